@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/addr.h"
+
+#include "base/cleanup.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <string.h>
+
+enum { N_ADDR_MAX = 8 };
+
+/* Interfaces whose addresses repeat on every host or lead nowhere. */
+static bool is_virtual(const char *name)
+{
+    static const char *const prefixes[] = {
+        "docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "lxc",
+        "lxd",    "podman", "tun", "tap", "wg", "tailscale", "ppp",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
+        if (str_starts(name, prefixes[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* 0 is best; -1 is useless to other hosts. */
+static int rank_interface(const struct ifaddrs *i)
+{
+    int rank = is_virtual(i->ifa_name) ? 2 : 0;
+
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
+        (i->ifa_flags & IFF_LOOPBACK)) {
+        return -1;
+    }
+    if (i->ifa_addr->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const void *)i->ifa_addr;
+
+        /* 169.254/16 */
+        return ntohl(v4->sin_addr.s_addr) >> 16 == 0xa9fe ? -1 : rank;
+    }
+    if (i->ifa_addr->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const void *)i->ifa_addr;
+
+        return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) ? -1 : rank + 1;
+    }
+    return -1;
+}
+
+int addr_local(bool loopback, struct strlist *ret, struct error *e)
+{
+    struct ifaddrs *all = NULL;
+
+    if (!loopback && getifaddrs(&all) < 0) {
+        return error_set(e, errno, "list network interfaces");
+    }
+    for (int rank = 0; rank < 4; rank++) {
+        for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+            char text[ADDR_MAX];
+
+            if (rank_interface(i) == rank && ret->n < N_ADDR_MAX) {
+                addr_format(i->ifa_addr, text, NULL);
+                strlist_add(ret, text);
+            }
+        }
+    }
+    if (all) {
+        freeifaddrs(all);
+    }
+    if (ret->n == 0) {
+        strlist_add(ret, "127.0.0.1");
+    }
+    return ret->failed ? error_set(e, ENOMEM, "list addresses") : 0;
+}
+
+int addr_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
+               struct error *e)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
+                              .sin6_port = htons(port)};
+
+    memset(ret, 0, sizeof(*ret));
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
+        memcpy(ret, &v4, sizeof(v4));
+        return 0;
+    }
+    if (inet_pton(AF_INET6, text, &v6.sin6_addr) == 1) {
+        memcpy(ret, &v6, sizeof(v6));
+        return 0;
+    }
+    return error_text(e, EINVAL, "'%.60s' is not a numeric address", text);
+}
+
+void addr_format(const struct sockaddr *sa, char to[ADDR_MAX],
+                 uint16_t *ret_port)
+{
+    uint16_t port = 0;
+
+    str_copy(to, ADDR_MAX, "?");
+    if (sa->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const void *)sa;
+
+        inet_ntop(AF_INET, &v4->sin_addr, to, ADDR_MAX);
+        port = ntohs(v4->sin_port);
+    } else if (sa->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const void *)sa;
+
+        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+            inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], to, ADDR_MAX);
+        } else {
+            inet_ntop(AF_INET6, &v6->sin6_addr, to, ADDR_MAX);
+        }
+        port = ntohs(v6->sin6_port);
+    }
+    if (ret_port) {
+        *ret_port = port;
+    }
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Addresses as numeric strings: what a host is reachable at, and whether two
+ * are the same host. Names are resolved nowhere but at the user's own host list.
+ */
+#ifndef MUSTER_BASE_ADDR_H
+#define MUSTER_BASE_ADDR_H
+
+#include "base/error.h"
+#include "base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum { ADDR_MAX = 64 }; /* bytes of a numeric address with its zero */
+
+/* Addresses at which other hosts may reach this one, best first: real
+ * interfaces before those that containers and virtual machines make, IPv4
+ * before IPv6, no link-local ones. With nothing else, or `loopback`, it is
+ * 127.0.0.1. At most 8. */
+int addr_local(bool loopback, struct strlist *ret, struct error *e);
+
+/* "1.2.3.4" or "::1" and a port into a socket address. -EINVAL. */
+int addr_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
+               struct error *e);
+
+/* The numeric text of an address (v4-mapped IPv6 as IPv4) and its port. */
+void addr_format(const struct sockaddr *sa, char to[ADDR_MAX],
+                 uint16_t *ret_port);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/buf.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void buf_release(struct buf *b)
+{
+    free(b->data);
+    *b = (struct buf){0};
+}
+
+void buf_clear(struct buf *b)
+{
+    b->len = 0;
+    b->failed = false;
+    if (b->data) {
+        b->data[0] = '\0';
+    }
+}
+
+char *buf_reserve(struct buf *b, size_t n)
+{
+    size_t cap = b->cap ? b->cap : 64;
+    char *grown;
+
+    if (b->failed || n > SIZE_MAX / 4 - b->len) {
+        b->failed = true;
+        return NULL;
+    }
+    while (cap < b->len + n + 1) {
+        cap *= 2;
+    }
+    if (cap != b->cap) {
+        grown = realloc(b->data, cap);
+        if (!grown) {
+            b->failed = true;
+            return NULL;
+        }
+        b->data = grown;
+        b->cap = cap;
+    }
+    return b->data + b->len;
+}
+
+void buf_append(struct buf *b, const void *data, size_t n)
+{
+    char *to = buf_reserve(b, n);
+
+    if (!to) {
+        return;
+    }
+    if (n) {
+        memcpy(to, data, n);
+    }
+    b->len += n;
+    b->data[b->len] = '\0';
+}
+
+void buf_puts(struct buf *b, const char *s)
+{
+    buf_append(b, s, strlen(s));
+}
+
+void buf_putc(struct buf *b, char c)
+{
+    buf_append(b, &c, 1);
+}
+
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
+{
+    va_list again;
+    int n;
+
+    va_copy(again, ap);
+    n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    if (n < 0) {
+        b->failed = true;
+        return;
+    }
+    if (buf_reserve(b, (size_t)n)) {
+        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, ap);
+        b->len += (size_t)n;
+    }
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    buf_vprintf(b, fmt, ap);
+    va_end(ap);
+}
+
+void buf_consume(struct buf *b, size_t n)
+{
+    if (n >= b->len) {
+        b->len = 0;
+    } else {
+        memmove(b->data, b->data + n, b->len - n);
+        b->len -= n;
+    }
+    if (b->data) {
+        b->data[b->len] = '\0';
+    }
+}
+
+const char *buf_str(const struct buf *b)
+{
+    return b->data ? b->data : "";
+}
+
+char *buf_take(struct buf *b)
+{
+    char *taken = b->failed ? NULL : b->data;
+
+    if (taken) {
+        *b = (struct buf){0};
+    } else if (!b->failed) {
+        taken = calloc(1, 1);
+    }
+    return taken;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/wire.h"
+#include "tests/lib/tap.h"
+
+#include <string.h>
+
+static void test_buf(void)
+{
+    _buf_ struct buf b = {0};
+
+    is_str(buf_str(&b), "", "empty");
+    buf_printf(&b, "%s-%d", "x", 5);
+    is_str(buf_str(&b), "x-5", "printf");
+    for (int i = 0; i < 1000; i++) {
+        buf_putc(&b, 'y');
+    }
+    is_int((intmax_t)b.len, 1003, "grown");
+    buf_consume(&b, 1001);
+    is_str(buf_str(&b), "yy", "consumed");
+    buf_consume(&b, 99);
+    is_int((intmax_t)b.len, 0, "consumed beyond the end");
+    ok(buf_reserve(&b, SIZE_MAX / 2) == NULL && b.failed, "absurd size");
+    buf_puts(&b, "ignored");
+    is_int((intmax_t)b.len, 0, "a failed buffer takes nothing");
+}
+
+static void test_round_trip(void)
+{
+    _buf_ struct buf b = {0};
+    struct wire_reader r;
+    char text[8];
+    size_t len;
+
+    wire_put_u8(&b, 0xfe);
+    wire_put_u16(&b, 0xfedc);
+    wire_put_u32(&b, 0xfedcba98);
+    wire_put_u64(&b, 0xfedcba9876543210);
+    wire_put_i64(&b, -5);
+    wire_put_f64(&b, -0.25);
+    wire_put_str(&b, "seven77");
+    wire_put_bytes(&b, "\0\1", 2);
+    is_int((uint8_t)b.data[1], 0xfe, "big-endian");
+    r = wire_reader(b.data, b.len);
+    is_int(wire_get_u8(&r), 0xfe, "u8");
+    is_int(wire_get_u16(&r), 0xfedc, "u16");
+    is_int(wire_get_u32(&r), 0xfedcba98, "u32");
+    ok(wire_get_u64(&r) == 0xfedcba9876543210, "u64");
+    is_int(wire_get_i64(&r), -5, "i64");
+    ok(wire_get_f64(&r) == -0.25, "f64");
+    wire_get_str(&r, text, sizeof(text));
+    is_str(text, "seven77", "str that just fits");
+    ok(memcmp(wire_get_bytes(&r, 2, &len), "\0\1", 2) == 0, "bytes");
+    ok(wire_done(&r), "all read");
+    is_int(wire_get_u8(&r), 0, "past the end gives zero");
+    ok(r.bad && !wire_done(&r), "and is bad");
+}
+
+static void test_every_cut(void)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u32(&b, 7);
+    wire_put_str(&b, "text");
+    wire_put_u64(&b, 9);
+    for (size_t cut = 0; cut < b.len; cut++) {
+        struct wire_reader r = wire_reader(b.data, cut);
+        char text[8];
+
+        wire_get_u32(&r);
+        wire_get_str(&r, text, sizeof(text));
+        wire_get_u64(&r);
+        ok(!wire_done(&r), "cut to %zu bytes is noticed", cut);
+    }
+}
+
+static void test_bad_strings(void)
+{
+    _buf_ struct buf b = {0};
+    struct wire_reader r;
+    char text[4];
+
+    wire_put_str(&b, "long");
+    r = wire_reader(b.data, b.len);
+    wire_get_str(&r, text, sizeof(text));
+    ok(r.bad && text[0] == '\0', "too long for its place");
+    buf_clear(&b);
+    wire_put_bytes(&b, "a\0b", 3);
+    r = wire_reader(b.data, b.len);
+    ok(wire_dup_str(&r, 10) == NULL && r.bad, "zero byte inside");
+    buf_clear(&b);
+    wire_put_u32(&b, 0xffffffff);
+    r = wire_reader(b.data, b.len);
+    ok(wire_dup_str(&r, SIZE_MAX) == NULL && r.bad, "length beyond the frame");
+}
+
+int main(void)
+{
+    test_buf();
+    test_round_trip();
+    test_every_cut();
+    test_bad_strings();
+    return tap_done();
+}

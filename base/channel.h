@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A secure channel over any byte stream, without I/O of its own: bytes from the
+ * peer go in, frames come out, and what has to be sent gathers in an output
+ * buffer. Both sides know the 32-byte job key.
+ *
+ * Each side sends a preamble: "MSTR", a 16-bit protocol version, a fresh X25519
+ * public key. The two session keys are the halves of
+ *   BLAKE2b-512(key = job key, "muster-channel" || shared secret ||
+ *               initiator's preamble || responder's preamble)
+ * so that without the job key no frame can be made or read, an old recording
+ * replays into nothing, and a key that leaks later opens no old recording.
+ * A frame is a 32-bit length and that many bytes of ChaCha20-Poly1305 (IETF),
+ * the nonce being the count of frames sent before it; inside are a 16-bit type
+ * and the payload. The length is authenticated as well. Until the peer's first
+ * frame has opened, frames are held to CHANNEL_MAX_FIRST bytes.
+ */
+#ifndef MUSTER_BASE_CHANNEL_H
+#define MUSTER_BASE_CHANNEL_H
+
+#include "base/buf.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    CHANNEL_VERSION = 1,
+    CHANNEL_KEY_BYTES = 32,
+    CHANNEL_MAX_FIRST = 8 * 1024,
+    CHANNEL_MAX_FRAME = 4 * 1024 * 1024,
+};
+
+struct channel;
+
+struct channel_frame {
+    uint16_t type;
+    const uint8_t *data; /* valid until the next call on the channel */
+    size_t len;
+};
+
+/* `initiator` is the side that connected. The preamble lies in the output. */
+int channel_create(const uint8_t key[CHANNEL_KEY_BYTES], bool initiator,
+                   struct channel **ret, struct error *e);
+void channel_destroy(struct channel *c);
+
+/* Queues a frame. Before the handshake is done frames are kept and follow it.
+ * -EMSGSIZE over the limit. */
+int channel_send(struct channel *c, uint16_t type, const void *data,
+                 size_t len, struct error *e);
+
+/* Bytes waiting to be sent: the caller sends and consumes them. */
+struct buf *channel_output(struct channel *c);
+
+/* Takes bytes from the peer. -ENOMEM. */
+int channel_feed(struct channel *c, const void *data, size_t len,
+                 struct error *e);
+
+/* 1 and a frame; 0 when more bytes are needed; -ERR_VERSION, -ERR_FORMAT or
+ * -ERR_AUTH, after which the channel is dead. */
+int channel_next(struct channel *c, struct channel_frame *ret,
+                 struct error *e);
+
+/* True once a frame of the peer was opened: it knows the key. */
+bool channel_authenticated(const struct channel *c);
+
+#endif

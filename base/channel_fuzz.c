@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a stranger, and somebody on the way, can do to a secure channel. The
+ * first byte says which: raw bytes into a fresh channel; or two channels that
+ * shake hands, and the rest of the input overwrites, cuts or feeds in pieces
+ * what one sends. Nothing but the frames that were sent may ever come out.
+ */
+#include <config.h>
+
+#include "base/channel.h"
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const uint8_t key[CHANNEL_KEY_BYTES] = {1, 2, 3};
+
+static void expect(bool fact)
+{
+    if (!fact) {
+        abort();
+    }
+}
+
+static struct channel *make(bool initiator)
+{
+    struct channel *c = NULL;
+
+    expect(channel_create(key, initiator, &c, NULL) == 0);
+    return c;
+}
+
+/* Without the key nobody gets a frame through. */
+static void try_stranger(const uint8_t *data, size_t size)
+{
+    struct channel *c = make(false);
+    struct channel_frame f;
+    struct error e = {0};
+    size_t step = size ? data[0] % 7 + 1 : 1;
+    int rc = 0;
+
+    for (size_t at = 0; at < size && rc == 0; at += step) {
+        size_t n = size - at < step ? size - at : step;
+
+        expect(channel_feed(c, data + at, n, NULL) == 0);
+        rc = channel_next(c, &f, &e);
+    }
+    expect(rc <= 0 && !channel_authenticated(c));
+    channel_destroy(c);
+}
+
+static void move(struct channel *from, struct channel *to)
+{
+    struct buf *out = channel_output(from);
+
+    expect(channel_feed(to, out->data, out->len, NULL) == 0);
+    buf_clear(out);
+}
+
+/* Pairs of bytes: where (in 256ths), and what to xor there. */
+static void spoil(struct buf *b, const uint8_t *data, size_t size)
+{
+    for (size_t i = 0; i + 1 < size && i < 32; i += 2) {
+        b->data[(size_t)data[i] * b->len / 256] ^= (char)data[i + 1];
+    }
+}
+
+static void try_meddler(const uint8_t *data, size_t size)
+{
+    struct channel *a = make(true), *b = make(false);
+    _buf_ struct buf sent = {0};
+    struct channel_frame f;
+    struct error e = {0};
+    size_t got = 0, n;
+    struct buf *out;
+
+    move(a, b);
+    move(b, a);
+    expect(channel_next(a, &f, &e) == 0 && channel_next(b, &f, &e) == 0);
+    for (n = 0; n < 4; n++) {
+        buf_append(&sent, data, size);
+        expect(channel_send(a, (uint16_t)n, data, size, NULL) ==
+               (size > CHANNEL_MAX_FRAME - 18 ? -EMSGSIZE : 0));
+    }
+    out = channel_output(a);
+    spoil(out, data, size);
+    move(a, b);
+    while (channel_next(b, &f, &e) == 1) {
+        expect(f.type == got && f.len == size &&
+               (size == 0 || memcmp(f.data, data, size) == 0));
+        got++;
+    }
+    expect(got <= n);
+    channel_destroy(a);
+    channel_destroy(b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size > 0 && size < 4096) {
+        (data[0] & 1 ? try_stranger : try_meddler)(data + 1, size - 1);
+    }
+    return 0;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The job key: 32 random bytes that everybody of a run knows and nobody else. It
+ * lives in a file, never on a command line or in a worker's environment.
+ */
+#ifndef MUSTER_BASE_KEY_H
+#define MUSTER_BASE_KEY_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { JOB_KEY_BYTES = 32 };
+
+/* Makes the file, 0600, with fresh random bytes. An existing one is kept. */
+int key_create(const char *path, struct error *e);
+
+/* Reads 32 raw bytes or 64 hexadecimal digits (a newline may follow), so that a
+ * Secret can hold the key as text. With `is_private` a file of another user, or
+ * one that others may read, is refused; a mounted Secret is read without. The
+ * caller wipes the key (sodium_memzero) when done. */
+int key_read(const char *path, bool is_private, uint8_t ret_key[JOB_KEY_BYTES],
+             struct error *e);
+
+#endif

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/link.h"
+#include "tests/lib/tap.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint8_t key[CHANNEL_KEY_BYTES] = {9};
+static const uint8_t other_key[CHANNEL_KEY_BYTES] = {8};
+
+/* What both ends saw. */
+struct world {
+    uv_loop_t loop;
+    struct link_listener *listener;
+    struct link *accepted;
+    struct link *connector;
+    int n_up, n_down, n_peers;
+    size_t bytes;
+    int last_type;
+    char why[256];
+    bool close_on_frame;
+    int stop_after; /* frames */
+    int n_frames;
+};
+
+static void on_up(struct link *l, void *ctx)
+{
+    (void)l;
+    ((struct world *)ctx)->n_up++;
+}
+
+static void on_frame(struct link *l, const struct channel_frame *f, void *ctx)
+{
+    struct world *w = ctx;
+
+    w->bytes += f->len;
+    w->last_type = f->type;
+    w->n_frames++;
+    if (w->close_on_frame) {
+        link_close(l);
+        if (l == w->accepted) {
+            w->accepted = NULL;
+        }
+    }
+    if (w->n_frames == w->stop_after) {
+        uv_stop(&w->loop);
+    }
+}
+
+static void on_down(struct link *l, bool closed, const struct error *why,
+                    void *ctx)
+{
+    struct world *w = ctx;
+
+    (void)l;
+    (void)closed;
+    if (w->n_down++ == 0) {
+        str_copy(w->why, sizeof(w->why), why->text);
+    }
+    uv_stop(&w->loop);
+}
+
+static const struct link_ops ops = {
+    .on_up = on_up, .on_frame = on_frame, .on_down = on_down,
+};
+
+static void on_peer(struct link *l, const struct channel_frame *first,
+                    void *ctx)
+{
+    struct world *w = ctx;
+
+    w->n_peers++;
+    w->accepted = l;
+    link_adopt(l, &ops, w);
+    on_frame(l, first, w);
+}
+
+static void on_give_up(uv_timer_t *t)
+{
+    diag("test deadline");
+    uv_stop(t->loop);
+}
+
+static void run(struct world *w)
+{
+    uv_timer_t deadline;
+
+    uv_timer_init(&w->loop, &deadline);
+    uv_timer_start(&deadline, on_give_up, 20000, 0);
+    uv_run(&w->loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&deadline, NULL);
+    uv_run(&w->loop, UV_RUN_NOWAIT);
+}
+
+static void world_open(struct world *w)
+{
+    struct error e = {0};
+
+    memset(w, 0, sizeof(*w));
+    uv_loop_init(&w->loop);
+    if (link_listen(&w->loop, true, &w->listener, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+}
+
+static void dial(struct world *w, const uint8_t *with_key, uint16_t port)
+{
+    char *addrs[] = {(char *)"127.0.0.1", NULL};
+    struct link_target target = {addrs, port, 3000};
+
+    link_connect(&w->loop, &target, with_key, &ops, w, &w->connector, NULL);
+}
+
+static void world_close(struct world *w)
+{
+    link_close(w->accepted);
+    link_close(w->connector);
+    link_listener_close(w->listener);
+    uv_run(&w->loop, UV_RUN_DEFAULT);
+    is_int(uv_loop_close(&w->loop), 0, "nothing is left on the loop");
+}
+
+static void test_frames(void)
+{
+    struct world w;
+    static char big[1 << 20];
+
+    world_open(&w);
+    dial(&w, key, link_listener_port(w.listener));
+    for (int i = 0; i < 1000; i++) {
+        link_send(w.connector, 3, "0123456789", 10);
+    }
+    link_send(w.connector, 4, big, sizeof(big));
+    link_listener_open(w.listener, key, on_peer, &w);
+    w.stop_after = 1001;
+    run(&w);
+    is_int(w.n_peers, 1, "one peer");
+    is_int(w.n_frames, 1001, "every frame");
+    is_int((intmax_t)w.bytes, 10000 + (1 << 20), "every byte");
+    is_int(w.last_type, 4, "in order");
+    is_str(link_peer(w.accepted), "127.0.0.1", "peer's address");
+    w.stop_after = w.n_frames + 1;
+    link_send(w.accepted, 5, "back", 4);
+    run(&w);
+    is_int(w.last_type, 5, "and the other way");
+    world_close(&w);
+}
+
+static void test_goodbye_is_delivered(void)
+{
+    struct world w;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    dial(&w, key, link_listener_port(w.listener));
+    link_send(w.connector, 1, "x", 1);
+    w.stop_after = 1;
+    run(&w);
+    w.stop_after = 3;
+    link_send(w.accepted, 2, "last", 4);
+    link_send(w.accepted, 6, "words", 5);
+    link_close(w.accepted);
+    w.accepted = NULL;
+    run(&w);
+    is_int(w.last_type, 6, "what was queued before link_close() arrives");
+    if (w.n_down == 0) {
+        run(&w);
+    }
+    is_int(w.n_down, 1, "then the link is down");
+    like(w.why, "closed", "because it was closed");
+    world_close(&w);
+}
+
+static void test_wrong_key(void)
+{
+    struct world w;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    dial(&w, other_key, link_listener_port(w.listener));
+    link_send(w.connector, 1, "x", 1);
+    run(&w);
+    is_int(w.n_peers, 0, "a peer without the key is never seen");
+    is_int(w.n_down, 1, "its link goes down");
+    world_close(&w);
+}
+
+static void test_close_in_callback(void)
+{
+    struct world w;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    dial(&w, key, link_listener_port(w.listener));
+    w.close_on_frame = true;
+    link_send(w.connector, 1, "x", 1);
+    link_send(w.connector, 2, "y", 1);
+    run(&w);
+    is_int(w.n_frames, 1, "no frame after link_close()");
+    world_close(&w);
+}
+
+static void test_nobody_there(void)
+{
+    struct world w;
+
+    world_open(&w);
+    dial(&w, key, 1);
+    run(&w);
+    is_int(w.n_down, 1, "refused");
+    like(w.why, "connect to 127.0.0.1 port 1", "says where");
+    world_close(&w);
+}
+
+/* The first address leads nowhere: the second one wins. */
+static void test_second_address(void)
+{
+    struct world w;
+    char *addrs[] = {(char *)"127.0.0.2", (char *)"127.0.0.1", NULL};
+    struct link_target target = {addrs, 0, 5000};
+
+    world_open(&w);
+    target.port = link_listener_port(w.listener);
+    link_listener_open(w.listener, key, on_peer, &w);
+    link_connect(&w.loop, &target, key, &ops, &w, &w.connector, NULL);
+    link_send(w.connector, 1, "x", 1);
+    w.stop_after = 1;
+    run(&w);
+    is_int(w.n_frames, 1, "came through another address");
+    world_close(&w);
+}
+
+/* A listener whose owner closes it while a stranger is half-way. */
+static void test_stranger_outlives_listener(void)
+{
+    struct world w;
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(link_listener_port(w.listener));
+    ok(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0, "stranger");
+    ok(write(fd, "MSTR", 4) == 4, "half a preamble");
+    for (int i = 0; i < 5; i++) {
+        uv_run(&w.loop, UV_RUN_NOWAIT);
+    }
+    link_listener_close(w.listener);
+    for (int i = 0; i < 5; i++) {
+        uv_run(&w.loop, UV_RUN_NOWAIT);
+    }
+    w.listener = NULL;
+    close(fd);
+    world_close(&w);
+}
+
+/* The kernel takes the connection; nobody answers. */
+static void test_mute_peer(void)
+{
+    struct world w;
+    char *addrs[] = {(char *)"127.0.0.1", NULL};
+    struct link_target target = {addrs, 0, 100};
+
+    world_open(&w);
+    target.port = link_listener_port(w.listener);
+    link_connect(&w.loop, &target, key, &ops, &w, &w.connector, NULL);
+    run(&w);
+    is_int(w.n_up, 1, "connected");
+    is_int(w.n_down, 1, "a peer that never says a word is given up");
+    like(w.why, "does not answer", "with the reason");
+    world_close(&w);
+}
+
+/* The peer never reads: what waits for it is bounded. */
+static void test_peer_does_not_read(void)
+{
+    struct world w;
+    static char big[1 << 20];
+    int n = 0;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    dial(&w, key, link_listener_port(w.listener));
+    link_send(w.connector, 1, "x", 1);
+    w.stop_after = 1;
+    run(&w);
+    /* No turn of the loop: nobody reads at the other end. */
+    while (n < 1000 && link_send(w.accepted, 2, big, sizeof(big)) == 0) {
+        n++;
+    }
+    ok(n > 32 && n < 100, "the queue is bounded (%d MiB)", n);
+    run(&w);
+    like(w.why, "does not read", "then the link is given up");
+    world_close(&w);
+}
+
+int main(void)
+{
+    test_frames();
+    test_goodbye_is_delivered();
+    test_wrong_key();
+    test_close_in_callback();
+    test_nobody_there();
+    test_second_address();
+    test_stranger_outlives_listener();
+    test_mute_peer();
+    test_peer_does_not_read();
+    return tap_done();
+}

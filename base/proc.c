@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Descendants come from /proc/PID/task/TID/children where the kernel has it,
+ * which costs only what the tree costs; else from a scan of all of /proc.
+ *
+ * Why a sweep stops before it kills: a process with a pending SIGSTOP cannot
+ * complete a fork, and stays its children's parent. So the snapshot becomes
+ * exact after some rounds, however fast they fork. Killing while looking would
+ * lose those whose parent has just ended.
+ */
+#include <config.h>
+
+#include "base/proc.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    PID_LIMIT = 1 << 22, /* the kernel's own limit */
+    MAX_ROUNDS = 64,
+    MAX_FILE_BYTES = 16 << 20,
+};
+
+static void close_dir(DIR **d)
+{
+    if (*d) {
+        closedir(*d);
+    }
+}
+#define _closedir_ __attribute__((cleanup(close_dir)))
+
+void proc_list_release(struct proc_list *l)
+{
+    free(l->items);
+    *l = (struct proc_list){0};
+}
+
+static int list_add(struct proc_list *l, const struct proc *p)
+{
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? 2 * l->cap : 64;
+        struct proc *grown = reallocarray(l->items, cap, sizeof(*grown));
+
+        if (!grown) {
+            return -ENOMEM;
+        }
+        l->items = grown;
+        l->cap = cap;
+    }
+    l->items[l->n++] = *p;
+    return 0;
+}
+
+/* A pid from the name of a directory in /proc, or 0. */
+static pid_t pid_from(const char *name)
+{
+    uint64_t v;
+
+    if (str_to_u64(name, &v) < 0 || v == 0 || v >= PID_LIMIT) {
+        return 0;
+    }
+    return (pid_t)v;
+}
+
+/* Reads the start of a small file; the result is terminated. */
+static int read_small(const char *path, char *to, size_t size)
+{
+    _close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0) {
+        return errno == ENOENT ? -ESRCH : -errno;
+    }
+    n = read(fd, to, size - 1);
+    if (n < 0) {
+        return -errno;
+    }
+    to[n] = '\0';
+    return 0;
+}
+
+/* True for a process that has ended. One whose first thread alone has ended
+ * shows as a zombie, too, but still has others. */
+static bool has_ended(const struct proc *p, long n_threads)
+{
+    return p->state == 'X' || (p->state == 'Z' && n_threads <= 1);
+}
+
+static int read_stat(pid_t pid, struct proc *p, bool *ret_ended)
+{
+    char path[64], text[1024];
+    char *open_paren, *close_paren;
+    unsigned long long start;
+    long n_threads;
+    int rc;
+
+    if (pid <= 0) {
+        return -ESRCH;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    rc = read_small(path, text, sizeof(text));
+    if (rc < 0) {
+        return rc;
+    }
+    /* The name may hold anything, so it ends at the last parenthesis. */
+    open_paren = strchr(text, '(');
+    close_paren = strrchr(text, ')');
+    if (!open_paren || !close_paren || close_paren < open_paren) {
+        return -ESRCH;
+    }
+    *p = (struct proc){.pid = pid};
+    *close_paren = '\0';
+    str_copy(p->name, sizeof(p->name), open_paren + 1);
+    if (sscanf(close_paren + 1,
+               " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d"
+               " %*d %*d %ld %*d %llu",
+               &p->state, &p->parent, &p->group, &p->session, &n_threads,
+               &start) != 6) {
+        return -ESRCH;
+    }
+    p->start = start;
+    *ret_ended = has_ended(p, n_threads);
+    return 0;
+}
+
+int proc_read(pid_t pid, struct proc *ret)
+{
+    struct proc p;
+    bool ended;
+    int rc = read_stat(pid, &p, &ended);
+
+    if (rc == 0) {
+        *ret = p;
+    }
+    return rc;
+}
+
+static int add_living(struct proc_list *l, pid_t pid)
+{
+    struct proc p;
+    bool ended;
+
+    if (read_stat(pid, &p, &ended) < 0 || ended) {
+        return 0;
+    }
+    return list_add(l, &p);
+}
+
+/* The pids in one file of blank-separated numbers. */
+static int add_numbers(struct proc_list *l, char *text)
+{
+    char *next = text;
+
+    for (;;) {
+        long v = strtol(text, &next, 10);
+        int rc;
+
+        if (next == text || v <= 0 || v >= PID_LIMIT) {
+            return 0;
+        }
+        rc = add_living(l, (pid_t)v);
+        if (rc < 0) {
+            return rc;
+        }
+        text = next;
+    }
+}
+
+/* The children of one process, from the lists of all its threads. */
+static int add_children(struct proc_list *l, pid_t pid)
+{
+    char path[96];
+    _closedir_ DIR *dir = NULL;
+    struct dirent *d;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    dir = opendir(path);
+    while (dir && (d = readdir(dir))) {
+        _free_ char *text = NULL;
+        pid_t tid = pid_from(d->d_name);
+        int rc;
+
+        if (!tid) {
+            continue;
+        }
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid,
+                 (int)tid);
+        rc = fs_read(path, MAX_FILE_BYTES, &text, NULL, NULL);
+        if (rc == 0) {
+            rc = add_numbers(l, text);
+        }
+        if (rc == -ENOMEM) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int scan_all(struct proc_list *all)
+{
+    _closedir_ DIR *dir = opendir("/proc");
+    struct dirent *d;
+
+    if (!dir) {
+        return -errno;
+    }
+    while ((d = readdir(dir))) {
+        pid_t pid = pid_from(d->d_name);
+        int rc = pid ? add_living(all, pid) : 0;
+
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int add_children_of(const struct proc_list *all, pid_t pid,
+                           struct proc_list *l)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        int rc = all->items[i].parent == pid ? list_add(l, &all->items[i]) : 0;
+
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int collect(pid_t root, struct proc_list *l)
+{
+    bool has_lists = access("/proc/thread-self/children", R_OK) == 0;
+    _proc_list_ struct proc_list all = {0};
+    size_t from = l->n;
+    int rc = has_lists ? add_children(l, root) : scan_all(&all);
+
+    if (rc == 0 && !has_lists) {
+        rc = add_children_of(&all, root, l);
+    }
+    for (size_t i = from; rc == 0 && i < l->n; i++) {
+        pid_t pid = l->items[i].pid;
+
+        rc = has_lists ? add_children(l, pid) : add_children_of(&all, pid, l);
+        /* A cycle can only come from pids that were used again meanwhile. */
+        if (l->n - from > PID_LIMIT) {
+            return -EAGAIN;
+        }
+    }
+    return rc;
+}
+
+int proc_descendants(pid_t root, struct proc_list *l, struct error *e)
+{
+    int rc = collect(root, l);
+
+    return rc == 0 ? 0
+                   : error_set(e, -rc, "list the descendants of process %d",
+                               (int)root);
+}
+
+static char *read_env(pid_t pid, size_t *ret_len)
+{
+    char path[64];
+    char *text;
+
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    return fs_read(path, MAX_FILE_BYTES, &text, ret_len, NULL) < 0 ? NULL
+                                                                   : text;
+}
+
+bool proc_has_no_env(pid_t pid)
+{
+    size_t len;
+    _free_ char *text = read_env(pid, &len);
+
+    return text && len == 0;
+}
+
+bool proc_has_env(pid_t pid, const char *entry)
+{
+    size_t want = strlen(entry), len;
+    _free_ char *text = read_env(pid, &len);
+
+    if (!text) {
+        return false;
+    }
+    for (size_t at = 0; at < len;) {
+        size_t n = strlen(text + at);
+
+        if (n == want && memcmp(text + at, entry, n) == 0) {
+            return true;
+        }
+        at += n + 1;
+    }
+    return false;
+}
+
+static bool is_self_or_above(pid_t pid)
+{
+    struct proc p = {0};
+
+    for (pid_t at = getpid(); at > 1; at = p.parent) {
+        if (at == pid) {
+            return true;
+        }
+        if (proc_read(at, &p) < 0) {
+            return false;
+        }
+    }
+    return false;
+}
+
+int proc_with_env(const char *entry, struct proc_list *l, struct error *e)
+{
+    _closedir_ DIR *dir = opendir("/proc");
+    struct dirent *d;
+
+    if (!dir) {
+        return error_set(e, errno, "open /proc");
+    }
+    while ((d = readdir(dir))) {
+        pid_t pid = pid_from(d->d_name);
+        struct stat st;
+
+        if (!pid || fstatat(dirfd(dir), d->d_name, &st, 0) < 0 ||
+            st.st_uid != geteuid() || pid == getpid() ||
+            !proc_has_env(pid, entry)) {
+            continue;
+        }
+        if (add_living(l, pid) < 0) {
+            return error_set(e, ENOMEM, "list processes");
+        }
+    }
+    return 0;
+}
+
+int proc_signal(const struct proc *p, int sig)
+{
+    _close_ int fd = -1;
+    struct proc now = {0};
+
+    if (p->pid <= 0) {
+        return -ESRCH;
+    }
+    fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+    if (fd < 0 && errno != ENOSYS) {
+        return -errno;
+    }
+    if (proc_read(p->pid, &now) < 0 || now.start != p->start) {
+        return -ESRCH;
+    }
+    if (fd < 0) {
+        return kill(p->pid, sig) < 0 ? -errno : 0;
+    }
+    return syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) < 0 ? -errno : 0;
+}
+
+/* Those that a sweep has stopped, also as one bit a pid. */
+struct catch {
+    struct proc_list taken;
+    uint8_t *bits;
+};
+
+static bool is_taken(const struct catch *c, pid_t pid)
+{
+    return pid > 0 && pid < PID_LIMIT && (c->bits[pid / 8] >> (pid % 8) & 1);
+}
+
+static int take(struct catch *c, const struct proc *p)
+{
+    int rc = list_add(&c->taken, p);
+
+    if (rc == 0) {
+        c->bits[p->pid / 8] |= (uint8_t)(1 << (p->pid % 8));
+        proc_signal(p, SIGSTOP);
+    }
+    return rc;
+}
+
+/* Takes the new ones of a list. Returns how many, or a negative code. */
+static int take_new(struct catch *c, const struct proc_list *l,
+                    proc_pick_f *pick, void *arg)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        const struct proc *p = &l->items[i];
+
+        if (is_taken(c, p->pid) ||
+            (pick && !is_taken(c, p->parent) && !pick(arg, p))) {
+            continue;
+        }
+        if (take(c, p) < 0) {
+            return -ENOMEM;
+        }
+        n++;
+    }
+    return n;
+}
+
+static int kill_taken(struct catch *c)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < c->taken.n; i++) {
+        n += proc_signal(&c->taken.items[i], SIGKILL) == 0;
+    }
+    return n;
+}
+
+static void catch_release(struct catch *c)
+{
+    proc_list_release(&c->taken);
+    free(c->bits);
+}
+
+int proc_sweep(pid_t root, proc_pick_f *pick, void *arg, struct error *e)
+{
+    __attribute__((cleanup(catch_release))) struct catch c = {0};
+    int n = 1;
+
+    c.bits = calloc(1, PID_LIMIT / 8);
+    if (!c.bits) {
+        return error_set(e, ENOMEM, "sweep");
+    }
+    for (int round = 0; round < MAX_ROUNDS && n > 0; round++) {
+        _proc_list_ struct proc_list l = {0};
+
+        n = collect(root, &l);
+        if (n == 0) {
+            n = take_new(&c, &l, pick, arg);
+        }
+    }
+    /* Whatever went wrong in looking, none may stay behind stopped. */
+    if (n < 0) {
+        kill_taken(&c);
+        return error_set(e, -n, "sweep the descendants of process %d",
+                         (int)root);
+    }
+    return kill_taken(&c);
+}
+
+static bool is_not_above_us(void *arg, const struct proc *p)
+{
+    (void)arg;
+    return !is_self_or_above(p->pid);
+}
+
+int proc_sweep_env(const char *entry, struct error *e)
+{
+    __attribute__((cleanup(catch_release))) struct catch c = {0};
+    int n = 1;
+
+    c.bits = calloc(1, PID_LIMIT / 8);
+    if (!c.bits) {
+        return error_set(e, ENOMEM, "sweep");
+    }
+    for (int round = 0; round < MAX_ROUNDS && n > 0; round++) {
+        _proc_list_ struct proc_list l = {0};
+        size_t n_roots;
+
+        n = proc_with_env(entry, &l, e);
+        n_roots = l.n;
+        for (size_t i = 0; n == 0 && i < n_roots; i++) {
+            if (is_not_above_us(NULL, &l.items[i])) {
+                n = collect(l.items[i].pid, &l);
+            }
+        }
+        if (n == 0) {
+            n = take_new(&c, &l, is_not_above_us, NULL);
+        }
+    }
+    if (n < 0) {
+        kill_taken(&c);
+        return error_set(e, -n, "sweep processes by %s", entry);
+    }
+    return kill_taken(&c);
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+
+    return (x > y) - (x < y);
+}
+
+char *proc_fd_inventory(void)
+{
+    _closedir_ DIR *dir = opendir("/proc/self/fd");
+    _buf_ struct buf b = {0};
+    struct dirent *d;
+    int fds[4096];
+    size_t n = 0;
+
+    while (dir && (d = readdir(dir))) {
+        uint64_t fd;
+
+        if (n < ARRAY_SIZE(fds) && str_to_u64(d->d_name, &fd) == 0 && fd > 2 &&
+            (int)fd != dirfd(dir)) {
+            fds[n++] = (int)fd;
+        }
+    }
+    qsort(fds, n, sizeof(fds[0]), compare_ints);
+    for (size_t i = 0; i < n; i++) {
+        char path[64], to[PATH_MAX];
+        ssize_t len;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[i]);
+        len = readlink(path, to, sizeof(to) - 1);
+        to[len < 0 ? 0 : len] = '\0';
+        buf_printf(&b, "%s%d:%s", i ? " " : "", fds[i], to);
+    }
+    return buf_take(&b);
+}

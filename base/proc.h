@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What /proc tells of processes, and the sweep: ending a whole tree of processes
+ * that may fork while it is being ended. No state, no loop: callable anywhere.
+ */
+#ifndef MUSTER_BASE_PROC_H
+#define MUSTER_BASE_PROC_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct proc {
+    pid_t pid;
+    pid_t parent;
+    pid_t group;
+    pid_t session;
+    char state;      /* R S D T t Z X I */
+    uint64_t start;  /* clock ticks since boot: with the pid, an identity */
+    char name[16];   /* the kernel's short name of it */
+};
+
+/* Zero-initialised is empty. */
+struct proc_list {
+    struct proc *items;
+    size_t n;
+    size_t cap;
+};
+
+#define _proc_list_ __attribute__((cleanup(proc_list_release)))
+void proc_list_release(struct proc_list *l);
+
+/* 0, or -ESRCH where there is no such process (any more). */
+int proc_read(pid_t pid, struct proc *ret);
+
+/* Appends all living descendants of `root`, not itself, parents before their
+ * children; zombies are left out. It is a snapshot: a process whose parent ends
+ * meanwhile can be missed, so call until nothing new appears. */
+int proc_descendants(pid_t root, struct proc_list *l, struct error *e);
+
+/* Appends all processes of this user whose initial environment holds `entry`
+ * (NAME=VALUE), except the caller. Zombies have none. */
+int proc_with_env(const char *entry, struct proc_list *l, struct error *e);
+
+/* True if the initial environment of `pid` holds the entry; false also where it
+ * cannot be read. */
+bool proc_has_env(pid_t pid, const char *entry);
+
+/* True if `pid` has no environment to be seen: it is in the middle of an exec
+ * (look again), or was given none. */
+bool proc_has_no_env(pid_t pid);
+
+/* Signals the very process that `p` describes: never one that has got its pid
+ * since. 0, -ESRCH, -EPERM. */
+int proc_signal(const struct proc *p, int sig);
+
+/* Which of the descendants a sweep takes; NULL means all. */
+typedef bool proc_pick_f(void *arg, const struct proc *p);
+
+/* One round against the descendants of `root`: stops the picked ones (and all
+ * below them) with SIGSTOP until no new one appears, so that none can fork or
+ * change its parent, then kills them all with SIGKILL. Does not wait for their
+ * end. Bounded: gives up stopping after 64 scans and kills what it has.
+ * Returns how many were signalled (0: nobody is left), or a negative code. */
+int proc_sweep(pid_t root, proc_pick_f *pick, void *arg, struct error *e);
+
+/* As proc_sweep(), for processes by environment instead of by parent. */
+int proc_sweep_env(const char *entry, struct error *e);
+
+/* The open descriptors of this process above 2, as "3:/path 5:pipe:[77]" in
+ * ascending order, for tests of what leaks. The caller frees it. */
+char *proc_fd_inventory(void);
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/clock.h"
+#include "base/cleanup.h"
+#include "base/proc.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static _Noreturn void wait_forever(void)
+{
+    for (;;) {
+        pause();
+    }
+}
+
+static _Noreturn void be_chain(int depth, int ready)
+{
+    /* Every other one in a session of its own. */
+    while (depth > 1 && fork() == 0) {
+        if (--depth % 2) {
+            setsid();
+        }
+    }
+    if (write(ready, "x", 1) != 1) {
+        _exit(1);
+    }
+    wait_forever();
+}
+
+static void read_n(int fd, int n)
+{
+    char c;
+
+    for (int i = 0; i < n; i++) {
+        if (read(fd, &c, 1) != 1) {
+            bail_out("no word from the test's processes");
+        }
+    }
+}
+
+/* Reaps all children that end until none is left, sweeping meanwhile. Returns
+ * how many were reaped, or -1 after 10 s. */
+static int sweep_all(void)
+{
+    uint64_t until = clock_mono_ms() + 10000;
+    int n = 0;
+
+    while (clock_mono_ms() < until) {
+        pid_t pid;
+
+        proc_sweep(getpid(), NULL, NULL, NULL);
+        pid = waitpid(-1, NULL, 0);
+        while (pid > 0) {
+            n++;
+            pid = waitpid(-1, NULL, WNOHANG);
+        }
+        if (pid < 0 && errno == ECHILD) {
+            return n;
+        }
+    }
+    return -1;
+}
+
+static void test_read(void)
+{
+    struct proc p = {0};
+
+    is_int(proc_read(getpid(), &p), 0, "ourselves");
+    is_int(p.pid, getpid(), "pid");
+    is_int(p.parent, getppid(), "parent");
+    is_int(p.group, getpgrp(), "group");
+    is_int(p.session, getsid(0), "session");
+    is_int(p.state, 'R', "state");
+    ok(p.start > 0, "start");
+    is_int(proc_read(0, &p), -ESRCH, "pid 0");
+    is_int(proc_read(-5, &p), -ESRCH, "a negative pid");
+    is_int(proc_read(4194303, &p), -ESRCH, "nobody");
+}
+
+static void test_odd_names(void)
+{
+    static const char *const names[] = {"a b", "x) R 1 2 3", "((", "\n) Z 1"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct proc p = {0};
+        pid_t pid;
+        int fds[2];
+
+        if (pipe2(fds, O_CLOEXEC) < 0) {
+            bail_out("pipe");
+        }
+        pid = fork();
+        if (pid == 0) {
+            prctl(PR_SET_NAME, names[i]);
+            if (write(fds[1], "x", 1) != 1) {
+                _exit(1);
+            }
+            wait_forever();
+        }
+        read_n(fds[0], 1);
+        is_int(proc_read(pid, &p), 0, "name %zu", i);
+        is_str(p.name, names[i], "the name as it is");
+        is_int(p.parent, getpid(), "and the fields after it");
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        close(fds[0]);
+        close(fds[1]);
+    }
+}
+
+static void test_descendants(void)
+{
+    _proc_list_ struct proc_list l = {0};
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        bail_out("pipe");
+    }
+    if (fork() == 0) {
+        be_chain(5, fds[1]);
+    }
+    read_n(fds[0], 5);
+    is_int(proc_descendants(getpid(), &l, NULL), 0, "listed");
+    is_int((int)l.n, 5, "all five, through sessions");
+    for (size_t i = 1; i < l.n; i++) {
+        is_int(l.items[i].parent, l.items[i - 1].pid, "parents come first");
+    }
+    is_int(sweep_all(), 5, "swept and reaped");
+    l.n = 0;
+    proc_descendants(getpid(), &l, NULL);
+    is_int((int)l.n, 0, "none is left");
+    is_int(proc_sweep(getpid(), NULL, NULL, NULL), 0, "nothing to sweep");
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* The one picked and what is below it goes; its brother stays. */
+static bool pick_pid(void *arg, const struct proc *p)
+{
+    return p->pid == *(pid_t *)arg;
+}
+
+static void test_pick(void)
+{
+    pid_t picked, other;
+    int fds[2], status;
+
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        bail_out("pipe");
+    }
+    picked = fork();
+    if (picked == 0) {
+        be_chain(3, fds[1]);
+    }
+    other = fork();
+    if (other == 0) {
+        be_chain(1, fds[1]);
+    }
+    read_n(fds[0], 4);
+    is_int(proc_sweep(getpid(), pick_pid, &picked, NULL), 3,
+           "the picked one and the two below it");
+    is_int(waitpid(picked, &status, 0), picked, "it ends");
+    is_int(waitpid(other, &status, WNOHANG), 0, "its brother lives");
+    is_int(sweep_all(), 3, "the rest");
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void test_identity(void)
+{
+    struct proc p;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        wait_forever();
+    }
+    proc_read(pid, &p);
+    p.start++;
+    is_int(proc_signal(&p, SIGKILL), -ESRCH, "not one that has the pid since");
+    is_int(waitpid(pid, NULL, WNOHANG), 0, "which lives");
+    p.start--;
+    is_int(proc_signal(&p, SIGKILL), 0, "the right one");
+    is_int(waitpid(pid, NULL, 0), pid, "which ends");
+    is_int(proc_signal(&p, SIGKILL), -ESRCH, "nobody any more");
+    p.pid = -1;
+    is_int(proc_signal(&p, 0), -ESRCH, "never everybody");
+    p.pid = 0;
+    is_int(proc_signal(&p, 0), -ESRCH, "never our own group");
+}
+
+static void *wait_in_thread(void *arg)
+{
+    (void)arg;
+    wait_forever();
+}
+
+/* A process whose first thread has ended shows as a zombie, and is none. */
+static void test_dead_leader(void)
+{
+    _proc_list_ struct proc_list l = {0};
+    uint64_t until = clock_mono_ms() + 10000;
+    pid_t pid = fork();
+    struct proc p = {0};
+
+    if (pid == 0) {
+        pthread_t t;
+
+        pthread_create(&t, NULL, wait_in_thread, NULL);
+        pthread_exit(NULL);
+    }
+    while (p.state != 'Z' && clock_mono_ms() < until) {
+        proc_read(pid, &p);
+    }
+    is_int(p.state, 'Z', "its state");
+    proc_descendants(getpid(), &l, NULL);
+    is_int((int)l.n, 1, "still listed");
+    is_int(sweep_all(), 1, "and swept");
+}
+
+/* One that runs away: a process that starts its successor and ends, some
+ * thousand times a second, each in a session of its own. */
+static _Noreturn void run_away(void)
+{
+    for (int i = 0; i < 20000; i++) {
+        setsid();
+        usleep(300);
+        if (fork() != 0) {
+            _exit(0);
+        }
+    }
+    wait_forever();
+}
+
+static void test_moving_targets(void)
+{
+    int fds[2], n;
+
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        bail_out("pipe");
+    }
+    if (fork() == 0) {
+        for (int i = 0; i < 50; i++) {
+            if (fork() == 0) {
+                be_chain(1, fds[1]);
+            }
+        }
+        run_away();
+    }
+    read_n(fds[0], 50);
+    n = sweep_all();
+    ok(n > 50, "a tree that forks meanwhile is gone (%d reaped)", n);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void test_env(void)
+{
+    char entry[64];
+    _proc_list_ struct proc_list l = {0};
+    char *argv[] = {(char *)"sleep", (char *)"1000", NULL};
+    char *envp[] = {(char *)"A=1", entry, (char *)"B=2", NULL};
+    uint64_t until = clock_mono_ms() + 10000;
+    pid_t pid;
+
+    snprintf(entry, sizeof(entry), "MUSTER_TEST_TAG=%d", getpid());
+    pid = fork();
+    if (pid == 0) {
+        execve("/bin/sleep", argv, envp);
+        _exit(1);
+    }
+    while (!proc_has_env(pid, entry) && clock_mono_ms() < until) {
+        usleep(1000);
+    }
+    ok(proc_has_env(pid, entry), "an entry");
+    ok(proc_has_env(pid, "A=1") && proc_has_env(pid, "B=2"), "first and last");
+    ok(!proc_has_env(pid, "A=") && !proc_has_env(pid, "=1") &&
+           !proc_has_env(pid, "A=12"), "but no part of one");
+    ok(!proc_has_env(4194303, entry), "nobody has none");
+    is_int(proc_with_env(entry, &l, NULL), 0, "listed");
+    is_int((int)l.n, 1, "one");
+    is_int(l.n ? l.items[0].pid : 0, pid, "the right one");
+    is_int(proc_sweep_env(entry, NULL), 1, "swept");
+    waitpid(pid, NULL, 0);
+    is_int(proc_sweep_env(entry, NULL), 0, "gone");
+}
+
+static void test_inventory(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    char want[32];
+    _free_ char *all = proc_fd_inventory();
+
+    snprintf(want, sizeof(want), "%d:/dev/null", fd);
+    like(all, want, "an open descriptor");
+    close(fd);
+}
+
+int main(void)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    test_read();
+    test_odd_names();
+    test_descendants();
+    test_pick();
+    test_identity();
+    test_dead_leader();
+    test_moving_targets();
+    test_env();
+    test_inventory();
+    return tap_done();
+}

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# X_SUMMARY: what configure found, as the last thing that it prints.
+AC_DEFUN([X_SUMMARY], [
+  AC_MSG_NOTICE([
+  muster $PACKAGE_VERSION
+    prefix          $prefix
+    compiler        $CC $CFLAGS
+    MPI             $mpi_version ($MPICC)
+    CUDA headers    $have_cuda
+    NCCL headers    $have_nccl
+    verbs headers   $have_verbs
+    man pages       $SCDOC
+    Python          $PYTHON
+    sanitizers      $enable_sanitizer])
+])

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# A test script in TAP, to be sourced by tests/tNNNN-*.t (bash):
+#
+#   . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+#   need_muster
+#   test_version() {
+#       run "$MUSTER" version
+#       is "$status" 0 'version succeeds'
+#       like "$(cat out)" 'muster ' 'and names the program'
+#   }
+#   run_cases                     # every test_* function, in order of definition
+#
+# or a plain list of checks that ends with done_testing. Each script runs in a
+# trash directory of its own ($TRASH, the current directory), which is removed
+# when all passed and kept and named when not. Checks count: never call them in
+# a subshell or in a pipeline.
+
+set -u
+export LC_ALL=C.UTF-8
+umask 022
+
+MUSTER_SRCDIR=$(cd "${MUSTER_SRCDIR:-$(dirname "${BASH_SOURCE[0]}")/../..}" && pwd) || exit 1
+: "${MUSTER_BUILDDIR:=$MUSTER_SRCDIR/build}"
+: "${MUSTER_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/muster}"
+export MUSTER_SRCDIR MUSTER_BUILDDIR MUSTER_CACHE
+
+test_name=$(basename "$0" .t)
+test_pid=$BASHPID
+n_cases=0
+n_failed=0
+plan_printed=
+status=0
+exit_commands=()
+
+# Where the wall-clock stamp of now, in milliseconds, is wanted.
+now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+
+# --- results -----------------------------------------------------------------
+
+# report PASSED NAME: the one place that counts.
+report() {
+    n_cases=$((n_cases + 1))
+    local name=${2//[$'\n'#]/ }
+    if [ "$1" = yes ]; then
+        echo "ok $n_cases - $name"
+        return 0
+    fi
+    n_failed=$((n_failed + 1))
+    echo "not ok $n_cases - $name"
+    local i=1
+    while [ "${BASH_SOURCE[i]}" = "${BASH_SOURCE[0]}" ]; do i=$((i + 1)); done
+    echo "#   at ${BASH_SOURCE[i]}:${BASH_LINENO[i - 1]}"
+    return 1
+}
+
+diag() { printf '%s\n' "$*" | sed 's/^/# /'; }
+
+# ok NAME CMD...: passes if CMD succeeds; what CMD printed is shown if not.
+ok() {
+    local name=$1 said rc
+    shift
+    said=$("$@" 2>&1) && rc=0 || rc=$?
+    if [ $rc -eq 0 ]; then report yes "$name"; return; fi
+    report no "$name" || { diag "  status $rc: $*"; diag "$said"; return 1; }
+}
+
+# not_ok NAME CMD...: passes if CMD fails with a status, not by a signal.
+not_ok() {
+    local name=$1 said rc
+    shift
+    said=$("$@" 2>&1) && rc=0 || rc=$?
+    if [ $rc -gt 0 ] && [ $rc -lt 128 ]; then report yes "$name"; return; fi
+    report no "$name" || { diag "  status $rc: $*"; diag "$said"; return 1; }
+}
+
+pass() { report yes "$1"; }
+fail() { report no "$1"; }
+
+# is GOT WANT NAME
+is() {
+    if [ "$1" = "$2" ]; then report yes "$3"; return; fi
+    report no "$3" || { diag "  got      '$1'"; diag "  expected '$2'"; return 1; }
+}
+
+isnt() {
+    if [ "$1" != "$2" ]; then report yes "$3"; return; fi
+    report no "$3" || { diag "  got '$1', expected anything else"; return 1; }
+}
+
+# like GOT PART NAME: PART occurs in GOT.
+like() {
+    case $1 in *"$2"*) report yes "$3"; return ;; esac
+    report no "$3" || { diag "  got         '$1'"; diag "  lacks part  '$2'"; return 1; }
+}
+
+unlike() {
+    case $1 in *"$2"*) ;; *) report yes "$3"; return ;; esac
+    report no "$3" || { diag "  got  '$1'"; diag "  has  '$2'"; return 1; }
+}
+
+# matches GOT REGEX NAME (extended)
+matches() {
+    if [[ $1 =~ $2 ]]; then report yes "$3"; return; fi
+    report no "$3" || { diag "  got        '$1'"; diag "  not like   /$2/"; return 1; }
+}
+
+# num LEFT OP RIGHT NAME: integers; OP is one of -lt -le -eq -ne -ge -gt.
+num() {
+    if [ "$1" "$2" "$3" ]; then report yes "$4"; return; fi
+    report no "$4" || { diag "  not true: $1 $2 $3"; return 1; }
+}
+
+# skip WHY [N]: N cases (1) that cannot run here.
+skip() {
+    local i
+    for ((i = 0; i < ${2:-1}; i++)); do
+        n_cases=$((n_cases + 1))
+        echo "ok $n_cases # SKIP ${1//$'\n'/ }"
+    done
+}
+
+# skip_all WHY: the whole script cannot run here, before its first check.
+skip_all() {
+    plan_printed=yes
+    echo "1..0 # SKIP ${1//$'\n'/ }"
+    exit 0
+}
+
+# skip_rig WHY: as skip_all, but a failure where the beds must work, as in CI.
+skip_rig() {
+    if [ "${MUSTER_REQUIRE_RIGS:-0}" = 1 ]; then
+        report no "the test bed works: $1"
+        done_testing
+    fi
+    skip_all "$1"
+}
+
+bail_out() { echo "Bail out! $*"; exit 255; }
+
+done_testing() {
+    plan_printed=yes
+    echo "1..$n_cases"
+    [ $n_failed -eq 0 ]
+    exit
+}
+
+# run_cases: all functions named test_*, in order of definition, then the plan.
+# With names as arguments to the script, only those.
+run_cases() {
+    local f
+    shopt -s extdebug
+    local all
+    all=$(for f in $(compgen -A function test_); do
+        declare -F "$f"
+    done | sort -k 2n | cut -d ' ' -f 1)
+    shopt -u extdebug
+    for f in ${MUSTER_TEST_ONLY:-$all}; do
+        diag "$f"
+        cd "$TRASH" || bail_out "no $TRASH"
+        "$f"
+    done
+    done_testing
+}
+
+# --- running things ----------------------------------------------------------
+
+# run CMD...: status in $status, output in the files out and err.
+run() {
+    "$@" >out 2>err </dev/null
+    status=$?
+}
+
+# show: what the last run said, as a comment; for use after a failed check.
+show() { diag "status $status"; [ ! -s out ] || diag "$(cat out)"; [ ! -s err ] || diag "$(cat err)"; }
+
+# spawn NAME CMD...: in the background, output in NAME.out and NAME.err, its pid
+# in $spawned; killed at the end of the script if it still runs.
+spawn() {
+    local name=$1
+    shift
+    "$@" >"$name.out" 2>"$name.err" </dev/null &
+    spawned=$!
+    at_exit "{ kill -KILL $spawned; wait $spawned; } 2>/dev/null"
+}
+
+# wait_for SECS CMD...: until CMD succeeds; fails at the deadline.
+wait_for() {
+    local until=$(($(now_ms) + $1 * 1000))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ "$(now_ms)" -lt $until ] || return 1
+        sleep 0.05
+    done
+}
+
+# not CMD...: for wait_for.
+not() { ! "$@"; }
+
+# wait_exit SECS PID: the status of a child of this script in $status, 124 (and
+# failure) if it still runs at the deadline.
+wait_exit() {
+    if ! wait_for "$1" gone "$2"; then
+        status=124
+        return 1
+    fi
+    wait "$2" 2>/dev/null
+    status=$?
+    return 0
+}
+
+# gone PID: no such process, or dead and not yet waited for.
+gone() {
+    local stat
+    stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+    case ${stat##*) } in [ZX]*) return 0 ;; esac
+    return 1
+}
+
+# child_of PID: the pid of its first child (as a namespace tool has one).
+child_of() {
+    local pids
+    pids=$(cat "/proc/$1/task/$1/children" 2>/dev/null)
+    [ -n "$pids" ] || return 1
+    echo "${pids%% *}"
+}
+
+# inner_pid PID: what PID, started by `on`, runs in the host: its first
+# descendant in another process namespace. As seen from here: signal that one,
+# for the tools on the way pass nothing on.
+inner_pid() {
+    local p=$1 ours ns
+    ours=$(readlink /proc/self/ns/pid)
+    while p=$(child_of "$p"); do
+        ns=$(readlink "/proc/$p/ns/pid") || return 1
+        [ "$ns" = "$ours" ] || { echo "$p"; return; }
+    done
+    return 1
+}
+
+# wait_inner SECS PID: the same in $inner, as soon as it is there.
+wait_inner() {
+    wait_for "$1" inner_pid "$2" && inner=$(inner_pid "$2")
+}
+
+# sanitized: what is under test was built with a sanitizer.
+sanitized() { grep -qE '^#define SANITIZER' "$MUSTER_BUILDDIR/config.h" 2>/dev/null; }
+
+# run_alive RUNID: "pid command" of each live process of that run, found by the
+# run id in its environment, whatever its session, parent or namespace.
+run_alive() {
+    local d stat
+    for d in /proc/[0-9]*; do
+        tr '\0' '\n' 2>/dev/null <"$d/environ" | grep -qxF "MUSTER_RUN_ID=$1" || continue
+        stat=$(cat "$d/stat" 2>/dev/null) || continue
+        case ${stat##*) } in [ZX]*) continue ;; esac
+        echo "${d#/proc/} $(tr '\0' ' ' 2>/dev/null <"$d/cmdline")"
+    done
+    return 0
+}
+
+# run_gone RUNID: none is left.
+run_gone() { [ -z "$(run_alive "$1")" ]; }
+
+# json PATH [FILE]: the value at a dotted path ("workers.0.pid"); a string is
+# printed as it is, anything else as JSON. Fails where there is none.
+json() {
+    python3 -c '
+import json, sys
+v = json.load(open(sys.argv[2]) if len(sys.argv) > 2 else sys.stdin)
+try:
+    for key in filter(None, sys.argv[1].split(".")):
+        v = v[int(key)] if isinstance(v, list) else v[key]
+except (KeyError, IndexError, ValueError, TypeError):
+    sys.exit("no such value: " + sys.argv[1])
+print(v if isinstance(v, str) else json.dumps(v))' "$@"
+}
+
+# at_exit CMD: evaluated when the script ends, the last one first.
+at_exit() { exit_commands=("$1" ${exit_commands[@]+"${exit_commands[@]}"}); }
+
+# --- what is under test ------------------------------------------------------
+
+# need_muster: the program as built (or $MUSTER, or the one in $MUSTER_BINDIR).
+need_muster() {
+    local f
+    for f in "${MUSTER:-}" "${MUSTER_BINDIR:-/nonexistent}/muster" \
+        "$MUSTER_BUILDDIR/launcher/muster" "$MUSTER_BUILDDIR/muster"; do
+        [ -n "$f" ] && [ -x "$f" ] || continue
+        MUSTER=$f
+        export MUSTER
+        return 0
+    done
+    skip_all "muster is not built in $MUSTER_BUILDDIR"
+}
+
+# need_command NAME...: skips the script where one is missing.
+need_command() {
+    local c
+    for c; do
+        command -v "$c" >/dev/null || PATH=$PATH:/usr/sbin:/sbin command -v "$c" >/dev/null ||
+            skip_rig "no $c: see scripts/install-deps"
+    done
+}
+
+# need_torch: $TORCH_PYTHON has PyTorch (scripts/install-deps check makes it).
+need_torch() {
+    local f
+    for f in "${TORCH_PYTHON:-}" "$MUSTER_CACHE/venv/bin/python3" python3; do
+        [ -n "$f" ] && "$f" -c 'import torch' 2>/dev/null || continue
+        TORCH_PYTHON=$f
+        export TORCH_PYTHON
+        return 0
+    done
+    skip_rig 'no PyTorch: see scripts/install-deps'
+}
+
+# --- test beds ---------------------------------------------------------------
+
+# Each bed is a program in tests/rigs with up, down, run and more; a bed that
+# cannot be here ends `up` with 77 and a reason.
+
+# rig_up NAME DIR ARG...: skips the script where the bed cannot be.
+rig_up() {
+    local rig=$MUSTER_SRCDIR/tests/rigs/$1 dir=$2 rc
+    shift 2
+    "$rig" up "$dir" --owner "$test_pid" "$@" >"$TRASH/rig.log" 2>&1 && rc=0 || rc=$?
+    at_exit "'$rig' down '$dir' >/dev/null 2>&1"
+    case $rc in
+    0) return 0 ;;
+    77) skip_rig "$(tail -n 1 "$TRASH/rig.log")" ;;
+    *) diag "$(cat "$TRASH/rig.log")"; bail_out "$(basename "$rig") up: status $rc" ;;
+    esac
+}
+
+# rig_hosts_up [--hosts a,b,...] [--no-shared] ...: hosts node1..node4 in $BED;
+# what they share is in $SHARED.
+rig_hosts_up() {
+    BED=$TRASH/bed
+    SHARED=$BED/shared
+    rig_up hosts "$BED" "$@"
+}
+
+rig_slurm_up() {
+    BED=$TRASH/bed
+    SHARED=$BED/shared
+    rig_up slurm "$BED" "$@"
+}
+
+# on HOST CMD...: in that host, in the same directory.
+on() {
+    local host=$1
+    shift
+    "$MUSTER_SRCDIR/tests/rigs/hosts" run "$BED" "$host" -- "$@"
+}
+
+# hosts VERB ARG...: power_off, power_on, link_down, partition, ... on the bed.
+hosts() {
+    local verb=$1
+    shift
+    "$MUSTER_SRCDIR/tests/rigs/hosts" "$verb" "$BED" "$@"
+}
+
+# --- begin and end -----------------------------------------------------------
+
+finish() {
+    local rc=$? c
+    trap - EXIT
+    trap '' INT TERM HUP
+    [ "$BASHPID" = "$test_pid" ] || exit $rc
+    cd "$TRASH" 2>/dev/null || cd /
+    for c in ${exit_commands[@]+"${exit_commands[@]}"}; do eval "$c"; done
+    if [ -z "$plan_printed" ]; then
+        diag "ended before done_testing (status $rc)"
+        [ $rc -ne 0 ] || rc=1
+    fi
+    cd /
+    if [ $rc -eq 0 ] && [ -z "${MUSTER_KEEP_TRASH:-}" ]; then
+        rm -rf --one-file-system "$TRASH"
+    else
+        diag "kept $TRASH"
+    fi
+    exit $rc
+}
+
+# Unix socket names are short: so is this path.
+TRASH=$(mktemp -d "${TMPDIR:-/tmp}/${test_name%%-*}.XXXXXX") || bail_out 'no trash directory'
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+cd "$TRASH" || bail_out "no $TRASH"
+
+# Nothing of the user's own settings or of a batch system leaks into a test.
+export XDG_STATE_HOME=$TRASH/state XDG_CONFIG_HOME=$TRASH/config
+unset XDG_RUNTIME_DIR
+while read -r name; do unset "$name"; done < <(compgen -e | grep -E '^(SLURM_|OMPI_|PMIX_|PRTE_|PET_|TORCHELASTIC_)')
+for name in MUSTER_RUN_ID MUSTER_RUN_DIR RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; do unset "$name"; done
+unset name

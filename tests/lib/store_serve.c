@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Serves a c10d store for tests: prints its port, serves until SIGTERM, starts
+ * over (a new generation) on SIGUSR1. Every refused connection is a line on
+ * stderr.
+ *
+ *   store_serve [--port N] [--address A] [--allow A]...
+ *
+ * Without --address it listens on 127.0.0.1; without --allow everybody may
+ * connect.
+ */
+#include <config.h>
+
+#include "rendezvous/store_server.h"
+
+#include "base/str.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static void on_refused(void *ctx, const char *peer, const char *why)
+{
+    (void)ctx;
+    fprintf(stderr, "refused %s: %s\n", peer, why);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    if (signum == SIGUSR1) {
+        store_server_reset(handle->data);
+    } else {
+        uv_stop(handle->loop);
+    }
+}
+
+static void watch(uv_loop_t *loop, uv_signal_t *handle, int signum,
+                  struct store_server *srv)
+{
+    uv_signal_init(loop, handle);
+    handle->data = srv;
+    uv_signal_start(handle, on_signal, signum);
+}
+
+static int parse(int argc, char **argv, uint16_t *ret_port,
+                 struct strlist *addresses, struct strlist *allowed)
+{
+    for (int i = 1; i < argc; i += 2) {
+        uint64_t port;
+
+        if (i + 1 == argc) {
+            return -EINVAL;
+        }
+        if (strcmp(argv[i], "--port") == 0 &&
+            str_to_u64(argv[i + 1], &port) == 0 && port < 65536) {
+            *ret_port = (uint16_t)port;
+        } else if (strcmp(argv[i], "--address") == 0) {
+            strlist_add(addresses, argv[i + 1]);
+        } else if (strcmp(argv[i], "--allow") == 0) {
+            strlist_add(allowed, argv[i + 1]);
+        } else {
+            return -EINVAL;
+        }
+    }
+    return 0;
+}
+
+static int serve(uv_loop_t *loop, const struct store_config *config,
+                 const struct strlist *allowed, struct error *e)
+{
+    struct store_server *srv;
+    uv_signal_t term;
+    uv_signal_t usr1;
+    int rc = store_server_create(loop, config, &srv, e);
+
+    if (rc == 0) {
+        rc = store_server_set_allowed(
+            srv, (const char *const *)allowed->items, allowed->n, e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    watch(loop, &term, SIGTERM, srv);
+    watch(loop, &usr1, SIGUSR1, srv);
+    printf("%u\n", store_server_port(srv));
+    fflush(stdout);
+    uv_run(loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&term, NULL);
+    uv_close((uv_handle_t *)&usr1, NULL);
+    store_server_destroy(srv, NULL, NULL);
+    uv_run(loop, UV_RUN_DEFAULT);
+    return uv_loop_close(loop) == 0
+               ? 0
+               : error_text(e, EBUSY, "the server left handles behind");
+}
+
+int main(int argc, char **argv)
+{
+    _strlist_ struct strlist addresses = {0};
+    _strlist_ struct strlist allowed = {0};
+    struct store_config config = {.on_refused = on_refused};
+    struct error e = {0};
+    uv_loop_t loop;
+
+    if (parse(argc, argv, &config.port, &addresses, &allowed) < 0) {
+        fprintf(stderr, "usage: store_serve [--port N] [--address A] "
+                        "[--allow A]...\n");
+        return 2;
+    }
+    if (!addresses.n) {
+        strlist_add(&addresses, "127.0.0.1");
+    }
+    if (!allowed.n) {
+        strlist_add(&allowed, "*");
+    }
+    config.addresses = (const char *const *)addresses.items;
+    uv_loop_init(&loop);
+    if (serve(&loop, &config, &allowed, &e) < 0) {
+        fprintf(stderr, "store_serve: %s\n", e.text);
+        return 1;
+    }
+    return 0;
+}
