@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "spec/command.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "spec/value.h"
+
+#include <string.h>
+
+const char *command_basename(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+bool command_is_python(const char *word)
+{
+    const char *name = command_basename(word);
+
+    return str_starts(name, "python") &&
+           strspn(name + 6, "0123456789.") == strlen(name + 6);
+}
+
+/* "--nproc_per_node=4" to "nproc-per-node", and where the value begins. */
+static const char *split_option(const char *text, char *name, size_t size)
+{
+    const char *sep;
+    size_t len;
+
+    text += strspn(text, "-");
+    sep = strchr(text, '=');
+    len = sep ? (size_t)(sep - text) : strlen(text);
+    len = len < size - 1 ? len : size - 1;
+    for (size_t i = 0; i < len; i++) {
+        name[i] = text[i];
+        if (name[i] == '_') {
+            name[i] = '-';
+        }
+    }
+    name[len] = '\0';
+    return sep ? sep + 1 : NULL;
+}
+
+/* Exactly, else as the only one that begins so. */
+static const struct launcher_option *
+find_option(const struct launcher_option *table, const char *name)
+{
+    const struct launcher_option *found = NULL;
+    unsigned n = 0;
+
+    for (; table->name; table++) {
+        if (strcmp(table->name, name) == 0) {
+            return table;
+        }
+        if (strlen(name) >= 3 && str_starts(table->name, name)) {
+            found = table;
+            n++;
+        }
+    }
+    return n == 1 ? found : NULL;
+}
+
+static int take_values(struct command *cmd, struct launcher_hit *hit,
+                       const char *attached)
+{
+    for (unsigned i = 0; i < hit->option->n_values; i++) {
+        if (i == 0 && attached) {
+            hit->values[0] = node_scalar(cmd->c->arena, &hit->node->place,
+                                         attached, false);
+        } else if (cmd->at < cmd->n) {
+            hit->values[i] = cmd->argv[cmd->at++];
+        }
+        if (!hit->values[i]) {
+            report_error(cmd->c->report, &hit->node->place,
+                         "%s of %s without a value; expected one",
+                         hit->node->text, cmd->launcher);
+            return -1;
+        }
+    }
+    return 1;
+}
+
+int command_next(struct command *cmd, const struct launcher_option *table,
+                 struct launcher_hit *ret)
+{
+    struct launcher_hit hit = {0};
+    const char *attached;
+    char name[64];
+
+    if (cmd->at == cmd->n) {
+        return 0;
+    }
+    hit.node = cmd->argv[cmd->at];
+    if (strcmp(hit.node->text, "--") == 0) {
+        cmd->at++;
+        return 0;
+    }
+    if (hit.node->text[0] != '-') {
+        return 0;
+    }
+    attached = split_option(hit.node->text, name, sizeof(name));
+    hit.option = find_option(table, name);
+    if (!hit.option) {
+        report_error(cmd->c->report, &hit.node->place,
+                     "%.60s of %s; expected an option of it that muster knows, "
+                     "or the program itself as the command",
+                     hit.node->text, cmd->launcher);
+        return -1;
+    }
+    cmd->at++;
+    if (take_values(cmd, &hit, attached) < 0) {
+        return -1;
+    }
+    *ret = hit;
+    return 1;
+}
+
+bool command_is_unexpanded(struct command *cmd, const struct launcher_hit *hit,
+                           const struct node *value)
+{
+    if (!strchr(value->text, '$')) {
+        return false;
+    }
+    report_note(cmd->c->report, &value->place,
+                "%.80s of %s is ignored: it has a variable that nothing filled "
+                "in",
+                hit->node->text, cmd->launcher);
+    return true;
+}
+
+static bool says_the_same(const struct field *f, const char *a, const char *b)
+{
+    struct job_nodes x, y;
+
+    if (f->type == FIELD_NODES && value_range(a, 65536, &x) == 0 &&
+        value_range(b, 65536, &y) == 0) {
+        return x.min == y.min && x.max == y.max;
+    }
+    return strcmp(a, b) == 0;
+}
+
+void command_offer(struct command *cmd, const struct launcher_hit *hit,
+                   const char *path, struct node *value)
+{
+    const struct field *f = schema_find(job_fields, path);
+    struct reader r = {.arena = cmd->c->arena, .report = cmd->c->report};
+    const struct node *own = node_get_path(cmd->tree, path);
+    _free_ char *where = NULL;
+
+    if (command_is_unexpanded(cmd, hit, value)) {
+        return;
+    }
+    if (!schema_read_field(&r, f, value, NULL)) {
+        return;
+    }
+    if (!own || node_is_null(own)) {
+        node_set_path(cmd->c->arena, cmd->tree, path, value);
+        return;
+    }
+    if (own->kind == NODE_SCALAR && !says_the_same(f, own->text, value->text)) {
+        where = place_text(&own->place);
+        report_warn(cmd->c->report, &value->place,
+                    "%.60s of %s differs from %s %.60s (%s); the latter counts",
+                    hit->node->text, cmd->launcher, path, own->text,
+                    where ? where : "");
+    }
+}
+
+void command_replace(struct command *cmd, struct node *const *first, size_t n)
+{
+    struct arena *a = cmd->c->arena;
+    struct node *list = node_list(a, &cmd->argv[0]->place);
+
+    for (size_t i = 0; i < n; i++) {
+        node_append(a, list, first[i]);
+    }
+    for (size_t i = cmd->at; i < cmd->n; i++) {
+        node_append(a, list, cmd->argv[i]);
+    }
+    node_set(a, cmd->tree, "command", list);
+}
+
+/* All words are scalars; what is not, the schema reports later. */
+static bool is_list_of_words(const struct node *list)
+{
+    if (!list || list->kind != NODE_LIST) {
+        return false;
+    }
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->items[i]->kind != NODE_SCALAR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void warn_of_mixture(const struct context *c,
+                            const struct node *command,
+                            const struct node *args)
+{
+    bool same = command->place.file && args->place.file &&
+                strcmp(command->place.file, args->place.file) == 0;
+
+    if (!same && args->n) {
+        _free_ char *where = place_text(&command->place);
+
+        report_warn(c->report, &args->place,
+                    "args are put behind a command from elsewhere (%s)",
+                    where ? where : "");
+    }
+}
+
+/* One list `command`; `args` becomes null, which counts as not given. */
+static void join_args(const struct context *c, struct node *tree)
+{
+    struct node *command = node_get(tree, "command");
+    struct node *args = node_get(tree, "args");
+    struct node *list;
+
+    if (!is_list_of_words(args)) {
+        return;
+    }
+    list = node_list(c->arena, command ? &command->place : &args->place);
+    if (is_list_of_words(command)) {
+        warn_of_mixture(c, command, args);
+        for (size_t i = 0; i < command->n; i++) {
+            node_append(c->arena, list, command->items[i]);
+        }
+    }
+    for (size_t i = 0; i < args->n; i++) {
+        node_append(c->arena, list, args->items[i]);
+    }
+    node_set(c->arena, tree, "command", list);
+    node_set(c->arena, tree, "args",
+             node_scalar(c->arena, &args->place, "", true));
+}
+
+/* Launchers whose options are not read. */
+static void warn_of_unread(const struct context *c, const struct node *word)
+{
+    static const char *const names[] = {"horovodrun", "deepspeed",
+                                        "accelerate", "srun", NULL};
+    const char *name = command_basename(word->text);
+
+    for (size_t i = 0; names[i]; i++) {
+        if (strcmp(names[i], name) == 0) {
+            report_warn(c->report, &word->place,
+                        "%s starts processes of its own, and would be started "
+                        "as each of muster's; expected the program itself",
+                        name);
+        }
+    }
+}
+
+bool command_settle(const struct context *c, struct node *tree)
+{
+    size_t errors = c->report->n_errors;
+    struct command cmd = {.c = c, .tree = tree};
+    struct node *command;
+
+    join_args(c, tree);
+    command = node_get(tree, "command");
+    if (!is_list_of_words(command) || command->n == 0) {
+        return true;
+    }
+    cmd.argv = command->items;
+    cmd.n = command->n;
+    if (command_is_torch(&cmd)) {
+        return command_read_torch(&cmd);
+    }
+    cmd.at = 0;
+    if (command_is_mpi(&cmd)) {
+        return command_read_mpi(&cmd);
+    }
+    warn_of_unread(c, command->items[0]);
+    return c->report->n_errors == errors;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "spec/testing.h"
+#include "spec/value.h"
+#include "tests/lib/tap.h"
+
+#include <string.h>
+
+static struct outcome resolve(const char *command, const char *keys)
+{
+    _buf_ struct buf text = {0};
+
+    buf_printf(&text, "apiVersion: muster/v1\nkind: Job\ncommand: [%s]\n%s\n",
+               command, keys);
+    return outcome_of_text(buf_str(&text));
+}
+
+static char *show(const struct job *job)
+{
+    struct buf b = {0};
+    _free_ char *argv = joined(&job->command);
+
+    buf_printf(&b, "%s| %u..%u x ", argv, job->nodes.min, job->nodes.max);
+    if (job->procs.mode == JOB_PROCS_FIXED) {
+        buf_printf(&b, "%u", job->procs.n);
+    } else {
+        buf_puts(&b, job->procs.mode == JOB_PROCS_GPU ? "gpu" : "auto");
+    }
+    buf_printf(&b, " r%u%s", job->restart.max,
+               job->program == JOB_MPI ? " mpi" : "");
+    return buf_take(&b);
+}
+
+static void test_launchers(void)
+{
+    static const struct {
+        const char *command, *keys, *want, *message;
+    } cases[] = {
+        {"torchrun, --nnodes=2, --nproc-per-node, 4, train.py, --a", "",
+         "python3 -u train.py --a| 2..2 x 4 r3", "note: t:3:11: torchrun is "
+         "not run: muster starts train.py itself"},
+        {"/v/bin/torchrun, t.py", "", "/v/bin/python3 -u t.py| 1..1 x auto r3",
+         "would start one process a node"},
+        {"torchrun, --nnodes=1:4, --max_restarts=7, -m, pkg.mod, -x", "",
+         "python3 -u -m pkg.mod -x| 1..4 x auto r7", ""},
+        {"torchrun, --no-python, ./prog, --nnodes=9", "",
+         "./prog --nnodes=9| 1..1 x auto r3", ""},
+        {"torchrun, --nproc=gpu, --, t.py", "",
+         "python3 -u t.py| 1..1 x gpu r3", ""},
+        {"python, -u, -m, torch.distributed.launch, --nproc_per_node=2, t.py",
+         "", "python -u t.py| 1..1 x 2 r3", "LOCAL_RANK in the environment"},
+        {"python3.11, -m, torch.distributed.run, --standalone, t.py", "",
+         "python3.11 -u t.py| 1..1 x auto r3",
+         "--standalone of torch.distributed.run has no effect"},
+        {"torchrun, --nproc_per_node=auto, t.py", "procsPerNode: gpu",
+         "python3 -u t.py| 1..1 x gpu r3",
+         "warning: t:3:21: --nproc_per_node=auto of torchrun differs from "
+         "procsPerNode gpu (t:4:15); the latter counts"},
+        {"torchrun, '--nnodes=2:8', t.py", "nodes: 2..8",
+         "python3 -u t.py| 2..8 x auto r3", ""},
+        {"torchrun, '--nnodes=${N}', t.py", "nodes: 3",
+         "python3 -u t.py| 3..3 x auto r3",
+         "note: t:3:21: --nnodes=${N} of torchrun is ignored"},
+        {"torchrun, '--nnodes=$(N)', t.py", "env: {N: 5}",
+         "python3 -u t.py| 5..5 x auto r3", ""},
+        {"python, train.py, -m, torch.distributed.run", "",
+         "python train.py -m torch.distributed.run| 1..1 x auto r3", ""},
+        {"python, -c, torchrun", "", "python -c torchrun| 1..1 x auto r3", ""},
+        {"mpirun, -np, 8, python, t.py", "",
+         "python t.py| 1..1 x 8 r3 mpi", "starts python as an MPI program"},
+        {"mpirun, -np, 8, a", "procsPerNode: 4", "a| 2..2 x 4 r3 mpi", ""},
+        {"mpirun, -np, 8, a", "nodes: 4", "a| 4..4 x 2 r3 mpi", ""},
+        {"mpirun, -np, 8, a", "nodes: 4\nprocsPerNode: 3",
+         "a| 4..4 x 3 r3 mpi",
+         "-np 8 of mpirun differs from what the job says, 4 nodes with 3"},
+        {"mpirun, -np, 12, a", "nodes: 4\nprocsPerNode: 3",
+         "a| 4..4 x 3 r3 mpi", ""},
+        {"mpiexec, -N, 2, -n, 8, --mca, btl, tcp, a, -n, 1", "",
+         "a -n 1| 4..4 x 2 r3 mpi", "--mca of mpiexec has no effect"},
+        {"mpirun, -np, $NP, a", "", "a| 1..1 x auto r3 mpi", "is ignored"},
+        {"deepspeed, t.py", "", "deepspeed t.py| 1..1 x auto r3",
+         "deepspeed starts processes of its own"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _outcome_ struct outcome o = resolve(cases[i].command, cases[i].keys);
+        _free_ char *got = o.rc == 0 ? show(o.result.job) : NULL;
+
+        is_str(got, cases[i].want, "%s: %s", cases[i].command, o.error.text);
+        like(o.all, cases[i].message, "and what is said");
+        if (!cases[i].message[0]) {
+            ok(!strstr(o.all, "warning"), "no warning");
+        }
+    }
+}
+
+static void test_bad(void)
+{
+    static const struct {
+        const char *command, *error;
+    } cases[] = {
+        {"torchrun", "t:3:11: torchrun without a program; expected a script"},
+        {"torchrun, --nnodes", "--nnodes of torchrun without a value"},
+        {"torchrun, --bogus, t.py", "t:3:21: --bogus of torchrun; expected an "
+                                    "option of it that muster knows"},
+        {"torchrun, --n=2, t.py", "--n=2 of torchrun; expected"},
+        {"torchrun, --nnodes=x, t.py", "nodes is \"x\"; expected"},
+        {"torchrun, --nproc-per-node=0, t.py", "procsPerNode is \"0\""},
+        {"torchrun, --run-path, t.py", "--run-path of torchrun; expected"},
+        {"mpirun", "mpirun without a program"},
+        {"mpirun, -np, x, a", "-np x of mpirun; expected a number"},
+        {"mpirun, -np, 0, a", "-np 0 of mpirun; expected a number"},
+        {"mpirun, -np, 2, a, ':', b", "several programs in one mpirun"},
+        {"mpirun, --mca, a", "--mca of mpirun without a value"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _outcome_ struct outcome o = resolve(cases[i].command, "");
+
+        is_int(o.rc, -ERR_SPEC, "refused: %s", cases[i].command);
+        like(o.error.text, cases[i].error, "and says why");
+    }
+}
+
+static void test_variables(void)
+{
+    _outcome_ struct outcome o =
+        resolve("mpirun, -x, A=1, -x, B, -x, C=2, a", "env: {C: 3}");
+    _free_ char *env = o.rc == 0 ? joined(&o.result.job->env) : NULL;
+
+    is_str(env, "C=3 A=1", "-x sets what the job leaves open");
+}
+
+int main(void)
+{
+    test_launchers();
+    test_bad();
+    test_variables();
+    return tap_done();
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The short form, muster/v1 Job: every key, where it goes in struct job, its
+ * range and default. The order is that of the manual page and of the resolved
+ * spec.
+ */
+#include <config.h>
+
+#include "spec/job.h"
+#include "spec/schema.h"
+
+#define AT(member) .offset = offsetof(struct job, member)
+
+#define SECONDS UINT64_C(1000)
+#define DAYS (UINT64_C(86400) * SECONDS)
+
+static const char *const program_words[] = {
+    [JOB_WORKERS] = "workers",
+    [JOB_MPI] = "mpi",
+    NULL,
+};
+
+static const char *const policy_words[] = {
+    [JOB_RESTART_NEVER] = "Never",
+    [JOB_RESTART_ON_FAILURE] = "OnFailure",
+    [JOB_RESTART_ALWAYS] = "Always",
+    [JOB_RESTART_EXIT_CODE] = "ExitCode",
+    NULL,
+};
+
+static const char *const level_words[] = {"memory", "partner", "disk", NULL};
+
+static const char *const method_words[] = {
+    [JOB_SEARCH_NONE] = "none",
+    [JOB_SEARCH_GRID] = "grid",
+    [JOB_SEARCH_RANDOM] = "random",
+    [JOB_SEARCH_BAYES] = "bayes",
+    NULL,
+};
+
+static const char *const parameter_words[] = {
+    [JOB_PARAMETER_DOUBLE] = "double",
+    [JOB_PARAMETER_INT] = "int",
+    [JOB_PARAMETER_CATEGORICAL] = "categorical",
+    NULL,
+};
+
+static const char *const binding_words[] = {
+    [JOB_BIND_AUTO] = "auto",     [JOB_BIND_NONE] = "none",
+    [JOB_BIND_CORE] = "core",     [JOB_BIND_NUMA] = "numa",
+    [JOB_BIND_SOCKET] = "socket", NULL,
+};
+
+static const char *const preflight_words[] = {
+    [JOB_PREFLIGHT_OFF] = "off",
+    [JOB_PREFLIGHT_QUICK] = "quick",
+    [JOB_PREFLIGHT_FULL] = "full",
+    NULL,
+};
+
+static const char *const prefix_words[] = {
+    [JOB_PREFIX_RANK] = "rank",
+    [JOB_PREFIX_HOST] = "host",
+    [JOB_PREFIX_NONE] = "none",
+    NULL,
+};
+
+static const char *const format_words[] = {
+    [JOB_LOG_TEXT] = "text",
+    [JOB_LOG_JSON] = "json",
+    NULL,
+};
+
+static const char *const files_words[] = {
+    [JOB_FILES_RANK] = "rank",
+    [JOB_FILES_NODE] = "node",
+    [JOB_FILES_NONE] = "none",
+    NULL,
+};
+
+static const char *const store_words[] = {
+    [JOB_STORE_DIRECT] = "direct",
+    [JOB_STORE_TREE] = "tree",
+    NULL,
+};
+
+static const char *const goal_words[] = {
+    [JOB_MINIMIZE] = "minimize",
+    [JOB_MAXIMIZE] = "maximize",
+    NULL,
+};
+
+static const char *const scale_words[] = {
+    [JOB_SCALE_LINEAR] = "linear",
+    [JOB_SCALE_LOG] = "log",
+    NULL,
+};
+
+static const struct field restart_fields[] = {
+    {"policy", FIELD_ENUM, AT(restart.policy), .words = policy_words,
+     .def = "OnFailure",
+     .help = "when a worker that ended is started again: never, when it "
+             "failed, whenever it ended, or by its exit code"},
+    {"max", FIELD_COUNT, AT(restart.max), .max = 2147483647, .def = "3",
+     .help = "restarts of the whole job for failures and hangs"},
+    {"backoff", FIELD_BACKOFF, AT(restart.backoff_min_ms), .max = DAYS,
+     .def = "1s..60s",
+     .help = "wait before the first restart, doubled up to the second time"},
+    {"exitCodes", FIELD_CODES, AT(restart.retry_codes), .def = "kubeflow",
+     .help = "with policy ExitCode: the codes that are started again; "
+             "kubeflow is 128 to 255, t9k is 130, 137, 138 and 143"},
+    {"preload", FIELD_LIST, AT(restart.preload), .def = "[]",
+     .help = "Python modules that a warm interpreter on each node imports",
+     .later = "warm interpreters"},
+    {0},
+};
+
+static const struct field elastic_fields[] = {
+    {"spares", FIELD_COUNT, AT(elastic.spares), .max = 65536, .def = "0",
+     .help = "nodes held ready beyond those that the job needs",
+     .later = "spare nodes"},
+    {"growInterval", FIELD_SPAN, AT(elastic.grow_interval_ms),
+     .min = 1 * SECONDS, .max = 365 * DAYS, .def = "10m",
+     .help = "shortest time between two growths", .later = "growing"},
+    {0},
+};
+
+static const struct field gang_fields[] = {
+    {"timeout", FIELD_SPAN, AT(gang_timeout_ms), .min = 1 * SECONDS,
+     .max = 365 * DAYS, .def = "300s",
+     .help = "how long the least number of nodes may take to gather"},
+    {0},
+};
+
+static const struct field hang_fields[] = {
+    {"timeout", FIELD_SPAN, FIELD_TAKES_OFF, AT(hang_timeout_ms),
+     .min = 1 * SECONDS, .max = 365 * DAYS, .def = "off",
+     .help = "a worker without progress for so long is taken as hung"},
+    {0},
+};
+
+static const struct field limits_fields[] = {
+    {"deadline", FIELD_SPAN, FIELD_TAKES_OFF, AT(limits.deadline_ms),
+     .min = 1 * SECONDS, .def = "off",
+     .help = "longest time that the job may run; it ends with status 124"},
+    {"grace", FIELD_SPAN, AT(limits.grace_ms), .max = DAYS, .def = "30s",
+     .help = "time between SIGTERM and SIGKILL"},
+    {"nodeFailures", FIELD_COUNT, AT(limits.node_failures), .max = 1000000,
+     .def = "3", .help = "lost nodes after which the job fails"},
+    {0},
+};
+
+static const struct field checkpoint_fields[] = {
+    {"every", FIELD_SPAN, FIELD_TAKES_AUTO | FIELD_TAKES_OFF,
+     AT(checkpoint.every_ms), .min = 1 * SECONDS, .max = 365 * DAYS,
+     .def = "auto", .help = "time between checkpoints"},
+    {"keep", FIELD_COUNT, AT(checkpoint.keep), .min = 1, .max = 1000000,
+     .def = "3", .help = "checkpoints that are kept"},
+    {"levels", FIELD_FLAGS, AT(checkpoint.levels), .words = level_words,
+     .def = "[memory, partner, disk]", .help = "where checkpoints are held"},
+    {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
+     .help = "URI to which checkpoints are copied"},
+    {"watch", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.watch),
+     .help = "directory into which the program itself writes checkpoints"},
+    {"resumeArg", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.resume_arg),
+     .help = "option that, with the path of the checkpoint behind it, is put "
+             "at the end of the command on a resume"},
+    {0},
+};
+
+#define IN(member) .offset = offsetof(struct job_transfer, member)
+
+static const struct field transfer_fields[] = {
+    {"from", FIELD_STRING, FIELD_REQUIRED, IN(from),
+     .help = "URI or path that is read"},
+    {"to", FIELD_STRING, FIELD_REQUIRED, IN(to),
+     .help = "URI or path that is written"},
+    {"credential", FIELD_STRING, IN(credential),
+     .help = "name of the credential for it"},
+    {"parameters", FIELD_PAIRS, IN(parameters),
+     .help = "settings of the store"},
+    {0},
+};
+
+#define OF(member) .offset = offsetof(struct job_parameter, member)
+
+static const struct field parameter_fields[] = {
+    {"type", FIELD_ENUM, OF(type), .words = parameter_words,
+     .help = "kind of value"},
+    {"min", FIELD_NUMBER, OF(min), .help = "least value"},
+    {"max", FIELD_NUMBER, OF(max), .help = "greatest value"},
+    {"step", FIELD_NUMBER, OF(step), .help = "distance between values"},
+    {"scale", FIELD_ENUM, OF(scale), .words = scale_words,
+     .help = "on which the range is even"},
+    {"values", FIELD_LIST, OF(values), .help = "the values themselves"},
+    {0},
+};
+
+static const struct field trial_fields[] = {
+    {"nodes", FIELD_COUNT, FIELD_TAKES_AUTO, AT(search.trial_nodes), .min = 1,
+     .max = 65536, .def = "auto", .help = "nodes of a trial"},
+    {"procs", FIELD_COUNT, FIELD_TAKES_AUTO, AT(search.trial_procs), .min = 1,
+     .max = 65536, .def = "auto", .help = "processes of a trial on a node"},
+    {0},
+};
+
+static const struct field metric_fields[] = {
+    {"name", FIELD_STRING, AT(search.metric),
+     .help = "name of the metric that is optimised"},
+    {"goal", FIELD_ENUM, AT(search.goal), .words = goal_words,
+     .def = "minimize", .help = "what is better"},
+    {0},
+};
+
+static const struct field search_fields[] = {
+    {"method", FIELD_ENUM, AT(search.method), .words = method_words,
+     .def = "none", .help = "how parameters are chosen"},
+    {"maxTrials", FIELD_COUNT, FIELD_TAKES_AUTO, AT(search.max_trials),
+     .min = 1, .max = 1000000, .def = "auto",
+     .help = "trials in all; a grid search may do without"},
+    {"parallelTrials", FIELD_COUNT, FIELD_TAKES_AUTO,
+     AT(search.parallel_trials), .min = 1, .max = 65536, .def = "auto",
+     .help = "trials at the same time"},
+    {"trial", FIELD_MAP, .fields = trial_fields},
+    {"metric", FIELD_MAP, .fields = metric_fields},
+    {"parameters", FIELD_NAMED, AT(search.parameters),
+     .fields = parameter_fields, .item_size = sizeof(struct job_parameter),
+     .help = "the space: for each name a value, or type, min, max, step, scale "
+             "(linear, log) or values"},
+    {0},
+};
+
+static const struct field resources_fields[] = {
+    {"cpus", FIELD_CPUS, AT(resources.cpus_milli),
+     .help = "CPUs of each node"},
+    {"memory", FIELD_BYTES, AT(resources.memory_bytes),
+     .help = "memory of each node"},
+    {"gpus", FIELD_COUNT, AT(resources.gpus), .max = 1024, .def = "0",
+     .help = "GPUs of each node"},
+    {0},
+};
+
+static const struct field logs_fields[] = {
+    {"prefix", FIELD_ENUM, AT(logs.prefix), .words = prefix_words,
+     .def = "rank", .help = "what is put before each line of output"},
+    {"format", FIELD_ENUM, AT(logs.format), .words = format_words,
+     .def = "text", .help = "form of the output of the front end"},
+    {"files", FIELD_ENUM, AT(logs.files), .words = files_words, .def = "rank",
+     .help = "a file for each rank, for each node, or none"},
+    {0},
+};
+
+static const struct field heartbeat_fields[] = {
+    {"timeout", FIELD_SPAN, AT(heartbeat_timeout_ms), .min = 1 * SECONDS,
+     .max = DAYS, .def = "10s",
+     .help = "a node that is silent for so long is lost; also the lease"},
+    {0},
+};
+
+static const struct field detach_fields[] = {
+    {"timeout", FIELD_SPAN,
+     FIELD_TAKES_AUTO | FIELD_TAKES_OFF | FIELD_TAKES_NEVER,
+     AT(detach_timeout_ms), .max = 365 * DAYS, .def = "auto",
+     .help = "how long the run goes on without its front end; auto is never "
+             "in a batch job, else 10m"},
+    {0},
+};
+
+static const struct field slurm_fields[] = {
+    {"partition", FIELD_STRING, AT(slurm.partition)},
+    {"account", FIELD_STRING, AT(slurm.account)},
+    {"qos", FIELD_STRING, AT(slurm.qos)},
+    {"constraint", FIELD_STRING, AT(slurm.constraint)},
+    {"time", FIELD_SPAN, FIELD_TAKES_OFF, AT(slurm.time_ms), .def = "off",
+     .help = "time limit of the batch job"},
+    {"extra", FIELD_LIST, AT(slurm.extra), .help = "more options of sbatch"},
+    {0},
+};
+
+const struct field job_fields[] = {
+    {"name", FIELD_LABEL, AT(name),
+     .help = "name of the job; the file or the program names it otherwise"},
+    {"program", FIELD_ENUM, AT(program), .words = program_words,
+     .def = "workers",
+     .help = "mpi: the program's processes are ranks of one MPI world"},
+    {"nodes", FIELD_NODES, AT(nodes), .max = 65536, .def = "1",
+     .help = "number of nodes; a range makes the job elastic"},
+    {"procsPerNode", FIELD_PROCS, AT(procs), .max = 65536, .def = "auto",
+     .help = "processes on each node; auto is one a GPU, or one a CPU where "
+             "there is no GPU"},
+    {"command", FIELD_LIST, AT(command),
+     .help = "program and arguments; no shell is used"},
+    {"env", FIELD_PAIRS, AT(env),
+     .help = "environment of the workers, as a map or as a list of name and "
+             "value"},
+    {"secrets", FIELD_LIST, AT(secrets), .def = "[]",
+     .help = "names in env whose values are neither shown nor stored"},
+    {"workdir", FIELD_STRING, AT(workdir),
+     .help = "where the workers start; else where muster was started"},
+    {"runtime", FIELD_STRING, FIELD_TAKES_OFF, AT(runtime),
+     .help = "name of a runtime that gives what the job does not"},
+    {"container", FIELD_STRING, FIELD_TAKES_OFF, AT(image),
+     .help = "image in which the workers run; none is the host",
+     .later = "containers; the job runs on the host"},
+    {"restart", FIELD_MAP, .fields = restart_fields},
+    {"elastic", FIELD_MAP, .fields = elastic_fields},
+    {"gang", FIELD_MAP, .fields = gang_fields},
+    {"hang", FIELD_MAP, .fields = hang_fields},
+    {"limits", FIELD_MAP, .fields = limits_fields},
+    {"checkpoint", FIELD_MAP, .fields = checkpoint_fields,
+     .later = "checkpoints by muster; the program's own work as ever"},
+    {"inputs", FIELD_ITEMS, AT(inputs), .fields = transfer_fields,
+     .item_size = sizeof(struct job_transfer),
+     .help = "what is fetched before the start: list of from and to",
+     .later = "staging"},
+    {"outputs", FIELD_ITEMS, AT(outputs), .fields = transfer_fields,
+     .item_size = sizeof(struct job_transfer),
+     .help = "what is stored after success: list of from and to",
+     .later = "staging"},
+    {"search", FIELD_MAP, .fields = search_fields,
+     .later = "parameter search; the job runs once"},
+    {"resources", FIELD_MAP, .fields = resources_fields,
+     .later = "what a node must have"},
+    {"binding", FIELD_ENUM, AT(binding), .words = binding_words, .def = "auto",
+     .help = "what each worker is bound to", .later = "binding"},
+    {"preflight", FIELD_ENUM, AT(preflight), .words = preflight_words,
+     .def = "quick", .help = "checks of the nodes before the start",
+     .later = "checks before the start"},
+    {"logs", FIELD_MAP, .fields = logs_fields},
+    {"store", FIELD_ENUM, AT(store), .words = store_words, .def = "direct",
+     .help = "how workers reach the store of their process group: that of "
+             "rank 0, or their own node's, which forwards"},
+    {"heartbeat", FIELD_MAP, .fields = heartbeat_fields},
+    {"detach", FIELD_MAP, .fields = detach_fields},
+    {"slurm", FIELD_MAP, .fields = slurm_fields,
+     .later = "rendering for Slurm"},
+    {"labels", FIELD_PAIRS, AT(labels), .def = "{}",
+     .help = "kept with the run, for listing"},
+    {"annotations", FIELD_PAIRS, AT(annotations), .def = "{}",
+     .help = "kept with the run"},
+    {"suspend", FIELD_BOOL, AT(suspend), .def = "false",
+     .help = "made, but not to be started", .later = "suspending"},
+    {0},
+};

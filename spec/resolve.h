@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Steps of spec_resolve() that have files of their own.
+ */
+#ifndef MUSTER_SPEC_RESOLVE_H
+#define MUSTER_SPEC_RESOLVE_H
+
+#include "spec/form.h"
+#include "spec/job.h"
+
+#include <stdbool.h>
+
+/* True for a variable that muster sets for each worker, so that its value is
+ * not known here. */
+bool resolve_is_owned(const char *name);
+
+/* $(NAME) in env (each sees those before it) and in command and args, as far as
+ * env has the name; what is left is a template for where the worker starts. */
+void resolve_expand(const struct context *c, struct node *tree);
+
+/* What no single field can be wrong about. May settle values that depend on
+ * others. Errors are placed by the tree that the job was read from. */
+void resolve_check(const struct context *c, const struct node *tree,
+                   bool is_runtime, struct job *job);
+
+/* Adds the place of each value of the tree. False without memory. */
+bool resolve_origins(const struct node *tree, struct spec_result *to);
+
+#endif
