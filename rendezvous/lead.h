@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The lead: decides for the whole run. A pure state machine; the agent of rank
+ * 0 feeds it what the tree brings, and does what it says. It has no clock, no
+ * descriptors and no threads.
+ *
+ *   GATHER   until every node has reported                  -> PREPARE
+ *   PREPARE  of generation g: workers of older ones stop, the node of worker 0
+ *            opens the store; until every node is STOPPED(g) and the backoff is
+ *            over                                           -> RUN
+ *   RUN      until all are DONE (-> END 0) or a worker fails (-> PREPARE g+1)
+ *   END      the verdict stands; until all are ENDED or lost, or the time for
+ *            it is over                                     -> OVER
+ *   OVER     LEAVE is published, nothing happens any more
+ *
+ * A worker failure stops everybody first (PREPARE g+1) and is judged when all
+ * have stopped: by then every node has told its own first failure, the earliest
+ * of which is the cause. Policy and budget then decide between RUN(g+1) and
+ * END. A node that is lost, or does not stop in time, ends the run resumable.
+ *
+ * Invariants (rendezvous/sim.c checks them over random schedules):
+ *  - serials of orders rise by one; generations never fall.
+ *  - RUN(g) is published only when every node has reported STOPPED(g), and
+ *    every RUN has a generation of its own.
+ *  - restarts never exceed the budget.
+ *  - the verdict is fixed by the first END order and never changes; 0 only if
+ *    every node reported DONE for the newest generation.
+ *  - the cause is a failure that no stop of ours made.
+ *  - END is left in bounded time, whoever is silent.
+ */
+#ifndef MUSTER_RENDEZVOUS_LEAD_H
+#define MUSTER_RENDEZVOUS_LEAD_H
+
+#include "base/cleanup.h"
+#include "rendezvous/order.h"
+#include "rendezvous/restart.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LEAD_NEVER UINT64_MAX
+#define LEAD_MAX_NOTES 8
+
+struct lead;
+
+struct lead_config {
+    uint32_t n_nodes; /* expected, 1 .. ORDER_MAX_NODES */
+    /* Names of nodes for messages, by rank; borrowed for the life of the lead;
+     * NULL, or NULL entries, read as "node N". */
+    const char *const *names;
+    struct restart_policy restart;
+    uint32_t n_restarts;       /* already spent, by a run that is resumed */
+    uint32_t first_generation; /* 0 is read as 1 */
+    const char *resume_path;   /* copied; NULL or "" for none */
+    int64_t resume_step;
+    uint64_t gang_timeout_ms;
+    uint32_t grace_ms;         /* for workers at the end of the run */
+    uint32_t restart_grace_ms; /* for the survivors of a failed generation */
+    uint32_t margin_ms;        /* beyond a grace, for the kill to take effect */
+    uint64_t deadline_ms;      /* same clock as events; 0 for none */
+};
+
+enum lead_event_type {
+    LEAD_TICK = 0,   /* time has passed; any other event ticks too */
+    LEAD_REPORT = 1, /* report */
+    LEAD_LOST = 2,   /* rank, text: the tree has given a node up. For good:
+                        later reports of that rank are ignored */
+    LEAD_STOP = 3,   /* stop, force, text */
+    LEAD_SAVED = 4,  /* text, step: a checkpoint found by other means than a
+                        report; is resumed from if newer */
+    LEAD_MISFIT = 5, /* text: nodes cannot work together (versions, process
+                        counts): end with RUN_FAILED */
+};
+
+enum lead_stop {
+    LEAD_STOP_CANCEL = 0,   /* RUN_CANCELLED */
+    LEAD_STOP_PREEMPT = 1,  /* RUN_RESUMABLE */
+    LEAD_STOP_DEADLINE = 2, /* RUN_DEADLINE */
+};
+
+/* All pointers are borrowed for the call. */
+struct lead_event {
+    enum lead_event_type type;
+    uint64_t now_ms; /* monotonic; older than the last counts as the last */
+    const struct report *report;
+    uint32_t rank;
+    enum lead_stop stop;
+    bool force; /* kill instead of asking; may follow a stop that asked */
+    const char *text;
+    int64_t step;
+};
+
+enum lead_note_type {
+    LEAD_NOTE_GATHERED = 0,
+    LEAD_NOTE_PREPARING = 1,
+    LEAD_NOTE_STARTED = 2,    /* a generation was ordered to run */
+    LEAD_NOTE_RUNNING = 3,    /* all its workers were started */
+    LEAD_NOTE_FAILED = 4,     /* a worker failed: the first that was heard of;
+                                 `failure` is set */
+    LEAD_NOTE_RESTARTING = 5, /* judged; `failure` is the cause */
+    LEAD_NOTE_LOST = 6,
+    LEAD_NOTE_STOPPING = 7,   /* END, with workers to be stopped */
+    LEAD_NOTE_STRAGGLER = 8,  /* a node did not do its part in time */
+    LEAD_NOTE_ENDED = 9,      /* all have ended, or were given up */
+    LEAD_NOTE_SAVED = 10,     /* a checkpoint to resume from: its path */
+};
+
+/* A line for the journal. */
+struct lead_note {
+    enum lead_note_type type;
+    uint32_t generation;
+    uint32_t rank;                 /* of the node it is about, or UINT32_MAX */
+    const struct failure *failure; /* or NULL; valid until the next step */
+    char text[ORDER_TEXT_BYTES];
+};
+
+/* The newest report of a node, as far as it matters later. */
+struct lead_node {
+    uint64_t serial; /* 0: it has not joined */
+    uint32_t generation;
+    enum report_state state;
+    uint16_t n_procs;
+    uint16_t n_alive;
+    bool lost; /* given up, for good */
+};
+
+struct lead_verdict {
+    uint8_t status;
+    uint32_t generation; /* the newest that ran, 0 if none did */
+    uint32_t n_restarts;
+    char reason[ORDER_TEXT_BYTES];
+    bool has_cause;
+    struct failure cause;
+};
+
+struct lead_actions {
+    const struct order *order; /* publish, if not NULL; valid until next step */
+    size_t n_notes;
+    struct lead_note notes[LEAD_MAX_NOTES]; /* in order; before `order` */
+    uint64_t wake_ms;                       /* tick then, or LEAD_NEVER */
+    bool finished; /* in the step that ends it and ever after: deliver the
+                      LEAVE, then be gone */
+};
+
+/* 0, -EINVAL or -ENOMEM. */
+int lead_create(const struct lead_config *config, uint64_t now_ms,
+                struct lead **ret, struct error *e);
+void lead_destroy(struct lead *lead);
+DEFINE_CLEANUP(lead);
+
+/* One event. `ret` is overwritten. 0; -EPROTO for a report that makes no sense
+ * (unknown rank, a generation that never was): nothing has changed then, but
+ * `ret` still has the wake-up time. */
+int lead_step(struct lead *lead, const struct lead_event *event,
+              struct lead_actions *ret);
+
+/* The order that holds now, for whoever connects; NULL while gathering. Valid
+ * until the next step. */
+const struct order *lead_order(const struct lead *lead);
+
+/* The checkpoint that the next generation starts from, "" for none, and its
+ * step. Valid until the next step. */
+const char *lead_resume(const struct lead *lead, int64_t *ret_step);
+
+/* NULL until the first END. */
+const struct lead_verdict *lead_verdict(const struct lead *lead);
+
+/* What is known of a node; rank < n_nodes. Valid until the next step. */
+const struct lead_node *lead_node(const struct lead *lead, uint32_t rank);
+
+/* "gather", "prepare", "run", "end", "over". */
+const char *lead_phase_name(const struct lead *lead);
+uint32_t lead_generation(const struct lead *lead);
+uint32_t lead_n_restarts(const struct lead *lead);
+
+/* "generation_started", ...: the names in events.jsonl. */
+const char *lead_note_name(enum lead_note_type type);
+
+#endif

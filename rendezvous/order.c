@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/order.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ORDER_FORMAT 1
+
+static const char *const step_names[] = {
+    [ORDER_PREPARE] = "prepare",
+    [ORDER_RUN] = "run",
+    [ORDER_END] = "end",
+    [ORDER_LEAVE] = "leave",
+};
+
+static const char *const state_names[] = {
+    [REPORT_JOINED] = "joined", [REPORT_STOPPED] = "stopped",
+    [REPORT_RUNNING] = "running", [REPORT_DONE] = "done",
+    [REPORT_ENDED] = "ended",
+};
+
+const char *order_step_name(enum order_step step)
+{
+    return step_names[step];
+}
+
+const char *report_state_name(enum report_state state)
+{
+    return state_names[state];
+}
+
+void order_release(struct order *o)
+{
+    free(o->n_procs);
+    *o = (struct order){0};
+}
+
+int order_copy(struct order *to, const struct order *from)
+{
+    uint16_t *n_procs = NULL;
+
+    if (from->n_procs) {
+        n_procs = calloc(from->n_nodes, sizeof(*n_procs));
+    }
+    order_release(to);
+    if (from->n_procs && !n_procs) {
+        return -ENOMEM;
+    }
+    *to = *from;
+    to->n_procs = n_procs;
+    if (n_procs) {
+        memcpy(n_procs, from->n_procs, from->n_nodes * sizeof(*n_procs));
+    }
+    return 0;
+}
+
+static void put_run(struct buf *b, const struct order *o)
+{
+    wire_put_u32(b, o->n_nodes);
+    for (uint32_t i = 0; i < o->n_nodes; i++) {
+        wire_put_u16(b, o->n_procs[i]);
+    }
+    wire_put_str(b, o->master_addr);
+    wire_put_u16(b, o->master_port);
+    wire_put_u32(b, o->n_restarts);
+    wire_put_u32(b, o->max_restarts);
+    wire_put_i64(b, o->resume_step);
+    wire_put_str(b, o->resume_path);
+    wire_put_str(b, o->previous);
+}
+
+void order_encode(const struct order *o, struct buf *b)
+{
+    assert(o->step >= ORDER_PREPARE && o->step <= ORDER_LEAVE);
+    wire_put_u8(b, ORDER_FORMAT);
+    wire_put_u64(b, o->serial);
+    wire_put_u32(b, o->generation);
+    wire_put_u8(b, (uint8_t)o->step);
+    wire_put_u8(b, (uint8_t)o->stop);
+    wire_put_u32(b, o->grace_ms);
+    wire_put_u8(b, o->broken);
+    switch (o->step) {
+    case ORDER_PREPARE:
+        wire_put_u32(b, o->store_rank);
+        return;
+    case ORDER_RUN:
+        put_run(b, o);
+        return;
+    case ORDER_END:
+    case ORDER_LEAVE:
+        wire_put_u8(b, o->status);
+        wire_put_str(b, o->reason);
+        return;
+    }
+}
+
+static int get_run(struct wire_reader *r, struct order *o)
+{
+    o->n_nodes = wire_get_u32(r);
+    /* Never allocate more than the message can fill. */
+    if (o->n_nodes < 1 || o->n_nodes > ORDER_MAX_NODES ||
+        o->n_nodes > (r->len - r->at) / 2) {
+        r->bad = true;
+        return 0;
+    }
+    o->n_procs = calloc(o->n_nodes, sizeof(*o->n_procs));
+    if (!o->n_procs) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < o->n_nodes; i++) {
+        o->n_procs[i] = wire_get_u16(r);
+    }
+    wire_get_str(r, o->master_addr, sizeof(o->master_addr));
+    o->master_port = wire_get_u16(r);
+    o->n_restarts = wire_get_u32(r);
+    o->max_restarts = wire_get_u32(r);
+    o->resume_step = wire_get_i64(r);
+    wire_get_str(r, o->resume_path, sizeof(o->resume_path));
+    wire_get_str(r, o->previous, sizeof(o->previous));
+    return 0;
+}
+
+/* What follows the head, by step. */
+static int get_body(struct wire_reader *r, struct order *o)
+{
+    switch (o->step) {
+    case ORDER_PREPARE:
+        o->store_rank = wire_get_u32(r);
+        if (o->generation == 0 || o->store_rank >= ORDER_MAX_NODES) {
+            r->bad = true;
+        }
+        return 0;
+    case ORDER_RUN:
+        if (o->generation == 0) {
+            r->bad = true;
+        }
+        return get_run(r, o);
+    case ORDER_END:
+    case ORDER_LEAVE:
+        o->status = wire_get_u8(r);
+        wire_get_str(r, o->reason, sizeof(o->reason));
+        return 0;
+    }
+    r->bad = true;
+    return 0;
+}
+
+static int check_format(const void *data, size_t len, const char *what,
+                        struct error *e)
+{
+    const uint8_t *bytes = data;
+
+    if (len == 0) {
+        return error_text(e, ERR_FORMAT, "empty %s", what);
+    }
+    if (bytes[0] != ORDER_FORMAT) {
+        return error_text(e, ERR_VERSION, "%s of format %u, expected %d", what,
+                          bytes[0], ORDER_FORMAT);
+    }
+    return 0;
+}
+
+int order_decode(const void *data, size_t len, struct order *ret,
+                 struct error *e)
+{
+    struct wire_reader r = wire_reader(data, len);
+    _order_ struct order o = {0};
+    int rc = check_format(data, len, "order", e);
+    uint8_t stop, broken;
+
+    if (rc < 0) {
+        return rc;
+    }
+    (void)wire_get_u8(&r);
+    o.serial = wire_get_u64(&r);
+    o.generation = wire_get_u32(&r);
+    o.step = wire_get_u8(&r);
+    stop = wire_get_u8(&r);
+    o.stop = stop;
+    o.grace_ms = wire_get_u32(&r);
+    broken = wire_get_u8(&r);
+    o.broken = broken;
+    if (o.serial == 0 || stop > ORDER_STOP_FORCE || broken > 1) {
+        r.bad = true;
+    }
+    rc = get_body(&r, &o);
+    if (rc < 0) {
+        return error_set(e, -rc, "order for %u nodes", o.n_nodes);
+    }
+    if (!wire_done(&r)) {
+        return error_text(e, ERR_FORMAT, "malformed order of %zu bytes", len);
+    }
+    *ret = o;
+    o.n_procs = NULL;
+    return 0;
+}
+
+void report_encode(const struct report *r, struct buf *b)
+{
+    assert(r->state <= REPORT_ENDED);
+    wire_put_u8(b, ORDER_FORMAT);
+    wire_put_u32(b, r->rank);
+    wire_put_u64(b, r->serial);
+    wire_put_u32(b, r->generation);
+    wire_put_u8(b, (uint8_t)r->state);
+    wire_put_u16(b, r->n_procs);
+    wire_put_u16(b, r->n_alive);
+    wire_put_u16(b, r->store_port);
+    wire_put_str(b, r->store_addr);
+    wire_put_u32(b, r->saved_generation);
+    wire_put_i64(b, r->saved_step);
+    wire_put_str(b, r->saved_path);
+    wire_put_u8(b, r->failed);
+    if (r->failed) {
+        failure_put(b, &r->failure);
+    }
+}
+
+static bool report_is_sane(const struct report *r)
+{
+    bool has_store = r->store_addr[0] != '\0';
+
+    return r->rank < ORDER_MAX_NODES && r->serial != 0 &&
+           has_store == (r->store_port != 0) &&
+           (r->state == REPORT_JOINED || r->state == REPORT_ENDED ||
+            r->generation != 0);
+}
+
+int report_decode(const void *data, size_t len, struct report *ret,
+                  struct error *e)
+{
+    struct wire_reader r = wire_reader(data, len);
+    struct report report = {0};
+    int rc = check_format(data, len, "report", e);
+    uint8_t state;
+    uint8_t failed;
+
+    if (rc < 0) {
+        return rc;
+    }
+    (void)wire_get_u8(&r);
+    report.rank = wire_get_u32(&r);
+    report.serial = wire_get_u64(&r);
+    report.generation = wire_get_u32(&r);
+    state = wire_get_u8(&r);
+    report.state = state;
+    report.n_procs = wire_get_u16(&r);
+    report.n_alive = wire_get_u16(&r);
+    report.store_port = wire_get_u16(&r);
+    wire_get_str(&r, report.store_addr, sizeof(report.store_addr));
+    report.saved_generation = wire_get_u32(&r);
+    report.saved_step = wire_get_i64(&r);
+    wire_get_str(&r, report.saved_path, sizeof(report.saved_path));
+    failed = wire_get_u8(&r);
+    report.failed = failed == 1;
+    if (report.failed) {
+        failure_get(&r, &report.failure);
+    }
+    if (failed > 1 || state > REPORT_ENDED || !report_is_sane(&report) ||
+        !wire_done(&r)) {
+        return error_text(e, ERR_FORMAT, "malformed report of %zu bytes", len);
+    }
+    *ret = report;
+    return 0;
+}

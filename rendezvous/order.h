@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two messages of the control tree. The lead publishes an order, broadcast
+ * down the tree; each member answers with reports, forwarded up hop by hop.
+ *
+ * Both are state, not events: an order says what is to be, a report says what
+ * is. Either may be delivered twice, late, or not at all when a newer one
+ * follows. The order with the highest serial counts, and of each rank the
+ * report with the highest serial. Both ends send their newest again after a
+ * reconnect, and that is all the recovery there is.
+ *
+ * Encoded form: base/wire.h fields, a format byte first. Decoding accepts
+ * nothing that encoding could not have written.
+ */
+#ifndef MUSTER_RENDEZVOUS_ORDER_H
+#define MUSTER_RENDEZVOUS_ORDER_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "rendezvous/failure.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ORDER_MAX_NODES 65536
+#define ORDER_ADDR_BYTES 64   /* a numeric address */
+#define ORDER_PATH_BYTES 1024 /* where a checkpoint lies */
+#define ORDER_TEXT_BYTES 1024
+
+enum order_step {
+    ORDER_PREPARE = 1, /* have no worker older than `generation`, then report
+                          REPORT_STOPPED */
+    ORDER_RUN = 2,     /* run the workers of `generation` */
+    ORDER_END = 3,     /* stop all workers, then report REPORT_ENDED */
+    ORDER_LEAVE = 4,   /* the run is over: exit */
+};
+
+enum order_stop {
+    ORDER_STOP_NONE = 0,  /* no worker is left, as far as the lead knows */
+    ORDER_STOP_GRACE = 1, /* ask, and kill after grace_ms */
+    ORDER_STOP_FORCE = 2, /* kill */
+};
+
+struct order {
+    uint64_t serial;     /* from 1, no two orders of a run have the same */
+    uint32_t generation; /* END, LEAVE: the newest one prepared, 0 if none */
+    enum order_step step;
+
+    /* PREPARE and END: how older workers are stopped. */
+    enum order_stop stop;
+    uint32_t grace_ms;
+    /* A worker or a node is gone: what the others wait for together can not
+     * complete, and is to fail at once. False when workers are only asked to
+     * stop: they may still save together. */
+    bool broken;
+
+    /* PREPARE: the member that opens the c10d store of `generation` before it
+     * reports REPORT_STOPPED: the node of worker 0. */
+    uint32_t store_rank;
+
+    /* RUN. A node with n_procs 0 takes no part in this generation. */
+    uint32_t n_nodes;
+    uint16_t *n_procs; /* n_nodes of them, owned; NULL unless RUN */
+    char master_addr[ORDER_ADDR_BYTES];
+    uint16_t master_port;
+    uint32_t n_restarts; /* so far, the whole job's */
+    uint32_t max_restarts;
+    int64_t resume_step;
+    char resume_path[ORDER_PATH_BYTES]; /* "" if there is nothing to resume */
+    char previous[ORDER_TEXT_BYTES];    /* how the last generation failed */
+
+    /* END and LEAVE: the verdict. It never changes once END was published. */
+    uint8_t status; /* the exit status of the run */
+    char reason[ORDER_TEXT_BYTES];
+};
+
+enum report_state {
+    REPORT_JOINED = 0,  /* here; no workers; generation is 0 */
+    REPORT_STOPPED = 1, /* no worker older than `generation` is alive here, and
+                           this node is ready to run it */
+    REPORT_RUNNING = 2, /* workers of `generation` were started; some may have
+                           exited or failed */
+    REPORT_DONE = 3,    /* all of them exited 0, and nothing of them is left */
+    REPORT_ENDED = 4,   /* an END was seen and no worker is alive */
+};
+
+struct report {
+    uint32_t rank;   /* of the agent */
+    uint64_t serial; /* from 1, per agent */
+    uint32_t generation;
+    enum report_state state;
+    uint16_t n_procs; /* that this node would run */
+    uint16_t n_alive;
+
+    /* The store of `generation`, from order.store_rank while it is prepared or
+     * runs; port 0 and "" from everybody else. */
+    uint16_t store_port;
+    char store_addr[ORDER_ADDR_BYTES];
+
+    /* The newest checkpoint that a worker here announced as complete, with the
+     * generation that wrote it; "" if none. */
+    uint32_t saved_generation;
+    int64_t saved_step;
+    char saved_path[ORDER_PATH_BYTES];
+
+    /* The first failure of the newest generation here that had one. It stays
+     * in later reports, with its generation, until the next one fails. */
+    bool failed;
+    struct failure failure;
+};
+
+/* Appends the encoded form. A report with wrong values (state, step) is our own
+ * bug and asserted. An allocation failure is remembered in `b`. */
+void order_encode(const struct order *o, struct buf *b);
+void report_encode(const struct report *r, struct buf *b);
+
+/* 0, or -ERR_FORMAT, -ERR_VERSION, -ENOMEM; `ret` is only written on success
+ * and for orders must be released then. */
+int order_decode(const void *data, size_t len, struct order *ret,
+                 struct error *e);
+int report_decode(const void *data, size_t len, struct report *ret,
+                  struct error *e);
+
+/* A deep copy. `to` is released first, so it must be valid (zeroed will do).
+ * 0 or -ENOMEM, with `to` then empty. */
+int order_copy(struct order *to, const struct order *from);
+
+/* Frees what it owns; the struct is zeroed. */
+void order_release(struct order *o);
+#define _order_ __attribute__((cleanup(order_release)))
+
+/* "prepare", "run", ...; "joined", "stopped", ...; for logs. */
+const char *order_step_name(enum order_step step);
+const char *report_state_name(enum report_state state);
+
+#endif

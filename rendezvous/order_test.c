@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/order.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint16_t procs[] = {8, 0, 4};
+
+static const struct order orders[] = {
+    {.serial = 1, .generation = 1, .step = ORDER_PREPARE,
+     .stop = ORDER_STOP_GRACE, .grace_ms = 3000, .broken = true,
+     .store_rank = 2},
+    {.serial = 1ull << 40, .generation = 7, .step = ORDER_RUN, .n_nodes = 3,
+     .n_procs = procs, .master_addr = "fe80::1", .master_port = 65535,
+     .n_restarts = 1, .max_restarts = 3, .resume_step = -1,
+     .resume_path = "/run/ckpt/step 10", .previous = "rank 3 exited"},
+    {.serial = 9, .step = ORDER_END, .stop = ORDER_STOP_FORCE, .status = 130,
+     .reason = "cancelled"},
+    {.serial = 10, .generation = 2, .step = ORDER_LEAVE, .status = 0},
+};
+
+static const struct report reports[] = {
+    {.rank = 0, .serial = 1, .state = REPORT_JOINED, .n_procs = 8},
+    {.rank = 65535, .serial = 2, .state = REPORT_STOPPED, .generation = 3,
+     .store_port = 29500, .store_addr = "10.0.0.1", .saved_generation = 2,
+     .saved_step = 400, .saved_path = "ckpt/400"},
+    {.rank = 5, .serial = 3, .state = REPORT_RUNNING, .generation = 3,
+     .n_procs = 4, .n_alive = 3, .failed = true,
+     .failure = {.kind = FAILURE_SIGNAL, .generation = 3, .node = 5,
+                 .rank = 41, .local_rank = 1, .pid = 4242, .signal = 11,
+                 .core_dumped = true, .wall_ns = 1234567890123456789u,
+                 .age_ms = 12, .host = "n5", .program = "train",
+                 .text = "line 1\nline 2"}},
+    {.rank = 1, .serial = 4, .state = REPORT_ENDED},
+};
+
+/* That the fields of one step are all there: what is encoded again is the
+ * same. */
+static void test_orders(void)
+{
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        _buf_ struct buf a = {0};
+        _buf_ struct buf b = {0};
+        _order_ struct order back = {0};
+        _order_ struct order copy = {0};
+        const char *name = order_step_name(orders[i].step);
+
+        order_encode(&orders[i], &a);
+        is_int(order_decode(a.data, a.len, &back, NULL), 0, "%s", name);
+        ok(order_copy(&copy, &back) == 0 &&
+               (!copy.n_procs || copy.n_procs != back.n_procs),
+           "%s: a deep copy", name);
+        order_encode(&copy, &b);
+        ok(a.len == b.len && !memcmp(a.data, b.data, a.len),
+           "%s: the same again", name);
+        ok(back.serial == orders[i].serial &&
+               back.generation == orders[i].generation &&
+               back.grace_ms == orders[i].grace_ms &&
+               back.broken == orders[i].broken &&
+               back.stop == orders[i].stop &&
+               back.store_rank == orders[i].store_rank &&
+               back.status == orders[i].status &&
+               back.n_nodes == orders[i].n_nodes &&
+               back.master_port == orders[i].master_port &&
+               back.resume_step == orders[i].resume_step,
+           "%s: numbers", name);
+        is_str(back.reason, orders[i].reason, "%s: reason", name);
+        is_str(back.resume_path, orders[i].resume_path, "%s: path", name);
+        is_str(back.previous, orders[i].previous, "%s: previous", name);
+        is_str(back.master_addr, orders[i].master_addr, "%s: address", name);
+    }
+}
+
+static void test_reports(void)
+{
+    for (size_t i = 0; i < sizeof(reports) / sizeof(reports[0]); i++) {
+        _buf_ struct buf b = {0};
+        struct report back;
+        const char *name = report_state_name(reports[i].state);
+
+        report_encode(&reports[i], &b);
+        is_int(report_decode(b.data, b.len, &back, NULL), 0, "%s", name);
+        ok(!memcmp(&back.failure, &reports[i].failure, sizeof(back.failure)) ||
+               !back.failed, "%s: failure", name);
+        ok(back.rank == reports[i].rank && back.serial == reports[i].serial &&
+               back.n_procs == reports[i].n_procs &&
+               back.n_alive == reports[i].n_alive &&
+               back.failed == reports[i].failed &&
+               back.store_port == reports[i].store_port &&
+               back.saved_generation == reports[i].saved_generation &&
+               back.saved_step == reports[i].saved_step, "%s: numbers", name);
+        is_str(back.saved_path, reports[i].saved_path, "%s: path", name);
+        is_str(back.store_addr, reports[i].store_addr, "%s: store", name);
+    }
+}
+
+/* No cut, and no byte more, is accepted. The copy on the heap has just the
+ * size, so that a sanitizer sees a read beyond it. */
+static void test_every_cut(void)
+{
+    size_t n_orders = sizeof(orders) / sizeof(orders[0]);
+    size_t n_reports = sizeof(reports) / sizeof(reports[0]);
+
+    for (size_t i = 0; i < n_orders + n_reports; i++) {
+        _buf_ struct buf b = {0};
+        bool refused = true;
+
+        if (i < n_orders) {
+            order_encode(&orders[i], &b);
+        } else {
+            report_encode(&reports[i - n_orders], &b);
+        }
+        buf_putc(&b, '\0');
+        for (size_t len = 0; len <= b.len; len++) {
+            void *exact = malloc(len ? len : 1);
+            struct order order = {0};
+            struct report report;
+            int rc;
+
+            memcpy(exact, b.data, len);
+            rc = i < n_orders ? order_decode(exact, len, &order, NULL)
+                              : report_decode(exact, len, &report, NULL);
+            refused = refused && (rc == 0) == (len == b.len - 1);
+            order_release(&order);
+            free(exact);
+        }
+        ok(refused, "message %zu: only as a whole", i);
+    }
+}
+
+static int decode_changed(const struct order *o, size_t at, uint8_t byte,
+                          struct error *e)
+{
+    _buf_ struct buf b = {0};
+    _order_ struct order back = {0};
+
+    order_encode(o, &b);
+    b.data[at] = (char)byte;
+    return order_decode(b.data, b.len, &back, e);
+}
+
+static void test_out_of_range(void)
+{
+    struct error e;
+    struct report r = reports[2];
+    _buf_ struct buf b = {0};
+    static const struct {
+        const char *name;
+        int order;
+        size_t at;
+        uint8_t byte;
+    } cases[] = {
+        {"step 0", 0, 13, 0},         {"step 5", 0, 13, 5},
+        {"stop 3", 0, 14, 3},         {"broken 2", 0, 19, 2},
+        {"store rank", 0, 20, 255},
+        {"n_nodes 0", 1, 23, 0},      {"n_nodes too large", 1, 22, 1},
+        {"an absurd count", 1, 19, 127},
+        {"a path that is too long", 1, 60, 8},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        is_int(decode_changed(&orders[cases[i].order], cases[i].at,
+                              cases[i].byte, &e), -ERR_FORMAT, "%s",
+               cases[i].name);
+    }
+    is_int(decode_changed(&orders[0], 0, 2, &e), -ERR_VERSION, "format");
+    like(e.text, "format 2, expected 1", "both formats are named");
+    is_int(order_decode("", 0, NULL, &e), -ERR_FORMAT, "nothing");
+    is_int(report_decode("\2", 1, &r, &e), -ERR_VERSION, "report format");
+    r.serial = 0;
+    report_encode(&r, &b);
+    is_int(report_decode(b.data, b.len, &r, &e), -ERR_FORMAT, "serial 0");
+    buf_clear(&b);
+    r = reports[2];
+    r.store_port = 1;
+    report_encode(&r, &b);
+    is_int(report_decode(b.data, b.len, &r, &e), -ERR_FORMAT,
+           "a store without an address");
+}
+
+/* What is too long for its field, or has a zero byte inside, is refused. */
+static void test_strings(void)
+{
+    _buf_ struct buf b = {0};
+    struct report r = reports[0];
+    struct report back;
+    char *at;
+
+    memset(r.saved_path, 'x', sizeof(r.saved_path) - 1);
+    report_encode(&r, &b);
+    is_int(report_decode(b.data, b.len, &back, NULL), 0, "longest path");
+    is_str(back.saved_path, r.saved_path, "is whole");
+    at = memchr(b.data, 'x', b.len);
+    *at = '\0';
+    is_int(report_decode(b.data, b.len, &back, NULL), -ERR_FORMAT,
+           "a zero byte inside");
+}
+
+static void test_descriptions(void)
+{
+    struct failure f = reports[2].failure;
+    char text[200];
+
+    failure_describe(&f, text, sizeof(text));
+    is_str(text, "rank 41 (node 5, n5) was killed by signal 11 (SIGSEGV), "
+                 "core dumped", "signal");
+    f.kind = FAILURE_EXIT;
+    f.exit_code = 3;
+    failure_describe(&f, text, sizeof(text));
+    is_str(text, "rank 41 (node 5, n5) exited with code 3", "exit");
+    snprintf(f.what, sizeof(f.what), "ValueError: x");
+    failure_describe(&f, text, sizeof(text));
+    is_str(text, "rank 41 (node 5, n5) exited with code 3: ValueError: x",
+           "in its own words");
+    f.kind = FAILURE_OOM;
+    failure_describe(&f, text, sizeof(text));
+    like(text, "for lack of memory", "oom");
+    f.kind = FAILURE_EXEC;
+    snprintf(f.text, sizeof(f.text), "no such file\nmore");
+    failure_describe(&f, text, sizeof(text));
+    is_str(text, "rank 41 (node 5, n5): no such file",
+           "exec, first line only");
+    f.kind = FAILURE_AGENT;
+    f.rank = -1;
+    failure_describe(&f, text, sizeof(text));
+    is_str(text, "node 5 (n5): no such file", "agent");
+    f.kind = FAILURE_NONE;
+    failure_describe(&f, text, sizeof(text));
+    like(text, "has not failed", "none");
+    failure_describe(&f, text, 8);
+    is_str(text, "node 5 ", "cut to fit");
+    failure_signal_name(9, text, sizeof(text));
+    is_str(text, "SIGKILL", "a signal");
+    failure_signal_name(35, text, sizeof(text));
+    is_str(text, "SIGRTMIN+1", "a real-time one");
+    failure_signal_name(99, text, sizeof(text));
+    is_str(text, "signal 99", "none that is known");
+}
+
+int main(void)
+{
+    test_orders();
+    test_reports();
+    test_every_cut();
+    test_out_of_range();
+    test_strings();
+    test_descriptions();
+    return tap_done();
+}

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/roster.h"
+
+#include "base/cleanup.h"
+#include "base/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROSTER_FORMAT 1
+/* The least that an entry takes, encoded: bounds allocations by the message. */
+#define ENTRY_MIN_BYTES (4 * 4 + 2 * 2 + 3 * 4)
+
+void roster_release(struct roster *r)
+{
+    free(r->entries);
+    *r = (struct roster){0};
+}
+
+/* Room for one more; doubles. */
+static int grow(struct roster *r)
+{
+    size_t cap;
+    void *more;
+
+    if (r->n & (r->n - 1)) {
+        return 0; /* only powers of two are full */
+    }
+    cap = r->n ? (size_t)r->n * 2 : 1;
+    more = realloc(r->entries, cap * sizeof(*r->entries));
+    if (!more) {
+        return -ENOMEM;
+    }
+    r->entries = more;
+    return 0;
+}
+
+int roster_add(struct roster *r, const struct roster_entry *entry)
+{
+    if (r->n >= ROSTER_MAX_NODES) {
+        return -E2BIG;
+    }
+    if (grow(r) < 0) {
+        return -ENOMEM;
+    }
+    r->entries[r->n] = *entry;
+    r->entries[r->n].rank = r->n;
+    r->entries[r->n].origin = r->n;
+    r->n++;
+    return 0;
+}
+
+static void put_entry(struct buf *b, const struct roster_entry *entry)
+{
+    wire_put_u32(b, entry->rank);
+    wire_put_u32(b, entry->origin);
+    wire_put_u32(b, entry->host_index);
+    wire_put_u32(b, entry->slots);
+    wire_put_u16(b, entry->port);
+    wire_put_u16(b, entry->n_addrs);
+    for (size_t i = 0; i < entry->n_addrs; i++) {
+        wire_put_str(b, entry->addrs[i]);
+    }
+    wire_put_str(b, entry->host);
+    wire_put_str(b, entry->boot_id);
+    wire_put_str(b, entry->version);
+}
+
+static void get_entry(struct wire_reader *r, struct roster_entry *ret)
+{
+    *ret = (struct roster_entry){0};
+    ret->rank = wire_get_u32(r);
+    ret->origin = wire_get_u32(r);
+    ret->host_index = wire_get_u32(r);
+    ret->slots = wire_get_u32(r);
+    ret->port = wire_get_u16(r);
+    ret->n_addrs = wire_get_u16(r);
+    if (ret->n_addrs > ROSTER_MAX_ADDRS || ret->rank >= ROSTER_MAX_NODES ||
+        ret->origin >= ROSTER_MAX_NODES) {
+        r->bad = true;
+        ret->n_addrs = 0;
+    }
+    for (size_t i = 0; i < ret->n_addrs; i++) {
+        wire_get_str(r, ret->addrs[i], sizeof(ret->addrs[i]));
+    }
+    wire_get_str(r, ret->host, sizeof(ret->host));
+    wire_get_str(r, ret->boot_id, sizeof(ret->boot_id));
+    wire_get_str(r, ret->version, sizeof(ret->version));
+}
+
+/* Reads the format byte. */
+static int get_format(struct wire_reader *r, const char *what, struct error *e)
+{
+    uint8_t format = wire_get_u8(r);
+
+    if (r->bad) {
+        return error_text(e, ERR_FORMAT, "empty %s", what);
+    }
+    if (format != ROSTER_FORMAT) {
+        return error_text(e, ERR_VERSION, "%s of format %u, expected %d", what,
+                          format, ROSTER_FORMAT);
+    }
+    return 0;
+}
+
+void roster_entry_encode(const struct roster_entry *entry, struct buf *b)
+{
+    wire_put_u8(b, ROSTER_FORMAT);
+    put_entry(b, entry);
+}
+
+int roster_entry_decode(const void *data, size_t len, struct roster_entry *ret,
+                        struct error *e)
+{
+    struct wire_reader r = wire_reader(data, len);
+    struct roster_entry entry;
+    int rc = get_format(&r, "roster entry", e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    get_entry(&r, &entry);
+    if (!wire_done(&r)) {
+        return error_text(e, ERR_FORMAT, "malformed roster entry of %zu bytes",
+                          len);
+    }
+    *ret = entry;
+    return 0;
+}
+
+void roster_encode(const struct roster *r, struct buf *b)
+{
+    wire_put_u8(b, ROSTER_FORMAT);
+    wire_put_u32(b, r->n);
+    for (uint32_t i = 0; i < r->n; i++) {
+        put_entry(b, &r->entries[i]);
+    }
+}
+
+int roster_decode(const void *data, size_t len, struct roster *ret,
+                  struct error *e)
+{
+    struct wire_reader r = wire_reader(data, len);
+    _roster_ struct roster roster = {0};
+    int rc = get_format(&r, "roster", e);
+    uint32_t n;
+
+    if (rc < 0) {
+        return rc;
+    }
+    n = wire_get_u32(&r);
+    if (n > ROSTER_MAX_NODES || n > (len - r.at) / ENTRY_MIN_BYTES) {
+        r.bad = true;
+    }
+    for (uint32_t i = 0; i < n && !r.bad; i++) {
+        struct roster_entry entry;
+        uint32_t origin;
+
+        get_entry(&r, &entry);
+        origin = entry.origin;
+        if (entry.rank != i || roster_add(&roster, &entry) < 0) {
+            return error_text(e, ERR_FORMAT, "malformed roster: entry %u", i);
+        }
+        roster.entries[i].origin = origin;
+    }
+    if (!wire_done(&r)) {
+        return error_text(e, ERR_FORMAT, "malformed roster of %zu bytes", len);
+    }
+    *ret = roster;
+    roster = (struct roster){0};
+    return 0;
+}
+
+/* For sorting: what the order of two agents depends on. */
+struct place {
+    const struct roster_entry *entry;
+    uint32_t host; /* first appearance of its host */
+};
+
+static int by_host_name(const void *a, const void *b)
+{
+    const struct place *x = a;
+    const struct place *y = b;
+    int cmp = strcmp(x->entry->host, y->entry->host);
+
+    if (cmp) {
+        return cmp;
+    }
+    return x->entry->rank < y->entry->rank ? -1 : 1;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct place *x = a;
+    const struct place *y = b;
+
+    if (x->host != y->host) {
+        return x->host < y->host ? -1 : 1;
+    }
+    if (x->entry->host_index != y->entry->host_index) {
+        return x->entry->host_index < y->entry->host_index ? -1 : 1;
+    }
+    return x->entry->rank < y->entry->rank ? -1 : 1;
+}
+
+/* Entries by host name, each with the first appearance of its host: O(n log n)
+ * without a hash table. NULL without memory. */
+static struct place *places_by_name(const struct roster *r)
+{
+    struct place *places = calloc(r->n, sizeof(*places));
+
+    if (!places) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        places[i].entry = &r->entries[i];
+    }
+    qsort(places, r->n, sizeof(*places), by_host_name);
+    for (uint32_t i = 0; i < r->n; i++) {
+        bool same = i > 0 && !strcmp(places[i].entry->host,
+                                     places[i - 1].entry->host);
+
+        places[i].host = same ? places[i - 1].host : places[i].entry->rank;
+    }
+    return places;
+}
+
+int roster_sort(struct roster *r)
+{
+    _free_ struct place *places = NULL;
+    struct roster_entry *sorted;
+
+    if (r->n < 2) {
+        return 0;
+    }
+    places = places_by_name(r);
+    /* A power of two, as roster_add() expects it. */
+    sorted = calloc((size_t)1 << (32 - __builtin_clz(r->n - 1)),
+                    sizeof(*sorted));
+    if (!places || !sorted) {
+        free(sorted);
+        return -ENOMEM;
+    }
+    qsort(places, r->n, sizeof(*places), by_place);
+    for (uint32_t i = 0; i < r->n; i++) {
+        sorted[i] = *places[i].entry;
+        sorted[i].origin = sorted[i].rank;
+        sorted[i].rank = i;
+    }
+    free(r->entries);
+    r->entries = sorted;
+    return 0;
+}
+
+static int check_entry(const struct roster_entry *entry, struct error *e)
+{
+    if (!entry->host[0]) {
+        return error_text(e, EINVAL, "agent %u has no host name", entry->rank);
+    }
+    if (entry->n_addrs == 0 || entry->port == 0) {
+        return error_text(e, EINVAL,
+                          "agent %u on %s has no address to be reached at",
+                          entry->rank, entry->host);
+    }
+    if (entry->slots == 0) {
+        return error_text(e, EINVAL, "agent %u on %s has no slots", entry->rank,
+                          entry->host);
+    }
+    return 0;
+}
+
+static int by_identity(const void *a, const void *b)
+{
+    const struct roster_entry *const *x = a;
+    const struct roster_entry *const *y = b;
+    int cmp = strcmp((*x)->host, (*y)->host);
+
+    if (!cmp) {
+        cmp = strcmp((*x)->boot_id, (*y)->boot_id);
+    }
+    if (!cmp && (*x)->host_index != (*y)->host_index) {
+        cmp = (*x)->host_index < (*y)->host_index ? -1 : 1;
+    }
+    return cmp;
+}
+
+static int check_duplicates(const struct roster *r, struct error *e)
+{
+    _free_ const struct roster_entry **all = calloc(r->n, sizeof(*all));
+
+    if (!all) {
+        return error_set(e, ENOMEM, "roster of %u", r->n);
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        all[i] = &r->entries[i];
+    }
+    qsort(all, r->n, sizeof(*all), by_identity);
+    for (uint32_t i = 1; i < r->n; i++) {
+        if (!by_identity(&all[i - 1], &all[i])) {
+            return error_text(e, EEXIST, "agents %u and %u are the same: "
+                              "number %u on %s", all[i - 1]->rank,
+                              all[i]->rank, all[i]->host_index, all[i]->host);
+        }
+    }
+    return 0;
+}
+
+int roster_check(const struct roster *r, struct error *e)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct roster_entry *entry = &r->entries[i];
+        int rc = check_entry(entry, e);
+
+        if (rc < 0) {
+            return rc;
+        }
+        if (strcmp(entry->version, r->entries[0].version)) {
+            return error_text(e, ERR_VERSION, "muster is version %s on %s, "
+                              "but version %s on %s", r->entries[0].version,
+                              r->entries[0].host, entry->version, entry->host);
+        }
+    }
+    return r->n > 1 ? check_duplicates(r, e) : 0;
+}
+
+/* Where each entry goes; -EINVAL as above. */
+static int find_places(const struct roster *r, const uint32_t *ranks,
+                       uint32_t *places, struct error *e)
+{
+    _free_ bool *taken = calloc((size_t)r->n + 1, sizeof(*taken));
+    uint32_t n_old = 0, next;
+
+    if (!taken) {
+        return error_set(e, ENOMEM, "arrange %u members", r->n);
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        n_old += ranks[i] != ROSTER_NO_RANK;
+    }
+    next = n_old;
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (ranks[i] == ROSTER_NO_RANK) {
+            places[i] = next++;
+            continue;
+        }
+        if (ranks[i] >= n_old || taken[ranks[i]]) {
+            return error_text(e, EINVAL, "%s has been number %u of the run, "
+                              "and only %u of it are here: a member is "
+                              "missing", r->entries[i].host, ranks[i], n_old);
+        }
+        taken[ranks[i]] = true;
+        places[i] = ranks[i];
+    }
+    return 0;
+}
+
+int roster_arrange(struct roster *r, const uint32_t *ranks, struct error *e)
+{
+    _free_ uint32_t *places = calloc(r->n + 1, sizeof(*places));
+    _free_ struct roster_entry *arranged = calloc((size_t)r->n + 1,
+                                                  sizeof(*arranged));
+    int rc = places && arranged
+                 ? find_places(r, ranks, places, e)
+                 : error_set(e, ENOMEM, "arrange %u members", r->n);
+
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        arranged[places[i]] = r->entries[i];
+        arranged[places[i]].origin = i;
+        arranged[places[i]].rank = places[i];
+    }
+    memcpy(r->entries, arranged, r->n * sizeof(*arranged));
+    return 0;
+}

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/sim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Of a start that failed: no process has it. */
+#define START_FAILURE_PID 1000000
+/* Instead of a link epoch. */
+#define IN_SOCKET UINT32_MAX
+
+/* Whether it lies in the receiver's socket now, to be read even if the link
+ * breaks before that. */
+static bool has_arrived(const struct sim *s, const struct sim_event *event)
+{
+    const struct sim_node *n = &s->nodes[event->node];
+
+    return (event->type == EV_DOWN || event->type == EV_WORD) && n->linked &&
+           n->link_epoch == event->tag;
+}
+
+/* Whether a message is read: its connection is there, or was when it came. */
+static bool is_read(const struct sim *s, const struct sim_event *event)
+{
+    return event->tag == IN_SOCKET || has_arrived(s, event);
+}
+
+static void on_join(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+    struct member_config config = {
+        .rank = event->node,
+        .n_procs = n->want_procs,
+        .host = "h",
+        .lease_ms = event->node ? s->lease_ms : 0,
+        .join_ms = s->lead_config.gang_timeout_ms,
+        .linger_ms = 200,
+        .margin_ms = s->lead_config.margin_ms,
+    };
+
+    if (member_create(&config, s->now_ms, &n->member, NULL) < 0) {
+        abort();
+    }
+    n->alive = true;
+    n->linked = s->lead_alive;
+    sim_member_do(s, n, (struct member_event){.type = MEMBER_UPLINK_UP});
+    sim_send_order(s, event->node);
+}
+
+static void on_down(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+    _order_ struct order order = {0};
+    struct error e;
+
+    if (!n->alive || !is_read(s, event)) {
+        return;
+    }
+    if (order_decode(event->bytes.data, event->bytes.len, &order, &e) < 0) {
+        sim_fail(s, "%s", e.text);
+        return;
+    }
+    sim_reap(s, n);
+    n->has_word = true;
+    sim_member_do(s, n, (struct member_event){.type = MEMBER_ORDER,
+                                              .order = &order});
+}
+
+static void on_up(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+    struct report report;
+    struct error e;
+
+    if (!s->lead_alive || !n->linked || n->link_epoch != event->tag) {
+        return;
+    }
+    if (report_decode(event->bytes.data, event->bytes.len, &report, &e) < 0) {
+        sim_fail(s, "%s", e.text);
+        return;
+    }
+    sim_lead_do(s, (struct lead_event){.type = LEAD_REPORT, .report = &report});
+}
+
+static void on_beat(struct sim *s, struct sim_event *event)
+{
+    if (!s->lead_alive) {
+        return;
+    }
+    for (uint32_t i = 1; i < s->n_nodes; i++) {
+        if (s->nodes[i].linked) {
+            sim_post(s, s->now_ms + sim_pick(s, 0, 40), EV_WORD, i,
+                     s->nodes[i].link_epoch);
+        }
+    }
+    sim_post(s, s->now_ms + s->lease_ms / 3, EV_BEAT, event->node, 0);
+}
+
+static void on_word(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (n->alive && is_read(s, event)) {
+        n->has_word = true;
+        sim_member_do(s, n, (struct member_event){.type = MEMBER_WORD});
+    }
+}
+
+static void on_lead_tick(struct sim *s, struct sim_event *event)
+{
+    (void)event;
+    if (s->lead_alive) {
+        s->lead_wake_ms = SIM_NEVER;
+        sim_lead_do(s, (struct lead_event){.type = LEAD_TICK});
+    }
+}
+
+static void on_member_tick(struct sim *s, struct sim_event *event)
+{
+    s->nodes[event->node].wake_ms = SIM_NEVER;
+    sim_member_do(s, &s->nodes[event->node],
+                  (struct member_event){.type = MEMBER_TICK});
+}
+
+/* Not all workers could be started. */
+static void fail_start(struct sim *s, struct sim_node *n, bool stopped)
+{
+    struct sim_truth *t = &n->truth[n->generation % SIM_MAX_GENERATIONS];
+    struct failure f = {
+        .kind = FAILURE_EXEC,
+        .generation = n->generation,
+        .pid = START_FAILURE_PID,
+        .exit_code = sim_chance(s, 500) ? 126 : 127,
+        .killed_by_us = stopped,
+        .wall_ns = (s->now_ms + (uint64_t)n->wall_skew_ms) * 1000000,
+    };
+
+    n->starting = false;
+    if (!stopped && !t->failed) {
+        *t = (struct sim_truth){.failed = true, .pid = f.pid,
+                                .at_ms = s->now_ms, .recorded = true};
+    }
+    sim_member_do(s, n, (struct member_event){.type = MEMBER_START_FAILED,
+                                              .generation = n->generation,
+                                              .failure = &f});
+    sim_reap(s, n);
+}
+
+static void on_spawn(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+    uint32_t want = n->want_procs;
+    bool fails = s->faults_end_ms && sim_chance(s, 5);
+
+    if (!n->alive || n->generation != event->tag) {
+        return;
+    }
+    n->n_died = 0;
+    n->n_reaped = 0;
+    n->descendant = false;
+    n->n_procs = fails ? (uint32_t)sim_pick(s, 0, want - 1) : want;
+    n->n_procs = n->stop_asked ? 0 : n->n_procs;
+    for (uint32_t k = 0; k < n->n_procs; k++) {
+        sim_make_worker(s, n, k);
+    }
+    if (n->stop_asked || fails) {
+        fail_start(s, n, n->stop_asked);
+    } else {
+        sim_post(s, s->now_ms + sim_pick(s, 0, 5), EV_STARTED, event->node,
+                 n->generation);
+        if (sim_chance(s, 300)) {
+            sim_post(s, s->now_ms + sim_pick(s, 0, 2000), EV_SAVED, event->node,
+                     n->generation);
+        }
+    }
+}
+
+static void on_started(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (n->alive && n->starting && n->generation == event->tag) {
+        n->starting = false;
+        sim_member_do(s, n, (struct member_event){.type = MEMBER_STARTED,
+                                                  .generation = n->generation});
+        sim_reap(s, n);
+    }
+}
+
+static void on_death(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+    struct sim_truth *t = &n->truth[n->generation % SIM_MAX_GENERATIONS];
+    uint32_t k = event->tag & 255;
+    struct sim_proc *p = &n->procs[k];
+
+    if (n->generation != event->tag >> 8 || !p->alive ||
+        p->die_ms > s->now_ms) {
+        return;
+    }
+    sim_trace(s, "node %u: worker %u of %u dies (%s%s)", event->node, k,
+              n->generation, p->ok ? "0" : "failure",
+              p->signalled ? ", signalled" : "");
+    p->alive = false;
+    n->died[n->n_died++] = k;
+    if (!p->ok && !p->signalled && !t->failed) {
+        t->failed = true;
+        t->pid = p->failure.pid;
+        t->at_ms = s->now_ms;
+    }
+    if (n->n_died == n->n_procs) {
+        t->done = n->n_procs == n->want_procs;
+        for (uint32_t i = 0; i < n->n_procs; i++) {
+            t->done = t->done && n->procs[i].ok;
+        }
+        if (n->alive && sim_chance(s, 50)) {
+            n->descendant = true;
+            sim_post(s, s->now_ms + sim_pick(s, 0, 2000), EV_ORPHAN_DEATH,
+                     event->node, n->generation);
+        }
+    }
+    sim_post(s, s->now_ms + sim_pick(s, 0, 2), EV_REAP, event->node, 0);
+}
+
+static void on_orphan_death(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (n->descendant && n->generation == event->tag) {
+        n->descendant = false;
+        sim_post(s, s->now_ms, EV_REAP, event->node, 0);
+    }
+}
+
+static void on_reap(struct sim *s, struct sim_event *event)
+{
+    sim_reap(s, &s->nodes[event->node]);
+}
+
+static void on_gone(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (n->alive && n->live && n->generation == event->tag) {
+        n->live = false;
+        sim_trace(s, "node %u: generation %u is gone", event->node, event->tag);
+        sim_member_do(s, n, (struct member_event){.type = MEMBER_GONE,
+                                                  .generation = event->tag});
+    }
+}
+
+static void on_store(struct sim *s, struct sim_event *event)
+{
+    struct member_event m = {.type = MEMBER_STORE_OPEN,
+                             .generation = event->tag,
+                             .addr = "10.0.0.1",
+                             .port = (uint16_t)(20000 + event->tag)};
+
+    if (s->faults_end_ms && sim_chance(s, 3)) {
+        m.type = MEMBER_STORE_FAILED;
+        m.text = "no port is free";
+    }
+    sim_member_do(s, &s->nodes[event->node], m);
+}
+
+static void on_saved(struct sim *s, struct sim_event *event)
+{
+    sim_member_do(s, &s->nodes[event->node],
+                  (struct member_event){.type = MEMBER_SAVED,
+                                        .generation = event->tag,
+                                        .step = (int64_t)s->now_ms,
+                                        .text = "ckpt/1"});
+}
+
+/* The socket of a link is closed, or nothing comes through any more. */
+static void on_link_down(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (!n->alive || !n->linked || event->node == 0) {
+        return;
+    }
+    sim_trace(s, "node %u: link down", event->node);
+    s->disturbed = true;
+    sim_cut_link(s, event->node);
+    sim_member_do(s, n, (struct member_event){.type = MEMBER_UPLINK_LOST});
+    sim_post(s, s->now_ms + s->lease_ms, EV_SUSPECT, event->node,
+             n->link_epoch);
+    sim_post(s, s->now_ms + sim_pick(s, 1, s->lease_ms * 3 / 2), EV_LINK_UP,
+             event->node, 0);
+}
+
+static void on_link_up(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (!n->alive || n->linked || !s->lead_alive) {
+        return;
+    }
+    sim_trace(s, "node %u: link up", event->node);
+    n->linked = true;
+    n->link_epoch++;
+    sim_member_do(s, n, (struct member_event){.type = MEMBER_UPLINK_UP});
+    sim_send_order(s, event->node);
+}
+
+static void on_suspect(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (!s->lead_alive || n->link_epoch != event->tag ||
+        (n->linked && n->paused_until_ms <= s->now_ms)) {
+        return;
+    }
+    if (n->linked) {
+        sim_cut_link(s, event->node);
+        sim_post(s, n->paused_until_ms + sim_pick(s, 0, 100), EV_LINK_UP,
+                 event->node, 0);
+    }
+    sim_trace(s, "node %u is lost to the lead", event->node);
+    sim_lead_do(s, (struct lead_event){
+        .type = LEAD_LOST, .rank = event->node, .text = "silent"});
+}
+
+/* The lead's agent is gone, and the lead with it. */
+static void lead_ends(struct sim *s)
+{
+    s->lead_alive = false;
+    if (s->nodes[0].alive) {
+        sim_agent_ends(s, &s->nodes[0]);
+    }
+    for (uint32_t i = 1; i < s->n_nodes; i++) {
+        sim_cut_link(s, i);
+    }
+}
+
+static void on_kill(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (!n->alive) {
+        return;
+    }
+    sim_trace(s, "node %u: the agent is killed", event->node);
+    s->disturbed = true;
+    if (event->node == 0) {
+        lead_ends(s);
+    } else {
+        sim_agent_ends(s, n);
+    }
+}
+
+static void on_sweep(struct sim *s, struct sim_event *event)
+{
+    sim_stop_workers(s, &s->nodes[event->node], true);
+}
+
+static void on_pause(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+    uint64_t length_ms = sim_pick(s, 1, s->lease_ms * 3);
+
+    if (!n->alive || n->paused_until_ms > s->now_ms) {
+        return;
+    }
+    s->disturbed = true;
+    sim_trace(s, "node %u: stopped for %" PRIu64 " ms", event->node, length_ms);
+    n->must_be_fenced = event->node && n->has_word && length_ms >= s->lease_ms;
+    n->paused_until_ms = s->now_ms + length_ms;
+    sim_post(s, n->paused_until_ms + 2, EV_RESUME, event->node, 0);
+    if (event->node == 0) {
+        s->skewed = true; /* it reads late what came in meanwhile */
+    } else {
+        sim_post(s, s->now_ms + s->lease_ms, EV_SUSPECT, event->node,
+                 n->link_epoch);
+    }
+}
+
+static void on_resume(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    sim_trace(s, "node %u: goes on", event->node);
+    if (n->alive && n->must_be_fenced && !n->told) {
+        sim_fail(s, "node %u outlived its lease while it was stopped",
+                 event->node);
+    }
+}
+
+static void on_clock(struct sim *s, struct sim_event *event)
+{
+    s->skewed = true;
+    s->nodes[event->node].wall_skew_ms =
+        (int64_t)sim_pick(s, 0, 20000000) - 10000000;
+}
+
+static void on_stop(struct sim *s, struct sim_event *event)
+{
+    if (s->lead_alive) {
+        s->stop_sent[event->tag & 15] = true;
+        sim_trace(s, "stop %u%s", event->tag & 15,
+                  event->tag & 16 ? ", force" : "");
+        sim_lead_do(s, (struct lead_event){
+            .type = LEAD_STOP, .stop = (enum lead_stop)(event->tag & 15),
+            .force = event->tag & 16});
+    }
+}
+
+static void on_lead_gone(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[0];
+
+    (void)event;
+    if (!s->lead_alive) {
+        return;
+    }
+    sim_trace(s, "the lead's agent exits");
+    if (n->alive && member_order(n->member)->step != ORDER_LEAVE) {
+        sim_fail(s, "the lead's own member was not told to leave");
+    }
+    lead_ends(s);
+}
+
+static const struct {
+    void (*handle)(struct sim *s, struct sim_event *event);
+    enum { WORLD, AGENT, LEAD } who; /* can be stopped (SIGSTOP) */
+} handlers[] = {
+    [EV_JOIN] = {on_join, WORLD},
+    [EV_DOWN] = {on_down, AGENT},
+    [EV_UP] = {on_up, LEAD},
+    [EV_BEAT] = {on_beat, LEAD},
+    [EV_WORD] = {on_word, AGENT},
+    [EV_LEAD_TICK] = {on_lead_tick, LEAD},
+    [EV_MEMBER_TICK] = {on_member_tick, AGENT},
+    [EV_SPAWN] = {on_spawn, AGENT},
+    [EV_STARTED] = {on_started, AGENT},
+    [EV_DEATH] = {on_death, WORLD},
+    [EV_ORPHAN_DEATH] = {on_orphan_death, WORLD},
+    [EV_REAP] = {on_reap, AGENT},
+    [EV_GONE] = {on_gone, AGENT},
+    [EV_STORE] = {on_store, AGENT},
+    [EV_SAVED] = {on_saved, AGENT},
+    [EV_LINK_DOWN] = {on_link_down, AGENT},
+    [EV_LINK_UP] = {on_link_up, AGENT},
+    [EV_SUSPECT] = {on_suspect, LEAD},
+    [EV_KILL] = {on_kill, WORLD},
+    [EV_SWEEP] = {on_sweep, WORLD},
+    [EV_PAUSE] = {on_pause, WORLD},
+    [EV_RESUME] = {on_resume, AGENT},
+    [EV_CLOCK] = {on_clock, WORLD},
+    [EV_STOP] = {on_stop, LEAD},
+    [EV_LEAD_GONE] = {on_lead_gone, LEAD},
+};
+
+void sim_dispatch(struct sim *s, struct sim_event *event)
+{
+    uint32_t agent = handlers[event->type].who == LEAD ? 0 : event->node;
+
+    if (handlers[event->type].who != WORLD &&
+        s->nodes[agent].paused_until_ms > s->now_ms) {
+        if (has_arrived(s, event)) {
+            event->tag = IN_SOCKET;
+        }
+        event->at_ms = s->nodes[agent].paused_until_ms;
+        if (event->type == EV_MEMBER_TICK) {
+            /* Before what it reads, or after. */
+            event->at_ms += sim_pick(s, 0, 1);
+        }
+        sim_push(s, *event);
+        return;
+    }
+    handlers[event->type].handle(s, event);
+    buf_release(&event->bytes);
+    sim_check_workers(s);
+}

@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/store_server.h"
+
+#include "base/addr.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEFAULT_MAX_CONNS = 65536,
+    DEFAULT_REQUEST_MS = 120 * 1000,
+    BACKLOG = 4096, /* all workers of a job connect at the same moment */
+    READ_BYTES = 64 * 1024,
+    KEEPALIVE_S = 60,
+    PORT_TRIES = 16,
+    MAX_WRITE_BYTES = 1 << 30, /* libuv counts in 32 bits */
+};
+
+struct client {
+    uv_tcp_t tcp;
+    struct store_server *srv;
+    struct store_conn *conn; /* NULL once closing */
+    struct client *prev;
+    struct client *next;
+    uint64_t request;  /* that has begun to come, or 0 */
+    uint64_t since_ms; /* when its first byte came */
+    char peer[ADDR_MAX];
+};
+
+struct listener {
+    uv_tcp_t tcp;
+    struct store_server *srv;
+    struct listener *next;
+    bool pending; /* a connection waits, for which there was no memory */
+};
+
+struct answer {
+    uv_write_t request;
+    struct client *client;
+    char *data;
+    size_t len;
+};
+
+struct store_server {
+    uv_loop_t *loop;
+    struct store *store;
+    struct store_config config;
+    struct listener *listeners;
+    struct client *clients;
+    uv_timer_t sweep; /* runs while something is overdue or may become so */
+    uint16_t port;
+    bool allow_all;
+    struct strlist allowed; /* canonical texts, sorted */
+    size_t n_handles;       /* libuv still knows of */
+    bool destroyed;
+    void (*done)(void *ctx);
+    void *done_ctx;
+    char read_buffer[READ_BYTES];
+};
+
+/* The end of handles */
+
+static void handle_gone(struct store_server *srv)
+{
+    void (*done)(void *) = srv->done;
+    void *ctx = srv->done_ctx;
+
+    if (--srv->n_handles > 0 || !srv->destroyed) {
+        return;
+    }
+    store_destroy(srv->store);
+    strlist_release(&srv->allowed);
+    free(srv);
+    if (done) {
+        done(ctx);
+    }
+}
+
+static void on_sweep_closed(uv_handle_t *handle)
+{
+    handle_gone(handle->data);
+}
+
+static void on_client_closed(uv_handle_t *handle)
+{
+    struct client *client = handle->data;
+    struct store_server *srv = client->srv;
+
+    free(client);
+    handle_gone(srv);
+}
+
+static void on_listener_closed(uv_handle_t *handle)
+{
+    struct listener *listener = handle->data;
+    struct store_server *srv = listener->srv;
+
+    free(listener);
+    handle_gone(srv);
+}
+
+static void close_client(struct client *client)
+{
+    struct store_server *srv = client->srv;
+
+    if (!client->conn) {
+        return;
+    }
+    store_close(srv->store, client->conn);
+    client->conn = NULL;
+    if (client->prev) {
+        client->prev->next = client->next;
+    } else {
+        srv->clients = client->next;
+    }
+    if (client->next) {
+        client->next->prev = client->prev;
+    }
+    uv_close((uv_handle_t *)&client->tcp, on_client_closed);
+}
+
+static void tell_refused(struct store_server *srv, const char *peer,
+                         const char *why)
+{
+    if (srv->config.on_refused) {
+        srv->config.on_refused(srv->config.ctx, peer, why);
+    }
+}
+
+/* Closes, and then tells: the callback may close others or reset. */
+static void refuse(struct client *client, const char *why)
+{
+    char peer[ADDR_MAX];
+
+    str_copy(peer, sizeof(peer), client->peer);
+    close_client(client);
+    tell_refused(client->srv, peer, why);
+}
+
+/* Answers */
+
+static void go_on(struct client *client);
+
+static void on_written(uv_write_t *request, int status)
+{
+    struct answer *answer = request->data;
+    struct client *client = answer->client;
+
+    free(answer->data);
+    if (client->conn) {
+        bool was_held = store_conn_held(client->conn);
+
+        store_sent(client->srv->store, client->conn, answer->len);
+        if (status < 0) {
+            close_client(client);
+        } else if (was_held && !store_conn_held(client->conn)) {
+            go_on(client);
+        }
+    }
+    free(answer);
+}
+
+static int send_answers(struct client *client)
+{
+    struct answer *answer = calloc(1, sizeof(*answer));
+    uv_buf_t buf;
+    int rc;
+
+    if (!answer) {
+        return -ENOMEM;
+    }
+    answer->client = client;
+    answer->request.data = answer;
+    answer->data = store_take(client->conn, &answer->len);
+    buf = uv_buf_init(answer->data, (unsigned)answer->len);
+    rc = uv_write(&answer->request, (uv_stream_t *)&client->tcp, &buf, 1,
+                  on_written);
+    if (rc < 0) {
+        store_sent(client->srv->store, client->conn, answer->len);
+        free(answer->data);
+        free(answer);
+    }
+    return rc;
+}
+
+/* Sends what all connections have to be told. */
+static void flush(struct store_server *srv)
+{
+    struct store_conn *conn;
+
+    while ((conn = store_next_ready(srv->store)) != NULL) {
+        struct client *client = store_conn_owner(conn);
+
+        if (store_conn_broken(conn) || send_answers(client) < 0) {
+            close_client(client);
+        }
+    }
+}
+
+/* Requests */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
+{
+    struct client *client = handle->data;
+
+    (void)suggested;
+    *ret = uv_buf_init(client->srv->read_buffer, READ_BYTES);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+static void start_sweep(struct store_server *srv, bool at_once);
+static void accept_one(struct listener *listener);
+
+/* Closes the first client whose request is late. True if there was one. */
+static bool refuse_late(struct store_server *srv, bool *ret_any_request)
+{
+    uint64_t now_ms = uv_now(srv->loop);
+
+    *ret_any_request = false;
+    for (struct client *c = srv->clients; c; c = c->next) {
+        if (!c->request) {
+            continue;
+        }
+        *ret_any_request = true;
+        if (now_ms - c->since_ms >= srv->config.request_timeout_ms) {
+            refuse(c, "request not finished in time");
+            return true;
+        }
+    }
+    return false;
+}
+
+static void on_sweep(uv_timer_t *timer)
+{
+    struct store_server *srv = timer->data;
+    bool any_request;
+
+    uv_timer_stop(timer);
+    for (struct listener *l = srv->listeners; l; l = l->next) {
+        if (l->pending) {
+            accept_one(l);
+        }
+    }
+    /* One at a time: telling of it may have changed the list. */
+    if (refuse_late(srv, &any_request)) {
+        start_sweep(srv, true);
+    } else if (any_request) {
+        start_sweep(srv, false);
+    }
+}
+
+static void start_sweep(struct store_server *srv, bool at_once)
+{
+    uint64_t wait_ms = at_once ? 0 : srv->config.request_timeout_ms / 4 + 1;
+
+    if (!uv_is_active((uv_handle_t *)&srv->sweep)) {
+        uv_timer_start(&srv->sweep, on_sweep, wait_ms, 0);
+    }
+}
+
+/* Keeps the time at which the request that is incomplete now began. */
+static void watch_request(struct client *client)
+{
+    struct store_server *srv = client->srv;
+    uint64_t request = store_conn_partial(client->conn);
+
+    if (request && request != client->request) {
+        client->since_ms = uv_now(srv->loop);
+        start_sweep(srv, false);
+    }
+    client->request = request;
+}
+
+/* After requests of `client` were run with the result `rc`. */
+static void after_requests(struct client *client, int rc, const char *why)
+{
+    struct store_server *srv = client->srv;
+
+    if (rc < 0) {
+        refuse(client, why);
+    }
+    flush(srv);
+    if (!client->conn) {
+        return;
+    }
+    watch_request(client);
+    if (store_conn_held(client->conn)) {
+        uv_read_stop((uv_stream_t *)&client->tcp);
+    } else {
+        uv_read_start((uv_stream_t *)&client->tcp, on_alloc, on_read);
+    }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct client *client = stream->data;
+    struct error e = {0};
+
+    if (n > 0) {
+        int rc = store_feed(client->srv->store, client->conn, buf->base,
+                            (size_t)n, &e);
+
+        after_requests(client, rc, e.text);
+    } else if (n < 0) {
+        close_client(client);
+    }
+}
+
+/* Its answers were read: the requests behind them are due. */
+static void go_on(struct client *client)
+{
+    struct error e = {0};
+    int rc = store_resume(client->srv->store, client->conn, &e);
+
+    after_requests(client, rc, e.text);
+}
+
+/* Who may connect */
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_allowed(const struct store_server *srv, const char *peer)
+{
+    return srv->allow_all ||
+           (srv->allowed.n > 0 &&
+            bsearch(&peer, srv->allowed.items, srv->allowed.n, sizeof(char *),
+                    compare_texts) != NULL);
+}
+
+static int add_address(struct strlist *to, const char *text, struct error *e)
+{
+    struct sockaddr_storage sa;
+    char canonical[ADDR_MAX];
+    int rc = addr_parse(text, 0, &sa, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    addr_format((struct sockaddr *)&sa, canonical, NULL);
+    strlist_add(to, canonical);
+    return 0;
+}
+
+static void close_clients(struct store_server *srv, bool all)
+{
+    struct client *next;
+
+    for (struct client *c = srv->clients; c; c = next) {
+        next = c->next;
+        if (all || !is_allowed(srv, c->peer)) {
+            close_client(c);
+        }
+    }
+}
+
+int store_server_set_allowed(struct store_server *srv,
+                             const char *const *addresses, size_t n,
+                             struct error *e)
+{
+    _strlist_ struct strlist allowed = {0};
+    bool allow_all = false;
+
+    for (size_t i = 0; i < n; i++) {
+        int rc = 0;
+
+        if (strcmp(addresses[i], "*") == 0) {
+            allow_all = true;
+        } else {
+            rc = add_address(&allowed, addresses[i], e);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (allowed.failed) {
+        return error_set(e, ENOMEM, "allowed addresses");
+    }
+    if (allowed.n > 0) {
+        qsort(allowed.items, allowed.n, sizeof(char *), compare_texts);
+    }
+    strlist_release(&srv->allowed);
+    srv->allowed = allowed;
+    srv->allow_all = allow_all;
+    allowed = (struct strlist){0};
+    close_clients(srv, false);
+    return 0;
+}
+
+/* Connections */
+
+static void get_peer(struct client *client)
+{
+    struct sockaddr_storage sa = {0};
+    int len = sizeof(sa);
+
+    if (uv_tcp_getpeername(&client->tcp, (struct sockaddr *)&sa, &len) == 0) {
+        addr_format((struct sockaddr *)&sa, client->peer, NULL);
+    }
+}
+
+static void add_client(struct client *client)
+{
+    struct store_server *srv = client->srv;
+
+    client->next = srv->clients;
+    if (client->next) {
+        client->next->prev = client;
+    }
+    srv->clients = client;
+    uv_tcp_nodelay(&client->tcp, 1);
+    uv_tcp_keepalive(&client->tcp, 1, KEEPALIVE_S);
+    uv_read_start((uv_stream_t *)&client->tcp, on_alloc, on_read);
+}
+
+/* NULL if it may stay. */
+static const char *find_objection(struct client *client)
+{
+    struct store_server *srv = client->srv;
+    struct store_stats stats;
+
+    if (!is_allowed(srv, client->peer)) {
+        return "not a host of this run";
+    }
+    store_get_stats(srv->store, &stats);
+    if (stats.n_conns >= srv->config.max_conns) {
+        return "too many connections";
+    }
+    client->conn = store_open(srv->store, client);
+    return client->conn ? NULL : "no memory";
+}
+
+/* libuv offers no further connection before this one was taken. */
+static void accept_one(struct listener *listener)
+{
+    struct store_server *srv = listener->srv;
+    struct client *client = calloc(1, sizeof(*client));
+    const char *why = NULL;
+
+    listener->pending = !client;
+    if (!client) {
+        start_sweep(srv, false);
+        return;
+    }
+    client->srv = srv;
+    client->tcp.data = client;
+    uv_tcp_init(srv->loop, &client->tcp);
+    srv->n_handles++;
+    if (uv_accept((uv_stream_t *)&listener->tcp,
+                  (uv_stream_t *)&client->tcp) == 0) {
+        get_peer(client);
+        why = find_objection(client);
+    }
+    if (client->conn) {
+        add_client(client);
+    } else {
+        char peer[ADDR_MAX];
+
+        str_copy(peer, sizeof(peer), client->peer);
+        uv_close((uv_handle_t *)&client->tcp, on_client_closed);
+        if (why) {
+            tell_refused(srv, peer, why);
+        }
+    }
+}
+
+static void on_connection(uv_stream_t *stream, int status)
+{
+    if (status == 0) {
+        accept_one(stream->data);
+    }
+}
+
+/* Listening */
+
+static int listen_on(struct store_server *srv, const char *address,
+                     struct error *e)
+{
+    struct sockaddr_storage sa;
+    int len = sizeof(sa);
+    struct listener *listener;
+    int rc = addr_parse(address, srv->port, &sa, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    listener = calloc(1, sizeof(*listener));
+    if (!listener) {
+        return error_set(e, ENOMEM, "store server");
+    }
+    listener->srv = srv;
+    listener->tcp.data = listener;
+    listener->next = srv->listeners;
+    srv->listeners = listener;
+    srv->n_handles++;
+    uv_tcp_init(srv->loop, &listener->tcp);
+    rc = uv_tcp_bind(&listener->tcp, (struct sockaddr *)&sa, 0);
+    if (rc == 0) {
+        rc = uv_listen((uv_stream_t *)&listener->tcp, BACKLOG, on_connection);
+    }
+    if (rc == 0) {
+        rc = uv_tcp_getsockname(&listener->tcp, (struct sockaddr *)&sa, &len);
+    }
+    if (rc < 0) {
+        return error_set(e, -rc, "listen on %s port %u", address, srv->port);
+    }
+    addr_format((struct sockaddr *)&sa, (char[ADDR_MAX]){0}, &srv->port);
+    return 0;
+}
+
+static void close_listeners(struct store_server *srv)
+{
+    while (srv->listeners) {
+        struct listener *listener = srv->listeners;
+
+        srv->listeners = listener->next;
+        uv_close((uv_handle_t *)&listener->tcp, on_listener_closed);
+    }
+}
+
+static int listen_anywhere(struct store_server *srv, struct error *e)
+{
+    srv->port = srv->config.port;
+    if (listen_on(srv, "::", e) == 0) {
+        return 0;
+    }
+    close_listeners(srv); /* a host without IPv6 */
+    srv->port = srv->config.port;
+    return listen_on(srv, "0.0.0.0", e);
+}
+
+/* A port that is free on the first address may be taken on another. */
+static int listen_on_all(struct store_server *srv,
+                         const char *const *addresses, struct error *e)
+{
+    int rc = -EADDRINUSE;
+    int tries = srv->config.port ? 1 : PORT_TRIES;
+
+    while (tries-- > 0 && rc == -EADDRINUSE) {
+        close_listeners(srv);
+        srv->port = srv->config.port;
+        rc = 0;
+        for (size_t i = 0; addresses[i] && rc == 0; i++) {
+            rc = listen_on(srv, addresses[i], e);
+        }
+    }
+    return rc;
+}
+
+static void set_config(struct store_server *srv,
+                       const struct store_config *config)
+{
+    srv->config = *config;
+    srv->config.addresses = NULL; /* the caller's */
+    if (!srv->config.max_conns) {
+        srv->config.max_conns = DEFAULT_MAX_CONNS;
+    }
+    if (!srv->config.request_timeout_ms) {
+        srv->config.request_timeout_ms = DEFAULT_REQUEST_MS;
+    }
+    if (srv->config.limits.reply_bytes > MAX_WRITE_BYTES) {
+        srv->config.limits.reply_bytes = MAX_WRITE_BYTES;
+    }
+}
+
+int store_server_create(uv_loop_t *loop, const struct store_config *config,
+                        struct store_server **ret, struct error *e)
+{
+    struct store_server *srv = calloc(1, sizeof(*srv));
+    uint8_t seed[16];
+    int rc;
+
+    if (sodium_init() < 0) {
+        free(srv);
+        return error_text(e, EIO, "no source of random bytes");
+    }
+    randombytes_buf(seed, sizeof(seed));
+    if (srv) {
+        srv->loop = loop;
+        set_config(srv, config);
+        srv->store = store_create(&srv->config.limits, seed);
+    }
+    if (!srv || !srv->store) {
+        free(srv);
+        return error_set(e, ENOMEM, "store server");
+    }
+    uv_timer_init(loop, &srv->sweep);
+    srv->sweep.data = srv;
+    srv->n_handles = 1;
+    rc = config->addresses && config->addresses[0]
+             ? listen_on_all(srv, config->addresses, e)
+             : listen_anywhere(srv, e);
+    if (rc < 0) {
+        store_server_destroy(srv, NULL, NULL);
+        return rc;
+    }
+    *ret = srv;
+    return 0;
+}
+
+uint16_t store_server_port(const struct store_server *srv)
+{
+    return srv->port;
+}
+
+void store_server_reset(struct store_server *srv)
+{
+    close_clients(srv, true);
+    store_clear(srv->store);
+}
+
+void store_server_stats(const struct store_server *srv,
+                        struct store_stats *ret)
+{
+    store_get_stats(srv->store, ret);
+}
+
+void store_server_destroy(struct store_server *srv, void (*done)(void *ctx),
+                          void *ctx)
+{
+    if (!srv) {
+        if (done) {
+            done(ctx);
+        }
+        return;
+    }
+    srv->destroyed = true;
+    srv->done = done;
+    srv->done_ctx = ctx;
+    close_clients(srv, true);
+    close_listeners(srv);
+    uv_close((uv_handle_t *)&srv->sweep, on_sweep_closed);
+}

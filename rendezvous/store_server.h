@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Serves a store (store_core.h) over TCP on a libuv loop: what MASTER_ADDR and
+ * MASTER_PORT of a generation's workers point to.
+ *
+ * The protocol has no authentication, so the server takes connections only from
+ * addresses that it was told of and closes any other before reading a byte from
+ * it. Memory is bounded by the limits of the store; a client that does not read
+ * its answers is not read from; a request that was begun must be finished
+ * within a deadline. A connection that is silent between requests may stay for
+ * ever (that is how the clients use it).
+ *
+ * Loop rules: everything runs on the loop's thread. Callbacks may call anything
+ * here except store_server_destroy().
+ */
+#ifndef MUSTER_RENDEZVOUS_STORE_SERVER_H
+#define MUSTER_RENDEZVOUS_STORE_SERVER_H
+
+#include "rendezvous/store_core.h"
+
+#include <uv.h>
+
+struct store_config {
+    const char *const *addresses; /* numeric, to bind; NULL-terminated. NULL:
+                                     every address, IPv6 and IPv4 */
+    uint16_t port;                /* 0: any that is free on all addresses */
+    struct store_limits limits;
+    size_t max_conns;             /* 0: 65536 */
+    uint64_t request_timeout_ms;  /* 0: 120000; from its first byte */
+
+    /* Told of each connection that the server closed and why (not allowed, too
+     * many, broken request); may be NULL. */
+    void (*on_refused)(void *ctx, const char *peer, const char *why);
+    void *ctx;
+};
+
+struct store_server;
+
+/* Binds and listens. Until store_server_set_allowed() nobody may connect.
+ * -EADDRINUSE, -EADDRNOTAVAIL, ... as of bind; the caller owns *ret. */
+int store_server_create(uv_loop_t *loop, const struct store_config *config,
+                        struct store_server **ret, struct error *e);
+
+uint16_t store_server_port(const struct store_server *srv);
+
+/* Numeric addresses of the hosts that may connect, replacing those of before; a
+ * host with several addresses needs all from which it may come, and this host
+ * its own and the loopback ones. "*" allows everybody. Connections from hosts
+ * that are no longer allowed are closed. On failure (-EINVAL: no address) the
+ * old ones stay. */
+int store_server_set_allowed(struct store_server *srv,
+                             const char *const *addresses, size_t n,
+                             struct error *e);
+
+/* For a new generation: closes all connections and forgets all keys; goes on
+ * listening on the same port. */
+void store_server_reset(struct store_server *srv);
+
+void store_server_stats(const struct store_server *srv,
+                        struct store_stats *ret);
+
+/* Closes everything; `done` (may be NULL) is called from the loop when the
+ * memory is gone. `srv` must not be used after this call. NULL is allowed and
+ * calls `done` at once. */
+void store_server_destroy(struct store_server *srv, void (*done)(void *ctx),
+                          void *ctx);
+
+#endif

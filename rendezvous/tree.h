@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control tree of one agent: its links up and down, and who may speak on
+ * them. Orders and the config go down and are kept for children that come later;
+ * reports go up and the newest of each rank below is kept for a parent that comes
+ * later. Nothing is decided here.
+ *
+ * The parent is the nearest living ancestor in the k-ary tree over the roster:
+ * when the link up fails the next ancestors are tried in turn, until tree_close().
+ * The lead's parent is the front end, where there is one.
+ *
+ * Everything runs on the loop's thread. Callbacks may call any function here
+ * except tree_close().
+ */
+#ifndef MUSTER_RENDEZVOUS_TREE_H
+#define MUSTER_RENDEZVOUS_TREE_H
+
+#include "base/link.h"
+#include "rendezvous/roster.h"
+#include "rendezvous/tree_msg.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct tree;
+
+struct tree_ops {
+    /* From above (on the lead: from the front end). Valid for the call. */
+    void (*on_config)(void *ctx, const void *data, size_t len);
+    void (*on_order)(void *ctx, const void *data, size_t len);
+    /* The lead was alive so long ago; on the lead itself 0, at each beat. */
+    void (*on_word)(void *ctx, uint64_t age_ms);
+    /* A parent was found, or the link to it is gone. On the lead this is about
+     * the front end. */
+    void (*on_uplink)(void *ctx, bool up, const char *why);
+    /* The parent answers, but does not want this member. */
+    void (*on_refused)(void *ctx, const char *why);
+    /* Output may be given again after tree_output() said no. */
+    void (*on_writable)(void *ctx);
+    /* The lead only. */
+    void (*on_report)(void *ctx, const void *data, size_t len);
+    void (*on_lost)(void *ctx, uint32_t rank, const char *why);
+    void (*on_event)(void *ctx, uint32_t rank, const void *data, size_t len);
+    void (*on_request)(void *ctx, const void *data, size_t len);
+};
+
+struct tree_config {
+    uv_loop_t *loop;
+    const struct roster *roster; /* borrowed until tree_close() */
+    uint32_t rank;
+    uint32_t arity;
+    uint64_t lease_ms; /* a peer that is silent for so long is lost */
+    const char *run_id;
+    const char *version;
+    const uint8_t *key;              /* copied */
+    struct link_listener *listener;  /* borrowed; opened here */
+    char *const *front_addrs;        /* the lead's: NULL for no front end */
+    uint16_t front_port;
+    const struct tree_ops *ops;
+    void *ctx;
+};
+
+int tree_create(const struct tree_config *config, struct tree **ret,
+                struct error *e);
+
+/* Closes all links once what is queued was sent. NULL is allowed. */
+void tree_close(struct tree *t);
+
+/* The roster has grown: newcomers may connect. 0 or -ENOMEM. */
+int tree_grow(struct tree *t);
+
+/* The lead: to everybody below, now and later. */
+void tree_publish_config(struct tree *t, const void *data, size_t len);
+void tree_publish_order(struct tree *t, const struct buf *order);
+
+/* This member's report, to the lead; on the lead it comes back by on_report()
+ * before this returns. */
+void tree_report(struct tree *t, const struct buf *report);
+
+/* A fact for the journal, to the lead. */
+void tree_event(struct tree *t, const void *json, size_t len);
+
+/* Output of a worker, to the front end. It is always taken; false when that was
+ * the last that there is room for: the caller waits for on_writable() before it
+ * gives more. Where there is no front end it is dropped. */
+bool tree_output(struct tree *t, const struct tree_output *o);
+
+/* The lead: a STATUS or EVENT to the front end, if one is connected. */
+void tree_tell_front(struct tree *t, enum tree_type type, const struct buf *b);
+
+/* Changes the lease, and with it the pace of heartbeats. */
+void tree_set_lease(struct tree *t, uint64_t lease_ms);
+
+bool tree_has_uplink(const struct tree *t);
+
+/* The lead: for how long there has been no front end; 0 while there is one, or
+ * never was. */
+uint64_t tree_front_gone_ms(const struct tree *t);
+
+#endif

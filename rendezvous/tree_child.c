@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/tree_priv.h"
+
+#include "base/wire.h"
+#include "rendezvous/layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void tree_remove_child(struct child *gone)
+{
+    struct child **at = &gone->tree->children;
+
+    while (*at != gone) {
+        at = &(*at)->next;
+    }
+    *at = gone->next;
+    link_close(gone->link);
+    free(gone);
+}
+
+static bool is_rank(const struct tree *t, uint32_t rank)
+{
+    return rank < t->n_below;
+}
+
+/* Members have their ancestors for parents, and no others: what comes through a
+ * child is about that child, or about one below it in the k-ary tree. */
+static bool is_below(const struct tree *t, uint32_t rank, uint32_t above)
+{
+    while (rank > above) {
+        rank = tree_parent(rank, t->config.arity);
+    }
+    return rank == above;
+}
+
+/* REPORT, EVENT and LOST: a rank and a blob. False if it makes no sense. */
+static bool take_ranked(struct child *c, const struct channel_frame *f)
+{
+    struct tree *t = c->tree;
+    struct wire_reader r = wire_reader(f->data, f->len);
+    uint32_t rank = wire_get_u32(&r);
+    size_t len;
+    const void *data = wire_get_bytes(&r, CHANNEL_MAX_FRAME, &len);
+    char why[TREE_TEXT_BYTES];
+
+    if (!wire_done(&r) || !is_rank(t, rank) || !is_below(t, rank, c->rank)) {
+        return false;
+    }
+    if (f->type == TREE_REPORT) {
+        tree_heard(t, rank, c->rank);
+        tree_pass_report(t, rank, data, len);
+    } else if (f->type == TREE_EVENT) {
+        tree_pass_event(t, rank, data, len);
+    } else {
+        len = len < sizeof(why) ? len : sizeof(why) - 1;
+        memcpy(why, data, len);
+        why[len] = '\0';
+        tree_pass_lost(t, rank, c->rank, why);
+    }
+    return true;
+}
+
+static void on_child_frame(struct link *l, const struct channel_frame *f,
+                           void *ctx)
+{
+    struct child *c = ctx;
+    bool good = true;
+
+    (void)l;
+    switch (f->type) {
+    case TREE_REPORT:
+    case TREE_EVENT:
+    case TREE_LOST:
+        good = take_ranked(c, f);
+        break;
+    case TREE_OUTPUT:
+        good = tree_take_output(c, f);
+        break;
+    default: /* BEAT; newer types are none of ours */
+        break;
+    }
+    if (!good) {
+        tree_child_lost(c->tree, c->rank, "it sent what makes no sense");
+        tree_remove_child(c);
+    }
+}
+
+static void on_child_down(struct link *l, bool closed,
+                          const struct error *why, void *ctx)
+{
+    struct child *c = ctx;
+    struct tree *t = c->tree;
+    uint32_t rank = c->rank;
+    struct error e = *why;
+
+    (void)l;
+    (void)closed;
+    tree_remove_child(c);
+    tree_child_lost(t, rank, e.text);
+}
+
+static const struct link_ops child_ops = {
+    .on_frame = on_child_frame,
+    .on_down = on_child_down,
+};
+
+static void refuse(struct link *l, const char *why)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_str(&b, why);
+    link_send_buf(l, TREE_REFUSED, &b);
+    link_close(l);
+}
+
+static const char *why_not(const struct tree *t, const struct tree_hello *h)
+{
+    if (strcmp(h->run_id, t->run_id) != 0) {
+        return "another run";
+    }
+    if (!is_rank(t, h->rank) || h->rank == t->config.rank) {
+        return "this rank is not in the run";
+    }
+    if (!is_below(t, h->rank, t->config.rank)) {
+        return "this rank belongs to another part of the tree";
+    }
+    if (strcmp(h->version, t->version) != 0) {
+        return "another version of muster";
+    }
+    return NULL;
+}
+
+static void welcome(struct tree *t, struct link *l)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u32(&b, t->config.rank);
+    link_send_buf(l, TREE_WELCOME, &b);
+    tree_send_beat(t, l);
+    if (t->config_data.len) {
+        link_send_buf(l, TREE_CONFIG, &t->config_data);
+    }
+    if (t->order.len) {
+        link_send_buf(l, TREE_ORDER, &t->order);
+    }
+}
+
+void tree_on_peer(struct link *l, const struct channel_frame *first,
+                  void *ctx)
+{
+    struct tree *t = ctx;
+    struct tree_hello h;
+    struct child *c, *old;
+    const char *why;
+
+    if (first->type != TREE_HELLO ||
+        tree_hello_decode(first->data, first->len, &h, NULL) < 0) {
+        link_close(l);
+        return;
+    }
+    why = why_not(t, &h);
+    c = why ? NULL : calloc(1, sizeof(*c));
+    if (!c) {
+        refuse(l, why ? why : "out of memory");
+        return;
+    }
+    old = tree_child_of(t, h.rank);
+    if (old) {
+        tree_remove_child(old); /* it has come back before we saw it go */
+    }
+    *c = (struct child){.tree = t, .link = l, .rank = h.rank,
+                        .next = t->children};
+    t->children = c;
+    tree_heard(t, h.rank, h.rank);
+    link_adopt(l, &child_ops, c);
+    welcome(t, l);
+}

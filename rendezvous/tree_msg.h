@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What travels on the links of the control tree (base/link.h), and on the link
+ * between the lead and a front end, which is the parent of the lead.
+ *
+ *   up                                   down
+ *   HELLO   who connects                 WELCOME  who answers
+ *   BEAT    alive                        BEAT     alive, and how old the lead's
+ *                                                 word is
+ *   REPORT  of one rank                  CONFIG   the job, for all
+ *   LOST    a child is gone              ORDER    the newest order
+ *   EVENT   a fact for the journal       CREDIT   output that was passed on
+ *   OUTPUT  what workers print           REQUEST  (front end to lead)
+ *   STATUS  (lead to front end)          REFUSED  this connection is not wanted
+ *
+ * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS and REQUEST
+ * carry one encoded thing and nothing else; only REPORT and LOST name a rank
+ * before it.
+ */
+#ifndef MUSTER_RENDEZVOUS_TREE_MSG_H
+#define MUSTER_RENDEZVOUS_TREE_MSG_H
+
+#include "base/buf.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum tree_type {
+    TREE_HELLO = 1,
+    TREE_WELCOME = 2,
+    TREE_BEAT = 3,
+    TREE_CONFIG = 4,
+    TREE_ORDER = 5,
+    TREE_REPORT = 6,
+    TREE_LOST = 7,
+    TREE_EVENT = 8,
+    TREE_OUTPUT = 9,
+    TREE_CREDIT = 10,
+    TREE_STATUS = 11,
+    TREE_REQUEST = 12,
+    TREE_REFUSED = 13,
+};
+
+enum {
+    TREE_ID_BYTES = 128,
+    TREE_TEXT_BYTES = 1024,
+    TREE_WINDOW_BYTES = 1024 * 1024, /* of output not yet passed on, a link */
+    TREE_OUTPUT_MAX = 160 * 1024,    /* bytes of one OUTPUT frame */
+};
+
+struct tree_hello {
+    uint32_t rank;
+    char run_id[TREE_ID_BYTES];
+    char version[TREE_ID_BYTES]; /* of muster */
+};
+
+void tree_hello_encode(const struct tree_hello *h, struct buf *b);
+int tree_hello_decode(const void *data, size_t len, struct tree_hello *ret,
+                      struct error *e);
+
+/* One piece of a worker's output; `data` is borrowed. */
+struct tree_output {
+    uint32_t node;       /* rank of the agent */
+    uint32_t generation;
+    uint32_t rank;       /* of the worker */
+    uint8_t which;       /* 0 stdout, 1 stderr */
+    uint8_t piece;       /* whole lines, or a cut one: launcher/output.h */
+    const void *data;
+    size_t len;
+};
+
+void tree_output_encode(const struct tree_output *o, struct buf *b);
+int tree_output_decode(const void *data, size_t len, struct tree_output *ret);
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of the control tree share. Private to tree*.c.
+ *
+ *   tree.c         life; what goes down and up; who counts as lost
+ *   tree_up.c      the link to the parent, or to the front end
+ *   tree_child.c   links to children
+ *   tree_output.c  workers' output on its way up, under credit
+ */
+#ifndef MUSTER_RENDEZVOUS_TREE_PRIV_H
+#define MUSTER_RENDEZVOUS_TREE_PRIV_H
+
+#include "rendezvous/tree.h"
+
+enum {
+    NO_RANK = UINT32_MAX,
+    MAX_ANCESTORS = 32,
+};
+
+/* A link to a child: any member whose parent this one is now. */
+struct child {
+    struct tree *tree;
+    struct link *link;
+    uint32_t rank;
+    size_t queued; /* of its output, in `waiting` */
+    struct child *next;
+};
+
+/* What is known of a rank that has reported through this member. A rank can
+ * find a new parent before its old one sees it go: only the child through which
+ * it was heard last can say that it is lost. */
+struct below {
+    struct buf report;      /* the newest, encoded */
+    uint32_t via;           /* that child; NO_RANK before the first report */
+    bool lost;              /* and told so */
+    uint64_t due_ms;        /* its time to come back ends then; 0: it is there */
+    char why[TREE_TEXT_BYTES];
+};
+
+struct tree {
+    struct tree_config config;
+    struct tree_ops ops;
+    uint8_t key[CHANNEL_KEY_BYTES];
+    char run_id[TREE_ID_BYTES];
+    char version[TREE_ID_BYTES];
+    struct strlist front_addrs;
+    uv_timer_t *beat;
+    uv_timer_t *retry;
+    uv_timer_t *lost;       /* somebody's time to come back is over */
+    struct link *up;        /* also while it is being connected */
+    bool up_ready;          /* WELCOME has come */
+    uint32_t up_rank;
+    uint32_t ancestors[MAX_ANCESTORS];
+    size_t n_ancestors;
+    size_t next_ancestor;
+    struct child *children;
+    struct below *below;    /* by rank */
+    uint32_t n_below;       /* the roster's length; it may have grown since */
+    struct buf config_data;
+    struct buf order;
+    uint64_t word_at_ms;    /* when the lead was last heard of ... */
+    uint64_t word_age_ms;   /* ... and how old its word was */
+    uint64_t front_gone_at_ms;
+    size_t in_flight;       /* output bytes the parent has not passed on */
+    struct buf waiting;     /* output frames, for the window */
+    size_t waiting_at;      /* what of it has gone */
+    size_t own_queued;      /* what of it is this member's */
+    bool blocked;           /* on_writable() is owed */
+};
+
+static inline bool tree_is_lead(const struct tree *t)
+{
+    return t->config.rank == 0;
+}
+
+static inline uint64_t tree_now_ms(const struct tree *t)
+{
+    return uv_now(t->config.loop);
+}
+
+/* --- tree.c --- */
+
+/* To all children. */
+void tree_send_below(struct tree *t, enum tree_type type, const void *data,
+                     size_t len);
+/* Replaces what a buffer holds. */
+void tree_keep(struct buf *b, const void *data, size_t len);
+/* Alive, and how old the lead's word is. */
+void tree_send_beat(struct tree *t, struct link *l);
+/* To the parent, if there is one now. */
+void tree_send_up(struct tree *t, enum tree_type type, const struct buf *b);
+struct child *tree_child_of(struct tree *t, uint32_t rank);
+/* `rank` was heard of through child `via`. */
+void tree_heard(struct tree *t, uint32_t rank, uint32_t via);
+/* From below or from here, to the lead. */
+void tree_pass_report(struct tree *t, uint32_t rank, const void *data,
+                      size_t len);
+void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
+                     size_t len);
+/* How long an attempt to connect may take. */
+uint64_t tree_connect_ms(const struct tree *t);
+/* Tells the parent of a rank that is lost. */
+void tree_send_lost(struct tree *t, uint32_t rank);
+/* A child says, or it is seen here, that somebody is gone. */
+void tree_pass_lost(struct tree *t, uint32_t rank, uint32_t via,
+                    const char *why);
+void tree_child_lost(struct tree *t, uint32_t child, const char *why);
+
+/* --- tree_up.c --- */
+
+/* Tries the next possible parent, unless there is a link. */
+void tree_dial_next(struct tree *t);
+/* The link up failed. */
+void tree_uplink_gone(struct tree *t, const char *why);
+
+/* --- tree_child.c --- */
+
+/* Somebody who knows the key has connected: for link_listener_open(). */
+void tree_on_peer(struct link *l, const struct channel_frame *first,
+                  void *ctx);
+void tree_remove_child(struct child *gone);
+
+/* --- tree_output.c --- */
+
+/* Takes a frame of a child; false if it is more than a child may send. */
+bool tree_take_output(struct child *from, const struct channel_frame *f);
+/* Sends what waits, as far as the window allows. */
+void tree_pump_output(struct tree *t);
+
+#endif
