@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's end of the worker socket. Made for living inside somebody else's
+ * program: no threads, no signals (SIGPIPE included), descriptors close on exec,
+ * every wait has a deadline. The error may not be NULL in any call.
+ */
+#ifndef MUSTER_COMM_CLIENT_H
+#define MUSTER_COMM_CLIENT_H
+
+#include "base/error.h"
+#include "comm/worker_proto.h"
+
+struct client;
+
+/* Connects and says hello. -ECONNREFUSED: no agent there, or it hung up;
+ * -EPROTO: one of another version, or no agent at all; -ETIMEDOUT. */
+int client_connect(const char *path, struct client **ret, struct error *e);
+
+/* Hangs up. NULL is allowed. */
+void client_destroy(struct client *c);
+
+/* Who this worker is; valid as long as `c`. */
+const struct worker_welcome *client_welcome(const struct client *c);
+
+/* The socket, to poll for a hangup. */
+int client_fd(const struct client *c);
+
+/* Asks to be let into collectives. The caller owns both descriptors. */
+int client_join(struct client *c, int *ret_segment_fd, int *ret_event_fd,
+                struct error *e);
+
+/* The newest state, without waiting. -ECONNABORTED: the agent is gone. */
+int client_state(struct client *c, struct worker_state *ret, struct error *e);
+
+/* Sends without waiting: a report that finds the socket full is left out. */
+int client_report(struct client *c, const struct worker_report *report,
+                  struct error *e);
+
+/* Sends for certain, waiting where the agent is behind. */
+int client_checkpoint_saved(struct client *c, const char *path, int64_t step,
+                            struct error *e);
+
+#endif

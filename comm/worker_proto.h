@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker socket's protocol: what a training process and the agent of its
+ * node say to each other over a Unix stream socket.
+ *
+ * A frame is u32 length | u16 type | fields; the length counts type and fields
+ * and is 2 .. WORKER_FRAME_MAX. Fields are base/wire.h's: big-endian, strings
+ * and blobs with their length before them. A frame of a known type has exactly
+ * the fields of its type; one of an unknown type is skipped. doc/formats.md,
+ * section "worker socket", is the contract for other clients.
+ *
+ *   worker              agent
+ *   HELLO          ->
+ *                  <-   WELCOME, then STATE; or REFUSED, then end of file
+ *   JOIN_COMM      ->
+ *                  <-   COMM with two descriptors: segment, event; or without
+ *   REPORT, CHECKPOINT_SAVED -> at any time after WELCOME, not answered
+ *                  <-   STATE  whenever it changes
+ *
+ * Nothing here does I/O.
+ */
+#ifndef MUSTER_COMM_WORKER_PROTO_H
+#define MUSTER_COMM_WORKER_PROTO_H
+
+#include "base/buf.h"
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    WORKER_PROTO_VERSION = 1,
+    WORKER_FRAME_MAX = 65536,  /* type and fields */
+    WORKER_FRAME_HEAD = 4,     /* the length before them */
+    WORKER_NAME_SIZE = 65,     /* of a metric, with its zero byte */
+    WORKER_PATH_SIZE = 4096,
+    WORKER_WHY_SIZE = 256,
+    WORKER_METRICS_MAX = 64,   /* in one report */
+    WORKER_COMM_FDS = 2,       /* that come with COMM */
+};
+
+enum worker_msg_type {
+    WORKER_UNKNOWN = 0, /* decoded from a type of a later version */
+    WORKER_HELLO = 1,
+    WORKER_WELCOME = 2,
+    WORKER_REFUSED = 3,
+    WORKER_JOIN_COMM = 4,
+    WORKER_COMM = 5,
+    WORKER_REPORT = 6,
+    WORKER_CHECKPOINT_SAVED = 7,
+    WORKER_STATE = 8,
+};
+
+struct worker_hello {
+    uint16_t version;
+    uint32_t pid;
+};
+
+struct worker_welcome {
+    uint16_t version;
+    uint32_t rank;
+    uint32_t world;
+    uint32_t local_rank;
+    uint32_t local_world;
+    uint32_t node;
+    uint32_t n_nodes;
+    uint32_t generation;
+    char run_dir[WORKER_PATH_SIZE];     /* "" for none */
+    char resume_path[WORKER_PATH_SIZE]; /* "" for none */
+};
+
+struct worker_refused {
+    uint16_t version; /* the agent's */
+    char why[WORKER_WHY_SIZE];
+};
+
+/* With segment_bytes 0 there are no descriptors, and `why` says the reason. */
+struct worker_comm {
+    uint64_t segment_bytes;
+    char why[WORKER_WHY_SIZE];
+};
+
+struct worker_metric {
+    char name[WORKER_NAME_SIZE];
+    double value;
+};
+
+struct worker_report {
+    int64_t step;
+    size_t n_metrics;
+    struct worker_metric metrics[WORKER_METRICS_MAX];
+};
+
+struct worker_checkpoint {
+    int64_t step;
+    char path[WORKER_PATH_SIZE];
+};
+
+struct worker_state {
+    uint8_t should_stop;          /* 0 or 1 */
+    uint32_t checkpoint_requests; /* how many there were so far */
+};
+
+struct worker_msg {
+    enum worker_msg_type type;
+    union {
+        struct worker_hello hello;
+        struct worker_welcome welcome;
+        struct worker_refused refused;
+        struct worker_comm comm;
+        struct worker_report report;
+        struct worker_checkpoint checkpoint;
+        struct worker_state state;
+    };
+};
+
+/* True for [A-Za-z0-9_./-]{1,64}. */
+int worker_name_is_valid(const char *name);
+
+/* Appends a whole frame, length included. */
+void worker_msg_encode(struct buf *b, const struct worker_msg *m);
+
+/* Looks for a whole frame at the start of `data`. 1: there is one of *ret_len
+ * bytes, its length field included; 0: more bytes are needed; -ERR_FORMAT: the
+ * length is out of bounds, and the stream can not be followed any further. */
+int worker_frame_next(const void *data, size_t len, size_t *ret_len,
+                      struct error *e);
+
+/* Decodes a whole frame as found by worker_frame_next(). 0, or -ERR_FORMAT; a
+ * HELLO of any version decodes as long as its first field is there. */
+int worker_msg_decode(const void *frame, size_t len, struct worker_msg *ret,
+                      struct error *e);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "comm/worker_proto.h"
+
+#include "base/str.h"
+#include "tests/lib/tap.h"
+
+#include <string.h>
+
+static void round_trip(const struct worker_msg *m, const char *name)
+{
+    _buf_ struct buf b = {0};
+    struct worker_msg got;
+    struct error e = {0};
+    size_t len = 0;
+    bool all_short = true, all_bad = true;
+
+    memset(&got, 0, sizeof(got));
+    worker_msg_encode(&b, m);
+    for (size_t cut = 0; cut < b.len; cut++) {
+        all_short = all_short && worker_frame_next(b.data, cut, &len, &e) == 0;
+    }
+    ok(all_short, "%s: a part of the frame is not a frame", name);
+    is_int(worker_frame_next(b.data, b.len, &len, &e), 1, "%s: a frame", name);
+    is_int((intmax_t)len, (intmax_t)b.len, "%s: its length", name);
+    is_int(worker_msg_decode(b.data, len, &got, &e), 0, "%s: decodes", name);
+    is_int(got.type, m->type, "%s: type", name);
+    ok(memcmp(&got, m, sizeof(got)) == 0, "%s: the same", name);
+    for (size_t cut = 0; cut < b.len; cut++) {
+        int rc = worker_msg_decode(b.data, cut, &got, NULL);
+
+        all_bad = all_bad && rc == -ERR_FORMAT;
+    }
+    ok(all_bad, "%s: cut anywhere it is malformed", name);
+    buf_putc(&b, 'x');
+    is_int(worker_msg_decode(b.data, b.len, &got, &e), -ERR_FORMAT,
+           "%s: too long", name);
+}
+
+static struct worker_msg blank(enum worker_msg_type type)
+{
+    struct worker_msg m;
+
+    memset(&m, 0, sizeof(m)); /* padding too: compared by memcmp */
+    m.type = type;
+    return m;
+}
+
+static struct worker_msg a_welcome(void)
+{
+    struct worker_msg m = blank(WORKER_WELCOME);
+
+    m.welcome.version = WORKER_PROTO_VERSION;
+    m.welcome.rank = 5;
+    m.welcome.world = 8;
+    m.welcome.local_rank = 1;
+    m.welcome.local_world = 4;
+    m.welcome.node = 1;
+    m.welcome.n_nodes = 2;
+    m.welcome.generation = 3;
+    str_copy(m.welcome.run_dir, sizeof(m.welcome.run_dir), "/runs/a");
+    return m;
+}
+
+static void test_round_trips(void)
+{
+    struct worker_msg m = a_welcome();
+
+    round_trip(&m, "welcome");
+    m = blank(WORKER_HELLO);
+    m.hello.version = WORKER_PROTO_VERSION;
+    m.hello.pid = 4000000;
+    round_trip(&m, "hello");
+    m = blank(WORKER_REFUSED);
+    m.refused.version = 9;
+    str_copy(m.refused.why, sizeof(m.refused.why), "another version");
+    round_trip(&m, "refused");
+    m = blank(WORKER_JOIN_COMM);
+    round_trip(&m, "join comm");
+    m = blank(WORKER_COMM);
+    m.comm.segment_bytes = UINT64_MAX;
+    round_trip(&m, "comm");
+    m = blank(WORKER_REPORT);
+    m.report.step = -7;
+    m.report.n_metrics = 2;
+    str_copy(m.report.metrics[0].name, WORKER_NAME_SIZE, "loss");
+    m.report.metrics[0].value = 0.25;
+    memset(m.report.metrics[1].name, 'n', WORKER_NAME_SIZE - 1);
+    m.report.metrics[1].value = -1e300;
+    round_trip(&m, "report");
+    m = blank(WORKER_CHECKPOINT_SAVED);
+    m.checkpoint.step = INT64_MAX;
+    memset(m.checkpoint.path, 'p', WORKER_PATH_SIZE - 1);
+    round_trip(&m, "checkpoint saved");
+    m = blank(WORKER_STATE);
+    m.state.should_stop = 1;
+    m.state.checkpoint_requests = 12;
+    round_trip(&m, "state");
+}
+
+static void test_lengths(void)
+{
+    static const struct {
+        uint8_t head[4];
+        int want;
+    } cases[] = {
+        {{0, 0, 0, 0}, -ERR_FORMAT},
+        {{0, 0, 0, 1}, -ERR_FORMAT},
+        {{0, 0, 0, 2}, 0},
+        {{0, 1, 0, 0}, 0},
+        {{0, 1, 0, 1}, -ERR_FORMAT},
+        {{255, 255, 255, 255}, -ERR_FORMAT},
+        {{'G', 'E', 'T', ' '}, -ERR_FORMAT},
+    };
+    size_t len;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        is_int(worker_frame_next(cases[i].head, 4, &len, NULL), cases[i].want,
+               "frame length %zu", i);
+    }
+}
+
+static void test_later_versions(void)
+{
+    static const uint8_t unknown[] = {0, 0, 0, 4, 0x77, 0x77, 1, 2};
+    static const uint8_t zero[] = {0, 0, 0, 2, 0, 0};
+    static const uint8_t hello_2[] = {0, 0, 0, 7, 0, 1, 0, 2, 'a', 'b', 'c'};
+    struct worker_msg m;
+
+    is_int(worker_msg_decode(unknown, sizeof(unknown), &m, NULL), 0,
+           "an unknown type is no error");
+    is_int(m.type, WORKER_UNKNOWN, "and known as such");
+    is_int(worker_msg_decode(zero, sizeof(zero), &m, NULL), 0, "nor is zero");
+    is_int(m.type, WORKER_UNKNOWN, "which is no type either");
+    is_int(worker_msg_decode(hello_2, sizeof(hello_2), &m, NULL), 0,
+           "a hello of version 2");
+    is_int(m.hello.version, 2, "tells its version");
+}
+
+/* Each edit makes a valid message of the type invalid. */
+static void test_values(void)
+{
+    struct worker_msg got;
+    struct worker_msg m = a_welcome();
+    _buf_ struct buf b = {0};
+
+#define BAD(name)                                                         \
+    buf_clear(&b);                                                        \
+    worker_msg_encode(&b, &m);                                            \
+    is_int(worker_msg_decode(b.data, b.len, &got, NULL), -ERR_FORMAT, name)
+    m.welcome.rank = 8;
+    BAD("rank outside the world");
+    m = a_welcome();
+    m.welcome.local_rank = 4;
+    BAD("local rank outside the node");
+    m = a_welcome();
+    m.welcome.node = 2;
+    BAD("node outside");
+    m = a_welcome();
+    m.welcome.local_world = 9;
+    BAD("more workers here than everywhere");
+    m = a_welcome();
+    m.welcome.world = 0x80000000;
+    BAD("a world that no int holds");
+    m = blank(WORKER_STATE);
+    m.state.should_stop = 2;
+    BAD("a flag of 2");
+    m = blank(WORKER_CHECKPOINT_SAVED);
+    BAD("a checkpoint without a path");
+    m = blank(WORKER_REPORT);
+    m.report.n_metrics = 1;
+    str_copy(m.report.metrics[0].name, WORKER_NAME_SIZE, "a b");
+    BAD("a name with a blank");
+    m.report.metrics[0].name[0] = '\0';
+    BAD("an empty name");
+#undef BAD
+}
+
+int main(void)
+{
+    test_round_trips();
+    test_lengths();
+    test_later_versions();
+    test_values();
+    return tap_done();
+}
