@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent of one node: what its parts share. Private to agent*.c and
+ * cmd_agent.c.
+ *
+ *   agent.c          life: comes up, learns of its run, leaves
+ *   agent_member.c   carries out what the member (rendezvous/member.h) decides
+ *   agent_lead.c     the same for the lead, on the node that leads
+ *   agent_record.c   what the lead writes down: journal, status, front end
+ *   agent_crew.c     the workers of one generation, with all that they need
+ *
+ * One loop, one thread; nothing here touches the run directory except through
+ * the writers of the journal and of the output.
+ */
+#ifndef MUSTER_LAUNCHER_AGENT_H
+#define MUSTER_LAUNCHER_AGENT_H
+
+#include "base/child.h"
+#include "base/link.h"
+#include "comm/segment.h"
+#include "launcher/companion_link.h"
+#include "launcher/control.h"
+#include "launcher/output.h"
+#include "launcher/run_config.h"
+#include "launcher/workers.h"
+#include "rendezvous/member.h"
+#include "rendezvous/roster.h"
+#include "rendezvous/store_server.h"
+#include "rendezvous/tree.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct agent_lead;
+struct crew;
+struct soon;
+
+struct agent {
+    uv_loop_t loop;
+    char dir[PATH_MAX]; /* <runtime dir>/<tag>: sockets, lock, log */
+    unsigned index;     /* of this agent on its host */
+    char host[ROSTER_HOST_BYTES];
+    struct strlist addrs;
+    struct child_table *children;
+    struct link_listener *listener;
+    struct companion_link *companion;
+    uv_signal_t signals[3];
+    uv_timer_t start_timer;  /* until the run is known */
+    uv_timer_t member_timer; /* the member's next tick */
+    uv_timer_t leave_timer;  /* the last resort */
+    uv_timer_t soon_timer;
+    struct soon *soon;       /* member events that wait for their turn */
+
+    /* Known once the companion brought its world. */
+    bool has_run;
+    struct companion_run run;
+    struct roster roster;
+    uint32_t rank;
+    uint64_t epoch; /* of the MPI world that its companion brought */
+    struct tree *tree;
+    struct control_server *control;
+
+    /* Known once the config has come down the tree. */
+    bool has_config;
+    struct run_config config;
+    uint16_t n_procs; /* of this agent */
+    struct member *member;
+    struct agent_lead *lead; /* on the node that leads, else NULL */
+    struct workers_host workers_host;
+    struct output *output;
+    struct store_server *store;
+    uint32_t store_generation;
+    uint32_t generation; /* the newest that was started here */
+    struct crew *crew; /* the workers that are alive, or being cleaned up */
+
+    bool leaving;
+    bool output_gone;
+    uint8_t status;
+};
+
+/* --- agent.c --- */
+
+/* Says something to the run's journal and front end. */
+void agent_note(struct agent *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same into this agent's own log, for what the run cannot be told. */
+void agent_log(const struct agent *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Tears everything down and ends the loop. */
+void agent_leave(struct agent *a, uint8_t status, const char *reason);
+bool agent_on_one_host(const struct agent *a);
+
+/* --- agent_errors.c --- */
+
+/* Puts a worker's error file into the run directory, some time; takes `json`. */
+void agent_keep_error(struct agent *a, uint32_t generation, uint32_t rank,
+                      char *json);
+
+/* --- agent_member.c --- */
+
+int agent_member_start(struct agent *a, struct error *e);
+/* Steps the member and does what it says. */
+void agent_member_step(struct agent *a, struct member_event *event);
+/* The same from the loop, after everything that is under way. Strings, failure
+ * and order are copied; the order given as bytes. */
+void agent_member_soon(struct agent *a, const struct member_event *event);
+void agent_member_order(struct agent *a, const void *data, size_t len);
+void agent_member_stop(struct agent *a);
+
+/* --- agent_lead.c --- */
+
+int agent_lead_start(struct agent *a, struct error *e);
+void agent_lead_report(struct agent *a, const void *data, size_t len);
+void agent_lead_lost(struct agent *a, uint32_t rank, const char *why);
+/* A fact from a node (doc/formats.md, "facts"), and a request of the front end or
+ * a command; both JSON. */
+void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
+                     size_t len);
+int agent_lead_request(struct agent *a, const char *op, bool force,
+                       const char *who, struct error *e);
+void agent_lead_front(struct agent *a, bool up);
+/* Writes what is still to be written. */
+void agent_lead_stop(struct agent *a);
+
+/* --- agent_crew.c --- */
+
+/* Starts this node's workers of `order`. Outcome by member events, never from
+ * inside this call; -errno words why nothing was started. */
+int crew_start(struct agent *a, const struct order *order, struct error *e);
+void crew_stop(struct agent *a, bool kill);
+/* A new MPI world: joins it, so that collectives go on. */
+void crew_join_world(struct agent *a);
+void crew_attached(struct agent *a, const struct companion_outcome *o);
+unsigned crew_alive(const struct agent *a);
+/* Forgets the crew; its workers are gone. */
+void crew_destroy(struct agent *a);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Error files of workers on their way into the run directory, by a thread: that
+ * filesystem may hang, and the loop must not.
+ */
+#include <config.h>
+
+#include "launcher/agent.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct keep {
+    uv_work_t work;
+    struct agent *agent;
+    char *json;
+    char dir[PATH_MAX];
+    char path[PATH_MAX];
+    struct error error;
+    int rc;
+};
+
+static void keep_destroy(struct keep *k)
+{
+    free(k->json);
+    free(k);
+}
+
+static void write_file(uv_work_t *work)
+{
+    struct keep *k = work->data;
+
+    k->rc = fs_mkdirs(k->dir, &k->error);
+    if (k->rc == 0) {
+        k->rc = fs_write_replace(k->path, k->json, strlen(k->json),
+                                 &k->error);
+    }
+}
+
+static void on_written(uv_work_t *work, int status)
+{
+    struct keep *k = work->data;
+
+    if (status == 0 && k->rc < 0) {
+        agent_log(k->agent, "an error file is not kept: %s", k->error.text);
+    }
+    keep_destroy(k);
+}
+
+void agent_keep_error(struct agent *a, uint32_t generation, uint32_t rank,
+                      char *json)
+{
+    struct keep *k = calloc(1, sizeof(*k));
+
+    if (!k) {
+        free(json);
+        return;
+    }
+    k->agent = a;
+    k->json = json;
+    k->work.data = k;
+    if (fs_path(k->dir, sizeof(k->dir), NULL, "%s/errors", a->run.dir) < 0 ||
+        fs_path(k->path, sizeof(k->path), NULL, "%s/errors/%u-%u.json",
+                a->run.dir, generation, rank) < 0 ||
+        uv_queue_work(&a->loop, &k->work, write_file, on_written) != 0) {
+        keep_destroy(k);
+    }
+}

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The lead's side of the agent that leads: hands events to rendezvous/lead.h,
+ * publishes its orders, and turns its notes into records.
+ */
+#include <config.h>
+
+#include "launcher/agent.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "launcher/agent_record.h"
+#include "rendezvous/lead.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MARGIN_MS = 10000,
+    JOURNAL_CLOSE_MS = 5000,
+    MAX_RESTART_GRACE_MS = 2000,
+    FRONT_CHECK_MS = 1000,
+};
+
+struct agent_lead {
+    struct agent *agent;
+    struct lead *core;
+    struct record *record;
+    struct control_watch *watch;
+    struct strlist names;  /* of nodes, for the core */
+    uv_timer_t *timer;     /* the core's next tick */
+    uv_timer_t *front;     /* looks whether the front end has been gone long */
+    uv_timer_t *term;      /* mpirun was told to end: by whom? */
+    uint32_t n_nodes;      /* of the run; later ones are spares */
+    bool front_was_there;
+    bool is_stopping;
+};
+
+static void free_handle(uv_handle_t *h)
+{
+    free(h);
+}
+
+/* --- what the notes mean --- */
+
+static void fill_failure(struct run_status *s, const struct failure *f)
+{
+    struct status_failure *to = &s->failure;
+
+    to->is_set = true;
+    to->generation = (int)f->generation;
+    to->rank = f->rank;
+    to->node = (int)f->node;
+    str_copy(to->host, sizeof(to->host), f->host);
+    to->pid = f->pid;
+    to->exit_code = f->exit_code;
+    to->signal = f->signal;
+    to->at_ns = f->wall_ns;
+    failure_describe(f, to->reason, sizeof(to->reason));
+    if (failure_has_lines(f)) {
+        run_status_set_lines(s, f->text, strlen(f->text));
+    } else {
+        run_status_set_lines(s, "", 0);
+    }
+}
+
+static void set_node_state(struct run_status *s, uint32_t rank,
+                           enum status_node_state state)
+{
+    if (rank < s->n_nodes) {
+        s->nodes[rank].state = state;
+    }
+}
+
+static void set_nodes(struct run_status *s, enum status_node_state state)
+{
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        if (s->nodes[i].state != STATUS_NODE_LOST) {
+            s->nodes[i].state = state;
+        }
+    }
+}
+
+static enum status_run_state final_state(uint8_t status)
+{
+    switch (status) {
+    case RUN_SUCCEEDED:
+        return STATUS_SUCCEEDED;
+    case RUN_RESUMABLE:
+    case RUN_DEADLINE:
+    case RUN_CANCELLED:
+        return STATUS_STOPPED;
+    default:
+        return STATUS_FAILED;
+    }
+}
+
+static void take_verdict(struct agent_lead *l)
+{
+    const struct lead_verdict *v = lead_verdict(l->core);
+    struct run_status *s = record_status(l->record);
+
+    s->state = final_state(v->status);
+    s->ended_ns = clock_wall_ns();
+    s->verdict.is_set = true;
+    s->verdict.exit_status = v->status;
+    s->verdict.is_resumable = s->state == STATUS_STOPPED;
+    str_copy(s->verdict.reason, sizeof(s->verdict.reason), v->reason);
+    if (v->has_cause) {
+        fill_failure(s, &v->cause);
+    }
+    set_nodes(s, STATUS_NODE_LEFT);
+}
+
+static void take_note(struct agent_lead *l, const struct lead_note *n)
+{
+    struct run_status *s = record_status(l->record);
+
+    switch (n->type) {
+    case LEAD_NOTE_GATHERED:
+        set_nodes(s, STATUS_NODE_READY);
+        break;
+    case LEAD_NOTE_RUNNING:
+        s->state = STATUS_RUNNING;
+        set_nodes(s, STATUS_NODE_RUNNING);
+        break;
+    case LEAD_NOTE_FAILED:
+    case LEAD_NOTE_RESTARTING:
+        s->state = STATUS_RESTARTING;
+        if (n->failure) {
+            fill_failure(s, n->failure);
+        }
+        break;
+    case LEAD_NOTE_LOST:
+        set_node_state(s, n->rank, STATUS_NODE_LOST);
+        s->node_failures++;
+        break;
+    case LEAD_NOTE_SAVED:
+        str_copy(s->resume_path, sizeof(s->resume_path),
+                 lead_resume(l->core, &s->resume_step));
+        break;
+    case LEAD_NOTE_STOPPING:
+        s->state = STATUS_STOPPING;
+        break;
+    case LEAD_NOTE_ENDED:
+        take_verdict(l);
+        break;
+    default:
+        break;
+    }
+    record_event(l->record, lead_note_name(n->type), n->generation, n->text,
+                 n->failure, 0);
+    record_touch(l->record);
+}
+
+/* --- stepping --- */
+
+static void on_timer(uv_timer_t *t);
+
+static void publish(struct agent_lead *l, const struct order *order)
+{
+    struct agent *a = l->agent;
+    _buf_ struct buf b = {0};
+
+    if (order->step == ORDER_RUN) {
+        record_started(l->record, order);
+    }
+    order_encode(order, &b);
+    if (b.failed) {
+        agent_log(a, "out of memory: an order was not published");
+        return;
+    }
+    if (order->step == ORDER_LEAVE || order->step == ORDER_RUN) {
+        record_flush(l->record);
+    }
+    tree_publish_order(a->tree, &b);
+    agent_member_order(a, b.data, b.len);
+}
+
+static void step(struct agent_lead *l, struct lead_event *event)
+{
+    struct agent *a = l->agent;
+    struct lead_actions *do_;
+    int rc;
+
+    if (a->leaving) {
+        return;
+    }
+    do_ = calloc(1, sizeof(*do_));
+    if (!do_) {
+        agent_log(a, "out of memory: an event of the run is lost");
+        return;
+    }
+    uv_update_time(&a->loop);
+    event->now_ms = uv_now(&a->loop);
+    rc = lead_step(l->core, event, do_);
+    if (rc == -EPROTO) {
+        agent_log(a, "a report that makes no sense was left aside");
+    }
+    for (size_t i = 0; i < do_->n_notes; i++) {
+        take_note(l, &do_->notes[i]);
+    }
+    if (do_->order) {
+        publish(l, do_->order);
+    }
+    if (do_->wake_ms != LEAD_NEVER) {
+        uint64_t now = uv_now(&a->loop);
+
+        uv_timer_start(l->timer, on_timer,
+                       do_->wake_ms > now ? do_->wake_ms - now : 0, 0);
+    } else {
+        uv_timer_stop(l->timer);
+    }
+    free(do_);
+}
+
+static void on_timer(uv_timer_t *t)
+{
+    struct lead_event tick = {.type = LEAD_TICK};
+
+    step(t->data, &tick);
+}
+
+static void stop(struct agent_lead *l, enum lead_stop kind, bool force,
+                 const char *text)
+{
+    struct lead_event event = {.type = LEAD_STOP, .stop = kind,
+                               .force = force, .text = text};
+
+    l->is_stopping = true;
+    step(l, &event);
+}
+
+/* --- what comes in --- */
+
+/* Nodes that count their processes by themselves have to agree. */
+static void check_fit(struct agent_lead *l, const struct report *r)
+{
+    const struct agent *a = l->agent;
+    const struct lead_node *first = lead_node(l->core, 0);
+    char text[512];
+    struct lead_event event = {.type = LEAD_MISFIT, .text = text};
+
+    if (r->state != REPORT_JOINED || !first->serial ||
+        a->config.job->procs.mode == JOB_PROCS_FIXED ||
+        (a->roster.entries[r->rank].host_index && !a->run.agent_is_node) ||
+        r->n_procs == first->n_procs) {
+        return;
+    }
+    snprintf(text, sizeof(text), "%s would run %u processes and %s %u: set "
+             "procsPerNode to a number", l->names.items[0], first->n_procs,
+             l->names.items[r->rank], r->n_procs);
+    step(l, &event);
+}
+
+void agent_lead_report(struct agent *a, const void *data, size_t len)
+{
+    struct report r = {0};
+    struct lead_event event = {.type = LEAD_REPORT, .report = &r};
+    struct error e = {0};
+
+    if (!a->lead) {
+        return;
+    }
+    if (report_decode(data, len, &r, &e) < 0) {
+        agent_log(a, "a report does not parse: %s", e.text);
+        return;
+    }
+    if (r.rank >= a->lead->n_nodes) {
+        record_spare(a->lead->record, r.rank);
+        return;
+    }
+    record_status(a->lead->record)->nodes[r.rank].n_procs = r.n_procs;
+    step(a->lead, &event);
+    check_fit(a->lead, &r);
+}
+
+void agent_lead_lost(struct agent *a, uint32_t rank, const char *why)
+{
+    struct lead_event event = {.type = LEAD_LOST, .rank = rank, .text = why};
+
+    if (a->lead && rank < a->lead->n_nodes) {
+        step(a->lead, &event);
+    }
+}
+
+int agent_lead_request(struct agent *a, const char *op, bool force,
+                       const char *who, struct error *e)
+{
+    char text[256];
+
+    if (!a->lead) {
+        return error_text(e, EAGAIN, "the run is only being put together");
+    }
+    snprintf(text, sizeof(text), "%s by %s", force ? "forced" : "asked for",
+             who);
+    if (strcmp(op, "cancel") == 0) {
+        stop(a->lead, LEAD_STOP_CANCEL, force, text);
+    } else if (strcmp(op, "preempt") == 0) {
+        stop(a->lead, LEAD_STOP_PREEMPT, force, text);
+    } else {
+        return error_text(e, ERR_USAGE, "unknown request '%.60s'", op);
+    }
+    return 0;
+}
+
+/* Where mpirun was started by hand, a SIGTERM to its ranks can mean that the run
+ * is to stop, or that mpirun is losing nodes. If all are there a heartbeat
+ * later, it was meant for the run. */
+static void on_term_timer(uv_timer_t *t)
+{
+    struct agent_lead *l = t->data;
+
+    for (uint32_t i = 0; i < l->n_nodes; i++) {
+        if (lead_node(l->core, i)->lost) {
+            return;
+        }
+    }
+    stop(l, LEAD_STOP_PREEMPT, false, "mpirun was told to end");
+}
+
+static void take_term(struct agent_lead *l)
+{
+    if (l->agent->config.by_hand && !uv_is_active((uv_handle_t *)l->term)) {
+        uv_timer_start(l->term, on_term_timer,
+                       l->agent->config.job->heartbeat_timeout_ms, 0);
+    }
+}
+
+void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
+                     size_t len)
+{
+    json_t *fact = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
+    const char *kind = json_string_value(json_object_get(fact, "fact"));
+    const char *op = json_string_value(json_object_get(fact, "op"));
+
+    if (!a->lead || !kind) {
+        agent_log(a, "a fact of node %u does not parse", rank);
+    } else if (strcmp(kind, "term") == 0) {
+        take_term(a->lead);
+    } else if (strcmp(kind, "request") == 0 && op) {
+        agent_lead_request(a, op, json_is_true(json_object_get(fact, "force")),
+                           a->roster.entries[rank].host, NULL);
+    } else {
+        record_fact(a->lead->record, rank, kind, fact);
+    }
+    json_decref(fact);
+}
+
+/* --- the front end --- */
+
+static void on_front_check(uv_timer_t *t)
+{
+    struct agent_lead *l = t->data;
+    uint64_t gone_ms = tree_front_gone_ms(l->agent->tree);
+
+    if (gone_ms && gone_ms >= l->agent->config.detach_ms && !l->is_stopping) {
+        stop(l, LEAD_STOP_PREEMPT, false, "the front end is gone");
+    }
+}
+
+void agent_lead_front(struct agent *a, bool up)
+{
+    struct agent_lead *l = a->lead;
+
+    if (!l) {
+        return;
+    }
+    if (up) {
+        l->front_was_there = true;
+        uv_timer_stop(l->front);
+        record_flush(l->record);
+    } else if (l->front_was_there && !a->config.by_hand) {
+        record_event(l->record, "front_lost",
+                     lead_generation(l->core), "the front end is gone", NULL,
+                     0);
+        uv_timer_start(l->front, on_front_check,
+                       a->config.detach_ms < FRONT_CHECK_MS
+                           ? a->config.detach_ms : FRONT_CHECK_MS,
+                       FRONT_CHECK_MS);
+    }
+}
+
+/* --- life --- */
+
+static int on_file_request(void *arg, const char *op, const json_t *body,
+                           struct jsonw *reply, struct error *e)
+{
+    (void)reply;
+    return agent_lead_request(arg, op,
+                              json_is_true(json_object_get(body, "force")),
+                              "a file in control/", e);
+}
+
+static struct restart_policy policy_of(const struct job_restart *r)
+{
+    struct restart_policy p = {
+        .kind = r->policy == JOB_RESTART_NEVER       ? RESTART_NEVER
+                : r->policy == JOB_RESTART_EXIT_CODE ? RESTART_EXIT_CODE
+                                                     : RESTART_ON_FAILURE,
+        .max = r->max,
+        .backoff_min_ms = r->backoff_min_ms,
+        .backoff_max_ms = r->backoff_max_ms,
+    };
+
+    memcpy(p.retryable, r->retry_codes, sizeof(p.retryable));
+    return p;
+}
+
+static uv_timer_t *make_timer(struct agent_lead *l)
+{
+    uv_timer_t *t = calloc(1, sizeof(*t));
+
+    if (t) {
+        uv_timer_init(&l->agent->loop, t);
+        t->data = l;
+    }
+    return t;
+}
+
+/* The survivors of a failure have nothing to save that a restart would use:
+ * what they computed since the last checkpoint is lost with the failed one. */
+static uint32_t restart_grace_ms(const struct job *job)
+{
+    return job->limits.grace_ms < MAX_RESTART_GRACE_MS
+               ? (uint32_t)job->limits.grace_ms : MAX_RESTART_GRACE_MS;
+}
+
+static int create_core(struct agent_lead *l, struct error *e)
+{
+    struct agent *a = l->agent;
+    const struct job *job = a->config.job;
+    uint64_t now = uv_now(&a->loop);
+    struct lead_config config = {
+        .n_nodes = l->n_nodes,
+        .names = (const char *const *)l->names.items,
+        .restart = policy_of(&job->restart),
+        .n_restarts = a->config.n_restarts,
+        .first_generation = a->config.first_generation,
+        .resume_path = a->config.resume_path,
+        .resume_step = a->config.resume_step,
+        .gang_timeout_ms = job->gang_timeout_ms,
+        .grace_ms = (uint32_t)job->limits.grace_ms,
+        .restart_grace_ms = restart_grace_ms(job),
+        .margin_ms = MARGIN_MS,
+        .deadline_ms = job->limits.deadline_ms == JOB_OFF
+                           ? 0 : now + job->limits.deadline_ms,
+    };
+
+    return lead_create(&config, now, &l->core, e);
+}
+
+int agent_lead_start(struct agent *a, struct error *e)
+{
+    struct agent_lead *l = calloc(1, sizeof(*l));
+    struct lead_event tick = {.type = LEAD_TICK};
+    int rc;
+
+    if (!l) {
+        return error_set(e, ENOMEM, "lead the run");
+    }
+    l->agent = a;
+    a->lead = l;
+    l->n_nodes = a->roster.n;
+    l->timer = make_timer(l);
+    l->front = make_timer(l);
+    l->term = make_timer(l);
+    for (uint32_t i = 0; i < a->roster.n; i++) {
+        strlist_add(&l->names, a->roster.entries[i].host);
+    }
+    if (l->names.failed || !l->timer || !l->front || !l->term) {
+        return error_set(e, ENOMEM, "lead the run");
+    }
+    rc = record_create(a, &l->record, e);
+    rc = rc < 0 ? rc : create_core(l, e);
+    rc = rc < 0 ? rc : control_watch_create(&a->loop, a->run.dir,
+                                            on_file_request, a, &l->watch, e);
+    if (rc == 0) {
+        agent_lead_front(a, tree_has_uplink(a->tree));
+        record_touch(l->record);
+        step(l, &tick);
+    }
+    return rc;
+}
+
+static void close_timer(uv_timer_t *t)
+{
+    if (t) {
+        uv_close((uv_handle_t *)t, free_handle);
+    }
+}
+
+void agent_lead_stop(struct agent *a)
+{
+    struct agent_lead *l = a->lead;
+
+    if (!l) {
+        return;
+    }
+    a->lead = NULL;
+    if (l->record && l->core && lead_verdict(l->core)) {
+        take_verdict(l);
+        record_flush(l->record);
+    }
+    control_watch_destroy(l->watch);
+    record_destroy(l->record, JOURNAL_CLOSE_MS);
+    close_timer(l->timer);
+    close_timer(l->front);
+    close_timer(l->term);
+    lead_destroy(l->core);
+    strlist_release(&l->names);
+    free(l);
+}

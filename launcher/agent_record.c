@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/agent_record.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "launcher/journal.h"
+#include "launcher/jsonw.h"
+#include "rendezvous/layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TELL_MS = 200,   /* between two states for journal and front end */
+    MAX_TOLD_BYTES = 2 * 1024 * 1024, /* of one state, to the front end */
+    PULSE_MS = 5000, /* and at least so often, to show that the lead lives */
+};
+
+struct record {
+    struct agent *agent;
+    struct journal *journal;
+    struct run_status *status;
+    uv_timer_t *timer;
+    uv_async_t *trouble; /* the journal's thread has one to tell */
+    uv_mutex_t mutex;
+    char trouble_text[1024];
+    bool dirty;
+};
+
+/* The verdict has to reach the front end whatever the size of the run. */
+static void leave_out_workers(struct run_status *s, struct buf *b)
+{
+    size_t n = s->n_workers;
+
+    buf_clear(b);
+    s->n_workers = 0;
+    run_status_to_json(s, b);
+    s->n_workers = n;
+}
+
+static void tell(struct record *r)
+{
+    _buf_ struct buf b = {0};
+
+    r->dirty = false;
+    r->status->updated_ns = clock_wall_ns();
+    journal_status(r->journal, run_status_copy(r->status));
+    run_status_to_json(r->status, &b);
+    if (b.len > MAX_TOLD_BYTES) {
+        leave_out_workers(r->status, &b);
+    }
+    if (!b.failed) {
+        tree_tell_front(r->agent->tree, TREE_STATUS, &b);
+    }
+}
+
+static void on_tell(uv_timer_t *t)
+{
+    record_flush(t->data);
+}
+
+void record_touch(struct record *r)
+{
+    if (!r->dirty) {
+        r->dirty = true;
+        uv_timer_start(r->timer, on_tell, TELL_MS, 0);
+    }
+}
+
+void record_flush(struct record *r)
+{
+    tell(r);
+    uv_timer_start(r->timer, on_tell, PULSE_MS, 0);
+}
+
+struct run_status *record_status(struct record *r)
+{
+    return r->status;
+}
+
+/* On the journal's thread. */
+static void on_journal_error(void *arg, const char *text)
+{
+    struct record *r = arg;
+
+    uv_mutex_lock(&r->mutex);
+    str_copy(r->trouble_text, sizeof(r->trouble_text), text);
+    uv_mutex_unlock(&r->mutex);
+    uv_async_send(r->trouble);
+}
+
+static void on_trouble(uv_async_t *async)
+{
+    struct record *r = async->data;
+    char text[sizeof(r->trouble_text)];
+
+    uv_mutex_lock(&r->mutex);
+    str_copy(text, sizeof(text), r->trouble_text);
+    uv_mutex_unlock(&r->mutex);
+    agent_note(r->agent, "the run's records cannot be written: %s", text);
+}
+
+static int fill_nodes(struct record *r, struct error *e)
+{
+    const struct roster *roster = &r->agent->roster;
+
+    if (run_status_set_nodes(r->status, roster->n) < 0) {
+        return error_set(e, ENOMEM, "list nodes");
+    }
+    for (uint32_t i = 0; i < roster->n; i++) {
+        str_copy(r->status->nodes[i].host, sizeof(r->status->nodes[i].host),
+                 roster->entries[i].host);
+        r->status->nodes[i].rank = (int)i;
+    }
+    return 0;
+}
+
+static void free_handle(uv_handle_t *h)
+{
+    free(h);
+}
+
+static int make_handles(struct record *r, struct error *e)
+{
+    r->timer = calloc(1, sizeof(*r->timer));
+    r->trouble = calloc(1, sizeof(*r->trouble));
+    if (!r->timer || !r->trouble) {
+        free(r->timer);
+        free(r->trouble);
+        return error_set(e, ENOMEM, "keep records");
+    }
+    uv_timer_init(&r->agent->loop, r->timer);
+    uv_async_init(&r->agent->loop, r->trouble, on_trouble);
+    uv_unref((uv_handle_t *)r->trouble);
+    r->timer->data = r;
+    r->trouble->data = r;
+    return 0;
+}
+
+int record_create(struct agent *a, struct record **ret, struct error *e)
+{
+    struct record *r = calloc(1, sizeof(*r));
+    struct journal_config config = {.run_dir = a->run.dir,
+                                    .on_error = on_journal_error, .arg = r};
+    struct run_status *s = run_status_create();
+    int rc;
+
+    if (!r || !s) {
+        free(r);
+        run_status_destroy(s);
+        return error_set(e, ENOMEM, "keep records");
+    }
+    r->agent = a;
+    r->status = s;
+    uv_mutex_init(&r->mutex);
+    rc = make_handles(r, e);
+    rc = rc < 0 ? rc : fill_nodes(r, e);
+    rc = rc < 0 ? rc : journal_create(&config, &r->journal, e);
+    if (rc < 0) {
+        return rc; /* the agent leaves, and the process with it */
+    }
+    str_copy(s->id, sizeof(s->id), a->run.id);
+    str_copy(s->name, sizeof(s->name), a->config.job->name);
+    str_copy(s->version, sizeof(s->version), PACKAGE_VERSION);
+    str_copy(s->run_dir, sizeof(s->run_dir), a->run.dir);
+    str_copy(s->resume_path, sizeof(s->resume_path), a->config.resume_path);
+    s->resume_step = a->config.resume_path[0] ? a->config.resume_step : -1;
+    s->state = STATUS_JOINING;
+    s->step = -1;
+    s->max_restarts = (int)a->config.job->restart.max;
+    s->created_ns = s->started_ns = clock_wall_ns();
+    *ret = r;
+    return 0;
+}
+
+void record_destroy(struct record *r, unsigned timeout_ms)
+{
+    struct error e = {0};
+
+    if (!r) {
+        return;
+    }
+    if (journal_close(r->journal, timeout_ms, &e) < 0) {
+        agent_log(r->agent, "the journal: %s", e.text);
+    }
+    uv_close((uv_handle_t *)r->timer, free_handle);
+    uv_close((uv_handle_t *)r->trouble, free_handle);
+    run_status_destroy(r->status);
+    uv_mutex_destroy(&r->mutex);
+    free(r);
+}
+
+/* --- events --- */
+
+static void put_failure(struct jsonw *w, const struct failure *f)
+{
+    char reason[512];
+
+    jsonw_object(w, "failure");
+    jsonw_int(w, "rank", f->rank);
+    jsonw_int(w, "node", f->node);
+    jsonw_str(w, "host", f->host);
+    jsonw_int(w, "pid", f->pid);
+    if (f->signal) {
+        jsonw_int(w, "signal", f->signal);
+    } else {
+        jsonw_int(w, "exit_code", f->exit_code);
+    }
+    jsonw_time(w, "t", f->wall_ns);
+    failure_describe(f, reason, sizeof(reason));
+    jsonw_str(w, "reason", reason);
+    jsonw_opt_str(w, "lines", failure_has_lines(f) ? f->text : NULL);
+    jsonw_end_object(w);
+}
+
+static void put_event(struct jsonw *w, const char *text,
+                      const struct failure *failure, int64_t epoch)
+{
+    jsonw_str(w, "text", text);
+    if (epoch) {
+        jsonw_int(w, "epoch", epoch);
+    }
+    if (failure) {
+        put_failure(w, failure);
+    }
+}
+
+void record_event(struct record *r, const char *event, uint32_t generation,
+                  const char *text, const struct failure *failure,
+                  int64_t epoch)
+{
+    _buf_ struct buf line = {0};
+    _buf_ struct buf front = {0};
+    struct jsonw w = journal_event_begin(&line, clock_wall_ns(), event,
+                                         (int)generation);
+
+    put_event(&w, text, failure, epoch);
+    journal_event_end(r->journal, &w);
+    w = jsonw_start(&front);
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "event", event);
+    jsonw_int(&w, "generation", generation);
+    put_event(&w, text, failure, epoch);
+    jsonw_end_object(&w);
+    if (!front.failed) {
+        tree_tell_front(r->agent->tree, TREE_EVENT, &front);
+    }
+}
+
+/* --- facts --- */
+
+void record_started(struct record *r, const struct order *run)
+{
+    struct run_status *s = r->status;
+    struct layout whole = layout_of(run->n_procs, run->n_nodes, 0);
+
+    s->generation = (int)run->generation;
+    s->restarts = (int)run->n_restarts;
+    str_copy(s->resume_path, sizeof(s->resume_path), run->resume_path);
+    s->resume_step = run->resume_path[0] ? run->resume_step : -1;
+    if (run_status_set_workers(s, whole.world) < 0) {
+        return;
+    }
+    for (uint32_t rank = 0; rank < whole.world; rank++) {
+        uint32_t local;
+
+        s->workers[rank] = (struct status_worker){
+            .rank = (int)rank,
+            .node = (int)layout_node_of(run->n_procs, run->n_nodes, rank,
+                                        &local),
+            .state = STATUS_WORKER_WAITING,
+        };
+    }
+}
+
+void record_spare(struct record *r, uint32_t node)
+{
+    struct run_status *s = r->status;
+    const struct roster *roster = &r->agent->roster;
+
+    if (node < s->n_nodes || run_status_set_nodes(s, roster->n) < 0) {
+        return;
+    }
+    for (uint32_t i = node; i < roster->n; i++) {
+        char text[ROSTER_HOST_BYTES + 32];
+
+        s->nodes[i].state = STATUS_NODE_SPARE;
+        str_copy(s->nodes[i].host, sizeof(s->nodes[i].host),
+                 roster->entries[i].host);
+        snprintf(text, sizeof(text), "%s waits as a spare",
+                 s->nodes[i].host);
+        record_event(r, "node_spare", (uint32_t)s->generation, text, NULL, 0);
+    }
+    record_touch(r);
+}
+
+static int64_t int_of(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+static struct status_worker *worker_of(struct run_status *s, int64_t rank)
+{
+    return rank >= 0 && (uint64_t)rank < s->n_workers ? &s->workers[rank]
+                                                       : NULL;
+}
+
+static void take_started(struct record *r, const json_t *fact)
+{
+    const json_t *pids = json_object_get(fact, "pids");
+    int64_t first = int_of(fact, "first");
+
+    for (size_t i = 0; i < json_array_size(pids); i++) {
+        struct status_worker *w = worker_of(r->status, first + (int64_t)i);
+
+        if (w && w->state == STATUS_WORKER_WAITING) {
+            w->pid = json_integer_value(json_array_get(pids, i));
+            w->state = STATUS_WORKER_RUNNING;
+            w->started_ns = clock_wall_ns();
+        }
+    }
+}
+
+static void take_exited(struct record *r, const json_t *fact)
+{
+    struct status_worker *w = worker_of(r->status, int_of(fact, "rank"));
+
+    if (w) {
+        w->state = STATUS_WORKER_EXITED;
+        w->exit_code = (int)int_of(fact, "code");
+        w->signal = (int)int_of(fact, "signal");
+        w->ended_ns = clock_wall_ns();
+    }
+}
+
+static void take_report(struct record *r, const json_t *fact)
+{
+    int64_t step = int_of(fact, "step"), rank = int_of(fact, "rank");
+    json_t *metrics = json_object_get(fact, "metrics");
+    const char *name;
+    json_t *value;
+
+    if (rank == 0) {
+        r->status->step = step;
+    }
+    json_object_foreach(metrics, name, value) {
+        double number;
+
+        if (!jsonw_read_num(value, &number)) {
+            continue;
+        }
+        journal_metric(r->journal, clock_wall_ns(), (int)int_of(fact,
+                       "generation"), (int)rank, step, name, number);
+        run_status_metric(r->status, name, number, step, (int)rank);
+    }
+}
+
+void record_fact(struct record *r, uint32_t node, const char *kind,
+                 const json_t *fact)
+{
+    const char *text = json_string_value(json_object_get(fact, "text"));
+
+    if (text) { /* "note", "mpi_lost", "mpi_joined": for the journal as it is */
+        record_event(r, kind, (uint32_t)r->status->generation, text, NULL,
+                     int_of(fact, "epoch"));
+        return;
+    }
+    if (strcmp(kind, "agent") == 0 && node < r->status->n_nodes) {
+        r->status->nodes[node].agent_pid = int_of(fact, "pid");
+    } else if (int_of(fact, "generation") != r->status->generation) {
+        return; /* of workers that are history */
+    } else if (strcmp(kind, "started") == 0) {
+        take_started(r, fact);
+    } else if (strcmp(kind, "exited") == 0) {
+        take_exited(r, fact);
+    } else if (strcmp(kind, "report") == 0) {
+        take_report(r, fact);
+    }
+    record_touch(r);
+}

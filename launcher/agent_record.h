@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the lead writes down and tells: status.json, events.jsonl, metrics.jsonl
+ * through the journal's thread, and the same to the front end. Private to
+ * agent*.c. On the loop's thread.
+ */
+#ifndef MUSTER_LAUNCHER_AGENT_RECORD_H
+#define MUSTER_LAUNCHER_AGENT_RECORD_H
+
+#include "launcher/agent.h"
+#include "launcher/status.h"
+#include "rendezvous/lead.h"
+
+#include <jansson.h>
+
+struct record;
+
+int record_create(struct agent *a, struct record **ret, struct error *e);
+
+/* Writes all that is queued, at most `timeout_ms` long. NULL is allowed. */
+void record_destroy(struct record *r, unsigned timeout_ms);
+
+/* The newest state, for the caller to change; call record_touch() then. */
+struct run_status *record_status(struct record *r);
+void record_touch(struct record *r);
+/* Tells the front end the state now, not soon. */
+void record_flush(struct record *r);
+
+/* An event for the journal and for the front end. `epoch`: of the MPI world that
+ * it is about, or 0. */
+void record_event(struct record *r, const char *event, uint32_t generation,
+                  const char *text, const struct failure *failure,
+                  int64_t epoch);
+
+/* A node that the run has no use for yet. */
+void record_spare(struct record *r, uint32_t node);
+
+/* Facts of nodes: doc/formats.md. */
+void record_started(struct record *r, const struct order *run);
+void record_fact(struct record *r, uint32_t node, const char *kind,
+                 const json_t *fact);
+
+#endif

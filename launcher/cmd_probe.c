@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * muster probe: the far end of launcher/probe.h. Reads one JSON object from
+ * stdin, answers with one line on stdout.
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/key.h"
+#include "base/str.h"
+#include "launcher/commands.h"
+#include "launcher/jsonw.h"
+#include "launcher/rundir.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <sodium.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s ? s : "";
+}
+
+/* Puts the key where muster-mpi looks for it when there is no shared run
+ * directory. */
+static int install_key(const char *run_id, const char *hex, struct error *e)
+{
+    char base[PATH_MAX], path[PATH_MAX];
+    uint8_t key[32];
+    size_t len;
+    int rc;
+
+    if (sodium_hex2bin(key, sizeof(key), hex, strlen(hex), NULL, &len, NULL) <
+            0 || len != sizeof(key) || !run_id[0] || strchr(run_id, '/') ||
+        run_id[0] == '.') {
+        return error_text(e, ERR_FORMAT, "the question does not parse");
+    }
+    if ((rc = fs_runtime_dir(base, sizeof(base), e)) < 0 ||
+        (rc = fs_path(path, sizeof(path), e, "%s/%s", base, run_id)) < 0 ||
+        (rc = fs_mkdirs(path, e)) < 0 ||
+        (rc = fs_path(path, sizeof(path), e, "%s/%s/key", base, run_id)) < 0) {
+        return rc;
+    }
+    rc = fs_write_replace(path, key, sizeof(key), e);
+    sodium_memzero(key, sizeof(key));
+    return rc;
+}
+
+/* Boot id and the names that tell containers of one kernel apart. */
+static void identify(char *to, size_t size)
+{
+    _free_ char *boot = NULL;
+    char host[256] = "";
+    char pid_ns[64] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    if (readlink("/proc/self/ns/pid", pid_ns, sizeof(pid_ns) - 1) < 0) {
+        pid_ns[0] = '\0';
+    }
+    fs_read("/proc/sys/kernel/random/boot_id", 256, &boot, NULL, NULL);
+    snprintf(to, size, "%.36s/%s/%.20s", boot ? boot : "", pid_ns, host);
+}
+
+static int answer(const json_t *question, struct jsonw *w, struct error *e)
+{
+    uint8_t nonce[RUNDIR_NONCE_BYTES] = {0};
+    const char *hex = text_of(question, "nonce");
+    char host[256] = "", id[256];
+    int shared, rc = 0;
+
+    if (sodium_hex2bin(nonce, sizeof(nonce), hex, strlen(hex), NULL, NULL,
+                       NULL) < 0) {
+        return error_text(e, ERR_FORMAT, "the question does not parse");
+    }
+    shared = rundir_check_nonce(text_of(question, "run_dir"), nonce, NULL);
+    if (shared != 1) {
+        rc = install_key(text_of(question, "run_id"),
+                         text_of(question, "key"), e);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    gethostname(host, sizeof(host) - 1);
+    identify(id, sizeof(id));
+    jsonw_str(w, "version", PACKAGE_VERSION);
+    jsonw_str(w, "host", host);
+    jsonw_str(w, "id", id);
+    jsonw_bool(w, "shared", shared == 1);
+    return 0;
+}
+
+int cmd_probe(int argc, char **argv)
+{
+    json_t *question = json_loadf(stdin, JSON_DISABLE_EOF_CHECK, NULL);
+    _buf_ struct buf b = {0};
+    struct jsonw w = jsonw_start(&b);
+    struct error e = {0};
+
+    (void)argc;
+    (void)argv;
+    jsonw_object(&w, NULL);
+    jsonw_int(&w, "v", 1);
+    if (!question) {
+        jsonw_str(&w, "error", "the question does not parse");
+    } else if (sodium_init() < 0 || answer(question, &w, &e) < 0) {
+        jsonw_str(&w, "error", e.text);
+    }
+    jsonw_end_object(&w);
+    json_decref(question);
+    puts(buf_str(&b));
+    return EXIT_OK;
+}

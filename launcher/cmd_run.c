@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * muster run: from a spec or a program to a run. Resolves the job, finds and
+ * probes hosts, makes the run directory, then hands over to the front end
+ * (front.c). Inside an MPI launch it becomes muster-mpi instead; rank 0 leaves a
+ * front end behind that shows what happens.
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/key.h"
+#include "base/str.h"
+#include "launcher/commands.h"
+#include "launcher/front.h"
+#include "launcher/options.h"
+#include "launcher/probe.h"
+#include "launcher/rundir.h"
+#include "launcher/takeup.h"
+#include "spec/spec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    PROBE_MS = 30000,
+    MAX_OVERRIDES = 256,
+    MAX_AGENTS_PER_HOST = 1024,
+};
+
+struct run_options {
+    struct spec_override overrides[MAX_OVERRIDES];
+    size_t n_overrides;
+    struct strlist owned; /* texts that overrides point to */
+    const char *job;
+    const char *hosts, *hostfile;
+    const char *run_dir;
+    const char *ssh, *mpirun, *key_file;
+    int64_t agents_per_node;
+    bool agent_is_node, dry_run, quiet, as_root, insecure;
+};
+
+static int add_override(struct run_options *o, const char *path,
+                        const char *value, const char *origin,
+                        struct error *e)
+{
+    if (o->n_overrides == MAX_OVERRIDES) {
+        return error_text(e, ERR_USAGE, "more than %d values", MAX_OVERRIDES);
+    }
+    o->overrides[o->n_overrides++] =
+        (struct spec_override){path, value, origin};
+    return 0;
+}
+
+static int on_set(void *into, const struct option_def *def, const char *value,
+                  struct error *e)
+{
+    struct run_options *o = into;
+    const char *equals = strchr(value, '=');
+
+    (void)def;
+    if (!equals || equals == value) {
+        return error_text(e, ERR_USAGE, "'%.100s' is not PATH=VALUE", value);
+    }
+    strlist_addf(&o->owned, "%.*s", (int)(equals - value), value);
+    if (o->owned.failed) {
+        return error_set(e, ENOMEM, "--set");
+    }
+    return add_override(o, o->owned.items[o->owned.n - 1], equals + 1, "--set",
+                        e);
+}
+
+/* torchrun writes MIN:MAX, the spec MIN..MAX. */
+static int on_nnodes(void *into, const struct option_def *def,
+                     const char *value, struct error *e)
+{
+    struct run_options *o = into;
+    const char *colon = strchr(value, ':');
+
+    (void)def;
+    if (!colon) {
+        return add_override(o, "nodes", value, "--nnodes", e);
+    }
+    strlist_addf(&o->owned, "%.*s..%s", (int)(colon - value), value,
+                 colon + 1);
+    return o->owned.failed ? -ENOMEM
+                           : add_override(o, "nodes",
+                                          o->owned.items[o->owned.n - 1],
+                                          "--nnodes", e);
+}
+
+static int on_plain(void *into, const struct option_def *def,
+                    const char *value, struct error *e)
+{
+    static const char *const paths[][2] = {
+        {"--nproc-per-node", "procsPerNode"},
+        {"--max-restarts", "restart.max"},
+        {"--name", "name"},
+        {"--runtime", "runtime"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        if (strcmp(def->name, paths[i][0] + 2) == 0) {
+            return add_override(into, paths[i][1], value, paths[i][0], e);
+        }
+    }
+    return -EINVAL;
+}
+
+#define FIELD(name) offsetof(struct run_options, name)
+
+static const struct option_def option_table[] = {
+    {"nnodes", "N|MIN:MAX", "number of nodes", OPTION_CALL, 0, on_nnodes, 0},
+    {"nproc-per-node", "N|auto|cpu|gpu", "processes on each node", OPTION_CALL,
+     0, on_plain, 0},
+    {"max-restarts", "N", "restarts before the job fails", OPTION_CALL, 0,
+     on_plain, 0},
+    {"name", "NAME", "name of the job", OPTION_CALL, 0, on_plain, 0},
+    {"runtime", "NAME", "runtime to build on", OPTION_CALL, 0, on_plain, 0},
+    {"set", "PATH=VALUE", "set any value of the spec, e.g. limits.grace=5s",
+     OPTION_CALL, 0, on_set, 0},
+    {"job", "NAME", "which job of a file with several", OPTION_STR, FIELD(job),
+     NULL, 0},
+    {"hosts", "A,B,...", "hosts to run on; ranges like n[1-4] are allowed",
+     OPTION_STR, FIELD(hosts), NULL, 'H'},
+    {"hostfile", "FILE", "a file with one host a line", OPTION_STR,
+     FIELD(hostfile), NULL, 0},
+    {"run-dir", "DIR", "directory of the run, instead of "
+     "./muster-runs/NAME/ID", OPTION_STR, FIELD(run_dir), NULL, 0},
+    {"agents-per-node", "N", "agents that share a node's slots", OPTION_INT,
+     FIELD(agents_per_node), NULL, 0},
+    {"agent-is-node", NULL, "count every agent as a node, so that one machine "
+     "stands for many", OPTION_FLAG, FIELD(agent_is_node), NULL, 0},
+    {"ssh", "COMMAND", "remote shell, instead of ssh", OPTION_STR, FIELD(ssh),
+     NULL, 0},
+    {"mpirun", "PATH", "mpirun to use, instead of the one in PATH", OPTION_STR,
+     FIELD(mpirun), NULL, 0},
+    {"key-file", "FILE", "job key that all hosts have there already",
+     OPTION_STR, FIELD(key_file), NULL, 0},
+    {"insecure-bootstrap", NULL, "inside mpirun: let the job key go over MPI, "
+     "unencrypted", OPTION_FLAG, FIELD(insecure), NULL, 0},
+    {"allow-run-as-root", NULL, "run although this is root", OPTION_FLAG,
+     FIELD(as_root), NULL, 0},
+    {"dry-run", NULL, "show what would be done, and the mpirun command",
+     OPTION_FLAG, FIELD(dry_run), NULL, 'n'},
+    {"quiet", NULL, "no progress line", OPTION_FLAG, FIELD(quiet), NULL, 'q'},
+    {0},
+};
+
+static const struct options run_usage = {
+    .command = "run",
+    .usage = "[OPTION...] SPEC\n[OPTION...] -- PROGRAM [ARG...]",
+    .about = "Runs a job: SPEC is a YAML file; without one PROGRAM is run by "
+             "the processes that the options ask for.",
+    .table = option_table,
+    .max_args = 1,
+    .takes_rest = true,
+};
+
+/* --- the job --- */
+
+static void print_messages(const struct spec_result *r)
+{
+    static const char *const levels[] = {"note: ", "warning: ", "error: "};
+
+    for (size_t i = 0; i < r->n_messages; i++) {
+        fprintf(stderr, "muster: %s%s\n", levels[r->messages[i].level],
+                r->messages[i].text);
+    }
+}
+
+static int resolve(const struct run_options *o, const struct option_args *args,
+                   struct spec_result *ret)
+{
+    struct spec_request request = {
+        .path = args->words.n ? args->words.items[0] : NULL,
+        .argv = args->has_rest ? args->rest.items : NULL,
+        .job = o->job,
+        .overrides = o->overrides,
+        .n_overrides = o->n_overrides,
+        .env = environ,
+    };
+    struct error e = {0};
+    int rc;
+
+    if ((args->words.n == 0) == (args->rest.n == 0)) {
+        error_text(&e, ERR_USAGE, "expected either a SPEC or -- PROGRAM (see "
+                   "muster run --help)");
+        return command_fail(&e);
+    }
+    rc = spec_resolve(&request, ret, &e);
+    print_messages(ret);
+    if (rc < 0) {
+        if (ret->n_errors == 0) {
+            command_fail(&e);
+        }
+        return EXIT_USAGE;
+    }
+    if (ret->job->program == JOB_MPI) {
+        error_text(&e, ERR_SPEC, "the command is an MPI program of its own "
+                   "(mpirun ...): this muster cannot run it yet; give the "
+                   "program itself as the command");
+        return command_fail(&e);
+    }
+    if (ret->job->suspend) {
+        error_text(&e, ERR_SPEC, "the job says `suspend: true`: it is not to "
+                   "be started");
+        return command_fail(&e);
+    }
+    return -1;
+}
+
+/* What an option names and is not there counts as bad usage. */
+static int as_usage(const char *option, int rc, struct error *e)
+{
+    if (rc < 0 && option) {
+        e->code = ERR_USAGE;
+    }
+    return rc;
+}
+
+/* --- the run directory --- */
+
+static int make_run(const struct run_options *o, const struct job *job,
+                    struct rundir **ret, uint8_t key[32], struct error *e)
+{
+    struct rundir_params params = {.name = job->name, .dir = o->run_dir};
+    _free_ char *yaml = NULL;
+    char path[PATH_MAX];
+    int rc = o->key_file ? as_usage(o->key_file,
+                                    key_read(o->key_file, false, key, e), e)
+                         : 0;
+
+    rc = rc < 0 ? rc : rundir_create(&params, ret, e);
+    rc = rc < 0 ? rc : rundir_lock(*ret, e);
+    rc = rc < 0 || o->key_file ? rc : rundir_make_key(*ret, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if ((rc = rundir_path(*ret, path, sizeof(path), e, "key")) < 0 ||
+        (rc = o->key_file ? 0 : key_read(path, true, key, e)) < 0 ||
+        (rc = rundir_path(*ret, path, sizeof(path), e, "spec.yaml")) < 0) {
+        return rc;
+    }
+    rundir_drop_requests(*ret);
+    yaml = job_write_yaml(job);
+    return yaml ? fs_write_replace(path, yaml, strlen(yaml), e)
+                : error_set(e, ENOMEM, "write the spec");
+}
+
+static uint64_t detach_of(const struct job *job)
+{
+    if (job->detach_timeout_ms != JOB_AUTO) {
+        return job->detach_timeout_ms;
+    }
+    return isatty(2) ? 10 * 60 * 1000 : UINT64_MAX;
+}
+
+/* The resolver's job becomes the run configuration's. */
+static int make_config(struct spec_result *r, struct run_config *ret,
+                       struct error *e)
+{
+    int rc = run_config_capture(ret, environ, e);
+
+    ret->job = take_ptr(&r->job);
+    ret->detach_ms = detach_of(ret->job);
+    ret->first_generation = 1;
+    return rc;
+}
+
+/* --- placement --- */
+
+/* How many agents, on how many of the hosts. */
+static int place(const struct run_options *o, const struct job *job,
+                 struct host_list *hosts, unsigned *ret_per_host,
+                 unsigned *ret_agents, struct error *e)
+{
+    size_t per_host = (size_t)o->agents_per_node;
+    size_t max_nodes = job->nodes.max;
+    size_t n_hosts;
+
+    if (o->agent_is_node) {
+        size_t agents = max_nodes;
+
+        if (per_host && per_host * hosts->n < agents) {
+            agents = per_host * hosts->n;
+        }
+        n_hosts = hosts->n < agents ? hosts->n : agents;
+        per_host = (agents + n_hosts - 1) / n_hosts;
+        if (agents < job->nodes.min) {
+            return error_text(e, ERR_USAGE, "the job needs %u nodes, and "
+                              "there are %zu agents", job->nodes.min, agents);
+        }
+        hosts->n = n_hosts;
+        *ret_per_host = (unsigned)per_host;
+        *ret_agents = (unsigned)agents;
+        return 0;
+    }
+    if (hosts->n < job->nodes.min) {
+        return error_text(e, ERR_USAGE, "the job needs %u node%s, and %s %zu "
+                          "host%s (--agent-is-node lets one machine stand for "
+                          "many)", job->nodes.min,
+                          job->nodes.min == 1 ? "" : "s",
+                          hosts->n == 1 ? "there is" : "there are", hosts->n,
+                          hosts->n == 1 ? "" : "s");
+    }
+    hosts->n = hosts->n < max_nodes ? hosts->n : max_nodes;
+    *ret_per_host = per_host ? (unsigned)per_host : 1;
+    *ret_agents = *ret_per_host * (unsigned)hosts->n;
+    return 0;
+}
+
+static int check_agents(const struct run_options *o, unsigned per_host,
+                        struct error *e)
+{
+    if (o->agents_per_node < 0 || per_host > MAX_AGENTS_PER_HOST) {
+        return error_text(e, ERR_USAGE, "--agents-per-node: expected 1 to %d "
+                          "agents on a host, found %lld", MAX_AGENTS_PER_HOST,
+                          o->agents_per_node ? (long long)o->agents_per_node
+                                             : (long long)per_host);
+    }
+    return 0;
+}
+
+static int check_root(const struct run_options *o, struct error *e)
+{
+    if (geteuid() != 0 || o->as_root ||
+        (getenv("OMPI_ALLOW_RUN_AS_ROOT") &&
+         getenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"))) {
+        return 0;
+    }
+    return error_text(e, ERR_USAGE, "this is root: mpirun and the job would "
+                      "have all rights on every host; use another user, or "
+                      "say --allow-run-as-root");
+}
+
+static bool all_local(const struct host_list *hosts)
+{
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (!hosts->items[i].is_local) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --ssh, else what Open MPI was told to use, else ssh. */
+static const char *ssh_command(const struct run_options *o)
+{
+    const char *env = getenv("MUSTER_SSH");
+
+    env = env ? env : getenv("OMPI_MCA_plm_rsh_agent");
+    env = env ? env : getenv("PRTE_MCA_plm_ssh_agent");
+    env = o->ssh ? o->ssh : env;
+    return env && env[strspn(env, " ")] ? env : NULL;
+}
+
+static void split_words(const char *text, struct strlist *to)
+{
+    while (*(text += strspn(text, " "))) {
+        size_t len = strcspn(text, " ");
+
+        strlist_addf(to, "%.*s", (int)len, text);
+        text += len;
+    }
+}
+
+static int probe(const struct run_options *o, const struct host_list *hosts,
+                 const struct rundir *dir, const uint8_t *key, struct error *e)
+{
+    uint8_t nonce[RUNDIR_NONCE_BYTES];
+    _strlist_ struct strlist ssh = {0};
+    struct probe_config config = {.hosts = hosts, .dir = dir, .key = key,
+                                  .nonce = nonce, .timeout_ms = PROBE_MS};
+    const char *command = ssh_command(o);
+    int rc;
+
+    /* Slurm vouches for its nodes, and may not let us in by ssh. */
+    if (hosts->source == HOSTS_SLURM || all_local(hosts)) {
+        return 0;
+    }
+    randombytes_buf(nonce, sizeof(nonce));
+    rc = rundir_write_nonce(dir->path, nonce, e);
+    if (rc < 0) {
+        return rc;
+    }
+    split_words(command ? command : "ssh -o BatchMode=yes -o ConnectTimeout=10",
+                &ssh);
+    config.ssh = ssh.items;
+    return ssh.failed ? error_set(e, ENOMEM, "probe hosts")
+                      : probe_hosts(&config, e);
+}
+
+/* --- ways to run --- */
+
+static void plan_mpirun(const struct run_options *o, const struct job *job,
+                        const struct rundir *dir,
+                        const struct host_list *hosts, const char *helper,
+                        struct mpirun_plan *plan)
+{
+    plan->hosts = hosts;
+    plan->as_root = geteuid() == 0;
+    plan->ssh = ssh_command(o);
+    plan->helper = helper;
+    plan->run_id = dir->id;
+    plan->run_dir = dir->path;
+    plan->key_file = o->key_file;
+    plan->gather_seconds = (unsigned)(job->gang_timeout_ms / 1000) + 1;
+    plan->agent_is_node = o->agent_is_node;
+}
+
+static void print_unused(const struct host_list *all, size_t n_used)
+{
+    if (all->n > n_used) {
+        fprintf(stderr, "muster: note: %zu of %zu hosts are not needed\n",
+                all->n - n_used, all->n);
+    }
+}
+
+static int dry_run(const struct mpirun *mpirun, struct mpirun_plan *plan,
+                   const struct job *job)
+{
+    _strlist_ struct strlist argv = {0};
+    _free_ char *yaml = job_write_yaml(job);
+    _free_ char *line = NULL;
+
+    plan->front = "ADDRESS:PORT";
+    plan->epoch = 1;
+    mpirun_argv(mpirun, plan, &argv);
+    line = str_shell_join(argv.items);
+    printf("# the job as resolved\n%s\n# started by\n%s\n", yaml ? yaml : "",
+           line ? line : "");
+    return EXIT_OK;
+}
+
+static int run_with_front(struct run_options *o, struct spec_result *r)
+{
+    _host_list_ struct host_list hosts = {0};
+    _cleanup_(rundir) struct rundir *dir = NULL;
+    _run_config_ struct run_config config = {0};
+    struct mpirun mpirun;
+    struct mpirun_plan plan = {0};
+    struct front_config front = {.run = &config, .mpirun = &mpirun,
+                                 .is_quiet = o->quiet};
+    uint8_t key[32] = {0};
+    char helper[PATH_MAX];
+    struct error e = {0};
+    struct rundir planned = {.id = "RUN-ID", .path = "RUN-DIR"};
+    size_t n_given;
+
+    if (check_root(o, &e) < 0 ||
+        as_usage(o->hostfile, hosts_find(o->hosts, o->hostfile, &hosts, &e),
+                 &e) < 0) {
+        return command_fail(&e);
+    }
+    n_given = hosts.n;
+    if (check_agents(o, 0, &e) < 0 ||
+        place(o, r->job, &hosts, &plan.agents_per_host, &plan.n_agents, &e) <
+            0 ||
+        check_agents(o, plan.agents_per_host, &e) < 0 ||
+        as_usage(o->mpirun, mpirun_find(o->mpirun, &mpirun, &e), &e) < 0 ||
+        fs_helper("muster-mpi", helper, sizeof(helper), &e) < 0) {
+        return command_fail(&e);
+    }
+    print_unused(&(struct host_list){.n = n_given}, hosts.n);
+    if (o->dry_run) {
+        plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);
+        return dry_run(&mpirun, &plan, r->job);
+    }
+    if (make_run(o, r->job, &dir, key, &e) < 0 ||
+        probe(o, &hosts, dir, key, &e) < 0 ||
+        make_config(r, &config, &e) < 0 || takeup_run(dir, &config, &e) < 0) {
+        return e.code == ERR_LOST ? (command_fail(&e), EXIT_NOT_GATHERED)
+                                  : command_fail(&e);
+    }
+    plan_mpirun(o, config.job, dir, &hosts, helper, &plan);
+    front.dir = dir;
+    front.key = key;
+    front.loopback = all_local(&hosts);
+    front.plan = plan;
+    return front_run(&front);
+}
+
+static int become_companion(const struct strlist *argv)
+{
+    struct error e = {0};
+    char helper[PATH_MAX];
+
+    if (fs_helper("muster-mpi", helper, sizeof(helper), &e) == 0) {
+        execv(helper, argv->items);
+        error_set(&e, errno, "run %s", helper);
+    }
+    return command_fail(&e);
+}
+
+/* Rank 0 of `mpirun ... muster run`: a child shows the run, this process goes on
+ * as muster-mpi. There is one thread here, and no loop yet. */
+static int run_as_first(const struct run_options *o, struct spec_result *r,
+                        struct strlist *argv)
+{
+    _cleanup_(rundir) struct rundir *dir = NULL;
+    _run_config_ struct run_config config = {0};
+    struct front_config front = {.run = &config, .is_quiet = o->quiet,
+                                 .loopback = true};
+    uint8_t key[32] = {0};
+    struct error e = {0};
+    uint16_t port = 0;
+    int ends[2];
+    pid_t pid;
+
+    if (make_run(o, r->job, &dir, key, &e) < 0 ||
+        make_config(r, &config, &e) < 0 || takeup_run(dir, &config, &e) < 0) {
+        return command_fail(&e);
+    }
+    config.by_hand = true;
+    config.detach_ms = UINT64_MAX;
+    if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0) {
+        error_set(&e, errno, "start the front end");
+        return command_fail(&e);
+    }
+    if (pid == 0) {
+        close(ends[0]);
+        front.dir = dir;
+        front.key = key;
+        front.port_fd = ends[1];
+        _exit(front_run(&front));
+    }
+    close(ends[1]);
+    if (read(ends[0], &port, sizeof(port)) != sizeof(port)) {
+        return EXIT_FAILED; /* the child said why */
+    }
+    strlist_addf(argv, "--run-id=%s", dir->id);
+    strlist_addf(argv, "--run-dir=%s", dir->path);
+    strlist_addf(argv, "--front=127.0.0.1:%u", port);
+    dir->lock_fd = -1; /* the child holds the lock */
+    return become_companion(argv);
+}
+
+static int run_by_hand(const struct run_options *o, struct spec_result *r)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    _strlist_ struct strlist argv = {0};
+
+    strlist_add(&argv, "muster-mpi");
+    strlist_add(&argv, "--by-hand");
+    strlist_addf(&argv, "--gather-seconds=%llu",
+                 (unsigned long long)r->job->gang_timeout_ms / 1000 + 1);
+    if (o->agent_is_node) {
+        strlist_add(&argv, "--agent-is-node");
+    }
+    if (o->insecure) {
+        strlist_add(&argv, "--insecure-bootstrap");
+    }
+    if (o->key_file) {
+        strlist_addf(&argv, "--key-file=%s", o->key_file);
+    }
+    return rank && strcmp(rank, "0") != 0 ? become_companion(&argv)
+                                          : run_as_first(o, r, &argv);
+}
+
+int cmd_run(int argc, char **argv)
+{
+    struct run_options o = {0};
+    struct option_args args = {0};
+    struct spec_result result = {0};
+    int status = options_start(&run_usage, argc, argv, &o, &args);
+
+    if (status < 0 && sodium_init() < 0) {
+        status = EXIT_FAILED;
+    }
+    if (status < 0) {
+        status = resolve(&o, &args, &result);
+    }
+    if (status < 0) {
+        status = getenv("OMPI_COMM_WORLD_SIZE") && !o.dry_run
+                     ? run_by_hand(&o, &result)
+                     : run_with_front(&o, &result);
+    }
+    spec_result_release(&result);
+    option_args_release(&args);
+    strlist_release(&o.owned);
+    return status;
+}

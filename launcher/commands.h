@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The commands of `muster`. Each is one file, cmd_NAME.c, with one entry point
+ * that takes its own argv (argv[0] is the command's name) and returns the exit
+ * status of the process. main.c lists them; a command that is not listed there
+ * does not exist.
+ */
+#ifndef MUSTER_LAUNCHER_COMMANDS_H
+#define MUSTER_LAUNCHER_COMMANDS_H
+
+/* Exit statuses that have a meaning of their own. A failed job's own status is
+ * reported as 1 where it would read as one of these. */
+enum exit_status {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,        /* bad usage or spec */
+    EXIT_NOT_GATHERED = 69, /* nodes did not come in time */
+    EXIT_RESUMABLE = 75,   /* stopped, can be resumed */
+    EXIT_DEADLINE = 124,
+    EXIT_CANNOT_EXEC = 126,
+    EXIT_NOT_FOUND = 127,
+    EXIT_CANCELLED = 130,
+};
+
+int cmd_run(int argc, char **argv);
+int cmd_agent(int argc, char **argv);
+int cmd_probe(int argc, char **argv);
+int cmd_validate(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_logs(int argc, char **argv);
+int cmd_cancel(int argc, char **argv);
+int cmd_version(int argc, char **argv);
+
+#endif

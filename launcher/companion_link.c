@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/companion_link.h"
+
+#include "base/cleanup.h"
+#include "base/seqsock.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PEERS = 8 }; /* that have connected and not been replaced yet */
+
+/* A descriptor that the loop polls. Freed when libuv has let go of it. */
+struct peer {
+    uv_poll_t poll;
+    struct companion_link *link; /* NULL once closed */
+    int fd;
+    uint64_t epoch; /* 0 before its hello */
+};
+
+struct companion_link {
+    struct companion_link_ops ops;
+    void *ctx;
+    struct buf info; /* this agent's roster entry, encoded */
+    uint32_t rank;   /* its place in the run, or ROSTER_NO_RANK */
+    char path[108];
+    struct peer *listener;
+    struct peer *peers[MAX_PEERS];
+    struct peer *current; /* of the newest epoch */
+    uv_loop_t *loop;
+};
+
+static void free_peer(uv_handle_t *h)
+{
+    struct peer *p = h->data;
+
+    close_fd(&p->fd);
+    free(p);
+}
+
+static struct peer *peer_create(struct companion_link *l, int fd,
+                                uv_poll_cb on_readable)
+{
+    struct peer *p = calloc(1, sizeof(*p));
+
+    if (!p || uv_poll_init(l->loop, &p->poll, fd) < 0) {
+        free(p);
+        return NULL;
+    }
+    p->poll.data = p;
+    p->link = l;
+    p->fd = fd;
+    uv_poll_start(&p->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+    return p;
+}
+
+static void peer_close(struct peer *p)
+{
+    struct companion_link *l = p->link;
+
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        if (l->peers[i] == p) {
+            l->peers[i] = NULL;
+        }
+    }
+    if (l->current == p) {
+        l->current = NULL;
+    }
+    p->link = NULL;
+    uv_poll_stop(&p->poll);
+    uv_close((uv_handle_t *)&p->poll, free_peer);
+}
+
+static int send_outcome(struct peer *p, enum companion_type type,
+                        const struct companion_outcome *o)
+{
+    _buf_ struct buf b = {0};
+
+    companion_outcome_encode(o, &b);
+    return seqsock_send(p->fd, (uint16_t)type, &b, NULL, 0);
+}
+
+static void refuse(struct peer *p, const char *why)
+{
+    struct companion_outcome o = {0};
+
+    str_copy(o.text, sizeof(o.text), why);
+    send_outcome(p, COMPANION_REFUSED, &o);
+    peer_close(p);
+}
+
+static void take_hello(struct peer *p, const struct seqsock_msg *m)
+{
+    struct companion_link *l = p->link;
+    struct companion_hello h;
+    _buf_ struct buf b = {0};
+
+    if (companion_hello_decode(&m->data, &h) < 0 ||
+        h.version != COMPANION_VERSION ||
+        strcmp(h.muster_version, PACKAGE_VERSION) != 0) {
+        refuse(p, "this agent is of another version of muster ("
+                  PACKAGE_VERSION ")");
+        return;
+    }
+    if (l->current && l->current->epoch >= h.epoch) {
+        refuse(p, "this agent serves a newer MPI world");
+        return;
+    }
+    p->epoch = h.epoch;
+    if (l->current) {
+        peer_close(l->current);
+    }
+    l->current = p;
+    companion_info_encode(l->rank, &l->info, &b);
+    if (seqsock_send(p->fd, COMPANION_INFO, &b, NULL, 0) < 0) {
+        peer_close(p);
+    }
+}
+
+static void take_world(struct peer *p, const struct seqsock_msg *m)
+{
+    struct companion_link *l = p->link;
+    struct companion_world w;
+    _roster_ struct roster roster = {0};
+    _buf_ struct buf bytes = {0};
+
+    if (companion_world_decode(&m->data, &w) < 0 ||
+        seqsock_blob_read(m->fds[0], COMPANION_ROSTER_MAX, &bytes, NULL) <
+            0 ||
+        roster_decode(bytes.data, bytes.len, &roster, NULL) < 0) {
+        refuse(p, "the world that was sent does not parse");
+        return;
+    }
+    l->ops.on_world(l->ctx, &w, &roster);
+}
+
+static void take_message(struct peer *p, const struct seqsock_msg *m)
+{
+    struct companion_link *l = p->link;
+    struct companion_outcome o;
+
+    if (m->type == COMPANION_HELLO) {
+        take_hello(p, m);
+    } else if (p != l->current) {
+        peer_close(p);
+    } else if (m->type == COMPANION_WORLD) {
+        take_world(p, m);
+    } else if (m->type == COMPANION_TERM) {
+        l->ops.on_term(l->ctx);
+    } else if (m->type == COMPANION_ATTACHED &&
+               companion_outcome_decode(&m->data, &o) == 0) {
+        l->ops.on_attached(l->ctx, &o);
+    }
+}
+
+static void on_peer_readable(uv_poll_t *poll, int status, int events)
+{
+    struct peer *p = poll->data;
+    struct companion_link *l = p->link;
+    _seqsock_msg_ struct seqsock_msg m;
+    bool was_current = p == l->current;
+    int rc;
+
+    (void)events;
+    seqsock_msg_init(&m);
+    rc = status < 0 ? status : seqsock_recv(p->fd, &m);
+    if (rc == -EAGAIN) {
+        return;
+    }
+    if (rc == 1) {
+        take_message(p, &m);
+        return;
+    }
+    peer_close(p);
+    if (was_current) {
+        l->ops.on_lost(l->ctx);
+    }
+}
+
+static void on_listener_readable(uv_poll_t *poll, int status, int events)
+{
+    const struct peer *listener = poll->data;
+    struct companion_link *l = listener->link;
+    int fd = seqsock_accept(listener->fd, NULL);
+
+    (void)status;
+    (void)events;
+    for (size_t i = 0; fd >= 0 && i < MAX_PEERS; i++) {
+        if (!l->peers[i]) {
+            l->peers[i] = peer_create(l, fd, on_peer_readable);
+            fd = l->peers[i] ? -1 : fd;
+            break;
+        }
+    }
+    close_fd(&fd);
+}
+
+int companion_link_create(uv_loop_t *loop, const char *path,
+                          const struct buf *info,
+                          const struct companion_link_ops *ops, void *ctx,
+                          struct companion_link **ret, struct error *e)
+{
+    struct companion_link *l;
+    int fd = seqsock_listen(path, e);
+
+    if (fd < 0) {
+        return fd;
+    }
+    l = calloc(1, sizeof(*l));
+    if (!l) {
+        close(fd);
+        return error_set(e, ENOMEM, "companion socket");
+    }
+    l->ops = *ops;
+    l->ctx = ctx;
+    l->loop = loop;
+    l->rank = ROSTER_NO_RANK;
+    str_copy(l->path, sizeof(l->path), path);
+    buf_append(&l->info, info->data, info->len);
+    l->listener = peer_create(l, fd, on_listener_readable);
+    if (!l->listener || l->info.failed) {
+        close(fd);
+        buf_release(&l->info);
+        free(l);
+        return error_set(e, ENOMEM, "companion socket");
+    }
+    *ret = l;
+    return 0;
+}
+
+void companion_link_destroy(struct companion_link *l)
+{
+    if (!l) {
+        return;
+    }
+    unlink(l->path);
+    peer_close(l->listener);
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        if (l->peers[i]) {
+            peer_close(l->peers[i]);
+        }
+    }
+    buf_release(&l->info);
+    free(l);
+}
+
+void companion_link_set_rank(struct companion_link *l, uint32_t rank)
+{
+    l->rank = rank;
+}
+
+bool companion_link_is_up(const struct companion_link *l)
+{
+    return l->current;
+}
+
+int companion_link_attach(struct companion_link *l,
+                          const struct companion_attach *a, int segment_fd,
+                          int event_fd)
+{
+    int fds[2] = {segment_fd, event_fd};
+    _buf_ struct buf b = {0};
+
+    if (!l->current) {
+        return -EPIPE;
+    }
+    companion_attach_encode(a, &b);
+    return seqsock_send(l->current->fd, COMPANION_ATTACH, &b, fds, 2);
+}
+
+void companion_link_detach(struct companion_link *l, uint32_t tag)
+{
+    struct companion_outcome o = {.tag = tag};
+
+    if (l->current) {
+        send_outcome(l->current, COMPANION_DETACH, &o);
+    }
+}
+
+void companion_link_verdict(struct companion_link *l, uint8_t status,
+                            const char *reason)
+{
+    struct companion_outcome o = {.status = status};
+
+    str_copy(o.text, sizeof(o.text), reason);
+    if (l->current) {
+        send_outcome(l->current, COMPANION_VERDICT, &o);
+    }
+}

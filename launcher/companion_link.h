@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent's end of the connection to muster-mpi (comm/companion.h): listens in
+ * the agent's private directory, keeps the connection of the newest MPI world
+ * and closes older ones. On the loop's thread; callbacks may call anything here
+ * but companion_link_destroy().
+ */
+#ifndef MUSTER_LAUNCHER_COMPANION_LINK_H
+#define MUSTER_LAUNCHER_COMPANION_LINK_H
+
+#include "base/error.h"
+#include "comm/companion.h"
+#include "rendezvous/roster.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct companion_link;
+
+struct companion_link_ops {
+    /* A companion brought its world. Both are borrowed for the call. */
+    void (*on_world)(void *ctx, const struct companion_world *w,
+                     const struct roster *roster);
+    /* The outcome of companion_link_attach(). */
+    void (*on_attached)(void *ctx, const struct companion_outcome *o);
+    /* mpirun told it to end. */
+    void (*on_term)(void *ctx);
+    /* The newest companion is gone, and with it its MPI world. */
+    void (*on_lost)(void *ctx);
+};
+
+/* `info` is this agent's encoded roster entry; copied. */
+int companion_link_create(uv_loop_t *loop, const char *path,
+                          const struct buf *info,
+                          const struct companion_link_ops *ops, void *ctx,
+                          struct companion_link **ret, struct error *e);
+
+/* Tells companions from now on which place in the run this agent has. */
+void companion_link_set_rank(struct companion_link *l, uint32_t rank);
+
+/* Removes the socket. NULL is allowed. */
+void companion_link_destroy(struct companion_link *l);
+
+bool companion_link_is_up(const struct companion_link *l);
+
+/* Asks the companion to join a group. 0, or -EPIPE where there is none. */
+int companion_link_attach(struct companion_link *l,
+                          const struct companion_attach *a, int segment_fd,
+                          int event_fd);
+void companion_link_detach(struct companion_link *l, uint32_t tag);
+
+/* The last word: the companion leaves with it. */
+void companion_link_verdict(struct companion_link *l, uint8_t status,
+                            const char *reason);
+
+#endif

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The names are facts of other systems, so they are a table: one line a name,
+ * with who owns it. A name that muster owns is always muster's; one that it only
+ * defaults is left alone where it is set.
+ */
+#include <config.h>
+
+#include "launcher/contract.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_EXPANDED_BYTES = 1 << 20 };
+
+enum policy {
+    OWNED,      /* always muster's; a warning where that overrides the job */
+    QUIET,      /* always muster's; nobody sets it on purpose */
+    DEFAULTED,  /* only where it is unset */
+};
+
+/* Builds one value in `b`; false leaves the name unset. */
+typedef bool value_f(const struct contract_facts *f, struct buf *b);
+
+struct entry {
+    const char *name;
+    enum policy policy;
+    value_f *value;
+};
+
+static bool put_u(struct buf *b, uint32_t v)
+{
+    buf_printf(b, "%u", (unsigned)v);
+    return true;
+}
+
+static bool put_s(struct buf *b, const char *s)
+{
+    if (!s) {
+        return false;
+    }
+    buf_puts(b, s);
+    return true;
+}
+
+#define NUMBER(fn, expr)                                              \
+    static bool fn(const struct contract_facts *f, struct buf *b)     \
+    {                                                                 \
+        return put_u(b, (expr));                                      \
+    }
+#define STRING(fn, expr)                                              \
+    static bool fn(const struct contract_facts *f, struct buf *b)     \
+    {                                                                 \
+        return put_s(b, (expr));                                      \
+    }
+
+NUMBER(rank, f->rank)
+NUMBER(world, f->world)
+NUMBER(local_rank, f->local_rank)
+NUMBER(local_world, f->local_world)
+NUMBER(node, f->node)
+NUMBER(n_nodes, f->n_nodes)
+NUMBER(role_rank, f->role_world ? f->role_rank : f->rank)
+NUMBER(role_world, f->role_world ? f->role_world : f->world)
+NUMBER(cross_rank, f->cross_size ? f->cross_rank : f->node)
+NUMBER(cross_size, f->cross_size ? f->cross_size : f->n_nodes)
+NUMBER(restart_count, f->restart_count)
+NUMBER(max_restarts, f->max_restarts)
+NUMBER(generation, f->generation)
+STRING(role, f->role ? f->role : "default")
+STRING(run_id, f->run_id)
+STRING(run_dir, f->run_dir)
+STRING(job_name, f->job_name)
+STRING(node_name, f->node_name)
+STRING(master_addr, f->master_addr)
+STRING(routable_addr, f->routable_addr ? f->routable_addr : f->master_addr)
+STRING(agent_store, f->agent_store ? "True" : "False")
+STRING(error_file, f->error_file)
+STRING(resume_path, f->resume_path)
+STRING(socket_path, f->socket)
+STRING(trial, f->trial)
+STRING(visible_gpus, f->visible_gpus)
+STRING(one_thread, f->local_world > 1 ? "1" : NULL)
+STRING(gloo, f->horovod_gloo ? "gloo" : NULL)
+
+static bool async_errors(const struct contract_facts *f, struct buf *b)
+{
+    (void)f;
+    return put_s(b, "1");
+}
+
+static bool master_port(const struct contract_facts *f, struct buf *b)
+{
+    return f->master_port && put_u(b, f->master_port);
+}
+
+static bool endpoint(const struct contract_facts *f, struct buf *b)
+{
+    if (!f->master_addr || !f->master_port) {
+        return false;
+    }
+    /* An IPv6 address has colons of its own. */
+    buf_printf(b, strchr(f->master_addr, ':') ? "[%s]:%u" : "%s:%u",
+               f->master_addr, (unsigned)f->master_port);
+    return true;
+}
+
+static bool jax_address(const struct contract_facts *f, struct buf *b)
+{
+    const char *addr = f->routable_addr ? f->routable_addr : f->master_addr;
+
+    if (!addr || !f->jax_port) {
+        return false;
+    }
+    buf_printf(b, strchr(addr, ':') ? "[%s]:%u" : "%s:%u", addr,
+               (unsigned)f->jax_port);
+    return true;
+}
+
+static const struct entry entries[] = {
+    /* torchrun */
+    {"RANK", OWNED, rank},
+    {"WORLD_SIZE", OWNED, world},
+    {"LOCAL_RANK", OWNED, local_rank},
+    {"LOCAL_WORLD_SIZE", OWNED, local_world},
+    {"GROUP_RANK", OWNED, node},
+    {"GROUP_WORLD_SIZE", OWNED, n_nodes},
+    {"ROLE_NAME", OWNED, role},
+    {"ROLE_RANK", OWNED, role_rank},
+    {"ROLE_WORLD_SIZE", OWNED, role_world},
+    {"NODE_RANK", OWNED, node},
+    {"MASTER_ADDR", OWNED, master_addr},
+    {"MASTER_PORT", OWNED, master_port},
+    {"TORCHELASTIC_RUN_ID", OWNED, run_id},
+    {"TORCHELASTIC_RESTART_COUNT", OWNED, restart_count},
+    {"TORCHELASTIC_MAX_RESTARTS", OWNED, max_restarts},
+    {"TORCHELASTIC_USE_AGENT_STORE", OWNED, agent_store},
+    {"TORCHELASTIC_ERROR_FILE", OWNED, error_file},
+    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", DEFAULTED, async_errors},
+    {"OMP_NUM_THREADS", DEFAULTED, one_thread},
+    /* its options, which pods carry and some programs read */
+    {"PET_NNODES", QUIET, n_nodes},
+    {"PET_NPROC_PER_NODE", QUIET, local_world},
+    {"PET_NODE_RANK", QUIET, node},
+    {"PET_MASTER_ADDR", QUIET, master_addr},
+    {"PET_MASTER_PORT", QUIET, master_port},
+    {"PET_MAX_RESTARTS", QUIET, max_restarts},
+    {"PET_RDZV_ID", QUIET, run_id},
+    {"PET_RDZV_ENDPOINT", QUIET, endpoint},
+    /* DeepSpeed */
+    {"LOCAL_SIZE", OWNED, local_world},
+    {"CROSS_RANK", OWNED, cross_rank},
+    {"CROSS_SIZE", OWNED, cross_size},
+    /* JAX */
+    {"JAX_COORDINATOR_ADDRESS", OWNED, jax_address},
+    {"JAX_NUM_PROCESSES", OWNED, world},
+    {"JAX_PROCESS_ID", OWNED, rank},
+    /* Horovod */
+    {"HOROVOD_RANK", OWNED, rank},
+    {"HOROVOD_SIZE", OWNED, world},
+    {"HOROVOD_LOCAL_RANK", OWNED, local_rank},
+    {"HOROVOD_LOCAL_SIZE", OWNED, local_world},
+    {"HOROVOD_CROSS_RANK", OWNED, cross_rank},
+    {"HOROVOD_CROSS_SIZE", OWNED, cross_size},
+    {"HOROVOD_HOSTNAME", OWNED, node_name},
+    {"HOROVOD_CONTROLLER", DEFAULTED, gloo},
+    {"HOROVOD_CPU_OPERATIONS", DEFAULTED, gloo},
+    /* Open MPI, for programs that only read its variables */
+    {"OMPI_COMM_WORLD_RANK", QUIET, rank},
+    {"OMPI_COMM_WORLD_SIZE", QUIET, world},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", QUIET, local_rank},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", QUIET, local_world},
+    {"OMPI_COMM_WORLD_NODE_RANK", QUIET, local_rank},
+    /* our own */
+    {"MUSTER_RUN_ID", QUIET, run_id},
+    {"MUSTER_RUN_DIR", QUIET, run_dir},
+    {"MUSTER_JOB_NAME", QUIET, job_name},
+    {"MUSTER_GENERATION", QUIET, generation},
+    {"MUSTER_RESTART_COUNT", QUIET, restart_count},
+    {"MUSTER_RANK", QUIET, rank},
+    {"MUSTER_WORLD_SIZE", QUIET, world},
+    {"MUSTER_LOCAL_RANK", QUIET, local_rank},
+    {"MUSTER_LOCAL_WORLD_SIZE", QUIET, local_world},
+    {"MUSTER_NODE", QUIET, node},
+    {"MUSTER_N_NODES", QUIET, n_nodes},
+    {"MUSTER_NODE_NAME", QUIET, node_name},
+    {"MUSTER_MASTER_ADDR", QUIET, routable_addr},
+    {"MUSTER_SOCKET", QUIET, socket_path},
+    {"MUSTER_RESUME_PATH", QUIET, resume_path},
+    {"MUSTER_TRIAL", QUIET, trial},
+    {"CUDA_VISIBLE_DEVICES", QUIET, visible_gpus},
+};
+
+/* What the agent's own launch leaves behind. A worker that believed it would
+ * speak to the agents' MPI, or take the agent's place in a Slurm step for its
+ * own. */
+static const char *const stripped_prefixes[] = {
+    "OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "OPAL_", "HYDRA_", "HYDI_",
+    "MPIEXEC_", "FLUX_TASK_", "FLUX_KVS_", "SLURM_STEP_", "SLURM_STEPID",
+    "SLURM_SRUN_", "SLURM_PMI", "SLURM_GTIDS", "SLURM_TASK_PID",
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_LAUNCH_NODE",
+    "SLURM_UMASK", "SLURM_PRIO_PROCESS", "SLURM_DISTRIBUTION",
+    "SLURM_TOPOLOGY_ADDR", "SLURM_CPU_BIND", "SLURM_MEM_BIND",
+    "SLURM_TASKS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS",
+    "SLURM_JOB_NUM_TASKS", "MUSTER_",
+};
+
+/* What a Slurm job's worker is told of itself in place of that. */
+static const struct entry slurm_entries[] = {
+    {"SLURM_PROCID", QUIET, rank},
+    {"SLURM_LOCALID", QUIET, local_rank},
+    {"SLURM_NODEID", QUIET, node},
+    {"SLURM_NTASKS", QUIET, world},
+    {"SLURM_NPROCS", QUIET, world},
+    {"SLURM_NTASKS_PER_NODE", QUIET, local_world},
+};
+
+bool contract_strips(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(stripped_prefixes); i++) {
+        if (str_starts(name, stripped_prefixes[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct entry *find_entry(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(entries); i++) {
+        if (strcmp(entries[i].name, name) == 0) {
+            return &entries[i];
+        }
+    }
+    return NULL;
+}
+
+bool contract_owns(const char *name)
+{
+    const struct entry *en = find_entry(name);
+
+    return en && en->policy == OWNED;
+}
+
+/* Splits NAME=VALUE; false for anything else, which no exec would pass on. */
+static bool split(const char *item, char *name, size_t size,
+                  const char **ret_value)
+{
+    const char *eq = strchr(item, '=');
+
+    if (!eq || eq == item || (size_t)(eq - item) >= size) {
+        return false;
+    }
+    memcpy(name, item, (size_t)(eq - item));
+    name[eq - item] = '\0';
+    *ret_value = eq + 1;
+    return true;
+}
+
+static void add_base(const struct strlist *base, struct strlist *ret)
+{
+    for (size_t i = 0; base && i < base->n; i++) {
+        const char *value;
+        char name[256];
+
+        if (!split(base->items[i], name, sizeof(name), &value) ||
+            !contract_strips(name)) {
+            strlist_add(ret, base->items[i]);
+        }
+    }
+}
+
+static const char *look_up(const char *name, size_t len,
+                           const struct strlist *first,
+                           const struct strlist *second)
+{
+    const char *value;
+    char copy[256];
+
+    if (len == 0 || len >= sizeof(copy)) {
+        return NULL;
+    }
+    memcpy(copy, name, len);
+    copy[len] = '\0';
+    value = strlist_getenv(first, copy);
+    return value || !second ? value : strlist_getenv(second, copy);
+}
+
+/* Appends what stands for the '$' at `at`. Returns how much of `at` that was. */
+static size_t expand_one(const char *at, const struct strlist *first,
+                         const struct strlist *second, struct buf *b)
+{
+    const char *end = at[1] == '(' ? strchr(at, ')') : NULL;
+    const char *value;
+
+    if (at[1] == '$' || !end) {
+        buf_putc(b, '$');
+        return at[1] == '$' ? 2 : 1;
+    }
+    value = look_up(at + 2, (size_t)(end - at - 2), first, second);
+    if (value) {
+        buf_puts(b, value);
+    } else {
+        buf_append(b, at, (size_t)(end - at) + 1);
+    }
+    return (size_t)(end - at) + 1;
+}
+
+static char *expand(const char *text, const struct strlist *first,
+                    const struct strlist *second)
+{
+    _buf_ struct buf b = {0};
+
+    while (*text && b.len <= MAX_EXPANDED_BYTES) {
+        size_t plain = strcspn(text, "$");
+
+        buf_append(&b, text, plain);
+        text += plain;
+        if (*text) {
+            text += expand_one(text, first, second, &b);
+        }
+    }
+    return b.len > MAX_EXPANDED_BYTES ? NULL : buf_take(&b);
+}
+
+/* Values of the job may refer to the contract's own and to earlier entries. */
+static void add_job(const struct strlist *job, const struct strlist *facts,
+                    struct strlist *ret)
+{
+    for (size_t i = 0; job && i < job->n; i++) {
+        const char *value;
+        char name[256];
+        _free_ char *expanded = NULL;
+
+        if (!split(job->items[i], name, sizeof(name), &value)) {
+            continue;
+        }
+        expanded = expand(value, facts, ret);
+        if (!expanded) {
+            ret->failed = true;
+            return;
+        }
+        strlist_setenv(ret, name, expanded);
+    }
+}
+
+static void warn_override(const char *name, const char *theirs,
+                          const char *ours, struct strlist *warnings)
+{
+    if (warnings && theirs && strcmp(theirs, ours)) {
+        strlist_addf(warnings, "%s=%s of the environment is replaced by "
+                     "muster's %s", name, theirs, ours);
+    }
+}
+
+static void set_entry(const struct entry *en, const struct contract_facts *f,
+                      struct strlist *ret, struct strlist *warnings)
+{
+    const char *theirs = strlist_getenv(ret, en->name);
+    _buf_ struct buf b = {0};
+
+    if (en->policy == DEFAULTED && theirs) {
+        return;
+    }
+    if (!en->value(f, &b)) {
+        /* A stale value of the user's would be worse than none. */
+        if (en->policy == OWNED && theirs) {
+            strlist_unsetenv(ret, en->name);
+        }
+        return;
+    }
+    if (b.failed) {
+        ret->failed = true;
+        return;
+    }
+    if (en->policy == OWNED) {
+        warn_override(en->name, theirs, buf_str(&b), warnings);
+    }
+    strlist_setenv(ret, en->name, buf_str(&b));
+}
+
+static void set_all(const struct entry *table, size_t n,
+                    const struct contract_facts *f, struct strlist *ret,
+                    struct strlist *warnings)
+{
+    for (size_t i = 0; i < n; i++) {
+        set_entry(&table[i], f, ret, warnings);
+    }
+}
+
+static void add_list(const struct strlist *l, bool keep_theirs,
+                     struct strlist *ret)
+{
+    for (size_t i = 0; l && i < l->n; i++) {
+        const char *value;
+        char name[256];
+
+        if (split(l->items[i], name, sizeof(name), &value) &&
+            !(keep_theirs && strlist_getenv(ret, name))) {
+            strlist_setenv(ret, name, value);
+        }
+    }
+}
+
+int contract_env(const struct strlist *base, const struct strlist *job,
+                 const struct contract_facts *f, struct strlist *ret,
+                 struct strlist *warnings, struct error *e)
+{
+    _strlist_ struct strlist facts = {0};
+    bool in_slurm = base && strlist_getenv(base, "SLURM_JOB_ID");
+
+    set_all(entries, ARRAY_SIZE(entries), f, &facts, NULL);
+    add_base(base, ret);
+    add_job(job, &facts, ret);
+    add_list(f->hints, true, ret);
+    set_all(entries, ARRAY_SIZE(entries), f, ret, warnings);
+    if (in_slurm) {
+        set_all(slurm_entries, ARRAY_SIZE(slurm_entries), f, ret, NULL);
+    }
+    add_list(f->extra, false, ret);
+    if (ret->failed || facts.failed || (warnings && warnings->failed)) {
+        return error_set(e, ENOMEM, "make the environment of rank %u",
+                         (unsigned)f->rank);
+    }
+    return 0;
+}
+
+char *contract_expand(const char *text, const struct strlist *env)
+{
+    return expand(text, env, NULL);
+}
+
+int contract_argv(char *const *argv, const struct strlist *env,
+                  struct strlist *ret, struct error *e)
+{
+    for (size_t i = 0; argv[i]; i++) {
+        strlist_take(ret, contract_expand(argv[i], env));
+    }
+    return ret->failed ? error_set(e, ENOMEM, "expand the command line") : 0;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "launcher/contract.h"
+#include "tests/lib/tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct contract_facts facts = {
+    .run_id = "r-17",
+    .run_dir = "/runs/r-17",
+    .job_name = "tiny",
+    .generation = 3,
+    .restart_count = 2,
+    .max_restarts = 5,
+    .rank = 5,
+    .world = 8,
+    .local_rank = 1,
+    .local_world = 4,
+    .node = 1,
+    .n_nodes = 2,
+    .node_name = "n1",
+    .master_addr = "10.0.0.1",
+    .master_port = 29500,
+    .agent_store = true,
+    .jax_port = 29501,
+    .error_file = "/runs/r-17/errors/3-5.json",
+    .socket = "/run/u/s.5",
+};
+
+static void make(const char *const *base, const char *const *job,
+                 const struct contract_facts *f, struct strlist *ret,
+                 struct strlist *warnings)
+{
+    _strlist_ struct strlist b = {0}, j = {0};
+    struct error e = {0};
+
+    for (size_t i = 0; base && base[i]; i++) {
+        strlist_add(&b, base[i]);
+    }
+    for (size_t i = 0; job && job[i]; i++) {
+        strlist_add(&j, job[i]);
+    }
+    if (contract_env(&b, &j, f, ret, warnings, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Everything that a worker gets on top of an empty environment. */
+static void test_golden(void)
+{
+    static const char *const want[] = {
+        "CROSS_RANK=1", "CROSS_SIZE=2", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2",
+        "HOROVOD_CROSS_RANK=1", "HOROVOD_CROSS_SIZE=2", "HOROVOD_HOSTNAME=n1",
+        "HOROVOD_LOCAL_RANK=1", "HOROVOD_LOCAL_SIZE=4", "HOROVOD_RANK=5",
+        "HOROVOD_SIZE=8", "JAX_COORDINATOR_ADDRESS=10.0.0.1:29501",
+        "JAX_NUM_PROCESSES=8", "JAX_PROCESS_ID=5", "LOCAL_RANK=1",
+        "LOCAL_SIZE=4", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=10.0.0.1",
+        "MASTER_PORT=29500", "MUSTER_GENERATION=3", "MUSTER_JOB_NAME=tiny",
+        "MUSTER_LOCAL_RANK=1", "MUSTER_LOCAL_WORLD_SIZE=4",
+        "MUSTER_MASTER_ADDR=10.0.0.1", "MUSTER_NODE=1", "MUSTER_NODE_NAME=n1",
+        "MUSTER_N_NODES=2", "MUSTER_RANK=5", "MUSTER_RESTART_COUNT=2",
+        "MUSTER_RUN_DIR=/runs/r-17", "MUSTER_RUN_ID=r-17",
+        "MUSTER_SOCKET=/run/u/s.5", "MUSTER_WORLD_SIZE=8", "NODE_RANK=1",
+        "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=4",
+        "OMPI_COMM_WORLD_NODE_RANK=1", "OMPI_COMM_WORLD_RANK=5",
+        "OMPI_COMM_WORLD_SIZE=8", "OMP_NUM_THREADS=1",
+        "PET_MASTER_ADDR=10.0.0.1", "PET_MASTER_PORT=29500",
+        "PET_MAX_RESTARTS=5", "PET_NNODES=2", "PET_NODE_RANK=1",
+        "PET_NPROC_PER_NODE=4", "PET_RDZV_ENDPOINT=10.0.0.1:29500",
+        "PET_RDZV_ID=r-17", "RANK=5", "ROLE_NAME=default", "ROLE_RANK=5",
+        "ROLE_WORLD_SIZE=8", "TORCHELASTIC_ERROR_FILE=/runs/r-17/errors/3-5.json",
+        "TORCHELASTIC_MAX_RESTARTS=5", "TORCHELASTIC_RESTART_COUNT=2",
+        "TORCHELASTIC_RUN_ID=r-17", "TORCHELASTIC_USE_AGENT_STORE=True",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING=1", "WORLD_SIZE=8",
+    };
+    _strlist_ struct strlist env = {0}, warnings = {0};
+
+    make(NULL, NULL, &facts, &env, &warnings);
+    qsort(env.items, env.n, sizeof(env.items[0]), compare);
+    is_int((int)env.n, (int)ARRAY_SIZE(want), "as many as expected");
+    for (size_t i = 0; i < ARRAY_SIZE(want) && i < env.n; i++) {
+        is_str(env.items[i], want[i], "variable %zu", i);
+    }
+    is_int((int)warnings.n, 0, "no warnings");
+}
+
+/* One fact changed, one variable looked at; NULL: unset. */
+static void test_facts(void)
+{
+    static const struct {
+        const char *what;
+        struct contract_facts f;
+        const char *name, *want;
+    } cases[] = {
+        {"one local worker", {.local_world = 1}, "OMP_NUM_THREADS", NULL},
+        {"no master", {.world = 1}, "MASTER_ADDR", NULL},
+        {"no port", {.master_addr = "h"}, "MASTER_PORT", NULL},
+        {"no port", {.master_addr = "h"}, "PET_RDZV_ENDPOINT", NULL},
+        {"no jax port", {.master_addr = "h"}, "JAX_COORDINATOR_ADDRESS", NULL},
+        {"own store", {.agent_store = false}, "TORCHELASTIC_USE_AGENT_STORE",
+         "False"},
+        {"IPv6", {.master_addr = "fd00::1", .jax_port = 7},
+         "JAX_COORDINATOR_ADDRESS", "[fd00::1]:7"},
+        {"IPv6", {.master_addr = "fd00::1", .master_port = 8},
+         "PET_RDZV_ENDPOINT", "[fd00::1]:8"},
+        {"tree store", {.master_addr = "127.0.0.1", .routable_addr = "10.0.0.9"},
+         "MASTER_ADDR", "127.0.0.1"},
+        {"tree store", {.master_addr = "127.0.0.1", .routable_addr = "10.0.0.9"},
+         "MUSTER_MASTER_ADDR", "10.0.0.9"},
+        {"tree store", {.master_addr = "127.0.0.1", .routable_addr = "10.0.0.9",
+                        .jax_port = 5},
+         "JAX_COORDINATOR_ADDRESS", "10.0.0.9:5"},
+        {"a role", {.role = "trainer", .role_rank = 2, .role_world = 3,
+                    .rank = 9},
+         "ROLE_RANK", "2"},
+        {"a role", {.role = "trainer"}, "ROLE_NAME", "trainer"},
+        {"uneven nodes", {.cross_rank = 3, .cross_size = 4}, "CROSS_RANK", "3"},
+        {"resume", {.resume_path = "/c/9"}, "MUSTER_RESUME_PATH", "/c/9"},
+        {"a part of a node", {.visible_gpus = "GPU-1,GPU-2"},
+         "CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2"},
+        {"whole node", {.visible_gpus = NULL}, "CUDA_VISIBLE_DEVICES", NULL},
+        {"a trial", {.trial = "12"}, "MUSTER_TRIAL", "12"},
+        {"gloo", {.horovod_gloo = true}, "HOROVOD_CONTROLLER", "gloo"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _strlist_ struct strlist env = {0};
+
+        make(NULL, NULL, &cases[i].f, &env, NULL);
+        is_str(strlist_getenv(&env, cases[i].name), cases[i].want, "%s: %s",
+               cases[i].what, cases[i].name);
+    }
+}
+
+/* A base or job entry, and what of it a worker sees. */
+static void test_inherited(void)
+{
+    static const struct {
+        const char *base, *job, *name, *want;
+        int n_warnings;
+    } cases[] = {
+        {"HOME=/h", NULL, "HOME", "/h", 0},
+        {"HOME=/h", "HOME=/j", "HOME", "/j", 0},
+        {"EMPTY=", NULL, "EMPTY", "", 0},
+        {"EQ=a=b", NULL, "EQ", "a=b", 0},
+        {NULL, "noequals", "noequals", NULL, 0},
+        {"RANK=77", NULL, "RANK", "5", 1},
+        {"RANK=5", NULL, "RANK", "5", 0},
+        {NULL, "WORLD_SIZE=2", "WORLD_SIZE", "8", 1},
+        {NULL, "MASTER_ADDR=x", "MASTER_ADDR", "10.0.0.1", 1},
+        {NULL, "OMP_NUM_THREADS=6", "OMP_NUM_THREADS", "6", 0},
+        {"OMP_NUM_THREADS=6", NULL, "OMP_NUM_THREADS", "6", 0},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING=3", NULL,
+         "TORCH_NCCL_ASYNC_ERROR_HANDLING", "3", 0},
+        {"CUDA_VISIBLE_DEVICES=0,1", NULL, "CUDA_VISIBLE_DEVICES", "0,1", 0},
+        {"OMPI_MCA_orte_hnp_uri=x", NULL, "OMPI_MCA_orte_hnp_uri", NULL, 0},
+        {"OMPI_COMM_WORLD_RANK=0", NULL, "OMPI_COMM_WORLD_RANK", "5", 0},
+        {"OMPI_COMM_WORLD_SIZE=2", NULL, "OMPI_COMM_WORLD_SIZE", "8", 0},
+        {"OMPI_UNIVERSE_SIZE=2", NULL, "OMPI_UNIVERSE_SIZE", NULL, 0},
+        {"PMIX_RANK=0", NULL, "PMIX_RANK", NULL, 0},
+        {"PMI_FD=7", NULL, "PMI_FD", NULL, 0},
+        {"PRTE_LAUNCHED=1", NULL, "PRTE_LAUNCHED", NULL, 0},
+        {"ORTE_X=1", NULL, "ORTE_X", NULL, 0},
+        {"HYDRA_X=1", NULL, "HYDRA_X", NULL, 0},
+        {NULL, "OMPI_MCA_btl=tcp,self", "OMPI_MCA_btl", "tcp,self", 0},
+        {"MUSTER_KEY_FILE=/k", NULL, "MUSTER_KEY_FILE", NULL, 0},
+        {"PET_NNODES=1:4", NULL, "PET_NNODES", "2", 0},
+        {"SLURM_JOB_ID=9", NULL, "SLURM_JOB_ID", "9", 0},
+        {"SLURM_JOB_NODELIST=n[1-2]", NULL, "SLURM_JOB_NODELIST", "n[1-2]", 0},
+        {"SLURM_STEP_ID=0", NULL, "SLURM_STEP_ID", NULL, 0},
+        {"SLURM_STEPID=0", NULL, "SLURM_STEPID", NULL, 0},
+        {"SLURM_PROCID=0", NULL, "SLURM_PROCID", NULL, 0},
+        {"SLURM_GTIDS=0", NULL, "SLURM_GTIDS", NULL, 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *base[] = {cases[i].base, NULL};
+        const char *job[] = {cases[i].job, NULL};
+        _strlist_ struct strlist env = {0}, warnings = {0};
+
+        make(base, job, &facts, &env, &warnings);
+        is_str(strlist_getenv(&env, cases[i].name), cases[i].want, "%s / %s",
+               cases[i].base ? cases[i].base : "-",
+               cases[i].job ? cases[i].job : "-");
+        is_int((int)warnings.n, cases[i].n_warnings, "warnings");
+    }
+}
+
+static void test_slurm(void)
+{
+    static const char *const base[] = {"SLURM_JOB_ID=9", "SLURM_PROCID=1",
+                                       "SLURM_NTASKS=2", "SLURM_NPROCS=2",
+                                       "SLURM_LOCALID=0", "SLURM_NODEID=1",
+                                       "SLURM_TASKS_PER_NODE=1(x2)", NULL};
+    static const struct { const char *name, *want; } want[] = {
+        {"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_NPROCS", "8"},
+        {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "1"},
+        {"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_TASKS_PER_NODE", NULL},
+    };
+    _strlist_ struct strlist env = {0};
+
+    make(base, NULL, &facts, &env, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
+        is_str(strlist_getenv(&env, want[i].name), want[i].want, "%s",
+               want[i].name);
+    }
+}
+
+static void test_words(void)
+{
+    static const char *const job[] = {"MASTER_ADDR=elsewhere", NULL};
+    _strlist_ struct strlist env = {0}, warnings = {0};
+
+    make(NULL, job, &facts, &env, &warnings);
+    is_str(warnings.items[0], "MASTER_ADDR=elsewhere of the environment is "
+           "replaced by muster's 10.0.0.1", "a warning says both values");
+    ok(contract_owns("MASTER_ADDR") && contract_owns("RANK"), "owned");
+    ok(!contract_owns("OMP_NUM_THREADS") && !contract_owns("HOME"),
+       "not owned");
+    ok(contract_strips("PMIX_ID") && !contract_strips("PATH"), "stripped");
+}
+
+static void test_hints(void)
+{
+    static const char *const job[] = {"NCCL_IB_HCA=mlx5_0", NULL};
+    _strlist_ struct strlist hints = {0}, extra = {0}, env = {0};
+    struct contract_facts f = facts;
+
+    strlist_add(&hints, "NCCL_IB_HCA=mlx5_9");
+    strlist_add(&hints, "NCCL_SOCKET_IFNAME=eth0");
+    strlist_add(&extra, "MUSTER_PARAM_LR=0.1");
+    strlist_add(&extra, "RANK=4");
+    f.hints = &hints;
+    f.extra = &extra;
+    make(NULL, job, &f, &env, NULL);
+    is_str(strlist_getenv(&env, "NCCL_IB_HCA"), "mlx5_0", "the user's stays");
+    is_str(strlist_getenv(&env, "NCCL_SOCKET_IFNAME"), "eth0", "a hint");
+    is_str(strlist_getenv(&env, "MUSTER_PARAM_LR"), "0.1", "an extra");
+    is_str(strlist_getenv(&env, "RANK"), "4", "extras have the last word");
+}
+
+static void test_expansion(void)
+{
+    static const struct { const char *in, *want; } cases[] = {
+        {"", ""},
+        {"plain", "plain"},
+        {"$(A)", "1"},
+        {"x$(A)y$(B)z", "x1ytwoz"},
+        {"$(A)$(A)", "11"},
+        {"$(NONE)", "$(NONE)"},
+        {"$$(A)", "$(A)"},
+        {"$$$(A)", "$1"},
+        {"$$$$(A)", "$$(A)"},
+        {"$$", "$"},
+        {"$", "$"},
+        {"cost: 5$", "cost: 5$"},
+        {"$A ${A}", "$A ${A}"},
+        {"$(A", "$(A"},
+        {"$()", "$()"},
+        {"$(A B)", "$(A B)"},
+        {"$(EMPTY)|", "|"},
+        {"$(C)", "$(A)"}, /* not expanded twice */
+        {"--addr=$(B):$(A)", "--addr=two:1"},
+    };
+    _strlist_ struct strlist env = {0};
+
+    strlist_add(&env, "A=1");
+    strlist_add(&env, "B=two");
+    strlist_add(&env, "C=$(A)");
+    strlist_add(&env, "EMPTY=");
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _free_ char *got = contract_expand(cases[i].in, &env);
+
+        is_str(got, cases[i].want, "'%s'", cases[i].in);
+    }
+}
+
+static void test_expansion_in_env(void)
+{
+    static const char *const job[] = {
+        "ENDPOINT=$(MASTER_ADDR):$(MASTER_PORT)", "FIRST=$(SECOND)",
+        "SECOND=2", "THIRD=$(SECOND)3", "RANK=$(RANK)", "SELF=$(SELF)",
+        "LIT=$$(RANK)", "FROM_BASE=$(HOME)", NULL};
+    static const char *const base[] = {"HOME=/h", "RANK=88", NULL};
+    static char *const argv[] = {(char *)"prog", (char *)"--rank=$(RANK)",
+                                 (char *)"$(ENDPOINT)", NULL};
+    _strlist_ struct strlist env = {0}, warnings = {0}, words = {0};
+
+    make(base, job, &facts, &env, &warnings);
+    is_str(strlist_getenv(&env, "ENDPOINT"), "10.0.0.1:29500", "the contract");
+    is_str(strlist_getenv(&env, "FIRST"), "$(SECOND)", "no later entries");
+    is_str(strlist_getenv(&env, "THIRD"), "23", "earlier entries");
+    is_str(strlist_getenv(&env, "RANK"), "5", "itself");
+    is_int((int)warnings.n, 0, "which is no override");
+    is_str(strlist_getenv(&env, "SELF"), "$(SELF)", "unknown itself");
+    is_str(strlist_getenv(&env, "LIT"), "$(RANK)", "escaped");
+    is_str(strlist_getenv(&env, "FROM_BASE"), "/h", "inherited");
+    is_int(contract_argv(argv, &env, &words, NULL), 0, "argv");
+    is_str(words.items[1], "--rank=5", "a word");
+    is_str(words.items[2], "10.0.0.1:29500", "a word of the job's env");
+    is_int((int)words.n, 3, "as many words as before");
+}
+
+static void test_bounds(void)
+{
+    _strlist_ struct strlist env = {0};
+    char *big = calloc(1, 300001), *text = calloc(1, 61);
+
+    memset(big, 'x', 300000);
+    for (int i = 0; i < 12; i++) {
+        memcpy(text + 4 * i, "$(B)", 4);
+    }
+    strlist_setenv(&env, "B", big);
+    ok(contract_expand(text, &env) == NULL, "an expansion that explodes");
+    free(big);
+    free(text);
+}
+
+int main(void)
+{
+    test_golden();
+    test_facts();
+    test_inherited();
+    test_slurm();
+    test_words();
+    test_hints();
+    test_expansion();
+    test_expansion_in_env();
+    test_bounds();
+    return tap_done();
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parent's side of muster-exec, the program that sets a process up and then
+ * becomes it: the options to start it with, and what its report means.
+ *
+ * muster-exec reports at most one failure over the status descriptor: one
+ * record, below PIPE_BUF bytes, so that many of them can share one pipe. The
+ * end of the pipe without a record means that all were executed (or died of a
+ * signal, which waiting tells).
+ */
+#ifndef MUSTER_LAUNCHER_EXEC_H
+#define MUSTER_LAUNCHER_EXEC_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Stages are part of the protocol between the two: append only. */
+enum exec_stage {
+    EXEC_OPTIONS = 1, /* muster-exec itself was started wrongly */
+    EXEC_PARENT,      /* the parent is gone already */
+    EXEC_SESSION,
+    EXEC_CWD,
+    EXEC_CPUS,
+    EXEC_LIMITS,
+    EXEC_FDS,
+    EXEC_STDIN,
+    EXEC_FIND,        /* no such program, or not one that may be run */
+    EXEC_INTERPRETER, /* of its #! line, or its ELF loader */
+    EXEC_FORMAT,      /* neither a #! line nor a program of this machine */
+    EXEC_GATE,        /* let go without having been released */
+    EXEC_RUN,         /* execve failed otherwise */
+    EXEC_N_STAGES
+};
+
+struct exec_report {
+    uint32_t id; /* as given to exec_options */
+    enum exec_stage stage;
+    int code; /* errno */
+    char detail[512]; /* what it was about; for FIND and INTERPRETER in words */
+};
+
+enum { EXEC_RECORD_MAX = 600 };
+
+/* How to set a process up; all borrowed. Zero-initialise, then set the
+ * descriptors (-1 where there is none). Its stdout and stderr are those that
+ * muster-exec was started with, its stdin is empty, and every other descriptor
+ * but those in `keep` is closed. The parent-death signal is SIGKILL; limits on
+ * open files and locked memory are raised as far as they go. */
+struct exec_options {
+    uint32_t id;        /* comes back in a report */
+    const char *cwd;    /* NULL: stay */
+    const char *cpus;   /* "0-3,8", or NULL */
+    int oom_score_adj;  /* 0: leave */
+    const char *umask;  /* octal, or NULL */
+    const char *core;   /* core size limit: "0", "unlimited", bytes; NULL: leave */
+    int status_fd;      /* reports go here */
+    int gate_fd;        /* read one byte before the exec; -1: no gate */
+    const int *keep;    /* further descriptors to keep open */
+    size_t n_keep;
+};
+
+/* Appends muster-exec's own name and options, "--" and the program's argv. */
+void exec_argv(struct strlist *to, const struct exec_options *o,
+               char *const *argv);
+
+void exec_report_encode(struct buf *b, const struct exec_report *r);
+
+/* Takes one record off the front of `b`. 1, 0 if there is none yet, or
+ * -ERR_FORMAT. */
+int exec_report_decode(struct buf *b, struct exec_report *ret);
+
+/* The failure in words, without saying whose: "cannot run ./train.sh:
+ * interpreter /usr/bin/pyton (line 1) not found". `program` is argv[0]. */
+void exec_report_text(const struct exec_report *r, const char *program,
+                      char *to, size_t size);
+
+/* As bash: 127 where the program does not exist, 126 otherwise. */
+int exec_report_status(const struct exec_report *r);
+
+#endif

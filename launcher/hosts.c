@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/hosts.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_FILE_BYTES = 16 * 1024 * 1024 };
+
+void host_list_release(struct host_list *l)
+{
+    free(l->items);
+    *l = (struct host_list){0};
+}
+
+static bool is_this_machine(const char *name)
+{
+    char own[HOSTS_NAME_BYTES] = "";
+    size_t len;
+
+    gethostname(own, sizeof(own) - 1);
+    len = strcspn(own, ".");
+    return strcmp(name, "localhost") == 0 || strcmp(name, own) == 0 ||
+           str_starts(name, "127.") || strcmp(name, "::1") == 0 ||
+           (strncmp(name, own, len) == 0 && !name[len]);
+}
+
+static bool is_good_name(const char *name)
+{
+    return name[0] && name[0] != '-' && strlen(name) < HOSTS_NAME_BYTES &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789.-_") == strlen(name);
+}
+
+static int add(struct host_list *l, const char *name, struct error *e)
+{
+    struct host *grown;
+
+    if (!is_good_name(name)) {
+        return error_text(e, ERR_USAGE, "'%.100s' is not a host name", name);
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        if (strcmp(l->items[i].name, name) == 0) {
+            return error_text(e, ERR_USAGE, "host %s is given twice", name);
+        }
+    }
+    if (l->n >= HOSTS_MAX) {
+        return error_text(e, ERR_USAGE, "more than %d hosts", HOSTS_MAX);
+    }
+    grown = reallocarray(l->items, l->n + 1, sizeof(*grown));
+    if (!grown) {
+        return error_set(e, ENOMEM, "list hosts");
+    }
+    l->items = grown;
+    str_copy(grown[l->n].name, sizeof(grown[0].name), name);
+    grown[l->n].is_local = is_this_machine(name);
+    l->n++;
+    return 0;
+}
+
+/* "7" or "007-012" between brackets: leading zeros give the width. */
+static int add_range(struct host_list *l, const char *prefix,
+                     const char *range, size_t len, const char *suffix,
+                     struct error *e)
+{
+    char text[64], name[HOSTS_NAME_BYTES];
+    uint64_t first, last;
+    char *dash;
+    int rc = 0;
+
+    if (len == 0 || len >= sizeof(text)) {
+        return error_text(e, ERR_USAGE, "a host range is empty or too long");
+    }
+    memcpy(text, range, len);
+    text[len] = '\0';
+    dash = strchr(text, '-');
+    if (dash) {
+        *dash = '\0';
+    }
+    if (str_to_u64(text, &first) < 0 ||
+        str_to_u64(dash ? dash + 1 : text, &last) < 0 || last < first ||
+        last - first >= HOSTS_MAX) {
+        return error_text(e, ERR_USAGE, "'%.*s' is not a range of hosts",
+                          (int)len, range);
+    }
+    for (uint64_t i = first; rc == 0 && i <= last; i++) {
+        if ((size_t)snprintf(name, sizeof(name), "%s%0*llu%s", prefix,
+                             text[0] == '0' ? (int)strlen(text) : 0,
+                             (unsigned long long)i, suffix) >= sizeof(name)) {
+            return error_text(e, ERR_USAGE, "a host name is too long");
+        }
+        rc = add(l, name, e);
+    }
+    return rc;
+}
+
+/* One comma-separated word, brackets and all. */
+static int add_word(struct host_list *l, const char *word, size_t len,
+                    struct error *e)
+{
+    char text[4096];
+    char *open, *close, *colon;
+    int rc = 0;
+
+    if (len >= sizeof(text)) {
+        return error_text(e, ERR_USAGE, "a host name is too long");
+    }
+    memcpy(text, word, len);
+    text[len] = '\0';
+    colon = strrchr(text, ':');
+    if (colon && colon == strchr(text, ':')) {
+        *colon = '\0';
+    }
+    open = strchr(text, '[');
+    close = open ? strchr(open, ']') : NULL;
+    if (!open) {
+        return add(l, text, e);
+    }
+    if (!close) {
+        return error_text(e, ERR_USAGE, "'%.100s' lacks a ]", text);
+    }
+    *open = '\0';
+    *close = '\0';
+    for (char *range = open + 1; rc == 0; ) {
+        size_t n = strcspn(range, ",");
+
+        rc = add_range(l, text, range, n, close + 1, e);
+        if (!range[n]) {
+            break;
+        }
+        range += n + 1;
+    }
+    return rc;
+}
+
+int hosts_parse(const char *text, struct host_list *ret, struct error *e)
+{
+    _host_list_ struct host_list l = {.source = HOSTS_GIVEN};
+    int rc = 0;
+
+    while (rc == 0) {
+        size_t len = 0;
+        bool inside = false;
+
+        while (text[len] && (inside || text[len] != ',')) {
+            inside = text[len] == '[' || (inside && text[len] != ']');
+            len++;
+        }
+        rc = add_word(&l, text, len, e);
+        if (!text[len]) {
+            break;
+        }
+        text += len + 1;
+    }
+    if (rc == 0) {
+        *ret = l;
+        l = (struct host_list){0};
+    }
+    return rc;
+}
+
+static int add_line(struct host_list *l, char *line, struct error *e)
+{
+    line[strcspn(line, "#")] = '\0';
+    line += strspn(line, " \t\r");
+    line[strcspn(line, " \t\r")] = '\0';
+    return line[0] ? add_word(l, line, strlen(line), e) : 0;
+}
+
+int hosts_read_file(const char *path, struct host_list *ret, struct error *e)
+{
+    _host_list_ struct host_list l = {.source = HOSTS_GIVEN};
+    _free_ char *text = NULL;
+    unsigned n_line = 0;
+    int rc = fs_read(path, MAX_FILE_BYTES, &text, NULL, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    for (char *line = text; line && rc == 0;) {
+        char *end = strchr(line, '\n');
+
+        if (end) {
+            *end = '\0';
+        }
+        n_line++;
+        rc = add_line(&l, line, e);
+        line = end ? end + 1 : NULL;
+    }
+    if (rc < 0) {
+        return error_wrap(e, "%s:%u", path, n_line);
+    }
+    if (l.n == 0) {
+        return error_text(e, ERR_USAGE, "%s names no host", path);
+    }
+    *ret = l;
+    l = (struct host_list){0};
+    return 0;
+}
+
+static int take_local(struct host_list *ret, struct error *e)
+{
+    _host_list_ struct host_list l = {.source = HOSTS_LOCAL};
+    int rc = add(&l, "localhost", e);
+
+    if (rc == 0) {
+        *ret = l;
+        l = (struct host_list){0};
+    }
+    return rc;
+}
+
+int hosts_find(const char *text, const char *file, struct host_list *ret,
+               struct error *e)
+{
+    const char *slurm = getenv("SLURM_JOB_NODELIST");
+    int rc;
+
+    if (text && file) {
+        return error_text(e, ERR_USAGE, "--hosts and --hostfile exclude each "
+                          "other");
+    }
+    if (text) {
+        rc = hosts_parse(text, ret, e);
+        return rc < 0 ? error_wrap(e, "--hosts") : rc;
+    }
+    if (file) {
+        return hosts_read_file(file, ret, e);
+    }
+    if (!slurm) {
+        return take_local(ret, e);
+    }
+    rc = hosts_parse(slurm, ret, e);
+    if (rc < 0) {
+        return error_wrap(e, "SLURM_JOB_NODELIST");
+    }
+    ret->source = HOSTS_SLURM;
+    return 0;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "launcher/hosts.h"
+#include "tests/lib/tap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void check_list(const char *text, const char *want)
+{
+    _host_list_ struct host_list l = {0};
+    struct error e = {0};
+    char got[512] = "";
+
+    if (hosts_parse(text, &l, &e) < 0) {
+        snprintf(got, sizeof(got), "error: %.400s", e.text);
+    }
+    for (size_t i = 0; i < l.n; i++) {
+        snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s",
+                 i ? " " : "", l.items[i].name);
+    }
+    is_str(got, want, "hosts '%s'", text);
+}
+
+static void test_file(void)
+{
+    _host_list_ struct host_list l = {0};
+    struct error e = {0};
+    char path[] = "/tmp/muster-hosts.XXXXXX";
+    static const char good[] = "# mine\n a slots=8\n\nb:4 # second\n";
+    static const char bad[] = "a\nb\nbad name/x\n";
+
+    close(mkstemp(path));
+    fs_write_replace(path, good, strlen(good), &e);
+    is_int(hosts_read_file(path, &l, &e), 0, "host file");
+    is_int((intmax_t)l.n, 2, "two hosts");
+    is_str(l.items[1].name, "b", "slots and comments are left out");
+    host_list_release(&l);
+    fs_write_replace(path, bad, strlen(bad), &e);
+    ok(hosts_read_file(path, &l, &e) == 0, "only the first word counts");
+    host_list_release(&l);
+    fs_write_replace(path, "a\na\n", 4, &e);
+    is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "twice");
+    like(e.text, ":2: host a is given twice", "with file and line");
+    fs_write_replace(path, "#\n", 2, &e);
+    is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "empty");
+    unlink(path);
+}
+
+static void test_sources(void)
+{
+    _host_list_ struct host_list l = {0};
+    struct error e = {0};
+
+    unsetenv("SLURM_JOB_NODELIST");
+    hosts_find(NULL, NULL, &l, &e);
+    ok(l.n == 1 && l.items[0].is_local && l.source == HOSTS_LOCAL,
+       "this machine by default");
+    host_list_release(&l);
+    setenv("SLURM_JOB_NODELIST", "gpu[08-10],login1", 1);
+    hosts_find(NULL, NULL, &l, &e);
+    ok(l.n == 4 && l.source == HOSTS_SLURM, "Slurm's allocation");
+    host_list_release(&l);
+    hosts_find("x", NULL, &l, &e);
+    ok(l.n == 1 && l.source == HOSTS_GIVEN, "what was asked for wins");
+    is_int(hosts_find("x", "y", &l, &e), -ERR_USAGE, "not both");
+}
+
+int main(void)
+{
+    check_list("a", "a");
+    check_list("a,b:2,c.example", "a b c.example");
+    check_list("n[1-3]", "n1 n2 n3");
+    check_list("n[08-10,12]-ib,x", "n08-ib n09-ib n10-ib n12-ib x");
+    check_list("", "error: '' is not a host name");
+    check_list("a,,b", "error: '' is not a host name");
+    check_list("a,a", "error: host a is given twice");
+    check_list("-oProxyCommand=x", "error: '-oProxyCommand=x' is not a host "
+               "name");
+    check_list("a b", "error: 'a b' is not a host name");
+    check_list("n[3-1]", "error: '3-1' is not a range of hosts");
+    check_list("n[1-", "error: 'n[1-' lacks a ]");
+    check_list("n[]", "error: a host range is empty or too long");
+    check_list("n[1-99999999]", "error: '1-99999999' is not a range of hosts");
+    test_file();
+    test_sources();
+    return tap_done();
+}

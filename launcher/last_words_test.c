@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/last_words.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER "Traceback (most recent call last):\n"
+#define FRAME "  File \"x.py\", line 3, in f\n    f()\n    ^^^\n"
+
+static const struct {
+    const char *name;
+    const char *text;
+    const char *start;   /* what is shown begins with this */
+    const char *summary;
+} cases[] = {
+    {"nothing", "", "", ""},
+    {"plain lines", "a\nb\nc\nd\n", "b\nc\nd\n", ""},
+    {"no newline at the end", "a\nb\nc\nd", "b\nc\nd", ""},
+    {"a traceback behind noise",
+     "1\n2\n3\n4\n" HEADER FRAME "ValueError: bad\n", HEADER FRAME,
+     "ValueError: bad"},
+    {"lines behind it", HEADER FRAME "KeyError: 'k'\nabort\nx\ny\nz\n", HEADER,
+     "KeyError: 'k'"},
+    {"a prefix on each line",
+     "x\n[rank1]: " HEADER "[rank1]:   File \"x\"\nother: words\n"
+     "[rank1]: E: two\n", "[rank1]: Trace", "E: two"},
+    {"the last of two", HEADER FRAME "A: 1\nlog\n" HEADER FRAME "B: 2\n",
+     HEADER FRAME "B: 2", "B: 2"},
+    {"a chain is shown whole",
+     "n\n" HEADER FRAME "A: 1\n\nDuring handling of the above exception, "
+     "another exception occurred:\n\n" HEADER FRAME "B: 2\n",
+     HEADER FRAME "A: 1", "B: 2"},
+    {"one that was cut at its end", HEADER "  File \"x\"\n", HEADER, ""},
+    {"one that was cut at its beginning", "    f()\n" FRAME "B: 2\n", "    ",
+     "B: 2"},
+    {"one that the program outlived",
+     HEADER FRAME "A: 1\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n", "10\n",
+     ""},
+    {"a fatal error",
+     "Fatal Python error: Segmentation fault\n\nThread 0x1 (most recent call "
+     "first):\n  File \"x\", line 1 in f\n\nExtension modules: y\n", NULL,
+     "Fatal Python error: Segmentation fault"},
+    {"a traceback, then an abort",
+     HEADER FRAME "A: 1\nterminate called\nFatal Python error: Aborted\n",
+     HEADER, "A: 1"},
+    {"a C++ exception", "terminate called after throwing an instance of 'X'\n"
+     "  what():  no memory\n", NULL, "no memory"},
+    {"control characters", HEADER "  File\nE: \x1b[31mred\x07\n", HEADER,
+     "E: ?[31mred?"},
+    {"a header without an end", "Traceback (most recent call last):", "Tr",
+     ""},
+};
+
+static void test_texts(void)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *name = cases[i].name;
+        const char *start = last_words_start(cases[i].text, 3);
+        char summary[64];
+
+        ok(!cases[i].start || !strncmp(start, cases[i].start,
+                                       strlen(cases[i].start)),
+           "%s: start", name);
+        last_words_summary(cases[i].text, summary, sizeof(summary));
+        is_str(summary, cases[i].summary, "%s: summary", name);
+    }
+}
+
+static void test_echoes(void)
+{
+    ok(last_words_is_echo("RuntimeError: [./gloo/transport/tcp/pair.cc:598] "
+                          "Connection closed by peer [10.0.0.1]:26320"),
+       "gloo lost a peer");
+    ok(last_words_is_echo("ConnectionResetError: [Errno 104] Connection reset "
+                          "by peer"), "so did a socket");
+    ok(last_words_is_echo("BrokenPipeError: [Errno 32] Broken pipe"),
+       "when writing, too");
+    ok(!last_words_is_echo("ValueError: x"), "other words are no echo");
+    ok(!last_words_is_echo(""), "nor is silence");
+}
+
+static void test_cut(void)
+{
+    char small[12];
+
+    last_words_summary(HEADER "E: gr\xc3\xbc\xc3\x9f\xc3\xbc\xc3\xbc\n", small,
+                       sizeof(small));
+    is_str(small, "E: gr\xc3\xbc\xc3\x9f\xc3\xbc", "cut between characters");
+    last_words_summary(HEADER "Exception: long\n", small, 1);
+    is_str(small, "", "no room at all");
+}
+
+static const char *const files[][3] = {
+    {"what @record writes",
+     "{\"message\": {\"message\": \"E: x\", \"extraInfo\": {\"py_callstack\":"
+     " \"Traceback\\nE: x\\n\", \"timestamp\": \"1795206357\"}}}",
+     "Traceback\nE: x\n"},
+    {"without a traceback", "{\"message\": {\"message\": \"E: x\"}}", "E: x"},
+    {"an empty one", "{\"message\": {\"message\": \"E: x\", \"extraInfo\": "
+     "{\"py_callstack\": \"\"}}}", "E: x"},
+    {"a plain message", "{\"message\": \"plain\", \"timestamp\": 3}", "plain"},
+    {"no message", "{\"timestamp\": 3}", NULL},
+    {"another type", "{\"message\": [1]}", NULL},
+    {"a list", "[]", NULL},
+    {"no JSON", "oops", NULL},
+    {"half of it", "{\"message\": \"pl", NULL},
+    {"nothing", "", NULL},
+};
+
+static void test_files(void)
+{
+    char dir[] = "/tmp/last-words.XXXXXX";
+    char path[64];
+    char *text = NULL, *json = NULL;
+    struct error e = {0};
+
+    if (!mkdtemp(dir)) {
+        bail_out("mkdtemp");
+    }
+    snprintf(path, sizeof(path), "%s/e.json", dir);
+    is_int(last_words_read(path, &text, &json, &e), -ENOENT, "no file");
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        const char *const *f = files[i];
+
+        fs_write_replace(path, f[1], strlen(f[1]), NULL);
+        if (!f[2]) {
+            is_int(last_words_read(path, &text, &json, &e), -ERR_FORMAT,
+                   "%s: refused", f[0]);
+            continue;
+        }
+        is_int(last_words_read(path, &text, &json, &e), 0, "%s: read", f[0]);
+        is_str(text, f[2], "%s: its text", f[0]);
+        is_str(json, f[1], "%s: all of it", f[0]);
+        free(text);
+        free(json);
+    }
+    is_int(truncate(path, (1 << 20) + 1), 0, "a file that is too large");
+    is_int(last_words_read(path, &text, &json, &e), -EINVAL, "is refused");
+    unlink(path);
+    is_int(mkfifo(path, 0600), 0, "a FIFO");
+    is_int(last_words_read(path, &text, &json, &e), -EINVAL, "is refused");
+    unlink(path);
+    is_int(symlink("/etc/hostname", path), 0, "a link");
+    is_int(last_words_read(path, &text, &json, &e), -ELOOP, "is not followed");
+    fs_remove_tree(dir, NULL);
+}
+
+int main(void)
+{
+    test_texts();
+    test_echoes();
+    test_cut();
+    test_files();
+    return tap_done();
+}

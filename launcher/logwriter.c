@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A file with data waits in the queue once, with all of its data in one buffer:
+ * many small lines become one write, and no file starves another.
+ */
+#include <config.h>
+
+#include "launcher/logwriter.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct logfile {
+    /* under the lock */
+    struct buf pending;
+    bool is_queued;
+    bool is_closing;
+    struct logfile *next;
+    /* the thread's */
+    int fd;
+    bool is_failing;
+    char path[]; /* constant */
+};
+
+struct logwriter {
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    pthread_t thread;
+    size_t high_bytes;
+    /* under the lock */
+    struct logfile *head, **tail;
+    size_t queued_bytes;
+    bool is_full;
+    unsigned n_failing;
+    uint64_t lost_bytes;
+    char reason[512];
+    uint64_t busy_since_ms; /* 0: not in a call */
+    bool finish;
+    bool finished;
+    bool released;
+    void (*wake)(void *arg);
+    void *arg;
+};
+
+/* With the lock held. */
+static void wake_owner(struct logwriter *w)
+{
+    if (!w->released) {
+        w->wake(w->arg);
+    }
+}
+
+static int open_log(struct logfile *f)
+{
+    char dir[PATH_MAX];
+    char *slash;
+
+    f->fd = open(f->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY,
+                 0600);
+    if (f->fd >= 0 || errno != ENOENT) {
+        return f->fd < 0 ? -errno : 0;
+    }
+    str_copy(dir, sizeof(dir), f->path);
+    slash = strrchr(dir, '/');
+    if (slash && slash != dir) {
+        struct error e = {0};
+
+        *slash = '\0';
+        if (fs_mkdirs(dir, &e) < 0) {
+            return -e.code;
+        }
+    }
+    f->fd = open(f->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY,
+                 0600);
+    return f->fd < 0 ? -errno : 0;
+}
+
+/* Writes what can be written. Returns how much was lost, and why. */
+static size_t append(struct logfile *f, const struct buf *data, int *ret_code)
+{
+    size_t at = 0;
+
+    *ret_code = f->fd < 0 && data->len ? open_log(f) : 0;
+    while (*ret_code == 0 && at < data->len) {
+        ssize_t n = write(f->fd, data->data + at, data->len - at);
+
+        if (n >= 0) {
+            at += (size_t)n;
+        } else if (errno != EINTR) {
+            *ret_code = -errno;
+        }
+    }
+    return data->len - at;
+}
+
+/* With the lock held. */
+static void account(struct logwriter *w, struct logfile *f, size_t lost,
+                    int code)
+{
+    w->lost_bytes += lost;
+    if (lost && !f->is_failing) {
+        f->is_failing = true;
+        if (w->n_failing++ == 0) {
+            snprintf(w->reason, sizeof(w->reason), "%s: %s", f->path,
+                     strerror(-code));
+            wake_owner(w);
+        }
+    } else if (!lost && f->is_failing) {
+        f->is_failing = false;
+        if (--w->n_failing == 0) {
+            wake_owner(w);
+        }
+    }
+}
+
+static void file_destroy(struct logfile *f)
+{
+    close_fd(&f->fd);
+    buf_release(&f->pending);
+    free(f);
+}
+
+/* With the lock held, which it gives up while it writes. */
+static void write_one(struct logwriter *w)
+{
+    struct logfile *f = w->head;
+    struct buf data = f->pending;
+    bool closing = f->is_closing;
+    size_t lost;
+    int code;
+
+    w->head = f->next;
+    if (!w->head) {
+        w->tail = &w->head;
+    }
+    f->is_queued = false;
+    f->pending = (struct buf){0};
+    w->busy_since_ms = clock_mono_ms();
+    pthread_mutex_unlock(&w->lock);
+
+    lost = append(f, &data, &code);
+    if (closing) {
+        /* NFS may take its time, too. */
+        close_fd(&f->fd);
+    }
+
+    pthread_mutex_lock(&w->lock);
+    w->busy_since_ms = 0;
+    w->queued_bytes -= data.len;
+    if (data.len) {
+        account(w, f, lost, code);
+    }
+    if (closing) {
+        w->n_failing -= f->is_failing;
+        file_destroy(f);
+    }
+    if (w->is_full && w->queued_bytes <= w->high_bytes / 4) {
+        w->is_full = false;
+        wake_owner(w);
+    }
+    buf_release(&data);
+}
+
+static void writer_free(struct logwriter *w)
+{
+    pthread_cond_destroy(&w->work);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+static void *writer_main(void *arg)
+{
+    struct logwriter *w = arg;
+    bool released;
+
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        if (w->head) {
+            write_one(w);
+        } else if (w->finish) {
+            break;
+        } else {
+            pthread_cond_wait(&w->work, &w->lock);
+        }
+    }
+    w->finished = true;
+    wake_owner(w);
+    released = w->released;
+    pthread_mutex_unlock(&w->lock);
+    if (released) {
+        writer_free(w);
+    }
+    return NULL;
+}
+
+/* Signals are the main thread's. */
+static int start_thread(struct logwriter *w)
+{
+    sigset_t all, old;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&w->thread, NULL, writer_main, w);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return rc;
+}
+
+int logwriter_create(size_t high_bytes, void (*wake)(void *arg), void *arg,
+                     struct logwriter **ret, struct error *e)
+{
+    struct logwriter *w = calloc(1, sizeof(*w));
+    int rc;
+
+    if (!w) {
+        return error_set(e, ENOMEM, "start the writer of logs");
+    }
+    w->high_bytes = high_bytes;
+    w->wake = wake;
+    w->arg = arg;
+    w->tail = &w->head;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->work, NULL);
+    rc = start_thread(w);
+    if (rc) {
+        writer_free(w);
+        return error_set(e, rc, "start the writer of logs");
+    }
+    *ret = w;
+    return 0;
+}
+
+struct logfile *logwriter_open(struct logwriter *w, const char *path)
+{
+    size_t len = strlen(path);
+    struct logfile *f = calloc(1, sizeof(*f) + len + 1);
+
+    (void)w;
+    if (f) {
+        f->fd = -1;
+        memcpy(f->path, path, len);
+    }
+    return f;
+}
+
+/* With the lock held. */
+static void enqueue(struct logwriter *w, struct logfile *f)
+{
+    if (!f->is_queued) {
+        f->is_queued = true;
+        f->next = NULL;
+        *w->tail = f;
+        w->tail = &f->next;
+        pthread_cond_signal(&w->work);
+    }
+}
+
+void logwriter_write(struct logwriter *w, struct logfile *f, const void *data,
+                     size_t len)
+{
+    size_t before;
+
+    pthread_mutex_lock(&w->lock);
+    before = f->pending.len;
+    buf_append(&f->pending, data, len);
+    if (f->pending.len == before) {
+        /* No memory: lost like anything else that cannot be written. */
+        f->pending.failed = false;
+        w->lost_bytes += len;
+    }
+    w->queued_bytes += f->pending.len - before;
+    w->is_full = w->is_full || w->queued_bytes > w->high_bytes;
+    enqueue(w, f);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void logwriter_close(struct logwriter *w, struct logfile *f)
+{
+    pthread_mutex_lock(&w->lock);
+    f->is_closing = true;
+    enqueue(w, f);
+    pthread_mutex_unlock(&w->lock);
+}
+
+bool logwriter_is_full(struct logwriter *w)
+{
+    bool is_full;
+
+    pthread_mutex_lock(&w->lock);
+    is_full = w->is_full;
+    pthread_mutex_unlock(&w->lock);
+    return is_full;
+}
+
+void logwriter_look(struct logwriter *w, struct logwriter_state *ret)
+{
+    pthread_mutex_lock(&w->lock);
+    *ret = (struct logwriter_state){
+        .lost_bytes = w->lost_bytes,
+        .failing = w->n_failing > 0,
+        .stuck_ms = w->busy_since_ms ? clock_mono_ms() - w->busy_since_ms : 0,
+        .finished = w->finished,
+    };
+    str_copy(ret->reason, sizeof(ret->reason), w->reason);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void logwriter_finish(struct logwriter *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->finish = true;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void logwriter_release(struct logwriter *w)
+{
+    bool finished;
+
+    if (!w) {
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    w->released = true;
+    w->finish = true;
+    finished = w->finished;
+    if (!finished) {
+        pthread_detach(w->thread);
+    }
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    if (finished) {
+        pthread_join(w->thread, NULL);
+        writer_free(w);
+    }
+}

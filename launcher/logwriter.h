@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Appends to files from one thread, so that its owner never waits for a
+ * filesystem. Data is copied in and never refused; the owner looks at
+ * logwriter_is_full() and stops producing. What cannot be written is counted.
+ *
+ * Threads: all calls are the owner's; `wake` is called on the writer's thread,
+ * with a lock held, and may only signal (uv_async_send).
+ */
+#ifndef MUSTER_LAUNCHER_LOGWRITER_H
+#define MUSTER_LAUNCHER_LOGWRITER_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct logwriter;
+struct logfile;
+
+/* `wake` is called when a full writer has room again, when writing begins or
+ * ceases to fail, and when it has finished. */
+int logwriter_create(size_t high_bytes, void (*wake)(void *arg), void *arg,
+                     struct logwriter **ret, struct error *e);
+
+/* A file to append to; it and its directories are made when the first byte is
+ * written. The writer owns it. NULL without memory. */
+struct logfile *logwriter_open(struct logwriter *w, const char *path);
+
+void logwriter_write(struct logwriter *w, struct logfile *f, const void *data,
+                     size_t len);
+
+/* After what is queued. The file must not be used again. */
+void logwriter_close(struct logwriter *w, struct logfile *f);
+
+/* Over the high-water mark: true until the queue is down to a quarter of it. */
+bool logwriter_is_full(struct logwriter *w);
+
+struct logwriter_state {
+    uint64_t lost_bytes;
+    bool failing;       /* some file could not be written to last time */
+    char reason[512];   /* the first such file and why */
+    uint64_t stuck_ms;  /* how long the writer has been in one call */
+    bool finished;
+};
+void logwriter_look(struct logwriter *w, struct logwriter_state *ret);
+
+/* To write what is queued, close all, and end. */
+void logwriter_finish(struct logwriter *w);
+
+/* Gives it up: at once if it has finished; if not, the thread goes on by itself
+ * and frees the rest when it ends. It does not call `wake` again. NULL is
+ * allowed. */
+void logwriter_release(struct logwriter *w);
+
+#endif

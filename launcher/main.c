@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* muster: one program, a command each. This file only finds the command. */
+#include <config.h>
+
+#include "launcher/commands.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "launcher/show.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct command {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+    bool is_hidden; /* for muster itself, not for people */
+};
+
+static int cmd_help(int argc, char **argv);
+
+static const struct command commands[] = {
+    {"run", "Run a job", cmd_run, false},
+    {"status", "Show the state of a run", cmd_status, false},
+    {"list", "List runs", cmd_list, false},
+    {"logs", "Show what workers printed", cmd_logs, false},
+    {"cancel", "Stop a run", cmd_cancel, false},
+    {"validate", "Check a job spec", cmd_validate, false},
+    {"version", "Show versions", cmd_version, false},
+    {"agent", "Supervise one node", cmd_agent, true},
+    {"probe", "Look at one host", cmd_probe, true},
+    {"help", "Show this text, or that of one command", cmd_help, false},
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+static void print_help(FILE *to)
+{
+    fputs("usage: muster COMMAND [OPTION...]\n"
+          "\n"
+          "Gathers processes on many machines into one training job, and keeps "
+          "that job\ngoing until it is done.\n"
+          "\n"
+          "commands:\n", to);
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+        if (!commands[i].is_hidden) {
+            fprintf(to, "  %-12s%s\n", commands[i].name, commands[i].summary);
+        }
+    }
+    fputs("\n`muster help COMMAND` tells more; so do the manual pages "
+          "muster-COMMAND(1).\n", to);
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[ARRAY_SIZE(commands) + 1] = {NULL};
+    const char *near;
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+        if (!commands[i].is_hidden) {
+            names[n++] = commands[i].name;
+        }
+    }
+    near = str_nearest(name, names);
+    fprintf(stderr, "muster: unknown command '%.100s'", name);
+    if (near) {
+        fprintf(stderr, " (did you mean '%s'?)", near);
+    }
+    fputs("\nmuster --help lists the commands\n", stderr);
+    return EXIT_USAGE;
+}
+
+static int cmd_help(int argc, char **argv)
+{
+    const struct command *c;
+    char help[] = "--help";
+
+    if (argc < 2 || argv[1][0] == '-') {
+        print_help(stdout);
+        return EXIT_OK;
+    }
+    c = find_command(argv[1]);
+    if (!c) {
+        return unknown_command(argv[1]);
+    }
+    if (c->run == cmd_help) {
+        print_help(stdout);
+        return EXIT_OK;
+    }
+    return c->run(2, (char *[]){argv[1], help, NULL});
+}
+
+/* Descriptors 0 to 2 must be open, or the next file that is opened becomes one
+ * of them. A closed stdout is opened so that writing to it fails. */
+static void open_missing_stdio(void)
+{
+    static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", modes[fd]) != fd) {
+            _exit(EXIT_FAILED);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct command *c;
+
+    open_missing_stdio();
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        print_help(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_help(stdout);
+        return show_finish(EXIT_OK);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        argv[1] += 2;
+    }
+    c = find_command(argv[1]);
+    if (!c) {
+        return unknown_command(argv[1]);
+    }
+    return show_finish(c->run(argc - 1, argv + 1));
+}

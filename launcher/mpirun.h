@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The command line of mpirun that puts one muster-mpi on each host (or several,
+ * where several agents share one), for Open MPI 4.1 and 5.0.
+ */
+#ifndef MUSTER_LAUNCHER_MPIRUN_H
+#define MUSTER_LAUNCHER_MPIRUN_H
+
+#include "base/error.h"
+#include "base/str.h"
+#include "launcher/hosts.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct mpirun {
+    char path[4096];
+    int major; /* 4 or 5 */
+    int minor;
+};
+
+/* Finds mpirun (`name`, or "mpirun" in PATH) and its version. -ENOENT, or
+ * -ERR_VERSION for an MPI that muster does not know. */
+int mpirun_find(const char *name, struct mpirun *ret, struct error *e);
+
+struct mpirun_plan {
+    const struct host_list *hosts;
+    unsigned agents_per_host;
+    unsigned n_agents;       /* in all: the last host may have fewer */
+    bool as_root;            /* allowed by the user */
+    const char *ssh;         /* how to reach hosts, a command; NULL: default */
+    const char *helper;      /* path of muster-mpi */
+    const char *run_id;
+    const char *run_dir;
+    const char *key_file;    /* or NULL */
+    uint64_t epoch;
+    const char *front;       /* "addr,addr:port" */
+    unsigned gather_seconds;
+    bool agent_is_node;
+};
+
+void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,
+                 struct strlist *to);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command lines of mpirun, whole, as they were tried by hand. */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "launcher/mpirun.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TAIL "/lib/muster-mpi --run-id=r-1 --run-dir=/runs/r-1 --epoch=2 " \
+             "--front=10.0.0.1:4000 --gather-seconds=301"
+
+static void check(const char *what, int major, struct mpirun_plan plan,
+                  const char *hosts, enum hosts_source source,
+                  const char *want)
+{
+    struct mpirun m = {.path = "/opt/mpirun", .major = major};
+    _host_list_ struct host_list list = {0};
+    _strlist_ struct strlist argv = {0};
+    _free_ char *line = NULL;
+    struct error e = {0};
+
+    if (hosts_parse(hosts, &list, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    list.source = source;
+    plan.hosts = &list;
+    plan.helper = "/lib/muster-mpi";
+    plan.run_id = "r-1";
+    plan.run_dir = "/runs/r-1";
+    plan.epoch = 2;
+    plan.front = "10.0.0.1:4000";
+    plan.gather_seconds = 301;
+    mpirun_argv(&m, &plan, &argv);
+    ok(!argv.failed, "%s", what);
+    line = str_shell_join(argv.items);
+    is_str(line, want, "its line");
+}
+
+static void test_lines(void)
+{
+    struct mpirun_plan one = {.agents_per_host = 1, .n_agents = 1};
+    struct mpirun_plan four = {.agents_per_host = 4, .n_agents = 4,
+                               .agent_is_node = true};
+    struct mpirun_plan wide = {.agents_per_host = 1, .n_agents = 3,
+                               .ssh = "ssh -p 22", .as_root = true};
+    struct mpirun_plan keyed = {.agents_per_host = 2, .n_agents = 3,
+                                .key_file = "/etc/key"};
+
+    check("one machine, 4.1", 4, one, "localhost", HOSTS_LOCAL,
+          "/opt/mpirun -np 1 --oversubscribe --bind-to none "
+          "--enable-recovery " TAIL);
+    check("one machine, 5.0", 5, one, "localhost", HOSTS_LOCAL,
+          "/opt/mpirun -np 1 --oversubscribe --bind-to none " TAIL);
+    check("one machine for four", 4, four, "localhost", HOSTS_LOCAL,
+          "/opt/mpirun -np 4 --oversubscribe --bind-to none "
+          "--enable-recovery " TAIL " --agent-is-node");
+    check("hosts, 4.1", 4, wide, "a,b,c", HOSTS_GIVEN,
+          "/opt/mpirun --allow-run-as-root -np 3 --host a:1,b:1,c:1 --map-by "
+          "ppr:1:node --bind-to none --enable-recovery --mca plm_rsh_agent "
+          "'ssh -p 22' " TAIL);
+    check("hosts, 5.0", 5, wide, "a,b,c", HOSTS_GIVEN,
+          "/opt/mpirun --allow-run-as-root -np 3 --host a:1,b:1,c:1 --map-by "
+          "ppr:1:node --bind-to none --prtemca plm_ssh_agent 'ssh -p 22' "
+          TAIL);
+    check("several agents a host, and a key", 5, keyed, "a,b", HOSTS_GIVEN,
+          "/opt/mpirun -np 3 --host a:2,b:2 --map-by ppr:2:node --bind-to "
+          "none " TAIL " --key-file=/etc/key");
+    check("one node of Slurm's, 4.1", 4, one, "n1", HOSTS_SLURM,
+          "/opt/mpirun -np 1 --host n1:1 --map-by ppr:1:node --bind-to none "
+          "--enable-recovery " TAIL);
+    check("its own name in Slurm", 5, one, "localhost", HOSTS_SLURM,
+          "/opt/mpirun -np 1 --host localhost:1 --map-by ppr:1:node --bind-to "
+          "none " TAIL);
+}
+
+static void test_absent(void)
+{
+    struct mpirun m;
+    struct error e = {0};
+
+    is_int(mpirun_find("no-such-mpirun", &m, &e), -ENOENT, "none");
+    like(e.text, "--mpirun", "says what to do");
+    is_int(mpirun_find("true", &m, &e), -ERR_VERSION, "something else");
+    like(e.text, "Open MPI", "is told from it");
+}
+
+int main(void)
+{
+    test_lines();
+    test_absent();
+    return tap_done();
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether the kernel has killed a process for lack of memory. A worker that it
+ * kills looks like any other that got SIGKILL; the memory cgroup keeps count.
+ */
+#ifndef MUSTER_LAUNCHER_OOM_H
+#define MUSTER_LAUNCHER_OOM_H
+
+#include <stdint.h>
+
+/* Kills in the memory cgroup of this process so far (v1 and v2), workers are in
+ * the same one; -1 where nobody counts. `proc` and `sys` stand for
+ * /proc/self/cgroup and /sys/fs/cgroup; NULL for those themselves. */
+int64_t oom_kills(const char *proc, const char *sys);
+
+#endif

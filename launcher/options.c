@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/options.h"
+
+#include "base/cleanup.h"
+#include "launcher/commands.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAME = 64, HELP_WIDTH = 79 };
+
+static const struct option_def help_def = {
+    "help", NULL, "show this text", OPTION_FLAG, 0, NULL, 'h',
+};
+
+/* The walk over argv. */
+struct parse {
+    const struct options *o;
+    char **argv;
+    int argc;
+    int at; /* the next argument */
+    void *into;
+    struct option_args *args;
+    struct error *e;
+};
+
+void option_args_release(struct option_args *a)
+{
+    strlist_release(&a->words);
+    strlist_release(&a->rest);
+    a->has_rest = false;
+}
+
+static const struct option_def *find_name(const struct options *o,
+                                          const char *name)
+{
+    for (const struct option_def *d = o->table; d && d->name; d++) {
+        if (strcmp(d->name, name) == 0) {
+            return d;
+        }
+    }
+    return strcmp(name, help_def.name) == 0 ? &help_def : NULL;
+}
+
+static const struct option_def *find_letter(const struct options *o,
+                                            char letter)
+{
+    for (const struct option_def *d = o->table; d && d->name; d++) {
+        if (d->letter == letter) {
+            return d;
+        }
+    }
+    return letter == help_def.letter ? &help_def : NULL;
+}
+
+static int unknown_option(struct parse *p, const char *given, const char *name)
+{
+    const char *names[256] = {help_def.name};
+    const char *near;
+    size_t n = 1;
+
+    for (const struct option_def *d = p->o->table; d && d->name; d++) {
+        if (d->help && n < ARRAY_SIZE(names) - 1) {
+            names[n++] = d->name;
+        }
+    }
+    names[n] = NULL;
+    near = name ? str_nearest(name, names) : NULL;
+    return error_text(p->e, ERR_USAGE, "unknown option %s%s%s%s", given,
+                      near ? " (did you mean --" : "", near ? near : "",
+                      near ? "?)" : "");
+}
+
+static int call_option(struct parse *p, const struct option_def *def,
+                       const char *value)
+{
+    struct error inner = {0};
+    int rc = def->call(p->into, def, value, &inner);
+
+    if (rc < 0) {
+        return error_text(p->e, ERR_USAGE, "option --%s: %.900s", def->name,
+                          inner.text);
+    }
+    return 0;
+}
+
+static int store_value(struct parse *p, const struct option_def *def,
+                       const char *value)
+{
+    char *field = (char *)p->into + def->offset;
+    int64_t number;
+
+    switch (def->type) {
+    case OPTION_FLAG:
+        *(bool *)(void *)field = true;
+        return 0;
+    case OPTION_STR:
+        *(const char **)(void *)field = value;
+        return 0;
+    case OPTION_INT:
+        if (str_to_i64(value, &number) < 0) {
+            return error_text(p->e, ERR_USAGE,
+                              "option --%s: expected a whole number, found "
+                              "'%.200s'", def->name, value);
+        }
+        *(int64_t *)(void *)field = number;
+        return 0;
+    case OPTION_LIST:
+        strlist_add((struct strlist *)(void *)field, value);
+        return 0;
+    case OPTION_CALL:
+        return call_option(p, def, value);
+    }
+    return 0;
+}
+
+/* The value of `def`: what was given with it, else the next argument. */
+static int take_value(struct parse *p, const struct option_def *def,
+                      const char *given)
+{
+    if (!def->value && given) {
+        return error_text(p->e, ERR_USAGE, "option --%s takes no value, found "
+                          "'%.200s'", def->name, given);
+    }
+    if (def->value && !given) {
+        if (p->at == p->argc) {
+            return error_text(p->e, ERR_USAGE, "option --%s needs a value: %s",
+                              def->name, def->value);
+        }
+        given = p->argv[p->at++];
+    }
+    if (def == &help_def) {
+        return OPTIONS_HELP;
+    }
+    if (def->value && !given[0]) {
+        return error_text(p->e, ERR_USAGE, "option --%s: expected %s, found "
+                          "''", def->name, def->value);
+    }
+    return store_value(p, def, given);
+}
+
+static int parse_long(struct parse *p, const char *arg)
+{
+    const struct option_def *def;
+    size_t len = strcspn(arg + 2, "=");
+    char name[MAX_NAME];
+
+    if (len >= sizeof(name)) {
+        return error_text(p->e, ERR_USAGE, "unknown option %.80s...", arg);
+    }
+    memcpy(name, arg + 2, len);
+    name[len] = '\0';
+    for (char *c = name; *c; c++) {
+        *c = *c == '_' ? '-' : *c;
+    }
+    def = find_name(p->o, name);
+    if (!def) {
+        char given[MAX_NAME + 2];
+
+        str_copy(given, len + 3 < sizeof(given) ? len + 3 : sizeof(given), arg);
+        return unknown_option(p, given, name);
+    }
+    return take_value(p, def, arg[2 + len] ? arg + 2 + len + 1 : NULL);
+}
+
+static int parse_short(struct parse *p, const char *arg)
+{
+    for (const char *c = arg + 1; *c; c++) {
+        const struct option_def *def = find_letter(p->o, *c);
+        char given[3] = {'-', *c, '\0'};
+        int rc;
+
+        if (!def) {
+            return unknown_option(p, given, NULL);
+        }
+        if (def->value) {
+            return take_value(p, def, c[1] ? c + 1 : NULL);
+        }
+        rc = take_value(p, def, NULL);
+        if (rc) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int parse_all(struct parse *p)
+{
+    while (p->at < p->argc) {
+        const char *arg = p->argv[p->at++];
+        int rc;
+
+        if (strcmp(arg, "--") == 0) {
+            p->args->has_rest = true;
+            strlist_add_all(p->o->takes_rest ? &p->args->rest : &p->args->words,
+                            p->argv + p->at);
+            return 0;
+        }
+        if (arg[0] != '-' || !arg[1]) {
+            strlist_add(&p->args->words, arg);
+            if (p->o->stops_at_positional) {
+                strlist_add_all(&p->args->words, p->argv + p->at);
+                return 0;
+            }
+            continue;
+        }
+        rc = arg[1] == '-' ? parse_long(p, arg) : parse_short(p, arg);
+        if (rc) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int check_words(const struct options *o, const struct option_args *a,
+                       struct error *e)
+{
+    if (a->words.failed || a->rest.failed) {
+        return error_set(e, ENOMEM, "read the command line");
+    }
+    if (a->words.n > o->max_args) {
+        return error_text(e, ERR_USAGE, "unexpected argument '%.200s'",
+                          a->words.items[o->max_args]);
+    }
+    if (a->words.n < o->min_args) {
+        return error_text(e, ERR_USAGE, "missing argument: muster %s %s",
+                          o->command, o->usage);
+    }
+    return 0;
+}
+
+int options_parse(const struct options *o, int argc, char **argv, void *into,
+                  struct option_args *ret_args, struct error *e)
+{
+    struct parse p = {
+        .o = o, .argv = argv, .argc = argc, .at = argc ? 1 : 0,
+        .into = into, .args = ret_args, .e = e,
+    };
+    int rc = parse_all(&p);
+
+    return rc ? rc : check_words(o, ret_args, e);
+}
+
+/* Words of `text` in lines that fit, the first one starting at column `at`. */
+static void wrap_text(struct buf *to, const char *text, size_t at,
+                      size_t indent)
+{
+    while (*text) {
+        size_t len = strcspn(text, " \n");
+
+        if (at > indent && at + 1 + len > HELP_WIDTH) {
+            buf_printf(to, "\n%*s", (int)indent, "");
+            at = indent;
+        } else if (at > indent) {
+            buf_putc(to, ' ');
+            at++;
+        }
+        buf_printf(to, "%.*s", (int)len, text);
+        at += len;
+        text += len;
+        text += strspn(text, " \n");
+    }
+    buf_putc(to, '\n');
+}
+
+static void help_option(const struct option_def *d, struct buf *to)
+{
+    enum { INDENT = 28 };
+    char left[128];
+    size_t len;
+
+    snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", d->letter ? '-' : ' ',
+             d->letter ? d->letter : ' ', d->letter ? "," : " ", d->name,
+             d->value ? " " : "", d->value ? d->value : "");
+    len = strlen(left);
+    buf_puts(to, left);
+    if (len + 2 > INDENT) {
+        buf_putc(to, '\n');
+        len = 0;
+    }
+    buf_printf(to, "%*s", (int)(INDENT - len), "");
+    wrap_text(to, d->help, INDENT, INDENT);
+}
+
+void options_help(const struct options *o, struct buf *to)
+{
+    const char *line = o->usage;
+
+    do {
+        size_t len = strcspn(line, "\n");
+
+        buf_printf(to, "%s muster %s%s%.*s\n",
+                   line == o->usage ? "usage:" : "      ", o->command,
+                   len ? " " : "", (int)len, line);
+        line += len + (line[len] == '\n');
+    } while (*line);
+    buf_putc(to, '\n');
+    wrap_text(to, o->about, 0, 0);
+    buf_puts(to, "\noptions:\n");
+    for (const struct option_def *d = o->table; d && d->name; d++) {
+        if (d->help) {
+            help_option(d, to);
+        }
+    }
+    help_option(&help_def, to);
+}
+
+int command_fail(const struct error *e)
+{
+    fprintf(stderr, "muster: %s\n", e->text);
+    return e->code == ERR_USAGE || e->code == ERR_SPEC ? EXIT_USAGE
+                                                       : EXIT_FAILED;
+}
+
+int options_start(const struct options *o, int argc, char **argv, void *into,
+                  struct option_args *ret_args)
+{
+    struct error e = {0};
+    int rc = options_parse(o, argc, argv, into, ret_args, &e);
+
+    if (rc == OPTIONS_HELP) {
+        _buf_ struct buf text = {0};
+
+        options_help(o, &text);
+        fputs(buf_str(&text), stdout);
+        return EXIT_OK;
+    }
+    if (rc < 0) {
+        fprintf(stderr, "muster %s: %s\nmuster %s --help shows the usage\n",
+                o->command, e.text, o->command);
+        return rc == -ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
+    }
+    return -1;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Looks at every host before the first start: is it there, is it another one
+ * than the others, does it have the same muster, does it see the run directory?
+ * Runs `muster probe` on each over ssh, all at once; a host without the run
+ * directory gets the job key that way (on stdin, never on a command line).
+ */
+#ifndef MUSTER_LAUNCHER_PROBE_H
+#define MUSTER_LAUNCHER_PROBE_H
+
+#include "launcher/hosts.h"
+#include "launcher/rundir.h"
+
+#include <stdint.h>
+
+struct probe_config {
+    const struct host_list *hosts; /* those that are this machine are skipped */
+    const struct rundir *dir;
+    const uint8_t *key;
+    const uint8_t *nonce;          /* RUNDIR_NONCE_BYTES, already written */
+    char *const *ssh;              /* argv of the remote shell, without host */
+    unsigned timeout_ms;
+};
+
+/* 0, or -ERR_LOST: the text names every bad host and what is wrong with it. */
+int probe_hosts(const struct probe_config *config, struct error *e);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/run_config.h"
+
+#include "base/cleanup.h"
+#include "base/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    FORMAT = 1,
+    MAX_JOB_BYTES = 4 * 1024 * 1024,
+    MAX_ENV = 16384,
+    MAX_ENV_BYTES = 256 * 1024,
+};
+
+int run_config_capture(struct run_config *c, char *const *env,
+                       struct error *e)
+{
+    mode_t mask = umask(077);
+
+    umask(mask);
+    c->umask = mask;
+    strlist_add_all(&c->env, env);
+    if (c->env.failed) {
+        return error_set(e, ENOMEM, "take the environment");
+    }
+    if (!getcwd(c->cwd, sizeof(c->cwd))) {
+        return error_set(e, errno, "find the working directory");
+    }
+    return 0;
+}
+
+void run_config_encode(const struct run_config *c, struct buf *b)
+{
+    _free_ char *job = job_encode(c->job);
+
+    b->failed = b->failed || !job;
+    wire_put_u8(b, FORMAT);
+    wire_put_str(b, job);
+    wire_put_u32(b, (uint32_t)c->env.n);
+    for (size_t i = 0; i < c->env.n; i++) {
+        wire_put_str(b, c->env.items[i]);
+    }
+    wire_put_str(b, c->cwd);
+    wire_put_u32(b, c->umask);
+    wire_put_u8(b, c->by_hand);
+    wire_put_u64(b, c->detach_ms);
+    wire_put_str(b, c->resume_path);
+    wire_put_i64(b, c->resume_step);
+    wire_put_u32(b, c->first_generation);
+    wire_put_u32(b, c->n_restarts);
+}
+
+static void get_env(struct wire_reader *r, struct strlist *env)
+{
+    uint32_t n = wire_get_u32(r);
+
+    r->bad = r->bad || n > MAX_ENV;
+    for (uint32_t i = 0; !r->bad && i < n; i++) {
+        strlist_take(env, wire_dup_str(r, MAX_ENV_BYTES));
+    }
+}
+
+int run_config_decode(const void *data, size_t len, struct run_config *ret,
+                      struct error *e)
+{
+    struct wire_reader r = wire_reader(data, len);
+    _run_config_ struct run_config c = {0};
+    _free_ char *job = NULL;
+    int rc;
+
+    if (wire_get_u8(&r) != FORMAT) {
+        return error_text(e, ERR_FORMAT, "a run configuration of another "
+                          "muster");
+    }
+    job = wire_dup_str(&r, MAX_JOB_BYTES);
+    get_env(&r, &c.env);
+    wire_get_str(&r, c.cwd, sizeof(c.cwd));
+    c.umask = wire_get_u32(&r);
+    c.by_hand = wire_get_u8(&r);
+    c.detach_ms = wire_get_u64(&r);
+    wire_get_str(&r, c.resume_path, sizeof(c.resume_path));
+    c.resume_step = wire_get_i64(&r);
+    c.first_generation = wire_get_u32(&r);
+    c.n_restarts = wire_get_u32(&r);
+    if (!wire_done(&r) || !job || c.env.failed) {
+        return error_text(e, ERR_FORMAT, "a run configuration that does not "
+                          "parse");
+    }
+    rc = job_decode(job, strlen(job), &c.job, e);
+    if (rc < 0) {
+        return rc;
+    }
+    *ret = c;
+    c = (struct run_config){0};
+    return 0;
+}
+
+void run_config_release(struct run_config *c)
+{
+    job_destroy(c->job);
+    strlist_release(&c->env);
+    *c = (struct run_config){0};
+}

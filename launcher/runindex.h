@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which runs this user has: $XDG_STATE_HOME/muster/runs/<name>/<id> is a link to
+ * the run directory, and its own time says which is newest. Links need no lock
+ * and no rewriting, whoever adds one. rundir.h has the reading side.
+ */
+#ifndef MUSTER_LAUNCHER_RUNINDEX_H
+#define MUSTER_LAUNCHER_RUNINDEX_H
+
+#include "launcher/rundir.h"
+
+/* Enters a run, or makes it the newest again. A failure is ignored: the index
+ * is a convenience, and a home directory may be read-only. */
+void runindex_add(const struct rundir *r);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/runview.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void run_view_release(struct run_view *v)
+{
+    rundir_destroy(v->dir);
+    run_status_destroy(v->status);
+    json_decref(v->json);
+    *v = (struct run_view){0};
+}
+
+/* A run whose lead has not written a status yet. */
+static int make_fresh(struct run_view *v, struct error *e)
+{
+    v->status = run_status_create();
+    if (!v->status) {
+        return error_set(e, ENOMEM, "read a status");
+    }
+    str_copy(v->status->id, sizeof(v->status->id), v->dir->id);
+    str_copy(v->status->name, sizeof(v->status->name), v->dir->name);
+    str_copy(v->status->run_dir, sizeof(v->status->run_dir), v->dir->path);
+    v->status->created_ns = v->dir->created_ns;
+    v->status->updated_ns = v->dir->created_ns;
+    return 0;
+}
+
+static int parse_status(struct run_view *v, const char *text, size_t len,
+                        struct error *e)
+{
+    json_error_t je;
+    int rc = run_status_from_json(text, len, &v->status, e);
+
+    if (rc < 0) {
+        return error_wrap(e, "%s", v->dir->path);
+    }
+    v->json = json_loadb(text, len, 0, &je);
+    return v->json ? 0 : error_set(e, ENOMEM, "read a status");
+}
+
+int run_view_refresh(struct run_view *v, struct error *e)
+{
+    uint64_t now = clock_wall_ns();
+    _free_ char *text = NULL;
+    char path[PATH_MAX];
+    size_t len = 0;
+    int rc = rundir_path(v->dir, path, sizeof(path), e, "status.json");
+
+    rc = rc < 0 ? rc : fs_read(path, STATUS_MAX_JSON_BYTES, &text, &len, e);
+    if (rc < 0 && rc != -ENOENT) {
+        return rc;
+    }
+    run_status_destroy(v->status);
+    json_decref(v->json);
+    v->status = NULL;
+    v->json = NULL;
+    v->has_status = rc == 0;
+    rc = rc == 0 ? parse_status(v, text, len, e) : make_fresh(v, e);
+    if (rc < 0) {
+        return rc;
+    }
+    v->is_locked = rundir_is_locked(v->dir, &v->owner);
+    v->age_ms = now > v->status->updated_ns
+                    ? (now - v->status->updated_ns) / 1000000u : 0;
+    v->is_stale = !status_run_is_over(v->status->state) &&
+                  v->age_ms > STATUS_STALE_MS;
+    return 0;
+}
+
+int run_view_open(const char *path, struct run_view *ret, struct error *e)
+{
+    struct run_view v = {0};
+    int rc = rundir_open(path, &v.dir, e);
+
+    rc = rc < 0 ? rc : run_view_refresh(&v, e);
+    if (rc < 0) {
+        run_view_release(&v);
+        return rc;
+    }
+    *ret = v;
+    return 0;
+}
+
+int run_view_load(const char *arg, struct run_view *ret, struct error *e)
+{
+    char path[PATH_MAX];
+    int rc = rundir_resolve(arg, path, sizeof(path), e);
+
+    return rc < 0 ? rc : run_view_open(path, ret, e);
+}
+
+bool run_view_is_alive(const struct run_view *v)
+{
+    return !status_run_is_over(v->status->state) &&
+           (v->is_locked || !v->is_stale);
+}
+
+void run_view_state(const struct run_view *v, char *to, size_t size)
+{
+    const char *state = status_run_name(v->status->state);
+    char span[32];
+
+    clock_format_span(v->age_ms, span, sizeof(span));
+    if (!v->is_stale) {
+        str_copy(to, size, state);
+    } else if (v->is_locked) {
+        snprintf(to, size, "%s (stale: no word for %s, but pid %ld on %s "
+                 "holds it)", state, span, (long)v->owner.pid, v->owner.host);
+    } else {
+        snprintf(to, size, "%s (stale: no word for %s, and nobody holds it)",
+                 state, span);
+    }
+}
+
+void run_view_json(const struct run_view *v, struct buf *to)
+{
+    _buf_ struct buf fresh = {0};
+    json_t *root;
+    char *text;
+
+    if (v->json) {
+        root = json_copy(v->json);
+    } else {
+        run_status_to_json(v->status, &fresh);
+        root = json_loadb(buf_str(&fresh), fresh.len, 0, NULL);
+    }
+    if (json_object_set_new(root, "stale", json_boolean(v->is_stale)) < 0 ||
+        json_object_set_new(root, "locked", json_boolean(v->is_locked)) < 0) {
+        to->failed = true;
+    }
+    text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    if (text) {
+        buf_puts(to, text);
+    } else {
+        to->failed = true;
+    }
+    free(text);
+}

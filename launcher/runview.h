@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run as commands see it from outside: its directory, its last status, and
+ * whether anybody still stands behind that. Blocks on the filesystem.
+ */
+#ifndef MUSTER_LAUNCHER_RUNVIEW_H
+#define MUSTER_LAUNCHER_RUNVIEW_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "launcher/rundir.h"
+#include "launcher/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run_view {
+    struct rundir *dir;
+    struct run_status *status; /* never NULL: a fresh run is Created */
+    json_t *json;              /* the same as it was read, with all its keys */
+    bool has_status;           /* status.json was there */
+    bool is_locked;
+    struct rundir_owner owner; /* where locked */
+    bool is_stale;             /* not over, but not refreshed for long */
+    uint64_t age_ms;           /* of the status */
+};
+
+/* What rundir_resolve() makes of `arg`, read. The caller releases *ret. */
+int run_view_load(const char *arg, struct run_view *ret, struct error *e);
+
+/* As run_view_load() for a known path. */
+int run_view_open(const char *path, struct run_view *ret, struct error *e);
+
+/* Reads the status again. */
+int run_view_refresh(struct run_view *v, struct error *e);
+
+void run_view_release(struct run_view *v);
+#define _run_view_ __attribute__((cleanup(run_view_release)))
+
+/* Not over, and somebody is behind it as far as one can tell. */
+bool run_view_is_alive(const struct run_view *v);
+
+/* "Running", or "Running (stale: ...)" for people. */
+void run_view_state(const struct run_view *v, char *to, size_t size);
+
+/* The JSON of the status with "stale" and "locked" added. */
+void run_view_json(const struct run_view *v, struct buf *to);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/screen.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "launcher/commands.h"
+#include "launcher/output.h"
+#include "launcher/progress.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct screen {
+    const struct front_config *config;
+    struct writer *writer;
+    struct progress *progress;
+    struct run_status *status; /* the newest, or NULL */
+    char *shown;               /* the lines of the last failure shown */
+    bool color_out, color_err;
+};
+
+static bool wants_color(int fd)
+{
+    const char *no = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
+
+    return isatty(fd) && !(no && no[0]) && !(term && !strcmp(term, "dumb"));
+}
+
+static void put(void *arg, int fd, const char *data, size_t len)
+{
+    writer_put(arg, fd, data, len);
+}
+
+static struct progress *start_progress(struct screen *s)
+{
+    struct progress *p = progress_create(1, 2);
+
+    if (p) {
+        progress_set_sink(p, put, s->writer);
+    }
+    return p;
+}
+
+int screen_create(const struct front_config *config, struct writer *writer,
+                  struct screen **ret, struct error *e)
+{
+    struct screen *s = calloc(1, sizeof(*s));
+
+    if (s) {
+        s->writer = writer;
+        s->progress = start_progress(s);
+    }
+    if (!s || !s->progress) {
+        free(s);
+        return error_set(e, ENOMEM, "show the run");
+    }
+    s->config = config;
+    s->color_out = wants_color(1);
+    s->color_err = wants_color(2);
+    *ret = s;
+    return 0;
+}
+
+void screen_destroy(struct screen *s)
+{
+    if (s) {
+        progress_destroy(s->progress);
+        run_status_destroy(s->status);
+        free(s->shown);
+        free(s);
+    }
+}
+
+/* --- output of workers --- */
+
+static const char *host_of(const struct screen *s, uint32_t node)
+{
+    return s->status && node < s->status->n_nodes ? s->status->nodes[node].host
+                                                  : "?";
+}
+
+static void make_label(const struct screen *s, const struct tree_output *o,
+                       char *to, size_t size)
+{
+    static const char *const colors[] = {"36", "32", "35", "33", "34", "31"};
+    bool color = o->which ? s->color_err : s->color_out;
+    char name[HOSTS_NAME_BYTES + 32];
+
+    switch (s->config->run->job->logs.prefix) {
+    case JOB_PREFIX_NONE:
+        to[0] = '\0';
+        return;
+    case JOB_PREFIX_HOST:
+        snprintf(name, sizeof(name), "[%s:%u] ", host_of(s, o->node), o->rank);
+        break;
+    default:
+        snprintf(name, sizeof(name), "[%u] ", o->rank);
+        break;
+    }
+    if (color) {
+        snprintf(to, size, "\033[%sm%s\033[0m",
+                 colors[o->rank % ARRAY_SIZE(colors)], name);
+    } else {
+        str_copy(to, size, name);
+    }
+}
+
+void screen_output(struct screen *s, const struct tree_output *o)
+{
+    char label[HOSTS_NAME_BYTES + 64];
+    size_t len = o->len;
+
+    make_label(s, o, label, sizeof(label));
+    progress_output(s->progress, o->rank * 2 + o->which, o->which, label,
+                    o->data, len);
+    if (o->piece == OUTPUT_END) {
+        progress_output(s->progress, o->rank * 2 + o->which, o->which, label,
+                        "\n", 1);
+    }
+}
+
+/* --- what happens --- */
+
+void screen_note(struct screen *s, const char *fmt, ...)
+{
+    char text[2048];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    progress_note(s->progress, "%s", text);
+}
+
+void screen_block(struct screen *s, const char *title, const char *text)
+{
+    screen_note(s, "%s:", title);
+    while (*text) {
+        size_t len = strcspn(text, "\n");
+
+        progress_note(s->progress, "    %.*s", (int)len, text);
+        text += len + (text[len] == '\n');
+    }
+}
+
+const struct run_status *screen_status(struct screen *s, const void *json,
+                                     size_t len)
+{
+    struct run_status *fresh = NULL;
+
+    if (run_status_from_json(json, len, &fresh, NULL) < 0) {
+        return NULL;
+    }
+    run_status_destroy(s->status);
+    s->status = fresh;
+    return fresh;
+}
+
+/* Those that a person wants to know of as they happen. */
+static bool is_news(const char *event)
+{
+    static const char *const dull[] = {
+        "nodes_gathered", "generation_preparing", "generation_running",
+        "checkpoint_saved", "ended",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(dull); i++) {
+        if (strcmp(event, dull[i]) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void screen_event(struct screen *s, const json_t *o)
+{
+    const char *event = json_string_value(json_object_get(o, "event"));
+    const char *text = json_string_value(json_object_get(o, "text"));
+    const json_t *failure = json_object_get(o, "failure");
+    const char *lines = json_string_value(json_object_get(failure, "lines"));
+
+    if (event && text && is_news(event)) {
+        screen_note(s, "%s", text);
+        if (lines && strcmp(event, "worker_failed") == 0) {
+            screen_block(s, "its last lines", lines);
+            free(s->shown);
+            s->shown = strdup(lines);
+        }
+    }
+}
+
+void screen_progress(struct screen *s, uint64_t elapsed_ms, uint64_t now_ms)
+{
+    struct progress_view v;
+
+    if (s->config->is_quiet || !s->status) {
+        return;
+    }
+    v = progress_view(s->status, elapsed_ms);
+    progress_update(s->progress, &v, now_ms);
+}
+
+/* --- the end --- */
+
+static const char *word_for(int status)
+{
+    switch (status) {
+    case EXIT_OK:
+        return "succeeded";
+    case EXIT_RESUMABLE:
+        return "stopped, can be resumed";
+    case EXIT_CANCELLED:
+        return "cancelled";
+    case EXIT_DEADLINE:
+        return "stopped at its deadline";
+    case EXIT_NOT_GATHERED:
+        return "did not start";
+    default:
+        return "failed";
+    }
+}
+
+void screen_end(struct screen *s, int status, const char *reason,
+              uint64_t elapsed_ms)
+{
+    const struct run_status *st = s->status;
+    char span[16];
+
+    progress_flush(s->progress);
+    progress_destroy(s->progress);
+    s->progress = start_progress(s);
+    if (!s->progress) {
+        return;
+    }
+    clock_format_span(elapsed_ms, span, sizeof(span));
+    screen_note(s, "%s %s after %s (%d restart%s)%s%s", s->config->dir->id,
+              word_for(status), span, st ? st->restarts : 0,
+              st && st->restarts == 1 ? "" : "s", *reason && status ? ": " : "",
+              status ? reason : "");
+    if (st && st->failure.is_set && status != EXIT_OK &&
+        status != EXIT_CANCELLED && st->failure.lines &&
+        st->failure.lines[0] &&
+        !(s->shown && strcmp(s->shown, st->failure.lines) == 0)) {
+        screen_block(s, "last lines of the worker that failed first",
+                   st->failure.lines);
+    }
+    screen_note(s, "logs and records are in %s", s->config->dir->path);
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is known of a run: the lead's agent fills it, journal writes it as
+ * status.json, commands read it back. Pure: no clock, no files. Times are wall
+ * clock nanoseconds, 0 where not yet.
+ */
+#ifndef MUSTER_LAUNCHER_STATUS_H
+#define MUSTER_LAUNCHER_STATUS_H
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    STATUS_VERSION = 1,
+    STATUS_MAX_NODES = 65536,
+    STATUS_MAX_WORKERS = 1048576,
+    STATUS_MAX_METRICS = 64,
+    STATUS_MAX_LINES_BYTES = 16384,
+    STATUS_MAX_JSON_BYTES = 256 << 20,
+    STATUS_REFRESH_MS = 5000, /* the lead writes a status at least so often */
+    STATUS_STALE_MS = 15000,  /* one older than this is shown as stale */
+};
+
+enum status_run_state {
+    STATUS_CREATED,    /* the run directory is there */
+    STATUS_JOINING,    /* nodes are gathering */
+    STATUS_RUNNING,    /* workers run */
+    STATUS_RESTARTING, /* a generation ended, the next is being prepared */
+    STATUS_STOPPING,   /* workers were told to save and leave */
+    STATUS_SUCCEEDED,  /* from here on: over */
+    STATUS_FAILED,
+    STATUS_STOPPED,    /* cancelled, preempted, deadline: resumable */
+    STATUS_N_STATES,
+};
+
+enum status_node_state {
+    STATUS_NODE_JOINING,
+    STATUS_NODE_READY,   /* joined, workers not (yet, any more) running */
+    STATUS_NODE_RUNNING,
+    STATUS_NODE_SPARE,
+    STATUS_NODE_LOST,
+    STATUS_NODE_LEFT,    /* said goodbye */
+    STATUS_NODE_N_STATES,
+};
+
+enum status_worker_state {
+    STATUS_WORKER_WAITING, /* not started in this generation */
+    STATUS_WORKER_RUNNING,
+    STATUS_WORKER_STOPPING,
+    STATUS_WORKER_EXITED,  /* `exit_code` or `signal` says how */
+    STATUS_WORKER_LOST,    /* with its node */
+    STATUS_WORKER_N_STATES,
+};
+
+struct status_node {
+    int rank;
+    enum status_node_state state;
+    int64_t agent_pid;
+    int n_procs;
+    char host[256];
+};
+
+struct status_worker {
+    int rank;
+    int node; /* rank of the node */
+    int64_t pid;
+    enum status_worker_state state;
+    int exit_code; /* where EXITED; 0 where a signal ended it */
+    int signal;
+    uint64_t started_ns, ended_ns;
+};
+
+struct status_metric {
+    char name[65];
+    double value;
+    int64_t step;
+    int rank;
+};
+
+struct status_failure {
+    bool is_set;
+    int generation;
+    int rank;       /* the worker that failed first; -1: a node or none */
+    int node;       /* -1 unknown */
+    char host[256];
+    int64_t pid;
+    int exit_code;
+    int signal;
+    uint64_t at_ns;
+    char reason[1024]; /* one line: what happened, and what to do */
+    char error_file[512];
+    char *lines;       /* its last lines of output; owned; NULL for none */
+};
+
+struct status_verdict {
+    bool is_set;
+    int exit_status;
+    bool is_resumable;
+    char reason[1024];
+};
+
+struct run_status {
+    char id[64];
+    char name[64];
+    char version[64]; /* of the muster that runs it */
+    char run_dir[PATH_MAX];
+    char resume_path[PATH_MAX]; /* last accepted checkpoint; "" for none */
+    int64_t resume_step;        /* -1 unknown */
+    enum status_run_state state;
+    int generation;             /* 0 before the first */
+    int lead;                   /* rank of the node that leads */
+    int restarts, max_restarts;
+    int node_failures;
+    int64_t step;               /* -1 before the first report */
+    uint64_t created_ns, started_ns, updated_ns, ended_ns;
+    struct status_node *nodes;  /* owned */
+    size_t n_nodes;
+    struct status_worker *workers; /* owned, by rank */
+    size_t n_workers;
+    struct status_metric metrics[STATUS_MAX_METRICS];
+    size_t n_metrics;
+    struct status_failure failure;
+    struct status_verdict verdict;
+};
+
+/* An empty one; NULL without memory. The caller owns it. */
+struct run_status *run_status_create(void);
+void run_status_destroy(struct run_status *s);
+DEFINE_CLEANUP(run_status);
+
+/* A deep copy, or NULL without memory: what the loop thread gives the journal. */
+struct run_status *run_status_copy(const struct run_status *s);
+
+/* Makes the arrays this long; new entries are zero but for their rank. 0, or
+ * -ENOMEM, -E2BIG. */
+int run_status_set_nodes(struct run_status *s, size_t n);
+int run_status_set_workers(struct run_status *s, size_t n);
+
+/* Takes the newest value of a metric; rank 0's are preferred over others'. One
+ * that does not fit any more is left out. */
+void run_status_metric(struct run_status *s, const char *name, double value,
+                       int64_t step, int rank);
+
+/* Remembers a failure's last lines (the last STATUS_MAX_LINES_BYTES). */
+int run_status_set_lines(struct run_status *s, const char *lines, size_t len);
+
+bool status_run_is_over(enum status_run_state state);
+const char *status_run_name(enum status_run_state state);
+const char *status_node_name(enum status_node_state state);
+const char *status_worker_name(enum status_worker_state state);
+
+/* As JSON, with a newline at its end; doc/formats.md has the keys. */
+void run_status_to_json(const struct run_status *s, struct buf *to);
+
+/* Reads JSON back. Unknown keys are ignored, missing ones are zero; wrong types
+ * and sizes beyond the bounds are -ERR_FORMAT, a newer version -ERR_VERSION. The
+ * caller owns *ret. */
+int run_status_from_json(const char *json, size_t len, struct run_status **ret,
+                         struct error *e);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/status.h"
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct run_status *sample(void)
+{
+    struct run_status *s = run_status_create();
+
+    str_copy(s->id, sizeof(s->id), "20261121-033400-a1b2c3");
+    str_copy(s->name, sizeof(s->name), "tiny");
+    str_copy(s->version, sizeof(s->version), "0.1.0");
+    str_copy(s->run_dir, sizeof(s->run_dir), "/r/tiny/x");
+    str_copy(s->resume_path, sizeof(s->resume_path), "/r/ckpt/step-10");
+    s->resume_step = 10;
+    s->state = STATUS_RESTARTING;
+    s->generation = 3;
+    s->restarts = 2;
+    s->max_restarts = 5;
+    s->node_failures = 1;
+    s->step = 12;
+    s->created_ns = 1795206357123456000u;
+    s->updated_ns = s->created_ns + 1000;
+    run_status_set_nodes(s, 2);
+    run_status_set_workers(s, 3);
+    str_copy(s->nodes[1].host, sizeof(s->nodes[1].host), "n\"1");
+    s->nodes[1].state = STATUS_NODE_LOST;
+    s->nodes[1].agent_pid = 77;
+    s->nodes[1].n_procs = 2;
+    s->workers[2].state = STATUS_WORKER_EXITED;
+    s->workers[2].signal = 9;
+    s->workers[2].node = 1;
+    s->workers[2].pid = 1234;
+    s->workers[2].ended_ns = s->created_ns;
+    s->workers[1].state = STATUS_WORKER_EXITED;
+    s->workers[1].exit_code = 3;
+    run_status_metric(s, "loss", 0.25, 12, 1);
+    run_status_metric(s, "grad", NAN, 12, 1);
+    s->failure.is_set = true;
+    s->failure.rank = 2;
+    s->failure.node = 1;
+    s->failure.signal = 9;
+    s->failure.generation = 2;
+    str_copy(s->failure.reason, sizeof(s->failure.reason), "killed");
+    run_status_set_lines(s, "one\ntwo\xff\n", 9);
+    s->verdict.is_set = true;
+    s->verdict.exit_status = 75;
+    s->verdict.is_resumable = true;
+    str_copy(s->verdict.reason, sizeof(s->verdict.reason), "preempted");
+    return s;
+}
+
+static void test_round_trip(void)
+{
+    _cleanup_(run_status) struct run_status *s = sample(), *back = NULL;
+    _cleanup_(run_status) struct run_status *copy = NULL;
+    _buf_ struct buf a = {0}, b = {0}, c = {0};
+    struct error e = {0};
+
+    run_status_to_json(s, &a);
+    ok(!a.failed && a.data[a.len - 1] == '\n', "written");
+    is_int(run_status_from_json(a.data, a.len, &back, &e), 0, "read back: %s",
+           e.text);
+    if (!back) {
+        return;
+    }
+    run_status_to_json(back, &b);
+    is_str(buf_str(&b), buf_str(&a), "the same once more");
+    ok(isnan(back->metrics[1].value), "NaN survives");
+    is_int(back->failure.signal, 9, "signal");
+    is_int(back->workers[1].exit_code, 3, "exit code");
+    is_str(back->failure.lines, "one\ntwo\xef\xbf\xbd\n", "lines are UTF-8");
+    copy = run_status_copy(back);
+    ok(copy && copy->nodes != back->nodes &&
+       copy->failure.lines != back->failure.lines, "a deep copy");
+    run_status_to_json(copy, &c);
+    is_str(buf_str(&c), buf_str(&a), "of the same");
+}
+
+static void test_empty(void)
+{
+    _cleanup_(run_status) struct run_status *s = run_status_create(),
+                                            *back = NULL, *copy = NULL;
+    _buf_ struct buf a = {0};
+
+    run_status_to_json(s, &a);
+    is_int(run_status_from_json(a.data, a.len, &back, NULL), 0, "empty");
+    is_int(back->step, -1, "no step");
+    is_int(back->failure.rank, -1, "no rank");
+    copy = run_status_copy(back);
+    ok(copy, "copy of an empty one");
+}
+
+static void test_bad(void)
+{
+    static const struct {
+        const char *json, *error;
+        int want;
+    } cases[] = {
+        {"", "status: line", -ERR_FORMAT},
+        {"{", "status: line", -ERR_FORMAT},
+        {"[]", "expected an object", -ERR_FORMAT},
+        {"{}", "expected an object", -ERR_FORMAT},
+        {"{\"v\":2,\"state\":\"Running\"}", "newer muster", -ERR_VERSION},
+        {"{\"v\":\"1\"}", "format version", -ERR_FORMAT},
+        {"{\"v\":0}", "format version", -ERR_FORMAT},
+        {"{\"v\":1}", "state: expected the name", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Flying\"}", "state", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"unknown\":[1,{}]}", "", 0},
+        {"{\"v\":1,\"state\":\"Running\",\"id\":7}", "id: expected a string",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"generation\":-1}", "generation",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"generation\":1e3}", "generation",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"created\":-5}", "created",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"nodes\":{}}", "nodes", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"nodes\":[1]}", "nodes[].state",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"workers\":[{\"state\":\"Exited\","
+         "\"exit_code\":256}]}", "workers[].exit_code", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"metrics\":[{\"name\":\"x\","
+         "\"value\":\"much\"}]}", "metrics[].value", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"failure\":[]}", "", 0},
+        {"{\"v\":1,\"state\":\"Running\",\"verdict\":{\"exit_status\":999}}",
+         "verdict.exit_status", -ERR_FORMAT},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        _cleanup_(run_status) struct run_status *s = NULL;
+        struct error e = {0};
+
+        is_int(run_status_from_json(cases[i].json, strlen(cases[i].json), &s,
+                                    &e), cases[i].want, "bad %zu", i);
+        like(e.text, cases[i].error, "bad %zu: text", i);
+    }
+}
+
+static void test_metrics(void)
+{
+    _cleanup_(run_status) struct run_status *s = run_status_create();
+    char name[100];
+
+    run_status_metric(s, "loss", 3, 1, 4);
+    run_status_metric(s, "loss", 2, 1, 0);
+    run_status_metric(s, "loss", 9, 2, 4);
+    ok(s->n_metrics == 1 && s->metrics[0].value == 2 &&
+       s->metrics[0].rank == 0, "rank 0 is preferred");
+    run_status_metric(s, "loss", 1, 3, 0);
+    ok(s->metrics[0].value == 1 && s->metrics[0].step == 3, "newest wins");
+    memset(name, 'x', sizeof(name));
+    name[99] = '\0';
+    run_status_metric(s, name, 1, 1, 0);
+    is_int(s->n_metrics, 1, "a name that is too long is left out");
+    for (int i = 0; i < 2 * STATUS_MAX_METRICS; i++) {
+        snprintf(name, sizeof(name), "m%d", i);
+        run_status_metric(s, name, i, 1, 0);
+    }
+    is_int(s->n_metrics, STATUS_MAX_METRICS, "bounded");
+}
+
+static void test_lines(void)
+{
+    _cleanup_(run_status) struct run_status *s = run_status_create();
+    char big[STATUS_MAX_LINES_BYTES + 2];
+
+    memset(big, 'a', sizeof(big));
+    big[sizeof(big) - 1] = 'z';
+    run_status_set_lines(s, big, sizeof(big));
+    is_int(strlen(s->failure.lines), STATUS_MAX_LINES_BYTES, "bounded");
+    ok(s->failure.lines[STATUS_MAX_LINES_BYTES - 1] == 'z', "the last ones");
+}
+
+static void test_arrays(void)
+{
+    _cleanup_(run_status) struct run_status *s = run_status_create();
+
+    is_int(run_status_set_workers(s, STATUS_MAX_WORKERS + 1), -E2BIG,
+           "too many workers");
+    is_int(run_status_set_nodes(s, STATUS_MAX_NODES + 1), -E2BIG,
+           "too many nodes");
+    run_status_set_workers(s, 4);
+    s->workers[1].pid = 5;
+    run_status_set_workers(s, 2);
+    run_status_set_workers(s, 8);
+    ok(s->workers[1].pid == 5 && s->workers[7].rank == 7 &&
+       s->workers[3].pid == 0, "shrunk and grown");
+    run_status_set_workers(s, 0);
+    ok(!s->workers, "none");
+}
+
+/* The targets are 10,000 workers and five status files a second. */
+static void test_large(void)
+{
+    _cleanup_(run_status) struct run_status *s = sample(), *back = NULL;
+    _buf_ struct buf a = {0};
+    uint64_t t0, t1, t2;
+
+    run_status_set_nodes(s, 1250);
+    run_status_set_workers(s, 10000);
+    t0 = clock_mono_ns();
+    run_status_to_json(s, &a);
+    t1 = clock_mono_ns();
+    is_int(run_status_from_json(a.data, a.len, &back, NULL), 0, "10,000 ranks");
+    t2 = clock_mono_ns();
+    diag("10,000 workers: %zu bytes, written in %.1f ms, read in %.1f ms",
+         a.len, (double)(t1 - t0) / 1e6, (double)(t2 - t1) / 1e6);
+    ok(back && back->n_workers == 10000, "all there");
+}
+
+static void test_names(void)
+{
+    is_str(status_run_name((enum status_run_state)99), "Unknown", "run");
+    is_str(status_node_name((enum status_node_state)-1), "Unknown", "node");
+    is_str(status_worker_name(STATUS_WORKER_N_STATES), "Unknown", "worker");
+    ok(!status_run_is_over(STATUS_STOPPING) &&
+       status_run_is_over(STATUS_SUCCEEDED) && status_run_is_over(STATUS_STOPPED),
+       "which states are the end");
+}
+
+int main(void)
+{
+    test_round_trip();
+    test_empty();
+    test_bad();
+    test_metrics();
+    test_lines();
+    test_arrays();
+    test_large();
+    test_names();
+    return tap_done();
+}

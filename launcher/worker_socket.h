@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent's end of a worker socket: one listening Unix socket a worker, 0600,
+ * for connections of this user only. Several connections at a time are served
+ * (the program, a tool of it), one of which may join collectives.
+ *
+ * Everything runs in the loop's thread. Callbacks may call any function here
+ * but not uv_run(), and may destroy the socket that calls them. Bytes that do
+ * not parse close that connection and nothing else.
+ */
+#ifndef MUSTER_LAUNCHER_WORKER_SOCKET_H
+#define MUSTER_LAUNCHER_WORKER_SOCKET_H
+
+#include "base/error.h"
+#include "comm/segment.h"
+#include "comm/worker_proto.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+enum { WORKER_SOCKET_CONNECTIONS_MAX = 8 };
+
+struct worker_socket;
+
+/* Any of them may be NULL. Strings and arrays are valid during the call. */
+struct worker_socket_ops {
+    /* A connection said hello. `pid` is the kernel's word, not the peer's. */
+    void (*on_hello)(void *arg, uint32_t local_rank, int pid);
+    void (*on_report)(void *arg, uint32_t local_rank,
+                      const struct worker_report *report);
+    void (*on_checkpoint_saved)(void *arg, uint32_t local_rank,
+                                const char *path, int64_t step);
+    /* A connection that had said hello is gone. `had_joined`: it was the one in
+     * collectives, so those of the others will not complete any more unless it
+     * comes back. `why` is "" for a plain close. */
+    void (*on_disconnect)(void *arg, uint32_t local_rank, bool had_joined,
+                          const char *why);
+};
+
+/* Listens at `path`, replacing a stale socket. `welcome` is copied and says who
+ * the worker is (its version field is ignored); `ops` and `arg` are borrowed. */
+int worker_socket_create(uv_loop_t *loop, const char *path,
+                         const struct worker_welcome *welcome,
+                         const struct worker_socket_ops *ops, void *arg,
+                         struct worker_socket **ret, struct error *e);
+
+/* Closes all, removes the path; the memory goes in the next turns of the loop.
+ * No callback comes after this. NULL is allowed. */
+void worker_socket_destroy(struct worker_socket *w);
+
+/* What JOIN_COMM is answered with; borrowed until replaced or NULL. Requests
+ * that came before it wait for it. */
+void worker_socket_set_segment(struct worker_socket *w,
+                               const struct segment *segment);
+
+/* Tells all connections, now and in the future. A connection that does not
+ * read is told the newest when it reads again. */
+void worker_socket_set_state(struct worker_socket *w, bool should_stop,
+                             uint32_t checkpoint_requests);
+
+/* The path, as for MUSTER_SOCKET; valid as long as `w`. */
+const char *worker_socket_path(const struct worker_socket *w);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who belongs to a set is known in three ways, because no single one is sure: the
+ * session or group of a worker (a process may leave both), an entry in the
+ * environment that all inherit (a process may clear it), and being an orphan
+ * that came to the agent while there is no other set. A cgroup would do, where
+ * there is one of our own; there seldom is.
+ */
+#include <config.h>
+
+#include "launcher/workers_set.h"
+
+#include <unistd.h>
+
+static const struct worker *find_worker(const struct workers *w, pid_t id)
+{
+    for (unsigned i = 0; i < w->n; i++) {
+        if (w->all[i].was == id) {
+            return &w->all[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whether `id`, a session or a group, is of this set (1), of another child of
+ * the agent (-1), or unknown (0). A number that another child has by now is that
+ * one's, whoever had it before. */
+static int whose(const struct workers *w, pid_t id)
+{
+    const struct worker *k = find_worker(w, id);
+    bool known = child_is_known(w->host->children, id);
+
+    if (k && (k->pid == id || !known)) {
+        return 1;
+    }
+    return known ? -1 : 0;
+}
+
+static bool is_alone(const struct workers *w)
+{
+    return w->host->sets == w && !w->next;
+}
+
+bool workers_own(void *arg, const struct proc *p)
+{
+    const struct workers *w = arg;
+    int by_session = whose(w, p->session);
+
+    if (child_is_known(w->host->children, p->pid) || by_session < 0) {
+        return false;
+    }
+    return by_session > 0 || whose(w, p->group) > 0 ||
+           (is_alone(w) && p->parent == getpid()) ||
+           proc_has_env(p->pid, w->tag);
+}
+
+/* An orphan that cannot be told yet, because it is in the middle of an exec. */
+static bool is_unclear(const struct workers *w, const struct proc *p)
+{
+    return p->parent == getpid() && !is_alone(w) &&
+           !child_is_known(w->host->children, p->pid) &&
+           whose(w, p->session) == 0 && proc_has_no_env(p->pid);
+}
+
+/* Keeps of a list what belongs to the set, and what is below that. Returns
+ * whether somebody was unclear. */
+static bool keep_ours(struct workers *w, struct proc_list *l)
+{
+    bool unclear = false;
+    size_t n = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        bool ours = workers_own(w, &l->items[i]);
+
+        unclear = unclear || (!ours && is_unclear(w, &l->items[i]));
+
+        for (size_t k = 0; k < n && !ours; k++) {
+            ours = l->items[k].pid == l->items[i].parent;
+        }
+        if (ours) {
+            l->items[n++] = l->items[i];
+        }
+    }
+    l->n = n;
+    return unclear;
+}
+
+bool workers_left(struct workers *w, struct proc_list *l)
+{
+    return proc_descendants(getpid(), l, NULL) == 0 && keep_ours(w, l);
+}
