@@ -1,0 +1,123 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The c10d store under PyTorch's own clients, of each PyTorch that is here:
+# what they see of it is compared with what they see of their own server, and
+# process groups are made over it.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+
+SERVE=$MUSTER_BUILDDIR/tests/lib/store_serve
+PY=$MUSTER_SRCDIR/tests/py
+[ -x "$SERVE" ] || skip_all "store_serve is not built"
+
+pythons=()
+for python in "$MUSTER_CACHE/venv/bin/python3" /usr/bin/python3; do
+    if "$python" -c 'import torch.distributed as d; d.TCPStore' 2>/dev/null; then
+        pythons+=("$python")
+    fi
+done
+[ ${#pythons[@]} -gt 0 ] || skip_all 'no PyTorch: see scripts/install-deps'
+
+# serve NAME CMD...: starts a server; its port in $port, its pid in $spawned.
+serve() {
+    rm -f "$1.out" # of the last one of that name: its port is not ours
+    spawn "$@"
+    wait_for 60 test -s "$1.out" || bail_out "$1 does not start: $(cat "$1.err")"
+    port=$(head -n 1 "$1.out")
+}
+
+# ops NAME PYTHON PORT ARG...: what the clients see, in NAME.ops
+ops() {
+    local name=$1 python=$2 port=$3
+    shift 3
+    timeout 120 "$python" "$PY/store_ops.py" ops "$port" "$@" >"$name.ops" 2>"$name.ops.err"
+}
+
+# compare PYTHON CLIENT_FLAG SERVER_FLAG: ours against theirs
+compare() {
+    local python=$1 client=$2 server=$3 version what
+    version=$("$python" -c 'import torch; print(torch.__version__)')
+    what="PyTorch $version${client:+ $client}"
+    mkfifo hold.$$ && { sleep 600 >hold.$$ & } # its stdin: it serves until then
+    local holder=$!
+    "$python" "$PY/store_ops.py" serve ${server:+$server} <hold.$$ >theirs.out 2>theirs.err &
+    local theirs=$!
+    at_exit "kill -KILL $theirs $holder 2>/dev/null"
+    wait_for 60 test -s theirs.out || bail_out "PyTorch does not serve: $(cat theirs.err)"
+    ops theirs "$python" "$(cat theirs.out)" ${client:+$client}
+    is $? 0 "$what: own server"
+    kill -KILL $theirs $holder
+    wait $theirs $holder 2>/dev/null
+    rm -f hold.$$ theirs.out
+    serve ours "$SERVE"
+    ops ours "$python" "$port" ${client:+$client}
+    is $? 0 "$what: this server"
+    num "$(wc -l <ours.ops)" -ge 30 "$what: did $(wc -l <ours.ops) operations"
+    ok "$what: no difference" diff -u theirs.ops ours.ops
+    kill -TERM "$spawned"
+    wait_exit 10 "$spawned"
+    is $status 0 "$what: the server ends clean"
+}
+
+test_differences() {
+    local python
+    for python in "${pythons[@]}"; do
+        compare "$python" '' ''
+        if "$python" -c 'import sys, torch.distributed as d
+sys.exit("use_libuv" not in d.TCPStore.__init__.__doc__)'; then
+            compare "$python" --no-libuv --no-libuv
+        fi
+    done
+}
+
+# Where this server is better than the old one of PyTorch.
+test_abandoned_wait() {
+    local python want
+    want='gives up: raises *Error
+add: 41
+add again: 42
+get: b?x?'
+    serve ours "$SERVE"
+    for python in "${pythons[@]}"; do
+        kill -USR1 "$spawned"
+        run timeout 60 "$python" "$PY/store_ops.py" abandon "$port"
+        # shellcheck disable=SC2053
+        [[ $(cat out) == $want ]] && pass "$python: not answered late" ||
+            { fail "$python: not answered late"; show; }
+    done
+}
+
+# group NAME PYTHON WORLD: a process group whose store is at $port
+group() {
+    local r pids=()
+    for ((r = 0; r < $3; r++)); do
+        RANK=$r WORLD_SIZE=$3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port GROUP=$1 \
+            OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo TORCHELASTIC_USE_AGENT_STORE=True \
+            TORCHELASTIC_RESTART_COUNT=0 \
+            timeout 120 "$2" "$PY/gloo_allreduce.py" >"$1.$r.out" 2>"$1.$r.err" &
+        pids+=($!)
+    done
+    status=0
+    for r in "${pids[@]}"; do wait "$r" || status=$?; done
+}
+
+test_process_groups() {
+    local python n=0
+    serve ours "$SERVE"
+    for python in "${pythons[@]}"; do
+        n=$((n + 1))
+        group "first$n" "$python" 4
+        is $status 0 "$python: 4 ranks over gloo"
+        is "$(cat first$n.?.out | grep -c ok)" 4 'all of them'
+        kill -USR1 "$spawned" # a new generation, on the same port
+        group "second$n" "$python" 2
+        is $status 0 "$python: 2 ranks in the next generation"
+        kill -USR1 "$spawned"
+    done
+    is "$(cat ours.err)" '' 'nothing was refused'
+    kill -TERM "$spawned"
+    wait_exit 10 "$spawned"
+    is $status 0 'the server ends clean'
+}
+
+run_cases

@@ -1,0 +1,70 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Every command has a man page, and page and --help name the same options.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+pages=$MUSTER_SRCDIR/doc/man
+
+# Options as "-x --name VALUE", one a line, sorted.
+options_of_help() {
+    "$MUSTER" "$1" --help | sed -nE 's/^  (-[a-zA-Z0-9])?,? +(--[a-z0-9-]+)( ([^ ]+))?( .*)?$/\1 \2 \4/p' |
+        sed 's/^ *//; s/ *$//' | sort
+}
+
+options_of_page() {
+    sed -nE '/^# OPTIONS/,/^# [^O]/{
+        /^\*-/{
+            s/\*(-[a-zA-Z0-9])\*, /\1 /
+            s/\*(--[a-z0-9-]+)\*/\1/
+            s/ _([^_]+)_$/ \1/
+            p
+        }
+    }' "$1" | sort
+}
+
+commands=$("$MUSTER" --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\)  .*/\1/p' | grep -vx help)
+
+for c in $commands; do
+    page=$pages/muster-$c.1.scd
+    if ! [ -f "$page" ]; then
+        fail "$c has a man page"
+        continue
+    fi
+    is "$(options_of_page "$page")" "$(options_of_help "$c")" "$c: page and --help agree on options"
+    isnt "$(options_of_help "$c")" '' "$c: there are some"
+    is "$(head -n 1 "$page")" "muster-$c(1)" "$c: title of the page"
+    like "$(sed -n '/^# NAME/,/^# SYN/p' "$page")" "muster-$c - " "$c: name line"
+    like "$(cat "$pages/muster.1.scd")" "*muster-$c*(1)" "$c: muster(1) refers to it"
+done
+
+# References lead somewhere.
+for page in "$pages"/*.scd; do
+    for ref in $(grep -oE '\*muster[a-z-]*\*\([0-9]\)' "$page" | tr -d '*' | sort -u); do
+        name=${ref%(*}.${ref: -2:1}
+        ok "$(basename "$page"): $ref exists" \
+            compgen -G "$pages/$name.*"
+    done
+done
+
+# What workers are given is told.
+for name in $(grep -oE '"MUSTER_[A-Z_]+[A-Z]"' "$MUSTER_SRCDIR/launcher/contract.c" | tr -d '"' | sort -u); do
+    like "$(cat "$pages/muster.7.scd")" "*$name*" "muster(7) tells of $name"
+done
+
+if command -v scdoc >/dev/null; then
+    for page in "$pages"/*.scd; do
+        ok "$(basename "$page") is scdoc" bash -c "scdoc <'$page' >page"
+        if command -v man >/dev/null; then
+            is "$(MANWIDTH=80 man -l --warnings page 2>&1 >/dev/null)" '' "$(basename "$page") is a man page"
+        fi
+    done
+    page=$MUSTER_BUILDDIR/doc/man/muster-job.5
+    if [ -f "$page" ]; then
+        text=$(MANWIDTH=80 man -l --warnings "$page" 2>job.err | col -b)
+        is "$(cat job.err)" '' 'muster-job.5 is a man page'
+        like "$text" 'restart.max' 'with keys'
+    fi
+else
+    skip 'no scdoc'
+fi
+done_testing

@@ -1,0 +1,174 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# muster run on one machine: workers run, fail, are restarted, are stopped; the
+# exit status is right, the records are there, and nobody is left.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+
+# mrun OPTION...: a run in a directory of its own, ./run.
+mrun() {
+    rm -rf run
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+}
+field() { "$MUSTER" status run -o json | json "$1"; }
+event() { grep -q "\"event\":\"$1\"" run/events.jsonl; }
+nobody_left() { run_gone "$(json id run/run.json)"; }
+
+test_plain() {
+    mrun --nproc-per-node 4 -- sh -c 'echo hello $RANK of $WORLD_SIZE; echo oops $LOCAL_RANK >&2'
+    is "$status" 0 'four workers succeed' || show
+    is "$(grep -c '^\[[0-3]\] hello [0-3] of 4$' out)" 4 'their output is labelled' || show
+    is "$(grep -c '^\[[0-3]\] oops' err)" 4 'so is what they say on stderr' || show
+    is "$(cat run/logs/1/2/stdout)" 'hello 2 of 4' 'and each has files of its own'
+    is "$(field state)" Succeeded 'the status says so'
+    is "$(field verdict.exit_status)" 0 'with the exit status'
+    ok 'the lead wrote down what happened' event generation_started
+    is "$(stat -c %a run)" 700 'the run directory is private'
+    is "$(find run -type f -perm /077 | grep -v '/logs/' | tr '\n' ' ')" '' 'and so are its files'
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_exit_status() {
+    local case want
+    for case in 'exit 7:7' 'exit 1:1' 'exit 255:255' 'kill -KILL $$:137' 'kill -SEGV $$:139' \
+        'exit 2:1' 'exit 75:1' 'exit 130:1'; do
+        want=${case##*:}
+        mrun --nproc-per-node 2 --max-restarts 0 -- sh -c "echo last words; [ \$RANK = 0 ] || { ${case%:*}; }; sleep 30"
+        is "$status" "$want" "a worker that does '${case%:*}' ends the run with $want" || show
+    done
+    like "$(cat err)" 'rank 1' 'the rank is named'
+    like "$(cat err)" 'last words' 'and its last lines are shown'
+    is "$(field failure.rank)" 1 'the status has the rank'
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_cannot_start() {
+    mrun -- ./no-such-program
+    is "$status" 127 'an absent program is 127' || show
+    like "$(cat err)" 'no-such-program' 'and is named'
+    echo data >not-executable
+    mrun -- ./not-executable
+    is "$status" 126 'one that is not executable is 126' || show
+    printf '#!/no/such/interpreter\n' >bad-interpreter
+    chmod +x bad-interpreter
+    mrun -- ./bad-interpreter
+    like "$(cat err)" '/no/such/interpreter' 'a bad interpreter is named' || show
+    num "$status" -ge 126 'with its status'
+    num "$(find run/logs -maxdepth 1 -mindepth 1 | wc -l)" -le 1 'none of this is tried again'
+}
+
+test_restart() {
+    cat >crash <<'END'
+#!/bin/sh
+echo generation $MUSTER_GENERATION restart $TORCHELASTIC_RESTART_COUNT rank $RANK
+[ $MUSTER_GENERATION -lt 3 ] && [ $RANK = 1 ] && exit 5
+[ $MUSTER_GENERATION -ge 3 ] && exit 0
+sleep 60
+END
+    chmod +x crash
+    mrun --nproc-per-node 3 --max-restarts 3 --set restart.backoff=10ms..20ms -- ./crash
+    is "$status" 0 'a run that fails twice succeeds the third time' || show
+    is "$(field restarts)" 2 'after two restarts'
+    is "$(cat run/logs/3/2/stdout)" 'generation 3 restart 2 rank 2' 'workers know the generation'
+    like "$(cat err)" 'exit' 'the user saw why' || show
+    mrun --nproc-per-node 3 --max-restarts 1 --set restart.backoff=10ms..20ms -- ./crash
+    is "$status" 5 'the budget is kept' || show
+    is "$(field restarts)" 1 'to the last restart'
+    mrun --nproc-per-node 3 --max-restarts 3 --set restart.policy=Never -- ./crash
+    is "$status" 5 'policy Never restarts nothing' || show
+    is "$(field restarts)" 0 'at all'
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+# start_run OPTION...: in the background; waits until its workers run.
+start_run() {
+    rm -rf run
+    runner=0
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+    runner=$spawned
+    wait_for 30 running || { diag "$(cat run.err)"; return 1; }
+}
+running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.0.state)" = Running ]; }
+
+test_stop() {
+    local case
+    for case in INT:130 TERM:75 QUIT:130; do
+        start_run --nproc-per-node 2 -- sh -c 'sleep 1000 & wait'
+        is $? 0 'a run that would go on'
+        kill -"${case%:*}" "$runner"
+        wait_exit 30 "$runner"
+        is $? 0 "ends on SIG${case%:*}"
+        is "$status" "${case#*:}" "with ${case#*:}" || diag "$(cat run.err)"
+        ok 'and nobody is left' wait_for 10 nobody_left
+    done
+    start_run --nproc-per-node 2 -- sh -c 'trap "" TERM; while :; do sleep 1; done'
+    is $? 0 'a run whose workers ignore SIGTERM'
+    ok 'is cancelled by a command' "$MUSTER" cancel run
+    not_ok 'but takes its grace time' wait_for 2 gone "$runner"
+    ok 'is cancelled by force' "$MUSTER" cancel run --force
+    wait_exit 30 "$runner"
+    is $? 0 'and then ends'
+    is "$status" 130 'as cancelled' || diag "$(cat run.err)"
+    is "$(field state)" Stopped 'the status says so'
+    ok 'and nobody is left' wait_for 10 nobody_left
+}
+
+test_two_front_ends() {
+    start_run -- sleep 1000
+    is $? 0 'a run'
+    run "$MUSTER" run --allow-run-as-root --run-dir run -- true
+    isnt "$status" 0 'no second front end takes its directory'
+    like "$(cat err)" 'is alive: pid' 'but is told who has it' || show
+    kill -INT "$runner"
+    wait_exit 30 "$runner"
+    is "$status" 130 'the first one was not disturbed'
+}
+
+test_agents() {
+    mrun --nnodes 4 --agent-is-node --nproc-per-node 2 -- sh -c 'echo $GROUP_RANK $GROUP_WORLD_SIZE $LOCAL_RANK $RANK'
+    is "$status" 0 'one machine stands for four' || show
+    is "$(sed 's/^\[.*\] //' out | sort | tr '\n' ';')" \
+        '0 4 0 0;0 4 1 1;1 4 0 2;1 4 1 3;2 4 0 4;2 4 1 5;3 4 0 6;3 4 1 7;' 'as four nodes' || show
+    is "$(json nodes <run/status.json | grep -o '"host"' | wc -l)" 4 'the status has four'
+    mrun --agents-per-node 2 --nproc-per-node 3 -- sh -c 'echo $RANK $WORLD_SIZE'
+    is "$status" 0 'two agents share a node' || show
+    is "$(sed 's/^\[.*\] //' out | sort | tr '\n' ';')" '0 3;1 3;2 3;' 'and its processes' || show
+    run "$MUSTER" run --allow-run-as-root --run-dir run2 --nnodes 2 -- true
+    is "$status" 2 'two nodes need two hosts'
+    like "$(cat err)" 'needs 2 nodes' 'and that is said' || show
+}
+
+test_by_hand() {
+    rm -rf run
+    run env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 \
+        mpirun -n 3 --oversubscribe "$MUSTER" run --agent-is-node --nnodes 3 --nproc-per-node 1 \
+        --run-dir run -- sh -c 'echo by hand $RANK of $WORLD_SIZE'
+    is "$status" 0 'mpirun ... muster run works' || show
+    is "$(grep -c 'by hand [0-2] of 3' out)" 3 'and shows what workers say' || show
+    is "$(field state)" Succeeded 'the records are there'
+    rm -rf run
+    run env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 \
+        mpirun -n 2 --oversubscribe "$MUSTER" run --agent-is-node --nnodes 2 --nproc-per-node 1 \
+        --max-restarts 0 --run-dir run -- sh -c 'exit 9'
+    is "$status" 9 'a failure is the exit status of mpirun' || show
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_output() {
+    mrun --nproc-per-node 2 -- sh -c 'i=0; while [ $i -lt 20000 ]; do echo line $i of rank $RANK; i=$((i+1)); done; printf "no newline at the end"'
+    is "$status" 0 'workers that print a lot' || show
+    is "$(grep -c 'line [0-9]* of rank [01]$' out)" 40000 'lose no line'
+    is "$(grep -c 'no newline at the end$' out)" 2 'nor the part of one'
+    is "$(grep -c '' run/logs/1/1/stdout)" 20001 'nor in the files'
+}
+
+test_dry_run() {
+    run "$MUSTER" run --allow-run-as-root --dry-run --nproc-per-node 2 -- python3 'a b.py'
+    is "$status" 0 '--dry-run'
+    like "$(cat out)" 'mpirun' 'shows the mpirun command'
+    like "$(cat out)" 'procsPerNode: 2' 'and the job' || show
+    ok 'and makes nothing' test ! -e muster-runs
+}
+
+run_cases

@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# SIGKILL of any one process of a run, and of any two at once, while workers have
+# children in sessions of their own: 10 s later nothing is alive that the design
+# does not want alive.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+
+field() { "$MUSTER" status run -o json | json "$1"; }
+running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.1.state)" = Running ]; }
+grandchildren() { [ "$(run_alive "$id" | grep -c 'sleep 1000')" -ge 6 ]; }
+
+start_run() {
+    rm -rf run
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 --nproc-per-node 2 \
+        --set detach.timeout=1s -- sh -c 'setsid sleep 1000 & (setsid sh -c "sleep 1000 & wait" &) ; exec sleep 1000'
+    front=$spawned
+    wait_for 30 running || return 1
+    id=$(json id run/run.json)
+    wait_for 10 grandchildren
+}
+
+# pids of the parts: front (set by start_run), mpirun, mpi, watch, agent.
+find_parts() {
+    agent=$(field nodes.0.agent_pid)
+    watch=$(awk '{ sub(/.*\) /, ""); print $2 }' "/proc/$agent/stat")
+    mpirun=$(child_of "$front")
+    mpi=$(pgrep -f "muster-mpi --run-id=$id" | while read -r p; do
+        [ "$(readlink "/proc/$p/exe" | sed 's/.*\///')" = muster-mpi ] && echo "$p"
+    done | head -n 1)
+}
+
+# Whatever belongs to the run, by its environment or its command line.
+alive() {
+    run_alive "$id"
+    pgrep -f -a -- "--run-id=$id|/$id( |\$)|dir=[^ ]*/$id" | grep -v pgrep
+}
+all_gone() { [ -z "$(alive)" ]; }
+
+kill_parts() {
+    local part pids=()
+    for part; do pids+=("${!part}"); done
+    kill -KILL "${pids[@]}"
+}
+
+check() {
+    local what="$*"
+    start_run
+    is $? 0 "($what) a run" || { diag "$(cat run.err)"; return; }
+    find_parts
+    ok "($what) of five parts" kill -0 "$front" "$mpirun" "$mpi" "$watch" "$agent" || return
+    kill_parts "$@"
+    case " $what " in
+    *' agent '* | *' watch '* | *' front '*) ;;
+    *)
+        ok "($what) the workers do not notice" eval 'sleep 1; grandchildren'
+        kill -INT "$front"
+        ;;
+    esac
+    ok "($what) nothing is left" wait_for 10 all_gone || diag "$(alive)"
+    case " $what " in
+    *' front '*) ;;
+    *' agent '* | *' watch '*)
+        wait_exit 20 "$front"
+        is "$status" 75 "($what) the run counts as stopped, resumable" || diag "$(cat run.err)"
+        ;;
+    *)
+        wait_exit 20 "$front"
+        is "$status" 130 "($what) and the run is still ours to cancel" || diag "$(cat run.err)"
+        ;;
+    esac
+}
+
+parts=(front mpirun mpi watch agent)
+for ((i = 0; i < ${#parts[@]}; i++)); do
+    check "${parts[i]}"
+    for ((k = i + 1; k < ${#parts[@]}; k++)); do
+        check "${parts[i]}" "${parts[k]}"
+    done
+done
+done_testing

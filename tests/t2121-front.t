@@ -1,0 +1,51 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The front end before a run begins: hosts that cannot be reached, and more
+# than fits.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+
+mrun() {
+    rm -rf run
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+}
+
+# A remote shell that ends, and leaves somebody who holds its output open.
+test_ssh_leaves_somebody() {
+    local start
+    cat >shell <<'EOF'
+#!/bin/bash
+sleep 45 &
+echo $! >>left
+echo "$1: go away" >&2
+exit 255
+EOF
+    chmod +x shell
+    start=$(now_ms)
+    mrun --ssh "$PWD/shell" --hosts nohost-a,nohost-b --nnodes 2 -- true
+    is "$status" 69 'hosts that refuse are not waited for' || show
+    num $(($(now_ms) - start)) -lt 20000 'whoever holds their pipes'
+    like "$(cat err)" 'nohost-a: go away' 'the host and what it said are named' || show
+    while read -r pid; do kill "$pid" 2>/dev/null; done <left
+}
+
+# All nodes get the environment, in one piece.
+test_huge_environment() {
+    local i chunk
+    chunk=$(head -c 120000 /dev/zero | tr '\0' x)
+    if ! (ulimit -s unlimited) 2>/dev/null; then
+        skip 'the stack limit cannot be raised here'
+        return
+    fi
+    (
+        ulimit -s unlimited
+        for i in {1..37}; do export "BIG$i=$chunk"; done
+        "$MUSTER" run --allow-run-as-root --run-dir run2 -- true >out 2>err
+        builtin echo $? >code
+    )
+    is "$(cat code)" 1 'too much environment fails at once'
+    like "$(cat err)" 'environment are' 'and says so' || show
+}
+
+run_cases

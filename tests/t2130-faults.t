@@ -1,0 +1,224 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What goes wrong on one machine while a run is there: full disks, readers that
+# do not read, stopped processes, workers that leave things behind, strangers at
+# its sockets. Training goes on where it can, and the records say what happened.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun ss
+
+mrun() {
+    rm -rf run
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+}
+field() { "$MUSTER" status run -o json | json "$1"; }
+nobody_left() { run_gone "$(json id run/run.json)"; }
+start_run() {
+    rm -rf run
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+    runner=$spawned
+    wait_for 30 running || { diag "$(cat run.err)"; return 1; }
+    agent=$(field nodes.0.agent_pid)
+    worker=$(field workers.0.pid)
+    id=$(json id run/run.json)
+}
+running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.0.state)" = Running ]; }
+lines='i=0; while [ $i -lt 20000 ]; do echo a line of text, number $i; i=$((i+1)); done'
+
+test_reader() {
+    rm -rf run
+    "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 -- \
+        sh -c 'for i in 1 2 3 4 5; do echo line $i; sleep 0.1; done' 2>err </dev/null | head -n 1 >out
+    is "${PIPESTATUS[0]}" 0 'a reader that has seen enough does not end the run' || show
+    is "$(cat run/logs/1/*/stdout | wc -l)" 10 'the log files have it all'
+    like "$(cat err)" 'standard output: Broken pipe; the run goes on' 'and that is said'
+    rm -rf run
+    "$MUSTER" run --allow-run-as-root --run-dir run -- echo x >/dev/full 2>err </dev/null
+    is $? 0 'a full disk below stdout is no failure of the run'
+    like "$(cat err)" 'standard output: No space left' 'but is told'
+    rm -rf run
+    "$MUSTER" run --allow-run-as-root --run-dir run -- echo x >&- 2>&- <&-
+    is $? 0 'nor are closed descriptors'
+    rm -rf run
+    { "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 --set heartbeat.timeout=1s -- \
+        sh -c "$lines" 2>err </dev/null; echo $? >rc; } | { sleep 5; cat; } >out
+    is "$(cat rc)" 0 'a reader that sleeps longer than any lease delays the run' || show
+    is "$(grep -c 'a line of text, number [0-9]*$' out)" 40000 'and loses nothing'
+    mkfifo unread
+    sleep 60 <unread &
+    local reader=$!
+    at_exit "kill $reader 2>/dev/null"
+    rm -rf run
+    "$MUSTER" run --allow-run-as-root --run-dir run -- sh -c 'while :; do echo again and again and again; done' \
+        >unread 2>err </dev/null &
+    runner=$!
+    at_exit "kill -KILL $runner 2>/dev/null"
+    ok 'with a reader that never reads' wait_for 30 running
+    kill -INT $runner
+    wait_for 10 eval '[ "$(field state)" = Stopped ]'
+    is $? 0 'Ctrl-C still stops the run' || show
+    kill -INT $runner 2>/dev/null
+    wait_exit 20 $runner
+    is "$status" 130 'and the next one the command' || show
+    kill $reader
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_output() {
+    mrun --nproc-per-node 1 -- python3 -c 'import sys; sys.stdout.write("x" * 10000000)'
+    is "$status" 0 '10 MB without a newline' || show
+    is "$(stat -c %s run/logs/1/0/stdout)" 10000000 'are in the file'
+    is "$(tr -cd x <out | wc -c)" 10000000 'and on stdout'
+    mrun --nproc-per-node 1 --max-restarts 0 -- python3 -c 'import sys; sys.stdout.buffer.write(bytes(range(256)) * 1000); sys.exit(3)'
+    is "$status" 3 'binary output' || diag "$(cat -v err)"
+    is "$(stat -c %s run/logs/1/0/stdout)" 256000 'is in the file'
+    ok 'and breaks no record' python3 -c 'import json
+for line in open("run/events.jsonl"): json.loads(line)
+json.load(open("run/status.json"))'
+    run sh -c "echo secret words | '$MUSTER' run --allow-run-as-root --run-dir run1 --nproc-per-node 1 -- cat"
+    is "$status:$(cat out)" 0: 'workers have no standard input' || show
+    mrun -q -- sh -c 'echo x'
+    unlike "$(cat err)" Running '--quiet shows no progress'
+    unlike "$(cat out)" muster 'and stdout is the workers’'
+}
+
+test_many_workers() {
+    mrun --nproc-per-node 300 -- true
+    is "$status" 0 '300 workers on one agent' || show
+    rm -rf run
+    (ulimit -Sn 256; exec timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 300 -- true) >out 2>err </dev/null
+    is $? 0 'even where the soft limit of open files is low' || show
+    (ulimit -n 256; exec timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run1 --max-restarts 0 --nproc-per-node 300 -- true) >out 2>err </dev/null
+    is $? 1 'but not where the hard limit is'
+    like "$(cat err)" '300 workers need more open files than the limit of 256' 'which is told' || show
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_left_behind() {
+    mrun --nproc-per-node 2 -- python3 -c '
+import os, signal, sys, time
+for i in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)
+            time.sleep(1000)
+        os._exit(0)'
+    is "$status" 0 'workers that leave daemons behind' || show
+    ok 'leave nobody' wait_for 10 nobody_left
+    local start
+    start=$(now_ms)
+    mrun --nproc-per-node 2 -- sh -c 'sleep 1000 & echo parent done'
+    is "$status" 0 'a child that holds the pipe' || show
+    num $(($(now_ms) - start)) -lt 20000 'does not hold the run'
+    is "$(grep -c 'parent done' out)" 2 'nor its output'
+    ok 'nor stays' wait_for 10 nobody_left
+}
+
+test_stopped_processes() {
+    start_run --nproc-per-node 1 --set heartbeat.timeout=1s -- sh -c 'sleep 6; echo done'
+    is $? 0 'a run'
+    kill -STOP "$runner"
+    sleep 4
+    kill -CONT "$runner"
+    wait_exit 30 "$runner"
+    is "$status" 0 'a front end that was stopped (Ctrl-Z) for longer than the lease comes back' || diag "$(cat run.err)"
+    is "$(cat run.out)" '[0] done' 'and misses nothing'
+    start_run --nproc-per-node 1 --set limits.grace=2s -- sleep 1000
+    kill -STOP "$worker"
+    ok 'a run with a stopped worker' "$MUSTER" cancel run
+    wait_exit 20 "$runner"
+    is "$status" 130 'is cancelled' || diag "$(cat run.err)"
+    ok 'nobody is left' wait_for 10 nobody_left
+    start_run --nproc-per-node 1 --set heartbeat.timeout=1s -- sleep 1000
+    kill -STOP "$agent"
+    wait_exit 60 "$runner"
+    is "$status" 75 'a stopped agent is given up for lost' || diag "$(cat run.err)"
+    like "$(cat run.err)" 'the lead is lost: it has said nothing' 'which is told'
+    kill -KILL "$agent"
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_full_disk() {
+    [ "$(id -u)" = 0 ] && mkdir -p disk && mount -t tmpfs -o size=64k none disk 2>/dev/null ||
+        { skip 'no tmpfs can be mounted here' 6; return; }
+    at_exit "umount '$TRASH/disk' 2>/dev/null"
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir disk/run --nproc-per-node 2 -- sh -c "$lines; echo end"
+    is "$status" 0 'a disk that fills up does not stop training' || diag "$(tail -n 5 err)"
+    is "$(grep -c '\] end$' out)" 2 'nor output'
+    like "$(cat err)" 'No space left on device' 'but is told'
+    ok 'the status can be read' "$MUSTER" status disk/run
+    umount disk && mount -t tmpfs -o size=64k,nr_inodes=4 none disk
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir disk/run -- true
+    is "$status" 1 'a disk that is full at the start does' || show
+    like "$(cat err)" 'No space left on device' 'and is told'
+    umount disk
+}
+
+# Strangers at every door: garbage, silence, half-open connections.
+test_strangers() {
+    start_run --nproc-per-node 2 --set heartbeat.timeout=2s --set "env.API_TOKEN=hunter2-secret" -- sh -c 'sleep 8; echo done'
+    is $? 0 'a run'
+    is "$(grep -l hunter2-secret -r run | tr '\n' ' ')" '' 'no file of it has the secret'
+    is "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c "$(python3 -c 'print(open("run/key", "rb").read().hex())')")" 0 \
+        'no command line has the key'
+    is "$(python3 -c 'import os
+key = open("run/key", "rb").read()
+found = [p for d, _, fs in os.walk("run") for p in [os.path.join(d, f) for f in fs] if key in open(p, "rb").read()]
+print(found)')" "['run/key']" 'the key is in its own file alone'
+    is "$(find run -perm /077 ! -path '*/logs/*' | tr '\n' ' ')" '' 'everything is private'
+    local ports
+    ports=$(ss -ltnpH | grep -E "pid=($runner|$agent)," | awk '{ sub(/.*:/, "", $4); print $4 }' | sort -u)
+    num "$(wc -w <<<"$ports")" -ge 2 'front end and agent listen'
+    ok 'strangers come to every door' timeout 60 python3 - "${TMPDIR:-/tmp}/muster-$(id -u)/$id" $ports <<'END'
+import os, socket, struct, sys
+words = [b'', b'GET / HTTP/1.0\r\n\r\n', b'\0' * 100000, os.urandom(100000), struct.pack('>I', 0xffffffff) * 10,
+         b'garbage\n', b'{}\n', b'{"op":5}\n', b'{"v":1,"op":"exec"}\n', b'{"v":1,"op":"cancel"', b'x' * 1000000,
+         b'[' * 100000 + b'\n', b'\0\0\n']
+doors = [(socket.AF_INET, ('127.0.0.1', int(p))) for p in sys.argv[2:]]
+doors += [(socket.AF_UNIX, os.path.join(sys.argv[1], f)) for f in os.listdir(sys.argv[1]) if f.endswith('.ctl') or '-w' in f]
+assert any(f.endswith('.ctl') for _, f in doors if isinstance(f, str)), doors
+held = []
+for family, door in doors:
+    for word in words + [b''] * 100:
+        s = socket.socket(family)
+        s.settimeout(0.5)
+        try:
+            s.connect(door)
+            s.sendall(word)
+        except OSError:
+            pass
+        held.append(s)
+        if len(held) % 3 == 0:
+            held.pop(0).close()
+END
+    wait_exit 60 "$runner"
+    is "$status" 0 'and disturb nothing' || diag "$(cat run.err)"
+    is "$(sort -u run.out | tr '\n' ' ')" '[0] done [1] done ' 'workers least of all'
+    unlike "$(cat run.err)" 'muster: muster:' 'messages have one prefix'
+}
+
+test_mpi_dies() {
+    local i pid
+    start_run --nnodes 2 --agent-is-node --nproc-per-node 1 -- sleep 1000
+    is $? 0 'a run of two agents'
+    mpi() {
+        pgrep -f -- "muster-mpi --run-id=$id" | while read -r p; do
+            [ "$(readlink "/proc/$p/exe" | sed 's/.*\///')" = muster-mpi ] && echo "$p"
+        done
+    }
+    for i in 1 2 3; do
+        wait_for 30 eval '[ "$(mpi | wc -l)" = 2 ]' && wait_for 30 eval "[ \"\$(grep -c mpi_joined run/events.jsonl)\" -ge $((2 * i - 2)) ]"
+        is $? 0 "MPI world $i is there"
+        kill -KILL $(mpi | head -n 1)
+    done
+    ok 'another one is made each time' wait_for 40 eval '[ "$(grep -c mpi_joined run/events.jsonl)" -ge 6 ]' ||
+        diag "$(cat run.err)"
+    is "$(field generation)" 1 'and the workers do not notice'
+    "$MUSTER" cancel run >out 2>&1
+    wait_exit 30 "$runner"
+    is "$status" 130 'the run can still be cancelled' || diag "$(cat run.err)"
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+run_cases

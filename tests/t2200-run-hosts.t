@@ -1,0 +1,169 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A run over four hosts: started by ssh, trained across, and what is lost on the
+# way: workers, agents, mpirun and its daemons, whole hosts.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+rig_hosts_up
+cd "$SHARED" || bail_out "no $SHARED"
+charlm=$MUSTER_BUILDDIR/examples/charlm/charlm
+four=node1,node2,node3,node4
+
+# mrun HOST OPTION...: the front end on that host, the run in ./run.
+mrun() {
+    local from=$1
+    shift
+    cd "$SHARED" && rm -rf run
+    run on "$from" timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+}
+field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
+nobody_left() { run_gone "$(json id "$SHARED/run/run.json")"; }
+
+start_run() {
+    local from=$1
+    shift
+    cd "$SHARED" && rm -rf run
+    spawn run on "$from" "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+    runner=$spawned
+    wait_for 60 running
+}
+running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.3.state)" = Running ]; }
+
+# pids_on HOST PATTERN: of processes there, as seen from here.
+pids_on() {
+    local init ns p
+    init=$("$MUSTER_SRCDIR/tests/rigs/hosts" pid "$BED" "$1")
+    ns=$(readlink "/proc/$init/ns/pid")
+    for p in $(pgrep -f -- "$2"); do
+        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
+    done
+}
+event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
+
+test_four_hosts() {
+    mrun node1 --hosts $four --nnodes 4 --nproc-per-node 2 -- sh -c 'echo $(hostname) $RANK $LOCAL_RANK $GROUP_RANK $MASTER_ADDR'
+    is "$status" 0 'four hosts run a job' || show
+    is "$(sed 's/^\[.*\] //' out | sort | cut -d ' ' -f 1-4 | tr '\n' ';')" \
+        'node1 0 0 0;node1 1 1 0;node2 2 0 1;node2 3 1 1;node3 4 0 2;node3 5 1 2;node4 6 0 3;node4 7 1 3;' \
+        'each two workers, numbered by hosts' || show
+    is "$(sed 's/.* //' out | sort -u)" 10.77.0.1 'all told the same address' || show
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_bad_hosts() {
+    mrun node1 --hosts node1,node2,nowhere --nnodes 3 -- true
+    is "$status" 69 'a host that is not there' || show
+    like "$(cat err)" 'host nowhere' 'is named'
+    hosts link_down node3
+    mrun node1 --hosts node1,node3 --nnodes 2 --ssh "$BED/ssh" -- true
+    hosts link_up node3
+    is "$status" 69 'a host that does not answer' || show
+    like "$(cat err)" 'host node3' 'is named'
+}
+
+test_charlm() {
+    mrun node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 -- "$charlm" --steps 20 --batch 8
+    is "$status" 0 'charlm trains over four hosts' || show
+    ok 'and leaves a checkpoint' eval 'ls run/ckpt/* >/dev/null'
+    mrun node1 --hosts node1 --nnodes 1 --nproc-per-node 1 --max-restarts 0 -- "$charlm" --steps 0 --batch 8 --dump-gradients "$SHARED/one.grad"
+    mrun node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 -- "$charlm" --steps 0 --batch 8 --dump-gradients "$SHARED/four.grad"
+    ok 'its gradients are those of one process, to rounding' python3 - "$SHARED/one.grad" "$SHARED/four.grad" <<'END'
+import sys
+def load(path):
+    with open(path) as f:
+        rows = [line.split() for line in f if line.strip() and not line.startswith('#')]
+    return {(r[0], r[1]): float(r[2]) for r in rows}
+a, b = load(sys.argv[1]), load(sys.argv[2])
+assert a.keys() == b.keys() and len(a) > 1000, (len(a), len(b))
+scale = max(abs(v) for v in a.values())
+worst = max(abs(a[k] - b[k]) for k in a)
+assert 0 < scale and worst < 1e-5 * scale, (worst, scale)
+END
+}
+
+test_worker_dies() {
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 2 -- \
+        sh -c '[ $MUSTER_GENERATION = 2 ] && exit 0; exec sleep 1000'
+    is $? 0 'a run'
+    kill -KILL "$(pids_on node3 '^sleep 1000')"
+    wait_exit 60 "$runner"
+    is $? 0 'goes on after the loss of a worker'
+    is "$status" 0 'to its end' || diag "$(cat run.err)"
+    like "$(cat run.err)" 'node3' 'the host is named'
+    like "$(cat run.err)" 'SIGKILL' 'and the signal'
+    is "$(field restarts)" 1 'with one restart'
+}
+
+# The others wait in a collective for the one that dies: they must hear of it, and
+# not sit in it until they are killed.
+test_collective_fails() {
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 --set limits.grace=60s -- \
+        "$charlm" --steps 100000 --batch 8
+    is $? 0 'charlm over four hosts'
+    ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 2 ]'
+    kill -KILL "$(pids_on node3 '^[^ ]*charlm --steps 100000')"
+    wait_exit 60 "$runner"
+    is $? 0 'and ends when a worker is killed'
+    is "$status" 137 'with its signal' || diag "$(cat run.err)"
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 --set limits.grace=60s -- \
+        sh -c "$charlm --steps 100000 --batch 8; exit 0"
+    is $? 0 'charlm inside a shell that tells nothing'
+    ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 2 ]'
+    kill -KILL "$(pids_on node3 '^[^ ]*charlm --steps 100000')"
+    wait_exit 60 "$runner"
+    is $? 0 'and does not hang either' || diag "$(cat run.err)"
+}
+
+test_mpirun_dies() {
+    local before
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 -- sleep 1000
+    is $? 0 'a run'
+    before=$(field nodes | grep -o '"agent_pid": [0-9]*')
+    kill -KILL $(pids_on node1 'mpirun .*muster-mpi')
+    ok 'after the loss of mpirun the agents join a new MPI world' wait_for 60 event 'node4 is in a new MPI world'
+    is "$(field nodes | grep -o '"agent_pid": [0-9]*')" "$before" 'they are the same agents'
+    is "$(pids_on node3 '^sleep 1000' | wc -l)" 1 'with the same workers'
+    kill -KILL $(pids_on node3 'orted|prted')
+    ok 'and after the loss of a daemon another' wait_for 60 event '"epoch":3' || diag "$(cat run.err; tail -n 20 run/mpirun.log)"
+    is "$(field generation)" 1 'still in their first generation'
+    "$MUSTER" cancel run >/dev/null 2>&1 || kill -INT "$(inner_pid "$runner")"
+    wait_exit 60 "$runner"
+    is "$status" 130 'the run can be cancelled' || diag "$(cat run.err)"
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_agent_dies() {
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'
+    is $? 0 'a run'
+    kill -KILL $(pids_on node2 'muster agent --dir')
+    wait_exit 60 "$runner"
+    is $? 0 'ends after the loss of an agent'
+    is "$status" 75 'resumable' || diag "$(cat run.err)"
+    like "$(cat run.err)" 'node2' 'the node is named'
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+test_host_dies() {
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --set heartbeat.timeout=3s -- sleep 1000
+    is $? 0 'a run'
+    hosts power_off node4
+    wait_exit 60 "$runner"
+    is $? 0 'ends after the loss of a host'
+    is "$status" 75 'resumable' || diag "$(cat run.err)"
+    like "$(cat run.err)" 'node4' 'the host is named'
+    ok 'nobody is left' wait_for 20 nobody_left
+    hosts power_on node4
+    start_run node2 --hosts node1,node3,node4 --nnodes 3 --nproc-per-node 2 \
+        --set heartbeat.timeout=3s -- sleep 1000
+    is $? 0 'a run led by another host'
+    hosts power_off node1
+    wait_exit 60 "$runner"
+    is $? 0 'ends after the loss of the lead'
+    is "$status" 75 'resumable' || diag "$(cat run.err)"
+    like "$(cat run.err)" 'lead' 'the reason is named'
+    ok 'nobody is left' wait_for 20 nobody_left
+    hosts power_on node1
+}
+
+run_cases

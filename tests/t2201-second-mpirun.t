@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A second mpirun joins the agents of a run that live, and brings new hosts: with
+# Open MPI 4.1.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+rig_hosts_up
+there=$MUSTER
+. "$MUSTER_SRCDIR/tests/lib/second-mpirun.sh"
+done_testing

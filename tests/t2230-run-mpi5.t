@@ -1,0 +1,120 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# muster run with Open MPI 5 underneath: the same job, the same results, and the
+# same agents and workers when mpirun or a daemon of it is lost.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+[ -x "$MUSTER_SRCDIR/configure" ] || skip_all 'no configure in the sources'
+BED=$TRASH/bed SHARED=$BED/shared
+rig_up mpi5 "$BED" --hosts node1,node2,node3
+there=$("$MUSTER_SRCDIR/tests/rigs/mpi5" build "$BED" 2>err) || bail_out "$(cat err)"
+cd "$SHARED" || bail_out "no $SHARED"
+small=(--width 16 --heads 2 --layers 1 --context 16)
+three=(--hosts node1,node2,node3 --nnodes 3 --run-dir run)
+root=
+[ "$(id -u)" != 0 ] || root=--allow-run-as-root
+
+mrun() {
+    cd "$SHARED" && rm -rf run
+    run on node1 timeout 120 "$there/muster" run $root "${three[@]}" "$@"
+}
+start_run() {
+    cd "$SHARED" && rm -rf run
+    spawn run on node1 "$there/muster" run $root "${three[@]}" "$@"
+    runner=$spawned
+    wait_for 60 running
+}
+field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
+running() { [ "$(field state)" = Running ] && [ "$(field workers.2.state)" = Running ]; }
+event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
+agents() { field nodes | grep -o '"agent_pid": [0-9]*'; }
+workers() { field workers | grep -o '"pid": [0-9]*'; }
+nobody_left() {
+    ok 'nobody is left' wait_for 20 run_gone "$(json id "$SHARED/run/run.json")" ||
+        diag "$(run_alive "$(json id "$SHARED/run/run.json")")"
+}
+
+# pids_on HOST PATTERN: of processes there, as seen from here.
+pids_on() {
+    local ns p
+    ns=$(readlink "/proc/$(hosts pid "$1")/ns/pid")
+    for p in $(pgrep -f -- "$2"); do
+        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
+    done
+}
+
+test_run() {
+    mrun --nproc-per-node 2 -- sh -c 'echo $RANK of $WORLD_SIZE on $(hostname)'
+    is "$status" 0 'a job over three hosts succeeds' || show
+    is "$(grep -o '[0-9] of 6 on node[123]' out | sort | tr '\n' ';')" \
+        '0 of 6 on node1;1 of 6 on node1;2 of 6 on node2;3 of 6 on node2;4 of 6 on node3;5 of 6 on node3;' \
+        'with a worker for each slot'
+}
+
+test_charlm() {
+    mrun --nproc-per-node 1 --max-restarts 0 -- "$there/examples/charlm/charlm" "${small[@]}" --steps 20 --batch 6
+    is "$status" 0 'charlm trains over three hosts' || show
+    like "$(cat out)" 'step 20/20' 'to its last step'
+    ok 'and leaves a checkpoint' eval 'ls run/ckpt/* >/dev/null'
+    nobody_left
+}
+
+test_by_hand() {
+    cd "$SHARED" && rm -rf run
+    run on node1 timeout 120 mpirun $root --prtemca plm_ssh_agent "$BED/ssh" --host node1:1,node2:1,node3:1 \
+        "$there/muster" run --run-dir run --nnodes 3 --nproc-per-node 1 -- \
+        "$there/examples/charlm/charlm" "${small[@]}" --steps 5 --batch 6
+    is "$status" 0 'and under an mpirun by hand' || show
+    is "$(field state)" Succeeded 'as the status says'
+    nobody_left
+}
+
+test_worker_dies() {
+    start_run --nproc-per-node 1 --max-restarts 1 --set restart.backoff=1s..1s -- \
+        sh -c 'echo g$MUSTER_GENERATION of $RANK; [ $MUSTER_GENERATION != 1 ] || exec sleep 1000'
+    is $? 0 'a run'
+    kill -KILL "$(pids_on node3 '^sleep 1000')"
+    wait_exit 60 "$runner"
+    is "$status" 0 'goes on after the loss of a worker' || diag "$(cat run.err)"
+    is "$(grep -o 'g2 of [0-9]' run.out | sort | tr '\n' ';')" 'g2 of 0;g2 of 1;g2 of 2;' 'with all workers again'
+    like "$(cat run.err)" 'node3' 'the host is named'
+    nobody_left
+}
+
+test_mpirun_dies() {
+    local before
+    start_run --nproc-per-node 1 -- sleep 1000
+    is $? 0 'a run'
+    before=$(agents; workers)
+    kill -KILL $(pids_on node1 'prterun .*muster-mpi')
+    ok 'after the loss of mpirun the agents join a new MPI world' wait_for 60 event '"epoch":2' ||
+        diag "$(cat run.err; tail -n 20 run/mpirun.log)"
+    kill -KILL $(pids_on node3 'prted')
+    ok 'and after the loss of a daemon another' wait_for 60 event '"epoch":3' ||
+        diag "$(cat run.err; tail -n 20 run/mpirun.log)"
+    is "$(agents; workers)" "$before" 'they are the same agents and workers'
+    is "$(field generation)" 1 'still in their first generation'
+    is "$(pids_on node3 '^sleep 1000' | wc -l)" 1 'alive'
+    kill -INT "$(inner_pid "$runner")"
+    wait_exit 60 "$runner"
+    is "$status" 130 'the run can be cancelled' || diag "$(cat run.err)"
+    nobody_left
+}
+
+test_agent_dies() {
+    start_run --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'
+    is $? 0 'a run'
+    kill -KILL $(pids_on node2 'muster agent --dir')
+    wait_exit 60 "$runner"
+    is "$status" 75 'ends resumable after the loss of an agent' || diag "$(cat run.err)"
+    like "$(cat run.err)" 'node2' 'the node is named'
+    nobody_left
+}
+
+test_status() {
+    mrun --nproc-per-node 1 --max-restarts 0 -- sh -c '[ $RANK != 1 ] || exit 9; exec sleep 1000'
+    is "$status" 9 'a failed job ends with the status of its worker' || show
+    nobody_left
+}
+
+run_cases

@@ -1,0 +1,26 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The benchmarks run and tell what they are said to; how fast is not asked here.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun mpicc
+need_torch
+
+test_launch() {
+    run "$MUSTER_SRCDIR/scripts/bench" launch --rounds 1 -o json
+    num "$status" -le 1 'launch is measured' || show
+    is "$(json 0.name out) $(json 1.name out) $(json 2.name out)" \
+        'launch.time launch.vs-mpirun launch.vs-torchrun' 'against mpirun and torchrun'
+    is "$(json 1.op out) $(json 1.target out)" '<= 1.5' 'with a target'
+    like "$(json 1.command out)" 'muster run' 'and the command that was run'
+}
+
+test_refusals() {
+    run "$MUSTER_SRCDIR/scripts/bench" nothing
+    is "$status" 1 'an unknown benchmark is refused'
+    like "$(cat err)" 'launch' 'and the known ones are named'
+    run env MUSTER=/bin/false "$MUSTER_SRCDIR/scripts/bench" launch --rounds 1
+    like "$(cat err)" 'status 1 of /bin/false run' 'a command that fails is no measurement'
+}
+
+run_cases
