@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What counts the cases of all tests must not lose a failure.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+
+COUNT=$MUSTER_SRCDIR/scripts/tap-count
+
+# counted BODY: a test of that body under tap-count; its status and the sum's.
+counted() {
+    rm -rf d && mkdir d
+    printf '#!/bin/bash\n%s\n' "$1" >child.t
+    chmod +x child.t
+    run env MUSTER_TEST_LIMIT="${limit:-60}" MUSTER_REQUIRE_RIGS="${rigs:-0}" "$COUNT" run d "$PWD/child.t"
+    ran=$status ran_out=$(cat out) ran_err=$(cat err)
+    run env MUSTER_REQUIRE_RIGS="${rigs:-0}" "$COUNT" sum d
+    sum=$status
+    last=$(tail -n 1 out)
+}
+
+test_sums() {
+    counted 'echo "ok 1 - a"; echo "ok 2 - b"; echo 1..2'
+    is "$ran,$sum,$last" '0,0,2 passed, 0 failed' 'what passed is counted'
+    counted 'echo 1..3; echo "ok 1"; echo "ok 2 - b # SKIP no moon"; echo "not ok 3 - c # TODO later"'
+    is "$ran,$sum,$last" '0,0,1 passed, 0 failed, 1 skipped' 'what was skipped is not'
+    counted 'echo "1..0 # SKIP no moon"'
+    is "$sum,$last" '1,0 passed, 0 failed, 1 skipped' 'nothing passed is no success'
+    like "$(cat out)" 'skipped: no moon' 'and the reason is told'
+    counted_twice=$("$COUNT" sum d d | tail -n 1)
+    is "$counted_twice" '0 passed, 0 failed, 2 skipped' 'directories add up'
+}
+
+test_failures() {
+    local body
+    for body in 'echo 1..1; echo "not ok 1 - a"; exit 1' \
+        'echo 1..1; echo "not ok 1 - a"' \
+        'echo "ok 1"' \
+        'echo 1..2; echo "ok 1"' \
+        'echo 1..1; echo "ok 1"; echo "ok 2"' \
+        'echo 1..1; echo "ok 1"; exit 3' \
+        'echo 1..1; echo "ok 1"; kill -SEGV $$' \
+        'echo 1..1; echo "ok 1"; echo "Bail out! no disk"'; do
+        counted "$body"
+        is "$sum" 1 "a failure: $body"
+        matches "$last" '[1-9] failed' 'and counted'
+        is "$("$COUNT" failed d)" "$PWD/child.t" 'and the script named'
+    done
+    counted 'echo 1..1; echo "ok 1"'
+    is "$("$COUNT" failed d)" '' 'one that passed is not'
+}
+
+test_no_bed() {
+    rigs=1 counted 'echo "1..0 # SKIP no slurmd: run scripts/install-deps"'
+    is "$sum,$last" '1,0 passed, 1 failed' 'in CI a bed that was not installed is a failure'
+    rigs=1 counted 'echo "ok 1"; echo "ok 2 # SKIP no torch: run scripts/install-deps"; echo 1..2'
+    is "$sum,$last" '1,1 passed, 1 failed' 'in the middle of a script as well'
+}
+
+test_limit() {
+    limit=1 counted 'trap "exit 0" TERM; echo 1..1; echo "ok 1"; sleep 1000 & wait'
+    is "$ran,$sum" '1,1' 'a script that hangs fails, whatever it says then'
+    is "$(cat d/*.status)" 'limit 1 s' 'and the limit is named'
+}
+
+test_stderr() {
+    counted 'echo 1..1; echo noise >&2; echo "ok 1"'
+    is "$ran_err" '' 'what a script that passes says to stderr is not shown'
+    like "$(cat d/*.err)" noise 'but kept'
+    counted 'echo 1..1; echo reason >&2; exit 4'
+    like "$ran_err" reason 'if it fails it is shown'
+    unlike "$ran_out" reason 'and is no TAP'
+}
+
+run_cases
