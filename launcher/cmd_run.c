@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "launcher/commands.h"
 #include "launcher/front.h"
+#include "launcher/job_options.h"
 #include "launcher/options.h"
 #include "launcher/probe.h"
 #include "launcher/rundir.h"
@@ -31,15 +32,11 @@
 
 enum {
     PROBE_MS = 30000,
-    MAX_OVERRIDES = 256,
     MAX_AGENTS_PER_HOST = 1024,
 };
 
 struct run_options {
-    struct spec_override overrides[MAX_OVERRIDES];
-    size_t n_overrides;
-    struct strlist owned; /* texts that overrides point to */
-    const char *job;
+    struct job_options job;
     const char *hosts, *hostfile;
     const char *run_dir;
     const char *ssh, *mpirun, *key_file;
@@ -47,87 +44,10 @@ struct run_options {
     bool agent_is_node, dry_run, quiet, as_root, insecure;
 };
 
-static int add_override(struct run_options *o, const char *path,
-                        const char *value, const char *origin,
-                        struct error *e)
-{
-    if (o->n_overrides == MAX_OVERRIDES) {
-        return error_text(e, ERR_USAGE, "more than %d values", MAX_OVERRIDES);
-    }
-    o->overrides[o->n_overrides++] =
-        (struct spec_override){path, value, origin};
-    return 0;
-}
-
-static int on_set(void *into, const struct option_def *def, const char *value,
-                  struct error *e)
-{
-    struct run_options *o = into;
-    const char *equals = strchr(value, '=');
-
-    (void)def;
-    if (!equals || equals == value) {
-        return error_text(e, ERR_USAGE, "'%.100s' is not PATH=VALUE", value);
-    }
-    strlist_addf(&o->owned, "%.*s", (int)(equals - value), value);
-    if (o->owned.failed) {
-        return error_set(e, ENOMEM, "--set");
-    }
-    return add_override(o, o->owned.items[o->owned.n - 1], equals + 1, "--set",
-                        e);
-}
-
-/* torchrun writes MIN:MAX, the spec MIN..MAX. */
-static int on_nnodes(void *into, const struct option_def *def,
-                     const char *value, struct error *e)
-{
-    struct run_options *o = into;
-    const char *colon = strchr(value, ':');
-
-    (void)def;
-    if (!colon) {
-        return add_override(o, "nodes", value, "--nnodes", e);
-    }
-    strlist_addf(&o->owned, "%.*s..%s", (int)(colon - value), value,
-                 colon + 1);
-    return o->owned.failed ? -ENOMEM
-                           : add_override(o, "nodes",
-                                          o->owned.items[o->owned.n - 1],
-                                          "--nnodes", e);
-}
-
-static int on_plain(void *into, const struct option_def *def,
-                    const char *value, struct error *e)
-{
-    static const char *const paths[][2] = {
-        {"--nproc-per-node", "procsPerNode"},
-        {"--max-restarts", "restart.max"},
-        {"--name", "name"},
-        {"--runtime", "runtime"},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
-        if (strcmp(def->name, paths[i][0] + 2) == 0) {
-            return add_override(into, paths[i][1], value, paths[i][0], e);
-        }
-    }
-    return -EINVAL;
-}
-
 #define FIELD(name) offsetof(struct run_options, name)
 
 static const struct option_def option_table[] = {
-    {"nnodes", "N|MIN:MAX", "number of nodes", OPTION_CALL, 0, on_nnodes, 0},
-    {"nproc-per-node", "N|auto|cpu|gpu", "processes on each node", OPTION_CALL,
-     0, on_plain, 0},
-    {"max-restarts", "N", "restarts before the job fails", OPTION_CALL, 0,
-     on_plain, 0},
-    {"name", "NAME", "name of the job", OPTION_CALL, 0, on_plain, 0},
-    {"runtime", "NAME", "runtime to build on", OPTION_CALL, 0, on_plain, 0},
-    {"set", "PATH=VALUE", "set any value of the spec, e.g. limits.grace=5s",
-     OPTION_CALL, 0, on_set, 0},
-    {"job", "NAME", "which job of a file with several", OPTION_STR, FIELD(job),
-     NULL, 0},
+    JOB_OPTIONS(struct run_options, job),
     {"hosts", "A,B,...", "hosts to run on; ranges like n[1-4] are allowed",
      OPTION_STR, FIELD(hosts), NULL, 'H'},
     {"hostfile", "FILE", "a file with one host a line", OPTION_STR,
@@ -179,23 +99,9 @@ static void print_messages(const struct spec_result *r)
 static int resolve(const struct run_options *o, const struct option_args *args,
                    struct spec_result *ret)
 {
-    struct spec_request request = {
-        .path = args->words.n ? args->words.items[0] : NULL,
-        .argv = args->has_rest ? args->rest.items : NULL,
-        .job = o->job,
-        .overrides = o->overrides,
-        .n_overrides = o->n_overrides,
-        .env = environ,
-    };
     struct error e = {0};
-    int rc;
+    int rc = job_options_resolve(&o->job, args, NULL, ret, &e);
 
-    if ((args->words.n == 0) == (args->rest.n == 0)) {
-        error_text(&e, ERR_USAGE, "expected either a SPEC or -- PROGRAM (see "
-                   "muster run --help)");
-        return command_fail(&e);
-    }
-    rc = spec_resolve(&request, ret, &e);
     print_messages(ret);
     if (rc < 0) {
         if (ret->n_errors == 0) {
@@ -585,6 +491,6 @@ int cmd_run(int argc, char **argv)
     }
     spec_result_release(&result);
     option_args_release(&args);
-    strlist_release(&o.owned);
+    job_options_release(&o.job);
     return status;
 }

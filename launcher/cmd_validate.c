@@ -5,30 +5,20 @@
 #include "launcher/commands.h"
 
 #include "base/cleanup.h"
+#include "launcher/job_options.h"
 #include "launcher/options.h"
 #include "spec/spec.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-extern char **environ;
-
-enum { MAX_SETS = 256 };
 
 struct validate_options {
-    struct strlist sets;
-    const char *job;
+    struct job_options job;
     bool quiet;
 };
 
 static const struct option_def table[] = {
-    {"set", "PATH=VALUE", "override one value of the job, as with muster run; "
-     "may be repeated", OPTION_LIST, offsetof(struct validate_options, sets),
-     NULL, 's'},
-    {"job", "NAME", "which of several jobs in the file", OPTION_STR,
-     offsetof(struct validate_options, job), NULL, 'j'},
+    JOB_OPTIONS(struct validate_options, job),
     {"quiet", NULL, "print errors and warnings only", OPTION_FLAG,
      offsetof(struct validate_options, quiet), NULL, 'q'},
     {0},
@@ -36,29 +26,14 @@ static const struct option_def table[] = {
 
 static const struct options options = {
     .command = "validate",
-    .usage = "SPEC [--set PATH=VALUE]... [--job NAME]",
+    .usage = "[OPTION...] SPEC\n[OPTION...] -- PROGRAM [ARG...]",
     .about = "Reads a job spec (- is standard input) without starting anything: "
              "prints every error and warning with file, line and column, then "
              "what the job would be. The exit status is 2 if it cannot run.",
     .table = table,
-    .min_args = 1,
     .max_args = 1,
+    .takes_rest = true,
 };
-
-/* "PATH=VALUE" as an override; the path is cut out in `word`, which is owned by
- * the caller. */
-static int split_set(char *word, struct spec_override *to, struct error *e)
-{
-    char *equals = strchr(word, '=');
-
-    if (!equals || equals == word) {
-        return error_text(e, ERR_USAGE, "option --set: expected PATH=VALUE, "
-                          "found '%.200s'", word);
-    }
-    *equals = '\0';
-    *to = (struct spec_override){word, equals + 1, "--set"};
-    return 0;
-}
 
 static void print_messages(const struct spec_result *r, bool quiet)
 {
@@ -112,45 +87,26 @@ static void print_job(const struct job *job)
     printf("%s%s\n", command ? ": " : "", command ? command : "");
 }
 
-static int validate(const struct validate_options *set, const char *path)
-{
-    struct spec_override *overrides = calloc(set->sets.n + 1,
-                                             sizeof(*overrides));
-    struct spec_request request = {
-        .path = path, .job = set->job, .overrides = overrides,
-        .n_overrides = set->sets.n, .env = environ, .accept_runtime = true,
-    };
-    struct spec_result result = {0};
-    struct error e = {0};
-    int rc = overrides ? 0 : error_text(&e, ENOMEM, "out of memory");
-
-    for (size_t i = 0; i < set->sets.n && rc == 0; i++) {
-        rc = split_set(set->sets.items[i], &overrides[i], &e);
-    }
-    if (rc == 0) {
-        rc = spec_resolve(&request, &result, &e);
-        print_messages(&result, set->quiet);
-    }
-    if (rc == 0 && !set->quiet) {
-        print_job(result.job);
-    }
-    if (rc < 0 && !result.n_errors) {
-        command_fail(&e);
-    }
-    spec_result_release(&result);
-    free(overrides);
-    return rc < 0 ? EXIT_USAGE : EXIT_OK;
-}
-
 int cmd_validate(int argc, char **argv)
 {
+    static const struct spec_request lenient = {.accept_runtime = true};
     _option_args_ struct option_args args = {0};
     struct validate_options set = {0};
+    struct spec_result result = {0};
+    struct error e = {0};
     int rc = options_start(&options, argc, argv, &set, &args);
 
     if (rc < 0) {
-        rc = validate(&set, args.words.items[0]);
+        rc = job_options_resolve(&set.job, &args, &lenient, &result, &e);
+        print_messages(&result, set.quiet);
+        if (rc == 0 && !set.quiet) {
+            print_job(result.job);
+        } else if (rc < 0 && !result.n_errors) {
+            command_fail(&e);
+        }
+        rc = rc < 0 ? EXIT_USAGE : EXIT_OK;
     }
-    strlist_release(&set.sets);
+    spec_result_release(&result);
+    job_options_release(&set.job);
     return rc;
 }

@@ -31,6 +31,8 @@ static const struct command commands[] = {
     {"logs", "Show what workers printed", cmd_logs, false},
     {"cancel", "Stop a run", cmd_cancel, false},
     {"validate", "Check a job spec", cmd_validate, false},
+    {"explain", "Show every value of a job, and who said so", cmd_explain,
+     false},
     {"version", "Show versions", cmd_version, false},
     {"agent", "Supervise one node", cmd_agent, true},
     {"probe", "Look at one host", cmd_probe, true},

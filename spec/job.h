@@ -11,6 +11,7 @@
 #ifndef MUSTER_SPEC_JOB_H
 #define MUSTER_SPEC_JOB_H
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
@@ -274,5 +275,9 @@ int job_decode(const char *json, size_t len, struct job **ret,
  * it; NULL without memory. */
 #define JOB_HIDDEN "<hidden>"
 char *job_write_yaml(const struct job *job);
+
+/* One value of that, e.g. of "restart.max" or "env.LR", on one line. False
+ * where it is not set (or without memory): then nothing is added. */
+bool job_write_value(const struct job *job, const char *path, struct buf *to);
 
 #endif

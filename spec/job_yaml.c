@@ -222,9 +222,9 @@ static bool hide_secrets(const struct job *job, struct secrets *all,
     return true;
 }
 
-char *job_write_yaml(const struct job *job)
+/* The job as people may see it; NULL without memory. */
+static json_t *shown(const struct job *job)
 {
-    _buf_ struct buf text = {0};
     _free_ struct secrets *all = calloc(1, sizeof(*all));
     json_t *map = schema_write(job_fields, job);
 
@@ -233,6 +233,17 @@ char *job_write_yaml(const struct job *job)
     }
     if (!all || !map || !hide_secrets(job, all, map)) {
         json_decref(map);
+        return NULL;
+    }
+    return map;
+}
+
+char *job_write_yaml(const struct job *job)
+{
+    _buf_ struct buf text = {0};
+    json_t *map = shown(job);
+
+    if (!map) {
         return NULL;
     }
     buf_puts(&text, "apiVersion: muster/v1\nkind: Job\n");
@@ -247,4 +258,32 @@ char *job_write_yaml(const struct job *job)
     write_block(&text, map, 0);
     json_decref(map);
     return buf_take(&text);
+}
+
+/* The value at a path; a name at its end may have dots itself. */
+static json_t *find_value(json_t *map, const char *path)
+{
+    json_t *value = json_object_get(map, path);
+    const char *dot = strchr(path, '.');
+    char first[64];
+
+    if (value || !dot || (size_t)(dot - path) >= sizeof(first)) {
+        return value;
+    }
+    str_copy(first, (size_t)(dot - path) + 1, path);
+    value = json_object_get(map, first);
+    return value ? find_value(value, dot + 1) : NULL;
+}
+
+bool job_write_value(const struct job *job, const char *path, struct buf *to)
+{
+    json_t *map = shown(job);
+    json_t *value = map ? find_value(map, path) : NULL;
+    bool is_set = value;
+
+    if (is_set) {
+        write_flow(to, value);
+    }
+    json_decref(map);
+    return is_set;
 }

@@ -88,6 +88,10 @@ const char *spec_origin_of(const struct spec_result *result, const char *path);
 int spec_list_runtimes(const char *const *runtime_dirs, struct buf *to,
                        struct error *e);
 
+/* What a key of the short form means and accepts, in a phrase. False if there is
+ * no such key. */
+bool spec_describe_key(const char *path, struct buf *to);
+
 /* All keys of the short form as an scdoc table: key, type, default, meaning. */
 void spec_print_table(struct buf *to);
 

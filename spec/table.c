@@ -76,3 +76,18 @@ void spec_print_table(struct buf *to)
               "files with lines NAME=VALUE; their values are taken as secrets");
     put_entry(to, "stdin", "none", "none", "workers read nothing");
 }
+
+bool spec_describe_key(const char *path, struct buf *to)
+{
+    const struct field *f = schema_find(job_fields, path);
+
+    if (!f) {
+        return false;
+    }
+    if (f->help) {
+        buf_printf(to, "%s; ", f->help);
+    }
+    buf_puts(to, "expected: ");
+    schema_describe(f, to);
+    return true;
+}
