@@ -5,8 +5,38 @@
 #include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
+#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <string.h>
+
+/* In place of libc's: the interfaces of a test, where there are some. */
+static struct ifaddrs *fake;
+
+int getifaddrs(struct ifaddrs **ret)
+{
+    int (*real)(struct ifaddrs **);
+
+    if (fake) {
+        *ret = fake;
+        return 0;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "getifaddrs");
+    return real(ret);
+}
+
+void freeifaddrs(struct ifaddrs *list)
+{
+    void (*real)(struct ifaddrs *);
+
+    if (list != fake) {
+        *(void **)&real = dlsym(RTLD_NEXT, "freeifaddrs");
+        real(list);
+    }
+}
 
 static void check(const char *text, const char *want)
 {
@@ -75,10 +105,79 @@ static void test_local(void)
     }
 }
 
+enum { MAX_IFS = 16 };
+
+struct interface {
+    const char *name;
+    unsigned flags;
+    const char *addr; /* NULL: one without */
+};
+
+/* The addresses that a host with these interfaces gives to others, in order. */
+static void check_interfaces(const struct interface *ifs, const char *want,
+                             const char *what)
+{
+    struct sockaddr_storage addrs[MAX_IFS];
+    struct ifaddrs list[MAX_IFS] = {0};
+    _strlist_ struct strlist got = {0};
+    _free_ char *joined = NULL;
+    struct error e = {0};
+    size_t n = 0;
+
+    for (; ifs[n].name; n++) {
+        list[n].ifa_name = (char *)ifs[n].name;
+        list[n].ifa_flags = ifs[n].flags;
+        list[n].ifa_next = ifs[n + 1].name ? &list[n + 1] : NULL;
+        if (ifs[n].addr && addr_parse(ifs[n].addr, 0, &addrs[n], &e) == 0) {
+            list[n].ifa_addr = (struct sockaddr *)&addrs[n];
+        }
+    }
+    fake = list;
+    is_int(addr_local(false, &got, &e), 0, "%s", what);
+    fake = NULL;
+    joined = str_shell_join(got.items);
+    is_str(joined, want, "what others are told");
+}
+
+static void test_interfaces(void)
+{
+    static const struct interface usual[] = {
+        {"lo", IFF_UP | IFF_LOOPBACK, "127.0.0.1"},
+        {"lo", IFF_UP | IFF_LOOPBACK, "::1"},
+        {"docker0", IFF_UP, "172.17.0.1"},
+        {"wg0", IFF_UP, "fd01::9"},
+        {"eth0", IFF_UP, "fd00::5"},
+        {"eth0", IFF_UP, "fe80::5"},
+        {"eth0", IFF_UP, "10.0.0.5"},
+        {"eth1", 0, "10.0.1.5"},
+        {"eth2", IFF_UP, "169.254.3.4"},
+        {"ib0", IFF_UP, "10.1.0.5"},
+        {"ib1", IFF_UP, NULL},
+        {0},
+    };
+    static const struct interface alone[] = {
+        {"lo", IFF_UP | IFF_LOOPBACK, "127.0.0.1"}, {0},
+    };
+    static const struct interface many[] = {
+        {"e0", IFF_UP, "10.0.0.1"}, {"e1", IFF_UP, "10.0.0.2"},
+        {"e2", IFF_UP, "10.0.0.3"}, {"e3", IFF_UP, "10.0.0.4"},
+        {"e4", IFF_UP, "10.0.0.5"}, {"e5", IFF_UP, "10.0.0.6"},
+        {"e6", IFF_UP, "10.0.0.7"}, {"e7", IFF_UP, "10.0.0.8"},
+        {"e8", IFF_UP, "10.0.0.9"}, {0},
+    };
+
+    check_interfaces(usual, "10.0.0.5 10.1.0.5 fd00::5 172.17.0.1 fd01::9",
+                     "a usual host");
+    check_interfaces(alone, "127.0.0.1", "a host without a network");
+    check_interfaces(many, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 "
+                     "10.0.0.6 10.0.0.7 10.0.0.8", "a host with many");
+}
+
 int main(void)
 {
     test_text();
     test_other_family();
     test_local();
+    test_interfaces();
     return tap_done();
 }

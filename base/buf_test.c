@@ -4,6 +4,7 @@
 #include "base/wire.h"
 #include "tests/lib/tap.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void test_buf(void)
@@ -21,9 +22,29 @@ static void test_buf(void)
     is_str(buf_str(&b), "yy", "consumed");
     buf_consume(&b, 99);
     is_int((intmax_t)b.len, 0, "consumed beyond the end");
+    buf_puts(&b, "abc");
+    buf_consume(&b, 3);
+    is_str(buf_str(&b), "", "consumed to the end");
     ok(buf_reserve(&b, SIZE_MAX / 2) == NULL && b.failed, "absurd size");
     buf_puts(&b, "ignored");
     is_int((intmax_t)b.len, 0, "a failed buffer takes nothing");
+    ok(buf_take(&b) == NULL, "and gives nothing");
+    buf_clear(&b);
+    buf_puts(&b, "again");
+    is_str(buf_str(&b), "again", "until it is cleared");
+}
+
+/* There is room for a terminator behind whatever was reserved. */
+static void test_room(void)
+{
+    bool enough = true;
+
+    for (size_t n = 0; n < 300; n++) {
+        _buf_ struct buf b = {0};
+
+        enough = enough && buf_reserve(&b, n) && b.cap > n;
+    }
+    ok(enough, "room for a terminator");
 }
 
 static void test_round_trip(void)
@@ -89,6 +110,15 @@ static void test_bad_strings(void)
     wire_put_bytes(&b, "a\0b", 3);
     r = wire_reader(b.data, b.len);
     ok(wire_dup_str(&r, 10) == NULL && r.bad, "zero byte inside");
+    r = wire_reader(b.data, b.len);
+    wire_get_str(&r, text, sizeof(text));
+    ok(r.bad && text[0] == '\0', "likewise in a place of its own");
+    buf_clear(&b);
+    wire_put_str(&b, "text");
+    wire_put_u8(&b, 0);
+    r = wire_reader(b.data, b.len);
+    free(wire_dup_str(&r, 4));
+    ok(!r.bad && !wire_done(&r), "a byte too many");
     buf_clear(&b);
     wire_put_u32(&b, 0xffffffff);
     r = wire_reader(b.data, b.len);
@@ -98,6 +128,7 @@ static void test_bad_strings(void)
 int main(void)
 {
     test_buf();
+    test_room();
     test_round_trip();
     test_every_cut();
     test_bad_strings();

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "base/channel.h"
+#include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -10,6 +11,9 @@
 
 static const uint8_t key_a[CHANNEL_KEY_BYTES] = {1, 2, 3};
 static const uint8_t key_b[CHANNEL_KEY_BYTES] = {1, 2, 4};
+/* Differs from key_a in its last bit alone. */
+static const uint8_t key_c[CHANNEL_KEY_BYTES] = {
+    1, 2, 3, [CHANNEL_KEY_BYTES - 1] = 1};
 
 struct pair {
     struct channel *near, *far;
@@ -72,9 +76,10 @@ static void test_round_trip(void)
     free_pair(&p);
 }
 
-/* One frame from near to far, byte by byte, with byte `flip` changed. */
+/* One frame from near to far, byte by byte, with `bits` of byte `flip` other. */
 static int send_flipped(const uint8_t *near_key, const uint8_t *far_key,
-                        size_t flip, size_t *ret_len, struct error *e)
+                        size_t flip, uint8_t bits, size_t *ret_len,
+                        struct error *e)
 {
     struct pair p = make_pair(near_key, far_key);
     struct channel_frame f;
@@ -90,7 +95,7 @@ static int send_flipped(const uint8_t *near_key, const uint8_t *far_key,
     buf_append(&wire, channel_output(p.near)->data,
                channel_output(p.near)->len);
     if (flip < wire.len) {
-        wire.data[flip] ^= 0x40;
+        wire.data[flip] = (char)(wire.data[flip] ^ bits);
     }
     for (size_t i = 0; rc == 0 && i < wire.len; i++) {
         channel_feed(p.far, wire.data + i, 1, NULL);
@@ -108,22 +113,61 @@ static void test_every_flip(void)
     size_t len;
     int passed = 0;
 
-    is_int(send_flipped(key_a, key_a, SIZE_MAX, &len, &e), 1,
+    is_int(send_flipped(key_a, key_a, SIZE_MAX, 0, &len, &e), 1,
            "byte by byte, unchanged");
-    for (size_t i = 0; i < len; i++) {
+    /* The highest bit of a public key is the one that the curve ignores. */
+    for (size_t i = 0; i < 2 * len; i++) {
         size_t n;
 
-        passed += send_flipped(key_a, key_a, i, &n, &e) == 1;
+        passed += send_flipped(key_a, key_a, i / 2, i % 2 ? 0x80 : 0x40, &n,
+                               &e) == 1;
     }
     is_int(passed, 0, "no frame opens with any of %zu bytes changed", len);
-    is_int(send_flipped(key_a, key_b, SIZE_MAX, &len, &e), -ERR_AUTH,
+    is_int(send_flipped(key_a, key_b, SIZE_MAX, 0, &len, &e), -ERR_AUTH,
            "another key");
     like(e.text, "does not know this run's key", "says so");
-    is_int(send_flipped(key_a, key_a, 5, &len, &e), -ERR_VERSION,
-           "another version");
+    is_int(send_flipped(key_a, key_c, SIZE_MAX, 0, &len, &e), -ERR_AUTH,
+           "another key by one bit");
+    is_int(send_flipped(key_a, key_a, 5, 0x40, &len, &e), -ERR_VERSION,
+           "a later version");
     like(e.text, "version", "says so");
-    is_int(send_flipped(key_a, key_a, 0, &len, &e), -ERR_FORMAT,
+    is_int(send_flipped(key_a, key_a, 5, CHANNEL_VERSION, &len, &e),
+           -ERR_VERSION, "an earlier version");
+    is_int(send_flipped(key_a, key_a, 0, 0x40, &len, &e), -ERR_FORMAT,
            "another protocol");
+}
+
+/* Who only sends back what it got knows no key, whichever end it plays. */
+static void test_reflection(void)
+{
+    for (int initiator = 0; initiator < 2; initiator++) {
+        struct channel *c = NULL;
+        struct channel_frame f;
+        struct error e = {0};
+
+        channel_create(key_a, initiator, &c, NULL);
+        channel_send(c, 7, "text", 4, NULL);
+        carry(c, c);
+        is_int(channel_next(c, &f, &e), 0, "our own preamble comes back");
+        carry(c, c);
+        is_int(channel_next(c, &f, &e), -ERR_AUTH, "our own frame does not "
+               "open");
+        channel_destroy(c);
+    }
+}
+
+/* A point of small order makes a secret that everybody knows. */
+static void test_weak_key(void)
+{
+    struct channel *c = NULL;
+    struct channel_frame f;
+    struct error e = {0};
+    char preamble[4 + 2 + 32] = {'M', 'S', 'T', 'R', 0, CHANNEL_VERSION};
+
+    channel_create(key_a, false, &c, NULL);
+    channel_feed(c, preamble, sizeof(preamble), NULL);
+    is_int(channel_next(c, &f, &e), -ERR_AUTH, "a weak public key");
+    channel_destroy(c);
 }
 
 static void test_replay(void)
@@ -148,18 +192,73 @@ static void test_replay(void)
     free_pair(&p);
 }
 
-static void test_first_frame_is_small(void)
+/* Lengths that a peer announces, before and after it has shown that it knows
+ * the key; a type and a tag are 18 bytes. */
+static void test_lengths(void)
+{
+    static const struct {
+        bool known;
+        uint32_t len;
+        int rc;
+        const char *what;
+    } cases[] = {
+        {false, 0, -ERR_FORMAT, "no bytes"},
+        {false, 17, -ERR_FORMAT, "less than a type and a tag"},
+        {false, 18, 0, "the least"},
+        {false, CHANNEL_MAX_FIRST, 0, "the most of a stranger"},
+        {false, CHANNEL_MAX_FIRST + 1, -ERR_FORMAT, "more than that"},
+        {true, CHANNEL_MAX_FIRST + 1, 0, "the same of a peer"},
+        {true, CHANNEL_MAX_FRAME, 0, "the most of a peer"},
+        {true, CHANNEL_MAX_FRAME + 1, -ERR_FORMAT, "more than that"},
+        {true, UINT32_MAX, -ERR_FORMAT, "all there can be"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct pair p = make_pair(key_a, key_a);
+        struct channel_frame f;
+        struct error e = {0};
+        uint32_t len = cases[i].len;
+        const uint8_t head[] = {(uint8_t)(len >> 24), (uint8_t)(len >> 16),
+                                (uint8_t)(len >> 8), (uint8_t)len};
+
+        carry(p.near, p.far);
+        channel_next(p.far, &f, NULL);
+        carry(p.far, p.near);
+        channel_next(p.near, &f, NULL);
+        if (cases[i].known) {
+            channel_send(p.near, 7, "x", 1, NULL);
+            carry(p.near, p.far);
+            is_int(channel_next(p.far, &f, &e), 1, "a peer");
+        }
+        channel_feed(p.far, head, sizeof(head), NULL);
+        is_int(channel_next(p.far, &f, &e), cases[i].rc, "%s", cases[i].what);
+        free_pair(&p);
+    }
+}
+
+/* What may be sent may be taken. */
+static void test_largest(void)
 {
     struct pair p = make_pair(key_a, key_a);
+    size_t most = CHANNEL_MAX_FRAME - 18;
+    char *data = calloc(1, most + 1);
     struct channel_frame f;
     struct error e = {0};
-    static const uint8_t huge[4] = {0x00, 0x10, 0, 0};
 
+    channel_send(p.near, 7, "x", 1, NULL);
     carry(p.near, p.far);
+    carry(p.far, p.near);
     channel_next(p.far, &f, NULL);
-    channel_feed(p.far, huge, sizeof(huge), NULL);
-    is_int(channel_next(p.far, &f, &e), -ERR_FORMAT,
-           "a stranger cannot make us wait for a megabyte");
+    carry(p.far, p.near);
+    channel_next(p.near, &f, NULL);
+    is_int(channel_send(p.near, 8, data, most + 1, &e), -EMSGSIZE,
+           "a byte more than can be taken");
+    is_int(channel_send(p.near, 8, data, most, &e), 0, "as much as can be");
+    carry(p.near, p.far);
+    is_int(channel_next(p.far, &f, &e), 1, "the first");
+    is_int(channel_next(p.far, &f, &e), 1, "the largest");
+    is_int((intmax_t)f.len, (intmax_t)most, "whole");
+    free(data);
     free_pair(&p);
 }
 
@@ -168,6 +267,9 @@ int main(void)
     test_round_trip();
     test_every_flip();
     test_replay();
-    test_first_frame_is_small();
+    test_reflection();
+    test_weak_key();
+    test_lengths();
+    test_largest();
     return tap_done();
 }

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SELF "/proc/self/exe"
@@ -86,8 +87,19 @@ static int act_mask(void)
     return n_blocked * 10 + n_ignored;
 }
 
+/* Uses `ms` of CPU time. */
+static int act_work(int ms)
+{
+    while (clock() < ms * (CLOCKS_PER_SEC / 1000)) {
+    }
+    return 0;
+}
+
 static int act(const char *verb, int arg)
 {
+    if (strcmp(verb, "work") == 0) {
+        return act_work(arg);
+    }
     if (strcmp(verb, "exit") == 0) {
         return arg;
     }
@@ -182,6 +194,18 @@ static void test_codes(void)
     }
     is_int(bad, 0, "exit codes 0 to 255");
     is_int((int)child_count(table), 0, "the table is empty again");
+}
+
+static void test_usage(void)
+{
+    struct seen s = {0};
+
+    start("work", 60, on_exit_seen, &s, false);
+    turn_until(&s.n, 1);
+    ok(s.how.cpu_ms >= 40, "CPU time is told (%llu ms)",
+       (unsigned long long)s.how.cpu_ms);
+    ok(s.how.rss_kib > 100, "and memory (%llu KiB)",
+       (unsigned long long)s.how.rss_kib);
 }
 
 static bool ends_a_process(int sig)
@@ -468,6 +492,7 @@ int main(int argc, char **argv)
     uv_loop_init(&loop);
     test_before();
     test_codes();
+    test_usage();
     test_signals();
     test_orphans();
     test_group_of_the_dead();

@@ -6,11 +6,47 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[64] = "/tmp/muster-fs-test.XXXXXX";
+
+/* In place of libc's: what was synced, and whether `watched` was there then. */
+static char synced[64];
+static char watched[128];
+
+int fsync(int fd)
+{
+    struct stat st;
+    size_t len = strlen(synced);
+
+    if (fstat(fd, &st) == 0) {
+        snprintf(synced + len, sizeof(synced) - len, "%s%c",
+                 S_ISDIR(st.st_mode) ? "dir" : "file",
+                 access(watched, F_OK) == 0 ? '+' : '-');
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
+static void test_durable(void)
+{
+    struct error e = {0};
+
+    fs_path(watched, sizeof(watched), NULL, "%s/durable", dir);
+    is_int(fs_write_atomic(watched, "x", 1, &e), 0, "a durable file");
+    is_str(synced, "file-dir+", "is synced before it has its name, and its "
+           "directory after that");
+    synced[0] = '\0';
+    is_int(fs_write_replace(watched, "y", 1, &e), 0, "one that need not be");
+    is_str(synced, "", "costs no sync");
+}
 
 static void test_write_and_read(void)
 {
@@ -51,6 +87,96 @@ static void test_failed_write_leaves_nothing(void)
     is_int(rmdir(path), 0, "nor above it");
 }
 
+static void test_modes(void)
+{
+    struct error e = {0};
+    char path[128], tight[8];
+    struct stat st;
+    mode_t old = umask(0);
+
+    fs_path(path, sizeof(path), NULL, "%s/m/n", dir);
+    is_int(fs_mkdirs(path, &e), 0, "directories");
+    umask(old);
+    is_int(stat(path, &st) < 0 ? 0 : st.st_mode & 07777, 0700, "are private");
+    fs_path(path, sizeof(path), NULL, "%s/m", dir);
+    is_int(stat(path, &st) < 0 ? 0 : st.st_mode & 07777, 0700,
+           "those on the way, too");
+    is_int(fs_path(tight, 4, &e, "%s", "abc"), 0, "a path that just fits");
+    is_int(fs_path(tight, 4, &e, "%s", "abcd"), -ENAMETOOLONG,
+           "and one that does not");
+}
+
+enum { N_LONG = 1 << 20 };
+
+static char byte_at(size_t i)
+{
+    return (char)(i / 1000 % 251);
+}
+
+static int go_fd = -1;
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+    if (write(go_fd, "x", 1) != 1) {
+        _exit(1);
+    }
+}
+
+/* Reads all of it once `go` says so: the status is 0 where it is right. */
+static _Noreturn void check_reader(int fd, int go)
+{
+    static char got[65536];
+    size_t at = 0;
+    ssize_t n;
+
+    if (read(go, got, 1) != 1) {
+        _exit(1);
+    }
+    while ((n = read(fd, got, sizeof(got))) > 0) {
+        for (ssize_t i = 0; i < n; i++, at++) {
+            if (got[i] != byte_at(at)) {
+                _exit(1);
+            }
+        }
+    }
+    _exit(at != N_LONG);
+}
+
+/* A signal cuts a write that waits: the rest follows, from where it was cut. */
+static void test_short_write(void)
+{
+    struct itimerval every = {{0, 5000}, {0, 5000}}, never = {0};
+    struct sigaction sa = {.sa_handler = on_alarm};
+    _free_ char *data = malloc(N_LONG);
+    int pipe_fds[2], go[2], status = -1;
+    pid_t pid;
+
+    for (size_t i = 0; i < N_LONG; i++) {
+        data[i] = byte_at(i);
+    }
+    if (pipe2(pipe_fds, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0) {
+        bail_out("pipe");
+    }
+    pid = fork();
+    if (pid == 0) {
+        close(pipe_fds[1]);
+        check_reader(pipe_fds[0], go[0]);
+    }
+    go_fd = go[1];
+    sigaction(SIGALRM, &sa, NULL);
+    setitimer(ITIMER_REAL, &every, NULL);
+    is_int(fs_write_all(pipe_fds[1], data, N_LONG), 0,
+           "a write that signals cut");
+    setitimer(ITIMER_REAL, &never, NULL);
+    close(pipe_fds[1]);
+    close(pipe_fds[0]);
+    waitpid(pid, &status, 0);
+    is_int(status, 0, "arrives as it was");
+    close(go[0]);
+    close(go[1]);
+}
+
 static void test_remove_tree(void)
 {
     struct error e = {0};
@@ -83,10 +209,22 @@ static void test_runtime_dir(void)
     fs_runtime_dir(path, sizeof(path), &e);
     stat(path, &st);
     is_int(st.st_mode & 0777, 0700, "made private again");
+    if (geteuid() != 0) {
+        skip("only root can give a directory away");
+    } else if (chown(path, 12345, (gid_t)-1) == 0) {
+        is_int(fs_runtime_dir(path, sizeof(path), &e), -EPERM,
+               "that of another user is refused");
+    }
     rmdir(path);
     ok(symlink("/tmp", path) == 0 &&
            fs_runtime_dir(path, sizeof(path), &e) == -EPERM,
        "a link in its place is refused");
+    unlink(path);
+    setenv("XDG_RUNTIME_DIR", "somewhere", 1);
+    setenv("TMPDIR", dir, 1);
+    fs_runtime_dir(path, sizeof(path), &e);
+    like(path, dir, "without a runtime directory it is below TMPDIR");
+    unsetenv("TMPDIR");
 }
 
 static void test_which(void)
@@ -100,6 +238,8 @@ static void test_which(void)
            "not executable");
     is_int(fs_which("/etc", "", path, sizeof(path)), -EACCES, "a directory");
     is_int(fs_which("", "/bin", path, sizeof(path)), -ENOENT, "empty name");
+    is_int(fs_which("passwd", "/etc:/nonexistent", path, sizeof(path)),
+           -EACCES, "one that may not be run, then none");
 }
 
 int main(void)
@@ -107,7 +247,10 @@ int main(void)
     if (!mkdtemp(dir)) {
         bail_out("mkdtemp: %s", strerror(errno));
     }
+    test_durable();
     test_write_and_read();
+    test_modes();
+    test_short_write();
     test_failed_write_leaves_nothing();
     test_remove_tree();
     test_runtime_dir();

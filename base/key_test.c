@@ -76,8 +76,19 @@ static void test_read(void)
     put("hex", hex, 65, 0600);
     is_int(key_read(at("hex"), true, key, &e), 0, "hexadecimal, with a newline");
     ok(key[1] == 0x11 && key[31] == 0xff, "as it says");
-    put("open", hex, 64, 0644);
+    put("open", hex, 64, 0604);
     check_refused("open", -EPERM, "0600");
+    put("open", hex, 64, 0640);
+    check_refused("open", -EPERM, "0600");
+    put("open", hex, 64, 0644);
+    if (geteuid() != 0) {
+        skip("only root can give a file away");
+    } else {
+        put("foreign", hex, 64, 0600);
+        if (chown(at("foreign"), 12345, (gid_t)-1) == 0) {
+            check_refused("foreign", -EPERM, "belongs to user 12345");
+        }
+    }
     is_int(key_read(at("open"), false, key, &e), 0, "a mounted Secret may be");
     memset(key, 0, sizeof(key));
     put("short", hex, 31, 0600);
@@ -86,6 +97,9 @@ static void test_read(void)
     check_refused("odd", -ERR_FORMAT, "hexadecimal");
     put("bad", "zz112233445566778899aabbccddeeff"
         "00112233445566778899aabbccddeeff", 64, 0600);
+    check_refused("bad", -ERR_FORMAT, "hexadecimal");
+    put("bad", "ff112233445566778899aabbccddeeff"
+        "00112233445566778899aabbccddeezz", 64, 0600);
     check_refused("bad", -ERR_FORMAT, "hexadecimal");
     put("empty", "", 0, 0600);
     check_refused("empty", -ERR_FORMAT, "32 bytes");
@@ -109,7 +123,8 @@ static void test_pipe(void)
 int main(void)
 {
     static const char *const names[] = {"key", "hex", "open", "short", "odd",
-                                        "bad", "empty", "long", "fifo"};
+                                        "bad", "empty", "long", "fifo",
+                                        "foreign"};
 
     if (!mkdtemp(dir)) {
         bail_out("mkdtemp");

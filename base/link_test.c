@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "base/cleanup.h"
 #include "base/link.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static const uint8_t key[CHANNEL_KEY_BYTES] = {9};
@@ -258,6 +261,89 @@ static void test_stranger_outlives_listener(void)
     world_close(&w);
 }
 
+enum { N_STRANGERS = 200 };
+
+struct crowd {
+    struct world *w;
+    int fds[N_STRANGERS];
+    int want; /* how many are to be closed */
+    int n_closed;
+    int n_turns;
+};
+
+static bool is_closed(int fd)
+{
+    char what[256];
+    ssize_t n;
+
+    do {
+        n = recv(fd, what, sizeof(what), MSG_DONTWAIT);
+    } while (n > 0);
+    return n == 0 || errno == ECONNRESET;
+}
+
+/* Counts those that were hung up on. */
+static void on_look(uv_timer_t *t)
+{
+    struct crowd *c = t->data;
+
+    for (int i = 0; i < N_STRANGERS; i++) {
+        if (c->fds[i] >= 0 && is_closed(c->fds[i])) {
+            close_fd(&c->fds[i]);
+            c->n_closed++;
+        }
+    }
+    if (c->n_closed >= c->want || ++c->n_turns > 1200) {
+        uv_stop(t->loop);
+    }
+}
+
+static void wait_for_closed(struct crowd *c, int want)
+{
+    uv_timer_t look;
+
+    c->want = want;
+    uv_timer_init(&c->w->loop, &look);
+    look.data = c;
+    uv_timer_start(&look, on_look, 50, 50);
+    uv_run(&c->w->loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&look, NULL);
+    uv_run(&c->w->loop, UV_RUN_NOWAIT);
+}
+
+/* Connections that say nothing: only so many are kept, and none for ever. A
+ * peer that knows the key finds its place again after that. */
+static void test_crowd_of_strangers(void)
+{
+    struct world w;
+    struct crowd c = {.w = &w};
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    int n_refused;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(link_listener_port(w.listener));
+    for (int i = 0; i < N_STRANGERS; i++) {
+        c.fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(c.fds[i], (struct sockaddr *)&to, sizeof(to)) < 0) {
+            bail_out("connect");
+        }
+    }
+    wait_for_closed(&c, 1);
+    n_refused = c.n_closed;
+    ok(n_refused > 0 && n_refused < N_STRANGERS, "some of %d strangers at once "
+       "are turned away (%d)", N_STRANGERS, n_refused);
+    wait_for_closed(&c, N_STRANGERS);
+    is_int(c.n_closed, N_STRANGERS, "and those who say nothing, in the end");
+    dial(&w, key, link_listener_port(w.listener));
+    link_send(w.connector, 1, "x", 1);
+    w.stop_after = 1;
+    run(&w);
+    is_int(w.n_peers, 1, "then a peer finds its place");
+    world_close(&w);
+}
+
 /* The kernel takes the connection; nobody answers. */
 static void test_mute_peer(void)
 {
@@ -307,6 +393,7 @@ int main(void)
     test_nobody_there();
     test_second_address();
     test_stranger_outlives_listener();
+    test_crowd_of_strangers();
     test_mute_peer();
     test_peer_does_not_read();
     return tap_done();

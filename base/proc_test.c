@@ -295,6 +295,75 @@ static void test_env(void)
     is_int(proc_sweep_env(entry, NULL), 0, "gone");
 }
 
+/* The one that sweeps has the entry as well, and so has its parent. */
+static int act(const char *verb, const char *entry)
+{
+    int status = 1;
+    pid_t pid = fork();
+
+    if (strcmp(verb, "above") == 0) {
+        if (pid == 0) {
+            execl("/proc/self/exe", "proc_test", "sweep", entry, NULL);
+            _exit(1);
+        }
+        waitpid(pid, &status, 0);
+        return status == 0 ? 0 : 1;
+    }
+    if (pid == 0) {
+        wait_forever();
+    }
+    return proc_sweep_env(entry, NULL) == 1 ? 0 : 1;
+}
+
+static void test_sweep_spares_itself(void)
+{
+    char entry[64];
+    int status = 1;
+    pid_t pid;
+
+    snprintf(entry, sizeof(entry), "MUSTER_TEST_ABOVE=%d", getpid());
+    pid = fork();
+    if (pid == 0) {
+        putenv(entry);
+        execl("/proc/self/exe", "proc_test", "above", entry, NULL);
+        _exit(1);
+    }
+    waitpid(pid, &status, 0);
+    is_int(status, 0, "a sweep takes its brother, not itself nor its parent");
+    sweep_all();
+}
+
+static void test_other_user(void)
+{
+    char entry[64];
+    _proc_list_ struct proc_list l = {0};
+    char *argv[] = {(char *)"sleep", (char *)"1000", NULL};
+    char *envp[] = {entry, NULL};
+    uint64_t until = clock_mono_ms() + 10000;
+    pid_t pid;
+
+    if (geteuid() != 0) {
+        skip("only root can start a process of another user");
+        return;
+    }
+    snprintf(entry, sizeof(entry), "MUSTER_TEST_OTHER=%d", getpid());
+    pid = fork();
+    if (pid == 0) {
+        if (setuid(65534) == 0) {
+            execve("/bin/sleep", argv, envp);
+        }
+        _exit(1);
+    }
+    while (!proc_has_env(pid, entry) && clock_mono_ms() < until) {
+        usleep(1000);
+    }
+    ok(proc_has_env(pid, entry), "a process of another user");
+    proc_with_env(entry, &l, NULL);
+    is_int((int)l.n, 0, "is none of ours");
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 static void test_inventory(void)
 {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -306,8 +375,11 @@ static void test_inventory(void)
     close(fd);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3) {
+        return act(argv[1], argv[2]);
+    }
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     test_read();
     test_odd_names();
@@ -317,6 +389,8 @@ int main(void)
     test_dead_leader();
     test_moving_targets();
     test_env();
+    test_sweep_spares_itself();
+    test_other_user();
     test_inventory();
     return tap_done();
 }

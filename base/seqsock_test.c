@@ -82,6 +82,36 @@ static void test_path(void)
     rmdir(dir);
 }
 
+/* A socket that others could reach all the same: the peer's user decides. */
+static void test_other_user(void)
+{
+    char dir[] = "/tmp/muster-seqsock.XXXXXX", path[64];
+    struct error e = {0};
+    int listener, client;
+
+    if (geteuid() != 0) {
+        skip("only root can stand for two users");
+        return;
+    }
+    if (!mkdtemp(dir)) {
+        bail_out("mkdtemp");
+    }
+    snprintf(path, sizeof(path), "%s/s", dir);
+    listener = seqsock_listen(path, &e);
+    client = seqsock_connect(path, &e);
+    if (seteuid(65534) < 0) {
+        bail_out("seteuid");
+    }
+    is_int(seqsock_accept(listener, &e), -EPERM, "another user is refused");
+    if (seteuid(0) < 0) {
+        bail_out("seteuid");
+    }
+    close(listener);
+    close(client);
+    unlink(path);
+    rmdir(dir);
+}
+
 static void send_text(int fd, uint16_t type, const char *text, size_t len)
 {
     struct buf b = {.data = (char *)text, .len = len};
@@ -164,17 +194,27 @@ static void test_blob(void)
 {
     struct error e = {0};
     _buf_ struct buf b = {0};
+    static const int too_few[] = {F_SEAL_WRITE | F_SEAL_GROW,
+                                  F_SEAL_SHRINK | F_SEAL_GROW};
     int fd = seqsock_blob("0123456789", 10, &e), open_fd;
 
     is_int(seqsock_blob_read(fd, 10, &b, &e), 0, "a blob is read");
     is_str(buf_str(&b), "0123456789", "as it was");
     is_int(seqsock_blob_read(fd, 9, &b, &e), -EFBIG, "not one over the limit");
-    ok(write(fd, "x", 1) < 0 && ftruncate(fd, 0) < 0, "nobody can change it");
+    ok(write(fd, "x", 1) < 0 && ftruncate(fd, 0) < 0 &&
+           ftruncate(fd, 20) < 0, "nobody can change it");
     close(fd);
     is_int(seqsock_blob_read(-1, 10, &b, &e), -ERR_FORMAT, "none at all");
     open_fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     is_int(seqsock_blob_read(open_fd, 10, &b, &e), -ERR_FORMAT,
            "one that its sender could still change");
+    for (size_t i = 0; i < ARRAY_SIZE(too_few); i++) {
+        fcntl(open_fd, F_ADD_SEALS, too_few[i]);
+        is_int(seqsock_blob_read(open_fd, 10, &b, &e), -ERR_FORMAT,
+               "or with seals %x alone", too_few[i]);
+        close(open_fd);
+        open_fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    }
     close(open_fd);
     fd = seqsock_blob("", 0, &e);
     buf_clear(&b);
@@ -186,6 +226,7 @@ static void test_blob(void)
 int main(void)
 {
     test_path();
+    test_other_user();
     test_messages();
     test_cut_messages();
     test_descriptors();
