@@ -31,16 +31,12 @@ int fs_path(char *to, size_t size, struct error *e, const char *fmt, ...)
     return 0;
 }
 
-int fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
-            struct error *e)
+int fs_read_fd(int fd, const char *name, size_t max, char **ret,
+               size_t *ret_len, struct error *e)
 {
-    _close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     _free_ char *data = NULL;
     size_t cap = 0, len = 0;
 
-    if (fd < 0) {
-        return error_set(e, errno, "open %s", path);
-    }
     for (;;) {
         ssize_t n;
 
@@ -48,7 +44,7 @@ int fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
             char *grown = realloc(data, (cap ? 2 * cap : 4096) + 1);
 
             if (!grown) {
-                return error_set(e, ENOMEM, "read %s", path);
+                return error_set(e, ENOMEM, "read %s", name);
             }
             data = grown;
             cap = cap ? 2 * cap : 4096;
@@ -58,14 +54,14 @@ int fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
             continue;
         }
         if (n < 0) {
-            return error_set(e, errno, "read %s", path);
+            return error_set(e, errno, "read %s", name);
         }
         if (n == 0) {
             break;
         }
         len += (size_t)n;
         if (len > max) {
-            return error_text(e, EFBIG, "%s is larger than %zu bytes", path,
+            return error_text(e, EFBIG, "%s is larger than %zu bytes", name,
                               max);
         }
     }
@@ -75,6 +71,17 @@ int fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
         *ret_len = len;
     }
     return 0;
+}
+
+int fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
+            struct error *e)
+{
+    _close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+    if (fd < 0) {
+        return error_set(e, errno, "open %s", path);
+    }
+    return fs_read_fd(fd, path, max, ret, ret_len, e);
 }
 
 int fs_write_all(int fd, const void *data, size_t len)

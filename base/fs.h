@@ -20,6 +20,9 @@ int fs_path(char *to, size_t size, struct error *e, const char *fmt, ...)
  * The caller frees *ret. */
 int fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
             struct error *e);
+/* The rest of an open file, which messages call `name`. */
+int fs_read_fd(int fd, const char *name, size_t max, char **ret,
+               size_t *ret_len, struct error *e);
 
 /* Writes all or nothing: a temporary beside it, fsync, rename, fsync of the
  * directory. On failure the old file is as it was and no temporary is left. */

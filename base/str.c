@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -285,6 +286,41 @@ char *str_shell_quote(const char *s)
     return buf_take(&b);
 }
 
+static bool is_printable(const char *s)
+{
+    uint32_t c;
+
+    while (*s) {
+        size_t n = utf8_next(s, &c);
+
+        if (n == 0 || !utf8_is_printable(c)) {
+            return false;
+        }
+        s += n;
+    }
+    return true;
+}
+
+/* $'...' of bash and others, for what must not reach a terminal as it is. */
+static void quote_hidden(struct buf *b, const char *s)
+{
+    buf_puts(b, "$'");
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+
+        if (c == '\'' || c == '\\') {
+            buf_printf(b, "\\%c", c);
+        } else if (c == '\n') {
+            buf_puts(b, "\\n");
+        } else if (c < 0x20 || c >= 0x7f) {
+            buf_printf(b, "\\%03o", c);
+        } else {
+            buf_putc(b, *s);
+        }
+    }
+    buf_putc(b, '\'');
+}
+
 char *str_shell_join(char *const *argv)
 {
     _buf_ struct buf b = {0};
@@ -293,7 +329,11 @@ char *str_shell_join(char *const *argv)
         if (i) {
             buf_putc(&b, ' ');
         }
-        quote_into(&b, argv[i]);
+        if (is_printable(argv[i])) {
+            quote_into(&b, argv[i]);
+        } else {
+            quote_hidden(&b, argv[i]);
+        }
     }
     return buf_take(&b);
 }

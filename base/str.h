@@ -50,9 +50,10 @@ int str_to_f64(const char *s, double *ret);
 const char *str_nearest(const char *s, const char *const *names);
 
 /* One argument as a shell would need it to be read back as one word; the caller
- * frees it. For showing commands: nothing is ever run through a shell. */
+ * frees it. */
 char *str_shell_quote(const char *s);
-/* A whole argv so quoted, joined by blanks. */
+/* A whole argv so quoted, joined by blanks, for showing it: what would drive a
+ * terminal is written as \NNN. Nothing is ever run through a shell. */
 char *str_shell_join(char *const *argv);
 
 /* Copies with truncation, always terminated. */

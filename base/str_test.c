@@ -105,6 +105,13 @@ static void test_quote(void)
 
         is_str(quoted, want, "character %d is quoted", special[i]);
     }
+
+    char *const hostile[] = {(char[]){"\x1b[31m'\\"}, (char[]){"\xc2\x9b"},
+                             (char[]){"a\nb"}, (char[]){"\xc3\xa4"}, NULL};
+    _free_ char *shown = str_shell_join(hostile);
+
+    is_str(shown, "$'\\033[31m\\'\\\\' $'\\302\\233' $'a\\nb' '\xc3\xa4'",
+           "what drives a terminal is written out");
 }
 
 static void test_copy(void)

@@ -4,6 +4,7 @@
 #include "launcher/options.h"
 
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -310,9 +311,19 @@ void options_help(const struct options *o, struct buf *to)
     help_option(&help_def, to);
 }
 
+/* Names that the user gave, or that a file has, may be in the text. */
+static void print_fault(const char *who, const char *text)
+{
+    _buf_ struct buf line = {0};
+
+    buf_printf(&line, "%s: ", who);
+    utf8_put_printable(&line, text, sizeof(((struct error *)0)->text));
+    fprintf(stderr, "%s\n", buf_str(&line));
+}
+
 int command_fail(const struct error *e)
 {
-    fprintf(stderr, "muster: %s\n", e->text);
+    print_fault("muster", e->text);
     return e->code == ERR_USAGE || e->code == ERR_SPEC ? EXIT_USAGE
                                                        : EXIT_FAILED;
 }
@@ -331,8 +342,11 @@ int options_start(const struct options *o, int argc, char **argv, void *into,
         return EXIT_OK;
     }
     if (rc < 0) {
-        fprintf(stderr, "muster %s: %s\nmuster %s --help shows the usage\n",
-                o->command, e.text, o->command);
+        char who[MAX_NAME + 8];
+
+        snprintf(who, sizeof(who), "muster %s", o->command);
+        print_fault(who, e.text);
+        fprintf(stderr, "%s --help shows the usage\n", who);
         return rc == -ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
     }
     return -1;

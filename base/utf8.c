@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/utf8.h"
+
+#include "base/cleanup.h"
+
+size_t utf8_next(const char *text, uint32_t *ret)
+{
+    static const struct {
+        unsigned char mask, lead;
+        uint32_t least;
+    } forms[] = {{0x80, 0x00, 0},
+                 {0xe0, 0xc0, 0x80},
+                 {0xf0, 0xe0, 0x800},
+                 {0xf8, 0xf0, 0x10000}};
+    const unsigned char *s = (const unsigned char *)text;
+
+    for (size_t n = 0; n < ARRAY_SIZE(forms); n++) {
+        uint32_t c = s[0] & (unsigned char)~forms[n].mask;
+
+        if ((s[0] & forms[n].mask) != forms[n].lead) {
+            continue;
+        }
+        for (size_t i = 1; i <= n; i++) {
+            if ((s[i] & 0xc0) != 0x80) {
+                return 0;
+            }
+            c = c << 6 | (s[i] & 0x3f);
+        }
+        if (c < forms[n].least || c > 0x10ffff ||
+            (c >= 0xd800 && c <= 0xdfff)) {
+            return 0;
+        }
+        *ret = c;
+        return n + 1;
+    }
+    return 0;
+}
+
+bool utf8_is_valid(const char *s)
+{
+    uint32_t c;
+
+    while (*s) {
+        size_t n = utf8_next(s, &c);
+
+        if (n == 0) {
+            return false;
+        }
+        s += n;
+    }
+    return true;
+}
+
+bool utf8_is_printable(uint32_t c)
+{
+    static const struct {
+        uint32_t first, last;
+    } hidden[] = {
+        {0x00, 0x1f},     {0x7f, 0x9f},     {0x200b, 0x200f},
+        {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff},
+        {0xfff9, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0xe007f},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(hidden); i++) {
+        if (c >= hidden[i].first && c <= hidden[i].last) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void put_hidden(struct buf *to, uint32_t c)
+{
+    if (c == '\n') {
+        buf_puts(to, "\\n");
+    } else if (c == '\t') {
+        buf_puts(to, "\\t");
+    } else if (c < 0x80) {
+        buf_printf(to, "\\x%02x", (unsigned)c);
+    } else {
+        buf_printf(to, "\\u%04x", (unsigned)c);
+    }
+}
+
+void utf8_put_printable(struct buf *to, const char *s, size_t max)
+{
+    size_t start = to->len;
+
+    while (*s) {
+        uint32_t c = 0;
+        size_t n = utf8_next(s, &c);
+
+        if (to->failed) {
+            return;
+        }
+        if (to->len - start >= max) {
+            buf_puts(to, "...");
+            return;
+        }
+        if (n == 0) {
+            buf_printf(to, "\\x%02x", (unsigned char)*s);
+            n = 1;
+        } else if (utf8_is_printable(c)) {
+            buf_append(to, s, n);
+        } else {
+            put_hidden(to, c);
+        }
+        s += n;
+    }
+}
