@@ -19,17 +19,25 @@ const struct form forms[] = {
 };
 const size_t n_forms = ARRAY_SIZE(forms);
 
-/* Training kinds that are planned, so that the error does not call them
- * unknown. */
+/* Training kinds of others, so that the error does not call them something
+ * else. Two of TrainJob's are called as OME's. */
 static const char *const planned[] = {
-    "PyTorchJob",  "TrainJob",   "MPIJob",          "JobSet",
-    "Experiment",  "GenericJob", "OptimizationJob", "PyTorchTrainingJob",
-    "DeepSpeedJob", NULL,
+    "PyTorchJob",        "TFJob",
+    "XGBoostJob",        "JAXJob",
+    "PaddleJob",         "MPIJob",
+    "TrainJob",          "TrainingRuntime",
+    "JobSet",            "ClusterTrainingRuntime",
+    "Experiment",        "OptimizationJob",
+    "GenericJob",        "PyTorchTrainingJob",
+    "DeepSpeedJob",      "TensorFlowTrainingJob",
+    "XGBoostTrainingJob", "ColossalAIJob",
+    "BeamJob",           "AutoTuneExperiment",
+    NULL,
 };
 
 static const char *text_at(const struct node *map, const char *key)
 {
-    const struct node *n = node_get(map, key);
+    const struct node *n = node_given(map, key);
 
     return n && n->kind == NODE_SCALAR && n->text[0] ? n->text : NULL;
 }
@@ -55,32 +63,79 @@ static void report_not_a_document(const struct context *c,
                  missing);
 }
 
+/* The part of "ome.io/v1beta1" before the slash. */
+static bool has_group(const char *version, const char *of)
+{
+    size_t len = strcspn(of, "/");
+
+    return strncmp(version, of, len) == 0 && version[len] == '/';
+}
+
+static bool is_planned(const char *kind)
+{
+    for (size_t i = 0; planned[i]; i++) {
+        if (strcmp(planned[i], kind) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const struct form *form_nearest(const struct node *doc)
+{
+    const char *version = text_at(doc, "apiVersion");
+    const char *kind = text_at(doc, "kind");
+    const char *names[16] = {NULL};
+    const char *near;
+
+    for (size_t i = 0; version && kind && i < n_forms; i++) {
+        names[i] = forms[i].kind;
+        if (has_group(version, forms[i].api_version) &&
+            strcmp(kind, forms[i].kind) == 0) {
+            return strcmp(version, forms[i].api_version) ? &forms[i] : NULL;
+        }
+    }
+    near = kind && !is_planned(kind) ? str_nearest(kind, names) : NULL;
+    for (size_t i = 0; near && i < n_forms; i++) {
+        if (strcmp(near, forms[i].kind) == 0 && strcmp(near, kind) != 0) {
+            return &forms[i];
+        }
+    }
+    return NULL;
+}
+
+const char *form_why_not(const struct node *doc)
+{
+    const char *kind = text_at(doc, "kind");
+
+    return kind && is_planned(kind) ? "cannot be run yet"
+                                    : "is no training job that muster knows";
+}
+
 static void report_unknown_kind(const struct context *c,
                                 const struct node *doc, const char *version,
                                 const char *kind)
 {
-    const char *names[16] = {NULL};
+    const struct form *near = form_nearest(doc);
+    const struct place *at = &node_get(doc, "kind")->place;
     _buf_ struct buf known = {0};
-    bool later = false;
 
     for (size_t i = 0; i < n_forms; i++) {
-        names[i] = forms[i].kind;
         buf_printf(&known, "%s%s of %s", i ? ", " : "", forms[i].kind,
                    forms[i].api_version);
     }
-    for (size_t i = 0; planned[i]; i++) {
-        later |= strcmp(planned[i], kind) == 0;
-    }
-    if (!later && str_nearest(kind, names)) {
-        report_error(c->report, &node_get(doc, "kind")->place,
+    if (near && strcmp(near->kind, kind) == 0) {
+        report_error(c->report, &node_get(doc, "apiVersion")->place,
+                     "apiVersion %.60s of a %.60s; expected %s", version, kind,
+                     near->api_version);
+    } else if (near) {
+        report_error(c->report, at,
                      "kind %.60s of %.60s; did you mean %s? expected one of %s",
-                     kind, version, str_nearest(kind, names), buf_str(&known));
-        return;
+                     kind, version, near->kind, buf_str(&known));
+    } else {
+        report_error(c->report, at, "kind %.60s of %.60s %s; expected one of %s",
+                     kind, version, form_why_not(doc), buf_str(&known));
     }
-    report_error(c->report, &node_get(doc, "kind")->place,
-                 "kind %.60s of %.60s %s; expected one of %s", kind, version,
-                 later ? "cannot be run yet" : "is no training job",
-                 buf_str(&known));
 }
 
 const struct form *form_of(const struct context *c, const struct node *doc,
@@ -97,7 +152,7 @@ const struct form *form_of(const struct context *c, const struct node *doc,
     }
     if (!version || !kind) {
         report_not_a_document(c, doc, version, kind);
-    } else if (!lenient) {
+    } else if (!lenient || has_group(version, "muster/")) {
         report_unknown_kind(c, doc, version, kind);
     }
     return NULL;
@@ -154,6 +209,33 @@ static bool is_scalar_type(enum field_type type)
     return type < FIELD_FLAGS || type == FIELD_CPUS || type == FIELD_BYTES;
 }
 
+/* "NAME", or one key of it: "NAME.min". A name may have dots. */
+static void set_parameter(const struct context *c, struct node *out,
+                          const char *path, struct node *value)
+{
+    const struct field *fields =
+        schema_find(job_fields, "search.parameters")->fields;
+    struct node *map = node_map(c->arena, &value->place);
+    struct node *inner = node_map(c->arena, &value->place);
+    const char *dot = strrchr(path, '.');
+
+    for (; dot && fields->name; fields++) {
+        if (strcmp(fields->name, dot + 1) == 0) {
+            node_set(c->arena, inner, fields->name, value);
+            node_set(c->arena, map,
+                     arena_printf(c->arena, "%.*s", (int)(dot - path), path),
+                     inner);
+            node_set_path(c->arena, out, "search.parameters",
+                          node_merge(c->arena,
+                                     node_get_path(out, "search.parameters"),
+                                     map));
+            return;
+        }
+    }
+    node_set(c->arena, map, path, value);
+    form_set_parameters(c, out, map);
+}
+
 static void set_parsed(const struct context *c, struct node *out,
                        const char *path, const char *text,
                        const struct place *at)
@@ -163,15 +245,14 @@ static void set_parsed(const struct context *c, struct node *out,
     if (!value) {
         return;
     }
-    if (strcmp(path, "env") == 0) {
+    if (node_is_null(value)) {
+        node_set_path(c->arena, out, path, value);
+    } else if (strcmp(path, "env") == 0) {
         form_set_env(c, out, value);
     } else if (strcmp(path, "search.parameters") == 0) {
         form_set_parameters(c, out, value);
     } else if (str_starts(path, "search.parameters.")) {
-        struct node *map = node_map(c->arena, at);
-
-        node_set(c->arena, map, path + strlen("search.parameters."), value);
-        form_set_parameters(c, out, map);
+        set_parameter(c, out, path + strlen("search.parameters."), value);
     } else {
         node_set_path(c->arena, out, path, value);
     }

@@ -36,10 +36,17 @@ struct node *form_job_read(const struct context *c, struct node *doc);
 struct node *form_ome_job_read(const struct context *c, struct node *doc);
 struct node *form_ome_runtime_read(const struct context *c, struct node *doc);
 
-/* The form of a document; NULL after an error that says what it is instead. A
- * kind that is no training job is no error with `lenient`, only NULL. */
+/* The form of a document; NULL after an error that says what it is instead. With
+ * `lenient` a kind of others is no error, only NULL. */
 const struct form *form_of(const struct context *c, const struct node *doc,
                            bool lenient);
+
+/* For a document that form_of() does not know: the form that was meant, of
+ * another version of the same group or with a kind written almost so, or NULL
+ * for what belongs to others (and for what it knows); and what is to be said of
+ * that. */
+const struct form *form_nearest(const struct node *doc);
+const char *form_why_not(const struct node *doc);
 
 /* The name in a document of either style, or NULL. */
 const char *form_doc_name(const struct node *doc);

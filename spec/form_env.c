@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "spec/form.h"
 #include "spec/job.h"
 #include "spec/value.h"
@@ -35,7 +36,7 @@ static const char *environment(const struct context *c, const char *name)
 static struct node *env_map(const struct context *c, struct node *out,
                             const struct place *at)
 {
-    struct node *map = node_get(out, "env");
+    struct node *map = node_given(out, "env");
 
     if (!map) {
         map = node_map(c->arena, at);
@@ -139,13 +140,20 @@ static void set_item(const struct context *c, struct node *map,
     }
     name = node_get(item, "name")->text;
     warn_of_double(c, map, name, &item->place);
-    value = node_get(item, "value");
-    from = node_get(item, "valueFrom");
-    if (from && !node_is_null(from)) {
+    value = node_given(item, "value");
+    from = node_given(item, "valueFrom");
+    if (from && value) {
+        report_error(c->report, &from->place,
+                     "env has value and valueFrom for %.60s; expected one of "
+                     "them",
+                     name);
+        return;
+    }
+    if (from) {
         set_value_from(c, map, name, from);
         return;
     }
-    if (!value || node_is_null(value)) {
+    if (!value) {
         value = node_scalar(c->arena, &item->place, "", false);
     }
     if (value) {
@@ -200,7 +208,7 @@ static void set_line(const struct context *c, struct node *map,
         return;
     }
     *sep = '\0';
-    if (!value_is_utf8(line) || !value_is_utf8(sep + 1)) {
+    if (!utf8_is_valid(line) || !utf8_is_valid(sep + 1)) {
         report_error(c->report, at, "bytes that are not UTF-8; expected text");
         return;
     }
@@ -263,8 +271,8 @@ static void set_from(const struct context *c, struct node *map,
     if (!schema_read(&r, from_fields, item, NULL)) {
         return;
     }
-    file = node_get(item, "file");
-    prefix = node_get(item, "prefix");
+    file = node_given(item, "file");
+    prefix = node_given(item, "prefix");
     if (!file) {
         report_warn(c->report, &item->place,
                     "envFrom has no effect: there is no cluster to read it "
@@ -290,7 +298,7 @@ void form_set_env_from(const struct context *c, struct node *out,
     }
     /* What env says beats what envFrom brings. */
     node_set(c->arena, out, "env",
-             node_merge(c->arena, map, node_get(out, "env")));
+             node_merge(c->arena, map, node_given(out, "env")));
 }
 
 void form_take_env(struct reader *r, const struct field *f, struct node *n)

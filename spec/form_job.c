@@ -30,7 +30,7 @@ static const struct field extra_fields[] = {
     {"apiVersion", .type = FIELD_ANY},
     {"kind", .type = FIELD_ANY},
     {"args", .type = FIELD_LIST, .to = "args"},
-    {"env", .type = FIELD_ANY, .take = form_take_env},
+    {"env", .type = FIELD_ANY, .to = "env", .take = form_take_env},
     {"envFrom", .type = FIELD_ANY, .take = form_take_env_from},
     {"stdin", .type = FIELD_ANY, .take = take_stdin},
     {0},
@@ -55,7 +55,7 @@ static struct node *read_search(struct reader *r, struct node *search)
     for (size_t i = 0; i < search->n; i++) {
         const struct pair *p = &search->pairs[i];
 
-        if (strcmp(p->key, "parameters") == 0) {
+        if (strcmp(p->key, "parameters") == 0 && !node_is_null(p->value)) {
             schema_read_field(r, &parameters, p->value, NULL);
         } else {
             node_add(r->arena, rest, p->key, &p->place, p->value);
@@ -81,6 +81,19 @@ static void check_keys(struct reader *r, const struct node *out)
     }
 }
 
+/* A runtime stands on no other one. */
+static void check_runtime(const struct context *c, const struct node *doc,
+                          const struct node *out)
+{
+    const struct node *other = node_given(out, "runtime");
+
+    if (strcmp(node_get(doc, "kind")->text, "Runtime") == 0 && other &&
+        other->kind == NODE_SCALAR && strcmp(other->text, "none") != 0) {
+        report_error(c->report, &other->place,
+                     "runtime %.60s of a runtime; expected none", other->text);
+    }
+}
+
 struct node *form_job_read(const struct context *c, struct node *doc)
 {
     struct node *out = node_map(c->arena, &doc->place);
@@ -96,6 +109,8 @@ struct node *form_job_read(const struct context *c, struct node *doc)
 
         if (f && !node_is_null(p->value)) {
             schema_read_field(&r, f, p->value, NULL);
+        } else if (f && f->to && !node_get(out, f->to)) {
+            node_set(c->arena, out, f->to, p->value);
         } else if (!f && strcmp(p->key, "search") == 0 &&
                    p->value->kind == NODE_MAP) {
             node_set(c->arena, out, p->key, read_search(&r, p->value));
@@ -104,5 +119,6 @@ struct node *form_job_read(const struct context *c, struct node *doc)
         }
     }
     check_keys(&check, out);
+    check_runtime(c, doc, out);
     return c->report->n_errors || c->arena->failed ? NULL : out;
 }

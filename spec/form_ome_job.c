@@ -10,10 +10,14 @@
 
 #include <string.h>
 
+static const char *const runtime_kinds[] = {"TrainingRuntime",
+                                            "ClusterTrainingRuntime", NULL};
+static const char *const runtime_groups[] = {"ome.io", NULL};
+
 static const struct field runtime_ref_fields[] = {
     {"name", .type = FIELD_STRING, .flags = FIELD_REQUIRED, .to = "runtime"},
-    {"kind", .type = FIELD_STRING, .to = "runtimeKind"},
-    {"apiGroup", .type = FIELD_STRING},
+    {"kind", .type = FIELD_ENUM, .words = runtime_kinds, .to = "runtimeKind"},
+    {"apiGroup", .type = FIELD_ENUM, .words = runtime_groups},
     {0},
 };
 
@@ -63,11 +67,12 @@ static void add_storage(struct reader *r, struct node *n, const char *list,
                         const char *remote, const char *local,
                         const char *local_name)
 {
-    struct node *uri = node_get(n, "storageUri");
-    struct node *key = node_get(n, "storageKey"), *old = node_get(n, "key");
-    struct node *parameters = node_get(n, "parameters"), *item;
+    struct node *uri = node_given(n, "storageUri");
+    struct node *key = node_given(n, "storageKey");
+    struct node *old = node_given(n, "key");
+    struct node *parameters = node_given(n, "parameters"), *item;
 
-    uri = uri ? uri : node_get(n, "path");
+    uri = uri ? uri : node_given(n, "path");
     if (!uri) {
         report_error(r->report, &n->place,
                      "%s has neither storageUri nor path; expected one of them",

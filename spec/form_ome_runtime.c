@@ -27,8 +27,8 @@ static const char scheduler[] = "hosts are chosen by mpirun or Slurm";
 static void take_elastic(struct reader *r, const struct field *f,
                          struct node *n)
 {
-    const struct node *min = node_get(n, "minNodes");
-    const struct node *max = node_get(n, "maxNodes");
+    const struct node *min = node_given(n, "minNodes");
+    const struct node *max = node_given(n, "maxNodes");
 
     (void)f;
     min = min ? min : max;
@@ -95,7 +95,7 @@ static void take_policy(struct reader *r, const struct field *f,
                         struct node *n)
 {
     (void)f;
-    if (node_get(n, "torch") && node_get(n, "mpi")) {
+    if (node_given(n, "torch") && node_given(n, "mpi")) {
         report_error(r->report, &node_get(n, "mpi")->place,
                      "%s has both torch and mpi; expected one of them",
                      r->path);
@@ -111,9 +111,18 @@ static const struct field policy_fields[] = {
 
 /* --- podGroupPolicy --- */
 
+/* 0 is what Kubernetes takes for not given. */
+static void take_schedule_timeout(struct reader *r, const struct field *f,
+                                  struct node *n)
+{
+    if (strcmp(n->text, "0") != 0) {
+        form_take_seconds(r, f, n);
+    }
+}
+
 static const struct field coscheduling_fields[] = {
     {"scheduleTimeoutSeconds", .type = FIELD_COUNT, .max = 31536000,
-     .to = "gang.timeout", .take = form_take_seconds},
+     .to = "gang.timeout", .take = take_schedule_timeout},
     {0},
 };
 
@@ -345,10 +354,23 @@ static const struct field batch_template_fields[] = {
     {0},
 };
 
+/* Upstream refuses all but one. */
+static void take_replicas(struct reader *r, const struct field *f,
+                          struct node *n)
+{
+    (void)f;
+    if (strcmp(n->text, "1") != 0) {
+        report_warn(r->report, &n->place,
+                    "%s is %s; muster starts one group, of as many nodes as "
+                    "numNodes says",
+                    r->path, n->text);
+    }
+}
+
 static const struct field replicated_job_fields[] = {
     {"name", .type = FIELD_STRING},
     {"template", .type = FIELD_MAP, .fields = batch_template_fields},
-    ANY("replicas"),
+    {"replicas", .type = FIELD_COUNT, .max = 65536, .take = take_replicas},
     ANY("groupName"),
     NO_EFFECT("dependsOn", "muster stages data itself"),
     {0},

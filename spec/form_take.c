@@ -109,9 +109,6 @@ const struct field form_runtime_metadata[] = {
 void form_take_seconds(struct reader *r, const struct field *f,
                        struct node *n)
 {
-    if (strcmp(n->text, "0") == 0) {
-        return; /* the same as not given, for every field of this kind */
-    }
     node_set_path(r->arena, r->out, f->to,
                   node_scalar(r->arena, &n->place,
                               arena_printf(r->arena, "%ss", n->text), true));
@@ -168,6 +165,12 @@ void form_take_resources(struct reader *r, const struct field *f,
     static const char *const parts[] = {"requests", "limits"};
 
     (void)f;
+    if (n->kind != NODE_MAP) {
+        report_error(r->report, &n->place,
+                     "%s is %s; expected a map of requests and limits",
+                     r->path, node_noun(n));
+        return;
+    }
     /* Limits come last, so they count where both are given. */
     for (size_t part = 0; part < 2; part++) {
         const struct node *map = node_get(n, parts[part]);
@@ -209,12 +212,12 @@ static struct node *ranged_parameter(const struct context *c,
                                      struct node *given)
 {
     struct node *map = node_map(c->arena, &given->place);
-    struct node *type = node_get(given, "type");
+    struct node *type = node_given(given, "type");
 
     for (size_t i = 0; i < given->n; i++) {
         const struct pair *p = &given->pairs[i];
 
-        if (strcmp(p->key, "name") != 0) {
+        if (strcmp(p->key, "name") != 0 && !node_is_null(p->value)) {
             node_add(c->arena, map, p->key, &p->place, p->value);
         }
     }
@@ -235,6 +238,10 @@ static struct node *ranged_parameter(const struct context *c,
 static void set_parameter(const struct context *c, struct node *to,
                           const char *name, struct node *value)
 {
+    if (node_is_null(value)) {
+        node_set(c->arena, to, name, value);
+        return;
+    }
     if (value->kind == NODE_LIST) {
         report_error(c->report, &value->place,
                      "parameter %.60s is a list; expected values: [...] in a "

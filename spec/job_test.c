@@ -2,13 +2,13 @@
 #include <config.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "spec/job.h"
 #include "spec/testing.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 static void test_defaults(void)
 {
@@ -182,7 +182,7 @@ static void test_hard_search(void)
     struct job *job = job_create();
     size_t n = 100000;
     char *a = malloc(n + 1);
-    uint64_t start = clock_mono_ms();
+    clock_t start = clock();
     _free_ char *yaml = NULL;
 
     memset(a, 'a', n);
@@ -195,7 +195,8 @@ static void test_hard_search(void)
     }
     yaml = job_write_yaml(job);
     ok(yaml != NULL, "written");
-    ok(clock_mono_ms() - start < 20000, "soon");
+    /* Of this process alone: how busy the machine is does not count. */
+    ok((clock() - start) / CLOCKS_PER_SEC < 20, "with little work");
     free(a);
     job_destroy(job);
 }

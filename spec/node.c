@@ -267,6 +267,13 @@ struct node *node_get(const struct node *map, const char *key)
     return p ? p->value : NULL;
 }
 
+struct node *node_given(const struct node *map, const char *key)
+{
+    struct node *n = node_get(map, key);
+
+    return n && !node_is_null(n) ? n : NULL;
+}
+
 struct node *node_get_path(const struct node *map, const char *path)
 {
     struct node *found = NULL;

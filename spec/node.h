@@ -88,6 +88,9 @@ void node_set_path(struct arena *a, struct node *map, const char *path,
 struct node *node_get(const struct node *map, const char *key);
 struct node *node_get_path(const struct node *map, const char *path);
 
+/* As node_get(), but what is null counts as absent. */
+struct node *node_given(const struct node *map, const char *key);
+
 /* A scalar that means "no value": nothing, ~ or null, not quoted. */
 bool node_is_null(const struct node *n);
 

@@ -141,9 +141,9 @@ static void test_job(void)
     }
     check_job(o.result.job);
     check_data(o.result.job);
-    like(o.all, "not acted on yet: search", "search is told");
-    like(o.all, "not acted on yet: inputs", "so are inputs");
-    like(o.all, "not acted on yet: container", "and the image");
+    like(o.all, "search is not acted on yet", "search is told");
+    like(o.all, "inputs is not acted on yet", "so are inputs");
+    like(o.all, "container is not acted on yet", "and the image");
     like(o.all, "dataset-initializer is not started", "and other jobs");
     like(o.all, "nodeSelector has no effect here", "and what pods need");
     like(o.all, "rdma/hca has no effect", "and other devices");

@@ -4,6 +4,7 @@
 #include "spec/report.h"
 
 #include "base/buf.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,16 +39,6 @@ char *place_text(const struct place *at)
     return text;
 }
 
-/* Control characters of a hostile file must not reach a terminal. */
-static void make_printable(char *s)
-{
-    for (; *s; s++) {
-        if ((unsigned char)*s < 0x20 || *s == 0x7f) {
-            *s = '?';
-        }
-    }
-}
-
 static void keep(struct report *r, enum spec_level level, char *text)
 {
     struct spec_message *grown;
@@ -58,7 +49,6 @@ static void keep(struct report *r, enum spec_level level, char *text)
         r->failed = true;
         return;
     }
-    make_printable(text);
     r->items = grown;
     r->items[r->n++] = (struct spec_message){.level = level, .text = text};
 }
@@ -70,15 +60,16 @@ static void add(struct report *r, enum spec_level level, const struct place *at,
 static void add(struct report *r, enum spec_level level, const struct place *at,
                 const char *fmt, va_list ap)
 {
-    struct buf b = {0};
+    _buf_ struct buf raw = {0}, shown = {0};
 
     if (at) {
-        put_place(&b, at);
-        buf_puts(&b, ": ");
+        put_place(&raw, at);
+        buf_puts(&raw, ": ");
     }
-    buf_vprintf(&b, fmt, ap);
-    keep(r, level, buf_take(&b));
-    buf_release(&b);
+    buf_vprintf(&raw, fmt, ap);
+    shown.failed = raw.failed;
+    utf8_put_printable(&shown, buf_str(&raw), REPORT_MAX_TEXT);
+    keep(r, level, buf_take(&shown));
 }
 
 void report_error(struct report *r, const struct place *at, const char *fmt,

@@ -2,7 +2,8 @@
 /*
  * Where a value stands, and the list of what was found wrong or noteworthy.
  * A report collects up to REPORT_MAX_ERRORS errors and as many notes as there
- * are, within reason; what comes after is counted, not kept.
+ * are, within reason; what comes after is counted, not kept. Text that came from
+ * a file is shown so that it cannot drive a terminal.
  */
 #ifndef MUSTER_SPEC_REPORT_H
 #define MUSTER_SPEC_REPORT_H
@@ -14,6 +15,7 @@
 
 #define REPORT_MAX_ERRORS 20
 #define REPORT_MAX_NOTES 200
+#define REPORT_MAX_TEXT 1000 /* bytes of one message, about */
 
 /* A place in a file, or (line 0) something that is no file: "--set". The text
  * is borrowed from the arena of the tree. */

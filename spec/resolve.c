@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "spec/command.h"
 #include "spec/form.h"
 #include "spec/resolve.h"
@@ -26,16 +27,6 @@
 #include <string.h>
 
 extern char **environ;
-
-struct resolving {
-    struct context c;
-    struct arena arena;
-    struct report report;
-    struct yaml_docs docs;
-    const char *file;      /* as messages call it; NULL: an argv */
-    struct node *document; /* the chosen one; NULL: an argv */
-    const struct form *form;
-};
 
 /* --- reading --- */
 
@@ -59,248 +50,13 @@ static int load(struct resolving *s)
         return load_text(s, q->text, strlen(q->text));
     }
     s->file = is_stdin ? "stdin" : q->path;
-    rc = fs_read(is_stdin ? "/dev/stdin" : q->path, YAML_MAX_BYTES, &text, &len,
-                 &why);
+    rc = is_stdin ? fs_read_fd(0, s->file, YAML_MAX_BYTES, &text, &len, &why)
+                  : fs_read(s->file, YAML_MAX_BYTES, &text, &len, &why);
     if (rc < 0) {
         report_error(&s->report, NULL, "%s", why.text);
         return rc;
     }
     return load_text(s, text, len);
-}
-
-/* --- choosing the document --- */
-
-struct found {
-    struct node *jobs[YAML_MAX_DOCUMENTS];
-    const struct form *forms[YAML_MAX_DOCUMENTS];
-    size_t n;
-    struct node *runtime; /* the last one */
-    const struct form *runtime_form;
-};
-
-static void sort_documents(struct resolving *s, struct found *f)
-{
-    for (size_t i = 0; i < s->docs.n; i++) {
-        struct node *doc = s->docs.docs[i];
-        const struct form *form = form_of(&s->c, doc, s->docs.n > 1);
-
-        if (form && form->is_runtime) {
-            f->runtime = doc;
-            f->runtime_form = form;
-        } else if (form) {
-            f->jobs[f->n] = doc;
-            f->forms[f->n++] = form;
-        } else if (s->docs.n > 1 && s->report.n_errors == 0) {
-            report_note(&s->report, &doc->place,
-                        "kind %.60s is skipped: it is no training job",
-                        node_get(doc, "kind")->text);
-        }
-    }
-}
-
-static void report_no_job(struct resolving *s, const struct found *f)
-{
-    struct place at = {.file = s->file};
-
-    if (s->docs.n == 0) {
-        report_error(&s->report, &at,
-                     "no job in it; expected one, such as apiVersion: "
-                     "muster/v1 and kind: Job");
-    } else if (f->runtime) {
-        const char *name = form_doc_name(f->runtime);
-
-        report_error(&s->report, &f->runtime->place,
-                     "only the runtime %.60s; expected a job that refers to "
-                     "it",
-                     name ? name : "without a name");
-    } else {
-        form_of(&s->c, s->docs.docs[0], false);
-    }
-}
-
-/* All names, for the error about a choice. */
-static char *list_jobs(struct resolving *s, const struct found *f)
-{
-    _buf_ struct buf names = {0};
-
-    for (size_t i = 0; i < f->n; i++) {
-        const char *name = form_doc_name(f->jobs[i]);
-
-        buf_printf(&names, "%s%.60s", i ? ", " : "", name ? name : "(none)");
-    }
-    return arena_strdup(&s->arena, buf_str(&names));
-}
-
-static void pick_job(struct resolving *s, const struct found *f)
-{
-    struct place at = {.file = s->file};
-    const char *want = s->c.request->job;
-
-    if (f->n == 1 && !want) {
-        s->document = f->jobs[0];
-        s->form = f->forms[0];
-        return;
-    }
-    for (size_t i = 0; want && i < f->n; i++) {
-        const char *name = form_doc_name(f->jobs[i]);
-
-        if (name && strcmp(name, want) == 0) {
-            s->document = f->jobs[i];
-            s->form = f->forms[i];
-            return;
-        }
-    }
-    if (want) {
-        report_error(&s->report, &at, "no job %.60s in it; expected one of %s",
-                     want, list_jobs(s, f));
-    } else {
-        report_error(&s->report, &at,
-                     "%zu jobs in it; expected the name of one of %s", f->n,
-                     list_jobs(s, f));
-    }
-}
-
-static void choose(struct resolving *s)
-{
-    _free_ struct found *f = calloc(1, sizeof(*f));
-
-    if (!f) {
-        s->report.failed = true;
-        return;
-    }
-    sort_documents(s, f);
-    if (s->report.n_errors) {
-        return;
-    }
-    if (f->n == 0 && f->runtime && s->c.request->accept_runtime) {
-        s->document = f->runtime;
-        s->form = f->runtime_form;
-    } else if (f->n == 0) {
-        report_no_job(s, f);
-    } else {
-        pick_job(s, f);
-    }
-}
-
-/* --- layers --- */
-
-static struct node *read_argv(struct resolving *s)
-{
-    static const struct place at = {.file = "command line"};
-    struct node *map = node_map(&s->arena, &at);
-    struct node *list = node_list(&s->arena, &at);
-
-    for (char *const *arg = s->c.request->argv; *arg; arg++) {
-        struct node *n = node_scalar(&s->arena, &at, *arg, false);
-
-        if (!value_is_utf8(*arg)) {
-            report_error(&s->report, &at,
-                         "argument %zu is not UTF-8; expected text",
-                         (size_t)(arg - s->c.request->argv) + 1);
-        }
-        if (n) {
-            n->literal = true;
-        }
-        node_append(&s->arena, list, n);
-    }
-    node_set(&s->arena, map, "command", list);
-    return map;
-}
-
-static struct node *read_overrides(struct resolving *s)
-{
-    static const struct place at = {.file = "command line"};
-    struct node *map = node_map(&s->arena, &at);
-
-    for (size_t i = 0; map && i < s->c.request->n_overrides; i++) {
-        const struct spec_override *o = &s->c.request->overrides[i];
-        struct place place = {.file = arena_strdup(
-                                  &s->arena, o->origin ? o->origin : "--set")};
-
-        if (!value_is_utf8(o->value)) {
-            report_error(&s->report, &place, "%s is not UTF-8; expected text",
-                         o->path);
-            continue;
-        }
-        form_set_text(&s->c, map, o->path, o->value, &place);
-    }
-    return map;
-}
-
-/* The tree without keys that are not the job's own to give. */
-static struct node *without(struct resolving *s, const struct node *tree,
-                            const char *a, const char *b)
-{
-    struct node *rest = node_map(&s->arena, &tree->place);
-
-    for (size_t i = 0; i < tree->n; i++) {
-        const struct pair *p = &tree->pairs[i];
-
-        if (strcmp(p->key, a) != 0 && strcmp(p->key, b) != 0) {
-            node_add(&s->arena, rest, p->key, &p->place, p->value);
-        }
-    }
-    return rest;
-}
-
-/* A job that says N takes the range of its runtime away. */
-static void note_fixed_size(struct resolving *s, const struct node *runtime,
-                            const struct node *job)
-{
-    const struct node *range = node_get(runtime, "nodes");
-    const struct node *own = node_get(job, "nodes");
-    struct job_nodes a, b;
-
-    if (range && own && range->kind == NODE_SCALAR &&
-        own->kind == NODE_SCALAR && value_range(range->text, 65536, &a) == 0 &&
-        value_range(own->text, 65536, &b) == 0 && a.min != a.max &&
-        b.min == b.max) {
-        report_note(&s->report, &own->place,
-                    "the job has %s nodes, so the runtime's %s does not count",
-                    own->text, range->text);
-    }
-}
-
-/* The runtime that the job or the command line names, under the job. */
-static struct node *add_runtime(struct resolving *s, struct node *job,
-                                const struct node *over)
-{
-    const struct node *ref = node_get(over, "runtime");
-    const struct node *kind = NULL;
-    struct node *runtime;
-
-    if (!ref) {
-        ref = node_get(job, "runtime");
-        kind = node_get(job, "runtimeKind");
-    }
-    if (!ref || ref->kind != NODE_SCALAR || node_is_null(ref) ||
-        strcmp(ref->text, "none") == 0) {
-        return job;
-    }
-    runtime = runtimes_load(&s->c, s->form ? &s->docs : NULL, ref->text,
-                            kind ? kind->text : NULL, &ref->place);
-    if (!runtime) {
-        return NULL;
-    }
-    note_fixed_size(s, runtime, job);
-    return node_merge(&s->arena, without(s, runtime, "name", "runtime"), job);
-}
-
-static struct node *merge_layers(struct resolving *s)
-{
-    struct node *job, *over;
-
-    job = s->document ? s->form->read(&s->c, s->document) : read_argv(s);
-    over = read_overrides(s);
-    if (!job || !over || s->report.n_errors) {
-        return NULL;
-    }
-    job = add_runtime(s, job, over);
-    if (!job || s->report.n_errors) {
-        return NULL;
-    }
-    job = without(s, node_merge(&s->arena, job, over), "runtimeKind", "");
-    return job ? node_copy(&s->arena, job) : NULL;
 }
 
 /* --- the job --- */
@@ -418,7 +174,7 @@ static void settle_secrets(struct resolving *s, struct node *tree)
 
 static struct node *settle_tree(struct resolving *s)
 {
-    struct node *tree = merge_layers(s);
+    struct node *tree = resolve_layers(s);
 
     if (!tree) {
         return NULL;
@@ -429,7 +185,7 @@ static struct node *settle_tree(struct resolving *s)
     }
     settle_name(s, tree);
     settle_secrets(s, tree);
-    tree = without(s, tree, "args", "");
+    tree = resolve_without(s, tree, "args", "");
     tree = tree ? node_merge(&s->arena,
                              schema_defaults(&s->arena, job_fields,
                                              &s->report),
@@ -491,7 +247,7 @@ static void resolve(struct resolving *s, struct spec_result *ret)
     struct node *tree;
 
     if (!s->c.request->argv) {
-        choose(s);
+        resolve_choose(s);
     }
     tree = s->report.n_errors ? NULL : settle_tree(s);
     if (!tree || s->report.n_errors || s->arena.failed) {

@@ -7,8 +7,31 @@
 
 #include "spec/form.h"
 #include "spec/job.h"
+#include "spec/yaml.h"
 
 #include <stdbool.h>
+
+/* One call of spec_resolve(). */
+struct resolving {
+    struct context c;
+    struct arena arena;
+    struct report report;
+    struct yaml_docs docs;
+    const char *file;      /* as messages call it; NULL: an argv */
+    struct node *document; /* the chosen one; NULL: an argv */
+    const struct form *form;
+};
+
+/* Sets document and form, or reports why there is none to be chosen. */
+void resolve_choose(struct resolving *s);
+
+/* All that runtime, job and command line give, without defaults; NULL after
+ * errors. Every part of it may be changed. */
+struct node *resolve_layers(struct resolving *s);
+
+/* The tree without two of its keys. */
+struct node *resolve_without(struct resolving *s, const struct node *tree,
+                             const char *a, const char *b);
 
 /* True for a variable that muster sets for each worker, so that its value is
  * not known here. */

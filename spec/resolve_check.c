@@ -185,12 +185,41 @@ static void warn_of_owned(const struct context *c, const struct node *tree)
     }
 }
 
+/* Values of keys that are acted on otherwise. */
+static void note_later(const struct context *c, const struct node *tree,
+                       const struct job *job)
+{
+    if (job->restart.policy == JOB_RESTART_ALWAYS) {
+        report_note(c->report, place_of(tree, "restart.policy"),
+                    "restart.policy Always is not acted on yet: a worker that "
+                    "succeeded is not started again");
+    }
+    if (job->logs.files == JOB_FILES_NODE) {
+        report_note(c->report, place_of(tree, "logs.files"),
+                    "logs.files node is not acted on yet: there is a file for "
+                    "each rank");
+    }
+    if (job->nodes.min != job->nodes.max && job->program != JOB_MPI) {
+        report_note(c->report, place_of(tree, "nodes"),
+                    "nodes %u..%u is not acted on yet while a run goes on: it "
+                    "keeps the nodes that it started with, and the loss of one "
+                    "ends it, to be resumed",
+                    job->nodes.min, job->nodes.max);
+    }
+    if (job->program == JOB_MPI) {
+        report_warn(c->report, place_of(tree, "program"),
+                    "program mpi is not acted on yet: muster run refuses the "
+                    "job; expected the program itself as the command");
+    }
+}
+
 void resolve_check(const struct context *c, const struct node *tree,
                    bool is_runtime, struct job *job)
 {
     check_command(c, tree, is_runtime, job);
     check_search(c, tree, &job->search);
     warn_of_owned(c, tree);
+    note_later(c, tree, job);
     if (job->program == JOB_MPI && job->nodes.min != job->nodes.max) {
         report_warn(c->report, place_of(tree, "nodes"),
                     "an MPI program does not change its size: nodes is taken "

@@ -182,10 +182,11 @@ static void test_bad_documents(void)
         {"kind: Job", "apiVersion is missing"},
         {"[a]", "t:1:1: a list; expected a job, which is a map"},
         {"hello", "t:1:1: text; expected a job"},
-        {"apiVersion: muster/v2\nkind: Job", "t:2:7: kind Job of muster/v2"},
+        {"apiVersion: muster/v2\nkind: Job",
+         "t:1:13: apiVersion muster/v2 of a Job; expected muster/v1"},
         {"apiVersion: muster/v1\nkind: Jbo", "did you mean Job"},
         {"apiVersion: v1\nkind: ConfigMap", "kind ConfigMap of v1 is no "
-                                            "training job; expected one of"},
+                                            "training job that muster knows"},
         {"apiVersion: kubeflow.org/v1\nkind: PyTorchJob",
          "kind PyTorchJob of kubeflow.org/v1 cannot be run yet"},
         {"apiVersion: muster/v1\nkind: Job\nname: a\n",
@@ -396,9 +397,34 @@ static void test_warnings(void)
         {"args: [$(NOPE)]", "note: t:4:8: $(NOPE) is left as it is: env has no"},
         {"env: [{name: A, value: x}, {name: A, value: y}]",
          "env has A again, first on line 4; this one counts"},
-        {"container: img", "note: t:4:12: not acted on yet: container"},
-        {"inputs: [{from: a, to: b}]", "not acted on yet: inputs"},
-        {"checkpoint: {every: 5m}", "not acted on yet: checkpoint"},
+        {"restart: {policy: Always}", "note: t:4:19: restart.policy Always is "
+                                     "not acted on yet: a worker"},
+        {"restart: {preload: [torch]}", "note: t:4:20: restart.preload is not "
+                                        "acted on yet: every worker"},
+        {"elastic: {spares: 1}", "note: t:4:19: elastic.spares is not acted"},
+        {"elastic: {growInterval: 1m}", "elastic.growInterval is not acted on"},
+        {"nodes: 2..4", "note: t:4:8: nodes 2..4 is not acted on yet while a "
+                        "run goes on"},
+        {"container: img", "note: t:4:12: container is not acted on yet: the "
+                           "job runs on the host"},
+        {"hang: {timeout: 5m}", "note: t:4:17: hang.timeout is not acted on"},
+        {"limits: {nodeFailures: 1}", "limits.nodeFailures is not acted on"},
+        {"checkpoint: {every: 5m}", "note: t:4:13: checkpoint is not acted on "
+                                    "yet: muster makes none"},
+        {"inputs: [{from: a, to: b}]", "inputs is not acted on yet: nothing"},
+        {"outputs: [{from: a, to: b}]", "outputs is not acted on yet: nothing"},
+        {"search: {method: grid, parameters: {a: 1}}",
+         "search is not acted on yet: the job runs once"},
+        {"resources: {gpus: 1}", "resources is not acted on yet: hosts are"},
+        {"binding: core", "binding is not acted on yet: workers are bound"},
+        {"preflight: full", "preflight is not acted on yet: of a host it"},
+        {"logs: {format: json}", "note: t:4:16: logs.format is not acted on"},
+        {"logs: {files: node}", "note: t:4:15: logs.files node is not acted"},
+        {"store: tree", "note: t:4:8: store is not acted on yet: workers"},
+        {"slurm: {partition: p}", "slurm is not acted on yet: no batch script"},
+        {"suspend: true", "suspend is not acted on yet: muster run refuses"},
+        {"program: mpi", "warning: t:4:10: program mpi is not acted on yet: "
+                         "muster run refuses the job"},
         {"envFrom: [{secretRef: {name: s}}]", "envFrom has no effect"},
         {"env: [{name: A, valueFrom: {fieldRef: {fieldPath: x}}}]",
          "variable A is not set"},
@@ -412,6 +438,42 @@ static void test_warnings(void)
 
         is_int(o.rc, 0, "resolves: %s", cases[i].keys);
         like(o.all, cases[i].message, "with a message");
+    }
+}
+
+/* What says no more than the default is nothing to tell of. */
+static void test_no_notes(void)
+{
+    static const char *const keys[] = {
+        "restart: {policy: Never, max: 0, preload: []}",
+        "restart: {policy: ExitCode, exitCodes: t9k}",
+        "elastic: {spares: 0, growInterval: 10m}",
+        "nodes: 3..3",
+        "container: none",
+        "hang: {timeout: none}",
+        "limits: {nodeFailures: 3, deadline: 1h, grace: 1s}",
+        "checkpoint: {every: auto, keep: 3, store: none, watch: off}",
+        "checkpoint: {levels: [memory, partner, disk]}",
+        "inputs: []\noutputs: []",
+        "search: {method: none}",
+        "resources: {gpus: 0}",
+        "binding: auto",
+        "preflight: quick",
+        "logs: {prefix: host, format: text, files: none}",
+        "store: direct",
+        "heartbeat: {timeout: 3s}",
+        "detach: {timeout: never}",
+        "slurm: {time: off}",
+        "suspend: false",
+        "program: workers",
+        "labels: {a: b}\nannotations: {c: d}",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        _outcome_ struct outcome o = outcome_of_keys(keys[i]);
+
+        is_int(o.rc, 0, "resolves: %s", o.error.text);
+        is_str(o.all, "", "%s", keys[i]);
     }
 }
 
@@ -574,6 +636,7 @@ int main(void)
     test_requests();
     test_many_jobs();
     test_warnings();
+    test_no_notes();
     test_secrets();
     test_expansion_limits();
     test_table();

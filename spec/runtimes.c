@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_FILES = 1000, MAX_DIRS = 8 };
 
@@ -76,11 +77,15 @@ static bool visit_file(const struct walk *w, const char *path)
     struct report report = {0};
     struct error e = {0};
     struct yaml_docs docs;
+    struct stat st;
     const char *why = NULL;
     size_t len;
     bool found;
 
-    if (fs_read(path, YAML_MAX_BYTES, &text, &len, &e) < 0) {
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        error_text(&e, EINVAL, "%s is not a file", path);
+        why = e.text; /* a pipe would be waited for */
+    } else if (fs_read(path, YAML_MAX_BYTES, &text, &len, &e) < 0) {
         why = e.text;
     } else if (yaml_load(w->c->arena, path, text, len, NULL, &docs, &report) <
                0) {
@@ -205,15 +210,11 @@ static size_t list_dirs(const struct context *c, const char *kind,
     return n;
 }
 
-static bool visit_all(const struct walk *w, const struct yaml_docs *same_file,
-                      const char *kind)
+static bool visit_all(const struct walk *w, const char *kind)
 {
     const char *dirs[MAX_DIRS];
     size_t n = list_dirs(w->c, kind, dirs);
 
-    if (same_file && visit_docs(w, same_file, "the same file")) {
-        return true;
-    }
     for (size_t i = 0; i < n; i++) {
         if (visit_dir(w, dirs[i])) {
             return true;
@@ -224,10 +225,46 @@ static bool visit_all(const struct walk *w, const struct yaml_docs *same_file,
 
 struct search {
     const char *name;
+    const char *kind; /* as the job names it, or NULL */
     struct node *doc;
     const struct form *form;
+    const struct node *again; /* another one that is as good */
     struct strlist seen;
 };
+
+/* Of two of a name, the one of the kind that the job names, else the one that a
+ * namespace would have; muster's own are of either. */
+static bool is_preferred(const struct form *form, const char *kind)
+{
+    bool wants_cluster = kind && str_starts(kind, "Cluster");
+
+    return strcmp(form->kind, "Runtime") == 0 ||
+           str_starts(form->kind, "Cluster") == wants_cluster;
+}
+
+static bool match_in_file(void *ctx, const char *name, struct node *doc,
+                          const struct form *form, const char *where)
+{
+    struct search *s = ctx;
+    bool better;
+
+    (void)where;
+    if (strcmp(s->name, name) != 0) {
+        strlist_add(&s->seen, name);
+        return false;
+    }
+    better = !s->doc || (is_preferred(form, s->kind) &&
+                         !is_preferred(s->form, s->kind));
+    if (better) {
+        s->doc = doc;
+        s->form = form;
+        s->again = NULL;
+    } else if (is_preferred(form, s->kind) ==
+               is_preferred(s->form, s->kind)) {
+        s->again = doc;
+    }
+    return false;
+}
 
 static bool match(void *ctx, const char *name, struct node *doc,
                   const struct form *form, const char *where)
@@ -265,11 +302,20 @@ struct node *runtimes_load(const struct context *c,
                            const struct yaml_docs *same_file, const char *name,
                            const char *kind, const struct place *at)
 {
-    struct search s = {.name = name};
-    struct walk w = {.c = c, .visit = match, .ctx = &s};
+    struct search s = {.name = name, .kind = kind};
+    struct walk w = {.c = c, .visit = match_in_file, .ctx = &s};
     struct node *tree = NULL;
 
-    if (visit_all(&w, same_file, kind)) {
+    if (same_file) {
+        visit_docs(&w, same_file, "the same file");
+    }
+    w.visit = match;
+    if (s.again) {
+        report_error(c->report, &s.again->place,
+                     "runtime %.60s again, first on line %u; expected one of "
+                     "that name",
+                     name, s.doc->place.line);
+    } else if (s.doc || visit_all(&w, kind)) {
         tree = s.form->read(c, s.doc);
     } else {
         report_missing(c, &s, at);
@@ -291,5 +337,5 @@ void runtimes_list(const struct context *c, struct buf *to)
 {
     struct walk w = {.c = c, .visit = print, .ctx = to};
 
-    visit_all(&w, NULL, NULL);
+    visit_all(&w, NULL);
 }

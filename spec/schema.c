@@ -126,8 +126,8 @@ static void note_inaction(struct reader *r, const struct field *f,
         return;
     }
     if (f->later && !says_default(f, n)) {
-        report_note(r->report, &n->place, "not acted on yet: %s (%s)", r->path,
-                    f->later);
+        report_note(r->report, &n->place, "%s is not acted on yet: %s",
+                    r->path, f->later);
     }
     if (f->unused) {
         report_note(r->report, &n->place, "%s has no effect here: %s", r->path,
@@ -141,7 +141,7 @@ bool schema_read_field(struct reader *r, const struct field *f,
     size_t before = schema_enter(r, f->name);
     bool good;
 
-    good = field_types[f->type].read(r, f, n,
+    good = field_types[f->type]->read(r, f, n,
                                      base ? (char *)base + f->offset : NULL);
     if (good) {
         note_inaction(r, f, n);
@@ -242,7 +242,7 @@ json_t *schema_write(const struct field *fields, const void *base)
     json_t *map = json_object();
 
     for (; map && fields->name; fields++) {
-        json_t *value = field_types[fields->type].write(
+        json_t *value = field_types[fields->type]->write(
             fields, (const char *)base + fields->offset);
 
         if (!value) {
@@ -263,7 +263,7 @@ json_t *schema_write(const struct field *fields, const void *base)
 void schema_release(const struct field *fields, void *base)
 {
     for (; fields->name; fields++) {
-        const struct type_ops *ops = &field_types[fields->type];
+        const struct type_ops *ops = field_types[fields->type];
 
         if (ops->release) {
             ops->release(fields, (char *)base + fields->offset);
@@ -356,5 +356,5 @@ void schema_describe(const struct field *f, struct buf *to)
 
 const char *schema_type_word(const struct field *f)
 {
-    return field_types[f->type].word;
+    return field_types[f->type]->word;
 }

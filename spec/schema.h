@@ -61,7 +61,7 @@ struct field {
     size_t item_size;
     const char *def;   /* as in YAML; NULL: none */
     const char *help;
-    const char *later; /* understood, but not acted upon yet: what it is */
+    const char *later; /* understood, but not acted on yet: what is done */
     const char *unused; /* never acted upon: why */
     const char *to;    /* path in the short form */
     /* Called after the check, instead of `to`. */

@@ -17,7 +17,22 @@ enum { MAX_NAME = 320 };
 /* What one value of a list or map is expected to be. */
 static const struct field one_text = {"text", .type = FIELD_STRING};
 
-bool schema_read_list(struct reader *r, const struct field *f, struct node *n,
+/* A list that is complete takes the place of what was there. */
+static bool keep_list(struct reader *r, struct strlist *list, void *at)
+{
+    if (list->failed) {
+        r->report->failed = true;
+        return false;
+    }
+    if (at) {
+        strlist_release(at);
+        *(struct strlist *)at = *list;
+        *list = (struct strlist){0};
+    }
+    return true;
+}
+
+static bool read_list(struct reader *r, const struct field *f, struct node *n,
                       void *at)
 {
     _strlist_ struct strlist list = {0};
@@ -33,19 +48,10 @@ bool schema_read_list(struct reader *r, const struct field *f, struct node *n,
         }
         strlist_add(&list, s);
     }
-    if (list.failed) {
-        r->report->failed = true;
-        return false;
-    }
-    if (at) {
-        strlist_release(at);
-        *(struct strlist *)at = list;
-        list = (struct strlist){0};
-    }
-    return true;
+    return keep_list(r, &list, at);
 }
 
-json_t *schema_write_list(const struct field *f, const void *at)
+static json_t *write_list(const struct field *f, const void *at)
 {
     const struct strlist *list = at;
     json_t *array = json_array();
@@ -60,7 +66,7 @@ json_t *schema_write_list(const struct field *f, const void *at)
     return array;
 }
 
-void schema_release_list(const struct field *f, void *at)
+static void release_list(const struct field *f, void *at)
 {
     (void)f;
     strlist_release(at);
@@ -83,7 +89,7 @@ static bool check_name(struct reader *r, const struct pair *p)
     return good;
 }
 
-bool schema_read_pairs(struct reader *r, const struct field *f, struct node *n,
+static bool read_pairs(struct reader *r, const struct field *f, struct node *n,
                        void *at)
 {
     _strlist_ struct strlist list = {0};
@@ -99,6 +105,9 @@ bool schema_read_pairs(struct reader *r, const struct field *f, struct node *n,
         if (!check_name(r, p)) {
             return false;
         }
+        if (node_is_null(p->value)) {
+            continue;
+        }
         before = schema_enter(r, p->key);
         s = schema_text(r, &one_text, p->value);
         schema_leave(r, before);
@@ -107,19 +116,10 @@ bool schema_read_pairs(struct reader *r, const struct field *f, struct node *n,
         }
         strlist_addf(&list, "%s=%s", p->key, s);
     }
-    if (list.failed) {
-        r->report->failed = true;
-        return false;
-    }
-    if (at) {
-        strlist_release(at);
-        *(struct strlist *)at = list;
-        list = (struct strlist){0};
-    }
-    return true;
+    return keep_list(r, &list, at);
 }
 
-json_t *schema_write_pairs(const struct field *f, const void *at)
+static json_t *write_pairs(const struct field *f, const void *at)
 {
     const struct strlist *list = at;
     json_t *map = json_object();
@@ -138,7 +138,7 @@ json_t *schema_write_pairs(const struct field *f, const void *at)
     return map;
 }
 
-bool schema_read_map(struct reader *r, const struct field *f, struct node *n,
+static bool read_map(struct reader *r, const struct field *f, struct node *n,
                      void *at)
 {
     if (n->kind != NODE_MAP) {
@@ -148,12 +148,12 @@ bool schema_read_map(struct reader *r, const struct field *f, struct node *n,
     return schema_read(r, f->fields, n, at);
 }
 
-json_t *schema_write_map(const struct field *f, const void *at)
+static json_t *write_map(const struct field *f, const void *at)
 {
     return schema_write(f->fields, at);
 }
 
-void schema_release_map(const struct field *f, void *at)
+static void release_map(const struct field *f, void *at)
 {
     schema_release(f->fields, at);
 }
@@ -170,7 +170,7 @@ static char **name_of(char *item)
     return (char **)(void *)item;
 }
 
-void schema_release_items(const struct field *f, void *at)
+static void release_items(const struct field *f, void *at)
 {
     struct items *items = at;
 
@@ -184,107 +184,81 @@ void schema_release_items(const struct field *f, void *at)
     *items = (struct items){0};
 }
 
-static char *make_items(struct reader *r, const struct field *f, size_t n)
+/* One struct of a list, or of a map, where its name comes from the key. */
+static bool read_item(struct reader *r, const struct field *f,
+                      const struct node *n, size_t i, struct items *to)
 {
-    char *data = calloc(n ? n : 1, f->item_size);
+    const struct pair *p = f->type == FIELD_NAMED ? &n->pairs[i] : NULL;
+    struct node *value = p ? p->value : n->items[i];
+    char *item = to->data + to->n * f->item_size;
+    bool good;
 
-    if (!data) {
-        r->report->failed = true;
+    if (value->kind != NODE_MAP) {
+        return schema_mismatch(r, f, value);
     }
-    return data;
-}
-
-static void keep_items(const struct field *f, struct items *made, bool good,
-                       void *at)
-{
-    if (!good || !at) {
-        schema_release_items(f, made);
-        return;
+    if (p && !check_name(r, p)) {
+        return false;
     }
-    schema_release_items(f, at);
-    memcpy(at, made, sizeof(*made));
-}
-
-bool schema_read_items(struct reader *r, const struct field *f, struct node *n,
-                       void *at)
-{
-    struct items made = {0};
-    bool good = true;
-
-    if (n->kind != NODE_LIST) {
-        return schema_mismatch(r, f, n);
-    }
-    made.data = make_items(r, f, n->n);
-    for (size_t i = 0; made.data && i < n->n; i++) {
-        if (n->items[i]->kind != NODE_MAP) {
-            good = schema_mismatch(r, f, n->items[i]);
-            continue;
-        }
-        good &= schema_read(r, f->fields, n->items[i],
-                            made.data + i * f->item_size);
-        made.n++;
-    }
-    keep_items(f, &made, good && made.data, at);
-    return good && !r->report->failed;
-}
-
-json_t *schema_write_items(const struct field *f, const void *at)
-{
-    const struct items *items = at;
-    json_t *list = json_array();
-
-    for (size_t i = 0; list && i < items->n; i++) {
-        if (json_array_append_new(
-                list, schema_write(f->fields,
-                                   items->data + i * f->item_size)) < 0) {
-            json_decref(list);
-            return NULL;
-        }
-    }
-    return list;
-}
-
-bool schema_read_named(struct reader *r, const struct field *f, struct node *n,
-                       void *at)
-{
-    struct items made = {0};
-    bool good = true;
-
-    if (n->kind != NODE_MAP) {
-        return schema_mismatch(r, f, n);
-    }
-    made.data = make_items(r, f, n->n);
-    for (size_t i = 0; made.data && i < n->n; i++) {
-        const struct pair *p = &n->pairs[i];
-        char *item = made.data + made.n * f->item_size;
-
-        if (!check_name(r, p) || p->value->kind != NODE_MAP) {
-            good = p->value->kind == NODE_MAP
-                       ? false
-                       : schema_mismatch(r, f, p->value);
-            continue;
-        }
-        good &= schema_read(r, f->fields, p->value, item);
+    good = schema_read(r, f->fields, value, item);
+    if (p) {
         good &= schema_keep_string(r, p->key, name_of(item));
-        made.n++;
     }
-    keep_items(f, &made, good && made.data, at);
-    return good && !r->report->failed;
+    to->n++;
+    return good;
 }
 
-json_t *schema_write_named(const struct field *f, const void *at)
+static bool read_items(struct reader *r, const struct field *f, struct node *n,
+                       void *at)
+{
+    struct items made = {0};
+    bool good = true;
+
+    if (n->kind != (f->type == FIELD_NAMED ? NODE_MAP : NODE_LIST)) {
+        return schema_mismatch(r, f, n);
+    }
+    made.data = calloc(n->n ? n->n : 1, f->item_size);
+    if (!made.data) {
+        r->report->failed = true;
+        return false;
+    }
+    for (size_t i = 0; i < n->n && !report_is_full(r->report); i++) {
+        good &= read_item(r, f, n, i, &made);
+    }
+    good = good && !report_is_full(r->report);
+    if (good && at) {
+        release_items(f, at);
+        memcpy(at, &made, sizeof(made));
+    } else {
+        release_items(f, &made);
+    }
+    return good;
+}
+
+static json_t *write_items(const struct field *f, const void *at)
 {
     const struct items *items = at;
-    json_t *map = json_object();
+    bool named = f->type == FIELD_NAMED;
+    json_t *all = named ? json_object() : json_array();
 
-    for (size_t i = 0; map && i < items->n; i++) {
+    for (size_t i = 0; all && i < items->n; i++) {
         char *item = items->data + i * f->item_size;
         json_t *value = schema_write(f->fields, item);
 
-        if (json_object_set_new(map, *name_of(item), value) < 0) {
-            json_decref(map);
+        if ((named ? json_object_set_new(all, *name_of(item), value)
+                   : json_array_append_new(all, value)) < 0) {
+            json_decref(all);
             return NULL;
         }
     }
-    return map;
+    return all;
 }
+
+const struct type_ops schema_list = {"list", read_list, write_list,
+                                     release_list};
+const struct type_ops schema_pairs = {"map", read_pairs, write_pairs,
+                                      release_list};
+const struct type_ops schema_map = {"map", read_map, write_map, release_map};
+const struct type_ops schema_items = {"list of maps", read_items, write_items,
+                                      release_items};
+const struct type_ops schema_named = {"map of maps", read_items, write_items,
+                                      release_items};

@@ -15,41 +15,34 @@ struct type_ops {
                  void *at);
     /* A new reference; JSON null is left out; NULL: without memory. */
     json_t *(*write)(const struct field *f, const void *at);
-    void (*release)(const struct field *f, void *at);
+    void (*release)(const struct field *f, void *at); /* NULL: owns nothing */
 };
 
-extern const struct type_ops field_types[];
+extern const struct type_ops *const field_types[];
+
+extern const struct type_ops schema_count, schema_number, schema_nodes,
+    schema_procs, schema_span, schema_backoff, schema_cpus, schema_bytes;
+extern const struct type_ops schema_flags, schema_codes;
+extern const struct type_ops schema_list, schema_pairs, schema_map,
+    schema_items, schema_named;
 
 /* Reports "PATH is WHAT; expected ..."; returns false. */
 bool schema_mismatch(struct reader *r, const struct field *f,
                      const struct node *n);
 
-/* A scalar that is to be text, with a warning where readers of YAML differ
- * about it; NULL after an error. */
+/* Text of a scalar, or NULL after reporting. */
+const char *schema_scalar(struct reader *r, const struct field *f,
+                          const struct node *n);
+
+/* The same where any text will do, with a warning where readers of YAML differ
+ * about it. */
 const char *schema_text(struct reader *r, const struct field *f,
                         const struct node *n);
 
+/* Which of f->words it is, in any case; -1: none. */
+int schema_word(const struct field *f, const char *s);
+
 /* Copies into a char * of a struct (`at`), freeing what was there. */
 bool schema_keep_string(struct reader *r, const char *s, void *at);
-
-/* Operations of the types that hold several values. */
-bool schema_read_list(struct reader *r, const struct field *f, struct node *n,
-                      void *at);
-json_t *schema_write_list(const struct field *f, const void *at);
-void schema_release_list(const struct field *f, void *at);
-bool schema_read_pairs(struct reader *r, const struct field *f,
-                       struct node *n, void *at);
-json_t *schema_write_pairs(const struct field *f, const void *at);
-bool schema_read_map(struct reader *r, const struct field *f, struct node *n,
-                     void *at);
-json_t *schema_write_map(const struct field *f, const void *at);
-void schema_release_map(const struct field *f, void *at);
-bool schema_read_items(struct reader *r, const struct field *f,
-                       struct node *n, void *at);
-json_t *schema_write_items(const struct field *f, const void *at);
-void schema_release_items(const struct field *f, void *at);
-bool schema_read_named(struct reader *r, const struct field *f,
-                       struct node *n, void *at);
-json_t *schema_write_named(const struct field *f, const void *at);
 
 #endif

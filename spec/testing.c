@@ -3,8 +3,6 @@
 
 #include "spec/testing.h"
 
-#include "base/buf.h"
-
 #include <stdlib.h>
 
 static const char *const no_dirs[] = {NULL};
@@ -64,4 +62,12 @@ char *joined(const struct strlist *list)
         buf_printf(&b, "%s%s", i ? " " : "", list->items[i]);
     }
     return buf_take(&b);
+}
+
+void unescape(struct buf *to, const char *s)
+{
+    while (*s) {
+        buf_putc(to, *s);
+        s += s[0] == '$' && s[1] == '$' ? 2 : 1;
+    }
 }

@@ -5,6 +5,7 @@
 #ifndef MUSTER_SPEC_TESTING_H
 #define MUSTER_SPEC_TESTING_H
 
+#include "base/buf.h"
 #include "spec/spec.h"
 
 #include <stdbool.h>
@@ -33,5 +34,8 @@ struct outcome outcome_of_keys(const char *more);
 
 /* The argv as one line, for comparing. The caller frees it. */
 char *joined(const struct strlist *list);
+
+/* What is done where a worker starts, with no further name known. */
+void unescape(struct buf *to, const char *s);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -305,57 +306,7 @@ bool value_needs_quotes(const char *s)
                      "0123456789_./@%+=-") != strlen(s);
 }
 
-/* Length of the UTF-8 sequence at `s`, and its code point; 0: there is none. */
-static size_t utf8_next(const unsigned char *s, uint32_t *ret)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {{0x80, 0x00, 0},
-                 {0xe0, 0xc0, 0x80},
-                 {0xf0, 0xe0, 0x800},
-                 {0xf8, 0xf0, 0x10000}};
-
-    for (size_t n = 0; n < ARRAY_SIZE(forms); n++) {
-        uint32_t c = s[0] & (unsigned char)~forms[n].mask;
-
-        if ((s[0] & forms[n].mask) != forms[n].lead) {
-            continue;
-        }
-        for (size_t i = 1; i <= n; i++) {
-            if ((s[i] & 0xc0) != 0x80) {
-                return 0;
-            }
-            c = c << 6 | (s[i] & 0x3f);
-        }
-        if (c < forms[n].least || c > 0x10ffff ||
-            (c >= 0xd800 && c <= 0xdfff)) {
-            return 0;
-        }
-        *ret = c;
-        return n + 1;
-    }
-    return 0;
-}
-
-bool value_is_utf8(const char *s)
-{
-    const unsigned char *p = (const unsigned char *)s;
-    uint32_t c;
-
-    while (*p) {
-        size_t n = utf8_next(p, &c);
-
-        if (n == 0) {
-            return false;
-        }
-        p += n;
-    }
-    return true;
-}
-
-static void write_char(struct buf *to, const unsigned char *p, size_t n,
-                       uint32_t c)
+static void write_char(struct buf *to, const char *p, size_t n, uint32_t c)
 {
     if (c == '"' || c == '\\') {
         buf_printf(to, "\\%c", (int)c);
@@ -363,9 +314,8 @@ static void write_char(struct buf *to, const unsigned char *p, size_t n,
         buf_puts(to, "\\n");
     } else if (c == '\t') {
         buf_puts(to, "\\t");
-    } else if (c < 0x20 || (c >= 0x7f && c <= 0xa0) || c == 0x2028 ||
-               c == 0x2029 || c == 0xfeff || (c >= 0xfffe && c <= 0xffff)) {
-        buf_printf(to, "\\u%04x", (unsigned)c);
+    } else if (!utf8_is_printable(c) || c == 0xa0) {
+        buf_printf(to, c > 0xffff ? "\\U%08x" : "\\u%04x", (unsigned)c);
     } else {
         buf_append(to, p, n);
     }
@@ -373,20 +323,18 @@ static void write_char(struct buf *to, const unsigned char *p, size_t n,
 
 void value_write_quoted(struct buf *to, const char *s)
 {
-    const unsigned char *p = (const unsigned char *)s;
-
     buf_putc(to, '"');
-    while (*p) {
+    while (*s) {
         uint32_t c = 0;
-        size_t n = utf8_next(p, &c);
+        size_t n = utf8_next(s, &c);
 
         if (n == 0) {
             buf_puts(to, "\\ufffd");
             n = 1;
         } else {
-            write_char(to, p, n, c);
+            write_char(to, s, n, c);
         }
-        p += n;
+        s += n;
     }
     buf_putc(to, '"');
 }

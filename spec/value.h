@@ -45,8 +45,6 @@ bool value_is_ambiguous(const char *s);
 /* A plain scalar that some reader takes for something that is not text. */
 bool value_needs_quotes(const char *s);
 
-bool value_is_utf8(const char *s);
-
 /* As text in double quotes that YAML (and, where ASCII, JSON) reads back. */
 void value_write_quoted(struct buf *to, const char *s);
 

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "spec/expand.h"
+#include "spec/testing.h"
 #include "spec/value.h"
 #include "tests/lib/tap.h"
 
@@ -155,12 +156,6 @@ static void test_text(void)
 {
     _buf_ struct buf b = {0};
 
-    ok(value_is_utf8("a\xc3\xa4\xf0\x9f\x98\x80"), "UTF-8");
-    ok(!value_is_utf8("\xff"), "no lead byte");
-    ok(!value_is_utf8("\xc3"), "cut short");
-    ok(!value_is_utf8("\xc0\x80"), "overlong");
-    ok(!value_is_utf8("\xed\xa0\x80"), "surrogate");
-    ok(!value_is_utf8("\xf4\x90\x80\x80"), "beyond Unicode");
     value_write_quoted(&b, "a\"b\\c\nd\te\x7f\xc2\x85\xe2\x80\xa8\xc3\xa4");
     is_str(buf_str(&b), "\"a\\\"b\\\\c\\nd\\te\\u007f\\u0085\\u2028\xc3\xa4\"",
            "quoted");
@@ -176,15 +171,6 @@ static const char *lookup(const void *ctx, const char *name, size_t len)
         return "$$";
     }
     return len == 1 && name[0] == 'E' ? "" : NULL;
-}
-
-/* What is done where a worker starts, with no name known. */
-static void unescape(struct buf *to, const char *s)
-{
-    while (*s) {
-        buf_putc(to, *s);
-        s += s[0] == '$' && s[1] == '$' ? 2 : 1;
-    }
 }
 
 static void test_expansion(void)

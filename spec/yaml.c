@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "spec/yaml_syntax.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,17 +42,13 @@ struct loader {
     struct anchor anchors[YAML_MAX_ANCHORS];
     size_t n_anchors;
     uint32_t n_nodes;
+    size_t work;
     struct node *root; /* of the document that is being read */
 };
 
 static struct place place_of(const struct loader *l, const yaml_mark_t *mark)
 {
-    if (l->fixed) {
-        return *l->fixed;
-    }
-    return (struct place){.file = l->file,
-                          .line = (unsigned)mark->line + 1,
-                          .column = (unsigned)mark->column + 1};
+    return yaml_place(l->file, l->fixed, mark);
 }
 
 static int refuse(struct loader *l, const struct place *at, const char *what)
@@ -73,6 +70,16 @@ static int count_nodes(struct loader *l, const struct place *at, uint32_t n)
     return 0;
 }
 
+static int spend(struct loader *l, const struct place *at, size_t n)
+{
+    l->work += n;
+    if (l->work > YAML_MAX_WORK) {
+        return refuse(l, at, "more aliases and `<<` than can be followed; "
+                      "expected fewer");
+    }
+    return 0;
+}
+
 static int remember_anchor(struct loader *l, const char *name,
                            struct node *node)
 {
@@ -80,7 +87,7 @@ static int remember_anchor(struct loader *l, const char *name,
         return 0;
     }
     if (l->n_anchors == YAML_MAX_ANCHORS) {
-        report_error(l->report, &node->place, "more than %d anchors",
+        report_error(l->report, &node->place, "more than %d anchors; expected fewer",
                      YAML_MAX_ANCHORS);
         return -ERR_SPEC;
     }
@@ -97,7 +104,7 @@ static int add_key(struct loader *l, struct frame *f, struct node *node)
         return -ERR_SPEC;
     }
     if (f->node->n >= YAML_MAX_KEYS) {
-        report_error(l->report, &node->place, "more than %d keys in one map",
+        report_error(l->report, &node->place, "more than %d keys in one map; expected fewer",
                      YAML_MAX_KEYS);
         return -ERR_SPEC;
     }
@@ -244,14 +251,14 @@ static int merge_from(struct loader *l, struct node *to,
     }
     for (size_t i = 0; i < from->n; i++) {
         const struct pair *p = &from->pairs[i];
-        int rc;
+        int rc = spend(l, &to->place, to->n + 1);
 
-        if (node_get(to, p->key)) {
+        if (!rc && node_get(to, p->key)) {
             continue;
         }
-        rc = count_nodes(l, &from->place, p->value->weight);
+        rc = rc ? rc : count_nodes(l, &to->place, p->value->weight);
         if (!rc && to->n >= YAML_MAX_KEYS) {
-            rc = refuse(l, &from->place, "too many keys after `<<`");
+            rc = refuse(l, &to->place, "too many keys after `<<`; expected fewer");
         }
         if (rc) {
             return rc;
@@ -272,7 +279,8 @@ static int apply_merge(struct loader *l, const struct frame *f)
         return merge_from(l, f->node, f->merge);
     }
     if (f->merge->n > 100) {
-        return refuse(l, &f->merge->place, "more than 100 maps after `<<`");
+        return refuse(l, &f->merge->place, "more than 100 maps after `<<`; "
+                      "expected fewer");
     }
     for (size_t i = 0; i < f->merge->n && !rc; i++) {
         rc = merge_from(l, f->node, f->merge->items[i]);
@@ -327,7 +335,8 @@ static int close_node(struct loader *l)
         rc = rc ? rc : apply_merge(l, &f);
     }
     if (!rc && l->depth + f.node->height > YAML_MAX_DEPTH) {
-        rc = refuse(l, &f.node->place, "nested too deep through aliases");
+        rc = refuse(l, &f.node->place, "nested too deep through aliases; "
+                    "expected a flatter file");
     }
     rc = rc ? rc : remember_anchor(l, f.anchor, f.node);
     return rc ? rc : place_node(l, f.node);
@@ -337,7 +346,11 @@ static int on_alias(struct loader *l, const yaml_event_t *event)
 {
     struct place at = place_of(l, &event->start_mark);
     const char *name = (const char *)event->data.alias.anchor;
-    int rc;
+    int rc = spend(l, &at, l->n_anchors);
+
+    if (rc) {
+        return rc;
+    }
 
     for (size_t i = l->n_anchors; i-- > 0;) {
         if (strcmp(l->anchors[i].name, name) != 0) {
@@ -391,51 +404,6 @@ static int on_event(struct loader *l, const yaml_event_t *event,
     }
 }
 
-/* Where byte `offset` is; for errors that libyaml gives no line for. */
-static yaml_mark_t mark_at(const char *text, size_t len, size_t offset)
-{
-    yaml_mark_t mark = {0};
-
-    for (size_t i = 0; i < offset && i < len; i++) {
-        mark.column++;
-        if (text[i] == '\n') {
-            mark.line++;
-            mark.column = 0;
-        }
-    }
-    return mark;
-}
-
-static int syntax_error(struct loader *l, const yaml_parser_t *p,
-                        const char *text, size_t len)
-{
-    const char *problem = p->problem ? p->problem : "cannot be read";
-    yaml_mark_t mark = p->problem_mark;
-    struct place at;
-
-    if (p->error == YAML_MEMORY_ERROR) {
-        return -ENOMEM;
-    }
-    if (p->error == YAML_READER_ERROR) {
-        mark = mark_at(text, len, p->problem_offset);
-        at = place_of(l, &mark);
-        report_error(l->report, &at,
-                     "byte 0x%02x (%s); expected UTF-8 text", p->problem_value,
-                     problem);
-        return -ERR_SPEC;
-    }
-    at = place_of(l, &mark);
-    if (p->context && p->context_mark.line != mark.line) {
-        report_error(l->report, &at, "%s (%s from line %zu); expected YAML",
-                     problem, p->context, p->context_mark.line + 1);
-    } else {
-        report_error(l->report, &at, "%s%s%s%s; expected YAML", problem,
-                     p->context ? " (" : "", p->context ? p->context : "",
-                     p->context ? ")" : "");
-    }
-    return -ERR_SPEC;
-}
-
 static int read_events(struct loader *l, yaml_parser_t *parser,
                        const char *text, size_t len, struct yaml_docs *docs)
 {
@@ -447,14 +415,16 @@ static int read_events(struct loader *l, yaml_parser_t *parser,
         yaml_event_t event;
 
         if (!yaml_parser_parse(parser, &event)) {
-            return syntax_error(l, parser, text, len);
+            return yaml_syntax_error(parser, text, len, l->file, l->fixed,
+                                     l->report);
         }
         more = event.type != YAML_STREAM_END_EVENT;
+        l->work++;
         if (event.type == YAML_DOCUMENT_START_EVENT &&
             n_docs++ == YAML_MAX_DOCUMENTS) {
             struct place at = place_of(l, &event.start_mark);
 
-            report_error(l->report, &at, "more than %d documents",
+            report_error(l->report, &at, "more than %d documents; expected fewer",
                          YAML_MAX_DOCUMENTS);
             rc = -ERR_SPEC;
         }
@@ -513,7 +483,7 @@ int yaml_load(struct arena *a, const char *file, const char *text, size_t len,
     yaml_parser_t parser;
     int rc;
 
-    ret->n = 0;
+    ret->n = ret->work = 0;
     if (!l || !yaml_parser_initialize(&parser)) {
         report_error(r, NULL, "out of memory");
         return -ENOMEM;
@@ -525,6 +495,7 @@ int yaml_load(struct arena *a, const char *file, const char *text, size_t len,
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
     rc = check_text(l, text, len);
     rc = rc ? rc : read_events(l, &parser, text, len, ret);
+    ret->work = l->work;
     yaml_parser_delete(&parser);
     if (rc == -ENOMEM) {
         report_error(r, NULL, "%s: out of memory", file);

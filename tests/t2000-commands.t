@@ -315,4 +315,113 @@ END
     like "$(cat err)" "expected PATH=VALUE, found 'nodes'" 'is told'
 }
 
+# dry COMMAND NAME: job.yaml resolves, and what would be started is shown.
+dry() {
+    run timeout 600 "$MUSTER" run --allow-run-as-root --agent-is-node --dry-run job.yaml
+    is "$status" 0 "$2: a dry run" || show
+    like "$(cat out)" $'\n'"command: [$1]" "$2: the command" || show
+    like "$(cat out)" '# started by' "$2: and what would start it"
+    ok "$2: nothing is made" test ! -e muster-runs
+}
+ome_job() { printf 'apiVersion: ome.io/v1beta1\nkind: TrainingJob\nmetadata: {name: %s}\nspec:\n' "$1"; cat; }
+
+# Jobs of the shapes that OME's documents show, with nothing installed.
+test_ome_jobs() {
+    command -v mpirun >/dev/null || { skip 'no mpirun' 10; return; }
+    ome_job tune >job.yaml <<'END'
+  runtimeRef: {name: pytorch-runtime, kind: ClusterTrainingRuntime, apiGroup: ome.io}
+  trainer:
+    image: "trainer:1"
+    command: ["python", "train.py"]
+    args: ["--epochs", "10"]
+    numNodes: 4
+    numProcPerNode: "2"
+    resourcesPerNode:
+      requests: {cpu: "8", memory: "32Gi", nvidia.com/gpu: "2"}
+      limits: {cpu: "8", memory: "32Gi", nvidia.com/gpu: "2"}
+  modelConfig:
+    inputModel: base
+    outputModel: {storageUri: "oci://b/out", parameters: {region: r}}
+  datasets: {storageUri: "oci://b/in", storageKey: k}
+  hyperParameterTuningConfig:
+    method: random
+    maxTrials: 10
+    metric: {name: accuracy, goal: maximize}
+    parameters:
+      lr: {type: double, min: 0.0001, max: 0.01, scale: log}
+      batch: {type: int, values: [8, 16]}
+END
+    dry 'python, train.py, "--epochs", "10"' 'a job with everything'
+    like "$(cat err)" 'search is not acted on yet: the job runs once' 'what is left is told'
+    ome_job gang >job.yaml <<'END'
+  runtimeRef: {name: ddp}
+  trainer: {env: [{name: MODEL_PARALLEL_SIZE, value: "2"}]}
+---
+apiVersion: ome.io/v1beta1
+kind: TrainingRuntime
+metadata: {name: ddp, namespace: training}
+spec:
+  mlPolicy: {numNodes: 4, torch: {numProcPerNode: gpu}}
+  podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 600}}
+  template:
+    spec:
+      replicatedJobs:
+      - name: worker
+        template:
+          spec:
+            parallelism: 4
+            completions: 4
+            template:
+              spec:
+                containers:
+                - name: pytorch-trainer
+                  image: pytorch:1
+                  command: ["torchrun"]
+                  args: ["--nnodes=4", "--nproc_per_node=gpu", "--rdzv_endpoint=$MASTER_ADDR:1", "train.py"]
+                  env: [{name: NCCL_DEBUG, value: INFO}]
+END
+    dry 'python3, "-u", train.py' 'a job with its runtime'
+    ome_job bare >job.yaml <<'END'
+  runtimeRef: {name: pytorch-distributed-runtime}
+  trainer: {numNodes: 8, numProcPerNode: gpu}
+END
+    run "$MUSTER" run --allow-run-as-root --dry-run job.yaml
+    is "$status" 2 'a job without a command'
+    like "$(cat err)" 'job.yaml:1:1: command is missing, in the job and in runtime pytorch-distributed-runtime; expected the program' 'is told so'
+    ome_job mpi >job.yaml <<'END'
+  runtimeRef: {name: mpi-runtime}
+  trainer: {numProcPerNode: 4, command: [mpirun], args: [-np, "8", python, train.py]}
+END
+    run "$MUSTER" validate job.yaml
+    like "$status:$(cat out)" '0:' 'an MPI program resolves'
+    like "$(cat out)" 'ok: job mpi, 2 nodes x 4 processes: python train.py' 'to nodes and processes'
+    run "$MUSTER" run --allow-run-as-root --dry-run job.yaml
+    is "$status" 2 'and is refused'
+    like "$(cat err)" 'this muster cannot run it yet' 'with the reason'
+}
+
+test_dialects() {
+    local kind
+    for kind in kubeflow.org/v1:PyTorchJob kubeflow.org/v2beta1:MPIJob jobset.x-k8s.io/v1alpha2:JobSet \
+        trainer.kubeflow.org/v1alpha1:TrainJob batch.tensorstack.dev/v1beta1:PyTorchTrainingJob; do
+        printf 'apiVersion: %s\nkind: %s\nspec: {x: 1}\n' ${kind/:/ } >job.yaml
+        run "$MUSTER" validate job.yaml
+        is "$status" 2 "${kind#*:}"
+        is "$(cat err)" "job.yaml:2:7: kind ${kind#*:} of ${kind%%:*} cannot be run yet; expected one of Job of muster/v1, Runtime of muster/v1, TrainingJob of ome.io/v1beta1, TrainingRuntime of ome.io/v1beta1, ClusterTrainingRuntime of ome.io/v1beta1" 'what is known is told'
+    done
+}
+
+# The documents that users know, where they lie beside the sources.
+test_published() {
+    local dir=$MUSTER_SRCDIR/../shared/fixtures/specs f
+    [ -d "$dir" ] || { skip 'no published specs beside the sources'; return; }
+    for f in $(find "$dir" -name '*.yaml'); do
+        "$MUSTER" validate "$f" --quiet >out 2>err
+        case $?:$(head -n 1 err) in
+        0:* | 2:"$f":*'; expected '* | 2:"$f":*'; did you mean '*) pass "${f#$dir/} is read, or refused with a reason" ;;
+        *) fail "${f#$dir/}: $(head -n 1 err)" ;;
+        esac
+    done
+}
+
 run_cases
