@@ -76,7 +76,7 @@ static void test_round_trip(void)
     free_pair(&p);
 }
 
-/* One frame from near to far, byte by byte, with `bits` of byte `flip` other. */
+/* One frame from near to far, byte by byte, byte `flip` xor'ed with `bits`. */
 static int send_flipped(const uint8_t *near_key, const uint8_t *far_key,
                         size_t flip, uint8_t bits, size_t *ret_len,
                         struct error *e)

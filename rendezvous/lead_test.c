@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "base/cleanup.h"
 #include "rendezvous/lead.h"
 #include "tests/lib/tap.h"
 
@@ -149,6 +150,7 @@ static void test_success(void)
     is_int(t.a.order->master_port, 29500, "and port");
     is_str(t.a.order->resume_path, "ckpt/7", "from the given checkpoint");
     is_int(t.a.order->n_restarts, 1, "restarts are counted on");
+    is_int(t.a.order->max_restarts, 2, "of as many as there may be");
     tell_all(&t, 3, REPORT_RUNNING, 5);
     ok(find_note(&t, LEAD_NOTE_RUNNING) != NULL, "all run");
     tell_all(&t, 2, REPORT_DONE, 5);
@@ -161,6 +163,7 @@ static void test_success(void)
     ok(!t.a.finished, "not over yet");
     tell_all(&t, 3, REPORT_ENDED, 5);
     ok(ordered(&t, ORDER_LEAVE, 5) && t.a.finished, "LEAVE");
+    is_int(t.a.order->stop, ORDER_STOP_FORCE, "with whatever is left");
     is_int(lead_verdict(t.lead)->status, 0, "success");
     ok(t.a.wake_ms == LEAD_NEVER, "nothing to wake for");
     (void)tick(&t, 1000000);
@@ -239,6 +242,114 @@ static void test_restart(void)
     ok(lead_verdict(t.lead)->has_cause &&
            lead_verdict(t.lead)->cause.exit_code == 11, "has the cause");
     is_int(lead_verdict(t.lead)->generation, 3, "of the generation that ran");
+    lead_destroy(t.lead);
+}
+
+/* The pause doubles with each generation that fails soon, up to its maximum;
+ * one that lasted begins anew. */
+static void test_backoff(void)
+{
+    static const struct {
+        uint64_t life_ms, want_ms;
+    } cases[] = {
+        {100, 1000}, {3999, 2000}, {0, 4000}, {100, 4000}, {4000, 0},
+        {100, 1000}, {100, 2000},  {9999, 0}, {9999, 0},   {100, 1000},
+    };
+    struct lead_config config = config_of(1);
+    struct bench t;
+
+    config.restart.max = ARRAY_SIZE(cases);
+    setup(&t, &config);
+    run_to(&t, 1, 1);
+    for (uint32_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        uint32_t generation = i + 1;
+
+        t.now_ms += cases[i].life_ms;
+        (void)fail(&t, 0, generation, 1, t.now_ms, 0);
+        tell_all(&t, 1, REPORT_STOPPED, generation + 1);
+        if (cases[i].want_ms) {
+            is_int((int)(t.a.wake_ms - t.now_ms), (int)cases[i].want_ms,
+                   "the pause after failure %u", generation);
+            (void)tick(&t, cases[i].want_ms - 1);
+            ok(!t.a.order, "is kept");
+            (void)tick(&t, 1);
+        }
+        ok(ordered(&t, ORDER_RUN, generation + 1), "then it runs again");
+    }
+    lead_destroy(t.lead);
+}
+
+/* Failures that are told after the first one has been judged. */
+static void test_after_judgement(void)
+{
+    struct lead_config config = config_of(2);
+    struct bench t;
+
+    setup(&t, &config);
+    run_to(&t, 2, 1);
+    t.now_ms += 100;
+    (void)fail(&t, 1, 1, 3, 1000, 0);
+    (void)fail(&t, 1, 1, 4, 900, 100);
+    tell_all(&t, 2, REPORT_STOPPED, 2);
+    is_int(find_note(&t, LEAD_NOTE_RESTARTING)->failure->exit_code, 3,
+           "of one node the first that it told is the cause");
+    (void)tell(&t, (struct report){
+        .rank = 0, .state = REPORT_STOPPED, .generation = 2, .failed = true,
+        .failure = {.kind = FAILURE_EXIT, .exit_code = 5, .generation = 1,
+                    .rank = 0, .wall_ns = 1, .host = "h"}});
+    (void)tick(&t, 1000);
+    ok(ordered(&t, ORDER_RUN, 2), "runs again");
+    like(t.a.order->previous, "code 3", "for the reason that was given");
+    lead_destroy(t.lead);
+
+    setup(&t, &config);
+    run_to(&t, 2, 1);
+    (void)fail(&t, 1, 1, 3, 1000, 0);
+    tell_all(&t, 2, REPORT_STOPPED, 2);
+    (void)step(&t, (struct lead_event){.type = LEAD_STOP,
+                                       .stop = LEAD_STOP_CANCEL});
+    ok(lead_verdict(t.lead)->status == 130 && !lead_verdict(t.lead)->has_cause,
+       "cancelled in the pause: the failure is history");
+    lead_destroy(t.lead);
+}
+
+/* Worker 0 is where the first processes are, and so is the store. */
+static void test_store_place(void)
+{
+    struct lead_config config = config_of(3);
+    struct bench t;
+
+    setup(&t, &config);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct report r = {.rank = i, .serial = ++t.serial,
+                           .n_procs = (uint16_t)(i ? 2 : 0)};
+
+        (void)step(&t, (struct lead_event){.type = LEAD_REPORT, .report = &r});
+    }
+    is_int((int)t.a.order->store_rank, 1, "on the first node with processes");
+    lead_destroy(t.lead);
+}
+
+/* A store of the generation before, told late. */
+static void test_old_store(void)
+{
+    struct lead_config config = config_of(2);
+    struct report old = {.rank = 1, .state = REPORT_STOPPED, .generation = 1,
+                         .store_port = 666, .store_addr = "10.6.6.6"};
+    struct bench t;
+
+    setup(&t, &config);
+    run_to(&t, 2, 1);
+    t.now_ms += 4000;
+    (void)fail(&t, 1, 1, 3, 1000, 0);
+    (void)tell(&t, (struct report){.rank = 0, .state = REPORT_STOPPED,
+                                   .generation = 2});
+    (void)tell(&t, old);
+    (void)tell(&t, (struct report){.rank = 1, .state = REPORT_STOPPED,
+                                   .generation = 2});
+    ok(ordered(&t, ORDER_RUN, 2), "runs again");
+    is_int(t.a.order->master_port, 29500, "with the new store's port");
+    is_str(t.a.order->master_addr, "10.0.0.1", "and address");
     lead_destroy(t.lead);
 }
 
@@ -355,6 +466,8 @@ static void test_stops(void)
         ok(t.a.order && t.a.order->stop == ORDER_STOP_FORCE &&
                t.a.order->status == cases[i].status,
            "force kills, with the same verdict");
+        (void)step(&t, (struct lead_event){.type = LEAD_STOP, .force = true});
+        ok(!t.a.order, "once");
         (void)fail(&t, 0, 1, 9, 1, 0);
         is_int(lead_verdict(t.lead)->status, cases[i].status,
                "what it breaks does not matter");
@@ -365,6 +478,23 @@ static void test_stops(void)
         like(find_note(&t, LEAD_NOTE_STRAGGLER)->text, "n0", "names it");
         lead_destroy(t.lead);
     }
+}
+
+/* Workers that were asked get their grace, and the margin, before LEAVE. */
+static void test_grace(void)
+{
+    struct lead_config config = config_of(1);
+    struct bench t;
+
+    setup(&t, &config);
+    run_to(&t, 1, 1);
+    (void)step(&t, (struct lead_event){.type = LEAD_STOP,
+                                       .stop = LEAD_STOP_PREEMPT});
+    (void)tick(&t, 5999);
+    ok(!t.a.finished, "waits for the grace to pass");
+    (void)tick(&t, 1);
+    ok(ordered(&t, ORDER_LEAVE, 1), "and no longer");
+    lead_destroy(t.lead);
 }
 
 static void test_deadline(void)
@@ -538,10 +668,15 @@ int main(void)
     test_gang_timeout();
     test_no_process();
     test_restart();
+    test_backoff();
+    test_after_judgement();
+    test_store_place();
+    test_old_store();
     test_cause();
     test_lost();
     test_lost_after_failure();
     test_stops();
+    test_grace();
     test_deadline();
     test_late_stop();
     test_obstacle();

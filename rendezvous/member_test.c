@@ -293,6 +293,28 @@ static void test_linger(void)
     (void)event(&t, MEMBER_GONE, 1);
     ok(says(&t, REPORT_DONE, 1), "it is still a success");
     member_destroy(t.m);
+
+    run(&t);
+    (void)exits(&t, 1, 0);
+    (void)exits(&t, 1, 0);
+    (void)order(&t, (struct order){.step = ORDER_END, .generation = 1,
+                                   .stop = ORDER_STOP_GRACE,
+                                   .grace_ms = 9000});
+    tick(&t, 300);
+    is_int(t.a.stop, MEMBER_STOP_KILL, "a grace makes it no longer");
+    member_destroy(t.m);
+
+    run(&t);
+    (void)order(&t, (struct order){.step = ORDER_END, .generation = 1,
+                                   .stop = ORDER_STOP_GRACE,
+                                   .grace_ms = 9000});
+    (void)exits(&t, 1, 0);
+    (void)exits(&t, 1, 0);
+    tick(&t, 8999);
+    is_int(t.a.stop, MEMBER_STOP_NONE, "nor is a grace cut by it");
+    tick(&t, 1);
+    is_int(t.a.stop, MEMBER_STOP_KILL, "until it is over");
+    member_destroy(t.m);
 }
 
 static void test_lease(void)

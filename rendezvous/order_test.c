@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "base/cleanup.h"
+#include "base/wire.h"
 #include "rendezvous/order.h"
 #include "tests/lib/tap.h"
 
@@ -168,6 +170,7 @@ static void test_out_of_range(void)
                               cases[i].byte, &e), -ERR_FORMAT, "%s",
                cases[i].name);
     }
+    is_int(decode_changed(&orders[0], 0, 0, &e), -ERR_VERSION, "format 0");
     is_int(decode_changed(&orders[0], 0, 2, &e), -ERR_VERSION, "format");
     like(e.text, "format 2, expected 1", "both formats are named");
     is_int(order_decode("", 0, NULL, &e), -ERR_FORMAT, "nothing");
@@ -181,6 +184,103 @@ static void test_out_of_range(void)
     report_encode(&r, &b);
     is_int(report_decode(b.data, b.len, &r, &e), -ERR_FORMAT,
            "a store without an address");
+}
+
+/* Whole messages that nobody sends. */
+static void test_senseless(void)
+{
+    static const struct {
+        const char *name;
+        struct order o;
+    } bad_orders[] = {
+        {"serial 0", {.generation = 1, .step = ORDER_PREPARE}},
+        {"no generation", {.serial = 1, .step = ORDER_PREPARE}},
+        {"a rank for the store that is none",
+         {.serial = 1, .generation = 1, .step = ORDER_PREPARE,
+          .store_rank = ORDER_MAX_NODES}},
+        {"to run generation 0", {.serial = 1, .step = ORDER_RUN, .n_nodes = 3,
+                                 .n_procs = procs}},
+        {"to run on no nodes", {.serial = 1, .generation = 1,
+                                .step = ORDER_RUN, .n_procs = procs}},
+    };
+    static const struct report bad_reports[] = {
+        {.rank = ORDER_MAX_NODES, .serial = 1},
+        {.rank = 1, .serial = 1, .state = REPORT_STOPPED},
+        {.rank = 1, .serial = 1, .generation = 1, .store_addr = "h"},
+    };
+    struct report back;
+    _buf_ struct buf whole = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(bad_orders); i++) {
+        _buf_ struct buf b = {0};
+        _order_ struct order o = {0};
+
+        order_encode(&bad_orders[i].o, &b);
+        is_int(order_decode(b.data, b.len, &o, NULL), -ERR_FORMAT,
+               "an order: %s", bad_orders[i].name);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(bad_reports); i++) {
+        _buf_ struct buf b = {0};
+
+        report_encode(&bad_reports[i], &b);
+        is_int(report_decode(b.data, b.len, &back, NULL), -ERR_FORMAT,
+               "a report %zu", i);
+    }
+    report_encode(&reports[0], &whole);
+    whole.data[17] = REPORT_ENDED + 1;
+    is_int(report_decode(whole.data, whole.len, &back, NULL), -ERR_FORMAT,
+           "a report of a state that is none");
+}
+
+static void test_senseless_failures(void)
+{
+    static const struct {
+        size_t at; /* of a byte in the encoded failure */
+        uint8_t byte;
+        const char *name;
+    } cases[] = {
+        {0, FAILURE_NONE, "no kind"},  {0, FAILURE_OOM + 1, "unknown kind"},
+        {9, 0x80, "negative rank"},    {13, 0x80, "negative local rank"},
+        {17, 0x80, "negative pid"},    {23, 2, "core dumped: 2"},
+        {24, 2, "killed by us: 2"},
+    };
+    struct failure f = reports[2].failure, back;
+    _buf_ struct buf b = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct wire_reader r;
+
+        buf_clear(&b);
+        failure_put(&b, &f);
+        b.data[cases[i].at] = (char)cases[i].byte;
+        r = wire_reader(b.data, b.len);
+        failure_get(&r, &back);
+        ok(!wire_done(&r), "a failure: %s", cases[i].name);
+    }
+    for (int32_t rank = -2; rank < 0; rank++) {
+        struct wire_reader r;
+
+        f.rank = rank;
+        buf_clear(&b);
+        failure_put(&b, &f);
+        r = wire_reader(b.data, b.len);
+        failure_get(&r, &back);
+        is_int(wire_done(&r), rank == -1, "rank %d", (int)rank);
+    }
+}
+
+/* Lines that say more than the description does. */
+static void test_has_lines(void)
+{
+    struct failure f = {.kind = FAILURE_EXIT, .text = "last words"};
+
+    ok(failure_has_lines(&f), "of a worker that exited");
+    f.kind = FAILURE_EXEC;
+    ok(!failure_has_lines(&f), "not of one that never ran");
+    f.kind = FAILURE_AGENT;
+    ok(!failure_has_lines(&f), "nor of an agent");
+    f = (struct failure){.kind = FAILURE_SIGNAL};
+    ok(!failure_has_lines(&f), "nor where there are none");
 }
 
 /* What is too long for its field, or has a zero byte inside, is refused. */
@@ -248,6 +348,9 @@ int main(void)
     test_reports();
     test_every_cut();
     test_out_of_range();
+    test_senseless();
+    test_senseless_failures();
+    test_has_lines();
     test_strings();
     test_descriptions();
     return tap_done();

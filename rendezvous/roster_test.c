@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "base/wire.h"
 #include "rendezvous/roster.h"
 #include "tests/lib/tap.h"
 
@@ -100,6 +101,36 @@ static void test_codec(void)
     one.data[20] = 9; /* addresses */
     is_int(roster_entry_decode(one.data, one.len, &e, NULL), -ERR_FORMAT,
            "with too many addresses");
+    back.entries[0].rank = 1;
+    buf_clear(&b);
+    roster_encode(&back, &b);
+    roster_release(&back);
+    is_int(roster_decode(b.data, b.len, &back, NULL), -ERR_FORMAT,
+           "a roster whose ranks are not in order");
+}
+
+/* One more of everything than there is room for. */
+static void test_too_many(void)
+{
+    _buf_ struct buf b = {0};
+    struct roster full = {.n = ROSTER_MAX_NODES};
+    struct roster_entry e = entry("n1", 0);
+    int rc;
+
+    wire_put_u8(&b, 1);
+    for (int i = 0; i < 4; i++) {
+        wire_put_u32(&b, 0);
+    }
+    wire_put_u16(&b, 4000);
+    wire_put_u16(&b, ROSTER_MAX_ADDRS + 1);
+    for (int i = 0; i < ROSTER_MAX_ADDRS + 1 + 3; i++) {
+        wire_put_str(&b, "x");
+    }
+    is_int(roster_entry_decode(b.data, b.len, &e, NULL), -ERR_FORMAT,
+           "an address too many");
+    rc = roster_add(&full, &e);
+    is_int(rc, -E2BIG, "a node too many");
+    roster_release(&full);
 }
 
 static void test_check(void)
@@ -215,6 +246,7 @@ int main(void)
     test_sort();
     test_arrange();
     test_codec();
+    test_too_many();
     test_check();
     test_tree();
     test_layout();

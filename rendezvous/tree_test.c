@@ -26,7 +26,7 @@ struct node {
     uint32_t rank;
     char order[32];
     char config[32];
-    int n_uplinks, n_words, n_refused;
+    int n_uplinks, n_words, n_refused, n_configs;
     uint64_t word_age;
     bool blocked;
 };
@@ -52,6 +52,7 @@ static void on_config(void *ctx, const void *data, size_t len)
 {
     struct node *n = ctx;
 
+    n->n_configs++;
     on_text(n->config, sizeof(n->config), data, len);
 }
 
@@ -306,6 +307,39 @@ static void test_lost_inner_node(void)
     ok(run_until(&w, orphans_back), "its children have found the lead, and "
        "told it where they stand");
     is_int(w.lost[3] + w.lost[4], 0, "they do not count as lost");
+    is_int(w.nodes[3].n_configs, 1, "nor are they configured again");
+    close_world(&w);
+}
+
+static bool knows(const struct node *n)
+{
+    return strcmp(n->order, "order 1") == 0 &&
+           strcmp(n->config, "config") == 0;
+}
+
+static bool latecomer_knows(struct world *w)
+{
+    return knows(&w->nodes[2]);
+}
+
+static bool its_child_knows(struct world *w)
+{
+    return knows(&w->nodes[5]);
+}
+
+/* Who comes when all has been said hears it all the same. */
+static void test_latecomers(void)
+{
+    struct world w;
+
+    open_world(&w);
+    join(&w, 0, "run");
+    tree_publish_config(w.nodes[0].tree, "config", 6);
+    publish(&w, "order 1");
+    join(&w, 2, "run");
+    ok(run_until(&w, latecomer_knows), "a late child has config and order");
+    join(&w, 5, "run");
+    ok(run_until(&w, its_child_knows), "and so has a later one below it");
     close_world(&w);
 }
 
@@ -322,6 +356,46 @@ static void test_other_run(void)
     join(&w, 0, "run");
     join(&w, 2, "another run");
     ok(run_until(&w, refused), "a member of another run is refused");
+    close_world(&w);
+}
+
+static bool first_is_there(struct world *w)
+{
+    return w->reports[1] && w->nodes[1].n_words;
+}
+
+static bool words_have_passed(struct world *w)
+{
+    return w->nodes[0].n_words > 15; /* five a lease */
+}
+
+/* One whose link breaks and that is back at once was never away; one that stays
+ * away is lost, each time. */
+static void test_comes_back(void)
+{
+    struct world w;
+
+    open_world(&w);
+    join(&w, 0, "run");
+    join(&w, 1, "run");
+    report(&w, 1);
+    ok(run_until(&w, first_is_there), "a child");
+    tree_close(w.nodes[1].tree);
+    join(&w, 1, "run");
+    report(&w, 1);
+    w.nodes[0].n_words = 0;
+    run_until(&w, words_have_passed);
+    is_int(w.lost[1], 0, "that is back at once is not lost");
+    for (int i = 1; i <= 2; i++) {
+        tree_close(w.nodes[1].tree);
+        w.lost[1] = 0;
+        w.nodes[1].tree = NULL;
+        ok(run_until(&w, inner_lost), "one that stays away is (%d)", i);
+        join(&w, 1, "run");
+        w.reports[1] = w.nodes[1].n_words = 0;
+        report(&w, 1);
+        ok(run_until(&w, first_is_there), "and can come again");
+    }
     close_world(&w);
 }
 
@@ -417,13 +491,44 @@ struct rogue {
     struct link *link;
     bool down;
     bool welcome;
+    int n_beats;
+    uint64_t ages[3]; /* of the first beats */
+    uint32_t n_pieces[N]; /* of output, by node */
+    size_t n_output;  /* bytes of output frames */
+    size_t owed;      /* those without credit yet */
+    bool in_order;
 };
+
+/* Pieces of output begin with their number. */
+static void rogue_output(struct rogue *r, const struct channel_frame *f)
+{
+    struct tree_output o = {0};
+    struct wire_reader n;
+
+    if (tree_output_decode(f->data, f->len, &o) < 0 || o.node >= N) {
+        r->in_order = false;
+        return;
+    }
+    n = wire_reader(o.data, o.len);
+    r->in_order = r->in_order && wire_get_u32(&n) == r->n_pieces[o.node];
+    r->n_pieces[o.node]++;
+    r->n_output += f->len;
+    r->owed += f->len;
+}
 
 static void rogue_frame(struct link *l, const struct channel_frame *f,
                         void *ctx)
 {
+    struct rogue *r = ctx;
+    struct wire_reader age = wire_reader(f->data, f->len);
+
     (void)l;
-    ((struct rogue *)ctx)->welcome |= f->type == TREE_WELCOME;
+    r->welcome |= f->type == TREE_WELCOME;
+    if (f->type == TREE_BEAT && r->n_beats < 3) {
+        r->ages[r->n_beats++] = wire_get_u64(&age);
+    } else if (f->type == TREE_OUTPUT) {
+        rogue_output(r, f);
+    }
 }
 
 static void rogue_down(struct link *l, bool closed, const struct error *why,
@@ -459,27 +564,163 @@ static bool rogue_settled(struct world *w)
     return the_rogue->down || the_rogue->welcome;
 }
 
-/* Says hello to `to` as `rank`. */
-static void rogue_join(struct world *w, struct rogue *r, uint32_t to,
-                       uint32_t rank)
+/* Says to `to` who it is. */
+static void rogue_say(struct world *w, struct rogue *r, uint32_t to,
+                      enum tree_type type, const struct tree_hello *h)
 {
     char *addrs[] = {(char *)"127.0.0.1", NULL};
     struct link_target target = {
         addrs, link_listener_port(w->nodes[to].listener), 3000};
-    struct tree_hello h = {.rank = rank, .run_id = "run", .version = "v"};
     _buf_ struct buf b = {0};
 
     *r = (struct rogue){0};
     the_rogue = r;
     link_connect(&w->loop, &target, key, &rogue_ops, r, &r->link, NULL);
-    tree_hello_encode(&h, &b);
-    link_send_buf(r->link, TREE_HELLO, &b);
+    tree_hello_encode(h, &b);
+    link_send_buf(r->link, (uint16_t)type, &b);
     run_until(w, rogue_settled);
+}
+
+/* Says hello to `to` as `rank`. */
+static void rogue_join(struct world *w, struct rogue *r, uint32_t to,
+                       uint32_t rank)
+{
+    struct tree_hello h = {.rank = rank, .run_id = "run", .version = "v"};
+
+    rogue_say(w, r, to, TREE_HELLO, &h);
 }
 
 static void rogue_leave(struct rogue *r)
 {
     link_close(r->link);
+}
+
+/* What a member must say before anything else. */
+static void test_hellos(void)
+{
+    static const struct {
+        const char *what;
+        enum tree_type type;
+        struct tree_hello hello;
+        bool welcome;
+    } cases[] = {
+        {"a child", TREE_HELLO, {3, "run", "v"}, true},
+        {"a grandchild whose parent is gone", TREE_HELLO, {4, "run", "v"},
+         true},
+        {"of another run", TREE_HELLO, {3, "runs", "v"}, false},
+        {"of no run", TREE_HELLO, {3, "", "v"}, false},
+        {"of another version", TREE_HELLO, {3, "run", "v2"}, false},
+        {"with our own rank", TREE_HELLO, {1, "run", "v"}, false},
+        {"from above", TREE_HELLO, {0, "run", "v"}, false},
+        {"of another part of the tree", TREE_HELLO, {2, "run", "v"}, false},
+        {"beyond the run, below us", TREE_HELLO, {7, "run", "v"}, false},
+        {"beyond any run", TREE_HELLO, {UINT32_MAX, "run", "v"}, false},
+        {"that begins with something else", TREE_REPORT, {3, "run", "v"},
+         false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct world w;
+        struct rogue r;
+
+        open_world(&w);
+        join(&w, 1, "run");
+        rogue_say(&w, &r, 1, cases[i].type, &cases[i].hello);
+        is_int(r.welcome, cases[i].welcome, "one %s", cases[i].what);
+        link_close(r.link);
+        close_world(&w);
+    }
+}
+
+/* Frames of the tree that are cut, have a tail, or make no sense. */
+static void test_messages(void)
+{
+    static const struct tree_hello hello = {3, "run", "v"};
+    struct tree_output o = {.node = 1, .which = 1, .data = "text", .len = 4};
+    struct tree_hello h;
+    _buf_ struct buf b = {0}, c = {0};
+    int n_hellos = 0, n_outputs = 0;
+
+    tree_hello_encode(&hello, &b);
+    tree_output_encode(&o, &c);
+    is_int(tree_hello_decode(b.data, b.len, &h, NULL), 0, "a hello");
+    is_int(tree_output_decode(c.data, c.len, &o), 0, "a piece of output");
+    for (size_t len = 0; len < b.len; len++) {
+        n_hellos += tree_hello_decode(b.data, len, &h, NULL) == 0;
+    }
+    for (size_t len = 0; len < c.len; len++) {
+        n_outputs += tree_output_decode(c.data, len, &o) == 0;
+    }
+    is_int(n_hellos + n_outputs, 0, "no part of one is one");
+    buf_putc(&b, '\0');
+    buf_putc(&c, '\0');
+    is_int(tree_hello_decode(b.data, b.len, &h, NULL), -ERR_FORMAT,
+           "nor is a hello with a byte too many");
+    is_int(tree_output_decode(c.data, c.len, &o), -ERR_FORMAT,
+           "nor output with one");
+    c.data[12] = 2;
+    is_int(tree_output_decode(c.data, c.len - 1, &o), -ERR_FORMAT,
+           "nor of a third stream");
+}
+
+static bool moved_is_settled(struct world *w)
+{
+    link_send(the_rogue->link, TREE_BEAT, "\0\0\0\0\0\0\0\0", 8);
+    return w->nodes[0].n_words > 10; /* two leases */
+}
+
+static bool moved_has_reported(struct world *w)
+{
+    return w->reports[3] > 0 && w->nodes[3].n_uplinks;
+}
+
+static void rogue_blob(struct rogue *r, enum tree_type type, uint32_t rank,
+                       const void *data, size_t len)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, data, len);
+    link_send_buf(r->link, (uint16_t)type, &b);
+}
+
+/* A member that speaks for a child that has left it. */
+static void test_old_parent(void)
+{
+    struct world w;
+    struct rogue r;
+
+    open_world(&w);
+    join(&w, 0, "run");
+    rogue_join(&w, &r, 0, 1);
+    /* Nobody listens as 1: so 3 goes on to the lead. */
+    link_listener_close(w.nodes[1].listener);
+    w.nodes[1].listener = NULL;
+    join(&w, 3, "run");
+    report(&w, 3);
+    ok(run_until(&w, moved_has_reported), "a member goes to another parent");
+    rogue_blob(&r, TREE_REPORT, 3, "\0\0\0\3", 4);
+    rogue_blob(&r, TREE_LOST, 3, "gone", 4);
+    w.nodes[0].n_words = 0;
+    run_until(&w, moved_is_settled);
+    is_int(w.lost[3], 0, "what its old one says of it counts no more");
+    rogue_leave(&r);
+    close_world(&w);
+}
+
+static void test_silent_child(void)
+{
+    struct world w;
+    struct rogue r;
+
+    open_world(&w);
+    join(&w, 0, "run");
+    rogue_join(&w, &r, 0, 1);
+    ok(r.welcome, "a child");
+    ok(run_until(&w, inner_lost), "that says nothing any more is lost");
+    like(w.why[1], "nothing heard", "for that reason");
+    rogue_leave(&r);
+    close_world(&w);
 }
 
 static void test_lies_about_ranks(void)
@@ -538,10 +779,63 @@ static void front_peer(struct link *l, const struct channel_frame *first,
 
     (void)first;
     wire_put_u32(&b, 0);
+    link_close(r->link);
     r->link = l;
     r->welcome = true;
     link_adopt(l, &rogue_ops, r);
     link_send_buf(l, TREE_WELCOME, &b);
+}
+
+static bool joined_again(struct world *w)
+{
+    return w->nodes[1].n_uplinks > 1;
+}
+
+static bool child_heard_beats(struct world *w)
+{
+    (void)w;
+    return the_rogue->n_beats == 3;
+}
+
+/* A parent that welcomes and says nothing more. */
+static void test_silent_parent(void)
+{
+    struct world w;
+    struct rogue parent = {0};
+
+    open_world(&w);
+    link_listener_open(w.nodes[0].listener, key, front_peer, &parent);
+    join(&w, 1, "run");
+    ok(run_until(&w, joined_again), "a parent that is silent is left");
+    link_close(parent.link);
+    close_world(&w);
+}
+
+/* The lead's last word is passed on with its age: what it was, and the time
+ * since it came. */
+static void test_age_of_words(void)
+{
+    struct world w;
+    struct rogue parent = {0}, child;
+    _buf_ struct buf b = {0};
+
+    open_world(&w);
+    link_listener_open(w.nodes[0].listener, key, front_peer, &parent);
+    join(&w, 1, "run");
+    rogue_join(&w, &child, 1, 3);
+    wire_put_u64(&b, 5000);
+    link_send_buf(parent.link, TREE_BEAT, &b);
+    w.nodes[1].n_words = 0;
+    while (!w.nodes[1].n_words) {
+        uv_run(&w.loop, UV_RUN_ONCE);
+    }
+    child.n_beats = 0;
+    ok(run_until(&w, child_heard_beats), "beats below");
+    ok(child.ages[0] >= 5000 && child.ages[1] > child.ages[0] &&
+           child.ages[2] > child.ages[1], "are of a word that grows old");
+    rogue_leave(&child);
+    link_close(parent.link);
+    close_world(&w);
 }
 
 static bool lead_has_front(struct world *w)
@@ -576,16 +870,154 @@ static void test_silent_front(void)
     close_world(&w);
 }
 
+/* --- output under credit --- */
+
+enum { PIECE_BYTES = 20000, N_PIECES = 600 };
+
+/* Two nodes that print as fast as they may. */
+struct printing {
+    struct rogue front;
+    struct link_listener *listener;
+    uint32_t n_sent[N];
+    bool gives_credit;
+};
+
+static struct printing *printing;
+
+static void print_more(struct world *w, uint32_t rank)
+{
+    static char text[PIECE_BYTES];
+    struct tree_output o = {.node = rank, .data = text, .len = sizeof(text)};
+    _buf_ struct buf number = {0};
+
+    while (!w->nodes[rank].blocked && printing->n_sent[rank] < N_PIECES) {
+        wire_put_u32(&number, printing->n_sent[rank]++);
+        memcpy(text, number.data, 4);
+        buf_clear(&number);
+        w->nodes[rank].blocked = !tree_output(w->nodes[rank].tree, &o);
+    }
+}
+
+static void give_credit(struct rogue *front, uint32_t n)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u32(&b, n);
+    link_send_buf(front->link, TREE_CREDIT, &b);
+}
+
+static bool all_printed(struct world *w)
+{
+    struct rogue *front = &printing->front;
+
+    print_more(w, 0);
+    print_more(w, 2);
+    if (printing->gives_credit && front->owed && !front->down) {
+        give_credit(front, (uint32_t)front->owed);
+        front->owed = 0;
+    }
+    return front->n_pieces[0] == N_PIECES && front->n_pieces[2] == N_PIECES;
+}
+
+static bool beats_without_credit(struct world *w)
+{
+    (void)all_printed(w);
+    return w->nodes[0].n_words > 10;
+}
+
+static bool front_is_gone(struct world *w)
+{
+    return tree_front_gone_ms(w->nodes[0].tree) > 0;
+}
+
+static bool lead_found_front(struct world *w)
+{
+    return tree_has_uplink(w->nodes[0].tree);
+}
+
+/* Output comes in order and whole, no more of it than there is credit for. */
+static void test_credit(void)
+{
+    struct world w;
+    struct printing p = {.front = {.in_order = true}};
+
+    printing = &p;
+    open_world(&w);
+    link_listen(&w.loop, true, &p.listener, NULL);
+    link_listener_open(p.listener, key, front_peer, &p.front);
+    front_port = link_listener_port(p.listener);
+    join(&w, 0, "run");
+    front_port = 0;
+    join(&w, 2, "run");
+    ok(run_until(&w, lead_found_front), "a lead with a front end");
+    run_until(&w, beats_without_credit);
+    ok(p.front.n_output > 0 &&
+           p.front.n_output <= TREE_WINDOW_BYTES + 2 * PIECE_BYTES,
+       "without credit a window's worth comes (%zu bytes)", p.front.n_output);
+    p.gives_credit = true;
+    give_credit(&p.front, UINT32_MAX); /* far more than is owed */
+    p.front.owed = 0;
+    ok(run_until(&w, all_printed), "with credit all of it");
+    ok(p.front.in_order, "in order");
+    link_listener_close(p.listener);
+    link_close(p.front.link);
+    ok(run_until(&w, front_is_gone), "the front end goes, and is missed");
+    close_world(&w);
+}
+
+static bool front_hears(struct world *w)
+{
+    if (tree_has_uplink(w->nodes[0].tree)) {
+        print_more(w, 0);
+    }
+    return printing->front.n_output > 0;
+}
+
+/* Output that was on its way to a front end that is gone is nobody's debt. */
+static void test_front_comes_back(void)
+{
+    struct world w;
+    struct printing p = {.front = {.in_order = true}};
+
+    printing = &p;
+    open_world(&w);
+    link_listen(&w.loop, true, &p.listener, NULL);
+    link_listener_open(p.listener, key, front_peer, &p.front);
+    front_port = link_listener_port(p.listener);
+    join(&w, 0, "run");
+    front_port = 0;
+    run_until(&w, lead_found_front);
+    p.n_sent[2] = N_PIECES; /* node 2 is not there */
+    run_until(&w, beats_without_credit); /* the window is full now */
+    link_close(p.front.link);
+    p.front = (struct rogue){0};
+    ok(run_until(&w, front_hears), "the next front end hears what is printed, "
+       "though the last one gave no credit");
+    link_close(p.front.link);
+    link_listener_close(p.listener);
+    close_world(&w);
+}
+
 int main(void)
 {
     test_both_ways();
     test_lost_inner_node();
+    test_latecomers();
+    test_comes_back();
     test_other_run();
     test_output_without_front();
     test_lost_with_parent();
     test_loss_is_repeated();
+    test_hellos();
+    test_messages();
+    test_old_parent();
+    test_silent_child();
+    test_silent_parent();
+    test_age_of_words();
     test_lies_about_ranks();
     test_flood_without_credit();
     test_silent_front();
+    test_credit();
+    test_front_comes_back();
     return tap_done();
 }
