@@ -19,6 +19,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/leftover.h"
 #include "launcher/commands.h"
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
@@ -26,7 +27,6 @@
 #include "rendezvous/lead.h"
 #include "spec/procs.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -122,37 +122,15 @@ static void remove_file(const struct agent *a, const char *kind)
     }
 }
 
-static bool is_only_key(const char *path)
-{
-    DIR *dir = opendir(path);
-    const struct dirent *d;
-    size_t n_key = 0, n_other = 0;
-
-    while (dir && (d = readdir(dir))) {
-        n_key += strcmp(d->d_name, "key") == 0;
-        n_other += strcmp(d->d_name, "key") && strcmp(d->d_name, ".") &&
-                   strcmp(d->d_name, "..");
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    return n_key && !n_other;
-}
-
 /* The lock goes last, while it is held: who waits for it sees that the file is
- * another one by then. The key (where the front end put one here) and the
- * directory itself go with the last agent of the host. */
+ * another one by then. The directory itself goes with the last agent of the
+ * host, and with it what is in it: the key, where the front end put one here, and
+ * what dead processes of this run left. */
 static void remove_files(struct agent *a)
 {
-    char path[PATH_MAX];
-
     remove_file(a, "log");
     remove_file(a, "lock");
-    if (rmdir(a->dir) < 0 && is_only_key(a->dir) &&
-        fs_path(path, sizeof(path), NULL, "%s/key", a->dir) == 0) {
-        unlink(path);
-        rmdir(a->dir);
-    }
+    leftover_remove(a->dir, NULL);
 }
 
 static void close_loop(struct agent *a)

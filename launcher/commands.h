@@ -26,6 +26,7 @@ int cmd_run(int argc, char **argv);
 int cmd_agent(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
+int cmd_gc(int argc, char **argv);
 int cmd_validate(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_list(int argc, char **argv);

@@ -244,27 +244,31 @@ static void on_connection(uv_stream_t *stream, int status)
 }
 
 /* Listens under a name inside a directory that only this user can enter; by way
- * of the descriptor, because a socket's path is at most 107 bytes. */
+ * of the descriptor, because a socket's path is at most 107 bytes. The name is
+ * there only once the socket listens: one that does not is taken for a leftover. */
 static int listen_at(struct control_server *s, int *ret_fd, struct error *e)
 {
     _close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
                             0);
     struct sockaddr_un sa;
+    char name[CONTROL_NAME_SIZE + 16];
     mode_t old;
     int rc;
 
     if (fd < 0) {
         return error_set(e, errno, "make a socket");
     }
-    control_address(s->dir_fd, s->name, &sa);
-    if (unlinkat(s->dir_fd, s->name, 0) < 0 && errno != ENOENT) {
-        return error_set(e, errno, "remove the old socket %s", s->name);
-    }
+    snprintf(name, sizeof(name), "%s.%ld", s->name, (long)getpid());
+    control_address(s->dir_fd, name, &sa);
+    unlinkat(s->dir_fd, name, 0);
     old = umask(0177);
     rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
     umask(old);
-    if (rc < 0) {
-        return error_set(e, errno, "bind %s", s->name);
+    if (rc < 0 || listen(fd, BACKLOG) < 0 ||
+        renameat(s->dir_fd, name, s->dir_fd, s->name) < 0) {
+        rc = error_set(e, errno, "listen as %s", s->name);
+        unlinkat(s->dir_fd, name, 0);
+        return rc;
     }
     *ret_fd = take_fd(&fd);
     return 0;

@@ -4,6 +4,7 @@
 #include "launcher/control_path.h"
 
 #include "base/fs.h"
+#include "base/leftover.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +57,7 @@ void control_remove_dir(int dir_fd)
     n = readlink(link, path, sizeof(path) - 1);
     if (n > 0) {
         path[n] = '\0';
-        rmdir(path);
+        leftover_remove(path, NULL);
     }
 }
 

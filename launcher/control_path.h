@@ -26,7 +26,7 @@ enum {
 int control_open_dir(const char *run_id, bool make, int *ret_fd,
                      struct error *e);
 
-/* Removes the directory if it is empty. */
+/* Removes the directory, and what the dead left in it, if nobody lives there. */
 void control_remove_dir(int dir_fd);
 
 /* The address of a socket inside the directory, short whatever its path is;

@@ -33,6 +33,7 @@ static const struct command commands[] = {
     {"validate", "Check a job spec", cmd_validate, false},
     {"explain", "Show every value of a job, and who said so", cmd_explain,
      false},
+    {"gc", "Remove what dead runs left", cmd_gc, false},
     {"version", "Show versions", cmd_version, false},
     {"agent", "Supervise one node", cmd_agent, true},
     {"probe", "Look at one host", cmd_probe, true},

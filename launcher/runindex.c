@@ -59,6 +59,19 @@ void runindex_add(const struct rundir *r)
     }
 }
 
+void runindex_remove(const struct rundir_entry *entry)
+{
+    char dir[PATH_MAX], link[PATH_MAX];
+
+    if (index_dir(dir, sizeof(dir), NULL) == 0 &&
+        fs_path(link, sizeof(link), NULL, "%s/%s/%s", dir, entry->name,
+                entry->id) == 0) {
+        unlink(link);
+        strrchr(link, '/')[0] = '\0';
+        rmdir(link); /* with the last one of the name */
+    }
+}
+
 static int add_entry(struct entries *all, int dir_fd, const char *name,
                      const char *id)
 {

@@ -13,4 +13,7 @@
  * is a convenience, and a home directory may be read-only. */
 void runindex_add(const struct rundir *r);
 
+/* Forgets one; the directory stays as it is. */
+void runindex_remove(const struct rundir_entry *entry);
+
 #endif

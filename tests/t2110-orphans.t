@@ -6,6 +6,8 @@
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun
+export XDG_RUNTIME_DIR=$TRASH/rt
+mkdir -m 700 rt
 
 field() { "$MUSTER" status run -o json | json "$1"; }
 running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.1.state)" = Running ]; }
@@ -36,6 +38,7 @@ alive() {
     run_alive "$id"
     pgrep -f -a -- "--run-id=$id|/$id( |\$)|dir=[^ ]*/$id" | grep -v pgrep
 }
+no_files() { [ -z "$(find rt/muster -mindepth 1)" ]; }
 all_gone() { [ -z "$(alive)" ]; }
 
 kill_parts() {
@@ -59,6 +62,7 @@ check() {
         ;;
     esac
     ok "($what) nothing is left" wait_for 10 all_gone || diag "$(alive)"
+    ok "($what) no file either" wait_for 10 no_files || diag "$(find rt/muster)"
     case " $what " in
     *' front '*) ;;
     *' agent '* | *' watch '*)

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/leftover.h"
 #include "base/seqsock.h"
 #include "base/str.h"
 
@@ -153,12 +154,13 @@ int agent_find_or_start(const char *tag, unsigned index, unsigned timeout_ms,
     }
 }
 
-int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms)
+int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms,
+                  int *ret_lock)
 {
     char base[PATH_MAX], path[PATH_MAX];
     uint64_t deadline = clock_mono_ms() + timeout_ms;
     static const struct timespec pause = {0, RETRY_MS * 1000000L};
-    int lock = -1, rc = 0;
+    int rc = 0;
 
     if (fs_runtime_dir(base, sizeof(base), NULL) < 0 ||
         fs_path(path, sizeof(path), NULL, "%s/%s/agent-%u.lock", base, tag,
@@ -166,10 +168,20 @@ int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms)
         return 0;
     }
     while (rc == 0 && clock_mono_ms() < deadline) {
-        rc = try_lock(path, 0, &lock, NULL);
+        rc = try_lock(path, 0, ret_lock, NULL);
         if (rc == 0) {
             nanosleep(&pause, NULL);
         }
     }
     return rc == 1;
+}
+
+void agent_remove_leftovers(const char *tag)
+{
+    char base[PATH_MAX], dir[PATH_MAX];
+
+    if (fs_runtime_dir(base, sizeof(base), NULL) == 0 &&
+        fs_path(dir, sizeof(dir), NULL, "%s/%s", base, tag) == 0) {
+        leftover_remove(dir, NULL);
+    }
 }

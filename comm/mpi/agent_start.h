@@ -18,9 +18,14 @@ int agent_find_or_start(const char *tag, unsigned index, unsigned timeout_ms,
                         struct error *e);
 
 /* For who lost the connection to the agent. 1 when it is dead and so is its
- * watch, which should have swept up after it: the lock is then the caller's for
- * the rest of its life. 0 when one of them lives, or left in order. Waits at
- * most `timeout_ms` for a watch to finish. */
-int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms);
+ * watch, which should have swept up after it: *ret_lock is then the caller's, so
+ * that nobody starts a new one before it has done that. 0 when one of them lives,
+ * or left in order. Waits at most `timeout_ms` for a watch to finish. */
+int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms,
+                  int *ret_lock);
+
+/* Removes what a dead agent left in the directory of the run, and the directory,
+ * if nobody else lives there. */
+void agent_remove_leftovers(const char *tag);
 
 #endif

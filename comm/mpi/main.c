@@ -461,8 +461,9 @@ static _Noreturn void leave(struct companion *c, int status)
 static _Noreturn void lose_agent(struct companion *c)
 {
     char entry[256];
+    int lock = -1;
 
-    if (agent_is_dead(c->tag, (unsigned)c->local_rank, AGENT_DEAD_MS)) {
+    if (agent_is_dead(c->tag, (unsigned)c->local_rank, AGENT_DEAD_MS, &lock)) {
         fprintf(stderr, "muster-mpi: the agent of this node is gone\n");
         snprintf(entry, sizeof(entry), "MUSTER_AGENT=%s.%d", c->tag,
                  c->local_rank);
@@ -471,6 +472,8 @@ static _Noreturn void lose_agent(struct companion *c)
              round++) {
             poll(NULL, 0, SWEEP_PAUSE_MS);
         }
+        close_fd(&lock);
+        agent_remove_leftovers(c->tag);
     }
     /* The others may be in MPI: no goodbye there. */
     _exit(c->report_status ? STATUS_RESUMABLE : 0);
