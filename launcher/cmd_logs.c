@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <uv.h>
 
 enum { CHUNK = 65536, LOOK_MS = 200, LOOK_STATUS_EVERY = 5, MAX_RANKS = 65536 };
@@ -317,24 +318,43 @@ static int show_once(struct logs *l)
     return EXIT_OK;
 }
 
-/* Ranks of which there is nothing here: each node keeps its own where the run
- * directory is not shared. */
+static bool has_log(const struct logs *l, size_t rank)
+{
+    char path[PATH_MAX];
+
+    return rundir_path(l->run->dir, path, sizeof(path), NULL,
+                       "logs/%" PRId64 "/%zu", l->generation, rank) == 0 &&
+           access(path, F_OK) == 0;
+}
+
+/* Ranks whose logs are elsewhere: each node keeps its own where the run directory
+ * is not shared. A rank without a log on a node that has others was silent. */
 static void note_missing(const struct logs *l)
 {
     const struct run_status *s = l->run->status;
+    _free_ bool *here = calloc(s->n_nodes + 1, sizeof(*here));
     size_t n_missing = 0, first = 0;
 
+    if (!here || l->generation != s->generation) {
+        return;
+    }
     for (size_t i = 0; i < s->n_workers; i++) {
+        size_t node = (size_t)s->workers[i].node;
+
+        here[node < s->n_nodes ? node : s->n_nodes] |= has_log(l, i);
+    }
+    for (size_t i = 0; i < s->n_workers; i++) {
+        size_t node = (size_t)s->workers[i].node;
         char rank[24];
 
         snprintf(rank, sizeof(rank), "%zu", i);
         if (s->workers[i].state != STATUS_WORKER_WAITING &&
-            is_wanted(l->set, rank) && !has_source(l, (unsigned)i, false) &&
-            !has_source(l, (unsigned)i, true)) {
+            is_wanted(l->set, rank) &&
+            !here[node < s->n_nodes ? node : s->n_nodes]) {
             first = n_missing++ ? first : i;
         }
     }
-    if (l->generation == s->generation && n_missing) {
+    if (n_missing) {
         fprintf(stderr, "muster: no log of %zu rank%s here (rank %zu first): "
                 "where the run directory is not shared, look on their hosts\n",
                 n_missing, n_missing == 1 ? "" : "s", first);

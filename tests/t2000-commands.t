@@ -239,6 +239,12 @@ test_logs() {
     is "$status:$(cat out)" $'0:[1] first\n[1] err of 1\n[1] last of 1' 'following a run that is over ends'
     run "$MUSTER" logs logs -r 7
     is "$status:$(cat out)" 0: 'a rank that is not there'
+    rm -r "$run_dir/logs/2/1"
+    run "$MUSTER" logs logs
+    is "$(cat err)" '' 'a rank that printed nothing is no news'
+    sed -i 's/"rank":1,"node":0/"rank":1,"node":1/; s/"nodes":\[/&{"rank":1,"host":"n1","state":"Running"},/' "$run_dir/status.json"
+    run "$MUSTER" logs logs
+    like "$(cat err)" 'no log of 1 rank here (rank 1 first)' 'one whose node left nothing here is'
     "$MUSTER" logs logs >/dev/full 2>err
     is $? 1 'a full disk is a failure'
 }
