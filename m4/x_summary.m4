@@ -10,6 +10,6 @@ AC_DEFUN([X_SUMMARY], [
     NCCL headers    $have_nccl
     verbs headers   $have_verbs
     man pages       $SCDOC
-    Python          $PYTHON
+    Python          $PYTHON ($pythondir)
     sanitizers      $enable_sanitizer])
 ])

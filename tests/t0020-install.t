@@ -1,0 +1,79 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# make install: everything is where a user's tools look for it, and a program of
+# the user's own is built against it.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command make cc pkg-config
+
+# of NAME: a variable of the Makefile, in full.
+of() { printf 'include Makefile\nshow-it:\n\t@echo $(%s)\n' "$1" | make -s --no-print-directory -C "$MUSTER_BUILDDIR" -f - show-it; }
+
+root=$TRASH/root
+prefix=$(of prefix)
+lib=$root$(of libdir)
+
+# Other scripts install from the same build, and libtool links again for it.
+run flock "$MUSTER_BUILDDIR/install.lock" make -s -C "$MUSTER_BUILDDIR" install DESTDIR="$root"
+is "$status" 0 'make install DESTDIR=' || { show; done_testing; }
+
+for f in "$(of bindir)"/muster "$(of pkglibexecdir)"/muster-{mpi,watch,exec} \
+    "$(of pkglibexecdir)"/examples/charlm/{charlm,standalone.mk}; do
+    ok "${f#"$prefix/"} is there" test -f "$root$f"
+done
+for page in muster.1 muster-run.1 muster-status.1 muster-job.5 muster.7; do
+    like "$(head -c 200 "$root$(of mandir)/man${page##*.}/$page")" '.\"' "$page is a manual page"
+done
+run "$root$(of bindir)/muster" version
+matches "$(cat out)" '^muster [0-9]' 'the program runs from there'
+
+# A pkg-config file has paths of the prefix; the sysroot stands before them.
+mkdir c
+ln -s "$root" c/root
+cat >c/world.c <<'END'
+#include <muster.h>
+#include <stdio.h>
+int main(void)
+{
+    struct muster *m;
+
+    if (muster_init(&m) < 0 ||
+        printf("%d of %d\n", muster_rank(m), muster_world(m)) < 0) {
+        return 1;
+    }
+    muster_finalize(m);
+    return 0;
+}
+END
+export PKG_CONFIG_PATH=c/root${lib#"$root"}/pkgconfig PKG_CONFIG_SYSROOT_DIR=c/root
+export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
+run pkg-config --exists --print-errors muster
+is "$status" 0 'pkg-config knows muster' || show
+if sanitized; then
+    skip 'libmuster wants the sanitizer in the program' 2
+else
+    ok 'a program is built by its flags' \
+        cc -std=c99 -Wall -Werror -pedantic -o world c/world.c $(pkg-config --cflags --libs muster)
+    run env LD_LIBRARY_PATH="$lib" ./world
+    is "$(cat out)" '0 of 1' 'and runs, as a world of one'
+fi
+
+python=$(of PYTHON)
+if [ "$python" = : ]; then
+    skip 'no Python' 2
+else
+    dir=$(of pythondir)
+    run env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$root$dir" "$python" -c 'import muster; print(muster.rank(), muster.world())'
+    is "$(cat out)" '0 1' 'the Python module is there' || show
+    run "$python" -c 'import sys; print(*sys.path, sep="\n")'
+    # A prefix that this Python knows nothing of is the user's to name.
+    if grep -q "^$prefix/lib" out; then
+        like "$(cat out)"$'\n' "$dir"$'\n' 'where this Python looks for it'
+    else
+        skip "$python does not look below $prefix"
+    fi
+fi
+
+# Nothing in there leads back to where it was built.
+is "$(grep -rlIF "$MUSTER_BUILDDIR" "$root")" '' 'no text names the build directory'
+done_testing
