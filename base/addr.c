@@ -98,6 +98,34 @@ int addr_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
     return error_text(e, EINVAL, "'%.60s' is not a numeric address", text);
 }
 
+/* 0, or the error of the first step that failed. */
+static int try_listen(const char *any, uint16_t port)
+{
+    const int one = 1;
+    struct sockaddr_storage sa;
+    _close_ int fd = -1;
+
+    if (addr_parse(any, port, &sa, NULL) < 0) {
+        return EINVAL;
+    }
+    fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        (sa.ss_family == AF_INET6 &&
+         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)) < 0) ||
+        bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 || listen(fd, 1) < 0) {
+        return errno;
+    }
+    return 0;
+}
+
+bool addr_port_is_free(uint16_t port)
+{
+    /* A host without IPv6 fails there in other ways. */
+    return port && try_listen("::", port) != EADDRINUSE &&
+           try_listen("0.0.0.0", port) == 0;
+}
+
 void addr_format(const struct sockaddr *sa, char to[ADDR_MAX],
                  uint16_t *ret_port)
 {

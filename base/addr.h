@@ -25,6 +25,9 @@ int addr_local(bool loopback, struct strlist *ret, struct error *e);
 int addr_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
                struct error *e);
 
+/* Whether a server could listen at that port on all addresses, now. */
+bool addr_port_is_free(uint16_t port);
+
 /* The numeric text of an address (v4-mapped IPv6 as IPv4) and its port. */
 void addr_format(const struct sockaddr *sa, char to[ADDR_MAX],
                  uint16_t *ret_port);

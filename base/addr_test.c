@@ -173,11 +173,40 @@ static void test_interfaces(void)
                      "10.0.0.6 10.0.0.7 10.0.0.8", "a host with many");
 }
 
+/* In use on one address is in use. */
+static void test_ports(void)
+{
+    static const char *const hosts[] = {"127.0.0.1", "0.0.0.0"};
+    uint16_t port = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
+        _close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        struct sockaddr_storage sa;
+        socklen_t len = sizeof(sa);
+        char text[ADDR_MAX];
+
+        if (addr_parse(hosts[i], 0, &sa, NULL) < 0 ||
+            bind(fd, (struct sockaddr *)&sa, sizeof(struct sockaddr_in)) < 0 ||
+            listen(fd, 1) < 0 ||
+            getsockname(fd, (struct sockaddr *)&sa, &len) < 0) {
+            bail_out("cannot listen on %s", hosts[i]);
+        }
+        addr_format((struct sockaddr *)&sa, text, &port);
+        ok(!addr_port_is_free(port), "a port that is in use on %s", hosts[i]);
+    }
+    while (port > 0 && !addr_port_is_free(port)) {
+        port--;
+    }
+    ok(port > 0, "%u is free", (unsigned)port);
+    ok(!addr_port_is_free(0), "port 0 is none");
+}
+
 int main(void)
 {
     test_text();
     test_other_family();
     test_local();
     test_interfaces();
+    test_ports();
     return tap_done();
 }

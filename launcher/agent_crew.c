@@ -14,6 +14,7 @@
 #include "launcher/contract.h"
 #include "launcher/jsonw.h"
 #include "launcher/last_words.h"
+#include "launcher/node_facts.h"
 #include "launcher/oom.h"
 #include "launcher/worker_socket.h"
 #include "rendezvous/layout.h"
@@ -52,6 +53,7 @@ struct crew {
     uint32_t generation;
     struct layout layout;
     uint32_t n_nodes;    /* that take part */
+    uint32_t n_gpus;     /* of this node, for its workers */
     struct workers *workers;
     struct crew_worker *list; /* layout.n_local */
     struct segment *segment;
@@ -303,6 +305,8 @@ static int make_contract(struct crew *c, uint32_t i, const struct order *order,
         .agent_store = true,
         .error_file = error_file,
         .resume_path = or_null(order->resume_path),
+        .jax_port = agent_second_port(order->master_port),
+        .n_gpus = c->n_gpus,
         .socket = worker_socket_path(w->socket),
         .extra = &extra,
     };
@@ -619,8 +623,11 @@ static int list_members(struct crew *c, const struct order *order,
 static int equip(struct crew *c, const struct order *order, struct error *e)
 {
     _strlist_ struct strlist warnings = {0};
+    struct procs_node node;
     int rc = list_members(c, order, e);
 
+    node_facts(&c->agent->config.env, &node);
+    c->n_gpus = procs_gpus(&node);
     c->echo_timer = rc < 0 ? NULL : calloc(1, sizeof(*c->echo_timer));
     if (!c->echo_timer) {
         return rc < 0 ? rc : error_set(e, ENOMEM, "start workers");

@@ -10,6 +10,7 @@
 
 #include "launcher/agent.h"
 
+#include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 
@@ -21,6 +22,8 @@
 enum {
     LINGER_MS = 1000, /* what workers leave behind, see workers.h */
     MARGIN_MS = 10000,
+    PORT_TRIES = 32,
+    PORT_STEP = 2, /* the kernel hands out every other port to clients: not ours */
 };
 
 struct soon {
@@ -150,6 +153,32 @@ static int allow_hosts(struct agent *a, struct error *e)
                                     addrs.n, e);
 }
 
+uint16_t agent_second_port(uint16_t store_port)
+{
+    return store_port && store_port <= UINT16_MAX - PORT_STEP
+               ? (uint16_t)(store_port + PORT_STEP) : 0;
+}
+
+/* A store at a port whose second one is free as well, where that can be had. */
+static int open_store_pair(struct agent *a, const struct store_config *config,
+                           struct error *e)
+{
+    for (int i = 0; i < PORT_TRIES; i++) {
+        int rc;
+
+        close_store(a);
+        rc = store_server_create(&a->loop, config, &a->store, e);
+        if (rc < 0) {
+            return rc;
+        }
+        if (addr_port_is_free(
+                agent_second_port(store_server_port(a->store)))) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
 static void open_store(struct agent *a, uint32_t generation)
 {
     static const char *const loopback[] = {"127.0.0.1", NULL};
@@ -159,9 +188,7 @@ static void open_store(struct agent *a, uint32_t generation)
                                  .generation = generation};
     struct error e = {0};
 
-    close_store(a);
-    if (store_server_create(&a->loop, &config, &a->store, &e) < 0 ||
-        allow_hosts(a, &e) < 0) {
+    if (open_store_pair(a, &config, &e) < 0 || allow_hosts(a, &e) < 0) {
         close_store(a);
         event.type = MEMBER_STORE_FAILED;
         event.text = e.text;

@@ -122,6 +122,37 @@ static bool jax_address(const struct contract_facts *f, struct buf *b)
     return true;
 }
 
+/* JAX finds its place by the names of Open MPI where this one is there, and only
+ * then: its value matters to nobody as long as JAX_COORDINATOR_ADDRESS is set, and
+ * an MPI_Init of the worker's own does not look at it. */
+static bool hnp_uri(const struct contract_facts *f, struct buf *b)
+{
+    const char *addr = f->routable_addr ? f->routable_addr : f->master_addr;
+
+    if (!addr || !f->jax_port) {
+        return false;
+    }
+    buf_printf(b, strchr(addr, ':') ? "0.0;tcp6://[%s]:%u" : "0.0;tcp://%s:%u",
+               addr, (unsigned)f->jax_port);
+    return true;
+}
+
+/* Under that name JAX takes the one GPU of its local rank. Where there are more
+ * GPUs than workers, each worker has several. */
+static bool jax_devices(const struct contract_facts *f, struct buf *b)
+{
+    uint32_t share = f->local_world ? f->n_gpus / f->local_world : 0;
+
+    if (share < 2) {
+        return false;
+    }
+    for (uint32_t i = 0; i < share; i++) {
+        buf_printf(b, "%s%u", i ? "," : "",
+                   (unsigned)(f->local_rank * share + i));
+    }
+    return true;
+}
+
 static const struct entry entries[] = {
     /* torchrun */
     {"RANK", OWNED, rank},
@@ -160,6 +191,8 @@ static const struct entry entries[] = {
     {"JAX_COORDINATOR_ADDRESS", OWNED, jax_address},
     {"JAX_NUM_PROCESSES", OWNED, world},
     {"JAX_PROCESS_ID", OWNED, rank},
+    {"JAX_LOCAL_DEVICE_IDS", DEFAULTED, jax_devices},
+    {"OMPI_MCA_orte_hnp_uri", QUIET, hnp_uri},
     /* Horovod */
     {"HOROVOD_RANK", OWNED, rank},
     {"HOROVOD_SIZE", OWNED, world},
@@ -191,6 +224,7 @@ static const struct entry entries[] = {
     {"MUSTER_NODE_NAME", QUIET, node_name},
     {"MUSTER_MASTER_ADDR", QUIET, routable_addr},
     {"MUSTER_SOCKET", QUIET, socket_path},
+    {"MUSTER_STORE", QUIET, endpoint},
     {"MUSTER_RESUME_PATH", QUIET, resume_path},
     {"MUSTER_TRIAL", QUIET, trial},
     {"CUDA_VISIBLE_DEVICES", QUIET, visible_gpus},

@@ -52,6 +52,7 @@ struct contract_facts {
     const char *resume_path;
     const char *socket;
 
+    uint32_t n_gpus;            /* that the workers of this node may use */
     const char *visible_gpus;   /* CUDA_VISIBLE_DEVICES, where a part is owned */
     bool horovod_gloo;          /* set HOROVOD_CONTROLLER=gloo and the like */
     const struct strlist *hints; /* NAME=VALUE that topology asked for (NCCL_*),
