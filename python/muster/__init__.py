@@ -8,102 +8,147 @@ every call works as in a world of one, so the same program runs by itself.
 
     import muster
 
-    for step in range(first, last):
-        ...
-        muster.report(step, loss=loss.item())
-        if muster.should_stop() or muster.checkpoint_requested():
-            save(path)
-            muster.checkpoint_saved(path, step)
+    @muster.record                              # what it dies of is told
+    def main():
+        for step in range(first, last):
+            ...
+            muster.report(step, loss=loss.item())
+            stop = agreed(muster.should_stop())
+            if stop or agreed(muster.checkpoint_requested()):
+                save(path)
+                muster.barrier()                # all have written their part
+                if muster.rank() == 0:
+                    muster.checkpoint_saved(path, step)
+            if stop:
+                return
 
 Nothing here is needed to run under muster; programs that report their progress
-can be watched, resumed and stopped better. Pure Python, 3.8 or newer.
+can be watched, resumed and stopped better. Pure Python, 3.8 or newer, no thread.
+Any thread may call anything here. A process forked from a worker may as well
+(but for barrier()), on a connection of its own.
 
-Errors: ConnectionRefusedError (there is no agent), ConnectionAbortedError (it is
-gone: exit non-zero, muster starts the next generation), muster.ProtocolError
-(not a muster of this version), ValueError (bad arguments), RuntimeError (called
-in a process forked from the one that connected).
+An agent that is away, slow or dead raises nothing: reports are left out, questions
+are answered as before, and the next calls find it again when it is back; one line
+in the log named "muster" says so. Errors: ValueError (bad arguments), and those
+that barrier() names.
 """
 
 import os
 import threading
-from typing import Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, TypeVar, Union, overload
 
-from ._worker import ProtocolError, Worker
+from ._barrier import Barrier
+from ._record import Recorder
+from ._worker import Worker, identity_of
 
 __all__ = [
-    "ProtocolError",
-    "Worker",
+    "barrier",
     "checkpoint_requested",
     "checkpoint_saved",
     "generation",
+    "is_worker",
     "local_rank",
     "local_world",
     "n_nodes",
     "node",
     "rank",
+    "record",
     "report",
     "resume_path",
     "run_dir",
     "should_stop",
-    "worker",
     "world",
 ]
 
-_lock = threading.Lock()
-_this: Optional[Worker] = None  # not named as the module beside this one
+BARRIER_TIMEOUT_S = 600.0
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_lock = threading.RLock()  # a signal handler may make the first call again
+_this: Optional[Worker] = None
+_meeting: Optional[Barrier] = None
 
 
-def worker() -> Worker:
-    """The connection of this process, made by the first call."""
+def _connection() -> Worker:
+    """This process as a worker, made by the first call."""
     global _this
+    worker = _this  # without the lock, which another thread may hold for a while
+    if worker is None:
+        with _lock:
+            if _this is None:
+                path = os.environ.get("MUSTER_SOCKET")
+                _this = Worker(path, identity_of(os.environ) if path else None)
+            worker = _this
+    return worker
+
+
+def _meeting_place() -> Barrier:
+    global _meeting
+    who = _connection().identity
     with _lock:
-        if _this is None:
-            _this = Worker(os.environ.get("MUSTER_SOCKET"))
-        return _this
+        if _meeting is None:
+            _meeting = Barrier(os.environ.get("MUSTER_STORE"), who)
+        return _meeting
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.RLock()
+    if _meeting is not None:
+        _meeting.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def is_worker() -> bool:
+    """Whether muster started this process."""
+    return bool(os.environ.get("MUSTER_SOCKET"))
 
 
 def rank() -> int:
     """Of this process: 0 .. world() - 1."""
-    return worker().rank
+    return _connection().identity.rank
 
 
 def world() -> int:
     """How many workers there are."""
-    return worker().world
+    return _connection().identity.world
 
 
 def local_rank() -> int:
     """Of this process among those of its node."""
-    return worker().local_rank
+    return _connection().identity.local_rank
 
 
 def local_world() -> int:
     """How many workers this node has."""
-    return worker().local_world
+    return _connection().identity.local_world
 
 
 def node() -> int:
     """Of this process: 0 .. n_nodes() - 1."""
-    return worker().node
+    return _connection().identity.node
 
 
 def n_nodes() -> int:
-    return worker().n_nodes
+    """How many nodes there are."""
+    return _connection().identity.n_nodes
 
 
 def generation() -> int:
     """1 at first, one more with every restart."""
-    return worker().generation
+    return _connection().identity.generation
 
 
 def run_dir() -> Optional[str]:
     """The directory of the run, if there is one."""
-    return worker().run_dir
+    return _connection().identity.run_dir
 
 
 def resume_path() -> Optional[str]:
     """The checkpoint to go on from: what checkpoint_saved() last told, if anything."""
-    return worker().resume_path
+    return _connection().identity.resume_path
 
 
 def report(step: int, metrics: Optional[Mapping[str, float]] = None, **named: float) -> None:
@@ -113,7 +158,7 @@ def report(step: int, metrics: Optional[Mapping[str, float]] = None, **named: fl
     digits and _./- and at most 64 long. Never waits: where the agent is behind,
     a report is left out (the next one is not).
     """
-    worker().report(step, metrics, **named)
+    _connection().report(step, metrics, **named)
 
 
 def should_stop() -> bool:
@@ -124,18 +169,49 @@ def should_stop() -> bool:
     the first question on a program without a handler of its own does not die of
     that.
     """
-    return worker().should_stop()
+    return _connection().should_stop()
 
 
 def checkpoint_requested() -> bool:
     """True once for each request for a checkpoint now."""
-    return worker().checkpoint_requested()
+    return _connection().checkpoint_requested()
 
 
 def checkpoint_saved(path: "os.PathLike[str] | str", step: int) -> None:
     """Tells that a checkpoint at `step` lies complete and durable at `path`.
 
     From now on a restart gives it to all workers as resume_path(). To be called
-    by one worker, after all have written their part.
+    by one worker, after all have written their part. Waits, for half a minute at
+    most, only where the agent takes nothing; it is told again to an agent that
+    was away.
     """
-    worker().checkpoint_saved(path, step)
+    _connection().checkpoint_saved(path, step)
+
+
+def barrier(timeout: float = BARRIER_TIMEOUT_S) -> None:
+    """Returns when all workers have called it as often as this one.
+
+    TimeoutError after `timeout` seconds: some have not come (those that come later
+    still count). ConnectionError: the run is ending. RuntimeError in a process
+    forked from a worker.
+    """
+    _meeting_place().wait(timeout)
+
+
+@overload
+def record(function: _F) -> _F: ...
+
+
+@overload
+def record() -> Recorder: ...
+
+
+def record(function: Optional[_F] = None) -> Union[_F, Recorder]:
+    """Has muster show what this worker died of: its exception, with the traceback.
+
+    As a decorator of the main function, or as `with muster.record():`. An exception
+    that passes is written to the worker's error file (TORCHELASTIC_ERROR_FILE) in
+    the format of PyTorch, and goes on. Needed where the traceback would not be the
+    last one that is printed, or goes elsewhere; does no harm elsewhere.
+    """
+    return Recorder() if function is None else Recorder()(function)

@@ -1,278 +1,297 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the worker socket (doc/formats.md has the protocol).
+"""A client of the worker socket that training can live with.
 
-A frame is u32 length, u16 type, fields; the length counts type and fields.
-Numbers are big-endian, a string has its length as u32 before it. A frame of an
-unknown type is skipped.
+It starts no thread and does its work in the calls that are made, each of which
+is bounded. An agent that is away, dies, or is another when it comes back is no
+reason to end a training: what it should have been asked is answered as before,
+what it should have been told is left out (a checkpoint is told again), and a
+call now and then looks whether there is one. Nothing but bad arguments raises.
+
+A child that this process forks has a connection of its own, from the first call
+that it makes.
 """
 
-import errno
+import contextlib
+import logging
 import os
-import re
 import select
 import signal
 import socket
-import struct
 import threading
 import time
-from typing import List, Mapping, Optional, Tuple
+import weakref
+from typing import Any, Iterator, Mapping, Optional
 
-VERSION = 1
-FRAME_MAX = 65536
-METRICS_MAX = 64
-PATH_MAX = 4096
+from . import _wire
+from ._wire import Identity, ProtocolError
 
-HELLO, WELCOME, REFUSED = 1, 2, 3
-REPORT, CHECKPOINT_SAVED, STATE = 6, 7, 8
+WELCOME_TIMEOUT_S = 10.0  # of the first connection; later ones are not waited for
+SEND_TIMEOUT_S = 30.0  # of a checkpoint, to an agent that does not read
+RETRY_FIRST_S = 0.5
+RETRY_MOST_S = 30.0
 
-ANSWER_TIMEOUT_S = 60.0
-SEND_TIMEOUT_S = 30.0
-
-_name = re.compile(r"[A-Za-z0-9_./-]{1,64}\Z")
-_welcome_numbers = struct.Struct(">H7I")
+_log = logging.getLogger("muster")
 
 
-class ProtocolError(Exception):
-    """The agent is not a muster of this version, or what came is not its protocol."""
+def identity_of(environ: Mapping[str, str]) -> Identity:
+    """Who a worker is by its environment, for as long as no agent has said it."""
 
+    def number(name: str, otherwise: int) -> int:
+        text = environ.get("MUSTER_" + name, "")
+        return int(text) if text.isdecimal() else otherwise
 
-def _text(value: str) -> bytes:
-    data = os.fsencode(value)
-    return struct.pack(">I", len(data)) + data
-
-
-def _take_text(data: bytes, at: int) -> Tuple[str, int]:
-    if len(data) < at + 4:
-        raise ProtocolError("a text is cut short")
-    (length,) = struct.unpack_from(">I", data, at)
-    end = at + 4 + length
-    if len(data) < end:
-        raise ProtocolError("a text is cut short")
-    return os.fsdecode(data[at + 4 : end]), end
-
-
-def _step(step: int) -> bytes:
-    try:
-        return struct.pack(">q", step)
-    except struct.error:
-        raise ValueError(f"not a step: {step!r}") from None
-
-
-def _frame(kind: int, fields: bytes) -> bytes:
-    return struct.pack(">IH", 2 + len(fields), kind) + fields
+    return Identity(
+        number("RANK", 0),
+        number("WORLD_SIZE", 1),
+        number("LOCAL_RANK", 0),
+        number("LOCAL_WORLD_SIZE", 1),
+        number("NODE", 0),
+        number("N_NODES", 1),
+        number("GENERATION", 1),
+        environ.get("MUSTER_RUN_DIR") or None,
+        environ.get("MUSTER_RESUME_PATH") or None,
+    )
 
 
 class Worker:
     """This process as a worker; by itself, a world of one, if `path` is None."""
 
-    rank = 0
-    world = 1
-    local_rank = 0
-    local_world = 1
-    node = 0
-    n_nodes = 1
-    generation = 1
-    run_dir: Optional[str] = None
-    resume_path: Optional[str] = None
-
-    def __init__(self, path: Optional[str]) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._in = b""
-        self._out = b""  # the rest of a frame that the socket took in part
-        self._stop = False
-        self._asks = False  # whether it should stop
+    def __init__(self, path: Optional[str], identity: Optional[Identity] = None) -> None:
+        self._path = path or None
+        self._identity = identity or Identity()
+        self._told: Optional[bytes] = None  # the last checkpoint, for the next agent
         self._requests = 0  # for checkpoints: how many there were,
         self._answered = 0  # and of how many the program knows
+        self._stop = False
+        self._terminated = False  # SIGTERM came
+        self._begin()
+        _workers.add(self)
+        if self._path:
+            self._first_contact()
+
+    def _begin(self) -> None:
+        """What belongs to one process, anew."""
+        # Re-entered by signal handlers only: those that come in the middle of
+        # something find `_busy`, and do nothing.
+        self._lock = threading.RLock()
+        self._busy = False
         self._socket: Optional[socket.socket] = None
-        if path:
-            self._connect(path)
+        self._welcome = False  # it was said on this connection
+        self._in = b""
+        self._out = b""  # frames, of the first of which a part may be sent
+        self._untold = False  # whether `_told` still has to go into `_out`
+        self._closed = False
+        self._retry_at = 0.0
+        self._retry_s = RETRY_FIRST_S
+        self._warned = False
+        self._asks = False  # whether it should stop
 
     def __repr__(self) -> str:
-        return f"<muster worker {self.rank} of {self.world}, generation {self.generation}>"
+        who = self._identity
+        return f"<muster worker {who.rank} of {who.world}, generation {who.generation}>"
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
 
     def close(self) -> None:
-        """Leaves; the agent sees that this connection ended."""
-        with self._lock:
-            if self._socket is not None:
-                self._socket.close()
-                self._socket = None
+        """Leaves for good; the agent sees that this connection ended."""
+        with self._alone() as alone:
+            if alone:
+                self._drop()
+                self._closed = True
 
     def report(
         self, step: int, metrics: Optional[Mapping[str, float]] = None, **named: float
     ) -> None:
-        values = {**(metrics or {}), **named}
-        if len(values) > METRICS_MAX:
-            raise ValueError(f"{len(values)} metrics in a report, limit {METRICS_MAX}")
-        fields: List[bytes] = [_step(step), struct.pack(">H", len(values))]
-        for name, value in values.items():
-            if not _name.match(name):
-                raise ValueError(f"not a name of a metric: {name!r}")
-            fields.append(_text(name) + struct.pack(">d", float(value)))
-        with self._lock:
-            if self._open() and self._flush():
-                self._out = _frame(REPORT, b"".join(fields))
-                self._flush()
+        frame = _wire.report(step, {**(metrics or {}), **named})
+        with self._alone() as alone:
+            if alone and self._pump() and not self._out:
+                self._out = frame
+                self._pump()
 
     def checkpoint_saved(self, path: "os.PathLike[str] | str", step: int) -> None:
-        name = os.fspath(path)
-        if not name:
-            raise ValueError("checkpoint saved: no path")
-        full = os.path.abspath(name)
-        if len(os.fsencode(full)) >= PATH_MAX or "\0" in full:
-            raise ValueError("checkpoint saved: not a path")
-        frame = _frame(CHECKPOINT_SAVED, _step(step) + _text(full))
-        with self._lock:
-            if self._open():
-                self._send(frame)
+        frame = _wire.checkpoint_saved(path, step)
+        until = time.monotonic() + SEND_TIMEOUT_S
+        with self._alone() as alone:
+            if not self._path:
+                return
+            self._told = frame
+            self._untold = True
+            if not alone:
+                return  # whoever was interrupted sends it, or a later call
+        while time.monotonic() < until:
+            with self._alone() as alone:
+                waits = alone and self._pump() and bool(self._out)
+                fd = self._socket.fileno() if self._socket is not None else -1
+            if not waits:
+                return
+            # A second at most: meanwhile another thread may have sent it.
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll(1000)
 
     def should_stop(self) -> bool:
-        with self._lock:
-            self._outlive_sigterm()
-            self._read_states()
+        with self._alone() as alone:
+            if alone and self._path:
+                self._outlive_sigterm()
+                if not self._pump() and self._terminated:
+                    self._stop = True  # nobody is there to say so in words
             return self._stop
 
     def checkpoint_requested(self) -> bool:
-        with self._lock:
-            self._read_states()
-            if self._requests == self._answered:
+        with self._alone() as alone:
+            if alone:
+                self._pump()
+            behind = (self._requests - self._answered) & 0xFFFFFFFF
+            if not alone or not 0 < behind < 1 << 31:
                 return False
             self._answered = (self._answered + 1) & 0xFFFFFFFF
             return True
 
-    # The rest is called with the lock held, or before anybody else knows it.
+    # --- the rest is called with the lock held, by who is alone ---
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        with self._lock:
+            if self._busy:
+                yield False
+                return
+            self._busy = True
+            try:
+                yield True
+            finally:
+                self._busy = False
 
     def _outlive_sigterm(self) -> None:
         """SIGTERM comes with the word to stop: who asks for that must not die of it.
 
         Python lets only its main thread say so; a handler of the program's own stays.
         """
-        if self._asks or not self._open():
+        if self._asks:
             return
         self._asks = True
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda number, frame: None)
+            signal.signal(signal.SIGTERM, self._on_sigterm)
 
-    def _open(self) -> bool:
-        if self._socket is not None and os.getpid() != self._pid:
-            raise RuntimeError(f"muster: the connection belongs to process {self._pid}")
+    def _on_sigterm(self, number: int, frame: Any) -> None:
+        self._terminated = True
+
+    def _first_contact(self) -> None:
+        """Waits for the welcome and the first state, so that no answer is from before."""
+        until = time.monotonic() + WELCOME_TIMEOUT_S
+        with self._alone():
+            while self._pump() and not self._welcome:
+                left = until - time.monotonic()
+                if left <= 0 or self._socket is None:
+                    return
+                poll = select.poll()
+                poll.register(self._socket, select.POLLIN)
+                poll.poll(left * 1000)
+            self._answered = 0
+
+    def _pump(self) -> bool:
+        """Takes what came and sends what it can. False: there is no agent now."""
+        try:
+            if self._socket is None and not self._dial():
+                return False
+            self._receive()
+            self._send()
+        except ProtocolError as error:
+            self._warn(f"the agent is not understood: {error}")
+            self._drop()
+            self._closed = True
+        except (OSError, EOFError) as error:
+            self._warn(f"the agent of this node is gone: {error}")
+            self._drop()
         return self._socket is not None
 
-    def _connect(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._hello(path)
-        except BaseException:
-            self._socket.close()
-            self._socket = None
-            raise
-
-    def _hello(self, path: str) -> None:
-        assert self._socket is not None
-        try:
-            self._socket.connect(path)
-        except FileNotFoundError:  # it took its socket with it
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"no agent at {path}") from None
-        self._socket.setblocking(False)
-        try:
-            self._send(_frame(HELLO, struct.pack(">HI", VERSION, self._pid)))
-            kind, fields = self._await((WELCOME, REFUSED))
-        except ConnectionAbortedError:
-            raise ConnectionRefusedError("the agent closed its socket before a welcome") from None
-        if kind == REFUSED:
-            raise ProtocolError("the agent refused: " + _take_text(fields, 2)[0])
-        self._take_welcome(fields)
-        self._await((STATE,))  # so that the first answers are not from before it
-        self._answered = 0
-
-    def _take_welcome(self, fields: bytes) -> None:
-        if len(fields) < _welcome_numbers.size:
-            raise ProtocolError("the welcome is cut short")
-        numbers = _welcome_numbers.unpack_from(fields)
-        self.rank, self.world, self.local_rank, self.local_world = numbers[1:5]
-        self.node, self.n_nodes, self.generation = numbers[5:8]
-        run_dir, at = _take_text(fields, _welcome_numbers.size)
-        resume_path, at = _take_text(fields, at)
-        if at != len(fields):
-            raise ProtocolError("the welcome is too long")
-        self.run_dir = run_dir or None
-        self.resume_path = resume_path or None
-
-    def _next(self) -> Optional[Tuple[int, bytes]]:
-        """Takes one frame out of what came; states are noted on the way."""
-        if len(self._in) < 4:
-            return None
-        (length,) = struct.unpack_from(">I", self._in)
-        if not 2 <= length <= FRAME_MAX:
-            raise ProtocolError(f"a frame of {length} bytes")
-        if len(self._in) < 4 + length:
-            return None
-        kind = struct.unpack_from(">H", self._in, 4)[0]
-        fields = self._in[6 : 4 + length]
-        self._in = self._in[4 + length :]
-        if kind == STATE:
-            if len(fields) != 5:
-                raise ProtocolError("a state of another length")
-            stop, self._requests = struct.unpack(">BI", fields)
-            self._stop = stop != 0
-        return kind, fields
-
-    def _receive(self) -> bool:
-        assert self._socket is not None
-        try:
-            data = self._socket.recv(16384)
-        except BlockingIOError:
+    def _dial(self) -> bool:
+        """Connecting to a Unix socket does not wait; what is answered comes later."""
+        now = time.monotonic()
+        if self._path is None or self._closed or now < self._retry_at:
             return False
-        except OSError:
-            data = b""
-        if not data:
-            raise ConnectionAbortedError("the agent of this node is gone")
-        self._in += data
+        self._retry_at = now + self._retry_s
+        self._retry_s = min(2 * self._retry_s, RETRY_MOST_S)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._socket.connect(self._path)
+        self._out = _wire.hello()
+        self._untold = self._told is not None
         return True
 
-    def _read_states(self) -> None:
-        if not self._open():
-            return
-        more = True
-        while more:
-            while self._next() is not None:
-                pass
-            more = self._receive()
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._in = self._out = b""
+        self._welcome = False
 
-    def _wait(self, until: float, to_write: bool, what: str) -> None:
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning("muster: %s", text)
+
+    def _receive(self) -> None:
         assert self._socket is not None
-        left = until - time.monotonic()
-        poll = select.poll()
-        poll.register(self._socket, select.POLLOUT if to_write else select.POLLIN)
-        if left <= 0 or not poll.poll(left * 1000):
-            raise TimeoutError(what)
-
-    def _await(self, kinds: Tuple[int, ...]) -> Tuple[int, bytes]:
-        until = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
-            frame = self._next()
-            if frame is not None and frame[0] in kinds:
-                return frame
-            if frame is None and not self._receive():
-                self._wait(until, False, "no answer from the agent")
+            frame = _wire.take_frame(self._in)
+            if frame is not None:
+                self._in = self._in[frame[2] :]
+                self._take(frame[0], frame[1])
+                continue
+            try:
+                data = self._socket.recv(16384)
+            except BlockingIOError:
+                return
+            if not data:
+                raise EOFError("the connection ended")
+            self._in += data
 
-    def _flush(self) -> bool:
-        """True if nothing is left to send."""
+    def _take(self, kind: int, fields: bytes) -> None:
+        if kind == _wire.REFUSED:
+            raise ProtocolError("it refused: " + _wire.take_text(fields, 2)[0])
+        if kind == _wire.WELCOME:
+            self._identity = _wire.take_welcome(fields)
+        elif kind == _wire.STATE:
+            stop, self._requests = _wire.take_state(fields)
+            self._stop = self._stop or stop
+            self._welcome = True
+            self._retry_s = RETRY_FIRST_S
+            self._warned = False
+
+    def _send(self) -> None:
         assert self._socket is not None
-        while self._out:
+        while True:
+            if not self._out and self._untold and self._told is not None:
+                self._untold = False
+                self._out = self._told
+            if not self._out:
+                return
             try:
                 n = self._socket.send(self._out, socket.MSG_NOSIGNAL)
             except BlockingIOError:
-                return False
-            except OSError:
-                raise ConnectionAbortedError("the agent of this node is gone") from None
+                return
             self._out = self._out[n:]
-        return True
 
-    def _send(self, frame: bytes) -> None:
-        until = time.monotonic() + SEND_TIMEOUT_S
-        self._out += frame
-        while not self._flush():
-            self._wait(until, True, "the agent takes nothing")
+    def _forked(self) -> None:
+        """In a child: the connection is its parent's, and so is the word of SIGTERM."""
+        if self._socket is not None:
+            self._socket.close()
+        if self._asks and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._told = None
+        self._begin()
+
+
+_workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
+
+
+def _forget_parent() -> None:
+    for worker in list(_workers):
+        worker._forked()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
