@@ -5,6 +5,7 @@
 #include "launcher/contract.h"
 #include "tests/lib/tap.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,6 +140,8 @@ static void test_facts(void)
         {"whole node", {.visible_gpus = NULL}, "CUDA_VISIBLE_DEVICES", NULL},
         {"a trial", {.trial = "12"}, "MUSTER_TRIAL", "12"},
         {"gloo", {.horovod_gloo = true}, "HOROVOD_CONTROLLER", "gloo"},
+        {"gloo", {.horovod_gloo = true}, "HOROVOD_CPU_OPERATIONS", "gloo"},
+        {"no gloo", {.horovod_gloo = false}, "HOROVOD_CPU_OPERATIONS", NULL},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -206,6 +209,56 @@ static void test_inherited(void)
                cases[i].job ? cases[i].job : "-");
         is_int((int)warnings.n, cases[i].n_warnings, "warnings");
     }
+}
+
+/* What the launch of the agent leaves in its environment, and what is the
+ * job's. */
+static void test_stripped(void)
+{
+    static const char *const gone[] = {
+        "OMPI_MCA_ess", "PMIX_SERVER_URI", "PMI_RANK", "ORTE_PROC", "PRTE_X",
+        "OPAL_PREFIX", "HYDRA_PROXY", "HYDI_CONTROL_FD", "MPIEXEC_HOSTNAME",
+        "FLUX_TASK_RANK", "FLUX_KVS_NAMESPACE", "SLURM_STEP_ID",
+        "SLURM_STEP_NODELIST", "SLURM_STEPID", "SLURM_SRUN_COMM_HOST",
+        "SLURM_PMIXP_ABORT", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_PROCID",
+        "SLURM_LOCALID", "SLURM_NODEID", "SLURM_LAUNCH_NODE_IPADDR",
+        "SLURM_UMASK", "SLURM_PRIO_PROCESS", "SLURM_DISTRIBUTION",
+        "SLURM_TOPOLOGY_ADDR", "SLURM_CPU_BIND", "SLURM_CPU_BIND_LIST",
+        "SLURM_MEM_BIND", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS",
+        "SLURM_NTASKS_PER_NODE", "SLURM_NPROCS", "SLURM_JOB_NUM_TASKS",
+        "MUSTER_KEY_FILE", "MUSTER_SET",
+    };
+    static const char *const kept[] = {
+        "PATH", "LD_LIBRARY_PATH", "SLURM_JOB_NAME", "SLURM_SUBMIT_DIR",
+        "SLURM_CPUS_ON_NODE", "FLUX_JOB_ID", "UCX_TLS", "NCCL_DEBUG",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(gone) + ARRAY_SIZE(kept); i++) {
+        bool is_kept = i >= ARRAY_SIZE(gone);
+        const char *name = is_kept ? kept[i - ARRAY_SIZE(gone)] : gone[i];
+        char entry[64];
+        const char *base[] = {entry, NULL};
+        _strlist_ struct strlist env = {0};
+
+        snprintf(entry, sizeof(entry), "%s=x", name);
+        make(base, NULL, &facts, &env, NULL);
+        is_str(strlist_getenv(&env, name), is_kept ? "x" : NULL, "%s is %s",
+               name, is_kept ? "kept" : "stripped");
+    }
+}
+
+/* What muster owns and cannot say now: an older word of it would mislead. */
+static void test_stale(void)
+{
+    static const char *const base[] = {"MASTER_ADDR=old", "MASTER_PORT=1",
+                                       "OMP_NUM_THREADS=7", NULL};
+    struct contract_facts f = {.world = 1};
+    _strlist_ struct strlist env = {0};
+
+    make(base, NULL, &f, &env, NULL);
+    is_str(strlist_getenv(&env, "MASTER_ADDR"), NULL, "a stale address");
+    is_str(strlist_getenv(&env, "MASTER_PORT"), NULL, "a stale port");
+    is_str(strlist_getenv(&env, "OMP_NUM_THREADS"), "7", "the user's own");
 }
 
 static void test_slurm(void)
@@ -343,6 +396,8 @@ int main(void)
     test_golden();
     test_facts();
     test_inherited();
+    test_stripped();
+    test_stale();
     test_slurm();
     test_words();
     test_hints();

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "launcher/control_path.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -250,6 +252,123 @@ static void test_many(void)
     }
 }
 
+static void *accept_and_close(void *arg)
+{
+    int fd = accept(*(int *)arg, NULL, NULL);
+
+    close(fd);
+    return NULL;
+}
+
+/* An agent that goes just when it is asked: the next one of the run answers. */
+static void test_one_dies(void)
+{
+    struct control_server *s = NULL;
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct call c = {.run = ask, .run_id = "run7",
+                     .text = "{\"v\":1,\"op\":\"x\"}"};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct seen seen = {0};
+    char dir[PATH_MAX];
+    pthread_t thread;
+    uv_loop_t loop;
+
+    uv_loop_init(&loop);
+    control_server_create(&loop, "run7", "front", on_request, &seen, &s, NULL);
+    fs_runtime_dir(dir, sizeof(dir), NULL);
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%.80s/run7/agent-0.ctl", dir);
+    if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 || listen(fd, 1) < 0) {
+        bail_out("listen at %s", sa.sun_path);
+    }
+    pthread_create(&thread, NULL, accept_and_close, &fd);
+    run_client(&loop, &c);
+    pthread_join(thread, NULL);
+    is_int(c.rc, 0, "asked after one that died: %s", c.e.text);
+    is_int(seen.n, 1, "the other one was");
+    json_decref(c.reply);
+    close(fd);
+    unlink(sa.sun_path);
+    control_server_destroy(s);
+    close_loop(&loop);
+}
+
+/* Connections that ask nothing are closed after some time. */
+static void test_idle(void)
+{
+    uint64_t end = clock_mono_ms() + 60000;
+    struct control_server *s = NULL;
+    struct seen seen = {0};
+    uv_timer_t tick;
+    uv_loop_t loop;
+    ssize_t n = -1;
+    int fd;
+    char c;
+
+    uv_loop_init(&loop);
+    uv_timer_init(&loop, &tick);
+    uv_timer_start(&tick, on_tick, 50, 50);
+    control_server_create(&loop, "run5", "front", on_request, &seen, &s, NULL);
+    fd = connect_raw("run5");
+    while (n < 0 && clock_mono_ms() < end) {
+        uv_run(&loop, UV_RUN_ONCE);
+        n = recv(fd, &c, 1, MSG_DONTWAIT);
+    }
+    is_int((int)n, 0, "a silent client is given up");
+    close(fd);
+    uv_close((uv_handle_t *)&tick, NULL);
+    control_server_destroy(s);
+    close_loop(&loop);
+}
+
+/* Only this user finds the socket, and only this user (or root) is heard. */
+static void test_other_user(void)
+{
+    struct control_server *s = NULL;
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    _close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct seen seen = {0};
+    char dir[PATH_MAX], path[PATH_MAX];
+    mode_t old = umask(0);
+    struct stat st;
+    uv_loop_t loop;
+    char c;
+
+    uv_loop_init(&loop);
+    control_server_create(&loop, "run6", "front", on_request, &seen, &s, NULL);
+    umask(old);
+    fs_runtime_dir(dir, sizeof(dir), NULL);
+    fs_path(path, sizeof(path), NULL, "%s/run6", dir);
+    is_int(stat(path, &st) < 0 ? 0 : st.st_mode & 07777, 0700,
+           "the folder of the socket is private");
+    snprintf(sa.sun_path, sizeof(sa.sun_path), "%.80s/front.ctl", path);
+    is_int(stat(sa.sun_path, &st) < 0 ? 0 : st.st_mode & 07777, 0600,
+           "and so is the socket");
+    if (geteuid() == 0) {
+        /* As if both were open. */
+        chmod(getenv("XDG_RUNTIME_DIR"), 0711);
+        chmod(dir, 0711);
+        chmod(path, 0711);
+        chmod(sa.sun_path, 0666);
+        if (seteuid(65534) < 0) {
+            bail_out("seteuid");
+        }
+        is_int(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0,
+               "another user comes to an open one");
+        /* Leak checkers cannot look into what has changed its user. */
+        if (seteuid(0) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0) {
+            bail_out("seteuid");
+        }
+        for (int i = 0; i < 100; i++) {
+            uv_run(&loop, UV_RUN_NOWAIT);
+        }
+        is_int((int)recv(fd, &c, 1, MSG_DONTWAIT), 0, "and is sent away");
+    } else {
+        skip("only root can stand for two users");
+    }
+    control_server_destroy(s);
+    close_loop(&loop);
+}
+
 static void test_nobody(void)
 {
     char dir[PATH_MAX], path[PATH_MAX];
@@ -289,6 +408,59 @@ static void drop(const char *dir, const char *op)
 
     is_int(control_drop(dir, request, &e), 0, "dropped %s: %s", op, e.text);
     json_decref(request);
+}
+
+/* Puts a file into control/, as it is. */
+static void put_file(const char *dir, const char *name, const char *text,
+                     size_t len)
+{
+    char path[PATH_MAX];
+
+    fs_path(path, sizeof(path), NULL, "%s/control/%s", dir, name);
+    if (fs_write_replace(path, text, len, NULL) < 0) {
+        bail_out("write %s", path);
+    }
+}
+
+/* Files that are no requests, among one that is: they are left alone. */
+static void test_no_requests(const char *dir)
+{
+    static const char request[] = "{\"v\":1,\"op\":\"bad\"}";
+    uint64_t end = clock_mono_ms() + WAIT_MS;
+    static char large[CONTROL_MAX_LINE + 1];
+    struct control_watch *w = NULL;
+    struct seen seen = {0};
+    char path[PATH_MAX];
+    uv_loop_t loop;
+
+    memset(large, ' ', sizeof(large));
+    memcpy(large, request, strlen(request));
+    put_file(dir, "00.json.AbCdEf", request, strlen(request));
+    put_file(dir, ".00.json", request, strlen(request));
+    put_file(dir, "00-2.json", large, sizeof(large));
+    fs_path(path, sizeof(path), NULL, "%s/control/00-3.json", dir);
+    is_int(mkfifo(path, 0600), 0, "a pipe that nobody writes to");
+    put_file(dir, "elsewhere", request, strlen(request));
+    fs_path(path, sizeof(path), NULL, "%s/control/00-4.json", dir);
+    is_int(symlink("elsewhere", path), 0, "a link to a request");
+    fs_path(path, sizeof(path), NULL, "%s/control/00-5.json", dir);
+    if (geteuid() == 0) {
+        put_file(dir, "00-5.json", request, strlen(request));
+        is_int(chown(path, 12345, (gid_t)-1), 0, "one of another user");
+    } else {
+        skip("only root can give a file away");
+    }
+    drop(dir, "good");
+    uv_loop_init(&loop);
+    control_watch_create(&loop, dir, on_request, &seen, &w, NULL);
+    while (seen.n < 1 && clock_mono_ms() < end) {
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    /* They sort before the one that came: all were looked at. */
+    is_int(seen.n, 1, "one request");
+    is_str(seen.last, "good", "the one that is");
+    control_watch_destroy(w);
+    close_loop(&loop);
 }
 
 static void test_watch(const char *dir)
@@ -342,8 +514,12 @@ int main(void)
     test_ask();
     test_hostile();
     test_many();
+    test_one_dies();
+    test_idle();
+    test_other_user();
     test_nobody();
     test_watch(dir);
+    test_no_requests(dir);
     ok(control_drop("/nonexistent", request, &e) < 0, "no directory: %s",
        e.text);
     json_decref(request);

@@ -82,6 +82,8 @@ int main(void)
     check_list("a,a", "error: host a is given twice");
     check_list("-oProxyCommand=x", "error: '-oProxyCommand=x' is not a host "
                "name");
+    check_list("-v", "error: '-v' is not a host name");
+    check_list("a,-[1-2]", "error: '-1' is not a host name");
     check_list("a b", "error: 'a b' is not a host name");
     check_list("n[3-1]", "error: '3-1' is not a range of hosts");
     check_list("n[1-", "error: 'n[1-' lacks a ]");

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -123,6 +124,82 @@ static void test_plain(const char *dir)
        (st.st_mode & 07777) == 0600, "events are private");
     ok(stat(path_in(dir, "status.json"), &st) == 0 &&
        (st.st_mode & 07777) == 0600, "the status is private");
+}
+
+/* In place of libc's: what was synced. */
+static atomic_int n_synced_files, n_synced_dirs;
+
+int fsync(int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) == 0) {
+        atomic_fetch_add(S_ISDIR(st.st_mode) ? &n_synced_dirs
+                                             : &n_synced_files, 1);
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
+/* Closes a journal that was told `state`, and an event and a metric. */
+static void one_life(const char *dir, enum status_run_state state)
+{
+    struct journal_config c = {.run_dir = dir};
+    struct journal *j = NULL;
+
+    journal_create(&c, &j, NULL);
+    put_event(j, "event", 0);
+    journal_metric(j, 1, 1, 0, 1, "loss", 1);
+    journal_status(j, make_status(state, 1));
+    atomic_store(&n_synced_files, 0);
+    atomic_store(&n_synced_dirs, 0);
+    is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
+}
+
+static ino_t inode_of(const char *dir, const char *name)
+{
+    struct stat st = {0};
+
+    return stat(path_in(dir, name), &st) == 0 ? st.st_ino : 0;
+}
+
+/* The last word of a run and its records outlive the node; a status on the way
+ * costs no sync, and is whole for whoever reads it meanwhile. */
+static void test_durable(const char *dir)
+{
+    char sub[PATH_MAX];
+    ino_t before;
+
+    snprintf(sub, sizeof(sub), "%s/durable", dir);
+    mkdir(sub, 0700);
+    one_life(sub, STATUS_RUNNING);
+    is_int(atomic_load(&n_synced_files), 2, "both records are synced");
+    is_int(atomic_load(&n_synced_dirs), 0, "a running status is not");
+    before = inode_of(sub, "status.json");
+    one_life(sub, STATUS_FAILED);
+    is_int(atomic_load(&n_synced_files), 3, "the last one is");
+    is_int(atomic_load(&n_synced_dirs), 1, "and its name");
+    ok(before && inode_of(sub, "status.json") != before,
+       "each is a file of its own");
+}
+
+/* The longest line, and one that is longer. */
+static void test_long_lines(const char *dir)
+{
+    enum { MOST = 65536 };
+    char sub[PATH_MAX];
+    struct journal_config c = {.run_dir = sub};
+    struct journal *j = NULL;
+    _free_ char *line = malloc(MOST + 1), *text = NULL;
+
+    snprintf(sub, sizeof(sub), "%s/long", dir);
+    mkdir(sub, 0700);
+    memset(line, 'x', MOST + 1);
+    journal_create(&c, &j, NULL);
+    journal_line(j, JOURNAL_METRICS, line, MOST);
+    journal_line(j, JOURNAL_METRICS, line, MOST + 1);
+    is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
+    text = slurp(sub, "metrics.jsonl");
+    is_int((intmax_t)strlen(text), MOST + 1, "a line of 64 KiB, none longer");
 }
 
 /* A new life of the run appends, and mends what a killed one left. */
@@ -324,6 +401,8 @@ int main(void)
     }
     test_plain(dir);
     test_reopen(dir);
+    test_durable(dir);
+    test_long_lines(dir);
     test_coalesce(dir);
     test_missing_dir(dir);
     test_close_failing(dir);

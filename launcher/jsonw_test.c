@@ -46,6 +46,23 @@ static void test_strings(void)
     }
 }
 
+/* A piece of text that ends inside a character: what follows it in memory is
+ * none of it. */
+static void test_cut_character(void)
+{
+    static const char text[] = "a\xe2\x82\xac";
+
+    for (size_t len = 2; len < 4; len++) {
+        _buf_ struct buf b = {0};
+        struct jsonw w = jsonw_start(&b);
+
+        jsonw_bytes(&w, NULL, text, len);
+        is_str(buf_str(&b), len == 2 ? "\"a\xef\xbf\xbd\""
+                                     : "\"a\xef\xbf\xbd\xef\xbf\xbd\"",
+               "%zu bytes of it", len);
+    }
+}
+
 static void test_numbers(void)
 {
     static const struct {
@@ -118,6 +135,7 @@ static void test_nesting(void)
 int main(void)
 {
     test_strings();
+    test_cut_character();
     test_numbers();
     test_no_numbers();
     test_nesting();

@@ -3,12 +3,16 @@
 #include <config.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "launcher/mpirun.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define TAIL "/lib/muster-mpi --run-id=r-1 --run-dir=/runs/r-1 --epoch=2 " \
              "--front=10.0.0.1:4000 --gather-seconds=301"
@@ -88,9 +92,51 @@ static void test_absent(void)
     like(e.text, "Open MPI", "is told from it");
 }
 
+/* Programs called mpirun, by what they say of their version. */
+static void test_versions(void)
+{
+    static const struct {
+        const char *says;
+        int rc, major, minor;
+    } cases[] = {
+        {"mpirun (Open MPI) 4.1.4", 0, 4, 1},
+        {"mpirun (Open MPI) 5.0.7", 0, 5, 0},
+        {"mpirun (Open MPI) 3.1.6", -ERR_VERSION, 3, 1},
+        {"mpirun (Open MPI) 6.0.0", -ERR_VERSION, 6, 0},
+        {"mpirun (Open MPI) x", -ERR_VERSION, 0, 0},
+        {"HYDRA build details: Version: 4.1", -ERR_VERSION, 0, 0},
+        {"", -ERR_VERSION, 0, 0},
+    };
+    char dir[] = "/tmp/muster-mpirun.XXXXXX", path[64], script[128];
+
+    if (!mkdtemp(dir)) {
+        bail_out("mkdtemp");
+    }
+    snprintf(path, sizeof(path), "%s/mpirun", dir);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct mpirun m = {0};
+        struct error e = {0};
+
+        snprintf(script, sizeof(script), "#!/bin/sh\necho '%s'\n",
+                 cases[i].says);
+        if (fs_write_replace(path, script, strlen(script), &e) < 0 ||
+            chmod(path, 0700) < 0) {
+            bail_out("%s", e.text);
+        }
+        is_int(mpirun_find(path, &m, &e), cases[i].rc, "'%s'", cases[i].says);
+        if (cases[i].major) {
+            is_int(m.major * 100 + m.minor,
+                   cases[i].major * 100 + cases[i].minor, "its number");
+        }
+    }
+    unlink(path);
+    rmdir(dir);
+}
+
 int main(void)
 {
     test_lines();
+    test_versions();
     test_absent();
     return tap_done();
 }

@@ -339,6 +339,28 @@ static void test_backpressure(void)
     buf_release(&v.got);
 }
 
+/* A log that is there already, of an earlier life, is written on. */
+static void test_appends(void)
+{
+    struct output_stream *s;
+    _free_ char *text = NULL;
+    char path[128];
+    struct view v;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/appended", dir);
+    fs_write_replace(path, "before\n", 7, NULL);
+    start(&v, (struct output_config){0});
+    fd = open_stream(&v, path, &s);
+    put(fd, "after\n");
+    close(fd);
+    output_close(s, NULL, NULL);
+    finish(&v, 1000);
+    fs_read(path, 100, &text, NULL, NULL);
+    is_str(text, "before\nafter\n", "appended to");
+    buf_release(&v.got);
+}
+
 static void test_tail(void)
 {
     static const struct { const char *in; unsigned n; const char *want; } c[] = {
@@ -374,17 +396,23 @@ static void test_tail(void)
     {
         struct output_stream *s;
         struct view v;
-        int fd;
+        size_t total = 0;
+        int fd, n_short = 0;
 
         start(&v, (struct output_config){0});
         fd = open_stream(&v, NULL, &s);
         for (int i = 0; i < 9000; i++) {
             char line[32];
 
-            snprintf(line, sizeof(line), "%d\n", i);
+            total += (size_t)snprintf(line, sizeof(line), "%d\n", i);
             put(fd, line);
             output_drain(s);
+            buf_clear(&big);
+            output_tail(s, 100000, &big);
+            n_short += big.len != (total < 4096 ? total : 4096);
         }
+        is_int(n_short, 0, "the end is whole at any time");
+        buf_clear(&big);
         output_tail(s, 2, &big);
         is_str(buf_str(&big), "8998\n8999\n", "of much output");
         buf_clear(&big);
@@ -629,6 +657,7 @@ int main(void)
     test_long_line();
     test_pause();
     test_backpressure();
+    test_appends();
     test_tail();
     test_no_space();
     test_unwritable();

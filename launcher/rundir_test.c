@@ -96,6 +96,7 @@ static void test_explicit_dir(void)
     struct error e = {0};
 
     ok(str_ends(r->path, "/here/run"), "exactly there: %s", r->path);
+    ok(has_mode(r->path, 0700) && has_mode("here", 0700), "and private");
     again = create(&p);
     ok(again->reopened, "reopened");
     is_str(again->id, r->id, "the same run");
@@ -195,12 +196,16 @@ static void test_lock(void)
     _cleanup_(rundir) struct rundir *r = create(&p);
     struct rundir_owner owner = {0};
     struct error e = {0};
-    char expect[64];
+    char expect[64], path[PATH_MAX];
     int hold = -1, status = 0;
     pid_t pid;
 
     ok(!rundir_is_locked(r, NULL), "free before anybody locks");
     is_int(rundir_lock(r, NULL), 0, "locked");
+    rundir_path(r, path, sizeof(path), NULL, "lock");
+    ok(has_mode(path, 0600), "in a private file");
+    ok(fcntl(r->lock_fd, F_GETFD) & FD_CLOEXEC,
+       "that no program started by us holds");
     rundir_unlock(r);
     ok(!rundir_is_locked(r, NULL), "free again");
     pid = lock_elsewhere(r->path, &hold);

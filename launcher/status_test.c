@@ -3,6 +3,7 @@
 
 #include "launcher/status.h"
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "tests/lib/tap.h"
@@ -64,6 +65,25 @@ static void test_round_trip(void)
 {
     _cleanup_(run_status) struct run_status *s = sample(), *back = NULL;
     _cleanup_(run_status) struct run_status *copy = NULL;
+    static const char *const said[] = {
+        "\"id\":\"20261121-033400-a1b2c3\"", "\"name\":\"tiny\"",
+        "\"muster\":\"0.1.0\"", "\"run_dir\":\"/r/tiny/x\"",
+        "\"state\":\"Restarting\"", "\"generation\":3", "\"restarts\":2",
+        "\"max_restarts\":5", "\"node_failures\":1",
+        "\"created\":1795206357.123456", "\"step\":12",
+        "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
+        "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",
+        "\"failure\":{\"generation\":2,\"rank\":2,\"node\":1,",
+        "\"signal\":9,\"reason\":\"killed\",\"lines\":\"one",
+        "\"verdict\":{\"exit_status\":75,\"resumable\":true,"
+        "\"reason\":\"preempted\"}",
+        "{\"rank\":1,\"host\":\"n\\\"1\",\"state\":\"Lost\","
+        "\"agent_pid\":77,\"n_procs\":2}",
+        "{\"rank\":1,\"node\":0,\"pid\":0,\"state\":\"Exited\","
+        "\"exit_code\":3}",
+        "{\"rank\":2,\"node\":1,\"pid\":1234,\"state\":\"Exited\","
+        "\"signal\":9,\"ended\":",
+    };
     _buf_ struct buf a = {0}, b = {0}, c = {0};
     struct error e = {0};
 
@@ -77,6 +97,9 @@ static void test_round_trip(void)
     run_status_to_json(back, &b);
     is_str(buf_str(&b), buf_str(&a), "the same once more");
     ok(isnan(back->metrics[1].value), "NaN survives");
+    for (size_t i = 0; i < ARRAY_SIZE(said); i++) {
+        like(buf_str(&a), said[i], "says it");
+    }
     is_int(back->failure.signal, 9, "signal");
     is_int(back->workers[1].exit_code, 3, "exit code");
     is_str(back->failure.lines, "one\ntwo\xef\xbf\xbd\n", "lines are UTF-8");

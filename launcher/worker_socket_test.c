@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -649,8 +650,35 @@ static void test_join_twice(void)
     agent_close(&a);
 }
 
+/* Where the socket was made open, another user is sent away all the same. */
+static void check_other_user(struct agent *a, const char *path)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char c;
+
+    chmod(a->dir, 0711);
+    chmod(path, 0666);
+    str_copy(addr.sun_path, sizeof(addr.sun_path), path);
+    if (seteuid(65534) < 0) {
+        bail_out("seteuid");
+    }
+    is_int(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0,
+           "another user comes to an open one");
+    /* Leak checkers cannot look into what has changed its user. */
+    if (seteuid(0) < 0 || prctl(PR_SET_DUMPABLE, 1) < 0) {
+        bail_out("seteuid");
+    }
+    for (int i = 0; i < 100; i++) {
+        uv_run(&a->loop, UV_RUN_NOWAIT);
+    }
+    is_int((int)recv(fd, &c, 1, MSG_DONTWAIT), 0, "and is sent away");
+    close(fd);
+}
+
 static void test_create(void)
 {
+    struct stat st;
     struct worker_welcome who = {.world = 1, .local_world = 1, .n_nodes = 1};
     struct worker_socket *w = NULL;
     struct agent a;
@@ -669,6 +697,12 @@ static void test_create(void)
     is_int(worker_socket_create(&a.loop, path, &who, &ops, &a, &w, NULL), 0,
            "create");
     uv_run(&a.loop, UV_RUN_NOWAIT);
+    is_int(stat(path, &st) < 0 ? 0 : st.st_mode & 07777, 0600, "privately");
+    if (geteuid() != 0) {
+        skip("only root can stand for two users");
+    } else {
+        check_other_user(&a, path);
+    }
     worker_socket_destroy(w);
     is_int(access(path, F_OK), -1, "its path goes at once");
     worker_socket_destroy(NULL);

@@ -626,6 +626,117 @@ static void test_absurd_lengths(void)
     }
 }
 
+/* What a key has, what is expected, and what it has after that: "new" only if
+ * both are the same to the last byte. */
+static void test_compare_set(void)
+{
+    static const struct {
+        const char *has, *expected, *want;
+    } cases[] = {
+        {"abc", "abc", "new"}, {"abc", "abd", "abc"}, {"abc", "ab", "abc"},
+        {"abc", "abcd", "abc"}, {"abc", "xbc", "abc"}, {"abc", "", "abc"},
+        {"", "", "new"},       {"", "a", ""},
+        {NULL, "", "new"},     {NULL, "a", "a"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(store) struct store *s = make(NULL);
+        struct store_conn *c = open_new(s);
+        _buf_ struct buf in = {0}, out = {0}, want = {0};
+
+        if (cases[i].has) {
+            req(&in, STORE_SET, "ss", "k", cases[i].has);
+        }
+        req(&in, STORE_COMPARE_SET, "sss", "k", cases[i].expected, "new");
+        put_blob(&want, cases[i].want);
+        ask(s, c, &in, &out);
+        is_bytes(&out, &want, cases[i].expected);
+        store_close(s, c);
+    }
+}
+
+/* A key that is only waited for is not there. */
+static void test_awaited_key(void)
+{
+    _cleanup_(store) struct store *s = make(NULL);
+    struct store_conn *c = open_new(s), *waiter = open_new(s);
+    _buf_ struct buf in = {0}, out = {0}, want = {0};
+
+    req(&in, STORE_WAIT, "ns", N(1), "k");
+    ask(s, waiter, &in, &out);
+    req(&in, STORE_CHECK, "ns", N(1), "k");
+    buf_putc(&want, STORE_NOT_READY);
+    req(&in, STORE_LIST_KEYS, "");
+    put_u64(&want, 0);
+    req(&in, STORE_QUEUE_PUSH, "ss", "q", "x");
+    req(&in, STORE_LIST_KEYS, "");
+    put_u64(&want, 0);
+    req(&in, STORE_DELETE_KEY, "s", "k");
+    put_u64(&want, 0);
+    ask(s, c, &in, &out);
+    is_bytes(&out, &want, "neither to CHECK, nor listed, nor deleted");
+    store_close(s, waiter);
+    store_close(s, c);
+}
+
+/* Whatever a client makes the store keep counts. */
+static void test_all_memory_counts(void)
+{
+    static const struct {
+        const char *what;
+        int command;
+        bool many; /* keys */
+    } cases[] = {
+        {"values", STORE_SET, true},
+        {"queues", STORE_QUEUE_PUSH, true},
+        {"a queue", STORE_QUEUE_PUSH, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(store) struct store *s = make(&tight);
+        struct store_conn *c = open_new(s);
+        _buf_ struct buf in = {0}, out = {0};
+        struct store_stats stats;
+        int rc = 0;
+
+        for (int k = 0; k < 1000 && rc == 0; k++) {
+            char key[8];
+
+            snprintf(key, sizeof(key), "%d", cases[i].many ? k : 0);
+            req(&in, cases[i].command, "ss", key,
+                "some words that take their room");
+            rc = ask(s, c, &in, &out);
+        }
+        is_int(rc, -ENOMEM, "%s are bounded", cases[i].what);
+        store_get_stats(s, &stats);
+        ok(stats.used_bytes <= tight.memory_bytes, "to %zu bytes of %zu",
+           stats.used_bytes, tight.memory_bytes);
+        store_close(s, c);
+    }
+}
+
+/* Answers that nobody has read go with their connection. */
+static void test_close_with_answers(void)
+{
+    _cleanup_(store) struct store *s = make(NULL);
+    struct store_conn *c = open_new(s);
+    _buf_ struct buf in = {0};
+    struct store_stats stats;
+    size_t before;
+
+    store_get_stats(s, &stats);
+    before = stats.used_bytes;
+    for (int i = 0; i < 100; i++) {
+        req(&in, STORE_NUM_KEYS, "");
+    }
+    store_feed(s, c, in.data, in.len, NULL);
+    store_get_stats(s, &stats);
+    is_int(stats.used_bytes, before + 800, "answers count");
+    store_close(s, c);
+    store_get_stats(s, &stats);
+    is_int(stats.used_bytes, 0, "as long as their connection is there");
+}
+
 static void test_memory(void)
 {
     _cleanup_(store) struct store *s = make(&tight);
@@ -771,6 +882,10 @@ int main(void)
     test_refused();
     test_validate();
     test_absurd_lengths();
+    test_compare_set();
+    test_awaited_key();
+    test_all_memory_counts();
+    test_close_with_answers();
     test_memory();
     test_unread_answers();
     test_close_and_clear_while_waiting();
