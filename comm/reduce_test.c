@@ -5,52 +5,12 @@
 
 #include "comm/ops.h"
 #include "tests/lib/tap.h"
+#include "tests/lib/values.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { N = 20011, N_FROM = 5 }; /* several blocks and a rest */
-
-static double value(size_t from, size_t i)
-{
-    return (double)((from * 31 + i * 7) % 41);
-}
-
-static void store(void *a, size_t i, enum muster_type type, double v)
-{
-    switch (type) {
-    case MUSTER_FLOAT32: ((float *)a)[i] = (float)v; break;
-    case MUSTER_FLOAT64: ((double *)a)[i] = v; break;
-    case MUSTER_INT32: ((int32_t *)a)[i] = (int32_t)v; break;
-    case MUSTER_INT64: ((int64_t *)a)[i] = (int64_t)v; break;
-    case MUSTER_UINT8: ((uint8_t *)a)[i] = (uint8_t)v; break;
-    }
-}
-
-static double load(const void *a, size_t i, enum muster_type type)
-{
-    switch (type) {
-    case MUSTER_FLOAT32: return (double)((const float *)a)[i];
-    case MUSTER_FLOAT64: return ((const double *)a)[i];
-    case MUSTER_INT32: return ((const int32_t *)a)[i];
-    case MUSTER_INT64: return (double)((const int64_t *)a)[i];
-    case MUSTER_UINT8: return ((const uint8_t *)a)[i];
-    }
-    return -1;
-}
-
-static double expected(size_t n_from, size_t i, enum muster_op op)
-{
-    double x = value(0, i);
-
-    for (size_t f = 1; f < n_from; f++) {
-        double y = value(f, i);
-
-        x = op == MUSTER_SUM ? x + y
-                             : (op == MUSTER_MIN) == (y < x) ? y : x;
-    }
-    return x;
-}
 
 static void *from[N_FROM];
 
@@ -59,13 +19,11 @@ static void test_one(enum muster_type type, enum muster_op op, size_t n_from,
 {
     size_t size = comm_type_size(type);
     char *to = malloc((n + 1) * size);
-    size_t wrong = 0;
+    size_t wrong, first = 0;
 
     memset(to, 0x5a, (n + 1) * size);
     reduce_arrays(to, (const void *const *)from, n_from, n, type, op);
-    for (size_t i = 0; i < n; i++) {
-        wrong += load(to, i, type) != expected(n_from, i, op);
-    }
+    wrong = values_wrong(to, n, type, op, (int)n_from, &first);
     for (size_t i = 0; i < size; i++) {
         wrong += to[n * size + i] != 0x5a;
     }
@@ -91,10 +49,8 @@ int main(void)
         from[f] = malloc(N * sizeof(double));
     }
     for (int type = MUSTER_FLOAT32; type <= MUSTER_UINT8; type++) {
-        for (size_t f = 0; f < N_FROM; f++) {
-            for (size_t i = 0; i < N; i++) {
-                store(from[f], i, (enum muster_type)type, value(f, i));
-            }
+        for (int f = 0; f < N_FROM; f++) {
+            values_fill(from[f], N, (enum muster_type)type, f);
         }
         for (int op = MUSTER_SUM; op <= MUSTER_MAX; op++) {
             for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {

@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "comm/ops.h"
 #include "comm/segment.h"
+#include "tests/lib/values.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,75 +39,26 @@ struct worker {
     void *comm;
 };
 
-static int type_size(enum muster_type type)
-{
-    return (int)comm_type_size(type);
-}
-
-static double value(int rank, size_t i)
-{
-    return (double)((i * 7 + (size_t)rank * 13) % 25 + 1);
-}
-
-static void put(void *a, size_t i, enum muster_type type, double v)
-{
-    switch (type) {
-    case MUSTER_FLOAT32: ((float *)a)[i] = (float)v; break;
-    case MUSTER_FLOAT64: ((double *)a)[i] = v; break;
-    case MUSTER_INT32: ((int32_t *)a)[i] = (int32_t)v; break;
-    case MUSTER_INT64: ((int64_t *)a)[i] = (int64_t)v; break;
-    case MUSTER_UINT8: ((uint8_t *)a)[i] = (uint8_t)v; break;
-    }
-}
-
-static double get(const void *a, size_t i, enum muster_type type)
-{
-    switch (type) {
-    case MUSTER_FLOAT32: return (double)((const float *)a)[i];
-    case MUSTER_FLOAT64: return ((const double *)a)[i];
-    case MUSTER_INT32: return ((const int32_t *)a)[i];
-    case MUSTER_INT64: return (double)((const int64_t *)a)[i];
-    case MUSTER_UINT8: return ((const uint8_t *)a)[i];
-    }
-    return -1;
-}
-
-static double expected(int world, size_t i, enum muster_op op)
-{
-    double x = value(0, i);
-
-    for (int r = 1; r < world; r++) {
-        double y = value(r, i);
-
-        x = op == MUSTER_SUM ? x + y
-                             : (op == MUSTER_MIN) == (y < x) ? y : x;
-    }
-    return x;
-}
-
 static int allreduce(struct worker *w, size_t count, enum muster_type type,
                      enum muster_op op, bool in_place, struct error *e)
 {
-    size_t size = (size_t)type_size(type);
+    size_t size = comm_type_size(type);
     _free_ char *send = malloc((count + 1) * size);
     _free_ char *other = malloc((count + 1) * size);
     char *recv = in_place ? send : other;
+    size_t n_wrong, first = 0;
     int rc;
 
-    for (size_t i = 0; i < count; i++) {
-        put(send, i, type, value(w->rank, i));
-    }
+    values_fill(send, count, type, w->rank);
     rc = comm_shm.allreduce(w->comm, send, recv, count, type, op, e);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        double want = expected(w->world, i, op);
-
-        if (get(recv, i, type) != want) {
-            rc = error_text(e, EBADMSG, "type %d op %d element %zu of %zu: "
-                            "%g, expected %g", type, op, i, count,
-                            get(recv, i, type), want);
-        }
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    n_wrong = values_wrong(recv, count, type, op, w->world, &first);
+    return n_wrong == 0 ? 0
+                        : error_text(e, EBADMSG, "type %d op %d: %zu of %zu "
+                                     "elements are wrong, the first is %zu",
+                                     type, op, n_wrong, count, first);
 }
 
 static const size_t counts[] = {0, 1, 17, 4097, 100001, 655361, 2500003};
@@ -117,11 +69,11 @@ static int broadcast(struct worker *w, size_t len, int root, struct error *e)
     int rc;
 
     for (size_t i = 0; w->rank == root && i < len; i++) {
-        data[i] = (uint8_t)value(root, i);
+        data[i] = values_byte(root, i);
     }
     rc = comm_shm.broadcast(w->comm, data, len, root, e);
     for (size_t i = 0; rc == 0 && i < len; i++) {
-        if (data[i] != (uint8_t)value(root, i)) {
+        if (data[i] != values_byte(root, i)) {
             rc = error_text(e, EBADMSG, "byte %zu of %zu from %d", i, len, root);
         }
     }
