@@ -36,6 +36,7 @@ struct bulk {
     MPI_Comm world;
     int me;
     int world_size;
+    MPI_Op sum_bytes;
     struct group *groups;
     struct group *abandoned;
     bool is_new; /* a group may hold posts whose event is long past */
@@ -55,6 +56,9 @@ int bulk_create(MPI_Comm world, struct bulk **ret, struct error *e)
     if (rc == MPI_SUCCESS) {
         rc = MPI_Comm_size(world, &b->world_size);
     }
+    if (rc == MPI_SUCCESS) {
+        rc = transfer_make_sum(&b->sum_bytes);
+    }
     if (rc != MPI_SUCCESS) {
         return group_mpi_error(rc, "MPI world", e);
     }
@@ -71,6 +75,9 @@ void bulk_destroy(struct bulk *b)
         bulk_detach(b, b->groups->tag);
     }
     /* What is abandoned by now stays: MPI may still write to it. */
+    if (!b->abandoned) {
+        MPI_Op_free(&b->sum_bytes);
+    }
     free(b);
 }
 
@@ -101,6 +108,7 @@ int bulk_attach(struct bulk *b, uint32_t tag, const int *members,
     }
     rc = group_create(tag, n_members, &g, e);
     if (rc == 0) {
+        g->sum_bytes = b->sum_bytes;
         rc = join_check(b->world_size, b->me, members, n_members, &g->me, e);
     }
     if (rc == 0) {

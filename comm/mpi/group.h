@@ -60,6 +60,7 @@ struct group {
     int me; /* place among them */
     MPI_Comm data;
     MPI_Comm control; /* checks, details, notices */
+    MPI_Op sum_bytes; /* borrowed */
     struct segment *seg;
     struct peer *peers; /* all members, in their order */
     bool failed;        /* nothing more is started */

@@ -32,8 +32,29 @@ static const uint32_t type_sizes[] = {
     [MUSTER_INT64] = 8,   [MUSTER_UINT8] = 1,
 };
 
-static MPI_Op mpi_op(uint32_t op)
+/* MPI_SUM of bytes wraps around in some libraries, and stops at 255 in others
+ * (Open MPI where it has AVX). */
+static void add_bytes(void *from, void *to, int *n, MPI_Datatype *type)
 {
+    const uint8_t *a = from;
+    uint8_t *sum = to;
+
+    (void)type;
+    for (int i = 0; i < *n; i++) {
+        sum[i] = (uint8_t)(sum[i] + a[i]);
+    }
+}
+
+int transfer_make_sum(MPI_Op *ret)
+{
+    return MPI_Op_create(add_bytes, 1, ret);
+}
+
+static MPI_Op mpi_op(const struct group *g, uint32_t op, uint32_t type)
+{
+    if (op == MUSTER_SUM && type == MUSTER_UINT8) {
+        return g->sum_bytes;
+    }
     return op == MUSTER_SUM ? MPI_SUM : op == MUSTER_MIN ? MPI_MIN : MPI_MAX;
 }
 
@@ -99,7 +120,7 @@ static int start_data(struct group *g, struct transfer *t)
     if (c->kind == SEGMENT_ALLREDUCE) {
         return MPI_Iallreduce(local, global,
                               (int)(t->n_bytes / type_sizes[c->type]),
-                              types[c->type], mpi_op(c->op), g->data,
+                              types[c->type], mpi_op(g, c->op, c->type), g->data,
                               &t->data);
     }
     root = node_of(g, c->root);

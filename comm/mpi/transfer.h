@@ -6,6 +6,9 @@
 
 #include "comm/mpi/group.h"
 
+/* The sum of bytes, for g->sum_bytes. Returns what MPI does. */
+int transfer_make_sum(MPI_Op *ret);
+
 /* Starts what has been posted. Returns how many chunks. */
 int transfer_start(struct group *g);
 
