@@ -264,14 +264,16 @@ void segment_abort(struct segment *s, enum segment_abort_code code,
                    const char *why)
 {
     struct segment_head *h = s->head;
-    uint32_t none = 0;
+    uint32_t first = SEGMENT_OK, none = SEGMENT_OK;
 
-    if (atomic_compare_exchange_strong(&h->abort_claim, &none, 1)) {
+    if (atomic_compare_exchange_strong(&h->abort_claim, &first,
+                                       (uint32_t)code)) {
         str_copy(h->why, sizeof(h->why), why);
         atomic_store(&h->why_ready, 1);
+        first = code;
     }
-    none = 0;
-    atomic_compare_exchange_strong(&h->abort_code, &none, (uint32_t)code);
+    /* For the first one, should it have died before this. */
+    atomic_compare_exchange_strong(&h->abort_code, &none, first);
     wake_all(&h->mover);
     wake_mover(s);
     for (uint32_t i = 0; i < s->spec.n_local; i++) {

@@ -109,7 +109,7 @@ struct segment_head {
     uint64_t magic;
     struct segment_spec spec;
     _Alignas(64) _Atomic uint32_t abort_code;
-    _Atomic uint32_t abort_claim;
+    _Atomic uint32_t abort_claim; /* the first code */
     _Atomic uint32_t why_ready;
     char why[SEGMENT_WHY_SIZE];
     _Alignas(64) _Atomic uint64_t done; /* by the bulk mover */

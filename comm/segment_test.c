@@ -7,8 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const struct segment_spec good = {
@@ -36,11 +40,120 @@ static void test_create(void)
     segment_abort(b, SEGMENT_ABORT_MISMATCH, "later");
     is_int(segment_aborted(b, why), SEGMENT_ABORT_LOST, "the first one counts");
     is_str(why, "worker 4 died", "with its text");
+    segment_aborted(a, why);
+    is_str(why, "worker 4 died", "everywhere");
     ok(ftruncate(b->fd, 0) < 0 && errno == EPERM, "can not be cut short");
     segment_destroy(a);
     segment_in(b, 0, 0)[0] = 1;
     segment_destroy(b);
     segment_destroy(NULL);
+}
+
+/* Who aborts first may die of the same thing in the middle of it. */
+static void test_abort_in_part(void)
+{
+    struct segment *s = NULL;
+    char why[SEGMENT_WHY_SIZE] = "";
+
+    if (segment_create(&good, &s, NULL) < 0) {
+        bail_out("segment_create");
+    }
+    atomic_store(&s->head->abort_claim, SEGMENT_ABORT_LOST);
+    is_int(segment_aborted(s, why), SEGMENT_OK, "claimed, but not yet aborted");
+    segment_abort(s, SEGMENT_ABORT_MISMATCH, "a later text");
+    is_int(segment_aborted(s, why), SEGMENT_ABORT_LOST,
+           "the next one completes it");
+    is_str(why, "the group was ended", "without a text of another reason");
+    segment_destroy(s);
+}
+
+/* All of a node's events, and a thread that sleeps on one of them. */
+struct sleeper {
+    struct segment_event *event;
+    pthread_t thread;
+};
+
+enum { LONG_MS = 600000 };
+
+static void *sleep_once(void *arg)
+{
+    struct sleeper *s = arg;
+
+    segment_event_sleep(s->event, 0, LONG_MS);
+    return NULL;
+}
+
+static void start_sleepers(struct segment *s, struct sleeper *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        all[i].event = i == 0 ? &s->head->mover : &s->head->workers[i - 1].event;
+        pthread_create(&all[i].thread, NULL, sleep_once, &all[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        while (atomic_load(&all[i].event->n_waiting) == 0) {
+            poll(NULL, 0, 1);
+        }
+    }
+}
+
+/* The alarm is for those that sleep on. */
+static void test_wake(void)
+{
+    struct sleeper all[3];
+    struct segment *s = NULL;
+    struct pollfd p;
+
+    if (segment_create(&good, &s, NULL) < 0) {
+        bail_out("segment_create");
+    }
+    p = (struct pollfd){.fd = s->event_fd, .events = POLLIN};
+    is_int(poll(&p, 1, 0), 0, "the mover has nothing to do");
+    start_sleepers(s, all, 3);
+    segment_abort(s, SEGMENT_ABORT_LOST, "over");
+    for (int i = 0; i < 3; i++) {
+        pthread_join(all[i].thread, NULL);
+    }
+    ok(true, "an abort wakes all workers, and those who wait for the mover");
+    is_int(poll(&p, 1, 0), 1, "and the mover");
+    segment_destroy(s);
+    if (segment_create(&good, &s, NULL) < 0) {
+        bail_out("segment_create");
+    }
+    p.fd = s->event_fd;
+    start_sleepers(s, all, 3);
+    segment_leave(s, 2);
+    is_int(poll(&p, 1, 0), 0, "no such worker: nothing happens");
+    segment_leave(s, 1);
+    pthread_join(all[2].thread, NULL);
+    is_int(poll(&p, 1, 0), 1, "who has left is told to the mover");
+    ok(atomic_load(&s->head->workers[1].left) &&
+           !atomic_load(&s->head->workers[0].left), "and to who waits for it");
+    segment_event_signal(&s->head->mover);
+    segment_event_signal(&s->head->workers[0].event);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(all[i].thread, NULL);
+    }
+    ok(true, "a signal wakes who sleeps on that event");
+    segment_event_sleep(&s->head->mover, 0, LONG_MS);
+    ok(true, "what has moved on is not slept on");
+    segment_destroy(s);
+}
+
+/* A limit of the file size, say: told, not died of. */
+static void test_no_memory(void)
+{
+    struct rlimit old, low;
+    struct segment *s = NULL;
+    struct error e = {0};
+
+    getrlimit(RLIMIT_FSIZE, &old);
+    low = (struct rlimit){.rlim_cur = 4096, .rlim_max = old.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &low);
+    is_int(segment_create(&good, &s, &e), -EFBIG, "no room for a segment");
+    setrlimit(RLIMIT_FSIZE, &old);
+    like(e.text, "a segment of 20", "names its size");
+    ok(s == NULL, "and makes none");
 }
 
 static void test_bad_numbers(void)
@@ -134,7 +247,11 @@ static void test_texts(void)
 
 int main(void)
 {
+    alarm(300);
     test_create();
+    test_abort_in_part();
+    test_wake();
+    test_no_memory();
     test_bad_numbers();
     test_not_a_segment();
     test_texts();
