@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "comm/segment.h"
 #include "tests/lib/tap.h"
+#include "tests/lib/trap.h"
 #include "tests/lib/values.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ enum { THREADS = 1 };
 enum { THREADS = 0 };
 #endif
 
-enum { N_MAX = 8 };
+enum { N_MAX = 64 };
 
 struct member {
     struct comm_group group;
@@ -369,7 +370,7 @@ static int body_forever(struct member *m, void *comm)
 static void wait_board(uint64_t at_least)
 {
     _Atomic uint64_t *places = (_Atomic uint64_t *)board;
-    uint64_t deadline_ms = clock_mono_ms() + 20000;
+    uint64_t deadline_ms = clock_mono_ms() + 120000;
 
     while (atomic_load(&places[0]) < at_least) {
         if (clock_mono_ms() > deadline_ms) {
@@ -382,7 +383,6 @@ static void wait_board(uint64_t at_least)
 static void test_killed(int is_big, uint64_t after)
 {
     struct node node;
-    uint64_t start_ms;
 
     clear_board();
     node_open(&node, 4);
@@ -390,50 +390,97 @@ static void test_killed(int is_big, uint64_t after)
     wait_board(after);
     kill(node.members[2].pid, SIGKILL);
     is_int(finish(&node, 2), -1000 - SIGKILL, "worker 2 killed");
-    poll(NULL, 0, 30); /* so that the others surely sleep */
-    start_ms = clock_mono_ms();
     segment_abort(node.seg, SEGMENT_ABORT_LOST, "worker 2 was killed");
     for (int i = 0; i < 4; i++) {
         if (i != 2) {
             is_int(finish(&node, i), -ECONNABORTED, "worker %d returns", i);
         }
     }
-    ok(clock_mono_ms() - start_ms < 90, "at once: %d ms",
-       (int)(clock_mono_ms() - start_ms));
     node_close(&node);
+}
+
+/* Where worker 2 of 4 dies, in its second allreduce of 3 MiB. */
+static const struct death {
+    const char *name;
+    bool is_taking; /* a result; else giving its input */
+    size_t at;      /* in the third chunk of 256 KiB, stripes of 64 KiB */
+} deaths[] = {
+    {"copying", false, 0},
+    {"reducing", false, 2 << 16},
+    {"taking", true, 0},
+};
+
+static int body_dies(struct member *m, void *comm)
+{
+    enum { CHUNK = 1 << 18, BYTES = 12 * CHUNK };
+    const struct death *d = &deaths[m->arg];
+    size_t at = 2 * CHUNK + d->at;
+    int rc = one_allreduce(m, comm, BYTES / 4, MUSTER_FLOAT32, MUSTER_SUM, true);
+
+    if (rc == 0 && m->group.rank == 2) {
+        void *good = malloc(BYTES);
+        void *bad = trap_alloc(BYTES, at);
+        struct error e;
+
+        values_fill(good, BYTES / 4, MUSTER_FLOAT32, 2);
+        return comm_shm.allreduce(comm, d->is_taking ? good : bad,
+                                  d->is_taking ? bad : good, BYTES / 4,
+                                  MUSTER_FLOAT32, MUSTER_MAX, &e);
+    }
+    /* What the others complete without it must be right. */
+    while (rc == 0) {
+        rc = one_allreduce(m, comm, BYTES / 4, MUSTER_FLOAT32, MUSTER_MAX,
+                           false);
+    }
+    return rc;
+}
+
+static void test_dies(void)
+{
+    for (size_t d = 0; d < sizeof(deaths) / sizeof(deaths[0]); d++) {
+        struct node node;
+
+        node_open(&node, 4);
+        start(&node, body_dies, (int)d);
+        is_int(finish(&node, 2), -1000 - SIGSEGV, "a worker dies %s",
+               deaths[d].name);
+        segment_abort(node.seg, SEGMENT_ABORT_LOST, "worker 2 has died");
+        for (int i = 0; i < 4; i++) {
+            if (i != 2) {
+                is_int(finish(&node, i), -ECONNABORTED, "worker %d is told", i);
+            }
+        }
+        node_close(&node);
+    }
 }
 
 static void test_agent_gone(void)
 {
     struct node node;
-    uint64_t start_ms;
 
     clear_board();
     node_open(&node, 3);
     start(&node, body_forever, 0);
     wait_board(10);
     kill(node.members[1].pid, SIGSTOP); /* so that the others wait */
-    start_ms = clock_mono_ms();
     for (int i = 0; i < 3; i++) {
         close(node.agent_ends[i]);
         node.agent_ends[i] = -1;
     }
     is_int(finish(&node, 0), -ECONNABORTED, "worker 0 notices");
     is_int(finish(&node, 2), -ECONNABORTED, "worker 2 notices");
-    ok(clock_mono_ms() - start_ms < 1000, "within a second: %d ms",
-       (int)(clock_mono_ms() - start_ms));
     kill(node.members[1].pid, SIGCONT);
     is_int(finish(&node, 1), -ECONNABORTED, "so does the one that slept");
     node_close(&node);
 }
 
-/* Worker 1 ends after a few calls, the others would make more. */
+/* Worker 1 ends after some calls, perhaps none; the others would make more. */
 static int body_leaves(struct member *m, void *comm)
 {
     struct error e = {0};
     int rc = 0;
 
-    for (int i = 0; rc == 0 && i < (m->group.rank == 1 ? 5 : 6); i++) {
+    for (int i = 0; rc == 0 && i < (m->group.rank == 1 ? m->arg : 6); i++) {
         rc = one_allreduce(m, comm, 300000, MUSTER_INT32, MUSTER_SUM, false);
     }
     if (m->group.rank != 1 && rc == -ECONNABORTED &&
@@ -449,14 +496,15 @@ static void test_leaving(void)
 {
     struct node node;
 
-    node_open(&node, 3);
-    start(&node, body_leaves, 0);
-    is_int(finish(&node, 1), 0, "worker 1 ends well");
-    segment_leave(node.seg, 1);
-    is_int(finish(&node, 0), -ECONNABORTED, "worker 0 can not go on");
-    is_int(finish(&node, 2), -ECONNABORTED, "nor can worker 2");
-    segment_leave(node.seg, 3);
-    node_close(&node);
+    for (int n_calls = 0; n_calls <= 5; n_calls += 5) {
+        node_open(&node, 3);
+        start(&node, body_leaves, n_calls);
+        is_int(finish(&node, 1), 0, "worker 1 ends well after %d", n_calls);
+        segment_leave(node.seg, 1);
+        is_int(finish(&node, 0), -ECONNABORTED, "worker 0 can not go on");
+        is_int(finish(&node, 2), -ECONNABORTED, "nor can worker 2");
+        node_close(&node);
+    }
     node_open(&node, 3);
     start(&node, body_bits, 0);
     for (int i = 2; i >= 0; i--) {
@@ -476,6 +524,8 @@ static const struct {
     {"kind", "worker 1 called barrier"},
     {"big against small", "worker 1 called allreduce of 3000000 float32 (sum)"},
     {"broadcast", "worker 1 called broadcast of 40 bytes from 1"},
+    {"root", "worker 1 called broadcast of 50000 bytes from 1"},
+    {"length", "worker 1 called broadcast of 50001 bytes from 0"},
 };
 
 static int body_mismatch(struct member *m, void *comm)
@@ -487,6 +537,9 @@ static int body_mismatch(struct member *m, void *comm)
 
     if (rc == 0 && odd && m->arg == 3) {
         rc = comm_shm.barrier(comm, &e);
+    } else if (rc == 0 && m->arg >= 6) {
+        rc = comm_shm.broadcast(comm, x, odd && m->arg == 7 ? 50001 : 50000,
+                                odd && m->arg == 6, &e);
     } else if (rc == 0 && odd && m->arg == 5) {
         rc = comm_shm.broadcast(comm, x, 40, 1, &e);
     } else if (rc == 0) {
@@ -520,6 +573,34 @@ static void test_mismatch(void)
     }
 }
 
+/* More workers than any two cores can run. */
+static int body_crowd(struct member *m, void *comm)
+{
+    struct error e = {0};
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && i < 5; i++) {
+        rc = one_allreduce(m, comm, 100, MUSTER_INT64, MUSTER_SUM, i % 2);
+        if (rc == 0) {
+            rc = one_allreduce(m, comm, 50021, MUSTER_UINT8, MUSTER_SUM, i % 2);
+        }
+        if (rc == 0) {
+            rc = comm_shm.barrier(comm, &e);
+        }
+    }
+    return rc;
+}
+
+static void test_crowd(void)
+{
+    struct node node;
+
+    node_open(&node, 40);
+    start(&node, body_crowd, 0);
+    finish_all(&node, 0, "crowd");
+    node_close(&node);
+}
+
 static void test_wrong_group(void)
 {
     struct node node;
@@ -550,7 +631,7 @@ int main(void)
 {
     board = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    alarm(240); /* so that a hang is a failure */
+    alarm(600); /* so that a hang is a failure */
     test_values(1);
     test_values(2);
     test_values(THREADS ? 3 : 5);
@@ -561,8 +642,10 @@ int main(void)
     test_rejoin();
     test_leaving();
     test_mismatch();
+    test_crowd();
     test_wrong_group();
     if (!THREADS) {
+        test_dies();
         test_killed(0, 100);
         test_killed(1, 1);
         test_killed(1, 3);

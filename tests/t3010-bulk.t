@@ -14,10 +14,11 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none # containers forbid CMA
 # What an MPI library leaks at its end is not ours to report.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
 
+node_pids=()
+
 # nodes_up LAYOUT BODY: starts the nodes, in a directory of their own.
 nodes_up() {
     dir=$(mktemp -d "$TRASH/XXXX")
-    node_pids=()
     IFS=, read -ra layout <<<"$1"
     local i
     for i in "${!layout[@]}"; do
@@ -29,16 +30,21 @@ nodes_up() {
     done
 }
 
-# move TAG: one MPI world of movers, to its end.
+# move TAG [DIR...]: one MPI world of movers, to its end.
 move() {
-    run timeout 100 "${mpi[@]}" -n ${#layout[@]} "$RIG" mover "$dir" "$1"
+    local tag=$1
+    shift
+    [ $# -gt 0 ] || set -- "$dir"
+    run timeout 100 "${mpi[@]}" -n ${#layout[@]} "$RIG" mover "$tag" "$@"
 }
 
-# results: one line for each different result of the workers, with its count.
+# results [DIR]: one line for each different result of the workers, with its
+# count, when all nodes have ended.
 results() {
     local pid
     for pid in "${node_pids[@]}"; do wait_exit 60 "$pid"; done
-    cat "$dir"/result.* | sort | uniq -c | sed 's/^ *//; s/ *$//'
+    node_pids=()
+    cat "${1:-$dir}"/result.* | sort | uniq -c | sed 's/^ *//; s/ *$//'
 }
 
 # Every type and operation, sizes from none to many chunks, in place or not.
@@ -63,34 +69,64 @@ test_bits() {
     is "$(results)" "$first" 'in another run as well'
 }
 
-test_mismatch() {
-    local calls='called allreduce of 500000 float32 (max)'
-    nodes_up 2,2,1 mismatch
+# difference BODY THEIRS [CALL]: how the last worker of 2,2,1 is told apart.
+difference() {
+    nodes_up 2,2,1 "$1"
     move 1
-    is "$(results)" \
-        "5 -22 calls differ: worker 0 $calls, worker 4 allreduce of 500001 float32 (max)" \
-        'different counts on two nodes are named everywhere'
-    nodes_up 2,1 kinds
-    move 1
-    calls='called allreduce of 3000000 float32 (max)'
-    is "$(results)" "3 -22 calls differ: worker 0 $calls, worker 2 barrier" \
-        'so are different collectives'
-    nodes_up 1,2 mismatch
-    move 1
-    matches "$(results)" '^3 -22 calls differ: worker [12] .* worker [12] ' \
-        'workers that differ on one node are named on the other'
+    is "$(results)" "5 -22 calls differ: worker 0 called ${3:-allreduce of 3000000 float32 (max)}, worker 4 $2" \
+        "$1: a difference between nodes is named everywhere" || show
 }
 
-# A worker dies in the middle; its agent says so to the others.
-test_death() {
-    nodes_up 2,1,2 dies
-    local before=$(now_ms)
+test_differences() {
+    local from='broadcast of 3000000 bytes from'
+    difference count 'allreduce of 3000001 float32 (max)'
+    difference type 'allreduce of 3000000 int32 (max)'
+    difference operation 'allreduce of 3000000 float32 (min)'
+    difference kind barrier
+    difference root "$from 4" "$from 0"
+    difference length 'broadcast of 2000000 bytes from 0' "$from 0"
+    nodes_up 1,2 count
     move 1
-    results >all
-    is "$(grep -c -- '-103 ' all)" 2 'two kinds of survivors' || diag "$(cat all)"
-    like "$(cat all)" '-103 a worker died' 'those of its node are told'
-    like "$(cat all)" '3 -103 another node said so' 'and those of the others'
-    num $(($(now_ms) - before)) -lt 20000 'nobody hangs'
+    matches "$(results)" '^3 -22 calls differ: worker [12] .* worker [12] ' \
+        'workers that differ on one node are named on the other' || show
+}
+
+# A worker dies in each phase of a call, and its agent says so to the others; the
+# next generation starts in the same MPI world, over what was left in flight.
+test_death() {
+    local phase first all
+    for phase in unborn dies dies-copying dies-reducing dies-taking; do
+        nodes_up 2,2 $phase
+        first=$dir
+        nodes_up 2,2 crowd
+        move 1 "$first" "$dir"
+        is "$status" 0 "$phase: the movers outlive it" || show
+        is "$(results)" '4 0' 'the next generation has the expected values'
+        all=$(results "$first")
+        is "$(grep -c '^2 -103 another node said so$' <<<"$all"):$(wc -l <<<"$all")" 1:2 \
+            'everybody on the other node gets an error' || diag "$all"
+        matches "$all" '(^|'$'\n'')1 -103 (a worker died|another node said so)' 'and on its own'
+    done
+}
+
+# An MPI call fails on one node alone: nobody waits for it.
+test_mpi_fails() {
+    local fault
+    for fault in iallreduce:1:1 iallreduce:9:1 ibcast:2:0 test:20:1; do
+        nodes_up 2,1 long
+        RIG_FAULT=$fault move 1
+        matches "$(results)" '^3 -103 a collective between nodes: ' "$fault: everybody gets an error" || show
+    done
+    nodes_up 2,1 count
+    RIG_FAULT=iallgather:1:1 move 1
+    is "$(results)" '3 -22 calls differ between nodes' 'even where the error is hard to name' || show
+}
+
+# More workers than any two cores can run.
+test_crowd() {
+    nodes_up 12,1,8 crowd
+    move 1
+    is "$(results)" '21 0' '12+1+8 workers have the expected values' || show
 }
 
 # A worker ends well while others still count on it.
@@ -102,6 +138,10 @@ test_leaving() {
         is "$(results)" "2 -103 worker 2 $text
 1 0" "$nodes: an early end is told to the others"
     done
+    nodes_up 1,2 leave-twice
+    move 1
+    is "$(results)" "1 -103 worker 2 $text
+2 0" 'a still earlier one is told again' || show
 }
 
 test_scribble() {
@@ -113,7 +153,7 @@ test_scribble() {
 }
 
 # mover_pid: one mover process of this case.
-mover_pid() { pgrep -n -f "$RIG mover $dir"; }
+mover_pid() { pgrep -n -f "$RIG mover [0-9]* $dir"; }
 no_mover() { ! mover_pid; }
 
 # The MPI world is lost again and again; the workers notice only the time.
@@ -121,7 +161,7 @@ test_takeover() {
     local tag killed=0
     nodes_up 2,1,1 long
     for tag in 1 2 3; do
-        spawn world "${mpi[@]}" -n 3 "$RIG" mover "$dir" $tag
+        spawn world "${mpi[@]}" -n 3 "$RIG" mover $tag "$dir"
         local world=$spawned
         wait_for 20 mover_pid
         [ $tag = 1 ] && wait_for 60 test -e "$dir/going.0"

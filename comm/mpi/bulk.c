@@ -149,7 +149,7 @@ void bulk_detach(struct bulk *b, uint32_t tag)
     }
     *at = g->next;
     if (g->n > 1 && !g->failed) {
-        notice_tell_left(g); /* the last chance to */
+        notice_push(g); /* the last chance to */
     }
     if (g->hear != MPI_REQUEST_NULL) {
         MPI_Cancel(&g->hear);
@@ -216,9 +216,7 @@ static void see_abort(struct group *g)
         return;
     }
     g->failed = true;
-    if (code == SEGMENT_ABORT_MISMATCH) {
-        notice_tell_abort(g);
-    }
+    g->must_tell = code == SEGMENT_ABORT_MISMATCH;
 }
 
 int bulk_step(struct bulk *b)
@@ -234,7 +232,6 @@ int bulk_step(struct bulk *b)
         see_abort(g);
         n += transfer_start(g);
         n += transfer_complete(g);
-        notice_tell_left(g);
         notice_push(g);
         if (is_active(g)) {
             notice_hear(g);

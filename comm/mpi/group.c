@@ -62,10 +62,16 @@ int group_mpi_error(int mpi_code, const char *what, struct error *e)
     return error_text(e, EIO, "%s: %s", what, text);
 }
 
-void group_fail(struct group *g, enum segment_abort_code code, const char *why)
+void group_end(struct group *g, enum segment_abort_code code, const char *why)
 {
     g->failed = true;
     segment_abort(g->seg, code, why);
+}
+
+void group_fail(struct group *g, enum segment_abort_code code, const char *why)
+{
+    group_end(g, code, why);
+    g->must_tell = true;
 }
 
 void group_fail_mpi(struct group *g, int mpi_code, const char *what)

@@ -75,6 +75,7 @@ struct group {
     struct segment_call *calls; /* of all members */
 
     /* notice.h */
+    bool must_tell; /* why it failed: others do not know */
     bool has_told;
     struct notice said;
     MPI_Request *say; /* to all members */
@@ -92,7 +93,11 @@ void group_destroy(struct group *g);
 
 DEFINE_CLEANUP(group);
 
-/* Ends the group's collectives on this node. */
+/* Ends the group's collectives on this node, for a reason that the others know
+ * as well. */
+void group_end(struct group *g, enum segment_abort_code code, const char *why);
+
+/* The same for a reason that only this node has seen: the others are told. */
 void group_fail(struct group *g, enum segment_abort_code code, const char *why);
 
 /* The same after an MPI call has failed. */

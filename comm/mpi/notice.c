@@ -15,51 +15,6 @@ int notice_listen(struct group *g, struct error *e)
     return rc == MPI_SUCCESS ? 0 : group_mpi_error(rc, "bulk group", e);
 }
 
-/* Tells all members what is in g->said, which must stay as it is from now on. */
-static void tell(struct group *g)
-{
-    g->has_told = true;
-    for (int i = 0; i < g->n; i++) {
-        if (i != g->me) {
-            MPI_Isend(&g->said, (int)sizeof(g->said), MPI_BYTE, i, NOTICE_TAG,
-                      g->control, &g->say[i]);
-        }
-    }
-}
-
-void notice_tell_abort(struct group *g)
-{
-    if (g->has_told) {
-        return;
-    }
-    g->said.chunk = 0;
-    g->said.code = segment_aborted(g->seg, g->said.why);
-    tell(g);
-}
-
-void notice_tell_left(struct group *g)
-{
-    const struct segment_spec *spec = &g->seg->spec;
-    bool any = false;
-
-    for (uint32_t i = 0; i < spec->n_local && !g->has_told; i++) {
-        struct segment_worker *w = &g->seg->head->workers[i];
-        uint64_t chunk = atomic_load(&w->through[SEGMENT_RED]);
-
-        if (atomic_load(&w->left) && (!any || chunk < g->said.chunk)) {
-            any = true;
-            g->said.code = SEGMENT_ABORT_LOST;
-            g->said.chunk = chunk;
-            snprintf(g->said.why, sizeof(g->said.why),
-                     "worker %u has ended, and others wait for it in a "
-                     "collective", spec->first_rank + i);
-        }
-    }
-    if (any) {
-        tell(g);
-    }
-}
-
 bool notice_is_on_way(const struct group *g)
 {
     bool telling = false;
@@ -70,10 +25,65 @@ bool notice_is_on_way(const struct group *g)
     return telling;
 }
 
+/* Tells all members what is in g->said, which must stay as it is from now on. */
+static void tell(struct group *g)
+{
+    g->has_told = true;
+    for (int i = 0; i < g->n; i++) {
+        if (i != g->me &&
+            MPI_Isend(&g->said, (int)sizeof(g->said), MPI_BYTE, i, NOTICE_TAG,
+                      g->control, &g->say[i]) != MPI_SUCCESS) {
+            g->say[i] = MPI_REQUEST_NULL;
+        }
+    }
+}
+
+/* The first chunk without a worker that has ended. False: all are there. */
+static bool find_left(const struct group *g, struct notice *ret)
+{
+    const struct segment_spec *spec = &g->seg->spec;
+    bool any = false;
+
+    for (uint32_t i = 0; i < spec->n_local; i++) {
+        struct segment_worker *w = &g->seg->head->workers[i];
+        bool has_left = atomic_load(&w->left); /* the last it did: read first */
+        uint64_t chunk = atomic_load(&w->through[SEGMENT_RED]);
+
+        if (has_left && (!any || chunk < ret->chunk)) {
+            any = true;
+            ret->code = SEGMENT_ABORT_LOST;
+            ret->chunk = chunk;
+            snprintf(ret->why, sizeof(ret->why),
+                     "worker %u has ended, and others wait for it in a "
+                     "collective", spec->first_rank + i);
+        }
+    }
+    return any;
+}
+
+/* What there is to tell by now. Workers whose calls differ end soon after: what
+ * the next step sees of that is to be told then, and not their end. */
+static bool find_notice(const struct group *g, struct notice *ret)
+{
+    if (!g->must_tell) {
+        return find_left(g, ret) &&
+               segment_aborted(g->seg, NULL) != SEGMENT_ABORT_MISMATCH;
+    }
+    ret->code = segment_aborted(g->seg, ret->why);
+    return true;
+}
+
 void notice_push(struct group *g)
 {
+    struct notice n = {0};
+
     for (int i = 0; g->has_told && i < g->n; i++) {
         group_request_is_done(g, &g->say[i]);
+    }
+    if (!notice_is_on_way(g) && find_notice(g, &n) &&
+        (!g->has_told || n.chunk < g->said.chunk)) {
+        g->said = n;
+        tell(g);
     }
 }
 
@@ -83,7 +93,7 @@ static void take_notice(struct group *g)
     struct error e;
 
     if (g->hear == MPI_REQUEST_NULL || !group_request_is_done(g, &g->hear) ||
-        g->failed) {
+        segment_aborted(g->seg, NULL) != SEGMENT_OK) {
         return;
     }
     if (!g->has_heard || g->heard.chunk < g->first.chunk) {
@@ -101,12 +111,13 @@ void notice_hear(struct group *g)
     const struct notice *n = &g->first;
 
     take_notice(g);
-    if (g->failed || !g->has_heard || g->done < n->chunk) {
+    if (segment_aborted(g->seg, NULL) != SEGMENT_OK || !g->has_heard ||
+        (!g->failed && g->done < n->chunk)) {
         return;
     }
-    group_fail(g,
-               n->code == SEGMENT_ABORT_MISMATCH ? SEGMENT_ABORT_MISMATCH
-               : n->code == SEGMENT_ABORT_LOST   ? SEGMENT_ABORT_LOST
-                                                 : SEGMENT_ABORT_BULK,
-               n->why);
+    group_end(g,
+              n->code == SEGMENT_ABORT_MISMATCH ? SEGMENT_ABORT_MISMATCH
+              : n->code == SEGMENT_ABORT_LOST   ? SEGMENT_ABORT_LOST
+                                                : SEGMENT_ABORT_BULK,
+              n->why);
 }

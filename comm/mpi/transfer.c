@@ -15,7 +15,6 @@
 #include "comm/mpi/transfer.h"
 
 #include "base/cleanup.h"
-#include "comm/mpi/notice.h"
 #include "muster.h"
 
 #include <stdio.h>
@@ -156,7 +155,6 @@ int transfer_start(struct group *g)
         if (!read_post(g, t)) {
             group_fail(g, SEGMENT_ABORT_BULK,
                        "a worker wrote over memory of the collectives");
-            notice_tell_abort(g);
             break;
         }
         if (t->is_first) {
@@ -204,7 +202,7 @@ static void tell_difference(struct group *g)
              "calls differ: worker %u called %s, worker %u %s",
              (unsigned)g->peers[0].first_rank, a,
              (unsigned)g->peers[i].first_rank, b);
-    group_fail(g, SEGMENT_ABORT_MISMATCH, why);
+    group_end(g, SEGMENT_ABORT_MISMATCH, why);
 }
 
 static void publish(struct group *g)
@@ -244,6 +242,8 @@ int transfer_complete(struct group *g)
 
 bool transfer_is_active(const struct group *g)
 {
-    return g->details != MPI_REQUEST_NULL ||
-           (!g->failed && g->done < g->started);
+    bool asks = g->details != MPI_REQUEST_NULL &&
+                segment_aborted(g->seg, NULL) == SEGMENT_OK;
+
+    return asks || (!g->failed && g->done < g->started);
 }

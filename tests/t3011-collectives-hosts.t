@@ -1,0 +1,115 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Collectives of real workers on several hosts while things go wrong: whoever can
+# get no result gets an error at once that says why, and every result is right.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+WORKER=$MUSTER_BUILDDIR/tests/lib/comm_worker
+[ -x "$WORKER" ] || skip_all "no $WORKER"
+rig_hosts_up --hosts node1,node2
+cd "$SHARED" || bail_out "no $SHARED"
+
+# A grace time so long that workers end by themselves, or the test fails.
+start_run() {
+    cd "$SHARED" && rm -rf run stop
+    spawn run on node1 "$MUSTER" run --allow-run-as-root --run-dir run --hosts node1,node2 --nnodes 2 \
+        --nproc-per-node 2 --set limits.grace=100s "$@"
+    runner=$spawned
+}
+field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
+steps() { [ "$(field generation)" = "$1" ] && [ "$(field step)" -ge "$2" ]; }
+nobody_left() { run_gone "$(json id "$SHARED/run/run.json")"; }
+# told GENERATION: what its workers have printed, sorted.
+told() { cat "$SHARED/run/logs/$1"/*/stdout | sort; }
+right='rank 0: right
+rank 1: right
+rank 2: right
+rank 3: right'
+
+# pids_on HOST PATTERN: of processes there, as seen from here.
+pids_on() {
+    local init ns p
+    init=$("$MUSTER_SRCDIR/tests/rigs/hosts" pid "$BED" "$1")
+    ns=$(readlink "/proc/$init/ns/pid")
+    for p in $(pgrep -f -- "$2"); do
+        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
+    done
+}
+
+test_worker_killed() {
+    start_run --max-restarts 1 -- "$WORKER" "$SHARED/stop"
+    ok 'collectives over two hosts' wait_for 120 steps 1 3 || diag "$(cat run.err)"
+    kill -KILL "$(pids_on node2 '^[^ ]*comm_worker ' | head -n 1)"
+    ok 'go on in the next generation when a worker is killed in one' wait_for 120 steps 2 3 || diag "$(cat run.err)"
+    touch stop
+    wait_exit 120 "$runner"
+    is "$status" 0 'to a good end' || diag "$(cat run.err)"
+    is "$(told 2)" "$right" 'with the right values'
+    is "$(told 1 | grep -c '^rank [0-3]: -103 ')" 3 'the others had got an error, by themselves' || diag "$(told 1)"
+    is "$(told 1 | wc -l)" 3 'and nothing else'
+}
+
+test_faults() {
+    local fault
+    for fault in count kind; do
+        start_run --max-restarts 0 -- "$WORKER" "$SHARED/stop" $fault@3
+        wait_exit 120 "$runner"
+        is "$status" 1 "$fault: a worker that calls something else" || diag "$(cat run.err)"
+        is "$(told 1 | grep -c '^rank [0-3]: -22 calls differ: worker . called .*, worker . ')" 4 \
+            'is named to everybody' || diag "$(told 1)"
+        like "$(told 1)" "$([ $fault = kind ] && echo broadcast || echo allreduce)" 'with what it called'
+    done
+    start_run --max-restarts 0 -- "$WORKER" "$SHARED/stop" huge@1
+    wait_exit 120 "$runner"
+    is "$(told 1 | grep -v '^rank 1: -22 allreduce: 4611686018427387903 elements$' | cut -c 1-13 | tr '\n' ' ')" \
+        'rank 0: -103  rank 2: -103  rank 3: -103  ' 'a count that cannot be is refused, and the others do not wait' ||
+        diag "$(told 1)"
+    start_run --max-restarts 0 -- "$WORKER" "$SHARED/stop" leave@2
+    wait_exit 120 "$runner"
+    is "$(told 1 | cut -d ' ' -f 3-)" "$(yes -- '-103 worker 2 has ended, and others wait for it in a collective' | head -n 3)" \
+        'nor for one that has ended too early' || diag "$(told 1)"
+    start_run --max-restarts 0 -- "$WORKER" "$SHARED/stop" fail@2
+    wait_exit 120 "$runner"
+    is "$status" 3 'nor for one that has failed' || diag "$(cat run.err)"
+    is "$(told 1 | cut -c 1-13 | tr '\n' ' ')" 'rank 0: -103  rank 1: -103  rank 3: -103  ' 'on either host' || diag "$(told 1)"
+}
+
+joined() { [ "$(grep -c mpi_joined run/events.jsonl)" -ge "$1" ]; }
+
+test_mpi_killed() {
+    local i before
+    start_run --max-restarts 0 -- "$WORKER" "$SHARED/stop"
+    for i in 1 2 3; do
+        ok "MPI world $i is there" wait_for 120 joined $((2 * i - 2)) || diag "$(cat run.err)"
+        before=$(field step)
+        ok 'and workers go on' wait_for 120 steps 1 $((before + 3))
+        kill -KILL $(pids_on node$((1 + i % 2)) "muster-mpi --run-id" | tail -n 1)
+    done
+    wait_for 120 joined 6
+    touch stop
+    wait_exit 120 "$runner"
+    is "$status" 0 'a run whose muster-mpi is killed again and again ends well' || diag "$(cat run.err)"
+    is "$(told 1)" "$right" 'in its first generation, with the right values'
+}
+
+test_agents() {
+    start_run --max-restarts 0 -- "$WORKER" "$SHARED/stop"
+    ok 'a run' wait_for 120 steps 1 2
+    kill -KILL $(pids_on node2 '^[^ ]*muster agent --dir')
+    wait_exit 120 "$runner"
+    is "$status" 75 'ends when an agent is killed in a collective' || diag "$(cat run.err)"
+    ok 'nobody is left' wait_for 20 nobody_left
+    start_run --max-restarts 0 --set heartbeat.timeout=3s -- "$WORKER" "$SHARED/stop"
+    ok 'another run' wait_for 120 steps 1 2
+    local agent
+    agent=$(pids_on node2 '^[^ ]*muster agent --dir')
+    kill -STOP "$agent"
+    wait_exit 120 "$runner"
+    is "$status" 75 'ends when an agent is stopped' || diag "$(cat run.err)"
+    is "$(told 1 | grep -c right)" 0 'without a result'
+    kill -KILL "$agent"
+    ok 'nobody is left then' wait_for 20 nobody_left
+}
+
+run_cases
