@@ -4,17 +4,14 @@
 
 #include "launcher/commands.h"
 
-#include "base/clock.h"
 #include "launcher/options.h"
+#include "launcher/run_text.h"
 #include "launcher/runview.h"
 #include "launcher/show.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { FEW_WORKERS = 16, LAST_LINES = 20 };
+enum { FEW_WORKERS = 16 };
 
 struct status_options {
     enum show_format format;
@@ -35,206 +32,6 @@ static const struct options options = {
     .max_args = 1,
 };
 
-static const char *state_colour(const struct run_view *v)
-{
-    if (v->is_stale || v->status->state == STATUS_FAILED) {
-        return "\x1b[31m";
-    }
-    return v->status->state == STATUS_RUNNING ||
-           v->status->state == STATUS_SUCCEEDED ? "\x1b[32m" : "\x1b[33m";
-}
-
-static void put_span(struct buf *b, const char *before, uint64_t from_ns,
-                     uint64_t to_ns)
-{
-    char span[32];
-
-    if (from_ns && to_ns >= from_ns) {
-        clock_format_span((to_ns - from_ns) / 1000000u, span, sizeof(span));
-        buf_printf(b, "%s%s", before, span);
-    }
-}
-
-static void put_text(struct buf *b, const char *label, const char *text)
-{
-    buf_puts(b, label);
-    show_clean(b, text, strlen(text));
-    buf_putc(b, '\n');
-}
-
-static void put_progress(struct buf *b, const struct run_status *s)
-{
-    size_t n_alive = 0;
-
-    for (size_t i = 0; i < s->n_workers; i++) {
-        n_alive += s->workers[i].state == STATUS_WORKER_RUNNING ||
-                   s->workers[i].state == STATUS_WORKER_STOPPING;
-    }
-    buf_printf(b, "  generation %d, %zu of %zu workers alive, %zu node%s, "
-               "restarts %d of %d", s->generation, n_alive, s->n_workers,
-               s->n_nodes, s->n_nodes == 1 ? "" : "s", s->restarts,
-               s->max_restarts);
-    put_span(b, status_run_is_over(s->state) ? ", took " : ", for ",
-             s->started_ns, s->ended_ns ? s->ended_ns : clock_wall_ns());
-    buf_putc(b, '\n');
-    if (s->step >= 0) {
-        buf_printf(b, "  step %" PRId64, s->step);
-        for (size_t i = 0; i < s->n_metrics; i++) {
-            buf_puts(b, ", ");
-            show_clean(b, s->metrics[i].name, strlen(s->metrics[i].name));
-            buf_printf(b, " %.6g", s->metrics[i].value);
-        }
-        buf_putc(b, '\n');
-    }
-}
-
-/* The last LAST_LINES lines, each behind a margin. */
-static void put_lines(struct buf *b, const char *lines)
-{
-    size_t len = strlen(lines);
-    size_t from = len, n = 0;
-
-    while (from > 0 && (from == len || lines[from - 1] != '\n' ||
-                        ++n < LAST_LINES)) {
-        from--;
-    }
-    for (const char *line = lines + from; *line;) {
-        size_t n_bytes = strcspn(line, "\n");
-
-        buf_puts(b, "    | ");
-        show_clean(b, line, n_bytes);
-        buf_putc(b, '\n');
-        line += n_bytes + (line[n_bytes] == '\n');
-    }
-}
-
-static void put_failure(struct buf *b, const struct status_failure *f)
-{
-    if (!f->is_set) {
-        return;
-    }
-    buf_printf(b, "  first failure, in generation %d", f->generation);
-    put_span(b, ", ", f->at_ns, clock_wall_ns());
-    buf_puts(b, f->at_ns ? " ago:\n" : ":\n");
-    put_text(b, "    ", f->reason);
-    if (f->lines) {
-        put_lines(b, f->lines);
-    }
-    if (f->error_file[0]) {
-        put_text(b, "    error file ", f->error_file);
-    }
-}
-
-static void put_head(struct buf *b, const struct run_view *v)
-{
-    const struct run_status *s = v->status;
-    bool colour = show_has_colour(stdout);
-    char state[512];
-
-    run_view_state(v, state, sizeof(state));
-    show_clean(b, s->name, strlen(s->name));
-    buf_putc(b, '/');
-    show_clean(b, s->id, strlen(s->id));
-    buf_printf(b, ": %s", colour ? state_colour(v) : "");
-    show_clean(b, state, strlen(state));
-    buf_puts(b, colour ? "\x1b[0m\n" : "\n");
-    put_progress(b, s);
-    if (s->verdict.is_set) {
-        buf_printf(b, "  exit status %d%s", s->verdict.exit_status,
-                   s->verdict.is_resumable ? ", resumable" : "");
-        put_text(b, s->verdict.reason[0] ? ": " : "", s->verdict.reason);
-    }
-    put_failure(b, &s->failure);
-    if (s->resume_path[0]) {
-        put_text(b, "  checkpoint  ", s->resume_path);
-    }
-    put_text(b, "  directory   ", v->dir->path);
-}
-
-static const char *host_of(const struct run_status *s, int node)
-{
-    for (size_t i = 0; i < s->n_nodes; i++) {
-        if (s->nodes[i].rank == node) {
-            return s->nodes[i].host;
-        }
-    }
-    return "?";
-}
-
-/* Workers alive of each node rank; NULL without memory. */
-static size_t *count_alive(const struct run_status *s)
-{
-    size_t *n = calloc(STATUS_MAX_NODES + 1, sizeof(*n));
-
-    for (size_t i = 0; n && i < s->n_workers; i++) {
-        n[s->workers[i].node] += s->workers[i].state == STATUS_WORKER_RUNNING ||
-                                 s->workers[i].state == STATUS_WORKER_STOPPING;
-    }
-    return n;
-}
-
-static void put_nodes(struct buf *b, const struct run_status *s)
-{
-    static const char *const head[] = {
-        "NODE", "HOST", "STATE", "WORKERS", "AGENT",
-    };
-    _free_ size_t *n_alive = count_alive(s);
-    _strlist_ struct strlist cells = {0};
-
-    if (!s->n_nodes || !n_alive) {
-        return;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(head); i++) {
-        strlist_add(&cells, head[i]);
-    }
-    for (size_t i = 0; i < s->n_nodes; i++) {
-        const struct status_node *n = &s->nodes[i];
-
-        strlist_addf(&cells, "%d%s", n->rank, n->rank == s->lead ? "*" : "");
-        strlist_add(&cells, n->host);
-        strlist_add(&cells, status_node_name(n->state));
-        strlist_addf(&cells, "%zu/%d", n_alive[n->rank], n->n_procs);
-        strlist_addf(&cells, "%" PRId64, n->agent_pid);
-    }
-    buf_putc(b, '\n');
-    show_table(&cells, ARRAY_SIZE(head), b);
-}
-
-static void add_exit(struct strlist *cells, const struct status_worker *w)
-{
-    if (w->state != STATUS_WORKER_EXITED) {
-        strlist_add(cells, "-");
-    } else if (w->signal) {
-        strlist_addf(cells, "signal %d (%s)", w->signal, strsignal(w->signal));
-    } else {
-        strlist_addf(cells, "%d", w->exit_code);
-    }
-}
-
-static void put_workers(struct buf *b, const struct run_status *s)
-{
-    static const char *const head[] = {
-        "RANK", "NODE", "HOST", "STATE", "PID", "EXIT",
-    };
-    _strlist_ struct strlist cells = {0};
-
-    for (size_t i = 0; i < ARRAY_SIZE(head); i++) {
-        strlist_add(&cells, head[i]);
-    }
-    for (size_t i = 0; i < s->n_workers; i++) {
-        const struct status_worker *w = &s->workers[i];
-
-        strlist_addf(&cells, "%d", w->rank);
-        strlist_addf(&cells, "%d", w->node);
-        strlist_add(&cells, host_of(s, w->node));
-        strlist_add(&cells, status_worker_name(w->state));
-        strlist_addf(&cells, "%" PRId64, w->pid);
-        add_exit(&cells, w);
-    }
-    buf_putc(b, '\n');
-    show_table(&cells, ARRAY_SIZE(head), b);
-}
-
 int cmd_status(int argc, char **argv)
 {
     _option_args_ struct option_args args = {0};
@@ -254,11 +51,11 @@ int cmd_status(int argc, char **argv)
         run_view_json(&v, &text);
         return show_json(&text, set.format);
     }
-    put_head(&text, &v);
-    put_nodes(&text, v.status);
+    run_text_head(&text, &v);
+    run_text_nodes(&text, v.status);
     if (v.status->n_workers &&
         (set.format == SHOW_WIDE || v.status->n_workers <= FEW_WORKERS)) {
-        put_workers(&text, v.status);
+        run_text_workers(&text, v.status);
     }
     fputs(buf_str(&text), stdout);
     return EXIT_OK;

@@ -27,6 +27,8 @@ static int cmd_help(int argc, char **argv);
 static const struct command commands[] = {
     {"run", "Run a job", cmd_run, false},
     {"status", "Show the state of a run", cmd_status, false},
+    {"describe", "Show a run with its job and what happened", cmd_describe,
+     false},
     {"list", "List runs", cmd_list, false},
     {"logs", "Show what workers printed", cmd_logs, false},
     {"cancel", "Stop a run", cmd_cancel, false},
