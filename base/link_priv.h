@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of links share. Private to link*.c.
+ *
+ *   link.c          a link that is up: frames, failure, the end
+ *   link_connect.c  one being made, to the first address that answers
+ *   link_listen.c   those that come: strangers until they show the key
+ */
+#ifndef MUSTER_BASE_LINK_PRIV_H
+#define MUSTER_BASE_LINK_PRIV_H
+
+#include "base/link.h"
+#include "base/str.h"
+
+enum { LINK_MAX_TRYING = 8 }; /* addresses of one peer */
+
+/* One TCP connection of a link: while connecting there are several. */
+struct conn {
+    uv_tcp_t tcp;
+    uv_connect_t request;
+    struct link *link; /* NULL once nobody wants it */
+};
+
+struct link {
+    uv_loop_t *loop;
+    const struct link_ops *ops;
+    void *ctx;
+    struct link_listener *listener; /* whose stranger it is, or NULL */
+    struct channel *channel;
+    struct conn *conn;     /* the connection that won */
+    struct conn *trying[LINK_MAX_TRYING];
+    uv_timer_t *timer;     /* stagger and deadlines, later the linger */
+    struct strlist addrs;  /* while connecting */
+    size_t next_addr;
+    uint16_t port;
+    uint64_t deadline_ms;
+    uint64_t heard_ms;
+    char peer[ADDR_MAX];
+    bool met;      /* the peer has shown that it knows the key */
+    bool down;     /* failed; waits for its owner to close it */
+    bool closing;  /* the owner is done with it */
+    bool in_frames; /* inside the frame loop: free later */
+    struct error error;
+};
+
+struct link_listener {
+    uv_loop_t *loop;
+    uv_tcp_t tcp;
+    uint8_t key[CHANNEL_KEY_BYTES];
+    bool open;
+    bool pending; /* connections wait for link_listener_open() */
+    bool closing;
+    bool closed; /* by libuv: freed once no stranger refers to it */
+    unsigned n_strangers;
+    void (*on_peer)(struct link *l, const struct channel_frame *first,
+                    void *ctx);
+    void *ctx;
+    uint16_t port;
+};
+
+/* --- link.c --- */
+
+struct link *link_create(uv_loop_t *loop, const uint8_t *key, bool initiator,
+                         struct error *e);
+void link_free(struct link *l);
+/* It fails by itself, as l->error says: tells the owner, or frees a stranger. */
+void link_fail(struct link *l, bool closed);
+
+struct conn *link_make_conn(uv_loop_t *loop, struct link *l);
+void link_close_conn(struct conn *c);
+/* The connection is there: the link has no other. */
+void link_use_conn(struct link *l, struct conn *c);
+
+/* --- link_connect.c --- */
+
+void link_close_trying(struct link *l);
+
+/* --- link_listen.c --- */
+
+/* The first frame of a stranger: it is one no more. */
+void link_introduce(struct link *l, const struct channel_frame *f);
+/* Nothing for a link that is none. */
+void link_stranger_gone(struct link *l);
+
+#endif
