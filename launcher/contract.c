@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/dollar.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -309,9 +310,13 @@ static void add_base(const struct strlist *base, struct strlist *ret)
     }
 }
 
-static const char *look_up(const char *name, size_t len,
-                           const struct strlist *first,
-                           const struct strlist *second)
+struct scope {
+    const struct strlist *first;
+    const struct strlist *second; /* or NULL */
+};
+
+static const char *look_up(const struct scope *scope, const char *name,
+                           size_t len)
 {
     const char *value;
     char copy[256];
@@ -321,51 +326,41 @@ static const char *look_up(const char *name, size_t len,
     }
     memcpy(copy, name, len);
     copy[len] = '\0';
-    value = strlist_getenv(first, copy);
-    return value || !second ? value : strlist_getenv(second, copy);
+    value = strlist_getenv(scope->first, copy);
+    return value || !scope->second ? value
+                                   : strlist_getenv(scope->second, copy);
 }
 
-/* Appends what stands for the '$' at `at`. Returns how much of `at` that was. */
-static size_t expand_one(const char *at, const struct strlist *first,
-                         const struct strlist *second, struct buf *b)
+static void put_value(struct buf *to, const struct dollar *d, const void *ctx)
 {
-    const char *end = at[1] == '(' ? strchr(at, ')') : NULL;
     const char *value;
 
-    if (at[1] == '$' || !end) {
-        buf_putc(b, '$');
-        return at[1] == '$' ? 2 : 1;
+    if (d->kind != DOLLAR_NAME) {
+        buf_putc(to, '$');
+        return;
     }
-    value = look_up(at + 2, (size_t)(end - at - 2), first, second);
+    value = look_up(ctx, d->name, d->name_len);
     if (value) {
-        buf_puts(b, value);
+        buf_puts(to, value);
     } else {
-        buf_append(b, at, (size_t)(end - at) + 1);
+        buf_append(to, d->at, d->len);
     }
-    return (size_t)(end - at) + 1;
 }
 
-static char *expand(const char *text, const struct strlist *first,
-                    const struct strlist *second)
+static char *expand(const char *text, const struct scope *scope)
 {
     _buf_ struct buf b = {0};
+    int rc = dollar_expand(&b, text, MAX_EXPANDED_BYTES, put_value, scope);
 
-    while (*text && b.len <= MAX_EXPANDED_BYTES) {
-        size_t plain = strcspn(text, "$");
-
-        buf_append(&b, text, plain);
-        text += plain;
-        if (*text) {
-            text += expand_one(text, first, second, &b);
-        }
-    }
-    return b.len > MAX_EXPANDED_BYTES ? NULL : buf_take(&b);
+    return rc < 0 ? NULL : buf_take(&b);
 }
 
 /* Values of the job may refer to the contract's own and to earlier entries. */
 static void add_job(const struct strlist *job, const struct strlist *facts,
                     struct strlist *ret)
 {
+    struct scope scope = {facts, ret};
+
     for (size_t i = 0; job && i < job->n; i++) {
         const char *value;
         char name[256];
@@ -374,7 +369,7 @@ static void add_job(const struct strlist *job, const struct strlist *facts,
         if (!split(job->items[i], name, sizeof(name), &value)) {
             continue;
         }
-        expanded = expand(value, facts, ret);
+        expanded = expand(value, &scope);
         if (!expanded) {
             ret->failed = true;
             return;
@@ -466,7 +461,9 @@ int contract_env(const struct strlist *base, const struct strlist *job,
 
 char *contract_expand(const char *text, const struct strlist *env)
 {
-    return expand(text, env, NULL);
+    struct scope scope = {env, NULL};
+
+    return expand(text, &scope);
 }
 
 int contract_argv(char *const *argv, const struct strlist *env,

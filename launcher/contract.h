@@ -67,9 +67,8 @@ int contract_env(const struct strlist *base, const struct strlist *job,
                  const struct contract_facts *f, struct strlist *ret,
                  struct strlist *warnings, struct error *e);
 
-/* Expands $(NAME) from `env` in `text`, as Kubernetes does: $$ gives $, unknown
- * names and everything else ($NAME, ${NAME}) stay as they are. The caller frees the result; NULL
- * without memory or where it would exceed 1 MiB. */
+/* Expands $(NAME) from `env` in `text` (base/dollar.h). The caller frees the
+ * result; NULL without memory or where it would exceed 1 MiB. */
 char *contract_expand(const char *text, const struct strlist *env);
 
 /* Every word of `argv` so expanded, appended to `ret`. */

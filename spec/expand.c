@@ -3,47 +3,39 @@
 
 #include "spec/expand.h"
 
-#include <errno.h>
-#include <string.h>
+#include "base/dollar.h"
 
-/* Appends what stands for the `$` at `s`; returns how many bytes of it are
- * done. A $ that is only itself is doubled where what comes behind it later
- * could make it more. */
-static size_t put_one(struct buf *to, const char *s, expand_lookup_f *lookup,
-                      const void *ctx)
+struct scope {
+    expand_lookup_f *lookup;
+    const void *ctx;
+};
+
+/* A $ that is only itself is doubled where what comes behind it later could make
+ * it more. */
+static void put_template(struct buf *to, const struct dollar *d,
+                         const void *ctx)
 {
-    const char *end = s[1] == '(' ? strchr(s, ')') : NULL;
-    const char *value = end ? lookup(ctx, s + 2, (size_t)(end - s - 2)) : NULL;
-    size_t len = end ? (size_t)(end - s) + 1 : s[1] == '$' ? 2 : 1;
+    const struct scope *scope = ctx;
+    const char *value = NULL;
 
+    if (d->kind == DOLLAR_NAME) {
+        value = scope->lookup(scope->ctx, d->name, d->name_len);
+    }
     if (value) {
         buf_puts(to, value);
-    } else if (!end && (s[1] == '(' || !s[1])) {
+    } else if (d->kind == DOLLAR_ALONE && (d->at[1] == '(' || !d->at[1])) {
         buf_puts(to, "$$");
     } else {
-        buf_append(to, s, len);
+        buf_append(to, d->at, d->len);
     }
-    return len;
 }
 
 int expand_known(struct buf *to, const char *s, size_t max,
                  expand_lookup_f *lookup, const void *ctx)
 {
-    size_t start = to->len;
+    struct scope scope = {lookup, ctx};
 
-    while (*s) {
-        size_t plain = strcspn(s, "$");
-
-        buf_append(to, s, plain);
-        s += plain;
-        if (*s) {
-            s += put_one(to, s, lookup, ctx);
-        }
-        if (to->len - start > max) {
-            return -E2BIG;
-        }
-    }
-    return 0;
+    return dollar_expand(to, s, max, put_template, &scope);
 }
 
 void expand_escape(struct buf *to, const char *s)

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * $(NAME) by the rule of Kubernetes: replaced where the name is known, left as
- * it is where not; $$ is one $. Nothing else is special, ${NAME} and $NAME are
- * the shell's.
- *
- * Some names (RANK, MASTER_ADDR) are known only where a worker starts, so it is
- * done in two steps: here names that the job itself sets are replaced and
- * everything else stays a template; launcher/contract.h does the rest and turns
- * $$ into $.
+ * $(NAME) in a job (base/dollar.h). Some names (RANK, MASTER_ADDR) are known only
+ * where a worker starts, so it is done in two steps: here names that the job
+ * itself sets are replaced and everything else stays a template;
+ * launcher/contract.h does the rest and turns $$ into $.
  */
 #ifndef MUSTER_SPEC_EXPAND_H
 #define MUSTER_SPEC_EXPAND_H
