@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 
-size_t utf8_next(const char *text, uint32_t *ret)
+size_t utf8_next_of(const char *text, size_t left, uint32_t *ret)
 {
     static const struct {
         unsigned char mask, lead;
@@ -23,7 +23,7 @@ size_t utf8_next(const char *text, uint32_t *ret)
             continue;
         }
         for (size_t i = 1; i <= n; i++) {
-            if ((s[i] & 0xc0) != 0x80) {
+            if (i >= left || (s[i] & 0xc0) != 0x80) {
                 return 0;
             }
             c = c << 6 | (s[i] & 0x3f);
@@ -36,6 +36,11 @@ size_t utf8_next(const char *text, uint32_t *ret)
         return n + 1;
     }
     return 0;
+}
+
+size_t utf8_next(const char *s, uint32_t *ret)
+{
+    return utf8_next_of(s, SIZE_MAX, ret);
 }
 
 bool utf8_is_valid(const char *s)

@@ -15,6 +15,8 @@
 
 /* Length of the sequence at `s`, and its code point; 0: there is none. */
 size_t utf8_next(const char *s, uint32_t *ret);
+/* The same where `s` has `left` bytes (1 or more), and no zero byte behind. */
+size_t utf8_next_of(const char *s, size_t left, uint32_t *ret);
 
 bool utf8_is_valid(const char *s);
 

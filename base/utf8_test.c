@@ -39,6 +39,9 @@ static void test_valid(void)
     }
     is_int((int)utf8_next("\xe2\x82\xac!", &c), 3, "length");
     is_int((int)c, 0x20ac, "and code point");
+    is_int((int)utf8_next_of("\xe2\x82\xac!", 3, &c), 3, "with none to spare");
+    is_int((int)utf8_next_of("\xe2\x82\xac!", 2, &c), 0, "or one too few");
+    is_int((int)utf8_next_of("", 1, &c), 1, "a zero byte is one");
 }
 
 static void test_printable(void)

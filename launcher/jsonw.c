@@ -3,6 +3,8 @@
 
 #include "launcher/jsonw.h"
 
+#include "base/utf8.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -15,32 +17,6 @@ enum { MAX_DEPTH = 15 };
 struct jsonw jsonw_start(struct buf *to)
 {
     return (struct jsonw){.to = to};
-}
-
-/* Bytes of the UTF-8 sequence at `s`, 0 if it is none. Overlong forms,
- * surrogates and what lies beyond U+10FFFF are none. */
-static size_t utf8_length(const unsigned char *s, size_t left)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 :
-               s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
-    uint32_t code;
-
-    if (n <= 1 || n > left) {
-        return n <= 1 ? n : 0;
-    }
-    code = s[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        code = code << 6 | (s[i] & 0x3f);
-    }
-    if (code < least[n] || code > 0x10ffff ||
-        (code >= 0xd800 && code <= 0xdfff)) {
-        return 0;
-    }
-    return n;
 }
 
 static void put_control(struct buf *to, unsigned char c)
@@ -59,7 +35,8 @@ static void put_string(struct buf *to, const char *text, size_t len)
 
     buf_putc(to, '"');
     for (size_t i = 0; i < len;) {
-        size_t n = utf8_length(s + i, len - i);
+        uint32_t c;
+        size_t n = utf8_next_of(text + i, len - i, &c);
 
         if (n == 0) {
             buf_puts(to, "\xef\xbf\xbd");

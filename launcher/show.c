@@ -4,6 +4,7 @@
 #include "launcher/show.h"
 
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "launcher/commands.h"
 
 #include <ctype.h>
@@ -194,10 +195,16 @@ size_t show_width(const char *s)
 
 void show_clean(struct buf *to, const char *s, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)s[i];
+    for (size_t i = 0; i < len;) {
+        uint32_t c;
+        size_t n = utf8_next_of(s + i, len - i, &c);
 
-        buf_putc(to, (c < 0x20 && c != '\t') || c == 0x7f ? '?' : (char)c);
+        if (n && (c == '\t' || utf8_is_printable(c))) {
+            buf_append(to, s + i, n);
+        } else {
+            buf_putc(to, '?');
+        }
+        i += n ? n : 1;
     }
 }
 

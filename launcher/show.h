@@ -49,8 +49,8 @@ void show_table(const struct strlist *cells, size_t n_columns, struct buf *to);
 /* Columns that a text takes on a terminal: code points, not bytes. */
 size_t show_width(const char *s);
 
-/* Adds text with control characters (but tabs) as '?': what came from outside
- * must not drive the user's terminal. */
+/* Adds text with what is no printable UTF-8 (but tabs) as '?': what came from
+ * outside must not drive the user's terminal. */
 void show_clean(struct buf *to, const char *s, size_t len);
 
 /* Whether `f` is a terminal that may get colours (NO_COLOR, TERM=dumb). */
