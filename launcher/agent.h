@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The agent of one node: what its parts share. Private to agent*.c and
- * cmd_agent.c.
+ * The agent of one node: what its parts share. Private to agent*.c and crew*.c.
  *
- *   agent.c          life: comes up, learns of its run, leaves
+ *   agent_start.c    up: the process, its descriptors, signals and listeners
+ *   agent.c          joined: the run, its place in the tree, MPI worlds
+ *   agent_job.c      working: the job has come down the tree
+ *   agent_leave.c    leaving, with the verdict
  *   agent_member.c   carries out what the member (rendezvous/member.h) decides
  *   agent_lead.c     the same for the lead, on the node that leads
  *   agent_record.c   what the lead writes down: journal, status, front end
- *   agent_crew.c     the workers of one generation, with all that they need
+ *   agent_fact.c     what it tells the lead, and its own log
+ *   agent_errors.c   error files on their way into the run directory
+ *   crew*.c          the workers of one generation, with all that they need
  *
  * One loop, one thread; nothing here touches the run directory except through
  * the writers of the journal and of the output.
@@ -35,6 +39,7 @@
 
 struct agent_lead;
 struct crew;
+struct jsonw;
 struct soon;
 
 struct agent {
@@ -82,19 +87,42 @@ struct agent {
 
 /* --- agent.c --- */
 
+bool agent_on_one_host(const struct agent *a);
+extern const struct companion_link_ops agent_companion_ops;
+
+/* --- agent_job.c --- */
+
+/* The config of the run, as its front end (or muster-mpi) made it. */
+void agent_config(struct agent *a, const void *data, size_t len);
+/* The tree takes output again. */
+void agent_writable(struct agent *a);
+
+/* --- agent_leave.c --- */
+
+/* Tears everything down and ends the loop. */
+void agent_leave(struct agent *a, uint8_t status, const char *reason);
+/* Of its sockets' directory; the last thing that it does. */
+void agent_remove_files(struct agent *a);
+
+/* --- agent_fact.c --- */
+
+/* A fact for the lead, a JSON object in `b`: agent_record.c and agent_lead.c know
+ * the kinds. Send it once it is complete; one that fails is not sent. */
+struct jsonw agent_fact_begin(struct buf *b, const char *kind);
+void agent_fact_send(struct agent *a, struct jsonw *w);
 /* Says something to the run's journal and front end. */
 void agent_note(struct agent *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same into this agent's own log, for what the run cannot be told. */
 void agent_log(const struct agent *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Tears everything down and ends the loop. */
-void agent_leave(struct agent *a, uint8_t status, const char *reason);
-bool agent_on_one_host(const struct agent *a);
 
 /* --- agent_errors.c --- */
 
-/* Puts a worker's error file into the run directory, some time; takes `json`. */
+/* Where in the run directory a worker's error file is kept. */
+void agent_error_name(uint32_t generation, uint32_t rank, char *to,
+                      size_t size);
+/* Puts it there, some time; takes `json`. */
 void agent_keep_error(struct agent *a, uint32_t generation, uint32_t rank,
                       char *json);
 
@@ -117,8 +145,7 @@ void agent_member_stop(struct agent *a);
 int agent_lead_start(struct agent *a, struct error *e);
 void agent_lead_report(struct agent *a, const void *data, size_t len);
 void agent_lead_lost(struct agent *a, uint32_t rank, const char *why);
-/* A fact from a node (doc/formats.md, "facts"), and a request of the front end or
- * a command; both JSON. */
+/* A fact from a node, and a request of the front end or a command; both JSON. */
 void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
                      size_t len);
 int agent_lead_request(struct agent *a, const char *op, bool force,
@@ -127,7 +154,7 @@ void agent_lead_front(struct agent *a, bool up);
 /* Writes what is still to be written. */
 void agent_lead_stop(struct agent *a);
 
-/* --- agent_crew.c --- */
+/* --- crew.c --- */
 
 /* Starts this node's workers of `order`. Outcome by member events, never from
  * inside this call; -errno words why nothing was started. */

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,26 +46,34 @@ static void on_written(uv_work_t *work, int status)
     struct keep *k = work->data;
 
     if (status == 0 && k->rc < 0) {
-        agent_log(k->agent, "an error file is not kept: %s", k->error.text);
+        agent_note(k->agent, "an error file is not kept: %s", k->error.text);
     }
     keep_destroy(k);
+}
+
+void agent_error_name(uint32_t generation, uint32_t rank, char *to,
+                      size_t size)
+{
+    snprintf(to, size, "errors/%u-%u.json", generation, rank);
 }
 
 void agent_keep_error(struct agent *a, uint32_t generation, uint32_t rank,
                       char *json)
 {
     struct keep *k = calloc(1, sizeof(*k));
+    char name[64];
 
     if (!k) {
         free(json);
         return;
     }
+    agent_error_name(generation, rank, name, sizeof(name));
     k->agent = a;
     k->json = json;
     k->work.data = k;
     if (fs_path(k->dir, sizeof(k->dir), NULL, "%s/errors", a->run.dir) < 0 ||
-        fs_path(k->path, sizeof(k->path), NULL, "%s/errors/%u-%u.json",
-                a->run.dir, generation, rank) < 0 ||
+        fs_path(k->path, sizeof(k->path), NULL, "%s/%s", a->run.dir,
+                name) < 0 ||
         uv_queue_work(&a->loop, &k->work, write_file, on_written) != 0) {
         keep_destroy(k);
     }

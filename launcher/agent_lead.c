@@ -59,6 +59,11 @@ static void fill_failure(struct run_status *s, const struct failure *f)
     to->exit_code = f->exit_code;
     to->signal = f->signal;
     to->at_ns = f->wall_ns;
+    to->error_file[0] = '\0';
+    if (f->has_file) {
+        agent_error_name(f->generation, (uint32_t)f->rank, to->error_file,
+                         sizeof(to->error_file));
+    }
     failure_describe(f, to->reason, sizeof(to->reason));
     if (failure_has_lines(f)) {
         run_status_set_lines(s, f->text, strlen(f->text));

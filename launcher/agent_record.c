@@ -197,7 +197,7 @@ void record_destroy(struct record *r, unsigned timeout_ms)
 
 static void put_failure(struct jsonw *w, const struct failure *f)
 {
-    char reason[512];
+    char reason[512], name[64];
 
     jsonw_object(w, "failure");
     jsonw_int(w, "rank", f->rank);
@@ -212,6 +212,10 @@ static void put_failure(struct jsonw *w, const struct failure *f)
     jsonw_time(w, "t", f->wall_ns);
     failure_describe(f, reason, sizeof(reason));
     jsonw_str(w, "reason", reason);
+    if (f->has_file) {
+        agent_error_name(f->generation, (uint32_t)f->rank, name, sizeof(name));
+        jsonw_str(w, "error_file", name);
+    }
     jsonw_opt_str(w, "lines", failure_has_lines(f) ? f->text : NULL);
     jsonw_end_object(w);
 }

@@ -35,7 +35,7 @@ void record_event(struct record *r, const char *event, uint32_t generation,
 /* A node that the run has no use for yet. */
 void record_spare(struct record *r, uint32_t node);
 
-/* Facts of nodes: doc/formats.md. */
+/* What nodes tell: that an order to run went out, and facts of each. */
 void record_started(struct record *r, const struct order *run);
 void record_fact(struct record *r, uint32_t node, const char *kind,
                  const json_t *fact);

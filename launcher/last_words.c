@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -56,9 +57,8 @@ static bool is_chained(const char *before, const char *next)
 {
     const char *from = next - before > MAX_CHAIN_BYTES ? next - MAX_CHAIN_BYTES
                                                        : before;
-    const char *found = strstr(from, chained);
 
-    return found && found < next;
+    return memmem(from, (size_t)(next - from), chained, sizeof(chained) - 1);
 }
 
 /* The exception: the first line behind `at` that is not indented, by the same
@@ -128,22 +128,26 @@ const char *last_words_start(const char *text, unsigned n_lines)
     return line_start(text, start);
 }
 
-void last_words_line(const char *from, char *to, size_t size)
+void last_words_line(const char *text, char *to, size_t size)
 {
-    size_t len = strcspn(from, "\r\n");
+    const char *from = text + strspn(text, " \t\r\n");
+    size_t left = strcspn(from, "\r\n"), at = 0;
 
-    if (len >= size) {
-        len = size - 1;
-        while (len > 0 && ((unsigned char)from[len] & 0xc0) == 0x80) {
-            len--;
+    while (left) {
+        uint32_t c;
+        size_t n = utf8_next_of(from, left, &c);
+        bool shown = n && utf8_is_printable(c);
+
+        n = n ? n : 1;
+        if (at + (shown ? n : 1) >= size) {
+            break;
         }
+        memcpy(to + at, shown ? from : "?", shown ? n : 1);
+        at += shown ? n : 1;
+        from += n;
+        left -= n;
     }
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)from[i];
-
-        to[i] = c < 0x20 || c == 0x7f ? '?' : from[i];
-    }
-    to[len] = '\0';
+    to[at] = '\0';
 }
 
 void last_words_summary(const char *text, char *to, size_t size)
@@ -189,13 +193,12 @@ bool last_words_is_echo(const char *line)
 
 /* --- in error files --- */
 
-static int read_file(const char *path, char **ret, size_t *ret_len,
+static int read_file(const char *path, struct error_file *f, size_t *ret_len,
                      struct error *e)
 {
     /* Not to be held up, or led elsewhere, by what a worker puts there. */
     _close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK |
                                 O_NOFOLLOW);
-    _free_ char *data = NULL;
     struct stat st;
     ssize_t n;
 
@@ -206,58 +209,69 @@ static int read_file(const char *path, char **ret, size_t *ret_len,
         return error_text(e, EINVAL, "%s: expected a file of at most %d bytes",
                           path, MAX_FILE_BYTES);
     }
-    data = malloc((size_t)st.st_size + 1);
-    if (!data) {
+    f->json = malloc((size_t)st.st_size + 1);
+    if (!f->json) {
         return error_set(e, ENOMEM, "read %s", path);
     }
-    n = pread(fd, data, (size_t)st.st_size, 0);
+    n = pread(fd, f->json, (size_t)st.st_size, 0);
     if (n < 0) {
         return error_set(e, errno, "read %s", path);
     }
-    data[n] = '\0';
-    *ret = take_ptr(&data);
+    f->json[n] = '\0';
+    f->written_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 +
+                    (uint64_t)st.st_mtim.tv_nsec;
     *ret_len = (size_t)n;
     return 0;
 }
 
+static char *copy_string(const json_t *v)
+{
+    const char *s = json_string_value(v);
+
+    return s && s[0] ? strdup(s) : NULL;
+}
+
 /* {"message": {"message": "...", "extraInfo": {"py_callstack": "..."}}}, or
  * {"message": "..."}. */
-static const char *words_of(const json_t *o)
+static void take_words(struct error_file *f, const json_t *o)
 {
     const json_t *message = json_object_get(o, "message");
     const json_t *extra = json_object_get(message, "extraInfo");
-    const char *stack = json_string_value(json_object_get(extra,
-                                                          "py_callstack"));
-    const char *inner = json_string_value(json_object_get(message, "message"));
+    const json_t *inner = json_object_get(message, "message");
 
-    if (stack && stack[0]) {
-        return stack;
+    f->stack = copy_string(json_object_get(extra, "py_callstack"));
+    f->message = copy_string(inner ? inner : message);
+    if (!f->message && f->stack) {
+        f->message = strdup(f->stack);
     }
-    return inner ? inner : json_string_value(message);
 }
 
-int last_words_read(const char *path, char **ret, char **ret_json,
-                    struct error *e)
+void error_file_release(struct error_file *f)
 {
-    _free_ char *data = NULL;
-    size_t len = 0;
-    const char *words;
-    char *copy;
-    json_t *o;
-    int rc = read_file(path, &data, &len, e);
+    free(f->json);
+    free(f->message);
+    free(f->stack);
+    *f = (struct error_file){0};
+}
 
+int error_file_read(const char *path, struct error_file *ret, struct error *e)
+{
+    struct error_file f = {0};
+    size_t len = 0;
+    int rc = read_file(path, &f, &len, e);
+
+    if (rc == 0) {
+        json_t *o = json_loadb(f.json, len, 0, NULL);
+
+        take_words(&f, o);
+        json_decref(o);
+        rc = f.message ? 0 : error_text(e, ERR_FORMAT, "%s: expected an object "
+                                        "with \"message\"", path);
+    }
     if (rc < 0) {
+        error_file_release(&f);
         return rc;
     }
-    o = json_loadb(data, len, 0, NULL);
-    words = words_of(o);
-    copy = words ? strdup(words) : NULL;
-    json_decref(o);
-    if (!copy) {
-        return error_text(e, ERR_FORMAT, "%s: expected an object with "
-                          "\"message\"", path);
-    }
-    *ret = copy;
-    *ret_json = take_ptr(&data);
+    *ret = f;
     return 0;
 }

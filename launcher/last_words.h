@@ -11,17 +11,18 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* The part of `text` to show: from the start of the last Python traceback in it
  * (with those that it is chained to), or else its last `n_lines` lines. */
 const char *last_words_start(const char *text, unsigned n_lines);
 
 /* The one line in `text` that says what went wrong ("ValueError: x", a fatal
- * error of the interpreter, what() of a C++ exception), without control
- * characters; "" where there is none. */
+ * error of the interpreter, what() of a C++ exception), as a terminal may show
+ * it; "" where there is none. */
 void last_words_summary(const char *text, char *to, size_t size);
 
-/* The first line of `text`, without control characters, cut between two
+/* The first line of `text` that is not empty; likewise, and cut between two
  * characters. */
 void last_words_line(const char *text, char *to, size_t size);
 
@@ -29,11 +30,18 @@ void last_words_line(const char *text, char *to, size_t size);
  * peer has failed, and before this worker. */
 bool last_words_is_echo(const char *line);
 
-/* Reads an error file. *ret is its traceback, or its message where it has no
- * traceback; *ret_json all of it. The caller frees both. -ENOENT: none was
- * written; other codes: no error file, and `e` says why. Only for files that do
- * not hang: it does not wait for a FIFO, but for a dead server. */
-int last_words_read(const char *path, char **ret, char **ret_json,
-                    struct error *e);
+/* An error file, its strings owned. */
+struct error_file {
+    char *json;    /* all of it */
+    char *message;
+    char *stack;   /* its traceback, NULL without one */
+    uint64_t written_ns; /* since 1970, as the file system knows */
+};
+
+/* Reads one. -ENOENT: none was written; other codes: no error file, and `e` says
+ * why. Only for files that do not hang: it does not wait for a FIFO, but for a
+ * dead server. `ret` is written on success. */
+int error_file_read(const char *path, struct error_file *ret, struct error *e);
+void error_file_release(struct error_file *f);
 
 #endif

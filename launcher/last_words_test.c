@@ -4,6 +4,7 @@
 #include "launcher/last_words.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "tests/lib/tap.h"
@@ -97,63 +98,102 @@ static void test_cut(void)
     last_words_summary(HEADER "E: gr\xc3\xbc\xc3\x9f\xc3\xbc\xc3\xbc\n", small,
                        sizeof(small));
     is_str(small, "E: gr\xc3\xbc\xc3\x9f\xc3\xbc", "cut between characters");
+    last_words_line("\n \n\xc2\x9b" "1\xe2\x80\xaem\xff\tx\r\n", small,
+                    sizeof(small));
+    is_str(small, "?1?m??x", "only what a terminal may show");
     last_words_summary(HEADER "Exception: long\n", small, 1);
     is_str(small, "", "no room at all");
 }
 
-static const char *const files[][3] = {
+static const char *const files[][4] = {
     {"what @record writes",
      "{\"message\": {\"message\": \"E: x\", \"extraInfo\": {\"py_callstack\":"
      " \"Traceback\\nE: x\\n\", \"timestamp\": \"1795206357\"}}}",
-     "Traceback\nE: x\n"},
-    {"without a traceback", "{\"message\": {\"message\": \"E: x\"}}", "E: x"},
+     "E: x", "Traceback\nE: x\n"},
+    {"without a traceback", "{\"message\": {\"message\": \"E: x\"}}", "E: x",
+     NULL},
     {"an empty one", "{\"message\": {\"message\": \"E: x\", \"extraInfo\": "
-     "{\"py_callstack\": \"\"}}}", "E: x"},
-    {"a plain message", "{\"message\": \"plain\", \"timestamp\": 3}", "plain"},
-    {"no message", "{\"timestamp\": 3}", NULL},
-    {"another type", "{\"message\": [1]}", NULL},
-    {"a list", "[]", NULL},
-    {"no JSON", "oops", NULL},
-    {"half of it", "{\"message\": \"pl", NULL},
-    {"nothing", "", NULL},
+     "{\"py_callstack\": \"\"}}}", "E: x", NULL},
+    {"nothing but one", "{\"message\": {\"extraInfo\": "
+     "{\"py_callstack\": \"T\"}}}", "T", "T"},
+    {"a plain message", "{\"message\": \"plain\", \"timestamp\": 3}", "plain",
+     NULL},
+    {"no message", "{\"timestamp\": 3}", NULL, NULL},
+    {"an empty message", "{\"message\": \"\"}", NULL, NULL},
+    {"another type", "{\"message\": [1]}", NULL, NULL},
+    {"a message of another type", "{\"message\": {\"message\": 3}}", NULL, NULL},
+    {"a list", "[]", NULL, NULL},
+    {"no JSON", "oops", NULL, NULL},
+    {"half of it", "{\"message\": \"pl", NULL, NULL},
+    {"bytes that are no UTF-8", "{\"message\": \"\xff\"}", NULL, NULL},
+    {"a zero byte", "{\"message\": \"a\\u0000b\"}", NULL, NULL},
+    {"nothing", "", NULL, NULL},
 };
 
 static void test_files(void)
 {
     char dir[] = "/tmp/last-words.XXXXXX";
     char path[64];
-    char *text = NULL, *json = NULL;
+    struct error_file file = {0};
     struct error e = {0};
+    uint64_t from_ns = clock_wall_ns();
 
     if (!mkdtemp(dir)) {
         bail_out("mkdtemp");
     }
     snprintf(path, sizeof(path), "%s/e.json", dir);
-    is_int(last_words_read(path, &text, &json, &e), -ENOENT, "no file");
+    is_int(error_file_read(path, &file, &e), -ENOENT, "no file");
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
         const char *const *f = files[i];
 
         fs_write_replace(path, f[1], strlen(f[1]), NULL);
         if (!f[2]) {
-            is_int(last_words_read(path, &text, &json, &e), -ERR_FORMAT,
+            is_int(error_file_read(path, &file, &e), -ERR_FORMAT,
                    "%s: refused", f[0]);
             continue;
         }
-        is_int(last_words_read(path, &text, &json, &e), 0, "%s: read", f[0]);
-        is_str(text, f[2], "%s: its text", f[0]);
-        is_str(json, f[1], "%s: all of it", f[0]);
-        free(text);
-        free(json);
+        is_int(error_file_read(path, &file, &e), 0, "%s: read", f[0]);
+        is_str(file.message, f[2], "%s: its message", f[0]);
+        is_str(file.stack, f[3], "%s: its traceback", f[0]);
+        is_str(file.json, f[1], "%s: all of it", f[0]);
+        ok(file.written_ns > from_ns - 1000000000 &&
+               file.written_ns < from_ns + 3600000000000,
+           "%s: when it was written", f[0]);
+        error_file_release(&file);
     }
     is_int(truncate(path, (1 << 20) + 1), 0, "a file that is too large");
-    is_int(last_words_read(path, &text, &json, &e), -EINVAL, "is refused");
+    is_int(error_file_read(path, &file, &e), -EINVAL, "is refused");
     unlink(path);
     is_int(mkfifo(path, 0600), 0, "a FIFO");
-    is_int(last_words_read(path, &text, &json, &e), -EINVAL, "is refused");
+    is_int(error_file_read(path, &file, &e), -EINVAL, "is refused");
     unlink(path);
     is_int(symlink("/etc/hostname", path), 0, "a link");
-    is_int(last_words_read(path, &text, &json, &e), -ELOOP, "is not followed");
+    is_int(error_file_read(path, &file, &e), -ELOOP, "is not followed");
     fs_remove_tree(dir, NULL);
+}
+
+/* Time and memory are bounded whatever a worker writes. */
+static void test_hostile(void)
+{
+    size_t n = 1 << 20;
+    _free_ char *text = malloc(n + 1);
+    char summary[64];
+
+    if (!text) {
+        bail_out("out of memory");
+    }
+    for (size_t at = 0; at + sizeof(HEADER) <= n; at += sizeof(HEADER) - 1) {
+        memcpy(text + at, HEADER, sizeof(HEADER));
+    }
+    is_str(last_words_start(text, 3) + strlen(HEADER), "",
+           "a megabyte of headers");
+    last_words_summary(text, summary, sizeof(summary));
+    is_str(summary, "", "without an exception");
+    memset(text, '[', n);
+    text[n] = '\0';
+    is_str(last_words_start(text, 3), text, "a megabyte in one line");
+    last_words_line(text, summary, sizeof(summary));
+    is_int((long long)strlen(summary), 63, "is cut");
 }
 
 int main(void)
@@ -162,5 +202,6 @@ int main(void)
     test_echoes();
     test_cut();
     test_files();
+    test_hostile();
     return tap_done();
 }

@@ -692,6 +692,13 @@ bool workers_are_gone(const struct workers *w)
     return w->gone;
 }
 
+void worker_tail(struct workers *w, unsigned local_rank, struct buf *b)
+{
+    if (local_rank < w->n) {
+        collect_tail(&w->all[local_rank], b);
+    }
+}
+
 uint64_t worker_last_output_ms(const struct workers *w, unsigned local_rank)
 {
     const struct worker *k;

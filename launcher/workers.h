@@ -128,6 +128,9 @@ unsigned workers_count(const struct workers *w);
 unsigned workers_alive(const struct workers *w);
 bool workers_are_gone(const struct workers *w);
 
+/* The last lines of a worker, alive or not, as in worker_end.tail; appended. */
+void worker_tail(struct workers *w, unsigned local_rank, struct buf *b);
+
 /* When a worker last printed something (clock_mono_ms); 0 if never. */
 uint64_t worker_last_output_ms(const struct workers *w, unsigned local_rank);
 

@@ -31,6 +31,7 @@ static int32_t get_index(struct wire_reader *r)
 void failure_put(struct buf *b, const struct failure *f)
 {
     wire_put_u8(b, (uint8_t)f->kind);
+    wire_put_u8(b, (uint8_t)f->grade);
     wire_put_u32(b, f->generation);
     wire_put_u32(b, f->node);
     wire_put_u32(b, (uint32_t)f->rank);
@@ -40,6 +41,7 @@ void failure_put(struct buf *b, const struct failure *f)
     wire_put_u8(b, f->signal);
     wire_put_u8(b, f->core_dumped);
     wire_put_u8(b, f->killed_by_us);
+    wire_put_u8(b, f->has_file);
     wire_put_u64(b, f->wall_ns);
     wire_put_u32(b, f->age_ms);
     wire_put_str(b, f->host);
@@ -51,11 +53,13 @@ void failure_put(struct buf *b, const struct failure *f)
 void failure_get(struct wire_reader *r, struct failure *ret)
 {
     uint8_t kind = wire_get_u8(r);
+    uint8_t grade = wire_get_u8(r);
 
-    if (kind < FAILURE_EXIT || kind > FAILURE_OOM) {
+    if (kind < FAILURE_EXIT || kind > FAILURE_SAID || grade > FAILURE_ECHO) {
         r->bad = true;
     }
     ret->kind = kind;
+    ret->grade = grade;
     ret->generation = wire_get_u32(r);
     ret->node = wire_get_u32(r);
     ret->rank = get_index(r);
@@ -65,6 +69,7 @@ void failure_get(struct wire_reader *r, struct failure *ret)
     ret->signal = wire_get_u8(r);
     ret->core_dumped = get_bool(r);
     ret->killed_by_us = get_bool(r);
+    ret->has_file = get_bool(r);
     ret->wall_ns = wire_get_u64(r);
     ret->age_ms = wire_get_u32(r);
     wire_get_str(r, ret->host, sizeof(ret->host));
@@ -135,6 +140,10 @@ void failure_describe(const struct failure *f, char *to, size_t size)
     case FAILURE_EXEC:
     case FAILURE_AGENT:
         snprintf(to, size, "%s: %.*s", who, first_line(f), f->text);
+        return;
+    case FAILURE_SAID:
+        snprintf(to, size, "%s failed, and had not ended yet%s%s", who, colon,
+                 f->what);
         return;
     case FAILURE_NONE:
         break;

@@ -24,10 +24,22 @@ enum failure_kind {
     FAILURE_EXEC = 3,   /* the command could not start: exit_code 126 or 127 */
     FAILURE_AGENT = 4,  /* the agent could not do its part */
     FAILURE_OOM = 5,    /* the kernel's out-of-memory killer; signal is 9 */
+    FAILURE_SAID = 6,   /* said so itself, and had not ended when it was
+                           stopped; exit_code is 1, as after an exception */
+};
+
+/* How much speaks for a failure being the first of its generation: one of a
+ * lower grade comes before one of a higher grade, whatever the clocks say. */
+enum failure_grade {
+    FAILURE_OWN = 0,  /* it ended by itself, or wrote its error file */
+    FAILURE_HINT = 1, /* it printed a traceback and had not ended when it was
+                         stopped: perhaps it would have lived on */
+    FAILURE_ECHO = 2, /* its own words: it lost a peer, which failed before */
 };
 
 struct failure {
     enum failure_kind kind;
+    enum failure_grade grade;
     uint32_t generation; /* of the worker */
     uint32_t node;       /* agent rank */
     int32_t rank;        /* global, -1 where no worker is meant */
@@ -38,10 +50,11 @@ struct failure {
     bool core_dumped;
     bool killed_by_us;   /* by a stop: never a cause (a kill of a hung worker
                             is not a stop) */
-    uint64_t wall_ns;    /* the node's clock when it was seen */
-    uint32_t age_ms;     /* how long ago that was when the report was made; set
-                            by the member, so that the lead need not trust
-                            the clocks of nodes */
+    bool has_file;       /* it wrote an error file, which is kept */
+    uint64_t wall_ns;    /* the node's clock when it failed */
+    uint32_t age_ms;     /* how long ago that was when this was told: to the
+                            member, and by it to the lead, so that none need
+                            trust the clocks of nodes */
     char host[FAILURE_HOST_BYTES];
     char program[FAILURE_PROGRAM_BYTES];
     char what[FAILURE_WHAT_BYTES]; /* one line in its own words, or "" */

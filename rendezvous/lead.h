@@ -14,8 +14,8 @@
  *   OVER     LEAVE is published, nothing happens any more
  *
  * A worker failure stops everybody first (PREPARE g+1) and is judged when all
- * have stopped: by then every node has told its own first failure, the earliest
- * of which is the cause. Policy and budget then decide between RUN(g+1) and
+ * have stopped: by then every node has told its own first failure, and the
+ * first of these is the cause. Policy and budget then decide between RUN(g+1) and
  * END. A node that is lost, or does not stop in time, ends the run resumable.
  *
  * Invariants (rendezvous/sim.c checks them over random schedules):

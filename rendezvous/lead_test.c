@@ -291,15 +291,15 @@ static void test_after_judgement(void)
     (void)fail(&t, 1, 1, 3, 1000, 0);
     (void)fail(&t, 1, 1, 4, 900, 100);
     tell_all(&t, 2, REPORT_STOPPED, 2);
-    is_int(find_note(&t, LEAD_NOTE_RESTARTING)->failure->exit_code, 3,
-           "of one node the first that it told is the cause");
+    is_int(find_note(&t, LEAD_NOTE_RESTARTING)->failure->exit_code, 4,
+           "of one node what it told last of its first failure counts");
     (void)tell(&t, (struct report){
         .rank = 0, .state = REPORT_STOPPED, .generation = 2, .failed = true,
         .failure = {.kind = FAILURE_EXIT, .exit_code = 5, .generation = 1,
                     .rank = 0, .wall_ns = 1, .host = "h"}});
     (void)tick(&t, 1000);
     ok(ordered(&t, ORDER_RUN, 2), "runs again");
-    like(t.a.order->previous, "code 3", "for the reason that was given");
+    like(t.a.order->previous, "code 4", "for the reason that was given");
     lead_destroy(t.lead);
 
     setup(&t, &config);
@@ -380,6 +380,57 @@ static void test_cause(void)
         (void)fail(&t, 1, 1, 3, cases[i].wall_ms[0], cases[i].age_ms[0]);
         t.now_ms += 10;
         (void)fail(&t, 0, 1, 4, cases[i].wall_ms[1], cases[i].age_ms[1]);
+        tell_all(&t, 2, REPORT_STOPPED, 2);
+        is_int(lead_verdict(t.lead)->status, cases[i].want, "%s",
+               cases[i].name);
+        lead_destroy(t.lead);
+    }
+}
+
+/* Which is the cause by what speaks for it, whatever the clocks say. */
+static void test_grades(void)
+{
+    static const struct {
+        const char *name;
+        enum failure_grade grade[2];
+        uint32_t rank[2];
+        uint32_t age_ms[2];
+        uint8_t want; /* 3: the first that is told, 4: the second */
+    } cases[] = {
+        {"the one that an echo tells of comes after it",
+         {FAILURE_ECHO, FAILURE_OWN}, {1, 0}, {500, 0}, 4},
+        {"an echo of before is told late",
+         {FAILURE_OWN, FAILURE_ECHO}, {1, 0}, {0, 500}, 3},
+        {"a hint is more than an echo",
+         {FAILURE_ECHO, FAILURE_HINT}, {1, 0}, {500, 0}, 4},
+        {"and less than an end",
+         {FAILURE_OWN, FAILURE_HINT}, {1, 0}, {0, 500}, 3},
+        {"of two echoes the earlier one",
+         {FAILURE_ECHO, FAILURE_ECHO}, {1, 0}, {0, 500}, 4},
+        {"a node knows its own better later",
+         {FAILURE_ECHO, FAILURE_OWN}, {1, 1}, {500, 0}, 4},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct lead_config config = config_of(2);
+        struct bench t;
+
+        config.restart.kind = RESTART_NEVER;
+        setup(&t, &config);
+        run_to(&t, 2, 1);
+        t.now_ms += 1000;
+        for (int k = 0; k < 2; k++) {
+            uint32_t age_ms = cases[i].age_ms[k];
+
+            (void)tell(&t, (struct report){
+                .rank = cases[i].rank[k], .state = REPORT_RUNNING,
+                .generation = 1, .failed = true,
+                .failure = {.kind = FAILURE_EXIT, .generation = 1,
+                            .exit_code = (uint8_t)(3 + k), .host = "h",
+                            .grade = cases[i].grade[k],
+                            .node = cases[i].rank[k], .age_ms = age_ms,
+                            .wall_ns = (t.now_ms - age_ms) * 1000000}});
+        }
         tell_all(&t, 2, REPORT_STOPPED, 2);
         is_int(lead_verdict(t.lead)->status, cases[i].want, "%s",
                cases[i].name);
@@ -673,6 +724,7 @@ int main(void)
     test_store_place();
     test_old_store();
     test_cause();
+    test_grades();
     test_lost();
     test_lost_after_failure();
     test_stops();

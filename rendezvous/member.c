@@ -189,13 +189,22 @@ static void record(struct member *m, const struct failure *f)
     r->failed = true;
     r->failure = *f;
     r->failure.node = m->config.rank;
-    m->failed_ms = m->now_ms;
+    m->failed_ms = m->now_ms > f->age_ms ? m->now_ms - f->age_ms : 0;
     m->changed = true;
 }
 
-static bool has_failed(const struct member *m, uint32_t generation)
+/* Whether `f` was before the failure that is kept of this generation. */
+static bool comes_first(const struct member *m, const struct failure *f)
 {
-    return m->report.failed && m->report.failure.generation == generation;
+    const struct failure *kept = &m->report.failure;
+
+    if (!m->report.failed || kept->generation != m->workers.generation) {
+        return true;
+    }
+    if (f->grade != kept->grade) {
+        return f->grade < kept->grade;
+    }
+    return m->now_ms < later(m->failed_ms, f->age_ms);
 }
 
 /* A failure that no stop explains: the first of its generation is kept. */
@@ -204,15 +213,20 @@ static void on_failure(struct member *m, const struct failure *f)
     struct failure failure = *f;
 
     m->workers.clean = false;
-    if (m->workers.stop != MEMBER_STOP_NONE && !MUTANT(6)) {
-        return;
-    }
-    if ((failure.killed_by_us && !MUTANT(6)) ||
-        has_failed(m, m->workers.generation)) {
+    if ((f->killed_by_us && !MUTANT(6)) || !comes_first(m, f)) {
         return;
     }
     failure.generation = m->workers.generation;
     record(m, &failure);
+}
+
+/* The end of a worker, which a stop explains. */
+static void on_failed_end(struct member *m, const struct failure *f)
+{
+    m->workers.clean = false;
+    if (m->workers.stop == MEMBER_STOP_NONE || MUTANT(6)) {
+        on_failure(m, f);
+    }
 }
 
 /* The agent's own failure, not one of a worker. */
@@ -265,7 +279,7 @@ static void on_started(struct member *m)
 
 static void on_start_failed(struct member *m, const struct failure *f)
 {
-    on_failure(m, f);
+    on_failed_end(m, f);
     on_started(m);
     /* What did start is of no use, and need not be asked. */
     if (m->workers.stop < MEMBER_STOP_KILL) {
@@ -281,7 +295,7 @@ static void on_exited(struct member *m, const struct failure *f)
         w->n_exited++;
     }
     if (f) {
-        on_failure(m, f);
+        on_failed_end(m, f);
     }
     if (w->n_exited == w->n && w->stop == MEMBER_STOP_NONE) {
         w->kill_ms = later(m->now_ms, m->config.linger_ms);
@@ -323,6 +337,12 @@ static int on_workers(struct member *m, const struct member_event *event)
         return 0;
     case MEMBER_EXITED:
         on_exited(m, event->failure);
+        return 0;
+    case MEMBER_FAILED:
+        if (!event->failure) {
+            return -EPROTO;
+        }
+        on_failure(m, event->failure);
         return 0;
     default:
         on_gone(m);
@@ -381,6 +401,7 @@ static int on_event(struct member *m, const struct member_event *event,
     case MEMBER_STARTED:
     case MEMBER_START_FAILED:
     case MEMBER_EXITED:
+    case MEMBER_FAILED:
     case MEMBER_GONE:
         return on_workers(m, event);
     case MEMBER_STORE_OPEN:

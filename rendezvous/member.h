@@ -77,6 +77,10 @@ enum member_event_type {
     MEMBER_SAVED = 11,       /* generation, text (the path), step */
     MEMBER_LEAVE = 12,       /* text: the agent itself has to go (its own fatal
                                 error): as the end of the lease */
+    MEMBER_FAILED = 13,      /* generation, failure: a worker has failed and is
+                                still alive. It has failed by itself also if it
+                                is being stopped by now; its end is told as any
+                                other */
 };
 
 /* All pointers are borrowed for the call. */

@@ -279,6 +279,51 @@ static void test_failures(void)
     member_destroy(t.m);
 }
 
+/* A failure of one worker, told as `type` says. */
+static void tell(struct bench *t, enum member_event_type type, uint8_t code,
+                 enum failure_grade grade, uint32_t age_ms)
+{
+    struct failure f = {.kind = FAILURE_EXIT, .exit_code = code,
+                        .grade = grade, .age_ms = age_ms, .host = "n1"};
+
+    (void)step(t, (struct member_event){.type = type, .generation = 1,
+                                        .failure = &f});
+}
+
+/* Which of several workers of the node failed first. */
+static void test_blame(void)
+{
+    struct bench t;
+
+    run(&t);
+    tell(&t, MEMBER_EXITED, 2, FAILURE_ECHO, 500);
+    is_int(t.a.send->failure.age_ms, 500, "how long ago it was is kept");
+    t.now_ms += 10;
+    tell(&t, MEMBER_EXITED, 3, FAILURE_OWN, 0);
+    is_int(t.a.send->failure.exit_code, 3, "an echo is no cause");
+    (void)order(&t, (struct order){.step = ORDER_PREPARE, .generation = 2,
+                                   .stop = ORDER_STOP_GRACE,
+                                   .grace_ms = 1000});
+    is_int(t.a.stop, MEMBER_STOP_ASK, "all are stopped");
+    tell(&t, MEMBER_EXITED, 4, FAILURE_OWN, 60);
+    is_int(t.a.send->failure.exit_code, 3, "the stop explains an end");
+    tell(&t, MEMBER_FAILED, 5, FAILURE_HINT, 60);
+    ok(!t.a.send || t.a.send->failure.exit_code == 3,
+       "a hint does not outweigh an end");
+    tell(&t, MEMBER_FAILED, 6, FAILURE_OWN, 60);
+    ok(t.a.send && t.a.send->failure.exit_code == 6,
+       "one that had failed before is the first");
+    tell(&t, MEMBER_FAILED, 7, FAILURE_OWN, 10);
+    ok(!t.a.send || t.a.send->failure.exit_code == 6, "a later one is not");
+    (void)event(&t, MEMBER_GONE, 1);
+    ok(says(&t, REPORT_STOPPED, 2) && t.a.send->failure.exit_code == 6,
+       "and is told with the end");
+    is_int(step(&t, (struct member_event){.type = MEMBER_FAILED,
+                                          .generation = 1}),
+           -EPROTO, "no more of them then");
+    member_destroy(t.m);
+}
+
 static void test_linger(void)
 {
     struct bench t;
@@ -436,6 +481,7 @@ int main(void)
     test_stop();
     test_leave_with_workers();
     test_failures();
+    test_blame();
     test_linger();
     test_lease();
     test_lease_after_stop();

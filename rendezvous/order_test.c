@@ -35,7 +35,8 @@ static const struct report reports[] = {
      .n_procs = 4, .n_alive = 3, .failed = true,
      .failure = {.kind = FAILURE_SIGNAL, .generation = 3, .node = 5,
                  .rank = 41, .local_rank = 1, .pid = 4242, .signal = 11,
-                 .core_dumped = true, .wall_ns = 1234567890123456789u,
+                 .grade = FAILURE_HINT, .core_dumped = true,
+                 .has_file = true, .wall_ns = 1234567890123456789u,
                  .age_ms = 12, .host = "n5", .program = "train",
                  .text = "line 1\nline 2"}},
     {.rank = 1, .serial = 4, .state = REPORT_ENDED},
@@ -317,6 +318,10 @@ static void test_descriptions(void)
     failure_describe(&f, text, sizeof(text));
     is_str(text, "rank 41 (node 5, n5) exited with code 3: ValueError: x",
            "in its own words");
+    f.kind = FAILURE_SAID;
+    failure_describe(&f, text, sizeof(text));
+    is_str(text, "rank 41 (node 5, n5) failed, and had not ended yet: "
+           "ValueError: x", "said so");
     f.kind = FAILURE_OOM;
     failure_describe(&f, text, sizeof(text));
     like(text, "for lack of memory", "oom");

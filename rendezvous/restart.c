@@ -51,6 +51,7 @@ static unsigned shell_code(const struct failure *f)
     switch (f->kind) {
     case FAILURE_EXIT:
     case FAILURE_EXEC:
+    case FAILURE_SAID:
         return f->exit_code;
     case FAILURE_SIGNAL:
     case FAILURE_OOM:

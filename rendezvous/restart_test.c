@@ -27,6 +27,7 @@ static void test_exit_status(void)
         {{.kind = FAILURE_SIGNAL, .signal = 11}, 139},
         {{.kind = FAILURE_SIGNAL, .signal = 64}, 192},
         {{.kind = FAILURE_OOM, .signal = 9}, 137},
+        {{.kind = FAILURE_SAID, .exit_code = 1}, 1},
         {{.kind = FAILURE_EXEC, .exit_code = 126}, 126},
         {{.kind = FAILURE_EXEC, .exit_code = 127}, 127},
         {{.kind = FAILURE_AGENT}, 1},

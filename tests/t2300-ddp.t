@@ -152,6 +152,7 @@ END
         is "$(grep -c '^muster:.*Traceback' err)" 1 'its traceback is shown once' || show
         unlike "$(grep '^muster:' err)" 'noise' 'without what was printed before'
         like "$("$MUSTER" status run)" 'raise ValueError("shard 7 is bad")' 'and is in the status'
+        is "$(field run failure.error_file)" errors/1-0.json 'its error file is named'
         is "$(json message.message run/errors/1-0.json)" 'ValueError: shard 7 is bad' 'the error file is kept'
         ok 'nothing is left of it elsewhere' not compgen -G "${TMPDIR:-/tmp}/muster-$UID/$(json id run/run.json)*/*.json"
     done

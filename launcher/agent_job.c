@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The job, once it has come down the tree: how many processes this node runs,
+ * where their output goes, and member and lead that take over.
+ */
+#include <config.h>
+
+#include "launcher/agent.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "launcher/jsonw.h"
+#include "launcher/node_facts.h"
+#include "rendezvous/restart.h"
+#include "spec/procs.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- output --- */
+
+static void on_output(void *arg, uint32_t rank, enum output_which which,
+                      enum output_piece piece, const char *data, size_t len)
+{
+    struct agent *a = arg;
+    struct tree_output o = {
+        .node = a->rank,
+        .generation = a->generation,
+        .rank = rank,
+        .which = which == OUTPUT_STDERR,
+        .piece = (uint8_t)piece,
+        .data = data,
+        .len = len,
+    };
+
+    if (!tree_output(a->tree, &o)) {
+        output_pause(a->output);
+    }
+}
+
+static void on_output_trouble(void *arg, enum output_trouble what,
+                              uint64_t lost_bytes, const char *text)
+{
+    struct agent *a = arg;
+
+    if (what == OUTPUT_RECOVERED) {
+        agent_note(a, "log files on %s are written again (%llu bytes were "
+                   "lost)", a->host, (unsigned long long)lost_bytes);
+    } else {
+        agent_note(a, "log files on %s: %s", a->host, text);
+    }
+}
+
+void agent_writable(struct agent *a)
+{
+    if (a->output) {
+        output_resume(a->output);
+    }
+}
+
+/* --- the job --- */
+
+static uint32_t share_of(uint32_t total, uint32_t n, uint32_t i)
+{
+    return total / n + (i < total % n);
+}
+
+/* How many processes this agent runs: the node's number, divided evenly among
+ * the agents on it. */
+static int count_procs(struct agent *a, struct error *e)
+{
+    uint32_t n_here = 0, node_total;
+    struct procs_node node;
+    int rc;
+
+    node_facts(&a->config.env, &node);
+    rc = procs_count(&a->config.job->procs, &node, &node_total, e);
+    if (rc < 0) {
+        return error_wrap(e, "%s", a->host);
+    }
+    for (uint32_t i = 0; i < a->roster.n; i++) {
+        n_here += strcmp(a->roster.entries[i].host, a->host) == 0;
+    }
+    if (a->run.agent_is_node) {
+        n_here = 1;
+    }
+    node_total = n_here == 1 ? node_total
+                             : share_of(node_total, n_here,
+                                        a->roster.entries[a->rank].host_index);
+    if (node_total > UINT16_MAX) {
+        return error_text(e, ERANGE, "%s: %u processes on one node", a->host,
+                          node_total);
+    }
+    a->n_procs = (uint16_t)node_total;
+    return 0;
+}
+
+static int begin_work(struct agent *a, struct error *e)
+{
+    struct output_config config = {.sink = on_output,
+                                   .on_trouble = on_output_trouble, .arg = a};
+    int rc = count_procs(a, e);
+
+    rc = rc < 0 ? rc : output_create(&a->loop, &config, &a->output, e);
+    if (rc < 0) {
+        return rc;
+    }
+    a->workers_host.loop = &a->loop;
+    a->workers_host.children = a->children;
+    a->workers_host.output = a->output;
+    a->workers_host.node = a->host;
+    rc = fs_helper("muster-exec", a->workers_host.exec_path,
+                   sizeof(a->workers_host.exec_path), e);
+    rc = rc < 0 || a->rank != 0 ? rc : agent_lead_start(a, e);
+    return rc < 0 ? rc : agent_member_start(a, e);
+}
+
+static void tell_pid(struct agent *a)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = agent_fact_begin(&b, "agent");
+
+    jsonw_int(&w, "pid", getpid());
+    agent_fact_send(a, &w);
+}
+
+void agent_config(struct agent *a, const void *data, size_t len)
+{
+    struct error e = {0};
+
+    if (a->has_config || a->leaving) {
+        return;
+    }
+    if (run_config_decode(data, len, &a->config, &e) < 0) {
+        agent_note(a, "%s", e.text);
+        agent_leave(a, RUN_FAILED, e.text);
+        return;
+    }
+    a->has_config = true;
+    tree_set_lease(a->tree, a->config.job->heartbeat_timeout_ms);
+    umask((mode_t)a->config.umask);
+    uv_timer_stop(&a->start_timer);
+    if (begin_work(a, &e) < 0) {
+        agent_note(a, "%s", e.text);
+        agent_leave(a, RUN_FAILED, e.text);
+        return;
+    }
+    tell_pid(a);
+}

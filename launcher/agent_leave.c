@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of an agent: its companion gets the verdict, output and records are
+ * finished within their time, then links and sockets close and the loop ends.
+ */
+#include <config.h>
+
+#include "launcher/agent.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/leftover.h"
+#include "rendezvous/restart.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    OUTPUT_MS = 5000, /* for output to get out */
+    OUTPUT_SUCCESS_MS = 30000,
+    LEAVE_MS = 45000, /* then the process ends, whatever is left */
+};
+
+static void remove_file(const struct agent *a, const char *kind)
+{
+    char path[PATH_MAX];
+
+    if (fs_path(path, sizeof(path), NULL, "%s/agent-%u.%s", a->dir, a->index,
+                kind) == 0) {
+        unlink(path);
+    }
+}
+
+/* The lock goes last, while it is held: who waits for it sees that the file is
+ * another one by then. The directory itself goes with the last agent of the
+ * host, and with it what is in it: the key, where the front end put one here, and
+ * what dead processes of this run left. */
+void agent_remove_files(struct agent *a)
+{
+    remove_file(a, "log");
+    remove_file(a, "lock");
+    leftover_remove(a->dir, NULL);
+}
+
+static void close_loop(struct agent *a)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++) {
+        uv_close((uv_handle_t *)&a->signals[i], NULL);
+    }
+    uv_close((uv_handle_t *)&a->start_timer, NULL);
+    uv_close((uv_handle_t *)&a->member_timer, NULL);
+    uv_close((uv_handle_t *)&a->soon_timer, NULL);
+    uv_unref((uv_handle_t *)&a->leave_timer);
+}
+
+/* The second half of leaving: all output is out, or its time is over. */
+static void on_output_gone(void *arg, bool all_done)
+{
+    struct agent *a = arg;
+
+    if (!all_done) {
+        agent_log(a, "some output could not be delivered or written");
+    }
+    a->output_gone = true;
+    agent_lead_stop(a);
+    tree_close(a->tree);
+    a->tree = NULL;
+    companion_link_destroy(a->companion);
+    link_listener_close(a->listener);
+    control_server_destroy(a->control);
+    child_table_destroy(a->children);
+    close_loop(a);
+}
+
+static void on_leave_late(uv_timer_t *t)
+{
+    struct agent *a = t->data;
+
+    agent_log(a, "could not end in order");
+    _exit(a->status);
+}
+
+void agent_leave(struct agent *a, uint8_t status, const char *reason)
+{
+    if (a->leaving) {
+        return;
+    }
+    a->leaving = true;
+    a->status = status;
+    agent_log(a, "leaving: %u %s", status, reason);
+    uv_timer_start(&a->leave_timer, on_leave_late, LEAVE_MS, 0);
+    if (a->companion) {
+        companion_link_verdict(a->companion, status, reason);
+    }
+    agent_member_stop(a);
+    if (a->crew) {
+        /* Not dead after repeated SIGKILL: muster-watch goes on after us. */
+        agent_log(a, "leaving %u workers to muster-watch", crew_alive(a));
+        _exit(status);
+    }
+    if (a->output) {
+        output_destroy(a->output, status == RUN_SUCCEEDED ? OUTPUT_SUCCESS_MS
+                                                          : OUTPUT_MS,
+                       on_output_gone, a);
+        a->output = NULL;
+    } else {
+        on_output_gone(a, true);
+    }
+}

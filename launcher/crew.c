@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/crew.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { OOM_SCORE_ADJ = 500 }; /* workers go before their agent */
+
+/* --- collectives --- */
+
+/* Whoever waits in a collective, or comes to one, gets an error at once. */
+static void end_collectives(struct crew *c, const char *why)
+{
+    if (!c->broken) {
+        c->broken = true;
+        segment_abort(c->segment, SEGMENT_ABORT_LOST, why);
+    }
+}
+
+void crew_join_world(struct agent *a)
+{
+    struct crew *c = a->crew;
+    struct companion_attach attach = {0};
+    _free_ uint32_t *origins = NULL;
+
+    if (!c || c->n_nodes < 2 || c->broken) {
+        return;
+    }
+    origins = calloc(c->n_nodes, sizeof(*origins));
+    if (!origins) {
+        return;
+    }
+    for (uint32_t i = 0; i < c->n_nodes; i++) {
+        origins[i] = a->roster.entries[c->members[i]].origin;
+    }
+    attach = (struct companion_attach){c->generation, c->n_nodes, origins};
+    companion_link_attach(a->companion, &attach, c->segment->fd,
+                          c->segment->event_fd);
+}
+
+void crew_attached(struct agent *a, const struct companion_outcome *o)
+{
+    if (a->crew && a->crew->generation == o->tag && !o->ok) {
+        agent_note(a, "MPI cannot connect the nodes of generation %u: %s; a "
+                   "new MPI world is needed", o->tag, o->text);
+    }
+}
+
+/* --- workers --- */
+
+static void on_started(void *arg)
+{
+    struct crew *c = arg;
+    struct member_event event = {.type = MEMBER_STARTED,
+                                 .generation = c->generation};
+
+    crew_tell_started(c);
+    agent_member_step(c->agent, &event);
+}
+
+static void on_exit_(void *arg, const struct worker_end *end)
+{
+    struct crew *c = arg;
+    struct failure f = {0};
+    struct member_event event = {.type = MEMBER_EXITED,
+                                 .generation = c->generation};
+
+    crew_tell_exited(c, end);
+    if (end->status == 0) {
+        /* What it has completed, others can complete; nothing more. */
+        segment_leave(c->segment, end->local_rank);
+    } else {
+        end_collectives(c, end->text);
+        crew_describe(c, end, &f);
+        event.failure = &f;
+        if (end->exec_failed) {
+            /* None was released; the first one to say why speaks for all. */
+            if (c->start_failed) {
+                return;
+            }
+            c->start_failed = true;
+            event.type = MEMBER_START_FAILED;
+        }
+    }
+    if (event.type == MEMBER_EXITED && end->status != 0 && !end->stopped) {
+        if (crew_hold_back(c, &f)) {
+            return;
+        }
+        crew_tell_echoes(c);
+    }
+    agent_member_step(c->agent, &event);
+}
+
+static void on_stuck(void *arg, const struct worker_survivor *who, size_t n)
+{
+    const struct crew *c = arg;
+
+    for (size_t i = 0; i < n; i++) {
+        agent_note(c->agent, "process %ld (%s) on %s does not die of SIGKILL "
+                   "(state %c)", (long)who[i].pid, who[i].name, c->agent->host,
+                   who[i].state);
+    }
+}
+
+static void on_gone(void *arg)
+{
+    struct crew *c = arg;
+
+    if (!c->echoes) {
+        crew_finish(c);
+        return;
+    }
+    c->is_gone = true;
+    if (c->n_nodes == 1) {
+        crew_tell_echoes(c);
+    }
+}
+
+static int spawn(struct crew *c, const struct order *order, struct error *e)
+{
+    struct agent *a = c->agent;
+    const struct job *job = a->config.job;
+    struct worker_spec *specs = calloc(c->layout.n_local, sizeof(*specs));
+    struct workers_events events = {.on_started = on_started,
+                                    .on_exit = on_exit_, .on_stuck = on_stuck,
+                                    .on_gone = on_gone, .arg = c};
+    struct workers_config config = {
+        .workers = specs,
+        .n = c->layout.n_local,
+        .cwd = job->workdir ? job->workdir : a->config.cwd,
+        .oom_score_adj = OOM_SCORE_ADJ,
+    };
+    char logs[PATH_MAX];
+    int rc;
+
+    if (!specs) {
+        return error_set(e, ENOMEM, "start workers");
+    }
+    for (uint32_t i = 0; i < c->layout.n_local; i++) {
+        specs[i] = (struct worker_spec){
+            .argv = c->list[i].argv.items,
+            .envp = c->list[i].env.items,
+            .rank = c->layout.first_rank + i,
+        };
+    }
+    rc = fs_path(logs, sizeof(logs), e, "%s/logs/%u", a->run.dir,
+                 order->generation);
+    if (rc == 0) {
+        config.logs_dir = job->logs.files == JOB_FILES_NONE ? NULL : logs;
+        rc = workers_start(&a->workers_host, &config, &events, &c->workers, e);
+    }
+    free(specs);
+    return rc;
+}
+
+static void crew_free(struct crew *c)
+{
+    crew_blame_end(c);
+    crew_strip(c);
+    free(c->list);
+    workers_destroy(c->workers);
+    free(c);
+}
+
+int crew_start(struct agent *a, const struct order *order, struct error *e)
+{
+    struct crew *c = calloc(1, sizeof(*c));
+    int rc;
+
+    if (!c) {
+        return error_set(e, ENOMEM, "start workers");
+    }
+    c->agent = a;
+    c->generation = order->generation;
+    c->since_ns = clock_wall_ns();
+    c->layout = layout_of(order->n_procs, order->n_nodes, a->rank);
+    c->list = calloc(c->layout.n_local + 1, sizeof(*c->list));
+    rc = c->list ? crew_blame_start(c, e)
+                 : error_set(e, ENOMEM, "start workers");
+    rc = rc < 0 ? rc : crew_equip(c, order, e);
+    rc = rc < 0 ? rc : spawn(c, order, e);
+    if (rc < 0) {
+        crew_free(c);
+        return rc;
+    }
+    a->crew = c;
+    a->generation = order->generation;
+    crew_join_world(a);
+    return 0;
+}
+
+void crew_stop(struct agent *a, bool kill)
+{
+    struct crew *c = a->crew;
+    const struct order *order = member_order(a->member);
+
+    if (!c) {
+        return;
+    }
+    if (!c->stopping) {
+        c->stopping = true;
+        if (order->broken) {
+            crew_accuse(c); /* before what follows makes others fail */
+        }
+        for (uint32_t i = 0; i < c->layout.n_local; i++) {
+            worker_socket_set_state(c->list[i].socket, true, 0);
+        }
+    }
+    if (kill || order->broken) {
+        end_collectives(c, order->broken ? "another worker or node is gone"
+                                         : "the workers are being killed");
+    }
+    crew_tell_echoes(c);
+    if (!c->is_gone) {
+        /* The member says when the grace is over. */
+        workers_stop(c->workers, kill ? 0 : UINT32_MAX);
+    }
+}
+
+unsigned crew_alive(const struct agent *a)
+{
+    return a->crew ? workers_alive(a->crew->workers) : 0;
+}
+
+void crew_destroy(struct agent *a)
+{
+    struct crew *c = a->crew;
+
+    if (!c) {
+        return;
+    }
+    if (c->n_nodes > 1) {
+        companion_link_detach(a->companion, c->generation);
+    }
+    a->crew = NULL;
+    crew_free(c);
+}
+
+void crew_finish(struct crew *c)
+{
+    struct agent *a = c->agent;
+    struct member_event event = {.type = MEMBER_GONE,
+                                 .generation = c->generation};
+
+    crew_destroy(a);
+    /* After what was told of its workers. */
+    agent_member_soon(a, &event);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The crew: the workers of one generation on this node with what belongs to
+ * them. Private to crew*.c.
+ *
+ *   crew.c        life: starts, stops, is gone
+ *   crew_outfit.c what each worker is given: memory, socket, environment
+ *   crew_facts.c  what is told to the lead of how they fare
+ *   crew_blame.c  which of them failed first, and what it said
+ */
+#ifndef MUSTER_LAUNCHER_CREW_H
+#define MUSTER_LAUNCHER_CREW_H
+
+#include "launcher/agent.h"
+#include "launcher/worker_socket.h"
+#include "rendezvous/layout.h"
+
+struct crew_worker {
+    struct crew *crew;
+    struct worker_socket *socket;
+    struct strlist argv;
+    struct strlist env;
+    bool is_accused; /* told as failed, although it is alive */
+};
+
+/* A failure that waits, see crew_blame.c. */
+struct echo {
+    struct echo *next;
+    struct failure failure;
+};
+
+struct crew {
+    struct agent *agent;
+    uint32_t generation;
+    struct layout layout;
+    uint32_t n_nodes;    /* that take part */
+    uint32_t n_gpus;     /* of this node, for its workers */
+    struct workers *workers;
+    struct crew_worker *list; /* layout.n_local */
+    struct segment *segment;
+    uint32_t *members;   /* nodes that take part, by their ranks */
+    uint64_t since_ns;   /* since 1970 */
+    int64_t oom_kills;   /* in our cgroup, as of the last look */
+    bool broken;         /* collectives were ended */
+    bool stopping;
+    bool start_failed;
+    struct echo *echoes; /* not told yet, in order */
+    uv_timer_t *echo_timer;
+    bool is_gone;        /* likewise not told yet */
+};
+
+/* --- crew.c --- */
+
+/* Nothing is left, and all was told: tells the member so, and destroys it. */
+void crew_finish(struct crew *c);
+
+/* --- crew_outfit.c --- */
+
+int crew_equip(struct crew *c, const struct order *order, struct error *e);
+/* Whatever of it there is. */
+void crew_strip(struct crew *c);
+/* Where a worker may say why it failed: on the node's own disk, where reading it
+ * cannot hang the loop. */
+int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
+                    size_t size, struct error *e);
+
+/* --- crew_facts.c --- */
+
+void crew_tell_started(struct crew *c);
+void crew_tell_exited(struct crew *c, const struct worker_end *end);
+extern const struct worker_socket_ops crew_socket_ops;
+
+/* --- crew_blame.c --- */
+
+int crew_blame_start(struct crew *c, struct error *e);
+void crew_blame_end(struct crew *c);
+/* What is known of a worker that ended with another status than 0. */
+void crew_describe(struct crew *c, const struct worker_end *end,
+                   struct failure *f);
+/* Such an end, which no stop explains: true if it is to wait. */
+bool crew_hold_back(struct crew *c, const struct failure *f);
+/* Tells what waits, from the loop. */
+void crew_tell_echoes(struct crew *c);
+/* Tells of workers that are alive, but have failed already. */
+void crew_accuse(struct crew *c);
+
+#endif

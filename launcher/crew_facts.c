@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/crew.h"
+
+#include "base/cleanup.h"
+#include "launcher/jsonw.h"
+
+static struct jsonw begin(struct buf *b, const char *kind,
+                          const struct crew *c)
+{
+    struct jsonw w = agent_fact_begin(b, kind);
+
+    jsonw_int(&w, "generation", c->generation);
+    return w;
+}
+
+void crew_tell_started(struct crew *c)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = begin(&b, "started", c);
+
+    jsonw_int(&w, "first", c->layout.first_rank);
+    jsonw_array(&w, "pids");
+    for (uint32_t i = 0; i < c->layout.n_local; i++) {
+        jsonw_int(&w, NULL, worker_pid(c->workers, i));
+    }
+    jsonw_end_array(&w);
+    agent_fact_send(c->agent, &w);
+}
+
+void crew_tell_exited(struct crew *c, const struct worker_end *end)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = begin(&b, "exited", c);
+
+    jsonw_int(&w, "rank", end->rank);
+    jsonw_int(&w, "code", end->how.signal ? 0 : end->how.code);
+    jsonw_int(&w, "signal", end->how.signal);
+    jsonw_int(&w, "cpu_ms", (int64_t)end->how.cpu_ms);
+    jsonw_int(&w, "rss_kib", (int64_t)end->how.rss_kib);
+    agent_fact_send(c->agent, &w);
+}
+
+static void on_report(void *arg, uint32_t local_rank,
+                      const struct worker_report *report)
+{
+    struct crew *c = arg;
+    _buf_ struct buf b = {0};
+    struct jsonw w = begin(&b, "report", c);
+
+    jsonw_int(&w, "rank", c->layout.first_rank + local_rank);
+    jsonw_int(&w, "step", report->step);
+    jsonw_object(&w, "metrics");
+    for (size_t i = 0; i < report->n_metrics; i++) {
+        jsonw_num(&w, report->metrics[i].name, report->metrics[i].value);
+    }
+    jsonw_end_object(&w);
+    agent_fact_send(c->agent, &w);
+}
+
+/* The member tells it with its next report. */
+static void on_checkpoint_saved(void *arg, uint32_t local_rank,
+                                const char *path, int64_t step)
+{
+    struct crew *c = arg;
+    struct member_event event = {.type = MEMBER_SAVED, .text = path,
+                                 .step = step, .generation = c->generation};
+
+    (void)local_rank;
+    agent_member_soon(c->agent, &event);
+}
+
+/* The process that was in collectives is gone, though the worker (a shell around
+ * it, say) may live on: it will not come to the next one. */
+static void on_disconnect(void *arg, uint32_t local_rank, bool had_joined,
+                          const char *why)
+{
+    const struct crew *c = arg;
+
+    (void)why;
+    if (had_joined) {
+        segment_leave(c->segment, local_rank);
+    }
+}
+
+const struct worker_socket_ops crew_socket_ops = {
+    .on_report = on_report,
+    .on_checkpoint_saved = on_checkpoint_saved,
+    .on_disconnect = on_disconnect,
+};

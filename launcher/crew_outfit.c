@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/crew.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "launcher/contract.h"
+#include "launcher/node_facts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- memory for collectives --- */
+
+static uint32_t most_procs(const struct order *order)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < order->n_nodes; i++) {
+        most = order->n_procs[i] > most ? order->n_procs[i] : most;
+    }
+    return most;
+}
+
+static int make_segment(struct crew *c, const struct order *order,
+                        struct error *e)
+{
+    struct segment_spec spec = {
+        .generation = order->generation,
+        .n_nodes = c->layout.n_groups,
+        .node = c->layout.group,
+        .world = c->layout.world,
+        .n_local = c->layout.n_local,
+        .max_local = most_procs(order),
+        .first_rank = c->layout.first_rank,
+    };
+
+    return segment_create(&spec, &c->segment, e);
+}
+
+/* --- socket, error file and environment --- */
+
+static const char *or_null(const char *s)
+{
+    return s[0] ? s : NULL;
+}
+
+static int make_socket(struct crew *c, uint32_t i, const struct order *order,
+                       struct error *e)
+{
+    struct agent *a = c->agent;
+    struct worker_welcome welcome = {
+        .rank = c->layout.first_rank + i,
+        .world = c->layout.world,
+        .local_rank = i,
+        .local_world = c->layout.n_local,
+        .node = c->layout.group,
+        .n_nodes = c->layout.n_groups,
+        .generation = order->generation,
+    };
+    char path[PATH_MAX];
+    int rc = fs_path(path, sizeof(path), e, "%s/a%u-g%u-w%u", a->dir,
+                     a->index, order->generation, i);
+
+    if (rc < 0) {
+        return rc;
+    }
+    str_copy(welcome.run_dir, sizeof(welcome.run_dir), a->run.dir);
+    str_copy(welcome.resume_path, sizeof(welcome.resume_path),
+             order->resume_path);
+    rc = worker_socket_create(&a->loop, path, &welcome, &crew_socket_ops, c,
+                              &c->list[i].socket, e);
+    if (rc == 0) {
+        worker_socket_set_segment(c->list[i].socket, c->segment);
+    }
+    return rc;
+}
+
+int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
+                      size_t size, struct error *e)
+{
+    const struct agent *a = c->agent;
+
+    return fs_path(to, size, e, "%s/a%u-g%u-w%u.json", a->dir, a->index,
+                   c->generation, local_rank);
+}
+
+static int make_contract(struct crew *c, uint32_t i, const struct order *order,
+                         struct strlist *warnings, struct error *e)
+{
+    struct agent *a = c->agent;
+    const struct job *job = a->config.job;
+    struct crew_worker *w = &c->list[i];
+    uint32_t rank = c->layout.first_rank + i;
+    char error_file[PATH_MAX];
+    const char *tag = strrchr(a->dir, '/');
+    _strlist_ struct strlist extra = {0};
+    struct contract_facts facts = {
+        .run_id = a->run.id,
+        .run_dir = a->run.dir,
+        .job_name = job->name,
+        .generation = order->generation,
+        .restart_count = order->n_restarts,
+        .max_restarts = order->max_restarts,
+        .rank = rank,
+        .world = c->layout.world,
+        .local_rank = i,
+        .local_world = c->layout.n_local,
+        .node = c->layout.group,
+        .n_nodes = c->layout.n_groups,
+        .node_name = a->host,
+        .master_addr = order->master_addr,
+        .master_port = order->master_port,
+        .agent_store = true,
+        .error_file = error_file,
+        .resume_path = or_null(order->resume_path),
+        .jax_port = agent_second_port(order->master_port),
+        .n_gpus = c->n_gpus,
+        .socket = worker_socket_path(w->socket),
+        .extra = &extra,
+    };
+    int rc;
+
+    /* Whose it is, for whoever has to sweep up after this agent. */
+    strlist_addf(&extra, "MUSTER_AGENT=%s.%u", tag ? tag + 1 : a->dir,
+                 a->index);
+    rc = crew_error_path(c, i, error_file, sizeof(error_file), e);
+    rc = rc < 0 ? rc : contract_env(&a->config.env, &job->env, &facts, &w->env,
+                                    i == 0 ? warnings : NULL, e);
+    return rc < 0 ? rc : contract_argv(job->command.items, &w->env, &w->argv,
+                                       e);
+}
+
+static int list_members(struct crew *c, const struct order *order,
+                        struct error *e)
+{
+    c->members = calloc(order->n_nodes, sizeof(*c->members));
+    if (!c->members) {
+        return error_set(e, ENOMEM, "list nodes");
+    }
+    for (uint32_t i = 0; i < order->n_nodes; i++) {
+        if (order->n_procs[i]) {
+            c->members[c->n_nodes++] = i;
+        }
+    }
+    return 0;
+}
+
+int crew_equip(struct crew *c, const struct order *order, struct error *e)
+{
+    _strlist_ struct strlist warnings = {0};
+    struct procs_node node;
+    int rc = list_members(c, order, e);
+
+    node_facts(&c->agent->config.env, &node);
+    c->n_gpus = procs_gpus(&node);
+    rc = rc < 0 ? rc : make_segment(c, order, e);
+    for (uint32_t i = 0; rc == 0 && i < c->layout.n_local; i++) {
+        rc = make_socket(c, i, order, e);
+        rc = rc < 0 ? rc : make_contract(c, i, order, &warnings, e);
+    }
+    for (size_t i = 0; c->layout.first_rank == 0 && order->n_restarts == 0 &&
+                       i < warnings.n; i++) {
+        agent_note(c->agent, "%s", warnings.items[i]);
+    }
+    return rc;
+}
+
+void crew_strip(struct crew *c)
+{
+    for (uint32_t i = 0; c->list && i < c->layout.n_local; i++) {
+        char path[PATH_MAX];
+
+        if (crew_error_path(c, i, path, sizeof(path), NULL) == 0) {
+            unlink(path);
+        }
+        worker_socket_destroy(c->list[i].socket);
+        strlist_release(&c->list[i].argv);
+        strlist_release(&c->list[i].env);
+    }
+    segment_destroy(c->segment);
+    free(c->members);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which failure is the cause: the first by grade, then by time
+ * (rendezvous/failure.h). It is judged when all have stopped: by then every
+ * node has told its own first one.
+ */
+#include <config.h>
+
+#include "rendezvous/lead_priv.h"
+
+#include "rendezvous/mutant.h"
+
+#include <stdio.h>
+
+/* Two clocks that differ by less than this are taken to show the same time. */
+#define CLOCKS_AGREE_MS 1000
+
+/* Whether `f`, which happened at `at_ms` by our clock (late by the time its
+ * message took), was before the cause that we have. Clocks of nodes are better
+ * than that, where they agree. */
+static bool is_earlier(const struct lead *lead, const struct failure *f,
+                       uint64_t at_ms)
+{
+    int64_t ours_ms = (int64_t)(at_ms - lead->cause_ms);
+    int64_t theirs_ms = (int64_t)(f->wall_ns - lead->cause.wall_ns) / 1000000;
+    int64_t differ_ms = theirs_ms - ours_ms;
+
+    if (differ_ms > -CLOCKS_AGREE_MS && differ_ms < CLOCKS_AGREE_MS) {
+        return f->wall_ns < lead->cause.wall_ns;
+    }
+    return ours_ms < 0;
+}
+
+/* Whether `f` was before the cause that we have. A node's newest report has the
+ * first of its own, and what it says of that again changes nothing. */
+static bool comes_first(const struct lead *lead, const struct failure *f,
+                        uint64_t at_ms)
+{
+    if (!lead->has_cause || f->node == lead->cause.node) {
+        return true;
+    }
+    if (f->grade != lead->cause.grade) {
+        return f->grade < lead->cause.grade;
+    }
+    return !MUTANT(8) && is_earlier(lead, f, at_ms);
+}
+
+/* A failure of the generation that runs or is just being stopped. */
+void lead_add_cause(struct lead *lead, const struct failure *f)
+{
+    uint64_t at_ms = lead->now_ms > f->age_ms ? lead->now_ms - f->age_ms : 0;
+
+    if (lead->judged || !comes_first(lead, f, at_ms)) {
+        return;
+    }
+    lead->has_cause = true;
+    lead->cause = *f;
+    lead->cause_ms = at_ms;
+}
+
+/* The first word of a failure: stop everybody. What it means is decided when
+ * all have stopped, see lead_judge(). */
+void lead_fail(struct lead *lead, struct lead_actions *ret)
+{
+    const struct restart_policy *policy = &lead->config.restart;
+    char what[ORDER_TEXT_BYTES];
+    bool quick = lead->now_ms - lead->ran_at_ms < policy->backoff_max_ms;
+
+    failure_describe(&lead->cause, what, sizeof(what));
+    lead_note_failure(lead, ret, LEAD_NOTE_FAILED, what);
+    lead->n_quick = quick ? lead->n_quick + 1 : 0;
+    lead->hold_ms = lead_later(lead->now_ms,
+                               restart_backoff_ms(policy, lead->n_quick));
+    lead_prepare(lead, ret);
+}
+
+/* There would be another generation, but a node cannot do its part in it. */
+void lead_give_up(struct lead *lead, struct lead_actions *ret)
+{
+    char what[ORDER_TEXT_BYTES];
+
+    failure_describe(&lead->obstacle, what, sizeof(what));
+    lead_end(lead, ret, restart_exit_status(&lead->obstacle), what,
+             ORDER_STOP_NONE, 0);
+    lead->verdict.has_cause = true;
+    lead->verdict.cause = lead->obstacle;
+}
+
+/* All have stopped and told what they saw: the cause is known now. True if
+ * another generation may run. */
+bool lead_judge(struct lead *lead, struct lead_actions *ret)
+{
+    const struct restart_policy *policy = &lead->config.restart;
+    char what[ORDER_TEXT_BYTES / 2];
+    char text[ORDER_TEXT_BYTES];
+    bool allowed = restart_allowed(policy, &lead->cause);
+
+    failure_describe(&lead->cause, what, sizeof(what));
+    if (allowed && lead->n_restarts < policy->max + MUTANT(5)) {
+        if (lead->has_obstacle) {
+            lead_give_up(lead, ret);
+            return false;
+        }
+        lead->n_restarts++;
+        lead->judged = true;
+        snprintf(text, sizeof(text), "restart %u of %u%s: %s",
+                 lead->n_restarts, policy->max,
+                 lead->hold_ms > lead->now_ms ? " after a pause" : "", what);
+        lead_note_failure(lead, ret, LEAD_NOTE_RESTARTING, text);
+        return true;
+    }
+    if (allowed && policy->max) {
+        snprintf(text, sizeof(text), "%s; all %u restarts are used up", what,
+                 policy->max);
+    } else {
+        snprintf(text, sizeof(text), "%s", what);
+    }
+    lead_end(lead, ret, restart_exit_status(&lead->cause), text,
+             ORDER_STOP_NONE, 0);
+    return false;
+}

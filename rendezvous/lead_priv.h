@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of the lead share. Private to lead*.c.
+ *
+ *   lead.c        life; what events, answers and time make of it
+ *   lead_order.c  phases, and the orders that they begin with
+ *   lead_cause.c  which failure is the cause, and what follows from it
+ *   lead_note.c   what is told to the journal
+ */
+#ifndef MUSTER_RENDEZVOUS_LEAD_PRIV_H
+#define MUSTER_RENDEZVOUS_LEAD_PRIV_H
+
+#include "rendezvous/lead.h"
+
+#define NO_RANK UINT32_MAX
+
+enum phase {
+    PHASE_GATHER,
+    PHASE_PREPARE,
+    PHASE_RUN,
+    PHASE_END,
+    PHASE_OVER,
+};
+
+struct lead {
+    struct lead_config config;
+    uint64_t now_ms;
+    enum phase phase;
+    uint32_t generation; /* the newest prepared, 0 before the first */
+    uint32_t ran;        /* the newest that was ordered to run, or 0 */
+    uint64_t ran_at_ms;
+    uint64_t limit_ms;   /* when the phase is over even without answers */
+    uint64_t hold_ms;    /* PREPARE: not before this */
+    uint32_t n_restarts;
+    uint32_t n_quick;    /* generations in a row that failed soon */
+    struct lead_node *nodes;
+    uint32_t n_ready;    /* nodes that have done what the phase waits for */
+    uint32_t n_started;  /* RUN: nodes whose workers were started */
+    uint16_t *n_procs;   /* scratch for RUN orders */
+
+    bool has_lost;  /* a node, ever */
+    bool has_cause; /* of the end of generation `ran`, so far */
+    bool judged;    /* it led to a restart, and is only history now */
+    struct failure cause;
+    uint64_t cause_ms; /* when it happened, by our clock */
+    bool has_obstacle; /* to running `generation`: a node could not prepare */
+    struct failure obstacle;
+
+    char store_addr[ORDER_ADDR_BYTES]; /* of `generation` */
+    uint16_t store_port;
+    uint32_t saved_generation; /* who wrote resume_path; 0: an earlier run */
+    int64_t resume_step;
+    char resume_path[ORDER_PATH_BYTES];
+
+    struct order order; /* the newest; n_procs is borrowed from above */
+    struct lead_verdict verdict;
+};
+
+/* a + b, without wrapping. */
+static inline uint64_t lead_later(uint64_t a, uint64_t b)
+{
+    return a > LEAD_NEVER - b ? LEAD_NEVER : a + b;
+}
+
+/* --- lead_order.c --- */
+
+/* Whether a node has done what the phase waits for; likewise all of them; and
+ * whether its workers were started. */
+bool lead_is_ready(const struct lead *lead, const struct lead_node *n);
+bool lead_all_ready(const struct lead *lead);
+bool lead_is_started(const struct lead *lead, const struct lead_node *n);
+uint32_t lead_count_procs(const struct lead *lead);
+
+/* The next generation; its workers; the end. */
+void lead_prepare(struct lead *lead, struct lead_actions *ret);
+void lead_run(struct lead *lead, struct lead_actions *ret);
+/* With the verdict. Nothing happens if there is one already. */
+void lead_end(struct lead *lead, struct lead_actions *ret, uint8_t status,
+              const char *reason, enum order_stop stop, uint32_t grace_ms);
+/* END with the verdict that stands. */
+void lead_publish_end(struct lead *lead, struct lead_actions *ret,
+                      enum order_stop stop, uint32_t grace_ms);
+void lead_leave(struct lead *lead, struct lead_actions *ret);
+
+/* --- lead_cause.c --- */
+
+/* A failure of the generation that runs or is just being stopped. */
+void lead_add_cause(struct lead *lead, const struct failure *f);
+/* The first word of one: stop everybody. */
+void lead_fail(struct lead *lead, struct lead_actions *ret);
+/* All have stopped and told what they saw: the cause is known now. True if
+ * another generation may run. */
+bool lead_judge(struct lead *lead, struct lead_actions *ret);
+/* There would be another generation, but a node cannot do its part in it. */
+void lead_give_up(struct lead *lead, struct lead_actions *ret);
+
+/* --- lead_note.c --- */
+
+void lead_note(struct lead *lead, struct lead_actions *ret,
+               enum lead_note_type type, uint32_t rank, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/* About the cause. */
+void lead_note_failure(struct lead *lead, struct lead_actions *ret,
+                       enum lead_note_type type, const char *text);
+/* "n3", or "node 3"; valid until the next call with the same `to`. */
+const char *lead_name_of(const struct lead *lead, uint32_t rank, char *to,
+                         size_t size);
+/* "n1, n2 and 5 more": the nodes that are not ready. */
+void lead_name_late(const struct lead *lead, char *to, size_t size);
+
+#endif

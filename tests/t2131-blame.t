@@ -1,0 +1,129 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Who failed first, where the order of the ends says otherwise: workers that have
+# failed and do not end, beside those that end because of it. And what workers
+# leave in their error files, well-formed or not.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun python3
+
+# mrun OPTION... -- COMMAND...: no restarts.
+mrun() {
+    rm -rf run there && mkdir there
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 "$@"
+}
+field() { "$MUSTER" status run -o json | json "$1"; }
+nobody_left() { run_gone "$(json id run/run.json)"; }
+
+# blame.py RANK:ACTION...: each rank does what it is told, once the one before it
+# in the list has. Ranks that are not named wait for their end.
+cat >blame.py <<'END'
+import json, os, signal, sys, time
+rank = os.environ["RANK"]
+
+def done(n):
+    os.close(os.open("there/%d" % n, os.O_CREAT))
+
+def write_file():
+    path = os.environ["TORCHELASTIC_ERROR_FILE"]
+    with open(path + ".part", "w") as f:
+        json.dump({"message": {"message": "ValueError: shard 7 is bad", "extraInfo": {
+            "py_callstack": "Traceback (most recent call last):\n  File \"t.py\", line 3, in f\n"
+                            "ValueError: shard 7 is bad\n", "timestamp": "1795206357"}}}, f)
+    os.rename(path + ".part", path)
+
+def say(what):
+    sys.stderr.write("Traceback (most recent call last):\n  File \"t.py\", line 3, in f\n%s\n" % what)
+    sys.stderr.flush()
+
+signal.alarm(100)
+for n, word in enumerate(sys.argv[1:]):
+    who, action = word.split(":")
+    if who != rank:
+        continue
+    while n and not os.path.exists("there/%d" % (n - 1)):
+        time.sleep(0.01)
+    if action == "file":
+        write_file()
+    elif action == "say":
+        say("ValueError: shard 7 is bad")
+    done(n)
+    if action == "echo":
+        raise ConnectionResetError(104, "Connection reset by peer")
+    if action == "segv":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if action == "exit":
+        sys.exit(3)
+while True:
+    time.sleep(1)
+END
+
+test_slow_end() {
+    local nodes
+    for nodes in 1 2; do
+        mrun --nnodes $nodes --agent-is-node --nproc-per-node $((2 / nodes)) -- python3 blame.py 1:file 0:echo
+        is "$status" 1 "on $nodes node(s), a worker has written its error file and does not end" || show
+        is "$(field failure.rank)" 1 'it is the cause, not the one that lost it' || show
+        like "$(cat err)" 'failed, and had not ended yet: ValueError: shard 7 is bad' 'which is told' || show
+        is "$(field failure.error_file)" errors/1-1.json 'with its error file'
+        is "$(json message.message run/errors/1-1.json)" 'ValueError: shard 7 is bad' 'which is kept'
+        like "$(field failure.lines)" 'line 3, in f' 'and its traceback'
+        mrun --nnodes $nodes --agent-is-node --nproc-per-node $((2 / nodes)) -- python3 blame.py 1:say 0:echo
+        is "$(field failure.rank)" 1 'so has one that has printed its traceback' || show
+        is "$(field failure.error_file 2>/dev/null)" '' 'without a file'
+        ok 'nobody is left' wait_for 10 nobody_left
+    done
+}
+
+# The time of the error file counts, however the others end.
+test_order() {
+    mrun --nproc-per-node 2 -- python3 blame.py 1:file 0:segv
+    is "$(field failure.rank)" 1 'a crash after an error file is not the cause' || show
+    mrun --nnodes 2 --agent-is-node --nproc-per-node 1 -- python3 blame.py 1:file 0:exit
+    is "$(field failure.rank)" 1 'nor is an exit on another node' || show
+    mrun --nproc-per-node 2 -- python3 blame.py 1:say 0:segv
+    is "$status" 139 'but a traceback alone may have been survived' || show
+    is "$(field failure.rank)" 0 'so the crash is the cause'
+    mrun --nproc-per-node 3 -- python3 blame.py 2:file 1:file 0:exit
+    is "$(field failure.rank)" 2 'of two error files the first is' || show
+    mrun --nproc-per-node 2 -- python3 blame.py 0:echo
+    is "$(field failure.rank)" 0 'an echo of nobody is the cause in the end' || show
+}
+
+# failing WORDS: a worker fails with these bytes in its error file.
+failing() {
+    printf "$1" >words
+    mrun --nproc-per-node 1 -- sh -c 'cp words "$TORCHELASTIC_ERROR_FILE"; echo in its output; exit 3'
+    is "$status" 3 "$2" || show
+}
+test_files() {
+    failing '{"message": "plain words\\nmore"}' 'a plain message'
+    like "$(cat err)" 'exited with code 3: plain words' 'is the reason'
+    is "$(field failure.error_file)" errors/1-0.json 'and the file kept'
+    failing '{"message": {"message": "red \\u001b[31m \\u009b31m \\u202e x", "extraInfo": {}}}' 'one that would drive a terminal'
+    like "$(cat err)" 'exited with code 3: red ?[31m ?31m ? x' 'is shown without that'
+    ok 'on stderr and in the status' not grep -aP '\x1b\[31m|\xc2\x9b|\xe2\x80\xae' err <("$MUSTER" status run)
+    local bad
+    for bad in 'oops' '{"message": "half' '{"message": [1]}' '\377\376' '' '{"message": {"message": "a\\u0000b"}}'; do
+        failing "$bad" "no error file: $(printf '%q' "$bad")"
+        like "$(field failure.lines)" 'in its output' 'the output counts then'
+        is "$(field failure.error_file 2>/dev/null)" '' 'and nothing is kept'
+    done
+    python3 -c 'import json
+text = "Traceback (most recent call last):\n" * 25000
+json.dump({"message": {"message": "x" * 5000, "extraInfo": {"py_callstack": text}}}, open("words", "w"))'
+    mrun --nproc-per-node 1 -- sh -c 'cp words "$TORCHELASTIC_ERROR_FILE"; exit 3'
+    is "$status" 3 'a very long one' || show
+    like "$(cat err)" 'exited with code 3: xxxxx' 'is cut'
+    num "$(grep -a 'exited with code' err | wc -L)" -lt 1500 'to a line'
+    num "$(stat -c %s run/status.json)" -lt 30000 'in the status, too'
+    python3 -c 'print("[" * 900000)' >words
+    mrun --nproc-per-node 1 -- sh -c 'cp words "$TORCHELASTIC_ERROR_FILE"; exit 3'
+    is "$status" 3 'one that is nested deeply is left aside' || show
+    mrun --nproc-per-node 1 -- sh -c 'truncate -s 2M "$TORCHELASTIC_ERROR_FILE"; exit 3'
+    is "$status" 3 'so is one that is too large' || show
+    mrun --nproc-per-node 1 -- sh -c 'mkfifo "$TORCHELASTIC_ERROR_FILE"; exit 3'
+    is "$status" 3 'and a pipe, which nobody waits for' || show
+}
+
+run_cases
