@@ -5,7 +5,7 @@
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 
 need_command mpirun
-RIG=$MUSTER_BUILDDIR/comm/mpi/bulk_rig
+RIG=$MUSTER_BUILDDIR/tests/bulk_rig/bulk_rig
 [ -x "$RIG" ] || skip_all "no $RIG"
 mpi=(mpirun --oversubscribe)
 [ "$(id -u)" != 0 ] || mpi+=(--allow-run-as-root)

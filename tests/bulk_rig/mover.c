@@ -2,7 +2,7 @@
 /* A mover of the rig: the engine, as muster-mpi runs it, for one node. */
 #include <config.h>
 
-#include "comm/mpi/rig.h"
+#include "tests/bulk_rig/rig.h"
 
 #include "base/fs.h"
 #include "comm/mpi/bulk.h"

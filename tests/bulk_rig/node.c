@@ -2,7 +2,7 @@
 /* A node of the rig: its segment, its workers, and what an agent does for them. */
 #include <config.h>
 
-#include "comm/mpi/rig.h"
+#include "tests/bulk_rig/rig.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"

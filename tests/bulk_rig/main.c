@@ -11,7 +11,7 @@
  */
 #include <config.h>
 
-#include "comm/mpi/rig.h"
+#include "tests/bulk_rig/rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of bulk_rig. */
-#ifndef MUSTER_COMM_MPI_RIG_H
-#define MUSTER_COMM_MPI_RIG_H
+#ifndef MUSTER_TESTS_BULK_RIG_RIG_H
+#define MUSTER_TESTS_BULK_RIG_RIG_H
 
 #include "base/error.h"
 

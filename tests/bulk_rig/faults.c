@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "comm/mpi/rig.h"
+#include "tests/bulk_rig/rig.h"
 
 #include <mpi.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* What the workers of the rig do. */
 #include <config.h>
 
-#include "comm/mpi/rig.h"
+#include "tests/bulk_rig/rig.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"
