@@ -175,6 +175,8 @@ static void test_hostile(void)
 {
     struct world t;
     struct buf junk = {.data = (char *)"junk", .len = 4};
+    struct companion_hello h = {.version = COMPANION_VERSION + 1, .epoch = 1};
+    _buf_ struct buf b = {0};
     int fds[20];
     int fd;
 
@@ -185,6 +187,18 @@ static void test_hostile(void)
     fd = seqsock_connect(t.path, NULL);
     bring_world(&t, fd, 9);
     is_int(t.n_worlds, 0, "a world without a hello is not taken");
+    close(fd);
+    fd = seqsock_connect(t.path, NULL);
+    turn(&t);
+    close(fd);
+    turn(&t);
+    is_int(t.n_lost, 0, "the end of a stranger is no loss");
+    fd = seqsock_connect(t.path, NULL);
+    str_copy(h.muster_version, sizeof(h.muster_version), PACKAGE_VERSION);
+    companion_hello_encode(&h, &b);
+    seqsock_send(fd, COMPANION_HELLO, &b, NULL, 0);
+    turn(&t);
+    is_int(next_type(fd), COMPANION_REFUSED, "another protocol is refused");
     close(fd);
     fd = say_hello(&t, 1, PACKAGE_VERSION);
     next_type(fd);

@@ -4,6 +4,7 @@
 #include "launcher/options.h"
 
 #include "base/cleanup.h"
+#include "launcher/commands.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -175,6 +176,32 @@ static void test_empty_table(void)
     like(e.text, "did you mean --help?", "nearest without a table");
 }
 
+/* What bad usage is to whoever reads the exit status. */
+static void test_status(void)
+{
+    static const struct options o = {.command = "x", .usage = "", .about = "",
+                                     .table = table, .max_args = 1};
+    static const struct {
+        int code, want;
+    } cases[] = {{ERR_USAGE, EXIT_USAGE}, {ERR_SPEC, EXIT_USAGE},
+                 {ENOENT, EXIT_FAILED},   {ERR_LOST, EXIT_FAILED},
+                 {ERR_LOCKED, EXIT_FAILED}};
+    char *good[] = {(char *)"x", (char *)"-v", NULL};
+    char *bad[] = {(char *)"x", (char *)"--nonsense", NULL};
+    _option_args_ struct option_args args = {0};
+    struct set set = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct error e = {0};
+
+        error_text(&e, cases[i].code, "an error to be printed");
+        is_int(command_fail(&e), cases[i].want, "code %d", cases[i].code);
+    }
+    is_int(options_start(&o, 2, good, &set, &args), -1, "goes on");
+    is_int(options_start(&o, 2, bad, &set, &args), EXIT_USAGE, "a bad option");
+    strlist_release(&set.sets);
+}
+
 static void test_help(void)
 {
     static const struct options o = {
@@ -205,6 +232,7 @@ int main(void)
 {
     test_parse();
     test_empty_table();
+    test_status();
     test_help();
     return tap_done();
 }

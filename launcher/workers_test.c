@@ -127,6 +127,10 @@ static int act(const char *verb, int arg)
         fprintf(stderr, "err %s\n", getenv("WHO"));
         return arg;
     }
+    if (strcmp(verb, "last-words") == 0) {
+        fputs("one\ntwo\nthree\n", stderr);
+        return 1;
+    }
     if (strcmp(verb, "stubborn") == 0) {
         ignore_all();
         printf("up\n");
@@ -180,14 +184,16 @@ struct view {
 };
 
 static struct buf printed; /* what the sink got, of all sets */
+static int n_wrong_stream;
 
 static void on_sink(void *arg, uint32_t rank, enum output_which which,
                     enum output_piece piece, const char *data, size_t len)
 {
     (void)arg;
     (void)rank;
-    (void)which;
     (void)piece;
+    n_wrong_stream += which != (memmem(data, len, "err ", 4) ? OUTPUT_STDERR
+                                                             : OUTPUT_STDOUT);
     if (printed.len < 1 << 20) {
         buf_append(&printed, data, len);
     }
@@ -339,6 +345,7 @@ static void test_plain(void)
     like(v.text[0], " on node2 finished", "in words");
     is_int(count_in(buf_str(&printed), "out "), 4, "stdout of all");
     is_int(count_in(buf_str(&printed), "err "), 4, "stderr of all");
+    is_int(n_wrong_stream, 0, "each as what it is");
     snprintf(path, sizeof(path), "%s/102/stderr", logs);
     for (int i = 0; i < 1000 && fs_read(path, 100, &text, NULL, NULL) < 0; i++) {
         usleep(1000);
@@ -604,6 +611,9 @@ static void test_tail(void)
     turn_until(v.n_gone);
     is_str(v.tail[0], "err 0\n", "a failure comes with its last lines");
     is_str(v.text[0], "worker 100 on node2 exited with status 7", "and words");
+    must_start(&v, (struct launch_args){.n = 1, .verb = "last-words"});
+    turn_until(v.n_gone);
+    is_str(v.tail[0], "one\ntwo\nthree\n", "as many as there are");
 }
 
 static void test_first_failure(void)
@@ -725,6 +735,54 @@ static void test_restart(void)
          "8 x posix_spawn: %.2f ms", (double)best / 1e6, (double)plain / 1e6);
 }
 
+/* The command line of muster-exec: all of what a worker gets set up. */
+static void test_exec_line(void)
+{
+    static char *const program[] = {(char *)"prog", (char *)"--cwd=x", NULL};
+    const int keep[] = {8, 9};
+    struct exec_options all = {
+        .id = 3, .cwd = "/w", .cpus = "0-3", .umask = "027", .core = "0",
+        .oom_score_adj = 500, .status_fd = 5, .gate_fd = 6, .keep = keep,
+        .n_keep = 2};
+    struct exec_options none = {.status_fd = -1, .gate_fd = -1};
+    _strlist_ struct strlist a = {0}, b = {0};
+    _free_ char *got_all = NULL, *got_none = NULL;
+    char want[200];
+
+    exec_argv(&a, &all, program);
+    exec_argv(&b, &none, program);
+    got_all = str_shell_join(a.items);
+    got_none = str_shell_join(b.items);
+    snprintf(want, sizeof(want), "muster-exec --parent=%d --id=3 --status=5 "
+             "--gate=6 --keep=8 --keep=9 --cwd=/w --cpus=0-3 --umask=027 "
+             "--core=0 --oom=500 -- prog --cwd=x", getpid());
+    is_str(got_all, want, "every option");
+    snprintf(want, sizeof(want), "muster-exec --parent=%d --id=0 -- prog "
+             "--cwd=x", getpid());
+    is_str(got_none, want, "none but those that are always there");
+}
+
+static void test_exec_status(void)
+{
+    static const struct {
+        enum exec_stage stage;
+        int code, want;
+    } cases[] = {
+        {EXEC_FIND, ENOENT, 127},  {EXEC_FIND, EACCES, 126},
+        {EXEC_FIND, EISDIR, 126},  {EXEC_INTERPRETER, ENOENT, 126},
+        {EXEC_CWD, ENOENT, 126},   {EXEC_RUN, ENOENT, 126},
+        {EXEC_FORMAT, ENOEXEC, 126},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct exec_report r = {.stage = cases[i].stage,
+                                .code = cases[i].code};
+
+        is_int(exec_report_status(&r), cases[i].want, "stage %d, errno %d",
+               cases[i].stage, cases[i].code);
+    }
+}
+
 static void test_texts(void)
 {
     struct exec_report r = {.id = 7, .stage = EXEC_CWD, .code = ENOENT,
@@ -820,6 +878,8 @@ int main(int argc, char **argv)
     }
     set_up();
     before = proc_fd_inventory();
+    test_exec_line();
+    test_exec_status();
     test_texts();
     test_plain();
     test_codes();

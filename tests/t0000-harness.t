@@ -83,4 +83,132 @@ test_json() {
     not_ok 'nothing there' json a.1.b j
 }
 
+TAP_COUNT=$MUSTER_SRCDIR/scripts/tap-count
+
+# script NAME BODY: a program that is run as a test.
+script() { printf '#!/bin/bash\n%s\n' "$2" >"$1"; chmod +x "$1"; }
+
+# summed BODY: what tap-count makes of one test, in out and $status.
+summed() {
+    rm -rf tap && mkdir tap
+    script one.t "$1"
+    "$TAP_COUNT" run tap "$PWD/one.t" >run.out 2>&1 </dev/null
+    run_status=$?
+    run "$TAP_COUNT" sum tap
+}
+
+test_tap_count() {
+    local line body want
+    while IFS='|' read -r want body; do
+        summed "$body"
+        is "$(tail -n 1 out)" "$want" "'$body': $want"
+        case $want in
+        '0 passed'* | *' 0 failed'*) ;;
+        *) num "$status" -ne 0 'and fails' ;;
+        esac
+    done <<'END'
+2 passed, 0 failed|echo "ok 1 - a"; echo "ok 2 - b"; echo 1..2
+2 passed, 0 failed|echo 1..2; echo "ok 1 - a"; echo "ok 2 - b"
+1 passed, 1 failed|echo "ok 1 - a"; echo "not ok 2 - b"; echo 1..2; exit 1
+1 passed, 1 failed|echo "ok 1 - a"; echo "not ok 2 - b"; echo 1..2
+1 passed, 1 failed|echo "ok 1 - no plan"
+1 passed, 1 failed|echo 1..2; echo "ok 1 - too few"
+2 passed, 1 failed|echo 1..1; echo "ok 1 - a"; echo "ok 2 - too many"
+1 passed, 1 failed|echo 1..1; echo "ok 1 - then it crashes"; kill -SEGV $$
+1 passed, 1 failed|echo 1..1; echo "ok 1 - a"; exit 3
+0 passed, 1 failed|exit 0
+0 passed, 1 failed|exit 7
+1 passed, 0 failed, 1 skipped|echo 1..2; echo "ok 1 # SKIP why"; echo "ok 2 - a"
+1 passed, 0 failed|echo 1..2; echo "not ok 1 - b # TODO later"; echo "ok 2 - a"
+0 passed, 0 failed, 1 skipped|echo "1..0 # SKIP no moon"
+1 passed, 2 failed|echo "ok 1 - a"; echo "Bail out! x"; exit 255
+END
+    summed 'echo "ok 1 - a"; echo 1..1'
+    is "$run_status $status" '0 0' 'what passes, passes'
+    summed 'echo "1..0 # SKIP no moon"'
+    is "$run_status $status" '0 1' 'that nothing ran is no success'
+    for body in 'kill -SEGV $$' 'exit 3' 'echo "Bail out! x"; exit 0'; do
+        summed "$body"
+        num "$run_status" -ne 0 "'$body' fails as a test"
+    done
+    MUSTER_TEST_LIMIT=1 summed 'echo "ok 1 - a"; sleep 1000'
+    is "$run_status $status" '1 1' 'one that takes too long fails'
+    like "$(cat out)" 'limit 1 s' 'for that reason'
+    MUSTER_REQUIRE_RIGS=1 summed 'echo "1..0 # SKIP no x: see scripts/install-deps"'
+    is "$(tail -n 1 out)" '0 passed, 1 failed' 'what can be installed may not be missing in CI'
+    summed 'echo "ok 1 - a"; echo "not ok 2 - b"; echo 1..2; exit 1'
+    is "$("$TAP_COUNT" failed tap)" "$PWD/one.t" 'failed tests are named'
+    cp -r tap tap2
+    run "$TAP_COUNT" sum tap tap2
+    is "$(tail -n 1 out)" '2 passed, 2 failed' 'folders add up'
+    is "$(grep -c '^FAILED tap' out)" 2 'with each failure'
+}
+
+# A tree of a few scripts in place of the real one, for scripts/check.
+make_tree() {
+    rm -rf tree && mkdir -p tree/scripts tree/tests tree/bin
+    cp "$MUSTER_SRCDIR/scripts/check" "$TAP_COUNT" tree/scripts/
+    script tree/scripts/size-report true
+    script tree/bin/autoreconf true
+    script tree/configure 'cp "$(dirname "$0")/makefile" Makefile; touch config.status'
+    printf 'all check:\n\t@:\nlist-tests:\n\t@cat %s\n' "$PWD/tree/list" >tree/makefile
+    : >tree/list
+    in_tree good 'echo "ok 1 - fine"; echo 1..1'
+}
+
+in_tree() {
+    script "tree/tests/$1.t" "$2"
+    echo "tests/$1.t" >>tree/list
+}
+
+# check_tree: scripts/check over it; what it says in out and $status.
+check_tree() {
+    run env -u MUSTER_REQUIRE_RIGS "$@" PATH="$PWD/tree/bin:$PATH" tree/scripts/check --no-deps --only plain
+}
+
+test_check() {
+    local what body want
+    command -v prove >/dev/null || { skip 'no prove'; return; }
+    make_tree
+    check_tree CI=true
+    is "$status" 0 'a tree whose tests pass is passed' || show
+    # Two steps are cases of their own: the build, and making it.
+    is "$(tail -n 1 out)" '3 passed, 0 failed' 'and counted'
+    while IFS='|' read -r what body; do
+        make_tree
+        in_tree bad "$body"
+        check_tree CI=true
+        num "$status" -ne 0 "$what is no success" || show
+        matches "$(tail -n 1 out)" '[1-9][0-9]* failed' 'but counted as a failure'
+        matches "$(cat out)" 'FAILED .*(bad|sanitizer)' 'and named'
+    done <<'END'
+a case that fails|echo "ok 1 - a"; echo "not ok 2 - b"; echo 1..2; exit 1
+a case that fails with status 0|echo "not ok 1 - b"; echo 1..1
+a test without a plan|echo "ok 1 - a"
+a test that ends early|echo 1..2; echo "ok 1 - a"; exit 0
+a test that crashes|echo 1..1; echo "ok 1 - a"; kill -SEGV $$
+a test that says nothing|exit 0
+a sanitizer report|echo 1..1; echo "ok 1 - a"; echo found >"$MUSTER_BUILDDIR/sanitizer/report.1"
+END
+    make_tree
+    in_tree bed ". '$MUSTER_SRCDIR/tests/lib/harness.sh'; skip_rig 'no moon'"
+    check_tree CI=true
+    num "$status" -ne 0 'a bed that is missing is a failure in CI' || show
+    check_tree -u CI
+    is "$status" 0 'and is skipped elsewhere' || show
+    like "$(cat out)" 'skipped: no moon' 'which is said'
+    make_tree
+    in_tree flaky '[ -e ../../../seen ] && { echo "ok 1 - a"; echo 1..1; exit; }; touch ../../../seen; echo "not ok 1 - a"; echo 1..1; exit 1'
+    check_tree CI=true
+    like "$(cat out)" 'FLAKY' 'a test that passes in a second run is named' || show
+    make_tree
+    : >tree/list
+    check_tree CI=true
+    num "$status" -ne 0 'a tree without tests is no success'
+    make_tree
+    script tree/configure 'exit 1'
+    check_tree CI=true
+    num "$status" -ne 0 'nor is one that cannot be built'
+}
+
 run_cases

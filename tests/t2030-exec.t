@@ -119,6 +119,7 @@ print(os.readlink("/proc/self/fd/0"))'
     like "$said" 'True True' 'a session and a group of its own'
     like "$said" '[0, 1, 2, 8]' 'only stdio and what is kept'
     like "$said" '/dev/null' 'an empty stdin'
+    is "$(echo secret words | "$EXEC" -- cat)" '' 'whatever ours is'
     fails 126 'cannot run true: pass descriptor 77: Bad file descriptor' \
         'keep one that is not there' --keep=77 -- true
 }
@@ -145,8 +146,14 @@ test_settings() {
     (ulimit -S -n 64 2>/dev/null && exec "$EXEC" -- sh -c 'ulimit -Sn; ulimit -Hn') >out
     is "$(sed -n 1p out)" "$(awk 'NR == 2 && ($1 == "unlimited" || $1 > 1048576) { $1 = 1048576 } NR == 2 { print $1 }' out)" \
         'open files are raised to what is allowed'
-    run "$EXEC" --core=0 -- sh -c 'ulimit -c'
+    (ulimit -S -l 16 && exec "$EXEC" -- sh -c 'ulimit -Sl; ulimit -Hl') >out
+    is "$(sed -n 1p out)" "$(sed -n 2p out)" 'and so is locked memory'
+    (ulimit -S -c "$(ulimit -H -c)" && exec "$EXEC" --core=0 -- sh -c 'ulimit -c') >out
     is "$(cat out)" 0 'no core files'
+    (ulimit -S -c 0 && exec "$EXEC" --core=unlimited -- sh -c 'ulimit -Sc; ulimit -Hc') >out
+    is "$(sed -n 1p out)" "$(sed -n 2p out)" 'or all that may be'
+    (ulimit -S -c 0 && exec "$EXEC" -- sh -c 'ulimit -Sc') >out
+    is "$(cat out)" 0 'or as it was'
     fails 126 'cannot run true: bad option --core=x' 'core=x' --core=x -- true
     run "$EXEC" --oom=500 -- cat /proc/self/oom_score_adj
     is "$(cat out)" 500 'preferred when memory runs out'

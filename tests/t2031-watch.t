@@ -98,6 +98,28 @@ print(os.getsid(0) == os.getppid())'
     is "$(sed -n 4p out)" True 'a session of its own'
 }
 
+# Whoever starts the watch may ignore and block what it likes.
+test_inherited() {
+    cat >rude.py <<'END'
+import os, signal, sys
+for s in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE): signal.signal(s, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, 40])
+os.execv(sys.argv[1], sys.argv[1:])
+END
+    run python3 rude.py "$WATCH" -- sh -c 'sleep 0.1; exit 7'
+    is "$status" 7 'the status is seen though SIGCHLD was ignored'
+    run python3 rude.py "$WATCH" --keep=1 -- grep -E '^Sig(Blk|Ign)' /proc/self/status
+    # 32 and 33 are the C library's own, which nobody else can set.
+    matches "$(cat out)" $'^SigBlk:\t0{16}\nSigIgn:\t0{7}[01][08]0{7}$' 'an agent inherits none of it'
+    run "$WATCH" --keep=1 -- python3 -c '
+import os, time
+def fds(): return [os.readlink(f"/proc/{os.getppid()}/fd/{i}") for i in (0, 1, 2)]
+end = time.time() + 60
+while fds() != ["/dev/null"] * 3 and time.time() < end: time.sleep(0.01)
+print(fds())'
+    is "$(cat out)" "['/dev/null', '/dev/null', '/dev/null']" 'the watch holds nobody up by its stdio'
+}
+
 test_killed_agent() {
     local agent t
     start env AGENT_TAG="$WATCH_TEST" "$WATCH" --keep=1 -- python3 agent.py
@@ -140,7 +162,7 @@ test_exited_agent() {
 
 test_signals() {
     local sig
-    for sig in TERM INT HUP QUIT USR1 USR2; do
+    for sig in TERM INT HUP QUIT USR1 USR2 WINCH; do
         start "$WATCH" --keep=1 -- python3 -c "
 import signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIG$sig])

@@ -112,6 +112,15 @@ test_stop() {
     is "$status" 130 'as cancelled' || diag "$(cat run.err)"
     is "$(field state)" Stopped 'the status says so'
     ok 'and nobody is left' wait_for 10 nobody_left
+    start_run --nproc-per-node 2 --set limits.grace=600s -- sh -c 'trap "" TERM; while :; do sleep 1; done'
+    is $? 0 'another one'
+    kill -INT "$runner"
+    ok 'is asked by the first Ctrl-C' wait_for 30 grep -q 'asking the workers' run.err
+    not_ok 'and goes on' wait_for 2 gone "$runner"
+    kill -INT "$runner"
+    wait_exit 60 "$runner"
+    is "$status" 130 'and killed by the second' || diag "$(cat run.err)"
+    ok 'and nobody is left' wait_for 10 nobody_left
 }
 
 test_two_front_ends() {
