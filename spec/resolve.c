@@ -3,10 +3,11 @@
  * The one resolver. Each layer is a tree of the short form, and the trees are
  * merged before anything is read from them:
  *
- *   built-in defaults < options of a launcher < runtime < job < command line
+ *   built-in defaults < environment < options of a launcher < runtime < job <
+ *   command line
  *
- * The launcher's options are looked at after runtime, job and command line are
- * merged, because they fill in only what these leave open.
+ * The launcher's options and the environment are looked at after runtime, job and
+ * command line are merged, because they fill in only what these leave open.
  */
 #include <config.h>
 
@@ -183,6 +184,7 @@ static struct node *settle_tree(struct resolving *s)
     if (!command_settle(&s->c, tree)) {
         return NULL;
     }
+    resolve_environment(&s->c, tree);
     settle_name(s, tree);
     settle_secrets(s, tree);
     tree = resolve_without(s, tree, "args", "");

@@ -41,6 +41,9 @@ bool resolve_is_owned(const char *name);
  * env has the name; what is left is a template for where the worker starts. */
 void resolve_expand(const struct context *c, struct node *tree);
 
+/* What PET_* in the environment says, where the tree says nothing. */
+void resolve_environment(const struct context *c, struct node *tree);
+
 /* What no single field can be wrong about. May settle values that depend on
  * others. Errors are placed by the tree that the job was read from. */
 void resolve_check(const struct context *c, const struct node *tree,

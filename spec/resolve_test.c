@@ -527,6 +527,59 @@ static void test_secrets(void)
     fs_remove_tree(dir, NULL);
 }
 
+static void test_environment(void)
+{
+    static const struct {
+        const char *env[4];
+        const char *keys;
+        const char *want; /* nodes, processes, restarts; or the error */
+    } cases[] = {
+        {{"PET_NNODES=2:4", "PET_NPROC_PER_NODE=3", "PET_MAX_RESTARTS=9"}, "",
+         "2..4 x 3 r9"},
+        {{"PET_NNODES=4", "PET_NPROC_PER_NODE=", NULL}, "nodes: 2",
+         "2..2 x auto r3"},
+        {{"PET_NNODES=4", "PET_NPROC_PER_NODE=2", NULL},
+         "command: [torchrun, --nnodes=3, t.py]", "3..3 x 2 r3"},
+        {{"PET_NNODES=4", "MUSTER_RUN_ID=x", NULL}, "", "1..1 x auto r3"},
+        {{"XPET_NNODES=4", "PET_NNODES_=5", NULL}, "", "1..1 x auto r3"},
+        {{"PET_NNODES=many", NULL}, "",
+         "environment PET_NNODES: nodes is \"many\"; expected"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *env[5] = {cases[i].env[0], cases[i].env[1],
+                              cases[i].env[2]};
+        bool has_command = strstr(cases[i].keys, "command");
+        _buf_ struct buf text = {0}, got = {0};
+        _outcome_ struct outcome o = {0};
+        const struct job *job;
+
+        buf_printf(&text, "%s%s%s\n", head,
+                   has_command ? "" : "command: [a]\n", cases[i].keys);
+        o = outcome_of(&(struct spec_request){
+            .text = buf_str(&text), .text_name = "t",
+            .env = (char *const *)(uintptr_t)env});
+        job = o.result.job;
+        if (!job) {
+            like(o.error.text, cases[i].want, "refused: %s", env[0]);
+            continue;
+        }
+        buf_printf(&got, "%u..%u x ", job->nodes.min, job->nodes.max);
+        if (job->procs.mode == JOB_PROCS_FIXED) {
+            buf_printf(&got, "%u", job->procs.n);
+        } else {
+            buf_puts(&got, "auto");
+        }
+        buf_printf(&got, " r%u", job->restart.max);
+        is_str(buf_str(&got), cases[i].want, "%s with \"%s\"", env[0],
+               cases[i].keys);
+        if (i == 0) {
+            is_str(spec_origin_of(&o.result, "nodes"),
+                   "environment PET_NNODES", "the origin is");
+        }
+    }
+}
+
 static void test_expansion_limits(void)
 {
     _buf_ struct buf text = {0};
@@ -638,6 +691,7 @@ int main(void)
     test_warnings();
     test_no_notes();
     test_secrets();
+    test_environment();
     test_expansion_limits();
     test_table();
     test_files();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From what the user wrote to one struct job. Layers, each over the one before:
- * built-in defaults, options of a launcher in the command, the runtime, the
- * job, the command line. Every value keeps where it came from.
+ * built-in defaults, PET_* in the environment, options of a launcher in the
+ * command, the runtime, the job, the command line. Every value keeps where it came from.
  *
  * Nothing here prints, starts or connects anything; files are read (the spec,
  * runtimes), none are written. No state is kept between calls; one call per
@@ -37,7 +37,8 @@ struct spec_request {
     const char *job;    /* which of several in the file; NULL: the only one */
     const struct spec_override *overrides;
     size_t n_overrides;
-    char *const *env;   /* for secrets and hidden values, usually `environ` */
+    char *const *env;   /* for secrets, hidden values and PET_*, usually
+                           `environ` */
     const char *const *runtime_dirs; /* NULL-terminated; NULL: those of the user
                                         and the site */
     bool accept_runtime; /* a file with only runtimes resolves as a job that
@@ -60,7 +61,7 @@ struct spec_message {
 struct spec_origin {
     char *path;   /* e.g. "restart.max" */
     char *origin; /* "file:line:column", "runtime NAME (built in)", "default",
-                     "--set" */
+                     "--set", "environment PET_NNODES" */
 };
 
 struct spec_result {
