@@ -102,7 +102,7 @@ test_stop() {
         is "$status" "${case#*:}" "with ${case#*:}" || diag "$(cat run.err)"
         ok 'and nobody is left' wait_for 10 nobody_left
     done
-    start_run --nproc-per-node 2 -- sh -c 'trap "" TERM; while :; do sleep 1; done'
+    start_run --nproc-per-node 2 --set limits.grace=600s -- sh -c 'trap "" TERM; while :; do sleep 1; done'
     is $? 0 'a run whose workers ignore SIGTERM'
     ok 'is cancelled by a command' "$MUSTER" cancel run
     not_ok 'but takes its grace time' wait_for 2 gone "$runner"

@@ -1,0 +1,133 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What a worker finds around it, what of it is told to the user and to the
+# records, and what is left when it is gone.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+
+# mrun OPTION...: a run in a directory of its own, ./run.
+mrun() {
+    rm -rf run
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+}
+field() { "$MUSTER" status run -o json | json "$1"; }
+nobody_left() { run_gone "$(json id run/run.json)"; }
+
+# said RANK NAME [FILE]: what that rank printed for NAME, under its own label.
+said() { sed -n "s/^\[$1\] $2=//p" "${3:-out}"; }
+
+test_surroundings() {
+    local rank
+    cat >worker <<'END'
+#!/bin/sh
+echo rank=$RANK
+echo rank=$RANK >&2
+echo umask=$(umask)
+echo job=$OF_JOB
+echo oom=$(cat /proc/self/oom_score_adj)
+echo leaks=$(for f in /proc/$$/fd/*; do readlink $f; done | grep -cvE '^(pipe:.*|/dev/null|.*/worker)$')
+echo max=$TORCHELASTIC_MAX_RESTARTS
+echo ompi=$(env | grep -E '^(PMIX|PRTE|ORTE|PMI)_|^OMPI_MCA' | wc -l)
+END
+    chmod +x worker
+    (umask 027 && exec timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nnodes 2 --agent-is-node \
+        --nproc-per-node 2 --max-restarts 5 --set env.OF_JOB='of the job' -- ./worker) >out 2>err </dev/null
+    is $? 0 'four workers on two agents' || diag "$(cat err)"
+    for rank in 0 1 2 3; do
+        is "$(said $rank rank)" $rank "rank $rank has its own label"
+        is "$(said $rank rank err)" $rank 'on stderr, too'
+        is "$(said $rank umask)" 0027 "the user's umask"
+        is "$(said $rank job)" 'of the job' "the job's environment"
+        is "$(said $rank oom)" 500 'goes before its agent when memory runs out'
+        is "$(said $rank leaks)" 0 'has no descriptor but its own'
+        is "$(said $rank max)" 5 'knows the budget'
+        is "$(said $rank ompi)" 0 "knows nothing of the agents' MPI"
+    done
+    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nor a file outside of the run directory' \
+        wait_for 10 test ! -e "${TMPDIR:-/tmp}/muster-$(id -u)/$(json id run/run.json)"
+}
+
+test_failure_is_named() {
+    mrun --nnodes 2 --agent-is-node --nproc-per-node 2 --max-restarts 0 -- \
+        sh -c 'echo last words; [ $RANK = 3 ] && kill -KILL $$; sleep 1000'
+    is "$status" 137 'the last rank is killed' || show
+    is "$(field failure.rank)" 3 'its rank is in the status'
+    is "$(field failure.node)" 1 'and its node'
+    is "$(field failure.signal)" 9 'and the signal'
+    is "$(field workers.3.signal)" 9 'likewise of the worker'
+    matches "$(field failure.reason)" '^rank 3 \(node 1, .*\) was killed by signal 9 \(SIGKILL\)' 'in words'
+    like "$(field failure.lines)" 'last words' 'with what it said'
+    like "$(cat err)" 'rank 3 (node 1' 'which the user sees'
+}
+
+# No worker of a generation meets anybody of the one before.
+test_generations() {
+    cat >forks <<'END'
+#!/bin/sh
+if [ $MUSTER_GENERATION = 1 ]; then
+    setsid sh -c 'echo $$ >daemon; exec sleep 1000' &
+    until [ -s daemon ]; do sleep 0.01; done
+    exit 1
+fi
+kill -0 $(cat daemon) && exit 9
+exit 0
+END
+    chmod +x forks
+    mrun --nproc-per-node 1 --max-restarts 1 --set restart.backoff=10ms..20ms -- ./forks
+    is "$status" 0 'a daemon of a failed worker is gone before the next one starts' || show
+    is "$(field restarts)" 1 'after a restart'
+}
+
+test_policies() {
+    mrun --nproc-per-node 1 --max-restarts 3 --set restart.policy=ExitCode --set 'restart.exitCodes=[7]' \
+        --set restart.backoff=10ms..20ms -- sh -c '[ $MUSTER_GENERATION = 1 ] && exit 7; exit 8'
+    is "$status" 8 'a code that is not to be retried' || show
+    is "$(field restarts)" 1 'after one that is'
+    mrun --nproc-per-node 1 --set limits.deadline=2s -- sleep 1000
+    is "$status" 124 'a deadline ends a run' || show
+    is "$(field state)" Stopped 'to be gone on with'
+    is "$(field verdict.resumable)" true 'as the verdict says'
+    mrun --nproc-per-node 1 --set logs.files=none -- echo shown
+    is "$(cat out)" '[0] shown' 'without log files'
+    is "$(find run/logs -type f | wc -l)" 0 'there are none'
+}
+
+# The budget is of the job, not of one life of it.
+test_budget() {
+    rm -rf run
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 --max-restarts 1 \
+        --set restart.backoff=10ms..20ms -- sh -c '[ $MUSTER_GENERATION = 1 ] && exit 5; exec sleep 1000'
+    ok 'a run that has spent its restart' wait_for 30 eval '[ "$(field restarts)" = 1 ] && [ "$(field state)" = Running ]'
+    isnt "$(cut -d ' ' -f 6 "/proc/$(child_of $spawned)/stat")" "$(cut -d ' ' -f 6 /proc/$spawned/stat)" \
+        'mpirun has a session of its own'
+    kill -TERM $spawned
+    wait_exit 60 $spawned
+    is "$status" 75 'is stopped' || diag "$(cat run.err)"
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 --max-restarts 1 \
+        --set restart.backoff=10ms..20ms -- sh -c 'exit 5'
+    is "$status" 5 'gone on with, it has none left' || show
+    is "$(field generation)" 3 'and tries no second time'
+    ok 'nobody is left' wait_for 10 nobody_left
+}
+
+# A reader that never reads holds the worker up, not its output in our memory.
+test_back_pressure() {
+    mkfifo unread
+    sleep 1000 <unread &
+    at_exit "kill $! 2>/dev/null"
+    rm -rf run
+    spawn front sh -c 'exec "$@" >unread' _ "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- \
+        sh -c 'echo >begun; head -c 64000000 /dev/zero | tr "\0" "\n"; echo >printed'
+    ok 'a worker prints' wait_for 30 test -e begun
+    not_ok 'and waits for its reader' wait_for 5 test -e printed
+    "$MUSTER" cancel run --force >/dev/null
+    wait_for 30 eval '[ "$(field state)" = Stopped ]'
+    is $? 0 'it can be cancelled'
+    kill -INT $spawned 2>/dev/null
+    wait_exit 60 $spawned
+    is $? 0 'and ends'
+}
+
+run_cases
