@@ -4,7 +4,7 @@
 # records, and what is left when it is gone.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
-need_command mpirun
+need_command mpirun ss
 
 # mrun OPTION...: a run in a directory of its own, ./run.
 mrun() {
@@ -78,6 +78,43 @@ END
     mrun --nproc-per-node 1 --max-restarts 1 --set restart.backoff=10ms..20ms -- ./forks
     is "$status" 0 'a daemon of a failed worker is gone before the next one starts' || show
     is "$(field restarts)" 1 'after a restart'
+    is "$(field generation)" 2 'in its generation'
+    is "$(field max_restarts)" 1 'of as many as there may be'
+}
+
+# listening PID: the addresses at which it listens.
+listening() { ss -ltnpH | grep -E "pid=$1," | awk '{ print $4 }'; }
+
+# On one machine nothing of a run can be reached from others, but for agents.
+test_doors() {
+    rm -rf run
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 -- \
+        sh -c 'echo pid=$$; echo store=$MASTER_ADDR:$MASTER_PORT; exec sleep 1000'
+    ok 'two workers' wait_for 30 eval '[ "$(grep -c store= run.out)" = 2 ] && [ "$(field workers.1.state)" = Running ]'
+    is "$(field workers.0.pid) $(field workers.1.pid)" "$(said 0 pid run.out) $(said 1 pid run.out)" 'the status has their pids'
+    is "$(listening $spawned | grep -v '^127.0.0.1:')" '' 'the front end listens for this machine alone'
+    matches "$(said 0 store run.out)" '^127.0.0.1:[0-9]+$' 'the store has an address'
+    is "$(ss -ltnH "sport = :$(said 0 store run.out | cut -d : -f 2)" | awk '{ print $4 }')" "$(said 0 store run.out)" \
+        'and listens there alone'
+    kill -INT $spawned
+    wait_exit 60 $spawned
+    is "$status" 130 'the run is cancelled'
+}
+
+# What lies in the directory of a run that is run again.
+test_again() {
+    mrun --nproc-per-node 1 -- true
+    is "$status" 0 'a run' || show
+    echo '{"v":1,"op":"cancel"}' >run/control/0.json
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- sleep 4
+    is "$status" 0 'a request to an earlier life does not count in this one' || show
+    is "$(ls run/control)" '' 'and is gone'
+    chmod 644 run/key
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- true
+    is "$status" 1 'a key that others can read is not used'
+    like "$(cat err)" 'can be read by others' 'and that is said' || show
+    run "$MUSTER" run --allow-run-as-root --dry-run --hosts a,b,c --nnodes 2 -- true
+    like "$(cat out)" '--host a:1,b:1 ' 'no more hosts than asked for' || show
 }
 
 test_policies() {
