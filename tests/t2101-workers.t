@@ -14,6 +14,9 @@ mrun() {
 field() { "$MUSTER" status run -o json | json "$1"; }
 nobody_left() { run_gone "$(json id run/run.json)"; }
 
+# listening PID: the addresses at which it listens.
+listening() { ss -ltnpH | grep -E "pid=$1," | awk '{ print $4 }'; }
+
 # said RANK NAME [FILE]: what that rank printed for NAME, under its own label.
 said() { sed -n "s/^\[$1\] $2=//p" "${3:-out}"; }
 
@@ -82,9 +85,6 @@ END
     is "$(field max_restarts)" 1 'of as many as there may be'
 }
 
-# listening PID: the addresses at which it listens.
-listening() { ss -ltnpH | grep -E "pid=$1," | awk '{ print $4 }'; }
-
 # On one machine nothing of a run can be reached from others, but for agents.
 test_doors() {
     rm -rf run
@@ -139,6 +139,7 @@ test_budget() {
     ok 'a run that has spent its restart' wait_for 30 eval '[ "$(field restarts)" = 1 ] && [ "$(field state)" = Running ]'
     isnt "$(cut -d ' ' -f 6 "/proc/$(child_of $spawned)/stat")" "$(cut -d ' ' -f 6 /proc/$spawned/stat)" \
         'mpirun has a session of its own'
+    is "$(listening "$(field nodes.0.agent_pid)" | wc -l)" 2 'the agent has one store open, besides its own door'
     kill -TERM $spawned
     wait_exit 60 $spawned
     is "$status" 75 'is stopped' || diag "$(cat run.err)"
@@ -147,6 +148,27 @@ test_budget() {
     is "$status" 5 'gone on with, it has none left' || show
     is "$(field generation)" 3 'and tries no second time'
     ok 'nobody is left' wait_for 10 nobody_left
+}
+
+# Workers that do not want to be killed are told to stop.
+test_should_stop() {
+    cat >polite <<'END'
+#!/usr/bin/env python3
+import signal, time, muster
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+while not muster.should_stop(): time.sleep(0.05)
+print("told", flush=True)
+END
+    chmod +x polite
+    rm -rf run
+    spawn run env PYTHONPATH="$MUSTER_SRCDIR/python" "$MUSTER" run --allow-run-as-root --run-dir run \
+        --nproc-per-node 2 --set limits.grace=600s -- ./polite
+    ok 'two workers' wait_for 60 eval '[ "$(grep -c up run.out)" = 2 ]' || diag "$(cat run.err)"
+    kill -INT $spawned
+    wait_exit 60 $spawned
+    is "$status" 130 'are cancelled' || diag "$(cat run.err)"
+    is "$(grep -c told run.out)" 2 'by a word'
 }
 
 # A reader that never reads holds the worker up, not its output in our memory.
