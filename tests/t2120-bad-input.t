@@ -13,6 +13,12 @@ mrun() {
     run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run "$@"
 }
 spec() { { printf 'apiVersion: muster/v1\nkind: Job\n'; cat; } >job.yaml; }
+# What an ordinary user can run: root may have built below a directory of its own.
+for_everybody() {
+    chmod 755 "$TRASH"
+    mkdir -p -m 755 bin && cp "${MUSTER%/*}"/muster{,-mpi,-watch,-exec} bin/
+    nobody="setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/nonexistent"
+}
 nothing_started() { [ ! -e run/mpirun.log ] && [ ! -e muster-runs ]; }
 
 # bad_spec FILE PART NAME: run and validate say PART of it, exit status 2. That is
@@ -56,11 +62,13 @@ test_specs() {
     is "$status" 2 'a suspended job is not started'
     like "$(cat err)" 'suspend: true' 'and that is said'
     if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+        for_everybody
         chmod 000 job.yaml
-        run setpriv --reuid=65534 --regid=65534 --clear-groups "$MUSTER" validate "$PWD/job.yaml"
+        run $nobody bin/muster validate job.yaml
         is "$status" 2 'a file that this user may not read' || show
+        like "$(cat err)" 'Permission denied' 'and why'
     else
-        skip 'not root'
+        skip 'not root' 2
     fi
 }
 
@@ -248,23 +256,22 @@ test_run_dirs() {
 
 test_not_writable() {
     [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || { skip 'not root' 8; return; }
-    local nobody='setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/nonexistent'
-    chmod 755 "$TRASH"
+    for_everybody
     mkdir -p -m 755 closed && mkdir -p -m 777 open
-    run $nobody timeout 20 "$MUSTER" run --run-dir closed/run -- true
+    run $nobody timeout 20 "$TRASH/bin/muster" run --run-dir closed/run -- true
     is "$status" 1 'a directory that cannot be written' || show
     like "$(cat err)" "closed/run: Permission denied" 'is named, with the reason'
-    (cd closed && exec $nobody timeout 20 "$MUSTER" run -- true) >out 2>err
+    (cd closed && exec $nobody timeout 20 "$TRASH/bin/muster" run -- true) >out 2>err
     is "$?" 1 'nor here' || show
     like "$(cat err)" "closed/muster-runs: Permission denied" 'and is named'
     run $nobody env XDG_STATE_HOME="$TRASH/open/state" timeout 60 \
-        "$MUSTER" run --run-dir open/run --nproc-per-node 2 -- id -u
+        "$TRASH/bin/muster" run --run-dir open/run --nproc-per-node 2 -- id -u
     is "$status" 0 'an ordinary user runs a job' || show
     is "$(sort -u <<<"$(sed 's/.*] //' out)")" 65534 'as that user'
     is "$(find open/run \( -type f -perm /077 \) -o \( -type d -perm /077 \) | tr '\n' ' ')" '' 'in private'
     mrun -- true
     chmod 777 run
-    run $nobody timeout 20 "$MUSTER" run --run-dir run -- true
+    run $nobody timeout 20 "$TRASH/bin/muster" run --run-dir run -- true
     is "$status" 1 "somebody else's run directory is refused" || show
 }
 

@@ -157,7 +157,8 @@ test_full_disk() {
 
 # Strangers at every door: garbage, silence, half-open connections.
 test_strangers() {
-    start_run --nproc-per-node 2 --set heartbeat.timeout=2s --set "env.API_TOKEN=hunter2-secret" -- sh -c 'sleep 8; echo done'
+    start_run --nproc-per-node 2 --set heartbeat.timeout=2s --set "env.API_TOKEN=hunter2-secret" -- \
+        sh -c 'until [ -e "$1" ]; do sleep 0.1; done; echo done' sh "$TRASH/enough"
     is $? 0 'a run'
     is "$(grep -l hunter2-secret -r run | tr '\n' ' ')" '' 'no file of it has the secret'
     is "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c "$(python3 -c 'print(open("run/key", "rb").read().hex())')")" 0 \
@@ -192,6 +193,7 @@ for family, door in doors:
         if len(held) % 3 == 0:
             held.pop(0).close()
 END
+    touch enough
     wait_exit 60 "$runner"
     is "$status" 0 'and disturb nothing' || diag "$(cat run.err)"
     is "$(sort -u run.out | tr '\n' ' ')" '[0] done [1] done ' 'workers least of all'
