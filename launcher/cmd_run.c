@@ -42,6 +42,7 @@ struct run_options {
     const char *ssh, *mpirun, *key_file;
     int64_t agents_per_node;
     bool agent_is_node, dry_run, quiet, as_root, insecure;
+    bool as_launcher; /* for muster torchrun */
 };
 
 #define FIELD(name) offsetof(struct run_options, name)
@@ -71,6 +72,7 @@ static const struct option_def option_table[] = {
     {"dry-run", NULL, "show what would be done, and the mpirun command",
      OPTION_FLAG, FIELD(dry_run), NULL, 'n'},
     {"quiet", NULL, "no progress line", OPTION_FLAG, FIELD(quiet), NULL, 'q'},
+    {"as-launcher", NULL, NULL, OPTION_FLAG, FIELD(as_launcher), NULL, 0},
     {0},
 };
 
@@ -99,8 +101,9 @@ static void print_messages(const struct spec_result *r)
 static int resolve(const struct run_options *o, const struct option_args *args,
                    struct spec_result *ret)
 {
+    const struct spec_request like = {.as_launcher = o->as_launcher};
     struct error e = {0};
-    int rc = job_options_resolve(&o->job, args, NULL, ret, &e);
+    int rc = job_options_resolve(&o->job, args, &like, ret, &e);
 
     print_messages(ret);
     if (rc < 0) {

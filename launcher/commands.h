@@ -28,6 +28,7 @@ int cmd_probe(int argc, char **argv);
 int cmd_describe(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
+int cmd_torchrun(int argc, char **argv);
 int cmd_validate(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_list(int argc, char **argv);

@@ -64,6 +64,15 @@ find_option(const struct launcher_option *table, const char *name)
     return n == 1 ? found : NULL;
 }
 
+const struct launcher_option *
+command_option(const struct launcher_option *table, const char *word)
+{
+    char name[64];
+
+    split_option(word, name, sizeof(name));
+    return find_option(table, name);
+}
+
 static int take_values(struct command *cmd, struct launcher_hit *hit,
                        const char *attached)
 {
@@ -149,12 +158,16 @@ void command_offer(struct command *cmd, const struct launcher_hit *hit,
     const struct field *f = schema_find(job_fields, path);
     struct reader r = {.arena = cmd->c->arena, .report = cmd->c->report};
     const struct node *own = node_get_path(cmd->tree, path);
+    struct field as_option = *f;
     _free_ char *where = NULL;
 
     if (command_is_unexpanded(cmd, hit, value)) {
         return;
     }
-    if (!schema_read_field(&r, f, value, NULL)) {
+    as_option.name = arena_printf(cmd->c->arena, "%s%s of %s",
+                                  hit->option->name[1] ? "--" : "-",
+                                  hit->option->name, cmd->launcher);
+    if (!as_option.name || !schema_read_field(&r, &as_option, value, NULL)) {
         return;
     }
     if (!own || node_is_null(own)) {

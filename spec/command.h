@@ -45,6 +45,10 @@ struct launcher_hit {
 int command_next(struct command *cmd, const struct launcher_option *table,
                  struct launcher_hit *ret);
 
+/* Which option of the table a word such as --nproc_per_node=2 is, or NULL. */
+const struct launcher_option *
+command_option(const struct launcher_option *table, const char *word);
+
 /* One setting from an option: `value` for the path, unless the tree has one. */
 void command_offer(struct command *cmd, const struct launcher_hit *hit,
                    const char *path, struct node *value);

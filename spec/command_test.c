@@ -107,8 +107,8 @@ static void test_bad(void)
         {"torchrun, --bogus, t.py", "t:3:21: --bogus of torchrun; expected an "
                                     "option of it that muster knows"},
         {"torchrun, --n=2, t.py", "--n=2 of torchrun; expected"},
-        {"torchrun, --nnodes=x, t.py", "nodes is \"x\"; expected"},
-        {"torchrun, --nproc-per-node=0, t.py", "procsPerNode is \"0\""},
+        {"torchrun, --nnodes=x, t.py", "--nnodes of torchrun is \"x\"; expected"},
+        {"torchrun, --nproc-per-node=0, t.py", "--nproc-per-node of torchrun is \"0\""},
         {"torchrun, --run-path, t.py", "--run-path of torchrun; expected"},
         {"mpirun", "mpirun without a program"},
         {"mpirun, -np, x, a", "-np x of mpirun; expected a number"},

@@ -41,6 +41,8 @@ struct spec_request {
                            `environ` */
     const char *const *runtime_dirs; /* NULL-terminated; NULL: those of the user
                                         and the site */
+    bool as_launcher;    /* argv is a launcher whose own defaults count where
+                            nothing says anything (muster torchrun) */
     bool accept_runtime; /* a file with only runtimes resolves as a job that
                             adds nothing to the last of them; its command may be
                             missing (muster validate) */
@@ -88,6 +90,10 @@ const char *spec_origin_of(const struct spec_result *result, const char *path);
 /* The runtimes that a job may name, one a line: NAME<TAB>where it is. */
 int spec_list_runtimes(const char *const *runtime_dirs, struct buf *to,
                        struct error *e);
+
+/* How many words are the values of a word that is an option of torchrun, as
+ * --nproc_per_node; -1 if it is none of its options. */
+int spec_torchrun_option(const char *word);
 
 /* What a key of the short form means and accepts, in a phrase. False if there is
  * no such key. */

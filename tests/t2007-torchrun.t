@@ -1,0 +1,95 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# muster torchrun takes the words of torchrun, and means the same.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+export XDG_RUNTIME_DIR=$TRASH/rt XDG_STATE_HOME=$TRASH/state
+mkdir -m 700 rt
+
+cat >show.py <<'E2'
+import os, sys
+print("I am", os.environ["RANK"], "of", os.environ["WORLD_SIZE"],
+      "with", os.environ["TORCHELASTIC_MAX_RESTARTS"], *sys.argv[1:])
+sys.exit(int(os.environ.get("FAIL", "0")))
+E2
+
+torchrun() { run "$MUSTER" torchrun --allow-run-as-root --quiet "$@"; }
+lines() { sort out | tr '\n' ';'; }
+
+test_defaults() {
+    torchrun show.py --lr 3
+    is "$status,$(lines)" '0,[0] I am 0 of 1 with 0 --lr 3;' 'one process, no restarts'
+    run env FAIL=9 "$MUSTER" torchrun --allow-run-as-root --quiet show.py
+    is "$status" 9 'the status of a script that fails'
+    is "$(grep -c 'I am' out)" 1 'which is not started again'
+    run env PET_NPROC_PER_NODE=2 "$MUSTER" torchrun --allow-run-as-root --quiet show.py
+    is "$(lines)" '[0] I am 0 of 2 with 0;[1] I am 1 of 2 with 0;' 'PET_* are defaults'
+}
+
+test_options() {
+    torchrun --standalone --nproc_per_node=2 --max-restarts 1 show.py --nnodes=7
+    is "$(lines)" '[0] I am 0 of 2 with 1 --nnodes=7;[1] I am 1 of 2 with 1 --nnodes=7;' 'options end at the script'
+    torchrun --nnodes 1:1 --nproc-per-node 1 --rdzv_id=7 --rdzv-backend c10d --rdzv-endpoint h:1 -m show a
+    is "$(lines)" '[0] I am 0 of 1 with 0 a;' 'a module may be named'
+    like "$(cat err)" '--rdzv_id=7 of torchrun has no effect' 'what is muster'"'"'s own is noted'
+    torchrun --no-python --nproc-per-node 1 -- sh -c 'echo $RANK'
+    is "$(lines)" '[0] 0;' 'or any program'
+    torchrun --agent-is-node --nnodes=2 --nproc-per-node=1 show.py
+    is "$(lines)" '[0] I am 0 of 2 with 0;[1] I am 1 of 2 with 0;' 'options of muster run may stand among them'
+}
+
+# Where each option goes.
+test_meaning() {
+    local words key want
+    while read -r words key want; do
+        run "$MUSTER" explain --key "$key" -- torchrun ${words//+/ } show.py
+        like "$(sed 1d out)" "$want" "$words is $key" || show
+    done <<'E2'
+--rdzv-conf+read_timeout=9,join_timeout=42 gang.timeout 42s
+--rdzv-conf=timeout=9,join_timeout=42,is_host=1 gang.timeout 42s
+--shutdown-timeout+7 limits.grace 7s
+--numa-binding=node binding numa
+--numa_binding+socket binding socket
+--nproc-per-node=gpu procsPerNode gpu
+--max_restarts=4 restart.max 4
+--nnodes=2:5 nodes 2..5
+E2
+}
+
+test_noted() {
+    local o
+    for o in --monitor-interval=1 --start-method=fork --event-log-handler=null --role=x --log-dir=/x \
+        --redirects=3 '-r 3' --tee=3 '-t 3' --local-ranks-filter=0 --duplicate-stdout-filters=a \
+        --duplicate-stderr-filters=a --log-line-prefix-template=a --logs-specs=a \
+        --signals-to-handle=SIGTERM --node-rank=1 --master-addr=h --master-port=1 --local-addr=h \
+        --rdzv-conf=timeout=3; do
+        run "$MUSTER" validate -- torchrun $o show.py
+        is "$status" 0 "$o is taken"
+        like "$(cat out)" "${o%% *} of torchrun has no effect: " 'and its loss is told'
+    done
+}
+
+test_refused() {
+    local o
+    for o in --run-path --virtual-local-rank --print-completion=bash --numa-binding=exclusive --nnodes=2:20:30 \
+        --nproc-per-node=many --max-restarts=-1 --shutdown-timeout=soon --no-such-option; do
+        run "$MUSTER" validate -- torchrun $o show.py
+        is "$status" 2 "$o is refused"
+        like "$(cat err)" "${o%%=*}" 'by its name' || show
+    done
+    run "$MUSTER" validate -- torchrun --no-python --module show
+    is "$status" 2 'two that contradict each other are'
+    torchrun --nproc-per-node 2
+    is "$status" 2 'as is a line without a script'
+    like "$(cat err)" 'torchrun without a program' 'which is told'
+}
+
+test_help() {
+    run "$MUSTER" torchrun --help
+    is "$status" 0 'help is there'
+    like "$(cat out)" 'SCRIPT' 'and tells of scripts'
+    torchrun show.py --help
+    like "$(cat out)" 'with 0 --help' 'the script'"'"'s own is the script'"'"'s'
+}
+
+run_cases
