@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "launcher/worker_socket.h"
+#include "launcher/worker_conn.h"
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -17,352 +17,13 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-enum {
-    READ_SIZE = 16384,
-    IN_MAX = WORKER_FRAME_HEAD + WORKER_FRAME_MAX,
-    ACCEPT_PAUSE_MS = 1000,
-};
+enum { ACCEPT_PAUSE_MS = 1000 };
 
-struct connection {
-    uv_poll_t poll;
-    struct worker_socket *w;
-    int fd;
-    int pid;
-    struct buf in;
-    struct buf out;
-    bool said_hello;
-    bool joined;
-    bool wants_comm;   /* asked, not answered yet */
-    bool state_is_old; /* the newest state was not put into `out` yet */
-    bool ends;         /* closed once `out` is sent */
-    bool deaf;         /* the peer has closed; what it said before is still read */
-    bool closing;
-};
-
-struct worker_socket {
-    uv_loop_t *loop;
-    uv_poll_t listener;
-    uv_timer_t pause; /* of accepting, when descriptors run out */
-    int fd;
-    int n_handles; /* open, of any kind: the last one frees this */
-    bool closing;
-    struct worker_welcome welcome;
-    struct worker_state state;
-    const struct worker_socket_ops *ops;
-    void *arg;
-    const struct segment *segment;
-    struct connection *connections[WORKER_SOCKET_CONNECTIONS_MAX];
-    struct sockaddr_un addr;
-};
-
-static void update(struct connection *c);
-
-static void drop_handle(struct worker_socket *w)
+void worker_socket_drop(struct worker_socket *w)
 {
     w->n_handles--;
     if (w->n_handles == 0 && w->closing) {
         free(w);
-    }
-}
-
-static void connection_closed(uv_handle_t *h)
-{
-    struct connection *c = h->data;
-
-    close_fd(&c->fd);
-    buf_release(&c->in);
-    buf_release(&c->out);
-    drop_handle(c->w);
-    free(c);
-}
-
-/* Ends a connection; `why` is "" for a plain close. */
-static void hang_up(struct connection *c, const char *why)
-{
-    struct worker_socket *w = c->w;
-
-    if (c->closing) {
-        return;
-    }
-    c->closing = true;
-    for (size_t i = 0; i < ARRAY_SIZE(w->connections); i++) {
-        if (w->connections[i] == c) {
-            w->connections[i] = NULL;
-        }
-    }
-    uv_close((uv_handle_t *)&c->poll, connection_closed);
-    if (c->said_hello && !w->closing && w->ops->on_disconnect) {
-        w->ops->on_disconnect(w->arg, w->welcome.local_rank, c->joined, why);
-    }
-}
-
-/* Sending failed. A peer that has closed may have said something before, a last
- * report for instance: that is read to its end, and there comes the goodbye. */
-static void send_failed(struct connection *c, int code)
-{
-    if (code == EPIPE || code == ECONNRESET) {
-        c->deaf = true;
-        buf_clear(&c->out);
-    } else {
-        hang_up(c, strerror(code));
-    }
-}
-
-/* Sends what is in `out`. False if that has to wait or failed. */
-static bool flush(struct connection *c)
-{
-    if (c->deaf) {
-        buf_clear(&c->out);
-    }
-    while (c->out.len > 0) {
-        ssize_t n = send(c->fd, c->out.data, c->out.len,
-                         MSG_DONTWAIT | MSG_NOSIGNAL);
-
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            return false;
-        }
-        if (n < 0) {
-            send_failed(c, errno);
-            return !c->closing;
-        }
-        buf_consume(&c->out, (size_t)n);
-    }
-    return true;
-}
-
-static void put(struct connection *c, const struct worker_msg *m)
-{
-    worker_msg_encode(&c->out, m);
-    if (c->out.failed) {
-        hang_up(c, "out of memory");
-    }
-}
-
-static bool somebody_joined(const struct worker_socket *w)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(w->connections); i++) {
-        if (w->connections[i] && w->connections[i]->joined) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Sends COMM with its descriptors, `out` being empty. False: has to wait. */
-static bool send_comm(struct connection *c)
-{
-    const struct segment *s = c->w->segment;
-    struct worker_msg m = {.type = WORKER_COMM};
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
-    int fds[WORKER_COMM_FDS] = {s->fd, s->event_fd};
-    struct iovec iov;
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1,
-        .msg_control = control, .msg_controllen = sizeof(control),
-    };
-    struct cmsghdr *h = CMSG_FIRSTHDR(&msg);
-    ssize_t n;
-
-    m.comm.segment_bytes = s->size;
-    put(c, &m);
-    if (c->closing) {
-        return false;
-    }
-    h->cmsg_level = SOL_SOCKET;
-    h->cmsg_type = SCM_RIGHTS;
-    h->cmsg_len = CMSG_LEN(sizeof(fds));
-    memcpy(CMSG_DATA(h), fds, sizeof(fds));
-    iov = (struct iovec){c->out.data, c->out.len};
-    do {
-        n = sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        buf_clear(&c->out);
-        return false;
-    }
-    if (n < 0) {
-        send_failed(c, errno);
-        return !c->closing;
-    }
-    buf_consume(&c->out, (size_t)n);
-    c->joined = true;
-    c->wants_comm = false;
-    return true;
-}
-
-static void refuse_comm(struct connection *c)
-{
-    struct worker_msg m = {.type = WORKER_COMM};
-
-    str_copy(m.comm.why, sizeof(m.comm.why),
-             "this worker is in them already");
-    c->wants_comm = false;
-    put(c, &m);
-}
-
-/* True if everything that can be said now was sent. */
-static bool send_all(struct connection *c)
-{
-    if (!flush(c)) {
-        return false;
-    }
-    if (c->wants_comm && c->w->segment && !c->deaf) {
-        if (somebody_joined(c->w)) {
-            refuse_comm(c);
-        } else if (!send_comm(c)) {
-            return false;
-        }
-    }
-    if (c->state_is_old && !c->closing) {
-        struct worker_msg m = {.type = WORKER_STATE};
-
-        m.state = c->w->state;
-        c->state_is_old = false;
-        put(c, &m);
-    }
-    return !c->closing && flush(c);
-}
-
-static void got_hello(struct connection *c, const struct worker_hello *hello)
-{
-    struct worker_socket *w = c->w;
-    struct worker_msg m = {.type = WORKER_WELCOME};
-
-    if (hello->version != WORKER_PROTO_VERSION) {
-        m.type = WORKER_REFUSED;
-        m.refused.version = WORKER_PROTO_VERSION;
-        snprintf(m.refused.why, sizeof(m.refused.why),
-                 "the worker speaks version %u of the worker socket, this "
-                 "muster version %d", hello->version, WORKER_PROTO_VERSION);
-        put(c, &m);
-        c->ends = true;
-        return;
-    }
-    m.welcome = w->welcome;
-    m.welcome.version = WORKER_PROTO_VERSION;
-    put(c, &m);
-    c->said_hello = true;
-    c->state_is_old = true;
-    if (!c->closing && w->ops->on_hello) {
-        w->ops->on_hello(w->arg, w->welcome.local_rank, c->pid);
-    }
-}
-
-static void got_message(struct connection *c, const struct worker_msg *m)
-{
-    struct worker_socket *w = c->w;
-    uint32_t rank = w->welcome.local_rank;
-
-    if (c->said_hello != (m->type != WORKER_HELLO)) {
-        hang_up(c, "a message out of turn");
-        return;
-    }
-    switch (m->type) {
-    case WORKER_HELLO:
-        got_hello(c, &m->hello);
-        break;
-    case WORKER_JOIN_COMM:
-        c->wants_comm = true;
-        break;
-    case WORKER_REPORT:
-        if (w->ops->on_report) {
-            w->ops->on_report(w->arg, rank, &m->report);
-        }
-        break;
-    case WORKER_CHECKPOINT_SAVED:
-        if (w->ops->on_checkpoint_saved) {
-            w->ops->on_checkpoint_saved(w->arg, rank, m->checkpoint.path,
-                                        m->checkpoint.step);
-        }
-        break;
-    case WORKER_UNKNOWN:
-        break;
-    default:
-        hang_up(c, "a message that only an agent sends");
-    }
-}
-
-/* Handles the whole frames in `in`. */
-static void take_frames(struct connection *c)
-{
-    struct worker_msg m;
-    struct error e = {0};
-    size_t len;
-    int rc = 0;
-
-    while (!c->closing && !c->ends &&
-           (rc = worker_frame_next(c->in.data, c->in.len, &len, &e)) == 1) {
-        rc = worker_msg_decode(c->in.data, len, &m, &e);
-        if (rc < 0) {
-            break;
-        }
-        buf_consume(&c->in, len);
-        got_message(c, &m);
-    }
-    if (rc < 0) {
-        hang_up(c, e.text);
-    }
-}
-
-/* False when there was nothing, or the connection has ended. */
-static bool receive(struct connection *c)
-{
-    char *to = buf_reserve(&c->in, READ_SIZE);
-    ssize_t n;
-
-    if (!to || c->in.len > IN_MAX) {
-        hang_up(c, "out of memory");
-        return false;
-    }
-    n = recv(c->fd, to, READ_SIZE, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        return false;
-    }
-    if (n <= 0) {
-        /* Reset: it closed without having read all that we said. */
-        hang_up(c, n < 0 && errno != ECONNRESET ? strerror(errno) : "");
-        return false;
-    }
-    c->in.len += (size_t)n;
-    take_frames(c);
-    return !c->closing;
-}
-
-static void connection_ready(uv_poll_t *h, int status, int events)
-{
-    struct connection *c = h->data;
-
-    if (status < 0) { /* the socket has an error: nothing comes after it */
-        while (receive(c)) {
-        }
-        hang_up(c, uv_strerror(status));
-        return;
-    }
-    if (events & UV_READABLE) {
-        receive(c);
-    }
-    update(c);
-}
-
-/* Sends, and sets what to wait for. */
-static void update(struct connection *c)
-{
-    bool sent = !c->closing && send_all(c);
-
-    if (!c->closing && sent && c->ends) {
-        hang_up(c, "");
-    }
-    if (!c->closing) {
-        int rc = uv_poll_start(&c->poll,
-                               sent ? UV_READABLE : UV_READABLE | UV_WRITABLE,
-                               connection_ready);
-
-        if (rc < 0) {
-            hang_up(c, uv_strerror(rc));
-        }
     }
 }
 
@@ -414,7 +75,7 @@ static void add_connection(struct worker_socket *w, int take_this)
     c->fd = take_fd(&fd);
     w->n_handles++;
     *place = c;
-    update(c);
+    worker_conn_update(c);
 }
 
 static void listener_ready(uv_poll_t *h, int status, int events);
@@ -473,12 +134,12 @@ static void listener_closed(uv_handle_t *h)
     struct worker_socket *w = h->data;
 
     close_fd(&w->fd);
-    drop_handle(w);
+    worker_socket_drop(w);
 }
 
 static void pause_closed(uv_handle_t *h)
 {
-    drop_handle(h->data);
+    worker_socket_drop(h->data);
 }
 
 static int start_listening(struct worker_socket *w, struct error *e)
@@ -547,7 +208,7 @@ void worker_socket_destroy(struct worker_socket *w)
     unlink(w->addr.sun_path);
     for (size_t i = 0; i < ARRAY_SIZE(w->connections); i++) {
         if (w->connections[i]) {
-            hang_up(w->connections[i], "");
+            worker_conn_end(w->connections[i], "");
         }
     }
     uv_close((uv_handle_t *)&w->listener, listener_closed);
@@ -558,7 +219,7 @@ static void update_all(struct worker_socket *w)
 {
     for (size_t i = 0; i < ARRAY_SIZE(w->connections) && !w->closing; i++) {
         if (w->connections[i] && w->connections[i]->said_hello) {
-            update(w->connections[i]);
+            worker_conn_update(w->connections[i]);
         }
     }
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the set of workers: its state, for workers.c, and for workers_left.c,
- * which finds what belongs to it.
+ * Inside the set of workers. Private to workers*.c.
+ *
+ *   workers_start.c  makes one: pipes, gate, muster-exec, and what it reports
+ *   workers.c        its life and end
+ *   workers_left.c   finds what belongs to it
  */
 #ifndef MUSTER_LAUNCHER_WORKERS_SET_H
 #define MUSTER_LAUNCHER_WORKERS_SET_H
@@ -50,6 +53,20 @@ struct workers {
     unsigned look_ms;
     unsigned n_unclear;
 };
+
+/* --- workers.c --- */
+
+void workers_close_status(struct workers *w);
+/* Callbacks of the table of children: a worker has ended; somebody else has. */
+void workers_on_exit(void *worker, const struct child_exit *how);
+void workers_on_orphan(void *set, const struct child_exit *how);
+
+/* --- workers_start.c --- */
+
+/* Takes what muster-exec has said of steps that failed, or of none. */
+void workers_read_status(struct workers *w);
+
+/* --- workers_left.c --- */
 
 /* Whether a descendant of the agent belongs to the set. A proc_pick_f. */
 bool workers_own(void *set, const struct proc *p);

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the output. Private to output*.c.
+ *
+ *   output.c         all of it: its sink, its writer, its end
+ *   output_stream.c  one stream: from the pipe to its file and, by lines, to the
+ *                    sink
+ */
+#ifndef MUSTER_LAUNCHER_OUTPUT_PRIV_H
+#define MUSTER_LAUNCHER_OUTPUT_PRIV_H
+
+#include "base/buf.h"
+#include "launcher/logwriter.h"
+#include "launcher/output.h"
+
+enum { OUTPUT_CHUNK = 64 << 10 }; /* of one read */
+
+struct output_stream {
+    struct output *o;
+    struct output_stream *next;
+    uv_poll_t poll;
+    int fd; /* -1 after the end of file */
+    uint32_t rank;
+    enum output_which which;
+    struct logfile *file;   /* or NULL */
+    struct buf line;        /* not yet taken by the sink */
+    struct buf tail;
+    uint64_t partial_since_ms;
+    uint64_t last_ms;
+    bool is_polling;
+    bool handle_closed;
+    bool is_closing;
+    output_closed_f *closed;
+    void *closed_arg;
+};
+
+struct output {
+    uv_loop_t *loop;
+    struct output_config config;
+    struct logwriter *writer;
+    struct output_stream *streams;
+    uv_async_t wake;
+    uv_timer_t partial, stall, deadline;
+    unsigned n_handles;
+    bool is_paused;
+    bool is_full; /* the writer's queue, as far as we have acted on it */
+    bool told_unwritable, told_stalled;
+    bool is_ending, is_closed, all_done;
+    output_done_f *done;
+    void *done_arg;
+    char chunk[OUTPUT_CHUNK];
+};
+
+/* --- output.c --- */
+
+/* The writer's queue was filled or emptied, or it has trouble. */
+void output_look_at_writer(struct output *o);
+/* Frees the streams that are closed and delivered. */
+void output_finish_streams(struct output *o);
+
+/* --- output_stream.c --- */
+
+/* Reads on, or stops to, as pauses and queues ask. */
+void output_stream_update(struct output_stream *s);
+/* Hands on what the sink may have now. */
+void output_stream_deliver(struct output_stream *s);
+/* Sees to it that what is left does not wait for ever for its newline. */
+void output_stream_await(struct output_stream *s);
+void output_stream_free(struct output_stream *s);
+
+#endif

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One read a stream a turn of the loop, of at most OUTPUT_CHUNK bytes: no stream
+ * can starve another one or the control traffic. A stream's bytes go to its file
+ * at once; for the sink they wait in `line` until they are whole lines. What is
+ * there at the end of a turn is at most one chunk over the longest line, so
+ * memory is bounded by the number of streams.
+ */
+#include <config.h>
+
+#include "launcher/output_priv.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LINE_MAX_BYTES = 64 << 10,
+    PIECE_MAX_BYTES = 128 << 10,
+    DRAIN_MAX_BYTES = 4 << 20, /* more than an unprivileged pipe can hold */
+    TAIL_BYTES = 4 << 10,
+};
+
+static void on_readable(uv_poll_t *h, int status, int events);
+
+static bool may_read(const struct output_stream *s)
+{
+    return s->fd >= 0 && !s->o->is_paused && !(s->o->is_full && s->file) &&
+           s->line.len < PIECE_MAX_BYTES;
+}
+
+void output_stream_update(struct output_stream *s)
+{
+    bool want = may_read(s);
+
+    if (want == s->is_polling) {
+        return;
+    }
+    s->is_polling = want;
+    if (want) {
+        uv_poll_start(&s->poll, UV_READABLE, on_readable);
+    } else {
+        uv_poll_stop(&s->poll);
+    }
+}
+
+static void give(struct output_stream *s, enum output_piece piece, size_t len)
+{
+    s->o->config.sink(s->o->config.arg, s->rank, s->which, piece,
+                      s->line.data, len);
+    buf_consume(&s->line, len);
+    s->partial_since_ms = 0;
+}
+
+/* How much of the front is whole lines, within one piece. */
+static size_t whole_lines(const struct output_stream *s)
+{
+    size_t n = s->line.len < PIECE_MAX_BYTES ? s->line.len : PIECE_MAX_BYTES;
+    const char *end = n ? memrchr(s->line.data, '\n', n) : NULL;
+
+    return end ? (size_t)(end - s->line.data) + 1 : 0;
+}
+
+void output_stream_deliver(struct output_stream *s)
+{
+    struct output *o = s->o;
+
+    if (!o->config.sink) {
+        buf_clear(&s->line);
+    }
+    while (s->line.len && !o->is_paused) {
+        size_t n = whole_lines(s);
+
+        if (n) {
+            give(s, OUTPUT_LINES, n);
+        } else if (s->line.len >= LINE_MAX_BYTES) {
+            give(s, OUTPUT_CUT, LINE_MAX_BYTES);
+        } else if (s->fd < 0) {
+            give(s, OUTPUT_END, s->line.len);
+        } else {
+            break;
+        }
+    }
+}
+
+static void on_partial(uv_timer_t *t);
+
+void output_stream_await(struct output_stream *s)
+{
+    struct output *o = s->o;
+
+    if (!s->line.len || s->fd < 0 || s->partial_since_ms) {
+        return;
+    }
+    s->partial_since_ms = clock_mono_ms();
+    if (!uv_is_active((uv_handle_t *)&o->partial)) {
+        uv_timer_start(&o->partial, on_partial, o->config.partial_ms, 0);
+    }
+}
+
+/* A progress bar ends its updates with a carriage return: cut there. */
+static void give_partial(struct output_stream *s)
+{
+    const char *end = memrchr(s->line.data, '\r', s->line.len);
+    size_t n = end ? (size_t)(end - s->line.data) + 1 : s->line.len;
+
+    give(s, OUTPUT_CUT, n);
+}
+
+static void on_partial(uv_timer_t *t)
+{
+    struct output *o = t->data;
+    uint64_t now = clock_mono_ms();
+    bool more = false;
+
+    for (struct output_stream *s = o->streams; s; s = s->next) {
+        if (!s->partial_since_ms || o->is_paused) {
+            continue;
+        }
+        if (s->line.len && s->partial_since_ms + o->config.partial_ms <= now) {
+            give_partial(s);
+            s->partial_since_ms = s->line.len ? now : 0;
+        }
+        more = more || s->partial_since_ms;
+    }
+    if (more) {
+        uv_timer_start(t, on_partial, o->config.partial_ms, 0);
+    }
+}
+
+static void keep_tail(struct output_stream *s, const char *data, size_t len)
+{
+    if (len > TAIL_BYTES) {
+        data += len - TAIL_BYTES;
+        len = TAIL_BYTES;
+    }
+    buf_append(&s->tail, data, len);
+    /* Not at every line: moving it costs more than keeping it. */
+    if (s->tail.len > 4 * TAIL_BYTES) {
+        buf_consume(&s->tail, s->tail.len - TAIL_BYTES);
+    }
+}
+
+static void feed(struct output_stream *s, const char *data, size_t len)
+{
+    struct output *o = s->o;
+
+    s->last_ms = clock_mono_ms();
+    keep_tail(s, data, len);
+    if (s->file) {
+        logwriter_write(o->writer, s->file, data, len);
+    }
+    if (o->config.sink) {
+        buf_append(&s->line, data, len);
+        s->line.failed = false;
+        output_stream_deliver(s);
+        output_stream_await(s);
+    }
+}
+
+static void on_poll_closed(uv_handle_t *h)
+{
+    struct output_stream *s = h->data;
+
+    s->handle_closed = true;
+    output_finish_streams(s->o);
+}
+
+/* The pipe is done with; what is in `line` may still wait for the sink. */
+static void close_pipe(struct output_stream *s)
+{
+    if (s->fd < 0) {
+        return;
+    }
+    uv_poll_stop(&s->poll);
+    s->is_polling = false;
+    uv_close((uv_handle_t *)&s->poll, on_poll_closed);
+    close_fd(&s->fd);
+    s->partial_since_ms = 0;
+    output_stream_deliver(s);
+}
+
+/* One read. Returns 1 for bytes, 0 for none now, -1 at the end. */
+static int read_some(struct output_stream *s)
+{
+    ssize_t n;
+
+    do {
+        n = read(s->fd, s->o->chunk, OUTPUT_CHUNK);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        feed(s, s->o->chunk, (size_t)n);
+        return 1;
+    }
+    return n < 0 && errno == EAGAIN ? 0 : -1;
+}
+
+static void on_readable(uv_poll_t *h, int status, int events)
+{
+    struct output_stream *s = h->data;
+
+    (void)events;
+    if (status < 0 || read_some(s) < 0) {
+        close_pipe(s);
+        return;
+    }
+    output_stream_update(s);
+    if (s->file && !s->o->is_full && logwriter_is_full(s->o->writer)) {
+        output_look_at_writer(s->o);
+    }
+}
+
+void output_drain(struct output_stream *s)
+{
+    for (size_t n = 0; s->fd >= 0 && n < DRAIN_MAX_BYTES; n += OUTPUT_CHUNK) {
+        int rc = read_some(s);
+
+        if (rc < 0) {
+            close_pipe(s);
+        }
+        if (rc <= 0) {
+            break;
+        }
+    }
+    if (s->fd >= 0) {
+        output_stream_update(s);
+    }
+}
+
+void output_stream_free(struct output_stream *s)
+{
+    buf_release(&s->line);
+    buf_release(&s->tail);
+    free(s);
+}
+
+void output_close(struct output_stream *s, output_closed_f *closed, void *arg)
+{
+    output_drain(s);
+    close_pipe(s);
+    if (s->file) {
+        logwriter_close(s->o->writer, s->file);
+        s->file = NULL;
+    }
+    s->is_closing = true;
+    s->closed = closed;
+    s->closed_arg = arg;
+    uv_async_send(&s->o->wake);
+}
+
+uint64_t output_last_ms(const struct output_stream *s)
+{
+    return s->last_ms;
+}
+
+void output_tail(const struct output_stream *s, unsigned n_lines,
+                 struct buf *b)
+{
+    size_t from = s->tail.len > TAIL_BYTES ? s->tail.len - TAIL_BYTES : 0;
+    size_t at = s->tail.len;
+
+    if (!at || !n_lines) {
+        return;
+    }
+    /* The newline at the very end ends the last line and begins no other. */
+    at -= s->tail.data[at - 1] == '\n';
+    while (at > from && !(s->tail.data[at - 1] == '\n' && --n_lines == 0)) {
+        at--;
+    }
+    buf_append(b, s->tail.data + at, s->tail.len - at);
+}
+
+int output_open(struct output *o, int fd, uint32_t rank,
+                enum output_which which, const char *path,
+                struct output_stream **ret, struct error *e)
+{
+    _close_ int owned = fd;
+    struct output_stream *s = calloc(1, sizeof(*s));
+    int flags = fcntl(fd, F_GETFL);
+
+    if (!s) {
+        return error_set(e, ENOMEM, "read the output of rank %u", rank);
+    }
+    s->o = o;
+    s->rank = rank;
+    s->which = which;
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+        free(s);
+        return error_set(e, errno, "read the output of rank %u", rank);
+    }
+    s->file = path ? logwriter_open(o->writer, path) : NULL;
+    if (path && !s->file) {
+        free(s);
+        return error_set(e, ENOMEM, "read the output of rank %u", rank);
+    }
+    if (uv_poll_init(o->loop, &s->poll, fd) < 0) {
+        if (s->file) {
+            logwriter_close(o->writer, s->file);
+        }
+        free(s);
+        return error_text(e, EINVAL, "descriptor %d of rank %u is no pipe", fd,
+                          rank);
+    }
+    s->poll.data = s;
+    s->fd = take_fd(&owned);
+    s->next = o->streams;
+    o->streams = s;
+    output_stream_update(s);
+    *ret = s;
+    return 0;
+}

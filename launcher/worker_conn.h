@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside a worker socket. Private to worker_socket.c, which listens, and
+ * worker_conn.c, which serves one connection.
+ */
+#ifndef MUSTER_LAUNCHER_WORKER_CONN_H
+#define MUSTER_LAUNCHER_WORKER_CONN_H
+
+#include "base/buf.h"
+#include "launcher/worker_socket.h"
+
+#include <sys/un.h>
+
+struct connection {
+    uv_poll_t poll;
+    struct worker_socket *w;
+    int fd;
+    int pid;
+    struct buf in;
+    struct buf out;
+    bool said_hello;
+    bool joined;
+    bool wants_comm;   /* asked, not answered yet */
+    bool state_is_old; /* the newest state was not put into `out` yet */
+    bool ends;         /* closed once `out` is sent */
+    bool deaf;         /* the peer has closed; what it said before is still read */
+    bool closing;
+};
+
+struct worker_socket {
+    uv_loop_t *loop;
+    uv_poll_t listener;
+    uv_timer_t pause; /* of accepting, when descriptors run out */
+    int fd;
+    int n_handles; /* open, of any kind: the last one frees this */
+    bool closing;
+    struct worker_welcome welcome;
+    struct worker_state state;
+    const struct worker_socket_ops *ops;
+    void *arg;
+    const struct segment *segment;
+    struct connection *connections[WORKER_SOCKET_CONNECTIONS_MAX];
+    struct sockaddr_un addr;
+};
+
+/* Sends what there is to say, and sets what to wait for. */
+void worker_conn_update(struct connection *c);
+/* Ends a connection; `why` is "" for a plain close. */
+void worker_conn_end(struct connection *c, const char *why);
+
+/* A handle of the socket is closed: frees it with the last one. */
+void worker_socket_drop(struct worker_socket *w);
+
+#endif
