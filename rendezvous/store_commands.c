@@ -37,19 +37,30 @@ static int read_new_slot(struct store *s, struct store_request *r, size_t n,
     return *ret ? 0 : store_no_memory(e);
 }
 
-static int set_value(struct store *s, struct slot *slot, const char *data,
-                     size_t len, struct error *e)
-{
-    int rc = store_check_room(s, len, e);
+typedef bool put_f(struct table *t, struct slot *slot, const char *data,
+                   size_t len);
 
-    if (rc == 0 && !slot_set(&s->table, slot, data, len)) {
+/* Puts `data` into a slot, where there is room for `room` bytes. A slot that was
+ * made for it goes again where it cannot. */
+static int put_data(struct store *s, struct slot *slot, put_f *put,
+                    const char *data, size_t len, size_t room,
+                    struct error *e)
+{
+    int rc = store_check_room(s, room, e);
+
+    if (rc == 0 && !put(&s->table, slot, data, len)) {
         rc = store_no_memory(e);
     }
     if (rc < 0) {
         table_tidy(&s->table, slot);
-        return rc;
     }
-    return 0;
+    return rc;
+}
+
+static int set_value(struct store *s, struct slot *slot, const char *data,
+                     size_t len, struct error *e)
+{
+    return put_data(s, slot, slot_set, data, len, len, e);
 }
 
 static int do_validate(struct store *s, struct store_conn *c,
@@ -252,20 +263,15 @@ static int do_append(struct store *s, struct store_conn *c,
     }
     data = store_get_blob(r, &len);
     if (len > s->limits.value_bytes - slot->value_len) {
-        rc = error_text(e, EMSGSIZE, "APPEND beyond %zu bytes",
-                        s->limits.value_bytes);
-    } else {
-        rc = store_check_room(s, slot->value_len + len, e);
-    }
-    if (rc == 0 && !slot_append(&s->table, slot, data, len)) {
-        rc = store_no_memory(e);
-    }
-    if (rc < 0) {
         table_tidy(&s->table, slot);
-        return rc;
+        return error_text(e, EMSGSIZE, "APPEND beyond %zu bytes",
+                          s->limits.value_bytes);
     }
-    store_wake_all(s, slot);
-    return 0;
+    rc = put_data(s, slot, slot_append, data, len, slot->value_len + len, e);
+    if (rc == 0) {
+        store_wake_all(s, slot);
+    }
+    return rc;
 }
 
 static int do_check(struct store *s, struct store_conn *c,
@@ -360,16 +366,11 @@ static int do_queue_push(struct store *s, struct store_conn *c,
         return rc;
     }
     data = store_get_blob(r, &len);
-    rc = store_check_room(s, sizeof(struct item) + len, e);
-    if (rc == 0 && !slot_push(&s->table, slot, data, len)) {
-        rc = store_no_memory(e);
+    rc = put_data(s, slot, slot_push, data, len, sizeof(struct item) + len, e);
+    if (rc == 0) {
+        store_wake_one(s, slot);
     }
-    if (rc < 0) {
-        table_tidy(&s->table, slot);
-        return rc;
-    }
-    store_wake_one(s, slot);
-    return 0;
+    return rc;
 }
 
 /* Answers how many there were, and the oldest if there was any. */
