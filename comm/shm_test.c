@@ -625,6 +625,18 @@ static void test_wrong_group(void)
     is_str(e.text, "over", "and says why");
     comm_shm.destroy(comm);
     node_close(&node);
+    node_open(&node, 1);
+    segment_abort(node.seg, SEGMENT_ABORT_LOST, "over");
+    is_int(comm_shm.init(&node.members[0].group, &comm, &e), 0, "one alone");
+    is_int(comm_shm.barrier(comm, &e), -ECONNABORTED, "does not go on either");
+    comm_shm.destroy(comm);
+    node_close(&node);
+    node_open(&node, 2);
+    atomic_store(&node.seg->head->workers[1].through[SEGMENT_IN], 1);
+    is_int(comm_shm.init(&node.members[1].group, &comm, &e), -ECONNABORTED,
+           "nobody comes back who left in the middle of a call");
+    like(e.text, "had left in the middle", "and that is said");
+    node_close(&node);
 }
 
 int main(void)
