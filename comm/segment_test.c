@@ -195,6 +195,7 @@ static void test_not_a_segment(void)
 {
     struct segment *s = NULL;
     int fd = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int half = memfd_create("y", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     struct segment_head head;
 
     is_int(map_of(-1), -EBADF, "no descriptor");
@@ -211,6 +212,13 @@ static void test_not_a_segment(void)
     is_int(map_of(fd), -EINVAL, "not sealed");
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     is_int(map_of(fd), 0, "sealed");
+    if (ftruncate(half, (off_t)s->size / 2) < 0 ||
+        pwrite(half, &head, sizeof(head), 0) < 0) {
+        bail_out("memfd");
+    }
+    fcntl(half, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    is_int(map_of(half), -EINVAL, "less memory than its numbers say");
+    close(half);
     s->head->spec.n_local = 1000;
     is_int(map_of(s->fd), -EINVAL, "numbers scribbled over");
     s->head->spec.n_local = good.n_local;

@@ -129,6 +129,7 @@ int main(int argc, char **argv)
 
     open_missing_stdio();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of the file size: EFBIG says it */
     if (argc < 2) {
         print_help(stderr);
         return EXIT_USAGE;

@@ -94,6 +94,13 @@ test_many_workers() {
     ok 'nobody is left' wait_for 10 nobody_left
 }
 
+test_file_limit() {
+    rm -rf run
+    (ulimit -f 2000; exec timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 --nproc-per-node 2 -- true) >out 2>err </dev/null
+    is $? 1 'no agent dies of a limit of the file size' || diag "$(cat err)"
+    like "$(cat err)" 'a segment of 3149824 bytes: File too large' 'which is told'
+}
+
 test_left_behind() {
     mrun --nproc-per-node 2 -- python3 -c '
 import os, signal, sys, time
