@@ -240,10 +240,11 @@ static void test_senseless_failures(void)
         uint8_t byte;
         const char *name;
     } cases[] = {
-        {0, FAILURE_NONE, "no kind"},  {0, FAILURE_OOM + 1, "unknown kind"},
-        {9, 0x80, "negative rank"},    {13, 0x80, "negative local rank"},
-        {17, 0x80, "negative pid"},    {23, 2, "core dumped: 2"},
-        {24, 2, "killed by us: 2"},
+        {0, FAILURE_NONE, "no kind"}, {0, FAILURE_SAID + 1, "unknown kind"},
+        {1, FAILURE_ECHO + 1, "unknown grade"},
+        {10, 0x80, "negative rank"},  {14, 0x80, "negative local rank"},
+        {18, 0x80, "negative pid"},   {24, 2, "core dumped: 2"},
+        {25, 2, "killed by us: 2"},   {26, 2, "has a file: 2"},
     };
     struct failure f = reports[2].failure, back;
     _buf_ struct buf b = {0};

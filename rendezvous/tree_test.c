@@ -207,7 +207,7 @@ static bool run_until(struct world *w, bool (*until)(struct world *w))
     uv_timer_init(&w->loop, &deadline);
     uv_timer_init(&w->loop, &step);
     deadline.data = w;
-    uv_timer_start(&deadline, on_deadline, 20000, 0);
+    uv_timer_start(&deadline, on_deadline, 60000, 0);
     uv_timer_start(&step, on_step, 5, 5);
     while (!w->timed_out && !until(w)) {
         uv_run(&w->loop, UV_RUN_ONCE);
@@ -872,7 +872,7 @@ static void test_silent_front(void)
 
 /* --- output under credit --- */
 
-enum { PIECE_BYTES = 20000, N_PIECES = 600 };
+enum { PIECE_BYTES = 20000, N_PIECES = 150 };
 
 /* Two nodes that print as fast as they may. */
 struct printing {
