@@ -134,6 +134,7 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
         break;
     case LEAD_NOTE_FAILED:
     case LEAD_NOTE_RESTARTING:
+    case LEAD_NOTE_AGAIN:
         s->state = STATUS_RESTARTING;
         if (n->failure) {
             fill_failure(s, n->failure);
@@ -402,10 +403,14 @@ static int on_file_request(void *arg, const char *op, const json_t *body,
 
 static struct restart_policy policy_of(const struct job_restart *r)
 {
+    static const enum restart_kind kinds[] = {
+        [JOB_RESTART_NEVER] = RESTART_NEVER,
+        [JOB_RESTART_ON_FAILURE] = RESTART_ON_FAILURE,
+        [JOB_RESTART_ALWAYS] = RESTART_ALWAYS,
+        [JOB_RESTART_EXIT_CODE] = RESTART_EXIT_CODE,
+    };
     struct restart_policy p = {
-        .kind = r->policy == JOB_RESTART_NEVER       ? RESTART_NEVER
-                : r->policy == JOB_RESTART_EXIT_CODE ? RESTART_EXIT_CODE
-                                                     : RESTART_ON_FAILURE,
+        .kind = kinds[r->policy],
         .max = r->max,
         .backoff_min_ms = r->backoff_min_ms,
         .backoff_max_ms = r->backoff_max_ms,

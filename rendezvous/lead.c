@@ -350,7 +350,7 @@ static void advance(struct lead *lead, struct lead_actions *ret)
         return;
     case PHASE_RUN:
         if (lead_all_ready(lead)) {
-            lead_end(lead, ret, RUN_SUCCEEDED, "", ORDER_STOP_NONE, 0);
+            lead_succeed(lead, ret);
         }
         return;
     case PHASE_END:

@@ -103,6 +103,7 @@ enum lead_note_type {
     LEAD_NOTE_STRAGGLER = 8,  /* a node did not do its part in time */
     LEAD_NOTE_ENDED = 9,      /* all have ended, or were given up */
     LEAD_NOTE_SAVED = 10,     /* a checkpoint to resume from: its path */
+    LEAD_NOTE_AGAIN = 11,     /* all succeeded, and the policy is Always */
 };
 
 /* A line for the journal. */

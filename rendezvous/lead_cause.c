@@ -58,19 +58,46 @@ void lead_add_cause(struct lead *lead, const struct failure *f)
     lead->cause_ms = at_ms;
 }
 
+/* How long the next generation waits: longer for each that ended soon. */
+static void hold_back(struct lead *lead)
+{
+    const struct restart_policy *policy = &lead->config.restart;
+    bool quick = lead->now_ms - lead->ran_at_ms < policy->backoff_max_ms;
+
+    lead->n_quick = quick ? lead->n_quick + 1 : 0;
+    lead->hold_ms = lead_later(lead->now_ms,
+                               restart_backoff_ms(policy, lead->n_quick));
+}
+
 /* The first word of a failure: stop everybody. What it means is decided when
  * all have stopped, see lead_judge(). */
 void lead_fail(struct lead *lead, struct lead_actions *ret)
 {
-    const struct restart_policy *policy = &lead->config.restart;
     char what[ORDER_TEXT_BYTES];
-    bool quick = lead->now_ms - lead->ran_at_ms < policy->backoff_max_ms;
 
     failure_describe(&lead->cause, what, sizeof(what));
     lead_note_failure(lead, ret, LEAD_NOTE_FAILED, what);
-    lead->n_quick = quick ? lead->n_quick + 1 : 0;
-    lead->hold_ms = lead_later(lead->now_ms,
-                               restart_backoff_ms(policy, lead->n_quick));
+    hold_back(lead);
+    lead_prepare(lead, ret);
+}
+
+/* All workers of the generation have ended well. With policy Always the next one
+ * starts, as long as there is budget; the run ends well in any case. */
+void lead_succeed(struct lead *lead, struct lead_actions *ret)
+{
+    const struct restart_policy *policy = &lead->config.restart;
+
+    if (policy->kind != RESTART_ALWAYS || lead->n_restarts >= policy->max) {
+        lead_end(lead, ret, RUN_SUCCEEDED, "", ORDER_STOP_NONE, 0);
+        return;
+    }
+    hold_back(lead);
+    lead->n_restarts++;
+    lead->judged = true;
+    lead_note(lead, ret, LEAD_NOTE_AGAIN, NO_RANK,
+              "restart %u of %u%s: all workers have ended, and "
+              "restart.policy is Always", lead->n_restarts, policy->max,
+              lead->hold_ms > lead->now_ms ? " after a pause" : "");
     lead_prepare(lead, ret);
 }
 

@@ -24,6 +24,7 @@ static const char *const note_names[] = {
     [LEAD_NOTE_STRAGGLER] = "node_late",
     [LEAD_NOTE_ENDED] = "ended",
     [LEAD_NOTE_SAVED] = "checkpoint_saved",
+    [LEAD_NOTE_AGAIN] = "restarting",
 };
 
 const char *lead_note_name(enum lead_note_type type)

@@ -91,6 +91,7 @@ void lead_fail(struct lead *lead, struct lead_actions *ret);
 /* All have stopped and told what they saw: the cause is known now. True if
  * another generation may run. */
 bool lead_judge(struct lead *lead, struct lead_actions *ret);
+void lead_succeed(struct lead *lead, struct lead_actions *ret);
 /* There would be another generation, but a node cannot do its part in it. */
 void lead_give_up(struct lead *lead, struct lead_actions *ret);
 

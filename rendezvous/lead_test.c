@@ -245,6 +245,37 @@ static void test_restart(void)
     lead_destroy(t.lead);
 }
 
+/* Policy Always: workers that end well are started again while there is budget,
+ * and a failure counts as with OnFailure. */
+static void test_always(void)
+{
+    struct lead_config config = config_of(2);
+    const struct lead_note *n;
+    struct bench t;
+
+    config.restart.kind = RESTART_ALWAYS;
+    setup(&t, &config);
+    run_to(&t, 2, 1);
+    t.now_ms += 4000; /* long enough to be no crash loop */
+    tell_all(&t, 2, REPORT_DONE, 1);
+    n = find_note(&t, LEAD_NOTE_AGAIN);
+    ok(n && !n->failure, "all ended well: another generation");
+    is_str(n ? n->text : "", "restart 1 of 2: all workers have ended, and "
+           "restart.policy is Always", "says why");
+    tell_all(&t, 2, REPORT_STOPPED, 2);
+    ok(ordered(&t, ORDER_RUN, 2), "it runs");
+    is_int(t.a.order->n_restarts, 1, "and counts as a restart");
+    is_str(t.a.order->previous, "", "without a failure before it");
+    (void)fail(&t, 1, 2, 9, 900, 0);
+    tell_all(&t, 2, REPORT_STOPPED, 3);
+    (void)tick(&t, 1000);
+    ok(ordered(&t, ORDER_RUN, 3), "a failure is followed by one as well");
+    tell_all(&t, 2, REPORT_DONE, 3);
+    ok(ordered(&t, ORDER_END, 3) && t.a.order->status == RUN_SUCCEEDED,
+       "at the end of the budget the run has succeeded");
+    lead_destroy(t.lead);
+}
+
 /* The pause doubles with each generation that fails soon, up to its maximum;
  * one that lasted begins anew. */
 static void test_backoff(void)
@@ -719,6 +750,7 @@ int main(void)
     test_gang_timeout();
     test_no_process();
     test_restart();
+    test_always();
     test_backoff();
     test_after_judgement();
     test_store_place();

@@ -74,6 +74,7 @@ bool restart_allowed(const struct restart_policy *p, const struct failure *f)
     case RESTART_NEVER:
         return false;
     case RESTART_ON_FAILURE:
+    case RESTART_ALWAYS:
         return true;
     case RESTART_EXIT_CODE:
         return p->retryable[code >> 3] >> (code & 7) & 1;

@@ -29,6 +29,7 @@ enum restart_kind {
     RESTART_NEVER = 0,
     RESTART_ON_FAILURE = 1,
     RESTART_EXIT_CODE = 2, /* only codes in `retryable` */
+    RESTART_ALWAYS = 3,    /* also when all workers have succeeded */
 };
 
 struct restart_policy {

@@ -42,7 +42,7 @@ static void plan_faults(struct sim *s)
 static void plan_config(struct sim *s)
 {
     static const enum restart_kind kinds[] = {
-        RESTART_NEVER, RESTART_ON_FAILURE, RESTART_ON_FAILURE,
+        RESTART_NEVER, RESTART_ON_FAILURE, RESTART_ALWAYS,
         RESTART_EXIT_CODE};
     struct lead_config *c = &s->lead_config;
 

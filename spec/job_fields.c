@@ -99,8 +99,9 @@ static const char *const scale_words[] = {
 static const struct field restart_fields[] = {
     {"policy", FIELD_ENUM, AT(restart.policy), .words = policy_words,
      .def = "OnFailure",
-     .help = "when a worker that ended is started again: never, when it "
-             "failed, whenever it ended, or by its exit code"},
+     .help = "when all workers are started again: never, when one failed, "
+             "also when all ended well (Always), or by the exit code of the "
+             "one that failed"},
     {"max", FIELD_COUNT, AT(restart.max), .max = 2147483647, .def = "3",
      .help = "restarts of the whole job for failures and hangs"},
     {"backoff", FIELD_BACKOFF, AT(restart.backoff_min_ms), .max = DAYS,

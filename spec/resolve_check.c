@@ -189,11 +189,6 @@ static void warn_of_owned(const struct context *c, const struct node *tree)
 static void note_later(const struct context *c, const struct node *tree,
                        const struct job *job)
 {
-    if (job->restart.policy == JOB_RESTART_ALWAYS) {
-        report_note(c->report, place_of(tree, "restart.policy"),
-                    "restart.policy Always is not acted on yet: a worker that "
-                    "succeeded is not started again");
-    }
     if (job->logs.files == JOB_FILES_NODE) {
         report_note(c->report, place_of(tree, "logs.files"),
                     "logs.files node is not acted on yet: there is a file for "

@@ -397,8 +397,6 @@ static void test_warnings(void)
         {"args: [$(NOPE)]", "note: t:4:8: $(NOPE) is left as it is: env has no"},
         {"env: [{name: A, value: x}, {name: A, value: y}]",
          "env has A again, first on line 4; this one counts"},
-        {"restart: {policy: Always}", "note: t:4:19: restart.policy Always is "
-                                     "not acted on yet: a worker"},
         {"restart: {preload: [torch]}", "note: t:4:20: restart.preload is not "
                                         "acted on yet: every worker"},
         {"elastic: {spares: 1}", "note: t:4:19: elastic.spares is not acted"},
