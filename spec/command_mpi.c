@@ -161,6 +161,26 @@ static void set_number(struct command *cmd, const struct launcher_hit *hit,
                               true));
 }
 
+/* A total that does not come out even, or as the job has it. */
+static void warn_of_total(struct command *cmd, const struct launcher_hit *hit,
+                          uint64_t nodes, uint64_t procs)
+{
+    if (nodes && procs) {
+        report_warn(cmd->c->report, &hit->node->place,
+                    "%s %s of %s differs from what the job says, %llu node%s "
+                    "with %llu processes each; the latter counts",
+                    hit->node->text, hit->values[0]->text, cmd->launcher,
+                    (unsigned long long)nodes, nodes == 1 ? "" : "s",
+                    (unsigned long long)procs);
+    } else {
+        report_warn(cmd->c->report, &hit->node->place,
+                    "%s %s of %s is no multiple of %llu %s; the latter counts",
+                    hit->node->text, hit->values[0]->text, cmd->launcher,
+                    (unsigned long long)(nodes ? nodes : procs),
+                    nodes ? "nodes" : "processes of a node");
+    }
+}
+
 /* Nodes and processes of each from their product, as far as they are open. */
 static void settle_total(struct command *cmd, const struct launcher_hit *hit)
 {
@@ -182,14 +202,9 @@ static void settle_total(struct command *cmd, const struct launcher_hit *hit)
         set_number(cmd, hit, "nodes", total / procs);
     } else if (!has_procs && nodes && total % nodes == 0) {
         set_number(cmd, hit, "procsPerNode", total / nodes);
-    } else if ((nodes ? nodes : 1) * procs != total &&
-               (procs || !has_procs)) {
-        report_warn(cmd->c->report, &hit->node->place,
-                    "%s %s of %s differs from what the job says, %llu nodes "
-                    "with %llu processes each; the latter counts",
-                    hit->node->text, hit->values[0]->text, cmd->launcher,
-                    (unsigned long long)(nodes ? nodes : 1),
-                    (unsigned long long)procs);
+    } else if ((nodes || !has_nodes) && (procs || !has_procs) &&
+               nodes * procs != total) {
+        warn_of_total(cmd, hit, nodes, procs);
     }
 }
 

@@ -86,6 +86,9 @@ static void test_kinds(void)
         {"muster/v1", "~", "t:1:1: kind is missing, so this is only a part of "
                            "a job; expected a whole one, such as apiVersion: "
                            "muster/v1 and kind: Job"},
+        {"muster/v1", "''", "t:1:1: kind is missing, so this is only a part of "
+                            "a job; expected a whole one, such as apiVersion: "
+                            "muster/v1 and kind: Job"},
         {"null", "Job", "t:1:1: apiVersion is missing, so this is only a part "
                         "of a job; expected a whole one, such as apiVersion: "
                         "muster/v1 and kind: Job"},

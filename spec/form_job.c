@@ -61,7 +61,11 @@ static struct node *read_search(struct reader *r, struct node *search)
             node_add(r->arena, rest, p->key, &p->place, p->value);
         }
     }
-    return node_merge(r->arena, rest, node_get(r->out, "search"));
+    rest = node_merge(r->arena, rest, node_get(r->out, "search"));
+    if (rest) {
+        rest->place = search->place;
+    }
+    return rest;
 }
 
 /* args is no key of a job: it becomes a part of command. */

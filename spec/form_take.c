@@ -182,12 +182,14 @@ void form_take_resources(struct reader *r, const struct field *f,
     for (size_t i = 0; i < n->n; i++) {
         const struct pair *p = &n->pairs[i];
 
-        if ((strcmp(p->key, "requests") != 0 &&
-             strcmp(p->key, "limits") != 0) ||
-            (p->value->kind != NODE_MAP && !node_is_null(p->value))) {
+        if (strcmp(p->key, "requests") != 0 && strcmp(p->key, "limits") != 0) {
             report_error(r->report, &p->place,
-                         "%s.%.60s; expected maps requests and limits",
+                         "%s has \"%.60s\"; expected requests and limits",
                          r->path, p->key);
+        } else if (p->value->kind != NODE_MAP && !node_is_null(p->value)) {
+            report_error(r->report, &p->value->place,
+                         "%s.%s is %s; expected a map", r->path, p->key,
+                         node_noun(p->value));
         }
     }
 }

@@ -32,17 +32,17 @@ static void test_defaults(void)
 /* The table of exit codes that users of Kubernetes expect. */
 static void test_exits(void)
 {
-    static const int codes[] = {0, 1, 127, 130, 137, 143, 134, 139, 138, 255};
+    static const int codes[] = {0, 1, 127, 130, 137, 143, 134, 139, 138, 255, 128};
     static const struct {
         const char *keys;
         const char *retried; /* one letter a code */
     } cases[] = {
-        {"restart: {policy: Never}", "----------"},
-        {"restart: {policy: OnFailure}", "-yyyyyyyyy"},
-        {"restart: {policy: Always}", "yyyyyyyyyy"},
-        {"restart: {policy: ExitCode}", "---yyyyyyy"},
-        {"restart: {policy: ExitCode, exitCodes: t9k}", "---yyy--y-"},
-        {"restart: {policy: ExitCode, exitCodes: [1, 139]}", "-y-----y--"},
+        {"restart: {policy: Never}", "-----------"},
+        {"restart: {policy: OnFailure}", "-yyyyyyyyyy"},
+        {"restart: {policy: Always}", "yyyyyyyyyyy"},
+        {"restart: {policy: ExitCode}", "---yyyyyyyy"},
+        {"restart: {policy: ExitCode, exitCodes: t9k}", "---yyy--y--"},
+        {"restart: {policy: ExitCode, exitCodes: [1, 139]}", "-y-----y---"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -54,6 +54,11 @@ static void test_exits(void)
             got[k] = job_exit_is_retried(o.result.job, codes[k]) ? 'y' : '-';
         }
         is_str(got, cases[i].retried, "%s", cases[i].keys);
+        ok(job_exit_is_retried(o.result.job, 256) ==
+                   job_exit_is_retried(o.result.job, 255) &&
+               job_exit_is_retried(o.result.job, -1) ==
+                   job_exit_is_retried(o.result.job, 255),
+           "what is no exit code counts as 255");
     }
 }
 
@@ -246,6 +251,7 @@ static void test_decode_bad(void)
     memset(big + 1008, ']', 1000);
     big[2008] = '}';
     is_int(job_decode(big, 2009, &job, &e), -ERR_FORMAT, "deep");
+    like(e.text, "too large or nested", "which is told");
 }
 
 int main(void)

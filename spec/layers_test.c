@@ -115,6 +115,51 @@ static void test_notes(void)
     is_str(o.all, "note: t:5:8: the job has 3 nodes, so the runtime's 2..4 "
                   "does not count\n", "a range that is taken away is told");
     ok(!strstr(none.all, "does not count"), "not one that another takes");
+
+    _outcome_ struct outcome same =
+        layered("command: [r]\nnodes: 4", "nodes: 3", NULL, NULL);
+
+    is_str(same.all, "", "nor a number");
+}
+
+/* One parameter, or one key of one. */
+static void test_parameters(void)
+{
+    static const char keys[] =
+        "command: [a]\nsearch: {parameters: {l.r: {type: int, min: 1, max: 4}}}";
+    static const struct {
+        const char *path, *value, *want; /* of all: name type min max values */
+    } cases[] = {
+        {NULL, NULL, "l.r 1 1 4;"},
+        {"search.parameters.l.r.max", "9", "l.r 1 1 9;"},
+        {"search.parameters.l.r.type", "double", "l.r 0 1 4;"},
+        {"search.parameters.l.r.values", "[2, 3]", "l.r 1 1 4 2 3;"},
+        {"search.parameters.l.r", "7", "l.r 2 1 4 7;"},
+        {"search.parameters.l.r", "null", ""},
+        {"search.parameters.x", "{min: 0, max: 1}", "l.r 1 1 4;x 0 0 1;"},
+        {"search.parameters.x.y", "5", "l.r 1 1 4;x.y 2 0 0 5;"},
+        {"search.parameters", "{x: 5}", "l.r 1 1 4;x 2 0 0 5;"},
+        {"search.parameters.l.r.min", "z", "--set: search.parameters.min is "
+                                           "\"z\"; expected a number such as "
+                                           "0.1 or 1e-4"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _outcome_ struct outcome o =
+            layered(NULL, keys, cases[i].path, cases[i].value);
+        _buf_ struct buf got = {0};
+
+        for (size_t k = 0; o.rc == 0 && k < o.result.job->search.n_parameters;
+             k++) {
+            const struct job_parameter *p = &o.result.job->search.parameters[k];
+            _free_ char *values = joined(&p->values);
+
+            buf_printf(&got, "%s %d %g %g%s%s;", p->name, (int)p->type, p->min,
+                       p->max, p->values.n ? " " : "", values ? values : "");
+        }
+        is_str(o.rc == 0 ? buf_str(&got) : o.error.text, cases[i].want, "%s",
+               cases[i].path ? cases[i].path : "as it is");
+    }
 }
 
 /* By the rule of Kubernetes; "argv|env", as it is where a worker starts. */
@@ -166,6 +211,7 @@ int main(void)
 {
     test_merge();
     test_notes();
+    test_parameters();
     test_variables();
     return tap_done();
 }

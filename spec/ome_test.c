@@ -196,7 +196,7 @@ static void test_bad(void)
         {JOB("{trainer: {command: python}}"),
          "spec.trainer.command is \"python\"; expected a list"},
         {JOB("{trainer: {resourcesPerNode: {cpu: 1}}}"),
-         "resourcesPerNode.cpu; expected maps requests and limits"},
+         "resourcesPerNode has \"cpu\"; expected requests and limits"},
         {JOB("{trainer: {resourcesPerNode: {limits: {memory: lots}}}}"),
          "memory is \"lots\"; expected an amount of memory"},
         {JOB("{runtimeRef: {}}"), "spec.runtimeRef.name is missing"},
@@ -232,6 +232,173 @@ static void test_bad(void)
 
         is_int(o.rc, -ERR_SPEC, "refused: %s", strchr(cases[i].text, ':'));
         like(o.error.text, cases[i].error, "and says why");
+    }
+}
+
+/* What keys say together, and what is nothing. */
+static void test_settled(void)
+{
+    static const struct {
+        const char *spec; /* of the runtime */
+        const char *want; /* nodes, restart, grace, gang */
+        const char *message;
+    } cases[] = {
+        {"{}", "1..1 OnFailure 3 30000 300000", ""},
+        {"{mlPolicy: {torch: {elasticPolicy: {minNodes: 2}}}}",
+         "2..2 OnFailure 3 30000 300000", ""},
+        {"{mlPolicy: {torch: {elasticPolicy: {maxNodes: 3, minNodes: }}}}",
+         "3..3 OnFailure 3 30000 300000", ""},
+        {"{mlPolicy: {torch: {elasticPolicy: {maxRestarts: 7}}, mpi: }}",
+         "1..1 OnFailure 7 30000 300000", ""},
+        {"{mlPolicy: {numNodes: 1, torch: {elasticPolicy: {minNodes: 2, "
+         "maxNodes: 4}}}}", "2..4 OnFailure 3 30000 300000",
+         "numNodes 1 is outside of elasticPolicy's 2..4; the latter counts"},
+        {"{mlPolicy: {numNodes: 5, torch: {elasticPolicy: {minNodes: 2, "
+         "maxNodes: 4}}}}", "2..4 OnFailure 3 30000 300000",
+         "numNodes 5 is outside of elasticPolicy's 2..4; the latter counts"},
+        {"{mlPolicy: {numNodes: 2, torch: {elasticPolicy: {minNodes: 2, "
+         "maxNodes: 2}}}}", "2..2 OnFailure 3 30000 300000", ""},
+        {"{podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 0}}}",
+         "1..1 OnFailure 3 30000 300000", ""},
+        {"{podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 60}}}",
+         "1..1 OnFailure 3 30000 60000", ""},
+        {"{template: {spec: {replicatedJobs: [{name: a, replicas: 1, template: "
+         "{spec: {parallelism: 3}}}]}}}", "3..3 OnFailure 3 30000 300000", ""},
+        {"{template: {spec: {replicatedJobs: [{name: a, replicas: 2, template: "
+         "{spec: {parallelism: 0, completions: 0}}}]}}}",
+         "1..1 OnFailure 3 30000 300000",
+         "a.replicas is 2; muster starts one group"},
+        {"{template: {spec: {replicatedJobs: [{name: launcher, template: "
+         "{spec: {parallelism: 2}}}, {name: b}]}}}",
+         "1..1 OnFailure 3 30000 300000", "b is not started: muster starts "
+         "launcher only"},
+        {"{template: {spec: {replicatedJobs: [{name: launcher}, {name: "
+         "trainer-node, template: {spec: {parallelism: 2}}}]}}}",
+         "2..2 OnFailure 3 30000 300000", "launcher is not started"},
+        {"{template: {spec: {failurePolicy: {maxRestarts: 4}, replicatedJobs: "
+         "[{name: a, template: {spec: {backoffLimit: 4, template: {spec: "
+         "{restartPolicy: Never}}}}}]}}}",
+         "1..1 OnFailure 4 30000 300000", ""},
+        {"{template: {spec: {failurePolicy: {maxRestarts: 0}, replicatedJobs: "
+         "[{name: a, template: {spec: {backoffLimit: 4, template: {spec: "
+         "{restartPolicy: Never}}}}}]}}}",
+         "1..1 Never 0 30000 300000", ""},
+        {"{template: {spec: {replicatedJobs: [{name: a, template: {spec: "
+         "{template: {spec: {restartPolicy: Never, "
+         "terminationGracePeriodSeconds: 0}}}}}]}}}",
+         "1..1 Never 3 0 300000", ""},
+        {"{template: {spec: {replicatedJobs: [{name: a, template: {spec: "
+         "{template: {spec: {terminationGracePeriodSeconds: 5}}}}}]}}}",
+         "1..1 OnFailure 3 5000 300000", ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf text = {0}, got = {0};
+        _outcome_ struct outcome o = {0};
+
+        buf_printf(&text, RUNTIME("%s") "---\n"
+                   JOB("{runtimeRef: {name: a}, trainer: {command: [x]}}"),
+                   cases[i].spec);
+        o = resolve(buf_str(&text), false);
+        if (o.rc == 0) {
+            const struct job *j = o.result.job;
+
+            buf_printf(&got, "%u..%u %s %u %d %d", j->nodes.min, j->nodes.max,
+                       j->restart.policy == JOB_RESTART_NEVER ? "Never"
+                                                              : "OnFailure",
+                       j->restart.max, (int)j->limits.grace_ms,
+                       (int)j->gang_timeout_ms);
+        }
+        is_str(o.rc == 0 ? buf_str(&got) : o.error.text, cases[i].want, "%s",
+               cases[i].spec);
+        like(o.all, cases[i].message, "and what is told");
+        ok(cases[i].message[0] || !strstr(o.all, "warning"), "no warning");
+    }
+}
+
+static void test_generated_name(void)
+{
+    static const char *const cases[][2] = {
+        {"{generateName: ft-}", "ft"},
+        {"{generateName: ft}", "ft"},
+        {"{generateName: ft-, name: own}", "own"},
+        {"{name: own, generateName: ft-}", "own"},
+        {"{generateName: Ft-}", "t:3:26: name is \"Ft\"; expected a name of a-z, "
+                                "0-9 and -, at most 63 of them"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf text = {0};
+        _outcome_ struct outcome o = {0};
+
+        buf_printf(&text, "apiVersion: ome.io/v1beta1\nkind: TrainingJob\n"
+                   "metadata: %s\nspec: {trainer: {command: [x]}}\n",
+                   cases[i][0]);
+        o = resolve(buf_str(&text), false);
+        is_str(o.rc == 0 ? o.result.job->name : o.error.text, cases[i][1],
+               "%s", cases[i][0]);
+    }
+}
+
+static void test_trainer(void)
+{
+    static const struct {
+        const char *spec, *want; /* inputs and GPUs, or an error */
+    } cases[] = {
+        {"datasets: {path: /d, storageKey: , key: k}", "/d>dataset:k 0"},
+        {"datasets: {storageUri: 's3://b', path: /d, storageKey: n, key: k}",
+         "s3://b>dataset:n 0"},
+        {"datasets: {storageUri: , path: /d}", "/d>dataset:- 0"},
+        {"datasets: {storageUri: null, path: ~}",
+         "t:4:43: spec.datasets has neither storageUri nor path; expected one "
+         "of them"},
+        {"modelConfig: {inputModel: m}", "m>model:- 0"},
+        {"hyperParameterTuningConfig: {method: grid, metric: {name: m}, "
+         "parameters: {a: {type: discrete, values: [1, 2]}}}", " 0"},
+        {"trainer: {command: [a], resourcesPerNode: {requests: {hygon.com/dcu: "
+         "3}}}", " 3"},
+        {"trainer: {command: [a], resourcesPerNode: {requests: {amd.com/gpu: "
+         "3}, limits: }}", " 3"},
+        {"trainer: {command: [a], resourcesPerNode: {requests: {"
+         "nvidia.com/gpu: 3}, limits: {nvidia.com/gpu: '4'}}}", " 4"},
+        {"trainer: {command: [a], resourcesPerNode: {limits: {"
+         "nvidia.com/gpu: 3}, requests: {nvidia.com/gpu: '2'}}}", " 3"},
+        {"trainer: {command: [a], resourcesPerNode: [x]}",
+         "t:4:50: spec.trainer.resourcesPerNode is a list; expected a map of "
+         "requests and limits"},
+        {"trainer: {command: [a], resourcesPerNode: 5}",
+         "t:4:50: spec.trainer.resourcesPerNode is text; expected a map of "
+         "requests and limits"},
+        {"trainer: {command: [a], resourcesPerNode: {limits: [x]}}",
+         "t:4:59: spec.trainer.resourcesPerNode.limits is a list; expected a "
+         "map"},
+        {"trainer: {command: [a], resourcesPerNode: {limits: {nvidia.com/gpu: "
+         "0.5}}}", "t:4:76: spec.trainer.resourcesPerNode.gpu is \"0.5\"; "
+         "expected a whole number from 0 to 1024, in decimal"},
+        {"trainer: {command: [a], numNodes: '2', env: [{name: A, value: x, "
+         "valueFrom: {secretKeyRef: {}}}]}",
+         "t:4:84: env has value and valueFrom for A; expected one of them"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf text = {0}, got = {0};
+        _outcome_ struct outcome o = {0};
+
+        buf_printf(&text, JOB("{%s%s}"),
+                   strstr(cases[i].spec, "trainer") ? "" :
+                   "trainer: {command: [a]}, ", cases[i].spec);
+        o = resolve(buf_str(&text), false);
+        for (size_t k = 0; o.rc == 0 && k < o.result.job->n_inputs; k++) {
+            const struct job_transfer *t = &o.result.job->inputs[k];
+
+            buf_printf(&got, "%s>%s:%s", t->from, t->to,
+                       t->credential ? t->credential : "-");
+        }
+        if (o.rc == 0) {
+            buf_printf(&got, " %u", o.result.job->resources.gpus);
+        }
+        is_str(o.rc == 0 ? buf_str(&got) : o.error.text, cases[i].want, "%s",
+               cases[i].spec);
     }
 }
 
@@ -389,6 +556,9 @@ int main(void)
     test_job();
     test_budget();
     test_bad();
+    test_settled();
+    test_generated_name();
+    test_trainer();
     test_built_in();
     test_shared();
     return tap_done();

@@ -40,6 +40,7 @@ int main(void)
          {.n_gpus = 4, .visible = "-1"}, -ENODEV, 0},
         {{JOB_PROCS_GPU, 0}, {.n_gpus = 4, .visible = "0,-1,2"}, 0, 1},
         {{JOB_PROCS_GPU, 0}, {.n_gpus = 4, .visible = "0,9"}, 0, 1},
+        {{JOB_PROCS_GPU, 0}, {.n_gpus = 4, .visible = "3,4"}, 0, 1},
         {{JOB_PROCS_GPU, 0}, {.n_gpus = 4, .visible = "3, 1"}, 0, 2},
         {{JOB_PROCS_GPU, 0},
          {.n_gpus = 4, .visible = "GPU-8f1c,GPU-0a22,MIG-77"}, 0, 3},

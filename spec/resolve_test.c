@@ -150,6 +150,12 @@ static void test_bad_keys(void)
          "parameter a is a list; expected values: [...]"},
         {"search: {parameters: {a: {type: double, min: .inf, max: 1}}}",
          "min is \".inf\"; expected a number"},
+        {"search: {method: random, parameters: {a: {values: [1, 2]}}}",
+         "search.maxTrials is missing"},
+        {"search: {method: grid, parameters: {a: {min: 1, max: 2, step: -1}}}",
+         "parameter a has step -1; expected one above 0"},
+        {"search: {method: grid, parameters: {a: {type: categorical, min: 1, "
+         "max: 2}}}", "parameter a is categorical; expected values"},
         {"resources: {memory: 32Gb}", "resources.memory is \"32Gb\"; expected "
                                       "an amount of memory such as 64Gi"},
         {"binding: thumbs", "binding is \"thumbs\"; expected auto, none, core"},
@@ -228,6 +234,27 @@ static void test_many_errors(void)
     }
     many = outcome_of_keys(buf_str(&keys));
     is_int((int)many.result.n_messages, 20, "but not more than 20");
+
+    _outcome_ struct outcome more = {0}, notes = {0};
+
+    buf_clear(&keys);
+    buf_puts(&keys, "search: {parameters: {");
+    for (int i = 0; i < 50; i++) {
+        buf_printf(&keys, "p%d: [1], ", i);
+    }
+    buf_puts(&keys, "}}\n");
+    more = outcome_of_keys(buf_str(&keys));
+    is_int((int)more.result.n_messages, 21, "20 where there are more");
+    like(more.all, "error: and 30 more errors\n", "and how many there are");
+
+    buf_clear(&keys);
+    buf_puts(&keys, "args: [");
+    for (int i = 0; i < 250; i++) {
+        buf_printf(&keys, "$(X%d), ", i);
+    }
+    buf_puts(&keys, "]\n");
+    notes = outcome_of_keys(buf_str(&keys));
+    is_int((int)notes.result.n_messages, 200, "200 notes are enough");
 }
 
 static void test_layers(void)
@@ -290,6 +317,9 @@ static void test_bad_overrides(void)
         {{"nodes", "x", "--nnodes"}, "--nnodes: nodes is \"x\"; expected"},
         {{"command", "[a", "--set"}, "--set: did not find expected ',' or ']'"},
         {{"command", "a", "--set"}, "command is \"a\"; expected a list"},
+        {{"command", "[a]\n---\n[b]", "--set"}, "--set: 2 values; expected one"},
+        {{"resources.cpus", "[a", "--set"},
+         "--set: resources.cpus is \"[a\"; expected a number of CPUs"},
         {{"env", "5", "--set"}, "--set: env is text"},
         {{"nodes.min", "5", "--set"}, "unknown key \"nodes.min\""},
         {{"runtime", "nosuch", "--runtime"}, "--runtime: runtime nosuch"},
@@ -321,6 +351,10 @@ static void test_names(void)
         {{"python3"}, "python3"},
         {{"python3", "-m"}, "python3"},
         {{"pythonista", "x.py"}, "pythonista"},
+        {{"./.prog", "x"}, "prog"},
+        {{"..."}, "job"},
+        {{"0123456789012345678901234567890123456789012345678901234567890123456"},
+         "012345678901234567890123456789012345678901234567890123456789012"},
         {{"torchrun", "--nproc-per-node=2", "train.py"}, "train"},
     };
 
@@ -427,6 +461,8 @@ static void test_warnings(void)
         {"env: [{name: A, valueFrom: {fieldRef: {fieldPath: x}}}]",
          "variable A is not set"},
         {"search: {method: bayes}", "no parameter that could vary"},
+        {"search: {method: bayes, maxTrials: 2, parameters: {a: 1}}",
+         "no parameter that could vary"},
         {"program: mpi\nnodes: 2..4", "an MPI program does not change its "
                                       "size: nodes is taken as 2"},
     };
@@ -437,6 +473,15 @@ static void test_warnings(void)
         is_int(o.rc, 0, "resolves: %s", cases[i].keys);
         like(o.all, cases[i].message, "with a message");
     }
+}
+
+static void test_one_trial(void)
+{
+    _outcome_ struct outcome o = outcome_of_keys(
+        "search: {method: random, maxTrials: 1, parameters: {a: 1}}");
+
+    is_int(o.rc, 0, "a search for nothing");
+    ok(!strstr(o.all, "could vary"), "is no surprise where it has one trial");
 }
 
 /* What says no more than the default is nothing to tell of. */
@@ -465,6 +510,9 @@ static void test_no_notes(void)
         "suspend: false",
         "program: workers",
         "labels: {a: b}\nannotations: {c: d}",
+        "runtime: none",
+        "args: [$(OMPI_COMM_WORLD_RANK), $(PET_X), $(MUSTER_X), $(RANK)]",
+        "args: [$(TORCHELASTIC_X), $(MASTER_ADDR)]",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -486,7 +534,7 @@ static void write_text(const char *path, const char *text)
 
 static void test_secrets(void)
 {
-    static const char *const env[] = {"TOK=fromouter", NULL};
+    static const char *const env[] = {"TOKX=no", "TOK=from$(P_ONE)outer", NULL};
     char dir[] = "/tmp/muster-spec-XXXXXX";
     _buf_ struct buf text = {0};
     _outcome_ struct outcome o = {0};
@@ -510,18 +558,20 @@ static void test_secrets(void)
     is_int(o.rc, 0, "resolves: %s", o.error.text);
     if (o.rc == 0) {
         got = joined(&o.result.job->env);
-        is_str(got, "P_ONE=mine P_TWO= b c TOK=fromouter",
+        is_str(got, "P_ONE=mine P_TWO= b c TOK=from$$(P_ONE)outer",
                "env beats envFrom; a secret comes from outside");
         ok(job_env_is_secret(o.result.job, "TOK"), "and is known as one");
         ok(job_env_is_secret(o.result.job, "P_TWO"), "as are a file's values");
         yaml = job_write_yaml(o.result.job);
-        ok(!strstr(yaml, "fromouter") && !strstr(yaml, "b c"), "none is shown");
+        ok(!strstr(yaml, "outer") && !strstr(yaml, "b c"), "none is shown");
     }
-    write_text(path, "novalue\n");
-    outcome_release(&o);
-    o = outcome_of_text(buf_str(&text));
-    like(o.error.text, "vars:1:1: no assignment; expected NAME=VALUE",
-         "a bad file is placed");
+    for (size_t i = 0; i < 2; i++) {
+        write_text(path, i ? "A=1\n\nB=2\n=x\n" : "A=1\n\nB=2\nnovalue");
+        outcome_release(&o);
+        o = outcome_of_text(buf_str(&text));
+        like(o.error.text, "vars:4:1: no assignment; expected NAME=VALUE",
+             "a bad file is placed");
+    }
     fs_remove_tree(dir, NULL);
 }
 
@@ -604,11 +654,56 @@ static void test_expansion_limits(void)
     outcome_release(&o);
     buf_clear(&text);
     buf_puts(&text, "env:\n");
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 4097; i++) {
         buf_printf(&text, "- {name: A%d}\n", i);
     }
     o = outcome_of_keys(buf_str(&text));
-    like(o.error.text, "5000 variables; expected at most 4096", "a long env");
+    like(o.error.text, "4097 variables; expected at most 4096", "a long env");
+}
+
+static void repeat(struct buf *b, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        buf_puts(b, s);
+    }
+}
+
+/* Lists that are longer than a map may be, and values that grow. */
+static void test_sizes(void)
+{
+    static const char *const cases[][3] = {
+        {"secrets: [", "x, ", "4097 secrets; expected at most 4096"},
+        {"search: {parameters: [", "{name: a}, ",
+         "4097 parameters; expected at most 4096"},
+    };
+    _buf_ struct buf text = {0};
+    _outcome_ struct outcome one = {0}, all = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _outcome_ struct outcome o = {0};
+
+        buf_clear(&text);
+        buf_puts(&text, cases[i][0]);
+        repeat(&text, cases[i][1], 4097);
+        buf_puts(&text, i ? "]}\n" : "]\n");
+        o = outcome_of_keys(buf_str(&text));
+        like(o.error.text, cases[i][2], "%s", cases[i][0]);
+    }
+    buf_clear(&text);
+    buf_puts(&text, "env:\n  A: ");
+    repeat(&text, "x", 70000);
+    buf_puts(&text, "\n  B: $(A)$(A)\n");
+    one = outcome_of_keys(buf_str(&text));
+    like(one.error.text, "t:6:6: more than 131072 bytes with its variables",
+         "one value");
+    buf_clear(&text);
+    buf_puts(&text, "env:\n  A: ");
+    repeat(&text, "x", 120000);
+    for (int i = 0; i < 40; i++) {
+        buf_printf(&text, "\n  B%d: $(A)", i);
+    }
+    all = outcome_of_keys(buf_str(&text));
+    like(all.error.text, "t:40:8: more than 114304 bytes with", "all of them together");
 }
 
 static void test_table(void)
@@ -687,10 +782,12 @@ int main(void)
     test_requests();
     test_many_jobs();
     test_warnings();
+    test_one_trial();
     test_no_notes();
     test_secrets();
     test_environment();
     test_expansion_limits();
+    test_sizes();
     test_table();
     test_files();
     test_examples();

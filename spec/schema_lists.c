@@ -193,6 +193,9 @@ static bool read_item(struct reader *r, const struct field *f,
     char *item = to->data + to->n * f->item_size;
     bool good;
 
+    if (p && node_is_null(value)) {
+        return true;
+    }
     if (value->kind != NODE_MAP) {
         return schema_mismatch(r, f, value);
     }

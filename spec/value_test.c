@@ -37,6 +37,12 @@ static void test_spans(void)
         {"1s2", -EINVAL, 0, NULL},
         {"1..2s", -EINVAL, 0, NULL},
         {"99999999999999d", -ERANGE, 0, NULL},
+        {"36600d", 0, UINT64_C(3162240000000), NULL},
+        {"36600d1ms", -ERANGE, 0, NULL},
+        {"0.0006s", 0, 1, "1ms"},
+        {"0.0004s", 0, 0, "0s"},
+        {"0000000000000000000000000000001s", 0, 1000, "1s"},
+        {"00000000000000000000000000000001s", -EINVAL, 0, NULL},
         {"1111111111111111111111111111111111111111s", -EINVAL, 0, NULL},
     };
 
@@ -84,6 +90,7 @@ static void test_ranges(void)
         uint32_t min, max;
     } cases[] = {
         {"1", 0, 1, 1},        {"2..8", 0, 2, 8},    {"2:8", 0, 2, 8},
+        {"100", 0, 100, 100},  {"1..100", 0, 1, 100}, {"101", -ERANGE, 0, 0},
         {"3..3", 0, 3, 3},     {"8..2", -ERANGE, 0, 0},
         {"0", -ERANGE, 0, 0},  {"0..2", -ERANGE, 0, 0},
         {"1..101", -ERANGE, 0, 0}, {"..", -EINVAL, 0, 0},
@@ -111,6 +118,11 @@ static void test_quantities(void)
         {"500m", 0, 0.5},   {"2", 0, 2},           {"0.5", 0, 0.5},
         {"4Gi", 0, 4294967296.0}, {"4G", 0, 4e9},  {"1e3", 0, 1000},
         {"1E", 0, 1e18},    {"1E3", 0, 1000},      {"16Ki", 0, 16384},
+        {"1e-2", 0, 0.01},  {"1E+2", 0, 100},      {"1e", -EINVAL, 0},
+        {"5n", 0, 5 * 1e-9}, {"5u", 0, 5 * 1e-6},  {"2k", 0, 2000},
+        {"2M", 0, 2e6},     {"2T", 0, 2e12},       {"2P", 0, 2e15},
+        {"2Mi", 0, 2097152}, {"2Ti", 0, 2199023255552.0},
+        {"2Pi", 0, 2251799813685248.0},            {"2Ei", 0, 0x1p61},
         {"32Gb", -EINVAL, 0}, {"", -EINVAL, 0},    {"Gi", -EINVAL, 0},
         {"-1", -EINVAL, 0}, {"1 Gi", -EINVAL, 0},  {"1ki", -EINVAL, 0},
         {"1.2.3", -EINVAL, 0},
@@ -132,7 +144,9 @@ static void test_yaml_words(void)
         bool ambiguous, quotes;
     } cases[] = {
         {"yes", true, true},    {"Off", true, true},   {"y", true, true},
-        {"0755", true, true},   {"0o17", true, true},  {"1_000", true, true},
+        {"0755", true, true},   {"0o17", true, true},  {"0b11", true, true},
+        {"1:30", true, true},   {"+012", true, true},  {"1e3", false, true},
+        {"012x", false, false},  {"1_000", true, true},
         {"12:30", true, true},  {"-0755", true, true}, {"true", false, true},
         {"null", false, true},  {"none", false, true}, {"~", false, true},
         {"5", false, true},     {"1e-4", false, true}, {"0x1f", false, true},
@@ -209,6 +223,7 @@ static void test_expansion(void)
 
     is_int(expand_known(&b, "$(A)$(A)$(A)", 2, lookup, NULL), -E2BIG,
            "too long");
+    is_int(expand_known(&b, "$(A)$(A)", 2, lookup, NULL), 0, "long enough");
 }
 
 int main(void)

@@ -57,6 +57,8 @@ static void test_values(void)
                                     "g: |\n  one\n  two\n"
                                     "h: >-\n  one\n  two\n"
                                     "i: !!str 5\n"
+                                    "k: ! 5\n"
+                                    "m: !!int 5\n"
                                     "j:\n");
 
     is_int(l.rc, 0, "loads");
@@ -68,6 +70,8 @@ static void test_values(void)
     ok(node_get(l.docs.docs[0], "a")->plain, "1 is plain");
     ok(!node_get(l.docs.docs[0], "b")->plain, "'x' is not");
     ok(!node_get(l.docs.docs[0], "i")->plain, "!!str is not");
+    ok(!node_get(l.docs.docs[0], "k")->plain, "nor is !");
+    ok(node_get(l.docs.docs[0], "m")->plain, "!!int is");
     ok(node_is_null(node_get(l.docs.docs[0], "j")), "nothing is null");
     is_int(node_get_path(l.docs.docs[0], "c.d")->place.line, 3, "line");
     is_int(node_get_path(l.docs.docs[0], "c.d")->place.column, 8, "column");
@@ -89,7 +93,9 @@ static void test_aliases(void)
                                     "y: *x\n"
                                     "z: {<<: *x, b: 3}\n"
                                     "w: {<<: [{a: 4}, *x]}\n"
-                                    "q: {'<<': 5}\n");
+                                    "q: {'<<': 5}\n"
+                                    "x2: &x 7\n"
+                                    "r: *x\n");
 
     is_int(l.rc, 0, "anchors, aliases and merge keys load");
     is_str(text_at(&l, "y.b"), "2", "alias");
@@ -98,6 +104,7 @@ static void test_aliases(void)
     is_str(text_at(&l, "w.a"), "4", "the first of several counts");
     is_str(text_at(&l, "w.b"), "2", "the second adds");
     is_str(text_at(&l, "q.<<"), "5", "a quoted << is a name");
+    is_str(text_at(&l, "r"), "7", "an anchor may be set again");
 }
 
 static void test_bad(void)
@@ -111,6 +118,11 @@ static void test_bad(void)
         {"a: {b: 1, b: 2}", "f:1:11: key \"b\" again, first on line 1"},
         {"a: *b\n", "f:1:4: alias *b; expected an anchor &b"},
         {"a: &a [*a]\n", "f:1:8: alias *a; expected an anchor &a"},
+        {"a: &a b\n---\nc: *a\n", "f:3:4: alias *a; expected an anchor &a"},
+        {"a: [b\n", "f:2:1: did not find expected ',' or ']' (while parsing a "
+                    "flow sequence from line 1); expected YAML"},
+        {"a: [b}\n", "f:1:6: did not find expected ',' or ']' (while parsing a "
+                     "flow sequence); expected YAML"},
         {"a: !b c\n", "f:1:4: tag !b; expected a value without a tag"},
         {"a: !!binary aGk=\n", "f:1:4: tag tag:yaml.org,2002:binary"},
         {"a: !!python/object:os.system x\n", "expected a value without a tag"},
@@ -214,38 +226,72 @@ static void number(struct buf *b, const char *before, const char *after,
     }
 }
 
-/* The most of each that is read. */
+/* `text` loads; with `more` at its end it has one too much of something. */
+static void expect_limit(struct buf *text, const char *more, const char *what,
+                         const char *error)
+{
+    _loaded_ struct loaded l = load_bytes(text->data, text->len);
+    _loaded_ struct loaded m = {0};
+
+    is_str(first_error(&l), "", "%s", what);
+    buf_puts(text, more);
+    m = load_bytes(text->data, text->len);
+    is_int(m.rc, -ERR_SPEC, "but not one more");
+    like(first_error(&m), error, "which is told");
+    buf_clear(text);
+}
+
 static void test_limits(void)
 {
-    struct buf b = {0};
+    _buf_ struct buf b = {0};
+    size_t n_levels = YAML_MAX_DEPTH - 1;
 
-    repeat(&b, "[", 64);
-    repeat(&b, "]", 64);
+    repeat(&b, "- ", YAML_MAX_DEPTH);
+    buf_puts(&b, "x");
+    expect_limit(&b, "\n---\n[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+                     "[[[[[[[[[[[[[", "64 levels", "nested deeper than 64");
+    buf_puts(&b, "x");
     repeat(&b, "\n---\nx", 99);
-    {
-        _loaded_ struct loaded l = load_bytes(b.data, b.len);
-
-        is_str(first_error(&l), "", "64 levels, 100 documents");
-        is_int((int)l.docs.n, 100, "all of them");
-    }
-    buf_clear(&b);
+    expect_limit(&b, "\n---\nx", "100 documents", "more than 100 documents");
     number(&b, "k", ": &a 1\n", 1000);
     number(&b, "m", ": 1\n", 3096);
-    {
-        _loaded_ struct loaded l = load_bytes(b.data, b.len);
-
-        is_str(first_error(&l), "", "4096 keys, 1000 anchors");
-        is_int((int)l.docs.work, 3 + 1 + 2 * 4096 + 1 + 1,
-               "work is what there is to do");
-    }
-    buf_clear(&b);
+    expect_limit(&b, "x: 1\n", "4096 keys", "f:4097:1: more than 4096 keys");
+    number(&b, "k", ": &a 1\n", 1000);
+    expect_limit(&b, "x: &a 1\n", "1000 anchors", "f:1001:4: more than 1000");
     repeat(&b, "- x\n", 99999);
-    {
-        _loaded_ struct loaded l = load_bytes(b.data, b.len);
+    expect_limit(&b, "- x\n", "100000 values", "more than 100000 values");
+    number(&b, "%TAG !a", "! x\n", 100);
+    buf_puts(&b, "--- x\n");
+    expect_limit(&b, "# %TAG", "100 %TAG", "more than 100 %TAG");
+    buf_puts(&b, "x: &x ");
+    repeat(&b, "[", n_levels);
+    buf_puts(&b, "x");
+    repeat(&b, "]", n_levels);
+    buf_puts(&b, "\ny: *x\n");
+    expect_limit(&b, "z: [*x]\n", "64 levels by an alias", "nested too deep");
+    buf_puts(&b, "x: &x {");
+    number(&b, "k", ": 1, ", 4000);
+    buf_puts(&b, "}\n");
+    buf_puts(&b, "y: {<<: *x, ");
+    number(&b, "m", ": 1, ", 96);
+    buf_puts(&b, "}\n");
+    expect_limit(&b, "z: {<<: *x, a: 1, <<: 2}", "4096 keys by a merge",
+                 "a second `<<`");
+    buf_puts(&b, "a: &a {k: v}\nb: {<<: [");
+    repeat(&b, "*a, ", 100);
+    buf_puts(&b, "]}\n");
+    expect_limit(&b, "c: {<<: [x]}", "100 maps in a merge", "text after `<<`");
+}
 
-        is_str(first_error(&l), "", "100000 values");
-    }
-    buf_release(&b);
+/* Work is what there is to do: events, and names that are compared. */
+static void test_work(void)
+{
+    _loaded_ struct loaded l = load("a: 1\n");
+    _loaded_ struct loaded m = load("a: &a {k: 1, l: 2}\nb: {<<: *a, m: 3}\n");
+
+    is_int((int)l.docs.work, 8, "stream, document, map, key, value and ends");
+    is_int((int)m.docs.work, 20 + 1 + 2 + 3,
+           "20 events, one anchor, and two keys for a map of one and two");
 }
 
 static void bomb(struct buf *b)
@@ -329,7 +375,7 @@ static void test_hostile(void)
     buf_puts(&b, "a: &a {");
     number(&b, "k", ": 1, ", 4000);
     buf_puts(&b, "}\nb: {<<: *a, ");
-    number(&b, "m", ": 1, ", 1000);
+    number(&b, "m", ": 1, ", 97);
     buf_puts(&b, "}\n");
     expect_work(&b, "a map that a merge makes wide", "too many keys after",
                 YAML_MAX_WORK);
@@ -348,6 +394,7 @@ int main(void)
     test_bad();
     test_bytes();
     test_limits();
+    test_work();
     test_hostile();
     return tap_done();
 }
