@@ -158,7 +158,7 @@ test_options() {
     bad_option 2 "option --name: expected NAME, found ''" --name ''
     bad_option 2 "option --ssh: expected COMMAND, found ''" --ssh ''
     bad_option 2 'unknown key "foo"' --set foo=1
-    bad_option 2 "'nodes' is not PATH=VALUE" --set nodes
+    bad_option 2 "expected PATH=VALUE, found 'nodes'" --set nodes
     bad_option 2 'unknown option --bogus' --bogus
     bad_option 2 "'a;b' is not a host name" --hosts 'a;b'
     bad_option 2 "is not a host name" --hosts '-oProxyCommand=touch pwned'
