@@ -61,8 +61,9 @@ static void test_weight(void)
 
         node_append(&a, list, n);
         node_append(&a, list, n);
+        node_append(&a, list, n);
         if (i == 2) {
-            is_int(list->weight, 15, "shared ones count each time");
+            is_int(list->weight, 40, "shared ones count each time");
             is_int(list->height, 3, "levels");
         }
         n = list;
