@@ -261,24 +261,59 @@ static int claim_random(struct rundir *r, const char *base, struct error *e)
     return error_text(e, EEXIST, "no free run id under %s", base);
 }
 
+static int say_too_many(const struct rundir *r, struct error *e)
+{
+    return error_text(e, EEXIST, "more than %d runs of %s in job %s",
+                      MAX_SLURM_RUNS, r->name, slurm_job_id());
+}
+
+static void set_slurm_id(struct rundir *r, int k)
+{
+    snprintf(r->id, sizeof(r->id), k == 1 ? "%s" : "%s.%d", slurm_job_id(), k);
+}
+
 /* The k-th run of this name in this execution of the batch script: a directory
- * that this execution has opened already is that of an earlier one. */
+ * that this execution has opened already is that of an earlier one. An id that a
+ * run of another name has is not free: agents and commands go by it alone. */
 static int claim_slurm(struct rundir *r, const char *base, struct run_file *f,
                        struct error *e)
 {
     for (int k = 1; k <= MAX_SLURM_RUNS; k++) {
         int rc;
 
-        snprintf(r->id, sizeof(r->id), k == 1 ? "%s" : "%s.%d", slurm_job_id(),
-                 k);
+        set_slurm_id(r, k);
         rc = path_of_id(r, base, e);
+        if (rc == 0 && !rundir_is_one(r->path) &&
+            runindex_has(r->id, r->path)) {
+            continue;
+        }
         rc = rc < 0 ? rc : claim_dir(r, true, f, e);
         if (rc != 0 || f->slurm_restart != slurm_restart_count()) {
             return rc;
         }
     }
-    return error_text(e, EEXIST, "more than %d runs of %s in job %s",
-                      MAX_SLURM_RUNS, r->name, slurm_job_id());
+    return say_too_many(r, e);
+}
+
+/* A directory that was named. */
+static int claim_given(struct rundir *r, const struct rundir_params *p,
+                       struct run_file *f, struct error *e)
+{
+    int rc = make_absolute(p->dir, r->path, sizeof(r->path), e);
+
+    rc = rc < 0 || p->id ? rc : random_id(r->id, sizeof(r->id), e);
+    rc = rc < 0 ? rc : make_parent(r->path, e);
+    rc = rc < 0 ? rc : claim_dir(r, false, f, e);
+    if (rc != 1 || p->id || !slurm_job_id()) {
+        return rc;
+    }
+    for (int k = 1; k <= MAX_SLURM_RUNS; k++) {
+        set_slurm_id(r, k);
+        if (!runindex_has(r->id, r->path)) {
+            return 1;
+        }
+    }
+    return say_too_many(r, e);
 }
 
 static int claim(struct rundir *r, const struct rundir_params *p,
@@ -288,13 +323,7 @@ static int claim(struct rundir *r, const struct rundir_params *p,
     int rc;
 
     if (p->dir) {
-        rc = make_absolute(p->dir, r->path, sizeof(r->path), e);
-        rc = rc < 0 || p->id ? rc : random_id(r->id, sizeof(r->id), e);
-        if (!p->id && slurm_job_id()) {
-            str_copy(r->id, sizeof(r->id), slurm_job_id());
-        }
-        rc = rc < 0 ? rc : make_parent(r->path, e);
-        return rc < 0 ? rc : claim_dir(r, false, f, e);
+        return claim_given(r, p, f, e);
     }
     rc = make_absolute(p->base ? p->base : "muster-runs", base, sizeof(base),
                        e);
@@ -369,6 +398,7 @@ int rundir_create(const struct rundir_params *p, struct rundir **ret,
 {
     _cleanup_(rundir) struct rundir *r = NULL;
     struct run_file f = {.slurm_restart = -1};
+    _close_ int guard = -1;
     int rc;
 
     if (!is_component(p->name, sizeof(r->name)) ||
@@ -385,6 +415,8 @@ int rundir_create(const struct rundir_params *p, struct rundir **ret,
     str_copy(r->name, sizeof(r->name), p->name);
     str_copy(r->id, sizeof(r->id), p->id ? p->id : "");
     r->created_ns = clock_wall_ns();
+    /* Runs of one job draw their ids from the same few. */
+    guard = slurm_job_id() ? runindex_guard() : -1;
     rc = claim(r, p, &f, e);
     if (rc < 0) {
         return rc;

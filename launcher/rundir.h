@@ -45,8 +45,8 @@ struct rundir_params {
 
 /* Makes a run directory with its subdirectories, points `latest` beside it to
  * it (unless `dir` was given) and enters it into the index. Inside a Slurm job
- * the k-th run of a name in one execution of the batch script gets the id
- * JOBID, JOBID.2, ...; after a requeue the k-th one is reopened. An explicit
+ * runs get the ids JOBID, JOBID.2, ..., each one once, as far as the index knows;
+ * after a requeue the k-th run of a name is the k-th one reopened. An explicit
  * `dir` that already is a run directory is reopened too. A lost index entry is no
  * failure. The caller owns *ret. */
 int rundir_create(const struct rundir_params *p, struct rundir **ret,

@@ -221,6 +221,40 @@ static void test_lock(void)
     is_int(rundir_lock(r, &e), 0, "which can be taken: %s", e.text);
 }
 
+/* Agents and commands find a run by its id alone. */
+static void test_slurm_names(void)
+{
+    static const struct {
+        const char *restart, *name, *dir, *id;
+        bool reopened;
+    } steps[] = {
+        {"0", "one", NULL, "4712", false},
+        {"0", "two", NULL, "4712.2", false},
+        {"0", "three", "given", "4712.3", false},
+        {"0", "three", "given2", "4712.4", false},
+        {"0", "one", NULL, "4712.5", false},
+        {"1", "two", NULL, "4712.2", true},
+        {"1", "three", "given2", "4712.4", true},
+        {"1", "one", NULL, "4712", true},
+        {"1", "one", NULL, "4712.5", true},
+        {"1", "two", NULL, "4712.6", false},
+    };
+
+    setenv("SLURM_JOB_ID", "4712", 1);
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        struct rundir_params p = {.name = steps[i].name, .dir = steps[i].dir};
+        struct rundir *r;
+
+        setenv("SLURM_RESTART_COUNT", steps[i].restart, 1);
+        r = create(&p);
+        is_str(r->id, steps[i].id, "run %zu of a job, %s", i, steps[i].name);
+        ok(r->reopened == steps[i].reopened, "run %zu of a job: reopened or "
+           "not", i);
+        rundir_destroy(r);
+    }
+    unsetenv("SLURM_RESTART_COUNT");
+}
+
 static void test_slurm(void)
 {
     struct rundir_params p = {.name = "batch"};
@@ -246,6 +280,7 @@ static void test_slurm(void)
         rundir_destroy(r);
     }
     unsetenv("SLURM_RESTART_COUNT");
+    test_slurm_names();
     setenv("SLURM_JOB_ID", "../../etc", 1);
     r = create(&p);
     ok(str_starts(r->id, "20"), "a job id that is none is ignored: %s", r->id);

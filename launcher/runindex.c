@@ -14,9 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MAX_ENTRIES = 100000 };
+enum {
+    MAX_ENTRIES = 100000,
+    GUARD_TRIES = 100,
+    GUARD_PAUSE_MS = 50,
+};
 
 struct entries {
     struct rundir_entry *items;
@@ -70,6 +75,61 @@ void runindex_remove(const struct rundir_entry *entry)
         strrchr(link, '/')[0] = '\0';
         rmdir(link); /* with the last one of the name */
     }
+}
+
+int runindex_guard(void)
+{
+    static const struct timespec pause = {0, GUARD_PAUSE_MS * 1000000L};
+    struct flock want = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char dir[PATH_MAX], path[PATH_MAX];
+    _close_ int fd = -1;
+
+    if (index_dir(dir, sizeof(dir), NULL) < 0 || fs_mkdirs(dir, NULL) < 0 ||
+        fs_path(path, sizeof(path), NULL, "%s/.guard", dir) < 0) {
+        return -1;
+    }
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    for (int i = 0; fd >= 0 && i < GUARD_TRIES; i++) {
+        if (fcntl(fd, F_OFD_SETLK, &want) == 0) {
+            return take_fd(&fd);
+        }
+        if (errno != EAGAIN && errno != EACCES) {
+            return -1;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return -1;
+}
+
+static bool is_other(const char *dir, const char *name, const char *id,
+                     const char *path)
+{
+    struct rundir_entry entry = {0};
+    char link[PATH_MAX];
+    ssize_t n;
+
+    if (fs_path(link, sizeof(link), NULL, "%s/%s/%s", dir, name, id) < 0) {
+        return false;
+    }
+    n = readlink(link, entry.path, sizeof(entry.path) - 1);
+    str_copy(entry.id, sizeof(entry.id), id);
+    return n > 0 && strcmp(entry.path, path) != 0 && rundir_is_current(&entry);
+}
+
+bool runindex_has(const char *id, const char *path)
+{
+    char dir[PATH_MAX];
+    struct dirent *d;
+    bool found = false;
+    DIR *names = index_dir(dir, sizeof(dir), NULL) < 0 ? NULL : opendir(dir);
+
+    while (names && !found && (d = readdir(names))) {
+        found = d->d_name[0] != '.' && is_other(dir, d->d_name, id, path);
+    }
+    if (names) {
+        closedir(names);
+    }
+    return found;
 }
 
 static int add_entry(struct entries *all, int dir_fd, const char *name,

@@ -16,4 +16,12 @@ void runindex_add(const struct rundir *r);
 /* Forgets one; the directory stays as it is. */
 void runindex_remove(const struct rundir_entry *entry);
 
+/* Whether a run of any name, other than the one at `path`, has this id. */
+bool runindex_has(const char *id, const char *path);
+
+/* While the descriptor is open nobody else has one: for choosing an id that is
+ * free. Waits a few seconds; -1 where there can be no lock, or nobody gives it
+ * up. */
+int runindex_guard(void);
+
 #endif
