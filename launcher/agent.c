@@ -120,15 +120,19 @@ static int on_control(void *arg, const char *op, const json_t *body,
 {
     struct agent *a = arg;
     bool force = json_is_true(json_object_get(body, "force"));
+    const char *from = json_string_value(json_object_get(body, "from"));
     _buf_ struct buf b = {0};
     struct jsonw w;
 
     if (a->lead) {
-        return agent_lead_request(a, op, force, "a command", e);
+        return agent_lead_request(a, op, force, from ? from : "a command", e);
     }
     w = agent_fact_begin(&b, "request");
     jsonw_str(&w, "op", op);
     jsonw_bool(&w, "force", force);
+    if (from) {
+        jsonw_str(&w, "from", from);
+    }
     agent_fact_send(a, &w);
     jsonw_str(reply, "text", "passed on to the lead");
     return 0;

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
+#include "launcher/slurm.h"
 #include "rendezvous/restart.h"
 #include "spec/procs.h"
 
@@ -139,6 +140,7 @@ void agent_config(struct agent *a, const void *data, size_t len)
         return;
     }
     a->has_config = true;
+    slurm_take_own(&a->config.env);
     tree_set_lease(a->tree, a->config.job->heartbeat_timeout_ms);
     umask((mode_t)a->config.umask);
     uv_timer_stop(&a->start_timer);

@@ -342,6 +342,7 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
     json_t *fact = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
     const char *kind = json_string_value(json_object_get(fact, "fact"));
     const char *op = json_string_value(json_object_get(fact, "op"));
+    const char *from = json_string_value(json_object_get(fact, "from"));
 
     if (!a->lead || !kind) {
         agent_log(a, "a fact of node %u does not parse", rank);
@@ -349,7 +350,7 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
         take_term(a->lead);
     } else if (strcmp(kind, "request") == 0 && op) {
         agent_lead_request(a, op, json_is_true(json_object_get(fact, "force")),
-                           a->roster.entries[rank].host, NULL);
+                           from ? from : a->roster.entries[rank].host, NULL);
     } else {
         record_fact(a->lead->record, rank, kind, fact);
     }

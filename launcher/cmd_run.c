@@ -17,6 +17,7 @@
 #include "launcher/options.h"
 #include "launcher/probe.h"
 #include "launcher/rundir.h"
+#include "launcher/slurm.h"
 #include "launcher/takeup.h"
 #include "spec/spec.h"
 
@@ -333,19 +334,46 @@ static void print_unused(const struct host_list *all, size_t n_used)
     }
 }
 
+/* What mpirun starts on other hosts ends with its step; and signals to the steps
+ * of a job reach a run on any number of hosts alike. */
+static bool needs_own_step(const struct host_list *hosts)
+{
+    return hosts->source == HOSTS_SLURM;
+}
+
+static void show_step(const struct mpirun_plan *plan, const char *muster)
+{
+    _strlist_ struct strlist argv = {0};
+    _free_ char *line = NULL;
+
+    slurm_step_argv("srun", plan->hosts, muster, plan->run_id,
+                    plan->gather_seconds, &argv);
+    line = str_shell_join(argv.items);
+    printf("%s &\n", line ? line : "");
+}
+
 static int dry_run(const struct mpirun *mpirun, struct mpirun_plan *plan,
                    const struct job *job)
 {
     _strlist_ struct strlist argv = {0};
     _free_ char *yaml = job_write_yaml(job);
     _free_ char *line = NULL;
+    char muster[PATH_MAX];
+    struct error e = {0};
 
+    if (fs_program(muster, sizeof(muster), &e) < 0) {
+        return command_fail(&e);
+    }
     plan->front = "ADDRESS:PORT";
     plan->epoch = 1;
+    plan->is_kept = needs_own_step(plan->hosts);
     mpirun_argv(mpirun, plan, &argv);
     line = str_shell_join(argv.items);
-    printf("# the job as resolved\n%s\n# started by\n%s\n", yaml ? yaml : "",
-           line ? line : "");
+    printf("# the job as resolved\n%s\n# started by\n", yaml ? yaml : "");
+    if (plan->is_kept) {
+        show_step(plan, muster);
+    }
+    printf("%s\n", line ? line : "");
     return EXIT_OK;
 }
 
@@ -393,6 +421,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     front.dir = dir;
     front.key = key;
     front.loopback = all_local(&hosts);
+    front.own_step = needs_own_step(&hosts);
     front.plan = plan;
     return front_run(&front);
 }
@@ -454,7 +483,8 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
 
 static int run_by_hand(const struct run_options *o, struct spec_result *r)
 {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    const char *rank = getenv(slurm_is_mpi_launch() ? "PMIX_RANK"
+                                                    : "OMPI_COMM_WORLD_RANK");
     _strlist_ struct strlist argv = {0};
 
     strlist_add(&argv, "muster-mpi");
@@ -474,6 +504,17 @@ static int run_by_hand(const struct run_options *o, struct spec_result *r)
                                           : run_as_first(o, r, &argv);
 }
 
+static int run_here(struct run_options *o, struct spec_result *r)
+{
+    bool in_mpi = getenv("OMPI_COMM_WORLD_SIZE") || slurm_is_mpi_launch();
+    struct error e = {0};
+
+    if (slurm_check_tasks(&e) < 0) {
+        return command_fail(&e);
+    }
+    return in_mpi && !o->dry_run ? run_by_hand(o, r) : run_with_front(o, r);
+}
+
 int cmd_run(int argc, char **argv)
 {
     struct run_options o = {0};
@@ -488,9 +529,7 @@ int cmd_run(int argc, char **argv)
         status = resolve(&o, &args, &result);
     }
     if (status < 0) {
-        status = getenv("OMPI_COMM_WORLD_SIZE") && !o.dry_run
-                     ? run_by_hand(&o, &result)
-                     : run_with_front(&o, &result);
+        status = run_here(&o, &result);
     }
     spec_result_release(&result);
     option_args_release(&args);

@@ -9,11 +9,13 @@
 #include "base/fs.h"
 #include "base/link.h"
 #include "base/wire.h"
+#include "launcher/agent_step.h"
 #include "launcher/commands.h"
 #include "launcher/control.h"
-#include "launcher/screen.h"
 #include "launcher/jsonw.h"
 #include "launcher/runview.h"
+#include "launcher/screen.h"
+#include "launcher/slurm.h"
 #include "rendezvous/tree_msg.h"
 
 #include <errno.h>
@@ -32,6 +34,9 @@ enum {
     LEAD_END_MS = 45000,   /* for the lead to deliver what it has */
     MPIRUN_END_MS = 5000,  /* for mpirun to go by itself after that */
     MPIRUN_KILL_MS = 3000, /* between SIGTERM and SIGKILL */
+    STEP_END_MS = 15000,   /* for the agents' step to end after the lead */
+    STEP_LOST_MS = 3000,   /* the same, when a node of it is lost */
+    STEP_KILL_MS = 5000,   /* for srun to kill it */
     REPEAT_MS = 1000,      /* before mpirun is run again */
     LOST_WORLD_MS = 2000,  /* for an mpirun that lost a node to end by itself */
     MAX_REPEATS = 5,       /* in a row, of worlds that do not last: */
@@ -63,7 +68,7 @@ struct front {
     bool lets_go;          /* of what nobody reads, and ends */
     bool is_ending;        /* only that is left */
     uv_timer_t tick;
-    uv_signal_t signals[4];
+    uv_signal_t signals[6];
     enum phase phase;
     int status;
     char reason[1024];
@@ -82,6 +87,13 @@ struct front {
     uint64_t repeat_at_ms; /* 0: no need */
     uint64_t end_mpirun_at_ms; /* its world is lost; 0: it is not */
     char log_path[PATH_MAX];
+    struct agent_step *step;   /* or NULL */
+    struct agent_step_config step_config;
+    char step_log[PATH_MAX];
+    bool is_kept;              /* agents live in that step */
+    bool began;                /* the lead has connected once */
+    bool in_order;             /* the lead itself gave the verdict */
+    bool lost_node;            /* it says that it has lost one */
 };
 
 static uint64_t now_ms(const struct front *f)
@@ -103,25 +115,49 @@ static void settle(struct front *f, int status, const char *reason)
     f->repeat_at_ms = 0;
 }
 
+static bool mpirun_is_gone(struct front *f, uint64_t waited)
+{
+    if (f->mpirun_pid <= 0) {
+        return true;
+    }
+    if (waited > MPIRUN_END_MS + MPIRUN_KILL_MS) {
+        child_kill(f->children, f->mpirun_pid, SIGKILL);
+    } else if (waited > MPIRUN_END_MS) {
+        child_kill(f->children, f->mpirun_pid, SIGTERM);
+    }
+    return false;
+}
+
+/* The step of the agents ends with them: soon after the lead where all is in
+ * order, or when their grace time is over. srun waits for a lost node as well,
+ * which never answers. One that never had agents is of no use, and one that this
+ * process leaves alone goes on. */
+static bool step_is_gone(struct front *f, uint64_t waited)
+{
+    uint64_t end_ms = !f->began ? 0 : !f->in_order ? LEAD_END_MS
+                      : f->lost_node ? STEP_LOST_MS : STEP_END_MS;
+
+    if (!agent_step_lives(f->step) || f->lets_go || f->n_signals > 2) {
+        return true;
+    }
+    if (waited > end_ms + STEP_KILL_MS) {
+        agent_step_kill(f->step, SIGKILL);
+    } else if (waited >= end_ms) {
+        agent_step_kill(f->step, SIGTERM);
+    }
+    return false;
+}
+
 static void finish_if_done(struct front *f)
 {
     uint64_t waited = now_ms(f) - f->over_ms;
 
-    if (f->phase != OVER) {
+    if (f->phase != OVER || (f->lead && waited < LEAD_END_MS)) {
         return;
     }
-    if (f->lead && waited < LEAD_END_MS) {
-        return;
+    if (mpirun_is_gone(f, waited) && step_is_gone(f, waited)) {
+        uv_stop(&f->loop);
     }
-    if (f->mpirun_pid > 0) {
-        if (waited > MPIRUN_END_MS + MPIRUN_KILL_MS) {
-            child_kill(f->children, f->mpirun_pid, SIGKILL);
-        } else if (waited > MPIRUN_END_MS) {
-            child_kill(f->children, f->mpirun_pid, SIGTERM);
-        }
-        return;
-    }
-    uv_stop(&f->loop);
 }
 
 /* --- requests --- */
@@ -146,7 +182,12 @@ static void on_signal(uv_signal_t *s, int sig)
 {
     struct front *f = s->data;
     bool cancel = sig == SIGINT || sig == SIGQUIT;
+    bool is_notice = sig == SIGUSR1 || sig == SIGUSR2;
 
+    /* Batch systems send these ahead of time, and may do so again and again. */
+    if (is_notice && (f->phase == OVER || f->n_signals)) {
+        return;
+    }
     f->n_signals++;
     if (f->phase == OVER) {
         f->lets_go = true;
@@ -161,7 +202,9 @@ static void on_signal(uv_signal_t *s, int sig)
         f->over_ms = now_ms(f) - MPIRUN_END_MS; /* do not wait */
         return;
     }
-    screen_note(f->screen, f->n_signals == 1
+    screen_note(f->screen, is_notice
+              ? "%s: asking the workers to stop"
+              : f->n_signals == 1
               ? "%s: asking the workers to stop (once more: kill them)"
               : "%s again: killing the workers", child_signal_name(sig));
     send_request(f, cancel ? "cancel" : "preempt", f->n_signals > 1);
@@ -230,7 +273,11 @@ static void take_status(struct front *f, const struct channel_frame *frame)
 {
     const struct run_status *s = screen_status(f->screen, frame->data, frame->len);
 
+    for (size_t i = 0; s && i < s->n_nodes; i++) {
+        f->lost_node |= s->nodes[i].state == STATUS_NODE_LOST;
+    }
     if (s && s->verdict.is_set) {
+        f->in_order = true;
         settle(f, s->verdict.exit_status, s->verdict.reason);
     }
 }
@@ -313,6 +360,7 @@ static void on_peer(struct link *l, const struct channel_frame *first,
         link_close(f->lead); /* it has come back before we saw it go */
     }
     f->lead = l;
+    f->began = true;
     f->n_owed = 0;
     f->heard_ms = now_ms(f);
     f->lead_gone_ms = 0;
@@ -360,7 +408,8 @@ static void on_mpirun_exit(void *arg, const struct child_exit *how)
     if (now_ms(f) - f->mpirun_at_ms > LASTING_MS) {
         f->n_repeats = 0;
     }
-    if (f->config->plan.n_agents > 1 && f->n_repeats < MAX_REPEATS) {
+    if (f->config->plan.n_agents > 1 && f->n_repeats < MAX_REPEATS &&
+        !agent_step_is_over(f->step)) {
         screen_note(f->screen, "mpirun ended (%s %d); the workers go on, and a new "
                   "MPI world is made", how->signal ? "signal" : "status",
                   how->signal ? how->signal : how->code);
@@ -400,6 +449,7 @@ static int start_mpirun(struct front *f, struct error *e)
     struct child_spec spec = {.path = f->config->mpirun->path,
                               .envp = environ, .stdio = {-1, log, log},
                               .new_session = true};
+    _strlist_ struct strlist env = {0};
     int rc = log < 0 ? log : front_address(f, &front, e);
 
     if (rc < 0) {
@@ -407,14 +457,73 @@ static int start_mpirun(struct front *f, struct error *e)
     }
     plan.front = buf_str(&front);
     plan.epoch = ++f->epoch;
+    plan.is_kept = f->is_kept;
     mpirun_argv(f->config->mpirun, &plan, &argv);
-    if (argv.failed || front.failed) {
+    if (f->config->own_step) {
+        slurm_mpirun_env(environ, plan.agents_per_host, &env);
+        spec.envp = env.items;
+    }
+    if (argv.failed || front.failed || env.failed) {
         return error_set(e, ENOMEM, "start mpirun");
     }
     spec.argv = argv.items;
     f->mpirun_at_ms = now_ms(f);
     return child_spawn(f->children, &spec, on_mpirun_exit, f, &f->mpirun_pid,
                        e);
+}
+
+/* --- the step of the agents --- */
+
+static void begin(struct front *f)
+{
+    struct error e = {0};
+
+    if (f->phase == STARTING && start_mpirun(f, &e) < 0) {
+        settle(f, EXIT_FAILED, e.text);
+    }
+}
+
+static void on_step_up(void *arg, const char *why_not)
+{
+    struct front *f = arg;
+
+    f->is_kept = !why_not;
+    if (why_not && f->phase == STARTING) {
+        screen_note(f->screen, "the agents get no step of their own, and will "
+                    "end with that of mpirun: %s", why_not);
+    }
+    begin(f);
+}
+
+static void on_step_end(void *arg)
+{
+    finish_if_done(arg);
+}
+
+static int start_step(struct front *f, struct error *e)
+{
+    const struct front_config *c = f->config;
+    int rc = fs_path(f->step_log, sizeof(f->step_log), e, "%s/agents.log",
+                     c->dir->path);
+
+    if (rc < 0) {
+        return rc;
+    }
+    f->step_config = (struct agent_step_config){
+        .loop = &f->loop,
+        .children = f->children,
+        .hosts = c->plan.hosts,
+        .run_id = c->dir->id,
+        .log_path = f->step_log,
+        .wait_seconds = c->plan.gather_seconds,
+        .on_up = on_step_up,
+        .on_end = on_step_end,
+        .arg = f,
+    };
+    if (agent_step_create(&f->step_config, &f->step, e) < 0) {
+        on_step_up(f, e->text);
+    }
+    return 0;
 }
 
 /* --- time --- */
@@ -464,7 +573,9 @@ static void give_up_lead(struct front *f)
     char text[1200];
 
     if (!settle_from_record(f)) {
-        snprintf(text, sizeof(text), "the lead is lost: %s", f->reason);
+        snprintf(text, sizeof(text), "the lead is lost: %s",
+                 agent_step_is_over(f->step) ? "Slurm has ended the step of the "
+                                               "agents" : f->reason);
         settle(f, EXIT_RESUMABLE, text);
     }
 }
@@ -486,8 +597,9 @@ static void check_lead(struct front *f)
         settle(f, EXIT_NOT_GATHERED, "mpirun ended before the run began");
     }
     if (f->phase == RUNNING && f->lead_gone_ms &&
-        now_ms(f) - f->lead_gone_ms >
-            (lease_ms > COME_BACK_MS ? lease_ms : COME_BACK_MS)) {
+        (agent_step_is_over(f->step) ||
+         now_ms(f) - f->lead_gone_ms >
+             (lease_ms > COME_BACK_MS ? lease_ms : COME_BACK_MS))) {
         give_up_lead(f);
     }
 }
@@ -536,7 +648,8 @@ static void on_tick(uv_timer_t *t)
 
 static void take_signals(struct front *f)
 {
-    static const int sigs[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP};
+    static const int sigs[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1,
+                               SIGUSR2};
 
     for (size_t i = 0; i < ARRAY_SIZE(sigs); i++) {
         uv_signal_init(&f->loop, &f->signals[i]);
@@ -590,7 +703,7 @@ static int open_front(struct front *f, struct error *e)
         screen_note(f->screen, "commands cannot reach this front end: %s",
                   e->text);
     }
-    return start_mpirun(f, e);
+    return c->own_step ? start_step(f, e) : start_mpirun(f, e);
 }
 
 static void close_front(struct front *f)
@@ -600,6 +713,7 @@ static void close_front(struct front *f)
     link_close(f->lead);
     link_listener_close(f->listener);
     control_server_destroy(f->control);
+    agent_step_destroy(f->step);
     child_table_destroy(f->children);
     uv_close((uv_handle_t *)&f->tick, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(f->signals); i++) {

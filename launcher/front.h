@@ -23,6 +23,7 @@ struct front_config {
     bool loopback;               /* all agents are on this machine */
     bool is_quiet;               /* no progress line */
     const struct mpirun *mpirun; /* NULL: started by hand */
+    bool own_step;               /* Slurm: agents live in a step of their own */
     struct mpirun_plan plan;     /* with it; `front` is filled in here */
     int port_fd;                 /* by hand: write the 16-bit port there */
 };

@@ -220,6 +220,41 @@ static int take_local(struct host_list *ret, struct error *e)
     return rc;
 }
 
+static bool has_host(const struct host_list *l, const char *name)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (strcmp(l->items[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Hosts that Slurm has given to this job are reached through it, whoever names
+ * them: so does mpirun. */
+static void find_in_allocation(struct host_list *l, const char *slurm)
+{
+    _host_list_ struct host_list all = {0};
+
+    if (!slurm || hosts_parse(slurm, &all, NULL) < 0) {
+        return;
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        if (!has_host(&all, l->items[i].name)) {
+            return;
+        }
+    }
+    l->source = HOSTS_SLURM;
+}
+
+static int find_given(const char *text, const char *file,
+                      struct host_list *ret, struct error *e)
+{
+    int rc = text ? hosts_parse(text, ret, e) : hosts_read_file(file, ret, e);
+
+    return rc < 0 && text ? error_wrap(e, "--hosts") : rc;
+}
+
 int hosts_find(const char *text, const char *file, struct host_list *ret,
                struct error *e)
 {
@@ -230,12 +265,12 @@ int hosts_find(const char *text, const char *file, struct host_list *ret,
         return error_text(e, ERR_USAGE, "--hosts and --hostfile exclude each "
                           "other");
     }
-    if (text) {
-        rc = hosts_parse(text, ret, e);
-        return rc < 0 ? error_wrap(e, "--hosts") : rc;
-    }
-    if (file) {
-        return hosts_read_file(file, ret, e);
+    if (text || file) {
+        rc = find_given(text, file, ret, e);
+        if (rc == 0) {
+            find_in_allocation(ret, slurm);
+        }
+        return rc;
     }
     if (!slurm) {
         return take_local(ret, e);

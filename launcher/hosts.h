@@ -21,7 +21,7 @@ struct host {
 enum hosts_source {
     HOSTS_LOCAL,
     HOSTS_GIVEN, /* --hosts, --hostfile */
-    HOSTS_SLURM,
+    HOSTS_SLURM, /* Slurm's allocation, or some of it by name */
 };
 
 struct host_list {

@@ -68,6 +68,12 @@ static void test_sources(void)
     host_list_release(&l);
     hosts_find("x", NULL, &l, &e);
     ok(l.n == 1 && l.source == HOSTS_GIVEN, "what was asked for wins");
+    host_list_release(&l);
+    hosts_find("gpu09,gpu10", NULL, &l, &e);
+    ok(l.n == 2 && l.source == HOSTS_SLURM, "which may be of the allocation");
+    host_list_release(&l);
+    hosts_find("gpu09,x", NULL, &l, &e);
+    ok(l.n == 2 && l.source == HOSTS_GIVEN, "all or none");
     is_int(hosts_find("x", "y", &l, &e), -ERR_USAGE, "not both");
 }
 

@@ -39,6 +39,7 @@ static const struct command commands[] = {
     {"gc", "Remove what dead runs left", cmd_gc, false},
     {"version", "Show versions", cmd_version, false},
     {"agent", "Supervise one node", cmd_agent, true},
+    {"keep", "Keep the agents of one node", cmd_keep, true},
     {"probe", "Look at one host", cmd_probe, true},
     {"help", "Show this text, or that of one command", cmd_help, false},
 };

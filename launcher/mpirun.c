@@ -144,4 +144,7 @@ void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,
     if (plan->agent_is_node) {
         strlist_add(to, "--agent-is-node");
     }
+    if (plan->is_kept) {
+        strlist_add(to, "--kept");
+    }
 }

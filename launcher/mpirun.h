@@ -38,6 +38,7 @@ struct mpirun_plan {
     const char *front;       /* "addr,addr:port" */
     unsigned gather_seconds;
     bool agent_is_node;
+    bool is_kept;            /* agents have keepers, see comm/agent_find.h */
 };
 
 void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,

@@ -53,6 +53,8 @@ static void test_lines(void)
                                .ssh = "ssh -p 22", .as_root = true};
     struct mpirun_plan keyed = {.agents_per_host = 2, .n_agents = 3,
                                 .key_file = "/etc/key"};
+    struct mpirun_plan kept = {.agents_per_host = 1, .n_agents = 2,
+                               .is_kept = true};
 
     check("one machine, 4.1", 4, one, "localhost", HOSTS_LOCAL,
           "/opt/mpirun -np 1 --oversubscribe --bind-to none "
@@ -76,6 +78,9 @@ static void test_lines(void)
     check("one node of Slurm's, 4.1", 4, one, "n1", HOSTS_SLURM,
           "/opt/mpirun -np 1 --host n1:1 --map-by ppr:1:node --bind-to none "
           "--enable-recovery " TAIL);
+    check("agents that have keepers", 4, kept, "n1,n2", HOSTS_SLURM,
+          "/opt/mpirun -np 2 --host n1:1,n2:1 --map-by ppr:1:node --bind-to "
+          "none --enable-recovery " TAIL " --kept");
     check("its own name in Slurm", 5, one, "localhost", HOSTS_SLURM,
           "/opt/mpirun -np 1 --host localhost:1 --map-by ppr:1:node --bind-to "
           "none " TAIL);

@@ -19,8 +19,8 @@
 #include "base/proc.h"
 #include "base/seqsock.h"
 #include "base/str.h"
+#include "comm/agent_find.h"
 #include "comm/companion.h"
-#include "comm/mpi/agent_start.h"
 #include "comm/mpi/bulk.h"
 #include "comm/mpi/gather.h"
 #include "rendezvous/roster.h"
@@ -55,6 +55,7 @@ struct companion {
     struct companion_run run;
     const char *key_file;  /* where the front end or a Secret put the key */
     bool by_hand;          /* no front end started this mpirun */
+    bool is_kept;          /* agents have a keeper, see comm/agent_find.h */
     bool insecure;         /* the key may go over MPI */
     bool report_status;    /* exit with the verdict */
     uint64_t epoch;
@@ -173,6 +174,9 @@ static int take_option(struct companion *c, int option)
         c->by_hand = true;
         c->report_status = true;
         return 0;
+    case 'K':
+        c->is_kept = true;
+        return 0;
     case 'x':
         c->insecure = true;
         return 0;
@@ -193,6 +197,7 @@ static int parse_args(struct companion *c, int argc, char **argv)
         {"agent-is-node", no_argument, NULL, 'n'},
         {"loopback", no_argument, NULL, 'l'},
         {"by-hand", no_argument, NULL, 'b'},
+        {"kept", no_argument, NULL, 'K'},
         {"insecure-bootstrap", no_argument, NULL, 'x'},
         {0},
     };
@@ -341,7 +346,8 @@ static int meet_agent(struct companion *c, struct buf *ret_info,
     } else {
         str_copy(c->tag, sizeof(c->tag), c->run.id);
     }
-    rc = agent_find_or_start(c->tag, (unsigned)c->local_rank, AGENT_START_MS, e);
+    rc = (c->is_kept ? agent_find_kept : agent_find_or_start)(
+        c->tag, (unsigned)c->local_rank, AGENT_START_MS, e);
     if (rc < 0) {
         return rc;
     }

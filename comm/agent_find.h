@@ -6,9 +6,14 @@
  * Who holds the lock <runtime dir>/<tag>/agent-<index>.lock decides: watch and
  * agent inherit it and keep it for life, so while it is held an agent lives (or
  * is still being swept up after), and when it is free there is none.
+ *
+ * Where a batch system kills all processes of a step with the step, the agents
+ * must not be started by muster-mpi, which lives in mpirun's: a keeper that lives
+ * in a step of the agents' own starts them, when it is asked over
+ * <runtime dir>/<tag>/keeper.
  */
-#ifndef MUSTER_COMM_MPI_AGENT_START_H
-#define MUSTER_COMM_MPI_AGENT_START_H
+#ifndef MUSTER_COMM_AGENT_FIND_H
+#define MUSTER_COMM_AGENT_FIND_H
 
 #include "base/error.h"
 
@@ -16,6 +21,11 @@
  * `timeout_ms`. */
 int agent_find_or_start(const char *tag, unsigned index, unsigned timeout_ms,
                         struct error *e);
+
+/* The same where a keeper is on this host: one that is missing is started by
+ * it. */
+int agent_find_kept(const char *tag, unsigned index, unsigned timeout_ms,
+                    struct error *e);
 
 /* For who lost the connection to the agent. 1 when it is dead and so is its
  * watch, which should have swept up after it: *ret_lock is then the caller's, so
@@ -27,5 +37,16 @@ int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms,
 /* Removes what a dead agent left in the directory of the run, and the directory,
  * if nobody else lives there. */
 void agent_remove_leftovers(const char *tag);
+
+/* The keeper's side: a listening descriptor; *ret_lock is to be kept open for
+ * life. -EEXIST where another keeper of this run lives. What it leaves goes by
+ * agent_remove_leftovers(), when both are closed. */
+int agent_keeper_open(const char *tag, int *ret_lock, struct error *e);
+
+/* Answers one question, when the listener is readable: the muster-watch of the
+ * agent becomes a child of the caller. Blocks until that agent is ready. 1; 0 if
+ * nothing was asked. */
+int agent_keeper_serve(int listener, const char *tag, unsigned timeout_ms,
+                       struct error *e);
 
 #endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/slurm.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void slurm_step_argv(const char *srun, const struct host_list *hosts,
+                     const char *muster, const char *run_id,
+                     unsigned wait_seconds, struct strlist *to)
+{
+    /* --overlap: beside the steps of mpirun and of the user. --no-kill, no
+     * --kill-on-bad-exit, no --wait: the loss of a node or of a task is the
+     * run's affair. --mpi=none: agents are no MPI processes. --cpu-bind=none:
+     * the one task of a node may use all of it. --export=ALL: agents and
+     * muster-mpi must find the same runtime directory. */
+    static const char *const fixed[] = {
+        "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0",
+        "--mpi=none", "--cpu-bind=none", "--export=ALL", "--input=none",
+        "--ntasks-per-node=1",
+    };
+    _buf_ struct buf names = {0};
+
+    strlist_add(to, srun);
+    for (size_t i = 0; i < ARRAY_SIZE(fixed); i++) {
+        strlist_add(to, fixed[i]);
+    }
+    for (size_t i = 0; i < hosts->n; i++) {
+        buf_printf(&names, "%s%s", i ? "," : "", hosts->items[i].name);
+    }
+    strlist_addf(to, "--nodes=%zu", hosts->n);
+    strlist_addf(to, "--ntasks=%zu", hosts->n);
+    strlist_addf(to, "--nodelist=%s", buf_str(&names));
+    strlist_add(to, "--job-name=muster-agents");
+    strlist_add(to, muster);
+    strlist_add(to, "keep");
+    strlist_addf(to, "--run-id=%s", run_id);
+    strlist_addf(to, "--wait=%u", wait_seconds);
+    to->failed = to->failed || names.failed;
+}
+
+/* Options of sbatch or salloc that come as variables, and that srun takes as its
+ * own: for one task a node they would mean a part of the node, or none at all. */
+static const char *const task_options[] = {
+    "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK",
+    "SLURM_GPUS_PER_TASK", "SLURM_NTASKS", "SLURM_NPROCS",
+    "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_CORE",
+    "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_GPU",
+    "SLURM_NTASKS_PER_TRES", "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION",
+    "SLURM_ARBITRARY_NODELIST", "SLURM_HINT", "SLURM_THREADS_PER_CORE",
+    "SLURM_CORE_SPEC", "SLURM_EXACT", "SLURM_WHOLE", "SLURM_EXCLUSIVE",
+    "SLURM_OVERCOMMIT", "SLURM_GPU_BIND", "SLURM_MULTI_PROG",
+    "SLURM_LABELIO", "SLURM_UNBUFFEREDIO", "SLURM_OPEN_MODE",
+    "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE",
+    "SLURM_TIMELIMIT", "SLURM_IMMEDIATE", "SLURM_TASK_PROLOG",
+    "SLURM_TASK_EPILOG", "SLURM_SRUN_MULTI", "SLURM_EXPORT_ENV",
+    "SLURM_DEPENDENCY", "SLURM_REMOTE_CWD", "SLURM_WORKING_DIR",
+    "SLURM_RELATIVE", "SLURM_STEP_ID", "SLURM_STEPID",
+};
+
+void slurm_step_env(char *const *env, struct strlist *to)
+{
+    strlist_add_all(to, env);
+    for (size_t i = 0; i < ARRAY_SIZE(task_options); i++) {
+        strlist_unsetenv(to, task_options[i]);
+    }
+}
+
+void slurm_mpirun_env(char *const *env, unsigned per_host, struct strlist *to)
+{
+    _host_list_ struct host_list all = {0};
+    const char *nodes;
+    char text[64];
+
+    strlist_add_all(to, env);
+    strlist_setenv(to, "SLURM_OVERLAP", "1");
+    strlist_unsetenv(to, "SLURM_EXPORT_ENV");
+    strlist_unsetenv(to, "SLURM_CPUS_PER_TASK");
+    nodes = strlist_getenv(to, "SLURM_JOB_NODELIST");
+    if (!nodes || hosts_parse(nodes, &all, NULL) < 0) {
+        return;
+    }
+    snprintf(text, sizeof(text), "%u(x%zu)", per_host, all.n);
+    strlist_setenv(to, "SLURM_NODELIST", nodes);
+    strlist_setenv(to, "SLURM_TASKS_PER_NODE", text);
+    snprintf(text, sizeof(text), "%zu", all.n);
+    strlist_setenv(to, "SLURM_NNODES", text);
+}
+
+static void take(struct strlist *env, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *own = getenv(names[i]);
+
+        if (own) {
+            strlist_setenv(env, names[i], own);
+        } else {
+            strlist_unsetenv(env, names[i]);
+        }
+    }
+}
+
+void slurm_take_own(struct strlist *env)
+{
+    static const char *const of_node[] = {
+        "SLURMD_NODENAME", "SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE",
+        "SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
+    };
+    static const char *const of_gpus[] = {
+        "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+        "ZE_AFFINITY_MASK",
+    };
+
+    if (!getenv("SLURM_JOB_ID") || !getenv("SLURMD_NODENAME") ||
+        !strlist_getenv(env, "SLURM_JOB_ID")) {
+        return;
+    }
+    take(env, of_node, ARRAY_SIZE(of_node));
+    /* Slurm hands out GPUs node by node; otherwise the choice is the user's. */
+    if (getenv("SLURM_JOB_GPUS") || getenv("SLURM_STEP_GPUS")) {
+        take(env, of_gpus, ARRAY_SIZE(of_gpus));
+    }
+}
+
+/* Of the step that this process is in; 0 outside of one. */
+static uint64_t count_tasks(void)
+{
+    const char *text = getenv("SLURM_STEP_NUM_TASKS");
+    uint64_t n = 0;
+
+    return text && getenv("SLURM_STEP_ID") && str_to_u64(text, &n) == 0 ? n
+                                                                        : 0;
+}
+
+bool slurm_is_mpi_launch(void)
+{
+    return count_tasks() > 1 && getenv("PMIX_NAMESPACE") &&
+           getenv("PMIX_RANK");
+}
+
+int slurm_check_tasks(struct error *e)
+{
+    uint64_t n = count_tasks();
+
+    if (n < 2 || getenv("OMPI_COMM_WORLD_SIZE") || slurm_is_mpi_launch()) {
+        return 0;
+    }
+    return error_text(e, ERR_USAGE, "this is one of %llu tasks of srun, and "
+                      "each would start a run of its own: start `muster run` "
+                      "once, without srun (it takes all nodes of the job), or "
+                      "as an MPI launch of one task a node: `srun --mpi=pmix "
+                      "--ntasks-per-node=1 muster run`",
+                      (unsigned long long)n);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What muster has to know of Slurm: how a step of its own is asked for, which of
+ * Slurm's variables must not reach srun from the batch script, and which ones
+ * are a node's own. Text work only; launcher/agent_step.h starts the step.
+ *
+ * Whether the job outlives the loss of a node (sbatch --no-kill) is not to be
+ * found out from inside: neither a variable nor scontrol tells (Slurm 22.05), so
+ * nothing here warns of it.
+ */
+#ifndef MUSTER_LAUNCHER_SLURM_H
+#define MUSTER_LAUNCHER_SLURM_H
+
+#include "base/error.h"
+#include "base/str.h"
+#include "launcher/hosts.h"
+
+#include <stdbool.h>
+
+/* The command that gives each host a keeper of agents (`muster keep`), in a step
+ * beside all others, which outlives nodes and tasks of its own. */
+void slurm_step_argv(const char *srun, const struct host_list *hosts,
+                     const char *muster, const char *run_id,
+                     unsigned wait_seconds, struct strlist *to);
+
+/* The environment of that srun: that of `env` without what a batch script was
+ * given as options for its own tasks, which srun would read as options. */
+void slurm_step_env(char *const *env, struct strlist *to);
+
+/* The environment of an mpirun that makes a step: it must not wait for other
+ * steps of the job, its tasks see the environment that it has itself, and it
+ * finds all nodes of the job with room for `per_host` tasks each, whatever tasks
+ * the job or the step that it is in has been asked for. */
+void slurm_mpirun_env(char *const *env, unsigned per_host, struct strlist *to);
+
+/* What slurmd sets on each node is taken from this process, which lives on the
+ * node, where `env`, of the process that started the run, has the values of
+ * another one. Nothing is done outside of a Slurm job. */
+void slurm_take_own(struct strlist *env);
+
+/* Tasks of one srun each started a front end: -ERR_USAGE, saying what to do. 0
+ * where this is no such task, or is one of an MPI launch. */
+int slurm_check_tasks(struct error *e);
+
+/* An MPI launch by srun itself (--mpi=pmix), of more than one task. */
+bool slurm_is_mpi_launch(void);
+
+#endif
