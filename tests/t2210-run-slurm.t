@@ -49,7 +49,7 @@ left() {
     done
     for h in node1 node2 node3; do pids_on "$h" '(muster|muster-mpi|muster-watch|muster-exec|orted)( |$)'; done
 }
-nobody_left() { ok 'nobody is left' wait_for 30 eval '[ -z "$(left)" ]' || diag "$(left)"; }
+nobody_left() { ok 'nobody is left' wait_for 90 eval '[ -z "$(left)" ]' || diag "$(left)"; }
 
 test_run() {
     batch hello 3 "$MUSTER run $root --name hello --nnodes 3 --nproc-per-node 2 -- sh -c 'echo \$RANK of \$WORLD_SIZE on \$(hostname), task \$SLURM_PROCID of \$SLURM_NTASKS'" 'echo status $?'
@@ -116,16 +116,49 @@ test_worker_dies() {
     nobody_left
 }
 
-# Slurm tracks a step by its cgroup: with the step that mpirun made, all that
-# was started in it goes, agents too.
+# step NAME: the id of the job's step of that name.
+step() { on ctl squeue -h -s -j "$job" -o '%i %j' | sed -n "s/ $1\$//p" | head -n 1; }
+has_step() { [ -n "$(step "$1")" ]; }
+sleepers() { local h; for h in node1 node2 node3; do pids_on "$h" '^sleep 1000'; done | sort | tr '\n' ' '; }
+joined() { local h; for h in node1 node2 node3; do [ "$(grep -c "\"mpi_joined\".*$h" "$dir/events.jsonl")" = "$1" ] || return 1; done; }
+
+# Slurm kills all of a step with the step: that of mpirun takes nobody along, for
+# agents have one of their own.
 test_step_dies() {
     batch step 3 "$MUSTER run $root --name step --nnodes 3 --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'" 'echo status $?'
     ok 'a job that runs' wait_for 60 running 2
-    on ctl scancel --signal=KILL "$job.0" 2>/dev/null
-    ok 'is over when the step of mpirun is killed' wait_for 60 job_over "$job"
-    like "$(cat step.out)" 'status 75' 'resumable' || diag "$(cat step.out)"
-    matches "$(cat step.out)" 'node[23]' 'a node that was lost is named'
-    is "$(field verdict.exit_status)" 75 'and it is on record' || diag "$("$MUSTER" status "$dir" -o json)"
+    local before
+    ok 'with all of its workers' wait_for 60 eval '[ "$(sleepers | wc -w)" = 6 ]'
+    before=$(sleepers)
+    ok 'has a step of mpirun' wait_for 60 has_step orted
+    on ctl scancel --signal=KILL "$(step orted)" 2>/dev/null
+    ok 'makes a new MPI world when that step is killed' wait_for 90 joined 1 || diag "$(cat step.out; tail -n 5 "$dir/events.jsonl"; cat "$dir/mpirun.log")"
+    on ctl scancel "$(step orted)" 2>/dev/null
+    ok 'and when it is cancelled' wait_for 120 joined 2 || diag "$(cat step.out; tail -n 5 "$dir/events.jsonl"; cat "$dir/mpirun.log")"
+    kill -KILL "$(pids_on node1 "^[^ ]*mpirun .*--run-id=$job( |\$)" | head -n 1)"
+    ok 'and when mpirun is killed' wait_for 120 joined 3 || diag "$(cat step.out; tail -n 5 "$dir/events.jsonl"; cat "$dir/mpirun.log")"
+    is "$(sleepers)" "$before" 'with the workers of before'
+    is "$(field generation)" 1 'in their first generation'
+    on node2 "$MUSTER" cancel "$dir" >/dev/null
+    ok 'a command ends it' wait_for 60 job_over "$job"
+    like "$(cat step.out)" 'status 130' 'cancelled' || diag "$(cat step.out)"
+    nobody_left
+}
+
+# The agents' own step: a signal to it is for the run, and its end is theirs.
+test_agents_step() {
+    batch mine 3 "$MUSTER run $root --name mine --nnodes 3 --nproc-per-node 1 -- $charlm --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
+    ok 'a job that trains' wait_for 120 grep -q 'step [1-9]' mine.out
+    on ctl scancel --signal=TERM "$(step muster-agents)"
+    ok 'ends when the step of its agents is told to' wait_for 120 job_over "$job"
+    matches "$(cat mine.out)" 'asked for by Slurm.*status 75' 'resumable' || diag "$(cat mine.out)"
+    ok 'with its state saved' eval 'ls "$dir"/ckpt/* >/dev/null'
+    nobody_left
+    batch ended 3 "$MUSTER run $root --name ended --nnodes 3 --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'" 'echo status $?'
+    ok 'a job that runs' wait_for 60 running 2
+    on ctl scancel "$(step muster-agents)" 2>/dev/null
+    ok 'ends when that step is cancelled' wait_for 120 job_over "$job"
+    matches "$(cat ended.out)" 'Slurm has ended the step of the agents.*status 75' 'for this reason' || diag "$(cat ended.out)"
     nobody_left
 }
 
@@ -152,6 +185,92 @@ test_cancel() {
     ok 'is cancelled' on ctl scancel "$job"
     ok 'and is over' wait_for 60 job_over "$job"
     is "$(field state):$(field verdict.resumable)" Stopped:true 'the run was told to stop, and can be resumed' || diag "$("$MUSTER" status "$dir" -o json)"
+    nobody_left
+}
+
+# What srun is told to tell: to the batch step, and to all others.
+test_notice() {
+    batch notice 3 "$MUSTER run $root --name notice --nnodes 3 --nproc-per-node 1 -- $charlm --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
+    ok 'a job that trains' wait_for 120 grep -q 'step [1-9]' notice.out
+    on ctl scancel --signal=USR1 "$job"
+    ok 'ends after SIGUSR1 to its steps' wait_for 120 job_over "$job"
+    matches "$(cat notice.out)" 'asked for by Slurm.*status 75' 'resumable' || diag "$(cat notice.out)"
+    ok 'with its state saved' eval 'ls "$dir"/ckpt/* >/dev/null'
+    batch notice2 3 "exec $MUSTER run $root --name notice2 --nnodes 3 --nproc-per-node 1 -- $charlm --steps 100000 --batch 6 --checkpoint-every 1000000"
+    ok 'another one' wait_for 120 grep -q 'step [1-9]' notice2.out
+    on ctl scancel --batch --signal=USR1 "$job"
+    ok 'ends after SIGUSR1 to its batch step' wait_for 120 job_over "$job"
+    is "$(field verdict.exit_status)" 75 'resumable' || diag "$(cat notice2.out)"
+    ok 'with its state saved' eval 'ls "$dir"/ckpt/* >/dev/null'
+    batch notice3 1 "$MUSTER run $root --name notice3 --nproc-per-node 1 -- $charlm --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
+    ok 'a job on one node' wait_for 120 grep -q 'step [1-9]' notice3.out
+    on ctl scancel --signal=USR1 "$job"
+    ok 'ends in the same way' wait_for 120 job_over "$job"
+    matches "$(cat notice3.out)" 'asked for by Slurm.*status 75' 'resumable' || diag "$(cat notice3.out)"
+    nobody_left
+}
+
+# Nodes that have a different number of tasks: workers are told of their own.
+test_uneven() {
+    cd "$SHARED" || return
+    printf '#!/bin/sh\necho tasks "$SLURM_TASKS_PER_NODE"\n%s\necho status $?\n' \
+        "$MUSTER run $root --name uneven --nnodes 3 --nproc-per-node 1 -- sh -c 'env >uneven.\$RANK'" >uneven
+    job=$(on ctl sbatch --parsable -N 3 -n 5 --no-kill -o uneven.out --chdir="$SHARED" uneven)
+    at_exit "on ctl scancel $job"
+    ok 'a job of uneven nodes ends' wait_for 90 job_over "$job"
+    matches "$(cat uneven.out)" 'tasks 2.x2.,1.*status 0' 'well' || diag "$(cat uneven.out)"
+    is "$(grep -h -E '^SLURM_(PROCID|LOCALID|NODEID|NTASKS|NTASKS_PER_NODE|CPUS_ON_NODE)=|^SLURMD_NODENAME=' uneven.2 | sort | tr '\n' ' ')" \
+        'SLURMD_NODENAME=node3 SLURM_CPUS_ON_NODE=1 SLURM_LOCALID=0 SLURM_NODEID=2 SLURM_NTASKS=3 SLURM_NTASKS_PER_NODE=1 SLURM_PROCID=2 ' \
+        'a worker sees its own place and node'
+    is "$(grep -c -E '^(SLURM_STEP_?ID|SLURM_TASKS_PER_NODE|SLURM_GTIDS|SLURM_TASK_PID|SLURM_OVERLAP|PMIX)' uneven.2)" 0 'and nothing of the steps'
+}
+
+# Several runs of one job at once: of one name, of another, from elsewhere.
+test_two_runs() {
+    batch two 3 'mkdir -p below' \
+        "$MUSTER run $root --name two --nnodes 3 --nproc-per-node 1 -- sh -c 'echo \$MUSTER_RUN_ID; until [ -e two.go ]; do sleep 0.2; done' & a=\$!" \
+        "$MUSTER run $root --name two --nnodes 3 --nproc-per-node 1 -- sh -c 'echo \$MUSTER_RUN_ID; until [ -e two.go ]; do sleep 0.2; done' & b=\$!" \
+        "(cd below && exec $MUSTER run $root --name other --nnodes 3 --nproc-per-node 1 -- sh -c 'echo \$MUSTER_RUN_ID; until [ -e ../two.go ]; do sleep 0.2; done') & c=\$!" \
+        'wait $a; a=$?; wait $b; b=$?; wait $c; echo status $a $b $?'
+    ok 'three runs are there at the same time' wait_for 120 eval '[ $(grep -c "\] '"$job"'\(\.[23]\)\?$" two.out) = 9 ]' || diag "$(cat two.out)"
+    is "$(grep -o "\] $job.*" two.out | sort | uniq -c | tr -s ' \n' ' ')" " 3 ] $job 3 ] $job.2 3 ] $job.3 " 'each with an id of its own'
+    touch two.go
+    ok 'and end' wait_for 90 job_over "$job"
+    like "$(cat two.out)" 'status 0 0 0' 'well' || diag "$(cat two.out)"
+    nobody_left
+}
+
+test_srun() {
+    batch tasks 3 "srun -n 3 $MUSTER run $root --name tasks --nnodes 3 -- true" 'echo status $?' \
+        "srun --mpi=pmix -n 3 --ntasks-per-node=1 $MUSTER run $root --name tasks --nnodes 3 --nproc-per-node 1 -- sh -c 'echo \$RANK by pmix on \$(hostname)'" 'echo status $?' \
+        "srun -n 1 -N 1 $MUSTER run $root --name tasks --nnodes 3 --nproc-per-node 1 -- sh -c 'echo \$RANK by one on \$(hostname)'" 'echo status $?'
+    ok 'muster run by srun ends' wait_for 120 job_over "$job"
+    like "$(cat tasks.out)" 'one of 3 tasks of srun' 'tasks are not runs' || diag "$(cat tasks.out)"
+    matches "$(cat tasks.out)" 'status 2.*status 0.*status 0' 'which is wrong usage; an MPI launch and one task are not' || diag "$(cat tasks.out)"
+    is "$(grep -o '[0-9] by [a-z]* on node[123]' tasks.out | sort | tr '\n' ';')" \
+        '0 by one on node1;0 by pmix on node1;1 by one on node2;1 by pmix on node2;2 by one on node3;2 by pmix on node3;' \
+        'and take all nodes'
+    nobody_left
+}
+
+test_salloc() {
+    cd "$SHARED" || return
+    run on ctl salloc -N 3 --exclusive --no-kill sh -c "$MUSTER run $root --name interactive --hosts node2,node3 --nnodes 2 --nproc-per-node 1 -- sh -c 'echo \$RANK on \$(hostname)'"
+    is "$status" 0 'muster run in a shell of salloc' || show
+    is "$(grep -o '[0-9] on node[123]' out | sort | tr '\n' ';')" '0 on node2;1 on node3;' 'on some of its nodes'
+    unlike "$(cat err)" 'no step' 'with a step for the agents'
+}
+
+# A Slurm that cannot give the agents a step: an srun that does not know the option.
+test_old_srun() {
+    cd "$SHARED" || return
+    mkdir -p old
+    printf '#!/bin/sh\ncase "$*" in *--overlap*) echo "srun: unrecognized option --overlap" >&2; exit 1 ;; esac\nexec %s "$@"\n' "$(command -v srun)" >old/srun
+    chmod +x old/srun
+    batch old-srun 3 "PATH=$SHARED/old:\$PATH" "$MUSTER run $root --name old-srun --nnodes 3 --nproc-per-node 1 -- hostname" 'echo status $?'
+    ok 'without a step of their own' wait_for 90 job_over "$job"
+    like "$(cat old-srun.out)" 'status 0' 'agents live in that of mpirun' || diag "$(cat old-srun.out)"
+    like "$(cat old-srun.out)" 'no step of their own, and will end with that of mpirun: srun: unrecognized option --overlap' 'which is said'
     nobody_left
 }
 
