@@ -124,15 +124,6 @@ void strlist_unsetenv(struct strlist *l, const char *name)
     }
 }
 
-void strlist_unsetenv_prefix(struct strlist *l, const char *prefix)
-{
-    for (size_t i = l->n; i-- > 0;) {
-        if (str_starts(l->items[i], prefix)) {
-            remove_at(l, i);
-        }
-    }
-}
-
 bool str_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

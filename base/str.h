@@ -28,11 +28,10 @@ void strlist_take(struct strlist *l, char *s);
 void strlist_add_all(struct strlist *l, char *const *items);
 
 /* The list as an environment of NAME=VALUE: sets (replacing), reads (NULL when
- * absent; borrowed until the next change), removes, and removes by prefix. */
+ * absent; borrowed until the next change), and removes. */
 void strlist_setenv(struct strlist *l, const char *name, const char *value);
 const char *strlist_getenv(const struct strlist *l, const char *name);
 void strlist_unsetenv(struct strlist *l, const char *name);
-void strlist_unsetenv_prefix(struct strlist *l, const char *prefix);
 
 #define _strlist_ __attribute__((cleanup(strlist_release)))
 

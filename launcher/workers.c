@@ -327,15 +327,6 @@ void workers_on_exit(void *arg, const struct child_exit *how)
 
 /* --- questions --- */
 
-void workers_signal(struct workers *w, int sig)
-{
-    for (unsigned i = 0; i < w->n; i++) {
-        if (w->all[i].pid > 0) {
-            child_kill(w->host->children, w->all[i].pid, sig);
-        }
-    }
-}
-
 pid_t worker_pid(const struct workers *w, unsigned local_rank)
 {
     return local_rank < w->n ? w->all[local_rank].pid : -1;
@@ -351,30 +342,11 @@ unsigned workers_alive(const struct workers *w)
     return w->n_alive;
 }
 
-bool workers_are_gone(const struct workers *w)
-{
-    return w->gone;
-}
-
 void worker_tail(struct workers *w, unsigned local_rank, struct buf *b)
 {
     if (local_rank < w->n) {
         collect_tail(&w->all[local_rank], b);
     }
-}
-
-uint64_t worker_last_output_ms(const struct workers *w, unsigned local_rank)
-{
-    const struct worker *k;
-    uint64_t out, err;
-
-    if (local_rank >= w->n) {
-        return 0;
-    }
-    k = &w->all[local_rank];
-    out = k->out ? output_last_ms(k->out) : 0;
-    err = k->err ? output_last_ms(k->err) : 0;
-    return out > err ? out : err;
 }
 
 void workers_destroy(struct workers *w)

@@ -119,20 +119,13 @@ void workers_release(struct workers *w);
  * takes effect, a longer one does not. */
 void workers_stop(struct workers *w, unsigned grace_ms);
 
-/* Sends a signal to each living worker itself (not its children). */
-void workers_signal(struct workers *w, int sig);
-
 /* The pid of a worker, or -1 once it has ended. */
 pid_t worker_pid(const struct workers *w, unsigned local_rank);
 unsigned workers_count(const struct workers *w);
 unsigned workers_alive(const struct workers *w);
-bool workers_are_gone(const struct workers *w);
 
 /* The last lines of a worker, alive or not, as in worker_end.tail; appended. */
 void worker_tail(struct workers *w, unsigned local_rank, struct buf *b);
-
-/* When a worker last printed something (clock_mono_ms); 0 if never. */
-uint64_t worker_last_output_ms(const struct workers *w, unsigned local_rank);
 
 /* The set must be gone. NULL is allowed. */
 void workers_destroy(struct workers *w);

@@ -59,11 +59,6 @@ const struct order *member_order(const struct member *m)
     return m->order.serial ? &m->order : NULL;
 }
 
-const struct report *member_report(const struct member *m)
-{
-    return &m->report;
-}
-
 uint8_t member_status(const struct member *m)
 {
     return m->status;

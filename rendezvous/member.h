@@ -136,9 +136,6 @@ int member_step(struct member *m, const struct member_event *event,
 /* The newest order, NULL if none yet. Valid until the next step. */
 const struct order *member_order(const struct member *m);
 
-/* What would be reported now; valid until the next step. */
-const struct report *member_report(const struct member *m);
-
 /* The exit status to leave with, and why ("" for success); RUN_RESUMABLE as
  * long as nothing else is known. Valid until the next step. */
 uint8_t member_status(const struct member *m);
