@@ -20,6 +20,10 @@ test_entrypoint() {
     is "$(pods wait pod0)" 0 'a job in a pod succeeds' || diag "$(logs pod0)"
     is "$(pods logs pod0 2>/dev/null | grep -o '[01] of 2 on pod0' | sort | tr '\n' ';')" '0 of 2 on pod0;1 of 2 on pod0;' \
         'with its workers'
+    pods start pod0 -- muster run --nproc-per-node 2 -- python3 -c \
+        'import glob, sys; sys.path += glob.glob("/usr/local/lib/python3*/*-packages"); import muster; print("module", muster.rank())'
+    is "$(pods wait pod0)" 0 'one in Python too' || diag "$(logs pod0)"
+    is "$(pods logs pod0 2>/dev/null | grep -o 'module [01]$' | sort | tr '\n' ';')" 'module 0;module 1;' 'with the module'
     ok 'and leaves its records in the volume' test -e "$SHARED/muster-runs/sh/latest"
     pods start pod0 -- muster run --nproc-per-node 2 --max-restarts 0 -- sh -c 'exit $((RANK + 7))'
     matches "$(pods wait pod0)" '^[78]$' 'a failed one ends with the status of its worker'
