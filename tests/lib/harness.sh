@@ -393,6 +393,8 @@ cd "$TRASH" || bail_out "no $TRASH"
 # Nothing of the user's own settings or of a batch system leaks into a test.
 export XDG_STATE_HOME=$TRASH/state XDG_CONFIG_HOME=$TRASH/config
 unset XDG_RUNTIME_DIR
+# A make of our own shares no job server with the one that runs the tests.
+unset MAKEFLAGS MFLAGS MAKELEVEL
 while read -r name; do unset "$name"; done < <(compgen -e | grep -E '^(SLURM_|OMPI_|PMIX_|PRTE_|PET_|TORCHELASTIC_)')
 for name in MUSTER_RUN_ID MUSTER_RUN_DIR RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT; do unset "$name"; done
 unset name
