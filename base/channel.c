@@ -4,6 +4,7 @@
 #include "base/channel.h"
 
 #include "base/cleanup.h"
+#include "base/key.h"
 #include "base/wire.h"
 
 #include <errno.h>
@@ -50,7 +51,7 @@ int channel_create(const uint8_t key[CHANNEL_KEY_BYTES], bool initiator,
     if (sodium_init() < 0) {
         return error_text(e, EIO, "libsodium does not start");
     }
-    c = calloc(1, sizeof(*c));
+    c = secret_alloc(sizeof(*c)); /* keys are in it */
     if (!c) {
         return error_set(e, ENOMEM, "secure channel");
     }
@@ -84,8 +85,7 @@ void channel_destroy(struct channel *c)
     buf_release(&c->plain);
     buf_release(&c->early);
     buf_release(&c->out);
-    sodium_memzero(c, sizeof(*c));
-    free(c);
+    secret_free(c);
 }
 
 static void make_nonce(uint64_t count, uint8_t nonce[NONCE_BYTES])
@@ -176,6 +176,7 @@ static int derive_keys(struct channel *c, const uint8_t *peer, struct error *e)
            SESSION_KEY_BYTES);
     memcpy(c->rx_key, keys + (c->initiator ? SESSION_KEY_BYTES : 0),
            SESSION_KEY_BYTES);
+    sodium_memzero(&hash, sizeof(hash));
     sodium_memzero(keys, sizeof(keys));
     sodium_memzero(shared, sizeof(shared));
     sodium_memzero(c->secret, sizeof(c->secret));

@@ -16,6 +16,40 @@
 /* Room for the hexadecimal form, a line end, and one byte too many. */
 enum { MAX_FILE = 2 * JOB_KEY_BYTES + 3 };
 
+/* sodium_malloc() keeps its pages out of dumps, and of swap where the limit of
+ * locked memory allows. It ends where a page does: a multiple of any alignment
+ * keeps what it holds aligned. */
+void *secret_alloc(size_t size)
+{
+    size_t rounded = (size + 15) & ~(size_t)15;
+    void *p = sodium_init() < 0 ? NULL : sodium_malloc(rounded);
+
+    if (p) {
+        memset(p, 0, rounded);
+    }
+    return p;
+}
+
+void secret_free(void *p)
+{
+    sodium_free(p);
+}
+
+uint8_t *key_hold(const uint8_t key[JOB_KEY_BYTES])
+{
+    uint8_t *p = secret_alloc(JOB_KEY_BYTES);
+
+    if (p) {
+        memcpy(p, key, JOB_KEY_BYTES);
+    }
+    return p;
+}
+
+void key_drop(uint8_t *key)
+{
+    secret_free(key);
+}
+
 int key_create(const char *path, struct error *e)
 {
     uint8_t key[JOB_KEY_BYTES];

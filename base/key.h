@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The job key: 32 random bytes that everybody of a run knows and nobody else. It
- * lives in a file, never on a command line or in a worker's environment.
+ * lives in a file, never on a command line or in a worker's environment. In
+ * memory it lies in pages of its own that no core dump has: who keeps one longer
+ * than a call takes key_hold(), and wipes (explicit_bzero) what it came in.
  */
 #ifndef MUSTER_BASE_KEY_H
 #define MUSTER_BASE_KEY_H
 
+#include "base/cleanup.h"
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { JOB_KEY_BYTES = 32 };
@@ -22,5 +26,19 @@ int key_create(const char *path, struct error *e);
  * caller wipes the key (sodium_memzero) when done. */
 int key_read(const char *path, bool is_private, uint8_t ret_key[JOB_KEY_BYTES],
              struct error *e);
+
+/* A copy in such pages; NULL without memory. key_drop() wipes it; NULL is
+ * allowed. */
+uint8_t *key_hold(const uint8_t key[JOB_KEY_BYTES]);
+void key_drop(uint8_t *key);
+
+/* The same for anything secret: zeroed; freed (and wiped) by secret_free(). */
+void *secret_alloc(size_t size);
+void secret_free(void *p);
+static inline void cleanup_secret(void *p)
+{
+    secret_free(*(void **)p);
+}
+#define _secret_ __attribute__((cleanup(cleanup_secret)))
 
 #endif

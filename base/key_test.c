@@ -120,6 +120,38 @@ static void test_pipe(void)
     check_refused("fifo", -ERR_FORMAT, "32 bytes");
 }
 
+/* VmFlags of the mapping that `p` lies in. */
+static void flags_of(const void *p, char *to, size_t size)
+{
+    _fclose_ FILE *f = fopen("/proc/self/smaps", "re");
+    char line[512];
+    bool is_in = false;
+
+    to[0] = '\0';
+    while (f && fgets(line, sizeof(line), f)) {
+        unsigned long from, until;
+
+        if (sscanf(line, "%lx-%lx ", &from, &until) == 2) {
+            is_in = (unsigned long)p >= from && (unsigned long)p < until;
+        } else if (is_in && strncmp(line, "VmFlags:", 8) == 0) {
+            snprintf(to, size, "%s", line);
+        }
+    }
+}
+
+static void test_hold(void)
+{
+    uint8_t key[JOB_KEY_BYTES] = {1, 2, 3};
+    uint8_t *held = key_hold(key);
+    char flags[512];
+
+    ok(held && memcmp(held, key, sizeof(key)) == 0, "a key is held");
+    flags_of(held, flags, sizeof(flags));
+    like(flags, " dd", "where no core dump looks");
+    key_drop(held);
+    key_drop(NULL);
+}
+
 int main(void)
 {
     static const char *const names[] = {"key", "hex", "open", "short", "odd",
@@ -132,6 +164,7 @@ int main(void)
     test_create();
     test_read();
     test_pipe();
+    test_hold();
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         unlink(at(names[i]));
     }

@@ -3,9 +3,10 @@
 
 #include "base/link_priv.h"
 
+#include "base/key.h"
+
 #include <errno.h>
 #include <netinet/in.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ enum {
 
 static void listener_free(struct link_listener *ll)
 {
-    sodium_memzero(ll->key, sizeof(ll->key));
+    key_drop(ll->key);
     free(ll);
 }
 
@@ -152,10 +153,10 @@ void link_listener_open(struct link_listener *ll,
                                         void *ctx),
                         void *ctx)
 {
-    memcpy(ll->key, key, sizeof(ll->key));
+    ll->key = key_hold(key);
     ll->on_peer = on_peer;
     ll->ctx = ctx;
-    ll->open = true;
+    ll->open = ll->key; /* without memory peers wait, as before */
     if (ll->pending) {
         ll->pending = false;
         accept_one(ll);

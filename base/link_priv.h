@@ -46,7 +46,7 @@ struct link {
 struct link_listener {
     uv_loop_t *loop;
     uv_tcp_t tcp;
-    uint8_t key[CHANNEL_KEY_BYTES];
+    uint8_t *key; /* NULL before link_listener_open() */
     bool open;
     bool pending; /* connections wait for link_listener_open() */
     bool closing;

@@ -47,6 +47,8 @@ void companion_world_encode(const struct companion_world *w, struct buf *b)
 {
     const struct companion_run *run = &w->run;
 
+    /* At once: one that grows leaves the key behind, where it was. */
+    buf_reserve(b, sizeof(*w) + 256);
     wire_put_u64(b, w->epoch);
     wire_put_u32(b, w->mpi_rank);
     wire_put_str(b, run->id);

@@ -9,6 +9,7 @@
 #include "launcher/agent.h"
 
 #include "base/cleanup.h"
+#include "base/key.h"
 #include "launcher/jsonw.h"
 #include "rendezvous/restart.h"
 
@@ -167,7 +168,7 @@ static int join_tree(struct agent *a, struct error *e)
         .lease_ms = FIRST_LEASE_MS,
         .run_id = a->run.id,
         .version = PACKAGE_VERSION,
-        .key = a->run.key,
+        .key = a->key,
         .listener = a->listener,
         .front_port = a->run.front_port,
         .ops = &tree_ops_,
@@ -237,6 +238,12 @@ static void on_world(void *ctx, const struct companion_world *w,
     }
     a->has_run = true;
     a->run = w->run;
+    explicit_bzero(a->run.key, sizeof(a->run.key));
+    a->key = key_hold(w->run.key);
+    if (!a->key) {
+        agent_leave(a, RUN_FAILED, "out of memory");
+        return;
+    }
     a->epoch = w->epoch;
     for (uint32_t i = 0; i < roster->n; i++) {
         if (roster_add(&a->roster, &roster->entries[i]) < 0) {

@@ -60,7 +60,8 @@ struct agent {
 
     /* Known once the companion brought its world. */
     bool has_run;
-    struct companion_run run;
+    struct companion_run run; /* without its key */
+    uint8_t *key;
     struct roster roster;
     uint32_t rank;
     uint64_t epoch; /* of the MPI world that its companion brought */

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/key.h"
 #include "launcher/commands.h"
 #include "launcher/node_facts.h"
 #include "launcher/options.h"
@@ -18,7 +19,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sodium.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,7 +252,7 @@ int cmd_agent(int argc, char **argv)
     uv_close((uv_handle_t *)&a->leave_timer, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     uv_loop_close(&a->loop);
-    sodium_memzero(a, sizeof(*a)); /* the key */
+    key_drop(a->key);
     free(a);
     return status;
 }

@@ -139,15 +139,16 @@ static int as_usage(const char *option, int rc, struct error *e)
 /* --- the run directory --- */
 
 static int make_run(const struct run_options *o, const struct job *job,
-                    struct rundir **ret, uint8_t key[32], struct error *e)
+                    struct rundir **ret, uint8_t *key, struct error *e)
 {
     struct rundir_params params = {.name = job->name, .dir = o->run_dir};
     _free_ char *yaml = NULL;
     char path[PATH_MAX];
-    int rc = o->key_file ? as_usage(o->key_file,
-                                    key_read(o->key_file, false, key, e), e)
-                         : 0;
+    int rc = key ? 0 : error_set(e, ENOMEM, "keep the job key");
 
+    if (rc == 0 && o->key_file) {
+        rc = as_usage(o->key_file, key_read(o->key_file, false, key, e), e);
+    }
     rc = rc < 0 ? rc : rundir_create(&params, ret, e);
     rc = rc < 0 ? rc : rundir_lock(*ret, e);
     rc = rc < 0 || o->key_file ? rc : rundir_make_key(*ret, e);
@@ -386,7 +387,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     struct mpirun_plan plan = {0};
     struct front_config front = {.run = &config, .mpirun = &mpirun,
                                  .is_quiet = o->quiet};
-    uint8_t key[32] = {0};
+    _secret_ uint8_t *key = secret_alloc(JOB_KEY_BYTES);
     char helper[PATH_MAX];
     struct error e = {0};
     struct rundir planned = {.id = "RUN-ID", .path = "RUN-DIR"};
@@ -447,7 +448,7 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
     _run_config_ struct run_config config = {0};
     struct front_config front = {.run = &config, .is_quiet = o->quiet,
                                  .loopback = true};
-    uint8_t key[32] = {0};
+    _secret_ uint8_t *key = secret_alloc(JOB_KEY_BYTES);
     struct error e = {0};
     uint16_t port = 0;
     int ends[2];

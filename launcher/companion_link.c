@@ -135,7 +135,9 @@ static void take_world(struct peer *p, const struct seqsock_msg *m)
         refuse(p, "the world that was sent does not parse");
         return;
     }
+    explicit_bzero(m->data.data, m->data.len); /* the key was in it */
     l->ops.on_world(l->ctx, &w, &roster);
+    explicit_bzero(&w, sizeof(w));
 }
 
 static void take_message(struct peer *p, const struct seqsock_msg *m)

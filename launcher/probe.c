@@ -26,6 +26,7 @@ extern char **environ;
 enum {
     MAX_AT_ONCE = 64,
     MAX_ANSWER_BYTES = 16 * 1024,
+    QUESTION_BYTES = 16 * 1024,
     MAX_NAMED = 8, /* bad hosts in one message */
 };
 
@@ -337,6 +338,8 @@ static void ask(struct probing *p)
     struct jsonw w = jsonw_start(&p->question);
     char hex[2 * 32 + 1];
 
+    /* At once: one that grows leaves the key behind, where it was. */
+    buf_reserve(&p->question, QUESTION_BYTES);
     jsonw_object(&w, NULL);
     jsonw_int(&w, "v", 1);
     jsonw_str(&w, "run_id", c->dir->id);

@@ -3,11 +3,11 @@
 
 #include "rendezvous/tree_priv.h"
 
+#include "base/key.h"
 #include "base/wire.h"
 #include "rendezvous/layout.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,7 +321,7 @@ int tree_create(const struct tree_config *config, struct tree **ret,
     }
     t->config = *config;
     t->ops = *config->ops;
-    memcpy(t->key, config->key, sizeof(t->key));
+    t->key = key_hold(config->key);
     str_copy(t->run_id, sizeof(t->run_id), config->run_id);
     str_copy(t->version, sizeof(t->version), config->version);
     strlist_add_all(&t->front_addrs, config->front_addrs);
@@ -332,7 +332,8 @@ int tree_create(const struct tree_config *config, struct tree **ret,
     t->beat = timer_create_on(t);
     t->retry = timer_create_on(t);
     t->lost = timer_create_on(t);
-    if (!t->below || !t->beat || !t->retry || !t->lost || t->front_addrs.failed) {
+    if (!t->key || !t->below || !t->beat || !t->retry || !t->lost ||
+        t->front_addrs.failed) {
         tree_close(t);
         return error_set(e, ENOMEM, "control tree");
     }
@@ -381,7 +382,7 @@ void tree_close(struct tree *t)
     buf_release(&t->config_data);
     buf_release(&t->order);
     buf_release(&t->waiting);
-    sodium_memzero(t->key, sizeof(t->key));
+    key_drop(t->key);
     free(t);
 }
 

@@ -40,7 +40,7 @@ struct below {
 struct tree {
     struct tree_config config;
     struct tree_ops ops;
-    uint8_t key[CHANNEL_KEY_BYTES];
+    uint8_t *key;
     char run_id[TREE_ID_BYTES];
     char version[TREE_ID_BYTES];
     struct strlist front_addrs;

@@ -273,16 +273,18 @@ static int share_run(struct companion *c, struct error *e)
         companion_world_encode(&w, &b);
     }
     rc = gather_from_first(&b, SEQSOCK_MAX, e);
-    if (rc < 0 || c->rank == 0) {
-        return rc;
+    if (rc == 0 && c->rank != 0 && companion_world_decode(&b, &w) < 0) {
+        rc = error_text(e, ERR_FORMAT, "rank 0 sent a run that does not "
+                        "parse: do all hosts have the same muster?");
+    } else if (rc == 0 && c->rank != 0) {
+        c->run = w.run;
+        c->run.has_front = false;
     }
-    if (companion_world_decode(&b, &w) < 0) {
-        return error_text(e, ERR_FORMAT, "rank 0 sent a run that does not "
-                          "parse: do all hosts have the same muster?");
+    explicit_bzero(&w, sizeof(w));
+    if (b.data) {
+        explicit_bzero(b.data, b.len);
     }
-    c->run = w.run;
-    c->run.has_front = false;
-    return 0;
+    return rc;
 }
 
 static int learn_run(struct companion *c, struct error *e)
@@ -381,6 +383,11 @@ static int tell_world(struct companion *c, const struct roster *roster,
     }
     companion_world_encode(&w, &b);
     rc = seqsock_send(c->agent_fd, COMPANION_WORLD, &b, &blob, 1);
+    explicit_bzero(&w, sizeof(w));
+    explicit_bzero(c->run.key, sizeof(c->run.key)); /* it was for the agent */
+    if (b.data) {
+        explicit_bzero(b.data, b.len);
+    }
     return rc < 0 ? error_set(e, -rc, "speak to the agent") : 0;
 }
 
