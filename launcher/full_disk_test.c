@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "launcher/journal.h"
 #include "launcher/rundir.h"
+#include "launcher/status_file.h"
 #include "tests/lib/tap.h"
 
 #include <dirent.h>
@@ -193,6 +194,80 @@ static void test_journal(void)
     unmount();
 }
 
+static struct run_status *make_status(enum status_run_state state,
+                                      size_t n_workers)
+{
+    struct run_status *s = run_status_create();
+
+    if (!s || run_status_set_nodes(s, 1) < 0 ||
+        run_status_set_workers(s, n_workers) < 0) {
+        bail_out("no memory");
+    }
+    str_copy(s->id, sizeof(s->id), "full");
+    s->state = state;
+    return s;
+}
+
+static struct run_status *read_status(void)
+{
+    struct run_status *s = NULL;
+    _free_ char *text = NULL;
+    char path[64];
+    size_t len;
+
+    snprintf(path, sizeof(path), "%s/status.json", base);
+    if (fs_read(path, 1 << 20, &text, &len, NULL) < 0 ||
+        run_status_from_json(text, len, &s, NULL) < 0) {
+        bail_out("%s cannot be read", path);
+    }
+    return s;
+}
+
+/* Writes and reads a status of so many workers, which finds no room. */
+static void check_reduced(enum status_run_state state, size_t n, size_t n_want)
+{
+    _cleanup_(run_status) struct run_status *s = make_status(state, n);
+    _cleanup_(run_status) struct run_status *back = NULL;
+    bool is_reduced = false;
+    struct error e = {0};
+
+    is_int(status_file_write(base, s, &is_reduced, &e), -ENOSPC,
+           "no room for %zu workers", n);
+    ok(is_reduced, "but it is written");
+    back = read_status();
+    is_int(back->state, state, "as %s", status_run_name(state));
+    is_int(back->n_workers, n_want, "with what fits");
+    like(back->trouble, "No space left on device", "and the reason");
+}
+
+/* The spare files take whatever state the run comes to, again and again. */
+static void test_status(const char *options)
+{
+    _cleanup_(run_status) struct run_status *s = make_status(STATUS_JOINING, 4);
+    bool is_reduced = true;
+    char path[64];
+
+    snprintf(path, sizeof(path), "%s/fill", base);
+    ok(mount_small(options), "small filesystem: %s", options);
+    is_int(status_file_reserve(base, NULL), 0, "room is kept");
+    is_int(status_file_write(base, s, &is_reduced, NULL), 0, "a status");
+    ok(!is_reduced, "in full");
+    fill(path);
+    for (int i = 0; i < 3; i++) {
+        check_reduced(STATUS_RUNNING, 4, 4);
+        check_reduced(STATUS_RUNNING, 10000, 0);
+    }
+    check_reduced(STATUS_FAILED, 10000, 0);
+    unlink(path);
+    is_int(status_file_write(base, s, &is_reduced, NULL), 0, "room again");
+    ok(!is_reduced, "for all");
+    is_int(status_file_reserve(base, NULL), 0, "and for the next time");
+    status_file_unreserve(base);
+    snprintf(path, sizeof(path), "%s/.status.spare-1", base);
+    ok(access(path, F_OK) < 0, "given back at the end");
+    unmount();
+}
+
 int main(void)
 {
     if (unshare(CLONE_NEWNS) < 0 ||
@@ -207,6 +282,8 @@ int main(void)
     }
     test_create();
     test_journal();
+    test_status("size=256k");
+    test_status("size=4m,nr_inodes=5");
     rmdir(base);
     return tap_done();
 }

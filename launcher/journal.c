@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "launcher/status_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +64,8 @@ struct journal {
     struct sink sinks[JOURNAL_N_FILES];
     struct run_status *writing; /* taken, not yet on disk */
     uint64_t last_status_ns;
+    bool was_whole;   /* the run directory had its run.json */
+    bool has_reserve; /* room is kept for a status on a full disk */
     bool is_failing;
 };
 
@@ -161,32 +164,42 @@ static int write_sink(struct journal *j, struct sink *s, struct error *e)
     return rc == 0 ? 0 : error_set(e, -rc, "write %s/%s", j->run_dir, s->name);
 }
 
+/* A run directory that somebody removes does not come back as half of one. */
+static int check_dir(struct journal *j, struct error *e)
+{
+    char path[PATH_MAX];
+    int rc = fs_path(path, sizeof(path), e, "%s/run.json", j->run_dir);
+
+    if (rc == 0 && access(path, F_OK) == 0) {
+        j->was_whole = true;
+    } else if (rc == 0 && errno == ENOENT && j->was_whole) {
+        rc = error_text(e, ENOENT, "%s was removed", j->run_dir);
+    }
+    return rc;
+}
+
 static int write_status(struct journal *j, struct error *e)
 {
-    _buf_ struct buf text = {0};
-    char path[PATH_MAX];
+    bool is_reduced;
     int rc;
 
     if (!j->writing) {
         return 0;
     }
-    rc = fs_path(path, sizeof(path), e, "%s/status.json", j->run_dir);
+    rc = check_dir(j, e);
     if (rc < 0) {
         return rc;
     }
-    run_status_to_json(j->writing, &text);
-    if (text.failed) {
-        return error_set(e, ENOMEM, "write %s", path);
+    if (!j->has_reserve) {
+        /* What fails here fails again below, and is told then. */
+        j->has_reserve = status_file_reserve(j->run_dir, NULL) == 0;
     }
-    /* The last word of a run must survive a crash of the node; the words
-     * before it need not. */
-    rc = status_run_is_over(j->writing->state)
-             ? fs_write_atomic(path, text.data, text.len, e)
-             : fs_write_replace(path, text.data, text.len, e);
+    rc = status_file_write(j->run_dir, j->writing, &is_reduced, e);
     j->last_status_ns = clock_mono_ns();
-    if (rc == 0) {
+    if (rc == 0 || is_reduced) {
         run_status_destroy(j->writing);
         j->writing = NULL;
+        j->has_reserve = j->has_reserve && !is_reduced;
     }
     return rc;
 }
@@ -360,6 +373,7 @@ static void *writer(void *arg)
     }
     pthread_mutex_unlock(&j->lock);
     sync_all(j, &j->result);
+    status_file_unreserve(j->run_dir);
     pthread_mutex_lock(&j->lock);
     j->has_ended = true;
     is_abandoned = j->is_abandoned;

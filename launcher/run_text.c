@@ -123,6 +123,9 @@ void run_text_head(struct buf *b, const struct run_view *v)
         put_text(b, s->verdict.reason[0] ? ": " : "", s->verdict.reason);
     }
     put_failure(b, &s->failure);
+    if (s->trouble[0]) {
+        put_text(b, "  ", s->trouble);
+    }
     if (s->resume_path[0]) {
         put_text(b, "  checkpoint  ", s->resume_path);
     }

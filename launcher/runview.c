@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 
 void run_view_release(struct run_view *v)
 {
@@ -104,6 +105,16 @@ bool run_view_is_alive(const struct run_view *v)
            (v->is_locked || !v->is_stale);
 }
 
+/* Which is why nobody could write a newer status. */
+static const char *full_note(const struct run_view *v)
+{
+    struct statvfs fs;
+
+    return statvfs(v->dir->path, &fs) == 0 && (fs.f_bavail == 0 ||
+                   (fs.f_files > 0 && fs.f_favail == 0))
+               ? ", and its directory is full" : "";
+}
+
 void run_view_state(const struct run_view *v, char *to, size_t size)
 {
     const char *state = status_run_name(v->status->state);
@@ -114,10 +125,11 @@ void run_view_state(const struct run_view *v, char *to, size_t size)
         str_copy(to, size, state);
     } else if (v->is_locked) {
         snprintf(to, size, "%s (stale: no word for %s, but pid %ld on %s "
-                 "holds it)", state, span, (long)v->owner.pid, v->owner.host);
+                 "holds it%s)", state, span, (long)v->owner.pid,
+                 v->owner.host, full_note(v));
     } else {
-        snprintf(to, size, "%s (stale: no word for %s, and nobody holds it)",
-                 state, span);
+        snprintf(to, size, "%s (stale: no word for %s, and nobody holds it%s)",
+                 state, span, full_note(v));
     }
 }
 

@@ -323,6 +323,7 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     if (s->verdict.is_set) {
         put_verdict(&w, &s->verdict);
     }
+    jsonw_opt_str(&w, "trouble", s->trouble);
     put_nodes(&w, s);
     put_workers(&w, s);
     jsonw_end_object(&w);

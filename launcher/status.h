@@ -127,6 +127,7 @@ struct run_status {
     size_t n_metrics;
     struct status_failure failure;
     struct status_verdict verdict;
+    char trouble[256]; /* why this is not all that is known; "" for none */
 };
 
 /* An empty one; NULL without memory. The caller owns it. */

@@ -235,6 +235,7 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     get_str(r, o, "name", s->name, sizeof(s->name));
     get_str(r, o, "muster", s->version, sizeof(s->version));
     get_str(r, o, "run_dir", s->run_dir, sizeof(s->run_dir));
+    get_str(r, o, "trouble", s->trouble, sizeof(s->trouble));
     get_str(r, o, "resume_path", s->resume_path, sizeof(s->resume_path));
     s->resume_step = get_int(r, o, "resume_step", -1, INT64_MAX, -1);
     s->state = (enum status_run_state)get_state(r, o, run_name,
