@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 enum {
-    COMPANION_VERSION = 1,
+    COMPANION_VERSION = 2, /* changes with any message below */
     COMPANION_KEY_BYTES = 32,
     COMPANION_PATH_BYTES = 4096,
     COMPANION_TEXT_BYTES = 1024,

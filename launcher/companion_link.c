@@ -8,6 +8,7 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,17 +94,31 @@ static void refuse(struct peer *p, const char *why)
     peer_close(p);
 }
 
+static void refuse_version(struct peer *p, const struct companion_hello *h)
+{
+    char why[COMPANION_TEXT_BYTES];
+
+    snprintf(why, sizeof(why), "this agent is of muster %s (companions of "
+             "version %d), and muster-mpi of muster %s (version %u): install "
+             "both from one build, and none while a run is under way",
+             PACKAGE_VERSION, COMPANION_VERSION,
+             h->muster_version[0] ? h->muster_version : "of another age",
+             h->version);
+    refuse(p, why);
+}
+
 static void take_hello(struct peer *p, const struct seqsock_msg *m)
 {
     struct companion_link *l = p->link;
     struct companion_hello h;
     _buf_ struct buf b = {0};
 
-    if (companion_hello_decode(&m->data, &h) < 0 ||
-        h.version != COMPANION_VERSION ||
+    if (companion_hello_decode(&m->data, &h) < 0) {
+        h = (struct companion_hello){0};
+    }
+    if (h.version != COMPANION_VERSION ||
         strcmp(h.muster_version, PACKAGE_VERSION) != 0) {
-        refuse(p, "this agent is of another version of muster ("
-                  PACKAGE_VERSION ")");
+        refuse_version(p, &h);
         return;
     }
     if (l->current && l->current->epoch >= h.epoch) {

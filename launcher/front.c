@@ -342,6 +342,16 @@ static const struct link_ops lead_ops = {
     .on_down = on_down,
 };
 
+static void refuse_version(struct front *f, const char *version)
+{
+    char text[TREE_ID_BYTES + 128];
+
+    snprintf(text, sizeof(text), "the lead's host has muster %s, and this one "
+             "%s: install the same one on all hosts", version,
+             PACKAGE_VERSION);
+    settle(f, EXIT_NOT_GATHERED, text);
+}
+
 static void on_peer(struct link *l, const struct channel_frame *first,
                     void *ctx)
 {
@@ -351,9 +361,13 @@ static void on_peer(struct link *l, const struct channel_frame *first,
 
     if (first->type != TREE_HELLO ||
         tree_hello_decode(first->data, first->len, &h, NULL) < 0 ||
-        strcmp(h.run_id, f->config->dir->id) != 0 || h.rank != 0 ||
-        strcmp(h.version, PACKAGE_VERSION) != 0) {
+        strcmp(h.run_id, f->config->dir->id) != 0 || h.rank != 0) {
         link_close(l);
+        return;
+    }
+    if (strcmp(h.version, PACKAGE_VERSION) != 0) {
+        link_close(l);
+        refuse_version(f, h.version);
         return;
     }
     if (f->lead) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROSTER_FORMAT 1
+#define ROSTER_FORMAT 2
 /* The least that an entry takes, encoded: bounds allocations by the message. */
 #define ENTRY_MIN_BYTES (4 * 4 + 2 * 2 + 3 * 4)
 
@@ -53,8 +53,12 @@ int roster_add(struct roster *r, const struct roster_entry *entry)
     return 0;
 }
 
+/* Version and host come first in every format: who cannot read the rest can say
+ * whose it is. */
 static void put_entry(struct buf *b, const struct roster_entry *entry)
 {
+    wire_put_str(b, entry->version);
+    wire_put_str(b, entry->host);
     wire_put_u32(b, entry->rank);
     wire_put_u32(b, entry->origin);
     wire_put_u32(b, entry->host_index);
@@ -64,14 +68,14 @@ static void put_entry(struct buf *b, const struct roster_entry *entry)
     for (size_t i = 0; i < entry->n_addrs; i++) {
         wire_put_str(b, entry->addrs[i]);
     }
-    wire_put_str(b, entry->host);
     wire_put_str(b, entry->boot_id);
-    wire_put_str(b, entry->version);
 }
 
 static void get_entry(struct wire_reader *r, struct roster_entry *ret)
 {
     *ret = (struct roster_entry){0};
+    wire_get_str(r, ret->version, sizeof(ret->version));
+    wire_get_str(r, ret->host, sizeof(ret->host));
     ret->rank = wire_get_u32(r);
     ret->origin = wire_get_u32(r);
     ret->host_index = wire_get_u32(r);
@@ -86,24 +90,7 @@ static void get_entry(struct wire_reader *r, struct roster_entry *ret)
     for (size_t i = 0; i < ret->n_addrs; i++) {
         wire_get_str(r, ret->addrs[i], sizeof(ret->addrs[i]));
     }
-    wire_get_str(r, ret->host, sizeof(ret->host));
     wire_get_str(r, ret->boot_id, sizeof(ret->boot_id));
-    wire_get_str(r, ret->version, sizeof(ret->version));
-}
-
-/* Reads the format byte. */
-static int get_format(struct wire_reader *r, const char *what, struct error *e)
-{
-    uint8_t format = wire_get_u8(r);
-
-    if (r->bad) {
-        return error_text(e, ERR_FORMAT, "empty %s", what);
-    }
-    if (format != ROSTER_FORMAT) {
-        return error_text(e, ERR_VERSION, "%s of format %u, expected %d", what,
-                          format, ROSTER_FORMAT);
-    }
-    return 0;
 }
 
 void roster_entry_encode(const struct roster_entry *entry, struct buf *b)
@@ -112,15 +99,37 @@ void roster_entry_encode(const struct roster_entry *entry, struct buf *b)
     put_entry(b, entry);
 }
 
+/* An entry of another format: from another muster, which it may name. */
+static int refuse_format(struct wire_reader *r, struct error *e)
+{
+    char version[ROSTER_VERSION_BYTES], host[ROSTER_HOST_BYTES];
+
+    wire_get_str(r, version, sizeof(version));
+    wire_get_str(r, host, sizeof(host));
+    if (r->bad || !version[0] || !host[0]) {
+        return error_text(e, ERR_VERSION, "an agent of another version of "
+                          "muster than this (%s): install the same one on all "
+                          "hosts, muster and libexec/muster from one build",
+                          PACKAGE_VERSION);
+    }
+    return error_text(e, ERR_VERSION, "muster is version %s on %s, and version "
+                      "%s here: install the same one on all hosts, muster and "
+                      "libexec/muster from one build", version, host,
+                      PACKAGE_VERSION);
+}
+
 int roster_entry_decode(const void *data, size_t len, struct roster_entry *ret,
                         struct error *e)
 {
     struct wire_reader r = wire_reader(data, len);
     struct roster_entry entry;
-    int rc = get_format(&r, "roster entry", e);
+    uint8_t format = wire_get_u8(&r);
 
-    if (rc < 0) {
-        return rc;
+    if (r.bad) {
+        return error_text(e, ERR_FORMAT, "empty roster entry");
+    }
+    if (format != ROSTER_FORMAT) {
+        return refuse_format(&r, e);
     }
     get_entry(&r, &entry);
     if (!wire_done(&r)) {
@@ -145,11 +154,12 @@ int roster_decode(const void *data, size_t len, struct roster *ret,
 {
     struct wire_reader r = wire_reader(data, len);
     _roster_ struct roster roster = {0};
-    int rc = get_format(&r, "roster", e);
+    uint8_t format = wire_get_u8(&r);
     uint32_t n;
 
-    if (rc < 0) {
-        return rc;
+    if (r.bad || format != ROSTER_FORMAT) {
+        return error_text(e, r.bad ? ERR_FORMAT : ERR_VERSION, "a roster of "
+                          "format %u, expected %d", format, ROSTER_FORMAT);
     }
     n = wire_get_u32(&r);
     if (n > ROSTER_MAX_NODES || n > (len - r.at) / ENTRY_MIN_BYTES) {
@@ -319,7 +329,8 @@ int roster_check(const struct roster *r, struct error *e)
         }
         if (strcmp(entry->version, r->entries[0].version)) {
             return error_text(e, ERR_VERSION, "muster is version %s on %s, "
-                              "but version %s on %s", r->entries[0].version,
+                              "but version %s on %s: install the same one on "
+                              "all hosts", r->entries[0].version,
                               r->entries[0].host, entry->version, entry->host);
         }
     }

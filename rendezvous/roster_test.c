@@ -66,6 +66,7 @@ static void test_codec(void)
     _buf_ struct buf b = {0};
     _buf_ struct buf one = {0};
     struct roster_entry e;
+    struct error why = {0};
     bool refused = true;
 
     add(&r, "n1", 0);
@@ -95,10 +96,16 @@ static void test_codec(void)
     is_int(roster_entry_decode(one.data, one.len, &e, NULL), 0, "one entry");
     ok(!memcmp(&e, &r.entries[1], sizeof(e)), "is the same");
     one.data[0] = 9;
-    is_int(roster_entry_decode(one.data, one.len, &e, NULL), -ERR_VERSION,
+    is_int(roster_entry_decode(one.data, one.len, &e, &why), -ERR_VERSION,
            "of another format");
-    one.data[0] = 1;
-    one.data[20] = 9; /* addresses */
+    like(why.text, "muster is version 0.1 on n", "its muster is named");
+    like(why.text, "and version " PACKAGE_VERSION " here", "and this one");
+    is_int(roster_entry_decode("\xff\xff\xff\xff", 4, &e, &why), -ERR_VERSION,
+           "one that lacks even that");
+    like(why.text, "another version of muster than this (" PACKAGE_VERSION,
+         "this one is named");
+    one.data[0] = 2;
+    one.data[1 + 4 + 3 + 4 + 2 + 4 * 4 + 2 + 1] = 9; /* addresses */
     is_int(roster_entry_decode(one.data, one.len, &e, NULL), -ERR_FORMAT,
            "with too many addresses");
     back.entries[0].rank = 1;
@@ -145,7 +152,8 @@ static void test_check(void)
     is_int(roster_check(&r, &e), 0, "fine");
     snprintf(r.entries[1].version, sizeof(r.entries[1].version), "0.2");
     is_int(roster_check(&r, &e), -ERR_VERSION, "versions differ");
-    is_str(e.text, "muster is version 0.1 on n1, but version 0.2 on n2",
+    is_str(e.text, "muster is version 0.1 on n1, but version 0.2 on n2: "
+           "install the same one on all hosts",
            "and are named");
     r.entries[1] = r.entries[0];
     r.entries[1].rank = 1;
