@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 enum {
-    CHANNEL_VERSION = 1,
+    CHANNEL_VERSION = 2,
     CHANNEL_KEY_BYTES = 32,
     CHANNEL_MAX_FIRST = 8 * 1024,
     CHANNEL_MAX_FRAME = 4 * 1024 * 1024,

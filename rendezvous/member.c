@@ -167,8 +167,16 @@ static void check_lease(struct member *m, struct member_actions *ret)
 
 static void hear(struct member *m, uint64_t age_ms)
 {
-    uint64_t at_ms = m->now_ms > age_ms ? m->now_ms - age_ms : 0;
+    uint64_t at_ms;
 
+    if (MUTANT(14)) {
+        age_ms = 0;
+    }
+    /* A first word that is as old as a lease starts none. */
+    if (!m->had_word && age_ms >= m->config.lease_ms && age_ms) {
+        return;
+    }
+    at_ms = m->now_ms > age_ms ? m->now_ms - age_ms : 0;
     m->had_word = true;
     if (at_ms > m->word_ms) {
         m->word_ms = at_ms;
@@ -388,7 +396,6 @@ static int on_event(struct member *m, const struct member_event *event,
     case MEMBER_UPLINK_LOST:
         return 0;
     case MEMBER_ORDER:
-        hear(m, event->age_ms);
         return on_order(m, event->order, ret);
     case MEMBER_WORD:
         hear(m, event->age_ms);

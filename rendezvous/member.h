@@ -63,7 +63,8 @@ struct member_config {
 
 enum member_event_type {
     MEMBER_TICK = 0,
-    MEMBER_ORDER = 1,        /* order, age_ms */
+    MEMBER_ORDER = 1,        /* order; it may have been on its way for long, so
+                                that it says nothing about the lead's life */
     MEMBER_WORD = 2,         /* age_ms: a heartbeat that the lead is behind: how
                                 old its word is; 0 for the lead's own */
     MEMBER_STARTED = 3,      /* generation: all local workers run */

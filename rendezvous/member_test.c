@@ -84,6 +84,7 @@ static void run(struct bench *t)
 {
     setup(t);
     (void)event(t, MEMBER_UPLINK_UP, 0);
+    (void)event(t, MEMBER_WORD, 0);
     (void)order(t, (struct order){.step = ORDER_PREPARE, .generation = 1});
     (void)order(t, (struct order){.step = ORDER_RUN, .generation = 1});
     (void)event(t, MEMBER_STARTED, 1);
@@ -369,6 +370,11 @@ static void test_lease(void)
     setup(&t);
     ok(event(&t, MEMBER_TICK, 0) == 0 && t.a.wake_ms == 61000,
        "before the first word there is more time");
+    (void)step(&t, (struct member_event){.type = MEMBER_WORD,
+                                         .age_ms = 10000});
+    ok(t.a.wake_ms == 61000, "a word that is as old as a lease is none");
+    (void)order(&t, (struct order){.step = ORDER_PREPARE, .generation = 1});
+    ok(t.a.wake_ms == 61000, "nor is an order, which may be older");
     tick(&t, 60000);
     ok(t.a.leave && member_status(t.m) == 75, "but it ends");
     member_destroy(t.m);

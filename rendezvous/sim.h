@@ -96,7 +96,9 @@ struct sim_node {
     uint32_t n_died, n_reaped;
 
     uint32_t stopped; /* newest STOPPED report that was sent */
-    bool has_word; /* the lead was heard at least once */
+    bool has_word; /* the lead was heard at least once ... */
+    uint64_t word_ms; /* ... with a word of then, or older ones */
+    uint64_t slow_until_ms; /* words arrive then, not earlier */
     bool must_be_fenced; /* was stopped for longer than its lease */
     bool told;
     uint8_t told_status;
@@ -109,6 +111,7 @@ struct sim_event {
     uint8_t type;
     uint32_t node;
     uint32_t tag; /* link epoch, generation or worker, by type */
+    uint64_t sent_ms; /* of a word */
     struct buf bytes;
 };
 
@@ -188,6 +191,7 @@ void sim_fail(struct sim *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void sim_check_order(struct sim *s, const struct order *order);
 void sim_check_workers(struct sim *s);
+void sim_check_leases(struct sim *s);
 void sim_check_verdict(struct sim *s);
 void sim_check_cause(struct sim *s, const struct failure *cause, bool final);
 void sim_check_member(struct sim *s, struct sim_node *n,

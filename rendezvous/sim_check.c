@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { LEASE_SLACK_MS = 3 }; /* two events of one instant */
+
 void sim_fail(struct sim *s, const char *fmt, ...)
 {
     va_list ap;
@@ -149,6 +151,22 @@ void sim_check_cause(struct sim *s, const struct failure *cause, bool final)
                      "failed at %llu ms", cause->node,
                      (unsigned long long)t->at_ms, i,
                      (unsigned long long)o->at_ms);
+        }
+    }
+}
+
+/* Nobody who runs goes on for longer than a lease after the lead was alive for
+ * the last time, as far as anything that was read can show. */
+void sim_check_leases(struct sim *s)
+{
+    for (uint32_t i = 1; i < s->n_nodes; i++) {
+        const struct sim_node *n = &s->nodes[i];
+        uint64_t end_ms = n->word_ms + s->lease_ms;
+
+        end_ms = end_ms > n->paused_until_ms ? end_ms : n->paused_until_ms;
+        if (n->alive && n->has_word && !n->told &&
+            s->now_ms > end_ms + LEASE_SLACK_MS) {
+            sim_fail(s, "node %u goes on after its lease", i);
         }
     }
 }

@@ -63,7 +63,6 @@ static void on_down(struct sim *s, struct sim_event *event)
         return;
     }
     sim_reap(s, n);
-    n->has_word = true;
     sim_member_do(s, n, (struct member_event){.type = MEMBER_ORDER,
                                               .order = &order});
 }
@@ -84,6 +83,24 @@ static void on_up(struct sim *s, struct sim_event *event)
     sim_lead_do(s, (struct lead_event){.type = LEAD_REPORT, .report = &report});
 }
 
+/* A word to node `i`. Now and then a link stands still for a while, and what was
+ * sent on it comes all at once. */
+static void send_word(struct sim *s, uint32_t i)
+{
+    struct sim_node *n = &s->nodes[i];
+    uint64_t at_ms = s->now_ms + sim_pick(s, 0, 40);
+
+    if (s->now_ms < s->faults_end_ms && sim_chance(s, 5)) {
+        n->slow_until_ms = s->now_ms + sim_pick(s, 0, 2 * s->lease_ms);
+        s->disturbed = true;
+        sim_trace(s, "node %u: words come at %" PRIu64, i, n->slow_until_ms);
+    }
+    sim_push(s, (struct sim_event){
+        .at_ms = at_ms > n->slow_until_ms ? at_ms : n->slow_until_ms,
+        .seq = ++s->seq, .type = EV_WORD, .node = i, .tag = n->link_epoch,
+        .sent_ms = s->now_ms});
+}
+
 static void on_beat(struct sim *s, struct sim_event *event)
 {
     if (!s->lead_alive) {
@@ -91,8 +108,7 @@ static void on_beat(struct sim *s, struct sim_event *event)
     }
     for (uint32_t i = 1; i < s->n_nodes; i++) {
         if (s->nodes[i].linked) {
-            sim_post(s, s->now_ms + sim_pick(s, 0, 40), EV_WORD, i,
-                     s->nodes[i].link_epoch);
+            send_word(s, i);
         }
     }
     sim_post(s, s->now_ms + s->lease_ms / 3, EV_BEAT, event->node, 0);
@@ -103,8 +119,15 @@ static void on_word(struct sim *s, struct sim_event *event)
     struct sim_node *n = &s->nodes[event->node];
 
     if (n->alive && is_read(s, event)) {
-        n->has_word = true;
-        sim_member_do(s, n, (struct member_event){.type = MEMBER_WORD});
+        uint64_t age_ms = s->now_ms - event->sent_ms;
+
+        if (n->has_word || age_ms < s->lease_ms) {
+            n->has_word = true;
+            n->word_ms = event->sent_ms > n->word_ms ? event->sent_ms
+                                                     : n->word_ms;
+        }
+        sim_member_do(s, n, (struct member_event){.type = MEMBER_WORD,
+                                                  .age_ms = age_ms});
     }
 }
 
@@ -474,4 +497,5 @@ void sim_dispatch(struct sim *s, struct sim_event *event)
     handlers[event->type].handle(s, event);
     buf_release(&event->bytes);
     sim_check_workers(s);
+    sim_check_leases(s);
 }

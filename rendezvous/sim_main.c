@@ -32,6 +32,7 @@ static const char *const mutants[] = {
     [11] = "END waits for silent nodes for ever",
     [12] = "a message that lay in the socket renews a lease that is over",
     [13] = "the lease is a quarter of what it should be",
+    [14] = "a word counts as new, however long it was on its way",
 };
 
 /* The first seed of `n` with which mutant `k` is found out; 0 if none. */

@@ -43,18 +43,6 @@ void tree_publish_order(struct tree *t, const struct buf *order)
     tree_send_below(t, TREE_ORDER, order->data, order->len);
 }
 
-static uint64_t word_age(const struct tree *t)
-{
-    return tree_is_lead(t) ? 0 : tree_now_ms(t) - t->word_at_ms + t->word_age_ms;
-}
-
-void tree_send_beat(struct tree *t, struct link *l)
-{
-    _buf_ struct buf b = {0};
-
-    wire_put_u64(&b, word_age(t));
-    link_send_buf(l, TREE_BEAT, &b);
-}
 
 void tree_send_up(struct tree *t, enum tree_type type, const struct buf *b)
 {
@@ -204,7 +192,6 @@ static void drop_silent_children(struct tree *t)
 
         next = c->next;
         if (silent < t->config.lease_ms) {
-            tree_send_beat(t, c->link);
             continue;
         }
         snprintf(why, sizeof(why), "nothing heard for %llu ms",
@@ -267,7 +254,7 @@ static void on_beat(uv_timer_t *timer)
     if (parent_is_silent(t)) {
         tree_uplink_gone(t, "nothing heard from the parent");
     } else if (t->up_ready) {
-        tree_send_beat(t, t->up);
+        tree_beat_up(t);
     }
     if (tree_is_lead(t)) {
         t->ops.on_word(t->config.ctx, 0);
@@ -338,7 +325,6 @@ int tree_create(const struct tree_config *config, struct tree **ret,
         return error_set(e, ENOMEM, "control tree");
     }
     forget_ways(t, 0);
-    t->word_at_ms = tree_now_ms(t);
     uv_timer_start(t->beat, on_beat, beat_ms(t), beat_ms(t));
     link_listener_open(config->listener, t->key, tree_on_peer, t);
     tree_dial_next(t);

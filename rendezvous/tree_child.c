@@ -64,6 +64,26 @@ static bool take_ranked(struct child *c, const struct channel_frame *f)
     return true;
 }
 
+/* Alive, which is answered: with the same stamp, and how old the lead's word is
+ * now. Where there is none there is nothing to say. */
+static bool take_beat(struct child *c, const struct channel_frame *f)
+{
+    const struct tree *t = c->tree;
+    struct wire_reader r = wire_reader(f->data, f->len);
+    uint64_t stamp = wire_get_u64(&r);
+    _buf_ struct buf b = {0};
+
+    if (!wire_done(&r)) {
+        return false;
+    }
+    wire_put_u64(&b, stamp);
+    wire_put_u64(&b, tree_is_lead(t) ? 0
+                     : t->has_word   ? tree_now_ms(t) - t->word_at_ms
+                                     : UINT64_MAX);
+    link_send_buf(c->link, TREE_BEAT, &b);
+    return true;
+}
+
 static void on_child_frame(struct link *l, const struct channel_frame *f,
                            void *ctx)
 {
@@ -80,7 +100,10 @@ static void on_child_frame(struct link *l, const struct channel_frame *f,
     case TREE_OUTPUT:
         good = tree_take_output(c, f);
         break;
-    default: /* BEAT; newer types are none of ours */
+    case TREE_BEAT:
+        good = take_beat(c, f);
+        break;
+    default: /* newer types are none of ours */
         break;
     }
     if (!good) {
@@ -140,7 +163,6 @@ static void welcome(struct tree *t, struct link *l)
 
     wire_put_u32(&b, t->config.rank);
     link_send_buf(l, TREE_WELCOME, &b);
-    tree_send_beat(t, l);
     if (t->config_data.len) {
         link_send_buf(l, TREE_CONFIG, &t->config_data);
     }

@@ -5,13 +5,17 @@
  *
  *   up                                   down
  *   HELLO   who connects                 WELCOME  who answers
- *   BEAT    alive                        BEAT     alive, and how old the lead's
- *                                                 word is
+ *   BEAT    alive: u64 stamp, of the     BEAT     the answer: u64 stamp, as it
+ *           sender's clock                        came, u64 age of the lead's
+ *                                                 word (2^64-1: none yet)
  *   REPORT  of one rank                  CONFIG   the job, for all
  *   LOST    a child is gone              ORDER    the newest order
  *   EVENT   a fact for the journal       CREDIT   output that was passed on
  *   OUTPUT  what workers print           REQUEST  (front end to lead)
  *   STATUS  (lead to front end)          REFUSED  this connection is not wanted
+ *
+ * A member takes the lead to have been alive at stamp - age, by its own clock:
+ * not later than it was, however long the answer was on its way.
  *
  * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS and REQUEST
  * carry one encoded thing and nothing else; only REPORT and LOST name a rank

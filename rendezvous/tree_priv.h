@@ -58,8 +58,8 @@ struct tree {
     uint32_t n_below;       /* the roster's length; it may have grown since */
     struct buf config_data;
     struct buf order;
-    uint64_t word_at_ms;    /* when the lead was last heard of ... */
-    uint64_t word_age_ms;   /* ... and how old its word was */
+    bool has_word;          /* the lead was heard of; it was alive ... */
+    uint64_t word_at_ms;    /* ... then or later, by this clock */
     uint64_t front_gone_at_ms;
     size_t in_flight;       /* output bytes the parent has not passed on */
     struct buf waiting;     /* output frames, for the window */
@@ -85,8 +85,6 @@ void tree_send_below(struct tree *t, enum tree_type type, const void *data,
                      size_t len);
 /* Replaces what a buffer holds. */
 void tree_keep(struct buf *b, const void *data, size_t len);
-/* Alive, and how old the lead's word is. */
-void tree_send_beat(struct tree *t, struct link *l);
 /* To the parent, if there is one now. */
 void tree_send_up(struct tree *t, enum tree_type type, const struct buf *b);
 struct child *tree_child_of(struct tree *t, uint32_t rank);
@@ -110,6 +108,8 @@ void tree_child_lost(struct tree *t, uint32_t child, const char *why);
 
 /* Tries the next possible parent, unless there is a link. */
 void tree_dial_next(struct tree *t);
+/* Alive, and what this clock shows. */
+void tree_beat_up(struct tree *t);
 /* The link up failed. */
 void tree_uplink_gone(struct tree *t, const char *why);
 

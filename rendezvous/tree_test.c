@@ -31,6 +31,8 @@ struct node {
     bool blocked;
 };
 
+struct rogue;
+
 struct world {
     uv_loop_t loop;
     struct roster roster;
@@ -41,6 +43,8 @@ struct world {
     char why[N][128];
     bool (*until)(struct world *w);
     bool timed_out;
+    bool lease_over;
+    const struct rogue *parent;
 };
 
 static void on_text(char *to, size_t size, const void *data, size_t len)
@@ -492,11 +496,14 @@ struct rogue {
     bool down;
     bool welcome;
     int n_beats;
+    int n_asked;
+    uint64_t asked_ms;
     uint64_t ages[3]; /* of the first beats */
     uint32_t n_pieces[N]; /* of output, by node */
     size_t n_output;  /* bytes of output frames */
     size_t owed;      /* those without credit yet */
     bool in_order;
+    uint64_t stamp;
 };
 
 /* Pieces of output begin with their number. */
@@ -525,7 +532,8 @@ static void rogue_frame(struct link *l, const struct channel_frame *f,
     (void)l;
     r->welcome |= f->type == TREE_WELCOME;
     if (f->type == TREE_BEAT && r->n_beats < 3) {
-        r->ages[r->n_beats++] = wire_get_u64(&age);
+        r->stamp = wire_get_u64(&age);
+        r->ages[r->n_beats++] = wire_get_u64(&age); /* from a parent */
     } else if (f->type == TREE_OUTPUT) {
         rogue_output(r, f);
     }
@@ -791,10 +799,24 @@ static bool joined_again(struct world *w)
     return w->nodes[1].n_uplinks > 1;
 }
 
+/* Asks again once an answer has come, and is some time old. */
 static bool child_heard_beats(struct world *w)
 {
-    (void)w;
-    return the_rogue->n_beats == 3;
+    struct rogue *r = the_rogue;
+    _buf_ struct buf b = {0};
+
+    if (r->n_asked == r->n_beats && uv_now(&w->loop) > r->asked_ms + 10) {
+        r->n_asked++;
+        r->asked_ms = uv_now(&w->loop);
+        wire_put_u64(&b, r->asked_ms);
+        link_send_buf(r->link, TREE_BEAT, &b);
+    }
+    return r->n_beats == 3;
+}
+
+static bool parent_was_asked(struct world *w)
+{
+    return w->parent->n_beats > 0;
 }
 
 /* A parent that welcomes and says nothing more. */
@@ -822,16 +844,18 @@ static void test_age_of_words(void)
     open_world(&w);
     link_listener_open(w.nodes[0].listener, key, front_peer, &parent);
     join(&w, 1, "run");
+    w.parent = &parent;
+    ok(run_until(&w, parent_was_asked), "a parent is asked for its word");
     rogue_join(&w, &child, 1, 3);
-    wire_put_u64(&b, 5000);
+    wire_put_u64(&b, parent.stamp);
+    wire_put_u64(&b, 100);
     link_send_buf(parent.link, TREE_BEAT, &b);
     w.nodes[1].n_words = 0;
     while (!w.nodes[1].n_words) {
         uv_run(&w.loop, UV_RUN_ONCE);
     }
-    child.n_beats = 0;
     ok(run_until(&w, child_heard_beats), "beats below");
-    ok(child.ages[0] >= 5000 && child.ages[1] > child.ages[0] &&
+    ok(child.ages[0] >= 100 && child.ages[1] > child.ages[0] &&
            child.ages[2] > child.ages[1], "are of a word that grows old");
     rogue_leave(&child);
     link_close(parent.link);
@@ -998,6 +1022,85 @@ static void test_front_comes_back(void)
     close_world(&w);
 }
 
+/* A parent that lives, but whose answers have been on their way for ever: each
+ * repeats the first stamp that came. */
+static void stale_frame(struct link *l, const struct channel_frame *f,
+                        void *ctx)
+{
+    struct rogue *r = ctx;
+    struct wire_reader in = wire_reader(f->data, f->len);
+    _buf_ struct buf b = {0};
+
+    if (f->type != TREE_BEAT) {
+        return;
+    }
+    r->stamp = r->stamp ? r->stamp : wire_get_u64(&in);
+    wire_put_u64(&b, r->stamp);
+    wire_put_u64(&b, 0);
+    link_send_buf(l, TREE_BEAT, &b);
+}
+
+static const struct link_ops stale_ops = {
+    .on_up = rogue_up, .on_frame = stale_frame, .on_down = rogue_down,
+};
+
+static void stale_peer(struct link *l, const struct channel_frame *first,
+                       void *ctx)
+{
+    front_peer(l, first, ctx);
+    link_adopt(l, &stale_ops, ctx);
+}
+
+static bool word_is_stale(struct world *w)
+{
+    return w->nodes[1].word_age >= 2 * LEASE_MS;
+}
+
+/* What comes late is old, though it comes now. */
+static void test_late_words(void)
+{
+    struct world w;
+    struct rogue r = {0};
+
+    open_world(&w);
+    link_listener_open(w.nodes[0].listener, key, stale_peer, &r);
+    join(&w, 1, "run");
+    ok(run_until(&w, word_is_stale), "a word ages on its way");
+    is_int(w.nodes[1].n_uplinks, 1, "while the link stands");
+    link_close(r.link);
+    close_world(&w);
+}
+
+static void on_lease(uv_timer_t *t)
+{
+    ((struct world *)t->data)->lease_over = true;
+}
+
+static bool lease_is_over(struct world *w)
+{
+    return w->lease_over;
+}
+
+/* A parent that has no word of the lead has none to pass on. */
+static void test_no_word(void)
+{
+    struct world w;
+    uv_timer_t lease;
+
+    open_world(&w);
+    join(&w, 1, "run");
+    join(&w, 3, "run");
+    run_until(&w, third_is_up);
+    uv_timer_init(&w.loop, &lease);
+    lease.data = &w;
+    uv_timer_start(&lease, on_lease, LEASE_MS, 0);
+    ok(run_until(&w, lease_is_over), "a link stands for a lease");
+    is_int(w.nodes[3].n_uplinks, 1, "a parent without a parent will do");
+    is_int(w.nodes[3].n_words, 0, "but has no word of the lead");
+    uv_close((uv_handle_t *)&lease, NULL);
+    close_world(&w);
+}
+
 int main(void)
 {
     test_both_ways();
@@ -1019,5 +1122,7 @@ int main(void)
     test_silent_front();
     test_credit();
     test_front_comes_back();
+    test_late_words();
+    test_no_word();
     return tap_done();
 }

@@ -71,25 +71,40 @@ static void repeat_reports(struct tree *t)
     }
 }
 
+void tree_beat_up(struct tree *t)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u64(&b, tree_now_ms(t));
+    link_send_buf(t->up, TREE_BEAT, &b);
+}
+
 static void on_welcome(struct tree *t)
 {
     t->up_ready = true;
+    tree_beat_up(t);
     t->front_gone_at_ms = 0;
     repeat_reports(t);
     t->ops.on_uplink(t->config.ctx, true, "");
     tree_pump_output(t);
 }
 
+/* A beat may have lain in a socket, or been on its way, for long: what it says
+ * is as old as the stamp of ours that the parent had seen by then. */
 static void take_beat(struct tree *t, const struct channel_frame *f)
 {
     struct wire_reader r = wire_reader(f->data, f->len);
-    uint64_t age = wire_get_u64(&r);
+    uint64_t stamp = wire_get_u64(&r), age = wire_get_u64(&r);
+    uint64_t now = tree_now_ms(t);
 
-    if (!tree_is_lead(t) && wire_done(&r)) {
-        t->word_at_ms = tree_now_ms(t);
-        t->word_age_ms = age;
-        t->ops.on_word(t->config.ctx, age);
+    if (tree_is_lead(t) || !wire_done(&r) || stamp > now || age > stamp) {
+        return;
     }
+    if (!t->has_word || stamp - age > t->word_at_ms) {
+        t->has_word = true;
+        t->word_at_ms = stamp - age;
+    }
+    t->ops.on_word(t->config.ctx, now - t->word_at_ms);
 }
 
 static void take_credit(struct tree *t, const struct channel_frame *f)
