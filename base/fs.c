@@ -258,6 +258,15 @@ int fs_remove_tree(const char *path, struct error *e)
     return rc == 0 ? 0 : error_set(e, -rc, "remove %s", path);
 }
 
+/* Of a directory for sockets: their names may have 107 bytes, and "muster-<uid>",
+ * a run id and the name of one follow. */
+enum { RUNTIME_BASE_MAX = 40 };
+
+static bool is_for_sockets(const char *dir)
+{
+    return dir && dir[0] == '/' && strlen(dir) <= RUNTIME_BASE_MAX;
+}
+
 int fs_runtime_dir(char *to, size_t size, struct error *e)
 {
     const char *xdg = getenv("XDG_RUNTIME_DIR");
@@ -265,11 +274,11 @@ int fs_runtime_dir(char *to, size_t size, struct error *e)
     struct stat st;
     int rc;
 
-    if (xdg && xdg[0] == '/' && access(xdg, W_OK) == 0) {
+    if (is_for_sockets(xdg) && access(xdg, W_OK) == 0) {
         rc = fs_path(to, size, e, "%s/muster", xdg);
     } else {
         rc = fs_path(to, size, e, "%s/muster-%lu",
-                     tmp && tmp[0] == '/' ? tmp : "/tmp",
+                     is_for_sockets(tmp) ? tmp : "/tmp",
                      (unsigned long)geteuid());
     }
     if (rc < 0) {

@@ -43,8 +43,9 @@ int fs_mkdirs(const char *path, struct error *e);
 int fs_remove_tree(const char *path, struct error *e);
 
 /* The private directory of this user for sockets and locks, made if missing:
- * $XDG_RUNTIME_DIR/muster, else muster-<uid> in $TMPDIR or /tmp. One that
- * belongs to somebody else is refused. */
+ * $XDG_RUNTIME_DIR/muster, else muster-<uid> in $TMPDIR or /tmp; one of them that
+ * is too long for names of sockets does not count. A directory that belongs to
+ * somebody else is refused. */
 int fs_runtime_dir(char *to, size_t size, struct error *e);
 
 /* Where a helper program (muster-exec, ...) lies: beside this program in a

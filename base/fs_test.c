@@ -224,6 +224,16 @@ static void test_runtime_dir(void)
     setenv("TMPDIR", dir, 1);
     fs_runtime_dir(path, sizeof(path), &e);
     like(path, dir, "a relative one does not count: it is below TMPDIR");
+
+    setenv("XDG_RUNTIME_DIR", "/a-name-that-leaves-no-room-for-that-of-a-socket",
+           1);
+    setenv("TMPDIR", dir, 1);
+    is_int(fs_runtime_dir(path, sizeof(path), &e), 0, "one that is too long");
+    ok(strncmp(path, dir, strlen(dir)) == 0, "is passed over");
+    rmdir(path);
+    setenv("TMPDIR", "/another-name-that-leaves-no-room-for-a-socket", 1);
+    is_int(fs_runtime_dir(path, sizeof(path), &e), 0, "both are too long");
+    ok(strncmp(path, "/tmp/muster-", 12) == 0, "so that it is in /tmp");
     unsetenv("TMPDIR");
 }
 
