@@ -327,6 +327,21 @@ static void plan_mpirun(const struct run_options *o, const struct job *job,
     plan->agent_is_node = o->agent_is_node;
 }
 
+static int write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,
+                          char *path, size_t size, struct error *e)
+{
+    _buf_ struct buf text = {0};
+    int rc = rundir_path(dir, path, size, e, "hostfile");
+
+    if (rc < 0 || !mpirun_needs_hosts(plan)) {
+        return rc;
+    }
+    plan->hostfile = path;
+    mpirun_hostfile(plan, &text);
+    return text.failed ? error_set(e, ENOMEM, "write %s", path)
+                       : fs_write_replace(path, text.data, text.len, e);
+}
+
 static void print_unused(const struct host_list *all, size_t n_used)
 {
     if (all->n > n_used) {
@@ -361,16 +376,23 @@ static int dry_run(const struct mpirun *mpirun, struct mpirun_plan *plan,
     _free_ char *line = NULL;
     char muster[PATH_MAX];
     struct error e = {0};
+    _buf_ struct buf hosts = {0};
 
     if (fs_program(muster, sizeof(muster), &e) < 0) {
         return command_fail(&e);
     }
     plan->front = "ADDRESS:PORT";
+    plan->hostfile = "RUN-DIR/hostfile";
     plan->epoch = 1;
     plan->is_kept = needs_own_step(plan->hosts);
     mpirun_argv(mpirun, plan, &argv);
     line = str_shell_join(argv.items);
-    printf("# the job as resolved\n%s\n# started by\n", yaml ? yaml : "");
+    printf("# the job as resolved\n%s\n", yaml ? yaml : "");
+    if (mpirun_needs_hosts(plan)) {
+        mpirun_hostfile(plan, &hosts);
+        printf("# %s\n%s\n", plan->hostfile, buf_str(&hosts));
+    }
+    printf("# started by\n");
     if (plan->is_kept) {
         show_step(plan, muster);
     }
@@ -391,6 +413,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     char helper[PATH_MAX];
     struct error e = {0};
     struct rundir planned = {.id = "RUN-ID", .path = "RUN-DIR"};
+    char hostfile[PATH_MAX];
     size_t n_given;
 
     if (check_root(o, &e) < 0 ||
@@ -419,6 +442,9 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
                                   : command_fail(&e);
     }
     plan_mpirun(o, config.job, dir, &hosts, helper, &plan);
+    if (write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {
+        return command_fail(&e);
+    }
     front.dir = dir;
     front.key = key;
     front.loopback = all_local(&hosts);

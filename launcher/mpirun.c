@@ -3,7 +3,6 @@
 
 #include "launcher/mpirun.h"
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 
@@ -83,26 +82,32 @@ int mpirun_find(const char *name, struct mpirun *ret, struct error *e)
     return 0;
 }
 
-static void add_hosts(const struct mpirun_plan *plan, struct strlist *to)
+bool mpirun_needs_hosts(const struct mpirun_plan *plan)
 {
     const struct host_list *hosts = plan->hosts;
-    _buf_ struct buf b = {0};
 
-    /* mpirun finds this machine by itself, whatever its name resolves to. */
-    if (hosts->n == 1 && hosts->items[0].is_local &&
-        hosts->source != HOSTS_SLURM) {
+    return hosts->n != 1 || !hosts->items[0].is_local ||
+           hosts->source == HOSTS_SLURM;
+}
+
+void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to)
+{
+    for (unsigned i = 0; i < plan->n_agents; i++) {
+        buf_printf(to, "%s\n",
+                   plan->hosts->items[i / plan->agents_per_host].name);
+    }
+}
+
+static void add_hosts(const struct mpirun_plan *plan, struct strlist *to)
+{
+    if (!mpirun_needs_hosts(plan)) {
         strlist_add(to, "--oversubscribe");
         return;
     }
-    for (size_t i = 0; i < hosts->n; i++) {
-        buf_printf(&b, "%s%s:%u", i ? "," : "", hosts->items[i].name,
-                   plan->agents_per_host);
-    }
-    strlist_add(to, "--host");
-    strlist_add(to, buf_str(&b));
-    to->failed = to->failed || b.failed;
+    strlist_add(to, "--hostfile");
+    strlist_add(to, plan->hostfile);
     strlist_add(to, "--map-by");
-    strlist_addf(to, "ppr:%u:node", plan->agents_per_host);
+    strlist_add(to, "seq");
 }
 
 static void add_version_options(const struct mpirun *m,

@@ -2,10 +2,15 @@
 /*
  * The command line of mpirun that puts one muster-mpi on each host (or several,
  * where several agents share one), for Open MPI 4.1 and 5.0.
+ *
+ * Hosts go into a file, one line a rank, mapped in that order: on the command
+ * line some 5,000 of them would be longer than any argument may be, and mpirun's
+ * other mappings begin with the host that it runs on, wherever that stands.
  */
 #ifndef MUSTER_LAUNCHER_MPIRUN_H
 #define MUSTER_LAUNCHER_MPIRUN_H
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "launcher/hosts.h"
@@ -28,6 +33,7 @@ struct mpirun_plan {
     const struct host_list *hosts;
     unsigned agents_per_host;
     unsigned n_agents;       /* in all: the last host may have fewer */
+    const char *hostfile;    /* with what mpirun_hostfile() writes */
     bool as_root;            /* allowed by the user */
     const char *ssh;         /* how to reach hosts, a command; NULL: default */
     const char *helper;      /* path of muster-mpi */
@@ -40,6 +46,13 @@ struct mpirun_plan {
     bool agent_is_node;
     bool is_kept;            /* agents have keepers, see comm/agent_find.h */
 };
+
+/* Whether hosts have to be named: mpirun finds this machine by itself, whatever
+ * its name resolves to. */
+bool mpirun_needs_hosts(const struct mpirun_plan *plan);
+
+/* The text of the file; an allocation failure is remembered in `to`. */
+void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to);
 
 void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,
                  struct strlist *to);

@@ -16,6 +16,7 @@
 
 #define TAIL "/lib/muster-mpi --run-id=r-1 --run-dir=/runs/r-1 --epoch=2 " \
              "--front=10.0.0.1:4000 --gather-seconds=301"
+#define HOSTS "--hostfile /runs/r-1/hostfile --map-by seq"
 
 static void check(const char *what, int major, struct mpirun_plan plan,
                   const char *hosts, enum hosts_source source,
@@ -32,6 +33,7 @@ static void check(const char *what, int major, struct mpirun_plan plan,
     }
     list.source = source;
     plan.hosts = &list;
+    plan.hostfile = "/runs/r-1/hostfile";
     plan.helper = "/lib/muster-mpi";
     plan.run_id = "r-1";
     plan.run_dir = "/runs/r-1";
@@ -65,25 +67,60 @@ static void test_lines(void)
           "/opt/mpirun -np 4 --oversubscribe --bind-to none "
           "--enable-recovery " TAIL " --agent-is-node");
     check("hosts, 4.1", 4, wide, "a,b,c", HOSTS_GIVEN,
-          "/opt/mpirun --allow-run-as-root -np 3 --host a:1,b:1,c:1 --map-by "
-          "ppr:1:node --bind-to none --enable-recovery --mca plm_rsh_agent "
+          "/opt/mpirun --allow-run-as-root -np 3 " HOSTS " --bind-to none --enable-recovery --mca plm_rsh_agent "
           "'ssh -p 22' " TAIL);
     check("hosts, 5.0", 5, wide, "a,b,c", HOSTS_GIVEN,
-          "/opt/mpirun --allow-run-as-root -np 3 --host a:1,b:1,c:1 --map-by "
-          "ppr:1:node --bind-to none --prtemca plm_ssh_agent 'ssh -p 22' "
+          "/opt/mpirun --allow-run-as-root -np 3 " HOSTS " --bind-to none --prtemca plm_ssh_agent 'ssh -p 22' "
           TAIL);
     check("several agents a host, and a key", 5, keyed, "a,b", HOSTS_GIVEN,
-          "/opt/mpirun -np 3 --host a:2,b:2 --map-by ppr:2:node --bind-to "
-          "none " TAIL " --key-file=/etc/key");
+          "/opt/mpirun -np 3 " HOSTS " --bind-to none " TAIL " --key-file=/etc/key");
     check("one node of Slurm's, 4.1", 4, one, "n1", HOSTS_SLURM,
-          "/opt/mpirun -np 1 --host n1:1 --map-by ppr:1:node --bind-to none "
+          "/opt/mpirun -np 1 " HOSTS " --bind-to none "
           "--enable-recovery " TAIL);
     check("agents that have keepers", 4, kept, "n1,n2", HOSTS_SLURM,
           "/opt/mpirun -np 2 --host n1:1,n2:1 --map-by ppr:1:node --bind-to "
           "none --enable-recovery " TAIL " --kept");
     check("its own name in Slurm", 5, one, "localhost", HOSTS_SLURM,
-          "/opt/mpirun -np 1 --host localhost:1 --map-by ppr:1:node --bind-to "
-          "none " TAIL);
+          "/opt/mpirun -np 1 " HOSTS " --bind-to none " TAIL);
+}
+
+static void check_hostfile(unsigned per_host, unsigned n_agents,
+                           const char *want)
+{
+    _host_list_ struct host_list list = {0};
+    struct mpirun_plan plan = {.hosts = &list, .agents_per_host = per_host,
+                               .n_agents = n_agents};
+    _buf_ struct buf text = {0};
+
+    hosts_parse("b,a,c", &list, NULL);
+    mpirun_hostfile(&plan, &text);
+    is_str(buf_str(&text), want, "%u agents, %u on a host", n_agents,
+           per_host);
+}
+
+/* As many hosts as there may be make no longer a line. */
+static void test_hostfile(void)
+{
+    struct mpirun m = {.path = "/opt/mpirun", .major = 5};
+    _host_list_ struct host_list list = {0};
+    struct mpirun_plan plan = {.hosts = &list, .agents_per_host = 1,
+                               .n_agents = 6000, .hostfile = "/h",
+                               .helper = "/lib/muster-mpi", .run_id = "r",
+                               .run_dir = "/r", .front = "f:1"};
+    _strlist_ struct strlist argv = {0};
+    _buf_ struct buf text = {0};
+    size_t len = 0;
+
+    check_hostfile(1, 3, "b\na\nc\n");
+    check_hostfile(2, 5, "b\nb\na\na\nc\n");
+    hosts_parse("a-rather-long-host-name[1-6000]", &list, NULL);
+    mpirun_argv(&m, &plan, &argv);
+    mpirun_hostfile(&plan, &text);
+    for (size_t i = 0; i < argv.n; i++) {
+        len += strlen(argv.items[i]) + 1;
+    }
+    ok(!argv.failed && len < 1000, "6,000 hosts: %zu bytes of command", len);
+    ok(!text.failed && text.len > 6000 * 24, "and %zu of file", text.len);
 }
 
 static void test_absent(void)
@@ -142,6 +179,7 @@ int main(void)
 {
     test_lines();
     test_versions();
+    test_hostfile();
     test_absent();
     return tap_done();
 }

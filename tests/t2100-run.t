@@ -172,6 +172,13 @@ test_output() {
     is "$(grep -c '' run/logs/1/1/stdout)" 20001 'nor in the files'
 }
 
+test_many_hosts() {
+    run "$MUSTER" run --allow-run-as-root --dry-run --hosts "a-rather-long-host-name[1-6000]" --nnodes 6000 -- true
+    is "$status" 0 '--dry-run over 6,000 hosts' || show
+    is "$(grep -c '^a-rather-long-host-name[0-9]*$' out)" 6000 'shows the file that has them'
+    num "$(tail -n 1 out | wc -c)" -lt 2000 'and a command that can be run'
+}
+
 test_dry_run() {
     run "$MUSTER" run --allow-run-as-root --dry-run --nproc-per-node 2 -- python3 'a b.py'
     is "$status" 0 '--dry-run'

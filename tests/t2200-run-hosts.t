@@ -51,7 +51,34 @@ test_four_hosts() {
     ok 'nobody is left' wait_for 10 nobody_left
 }
 
+# order FROM OPTION...: "node of rank 0, of rank 1, ..."
+order() {
+    mrun "$1" "${@:2}" --nproc-per-node 1 -- sh -c 'echo $RANK $(hostname)'
+    [ "$status" = 0 ] || show
+    sed 's/^\[.*\] //' out | sort -n | cut -d ' ' -f 2 | tr '\n' ' '
+}
+test_order() {
+    is "$(order node2 --hosts node1,node2 --nnodes 2)" 'node1 node2 ' 'ranks go by the list of hosts'
+    is "$(order node2 --hosts node4,node3,node2,node1 --nnodes 4)" 'node4 node3 node2 node1 ' \
+        'wherever the front end is in it'
+    is "$(order node2 --hosts node3,node1 --nnodes 2)" 'node3 node1 ' 'or is not'
+    printf '# a comment\n\nnode4 slots=2 max-slots=8\nnode2:2   # the front end\n' >"$SHARED/hosts.txt"
+    is "$(order node2 --hostfile "$SHARED/hosts.txt" --nnodes 2)" 'node4 node2 ' 'a file of hosts, with slots'
+    is "$(order node2 --hosts node3,node2 --nnodes 4 --agent-is-node --agents-per-node 2)" 'node3 node3 node2 node2 ' \
+        'several agents a host'
+    cd "$SHARED" && rm -rf 'a run' && run on node2 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir 'a run' \
+        --hosts node1,node2 --nnodes 2 -- true
+    is "$status" 0 'a run directory with a blank' || show
+}
+
 test_bad_hosts() {
+    : >"$SHARED/empty"
+    mrun node1 --hostfile "$SHARED/empty" -- true
+    is "$status" 2 'a file without hosts' || show
+    like "$(cat err)" "$SHARED/empty names no host" 'is named'
+    mrun node1 --hosts node1,node2,node1 -- true
+    is "$status" 2 'a host twice' || show
+    like "$(cat err)" 'host node1 is given twice' 'is named'
     mrun node1 --hosts node1,node2,nowhere --nnodes 3 -- true
     is "$status" 69 'a host that is not there' || show
     like "$(cat err)" 'host nowhere' 'is named'

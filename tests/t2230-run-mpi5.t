@@ -51,6 +51,14 @@ test_run() {
         'with a worker for each slot'
 }
 
+test_order() {
+    run on node2 timeout 120 "$there/muster" run $root --run-dir ordered --hosts node3,node1,node2 --nnodes 3 \
+        --nproc-per-node 1 -- sh -c 'echo $RANK $(hostname)'
+    is "$status" 0 'a job from a host in the middle of its list' || show
+    is "$(sed 's/^\[.*\] //' out | sort | tr '\n' ';')" '0 node3;1 node1;2 node2;' 'goes by the list'
+    rm -rf ordered
+}
+
 test_charlm() {
     mrun --nproc-per-node 1 --max-restarts 0 -- "$there/examples/charlm/charlm" "${small[@]}" --steps 20 --batch 6
     is "$status" 0 'charlm trains over three hosts' || show

@@ -25,9 +25,10 @@ mpirun=$(pgrep -f "^[^ ]*(mpirun|prterun) .*muster-mpi --run-id=$id" | head -n 1
 # The very command, for later: one epoch on, and over one host more.
 mapfile -d '' -t command <"/proc/$mpirun/cmdline"
 command[0]=mpirun # which has become prterun, another program, with Open MPI 5
+{ cat run/hostfile && echo node4; } >"$SHARED/hostfile"
 for i in "${!command[@]}"; do
     case ${command[i]} in
-    node1:1,*) command[i]=node1:1,node2:1,node3:1,node4:1 ;;
+    */hostfile) command[i]=$SHARED/hostfile ;;
     --epoch=*) command[i]=--epoch=2 ;;
     3) command[i]=4 ;;
     esac
