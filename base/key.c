@@ -35,6 +35,13 @@ void secret_free(void *p)
     sodium_free(p);
 }
 
+__attribute__((noinline)) void secret_forget(void)
+{
+    char below[32 * 1024];
+
+    explicit_bzero(below, sizeof(below));
+}
+
 uint8_t *key_hold(const uint8_t key[JOB_KEY_BYTES])
 {
     uint8_t *p = secret_alloc(JOB_KEY_BYTES);

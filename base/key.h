@@ -35,6 +35,11 @@ void key_drop(uint8_t *key);
 /* The same for anything secret: zeroed; freed (and wiped) by secret_free(). */
 void *secret_alloc(size_t size);
 void secret_free(void *p);
+
+/* Clears what functions that have returned left below the caller on the stack:
+ * registers are saved there by signals, and by the first call of a function in a
+ * library, with whatever was copied through them. */
+void secret_forget(void);
 static inline void cleanup_secret(void *p)
 {
     secret_free(*(void **)p);

@@ -449,6 +449,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     front.key = key;
     front.loopback = all_local(&hosts);
     front.own_step = needs_own_step(&hosts);
+    secret_forget();
     front.plan = plan;
     return front_run(&front);
 }
@@ -494,6 +495,7 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
         close(ends[0]);
         front.dir = dir;
         front.key = key;
+        secret_forget();
         front.port_fd = ends[1];
         _exit(front_run(&front));
     }

@@ -4,6 +4,7 @@
 #include "launcher/companion_link.h"
 
 #include "base/cleanup.h"
+#include "base/key.h"
 #include "base/seqsock.h"
 #include "base/str.h"
 
@@ -153,6 +154,7 @@ static void take_world(struct peer *p, const struct seqsock_msg *m)
     explicit_bzero(m->data.data, m->data.len); /* the key was in it */
     l->ops.on_world(l->ctx, &w, &roster);
     explicit_bzero(&w, sizeof(w));
+    secret_forget();
 }
 
 static void take_message(struct peer *p, const struct seqsock_msg *m)

@@ -124,13 +124,15 @@ static void test_too_many(void)
     struct roster_entry e = entry("n1", 0);
     int rc;
 
-    wire_put_u8(&b, 1);
+    wire_put_u8(&b, 2);
+    wire_put_str(&b, "0.1");
+    wire_put_str(&b, "n1");
     for (int i = 0; i < 4; i++) {
         wire_put_u32(&b, 0);
     }
     wire_put_u16(&b, 4000);
     wire_put_u16(&b, ROSTER_MAX_ADDRS + 1);
-    for (int i = 0; i < ROSTER_MAX_ADDRS + 1 + 3; i++) {
+    for (int i = 0; i < ROSTER_MAX_ADDRS + 1 + 1; i++) {
         wire_put_str(&b, "x");
     }
     is_int(roster_entry_decode(b.data, b.len, &e, NULL), -ERR_FORMAT,

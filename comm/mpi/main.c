@@ -585,6 +585,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "muster-mpi: rank %d: %s\n", c.rank, e.text);
         return STATUS_RESUMABLE;
     }
+    secret_forget();
     serve(&c);
     return STATUS_RESUMABLE;
 }
