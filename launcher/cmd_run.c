@@ -333,7 +333,7 @@ static int write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,
     _buf_ struct buf text = {0};
     int rc = rundir_path(dir, path, size, e, "hostfile");
 
-    if (rc < 0 || !mpirun_needs_hosts(plan)) {
+    if (rc < 0 || !mpirun_needs_hostfile(plan)) {
         return rc;
     }
     plan->hostfile = path;
@@ -388,7 +388,7 @@ static int dry_run(const struct mpirun *mpirun, struct mpirun_plan *plan,
     mpirun_argv(mpirun, plan, &argv);
     line = str_shell_join(argv.items);
     printf("# the job as resolved\n%s\n", yaml ? yaml : "");
-    if (mpirun_needs_hosts(plan)) {
+    if (mpirun_needs_hostfile(plan)) {
         mpirun_hostfile(plan, &hosts);
         printf("# %s\n%s\n", plan->hostfile, buf_str(&hosts));
     }

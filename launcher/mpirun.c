@@ -82,12 +82,14 @@ int mpirun_find(const char *name, struct mpirun *ret, struct error *e)
     return 0;
 }
 
-bool mpirun_needs_hosts(const struct mpirun_plan *plan)
+static bool is_this_machine(const struct host_list *hosts)
 {
-    const struct host_list *hosts = plan->hosts;
+    return hosts->n == 1 && hosts->items[0].is_local;
+}
 
-    return hosts->n != 1 || !hosts->items[0].is_local ||
-           hosts->source == HOSTS_SLURM;
+bool mpirun_needs_hostfile(const struct mpirun_plan *plan)
+{
+    return plan->hosts->source != HOSTS_SLURM && !is_this_machine(plan->hosts);
 }
 
 void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to)
@@ -98,9 +100,29 @@ void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to)
     }
 }
 
+static void add_allocated(const struct mpirun_plan *plan, struct strlist *to)
+{
+    _buf_ struct buf b = {0};
+
+    for (size_t i = 0; i < plan->hosts->n; i++) {
+        buf_printf(&b, "%s%s:%u", i ? "," : "", plan->hosts->items[i].name,
+                   plan->agents_per_host);
+    }
+    strlist_add(to, "--host");
+    strlist_add(to, buf_str(&b));
+    to->failed = to->failed || b.failed;
+    strlist_add(to, "--map-by");
+    strlist_addf(to, "ppr:%u:node", plan->agents_per_host);
+}
+
 static void add_hosts(const struct mpirun_plan *plan, struct strlist *to)
 {
-    if (!mpirun_needs_hosts(plan)) {
+    /* Within an allocation the batch system has the last word on places. */
+    if (plan->hosts->source == HOSTS_SLURM) {
+        add_allocated(plan, to);
+        return;
+    }
+    if (!mpirun_needs_hostfile(plan)) {
         strlist_add(to, "--oversubscribe");
         return;
     }

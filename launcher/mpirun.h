@@ -47,9 +47,10 @@ struct mpirun_plan {
     bool is_kept;            /* agents have keepers, see comm/agent_find.h */
 };
 
-/* Whether hosts have to be named: mpirun finds this machine by itself, whatever
- * its name resolves to. */
-bool mpirun_needs_hosts(const struct mpirun_plan *plan);
+/* Whether hosts have to be named that way: mpirun finds this machine by itself,
+ * whatever its name resolves to, and Slurm's nodes are named on the command
+ * line. */
+bool mpirun_needs_hostfile(const struct mpirun_plan *plan);
 
 /* The text of the file; an allocation failure is remembered in `to`. */
 void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to);
