@@ -46,10 +46,14 @@ for page in "$pages"/*.scd; do
     done
 done
 
-# What workers are given is told.
-for name in $(grep -oE '"MUSTER_[A-Z_]+[A-Z]"' "$MUSTER_SRCDIR/launcher/contract.c" | tr -d '"' | sort -u); do
-    like "$(cat "$pages/muster.7.scd")" "*$name*" "muster(7) tells of $name"
-done
+# What workers are given is told, each name in bold; and nothing else is.
+page=$(cat "$pages/muster-environment.7.scd")
+names=$(sed -nE 's/^    \{"([A-Za-z0-9_]+)", (OWNED|QUIET|DEFAULTED),.*/\1/p' "$MUSTER_SRCDIR/launcher/contract.c")
+num "$(echo "$names" | wc -l)" -gt 50 'the contract has its names'
+lacking=$(for name in $names; do case $page in *"*$name*"*) ;; *) echo "$name" ;; esac; done)
+is "$lacking" '' 'muster-environment(7) tells of each'
+extra=$(grep -oE '^\*[A-Z].*\*,?$' "$pages/muster-environment.7.scd" | grep -oE '[A-Za-z0-9_]+' | grep -vxF "$names")
+is "$extra" '' 'and of no others'
 
 if command -v scdoc >/dev/null; then
     for page in "$pages"/*.scd; do
