@@ -315,6 +315,23 @@ need_torch() {
     skip_rig 'no PyTorch: see scripts/install-deps'
 }
 
+# need_module NAME...: $MODULE_PYTHON can import these (scripts/install-deps check).
+# A module is looked for, not imported: that may take long.
+need_module() {
+    local f m
+    for f in "${MODULE_PYTHON:-}" "$MUSTER_CACHE/venv/bin/python3" python3; do
+        [ -n "$f" ] || continue
+        m=$("$f" -c '
+import importlib.util, sys
+print(*[m for m in sys.argv[1:] if not importlib.util.find_spec(m)])' "$@" 2>/dev/null) || continue
+        [ -z "$m" ] || continue
+        MODULE_PYTHON=$f
+        export MODULE_PYTHON
+        return 0
+    done
+    skip_rig "no Python with $*: see scripts/install-deps"
+}
+
 # --- test beds ---------------------------------------------------------------
 
 # Each bed is a program in tests/rigs with up, down, run and more; a bed that

@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Programs of frameworks as their users write them, with nothing between them and
+# muster but the environment: JAX, accelerate, DeepSpeed, and PyTorch's FSDP, which
+# also goes on from its checkpoint.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+[ -z "${MUSTER_INSTRUMENTED:-}" ] || skip_all 'an instrumented muster does the same in t2300'
+need_module torch jax accelerate deepspeed
+examples=$MUSTER_SRCDIR/examples
+export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore
+export HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu DS_ACCELERATOR=cpu
+two=(--allow-run-as-root --run-dir run --nproc-per-node 2)
+
+# train PROGRAM...: two workers of it.
+train() {
+    rm -rf run
+    run timeout 600 "$MUSTER" run "${two[@]}" --max-restarts 0 -- "$MODULE_PYTHON" "$@"
+}
+field() { "$MUSTER" status run -o json | json "$1"; }
+
+# jax.distributed.initialize() without arguments, also where the environment has
+# what its other ways to find out would take.
+test_jax() {
+    train "$examples/jax_train.py"
+    is "$status" 0 'JAX trains' || show
+    is "$(grep -o 'process [01] of .*' out | sort | tr '\n' ';')" \
+        'process 0 of 2: 2 devices;process 1 of 2: 2 devices;' 'two processes see two devices'
+    like "$(cat out)" 'done: loss 0.0000' 'to the end'
+    rm -rf run
+    run env SLURM_JOB_ID=7 SLURM_STEP_NODELIST=nowhere SLURM_NTASKS=9 SLURM_PROCID=8 SLURM_LOCALID=8 \
+        timeout 600 "$MUSTER" run "${two[@]}" --max-restarts 0 -- "$MODULE_PYTHON" "$examples/jax_train.py" 10
+    is "$status" 0 'among the variables of Slurm, too' || show
+    is "$(grep -c 'process [01] of 2: 2 devices' out)" 2 'two processes'
+}
+
+test_accelerate() {
+    train "$examples/accelerate_train.py"
+    is "$status" 0 'accelerate trains' || show
+    is "$(grep -o 'process [01] of .*' out | sort | tr '\n' ';')" 'process 0 of 2;process 1 of 2;' 'in two processes'
+    like "$(cat out)" 'after 60 steps' 'that share the data'
+}
+
+test_deepspeed() {
+    train "$examples/deepspeed_zero.py"
+    is "$status" 0 'DeepSpeed trains' || show
+    is "$(grep -o 'rank [01] of 2, ZeRO stage 1' out | sort | tr '\n' ';')" \
+        'rank 0 of 2, ZeRO stage 1;rank 1 of 2, ZeRO stage 1;' 'with ZeRO over two processes'
+    like "$(cat out)" 'done: loss 0.' 'to the end'
+}
+
+test_fsdp() {
+    rm -rf run
+    spawn fsdp timeout 600 "$MUSTER" run "${two[@]}" --max-restarts 1 --set restart.backoff=10ms..20ms -- \
+        "$MODULE_PYTHON" "$examples/fsdp.py" --steps 60 --every 5
+    ok 'FSDP has saved a checkpoint' wait_for 300 eval '"$MUSTER" status run -o json | grep -q resume_path' ||
+        diag "$(cat fsdp.out fsdp.err)"
+    kill -KILL "$(field workers.1.pid)"
+    wait_exit 600 "$spawned"
+    is "$status" 0 'and goes on after the loss of a worker' || diag "$(cat fsdp.out fsdp.err)"
+    matches "$(cat fsdp.out)" 'rank 1 holds 6[0-9]{3} of 12545 weights, from step [1-9]' 'from there, each with its half'
+    like "$(cat fsdp.out)" 'step 60 loss 0.' 'to the end'
+    is "$(field resume_step)" 60 'muster knows the last checkpoint'
+}
+
+run_cases
