@@ -23,7 +23,8 @@ enum {
     STUCK_MS = 5000,
     FIRST_LOOK_MS = 2, /* after a kill; then twice as long each time */
     LAST_LOOK_MS = 500,
-    MAX_UNCLEAR = 10,
+    MAX_UNCLEAR = 9, /* looks, about 1 s in all: an exec may take that on a
+                        loaded machine */
 };
 
 /* --- the end of the set --- */
@@ -145,8 +146,8 @@ static void settle(struct workers *w, uint64_t now)
     bool unclear;
 
     unclear = workers_left(w, &left);
-    if (left.n == 0 && unclear && w->n_unclear++ < MAX_UNCLEAR) {
-        look_in(w, FIRST_LOOK_MS);
+    if (left.n == 0 && unclear && w->n_unclear < MAX_UNCLEAR) {
+        look_in(w, (uint64_t)FIRST_LOOK_MS << w->n_unclear++);
         return;
     }
     if (left.n == 0) {
