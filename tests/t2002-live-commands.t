@@ -114,7 +114,6 @@ test_metrics() {
 import os, muster
 for step in range(1, 4):
     muster.report(step, loss=0.5 / step, grad=float("nan"), **{"rank%d" % muster.rank(): 1.0})
-muster.worker().close()
 END
     chmod +x reporter
     run env PYTHONPATH="$MUSTER_SRCDIR/python" "$MUSTER" run $root_option --name metrics --nproc-per-node 2 -- ./reporter
