@@ -14,6 +14,7 @@
 #include "launcher/slurm.h"
 #include "rendezvous/restart.h"
 #include "spec/procs.h"
+#include "spec/rank_set.h"
 
 #include <errno.h>
 #include <string.h>
@@ -36,6 +37,9 @@ static void on_output(void *arg, uint32_t rank, enum output_which which,
         .len = len,
     };
 
+    if (!rank_set_has(a->config.job->logs.show, rank)) {
+        return;
+    }
     if (!tree_output(a->tree, &o)) {
         output_pause(a->output);
     }

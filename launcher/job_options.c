@@ -64,6 +64,7 @@ int job_options_take(void *into, const struct option_def *def,
         {"--nproc-per-node", "procsPerNode"},
         {"--max-restarts", "restart.max"},
         {"--name", "name"},
+        {"--logs", "logs.show"},
         {"--runtime", "runtime"},
     };
     struct job_options *o = (void *)((char *)into + def->offset);

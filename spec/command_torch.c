@@ -9,6 +9,7 @@
 #include "spec/command.h"
 #include "spec/resolve.h"
 #include "spec/spec.h"
+#include "spec/value.h"
 
 #include <string.h>
 
@@ -24,6 +25,7 @@ enum meaning {
     MODULE,
     NO_PYTHON,
     USE_ENV,
+    SHOW,
     REFUSED, /* what it asks for cannot be had: `reasons` says what can */
 };
 
@@ -55,7 +57,7 @@ static const struct launcher_option options[] = {
     {"r", 1, NOTED},
     {"tee", 1, NOTED},
     {"t", 1, NOTED},
-    {"local-ranks-filter", 1, NOTED},
+    {"local-ranks-filter", 1, SHOW},
     {"duplicate-stdout-filters", 1, NOTED},
     {"duplicate-stderr-filters", 1, NOTED},
     {"log-line-prefix-template", 1, NOTED},
@@ -78,8 +80,8 @@ static const struct {
     {"redirects", "muster writes a file for each worker and stream, and shows "
                   "both"},
     {"tee", "muster writes a file for each worker and stream, and shows both"},
-    {"local-ranks-filter", "muster shows the output of all ranks; muster logs "
-                           "--rank that of one"},
+    {"local-ranks-filter", "on several nodes muster shows ranks by their number "
+                           "in the job (logs.show), not on the node"},
     {"duplicate-stdout-filters", "muster keeps all output in one place"},
     {"duplicate-stderr-filters", "muster keeps all output in one place"},
     {"log-line-prefix-template", "logs.prefix of the spec says what stands "
@@ -153,6 +155,7 @@ struct wants {
     bool module;
     bool no_python;
     bool use_env;
+    struct launcher_hit filter; /* option is NULL: none */
 };
 
 static void note_no_effect(struct command *cmd, const struct launcher_hit *hit,
@@ -247,6 +250,9 @@ static void read_option(struct command *cmd, struct launcher_hit *hit,
     case USE_ENV:
         wants->use_env = true;
         break;
+    case SHOW:
+        wants->filter = *hit;
+        break;
     case RDZV_CONF:
         read_rdzv_conf(cmd, hit);
         break;
@@ -302,6 +308,29 @@ static void start_program(struct command *cmd, const struct wants *wants)
     }
 }
 
+static bool has_one_node(const struct node *tree)
+{
+    const struct node *nodes = node_get_path(tree, "nodes");
+    struct job_nodes n = {0};
+
+    return !nodes || node_is_null(nodes) ||
+           (nodes->kind == NODE_SCALAR &&
+            value_range(nodes->text, UINT32_MAX, &n) == 0 && n.max == 1);
+}
+
+/* Ranks on the node are those of the job where the job has one node. */
+static void settle_filter(struct command *cmd, const struct launcher_hit *hit)
+{
+    if (!hit->option) {
+        return;
+    }
+    if (!has_one_node(cmd->tree)) {
+        note_no_effect(cmd, hit, reason_of(hit->option));
+    } else if (hit->values[0]->text[0]) {
+        command_offer(cmd, hit, "logs.show", hit->values[0]);
+    }
+}
+
 /* torchrun's own defaults, where muster stands in for the command itself; in a
  * job those of muster count. */
 static void settle_defaults(struct command *cmd)
@@ -354,6 +383,7 @@ bool command_read_torch(struct command *cmd)
     }
     resolve_environment(cmd->c, cmd->tree);
     settle_defaults(cmd);
+    settle_filter(cmd, &wants.filter);
     start_program(cmd, &wants);
     return cmd->c->report->n_errors == errors;
 }

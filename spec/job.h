@@ -182,6 +182,7 @@ enum job_log_files {
 };
 
 struct job_logs {
+    char *show; /* ranks whose output is shown: rank_set.h */
     enum job_log_prefix prefix;
     enum job_log_format format;
     enum job_log_files files;

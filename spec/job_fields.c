@@ -245,6 +245,9 @@ static const struct field resources_fields[] = {
 };
 
 static const struct field logs_fields[] = {
+    {"show", FIELD_RANKS, AT(logs.show), .def = "all",
+     .help = "ranks whose output is shown; lead is rank 0. Files have that of "
+             "all"},
     {"prefix", FIELD_ENUM, AT(logs.prefix), .words = prefix_words,
      .def = "rank", .help = "what is put before each line of output"},
     {"format", FIELD_ENUM, AT(logs.format), .words = format_words,

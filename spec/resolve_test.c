@@ -502,7 +502,7 @@ static void test_no_notes(void)
         "resources: {gpus: 0}",
         "binding: auto",
         "preflight: quick",
-        "logs: {prefix: host, format: text, files: none}",
+        "logs: {show: '0,3-5', prefix: host, format: text, files: none}",
         "store: direct",
         "heartbeat: {timeout: 3s}",
         "detach: {timeout: never}",

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Types of fields that are sets: words, one bit each, and exit codes.
+ * Types of fields that are sets: words, one bit each, exit codes, and ranks.
  */
 #include <config.h>
 
 #include "base/cleanup.h"
+#include "spec/rank_set.h"
 #include "spec/schema_types.h"
 #include "spec/value.h"
 
@@ -120,6 +121,30 @@ static json_t *write_codes(const struct field *f, const void *at)
     return list;
 }
 
+/* A list says the same as its items with commas between them. */
+static bool read_ranks(struct reader *r, const struct field *f, struct node *n,
+                       void *at)
+{
+    _buf_ struct buf text = {0};
+
+    if (n->kind == NODE_SCALAR) {
+        buf_puts(&text, n->text);
+    }
+    for (size_t i = 0; n->kind == NODE_LIST && i < n->n; i++) {
+        if (n->items[i]->kind != NODE_SCALAR) {
+            return schema_mismatch(r, f, n->items[i]);
+        }
+        buf_printf(&text, "%s%s", i ? "," : "", n->items[i]->text);
+    }
+    if (!rank_set_is_valid(buf_str(&text))) {
+        return schema_mismatch(r, f, n);
+    }
+    return schema_keep_string(r, buf_str(&text), at);
+}
+
 const struct type_ops schema_flags = {"list", read_flags, write_flags, NULL};
 const struct type_ops schema_codes = {"kubeflow, t9k, list", read_codes,
                                       write_codes, NULL};
+const struct type_ops schema_ranks = {"all, lead, none, list", read_ranks,
+                                      schema_write_string,
+                                      schema_release_string};

@@ -123,7 +123,7 @@ static bool read_string(struct reader *r, const struct field *f,
     return s[0] ? schema_keep_string(r, s, at) : schema_mismatch(r, f, n);
 }
 
-static json_t *write_string(const struct field *f, const void *at)
+json_t *schema_write_string(const struct field *f, const void *at)
 {
     const char *s = *(const char *const *)at;
 
@@ -131,7 +131,7 @@ static json_t *write_string(const struct field *f, const void *at)
     return s ? json_string(s) : json_null();
 }
 
-static void release_string(const struct field *f, void *at)
+void schema_release_string(const struct field *f, void *at)
 {
     (void)f;
     free(*(char **)at);
@@ -211,10 +211,11 @@ static json_t *write_enum(const struct field *f, const void *at)
 }
 
 static const struct type_ops any = {"any", read_any, write_null, NULL};
-static const struct type_ops string = {"text", read_string, write_string,
-                                       release_string};
-static const struct type_ops label = {"name", read_label, write_string,
-                                      release_string};
+static const struct type_ops string = {"text", read_string,
+                                       schema_write_string,
+                                       schema_release_string};
+static const struct type_ops label = {"name", read_label, schema_write_string,
+                                      schema_release_string};
 static const struct type_ops boolean = {"true, false", read_bool, write_bool,
                                         NULL};
 static const struct type_ops enumerated = {"word", read_enum, write_enum,
@@ -234,6 +235,7 @@ const struct type_ops *const field_types[] = {
     [FIELD_ENUM] = &enumerated,
     [FIELD_FLAGS] = &schema_flags,
     [FIELD_CODES] = &schema_codes,
+    [FIELD_RANKS] = &schema_ranks,
     [FIELD_CPUS] = &schema_cpus,
     [FIELD_BYTES] = &schema_bytes,
     [FIELD_LIST] = &schema_list,

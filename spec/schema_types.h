@@ -22,7 +22,7 @@ extern const struct type_ops *const field_types[];
 
 extern const struct type_ops schema_count, schema_number, schema_nodes,
     schema_procs, schema_span, schema_backoff, schema_cpus, schema_bytes;
-extern const struct type_ops schema_flags, schema_codes;
+extern const struct type_ops schema_flags, schema_codes, schema_ranks;
 extern const struct type_ops schema_list, schema_pairs, schema_map,
     schema_items, schema_named;
 
@@ -41,6 +41,9 @@ const char *schema_text(struct reader *r, const struct field *f,
 
 /* Which of f->words it is, in any case; -1: none. */
 int schema_word(const struct field *f, const char *s);
+
+json_t *schema_write_string(const struct field *f, const void *at);
+void schema_release_string(const struct field *f, void *at);
 
 /* Copies into a char * of a struct (`at`), freeing what was there. */
 bool schema_keep_string(struct reader *r, const char *s, void *at);

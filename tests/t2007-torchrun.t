@@ -53,13 +53,16 @@ test_meaning() {
 --nproc-per-node=gpu procsPerNode gpu
 --max_restarts=4 restart.max 4
 --nnodes=2:5 nodes 2..5
+--local-ranks-filter=0,2 logs.show 0,2
+--local_ranks_filter+1+--nnodes=1:1 logs.show 1
+--nnodes=2+--local-ranks-filter=1 logs.show all
 E2
 }
 
 test_noted() {
     local o
     for o in --monitor-interval=1 --start-method=fork --event-log-handler=null --role=x --log-dir=/x \
-        --redirects=3 '-r 3' --tee=3 '-t 3' --local-ranks-filter=0 --duplicate-stdout-filters=a \
+        --redirects=3 '-r 3' --tee=3 '-t 3' '--local-ranks-filter=0 --nnodes=2' --duplicate-stdout-filters=a \
         --duplicate-stderr-filters=a --log-line-prefix-template=a --logs-specs=a \
         --signals-to-handle=SIGTERM --node-rank=1 --master-addr=h --master-port=1 --local-addr=h \
         --rdzv-conf=timeout=3; do
@@ -72,7 +75,7 @@ test_noted() {
 test_refused() {
     local o
     for o in --run-path --virtual-local-rank --print-completion=bash --numa-binding=exclusive --nnodes=2:20:30 \
-        --nproc-per-node=many --max-restarts=-1 --shutdown-timeout=soon --no-such-option; do
+        --nproc-per-node=many --max-restarts=-1 --shutdown-timeout=soon --local-ranks-filter=few --no-such-option; do
         run "$MUSTER" validate -- torchrun $o show.py
         is "$status" 2 "$o is refused"
         like "$(cat err)" "${o%%=*}" 'by its name' || show
@@ -82,6 +85,12 @@ test_refused() {
     torchrun --nproc-per-node 2
     is "$status" 2 'as is a line without a script'
     like "$(cat err)" 'torchrun without a program' 'which is told'
+}
+
+test_filter() {
+    torchrun --nproc-per-node 3 --local-ranks-filter 0,2 show.py
+    is "$status,$(lines)" '0,[0] I am 0 of 3 with 0;[2] I am 2 of 3 with 0;' 'ranks that were asked for are shown'
+    is "$("$MUSTER" logs --rank 1)" '[1] I am 1 of 3 with 0' 'and all are kept'
 }
 
 test_help() {
