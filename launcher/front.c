@@ -215,8 +215,14 @@ static int on_control(void *arg, const char *op, const json_t *body,
 {
     struct front *f = arg;
 
+    if (f->phase == OVER) {
+        jsonw_str(reply, "text", "the run has ended");
+        return 0;
+    }
     if (!f->lead) {
-        return error_text(e, EAGAIN, "the run is only being put together");
+        return error_text(e, EAGAIN, f->phase == STARTING
+                          ? "the run is only being put together"
+                          : "the lead is not to be reached just now");
     }
     send_request(f, op, json_is_true(json_object_get(body, "force")));
     jsonw_str(reply, "text", "passed on to the lead");

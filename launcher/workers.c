@@ -284,6 +284,10 @@ static void collect_tail(struct worker *k, struct buf *b)
             output_tail(both[i], TAIL_LINES, b);
         }
     }
+    /* It is text from here on: a zero byte would end it. */
+    for (size_t at = 0; at < b->len; at++) {
+        b->data[at] = b->data[at] ? b->data[at] : ' ';
+    }
 }
 
 void workers_on_exit(void *arg, const struct child_exit *how)
