@@ -10,11 +10,11 @@ PY=$MUSTER_SRCDIR/tests/py
 python=/usr/bin/python3
 "$python" -c 'import mpi4py' 2>/dev/null || skip_rig 'no mpi4py: see scripts/install-deps'
 
-# What a batch step of two tasks sets, as far as MPI libraries look at it; and
+# What a batch step of one task sets, as far as MPI libraries look at it; and
 # what makes Open MPI's own mpirun believe it, for which there is t3111.
-step=(SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_LOCALID=1 SLURM_NODEID=0 SLURM_NTASKS=2
-    SLURM_NPROCS=2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1 SLURM_TASKS_PER_NODE=2
-    SLURM_STEP_TASKS_PER_NODE=2 SLURM_GTIDS=0,1 SLURM_STEP_NODELIST=localhost SLURM_SRUN_COMM_PORT=1
+step=(SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=1
+    SLURM_NPROCS=1 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_NUM_NODES=1 SLURM_TASKS_PER_NODE=1
+    SLURM_STEP_TASKS_PER_NODE=1 SLURM_GTIDS=0 SLURM_STEP_NODELIST=localhost SLURM_SRUN_COMM_PORT=1
     SLURM_SRUN_COMM_HOST=127.0.0.1 SLURM_LAUNCH_NODE_IPADDR=127.0.0.1)
 job=(SLURM_JOBID=77 SLURM_STEPID=0 SLURM_NODELIST=localhost)
 
