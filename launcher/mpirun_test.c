@@ -67,11 +67,12 @@ static void test_lines(void)
           "/opt/mpirun -np 4 --oversubscribe --bind-to none "
           "--enable-recovery " TAIL " --agent-is-node");
     check("hosts, 4.1", 4, wide, "a,b,c", HOSTS_GIVEN,
-          "/opt/mpirun --allow-run-as-root -np 3 " HOSTS " --bind-to none --enable-recovery --mca plm_rsh_agent "
-          "'ssh -p 22' " TAIL);
-    check("hosts, 5.0", 5, wide, "a,b,c", HOSTS_GIVEN,
-          "/opt/mpirun --allow-run-as-root -np 3 " HOSTS " --bind-to none --prtemca plm_ssh_agent 'ssh -p 22' "
+          "/opt/mpirun --allow-run-as-root -np 3 " HOSTS
+          " --bind-to none --enable-recovery --mca plm_rsh_agent 'ssh -p 22' "
           TAIL);
+    check("hosts, 5.0", 5, wide, "a,b,c", HOSTS_GIVEN,
+          "/opt/mpirun --allow-run-as-root -np 3 " HOSTS
+          " --bind-to none --prtemca plm_ssh_agent 'ssh -p 22' " TAIL);
     check("several agents a host, and a key", 5, keyed, "a,b", HOSTS_GIVEN,
           "/opt/mpirun -np 3 " HOSTS " --bind-to none " TAIL " --key-file=/etc/key");
     check("one node of Slurm's, 4.1", 4, one, "n1", HOSTS_SLURM,
