@@ -136,7 +136,7 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
         .cwd = job->workdir ? job->workdir : a->config.cwd,
         .oom_score_adj = OOM_SCORE_ADJ,
     };
-    char logs[PATH_MAX];
+    char logs[PATH_MAX], file[PATH_MAX];
     int rc;
 
     if (!specs) {
@@ -151,8 +151,11 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
     }
     rc = fs_path(logs, sizeof(logs), e, "%s/logs/%u", a->run.dir,
                  order->generation);
+    rc = rc < 0 ? rc : fs_path(file, sizeof(file), e, "%s/node-%u", logs,
+                               a->rank);
     if (rc == 0) {
-        config.logs_dir = job->logs.files == JOB_FILES_NONE ? NULL : logs;
+        config.logs_dir = job->logs.files == JOB_FILES_RANK ? logs : NULL;
+        config.log_file = job->logs.files == JOB_FILES_NODE ? file : NULL;
         rc = workers_start(&a->workers_host, &config, &events, &c->workers, e);
     }
     free(specs);

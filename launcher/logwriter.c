@@ -28,6 +28,7 @@ struct logfile {
     struct buf pending;
     bool is_queued;
     bool is_closing;
+    unsigned n_users;
     struct logfile *next;
     /* the thread's */
     int fd;
@@ -251,9 +252,23 @@ struct logfile *logwriter_open(struct logwriter *w, const char *path)
     (void)w;
     if (f) {
         f->fd = -1;
+        f->n_users = 1;
         memcpy(f->path, path, len);
     }
     return f;
+}
+
+struct logfile *logwriter_share(struct logwriter *w, struct logfile *f)
+{
+    pthread_mutex_lock(&w->lock);
+    f->n_users++;
+    pthread_mutex_unlock(&w->lock);
+    return f;
+}
+
+const char *logwriter_path(const struct logfile *f)
+{
+    return f->path;
 }
 
 /* With the lock held. */
@@ -290,8 +305,10 @@ void logwriter_write(struct logwriter *w, struct logfile *f, const void *data,
 void logwriter_close(struct logwriter *w, struct logfile *f)
 {
     pthread_mutex_lock(&w->lock);
-    f->is_closing = true;
-    enqueue(w, f);
+    if (--f->n_users == 0) {
+        f->is_closing = true;
+        enqueue(w, f);
+    }
     pthread_mutex_unlock(&w->lock);
 }
 

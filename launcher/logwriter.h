@@ -28,10 +28,15 @@ int logwriter_create(size_t high_bytes, void (*wake)(void *arg), void *arg,
  * written. The writer owns it. NULL without memory. */
 struct logfile *logwriter_open(struct logwriter *w, const char *path);
 
+/* The same file for one more user: it is to be closed once more. */
+struct logfile *logwriter_share(struct logwriter *w, struct logfile *f);
+
+const char *logwriter_path(const struct logfile *f);
+
 void logwriter_write(struct logwriter *w, struct logfile *f, const void *data,
                      size_t len);
 
-/* After what is queued. The file must not be used again. */
+/* After what is queued, by the last of its users. The file must not be used again. */
 void logwriter_close(struct logwriter *w, struct logfile *f);
 
 /* Over the high-water mark: true until the queue is down to a quarter of it. */

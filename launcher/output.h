@@ -5,7 +5,7 @@
  *
  * A stream is the read end of a pipe. Every byte that comes out of it goes, in
  * order and unchanged, (1) to the stream's file, if it has one, and (2) to the
- * sink. Files are made and written by one thread of the output, so that a
+ * sink. A file that streams share has their lines behind labels (output_lines.c). Files are made and written by one thread of the output, so that a
  * filesystem that hangs or is full never stops the loop. Nothing is dropped to
  * keep up: when the writer is behind by more than its queue, or the sink is
  * paused, the pipes are no longer read, and workers wait in write(). The one
@@ -73,12 +73,17 @@ typedef void output_done_f(void *arg, bool all_done);
 void output_destroy(struct output *o, unsigned deadline_ms,
                     output_done_f *done, void *arg);
 
-/* Reads `fd` (owned from now on, also on failure) as the output of `rank`.
- * `path`: the file, made with its directories by the writer, appended to; NULL
- * for none. */
-int output_open(struct output *o, int fd, uint32_t rank,
-                enum output_which which, const char *path,
-                struct output_stream **ret, struct error *e);
+struct output_source {
+    uint32_t rank;
+    enum output_which which;
+    bool shares_file; /* with all streams of the same path */
+};
+
+/* Reads `fd` (owned from now on, also on failure) as the output of `from`
+ * (copied). `path`: the file, made with its directories by the writer, appended
+ * to; NULL for none. */
+int output_open(struct output *o, int fd, const struct output_source *from,
+                const char *path, struct output_stream **ret, struct error *e);
 
 /* Reads what lies in the pipe now, even while the sink is paused or the writer
  * is behind (what a pipe holds is bounded), so that output_tail() is complete for

@@ -5,6 +5,7 @@
  *   output.c         all of it: its sink, its writer, its end
  *   output_stream.c  one stream: from the pipe to its file and, by lines, to the
  *                    sink
+ *   output_lines.c   lines of several streams in one file
  */
 #ifndef MUSTER_LAUNCHER_OUTPUT_PRIV_H
 #define MUSTER_LAUNCHER_OUTPUT_PRIV_H
@@ -13,7 +14,10 @@
 #include "launcher/logwriter.h"
 #include "launcher/output.h"
 
-enum { OUTPUT_CHUNK = 64 << 10 }; /* of one read */
+enum {
+    OUTPUT_CHUNK = 64 << 10,    /* of one read */
+    OUTPUT_LINE_MAX = 64 << 10, /* longer ones are cut */
+};
 
 struct output_stream {
     struct output *o;
@@ -23,6 +27,8 @@ struct output_stream {
     uint32_t rank;
     enum output_which which;
     struct logfile *file;   /* or NULL */
+    bool is_shared;         /* that file has lines of other streams, too */
+    struct buf rest;        /* with it: not yet a line */
     struct buf line;        /* not yet taken by the sink */
     struct buf tail;
     uint64_t partial_since_ms;
@@ -67,5 +73,12 @@ void output_stream_deliver(struct output_stream *s);
 /* Sees to it that what is left does not wait for ever for its newline. */
 void output_stream_await(struct output_stream *s);
 void output_stream_free(struct output_stream *s);
+
+/* --- output_lines.c --- */
+
+/* To a shared file, by lines. */
+void output_lines_write(struct output_stream *s, const char *data, size_t len);
+/* The stream has ended: what is left is no whole line. */
+void output_lines_end(struct output_stream *s);
 
 #endif

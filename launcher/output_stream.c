@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 enum {
-    LINE_MAX_BYTES = 64 << 10,
     PIECE_MAX_BYTES = 128 << 10,
     DRAIN_MAX_BYTES = 4 << 20, /* more than an unprivileged pipe can hold */
     TAIL_BYTES = 4 << 10,
@@ -78,8 +77,8 @@ void output_stream_deliver(struct output_stream *s)
 
         if (n) {
             give(s, OUTPUT_LINES, n);
-        } else if (s->line.len >= LINE_MAX_BYTES) {
-            give(s, OUTPUT_CUT, LINE_MAX_BYTES);
+        } else if (s->line.len >= OUTPUT_LINE_MAX) {
+            give(s, OUTPUT_CUT, OUTPUT_LINE_MAX);
         } else if (s->fd < 0) {
             give(s, OUTPUT_END, s->line.len);
         } else {
@@ -152,7 +151,9 @@ static void feed(struct output_stream *s, const char *data, size_t len)
 
     s->last_ms = clock_mono_ms();
     keep_tail(s, data, len);
-    if (s->file) {
+    if (s->is_shared) {
+        output_lines_write(s, data, len);
+    } else if (s->file) {
         logwriter_write(o->writer, s->file, data, len);
     }
     if (o->config.sink) {
@@ -182,6 +183,9 @@ static void close_pipe(struct output_stream *s)
     uv_close((uv_handle_t *)&s->poll, on_poll_closed);
     close_fd(&s->fd);
     s->partial_since_ms = 0;
+    if (s->is_shared) {
+        output_lines_end(s);
+    }
     output_stream_deliver(s);
 }
 
@@ -236,6 +240,7 @@ void output_stream_free(struct output_stream *s)
 {
     buf_release(&s->line);
     buf_release(&s->tail);
+    buf_release(&s->rest);
     free(s);
 }
 
@@ -246,6 +251,7 @@ void output_close(struct output_stream *s, output_closed_f *closed, void *arg)
     if (s->file) {
         logwriter_close(s->o->writer, s->file);
         s->file = NULL;
+        s->is_shared = false;
     }
     s->is_closing = true;
     s->closed = closed;
@@ -275,36 +281,60 @@ void output_tail(const struct output_stream *s, unsigned n_lines,
     buf_append(b, s->tail.data + at, s->tail.len - at);
 }
 
-int output_open(struct output *o, int fd, uint32_t rank,
-                enum output_which which, const char *path,
-                struct output_stream **ret, struct error *e)
+/* The file of that path if other streams write to it, else a new one. */
+static struct logfile *open_shared(struct output *o, const char *path)
+{
+    for (struct output_stream *s = o->streams; s; s = s->next) {
+        if (s->is_shared && strcmp(logwriter_path(s->file), path) == 0) {
+            return logwriter_share(o->writer, s->file);
+        }
+    }
+    return logwriter_open(o->writer, path);
+}
+
+static int open_stream(struct output_stream *s, int fd, const char *path,
+                       struct error *e)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+        return error_set(e, errno, "read the output of rank %u", s->rank);
+    }
+    if (path) {
+        s->file = s->is_shared ? open_shared(s->o, path)
+                               : logwriter_open(s->o->writer, path);
+        if (!s->file) {
+            return error_set(e, ENOMEM, "read the output of rank %u", s->rank);
+        }
+    }
+    if (uv_poll_init(s->o->loop, &s->poll, fd) < 0) {
+        if (s->file) {
+            logwriter_close(s->o->writer, s->file);
+        }
+        return error_text(e, EINVAL, "descriptor %d of rank %u is no pipe", fd,
+                          s->rank);
+    }
+    return 0;
+}
+
+int output_open(struct output *o, int fd, const struct output_source *from,
+                const char *path, struct output_stream **ret, struct error *e)
 {
     _close_ int owned = fd;
     struct output_stream *s = calloc(1, sizeof(*s));
-    int flags = fcntl(fd, F_GETFL);
+    int rc;
 
     if (!s) {
-        return error_set(e, ENOMEM, "read the output of rank %u", rank);
+        return error_set(e, ENOMEM, "read the output of rank %u", from->rank);
     }
     s->o = o;
-    s->rank = rank;
-    s->which = which;
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+    s->rank = from->rank;
+    s->which = from->which;
+    s->is_shared = path && from->shares_file;
+    rc = open_stream(s, fd, path, e);
+    if (rc < 0) {
         free(s);
-        return error_set(e, errno, "read the output of rank %u", rank);
-    }
-    s->file = path ? logwriter_open(o->writer, path) : NULL;
-    if (path && !s->file) {
-        free(s);
-        return error_set(e, ENOMEM, "read the output of rank %u", rank);
-    }
-    if (uv_poll_init(o->loop, &s->poll, fd) < 0) {
-        if (s->file) {
-            logwriter_close(o->writer, s->file);
-        }
-        free(s);
-        return error_text(e, EINVAL, "descriptor %d of rank %u is no pipe", fd,
-                          rank);
+        return rc;
     }
     s->poll.data = s;
     s->fd = take_fd(&owned);

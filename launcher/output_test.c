@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "launcher/output.h"
 #include "tests/lib/tap.h"
 
@@ -101,11 +102,12 @@ static void start(struct view *v, struct output_config c)
 static int open_stream(struct view *v, const char *path,
                        struct output_stream **ret)
 {
+    struct output_source from = {.rank = 3, .which = OUTPUT_STDERR};
     struct error e = {0};
     int p[2];
 
     if (pipe2(p, O_CLOEXEC) < 0 || fcntl(p[1], F_SETFL, O_NONBLOCK) < 0 ||
-        output_open(v->o, p[0], 3, OUTPUT_STDERR, path, ret, &e) < 0) {
+        output_open(v->o, p[0], &from, path, ret, &e) < 0) {
         bail_out("no stream: %s", e.text);
     }
     return p[1];
@@ -629,21 +631,114 @@ static void test_many(void)
 
 static void test_errors(void)
 {
+    struct output_source from = {.which = OUTPUT_STDOUT};
     struct output_stream *s;
     struct error e = {0};
     struct view v;
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     start(&v, (struct output_config){0});
-    ok(output_open(v.o, -1, 0, OUTPUT_STDOUT, NULL, &s, &e) < 0,
+    ok(output_open(v.o, -1, &from, NULL, &s, &e) < 0,
        "no descriptor");
-    ok(output_open(v.o, open(path_of("a/b/stderr"), O_RDONLY | O_CLOEXEC), 0,
-                   OUTPUT_STDOUT, path_of("x"), &s, &e) < 0,
+    ok(output_open(v.o, open(path_of("a/b/stderr"), O_RDONLY | O_CLOEXEC),
+                   &from, path_of("x"), &s, &e) < 0,
        "a file instead of a pipe");
     close(fd);
     finish(&v, 1000);
     ok(v.all_done, "nothing was begun");
     output_destroy(NULL, 0, NULL, NULL);
+}
+
+static int open_shared_stream(struct view *v, uint32_t rank,
+                              enum output_which which,
+                              struct output_stream **ret)
+{
+    struct output_source from = {.rank = rank, .which = which,
+                                 .shares_file = true};
+    struct error e = {0};
+    int p[2];
+
+    if (pipe2(p, O_CLOEXEC) < 0 ||
+        output_open(v->o, p[0], &from, path_of("shared/node-0"), ret, &e) < 0) {
+        bail_out("no stream: %s", e.text);
+    }
+    return p[1];
+}
+
+/* Lines of several streams in one file stay whole, and nothing of them is lost. */
+static void test_shared_file(void)
+{
+    static const char want[] = "[0 out] one\n"
+                               "[12 err] complaint\n"
+                               "[0 out] two\n"
+                               "[0 out] a\0b\xff\n"
+                               "[0 out] \n"
+                               "[0 out+] no newline\n";
+    struct view v = {0};
+    struct output_stream *out, *err;
+    _free_ char *text = NULL;
+    size_t len = 0;
+    int a, b;
+
+    start(&v, (struct output_config){0});
+    a = open_shared_stream(&v, 0, OUTPUT_STDOUT, &out);
+    b = open_shared_stream(&v, 12, OUTPUT_STDERR, &err);
+    put(a, "one\ntw");
+    turn_until(strstr(buf_str(&v.got), "one\n"));
+    put(b, "complaint\n");
+    turn_until(strstr(buf_str(&v.got), "complaint\n"));
+    close(b);
+    output_close(err, NULL, NULL);
+    put(a, "o\n");
+    ok(write(a, "a\0b\xff\n\nno newline", 16) == 16, "any bytes");
+    close(a);
+    output_close(out, NULL, NULL);
+    finish(&v, 60000);
+    ok(v.all_done, "all was written");
+    fs_read(path_of("shared/node-0"), 1 << 20, &text, &len, NULL);
+    ok(len == sizeof(want) - 1 && memcmp(text, want, len) == 0,
+       "lines with labels (%.*s)", (int)len, text);
+    buf_release(&v.got);
+}
+
+/* A line that is too long to wait for its end is cut, and says so. */
+static void test_shared_long_line(void)
+{
+    enum { N = 200000 };
+    struct view v = {0};
+    struct output_stream *s;
+    _free_ char *text = NULL, *line = malloc(N + 1);
+    size_t len = 0, n = 0, n_cut = 0;
+    int fd;
+
+    if (!line) {
+        bail_out("no memory");
+    }
+    memset(line, 'x', N);
+    line[N] = '\n';
+    unlink(path_of("shared/node-0"));
+    start(&v, (struct output_config){0});
+    fd = open_shared_stream(&v, 5, OUTPUT_STDOUT, &s);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    for (size_t at = 0; at < N + 1;) {
+        ssize_t w = write(fd, line + at, N + 1 - at);
+
+        at += w > 0 ? (size_t)w : 0;
+        turn(0);
+    }
+    close(fd);
+    output_close(s, NULL, NULL);
+    finish(&v, 60000);
+    fs_read(path_of("shared/node-0"), 1 << 20, &text, &len, NULL);
+    for (char *at = text; at && *at; at = strchr(at, '\n') + 1) {
+        bool is_cut = str_starts(at, "[5 out+] ");
+
+        n_cut += is_cut;
+        n += strcspn(at, "\n") - strlen(is_cut ? "[5 out+] " : "[5 out] ");
+    }
+    ok(n_cut >= 1 && n_cut <= 3, "cut (%zu times)", n_cut);
+    is_int((intmax_t)n, N, "all of it is there");
+    buf_release(&v.got);
 }
 
 int main(void)
@@ -665,6 +760,8 @@ int main(void)
     test_hang_at_end();
     test_many();
     test_errors();
+    test_shared_file();
+    test_shared_long_line();
     uv_run(&loop, UV_RUN_DEFAULT);
     is_int(uv_loop_close(&loop), 0, "nothing is left on the loop");
     fs_remove_tree(dir, NULL);

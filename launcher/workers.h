@@ -61,7 +61,8 @@ struct workers_config {
     const struct worker_spec *workers; /* by local rank */
     unsigned n;
     const char *cwd;      /* NULL: the agent's */
-    const char *logs_dir; /* <dir>/<rank>/{stdout,stderr}; NULL: no files */
+    const char *logs_dir; /* <dir>/<rank>/{stdout,stderr}; NULL: no such files */
+    const char *log_file; /* one for all, with labelled lines; NULL: none */
     int oom_score_adj;
     const char *core;     /* core size limit, see exec.h; NULL: leave */
     unsigned linger_ms;   /* 0: 1 s */

@@ -111,8 +111,19 @@ static int open_pipe(int p[2], struct error *e)
     return 0;
 }
 
-static int open_streams(struct worker *k, const char *logs_dir, int out, int err,
-                        struct error *e)
+/* "" for none. */
+static int log_path(const struct workers_config *c, uint32_t rank,
+                    const char *stream, char *to, size_t size, struct error *e)
+{
+    to[0] = '\0';
+    return c->log_file ? fs_path(to, size, e, "%s", c->log_file)
+           : c->logs_dir ? fs_path(to, size, e, "%s/%u/%s", c->logs_dir, rank,
+                                   stream)
+                         : 0;
+}
+
+static int open_streams(struct worker *k, const struct workers_config *c,
+                        int out, int err, struct error *e)
 {
     char path[PATH_MAX];
     struct output *o = k->set->host->output;
@@ -121,13 +132,16 @@ static int open_streams(struct worker *k, const char *logs_dir, int out, int err
     int fds[] = {out, err};
 
     for (int i = 0; i < 2; i++) {
-        int rc = logs_dir ? fs_path(path, sizeof(path), e, "%s/%u/%s",
-                                    logs_dir, k->rank, name[i]) : 0;
+        struct output_source from = {
+            .rank = k->rank,
+            .which = i ? OUTPUT_STDERR : OUTPUT_STDOUT,
+            .shares_file = c->log_file,
+        };
+        int rc = log_path(c, k->rank, name[i], path, sizeof(path), e);
 
         if (rc == 0) {
-            rc = output_open(o, fds[i], k->rank,
-                             i ? OUTPUT_STDERR : OUTPUT_STDOUT,
-                             logs_dir ? path : NULL, stream[i], e);
+            rc = output_open(o, fds[i], &from, path[0] ? path : NULL,
+                             stream[i], e);
         } else {
             close(fds[i]);
         }
@@ -210,7 +224,7 @@ static int start_one(struct worker *k, const struct launch *l,
     }
     k->was = k->pid;
     k->set->n_alive++;
-    return open_streams(k, l->config->logs_dir, out[0], err[0], e);
+    return open_streams(k, l->config, out[0], err[0], e);
 }
 
 static int open_launch(struct workers *w, struct launch *l, struct error *e)

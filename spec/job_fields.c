@@ -254,7 +254,8 @@ static const struct field logs_fields[] = {
      .def = "text", .help = "form of the output of the front end",
      .later = "output is text"},
     {"files", FIELD_ENUM, AT(logs.files), .words = files_words, .def = "rank",
-     .help = "a file for each rank, for each node, or none"},
+     .help = "a file for each rank and stream, one for each node with labelled "
+             "lines, or none"},
     {0},
 };
 

@@ -189,11 +189,6 @@ static void warn_of_owned(const struct context *c, const struct node *tree)
 static void note_later(const struct context *c, const struct node *tree,
                        const struct job *job)
 {
-    if (job->logs.files == JOB_FILES_NODE) {
-        report_note(c->report, place_of(tree, "logs.files"),
-                    "logs.files node is not acted on yet: there is a file for "
-                    "each rank");
-    }
     if (job->nodes.min != job->nodes.max && job->program != JOB_MPI) {
         report_note(c->report, place_of(tree, "nodes"),
                     "nodes %u..%u is not acted on yet while a run goes on: it "

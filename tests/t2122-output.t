@@ -38,4 +38,51 @@ END
     like "$(cat err)" 'the end' 'is shown whoever is not' || show
 }
 
+# One file a node, from which all that a rank printed can be taken out again.
+test_node_files() {
+    mrun --nnodes 2 --agent-is-node --nproc-per-node 2 --set logs.files=node -- \
+        sh -c 'for i in 1 2 3; do echo line $i; echo error $i >&2; done; printf "\377\n\n[9 out] \0 end"'
+    is "$status" 0 'a run' || show
+    is "$(find run/logs -type f | sort | tr '\n' ' ')" 'run/logs/1/node-0 run/logs/1/node-1 ' 'has a file a node'
+    is "$(sed -n 's/^\[1 out\] line //p' run/logs/1/node-0 | tr '\n' ' ')" '1 2 3 ' 'with labelled lines'
+    is "$(LC_ALL=C sed 's/\] .*/]/' run/logs/1/node-1 | LC_ALL=C sort | uniq -c | tr -s ' \n' ' ')" \
+        ' 3 [2 err] 1 [2 out+] 5 [2 out] 3 [3 err] 1 [3 out+] 5 [3 out] ' 'of its ranks and both streams'
+    "$MUSTER" logs run --rank 3 --stdout --no-label >got
+    printf 'line 1\nline 2\nline 3\n\377\n\n[9 out] \0 end\n' >want
+    ok 'muster logs gives back every byte' cmp got want
+    run "$MUSTER" logs run --stderr -r 0,2-3
+    is "$(sort out | tr '\n' ';')" '[0] error 1;[0] error 2;[0] error 3;[2] error 1;[2] error 2;[2] error 3;[3] error 1;[3] error 2;[3] error 3;' 'and picks ranks and streams'
+    is "$(cat err)" '' 'without a word about what is missing'
+    mrun --nproc-per-node 1 --set logs.files=node -- sh -c 'head -c 1000000 /dev/zero | tr "\0" x; echo; echo last'
+    is "$("$MUSTER" logs run --no-label --stdout | tr -d '\n' | wc -c)" 1000004 'a line of a megabyte is kept' || show
+    is "$("$MUSTER" logs run | tail -n 1)" '[0] last' 'as is what follows it'
+}
+
+test_no_files() {
+    mrun --nproc-per-node 1 --set logs.files=none -- echo shown
+    is "$(cat out)" '[0] shown' 'without files output is shown'
+    ok 'and kept nowhere' test ! -e run/logs/1
+    for o in '' -f '-g 1' --previous; do
+        run "$MUSTER" logs run $o
+        is "$status:$(cat out)" 0: "logs $o has nothing"
+        like "$(cat err)" 'keeps no files of what its workers print (logs.files is none)' 'and says why'
+    done
+}
+
+test_previous() {
+    mrun --nproc-per-node 2 --max-restarts 2 --set restart.backoff=10ms..20ms -- \
+        sh -c 'echo generation $MUSTER_GENERATION; [ $MUSTER_GENERATION = 3 ] || [ $RANK = 1 ] || exit 1'
+    is "$status" 0 'a run with two restarts' || show
+    run "$MUSTER" logs run -r 0
+    is "$(cat out)" '[0] generation 3' 'logs shows the newest generation'
+    run "$MUSTER" logs run -r 0 --previous
+    is "$(cat out)" '[0] generation 2' 'or the one before'
+    run "$MUSTER" logs run --previous -g 1
+    is "$status" 2 'not that and another one'
+    mrun --nproc-per-node 1 -- true
+    run "$MUSTER" logs run --previous
+    is "$status:$(cat out)" 0: 'where there is none'
+    like "$(cat err)" 'has no logs of an earlier generation' 'that is said'
+}
+
 run_cases
