@@ -382,7 +382,7 @@ static void test_bad_spawns(void)
            "stdio passed twice");
     spec.pass = NULL;
     spec.n_pass = 0;
-    spec.cwd = "/nonexistent";
+    spec.cwd = "/proc/nonexistent";
     is_int(child_spawn(table, &spec, NULL, NULL, &pid, &e), -ENOENT,
            "a missing working directory");
     is_int((int)child_count(table), 0, "nothing is left in the table");

@@ -275,7 +275,7 @@ int main(void)
         skip("no mount namespace of one's own here: %s", strerror(errno));
         return tap_done();
     }
-    setenv("XDG_STATE_HOME", "/nonexistent", 1);
+    setenv("XDG_STATE_HOME", "/proc/nonexistent", 1);
     unsetenv("SLURM_JOB_ID");
     if (!mkdtemp(base)) {
         bail_out("mkdtemp");

@@ -352,7 +352,7 @@ static void test_resolve(void)
     check_resolve("find-me", a->path, "removed runs are passed over");
 
     /* Without an index: what lies here. */
-    setenv("XDG_STATE_HOME", "/nonexistent", 1);
+    setenv("XDG_STATE_HOME", "/proc/nonexistent", 1);
     check_resolve(a->id, a->path, "id, found here");
     is_int(rundir_resolve(NULL, path, sizeof(path), &e), -ENOENT, "no newest");
     like(e.text, "there is no run yet", "said so");

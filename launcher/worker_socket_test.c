@@ -689,7 +689,7 @@ static void test_create(void)
     path[sizeof(path) - 1] = '\0';
     is_int(worker_socket_create(&a.loop, path, &who, &ops, &a, &w, NULL),
            -ENAMETOOLONG, "a long path");
-    is_int(worker_socket_create(&a.loop, "/nonexistent/s", &who, &ops, &a, &w,
+    is_int(worker_socket_create(&a.loop, "/proc/nonexistent/s", &who, &ops, &a, &w,
                                 NULL), -ENOENT, "no directory");
     is_int(worker_socket_create(&a.loop, a.dir, &who, &ops, &a, &w, NULL),
            -EADDRINUSE, "something else is there");

@@ -30,7 +30,7 @@ test_no_home() {
     like "$(cat out)" 'home none' 'has none' || show
     run env -u HOME -u XDG_STATE_HOME "$MUSTER" list
     is "$status" 0 'nor does list need one' || show
-    run env -u XDG_STATE_HOME HOME=/nonexistent/home timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run1 -- true
+    run env -u XDG_STATE_HOME HOME=/proc/nonexistent/home timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run1 -- true
     is "$status" 0 'one that does not exist will do' || show
 }
 
