@@ -5,9 +5,10 @@
  *
  * A stream is the read end of a pipe. Every byte that comes out of it goes, in
  * order and unchanged, (1) to the stream's file, if it has one, and (2) to the
- * sink. A file that streams share has their lines behind labels (output_lines.c). Files are made and written by one thread of the output, so that a
- * filesystem that hangs or is full never stops the loop. Nothing is dropped to
- * keep up: when the writer is behind by more than its queue, or the sink is
+ * sink. A file that streams share has their lines behind labels
+ * (output_lines.c). Files are made and written by one thread of the output, so
+ * that a filesystem that hangs or is full never stops the loop. Nothing is
+ * dropped to keep up: when the writer is behind by more than its queue, or the sink is
  * paused, the pipes are no longer read, and workers wait in write(). The one
  * exception is a file that cannot be written (no space left, ...): its bytes are
  * counted and told, and the sink still gets them.

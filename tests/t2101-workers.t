@@ -115,7 +115,7 @@ test_again() {
     is "$status" 1 'a key that others can read is not used'
     like "$(cat err)" 'can be read by others' 'and that is said' || show
     run "$MUSTER" run --allow-run-as-root --dry-run --hosts a,b,c --nnodes 2 -- true
-    like "$(cat out)" '--host a:1,b:1 ' 'no more hosts than asked for' || show
+    like "$(cat out)" $'# RUN-DIR/hostfile\na\nb\n\n' 'no more hosts than asked for' || show
 }
 
 test_policies() {
