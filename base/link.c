@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    LINGER_MS = 2000, /* for what is queued when a link is closed */
+    LINGER_MS = 2000, /* for the peer to take what was sent before a close */
     READ_BYTES = 64 * 1024,
 };
 
@@ -177,13 +177,30 @@ static void on_alloc(uv_handle_t *h, size_t size, uv_buf_t *b)
     b->len = b->base ? READ_BYTES : 0;
 }
 
+static void finish_close(struct link *l)
+{
+    if (l->conn) {
+        link_close_conn(l->conn);
+        l->conn = NULL;
+    }
+    if (!l->in_frames) {
+        link_free(l);
+    }
+}
+
 static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 {
     struct conn *c = s->data;
     struct link *l = c->link;
     _free_ char *data = b->base;
 
-    if (!l || l->closing) {
+    if (!l) {
+        return;
+    }
+    if (l->closing) {
+        if (n < 0) {
+            finish_close(l); /* the peer has seen our end */
+        }
         return;
     }
     if (n > 0) {
@@ -325,17 +342,6 @@ const char *link_peer(const struct link *l)
     return l->peer;
 }
 
-static void finish_close(struct link *l)
-{
-    if (l->conn) {
-        link_close_conn(l->conn);
-        l->conn = NULL;
-    }
-    if (!l->in_frames) {
-        link_free(l);
-    }
-}
-
 static void on_linger(uv_timer_t *t)
 {
     finish_close(t->data);
@@ -346,15 +352,18 @@ static void on_shut(uv_shutdown_t *request, int status)
     const struct conn *c = request->data;
     struct link *l = c->link;
 
-    (void)status;
     free(request);
-    if (l) {
+    if (l && status < 0) {
         finish_close(l);
     }
 }
 
+/* What the peer sends meanwhile is read and dropped: a socket that is closed with
+ * something unread resets the connection, and the peer would lose what it has not
+ * read of ours. So this end goes when the peer's end has come. */
 void link_close(struct link *l)
 {
+    bool is_stranger;
     uv_shutdown_t *request;
 
     if (!l || l->closing) {
@@ -363,15 +372,16 @@ void link_close(struct link *l)
     if (l->conn && !l->down) {
         flush(l);
     }
+    is_stranger = l->listener;
     l->closing = true;
     link_stranger_gone(l);
     uv_timer_stop(l->timer);
-    request = l->conn && link_queued(l) ? calloc(1, sizeof(*request)) : NULL;
+    request = l->conn && (!is_stranger || link_queued(l))
+                  ? calloc(1, sizeof(*request)) : NULL;
     if (!request) {
         finish_close(l);
         return;
     }
-    /* The shutdown completes once all that is queued was written. */
     request->data = l->conn;
     uv_timer_start(l->timer, on_linger, LINGER_MS, 0);
     if (uv_shutdown(request, (uv_stream_t *)&l->conn->tcp, on_shut) < 0) {

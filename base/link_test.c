@@ -384,10 +384,43 @@ static void test_peer_does_not_read(void)
     world_close(&w);
 }
 
+/* An end that closes while it has not read all that came, with more on its way
+ * than the other end has room for: that must arrive all the same. */
+static void test_close_with_unread(void)
+{
+    enum { FRAME_BYTES = 256 << 10, N_FRAMES = 6 };
+    static char big[FRAME_BYTES];
+    struct world w;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    dial(&w, key, link_listener_port(w.listener));
+    link_send(w.connector, 1, "x", 1);
+    w.stop_after = 1;
+    run(&w);
+    link_send(w.accepted, 2, "y", 1);
+    w.stop_after = 2;
+    run(&w);
+    is_int(w.last_type, 2, "two that have met");
+    w.bytes = 0;
+    w.stop_after = 2 + N_FRAMES;
+    link_send(w.connector, 3, "unread", 6);
+    for (int i = 0; i < N_FRAMES; i++) {
+        link_send(w.accepted, 7, big, sizeof(big));
+    }
+    link_close(w.accepted);
+    w.accepted = NULL;
+    run(&w);
+    is_int((intmax_t)w.bytes, (intmax_t)N_FRAMES * FRAME_BYTES,
+           "all last words arrive: %s", w.why);
+    world_close(&w);
+}
+
 int main(void)
 {
     test_frames();
     test_goodbye_is_delivered();
+    test_close_with_unread();
     test_wrong_key();
     test_close_in_callback();
     test_nobody_there();

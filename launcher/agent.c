@@ -101,6 +101,11 @@ static void on_writable(void *ctx)
     agent_writable(ctx);
 }
 
+static void on_drained(void *ctx)
+{
+    agent_drained(ctx);
+}
+
 static const struct tree_ops tree_ops_ = {
     .on_config = on_config,
     .on_order = on_order,
@@ -108,6 +113,7 @@ static const struct tree_ops tree_ops_ = {
     .on_uplink = on_uplink,
     .on_refused = on_refused,
     .on_writable = on_writable,
+    .on_drained = on_drained,
     .on_report = on_report,
     .on_lost = on_lost,
     .on_event = on_event,

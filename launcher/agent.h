@@ -55,6 +55,7 @@ struct agent {
     uv_timer_t start_timer;  /* until the run is known */
     uv_timer_t member_timer; /* the member's next tick */
     uv_timer_t leave_timer;  /* the last resort */
+    uv_timer_t drain_timer;  /* for output that is on its way up */
     uv_timer_t soon_timer;
     struct soon *soon;       /* member events that wait for their turn */
 
@@ -102,6 +103,9 @@ void agent_writable(struct agent *a);
 
 /* Tears everything down and ends the loop. */
 void agent_leave(struct agent *a, uint8_t status, const char *reason);
+
+/* The tree has brought all output up (struct tree_ops). */
+void agent_drained(struct agent *a);
 /* Of its sockets' directory; the last thing that it does. */
 void agent_remove_files(struct agent *a);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of an agent: its companion gets the verdict, output and records are
- * finished within their time, then links and sockets close and the loop ends.
+ * The end of an agent: its companion gets the verdict, its workers' output and
+ * that of the agents below goes up, records are finished, each within its time;
+ * then links and sockets close and the loop ends.
  */
 #include <config.h>
 
@@ -18,6 +19,7 @@
 enum {
     OUTPUT_MS = 5000, /* for output to get out */
     OUTPUT_SUCCESS_MS = 30000,
+    DRAIN_MS = 10000, /* for that of others, and what is on its way */
     LEAVE_MS = 45000, /* then the process ends, whatever is left */
 };
 
@@ -50,18 +52,15 @@ static void close_loop(struct agent *a)
     uv_close((uv_handle_t *)&a->start_timer, NULL);
     uv_close((uv_handle_t *)&a->member_timer, NULL);
     uv_close((uv_handle_t *)&a->soon_timer, NULL);
+    uv_close((uv_handle_t *)&a->drain_timer, NULL);
     uv_unref((uv_handle_t *)&a->leave_timer);
 }
 
-/* The second half of leaving: all output is out, or its time is over. */
-static void on_output_gone(void *arg, bool all_done)
+/* The last part of leaving: all output is out, or its time is over. */
+static void finish_leaving(uv_timer_t *t)
 {
-    struct agent *a = arg;
+    struct agent *a = t->data;
 
-    if (!all_done) {
-        agent_log(a, "some output could not be delivered or written");
-    }
-    a->output_gone = true;
     agent_lead_stop(a);
     tree_close(a->tree);
     a->tree = NULL;
@@ -70,6 +69,36 @@ static void on_output_gone(void *arg, bool all_done)
     control_server_destroy(a->control);
     child_table_destroy(a->children);
     close_loop(a);
+}
+
+static void on_drain_late(uv_timer_t *t)
+{
+    agent_log(t->data, "some output did not get through to the front end");
+    finish_leaving(t);
+}
+
+/* From within the tree, which must not be closed there. */
+void agent_drained(struct agent *a)
+{
+    uv_timer_start(&a->drain_timer, finish_leaving, 0, 0);
+}
+
+/* The tree has all output of this agent: now it goes up. */
+static void on_output_gone(void *arg, bool all_done)
+{
+    struct agent *a = arg;
+
+    if (!all_done) {
+        agent_log(a, "some output could not be delivered or written");
+    }
+    a->output = NULL; /* until now the tree may ask for more of it */
+    a->output_gone = true;
+    if (!a->tree) {
+        agent_drained(a);
+        return;
+    }
+    uv_timer_start(&a->drain_timer, on_drain_late, DRAIN_MS, 0);
+    tree_finish(a->tree);
 }
 
 static void on_leave_late(uv_timer_t *t)
@@ -102,7 +131,6 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason)
         output_destroy(a->output, status == RUN_SUCCEEDED ? OUTPUT_SUCCESS_MS
                                                           : OUTPUT_MS,
                        on_output_gone, a);
-        a->output = NULL;
     } else {
         on_output_gone(a, true);
     }

@@ -353,6 +353,7 @@ void tree_close(struct tree *t)
     if (!t) {
         return;
     }
+    t->is_finishing = false;
     while (t->children) {
         tree_remove_child(t->children);
     }

@@ -43,6 +43,8 @@ struct tree_ops {
     void (*on_lost)(void *ctx, uint32_t rank, const char *why);
     void (*on_event)(void *ctx, uint32_t rank, const void *data, size_t len);
     void (*on_request)(void *ctx, const void *data, size_t len);
+    /* What tree_finish() asked for; NULL where nobody does. */
+    void (*on_drained)(void *ctx);
 };
 
 struct tree_config {
@@ -85,6 +87,11 @@ void tree_event(struct tree *t, const void *json, size_t len);
  * the last that there is room for: the caller waits for on_writable() before it
  * gives more. Where there is no front end it is dropped. */
 bool tree_output(struct tree *t, const struct tree_output *o);
+
+/* No more output comes from this member. on_drained() is called once nothing waits
+ * here any more, and nobody below is connected who could bring some; or nobody
+ * above takes it. That may be before this returns, or never: see to a deadline. */
+void tree_finish(struct tree *t);
 
 /* The lead: a STATUS or EVENT to the front end, if one is connected. */
 void tree_tell_front(struct tree *t, enum tree_type type, const struct buf *b);

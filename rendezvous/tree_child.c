@@ -12,7 +12,8 @@
 
 void tree_remove_child(struct child *gone)
 {
-    struct child **at = &gone->tree->children;
+    struct tree *t = gone->tree;
+    struct child **at = &t->children;
 
     while (*at != gone) {
         at = &(*at)->next;
@@ -20,6 +21,7 @@ void tree_remove_child(struct child *gone)
     *at = gone->next;
     link_close(gone->link);
     free(gone);
+    tree_look_if_drained(t);
 }
 
 static bool is_rank(const struct tree *t, uint32_t rank)

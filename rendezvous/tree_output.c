@@ -132,6 +132,21 @@ void tree_pump_output(struct tree *t)
         t->blocked = false;
         t->ops.on_writable(t->config.ctx);
     }
+    tree_look_if_drained(t);
+}
+
+void tree_look_if_drained(struct tree *t)
+{
+    if (t->is_finishing && (!t->up_ready || (!is_waiting(t) && !t->children))) {
+        t->is_finishing = false;
+        t->ops.on_drained(t->config.ctx);
+    }
+}
+
+void tree_finish(struct tree *t)
+{
+    t->is_finishing = true;
+    tree_look_if_drained(t);
 }
 
 /* False for a child that does not wait for credit. */

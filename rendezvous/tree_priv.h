@@ -66,6 +66,7 @@ struct tree {
     size_t waiting_at;      /* what of it has gone */
     size_t own_queued;      /* what of it is this member's */
     bool blocked;           /* on_writable() is owed */
+    bool is_finishing;      /* on_drained() is owed */
 };
 
 static inline bool tree_is_lead(const struct tree *t)
@@ -125,6 +126,7 @@ void tree_remove_child(struct child *gone);
 /* Takes a frame of a child; false if it is more than a child may send. */
 bool tree_take_output(struct child *from, const struct channel_frame *f);
 /* Sends what waits, as far as the window allows. */
+void tree_look_if_drained(struct tree *t);
 void tree_pump_output(struct tree *t);
 
 #endif

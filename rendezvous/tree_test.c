@@ -125,7 +125,7 @@ static void on_request(void *ctx, const void *data, size_t len)
 
 static const struct tree_ops ops = {
     on_config, on_order,   on_word, on_uplink, on_refused,
-    on_writable, on_report, on_lost, on_event,  on_request,
+    on_writable, on_report, on_lost, on_event,  on_request, NULL,
 };
 
 static uint16_t front_port; /* 0: there is none */

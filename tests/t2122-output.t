@@ -85,4 +85,28 @@ test_previous() {
     like "$(cat err)" 'has no logs of an earlier generation' 'that is said'
 }
 
+# Workers that print much just before they end, and a reader that is slow: what is
+# on its way at the end still arrives, wherever it waits (pipe, front end, window
+# and queue of the tree, pipes of the workers), also from nodes below.
+test_end() {
+    local n k
+    while read -r n k; do
+        rm -rf run
+        timeout 120 "$MUSTER" run --allow-run-as-root --quiet --run-dir run --nnodes $n --agent-is-node \
+            --nproc-per-node 1 --set logs.prefix=none -- \
+            sh -c "head -c ${k}000 /dev/zero | tr '\\0' x | fold -w 99; echo last" 2>err | { sleep 2; cat; } >out
+        is "$(tr -cd x <out | wc -c)" $((n * k * 1000)) "$k kB of $n node(s) arrive" || diag "$(cat err)"
+        is "$(grep -c 'last$' out)" $n 'to the last line'
+    done <<'END'
+1 1150
+1 1250
+1 1350
+1 1400
+1 1450
+1 1500
+3 450
+3 2000
+END
+}
+
 run_cases
