@@ -150,10 +150,18 @@ static void settle(struct workers *w, uint64_t now)
         look_in(w, (uint64_t)FIRST_LOOK_MS << w->n_unclear++);
         return;
     }
+    /* A process whose parent ends while /proc is being read can be missed: it
+     * counts only if the next look finds nobody either. */
+    if (left.n == 0 && !w->seen_empty) {
+        w->seen_empty = true;
+        look_in(w, FIRST_LOOK_MS);
+        return;
+    }
     if (left.n == 0) {
         become_gone(w);
         return;
     }
+    w->seen_empty = false;
     if (!w->killing && now < w->linger_until_ms) {
         look_in(w, w->linger_until_ms - now);
         return;

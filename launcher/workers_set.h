@@ -51,6 +51,7 @@ struct workers {
     uint64_t killed_at_ms;
     uint64_t linger_until_ms;
     unsigned look_ms;
+    bool seen_empty; /* the last look found nobody */
     unsigned n_unclear;
 };
 
