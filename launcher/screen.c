@@ -6,11 +6,13 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "launcher/commands.h"
+#include "launcher/json_output.h"
 #include "launcher/output.h"
 #include "launcher/progress.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,7 @@ struct screen {
     const struct front_config *config;
     struct writer *writer;
     struct progress *progress;
+    struct json_output *json;  /* where that is asked for, else NULL */
     struct run_status *status; /* the newest, or NULL */
     char *shown;               /* the lines of the last failure shown */
     bool color_out, color_err;
@@ -52,13 +55,15 @@ int screen_create(const struct front_config *config, struct writer *writer,
                   struct screen **ret, struct error *e)
 {
     struct screen *s = calloc(1, sizeof(*s));
+    bool wants_json = config->run->job->logs.format == JOB_LOG_JSON;
 
     if (s) {
         s->writer = writer;
         s->progress = start_progress(s);
+        s->json = wants_json ? json_output_create() : NULL;
     }
-    if (!s || !s->progress) {
-        free(s);
+    if (!s || !s->progress || (wants_json && !s->json)) {
+        screen_destroy(s);
         return error_set(e, ENOMEM, "show the run");
     }
     s->config = config;
@@ -72,6 +77,7 @@ void screen_destroy(struct screen *s)
 {
     if (s) {
         progress_destroy(s->progress);
+        json_output_destroy(s->json);
         run_status_destroy(s->status);
         free(s->shown);
         free(s);
@@ -112,7 +118,24 @@ static void make_label(const struct screen *s, const struct tree_output *o,
     }
 }
 
-void screen_output(struct screen *s, const struct tree_output *o)
+/* Objects are whole lines, of a source of their own that holds none. */
+static void print_json(struct screen *s, const struct buf *objects)
+{
+    if (objects->len) {
+        progress_output(s->progress, UINT_MAX, false, "", objects->data,
+                        objects->len);
+    }
+}
+
+static void output_json(struct screen *s, const struct tree_output *o)
+{
+    _buf_ struct buf objects = {0};
+
+    json_output_put(s->json, o, clock_wall_ns(), &objects);
+    print_json(s, &objects);
+}
+
+static void output_text(struct screen *s, const struct tree_output *o)
 {
     char label[HOSTS_NAME_BYTES + 64];
     size_t len = o->len;
@@ -123,6 +146,25 @@ void screen_output(struct screen *s, const struct tree_output *o)
     if (o->piece == OUTPUT_END) {
         progress_output(s->progress, o->rank * 2 + o->which, o->which, label,
                         "\n", 1);
+    }
+}
+
+void screen_output(struct screen *s, const struct tree_output *o)
+{
+    if (s->json) {
+        output_json(s, o);
+    } else {
+        output_text(s, o);
+    }
+}
+
+static void flush_json(struct screen *s)
+{
+    _buf_ struct buf objects = {0};
+
+    if (s->json) {
+        json_output_flush(s->json, clock_wall_ns(), &objects);
+        print_json(s, &objects);
     }
 }
 
@@ -233,6 +275,7 @@ void screen_end(struct screen *s, int status, const char *reason,
     const struct run_status *st = s->status;
     char span[16];
 
+    flush_json(s);
     progress_flush(s->progress);
     progress_destroy(s->progress);
     s->progress = start_progress(s);

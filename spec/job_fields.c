@@ -251,8 +251,9 @@ static const struct field logs_fields[] = {
     {"prefix", FIELD_ENUM, AT(logs.prefix), .words = prefix_words,
      .def = "rank", .help = "what is put before each line of output"},
     {"format", FIELD_ENUM, AT(logs.format), .words = format_words,
-     .def = "text", .help = "form of the output of the front end",
-     .later = "output is text"},
+     .def = "text", .help = "form of what is shown: text, or JSON lines on "
+                            "standard output; the default is that of "
+                            "LOG_FORMAT in the environment, if that is json"},
     {"files", FIELD_ENUM, AT(logs.files), .words = files_words, .def = "rank",
      .help = "a file for each rank and stream, one for each node with labelled "
              "lines, or none"},

@@ -450,7 +450,6 @@ static void test_warnings(void)
         {"resources: {gpus: 1}", "resources is not acted on yet: hosts are"},
         {"binding: core", "binding is not acted on yet: workers are bound"},
         {"preflight: full", "preflight is not acted on yet: of a host it"},
-        {"logs: {format: json}", "note: t:4:16: logs.format is not acted on"},
         {"store: tree", "note: t:4:8: store is not acted on yet: workers"},
         {"slurm: {partition: p}", "slurm is not acted on yet: no batch script"},
         {"suspend: true", "suspend is not acted on yet: muster run refuses"},
@@ -501,7 +500,7 @@ static void test_no_notes(void)
         "resources: {gpus: 0}",
         "binding: auto",
         "preflight: quick",
-        "logs: {show: '0,3-5', prefix: host, format: text, files: node}",
+        "logs: {show: '0,3-5', prefix: host, format: json, files: node}",
         "store: direct",
         "heartbeat: {timeout: 3s}",
         "detach: {timeout: never}",
@@ -624,6 +623,33 @@ static void test_environment(void)
             is_str(spec_origin_of(&o.result, "nodes"),
                    "environment PET_NNODES", "the origin is");
         }
+    }
+}
+
+static void test_log_format(void)
+{
+    static const struct {
+        const char *env, *keys;
+        enum job_log_format want;
+    } cases[] = {
+        {"LOG_FORMAT=json", "", JOB_LOG_JSON},
+        {"LOG_FORMAT=JSON", "logs: {files: node}", JOB_LOG_JSON},
+        {"LOG_FORMAT=json", "logs: {format: text}", JOB_LOG_TEXT},
+        {"LOG_FORMAT=logfmt", "", JOB_LOG_TEXT},
+        {"LOG_FORMAT=", "logs: {format: json}", JOB_LOG_JSON},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *env[] = {cases[i].env, NULL};
+        _buf_ struct buf text = {0};
+        _outcome_ struct outcome o = {0};
+
+        buf_printf(&text, "%scommand: [a]\n%s\n", head, cases[i].keys);
+        o = outcome_of(&(struct spec_request){
+            .text = buf_str(&text), .text_name = "t",
+            .env = (char *const *)(uintptr_t)env});
+        is_int(o.result.job ? (int)o.result.job->logs.format : -1,
+               cases[i].want, "%s with \"%s\"", cases[i].env, cases[i].keys);
     }
 }
 
@@ -785,6 +811,7 @@ int main(void)
     test_no_notes();
     test_secrets();
     test_environment();
+    test_log_format();
     test_expansion_limits();
     test_sizes();
     test_table();

@@ -37,7 +37,7 @@ struct spec_request {
     const char *job;    /* which of several in the file; NULL: the only one */
     const struct spec_override *overrides;
     size_t n_overrides;
-    char *const *env;   /* for secrets, hidden values and PET_*, usually
+    char *const *env;   /* for secrets, hidden values, PET_* and LOG_FORMAT, usually
                            `environ` */
     const char *const *runtime_dirs; /* NULL-terminated; NULL: those of the user
                                         and the site */

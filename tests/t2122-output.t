@@ -6,6 +6,7 @@ need_muster
 need_command mpirun
 export XDG_RUNTIME_DIR=$TRASH/rt XDG_STATE_HOME=$TRASH/state
 mkdir -m 700 rt
+export PYTHONUTF8=1
 
 # mrun OPTION...: a run in a directory of its own, ./run.
 mrun() {
@@ -36,6 +37,34 @@ END
     mrun --nproc-per-node 2 --logs none --max-restarts 0 -- sh -c 'echo the end >&2; exit 3'
     is "$status" 3 'a failure'
     like "$(cat err)" 'the end' 'is shown whoever is not' || show
+}
+
+test_json() {
+    cat >check.py <<'END'
+import json, sys
+seen = {}
+for line in open(sys.argv[1], encoding="utf-8"):
+    o = json.loads(line)
+    assert o["v"] == 1 and o["t"] > 1.7e9 and o["generation"] == 1 and o["node"] == o["rank"] // 2, o
+    seen.setdefault((o["rank"], o["stream"]), []).append(o["line"] + ("~" if o.get("part") else "\n"))
+for key in sorted(seen):
+    print(*key, repr("".join(seen[key])))
+END
+    mrun --nnodes 2 --agent-is-node --nproc-per-node 2 --set logs.format=json --logs 1,2 -- \
+        sh -c 'echo "a \"b\""; printf "e\0\377\n\nend" >&2'
+    is "$status" 0 'a run whose output is JSON' || show
+    is "$(python3 check.py out 2>&1)" "1 stderr 'e\\x00�\\n\\nend\\n'
+1 stdout 'a \"b\"\\n'
+2 stderr 'e\\x00�\\n\\nend\\n'
+2 stdout 'a \"b\"\\n'" 'has an object a line, for both streams' || show
+    unlike "$(cat err)" 'end' 'and none of it on standard error'
+    LOG_FORMAT=json mrun --nproc-per-node 1 -- sh -c 'head -c 300000 /dev/zero | tr "\0" x; echo; echo last'
+    is "$(python3 check.py out | tr -d x~)" "0 stdout '\\nlast\n'" 'LOG_FORMAT asks for it, too'
+    is "$(python3 check.py out | tr -cd x | wc -c)" 300000 'and a long line comes in parts'
+    LOG_FORMAT=logfmt mrun --nproc-per-node 1 -- echo it
+    is "$(cat out)" '[0] it' 'of other words in LOG_FORMAT nothing is made'
+    LOG_FORMAT=json mrun --nproc-per-node 1 --set logs.format=text -- echo it
+    is "$(cat out)" '[0] it' 'and the job has the last word'
 }
 
 # One file a node, from which all that a rank printed can be taken out again.
