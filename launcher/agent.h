@@ -83,7 +83,6 @@ struct agent {
     struct crew *crew; /* the workers that are alive, or being cleaned up */
 
     bool leaving;
-    bool output_gone;
     uint8_t status;
 };
 

@@ -92,7 +92,6 @@ static void on_output_gone(void *arg, bool all_done)
         agent_log(a, "some output could not be delivered or written");
     }
     a->output = NULL; /* until now the tree may ask for more of it */
-    a->output_gone = true;
     if (!a->tree) {
         agent_drained(a);
         return;
