@@ -26,7 +26,7 @@ nodes_up() {
         node_pids+=("$spawned")
     done
     for i in "${!layout[@]}"; do
-        wait_for 20 test -S "$dir/$i.sock" || bail_out "node $i does not start"
+        wait_for 60 test -S "$dir/$i.sock" || bail_out "node $i does not start"
     done
 }
 
@@ -42,7 +42,7 @@ move() {
 # count, when all nodes have ended.
 results() {
     local pid
-    for pid in "${node_pids[@]}"; do wait_exit 60 "$pid"; done
+    for pid in "${node_pids[@]}"; do wait_exit 120 "$pid"; done
     node_pids=()
     cat "${1:-$dir}"/result.* | sort | uniq -c | sed 's/^ *//; s/ *$//'
 }
@@ -142,6 +142,10 @@ test_leaving() {
     move 1
     is "$(results)" "1 -103 worker 2 $text
 2 0" 'a still earlier one is told again' || show
+    nodes_up 1,1,1 quits
+    move 1
+    is "$(results)" "2 -103 worker 2 $text
+1 0" 'one in the middle of a call, whose node leaves, leaves nobody waiting' || show
 }
 
 test_scribble() {
@@ -163,12 +167,12 @@ test_takeover() {
     for tag in 1 2 3; do
         spawn world "${mpi[@]}" -n 3 "$RIG" mover $tag "$dir"
         local world=$spawned
-        wait_for 20 mover_pid
+        wait_for 60 mover_pid
         [ $tag = 1 ] && wait_for 60 test -e "$dir/going.0"
         sleep 0.$((tag * 3)) # anywhere in the middle
         gone "$world" || { kill -KILL "$(mover_pid)" && killed=$((killed + 1)); }
-        wait_exit 20 "$world"
-        wait_for 10 no_mover || bail_out 'a mover is left'
+        wait_exit 120 "$world"
+        wait_for 60 no_mover || bail_out 'a mover is left'
     done
     is "$killed" 3 'three MPI worlds were killed in the middle'
     is "$(ls "$dir"/result.* 2>/dev/null)" '' 'the workers wait meanwhile'

@@ -28,9 +28,10 @@ enum {
     WAIT_MAX_US = 1000,
 };
 
-/* For notices of a group that was left; members that do not take theirs by then
- * are dead. */
-static const uint64_t tell_ns = UINT64_C(10000000000);
+/* For what was in flight in a group that was left: to come to the chunk where
+ * the group ends, the others need this node's part in all before it. Members that
+ * have not taken theirs by then are dead. */
+static const uint64_t drain_ns = UINT64_C(10000000000);
 
 struct bulk {
     MPI_Comm world;
@@ -149,7 +150,8 @@ void bulk_detach(struct bulk *b, uint32_t tag)
     }
     *at = g->next;
     if (g->n > 1 && !g->failed) {
-        notice_push(g); /* the last chance to */
+        transfer_start(g); /* what the notice takes as given */
+        notice_push(g);    /* the last chance to */
     }
     if (g->hear != MPI_REQUEST_NULL) {
         MPI_Cancel(&g->hear);
@@ -269,8 +271,8 @@ int64_t bulk_wait_us(const struct bulk *b)
         active = active || is_active(g);
     }
     for (const struct group *g = b->abandoned; g; g = g->next) {
-        active = active || (notice_is_on_way(g) &&
-                            clock_mono_ns() - g->left_ns < tell_ns);
+        active = active || (group_has_in_flight(g) &&
+                            clock_mono_ns() - g->left_ns < drain_ns);
     }
     if (!active) {
         return -1;

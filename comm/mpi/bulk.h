@@ -46,8 +46,9 @@ int bulk_attach(struct bulk *b, uint32_t tag, const int *members,
                 size_t n_members, int segment_fd, int event_fd,
                 struct error *e);
 
-/* Leaves a group, alone. Collectives in flight are abandoned; memory that MPI
- * may still write to stays until they complete. Unknown tags are ignored. */
+/* Leaves a group, alone. Collectives in flight go on for the others' sake while
+ * bulk_step() is called; memory that MPI may still write to stays until they
+ * complete. Unknown tags are ignored. */
 void bulk_detach(struct bulk *b, uint32_t tag);
 
 /* Bytes kept for abandoned collectives. Where this grows over what is

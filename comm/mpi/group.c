@@ -99,6 +99,20 @@ bool group_request_is_done(struct group *g, MPI_Request *r)
     return done;
 }
 
+bool group_has_in_flight(const struct group *g)
+{
+    bool any = g->details != MPI_REQUEST_NULL;
+
+    for (size_t i = 0; i < ARRAY_SIZE(g->transfers); i++) {
+        any = any || g->transfers[i].check != MPI_REQUEST_NULL ||
+              g->transfers[i].data != MPI_REQUEST_NULL;
+    }
+    for (int i = 0; i < g->n; i++) {
+        any = any || g->say[i] != MPI_REQUEST_NULL;
+    }
+    return any;
+}
+
 bool group_is_quiet(struct group *g)
 {
     bool quiet = group_request_is_done(g, &g->details);

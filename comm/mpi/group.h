@@ -110,7 +110,11 @@ int group_mpi_error(int mpi_code, const char *what, struct error *e);
  * group. */
 bool group_request_is_done(struct group *g, MPI_Request *r);
 
-/* True if MPI has nothing of the group in hand: its memory may go. */
+/* True while chunks or notices are on their way, as far as was looked. */
+bool group_has_in_flight(const struct group *g);
+
+/* Looks at all requests, which also has MPI go on with them. True if it has
+ * nothing of the group in hand: its memory may go. */
 bool group_is_quiet(struct group *g);
 
 #endif

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -201,6 +202,41 @@ static int body_leaves(struct worker *w, struct error *e)
     return rc;
 }
 
+/* Ends as soon as all chunks that can be are handed to the mover. */
+static void *quit_under_way(void *arg)
+{
+    struct worker *w = arg;
+    struct segment_worker *me =
+        &segment_of(w)->head->workers[w->local_rank];
+
+    while (atomic_load(&me->through[SEGMENT_RED]) < SEGMENT_DEPTH) {
+        poll(NULL, 0, 1);
+    }
+    node_write_result(w, 0, "");
+    _exit(0);
+}
+
+/* The last worker, alone on its node, ends in the middle of a call; the others
+ * come to it when the node has left the group. */
+static int body_quits(struct worker *w, struct error *e)
+{
+    pthread_t thread;
+    char path[512];
+
+    if (w->rank == w->world - 1) {
+        if (pthread_create(&thread, NULL, quit_under_way, w) != 0) {
+            return error_text(e, EAGAIN, "no thread");
+        }
+    } else {
+        fs_path(path, sizeof(path), NULL, "%s/left.%d", w->dir,
+                w->n_nodes - 1);
+        while (access(path, F_OK) < 0) {
+            poll(NULL, 0, 1);
+        }
+    }
+    return allreduce(w, 6 << 20, MUSTER_FLOAT32, MUSTER_MAX, true, e);
+}
+
 /* Many rounds; a file says when the first is done. */
 static int body_long(struct worker *w, struct error *e)
 {
@@ -324,6 +360,7 @@ static const struct body bodies[] = {
     {"dies-reducing", body_dies, REDUCING},
     {"dies-taking", body_dies, TAKING},
     {"leaves", body_leaves, 0},
+    {"quits", body_quits, BODY_QUITS},
     {"leave-twice", body_leave_twice, 0},
     {"long", body_long, 0},
     {"crowd", body_crowd, 0},

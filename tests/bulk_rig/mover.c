@@ -38,9 +38,22 @@ static int get_fds(const char *dir, int node, int fds[2], int *ret_n_nodes)
     return fd;
 }
 
-/* Moves until the node has ended. */
-static void move(struct bulk *b, int node_fd)
+/* Leaves the group early, as its node asks, and lets the workers know. */
+static void leave(struct bulk *b, const char *dir, int rank, uint32_t tag)
 {
+    char path[512];
+
+    bulk_detach(b, tag);
+    fs_path(path, sizeof(path), NULL, "%s/left.%d", dir, rank);
+    fs_write_replace(path, "", 0, NULL);
+}
+
+/* Moves until the node has ended. */
+static void move(struct bulk *b, int node_fd, const char *dir, int rank,
+                 uint32_t tag)
+{
+    char word;
+
     for (;;) {
         struct pollfd fds[BULK_GROUPS_MAX + 1];
         size_t n = bulk_poll_fds(b, fds, BULK_GROUPS_MAX);
@@ -50,7 +63,10 @@ static void move(struct bulk *b, int node_fd)
         fds[n] = (struct pollfd){.fd = node_fd, .events = POLLIN};
         ppoll(fds, n + 1, wait_us < 0 ? NULL : &wait, NULL);
         if (fds[n].revents) {
-            return;
+            if (read(node_fd, &word, 1) != 1) {
+                return;
+            }
+            leave(b, dir, rank, tag);
         }
         bulk_step(b);
     }
@@ -74,7 +90,7 @@ static int serve(struct bulk *b, const char *dir, uint32_t tag, int rank)
     }
     alarm(LIFE_S);
     fault_arm(rank);
-    move(b, node_fd);
+    move(b, node_fd, dir, rank, tag);
     bulk_detach(b, tag);
     close(fds[0]);
     close(fds[1]);

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void write_result(const struct worker *w, int rc, const char *text)
+void node_write_result(const struct worker *w, int rc, const char *text)
 {
     char path[512], line[1100];
 
@@ -41,7 +41,7 @@ static int worker_main(struct worker *w, const struct comm_group *group,
         rc = body->run(w, &e);
         comm_shm.destroy(w->comm);
     }
-    write_result(w, rc, e.text);
+    node_write_result(w, rc, e.text);
     return rc < 0;
 }
 
@@ -128,6 +128,7 @@ static void start_workers(struct node *n, const struct body *body)
                 .node = (int)spec->node,
                 .local_rank = i,
                 .n_local = n->n_workers,
+                .n_nodes = (int)spec->n_nodes,
                 .body = body,
                 .dir = n->dir,
             };
@@ -189,6 +190,7 @@ int node_main(const char *dir, int node, const char *layout,
     struct segment_spec spec;
     struct node n = {.dir = dir};
     char abort_path[512];
+    bool has_asked = false;
     struct error e;
 
     if (parse_layout(layout, node, &spec) < 0 ||
@@ -211,6 +213,10 @@ int node_main(const char *dir, int node, const char *layout,
         }
         if (access(abort_path, F_OK) == 0) {
             segment_abort(n.seg, SEGMENT_ABORT_LOST, "another node said so");
+        }
+        if (body->arg == BODY_QUITS && !has_asked && n.n_movers > 0 &&
+            !reap(&n)) {
+            has_asked = write(n.movers[0], "", 1) == 1;
         }
     }
     segment_destroy(n.seg);

@@ -13,6 +13,7 @@ enum {
     LIFE_S = 180,
     ATTACH_S = 20,
     BODY_UNBORN = -1, /* the last worker dies before it joins */
+    BODY_QUITS = -2,  /* a node without workers leaves the group at once */
 };
 
 struct worker {
@@ -21,6 +22,7 @@ struct worker {
     int node;
     int local_rank;
     int n_local;
+    int n_nodes;
     const char *dir;
     const struct body *body;
     void *comm;
@@ -37,6 +39,9 @@ const struct body *body_find(const char *name); /* NULL: none */
 
 int node_main(const char *dir, int node, const char *layout,
               const struct body *body);
+
+/* What became of a worker, for the test. */
+void node_write_result(const struct worker *w, int rc, const char *text);
 
 /* One group after the other, under consecutive tags; NULL ends them. */
 int mover_main(char **dirs, uint32_t tag);
