@@ -47,7 +47,7 @@ test_cleans_up() {
         spawn s sleep 1000; echo $spawned >../pid; kill -TERM $$; sleep 100; done_testing'
     is "$status" 143 'a terminated script says so'
     is "$(tr '\n' ' ' <log)" 'two one ' 'what was to be done at the end is done'
-    ok 'and what it started is gone' wait_for 5 gone "$(cat pid)"
+    ok 'and what it started is gone' wait_for 60 gone "$(cat pid)"
     rm -rf child.*/
 }
 
@@ -67,12 +67,12 @@ test_waits() {
 test_finds_processes() {
     spawn s env MUSTER_RUN_ID=t0000-$$ setsid sleep 1000
     local pid=$spawned
-    ok 'a process is found by its run' wait_for 5 not run_gone t0000-$$
+    ok 'a process is found by its run' wait_for 60 not run_gone t0000-$$
     like "$(run_alive t0000-$$)" "$pid sleep 1000" 'with pid and command'
     not_ok 'so the run is not gone' run_gone t0000-$$
     kill -KILL "$pid"
     wait "$pid" 2>/dev/null
-    ok 'killed, it is' wait_for 5 run_gone t0000-$$
+    ok 'killed, it is' wait_for 60 run_gone t0000-$$
 }
 
 test_json() {

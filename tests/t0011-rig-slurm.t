@@ -35,11 +35,11 @@ test_cancel() {
     printf '#!/bin/sh\nexport MUSTER_RUN_ID=t0011-%s\nsrun sh -c "setsid sleep 1000 & exec sleep 1000"\n' $$ >long
     local job
     job=$(submit -N 2 long)
-    ok 'a job with processes in sessions of their own runs' wait_for 30 eval '[ $(run_alive t0011-$$ | grep -c "sleep 1000") -ge 4 ]'
+    ok 'a job with processes in sessions of their own runs' wait_for 60 eval '[ $(run_alive t0011-$$ | grep -c "sleep 1000") -ge 4 ]'
     ok 'is cancelled' on ctl scancel "$job"
     ok 'and is over' wait_for 60 job_over "$job"
     if [ -d /sys/fs/cgroup/freezer ] || [ -e /sys/fs/cgroup/cgroup.controllers ]; then
-        ok 'with all of its processes' wait_for 30 run_gone t0011-$$
+        ok 'with all of its processes' wait_for 60 run_gone t0011-$$
     else
         skip 'no cgroups to track processes with'
     fi
@@ -50,7 +50,7 @@ test_requeue() {
     printf '#!/bin/sh\necho start $SLURM_RESTART_COUNT >>starts\n[ -n "$SLURM_RESTART_COUNT" ] || exec sleep 1000\n' >again
     local job
     job=$(submit -N 1 --requeue again)
-    ok 'a job runs' wait_for 30 test -s starts
+    ok 'a job runs' wait_for 60 test -s starts
     ok 'is requeued' on ctl scontrol requeue "$job"
     ok 'and is over after its second start' wait_for 90 job_over "$job"
     is "$(tr '\n' ';' <starts)" 'start;start 1;' 'which knows that it is the second'
@@ -61,10 +61,10 @@ test_preempt() {
     printf '#!/bin/sh\ntrap "echo told >>told" TERM\necho up >victim.up\nwhile :; do sleep 0.2; done\n' >victim
     local job urgent
     job=$(submit -N 4 --exclusive --requeue --open-mode=append victim)
-    ok 'a job fills the cluster' wait_for 30 test -s victim.up
+    ok 'a job fills the cluster' wait_for 60 test -s victim.up
     urgent=$(submit -N 1 --exclusive -p urgent --wrap 'echo ran >urgent.ran')
     ok 'an urgent one takes its place' wait_for 90 test -s urgent.ran
-    ok 'and it waits again or runs again' wait_for 30 eval 'job_is '"$job"' PENDING || job_is '"$job"' RUNNING'
+    ok 'and it waits again or runs again' wait_for 60 eval 'job_is '"$job"' PENDING || job_is '"$job"' RUNNING'
     on ctl scancel "$job" "$urgent"
     ok 'until cancelled' wait_for 60 job_over "$job"
 }
@@ -74,14 +74,14 @@ test_node_down() {
     printf '#!/bin/sh\nsrun --no-kill --overlap sleep 1000 &\necho up >down.up; sleep 5; hostname >down.after; wait\n' >down
     local job
     job=$(submit -N 3 --no-kill down)
-    ok 'a job that may lose nodes' wait_for 30 test -s down.up
+    ok 'a job that may lose nodes' wait_for 60 test -s down.up
     ok 'loses one' on ctl scontrol update nodename=node3 state=down reason=test
-    ok 'and goes on' wait_for 30 test -s down.after
+    ok 'and goes on' wait_for 60 test -s down.after
     on ctl scancel "$job"
     ok 'until cancelled' wait_for 60 job_over "$job"
     # It may have come back by itself, as ReturnToService allows.
     on ctl scontrol update nodename=node3 state=resume 2>/dev/null
-    ok 'the node comes back' wait_for 30 node_is node3 'idle*'
+    ok 'the node comes back' wait_for 60 node_is node3 'idle*'
 }
 
 run_cases

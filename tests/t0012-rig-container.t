@@ -40,11 +40,11 @@ print(s.recv(100).decode())'
 
 test_stop() {
     pods start pod0 -- sh -c 'trap "echo told; exit 3" TERM; echo up; while :; do sleep 0.1; done'
-    ok 'a container that listens' wait_for 20 eval '[ "$(pods logs pod0)" = up ]'
+    ok 'a container that listens' wait_for 60 eval '[ "$(pods logs pod0)" = up ]'
     ok 'is told to stop' pods stop pod0 20
     is "$(pods state pod0 ExitCode)" 3 'and does, in its own way'
     pods start pod0 -- sh -c 'trap "" TERM; echo up; while :; do sleep 0.1; done'
-    ok 'one that does not listen' wait_for 20 eval '[ "$(pods logs pod0)" = up ]'
+    ok 'one that does not listen' wait_for 60 eval '[ "$(pods logs pod0)" = up ]'
     ok 'is given a second' pods stop pod0 1
     is "$(pods state pod0 ExitCode)" 137 'and killed'
 }
@@ -65,7 +65,7 @@ test_gone() {
     ok 'a running container' test -d "/proc/$pid"
     id=$(cat "$BED/state/id")
     ok 'goes with its bed' pods down
-    ok 'and so does its process' wait_for 10 gone "$pid"
+    ok 'and so does its process' wait_for 60 gone "$pid"
     is "$(grep -c "$BED" /proc/self/mounts)" 0 'and all mounts'
     is "$(find /sys/fs/cgroup -name "muster-*-$id*")" '' 'and all cgroups'
 }

@@ -74,7 +74,7 @@ test_ddp() {
     [ -x "$SERVE" ] || { skip 'store_serve is not built'; return; }
     local ddp=$MUSTER_SRCDIR/examples/ddp.py
     spawn serve "$SERVE"
-    wait_for 10 test -s serve.out || bail_out 'store_serve does not start'
+    wait_for 60 test -s serve.out || bail_out 'store_serve does not start'
     port=$(cat serve.out)
     ranks 1 whole "$TORCH_PYTHON" "$ddp" --steps 40 --checkpoint whole.pt
     is $status 0 'ddp: 40 steps by one rank'

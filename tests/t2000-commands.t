@@ -256,15 +256,15 @@ test_follow() {
     spawn follow "$MUSTER" logs follow -f
     mkdir -p "$run_dir/logs/1/0"
     printf 'one\ntw' >"$run_dir/logs/1/0/stdout"
-    ok 'the first line comes' wait_for 10 grep -qx '\[0\] one' follow.out
+    ok 'the first line comes' wait_for 60 grep -qx '\[0\] one' follow.out
     printf 'o\n' >>"$run_dir/logs/1/0/stdout"
-    ok 'the next one when it is whole' wait_for 10 grep -qx '\[0\] two' follow.out
+    ok 'the next one when it is whole' wait_for 60 grep -qx '\[0\] two' follow.out
     mkdir -p "$run_dir/logs/1/1"
     echo late >"$run_dir/logs/1/1/stderr"
-    ok 'a rank that comes later' wait_for 10 grep -qx '\[1\] late' follow.out
+    ok 'a rank that comes later' wait_for 60 grep -qx '\[1\] late' follow.out
     mkdir -p "$run_dir/logs/2/0"
     echo again >"$run_dir/logs/2/0/stdout"
-    ok 'the next generation' wait_for 10 grep -qx '\[0\] again' follow.out
+    ok 'the next generation' wait_for 60 grep -qx '\[0\] again' follow.out
     like "$(cat follow.err)" 'muster: generation 2' 'is announced'
     sed -i 's/"updated":[0-9]*/"updated":9999999990/' "$run_dir/status.json"
     printf 'end' >>"$run_dir/logs/2/0/stdout"

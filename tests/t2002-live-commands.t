@@ -27,7 +27,7 @@ start() {
     shift
     spawn "$name" "$MUSTER" run $root_option --name "$name" --nproc-per-node 2 "$@" -- ./worker
     pid=$spawned
-    if ! wait_for 30 is_running "$name"; then
+    if ! wait_for 60 is_running "$name"; then
         diag "$(cat "$name.err")"
         bail_out "run $name does not start"
     fi
@@ -48,8 +48,8 @@ test_alive() {
     is "$("$MUSTER" status -o json | json locked)" true 'it is locked'
     is "$("$MUSTER" status -o json | json stale)" false 'and not stale'
     matches "$("$MUSTER" list alive)" "alive +$id +Running" 'listed'
-    ok 'its logs' wait_for 10 bash -c "'$MUSTER' logs alive | grep -qx '\[1\] rank 1 begins'"
-    ok 'of standard error' wait_for 10 bash -c "'$MUSTER' logs alive --stderr | grep -qx '\[0\] rank 0 complains'"
+    ok 'its logs' wait_for 60 bash -c "'$MUSTER' logs alive | grep -qx '\[1\] rank 1 begins'"
+    ok 'of standard error' wait_for 60 bash -c "'$MUSTER' logs alive --stderr | grep -qx '\[0\] rank 0 complains'"
     spawn follow "$MUSTER" logs alive -f
     followed=$spawned
     for d in "$dir" "$dir"/*; do
@@ -79,7 +79,7 @@ test_cancel() {
     wait_exit 30 "$followed"
     is "$status" 0 'logs -f ends with the run'
     like "$(cat follow.out)" '[0] rank 0 saves' 'having shown all'
-    ok 'nothing is left' wait_for 10 run_gone "$id"
+    ok 'nothing is left' wait_for 60 run_gone "$id"
 }
 
 test_force() {
@@ -88,12 +88,12 @@ test_force() {
     unset STUBBORN
     run "$MUSTER" cancel stubborn
     is "$status" 0 'cancel of a run that does not listen'
-    ok 'it is stopping' wait_for 10 is_stopping stubborn
+    ok 'it is stopping' wait_for 60 is_stopping stubborn
     run "$MUSTER" cancel stubborn --force
     is "$status" 0 'cancel by force'
     wait_exit 30 "$pid"
     is "$status" 130 'ends it, before the grace time is over'
-    ok 'nothing is left' wait_for 10 run_gone "$id"
+    ok 'nothing is left' wait_for 60 run_gone "$id"
 }
 
 test_by_file() {
@@ -145,7 +145,7 @@ END
     chmod +x saver
     export PYTHONPATH="$MUSTER_SRCDIR/python"
     spawn first "$MUSTER" run $root_option --run-dir again --name again --nproc-per-node 1 -- ./saver
-    ok 'a checkpoint is told' wait_for 30 eval '[ "$("$MUSTER" status ./again -o json | json resume_step)" = 7 ]'
+    ok 'a checkpoint is told' wait_for 60 eval '[ "$("$MUSTER" status ./again -o json | json resume_step)" = 7 ]'
     "$MUSTER" cancel ./again --force >/dev/null
     wait_exit 30 $spawned
     is "$status" 130 'the run is stopped'

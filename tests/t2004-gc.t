@@ -54,7 +54,7 @@ test_killed() {
     run "$MUSTER" gc
     is "$status" 0 'gc removes'
     not_ok 'what it left' test -e "$dir"
-    ok 'and ends its processes' wait_for 30 not marked
+    ok 'and ends its processes' wait_for 60 not marked
 }
 
 test_young() {

@@ -199,7 +199,7 @@ p.stdout.readline()
 print(p.pid, flush=True)
 os.kill(os.getpid(), 9)
 END
-    ok 'and it ends when that parent does' wait_for 10 not kill -0 "$(cat pid)"
+    ok 'and it ends when that parent does' wait_for 60 not kill -0 "$(cat pid)"
 }
 
 test_gate() {

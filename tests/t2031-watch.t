@@ -123,7 +123,7 @@ print(fds())'
 test_killed_agent() {
     local agent t
     start env AGENT_TAG="$WATCH_TEST" "$WATCH" --keep=1 -- python3 agent.py
-    wait_for 20 test -s w.out || bail_out 'the stand-in does not start'
+    wait_for 60 test -s w.out || bail_out 'the stand-in does not start'
     agent=$(cat w.out)
     num "$(living)" -ge 36 'an agent with 36 descendants'
     t=$(now_ms)
@@ -142,7 +142,7 @@ test_killed_with_workers() {
         return
     fi
     start "$WATCH" --keep=1 -- "$MUSTER_BUILDDIR/launcher/workers_test" agent
-    wait_for 30 test -s w.out || bail_out 'the agent does not start'
+    wait_for 60 test -s w.out || bail_out 'the agent does not start'
     agent=$(cat w.out)
     num "$(grep -lzsx "AGENT=$agent" /proc/[0-9]*/environ 2>&- | wc -l)" -ge 29 \
         'an agent with workers, their children and daemons'
@@ -169,13 +169,13 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIG$sig])
 print('up', flush=True)
 print('got', signal.sigwait([signal.SIG$sig]) == signal.SIG$sig)
 sys.exit(9)"
-        wait_for 10 grep -q up w.out
+        wait_for 60 grep -q up w.out
         kill -$sig $spawned
         wait_exit 10 $spawned
         is "$status $(tail -n 1 w.out)" '9 got True' "SIG$sig reaches the agent"
     done
     start "$WATCH" --keep=1 -- bash -c 'echo up; sleep 1000'
-    wait_for 10 grep -q up w.out
+    wait_for 60 grep -q up w.out
     kill -PIPE $spawned; kill -ALRM $spawned; kill -TSTP $spawned
     ok 'others do nothing to the watch' kill -0 $spawned
     kill -TERM $spawned
@@ -191,9 +191,9 @@ was = os.getppid()
 print('up', flush=True)
 signal.sigwait([signal.SIGTERM])
 print(was, os.getppid())"
-    wait_for 10 grep -q up w.out
+    wait_for 60 grep -q up w.out
     kill -KILL $spawned
-    ok 'an agent without its watch gets SIGTERM' wait_for 10 sh -c '[ "$(wc -l <w.out)" -eq 2 ]'
+    ok 'an agent without its watch gets SIGTERM' wait_for 60 sh -c '[ "$(wc -l <w.out)" -eq 2 ]'
     set -- $(tail -n 1 w.out)
     is "$1" $spawned 'its parent was the watch'
     isnt "$2" $spawned 'and is not any more'
@@ -201,7 +201,7 @@ print(was, os.getppid())"
 
 test_idle() {
     start "$WATCH" --keep=1 -- sh -c 'echo up; exec sleep 1000'
-    wait_for 10 grep -q up w.out
+    wait_for 60 grep -q up w.out
     local before after
     # CPU ticks and context switches
     used() {

@@ -26,7 +26,7 @@ test_plain() {
     ok 'the lead wrote down what happened' event generation_started
     is "$(stat -c %a run)" 700 'the run directory is private'
     is "$(find run -type f -perm /077 | grep -v '/logs/' | tr '\n' ' ')" '' 'and so are its files'
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_exit_status() {
@@ -40,7 +40,7 @@ test_exit_status() {
     like "$(cat err)" 'rank 1' 'the rank is named'
     like "$(cat err)" 'last words' 'and its last lines are shown'
     is "$(field failure.rank)" 1 'the status has the rank'
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_cannot_start() {
@@ -78,7 +78,7 @@ END
     mrun --nproc-per-node 3 --max-restarts 3 --set restart.policy=Never -- ./crash
     is "$status" 5 'policy Never restarts nothing' || show
     is "$(field restarts)" 0 'at all'
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 # start_run OPTION...: in the background; waits until its workers run.
@@ -87,7 +87,7 @@ start_run() {
     runner=0
     spawn run "$MUSTER" run --allow-run-as-root --run-dir run "$@"
     runner=$spawned
-    wait_for 30 running || { diag "$(cat run.err)"; return 1; }
+    wait_for 60 running || { diag "$(cat run.err)"; return 1; }
 }
 running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.0.state)" = Running ]; }
 
@@ -100,7 +100,7 @@ test_stop() {
         wait_exit 30 "$runner"
         is $? 0 "ends on SIG${case%:*}"
         is "$status" "${case#*:}" "with ${case#*:}" || diag "$(cat run.err)"
-        ok 'and nobody is left' wait_for 10 nobody_left
+        ok 'and nobody is left' wait_for 60 nobody_left
     done
     start_run --nproc-per-node 2 --set limits.grace=600s -- sh -c 'trap "" TERM; while :; do sleep 1; done'
     is $? 0 'a run whose workers ignore SIGTERM'
@@ -111,16 +111,16 @@ test_stop() {
     is $? 0 'and then ends'
     is "$status" 130 'as cancelled' || diag "$(cat run.err)"
     is "$(field state)" Stopped 'the status says so'
-    ok 'and nobody is left' wait_for 10 nobody_left
+    ok 'and nobody is left' wait_for 60 nobody_left
     start_run --nproc-per-node 2 --set limits.grace=600s -- sh -c 'trap "" TERM; while :; do sleep 1; done'
     is $? 0 'another one'
     kill -INT "$runner"
-    ok 'is asked by the first Ctrl-C' wait_for 30 grep -q 'asking the workers' run.err
+    ok 'is asked by the first Ctrl-C' wait_for 60 grep -q 'asking the workers' run.err
     not_ok 'and goes on' wait_for 2 gone "$runner"
     kill -INT "$runner"
     wait_exit 60 "$runner"
     is "$status" 130 'and killed by the second' || diag "$(cat run.err)"
-    ok 'and nobody is left' wait_for 10 nobody_left
+    ok 'and nobody is left' wait_for 60 nobody_left
 }
 
 test_two_front_ends() {
@@ -161,7 +161,7 @@ test_by_hand() {
         mpirun -n 2 --oversubscribe "$MUSTER" run --agent-is-node --nnodes 2 --nproc-per-node 1 \
         --max-restarts 0 --run-dir run -- sh -c 'exit 9'
     is "$status" 9 'a failure is the exit status of mpirun' || show
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_output() {

@@ -48,9 +48,9 @@ END
         # All but a name of ours for JAX.
         is "$(said $rank ompi)" 0 "knows nothing of the agents' MPI"
     done
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
     ok 'nor a file outside of the run directory' \
-        wait_for 10 test ! -e "${TMPDIR:-/tmp}/muster-$(id -u)/$(json id run/run.json)"
+        wait_for 60 test ! -e "${TMPDIR:-/tmp}/muster-$(id -u)/$(json id run/run.json)"
 }
 
 test_failure_is_named() {
@@ -91,7 +91,7 @@ test_doors() {
     rm -rf run
     spawn run "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 -- \
         sh -c 'echo pid=$$; echo store=$MASTER_ADDR:$MASTER_PORT; exec sleep 1000'
-    ok 'two workers' wait_for 30 eval '[ "$(grep -c store= run.out)" = 2 ] && [ "$(field workers.1.state)" = Running ]'
+    ok 'two workers' wait_for 60 eval '[ "$(grep -c store= run.out)" = 2 ] && [ "$(field workers.1.state)" = Running ]'
     is "$(field workers.0.pid) $(field workers.1.pid)" "$(said 0 pid run.out) $(said 1 pid run.out)" 'the status has their pids'
     is "$(listening $spawned | grep -v '^127.0.0.1:')" '' 'the front end listens for this machine alone'
     matches "$(said 0 store run.out)" '^127.0.0.1:[0-9]+$' 'the store has an address'
@@ -137,7 +137,7 @@ test_budget() {
     rm -rf run
     spawn run "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 --max-restarts 1 \
         --set restart.backoff=10ms..20ms -- sh -c '[ $MUSTER_GENERATION = 1 ] && exit 5; exec sleep 1000'
-    ok 'a run that has spent its restart' wait_for 30 eval '[ "$(field restarts)" = 1 ] && [ "$(field state)" = Running ]'
+    ok 'a run that has spent its restart' wait_for 60 eval '[ "$(field restarts)" = 1 ] && [ "$(field state)" = Running ]'
     isnt "$(cut -d ' ' -f 6 "/proc/$(child_of $spawned)/stat")" "$(cut -d ' ' -f 6 /proc/$spawned/stat)" \
         'mpirun has a session of its own'
     is "$(listening "$(field nodes.0.agent_pid)" | wc -l)" 2 'the agent has one store open, besides its own door'
@@ -148,7 +148,7 @@ test_budget() {
         --set restart.backoff=10ms..20ms -- sh -c 'exit 5'
     is "$status" 5 'gone on with, it has none left' || show
     is "$(field generation)" 3 'and tries no second time'
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 # Workers that do not want to be killed are told to stop.
@@ -180,10 +180,10 @@ test_back_pressure() {
     rm -rf run
     spawn front sh -c 'exec "$@" >unread' _ "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- \
         sh -c 'echo >begun; head -c 64000000 /dev/zero | tr "\0" "\n"; echo >printed'
-    ok 'a worker prints' wait_for 30 test -e begun
+    ok 'a worker prints' wait_for 60 test -e begun
     not_ok 'and waits for its reader' wait_for 5 test -e printed
     "$MUSTER" cancel run --force >/dev/null
-    wait_for 30 eval '[ "$(field state)" = Stopped ]'
+    wait_for 60 eval '[ "$(field state)" = Stopped ]'
     is $? 0 'it can be cancelled'
     kill -INT $spawned 2>/dev/null
     wait_exit 60 $spawned

@@ -18,9 +18,9 @@ start_run() {
     spawn run "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 --nproc-per-node 2 \
         --set detach.timeout=1s -- sh -c 'setsid sleep 1000 & (setsid sh -c "sleep 1000 & wait" &) ; exec sleep 1000'
     front=$spawned
-    wait_for 30 running || return 1
+    wait_for 60 running || return 1
     id=$(json id run/run.json)
-    wait_for 10 grandchildren
+    wait_for 60 grandchildren
 }
 
 # pids of the parts: front (set by start_run), mpirun, mpi, watch, agent.
@@ -61,7 +61,7 @@ check() {
         kill -INT "$front"
         ;;
     esac
-    ok "($what) nothing is left" wait_for 10 all_gone || diag "$(alive)"
+    ok "($what) nothing is left" wait_for 60 all_gone || diag "$(alive)"
     case " $what " in
     *' front '*) ;;
     *' agent '* | *' watch '*)
@@ -73,7 +73,7 @@ check() {
         is "$status" 130 "($what) and the run is still ours to cancel" || diag "$(cat run.err)"
         ;;
     esac
-    ok "($what) nor is a file left" wait_for 30 no_files || diag "$(find rt/muster)"
+    ok "($what) nor is a file left" wait_for 60 no_files || diag "$(find rt/muster)"
 }
 
 parts=(front mpirun mpi watch agent)

@@ -17,7 +17,7 @@ start_run() {
     rm -rf run
     spawn run "$MUSTER" run --allow-run-as-root --run-dir run "$@"
     runner=$spawned
-    wait_for 30 running || { diag "$(cat run.err)"; return 1; }
+    wait_for 60 running || { diag "$(cat run.err)"; return 1; }
     agent=$(field nodes.0.agent_pid)
     worker=$(field workers.0.pid)
     id=$(json id run/run.json)
@@ -53,15 +53,15 @@ test_reader() {
         >unread 2>err </dev/null &
     runner=$!
     at_exit "kill -KILL $runner 2>/dev/null"
-    ok 'with a reader that never reads' wait_for 30 running
+    ok 'with a reader that never reads' wait_for 60 running
     kill -INT $runner
-    wait_for 10 eval '[ "$(field state)" = Stopped ]'
+    wait_for 60 eval '[ "$(field state)" = Stopped ]'
     is $? 0 'Ctrl-C still stops the run' || show
     kill -INT $runner 2>/dev/null
     wait_exit 20 $runner
     is "$status" 130 'and the next one the command' || show
     kill $reader
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_output() {
@@ -91,7 +91,7 @@ test_many_workers() {
     (ulimit -n 256; exec timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run1 --max-restarts 0 --nproc-per-node 300 -- true) >out 2>err </dev/null
     is $? 1 'but not where the hard limit is'
     like "$(cat err)" '300 workers need more open files than the limit of 256' 'which is told' || show
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_file_limit() {
@@ -112,14 +112,14 @@ for i in range(3):
             time.sleep(1000)
         os._exit(0)'
     is "$status" 0 'workers that leave daemons behind' || show
-    ok 'leave nobody' wait_for 10 nobody_left
+    ok 'leave nobody' wait_for 60 nobody_left
     local start
     start=$(now_ms)
     mrun --nproc-per-node 2 -- sh -c 'sleep 1000 & echo parent done'
     is "$status" 0 'a child that holds the pipe' || show
     num $(($(now_ms) - start)) -lt 20000 'does not hold the run'
     is "$(grep -c 'parent done' out)" 2 'nor its output'
-    ok 'nor stays' wait_for 10 nobody_left
+    ok 'nor stays' wait_for 60 nobody_left
 }
 
 test_stopped_processes() {
@@ -136,14 +136,14 @@ test_stopped_processes() {
     ok 'a run with a stopped worker' "$MUSTER" cancel run
     wait_exit 20 "$runner"
     is "$status" 130 'is cancelled' || diag "$(cat run.err)"
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
     start_run --nproc-per-node 1 --set heartbeat.timeout=1s -- sleep 1000
     kill -STOP "$agent"
     wait_exit 60 "$runner"
     is "$status" 75 'a stopped agent is given up for lost' || diag "$(cat run.err)"
     like "$(cat run.err)" 'the lead is lost: it has said nothing' 'which is told'
     kill -KILL "$agent"
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_full_disk() {
@@ -217,7 +217,7 @@ test_mpi_dies() {
         done
     }
     for i in 1 2 3; do
-        wait_for 30 eval '[ "$(mpi | wc -l)" = 2 ]' && wait_for 30 eval "[ \"\$(grep -c mpi_joined run/events.jsonl)\" -ge $((2 * i - 2)) ]"
+        wait_for 60 eval '[ "$(mpi | wc -l)" = 2 ]' && wait_for 60 eval "[ \"\$(grep -c mpi_joined run/events.jsonl)\" -ge $((2 * i - 2)) ]"
         is $? 0 "MPI world $i is there"
         kill -KILL $(mpi | head -n 1)
     done
@@ -227,7 +227,7 @@ test_mpi_dies() {
     "$MUSTER" cancel run >out 2>&1
     wait_exit 30 "$runner"
     is "$status" 130 'the run can still be cancelled' || diag "$(cat run.err)"
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 run_cases

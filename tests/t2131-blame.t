@@ -71,7 +71,7 @@ test_slow_end() {
         mrun --nnodes $nodes --agent-is-node --nproc-per-node $((2 / nodes)) -- python3 blame.py 1:say 0:echo
         is "$(field failure.rank)" 1 'so has one that has printed its traceback' || show
         is "$(field failure.error_file 2>/dev/null)" '' 'without a file'
-        ok 'nobody is left' wait_for 10 nobody_left
+        ok 'nobody is left' wait_for 60 nobody_left
     done
 }
 

@@ -67,7 +67,7 @@ test_closed() {
     is "$status" 6 'are heard of when they fail' || show
     mrun --nproc-per-node 1 -- sh -c 'exec >/dev/full; echo x; exit 4'
     is "$status" 4 'so are those with a full device for stdout' || show
-    ok 'nobody is left' wait_for 30 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_statuses() {
@@ -81,7 +81,7 @@ test_statuses() {
         is "$(field failure.rank)" 1 "'${case%:*}': the rank is known"
     done
     like "$("$MUSTER" status run)" '64' 'a signal without a name has a number' || diag "$("$MUSTER" status run)"
-    ok 'nobody is left' wait_for 30 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 # Children without end, bounded: some are being made while others are killed.

@@ -49,9 +49,9 @@ test_twice() {
     start_run --nproc-per-node 1 --set limits.grace=10m -- sh -c "$stubborn"
     kill -STOP "$(field nodes.0.agent_pid)"
     kill -INT "$runner"
-    wait_for 10 grep -q 'asking' run.err
+    wait_for 60 grep -q 'asking' run.err
     kill -INT "$runner"
-    wait_for 10 grep -q 'killing' run.err
+    wait_for 60 grep -q 'killing' run.err
     kill -INT "$runner"
     wait_exit 60 "$runner"
     is "$status" 130 'the third Ctrl-C ends the command, whatever hangs' || diag "$(cat run.err)"

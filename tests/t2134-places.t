@@ -112,7 +112,7 @@ test_vanishing() {
     is "$status" 0 'goes on without its directory' || diag "$(cat run.err)"
     like "$(cat run.out)" 'after the fall' 'and shows what workers say'
     like "$(cat run.err)" 'records cannot be written' 'but tells'
-    ok 'nobody is left' wait_for 30 run_gone "$id"
+    ok 'nobody is left' wait_for 60 run_gone "$id"
     is "$(find run -name status.json 2>/dev/null)" '' 'and makes no half of one'
     rm -rf run
     start_run -- sleep 1000
@@ -121,7 +121,7 @@ test_vanishing() {
     kill -INT "$runner"
     wait_exit 60 "$runner"
     is "$status" 130 'can still be stopped' || diag "$(cat run.err)"
-    ok 'and leaves nobody' wait_for 30 run_gone "$id"
+    ok 'and leaves nobody' wait_for 60 run_gone "$id"
 }
 
 on_disk() { # on_disk OPTIONS: a small file system as the current directory

@@ -48,7 +48,7 @@ test_four_hosts() {
         'node1 0 0 0;node1 1 1 0;node2 2 0 1;node2 3 1 1;node3 4 0 2;node3 5 1 2;node4 6 0 3;node4 7 1 3;' \
         'each two workers, numbered by hosts' || show
     is "$(sed 's/.* //' out | sort -u)" 10.77.0.1 'all told the same address' || show
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 # order FROM OPTION...: "node of rank 0, of rank 1, ..."
@@ -114,7 +114,7 @@ test_worker_dies() {
         sh -c '[ $MUSTER_GENERATION = 2 ] && exit 0; exec sleep 1000'
     is $? 0 'a run'
     kill -KILL "$(pids_on node3 '^sleep 1000')"
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is $? 0 'goes on after the loss of a worker'
     is "$status" 0 'to its end' || diag "$(cat run.err)"
     like "$(cat run.err)" 'node3' 'the host is named'
@@ -125,20 +125,20 @@ test_worker_dies() {
 # The others wait in a collective for the one that dies: they must hear of it, and
 # not sit in it until they are killed.
 test_collective_fails() {
-    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 --set limits.grace=60s -- \
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 --set limits.grace=300s -- \
         "$charlm" --steps 100000 --batch 8
     is $? 0 'charlm over four hosts'
     ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 2 ]'
     kill -KILL "$(pids_on node3 '^[^ ]*charlm --steps 100000')"
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is $? 0 'and ends when a worker is killed'
     is "$status" 137 'with its signal' || diag "$(cat run.err)"
-    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 --set limits.grace=60s -- \
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 --set limits.grace=300s -- \
         sh -c "$charlm --steps 100000 --batch 8; exit 0"
     is $? 0 'charlm inside a shell that tells nothing'
     ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 2 ]'
     kill -KILL "$(pids_on node3 '^[^ ]*charlm --steps 100000')"
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is $? 0 'and does not hang either' || diag "$(cat run.err)"
 }
 
@@ -155,41 +155,41 @@ test_mpirun_dies() {
     ok 'and after the loss of a daemon another' wait_for 60 event '"epoch":3' || diag "$(cat run.err; tail -n 20 run/mpirun.log)"
     is "$(field generation)" 1 'still in their first generation'
     "$MUSTER" cancel run >/dev/null 2>&1 || kill -INT "$(inner_pid "$runner")"
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is "$status" 130 'the run can be cancelled' || diag "$(cat run.err)"
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_agent_dies() {
     start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'
     is $? 0 'a run'
     kill -KILL $(pids_on node2 'muster agent --dir')
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is $? 0 'ends after the loss of an agent'
     is "$status" 75 'resumable' || diag "$(cat run.err)"
     like "$(cat run.err)" 'node2' 'the node is named'
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_host_dies() {
     start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 --set heartbeat.timeout=3s -- sleep 1000
     is $? 0 'a run'
     hosts power_off node4
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is $? 0 'ends after the loss of a host'
     is "$status" 75 'resumable' || diag "$(cat run.err)"
     like "$(cat run.err)" 'node4' 'the host is named'
-    ok 'nobody is left' wait_for 20 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
     hosts power_on node4
     start_run node2 --hosts node1,node3,node4 --nnodes 3 --nproc-per-node 2 \
         --set heartbeat.timeout=3s -- sleep 1000
     is $? 0 'a run led by another host'
     hosts power_off node1
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is $? 0 'ends after the loss of the lead'
     is "$status" 75 'resumable' || diag "$(cat run.err)"
     like "$(cat run.err)" 'lead' 'the reason is named'
-    ok 'nobody is left' wait_for 20 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
     hosts power_on node1
 }
 

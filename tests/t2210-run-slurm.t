@@ -170,7 +170,7 @@ test_requeue() {
         '[ $s != 75 ] || scontrol requeue $SLURM_JOB_ID'
     ok 'a job that trains' wait_for 120 grep -q 'step 50/150' back.out
     ok 'is told to go' on ctl scancel --batch --signal=TERM "$job"
-    ok 'saves, and ends resumable' wait_for 30 grep -q 'status 75' back.out || diag "$(cat back.out)"
+    ok 'saves, and ends resumable' wait_for 60 grep -q 'status 75' back.out || diag "$(cat back.out)"
     ok 'it comes back' wait_for 240 job_over "$job"
     like "$(cat back.out)" 'resumed from step' 'goes on from its checkpoint' || diag "$(cat back.out)"
     matches "$(cat back.out)" 'step 150/150.*status 0' 'to its end'

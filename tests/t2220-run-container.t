@@ -75,7 +75,7 @@ test_pods() {
     ok 'that loses one' pods kill pod2 KILL
     is "$(pods wait pod0)" 75 'ends resumable' || diag "$(logs pod0)"
     like "$(logs pod0)" pod2 'and names it'
-    ok 'with nobody left in another' wait_for 20 not pods exec pod1 -- pgrep -x 'sleep|muster.*'
+    ok 'with nobody left in another' wait_for 60 not pods exec pod1 -- pgrep -x 'sleep|muster.*'
     for p in pod1 pod2; do pods remove $p; done
 }
 
@@ -88,7 +88,7 @@ test_grace() {
     ok 'with a checkpoint' eval 'ls "$SHARED"/grace/ckpt/*.ckpt' || diag "$(logs pod0)"
     is "$(field grace state):$(field grace verdict.resumable)" Stopped:true 'as the run directory says'
     pods start pod0 -- muster run --run-dir grace2 --nproc-per-node 1 -- sh -c 'trap "echo told; exit 0" TERM; echo up; while :; do sleep 0.1; done'
-    ok 'another job runs' wait_for 30 eval 'logs pod0 | grep -q up'
+    ok 'another job runs' wait_for 60 eval 'logs pod0 | grep -q up'
     ok 'and is told to go' pods stop pod0 60
     like "$(logs pod0)" told 'its worker hears of it' || diag "$(logs pod0)"
     isnt "$(pods state pod0 ExitCode)" 137 'and there is no need to kill'

@@ -30,7 +30,7 @@ event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
 agents() { field nodes | grep -o '"agent_pid": [0-9]*'; }
 workers() { field workers | grep -o '"pid": [0-9]*'; }
 nobody_left() {
-    ok 'nobody is left' wait_for 20 run_gone "$(json id "$SHARED/run/run.json")" ||
+    ok 'nobody is left' wait_for 60 run_gone "$(json id "$SHARED/run/run.json")" ||
         diag "$(run_alive "$(json id "$SHARED/run/run.json")")"
 }
 
@@ -82,7 +82,7 @@ test_worker_dies() {
         sh -c 'echo g$MUSTER_GENERATION of $RANK; [ $MUSTER_GENERATION != 1 ] || exec sleep 1000'
     is $? 0 'a run'
     kill -KILL "$(pids_on node3 '^sleep 1000')"
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is "$status" 0 'goes on after the loss of a worker' || diag "$(cat run.err)"
     is "$(grep -o 'g2 of [0-9]' run.out | sort | tr '\n' ';')" 'g2 of 0;g2 of 1;g2 of 2;' 'with all workers again'
     like "$(cat run.err)" 'node3' 'the host is named'
@@ -104,7 +104,7 @@ test_mpirun_dies() {
     is "$(field generation)" 1 'still in their first generation'
     is "$(pids_on node3 '^sleep 1000' | wc -l)" 1 'alive'
     kill -INT "$(inner_pid "$runner")"
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is "$status" 130 'the run can be cancelled' || diag "$(cat run.err)"
     nobody_left
 }
@@ -113,7 +113,7 @@ test_agent_dies() {
     start_run --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'
     is $? 0 'a run'
     kill -KILL $(pids_on node2 'muster agent --dir')
-    wait_exit 60 "$runner"
+    wait_exit 120 "$runner"
     is "$status" 75 'ends resumable after the loss of an agent' || diag "$(cat run.err)"
     like "$(cat run.err)" 'node2' 'the node is named'
     nobody_left

@@ -188,10 +188,10 @@ END
     like "$(cat err)" 'rank 1 (node 0' 'it is the cause' || show
     like "$(cat err)" 'exited with code 1: ValueError: shard 7 is bad' 'in its own words' || show
     unlike "$(grep '^muster:' err)" 'Connection' 'not the one that lost it'
-    ok 'nobody is left' wait_for 10 nobody_left run
+    ok 'nobody is left' wait_for 60 nobody_left run
     mrun run --nnodes 2 --agent-is-node --nproc-per-node 1 --max-restarts 0 -- "$quick" slow_end.py
     like "$(cat err)" 'exited with code 1: ValueError: shard 7 is bad' 'so on another node' || show
-    ok 'nobody is left' wait_for 10 nobody_left run
+    ok 'nobody is left' wait_for 60 nobody_left run
     mrun run --nproc-per-node 2 --max-restarts 0 -- python3 -c 'import os, time
 if os.environ["RANK"] == "1": raise ConnectionResetError(104, "Connection reset by peer")
 time.sleep(60)'
@@ -212,7 +212,7 @@ test_resume() {
     matches "$(cat resume.out)" 'from step (20|40) to 60' 'from that checkpoint'
     is "$(grep 'step 60' resume.out)" "$(grep 'step 60' ddp0.out)" 'to the result of a training without loss'
     ok 'no port is in use twice' no_clash run/logs
-    ok 'nobody is left' wait_for 10 nobody_left run
+    ok 'nobody is left' wait_for 60 nobody_left run
 }
 
 test_generations() {
@@ -229,7 +229,7 @@ test_report() {
     spawn report env PYTHONPATH="$MUSTER_SRCDIR/python" PYTHONDONTWRITEBYTECODE=1 "$MUSTER" run \
         --allow-run-as-root --run-dir run --nproc-per-node 2 -- python3 "$PY/report_loss.py"
     shows_loss() { "$MUSTER" status run | grep -q 'loss 0.25'; }
-    ok 'what import muster reports is in the status' wait_for 30 shows_loss ||
+    ok 'what import muster reports is in the status' wait_for 60 shows_loss ||
         diag "$(cat report.err; "$MUSTER" status run)"
     num "$(field run step)" -gt 0 'with the step'
     ok 'it can be cancelled' "$MUSTER" cancel run

@@ -78,7 +78,7 @@ test_kill() {
     unlike "$(grep 'last lines' -A 3 kill.err)" 'Connection' 'and not what it did to the others' || diag "$(cat kill.err)"
     is "$(field restarts)" 1 'there was one restart'
     ok 'no port is in use twice' no_clash
-    ok 'nobody is left' wait_for 10 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 run_cases

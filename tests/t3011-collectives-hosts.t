@@ -14,7 +14,7 @@ cd "$SHARED" || bail_out "no $SHARED"
 start_run() {
     cd "$SHARED" && rm -rf run stop
     spawn run on node1 "$MUSTER" run --allow-run-as-root --run-dir run --hosts node1,node2 --nnodes 2 \
-        --nproc-per-node 2 --set limits.grace=100s "$@"
+        --nproc-per-node 2 --set limits.grace=300s "$@"
     runner=$spawned
 }
 field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
@@ -102,7 +102,7 @@ test_agents() {
     kill -KILL $(pids_on node2 '^[^ ]*muster agent --dir')
     wait_exit 120 "$runner"
     is "$status" 75 'ends when an agent is killed in a collective' || diag "$(cat run.err)"
-    ok 'nobody is left' wait_for 20 nobody_left
+    ok 'nobody is left' wait_for 60 nobody_left
     start_run --max-restarts 0 --set heartbeat.timeout=3s -- "$WORKER" "$SHARED/stop"
     ok 'another run' wait_for 120 steps 1 2
     local agent
@@ -112,7 +112,7 @@ test_agents() {
     is "$status" 75 'ends when an agent is stopped' || diag "$(cat run.err)"
     is "$(told 1 | grep -c right)" 0 'without a result'
     kill -KILL "$agent"
-    ok 'nobody is left then' wait_for 20 nobody_left
+    ok 'nobody is left then' wait_for 60 nobody_left
 }
 
 run_cases

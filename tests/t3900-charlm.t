@@ -102,7 +102,7 @@ test_killed() {
     run small --steps 200 --checkpoint-every 5 --checkpoint-dir straight --keep 0
     for ((i = 0; i < 6; i++)); do
         spawn killed "${SMALL[@]}" --steps 200 --checkpoint-every 5 --checkpoint-dir k ${last:+--resume "$last"}
-        wait_for 20 eval '[ "$(ls k | sort | tail -n 1)" != "${last#k/}" ] || gone $spawned'
+        wait_for 60 eval '[ "$(ls k | sort | tail -n 1)" != "${last#k/}" ] || gone $spawned'
         { kill -KILL "$spawned"; wait "$spawned"; } 2>/dev/null
         last=k/$(ls k | sort | tail -n 1)
         ok "killed, it leaves a whole one (${last#k/})" cmp "$last" "straight/${last#k/}"

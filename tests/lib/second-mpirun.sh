@@ -35,7 +35,7 @@ for i in "${!command[@]}"; do
 done
 
 kill -KILL "$front" "$mpirun"
-ok 'without front end and mpirun the MPI world goes' wait_for 30 no_mpi
+ok 'without front end and mpirun the MPI world goes' wait_for 60 no_mpi
 is "$(run_alive "$id" | grep -c 'sleep 1000')" 3 'but not the workers'
 spawn second on node1 "${command[@]}"
 ok 'a second mpirun joins the agents that live' wait_for 60 event '"mpi_joined".*node3' ||
@@ -46,5 +46,5 @@ is "$(run_alive "$id" | grep -c 'sleep 1000')" 3 'and so are the workers'
 is "$(field nodes.3.host)" node4 'the fourth is the new host'
 on node2 "$there" cancel run >cancel.out 2>&1
 is $? 0 'a command on any host ends the run' || diag "$(cat cancel.out)"
-ok 'and nothing is left of it' wait_for 30 nobody_left || diag "$(run_alive "$id"; pgrep -f -a -- "$id")"
+ok 'and nothing is left of it' wait_for 60 nobody_left || diag "$(run_alive "$id"; pgrep -f -a -- "$id")"
 is "$(field verdict.exit_status)" 130 'the verdict is there'
