@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "launcher/show.h"
 
 #include <fcntl.h>
@@ -74,6 +75,7 @@ static void print_help(FILE *to)
 static int unknown_command(const char *name)
 {
     const char *names[ARRAY_SIZE(commands) + 1] = {NULL};
+    _buf_ struct buf shown = {0};
     const char *near;
     size_t n = 0;
 
@@ -83,7 +85,8 @@ static int unknown_command(const char *name)
         }
     }
     near = str_nearest(name, names);
-    fprintf(stderr, "muster: unknown command '%.100s'", name);
+    utf8_put_printable(&shown, name, 100);
+    fprintf(stderr, "muster: unknown command '%s'", buf_str(&shown));
     if (near) {
         fprintf(stderr, " (did you mean '%s'?)", near);
     }

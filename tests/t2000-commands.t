@@ -53,6 +53,8 @@ test_bad_usage() {
     like "$(cat err)" "did you mean 'status'?" 'the nearest one is named'
     run "$MUSTER" zzzzzz
     unlike "$(cat err)" 'did you mean' 'where there is one'
+    run "$MUSTER" $'\e[31m\e]0;x\arun'
+    is "$(head -n 1 err)" "muster: unknown command '\\x1b[31m\\x1b]0;x\\x07run'" 'it does not drive the terminal'
     run "$MUSTER" help statsu
     is "$status" 2 'help of an unknown command too'
     for c in $(all_commands | grep -v help); do
