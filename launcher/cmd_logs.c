@@ -85,12 +85,16 @@ static void show_piece(void *arg, unsigned rank, bool is_err, const char *data,
                        size_t len)
 {
     struct logs *l = arg;
+    const struct progress_source from = {
+        .generation = (uint32_t)l->files.generation,
+        .stream = 2 * rank + is_err,
+    };
     char label[32] = "";
 
     if (!l->set->no_label) {
         snprintf(label, sizeof(label), "[%u] ", rank);
     }
-    progress_output(l->out, 2 * rank + is_err, false, label, data, len);
+    progress_output(l->out, &from, label, data, len);
 }
 
 static bool show_all(struct logs *l)

@@ -26,8 +26,7 @@ enum {
 
 /* What a source printed since its last newline. */
 struct held {
-    unsigned source;
-    bool is_err;
+    struct progress_source from;
     char label[64];
     struct buf text;
 };
@@ -274,10 +273,13 @@ void progress_update(struct progress *p, const struct progress_view *v,
     }
 }
 
-static struct held *find_held(struct progress *p, unsigned source, bool is_err)
+/* Of whatever generation. */
+static struct held *find_held(struct progress *p,
+                              const struct progress_source *from)
 {
     for (size_t i = 0; i < p->n_held; i++) {
-        if (p->held[i].source == source && p->held[i].is_err == is_err) {
+        if (p->held[i].from.stream == from->stream &&
+            p->held[i].from.is_err == from->is_err) {
             return &p->held[i];
         }
     }
@@ -292,10 +294,10 @@ static void drop_held(struct progress *p, struct held *h)
 
 /* Keeps the end of what came until the rest of the line does; false if there is
  * no room to. */
-static bool hold(struct progress *p, unsigned source, bool is_err,
+static bool hold(struct progress *p, const struct progress_source *from,
                  const char *label, const char *data, size_t len)
 {
-    struct held *h = find_held(p, source, is_err);
+    struct held *h = find_held(p, from);
 
     if (!h && p->n_held < MAX_SOURCES) {
         /* Grown by powers of two. */
@@ -309,7 +311,7 @@ static bool hold(struct progress *p, unsigned source, bool is_err,
             p->held = h;
         }
         h = &p->held[p->n_held++];
-        *h = (struct held){.source = source, .is_err = is_err};
+        *h = (struct held){.from = *from};
     }
     if (!h || h->text.len + len > MAX_HELD) {
         return false;
@@ -342,17 +344,29 @@ static void add_line(struct buf *to, const char *label, const char *line,
     buf_append(to, line, len);
 }
 
-void progress_output(struct progress *p, unsigned source, bool is_err,
+static void end_held(struct progress *p, struct held *h, struct buf *to)
+{
+    add_line(to, h->label, buf_str(&h->text), h->text.len);
+    buf_putc(to, '\n');
+    drop_held(p, h);
+}
+
+void progress_output(struct progress *p, const struct progress_source *from,
                      const char *label, const char *data, size_t len)
 {
-    struct held *h = find_held(p, source, is_err);
+    struct held *h = find_held(p, from);
     _buf_ struct buf out = {0};
 
+    if (h && h->from.generation != from->generation) {
+        /* Its node was lost, or the worker killed, before the rest came. */
+        end_held(p, h, &out);
+        h = NULL;
+    }
     while (len) {
         const char *end = memchr(data, '\n', len);
         size_t n = end ? (size_t)(end - data) + 1 : len;
 
-        if (!end && hold(p, source, is_err, label, data, n)) {
+        if (!end && hold(p, from, label, data, n)) {
             break;
         }
         if (h) {
@@ -369,19 +383,17 @@ void progress_output(struct progress *p, unsigned source, bool is_err,
         data += n;
         len -= n;
     }
-    print_chunk(p, is_err, &out);
+    print_chunk(p, from->is_err, &out);
 }
 
 void progress_flush(struct progress *p)
 {
     while (p->n_held) {
-        struct held *h = &p->held[0];
+        bool is_err = p->held[0].from.is_err;
         _buf_ struct buf out = {0};
 
-        add_line(&out, h->label, buf_str(&h->text), h->text.len);
-        buf_putc(&out, '\n');
-        print_chunk(p, h->is_err, &out);
-        drop_held(p, h);
+        end_held(p, &p->held[0], &out);
+        print_chunk(p, is_err, &out);
     }
 }
 

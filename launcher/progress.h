@@ -57,11 +57,16 @@ DEFINE_CLEANUP(progress);
 void progress_update(struct progress *p, const struct progress_view *v,
                      uint64_t now_ms);
 
-/* Output of a worker: whole lines, each printed behind `label` (may be ""); a
- * part without newline is held back until the rest comes for the same source
- * (any number that names rank and stream) or progress_flush(). `is_err` picks
- * the descriptor. */
-void progress_output(struct progress *p, unsigned source, bool is_err,
+struct progress_source {
+    uint32_t generation;
+    unsigned stream; /* any number that names rank and stream */
+    bool is_err;     /* picks the descriptor */
+};
+
+/* Output of a worker: whole lines, each printed behind `label` (may be ""). A
+ * part without newline is held back until its rest comes, or the stream of
+ * another generation comes, or progress_flush(). */
+void progress_output(struct progress *p, const struct progress_source *from,
                      const char *label, const char *data, size_t len);
 void progress_flush(struct progress *p);
 

@@ -88,6 +88,15 @@ static const char *drain(int fd, char *to, size_t size)
     return to;
 }
 
+static void say(struct progress *p, unsigned rank, bool is_err,
+                const char *label, const char *data, size_t len)
+{
+    struct progress_source from = {.generation = 1, .stream = 2 * rank + is_err,
+                                   .is_err = is_err};
+
+    progress_output(p, &from, label, data, len);
+}
+
 static void test_plain(void)
 {
     struct progress_view v = full;
@@ -112,18 +121,18 @@ static void test_plain(void)
     progress_update(p, &v, 13000);
     like(drain(err[0], text, sizeof(text)), "step 121", "every 10 s");
 
-    progress_output(p, 0, false, "[0] ", "a\nb", 3);
+    say(p, 0, false, "[0] ", "a\nb", 3);
     is_str(drain(out[0], text, sizeof(text)), "[0] a\n", "whole lines only");
-    progress_output(p, 1, false, "[1] ", "x\n", 2);
+    say(p, 1, false, "[1] ", "x\n", 2);
     is_str(drain(out[0], text, sizeof(text)), "[1] x\n", "of another");
-    progress_output(p, 0, true, "[0] ", "e\n", 2);
+    say(p, 0, true, "[0] ", "e\n", 2);
     is_str(drain(err[0], text, sizeof(text)), "[0] e\n", "stderr apart");
-    progress_output(p, 0, false, "[0] ", "c\nd\n\ne", 6);
+    say(p, 0, false, "[0] ", "c\nd\n\ne", 6);
     is_str(drain(out[0], text, sizeof(text)), "[0] bc\n[0] d\n[0] \n",
            "the rest joins what was held");
-    progress_output(p, 2, false, "", "bare\n", 5);
+    say(p, 2, false, "", "bare\n", 5);
     is_str(drain(out[0], text, sizeof(text)), "bare\n", "without a label");
-    progress_output(p, 2, false, "", NULL, 0);
+    say(p, 2, false, "", NULL, 0);
     progress_note(p, "%s", "two\nlines");
     is_str(drain(err[0], text, sizeof(text)), "muster: two?lines\n", "a note");
     progress_destroy(p);
@@ -133,6 +142,31 @@ static void test_plain(void)
         close(out[i]);
         close(err[i]);
     }
+}
+
+/* The rest of what a killed worker printed never comes. */
+static void test_generations(void)
+{
+    struct progress_source one = {.generation = 1, .stream = 6};
+    struct progress_source two = {.generation = 2, .stream = 6};
+    char text[4096];
+    int out[2];
+    struct progress *p;
+
+    if (pipe2(out, O_NONBLOCK) < 0) {
+        bail_out("pipe");
+    }
+    p = progress_create(out[1], -1);
+    progress_output(p, &one, "[3] ", "torn", 4);
+    progress_output(p, &two, "[3] ", "new\nli", 6);
+    is_str(drain(out[0], text, sizeof(text)), "[3] torn\n[3] new\n",
+           "a torn line stays apart from the next generation's");
+    progress_output(p, &two, "[3] ", "ne\n", 3);
+    is_str(drain(out[0], text, sizeof(text)), "[3] line\n",
+           "whose own parts are joined");
+    progress_destroy(p);
+    close(out[0]);
+    close(out[1]);
 }
 
 static void test_long_line(void)
@@ -147,7 +181,7 @@ static void test_long_line(void)
     unlink(name);
     p = progress_create(tmp, null);
     for (int i = 0; i < 10; i++) {
-        progress_output(p, 0, false, "L", line, 30000);
+        say(p, 0, false, "L", line, 30000);
     }
     progress_destroy(p);
     ok(lseek(tmp, 0, SEEK_END) >= 300000, "a line without end is cut, not "
@@ -167,7 +201,7 @@ static void test_closed_pipe(void)
     }
     close(fds[0]);
     p = progress_create(fds[1], fds[1]);
-    progress_output(p, 0, false, "", "x\n", 2);
+    say(p, 0, false, "", "x\n", 2);
     progress_note(p, "x");
     progress_destroy(p);
     ok(true, "a reader that went away does no harm");
@@ -191,7 +225,7 @@ static void test_terminal(void)
     progress_update(p, &full, 1000);
     is_str(drain(master, text, sizeof(text)),
            "Running  7/8 workers  step 120", "fits the terminal");
-    progress_output(p, 0, false, "[0] ", "hello\n", 6);
+    say(p, 0, false, "[0] ", "hello\n", 6);
     is_str(drain(master, text, sizeof(text)),
            "\r\x1b[K[0] hello\r\nRunning  7/8 workers  step 120",
            "output goes above the line");
@@ -211,6 +245,7 @@ int main(void)
     test_line();
     test_view();
     test_plain();
+    test_generations();
     test_long_line();
     test_closed_pipe();
     test_terminal();

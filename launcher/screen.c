@@ -121,9 +121,10 @@ static void make_label(const struct screen *s, const struct tree_output *o,
 /* Objects are whole lines, of a source of their own that holds none. */
 static void print_json(struct screen *s, const struct buf *objects)
 {
+    static const struct progress_source source = {.stream = UINT_MAX};
+
     if (objects->len) {
-        progress_output(s->progress, UINT_MAX, false, "", objects->data,
-                        objects->len);
+        progress_output(s->progress, &source, "", objects->data, objects->len);
     }
 }
 
@@ -137,15 +138,16 @@ static void output_json(struct screen *s, const struct tree_output *o)
 
 static void output_text(struct screen *s, const struct tree_output *o)
 {
+    const struct progress_source from = {
+        .generation = o->generation, .stream = o->rank * 2 + o->which,
+        .is_err = o->which,
+    };
     char label[HOSTS_NAME_BYTES + 64];
-    size_t len = o->len;
 
     make_label(s, o, label, sizeof(label));
-    progress_output(s->progress, o->rank * 2 + o->which, o->which, label,
-                    o->data, len);
+    progress_output(s->progress, &from, label, o->data, o->len);
     if (o->piece == OUTPUT_END) {
-        progress_output(s->progress, o->rank * 2 + o->which, o->which, label,
-                        "\n", 1);
+        progress_output(s->progress, &from, label, "\n", 1);
     }
 }
 
