@@ -25,6 +25,7 @@ struct screen {
     struct json_output *json;  /* where that is asked for, else NULL */
     struct run_status *status; /* the newest, or NULL */
     char *shown;               /* the lines of the last failure shown */
+    char *told;                /* the text of the last event shown */
     bool color_out, color_err;
 };
 
@@ -80,6 +81,7 @@ void screen_destroy(struct screen *s)
         json_output_destroy(s->json);
         run_status_destroy(s->status);
         free(s->shown);
+        free(s->told);
         free(s);
     }
 }
@@ -223,6 +225,20 @@ static bool is_news(const char *event)
     return true;
 }
 
+/* A run that stops gives as its reason what happened just before, with more to
+ * it sometimes, which comes again with the last words. */
+static bool is_told(const struct screen *s, const char *event, const char *text)
+{
+    return strcmp(event, "stopping") == 0 && s->told &&
+           strncmp(text, s->told, strlen(s->told)) == 0;
+}
+
+static void keep(char **at, const char *text)
+{
+    free(*at);
+    *at = strdup(text);
+}
+
 void screen_event(struct screen *s, const json_t *o)
 {
     const char *event = json_string_value(json_object_get(o, "event"));
@@ -230,13 +246,14 @@ void screen_event(struct screen *s, const json_t *o)
     const json_t *failure = json_object_get(o, "failure");
     const char *lines = json_string_value(json_object_get(failure, "lines"));
 
-    if (event && text && is_news(event)) {
-        screen_note(s, "%s", text);
-        if (lines && strcmp(event, "worker_failed") == 0) {
-            screen_block(s, "its last lines", lines);
-            free(s->shown);
-            s->shown = strdup(lines);
-        }
+    if (!event || !text || !is_news(event) || is_told(s, event, text)) {
+        return;
+    }
+    screen_note(s, "%s", text);
+    keep(&s->told, text);
+    if (lines && strcmp(event, "worker_failed") == 0) {
+        screen_block(s, "its last lines", lines);
+        keep(&s->shown, lines);
     }
 }
 

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/screen.h"
+
+#include "base/cleanup.h"
+#include "launcher/run_config.h"
+#include "spec/job.h"
+#include "tests/lib/tap.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A screen whose standard error is a file, as the process has only one. */
+struct bench {
+    uv_loop_t loop;
+    struct writer *writer;
+    struct job job;
+    struct run_config run;
+    struct front_config config;
+    struct screen *screen;
+    int file, old_stderr;
+};
+
+static void on_room(void *arg)
+{
+    (void)arg;
+}
+
+static void setup(struct bench *b)
+{
+    struct error e = {0};
+    char name[] = "/tmp/screen-test-XXXXXX";
+
+    memset(b, 0, sizeof(*b));
+    b->run.job = &b->job;
+    b->config.run = &b->run;
+    b->file = mkostemp(name, O_CLOEXEC);
+    unlink(name);
+    b->old_stderr = fcntl(2, F_DUPFD_CLOEXEC, 3);
+    if (b->file < 0 || b->old_stderr < 0 || dup2(b->file, 2) < 0) {
+        bail_out("a file as standard error");
+    }
+    if (uv_loop_init(&b->loop) < 0 ||
+        writer_create(&b->loop, on_room, NULL, &b->writer, &e) < 0 ||
+        screen_create(&b->config, b->writer, &b->screen, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+}
+
+/* All that was shown. */
+static void teardown(struct bench *b, char *to, size_t size)
+{
+    ssize_t n;
+
+    screen_destroy(b->screen);
+    while (writer_pending(b->writer)) {
+        usleep(1000);
+    }
+    writer_destroy(b->writer);
+    uv_run(&b->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&b->loop);
+    n = pread(b->file, to, size - 1, 0);
+    to[n > 0 ? n : 0] = '\0';
+    dup2(b->old_stderr, 2);
+    close(b->old_stderr);
+    close(b->file);
+}
+
+static void event(struct bench *b, const char *name, const char *text)
+{
+    json_t *o = json_pack("{s:s, s:s}", "event", name, "text", text);
+
+    screen_event(b->screen, o);
+    json_decref(o);
+}
+
+static void test_told_once(void)
+{
+    struct bench b;
+    char text[4096];
+
+    setup(&b);
+    event(&b, "node_lost", "lost node 1 (n1): no word");
+    event(&b, "stopping", "lost node 1 (n1): no word");
+    teardown(&b, text, sizeof(text));
+    is_str(text, "muster: lost node 1 (n1): no word\n",
+           "a reason that was just told is not told again");
+
+    setup(&b);
+    event(&b, "node_lost", "lost node 1");
+    event(&b, "stopping", "lost node 1; before that rank 0 failed");
+    teardown(&b, text, sizeof(text));
+    is_str(text, "muster: lost node 1\n", "nor with more to it");
+}
+
+static void test_news(void)
+{
+    struct bench b;
+    char text[4096];
+
+    setup(&b);
+    event(&b, "nodes_gathered", "2 nodes");
+    event(&b, "node_late", "no word from n1");
+    event(&b, "stopping", "cancelled");
+    event(&b, "stopping", "killing what is left");
+    teardown(&b, text, sizeof(text));
+    is_str(text, "muster: no word from n1\nmuster: cancelled\n"
+           "muster: killing what is left\n", "news are shown");
+}
+
+int main(void)
+{
+    test_told_once();
+    test_news();
+    return tap_done();
+}
