@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/front_priv.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "launcher/runview.h"
+
+void front_settle(struct front *f, int status, const char *reason)
+{
+    if (f->phase == FRONT_OVER) {
+        return;
+    }
+    f->phase = FRONT_OVER;
+    f->status = status;
+    f->over_ms = front_now_ms(f);
+    str_copy(f->reason, sizeof(f->reason), reason);
+    f->repeat_at_ms = 0;
+}
+
+bool front_settle_from_record(struct front *f)
+{
+    _run_view_ struct run_view v = {0};
+
+    if (run_view_open(f->config->dir->path, &v, NULL) < 0 ||
+        !v.status->verdict.is_set ||
+        v.status->started_ns < f->started_wall_ns) {
+        return false;
+    }
+    front_settle(f, v.status->verdict.exit_status, v.status->verdict.reason);
+    return true;
+}
+
+void front_finish_if_done(struct front *f)
+{
+    uint64_t waited = front_now_ms(f) - f->over_ms;
+
+    if (f->phase != FRONT_OVER || (f->lead && waited < FRONT_LEAD_END_MS)) {
+        return;
+    }
+    if (front_mpirun_is_gone(f, waited) && front_step_is_gone(f, waited)) {
+        uv_stop(&f->loop);
+    }
+}
+
+void front_say_end(struct front *f)
+{
+    front_drain_output(f);
+    front_tell_unread(f);
+    screen_end(f->screen, f->status, f->reason,
+               front_now_ms(f) - f->started_ms);
+    front_drain_output(f);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/front_priv.h"
+
+#include "base/addr.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "launcher/commands.h"
+#include "launcher/slurm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+enum {
+    MPIRUN_KILL_MS = 3000, /* between SIGTERM and SIGKILL */
+    REPEAT_MS = 1000,      /* before mpirun is run again */
+    LOST_WORLD_MS = 2000,  /* for an mpirun that lost a node to end by itself */
+    MAX_REPEATS = 5,       /* in a row, of worlds that do not last: */
+    LASTING_MS = 60000,
+    LOG_TAIL_BYTES = 4096,
+};
+
+/* --- it ends --- */
+
+void front_show_mpirun_log(struct front *f)
+{
+    _free_ char *text = NULL;
+    size_t len;
+
+    if (fs_read(f->log_path, 64 << 20, &text, &len, NULL) == 0 && len) {
+        screen_block(f->screen, "the end of mpirun.log",
+                     len > LOG_TAIL_BYTES ? text + len - LOG_TAIL_BYTES : text);
+    }
+}
+
+static void on_mpirun_exit(void *arg, const struct child_exit *how)
+{
+    struct front *f = arg;
+
+    f->mpirun_pid = -1;
+    f->end_mpirun_at_ms = 0;
+    if (f->phase == FRONT_OVER) {
+        front_finish_if_done(f);
+        return;
+    }
+    if (f->phase == FRONT_STARTING) {
+        front_show_mpirun_log(f);
+        front_settle(f, EXIT_NOT_GATHERED, "mpirun could not start muster on "
+                     "all hosts");
+        front_finish_if_done(f);
+        return;
+    }
+    if (front_now_ms(f) - f->mpirun_at_ms > LASTING_MS) {
+        f->n_repeats = 0;
+    }
+    if (f->config->plan.n_agents > 1 && f->n_repeats < MAX_REPEATS &&
+        !agent_step_is_over(f->step)) {
+        screen_note(f->screen, "mpirun ended (%s %d); the workers go on, and a "
+                    "new MPI world is made", how->signal ? "signal" : "status",
+                    how->signal ? how->signal : how->code);
+        f->n_repeats++;
+        f->repeat_at_ms = front_now_ms(f) + REPEAT_MS;
+    }
+}
+
+bool front_mpirun_is_gone(struct front *f, uint64_t waited)
+{
+    if (f->mpirun_pid <= 0) {
+        return true;
+    }
+    if (waited > FRONT_MPIRUN_END_MS + MPIRUN_KILL_MS) {
+        child_kill(f->children, f->mpirun_pid, SIGKILL);
+    } else if (waited > FRONT_MPIRUN_END_MS) {
+        child_kill(f->children, f->mpirun_pid, SIGTERM);
+    }
+    return false;
+}
+
+/* --- it starts --- */
+
+static int open_log(struct front *f, struct error *e)
+{
+    int fd = open(f->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
+                  0600);
+
+    return fd < 0 ? error_set(e, errno, "open %s", f->log_path) : fd;
+}
+
+static int front_address(const struct front *f, struct buf *to,
+                         struct error *e)
+{
+    _strlist_ struct strlist addrs = {0};
+    int rc = addr_local(f->config->loopback, &addrs, e);
+
+    for (size_t i = 0; rc == 0 && i < addrs.n; i++) {
+        buf_printf(to, "%s%s", i ? "," : "", addrs.items[i]);
+    }
+    buf_printf(to, ":%u", link_listener_port(f->listener));
+    return rc;
+}
+
+/* In a session of its own: Ctrl-C and the batch system's signals are for us. */
+int front_start_mpirun(struct front *f, struct error *e)
+{
+    struct mpirun_plan plan = f->config->plan;
+    _buf_ struct buf front = {0};
+    _strlist_ struct strlist argv = {0};
+    _close_ int log = open_log(f, e);
+    struct child_spec spec = {.path = f->config->mpirun->path,
+                              .envp = environ, .stdio = {-1, log, log},
+                              .new_session = true};
+    _strlist_ struct strlist env = {0};
+    int rc = log < 0 ? log : front_address(f, &front, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    plan.front = buf_str(&front);
+    plan.epoch = ++f->epoch;
+    plan.is_kept = f->is_kept;
+    mpirun_argv(f->config->mpirun, &plan, &argv);
+    if (f->config->own_step) {
+        slurm_mpirun_env(environ, plan.agents_per_host, &env);
+        spec.envp = env.items;
+    }
+    if (argv.failed || front.failed || env.failed) {
+        return error_set(e, ENOMEM, "start mpirun");
+    }
+    spec.argv = argv.items;
+    f->mpirun_at_ms = front_now_ms(f);
+    return child_spawn(f->children, &spec, on_mpirun_exit, f, &f->mpirun_pid,
+                       e);
+}
+
+/* --- time --- */
+
+void front_on_mpi_lost(struct front *f, uint64_t epoch)
+{
+    if (epoch == f->epoch && f->mpirun_pid > 0 && !f->end_mpirun_at_ms) {
+        f->end_mpirun_at_ms = front_now_ms(f) + LOST_WORLD_MS;
+    }
+}
+
+/* Open MPI 4.1 does not end when one of its daemons dies, and 5.0 not at once:
+ * a world that a node has lost is of no use to anybody. SIGTERM first, then
+ * SIGKILL with the orteds left to find out. */
+static void end_wedged_mpirun(struct front *f)
+{
+    uint64_t now = front_now_ms(f);
+
+    if (!f->end_mpirun_at_ms || now < f->end_mpirun_at_ms ||
+        f->mpirun_pid <= 0) {
+        return;
+    }
+    child_kill(f->children, f->mpirun_pid,
+               now < f->end_mpirun_at_ms + MPIRUN_KILL_MS ? SIGTERM : SIGKILL);
+}
+
+void front_tick_mpirun(struct front *f)
+{
+    struct error e = {0};
+
+    end_wedged_mpirun(f);
+    if (f->repeat_at_ms && front_now_ms(f) >= f->repeat_at_ms) {
+        f->repeat_at_ms = 0;
+        if (front_start_mpirun(f, &e) < 0) {
+            screen_note(f->screen, "mpirun cannot be run again: %s", e.text);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of the front end share. Private to front*.c.
+ *
+ *   front.c          life; what time makes of it
+ *   front_end.c      the verdict, and how long it takes until all is gone
+ *   front_request.c  what the user wants, by signals and commands
+ *   front_output.c   what workers print, and who is slow to read it
+ *   front_lead.c     the link to the lead
+ *   front_mpirun.c   mpirun, again and again: one MPI world each
+ *   front_step.c     Slurm: the step that the agents live in
+ */
+#ifndef MUSTER_LAUNCHER_FRONT_PRIV_H
+#define MUSTER_LAUNCHER_FRONT_PRIV_H
+
+#include "launcher/front.h"
+
+#include "base/buf.h"
+#include "base/channel.h"
+#include "base/child.h"
+#include "base/error.h"
+#include "base/link.h"
+#include "launcher/agent_step.h"
+#include "launcher/control.h"
+#include "launcher/screen.h"
+#include "launcher/writer.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <sys/types.h>
+#include <uv.h>
+
+enum {
+    FRONT_LEAD_END_MS = 45000,  /* for the lead to deliver what it has */
+    FRONT_MPIRUN_END_MS = 5000, /* for mpirun to go by itself after that */
+};
+
+enum front_phase {
+    FRONT_STARTING, /* the lead has not connected yet */
+    FRONT_RUNNING,
+    FRONT_OVER,     /* the verdict is known: mpirun has to go */
+};
+
+struct front {
+    const struct front_config *config;
+    uv_loop_t loop;
+    uv_timer_t tick;
+    uv_signal_t signals[6];
+    struct child_table *children;
+    struct screen *screen;
+    struct control_server *control; /* or NULL */
+    enum front_phase phase;
+    pid_t starter;         /* by hand: muster-mpi, whose child this is */
+    uint64_t started_ms;
+    uint64_t started_wall_ns;
+    unsigned n_ticks;
+    unsigned n_signals;
+
+    int status;            /* the verdict, with `reason` */
+    char reason[1024];     /* before it: why the lead has gone */
+    uint64_t over_ms;      /* since when only mpirun is waited for */
+    bool in_order;         /* the lead itself gave the verdict */
+    bool lost_node;        /* it says that it has lost one */
+    bool lets_go;          /* of what nobody reads, and ends */
+    bool is_ending;        /* only that is left */
+
+    struct writer *writer;
+    size_t n_owed;         /* bytes of output without credit for them yet */
+    bool told_unread;
+
+    struct link_listener *listener;
+    struct link *lead;
+    struct buf run_bytes;  /* the run's configuration, encoded */
+    bool began;            /* the lead has connected once */
+    uint64_t heard_ms;     /* from the lead, the last time */
+    uint64_t ticked_ms;
+    uint64_t lead_gone_ms; /* since when; 0 while it is there */
+
+    pid_t mpirun_pid;      /* -1 while none runs */
+    uint64_t mpirun_at_ms; /* when it was started */
+    uint64_t epoch;
+    unsigned n_repeats;
+    uint64_t repeat_at_ms; /* 0: no need */
+    uint64_t end_mpirun_at_ms; /* its world is lost; 0: it is not */
+    char log_path[PATH_MAX];
+
+    struct agent_step *step; /* or NULL */
+    struct agent_step_config step_config;
+    char step_log[PATH_MAX];
+    bool is_kept;          /* agents live in that step */
+};
+
+static inline uint64_t front_now_ms(const struct front *f)
+{
+    return uv_now(&f->loop);
+}
+
+/* --- front_end.c --- */
+
+/* The verdict; the first one stands. */
+void front_settle(struct front *f, int status, const char *reason);
+/* By the record of the run, where the lead may have ended in order while nobody
+ * here could hear it. False if it has not. */
+bool front_settle_from_record(struct front *f);
+/* Stops the loop once there is a verdict and all that belongs to the run has
+ * gone; what is late is killed. */
+void front_finish_if_done(struct front *f);
+/* The last lines on the screen: returns when they are read. */
+void front_say_end(struct front *f);
+
+/* --- front_request.c --- */
+
+/* Asks the lead, if it is there. */
+void front_send_request(struct front *f, const char *op, bool force);
+void front_on_signal(uv_signal_t *s, int sig);
+/* The answer of the server at `control`. */
+int front_on_control(void *arg, const char *op, const json_t *body,
+                     struct jsonw *reply, struct error *e);
+
+/* --- front_output.c --- */
+
+void front_take_output(struct front *f, const struct channel_frame *frame);
+/* For output that has been read since, or nearly. */
+void front_give_credit(struct front *f);
+/* The writer has room again; `arg` is the front end. */
+void front_on_room(void *arg);
+/* Says once that standard output fails. */
+void front_tell_unread(struct front *f);
+/* Until everything is read, or a signal says that it will not be. */
+void front_drain_output(struct front *f);
+
+/* --- front_lead.c --- */
+
+/* Encodes what the lead gets as the first thing. */
+int front_encode_run(struct front *f, struct error *e);
+/* A link that shows the key; `ctx` is the front end. */
+void front_on_peer(struct link *l, const struct channel_frame *first,
+                   void *ctx);
+void front_beat(struct front *f);
+/* Whether it is silent, or gone for too long: call it at every tick. */
+void front_check_lead(struct front *f);
+
+/* --- front_mpirun.c --- */
+
+int front_start_mpirun(struct front *f, struct error *e);
+/* The lead says that a node has left the MPI world of `epoch`. */
+void front_on_mpi_lost(struct front *f, uint64_t epoch);
+/* Ends a world that is lost, makes the next one: call it at every tick. */
+void front_tick_mpirun(struct front *f);
+/* `waited` milliseconds after the end. */
+bool front_mpirun_is_gone(struct front *f, uint64_t waited);
+void front_show_mpirun_log(struct front *f);
+
+/* --- front_step.c --- */
+
+/* Starts mpirun as soon as the step is there, or is known not to come. */
+int front_start_step(struct front *f, struct error *e);
+/* `waited` milliseconds after the end. */
+bool front_step_is_gone(struct front *f, uint64_t waited);
+
+#endif
