@@ -6,13 +6,7 @@ AC_DEFUN([X_PYTHON_DIR], [
   AS_IF([test "$x_prefix" = NONE], [x_prefix=$ac_default_prefix])
   x_dir=
   AS_IF([test "$PYTHON" != :], [
-    x_dir=`"$PYTHON" -c 'if True:
-      import sys
-      prefix = sys.argv.pop()
-      for d in sys.path:
-          if d.startswith(prefix + "/lib") and d.endswith("-packages"):
-              print(d.replace(prefix, "", 1))
-              break' "$x_prefix" 2>/dev/null`
+    x_dir=`"$PYTHON" "$srcdir/build-aux/python-dir" "$x_prefix" 2>/dev/null`
   ])
   AS_IF([test -n "$x_dir"], [pythondir='${prefix}'$x_dir])
 ])

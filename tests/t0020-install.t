@@ -9,6 +9,12 @@ need_command make cc pkg-config
 # of NAME: a variable of the Makefile, in full.
 of() { printf 'include Makefile\nshow-it:\n\t@echo $(%s)\n' "$1" | make -s --no-print-directory -C "$MUSTER_BUILDDIR" -f - show-it; }
 
+# looks_below PYTHON: for modules below the prefix; "out" says where there.
+looks_below() {
+    run "$1" "$MUSTER_SRCDIR/build-aux/python-dir" "$prefix"
+    [ -s out ]
+}
+
 root=$TRASH/root
 prefix=$(of prefix)
 lib=$root$(of libdir)
@@ -65,10 +71,22 @@ else
     dir=$(of pythondir)
     run env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$root$dir" "$python" -c 'import muster; print(muster.rank(), muster.world())'
     is "$(cat out)" '0 1' 'the Python module is there' || show
-    run "$python" -c 'import sys; print(*sys.path, sep="\n")'
-    # A prefix that this Python knows nothing of is the user's to name.
-    if grep -q "^$prefix/lib" out; then
-        like "$(cat out)"$'\n' "$dir"$'\n' 'where this Python looks for it'
+    # A prefix that this Python (of a pyenv, say) knows nothing of is the user's
+    # to name; that of the system may know it.
+    if ! looks_below "$python" && looks_below /usr/bin/python3; then
+        python=/usr/bin/python3
+        dir=$prefix$(cat out)
+        run make -s -C "$MUSTER_BUILDDIR" install-dist_musterpyDATA DESTDIR="$root" pythondir="$dir"
+        is "$status" 0 'make install for the Python of the system' || show
+    fi
+    if looks_below "$python"; then
+        run env PYTHONDONTWRITEBYTECODE=1 "$python" -c 'if True:
+            import sys
+            root, dir = sys.argv[1:]
+            sys.path = [root + d if d == dir else d for d in sys.path]
+            import muster
+            print(muster.__file__)' "$root" "$dir"
+        is "$(cat out)" "$root$dir/muster/__init__.py" 'where this Python looks for it' || show
     else
         skip "$python does not look below $prefix"
     fi
