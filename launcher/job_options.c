@@ -65,6 +65,7 @@ int job_options_take(void *into, const struct option_def *def,
         {"--max-restarts", "restart.max"},
         {"--name", "name"},
         {"--logs", "logs.show"},
+        {"--log-prefix", "logs.prefix"},
         {"--runtime", "runtime"},
     };
     struct job_options *o = (void *)((char *)into + def->offset);

@@ -31,6 +31,8 @@ struct job_options {
                "restarts before the job fails", 0),                           \
     JOB_OPTION(where, field, "logs", "all|lead|none|RANKS",                   \
                "ranks whose output is shown, e.g. 0,3-5; files have all", 0), \
+    JOB_OPTION(where, field, "log-prefix", "rank|host|none|TEMPLATE",         \
+               "what stands before lines, e.g. '{host} {rank}: '", 0),        \
     JOB_OPTION(where, field, "name", "NAME", "name of the job", 0),           \
     JOB_OPTION(where, field, "runtime", "NAME", "runtime to build on", 0),    \
     JOB_OPTION(where, field, "set", "PATH=VALUE",                             \

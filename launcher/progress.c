@@ -27,8 +27,7 @@ enum {
 /* What a source printed since its last newline. */
 struct held {
     struct progress_source from;
-    char label[64];
-    struct buf text;
+    struct buf text;    /* behind its label */
 };
 
 struct progress {
@@ -316,7 +315,9 @@ static bool hold(struct progress *p, const struct progress_source *from,
     if (!h || h->text.len + len > MAX_HELD) {
         return false;
     }
-    snprintf(h->label, sizeof(h->label), "%s", label);
+    if (!h->text.len) {
+        buf_puts(&h->text, label);
+    }
     buf_append(&h->text, data, len);
     return true;
 }
@@ -346,7 +347,7 @@ static void add_line(struct buf *to, const char *label, const char *line,
 
 static void end_held(struct progress *p, struct held *h, struct buf *to)
 {
-    add_line(to, h->label, buf_str(&h->text), h->text.len);
+    buf_append(to, h->text.data, h->text.len);
     buf_putc(to, '\n');
     drop_held(p, h);
 }
@@ -370,7 +371,7 @@ void progress_output(struct progress *p, const struct progress_source *from,
             break;
         }
         if (h) {
-            add_line(&out, label, buf_str(&h->text), h->text.len);
+            buf_append(&out, h->text.data, h->text.len);
             buf_append(&out, data, n);
             drop_held(p, h);
             h = NULL;

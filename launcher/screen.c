@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "launcher/commands.h"
 #include "launcher/json_output.h"
+#include "launcher/label.h"
 #include "launcher/output.h"
 #include "launcher/progress.h"
 
@@ -88,35 +89,25 @@ void screen_destroy(struct screen *s)
 
 /* --- output of workers --- */
 
-static const char *host_of(const struct screen *s, uint32_t node)
-{
-    return s->status && node < s->status->n_nodes ? s->status->nodes[node].host
-                                                  : "?";
-}
-
 static void make_label(const struct screen *s, const struct tree_output *o,
-                       char *to, size_t size)
+                       struct buf *to)
 {
     static const char *const colors[] = {"36", "32", "35", "33", "34", "31"};
-    bool color = o->which ? s->color_err : s->color_out;
-    char name[HOSTS_NAME_BYTES + 32];
+    _buf_ struct buf text = {0};
 
-    switch (s->config->run->job->logs.prefix) {
-    case JOB_PREFIX_NONE:
-        to[0] = '\0';
-        return;
-    case JOB_PREFIX_HOST:
-        snprintf(name, sizeof(name), "[%s:%u] ", host_of(s, o->node), o->rank);
-        break;
-    default:
-        snprintf(name, sizeof(name), "[%u] ", o->rank);
-        break;
-    }
-    if (color) {
-        snprintf(to, size, "\033[%sm%s\033[0m",
-                 colors[o->rank % ARRAY_SIZE(colors)], name);
+    label_write(&(struct label){.prefix = s->config->run->job->logs.prefix,
+                                .run = s->config->dir->id,
+                                .status = s->status,
+                                .wall_ns = clock_wall_ns(),
+                                .generation = o->generation,
+                                .node = o->node,
+                                .rank = o->rank,
+                                .is_err = o->which}, &text);
+    if (text.len && (o->which ? s->color_err : s->color_out)) {
+        buf_printf(to, "\033[%sm%s\033[0m",
+                   colors[o->rank % ARRAY_SIZE(colors)], buf_str(&text));
     } else {
-        str_copy(to, size, name);
+        buf_append(to, text.data, text.len);
     }
 }
 
@@ -144,12 +135,12 @@ static void output_text(struct screen *s, const struct tree_output *o)
         .generation = o->generation, .stream = o->rank * 2 + o->which,
         .is_err = o->which,
     };
-    char label[HOSTS_NAME_BYTES + 64];
+    _buf_ struct buf label = {0};
 
-    make_label(s, o, label, sizeof(label));
-    progress_output(s->progress, &from, label, o->data, o->len);
+    make_label(s, o, &label);
+    progress_output(s->progress, &from, buf_str(&label), o->data, o->len);
     if (o->piece == OUTPUT_END) {
-        progress_output(s->progress, &from, label, "\n", 1);
+        progress_output(s->progress, &from, buf_str(&label), "\n", 1);
     }
 }
 

@@ -164,12 +164,6 @@ enum job_preflight {
     JOB_PREFLIGHT_FULL,
 };
 
-enum job_log_prefix {
-    JOB_PREFIX_RANK,
-    JOB_PREFIX_HOST, /* host and rank */
-    JOB_PREFIX_NONE,
-};
-
 enum job_log_format {
     JOB_LOG_TEXT,
     JOB_LOG_JSON,
@@ -183,7 +177,7 @@ enum job_log_files {
 
 struct job_logs {
     char *show; /* ranks whose output is shown: rank_set.h */
-    enum job_log_prefix prefix;
+    char *prefix; /* of each line of it: log_prefix.h */
     enum job_log_format format;
     enum job_log_files files;
 };

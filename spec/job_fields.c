@@ -58,13 +58,6 @@ static const char *const preflight_words[] = {
     NULL,
 };
 
-static const char *const prefix_words[] = {
-    [JOB_PREFIX_RANK] = "rank",
-    [JOB_PREFIX_HOST] = "host",
-    [JOB_PREFIX_NONE] = "none",
-    NULL,
-};
-
 static const char *const format_words[] = {
     [JOB_LOG_TEXT] = "text",
     [JOB_LOG_JSON] = "json",
@@ -248,8 +241,10 @@ static const struct field logs_fields[] = {
     {"show", FIELD_RANKS, AT(logs.show), .def = "all",
      .help = "ranks whose output is shown; lead is rank 0. Files have that of "
              "all"},
-    {"prefix", FIELD_ENUM, AT(logs.prefix), .words = prefix_words,
-     .def = "rank", .help = "what is put before each line of output"},
+    {"prefix", FIELD_PREFIX, AT(logs.prefix), .def = "rank",
+     .help = "what is put before each line of output that is shown; fields of "
+             "a template are rank, local_rank, host, node, stream, time, "
+             "generation and run"},
     {"format", FIELD_ENUM, AT(logs.format), .words = format_words,
      .def = "text", .help = "form of what is shown: text, or JSON lines on "
                             "standard output; the default is that of "

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Types of fields that are sets: words, one bit each, exit codes, and ranks.
+ * Types of fields with a small language of their own: sets of words, of exit codes
+ * and of ranks, and the prefix of output.
  */
 #include <config.h>
 
 #include "base/cleanup.h"
+#include "spec/log_prefix.h"
 #include "spec/rank_set.h"
 #include "spec/schema_types.h"
 #include "spec/value.h"
@@ -142,9 +144,29 @@ static bool read_ranks(struct reader *r, const struct field *f, struct node *n,
     return schema_keep_string(r, buf_str(&text), at);
 }
 
+static bool read_prefix(struct reader *r, const struct field *f, struct node *n,
+                        void *at)
+{
+    _buf_ struct buf why = {0};
+    const char *s = schema_scalar(r, f, n);
+
+    if (!s) {
+        return false;
+    }
+    if (!log_prefix_is_valid(s, &why)) {
+        report_error(r->report, &n->place, "%s \"%.60s\" %s", r->path, s,
+                     buf_str(&why));
+        return false;
+    }
+    return schema_keep_string(r, s, at);
+}
+
 const struct type_ops schema_flags = {"list", read_flags, write_flags, NULL};
 const struct type_ops schema_codes = {"kubeflow, t9k, list", read_codes,
                                       write_codes, NULL};
 const struct type_ops schema_ranks = {"all, lead, none, list", read_ranks,
                                       schema_write_string,
                                       schema_release_string};
+const struct type_ops schema_prefix = {"word or template", read_prefix,
+                                       schema_write_string,
+                                       schema_release_string};

@@ -39,6 +39,33 @@ END
     like "$(cat err)" 'the end' 'is shown whoever is not' || show
 }
 
+test_prefix() {
+    mrun --nnodes 2 --agent-is-node --nproc-per-node 2 --log-prefix "{run}'s {rank}={node}.{local_rank} {stream} {generation}: " \
+        -- sh -c 'echo it; echo err >&2; printf end'
+    is "$status" 0 'a run with a prefix of its own' || show
+    id=$(json id run/status.json)
+    for s in out err; do
+        is "$(grep -a std$s $s | sed "s/^$id/ID/" | sort | grep -v end)" "$(for r in 0=0.0 1=0.1 2=1.0 3=1.1; do
+            [ $s = out ] && echo "ID's $r stdout 1: it" || echo "ID's $r stderr 1: err"
+        done)" "has it before each line of std$s" || show
+    done
+    is "$(grep -c ' stdout 1: end$' out)" 4 'also before one without a newline'
+    is "$(cat run/logs/1/3/stdout)" $'it\nend' 'not in files'
+    mrun --nproc-per-node 1 --log-prefix '[{time}] ' -- echo it
+    matches "$(cat out)" '^\[20[0-9-]*T[0-9:]*\.[0-9]{3}Z\] it$' 'with the time'
+    mrun --nproc-per-node 1 --set 'logs.prefix=[{rank}]{{}} ' -- echo it
+    is "$(cat out)" '[0]{} it' 'as a key of the spec' || show
+    run "$MUSTER" explain --log-prefix '{rank}: ' -- true
+    like "$(grep logs.prefix out)" '"{rank}: "' 'explain tells it' || show
+    mrun --nproc-per-node 1 --log-prefix '{hots}' -- true
+    is "$status" 2 'a field that is none'
+    like "$(cat err)" '--log-prefix: logs.prefix "{hots}" has the unknown field {hots}; did you mean {host}' 'is told with the next one' || show
+    printf 'apiVersion: muster/v1\nkind: Job\ncommand: [x]\nlogs: {prefix: "{rank} {tim}"}\n' >job.yaml
+    mrun job.yaml
+    is "$status" 2 'in a spec'
+    like "$(cat err)" 'job.yaml:4:16: logs.prefix "{rank} {tim}" has the unknown field {tim}; did you mean {time}' 'with its place' || show
+}
+
 test_json() {
     cat >check.py <<'END'
 import json, sys
