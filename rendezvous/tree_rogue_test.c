@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Children that know the key and do as they like: what they may say, for whom,
+ * and how long they may say nothing.
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/wire.h"
+#include "rendezvous/tree_bed_rogue.h"
+#include "tests/lib/tap.h"
+
+#include <stdlib.h>
+
+/* What a member must say before anything else. */
+static void test_hellos(void)
+{
+    static const struct {
+        const char *what;
+        enum tree_type type;
+        struct tree_hello hello;
+        bool welcome;
+    } cases[] = {
+        {"a child", TREE_HELLO, {3, "run", "v"}, true},
+        {"a grandchild whose parent is gone", TREE_HELLO, {4, "run", "v"},
+         true},
+        {"of another run", TREE_HELLO, {3, "runs", "v"}, false},
+        {"of no run", TREE_HELLO, {3, "", "v"}, false},
+        {"of another version", TREE_HELLO, {3, "run", "v2"}, false},
+        {"with our own rank", TREE_HELLO, {1, "run", "v"}, false},
+        {"from above", TREE_HELLO, {0, "run", "v"}, false},
+        {"of another part of the tree", TREE_HELLO, {2, "run", "v"}, false},
+        {"beyond the run, below us", TREE_HELLO, {7, "run", "v"}, false},
+        {"beyond any run", TREE_HELLO, {UINT32_MAX, "run", "v"}, false},
+        {"that begins with something else", TREE_REPORT, {3, "run", "v"},
+         false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct world w;
+        struct rogue r;
+
+        bed_open(&w);
+        bed_join(&w, 1, "run");
+        rogue_say(&w, &r, 1, cases[i].type, &cases[i].hello);
+        is_int(r.welcome, cases[i].welcome, "one %s", cases[i].what);
+        link_close(r.link);
+        bed_close(&w);
+    }
+}
+
+static bool moved_is_settled(struct world *w)
+{
+    link_send(w->rogue->link, TREE_BEAT, "\0\0\0\0\0\0\0\0", 8);
+    return w->nodes[0].n_words > 10; /* two leases */
+}
+
+static bool moved_has_reported(struct world *w)
+{
+    return w->reports[3] > 0 && w->nodes[3].n_uplinks;
+}
+
+static void rogue_blob(struct rogue *r, enum tree_type type, uint32_t rank,
+                       const void *data, size_t len)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, data, len);
+    link_send_buf(r->link, (uint16_t)type, &b);
+}
+
+/* A member that speaks for a child that has left it. */
+static void test_old_parent(void)
+{
+    struct world w;
+    struct rogue r;
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    rogue_join(&w, &r, 0, 1);
+    /* Nobody listens as 1: so 3 goes on to the lead. */
+    link_listener_close(w.nodes[1].listener);
+    w.nodes[1].listener = NULL;
+    bed_join(&w, 3, "run");
+    bed_report(&w, 3);
+    ok(bed_run_until(&w, moved_has_reported),
+       "a member goes to another parent");
+    rogue_blob(&r, TREE_REPORT, 3, "\0\0\0\3", 4);
+    rogue_blob(&r, TREE_LOST, 3, "gone", 4);
+    w.nodes[0].n_words = 0;
+    bed_run_until(&w, moved_is_settled);
+    is_int(w.lost[3], 0, "what its old one says of it counts no more");
+    rogue_leave(&r);
+    bed_close(&w);
+}
+
+static bool inner_lost(struct world *w)
+{
+    return w->lost[1];
+}
+
+static void test_silent_child(void)
+{
+    struct world w;
+    struct rogue r;
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    rogue_join(&w, &r, 0, 1);
+    ok(r.welcome, "a child");
+    ok(bed_run_until(&w, inner_lost), "that says nothing any more is lost");
+    like(w.why[1], "nothing heard", "for that reason");
+    rogue_leave(&r);
+    bed_close(&w);
+}
+
+static void test_lies_about_ranks(void)
+{
+    struct world w;
+    struct rogue r;
+    _buf_ struct buf b = {0};
+
+    bed_open(&w);
+    bed_join(&w, 1, "run");
+    rogue_join(&w, &r, 1, 2);
+    ok(!r.welcome, "a rank of another part of the tree is refused");
+    rogue_leave(&r);
+    rogue_join(&w, &r, 1, 3);
+    ok(r.welcome, "one of this part is welcome");
+    wire_put_u32(&b, 4);
+    wire_put_bytes(&b, "x", 1);
+    link_send_buf(r.link, TREE_REPORT, &b);
+    ok(bed_run_until(&w, rogue_is_down), "but may not speak for its neighbour");
+    rogue_leave(&r);
+    bed_close(&w);
+}
+
+static void test_flood_without_credit(void)
+{
+    struct world w;
+    struct rogue r;
+    _free_ char *data = calloc(1, 100000);
+    struct tree_output o = {.node = 2, .rank = 5, .data = data, .len = 100000};
+    _buf_ struct buf b = {0};
+
+    bed_open(&w);
+    bed_join(&w, 1, "run"); /* has no parent: nothing leaves it */
+    rogue_join(&w, &r, 1, 3);
+    tree_output_encode(&o, &b);
+    for (int i = 0; i < 10; i++) {
+        link_send_buf(r.link, TREE_OUTPUT, &b);
+        uv_run(&w.loop, UV_RUN_NOWAIT);
+    }
+    ok(!r.down, "a window's worth of output is kept");
+    for (int i = 0; i < 100 && !r.down; i++) {
+        link_send_buf(r.link, TREE_OUTPUT, &b);
+        uv_run(&w.loop, UV_RUN_NOWAIT);
+    }
+    ok(bed_run_until(&w, rogue_is_down),
+       "a child that goes on without credit is dropped");
+    rogue_leave(&r);
+    bed_close(&w);
+}
+
+int main(void)
+{
+    test_hellos();
+    test_old_parent();
+    test_silent_child();
+    test_lies_about_ranks();
+    test_flood_without_credit();
+    return tap_done();
+}
