@@ -133,9 +133,6 @@ void agent_keep_error(struct agent *a, uint32_t generation, uint32_t rank,
 /* --- agent_member.c --- */
 
 int agent_member_start(struct agent *a, struct error *e);
-/* The port of a second server beside the store, which a worker opens (the
- * coordinator of JAX); 0 for none. */
-uint16_t agent_second_port(uint16_t store_port);
 /* Steps the member and does what it says. */
 void agent_member_step(struct agent *a, struct member_event *event);
 /* The same from the loop, after everything that is under way. Strings, failure

@@ -11,9 +11,9 @@
 #include "base/fs.h"
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
+#include "launcher/outfit.h"
 #include "launcher/slurm.h"
 #include "rendezvous/restart.h"
-#include "spec/procs.h"
 #include "spec/rank_set.h"
 
 #include <errno.h>
@@ -67,39 +67,24 @@ void agent_writable(struct agent *a)
 
 /* --- the job --- */
 
-static uint32_t share_of(uint32_t total, uint32_t n, uint32_t i)
-{
-    return total / n + (i < total % n);
-}
-
 /* How many processes this agent runs: the node's number, divided evenly among
  * the agents on it. */
 static int count_procs(struct agent *a, struct error *e)
 {
-    uint32_t n_here = 0, node_total;
+    uint32_t n_here = 0;
     struct procs_node node;
     int rc;
 
     node_facts(&a->config.env, &node);
-    rc = procs_count(&a->config.job->procs, &node, &node_total, e);
-    if (rc < 0) {
-        return error_wrap(e, "%s", a->host);
-    }
     for (uint32_t i = 0; i < a->roster.n; i++) {
         n_here += strcmp(a->roster.entries[i].host, a->host) == 0;
     }
     if (a->run.agent_is_node) {
         n_here = 1;
     }
-    node_total = n_here == 1 ? node_total
-                             : share_of(node_total, n_here,
-                                        a->roster.entries[a->rank].host_index);
-    if (node_total > UINT16_MAX) {
-        return error_text(e, ERANGE, "%s: %u processes on one node", a->host,
-                          node_total);
-    }
-    a->n_procs = (uint16_t)node_total;
-    return 0;
+    rc = outfit_procs(a->config.job, &node, n_here,
+                      a->roster.entries[a->rank].host_index, &a->n_procs, e);
+    return rc < 0 ? error_wrap(e, "%s", a->host) : 0;
 }
 
 static int begin_work(struct agent *a, struct error *e)

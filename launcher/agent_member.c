@@ -13,6 +13,7 @@
 #include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "launcher/outfit.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +24,6 @@ enum {
     LINGER_MS = 1000, /* what workers leave behind, see workers.h */
     MARGIN_MS = 10000,
     PORT_TRIES = 32,
-    PORT_STEP = 2, /* the kernel hands out every other port to clients: not ours */
 };
 
 struct soon {
@@ -153,12 +153,6 @@ static int allow_hosts(struct agent *a, struct error *e)
                                     addrs.n, e);
 }
 
-uint16_t agent_second_port(uint16_t store_port)
-{
-    return store_port && store_port <= UINT16_MAX - PORT_STEP
-               ? (uint16_t)(store_port + PORT_STEP) : 0;
-}
-
 /* A store at a port whose second one is free as well, where that can be had. */
 static int open_store_pair(struct agent *a, const struct store_config *config,
                            struct error *e)
@@ -172,7 +166,7 @@ static int open_store_pair(struct agent *a, const struct store_config *config,
             return rc;
         }
         if (addr_port_is_free(
-                agent_second_port(store_server_port(a->store)))) {
+                outfit_second_port(store_server_port(a->store)))) {
             return 0;
         }
     }

@@ -17,8 +17,10 @@
 #include "launcher/options.h"
 #include "launcher/probe.h"
 #include "launcher/rundir.h"
+#include "launcher/show_env.h"
 #include "launcher/slurm.h"
 #include "launcher/takeup.h"
+#include "spec/rank_set.h"
 #include "spec/spec.h"
 
 #include <errno.h>
@@ -43,6 +45,9 @@ struct run_options {
     const char *ssh, *mpirun, *key_file;
     int64_t agents_per_node;
     bool agent_is_node, dry_run, quiet, as_root, insecure;
+    const char *show_env; /* ranks, "" for all, or NULL */
+    bool show_secrets;
+    enum show_format format;
     bool as_launcher; /* for muster torchrun */
 };
 
@@ -72,6 +77,13 @@ static const struct option_def option_table[] = {
      FIELD(as_root), NULL, 0},
     {"dry-run", NULL, "show what would be done, and the mpirun command",
      OPTION_FLAG, FIELD(dry_run), NULL, 'n'},
+    {"show-env", "RANKS", "with --dry-run: show the environment of all workers, "
+     "or of those ranks, and who sets what", OPTION_MAYBE, FIELD(show_env),
+     NULL, 0},
+    {"show-secrets", NULL, "with --show-env: also what looks like a secret",
+     OPTION_FLAG, FIELD(show_secrets), NULL, 0},
+    {"output", "FORMAT", "with --show-env: print as json or yaml", OPTION_CALL,
+     FIELD(format), show_set_format, 'o'},
     {"quiet", NULL, "no progress line", OPTION_FLAG, FIELD(quiet), NULL, 'q'},
     {"as-launcher", NULL, NULL, OPTION_FLAG, FIELD(as_launcher), NULL, 0},
     {0},
@@ -400,6 +412,59 @@ static int dry_run(const struct mpirun *mpirun, struct mpirun_plan *plan,
     return EXIT_OK;
 }
 
+static int check_show_env(const struct run_options *o, struct error *e)
+{
+    if (!o->show_env) {
+        return o->show_secrets || o->format != SHOW_TABLE
+                   ? error_text(e, ERR_USAGE, "option --%s: is for --show-env",
+                                o->show_secrets ? "show-secrets" : "output")
+                   : 0;
+    }
+    if (!o->dry_run) {
+        return error_text(e, ERR_USAGE, "option --show-env: needs --dry-run");
+    }
+    if (o->show_env[0] && !rank_set_is_valid(o->show_env)) {
+        return error_text(e, ERR_USAGE, "option --show-env: expected ranks such "
+                          "as 0,3-5, found '%.100s'", o->show_env);
+    }
+    return 0;
+}
+
+/* Hosts may have other numbers of GPUs and CPUs than this one. */
+static void note_guess(const struct job *job, const struct host_list *hosts)
+{
+    if (job->procs.mode != JOB_PROCS_FIXED && !all_local(hosts)) {
+        fputs("muster: note: procsPerNode is counted on this machine\n", stderr);
+    }
+}
+
+static int dry_run_env(const struct run_options *o, struct spec_result *r,
+                       const struct mpirun_plan *plan)
+{
+    _run_config_ struct run_config config = {0};
+    _env_plan_ struct env_plan found = {0};
+    struct env_plan_spec spec = {
+        .job = r->job,
+        .env = &config.env,
+        .hosts = plan->hosts,
+        .agents_per_host = plan->agents_per_host,
+        .n_agents = plan->n_agents,
+        .agent_is_node = o->agent_is_node,
+        .ranks = o->show_env[0] ? o->show_env : "all",
+        .shows_secrets = o->show_secrets,
+    };
+    struct show_env show = {.plan = &found, .spec = r, .config = &config,
+                            .format = o->format};
+    struct error e = {0};
+
+    if (run_config_capture(&config, environ, &e) < 0 ||
+        env_plan_make(&spec, &found, &e) < 0) {
+        return command_fail(&e);
+    }
+    note_guess(r->job, plan->hosts);
+    return show_env(&show);
+}
+
 static int run_with_front(struct run_options *o, struct spec_result *r)
 {
     _host_list_ struct host_list hosts = {0};
@@ -433,7 +498,8 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     print_unused(&(struct host_list){.n = n_given}, hosts.n);
     if (o->dry_run) {
         plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);
-        return dry_run(&mpirun, &plan, r->job);
+        return o->show_env ? dry_run_env(o, r, &plan)
+                           : dry_run(&mpirun, &plan, r->job);
     }
     if (make_run(o, r->job, &dir, key, &e) < 0 ||
         probe(o, &hosts, dir, key, &e) < 0 ||
@@ -538,7 +604,7 @@ static int run_here(struct run_options *o, struct spec_result *r)
     bool in_mpi = getenv("OMPI_COMM_WORLD_SIZE") || slurm_is_mpi_launch();
     struct error e = {0};
 
-    if (slurm_check_tasks(&e) < 0) {
+    if (check_show_env(o, &e) < 0 || slurm_check_tasks(&e) < 0) {
         return command_fail(&e);
     }
     return in_mpi && !o->dry_run ? run_by_hand(o, r) : run_with_front(o, r);

@@ -6,33 +6,11 @@
  */
 #include <config.h>
 
-#include "launcher/contract.h"
+#include "launcher/contract_priv.h"
 
-#include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/dollar.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum { MAX_EXPANDED_BYTES = 1 << 20 };
-
-enum policy {
-    OWNED,      /* always muster's; a warning where that overrides the job */
-    QUIET,      /* always muster's; nobody sets it on purpose */
-    DEFAULTED,  /* only where it is unset */
-};
-
-/* Builds one value in `b`; false leaves the name unset. */
-typedef bool value_f(const struct contract_facts *f, struct buf *b);
-
-struct entry {
-    const char *name;
-    enum policy policy;
-    value_f *value;
-};
 
 static bool put_u(struct buf *b, uint32_t v)
 {
@@ -154,7 +132,7 @@ static bool jax_devices(const struct contract_facts *f, struct buf *b)
     return true;
 }
 
-static const struct entry entries[] = {
+static const struct contract_entry entries[] = {
     /* torchrun */
     {"RANK", OWNED, rank},
     {"WORLD_SIZE", OWNED, world},
@@ -246,7 +224,7 @@ static const char *const stripped_prefixes[] = {
 };
 
 /* What a Slurm job's worker is told of itself in place of that. */
-static const struct entry slurm_entries[] = {
+static const struct contract_entry slurm_entries[] = {
     {"SLURM_PROCID", QUIET, rank},
     {"SLURM_LOCALID", QUIET, local_rank},
     {"SLURM_NODEID", QUIET, node},
@@ -265,7 +243,7 @@ bool contract_strips(const char *name)
     return false;
 }
 
-static const struct entry *find_entry(const char *name)
+static const struct contract_entry *find_entry(const char *name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(entries); i++) {
         if (strcmp(entries[i].name, name) == 0) {
@@ -277,200 +255,11 @@ static const struct entry *find_entry(const char *name)
 
 bool contract_owns(const char *name)
 {
-    const struct entry *en = find_entry(name);
+    const struct contract_entry *en = find_entry(name);
 
     return en && en->policy == OWNED;
 }
 
-/* Splits NAME=VALUE; false for anything else, which no exec would pass on. */
-static bool split(const char *item, char *name, size_t size,
-                  const char **ret_value)
-{
-    const char *eq = strchr(item, '=');
-
-    if (!eq || eq == item || (size_t)(eq - item) >= size) {
-        return false;
-    }
-    memcpy(name, item, (size_t)(eq - item));
-    name[eq - item] = '\0';
-    *ret_value = eq + 1;
-    return true;
-}
-
-static void add_base(const struct strlist *base, struct strlist *ret)
-{
-    for (size_t i = 0; base && i < base->n; i++) {
-        const char *value;
-        char name[256];
-
-        if (!split(base->items[i], name, sizeof(name), &value) ||
-            !contract_strips(name)) {
-            strlist_add(ret, base->items[i]);
-        }
-    }
-}
-
-struct scope {
-    const struct strlist *first;
-    const struct strlist *second; /* or NULL */
-};
-
-static const char *look_up(const struct scope *scope, const char *name,
-                           size_t len)
-{
-    const char *value;
-    char copy[256];
-
-    if (len == 0 || len >= sizeof(copy)) {
-        return NULL;
-    }
-    memcpy(copy, name, len);
-    copy[len] = '\0';
-    value = strlist_getenv(scope->first, copy);
-    return value || !scope->second ? value
-                                   : strlist_getenv(scope->second, copy);
-}
-
-static void put_value(struct buf *to, const struct dollar *d, const void *ctx)
-{
-    const char *value;
-
-    if (d->kind != DOLLAR_NAME) {
-        buf_putc(to, '$');
-        return;
-    }
-    value = look_up(ctx, d->name, d->name_len);
-    if (value) {
-        buf_puts(to, value);
-    } else {
-        buf_append(to, d->at, d->len);
-    }
-}
-
-static char *expand(const char *text, const struct scope *scope)
-{
-    _buf_ struct buf b = {0};
-    int rc = dollar_expand(&b, text, MAX_EXPANDED_BYTES, put_value, scope);
-
-    return rc < 0 ? NULL : buf_take(&b);
-}
-
-/* Values of the job may refer to the contract's own and to earlier entries. */
-static void add_job(const struct strlist *job, const struct strlist *facts,
-                    struct strlist *ret)
-{
-    struct scope scope = {facts, ret};
-
-    for (size_t i = 0; job && i < job->n; i++) {
-        const char *value;
-        char name[256];
-        _free_ char *expanded = NULL;
-
-        if (!split(job->items[i], name, sizeof(name), &value)) {
-            continue;
-        }
-        expanded = expand(value, &scope);
-        if (!expanded) {
-            ret->failed = true;
-            return;
-        }
-        strlist_setenv(ret, name, expanded);
-    }
-}
-
-static void warn_override(const char *name, const char *theirs,
-                          const char *ours, struct strlist *warnings)
-{
-    if (warnings && theirs && strcmp(theirs, ours)) {
-        strlist_addf(warnings, "%s=%s of the environment is replaced by "
-                     "muster's %s", name, theirs, ours);
-    }
-}
-
-static void set_entry(const struct entry *en, const struct contract_facts *f,
-                      struct strlist *ret, struct strlist *warnings)
-{
-    const char *theirs = strlist_getenv(ret, en->name);
-    _buf_ struct buf b = {0};
-
-    if (en->policy == DEFAULTED && theirs) {
-        return;
-    }
-    if (!en->value(f, &b)) {
-        /* A stale value of the user's would be worse than none. */
-        if (en->policy == OWNED && theirs) {
-            strlist_unsetenv(ret, en->name);
-        }
-        return;
-    }
-    if (b.failed) {
-        ret->failed = true;
-        return;
-    }
-    if (en->policy == OWNED) {
-        warn_override(en->name, theirs, buf_str(&b), warnings);
-    }
-    strlist_setenv(ret, en->name, buf_str(&b));
-}
-
-static void set_all(const struct entry *table, size_t n,
-                    const struct contract_facts *f, struct strlist *ret,
-                    struct strlist *warnings)
-{
-    for (size_t i = 0; i < n; i++) {
-        set_entry(&table[i], f, ret, warnings);
-    }
-}
-
-static void add_list(const struct strlist *l, bool keep_theirs,
-                     struct strlist *ret)
-{
-    for (size_t i = 0; l && i < l->n; i++) {
-        const char *value;
-        char name[256];
-
-        if (split(l->items[i], name, sizeof(name), &value) &&
-            !(keep_theirs && strlist_getenv(ret, name))) {
-            strlist_setenv(ret, name, value);
-        }
-    }
-}
-
-int contract_env(const struct strlist *base, const struct strlist *job,
-                 const struct contract_facts *f, struct strlist *ret,
-                 struct strlist *warnings, struct error *e)
-{
-    _strlist_ struct strlist facts = {0};
-    bool in_slurm = base && strlist_getenv(base, "SLURM_JOB_ID");
-
-    set_all(entries, ARRAY_SIZE(entries), f, &facts, NULL);
-    add_base(base, ret);
-    add_job(job, &facts, ret);
-    add_list(f->hints, true, ret);
-    set_all(entries, ARRAY_SIZE(entries), f, ret, warnings);
-    if (in_slurm) {
-        set_all(slurm_entries, ARRAY_SIZE(slurm_entries), f, ret, NULL);
-    }
-    add_list(f->extra, false, ret);
-    if (ret->failed || facts.failed || (warnings && warnings->failed)) {
-        return error_set(e, ENOMEM, "make the environment of rank %u",
-                         (unsigned)f->rank);
-    }
-    return 0;
-}
-
-char *contract_expand(const char *text, const struct strlist *env)
-{
-    struct scope scope = {env, NULL};
-
-    return expand(text, &scope);
-}
-
-int contract_argv(char *const *argv, const struct strlist *env,
-                  struct strlist *ret, struct error *e)
-{
-    for (size_t i = 0; argv[i]; i++) {
-        strlist_take(ret, contract_expand(argv[i], env));
-    }
-    return ret->failed ? error_set(e, ENOMEM, "expand the command line") : 0;
-}
+const struct contract_table contract_names = {entries, ARRAY_SIZE(entries)};
+const struct contract_table contract_slurm_names = {
+    slurm_entries, ARRAY_SIZE(slurm_entries)};

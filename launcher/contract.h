@@ -67,6 +67,31 @@ int contract_env(const struct strlist *base, const struct strlist *job,
                  const struct contract_facts *f, struct strlist *ret,
                  struct strlist *warnings, struct error *e);
 
+/* Who said what a variable is. */
+enum contract_origin {
+    CONTRACT_USER,    /* the base: passed on */
+    CONTRACT_JOB,     /* the job's `env` */
+    CONTRACT_HINT,    /* topology asked for it */
+    CONTRACT_DEFAULT, /* muster, because nobody else did */
+    CONTRACT_OWN,     /* muster, always */
+};
+
+/* How an environment came about, for people. Zero-initialise; release with
+ * contract_trace_release(). */
+struct contract_trace {
+    struct strlist origins; /* NAME=N, a contract_origin, for all in `ret` */
+    struct strlist lost;    /* NAME=WHY: of the base, and not in `ret` */
+};
+void contract_trace_release(struct contract_trace *t);
+enum contract_origin contract_trace_origin(const struct contract_trace *t,
+                                           const char *name);
+
+/* As contract_env(), and says how in `trace` (not when NULL). */
+int contract_env_traced(const struct strlist *base, const struct strlist *job,
+                        const struct contract_facts *f, struct strlist *ret,
+                        struct contract_trace *trace,
+                        struct strlist *warnings, struct error *e);
+
 /* Expands $(NAME) from `env` in `text` (base/dollar.h). The caller frees the
  * result; NULL without memory or where it would exceed 1 MiB. */
 char *contract_expand(const char *text, const struct strlist *env);

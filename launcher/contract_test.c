@@ -391,8 +391,53 @@ static void test_bounds(void)
     free(text);
 }
 
+/* Who said what a variable is, and what went. */
+static void test_trace(void)
+{
+    static const struct {
+        const char *name;
+        enum contract_origin want;
+    } cases[] = {
+        {"HOME", CONTRACT_USER},        {"RANK", CONTRACT_OWN},
+        {"OMP_NUM_THREADS", CONTRACT_USER},
+        {"LR", CONTRACT_JOB},           {"HOST", CONTRACT_JOB},
+        {"NCCL_NET", CONTRACT_HINT},    {"MUSTER_AGENT", CONTRACT_OWN},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", CONTRACT_DEFAULT},
+    };
+    char *base[] = {"HOME=/h", "HOST=a", "RANK=5", "OMP_NUM_THREADS=3",
+                    "PMIX_ID=1", "OMPI_COMM_WORLD_RANK=7", "JAX_PROCESS_ID=1",
+                    "MASTER_PORT=1", NULL};
+    char *job[] = {"LR=1", "HOST=b", NULL};
+    _strlist_ struct strlist b = {0}, j = {0}, hints = {0}, extra = {0};
+    _strlist_ struct strlist env = {0}, plain = {0};
+    struct contract_facts f = facts;
+    struct contract_trace t = {0};
+
+    strlist_add_all(&b, base);
+    strlist_add_all(&j, job);
+    strlist_add(&hints, "NCCL_NET=Socket");
+    strlist_add(&extra, "MUSTER_AGENT=x.0");
+    f.hints = &hints;
+    f.extra = &extra;
+    f.master_port = 0;
+    is_int(contract_env_traced(&b, &j, &f, &env, &t, NULL, NULL), 0, "traced");
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_int((int)contract_trace_origin(&t, cases[i].name),
+               (int)cases[i].want, "who says %s", cases[i].name);
+    }
+    is_int((int)t.origins.n, (int)env.n, "each variable has an origin");
+    is_int((int)t.lost.n, 2, "those that are lost");
+    ok(strlist_getenv(&t.lost, "PMIX_ID"), "one of the launch");
+    ok(strlist_getenv(&t.lost, "MASTER_PORT"), "one that would be stale");
+    ok(!strlist_getenv(&t.lost, "OMPI_COMM_WORLD_RANK"), "not one replaced");
+    contract_env(&b, &j, &f, &plain, NULL, NULL);
+    is_int((int)plain.n, (int)env.n, "tracing changes nothing");
+    contract_trace_release(&t);
+}
+
 int main(void)
 {
+    test_trace();
     test_golden();
     test_facts();
     test_inherited();

@@ -10,8 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { OOM_SCORE_ADJ = 500 }; /* workers go before their agent */
-
 /* --- collectives --- */
 
 /* Whoever waits in a collective, or comes to one, gets an error at once. */
@@ -133,8 +131,8 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
     struct workers_config config = {
         .workers = specs,
         .n = c->layout.n_local,
-        .cwd = job->workdir ? job->workdir : a->config.cwd,
-        .oom_score_adj = OOM_SCORE_ADJ,
+        .cwd = outfit_cwd(job, a->config.cwd),
+        .oom_score_adj = OUTFIT_OOM_SCORE_ADJ,
     };
     char logs[PATH_MAX], file[PATH_MAX];
     int rc;
@@ -144,8 +142,8 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
     }
     for (uint32_t i = 0; i < c->layout.n_local; i++) {
         specs[i] = (struct worker_spec){
-            .argv = c->list[i].argv.items,
-            .envp = c->list[i].env.items,
+            .argv = c->list[i].outfit.argv.items,
+            .envp = c->list[i].outfit.env.items,
             .rank = c->layout.first_rank + i,
         };
     }

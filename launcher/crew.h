@@ -12,14 +12,14 @@
 #define MUSTER_LAUNCHER_CREW_H
 
 #include "launcher/agent.h"
+#include "launcher/outfit.h"
 #include "launcher/worker_socket.h"
 #include "rendezvous/layout.h"
 
 struct crew_worker {
     struct crew *crew;
     struct worker_socket *socket;
-    struct strlist argv;
-    struct strlist env;
+    struct outfit outfit;
     bool is_accused; /* told as failed, although it is alive */
 };
 

@@ -4,8 +4,6 @@
 #include "launcher/crew.h"
 
 #include "base/cleanup.h"
-#include "base/fs.h"
-#include "launcher/contract.h"
 #include "launcher/node_facts.h"
 
 #include <stdlib.h>
@@ -40,11 +38,22 @@ static int make_segment(struct crew *c, const struct order *order,
     return segment_create(&spec, &c->segment, e);
 }
 
-/* --- socket, error file and environment --- */
+/* --- socket, and the worker itself --- */
 
-static const char *or_null(const char *s)
+static struct outfit_node node_of(const struct crew *c)
 {
-    return s[0] ? s : NULL;
+    const struct agent *a = c->agent;
+
+    return (struct outfit_node){
+        .job = a->config.job,
+        .env = &a->config.env,
+        .run_id = a->run.id,
+        .run_dir = a->run.dir,
+        .agent_dir = a->dir,
+        .agent_index = a->index,
+        .host = a->host,
+        .n_gpus = c->n_gpus,
+    };
 }
 
 static int make_socket(struct crew *c, uint32_t i, const struct order *order,
@@ -60,9 +69,10 @@ static int make_socket(struct crew *c, uint32_t i, const struct order *order,
         .n_nodes = c->layout.n_groups,
         .generation = order->generation,
     };
+    struct outfit_node node = node_of(c);
     char path[PATH_MAX];
-    int rc = fs_path(path, sizeof(path), e, "%s/a%u-g%u-w%u", a->dir,
-                     a->index, order->generation, i);
+    int rc = outfit_socket_path(&node, order->generation, i, path,
+                                sizeof(path), e);
 
     if (rc < 0) {
         return rc;
@@ -81,56 +91,18 @@ static int make_socket(struct crew *c, uint32_t i, const struct order *order,
 int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
                       size_t size, struct error *e)
 {
-    const struct agent *a = c->agent;
+    struct outfit_node node = node_of(c);
 
-    return fs_path(to, size, e, "%s/a%u-g%u-w%u.json", a->dir, a->index,
-                   c->generation, local_rank);
+    return outfit_error_path(&node, c->generation, local_rank, to, size, e);
 }
 
-static int make_contract(struct crew *c, uint32_t i, const struct order *order,
-                         struct strlist *warnings, struct error *e)
+static int make_outfit(struct crew *c, uint32_t i, const struct order *order,
+                       struct strlist *warnings, struct error *e)
 {
-    struct agent *a = c->agent;
-    const struct job *job = a->config.job;
-    struct crew_worker *w = &c->list[i];
-    uint32_t rank = c->layout.first_rank + i;
-    char error_file[PATH_MAX];
-    const char *tag = strrchr(a->dir, '/');
-    _strlist_ struct strlist extra = {0};
-    struct contract_facts facts = {
-        .run_id = a->run.id,
-        .run_dir = a->run.dir,
-        .job_name = job->name,
-        .generation = order->generation,
-        .restart_count = order->n_restarts,
-        .max_restarts = order->max_restarts,
-        .rank = rank,
-        .world = c->layout.world,
-        .local_rank = i,
-        .local_world = c->layout.n_local,
-        .node = c->layout.group,
-        .n_nodes = c->layout.n_groups,
-        .node_name = a->host,
-        .master_addr = order->master_addr,
-        .master_port = order->master_port,
-        .agent_store = true,
-        .error_file = error_file,
-        .resume_path = or_null(order->resume_path),
-        .jax_port = agent_second_port(order->master_port),
-        .n_gpus = c->n_gpus,
-        .socket = worker_socket_path(w->socket),
-        .extra = &extra,
-    };
-    int rc;
+    struct outfit_node node = node_of(c);
 
-    /* Whose it is, for whoever has to sweep up after this agent. */
-    strlist_addf(&extra, "MUSTER_AGENT=%s.%u", tag ? tag + 1 : a->dir,
-                 a->index);
-    rc = crew_error_path(c, i, error_file, sizeof(error_file), e);
-    rc = rc < 0 ? rc : contract_env(&a->config.env, &job->env, &facts, &w->env,
-                                    i == 0 ? warnings : NULL, e);
-    return rc < 0 ? rc : contract_argv(job->command.items, &w->env, &w->argv,
-                                       e);
+    c->list[i].outfit.warnings = i == 0 ? warnings : NULL;
+    return outfit_make(&node, order, &c->layout, i, &c->list[i].outfit, e);
 }
 
 static int list_members(struct crew *c, const struct order *order,
@@ -159,7 +131,7 @@ int crew_equip(struct crew *c, const struct order *order, struct error *e)
     rc = rc < 0 ? rc : make_segment(c, order, e);
     for (uint32_t i = 0; rc == 0 && i < c->layout.n_local; i++) {
         rc = make_socket(c, i, order, e);
-        rc = rc < 0 ? rc : make_contract(c, i, order, &warnings, e);
+        rc = rc < 0 ? rc : make_outfit(c, i, order, &warnings, e);
     }
     for (size_t i = 0; c->layout.first_rank == 0 && order->n_restarts == 0 &&
                        i < warnings.n; i++) {
@@ -177,8 +149,7 @@ void crew_strip(struct crew *c)
             unlink(path);
         }
         worker_socket_destroy(c->list[i].socket);
-        strlist_release(&c->list[i].argv);
-        strlist_release(&c->list[i].env);
+        outfit_release(&c->list[i].outfit);
     }
     segment_destroy(c->segment);
     free(c->members);

@@ -12,6 +12,21 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Some programs walk over all descriptors that there could be. */
+enum { MAX_OPEN_FILES = 1 << 20 };
+
+const struct exec_limit exec_limits[EXEC_N_LIMITS] = {
+    {RLIMIT_NOFILE, "open files", MAX_OPEN_FILES},
+    {RLIMIT_MEMLOCK, "locked memory", RLIM_INFINITY},
+};
+
+rlim_t exec_limit_soft(const struct exec_limit *l, const struct rlimit *was)
+{
+    rlim_t want = was->rlim_max < l->most ? was->rlim_max : l->most;
+
+    return was->rlim_cur >= want ? was->rlim_cur : want;
+}
+
 void exec_argv(struct strlist *to, const struct exec_options *o,
                char *const *argv)
 {

@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 /* Stages are part of the protocol between the two: append only. */
@@ -63,6 +64,17 @@ struct exec_options {
     const int *keep;    /* further descriptors to keep open */
     size_t n_keep;
 };
+
+/* A limit that is raised, as far as the hard one allows and it says. */
+struct exec_limit {
+    int what; /* RLIMIT_... */
+    const char *name;
+    rlim_t most;
+};
+enum { EXEC_N_LIMITS = 2 };
+extern const struct exec_limit exec_limits[EXEC_N_LIMITS];
+/* The soft limit that comes of it; never less than it was. */
+rlim_t exec_limit_soft(const struct exec_limit *l, const struct rlimit *was);
 
 /* Appends muster-exec's own name and options, "--" and the program's argv. */
 void exec_argv(struct strlist *to, const struct exec_options *o,

@@ -36,7 +36,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MAX_KEEP = 64, MAX_CPUS = 65536, MAX_OPEN_FILES = 1 << 20 };
+enum { MAX_KEEP = 64, MAX_CPUS = 65536 };
 
 struct setup {
     struct exec_options o;
@@ -248,23 +248,21 @@ static void bind_to_cpus(const struct setup *s)
     }
 }
 
-/* Raises the soft limit as far as the hard one allows; never lowers it. */
-static void raise_limit(const struct setup *s, int what, rlim_t most,
-                        const char *name)
+static void raise_limit(const struct setup *s, const struct exec_limit *limit)
 {
     struct rlimit l;
     rlim_t want;
 
-    if (getrlimit((__rlimit_resource_t)what, &l) < 0) {
-        fail(s, EXEC_LIMITS, errno, "on %s", name);
+    if (getrlimit((__rlimit_resource_t)limit->what, &l) < 0) {
+        fail(s, EXEC_LIMITS, errno, "on %s", limit->name);
     }
-    want = l.rlim_max < most ? l.rlim_max : most;
-    if (l.rlim_cur >= want) {
+    want = exec_limit_soft(limit, &l);
+    if (l.rlim_cur == want) {
         return;
     }
     l.rlim_cur = want;
-    if (setrlimit((__rlimit_resource_t)what, &l) < 0) {
-        fail(s, EXEC_LIMITS, errno, "on %s", name);
+    if (setrlimit((__rlimit_resource_t)limit->what, &l) < 0) {
+        fail(s, EXEC_LIMITS, errno, "on %s", limit->name);
     }
 }
 
@@ -290,9 +288,9 @@ static void limit_core(const struct setup *s)
 
 static void set_limits(const struct setup *s)
 {
-    /* Some programs walk over all descriptors that there could be. */
-    raise_limit(s, RLIMIT_NOFILE, MAX_OPEN_FILES, "open files");
-    raise_limit(s, RLIMIT_MEMLOCK, RLIM_INFINITY, "locked memory");
+    for (size_t i = 0; i < EXEC_N_LIMITS; i++) {
+        raise_limit(s, &exec_limits[i]);
+    }
     limit_core(s);
 }
 

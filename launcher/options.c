@@ -101,6 +101,7 @@ static int store_value(struct parse *p, const struct option_def *def,
         *(bool *)(void *)field = true;
         return 0;
     case OPTION_STR:
+    case OPTION_MAYBE:
         *(const char **)(void *)field = value;
         return 0;
     case OPTION_INT:
@@ -127,6 +128,9 @@ static int take_value(struct parse *p, const struct option_def *def,
     if (!def->value && given) {
         return error_text(p->e, ERR_USAGE, "option --%s takes no value, found "
                           "'%.200s'", def->name, given);
+    }
+    if (def->type == OPTION_MAYBE && !given) {
+        return store_value(p, def, "");
     }
     if (def->value && !given) {
         if (p->at == p->argc) {
@@ -272,12 +276,14 @@ static void wrap_text(struct buf *to, const char *text, size_t at,
 static void help_option(const struct option_def *d, struct buf *to)
 {
     enum { INDENT = 28 };
+    bool is_maybe = d->type == OPTION_MAYBE;
     char left[128];
     size_t len;
 
-    snprintf(left, sizeof(left), "  %c%c%s --%s%s%s", d->letter ? '-' : ' ',
+    snprintf(left, sizeof(left), "  %c%c%s --%s%s%s%s", d->letter ? '-' : ' ',
              d->letter ? d->letter : ' ', d->letter ? "," : " ", d->name,
-             d->value ? " " : "", d->value ? d->value : "");
+             is_maybe ? "[=" : d->value ? " " : "", d->value ? d->value : "",
+             is_maybe ? "]" : "");
     len = strlen(left);
     buf_puts(to, left);
     if (len + 2 > INDENT) {

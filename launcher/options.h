@@ -31,6 +31,7 @@ typedef int option_f(void *into, const struct option_def *def,
 enum option_type {
     OPTION_FLAG, /* bool: becomes true */
     OPTION_STR,  /* const char *: borrowed from argv */
+    OPTION_MAYBE, /* the same, "" without one: only --name=value gives one */
     OPTION_INT,  /* int64_t: a whole decimal number */
     OPTION_LIST, /* struct strlist: each value is added */
     OPTION_CALL, /* `call` is asked; `offset` is its own affair */

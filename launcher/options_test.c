@@ -17,6 +17,7 @@ struct set {
     int64_t restarts;
     struct strlist sets;
     int n_calls;
+    const char *maybe;
 };
 
 static int take_even(void *into, const struct option_def *def,
@@ -45,6 +46,8 @@ static const struct option_def table[] = {
      offsetof(struct set, restarts), NULL, 0},
     {"set", "PATH=VALUE", "Override.", OPTION_LIST, offsetof(struct set, sets),
      NULL, 's'},
+    {"maybe", "WORD", "Perhaps with a word.", OPTION_MAYBE,
+     offsetof(struct set, maybe), NULL, 0},
     {"even", "WORD", NULL, OPTION_CALL, 0, take_even, 0},
     {0},
 };
@@ -202,6 +205,24 @@ static void test_status(void)
     strlist_release(&set.sets);
 }
 
+/* A value only by "=": the next word is not taken. */
+static void test_maybe(void)
+{
+    char x[] = "x", bare[] = "--maybe", full[] = "--maybe=a", word[] = "b";
+    const struct options o = {.command = "x", .table = table, .max_args = 1};
+    char *argvs[][3] = {{x, bare, word}, {x, full, word}};
+    const char *want[] = {"", "a"};
+
+    for (size_t i = 0; i < 2; i++) {
+        _option_args_ struct option_args args = {0};
+        struct set set = {0};
+
+        is_int(options_parse(&o, 3, argvs[i], &set, &args, NULL), 0, "maybe");
+        is_str(set.maybe, want[i], "its value");
+        is_str(args.words.items[0], "b", "the word after it");
+    }
+}
+
 static void test_help(void)
 {
     static const struct options o = {
@@ -217,6 +238,7 @@ static void test_help(void)
     like(buf_str(&b), "\n      --max-restarts N      How often all workers",
          "one without a letter");
     like(buf_str(&b), "\n  -h, --help ", "help itself");
+    like(buf_str(&b), "--maybe[=WORD] ", "a value that may be left out");
     ok(!strstr(buf_str(&b), "--even"), "hidden ones are hidden");
     for (const char *line = buf_str(&b); *line;) {
         size_t len = strcspn(line, "\n");
@@ -233,6 +255,7 @@ int main(void)
     test_parse();
     test_empty_table();
     test_status();
+    test_maybe();
     test_help();
     return tap_done();
 }

@@ -38,6 +38,8 @@
 
 struct workers;
 
+#define WORKERS_MARK "MUSTER_SET"
+
 /* What the sets of one agent share; the caller keeps it until all are gone. The
  * agent must be a subreaper (child_become_subreaper). */
 struct workers_host {

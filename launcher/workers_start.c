@@ -264,7 +264,7 @@ static struct workers *make_set(struct workers_host *host,
     w->n = config->n;
     w->linger_ms = config->linger_ms ? config->linger_ms : LINGER_MS;
     w->gate_fd = w->status_fd = -1;
-    snprintf(w->tag, sizeof(w->tag), "MUSTER_SET=%d.%llu", (int)getpid(),
+    snprintf(w->tag, sizeof(w->tag), WORKERS_MARK "=%d.%llu", (int)getpid(),
              (unsigned long long)++host->serial);
     for (unsigned i = 0; i < w->n; i++) {
         struct worker *k = &w->all[i];

@@ -63,6 +63,9 @@ static bool name_looks_secret(const char *name)
         upper[i] = (char)toupper((unsigned char)name[i]);
     }
     upper[i] = '\0';
+    if (strcmp(upper, "PWD") == 0) {
+        return false; /* where a shell is */
+    }
     for (i = 0; i < ARRAY_SIZE(parts); i++) {
         if (strstr(upper, parts[i])) {
             return true;

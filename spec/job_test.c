@@ -67,9 +67,11 @@ static void test_secret_names(void)
     static const char *const secret[] = {
         "HF_TOKEN",       "TOKEN",          "AWS_SECRET_ACCESS_KEY",
         "AWS_ACCESS_KEY_ID", "db_password", "WANDB_API_KEY",
-        "MY_SECRET_NAME", "SSH_PRIVATE_KEY", "LISTED", "KEY", NULL};
+        "MY_SECRET_NAME", "SSH_PRIVATE_KEY", "LISTED", "KEY", "DB_PWD",
+        NULL};
     static const char *const plain[] = {
-        "TOKENIZERS_PARALLELISM", "PATH", "KEYBOARD", "MONKEY", "LR", NULL};
+        "TOKENIZERS_PARALLELISM", "PATH", "KEYBOARD", "MONKEY", "LR",
+        "PWD", "OLDPWD", NULL};
     struct job job = {0};
 
     strlist_add(&job.secrets, "LISTED");

@@ -7,13 +7,14 @@ pages=$MUSTER_SRCDIR/doc/man
 
 # Options as "-x --name VALUE", one a line, sorted.
 options_of_help() {
-    "$MUSTER" "$1" --help | sed -nE 's/^  (-[a-zA-Z0-9])?,? +(--[a-z0-9-]+)( ([^ ]+))?( .*)?$/\1 \2 \4/p' |
+    "$MUSTER" "$1" --help | sed -nE 's/\[=([A-Z]+)\]/ \1/; s/^  (-[a-zA-Z0-9])?,? +(--[a-z0-9-]+)( ([^ ]+))?( .*)?$/\1 \2 \4/p' |
         sed 's/^ *//; s/ *$//' | sort
 }
 
 options_of_page() {
     sed -nE '/^# OPTIONS/,/^# [^O]/{
         /^\*-/{
+            s/\[=_([A-Z]+)_\]/ _\1_/
             s/\*(-[a-zA-Z0-9])\*, /\1 /
             s/\*(--[a-z0-9-]+)\*/\1/
             s/ _([^_]+)_$/ \1/

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/outfit.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+/* The kernel hands out every other port to clients: not ours. */
+enum { PORT_STEP = 2 };
+
+void outfit_release(struct outfit *o)
+{
+    strlist_release(&o->env);
+    strlist_release(&o->argv);
+}
+
+int outfit_error_path(const struct outfit_node *node, uint32_t generation,
+                      uint32_t local_rank, char *to, size_t size,
+                      struct error *e)
+{
+    return fs_path(to, size, e, "%s/a%u-g%u-w%u.json", node->agent_dir,
+                   node->agent_index, generation, local_rank);
+}
+
+int outfit_socket_path(const struct outfit_node *node, uint32_t generation,
+                       uint32_t local_rank, char *to, size_t size,
+                       struct error *e)
+{
+    return fs_path(to, size, e, "%s/a%u-g%u-w%u", node->agent_dir,
+                   node->agent_index, generation, local_rank);
+}
+
+static struct contract_facts facts_of(const struct outfit_node *node,
+                                      const struct order *order,
+                                      const struct layout *layout,
+                                      uint32_t local_rank)
+{
+    return (struct contract_facts){
+        .run_id = node->run_id,
+        .run_dir = node->run_dir,
+        .job_name = node->job->name,
+        .generation = order->generation,
+        .restart_count = order->n_restarts,
+        .max_restarts = order->max_restarts,
+        .rank = layout->first_rank + local_rank,
+        .world = layout->world,
+        .local_rank = local_rank,
+        .local_world = layout->n_local,
+        .node = layout->group,
+        .n_nodes = layout->n_groups,
+        .node_name = node->host,
+        .master_addr = order->master_addr,
+        .master_port = order->master_port,
+        .agent_store = true,
+        .resume_path = order->resume_path[0] ? order->resume_path : NULL,
+        .jax_port = outfit_second_port(order->master_port),
+        .n_gpus = node->n_gpus,
+    };
+}
+
+int outfit_make(const struct outfit_node *node, const struct order *order,
+                const struct layout *layout, uint32_t local_rank,
+                struct outfit *ret, struct error *e)
+{
+    struct contract_facts facts = facts_of(node, order, layout, local_rank);
+    char error_file[PATH_MAX], socket[PATH_MAX];
+    const char *tag = strrchr(node->agent_dir, '/');
+    _strlist_ struct strlist extra = {0};
+    int rc;
+
+    /* Whose it is, for whoever has to sweep up after this agent. */
+    strlist_addf(&extra, "MUSTER_AGENT=%s.%u", tag ? tag + 1 : node->agent_dir,
+                 node->agent_index);
+    facts.extra = &extra;
+    facts.error_file = error_file;
+    facts.socket = socket;
+    rc = outfit_error_path(node, order->generation, local_rank, error_file,
+                           sizeof(error_file), e);
+    rc = rc < 0 ? rc : outfit_socket_path(node, order->generation, local_rank,
+                                          socket, sizeof(socket), e);
+    rc = rc < 0 ? rc : contract_env_traced(node->env, &node->job->env, &facts,
+                                           &ret->env, ret->trace,
+                                           ret->warnings, e);
+    return rc < 0 ? rc : contract_argv(node->job->command.items, &ret->env,
+                                       &ret->argv, e);
+}
+
+const char *outfit_cwd(const struct job *job, const char *cwd)
+{
+    return job->workdir ? job->workdir : cwd;
+}
+
+/* The node's number is divided evenly among the agents on it. */
+int outfit_procs(const struct job *job, const struct procs_node *facts,
+                 uint32_t n, uint32_t i, uint16_t *ret, struct error *e)
+{
+    uint32_t total;
+    int rc = procs_count(&job->procs, facts, &total, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    total = n > 1 ? total / n + (i < total % n) : total;
+    if (total > UINT16_MAX) {
+        return error_text(e, ERANGE, "%u processes on one node", total);
+    }
+    *ret = (uint16_t)total;
+    return 0;
+}
+
+uint16_t outfit_second_port(uint16_t store_port)
+{
+    return store_port && store_port <= UINT16_MAX - PORT_STEP
+               ? (uint16_t)(store_port + PORT_STEP) : 0;
+}
