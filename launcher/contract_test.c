@@ -404,17 +404,19 @@ static void test_trace(void)
         {"NCCL_NET", CONTRACT_HINT},    {"MUSTER_AGENT", CONTRACT_OWN},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", CONTRACT_DEFAULT},
     };
-    char *base[] = {"HOME=/h", "HOST=a", "RANK=5", "OMP_NUM_THREADS=3",
-                    "PMIX_ID=1", "OMPI_COMM_WORLD_RANK=7", "JAX_PROCESS_ID=1",
-                    "MASTER_PORT=1", NULL};
-    char *job[] = {"LR=1", "HOST=b", NULL};
+    static const char *const base[] = {
+        "HOME=/h", "HOST=a", "RANK=5", "OMP_NUM_THREADS=3", "PMIX_ID=1",
+        "OMPI_COMM_WORLD_RANK=7", "JAX_PROCESS_ID=1", "MASTER_PORT=1"};
     _strlist_ struct strlist b = {0}, j = {0}, hints = {0}, extra = {0};
     _strlist_ struct strlist env = {0}, plain = {0};
     struct contract_facts f = facts;
     struct contract_trace t = {0};
 
-    strlist_add_all(&b, base);
-    strlist_add_all(&j, job);
+    for (size_t i = 0; i < ARRAY_SIZE(base); i++) {
+        strlist_add(&b, base[i]);
+    }
+    strlist_add(&j, "LR=1");
+    strlist_add(&j, "HOST=b");
     strlist_add(&hints, "NCCL_NET=Socket");
     strlist_add(&extra, "MUSTER_AGENT=x.0");
     f.hints = &hints;
