@@ -68,7 +68,7 @@ static bool rogue_settled(struct world *w)
 }
 
 void rogue_say(struct world *w, struct rogue *r, uint32_t to,
-                      enum tree_type type, const struct tree_hello *h)
+               enum tree_type type, const struct tree_hello *h)
 {
     char *addrs[] = {(char *)"127.0.0.1", NULL};
     struct link_target target = {
@@ -83,8 +83,7 @@ void rogue_say(struct world *w, struct rogue *r, uint32_t to,
     bed_run_until(w, rogue_settled);
 }
 
-void rogue_join(struct world *w, struct rogue *r, uint32_t to,
-                       uint32_t rank)
+void rogue_join(struct world *w, struct rogue *r, uint32_t to, uint32_t rank)
 {
     struct tree_hello h = {.rank = rank, .run_id = "run", .version = "v"};
 
@@ -97,7 +96,7 @@ void rogue_leave(struct rogue *r)
 }
 
 void rogue_accept(struct link *l, const struct channel_frame *first,
-                       void *ctx)
+                  void *ctx)
 {
     struct rogue *r = ctx;
     _buf_ struct buf b = {0};
