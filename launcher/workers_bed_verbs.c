@@ -9,7 +9,6 @@
 
 #include "base/fs.h"
 
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "base/proc.h"
 #include "base/str.h"
 #include "launcher/workers_bed.h"
 #include "tests/lib/tap.h"
