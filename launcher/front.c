@@ -42,6 +42,7 @@ static void on_tick(uv_timer_t *t)
         screen_progress(f->screen, front_now_ms(f) - f->started_ms,
                         front_now_ms(f));
     }
+    screen_tick(f->screen);
     front_tell_unread(f);
     front_give_credit(f);
     if (f->lead && ++f->n_ticks % BEAT_TICKS == 0) {

@@ -66,6 +66,7 @@ int job_options_take(void *into, const struct option_def *def,
         {"--name", "name"},
         {"--logs", "logs.show"},
         {"--log-prefix", "logs.prefix"},
+        {"--log-fold", "logs.fold"},
         {"--runtime", "runtime"},
     };
     struct job_options *o = (void *)((char *)into + def->offset);
@@ -78,7 +79,8 @@ int job_options_take(void *into, const struct option_def *def,
     }
     for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
         if (strcmp(def->name, paths[i][0] + 2) == 0) {
-            return add(o, paths[i][1], value, paths[i][0], e);
+            return add(o, paths[i][1], value ? value : "true", paths[i][0],
+                       e);
         }
     }
     return -EINVAL;

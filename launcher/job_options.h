@@ -33,6 +33,9 @@ struct job_options {
                "ranks whose output is shown, e.g. 0,3-5; files have all", 0), \
     JOB_OPTION(where, field, "log-prefix", "rank|host|none|TEMPLATE",         \
                "what stands before lines, e.g. '{host} {rank}: '", 0),        \
+    JOB_OPTION(where, field, "log-fold", NULL,                                \
+               "show once what several ranks print at about the same time",   \
+               0),                                                            \
     JOB_OPTION(where, field, "name", "NAME", "name of the job", 0),           \
     JOB_OPTION(where, field, "runtime", "NAME", "runtime to build on", 0),    \
     JOB_OPTION(where, field, "set", "PATH=VALUE",                             \

@@ -39,9 +39,10 @@ void label_write(const struct label *l, struct buf *to)
     char rank[NUMBER_BYTES], node[NUMBER_BYTES], generation[NUMBER_BYTES];
     char local_rank[NUMBER_BYTES], t[40];
     const char *values[LOG_PREFIX_N_FIELDS] = {
-        [LOG_PREFIX_RANK] = rank,
-        [LOG_PREFIX_HOST] = host_of(l),
-        [LOG_PREFIX_NODE] = node,
+        [LOG_PREFIX_RANK] = l->ranks ? l->ranks : rank,
+        [LOG_PREFIX_LOCAL_RANK] = "*",
+        [LOG_PREFIX_HOST] = l->has_many_nodes ? "*" : host_of(l),
+        [LOG_PREFIX_NODE] = l->has_many_nodes ? "*" : node,
         [LOG_PREFIX_STREAM] = l->is_err ? "stderr" : "stdout",
         [LOG_PREFIX_TIME] = t,
         [LOG_PREFIX_GENERATION] = generation,
@@ -52,8 +53,11 @@ void label_write(const struct label *l, struct buf *to)
     snprintf(node, sizeof(node), "%u", l->node);
     snprintf(generation, sizeof(generation), "%u", l->generation);
     clock_format(l->wall_ns, t, sizeof(t));
-    if (log_prefix_has(l->prefix, LOG_PREFIX_LOCAL_RANK)) {
+    if (!l->ranks && log_prefix_has(l->prefix, LOG_PREFIX_LOCAL_RANK)) {
         values[LOG_PREFIX_LOCAL_RANK] = local_rank_of(l, local_rank);
     }
     log_prefix_write(l->prefix, values, to);
+    if (l->ranks && !log_prefix_has(l->prefix, LOG_PREFIX_RANK)) {
+        buf_printf(to, "(x%u) ", l->n_ranks);
+    }
 }

@@ -19,8 +19,14 @@ struct label {
     uint64_t wall_ns;                /* when the line came */
     uint32_t generation, node, rank;
     bool is_err;
+    /* Of a line that several ranks printed: their set, and how many they are. */
+    const char *ranks; /* NULL: only `rank` did */
+    uint32_t n_ranks;
+    bool has_many_nodes;
 };
 
+/* Values that the ranks of a set do not share are "*". A set whose ranks the prefix
+ * does not name has "(x8) " behind it. */
 void label_write(const struct label *l, struct buf *to);
 
 #endif

@@ -53,8 +53,35 @@ static void test_label(void)
     }
 }
 
+static void test_set(void)
+{
+    static const struct {
+        const char *prefix, *one_node, *many;
+    } cases[] = {
+        {"rank", "[0,3-5] ", "[0,3-5] "},
+        {"host", "[n1:0,3-5] ", "[*:0,3-5] "},
+        {"none", "(x4) ", "(x4) "},
+        {"{node}.{local_rank}: ", "1.*: (x4) ", "*.*: (x4) "},
+    };
+    _cleanup_(run_status) struct run_status *s = make_status();
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct label l = {.prefix = cases[i].prefix, .run = "tiny",
+                          .status = s, .node = 1, .rank = 5,
+                          .ranks = "0,3-5", .n_ranks = 4};
+        _buf_ struct buf one = {0}, many = {0};
+
+        label_write(&l, &one);
+        is_str(buf_str(&one), cases[i].one_node, "%s of a set", l.prefix);
+        l.has_many_nodes = true;
+        label_write(&l, &many);
+        is_str(buf_str(&many), cases[i].many, "%s of many nodes", l.prefix);
+    }
+}
+
 int main(void)
 {
     test_label();
+    test_set();
     return tap_done();
 }

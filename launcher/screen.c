@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "launcher/screen.h"
+#include "launcher/screen_priv.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "launcher/commands.h"
-#include "launcher/json_output.h"
-#include "launcher/label.h"
-#include "launcher/output.h"
-#include "launcher/progress.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -18,17 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-struct screen {
-    const struct front_config *config;
-    struct writer *writer;
-    struct progress *progress;
-    struct json_output *json;  /* where that is asked for, else NULL */
-    struct run_status *status; /* the newest, or NULL */
-    char *shown;               /* the lines of the last failure shown */
-    char *told;                /* the text of the last event shown */
-    bool color_out, color_err;
-};
 
 static bool wants_color(int fd)
 {
@@ -57,18 +42,16 @@ int screen_create(const struct front_config *config, struct writer *writer,
                   struct screen **ret, struct error *e)
 {
     struct screen *s = calloc(1, sizeof(*s));
-    bool wants_json = config->run->job->logs.format == JOB_LOG_JSON;
 
     if (s) {
+        s->config = config;
         s->writer = writer;
         s->progress = start_progress(s);
-        s->json = wants_json ? json_output_create() : NULL;
     }
-    if (!s || !s->progress || (wants_json && !s->json)) {
+    if (!s || !s->progress || !screen_output_start(s)) {
         screen_destroy(s);
         return error_set(e, ENOMEM, "show the run");
     }
-    s->config = config;
     s->color_out = wants_color(1);
     s->color_err = wants_color(2);
     *ret = s;
@@ -79,87 +62,11 @@ void screen_destroy(struct screen *s)
 {
     if (s) {
         progress_destroy(s->progress);
-        json_output_destroy(s->json);
+        screen_output_release(s);
         run_status_destroy(s->status);
         free(s->shown);
         free(s->told);
         free(s);
-    }
-}
-
-/* --- output of workers --- */
-
-static void make_label(const struct screen *s, const struct tree_output *o,
-                       struct buf *to)
-{
-    static const char *const colors[] = {"36", "32", "35", "33", "34", "31"};
-    _buf_ struct buf text = {0};
-
-    label_write(&(struct label){.prefix = s->config->run->job->logs.prefix,
-                                .run = s->config->dir->id,
-                                .status = s->status,
-                                .wall_ns = clock_wall_ns(),
-                                .generation = o->generation,
-                                .node = o->node,
-                                .rank = o->rank,
-                                .is_err = o->which}, &text);
-    if (text.len && (o->which ? s->color_err : s->color_out)) {
-        buf_printf(to, "\033[%sm%s\033[0m",
-                   colors[o->rank % ARRAY_SIZE(colors)], buf_str(&text));
-    } else {
-        buf_append(to, text.data, text.len);
-    }
-}
-
-/* Objects are whole lines, of a source of their own that holds none. */
-static void print_json(struct screen *s, const struct buf *objects)
-{
-    static const struct progress_source source = {.stream = UINT_MAX};
-
-    if (objects->len) {
-        progress_output(s->progress, &source, "", objects->data, objects->len);
-    }
-}
-
-static void output_json(struct screen *s, const struct tree_output *o)
-{
-    _buf_ struct buf objects = {0};
-
-    json_output_put(s->json, o, clock_wall_ns(), &objects);
-    print_json(s, &objects);
-}
-
-static void output_text(struct screen *s, const struct tree_output *o)
-{
-    const struct progress_source from = {
-        .generation = o->generation, .stream = o->rank * 2 + o->which,
-        .is_err = o->which,
-    };
-    _buf_ struct buf label = {0};
-
-    make_label(s, o, &label);
-    progress_output(s->progress, &from, buf_str(&label), o->data, o->len);
-    if (o->piece == OUTPUT_END) {
-        progress_output(s->progress, &from, buf_str(&label), "\n", 1);
-    }
-}
-
-void screen_output(struct screen *s, const struct tree_output *o)
-{
-    if (s->json) {
-        output_json(s, o);
-    } else {
-        output_text(s, o);
-    }
-}
-
-static void flush_json(struct screen *s)
-{
-    _buf_ struct buf objects = {0};
-
-    if (s->json) {
-        json_output_flush(s->json, clock_wall_ns(), &objects);
-        print_json(s, &objects);
     }
 }
 
@@ -197,6 +104,7 @@ const struct run_status *screen_status(struct screen *s, const void *json,
     }
     run_status_destroy(s->status);
     s->status = fresh;
+    screen_output_status(s);
     return fresh;
 }
 
@@ -240,6 +148,7 @@ void screen_event(struct screen *s, const json_t *o)
     if (!event || !text || !is_news(event) || is_told(s, event, text)) {
         return;
     }
+    screen_output_unfold(s); /* it may have led to this */
     screen_note(s, "%s", text);
     keep(&s->told, text);
     if (lines && strcmp(event, "worker_failed") == 0) {
@@ -285,7 +194,7 @@ void screen_end(struct screen *s, int status, const char *reason,
     const struct run_status *st = s->status;
     char span[16];
 
-    flush_json(s);
+    screen_output_flush(s);
     progress_flush(s->progress);
     progress_destroy(s->progress);
     s->progress = start_progress(s);

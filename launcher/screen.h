@@ -21,6 +21,9 @@ int screen_create(const struct front_config *config, struct writer *writer,
 void screen_destroy(struct screen *s);
 
 void screen_output(struct screen *s, const struct tree_output *o);
+/* To be called several times a second: shows output that has waited long enough
+ * for more of its like. */
+void screen_tick(struct screen *s);
 
 /* Takes a status as JSON; returns it, borrowed until the next call, or NULL if
  * it does not parse. */

@@ -245,6 +245,9 @@ static const struct field logs_fields[] = {
      .help = "what is put before each line of output that is shown; fields of "
              "a template are rank, local_rank, host, node, stream, time, "
              "generation and run"},
+    {"fold", FIELD_BOOL, AT(logs.fold), .def = "false",
+     .help = "a line that several ranks print at about the same time is shown "
+             "once, with all of them; not with format json"},
     {"format", FIELD_ENUM, AT(logs.format), .words = format_words,
      .def = "text", .help = "form of what is shown: text, or JSON lines on "
                             "standard output; the default is that of "

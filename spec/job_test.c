@@ -109,7 +109,7 @@ static const char full[] =
     "resources: {cpus: 2500m, memory: 64Gi, gpus: 8}\n"
     "binding: core\n"
     "preflight: full\n"
-    "logs: {show: [0, 3-5], prefix: '{rank} ', format: json, files: node}\n"
+    "logs: {show: [0, 3-5], prefix: '{rank} ', fold: yes, format: json, files: node}\n"
     "store: tree\n"
     "heartbeat: {timeout: 3s}\n"
     "detach: {timeout: never}\n"

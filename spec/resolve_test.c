@@ -224,7 +224,7 @@ static void test_no_notes(void)
         "binding: auto",
         "preflight: quick",
         "logs: {show: '0,3-5', prefix: host, format: json, files: node}",
-        "logs: {prefix: '[{host} {local_rank}] '}",
+        "logs: {prefix: '[{host} {local_rank}] ', fold: true}",
         "store: direct",
         "heartbeat: {timeout: 3s}",
         "detach: {timeout: never}",

@@ -66,6 +66,43 @@ test_prefix() {
     like "$(cat err)" 'job.yaml:4:16: logs.prefix "{rank} {tim}" has the unknown field {tim}; did you mean {time}' 'with its place' || show
 }
 
+# Each line of a rank is in what is shown, in its order, once: expand.py takes sets
+# apart again.
+test_fold() {
+    cat >expand.py <<'END'
+import re, sys
+n = 0
+for line in open(sys.argv[1]):
+    m = re.match(r"\[([0-9,-]+)\] (.*)\n", line)
+    assert m, line
+    n += 1
+    for part in m[1].split(","):
+        first, _, last = part.partition("-")
+        for rank in range(int(first), int(last or first) + 1):
+            print(rank, m[2], file=open(f"rank-{rank}", "a"))
+print(n, file=open("shown", "w"))
+END
+    mrun --nnodes 2 --agent-is-node --nproc-per-node 4 --log-fold -- sh -c '
+        for i in $(seq 200); do echo step $i; [ $((i % 50)) != $RANK ] || echo "only $RANK"; done; echo err >&2; printf end'
+    is "$status" 0 'a run whose output is folded' || show
+    ok 'every line has its ranks' python3 expand.py out
+    for r in 0 1 2 3 4 5 6 7; do
+        for i in $(seq 200); do echo $r step $i; [ $((i % 50)) != $r ] || echo "$r only $r"; done >want
+        echo "$r end" >>want
+        ok "rank $r has all of its own, in order" cmp rank-$r want
+    done
+    num "$(cat shown)" -lt 1640 'and fewer are shown than were printed'
+    is "$(grep -c step run/logs/1/7/stdout)" 200 'files have those of each rank'
+    mrun --nproc-per-node 4 --set logs.fold=true --log-prefix none -- echo it
+    is "$(sed -nE 's/^(\(x([234])\) )?it$/\2/p' out | awk '{ n += $1 ? $1 : 1 } END { print n }')" 4 \
+        'without ranks they are counted' || show
+    mrun --nproc-per-node 1 --log-fold -- echo it
+    is "$(cat out)" '[0] it' 'one rank looks as ever'
+    mrun --nproc-per-node 2 --log-fold --max-restarts 0 -- sh -c 'echo before; echo the end >&2; exit 3'
+    is "$status" 3 'a failure'
+    like "$(cat out)" '] before' 'loses nothing' || show
+}
+
 test_json() {
     cat >check.py <<'END'
 import json, sys
