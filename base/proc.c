@@ -2,11 +2,6 @@
 /*
  * Descendants come from /proc/PID/task/TID/children where the kernel has it,
  * which costs only what the tree costs; else from a scan of all of /proc.
- *
- * Why a sweep stops before it kills: a process with a pending SIGSTOP cannot
- * complete a fork, and stays its children's parent. So the snapshot becomes
- * exact after some rounds, however fast they fork. Killing while looking would
- * lose those whose parent has just ended.
  */
 #include <config.h>
 
@@ -29,11 +24,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum {
-    PID_LIMIT = 1 << 22, /* the kernel's own limit */
-    MAX_ROUNDS = 64,
-    MAX_FILE_BYTES = 16 << 20,
-};
+enum { MAX_FILE_BYTES = 16 << 20 };
 
 static void close_dir(DIR **d)
 {
@@ -49,7 +40,7 @@ void proc_list_release(struct proc_list *l)
     *l = (struct proc_list){0};
 }
 
-static int list_add(struct proc_list *l, const struct proc *p)
+int proc_list_add(struct proc_list *l, const struct proc *p)
 {
     if (l->n == l->cap) {
         size_t cap = l->cap ? 2 * l->cap : 64;
@@ -70,7 +61,7 @@ static pid_t pid_from(const char *name)
 {
     uint64_t v;
 
-    if (str_to_u64(name, &v) < 0 || v == 0 || v >= PID_LIMIT) {
+    if (str_to_u64(name, &v) < 0 || v == 0 || v >= PROC_PID_LIMIT) {
         return 0;
     }
     return (pid_t)v;
@@ -157,7 +148,7 @@ static int add_living(struct proc_list *l, pid_t pid)
     if (read_stat(pid, &p, &ended) < 0 || ended) {
         return 0;
     }
-    return list_add(l, &p);
+    return proc_list_add(l, &p);
 }
 
 /* The pids in one file of blank-separated numbers. */
@@ -169,7 +160,7 @@ static int add_numbers(struct proc_list *l, char *text)
         long v = strtol(text, &next, 10);
         int rc;
 
-        if (next == text || v <= 0 || v >= PID_LIMIT) {
+        if (next == text || v <= 0 || v >= PROC_PID_LIMIT) {
             return 0;
         }
         rc = add_living(l, (pid_t)v);
@@ -233,7 +224,8 @@ static int add_children_of(const struct proc_list *all, pid_t pid,
                            struct proc_list *l)
 {
     for (size_t i = 0; i < all->n; i++) {
-        int rc = all->items[i].parent == pid ? list_add(l, &all->items[i]) : 0;
+        const struct proc *p = &all->items[i];
+        int rc = p->parent == pid ? proc_list_add(l, p) : 0;
 
         if (rc < 0) {
             return rc;
@@ -257,7 +249,7 @@ static int collect(pid_t root, struct proc_list *l)
 
         rc = has_lists ? add_children(l, pid) : add_children_of(&all, pid, l);
         /* A cycle can only come from pids that were used again meanwhile. */
-        if (l->n - from > PID_LIMIT) {
+        if (l->n - from > PROC_PID_LIMIT) {
             return -EAGAIN;
         }
     }
@@ -310,21 +302,6 @@ bool proc_has_env(pid_t pid, const char *entry)
     return false;
 }
 
-static bool is_self_or_above(pid_t pid)
-{
-    struct proc p = {0};
-
-    for (pid_t at = getpid(); at > 1; at = p.parent) {
-        if (at == pid) {
-            return true;
-        }
-        if (proc_read(at, &p) < 0) {
-            return false;
-        }
-    }
-    return false;
-}
-
 int proc_with_env(const char *entry, struct proc_list *l, struct error *e)
 {
     _closedir_ DIR *dir = opendir("/proc");
@@ -368,128 +345,6 @@ int proc_signal(const struct proc *p, int sig)
         return kill(p->pid, sig) < 0 ? -errno : 0;
     }
     return syscall(SYS_pidfd_send_signal, fd, sig, NULL, 0) < 0 ? -errno : 0;
-}
-
-/* Those that a sweep has stopped, also as one bit a pid. */
-struct catch {
-    struct proc_list taken;
-    uint8_t *bits;
-};
-
-static bool is_taken(const struct catch *c, pid_t pid)
-{
-    return pid > 0 && pid < PID_LIMIT && (c->bits[pid / 8] >> (pid % 8) & 1);
-}
-
-static int take(struct catch *c, const struct proc *p)
-{
-    int rc = list_add(&c->taken, p);
-
-    if (rc == 0) {
-        c->bits[p->pid / 8] |= (uint8_t)(1 << (p->pid % 8));
-        proc_signal(p, SIGSTOP);
-    }
-    return rc;
-}
-
-/* Takes the new ones of a list. Returns how many, or a negative code. */
-static int take_new(struct catch *c, const struct proc_list *l,
-                    proc_pick_f *pick, void *arg)
-{
-    int n = 0;
-
-    for (size_t i = 0; i < l->n; i++) {
-        const struct proc *p = &l->items[i];
-
-        if (is_taken(c, p->pid) ||
-            (pick && !is_taken(c, p->parent) && !pick(arg, p))) {
-            continue;
-        }
-        if (take(c, p) < 0) {
-            return -ENOMEM;
-        }
-        n++;
-    }
-    return n;
-}
-
-static int kill_taken(struct catch *c)
-{
-    int n = 0;
-
-    for (size_t i = 0; i < c->taken.n; i++) {
-        n += proc_signal(&c->taken.items[i], SIGKILL) == 0;
-    }
-    return n;
-}
-
-static void catch_release(struct catch *c)
-{
-    proc_list_release(&c->taken);
-    free(c->bits);
-}
-
-int proc_sweep(pid_t root, proc_pick_f *pick, void *arg, struct error *e)
-{
-    __attribute__((cleanup(catch_release))) struct catch c = {0};
-    int n = 1;
-
-    c.bits = calloc(1, PID_LIMIT / 8);
-    if (!c.bits) {
-        return error_set(e, ENOMEM, "sweep");
-    }
-    for (int round = 0; round < MAX_ROUNDS && n > 0; round++) {
-        _proc_list_ struct proc_list l = {0};
-
-        n = collect(root, &l);
-        if (n == 0) {
-            n = take_new(&c, &l, pick, arg);
-        }
-    }
-    /* Whatever went wrong in looking, none may stay behind stopped. */
-    if (n < 0) {
-        kill_taken(&c);
-        return error_set(e, -n, "sweep the descendants of process %d",
-                         (int)root);
-    }
-    return kill_taken(&c);
-}
-
-static bool is_not_above_us(void *arg, const struct proc *p)
-{
-    (void)arg;
-    return !is_self_or_above(p->pid);
-}
-
-int proc_sweep_env(const char *entry, struct error *e)
-{
-    __attribute__((cleanup(catch_release))) struct catch c = {0};
-    int n = 1;
-
-    c.bits = calloc(1, PID_LIMIT / 8);
-    if (!c.bits) {
-        return error_set(e, ENOMEM, "sweep");
-    }
-    for (int round = 0; round < MAX_ROUNDS && n > 0; round++) {
-        _proc_list_ struct proc_list l = {0};
-        size_t n_roots;
-
-        n = proc_with_env(entry, &l, e);
-        n_roots = l.n;
-        for (size_t i = 0; n == 0 && i < n_roots; i++) {
-            if (is_not_above_us(NULL, &l.items[i])) {
-                n = collect(l.items[i].pid, &l);
-            }
-        }
-        if (n == 0) {
-            n = take_new(&c, &l, is_not_above_us, NULL);
-        }
-    }
-    if (n < 0) {
-        kill_taken(&c);
-        return error_set(e, -n, "sweep processes by %s", entry);
-    }
-    return kill_taken(&c);
 }
 
 static int compare_ints(const void *a, const void *b)

@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+enum { PROC_PID_LIMIT = 1 << 22 }; /* the kernel's own */
+
 struct proc {
     pid_t pid;
     pid_t parent;
@@ -32,6 +34,9 @@ struct proc_list {
 
 #define _proc_list_ __attribute__((cleanup(proc_list_release)))
 void proc_list_release(struct proc_list *l);
+
+/* Appends one. 0 or -ENOMEM. */
+int proc_list_add(struct proc_list *l, const struct proc *p);
 
 /* 0, or -ESRCH where there is no such process (any more). */
 int proc_read(pid_t pid, struct proc *ret);
