@@ -8,18 +8,23 @@
 #include <stdio.h>
 #include <string.h>
 
+__attribute__((format(printf, 3, 0)))
+static void put_text(struct error *e, int code, const char *fmt, va_list ap)
+{
+    if (e) {
+        e->code = code;
+        vsnprintf(e->text, sizeof(e->text), fmt, ap);
+    }
+}
+
 int error_set(struct error *e, int code, const char *fmt, ...)
 {
     va_list ap;
 
-    if (!e) {
-        return -code;
-    }
-    e->code = code;
     va_start(ap, fmt);
-    vsnprintf(e->text, sizeof(e->text), fmt, ap);
+    put_text(e, code, fmt, ap);
     va_end(ap);
-    if (code > 0 && code < ERR_SPEC) {
+    if (e && code > 0 && code < ERR_SPEC) {
         size_t len = strlen(e->text);
 
         snprintf(e->text + len, sizeof(e->text) - len, ": %s", strerror(code));
@@ -31,12 +36,8 @@ int error_text(struct error *e, int code, const char *fmt, ...)
 {
     va_list ap;
 
-    if (!e) {
-        return -code;
-    }
-    e->code = code;
     va_start(ap, fmt);
-    vsnprintf(e->text, sizeof(e->text), fmt, ap);
+    put_text(e, code, fmt, ap);
     va_end(ap);
     return -code;
 }

@@ -28,18 +28,26 @@ static int make_address(const char *path, struct sockaddr_un *ret,
     return 0;
 }
 
-int seqsock_listen(const char *path, struct error *e)
+/* A socket, and the address of `path` for it. */
+static int make_socket(const char *path, int flags, struct sockaddr_un *ret,
+                       struct error *e)
 {
-    _close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC |
-                            SOCK_NONBLOCK, 0);
-    struct sockaddr_un sa;
-    int rc = make_address(path, &sa, e);
+    int fd, rc = make_address(path, ret, e);
 
     if (rc < 0) {
         return rc;
     }
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
+    return fd < 0 ? error_set(e, errno, "make a socket") : fd;
+}
+
+int seqsock_listen(const char *path, struct error *e)
+{
+    struct sockaddr_un sa;
+    _close_ int fd = make_socket(path, SOCK_NONBLOCK, &sa, e);
+
     if (fd < 0) {
-        return error_set(e, errno, "make a socket");
+        return fd;
     }
     unlink(path);
     if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 ||
@@ -51,15 +59,11 @@ int seqsock_listen(const char *path, struct error *e)
 
 int seqsock_connect(const char *path, struct error *e)
 {
-    _close_ int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     struct sockaddr_un sa;
-    int rc = make_address(path, &sa, e);
+    _close_ int fd = make_socket(path, 0, &sa, e);
 
-    if (rc < 0) {
-        return rc;
-    }
     if (fd < 0) {
-        return error_set(e, errno, "make a socket");
+        return fd;
     }
     if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0) {
         return error_set(e, errno, "connect to %s", path);
