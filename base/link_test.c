@@ -92,7 +92,7 @@ static void run(struct world *w)
     uv_timer_t deadline;
 
     uv_timer_init(&w->loop, &deadline);
-    uv_timer_start(&deadline, on_give_up, 20000, 0);
+    uv_timer_start(&deadline, on_give_up, 60000, 0);
     uv_run(&w->loop, UV_RUN_DEFAULT);
     uv_close((uv_handle_t *)&deadline, NULL);
     uv_run(&w->loop, UV_RUN_NOWAIT);
@@ -115,6 +115,16 @@ static void dial(struct world *w, const uint8_t *with_key, uint16_t port)
     struct link_target target = {addrs, port, 3000};
 
     link_connect(&w->loop, &target, with_key, &ops, w, &w->connector, NULL);
+}
+
+/* Both ends are there; the first frame was the connector's. */
+static void meet(struct world *w)
+{
+    link_listener_open(w->listener, key, on_peer, w);
+    dial(w, key, link_listener_port(w->listener));
+    link_send(w->connector, 1, "x", 1);
+    w->stop_after = 1;
+    run(w);
 }
 
 static void world_close(struct world *w)
@@ -157,11 +167,7 @@ static void test_goodbye_is_delivered(void)
     struct world w;
 
     world_open(&w);
-    link_listener_open(w.listener, key, on_peer, &w);
-    dial(&w, key, link_listener_port(w.listener));
-    link_send(w.connector, 1, "x", 1);
-    w.stop_after = 1;
-    run(&w);
+    meet(&w);
     w.stop_after = 3;
     link_send(w.accepted, 2, "last", 4);
     link_send(w.accepted, 6, "words", 5);
@@ -236,18 +242,30 @@ static void test_second_address(void)
     world_close(&w);
 }
 
+/* A connection that says nothing by itself, or -1. */
+static int stranger(const struct world *w)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    _close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(link_listener_port(w->listener));
+    if (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
+        return -1;
+    }
+    return take_fd(&fd);
+}
+
 /* A listener whose owner closes it while a stranger is half-way. */
 static void test_stranger_outlives_listener(void)
 {
     struct world w;
-    struct sockaddr_in to = {.sin_family = AF_INET};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd;
 
     world_open(&w);
     link_listener_open(w.listener, key, on_peer, &w);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(link_listener_port(w.listener));
-    ok(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0, "stranger");
+    fd = stranger(&w);
+    ok(fd >= 0, "stranger");
     ok(write(fd, "MSTR", 4) == 4, "half a preamble");
     for (int i = 0; i < 5; i++) {
         uv_run(&w.loop, UV_RUN_NOWAIT);
@@ -317,16 +335,13 @@ static void test_crowd_of_strangers(void)
 {
     struct world w;
     struct crowd c = {.w = &w};
-    struct sockaddr_in to = {.sin_family = AF_INET};
     int n_refused;
 
     world_open(&w);
     link_listener_open(w.listener, key, on_peer, &w);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(link_listener_port(w.listener));
     for (int i = 0; i < N_STRANGERS; i++) {
-        c.fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(c.fds[i], (struct sockaddr *)&to, sizeof(to)) < 0) {
+        c.fds[i] = stranger(&w);
+        if (c.fds[i] < 0) {
             bail_out("connect");
         }
     }
@@ -369,11 +384,7 @@ static void test_peer_does_not_read(void)
     int n = 0;
 
     world_open(&w);
-    link_listener_open(w.listener, key, on_peer, &w);
-    dial(&w, key, link_listener_port(w.listener));
-    link_send(w.connector, 1, "x", 1);
-    w.stop_after = 1;
-    run(&w);
+    meet(&w);
     /* No turn of the loop: nobody reads at the other end. */
     while (n < 1000 && link_send(w.accepted, 2, big, sizeof(big)) == 0) {
         n++;
@@ -393,11 +404,7 @@ static void test_close_with_unread(void)
     struct world w;
 
     world_open(&w);
-    link_listener_open(w.listener, key, on_peer, &w);
-    dial(&w, key, link_listener_port(w.listener));
-    link_send(w.connector, 1, "x", 1);
-    w.stop_after = 1;
-    run(&w);
+    meet(&w);
     link_send(w.accepted, 2, "y", 1);
     w.stop_after = 2;
     run(&w);
