@@ -62,6 +62,9 @@ static void muster_destroy(struct muster *m)
     if (m->asks && m->pid == getpid()) {
         replace_handler(on_term, SIG_DFL);
     }
+    if (m->ops && m->pid == getpid() && !m->broken.code) {
+        m->ops->finish(m->comm);
+    }
     if (m->ops) {
         m->ops->destroy(m->comm);
     }

@@ -33,6 +33,9 @@ struct comm_ops {
     int (*broadcast)(void *comm, void *data, size_t len, int root,
                      struct error *e);
     int (*barrier)(void *comm, struct error *e);
+    /* This process makes no more calls, but another one of the same worker may.
+     * After a call that failed there is none to come. */
+    void (*finish)(void *comm);
     /* Makes every member's calls fail with -ECONNABORTED, now and later. */
     void (*abort)(void *comm, const char *why);
     void (*destroy)(void *comm);

@@ -19,7 +19,7 @@
 #include <time.h>
 
 #define MAGIC UINT64_C(0x6d757374657253) /* and the layout's version */
-#define LAYOUT 1
+#define LAYOUT 2
 
 enum {
     PAGE = 4096,
@@ -288,6 +288,25 @@ void segment_leave(struct segment *s, uint32_t worker)
         wake_all(&s->head->workers[worker].event);
         wake_mover(s);
     }
+}
+
+void segment_finish(struct segment *s, uint32_t worker)
+{
+    if (worker < s->spec.n_local) {
+        atomic_store(&s->head->workers[worker].finished, 1);
+    }
+}
+
+bool segment_is_finished(const struct segment *s, uint32_t worker)
+{
+    return worker < s->spec.n_local &&
+           atomic_load(&s->head->workers[worker].finished);
+}
+
+bool segment_take_over(const struct segment *s, uint32_t worker)
+{
+    return worker < s->spec.n_local &&
+           atomic_exchange(&s->head->workers[worker].finished, 0);
 }
 
 /* The text, if its writer gets done with it soon. */

@@ -92,6 +92,7 @@ struct segment_worker {
     _Alignas(64) _Atomic uint64_t through[3]; /* chunks, by stage */
     _Atomic uint64_t entered;                 /* calls */
     _Atomic uint32_t left;                    /* by the agent: it has ended */
+    _Atomic uint32_t finished; /* by a process of it, which will not call again */
     struct segment_event event;
     _Alignas(64) struct segment_call calls[2]; /* by seq % 2 */
 };
@@ -151,6 +152,18 @@ void segment_abort(struct segment *s, enum segment_abort_code code,
 /* For the agent: tells that a worker has ended, without a failure. What it took
  * part in goes on; who waits for more of it gets -ECONNABORTED, on all nodes. */
 void segment_leave(struct segment *s, uint32_t worker);
+
+/* A worker may be several processes, one after the other: a shell with two
+ * programs, say. A process that makes no more calls says so before it hangs up,
+ * and the next one goes on where it ended. Whoever hangs up without that was in
+ * the middle of something, or nobody knows. */
+void segment_finish(struct segment *s, uint32_t worker);
+
+/* For the agent: whether the worker's process did. */
+bool segment_is_finished(const struct segment *s, uint32_t worker);
+
+/* For the agent, for the next process: the same, and forgets it. */
+bool segment_take_over(const struct segment *s, uint32_t worker);
 
 /* SEGMENT_OK, or why it was aborted, with the text in `why` if not NULL. */
 enum segment_abort_code segment_aborted(const struct segment *s,

@@ -120,7 +120,13 @@ static int shm_init(const struct comm_group *group, void **ret, struct error *e)
     s->workers = s->seg->head->workers;
     s->agent_fd = group->agent_fd;
     s->spins = spins_for(s->n);
-    self = &s->workers[s->me]; /* not zero for who had left and comes back */
+    self = &s->workers[s->me];
+    if (atomic_load(&self->left)) {
+        return error_text(e, ECONNABORTED, "collectives cannot go on: the "
+                          "program before this one in worker %u ended without "
+                          "muster_finalize()", (unsigned)group->rank);
+    }
+    /* Not zero for who had finished and comes back. */
     s->chunk = atomic_load(&self->through[SEGMENT_OUT]);
     s->calls = atomic_load(&self->entered);
     if (atomic_load(&self->through[SEGMENT_IN]) != s->chunk) {
@@ -129,6 +135,13 @@ static int shm_init(const struct comm_group *group, void **ret, struct error *e)
     }
     *ret = take_ptr(&s);
     return 0;
+}
+
+static void shm_finish(void *comm)
+{
+    struct shm *s = comm;
+
+    segment_finish(s->seg, s->me);
 }
 
 static void shm_abort(void *comm, const char *why)
@@ -592,6 +605,7 @@ const struct comm_ops comm_shm = {
     .allreduce = shm_allreduce,
     .broadcast = shm_broadcast,
     .barrier = shm_barrier,
+    .finish = shm_finish,
     .abort = shm_abort,
     .destroy = shm_destroy,
 };

@@ -636,6 +636,10 @@ static void test_wrong_group(void)
     is_int(comm_shm.init(&node.members[1].group, &comm, &e), -ECONNABORTED,
            "nobody comes back who left in the middle of a call");
     like(e.text, "had left in the middle", "and that is said");
+    segment_leave(node.seg, 0);
+    is_int(comm_shm.init(&node.members[0].group, &comm, &e), -ECONNABORTED,
+           "nor who did not say that it had finished");
+    like(e.text, "worker 0 ended without muster_finalize()", "what to do");
     node_close(&node);
 }
 

@@ -56,6 +56,11 @@ static int solo_barrier(void *comm, struct error *e)
     return 0;
 }
 
+static void solo_finish(void *comm)
+{
+    (void)comm;
+}
+
 static void solo_abort(void *comm, const char *why)
 {
     (void)comm;
@@ -73,6 +78,7 @@ const struct comm_ops comm_solo = {
     .allreduce = solo_allreduce,
     .broadcast = solo_broadcast,
     .barrier = solo_barrier,
+    .finish = solo_finish,
     .abort = solo_abort,
     .destroy = solo_destroy,
 };

@@ -37,7 +37,10 @@ struct muster;
  * -ECONNREFUSED (the agent is gone), -ENOMEM. */
 int muster_init(struct muster **ret);
 
-/* Leaves. NULL is allowed. Does not wait for the others. */
+/* Leaves. NULL is allowed. Does not wait for the others. Another process of the
+ * same worker may join after it (`sh -c 'one; two'`), and go on with collectives;
+ * after a process that was in them and ended without this, none can: the others
+ * get -ECONNABORTED. */
 void muster_finalize(struct muster *m);
 
 /* The last failure on `m`, in one line; "" if none. Valid until the next call. */

@@ -72,14 +72,14 @@ static void on_checkpoint_saved(void *arg, uint32_t local_rank,
 }
 
 /* The process that was in collectives is gone, though the worker (a shell around
- * it, say) may live on: it will not come to the next one. */
+ * it, say) may live on: unless it had finished, nobody can go on for it. */
 static void on_disconnect(void *arg, uint32_t local_rank, bool had_joined,
                           const char *why)
 {
     const struct crew *c = arg;
 
     (void)why;
-    if (had_joined) {
+    if (had_joined && !segment_is_finished(c->segment, local_rank)) {
         segment_leave(c->segment, local_rank);
     }
 }

@@ -92,14 +92,23 @@ static void put(struct connection *c, const struct worker_msg *m)
     }
 }
 
-static bool somebody_joined(const struct worker_socket *w)
+/* False: somebody is in collectives already. Who has finished is not, even if
+ * its goodbye has not been read yet. */
+static bool make_room(struct worker_socket *w)
 {
+    bool finished = segment_take_over(w->segment, w->welcome.local_rank);
+
     for (size_t i = 0; i < ARRAY_SIZE(w->connections); i++) {
-        if (w->connections[i] && w->connections[i]->joined) {
-            return true;
+        struct connection *c = w->connections[i];
+
+        if (c && c->joined && !finished) {
+            return false;
+        }
+        if (c) {
+            c->joined = false;
         }
     }
-    return false;
+    return true;
 }
 
 /* Sends COMM with its descriptors, `out` being empty. False: has to wait. */
@@ -161,7 +170,7 @@ static bool send_all(struct connection *c)
         return false;
     }
     if (c->wants_comm && c->w->segment && !c->deaf) {
-        if (somebody_joined(c->w)) {
+        if (!make_room(c->w)) {
             refuse_comm(c);
         } else if (!send_comm(c)) {
             return false;

@@ -19,7 +19,7 @@ struct connection {
     struct buf in;
     struct buf out;
     bool said_hello;
-    bool joined;
+    bool joined;       /* was let into collectives, and nobody after it */
     bool wants_comm;   /* asked, not answered yet */
     bool state_is_old; /* the newest state was not put into `out` yet */
     bool ends;         /* closed once `out` is sent */

@@ -1,0 +1,62 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A worker that is a shell with several programs, one after the other: each goes on
+# with collectives where the one before has finished, while others have gone on
+# already or are still in the last call.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+export WORKER=$MUSTER_BUILDDIR/tests/lib/comm_worker
+[ -x "$WORKER" ] || skip_all "no $WORKER"
+
+touch stop # each program has one round
+export STOP=$PWD/stop NEVER=$PWD/never
+one_node=(--nproc-per-node 3)
+two_agents=(--nnodes 2 --agent-is-node --nproc-per-node 2)
+
+# mrun OPTION... -- SCRIPT: a run of shells, which end by themselves.
+mrun() {
+    rm -rf run
+    run timeout 300 "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 --set logs.prefix=none \
+        --set limits.grace=300s "${@:1:$#-1}" sh -c "trap '' TERM; ${*: -1}"
+}
+
+all_go_on() {
+    mrun "$@" -- 'for i in 1 2 3 4 5 6; do "$WORKER" "$STOP" || exit; [ $((RANK % 2)) = 0 ] || sleep 0.1; done'
+    is "$status" 0 'six programs, one after the other' || show
+    is "$(sort out | uniq -c | sed 's/^ *//')" "$(seq 0 "$((world - 1))" | sed 's/.*/6 rank &: right/')" \
+        'all with the right values'
+}
+
+# One that comes to no further program ends the wait of the others.
+one_has_ended() {
+    mrun "$@" -- '"$WORKER" "$STOP"; [ $RANK = 1 ] || "$WORKER" "$STOP"'
+    is "$status" 1 'a program less' || show
+    is "$(grep -c 'right$' out)" "$world" 'the first ones were all well'
+    is "$(grep -c '^rank [02-9]: -103 ' out)" "$((world - 1))" 'nobody waits for a second one' || show
+    like "$(cat out)" '-103 worker 1 has ended' 'which is said'
+}
+
+# A program that does not say that it has finished may have been in the middle.
+one_does_not_finish() {
+    mrun "$@" -- '"$WORKER" "$NEVER" leave@1; [ $RANK != 1 ] || "$WORKER" "$STOP"'
+    is "$status" 1 'a program that leaves without a word' || show
+    like "$(cat out)" 'rank 1: -103 collectives cannot go on: the program before this one in worker 1 ended without muster_finalize()' \
+        'the next one is told what was wrong' || show
+}
+
+test_one_node() {
+    world=3
+    all_go_on "${one_node[@]}"
+    one_has_ended "${one_node[@]}"
+    one_does_not_finish "${one_node[@]}"
+}
+
+test_two_agents() {
+    world=4
+    all_go_on "${two_agents[@]}"
+    one_has_ended "${two_agents[@]}"
+    one_does_not_finish "${two_agents[@]}"
+}
+
+run_cases
