@@ -263,6 +263,8 @@ static int on_order(struct member *m, const struct order *order,
     if (rc < 0) {
         return rc;
     }
+    m->had_word = true; /* all are there: the lease counts, from the start of
+                           this member if it has not heard the lead since */
     if (order->step == ORDER_END || order->step == ORDER_LEAVE) {
         settle_verdict(m, order->status, order->reason, ret);
     }

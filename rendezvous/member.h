@@ -55,7 +55,8 @@ struct member_config {
     const char *host;   /* copied; for failures of the agent itself */
     uint64_t lease_ms;  /* heartbeat.timeout; 0 for the lead's own member: the
                            two live and die together */
-    uint64_t join_ms;   /* the same before the first word (gang timeout) */
+    uint64_t join_ms;   /* the same before the first word or order (gang
+                           timeout) */
     uint32_t linger_ms; /* between the exit of the last worker and the kill of
                            descendants that it left behind */
     uint32_t margin_ms; /* from a kill until leaving without waiting longer */

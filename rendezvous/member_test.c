@@ -374,9 +374,14 @@ static void test_lease(void)
                                          .age_ms = 10000});
     ok(t.a.wake_ms == 61000, "a word that is as old as a lease is none");
     (void)order(&t, (struct order){.step = ORDER_PREPARE, .generation = 1});
-    ok(t.a.wake_ms == 61000, "nor is an order, which may be older");
     tick(&t, 60000);
     ok(t.a.leave && member_status(t.m) == 75, "but it ends");
+    member_destroy(t.m);
+
+    setup(&t);
+    tick(&t, 4000);
+    (void)order(&t, (struct order){.step = ORDER_PREPARE, .generation = 1});
+    ok(t.a.wake_ms == 11000, "an order ends that time, and is no word itself");
     member_destroy(t.m);
 
     run(&t);
