@@ -43,6 +43,7 @@ for n, word in enumerate(sys.argv[1:]):
         continue
     while n and not os.path.exists("there/%d" % (n - 1)):
         time.sleep(0.01)
+    time.sleep(0.05)  # longer than a tick of the clock of file times
     if action == "file":
         write_file()
     elif action == "say":
