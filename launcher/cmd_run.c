@@ -19,6 +19,7 @@
 #include "launcher/rundir.h"
 #include "launcher/show_env.h"
 #include "launcher/slurm.h"
+#include "launcher/ssh.h"
 #include "launcher/takeup.h"
 #include "spec/rank_set.h"
 #include "spec/spec.h"
@@ -274,27 +275,6 @@ static bool all_local(const struct host_list *hosts)
     return true;
 }
 
-/* --ssh, else what Open MPI was told to use, else ssh. */
-static const char *ssh_command(const struct run_options *o)
-{
-    const char *env = getenv("MUSTER_SSH");
-
-    env = env ? env : getenv("OMPI_MCA_plm_rsh_agent");
-    env = env ? env : getenv("PRTE_MCA_plm_ssh_agent");
-    env = o->ssh ? o->ssh : env;
-    return env && env[strspn(env, " ")] ? env : NULL;
-}
-
-static void split_words(const char *text, struct strlist *to)
-{
-    while (*(text += strspn(text, " "))) {
-        size_t len = strcspn(text, " ");
-
-        strlist_addf(to, "%.*s", (int)len, text);
-        text += len;
-    }
-}
-
 static int probe(const struct run_options *o, const struct host_list *hosts,
                  const struct rundir *dir, const uint8_t *key, struct error *e)
 {
@@ -302,7 +282,6 @@ static int probe(const struct run_options *o, const struct host_list *hosts,
     _strlist_ struct strlist ssh = {0};
     struct probe_config config = {.hosts = hosts, .dir = dir, .key = key,
                                   .nonce = nonce, .timeout_ms = PROBE_MS};
-    const char *command = ssh_command(o);
     int rc;
 
     /* Slurm vouches for its nodes, and may not let us in by ssh. */
@@ -314,8 +293,7 @@ static int probe(const struct run_options *o, const struct host_list *hosts,
     if (rc < 0) {
         return rc;
     }
-    split_words(command ? command : "ssh -o BatchMode=yes -o ConnectTimeout=10",
-                &ssh);
+    ssh_argv(o->ssh, &ssh);
     config.ssh = ssh.items;
     return ssh.failed ? error_set(e, ENOMEM, "probe hosts")
                       : probe_hosts(&config, e);
@@ -330,7 +308,7 @@ static void plan_mpirun(const struct run_options *o, const struct job *job,
 {
     plan->hosts = hosts;
     plan->as_root = geteuid() == 0;
-    plan->ssh = ssh_command(o);
+    plan->ssh = ssh_command(o->ssh);
     plan->helper = helper;
     plan->run_id = dir->id;
     plan->run_dir = dir->path;

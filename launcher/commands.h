@@ -25,6 +25,7 @@ enum exit_status {
 int cmd_run(int argc, char **argv);
 int cmd_agent(int argc, char **argv);
 int cmd_keep(int argc, char **argv);
+int cmd_nodes(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
 int cmd_describe(int argc, char **argv);
 int cmd_explain(int argc, char **argv);

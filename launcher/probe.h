@@ -8,6 +8,7 @@
 #ifndef MUSTER_LAUNCHER_PROBE_H
 #define MUSTER_LAUNCHER_PROBE_H
 
+#include "base/str.h"
 #include "launcher/hosts.h"
 #include "launcher/rundir.h"
 
@@ -21,6 +22,10 @@ struct probe_config {
     char *const *ssh;              /* argv of the remote shell, without host */
     unsigned timeout_ms;
 };
+
+/* The command for one host, appended: `muster probe` over that remote shell. */
+int probe_argv(char *const *ssh, const char *host, struct strlist *to,
+               struct error *e);
 
 /* 0, or -ERR_LOST: the text names every bad host and what is wrong with it. */
 int probe_hosts(const struct probe_config *config, struct error *e);

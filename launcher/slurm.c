@@ -11,18 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-void slurm_step_argv(const char *srun, const struct host_list *hosts,
-                     const char *muster, const char *run_id,
-                     unsigned wait_seconds, struct strlist *to)
+/* --overlap: beside the steps of mpirun and of the user. --no-kill, no
+ * --kill-on-bad-exit, no --wait: the loss of a node or of a task ends no other.
+ * --mpi=none: these are no MPI processes. --cpu-bind=none: the one task of a node
+ * may use all of it. --export=ALL: they must find the same runtime directory. */
+static void add_srun(const char *srun, const struct host_list *hosts,
+                     struct strlist *to)
 {
-    /* --overlap: beside the steps of mpirun and of the user. --no-kill, no
-     * --kill-on-bad-exit, no --wait: the loss of a node or of a task is the
-     * run's affair. --mpi=none: agents are no MPI processes. --cpu-bind=none:
-     * the one task of a node may use all of it. --export=ALL: agents and
-     * muster-mpi must find the same runtime directory. */
     static const char *const fixed[] = {
         "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0",
-        "--mpi=none", "--cpu-bind=none", "--export=ALL", "--input=none",
+        "--mpi=none", "--cpu-bind=none", "--export=ALL",
         "--ntasks-per-node=1",
     };
     _buf_ struct buf names = {0};
@@ -37,12 +35,29 @@ void slurm_step_argv(const char *srun, const struct host_list *hosts,
     strlist_addf(to, "--nodes=%zu", hosts->n);
     strlist_addf(to, "--ntasks=%zu", hosts->n);
     strlist_addf(to, "--nodelist=%s", buf_str(&names));
+    to->failed = to->failed || names.failed;
+}
+
+void slurm_step_argv(const char *srun, const struct host_list *hosts,
+                     const char *muster, const char *run_id,
+                     unsigned wait_seconds, struct strlist *to)
+{
+    add_srun(srun, hosts, to);
+    strlist_add(to, "--input=none");
     strlist_add(to, "--job-name=muster-agents");
     strlist_add(to, muster);
     strlist_add(to, "keep");
     strlist_addf(to, "--run-id=%s", run_id);
     strlist_addf(to, "--wait=%u", wait_seconds);
-    to->failed = to->failed || names.failed;
+}
+
+void slurm_probe_argv(const char *srun, const struct host_list *hosts,
+                      const char *muster, struct strlist *to)
+{
+    add_srun(srun, hosts, to);
+    strlist_add(to, "--job-name=muster-nodes");
+    strlist_add(to, muster);
+    strlist_add(to, "probe");
 }
 
 /* Options of sbatch or salloc that come as variables, and that srun takes as its

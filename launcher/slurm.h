@@ -23,7 +23,11 @@ void slurm_step_argv(const char *srun, const struct host_list *hosts,
                      const char *muster, const char *run_id,
                      unsigned wait_seconds, struct strlist *to);
 
-/* The environment of that srun: that of `env` without what a batch script was
+/* The command that has `muster probe` look at each host; its stdin goes to all. */
+void slurm_probe_argv(const char *srun, const struct host_list *hosts,
+                      const char *muster, struct strlist *to);
+
+/* The environment of these sruns: that of `env` without what a batch script was
  * given as options for its own tasks, which srun would read as options. */
 void slurm_step_env(char *const *env, struct strlist *to);
 

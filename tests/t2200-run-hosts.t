@@ -89,6 +89,21 @@ test_bad_hosts() {
     like "$(cat err)" 'host node3' 'is named'
 }
 
+test_nodes() {
+    hosts link_down node4
+    run on node1 "$MUSTER" nodes --hosts $four --timeout 20 --ssh "$BED/ssh" -o json
+    hosts link_up node4
+    is "$status" 1 'a host of four does not answer' || show
+    is "$(json 0.host out),$(json 1.host out),$(json 2.host out)" node1,node2,node3 'the others tell what they have'
+    is "$(json 3.name out),$(json 3.state out)" node4,Unknown 'of that one nothing is known'
+    start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 -- sleep 600
+    run on node1 "$MUSTER" nodes --hosts node2,node4 --ssh "$BED/ssh" -o json
+    is "$(json 0.runs.0.id out),$(json 1.runs.0.n_workers out)" "$(json id run/run.json),1" 'a run is shown on each of its hosts' || show
+    on node1 "$MUSTER" cancel run >/dev/null
+    wait_exit 60 "$runner"
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 test_charlm() {
     mrun node1 --hosts $four --nnodes 4 --nproc-per-node 1 --max-restarts 0 -- "$charlm" --steps 20 --batch 8
     is "$status" 0 'charlm trains over four hosts' || show

@@ -51,6 +51,15 @@ left() {
 }
 nobody_left() { ok 'nobody is left' wait_for 90 eval '[ -z "$(left)" ]' || diag "$(left)"; }
 
+test_nodes() {
+    batch nodes 3 "$MUSTER nodes -o json" 'echo status $? >&2'
+    ok 'a job that asks for its nodes ends' wait_for 60 job_over "$job"
+    sed -i '/^status/d' nodes.out
+    is "$(json 0.name nodes.out),$(json 1.name nodes.out),$(json 2.name nodes.out)" node1,node2,node3 \
+        'it is told of each' || diag "$(cat nodes.out)"
+    is "$(json 0.state nodes.out),$(json 2.host nodes.out)" Up,node3 'by an answer of its own'
+}
+
 test_run() {
     batch hello 3 "$MUSTER run $root --name hello --nnodes 3 --nproc-per-node 2 -- sh -c 'echo \$RANK of \$WORLD_SIZE on \$(hostname), task \$SLURM_PROCID of \$SLURM_NTASKS'" 'echo status $?'
     ok 'a job of three nodes ends' wait_for 60 job_over "$job"
