@@ -22,10 +22,29 @@ static void test_argv(void)
     slurm_step_argv("/usr/bin/srun", &hosts, "/opt/muster", "17", 301, &argv);
     line = str_shell_join(argv.items);
     is_str(line, "/usr/bin/srun --overlap --no-kill --kill-on-bad-exit=0 "
-           "--wait=0 --mpi=none --cpu-bind=none --export=ALL --input=none "
+           "--wait=0 --mpi=none --cpu-bind=none --export=ALL "
            "--ntasks-per-node=1 --nodes=3 --ntasks=3 --nodelist=n1,n2,m1 "
-           "--job-name=muster-agents /opt/muster keep --run-id=17 --wait=301",
-           "the step of the agents");
+           "--input=none --job-name=muster-agents /opt/muster keep "
+           "--run-id=17 --wait=301", "the step of the agents");
+}
+
+/* It reads its question: no --input=none. */
+static void test_probe_argv(void)
+{
+    _host_list_ struct host_list hosts = {0};
+    _strlist_ struct strlist argv = {0};
+    _free_ char *line = NULL;
+    struct error e = {0};
+
+    if (hosts_parse("n1", &hosts, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    slurm_probe_argv("srun", &hosts, "/opt/muster", &argv);
+    line = str_shell_join(argv.items);
+    is_str(line, "srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 "
+           "--mpi=none --cpu-bind=none --export=ALL --ntasks-per-node=1 "
+           "--nodes=1 --ntasks=1 --nodelist=n1 --job-name=muster-nodes "
+           "/opt/muster probe", "a look at the nodes");
 }
 
 static void test_env(void)
@@ -119,6 +138,7 @@ static void test_tasks(void)
 int main(void)
 {
     test_argv();
+    test_probe_argv();
     test_env();
     test_own();
     test_tasks();
