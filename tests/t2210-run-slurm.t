@@ -156,7 +156,7 @@ test_step_dies() {
 
 # The agents' own step: a signal to it is for the run, and its end is theirs.
 test_agents_step() {
-    batch mine 3 "$MUSTER run $root --name mine --nnodes 3 --nproc-per-node 1 -- $charlm --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
+    batch mine 3 "$MUSTER run $root --name mine --nnodes 3 --nproc-per-node 1 -- $small --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
     ok 'a job that trains' wait_for 120 grep -q 'step [1-9]' mine.out
     on ctl scancel --signal=TERM "$(step muster-agents)"
     ok 'ends when the step of its agents is told to' wait_for 120 job_over "$job"
@@ -174,7 +174,7 @@ test_agents_step() {
 # What a job script does with a run that was preempted: it comes back.
 test_requeue() {
     batch back 3 'trap "kill -TERM \$pid" TERM' \
-        "$MUSTER run $root --name back --nnodes 3 --nproc-per-node 1 -- $charlm --steps 150 --batch 6 --checkpoint-every 100000 &" \
+        "$MUSTER run $root --name back --nnodes 3 --nproc-per-node 1 -- $charlm --width 48 --layers 1 --steps 150 --batch 6 --checkpoint-every 100000 &" \
         'pid=$!; wait $pid; s=$?; [ $s -lt 128 ] || { wait $pid; s=$?; }; echo status $s' \
         '[ $s != 75 ] || scontrol requeue $SLURM_JOB_ID'
     ok 'a job that trains' wait_for 120 grep -q 'step 50/150' back.out
@@ -199,19 +199,19 @@ test_cancel() {
 
 # What srun is told to tell: to the batch step, and to all others.
 test_notice() {
-    batch notice 3 "$MUSTER run $root --name notice --nnodes 3 --nproc-per-node 1 -- $charlm --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
+    batch notice 3 "$MUSTER run $root --name notice --nnodes 3 --nproc-per-node 1 -- $small --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
     ok 'a job that trains' wait_for 120 grep -q 'step [1-9]' notice.out
     on ctl scancel --signal=USR1 "$job"
     ok 'ends after SIGUSR1 to its steps' wait_for 120 job_over "$job"
     matches "$(cat notice.out)" 'asked for by Slurm.*status 75' 'resumable' || diag "$(cat notice.out)"
     ok 'with its state saved' eval 'ls "$dir"/ckpt/* >/dev/null'
-    batch notice2 3 "exec $MUSTER run $root --name notice2 --nnodes 3 --nproc-per-node 1 -- $charlm --steps 100000 --batch 6 --checkpoint-every 1000000"
+    batch notice2 3 "exec $MUSTER run $root --name notice2 --nnodes 3 --nproc-per-node 1 -- $small --steps 100000 --batch 6 --checkpoint-every 1000000"
     ok 'another one' wait_for 120 grep -q 'step [1-9]' notice2.out
     on ctl scancel --batch --signal=USR1 "$job"
     ok 'ends after SIGUSR1 to its batch step' wait_for 120 job_over "$job"
     is "$(field verdict.exit_status)" 75 'resumable' || diag "$(cat notice2.out)"
     ok 'with its state saved' eval 'ls "$dir"/ckpt/* >/dev/null'
-    batch notice3 1 "$MUSTER run $root --name notice3 --nproc-per-node 1 -- $charlm --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
+    batch notice3 1 "$MUSTER run $root --name notice3 --nproc-per-node 1 -- $small --steps 100000 --batch 6 --checkpoint-every 1000000" 'echo status $?'
     ok 'a job on one node' wait_for 120 grep -q 'step [1-9]' notice3.out
     on ctl scancel --signal=USR1 "$job"
     ok 'ends in the same way' wait_for 120 job_over "$job"
