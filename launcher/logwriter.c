@@ -12,12 +12,12 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,19 +207,6 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's. */
-static int start_thread(struct logwriter *w)
-{
-    sigset_t all, old;
-    int rc;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(&w->thread, NULL, writer_main, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return rc;
-}
-
 int logwriter_create(size_t high_bytes, void (*wake)(void *arg), void *arg,
                      struct logwriter **ret, struct error *e)
 {
@@ -235,7 +222,7 @@ int logwriter_create(size_t high_bytes, void (*wake)(void *arg), void *arg,
     w->tail = &w->head;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
-    rc = start_thread(w);
+    rc = thread_start(&w->thread, writer_main, w);
     if (rc) {
         writer_free(w);
         return error_set(e, rc, "start the writer of logs");
