@@ -10,6 +10,7 @@
 #include "launcher/options.h"
 #include "launcher/runview.h"
 #include "launcher/show.h"
+#include "launcher/live.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,29 +18,47 @@
 struct list_options {
     enum show_format format;
     int64_t limit;
+    bool watch;
+    const char *name; /* of runs, or NULL */
 };
 
 static const struct option_def table[] = {
     {"limit", "N", "show at most N runs (50); 0 shows all", OPTION_INT,
      offsetof(struct list_options, limit), NULL, 'n'},
     SHOW_OPTION(struct list_options, format),
+    WATCH_OPTION(struct list_options, watch, "go on showing what changes"),
     {0},
 };
 
 static const struct options options = {
     .command = "list",
-    .usage = "[NAME] [-n N] [-o json|yaml|wide]",
+    .usage = "[NAME] [-n N] [-w] [-o json|yaml|wide]",
     .about = "Lists the runs of this user, the newest first, or those of one "
              "name. Runs whose directory is gone are left out.",
     .table = table,
     .max_args = 1,
 };
 
+enum { N_COLUMNS = 8, ID_COLUMN = 1, AGE_COLUMN = 3, PERIOD_MS = 2000 };
+
 struct listing {
     struct strlist cells;
-    struct jsonw json;
+    struct buf json;
+    struct jsonw w; /* into it */
     bool is_wide;
+    size_t n;       /* runs */
 };
+
+static void listing_release(struct listing *l)
+{
+    strlist_release(&l->cells);
+    buf_release(&l->json);
+}
+
+static size_t n_columns(const struct listing *l)
+{
+    return N_COLUMNS + l->is_wide;
+}
 
 static void add_head(struct listing *l)
 {
@@ -118,48 +137,84 @@ static void add_run(struct listing *l, const struct rundir_entry *entry)
         return;
     }
     add_row(l, &v);
-    add_json(&l->json, &v);
+    add_json(&l->w, &v);
+    l->n++;
+}
+
+static int list_runs(const struct list_options *set, struct listing *l,
+                     struct error *e)
+{
+    _free_ struct rundir_entry *entries = NULL;
+    size_t n = 0, n_tried = 0;
+    int rc = rundir_index(set->name, &entries, &n, e);
+
+    l->w = jsonw_start(&l->json);
+    l->is_wide = set->format == SHOW_WIDE;
+    add_head(l);
+    jsonw_array(&l->w, NULL);
+    for (size_t i = 0; i < n; i++) {
+        if (rundir_is_current(&entries[i]) &&
+            (set->limit <= 0 || n_tried < (size_t)set->limit)) {
+            add_run(l, &entries[i]);
+            n_tried++;
+        }
+    }
+    jsonw_end_array(&l->w);
+    return rc;
+}
+
+static int show_once(const struct list_options *set, struct error *e)
+{
+    __attribute__((cleanup(listing_release))) struct listing l = {0};
+    _buf_ struct buf text = {0};
+
+    if (list_runs(set, &l, e) < 0) {
+        return command_fail(e);
+    }
+    if (set->format == SHOW_JSON || set->format == SHOW_YAML) {
+        return show_json(&l.json, set->format);
+    }
+    show_table(&l.cells, n_columns(&l), &text);
+    fputs(l.n ? buf_str(&text) : "", stdout);
+    if (!l.n) {
+        fputs("muster: no runs\n", stderr);
+    }
+    return EXIT_OK;
+}
+
+/* Age is no news, and runs come and go: this is never over. */
+static int look(void *arg, struct live_look *ret, struct error *e)
+{
+    static const char *const restless[] = {NULL};
+    __attribute__((cleanup(listing_release))) struct listing l = {0};
+    const struct list_options *set = arg;
+    int rc = list_runs(set, &l, e);
+
+    if (set->format == SHOW_JSON) {
+        live_add_objects(ret, &l.json, "id", restless);
+    } else {
+        live_add_table(ret, &l.cells, n_columns(&l), ID_COLUMN,
+                        1u << AGE_COLUMN);
+    }
+    return rc;
 }
 
 int cmd_list(int argc, char **argv)
 {
     _option_args_ struct option_args args = {0};
     struct list_options set = {.limit = 50};
-    _free_ struct rundir_entry *entries = NULL;
-    _buf_ struct buf json = {0}, text = {0};
-    struct listing l = {.json = jsonw_start(&json)};
+    struct live w = {.look = look, .arg = &set, .period_ms = PERIOD_MS};
     struct error e = {0};
-    size_t n = 0, n_shown = 0;
     int rc = options_start(&options, argc, argv, &set, &args);
 
     if (rc >= 0) {
         return rc;
     }
-    l.is_wide = set.format == SHOW_WIDE;
-    if (rundir_index(args.words.n ? args.words.items[0] : NULL, &entries, &n,
-                     &e) < 0) {
+    set.name = args.words.n ? args.words.items[0] : NULL;
+    if (show_check_watch(set.watch, set.format, &e) < 0) {
         return command_fail(&e);
     }
-    add_head(&l);
-    jsonw_array(&l.json, NULL);
-    for (size_t i = 0; i < n; i++) {
-        if (rundir_is_current(&entries[i]) &&
-            (set.limit <= 0 || n_shown < (size_t)set.limit)) {
-            add_run(&l, &entries[i]);
-            n_shown++;
-        }
-    }
-    jsonw_end_array(&l.json);
-    if (set.format == SHOW_JSON || set.format == SHOW_YAML) {
-        rc = show_json(&json, set.format);
-    } else {
-        show_table(&l.cells, l.is_wide ? 9 : 8, &text);
-        fputs(n_shown ? buf_str(&text) : "", stdout);
-        if (!n_shown) {
-            fputs("muster: no runs\n", stderr);
-        }
-        rc = EXIT_OK;
-    }
-    strlist_release(&l.cells);
-    return rc;
+    w.has_lines = set.format == SHOW_JSON;
+    return !set.watch ? show_once(&set, &e)
+           : live_run(&w, &e) < 0 ? command_fail(&e) : EXIT_OK;
 }

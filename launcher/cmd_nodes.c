@@ -10,17 +10,19 @@
 #include "launcher/options.h"
 #include "launcher/show.h"
 #include "launcher/ssh.h"
+#include "launcher/live.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEFAULT_SECONDS = 15, MAX_SECONDS = 3600 };
+enum { DEFAULT_SECONDS = 15, MAX_SECONDS = 3600, PERIOD_MS = 10000 };
 
 struct nodes_options {
     const char *hosts, *hostfile, *ssh;
     int64_t seconds;
     enum show_format format;
+    bool watch;
 };
 
 static const struct option_def table[] = {
@@ -33,12 +35,14 @@ static const struct option_def table[] = {
     {"timeout", "SECONDS", "how long hosts may take to answer (15)",
      OPTION_INT, offsetof(struct nodes_options, seconds), NULL, 't'},
     SHOW_OPTION(struct nodes_options, format),
+    WATCH_OPTION(struct nodes_options, watch, "go on showing what changes, with "
+                 "a look every 10 s"),
     {0},
 };
 
 static const struct options options = {
     .command = "nodes",
-    .usage = "[-H A,B,...] [-o json|yaml|wide]",
+    .usage = "[-H A,B,...] [-w] [-o json|yaml|wide]",
     .about = "Shows the hosts of --hosts or --hostfile, else those of the Slurm "
              "job around, else this machine: CPUs, memory, GPUs, and the runs "
              "of this user that are alive there. With -o wide each GPU is "
@@ -219,36 +223,45 @@ static void put_gpus(const struct node_view *v, size_t n, struct buf *to)
     }
 }
 
-static void put_nodes(const struct node_view *v, size_t n, struct buf *to)
+enum { N_COLUMNS = 8, NAME_COLUMN = 0, LOAD_COLUMN = 3, MEMORY_COLUMN = 4 };
+
+static void list_nodes(const struct node_view *v, size_t n,
+                       struct strlist *cells)
 {
-    static const char *const head[] = {
+    static const char *const head[N_COLUMNS] = {
         "HOST", "STATE", "CPUS", "LOAD", "FREE MEMORY", "GPUS", "FREE",
         "RUNS (WORKERS)"};
-    _strlist_ struct strlist cells = {0};
 
-    for (size_t i = 0; i < ARRAY_SIZE(head); i++) {
-        strlist_add(&cells, head[i]);
+    for (size_t i = 0; i < N_COLUMNS; i++) {
+        strlist_add(cells, head[i]);
     }
     for (size_t i = 0; i < n; i++) {
-        add_row(&cells, &v[i]);
+        add_row(cells, &v[i]);
     }
-    show_table(&cells, ARRAY_SIZE(head), to);
+}
+
+static void put_json(const struct node_view *v, size_t n, struct buf *to)
+{
+    struct jsonw w = jsonw_start(to);
+
+    jsonw_array(&w, NULL);
+    for (size_t i = 0; i < n; i++) {
+        add_node(&w, &v[i]);
+    }
+    jsonw_end_array(&w);
 }
 
 static int show(const struct node_view *v, size_t n, enum show_format format)
 {
+    _strlist_ struct strlist cells = {0};
     _buf_ struct buf text = {0};
-    struct jsonw w = jsonw_start(&text);
 
     if (format == SHOW_JSON || format == SHOW_YAML) {
-        jsonw_array(&w, NULL);
-        for (size_t i = 0; i < n; i++) {
-            add_node(&w, &v[i]);
-        }
-        jsonw_end_array(&w);
+        put_json(v, n, &text);
         return show_json(&text, format);
     }
-    put_nodes(v, n, &text);
+    list_nodes(v, n, &cells);
+    show_table(&cells, N_COLUMNS, &text);
     if (format == SHOW_WIDE) {
         put_gpus(v, n, &text);
     }
@@ -267,11 +280,62 @@ static int status_of(const struct node_view *v, size_t n)
     return EXIT_OK;
 }
 
-static int look(const struct nodes_options *o, struct error *e)
+struct looking {
+    const struct nodes_options *set;
+    struct host_list hosts;
+    struct strlist ssh;
+};
+
+static int ask(const struct looking *l, struct node_view **ret,
+               struct error *e)
 {
-    _host_list_ struct host_list hosts = {0};
+    int rc = node_views_ask(&l->hosts, l->ssh.items,
+                            (unsigned)l->set->seconds * 1000, ret, e);
+
+    return rc < 0 ? rc : node_views_add_runs(*ret, l->hosts.n, e);
+}
+
+static int show_once(const struct looking *l, struct error *e)
+{
     _free_ struct node_view *views = NULL;
-    _strlist_ struct strlist ssh = {0};
+    int rc = ask(l, &views, e);
+
+    rc = rc < 0 ? rc : show(views, l->hosts.n, l->set->format);
+    return rc ? rc : status_of(views, l->hosts.n);
+}
+
+/* Load and memory are no news by themselves. */
+static int look(void *arg, struct live_look *ret, struct error *e)
+{
+    static const char *const restless[] = {"load", "memory_free_bytes", NULL};
+    const struct looking *l = arg;
+    _free_ struct node_view *views = NULL;
+    _strlist_ struct strlist cells = {0};
+    _buf_ struct buf json = {0};
+    int rc = ask(l, &views, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (l->set->format == SHOW_JSON) {
+        put_json(views, l->hosts.n, &json);
+        live_add_objects(ret, &json, "name", restless);
+        return 0;
+    }
+    list_nodes(views, l->hosts.n, &cells);
+    live_add_table(ret, &cells, N_COLUMNS, NAME_COLUMN,
+                    1u << LOAD_COLUMN | 1u << MEMORY_COLUMN);
+    if (l->set->format == SHOW_WIDE) {
+        put_gpus(views, l->hosts.n, &ret->screen);
+    }
+    return 0;
+}
+
+static int run(struct looking *l, struct error *e)
+{
+    const struct nodes_options *o = l->set;
+    struct live w = {.look = look, .arg = l, .period_ms = PERIOD_MS,
+                      .has_lines = o->format == SHOW_JSON};
     int rc;
 
     if (o->seconds < 1 || o->seconds > MAX_SECONDS) {
@@ -279,33 +343,32 @@ static int look(const struct nodes_options *o, struct error *e)
                           "seconds, found %lld", MAX_SECONDS,
                           (long long)o->seconds);
     }
-    rc = hosts_find(o->hosts, o->hostfile, &hosts, e);
+    rc = show_check_watch(o->watch, o->format, e);
+    rc = rc < 0 ? rc : hosts_find(o->hosts, o->hostfile, &l->hosts, e);
     if (rc < 0) {
         e->code = o->hostfile ? ERR_USAGE : e->code;
         return rc;
     }
-    ssh_argv(o->ssh, &ssh);
-    rc = ssh.failed ? error_set(e, ENOMEM, "ask hosts")
-                    : node_views_ask(&hosts, ssh.items,
-                                     (unsigned)o->seconds * 1000, &views, e);
-    rc = rc < 0 ? rc : node_views_add_runs(views, hosts.n, e);
-    if (rc < 0) {
-        return rc;
+    ssh_argv(o->ssh, &l->ssh);
+    if (l->ssh.failed) {
+        return error_set(e, ENOMEM, "ask hosts");
     }
-    rc = show(views, hosts.n, o->format);
-    return rc ? rc : status_of(views, hosts.n);
+    return o->watch ? live_run(&w, e) : show_once(l, e);
 }
 
 int cmd_nodes(int argc, char **argv)
 {
     _option_args_ struct option_args args = {0};
     struct nodes_options set = {.seconds = DEFAULT_SECONDS};
+    struct looking l = {.set = &set};
     struct error e = {0};
     int rc = options_start(&options, argc, argv, &set, &args);
 
-    if (rc >= 0) {
-        return rc;
+    if (rc < 0) {
+        rc = run(&l, &e);
+        rc = rc < 0 ? command_fail(&e) : rc;
     }
-    rc = look(&set, &e);
-    return rc < 0 ? command_fail(&e) : rc;
+    host_list_release(&l.hosts);
+    strlist_release(&l.ssh);
+    return rc;
 }

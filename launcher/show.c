@@ -166,6 +166,15 @@ static int print_indented(const struct buf *json, struct error *e)
     return 0;
 }
 
+int show_check_watch(bool is_watched, enum show_format format,
+                     struct error *e)
+{
+    return is_watched && format == SHOW_YAML
+               ? error_text(e, ERR_USAGE, "option --watch: shows tables or "
+                            "json, not yaml")
+               : 0;
+}
+
 int show_json(const struct buf *json, enum show_format format)
 {
     _buf_ struct buf yaml = {0};

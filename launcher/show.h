@@ -32,6 +32,16 @@ enum show_format {
         .type = OPTION_CALL, .offset = offsetof(where, field),     \
         .call = show_set_format,                                   \
     }
+/* -w, for `bool` fields; with what show_check_watch() says. */
+#define WATCH_OPTION(where, field, what)                                    \
+    {                                                                       \
+        .name = "watch", .letter = 'w', .help = what, .type = OPTION_FLAG,  \
+        .offset = offsetof(where, field),                                   \
+    }
+/* -ERR_USAGE for a format that cannot be watched. */
+int show_check_watch(bool is_watched, enum show_format format,
+                     struct error *e);
+
 int show_set_format(void *into, const struct option_def *def,
                     const char *value, struct error *e);
 
