@@ -7,50 +7,31 @@
  */
 #include <config.h>
 
+#include "launcher/cmd_run.h"
+
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/key.h"
 #include "base/str.h"
 #include "launcher/commands.h"
 #include "launcher/front.h"
-#include "launcher/job_options.h"
 #include "launcher/options.h"
 #include "launcher/probe.h"
-#include "launcher/rundir.h"
 #include "launcher/show_env.h"
 #include "launcher/slurm.h"
 #include "launcher/ssh.h"
 #include "launcher/takeup.h"
 #include "spec/rank_set.h"
-#include "spec/spec.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-enum {
-    PROBE_MS = 30000,
-    MAX_AGENTS_PER_HOST = 1024,
-};
-
-struct run_options {
-    struct job_options job;
-    const char *hosts, *hostfile;
-    const char *run_dir;
-    const char *ssh, *mpirun, *key_file;
-    int64_t agents_per_node;
-    bool agent_is_node, dry_run, quiet, as_root, insecure;
-    const char *show_env; /* ranks, "" for all, or NULL */
-    bool show_secrets;
-    enum show_format format;
-    bool as_launcher; /* for muster torchrun */
-};
+enum { PROBE_MS = 30000 };
 
 #define FIELD(name) offsetof(struct run_options, name)
 
@@ -140,118 +121,7 @@ static int resolve(const struct run_options *o, const struct option_args *args,
     return -1;
 }
 
-/* What an option names and is not there counts as bad usage. */
-static int as_usage(const char *option, int rc, struct error *e)
-{
-    if (rc < 0 && option) {
-        e->code = ERR_USAGE;
-    }
-    return rc;
-}
-
-/* --- the run directory --- */
-
-static int make_run(const struct run_options *o, const struct job *job,
-                    struct rundir **ret, uint8_t *key, struct error *e)
-{
-    struct rundir_params params = {.name = job->name, .dir = o->run_dir};
-    _free_ char *yaml = NULL;
-    char path[PATH_MAX];
-    int rc = key ? 0 : error_set(e, ENOMEM, "keep the job key");
-
-    if (rc == 0 && o->key_file) {
-        rc = as_usage(o->key_file, key_read(o->key_file, false, key, e), e);
-    }
-    rc = rc < 0 ? rc : rundir_create(&params, ret, e);
-    rc = rc < 0 ? rc : rundir_lock(*ret, e);
-    rc = rc < 0 || o->key_file ? rc : rundir_make_key(*ret, e);
-    if (rc < 0) {
-        return rc;
-    }
-    if ((rc = rundir_path(*ret, path, sizeof(path), e, "key")) < 0 ||
-        (rc = o->key_file ? 0 : key_read(path, true, key, e)) < 0 ||
-        (rc = rundir_path(*ret, path, sizeof(path), e, "spec.yaml")) < 0) {
-        return rc;
-    }
-    rundir_drop_requests(*ret);
-    yaml = job_write_yaml(job);
-    return yaml ? fs_write_replace(path, yaml, strlen(yaml), e)
-                : error_set(e, ENOMEM, "write the spec");
-}
-
-static uint64_t detach_of(const struct job *job)
-{
-    if (job->detach_timeout_ms != JOB_AUTO) {
-        return job->detach_timeout_ms;
-    }
-    return isatty(2) ? 10 * 60 * 1000 : UINT64_MAX;
-}
-
-/* The resolver's job becomes the run configuration's. */
-static int make_config(struct spec_result *r, struct run_config *ret,
-                       struct error *e)
-{
-    int rc = run_config_capture(ret, environ, e);
-
-    ret->job = take_ptr(&r->job);
-    ret->detach_ms = detach_of(ret->job);
-    ret->first_generation = 1;
-    return rc;
-}
-
-/* --- placement --- */
-
-/* How many agents, on how many of the hosts. */
-static int place(const struct run_options *o, const struct job *job,
-                 struct host_list *hosts, unsigned *ret_per_host,
-                 unsigned *ret_agents, struct error *e)
-{
-    size_t per_host = (size_t)o->agents_per_node;
-    size_t max_nodes = job->nodes.max;
-    size_t n_hosts;
-
-    if (o->agent_is_node) {
-        size_t agents = max_nodes;
-
-        if (per_host && per_host * hosts->n < agents) {
-            agents = per_host * hosts->n;
-        }
-        n_hosts = hosts->n < agents ? hosts->n : agents;
-        per_host = (agents + n_hosts - 1) / n_hosts;
-        if (agents < job->nodes.min) {
-            return error_text(e, ERR_USAGE, "the job needs %u nodes, and "
-                              "there are %zu agents", job->nodes.min, agents);
-        }
-        hosts->n = n_hosts;
-        *ret_per_host = (unsigned)per_host;
-        *ret_agents = (unsigned)agents;
-        return 0;
-    }
-    if (hosts->n < job->nodes.min) {
-        return error_text(e, ERR_USAGE, "the job needs %u node%s, and %s %zu "
-                          "host%s (--agent-is-node lets one machine stand for "
-                          "many)", job->nodes.min,
-                          job->nodes.min == 1 ? "" : "s",
-                          hosts->n == 1 ? "there is" : "there are", hosts->n,
-                          hosts->n == 1 ? "" : "s");
-    }
-    hosts->n = hosts->n < max_nodes ? hosts->n : max_nodes;
-    *ret_per_host = per_host ? (unsigned)per_host : 1;
-    *ret_agents = *ret_per_host * (unsigned)hosts->n;
-    return 0;
-}
-
-static int check_agents(const struct run_options *o, unsigned per_host,
-                        struct error *e)
-{
-    if (o->agents_per_node < 0 || per_host > MAX_AGENTS_PER_HOST) {
-        return error_text(e, ERR_USAGE, "--agents-per-node: expected 1 to %d "
-                          "agents on a host, found %lld", MAX_AGENTS_PER_HOST,
-                          o->agents_per_node ? (long long)o->agents_per_node
-                                             : (long long)per_host);
-    }
-    return 0;
-}
+/* --- hosts --- */
 
 static int check_root(const struct run_options *o, struct error *e)
 {
@@ -460,16 +330,14 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     size_t n_given;
 
     if (check_root(o, &e) < 0 ||
-        as_usage(o->hostfile, hosts_find(o->hosts, o->hostfile, &hosts, &e),
-                 &e) < 0) {
+        run_as_usage(o->hostfile, hosts_find(o->hosts, o->hostfile, &hosts, &e),
+                     &e) < 0) {
         return command_fail(&e);
     }
     n_given = hosts.n;
-    if (check_agents(o, 0, &e) < 0 ||
-        place(o, r->job, &hosts, &plan.agents_per_host, &plan.n_agents, &e) <
-            0 ||
-        check_agents(o, plan.agents_per_host, &e) < 0 ||
-        as_usage(o->mpirun, mpirun_find(o->mpirun, &mpirun, &e), &e) < 0 ||
+    if (run_place(o, r->job, &hosts, &plan.agents_per_host, &plan.n_agents,
+                  &e) < 0 ||
+        run_as_usage(o->mpirun, mpirun_find(o->mpirun, &mpirun, &e), &e) < 0 ||
         fs_helper("muster-mpi", helper, sizeof(helper), &e) < 0) {
         return command_fail(&e);
     }
@@ -479,9 +347,10 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
         return o->show_env ? dry_run_env(o, r, &plan)
                            : dry_run(&mpirun, &plan, r->job);
     }
-    if (make_run(o, r->job, &dir, key, &e) < 0 ||
+    if (run_make_dir(o, r->job, &dir, key, &e) < 0 ||
         probe(o, &hosts, dir, key, &e) < 0 ||
-        make_config(r, &config, &e) < 0 || takeup_run(dir, &config, &e) < 0) {
+        run_make_config(r, &config, &e) < 0 ||
+        takeup_run(dir, &config, &e) < 0) {
         return e.code == ERR_LOST ? (command_fail(&e), EXIT_NOT_GATHERED)
                                   : command_fail(&e);
     }
@@ -496,85 +365,6 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     secret_forget();
     front.plan = plan;
     return front_run(&front);
-}
-
-static int become_companion(const struct strlist *argv)
-{
-    struct error e = {0};
-    char helper[PATH_MAX];
-
-    if (fs_helper("muster-mpi", helper, sizeof(helper), &e) == 0) {
-        execv(helper, argv->items);
-        error_set(&e, errno, "run %s", helper);
-    }
-    return command_fail(&e);
-}
-
-/* Rank 0 of `mpirun ... muster run`: a child shows the run, this process goes on
- * as muster-mpi. There is one thread here, and no loop yet. */
-static int run_as_first(const struct run_options *o, struct spec_result *r,
-                        struct strlist *argv)
-{
-    _cleanup_(rundir) struct rundir *dir = NULL;
-    _run_config_ struct run_config config = {0};
-    struct front_config front = {.run = &config, .is_quiet = o->quiet,
-                                 .loopback = true};
-    _secret_ uint8_t *key = secret_alloc(JOB_KEY_BYTES);
-    struct error e = {0};
-    uint16_t port = 0;
-    int ends[2];
-    pid_t pid;
-
-    if (make_run(o, r->job, &dir, key, &e) < 0 ||
-        make_config(r, &config, &e) < 0 || takeup_run(dir, &config, &e) < 0) {
-        return command_fail(&e);
-    }
-    config.by_hand = true;
-    config.detach_ms = UINT64_MAX;
-    if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0) {
-        error_set(&e, errno, "start the front end");
-        return command_fail(&e);
-    }
-    if (pid == 0) {
-        close(ends[0]);
-        front.dir = dir;
-        front.key = key;
-        secret_forget();
-        front.port_fd = ends[1];
-        _exit(front_run(&front));
-    }
-    close(ends[1]);
-    if (read(ends[0], &port, sizeof(port)) != sizeof(port)) {
-        return EXIT_FAILED; /* the child said why */
-    }
-    strlist_addf(argv, "--run-id=%s", dir->id);
-    strlist_addf(argv, "--run-dir=%s", dir->path);
-    strlist_addf(argv, "--front=127.0.0.1:%u", port);
-    dir->lock_fd = -1; /* the child holds the lock */
-    return become_companion(argv);
-}
-
-static int run_by_hand(const struct run_options *o, struct spec_result *r)
-{
-    const char *rank = getenv(slurm_is_mpi_launch() ? "PMIX_RANK"
-                                                    : "OMPI_COMM_WORLD_RANK");
-    _strlist_ struct strlist argv = {0};
-
-    strlist_add(&argv, "muster-mpi");
-    strlist_add(&argv, "--by-hand");
-    strlist_addf(&argv, "--gather-seconds=%llu",
-                 (unsigned long long)r->job->gang_timeout_ms / 1000 + 1);
-    if (o->agent_is_node) {
-        strlist_add(&argv, "--agent-is-node");
-    }
-    if (o->insecure) {
-        strlist_add(&argv, "--insecure-bootstrap");
-    }
-    if (o->key_file) {
-        strlist_addf(&argv, "--key-file=%s", o->key_file);
-    }
-    return rank && strcmp(rank, "0") != 0 ? become_companion(&argv)
-                                          : run_as_first(o, r, &argv);
 }
 
 static int run_here(struct run_options *o, struct spec_result *r)

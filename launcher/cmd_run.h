@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of muster run share. Private to cmd_run*.c.
+ *
+ *   cmd_run.c        options, the job, and a run that starts an mpirun
+ *   cmd_run_dir.c    the run directory, and what is told to all nodes
+ *   cmd_run_hand.c   inside an MPI launch: `mpirun ... muster run`
+ *   cmd_run_place.c  how many agents, on which hosts
+ */
+#ifndef MUSTER_LAUNCHER_CMD_RUN_H
+#define MUSTER_LAUNCHER_CMD_RUN_H
+
+#include "launcher/hosts.h"
+#include "launcher/job_options.h"
+#include "launcher/run_config.h"
+#include "launcher/rundir.h"
+#include "launcher/show.h"
+#include "spec/spec.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct run_options {
+    struct job_options job;
+    const char *hosts, *hostfile;
+    const char *run_dir;
+    const char *ssh, *mpirun, *key_file;
+    int64_t agents_per_node;
+    bool agent_is_node, dry_run, quiet, as_root, insecure;
+    const char *show_env; /* ranks, "" for all, or NULL */
+    bool show_secrets;
+    enum show_format format;
+    bool as_launcher; /* for muster torchrun */
+};
+
+/* What an option names and is not there counts as bad usage: returns `rc`, of
+ * what was done with the value of `option`, which may be NULL. */
+int run_as_usage(const char *option, int rc, struct error *e);
+
+/* The directory of this run, locked, with its key (JOB_KEY_BYTES) and spec. The
+ * caller owns *ret, also on failure. */
+int run_make_dir(const struct run_options *o, const struct job *job,
+                 struct rundir **ret, uint8_t *key, struct error *e);
+/* The resolver's job becomes the run configuration's. */
+int run_make_config(struct spec_result *r, struct run_config *ret,
+                    struct error *e);
+
+/* How many agents, on how many of the hosts: the rest of the list is cut. */
+int run_place(const struct run_options *o, const struct job *job,
+              struct host_list *hosts, unsigned *ret_per_host,
+              unsigned *ret_agents, struct error *e);
+
+/* As a rank of an MPI launch. Returns an exit status only on failure. */
+int run_by_hand(const struct run_options *o, struct spec_result *r);
+
+#endif

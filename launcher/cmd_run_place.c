@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/cmd_run.h"
+
+enum { MAX_AGENTS_PER_HOST = 1024 };
+
+static int check_agents(const struct run_options *o, unsigned per_host,
+                        struct error *e)
+{
+    if (o->agents_per_node < 0 || per_host > MAX_AGENTS_PER_HOST) {
+        return error_text(e, ERR_USAGE, "--agents-per-node: expected 1 to %d "
+                          "agents on a host, found %lld", MAX_AGENTS_PER_HOST,
+                          o->agents_per_node ? (long long)o->agents_per_node
+                                             : (long long)per_host);
+    }
+    return 0;
+}
+
+static int place(const struct run_options *o, const struct job *job,
+                 struct host_list *hosts, unsigned *ret_per_host,
+                 unsigned *ret_agents, struct error *e)
+{
+    size_t per_host = (size_t)o->agents_per_node;
+    size_t max_nodes = job->nodes.max;
+    size_t n_hosts;
+
+    if (o->agent_is_node) {
+        size_t agents = max_nodes;
+
+        if (per_host && per_host * hosts->n < agents) {
+            agents = per_host * hosts->n;
+        }
+        n_hosts = hosts->n < agents ? hosts->n : agents;
+        per_host = (agents + n_hosts - 1) / n_hosts;
+        if (agents < job->nodes.min) {
+            return error_text(e, ERR_USAGE, "the job needs %u nodes, and "
+                              "there are %zu agents", job->nodes.min, agents);
+        }
+        hosts->n = n_hosts;
+        *ret_per_host = (unsigned)per_host;
+        *ret_agents = (unsigned)agents;
+        return 0;
+    }
+    if (hosts->n < job->nodes.min) {
+        return error_text(e, ERR_USAGE, "the job needs %u node%s, and %s %zu "
+                          "host%s (--agent-is-node lets one machine stand for "
+                          "many)", job->nodes.min,
+                          job->nodes.min == 1 ? "" : "s",
+                          hosts->n == 1 ? "there is" : "there are", hosts->n,
+                          hosts->n == 1 ? "" : "s");
+    }
+    hosts->n = hosts->n < max_nodes ? hosts->n : max_nodes;
+    *ret_per_host = per_host ? (unsigned)per_host : 1;
+    *ret_agents = *ret_per_host * (unsigned)hosts->n;
+    return 0;
+}
+
+int run_place(const struct run_options *o, const struct job *job,
+              struct host_list *hosts, unsigned *ret_per_host,
+              unsigned *ret_agents, struct error *e)
+{
+    int rc = check_agents(o, 0, e);
+
+    rc = rc < 0 ? rc : place(o, job, hosts, ret_per_host, ret_agents, e);
+    return rc < 0 ? rc : check_agents(o, *ret_per_host, e);
+}
