@@ -136,9 +136,23 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
 }
 
+static int write_nodelist(const struct agent_step_config *c, struct error *e)
+{
+    _buf_ struct buf text = {0};
+
+    slurm_nodelist(c->hosts, &text);
+    return text.failed
+               ? error_set(e, ENOMEM, "write %s", c->nodelist_path)
+               : fs_write_replace(c->nodelist_path, text.data, text.len, e);
+}
+
 static int start(struct agent_step *s, int out, struct error *e)
 {
     const struct agent_step_config *c = s->config;
+    struct slurm_step step = {
+        .hosts = c->hosts, .nodelist = c->nodelist_path, .run_id = c->run_id,
+        .wait_seconds = c->wait_seconds,
+    };
     char srun[PATH_MAX], muster[PATH_MAX];
     _strlist_ struct strlist argv = {0};
     _strlist_ struct strlist env = {0};
@@ -157,7 +171,12 @@ static int start(struct agent_step *s, int out, struct error *e)
     if (log < 0) {
         return error_set(e, errno, "open %s", c->log_path);
     }
-    slurm_step_argv(srun, c->hosts, muster, c->run_id, c->wait_seconds, &argv);
+    rc = write_nodelist(c, e);
+    if (rc < 0) {
+        return rc;
+    }
+    step.muster = muster;
+    slurm_step_argv(srun, &step, &argv);
     slurm_step_env(environ, &env);
     if (argv.failed || env.failed) {
         return error_set(e, ENOMEM, "start srun");

@@ -28,6 +28,7 @@ struct agent_step_config {
     struct child_table *children;
     const struct host_list *hosts;
     const char *run_id;
+    const char *nodelist_path; /* written for srun */
     const char *log_path;  /* what srun and keepers have to say */
     unsigned wait_seconds; /* for an agent to be asked for */
     /* Once: all keepers are there (`why_not` is NULL), or they will not be. */

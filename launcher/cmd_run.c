@@ -219,11 +219,14 @@ static bool needs_own_step(const struct host_list *hosts)
 
 static void show_step(const struct mpirun_plan *plan, const char *muster)
 {
+    const struct slurm_step step = {
+        plan->hosts, "RUN-DIR/agents.nodes", muster, plan->run_id,
+        plan->gather_seconds,
+    };
     _strlist_ struct strlist argv = {0};
     _free_ char *line = NULL;
 
-    slurm_step_argv("srun", plan->hosts, muster, plan->run_id,
-                    plan->gather_seconds, &argv);
+    slurm_step_argv("srun", &step, &argv);
     line = str_shell_join(argv.items);
     printf("%s &\n", line ? line : "");
 }

@@ -87,6 +87,7 @@ struct front {
     struct agent_step *step; /* or NULL */
     struct agent_step_config step_config;
     char step_log[PATH_MAX];
+    char step_nodes[PATH_MAX];
     bool is_kept;          /* agents live in that step */
 };
 

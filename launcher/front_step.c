@@ -46,7 +46,8 @@ int front_start_step(struct front *f, struct error *e)
     int rc = fs_path(f->step_log, sizeof(f->step_log), e, "%s/agents.log",
                      c->dir->path);
 
-    if (rc < 0) {
+    if (rc < 0 || (rc = fs_path(f->step_nodes, sizeof(f->step_nodes), e,
+                                "%s/agents.nodes", c->dir->path)) < 0) {
         return rc;
     }
     f->step_config = (struct agent_step_config){
@@ -54,6 +55,7 @@ int front_start_step(struct front *f, struct error *e)
         .children = f->children,
         .hosts = c->plan.hosts,
         .run_id = c->dir->id,
+        .nodelist_path = f->step_nodes,
         .log_path = f->step_log,
         .wait_seconds = c->plan.gather_seconds,
         .on_up = on_step_up,

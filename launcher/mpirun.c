@@ -89,7 +89,7 @@ static bool is_this_machine(const struct host_list *hosts)
 
 bool mpirun_needs_hostfile(const struct mpirun_plan *plan)
 {
-    return plan->hosts->source != HOSTS_SLURM && !is_this_machine(plan->hosts);
+    return plan->hosts->source == HOSTS_SLURM || !is_this_machine(plan->hosts);
 }
 
 void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to)
@@ -100,28 +100,8 @@ void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to)
     }
 }
 
-static void add_allocated(const struct mpirun_plan *plan, struct strlist *to)
-{
-    _buf_ struct buf b = {0};
-
-    for (size_t i = 0; i < plan->hosts->n; i++) {
-        buf_printf(&b, "%s%s:%u", i ? "," : "", plan->hosts->items[i].name,
-                   plan->agents_per_host);
-    }
-    strlist_add(to, "--host");
-    strlist_add(to, buf_str(&b));
-    to->failed = to->failed || b.failed;
-    strlist_add(to, "--map-by");
-    strlist_addf(to, "ppr:%u:node", plan->agents_per_host);
-}
-
 static void add_hosts(const struct mpirun_plan *plan, struct strlist *to)
 {
-    /* Within an allocation the batch system has the last word on places. */
-    if (plan->hosts->source == HOSTS_SLURM) {
-        add_allocated(plan, to);
-        return;
-    }
     if (!mpirun_needs_hostfile(plan)) {
         strlist_add(to, "--oversubscribe");
         return;

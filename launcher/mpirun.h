@@ -47,9 +47,8 @@ struct mpirun_plan {
     bool is_kept;            /* agents have keepers, see comm/agent_find.h */
 };
 
-/* Whether hosts have to be named that way: mpirun finds this machine by itself,
- * whatever its name resolves to, and Slurm's nodes are named on the command
- * line. */
+/* Whether hosts have to be named: mpirun finds this machine by itself, whatever
+ * its name resolves to, but in a Slurm job it would take all nodes. */
 bool mpirun_needs_hostfile(const struct mpirun_plan *plan);
 
 /* The text of the file; an allocation failure is remembered in `to`. */

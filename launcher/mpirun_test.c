@@ -76,14 +76,12 @@ static void test_lines(void)
     check("several agents a host, and a key", 5, keyed, "a,b", HOSTS_GIVEN,
           "/opt/mpirun -np 3 " HOSTS " --bind-to none " TAIL " --key-file=/etc/key");
     check("one node of Slurm's, 4.1", 4, one, "n1", HOSTS_SLURM,
-          "/opt/mpirun -np 1 --host n1:1 --map-by ppr:1:node --bind-to none "
-          "--enable-recovery " TAIL);
+          "/opt/mpirun -np 1 " HOSTS " --bind-to none --enable-recovery " TAIL);
     check("agents that have keepers", 4, kept, "n1,n2", HOSTS_SLURM,
-          "/opt/mpirun -np 2 --host n1:1,n2:1 --map-by ppr:1:node --bind-to "
-          "none --enable-recovery " TAIL " --kept");
+          "/opt/mpirun -np 2 " HOSTS " --bind-to none --enable-recovery " TAIL
+          " --kept");
     check("its own name in Slurm", 5, one, "localhost", HOSTS_SLURM,
-          "/opt/mpirun -np 1 --host localhost:1 --map-by ppr:1:node --bind-to "
-          "none " TAIL);
+          "/opt/mpirun -np 1 " HOSTS " --bind-to none " TAIL);
 }
 
 static void check_hostfile(unsigned per_host, unsigned n_agents,

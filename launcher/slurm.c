@@ -3,7 +3,6 @@
 
 #include "launcher/slurm.h"
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 
 #include <stdint.h>
@@ -11,11 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+void slurm_nodelist(const struct host_list *hosts, struct buf *to)
+{
+    for (size_t i = 0; i < hosts->n; i++) {
+        buf_printf(to, "%s\n", hosts->items[i].name);
+    }
+}
+
 /* --overlap: beside the steps of mpirun and of the user. --no-kill, no
  * --kill-on-bad-exit, no --wait: the loss of a node or of a task ends no other.
  * --mpi=none: these are no MPI processes. --cpu-bind=none: the one task of a node
  * may use all of it. --export=ALL: they must find the same runtime directory. */
-static void add_srun(const char *srun, const struct host_list *hosts,
+static void add_srun(const char *srun, size_t n_hosts, const char *nodelist,
                      struct strlist *to)
 {
     static const char *const fixed[] = {
@@ -23,41 +29,41 @@ static void add_srun(const char *srun, const struct host_list *hosts,
         "--mpi=none", "--cpu-bind=none", "--export=ALL",
         "--ntasks-per-node=1",
     };
-    _buf_ struct buf names = {0};
 
     strlist_add(to, srun);
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++) {
         strlist_add(to, fixed[i]);
     }
-    for (size_t i = 0; i < hosts->n; i++) {
-        buf_printf(&names, "%s%s", i ? "," : "", hosts->items[i].name);
-    }
-    strlist_addf(to, "--nodes=%zu", hosts->n);
-    strlist_addf(to, "--ntasks=%zu", hosts->n);
-    strlist_addf(to, "--nodelist=%s", buf_str(&names));
-    to->failed = to->failed || names.failed;
+    strlist_addf(to, "--nodes=%zu", n_hosts);
+    strlist_addf(to, "--ntasks=%zu", n_hosts);
+    strlist_addf(to, "--nodelist=%s", nodelist);
 }
 
-void slurm_step_argv(const char *srun, const struct host_list *hosts,
-                     const char *muster, const char *run_id,
-                     unsigned wait_seconds, struct strlist *to)
+void slurm_step_argv(const char *srun, const struct slurm_step *step,
+                     struct strlist *to)
 {
-    add_srun(srun, hosts, to);
+    add_srun(srun, step->hosts->n, step->nodelist, to);
     strlist_add(to, "--input=none");
     strlist_add(to, "--job-name=muster-agents");
-    strlist_add(to, muster);
+    strlist_add(to, step->muster);
     strlist_add(to, "keep");
-    strlist_addf(to, "--run-id=%s", run_id);
-    strlist_addf(to, "--wait=%u", wait_seconds);
+    strlist_addf(to, "--run-id=%s", step->run_id);
+    strlist_addf(to, "--wait=%u", step->wait_seconds);
 }
 
 void slurm_probe_argv(const char *srun, const struct host_list *hosts,
                       const char *muster, struct strlist *to)
 {
-    add_srun(srun, hosts, to);
+    _buf_ struct buf names = {0};
+
+    for (size_t i = 0; i < hosts->n; i++) {
+        buf_printf(&names, "%s%s", i ? "," : "", hosts->items[i].name);
+    }
+    add_srun(srun, hosts->n, buf_str(&names), to);
     strlist_add(to, "--job-name=muster-nodes");
     strlist_add(to, muster);
     strlist_add(to, "probe");
+    to->failed = to->failed || names.failed;
 }
 
 /* Options of sbatch or salloc that come as variables, and that srun takes as its

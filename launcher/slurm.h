@@ -11,17 +11,29 @@
 #ifndef MUSTER_LAUNCHER_SLURM_H
 #define MUSTER_LAUNCHER_SLURM_H
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "launcher/hosts.h"
 
 #include <stdbool.h>
 
-/* The command that gives each host a keeper of agents (`muster keep`), in a step
- * beside all others, which outlives nodes and tasks of its own. */
-void slurm_step_argv(const char *srun, const struct host_list *hosts,
-                     const char *muster, const char *run_id,
-                     unsigned wait_seconds, struct strlist *to);
+/* A step that gives each host a keeper of agents (`muster keep`). */
+struct slurm_step {
+    const struct host_list *hosts;
+    const char *nodelist;  /* path of a file with what slurm_nodelist() writes */
+    const char *muster;
+    const char *run_id;
+    unsigned wait_seconds;
+};
+
+/* The names of all hosts: as one argument some 5,000 would be too long. */
+void slurm_nodelist(const struct host_list *hosts, struct buf *to);
+
+/* The command that makes the step, beside all others of the job; it outlives
+ * nodes and tasks of its own. */
+void slurm_step_argv(const char *srun, const struct slurm_step *step,
+                     struct strlist *to);
 
 /* The command that has `muster probe` look at each host; its stdin goes to all. */
 void slurm_probe_argv(const char *srun, const struct host_list *hosts,

@@ -12,20 +12,25 @@
 static void test_argv(void)
 {
     _host_list_ struct host_list hosts = {0};
+    struct slurm_step step = {&hosts, "/runs/17/agents.nodes", "/opt/muster",
+                              "17", 301};
     _strlist_ struct strlist argv = {0};
+    _buf_ struct buf nodes = {0};
     _free_ char *line = NULL;
     struct error e = {0};
 
     if (hosts_parse("n[1-2],m1", &hosts, &e) < 0) {
         bail_out("%s", e.text);
     }
-    slurm_step_argv("/usr/bin/srun", &hosts, "/opt/muster", "17", 301, &argv);
+    slurm_step_argv("/usr/bin/srun", &step, &argv);
     line = str_shell_join(argv.items);
     is_str(line, "/usr/bin/srun --overlap --no-kill --kill-on-bad-exit=0 "
            "--wait=0 --mpi=none --cpu-bind=none --export=ALL "
-           "--ntasks-per-node=1 --nodes=3 --ntasks=3 --nodelist=n1,n2,m1 "
-           "--input=none --job-name=muster-agents /opt/muster keep "
-           "--run-id=17 --wait=301", "the step of the agents");
+           "--ntasks-per-node=1 --nodes=3 --ntasks=3 --nodelist=/runs/17/"
+           "agents.nodes --input=none --job-name=muster-agents /opt/muster "
+           "keep --run-id=17 --wait=301", "the step of the agents");
+    slurm_nodelist(&hosts, &nodes);
+    is_str(buf_str(&nodes), "n1\nn2\nm1\n", "whose nodes are in a file");
 }
 
 /* It reads its question: no --input=none. */

@@ -70,6 +70,19 @@ test_run() {
     ok 'the run has the id of the job' test -d "$dir"
 }
 
+# Nodes are named in files: a run may have thousands.
+test_order() {
+    batch order 3 "$MUSTER run $root --name order --hosts node3,node1 --nnodes 2 --nproc-per-node 1 -- sh -c 'echo \$RANK on \$(hostname)'" 'echo status $?'
+    ok 'a job on two nodes of three ends' wait_for 60 job_over "$job"
+    like "$(cat order.out)" 'status 0' 'well' || diag "$(cat order.out)"
+    is "$(grep -o '[0-9] on node[123]' order.out | sort | tr '\n' ';')" '0 on node3;1 on node1;' 'in the order that was asked for'
+    is "$(tr '\n' ' ' <"$dir/agents.nodes"):$(tr '\n' ' ' <"$dir/hostfile")" 'node3 node1 :node3 node1 ' 'as the files have it'
+    batch several 3 "$MUSTER run $root --name several --hosts node3,node1 --nnodes 4 --agent-is-node --nproc-per-node 1 -- sh -c 'echo \$RANK on \$(hostname)'" 'echo status $?'
+    ok 'a job with two agents on a node ends' wait_for 60 job_over "$job"
+    is "$(grep -o '[0-9] on node[123]' several.out | sort | tr '\n' ';')" '0 on node3;1 on node3;2 on node1;3 on node1;' 'in that order, too' ||
+        diag "$(cat several.out)"
+}
+
 test_charlm() {
     batch charlm 3 "$MUSTER run $root --name charlm --nnodes 3 --nproc-per-node 1 -- $small --steps 20 --batch 6" 'echo status $?'
     ok 'charlm trains over three nodes' wait_for 120 job_over "$job"
