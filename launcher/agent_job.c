@@ -90,7 +90,8 @@ static int count_procs(struct agent *a, struct error *e)
 static int begin_work(struct agent *a, struct error *e)
 {
     struct output_config config = {.sink = on_output,
-                                   .on_trouble = on_output_trouble, .arg = a};
+                                   .on_trouble = on_output_trouble, .arg = a,
+                                   .root = a->run.dir};
     int rc = count_procs(a, e);
 
     rc = rc < 0 ? rc : output_create(&a->loop, &config, &a->output, e);

@@ -41,6 +41,10 @@ struct logwriter {
     pthread_cond_t work;
     pthread_t thread;
     size_t high_bytes;
+    char root[PATH_MAX]; /* "": none */
+    /* the thread's */
+    bool has_root; /* was there once */
+    bool is_removed;
     /* under the lock */
     struct logfile *head, **tail;
     size_t queued_bytes;
@@ -64,7 +68,17 @@ static void wake_owner(struct logwriter *w)
     }
 }
 
-static int open_log(struct logfile *f)
+/* Once it is gone it stays gone, even if somebody makes it anew. */
+static bool is_removed(struct logwriter *w)
+{
+    bool is_there = w->root[0] && access(w->root, F_OK) == 0;
+
+    w->is_removed = w->is_removed || (w->has_root && !is_there);
+    w->has_root = w->has_root || is_there;
+    return w->is_removed;
+}
+
+static int open_log(struct logwriter *w, struct logfile *f)
 {
     char dir[PATH_MAX];
     char *slash;
@@ -73,6 +87,9 @@ static int open_log(struct logfile *f)
                  0600);
     if (f->fd >= 0 || errno != ENOENT) {
         return f->fd < 0 ? -errno : 0;
+    }
+    if (is_removed(w)) {
+        return -ENOENT;
     }
     str_copy(dir, sizeof(dir), f->path);
     slash = strrchr(dir, '/');
@@ -90,11 +107,12 @@ static int open_log(struct logfile *f)
 }
 
 /* Writes what can be written. Returns how much was lost, and why. */
-static size_t append(struct logfile *f, const struct buf *data, int *ret_code)
+static size_t append(struct logwriter *w, struct logfile *f,
+                     const struct buf *data, int *ret_code)
 {
     size_t at = 0;
 
-    *ret_code = f->fd < 0 && data->len ? open_log(f) : 0;
+    *ret_code = f->fd < 0 && data->len ? open_log(w, f) : 0;
     while (*ret_code == 0 && at < data->len) {
         ssize_t n = write(f->fd, data->data + at, data->len - at);
 
@@ -108,6 +126,19 @@ static size_t append(struct logfile *f, const struct buf *data, int *ret_code)
 }
 
 /* With the lock held. */
+static void describe(struct logwriter *w, const struct logfile *f, int code)
+{
+    if (w->is_removed) {
+        snprintf(w->reason, sizeof(w->reason), "%.400s was removed: nothing "
+                 "more is written there", w->root);
+        w->n_failing++; /* for good: it is told once */
+    } else {
+        snprintf(w->reason, sizeof(w->reason), "%s: %s", f->path,
+                 strerror(-code));
+    }
+}
+
+/* With the lock held. */
 static void account(struct logwriter *w, struct logfile *f, size_t lost,
                     int code)
 {
@@ -115,8 +146,7 @@ static void account(struct logwriter *w, struct logfile *f, size_t lost,
     if (lost && !f->is_failing) {
         f->is_failing = true;
         if (w->n_failing++ == 0) {
-            snprintf(w->reason, sizeof(w->reason), "%s: %s", f->path,
-                     strerror(-code));
+            describe(w, f, code);
             wake_owner(w);
         }
     } else if (!lost && f->is_failing) {
@@ -152,7 +182,7 @@ static void write_one(struct logwriter *w)
     w->busy_since_ms = clock_mono_ms();
     pthread_mutex_unlock(&w->lock);
 
-    lost = append(f, &data, &code);
+    lost = append(w, f, &data, &code);
     if (closing) {
         /* NFS may take its time, too. */
         close_fd(&f->fd);
@@ -187,6 +217,7 @@ static void *writer_main(void *arg)
     struct logwriter *w = arg;
     bool released;
 
+    is_removed(w); /* or rather: is it there at all? */
     pthread_mutex_lock(&w->lock);
     for (;;) {
         if (w->head) {
@@ -207,8 +238,9 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-int logwriter_create(size_t high_bytes, void (*wake)(void *arg), void *arg,
-                     struct logwriter **ret, struct error *e)
+int logwriter_create(size_t high_bytes, const char *root,
+                     void (*wake)(void *arg), void *arg, struct logwriter **ret,
+                     struct error *e)
 {
     struct logwriter *w = calloc(1, sizeof(*w));
     int rc;
@@ -217,6 +249,7 @@ int logwriter_create(size_t high_bytes, void (*wake)(void *arg), void *arg,
         return error_set(e, ENOMEM, "start the writer of logs");
     }
     w->high_bytes = high_bytes;
+    str_copy(w->root, sizeof(w->root), root ? root : "");
     w->wake = wake;
     w->arg = arg;
     w->tail = &w->head;

@@ -19,10 +19,16 @@
 struct logwriter;
 struct logfile;
 
-/* `wake` is called when a full writer has room again, when writing begins or
+/* `root`: the directory (absolute, or NULL) that files are in. Where it is there
+ * when writing starts it is never made again: it may be removed while others go
+ * on, and all that would go into new files in it is lost then, and the writer
+ * failing to its end.
+ *
+ * `wake` is called when a full writer has room again, when writing begins or
  * ceases to fail, and when it has finished. */
-int logwriter_create(size_t high_bytes, void (*wake)(void *arg), void *arg,
-                     struct logwriter **ret, struct error *e);
+int logwriter_create(size_t high_bytes, const char *root,
+                     void (*wake)(void *arg), void *arg, struct logwriter **ret,
+                     struct error *e);
 
 /* A file to append to; it and its directories are made when the first byte is
  * written. The writer owns it. NULL without memory. */

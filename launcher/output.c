@@ -179,7 +179,9 @@ int output_create(uv_loop_t *loop, const struct output_config *config,
     init_timer(o, &o->partial);
     init_timer(o, &o->stall);
     init_timer(o, &o->deadline);
-    rc = logwriter_create(o->config.queue_bytes, wake_loop, o, &o->writer, e);
+    rc = logwriter_create(o->config.queue_bytes, config->root, wake_loop, o,
+                          &o->writer, e);
+    o->config.root = NULL;
     if (rc < 0) {
         output_destroy(o, 0, NULL, NULL);
         return rc;

@@ -57,6 +57,7 @@ struct output_config {
     output_sink_f *sink; /* NULL: nobody */
     output_trouble_f *on_trouble;
     void *arg;
+    const char *root;      /* of logwriter_create(); borrowed until that */
     size_t queue_bytes;    /* high-water mark of the writer; 0: 4 MiB */
     unsigned stall_ms;     /* 0: 10 s */
     unsigned partial_ms;   /* a part of a line waits so long for its rest; 0: 250 */

@@ -178,6 +178,28 @@ test_previous() {
     like "$(cat err)" 'has no logs of an earlier generation' 'that is said'
 }
 
+# Somebody removes the run directory while the run goes on.
+test_removed() {
+    cat >worker <<'END'
+#!/bin/sh
+echo generation $((TORCHELASTIC_RESTART_COUNT + 1))
+[ "$TORCHELASTIC_RESTART_COUNT" = 2 ] && exit 0
+until [ ! -e "$MUSTER_RUN_DIR" ]; do sleep 0.1; done
+exit 1
+END
+    chmod +x worker
+    rm -rf run
+    spawn removed timeout 120 "$MUSTER" run --allow-run-as-root --quiet --run-dir run --max-restarts 2 \
+        --nproc-per-node 2 -- ./worker
+    ok 'workers that print' wait_for 60 grep -q generation run/logs/1/0/stdout run/logs/1/1/stdout
+    mv run away
+    wait_exit 120 "$spawned"
+    is "$status:$(sort removed.out | grep -c 'generation 3')" 0:2 'go on without their run directory' ||
+        diag "$(cat removed.out removed.err)"
+    ok 'which stays removed' test ! -e run
+    is "$(grep -c "log files on .*/run was removed" removed.err)" 1 'as is said, once' || diag "$(cat removed.err)"
+}
+
 # Workers that print much just before they end, and a reader that is slow: what is
 # on its way at the end still arrives, wherever it waits (pipe, front end, window
 # and queue of the tree, pipes of the workers), also from nodes below.
