@@ -15,6 +15,20 @@ test_launch() {
     like "$(json 1.command out)" 'muster run' 'and the command that was run'
 }
 
+# figures NAME WANTED: its figures have these names.
+figures() {
+    run "$MUSTER_SRCDIR/scripts/bench" "$1" --rounds 1 --quick -o json
+    num "$status" -le 1 "$1 is measured" || show
+    is "$(grep -o '"name": "[^"]*"' out | cut -d '"' -f 4 | tr '\n' ' ')" "$2 " 'with all its figures'
+}
+
+test_others() {
+    figures restart 'restart.time restart.vs-torchrun'
+    figures idle 'idle.cpu idle.memory'
+    figures logs 'logs.rate logs.vs-cat logs.wrong logs.memory'
+    is "$(json 2.value out)" 0 'and every byte came once' || show
+}
+
 test_refusals() {
     run "$MUSTER_SRCDIR/scripts/bench" nothing
     is "$status" 1 'an unknown benchmark is refused'
