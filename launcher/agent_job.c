@@ -92,8 +92,11 @@ static int begin_work(struct agent *a, struct error *e)
     struct output_config config = {.sink = on_output,
                                    .on_trouble = on_output_trouble, .arg = a,
                                    .root = a->run.dir};
+    const struct job_logs *logs = &a->config.job->logs;
     int rc = count_procs(a, e);
 
+    config.limits.max_bytes = logs->max_bytes;
+    config.limits.keep = logs->keep;
     rc = rc < 0 ? rc : output_create(&a->loop, &config, &a->output, e);
     if (rc < 0) {
         return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * muster logs: what workers printed, from the files of logs_files.h. They carry no
- * times, so that a finished generation is shown rank by rank, or node by node; with
+ * muster logs: what workers printed, from the files of logs_files.h. Lines carry
+ * no times, so that a finished generation is shown rank by rank, or node by node; with
  * -f lines come as they are written, those of all ranks together. Files are
  * looked at again by a timer: a run directory on NFS sends no notifications, and
  * thousands of open files are no way to wait.
@@ -11,12 +11,14 @@
 #include "launcher/commands.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "launcher/logs_files.h"
 #include "launcher/options.h"
 #include "launcher/progress.h"
 #include "launcher/runview.h"
+#include "launcher/since.h"
 #include "spec/rank_set.h"
 #include "spec/yaml.h"
 
@@ -34,6 +36,7 @@ enum { LOOK_MS = 200, LOOK_STATUS_EVERY = 5 };
 struct logs_options {
     struct logs_choice choice;
     int64_t generation;
+    const char *since;
     bool follow, no_label, previous;
 };
 
@@ -49,6 +52,9 @@ static const struct option_def table[] = {
      offsetof(struct logs_options, choice.only_stdout), NULL, 0},
     {"stderr", NULL, "only standard error", OPTION_FLAG,
      offsetof(struct logs_options, choice.only_stderr), NULL, 0},
+    {"since", "DURATION|TIME", "only what was printed in so long (5m), or from "
+     "then on (2026-11-22T08:00:00)", OPTION_STR,
+     offsetof(struct logs_options, since), NULL, 0},
     {"follow", NULL, "go on as more is written, until the run is over",
      OPTION_FLAG, offsetof(struct logs_options, follow), NULL, 'f'},
     {"no-label", NULL, "do not put the rank before each line", OPTION_FLAG,
@@ -58,7 +64,8 @@ static const struct option_def table[] = {
 
 static const struct options options = {
     .command = "logs",
-    .usage = "[RUN] [-r R]... [-g G|-p] [--stdout|--stderr] [-f]",
+    .usage = "[RUN] [-r R]... [-g G|-p] [--stdout|--stderr] "
+             "[--since T] [-f]",
     .about = "Prints what the workers of a run printed, each line behind its "
              "rank. RUN is a run directory, a run id or a name; without it, "
              "the newest run.",
@@ -110,6 +117,22 @@ static bool show_all(struct logs *l)
     return shown;
 }
 
+static void note_flaws(const struct logs *l)
+{
+    struct logs_flaws flaws = logs_files_flaws(&l->files);
+
+    if (flaws.n_without_times) {
+        fprintf(stderr, "muster: %zu log%s no times (NAME.times): shown "
+                "whole\n", flaws.n_without_times,
+                flaws.n_without_times == 1 ? " has" : "s have");
+    }
+    if (flaws.n_with_gaps) {
+        fprintf(stderr, "muster: of %zu log%s a part was removed before it was "
+                "shown (logs.maxSize, logs.keep)\n", flaws.n_with_gaps,
+                flaws.n_with_gaps == 1 ? "" : "s");
+    }
+}
+
 /* Goes on with the next generation once the one shown has nothing more. */
 static void next_generation(struct logs *l)
 {
@@ -118,6 +141,7 @@ static void next_generation(struct logs *l)
 
     if (newest > l->files.generation) {
         progress_flush(l->out);
+        note_flaws(l);
         if (l->files.generation) {
             fprintf(stderr, "muster: generation %" PRId64 "\n", newest);
         }
@@ -308,6 +332,7 @@ static int show_run(struct logs *l)
     }
     rc = l->set->follow ? follow(l) : show_once(l);
     progress_flush(l->out);
+    note_flaws(l);
     if (progress_error(l->out) && progress_error(l->out) != EPIPE) {
         error_set(&e, progress_error(l->out), "write to standard output");
         rc = command_fail(&e);
@@ -324,7 +349,10 @@ static int show_logs(const struct logs_options *set, const char *run)
     struct error e = {0};
     int rc = EXIT_FAILED;
 
-    if (check_options(set, &e) < 0 || run_view_load(run, &v, &e) < 0) {
+    if (check_options(set, &e) < 0 ||
+        (set->since && since_parse(set->since, clock_wall_ns(),
+                                   &l.files.since_ns, &e) < 0) ||
+        run_view_load(run, &v, &e) < 0) {
         return command_fail(&e);
     }
     l.files.dir = v.dir;

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "launcher/journal.h"
+#include "launcher/log_store.h"
 #include "launcher/rundir.h"
 #include "launcher/status_file.h"
 #include "tests/lib/tap.h"
@@ -268,6 +269,38 @@ static void test_status(const char *options)
     unmount();
 }
 
+/* A log that cannot grow loses what does not fit, says so, and goes on when there
+ * is room; it never waits. */
+static void test_log(void)
+{
+    static const struct log_limits limits = {.max_bytes = 128 << 10,
+                                             .keep = 1};
+    _free_ char *data = malloc(64 << 10);
+    char path[64], filler[64];
+    struct log_store s;
+    size_t lost;
+    int code;
+
+    snprintf(path, sizeof(path), "%s/log", base);
+    snprintf(filler, sizeof(filler), "%s/fill", base);
+    ok(data && mount_small("size=512k"), "a small filesystem");
+    memset(data, '\n', 64 << 10);
+    s = log_store(path, &limits, NULL);
+    is_int((intmax_t)log_store_append(&s, data, 64 << 10, 1, &code), 0,
+           "a log on it");
+    fill(filler);
+    lost = log_store_append(&s, data, 64 << 10, 2, &code);
+    ok(lost > 0, "on a full disk some of it is lost");
+    is_int(code, -ENOSPC, "for want of space");
+    unlink(filler);
+    for (int i = 0; i < 10; i++) {
+        is_int((intmax_t)log_store_append(&s, data, 64 << 10, 3, &code), 0,
+               "with room again all is written");
+    }
+    log_store_close(&s);
+    unmount();
+}
+
 int main(void)
 {
     if (unshare(CLONE_NEWNS) < 0 ||
@@ -281,6 +314,7 @@ int main(void)
         bail_out("mkdtemp");
     }
     test_create();
+    test_log();
     test_journal();
     test_status("size=256k");
     test_status("size=4m,nr_inodes=5");

@@ -67,6 +67,8 @@ int job_options_take(void *into, const struct option_def *def,
         {"--logs", "logs.show"},
         {"--log-prefix", "logs.prefix"},
         {"--log-fold", "logs.fold"},
+        {"--log-max-size", "logs.maxSize"},
+        {"--log-keep", "logs.keep"},
         {"--runtime", "runtime"},
     };
     struct job_options *o = (void *)((char *)into + def->offset);

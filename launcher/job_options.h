@@ -36,6 +36,10 @@ struct job_options {
     JOB_OPTION(where, field, "log-fold", NULL,                                \
                "show once what several ranks print at about the same time",   \
                0),                                                            \
+    JOB_OPTION(where, field, "log-max-size", "SIZE|off",                      \
+               "begin a new log file at this size, e.g. 100M", 0),            \
+    JOB_OPTION(where, field, "log-keep", "N",                                 \
+               "full files that are kept of each log", 0),                    \
     JOB_OPTION(where, field, "name", "NAME", "name of the job", 0),           \
     JOB_OPTION(where, field, "runtime", "NAME", "runtime to build on", 0),    \
     JOB_OPTION(where, field, "set", "PATH=VALUE",                             \

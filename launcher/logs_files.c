@@ -5,11 +5,11 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "launcher/log_reader.h"
 #include "spec/rank_set.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,17 +17,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK = 65536, MAX_IDS = 65536, MAX_LINE = 4 * CHUNK };
+enum { MAX_IDS = 65536, MAX_LINE = 256 << 10 };
 
 enum kind { OUT, ERR, NODE };
 
 static const char node_prefix[] = "node-";
 
-/* One file, and how much of it was shown. */
+/* One log, and how much of it was shown. */
 struct logs_file {
     enum kind kind;
     unsigned id;     /* of the rank or node */
-    off_t at;
+    struct log_reader reader;
     struct buf rest; /* of a node's: not yet a line */
 };
 
@@ -179,19 +179,15 @@ bool logs_files_has_node(const struct logs_files *f, size_t node)
 
 /* --- what is in them --- */
 
-static int open_file(const struct logs_files *f, const struct logs_file *s)
+static int path_of(const struct logs_files *f, const struct logs_file *s,
+                   char *to, size_t size)
 {
     static const char *const names[] = {[OUT] = "/stdout", [ERR] = "/stderr",
                                         [NODE] = ""};
-    char path[PATH_MAX];
 
-    if (rundir_path(f->dir, path, sizeof(path), NULL,
-                    "logs/%" PRId64 "/%s%u%s", f->generation,
-                    s->kind == NODE ? node_prefix : "", s->id,
-                    names[s->kind]) < 0) {
-        return -1;
-    }
-    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return rundir_path(f->dir, to, size, NULL, "logs/%" PRId64 "/%s%u%s",
+                       f->generation, s->kind == NODE ? node_prefix : "",
+                       s->id, names[s->kind]);
 }
 
 /* "[RANK out] " or the like; returns its length, or 0. */
@@ -244,27 +240,48 @@ static void show_lines(const struct logs_files *f, struct logs_file *s,
     buf_consume(&s->rest, at);
 }
 
+/* One call of logs_files_show(). */
+struct showing {
+    const struct logs_files *files;
+    struct logs_file *file;
+    logs_show_f *show;
+    void *arg;
+};
+
+static void take(void *arg, const char *data, size_t len)
+{
+    struct showing *w = arg;
+    struct logs_file *s = w->file;
+
+    if (s->kind != NODE) {
+        w->show(w->arg, s->id, s->kind == ERR, data, len);
+        return;
+    }
+    buf_append(&s->rest, data, len);
+    show_lines(w->files, s, w->show, w->arg);
+    if (s->rest.len > MAX_LINE) {
+        buf_clear(&s->rest); /* nothing that an agent wrote */
+    }
+}
+
 bool logs_files_show(struct logs_files *f, size_t i, logs_show_f *show,
                      void *arg)
 {
-    struct logs_file *s = &f->items[i];
-    _close_ int fd = open_file(f, s);
-    _free_ char *data = fd < 0 ? NULL : malloc(CHUNK);
-    bool shown = false;
-    ssize_t n;
+    struct showing w = {.files = f, .file = &f->items[i], .show = show,
+                        .arg = arg};
+    char path[PATH_MAX];
 
-    while (data && (n = pread(fd, data, CHUNK, s->at)) > 0) {
-        if (s->kind == NODE) {
-            buf_append(&s->rest, data, (size_t)n);
-            show_lines(f, s, show, arg);
-            if (s->rest.len > MAX_LINE) {
-                buf_clear(&s->rest); /* nothing that an agent wrote */
-            }
-        } else {
-            show(arg, s->id, s->kind == ERR, data, (size_t)n);
-        }
-        s->at += n;
-        shown = true;
+    return path_of(f, w.file, path, sizeof(path)) == 0 &&
+           log_reader_read(&w.file->reader, path, f->since_ns, take, &w);
+}
+
+struct logs_flaws logs_files_flaws(const struct logs_files *f)
+{
+    struct logs_flaws flaws = {0};
+
+    for (size_t i = 0; i < f->n; i++) {
+        flaws.n_without_times += f->items[i].reader.has_no_times;
+        flaws.n_with_gaps += f->items[i].reader.has_gap;
     }
-    return shown;
+    return flaws;
 }

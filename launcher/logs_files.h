@@ -28,6 +28,7 @@ struct logs_files {
     const struct rundir *dir;          /* borrowed, as is the choice */
     const struct logs_choice *choice;
     int64_t generation;
+    uint64_t since_ns; /* only what was written from then on; 0: all */
     struct logs_file *items;
     size_t n;
 };
@@ -43,6 +44,13 @@ typedef void logs_show_f(void *arg, unsigned rank, bool is_err,
 /* Shows what is new in file `i`. True if there was something. */
 bool logs_files_show(struct logs_files *f, size_t i, logs_show_f *show,
                      void *arg);
+
+/* What could not be shown as it was asked for. */
+struct logs_flaws {
+    size_t n_without_times; /* logs without an index of times: shown whole */
+    size_t n_with_gaps;     /* logs that were removed before they were read */
+};
+struct logs_flaws logs_files_flaws(const struct logs_files *f);
 
 /* Whether a rank or a node has files of its own there. */
 bool logs_files_has_rank(const struct logs_files *f, size_t rank);

@@ -8,20 +8,15 @@
 #include "launcher/logwriter.h"
 
 #include "base/buf.h"
-#include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/str.h"
 #include "base/thread.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct logfile {
     /* under the lock */
@@ -31,7 +26,7 @@ struct logfile {
     unsigned n_users;
     struct logfile *next;
     /* the thread's */
-    int fd;
+    struct log_store store;
     bool is_failing;
     char path[]; /* constant */
 };
@@ -41,10 +36,8 @@ struct logwriter {
     pthread_cond_t work;
     pthread_t thread;
     size_t high_bytes;
-    char root[PATH_MAX]; /* "": none */
-    /* the thread's */
-    bool has_root; /* was there once */
-    bool is_removed;
+    struct log_root root; /* the thread's */
+    struct log_limits limits;
     /* under the lock */
     struct logfile *head, **tail;
     size_t queued_bytes;
@@ -68,69 +61,12 @@ static void wake_owner(struct logwriter *w)
     }
 }
 
-/* Once it is gone it stays gone, even if somebody makes it anew. */
-static bool is_removed(struct logwriter *w)
-{
-    bool is_there = w->root[0] && access(w->root, F_OK) == 0;
-
-    w->is_removed = w->is_removed || (w->has_root && !is_there);
-    w->has_root = w->has_root || is_there;
-    return w->is_removed;
-}
-
-static int open_log(struct logwriter *w, struct logfile *f)
-{
-    char dir[PATH_MAX];
-    char *slash;
-
-    f->fd = open(f->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY,
-                 0600);
-    if (f->fd >= 0 || errno != ENOENT) {
-        return f->fd < 0 ? -errno : 0;
-    }
-    if (is_removed(w)) {
-        return -ENOENT;
-    }
-    str_copy(dir, sizeof(dir), f->path);
-    slash = strrchr(dir, '/');
-    if (slash && slash != dir) {
-        struct error e = {0};
-
-        *slash = '\0';
-        if (fs_mkdirs(dir, &e) < 0) {
-            return -e.code;
-        }
-    }
-    f->fd = open(f->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY,
-                 0600);
-    return f->fd < 0 ? -errno : 0;
-}
-
-/* Writes what can be written. Returns how much was lost, and why. */
-static size_t append(struct logwriter *w, struct logfile *f,
-                     const struct buf *data, int *ret_code)
-{
-    size_t at = 0;
-
-    *ret_code = f->fd < 0 && data->len ? open_log(w, f) : 0;
-    while (*ret_code == 0 && at < data->len) {
-        ssize_t n = write(f->fd, data->data + at, data->len - at);
-
-        if (n >= 0) {
-            at += (size_t)n;
-        } else if (errno != EINTR) {
-            *ret_code = -errno;
-        }
-    }
-    return data->len - at;
-}
-
 /* With the lock held. */
 static void describe(struct logwriter *w, const struct logfile *f, int code)
 {
-    if (w->is_removed) {
+    if (w->root.is_removed) {
         snprintf(w->reason, sizeof(w->reason), "%.400s was removed: nothing "
-                 "more is written there", w->root);
+                 "more is written there", w->root.path);
         w->n_failing++; /* for good: it is told once */
     } else {
         snprintf(w->reason, sizeof(w->reason), "%s: %s", f->path,
@@ -159,7 +95,7 @@ static void account(struct logwriter *w, struct logfile *f, size_t lost,
 
 static void file_destroy(struct logfile *f)
 {
-    close_fd(&f->fd);
+    log_store_close(&f->store);
     buf_release(&f->pending);
     free(f);
 }
@@ -182,10 +118,11 @@ static void write_one(struct logwriter *w)
     w->busy_since_ms = clock_mono_ms();
     pthread_mutex_unlock(&w->lock);
 
-    lost = append(w, f, &data, &code);
+    lost = log_store_append(&f->store, data.data, data.len, clock_wall_ns(),
+                            &code);
     if (closing) {
         /* NFS may take its time, too. */
-        close_fd(&f->fd);
+        log_store_close(&f->store);
     }
 
     pthread_mutex_lock(&w->lock);
@@ -217,7 +154,7 @@ static void *writer_main(void *arg)
     struct logwriter *w = arg;
     bool released;
 
-    is_removed(w); /* or rather: is it there at all? */
+    log_root_is_removed(&w->root); /* or rather: is it there at all? */
     pthread_mutex_lock(&w->lock);
     for (;;) {
         if (w->head) {
@@ -238,9 +175,8 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-int logwriter_create(size_t high_bytes, const char *root,
-                     void (*wake)(void *arg), void *arg, struct logwriter **ret,
-                     struct error *e)
+int logwriter_create(const struct logwriter_config *config,
+                     struct logwriter **ret, struct error *e)
 {
     struct logwriter *w = calloc(1, sizeof(*w));
     int rc;
@@ -248,10 +184,12 @@ int logwriter_create(size_t high_bytes, const char *root,
     if (!w) {
         return error_set(e, ENOMEM, "start the writer of logs");
     }
-    w->high_bytes = high_bytes;
-    str_copy(w->root, sizeof(w->root), root ? root : "");
-    w->wake = wake;
-    w->arg = arg;
+    w->high_bytes = config->high_bytes;
+    w->limits = config->limits;
+    str_copy(w->root.path, sizeof(w->root.path),
+             config->root ? config->root : "");
+    w->wake = config->wake;
+    w->arg = config->arg;
     w->tail = &w->head;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
@@ -269,11 +207,10 @@ struct logfile *logwriter_open(struct logwriter *w, const char *path)
     size_t len = strlen(path);
     struct logfile *f = calloc(1, sizeof(*f) + len + 1);
 
-    (void)w;
     if (f) {
-        f->fd = -1;
         f->n_users = 1;
         memcpy(f->path, path, len);
+        f->store = log_store(f->path, &w->limits, &w->root);
     }
     return f;
 }

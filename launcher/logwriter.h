@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Appends to files from one thread, so that its owner never waits for a
+ * Appends to logs (log_store.h) from one thread, so that its owner never waits for a
  * filesystem. Data is copied in and never refused; the owner looks at
  * logwriter_is_full() and stops producing. What cannot be written is counted.
  *
@@ -11,6 +11,7 @@
 #define MUSTER_LAUNCHER_LOGWRITER_H
 
 #include "base/error.h"
+#include "launcher/log_store.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,16 +20,22 @@
 struct logwriter;
 struct logfile;
 
-/* `root`: the directory (absolute, or NULL) that files are in. Where it is there
- * when writing starts it is never made again: it may be removed while others go
- * on, and all that would go into new files in it is lost then, and the writer
- * failing to its end.
- *
- * `wake` is called when a full writer has room again, when writing begins or
- * ceases to fail, and when it has finished. */
-int logwriter_create(size_t high_bytes, const char *root,
-                     void (*wake)(void *arg), void *arg, struct logwriter **ret,
-                     struct error *e);
+struct logwriter_config {
+    size_t high_bytes; /* of the queue: the high-water mark */
+    struct log_limits limits;
+    /* The directory (absolute, or NULL) that files are in. Where it is there when
+     * writing starts it is never made again: it may be removed while others go on,
+     * and all that would go into new files in it is lost then, and the writer
+     * failing to its end. */
+    const char *root;
+    /* Called when a full writer has room again, when writing begins or ceases to
+     * fail, and when it has finished. */
+    void (*wake)(void *arg);
+    void *arg;
+};
+
+int logwriter_create(const struct logwriter_config *config,
+                     struct logwriter **ret, struct error *e);
 
 /* A file to append to; it and its directories are made when the first byte is
  * written. The writer owns it. NULL without memory. */

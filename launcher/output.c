@@ -159,6 +159,9 @@ int output_create(uv_loop_t *loop, const struct output_config *config,
                   struct output **ret, struct error *e)
 {
     struct output *o = calloc(1, sizeof(*o));
+    struct logwriter_config writer = {.limits = config->limits,
+                                      .root = config->root, .wake = wake_loop,
+                                      .arg = o};
     int rc;
 
     if (!o) {
@@ -179,8 +182,8 @@ int output_create(uv_loop_t *loop, const struct output_config *config,
     init_timer(o, &o->partial);
     init_timer(o, &o->stall);
     init_timer(o, &o->deadline);
-    rc = logwriter_create(o->config.queue_bytes, config->root, wake_loop, o,
-                          &o->writer, e);
+    writer.high_bytes = o->config.queue_bytes;
+    rc = logwriter_create(&writer, &o->writer, e);
     o->config.root = NULL;
     if (rc < 0) {
         output_destroy(o, 0, NULL, NULL);

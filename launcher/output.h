@@ -20,6 +20,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "launcher/log_store.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,6 +59,7 @@ struct output_config {
     output_trouble_f *on_trouble;
     void *arg;
     const char *root;      /* of logwriter_create(); borrowed until that */
+    struct log_limits limits; /* of files */
     size_t queue_bytes;    /* high-water mark of the writer; 0: 4 MiB */
     unsigned stall_ms;     /* 0: 10 s */
     unsigned partial_ms;   /* a part of a line waits so long for its rest; 0: 250 */

@@ -178,6 +178,8 @@ enum job_log_files {
 struct job_logs {
     char *show; /* ranks whose output is shown: rank_set.h */
     char *prefix; /* of each line of it: log_prefix.h */
+    uint64_t max_bytes; /* of a log file; 0: no limit */
+    uint32_t keep;      /* full ones of each */
     bool fold; /* lines that several ranks print are shown once */
     enum job_log_format format;
     enum job_log_files files;

@@ -255,6 +255,13 @@ static const struct field logs_fields[] = {
     {"files", FIELD_ENUM, AT(logs.files), .words = files_words, .def = "rank",
      .help = "a file for each rank and stream, one for each node with labelled "
              "lines, or none"},
+    {"maxSize", FIELD_BYTES, FIELD_TAKES_OFF, AT(logs.max_bytes),
+     .min = 64 << 10, .def = "off",
+     .help = "size at which a log file is put aside, as NAME.1 and so on, and a "
+             "new one begun"},
+    {"keep", FIELD_COUNT, AT(logs.keep), .min = 1, .max = 1000000, .def = "3",
+     .help = "with maxSize: so many full files of each log are kept, then the "
+             "oldest is removed"},
     {0},
 };
 

@@ -294,6 +294,15 @@ static void describe_count(const struct field *f, struct buf *to)
                (unsigned long long)f->min, (unsigned long long)f->max);
 }
 
+static void describe_bytes(const struct field *f, struct buf *to)
+{
+    buf_puts(to, f->min ? "a size such as 64Mi"
+                        : "an amount of memory such as 64Gi");
+    if (f->min) {
+        buf_printf(to, " of at least %lluKi", (unsigned long long)f->min >> 10);
+    }
+}
+
 static const char *const fixed_descriptions[] = {
     [FIELD_ANY] = "anything",
     [FIELD_STRING] = "text",
@@ -305,7 +314,6 @@ static const char *const fixed_descriptions[] = {
     [FIELD_PREFIX] = "rank, host, none, or a template such as \"[{rank}] \"",
     [FIELD_CODES] = "kubeflow, t9k, or a list of exit codes from 1 to 255",
     [FIELD_CPUS] = "a number of CPUs such as 4 or 500m",
-    [FIELD_BYTES] = "an amount of memory such as 64Gi",
     [FIELD_LIST] = "a list such as [python, train.py]",
     [FIELD_PAIRS] = "a map of names to text",
     [FIELD_MAP] = "a map",
@@ -329,6 +337,9 @@ static void describe_type(const struct field *f, struct buf *to)
         return;
     case FIELD_SPAN:
         describe_span(f, to);
+        return;
+    case FIELD_BYTES:
+        describe_bytes(f, to);
         return;
     case FIELD_ENUM:
         list_words(f, to);

@@ -34,7 +34,7 @@ enum field_type {
     FIELD_CODES,   /* uint8_t[32], set of exit codes */
     FIELD_RANKS,   /* char *, as in rank_set.h; also a list */
     FIELD_CPUS,    /* uint32_t, thousandths */
-    FIELD_BYTES,   /* uint64_t */
+    FIELD_BYTES,   /* uint64_t, at least min; TAKES_OFF: 0 */
     FIELD_LIST,    /* struct strlist of text */
     FIELD_PAIRS,   /* struct strlist of NAME=VALUE; a map */
     FIELD_MAP,     /* keys of `fields`, in the same struct */

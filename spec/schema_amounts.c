@@ -257,10 +257,15 @@ static json_t *write_cpus(const struct field *f, const void *at)
 static bool read_bytes(struct reader *r, const struct field *f, struct node *n,
                        void *at)
 {
-    double v;
+    double v = 0;
+    bool none = (f->flags & FIELD_TAKES_OFF) && n->kind == NODE_SCALAR &&
+                is_off(n->text);
 
-    if (!read_quantity(r, f, n, 0x1p60, &v)) {
+    if (!none && !read_quantity(r, f, n, 0x1p60, &v)) {
         return false;
+    }
+    if (!none && v < (double)f->min) {
+        return schema_mismatch(r, f, n);
     }
     if (at) {
         *(uint64_t *)at = (uint64_t)v;
@@ -272,9 +277,8 @@ static json_t *write_bytes(const struct field *f, const void *at)
 {
     uint64_t v = *(const uint64_t *)at;
 
-    (void)f;
     if (v == 0) {
-        return json_null();
+        return f->flags & FIELD_TAKES_OFF ? json_string("off") : json_null();
     }
     return v % (1 << 20) ? json_integer((json_int_t)v)
                          : json_sprintf("%lluMi", (unsigned long long)v >> 20);

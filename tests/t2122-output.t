@@ -136,7 +136,7 @@ test_node_files() {
     mrun --nnodes 2 --agent-is-node --nproc-per-node 2 --set logs.files=node -- \
         sh -c 'for i in 1 2 3; do echo line $i; echo error $i >&2; done; printf "\377\n\n[9 out] \0 end"'
     is "$status" 0 'a run' || show
-    is "$(find run/logs -type f | sort | tr '\n' ' ')" 'run/logs/1/node-0 run/logs/1/node-1 ' 'has a file a node'
+    is "$(find run/logs -type f ! -name '*.times' | sort | tr '\n' ' ')" 'run/logs/1/node-0 run/logs/1/node-1 ' 'has a file a node'
     is "$(sed -n 's/^\[1 out\] line //p' run/logs/1/node-0 | tr '\n' ' ')" '1 2 3 ' 'with labelled lines'
     is "$(LC_ALL=C sed 's/\] .*/]/' run/logs/1/node-1 | LC_ALL=C sort | uniq -c | tr -s ' \n' ' ')" \
         ' 3 [2 err] 1 [2 out+] 5 [2 out] 3 [3 err] 1 [3 out+] 5 [3 out] ' 'of its ranks and both streams'
@@ -198,6 +198,82 @@ END
         diag "$(cat removed.out removed.err)"
     ok 'which stays removed' test ! -e run
     is "$(grep -c "log files on .*/run was removed" removed.err)" 1 'as is said, once' || diag "$(cat removed.err)"
+}
+
+# Files that are put aside at a size, read through in order, and followed.
+test_sizes() {
+    local f
+    for f in rank node; do
+        mrun --nproc-per-node 2 --log-max-size 64Ki --log-keep 20 --logs none --set logs.files=$f -- \
+            sh -c 'seq -f "this is line %g of $RANK" 15000; echo last >&2'
+        is "$status" 0 "a run whose logs are put aside ($f)" || show
+        is "$(find run/logs -type f -size +64k)" '' 'no file is larger than asked'
+        num "$(find run/logs -type f -name '*.[0-9]*' ! -name '*.times' | wc -l)" -ge 10 'many are full'
+        for r in 0 1; do
+            "$MUSTER" logs run -r $r --stdout --no-label >got 2>err
+            seq -f "this is line %g of $r" 15000 >want
+            ok "all lines of rank $r are shown in order" cmp got want
+            is "$(cat err)" '' 'without complaint'
+        done
+    done
+    mrun --nproc-per-node 1 --set logs.maxSize=64Ki --set logs.keep=2 -- seq -f 'this is line %g' 30000
+    is "$(ls run/logs/1/0 | grep -vc times)" 3 'no more than asked are kept' || diag "$(ls -l run/logs/1/0)"
+    num "$(cat run/logs/1/0/stdout* | wc -c)" -le 220000 'which bounds all of them'
+    "$MUSTER" logs run --no-label >got
+    is "$(tail -n 1 got)" 'this is line 30000' 'the end is there'
+    is "$(seq -f 'this is line %g' 30000 | tail -n "$(wc -l <got)" | cmp - got 2>&1)" '' 'in whole lines'
+    for o in --log-max-size=1000 --log-max-size=x --log-keep=0 --set=logs.maxSize=63Ki; do
+        mrun $o -- true
+        is "$status" 2 "not $o"
+    done
+    like "$(cat err)" 'logs.maxSize is "63Ki"; expected a size such as 64Mi of at least 64Ki, or off' 'and it is told why' || show
+}
+
+test_follow_sizes() {
+    spawn job timeout 120 "$MUSTER" run --allow-run-as-root --quiet --run-dir run --nproc-per-node 1 \
+        --log-max-size 64Ki --log-keep 100 --logs none -- \
+        sh -c 'for i in $(seq 40); do seq -f "$i: this is line %g" 500; sleep 0.02; done; until [ -e '"$PWD"'/go ]; do sleep 0.1; done; echo end'
+    job=$spawned
+    ok 'a run' wait_for 60 test -e run/logs/1/0/stdout
+    spawn follow "$MUSTER" logs run -f --no-label
+    follow=$spawned
+    ok 'is followed' wait_for 60 grep -qx '40: this is line 500' follow.out
+    touch go
+    ok 'it ends' wait_exit 60 $job
+    ok 'and so does what follows it' wait_exit 60 $follow
+    for i in $(seq 40); do seq -f "$i: this is line %g" 500; done >want
+    echo end >>want
+    num "$(ls run/logs/1/0 | grep -vc times)" -gt 3 'over many files'
+    ok 'every line comes once, in order' cmp follow.out want
+}
+
+# Two lines, each rank's second one more than two seconds after both first ones
+# were written; $at is between.
+two_lines() {
+    mrun --nproc-per-node 2 --logs none "$@" -- sh -c "echo early
+        until [ \$(cat $PWD/run/logs/1/* $PWD/run/logs/1/*/stdout 2>/dev/null | grep -c early) = 2 ]; do sleep 0.1; done
+        sleep 2.5; date -u +%s >$PWD/at.\$RANK; echo late"
+    is "$status" 0 'a run' || show
+    at=$(sort -n at.* | head -n 1)
+}
+
+test_since() {
+    two_lines
+    "$MUSTER" logs run --no-label --since "@$at" >got 2>err
+    is "$(cat got)$(cat err)" $'late\nlate' '--since leaves out what is older'
+    is "$("$MUSTER" logs run --no-label -r 0 --since "$(date -u -d "@$at" +%Y-%m-%dT%H:%M:%SZ)")" late 'also by a date'
+    is "$("$MUSTER" logs run --no-label -r 0 --since 1d | tr '\n' ' ')" 'early late ' 'or a span'
+    is "$("$MUSTER" logs run --since "@$((at + 100))" 2>&1)" '' 'nothing is newer than all'
+    is "$("$MUSTER" logs run -f --no-label -r 0 --since "@$at" 2>&1)" late 'with -f, too'
+    rm run/logs/1/0/stdout.times
+    run "$MUSTER" logs run --no-label -r 0 --since "@$at"
+    is "$(tr '\n' ' ' <out)" 'early late ' 'a log without times is shown whole'
+    like "$(cat err)" '1 log has no times' 'which is told' || show
+    run "$MUSTER" logs run --since yesterday
+    is "$status" 2 'no time'
+    like "$(cat err)" "option --since: expected a time that has passed since, such as 90s" 'what is one is told' || show
+    two_lines --set logs.files=node
+    is "$("$MUSTER" logs run --since "@$at" | sort | tr '\n' ' ')" '[0] late [1] late ' 'likewise in the file of a node'
 }
 
 # Workers that print much just before they end, and a reader that is slow: what is
