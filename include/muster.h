@@ -14,7 +14,8 @@
  * will start the next generation). Bad arguments are -EINVAL.
  *
  * Threads. One thread at a time per `struct muster`. The library starts no
- * thread, installs no signal handler, forks nothing and prints nothing.
+ * thread, forks nothing and prints nothing. It leaves all signals alone but
+ * SIGTERM, and that until muster_should_stop() is asked: see there.
  *
  * Collectives are called by all workers in the same order with the same sizes,
  * types and operations; they block until the result is there.
@@ -107,8 +108,13 @@ int muster_checkpoint_saved(struct muster *m, const char *path, int64_t step);
 /* 1 if the run is being stopped: save what is to be kept and exit 0 soon (the
  * grace time is limited); 0 if not. Cheap enough for every step. The answer can
  * reach workers at different steps: agree on it (an allreduce with MUSTER_MAX)
- * before acting together. SIGTERM comes with it: from the first question on a
- * program without a handler of its own does not die of that. */
+ * before acting together.
+ *
+ * SIGTERM comes with it. Who asks means to save and to leave by itself: so the
+ * first question of a worker puts a handler that does nothing (SA_RESTART) in the
+ * place of SIG_DFL, and muster_finalize() takes it out again. A handler of the
+ * program's own, or SIG_IGN, stays; one that is installed later does, too. Forked
+ * children inherit it, as any handler, until they exec. */
 int muster_should_stop(struct muster *m);
 
 /* 1 once for each request for a checkpoint now (muster checkpoint RUN); 0 else. */

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -351,6 +352,51 @@ static void leave_worker(struct agent *a)
     worker_socket_destroy(a->sockets[0]);
     a->n_disconnects = a->n_hellos; /* no callback comes any more */
     a->sockets[0] = NULL;
+}
+
+static void on_term(int sig)
+{
+    (void)sig;
+}
+
+static bool has_handler(void (*want)(int))
+{
+    struct sigaction now;
+
+    return sigaction(SIGTERM, NULL, &now) == 0 && now.sa_handler == want;
+}
+
+/* SIGTERM is the program's own until it asks whether it should stop. */
+static int worker_signals(struct agent *a, int i)
+{
+    struct muster *m = NULL;
+
+    (void)a;
+    signal(SIGTERM, i == 0 ? SIG_DFL : on_term);
+    if (muster_init(&m) < 0 || muster_report(m, 1, NULL, 0) < 0 ||
+        muster_checkpoint_requested(m) < 0) {
+        return 1;
+    }
+    if (!has_handler(i == 0 ? SIG_DFL : on_term)) {
+        return 2;
+    }
+    if (muster_should_stop(m) != 0 || raise(SIGTERM) != 0) {
+        return 3;
+    }
+    if (has_handler(on_term) != (i != 0)) {
+        return 4;
+    }
+    muster_finalize(m);
+    return has_handler(i == 0 ? SIG_DFL : on_term) ? 0 : 5;
+}
+
+static void test_signals(void)
+{
+    struct agent a;
+
+    agent_open(&a, 2);
+    run(&a, worker_signals, "SIGTERM");
+    agent_close(&a);
 }
 
 static int worker_left(struct agent *a, int i)
@@ -727,6 +773,7 @@ int main(void)
     test_report();
     test_collectives();
     test_state();
+    test_signals();
     test_agent_gone();
     test_hostile();
     test_last_words();
