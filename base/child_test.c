@@ -196,6 +196,27 @@ static void test_codes(void)
     is_int((int)child_count(table), 0, "the table is empty again");
 }
 
+/* A pid must not become another process's while somebody is told about it. */
+static void on_exit_look(void *arg, const struct child_exit *how)
+{
+    int *n = arg;
+    siginfo_t si = {0};
+
+    ok(waitid(P_PID, (id_t)how->pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           si.si_pid == how->pid, "one that has ended is told before it is "
+       "reaped");
+    ++*n;
+}
+
+static void test_order(void)
+{
+    int n = 0;
+    pid_t pid = start("exit", 0, on_exit_look, &n, false);
+
+    ok(turn_until(&n, 1), "told");
+    is_int(kill(pid, 0), -1, "and is reaped then");
+}
+
 static void test_usage(void)
 {
     struct seen s = {0};
@@ -492,6 +513,7 @@ int main(int argc, char **argv)
     uv_loop_init(&loop);
     test_before();
     test_codes();
+    test_order();
     test_usage();
     test_signals();
     test_orphans();

@@ -295,6 +295,29 @@ static void test_env(void)
     is_int(proc_sweep_env(entry, NULL), 0, "gone");
 }
 
+/* One that is stopped is swept like any other, with what is below it. */
+static void test_sweep_stopped(void)
+{
+    char entry[64];
+    char *argv[] = {(char *)"sh", (char *)"-c",
+                    (char *)"sleep 1000 & kill -STOP $$ $!; wait", NULL};
+    char *envp[] = {entry, NULL};
+    int status = 0;
+    pid_t pid;
+
+    snprintf(entry, sizeof(entry), "MUSTER_TEST_STOPPED=%d", getpid());
+    pid = fork();
+    if (pid == 0) {
+        execve("/bin/sh", argv, envp);
+        _exit(1);
+    }
+    is_int(waitpid(pid, &status, WUNTRACED), pid, "a process");
+    ok(WIFSTOPPED(status), "that is stopped");
+    is_int(proc_sweep_env(entry, NULL), 2, "is swept, with its child");
+    is_int(sweep_all(), 2, "both have ended");
+    is_int(proc_sweep_env(entry, NULL), 0, "nobody is left");
+}
+
 /* The one that sweeps has the entry as well, and so has its parent. */
 static int act(const char *verb, const char *entry)
 {
@@ -389,6 +412,7 @@ int main(int argc, char **argv)
     test_dead_leader();
     test_moving_targets();
     test_env();
+    test_sweep_stopped();
     test_sweep_spares_itself();
     test_other_user();
     test_inventory();

@@ -8,11 +8,14 @@
 #include "base/key.h"
 #include "tests/lib/tap.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -108,6 +111,55 @@ static void test_explicit_dir(void)
     mkdir("empty", 0755);
     p.dir = "empty";
     is_int(rundir_create(&p, &empty, NULL), 0, "an empty one is taken");
+}
+
+static int count_entries(const char *path)
+{
+    DIR *d = opendir(path);
+    int n = 0;
+
+    while (d && readdir(d)) {
+        n++;
+    }
+    if (d) {
+        closedir(d);
+    }
+    return n - 2;
+}
+
+/* With files that can take only so much. */
+static int create_in(rlim_t room, const struct rundir_params *p)
+{
+    struct rlimit before, small;
+    struct rundir *r = NULL;
+    struct error e = {0};
+    int rc;
+
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    small.rlim_cur = room;
+    setrlimit(RLIMIT_FSIZE, &small);
+    rc = rundir_create(p, &r, &e);
+    setrlimit(RLIMIT_FSIZE, &before);
+    return rc;
+}
+
+static void test_half_made(void)
+{
+    enum { ROOM = 64 }; /* for the key, not for run.json */
+    struct rundir_params p = {.name = "half"};
+    _cleanup_(rundir) struct rundir *r = NULL;
+
+    is_int(create_in(ROOM, &p), -EFBIG, "no room for run.json");
+    is_int(count_entries("muster-runs/half"), 0, "nothing is left");
+    p.id = "mine";
+    is_int(create_in(ROOM, &p), -EFBIG, "no room under a given id");
+    ok(access("muster-runs/half/mine/key", F_OK) == 0 &&
+           !rundir_is_one("muster-runs/half/mine"),
+       "run.json comes last, behind the key");
+    is_int(rundir_create(&p, &r, NULL), 0, "another try");
+    ok(r && !r->reopened && rundir_is_one(r->path), "makes a run directory");
 }
 
 static void write_text(const char *path, const char *text)
@@ -452,6 +504,7 @@ int main(void)
     test_create();
     test_bad_params();
     test_explicit_dir();
+    test_half_made();
     test_versions();
     test_open_errors();
     test_lock();

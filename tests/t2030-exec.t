@@ -154,6 +154,10 @@ test_settings() {
     is "$(sed -n 1p out)" "$(sed -n 2p out)" 'or all that may be'
     (ulimit -S -c 0 && exec "$EXEC" -- sh -c 'ulimit -Sc') >out
     is "$(cat out)" 0 'or as it was'
+    core() { "$EXEC" --core="$1" -- sed -n 's/^Max core file size *\([^ ]*\) *\([^ ]*\) .*/\1 \2/p' /proc/self/limits; }
+    is "$(ulimit -H -c 4; core 1024)" '1024 4096' 'or a number of bytes'
+    is "$(ulimit -H -c 4; core 8192)" '4096 4096' 'or less, where the hard limit is lower'
+    is "$(ulimit -H -c 4; core unlimited)" '4096 4096' 'which stays as it is'
     fails 126 'cannot run true: bad option --core=x' 'core=x' --core=x -- true
     run "$EXEC" --oom=500 -- cat /proc/self/oom_score_adj
     is "$(cat out)" 500 'preferred when memory runs out'
