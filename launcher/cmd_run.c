@@ -17,11 +17,9 @@
 #include "launcher/front.h"
 #include "launcher/options.h"
 #include "launcher/probe.h"
-#include "launcher/show_env.h"
 #include "launcher/slurm.h"
 #include "launcher/ssh.h"
 #include "launcher/takeup.h"
-#include "spec/rank_set.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -135,16 +133,6 @@ static int check_root(const struct run_options *o, struct error *e)
                       "say --allow-run-as-root");
 }
 
-static bool all_local(const struct host_list *hosts)
-{
-    for (size_t i = 0; i < hosts->n; i++) {
-        if (!hosts->items[i].is_local) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static int probe(const struct run_options *o, const struct host_list *hosts,
                  const struct rundir *dir, const uint8_t *key, struct error *e)
 {
@@ -155,7 +143,7 @@ static int probe(const struct run_options *o, const struct host_list *hosts,
     int rc;
 
     /* Slurm vouches for its nodes, and may not let us in by ssh. */
-    if (hosts->source == HOSTS_SLURM || all_local(hosts)) {
+    if (hosts->source == HOSTS_SLURM || hosts_all_local(hosts)) {
         return 0;
     }
     randombytes_buf(nonce, sizeof(nonce));
@@ -210,110 +198,9 @@ static void print_unused(const struct host_list *all, size_t n_used)
     }
 }
 
-/* What mpirun starts on other hosts ends with its step; and signals to the steps
- * of a job reach a run on any number of hosts alike. */
-static bool needs_own_step(const struct host_list *hosts)
+bool run_needs_own_step(const struct host_list *hosts)
 {
     return hosts->source == HOSTS_SLURM;
-}
-
-static void show_step(const struct mpirun_plan *plan, const char *muster)
-{
-    const struct slurm_step step = {
-        plan->hosts, "RUN-DIR/agents.nodes", muster, plan->run_id,
-        plan->gather_seconds,
-    };
-    _strlist_ struct strlist argv = {0};
-    _free_ char *line = NULL;
-
-    slurm_step_argv("srun", &step, &argv);
-    line = str_shell_join(argv.items);
-    printf("%s &\n", line ? line : "");
-}
-
-static int dry_run(const struct mpirun *mpirun, struct mpirun_plan *plan,
-                   const struct job *job)
-{
-    _strlist_ struct strlist argv = {0};
-    _free_ char *yaml = job_write_yaml(job);
-    _free_ char *line = NULL;
-    char muster[PATH_MAX];
-    struct error e = {0};
-    _buf_ struct buf hosts = {0};
-
-    if (fs_program(muster, sizeof(muster), &e) < 0) {
-        return command_fail(&e);
-    }
-    plan->front = "ADDRESS:PORT";
-    plan->hostfile = "RUN-DIR/hostfile";
-    plan->epoch = 1;
-    plan->is_kept = needs_own_step(plan->hosts);
-    mpirun_argv(mpirun, plan, &argv);
-    line = str_shell_join(argv.items);
-    printf("# the job as resolved\n%s\n", yaml ? yaml : "");
-    if (mpirun_needs_hostfile(plan)) {
-        mpirun_hostfile(plan, &hosts);
-        printf("# %s\n%s\n", plan->hostfile, buf_str(&hosts));
-    }
-    printf("# started by\n");
-    if (plan->is_kept) {
-        show_step(plan, muster);
-    }
-    printf("%s\n", line ? line : "");
-    return EXIT_OK;
-}
-
-static int check_show_env(const struct run_options *o, struct error *e)
-{
-    if (!o->show_env) {
-        return o->show_secrets || o->format != SHOW_TABLE
-                   ? error_text(e, ERR_USAGE, "option --%s: is for --show-env",
-                                o->show_secrets ? "show-secrets" : "output")
-                   : 0;
-    }
-    if (!o->dry_run) {
-        return error_text(e, ERR_USAGE, "option --show-env: needs --dry-run");
-    }
-    if (o->show_env[0] && !rank_set_is_valid(o->show_env)) {
-        return error_text(e, ERR_USAGE, "option --show-env: expected ranks such "
-                          "as 0,3-5, found '%.100s'", o->show_env);
-    }
-    return 0;
-}
-
-/* Hosts may have other numbers of GPUs and CPUs than this one. */
-static void note_guess(const struct job *job, const struct host_list *hosts)
-{
-    if (job->procs.mode != JOB_PROCS_FIXED && !all_local(hosts)) {
-        fputs("muster: note: procsPerNode is counted on this machine\n", stderr);
-    }
-}
-
-static int dry_run_env(const struct run_options *o, struct spec_result *r,
-                       const struct mpirun_plan *plan)
-{
-    _run_config_ struct run_config config = {0};
-    _env_plan_ struct env_plan found = {0};
-    struct env_plan_spec spec = {
-        .job = r->job,
-        .env = &config.env,
-        .hosts = plan->hosts,
-        .agents_per_host = plan->agents_per_host,
-        .n_agents = plan->n_agents,
-        .agent_is_node = o->agent_is_node,
-        .ranks = o->show_env[0] ? o->show_env : "all",
-        .shows_secrets = o->show_secrets,
-    };
-    struct show_env show = {.plan = &found, .spec = r, .config = &config,
-                            .format = o->format};
-    struct error e = {0};
-
-    if (run_config_capture(&config, environ, &e) < 0 ||
-        env_plan_make(&spec, &found, &e) < 0) {
-        return command_fail(&e);
-    }
-    note_guess(r->job, plan->hosts);
-    return show_env(&show);
 }
 
 static int run_with_front(struct run_options *o, struct spec_result *r)
@@ -347,8 +234,8 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     print_unused(&(struct host_list){.n = n_given}, hosts.n);
     if (o->dry_run) {
         plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);
-        return o->show_env ? dry_run_env(o, r, &plan)
-                           : dry_run(&mpirun, &plan, r->job);
+        return o->show_env ? run_show_env(o, r, &plan)
+                           : run_show_plan(&mpirun, &plan, r->job);
     }
     if (run_make_dir(o, r->job, &dir, key, &e) < 0 ||
         probe(o, &hosts, dir, key, &e) < 0 ||
@@ -363,8 +250,8 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     }
     front.dir = dir;
     front.key = key;
-    front.loopback = all_local(&hosts);
-    front.own_step = needs_own_step(&hosts);
+    front.loopback = hosts_all_local(&hosts);
+    front.own_step = run_needs_own_step(&hosts);
     secret_forget();
     front.plan = plan;
     return front_run(&front);
@@ -375,7 +262,7 @@ static int run_here(struct run_options *o, struct spec_result *r)
     bool in_mpi = getenv("OMPI_COMM_WORLD_SIZE") || slurm_is_mpi_launch();
     struct error e = {0};
 
-    if (check_show_env(o, &e) < 0 || slurm_check_tasks(&e) < 0) {
+    if (run_check_show_env(o, &e) < 0 || slurm_check_tasks(&e) < 0) {
         return command_fail(&e);
     }
     return in_mpi && !o->dry_run ? run_by_hand(o, r) : run_with_front(o, r);

@@ -4,6 +4,7 @@
  *
  *   cmd_run.c        options, the job, and a run that starts an mpirun
  *   cmd_run_dir.c    the run directory, and what is told to all nodes
+ *   cmd_run_dry.c    --dry-run: what would be done
  *   cmd_run_hand.c   inside an MPI launch: `mpirun ... muster run`
  *   cmd_run_place.c  how many agents, on which hosts
  */
@@ -12,6 +13,7 @@
 
 #include "launcher/hosts.h"
 #include "launcher/job_options.h"
+#include "launcher/mpirun.h"
 #include "launcher/run_config.h"
 #include "launcher/rundir.h"
 #include "launcher/show.h"
@@ -49,6 +51,18 @@ int run_make_config(struct spec_result *r, struct run_config *ret,
 int run_place(const struct run_options *o, const struct job *job,
               struct host_list *hosts, unsigned *ret_per_host,
               unsigned *ret_agents, struct error *e);
+
+/* What mpirun starts on other hosts ends with its step; and signals to the
+ * steps of a job reach a run on any number of hosts alike. */
+bool run_needs_own_step(const struct host_list *hosts);
+
+/* --dry-run, and with --show-env: exit statuses. `plan` has all but what only a
+ * run knows. */
+int run_check_show_env(const struct run_options *o, struct error *e);
+int run_show_plan(const struct mpirun *mpirun, struct mpirun_plan *plan,
+                  const struct job *job);
+int run_show_env(const struct run_options *o, struct spec_result *r,
+                 const struct mpirun_plan *plan);
 
 /* As a rank of an MPI launch. Returns an exit status only on failure. */
 int run_by_hand(const struct run_options *o, struct spec_result *r);

@@ -160,16 +160,6 @@ struct planning {
     struct env_plan *plan;
 };
 
-static bool all_local(const struct host_list *hosts)
-{
-    for (size_t i = 0; i < hosts->n; i++) {
-        if (!hosts->items[i].is_local) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* An order as the lead would give it, if every planned agent comes. */
 static int make_order(struct planning *p, const struct procs_node *facts,
                       struct error *e)
@@ -180,7 +170,7 @@ static int make_order(struct planning *p, const struct procs_node *facts,
     o->generation = 1;
     o->max_restarts = spec->job->restart.max;
     str_copy(o->master_addr, sizeof(o->master_addr),
-             all_local(spec->hosts) ? "127.0.0.1" : "ADDRESS");
+             hosts_all_local(spec->hosts) ? "127.0.0.1" : "ADDRESS");
     o->n_procs = calloc(spec->n_agents + 1, sizeof(*o->n_procs));
     if (!o->n_procs) {
         return error_set(e, ENOMEM, "plan the workers");

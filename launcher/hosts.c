@@ -282,3 +282,13 @@ int hosts_find(const char *text, const char *file, struct host_list *ret,
     ret->source = HOSTS_SLURM;
     return 0;
 }
+
+bool hosts_all_local(const struct host_list *hosts)
+{
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (!hosts->items[i].is_local) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -46,4 +46,7 @@ int hosts_read_file(const char *path, struct host_list *ret, struct error *e);
 int hosts_find(const char *text, const char *file, struct host_list *ret,
                struct error *e);
 
+/* Whether all of them are this machine. */
+bool hosts_all_local(const struct host_list *hosts);
+
 #endif
