@@ -140,7 +140,7 @@ static const struct field limits_fields[] = {
      .min = 1 * SECONDS, .def = "off",
      .help = "longest time that the job may run; it ends with status 124"},
     {"grace", FIELD_SPAN, AT(limits.grace_ms), .max = DAYS, .def = "30s",
-     .help = "time between SIGTERM and SIGKILL"},
+     .help = "time between SIGTERM and SIGKILL; after a failure at most 2 s"},
     {"nodeFailures", FIELD_COUNT, AT(limits.node_failures), .max = 1000000,
      .def = "3", .help = "lost nodes after which the job fails",
      .later = "the first lost node ends the run, which can be resumed"},
