@@ -89,9 +89,17 @@ static void on_request(void *ctx, const void *data, size_t len)
     (void)len;
 }
 
+static void on_drained(void *ctx)
+{
+    struct node *n = ctx;
+
+    n->n_drained++;
+}
+
 static const struct tree_ops ops = {
     on_config, on_order,   on_word, on_uplink, on_refused,
-    on_writable, on_report, on_lost, on_event,  on_request, NULL,
+    on_writable, on_report, on_lost, on_event,  on_request,
+    on_drained,
 };
 
 /* --- the world --- */

@@ -149,10 +149,83 @@ static void test_front_comes_back(void)
     bed_close(&w);
 }
 
+static bool lead_has_drained(struct world *w)
+{
+    (void)all_printed(w);
+    return w->nodes[0].n_drained > 0;
+}
+
+/* An agent that leaves waits until its output has gone. */
+static void test_finish_own(void)
+{
+    struct world w;
+    struct printing p = {.front = {.in_order = true}};
+    struct link_listener *listener;
+
+    bed_open(&w);
+    w.own = &p;
+    listener = rogue_be_front(&w, &p.front);
+    p.n_sent[2] = N_PIECES; /* node 2 is not there */
+    bed_run_until(&w, rogue_lead_has_front);
+    bed_run_until(&w, beats_without_credit);
+    tree_finish(w.nodes[0].tree);
+    is_int(w.nodes[0].n_drained, 0, "what waits has to go first");
+    p.n_sent[0] = N_PIECES; /* it was the last */
+    p.gives_credit = true;
+    ok(bed_run_until(&w, lead_has_drained), "when it has gone, that is told");
+    link_close(p.front.link);
+    link_listener_close(listener);
+    bed_close(&w);
+}
+
+/* And that from below. */
+static void test_finish_below(void)
+{
+    struct world w;
+    struct printing p = {.front = {.in_order = true}};
+    struct link_listener *listener;
+
+    bed_open(&w);
+    w.own = &p;
+    listener = rogue_be_front(&w, &p.front);
+    bed_join(&w, 2, "run");
+    bed_run_until(&w, rogue_lead_has_front);
+    bed_run_until(&w, beats_without_credit);
+    tree_finish(w.nodes[0].tree);
+    p.gives_credit = true;
+    give_credit(&p.front, (uint32_t)p.front.owed);
+    p.front.owed = 0;
+    ok(bed_run_until(&w, all_printed), "it goes");
+    is_int(w.nodes[0].n_drained, 0, "and who is below could bring more");
+    tree_finish(w.nodes[2].tree);
+    is_int(w.nodes[2].n_drained, 1, "who has nothing waits for nothing");
+    bed_leave(&w, 2);
+    ok(bed_run_until(&w, lead_has_drained), "when all below have gone, it has "
+       "drained");
+    is_int(w.nodes[0].n_drained, 1, "once");
+    link_close(p.front.link);
+    link_listener_close(listener);
+    bed_close(&w);
+}
+
+static void test_finish_without_front(void)
+{
+    struct world w;
+
+    bed_start_all(&w);
+    tree_finish(w.nodes[0].tree);
+    is_int(w.nodes[0].n_drained, 1, "with nobody above there is no waiting for "
+           "those below");
+    bed_close(&w);
+}
+
 int main(void)
 {
     test_output_without_front();
     test_credit();
     test_front_comes_back();
+    test_finish_own();
+    test_finish_below();
+    test_finish_without_front();
     return tap_done();
 }
