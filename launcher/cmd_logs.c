@@ -64,7 +64,7 @@ static const struct option_def table[] = {
 
 static const struct options options = {
     .command = "logs",
-    .usage = "[RUN] [-r R]... [-g G|-p] [--since T] [-f] [options]",
+    .usage = "[RUN] [-r R]... [-g G|-p] [--since T] [-f] [OPTION...]",
     .about = "Prints what the workers of a run printed, each line behind its "
              "rank. RUN is a run directory, a run id or a name; without it, "
              "the newest run.",

@@ -25,8 +25,9 @@
 
 enum { CHUNK = 65536, MAX_INDEX_BYTES = 8 << 20 };
 
-/* Looks which full ones there are, where something in the directory changed. */
-static void look(struct log_reader *r, const char *path)
+/* Looks which full ones there are, where something in the directory changed. Its
+ * time has ticks of milliseconds, in which a file may be filled: `force`. */
+static void look(struct log_reader *r, const char *path, bool force)
 {
     const char *slash = strrchr(path, '/');
     char dir[PATH_MAX];
@@ -36,7 +37,8 @@ static void look(struct log_reader *r, const char *path)
 
     str_copy(dir, (size_t)(slash - path) + 1, path);
     if (stat(dir, &st) < 0 ||
-        memcmp(&st.st_mtim, &r->looked, sizeof(r->looked)) == 0) {
+        (!force &&
+         memcmp(&st.st_mtim, &r->looked, sizeof(r->looked)) == 0)) {
         return;
     }
     all = opendir(dir);
@@ -63,13 +65,24 @@ static int open_number(const char *path, uint64_t number)
                 O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
+/* Whether what PATH named when it was opened was put aside before that. */
+static bool is_later(struct log_reader *r, const char *path, int fd)
+{
+    struct stat st;
+    bool is_other = fstat(fd, &st) == 0 && st.st_ino != r->inode;
+
+    r->inode = is_other ? st.st_ino : r->inode;
+    look(r, path, is_other);
+    return r->newest >= r->number;
+}
+
 /* The file to read, -1 if there is none; it is full if that is its name. */
 static int open_next(struct log_reader *r, const char *path, bool *ret_is_full)
 {
     for (;;) {
         int fd;
 
-        look(r, path);
+        look(r, path, false);
         if (r->number < r->oldest && r->newest) {
             r->has_gap |= r->number > 0;
             r->at = r->number ? 0 : r->at;
@@ -92,9 +105,7 @@ static int open_next(struct log_reader *r, const char *path, bool *ret_is_full)
         if (fd < 0) {
             return -1;
         }
-        /* Was it put aside before it was opened? */
-        look(r, path);
-        if (r->newest < r->number) {
+        if (!is_later(r, path, fd)) {
             return fd;
         }
         close(fd);

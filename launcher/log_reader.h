@@ -16,6 +16,7 @@ struct log_reader {
     uint64_t number;         /* of the file that is read, as it will be named */
     uint64_t at;             /* in it */
     uint64_t oldest, newest; /* of the full ones, when last looked */
+    uint64_t inode;          /* of the one that is written */
     struct timespec looked;  /* the time of the directory then */
     bool is_seeking;         /* what was looked at is older than wanted */
     bool has_no_times;       /* some of it, with a `since_ns` */
