@@ -19,7 +19,7 @@ wanted() {
 }
 # The lines of each rank in their order, ranks by number.
 by_rank() { sort -s -t ']' -k 1.2,1n "$1"; }
-all_printed() { [ "$(cat out.job | wc -l)" -ge $((N_RANKS * N_LINES)) ]; }
+all_printed() { [ "$(cat job.out | wc -l)" -ge $((N_RANKS * N_LINES)) ]; }
 agents() { json nodes run/status.json | python3 -c 'import json, sys; [print(n["agent_pid"]) for n in json.load(sys.stdin)]'; }
 
 # All of them wait for a byte each, once they have printed.
@@ -31,7 +31,6 @@ test_thousand() {
         --nproc-per-node $N_PER_NODE --set logs.files=node --set gang.timeout=5m -- \
         sh -c 'i=0; while [ $i -lt '$N_LINES' ]; do i=$((i + 1)); echo "line $i of $RANK"; done; read x <'"$PWD/gate"
     job=$spawned
-    mv job.out out.job
     ok 'a thousand workers print' wait_for 300 all_printed
     for pid in $(agents); do
         kb=$(sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$pid/status")
@@ -44,7 +43,7 @@ test_thousand() {
     ok 'they end' wait_exit 300 $job
     is "$status" 0 'well' || diag "$(tail -n 20 job.err)"
     wanted >want
-    by_rank out.job >got
+    by_rank job.out >got
     ok 'each line was shown once, in the order of its rank' cmp got want
     "$MUSTER" logs run >shown 2>err
     by_rank shown >got
