@@ -188,6 +188,20 @@ static const char *word_for(int status)
     }
 }
 
+/* A run that ends soon after its directory was removed ends before the agent
+ * can tell of that. */
+static void tell_place(struct screen *s)
+{
+    const char *dir = s->config->dir->path;
+
+    if (access(dir, F_OK) == 0) {
+        screen_note(s, "logs and records are in %s", dir);
+    } else {
+        screen_note(s, "the run's records cannot be written: %s is gone, and "
+                    "its logs with it", dir);
+    }
+}
+
 void screen_end(struct screen *s, int status, const char *reason,
               uint64_t elapsed_ms)
 {
@@ -213,5 +227,5 @@ void screen_end(struct screen *s, int status, const char *reason,
         screen_block(s, "last lines of the worker that failed first",
                    st->failure.lines);
     }
-    screen_note(s, "logs and records are in %s", s->config->dir->path);
+    tell_place(s);
 }

@@ -4,11 +4,13 @@
 #include "launcher/screen.h"
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "launcher/run_config.h"
 #include "spec/job.h"
 #include "tests/lib/tap.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -110,9 +112,40 @@ static void test_news(void)
            "muster: killing what is left\n", "news are shown");
 }
 
+/* What the end of a run says, with its directory at `path`. */
+static void end(char *path, char *to, size_t size)
+{
+    struct rundir dir = {0};
+    struct bench b;
+
+    str_copy(dir.id, sizeof(dir.id), "r1");
+    str_copy(dir.path, sizeof(dir.path), path);
+    setup(&b);
+    b.config.dir = &dir;
+    screen_end(b.screen, 0, "", 1000);
+    teardown(&b, to, size);
+}
+
+static void test_end(void)
+{
+    char text[4096], dir[] = "/tmp/screen-test-XXXXXX", want[512];
+
+    if (!mkdtemp(dir)) {
+        bail_out("a directory");
+    }
+    end(dir, text, sizeof(text));
+    snprintf(want, sizeof(want), "logs and records are in %s\n", dir);
+    like(text, want, "the end says where the records are");
+    rmdir(dir);
+    end(dir, text, sizeof(text));
+    snprintf(want, sizeof(want), "records cannot be written: %s is gone", dir);
+    like(text, want, "or that there are none, however short the run was");
+}
+
 int main(void)
 {
     test_told_once();
     test_news();
+    test_end();
     return tap_done();
 }
