@@ -239,11 +239,29 @@ static void test_coalesce(const char *dir)
         pause_ms(1);
     }
     ok(n_files <= 7, "%d given, %d seen written in 1 s", n_given, n_files);
-    journal_status(j, make_status(STATUS_FAILED, 7));
-    for (int i = 0; i < 150 && read_generation(dir) != 7; i++) {
+    is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
+}
+
+static bool wait_generation(const char *dir, int want)
+{
+    for (int i = 0; i < WAIT_MS && read_generation(dir) != want; i++) {
         pause_ms(1);
     }
-    is_int(read_generation(dir), 7, "the end of a run is written at once");
+    return read_generation(dir) == want;
+}
+
+static void test_end_at_once(const char *dir)
+{
+    struct journal_config c = {.run_dir = dir,
+                               .status_interval_ms = 100 * WAIT_MS};
+    struct journal *j = NULL;
+
+    journal_create(&c, &j, NULL);
+    journal_status(j, make_status(STATUS_RUNNING, 5));
+    ok(wait_generation(dir, 5), "the first state is written");
+    journal_status(j, make_status(STATUS_RUNNING, 6));
+    journal_status(j, make_status(STATUS_FAILED, 7));
+    ok(wait_generation(dir, 7), "the end of a run is written at once");
     is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
 }
 
@@ -403,6 +421,7 @@ int main(void)
     test_reopen(dir);
     test_durable(dir);
     test_long_lines(dir);
+    test_end_at_once(dir);
     test_coalesce(dir);
     test_missing_dir(dir);
     test_close_failing(dir);
