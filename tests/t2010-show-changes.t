@@ -66,10 +66,11 @@ test_list_lines() {
 
 # What a terminal of 12 rows and 40 columns is sent; a Ctrl-C at the end.
 cat >on_terminal <<'E2'
-import fcntl, os, pty, select, struct, subprocess, sys, termios, time
+import fcntl, os, pty, select, signal, struct, subprocess, sys, termios, time
 first, then, change, *argv = sys.argv[1:]
 pid, fd = pty.fork()
 if pid == 0:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # may be ignored where this runs
     time.sleep(0.2)
     os.execvp(argv[0], argv)
 fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 40, 0, 0))
@@ -86,7 +87,13 @@ subprocess.run(["bash", "-c", change])
 until(then)
 print("modes", termios.tcgetattr(fd) == before)
 os.write(fd, b"\x03")
-_, how = os.waitpid(pid, 0)
+end = time.monotonic() + 60
+while not (done := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < end:
+    time.sleep(0.05)
+if not done[0]:
+    os.kill(pid, signal.SIGKILL)
+    done = os.waitpid(pid, 0)
+how = done[1]
 print("ended", os.WIFSIGNALED(how) and os.WTERMSIG(how))
 open("seen", "wb").write(seen)
 E2
