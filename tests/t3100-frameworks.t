@@ -13,10 +13,14 @@ export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS
 export HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu DS_ACCELERATOR=cpu
 two=(--allow-run-as-root --run-dir run --nproc-per-node 2)
 
-# train PROGRAM...: two workers of it.
+# train PROGRAM...: two workers of it. PyTorch was seen to abort in its own teardown,
+# after the last step ("terminate called without an active exception"): that may be
+# run again, and what workers say may then stand there twice.
 train() {
     rm -rf run
-    run timeout 600 "$MUSTER" run "${two[@]}" --max-restarts 0 -- "$MODULE_PYTHON" "$@"
+    run timeout 600 "$MUSTER" run "${two[@]}" --max-restarts 2 --set restart.backoff=10ms..20ms -- \
+        "$MODULE_PYTHON" "$@"
+    [ "$(field restarts)" = 0 ] || like "$(cat err)" 'terminate called' 'only PyTorch fails, at its end' || show
 }
 field() { "$MUSTER" status run -o json | json "$1"; }
 
@@ -25,7 +29,7 @@ field() { "$MUSTER" status run -o json | json "$1"; }
 test_jax() {
     train "$examples/jax_train.py"
     is "$status" 0 'JAX trains' || show
-    is "$(grep -o 'process [01] of .*' out | sort | tr '\n' ';')" \
+    is "$(grep -o 'process [01] of .*' out | sort -u | tr '\n' ';')" \
         'process 0 of 2: 2 devices;process 1 of 2: 2 devices;' 'two processes see two devices'
     like "$(cat out)" 'done: loss 0.0000' 'to the end'
     rm -rf run
@@ -38,19 +42,19 @@ test_jax() {
 test_accelerate() {
     train "$examples/accelerate_train.py"
     is "$status" 0 'accelerate trains' || show
-    is "$(grep -o 'process [01] of .*' out | sort | tr '\n' ';')" 'process 0 of 2;process 1 of 2;' 'in two processes'
+    is "$(grep -o 'process [01] of .*' out | sort -u | tr '\n' ';')" 'process 0 of 2;process 1 of 2;' 'in two processes'
     like "$(cat out)" 'after 60 steps' 'that share the data'
 }
 
 test_deepspeed() {
     train "$examples/deepspeed_zero.py"
     is "$status" 0 'DeepSpeed trains' || show
-    is "$(grep -o 'rank [01] of 2, ZeRO stage 1' out | sort | tr '\n' ';')" \
+    is "$(grep -o 'rank [01] of 2, ZeRO stage 1' out | sort -u | tr '\n' ';')" \
         'rank 0 of 2, ZeRO stage 1;rank 1 of 2, ZeRO stage 1;' 'with ZeRO over two processes'
     like "$(cat out)" 'done: loss 0.' 'to the end'
 }
 
-# One restart is for the kill; PyTorch was seen to abort in its own teardown, too.
+# One restart is for the kill.
 test_fsdp() {
     rm -rf run
     spawn fsdp timeout 600 "$MUSTER" run "${two[@]}" --max-restarts 3 --set restart.backoff=10ms..20ms -- \
