@@ -92,6 +92,19 @@ static bool front_is_gone(struct world *w)
     return tree_front_gone_ms(w->nodes[0].tree) > 0;
 }
 
+/* A tree of two nodes, whose output goes to a front end of this test. */
+static struct link_listener *open_printing(struct world *w,
+                                           struct printing *p)
+{
+    struct link_listener *listener;
+
+    bed_open(w);
+    w->own = p;
+    listener = rogue_be_front(w, &p->front);
+    bed_join(w, 2, "run");
+    return listener;
+}
+
 /* Output comes in order and whole, no more of it than there is credit for. */
 static void test_credit(void)
 {
@@ -99,10 +112,7 @@ static void test_credit(void)
     struct printing p = {.front = {.in_order = true}};
     struct link_listener *listener;
 
-    bed_open(&w);
-    w.own = &p;
-    listener = rogue_be_front(&w, &p.front);
-    bed_join(&w, 2, "run");
+    listener = open_printing(&w, &p);
     ok(bed_run_until(&w, rogue_lead_has_front), "a lead with a front end");
     bed_run_until(&w, beats_without_credit);
     ok(p.front.n_output > 0 &&
@@ -185,10 +195,7 @@ static void test_finish_below(void)
     struct printing p = {.front = {.in_order = true}};
     struct link_listener *listener;
 
-    bed_open(&w);
-    w.own = &p;
-    listener = rogue_be_front(&w, &p.front);
-    bed_join(&w, 2, "run");
+    listener = open_printing(&w, &p);
     bed_run_until(&w, rogue_lead_has_front);
     bed_run_until(&w, beats_without_credit);
     tree_finish(w.nodes[0].tree);

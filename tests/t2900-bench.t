@@ -35,6 +35,10 @@ test_refusals() {
     like "$(cat err)" 'launch' 'and the known ones are named'
     run env MUSTER=/bin/false "$MUSTER_SRCDIR/scripts/bench" launch --rounds 1
     like "$(cat err)" 'status 1 of /bin/false run' 'a command that fails is no measurement'
+    run env MUSTER=/bin/false "$MUSTER_SRCDIR/scripts/bench" logs --rounds 1 --quick
+    is "$status:$(grep -c Traceback err)" 1:0 'nor is output that does not come' || show
+    run env MUSTER=/bin/false "$MUSTER_SRCDIR/scripts/bench" restart --rounds 1
+    like "$(cat err)" 'did not come so far' 'nor workers that do not'
 }
 
 run_cases

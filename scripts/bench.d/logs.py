@@ -51,7 +51,7 @@ def timed(bench, command, output):
                 most[pid] = max(most[pid], peak(pid))
             time.sleep(0.05)
     if process.returncode:
-        raise RuntimeError(f"status {process.returncode} of {shlex.join(command)}")
+        raise bench.CannotMeasure(f"status {process.returncode} of {shlex.join(command)}")
     return time.monotonic() - start, sum(most.values())
 
 
