@@ -81,6 +81,7 @@ struct agent {
     uint32_t store_generation;
     uint32_t generation; /* the newest that was started here */
     struct crew *crew; /* the workers that are alive, or being cleaned up */
+    struct crew_world *parted; /* of one that is gone, see crew_world_part() */
 
     bool leaving;
     uint8_t status;

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/leftover.h"
+#include "launcher/crew.h"
 #include "rendezvous/restart.h"
 
 #include <string.h>
@@ -126,6 +127,7 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason)
         agent_log(a, "leaving %u workers to muster-watch", crew_alive(a));
         _exit(status);
     }
+    crew_world_close(a, take_ptr(&a->parted));
     if (a->output) {
         output_destroy(a->output, status == RUN_SUCCEEDED ? OUTPUT_SUCCESS_MS
                                                           : OUTPUT_MS,

@@ -10,46 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* --- collectives --- */
-
-/* Whoever waits in a collective, or comes to one, gets an error at once. */
-static void end_collectives(struct crew *c, const char *why)
-{
-    if (!c->broken) {
-        c->broken = true;
-        segment_abort(c->segment, SEGMENT_ABORT_LOST, why);
-    }
-}
-
-void crew_join_world(struct agent *a)
-{
-    struct crew *c = a->crew;
-    struct companion_attach attach = {0};
-    _free_ uint32_t *origins = NULL;
-
-    if (!c || c->n_nodes < 2 || c->broken) {
-        return;
-    }
-    origins = calloc(c->n_nodes, sizeof(*origins));
-    if (!origins) {
-        return;
-    }
-    for (uint32_t i = 0; i < c->n_nodes; i++) {
-        origins[i] = a->roster.entries[c->members[i]].origin;
-    }
-    attach = (struct companion_attach){c->generation, c->n_nodes, origins};
-    companion_link_attach(a->companion, &attach, c->segment->fd,
-                          c->segment->event_fd);
-}
-
-void crew_attached(struct agent *a, const struct companion_outcome *o)
-{
-    if (a->crew && a->crew->generation == o->tag && !o->ok) {
-        agent_note(a, "MPI cannot connect the nodes of generation %u: %s; a "
-                   "new MPI world is needed", o->tag, o->text);
-    }
-}
-
 /* --- workers --- */
 
 static void on_started(void *arg)
@@ -72,9 +32,9 @@ static void on_exit_(void *arg, const struct worker_end *end)
     crew_tell_exited(c, end);
     if (end->status == 0) {
         /* What it has completed, others can complete; nothing more. */
-        segment_leave(c->segment, end->local_rank);
+        segment_leave(c->world->segment, end->local_rank);
     } else {
-        end_collectives(c, end->text);
+        crew_world_end(c->world, end->text);
         crew_describe(c, end, &f);
         event.failure = &f;
         if (end->exec_failed) {
@@ -115,7 +75,7 @@ static void on_gone(void *arg)
         return;
     }
     c->is_gone = true;
-    if (c->n_nodes == 1) {
+    if (c->world->n_nodes == 1) {
         crew_tell_echoes(c);
     }
 }
@@ -164,6 +124,7 @@ static void crew_free(struct crew *c)
 {
     crew_blame_end(c);
     crew_strip(c);
+    crew_world_close(c->agent, c->world);
     free(c->list);
     workers_destroy(c->workers);
     free(c);
@@ -177,6 +138,7 @@ int crew_start(struct agent *a, const struct order *order, struct error *e)
     if (!c) {
         return error_set(e, ENOMEM, "start workers");
     }
+    crew_world_close(a, take_ptr(&a->parted));
     c->agent = a;
     c->generation = order->generation;
     c->since_ns = clock_wall_ns();
@@ -214,8 +176,9 @@ void crew_stop(struct agent *a, bool kill)
         }
     }
     if (kill || order->broken) {
-        end_collectives(c, order->broken ? "another worker or node is gone"
-                                         : "the workers are being killed");
+        crew_world_end(c->world,
+                       order->broken ? "another worker or node is gone"
+                                     : "the workers are being killed");
     }
     crew_tell_echoes(c);
     if (!c->is_gone) {
@@ -232,15 +195,15 @@ unsigned crew_alive(const struct agent *a)
 void crew_destroy(struct agent *a)
 {
     struct crew *c = a->crew;
+    struct crew_world *world;
 
     if (!c) {
         return;
     }
-    if (c->n_nodes > 1) {
-        companion_link_detach(a->companion, c->generation);
-    }
     a->crew = NULL;
+    world = take_ptr(&c->world);
     crew_free(c);
+    crew_world_part(a, world);
 }
 
 void crew_finish(struct crew *c)

@@ -4,6 +4,7 @@
  * them. Private to crew*.c.
  *
  *   crew.c        life: starts, stops, is gone
+ *   crew_world.c  what it shares with the crews of other nodes: collectives
  *   crew_outfit.c what each worker is given: memory, socket, environment
  *   crew_facts.c  what is told to the lead of how they fare
  *   crew_blame.c  which of them failed first, and what it said
@@ -29,19 +30,25 @@ struct echo {
     struct failure failure;
 };
 
+/* Where it takes part in collectives. */
+struct crew_world {
+    uint32_t generation;
+    uint32_t n_nodes;  /* that take part */
+    uint32_t *members; /* those nodes, by their ranks */
+    struct segment *segment;
+    bool broken;       /* collectives were ended */
+};
+
 struct crew {
     struct agent *agent;
     uint32_t generation;
     struct layout layout;
-    uint32_t n_nodes;    /* that take part */
     uint32_t n_gpus;     /* of this node, for its workers */
     struct workers *workers;
     struct crew_worker *list; /* layout.n_local */
-    struct segment *segment;
-    uint32_t *members;   /* nodes that take part, by their ranks */
+    struct crew_world *world;
     uint64_t since_ns;   /* since 1970 */
     int64_t oom_kills;   /* in our cgroup, as of the last look */
-    bool broken;         /* collectives were ended */
     bool stopping;
     bool start_failed;
     struct echo *echoes; /* not told yet, in order */
@@ -53,6 +60,19 @@ struct crew {
 
 /* Nothing is left, and all was told: tells the member so, and destroys it. */
 void crew_finish(struct crew *c);
+
+/* --- crew_world.c --- */
+
+int crew_world_create(const struct order *order, const struct layout *layout,
+                      struct crew_world **ret, struct error *e);
+/* Whoever waits in a collective, or comes to one, gets an error at once. */
+void crew_world_end(struct crew_world *w, const char *why);
+/* Its workers are gone. Where all is well, a->parted has it from now on, until the
+ * generation is over: other nodes may still need what these workers gave to a
+ * collective, in the next MPI world too. Takes `w`, which may be NULL. */
+void crew_world_part(struct agent *a, struct crew_world *w);
+/* Leaves the group of its generation, and frees it. NULL is allowed. */
+void crew_world_close(struct agent *a, struct crew_world *w);
 
 /* --- crew_outfit.c --- */
 

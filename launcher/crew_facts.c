@@ -79,8 +79,8 @@ static void on_disconnect(void *arg, uint32_t local_rank, bool had_joined,
     const struct crew *c = arg;
 
     (void)why;
-    if (had_joined && !segment_is_finished(c->segment, local_rank)) {
-        segment_leave(c->segment, local_rank);
+    if (had_joined && !segment_is_finished(c->world->segment, local_rank)) {
+        segment_leave(c->world->segment, local_rank);
     }
 }
 

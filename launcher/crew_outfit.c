@@ -10,34 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- memory for collectives --- */
-
-static uint32_t most_procs(const struct order *order)
-{
-    uint32_t most = 0;
-
-    for (uint32_t i = 0; i < order->n_nodes; i++) {
-        most = order->n_procs[i] > most ? order->n_procs[i] : most;
-    }
-    return most;
-}
-
-static int make_segment(struct crew *c, const struct order *order,
-                        struct error *e)
-{
-    struct segment_spec spec = {
-        .generation = order->generation,
-        .n_nodes = c->layout.n_groups,
-        .node = c->layout.group,
-        .world = c->layout.world,
-        .n_local = c->layout.n_local,
-        .max_local = most_procs(order),
-        .first_rank = c->layout.first_rank,
-    };
-
-    return segment_create(&spec, &c->segment, e);
-}
-
 /* --- socket, and the worker itself --- */
 
 static struct outfit_node node_of(const struct crew *c)
@@ -83,7 +55,7 @@ static int make_socket(struct crew *c, uint32_t i, const struct order *order,
     rc = worker_socket_create(&a->loop, path, &welcome, &crew_socket_ops, c,
                               &c->list[i].socket, e);
     if (rc == 0) {
-        worker_socket_set_segment(c->list[i].socket, c->segment);
+        worker_socket_set_segment(c->list[i].socket, c->world->segment);
     }
     return rc;
 }
@@ -105,30 +77,14 @@ static int make_outfit(struct crew *c, uint32_t i, const struct order *order,
     return outfit_make(&node, order, &c->layout, i, &c->list[i].outfit, e);
 }
 
-static int list_members(struct crew *c, const struct order *order,
-                        struct error *e)
-{
-    c->members = calloc(order->n_nodes, sizeof(*c->members));
-    if (!c->members) {
-        return error_set(e, ENOMEM, "list nodes");
-    }
-    for (uint32_t i = 0; i < order->n_nodes; i++) {
-        if (order->n_procs[i]) {
-            c->members[c->n_nodes++] = i;
-        }
-    }
-    return 0;
-}
-
 int crew_equip(struct crew *c, const struct order *order, struct error *e)
 {
     _strlist_ struct strlist warnings = {0};
     struct procs_node node;
-    int rc = list_members(c, order, e);
+    int rc = crew_world_create(order, &c->layout, &c->world, e);
 
     node_facts(&c->agent->config.env, &node);
     c->n_gpus = procs_gpus(&node);
-    rc = rc < 0 ? rc : make_segment(c, order, e);
     for (uint32_t i = 0; rc == 0 && i < c->layout.n_local; i++) {
         rc = make_socket(c, i, order, e);
         rc = rc < 0 ? rc : make_outfit(c, i, order, &warnings, e);
@@ -151,6 +107,4 @@ void crew_strip(struct crew *c)
         worker_socket_destroy(c->list[i].socket);
         outfit_release(&c->list[i].outfit);
     }
-    segment_destroy(c->segment);
-    free(c->members);
 }

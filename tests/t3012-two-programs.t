@@ -59,4 +59,23 @@ test_two_agents() {
     one_does_not_finish "${two_agents[@]}"
 }
 
+# A node whose workers have all ended is still needed where a new MPI world comes:
+# the others join it together, and then hear who is missing.
+test_node_has_ended() {
+    local front
+    rm -rf run go
+    spawn front "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 --set logs.prefix=none \
+        --nnodes 2 --agent-is-node --nproc-per-node 1 -- sh -c \
+        '"$WORKER" "$STOP"; [ $RANK = 0 ] || exit 0; until [ -e go ]; do sleep 0.1; done; "$WORKER" "$STOP"'
+    front=$spawned
+    ok 'one of two nodes has no worker any more' \
+        wait_for 60 eval '[ "$("$MUSTER" status run -o json | json workers.1.state)" = Exited ]' || diag "$(cat front.err)"
+    kill -KILL "$(child_of "$front")"
+    ok 'both join a new MPI world' wait_for 60 eval '[ "$(grep -c mpi_joined run/events.jsonl)" = 2 ]' || diag "$(cat run/events.jsonl)"
+    touch go
+    wait_exit 60 "$front"
+    is "$status" 1 'and the program less is noticed there' || diag "$(cat front.out front.err)"
+    like "$(cat front.out)" 'rank 0: -103 worker 1 has ended' 'at once, with the reason'
+}
+
 run_cases

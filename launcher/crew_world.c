@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/crew.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static uint32_t most_procs(const struct order *order)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < order->n_nodes; i++) {
+        most = order->n_procs[i] > most ? order->n_procs[i] : most;
+    }
+    return most;
+}
+
+static int list_members(struct crew_world *w, const struct order *order)
+{
+    w->members = calloc(order->n_nodes, sizeof(*w->members));
+    if (!w->members) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < order->n_nodes; i++) {
+        if (order->n_procs[i]) {
+            w->members[w->n_nodes++] = i;
+        }
+    }
+    return 0;
+}
+
+static void crew_world_destroy(struct crew_world *w)
+{
+    if (w) {
+        segment_destroy(w->segment);
+        free(w->members);
+        free(w);
+    }
+}
+DEFINE_CLEANUP(crew_world);
+
+int crew_world_create(const struct order *order, const struct layout *layout,
+                      struct crew_world **ret, struct error *e)
+{
+    _cleanup_(crew_world) struct crew_world *w = calloc(1, sizeof(*w));
+    struct segment_spec spec = {
+        .generation = order->generation,
+        .n_nodes = layout->n_groups,
+        .node = layout->group,
+        .world = layout->world,
+        .n_local = layout->n_local,
+        .max_local = most_procs(order),
+        .first_rank = layout->first_rank,
+    };
+    int rc;
+
+    if (!w || list_members(w, order) < 0) {
+        return error_set(e, ENOMEM, "list nodes");
+    }
+    w->generation = order->generation;
+    rc = segment_create(&spec, &w->segment, e);
+    if (rc == 0) {
+        *ret = take_ptr(&w);
+    }
+    return rc;
+}
+
+void crew_world_end(struct crew_world *w, const char *why)
+{
+    if (!w->broken) {
+        w->broken = true;
+        segment_abort(w->segment, SEGMENT_ABORT_LOST, why);
+    }
+}
+
+static void attach(struct agent *a, const struct crew_world *w)
+{
+    struct companion_attach attach = {0};
+    _free_ uint32_t *origins = NULL;
+
+    if (w->n_nodes < 2 || w->broken) {
+        return;
+    }
+    origins = calloc(w->n_nodes, sizeof(*origins));
+    if (!origins) {
+        return;
+    }
+    for (uint32_t i = 0; i < w->n_nodes; i++) {
+        origins[i] = a->roster.entries[w->members[i]].origin;
+    }
+    attach = (struct companion_attach){w->generation, w->n_nodes, origins};
+    companion_link_attach(a->companion, &attach, w->segment->fd,
+                          w->segment->event_fd);
+}
+
+void crew_join_world(struct agent *a)
+{
+    const struct crew_world *w = a->crew ? a->crew->world : a->parted;
+
+    if (w) {
+        attach(a, w);
+    }
+}
+
+void crew_attached(struct agent *a, const struct companion_outcome *o)
+{
+    if (a->crew && a->crew->generation == o->tag && !o->ok) {
+        agent_note(a, "MPI cannot connect the nodes of generation %u: %s; a "
+                   "new MPI world is needed", o->tag, o->text);
+    }
+}
+
+void crew_world_close(struct agent *a, struct crew_world *w)
+{
+    if (w && w->n_nodes > 1) {
+        companion_link_detach(a->companion, w->generation);
+    }
+    crew_world_destroy(w);
+}
+
+void crew_world_part(struct agent *a, struct crew_world *w)
+{
+    if (w && w->n_nodes > 1 && !w->broken) {
+        a->parted = w;
+    } else {
+        crew_world_close(a, w);
+    }
+}
