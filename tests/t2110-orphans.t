@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # SIGKILL of any one process of a run, and of any two at once, while workers have
-# children in sessions of their own: 10 s later nothing is alive that the design
-# does not want alive.
+# children in sessions of their own: soon nothing is alive that the design does not
+# want alive. The design says 10 s; how long it took is told, not tested, because a
+# slow machine is no fault of the program.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun
@@ -47,21 +48,32 @@ kill_parts() {
     kill -KILL "${pids[@]}"
 }
 
+slowest=0
+# note_time SINCE WHAT: what of the kills took longest.
+note_time() {
+    local ms=$((($(date +%s%N) - $1) / 1000000))
+    [ "$ms" -gt "$slowest" ] || return 0
+    slowest=$ms slowest_what=$2
+}
+
 check() {
-    local what="$*"
+    local what="$*" since
     start_run
     is $? 0 "($what) a run" || { diag "$(cat run.err)"; return; }
     find_parts
     ok "($what) of five parts" kill -0 "$front" "$mpirun" "$mpi" "$watch" "$agent" || return
+    since=$(date +%s%N)
     kill_parts "$@"
     case " $what " in
     *' agent '* | *' watch '* | *' front '*) ;;
     *)
         ok "($what) the workers do not notice" eval 'sleep 1; grandchildren'
+        since=$(date +%s%N)
         kill -INT "$front"
         ;;
     esac
     ok "($what) nothing is left" wait_for 60 all_gone || diag "$(alive)"
+    note_time "$since" "$what"
     case " $what " in
     *' front '*) ;;
     *' agent '* | *' watch '*)
@@ -83,4 +95,5 @@ for ((i = 0; i < ${#parts[@]}; i++)); do
         check "${parts[i]}" "${parts[k]}"
     done
 done
+diag "nothing was left after at most $slowest ms (killed: $slowest_what)"
 done_testing
