@@ -80,6 +80,7 @@ struct agent {
     struct store_server *store;
     uint32_t store_generation;
     uint32_t generation; /* the newest that was started here */
+    uint32_t first_rank; /* of its workers on this node */
     struct crew *crew; /* the workers that are alive, or being cleaned up */
     struct crew_world *parted; /* of one that is gone, see crew_world_part() */
 

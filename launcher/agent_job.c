@@ -15,6 +15,7 @@
 #include "launcher/slurm.h"
 #include "rendezvous/restart.h"
 #include "spec/rank_set.h"
+#include "spec/stream_set.h"
 
 #include <errno.h>
 #include <string.h>
@@ -27,6 +28,7 @@ static void on_output(void *arg, uint32_t rank, enum output_which which,
                       enum output_piece piece, const char *data, size_t len)
 {
     struct agent *a = arg;
+    const struct job_logs *logs = &a->config.job->logs;
     struct tree_output o = {
         .node = a->rank,
         .generation = a->generation,
@@ -37,7 +39,9 @@ static void on_output(void *arg, uint32_t rank, enum output_which which,
         .len = len,
     };
 
-    if (!rank_set_has(a->config.job->logs.show, rank)) {
+    if (!rank_set_has(logs->show, rank) ||
+        !(stream_set_of(logs->streams, rank - a->first_rank) &
+          (unsigned)which)) {
         return;
     }
     if (!tree_output(a->tree, &o)) {

@@ -23,7 +23,8 @@ int run_as_usage(const char *option, int rc, struct error *e)
 int run_make_dir(const struct run_options *o, const struct job *job,
                  struct rundir **ret, uint8_t *key, struct error *e)
 {
-    struct rundir_params params = {.name = job->name, .dir = o->run_dir};
+    struct rundir_params params = {.name = job->name, .dir = o->run_dir,
+                                   .base = job->logs.dir};
     _free_ char *yaml = NULL;
     char path[PATH_MAX];
     int rc = key ? 0 : error_set(e, ENOMEM, "keep the job key");

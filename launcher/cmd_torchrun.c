@@ -18,21 +18,59 @@
 #include <stdio.h>
 #include <string.h>
 
+/* For --help: spec/command_torch.c reads them. */
+static const struct option_def torchrun_options[] = {
+    {.name = "nnodes", .value = "N|MIN:MAX", .help = "number of nodes; 1"},
+    {.name = "nproc-per-node", .value = "N|auto|cpu|gpu",
+     .help = "processes on each node; 1"},
+    {.name = "max-restarts", .value = "N",
+     .help = "restarts before the job fails; 0"},
+    {.name = "module", .help = "the script is a Python module", .letter = 'm'},
+    {.name = "no-python", .help = "the script is a program, not Python"},
+    {.name = "run-path", .help = "the script is Python in any case"},
+    {.name = "role", .value = "NAME", .help = "ROLE_NAME of the workers"},
+    {.name = "rdzv-id", .value = "ID",
+     .help = "TORCHELASTIC_RUN_ID of the workers"},
+    {.name = "rdzv-conf", .value = "KEY=VALUE,...",
+     .help = "join_timeout is how long nodes may take to gather; others are "
+             "without effect"},
+    {.name = "shutdown-timeout", .value = "SECONDS",
+     .help = "between SIGTERM and SIGKILL; 30"},
+    {.name = "log-dir", .value = "DIR",
+     .help = "the run directory, logs in it, is made below DIR"},
+    {.name = "redirects", .value = "STREAMS",
+     .help = "not shown: 0, 1 (stdout), 2 (stderr), 3, or by local rank: "
+             "0:1,1:2; files have all", .letter = 'r'},
+    {.name = "tee", .value = "STREAMS",
+     .help = "shown in spite of --redirects", .letter = 't'},
+    {.name = "local-ranks-filter", .value = "RANKS",
+     .help = "local ranks whose output is shown, as 0,2"},
+    {0},
+};
+
 static const struct options options = {
     .command = "torchrun",
     .usage = "[OPTION...] SCRIPT [ARG...]",
     .about = "Runs a script as torchrun would, with its options and defaults "
-             "(one process, no restarts). Options of muster run may stand "
-             "among them, with their value behind =, as in --hosts=n1,n2: where "
+             "(one process, no restarts), and PET_NAME in the environment as "
+             "the default of --name. Options of muster run may stand among "
+             "them, with their value behind =, as in --hosts=n1,n2: where "
              "torchrun is started on every node, muster is started once, and "
-             "reaches the others itself. muster run --help and torchrun --help "
-             "tell what options there are.",
+             "reaches the others itself. An option of torchrun that is not "
+             "below has no effect, which is told, or is refused by its name.",
+    .table = torchrun_options,
     .max_args = SIZE_MAX,
     .stops_at_positional = true,
 };
 
-/* torchrun's options and the script go behind `--`, what is left before it. */
-static void split(int argc, char **argv, struct strlist *own,
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* torchrun's options and the script go behind `--`, what is left before it.
+ * False where help is asked for. */
+static bool split(int argc, char **argv, struct strlist *own,
                   struct strlist *torchrun)
 {
     int i = 1;
@@ -40,6 +78,9 @@ static void split(int argc, char **argv, struct strlist *own,
     while (i < argc && argv[i][0] == '-' && strcmp(argv[i], "--") != 0) {
         int n_values = spec_torchrun_option(argv[i]);
 
+        if (asks_for_help(argv[i])) {
+            return false;
+        }
         strlist_add(n_values < 0 ? own : torchrun, argv[i++]);
         for (; n_values > 0 && i < argc; n_values--) {
             strlist_add(torchrun, argv[i++]);
@@ -48,11 +89,7 @@ static void split(int argc, char **argv, struct strlist *own,
     while (i < argc) {
         strlist_add(torchrun, argv[i++]);
     }
-}
-
-static bool asks_for_help(const char *word)
-{
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+    return true;
 }
 
 int cmd_torchrun(int argc, char **argv)
@@ -60,17 +97,16 @@ int cmd_torchrun(int argc, char **argv)
     _strlist_ struct strlist words = {0}, torchrun = {0};
     struct error e = {0};
 
-    if (argc > 1 && asks_for_help(argv[1])) {
+    strlist_add(&words, "run");
+    strlist_add(&words, "--as-launcher");
+    strlist_add(&torchrun, "torchrun");
+    if (!split(argc, argv, &words, &torchrun)) {
         _buf_ struct buf help = {0};
 
         options_help(&options, &help);
         fputs(buf_str(&help), stdout);
         return EXIT_OK;
     }
-    strlist_add(&words, "run");
-    strlist_add(&words, "--as-launcher");
-    strlist_add(&torchrun, "torchrun");
-    split(argc, argv, &words, &torchrun);
     strlist_add(&words, "--");
     strlist_add_all(&words, torchrun.items);
     if (words.failed || torchrun.failed) {

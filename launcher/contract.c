@@ -53,6 +53,7 @@ NUMBER(max_restarts, f->max_restarts)
 NUMBER(generation, f->generation)
 STRING(role, f->role ? f->role : "default")
 STRING(run_id, f->run_id)
+STRING(torch_run_id, f->torch_run_id ? f->torch_run_id : f->run_id)
 STRING(run_dir, f->run_dir)
 STRING(job_name, f->job_name)
 STRING(node_name, f->node_name)
@@ -146,7 +147,7 @@ static const struct contract_entry entries[] = {
     {"NODE_RANK", OWNED, node},
     {"MASTER_ADDR", OWNED, master_addr},
     {"MASTER_PORT", OWNED, master_port},
-    {"TORCHELASTIC_RUN_ID", OWNED, run_id},
+    {"TORCHELASTIC_RUN_ID", OWNED, torch_run_id},
     {"TORCHELASTIC_RESTART_COUNT", OWNED, restart_count},
     {"TORCHELASTIC_MAX_RESTARTS", OWNED, max_restarts},
     {"TORCHELASTIC_USE_AGENT_STORE", OWNED, agent_store},
@@ -160,7 +161,7 @@ static const struct contract_entry entries[] = {
     {"PET_MASTER_ADDR", QUIET, master_addr},
     {"PET_MASTER_PORT", QUIET, master_port},
     {"PET_MAX_RESTARTS", QUIET, max_restarts},
-    {"PET_RDZV_ID", QUIET, run_id},
+    {"PET_RDZV_ID", QUIET, torch_run_id},
     {"PET_RDZV_ENDPOINT", QUIET, endpoint},
     /* DeepSpeed */
     {"LOCAL_SIZE", OWNED, local_world},

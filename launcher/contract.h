@@ -26,6 +26,7 @@ struct contract_facts {
     const char *run_id;
     const char *run_dir;
     const char *job_name;
+    const char *torch_run_id; /* TORCHELASTIC_RUN_ID; NULL: run_id */
     const char *role;        /* NULL: "default" */
     uint32_t generation;     /* 1 at first */
     uint32_t restart_count;  /* restarts so far that count, job-wide */

@@ -154,6 +154,7 @@ int crew_start(struct agent *a, const struct order *order, struct error *e)
     }
     a->crew = c;
     a->generation = order->generation;
+    a->first_rank = c->layout.first_rank;
     crew_join_world(a);
     return 0;
 }

@@ -8,6 +8,7 @@
 #include "launcher/label.h"
 #include "launcher/output.h"
 #include "spec/rank_set.h"
+#include "spec/stream_set.h"
 
 #include <limits.h>
 
@@ -133,10 +134,14 @@ static void fold_line(void *arg, const struct tree_output *from,
 
 void screen_output_status(struct screen *s)
 {
-    uint32_t n = 0;
+    const struct job_logs *logs = &s->config->run->job->logs;
+    const struct status_worker *w = s->status->workers;
+    uint32_t n = 0, local = 0;
 
     for (size_t i = 0; s->fold && i < s->status->n_workers; i++) {
-        n += rank_set_has(s->config->run->job->logs.show, (uint32_t)i);
+        local = i && w[i].node == w[i - 1].node ? local + 1 : 0;
+        n += rank_set_has(logs->show, (uint32_t)i) &&
+             stream_set_of(logs->streams, local);
     }
     if (s->fold) {
         fold_set_ranks(s->fold, n);

@@ -45,43 +45,104 @@ static const char *split_option(const char *text, char *name, size_t size)
     return sep ? sep + 1 : NULL;
 }
 
-/* Exactly, else as the only one that begins so. */
+/* The same as argparse reads it: two dashes and a name of several letters, or
+ * one dash and one letter, with its value right behind it. */
+static const char *split_argparse(const char *text, char *name, size_t size)
+{
+    const char *value;
+
+    if (text[0] != '-' || !text[1]) {
+        name[0] = '\0';
+        return NULL;
+    }
+    if (text[1] != '-') {
+        name[0] = text[1];
+        name[1] = '\0';
+        return text[2] ? text + 2 + (text[2] == '=') : NULL;
+    }
+    value = split_option(text, name, size);
+    if (text[2] == '-' || !name[0] || !name[1]) {
+        name[0] = '\0';
+    }
+    return value;
+}
+
+/* Only by its whole name: what is short for one option today may be short for
+ * two tomorrow. */
 static const struct launcher_option *
 find_option(const struct launcher_option *table, const char *name)
 {
-    const struct launcher_option *found = NULL;
-    unsigned n = 0;
-
     for (; table->name; table++) {
         if (strcmp(table->name, name) == 0) {
             return table;
         }
-        if (strlen(name) >= 3 && str_starts(table->name, name)) {
-            found = table;
-            n++;
-        }
     }
-    return n == 1 ? found : NULL;
+    return NULL;
 }
 
 const struct launcher_option *
-command_option(const struct launcher_option *table, const char *word)
+command_option(const struct launcher_option *table, const char *word,
+               const char **ret_value)
 {
     char name[64];
 
-    split_option(word, name, sizeof(name));
+    *ret_value = split_argparse(word, name, sizeof(name));
     return find_option(table, name);
+}
+
+/* The first one that begins as the word does, to tell who abbreviates. */
+static void report_unknown(struct command *cmd,
+                           const struct launcher_option *table,
+                           const struct node *word)
+{
+    char name[64];
+
+    split_option(word->text, name, sizeof(name));
+    for (; strlen(name) >= 3 && table->name; table++) {
+        if (str_starts(table->name, name)) {
+            report_error(cmd->c->report, &word->place,
+                         "%.60s of %s; expected an option by its whole name, "
+                         "such as --%s",
+                         word->text, cmd->launcher, table->name);
+            return;
+        }
+    }
+    report_error(cmd->c->report, &word->place,
+                 "%.60s of %s; expected an option of it that muster knows, "
+                 "or the program itself as the command",
+                 word->text, cmd->launcher);
+}
+
+/* The word at cmd->at as the value of an option before it, or NULL: argparse
+ * takes none that looks like another option. */
+static struct node *next_value(const struct command *cmd)
+{
+    const char *text = cmd->at < cmd->n ? cmd->argv[cmd->at]->text : NULL;
+    double number;
+
+    if (!text || (cmd->is_argparse && text[0] == '-' && text[1] &&
+                  str_to_f64(text, &number) < 0)) {
+        return NULL;
+    }
+    return cmd->argv[cmd->at];
 }
 
 static int take_values(struct command *cmd, struct launcher_hit *hit,
                        const char *attached)
 {
+    if (attached && hit->option->n_values == 0) {
+        report_error(cmd->c->report, &hit->node->place,
+                     "%.80s of %s; expected it without a value",
+                     hit->node->text, cmd->launcher);
+        return -1;
+    }
     for (unsigned i = 0; i < hit->option->n_values; i++) {
         if (i == 0 && attached) {
             hit->values[0] = node_scalar(cmd->c->arena, &hit->node->place,
                                          attached, false);
-        } else if (cmd->at < cmd->n) {
-            hit->values[i] = cmd->argv[cmd->at++];
+        } else {
+            hit->values[i] = next_value(cmd);
+            cmd->at += hit->values[i] != NULL;
         }
         if (!hit->values[i]) {
             report_error(cmd->c->report, &hit->node->place,
@@ -108,16 +169,14 @@ int command_next(struct command *cmd, const struct launcher_option *table,
         cmd->at++;
         return 0;
     }
-    if (hit.node->text[0] != '-') {
+    if (hit.node->text[0] != '-' || !hit.node->text[1]) {
         return 0;
     }
-    attached = split_option(hit.node->text, name, sizeof(name));
+    attached = (cmd->is_argparse ? split_argparse : split_option)(
+        hit.node->text, name, sizeof(name));
     hit.option = find_option(table, name);
     if (!hit.option) {
-        report_error(cmd->c->report, &hit.node->place,
-                     "%.60s of %s; expected an option of it that muster knows, "
-                     "or the program itself as the command",
-                     hit.node->text, cmd->launcher);
+        report_unknown(cmd, table, hit.node);
         return -1;
     }
     cmd->at++;
@@ -164,9 +223,11 @@ void command_offer(struct command *cmd, const struct launcher_hit *hit,
     if (command_is_unexpanded(cmd, hit, value)) {
         return;
     }
-    as_option.name = arena_printf(cmd->c->arena, "%s%s of %s",
-                                  hit->option->name[1] ? "--" : "-",
-                                  hit->option->name, cmd->launcher);
+    as_option.name = hit->is_environment
+                         ? hit->node->text
+                         : arena_printf(cmd->c->arena, "%s%s of %s",
+                                        hit->option->name[1] ? "--" : "-",
+                                        hit->option->name, cmd->launcher);
     if (!as_option.name || !schema_read_field(&r, &as_option, value, NULL)) {
         return;
     }
@@ -174,7 +235,8 @@ void command_offer(struct command *cmd, const struct launcher_hit *hit,
         node_set_path(cmd->c->arena, cmd->tree, path, value);
         return;
     }
-    if (own->kind == NODE_SCALAR && !says_the_same(f, own->text, value->text)) {
+    if (!hit->is_environment && own->kind == NODE_SCALAR &&
+        !says_the_same(f, own->text, value->text)) {
         where = place_text(&own->place);
         report_warn(cmd->c->report, &value->place,
                     "%.60s of %s differs from %s %.60s (%s); the latter counts",

@@ -26,6 +26,7 @@ struct command {
     size_t n;
     size_t at;            /* the next to be looked at */
     const char *launcher; /* as messages call it */
+    bool is_argparse;     /* options are read as Python's argparse does */
 };
 
 struct launcher_option {
@@ -38,6 +39,8 @@ struct launcher_hit {
     const struct launcher_option *option;
     struct node *node;   /* the option as written */
     struct node *values[2];
+    bool is_environment; /* a default that the environment gives; `node` is the
+                            variable's name */
 };
 
 /* The option at cmd->at, which moves behind it and its values. 1; 0 at the
@@ -45,9 +48,11 @@ struct launcher_hit {
 int command_next(struct command *cmd, const struct launcher_option *table,
                  struct launcher_hit *ret);
 
-/* Which option of the table a word such as --nproc_per_node=2 is, or NULL. */
+/* Which option of the table a word such as --nproc_per_node=2 is to argparse, or
+ * NULL; *ret_value is what is attached to it, or NULL. */
 const struct launcher_option *
-command_option(const struct launcher_option *table, const char *word);
+command_option(const struct launcher_option *table, const char *word,
+               const char **ret_value);
 
 /* One setting from an option: `value` for the path, unless the tree has one. */
 void command_offer(struct command *cmd, const struct launcher_hit *hit,

@@ -1,32 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torchrun, python -m torch.distributed.run and the older .launch.
+ * torchrun, python -m torch.distributed.run and the older .launch. Their options
+ * are read as argparse reads them, without its abbreviations: the last one of a
+ * name counts, and PET_NAME in the environment is the default of --name.
  */
 #include <config.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "spec/command.h"
+#include "spec/command_torch.h"
 #include "spec/resolve.h"
 #include "spec/spec.h"
-#include "spec/value.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 enum meaning {
     NOTED,      /* no loss, or none that matters: `reasons` says why */
     RENDEZVOUS, /* muster's own work */
+    RDZV_NUMBER, /* the same, and a whole number */
     RDZV_CONF,
+    RDZV_ID,
+    STANDALONE,
     NODES,
     PROCS,
     RESTARTS,
     GRACE,
-    NUMA,
+    ROLE,
+    LOG_DIR,
+    INTERVAL,
+    METHOD,
+    EVENTS,
+    SIGNALS,
     MODULE,
     NO_PYTHON,
     USE_ENV,
-    SHOW,
+    RUN_PATH,
+    REDIRECTS,
+    TEE,
+    FILTER,
     REFUSED, /* what it asks for cannot be had: `reasons` says what can */
+    UNLESS_EMPTY, /* the same, unless it asks for nothing */
 };
 
 static const struct launcher_option options[] = {
@@ -34,36 +49,36 @@ static const struct launcher_option options[] = {
     {"nproc-per-node", 1, PROCS},
     {"max-restarts", 1, RESTARTS},
     {"shutdown-timeout", 1, GRACE},
-    {"numa-binding", 1, NUMA},
+    {"numa-binding", 1, REFUSED},
     {"module", 0, MODULE},
     {"m", 0, MODULE},
     {"no-python", 0, NO_PYTHON},
     {"use-env", 0, USE_ENV},
+    {"run-path", 0, RUN_PATH},
     {"rdzv-backend", 1, RENDEZVOUS},
     {"rdzv-endpoint", 1, RENDEZVOUS},
-    {"rdzv-id", 1, RENDEZVOUS},
+    {"rdzv-id", 1, RDZV_ID},
     {"rdzv-conf", 1, RDZV_CONF},
-    {"standalone", 0, RENDEZVOUS},
-    {"node-rank", 1, RENDEZVOUS},
+    {"standalone", 0, STANDALONE},
+    {"node-rank", 1, RDZV_NUMBER},
     {"master-addr", 1, RENDEZVOUS},
-    {"master-port", 1, RENDEZVOUS},
+    {"master-port", 1, RDZV_NUMBER},
     {"local-addr", 1, RENDEZVOUS},
-    {"monitor-interval", 1, NOTED},
-    {"start-method", 1, NOTED},
-    {"event-log-handler", 1, NOTED},
-    {"role", 1, NOTED},
-    {"log-dir", 1, NOTED},
-    {"redirects", 1, NOTED},
-    {"r", 1, NOTED},
-    {"tee", 1, NOTED},
-    {"t", 1, NOTED},
-    {"local-ranks-filter", 1, SHOW},
-    {"duplicate-stdout-filters", 1, NOTED},
-    {"duplicate-stderr-filters", 1, NOTED},
+    {"monitor-interval", 1, INTERVAL},
+    {"start-method", 1, METHOD},
+    {"event-log-handler", 1, EVENTS},
+    {"role", 1, ROLE},
+    {"log-dir", 1, LOG_DIR},
+    {"redirects", 1, REDIRECTS},
+    {"r", 1, REDIRECTS},
+    {"tee", 1, TEE},
+    {"t", 1, TEE},
+    {"local-ranks-filter", 1, FILTER},
+    {"duplicate-stdout-filters", 1, UNLESS_EMPTY},
+    {"duplicate-stderr-filters", 1, UNLESS_EMPTY},
     {"log-line-prefix-template", 1, NOTED},
-    {"logs-specs", 1, NOTED},
-    {"signals-to-handle", 1, NOTED},
-    {"run-path", 0, REFUSED},
+    {"logs-specs", 1, UNLESS_EMPTY},
+    {"signals-to-handle", 1, SIGNALS},
     {"virtual-local-rank", 0, REFUSED},
     {"print-completion", 1, REFUSED},
     {0},
@@ -74,35 +89,25 @@ static const struct {
 } reasons[] = {
     {"monitor-interval", "muster hears of a worker's end at once"},
     {"start-method", "every worker is a program of its own"},
-    {"event-log-handler", "events.jsonl of the run directory has the events"},
-    {"role", "all workers have the role default"},
-    {"log-dir", "logs are in the run directory, or in that of --run-dir"},
-    {"redirects", "muster writes a file for each worker and stream, and shows "
-                  "both"},
     {"tee", "muster writes a file for each worker and stream, and shows both"},
-    {"local-ranks-filter", "on several nodes muster shows ranks by their number "
-                           "in the job (logs.show), not on the node"},
-    {"duplicate-stdout-filters", "muster keeps all output in one place"},
-    {"duplicate-stderr-filters", "muster keeps all output in one place"},
     {"log-line-prefix-template", "logs.prefix of the spec says what stands "
                                  "before lines"},
-    {"logs-specs", "muster keeps logs its own way"},
-    {"signals-to-handle", "muster run --help tells what each signal does"},
-    {"run-path", "expected a script, or -m and a module"},
-    {"virtual-local-rank", "expected a program that selects its GPU by "
-                           "LOCAL_RANK"},
-    {"print-completion", "expected a script; completion comes with muster"},
+    {"event-log-handler", "null: events.jsonl of the run directory has the "
+                          "events"},
+    {"duplicate-stdout-filters", "nothing: muster logs shows the output of a "
+                                 "run, for grep"},
+    {"duplicate-stderr-filters", "nothing: muster logs shows the output of a "
+                                 "run, for grep"},
+    {"logs-specs", "nothing: muster keeps logs its own way"},
+    {"numa-binding", "it to be left out: workers are not bound yet"},
+    {"virtual-local-rank", "a program that selects its GPU by LOCAL_RANK"},
+    {"print-completion", "a script; completion comes with muster"},
 };
 
-/* By the long name; -r and -t are two of them. */
 static const char *reason_of(const struct launcher_option *option)
 {
-    const char *name = strcmp(option->name, "r") == 0   ? "redirects"
-                       : strcmp(option->name, "t") == 0 ? "tee"
-                                                        : option->name;
-
     for (size_t i = 0; i < ARRAY_SIZE(reasons); i++) {
-        if (strcmp(reasons[i].name, name) == 0) {
+        if (strcmp(reasons[i].name, option->name) == 0) {
             return reasons[i].why;
         }
     }
@@ -151,75 +156,145 @@ bool command_is_torch(struct command *cmd)
     return false;
 }
 
-struct wants {
-    bool module;
-    bool no_python;
-    bool use_env;
-    struct launcher_hit filter; /* option is NULL: none */
+/* What was given, by the place of its option in the table; those without an
+ * option were not. */
+struct given {
+    struct launcher_hit hits[ARRAY_SIZE(options)];
 };
 
-static void note_no_effect(struct command *cmd, const struct launcher_hit *hit,
-                           const char *why)
+/* The place of an option; one letter stands for its long name, which is before
+ * it. */
+static size_t place_of(const struct launcher_option *option)
 {
-    report_note(cmd->c->report, &hit->node->place,
-                "%.80s of %s has no effect: %s", hit->node->text,
-                cmd->launcher, why);
+    while (!option->name[1]) {
+        option--;
+    }
+    return (size_t)(option - options);
 }
 
-/* "30", which torchrun takes as seconds, for a span. */
-static struct node *in_seconds(struct command *cmd, const struct node *value,
-                               const char *text, size_t len)
+static const struct launcher_hit *hit_of(const struct given *given,
+                                         enum meaning meaning)
 {
-    return node_scalar(cmd->c->arena, &value->place,
-                       arena_printf(cmd->c->arena, "%.*ss", (int)len, text),
-                       true);
+    size_t i = 0;
+
+    while (options[i].name && options[i].meaning != (int)meaning) {
+        i++;
+    }
+    return &given->hits[i];
 }
 
-/* k=v,...: of all its keys only the time that joining may take is muster's to
- * keep. */
-static void read_rdzv_conf(struct command *cmd, const struct launcher_hit *hit)
+static bool is_given(const struct given *given, enum meaning meaning)
 {
-    static const char key[] = "join_timeout=";
+    return hit_of(given, meaning)->option != NULL;
+}
+
+/* --- the environment --- */
+
+static void variable_of(const struct launcher_option *option, char *to,
+                        size_t size)
+{
+    int n = snprintf(to, size, "PET_%s", option->name);
+
+    for (int i = 0; i < n && (size_t)i < size; i++) {
+        to[i] = to[i] == '-' ? '_' : (char)toupper((unsigned char)to[i]);
+    }
+}
+
+static void take_variable(struct command *cmd, const char *name,
+                          const struct launcher_option *option,
+                          struct given *given)
+{
+    struct arena *a = cmd->c->arena;
+    const struct place at = {.file = arena_printf(a, "environment %s", name)};
+    const char *value = form_getenv(cmd->c, name);
+    struct launcher_hit hit = {.option = option, .is_environment = true};
+    int64_t number = 1;
+
+    if (!value || !value[0] || given->hits[place_of(option)].option) {
+        return;
+    }
+    hit.node = node_scalar(a, &at, name, false);
+    hit.values[0] = node_scalar(a, &at, value, true);
+    if (!hit.node || !hit.values[0]) {
+        return;
+    }
+    if (option->n_values == 0) {
+        if (str_to_i64(value, &number) < 0) {
+            torch_refuse(cmd, &hit, "0 or 1");
+        }
+        hit.values[0] = NULL;
+    }
+    if (number != 0) {
+        given->hits[place_of(option)] = hit;
+    }
+}
+
+/* In a worker of muster these are what muster tells that worker. */
+static void add_environment(struct command *cmd, struct given *given)
+{
+    char name[64];
+
+    if (form_getenv(cmd->c, "MUSTER_RUN_ID")) {
+        return;
+    }
+    for (size_t i = 0; options[i].name; i++) {
+        if (options[i].name[1]) {
+            variable_of(&options[i], name, sizeof(name));
+            take_variable(cmd, name, &options[i], given);
+        }
+    }
+    take_variable(cmd, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+                  &options[hit_of(given, GRACE) - given->hits], given);
+}
+
+/* --- the options --- */
+
+static void check_number(struct command *cmd, const struct launcher_hit *hit)
+{
+    uint64_t number;
+
+    if (!command_is_unexpanded(cmd, hit, hit->values[0]) &&
+        str_to_u64(hit->values[0]->text, &number) < 0) {
+        torch_refuse(cmd, hit, "a whole number");
+    }
+}
+
+static void check_interval(struct command *cmd, const struct launcher_hit *hit)
+{
+    double seconds;
+
+    if (str_to_f64(hit->values[0]->text, &seconds) < 0 || seconds < 0) {
+        torch_refuse(cmd, hit, "seconds");
+        return;
+    }
+    torch_note(cmd, hit, reason_of(hit->option));
+}
+
+static void check_method(struct command *cmd, const struct launcher_hit *hit)
+{
     const char *s = hit->values[0]->text;
 
-    while (*s) {
-        size_t len = strcspn(s, ",");
-
-        if (str_starts(s, key)) {
-            command_offer(cmd, hit, "gang.timeout",
-                          in_seconds(cmd, hit->values[0],
-                                     s + sizeof(key) - 1,
-                                     len - (sizeof(key) - 1)));
-            return;
-        }
-        s += len + (s[len] == ',');
+    if (strcmp(s, "spawn") && strcmp(s, "fork") && strcmp(s, "forkserver")) {
+        torch_refuse(cmd, hit, "spawn, fork or forkserver");
+        return;
     }
-    note_no_effect(cmd, hit, "muster gathers the processes itself");
+    torch_note(cmd, hit, reason_of(hit->option));
 }
 
-static void read_numa(struct command *cmd, const struct launcher_hit *hit)
+/* "none" is what torchrun says where nobody says anything; and a job that stands
+ * alone has an id of its own. */
+static void read_id(struct command *cmd, const struct launcher_hit *hit,
+                    bool is_standalone)
 {
-    static const char *const words[][2] = {
-        {"node", "numa"},
-        {"socket", "socket"},
-    };
-    struct node *value = hit->values[0];
-
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-        if (strcmp(value->text, words[i][0]) == 0) {
-            command_offer(cmd, hit, "binding",
-                          node_scalar(cmd->c->arena, &value->place,
-                                      words[i][1], true));
-            return;
-        }
+    if (is_standalone) {
+        torch_note(cmd, hit, "with --standalone each run has an id of its own");
+    } else if (strcmp(hit->values[0]->text, "none") != 0) {
+        command_offer(cmd, hit, "torch.runId", hit->values[0]);
     }
-    report_error(cmd->c->report, &value->place,
-                 "%.80s of %s is %.40s; expected node or socket",
-                 hit->node->text, cmd->launcher, value->text);
 }
 
-static void read_option(struct command *cmd, struct launcher_hit *hit,
-                        struct wants *wants)
+static void read_option(struct command *cmd, const struct launcher_hit *hit,
+                        const struct given *given)
 {
     struct node *value = hit->values[0];
 
@@ -235,45 +310,88 @@ static void read_option(struct command *cmd, struct launcher_hit *hit,
         break;
     case GRACE:
         command_offer(cmd, hit, "limits.grace",
-                      in_seconds(cmd, value, value->text,
-                                 strlen(value->text)));
+                      torch_seconds(cmd, value, value->text,
+                                    strlen(value->text)));
         break;
-    case NUMA:
-        read_numa(cmd, hit);
+    case ROLE:
+        command_offer(cmd, hit, "torch.role", value);
         break;
-    case MODULE:
-        wants->module = true;
+    case LOG_DIR:
+        command_offer(cmd, hit, "logs.dir", value);
         break;
-    case NO_PYTHON:
-        wants->no_python = true;
-        break;
-    case USE_ENV:
-        wants->use_env = true;
-        break;
-    case SHOW:
-        wants->filter = *hit;
+    case RDZV_ID:
+        read_id(cmd, hit, is_given(given, STANDALONE));
         break;
     case RDZV_CONF:
-        read_rdzv_conf(cmd, hit);
+        torch_read_rdzv_conf(cmd, hit);
         break;
+    case RDZV_NUMBER:
+        check_number(cmd, hit);
+        torch_note(cmd, hit, "muster gathers the processes itself");
+        break;
+    case STANDALONE:
     case RENDEZVOUS:
-        note_no_effect(cmd, hit, "muster gathers the processes itself");
+        torch_note(cmd, hit, "muster gathers the processes itself");
         break;
+    case INTERVAL:
+        check_interval(cmd, hit);
+        break;
+    case METHOD:
+        check_method(cmd, hit);
+        break;
+    case SIGNALS:
+        torch_read_signals(cmd, hit);
+        break;
+    case TEE:
     case NOTED:
-        note_no_effect(cmd, hit, reason_of(hit->option));
+        torch_note(cmd, hit, reason_of(hit->option));
+        break;
+    case EVENTS:
+        if (strcmp(value->text, "null") != 0) {
+            torch_refuse(cmd, hit, reason_of(hit->option));
+        }
+        break;
+    case UNLESS_EMPTY:
+        if (value->text[0]) {
+            torch_refuse(cmd, hit, reason_of(hit->option));
+        }
         break;
     case REFUSED:
-        report_error(cmd->c->report, &hit->node->place, "%s of %s; %s",
-                     hit->node->text, cmd->launcher, reason_of(hit->option));
+        torch_refuse(cmd, hit, reason_of(hit->option));
         break;
+    case MODULE:
+    case NO_PYTHON:
+    case USE_ENV:
+    case RUN_PATH:
+    case REDIRECTS:
+    case FILTER:
+        break; /* looked at together */
     }
 }
 
-/* torchrun beside its own interpreter, in the same environment. */
+static void read_options(struct command *cmd, struct given *given)
+{
+    add_environment(cmd, given);
+    for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+        if (given->hits[i].option) {
+            read_option(cmd, &given->hits[i], given);
+        }
+    }
+    torch_settle_streams(cmd, hit_of(given, REDIRECTS), hit_of(given, TEE),
+                         hit_of(given, FILTER));
+}
+
+/* The one that torchrun is told to use, else the one beside it, in the same
+ * environment. */
 static struct node *interpreter(struct command *cmd)
 {
     struct node *word = cmd->argv[0];
     const char *name = command_basename(word->text);
+    const char *told = form_getenv(cmd->c, "PYTHON_EXEC");
+
+    if (told && told[0]) {
+        return node_scalar(cmd->c->arena, &word->place, told, false);
+    }
 
     if (command_is_python(word->text)) {
         return word;
@@ -285,14 +403,17 @@ static struct node *interpreter(struct command *cmd)
 }
 
 /* What is started: as torchrun does it, with output unbuffered. */
-static void start_program(struct command *cmd, const struct wants *wants)
+static void start_program(struct command *cmd, const struct given *given)
 {
     struct arena *a = cmd->c->arena;
     const struct place *at = &cmd->argv[0]->place;
     struct node *first[3] = {interpreter(cmd),
                              node_scalar(a, at, "-u", false),
                              node_scalar(a, at, "-m", false)};
-    size_t n = wants->no_python ? 0 : wants->module ? 3 : 2;
+    size_t n = is_given(given, RUN_PATH)    ? 2
+               : is_given(given, NO_PYTHON) ? 0
+               : is_given(given, MODULE)    ? 3
+                                            : 2;
     const char *program = cmd->argv[cmd->at]->text;
 
     command_replace(cmd, first, n);
@@ -300,34 +421,11 @@ static void start_program(struct command *cmd, const struct wants *wants)
                 "%s is not run: muster starts %.80s itself", cmd->launcher,
                 program);
     if (strcmp(cmd->launcher, "torch.distributed.launch") == 0 &&
-        !wants->use_env) {
+        !is_given(given, USE_ENV)) {
         report_note(cmd->c->report, at,
                     "%s passed --local-rank to older programs; here they find "
                     "LOCAL_RANK in the environment",
                     cmd->launcher);
-    }
-}
-
-static bool has_one_node(const struct node *tree)
-{
-    const struct node *nodes = node_get_path(tree, "nodes");
-    struct job_nodes n = {0};
-
-    return !nodes || node_is_null(nodes) ||
-           (nodes->kind == NODE_SCALAR &&
-            value_range(nodes->text, UINT32_MAX, &n) == 0 && n.max == 1);
-}
-
-/* Ranks on the node are those of the job where the job has one node. */
-static void settle_filter(struct command *cmd, const struct launcher_hit *hit)
-{
-    if (!hit->option) {
-        return;
-    }
-    if (!has_one_node(cmd->tree)) {
-        note_no_effect(cmd, hit, reason_of(hit->option));
-    } else if (hit->values[0]->text[0]) {
-        command_offer(cmd, hit, "logs.show", hit->values[0]);
     }
 }
 
@@ -358,12 +456,14 @@ static void settle_defaults(struct command *cmd)
 bool command_read_torch(struct command *cmd)
 {
     size_t errors = cmd->c->report->n_errors;
-    struct wants wants = {0};
+    struct given given = {0};
     struct launcher_hit hit;
     int rc;
 
+    cmd->is_argparse = true;
     while ((rc = command_next(cmd, options, &hit)) > 0) {
-        read_option(cmd, &hit, &wants);
+        hit.option = &options[place_of(hit.option)];
+        given.hits[hit.option - options] = hit;
     }
     if (rc < 0) {
         return false;
@@ -375,7 +475,9 @@ bool command_read_torch(struct command *cmd)
                      cmd->launcher);
         return false;
     }
-    if (wants.module && wants.no_python) {
+    read_options(cmd, &given);
+    if (is_given(&given, MODULE) && is_given(&given, NO_PYTHON) &&
+        !is_given(&given, RUN_PATH)) {
         report_error(cmd->c->report, &cmd->argv[0]->place,
                      "both --module and --no-python of %s; expected one of "
                      "them", cmd->launcher);
@@ -383,17 +485,18 @@ bool command_read_torch(struct command *cmd)
     }
     resolve_environment(cmd->c, cmd->tree);
     settle_defaults(cmd);
-    settle_filter(cmd, &wants.filter);
-    start_program(cmd, &wants);
+    start_program(cmd, &given);
     return cmd->c->report->n_errors == errors;
 }
 
 int spec_torchrun_option(const char *word)
 {
-    const struct launcher_option *option = command_option(options, word);
+    const char *attached;
+    const struct launcher_option *option =
+        command_option(options, word, &attached);
 
-    if (word[0] != '-' || !option) {
+    if (!option) {
         return -1;
     }
-    return strchr(word, '=') ? 0 : (int)option->n_values;
+    return attached ? 0 : (int)option->n_values;
 }

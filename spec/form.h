@@ -20,6 +20,9 @@ struct context {
     const struct spec_request *request;
 };
 
+/* Of the environment that the request has; NULL: not set. */
+const char *form_getenv(const struct context *c, const char *name);
+
 struct form {
     const char *api_version;
     const char *kind;

@@ -20,7 +20,7 @@
 
 enum { MAX_ENV_FILE = 1 << 20 };
 
-static const char *environment(const struct context *c, const char *name)
+const char *form_getenv(const struct context *c, const char *name)
 {
     char *const *env = c->request->env;
     size_t len = strlen(name);
@@ -49,7 +49,7 @@ static void set_secret(const struct context *c, struct node *map,
                        const char *name, const struct place *at,
                        const char *what)
 {
-    const char *value = environment(c, name);
+    const char *value = form_getenv(c, name);
     struct node *n;
 
     if (!value) {

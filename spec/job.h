@@ -177,12 +177,20 @@ enum job_log_files {
 
 struct job_logs {
     char *show; /* ranks whose output is shown: rank_set.h */
+    char *streams; /* which of their streams: stream_set.h */
+    char *dir; /* where the run directory is made; NULL: ./muster-runs */
     char *prefix; /* of each line of it: log_prefix.h */
     uint64_t max_bytes; /* of a log file; 0: no limit */
     uint32_t keep;      /* full ones of each */
     bool fold; /* lines that several ranks print are shown once */
     enum job_log_format format;
     enum job_log_files files;
+};
+
+/* What only programs for torchrun look at. */
+struct job_torch {
+    char *role;
+    char *run_id; /* NULL: that of the run */
 };
 
 enum job_store {
@@ -228,6 +236,7 @@ struct job {
     enum job_binding binding;
     enum job_preflight preflight;
     struct job_logs logs;
+    struct job_torch torch;
     enum job_store store;
     uint64_t heartbeat_timeout_ms; /* also the lease */
     uint64_t detach_timeout_ms;    /* how long the run goes on without its front

@@ -241,6 +241,9 @@ static const struct field logs_fields[] = {
     {"show", FIELD_RANKS, AT(logs.show), .def = "all",
      .help = "ranks whose output is shown; lead is rank 0. Files have that of "
              "all"},
+    {"streams", FIELD_STREAMS, AT(logs.streams), .def = "both",
+     .help = "which of their streams are shown: both, stdout, stderr or none, "
+             "and exceptions by local rank: none,0:both. Files have both"},
     {"prefix", FIELD_PREFIX, AT(logs.prefix), .def = "rank",
      .help = "what is put before each line of output that is shown; fields of "
              "a template are rank, local_rank, host, node, stream, time, "
@@ -262,6 +265,17 @@ static const struct field logs_fields[] = {
     {"keep", FIELD_COUNT, AT(logs.keep), .min = 1, .max = 1000000, .def = "3",
      .help = "with maxSize: so many full files of each log are kept, then the "
              "oldest is removed"},
+    {"dir", FIELD_STRING, FIELD_TAKES_OFF, AT(logs.dir),
+     .help = "directory below which the run directory is made, as NAME/ID; "
+             "else ./muster-runs"},
+    {0},
+};
+
+static const struct field torch_fields[] = {
+    {"role", FIELD_STRING, AT(torch.role), .def = "default",
+     .help = "ROLE_NAME of the workers"},
+    {"runId", FIELD_STRING, FIELD_TAKES_OFF, AT(torch.run_id),
+     .help = "TORCHELASTIC_RUN_ID of the workers; else the id of the run"},
     {0},
 };
 
@@ -343,6 +357,7 @@ const struct field job_fields[] = {
      .def = "quick", .help = "checks of the nodes before the start",
      .later = "of a host it is only looked whether it answers"},
     {"logs", FIELD_MAP, .fields = logs_fields},
+    {"torch", FIELD_MAP, .fields = torch_fields},
     {"store", FIELD_ENUM, AT(store), .words = store_words, .def = "direct",
      .help = "how workers reach the store of their process group: that of "
              "rank 0, or their own node's, which forwards",

@@ -2,7 +2,8 @@
 /*
  * PET_NAME in the environment of muster gives torchrun's option --name a default
  * (so operators of clusters say how large a job is). It counts where neither the
- * job nor a command line says anything. In a worker of muster the same names are
+ * job nor a command line says anything. These are for every job; what others say
+ * only where the command is torchrun (command_torch.c). In a worker of muster the same names are
  * what muster tells that worker, and none of a run that it may start.
  *
  * LOG_FORMAT=json is a default of logs.format in the same way. Other programs know
@@ -18,18 +19,6 @@
 #include <string.h>
 #include <strings.h>
 
-static const char *look_up(char *const *env, const char *name)
-{
-    size_t len = strlen(name);
-
-    for (; env && *env; env++) {
-        if (strncmp(*env, name, len) == 0 && (*env)[len] == '=') {
-            return *env + len + 1;
-        }
-    }
-    return NULL;
-}
-
 void resolve_environment(const struct context *c, struct node *tree)
 {
     static const struct {
@@ -43,14 +32,13 @@ void resolve_environment(const struct context *c, struct node *tree)
          NULL},
         {"LOG_FORMAT", "environment LOG_FORMAT", "logs.format", "json"},
     };
-    char *const *env = c->request->env;
 
-    if (look_up(env, "MUSTER_RUN_ID")) {
+    if (form_getenv(c, "MUSTER_RUN_ID")) {
         return;
     }
     for (size_t i = 0; i < ARRAY_SIZE(variables); i++) {
         const struct place at = {.file = variables[i].origin};
-        const char *value = look_up(env, variables[i].name);
+        const char *value = form_getenv(c, variables[i].name);
         const struct node *own = node_get_path(tree, variables[i].path);
 
         if (value && value[0] &&

@@ -311,6 +311,8 @@ static const char *const fixed_descriptions[] = {
     [FIELD_NUMBER] = "a number such as 0.1 or 1e-4",
     [FIELD_BACKOFF] = "two times such as 1s..60s, the smaller one first",
     [FIELD_RANKS] = "all, lead, none, or ranks such as 0,3-5",
+    [FIELD_STREAMS] = "both, stdout, stderr, none, or such by local rank as in "
+                      "none,0:both",
     [FIELD_PREFIX] = "rank, host, none, or a template such as \"[{rank}] \"",
     [FIELD_CODES] = "kubeflow, t9k, or a list of exit codes from 1 to 255",
     [FIELD_CPUS] = "a number of CPUs such as 4 or 500m",

@@ -33,6 +33,7 @@ enum field_type {
     FIELD_FLAGS,   /* unsigned, bit i for words[i]; a list */
     FIELD_CODES,   /* uint8_t[32], set of exit codes */
     FIELD_RANKS,   /* char *, as in rank_set.h; also a list */
+    FIELD_STREAMS, /* char *, as in stream_set.h; also a list */
     FIELD_CPUS,    /* uint32_t, thousandths */
     FIELD_BYTES,   /* uint64_t, at least min; TAKES_OFF: 0 */
     FIELD_LIST,    /* struct strlist of text */

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "spec/log_prefix.h"
 #include "spec/rank_set.h"
+#include "spec/stream_set.h"
 #include "spec/schema_types.h"
 #include "spec/value.h"
 
@@ -124,8 +125,8 @@ static json_t *write_codes(const struct field *f, const void *at)
 }
 
 /* A list says the same as its items with commas between them. */
-static bool read_ranks(struct reader *r, const struct field *f, struct node *n,
-                       void *at)
+static bool read_set(struct reader *r, const struct field *f, struct node *n,
+                     bool (*is_valid)(const char *), void *at)
 {
     _buf_ struct buf text = {0};
 
@@ -138,10 +139,22 @@ static bool read_ranks(struct reader *r, const struct field *f, struct node *n,
         }
         buf_printf(&text, "%s%s", i ? "," : "", n->items[i]->text);
     }
-    if (!rank_set_is_valid(buf_str(&text))) {
+    if (!is_valid(buf_str(&text))) {
         return schema_mismatch(r, f, n);
     }
     return schema_keep_string(r, buf_str(&text), at);
+}
+
+static bool read_ranks(struct reader *r, const struct field *f, struct node *n,
+                       void *at)
+{
+    return read_set(r, f, n, rank_set_is_valid, at);
+}
+
+static bool read_streams(struct reader *r, const struct field *f,
+                         struct node *n, void *at)
+{
+    return read_set(r, f, n, stream_set_is_valid, at);
 }
 
 static bool read_prefix(struct reader *r, const struct field *f, struct node *n,
@@ -167,6 +180,9 @@ const struct type_ops schema_codes = {"kubeflow, t9k, list", read_codes,
 const struct type_ops schema_ranks = {"all, lead, none, list", read_ranks,
                                       schema_write_string,
                                       schema_release_string};
+const struct type_ops schema_streams = {"word, list", read_streams,
+                                        schema_write_string,
+                                        schema_release_string};
 const struct type_ops schema_prefix = {"word or template", read_prefix,
                                        schema_write_string,
                                        schema_release_string};

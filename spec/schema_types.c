@@ -236,6 +236,7 @@ const struct type_ops *const field_types[] = {
     [FIELD_FLAGS] = &schema_flags,
     [FIELD_CODES] = &schema_codes,
     [FIELD_RANKS] = &schema_ranks,
+    [FIELD_STREAMS] = &schema_streams,
     [FIELD_PREFIX] = &schema_prefix,
     [FIELD_CPUS] = &schema_cpus,
     [FIELD_BYTES] = &schema_bytes,

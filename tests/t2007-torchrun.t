@@ -31,7 +31,7 @@ test_options() {
     is "$(lines)" '[0] I am 0 of 2 with 1 --nnodes=7;[1] I am 1 of 2 with 1 --nnodes=7;' 'options end at the script'
     torchrun --nnodes 1:1 --nproc-per-node 1 --rdzv_id=7 --rdzv-backend c10d --rdzv-endpoint h:1 -m show a
     is "$(lines)" '[0] I am 0 of 1 with 0 a;' 'a module may be named'
-    like "$(cat err)" '--rdzv_id=7 of torchrun has no effect' 'what is muster'"'"'s own is noted'
+    like "$(cat err)" '--rdzv-endpoint of torchrun has no effect' 'what is muster'"'"'s own is noted'
     torchrun --no-python --nproc-per-node 1 -- sh -c 'echo $RANK'
     is "$(lines)" '[0] 0;' 'or any program'
     torchrun --agent-is-node --nnodes=2 --nproc-per-node=1 show.py
@@ -48,23 +48,25 @@ test_meaning() {
 --rdzv-conf+read_timeout=9,join_timeout=42 gang.timeout 42s
 --rdzv-conf=timeout=9,join_timeout=42,is_host=1 gang.timeout 42s
 --shutdown-timeout+7 limits.grace 7s
---numa-binding=node binding numa
---numa_binding+socket binding socket
 --nproc-per-node=gpu procsPerNode gpu
 --max_restarts=4 restart.max 4
 --nnodes=2:5 nodes 2..5
---local-ranks-filter=0,2 logs.show 0,2
---local_ranks_filter+1+--nnodes=1:1 logs.show 1
---nnodes=2+--local-ranks-filter=1 logs.show all
+--local-ranks-filter=0,2 logs.streams none,0:both,2:both
+--local_ranks_filter+1+--nnodes=2 logs.streams none,1:both
+-r+3 logs.streams none
+-r1 logs.streams stderr
+--redirects=3+--tee+0:1 logs.streams none,0:stdout
+--role=x torch.role x
+--rdzv_id+7 torch.runId 7
+--log_dir=/x logs.dir /x
+--nnodes=7+--nnodes+2 nodes 2
 E2
 }
 
 test_noted() {
     local o
-    for o in --monitor-interval=1 --start-method=fork --event-log-handler=null --role=x --log-dir=/x \
-        --redirects=3 '-r 3' --tee=3 '-t 3' '--local-ranks-filter=0 --nnodes=2' --duplicate-stdout-filters=a \
-        --duplicate-stderr-filters=a --log-line-prefix-template=a --logs-specs=a \
-        --signals-to-handle=SIGTERM --node-rank=1 --master-addr=h --master-port=1 --local-addr=h \
+    for o in --monitor-interval=1 --start-method=fork --tee=3 '-t 3' --log-line-prefix-template=a --standalone \
+        --rdzv-backend=c10d --rdzv-endpoint=h:1 --signals-to-handle=SIGTERM --node-rank=1 --master-addr=h --master-port=1 --local-addr=h \
         --rdzv-conf=timeout=3; do
         run "$MUSTER" validate -- torchrun $o show.py
         is "$status" 0 "$o is taken"
@@ -74,8 +76,10 @@ test_noted() {
 
 test_refused() {
     local o
-    for o in --run-path --virtual-local-rank --print-completion=bash --numa-binding=exclusive --nnodes=2:20:30 \
-        --nproc-per-node=many --max-restarts=-1 --shutdown-timeout=soon --local-ranks-filter=few --no-such-option; do
+    for o in --virtual-local-rank --print-completion=bash --numa-binding=exclusive --nnodes=2:20:30 \
+        --nproc-per-node=many --max-restarts=-1 --shutdown-timeout=soon --local-ranks-filter=few --no-such-option \
+        --duplicate-stdout-filters=a --duplicate-stderr-filters=a --logs-specs=a --redirects=4 --tee=x \
+        --event-log-handler=console --signals-to-handle=SIGKILL --standalone=1 --nproc=2 ---nnodes=2; do
         run "$MUSTER" validate -- torchrun $o show.py
         is "$status" 2 "$o is refused"
         like "$(cat err)" "${o%%=*}" 'by its name' || show
@@ -97,6 +101,8 @@ test_help() {
     run "$MUSTER" torchrun --help
     is "$status" 0 'help is there'
     like "$(cat out)" 'SCRIPT' 'and tells of scripts'
+    run "$MUSTER" torchrun --nnodes 1 -h
+    like "$(cat out)" 'usage: muster torchrun' 'also behind other options'
     torchrun show.py --help
     like "$(cat out)" 'with 0 --help' 'the script'"'"'s own is the script'"'"'s'
 }

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each option of torchrun becomes, given as an option and as PET_*.
+ */
+#include <config.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "spec/testing.h"
+#include "tests/lib/tap.h"
+
+#include <ctype.h>
+#include <string.h>
+
+static struct outcome with_option(const char *option)
+{
+    _buf_ struct buf text = {0};
+
+    buf_printf(&text, "apiVersion: muster/v1\nkind: Job\ncommand: [torchrun, "
+               "%s, t.py, --nnodes=9]\n", option);
+    return outcome_of_text(buf_str(&text));
+}
+
+static struct outcome with_environment(char *const *env, const char *options)
+{
+    _buf_ struct buf text = {0};
+
+    buf_printf(&text, "apiVersion: muster/v1\nkind: Job\ncommand: [torchrun%s, "
+               "t.py, --nnodes=9]\n", options);
+    return outcome_of(&(struct spec_request){.text = buf_str(&text),
+                                             .text_name = "t", .env = env});
+}
+
+/* "--a-b=c" to "PET_A_B=c", "--a-b" to "PET_A_B=1". */
+static void variable_of(const char *option, struct buf *to)
+{
+    buf_puts(to, "PET_");
+    for (option += 2; *option && *option != '='; option++) {
+        buf_putc(to, *option == '-' ? '_'
+                                    : (char)toupper((unsigned char)*option));
+    }
+    buf_puts(to, *option ? option : "=1");
+}
+
+static void has_value(const struct outcome *o, const char *path,
+                      const char *want, const char *how)
+{
+    _buf_ struct buf value = {0};
+    _free_ char *argv = NULL;
+
+    if (!ok(o->rc == 0, "%s is taken: %s", how, o->error.text)) {
+        return;
+    }
+    if (strcmp(path, "command") == 0) {
+        argv = joined(&o->result.job->command);
+        is_str(argv, want, "%s: the command", how);
+        return;
+    }
+    job_write_value(o->result.job, path, &value);
+    is_str(buf_str(&value), want, "%s is %s", how, path);
+}
+
+static void test_values(void)
+{
+    static const struct {
+        const char *option, *path, *want;
+    } cases[] = {
+        {"--nnodes=2", "nodes", "2"},
+        {"--nnodes=2:5", "nodes", "2..5"},
+        {"--nproc-per-node=3", "procsPerNode", "3"},
+        {"--nproc-per-node=gpu", "procsPerNode", "gpu"},
+        {"--max-restarts=7", "restart.max", "7"},
+        {"--shutdown-timeout=120", "limits.grace", "2m"},
+        {"--rdzv-conf=timeout=9,join_timeout=42,read_timeout=1",
+         "gang.timeout", "42s"},
+        {"--rdzv-id=job-7", "torch.runId", "job-7"},
+        {"--rdzv-id=none", "torch.runId", ""},
+        {"--role=trainer", "torch.role", "trainer"},
+        {"--log-dir=/var/log/x", "logs.dir", "/var/log/x"},
+        {"--redirects=0", "logs.streams", "both"},
+        {"--redirects=1", "logs.streams", "stderr"},
+        {"--redirects=2", "logs.streams", "stdout"},
+        {"--redirects=3", "logs.streams", "\"none\""},
+        {"--redirects=0:1,1:2,3:3", "logs.streams",
+         "\"both,0:stderr,1:stdout,3:none\""},
+        {"--tee=3", "logs.streams", "both"},
+        {"--local-ranks-filter=0,2", "logs.streams",
+         "\"none,0:both,2:both\""},
+        {"--no-python", "command", "t.py --nnodes=9"},
+        {"--module", "command", "python3 -u -m t.py --nnodes=9"},
+        {"--run-path", "command", "python3 -u t.py --nnodes=9"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf variable = {0}, quoted = {0};
+        char *env[2] = {0};
+
+        buf_printf(&quoted, "'%s'", cases[i].option);
+        {
+            _outcome_ struct outcome o = with_option(buf_str(&quoted));
+
+            has_value(&o, cases[i].path, cases[i].want, cases[i].option);
+        }
+        variable_of(cases[i].option, &variable);
+        env[0] = variable.data;
+        {
+            _outcome_ struct outcome o = with_environment(env, "");
+
+            has_value(&o, cases[i].path, cases[i].want, env[0]);
+        }
+    }
+}
+
+/* Several options at once: the last one of a name; tee over redirects. */
+static void test_together(void)
+{
+    static const struct {
+        const char *options, *path, *want;
+    } cases[] = {
+        {"-r, '3', --redirects=1", "logs.streams", "stderr"},
+        {"--redirects=1, -r3", "logs.streams", "\"none\""},
+        {"-r3, -t, '0:1'", "logs.streams", "\"none,0:stdout\""},
+        {"-r3, -t3", "logs.streams", "both"},
+        {"-r1, '--local-ranks-filter=1,2'", "logs.streams",
+         "\"none,1:stderr,2:stderr\""},
+        {"--role=a, --role=b", "torch.role", "b"},
+        {"--standalone, --rdzv-id=x", "torch.runId", ""},
+        {"--rdzv_id=x, --rdzv-backend, c10d", "torch.runId", "x"},
+        {"--max_restarts=2, --max-restarts, '5'", "restart.max", "5"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _outcome_ struct outcome o = with_option(cases[i].options);
+
+        has_value(&o, cases[i].path, cases[i].want, cases[i].options);
+        ok(!strstr(o.all ? o.all : "", "differs"), "without a warning");
+    }
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        const char *option, *error;
+    } cases[] = {
+        {"--nnodes=2:20:30", "--nnodes of torchrun is \"2:20:30\"; expected"},
+        {"--nproc-per-node=many", "--nproc-per-node of torchrun is \"many\""},
+        {"--nproc-per-node=xpu", "--nproc-per-node of torchrun is \"xpu\""},
+        {"--max-restarts=-1", "--max-restarts of torchrun is \"-1\""},
+        {"--shutdown-timeout=-5", "--shutdown-timeout of torchrun is \"-5s\""},
+        {"--rdzv-conf=join_timeout", "--rdzv-conf of torchrun is "
+                                     "\"join_timeout\"; expected KEY=VALUE"},
+        {"--rdzv-conf=join_timeout=x", "--rdzv-conf of torchrun is \"xs\""},
+        {"--node-rank=x", "--node-rank of torchrun is \"x\"; expected a whole"},
+        {"--master-port=http", "--master-port of torchrun is \"http\""},
+        {"--monitor-interval=x", "--monitor-interval of torchrun is \"x\""},
+        {"--start-method=thread", "--start-method of torchrun is \"thread\"; "
+                                  "expected spawn, fork or forkserver"},
+        {"--event-log-handler=console", "--event-log-handler of torchrun is "
+                                        "\"console\"; expected null"},
+        {"--redirects=4", "--redirects of torchrun is \"4\"; expected 0 (none)"},
+        {"--redirects=0:1,2", "--redirects of torchrun is \"0:1,2\""},
+        {"--redirects=1,2", "--redirects of torchrun is \"1,2\""},
+        {"--tee=x", "--tee of torchrun is \"x\""},
+        {"--tee=99999:1", "--tee of torchrun is \"99999:1\""},
+        {"--local-ranks-filter=a", "--local-ranks-filter of torchrun is \"a\""},
+        {"--duplicate-stdout-filters=a", "--duplicate-stdout-filters of "
+                                         "torchrun is \"a\"; expected nothing"},
+        {"--duplicate-stderr-filters=a", "--duplicate-stderr-filters of"},
+        {"--logs-specs=mine", "--logs-specs of torchrun is \"mine\""},
+        {"--numa-binding=node", "--numa-binding of torchrun is \"node\""},
+        {"--signals-to-handle=SIGTERM,SIGALRM", "--signals-to-handle of "
+                                                "torchrun is"},
+        {"--signals-to-handle=TERM", "expected some of SIGTERM, SIGINT"},
+        {"--virtual-local-rank", "--virtual-local-rank of torchrun; expected"},
+        {"--print-completion=bash", "--print-completion of torchrun is"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf quoted = {0}, variable = {0};
+        char *env[2] = {0};
+
+        buf_printf(&quoted, "'%s'", cases[i].option);
+        {
+            _outcome_ struct outcome o = with_option(buf_str(&quoted));
+
+            is_int(o.rc, -ERR_SPEC, "refused: %s", cases[i].option);
+            like(o.error.text, cases[i].error, "and by its name");
+        }
+        variable_of(cases[i].option, &variable);
+        env[0] = variable.data;
+        {
+            _outcome_ struct outcome o = with_environment(env, "");
+            char name[64] = "";
+
+            memcpy(name, env[0], strcspn(env[0], "="));
+            is_int(o.rc, -ERR_SPEC, "refused: %s", env[0]);
+            like(o.error.text, name, "and by its name");
+        }
+    }
+}
+
+/* Who says what, where several do. */
+static void test_precedence(void)
+{
+    static const struct {
+        const char *env[3], *options, *path, *want;
+    } cases[] = {
+        {{"PET_ROLE=a"}, ", --role=b", "torch.role", "b"},
+        {{"PET_ROLE="}, "", "torch.role", "default"},
+        {{"PET_ROLE=a", "MUSTER_RUN_ID=x"}, "", "torch.role", "default"},
+        {{"PET_NO_PYTHON=0"}, "", "command", "python3 -u t.py --nnodes=9"},
+        {{"PET_NO_PYTHON=1"}, "", "command", "t.py --nnodes=9"},
+        {{"PYTHON_EXEC=/v/bin/py"}, "", "command",
+         "/v/bin/py -u t.py --nnodes=9"},
+        {{"PET_SHUTDOWN_TIMEOUT=7", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600"}, "",
+         "limits.grace", "7s"},
+        {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600"}, "", "limits.grace", "10m"},
+        {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600"}, ", --shutdown-timeout=120",
+         "limits.grace", "2m"},
+        {{NULL}, "", "limits.grace", "30s"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char *env[4] = {(char *)(uintptr_t)cases[i].env[0],
+                        (char *)(uintptr_t)cases[i].env[1],
+                        (char *)(uintptr_t)cases[i].env[2]};
+        _outcome_ struct outcome o = with_environment(env, cases[i].options);
+
+        has_value(&o, cases[i].path, cases[i].want, env[0] ? env[0] : "nothing");
+    }
+}
+
+int main(void)
+{
+    test_values();
+    test_together();
+    test_refused();
+    test_precedence();
+    return tap_done();
+}

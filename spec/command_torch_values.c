@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "spec/command_torch.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "spec/stream_set.h"
+
+#include <string.h>
+
+enum { MAX_LOCAL = 1024, BOTH = STREAM_STDOUT | STREAM_STDERR };
+
+void torch_note(struct command *cmd, const struct launcher_hit *hit,
+                const char *why)
+{
+    if (!hit->is_environment) {
+        report_note(cmd->c->report, &hit->node->place,
+                    "%.80s of %s has no effect: %s", hit->node->text,
+                    cmd->launcher, why);
+    }
+}
+
+void torch_refuse(struct command *cmd, const struct launcher_hit *hit,
+                  const char *expected)
+{
+    const struct node *value = hit->values[0];
+
+    if (value) {
+        report_error(cmd->c->report, &value->place,
+                     "%s%.80s of %s is \"%.40s\"; expected %s",
+                     hit->is_environment || !hit->option->name[1] ? "" : "--",
+                     hit->is_environment ? hit->node->text : hit->option->name,
+                     cmd->launcher, value->text, expected);
+    } else {
+        report_error(cmd->c->report, &hit->node->place,
+                     "%.80s of %s; expected %s", hit->node->text,
+                     cmd->launcher, expected);
+    }
+}
+
+struct node *torch_seconds(struct command *cmd, const struct node *value,
+                           const char *text, size_t len)
+{
+    return node_scalar(cmd->c->arena, &value->place,
+                       arena_printf(cmd->c->arena, "%.*ss", (int)len, text),
+                       true);
+}
+
+/* --- --rdzv-conf --- */
+
+void torch_read_rdzv_conf(struct command *cmd, const struct launcher_hit *hit)
+{
+    static const char key[] = "join_timeout=";
+    const char *timeout = NULL;
+
+    for (const char *s = hit->values[0]->text; *s;) {
+        size_t len = strcspn(s, ",");
+
+        if (!memchr(s, '=', len)) {
+            torch_refuse(cmd, hit, "KEY=VALUE,...");
+            return;
+        }
+        timeout = str_starts(s, key) ? s + sizeof(key) - 1 : timeout;
+        s += len + (s[len] == ',');
+    }
+    if (timeout) {
+        command_offer(cmd, hit, "gang.timeout",
+                      torch_seconds(cmd, hit->values[0], timeout,
+                                    strcspn(timeout, ",")));
+    } else {
+        torch_note(cmd, hit, "muster gathers the processes itself");
+    }
+}
+
+/* --- --signals-to-handle --- */
+
+static bool is_answered(const char *name, size_t len)
+{
+    static const char *const names[] = {"SIGTERM", "SIGINT",  "SIGHUP",
+                                        "SIGQUIT", "SIGUSR1", "SIGUSR2"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (strlen(names[i]) == len && strncmp(names[i], name, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void torch_read_signals(struct command *cmd, const struct launcher_hit *hit)
+{
+    const char *s = hit->values[0]->text;
+
+    do {
+        size_t len;
+
+        s += strspn(s, " ");
+        len = strcspn(s, ", ");
+        if (!is_answered(s, len)) {
+            torch_refuse(cmd, hit, "some of SIGTERM, SIGINT, SIGHUP, SIGQUIT, "
+                         "SIGUSR1 and SIGUSR2, which muster answers anyway");
+            return;
+        }
+        s += len + strspn(s + len, " ");
+        s += *s == ',';
+    } while (*s);
+    torch_note(cmd, hit, "muster run answers SIGTERM, SIGINT, SIGHUP, SIGQUIT, "
+               "SIGUSR1 and SIGUSR2 at any time: it asks the workers to stop");
+}
+
+/* --- what is shown --- */
+
+/* Bits by local rank: those that are not named have `rest`. */
+struct std_map {
+    unsigned rest;
+    uint8_t of[MAX_LOCAL];
+    bool is_named[MAX_LOCAL];
+};
+
+static void name_rank(struct std_map *m, uint64_t rank, unsigned bits)
+{
+    m->of[rank] = (uint8_t)bits;
+    m->is_named[rank] = true;
+}
+
+static unsigned bits_of(const struct std_map *m, size_t rank)
+{
+    return m->is_named[rank] ? m->of[rank] : m->rest;
+}
+
+static bool is_local_rank(const char *text, uint64_t *ret)
+{
+    return str_to_u64(text, ret) == 0 && *ret < MAX_LOCAL;
+}
+
+/* "1", or "0:1" */
+static bool read_std_item(char *item, bool is_only, struct std_map *to)
+{
+    char *colon = strchr(item, ':');
+    uint64_t bits, rank;
+
+    if (!colon) {
+        to->rest = is_only && str_to_u64(item, &bits) == 0 && bits <= BOTH
+                       ? (unsigned)bits : BOTH + 1;
+        return to->rest <= BOTH;
+    }
+    *colon = '\0';
+    if (!is_local_rank(item, &rank) || str_to_u64(colon + 1, &bits) < 0 ||
+        bits > BOTH) {
+        return false;
+    }
+    name_rank(to, rank, (unsigned)bits);
+    return true;
+}
+
+static bool read_filter_item(char *item, bool is_only, struct std_map *to)
+{
+    uint64_t rank;
+
+    (void)is_only;
+    if (!is_local_rank(item, &rank)) {
+        return false;
+    }
+    name_rank(to, rank, BOTH);
+    return true;
+}
+
+/* Every item between commas; an empty text has none. */
+static bool read_map(struct command *cmd, const struct launcher_hit *hit,
+                     bool (*read_item)(char *, bool, struct std_map *),
+                     const char *expected, struct std_map *to)
+{
+    char *text, *rest = NULL;
+    bool is_only;
+
+    if (!hit->option || !hit->values[0]->text[0] ||
+        command_is_unexpanded(cmd, hit, hit->values[0])) {
+        return false;
+    }
+    text = arena_strdup(cmd->c->arena, hit->values[0]->text);
+    is_only = text && !strchr(text, ',');
+    for (char *item = text ? strtok_r(text, ",", &rest) : NULL; item;
+         item = strtok_r(NULL, ",", &rest)) {
+        if (!read_item(item, is_only, to)) {
+            torch_refuse(cmd, hit, expected);
+            return false;
+        }
+    }
+    return text != NULL;
+}
+
+static void put_shown(struct buf *to, const struct std_map *hidden,
+                      const struct std_map *kept, const struct std_map *filter)
+{
+    unsigned rest = filter->rest & ~(hidden->rest & ~kept->rest);
+
+    buf_puts(to, stream_set_word(rest));
+    for (size_t i = 0; i < MAX_LOCAL; i++) {
+        unsigned bits = bits_of(filter, i) &
+                        ~(bits_of(hidden, i) & ~bits_of(kept, i));
+
+        if (bits != rest) {
+            buf_printf(to, ",%zu:%s", i, stream_set_word(bits));
+        }
+    }
+}
+
+void torch_settle_streams(struct command *cmd,
+                          const struct launcher_hit *redirects,
+                          const struct launcher_hit *tee,
+                          const struct launcher_hit *filter)
+{
+    static const char std_words[] = "0 (none), 1 (standard output), 2 (standard "
+                                    "error) or 3 (both), or such by local "
+                                    "rank, as 0:1,1:2";
+    struct std_map hidden = {0}, kept = {0}, shown = {0};
+    bool hides = read_map(cmd, redirects, read_std_item, std_words, &hidden);
+    bool filters = read_map(cmd, filter, read_filter_item,
+                            "local ranks, as 0,2", &shown);
+    const struct launcher_hit *by = hides ? redirects : filter;
+    _buf_ struct buf text = {0};
+
+    read_map(cmd, tee, read_std_item, std_words, &kept);
+    if (!hides && !filters) {
+        return;
+    }
+    shown.rest = filters ? 0 : BOTH;
+    put_shown(&text, &hidden, &kept, &shown);
+    if (strcmp(buf_str(&text), "both") != 0) {
+        command_offer(cmd, by, "logs.streams",
+                      node_scalar(cmd->c->arena, &by->values[0]->place,
+                                  buf_str(&text), true));
+    }
+}
