@@ -91,17 +91,31 @@ static int count_procs(struct agent *a, struct error *e)
     return rc < 0 ? error_wrap(e, "%s", a->host) : 0;
 }
 
+/* A job that cannot run here fails, by the lead's word. Until that comes, this
+ * node counts as one with a process. */
+static void tell_misfit(struct agent *a, const char *why)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = agent_fact_begin(&b, "misfit");
+
+    agent_log(a, "%s", why);
+    jsonw_str(&w, "text", why);
+    agent_fact_send(a, &w);
+    a->n_procs = 1;
+}
+
 static int begin_work(struct agent *a, struct error *e)
 {
     struct output_config config = {.sink = on_output,
                                    .on_trouble = on_output_trouble, .arg = a,
                                    .root = a->run.dir};
     const struct job_logs *logs = &a->config.job->logs;
-    int rc = count_procs(a, e);
+    struct error misfit = {0};
+    int rc;
 
     config.limits.max_bytes = logs->max_bytes;
     config.limits.keep = logs->keep;
-    rc = rc < 0 ? rc : output_create(&a->loop, &config, &a->output, e);
+    rc = output_create(&a->loop, &config, &a->output, e);
     if (rc < 0) {
         return rc;
     }
@@ -112,6 +126,9 @@ static int begin_work(struct agent *a, struct error *e)
     rc = fs_helper("muster-exec", a->workers_host.exec_path,
                    sizeof(a->workers_host.exec_path), e);
     rc = rc < 0 || a->rank != 0 ? rc : agent_lead_start(a, e);
+    if (rc == 0 && count_procs(a, &misfit) < 0) {
+        tell_misfit(a, misfit.text);
+    }
     return rc < 0 ? rc : agent_member_start(a, e);
 }
 

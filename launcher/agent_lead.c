@@ -262,6 +262,15 @@ static void check_fit(struct agent_lead *l, const struct report *r)
     step(l, &event);
 }
 
+static void take_misfit(struct agent_lead *l, const json_t *fact)
+{
+    const char *text = json_string_value(json_object_get(fact, "text"));
+    struct lead_event event = {.type = LEAD_MISFIT,
+                               .text = text ? text : "the job does not fit"};
+
+    step(l, &event);
+}
+
 void agent_lead_report(struct agent *a, const void *data, size_t len)
 {
     struct report r = {0};
@@ -346,6 +355,8 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
 
     if (!a->lead || !kind) {
         agent_log(a, "a fact of node %u does not parse", rank);
+    } else if (strcmp(kind, "misfit") == 0) {
+        take_misfit(a->lead, fact);
     } else if (strcmp(kind, "term") == 0) {
         take_term(a->lead);
     } else if (strcmp(kind, "request") == 0 && op) {
