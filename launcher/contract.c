@@ -151,7 +151,7 @@ static const struct contract_entry entries[] = {
     {"TORCHELASTIC_RESTART_COUNT", OWNED, restart_count},
     {"TORCHELASTIC_MAX_RESTARTS", OWNED, max_restarts},
     {"TORCHELASTIC_USE_AGENT_STORE", OWNED, agent_store},
-    {"TORCHELASTIC_ERROR_FILE", OWNED, error_file},
+    {"TORCHELASTIC_ERROR_FILE", QUIET, error_file},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", DEFAULTED, async_errors},
     {"OMP_NUM_THREADS", DEFAULTED, one_thread},
     /* its options, which pods carry and some programs read */

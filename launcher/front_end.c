@@ -5,7 +5,10 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "launcher/cause_file.h"
 #include "launcher/runview.h"
+
+#include <stdlib.h>
 
 void front_settle(struct front *f, int status, const char *reason)
 {
@@ -44,10 +47,25 @@ void front_finish_if_done(struct front *f)
     }
 }
 
+/* Who started muster may want to read the cause in a file. */
+static void tell_starter(struct front *f)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    const struct run_status *s = screen_last(f->screen);
+    struct error e = {0};
+
+    if (path && path[0] && cause_file_is_due(s) &&
+        cause_file_write(s, f->config->dir->path, path, &e) < 0) {
+        screen_note(f->screen, "TORCHELASTIC_ERROR_FILE is not written: %s",
+                    e.text);
+    }
+}
+
 void front_say_end(struct front *f)
 {
     front_drain_output(f);
     front_tell_unread(f);
+    tell_starter(f);
     screen_end(f->screen, f->status, f->reason,
                front_now_ms(f) - f->started_ms);
     front_drain_output(f);

@@ -108,6 +108,11 @@ const struct run_status *screen_status(struct screen *s, const void *json,
     return fresh;
 }
 
+const struct run_status *screen_last(const struct screen *s)
+{
+    return s->status;
+}
+
 /* Those that a person wants to know of as they happen. */
 static bool is_news(const char *event)
 {

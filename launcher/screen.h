@@ -30,6 +30,9 @@ void screen_tick(struct screen *s);
 const struct run_status *screen_status(struct screen *s, const void *json,
                                      size_t len);
 
+/* The newest one, borrowed likewise; NULL: none has come. */
+const struct run_status *screen_last(const struct screen *s);
+
 /* An event of the lead; NULL is none. */
 void screen_event(struct screen *s, const json_t *event);
 
