@@ -38,6 +38,8 @@ static const struct option_def torchrun_options[] = {
      .help = "between SIGTERM and SIGKILL; 30"},
     {.name = "log-dir", .value = "DIR",
      .help = "the run directory, logs in it, is made below DIR"},
+    {.name = "log-line-prefix-template", .value = "TEMPLATE",
+     .help = "what stands before lines, as '[${role_name}${rank}]: '"},
     {.name = "redirects", .value = "STREAMS",
      .help = "not shown: 0, 1 (stdout), 2 (stderr), 3, or by local rank: "
              "0:1,1:2; files have all", .letter = 'r'},

@@ -317,8 +317,7 @@ static void join_args(const struct context *c, struct node *tree)
 /* Launchers whose options are not read. */
 static void warn_of_unread(const struct context *c, const struct node *word)
 {
-    static const char *const names[] = {"horovodrun", "deepspeed",
-                                        "accelerate", "srun", NULL};
+    static const char *const names[] = {"accelerate", "srun", NULL};
     const char *name = command_basename(word->text);
 
     for (size_t i = 0; names[i]; i++) {
@@ -330,6 +329,17 @@ static void warn_of_unread(const struct context *c, const struct node *word)
         }
     }
 }
+
+static const struct {
+    bool (*is)(struct command *cmd);
+    bool (*read)(struct command *cmd);
+} launchers[] = {
+    {command_is_torch, command_read_torch},
+    {command_is_mpi, command_read_mpi},
+    {command_is_deepspeed, command_read_deepspeed},
+    {command_is_accelerate, command_read_accelerate},
+    {command_is_horovod, command_read_horovod},
+};
 
 bool command_settle(const struct context *c, struct node *tree)
 {
@@ -344,12 +354,10 @@ bool command_settle(const struct context *c, struct node *tree)
     }
     cmd.argv = command->items;
     cmd.n = command->n;
-    if (command_is_torch(&cmd)) {
-        return command_read_torch(&cmd);
-    }
-    cmd.at = 0;
-    if (command_is_mpi(&cmd)) {
-        return command_read_mpi(&cmd);
+    for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
+        if (launchers[i].is(&cmd)) {
+            return launchers[i].read(&cmd) && c->report->n_errors == errors;
+        }
     }
     warn_of_unread(c, command->items[0]);
     return c->report->n_errors == errors;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commands that are launchers themselves (torchrun, mpirun): their options are
- * read, and the program behind them is what muster starts.
+ * Commands that are launchers themselves (torchrun, mpirun, deepspeed,
+ * accelerate launch, horovodrun): their options are read, and the program
+ * behind them is what muster starts.
  */
 #ifndef MUSTER_SPEC_COMMAND_H
 #define MUSTER_SPEC_COMMAND_H
@@ -19,20 +20,27 @@ bool command_settle(const struct context *c, struct node *tree);
 
 /* --- for the files of launchers --- */
 
-struct command {
-    const struct context *c;
-    struct node *tree;
-    struct node **argv;
-    size_t n;
-    size_t at;            /* the next to be looked at */
-    const char *launcher; /* as messages call it */
-    bool is_argparse;     /* options are read as Python's argparse does */
+/* What an option of a launcher means; `text` of it says more. */
+enum launcher_meaning {
+    LAUNCHER_NOTED,   /* no loss, or none that matters; text: why */
+    LAUNCHER_SILENT,  /* the same, and not worth a word */
+    LAUNCHER_REFUSED, /* cannot be had; text: what can */
+    LAUNCHER_KEY,     /* text: the key of the short form that takes its value */
+    LAUNCHER_SECONDS, /* the same, where the value is seconds */
+    LAUNCHER_TOTAL,   /* processes of the whole job */
+    LAUNCHER_ENV,     /* text: a variable of the workers; 1 where the option has
+                         no value */
+    LAUNCHER_ENV_OFF, /* likewise, and 0 */
+    LAUNCHER_MODULE,
+    LAUNCHER_NO_PYTHON,
+    LAUNCHER_OWN,     /* from here on: what a launcher's file reads itself */
 };
 
 struct launcher_option {
     const char *name; /* without dashes, - for _ */
     unsigned n_values;
     int meaning;
+    const char *text;
 };
 
 struct launcher_hit {
@@ -42,6 +50,34 @@ struct launcher_hit {
     bool is_environment; /* a default that the environment gives; `node` is the
                             variable's name */
 };
+
+struct command {
+    const struct context *c;
+    struct node *tree;
+    struct node **argv;
+    size_t n;
+    size_t at;            /* the next to be looked at */
+    const char *launcher; /* as messages call it */
+    bool is_argparse;     /* options are read as Python's argparse does */
+    const char *python;   /* the interpreter that a variable names; NULL: the
+                             one beside the launcher */
+    /* what options that were read ask for */
+    bool module;
+    bool no_python;
+    struct launcher_hit total; /* option is NULL: not given */
+};
+
+/* Reads all options, with `own` for those from LAUNCHER_OWN on, up to the
+ * program. False after an error, also where there is no program. */
+bool command_read_options(struct command *cmd,
+                          const struct launcher_option *table,
+                          void (*own)(struct command *cmd,
+                                      const struct launcher_hit *hit,
+                                      void *arg),
+                          void *arg);
+
+/* One option that has been found, if its meaning is below LAUNCHER_OWN. */
+void command_take(struct command *cmd, const struct launcher_hit *hit);
 
 /* The option at cmd->at, which moves behind it and its values. 1; 0 at the
  * first word that is no option; -1 after an error. */
@@ -58,13 +94,52 @@ command_option(const struct launcher_option *table, const char *word,
 void command_offer(struct command *cmd, const struct launcher_hit *hit,
                    const char *path, struct node *value);
 
+/* A variable of the workers, unless the tree has it. */
+void command_set_env(struct command *cmd, const char *name,
+                     struct node *value);
+
 /* True, with a note, for values that a shell should have filled in. */
 bool command_is_unexpanded(struct command *cmd, const struct launcher_hit *hit,
                            const struct node *value);
 
+/* "X of LAUNCHER has no effect: WHY", unless X is only a default; and
+ * "X of LAUNCHER; WHAT CAN BE HAD", which does not repeat the value. */
+void command_note(struct command *cmd, const struct launcher_hit *hit,
+                  const char *why);
+void command_refuse(struct command *cmd, const struct launcher_hit *hit,
+                    const char *instead);
+
+/* A value without a unit, of which `len` bytes count, as seconds. */
+struct node *command_seconds(struct command *cmd, const struct node *value,
+                             const char *text, size_t len);
+
+/* The map in a configuration file of the launcher, with a note that it is
+ * taken; NULL after an error, or where it is empty. */
+const struct node *command_load(struct command *cmd, const char *path,
+                                const struct place *at);
+
+/* Nodes and processes of each from cmd->total, as far as they are open. */
+void command_settle_total(struct command *cmd);
+
+/* -H a:2,b:2, the hosts themselves being muster's: nodes and processes. */
+void command_offer_hosts(struct command *cmd, const struct launcher_hit *hit);
+
 /* The rest of the command, from cmd->at, as the command of the tree, behind the
  * `n` nodes at `first`. */
 void command_replace(struct command *cmd, struct node *const *first, size_t n);
+
+/* The same for a launcher of Python: the interpreter beside it, unless
+ * cmd->no_python, `-u`, `-m` if cmd->module. `argument` (NULL: none) is put
+ * between the program and its own arguments. Says that it did. */
+void command_start_python(struct command *cmd, struct node *argument);
+
+/* False, after an error, where both --module and --no-python were given. */
+bool command_check_python(struct command *cmd);
+
+/* True if the command is one of these programs, or one of these modules of
+ * Python (both end with NULL); then cmd->launcher and cmd->at are set. */
+bool command_is_one_of(struct command *cmd, const char *const *programs,
+                       const char *const *modules);
 
 /* What a launcher's file gives: whether the command is one of its kind, with
  * cmd->at moved behind its name; and the reading of it. */
@@ -72,6 +147,12 @@ bool command_is_torch(struct command *cmd);
 bool command_read_torch(struct command *cmd);
 bool command_is_mpi(struct command *cmd);
 bool command_read_mpi(struct command *cmd);
+bool command_is_deepspeed(struct command *cmd);
+bool command_read_deepspeed(struct command *cmd);
+bool command_is_accelerate(struct command *cmd);
+bool command_read_accelerate(struct command *cmd);
+bool command_is_horovod(struct command *cmd);
+bool command_read_horovod(struct command *cmd);
 
 /* The part of a path behind the last slash. */
 const char *command_basename(const char *path);

@@ -8,64 +8,60 @@
 
 #include "base/str.h"
 #include "spec/command.h"
-#include "spec/value.h"
 
 #include <string.h>
 
 enum meaning {
-    IGNORED,
-    PLACEMENT, /* hosts and mapping are muster's */
-    TOTAL,
-    PER_NODE,
-    VARIABLE,
-    VARIABLE_2, /* name and value as two words */
+    VARIABLE = LAUNCHER_OWN, /* NAME=VALUE, or two words */
 };
 
+#define PLACED LAUNCHER_NOTED, "muster places the processes"
+
 static const struct launcher_option options[] = {
-    {"np", 1, TOTAL},
-    {"n", 1, TOTAL},
-    {"c", 1, TOTAL},
-    {"npernode", 1, PER_NODE},
-    {"N", 1, PER_NODE},
-    {"ppn", 1, PER_NODE},
-    {"perhost", 1, PER_NODE},
-    {"x", 1, VARIABLE},
-    {"genv", 2, VARIABLE_2},
-    {"env", 2, VARIABLE_2},
-    {"hostfile", 1, PLACEMENT},
-    {"machinefile", 1, PLACEMENT},
-    {"default-hostfile", 1, PLACEMENT},
-    {"f", 1, PLACEMENT},
-    {"host", 1, PLACEMENT},
-    {"hosts", 1, PLACEMENT},
-    {"H", 1, PLACEMENT},
-    {"map-by", 1, PLACEMENT},
-    {"rank-by", 1, PLACEMENT},
-    {"bind-to", 1, PLACEMENT},
-    {"bind-to-none", 0, PLACEMENT},
-    {"bind-to-core", 0, PLACEMENT},
-    {"bynode", 0, PLACEMENT},
-    {"byslot", 0, PLACEMENT},
-    {"nolocal", 0, PLACEMENT},
-    {"oversubscribe", 0, IGNORED},
-    {"allow-run-as-root", 0, IGNORED},
-    {"tag-output", 0, IGNORED},
-    {"timestamp-output", 0, IGNORED},
-    {"report-bindings", 0, IGNORED},
-    {"display-map", 0, IGNORED},
-    {"display-allocation", 0, IGNORED},
-    {"mca", 2, PLACEMENT},
-    {"gmca", 2, PLACEMENT},
-    {"prtemca", 2, PLACEMENT},
-    {"pmixmca", 2, PLACEMENT},
-    {"prefix", 1, PLACEMENT},
-    {"launcher", 1, PLACEMENT},
-    {"bootstrap", 1, PLACEMENT},
-    {"iface", 1, PLACEMENT},
-    {"genvall", 0, IGNORED},
-    {"v", 0, IGNORED},
-    {"q", 0, IGNORED},
-    {"quiet", 0, IGNORED},
+    {"np", 1, LAUNCHER_TOTAL, NULL},
+    {"n", 1, LAUNCHER_TOTAL, NULL},
+    {"c", 1, LAUNCHER_TOTAL, NULL},
+    {"npernode", 1, LAUNCHER_KEY, "procsPerNode"},
+    {"N", 1, LAUNCHER_KEY, "procsPerNode"},
+    {"ppn", 1, LAUNCHER_KEY, "procsPerNode"},
+    {"perhost", 1, LAUNCHER_KEY, "procsPerNode"},
+    {"x", 1, VARIABLE, NULL},
+    {"genv", 2, VARIABLE, NULL},
+    {"env", 2, VARIABLE, NULL},
+    {"hostfile", 1, PLACED},
+    {"machinefile", 1, PLACED},
+    {"default-hostfile", 1, PLACED},
+    {"f", 1, PLACED},
+    {"host", 1, PLACED},
+    {"hosts", 1, PLACED},
+    {"H", 1, PLACED},
+    {"map-by", 1, PLACED},
+    {"rank-by", 1, PLACED},
+    {"bind-to", 1, PLACED},
+    {"bind-to-none", 0, PLACED},
+    {"bind-to-core", 0, PLACED},
+    {"bynode", 0, PLACED},
+    {"byslot", 0, PLACED},
+    {"nolocal", 0, PLACED},
+    {"oversubscribe", 0, LAUNCHER_SILENT, NULL},
+    {"allow-run-as-root", 0, LAUNCHER_SILENT, NULL},
+    {"tag-output", 0, LAUNCHER_SILENT, NULL},
+    {"timestamp-output", 0, LAUNCHER_SILENT, NULL},
+    {"report-bindings", 0, LAUNCHER_SILENT, NULL},
+    {"display-map", 0, LAUNCHER_SILENT, NULL},
+    {"display-allocation", 0, LAUNCHER_SILENT, NULL},
+    {"mca", 2, PLACED},
+    {"gmca", 2, PLACED},
+    {"prtemca", 2, PLACED},
+    {"pmixmca", 2, PLACED},
+    {"prefix", 1, PLACED},
+    {"launcher", 1, PLACED},
+    {"bootstrap", 1, PLACED},
+    {"iface", 1, PLACED},
+    {"genvall", 0, LAUNCHER_SILENT, NULL},
+    {"v", 0, LAUNCHER_SILENT, NULL},
+    {"q", 0, LAUNCHER_SILENT, NULL},
+    {"quiet", 0, LAUNCHER_SILENT, NULL},
     {0},
 };
 
@@ -73,158 +69,35 @@ bool command_is_mpi(struct command *cmd)
 {
     static const char *const names[] = {"mpirun",  "mpiexec",      "orterun",
                                         "prterun", "mpiexec.hydra", NULL};
-    const char *name = command_basename(cmd->argv[0]->text);
 
-    for (size_t i = 0; names[i]; i++) {
-        if (strcmp(names[i], name) == 0) {
-            cmd->launcher = names[i];
-            cmd->at = 1;
-            return true;
-        }
-    }
-    return false;
+    return command_is_one_of(cmd, names, NULL);
 }
 
 /* -x NAME=VALUE; -x NAME forwards what muster's workers have anyway. */
-static void set_variable(struct command *cmd, struct node *name,
-                         struct node *value)
+static void set_variable(struct command *cmd, const struct launcher_hit *hit,
+                         void *arg)
 {
     struct arena *a = cmd->c->arena;
+    struct node *name = hit->values[0], *value = hit->values[1];
     const char *sep = strchr(name->text, '=');
-    char *key;
 
-    if (!value && !sep) {
-        return;
-    }
-    key = sep ? arena_printf(a, "%.*s", (int)(sep - name->text), name->text)
-              : arena_strdup(a, name->text);
-    value = value ? value : node_scalar(a, &name->place, sep + 1, false);
-    if (key && !node_get(node_get(cmd->tree, "env"), key)) {
-        node_set_path(a, cmd->tree, arena_printf(a, "env.%s", key), value);
-    }
-}
-
-static void note_placement(struct command *cmd,
-                           const struct launcher_hit *hit)
-{
-    report_note(cmd->c->report, &hit->node->place,
-                "%.60s of %s has no effect: muster places the processes",
-                hit->node->text, cmd->launcher);
-}
-
-static void read_option(struct command *cmd, struct launcher_hit *hit,
-                        struct launcher_hit *ret_total)
-{
-    switch ((enum meaning)hit->option->meaning) {
-    case TOTAL:
-        if (!command_is_unexpanded(cmd, hit, hit->values[0])) {
-            *ret_total = *hit;
-        }
-        break;
-    case PER_NODE:
-        command_offer(cmd, hit, "procsPerNode", hit->values[0]);
-        break;
-    case VARIABLE:
-    case VARIABLE_2:
-        set_variable(cmd, hit->values[0], hit->values[1]);
-        break;
-    case PLACEMENT:
-        note_placement(cmd, hit);
-        break;
-    case IGNORED:
-        break;
-    }
-}
-
-/* A fixed number at a path of the tree; 0: none, or not fixed. */
-static uint64_t fixed_at(const struct command *cmd, const char *path,
-                         bool *ret_given)
-{
-    const struct node *n = node_get_path(cmd->tree, path);
-    uint64_t v;
-
-    *ret_given = n && !node_is_null(n);
-    return *ret_given && n->kind == NODE_SCALAR &&
-                   value_count(n->text, &v) == 0
-               ? v
-               : 0;
-}
-
-static void set_number(struct command *cmd, const struct launcher_hit *hit,
-                       const char *path, uint64_t v)
-{
-    struct arena *a = cmd->c->arena;
-
-    node_set_path(a, cmd->tree, path,
-                  node_scalar(a, &hit->node->place,
-                              arena_printf(a, "%llu", (unsigned long long)v),
-                              true));
-}
-
-/* A total that does not come out even, or as the job has it. */
-static void warn_of_total(struct command *cmd, const struct launcher_hit *hit,
-                          uint64_t nodes, uint64_t procs)
-{
-    if (nodes && procs) {
-        report_warn(cmd->c->report, &hit->node->place,
-                    "%s %s of %s differs from what the job says, %llu node%s "
-                    "with %llu processes each; the latter counts",
-                    hit->node->text, hit->values[0]->text, cmd->launcher,
-                    (unsigned long long)nodes, nodes == 1 ? "" : "s",
-                    (unsigned long long)procs);
-    } else {
-        report_warn(cmd->c->report, &hit->node->place,
-                    "%s %s of %s is no multiple of %llu %s; the latter counts",
-                    hit->node->text, hit->values[0]->text, cmd->launcher,
-                    (unsigned long long)(nodes ? nodes : procs),
-                    nodes ? "nodes" : "processes of a node");
-    }
-}
-
-/* Nodes and processes of each from their product, as far as they are open. */
-static void settle_total(struct command *cmd, const struct launcher_hit *hit)
-{
-    bool has_nodes, has_procs;
-    uint64_t nodes = fixed_at(cmd, "nodes", &has_nodes);
-    uint64_t procs = fixed_at(cmd, "procsPerNode", &has_procs);
-    uint64_t total = 0;
-
-    if (value_count(hit->values[0]->text, &total) < 0 || total < 1 ||
-        total > UINT32_MAX) {
-        report_error(cmd->c->report, &hit->values[0]->place,
-                     "%s %.30s of %s; expected a number of processes",
-                     hit->node->text, hit->values[0]->text, cmd->launcher);
-        return;
-    }
-    if (!has_nodes && !has_procs) {
-        set_number(cmd, hit, "procsPerNode", total);
-    } else if (!has_nodes && procs && total % procs == 0) {
-        set_number(cmd, hit, "nodes", total / procs);
-    } else if (!has_procs && nodes && total % nodes == 0) {
-        set_number(cmd, hit, "procsPerNode", total / nodes);
-    } else if ((nodes || !has_nodes) && (procs || !has_procs) &&
-               nodes * procs != total) {
-        warn_of_total(cmd, hit, nodes, procs);
+    (void)arg;
+    if (value) {
+        command_set_env(cmd, name->text, value);
+    } else if (sep) {
+        command_set_env(cmd,
+                        arena_printf(a, "%.*s", (int)(sep - name->text),
+                                     name->text),
+                        node_scalar(a, &name->place, sep + 1, false));
     }
 }
 
 bool command_read_mpi(struct command *cmd)
 {
     size_t errors = cmd->c->report->n_errors;
-    struct launcher_hit hit, total = {0};
     const struct place *at = &cmd->argv[0]->place;
-    int rc;
 
-    while ((rc = command_next(cmd, options, &hit)) > 0) {
-        read_option(cmd, &hit, &total);
-    }
-    if (rc < 0) {
-        return false;
-    }
-    if (cmd->at == cmd->n) {
-        report_error(cmd->c->report, at,
-                     "%s without a program; expected one behind its options",
-                     cmd->launcher);
+    if (!command_read_options(cmd, options, set_variable, NULL)) {
         return false;
     }
     for (size_t i = cmd->at; i < cmd->n; i++) {
@@ -235,9 +108,7 @@ bool command_read_mpi(struct command *cmd)
             return false;
         }
     }
-    if (total.option) {
-        settle_total(cmd, &total);
-    }
+    command_settle_total(cmd);
     node_set(cmd->c->arena, cmd->tree, "program",
              node_scalar(cmd->c->arena, at, "mpi", true));
     report_note(cmd->c->report, at,

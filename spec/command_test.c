@@ -51,7 +51,9 @@ static void test_launchers(void)
         {"torchrun, --nproc-per-node=gpu, --, t.py", "",
          "python3 -u t.py| 1..1 x gpu r3", ""},
         {"python, -u, -m, torch.distributed.launch, --nproc_per_node=2, t.py",
-         "", "python -u t.py| 1..1 x 2 r3", "LOCAL_RANK in the environment"},
+         "", "python -u t.py --local-rank=$(LOCAL_RANK)| 1..1 x 2 r3", ""},
+        {"python, -m, torch.distributed.launch, --use-env, -m, t, x", "",
+         "python -u -m t x| 1..1 x auto r3", ""},
         {"python3.11, -m, torch.distributed.run, --standalone, t.py", "",
          "python3.11 -u t.py| 1..1 x auto r3",
          "--standalone of torch.distributed.run has no effect"},
@@ -97,8 +99,8 @@ static void test_launchers(void)
         {"mpiexec, -N, 2, -n, 8, --mca, btl, tcp, a, -n, 1", "",
          "a -n 1| 4..4 x 2 r3 mpi", "--mca of mpiexec has no effect"},
         {"mpirun, -np, $NP, a", "", "a| 1..1 x auto r3 mpi", "is ignored"},
-        {"deepspeed, t.py", "", "deepspeed t.py| 1..1 x auto r3",
-         "deepspeed starts processes of its own"},
+        {"accelerate, config", "", "accelerate config| 1..1 x auto r3",
+         "accelerate starts processes of its own"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

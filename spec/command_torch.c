@@ -17,7 +17,6 @@
 #include <string.h>
 
 enum meaning {
-    NOTED,      /* no loss, or none that matters: `reasons` says why */
     RENDEZVOUS, /* muster's own work */
     RDZV_NUMBER, /* the same, and a whole number */
     RDZV_CONF,
@@ -40,120 +39,65 @@ enum meaning {
     REDIRECTS,
     TEE,
     FILTER,
-    REFUSED, /* what it asks for cannot be had: `reasons` says what can */
+    PREFIX,
+    REFUSED, /* what it asks for cannot be had; text: what can */
     UNLESS_EMPTY, /* the same, unless it asks for nothing */
 };
 
 static const struct launcher_option options[] = {
-    {"nnodes", 1, NODES},
-    {"nproc-per-node", 1, PROCS},
-    {"max-restarts", 1, RESTARTS},
-    {"shutdown-timeout", 1, GRACE},
-    {"numa-binding", 1, REFUSED},
-    {"module", 0, MODULE},
-    {"m", 0, MODULE},
-    {"no-python", 0, NO_PYTHON},
-    {"use-env", 0, USE_ENV},
-    {"run-path", 0, RUN_PATH},
-    {"rdzv-backend", 1, RENDEZVOUS},
-    {"rdzv-endpoint", 1, RENDEZVOUS},
-    {"rdzv-id", 1, RDZV_ID},
-    {"rdzv-conf", 1, RDZV_CONF},
-    {"standalone", 0, STANDALONE},
-    {"node-rank", 1, RDZV_NUMBER},
-    {"master-addr", 1, RENDEZVOUS},
-    {"master-port", 1, RDZV_NUMBER},
-    {"local-addr", 1, RENDEZVOUS},
-    {"monitor-interval", 1, INTERVAL},
-    {"start-method", 1, METHOD},
-    {"event-log-handler", 1, EVENTS},
-    {"role", 1, ROLE},
-    {"log-dir", 1, LOG_DIR},
-    {"redirects", 1, REDIRECTS},
-    {"r", 1, REDIRECTS},
-    {"tee", 1, TEE},
-    {"t", 1, TEE},
-    {"local-ranks-filter", 1, FILTER},
-    {"duplicate-stdout-filters", 1, UNLESS_EMPTY},
-    {"duplicate-stderr-filters", 1, UNLESS_EMPTY},
-    {"log-line-prefix-template", 1, NOTED},
-    {"logs-specs", 1, UNLESS_EMPTY},
-    {"signals-to-handle", 1, SIGNALS},
-    {"virtual-local-rank", 0, REFUSED},
-    {"print-completion", 1, REFUSED},
+    {"nnodes", 1, NODES, NULL},
+    {"nproc-per-node", 1, PROCS, NULL},
+    {"max-restarts", 1, RESTARTS, NULL},
+    {"shutdown-timeout", 1, GRACE, NULL},
+    {"numa-binding", 1, REFUSED,
+     "it to be left out: workers are not bound yet"},
+    {"module", 0, MODULE, NULL},
+    {"m", 0, MODULE, NULL},
+    {"no-python", 0, NO_PYTHON, NULL},
+    {"use-env", 0, USE_ENV, NULL},
+    {"run-path", 0, RUN_PATH, NULL},
+    {"rdzv-backend", 1, RENDEZVOUS, NULL},
+    {"rdzv-endpoint", 1, RENDEZVOUS, NULL},
+    {"rdzv-id", 1, RDZV_ID, NULL},
+    {"rdzv-conf", 1, RDZV_CONF, NULL},
+    {"standalone", 0, STANDALONE, NULL},
+    {"node-rank", 1, RDZV_NUMBER, NULL},
+    {"master-addr", 1, RENDEZVOUS, NULL},
+    {"master-port", 1, RDZV_NUMBER, NULL},
+    {"local-addr", 1, RENDEZVOUS, NULL},
+    {"monitor-interval", 1, INTERVAL, "muster hears of a worker's end at once"},
+    {"start-method", 1, METHOD, "every worker is a program of its own"},
+    {"event-log-handler", 1, EVENTS,
+     "null: events.jsonl of the run directory has the events"},
+    {"role", 1, ROLE, NULL},
+    {"log-dir", 1, LOG_DIR, NULL},
+    {"redirects", 1, REDIRECTS, NULL},
+    {"r", 1, REDIRECTS, NULL},
+    {"tee", 1, TEE,
+     "muster writes a file for each worker and stream, and shows both"},
+    {"t", 1, TEE, NULL},
+    {"local-ranks-filter", 1, FILTER, NULL},
+    {"duplicate-stdout-filters", 1, UNLESS_EMPTY,
+     "nothing: muster logs shows the output of a run, for grep"},
+    {"duplicate-stderr-filters", 1, UNLESS_EMPTY,
+     "nothing: muster logs shows the output of a run, for grep"},
+    {"log-line-prefix-template", 1, PREFIX, NULL},
+    {"logs-specs", 1, UNLESS_EMPTY, "nothing: muster keeps logs its own way"},
+    {"signals-to-handle", 1, SIGNALS, NULL},
+    {"virtual-local-rank", 0, REFUSED,
+     "a program that selects its GPU by LOCAL_RANK"},
+    {"print-completion", 1, REFUSED, "a script; completion comes with muster"},
     {0},
 };
 
-static const struct {
-    const char *name, *why;
-} reasons[] = {
-    {"monitor-interval", "muster hears of a worker's end at once"},
-    {"start-method", "every worker is a program of its own"},
-    {"tee", "muster writes a file for each worker and stream, and shows both"},
-    {"log-line-prefix-template", "logs.prefix of the spec says what stands "
-                                 "before lines"},
-    {"event-log-handler", "null: events.jsonl of the run directory has the "
-                          "events"},
-    {"duplicate-stdout-filters", "nothing: muster logs shows the output of a "
-                                 "run, for grep"},
-    {"duplicate-stderr-filters", "nothing: muster logs shows the output of a "
-                                 "run, for grep"},
-    {"logs-specs", "nothing: muster keeps logs its own way"},
-    {"numa-binding", "it to be left out: workers are not bound yet"},
-    {"virtual-local-rank", "a program that selects its GPU by LOCAL_RANK"},
-    {"print-completion", "a script; completion comes with muster"},
-};
-
-static const char *reason_of(const struct launcher_option *option)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(reasons); i++) {
-        if (strcmp(reasons[i].name, option->name) == 0) {
-            return reasons[i].why;
-        }
-    }
-    return "muster has no use for it";
-}
-
-/* The module after -m, where `argv` is python; *ret_at is behind it. */
-static const char *python_module(const struct command *cmd, size_t *ret_at)
-{
-    for (size_t i = 1; i < cmd->n && cmd->argv[i]->text[0] == '-'; i++) {
-        const char *s = cmd->argv[i]->text;
-
-        if (strcmp(s, "-m") == 0 && i + 1 < cmd->n) {
-            *ret_at = i + 2;
-            return cmd->argv[i + 1]->text;
-        }
-        if (strcmp(s, "-c") == 0) {
-            return NULL;
-        }
-        i += strcmp(s, "-X") == 0 || strcmp(s, "-W") == 0;
-    }
-    return NULL;
-}
-
 bool command_is_torch(struct command *cmd)
 {
+    static const char *const programs[] = {"torchrun", NULL};
     static const char *const modules[] = {
         "torch.distributed.run", "torch.distributed.launch",
         "torch.distributed.elastic.launch", NULL};
-    const char *module;
-    size_t at = 0;
 
-    if (strcmp(command_basename(cmd->argv[0]->text), "torchrun") == 0) {
-        cmd->launcher = "torchrun";
-        cmd->at = 1;
-        return true;
-    }
-    module = command_is_python(cmd->argv[0]->text) ? python_module(cmd, &at) : NULL;
-    for (size_t i = 0; module && modules[i]; i++) {
-        if (strcmp(module, modules[i]) == 0) {
-            cmd->launcher = modules[i];
-            cmd->at = at;
-            return true;
-        }
-    }
-    return false;
+    return command_is_one_of(cmd, programs, modules);
 }
 
 /* What was given, by the place of its option in the table; those without an
@@ -245,6 +189,8 @@ static void add_environment(struct command *cmd, struct given *given)
     }
     take_variable(cmd, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
                   &options[hit_of(given, GRACE) - given->hits], given);
+    take_variable(cmd, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+                  &options[hit_of(given, PREFIX) - given->hits], given);
 }
 
 /* --- the options --- */
@@ -267,7 +213,7 @@ static void check_interval(struct command *cmd, const struct launcher_hit *hit)
         torch_refuse(cmd, hit, "seconds");
         return;
     }
-    torch_note(cmd, hit, reason_of(hit->option));
+    command_note(cmd, hit, hit->option->text);
 }
 
 static void check_method(struct command *cmd, const struct launcher_hit *hit)
@@ -278,7 +224,7 @@ static void check_method(struct command *cmd, const struct launcher_hit *hit)
         torch_refuse(cmd, hit, "spawn, fork or forkserver");
         return;
     }
-    torch_note(cmd, hit, reason_of(hit->option));
+    command_note(cmd, hit, hit->option->text);
 }
 
 /* "none" is what torchrun says where nobody says anything; and a job that stands
@@ -287,7 +233,7 @@ static void read_id(struct command *cmd, const struct launcher_hit *hit,
                     bool is_standalone)
 {
     if (is_standalone) {
-        torch_note(cmd, hit, "with --standalone each run has an id of its own");
+        command_note(cmd, hit, "with --standalone each run has an id of its own");
     } else if (strcmp(hit->values[0]->text, "none") != 0) {
         command_offer(cmd, hit, "torch.runId", hit->values[0]);
     }
@@ -310,8 +256,8 @@ static void read_option(struct command *cmd, const struct launcher_hit *hit,
         break;
     case GRACE:
         command_offer(cmd, hit, "limits.grace",
-                      torch_seconds(cmd, value, value->text,
-                                    strlen(value->text)));
+                      command_seconds(cmd, value, value->text,
+                                      strlen(value->text)));
         break;
     case ROLE:
         command_offer(cmd, hit, "torch.role", value);
@@ -327,11 +273,11 @@ static void read_option(struct command *cmd, const struct launcher_hit *hit,
         break;
     case RDZV_NUMBER:
         check_number(cmd, hit);
-        torch_note(cmd, hit, "muster gathers the processes itself");
+        command_note(cmd, hit, "muster gathers the processes itself");
         break;
     case STANDALONE:
     case RENDEZVOUS:
-        torch_note(cmd, hit, "muster gathers the processes itself");
+        command_note(cmd, hit, "muster gathers the processes itself");
         break;
     case INTERVAL:
         check_interval(cmd, hit);
@@ -342,22 +288,24 @@ static void read_option(struct command *cmd, const struct launcher_hit *hit,
     case SIGNALS:
         torch_read_signals(cmd, hit);
         break;
+    case PREFIX:
+        torch_read_prefix(cmd, hit);
+        break;
     case TEE:
-    case NOTED:
-        torch_note(cmd, hit, reason_of(hit->option));
+        command_note(cmd, hit, hit->option->text);
         break;
     case EVENTS:
         if (strcmp(value->text, "null") != 0) {
-            torch_refuse(cmd, hit, reason_of(hit->option));
+            torch_refuse(cmd, hit, hit->option->text);
         }
         break;
     case UNLESS_EMPTY:
         if (value->text[0]) {
-            torch_refuse(cmd, hit, reason_of(hit->option));
+            torch_refuse(cmd, hit, hit->option->text);
         }
         break;
     case REFUSED:
-        torch_refuse(cmd, hit, reason_of(hit->option));
+        torch_refuse(cmd, hit, hit->option->text);
         break;
     case MODULE:
     case NO_PYTHON:
@@ -381,52 +329,15 @@ static void read_options(struct command *cmd, struct given *given)
                          hit_of(given, FILTER));
 }
 
-/* The one that torchrun is told to use, else the one beside it, in the same
- * environment. */
-static struct node *interpreter(struct command *cmd)
+/* What the older .launch puts behind the program, unless told --use-env. */
+static struct node *local_rank(struct command *cmd, const struct given *given)
 {
-    struct node *word = cmd->argv[0];
-    const char *name = command_basename(word->text);
-    const char *told = form_getenv(cmd->c, "PYTHON_EXEC");
-
-    if (told && told[0]) {
-        return node_scalar(cmd->c->arena, &word->place, told, false);
+    if (strcmp(cmd->launcher, "torch.distributed.launch") != 0 ||
+        is_given(given, USE_ENV)) {
+        return NULL;
     }
-
-    if (command_is_python(word->text)) {
-        return word;
-    }
-    return node_scalar(cmd->c->arena, &word->place,
-                       arena_printf(cmd->c->arena, "%.*spython3",
-                                    (int)(name - word->text), word->text),
-                       false);
-}
-
-/* What is started: as torchrun does it, with output unbuffered. */
-static void start_program(struct command *cmd, const struct given *given)
-{
-    struct arena *a = cmd->c->arena;
-    const struct place *at = &cmd->argv[0]->place;
-    struct node *first[3] = {interpreter(cmd),
-                             node_scalar(a, at, "-u", false),
-                             node_scalar(a, at, "-m", false)};
-    size_t n = is_given(given, RUN_PATH)    ? 2
-               : is_given(given, NO_PYTHON) ? 0
-               : is_given(given, MODULE)    ? 3
-                                            : 2;
-    const char *program = cmd->argv[cmd->at]->text;
-
-    command_replace(cmd, first, n);
-    report_note(cmd->c->report, at,
-                "%s is not run: muster starts %.80s itself", cmd->launcher,
-                program);
-    if (strcmp(cmd->launcher, "torch.distributed.launch") == 0 &&
-        !is_given(given, USE_ENV)) {
-        report_note(cmd->c->report, at,
-                    "%s passed --local-rank to older programs; here they find "
-                    "LOCAL_RANK in the environment",
-                    cmd->launcher);
-    }
+    return node_scalar(cmd->c->arena, &cmd->argv[0]->place,
+                       "--local-rank=$(LOCAL_RANK)", false);
 }
 
 /* torchrun's own defaults, where muster stands in for the command itself; in a
@@ -476,16 +387,16 @@ bool command_read_torch(struct command *cmd)
         return false;
     }
     read_options(cmd, &given);
-    if (is_given(&given, MODULE) && is_given(&given, NO_PYTHON) &&
-        !is_given(&given, RUN_PATH)) {
-        report_error(cmd->c->report, &cmd->argv[0]->place,
-                     "both --module and --no-python of %s; expected one of "
-                     "them", cmd->launcher);
+    cmd->module = is_given(&given, MODULE) && !is_given(&given, RUN_PATH);
+    cmd->no_python = is_given(&given, NO_PYTHON) &&
+                     !is_given(&given, RUN_PATH);
+    cmd->python = form_getenv(cmd->c, "PYTHON_EXEC");
+    if (!command_check_python(cmd)) {
         return false;
     }
     resolve_environment(cmd->c, cmd->tree);
     settle_defaults(cmd);
-    start_program(cmd, &given);
+    command_start_python(cmd, local_rank(cmd, &given));
     return cmd->c->report->n_errors == errors;
 }
 

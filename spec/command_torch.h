@@ -24,13 +24,8 @@ void torch_settle_streams(struct command *cmd,
                           const struct launcher_hit *tee,
                           const struct launcher_hit *filter);
 
-/* A span of so many seconds, from the `len` bytes at `text`. */
-struct node *torch_seconds(struct command *cmd, const struct node *value,
-                           const char *text, size_t len);
-
-/* A note that the option has no effect, unless it is only a default. */
-void torch_note(struct command *cmd, const struct launcher_hit *hit,
-                const char *why);
+/* "[${role_name}${local_rank}]:" becomes logs.prefix. */
+void torch_read_prefix(struct command *cmd, const struct launcher_hit *hit);
 
 /* An error that names the option, its value, and what was expected. */
 void torch_refuse(struct command *cmd, const struct launcher_hit *hit,

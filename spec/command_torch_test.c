@@ -86,6 +86,9 @@ static void test_values(void)
         {"--tee=3", "logs.streams", "both"},
         {"--local-ranks-filter=0,2", "logs.streams",
          "\"none,0:both,2:both\""},
+        {"--log-line-prefix-template=[${role_name}${local_rank}]:",
+         "logs.prefix", "\"[default{local_rank}]:\""},
+        {"--log-line-prefix-template=plain", "logs.prefix", "rank"},
         {"--no-python", "command", "t.py --nnodes=9"},
         {"--module", "command", "python3 -u -m t.py --nnodes=9"},
         {"--run-path", "command", "python3 -u t.py --nnodes=9"},
@@ -123,6 +126,8 @@ static void test_together(void)
         {"-r3, -t3", "logs.streams", "both"},
         {"-r1, '--local-ranks-filter=1,2'", "logs.streams",
          "\"none,1:stderr,2:stderr\""},
+        {"--role=a, '--log-line-prefix-template=${role_name}$rank '",
+         "logs.prefix", "\"a{rank} \""},
         {"--role=a, --role=b", "torch.role", "b"},
         {"--standalone, --rdzv-id=x", "torch.runId", ""},
         {"--rdzv_id=x, --rdzv-backend, c10d", "torch.runId", "x"},
@@ -171,6 +176,8 @@ static void test_refused(void)
         {"--signals-to-handle=SIGTERM,SIGALRM", "--signals-to-handle of "
                                                 "torchrun is"},
         {"--signals-to-handle=TERM", "expected some of SIGTERM, SIGINT"},
+        {"--log-line-prefix-template=${no}", "--log-line-prefix-template of "
+                                             "torchrun is \"${no}\"; expected"},
         {"--virtual-local-rank", "--virtual-local-rank of torchrun; expected"},
         {"--print-completion=bash", "--print-completion of torchrun is"},
     };
@@ -217,6 +224,11 @@ static void test_precedence(void)
         {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600"}, "", "limits.grace", "10m"},
         {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600"}, ", --shutdown-timeout=120",
          "limits.grace", "2m"},
+        {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${rank}>"}, "",
+         "logs.prefix", "\"<{rank}>\""},
+        {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${rank}>",
+          "PET_LOG_LINE_PREFIX_TEMPLATE=${hostname}"}, "", "logs.prefix",
+         "\"{host}\""},
         {{NULL}, "", "limits.grace", "30s"},
     };
 

@@ -6,21 +6,12 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "spec/log_prefix.h"
 #include "spec/stream_set.h"
 
 #include <string.h>
 
 enum { MAX_LOCAL = 1024, BOTH = STREAM_STDOUT | STREAM_STDERR };
-
-void torch_note(struct command *cmd, const struct launcher_hit *hit,
-                const char *why)
-{
-    if (!hit->is_environment) {
-        report_note(cmd->c->report, &hit->node->place,
-                    "%.80s of %s has no effect: %s", hit->node->text,
-                    cmd->launcher, why);
-    }
-}
 
 void torch_refuse(struct command *cmd, const struct launcher_hit *hit,
                   const char *expected)
@@ -38,14 +29,6 @@ void torch_refuse(struct command *cmd, const struct launcher_hit *hit,
                      "%.80s of %s; expected %s", hit->node->text,
                      cmd->launcher, expected);
     }
-}
-
-struct node *torch_seconds(struct command *cmd, const struct node *value,
-                           const char *text, size_t len)
-{
-    return node_scalar(cmd->c->arena, &value->place,
-                       arena_printf(cmd->c->arena, "%.*ss", (int)len, text),
-                       true);
 }
 
 /* --- --rdzv-conf --- */
@@ -67,10 +50,10 @@ void torch_read_rdzv_conf(struct command *cmd, const struct launcher_hit *hit)
     }
     if (timeout) {
         command_offer(cmd, hit, "gang.timeout",
-                      torch_seconds(cmd, hit->values[0], timeout,
-                                    strcspn(timeout, ",")));
+                      command_seconds(cmd, hit->values[0], timeout,
+                                      strcspn(timeout, ",")));
     } else {
-        torch_note(cmd, hit, "muster gathers the processes itself");
+        command_note(cmd, hit, "muster gathers the processes itself");
     }
 }
 
@@ -106,8 +89,36 @@ void torch_read_signals(struct command *cmd, const struct launcher_hit *hit)
         s += len + strspn(s + len, " ");
         s += *s == ',';
     } while (*s);
-    torch_note(cmd, hit, "muster run answers SIGTERM, SIGINT, SIGHUP, SIGQUIT, "
-               "SIGUSR1 and SIGUSR2 at any time: it asks the workers to stop");
+    command_note(cmd, hit, "muster run answers SIGTERM, SIGINT, SIGHUP, "
+                 "SIGQUIT, SIGUSR1 and SIGUSR2 at any time: it asks the "
+                 "workers to stop");
+}
+
+/* --- --log-line-prefix-template --- */
+
+void torch_read_prefix(struct command *cmd, const struct launcher_hit *hit)
+{
+    const struct node *role = node_given(node_get(cmd->tree, "torch"), "role");
+    struct node *value = hit->values[0];
+    _buf_ struct buf text = {0};
+    int rc = log_prefix_from_torch(value->text,
+                                   role && role->kind == NODE_SCALAR
+                                       ? role->text
+                                       : "default",
+                                   &text);
+
+    if (rc < 0) {
+        torch_refuse(cmd, hit, "macros as ${rank}, ${local_rank}, ${hostname} "
+                               "or ${role_name} behind each $");
+    } else if (rc == 0) {
+        command_note(cmd, hit, "it has none of ${rank}, ${local_rank} and "
+                               "${hostname}");
+    } else {
+        command_offer(cmd, hit, "logs.prefix",
+                      node_scalar(cmd->c->arena, &value->place,
+                                  arena_strdup(cmd->c->arena, buf_str(&text)),
+                                  false));
+    }
 }
 
 /* --- what is shown --- */

@@ -198,6 +198,11 @@ enum job_store {
     JOB_STORE_TREE,
 };
 
+enum job_horovod {
+    JOB_HOROVOD_NONE,
+    JOB_HOROVOD_GLOO, /* the agents serve the rendezvous of its gloo */
+};
+
 struct job_slurm {
     char *partition; /* all NULL when not given */
     char *account;
@@ -238,6 +243,7 @@ struct job {
     struct job_logs logs;
     struct job_torch torch;
     enum job_store store;
+    enum job_horovod horovod;
     uint64_t heartbeat_timeout_ms; /* also the lease */
     uint64_t detach_timeout_ms;    /* how long the run goes on without its front
                                       end: JOB_AUTO: to the end in batch, 10 min

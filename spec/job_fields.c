@@ -77,6 +77,12 @@ static const char *const store_words[] = {
     NULL,
 };
 
+static const char *const horovod_words[] = {
+    [JOB_HOROVOD_NONE] = "none",
+    [JOB_HOROVOD_GLOO] = "gloo",
+    NULL,
+};
+
 static const char *const goal_words[] = {
     [JOB_MINIMIZE] = "minimize",
     [JOB_MAXIMIZE] = "maximize",
@@ -362,6 +368,10 @@ const struct field job_fields[] = {
      .help = "how workers reach the store of their process group: that of "
              "rank 0, or their own node's, which forwards",
      .later = "workers reach that of rank 0"},
+    {"horovod", FIELD_ENUM, AT(horovod), .words = horovod_words, .def = "none",
+     .help = "gloo: Horovod's rendezvous is served for its gloo controller; a "
+             "horovodrun in command asks for it",
+     .later = "there is no such server: hvd.init() of several processes fails"},
     {"heartbeat", FIELD_MAP, .fields = heartbeat_fields},
     {"detach", FIELD_MAP, .fields = detach_fields},
     {"slurm", FIELD_MAP, .fields = slurm_fields,

@@ -173,3 +173,69 @@ void log_prefix_write(const char *text,
         }
     }
 }
+
+/* --- torchrun's templates --- */
+
+static const struct {
+    const char *name, *as;
+} macros[] = {
+    {"role_name", NULL},
+    {"rank", "{rank}"},
+    {"local_rank", "{local_rank}"},
+    {"hostname", "{host}"},
+};
+
+/* $NAME or ${NAME} at `s`: its length, and what it stands for, which is NULL for
+ * the role; 0 if that is no macro. */
+static size_t macro_at(const char *s, const char **ret_as)
+{
+    bool braced = s[1] == '{';
+    const char *name = s + 1 + braced;
+    size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyz_");
+
+    if (braced && name[len] != '}') {
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(macros); i++) {
+        if (strlen(macros[i].name) == len &&
+            memcmp(macros[i].name, name, len) == 0) {
+            *ret_as = macros[i].as;
+            return 1 + len + (braced ? 2 : 0);
+        }
+    }
+    return 0;
+}
+
+/* Bytes that are printed as they are. */
+static void put_text(struct buf *to, const char *s, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        buf_putc(to, s[i]);
+        if (s[i] == '{' || s[i] == '}') {
+            buf_putc(to, s[i]);
+        }
+    }
+}
+
+int log_prefix_from_torch(const char *text, const char *role, struct buf *to)
+{
+    bool has_field = false;
+
+    while (*text) {
+        const char *as = NULL;
+        size_t len = *text == '$' ? macro_at(text, &as) : strcspn(text, "$");
+
+        if (*text != '$') {
+            put_text(to, text, len);
+        } else if (len == 0) {
+            return -1;
+        } else if (as) {
+            buf_puts(to, as);
+            has_field = true;
+        } else {
+            put_text(to, role, strlen(role));
+        }
+        text += len;
+    }
+    return has_field;
+}

@@ -28,6 +28,11 @@ enum log_prefix_field {
  * unknown field {rnak}; did you mean {rank}". */
 bool log_prefix_is_valid(const char *text, struct buf *why);
 
+/* The same from a template of torchrun, as "[${role_name}${local_rank}]:", with
+ * the macros role_name, rank, local_rank and hostname. 1; 0 if it has none but the
+ * first; -1 if a $ begins no macro. */
+int log_prefix_from_torch(const char *text, const char *role, struct buf *to);
+
 /* Whether the field is in it; `text` is valid. */
 bool log_prefix_has(const char *text, enum log_prefix_field field);
 

@@ -91,10 +91,47 @@ static void test_has(void)
     ok(!log_prefix_has("{{rank}} {host}", LOG_PREFIX_RANK), "braces");
 }
 
+static void test_from_torch(void)
+{
+    static const struct {
+        const char *text, *want;
+        int rc;
+    } cases[] = {
+        {"[${role_name}${local_rank}]:", "[a{{b}}{local_rank}]:", 1},
+        {"[${rank}@${hostname}] ", "[{rank}@{host}] ", 1},
+        {"$rank|$local_rank|", "{rank}|{local_rank}|", 1},
+        {"{${rank}}", "{{{rank}}}", 1},
+        {"", "", 0},
+        {"plain ", "plain ", 0},
+        {"${role_name}: ", "a{{b}}: ", 0},
+        {"${rank", NULL, -1},
+        {"${}", NULL, -1},
+        {"$", NULL, -1},
+        {"$$", NULL, -1},
+        {"${world}", NULL, -1},
+        {"$ranks", NULL, -1},
+        {"${rank} $", NULL, -1},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf to = {0}, why = {0};
+        int rc = log_prefix_from_torch(cases[i].text, "a{b}", &to);
+
+        is_int(rc, cases[i].rc, "torchrun's \"%s\"", cases[i].text);
+        if (rc >= 0) {
+            is_str(buf_str(&to), cases[i].want, "as muster's");
+        }
+        if (rc > 0) {
+            ok(log_prefix_is_valid(buf_str(&to), &why), "which is valid");
+        }
+    }
+}
+
 int main(void)
 {
     test_write();
     test_bad();
     test_has();
+    test_from_torch();
     return tap_done();
 }

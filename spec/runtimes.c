@@ -159,29 +159,17 @@ static bool visit_built_in(const struct walk *w)
     return false;
 }
 
-static const char *environment(const struct context *c, const char *name)
-{
-    size_t len = strlen(name);
-
-    for (char *const *env = c->request->env; env && *env; env++) {
-        if (strncmp(*env, name, len) == 0 && (*env)[len] == '=' &&
-            (*env)[len + 1]) {
-            return *env + len + 1;
-        }
-    }
-    return NULL;
-}
-
 static const char *user_dir(const struct context *c)
 {
-    const char *config = environment(c, "XDG_CONFIG_HOME");
-    const char *home = environment(c, "HOME");
+    const char *config = form_getenv(c, "XDG_CONFIG_HOME");
+    const char *home = form_getenv(c, "HOME");
 
-    if (config) {
+    if (config && config[0]) {
         return arena_printf(c->arena, "%s/muster/runtimes", config);
     }
-    return home ? arena_printf(c->arena, "%s/.config/muster/runtimes", home)
-                : NULL;
+    return home && home[0]
+               ? arena_printf(c->arena, "%s/.config/muster/runtimes", home)
+               : NULL;
 }
 
 /* The directories in order; of a cluster's runtime the site's come first. */

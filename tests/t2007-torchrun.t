@@ -60,6 +60,7 @@ test_meaning() {
 --rdzv_id+7 torch.runId 7
 --log_dir=/x logs.dir /x
 --nnodes=7+--nnodes+2 nodes 2
+--log-line-prefix-template=[${role_name}${local_rank}]: logs.prefix [default{local_rank}]:
 E2
 }
 
@@ -95,6 +96,29 @@ test_filter() {
     torchrun --nproc-per-node 3 --local-ranks-filter 0,2 show.py
     is "$status,$(lines)" '0,[0] I am 0 of 3 with 0;[2] I am 2 of 3 with 0;' 'ranks that were asked for are shown'
     is "$("$MUSTER" logs --rank 1)" '[1] I am 1 of 3 with 0' 'and all are kept'
+}
+
+test_prefix() {
+    torchrun --nproc-per-node 2 --log-line-prefix-template '<${rank}@${role_name}> ' show.py
+    is "$status,$(lines)" '0,<0@default> I am 0 of 2 with 0;<1@default> I am 1 of 2 with 0;' 'lines begin as they should'
+    run env TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='$local_rank|' \
+        "$MUSTER" torchrun --allow-run-as-root --quiet show.py
+    is "$(lines)" '0|I am 0 of 1 with 0;' 'also by the variable'
+    run "$MUSTER" validate -- torchrun --log-line-prefix-template='${no}' show.py
+    is "$status" 2 'a macro that there is not is refused'
+    like "$(cat err)" 'expected macros as ${rank}' 'and those that there are named'
+}
+
+# The older module passes the rank on the node, unless told not to.
+test_local_rank() {
+    cat >args.py <<'E2'
+import sys
+print(*sys.argv[1:])
+E2
+    run "$MUSTER" run --allow-run-as-root --quiet -- python3 -m torch.distributed.launch --nproc_per_node=2 args.py a
+    is "$(lines)" '[0] --local-rank=0 a;[1] --local-rank=1 a;' 'torch.distributed.launch passes --local-rank'
+    run "$MUSTER" run --allow-run-as-root --quiet -- python3 -m torch.distributed.launch --use-env args.py a
+    like "$(lines)" '[0] a;' 'unless it is given --use-env'
 }
 
 test_help() {
