@@ -100,6 +100,13 @@ void agent_config(struct agent *a, const void *data, size_t len);
 /* The tree takes output again. */
 void agent_writable(struct agent *a);
 
+/* --- agent_fit.c --- */
+
+/* So many agents of the roster take part, the first ones; the others are spares.
+ * -ERANGE from the check: there are fewer nodes than the job needs. */
+uint32_t agent_fit_count(const struct agent *a);
+int agent_fit_check(const struct agent *a, struct error *e);
+
 /* --- agent_leave.c --- */
 
 /* Tears everything down and ends the loop. */

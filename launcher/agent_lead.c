@@ -486,11 +486,11 @@ int agent_lead_start(struct agent *a, struct error *e)
     }
     l->agent = a;
     a->lead = l;
-    l->n_nodes = a->roster.n;
+    l->n_nodes = agent_fit_count(a);
     l->timer = make_timer(l);
     l->front = make_timer(l);
     l->term = make_timer(l);
-    for (uint32_t i = 0; i < a->roster.n; i++) {
+    for (uint32_t i = 0; i < l->n_nodes; i++) {
         strlist_add(&l->names, a->roster.entries[i].host);
     }
     if (l->names.failed || !l->timer || !l->front || !l->term) {

@@ -106,11 +106,12 @@ static void on_trouble(uv_async_t *async)
 static int fill_nodes(struct record *r, struct error *e)
 {
     const struct roster *roster = &r->agent->roster;
+    uint32_t n = agent_fit_count(r->agent); /* spares come on their own */
 
-    if (run_status_set_nodes(r->status, roster->n) < 0) {
+    if (run_status_set_nodes(r->status, n) < 0) {
         return error_set(e, ENOMEM, "list nodes");
     }
-    for (uint32_t i = 0; i < roster->n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         str_copy(r->status->nodes[i].host, sizeof(r->status->nodes[i].host),
                  roster->entries[i].host);
         r->status->nodes[i].rank = (int)i;

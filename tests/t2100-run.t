@@ -161,6 +161,23 @@ test_by_hand() {
         mpirun -n 2 --oversubscribe "$MUSTER" run --agent-is-node --nnodes 2 --nproc-per-node 1 \
         --max-restarts 0 --run-dir run -- sh -c 'exit 9'
     is "$status" 9 'a failure is the exit status of mpirun' || show
+    # by_hand N NODES: N agents, and a job for so many nodes.
+    by_hand() {
+        rm -rf run
+        run env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 \
+            mpirun -n "$1" --oversubscribe "$MUSTER" run --agent-is-node --nnodes "$2" --nproc-per-node 1 \
+            --run-dir run -- sh -c 'echo $RANK of $WORLD_SIZE'
+    }
+    by_hand 1 2
+    is "$status" 1 'a job for more nodes than mpirun gave does not run' || show
+    like "$(cat err)" 'the job needs 2 nodes, and mpirun started muster on 1' 'which is told'
+    is "$(grep -c of out)" 0 'no worker does'
+    by_hand 3 1:2
+    is "$status,$(grep -c 'of 2' out)" 0,2 'one for fewer runs on those' || show
+    like "$(cat err)" 'waits as a spare' 'and the others wait'
+    is "$(grep -c node_spare run/events.jsonl)" 1 'as the records say'
+    by_hand 2 2:4
+    is "$status,$(grep -c 'of 2' out)" 0,2 'what is between is right' || show
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
