@@ -84,6 +84,22 @@ int fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
     return fs_read_fd(fd, path, max, ret, ret_len, e);
 }
 
+int fs_read_regular(const char *path, size_t max, char **ret, size_t *ret_len,
+                    struct error *e)
+{
+    _close_ int fd = open(path,
+                          O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        return error_set(e, errno, "open %s", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return error_text(e, EINVAL, "%s: expected a regular file", path);
+    }
+    return fs_read_fd(fd, path, max, ret, ret_len, e);
+}
+
 int fs_write_all(int fd, const void *data, size_t len)
 {
     const char *from = data;

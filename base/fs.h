@@ -20,6 +20,10 @@ int fs_path(char *to, size_t size, struct error *e, const char *fmt, ...)
  * The caller frees *ret. */
 int fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
             struct error *e);
+/* The same of a regular file alone, for a directory of somebody who might put a
+ * FIFO there for us to wait for: -EINVAL for anything else. */
+int fs_read_regular(const char *path, size_t max, char **ret, size_t *ret_len,
+                    struct error *e);
 /* The rest of an open file, which messages call `name`. */
 int fs_read_fd(int fd, const char *name, size_t max, char **ret,
                size_t *ret_len, struct error *e);

@@ -68,6 +68,19 @@ static void test_write_and_read(void)
     is_int(st.st_mode & 0777, 0600, "private");
     is_int(fs_read("/nonexistent/x", 9, &data, NULL, &e), -ENOENT, "missing");
     like(e.text, "/nonexistent/x", "named");
+    free(data);
+    data = NULL;
+    is_int(fs_read_regular(path, 4, &data, &len, &e), 0, "a regular file");
+    is_str(data, "two!", "the same");
+    is_int(fs_read_regular("/nonexistent/x", 9, &data, NULL, &e), -ENOENT,
+           "none");
+    fs_path(path, sizeof(path), NULL, "%s/pipe", dir);
+    is_int(mkfifo(path, 0600), 0, "a pipe that nobody writes to");
+    is_int(fs_read_regular(path, 9, &data, NULL, &e), -EINVAL, "is refused");
+    like(e.text, "expected a regular file", "saying why");
+    is_int(fs_read_regular(dir, 9, &data, NULL, &e), -EINVAL,
+           "and so is a directory");
+    unlink(path);
 }
 
 static void test_failed_write_leaves_nothing(void)

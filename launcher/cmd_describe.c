@@ -68,7 +68,7 @@ static int load(const char *arg, size_t max_events, struct page *p,
     if (rc < 0) {
         return rc;
     }
-    fs_read(path, MAX_SPEC_BYTES, &p->spec, NULL, NULL);
+    fs_read_regular(path, MAX_SPEC_BYTES, &p->spec, NULL, NULL);
     rc = rundir_path(p->view.dir, path, sizeof(path), e, "events.jsonl");
     return rc < 0 ? rc : run_events_read(path, max_events, &p->events, e);
 }

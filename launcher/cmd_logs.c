@@ -282,7 +282,7 @@ static bool keeps_no_files(const struct rundir *dir)
     bool none;
 
     if (rundir_path(dir, path, sizeof(path), NULL, "spec.yaml") == 0 &&
-        fs_read(path, YAML_MAX_BYTES, &text, NULL, NULL) == 0) {
+        fs_read_regular(path, YAML_MAX_BYTES, &text, NULL, NULL) == 0) {
         files = node_get_path(yaml_load_value(&arena, text, &at, &report),
                               "logs.files");
     }

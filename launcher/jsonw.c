@@ -177,3 +177,15 @@ void jsonw_time(struct jsonw *w, const char *key, uint64_t wall_ns)
     buf_printf(w->to, "%" PRIu64 ".%06" PRIu64, wall_ns / 1000000000u,
                wall_ns / 1000u % 1000000u);
 }
+
+bool jsonw_read_time(const json_t *v, uint64_t *ret)
+{
+    double t = json_number_value(v);
+
+    if (!json_is_number(v) || !(t >= 0 && t < 1e10)) {
+        return false;
+    }
+    /* A double holds today's times to a quarter of a microsecond. */
+    *ret = (uint64_t)(t * 1e6 + 0.5) * 1000u;
+    return true;
+}

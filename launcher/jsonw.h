@@ -41,5 +41,8 @@ bool jsonw_read_num(const json_t *v, double *ret);
 void jsonw_bool(struct jsonw *w, const char *key, bool v);
 /* Seconds since 1970 with six digits behind the point. */
 void jsonw_time(struct jsonw *w, const char *key, uint64_t wall_ns);
+/* Reads such a time, to the microsecond. False, without a value, for what is no
+ * number or beyond the year 2286. */
+bool jsonw_read_time(const json_t *v, uint64_t *ret);
 
 #endif

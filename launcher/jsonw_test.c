@@ -107,6 +107,36 @@ static void test_no_numbers(void)
     ok(!jsonw_read_num(NULL, &(double){0}), "nothing is no number");
 }
 
+static void test_read_times(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t ns; /* 7: none */
+    } cases[] = {
+        {"0", 0},
+        {"1795206357", UINT64_C(1795206357000000000)},
+        {"1795206357.120001", UINT64_C(1795206357120001000)},
+        {"-1", 7},
+        {"1e10", 7},
+        {"1e300", 7},
+        {"-1e300", 7},
+        {"9223372036854775807", 7},
+        {"\"1\"", 7},
+        {"null", 7},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        json_t *v = json_loads(cases[i].text, JSON_DECODE_ANY, NULL);
+        uint64_t ns = 7;
+
+        is_int(jsonw_read_time(v, &ns), cases[i].ns != 7, "time %s",
+               cases[i].text);
+        ok(ns == cases[i].ns, "time %s: value", cases[i].text);
+        json_decref(v);
+    }
+    ok(!jsonw_read_time(NULL, &(uint64_t){0}), "nothing is no time");
+}
+
 static void test_nesting(void)
 {
     _buf_ struct buf b = {0};
@@ -138,6 +168,7 @@ int main(void)
     test_cut_character();
     test_numbers();
     test_no_numbers();
+    test_read_times();
     test_nesting();
     return tap_done();
 }

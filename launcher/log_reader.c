@@ -131,7 +131,8 @@ static uint64_t find_start(struct log_reader *r, const char *path, int fd,
     snprintf(times, sizeof(times), "%s%s" LOG_INDEX_SUFFIX, path, number);
     written_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u +
                  (uint64_t)st.st_mtim.tv_nsec;
-    if (fs_read(times, MAX_INDEX_BYTES, &index, &len, NULL) < 0 || !len) {
+    if (fs_read_regular(times, MAX_INDEX_BYTES, &index, &len, NULL) < 0 ||
+        !len) {
         r->has_no_times |= written_ns >= since_ns && st.st_size;
         return log_index_find("", 0, since_ns, written_ns,
                               (uint64_t)st.st_size);

@@ -202,7 +202,7 @@ int rundir_check_nonce(const char *path, const void *nonce, struct error *e)
     if (rc < 0) {
         return rc;
     }
-    rc = fs_read(file, 1024, &found, NULL, e);
+    rc = fs_read_regular(file, 1024, &found, NULL, e);
     if (rc == -ENOENT || rc == -ENOTDIR) {
         return 0;
     }

@@ -67,8 +67,8 @@ static int parse_run_file(const char *path, const json_t *root,
     }
     str_copy(f->id, sizeof(f->id), id);
     str_copy(f->name, sizeof(f->name), name);
-    f->created_ns = (uint64_t)(
-        json_number_value(json_object_get(root, "created")) * 1e9);
+    f->created_ns = 0;
+    jsonw_read_time(json_object_get(root, "created"), &f->created_ns);
     f->slurm_restart = json_is_integer(restart) ? json_integer_value(restart)
                                                 : -1;
     return 0;
@@ -84,7 +84,7 @@ int run_file_read(const char *dir, struct run_file *f, struct error *e)
     int rc = fs_path(path, sizeof(path), e, "%s/run.json", dir);
 
     if (rc == 0) {
-        rc = fs_read(path, MAX_RUN_JSON, &text, &len, e);
+        rc = fs_read_regular(path, MAX_RUN_JSON, &text, &len, e);
     }
     if (rc == -ENOENT && access(dir, F_OK) == 0) {
         return error_text(e, ERR_FORMAT, "%s is no run directory: it has no "

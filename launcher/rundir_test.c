@@ -176,6 +176,7 @@ static void test_versions(void)
     } cases[] = {
         {"{\"v\":2,\"id\":\"x\",\"name\":\"y\"}", -ERR_VERSION, "newer muster"},
         {"{\"v\":1,\"id\":\"x\",\"name\":\"y\",\"more\":1}", 0, ""},
+        {"{\"v\":1,\"id\":\"x\",\"name\":\"y\",\"created\":-1e300}", 0, ""},
         {"{\"v\":1,\"id\":\"../x\",\"name\":\"y\"}", -ERR_FORMAT, "run id"},
         {"{\"v\":1,\"name\":\"y\"}", -ERR_FORMAT, "run id"},
         {"{\"v\":\"1\"}", -ERR_FORMAT, "format version"},
@@ -209,6 +210,16 @@ static void test_open_errors(void)
     like(e.text, "nowhere", "named");
     is_int(rundir_open("/", &r, &e), -ERR_FORMAT, "no run directory");
     like(e.text, "it has no run.json", "said so");
+    mkdir("pipes", 0700);
+    is_int(mkfifo("pipes/run.json", 0600), 0, "pipes that nobody writes to");
+    is_int(rundir_open("pipes", &r, &e), -EINVAL, "hold up nobody");
+    like(e.text, "expected a regular file", "but are told");
+    unlink("pipes/run.json");
+    write_text("pipes/run.json", "{\"v\":1,\"id\":\"x\",\"name\":\"y\"}");
+    is_int(mkfifo("pipes/lock", 0600), 0, "nor one for a lock");
+    is_int(rundir_open("pipes", &r, &e), 0, "a run");
+    ok(r && !rundir_is_locked(r, NULL), "that is not locked");
+    rundir_destroy(r);
 }
 
 /* Locks in another process, which then waits to be told to end. */

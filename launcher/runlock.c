@@ -67,8 +67,7 @@ static void read_owner(int fd, struct rundir_owner *o)
     o->pid = (pid_t)json_integer_value(json_object_get(root, "pid"));
     o->start_ticks = (uint64_t)json_integer_value(
         json_object_get(root, "start_ticks"));
-    o->since_ns = (uint64_t)(
-        json_number_value(json_object_get(root, "since")) * 1e9);
+    jsonw_read_time(json_object_get(root, "since"), &o->since_ns);
     json_decref(root);
 }
 
@@ -196,7 +195,7 @@ bool rundir_is_locked(const struct rundir *r, struct rundir_owner *ret_owner)
     if (rundir_path(r, path, sizeof(path), NULL, "lock") < 0) {
         return false;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
         return false;
     }

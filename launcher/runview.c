@@ -56,7 +56,8 @@ int run_view_refresh(struct run_view *v, struct error *e)
     size_t len = 0;
     int rc = rundir_path(v->dir, path, sizeof(path), e, "status.json");
 
-    rc = rc < 0 ? rc : fs_read(path, STATUS_MAX_JSON_BYTES, &text, &len, e);
+    rc = rc < 0 ? rc : fs_read_regular(path, STATUS_MAX_JSON_BYTES, &text, &len,
+                                       e);
     if (rc < 0 && rc != -ENOENT) {
         return rc;
     }

@@ -63,18 +63,12 @@ static void get_str(struct reader *r, const json_t *o, const char *key,
 static uint64_t get_time(struct reader *r, const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
-    double t;
+    uint64_t ns = 0;
 
-    if (!v) {
-        return 0;
-    }
-    t = json_number_value(v);
-    if (!json_is_number(v) || !(t >= 0 && t < 1e10)) {
+    if (v && !jsonw_read_time(v, &ns)) {
         refuse(r, key, "seconds since 1970");
-        return 0;
     }
-    /* A double holds today's times to a quarter of a microsecond. */
-    return (uint64_t)(t * 1e6 + 0.5) * 1000u;
+    return ns;
 }
 
 static double get_num(struct reader *r, const json_t *o, const char *key)
