@@ -20,6 +20,7 @@ enum { MAX_FILE_BYTES = 16 * 1024 * 1024 };
 void host_list_release(struct host_list *l)
 {
     free(l->items);
+    free(l->places);
     *l = (struct host_list){0};
 }
 
@@ -42,29 +43,67 @@ static bool is_good_name(const char *name)
                         "0123456789.-_") == strlen(name);
 }
 
+/* Where a name is, or would be. There is always a free place. */
+static uint32_t *find_place(const struct host_list *l, const char *name)
+{
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    uint32_t *at;
+
+    for (const char *p = name; *p; p++) {
+        hash = (hash ^ (uint8_t)*p) * UINT64_C(1099511628211);
+    }
+    do {
+        at = &l->places[hash++ & (l->n_places - 1)];
+    } while (*at && strcmp(l->items[*at - 1].name, name) != 0);
+    return at;
+}
+
+/* Room for one more. */
+static int grow(struct host_list *l, struct error *e)
+{
+    size_t n = l->n ? 2 * l->n : 8;
+    struct host *items;
+
+    if (2 * l->n < l->n_places) {
+        return 0;
+    }
+    items = reallocarray(l->items, n, sizeof(*items));
+    l->items = items ? items : l->items;
+    free(l->places);
+    l->n_places = 2 * n; /* a power of two */
+    l->places = calloc(l->n_places, sizeof(*l->places));
+    if (!items || !l->places) {
+        l->n_places = 0;
+        return error_set(e, ENOMEM, "list hosts");
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        *find_place(l, items[i].name) = (uint32_t)i + 1;
+    }
+    return 0;
+}
+
 static int add(struct host_list *l, const char *name, struct error *e)
 {
-    struct host *grown;
+    uint32_t *place;
+    int rc;
 
     if (!is_good_name(name)) {
         return error_text(e, ERR_USAGE, "'%.100s' is not a host name", name);
     }
-    for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->items[i].name, name) == 0) {
-            return error_text(e, ERR_USAGE, "host %s is given twice", name);
-        }
-    }
     if (l->n >= HOSTS_MAX) {
         return error_text(e, ERR_USAGE, "more than %d hosts", HOSTS_MAX);
     }
-    grown = reallocarray(l->items, l->n + 1, sizeof(*grown));
-    if (!grown) {
-        return error_set(e, ENOMEM, "list hosts");
+    rc = grow(l, e);
+    if (rc < 0) {
+        return rc;
     }
-    l->items = grown;
-    str_copy(grown[l->n].name, sizeof(grown[0].name), name);
-    grown[l->n].is_local = is_this_machine(name);
-    l->n++;
+    place = find_place(l, name);
+    if (*place) {
+        return error_text(e, ERR_USAGE, "host %s is given twice", name);
+    }
+    str_copy(l->items[l->n].name, sizeof(l->items[0].name), name);
+    l->items[l->n].is_local = is_this_machine(name);
+    *place = (uint32_t)++l->n;
     return 0;
 }
 

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { HOSTS_NAME_BYTES = 256, HOSTS_MAX = 65536 };
 
@@ -28,6 +29,8 @@ struct host_list {
     struct host *items; /* owned */
     size_t n;
     enum hosts_source source;
+    uint32_t *places; /* a hash table of items by name, each index + 1; owned */
+    size_t n_places;
 };
 
 void host_list_release(struct host_list *l);

@@ -52,6 +52,22 @@ static void test_file(void)
     unlink(path);
 }
 
+/* Many hosts take no time that grows with their square. */
+static void test_many(void)
+{
+    _host_list_ struct host_list l = {0}, more = {0};
+    struct error e = {0};
+
+    is_int(hosts_parse("n[1-65536]", &l, &e), 0, "as many as there may be");
+    is_int((int)l.n, HOSTS_MAX, "all of them");
+    is_str(l.items[HOSTS_MAX - 1].name, "n65536", "in order");
+    is_int(hosts_parse("n[1-30000],m[1-30000],n7", &more, &e), -ERR_USAGE,
+           "one that comes twice among many");
+    like(e.text, "host n7 is given twice", "is named");
+    is_int(hosts_parse("n[1-65536],m", &more, &e), -ERR_USAGE, "one too many");
+    like(e.text, "more than 65536", "is said so");
+}
+
 static void test_sources(void)
 {
     _host_list_ struct host_list l = {0};
@@ -96,6 +112,7 @@ int main(void)
     check_list("n[]", "error: a host range is empty or too long");
     check_list("n[1-99999999]", "error: '1-99999999' is not a range of hosts");
     test_file();
+    test_many();
     test_sources();
     return tap_done();
 }
