@@ -10,25 +10,48 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * Who keeps opening connections must not keep out those who know the key. So a new
+ * stranger takes the place of the oldest one, and only so many are taken in one
+ * turn of the loop: a peer, which shows the key within two turns of its own, has
+ * shown it before it would be the oldest. The others wait in the kernel.
+ */
 enum {
     HANDSHAKE_MS = 10000, /* for strangers to show the key */
     MAX_STRANGERS = 128,
+    MAX_TAKEN = 16, /* in one turn */
+    NO_MEMORY_MS = 100,
 };
 
-static void listener_free(struct link_listener *ll)
+static void free_if_over(struct link_listener *ll)
 {
-    key_drop(ll->key);
-    free(ll);
+    if (ll->n_handles == 0 && ll->n_strangers == 0) {
+        key_drop(ll->key);
+        free(ll);
+    }
+}
+
+static void add_stranger(struct link_listener *ll, struct link *l)
+{
+    l->listener = ll;
+    l->older = ll->newest;
+    *(ll->newest ? &ll->newest->newer : &ll->oldest) = l;
+    ll->newest = l;
+    ll->n_strangers++;
 }
 
 void link_stranger_gone(struct link *l)
 {
     struct link_listener *from = l->listener;
 
-    l->listener = NULL;
-    if (from && --from->n_strangers == 0 && from->closed) {
-        listener_free(from);
+    if (!from) {
+        return;
     }
+    *(l->older ? &l->older->newer : &from->oldest) = l->newer;
+    *(l->newer ? &l->newer->older : &from->newest) = l->older;
+    l->listener = NULL;
+    from->n_strangers--;
+    free_if_over(from);
 }
 
 void link_introduce(struct link *l, const struct channel_frame *f)
@@ -51,16 +74,19 @@ static void on_stranger_late(uv_timer_t *t)
     link_fail(l, false);
 }
 
+static void on_turn(uv_timer_t *t);
+
 static void accept_one(struct link_listener *ll)
 {
     struct conn *c = link_make_conn(ll->loop, NULL);
     struct link *l;
 
+    ll->pending = !c;
     if (!c) {
+        uv_timer_start(&ll->turn, on_turn, NO_MEMORY_MS, 0);
         return;
     }
-    if (uv_accept((uv_stream_t *)&ll->tcp, (uv_stream_t *)&c->tcp) < 0 ||
-        ll->n_strangers >= MAX_STRANGERS) {
+    if (uv_accept((uv_stream_t *)&ll->tcp, (uv_stream_t *)&c->tcp) < 0) {
         link_close_conn(c);
         return;
     }
@@ -69,11 +95,24 @@ static void accept_one(struct link_listener *ll)
         link_close_conn(c);
         return;
     }
-    l->listener = ll;
-    ll->n_strangers++;
+    if (ll->n_strangers >= MAX_STRANGERS) {
+        error_text(&ll->oldest->error, EBUSY, "too many strangers");
+        link_fail(ll->oldest, false);
+    }
+    add_stranger(ll, l);
     c->link = l;
     uv_timer_start(l->timer, on_stranger_late, HANDSHAKE_MS, 0);
     link_use_conn(l, c);
+}
+
+static void on_turn(uv_timer_t *t)
+{
+    struct link_listener *ll = t->data;
+
+    ll->n_taken = 0;
+    if (ll->pending && ll->open) {
+        accept_one(ll);
+    }
 }
 
 static void on_connection(uv_stream_t *s, int status)
@@ -83,21 +122,27 @@ static void on_connection(uv_stream_t *s, int status)
     if (status < 0) {
         return;
     }
-    if (!ll->open) {
+    uv_timer_start(&ll->turn, on_turn, 0, 0);
+    if (!ll->open || ll->n_taken >= MAX_TAKEN) {
         ll->pending = true; /* libuv calls again only after an accept */
         return;
     }
+    ll->n_taken++;
     accept_one(ll);
 }
 
-static void free_listener(uv_handle_t *h)
+static void on_handle_closed(uv_handle_t *h)
 {
     struct link_listener *ll = h->data;
 
-    ll->closed = true;
-    if (ll->n_strangers == 0) {
-        listener_free(ll);
-    }
+    ll->n_handles--;
+    free_if_over(ll);
+}
+
+static void close_handles(struct link_listener *ll)
+{
+    uv_close((uv_handle_t *)&ll->tcp, on_handle_closed);
+    uv_close((uv_handle_t *)&ll->turn, on_handle_closed);
 }
 
 static int bind_any(uv_tcp_t *tcp, bool loopback)
@@ -127,13 +172,16 @@ int link_listen(uv_loop_t *loop, bool loopback, struct link_listener **ret,
     }
     ll->loop = loop;
     uv_tcp_init(loop, &ll->tcp);
+    uv_timer_init(loop, &ll->turn);
     ll->tcp.data = ll;
+    ll->turn.data = ll;
+    ll->n_handles = 2;
     rc = bind_any(&ll->tcp, loopback);
     rc = rc < 0 ? rc : uv_listen((uv_stream_t *)&ll->tcp, 1024, on_connection);
     rc = rc < 0 ? rc : uv_tcp_getsockname(&ll->tcp, (struct sockaddr *)&sa,
                                           &len);
     if (rc < 0) {
-        uv_close((uv_handle_t *)&ll->tcp, free_listener);
+        close_handles(ll);
         return error_set(e, -rc, "listen for control connections");
     }
     addr_format((struct sockaddr *)&sa, text, &ll->port);
@@ -157,8 +205,7 @@ void link_listener_open(struct link_listener *ll,
     ll->on_peer = on_peer;
     ll->ctx = ctx;
     ll->open = ll->key; /* without memory peers wait, as before */
-    if (ll->pending) {
-        ll->pending = false;
+    if (ll->pending && ll->open) {
         accept_one(ll);
     }
 }
@@ -171,5 +218,5 @@ void link_listener_close(struct link_listener *ll)
     ll->closing = true;
     /* Strangers that are left fall to their timers. */
     ll->open = false;
-    uv_close((uv_handle_t *)&ll->tcp, free_listener);
+    close_handles(ll);
 }

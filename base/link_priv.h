@@ -26,6 +26,7 @@ struct link {
     const struct link_ops *ops;
     void *ctx;
     struct link_listener *listener; /* whose stranger it is, or NULL */
+    struct link *older, *newer;     /* strangers of the same listener */
     struct channel *channel;
     struct conn *conn;     /* the connection that won */
     struct conn *trying[LINK_MAX_TRYING];
@@ -46,12 +47,16 @@ struct link {
 struct link_listener {
     uv_loop_t *loop;
     uv_tcp_t tcp;
-    uint8_t *key; /* NULL before link_listener_open() */
+    uv_timer_t turn; /* fires at the beginning of the next turn of the loop */
+    uint8_t *key;    /* NULL before link_listener_open() */
     bool open;
-    bool pending; /* connections wait for link_listener_open() */
+    bool pending; /* a connection waits: to be taken later */
     bool closing;
-    bool closed; /* by libuv: freed once no stranger refers to it */
+    unsigned n_handles; /* not closed yet; freed with the last, and when no
+                           stranger refers to it */
+    unsigned n_taken;   /* in this turn */
     unsigned n_strangers;
+    struct link *oldest, *newest; /* of the strangers */
     void (*on_peer)(struct link *l, const struct channel_frame *first,
                     void *ctx);
     void *ctx;

@@ -5,10 +5,14 @@
 #include "base/link.h"
 #include "tests/lib/tap.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const uint8_t key[CHANNEL_KEY_BYTES] = {9};
@@ -329,8 +333,8 @@ static void wait_for_closed(struct crowd *c, int want)
     uv_run(&c->w->loop, UV_RUN_NOWAIT);
 }
 
-/* Connections that say nothing: only so many are kept, and none for ever. A
- * peer that knows the key finds its place again after that. */
+/* Connections that say nothing: only so many are kept, and none for ever. Who
+ * knows the key finds its place among them, and does not lose it. */
 static void test_crowd_of_strangers(void)
 {
     struct world w;
@@ -349,13 +353,90 @@ static void test_crowd_of_strangers(void)
     n_refused = c.n_closed;
     ok(n_refused > 0 && n_refused < N_STRANGERS, "some of %d strangers at once "
        "are turned away (%d)", N_STRANGERS, n_refused);
-    wait_for_closed(&c, N_STRANGERS);
-    is_int(c.n_closed, N_STRANGERS, "and those who say nothing, in the end");
     dial(&w, key, link_listener_port(w.listener));
     link_send(w.connector, 1, "x", 1);
     w.stop_after = 1;
     run(&w);
-    is_int(w.n_peers, 1, "then a peer finds its place");
+    is_int(w.n_peers, 1, "a peer finds its place among them");
+    if (w.accepted) {
+        link_send(w.accepted, 2, "x", 1);
+    }
+    wait_for_closed(&c, N_STRANGERS);
+    is_int(c.n_closed, N_STRANGERS, "those who say nothing go in the end");
+    is_str(w.n_down ? w.why : "", "", "the peer stays");
+    world_close(&w);
+}
+
+static int count_fds(void)
+{
+    DIR *all = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (all && readdir(all)) {
+        n++;
+    }
+    if (all) {
+        closedir(all);
+    }
+    return n;
+}
+
+enum { N_FLOOD = 4000, N_FLOOD_PEERS = 8 };
+
+/* Opens connections as fast as they are taken, each left as it is, and stays. */
+static _Noreturn void flood(struct world *w, int n_kept)
+{
+    int kept[64];
+
+    for (int i = 0; i < N_FLOOD; i++) {
+        int fd = stranger(w);
+
+        if (fd >= 0 && write(fd, "MSTR", 4) < 0) {
+            close_fd(&fd);
+        }
+        if (i >= n_kept && kept[i % n_kept] >= 0) {
+            close(kept[i % n_kept]);
+        }
+        kept[i % n_kept] = fd;
+    }
+    pause();
+    _exit(0);
+}
+
+/* Thousands of them, one after the other: descriptors stay few, and peers that
+ * come meanwhile get in, one after the other, at the first try. */
+static void test_flood(void)
+{
+    struct world w;
+    int most = 0, n_met = 0;
+    pid_t pid;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    pid = fork();
+    if (pid == 0) {
+        flood(&w, 64);
+    }
+    for (int i = 0; i < N_FLOOD_PEERS; i++) {
+        int n;
+
+        w.n_frames = 0;
+        w.n_down = 0;
+        dial(&w, key, link_listener_port(w.listener));
+        link_send(w.connector, 1, "x", 1);
+        w.stop_after = 1;
+        run(&w);
+        n_met += w.n_frames == 1 && w.n_down == 0;
+        n = count_fds();
+        most = n > most ? n : most;
+        link_close(w.accepted);
+        link_close(w.connector);
+        w.accepted = w.connector = NULL;
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    is_int(n_met, N_FLOOD_PEERS, "peers get in beside a flood of strangers");
+    ok(most < 300, "at most %d descriptors are open", most);
     world_close(&w);
 }
 
@@ -434,6 +515,7 @@ int main(void)
     test_second_address();
     test_stranger_outlives_listener();
     test_crowd_of_strangers();
+    test_flood();
     test_mute_peer();
     test_peer_does_not_read();
     return tap_done();
