@@ -42,6 +42,14 @@ void crew_tell_exited(struct crew *c, const struct worker_end *end)
     agent_fact_send(c->agent, &w);
 }
 
+/* Before there are workers, nobody is of another one. */
+static int whose(void *arg, int pid)
+{
+    const struct crew *c = arg;
+
+    return c->workers ? workers_whose(c->workers, pid) : -1;
+}
+
 static void on_report(void *arg, uint32_t local_rank,
                       const struct worker_report *report)
 {
@@ -85,6 +93,7 @@ static void on_disconnect(void *arg, uint32_t local_rank, bool had_joined,
 }
 
 const struct worker_socket_ops crew_socket_ops = {
+    .whose = whose,
     .on_report = on_report,
     .on_checkpoint_saved = on_checkpoint_saved,
     .on_disconnect = on_disconnect,

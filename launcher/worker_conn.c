@@ -186,21 +186,46 @@ static bool send_all(struct connection *c)
     return !c->closing && flush(c);
 }
 
+static void refuse(struct connection *c, const struct worker_msg *m)
+{
+    put(c, m);
+    c->ends = true;
+}
+
+/* The kernel's word for who has connected. False: it belongs to another worker. */
+static bool is_own(const struct connection *c, struct worker_msg *m)
+{
+    const struct worker_socket *w = c->w;
+    int whose = w->ops->whose ? w->ops->whose(w->arg, c->pid) : -1;
+
+    if (whose < 0 || (uint32_t)whose == w->welcome.local_rank) {
+        return true;
+    }
+    snprintf(m->refused.why, sizeof(m->refused.why),
+             "process %d belongs to the worker with local rank %d, and this is "
+             "the socket of local rank %u: leave MUSTER_SOCKET as it was set",
+             c->pid, whose, w->welcome.local_rank);
+    return false;
+}
+
 static void got_hello(struct connection *c, const struct worker_hello *hello)
 {
     struct worker_socket *w = c->w;
-    struct worker_msg m = {.type = WORKER_WELCOME};
+    struct worker_msg m = {.type = WORKER_REFUSED,
+                           .refused.version = WORKER_PROTO_VERSION};
 
     if (hello->version != WORKER_PROTO_VERSION) {
-        m.type = WORKER_REFUSED;
-        m.refused.version = WORKER_PROTO_VERSION;
         snprintf(m.refused.why, sizeof(m.refused.why),
                  "the worker speaks version %u of the worker socket, this "
                  "muster version %d", hello->version, WORKER_PROTO_VERSION);
-        put(c, &m);
-        c->ends = true;
+        refuse(c, &m);
         return;
     }
+    if (!is_own(c, &m)) {
+        refuse(c, &m);
+        return;
+    }
+    m = (struct worker_msg){.type = WORKER_WELCOME};
     m.welcome = w->welcome;
     m.welcome.version = WORKER_PROTO_VERSION;
     put(c, &m);

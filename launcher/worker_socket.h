@@ -25,6 +25,10 @@ struct worker_socket;
 
 /* Any of them may be NULL. Strings and arrays are valid during the call. */
 struct worker_socket_ops {
+    /* Which worker of this node a process belongs to, -1 where nobody knows. One
+     * of another worker is refused: what comes by this socket is said for its
+     * worker. NULL: everybody of this user may speak. */
+    int (*whose)(void *arg, int pid);
     /* A connection said hello. `pid` is the kernel's word, not the peer's. */
     void (*on_hello)(void *arg, uint32_t local_rank, int pid);
     void (*on_report)(void *arg, uint32_t local_rank,

@@ -707,6 +707,63 @@ static void test_join_twice(void)
     agent_close(&a);
 }
 
+static int whose_is_it; /* what the agent of this test is told */
+
+static int whose(void *arg, int pid)
+{
+    (void)arg;
+    return pid == getpid() ? whose_is_it : -2;
+}
+
+/* A process of another worker is told so, and said no more. */
+static void test_whose(void)
+{
+    static const struct {
+        const char *what;
+        int whose;
+        int type;
+    } cases[] = {
+        {"a process of this worker", 1, WORKER_WELCOME},
+        {"one that nobody knows", -1, WORKER_WELCOME},
+        {"one of another worker", 0, WORKER_REFUSED},
+    };
+    const struct worker_socket_ops some = {.whose = whose};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct worker_welcome who = {.rank = 1, .local_rank = 1, .world = 2,
+                                     .local_world = 2, .n_nodes = 1};
+        struct worker_socket *w = NULL;
+        struct sockaddr_un addr = {.sun_family = AF_UNIX};
+        struct agent a;
+        char got[512];
+        ssize_t n;
+        int fd;
+
+        agent_open(&a, 0);
+        snprintf(addr.sun_path, sizeof(addr.sun_path), "%.90s/s", a.dir);
+        worker_socket_create(&a.loop, addr.sun_path, &who, &some, &a, &w, NULL);
+        whose_is_it = cases[i].whose;
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
+            send(fd, HELLO, sizeof(HELLO) - 1, MSG_NOSIGNAL) < 0) {
+            bail_out("connect");
+        }
+        for (int k = 0; k < 100; k++) {
+            uv_run(&a.loop, UV_RUN_NOWAIT);
+        }
+        n = recv(fd, got, sizeof(got), MSG_DONTWAIT);
+        is_int(n > 6 ? got[5] : -1, cases[i].type, "%s", cases[i].what);
+        if (cases[i].type == WORKER_REFUSED) {
+            ok(n > 0 && memmem(got, (size_t)n, "local rank 0", 12), "whose, and "
+               "whose socket it is");
+            is_int((int)recv(fd, got, 1, MSG_DONTWAIT), 0, "is closed");
+        }
+        close(fd);
+        worker_socket_destroy(w);
+        agent_close(&a);
+    }
+}
+
 /* Where the socket was made open, another user is sent away all the same. */
 static void check_other_user(struct agent *a, const char *path)
 {
@@ -779,5 +836,6 @@ int main(void)
     test_last_words();
     test_slow();
     test_join_twice();
+    test_whose();
     return tap_done();
 }

@@ -124,6 +124,9 @@ void workers_stop(struct workers *w, unsigned grace_ms);
 
 /* The pid of a worker, or -1 once it has ended. */
 pid_t worker_pid(const struct workers *w, unsigned local_rank);
+/* Which worker a process belongs to, by its session or by an ancestor, as a local
+ * rank; -1 where neither tells, as of one that has left both, or has ended. */
+int workers_whose(const struct workers *w, pid_t pid);
 unsigned workers_count(const struct workers *w);
 unsigned workers_alive(const struct workers *w);
 

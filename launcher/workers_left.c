@@ -12,6 +12,8 @@
 
 #include <unistd.h>
 
+enum { MAX_ANCESTORS = 64 };
+
 static const struct worker *find_worker(const struct workers *w, pid_t id)
 {
     for (unsigned i = 0; i < w->n; i++) {
@@ -34,6 +36,21 @@ static int whose(const struct workers *w, pid_t id)
         return 1;
     }
     return known ? -1 : 0;
+}
+
+int workers_whose(const struct workers *w, pid_t pid)
+{
+    struct proc p = {.parent = pid};
+
+    for (int i = 0; i < MAX_ANCESTORS && proc_read(p.parent, &p) == 0; i++) {
+        const struct worker *k = find_worker(w, p.session);
+
+        k = k ? k : find_worker(w, p.pid);
+        if (k) {
+            return (int)k->local_rank;
+        }
+    }
+    return -1;
 }
 
 static bool is_alone(const struct workers *w)

@@ -116,6 +116,10 @@ static void test_two_sets(void)
     is_int(b.n_gone, 1, "the second set is gone");
     proc_descendants(getpid(), &l, NULL);
     is_int((int)l.n, 5, "the first has all of its processes");
+    for (size_t i = 0; i < l.n; i++) {
+        is_int(workers_whose(a.set, l.items[i].pid), 0, "known for its own");
+    }
+    is_int(workers_whose(a.set, getpid()), -1, "others are not");
     bed_start(&bed, &c, (struct launch_args){.n = 1, .verb = "wait"});
     workers_stop(a.set, 0);
     bed_turn_until(&bed, a.n_gone);

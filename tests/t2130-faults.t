@@ -208,6 +208,50 @@ END
     unlike "$(cat run.err)" 'muster: muster:' 'messages have one prefix'
 }
 
+# A worker at the socket of another one: by itself, and from a session of its own.
+test_other_worker() {
+    cat >other.py <<'END'
+import os, socket, struct, sys, time
+mine, rank = os.environ['MUSTER_SOCKET'], int(os.environ['RANK'])
+assert mine.endswith('-w%d' % rank), mine
+def ask(path):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(path)
+    # With a report for whoever it is taken for.
+    s.sendall(struct.pack('>IHHI', 8, 1, 1, os.getpid()) +
+              struct.pack('>IHqHI4sd', 2 + 8 + 2 + 4 + 4 + 8, 6, 77, 1, 4, b'loss', 0.5))
+    data = b''
+    while len(data) < 6:
+        got = s.recv(4096)
+        if not got: break
+        data += got
+    kind = struct.unpack('>H', data[4:6])[0]
+    if kind == 2:
+        time.sleep(0.2)
+    return {2: 'welcome', 3: 'refused'}.get(kind, kind)
+if rank == 1:
+    while not os.path.exists('ready'): time.sleep(0.05)
+    other = mine[:-1] + '0'
+    print('mine', ask(mine), 'other', ask(other), flush=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            print('child', ask(mine), 'other', ask(other), flush=True)
+            os._exit(0)
+        os.wait()
+        os._exit(0)
+    os.wait()
+else:
+    open('ready', 'w').close()
+END
+    mrun --nproc-per-node 2 --log-prefix none -- python3 other.py
+    is "$status" 0 'a worker that opens the socket of another' || show
+    like "$(cat out)" 'mine welcome other refused' 'is refused there' || show
+    like "$(cat out)" 'child welcome other refused' 'and so is a child of it in a session of its own'
+    is "$(python3 -c 'import json
+print(sorted({json.loads(l)["rank"] for l in open("run/metrics.jsonl")}))')" '[1]' 'nothing is said for the other'
+}
+
 test_mpi_dies() {
     local i pid
     start_run --nnodes 2 --agent-is-node --nproc-per-node 1 -- sleep 1000
