@@ -79,6 +79,7 @@ struct agent {
     struct output *output;
     struct store_server *store;
     uint32_t store_generation;
+    bool store_has_refused; /* and it was told */
     uint32_t generation; /* the newest that was started here */
     uint32_t first_rank; /* of its workers on this node */
     struct crew *crew; /* the workers that are alive, or being cleaned up */

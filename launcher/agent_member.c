@@ -24,6 +24,7 @@ enum {
     LINGER_MS = 1000, /* what workers leave behind, see workers.h */
     MARGIN_MS = 10000,
     PORT_TRIES = 32,
+    STORE_MAX_CONNS = 65536,
 };
 
 struct soon {
@@ -173,11 +174,37 @@ static int open_store_pair(struct agent *a, const struct store_config *config,
     return 0;
 }
 
+/* Told once a generation: whoever connects could say it for ever. */
+static void on_store_refused(void *ctx, const char *peer, const char *why)
+{
+    struct agent *a = ctx;
+
+    if (!a->store_has_refused) {
+        a->store_has_refused = true;
+        agent_note(a, "the store on %s has closed a connection from %s: %s",
+                   a->host, peer, why);
+    }
+}
+
+/* What connections leave of the descriptors is for workers, logs and peers. */
+static size_t max_store_conns(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 ||
+        files.rlim_cur / 4 * 3 >= STORE_MAX_CONNS) {
+        return STORE_MAX_CONNS;
+    }
+    return files.rlim_cur / 4 * 3;
+}
+
 static void open_store(struct agent *a, uint32_t generation)
 {
     static const char *const loopback[] = {"127.0.0.1", NULL};
     bool local = agent_on_one_host(a);
-    struct store_config config = {.addresses = local ? loopback : NULL};
+    struct store_config config = {.addresses = local ? loopback : NULL,
+                                  .max_conns = max_store_conns(),
+                                  .on_refused = on_store_refused, .ctx = a};
     struct member_event event = {.type = MEMBER_STORE_OPEN,
                                  .generation = generation};
     struct error e = {0};
@@ -188,6 +215,7 @@ static void open_store(struct agent *a, uint32_t generation)
         event.text = e.text;
     } else {
         a->store_generation = generation;
+        a->store_has_refused = false;
         event.addr = local ? loopback[0]
                            : a->roster.entries[a->rank].addrs[0];
         event.port = store_server_port(a->store);
