@@ -15,7 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_BYTES = 64 * 1024, MAX_CPUS = 16384 };
+enum {
+    MAX_BYTES = 64 * 1024,
+    MAX_CPUS = 16384,
+    MAX_PERIOD_US = 1000000, /* the kernel's own */
+};
+#define MAX_QUOTA_US INT64_C(1000000000000)
 
 static uint32_t count_affinity(void)
 {
@@ -46,8 +51,9 @@ static bool read_line(const char *path, char *to, size_t size)
 /* Keeps the tighter of two quotas. */
 static void take_quota(struct procs_node *n, long long quota, long long period)
 {
-    if (quota < 1 || period < 1) {
-        return;
+    if (quota < 1 || period < 1 || quota > MAX_QUOTA_US ||
+        period > MAX_PERIOD_US) {
+        return; /* nothing that the kernel says */
     }
     if (n->quota_us < 1 ||
         quota * n->period_us < n->quota_us * (int64_t)period) {

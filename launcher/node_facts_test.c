@@ -50,12 +50,14 @@ static void test_quota(void)
     put("pod/other/cpu.max", "max 100000\n");
     put("pod/bad/cpu.max", "nonsense\n");
     put("pod/zero/cpu.max", "0 0\n");
+    put("pod/far/cpu.max", "50 9223372036854775808\n");
     check("no group", "", 0, 0);
     check("no quota", "0::/\n", 0, 0);
     check("own, above that of the parent", "0::/pod/job\n", 400000, 100000);
     check("the parent's", "0::/pod/other\n", 400000, 100000);
     check("a file that does not parse", "0::/pod/bad\n", 400000, 100000);
     check("a quota of nothing", "0::/pod/zero\n", 400000, 100000);
+    check("a period without end", "0::/pod/far\n", 400000, 100000);
     check("a group that is not there", "0::/pod/absent/x\n", 400000, 100000);
     check("a group outside of what is seen", "0::/../../x\n", 0, 0);
     check("lines that do not parse", "x\n:\n::\n1:cpu\n", 0, 0);
