@@ -113,13 +113,18 @@ int gather_from_first(struct buf *b, size_t max, struct error *e)
     return 0;
 }
 
-bool gather_all_ok(bool ok, int *ret_first)
+int gather_agree(int rc, struct error *e)
 {
     int rank = 0, first = 0, mine;
 
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    mine = ok ? world_size() : rank;
-    MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    *ret_first = first;
-    return first == world_size();
+    mine = rc == 0 ? world_size() : rank;
+    if (MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD) !=
+        MPI_SUCCESS) {
+        return rc < 0 ? rc : error_text(e, EIO, "MPI_Allreduce failed");
+    }
+    if (rc < 0 || first == world_size()) {
+        return rc;
+    }
+    return error_text(e, ERR_LOST, "MPI rank %d cannot join", first);
 }

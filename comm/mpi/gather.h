@@ -11,8 +11,6 @@
 #include "base/error.h"
 #include "rendezvous/roster.h"
 
-#include <stdbool.h>
-
 /* Every rank's INFO (comm/companion.h) into one roster, the same everywhere:
  * agents that were in the run keep their places, new ones follow, all new ones
  * are sorted by host. */
@@ -24,8 +22,8 @@ int gather_alone(const struct buf *mine, struct roster *ret, struct error *e);
 /* Rank 0's bytes to all. `b` is empty on the others. */
 int gather_from_first(struct buf *b, size_t max, struct error *e);
 
-/* True if `ok` was true on all; else *ret_first is the lowest rank where it
- * was not. */
-bool gather_all_ok(bool ok, int *ret_first);
+/* 0 if `rc` is 0 on all ranks. Else all fail: with `rc` where it is not 0, and
+ * with -ERR_LOST and the lowest such rank where the fault is of others. */
+int gather_agree(int rc, struct error *e);
 
 #endif

@@ -238,7 +238,9 @@ int main(int argc, char **argv)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     companion_read_place(&c);
     if (take_signals(&e) < 0 || companion_assemble(&c, &e) < 0) {
-        fprintf(stderr, "muster-mpi: rank %d: %s\n", c.rank, e.text);
+        if (e.code != ERR_LOST) { /* else another rank says what is wrong */
+            fprintf(stderr, "muster-mpi: rank %d: %s\n", c.rank, e.text);
+        }
         return STATUS_RESUMABLE;
     }
     secret_forget();
