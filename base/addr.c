@@ -7,77 +7,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <string.h>
-
-enum { N_ADDR_MAX = 8 };
-
-/* Interfaces whose addresses repeat on every host or lead nowhere. */
-static bool is_virtual(const char *name)
-{
-    static const char *const prefixes[] = {
-        "docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "lxc",
-        "lxd",    "podman", "tun", "tap", "wg", "tailscale", "ppp",
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
-        if (str_starts(name, prefixes[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* 0 is best; -1 is useless to other hosts. */
-static int rank_interface(const struct ifaddrs *i)
-{
-    int rank = is_virtual(i->ifa_name) ? 2 : 0;
-
-    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) ||
-        (i->ifa_flags & IFF_LOOPBACK)) {
-        return -1;
-    }
-    if (i->ifa_addr->sa_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const void *)i->ifa_addr;
-
-        /* 169.254/16 */
-        return ntohl(v4->sin_addr.s_addr) >> 16 == 0xa9fe ? -1 : rank;
-    }
-    if (i->ifa_addr->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *v6 = (const void *)i->ifa_addr;
-
-        return IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) ? -1 : rank + 1;
-    }
-    return -1;
-}
-
-int addr_local(bool loopback, struct strlist *ret, struct error *e)
-{
-    struct ifaddrs *all = NULL;
-
-    if (!loopback && getifaddrs(&all) < 0) {
-        return error_set(e, errno, "list network interfaces");
-    }
-    for (int rank = 0; rank < 4; rank++) {
-        for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-            char text[ADDR_MAX];
-
-            if (rank_interface(i) == rank && ret->n < N_ADDR_MAX) {
-                addr_format(i->ifa_addr, text, NULL);
-                strlist_add(ret, text);
-            }
-        }
-    }
-    if (all) {
-        freeifaddrs(all);
-    }
-    if (ret->n == 0) {
-        strlist_add(ret, "127.0.0.1");
-    }
-    return ret->failed ? error_set(e, ENOMEM, "list addresses") : 0;
-}
 
 int addr_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
                struct error *e)

@@ -6,6 +6,7 @@
 #ifndef MUSTER_BASE_ADDR_H
 #define MUSTER_BASE_ADDR_H
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
 
@@ -20,6 +21,17 @@ enum { ADDR_MAX = 64 }; /* bytes of a numeric address with its zero */
  * before IPv6, no link-local ones. With nothing else, or `loopback`, it is
  * 127.0.0.1. At most 8. */
 int addr_local(bool loopback, struct strlist *ret, struct error *e);
+
+/* A choice among them: names of interfaces and networks, such as
+ * "ib0,10.1.0.0/16", first choice first. What it lacks otherwise goes to `why`. */
+bool addr_choice_is_valid(const char *text, struct buf *why);
+
+/* The addresses that such a choice means on this host, as addr_local(). -ENODEV
+ * where there is none, with those that there are. */
+int addr_chosen(const char *choice, struct strlist *ret, struct error *e);
+
+/* The interface that has this address, or -ENODEV. */
+int addr_interface(const char *addr, char *to, size_t size);
 
 /* "1.2.3.4" or "::1" and a port into a socket address. -EINVAL. */
 int addr_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,

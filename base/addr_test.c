@@ -113,6 +113,21 @@ struct interface {
     const char *addr; /* NULL: one without */
 };
 
+static struct ifaddrs *make_list(const struct interface *ifs,
+                                 struct ifaddrs *list,
+                                 struct sockaddr_storage *addrs)
+{
+    for (size_t n = 0; ifs[n].name; n++) {
+        list[n].ifa_name = (char *)ifs[n].name;
+        list[n].ifa_flags = ifs[n].flags;
+        list[n].ifa_next = ifs[n + 1].name ? &list[n + 1] : NULL;
+        if (ifs[n].addr && addr_parse(ifs[n].addr, 0, &addrs[n], NULL) == 0) {
+            list[n].ifa_addr = (struct sockaddr *)&addrs[n];
+        }
+    }
+    return list;
+}
+
 /* The addresses that a host with these interfaces gives to others, in order. */
 static void check_interfaces(const struct interface *ifs, const char *want,
                              const char *what)
@@ -122,17 +137,8 @@ static void check_interfaces(const struct interface *ifs, const char *want,
     _strlist_ struct strlist got = {0};
     _free_ char *joined = NULL;
     struct error e = {0};
-    size_t n = 0;
 
-    for (; ifs[n].name; n++) {
-        list[n].ifa_name = (char *)ifs[n].name;
-        list[n].ifa_flags = ifs[n].flags;
-        list[n].ifa_next = ifs[n + 1].name ? &list[n + 1] : NULL;
-        if (ifs[n].addr && addr_parse(ifs[n].addr, 0, &addrs[n], &e) == 0) {
-            list[n].ifa_addr = (struct sockaddr *)&addrs[n];
-        }
-    }
-    fake = list;
+    fake = make_list(ifs, list, addrs);
     is_int(addr_local(false, &got, &e), 0, "%s", what);
     fake = NULL;
     joined = str_shell_join(got.items);
@@ -173,6 +179,90 @@ static void test_interfaces(void)
                      "10.0.0.6 10.0.0.7 10.0.0.8", "a host with many");
 }
 
+/* What somebody chose, and the addresses that it means; NULL: none. */
+static void check_choice(const char *choice, const char *want)
+{
+    _strlist_ struct strlist got = {0};
+    _free_ char *joined = NULL;
+    struct error e = {0};
+    int rc = addr_chosen(choice, &got, &e);
+
+    if (!want) {
+        is_int(rc, -ENODEV, "%s: none here", choice);
+        like(e.text, choice, "it is named");
+        like(e.text, "eth0 10.0.0.5, ib0 10.1.0.5", "with what there is");
+        return;
+    }
+    joined = str_shell_join(got.items);
+    is_str(joined, want, "%s", choice);
+}
+
+static void test_choice(void)
+{
+    static const struct interface ifs[] = {
+        {"lo", IFF_UP | IFF_LOOPBACK, "127.0.0.1"},
+        {"eth0", IFF_UP, "10.0.0.5"},
+        {"ib0", IFF_UP, "10.1.0.5"},
+        {"ib0", IFF_UP, "fd00::5"},
+        {"ib0", IFF_UP, "fe80::5"},
+        {"ib01", IFF_UP, "10.2.0.5"},
+        {"docker0", IFF_UP, "172.17.0.1"},
+        {"eth9", 0, "10.9.0.5"},
+        {"far", IFF_UP | IFF_POINTOPOINT, "10.8.0.5"},
+        {0},
+    };
+    struct sockaddr_storage addrs[MAX_IFS];
+    struct ifaddrs list[MAX_IFS] = {0};
+    char name[32] = "";
+
+    check_interfaces(ifs, "10.0.0.5 10.1.0.5 10.2.0.5 fd00::5 172.17.0.1 "
+                     "10.8.0.5", "links to one other host come last");
+    fake = make_list(ifs, list, addrs);
+    check_choice("ib0", "10.1.0.5 fd00::5");
+    check_choice("ib0,eth0", "10.1.0.5 fd00::5 10.0.0.5");
+    check_choice("eth0,10.0.0.0/8", "10.0.0.5 10.1.0.5 10.2.0.5 10.8.0.5");
+    check_choice("10.1.0.0/15", "10.0.0.5 10.1.0.5");
+    check_choice("10.1.0.4/31", "10.1.0.5");
+    check_choice("fd00::/8", "fd00::5");
+    check_choice("0.0.0.0/0,::/0",
+                 "10.0.0.5 10.1.0.5 10.2.0.5 172.17.0.1 10.8.0.5 fd00::5");
+    check_choice("docker0", "172.17.0.1");
+    check_choice("ib1", NULL);
+    check_choice("ib", NULL);
+    check_choice("eth9", NULL);
+    check_choice("lo", NULL);
+    check_choice("10.1.0.6/31", NULL);
+    is_int(addr_interface("10.1.0.5", name, sizeof(name)), 0, "whose it is");
+    is_str(name, "ib0", "can be asked");
+    is_int(addr_interface("10.1.0.6", name, sizeof(name)), -ENODEV,
+           "of those of this host");
+    fake = NULL;
+}
+
+static void test_choice_syntax(void)
+{
+    static const char *const good[] = {"ib0", "eth0.17,br-lan", "10.1.0.0/16",
+                                       "fd00::/8", "::/0", "0.0.0.0/0"};
+    static const char *const bad[] = {
+        "", ",", "ib0,", "ib0,,eth0", "10.1.0.0/33", "::/129", "10.1/16",
+        "10.1.0.0/", "10.1.0.0/-1", "/8", "10.1.0.5", "ib 0", "ib0;x",
+        "a-name-that-is-far-too-long", "10.1.0.0/8/8",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+        _buf_ struct buf why = {0};
+
+        ok(addr_choice_is_valid(good[i], &why), "'%s' is a choice", good[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        _buf_ struct buf why = {0};
+
+        ok(!addr_choice_is_valid(bad[i], &why), "'%s' is none", bad[i]);
+        like(buf_str(&why), "neither the name of an interface nor a network",
+             "which is said");
+    }
+}
+
 /* In use on one address is in use. */
 static void test_ports(void)
 {
@@ -207,6 +297,8 @@ int main(void)
     test_other_family();
     test_local();
     test_interfaces();
+    test_choice();
+    test_choice_syntax();
     test_ports();
     return tap_done();
 }

@@ -73,6 +73,7 @@ struct agent {
     bool has_config;
     struct run_config config;
     uint16_t n_procs; /* of this agent */
+    char interface[32]; /* of the network that the job chose, or "" */
     struct member *member;
     struct agent_lead *lead; /* on the node that leads, else NULL */
     struct workers_host workers_host;

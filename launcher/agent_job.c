@@ -142,6 +142,17 @@ static void tell_pid(struct agent *a)
     agent_fact_send(a, &w);
 }
 
+/* Where all are on this host, they meet on loopback. */
+static void find_interface(struct agent *a)
+{
+    if (job_interface(a->config.job) &&
+        !agent_on_one_host(a) &&
+        addr_interface(a->roster.entries[a->rank].addrs[0], a->interface,
+                       sizeof(a->interface)) < 0) {
+        a->interface[0] = '\0';
+    }
+}
+
 void agent_config(struct agent *a, const void *data, size_t len)
 {
     struct error e = {0};
@@ -157,6 +168,7 @@ void agent_config(struct agent *a, const void *data, size_t len)
     a->has_config = true;
     slurm_take_own(&a->config.env);
     tree_set_lease(a->tree, a->config.job->heartbeat_timeout_ms);
+    find_interface(a);
     umask((mode_t)a->config.umask);
     uv_timer_stop(&a->start_timer);
     if (begin_work(a, &e) < 0) {

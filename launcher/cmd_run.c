@@ -173,6 +173,7 @@ static void plan_mpirun(const struct run_options *o, const struct job *job,
     plan->key_file = o->key_file;
     plan->gather_seconds = (unsigned)(job->gang_timeout_ms / 1000) + 1;
     plan->agent_is_node = o->agent_is_node;
+    plan->interface = job_interface(job);
 }
 
 static int write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,

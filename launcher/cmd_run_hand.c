@@ -89,6 +89,9 @@ int run_by_hand(const struct run_options *o, struct spec_result *r)
     if (o->agent_is_node) {
         strlist_add(&argv, "--agent-is-node");
     }
+    if (job_interface(r->job)) {
+        strlist_addf(&argv, "--interface=%s", job_interface(r->job));
+    }
     if (o->insecure) {
         strlist_add(&argv, "--insecure-bootstrap");
     }

@@ -65,8 +65,15 @@ STRING(resume_path, f->resume_path)
 STRING(socket_path, f->socket)
 STRING(trial, f->trial)
 STRING(visible_gpus, f->visible_gpus)
+STRING(interface, f->interface)
 STRING(one_thread, f->local_world > 1 ? "1" : NULL)
 STRING(gloo, f->horovod_gloo ? "gloo" : NULL)
+
+/* Without the sign NCCL takes a name for the beginning of names. */
+static bool nccl_interface(const struct contract_facts *f, struct buf *b)
+{
+    return f->interface && put_s(b, "=") && put_s(b, f->interface);
+}
 
 static bool async_errors(const struct contract_facts *f, struct buf *b)
 {
@@ -154,6 +161,9 @@ static const struct contract_entry entries[] = {
     {"TORCHELASTIC_ERROR_FILE", QUIET, error_file},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", DEFAULTED, async_errors},
     {"OMP_NUM_THREADS", DEFAULTED, one_thread},
+    /* what it, and others, reach their peers by */
+    {"NCCL_SOCKET_IFNAME", DEFAULTED, nccl_interface},
+    {"GLOO_SOCKET_IFNAME", DEFAULTED, interface},
     /* its options, which pods carry and some programs read */
     {"PET_NNODES", QUIET, n_nodes},
     {"PET_NPROC_PER_NODE", QUIET, local_world},

@@ -48,6 +48,8 @@ struct contract_facts {
     bool agent_store;          /* the agent serves the store there */
     uint16_t jax_port;         /* of the coordinator that rank 0 opens; 0: none */
 
+    const char *interface;     /* of this node, where the job chose one */
+
     /* files and sockets */
     const char *error_file;
     const char *resume_path;

@@ -25,6 +25,7 @@ static struct outfit_node node_of(const struct crew *c)
         .agent_index = a->index,
         .host = a->host,
         .n_gpus = c->n_gpus,
+        .interface = a->interface[0] ? a->interface : NULL,
     };
 }
 

@@ -196,10 +196,14 @@ static int make_twice(struct planning *p, const struct layout *layout,
                       uint32_t local_rank, struct outfit *one,
                       struct outfit *other, struct error *e)
 {
+    bool chosen = job_interface(p->spec->job) &&
+                  !hosts_all_local(p->spec->hosts);
     int rc;
 
+    p->node.interface = chosen ? "ONE" : NULL;
     p->order.master_port = ONE_PORT;
     rc = outfit_make(&p->node, &p->order, layout, local_rank, one, e);
+    p->node.interface = chosen ? "OTHER" : NULL;
     p->order.master_port = OTHER_PORT;
     return rc < 0 ? rc : outfit_make(&p->node, &p->order, layout, local_rank,
                                      other, e);

@@ -93,7 +93,14 @@ static int front_address(const struct front *f, struct buf *to,
                          struct error *e)
 {
     _strlist_ struct strlist addrs = {0};
-    int rc = addr_local(f->config->loopback, &addrs, e);
+    const char *chosen = f->config->plan.interface;
+    int rc = 0;
+
+    /* A login node may be in other networks than the nodes. */
+    if (f->config->loopback || !chosen ||
+        addr_chosen(chosen, &addrs, NULL) < 0) {
+        rc = addr_local(f->config->loopback, &addrs, e);
+    }
 
     for (size_t i = 0; rc == 0 && i < addrs.n; i++) {
         buf_printf(to, "%s%s", i ? "," : "", addrs.items[i]);

@@ -70,6 +70,7 @@ int job_options_take(void *into, const struct option_def *def,
         {"--log-max-size", "logs.maxSize"},
         {"--log-keep", "logs.keep"},
         {"--runtime", "runtime"},
+        {"--interface", "network.interface"},
     };
     struct job_options *o = (void *)((char *)into + def->offset);
 

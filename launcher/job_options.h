@@ -40,6 +40,8 @@ struct job_options {
                "begin a new log file at this size, e.g. 100M", 0),            \
     JOB_OPTION(where, field, "log-keep", "N",                                 \
                "full files that are kept of each log", 0),                    \
+    JOB_OPTION(where, field, "interface", "NAME|NETWORK[,...]",               \
+               "where nodes reach each other, e.g. ib0 or 10.1.0.0/16", 0),   \
     JOB_OPTION(where, field, "name", "NAME", "name of the job", 0),           \
     JOB_OPTION(where, field, "runtime", "NAME", "runtime to build on", 0),    \
     JOB_OPTION(where, field, "set", "PATH=VALUE",                             \

@@ -148,6 +148,9 @@ void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,
     if (plan->key_file) {
         strlist_addf(to, "--key-file=%s", plan->key_file);
     }
+    if (plan->interface) {
+        strlist_addf(to, "--interface=%s", plan->interface);
+    }
     if (plan->agent_is_node) {
         strlist_add(to, "--agent-is-node");
     }

@@ -43,6 +43,7 @@ struct mpirun_plan {
     uint64_t epoch;
     const char *front;       /* "addr,addr:port" */
     unsigned gather_seconds;
+    const char *interface;   /* of the spec; NULL: any */
     bool agent_is_node;
     bool is_kept;            /* agents have keepers, see comm/agent_find.h */
 };

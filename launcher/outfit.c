@@ -62,6 +62,7 @@ static struct contract_facts facts_of(const struct outfit_node *node,
         .resume_path = order->resume_path[0] ? order->resume_path : NULL,
         .jax_port = outfit_second_port(order->master_port),
         .n_gpus = node->n_gpus,
+        .interface = node->interface,
     };
 }
 

@@ -29,6 +29,8 @@ struct outfit_node {
     unsigned agent_index;
     const char *host;
     uint32_t n_gpus;
+    const char *interface;     /* where the job chose a network: the one that
+                                  others reach this node at; else NULL */
 };
 
 /* Zero-initialise; release with outfit_release(). */

@@ -42,6 +42,11 @@ void job_destroy(struct job *job)
     }
 }
 
+const char *job_interface(const struct job *job)
+{
+    return strcmp(job->interface, "auto") == 0 ? NULL : job->interface;
+}
+
 /* The last word of a name such as HF_TOKEN. */
 static const char *last_word(const char *upper)
 {

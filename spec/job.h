@@ -244,6 +244,7 @@ struct job {
     struct job_torch torch;
     enum job_store store;
     enum job_horovod horovod;
+    char *interface; /* "auto", or as in base/addr.h */
     uint64_t heartbeat_timeout_ms; /* also the lease */
     uint64_t detach_timeout_ms;    /* how long the run goes on without its front
                                       end: JOB_AUTO: to the end in batch, 10 min
@@ -254,6 +255,9 @@ struct job {
     struct strlist annotations; /* NAME=VALUE */
     bool suspend;               /* made, but not to be started */
 };
+
+/* The choice of a network, or NULL where any will do. */
+const char *job_interface(const struct job *job);
 
 /* All defaults, no command and no name; NULL without memory. */
 struct job *job_create(void);

@@ -292,6 +292,14 @@ static const struct field heartbeat_fields[] = {
     {0},
 };
 
+static const struct field network_fields[] = {
+    {"interface", FIELD_INTERFACE, AT(interface), .def = "auto",
+     .help = "where nodes reach each other: names of interfaces or networks, "
+             "first choice first; auto leaves out those of containers and VPNs "
+             "where there are others"},
+    {0},
+};
+
 static const struct field detach_fields[] = {
     {"timeout", FIELD_SPAN,
      FIELD_TAKES_AUTO | FIELD_TAKES_OFF | FIELD_TAKES_NEVER,
@@ -372,6 +380,7 @@ const struct field job_fields[] = {
      .help = "gloo: Horovod's rendezvous is served for its gloo controller; a "
              "horovodrun in command asks for it",
      .later = "there is no such server: hvd.init() of several processes fails"},
+    {"network", FIELD_MAP, .fields = network_fields},
     {"heartbeat", FIELD_MAP, .fields = heartbeat_fields},
     {"detach", FIELD_MAP, .fields = detach_fields},
     {"slurm", FIELD_MAP, .fields = slurm_fields,

@@ -30,6 +30,7 @@ enum field_type {
     FIELD_BACKOFF, /* two uint64_t ms */
     FIELD_ENUM,    /* enum, by index in `words` */
     FIELD_PREFIX,  /* char *, as in log_prefix.h */
+    FIELD_INTERFACE, /* char *, auto or as addr_choice_is_valid() has it */
     FIELD_FLAGS,   /* unsigned, bit i for words[i]; a list */
     FIELD_CODES,   /* uint8_t[32], set of exit codes */
     FIELD_RANKS,   /* char *, as in rank_set.h; also a list */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Types of fields with a small language of their own: sets of words, of exit codes
- * and of ranks, and the prefix of output.
+ * and of ranks, the prefix of output, and the choice of a network.
  */
 #include <config.h>
 
+#include "base/addr.h"
 #include "base/cleanup.h"
 #include "spec/log_prefix.h"
 #include "spec/rank_set.h"
@@ -174,6 +175,22 @@ static bool read_prefix(struct reader *r, const struct field *f, struct node *n,
     return schema_keep_string(r, s, at);
 }
 
+static bool read_interface(struct reader *r, const struct field *f,
+                           struct node *n, void *at)
+{
+    _buf_ struct buf why = {0};
+    const char *s = schema_scalar(r, f, n);
+
+    if (!s) {
+        return false;
+    }
+    if (strcmp(s, "auto") != 0 && !addr_choice_is_valid(s, &why)) {
+        report_error(r->report, &n->place, "%s: %s", r->path, buf_str(&why));
+        return false;
+    }
+    return schema_keep_string(r, s, at);
+}
+
 const struct type_ops schema_flags = {"list", read_flags, write_flags, NULL};
 const struct type_ops schema_codes = {"kubeflow, t9k, list", read_codes,
                                       write_codes, NULL};
@@ -183,6 +200,9 @@ const struct type_ops schema_ranks = {"all, lead, none, list", read_ranks,
 const struct type_ops schema_streams = {"word, list", read_streams,
                                         schema_write_string,
                                         schema_release_string};
+const struct type_ops schema_interface = {"auto or list", read_interface,
+                                          schema_write_string,
+                                          schema_release_string};
 const struct type_ops schema_prefix = {"word or template", read_prefix,
                                        schema_write_string,
                                        schema_release_string};

@@ -238,6 +238,7 @@ const struct type_ops *const field_types[] = {
     [FIELD_RANKS] = &schema_ranks,
     [FIELD_STREAMS] = &schema_streams,
     [FIELD_PREFIX] = &schema_prefix,
+    [FIELD_INTERFACE] = &schema_interface,
     [FIELD_CPUS] = &schema_cpus,
     [FIELD_BYTES] = &schema_bytes,
     [FIELD_LIST] = &schema_list,

@@ -23,7 +23,7 @@ extern const struct type_ops *const field_types[];
 extern const struct type_ops schema_count, schema_number, schema_nodes,
     schema_procs, schema_span, schema_backoff, schema_cpus, schema_bytes;
 extern const struct type_ops schema_flags, schema_codes, schema_ranks,
-    schema_prefix, schema_streams;
+    schema_prefix, schema_streams, schema_interface;
 extern const struct type_ops schema_list, schema_pairs, schema_map,
     schema_items, schema_named;
 

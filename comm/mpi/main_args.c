@@ -77,6 +77,9 @@ static int take_option(struct companion *c, int option)
     case 'K':
         c->is_kept = true;
         return 0;
+    case 'I':
+        c->interface = optarg;
+        return 0;
     case 'x':
         c->insecure = true;
         return 0;
@@ -95,6 +98,7 @@ int companion_parse_args(struct companion *c, int argc, char **argv)
         {"epoch", required_argument, NULL, 'e'},
         {"gather-seconds", required_argument, NULL, 'g'},
         {"agent-is-node", no_argument, NULL, 'n'},
+        {"interface", required_argument, NULL, 'I'},
         {"loopback", no_argument, NULL, 'l'},
         {"by-hand", no_argument, NULL, 'b'},
         {"kept", no_argument, NULL, 'K'},

@@ -3,6 +3,7 @@
 
 #include "comm/mpi/main_priv.h"
 
+#include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/key.h"
@@ -82,26 +83,21 @@ static int share_run(struct companion *c, struct error *e)
 
 static int learn_run(struct companion *c, struct error *e)
 {
-    struct error key_error = {0};
-    int rc = 0, first;
+    struct error share_error = {0};
+    int rc = 0;
 
     if (c->rank == 0 || !c->by_hand) {
-        rc = read_key(c, &key_error);
+        rc = read_key(c, e);
     }
     if (c->by_hand && c->size > 1) {
-        if (share_run(c, e) < 0) {
-            return -EIO;
+        if (share_run(c, &share_error) < 0) {
+            return error_text(e, share_error.code, "%s", share_error.text);
         }
         if (c->rank != 0 && !c->insecure) {
-            rc = read_key(c, &key_error);
+            rc = read_key(c, e);
         }
     }
-    if (c->in_mpi && !gather_all_ok(rc == 0, &first)) {
-        return rc < 0 ? error_text(e, key_error.code, "%s", key_error.text)
-                      : error_text(e, ERR_LOST, "MPI rank %d has no job key",
-                                   first);
-    }
-    return rc < 0 ? error_text(e, key_error.code, "%s", key_error.text) : 0;
+    return c->in_mpi ? gather_agree(rc, e) : rc;
 }
 
 /* --- the agent --- */
@@ -125,6 +121,57 @@ static int receive_info(struct companion *c, struct buf *ret, struct error *e)
     }
     buf_append(ret, m.data.data, m.data.len);
     return ret->failed ? -ENOMEM : 0;
+}
+
+/* For MPI's own TCP: by the names that these interfaces have on this host. What
+ * the user told MPI stands. */
+static void offer_to_mpi(const struct strlist *addrs)
+{
+    _buf_ struct buf names = {0};
+    char name[64];
+
+    if (getenv("OMPI_MCA_btl_tcp_if_include") ||
+        getenv("OMPI_MCA_btl_tcp_if_exclude")) {
+        return;
+    }
+    for (size_t i = 0; i < addrs->n; i++) {
+        if (addr_interface(addrs->items[i], name, sizeof(name)) == 0) {
+            buf_printf(&names, "%s%s", names.len ? "," : "", name);
+        }
+    }
+    setenv("OMPI_MCA_btl_tcp_if_include", buf_str(&names), 1);
+}
+
+/* The agent knows all addresses of this host, the spec which of them count. */
+static int choose_addresses(const struct companion *c, struct buf *info,
+                            struct error *e)
+{
+    _strlist_ struct strlist addrs = {0};
+    _buf_ struct buf bytes = {0};
+    struct roster_entry entry;
+    const void *data;
+    uint32_t rank;
+    size_t len;
+    int rc = addr_chosen(c->interface, &addrs, e);
+
+    if (rc == 0 && companion_info_decode(info, &rank, &data, &len) < 0) {
+        rc = error_text(e, ERR_FORMAT, "the agent's answer does not parse");
+    }
+    rc = rc < 0 ? rc : roster_entry_decode(data, len, &entry, e);
+    if (rc < 0) {
+        return rc;
+    }
+    offer_to_mpi(&addrs);
+    entry.n_addrs = 0;
+    for (size_t i = 0; i < addrs.n && i < ROSTER_MAX_ADDRS; i++) {
+        str_copy(entry.addrs[entry.n_addrs++], ROSTER_ADDR_BYTES,
+                 addrs.items[i]);
+    }
+    roster_entry_encode(&entry, &bytes);
+    info->len = 0;
+    companion_info_encode(rank, &bytes, info);
+    return bytes.failed || info->failed ? error_set(e, ENOMEM, "list addresses")
+                                        : 0;
 }
 
 static int meet_agent(struct companion *c, struct buf *ret_info,
@@ -151,8 +198,9 @@ static int meet_agent(struct companion *c, struct buf *ret_info,
              PACKAGE_VERSION);
     companion_hello_encode(&hello, &b);
     rc = seqsock_send(c->agent_fd, COMPANION_HELLO, &b, NULL, 0);
-    return rc < 0 ? error_set(e, -rc, "speak to the agent")
-                  : receive_info(c, ret_info, e);
+    rc = rc < 0 ? error_set(e, -rc, "speak to the agent")
+                : receive_info(c, ret_info, e);
+    return rc < 0 || !c->interface ? rc : choose_addresses(c, ret_info, e);
 }
 
 static int tell_world(struct companion *c, const struct roster *roster,
@@ -208,8 +256,12 @@ int companion_assemble(struct companion *c, struct error *e)
     _roster_ struct roster roster = {0};
     int rc = meet_agent(c, &info, e);
 
-    if (rc == 0 && c->size > 1) {
-        rc = join_mpi(c, e);
+    /* A host that cannot take part says so in the MPI world: without it the
+     * others would wait there until gang.timeout. */
+    if (c->size > 1) {
+        int joined = join_mpi(c, rc < 0 ? NULL : e);
+
+        rc = joined < 0 ? (rc < 0 ? rc : joined) : gather_agree(rc, e);
     }
     rc = rc < 0 ? rc : learn_run(c, e);
     if (rc < 0) {

@@ -19,6 +19,7 @@
 struct companion {
     struct companion_run run;
     const char *key_file;  /* where the front end or a Secret put the key */
+    const char *interface; /* the choice of the spec (base/addr.h), or NULL */
     bool by_hand;          /* no front end started this mpirun */
     bool is_kept;          /* agents have a keeper, see comm/agent_find.h */
     bool insecure;         /* the key may go over MPI */
