@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
 int addr_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
@@ -27,6 +28,58 @@ int addr_parse(const char *text, uint16_t port, struct sockaddr_storage *ret,
         return 0;
     }
     return error_text(e, EINVAL, "'%.60s' is not a numeric address", text);
+}
+
+void addr_ways_print(const struct strlist *addrs, uint16_t port,
+                     struct buf *to)
+{
+    for (size_t i = 0; i < addrs->n; i++) {
+        buf_printf(to, "%s%s", i ? "," : "", addrs->items[i]);
+    }
+    buf_printf(to, ":%u", port);
+}
+
+/* One address of `len` bytes. */
+static int take_way(const char *text, size_t len, struct strlist *ret,
+                    struct error *e)
+{
+    struct sockaddr_storage sa;
+    char addr[ADDR_MAX];
+
+    snprintf(addr, sizeof(addr), "%.*s", (int)(len < ADDR_MAX ? len : 0), text);
+    if (addr_parse(addr, 0, &sa, e) < 0) {
+        return -EINVAL;
+    }
+    strlist_add(ret, addr);
+    return ret->failed ? error_set(e, ENOMEM, "read addresses") : 0;
+}
+
+int addr_ways_parse(const char *text, struct strlist *ret, uint16_t *ret_port,
+                    struct error *e)
+{
+    const char *colon = strrchr(text, ':');
+    uint64_t port = 0;
+    int n = 0, rc = 0;
+
+    if (!colon || str_to_u64(colon + 1, &port) < 0 || port < 1 ||
+        port > UINT16_MAX) {
+        return error_text(e, EINVAL, "'%.60s' does not end with a port", text);
+    }
+    while (rc == 0) {
+        size_t len = strcspn(text, ",");
+
+        len = text + len > colon ? (size_t)(colon - text) : len;
+        rc = ++n > ADDR_MAX_WAYS
+                 ? error_text(e, EINVAL, "more than %d addresses",
+                              ADDR_MAX_WAYS)
+                 : take_way(text, len, ret, e);
+        text += len + 1;
+        if (text > colon) {
+            break;
+        }
+    }
+    *ret_port = rc < 0 ? *ret_port : (uint16_t)port;
+    return rc;
 }
 
 /* 0, or the error of the first step that failed. */

@@ -291,9 +291,46 @@ static void test_ports(void)
     ok(!addr_port_is_free(0), "port 0 is none");
 }
 
+/* The ways to a host, through their text and back. */
+static void test_ways(void)
+{
+    static const char *const good[] = {
+        "127.0.0.1:1", "10.0.0.1,fd00::5:65535",
+        "1.0.0.1,1.0.0.2,1.0.0.3,1.0.0.4,1.0.0.5,1.0.0.6,1.0.0.7,::1:80",
+    };
+    static const char *const bad[] = {
+        "", ":", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536",
+        "10.0.0.1:-1", ":80", ",:80", "10.0.0.1,:80", ",10.0.0.1:80",
+        "10.0.0.1,,10.0.0.2:80", "somehost:80", "10.0.0.1 :80",
+        "1.0.0.1,1.0.0.2,1.0.0.3,1.0.0.4,1.0.0.5,1.0.0.6,1.0.0.7,::1,::2:80",
+        "10.0.0.1000000000000000000000000000000000000000000000000000000000:80",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+        _strlist_ struct strlist addrs = {0};
+        _buf_ struct buf text = {0};
+        struct error e = {0};
+        uint16_t port = 0;
+
+        is_int(addr_ways_parse(good[i], &addrs, &port, &e), 0, "%s", good[i]);
+        addr_ways_print(&addrs, port, &text);
+        is_str(buf_str(&text), good[i], "comes back as it was");
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        _strlist_ struct strlist addrs = {0};
+        struct error e = {0};
+        uint16_t port = 7;
+
+        is_int(addr_ways_parse(bad[i], &addrs, &port, &e), -EINVAL,
+               "'%s' is refused: %s", bad[i], e.text);
+        ok(port == 7 && e.text[0], "with a reason, and no port");
+    }
+}
+
 int main(void)
 {
     test_text();
+    test_ways();
     test_other_family();
     test_local();
     test_interfaces();

@@ -102,10 +102,7 @@ static int front_address(const struct front *f, struct buf *to,
         rc = addr_local(f->config->loopback, &addrs, e);
     }
 
-    for (size_t i = 0; rc == 0 && i < addrs.n; i++) {
-        buf_printf(to, "%s%s", i ? "," : "", addrs.items[i]);
-    }
-    buf_printf(to, ":%u", link_listener_port(f->listener));
+    addr_ways_print(&addrs, link_listener_port(f->listener), to);
     return rc;
 }
 

@@ -226,8 +226,56 @@ static void test_finish_without_front(void)
     bed_close(&w);
 }
 
+static bool second_hears(struct world *w)
+{
+    return ((struct printing *)w->own)->front.n_output > 0;
+}
+
+static bool first_is_left(struct world *w)
+{
+    return w->rogue->down;
+}
+
+/* A new front end somewhere else, while the old one is still connected, and
+ * then one after nobody has been there. */
+static void test_front_elsewhere(void)
+{
+    char *addrs[] = {(char *)"127.0.0.1", NULL};
+    struct world w;
+    struct printing p = {.n_sent = {[2] = N_PIECES}};
+    struct rogue first = {0};
+    struct link_listener *here, *there = NULL;
+
+    bed_open(&w);
+    w.own = &p;
+    w.rogue = &first;
+    here = rogue_be_front(&w, &first);
+    bed_run_until(&w, rogue_lead_has_front);
+    link_listen(&w.loop, true, &there, NULL);
+    link_listener_open(there, bed_key, rogue_accept, &p.front);
+    is_int(tree_set_front(w.nodes[0].tree, addrs, link_listener_port(there)), 0,
+           "the lead is told of another front end");
+    ok(bed_run_until(&w, first_is_left), "it leaves the one that it had");
+    bed_run_until(&w, rogue_lead_has_front);
+    print_more(&w, 0);
+    ok(bed_run_until(&w, second_hears), "and what is printed goes to the other");
+    is_int((intmax_t)tree_front_gone_ms(w.nodes[0].tree), 0,
+           "nobody counts the time without a front end");
+    link_close(p.front.link);
+    link_listener_close(there);
+    ok(bed_run_until(&w, front_is_gone), "that goes as well");
+    link_close(first.link);
+    first = (struct rogue){0};
+    tree_set_front(w.nodes[0].tree, addrs, link_listener_port(here));
+    ok(bed_run_until(&w, rogue_lead_has_front), "and a third is found");
+    link_close(first.link);
+    link_listener_close(here);
+    bed_close(&w);
+}
+
 int main(void)
 {
+    test_front_elsewhere();
     test_output_without_front();
     test_credit();
     test_front_comes_back();

@@ -5,6 +5,7 @@
 
 #include "base/wire.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum {
@@ -193,6 +194,26 @@ static void dial(struct tree *t, char *const *addrs, uint16_t port)
         t->up = NULL;
         uv_timer_start(t->retry, on_retry, RETRY_MS, 0);
     }
+}
+
+int tree_set_front(struct tree *t, char *const *addrs, uint16_t port)
+{
+    struct strlist fresh = {0};
+
+    strlist_add_all(&fresh, addrs);
+    if (fresh.failed) {
+        strlist_release(&fresh);
+        return -ENOMEM;
+    }
+    strlist_release(&t->front_addrs);
+    t->front_addrs = fresh;
+    t->config.front_port = port;
+    if (t->up) {
+        tree_uplink_gone(t, "another front end takes its place");
+    }
+    uv_timer_stop(t->retry);
+    tree_dial_next(t);
+    return 0;
 }
 
 void tree_dial_next(struct tree *t)

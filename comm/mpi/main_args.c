@@ -3,7 +3,8 @@
 
 #include "comm/mpi/main_priv.h"
 
-#include "base/str.h"
+#include "base/addr.h"
+#include "base/cleanup.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -12,27 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "addr,addr,...:port" */
 static int parse_front(struct companion *c, const char *text)
 {
-    const char *colon = strrchr(text, ':');
-    uint64_t port;
-    size_t n = 0;
+    _strlist_ struct strlist addrs = {0};
+    int rc = addr_ways_parse(text, &addrs, &c->run.front_port, NULL);
 
-    if (!colon || str_to_u64(colon + 1, &port) < 0 || port > UINT16_MAX) {
-        return -EINVAL;
+    for (size_t i = 0; i < addrs.n && i < COMPANION_MAX_FRONT; i++) {
+        str_copy(c->run.front_addrs[i], sizeof(c->run.front_addrs[0]),
+                 addrs.items[i]);
     }
-    while (text < colon && n < COMPANION_MAX_FRONT) {
-        size_t len = strcspn(text, ",");
-
-        len = text + len > colon ? (size_t)(colon - text) : len;
-        snprintf(c->run.front_addrs[n++], sizeof(c->run.front_addrs[0]),
-                 "%.*s", (int)len, text);
-        text += len + 1;
-    }
-    c->run.front_port = (uint16_t)port;
-    c->run.has_front = true;
-    return 0;
+    c->run.has_front = rc == 0;
+    return rc;
 }
 
 static int parse_number(const char *text, uint64_t max, uint64_t *ret)
