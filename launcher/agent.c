@@ -125,20 +125,24 @@ static const struct tree_ops tree_ops_ = {
 static int on_control(void *arg, const char *op, const json_t *body,
                       struct jsonw *reply, struct error *e)
 {
+    static const char *const passed[] = {"from", "front"};
     struct agent *a = arg;
-    bool force = json_is_true(json_object_get(body, "force"));
     const char *from = json_string_value(json_object_get(body, "from"));
     _buf_ struct buf b = {0};
     struct jsonw w;
 
     if (a->lead) {
-        return agent_lead_request(a, op, force, from ? from : "a command", e);
+        return agent_lead_request(a, op, body, from ? from : "a command", e);
     }
     w = agent_fact_begin(&b, "request");
     jsonw_str(&w, "op", op);
-    jsonw_bool(&w, "force", force);
-    if (from) {
-        jsonw_str(&w, "from", from);
+    jsonw_bool(&w, "force", json_is_true(json_object_get(body, "force")));
+    for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
+        const char *s = json_string_value(json_object_get(body, passed[i]));
+
+        if (s) {
+            jsonw_str(&w, passed[i], s);
+        }
     }
     agent_fact_send(a, &w);
     jsonw_str(reply, "text", "passed on to the lead");

@@ -157,10 +157,11 @@ void agent_member_stop(struct agent *a);
 int agent_lead_start(struct agent *a, struct error *e);
 void agent_lead_report(struct agent *a, const void *data, size_t len);
 void agent_lead_lost(struct agent *a, uint32_t rank, const char *why);
-/* A fact from a node, and a request of the front end or a command; both JSON. */
+/* A fact from a node, or from the front end, as JSON. */
 void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
                      size_t len);
-int agent_lead_request(struct agent *a, const char *op, bool force,
+/* A request of `who`; `body` has what belongs to it: `force`, `front`. */
+int agent_lead_request(struct agent *a, const char *op, const json_t *body,
                        const char *who, struct error *e);
 void agent_lead_front(struct agent *a, bool up);
 /* Writes what is still to be written. */

@@ -7,6 +7,7 @@
 
 #include "launcher/agent.h"
 
+#include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
@@ -15,6 +16,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +37,7 @@ struct agent_lead {
     uv_timer_t *front;     /* looks whether the front end has been gone long */
     uv_timer_t *term;      /* mpirun was told to end: by whom? */
     uint32_t n_nodes;      /* of the run; later ones are spares */
+    char front_name[256];  /* who asked to take over last; "" for nobody */
     bool front_was_there;
     bool is_stopping;
 };
@@ -302,13 +305,36 @@ void agent_lead_lost(struct agent *a, uint32_t rank, const char *why)
     }
 }
 
-int agent_lead_request(struct agent *a, const char *op, bool force,
+/* A front end wants to take the run over. It holds the lock of the run, so that
+ * one that seems to be connected still is not: the lead goes to the new one,
+ * which has to show that it knows the key. */
+static int take_front(struct agent_lead *l, const json_t *body, const char *who,
+                      struct error *e)
+{
+    const char *front = json_string_value(json_object_get(body, "front"));
+    _strlist_ struct strlist addrs = {0};
+    uint16_t port = 0;
+    int rc = addr_ways_parse(front ? front : "", &addrs, &port, e);
+
+    if (rc < 0) {
+        return error_wrap(e, "attach");
+    }
+    str_copy(l->front_name, sizeof(l->front_name), who);
+    rc = tree_set_front(l->agent->tree, addrs.items, port);
+    return rc < 0 ? error_set(e, -rc, "attach") : 0;
+}
+
+int agent_lead_request(struct agent *a, const char *op, const json_t *body,
                        const char *who, struct error *e)
 {
+    bool force = json_is_true(json_object_get(body, "force"));
     char text[256];
 
     if (!a->lead) {
         return error_text(e, EAGAIN, "the run is only being put together");
+    }
+    if (strcmp(op, "attach") == 0) {
+        return take_front(a->lead, body, who, e);
     }
     snprintf(text, sizeof(text), "%s by %s", force ? "forced" : "asked for",
              who);
@@ -360,7 +386,7 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
     } else if (strcmp(kind, "term") == 0) {
         take_term(a->lead);
     } else if (strcmp(kind, "request") == 0 && op) {
-        agent_lead_request(a, op, json_is_true(json_object_get(fact, "force")),
+        agent_lead_request(a, op, fact,
                            from ? from : a->roster.entries[rank].host, NULL);
     } else {
         record_fact(a->lead->record, rank, kind, fact);
@@ -380,6 +406,18 @@ static void on_front_check(uv_timer_t *t)
     }
 }
 
+static void tell_back(struct agent_lead *l)
+{
+    char text[320];
+
+    snprintf(text, sizeof(text), l->front_name[0]
+             ? "%s has taken the run over" : "the front end is back%s",
+             l->front_name);
+    l->front_name[0] = '\0';
+    record_event(l->record, "front_back", lead_generation(l->core), text, NULL,
+                 0);
+}
+
 void agent_lead_front(struct agent *a, bool up)
 {
     struct agent_lead *l = a->lead;
@@ -388,6 +426,9 @@ void agent_lead_front(struct agent *a, bool up)
         return;
     }
     if (up) {
+        if (l->front_was_there) {
+            tell_back(l);
+        }
         l->front_was_there = true;
         uv_timer_stop(l->front);
         record_flush(l->record);
@@ -407,10 +448,11 @@ void agent_lead_front(struct agent *a, bool up)
 static int on_file_request(void *arg, const char *op, const json_t *body,
                            struct jsonw *reply, struct error *e)
 {
+    const char *from = json_string_value(json_object_get(body, "from"));
+
     (void)reply;
-    return agent_lead_request(arg, op,
-                              json_is_true(json_object_get(body, "force")),
-                              "a file in control/", e);
+    return agent_lead_request(arg, op, body, from ? from : "a file in control/",
+                              e);
 }
 
 static struct restart_policy policy_of(const struct job_restart *r)

@@ -173,6 +173,7 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     s->step = -1;
     s->max_restarts = (int)a->config.job->restart.max;
     s->created_ns = s->started_ns = clock_wall_ns();
+    s->mpi_epoch = (uint32_t)a->epoch;
     *ret = r;
     return 0;
 }
@@ -363,6 +364,20 @@ static void take_report(struct record *r, const json_t *fact)
     }
 }
 
+/* Which MPI worlds there were: a front end that takes over makes a newer one. */
+static void take_world(struct record *r, const char *kind, int64_t epoch)
+{
+    struct run_status *s = r->status;
+    bool is_loss = strcmp(kind, "mpi_lost") == 0;
+    uint32_t *newest = is_loss ? &s->mpi_lost : &s->mpi_epoch;
+
+    if ((is_loss || strcmp(kind, "mpi_joined") == 0) && epoch > *newest &&
+        epoch <= UINT32_MAX) {
+        *newest = (uint32_t)epoch;
+        record_touch(r);
+    }
+}
+
 void record_fact(struct record *r, uint32_t node, const char *kind,
                  const json_t *fact)
 {
@@ -371,6 +386,7 @@ void record_fact(struct record *r, uint32_t node, const char *kind,
     if (text) { /* "note", "mpi_lost", "mpi_joined": for the journal as it is */
         record_event(r, kind, (uint32_t)r->status->generation, text, NULL,
                      int_of(fact, "epoch"));
+        take_world(r, kind, int_of(fact, "epoch"));
         return;
     }
     if (strcmp(kind, "agent") == 0 && node < r->status->n_nodes) {

@@ -60,7 +60,7 @@ static int ask_by_file(const struct run_view *v, const json_t *request)
         fprintf(stderr, "muster: run %s is not alive: %s\n", v->dir->id, state);
         return EXIT_FAILED;
     }
-    if (control_drop(v->dir->path, request, &e) < 0) {
+    if (control_drop(v->dir->path, request, NULL, &e) < 0) {
         return command_fail(&e);
     }
     printf("run %s: nobody of it is on this host; left a request in %s/control "

@@ -176,21 +176,6 @@ static void plan_mpirun(const struct run_options *o, const struct job *job,
     plan->interface = job_interface(job);
 }
 
-static int write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,
-                          char *path, size_t size, struct error *e)
-{
-    _buf_ struct buf text = {0};
-    int rc = rundir_path(dir, path, size, e, "hostfile");
-
-    if (rc < 0 || !mpirun_needs_hostfile(plan)) {
-        return rc;
-    }
-    plan->hostfile = path;
-    mpirun_hostfile(plan, &text);
-    return text.failed ? error_set(e, ENOMEM, "write %s", path)
-                       : fs_write_replace(path, text.data, text.len, e);
-}
-
 static void print_unused(const struct host_list *all, size_t n_used)
 {
     if (all->n > n_used) {
@@ -246,7 +231,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
                                   : command_fail(&e);
     }
     plan_mpirun(o, config.job, dir, &hosts, helper, &plan);
-    if (write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {
+    if (run_write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {
         return command_fail(&e);
     }
     front.dir = dir;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of muster run share. Private to cmd_run*.c.
+ * What the parts of muster run share. Private to cmd_run*.c and cmd_attach.c.
  *
  *   cmd_run.c        options, the job, and a run that starts an mpirun
  *   cmd_run_dir.c    the run directory, and what is told to all nodes
  *   cmd_run_dry.c    --dry-run: what would be done
  *   cmd_run_hand.c   inside an MPI launch: `mpirun ... muster run`
  *   cmd_run_place.c  how many agents, on which hosts
+ *   cmd_attach.c     a front end for a run that goes on already
  */
 #ifndef MUSTER_LAUNCHER_CMD_RUN_H
 #define MUSTER_LAUNCHER_CMD_RUN_H
@@ -51,6 +52,11 @@ int run_make_config(struct spec_result *r, struct run_config *ret,
 int run_place(const struct run_options *o, const struct job *job,
               struct host_list *hosts, unsigned *ret_per_host,
               unsigned *ret_agents, struct error *e);
+
+/* The file that mpirun needs, if it does: `path` is its own, for as long as the
+ * plan lives. */
+int run_write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,
+                       char *path, size_t size, struct error *e);
 
 /* What mpirun starts on other hosts ends with its step; and signals to the
  * steps of a job reach a run on any number of hosts alike. */

@@ -39,7 +39,7 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
     _cleanup_(rundir) struct rundir *dir = NULL;
     _run_config_ struct run_config config = {0};
     struct front_config front = {.run = &config, .is_quiet = o->quiet,
-                                 .loopback = true};
+                                 .loopback = true, .by_hand = true};
     _secret_ uint8_t *key = secret_alloc(JOB_KEY_BYTES);
     struct error e = {0};
     uint16_t port = 0;
@@ -63,6 +63,9 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
         front.key = key;
         secret_forget();
         front.port_fd = ends[1];
+        if (rundir_inherit(dir, &e) < 0) {
+            _exit(command_fail(&e));
+        }
         _exit(front_run(&front));
     }
     close(ends[1]);

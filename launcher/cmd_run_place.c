@@ -3,6 +3,11 @@
 
 #include "launcher/cmd_run.h"
 
+#include "base/cleanup.h"
+#include "base/fs.h"
+
+#include <errno.h>
+
 enum { MAX_AGENTS_PER_HOST = 1024 };
 
 static int check_agents(const struct run_options *o, unsigned per_host,
@@ -64,4 +69,19 @@ int run_place(const struct run_options *o, const struct job *job,
 
     rc = rc < 0 ? rc : place(o, job, hosts, ret_per_host, ret_agents, e);
     return rc < 0 ? rc : check_agents(o, *ret_per_host, e);
+}
+
+int run_write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,
+                       char *path, size_t size, struct error *e)
+{
+    _buf_ struct buf text = {0};
+    int rc = rundir_path(dir, path, size, e, "hostfile");
+
+    if (rc < 0 || !mpirun_needs_hostfile(plan)) {
+        return rc;
+    }
+    plan->hostfile = path;
+    mpirun_hostfile(plan, &text);
+    return text.failed ? error_set(e, ENOMEM, "write %s", path)
+                       : fs_write_replace(path, text.data, text.len, e);
 }

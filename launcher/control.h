@@ -58,7 +58,12 @@ void control_watch_destroy(struct control_watch *w);
 int control_ask(const char *run_id, const json_t *request, unsigned timeout_ms,
                 json_t **ret_reply, struct error *e);
 
-/* Drops a request file. */
-int control_drop(const char *run_dir, const json_t *request, struct error *e);
+/* Drops a request file; its path goes to `ret_path` (PATH_MAX bytes), which may
+ * be NULL. */
+int control_drop(const char *run_dir, const json_t *request, char *ret_path,
+                 struct error *e);
+
+/* Whether an agent or front end of the run takes connections on this host. */
+bool control_is_heard(const char *run_id);
 
 #endif

@@ -158,7 +158,26 @@ int control_ask(const char *run_id, const json_t *request, unsigned timeout_ms,
     return rc;
 }
 
-int control_drop(const char *run_dir, const json_t *request, struct error *e)
+bool control_is_heard(const char *run_id)
+{
+    struct dirent **names = NULL;
+    _close_ int dir_fd = -1;
+    bool is_heard = false;
+    int n = control_open_dir(run_id, false, &dir_fd, NULL) < 0
+                ? 0 : scandirat(dir_fd, ".", &names, only_sockets, alphasort);
+
+    for (int i = 0; i < n; i++) {
+        _close_ int fd = is_heard ? -1 : connect_to(dir_fd, names[i]->d_name);
+
+        is_heard = is_heard || fd >= 0;
+        free(names[i]);
+    }
+    free(names);
+    return is_heard;
+}
+
+int control_drop(const char *run_dir, const json_t *request, char *ret_path,
+                 struct error *e)
 {
     char *text = json_dumps(request, JSON_COMPACT);
     char path[PATH_MAX];
@@ -175,5 +194,8 @@ int control_drop(const char *run_dir, const json_t *request, struct error *e)
                  (unsigned long long)clock_wall_ns(), salt);
     rc = rc < 0 ? rc : fs_write_atomic(path, text, strlen(text), e);
     free(text);
+    if (rc == 0 && ret_path) {
+        str_copy(ret_path, PATH_MAX, path);
+    }
     return rc;
 }

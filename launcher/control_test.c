@@ -406,7 +406,7 @@ static void drop(const char *dir, const char *op)
     json_t *request = json_pack("{s:i,s:s,s:b}", "v", 1, "op", op, "force", 1);
     struct error e = {0};
 
-    is_int(control_drop(dir, request, &e), 0, "dropped %s: %s", op, e.text);
+    is_int(control_drop(dir, request, NULL, &e), 0, "dropped %s: %s", op, e.text);
     json_decref(request);
 }
 
@@ -520,7 +520,7 @@ int main(void)
     test_nobody();
     test_watch(dir);
     test_no_requests(dir);
-    ok(control_drop("/nonexistent", request, &e) < 0, "no directory: %s",
+    ok(control_drop("/nonexistent", request, NULL, &e) < 0, "no directory: %s",
        e.text);
     json_decref(request);
     control_server_destroy(NULL);

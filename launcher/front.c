@@ -26,7 +26,7 @@ static void check_start(struct front *f)
         front_show_mpirun_log(f);
         front_settle(f, EXIT_NOT_GATHERED, "the nodes did not gather in time "
                      "(gang.timeout)");
-    } else if (!f->config->mpirun && getppid() != f->starter) {
+    } else if (f->config->by_hand && getppid() != f->starter) {
         front_settle(f, EXIT_NOT_GATHERED, "mpirun ended before the run began");
     }
 }
@@ -48,12 +48,21 @@ static void on_tick(uv_timer_t *t)
     if (f->lead && ++f->n_ticks % BEAT_TICKS == 0) {
         front_beat(f);
     }
-    if (f->phase == FRONT_STARTING) {
+    if (f->phase == FRONT_STARTING && !f->config->attach) {
         check_start(f);
     }
+    front_attach_tick(f);
     front_check_lead(f);
     front_tick_mpirun(f);
     front_finish_if_done(f);
+}
+
+/* By nohup(1), say. */
+static bool is_ignored(int sig)
+{
+    struct sigaction was;
+
+    return sigaction(sig, NULL, &was) == 0 && was.sa_handler == SIG_IGN;
 }
 
 static void take_signals(struct front *f)
@@ -65,21 +74,38 @@ static void take_signals(struct front *f)
         uv_signal_init(&f->loop, &f->signals[i]);
         f->signals[i].data = f;
         /* By hand they are mpirun's to act on. */
-        if (f->config->mpirun) {
-            uv_signal_start(&f->signals[i], front_on_signal, sigs[i]);
-        } else {
+        if (f->config->by_hand) {
             signal(sigs[i], SIG_IGN);
+        } else if (sigs[i] != SIGHUP || !is_ignored(SIGHUP)) {
+            uv_signal_start(&f->signals[i], front_on_signal, sigs[i]);
         }
     }
+}
+
+static int begin(struct front *f, struct error *e)
+{
+    const struct front_config *c = f->config;
+    uint16_t port = link_listener_port(f->listener);
+    int rc;
+
+    if (!c->by_hand) {
+        return c->attach ? front_attach_start(f, e)
+               : c->own_step ? front_start_step(f, e)
+                             : front_start_mpirun(f, e);
+    }
+    rc = front_save(f, e);
+    if (rc == 0 && write(c->port_fd, &port, sizeof(port)) != sizeof(port)) {
+        rc = error_set(e, errno, "tell the port");
+    }
+    return rc;
 }
 
 static int open_front(struct front *f, struct error *e)
 {
     const struct front_config *c = f->config;
-    uint16_t port;
     int rc;
 
-    if ((rc = front_encode_run(f, e)) < 0 ||
+    if ((rc = c->attach ? 0 : front_encode_run(f, e)) < 0 ||
         (rc = fs_path(f->log_path, sizeof(f->log_path), e, "%s/mpirun.log",
                       c->dir->path)) < 0 ||
         (rc = child_table_create(&f->loop, &f->children, e)) < 0 ||
@@ -89,21 +115,15 @@ static int open_front(struct front *f, struct error *e)
         return rc;
     }
     link_listener_open(f->listener, c->key, front_on_peer, f);
-    port = link_listener_port(f->listener);
-    if (!c->mpirun) {
-        return write(c->port_fd, &port, sizeof(port)) == sizeof(port)
-                   ? 0 : error_set(e, errno, "tell the port");
+    if (!c->by_hand && !c->attach) {
+        front_take_commands(f);
     }
-    if (control_server_create(&f->loop, c->dir->id, "front", front_on_control,
-                              f, &f->control, e) < 0) {
-        screen_note(f->screen, "commands cannot reach this front end: %s",
-                  e->text);
-    }
-    return c->own_step ? front_start_step(f, e) : front_start_mpirun(f, e);
+    return begin(f, e);
 }
 
 static void close_front(struct front *f)
 {
+    front_attach_drop(f);
     screen_destroy(f->screen);
     writer_destroy(f->writer);
     link_close(f->lead);

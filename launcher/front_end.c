@@ -22,6 +22,15 @@ void front_settle(struct front *f, int status, const char *reason)
     f->repeat_at_ms = 0;
 }
 
+void front_leave(struct front *f, int status, const char *text)
+{
+    front_settle(f, status, text);
+    f->has_left = true;
+    link_close(f->lead);
+    f->lead = NULL;
+    uv_stop(&f->loop);
+}
+
 bool front_settle_from_record(struct front *f)
 {
     _run_view_ struct run_view v = {0};
@@ -65,6 +74,11 @@ void front_say_end(struct front *f)
 {
     front_drain_output(f);
     front_tell_unread(f);
+    if (f->has_left) {
+        screen_leave(f->screen, f->reason);
+        front_drain_output(f);
+        return;
+    }
     tell_starter(f);
     screen_end(f->screen, f->status, f->reason,
                front_now_ms(f) - f->started_ms);

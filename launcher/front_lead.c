@@ -31,6 +31,9 @@ static void take_status(struct front *f, const struct channel_frame *frame)
     for (size_t i = 0; s && i < s->n_nodes; i++) {
         f->lost_node |= s->nodes[i].state == STATUS_NODE_LOST;
     }
+    if (s) {
+        front_see_world(f, s);
+    }
     if (s && s->verdict.is_set) {
         f->in_order = true;
         front_settle(f, s->verdict.exit_status, s->verdict.reason);
@@ -117,7 +120,11 @@ static void refuse_version(struct front *f, const char *version)
     snprintf(text, sizeof(text), "the lead's host has muster %s, and this one "
              "%s: install the same one on all hosts", version,
              PACKAGE_VERSION);
-    front_settle(f, EXIT_NOT_GATHERED, text);
+    if (f->config->attach) {
+        front_leave(f, EXIT_FAILED, text);
+    } else {
+        front_settle(f, EXIT_NOT_GATHERED, text);
+    }
 }
 
 void front_on_peer(struct link *l, const struct channel_frame *first,
@@ -149,9 +156,12 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
     link_adopt(l, &lead_ops, f);
     wire_put_u32(&welcome, 0);
     link_send_buf(l, TREE_WELCOME, &welcome);
-    link_send_buf(l, TREE_CONFIG, &f->run_bytes);
+    if (!f->config->attach) {
+        link_send_buf(l, TREE_CONFIG, &f->run_bytes);
+    }
     if (f->phase == FRONT_STARTING) {
         f->phase = FRONT_RUNNING;
+        front_attach_done(f);
     } else if (f->phase == FRONT_OVER) {
         /* It was given up for lost, and the user was told so. */
         front_send_request(f, "preempt", true);

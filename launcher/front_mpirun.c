@@ -6,12 +6,15 @@
 #include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "launcher/commands.h"
 #include "launcher/slurm.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum {
@@ -39,6 +42,7 @@ void front_show_mpirun_log(struct front *f)
 static void on_mpirun_exit(void *arg, const struct child_exit *how)
 {
     struct front *f = arg;
+    char why[64];
 
     f->mpirun_pid = -1;
     f->end_mpirun_at_ms = 0;
@@ -56,25 +60,34 @@ static void on_mpirun_exit(void *arg, const struct child_exit *how)
     if (front_now_ms(f) - f->mpirun_at_ms > LASTING_MS) {
         f->n_repeats = 0;
     }
+    snprintf(why, sizeof(why), "mpirun ended (%s %d)",
+             how->signal ? "signal" : "status",
+             how->signal ? how->signal : how->code);
+    front_remake_world(f, REPEAT_MS, why);
+}
+
+void front_remake_world(struct front *f, uint64_t after_ms, const char *why)
+{
     if (f->config->plan.n_agents > 1 && f->n_repeats < MAX_REPEATS &&
         !agent_step_is_over(f->step)) {
-        screen_note(f->screen, "mpirun ended (%s %d); the workers go on, and a "
-                    "new MPI world is made", how->signal ? "signal" : "status",
-                    how->signal ? how->signal : how->code);
+        screen_note(f->screen, "%s; the workers go on, and a new MPI world is "
+                    "made", why);
         f->n_repeats++;
-        f->repeat_at_ms = front_now_ms(f) + REPEAT_MS;
+        f->repeat_at_ms = front_now_ms(f) + after_ms;
     }
 }
 
 bool front_mpirun_is_gone(struct front *f, uint64_t waited)
 {
-    if (f->mpirun_pid <= 0) {
+    int sig = waited > FRONT_MPIRUN_END_MS + MPIRUN_KILL_MS ? SIGKILL
+              : waited > FRONT_MPIRUN_END_MS                ? SIGTERM : 0;
+
+    if (f->mpirun_pid <= 0 && !front_old_mpirun_lives(f)) {
         return true;
     }
-    if (waited > FRONT_MPIRUN_END_MS + MPIRUN_KILL_MS) {
-        child_kill(f->children, f->mpirun_pid, SIGKILL);
-    } else if (waited > FRONT_MPIRUN_END_MS) {
-        child_kill(f->children, f->mpirun_pid, SIGTERM);
+    if (sig) {
+        child_kill(f->children, f->mpirun_pid, sig);
+        front_kill_old_mpirun(f, sig);
     }
     return false;
 }
@@ -89,8 +102,7 @@ static int open_log(struct front *f, struct error *e)
     return fd < 0 ? error_set(e, errno, "open %s", f->log_path) : fd;
 }
 
-static int front_address(const struct front *f, struct buf *to,
-                         struct error *e)
+int front_address(const struct front *f, struct buf *to, struct error *e)
 {
     _strlist_ struct strlist addrs = {0};
     const char *chosen = f->config->plan.interface;
@@ -104,6 +116,52 @@ static int front_address(const struct front *f, struct buf *to,
 
     addr_ways_print(&addrs, link_listener_port(f->listener), to);
     return rc;
+}
+
+int front_save(const struct front *f, struct error *e)
+{
+    const struct front_config *c = f->config;
+    const struct mpirun_plan *plan = &c->plan;
+    const char *job = getenv("SLURM_JOB_ID");
+    struct proc mpirun = {0};
+    struct front_record r = {
+        .by_hand = c->by_hand,
+        .epoch = f->epoch,
+        .agents_per_host = c->by_hand ? 1 : plan->agents_per_host,
+        .n_agents = plan->n_agents,
+        .gather_seconds = plan->gather_seconds,
+        .agent_is_node = plan->agent_is_node,
+        .own_step = c->own_step,
+        .is_kept = f->is_kept,
+        .detach_ms = c->run->detach_ms,
+    };
+
+    gethostname(r.host, sizeof(r.host) - 1);
+    str_copy(r.mpirun, sizeof(r.mpirun), c->mpirun ? c->mpirun->path : "");
+    str_copy(r.ssh, sizeof(r.ssh), plan->ssh ? plan->ssh : "");
+    str_copy(r.key_file, sizeof(r.key_file),
+             plan->key_file ? plan->key_file : "");
+    str_copy(r.slurm_job, sizeof(r.slurm_job), job ? job : "");
+    if (f->mpirun_pid > 0 && proc_read(f->mpirun_pid, &mpirun) == 0) {
+        r.mpirun_pid = mpirun.pid;
+        r.mpirun_start = mpirun.start;
+    }
+    if (plan->hosts) {
+        r.hosts = *plan->hosts; /* borrowed */
+    }
+    return front_record_write(c->dir, &r, e);
+}
+
+/* A disk that is full is no reason to do without an MPI world: who takes over
+ * then has the lead's word of the newest one. */
+static void save_or_say(struct front *f)
+{
+    struct error e = {0};
+
+    if (front_save(f, &e) < 0) {
+        screen_note(f->screen, "muster attach will lack what is newest of this "
+                    "run: %s", e.text);
+    }
 }
 
 /* In a session of its own: Ctrl-C and the batch system's signals are for us. */
@@ -124,6 +182,8 @@ int front_start_mpirun(struct front *f, struct error *e)
     }
     plan.front = buf_str(&front);
     plan.epoch = ++f->epoch;
+    f->mpirun_pid = -1;
+    save_or_say(f); /* the epoch is used up now */
     plan.is_kept = f->is_kept;
     mpirun_argv(f->config->mpirun, &plan, &argv);
     if (f->config->own_step) {
@@ -135,8 +195,11 @@ int front_start_mpirun(struct front *f, struct error *e)
     }
     spec.argv = argv.items;
     f->mpirun_at_ms = front_now_ms(f);
-    return child_spawn(f->children, &spec, on_mpirun_exit, f, &f->mpirun_pid,
-                       e);
+    rc = child_spawn(f->children, &spec, on_mpirun_exit, f, &f->mpirun_pid, e);
+    if (rc == 0) {
+        save_or_say(f);
+    }
+    return rc;
 }
 
 /* --- time --- */

@@ -9,6 +9,7 @@
  *   front_lead.c     the link to the lead
  *   front_mpirun.c   mpirun, again and again: one MPI world each
  *   front_step.c     Slurm: the step that the agents live in
+ *   front_attach.c   taking over from a front end that is gone
  */
 #ifndef MUSTER_LAUNCHER_FRONT_PRIV_H
 #define MUSTER_LAUNCHER_FRONT_PRIV_H
@@ -20,6 +21,7 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "base/link.h"
+#include "base/proc.h"
 #include "launcher/agent_step.h"
 #include "launcher/control.h"
 #include "launcher/screen.h"
@@ -34,6 +36,8 @@ enum {
     FRONT_LEAD_END_MS = 45000,  /* for the lead to deliver what it has */
     FRONT_MPIRUN_END_MS = 5000, /* for mpirun to go by itself after that */
 };
+
+struct attach_request;
 
 enum front_phase {
     FRONT_STARTING, /* the lead has not connected yet */
@@ -51,8 +55,8 @@ struct front {
     struct control_server *control; /* or NULL */
     enum front_phase phase;
     pid_t starter;         /* by hand: muster-mpi, whose child this is */
-    uint64_t started_ms;
-    uint64_t started_wall_ns;
+    uint64_t started_ms;   /* the run; may be before this host was up */
+    uint64_t started_wall_ns; /* a verdict of a run before is not ours */
     unsigned n_ticks;
     unsigned n_signals;
 
@@ -63,6 +67,7 @@ struct front {
     bool lost_node;        /* it says that it has lost one */
     bool lets_go;          /* of what nobody reads, and ends */
     bool is_ending;        /* only that is left */
+    bool has_left;         /* the run goes on, or may do so, without us */
 
     struct writer *writer;
     size_t n_owed;         /* bytes of output without credit for them yet */
@@ -89,6 +94,15 @@ struct front {
     char step_log[PATH_MAX];
     char step_nodes[PATH_MAX];
     bool is_kept;          /* agents live in that step */
+
+    struct attach_request *request; /* to the lead; or NULL */
+    uint64_t attach_ms;    /* since when the lead is waited for */
+    uint64_t asked_ms;     /* when it was asked last */
+    bool asked_by_file;
+    char refused[256];     /* the last answer that was a no */
+    struct proc old_mpirun; /* of the front end before, here; pid 0: none */
+    uint64_t end_old_at_ms; /* its world is lost; 0: it is not */
+    bool told_no_mpirun;
 };
 
 static inline uint64_t front_now_ms(const struct front *f)
@@ -100,6 +114,9 @@ static inline uint64_t front_now_ms(const struct front *f)
 
 /* The verdict; the first one stands. */
 void front_settle(struct front *f, int status, const char *reason);
+/* The run is left alone: `text` is the last word, and `status` that of the
+ * command. mpirun and what else belongs to the run stays. */
+void front_leave(struct front *f, int status, const char *text);
 /* By the record of the run, where the lead may have ended in order while nobody
  * here could hear it. False if it has not. */
 bool front_settle_from_record(struct front *f);
@@ -114,9 +131,8 @@ void front_say_end(struct front *f);
 /* Asks the lead, if it is there. */
 void front_send_request(struct front *f, const char *op, bool force);
 void front_on_signal(uv_signal_t *s, int sig);
-/* The answer of the server at `control`. */
-int front_on_control(void *arg, const char *op, const json_t *body,
-                     struct jsonw *reply, struct error *e);
+/* From now on commands on this host can ask it. */
+void front_take_commands(struct front *f);
 
 /* --- front_output.c --- */
 
@@ -144,6 +160,13 @@ void front_check_lead(struct front *f);
 /* --- front_mpirun.c --- */
 
 int front_start_mpirun(struct front *f, struct error *e);
+/* Where this front end listens, see addr_ways_print(). */
+int front_address(const struct front *f, struct buf *to, struct error *e);
+/* Writes down what a next front end has to know. */
+int front_save(const struct front *f, struct error *e);
+/* There is no MPI world: make a new one, soon, unless that was done too often.
+ * `why` is told. */
+void front_remake_world(struct front *f, uint64_t after_ms, const char *why);
 /* The lead says that a node has left the MPI world of `epoch`. */
 void front_on_mpi_lost(struct front *f, uint64_t epoch);
 /* Ends a world that is lost, makes the next one: call it at every tick. */
@@ -158,5 +181,21 @@ void front_show_mpirun_log(struct front *f);
 int front_start_step(struct front *f, struct error *e);
 /* `waited` milliseconds after the end. */
 bool front_step_is_gone(struct front *f, uint64_t waited);
+
+/* --- front_attach.c --- */
+
+/* Begins to ask the lead to come here. */
+int front_attach_start(struct front *f, struct error *e);
+/* It has come. */
+void front_attach_done(struct front *f);
+/* Call it at every tick. */
+void front_attach_tick(struct front *f);
+/* Forgets a request that nobody has taken. */
+void front_attach_drop(struct front *f);
+/* What the lead says of MPI worlds, which others may have made. */
+void front_see_world(struct front *f, const struct run_status *s);
+/* Of the mpirun that the front end before started on this host. */
+void front_kill_old_mpirun(struct front *f, int sig);
+bool front_old_mpirun_lives(const struct front *f);
 
 #endif

@@ -4,6 +4,7 @@
 #include "launcher/front_priv.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "launcher/commands.h"
 #include "launcher/jsonw.h"
 #include "rendezvous/tree_msg.h"
@@ -11,6 +12,8 @@
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 
 void front_send_request(struct front *f, const char *op, bool force)
 {
@@ -37,6 +40,38 @@ static void let_go(struct front *f, int status)
     f->over_ms = front_now_ms(f) - FRONT_MPIRUN_END_MS; /* do not wait */
 }
 
+/* The terminal is gone, or the connection to it, and with it whoever looked on:
+ * no reason to end a run that can do without. */
+static void detach(struct front *f)
+{
+    uint64_t ms = f->config->run->detach_ms;
+    const char *id = f->config->dir->id;
+    char text[512], span[32], what[128];
+
+    clock_format_span(ms, span, sizeof(span));
+    snprintf(what, sizeof(what), f->n_signals ? "it is stopping%s"
+             : ms == UINT64_MAX ? "it goes on%s to its end"
+                                : "it goes on for %s (detach.timeout)",
+             f->n_signals || ms == UINT64_MAX ? "" : span);
+    snprintf(text, sizeof(text), "SIGHUP: left run %s to itself; %s; muster "
+             "attach %s takes it over", id, what, id);
+    front_leave(f, 128 + SIGHUP, text);
+}
+
+/* Before there is a link to the lead. */
+static void leave_early(struct front *f, int status)
+{
+    char text[256];
+
+    if (!f->config->attach) {
+        let_go(f, status);
+        return;
+    }
+    snprintf(text, sizeof(text), "left run %s to itself, before its lead had "
+             "come", f->config->dir->id);
+    front_leave(f, status, text);
+}
+
 /* The first signal asks, the second forces, the third lets go. */
 void front_on_signal(uv_signal_t *s, int sig)
 {
@@ -44,6 +79,10 @@ void front_on_signal(uv_signal_t *s, int sig)
     bool cancel = sig == SIGINT || sig == SIGQUIT;
     bool is_notice = sig == SIGUSR1 || sig == SIGUSR2;
 
+    if (sig == SIGHUP && f->phase == FRONT_RUNNING) {
+        detach(f);
+        return;
+    }
     /* Batch systems send these ahead of time, and may do so again and again. */
     if (is_notice && (f->phase == FRONT_OVER || f->n_signals)) {
         return;
@@ -53,7 +92,11 @@ void front_on_signal(uv_signal_t *s, int sig)
         f->lets_go = true;
         return;
     }
-    if (f->phase == FRONT_STARTING || f->n_signals > 2) {
+    if (f->phase == FRONT_STARTING) {
+        leave_early(f, cancel ? EXIT_CANCELLED : EXIT_RESUMABLE);
+        return;
+    }
+    if (f->n_signals > 2) {
         let_go(f, cancel ? EXIT_CANCELLED : EXIT_RESUMABLE);
         return;
     }
@@ -65,11 +108,15 @@ void front_on_signal(uv_signal_t *s, int sig)
     front_send_request(f, cancel ? "cancel" : "preempt", f->n_signals > 1);
 }
 
-int front_on_control(void *arg, const char *op, const json_t *body,
-                     struct jsonw *reply, struct error *e)
+static int on_control(void *arg, const char *op, const json_t *body,
+                      struct jsonw *reply, struct error *e)
 {
     struct front *f = arg;
 
+    if (strcmp(op, "cancel") != 0 && strcmp(op, "preempt") != 0) {
+        return error_text(e, ERR_USAGE, "a front end knows no request '%.60s'",
+                          op);
+    }
     if (f->phase == FRONT_OVER) {
         jsonw_str(reply, "text", "the run has ended");
         return 0;
@@ -82,4 +129,15 @@ int front_on_control(void *arg, const char *op, const json_t *body,
     front_send_request(f, op, json_is_true(json_object_get(body, "force")));
     jsonw_str(reply, "text", "passed on to the lead");
     return 0;
+}
+
+void front_take_commands(struct front *f)
+{
+    struct error e = {0};
+
+    if (control_server_create(&f->loop, f->config->dir->id, "front", on_control,
+                              f, &f->control, &e) < 0) {
+        screen_note(f->screen, "commands cannot reach this front end: %s",
+                    e.text);
+    }
 }

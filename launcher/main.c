@@ -33,6 +33,7 @@ static const struct command commands[] = {
     {"list", "List runs", cmd_list, false},
     {"logs", "Show what workers printed", cmd_logs, false},
     {"cancel", "Stop a run", cmd_cancel, false},
+    {"attach", "Take over a run whose front end is gone", cmd_attach, false},
     {"torchrun", "Run a script as torchrun would", cmd_torchrun, false},
     {"validate", "Check a job spec", cmd_validate, false},
     {"explain", "Show every value of a job, and who said so", cmd_explain,

@@ -74,6 +74,8 @@ struct rundir_owner {
  * as long as its process lives, as far as this host can tell. */
 int rundir_lock(struct rundir *r, struct error *e);
 void rundir_unlock(struct rundir *r);
+/* In a child of the process that has the lock: it is the child's now. */
+int rundir_inherit(const struct rundir *r, struct error *e);
 
 /* Whether somebody holds it now, and who (ret_owner may be NULL). */
 bool rundir_is_locked(const struct rundir *r, struct rundir_owner *ret_owner);

@@ -132,8 +132,10 @@ static int say_locked(const struct rundir *r, const struct rundir_owner *o,
                           r->id, r->path);
     }
     return error_text(e, ERR_LOCKED, "run %s is alive: pid %ld on %s has held "
-                      "it for %s; see muster status %s", r->id, (long)o->pid,
-                      o->host[0] ? o->host : "an unknown host", span, r->id);
+                      "it for %s; see muster status %s; if that process is "
+                      "gone, muster attach %s takes the run over", r->id,
+                      (long)o->pid, o->host[0] ? o->host : "an unknown host",
+                      span, r->id, r->id);
 }
 
 int rundir_lock(struct rundir *r, struct error *e)
@@ -171,6 +173,11 @@ int rundir_lock(struct rundir *r, struct error *e)
     }
     r->lock_fd = take_fd(&fd);
     return 0;
+}
+
+int rundir_inherit(const struct rundir *r, struct error *e)
+{
+    return write_owner(r, r->lock_fd, e);
 }
 
 void rundir_unlock(struct rundir *r)

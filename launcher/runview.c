@@ -10,7 +10,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 void run_view_release(struct run_view *v)
 {
@@ -104,6 +106,20 @@ bool run_view_is_alive(const struct run_view *v)
 {
     return !status_run_is_over(v->status->state) &&
            (v->is_locked || !v->is_stale);
+}
+
+bool run_view_is_all_here(const struct run_view *v)
+{
+    const struct run_status *s = v->status;
+    char host[256] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        if (strcmp(s->nodes[i].host, host) != 0) {
+            return false;
+        }
+    }
+    return s->n_nodes > 0;
 }
 
 /* Which is why nobody could write a newer status. */

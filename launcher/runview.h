@@ -41,6 +41,9 @@ void run_view_release(struct run_view *v);
 /* Not over, and somebody is behind it as far as one can tell. */
 bool run_view_is_alive(const struct run_view *v);
 
+/* All of its nodes are this host. */
+bool run_view_is_all_here(const struct run_view *v);
+
 /* "Running", or "Running (stale: ...)" for people. */
 void run_view_state(const struct run_view *v, char *to, size_t size);
 

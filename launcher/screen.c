@@ -118,7 +118,7 @@ static bool is_news(const char *event)
 {
     static const char *const dull[] = {
         "nodes_gathered", "generation_preparing", "generation_running",
-        "checkpoint_saved", "ended",
+        "checkpoint_saved", "ended", "front_back",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(dull); i++) {
@@ -207,17 +207,30 @@ static void tell_place(struct screen *s)
     }
 }
 
+/* Nothing else comes after this. False without memory. */
+static bool end_progress(struct screen *s)
+{
+    screen_output_flush(s);
+    progress_flush(s->progress);
+    progress_destroy(s->progress);
+    s->progress = start_progress(s);
+    return s->progress;
+}
+
+void screen_leave(struct screen *s, const char *text)
+{
+    if (end_progress(s)) {
+        screen_note(s, "%s", text);
+    }
+}
+
 void screen_end(struct screen *s, int status, const char *reason,
               uint64_t elapsed_ms)
 {
     const struct run_status *st = s->status;
     char span[16];
 
-    screen_output_flush(s);
-    progress_flush(s->progress);
-    progress_destroy(s->progress);
-    s->progress = start_progress(s);
-    if (!s->progress) {
+    if (!end_progress(s)) {
         return;
     }
     clock_format_span(elapsed_ms, span, sizeof(span));

@@ -44,6 +44,9 @@ void screen_block(struct screen *s, const char *title, const char *text);
 
 void screen_progress(struct screen *s, uint64_t elapsed_ms, uint64_t now_ms);
 
+/* The last words where the run is left to itself. */
+void screen_leave(struct screen *s, const char *text);
+
 /* The last words. */
 void screen_end(struct screen *s, int status, const char *reason,
               uint64_t elapsed_ms);

@@ -305,6 +305,8 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     jsonw_int(&w, "restarts", s->restarts);
     jsonw_int(&w, "max_restarts", s->max_restarts);
     jsonw_int(&w, "node_failures", s->node_failures);
+    jsonw_int(&w, "mpi_epoch", s->mpi_epoch);
+    jsonw_int(&w, "mpi_lost", s->mpi_lost);
     put_time(&w, "created", s->created_ns);
     put_time(&w, "started", s->started_ns);
     put_time(&w, "updated", s->updated_ns);

@@ -117,6 +117,8 @@ struct run_status {
     int lead;                   /* rank of the node that leads */
     int restarts, max_restarts;
     int node_failures;
+    uint32_t mpi_epoch;         /* the newest MPI world that a node was in */
+    uint32_t mpi_lost;          /* the newest that a node has lost; 0: none */
     int64_t step;               /* -1 before the first report */
     uint64_t created_ns, started_ns, updated_ns, ended_ns;
     struct status_node *nodes;  /* owned */

@@ -29,6 +29,8 @@ static struct run_status *sample(void)
     s->restarts = 2;
     s->max_restarts = 5;
     s->node_failures = 1;
+    s->mpi_epoch = 4;
+    s->mpi_lost = 3;
     s->step = 12;
     s->created_ns = 1795206357123456000u;
     s->updated_ns = s->created_ns + 1000;
@@ -70,6 +72,7 @@ static void test_round_trip(void)
         "\"muster\":\"0.1.0\"", "\"run_dir\":\"/r/tiny/x\"",
         "\"state\":\"Restarting\"", "\"generation\":3", "\"restarts\":2",
         "\"max_restarts\":5", "\"node_failures\":1",
+        "\"mpi_epoch\":4,\"mpi_lost\":3",
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",

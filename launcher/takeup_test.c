@@ -4,13 +4,17 @@
 #include "launcher/takeup.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "launcher/status.h"
 #include "tests/lib/tap.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/muster-takeup.XXXXXX";
@@ -104,6 +108,76 @@ static void test_nothing_there(void)
     like(e.text, "/run: status", "that is named");
 }
 
+static struct run_status *running_on(const char *host, uint64_t age_ms)
+{
+    struct run_status *s = run_status_create();
+
+    run_status_set_nodes(s, 1);
+    str_copy(s->nodes[0].host, sizeof(s->nodes[0].host), host);
+    s->state = STATUS_RUNNING;
+    s->updated_ns = clock_wall_ns() - age_ms * 1000000;
+    return s;
+}
+
+/* The lead on the other host, for `n` more words. */
+static pid_t start_lead(const struct rundir *r, enum status_run_state last)
+{
+    _cleanup_(run_status) struct run_status *s = running_on("elsewhere", 0);
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        poll(NULL, 0, 200);
+        s->state = last;
+        write_status(r, s);
+        _exit(0);
+    }
+    return pid;
+}
+
+/* Whether a run that has not ended is still alive. */
+static void test_alive(void)
+{
+    static const struct {
+        const char *host;
+        uint64_t age_ms;
+        enum status_run_state later; /* STATUS_N_STATES: no word comes */
+        bool is_alive;
+        const char *what;
+    } cases[] = {
+        {"elsewhere", 1000, STATUS_RUNNING, true, "a lead that says more"},
+        {"elsewhere", 1000, STATUS_STOPPED, false, "one that comes to its end"},
+        {"elsewhere", STATUS_STALE_MS - 500, STATUS_N_STATES, false,
+         "one that says no more"},
+        {"elsewhere", STATUS_STALE_MS + 1000, STATUS_N_STATES, false,
+         "one that has said nothing for long"},
+        {NULL, 1000, STATUS_N_STATES, false, "one of this host, where it is not"},
+    };
+    char own[256] = "";
+
+    gethostname(own, sizeof(own) - 1);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(rundir) struct rundir *r = open_run();
+        _cleanup_(run_status) struct run_status *s = running_on(
+            cases[i].host ? cases[i].host : own, cases[i].age_ms);
+        struct error e = {0};
+        pid_t pid;
+
+        r->reopened = true;
+        write_status(r, s);
+        pid = cases[i].later == STATUS_N_STATES ? -1
+                                                : start_lead(r, cases[i].later);
+        is_int(takeup_check(r, &e), cases[i].is_alive ? -ERR_LOCKED : 0, "%s",
+               cases[i].what);
+        if (cases[i].is_alive) {
+            like(e.text, "muster attach", "says what to do");
+        }
+        if (pid > 0) {
+            waitpid(pid, NULL, 0);
+        }
+        fs_remove_tree(r->path, NULL);
+    }
+}
+
 int main(void)
 {
     if (!mkdtemp(dir) || chdir(dir) < 0) {
@@ -113,6 +187,7 @@ int main(void)
     unsetenv("SLURM_JOB_ID");
     test_states();
     test_nothing_there();
+    test_alive();
     fs_remove_tree(dir, NULL);
     return tap_done();
 }

@@ -97,8 +97,7 @@ void tree_finish(struct tree *t);
 void tree_tell_front(struct tree *t, enum tree_type type, const struct buf *b);
 
 /* The lead: from now on its front end is there, and nowhere else; one that is
- * connected is left. Not to be called from a callback about the front end
- * itself (on_uplink, on_request). 0 or -ENOMEM. */
+ * connected is left. 0 or -ENOMEM. */
 int tree_set_front(struct tree *t, char *const *addrs, uint16_t port);
 
 /* Changes the lease, and with it the pace of heartbeats. */
