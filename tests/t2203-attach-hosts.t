@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# muster attach from other hosts, which share the run directory: one without an
+# agent, where the request goes by a file, and one with, after the host of the
+# front end has lost its power.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+rig_hosts_up
+
+field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
+running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.2.state)" = Running ]; }
+event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
+world_of_all() { [ "$(grep -c "\"mpi_joined\".*\"epoch\":$1" "$SHARED/run/events.jsonl")" = 3 ]; }
+attached() { grep -q '^muster: attached to run' "$1.err"; }
+alive() { run_alive "$id"; pgrep -f -a -- "--run-id=$id|/$id " | grep -v pgrep; }
+nobody_left() { [ -z "$(alive)" ]; }
+# pids_on HOST PATTERN: of processes there, as seen from here.
+pids_on() {
+    local init ns p
+    init=$("$MUSTER_SRCDIR/tests/rigs/hosts" pid "$BED" "$1")
+    ns=$(readlink "/proc/$init/ns/pid")
+    for p in $(pgrep -f -- "$2"); do
+        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
+    done
+}
+# start_run HOST OPTION...: the front end on that host, its pid here in $front.
+start_run() {
+    local from=$1
+    shift
+    cd "$SHARED" && rm -rf run go
+    spawn run on "$from" "$MUSTER" run --allow-run-as-root --run-dir run --hosts node1,node2,node3 --nnodes 3 \
+        --nproc-per-node 1 --set detach.timeout=10m "$@"
+    runner=$spawned
+    wait_for 60 running || { diag "$(cat run.err)"; return 1; }
+    id=$(json id run/run.json)
+    front=$(inner_pid "$runner")
+}
+job='until [ -e go ]; do sleep 0.1; done; echo done'
+
+test_no_agent_there() {
+    start_run node1 -- sh -c "$job"
+    is $? 0 'a run over three hosts, from the first'
+    run on node4 "$MUSTER" attach run
+    like "$(cat err)" "on node1, for" 'another host is told who has it' || show
+    kill -KILL "$front"
+    wait_for 60 event front_lost
+    spawn attach on node4 "$MUSTER" attach run
+    ok 'the fourth takes it over' wait_for 100 attached attach || diag "$(cat attach.err)"
+    like "$(cat attach.err)" 'nobody of the run is on this host' 'by a file'
+    is "$(ls run/control)" '' 'which was taken away'
+    is "$(field mpi_epoch):$(field mpi_lost)" 1:0 'the MPI world is left alone'
+    kill -KILL $(pids_on node2 '^[^ ]*muster-mpi --run-id')
+    ok 'a new one is made from there' wait_for 100 world_of_all 2 || diag "$(cat attach.err run/mpirun.log)"
+    is "$(json host run/front.json)" node4 'by the mpirun of the fourth'
+    is "$(field generation)" 1 'and the workers do not notice'
+    touch go
+    wait_exit 100 "$spawned"
+    is "$status" 0 'its status is that of the run' || diag "$(cat attach.err)"
+    is "$(sort attach.out | tr '\n' ' ')" '[0] done [1] done [2] done ' 'which it shows'
+    ok 'nobody is left, on any host' wait_for 100 nobody_left || diag "$(alive)"
+}
+
+test_host_lost() {
+    start_run node4 -- sh -c "$job"
+    is $? 0 'a run whose front end is on a host of its own'
+    hosts power_off node4
+    wait_for 100 event front_lost
+    is $? 0 'that loses its power'
+    spawn attach on node2 "$MUSTER" attach run
+    ok 'another host takes it over' wait_for 100 attached attach || diag "$(cat attach.err)"
+    unlike "$(cat attach.err)" 'nobody of the run is on this host' 'through its agent'
+    kill -KILL $(pids_on node3 '^[^ ]*muster-mpi --run-id')
+    ok 'and makes the next MPI world, without the mpirun that is gone' wait_for 100 world_of_all 2 || diag "$(cat attach.err run/mpirun.log)"
+    kill -INT "$(inner_pid "$spawned")"
+    wait_exit 100 "$spawned"
+    is "$status" 130 'Ctrl-C cancels the run from there' || diag "$(cat attach.err)"
+    ok 'nobody is left' wait_for 100 nobody_left || diag "$(alive)"
+    hosts power_on node4
+}
+
+run_cases
