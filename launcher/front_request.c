@@ -50,9 +50,9 @@ static void detach(struct front *f)
 
     clock_format_span(ms, span, sizeof(span));
     snprintf(what, sizeof(what), f->n_signals ? "it is stopping%s"
-             : ms == UINT64_MAX ? "it goes on%s to its end"
+             : ms >= JOB_NEVER ? "it goes on%s to its end"
                                 : "it goes on for %s (detach.timeout)",
-             f->n_signals || ms == UINT64_MAX ? "" : span);
+             f->n_signals || ms >= JOB_NEVER ? "" : span);
     snprintf(text, sizeof(text), "SIGHUP: left run %s to itself; %s; muster "
              "attach %s takes it over", id, what, id);
     front_leave(f, 128 + SIGHUP, text);
