@@ -224,6 +224,7 @@ static void plan_mpirun(struct attaching *a, struct mpirun_plan *plan)
         .key_file = was->key_file[0] ? was->key_file : NULL,
         .gather_seconds = was->gather_seconds,
         .agent_is_node = was->agent_is_node,
+        .interface = job_interface(a->run.job),
     };
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "launcher/front_record.h"
 #include "launcher/hosts.h"
 #include "launcher/last_words.h"
 #include "launcher/logs_files.h"
@@ -235,11 +236,32 @@ static void try_cgroup(const void *data, size_t len)
     oom_kills(self, root);
 }
 
+static void try_front(const void *data, size_t len)
+{
+    _front_record_ struct front_record r = {0};
+    _front_record_ struct front_record again = {0};
+    _cleanup_(rundir) struct rundir *d = NULL;
+    _buf_ struct buf text = {0};
+    struct error e = {0};
+
+    put("front.json", data, len);
+    expect(rundir_open(dir, &d, NULL) == 0);
+    if (front_record_read(d, &r, &e) < 0) {
+        expect(e.text[0]);
+        return;
+    }
+    /* Every agent of the run has a host. */
+    expect(r.by_hand || (r.n_agents > 0 &&
+                         (r.n_agents - 1) / r.agents_per_host < r.hosts.n));
+    front_record_print(&r, &text);
+    expect(front_record_parse(text.data, text.len, &again, &e) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const tries[])(const void *, size_t) = {
         try_run, try_lock, try_status, try_events, try_node_log, try_times,
-        try_hostfile, try_error_file, try_cgroup,
+        try_hostfile, try_error_file, try_cgroup, try_front,
     };
 
     if (!dir[0]) {

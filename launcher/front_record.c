@@ -136,7 +136,7 @@ static bool get_numbers(const json_t *o, struct front_record *r)
         !get_int(o, "mpirun_pid", INT32_MAX, 0, &r->mpirun_pid) ||
         !get_int(o, "mpirun_start", INT64_MAX, 0, &start) ||
         !get_int(o, "agents_per_host", UINT16_MAX, 1, &per_host) ||
-        !get_int(o, "n_agents", INT32_MAX, 1, &n_agents) ||
+        !get_int(o, "n_agents", INT32_MAX, 0, &n_agents) ||
         !get_int(o, "gather_seconds", INT32_MAX, 300, &seconds) ||
         !get_int(o, "detach_ms", INT64_MAX, -1, &detach) || per_host < 1) {
         return false;
@@ -185,10 +185,15 @@ static int get_hosts(const json_t *o, struct front_record *r, struct error *e)
         buf_printf(&list, "%s%s", i ? "," : "", name);
     }
     if (list.len == 0) {
-        return 0;
+        return r->by_hand ? 0 : error_text(e, ERR_FORMAT, "expected hosts");
     }
     if (hosts_parse(buf_str(&list), &r->hosts, e) < 0) {
         return error_text(e, ERR_FORMAT, "expected hosts, each once");
+    }
+    if (r->n_agents < 1 ||
+        (r->n_agents - 1) / r->agents_per_host >= r->hosts.n) {
+        return error_text(e, ERR_FORMAT, "%u agents do not fit %zu hosts",
+                          r->n_agents, r->hosts.n);
     }
     r->hosts.source = source == HOSTS_LOCAL && !hosts_all_local(&r->hosts)
                           ? HOSTS_GIVEN : source;

@@ -18,7 +18,7 @@ static struct front_record sample(const char *hosts, enum hosts_source source)
 {
     struct front_record r = {
         .epoch = 7, .mpirun_pid = 4711, .mpirun_start = 1u << 31,
-        .agents_per_host = 2, .n_agents = 5, .gather_seconds = 61,
+        .agents_per_host = 2, .gather_seconds = 61,
         .agent_is_node = true, .own_step = true, .is_kept = true,
         .detach_ms = 600000,
     };
@@ -33,6 +33,7 @@ static struct front_record sample(const char *hosts, enum hosts_source source)
         bail_out("%s", e.text);
     }
     r.hosts.source = source;
+    r.n_agents = 2 * (unsigned)r.hosts.n - 1;
     return r;
 }
 
@@ -132,6 +133,9 @@ static void test_bad(void)
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"mpirun\":7}",
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],"
         "\"agents_per_host\":0}",
+        "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"n_agents\":0}",
+        "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"n_agents\":2}",
+        "{\"v\":1,\"source\":\"given\",\"hosts\":[],\"n_agents\":1}",
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"v\":1}",
     };
 
