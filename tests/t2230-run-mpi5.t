@@ -77,6 +77,22 @@ test_by_hand() {
     nobody_left
 }
 
+# SIGTERM to an mpirun that was started by hand.
+test_by_hand_term() {
+    cd "$SHARED" && rm -rf run
+    spawn run on node1 mpirun $root --prtemca plm_ssh_agent "$BED/ssh" --host node1:1,node2:1,node3:1 \
+        "$there/muster" run --run-dir run --nnodes 3 --nproc-per-node 1 --set heartbeat.timeout=2s -- \
+        sh -c 'trap "echo saved; exit 0" TERM; while :; do sleep 0.1; done'
+    runner=$spawned
+    ok 'a run under an mpirun by hand' wait_for 60 running || diag "$(cat run.err)"
+    kill -TERM "$(inner_pid "$runner")"
+    ok 'ends when mpirun is told to end' wait_for 60 eval '[ "$(field state)" = Stopped ]' ||
+        diag "$(cat run.err; cat run/events.jsonl)"
+    is "$(field verdict.exit_status)" 75 'to be resumed'
+    is "$(cat run/logs/1/*/stdout | grep -c saved)" 3 'its workers were told'
+    nobody_left
+}
+
 test_worker_dies() {
     start_run --nproc-per-node 1 --max-restarts 1 --set restart.backoff=1s..1s -- \
         sh -c 'echo g$MUSTER_GENERATION of $RANK; [ $MUSTER_GENERATION != 1 ] || exec sleep 1000'
