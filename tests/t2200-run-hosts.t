@@ -157,6 +157,31 @@ test_collective_fails() {
     is $? 0 'and does not hang either' || diag "$(cat run.err)"
 }
 
+# One host whose MPI library says that it is of another release.
+test_other_mpi() {
+    sanitized && { skip 'an instrumented program wants no library before its own' 3; return; }
+    cat >"$SHARED/other.c" <<'END'
+#include <string.h>
+#include <unistd.h>
+int MPI_Get_library_version(char *to, int *len)
+{
+    char host[64] = "";
+    gethostname(host, sizeof(host) - 1);
+    strcpy(to, strcmp(host, "node3") ? "Open MPI v4.1.4, package: a" : "Open MPI v4.1.6, package: b");
+    *len = (int)strlen(to);
+    return 0;
+}
+END
+    gcc -shared -fPIC -o "$SHARED/other.so" "$SHARED/other.c" || bail_out 'no library'
+    export OMPI_MCA_mca_base_env_list="LD_PRELOAD=$SHARED/other.so"
+    mrun node1 --hosts $four --nnodes 4 --nproc-per-node 1 -- true
+    unset OMPI_MCA_mca_base_env_list
+    is "$status" 69 'hosts with different releases of MPI make no run' || show
+    like "$(cat err)" 'node3 has Open MPI v4.1.6, the host of MPI rank 0 has Open MPI v4.1.4: all hosts need the same' \
+        'which one differs is said' || show
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 test_mpirun_dies() {
     local before
     start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 -- sleep 1000

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <mpi.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static int world_size(void)
 {
@@ -111,6 +113,38 @@ int gather_from_first(struct buf *b, size_t max, struct error *e)
     }
     b->len = (size_t)len;
     return 0;
+}
+
+/* "Open MPI v4.1.4", without who packed it. */
+static void read_version(char to[MPI_MAX_LIBRARY_VERSION_STRING])
+{
+    int len = 0;
+
+    if (MPI_Get_library_version(to, &len) != MPI_SUCCESS) {
+        len = 0;
+    }
+    to[len] = '\0';
+    to[strcspn(to, ",\n")] = '\0';
+}
+
+int gather_same_mpi(struct error *e)
+{
+    char mine[MPI_MAX_LIBRARY_VERSION_STRING];
+    char first[MPI_MAX_LIBRARY_VERSION_STRING];
+    char host[256] = "";
+
+    read_version(mine);
+    memcpy(first, mine, sizeof(first));
+    if (MPI_Bcast(first, sizeof(first), MPI_CHAR, 0, MPI_COMM_WORLD) !=
+        MPI_SUCCESS) {
+        return error_text(e, EIO, "MPI_Bcast failed");
+    }
+    if (strcmp(mine, first) == 0) {
+        return 0;
+    }
+    gethostname(host, sizeof(host) - 1);
+    return error_text(e, ERR_VERSION, "%s has %.60s, the host of MPI rank 0 "
+                      "has %.60s: all hosts need the same", host, mine, first);
 }
 
 int gather_agree(int rc, struct error *e)

@@ -22,6 +22,10 @@ int gather_alone(const struct buf *mine, struct roster *ret, struct error *e);
 /* Rank 0's bytes to all. `b` is empty on the others. */
 int gather_from_first(struct buf *b, size_t max, struct error *e);
 
+/* -ERR_VERSION, on each rank whose MPI library is another than that of rank 0:
+ * of Open MPI each release speaks to itself only. */
+int gather_same_mpi(struct error *e);
+
 /* 0 if `rc` is 0 on all ranks. Else all fail: with `rc` where it is not 0, and
  * with -ERR_LOST and the lowest such rank where the fault is of others. */
 int gather_agree(int rc, struct error *e);

@@ -261,7 +261,11 @@ int companion_assemble(struct companion *c, struct error *e)
     if (c->size > 1) {
         int joined = join_mpi(c, rc < 0 ? NULL : e);
 
-        rc = joined < 0 ? (rc < 0 ? rc : joined) : gather_agree(rc, e);
+        if (joined < 0) {
+            return rc < 0 ? rc : joined;
+        }
+        joined = gather_same_mpi(rc < 0 ? NULL : e);
+        rc = gather_agree(rc < 0 ? rc : joined, e);
     }
     rc = rc < 0 ? rc : learn_run(c, e);
     if (rc < 0) {
