@@ -12,6 +12,7 @@
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
 #include "launcher/outfit.h"
+#include "launcher/session.h"
 #include "launcher/slurm.h"
 #include "rendezvous/restart.h"
 #include "spec/rank_set.h"
@@ -153,6 +154,21 @@ static void find_interface(struct agent *a)
     }
 }
 
+/* The node that leads is often the one that the user is logged in on, the next
+ * one was reached by ssh: all others are as one of them. */
+static void tell_session(struct agent *a)
+{
+    const char *user = strlist_getenv(&a->config.env, "USER");
+    char text[512];
+
+    session_look("", user ? user : "",
+                 strlist_getenv(&a->config.env, "SLURM_JOB_ID"), text,
+                 sizeof(text));
+    if (text[0] && a->rank <= 1) {
+        agent_note(a, "%s: %s", a->host, text);
+    }
+}
+
 void agent_config(struct agent *a, const void *data, size_t len)
 {
     struct error e = {0};
@@ -177,4 +193,5 @@ void agent_config(struct agent *a, const void *data, size_t len)
         return;
     }
     tell_pid(a);
+    tell_session(a);
 }

@@ -13,11 +13,15 @@
 #include <unistd.h>
 
 /* Some programs walk over all descriptors that there could be. */
-enum { MAX_OPEN_FILES = 1 << 20 };
+enum {
+    MAX_OPEN_FILES = 1 << 20,
+    MIN_STACK = 8 << 20, /* what programs are written for */
+};
 
 const struct exec_limit exec_limits[EXEC_N_LIMITS] = {
     {RLIMIT_NOFILE, "open files", MAX_OPEN_FILES},
     {RLIMIT_MEMLOCK, "locked memory", RLIM_INFINITY},
+    {RLIMIT_STACK, "stack", MIN_STACK},
 };
 
 rlim_t exec_limit_soft(const struct exec_limit *l, const struct rlimit *was)

@@ -71,7 +71,7 @@ struct exec_limit {
     const char *name;
     rlim_t most;
 };
-enum { EXEC_N_LIMITS = 2 };
+enum { EXEC_N_LIMITS = 3 };
 extern const struct exec_limit exec_limits[EXEC_N_LIMITS];
 /* The soft limit that comes of it; never less than it was. */
 rlim_t exec_limit_soft(const struct exec_limit *l, const struct rlimit *was);

@@ -53,7 +53,7 @@ test_no_cwd() {
 }
 
 test_tmpdir() {
-    local deep long
+    local deep long i
     place tmp
     run env TMPDIR="$PWD/missing" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run -- sh -c 'echo done'
     case $status in
@@ -73,6 +73,26 @@ test_tmpdir() {
     run env TMPDIR="$PWD/noexec" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run3 -- true
     is "$status" 0 'a TMPDIR without programs is one' || show
     umount noexec
+    mount -t tmpfs -o size=64k,nr_inodes=200 none noexec || bail_out 'no second tmpfs'
+    cat /dev/zero >noexec/full 2>/dev/null
+    run env -u XDG_RUNTIME_DIR TMPDIR="$PWD/noexec" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run4 -- true
+    is "$status" 0 'nor one without room for data' || show
+    i=0
+    while : 2>/dev/null >"noexec/$i"; do i=$((i + 1)); done
+    run env -u XDG_RUNTIME_DIR TMPDIR="$PWD/noexec" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run5 -- true
+    num "$status" -gt 0 'one without room for files'
+    like "$(cat err)" "$PWD/noexec" 'is named' || show
+    like "$(cat err)" 'No space left' 'with the reason' || show
+    umount noexec
+}
+
+# A stack that is too small for most programs is raised, one without a limit stays.
+test_stack() {
+    place stack
+    run bash -c 'ulimit -Ss 256; timeout 120 "$MUSTER" run --allow-run-as-root --nproc-per-node 1 --run-dir run --set logs.prefix=none -- sh -c "ulimit -Ss"'
+    is "$status:$(cat out)" 0:8192 'a stack of 256 KiB becomes 8 MiB' || show
+    run bash -c 'ulimit -Ss unlimited && timeout 120 "$MUSTER" run --allow-run-as-root --nproc-per-node 1 --run-dir run1 --set logs.prefix=none -- sh -c "ulimit -Ss"'
+    is "$status:$(cat out)" 0:unlimited 'unlimited stays' || show
 }
 
 test_umask() {
