@@ -1,0 +1,172 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# SIGKILL of each process of a run while no worker runs yet, between two generations,
+# and while workers are being stopped: the run goes on to its end, or ends to be
+# resumed, and nothing is left. (While workers run: t2110.)
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+export XDG_RUNTIME_DIR=$TRASH/rt
+mkdir -m 700 rt
+
+field() { json "$1" <run/status.json; }
+state_is() { [ "$(field state 2>/dev/null)" = "$1" ]; }
+
+# pids of the parts: front (set by start), mpirun, mpi, watch, agent.
+find_parts() {
+    agent=$(field nodes.0.agent_pid)
+    watch=$(awk '{ sub(/.*\) /, ""); print $2 }' "/proc/$agent/stat")
+    mpirun=$(child_of "$front")
+    mpi=$(pgrep -f "muster-mpi --run-id=$id" | while read -r p; do
+        [ "$(readlink "/proc/$p/exe" | sed 's/.*\///')" = muster-mpi ] && echo "$p"
+    done | head -n 1)
+}
+# Whatever belongs to the run, by its environment or its command line.
+alive() {
+    run_alive "$id"
+    pgrep -f -a -- "--run-id=$id|/$id( |\$)|dir=[^ ]*/$id" | grep -v pgrep
+}
+all_gone() { [ -z "$(alive)" ]; }
+no_files() { [ -z "$(find rt/muster -mindepth 1)" ]; }
+
+# start STATE OPTION...: a run that has come to that state, and stays there.
+start() {
+    local state=$1
+    shift
+    rm -rf run
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run --set detach.timeout=1s --set heartbeat.timeout=2s "$@"
+    front=$spawned
+    wait_for 60 state_is "$state" || { diag "$(cat run.err)"; return 1; }
+    id=$(json id run/run.json)
+    wait_for 60 eval '[ -n "$(field nodes.0.agent_pid)" ] && [ "$(field nodes.0.agent_pid)" != 0 ]'
+    find_parts
+}
+
+# ends WHAT STATUS...: the front end has one of these, and nothing is left.
+ends() {
+    local what=$1
+    shift
+    wait_exit 60 "$front"
+    case " $* " in
+    *" $status "*) pass "$what: the run ends with $status" ;;
+    *) fail "$what: the run ends with $status, expected $*" || diag "$(cat run.err)" ;;
+    esac
+    left "$what"
+}
+left() {
+    ok "$1: nothing is left" wait_for 60 all_gone || diag "$(alive)"
+    ok "$1: nor a file" wait_for 60 no_files || diag "$(find rt/muster)"
+}
+
+# Between two generations: the first has failed, and the next is not due for long.
+test_restarting() {
+    local part
+    for part in front mpirun mpi watch agent; do
+        start Restarting --nproc-per-node 2 --max-restarts 3 --set restart.backoff=10m..10m -- sh -c 'exit 1'
+        is $? 0 "($part) a run between two generations" || continue
+        kill -KILL "${!part}"
+        case $part in
+        front) wait "$front" 2>/dev/null; left "($part)" ;;
+        mpirun | mpi)
+            kill -INT "$front"
+            ends "($part)" 130
+            ;;
+        *) ends "($part)" 75 ;;
+        esac
+    done
+}
+
+# Workers were asked to stop, and have long for it.
+test_stopping() {
+    local part
+    for part in mpirun mpi watch agent worker; do
+        start Running --nproc-per-node 2 --set limits.grace=10m -- sh -c 'trap "" TERM INT; while :; do sleep 0.2; done'
+        is $? 0 "($part) a run" || continue
+        kill -TERM "$front"
+        ok "($part) is being stopped" wait_for 60 state_is Stopping
+        worker=$(field workers.1.pid)
+        kill -KILL "${!part}"
+        case $part in
+        watch | agent) ends "($part)" 75 ;;
+        *)
+            # Whoever goes while the others have time is no reason to hurry them.
+            not_ok "($part) the others keep their time" wait_for 2 gone "$front"
+            kill -INT "$front"
+            ends "($part)" 75
+            ;;
+        esac
+    done
+    start Running --nproc-per-node 2 --set limits.grace=5s -- sh -c 'trap "" TERM INT; while :; do sleep 0.2; done'
+    kill -TERM "$front"
+    ok '(front) is being stopped' wait_for 60 state_is Stopping
+    kill -KILL "$front"
+    wait "$front" 2>/dev/null
+    left '(front)'
+    is "$(field state)" Stopped '(front) and what it asked for was done'
+}
+
+# Before there are workers: the second of two agents is held back, so that the first
+# one waits for it. The time for that is over soon.
+test_gathering() {
+    local part mpirun_path
+    mpirun_path=$(command -v mpirun)
+    cat >held-mpirun <<END
+#!/bin/bash
+words=()
+for word; do
+    case \$word in
+    */muster-mpi) words+=("$TRASH/hold" "\$word") ;;
+    *) words+=("\$word") ;;
+    esac
+done
+exec "$mpirun_path" "\${words[@]}"
+END
+    cat >hold <<'END'
+#!/bin/sh
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec sleep 30
+exec "$@"
+END
+    chmod +x held-mpirun hold
+    program() { readlink "/proc/$1/exe" | sed 's/.*\///'; }
+    # first_pid PROGRAM PATTERN
+    first_pid() {
+        pgrep -f -- "$2" | while read -r p; do
+            [ "$(program "$p")" = "$1" ] && echo "$p" && break
+        done
+    }
+    has_agent() {
+        id=$(json id "run.$1/run.json" 2>/dev/null) && agent=$(first_pid muster "agent .*$id") && [ -n "$agent" ]
+    }
+    # All at once: each takes its time to give up.
+    local -A fronts ids
+    for part in front mpirun mpi watch agent; do
+        spawn "run.$part" "$MUSTER" run --allow-run-as-root --run-dir "run.$part" --set detach.timeout=1s \
+            --set gang.timeout=8s --agent-is-node --nnodes 2 --mpirun "$TRASH/held-mpirun" --nproc-per-node 1 \
+            -- sleep 1000
+        fronts[$part]=$spawned
+    done
+    for part in "${!fronts[@]}"; do
+        front=${fronts[$part]}
+        wait_for 60 has_agent "$part"
+        is $? 0 "($part) an agent waits for another" || { diag "$(cat "run.$part.err")"; continue; }
+        ids[$part]=$id
+        mpirun=$(child_of "$front")
+        mpi=$(first_pid muster-mpi "muster-mpi --run-id=$id")
+        watch=$(awk '{ sub(/.*\) /, ""); print $2 }' "/proc/$agent/stat")
+        ok "($part) with all that belongs to it" kill -0 "$front" "$mpirun" "$mpi" "$watch" "$agent" || continue
+        kill -KILL "${!part}"
+    done
+    for part in "${!ids[@]}"; do
+        front=${fronts[$part]} id=${ids[$part]}
+        wait_exit 60 "$front"
+        case $part:$status in
+        front:137) ;;
+        *:69 | *:75) pass "($part) the run ends with $status" ;;
+        *) fail "($part) the run ends with $status, expected 69 or 75" || diag "$(cat "run.$part.err")" ;;
+        esac
+        ok "($part): nothing is left" wait_for 60 all_gone || diag "$(alive)"
+    done
+    ok 'nor a file' wait_for 60 no_files || diag "$(find rt/muster)"
+}
+
+run_cases
