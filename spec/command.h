@@ -154,6 +154,9 @@ bool command_read_accelerate(struct command *cmd);
 bool command_is_horovod(struct command *cmd);
 bool command_read_horovod(struct command *cmd);
 
+/* Whether a word is an option of mpirun whose part muster plays itself. */
+bool command_mpi_owns(const char *word);
+
 /* The part of a path behind the last slash. */
 const char *command_basename(const char *path);
 

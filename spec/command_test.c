@@ -31,6 +31,9 @@ static char *show(const struct job *job)
     }
     buf_printf(&b, " r%u%s", job->restart.max,
                job->program == JOB_MPI ? " mpi" : "");
+    for (size_t i = 0; i < job->mpi_args.n; i++) {
+        buf_printf(&b, " %s", job->mpi_args.items[i]);
+    }
     return buf_take(&b);
 }
 
@@ -97,7 +100,12 @@ static void test_launchers(void)
         {"mpirun, -np, 12, a", "nodes: 4\nprocsPerNode: 3",
          "a| 4..4 x 3 r3 mpi", ""},
         {"mpiexec, -N, 2, -n, 8, --mca, btl, tcp, a, -n, 1", "",
-         "a -n 1| 4..4 x 2 r3 mpi", "--mca of mpiexec has no effect"},
+         "a -n 1| 4..4 x 2 r3 mpi --mca btl tcp", "starts a as an MPI program"},
+        {"mpirun, --map-by, node, --bind-to=core, -q, a", "mpiArgs: [-x1]",
+         "a| 1..1 x auto r3 mpi -x1 --bind-to=core -q",
+         "--map-by of mpirun has no effect: muster places the processes"},
+        {"mpirun, --tag-output, a", "", "a| 1..1 x auto r3 mpi",
+         "--tag-output of mpirun has no effect: muster shows the output"},
         {"mpirun, -np, $NP, a", "", "a| 1..1 x auto r3 mpi", "is ignored"},
         {"accelerate, config", "", "accelerate config| 1..1 x auto r3",
          "accelerate starts processes of its own"},
@@ -144,6 +152,10 @@ static void test_bad(void)
         {"torchrun, --log, x, t.py", "--log of torchrun; expected an option"},
         {"mpirun, -np, 2, a, ':', b", "several programs in one mpirun"},
         {"mpirun, --mca, a", "--mca of mpirun without a value"},
+        {"a]\nprogram: mpi\nmpiArgs: [--host, b", "mpiArgs has --host, which "
+         "muster itself tells mpirun; expected nodes"},
+        {"a]\nprogram: mpi\nmpiArgs: [-np=2", "mpiArgs has -np=2, which"},
+        {"a]\nmpiArgs: [-q", "mpiArgs without an MPI program"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -220,6 +220,7 @@ struct job {
     /* Both are templates: contract_argv() and contract_env() replace $(NAME) and
      * turn $$ into $ for each worker. */
     struct strlist command; /* argv: at least one; args are in it */
+    struct strlist mpi_args; /* JOB_MPI: further options of mpirun */
     struct strlist env;     /* NAME=VALUE, in order */
     struct strlist secrets; /* names in env whose values are never shown; see
                                also job_env_is_secret() */

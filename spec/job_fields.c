@@ -333,6 +333,9 @@ const struct field job_fields[] = {
              "there is no GPU"},
     {"command", FIELD_LIST, AT(command),
      .help = "program and arguments; no shell is used"},
+    {"mpiArgs", FIELD_LIST, AT(mpi_args), .def = "[]",
+     .help = "with program mpi: further options of its mpirun, such as "
+             "[--mca, btl, \"tcp,self\"] or [--bind-to, core]"},
     {"env", FIELD_PAIRS, AT(env),
      .help = "environment of the workers, as a map or as a list of name and "
              "value"},

@@ -4,6 +4,7 @@
 #include "spec/resolve.h"
 
 #include "base/str.h"
+#include "spec/command.h"
 
 #include <math.h>
 #include <string.h>
@@ -196,10 +197,30 @@ static void note_later(const struct context *c, const struct node *tree,
                     "ends it, to be resumed",
                     job->nodes.min, job->nodes.max);
     }
-    if (job->program == JOB_MPI) {
-        report_warn(c->report, place_of(tree, "program"),
-                    "program mpi is not acted on yet: muster run refuses the "
-                    "job; expected the program itself as the command");
+}
+
+static void check_mpi(const struct context *c, const struct node *tree,
+                      struct job *job)
+{
+    for (size_t i = 0; i < job->mpi_args.n; i++) {
+        if (command_mpi_owns(job->mpi_args.items[i])) {
+            report_error(c->report, place_of(tree, "mpiArgs"),
+                         "mpiArgs has %.60s, which muster itself tells mpirun; "
+                         "expected nodes, procsPerNode, or an option of the "
+                         "MPI library",
+                         job->mpi_args.items[i]);
+        }
+    }
+    if (job->program != JOB_MPI && job->mpi_args.n) {
+        report_error(c->report, place_of(tree, "mpiArgs"),
+                     "mpiArgs without an MPI program; expected program: mpi");
+    }
+    if (job->program == JOB_MPI && job->nodes.min != job->nodes.max) {
+        report_warn(c->report, place_of(tree, "nodes"),
+                    "an MPI program does not change its size: nodes is taken "
+                    "as %u",
+                    job->nodes.min);
+        job->nodes.max = job->nodes.min;
     }
 }
 
@@ -210,11 +231,5 @@ void resolve_check(const struct context *c, const struct node *tree,
     check_search(c, tree, &job->search);
     warn_of_owned(c, tree);
     note_later(c, tree, job);
-    if (job->program == JOB_MPI && job->nodes.min != job->nodes.max) {
-        report_warn(c->report, place_of(tree, "nodes"),
-                    "an MPI program does not change its size: nodes is taken "
-                    "as %u",
-                    job->nodes.min);
-        job->nodes.max = job->nodes.min;
-    }
+    check_mpi(c, tree, job);
 }

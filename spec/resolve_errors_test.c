@@ -261,8 +261,8 @@ static void test_warnings(void)
         {"store: tree", "note: t:4:8: store is not acted on yet: workers"},
         {"slurm: {partition: p}", "slurm is not acted on yet: no batch script"},
         {"suspend: true", "suspend is not acted on yet: muster run refuses"},
-        {"program: mpi", "warning: t:4:10: program mpi is not acted on yet: "
-                         "muster run refuses the job"},
+        {"program: mpi\nnodes: 2..4", "warning: t:5:8: an MPI program does not "
+                                       "change its size: nodes is taken as 2"},
         {"envFrom: [{secretRef: {name: s}}]", "envFrom has no effect"},
         {"env: [{name: A, valueFrom: {fieldRef: {fieldPath: x}}}]",
          "variable A is not set"},
