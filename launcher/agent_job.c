@@ -40,7 +40,7 @@ static void on_output(void *arg, uint32_t rank, enum output_which which,
         .len = len,
     };
 
-    if (!rank_set_has(logs->show, rank) ||
+    if (rank == OUTPUT_NO_RANK || !rank_set_has(logs->show, rank) ||
         !(stream_set_of(logs->streams, rank - a->first_rank) &
           (unsigned)which)) {
         return;

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "launcher/commands.h"
 #include "launcher/front.h"
+#include "launcher/mpi_world.h"
 #include "launcher/options.h"
 #include "launcher/probe.h"
 #include "launcher/slurm.h"
@@ -105,12 +106,6 @@ static int resolve(const struct run_options *o, const struct option_args *args,
         }
         return EXIT_USAGE;
     }
-    if (ret->job->program == JOB_MPI) {
-        error_text(&e, ERR_SPEC, "the command is an MPI program of its own "
-                   "(mpirun ...): this muster cannot run it yet; give the "
-                   "program itself as the command");
-        return command_fail(&e);
-    }
     if (ret->job->suspend) {
         error_text(&e, ERR_SPEC, "the job says `suspend: true`: it is not to "
                    "be started");
@@ -176,6 +171,25 @@ static void plan_mpirun(const struct run_options *o, const struct job *job,
     plan->interface = job_interface(job);
 }
 
+/* An MPI program gets an mpirun of its own, from the agent of its rank 0. */
+static int plan_world(const struct mpirun *mpirun,
+                      const struct mpirun_plan *plan,
+                      struct run_config *config, struct error *e)
+{
+    if (config->job->program != JOB_MPI) {
+        return 0;
+    }
+    mpi_world_words(mpirun, plan->as_root, plan->ssh, &config->job->mpi_args,
+                    &config->mpirun);
+    for (unsigned i = 0; mpirun_needs_hostfile(plan) && i < plan->n_agents;
+         i++) {
+        strlist_add(&config->hosts,
+                    plan->hosts->items[i / plan->agents_per_host].name);
+    }
+    return config->mpirun.failed || config->hosts.failed
+               ? error_set(e, ENOMEM, "plan the MPI world") : 0;
+}
+
 static void print_unused(const struct host_list *all, size_t n_used)
 {
     if (all->n > n_used) {
@@ -231,7 +245,8 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
                                   : command_fail(&e);
     }
     plan_mpirun(o, config.job, dir, &hosts, helper, &plan);
-    if (run_write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {
+    if (plan_world(&mpirun, &plan, &config, &e) < 0 ||
+        run_write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {
         return command_fail(&e);
     }
     front.dir = dir;
@@ -249,6 +264,13 @@ static int run_here(struct run_options *o, struct spec_result *r)
     struct error e = {0};
 
     if (run_check_show_env(o, &e) < 0 || slurm_check_tasks(&e) < 0) {
+        return command_fail(&e);
+    }
+    if (in_mpi && r->job->program == JOB_MPI) {
+        error_text(&e, ERR_USAGE, "the command is an MPI program, and this is "
+                   "an MPI launch already: give the program to `mpirun ... "
+                   "muster exec -- PROGRAM`, or start `muster run` without "
+                   "mpirun");
         return command_fail(&e);
     }
     return in_mpi && !o->dry_run ? run_by_hand(o, r) : run_with_front(o, r);

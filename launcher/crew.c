@@ -104,6 +104,8 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
         specs[i] = (struct worker_spec){
             .argv = c->list[i].outfit.argv.items,
             .envp = c->list[i].outfit.env.items,
+            .starts = job->program == JOB_MPI ? c->list[i].outfit.argv.items[1]
+                                              : NULL,
             .rank = c->layout.first_rank + i,
         };
     }
@@ -123,6 +125,7 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
 static void crew_free(struct crew *c)
 {
     crew_blame_end(c);
+    crew_mpi_destroy(c);
     crew_strip(c);
     crew_world_close(c->agent, c->world);
     free(c->list);
@@ -147,6 +150,7 @@ int crew_start(struct agent *a, const struct order *order, struct error *e)
     rc = c->list ? crew_blame_start(c, e)
                  : error_set(e, ENOMEM, "start workers");
     rc = rc < 0 ? rc : crew_equip(c, order, e);
+    rc = rc < 0 ? rc : crew_mpi_start(c, order, e);
     rc = rc < 0 ? rc : spawn(c, order, e);
     if (rc < 0) {
         crew_free(c);
@@ -213,6 +217,9 @@ void crew_finish(struct crew *c)
     struct member_event event = {.type = MEMBER_GONE,
                                  .generation = c->generation};
 
+    if (!crew_mpi_is_gone(c)) {
+        return;
+    }
     crew_destroy(a);
     /* After what was told of its workers. */
     agent_member_soon(a, &event);

@@ -8,6 +8,7 @@
  *   crew_outfit.c what each worker is given: memory, socket, environment
  *   crew_facts.c  what is told to the lead of how they fare
  *   crew_blame.c  which of them failed first, and what it said
+ *   crew_mpi.c    the mpirun of an MPI program
  */
 #ifndef MUSTER_LAUNCHER_CREW_H
 #define MUSTER_LAUNCHER_CREW_H
@@ -54,6 +55,7 @@ struct crew {
     struct echo *echoes; /* not told yet, in order */
     uv_timer_t *echo_timer;
     bool is_gone;        /* likewise not told yet */
+    struct crew_mpi *mpi; /* NULL: no MPI program, or not here */
 };
 
 /* --- crew.c --- */
@@ -84,6 +86,16 @@ void crew_strip(struct crew *c);
 int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
                     size_t size, struct error *e);
 
+/* --- crew_mpi.c --- */
+
+/* Where this node has rank 0 of an MPI program; else nothing. */
+int crew_mpi_start(struct crew *c, const struct order *order,
+                     struct error *e);
+/* The workers are gone: true if mpirun is, too. Else it is ended, and
+ * crew_finish() called when it is. */
+bool crew_mpi_is_gone(struct crew *c);
+void crew_mpi_destroy(struct crew *c);
+
 /* --- crew_facts.c --- */
 
 void crew_tell_started(struct crew *c);
@@ -94,6 +106,9 @@ extern const struct worker_socket_ops crew_socket_ops;
 
 int crew_blame_start(struct crew *c, struct error *e);
 void crew_blame_end(struct crew *c);
+/* Who it is. */
+void crew_identify(const struct crew *c, uint32_t local_rank,
+                   struct failure *f);
 /* What is known of a worker that ended with another status than 0. */
 void crew_describe(struct crew *c, const struct worker_end *end,
                    struct failure *f);

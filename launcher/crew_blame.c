@@ -119,8 +119,8 @@ static void take_output(const char *tail, struct failure *f)
     copy_end(f->text, sizeof(f->text), last_words_start(tail, SHOWN_LINES));
 }
 
-static void identify(const struct crew *c, uint32_t local_rank,
-                     struct failure *f)
+void crew_identify(const struct crew *c, uint32_t local_rank,
+                   struct failure *f)
 {
     const struct agent *a = c->agent;
 
@@ -135,7 +135,7 @@ static void identify(const struct crew *c, uint32_t local_rank,
 void crew_describe(struct crew *c, const struct worker_end *end,
                    struct failure *f)
 {
-    identify(c, end->local_rank, f);
+    crew_identify(c, end->local_rank, f);
     f->kind = end->exec_failed ? FAILURE_EXEC
               : is_oom_kill(c, end) ? FAILURE_OOM
               : end->how.signal ? FAILURE_SIGNAL : FAILURE_EXIT;
@@ -160,7 +160,7 @@ static bool has_failed(struct crew *c, uint32_t local_rank, struct failure *f)
 {
     _buf_ struct buf tail = {0};
 
-    identify(c, local_rank, f);
+    crew_identify(c, local_rank, f);
     f->kind = FAILURE_SAID;
     f->grade = FAILURE_OWN;
     f->exit_code = RUN_FAILED;

@@ -4,6 +4,7 @@
 #include "launcher/crew.h"
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "launcher/node_facts.h"
 
 #include <stdlib.h>
@@ -69,13 +70,38 @@ int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
     return outfit_error_path(&node, c->generation, local_rank, to, size, e);
 }
 
+/* mpirun starts the program itself: here is who stands in for it. */
+static int seat_worker(struct outfit *o, struct error *e)
+{
+    _strlist_ struct strlist argv = {0};
+    char helper[PATH_MAX];
+    int rc = fs_helper("muster-seat", helper, sizeof(helper), e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    strlist_add(&argv, helper);
+    strlist_add_all(&argv, o->argv.items);
+    if (argv.failed) {
+        return error_set(e, ENOMEM, "start workers");
+    }
+    strlist_release(&o->argv);
+    o->argv = argv;
+    argv = (struct strlist){0};
+    return 0;
+}
+
 static int make_outfit(struct crew *c, uint32_t i, const struct order *order,
                        struct strlist *warnings, struct error *e)
 {
     struct outfit_node node = node_of(c);
+    struct outfit *outfit = &c->list[i].outfit;
+    int rc;
 
-    c->list[i].outfit.warnings = i == 0 ? warnings : NULL;
-    return outfit_make(&node, order, &c->layout, i, &c->list[i].outfit, e);
+    outfit->warnings = i == 0 ? warnings : NULL;
+    rc = outfit_make(&node, order, &c->layout, i, outfit, e);
+    return rc < 0 || node.job->program != JOB_MPI ? rc
+                                                  : seat_worker(outfit, e);
 }
 
 int crew_equip(struct crew *c, const struct order *order, struct error *e)

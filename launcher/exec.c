@@ -46,8 +46,14 @@ void exec_argv(struct strlist *to, const struct exec_options *o,
     for (size_t i = 0; i < o->n_keep; i++) {
         strlist_addf(to, "--keep=%d", o->keep[i]);
     }
+    if (o->same_session) {
+        strlist_add(to, "--same-session");
+    }
     if (o->cwd) {
         strlist_addf(to, "--cwd=%s", o->cwd);
+    }
+    if (o->find) {
+        strlist_addf(to, "--find=%s", o->find);
     }
     if (o->cpus) {
         strlist_addf(to, "--cpus=%s", o->cpus);

@@ -49,15 +49,19 @@ enum { EXEC_RECORD_MAX = 600 };
 
 /* How to set a process up; all borrowed. Zero-initialise, then set the
  * descriptors (-1 where there is none). Its stdout and stderr are those that
- * muster-exec was started with, its stdin is empty, and every other descriptor
- * but those in `keep` is closed. The parent-death signal is SIGKILL; limits on
+ * muster-exec was started with, its stdin is empty unless 0 is in `keep`, and
+ * every other descriptor but those in `keep` is closed. It leads a session of its
+ * own unless told to stay. The parent-death signal is SIGKILL; limits on
  * open files and locked memory are raised as far as they go. */
 struct exec_options {
     uint32_t id;        /* comes back in a report */
     const char *cwd;    /* NULL: stay */
     const char *cpus;   /* "0-3,8", or NULL */
+    bool same_session;  /* also in the same process group */
     int oom_score_adj;  /* 0: leave */
     const char *umask;  /* octal, or NULL */
+    const char *find;   /* a program to look for, too, which the one of argv
+                           will start; or NULL */
     const char *core;   /* core size limit: "0", "unlimited", bytes; NULL: leave */
     int status_fd;      /* reports go here */
     int gate_fd;        /* read one byte before the exec; -1: no gate */

@@ -50,7 +50,8 @@ void exec_fail(const struct setup *s, enum exec_stage stage, int code,
 
 enum option_id {
     OPT_ID = 256, OPT_STATUS, OPT_GATE, OPT_KEEP, OPT_PARENT, OPT_CWD,
-    OPT_CPUS, OPT_UMASK, OPT_CORE, OPT_OOM,
+    OPT_CPUS, OPT_UMASK, OPT_CORE, OPT_OOM, OPT_SAME_SESSION,
+    OPT_FIND,
 };
 
 static const struct option long_options[] = {
@@ -64,6 +65,8 @@ static const struct option long_options[] = {
     {"umask", required_argument, NULL, OPT_UMASK},
     {"core", required_argument, NULL, OPT_CORE},
     {"oom", required_argument, NULL, OPT_OOM},
+    {"find", required_argument, NULL, OPT_FIND},
+    {"same-session", no_argument, NULL, OPT_SAME_SESSION},
     {NULL, 0, NULL, 0},
 };
 
@@ -94,7 +97,7 @@ static void take_option(struct setup *s, int id, const char *value)
         if (s->o.n_keep == EXEC_MAX_KEEP) {
             exec_fail(s, EXEC_OPTIONS, 0, "more than %d --keep", EXEC_MAX_KEEP);
         }
-        s->keep[s->o.n_keep++] = (int)number(s, value, 3, INT_MAX);
+        s->keep[s->o.n_keep++] = (int)number(s, value, 0, INT_MAX);
         break;
     case OPT_PARENT:
         s->parent = (pid_t)number(s, value, 1, INT_MAX);
@@ -110,6 +113,12 @@ static void take_option(struct setup *s, int id, const char *value)
         break;
     case OPT_CORE:
         s->o.core = value;
+        break;
+    case OPT_FIND:
+        s->o.find = value;
+        break;
+    case OPT_SAME_SESSION:
+        s->o.same_session = true;
         break;
     case OPT_OOM:
         s->o.oom_score_adj = (int)number(s, value, -1000, 1000);
@@ -173,6 +182,13 @@ int main(int argc, char **argv)
 
     parse(&s, argc, argv);
     exec_set_up(&s);
+    if (s.o.find) {
+        char *other[] = {(char *)(uintptr_t)s.o.find, NULL};
+        struct setup as_if = s;
+
+        as_if.argv = other;
+        exec_find(&as_if, path);
+    }
     exec_find(&s, path);
     wait_at_gate(&s);
     run(&s, path);

@@ -38,6 +38,9 @@ static void tie_to_parent(const struct setup *s)
 
 static void new_session(const struct setup *s)
 {
+    if (s->o.same_session) {
+        return;
+    }
     if (setsid() < 0 && getsid(0) != getpid()) {
         /* A shell with job control has made us a group leader: then the session
          * stays the shell's, which is what somebody at a shell wants. */
@@ -186,8 +189,14 @@ static void reset_signals(void)
 
 static void empty_stdin(const struct setup *s)
 {
-    int fd = open("/dev/null", O_RDONLY);
+    int fd;
 
+    for (size_t i = 0; i < s->o.n_keep; i++) {
+        if (s->keep[i] == 0) {
+            return;
+        }
+    }
+    fd = open("/dev/null", O_RDONLY);
     if (fd < 0 || dup2(fd, 0) < 0) {
         exec_fail(s, EXEC_STDIN, errno, "%s", "");
     }

@@ -34,6 +34,7 @@ static const struct command commands[] = {
     {"logs", "Show what workers printed", cmd_logs, false},
     {"cancel", "Stop a run", cmd_cancel, false},
     {"attach", "Take over a run whose front end is gone", cmd_attach, false},
+    {"exec", "Run a program as one rank of an MPI launch", cmd_exec, false},
     {"torchrun", "Run a script as torchrun would", cmd_torchrun, false},
     {"validate", "Check a job spec", cmd_validate, false},
     {"explain", "Show every value of a job, and who said so", cmd_explain,

@@ -112,6 +112,16 @@ static void add_hosts(const struct mpirun_plan *plan, struct strlist *to)
     strlist_add(to, "seq");
 }
 
+void mpirun_add_ssh(const struct mpirun *m, const char *ssh,
+                    struct strlist *to)
+{
+    if (ssh) {
+        strlist_add(to, m->major == 4 ? "--mca" : "--prtemca");
+        strlist_add(to, m->major == 4 ? "plm_rsh_agent" : "plm_ssh_agent");
+        strlist_add(to, ssh);
+    }
+}
+
 static void add_version_options(const struct mpirun *m,
                                 const struct mpirun_plan *plan,
                                 struct strlist *to)
@@ -119,11 +129,7 @@ static void add_version_options(const struct mpirun *m,
     if (m->major == 4) {
         strlist_add(to, "--enable-recovery");
     }
-    if (plan->ssh) {
-        strlist_add(to, m->major == 4 ? "--mca" : "--prtemca");
-        strlist_add(to, m->major == 4 ? "plm_rsh_agent" : "plm_ssh_agent");
-        strlist_add(to, plan->ssh);
-    }
+    mpirun_add_ssh(m, plan->ssh, to);
 }
 
 void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,

@@ -55,6 +55,10 @@ bool mpirun_needs_hostfile(const struct mpirun_plan *plan);
 /* The text of the file; an allocation failure is remembered in `to`. */
 void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to);
 
+/* The words that name a remote shell; none for NULL. */
+void mpirun_add_ssh(const struct mpirun *m, const char *ssh,
+                    struct strlist *to);
+
 void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,
                  struct strlist *to);
 

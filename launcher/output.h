@@ -30,6 +30,8 @@
 struct output;
 struct output_stream;
 
+#define OUTPUT_NO_RANK UINT32_MAX /* of no worker: into its file only */
+
 enum output_which { OUTPUT_STDOUT = 1, OUTPUT_STDERR = 2 };
 
 enum output_piece {

@@ -13,9 +13,10 @@
 #include <unistd.h>
 
 enum {
-    FORMAT = 1,
+    FORMAT = 2,
     MAX_JOB_BYTES = 4 * 1024 * 1024,
     MAX_ENV = 16384,
+    MAX_HOSTS = 65536,
     MAX_ENV_BYTES = 256 * 1024,
 };
 
@@ -36,6 +37,14 @@ int run_config_capture(struct run_config *c, char *const *env,
     return 0;
 }
 
+static void put_list(const struct strlist *l, struct buf *b)
+{
+    wire_put_u32(b, (uint32_t)l->n);
+    for (size_t i = 0; i < l->n; i++) {
+        wire_put_str(b, l->items[i]);
+    }
+}
+
 void run_config_encode(const struct run_config *c, struct buf *b)
 {
     _free_ char *job = job_encode(c->job);
@@ -43,10 +52,7 @@ void run_config_encode(const struct run_config *c, struct buf *b)
     b->failed = b->failed || !job;
     wire_put_u8(b, FORMAT);
     wire_put_str(b, job);
-    wire_put_u32(b, (uint32_t)c->env.n);
-    for (size_t i = 0; i < c->env.n; i++) {
-        wire_put_str(b, c->env.items[i]);
-    }
+    put_list(&c->env, b);
     wire_put_str(b, c->cwd);
     wire_put_u32(b, c->umask);
     wire_put_u8(b, c->by_hand);
@@ -55,15 +61,17 @@ void run_config_encode(const struct run_config *c, struct buf *b)
     wire_put_i64(b, c->resume_step);
     wire_put_u32(b, c->first_generation);
     wire_put_u32(b, c->n_restarts);
+    put_list(&c->mpirun, b);
+    put_list(&c->hosts, b);
 }
 
-static void get_env(struct wire_reader *r, struct strlist *env)
+static void get_list(struct wire_reader *r, uint32_t most, struct strlist *to)
 {
     uint32_t n = wire_get_u32(r);
 
-    r->bad = r->bad || n > MAX_ENV;
+    r->bad = r->bad || n > most;
     for (uint32_t i = 0; !r->bad && i < n; i++) {
-        strlist_take(env, wire_dup_str(r, MAX_ENV_BYTES));
+        strlist_take(to, wire_dup_str(r, MAX_ENV_BYTES));
     }
 }
 
@@ -80,7 +88,7 @@ int run_config_decode(const void *data, size_t len, struct run_config *ret,
                           "muster");
     }
     job = wire_dup_str(&r, MAX_JOB_BYTES);
-    get_env(&r, &c.env);
+    get_list(&r, MAX_ENV, &c.env);
     wire_get_str(&r, c.cwd, sizeof(c.cwd));
     c.umask = wire_get_u32(&r);
     c.by_hand = wire_get_u8(&r);
@@ -89,7 +97,10 @@ int run_config_decode(const void *data, size_t len, struct run_config *ret,
     c.resume_step = wire_get_i64(&r);
     c.first_generation = wire_get_u32(&r);
     c.n_restarts = wire_get_u32(&r);
-    if (!wire_done(&r) || !job || c.env.failed) {
+    get_list(&r, MAX_ENV, &c.mpirun);
+    get_list(&r, MAX_HOSTS, &c.hosts);
+    if (!wire_done(&r) || !job || c.env.failed || c.mpirun.failed ||
+        c.hosts.failed) {
         return error_text(e, ERR_FORMAT, "a run configuration that does not "
                           "parse");
     }
@@ -106,5 +117,7 @@ void run_config_release(struct run_config *c)
 {
     job_destroy(c->job);
     strlist_release(&c->env);
+    strlist_release(&c->mpirun);
+    strlist_release(&c->hosts);
     *c = (struct run_config){0};
 }

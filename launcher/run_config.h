@@ -27,6 +27,9 @@ struct run_config {
     int64_t resume_step;
     uint32_t first_generation; /* of a run that is taken up again */
     uint32_t n_restarts;       /* already spent */
+    struct strlist mpirun; /* for an MPI program: its mpirun, with options */
+    struct strlist hosts;  /* its hosts, by rank of the agent; none: this machine
+                              alone */
 };
 
 /* The environment, directory and umask of this process. */

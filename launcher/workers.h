@@ -55,6 +55,8 @@ struct workers_host {
 struct worker_spec {
     char *const *argv; /* argv[0] is searched for in PATH of envp */
     char *const *envp; /* all of it: contract_env() */
+    const char *starts; /* the program that argv[0] will start: it is missed as
+                           early as that, and named; or NULL */
     const char *cpus;  /* "0-3,8" or NULL */
     uint32_t rank;     /* global */
 };

@@ -182,6 +182,7 @@ static int spawn_with(struct worker *k, const struct launch *l, int out,
         .id = k->local_rank,
         .cwd = l->config->cwd,
         .cpus = spec->cpus,
+        .find = spec->starts,
         .oom_score_adj = l->config->oom_score_adj,
         .core = l->config->core,
         .status_fd = l->status_fd,
@@ -273,7 +274,9 @@ static struct workers *make_set(struct workers_host *host,
         k->local_rank = i;
         k->rank = config->workers[i].rank;
         k->pid = k->was = -1;
-        k->program = strdup(config->workers[i].argv[0]);
+        k->program = strdup(config->workers[i].starts
+                                ? config->workers[i].starts
+                                : config->workers[i].argv[0]);
         if (!k->program) {
             w->n = i;
             break;

@@ -405,7 +405,7 @@ END
     like "$(cat out)" 'ok: job mpi, 2 nodes x 4 processes: python train.py' 'to nodes and processes'
     run "$MUSTER" run --allow-run-as-root --dry-run job.yaml
     is "$status" 2 'and is refused'
-    like "$(cat err)" 'this muster cannot run it yet' 'with the reason'
+    like "$(cat err)" 'the job needs 2 nodes, and there is 1 host' 'where there are not enough nodes for it'
 }
 
 test_dialects() {

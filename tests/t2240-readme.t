@@ -4,7 +4,7 @@
 # start it, on the hosts and in the batch system of a bed.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
-need_command sbatch mpirun python3
+need_command sbatch mpirun mpicc python3
 rig_slurm_up --nodes 2
 cd "$SHARED" || bail_out "no $SHARED"
 readme=$MUSTER_SRCDIR/README.md
@@ -52,7 +52,7 @@ test_file() {
 
 test_login_node() {
     cd "$SHARED" || return
-    shown '--hosts' | sed 's/n1,n2/node1,node2/' >login
+    shown '--hosts n1,n2 job.yaml' | sed 's/n1,n2/node1,node2/' >login
     is "$(grep -c 'muster run --hosts node1,node2 job.yaml' login)" 1 'a line for the login node'
     run on ctl sh ./login
     is "$status" 0 'runs over ssh' || show
@@ -73,6 +73,18 @@ test_mpirun() {
     is "$(grep -c '^mpirun .* muster run' launch)" 1 'a line for a launch by mpirun'
     submit launch -N 2
     all_of launch.out 'runs all workers'
+}
+
+test_mpi_program() {
+    cd "$SHARED" || return
+    mpicc -I"$MUSTER_BUILDDIR" -o simulate "$MUSTER_SRCDIR/tests/lib/mpi_prog.c"
+    shown './simulate' | sed 's/n1,n2/node1,node2/' >simulation
+    is "$(grep -c '^muster run .* -- mpirun -n 8 ./simulate' simulation)" 1 'a line for an MPI program'
+    run on ctl sh ./simulation
+    is "$status" 0 'runs over ssh' || show
+    is "$(grep -oE 'MPI [0-7] of 8, sum 36; [0-7] of 8, local [0-3] of 4' out | sort | tr '\n' ';')" \
+        "$(for r in 0 1 2 3 4 5 6 7; do printf 'MPI %d of 8, sum 36; %d of 8, local %d of 4;' $r $r $((r % 4)); done)" \
+        'as one MPI world' || show
 }
 
 test_no_file() {

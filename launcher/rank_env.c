@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/rank_env.h"
+
+#include "base/cleanup.h"
+#include "launcher/hosts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RANKS = 1 << 24 };
+
+/* Names that belong to a launch. Under srun Slurm's own are among them: its PMIx
+ * and Open MPI look at those of the step. */
+static bool is_of_launch(const char *item, enum rank_starter starter)
+{
+    static const char *const prefixes[] = {"OMPI_", "PMIX_", "PMI_", "ORTE_",
+                                           "PRTE_", "OPAL_"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
+        if (str_starts(item, prefixes[i])) {
+            return true;
+        }
+    }
+    return starter == RANK_BY_SRUN && str_starts(item, "SLURM_");
+}
+
+static void name_of(const char *item, char *to, size_t size)
+{
+    size_t len = strcspn(item, "=");
+
+    snprintf(to, size, "%.*s", (int)len, item);
+}
+
+void rank_env_join(const struct strlist *own, enum rank_starter starter,
+                   struct strlist *env)
+{
+    char name[256];
+
+    for (size_t i = env->n; i-- > 0;) {
+        if (is_of_launch(env->items[i], starter)) {
+            name_of(env->items[i], name, sizeof(name));
+            strlist_unsetenv(env, name);
+        }
+    }
+    for (size_t i = 0; i < own->n; i++) {
+        if (is_of_launch(own->items[i], starter)) {
+            strlist_add(env, own->items[i]);
+        }
+    }
+}
+
+static bool number(const struct strlist *env, const char *name, uint32_t *ret)
+{
+    const char *text = strlist_getenv(env, name);
+    uint64_t n;
+
+    if (!text || str_to_u64(text, &n) < 0 || n > MAX_RANKS) {
+        return false;
+    }
+    *ret = (uint32_t)n;
+    return true;
+}
+
+static bool read_mpirun(const struct strlist *env, struct rank_place *p)
+{
+    const char *space = strlist_getenv(env, "PMIX_NAMESPACE");
+    const char *key = strlist_getenv(env,
+                                     "OMPI_MCA_orte_precondition_transports");
+
+    p->starter = RANK_BY_MPIRUN;
+    snprintf(p->launch, sizeof(p->launch), "%s-%s", space ? space : "",
+             key ? key : "");
+    return number(env, "OMPI_COMM_WORLD_RANK", &p->rank) &&
+           number(env, "OMPI_COMM_WORLD_SIZE", &p->world) &&
+           number(env, "OMPI_COMM_WORLD_LOCAL_RANK", &p->local_rank) &&
+           number(env, "OMPI_COMM_WORLD_LOCAL_SIZE", &p->local_world);
+}
+
+/* The node's own number of a list such as "2(x3),1". */
+static bool tasks_of_node(const char *text, uint32_t node, uint32_t *ret)
+{
+    while (text && *text) {
+        char *end;
+        unsigned long n = strtoul(text, &end, 10), times = 1;
+
+        if (end == text || n > MAX_RANKS) {
+            return false;
+        }
+        if (str_starts(end, "(x")) {
+            times = strtoul(end + 2, &end, 10);
+            end += *end == ')';
+        }
+        if (node < times) {
+            *ret = (uint32_t)n;
+            return true;
+        }
+        node -= (uint32_t)times;
+        text = *end == ',' ? end + 1 : NULL;
+    }
+    return false;
+}
+
+static void read_first_host(const struct strlist *env, struct rank_place *p)
+{
+    const char *nodes = strlist_getenv(env, "SLURM_STEP_NODELIST");
+    _host_list_ struct host_list hosts = {0};
+
+    if (nodes && hosts_parse(nodes, &hosts, NULL) == 0 && hosts.n) {
+        str_copy(p->first_host, sizeof(p->first_host), hosts.items[0].name);
+    }
+}
+
+static bool read_srun(const struct strlist *env, struct rank_place *p)
+{
+    const char *job = strlist_getenv(env, "SLURM_JOB_ID");
+    const char *step = strlist_getenv(env, "SLURM_STEP_ID");
+
+    p->starter = RANK_BY_SRUN;
+    p->knows_nodes = number(env, "SLURM_NODEID", &p->node) &&
+                     number(env, "SLURM_STEP_NUM_NODES", &p->n_nodes);
+    snprintf(p->launch, sizeof(p->launch), "%s.%s", job ? job : "",
+             step ? step : "");
+    read_first_host(env, p);
+    return p->knows_nodes && number(env, "SLURM_PROCID", &p->rank) &&
+           number(env, "SLURM_STEP_NUM_TASKS", &p->world) &&
+           number(env, "SLURM_LOCALID", &p->local_rank) &&
+           tasks_of_node(strlist_getenv(env, "SLURM_STEP_TASKS_PER_NODE"),
+                         p->node, &p->local_world);
+}
+
+static bool is_sane(const struct rank_place *p)
+{
+    return p->world > 0 && p->rank < p->world && p->local_world > 0 &&
+           p->local_rank < p->local_world && p->local_world <= p->world &&
+           (!p->knows_nodes || p->node < p->n_nodes);
+}
+
+int rank_place_read(const struct strlist *env, struct rank_place *ret,
+                    struct error *e)
+{
+    struct rank_place p = {0};
+    bool by_mpirun = strlist_getenv(env, "OMPI_COMM_WORLD_RANK");
+    bool by_srun = strlist_getenv(env, "SLURM_STEP_ID") &&
+                   strlist_getenv(env, "PMIX_RANK");
+
+    if (!by_mpirun && !by_srun) {
+        return error_text(e, ERR_USAGE, "this is no process of an MPI launch: "
+                          "start it by `mpirun -n N muster exec -- PROGRAM` "
+                          "(Open MPI), or by `srun --mpi=pmix`%s",
+                          strlist_getenv(env, "SLURM_STEP_ID")
+                              ? ", which this srun was not told" : "");
+    }
+    if (!(by_mpirun ? read_mpirun(env, &p) : read_srun(env, &p)) ||
+        !is_sane(&p)) {
+        return error_text(e, ERR_USAGE, "the variables of this %s do not tell "
+                          "which rank this is", by_mpirun ? "mpirun" : "srun");
+    }
+    if (p.local_world == p.world) {
+        p.node = 0;
+        p.n_nodes = 1;
+        p.knows_nodes = true;
+    }
+    *ret = p;
+    return 0;
+}

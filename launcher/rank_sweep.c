@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/rank_sweep.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    FIRST_PAUSE_MS = 1,
+    MAX_PAUSE_MS = 50,
+    SWEEP_MS = 5000,
+};
+
+static bool is_anybody(const char *mark)
+{
+    _proc_list_ struct proc_list l = {0};
+
+    return proc_with_env(mark, &l, NULL) == 0 && l.n > 0;
+}
+
+void rank_sweep(const char *mark, unsigned linger_ms)
+{
+    uint64_t kill_at = clock_mono_ms() + linger_ms;
+    int pause_ms = FIRST_PAUSE_MS;
+
+    for (;;) {
+        uint64_t now = clock_mono_ms();
+        bool is_left = now < kill_at ? is_anybody(mark)
+                                     : proc_sweep_env(mark, NULL) > 0;
+
+        if (!is_left || now > kill_at + SWEEP_MS) {
+            return;
+        }
+        poll(NULL, 0, pause_ms);
+        pause_ms = pause_ms * 2 < MAX_PAUSE_MS ? pause_ms * 2 : MAX_PAUSE_MS;
+    }
+}
+
+/* Of the descriptors only the pipe stays, at 0. */
+static void drop_all_but(int fd)
+{
+    int null;
+
+    dup2(fd, 0);
+    null = open("/dev/null", O_WRONLY);
+    dup2(null, 1);
+    dup2(null, 2);
+    if (syscall(SYS_close_range, 3U, ~0U, 0) < 0) {
+        for (int i = 3; i < 65536; i++) {
+            close(i);
+        }
+    }
+}
+
+/* All signals are blocked already. */
+static _Noreturn void guard(int fd, const char *mark)
+{
+    char c;
+
+    setsid();
+    drop_all_but(fd);
+    while (read(0, &c, 1) < 0 && errno == EINTR) {
+        /* again */
+    }
+    rank_sweep(mark, 0);
+    _exit(0);
+}
+
+int rank_guard(const char *mark, struct error *e)
+{
+    int ends[2];
+    pid_t pid;
+
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return error_set(e, errno, "make a pipe");
+    }
+    pid = fork();
+    if (pid == 0) {
+        close(ends[1]);
+        guard(ends[0], mark);
+    }
+    close(ends[0]);
+    /* The other end stays open for the life of this process. */
+    return pid < 0 ? error_set(e, errno, "start a guard") : 0;
+}
