@@ -68,6 +68,8 @@ static void fill_failure(struct run_status *s, const struct failure *f)
                          sizeof(to->error_file));
     }
     failure_describe(f, to->reason, sizeof(to->reason));
+    str_copy(to->advice, sizeof(to->advice),
+             failure_advice(f) ? failure_advice(f) : "");
     if (failure_has_lines(f)) {
         run_status_set_lines(s, f->text, strlen(f->text));
     } else {

@@ -214,6 +214,7 @@ static void put_failure(struct jsonw *w, const struct failure *f)
     jsonw_time(w, "t", f->wall_ns);
     failure_describe(f, reason, sizeof(reason));
     jsonw_str(w, "reason", reason);
+    jsonw_opt_str(w, "advice", failure_advice(f));
     if (f->has_file) {
         agent_error_name(f->generation, (uint32_t)f->rank, name, sizeof(name));
         jsonw_str(w, "error_file", name);

@@ -95,6 +95,9 @@ static void put_failure(struct buf *b, const struct status_failure *f)
     put_span(b, ", ", f->at_ns, clock_wall_ns());
     buf_puts(b, f->at_ns ? " ago:\n" : ":\n");
     put_text(b, "    ", f->reason);
+    if (f->advice[0]) {
+        put_text(b, "    advice: ", f->advice);
+    }
     if (f->lines) {
         put_lines(b, f->lines);
     }

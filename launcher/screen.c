@@ -143,6 +143,19 @@ static void keep(char **at, const char *text)
     *at = strdup(text);
 }
 
+/* Both may be NULL. */
+static void tell_failure(struct screen *s, const char *lines,
+                         const char *advice)
+{
+    if (lines) {
+        screen_block(s, "its last lines", lines);
+        keep(&s->shown, lines);
+    }
+    if (advice) {
+        screen_note(s, "advice: %s", advice);
+    }
+}
+
 void screen_event(struct screen *s, const json_t *o)
 {
     const char *event = json_string_value(json_object_get(o, "event"));
@@ -156,9 +169,9 @@ void screen_event(struct screen *s, const json_t *o)
     screen_output_unfold(s); /* it may have led to this */
     screen_note(s, "%s", text);
     keep(&s->told, text);
-    if (lines && strcmp(event, "worker_failed") == 0) {
-        screen_block(s, "its last lines", lines);
-        keep(&s->shown, lines);
+    if (strcmp(event, "worker_failed") == 0) {
+        tell_failure(s, lines,
+                     json_string_value(json_object_get(failure, "advice")));
     }
 }
 

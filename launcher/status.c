@@ -275,6 +275,7 @@ static void put_failure(struct jsonw *w, const struct status_failure *f)
               f->signal ? f->signal : f->exit_code);
     put_time(w, "t", f->at_ns);
     jsonw_str(w, "reason", f->reason);
+    jsonw_opt_str(w, "advice", f->advice);
     jsonw_opt_str(w, "error_file", f->error_file);
     jsonw_opt_str(w, "lines", f->lines);
     jsonw_end_object(w);

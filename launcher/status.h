@@ -93,7 +93,8 @@ struct status_failure {
     int exit_code;
     int signal;
     uint64_t at_ns;
-    char reason[1024]; /* one line: what happened, and what to do */
+    char reason[1024]; /* one line: what happened */
+    char advice[512];  /* what may help, or "" */
     char error_file[512];
     char *lines;       /* its last lines of output; owned; NULL for none */
 };

@@ -204,6 +204,7 @@ static int read_failure(struct reader *r, const json_t *o, struct run_status *s)
     f->at_ns = get_time(r, o, "t");
     get_str(r, o, "host", f->host, sizeof(f->host));
     get_str(r, o, "reason", f->reason, sizeof(f->reason));
+    get_str(r, o, "advice", f->advice, sizeof(f->advice));
     get_str(r, o, "error_file", f->error_file, sizeof(f->error_file));
     r->where = "";
     return lines ? run_status_set_lines(s, lines, strlen(lines)) : 0;

@@ -55,6 +55,7 @@ static struct run_status *sample(void)
     s->failure.signal = 9;
     s->failure.generation = 2;
     str_copy(s->failure.reason, sizeof(s->failure.reason), "killed");
+    str_copy(s->failure.advice, sizeof(s->failure.advice), "take less");
     run_status_set_lines(s, "one\ntwo\xff\n", 9);
     s->verdict.is_set = true;
     s->verdict.exit_status = 75;
@@ -77,7 +78,7 @@ static void test_round_trip(void)
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",
         "\"failure\":{\"generation\":2,\"rank\":2,\"node\":1,",
-        "\"signal\":9,\"reason\":\"killed\",\"lines\":\"one",
+        "\"signal\":9,\"reason\":\"killed\",\"advice\":\"take less\",\"lines\":\"one",
         "\"verdict\":{\"exit_status\":75,\"resumable\":true,"
         "\"reason\":\"preempted\"}",
         "{\"rank\":1,\"host\":\"n\\\"1\",\"state\":\"Lost\","
@@ -104,6 +105,7 @@ static void test_round_trip(void)
         like(buf_str(&a), said[i], "says it");
     }
     is_int(back->failure.signal, 9, "signal");
+    is_str(back->failure.advice, "take less", "advice");
     is_int(back->workers[1].exit_code, 3, "exit code");
     is_str(back->failure.lines, "one\ntwo\xef\xbf\xbd\n", "lines are UTF-8");
     copy = run_status_copy(back);

@@ -71,6 +71,10 @@ void failure_get(struct wire_reader *r, struct failure *ret);
  * signal 11 (SIGSEGV), core dumped: what it said". Truncated to `size`. */
 void failure_describe(const struct failure *f, char *to, size_t size);
 
+/* What the user may do about it, a sentence; NULL where muster knows nothing that
+ * the failure does not say itself. */
+const char *failure_advice(const struct failure *f);
+
 /* Its text is what the worker printed last; else failure_describe() has all. */
 bool failure_has_lines(const struct failure *f);
 

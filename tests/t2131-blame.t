@@ -127,4 +127,23 @@ json.dump({"message": {"message": "x" * 5000, "extraInfo": {"py_callstack": text
     is "$status" 3 'and a pipe, which nobody waits for' || show
 }
 
+# What may help is said, where the worker's own words are of a full GPU.
+test_advice() {
+    cat >full.py <<'END'
+class OutOfMemoryError(RuntimeError): pass
+OutOfMemoryError.__module__ = "torch"
+raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB")
+END
+    mrun --nproc-per-node 1 -- python3 full.py
+    is "$status" 1 'a GPU without memory' || show
+    like "$(cat err)" 'torch.OutOfMemoryError: CUDA out of memory' 'is the reason'
+    like "$(cat err)" 'advice: the memory of the GPU was full: use a smaller batch, gradient checkpointing, DeepSpeed ZeRO-3' \
+        'for which there is advice' || show
+    is "$(grep -c advice: err)" 1 'once'
+    like "$("$MUSTER" describe run)" 'advice: the memory of the GPU' 'also in what describe tells' || diag "$("$MUSTER" describe run)"
+    like "$(field failure.advice)" 'QLoRA instead of LoRA' 'and in the status'
+    mrun --nproc-per-node 1 -- python3 -c 'raise KeyError("x")'
+    unlike "$(cat err; "$MUSTER" describe run)" 'advice' 'there is none for what says enough'
+}
+
 run_cases
