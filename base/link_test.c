@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,12 +305,29 @@ static bool is_closed(int fd)
     return n == 0 || errno == ECONNRESET;
 }
 
-/* Counts those that were hung up on. */
+/* What a peer may begin with: a greeting, and a frame of the largest length. */
+static char drop_of(int at)
+{
+    static const char begin[] = "MSTR\0\2";
+    static const char length[] = "\0\0\x20";
+    int n = (int)sizeof(begin) - 1;
+
+    return at < n ? begin[at] : at < n + 32 ? (char)(at + 1)
+           : at < n + 35 ? length[at - n - 32] : 0;
+}
+
+/* Counts those that were hung up on. Every other one says a byte meanwhile. */
 static void on_look(uv_timer_t *t)
 {
     struct crowd *c = t->data;
 
     for (int i = 0; i < N_STRANGERS; i++) {
+        char byte = drop_of(c->n_turns);
+
+        if (c->fds[i] >= 0 && i % 2 &&
+            send(c->fds[i], &byte, 1, MSG_NOSIGNAL) < 0) {
+            /* It is closed, as the next lines see. */
+        }
         if (c->fds[i] >= 0 && is_closed(c->fds[i])) {
             close_fd(&c->fds[i]);
             c->n_closed++;
@@ -333,8 +351,9 @@ static void wait_for_closed(struct crowd *c, int want)
     uv_run(&c->w->loop, UV_RUN_NOWAIT);
 }
 
-/* Connections that say nothing: only so many are kept, and none for ever. Who
- * knows the key finds its place among them, and does not lose it. */
+/* Connections that say nothing, or a byte at a time: only so many are kept, and
+ * none for ever. Who knows the key finds its place among them, and does not lose
+ * it. */
 static void test_crowd_of_strangers(void)
 {
     struct world w;
@@ -362,7 +381,7 @@ static void test_crowd_of_strangers(void)
         link_send(w.accepted, 2, "x", 1);
     }
     wait_for_closed(&c, N_STRANGERS);
-    is_int(c.n_closed, N_STRANGERS, "those who say nothing go in the end");
+    is_int(c.n_closed, N_STRANGERS, "those who show no key go in the end");
     is_str(w.n_down ? w.why : "", "", "the peer stays");
     world_close(&w);
 }
@@ -437,6 +456,103 @@ static void test_flood(void)
     waitpid(pid, NULL, 0);
     is_int(n_met, N_FLOOD_PEERS, "peers get in beside a flood of strangers");
     ok(most < 300, "at most %d descriptors are open", most);
+    world_close(&w);
+}
+
+/* Between a peer and the listener: passes all on, and what the peer says to
+ * `record` as well. */
+static _Noreturn void spy(int from, uint16_t to_port, int record)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(to_port)};
+    int peer = accept(from, NULL, NULL);
+    int fds[2] = {peer, socket(AF_INET, SOCK_STREAM, 0)};
+    char data[4096];
+
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fds[1], (struct sockaddr *)&to, sizeof(to)) < 0) {
+        _exit(1);
+    }
+    for (;;) {
+        struct pollfd p[2] = {{.fd = fds[0], .events = POLLIN},
+                              {.fd = fds[1], .events = POLLIN}};
+
+        poll(p, 2, -1);
+        for (int i = 0; i < 2; i++) {
+            ssize_t n = p[i].revents ? read(fds[i], data, sizeof(data)) : 0;
+
+            if (p[i].revents && n <= 0) {
+                _exit(0);
+            }
+            if (n > 0 && (write(fds[!i], data, (size_t)n) < n ||
+                          (i == 0 && write(record, data, (size_t)n) < n))) {
+                _exit(1);
+            }
+        }
+    }
+}
+
+static int listen_local(uint16_t *ret_port)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in sa = {.sin_family = AF_INET};
+    socklen_t len = sizeof(sa);
+
+    sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 || listen(fd, 4) < 0 ||
+        getsockname(fd, (struct sockaddr *)&sa, &len) < 0) {
+        bail_out("listen");
+    }
+    *ret_port = ntohs(sa.sin_port);
+    return fd;
+}
+
+/* All that a peer has said, said again by who has recorded it. */
+static void test_replay(void)
+{
+    struct world w;
+    struct crowd c = {.w = &w};
+    int record[2], from;
+    char data[65536];
+    uint16_t port;
+    ssize_t n;
+    pid_t pid;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    from = listen_local(&port);
+    if (pipe(record) < 0) {
+        bail_out("pipe");
+    }
+    pid = fork();
+    if (pid == 0) {
+        spy(from, link_listener_port(w.listener), record[1]);
+    }
+    close(from);
+    close(record[1]);
+    dial(&w, key, port);
+    link_send(w.connector, 1, "x", 1);
+    link_send(w.connector, 2, "more", 4);
+    w.stop_after = 2;
+    run(&w);
+    is_int(w.n_frames, 2, "two frames of a peer");
+    n = read(record[0], data, sizeof(data));
+    link_close(w.accepted);
+    link_close(w.connector);
+    w.accepted = w.connector = NULL;
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(record[0]);
+    ok(n > 38, "and all %zd bytes of them, recorded", n);
+    for (int i = 0; i < N_STRANGERS; i++) {
+        c.fds[i] = -1;
+    }
+    c.fds[0] = stranger(&w);
+    is_int((int)send(c.fds[0], data, (size_t)n, MSG_NOSIGNAL), (int)n,
+           "they are said again");
+    wait_for_closed(&c, 1);
+    is_int(c.n_closed, 1, "who says them is hung up on");
+    is_int(w.n_peers, 1, "and is no peer");
+    is_int(w.n_frames, 2, "nor is a frame taken");
     world_close(&w);
 }
 
@@ -516,6 +632,7 @@ int main(void)
     test_stranger_outlives_listener();
     test_crowd_of_strangers();
     test_flood();
+    test_replay();
     test_mute_peer();
     test_peer_does_not_read();
     return tap_done();

@@ -292,29 +292,38 @@ static void test_one_dies(void)
     close_loop(&loop);
 }
 
-/* Connections that ask nothing are closed after some time. */
+/* Connections that ask nothing, or a byte at a time without an end, are closed
+ * after some time. */
 static void test_idle(void)
 {
     uint64_t end = clock_mono_ms() + 60000;
     struct control_server *s = NULL;
     struct seen seen = {0};
+    int fds[2], n_closed = 0;
     uv_timer_t tick;
     uv_loop_t loop;
-    ssize_t n = -1;
-    int fd;
-    char c;
 
     uv_loop_init(&loop);
     uv_timer_init(&loop, &tick);
     uv_timer_start(&tick, on_tick, 50, 50);
     control_server_create(&loop, "run5", "front", on_request, &seen, &s, NULL);
-    fd = connect_raw("run5");
-    while (n < 0 && clock_mono_ms() < end) {
+    fds[0] = connect_raw("run5");
+    fds[1] = connect_raw("run5");
+    while (n_closed < 2 && clock_mono_ms() < end) {
         uv_run(&loop, UV_RUN_ONCE);
-        n = recv(fd, &c, 1, MSG_DONTWAIT);
+        if (fds[1] >= 0 && send(fds[1], "{", 1, MSG_NOSIGNAL) < 0) {
+            close_fd(&fds[1]);
+            n_closed++;
+        }
+        if (fds[0] >= 0 && recv(fds[0], &(char){0}, 1, MSG_DONTWAIT) == 0) {
+            close_fd(&fds[0]);
+            n_closed++;
+        }
     }
-    is_int((int)n, 0, "a silent client is given up");
-    close(fd);
+    ok(fds[0] < 0, "a silent client is given up");
+    ok(fds[1] < 0, "and so is one that never comes to an end");
+    close_fd(&fds[0]);
+    close_fd(&fds[1]);
     uv_close((uv_handle_t *)&tick, NULL);
     control_server_destroy(s);
     close_loop(&loop);
@@ -443,6 +452,14 @@ static void test_no_requests(const char *dir)
     put_file(dir, "elsewhere", request, strlen(request));
     fs_path(path, sizeof(path), NULL, "%s/control/00-4.json", dir);
     is_int(symlink("elsewhere", path), 0, "a link to a request");
+    fs_path(path, sizeof(path), NULL, "%s/control/00-6.json", dir);
+    is_int(mkdir(path, 0700), 0, "a folder");
+    for (int i = 0; i < 10000; i++) {
+        fs_path(path, sizeof(path), NULL, "%s/control/01-%05d.json", dir, i);
+        if (symlink("elsewhere", path) < 0) {
+            bail_out("symlink");
+        }
+    }
     fs_path(path, sizeof(path), NULL, "%s/control/00-5.json", dir);
     if (geteuid() == 0) {
         put_file(dir, "00-5.json", request, strlen(request));
