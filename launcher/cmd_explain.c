@@ -39,6 +39,7 @@ static const struct options options = {
     .table = table,
     .max_args = 1,
     .takes_rest = true,
+    .n_values_elsewhere = spec_torchrun_option,
 };
 
 /* Whether `path` is `key` or below it. */

@@ -74,10 +74,13 @@ static const struct options run_usage = {
     .command = "run",
     .usage = "[OPTION...] SPEC\n[OPTION...] -- PROGRAM [ARG...]",
     .about = "Runs a job: SPEC is a YAML file; without one PROGRAM is run by "
-             "the processes that the options ask for.",
+             "the processes that the options ask for. Options of torchrun that "
+             "are not below count as well; muster torchrun --help lists "
+             "them.",
     .table = option_table,
     .max_args = 1,
     .takes_rest = true,
+    .n_values_elsewhere = spec_torchrun_option,
 };
 
 /* --- the job --- */

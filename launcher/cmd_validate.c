@@ -33,6 +33,7 @@ static const struct options options = {
     .table = table,
     .max_args = 1,
     .takes_rest = true,
+    .n_values_elsewhere = spec_torchrun_option,
 };
 
 static void print_messages(const struct spec_result *r, bool quiet)

@@ -102,6 +102,7 @@ int job_options_resolve(const struct job_options *o,
     }
     request.path = args->words.n ? args->words.items[0] : NULL;
     request.argv = args->has_rest ? args->rest.items : NULL;
+    request.torch_options = args->others.n ? args->others.items : NULL;
     request.job = o->job;
     request.overrides = o->overrides;
     request.n_overrides = o->n_overrides;

@@ -34,6 +34,7 @@ void option_args_release(struct option_args *a)
 {
     strlist_release(&a->words);
     strlist_release(&a->rest);
+    strlist_release(&a->others);
     a->has_rest = false;
 }
 
@@ -149,6 +150,22 @@ static int take_value(struct parse *p, const struct option_def *def,
     return store_value(p, def, given);
 }
 
+/* An option that is not in the table: kept for whose it is. */
+static int take_other(struct parse *p, const char *arg, const char *given,
+                      const char *name)
+{
+    int n = p->o->n_values_elsewhere ? p->o->n_values_elsewhere(arg) : -1;
+
+    if (n < 0) {
+        return unknown_option(p, given, name);
+    }
+    strlist_add(&p->args->others, arg);
+    for (; n > 0 && p->at < p->argc; n--) {
+        strlist_add(&p->args->others, p->argv[p->at++]);
+    }
+    return 0;
+}
+
 static int parse_long(struct parse *p, const char *arg)
 {
     const struct option_def *def;
@@ -168,7 +185,7 @@ static int parse_long(struct parse *p, const char *arg)
         char given[MAX_NAME + 2];
 
         str_copy(given, len + 3 < sizeof(given) ? len + 3 : sizeof(given), arg);
-        return unknown_option(p, given, name);
+        return take_other(p, arg, given, name);
     }
     return take_value(p, def, arg[2 + len] ? arg + 2 + len + 1 : NULL);
 }
@@ -181,7 +198,8 @@ static int parse_short(struct parse *p, const char *arg)
         int rc;
 
         if (!def) {
-            return unknown_option(p, given, NULL);
+            return c == arg + 1 ? take_other(p, arg, given, NULL)
+                                : unknown_option(p, given, NULL);
         }
         if (def->value) {
             return take_value(p, def, c[1] ? c + 1 : NULL);
@@ -225,7 +243,7 @@ static int parse_all(struct parse *p)
 static int check_words(const struct options *o, const struct option_args *a,
                        struct error *e)
 {
-    if (a->words.failed || a->rest.failed) {
+    if (a->words.failed || a->rest.failed || a->others.failed) {
         return error_set(e, ENOMEM, "read the command line");
     }
     if (a->words.n > o->max_args) {

@@ -56,12 +56,16 @@ struct options {
     size_t min_args, max_args;      /* positional ones before `--`; 0 max means
                                        none, SIZE_MAX means any number */
     bool takes_rest;                /* words may follow `--` as `rest` */
+    /* Whose else an option may be that the table does not have: how many words
+     * behind it are its values, or -1. They are kept as `others`. NULL: nobody's */
+    int (*n_values_elsewhere)(const char *word);
 };
 
 /* What was not an option. Release with option_args_release(). */
 struct option_args {
     struct strlist words; /* positional arguments before `--` */
     struct strlist rest;  /* all after `--`; without takes_rest they are words */
+    struct strlist others; /* options that are not of the table, with values */
     bool has_rest;        /* `--` was there */
 };
 

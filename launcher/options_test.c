@@ -223,6 +223,58 @@ static void test_maybe(void)
     }
 }
 
+/* --pair takes two words, and -p one that may be attached. */
+static int values_elsewhere(const char *word)
+{
+    return strcmp(word, "--pair") == 0 ? 2
+           : strcmp(word, "-p") == 0   ? 1
+           : strncmp(word, "-p", 2) == 0 ? 0
+                                         : -1;
+}
+
+static void test_others(void)
+{
+    static const struct {
+        const char *argv[MAX_ARGS];
+        int want;
+        const char *others, *words;
+    } cases[] = {
+        {{"x", "--pair", "-a", "b", "w"}, 0, "--pair -a b", "w"},
+        {{"x", "-p", "1", "-f", "-p2", "w"}, 0, "-p 1 -p2", "w"},
+        {{"x", "w", "--pair", "a"}, 0, "--pair a", "w"},
+        {{"x", "--", "--pair"}, 0, "", "--pair"},
+        {{"x", "--other"}, -ERR_USAGE, "", ""},
+        {{"x", "-fp"}, -ERR_USAGE, "", ""},
+    };
+    const struct options o = {.command = "x", .table = table, .max_args = 1,
+                              .n_values_elsewhere = values_elsewhere};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _option_args_ struct option_args args = {0};
+        char *argv[MAX_ARGS] = {0};
+        struct set set = {0};
+        struct error e = {0};
+        int argc = 0;
+
+        while (cases[i].argv[argc]) {
+            argv[argc] = (char *)(uintptr_t)cases[i].argv[argc];
+            argc++;
+        }
+        is_int(options_parse(&o, argc, argv, &set, &args, &e), cases[i].want,
+               "case %zu: %s", i, e.text);
+        if (cases[i].want == 0) {
+            _free_ char *others = args.others.n
+                                      ? str_shell_join(args.others.items)
+                                      : strdup("");
+
+            is_str(others, cases[i].others, "what is somebody else's");
+            is_str(args.words.n ? args.words.items[0] : "", cases[i].words,
+                   "and what is not");
+        }
+        strlist_release(&set.sets);
+    }
+}
+
 static void test_help(void)
 {
     static const struct options o = {
@@ -256,6 +308,7 @@ int main(void)
     test_empty_table();
     test_status();
     test_maybe();
+    test_others();
     test_help();
     return tap_done();
 }

@@ -18,6 +18,10 @@
  * False after an error. */
 bool command_settle(const struct context *c, struct node *tree);
 
+/* Reads options of torchrun, with their values, into a tree. */
+void command_torch_options(const struct context *c, struct node *tree,
+                           char *const *words);
+
 /* --- for the files of launchers --- */
 
 /* What an option of a launcher means; `text` of it says more. */

@@ -317,9 +317,8 @@ static void read_option(struct command *cmd, const struct launcher_hit *hit,
     }
 }
 
-static void read_options(struct command *cmd, struct given *given)
+static void apply(struct command *cmd, const struct given *given)
 {
-    add_environment(cmd, given);
     for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
         if (given->hits[i].option) {
             read_option(cmd, &given->hits[i], given);
@@ -364,19 +363,26 @@ static void settle_defaults(struct command *cmd)
     }
 }
 
-bool command_read_torch(struct command *cmd)
+/* All options, up to the program. False after an error. */
+static bool read_all(struct command *cmd, struct given *given)
 {
-    size_t errors = cmd->c->report->n_errors;
-    struct given given = {0};
     struct launcher_hit hit;
     int rc;
 
     cmd->is_argparse = true;
     while ((rc = command_next(cmd, options, &hit)) > 0) {
         hit.option = &options[place_of(hit.option)];
-        given.hits[hit.option - options] = hit;
+        given->hits[hit.option - options] = hit;
     }
-    if (rc < 0) {
+    return rc == 0;
+}
+
+bool command_read_torch(struct command *cmd)
+{
+    size_t errors = cmd->c->report->n_errors;
+    struct given given = {0};
+
+    if (!read_all(cmd, &given)) {
         return false;
     }
     if (cmd->at == cmd->n) {
@@ -386,7 +392,8 @@ bool command_read_torch(struct command *cmd)
                      cmd->launcher);
         return false;
     }
-    read_options(cmd, &given);
+    add_environment(cmd, &given);
+    apply(cmd, &given);
     cmd->module = is_given(&given, MODULE) && !is_given(&given, RUN_PATH);
     cmd->no_python = is_given(&given, NO_PYTHON) &&
                      !is_given(&given, RUN_PATH);
@@ -398,6 +405,42 @@ bool command_read_torch(struct command *cmd)
     settle_defaults(cmd);
     command_start_python(cmd, local_rank(cmd, &given));
     return cmd->c->report->n_errors == errors;
+}
+
+/* What says how the program is started: without torchrun it starts itself. */
+static void refuse_start(struct command *cmd, const struct given *given)
+{
+    static const enum meaning start[] = {MODULE, NO_PYTHON, USE_ENV, RUN_PATH};
+
+    for (size_t i = 0; i < ARRAY_SIZE(start); i++) {
+        if (is_given(given, start[i])) {
+            torch_refuse(cmd, hit_of(given, start[i]),
+                         "it of muster torchrun; muster run starts the program "
+                         "as it is");
+        }
+    }
+}
+
+void command_torch_options(const struct context *c, struct node *tree,
+                           char *const *words)
+{
+    static const struct place at = {.file = "command line"};
+    struct node *list = node_list(c->arena, &at);
+    struct command cmd = {.c = c, .tree = tree, .launcher = "torchrun"};
+    struct given given = {0};
+
+    for (; *words; words++) {
+        node_append(c->arena, list, node_scalar(c->arena, &at, *words, false));
+    }
+    if (!list || list->n == 0) {
+        return;
+    }
+    cmd.argv = list->items;
+    cmd.n = list->n;
+    if (read_all(&cmd, &given)) {
+        refuse_start(&cmd, &given);
+        apply(&cmd, &given);
+    }
 }
 
 int spec_torchrun_option(const char *word)

@@ -242,11 +242,45 @@ static void test_precedence(void)
     }
 }
 
+/* Options beside a job, not in its command: they count over what it says. */
+static void test_beside(void)
+{
+    static const struct {
+        const char *words[4], *path, *want; /* or part of the error */
+    } cases[] = {
+        {{"--role", "b"}, "torch.role", "b"},
+        {{"--redirects=3", "-t", "0:3"}, "logs.streams", "\"none,0:both\""},
+        {{"--nnodes=3"}, "nodes", "3"},
+        {{"--rdzv-endpoint=h"}, "torch.role", "a"},
+        {{"--module"}, NULL, "--module of torchrun; expected it of muster"},
+        {{"--no-python"}, NULL, "--no-python of torchrun; expected it of"},
+        {{"-r7"}, NULL, "--redirects of torchrun is \"7\""},
+        {{"--role"}, NULL, "--role of torchrun without a value"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        static const char text[] =
+            "apiVersion: muster/v1\nkind: Job\ncommand: [a]\nnodes: 2\n"
+            "torch: {role: a}\n";
+        _outcome_ struct outcome o = outcome_of(&(struct spec_request){
+            .text = text, .text_name = "t",
+            .torch_options = (char *const *)(uintptr_t)cases[i].words});
+
+        if (cases[i].path) {
+            has_value(&o, cases[i].path, cases[i].want, cases[i].words[0]);
+        } else {
+            is_int(o.rc, -ERR_SPEC, "refused: %s", cases[i].words[0]);
+            like(o.error.text, cases[i].want, "and by its name");
+        }
+    }
+}
+
 int main(void)
 {
     test_values();
     test_together();
     test_refused();
     test_precedence();
+    test_beside();
     return tap_done();
 }

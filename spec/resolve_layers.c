@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "spec/command.h"
 #include "spec/resolve.h"
 #include "spec/runtimes.h"
 #include "spec/value.h"
@@ -52,6 +53,9 @@ static struct node *read_overrides(struct resolving *s)
             continue;
         }
         form_set_text(&s->c, map, o->path, o->value, &place);
+    }
+    if (map && s->c.request->torch_options) {
+        command_torch_options(&s->c, map, s->c.request->torch_options);
     }
     return map;
 }

@@ -37,6 +37,8 @@ struct spec_request {
     const char *job;    /* which of several in the file; NULL: the only one */
     const struct spec_override *overrides;
     size_t n_overrides;
+    char *const *torch_options; /* options of torchrun with their values, which
+                                   count as overrides; NULL: none */
     char *const *env;   /* for secrets, hidden values, PET_* and LOG_FORMAT, usually
                            `environ` */
     const char *const *runtime_dirs; /* NULL-terminated; NULL: those of the user

@@ -174,10 +174,36 @@ test_options() {
         is "$status,$(seen)" '2,' "$o is no option"
         like "$(cat err)" "${o%%=*}" 'which is told'
     done
-    # Those of torchrun alone are named by muster run.
-    run "$MUSTER" run --allow-run-as-root --rdzv-endpoint=h:1 -- true
-    is "$status" 2 'muster run gathers processes its own way'
-    like "$(cat err)" '--rdzv-endpoint' 'and names what it does not take' || show
+    # muster run takes them, too, over what a spec says.
+    cat >job.yaml <<END
+apiVersion: muster/v1
+kind: Job
+name: own
+nodes: 1
+procsPerNode: 2
+torch: {role: of-the-spec}
+command: [python3, $PY/env_check.py, seen, ROLE_NAME=of-the-line, TORCHELASTIC_RUN_ID=job-19]
+END
+    rm -rf run seen && mkdir seen
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --role of-the-line --rdzv_id=job-19 -r 1 \
+        --rdzv-backend c10d --rdzv-endpoint=h:1 --standalone --max-restarts=0 job.yaml
+    is "$status" 1 'with --standalone, --rdzv-id does not count'
+    matches "$(cat err)" "TORCHELASTIC_RUN_ID is '[0-9]+-[0-9]+-.*', expected 'job-19'" 'and the run has an id of its own' || show
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run2 --role of-the-line --rdzv_id=job-19 -r 1 \
+        --rdzv-backend c10d --rdzv-endpoint=h:1 job.yaml
+    is "$status,$(seen)" '0,0 1 ' 'muster run takes options of torchrun' || show
+    like "$(cat err)" '--rdzv-endpoint=h:1 of torchrun has no effect' 'and tells which have no effect'
+    run timeout 60 "$MUSTER" run --allow-run-as-root --quiet --run-dir run3 --nproc-per-node 2 -r1 -- sh -c 'echo out; echo err >&2'
+    is "$status,$(cat out)" '0,' 'also short ones' || show
+    run "$MUSTER" explain --key limits.grace --shutdown-timeout 7 -- true
+    like "$(cat out)" '7s' 'as muster explain does'
+    for o in --virtual-local-rank --numa-binding=node --redirects=7 --no-python -m --duplicate-stdout-filters=a; do
+        run "$MUSTER" run --allow-run-as-root $o -- true
+        is "$status" 2 "but not $o"
+        like "$(cat err)" "${o%%=*}" 'which is named' || show
+    done
+    run "$MUSTER" run --allow-run-as-root --no-such-option -- true
+    like "$(cat err)" 'unknown option --no-such-option' 'nor what is of neither'
 }
 
 run_cases
