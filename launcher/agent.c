@@ -131,6 +131,10 @@ static int on_control(void *arg, const char *op, const json_t *body,
     _buf_ struct buf b = {0};
     struct jsonw w;
 
+    if (strcmp(op, "shell") == 0) {
+        return crew_shell(a, json_integer_value(json_object_get(body, "rank")),
+                          reply, e);
+    }
     if (a->lead) {
         return agent_lead_request(a, op, body, from ? from : "a command", e);
     }

@@ -173,6 +173,9 @@ void agent_lead_stop(struct agent *a);
  * inside this call; -errno words why nothing was started. */
 int crew_start(struct agent *a, const struct order *order, struct error *e);
 void crew_stop(struct agent *a, bool kill);
+/* What muster shell needs to be where that worker is, into an open object. */
+int crew_shell(const struct agent *a, int64_t rank, struct jsonw *reply,
+               struct error *e);
 /* A new MPI world: joins it, so that collectives go on. */
 void crew_join_world(struct agent *a);
 void crew_attached(struct agent *a, const struct companion_outcome *o);

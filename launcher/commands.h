@@ -34,6 +34,7 @@ int cmd_explain(int argc, char **argv);
 int cmd_gc(int argc, char **argv);
 int cmd_torchrun(int argc, char **argv);
 int cmd_validate(int argc, char **argv);
+int cmd_shell(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_logs(int argc, char **argv);

@@ -10,8 +10,8 @@
  * From elsewhere: a 0600 file <run dir>/control/ID.json with the same object,
  * which the lead looks for every second, and which gets no answer.
  *
- * Everything is bounded: a line is at most 64 KiB, a server serves 32 peers at
- * once, and a peer that is silent for 10 s is closed.
+ * Everything is bounded: a request is at most 64 KiB, an answer 16 MiB, a server
+ * serves 32 peers at once, and a peer that is silent for 10 s is closed.
  */
 #ifndef MUSTER_LAUNCHER_CONTROL_H
 #define MUSTER_LAUNCHER_CONTROL_H
@@ -57,6 +57,12 @@ void control_watch_destroy(struct control_watch *w);
  * that run listens here, -ERR_LOST when the peer went away, -ETIMEDOUT. */
 int control_ask(const char *run_id, const json_t *request, unsigned timeout_ms,
                 json_t **ret_reply, struct error *e);
+
+/* The same, of the agents on this host in turn, until one says yes. Where none
+ * does the error is the last answer, as -EPERM. */
+int control_ask_agents(const char *run_id, const json_t *request,
+                       unsigned timeout_ms, json_t **ret_reply,
+                       struct error *e);
 
 /* Drops a request file; its path goes to `ret_path` (PATH_MAX bytes), which may
  * be NULL. */

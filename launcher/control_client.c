@@ -73,7 +73,7 @@ static int read_line(int fd, unsigned timeout_ms, struct buf *line,
             return error_set(e, errno, "read the run's answer");
         }
         buf_append(line, part, n > 0 ? (size_t)n : 0);
-        if (line->failed || line->len > CONTROL_MAX_LINE) {
+        if (line->failed || line->len > CONTROL_MAX_ANSWER) {
             return error_text(e, ERR_FORMAT, "the run's answer is too long");
         }
     }
@@ -151,6 +151,55 @@ int control_ask(const char *run_id, const json_t *request, unsigned timeout_ms,
         if (fd >= 0) {
             rc = ask_one(fd, request, timeout_ms, ret_reply, e);
             is_done = rc != -ERR_LOST;
+        }
+        free(names[i]);
+    }
+    free(names);
+    return rc;
+}
+
+static int only_agents(const struct dirent *d)
+{
+    return only_sockets(d) && str_starts(d->d_name, "agent-");
+}
+
+/* 0 only for an answer that says yes. */
+static int ask_agent(int fd, const json_t *request, unsigned timeout_ms,
+                     json_t **ret_reply, struct error *e)
+{
+    json_t *reply = NULL;
+    const char *text;
+    int rc = ask_one(fd, request, timeout_ms, &reply, e);
+
+    if (rc == 0 && !json_is_true(json_object_get(reply, "ok"))) {
+        text = json_string_value(json_object_get(reply, "text"));
+        rc = error_text(e, EPERM, "%s", text ? text : "no reason given");
+        json_decref(reply);
+    } else if (rc == 0) {
+        *ret_reply = reply;
+    }
+    return rc;
+}
+
+int control_ask_agents(const char *run_id, const json_t *request,
+                       unsigned timeout_ms, json_t **ret_reply,
+                       struct error *e)
+{
+    struct dirent **names = NULL;
+    _close_ int dir_fd = -1;
+    int n, rc = control_open_dir(run_id, false, &dir_fd, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    rc = error_text(e, ENOENT, "no agent of run %s listens on this host",
+                    run_id);
+    n = scandirat(dir_fd, ".", &names, only_agents, alphasort);
+    for (int i = 0; i < n; i++) {
+        _close_ int fd = rc == 0 ? -1 : connect_to(dir_fd, names[i]->d_name);
+
+        if (fd >= 0) {
+            rc = ask_agent(fd, request, timeout_ms, ret_reply, e);
         }
         free(names[i]);
     }

@@ -3,6 +3,7 @@
 
 #include "launcher/control_path.h"
 
+#include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/leftover.h"
 
@@ -28,11 +29,44 @@ static int run_path(const char *run_id, char *to, size_t size, struct error *e)
     return fs_path(to, size, e, "%s/%s", base, run_id);
 }
 
+static int open_dir(const char *path, int *ret_fd, struct error *e)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0) {
+        return error_set(e, errno, "open %s", path);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/* A login may have another XDG_RUNTIME_DIR or TMPDIR than the run: one over ssh,
+ * or on a node of a batch job. The usual places are looked at as well, for a
+ * directory of this user. */
+static int open_elsewhere(const char *run_id, int *ret_fd)
+{
+    for (int i = 0; i < 2; i++) {
+        _close_ int fd = -1;
+        char path[PATH_MAX];
+        struct stat st;
+
+        snprintf(path, sizeof(path), i ? "/tmp/muster-%lu/%s"
+                                       : "/run/user/%lu/muster/%s",
+                 (unsigned long)geteuid(), run_id);
+        if (open_dir(path, &fd, NULL) == 0 && fstat(fd, &st) == 0 &&
+            st.st_uid == geteuid()) {
+            *ret_fd = take_fd(&fd);
+            return 0;
+        }
+    }
+    return -ENOENT;
+}
+
 int control_open_dir(const char *run_id, bool make, int *ret_fd,
                      struct error *e)
 {
     char path[PATH_MAX];
-    int fd, rc = run_path(run_id, path, sizeof(path), e);
+    int rc = run_path(run_id, path, sizeof(path), e);
 
     if (rc < 0) {
         return rc;
@@ -40,12 +74,9 @@ int control_open_dir(const char *run_id, bool make, int *ret_fd,
     if (make && mkdir(path, 0700) < 0 && errno != EEXIST) {
         return error_set(e, errno, "make directory %s", path);
     }
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) {
-        return error_set(e, errno, "open %s", path);
-    }
-    *ret_fd = fd;
-    return 0;
+    rc = open_dir(path, ret_fd, e);
+    return rc == -ENOENT && !make && open_elsewhere(run_id, ret_fd) == 0 ? 0
+                                                                         : rc;
 }
 
 void control_remove_dir(int dir_fd)

@@ -15,6 +15,7 @@
 enum {
     CONTROL_VERSION = 1,
     CONTROL_MAX_LINE = 65536,
+    CONTROL_MAX_ANSWER = 16 * 1024 * 1024, /* an environment may be large */
     CONTROL_NAME_SIZE = 64, /* of a socket, with its suffix */
 };
 

@@ -9,6 +9,7 @@
  *   crew_facts.c  what is told to the lead of how they fare
  *   crew_blame.c  which of them failed first, and what it said
  *   crew_mpi.c    the mpirun of an MPI program
+ *   crew_shell.c  what others need to be where a worker is
  */
 #ifndef MUSTER_LAUNCHER_CREW_H
 #define MUSTER_LAUNCHER_CREW_H

@@ -35,6 +35,7 @@ static const struct command commands[] = {
     {"cancel", "Stop a run", cmd_cancel, false},
     {"attach", "Take over a run whose front end is gone", cmd_attach, false},
     {"exec", "Run a program as one rank of an MPI launch", cmd_exec, false},
+    {"shell", "Start a shell where a worker is", cmd_shell, false},
     {"torchrun", "Run a script as torchrun would", cmd_torchrun, false},
     {"validate", "Check a job spec", cmd_validate, false},
     {"explain", "Show every value of a job, and who said so", cmd_explain,

@@ -66,6 +66,17 @@ void slurm_probe_argv(const char *srun, const struct host_list *hosts,
     to->failed = to->failed || names.failed;
 }
 
+void slurm_shell_argv(const char *srun, const char *job, const char *host,
+                      bool on_terminal, struct strlist *to)
+{
+    add_srun(srun, 1, host, to);
+    strlist_addf(to, "--jobid=%s", job);
+    strlist_add(to, "--job-name=muster-shell");
+    if (on_terminal) {
+        strlist_add(to, "--pty");
+    }
+}
+
 /* Options of sbatch or salloc that come as variables, and that srun takes as its
  * own: for one task a node they would mean a part of the node, or none at all. */
 static const char *const task_options[] = {

@@ -39,6 +39,11 @@ void slurm_step_argv(const char *srun, const struct slurm_step *step,
 void slurm_probe_argv(const char *srun, const struct host_list *hosts,
                       const char *muster, struct strlist *to);
 
+/* The command that runs what is appended to it on one host of a job, beside all
+ * its steps. */
+void slurm_shell_argv(const char *srun, const char *job, const char *host,
+                      bool on_terminal, struct strlist *to);
+
 /* The environment of these sruns: that of `env` without what a batch script was
  * given as options for its own tasks, which srun would read as options. */
 void slurm_step_env(char *const *env, struct strlist *to);

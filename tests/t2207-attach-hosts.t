@@ -61,6 +61,24 @@ test_no_agent_there() {
     ok 'nobody is left, on any host' wait_for 100 nobody_left || diag "$(alive)"
 }
 
+# Where a worker is on another host one goes there.
+test_shell() {
+    start_run node1 -- sleep 1000
+    is $? 0 'a run over three hosts'
+    export MUSTER_SSH=$BED/ssh
+    run on node1 "$MUSTER" shell run 2 -- sh -c 'echo "$RANK on $(hostname), $1"; exit 7' sh "a 'b' \$c;  *"
+    is "$status:$(cat out)" "7:2 on node3, a 'b' \$c;  *" 'worker 2 is on the third, and so is the command' || show
+    unset MUSTER_SSH
+    run on node1 "$MUSTER" shell run -- hostname
+    is "$status:$(cat out)" 0:node1 'worker 0 is here' || show
+    run on node4 "$MUSTER" shell run 1 -- sh -c 'echo "$RANK on $(hostname)"'
+    is "$status:$(cat out)" '0:1 on node2' 'from a host without an agent' || show
+    run on node1 sh -c 'echo "echo to \$RANK; exit 3" | "$0" shell run 1' "$MUSTER"
+    is "$status:$(cat out)" '3:to 1' 'a shell there reads from here' || show
+    on node2 "$MUSTER" cancel run >cancel.out 2>&1
+    ok 'nobody is left' wait_for 100 nobody_left || diag "$(alive)"
+}
+
 test_host_lost() {
     start_run node4 -- sh -c "$job"
     is $? 0 'a run whose front end is on a host of its own'
