@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "launcher/jsonw.h"
+#include "launcher/seat.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -19,12 +20,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The mark by which leftovers are swept, the worker's own line to its agent, and
+/* The marks by which leftovers are swept, the worker's own line to its agent, and
  * the file in which it tells that it has failed. */
 static bool is_its_own(const char *entry)
 {
     static const char *const names[] = {
-        "MUSTER_AGENT=", "MUSTER_SOCKET=", "TORCHELASTIC_ERROR_FILE=",
+        "MUSTER_AGENT=", WORKERS_MARK "=", SEAT_MARK "=", "MUSTER_SOCKET=",
+        "TORCHELASTIC_ERROR_FILE=",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
