@@ -468,6 +468,7 @@ static struct restart_policy policy_of(const struct job_restart *r)
     struct restart_policy p = {
         .kind = kinds[r->policy],
         .max = r->max,
+        .max_per_node = r->max_per_node,
         .backoff_min_ms = r->backoff_min_ms,
         .backoff_max_ms = r->backoff_max_ms,
     };

@@ -211,7 +211,7 @@ static int on_report(struct lead *lead, const struct report *r,
     update_node(lead, n, r);
     keep_store(lead, r);
     keep_saved(lead, r, ret);
-    if (r->failed) {
+    if (r->failed && r->failure.node == r->rank) { /* each speaks for itself */
         on_failure(lead, &r->failure, ret);
     }
     if (!was_started && lead->phase == PHASE_RUN &&

@@ -123,6 +123,7 @@ struct lead_node {
     uint16_t n_procs;
     uint16_t n_alive;
     bool lost; /* given up, for good */
+    uint32_t n_causes;  /* generations that ended by a failure of it */
 };
 
 struct lead_verdict {

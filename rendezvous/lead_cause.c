@@ -113,6 +113,35 @@ void lead_give_up(struct lead *lead, struct lead_actions *ret)
     lead->verdict.cause = lead->obstacle;
 }
 
+/* The node of the cause has had all the restarts that one node may have. */
+static bool is_weary(const struct lead *lead)
+{
+    uint32_t most = lead->config.restart.max_per_node;
+
+    return most && lead->nodes[lead->cause.node].n_causes > most;
+}
+
+/* Why there is no other generation. */
+static void word_end(const struct lead *lead, bool allowed, const char *what,
+                     char *to, size_t size)
+{
+    const struct restart_policy *policy = &lead->config.restart;
+    char name[FAILURE_HOST_BYTES];
+
+    if (allowed && is_weary(lead)) {
+        snprintf(to, size, "%s; %s was the cause %u times, and "
+                 "restart.maxPerNode is %u: leave it out, or see what is wrong "
+                 "with it", what,
+                 lead_name_of(lead, lead->cause.node, name, sizeof(name)),
+                 lead->nodes[lead->cause.node].n_causes, policy->max_per_node);
+    } else if (allowed && policy->max) {
+        snprintf(to, size, "%s; all %u restarts are used up", what,
+                 policy->max);
+    } else {
+        snprintf(to, size, "%s", what);
+    }
+}
+
 /* All have stopped and told what they saw: the cause is known now. True if
  * another generation may run. */
 bool lead_judge(struct lead *lead, struct lead_actions *ret)
@@ -123,7 +152,9 @@ bool lead_judge(struct lead *lead, struct lead_actions *ret)
     bool allowed = restart_allowed(policy, &lead->cause);
 
     failure_describe(&lead->cause, what, sizeof(what));
-    if (allowed && lead->n_restarts < policy->max + MUTANT(5)) {
+    lead->nodes[lead->cause.node].n_causes++;
+    if (allowed && !is_weary(lead) &&
+        lead->n_restarts < policy->max + MUTANT(5)) {
         if (lead->has_obstacle) {
             lead_give_up(lead, ret);
             return false;
@@ -136,12 +167,7 @@ bool lead_judge(struct lead *lead, struct lead_actions *ret)
         lead_note_failure(lead, ret, LEAD_NOTE_RESTARTING, text);
         return true;
     }
-    if (allowed && policy->max) {
-        snprintf(text, sizeof(text), "%s; all %u restarts are used up", what,
-                 policy->max);
-    } else {
-        snprintf(text, sizeof(text), "%s", what);
-    }
+    word_end(lead, allowed, what, text, sizeof(text));
     lead_end(lead, ret, restart_exit_status(&lead->cause), text,
              ORDER_STOP_NONE, 0);
     return false;

@@ -48,6 +48,33 @@ static void test_restart(void)
     lead_destroy(t.lead);
 }
 
+/* One node may not use up what others would need. */
+static void test_per_node(void)
+{
+    struct lead_config config = bed_config(2);
+    struct bench t;
+
+    config.restart.max = 10;
+    config.restart.max_per_node = 2;
+    bed_open(&t, &config);
+    bed_run_to(&t, 2, 1);
+    for (uint32_t g = 1; g <= 5; g++) {
+        t.now_ms += 4000;
+        (void)bed_fail(&t, g % 2, g, (uint8_t)(10 + g), 900 + g, 0);
+        bed_tell_all(&t, 2, REPORT_STOPPED, g + 1);
+        if (g < 5) {
+            ok(bed_ordered(&t, ORDER_RUN, g + 1), "failure %u is followed by "
+               "another generation", g);
+        }
+    }
+    ok(bed_ordered(&t, ORDER_END, 6) && t.a.order->status == 15,
+       "the third one of a node is not");
+    like(t.a.order->reason, "exited with code 15; ", "its worker is named");
+    like(t.a.order->reason, "was the cause 3 times, and restart.maxPerNode is "
+         "2: leave it out", "and the node, with what to do");
+    lead_destroy(t.lead);
+}
+
 /* Policy Always: workers that end well are started again while there is budget,
  * and a failure counts as with OnFailure. */
 static void test_always(void)
@@ -259,6 +286,7 @@ static void test_obstacle(void)
 int main(void)
 {
     test_restart();
+    test_per_node();
     test_always();
     test_backoff();
     test_after_judgement();

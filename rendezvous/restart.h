@@ -35,6 +35,7 @@ enum restart_kind {
 struct restart_policy {
     enum restart_kind kind;
     uint32_t max; /* restarts of the whole job */
+    uint32_t max_per_node; /* and for failures of one node; 0: the same */
     uint64_t backoff_min_ms;
     uint64_t backoff_max_ms;
     /* RESTART_EXIT_CODE: bit (code & 7) of byte (code >> 3); a signal counts as

@@ -57,6 +57,7 @@ enum job_restart_policy {
 struct job_restart {
     enum job_restart_policy policy;
     uint32_t max;            /* for the whole job, kept over requeues */
+    uint32_t max_per_node;   /* for one node's failures; 0: as max */
     uint64_t backoff_min_ms; /* before the first restart; doubles ... */
     uint64_t backoff_max_ms; /* ... up to this */
     uint8_t retry_codes[32]; /* bit c: exit code c is retried (EXIT_CODE) */

@@ -103,6 +103,10 @@ static const struct field restart_fields[] = {
              "one that failed"},
     {"max", FIELD_COUNT, AT(restart.max), .max = 2147483647, .def = "3",
      .help = "restarts of the whole job for failures and hangs"},
+    {"maxPerNode", FIELD_COUNT, AT(restart.max_per_node), .max = 2147483647,
+     .def = "0",
+     .help = "restarts for failures of workers on one node, then the job ends "
+             "and names it; 0: as many as of the whole job"},
     {"backoff", FIELD_BACKOFF, AT(restart.backoff_min_ms), .max = DAYS,
      .def = "1s..60s",
      .help = "wait before the first restart, doubled up to the second time"},

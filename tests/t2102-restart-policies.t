@@ -51,6 +51,15 @@ run "$MUSTER" run --allow-run-as-root --quiet --name policy --nproc-per-node 2 -
 is "$status" 5 'ranks that fail in turn'
 is "$("$MUSTER" status policy -o json | json restarts)" 3 'share one budget'
 
+# One node may have less of it than the job.
+rm -f ran
+run "$MUSTER" run --allow-run-as-root --quiet --name weary --nnodes 2 --agent-is-node --nproc-per-node 1 --max-restarts 9 \
+    --set restart.backoff=1ms..1ms --set restart.maxPerNode=2 -- \
+    sh -c "echo x >>$TRASH/ran; [ \$RANK = 1 ] && exit 5; sleep 1000"
+is "$status:$("$MUSTER" status weary -o json | json restarts)" 5:2 'a node that fails again and again ends the job' || show
+run "$MUSTER" status weary
+like "$(cat out)" 'was the cause 3 times, and restart.maxPerNode is 2: leave it out' 'and is named' || show
+
 # What the last end was is told to the next generation.
 run "$MUSTER" status policy
 like "$(cat out)" 'all 3 restarts are used up' 'and its end is told'
