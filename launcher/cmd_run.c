@@ -83,6 +83,11 @@ static const struct options run_usage = {
     .n_values_elsewhere = spec_torchrun_option,
 };
 
+int run_option_values(const char *word)
+{
+    return options_n_values(&run_usage, word);
+}
+
 /* --- the job --- */
 
 static void print_messages(const struct spec_result *r)

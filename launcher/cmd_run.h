@@ -36,6 +36,10 @@ struct run_options {
     bool as_launcher; /* for muster torchrun */
 };
 
+/* How many words are the values of a word that is an option of muster run; -1 if
+ * it is none. */
+int run_option_values(const char *word);
+
 /* What an option names and is not there counts as bad usage: returns `rc`, of
  * what was done with the value of `option`, which may be NULL. */
 int run_as_usage(const char *option, int rc, struct error *e);

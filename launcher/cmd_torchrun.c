@@ -9,6 +9,7 @@
 #include "launcher/commands.h"
 
 #include "base/str.h"
+#include "launcher/cmd_run.h"
 #include "launcher/options.h"
 #include "spec/spec.h"
 
@@ -56,7 +57,7 @@ static const struct options options = {
     .about = "Runs a script as torchrun would, with its options and defaults "
              "(one process, no restarts), and PET_NAME in the environment as "
              "the default of --name. Options of muster run may stand among "
-             "them, with their value behind =, as in --hosts=n1,n2: where "
+             "them, as --hosts n1,n2: where "
              "torchrun is started on every node, muster is started once, and "
              "reaches the others itself. An option of torchrun that is not "
              "below has no effect, which is told, or is refused by its name.",
@@ -78,14 +79,17 @@ static bool split(int argc, char **argv, struct strlist *own,
     int i = 1;
 
     while (i < argc && argv[i][0] == '-' && strcmp(argv[i], "--") != 0) {
-        int n_values = spec_torchrun_option(argv[i]);
+        int of_torchrun = spec_torchrun_option(argv[i]);
+        struct strlist *to = of_torchrun < 0 ? own : torchrun;
+        int n_values = of_torchrun < 0 ? run_option_values(argv[i])
+                                       : of_torchrun;
 
         if (asks_for_help(argv[i])) {
             return false;
         }
-        strlist_add(n_values < 0 ? own : torchrun, argv[i++]);
+        strlist_add(to, argv[i++]);
         for (; n_values > 0 && i < argc; n_values--) {
-            strlist_add(torchrun, argv[i++]);
+            strlist_add(to, argv[i++]);
         }
     }
     while (i < argc) {

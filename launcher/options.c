@@ -166,19 +166,30 @@ static int take_other(struct parse *p, const char *arg, const char *given,
     return 0;
 }
 
+/* The name in --name or --name=value, with dashes. False if it is none's. */
+static bool name_of(const char *arg, char *to, size_t size)
+{
+    size_t len = strcspn(arg + 2, "=");
+
+    if (len >= size) {
+        return false;
+    }
+    memcpy(to, arg + 2, len);
+    to[len] = '\0';
+    for (char *c = to; *c; c++) {
+        *c = *c == '_' ? '-' : *c;
+    }
+    return true;
+}
+
 static int parse_long(struct parse *p, const char *arg)
 {
     const struct option_def *def;
     size_t len = strcspn(arg + 2, "=");
     char name[MAX_NAME];
 
-    if (len >= sizeof(name)) {
+    if (!name_of(arg, name, sizeof(name))) {
         return error_text(p->e, ERR_USAGE, "unknown option %.80s...", arg);
-    }
-    memcpy(name, arg + 2, len);
-    name[len] = '\0';
-    for (char *c = name; *c; c++) {
-        *c = *c == '_' ? '-' : *c;
     }
     def = find_name(p->o, name);
     if (!def) {
@@ -267,6 +278,29 @@ int options_parse(const struct options *o, int argc, char **argv, void *into,
     int rc = parse_all(&p);
 
     return rc ? rc : check_words(o, ret_args, e);
+}
+
+int options_n_values(const struct options *o, const char *word)
+{
+    const struct option_def *def = NULL;
+    char name[MAX_NAME];
+
+    if (word[0] != '-' || !word[1]) {
+        return -1;
+    }
+    if (word[1] == '-') {
+        def = name_of(word, name, sizeof(name)) ? find_name(o, name) : NULL;
+        return !def ? -1
+                    : def->value && def->type != OPTION_MAYBE &&
+                          !strchr(word, '=');
+    }
+    for (const char *c = word + 1; *c; c++) {
+        def = find_letter(o, *c);
+        if (!def || def->value) {
+            return !def ? -1 : !c[1];
+        }
+    }
+    return 0;
 }
 
 /* Words of `text` in lines that fit, the first one starting at column `at`. */

@@ -81,6 +81,10 @@ enum { OPTIONS_HELP = 1 };
 int options_parse(const struct options *o, int argc, char **argv, void *into,
                   struct option_args *ret_args, struct error *e);
 
+/* How many words behind it are values of a word that is an option of the table;
+ * -1 if it is none. */
+int options_n_values(const struct options *o, const char *word);
+
 /* The text of --help. */
 void options_help(const struct options *o, struct buf *to);
 

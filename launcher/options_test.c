@@ -275,6 +275,26 @@ static void test_others(void)
     }
 }
 
+static void test_n_values(void)
+{
+    static const struct {
+        const char *word;
+        int want;
+    } cases[] = {
+        {"--follow", 0}, {"--nnodes", 1},  {"--nnodes=2", 0}, {"-n", 1},
+        {"-n2", 0},      {"-fn", 1},       {"-fv", 0},        {"-fx", -1},
+        {"--maybe", 0},  {"--other", -1},  {"-x", -1},        {"word", -1},
+        {"-", -1},       {"--help", 0},    {"-h", 0},         {"--", -1},
+        {"--max_restarts", 1},
+    };
+    const struct options o = {.command = "x", .table = table};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_int(options_n_values(&o, cases[i].word), cases[i].want,
+               "words behind %s", cases[i].word);
+    }
+}
+
 static void test_help(void)
 {
     static const struct options o = {
@@ -309,6 +329,7 @@ int main(void)
     test_status();
     test_maybe();
     test_others();
+    test_n_values();
     test_help();
     return tap_done();
 }

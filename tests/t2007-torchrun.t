@@ -36,6 +36,10 @@ test_options() {
     is "$(lines)" '[0] 0;' 'or any program'
     torchrun --agent-is-node --nnodes=2 --nproc-per-node=1 show.py
     is "$(lines)" '[0] I am 0 of 2 with 0;[1] I am 1 of 2 with 0;' 'options of muster run may stand among them'
+    torchrun --nproc-per-node 2 --set limits.grace=5s -s restart.max=3 --run-dir run show.py --run-dir x
+    is "$(lines)" '[0] I am 0 of 2 with 3 --run-dir x;[1] I am 1 of 2 with 3 --run-dir x;' 'with their values in words of their own' || cat err
+    torchrun --show-env show.py
+    is "$status" 2 'one that may have a value takes no word' || cat err
 }
 
 # Where each option goes.
