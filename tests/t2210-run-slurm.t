@@ -184,6 +184,26 @@ test_agents_step() {
     nobody_left
 }
 
+# Another front end in the same job, and a shell where a worker is.
+test_attach() {
+    batch taken 3 "$MUSTER run $root --name taken --nnodes 3 --nproc-per-node 1 -- sh -c 'until [ -e go ]; do sleep 0.1; done; echo \$RANK done' &" \
+        'front=$!' 'until [ -e lose ]; do sleep 0.1; done' 'kill -KILL $front' "$MUSTER attach muster-runs/taken/\$SLURM_JOB_ID; echo status \$?"
+    wait_for 90 running 2
+    is $? 0 'a run' || diag "$(cat taken.out)"
+    run on ctl "$MUSTER" shell "$dir" 2 -- sh -c 'echo "$RANK on $(hostname), $1"; exit 7' sh "a 'b'  c"
+    is "$status:$(cat out)" "7:2 on node3, a 'b'  c" 'a command where worker 2 is, by a step of the job' || show
+    touch lose
+    ok 'another front end takes the run over' wait_for 90 event '"front_back"' || diag "$(cat taken.out)"
+    kill -KILL $(pids_on node1 'mpirun .*muster-mpi')
+    ok 'it makes the next MPI world' wait_for 90 event 'node3 is in a new MPI world' || diag "$(cat taken.out "$dir/mpirun.log")"
+    is "$(field generation)" 1 'and the workers do not notice'
+    touch go
+    ok 'the job ends' wait_for 90 job_over "$job"
+    like "$(cat taken.out)" 'status 0' 'well' || diag "$(cat taken.out)"
+    is "$(grep -c '\] [0-2] done' taken.out)" 3 'with the output of all'
+    nobody_left
+}
+
 # What a job script does with a run that was preempted: it comes back.
 test_requeue() {
     batch back 3 'trap "kill -TERM \$pid" TERM' \
