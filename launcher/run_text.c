@@ -125,6 +125,10 @@ void run_text_head(struct buf *b, const struct run_view *v)
                    s->verdict.is_resumable ? ", resumable" : "");
         put_text(b, s->verdict.reason[0] ? ": " : "", s->verdict.reason);
     }
+    if (v->has_status && run_view_is_alive(v) && !v->is_locked) {
+        buf_printf(b, "  front end   none: muster attach %s takes the run "
+                   "over\n", v->dir->id);
+    }
     put_failure(b, &s->failure);
     if (s->trouble[0]) {
         put_text(b, "  ", s->trouble);

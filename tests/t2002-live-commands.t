@@ -97,10 +97,10 @@ test_force() {
 }
 
 test_by_file() {
-    start far
     # Another host has another runtime directory.
-    mkdir elsewhere
-    run env XDG_RUNTIME_DIR="$TRASH/elsewhere" "$MUSTER" cancel far
+    mkdir -m 700 elsewhere
+    XDG_RUNTIME_DIR=$TRASH/elsewhere start far
+    run "$MUSTER" cancel far
     like "$status:$(cat out)" '0:run' 'cancel from elsewhere'
     like "$(cat out)" 'left a request' 'is by a file'
     wait_exit 30 "$pid"

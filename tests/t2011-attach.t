@@ -50,6 +50,7 @@ test_takes_over() {
     like "$(cat err)" "run $id has a front end: pid $front on $(hostname)" 'and is told where it is'
     lose_front
     is $? 0 'its front end is killed'
+    like "$("$MUSTER" status run)" "front end   none: muster attach $id" 'which its status shows'
     run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run -- true
     is "$status" 1 'the run is not started beside itself' || show
     like "$(cat err)" "muster attach $id takes it over" 'but the way to it is told'
