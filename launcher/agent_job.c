@@ -12,6 +12,7 @@
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
 #include "launcher/outfit.h"
+#include "launcher/oom.h"
 #include "launcher/session.h"
 #include "launcher/slurm.h"
 #include "rendezvous/restart.h"
@@ -154,6 +155,22 @@ static void find_interface(struct agent *a)
     }
 }
 
+/* What an earlier life of this run may have died of, all at once: only the kernel
+ * can tell. */
+static void tell_group_kill(struct agent *a)
+{
+    int64_t n = a->config.first_generation > 1 ? oom_group_kills(NULL, NULL)
+                                               : 0;
+
+    if (n > 0) {
+        agent_note(a, "%s: the kernel has killed all processes of this cgroup "
+                   "for lack of memory %lld time%s before this start; it may "
+                   "be what the run before this one ended of: give the job "
+                   "more memory, or start fewer or smaller processes", a->host,
+                   (long long)n, n == 1 ? "" : "s");
+    }
+}
+
 /* The node that leads is often the one that the user is logged in on, the next
  * one was reached by ssh: all others are as one of them. */
 static void tell_session(struct agent *a)
@@ -194,4 +211,5 @@ void agent_config(struct agent *a, const void *data, size_t len)
     }
     tell_pid(a);
     tell_session(a);
+    tell_group_kill(a);
 }

@@ -13,9 +13,10 @@
 
 enum { MAX_BYTES = 64 * 1024 };
 
-/* The number after "oom_kill" in a file of "name number" lines. */
-static int64_t read_count(const char *path)
+/* The number after `name` in a file of "name number" lines. */
+static int64_t read_count(const char *path, const char *name)
 {
+    size_t len = strlen(name);
     _free_ char *text = NULL;
     char *rest, *line;
     int64_t n;
@@ -25,8 +26,8 @@ static int64_t read_count(const char *path)
     }
     rest = text;
     while ((line = strsep(&rest, "\n"))) {
-        if (str_starts(line, "oom_kill ") &&
-            str_to_i64(line + strlen("oom_kill "), &n) == 0) {
+        if (str_starts(line, name) && line[len] == ' ' &&
+            str_to_i64(line + len + 1, &n) == 0) {
             return n;
         }
     }
@@ -35,7 +36,8 @@ static int64_t read_count(const char *path)
 
 /* Inside a container the group's path may not exist there: the root of what is
  * mounted is then the group itself. */
-static int64_t count_in(const char *sys, const char *group, bool is_v2)
+static int64_t count_in(const char *sys, const char *group, bool is_v2,
+                        const char *name)
 {
     const char *file = is_v2 ? "memory.events" : "memory/memory.oom_control";
     char path[PATH_MAX];
@@ -44,19 +46,19 @@ static int64_t count_in(const char *sys, const char *group, bool is_v2)
     if (is_v2) {
         if (fs_path(path, sizeof(path), NULL, "%s%s/%s", sys, group, file) ==
             0) {
-            n = read_count(path);
+            n = read_count(path, name);
         }
     } else if (fs_path(path, sizeof(path), NULL,
                        "%s/memory%s/memory.oom_control", sys, group) == 0) {
-        n = read_count(path);
+        n = read_count(path, name);
     }
     if (n < 0 && fs_path(path, sizeof(path), NULL, "%s/%s", sys, file) == 0) {
-        n = read_count(path);
+        n = read_count(path, name);
     }
     return n;
 }
 
-int64_t oom_kills(const char *proc, const char *sys)
+static int64_t count(const char *proc, const char *sys, const char *name)
 {
     _free_ char *text = NULL;
     char *rest, *line;
@@ -76,8 +78,19 @@ int64_t oom_kills(const char *proc, const char *sys)
         }
         *group++ = '\0';
         if (!kinds[1] || strcmp(kinds + 1, "memory") == 0) {
-            n = count_in(sys ? sys : "/sys/fs/cgroup", group, !kinds[1]);
+            n = count_in(sys ? sys : "/sys/fs/cgroup", group, !kinds[1],
+                         name);
         }
     }
     return n;
+}
+
+int64_t oom_kills(const char *proc, const char *sys)
+{
+    return count(proc, sys, "oom_kill");
+}
+
+int64_t oom_group_kills(const char *proc, const char *sys)
+{
+    return count(proc, sys, "oom_group_kill");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether the kernel has killed a process for lack of memory. A worker that it
+ * Whether the kernel has killed processes for lack of memory. A worker that it
  * kills looks like any other that got SIGKILL; the memory cgroup keeps count.
  */
 #ifndef MUSTER_LAUNCHER_OOM_H
@@ -12,5 +12,9 @@
  * the same one; -1 where nobody counts. `proc` and `sys` stand for
  * /proc/self/cgroup and /sys/fs/cgroup; NULL for those themselves. */
 int64_t oom_kills(const char *proc, const char *sys);
+
+/* How often it killed all processes of that cgroup at once (memory.oom.group of
+ * v2): nobody is left to tell, but the count stands for who comes next. */
+int64_t oom_group_kills(const char *proc, const char *sys);
 
 #endif

@@ -12,28 +12,28 @@
 #include <unistd.h>
 
 static const char v1_text[] = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
-static const char v2_text[] = "low 0\noom 9\noom_kill 7\noom_group_kill 0\n";
+static const char v2_text[] = "low 0\noom 9\noom_kill 7\noom_group_kill 2\n";
 
 static const struct {
     const char *name;
     const char *groups; /* the file /proc/self/cgroup */
     const char *file;   /* which one counts, NULL: none */
     const char *text;
-    int64_t want;
+    int64_t want, groups_killed;
 } cases[] = {
-    {"v2", "0::/a/b\n", "a/b/memory.events", v2_text, 7},
-    {"v2 in a container", "0::/a/b\n", "memory.events", v2_text, 7},
+    {"v2", "0::/a/b\n", "a/b/memory.events", v2_text, 7, 2},
+    {"v2 in a container", "0::/a/b\n", "memory.events", v2_text, 7, 2},
     {"v1", "9:pids:/x\n4:memory:/a\n0::/\n", "memory/a/memory.oom_control",
-     v1_text, 3},
+     v1_text, 3, -1},
     {"v1 in a container", "4:memory:/a/b\n", "memory/memory.oom_control",
-     v1_text, 3},
+     v1_text, 3, -1},
     {"v1 with its memory in v2", "9:pids:/x\n0::/a\n", "a/memory.events",
-     v2_text, 7},
-    {"no count", "0::/a\n", "a/memory.events", "oom 9\n", -1},
-    {"no number", "0::/a\n", "a/memory.events", "oom_kill x\n", -1},
-    {"no file", "0::/a\n", NULL, NULL, -1},
-    {"no groups", "", NULL, NULL, -1},
-    {"what is no list of groups", "a\nb:\n:\n", NULL, NULL, -1},
+     v2_text, 7, 2},
+    {"no count", "0::/a\n", "a/memory.events", "oom 9\n", -1, -1},
+    {"no number", "0::/a\n", "a/memory.events", "oom_kill x\n", -1, -1},
+    {"no file", "0::/a\n", NULL, NULL, -1, -1},
+    {"no groups", "", NULL, NULL, -1, -1},
+    {"what is no list of groups", "a\nb:\n:\n", NULL, NULL, -1, -1},
 };
 
 static void check_case(size_t i, const char *dir)
@@ -51,6 +51,8 @@ static void check_case(size_t i, const char *dir)
         fs_write_replace(file, cases[i].text, strlen(cases[i].text), NULL);
     }
     is_int(oom_kills(proc, sys), cases[i].want, "%s", cases[i].name);
+    is_int(oom_group_kills(proc, sys), cases[i].groups_killed,
+           "%s: whole groups", cases[i].name);
 }
 
 int main(void)

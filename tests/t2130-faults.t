@@ -275,4 +275,20 @@ test_mpi_dies() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# The kernel killed all of a cgroup at once: the next start in it finds the count.
+test_group_kill() {
+    [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || { skip 'no mount namespace' 4; return; }
+    rm -rf run fake && mkdir -p fake/memory
+    printf 'low 0\nmax 7\noom 2\noom_kill 5\noom_group_kill 2\n' >fake/memory.events
+    cat >in-fake.sh <<'END'
+mount --bind fake /sys/fs/cgroup && exec "$@"
+END
+    run unshare -m bash in-fake.sh "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- sh -c 'kill -KILL $PPID; sleep 100'
+    is "$status" 75 'a run whose agent is killed' || show
+    unlike "$(cat err)" 'of this cgroup' 'had no earlier life to ask for'
+    run unshare -m bash in-fake.sh "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- true
+    is "$status" 0 'is gone on with' || show
+    like "$(cat err)" 'killed all processes of this cgroup for lack of memory 2 times before this start' 'and hears what it may have ended of' || show
+}
+
 run_cases
