@@ -9,6 +9,7 @@ AC_DEFUN([X_SUMMARY], [
     CUDA headers    $have_cuda
     NCCL headers    $have_nccl
     verbs headers   $have_verbs
+    libmicrohttpd   $have_microhttpd
     man pages       $SCDOC
     Python          $PYTHON ($pythondir)
     sanitizers      $enable_sanitizer])

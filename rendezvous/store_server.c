@@ -4,6 +4,7 @@
 #include "rendezvous/store_server.h"
 
 #include "base/addr.h"
+#include "rendezvous/allow.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -53,8 +54,7 @@ struct store_server {
     struct client *clients;
     uv_timer_t sweep; /* runs while something is overdue or may become so */
     uint16_t port;
-    bool allow_all;
-    struct strlist allowed; /* canonical texts, sorted */
+    struct allow allowed;
     size_t n_handles;       /* libuv still knows of */
     bool destroyed;
     void (*done)(void *ctx);
@@ -73,7 +73,7 @@ static void handle_gone(struct store_server *srv)
         return;
     }
     store_destroy(srv->store);
-    strlist_release(&srv->allowed);
+    allow_release(&srv->allowed);
     free(srv);
     if (done) {
         done(ctx);
@@ -321,40 +321,13 @@ static void go_on(struct client *client)
 
 /* Who may connect */
 
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool is_allowed(const struct store_server *srv, const char *peer)
-{
-    return srv->allow_all ||
-           (srv->allowed.n > 0 &&
-            bsearch(&peer, srv->allowed.items, srv->allowed.n, sizeof(char *),
-                    compare_texts) != NULL);
-}
-
-static int add_address(struct strlist *to, const char *text, struct error *e)
-{
-    struct sockaddr_storage sa;
-    char canonical[ADDR_MAX];
-    int rc = addr_parse(text, 0, &sa, e);
-
-    if (rc < 0) {
-        return rc;
-    }
-    addr_format((struct sockaddr *)&sa, canonical, NULL);
-    strlist_add(to, canonical);
-    return 0;
-}
-
 static void close_clients(struct store_server *srv, bool all)
 {
     struct client *next;
 
     for (struct client *c = srv->clients; c; c = next) {
         next = c->next;
-        if (all || !is_allowed(srv, c->peer)) {
+        if (all || !allow_has(&srv->allowed, c->peer)) {
             close_client(c);
         }
     }
@@ -364,31 +337,11 @@ int store_server_set_allowed(struct store_server *srv,
                              const char *const *addresses, size_t n,
                              struct error *e)
 {
-    _strlist_ struct strlist allowed = {0};
-    bool allow_all = false;
+    int rc = allow_set(&srv->allowed, addresses, n, e);
 
-    for (size_t i = 0; i < n; i++) {
-        int rc = 0;
-
-        if (strcmp(addresses[i], "*") == 0) {
-            allow_all = true;
-        } else {
-            rc = add_address(&allowed, addresses[i], e);
-        }
-        if (rc < 0) {
-            return rc;
-        }
+    if (rc < 0) {
+        return rc;
     }
-    if (allowed.failed) {
-        return error_set(e, ENOMEM, "allowed addresses");
-    }
-    if (allowed.n > 0) {
-        qsort(allowed.items, allowed.n, sizeof(char *), compare_texts);
-    }
-    strlist_release(&srv->allowed);
-    srv->allowed = allowed;
-    srv->allow_all = allow_all;
-    allowed = (struct strlist){0};
     close_clients(srv, false);
     return 0;
 }
@@ -425,7 +378,7 @@ static const char *find_objection(struct client *client)
     struct store_server *srv = client->srv;
     struct store_stats stats;
 
-    if (!is_allowed(srv, client->peer)) {
+    if (!allow_has(&srv->allowed, client->peer)) {
         return "not a host of this run";
     }
     store_get_stats(srv->store, &stats);
