@@ -274,6 +274,13 @@ int addr_chosen(const char *choice, struct strlist *ret, struct error *e)
     return rc;
 }
 
+static bool is_loopback(const struct ifaddrs *i)
+{
+    return i->ifa_addr && (i->ifa_flags & IFF_LOOPBACK) &&
+           (i->ifa_addr->sa_family == AF_INET ||
+            i->ifa_addr->sa_family == AF_INET6);
+}
+
 int addr_interface(const char *addr, char *to, size_t size)
 {
     struct ifaddrs *all;
@@ -285,7 +292,7 @@ int addr_interface(const char *addr, char *to, size_t size)
     for (const struct ifaddrs *i = all; i && rc < 0; i = i->ifa_next) {
         char text[ADDR_MAX];
 
-        if (rank_interface(i) >= 0) {
+        if (rank_interface(i) >= 0 || is_loopback(i)) {
             addr_format(i->ifa_addr, text, NULL);
             if (strcmp(text, addr) == 0) {
                 str_copy(to, size, i->ifa_name);

@@ -237,6 +237,8 @@ static void test_choice(void)
     is_int(addr_interface("10.1.0.6", name, sizeof(name)), -ENODEV,
            "of those of this host");
     fake = NULL;
+    is_int(addr_interface("127.0.0.1", name, sizeof(name)), 0, "loopback");
+    is_str(name, "lo", "has one, too");
 }
 
 static void test_choice_syntax(void)
