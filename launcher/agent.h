@@ -29,6 +29,7 @@
 #include "launcher/workers.h"
 #include "rendezvous/member.h"
 #include "rendezvous/roster.h"
+#include "rendezvous/kv_server.h"
 #include "rendezvous/store_server.h"
 #include "rendezvous/tree.h"
 
@@ -79,6 +80,7 @@ struct agent {
     struct workers_host workers_host;
     struct output *output;
     struct store_server *store;
+    struct kv_server *kv; /* Horovod's rendezvous, beside it, or NULL */
     uint32_t store_generation;
     bool store_has_refused; /* and it was told */
     uint32_t generation; /* the newest that was started here */

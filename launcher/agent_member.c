@@ -24,6 +24,7 @@ enum {
     LINGER_MS = 1000, /* what workers leave behind, see workers.h */
     MARGIN_MS = 10000,
     PORT_TRIES = 32,
+    KV_SHARE = 6, /* a connection to it for so many to the store */
     STORE_MAX_CONNS = 65536,
 };
 
@@ -130,13 +131,16 @@ static void on_member_timer(uv_timer_t *t)
 static void close_store(struct agent *a)
 {
     store_server_destroy(a->store, NULL, NULL);
+    kv_server_destroy(a->kv);
     a->store = NULL;
+    a->kv = NULL;
     a->store_generation = 0;
 }
 
 static int allow_hosts(struct agent *a, struct error *e)
 {
     _strlist_ struct strlist addrs = {0};
+    int rc;
 
     strlist_add(&addrs, "127.0.0.1");
     strlist_add(&addrs, "::1");
@@ -150,28 +154,59 @@ static int allow_hosts(struct agent *a, struct error *e)
     if (addrs.failed) {
         return error_set(e, ENOMEM, "allow hosts");
     }
-    return store_server_set_allowed(a->store, (const char *const *)addrs.items,
-                                    addrs.n, e);
+    rc = store_server_set_allowed(a->store, (const char *const *)addrs.items,
+                                  addrs.n, e);
+    return rc < 0 || !a->kv
+               ? rc
+               : kv_server_set_allowed(a->kv,
+                                       (const char *const *)addrs.items,
+                                       addrs.n, e);
 }
 
-/* A store at a port whose second one is free as well, where that can be had. */
-static int open_store_pair(struct agent *a, const struct store_config *config,
-                           struct error *e)
+/* Horovod's rendezvous at the third port, where the job asks for one. */
+static int open_kv(struct agent *a, const struct store_config *store,
+                   struct error *e)
 {
+    uint16_t port = outfit_third_port(store_server_port(a->store));
+    struct kv_config config = {
+        .address = store->addresses ? store->addresses[0] : NULL,
+        .port = port,
+        .max_conns = (unsigned)(store->max_conns / KV_SHARE),
+    };
+
+    if (a->config.job->horovod != JOB_HOROVOD_GLOO) {
+        return 0;
+    }
+    return port ? kv_server_create(&a->loop, &config, &a->kv, e)
+                : error_text(e, EADDRINUSE, "no port is left for Horovod's "
+                             "rendezvous");
+}
+
+/* A store at a port whose second one is free as well, where that can be had, and
+ * with a server at the third, where one is wanted. */
+static int open_servers(struct agent *a, const struct store_config *config,
+                        struct error *e)
+{
+    int rc = -EADDRINUSE;
+
     for (int i = 0; i < PORT_TRIES; i++) {
-        int rc;
+        bool is_last = i == PORT_TRIES - 1;
 
         close_store(a);
         rc = store_server_create(&a->loop, config, &a->store, e);
         if (rc < 0) {
             return rc;
         }
-        if (addr_port_is_free(
-                outfit_second_port(store_server_port(a->store)))) {
-            return 0;
+        if (!is_last && !addr_port_is_free(outfit_second_port(
+                            store_server_port(a->store)))) {
+            continue;
+        }
+        rc = open_kv(a, config, e);
+        if (rc != -EADDRINUSE) {
+            return rc;
         }
     }
-    return 0;
+    return rc;
 }
 
 /* Told once a generation: whoever connects could say it for ever. */
@@ -209,7 +244,7 @@ static void open_store(struct agent *a, uint32_t generation)
                                  .generation = generation};
     struct error e = {0};
 
-    if (open_store_pair(a, &config, &e) < 0 || allow_hosts(a, &e) < 0) {
+    if (open_servers(a, &config, &e) < 0 || allow_hosts(a, &e) < 0) {
         close_store(a);
         event.type = MEMBER_STORE_FAILED;
         event.text = e.text;

@@ -75,6 +75,29 @@ static bool nccl_interface(const struct contract_facts *f, struct buf *b)
     return f->interface && put_s(b, "=") && put_s(b, f->interface);
 }
 
+STRING(gloo_addr, f->horovod_gloo && f->horovod_port
+                      ? (f->routable_addr ? f->routable_addr : f->master_addr)
+                      : NULL)
+STRING(gloo_interface, f->horovod_gloo ? f->horovod_interface : NULL)
+
+/* Those with the same one meet as the workers of a node, so several agents on a
+ * host need several. */
+static bool horovod_host(const struct contract_facts *f, struct buf *b)
+{
+    if (!put_s(b, f->node_name)) {
+        return false;
+    }
+    if (f->agent_index) {
+        buf_printf(b, "_%u", (unsigned)f->agent_index);
+    }
+    return true;
+}
+
+static bool gloo_port(const struct contract_facts *f, struct buf *b)
+{
+    return f->horovod_gloo && f->horovod_port && put_u(b, f->horovod_port);
+}
+
 static bool async_errors(const struct contract_facts *f, struct buf *b)
 {
     (void)f;
@@ -190,9 +213,12 @@ static const struct contract_entry entries[] = {
     {"HOROVOD_LOCAL_SIZE", OWNED, local_world},
     {"HOROVOD_CROSS_RANK", OWNED, cross_rank},
     {"HOROVOD_CROSS_SIZE", OWNED, cross_size},
-    {"HOROVOD_HOSTNAME", OWNED, node_name},
+    {"HOROVOD_HOSTNAME", OWNED, horovod_host},
     {"HOROVOD_CONTROLLER", DEFAULTED, gloo},
     {"HOROVOD_CPU_OPERATIONS", DEFAULTED, gloo},
+    {"HOROVOD_GLOO_RENDEZVOUS_ADDR", QUIET, gloo_addr},
+    {"HOROVOD_GLOO_RENDEZVOUS_PORT", QUIET, gloo_port},
+    {"HOROVOD_GLOO_IFACE", DEFAULTED, gloo_interface},
     /* Open MPI, for programs that only read its variables */
     {"OMPI_COMM_WORLD_RANK", QUIET, rank},
     {"OMPI_COMM_WORLD_SIZE", QUIET, world},

@@ -40,6 +40,7 @@ struct contract_facts {
     uint32_t cross_rank, cross_size; /* among workers of the same local rank;
                                         cross_size 0: node and n_nodes */
     const char *node_name;
+    uint32_t agent_index; /* among the agents of that host */
 
     /* where to meet */
     const char *master_addr; /* what training code is told */
@@ -58,6 +59,8 @@ struct contract_facts {
     uint32_t n_gpus;            /* that the workers of this node may use */
     const char *visible_gpus;   /* CUDA_VISIBLE_DEVICES, where a part is owned */
     bool horovod_gloo;          /* set HOROVOD_CONTROLLER=gloo and the like */
+    uint16_t horovod_port;      /* of its rendezvous, beside the store; 0: none */
+    const char *horovod_interface; /* for its connections, on this node */
     const struct strlist *hints; /* NAME=VALUE that topology asked for (NCCL_*),
                                     never over a value that is there */
     const char *trial;           /* trial number, in a search */

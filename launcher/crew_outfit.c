@@ -3,6 +3,7 @@
 
 #include "launcher/crew.h"
 
+#include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "launcher/node_facts.h"
@@ -27,6 +28,7 @@ static struct outfit_node node_of(const struct crew *c)
         .host = a->host,
         .n_gpus = c->n_gpus,
         .interface = a->interface[0] ? a->interface : NULL,
+        .horovod_interface = c->interface[0] ? c->interface : NULL,
     };
 }
 
@@ -104,6 +106,21 @@ static int make_outfit(struct crew *c, uint32_t i, const struct order *order,
                                                   : seat_worker(outfit, e);
 }
 
+/* Horovod's gloo listens on one interface of each node: that of the address at
+ * which the others reach it. Where none has it, gloo picks one by itself. */
+static void find_interface(struct crew *c)
+{
+    const struct agent *a = c->agent;
+    const char *addr = agent_on_one_host(a)
+                           ? "127.0.0.1"
+                           : a->roster.entries[a->rank].addrs[0];
+
+    if (a->config.job->horovod != JOB_HOROVOD_GLOO ||
+        addr_interface(addr, c->interface, sizeof(c->interface)) < 0) {
+        c->interface[0] = '\0';
+    }
+}
+
 int crew_equip(struct crew *c, const struct order *order, struct error *e)
 {
     _strlist_ struct strlist warnings = {0};
@@ -112,6 +129,7 @@ int crew_equip(struct crew *c, const struct order *order, struct error *e)
 
     node_facts(&c->agent->config.env, &node);
     c->n_gpus = procs_gpus(&node);
+    find_interface(c);
     for (uint32_t i = 0; rc == 0 && i < c->layout.n_local; i++) {
         rc = make_socket(c, i, order, e);
         rc = rc < 0 ? rc : make_outfit(c, i, order, &warnings, e);

@@ -56,6 +56,7 @@ static struct contract_facts facts_of(const struct outfit_node *node,
         .node = layout->group,
         .n_nodes = layout->n_groups,
         .node_name = node->host,
+        .agent_index = node->agent_index,
         .master_addr = order->master_addr,
         .master_port = order->master_port,
         .agent_store = true,
@@ -63,6 +64,9 @@ static struct contract_facts facts_of(const struct outfit_node *node,
         .jax_port = outfit_second_port(order->master_port),
         .n_gpus = node->n_gpus,
         .interface = node->interface,
+        .horovod_gloo = node->job->horovod == JOB_HOROVOD_GLOO,
+        .horovod_port = outfit_third_port(order->master_port),
+        .horovod_interface = node->horovod_interface,
     };
 }
 
@@ -114,6 +118,11 @@ int outfit_procs(const struct job *job, const struct procs_node *facts,
     }
     *ret = (uint16_t)total;
     return 0;
+}
+
+uint16_t outfit_third_port(uint16_t store_port)
+{
+    return outfit_second_port(outfit_second_port(store_port));
 }
 
 uint16_t outfit_second_port(uint16_t store_port)

@@ -31,6 +31,7 @@ struct outfit_node {
     uint32_t n_gpus;
     const char *interface;     /* where the job chose a network: the one that
                                   others reach this node at; else NULL */
+    const char *horovod_interface; /* for its gloo; NULL: not known */
 };
 
 /* Zero-initialise; release with outfit_release(). */
@@ -64,5 +65,8 @@ int outfit_procs(const struct job *job, const struct procs_node *facts,
 /* The port of a second server beside the store, which a worker opens (the
  * coordinator of JAX); 0 for none. */
 uint16_t outfit_second_port(uint16_t store_port);
+
+/* That of Horovod's rendezvous, which the agent serves as well; 0 for none. */
+uint16_t outfit_third_port(uint16_t store_port);
 
 #endif

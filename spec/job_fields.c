@@ -385,8 +385,7 @@ const struct field job_fields[] = {
      .later = "workers reach that of rank 0"},
     {"horovod", FIELD_ENUM, AT(horovod), .words = horovod_words, .def = "none",
      .help = "gloo: Horovod's rendezvous is served for its gloo controller; a "
-             "horovodrun in command asks for it",
-     .later = "there is no such server: hvd.init() of several processes fails"},
+             "horovodrun in command asks for it"},
     {"network", FIELD_MAP, .fields = network_fields},
     {"heartbeat", FIELD_MAP, .fields = heartbeat_fields},
     {"detach", FIELD_MAP, .fields = detach_fields},
