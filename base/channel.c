@@ -19,6 +19,7 @@ enum {
     SESSION_KEY_BYTES = crypto_aead_chacha20poly1305_ietf_KEYBYTES,
     LENGTH_BYTES = 4,
     TYPE_BYTES = 2,
+    KEEP_BYTES = 1024 * 1024, /* of a buffer that is empty */
 };
 
 static const char magic[4] = {'M', 'S', 'T', 'R'};
@@ -32,13 +33,16 @@ struct channel {
     uint64_t n_sent;
     uint64_t n_received;
     bool initiator;
+    bool is_private;
     bool keyed;         /* the peer's preamble has come */
     bool authenticated; /* a frame of the peer has opened */
     struct buf in;
-    size_t in_at; /* bytes of `in` that were taken; dropped by the next feed */
-    struct buf plain;
-    struct buf early; /* frames queued before the handshake: length, type, data */
+    size_t in_at;    /* bytes of `in` that were taken */
+    /* Frames queued before the handshake, as they will be sent but for the seal:
+     * length (of type and payload), type, payload. */
+    struct buf early;
     struct buf out;
+    size_t begun_at; /* where the frame under way begins, in one of those */
 };
 
 int channel_create(const uint8_t key[CHANNEL_KEY_BYTES], bool initiator,
@@ -82,7 +86,6 @@ void channel_destroy(struct channel *c)
         return;
     }
     buf_release(&c->in);
-    buf_release(&c->plain);
     buf_release(&c->early);
     buf_release(&c->out);
     secret_free(c);
@@ -96,31 +99,92 @@ static void make_nonce(uint64_t count, uint8_t nonce[NONCE_BYTES])
     }
 }
 
-/* Appends the sealed frame to the output. */
-static int seal(struct channel *c, uint16_t type, const void *data, size_t len,
-                struct error *e)
+void channel_make_private(struct channel *c)
 {
-    _buf_ struct buf plain = {0};
-    uint8_t nonce[NONCE_BYTES];
-    unsigned long long sealed_len;
-    size_t cipher_len = TYPE_BYTES + len + TAG_BYTES;
-    size_t header_at = c->out.len;
-    char *to;
+    c->is_private = true;
+}
 
-    wire_put_u16(&plain, type);
-    buf_append(&plain, data, len);
-    wire_put_u32(&c->out, (uint32_t)cipher_len);
-    to = buf_reserve(&c->out, cipher_len);
-    if (plain.failed || !to) {
+static void put_length(struct buf *b, size_t at, size_t len)
+{
+    for (int i = 0; i < LENGTH_BYTES; i++) {
+        b->data[at + (size_t)i] = (char)(len >> (8 * (LENGTH_BYTES - 1 - i)));
+    }
+}
+
+/* Whether the next frame, after so many, is sealed. */
+static bool is_sealed(const struct channel *c, uint64_t n_before)
+{
+    return !c->is_private || n_before == 0;
+}
+
+/* Completes the frame that begins at `at` and ends with the output: its type and
+ * payload are sealed where they lie. */
+static int finish(struct channel *c, size_t at, struct error *e)
+{
+    size_t len = c->out.len - at - LENGTH_BYTES;
+    bool sealed = is_sealed(c, c->n_sent);
+    size_t wire_len = len + (sealed ? TAG_BYTES : 0);
+    uint8_t nonce[NONCE_BYTES], *text;
+    unsigned long long sealed_len;
+
+    if (!buf_reserve(&c->out, TAG_BYTES)) {
         return error_set(e, ENOMEM, "send %zu bytes", len);
     }
+    put_length(&c->out, at, wire_len);
     make_nonce(c->n_sent++, nonce);
-    crypto_aead_chacha20poly1305_ietf_encrypt(
-        (uint8_t *)to, &sealed_len, (const uint8_t *)plain.data, plain.len,
-        (const uint8_t *)c->out.data + header_at, LENGTH_BYTES, NULL, nonce,
-        c->tx_key);
-    c->out.len += sealed_len;
+    if (sealed) {
+        text = (uint8_t *)c->out.data + at + LENGTH_BYTES;
+        crypto_aead_chacha20poly1305_ietf_encrypt(
+            text, &sealed_len, text, len, text - LENGTH_BYTES, LENGTH_BYTES,
+            NULL, nonce, c->tx_key);
+    }
+    c->out.len = at + LENGTH_BYTES + wire_len;
     return 0;
+}
+
+static struct buf *queue_of(struct channel *c)
+{
+    return c->keyed ? &c->out : &c->early;
+}
+
+struct buf *channel_begin(struct channel *c, uint16_t type)
+{
+    struct buf *b = queue_of(c);
+
+    c->begun_at = b->len;
+    wire_put_u32(b, 0);
+    wire_put_u16(b, type);
+    return b;
+}
+
+static int end_begun(struct channel *c, struct buf *b, struct error *e)
+{
+    size_t len = b->len - c->begun_at - LENGTH_BYTES;
+
+    if (b->failed) {
+        return error_set(e, ENOMEM, "queue a frame");
+    }
+    if (len > CHANNEL_MAX_FRAME - TAG_BYTES) {
+        return error_text(e, EMSGSIZE, "a frame of %zu bytes is over the limit",
+                          len - TYPE_BYTES);
+    }
+    if (c->keyed) {
+        return finish(c, c->begun_at, e);
+    }
+    put_length(b, c->begun_at, len);
+    return 0;
+}
+
+int channel_end(struct channel *c, struct error *e)
+{
+    struct buf *b = queue_of(c);
+    int rc = end_begun(c, b, e);
+
+    if (rc < 0) {
+        b->failed = false;
+        b->len = c->begun_at;
+    }
+    return rc;
 }
 
 int channel_send(struct channel *c, uint16_t type, const void *data,
@@ -130,12 +194,8 @@ int channel_send(struct channel *c, uint16_t type, const void *data,
         return error_text(e, EMSGSIZE, "a frame of %zu bytes is over the limit",
                           len);
     }
-    if (c->keyed) {
-        return seal(c, type, data, len, e);
-    }
-    wire_put_u16(&c->early, type);
-    wire_put_bytes(&c->early, data, len);
-    return c->early.failed ? error_set(e, ENOMEM, "queue a frame") : 0;
+    buf_append(channel_begin(c, type), data, len);
+    return channel_end(c, e);
 }
 
 struct buf *channel_output(struct channel *c)
@@ -143,13 +203,37 @@ struct buf *channel_output(struct channel *c)
     return &c->out;
 }
 
+char *channel_room(struct channel *c, size_t len)
+{
+    /* What was taken is dropped when that costs nothing, or room is needed. */
+    if (c->in_at == c->in.len || c->in.cap < c->in.len + len + 1) {
+        buf_consume(&c->in, c->in_at);
+        c->in_at = 0;
+    }
+    if (!c->in.len && c->in.cap > KEEP_BYTES) {
+        buf_release(&c->in);
+    }
+    return buf_reserve(&c->in, len);
+}
+
+void channel_fed(struct channel *c, size_t len)
+{
+    c->in.len += len;
+}
+
 int channel_feed(struct channel *c, const void *data, size_t len,
                  struct error *e)
 {
-    buf_consume(&c->in, c->in_at);
-    c->in_at = 0;
-    buf_append(&c->in, data, len);
-    return c->in.failed ? error_set(e, ENOMEM, "receive %zu bytes", len) : 0;
+    char *to = channel_room(c, len);
+
+    if (!to) {
+        return error_set(e, ENOMEM, "receive %zu bytes", len);
+    }
+    if (len) {
+        memcpy(to, data, len);
+    }
+    channel_fed(c, len);
+    return 0;
 }
 
 static int derive_keys(struct channel *c, const uint8_t *peer, struct error *e)
@@ -190,11 +274,12 @@ static int send_early(struct channel *c, struct error *e)
     int rc = 0;
 
     while (rc == 0 && r.at < r.len) {
-        uint16_t type = wire_get_u16(&r);
-        size_t len;
-        const void *data = wire_get_bytes(&r, CHANNEL_MAX_FRAME, &len);
+        size_t len, at = c->out.len;
+        const void *text = wire_get_bytes(&r, CHANNEL_MAX_FRAME, &len);
 
-        rc = seal(c, type, data, len, e);
+        wire_put_bytes(&c->out, text, len);
+        rc = c->out.failed ? error_set(e, ENOMEM, "send %zu bytes", len)
+                           : finish(c, at, e);
     }
     buf_release(&c->early);
     return rc;
@@ -234,40 +319,50 @@ static int take_preamble(struct channel *c, struct error *e)
     return rc < 0 ? rc : 1;
 }
 
-static int open_frame(struct channel *c, size_t cipher_len,
-                      struct channel_frame *ret, struct error *e)
+static int open_sealed(struct channel *c, uint8_t *text, size_t *len,
+                       struct error *e)
 {
-    const uint8_t *from = (const uint8_t *)c->in.data + c->in_at;
     uint8_t nonce[NONCE_BYTES];
     unsigned long long plain_len;
-    char *to;
 
-    buf_clear(&c->plain);
-    to = buf_reserve(&c->plain, cipher_len);
-    if (!to) {
-        return error_set(e, ENOMEM, "receive %zu bytes", cipher_len);
-    }
-    make_nonce(c->n_received++, nonce);
+    make_nonce(c->n_received, nonce);
     if (crypto_aead_chacha20poly1305_ietf_decrypt(
-            (uint8_t *)to, &plain_len, NULL, from + LENGTH_BYTES, cipher_len,
-            from, LENGTH_BYTES, nonce, c->rx_key) < 0) {
+            text, &plain_len, NULL, text, *len, text - LENGTH_BYTES,
+            LENGTH_BYTES, nonce, c->rx_key) < 0) {
         return error_text(e, ERR_AUTH, c->authenticated
                           ? "a frame was changed on its way"
                           : "the peer does not know this run's key");
     }
-    c->plain.len = plain_len;
+    *len = plain_len;
+    return 0;
+}
+
+/* The frame of `len` bytes behind its length, opened where it lies. */
+static int open_frame(struct channel *c, size_t len, struct channel_frame *ret,
+                      struct error *e)
+{
+    uint8_t *text = (uint8_t *)c->in.data + c->in_at + LENGTH_BYTES;
+
+    c->in_at += LENGTH_BYTES + len;
+    if (is_sealed(c, c->n_received)) {
+        int rc = open_sealed(c, text, &len, e);
+
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    c->n_received++;
     c->authenticated = true;
-    c->in_at += LENGTH_BYTES + cipher_len;
-    ret->type = (uint16_t)((uint8_t)to[0] << 8 | (uint8_t)to[1]);
-    ret->data = (const uint8_t *)to + TYPE_BYTES;
-    ret->len = plain_len - TYPE_BYTES;
+    ret->type = (uint16_t)(text[0] << 8 | text[1]);
+    ret->data = text + TYPE_BYTES;
+    ret->len = len - TYPE_BYTES;
     return 1;
 }
 
 int channel_next(struct channel *c, struct channel_frame *ret, struct error *e)
 {
     struct wire_reader r;
-    size_t cipher_len;
+    size_t len, least = TYPE_BYTES;
     int rc;
 
     if (!c->keyed) {
@@ -280,17 +375,17 @@ int channel_next(struct channel *c, struct channel_frame *ret, struct error *e)
         return 0;
     }
     r = wire_reader(c->in.data + c->in_at, c->in.len - c->in_at);
-    cipher_len = wire_get_u32(&r);
-    if (cipher_len < TYPE_BYTES + TAG_BYTES ||
-        cipher_len > (c->authenticated ? (size_t)CHANNEL_MAX_FRAME
-                                       : (size_t)CHANNEL_MAX_FIRST)) {
+    len = wire_get_u32(&r);
+    least += is_sealed(c, c->n_received) ? TAG_BYTES : 0;
+    if (len < least || len > (c->authenticated ? (size_t)CHANNEL_MAX_FRAME
+                                               : (size_t)CHANNEL_MAX_FIRST)) {
         return error_text(e, ERR_FORMAT, "the peer announced a frame of %zu "
-                          "bytes", cipher_len);
+                          "bytes", len);
     }
-    if (c->in.len - c->in_at < LENGTH_BYTES + cipher_len) {
+    if (c->in.len - c->in_at < LENGTH_BYTES + len) {
         return 0;
     }
-    return open_frame(c, cipher_len, ret, e);
+    return open_frame(c, len, ret, e);
 }
 
 bool channel_authenticated(const struct channel *c)

@@ -14,6 +14,10 @@
  * the nonce being the count of frames sent before it; inside are a 16-bit type
  * and the payload. The length is authenticated as well. Until the peer's first
  * frame has opened, frames are held to CHANNEL_MAX_FIRST bytes.
+ *
+ * On a stream that is private by itself (channel_make_private()) only the first
+ * frame each way is sealed, which shows the key; those after it are a length, a
+ * type and the payload, as they are.
  */
 #ifndef MUSTER_BASE_CHANNEL_H
 #define MUSTER_BASE_CHANNEL_H
@@ -44,10 +48,21 @@ int channel_create(const uint8_t key[CHANNEL_KEY_BYTES], bool initiator,
                    struct channel **ret, struct error *e);
 void channel_destroy(struct channel *c);
 
+/* The kernel sees to it that nobody else reads or changes the stream: a Unix
+ * socket between processes of one user. Both sides have to say so, before the
+ * first byte comes. */
+void channel_make_private(struct channel *c);
+
 /* Queues a frame. Before the handshake is done frames are kept and follow it.
  * -EMSGSIZE over the limit. */
 int channel_send(struct channel *c, uint16_t type, const void *data,
                  size_t len, struct error *e);
+
+/* The same without a copy: the payload is appended to the buffer that
+ * channel_begin() returns, then channel_end() makes a frame of it, or drops it
+ * and returns what went wrong. Nothing else may be called in between. */
+struct buf *channel_begin(struct channel *c, uint16_t type);
+int channel_end(struct channel *c, struct error *e);
 
 /* Bytes waiting to be sent: the caller sends and consumes them. */
 struct buf *channel_output(struct channel *c);
@@ -55,6 +70,11 @@ struct buf *channel_output(struct channel *c);
 /* Takes bytes from the peer. -ENOMEM. */
 int channel_feed(struct channel *c, const void *data, size_t len,
                  struct error *e);
+
+/* The same without a copy: room for `len` bytes, or NULL without memory, and how
+ * many have been put there. */
+char *channel_room(struct channel *c, size_t len);
+void channel_fed(struct channel *c, size_t len);
 
 /* 1 and a frame; 0 when more bytes are needed; -ERR_VERSION, -ERR_FORMAT or
  * -ERR_AUTH, after which the channel is dead. */

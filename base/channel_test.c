@@ -262,8 +262,95 @@ static void test_largest(void)
     free_pair(&p);
 }
 
+/* On a private stream the first frame each way shows the key; those after it
+ * are as they are. */
+static void test_private(void)
+{
+    struct pair p = make_pair(key_a, key_a);
+    struct channel_frame f;
+    struct error e = {0};
+    struct buf *out;
+
+    channel_make_private(p.near);
+    channel_make_private(p.far);
+    channel_send(p.near, 1, "first frame", 11, &e);
+    channel_send(p.near, 2, "second frame", 12, &e);
+    carry(p.near, p.far);
+    carry(p.far, p.near);
+    channel_next(p.far, &f, &e);
+    channel_next(p.near, &f, &e);
+    out = channel_output(p.near);
+    ok(!memmem(out->data, out->len, "first frame", 11), "the first is sealed");
+    ok(memmem(out->data, out->len, "second frame", 12), "the second is not");
+    carry(p.near, p.far);
+    is_int(channel_next(p.far, &f, &e), 1, "the first comes");
+    is_int(channel_next(p.far, &f, &e), 1, "the second comes");
+    ok(f.type == 2 && f.len == 12 && memcmp(f.data, "second frame", 12) == 0,
+       "as it was sent");
+    channel_send(p.near, 3, NULL, 0, &e);
+    carry(p.near, p.far);
+    ok(channel_next(p.far, &f, &e) == 1 && f.type == 3 && f.len == 0,
+       "an empty frame");
+    channel_feed(p.far, "\0\0\0\1x", 5, NULL);
+    is_int(channel_next(p.far, &f, &e), -ERR_FORMAT, "less than a type");
+    free_pair(&p);
+}
+
+static void test_private_wrong_key(void)
+{
+    struct pair p = make_pair(key_b, key_a);
+    struct channel_frame f;
+    struct error e = {0};
+
+    channel_make_private(p.near);
+    channel_make_private(p.far);
+    channel_send(p.near, 1, "x", 1, &e);
+    carry(p.far, p.near);
+    channel_next(p.near, &f, &e);
+    carry(p.near, p.far);
+    is_int(channel_next(p.far, &f, &e), -ERR_AUTH, "another key, in private");
+    free_pair(&p);
+}
+
+/* A frame that is appended in pieces; one that gets too long is dropped, and what
+ * is before and after it is whole. */
+static void test_in_place(void)
+{
+    struct pair p = make_pair(key_a, key_a);
+    char *big = calloc(1, CHANNEL_MAX_FRAME);
+    struct channel_frame f;
+    struct error e = {0};
+    struct buf *b;
+
+    b = channel_begin(p.near, 4);
+    buf_puts(b, "ear");
+    buf_puts(b, "ly");
+    is_int(channel_end(p.near, &e), 0, "before the handshake");
+    carry(p.near, p.far);
+    carry(p.far, p.near);
+    channel_next(p.far, &f, &e);
+    channel_next(p.near, &f, &e);
+    b = channel_begin(p.near, 5);
+    buf_append(b, big, CHANNEL_MAX_FRAME);
+    is_int(channel_end(p.near, &e), -EMSGSIZE, "too long");
+    b = channel_begin(p.near, 6);
+    buf_puts(b, "late");
+    is_int(channel_end(p.near, &e), 0, "after it");
+    carry(p.near, p.far);
+    ok(channel_next(p.far, &f, &e) == 1 && f.type == 4 && f.len == 5 &&
+       memcmp(f.data, "early", 5) == 0, "the first");
+    ok(channel_next(p.far, &f, &e) == 1 && f.type == 6 && f.len == 4 &&
+       memcmp(f.data, "late", 4) == 0, "the last");
+    is_int(channel_next(p.far, &f, &e), 0, "and no other");
+    free(big);
+    free_pair(&p);
+}
+
 int main(void)
 {
+    test_private();
+    test_private_wrong_key();
+    test_in_place();
     test_round_trip();
     test_every_flip();
     test_replay();

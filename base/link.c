@@ -12,7 +12,9 @@
 
 enum {
     LINGER_MS = 2000, /* for the peer to take what was sent before a close */
-    READ_BYTES = 64 * 1024,
+    READ_BYTES = 128 * 1024,
+    LOCAL_BUFFER_BYTES = 1024 * 1024, /* the kernel may make it less */
+    KEEP_BYTES = 256 * 1024, /* of an output that is empty */
 };
 
 struct write {
@@ -29,9 +31,9 @@ static void free_handle(uv_handle_t *h)
 void link_close_conn(struct conn *c)
 {
     c->link = NULL;
-    if (!uv_is_closing((uv_handle_t *)&c->tcp)) {
-        c->tcp.data = c;
-        uv_close((uv_handle_t *)&c->tcp, free_handle);
+    if (!uv_is_closing(&c->handle)) {
+        c->handle.data = c;
+        uv_close(&c->handle, free_handle);
     }
 }
 
@@ -87,7 +89,8 @@ static void on_written(uv_write_t *request, int status)
 
     free(w->data);
     free(w);
-    if (status < 0 && l && status != UV_ECANCELED) {
+    /* UV_EPIPE: what the peer said before it went can still be read. */
+    if (status < 0 && l && status != UV_ECANCELED && status != UV_EPIPE) {
         error_set(&l->error, -status, "send to %s", l->peer);
         link_fail(l, true);
     }
@@ -98,32 +101,62 @@ static void on_flush_failed(uv_timer_t *t)
     link_fail(t->data, true);
 }
 
+/* What the kernel did not take at once waits for it, from the byte `at` on. */
+static int send_later(struct link *l, size_t at)
+{
+    struct buf *out = channel_output(l->channel);
+    struct write *w = calloc(1, sizeof(*w));
+    uv_buf_t b;
+    int rc;
+
+    if (!w) {
+        /* It stays in the output until the next flush. */
+        buf_consume(out, at);
+        return 0;
+    }
+    b = uv_buf_init(out->data + at, (unsigned)(out->len - at));
+    w->data = buf_take(out);
+    w->conn = l->conn;
+    w->request.data = w;
+    rc = uv_write(&w->request, &l->conn->stream, &b, 1, on_written);
+    if (rc < 0) {
+        free(w->data);
+        free(w);
+    }
+    return rc;
+}
+
 /* Gives what the channel has for the peer to the kernel. Never calls back: a
  * failure is told from the loop. */
 static void flush(struct link *l)
 {
     struct buf *out = channel_output(l->channel);
-    struct write *w;
     uv_buf_t b;
-    int rc;
+    int n;
 
     if (!l->conn || out->len == 0) {
         return;
     }
-    w = calloc(1, sizeof(*w));
-    if (!w) {
-        return; /* it stays in the output until the next flush */
-    }
     b = uv_buf_init(out->data, (unsigned)out->len);
-    w->data = buf_take(out);
-    w->conn = l->conn;
-    w->request.data = w;
-    rc = uv_write(&w->request, (uv_stream_t *)&l->conn->tcp, &b, 1,
-                  on_written);
-    if (rc < 0) {
-        free(w->data);
-        free(w);
-        error_set(&l->error, -rc, "send to %s", l->peer);
+    n = uv_try_write(&l->conn->stream, &b, 1);
+    if (n >= 0 && (size_t)n == out->len) {
+        if (out->cap > KEEP_BYTES) {
+            buf_release(out);
+        }
+        buf_clear(out);
+        return;
+    }
+    if (n >= 0 || n == UV_EAGAIN) {
+        n = send_later(l, n > 0 ? (size_t)n : 0);
+    }
+    if (n == UV_EPIPE) {
+        /* The peer has gone: what it said before can still be read, up to its
+         * end. */
+        buf_clear(out);
+        return;
+    }
+    if (n < 0) {
+        error_set(&l->error, -n, "send to %s", l->peer);
         uv_timer_start(l->timer, on_flush_failed, 0, 0);
     }
 }
@@ -171,9 +204,10 @@ static void take_frames(struct link *l)
 
 static void on_alloc(uv_handle_t *h, size_t size, uv_buf_t *b)
 {
-    (void)h;
+    const struct conn *c = h->data;
+
     (void)size;
-    b->base = malloc(READ_BYTES);
+    b->base = c->link ? channel_room(c->link->channel, READ_BYTES) : NULL;
     b->len = b->base ? READ_BYTES : 0;
 }
 
@@ -192,8 +226,8 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 {
     struct conn *c = s->data;
     struct link *l = c->link;
-    _free_ char *data = b->base;
 
+    (void)b;
     if (!l) {
         return;
     }
@@ -205,10 +239,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
     }
     if (n > 0) {
         l->heard_ms = uv_now(l->loop);
-        if (channel_feed(l->channel, data, (size_t)n, &l->error) < 0) {
-            link_fail(l, false);
-            return;
-        }
+        channel_fed(l->channel, (size_t)n);
         take_frames(l);
     } else if (n == UV_EOF) {
         error_text(&l->error, ECONNRESET, "%s closed the connection", l->peer);
@@ -232,6 +263,17 @@ static void tune(uv_tcp_t *tcp)
     }
 }
 
+/* More than a frame of output fits, so that neither side waits for each. */
+static void tune_local(uv_pipe_t *local)
+{
+    uv_os_fd_t fd;
+    int size = LOCAL_BUFFER_BYTES;
+
+    if (uv_fileno((uv_handle_t *)local, &fd) == 0) {
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+    }
+}
+
 static void name_peer(struct link *l)
 {
     struct sockaddr_storage sa;
@@ -245,25 +287,36 @@ static void name_peer(struct link *l)
 void link_use_conn(struct link *l, struct conn *c)
 {
     l->conn = c;
-    tune(&c->tcp);
-    name_peer(l);
+    if (c->is_local) {
+        tune_local(&c->local);
+        channel_make_private(l->channel);
+        str_copy(l->peer, sizeof(l->peer), "this host");
+    } else {
+        tune(&c->tcp);
+        name_peer(l);
+    }
     l->heard_ms = uv_now(l->loop);
-    uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+    uv_read_start(&c->stream, on_alloc, on_read);
     flush(l);
 }
 
-struct conn *link_make_conn(uv_loop_t *loop, struct link *l)
+struct conn *link_make_conn(uv_loop_t *loop, bool is_local, struct link *l)
 {
     struct conn *c = calloc(1, sizeof(*c));
+    int rc;
 
-    if (c && uv_tcp_init(loop, &c->tcp) < 0) {
+    if (!c) {
+        return NULL;
+    }
+    rc = is_local ? uv_pipe_init(loop, &c->local, 0)
+                  : uv_tcp_init(loop, &c->tcp);
+    if (rc < 0) {
         free(c);
         return NULL;
     }
-    if (c) {
-        c->tcp.data = c;
-        c->link = l;
-    }
+    c->is_local = is_local;
+    c->handle.data = c;
+    c->link = l;
     return c;
 }
 
@@ -298,10 +351,9 @@ void link_adopt(struct link *l, const struct link_ops *ops, void *ctx)
     l->ctx = ctx;
 }
 
-int link_send(struct link *l, uint16_t type, const void *data, size_t len)
+/* 0 where a frame of so many bytes may be queued. */
+static int check_room(struct link *l, size_t len)
 {
-    int rc;
-
     if (l->down || l->closing) {
         return -EPIPE;
     }
@@ -310,7 +362,29 @@ int link_send(struct link *l, uint16_t type, const void *data, size_t len)
         uv_timer_start(l->timer, on_flush_failed, 0, 0);
         return -ENOBUFS;
     }
-    rc = channel_send(l->channel, type, data, len, NULL);
+    return 0;
+}
+
+int link_send(struct link *l, uint16_t type, const void *data, size_t len)
+{
+    int rc = check_room(l, len);
+
+    rc = rc < 0 ? rc : channel_send(l->channel, type, data, len, NULL);
+    if (rc == 0 && !l->in_frames) {
+        flush(l);
+    }
+    return rc;
+}
+
+struct buf *link_begin(struct link *l, uint16_t type)
+{
+    return check_room(l, 0) == 0 ? channel_begin(l->channel, type) : NULL;
+}
+
+int link_end(struct link *l)
+{
+    int rc = channel_end(l->channel, NULL);
+
     if (rc == 0 && !l->in_frames) {
         flush(l);
     }
@@ -327,7 +401,7 @@ size_t link_queued(const struct link *l)
     size_t n = channel_output(l->channel)->len;
 
     if (l->conn) {
-        n += uv_stream_get_write_queue_size((uv_stream_t *)&l->conn->tcp);
+        n += uv_stream_get_write_queue_size(&l->conn->stream);
     }
     return n;
 }
@@ -384,7 +458,7 @@ void link_close(struct link *l)
     }
     request->data = l->conn;
     uv_timer_start(l->timer, on_linger, LINGER_MS, 0);
-    if (uv_shutdown(request, (uv_stream_t *)&l->conn->tcp, on_shut) < 0) {
+    if (uv_shutdown(request, &l->conn->stream, on_shut) < 0) {
         free(request);
         finish_close(l);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Links: authenticated, framed TCP connections on a libuv loop (base/channel.h
- * over uv_tcp_t). Everything runs on the loop's thread.
+ * Links: authenticated, framed connections on a libuv loop (base/channel.h over
+ * TCP or, between processes of one user on one host, a Unix socket). Everything
+ * runs on the loop's thread.
  *
  * A link is made by link_connect(), which tries all addresses of the peer a
  * fraction of a second apart and keeps the first connection, or comes out of a
@@ -40,6 +41,9 @@ struct link_ops {
 struct link_target {
     char *const *addrs; /* numeric, NULL-terminated; copied */
     uint16_t port;
+    /* Or NULL: where who listens at that port is on this host, and has called
+     * link_listener_open_local() with this name, the link needs no TCP. */
+    const char *local_name;
     unsigned timeout_ms; /* until the peer's first frame has come */
 };
 
@@ -64,6 +68,11 @@ void link_listener_open(struct link_listener *l,
                                         const struct channel_frame *first,
                                         void *ctx),
                         void *ctx);
+
+/* Takes connections from processes of this user on this host at `name`, as well.
+ * The key, which has to be there, makes it a name of the run. 0, or -errno:
+ * peers come by TCP then. */
+int link_listener_open_local(struct link_listener *l, const char *name);
 void link_listener_close(struct link_listener *l);
 
 /* Sets whom a link from a listener reports to. */
@@ -74,13 +83,19 @@ void link_adopt(struct link *l, const struct link_ops *ops, void *ctx);
 int link_send(struct link *l, uint16_t type, const void *data, size_t len);
 int link_send_buf(struct link *l, uint16_t type, const struct buf *b);
 
+/* The same without a copy: the frame is appended to the buffer that link_begin()
+ * returns, and is queued by link_end(); no other call on the link in between.
+ * NULL where link_send() would not take it. */
+struct buf *link_begin(struct link *l, uint16_t type);
+int link_end(struct link *l);
+
 /* Bytes that the kernel has not taken yet. */
 size_t link_queued(const struct link *l);
 
 /* Monotonic ms (loop time) of the last byte from the peer. */
 uint64_t link_last_heard_ms(const struct link *l);
 
-/* The peer's numeric address, as this side sees it. */
+/* The peer's numeric address, as this side sees it, or "this host". */
 const char *link_peer(const struct link *l);
 
 /* Closes, after what is queued has been sent or 2 s. NULL is allowed. The link

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { STAGGER_MS = 250 }; /* between attempts at a peer's addresses */
 
@@ -43,6 +44,18 @@ static void on_mute(uv_timer_t *t)
     link_fail(l, false);
 }
 
+/* The link has its connection. */
+static void win(struct link *l, struct conn *c)
+{
+    uint64_t now = uv_now(l->loop);
+
+    link_close_trying(l);
+    uv_timer_start(l->timer, on_mute,
+                   l->deadline_ms > now ? l->deadline_ms - now : 0, 0);
+    link_use_conn(l, c);
+    l->ops->on_up(l, l->ctx);
+}
+
 static void on_connected(uv_connect_t *request, int status)
 {
     struct conn *c = request->data;
@@ -59,13 +72,7 @@ static void on_connected(uv_connect_t *request, int status)
         others = others || l->trying[i];
     }
     if (status == 0) {
-        uint64_t now = uv_now(l->loop);
-
-        link_close_trying(l);
-        uv_timer_start(l->timer, on_mute,
-                       l->deadline_ms > now ? l->deadline_ms - now : 0, 0);
-        link_use_conn(l, c);
-        l->ops->on_up(l, l->ctx);
+        win(l, c);
         return;
     }
     link_close_conn(c);
@@ -92,7 +99,7 @@ static void try_next(struct link *l)
     if (l->next_addr >= l->addrs.n || l->next_addr >= LINK_MAX_TRYING) {
         return;
     }
-    c = link_make_conn(l->loop, l);
+    c = link_make_conn(l->loop, false, l);
     if (!c) {
         return;
     }
@@ -108,11 +115,41 @@ static void try_next(struct link *l)
     l->next_addr++;
 }
 
+static void on_local(uv_timer_t *t)
+{
+    struct link *l = t->data;
+    struct conn *c = l->trying[0];
+
+    l->trying[0] = NULL;
+    win(l, c);
+}
+
+/* Whether somebody on this host answers, which is known at once. */
+static bool try_local(struct link *l, const struct link_local *at)
+{
+    int fd = link_local_connect(at);
+    struct conn *c = fd < 0 ? NULL : link_make_conn(l->loop, true, l);
+
+    if (!c || uv_pipe_open(&c->local, fd) < 0) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (c) {
+            link_close_conn(c);
+        }
+        return false;
+    }
+    l->trying[0] = c;
+    uv_timer_start(l->timer, on_local, 0, 0);
+    return true;
+}
+
 int link_connect(uv_loop_t *loop, const struct link_target *target,
                  const uint8_t key[CHANNEL_KEY_BYTES],
                  const struct link_ops *ops, void *ctx, struct link **ret,
                  struct error *e)
 {
+    const struct link_local at = {key, target->local_name, target->port};
     struct link *l = link_create(loop, key, true, e);
 
     if (!l) {
@@ -128,7 +165,9 @@ int link_connect(uv_loop_t *loop, const struct link_target *target,
     }
     uv_update_time(loop);
     l->deadline_ms = uv_now(loop) + target->timeout_ms;
-    try_next(l);
+    if (!at.name || !try_local(l, &at)) {
+        try_next(l);
+    }
     *ret = l;
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /*
  * Who keeps opening connections must not keep out those who know the key. So a new
@@ -76,17 +77,33 @@ static void on_stranger_late(uv_timer_t *t)
 
 static void on_turn(uv_timer_t *t);
 
-static void accept_one(struct link_listener *ll)
+static bool accept_conn(uv_stream_t *from, struct conn *c)
 {
-    struct conn *c = link_make_conn(ll->loop, NULL);
+    uv_os_fd_t fd;
+
+    return uv_accept(from, &c->stream) == 0 &&
+           (!c->is_local || (uv_fileno(&c->handle, &fd) == 0 &&
+                             link_local_is_own(fd)));
+}
+
+static bool *pending_of(struct link_listener *ll, const uv_stream_t *from)
+{
+    return from == (uv_stream_t *)&ll->local ? &ll->local_pending
+                                             : &ll->pending;
+}
+
+static void accept_one(struct link_listener *ll, uv_stream_t *from)
+{
+    bool is_local = from == (uv_stream_t *)&ll->local;
+    struct conn *c = link_make_conn(ll->loop, is_local, NULL);
     struct link *l;
 
-    ll->pending = !c;
+    *pending_of(ll, from) = !c;
     if (!c) {
         uv_timer_start(&ll->turn, on_turn, NO_MEMORY_MS, 0);
         return;
     }
-    if (uv_accept((uv_stream_t *)&ll->tcp, (uv_stream_t *)&c->tcp) < 0) {
+    if (!accept_conn(from, c)) {
         link_close_conn(c);
         return;
     }
@@ -105,14 +122,22 @@ static void accept_one(struct link_listener *ll)
     link_use_conn(l, c);
 }
 
+static void accept_pending(struct link_listener *ll)
+{
+    if (ll->pending && ll->open) {
+        accept_one(ll, (uv_stream_t *)&ll->tcp);
+    }
+    if (ll->local_pending && ll->open) {
+        accept_one(ll, (uv_stream_t *)&ll->local);
+    }
+}
+
 static void on_turn(uv_timer_t *t)
 {
     struct link_listener *ll = t->data;
 
     ll->n_taken = 0;
-    if (ll->pending && ll->open) {
-        accept_one(ll);
-    }
+    accept_pending(ll);
 }
 
 static void on_connection(uv_stream_t *s, int status)
@@ -124,11 +149,11 @@ static void on_connection(uv_stream_t *s, int status)
     }
     uv_timer_start(&ll->turn, on_turn, 0, 0);
     if (!ll->open || ll->n_taken >= MAX_TAKEN) {
-        ll->pending = true; /* libuv calls again only after an accept */
+        *pending_of(ll, s) = true; /* libuv calls again only after an accept */
         return;
     }
     ll->n_taken++;
-    accept_one(ll);
+    accept_one(ll, s);
 }
 
 static void on_handle_closed(uv_handle_t *h)
@@ -143,6 +168,9 @@ static void close_handles(struct link_listener *ll)
 {
     uv_close((uv_handle_t *)&ll->tcp, on_handle_closed);
     uv_close((uv_handle_t *)&ll->turn, on_handle_closed);
+    if (ll->has_local) {
+        uv_close((uv_handle_t *)&ll->local, on_handle_closed);
+    }
 }
 
 static int bind_any(uv_tcp_t *tcp, bool loopback)
@@ -205,9 +233,28 @@ void link_listener_open(struct link_listener *ll,
     ll->on_peer = on_peer;
     ll->ctx = ctx;
     ll->open = ll->key; /* without memory peers wait, as before */
-    if (ll->pending && ll->open) {
-        accept_one(ll);
+    accept_pending(ll);
+}
+
+int link_listener_open_local(struct link_listener *ll, const char *name)
+{
+    const struct link_local at = {ll->key, name, ll->port};
+    int fd = ll->open ? link_local_listen(&at) : -EINVAL;
+    int rc;
+
+    if (fd < 0) {
+        return fd;
     }
+    uv_pipe_init(ll->loop, &ll->local, 0);
+    ll->local.data = ll;
+    ll->has_local = true;
+    ll->n_handles++;
+    rc = uv_pipe_open(&ll->local, fd);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    return uv_listen((uv_stream_t *)&ll->local, 16, on_connection);
 }
 
 void link_listener_close(struct link_listener *ll)

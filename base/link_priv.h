@@ -5,6 +5,7 @@
  *   link.c          a link that is up: frames, failure, the end
  *   link_connect.c  one being made, to the first address that answers
  *   link_listen.c   those that come: strangers until they show the key
+ *   link_local.c    the way between processes of one user on one host
  */
 #ifndef MUSTER_BASE_LINK_PRIV_H
 #define MUSTER_BASE_LINK_PRIV_H
@@ -14,9 +15,15 @@
 
 enum { LINK_MAX_TRYING = 8 }; /* addresses of one peer */
 
-/* One TCP connection of a link: while connecting there are several. */
+/* One connection of a link: while connecting there are several. */
 struct conn {
-    uv_tcp_t tcp;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t local; /* a Unix socket */
+    };
+    bool is_local;
     uv_connect_t request;
     struct link *link; /* NULL once nobody wants it */
 };
@@ -47,10 +54,13 @@ struct link {
 struct link_listener {
     uv_loop_t *loop;
     uv_tcp_t tcp;
+    uv_pipe_t local;
+    bool has_local;
     uv_timer_t turn; /* fires at the beginning of the next turn of the loop */
     uint8_t *key;    /* NULL before link_listener_open() */
     bool open;
     bool pending; /* a connection waits: to be taken later */
+    bool local_pending;
     bool closing;
     unsigned n_handles; /* not closed yet; freed with the last, and when no
                            stranger refers to it */
@@ -71,7 +81,8 @@ void link_free(struct link *l);
 /* It fails by itself, as l->error says: tells the owner, or frees a stranger. */
 void link_fail(struct link *l, bool closed);
 
-struct conn *link_make_conn(uv_loop_t *loop, struct link *l);
+/* NULL without memory. */
+struct conn *link_make_conn(uv_loop_t *loop, bool is_local, struct link *l);
 void link_close_conn(struct conn *c);
 /* The connection is there: the link has no other. */
 void link_use_conn(struct link *l, struct conn *c);
@@ -86,5 +97,20 @@ void link_close_trying(struct link *l);
 void link_introduce(struct link *l, const struct channel_frame *f);
 /* Nothing for a link that is none. */
 void link_stranger_gone(struct link *l);
+
+/* --- link_local.c --- */
+
+/* Where somebody listens on this host, who listens to TCP at `port` as well. */
+struct link_local {
+    const uint8_t *key;
+    const char *name;
+    uint16_t port;
+};
+
+/* Descriptors of Unix sockets, or negative codes; the one that connect() returns is
+ * connected to a process of this user. */
+int link_local_listen(const struct link_local *at);
+int link_local_connect(const struct link_local *at);
+bool link_local_is_own(int fd);
 
 #endif

@@ -117,7 +117,8 @@ static void world_open(struct world *w)
 static void dial(struct world *w, const uint8_t *with_key, uint16_t port)
 {
     char *addrs[] = {(char *)"127.0.0.1", NULL};
-    struct link_target target = {addrs, port, 3000};
+    struct link_target target = {.addrs = addrs, .port = port,
+                                 .timeout_ms = 3000};
 
     link_connect(&w->loop, &target, with_key, &ops, w, &w->connector, NULL);
 }
@@ -165,6 +166,72 @@ static void test_frames(void)
     run(&w);
     is_int(w.last_type, 5, "and the other way");
     world_close(&w);
+}
+
+static void dial_local(struct world *w, const uint8_t *with_key,
+                       const char *name)
+{
+    char *addrs[] = {(char *)"127.0.0.1", NULL};
+    struct link_target target = {.addrs = addrs, .local_name = name,
+                                 .port = link_listener_port(w->listener),
+                                 .timeout_ms = 60000};
+
+    link_connect(&w->loop, &target, with_key, &ops, w, &w->connector, NULL);
+}
+
+static void test_local(void)
+{
+    static char big[3 << 20];
+    struct world w;
+    struct buf *b;
+
+    world_open(&w);
+    ok(link_listener_open_local(w.listener, "test") < 0, "not without the key");
+    link_listener_open(w.listener, key, on_peer, &w);
+    is_int(link_listener_open_local(w.listener, "test"), 0, "a local name");
+    dial_local(&w, key, "test");
+    is_int(w.n_up, 0, "up is told from the loop");
+    link_send(w.connector, 1, "x", 1);
+    w.stop_after = 1;
+    run(&w);
+    is_str(link_peer(w.accepted), "this host", "a process of this host");
+    is_str(link_peer(w.connector), "this host", "and so is the other");
+    link_send(w.accepted, 2, "y", 1); /* a first frame is held to be small */
+    link_send(w.accepted, 2, big, sizeof(big));
+    b = link_begin(w.accepted, 3);
+    buf_append(b, big, sizeof(big));
+    is_int(link_end(w.accepted), 0, "a frame in place");
+    w.stop_after = 4;
+    run(&w);
+    is_int((intmax_t)w.bytes, 2 + 2 * (intmax_t)sizeof(big), "every byte");
+    is_int(w.last_type, 3, "in order");
+    world_close(&w);
+}
+
+/* Others who run on this host have other keys, or listen at other ports. */
+static void test_local_elsewhere(void)
+{
+    static const struct { const char *name; const uint8_t *key; } c[] = {
+        {"another", key}, {"test", other_key}, {"test", key},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(c); i++) {
+        struct link_listener *other = NULL;
+        struct world w;
+
+        world_open(&w);
+        link_listen(&w.loop, true, &other, NULL);
+        link_listener_open(other, c[i].key, on_peer, &w);
+        link_listener_open_local(other, c[i].name);
+        link_listener_open(w.listener, key, on_peer, &w);
+        dial_local(&w, key, "test");
+        link_send(w.connector, 1, "x", 1);
+        w.stop_after = 1;
+        run(&w);
+        is_str(link_peer(w.accepted), "127.0.0.1", "by TCP to the right one");
+        link_listener_close(other);
+        world_close(&w);
+    }
 }
 
 static void test_goodbye_is_delivered(void)
@@ -234,7 +301,7 @@ static void test_second_address(void)
 {
     struct world w;
     char *addrs[] = {(char *)"127.0.0.2", (char *)"127.0.0.1", NULL};
-    struct link_target target = {addrs, 0, 5000};
+    struct link_target target = {.addrs = addrs, .timeout_ms = 5000};
 
     world_open(&w);
     target.port = link_listener_port(w.listener);
@@ -561,7 +628,7 @@ static void test_mute_peer(void)
 {
     struct world w;
     char *addrs[] = {(char *)"127.0.0.1", NULL};
-    struct link_target target = {addrs, 0, 100};
+    struct link_target target = {.addrs = addrs, .timeout_ms = 100};
 
     world_open(&w);
     target.port = link_listener_port(w.listener);
@@ -623,6 +690,8 @@ static void test_close_with_unread(void)
 int main(void)
 {
     test_frames();
+    test_local();
+    test_local_elsewhere();
     test_goodbye_is_delivered();
     test_close_with_unread();
     test_wrong_key();

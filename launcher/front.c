@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "launcher/commands.h"
+#include "rendezvous/tree_msg.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -115,6 +116,7 @@ static int open_front(struct front *f, struct error *e)
         return rc;
     }
     link_listener_open(f->listener, c->key, front_on_peer, f);
+    link_listener_open_local(f->listener, TREE_FRONT_LOCAL_NAME);
     if (!c->by_hand && !c->attach) {
         front_take_commands(f);
     }

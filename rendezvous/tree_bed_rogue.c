@@ -72,7 +72,8 @@ void rogue_say(struct world *w, struct rogue *r, uint32_t to,
 {
     char *addrs[] = {(char *)"127.0.0.1", NULL};
     struct link_target target = {
-        addrs, link_listener_port(w->nodes[to].listener), 3000};
+        .addrs = addrs, .port = link_listener_port(w->nodes[to].listener),
+        .timeout_ms = 3000};
     _buf_ struct buf b = {0};
 
     *r = (struct rogue){0};

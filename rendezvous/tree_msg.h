@@ -54,6 +54,9 @@ enum {
     TREE_OUTPUT_MAX = 160 * 1024,    /* bytes of one OUTPUT frame */
 };
 
+/* Where a front end listens for a lead on its own host (base/link.h). */
+#define TREE_FRONT_LOCAL_NAME "front"
+
 struct tree_hello {
     uint32_t rank;
     char run_id[TREE_ID_BYTES];

@@ -49,22 +49,39 @@ static bool queue_output(struct tree *t, uint32_t from, const void *data,
     return true;
 }
 
+/* At once: false where it has to wait. */
+static bool send_at_once(struct tree *t, const struct tree_output *o)
+{
+    struct buf *b = window_open(t) && !is_waiting(t)
+                        ? link_begin(t->up, TREE_OUTPUT) : NULL;
+    size_t len;
+
+    if (!b) {
+        return false;
+    }
+    len = b->len;
+    tree_output_encode(o, b);
+    len = b->len - len;
+    if (link_end(t->up) == 0) {
+        t->in_flight += len;
+    }
+    return true;
+}
+
 /* Own output queues with that of the children, so that neither waits for the
  * other to end. */
 bool tree_output(struct tree *t, const struct tree_output *o)
 {
     _buf_ struct buf b = {0};
 
-    if (nobody_above(t)) {
+    if (nobody_above(t) || send_at_once(t, o)) {
         return true;
     }
     tree_output_encode(o, &b);
     if (b.failed) {
         return true;
     }
-    if (window_open(t) && !is_waiting(t)) {
-        send_output(t, b.data, b.len);
-    } else if (queue_output(t, t->config.rank, b.data, b.len)) {
+    if (queue_output(t, t->config.rank, b.data, b.len)) {
         t->own_queued += b.len;
     }
     t->blocked = t->own_queued >= MAX_OWN_QUEUED;

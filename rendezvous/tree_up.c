@@ -187,7 +187,10 @@ static const struct link_ops up_ops = {
 
 static void dial(struct tree *t, char *const *addrs, uint16_t port)
 {
-    struct link_target target = {addrs, port, (unsigned)tree_connect_ms(t)};
+    struct link_target target = {
+        .addrs = addrs, .port = port,
+        .local_name = tree_is_lead(t) ? TREE_FRONT_LOCAL_NAME : NULL,
+        .timeout_ms = (unsigned)tree_connect_ms(t)};
 
     if (link_connect(t->config.loop, &target, t->key, &up_ops, t, &t->up,
                      NULL) < 0) {
