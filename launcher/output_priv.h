@@ -54,7 +54,9 @@ struct output {
     bool is_ending, is_closed, all_done;
     output_done_f *done;
     void *done_arg;
-    char chunk[OUTPUT_CHUNK];
+    /* What a read gives, with room before it for the part of a line that it
+     * continues. */
+    char chunk[OUTPUT_LINE_MAX + OUTPUT_CHUNK];
 };
 
 /* --- output.c --- */

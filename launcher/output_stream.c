@@ -2,7 +2,8 @@
 /*
  * One read a stream a turn of the loop, of at most OUTPUT_CHUNK bytes: no stream
  * can starve another one or the control traffic. A stream's bytes go to its file
- * at once; for the sink they wait in `line` until they are whole lines. What is
+ * at once; the sink gets the whole lines among them where they were read to, and
+ * the rest waits in `line` for its end. What is
  * there at the end of a turn is at most one chunk over the longest line, so
  * memory is bounded by the number of streams.
  */
@@ -57,12 +58,12 @@ static void give(struct output_stream *s, enum output_piece piece, size_t len)
 }
 
 /* How much of the front is whole lines, within one piece. */
-static size_t whole_lines(const struct output_stream *s)
+static size_t whole_lines(const char *data, size_t len)
 {
-    size_t n = s->line.len < PIECE_MAX_BYTES ? s->line.len : PIECE_MAX_BYTES;
-    const char *end = n ? memrchr(s->line.data, '\n', n) : NULL;
+    size_t n = len < PIECE_MAX_BYTES ? len : PIECE_MAX_BYTES;
+    const char *end = n ? memrchr(data, '\n', n) : NULL;
 
-    return end ? (size_t)(end - s->line.data) + 1 : 0;
+    return end ? (size_t)(end - data) + 1 : 0;
 }
 
 void output_stream_deliver(struct output_stream *s)
@@ -73,7 +74,7 @@ void output_stream_deliver(struct output_stream *s)
         buf_clear(&s->line);
     }
     while (s->line.len && !o->is_paused) {
-        size_t n = whole_lines(s);
+        size_t n = whole_lines(s->line.data, s->line.len);
 
         if (n) {
             give(s, OUTPUT_LINES, n);
@@ -145,9 +146,31 @@ static void keep_tail(struct output_stream *s, const char *data, size_t len)
     }
 }
 
+/* What was just read lies in the chunk: with the part of a line before it, its
+ * whole lines go to the sink from there. Returns how many bytes are left, at the
+ * end. */
+static size_t give_chunk(struct output_stream *s, const char *data, size_t len)
+{
+    struct output *o = s->o;
+    size_t head = s->line.len, n = whole_lines(data, len);
+
+    if (o->is_paused || !n || head > OUTPUT_LINE_MAX) {
+        return len;
+    }
+    if (head) {
+        data = memcpy(o->chunk + OUTPUT_LINE_MAX - head, s->line.data, head);
+        buf_clear(&s->line);
+    }
+    s->partial_since_ms = 0;
+    o->config.sink(o->config.arg, s->rank, s->which, OUTPUT_LINES, data,
+                   head + n);
+    return len - n;
+}
+
 static void feed(struct output_stream *s, const char *data, size_t len)
 {
     struct output *o = s->o;
+    size_t left;
 
     s->last_ms = clock_mono_ms();
     keep_tail(s, data, len);
@@ -157,7 +180,8 @@ static void feed(struct output_stream *s, const char *data, size_t len)
         logwriter_write(o->writer, s->file, data, len);
     }
     if (o->config.sink) {
-        buf_append(&s->line, data, len);
+        left = give_chunk(s, data, len);
+        buf_append(&s->line, data + len - left, left);
         s->line.failed = false;
         output_stream_deliver(s);
         output_stream_await(s);
@@ -192,13 +216,14 @@ static void close_pipe(struct output_stream *s)
 /* One read. Returns 1 for bytes, 0 for none now, -1 at the end. */
 static int read_some(struct output_stream *s)
 {
+    char *to = s->o->chunk + OUTPUT_LINE_MAX;
     ssize_t n;
 
     do {
-        n = read(s->fd, s->o->chunk, OUTPUT_CHUNK);
+        n = read(s->fd, to, OUTPUT_CHUNK);
     } while (n < 0 && errno == EINTR);
     if (n > 0) {
-        feed(s, s->o->chunk, (size_t)n);
+        feed(s, to, (size_t)n);
         return 1;
     }
     return n < 0 && errno == EAGAIN ? 0 : -1;

@@ -35,8 +35,9 @@ struct progress {
     bool is_live;       /* err_fd is a terminal */
     bool shares_screen; /* out_fd is one too: stdout tears the line as well */
     bool is_drawn;
-    void (*sink)(void *arg, int fd, const char *data, size_t len);
+    void (*sink)(void *arg, int fd, struct buf *data);
     void *sink_arg;
+    struct buf out;     /* lines with their labels, on their way */
     int failed[2];      /* errno of writing to out, err */
     uint64_t shown_ms;
     bool has_shown;
@@ -182,24 +183,33 @@ struct progress *progress_create(int out_fd, int err_fd)
 }
 
 void progress_set_sink(struct progress *p,
-                       void (*sink)(void *arg, int fd, const char *data,
-                                    size_t len), void *arg)
+                       void (*sink)(void *arg, int fd, struct buf *data),
+                       void *arg)
 {
     p->sink = sink;
     p->sink_arg = arg;
 }
 
-static void write_to(struct progress *p, bool is_err, const char *data,
-                     size_t len)
+static void write_buf(struct progress *p, bool is_err, struct buf *b)
 {
     if (p->sink) {
-        p->sink(p->sink_arg, is_err ? p->err_fd : p->out_fd, data, len);
+        p->sink(p->sink_arg, is_err ? p->err_fd : p->out_fd, b);
         return;
     }
     if (!p->failed[is_err]) {
-        p->failed[is_err] = -fs_write_all(is_err ? p->err_fd : p->out_fd, data,
-                                          len);
+        p->failed[is_err] = -fs_write_all(is_err ? p->err_fd : p->out_fd,
+                                          b->data, b->len);
     }
+    buf_clear(b);
+}
+
+static void write_to(struct progress *p, bool is_err, const char *data,
+                     size_t len)
+{
+    _buf_ struct buf b = {0};
+
+    buf_append(&b, data, len);
+    write_buf(p, is_err, &b);
 }
 
 static size_t columns(const struct progress *p)
@@ -236,6 +246,7 @@ void progress_destroy(struct progress *p)
     progress_flush(p);
     take_away(p);
     buf_release(&p->line);
+    buf_release(&p->out);
     free(p->held);
     free(p);
 }
@@ -322,7 +333,8 @@ static bool hold(struct progress *p, const struct progress_source *from,
     return true;
 }
 
-static void print_chunk(struct progress *p, bool is_err, const struct buf *b)
+/* The buffer is empty afterwards. */
+static void print_chunk(struct progress *p, bool is_err, struct buf *b)
 {
     bool tears = is_err ? p->is_live : p->shares_screen;
 
@@ -332,17 +344,23 @@ static void print_chunk(struct progress *p, bool is_err, const struct buf *b)
     if (tears) {
         take_away(p);
     }
-    write_to(p, is_err, b->data, b->len);
+    write_buf(p, is_err, b);
     if (tears) {
         draw(p);
     }
 }
 
-static void add_line(struct buf *to, const char *label, const char *line,
-                     size_t len)
+static void add_line(struct buf *to, const char *label, size_t label_len,
+                     const char *line, size_t len)
 {
-    buf_puts(to, label);
-    buf_append(to, line, len);
+    char *at = buf_reserve(to, label_len + len);
+
+    if (at) {
+        memcpy(at, label, label_len);
+        memcpy(at + label_len, line, len);
+        at[label_len + len] = '\0';
+        to->len += label_len + len;
+    }
 }
 
 static void end_held(struct progress *p, struct held *h, struct buf *to)
@@ -356,11 +374,12 @@ void progress_output(struct progress *p, const struct progress_source *from,
                      const char *label, const char *data, size_t len)
 {
     struct held *h = find_held(p, from);
-    _buf_ struct buf out = {0};
+    size_t label_len = strlen(label);
+    struct buf *out = &p->out;
 
     if (h && h->from.generation != from->generation) {
         /* Its node was lost, or the worker killed, before the rest came. */
-        end_held(p, h, &out);
+        end_held(p, h, out);
         h = NULL;
     }
     while (len) {
@@ -371,20 +390,21 @@ void progress_output(struct progress *p, const struct progress_source *from,
             break;
         }
         if (h) {
-            buf_append(&out, h->text.data, h->text.len);
-            buf_append(&out, data, n);
+            buf_append(out, h->text.data, h->text.len);
+            buf_append(out, data, n);
             drop_held(p, h);
             h = NULL;
         } else {
-            add_line(&out, label, data, n);
+            add_line(out, label, label_len, data, n);
         }
         if (!end) {
-            buf_putc(&out, '\n');
+            buf_putc(out, '\n');
         }
         data += n;
         len -= n;
     }
-    print_chunk(p, from->is_err, &out);
+    out->failed = false; /* without memory some lines are not shown */
+    print_chunk(p, from->is_err, out);
 }
 
 void progress_flush(struct progress *p)

@@ -45,10 +45,11 @@ struct progress;
 /* Writes to the descriptors (borrowed); stdout and stderr of the front end. The
  * live line is on `err_fd` where that is a terminal. NULL without memory. */
 struct progress *progress_create(int out_fd, int err_fd);
-/* Hands over all bytes instead of writing them. */
+/* Hands over all bytes instead of writing them: the sink may keep the memory, and
+ * leaves the buffer empty. */
 void progress_set_sink(struct progress *p,
-                       void (*sink)(void *arg, int fd, const char *data,
-                                    size_t len), void *arg);
+                       void (*sink)(void *arg, int fd, struct buf *data),
+                       void *arg);
 /* Takes the live line away. NULL is allowed. */
 void progress_destroy(struct progress *p);
 DEFINE_CLEANUP(progress);

@@ -23,9 +23,9 @@ static bool wants_color(int fd)
     return isatty(fd) && !(no && no[0]) && !(term && !strcmp(term, "dumb"));
 }
 
-static void put(void *arg, int fd, const char *data, size_t len)
+static void put(void *arg, int fd, struct buf *data)
 {
-    writer_put(arg, fd, data, len);
+    writer_take(arg, fd, data);
 }
 
 static struct progress *start_progress(struct screen *s)

@@ -10,11 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    MAX_SPARE = 16, /* buffers that are kept for what comes next */
+    MAX_SPARE_BYTES = 256 << 10, /* each: larger ones are rare */
+};
+
 struct chunk {
     struct chunk *next;
     int fd;
-    size_t len;
-    char data[];
+    struct buf data;
 };
 
 struct writer {
@@ -25,6 +29,8 @@ struct writer {
     void (*on_room)(void *arg);
     void *arg;
     struct chunk *first, **last;
+    struct chunk *spare;
+    unsigned n_spare;
     size_t pending;
     int failed[3];
     bool is_busy; /* the thread is in a write */
@@ -53,6 +59,36 @@ static int write_blocking(int fd, const char *data, size_t len)
     return 0;
 }
 
+static void chunk_free(struct chunk *c)
+{
+    buf_release(&c->data);
+    free(c);
+}
+
+static void free_all(struct chunk *c)
+{
+    while (c) {
+        struct chunk *next = c->next;
+
+        chunk_free(c);
+        c = next;
+    }
+}
+
+/* Memory that was just written from is warm, and the kernel need not clear it.
+ * With the mutex held. */
+static void put_aside(struct writer *w, struct chunk *c)
+{
+    if (w->n_spare == MAX_SPARE || c->data.cap > MAX_SPARE_BYTES) {
+        chunk_free(c);
+        return;
+    }
+    buf_clear(&c->data);
+    c->next = w->spare;
+    w->spare = c;
+    w->n_spare++;
+}
+
 /* With the mutex held, but for the write itself. */
 static void write_first(struct writer *w)
 {
@@ -66,13 +102,13 @@ static void write_first(struct writer *w)
     if (!error) {
         w->is_busy = true;
         uv_mutex_unlock(&w->mutex);
-        error = write_blocking(c->fd, c->data, c->len);
+        error = write_blocking(c->fd, c->data.data, c->data.len);
         uv_mutex_lock(&w->mutex);
         w->is_busy = false;
     }
     w->failed[c->fd] = error;
-    w->pending -= c->len;
-    free(c);
+    w->pending -= c->data.len;
+    put_aside(w, c);
     if (!w->pending && !w->is_over) {
         uv_async_send(w->room);
     }
@@ -152,32 +188,46 @@ void writer_destroy(struct writer *w)
         return; /* it still uses `w` */
     }
     uv_thread_join(&w->thread);
-    while (w->first) {
-        struct chunk *c = w->first;
-
-        w->first = c->next;
-        free(c);
-    }
+    free_all(w->first);
+    free_all(w->spare);
     uv_cond_destroy(&w->more);
     uv_mutex_destroy(&w->mutex);
     free(w);
 }
 
-void writer_put(struct writer *w, int fd, const char *data, size_t len)
+/* An empty chunk, or NULL. With the mutex held. */
+static struct chunk *get_chunk(struct writer *w)
 {
-    struct chunk *c = len ? malloc(sizeof(*c) + len) : NULL;
+    struct chunk *c = w->spare;
 
     if (!c) {
-        return;
+        return calloc(1, sizeof(*c));
     }
-    *c = (struct chunk){.fd = fd, .len = len};
-    memcpy(c->data, data, len);
+    w->spare = c->next;
+    w->n_spare--;
+    c->next = NULL;
+    return c;
+}
+
+void writer_take(struct writer *w, int fd, struct buf *b)
+{
+    struct chunk *c;
+
     uv_mutex_lock(&w->mutex);
-    *w->last = c;
-    w->last = &c->next;
-    w->pending += len;
-    uv_cond_signal(&w->more);
+    c = b->len ? get_chunk(w) : NULL;
+    if (c) {
+        struct buf empty = c->data;
+
+        c->fd = fd;
+        c->data = *b;
+        *b = empty;
+        *w->last = c;
+        w->last = &c->next;
+        w->pending += c->data.len;
+        uv_cond_signal(&w->more);
+    }
     uv_mutex_unlock(&w->mutex);
+    buf_clear(b);
 }
 
 size_t writer_pending(struct writer *w)

@@ -10,6 +10,7 @@
 #ifndef MUSTER_LAUNCHER_WRITER_H
 #define MUSTER_LAUNCHER_WRITER_H
 
+#include "base/buf.h"
 #include "base/error.h"
 
 #include <stddef.h>
@@ -27,9 +28,9 @@ int writer_create(uv_loop_t *loop, void (*on_room)(void *arg), void *arg,
  * loop has to run once more. NULL is allowed. */
 void writer_destroy(struct writer *w);
 
-/* Takes a copy of the bytes for `fd` (0 to 2). After a write to it has failed
- * nothing more is written there. */
-void writer_put(struct writer *w, int fd, const char *data, size_t len);
+/* Takes the bytes out of `b`, for `fd` (0 to 2); `b` is empty then, and may have
+ * other memory. After a write to `fd` has failed nothing more is written there. */
+void writer_take(struct writer *w, int fd, struct buf *b);
 
 /* Bytes that were put and not written yet. */
 size_t writer_pending(struct writer *w);
