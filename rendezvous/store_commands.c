@@ -5,7 +5,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,13 +208,28 @@ static int parse_number(const struct slot *slot, int64_t *ret, struct error *e)
     return 0;
 }
 
+/* As "%lld", which is much of what an ADD costs. Returns where it begins, before
+ * `end`. */
+static char *format_number(int64_t n, char *end)
+{
+    uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n;
+
+    do {
+        *--end = (char)('0' + left % 10);
+        left /= 10;
+    } while (left);
+    if (n < 0) {
+        *--end = '-';
+    }
+    return end;
+}
+
 /* Adds to the number in `slot`; a missing one counts as 0. */
 static int add_number(struct store *s, struct slot *slot, int64_t delta,
                       int64_t *ret, struct error *e)
 {
-    char text[32];
+    char text[32], *end = text + sizeof(text), *begin;
     int64_t old = 0;
-    int len;
 
     if (slot->has_value) {
         int rc = parse_number(slot, &old, e);
@@ -228,8 +242,8 @@ static int add_number(struct store *s, struct slot *slot, int64_t delta,
         table_tidy(&s->table, slot);
         return error_text(e, EPROTO, "ADD beyond 64 bits");
     }
-    len = snprintf(text, sizeof(text), "%lld", (long long)*ret);
-    return set_value(s, slot, text, (size_t)len, e);
+    begin = format_number(*ret, end);
+    return set_value(s, slot, begin, (size_t)(end - begin), e);
 }
 
 static int do_add(struct store *s, struct store_conn *c,
@@ -330,7 +344,8 @@ static int do_list_keys(struct store *s, struct store_conn *c,
     int rc = do_num_keys(s, c, r, e);
 
     for (size_t i = 0; i < s->table.n_buckets && rc == 0; i++) {
-        for (const struct slot *slot = s->table.buckets[i]; slot && rc == 0;
+        for (const struct slot *slot = s->table.buckets[i].first;
+             slot && rc == 0;
              slot = slot->next) {
             if (slot->has_value) {
                 rc = store_reply_blob(s, c, slot->key, slot->key_len, e);

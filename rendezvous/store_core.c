@@ -175,6 +175,22 @@ char *store_take(struct store_conn *c, size_t *ret_len)
     return c->out.len ? buf_take(&c->out) : NULL;
 }
 
+const char *store_answers(const struct store_conn *c, size_t *ret_len)
+{
+    *ret_len = c->out.len;
+    return c->out.data;
+}
+
+void store_sent_now(struct store *s, struct store_conn *c, size_t len)
+{
+    s->buffered_bytes -= len;
+    if (len == c->out.len && c->out.cap > KEEP_BUFFER_BYTES) {
+        buf_release(&c->out);
+    } else {
+        buf_consume(&c->out, len);
+    }
+}
+
 void store_sent(struct store *s, struct store_conn *c, size_t len)
 {
     c->taken_bytes -= len;
@@ -360,36 +376,70 @@ static void drop_input(struct store *s, struct store_conn *c, size_t n)
     }
 }
 
-int store_resume(struct store *s, struct store_conn *c, struct error *e)
+/* Runs the requests at the front of `data` that are whole, as far as answers may
+ * pile up. *ret_at: what of it is done with. */
+static int run_requests(struct store *s, struct store_conn *c,
+                        const char *data, size_t len, size_t *ret_at,
+                        struct error *e)
 {
     size_t at = 0;
     int rc = 1;
 
-    while (rc == 1 && at < c->in.len && !store_conn_held(c)) {
-        rc = run_request(s, c, c->in.data + at, c->in.len - at, e);
+    while (rc == 1 && at < len && !store_conn_held(c)) {
+        rc = run_request(s, c, data + at, len - at, e);
         if (rc == 1) {
             at += c->scan.at;
             c->scan = (struct store_scan){0};
         }
     }
-    drop_input(s, c, at);
+    *ret_at = at;
     return rc < 0 ? rc : 0;
+}
+
+int store_resume(struct store *s, struct store_conn *c, struct error *e)
+{
+    size_t at;
+    int rc = run_requests(s, c, c->in.data, c->in.len, &at, e);
+
+    drop_input(s, c, at);
+    return rc;
+}
+
+static int keep_input(struct store *s, struct store_conn *c, const char *data,
+                      size_t len, struct error *e)
+{
+    buf_append(&c->in, data, len);
+    if (c->in.failed) {
+        return store_no_memory(e);
+    }
+    s->buffered_bytes += len;
+    return 0;
 }
 
 int store_feed(struct store *s, struct store_conn *c, const void *data,
                size_t len, struct error *e)
 {
     int rc = store_check_room(s, len, e);
+    size_t at = 0;
 
     if (rc < 0) {
         return rc;
     }
-    buf_append(&c->in, data, len);
-    if (c->in.failed) {
-        return store_no_memory(e);
+    if (c->in.len) {
+        rc = keep_input(s, c, data, len, e);
+        return rc < 0 ? rc : store_resume(s, c, e);
     }
+    /* Most often it is one whole request, which need not be kept. It counts
+     * meanwhile, so that a full store has room left for a request. */
     s->buffered_bytes += len;
-    return store_resume(s, c, e);
+    rc = run_requests(s, c, data, len, &at, e);
+    s->buffered_bytes -= len;
+    if (at < len) {
+        int kept = keep_input(s, c, (const char *)data + at, len - at, e);
+
+        rc = rc < 0 ? rc : kept;
+    }
+    return rc;
 }
 
 void store_get_stats(const struct store *s, struct store_stats *ret)

@@ -85,6 +85,11 @@ struct store_conn *store_next_ready(struct store *s);
 
 void *store_conn_owner(const struct store_conn *c);
 
+/* The answers (borrowed until the next call on the store), and what of them the
+ * network has taken at once. */
+const char *store_answers(const struct store_conn *c, size_t *ret_len);
+void store_sent_now(struct store *s, struct store_conn *c, size_t len);
+
 /* Takes the answers, to be freed by the caller with free(). They count as
  * unread until store_sent(). NULL if there are none. */
 char *store_take(struct store_conn *c, size_t *ret_len);

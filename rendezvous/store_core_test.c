@@ -232,6 +232,9 @@ static void test_numbers(void)
         {"9223372036854775807", 1, -EPROTO, 0},
         {"9223372036854775808", 0, -EPROTO, 0},
         {"-9223372036854775808", -1, -EPROTO, 0},
+        {"-9223372036854775807", -1, 0, INT64_MIN},
+        {"7", -7, 0, 0},
+        {"-1", -9, 0, -10},
         {"                                        3", 1, 0, 4},
     };
 
@@ -250,6 +253,17 @@ static void test_numbers(void)
             memcpy(&sum, out.data, sizeof(sum));
         }
         is_int(sum, t[i].sum, "gives that");
+        if (t[i].rc == 0) {
+            char text[32];
+
+            buf_clear(&out);
+            snprintf(text, sizeof(text), "%lld", (long long)sum);
+            bed_req(&in, STORE_GET, "s", "n");
+            bed_ask(s, c, &in, &out);
+            ok(out.len == sizeof(int64_t) + strlen(text) &&
+               memcmp(out.data + sizeof(int64_t), text, strlen(text)) == 0, "and stores \"%s\"",
+               text);
+        }
         store_close(s, c);
     }
 }

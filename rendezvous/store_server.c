@@ -27,6 +27,7 @@ struct client {
     struct store_conn *conn; /* NULL once closing */
     struct client *prev;
     struct client *next;
+    bool is_held;      /* not read from */
     uint64_t request;  /* that has begun to come, or 0 */
     uint64_t since_ms; /* when its first byte came */
     char peer[ADDR_MAX];
@@ -53,6 +54,7 @@ struct store_server {
     struct listener *listeners;
     struct client *clients;
     uv_timer_t sweep; /* runs while something is overdue or may become so */
+    uv_check_t answers; /* sends them once a turn of the loop has read */
     uint16_t port;
     struct allow allowed;
     size_t n_handles;       /* libuv still knows of */
@@ -80,7 +82,7 @@ static void handle_gone(struct store_server *srv)
     }
 }
 
-static void on_sweep_closed(uv_handle_t *handle)
+static void on_own_closed(uv_handle_t *handle)
 {
     handle_gone(handle->data);
 }
@@ -164,7 +166,8 @@ static void on_written(uv_write_t *request, int status)
     free(answer);
 }
 
-static int send_answers(struct client *client)
+/* What the network does not take at once. */
+static int send_later(struct client *client)
 {
     struct answer *answer = calloc(1, sizeof(*answer));
     uv_buf_t buf;
@@ -187,6 +190,27 @@ static int send_answers(struct client *client)
     return rc;
 }
 
+static int send_answers(struct client *client)
+{
+    size_t len;
+    const char *data = store_answers(client->conn, &len);
+    uv_buf_t buf = uv_buf_init((char *)data, (unsigned)len);
+    int n;
+
+    /* Held requests go on when it has read, and after the others' turn. */
+    if (store_conn_held(client->conn)) {
+        return send_later(client);
+    }
+    n = uv_try_write((uv_stream_t *)&client->tcp, &buf, 1);
+    if (n > 0) {
+        store_sent_now(client->srv->store, client->conn, (size_t)n);
+    }
+    if (n < 0 && n != UV_EAGAIN) {
+        return n;
+    }
+    return n == (int)len ? 0 : send_later(client);
+}
+
 /* Sends what all connections have to be told. */
 static void flush(struct store_server *srv)
 {
@@ -199,6 +223,12 @@ static void flush(struct store_server *srv)
             close_client(client);
         }
     }
+}
+
+/* All that could be read was read: many requests, then many answers. */
+static void on_turn(uv_check_t *check)
+{
+    flush(check->data);
 }
 
 /* Requests */
@@ -278,17 +308,16 @@ static void watch_request(struct client *client)
 /* After requests of `client` were run with the result `rc`. */
 static void after_requests(struct client *client, int rc, const char *why)
 {
-    struct store_server *srv = client->srv;
-
     if (rc < 0) {
         refuse(client, why);
-    }
-    flush(srv);
-    if (!client->conn) {
         return;
     }
     watch_request(client);
-    if (store_conn_held(client->conn)) {
+    if (store_conn_held(client->conn) == client->is_held) {
+        return;
+    }
+    client->is_held = !client->is_held;
+    if (client->is_held) {
         uv_read_stop((uv_stream_t *)&client->tcp);
     } else {
         uv_read_start((uv_stream_t *)&client->tcp, on_alloc, on_read);
@@ -313,10 +342,12 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 /* Its answers were read: the requests behind them are due. */
 static void go_on(struct client *client)
 {
+    struct store_server *srv = client->srv;
     struct error e = {0};
-    int rc = store_resume(client->srv->store, client->conn, &e);
+    int rc = store_resume(srv->store, client->conn, &e);
 
     after_requests(client, rc, e.text);
+    flush(srv); /* the loop may be about to wait */
 }
 
 /* Who may connect */
@@ -545,7 +576,11 @@ int store_server_create(uv_loop_t *loop, const struct store_config *config,
     }
     uv_timer_init(loop, &srv->sweep);
     srv->sweep.data = srv;
-    srv->n_handles = 1;
+    uv_check_init(loop, &srv->answers);
+    srv->answers.data = srv;
+    uv_check_start(&srv->answers, on_turn);
+    uv_unref((uv_handle_t *)&srv->answers);
+    srv->n_handles = 2;
     rc = config->addresses && config->addresses[0]
              ? listen_on_all(srv, config->addresses, e)
              : listen_anywhere(srv, e);
@@ -588,5 +623,6 @@ void store_server_destroy(struct store_server *srv, void (*done)(void *ctx),
     srv->done_ctx = ctx;
     close_clients(srv, true);
     close_listeners(srv);
-    uv_close((uv_handle_t *)&srv->sweep, on_sweep_closed);
+    uv_close((uv_handle_t *)&srv->sweep, on_own_closed);
+    uv_close((uv_handle_t *)&srv->answers, on_own_closed);
 }

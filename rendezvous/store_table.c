@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define FIRST_BUCKETS 64
+#define GROWTH 4 /* to between 3/16 and 3/4 of a slot in a bucket */
 
 _Static_assert(crypto_shorthash_KEYBYTES == 16, "the seed is a SipHash key");
 
@@ -24,7 +25,7 @@ bool table_init(struct table *t, const uint8_t seed[16])
 {
     *t = (struct table){.n_buckets = FIRST_BUCKETS};
     memcpy(t->seed, seed, sizeof(t->seed));
-    t->buckets = calloc(t->n_buckets, sizeof(struct slot *));
+    t->buckets = calloc(t->n_buckets, sizeof(struct bucket));
     return t->buckets != NULL;
 }
 
@@ -47,12 +48,13 @@ static void free_slot(struct table *t, struct slot *slot)
 void table_clear(struct table *t)
 {
     for (size_t i = 0; i < t->n_buckets; i++) {
-        while (t->buckets[i]) {
-            struct slot *slot = t->buckets[i];
+        while (t->buckets[i].first) {
+            struct slot *slot = t->buckets[i].first;
 
-            t->buckets[i] = slot->next;
+            t->buckets[i].first = slot->next;
             free_slot(t, slot);
         }
+        t->buckets[i].marks = 0;
     }
 }
 
@@ -65,15 +67,31 @@ void table_release(struct table *t)
     }
 }
 
-static struct slot **bucket_of(const struct table *t, uint64_t hash)
+static struct bucket *bucket_of(const struct table *t, uint64_t hash)
 {
     return &t->buckets[hash & (t->n_buckets - 1)];
+}
+
+/* By the end of the hash that picks no bucket. */
+static uint64_t mark_of(uint64_t hash)
+{
+    return (uint64_t)1 << (hash >> 58);
+}
+
+static void add_to_bucket(const struct table *t, struct slot *slot)
+{
+    struct bucket *b = bucket_of(t, slot->hash);
+
+    slot->next = b->first;
+    b->first = slot;
+    b->marks |= mark_of(slot->hash);
 }
 
 static struct slot *find(const struct table *t, uint64_t hash, const char *key,
                          size_t len)
 {
-    struct slot *slot = *bucket_of(t, hash);
+    const struct bucket *b = bucket_of(t, hash);
+    struct slot *slot = b->marks & mark_of(hash) ? b->first : NULL;
 
     while (slot && (slot->hash != hash || slot->key_len != len ||
                     memcmp(slot->key, key, len) != 0)) {
@@ -92,19 +110,17 @@ static void grow(struct table *t)
 {
     struct table bigger = *t;
 
-    bigger.n_buckets = t->n_buckets * 2;
-    bigger.buckets = calloc(bigger.n_buckets, sizeof(struct slot *));
+    bigger.n_buckets = t->n_buckets * GROWTH;
+    bigger.buckets = calloc(bigger.n_buckets, sizeof(struct bucket));
     if (!bigger.buckets) {
         return;
     }
     for (size_t i = 0; i < t->n_buckets; i++) {
-        while (t->buckets[i]) {
-            struct slot *slot = t->buckets[i];
-            struct slot **to = bucket_of(&bigger, slot->hash);
+        while (t->buckets[i].first) {
+            struct slot *slot = t->buckets[i].first;
 
-            t->buckets[i] = slot->next;
-            slot->next = *to;
-            *to = slot;
+            t->buckets[i].first = slot->next;
+            add_to_bucket(&bigger, slot);
         }
     }
     free(t->buckets);
@@ -115,7 +131,6 @@ struct slot *table_get(struct table *t, const char *key, size_t len)
 {
     uint64_t hash = hash_key(t, key, len);
     struct slot *slot = find(t, hash, key, len);
-    struct slot **to;
 
     if (slot) {
         return slot;
@@ -127,12 +142,10 @@ struct slot *table_get(struct table *t, const char *key, size_t len)
     slot->hash = hash;
     slot->key_len = len;
     memcpy(slot->key, key, len);
-    if (t->n_slots >= t->n_buckets) {
+    if (t->n_slots >= t->n_buckets / 4 * 3) {
         grow(t);
     }
-    to = bucket_of(t, hash);
-    slot->next = *to;
-    *to = slot;
+    add_to_bucket(t, slot);
     t->n_slots++;
     t->used_bytes += sizeof(*slot) + len;
     return slot;
@@ -140,7 +153,8 @@ struct slot *table_get(struct table *t, const char *key, size_t len)
 
 void table_tidy(struct table *t, struct slot *slot)
 {
-    struct slot **at = bucket_of(t, slot->hash);
+    struct bucket *b = bucket_of(t, slot->hash);
+    struct slot **at = &b->first;
 
     if (slot->has_value || slot->items || slot->waits) {
         return;
@@ -149,6 +163,9 @@ void table_tidy(struct table *t, struct slot *slot)
         at = &(*at)->next;
     }
     *at = slot->next;
+    if (!b->first) {
+        b->marks = 0;
+    }
     free_slot(t, slot);
 }
 

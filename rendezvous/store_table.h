@@ -32,6 +32,7 @@ struct item {
 struct slot {
     struct slot *next; /* in its bucket */
     uint64_t hash;
+    size_t key_len; /* here, where a look-up reads */
     bool has_value;
     char *value;
     size_t value_len;
@@ -41,13 +42,19 @@ struct slot {
     size_t n_items;
     struct wait *waits; /* in the order in which they began */
     struct wait *last_wait;
-    size_t key_len;
     char key[];
+};
+
+struct bucket {
+    struct slot *first;
+    /* A bit for each slot that has been in it, by its hash: a new key most often
+     * needs no look at the slots, which lie far apart in memory. */
+    uint64_t marks;
 };
 
 struct table {
     uint8_t seed[16];
-    struct slot **buckets;
+    struct bucket *buckets;
     size_t n_buckets; /* a power of two */
     size_t n_slots;
     size_t n_values;
