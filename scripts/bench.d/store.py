@@ -2,14 +2,15 @@
 """The store of a run under 64 clients that set, get, add and wait.
 
 The peer: torch's own TCPStore server, with libuv, in a process of its own. The load
-(store_load.c) is the same for both; the servers take turns. Of each server: how many
+(rendezvous/store_load.c) is the same for both; the servers take turns. Of each server: how many
 operations a second, its processor time for one, and the 99th percentile of the time
 until an answer."""
+import os
 import statistics
 import subprocess
 
 CLIENTS = 64
-ROUNDS = 1500
+ROUNDS = 1000
 SERVER = """
 import sys
 from torch.distributed import TCPStore
@@ -28,10 +29,13 @@ def figures(bench, command, text):
     return ops, cpu, p99
 
 
-def of_torch(bench, load, port, pid, rounds):
-    command = [load, "127.0.0.1", port, str(pid), str(CLIENTS), str(rounds)]
-    done = subprocess.run(command, env=bench.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", timeout=300, check=False)
+def of_torch(bench, load, rounds):
+    """A new server each time, as with muster: with no keys from before."""
+    with bench.running([torch_python(bench), "-c", SERVER], "port", stdin=subprocess.PIPE) as server:
+        port = bench.until(lambda: (bench.directory / "port").read_text().strip(), server, "port")
+        command = [load, "127.0.0.1", port, str(server.pid), str(CLIENTS), str(rounds)]
+        done = subprocess.run(command, env=bench.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=300, check=False)
     return figures(bench, command, done.stdout)
 
 
@@ -49,16 +53,16 @@ def torch_python(bench):
 
 def measure(bench):
     rounds = 20 if bench.quick else ROUNDS
-    load = bench.c_program("store_load", (bench.top / "scripts/bench.d/store_load.c").read_text())
+    load = str(bench.build / "rendezvous/store_load")
+    if not os.access(load, os.X_OK):
+        raise bench.CannotMeasure(f"no {load}: run make, or set MUSTER_BUILDDIR")
     script = f'exec "$1" "$MASTER_ADDR" "$MASTER_PORT" $PPID {CLIENTS} {rounds} >figures'
     muster = [bench.muster(), "run", *bench.root_option(), "--nproc-per-node", "1", "--",
               bench.program("sh"), "-c", script, "sh", load]
     ours, theirs = [], []
-    with bench.running([torch_python(bench), "-c", SERVER], "port", stdin=subprocess.PIPE) as server:
-        port = bench.until(lambda: (bench.directory / "port").read_text().strip(), server, "port")
-        for _ in range(bench.rounds):
-            theirs.append(of_torch(bench, load, port, server.pid, rounds))
-            ours.append(of_muster(bench, muster))
+    for _ in range(bench.rounds):
+        theirs.append(of_torch(bench, load, rounds))
+        ours.append(of_muster(bench, muster))
     ops, cpu, p99 = (statistics.median(f) for f in zip(*ours))
     torch_ops, torch_cpu, torch_p99 = (statistics.median(f) for f in zip(*theirs))
     yield bench.result("store.rate", ops, "ops/s", "", None, f"{CLIENTS} clients", muster)
