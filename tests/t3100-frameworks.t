@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Programs of frameworks as their users write them, with nothing between them and
-# muster but the environment: JAX, accelerate, DeepSpeed, and PyTorch's FSDP, which
-# also goes on from its checkpoint.
+# muster but the environment: JAX, accelerate, DeepSpeed, and Lightning and PyTorch's
+# FSDP, which also go on from a checkpoint.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun
 [ -z "${MUSTER_INSTRUMENTED:-}" ] || skip_all 'an instrumented muster does the same in t2300'
-need_module torch jax accelerate deepspeed
+need_module torch jax accelerate deepspeed pytorch_lightning
 examples=$MUSTER_SRCDIR/examples
 export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore
 export HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu DS_ACCELERATOR=cpu
@@ -52,6 +52,31 @@ test_deepspeed() {
     is "$(grep -o 'rank [01] of 2, ZeRO stage 1' out | sort -u | tr '\n' ';')" \
         'rank 0 of 2, ZeRO stage 1;rank 1 of 2, ZeRO stage 1;' 'with ZeRO over two processes'
     like "$(cat out)" 'done: loss 0.' 'to the end'
+}
+
+# A Trainer whose rank 1 is killed when it begins its fourth epoch, once.
+test_lightning() {
+    cat >killed.py <<'E2'
+import os, runpy, signal, sys
+import pytorch_lightning as pl
+
+def begin(self):
+    if os.environ["MUSTER_GENERATION"] == "1" and os.environ["RANK"] == "1" and self.current_epoch == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+pl.LightningModule.on_train_epoch_start = begin
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+E2
+    rm -rf run
+    run timeout 600 "$MUSTER" run "${two[@]}" --max-restarts 3 --set restart.backoff=10ms..20ms -- \
+        "$MODULE_PYTHON" killed.py "$examples/lightning_train.py" --epochs 6 --dir light.d
+    is "$status" 0 'Lightning trains on after the loss of a worker' || show
+    is "$(grep -o 'rank [01] of 2, from epoch [03]' out | sort -u | tr '\n' ';')" \
+        'rank 0 of 2, from epoch 0;rank 0 of 2, from epoch 3;rank 1 of 2, from epoch 0;rank 1 of 2, from epoch 3;' \
+        'two processes, which go on from the last checkpoint'
+    like "$(cat out)" 'done after 6 epochs' 'to the end'
+    num "$(field restarts)" -ge 1 'in another generation'
 }
 
 # One restart is for the kill.
