@@ -134,7 +134,8 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
     struct tree_hello h;
     _buf_ struct buf welcome = {0};
 
-    if (first->type != TREE_HELLO ||
+    /* Who leaves the run takes nobody back, while the last words are read. */
+    if (f->has_left || first->type != TREE_HELLO ||
         tree_hello_decode(first->data, first->len, &h, NULL) < 0 ||
         strcmp(h.run_id, f->config->dir->id) != 0 || h.rank != 0) {
         link_close(l);

@@ -11,6 +11,7 @@
 
 enum {
     MAX_UNREAD_BYTES = 1 << 20, /* that nobody has read: no more output then */
+    LEAVE_MS = 2000,            /* for the last words of who leaves the run */
 };
 
 /* No more than a bounded amount of output is taken that nobody reads, a pager
@@ -58,10 +59,16 @@ void front_take_output(struct front *f, const struct channel_frame *frame)
     front_give_credit(f);
 }
 
+/* A front end that leaves has perhaps nobody left who reads. */
+static bool is_late(const struct front *f)
+{
+    return f->has_left && front_now_ms(f) - f->over_ms > LEAVE_MS;
+}
+
 void front_drain_output(struct front *f)
 {
     f->is_ending = true;
-    while (writer_pending(f->writer) && !f->lets_go) {
+    while (writer_pending(f->writer) && !f->lets_go && !is_late(f)) {
         uv_run(&f->loop, UV_RUN_ONCE);
     }
 }

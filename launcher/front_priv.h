@@ -143,7 +143,8 @@ void front_give_credit(struct front *f);
 void front_on_room(void *arg);
 /* Says once that standard output fails. */
 void front_tell_unread(struct front *f);
-/* Until everything is read, or a signal says that it will not be. */
+/* Until everything is read, or a signal says that it will not be; for a moment,
+ * where the run is left. */
 void front_drain_output(struct front *f);
 
 /* --- front_lead.c --- */

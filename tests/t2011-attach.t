@@ -163,6 +163,31 @@ test_hangup() {
     is "$status" 0 'nohup is what it says' || diag "$(cat run.err)"
 }
 
+# One that leaves has its last words to say, and is not to be found by the lead.
+test_hangup_unread() {
+    mkfifo unread
+    sleep 600 <unread &
+    at_exit "kill $! 2>/dev/null"
+    rm -rf run go
+    "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- \
+        sh -c 'until [ -e go ]; do echo again and again and again; done' >unread 2>run.err </dev/null &
+    front=$!
+    at_exit "kill -KILL $front 2>/dev/null"
+    wait_for 60 running
+    id=$(json id run/run.json)
+    ok 'a run whose output nobody reads' wait_for 60 eval '[ "$(stat -c %s run/logs/1/0/stdout)" -gt 300000 ]'
+    kill -HUP "$front"
+    wait_exit 60 "$front"
+    is "$status" 129 'can be left' || diag "$(cat run.err)"
+    running
+    is $? 0 'and goes on' || diag "$("$MUSTER" status run; tail -n 5 run/events.jsonl)"
+    attach
+    touch go
+    wait_exit 60 "$front"
+    is "$status" 0 'to its end' || diag "$(tail -n 5 attach.err)"
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 test_countdown() {
     local until
     start_run --set detach.timeout=12s -- sh -c "$until_go; echo done"
