@@ -90,8 +90,7 @@ void torch_read_signals(struct command *cmd, const struct launcher_hit *hit)
         s += *s == ',';
     } while (*s);
     command_note(cmd, hit, "muster run answers SIGTERM, SIGINT, SIGHUP, "
-                 "SIGQUIT, SIGUSR1 and SIGUSR2 at any time: it asks the "
-                 "workers to stop");
+                 "SIGQUIT, SIGUSR1 and SIGUSR2 at any time");
 }
 
 /* --- --log-line-prefix-template --- */
