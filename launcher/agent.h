@@ -87,6 +87,7 @@ struct agent {
     uint32_t first_rank; /* of its workers on this node */
     struct crew *crew; /* the workers that are alive, or being cleaned up */
     struct crew_world *parted; /* of one that is gone, see crew_world_part() */
+    struct crew_mpi *mpi;      /* likewise, see crew_mpi.c */
 
     bool leaving;
     uint8_t status;
@@ -182,6 +183,10 @@ int crew_shell(const struct agent *a, int64_t rank, struct jsonw *reply,
 void crew_join_world(struct agent *a);
 void crew_attached(struct agent *a, const struct companion_outcome *o);
 unsigned crew_alive(const struct agent *a);
+/* The agent leaves: takes no more output of an mpirun that outlived its crew. */
+void crew_mpi_leave(struct agent *a);
+/* Whether there is one that is still worth waiting for. */
+bool crew_mpi_outlives(struct agent *a);
 /* Forgets the crew; its workers are gone. */
 void crew_destroy(struct agent *a);
 

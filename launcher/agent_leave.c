@@ -21,6 +21,7 @@ enum {
     OUTPUT_MS = 5000, /* for output to get out */
     OUTPUT_SUCCESS_MS = 30000,
     DRAIN_MS = 10000, /* for that of others, and what is on its way */
+    MPI_LOOK_MS = 20, /* for mpirun, which is about to end */
     LEAVE_MS = 45000, /* then the process ends, whatever is left */
 };
 
@@ -62,6 +63,10 @@ static void finish_leaving(uv_timer_t *t)
 {
     struct agent *a = t->data;
 
+    if (crew_mpi_outlives(a)) {
+        uv_timer_start(t, finish_leaving, MPI_LOOK_MS, 0);
+        return;
+    }
     agent_lead_stop(a);
     tree_close(a->tree);
     a->tree = NULL;
@@ -128,6 +133,7 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason)
         _exit(status);
     }
     crew_world_close(a, take_ptr(&a->parted));
+    crew_mpi_leave(a);
     if (a->output) {
         output_destroy(a->output, status == RUN_SUCCEEDED ? OUTPUT_SUCCESS_MS
                                                           : OUTPUT_MS,

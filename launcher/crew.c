@@ -186,6 +186,7 @@ void crew_stop(struct agent *a, bool kill)
                                      : "the workers are being killed");
     }
     crew_tell_echoes(c);
+    crew_mpi_stop(c);
     if (!c->is_gone) {
         /* The member says when the grace is over. */
         workers_stop(c->workers, kill ? 0 : UINT32_MAX);

@@ -92,10 +92,13 @@ int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
 
 /* Where this node has rank 0 of an MPI program; else nothing. */
 int crew_mpi_start(struct crew *c, const struct order *order,
-                     struct error *e);
-/* The workers are gone: true if mpirun is, too. Else it is ended, and
- * crew_finish() called when it is. */
+                   struct error *e);
+/* The workers here are gone. True if mpirun is, too, or need not be waited for:
+ * where all is well the agent has it from now on, for the ranks of other nodes.
+ * Else crew_finish() is called when it is gone. */
 bool crew_mpi_is_gone(struct crew *c);
+/* All workers are to end. */
+void crew_mpi_stop(struct crew *c);
 void crew_mpi_destroy(struct crew *c);
 
 /* --- crew_facts.c --- */

@@ -26,18 +26,39 @@
 
 enum {
     ABANDONED_MS = 3000, /* for workers to tell what mpirun ended for */
-    TERM_MS = 5000,      /* for mpirun to end when its workers are gone */
+    END_MS = 3000,       /* for mpirun to end by itself after its ranks */
+    TERM_MS = 5000,      /* and after SIGTERM */
     TAIL_LINES = 20,
 };
 
 struct crew_mpi {
-    struct crew *crew;
-    pid_t pid; /* -1 once it has ended */
+    struct agent *agent;
+    struct crew *crew; /* NULL: it has outlived that */
+    pid_t pid;         /* -1 once it has ended */
     struct child_exit how;
     struct output_stream *out;
     uv_timer_t *timer;
-    bool is_waited_for; /* workers are gone, and this is all that is left */
+    bool is_waited_for; /* the workers here are gone, and this is left */
+    bool is_stopped;    /* all workers are to end */
+    bool is_termed;
+    uint64_t leave_ms;  /* since when the agent waits for it */
 };
+
+static void free_timer(uv_handle_t *h)
+{
+    free(h);
+}
+
+static void release(struct crew_mpi *w)
+{
+    if (w->out) {
+        output_close(w->out, NULL, NULL);
+    }
+    if (w->timer) {
+        uv_close((uv_handle_t *)w->timer, free_timer);
+    }
+    free(w);
+}
 
 /* --- it ends --- */
 
@@ -60,17 +81,25 @@ static void accuse(struct crew_mpi *w)
     str_copy(f.what, sizeof(f.what), "mpirun ended, and left workers without "
              "their process");
     str_copy(f.text, sizeof(f.text), buf_str(&tail));
-    agent_member_step(c->agent, &event);
+    agent_member_step(w->agent, &event);
+}
+
+/* SIGTERM, then SIGKILL. */
+static void end_by_force(struct crew_mpi *w)
+{
+    child_kill_group(w->agent->children, w->pid,
+                     w->is_termed ? SIGKILL : SIGTERM);
+    w->is_termed = true;
 }
 
 static void on_timer(uv_timer_t *t)
 {
     struct crew_mpi *w = t->data;
-    struct crew *c = w->crew;
 
     if (w->pid > 0) {
-        child_kill_group(c->agent->children, w->pid, SIGKILL);
-    } else if (!c->stopping && crew_alive(c->agent)) {
+        end_by_force(w);
+        uv_timer_start(t, on_timer, TERM_MS, 0);
+    } else if (w->crew && !w->crew->stopping && crew_alive(w->agent)) {
         accuse(w);
     }
 }
@@ -82,11 +111,30 @@ static void on_exit_(void *arg, const struct child_exit *how)
     w->pid = -1;
     w->how = *how;
     if (!w->crew) {
-        free(w);
+        if (w->agent->mpi == w) {
+            w->agent->mpi = NULL;
+        }
+        release(w);
     } else if (w->is_waited_for) {
         crew_finish(w->crew);
     } else {
         uv_timer_start(w->timer, on_timer, ABANDONED_MS, 0);
+    }
+}
+
+static void start_end(struct crew_mpi *w)
+{
+    if (w->pid > 0 && w->is_waited_for &&
+        !uv_is_active((uv_handle_t *)w->timer)) {
+        uv_timer_start(w->timer, on_timer, END_MS, 0);
+    }
+}
+
+void crew_mpi_stop(struct crew *c)
+{
+    if (c->mpi) {
+        c->mpi->is_stopped = true;
+        start_end(c->mpi);
     }
 }
 
@@ -97,46 +145,64 @@ bool crew_mpi_is_gone(struct crew *c)
     if (!w || w->pid < 0) {
         return true;
     }
-    if (!w->is_waited_for) {
-        w->is_waited_for = true;
-        child_kill(c->agent->children, w->pid, SIGTERM);
-        uv_timer_start(w->timer, on_timer, TERM_MS, 0);
+    if (c->layout.n_groups > 1 && !w->is_stopped) {
+        w->crew = NULL;
+        w->agent->mpi = take_ptr(&c->mpi);
+        return true;
     }
+    w->is_waited_for = true;
+    start_end(w);
     return false;
 }
 
-static void free_timer(uv_handle_t *h)
+/* What is left of an mpirun goes when its end is heard of. */
+static void kill_now(struct crew_mpi *w)
 {
-    free(h);
+    w->crew = NULL;
+    if (w->pid > 0) {
+        child_kill_group(w->agent->children, w->pid, SIGKILL);
+    } else {
+        release(w);
+    }
 }
 
 void crew_mpi_destroy(struct crew *c)
 {
-    struct crew_mpi *w = c->mpi;
+    struct crew_mpi *w = take_ptr(&c->mpi);
 
-    if (!w) {
-        return;
+    if (w) {
+        kill_now(w);
     }
-    c->mpi = NULL;
-    if (w->out) {
+}
+
+void crew_mpi_leave(struct agent *a)
+{
+    struct crew_mpi *w = a->mpi;
+
+    if (w) {
+        w->leave_ms = uv_now(&a->loop);
         output_close(w->out, NULL, NULL);
+        w->out = NULL;
     }
-    if (w->timer) {
-        uv_close((uv_handle_t *)w->timer, free_timer);
+}
+
+/* What still runs after that is killed by muster-watch. */
+bool crew_mpi_outlives(struct agent *a)
+{
+    struct crew_mpi *w = a->mpi;
+    uint64_t waited = w ? uv_now(&a->loop) - w->leave_ms : 0;
+
+    if (w && waited > END_MS && !w->is_termed) {
+        end_by_force(w);
     }
-    if (w->pid > 0) {
-        child_kill_group(c->agent->children, w->pid, SIGKILL);
-        w->crew = NULL;
-        return;
-    }
-    free(w);
+    return w && waited < END_MS + TERM_MS;
 }
 
 /* --- it starts --- */
 
 static int open_output(struct crew_mpi *w, int *ret_far, struct error *e)
 {
-    const struct agent *a = w->crew->agent;
+    const struct agent *a = w->agent;
     struct output_source from = {.rank = OUTPUT_NO_RANK,
                                  .which = OUTPUT_STDERR};
     bool keeps = a->config.job->logs.files != JOB_FILES_NONE;
@@ -164,7 +230,7 @@ static int open_output(struct crew_mpi *w, int *ret_far, struct error *e)
 static int spawn(struct crew_mpi *w, const struct order *order,
                  struct error *e)
 {
-    struct agent *a = w->crew->agent;
+    struct agent *a = w->agent;
     _close_ int hosts = -1, far = -1;
     _strlist_ struct strlist argv = {0}, env = {0};
     struct mpi_world world = {
@@ -192,10 +258,13 @@ static int spawn(struct crew_mpi *w, const struct order *order,
 }
 
 int crew_mpi_start(struct crew *c, const struct order *order,
-                     struct error *e)
+                   struct error *e)
 {
     struct crew_mpi *w;
 
+    if (c->agent->mpi) {
+        kill_now(take_ptr(&c->agent->mpi)); /* nobody is left of its ranks */
+    }
     if (c->agent->config.job->program != JOB_MPI ||
         c->layout.first_rank != 0 || c->layout.n_local == 0) {
         return 0;
@@ -204,6 +273,7 @@ int crew_mpi_start(struct crew *c, const struct order *order,
     if (!w || !(w->timer = calloc(1, sizeof(*w->timer)))) {
         return error_set(e, ENOMEM, "start mpirun");
     }
+    w->agent = c->agent;
     w->crew = c;
     w->pid = -1;
     uv_timer_init(&c->agent->loop, w->timer);

@@ -183,6 +183,21 @@ test_mpirun_dies() {
     nobody_left
 }
 
+# It ends late, or by force, and the run all the same.
+test_mpirun_hangs() {
+    printf '#!/bin/sh\nmpirun "$@"\ncase $* in *--version*) ;; *) trap "" TERM; sleep 1000 ;; esac\n' >hanging
+    chmod +x hanging
+    mrun --mpirun "$PWD/hanging" -- mpirun -np 2 "$prog"
+    is "$status" 0 'an mpirun that outlives its ranks is ended' || show
+    nobody_left
+    ok 'with all that is below it' eval '! pgrep -f "^/bin/sh $PWD/hanging"'
+    mrun --mpirun "$PWD/hanging" --agent-is-node --nnodes 2 --nproc-per-node 1 -- mpirun \
+        sh -c "$prog; [ \$RANK = 0 ] || sleep 15; echo \$RANK is done"
+    is "$status" 0 'but not before ranks on other nodes have ended' || show
+    is "$(grep -o '[01] is done' out | sort | tr '\n' ';')" '0 is done;1 is done;' 'which say so'
+    nobody_left
+}
+
 test_agent_dies() {
     start_run -- mpirun -np 3 sh -c "setsid sleep 1000 & exec $prog wait"
     kill -KILL "$(field nodes.0.agent_pid)"
