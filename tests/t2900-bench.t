@@ -27,6 +27,7 @@ test_others() {
     figures idle 'idle.cpu idle.memory'
     figures logs 'logs.rate logs.vs-cat logs.wrong logs.memory'
     is "$(json 2.value out)" 0 'and every byte came once' || show
+    figures ddp 'ddp.time ddp.vs-hand ddp.vs-torchrun'
     figures store 'store.rate store.rate-vs-torch store.cpu-vs-torch store.p99-vs-torch'
 }
 
