@@ -2,7 +2,8 @@
 /*
  * Any bytes as one of the things that are read from memory: requests to a run,
  * what workers print on its way to a terminal, host lists and times that were
- * asked for, and what muster-exec says of a start. The first byte says which.
+ * asked for, what muster-exec says of a start, and what a seat and its agent say.
+ * The first byte says which.
  */
 #include <config.h>
 
@@ -16,6 +17,7 @@
 #include "launcher/json_output.h"
 #include "launcher/label.h"
 #include "launcher/last_words.h"
+#include "launcher/seat.h"
 #include "launcher/since.h"
 
 #include <stdint.h>
@@ -213,11 +215,46 @@ static void try_label(char *text, size_t len)
     expect(!b.failed);
 }
 
+static void expect_same(const struct buf *a, const struct buf *b)
+{
+    expect(!b->failed && a->len == b->len &&
+           memcmp(a->data, b->data, a->len) == 0);
+}
+
+/* What a seat and its agent say: what decodes is encoded to the same bytes. */
+static void try_seat(char *text, size_t len)
+{
+    _buf_ struct buf in = {0}, hello = {0}, offer = {0}, end = {0}, number = {0};
+    _seat_offer_ struct seat_offer o = {0};
+    struct seat_hello h;
+    struct seat_end e;
+    uint32_t n;
+
+    buf_append(&in, text, len);
+    /* Of another version nothing is known but that. */
+    if (seat_hello_decode(&in, &h) == 0 && h.version == SEAT_VERSION) {
+        seat_hello_encode(&h, &hello);
+        expect_same(&in, &hello);
+    }
+    if (seat_offer_decode(&in, &o) == 0) {
+        seat_offer_encode(&o, &offer);
+        expect_same(&in, &offer);
+    }
+    if (seat_end_decode(&in, &e) == 0) {
+        seat_end_encode(&e, &end);
+        expect_same(&in, &end);
+    }
+    if (seat_number_decode(&in, &n) == 0) {
+        seat_number_encode(n, &number);
+        expect_same(&in, &number);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static try_f *const tries[] = {
         try_request, try_last_words, try_hosts, try_since, try_exec_report,
-        try_fold, try_json_output, try_label,
+        try_fold, try_json_output, try_label, try_seat,
     };
     char *text = malloc(size + 1);
 
