@@ -341,6 +341,30 @@ static const struct {
     {command_is_horovod, command_read_horovod},
 };
 
+/* One launcher that starts another: the resolved job would be read as if it was
+ * started by the second alone. */
+static bool is_last(const struct command *before)
+{
+    const struct node *command = node_get(before->tree, "command");
+    struct command cmd = {.c = before->c, .tree = before->tree};
+
+    if (!is_list_of_words(command) || command->n == 0) {
+        return true;
+    }
+    cmd.argv = command->items;
+    cmd.n = command->n;
+    for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
+        if (launchers[i].is(&cmd)) {
+            report_error(cmd.c->report, &command->items[0]->place,
+                         "%s behind %s; expected the program itself, or one "
+                         "launcher",
+                         cmd.launcher, before->launcher);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool command_settle(const struct context *c, struct node *tree)
 {
     size_t errors = c->report->n_errors;
@@ -356,7 +380,8 @@ bool command_settle(const struct context *c, struct node *tree)
     cmd.n = command->n;
     for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
         if (launchers[i].is(&cmd)) {
-            return launchers[i].read(&cmd) && c->report->n_errors == errors;
+            return launchers[i].read(&cmd) && is_last(&cmd) &&
+                   c->report->n_errors == errors;
         }
     }
     warn_of_unread(c, command->items[0]);

@@ -50,4 +50,11 @@ test_not_asked_for() {
     is "$(cat out)" '[]' 'without the key there is none'
 }
 
+test_no_library() {
+    mkdir fake && echo no >fake/libmicrohttpd.so.12
+    start LD_LIBRARY_PATH="$TRASH/fake" "$MUSTER" run "${run_options[@]}" --set horovod=gloo -- true
+    is "$status" 1 'without libmicrohttpd the job ends'
+    like "$(cat err)" "Horovod's rendezvous needs libmicrohttpd.so.12 on the node of rank 0" 'and says what it needs'
+}
+
 run_cases
