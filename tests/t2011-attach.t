@@ -14,12 +14,7 @@ running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.0.s
 event() { grep -q "\"event\":\"$1\"" run/events.jsonl; }
 count() { grep -c "\"event\":\"$1\"" run/events.jsonl; }
 no_files() { [ -z "$(find rt/muster -mindepth 1 2>/dev/null)" ]; }
-# Whatever belongs to the run, by its environment or its command line.
-alive() {
-    run_alive "$id"
-    pgrep -f -a -- "--run-id=$id|/$id( |\$)|dir=[^ ]*/$id" | grep -v pgrep
-}
-nobody_left() { [ -z "$(alive)" ]; }
+nobody_left() { [ -z "$(run_traces "$id")" ]; }
 # start_run OPTION...: the run in ./run, its front end $front and run id $id.
 start_run() {
     rm -rf run go
@@ -35,6 +30,7 @@ lose_front() {
 }
 # attach [OPTION...]: in the background, as $front from then on.
 attach() {
+    rm -f attach.err # of the one before
     spawn attach "$MUSTER" attach run "$@"
     front=$spawned
     wait_for 60 grep -q '^muster: attached to run' attach.err || { diag "$(cat attach.err)"; return 1; }
@@ -66,7 +62,7 @@ test_takes_over() {
     like "$(cat attach.err)" "$id succeeded after" 'and the end'
     is "$(sort attach.out)" $'[0] generation 2\n[1] generation 2' 'output has its labels, from then on'
     is "$(count front_back)" 1 'the records tell of it'
-    ok 'nobody is left' wait_for 60 nobody_left || diag "$(alive)"
+    ok 'nobody is left' wait_for 60 nobody_left || diag "$(run_traces "$id")"
     ok 'nor is a file' wait_for 60 no_files || diag "$(find rt/muster)"
 }
 
@@ -221,7 +217,7 @@ test_meanwhile() {
         touch go
         wait_exit 60 "$spawned"
         [ "$status" = 0 ] || { bad=1; diag "$i: status $status: $(cat attach.err)"; }
-        wait_for 60 nobody_left || { bad=1; diag "$i: $(alive)"; }
+        wait_for 60 nobody_left || { bad=1; diag "$i: $(run_traces "$id")"; }
     done
     is $bad 0 'a run that ends in the moment of the attach has its own status'
 }
@@ -282,7 +278,7 @@ test_mpi_worlds() {
     touch go
     wait_exit 60 "$front"
     is "$status" 0 'to its end' || diag "$(cat attach.err)"
-    ok 'nobody is left' wait_for 60 nobody_left || diag "$(alive)"
+    ok 'nobody is left' wait_for 60 nobody_left || diag "$(run_traces "$id")"
     ok 'nor is a file' wait_for 60 no_files || diag "$(find rt/muster)"
 }
 
@@ -314,7 +310,7 @@ test_by_hand() {
     touch go
     wait_exit 60 "$front"
     is "$status:$(cat attach.out)" '0:[0] done' 'is shown by another one' || diag "$(cat attach.err)"
-    ok 'and nobody is left' wait_for 60 nobody_left || diag "$(alive)"
+    ok 'and nobody is left' wait_for 60 nobody_left || diag "$(run_traces "$id")"
 }
 
 run_cases

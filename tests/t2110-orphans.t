@@ -24,23 +24,8 @@ start_run() {
     wait_for 60 grandchildren
 }
 
-# pids of the parts: front (set by start_run), mpirun, mpi, watch, agent.
-find_parts() {
-    agent=$(field nodes.0.agent_pid)
-    watch=$(awk '{ sub(/.*\) /, ""); print $2 }' "/proc/$agent/stat")
-    mpirun=$(child_of "$front")
-    mpi=$(pgrep -f "muster-mpi --run-id=$id" | while read -r p; do
-        [ "$(readlink "/proc/$p/exe" | sed 's/.*\///')" = muster-mpi ] && echo "$p"
-    done | head -n 1)
-}
-
-# Whatever belongs to the run, by its environment or its command line.
-alive() {
-    run_alive "$id"
-    pgrep -f -a -- "--run-id=$id|/$id( |\$)|dir=[^ ]*/$id" | grep -v pgrep
-}
 no_files() { [ -z "$(find rt/muster -mindepth 1)" ]; }
-all_gone() { [ -z "$(alive)" ]; }
+all_gone() { [ -z "$(run_traces "$id")" ]; }
 
 kill_parts() {
     local part pids=()
@@ -60,7 +45,7 @@ check() {
     local what="$*" since
     start_run
     is $? 0 "($what) a run" || { diag "$(cat run.err)"; return; }
-    find_parts
+    run_parts "$id" "$front" "$(field nodes.0.agent_pid)"
     ok "($what) of five parts" kill -0 "$front" "$mpirun" "$mpi" "$watch" "$agent" || return
     since=$(date +%s%N)
     kill_parts "$@"
@@ -72,7 +57,7 @@ check() {
         kill -INT "$front"
         ;;
     esac
-    ok "($what) nothing is left" wait_for 60 all_gone || diag "$(alive)"
+    ok "($what) nothing is left" wait_for 60 all_gone || diag "$(run_traces "$id")"
     note_time "$since" "$what"
     case " $what " in
     *' front '*) ;;

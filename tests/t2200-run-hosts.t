@@ -30,15 +30,6 @@ start_run() {
 }
 running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.3.state)" = Running ]; }
 
-# pids_on HOST PATTERN: of processes there, as seen from here.
-pids_on() {
-    local init ns p
-    init=$("$MUSTER_SRCDIR/tests/rigs/hosts" pid "$BED" "$1")
-    ns=$(readlink "/proc/$init/ns/pid")
-    for p in $(pgrep -f -- "$2"); do
-        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
-    done
-}
 event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
 
 test_four_hosts() {

@@ -15,15 +15,6 @@ world_of_all() { [ "$(grep -c "\"mpi_joined\".*\"epoch\":$1" "$SHARED/run/events
 attached() { grep -q '^muster: attached to run' "$1.err"; }
 alive() { run_alive "$id"; pgrep -f -a -- "--run-id=$id|/$id " | grep -v pgrep; }
 nobody_left() { [ -z "$(alive)" ]; }
-# pids_on HOST PATTERN: of processes there, as seen from here.
-pids_on() {
-    local init ns p
-    init=$("$MUSTER_SRCDIR/tests/rigs/hosts" pid "$BED" "$1")
-    ns=$(readlink "/proc/$init/ns/pid")
-    for p in $(pgrep -f -- "$2"); do
-        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
-    done
-}
 # start_run HOST OPTION...: the front end on that host, its pid here in $front.
 start_run() {
     local from=$1

@@ -31,14 +31,6 @@ field() { "$MUSTER" status "$dir" -o json 2>/dev/null | json "$1"; }
 event() { grep -q "$1" "$dir/events.jsonl"; }
 running() { [ "$(field state)" = Running ] && [ "$(field "workers.$1.state")" = Running ]; }
 
-# pids_on HOST PATTERN: of processes there, as seen from here.
-pids_on() {
-    local ns p
-    ns=$(readlink "/proc/$(hosts pid "$1")/ns/pid")
-    for p in $(pgrep -f -- "$2"); do
-        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
-    done
-}
 
 # Ids of jobs are small numbers, and other beds have the same: workers are told
 # by the run's directory, the rest by the host.

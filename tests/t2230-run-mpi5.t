@@ -34,14 +34,6 @@ nobody_left() {
         diag "$(run_alive "$(json id "$SHARED/run/run.json")")"
 }
 
-# pids_on HOST PATTERN: of processes there, as seen from here.
-pids_on() {
-    local ns p
-    ns=$(readlink "/proc/$(hosts pid "$1")/ns/pid")
-    for p in $(pgrep -f -- "$2"); do
-        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
-    done
-}
 
 test_run() {
     mrun --nproc-per-node 2 -- sh -c 'echo $RANK of $WORLD_SIZE on $(hostname)'

@@ -12,21 +12,7 @@ mkdir -m 700 rt
 field() { json "$1" <run/status.json; }
 state_is() { [ "$(field state 2>/dev/null)" = "$1" ]; }
 
-# pids of the parts: front (set by start), mpirun, mpi, watch, agent.
-find_parts() {
-    agent=$(field nodes.0.agent_pid)
-    watch=$(awk '{ sub(/.*\) /, ""); print $2 }' "/proc/$agent/stat")
-    mpirun=$(child_of "$front")
-    mpi=$(pgrep -f "muster-mpi --run-id=$id" | while read -r p; do
-        [ "$(readlink "/proc/$p/exe" | sed 's/.*\///')" = muster-mpi ] && echo "$p"
-    done | head -n 1)
-}
-# Whatever belongs to the run, by its environment or its command line.
-alive() {
-    run_alive "$id"
-    pgrep -f -a -- "--run-id=$id|/$id( |\$)|dir=[^ ]*/$id" | grep -v pgrep
-}
-all_gone() { [ -z "$(alive)" ]; }
+all_gone() { [ -z "$(run_traces "$id")" ]; }
 no_files() { [ -z "$(find rt/muster -mindepth 1)" ]; }
 
 # start STATE OPTION...: a run that has come to that state, and stays there.
@@ -39,7 +25,7 @@ start() {
     wait_for 60 state_is "$state" || { diag "$(cat run.err)"; return 1; }
     id=$(json id run/run.json)
     wait_for 60 eval '[ -n "$(field nodes.0.agent_pid)" ] && [ "$(field nodes.0.agent_pid)" != 0 ]'
-    find_parts
+    run_parts "$id" "$front" "$(field nodes.0.agent_pid)"
 }
 
 # ends WHAT STATUS...: the front end has one of these, and nothing is left.
@@ -54,7 +40,7 @@ ends() {
     left "$what"
 }
 left() {
-    ok "$1: nothing is left" wait_for 60 all_gone || diag "$(alive)"
+    ok "$1: nothing is left" wait_for 60 all_gone || diag "$(run_traces "$id")"
     ok "$1: nor a file" wait_for 60 no_files || diag "$(find rt/muster)"
 }
 

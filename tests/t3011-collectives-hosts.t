@@ -27,15 +27,6 @@ rank 1: right
 rank 2: right
 rank 3: right'
 
-# pids_on HOST PATTERN: of processes there, as seen from here.
-pids_on() {
-    local init ns p
-    init=$("$MUSTER_SRCDIR/tests/rigs/hosts" pid "$BED" "$1")
-    ns=$(readlink "/proc/$init/ns/pid")
-    for p in $(pgrep -f -- "$2"); do
-        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
-    done
-}
 
 test_worker_killed() {
     start_run --max-restarts 1 -- "$WORKER" "$SHARED/stop"

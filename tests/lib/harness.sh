@@ -262,6 +262,23 @@ run_alive() {
 # run_gone RUNID: none is left.
 run_gone() { [ -z "$(run_alive "$1")" ]; }
 
+# run_traces ID: the same, and whoever has the run on its command line.
+run_traces() {
+    run_alive "$1"
+    pgrep -f -a -- "--run-id=$1|/$1( |\$)|dir=[^ ]*/$1" | grep -v pgrep
+}
+
+# run_parts ID FRONT AGENT: the pids of the parts of a run on this machine, in
+# $front, $mpirun, $mpi, $watch and $agent.
+run_parts() {
+    front=$2 agent=$3
+    watch=$(awk '{ sub(/.*\) /, ""); print $2 }' "/proc/$agent/stat")
+    mpirun=$(child_of "$front")
+    mpi=$(pgrep -f "muster-mpi --run-id=$1" | while read -r p; do
+        [ "$(readlink "/proc/$p/exe" | sed 's/.*\///')" = muster-mpi ] && echo "$p"
+    done | head -n 1)
+}
+
 # json PATH [FILE]: the value at a dotted path ("workers.0.pid"); a string is
 # printed as it is, anything else as JSON. Fails where there is none.
 json() {
@@ -376,6 +393,16 @@ hosts() {
     local verb=$1
     shift
     "$MUSTER_SRCDIR/tests/rigs/hosts" "$verb" "$BED" "$@"
+}
+
+# pids_on HOST PATTERN: of processes there whose command line matches, as seen from
+# here.
+pids_on() {
+    local ns p
+    ns=$(readlink "/proc/$(hosts pid "$1")/ns/pid")
+    for p in $(pgrep -f -- "$2"); do
+        [ "$(readlink "/proc/$p/ns/pid" 2>/dev/null)" != "$ns" ] || echo "$p"
+    done
 }
 
 # --- begin and end -----------------------------------------------------------
