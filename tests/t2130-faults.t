@@ -283,7 +283,8 @@ test_group_kill() {
     cat >in-fake.sh <<'END'
 mount --bind fake /sys/fs/cgroup && exec "$@"
 END
-    run unshare -m bash in-fake.sh "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- sh -c 'kill -KILL $PPID; sleep 100'
+    run unshare -m bash in-fake.sh "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- sh -c \
+        'until grep -q "\"state\":\"Running\"" run/status.json; do sleep 0.1; done; kill -KILL $PPID; sleep 100'
     is "$status" 75 'a run whose agent is killed' || show
     unlike "$(cat err)" 'of this cgroup' 'had no earlier life to ask for'
     run unshare -m bash in-fake.sh "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- true

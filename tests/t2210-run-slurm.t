@@ -179,7 +179,7 @@ test_agents_step() {
 # Another front end in the same job, and a shell where a worker is.
 test_attach() {
     batch taken 3 "$MUSTER run $root --name taken --nnodes 3 --nproc-per-node 1 -- sh -c 'until [ -e go ]; do sleep 0.1; done; echo \$RANK done' &" \
-        'front=$!' 'until [ -e lose ]; do sleep 0.1; done' 'kill -KILL $front' "$MUSTER attach muster-runs/taken/\$SLURM_JOB_ID; echo status \$?"
+        'front=$!' 'until [ -e lose ]; do sleep 0.1; done' 'kill -KILL $front; wait $front' "$MUSTER attach muster-runs/taken/\$SLURM_JOB_ID; echo status \$?"
     wait_for 90 running 2
     is $? 0 'a run' || diag "$(cat taken.out)"
     run on ctl "$MUSTER" shell "$dir" 2 -- sh -c 'echo "$RANK on $(hostname), $1"; exit 7' sh "a 'b'  c"
