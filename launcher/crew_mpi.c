@@ -155,12 +155,14 @@ bool crew_mpi_is_gone(struct crew *c)
     return false;
 }
 
-/* What is left of an mpirun goes when its end is heard of. */
+/* What is left of an mpirun goes when its end is heard of; an agent that leaves
+ * waits for that. */
 static void kill_now(struct crew_mpi *w)
 {
     w->crew = NULL;
     if (w->pid > 0) {
         child_kill_group(w->agent->children, w->pid, SIGKILL);
+        w->agent->mpi = w->agent->mpi ? w->agent->mpi : w;
     } else {
         release(w);
     }

@@ -131,8 +131,8 @@ static void test_bad(void)
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"epoch\":4294967296}",
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"epoch\":\"1\"}",
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"mpirun\":7}",
-        "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],"
-        "\"agents_per_host\":0}",
+        ("{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],"
+         "\"agents_per_host\":0}"),
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"n_agents\":0}",
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"n_agents\":2}",
         "{\"v\":1,\"source\":\"given\",\"hosts\":[],\"n_agents\":1}",

@@ -318,5 +318,7 @@ int main(int argc, char **argv)
     qsort(l.latency_us, l.n_latencies, sizeof(double), compare);
     printf("%.1f %.4f %.1f\n", n_ops / ((double)start / 1e9), cpu / n_ops,
            l.latency_us[l.n_latencies * 99 / 100]);
+    free(l.latency_us);
+    free(clients);
     return 0;
 }

@@ -241,7 +241,7 @@ int main(int argc, char **argv)
         if (e.code != ERR_LOST) { /* else another rank says what is wrong */
             fprintf(stderr, "muster-mpi: rank %d: %s\n", c.rank, e.text);
         }
-        return STATUS_RESUMABLE;
+        _exit(STATUS_RESUMABLE); /* MPI_Finalize would wait for the others */
     }
     secret_forget();
     serve(&c);
