@@ -187,6 +187,8 @@ unsigned crew_alive(const struct agent *a);
 void crew_mpi_leave(struct agent *a);
 /* Whether there is one that is still worth waiting for. */
 bool crew_mpi_outlives(struct agent *a);
+/* Waits no more; muster-watch kills what is left. With the table of children. */
+void crew_mpi_forget(struct agent *a);
 /* Forgets the crew; its workers are gone. */
 void crew_destroy(struct agent *a);
 

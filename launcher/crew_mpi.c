@@ -188,7 +188,6 @@ void crew_mpi_leave(struct agent *a)
     }
 }
 
-/* What still runs after that is killed by muster-watch. */
 bool crew_mpi_outlives(struct agent *a)
 {
     struct crew_mpi *w = a->mpi;
@@ -198,6 +197,15 @@ bool crew_mpi_outlives(struct agent *a)
         end_by_force(w);
     }
     return w && waited < END_MS + TERM_MS;
+}
+
+void crew_mpi_forget(struct agent *a)
+{
+    struct crew_mpi *w = take_ptr(&a->mpi);
+
+    if (w) {
+        release(w);
+    }
 }
 
 /* --- it starts --- */
