@@ -173,6 +173,7 @@ static void test_short_write(void)
     }
     pid = fork();
     if (pid == 0) {
+        free(take_ptr(&data));
         close(pipe_fds[1]);
         check_reader(pipe_fds[0], go[0]);
     }

@@ -34,8 +34,8 @@ test_direct() {
     is "$status" 0 'mpirun ... muster exec' || show
     is "$(who)" "$(for r in 0 1 2; do printf 'MPI %d of 3, sum 6; %d of 3, local %d of 3, node 0 of 1 on node1;' $r $r $r; done)" \
         'keeps the ranks'
-    run on node1 timeout 120 mpirun $root --oversubscribe -n 2 "$there/muster" exec -- "$prog" fail 1 7
-    is "$status" 7 'the exit status is that of mpirun' || show
+    run on node1 timeout 120 mpirun $root --oversubscribe -n 1 "$there/muster" exec -- "$prog" fail 0 7
+    is "$status" 7 'the exit status is that of mpirun' || show # beside others they may abort first
 }
 
 test_run() {
