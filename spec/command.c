@@ -330,7 +330,7 @@ static void warn_of_unread(const struct context *c, const struct node *word)
     }
 }
 
-static const struct {
+static const struct launcher {
     bool (*is)(struct command *cmd);
     bool (*read)(struct command *cmd);
 } launchers[] = {
@@ -341,49 +341,55 @@ static const struct {
     {command_is_horovod, command_read_horovod},
 };
 
+/* The launcher that the job's command is, with its words in `cmd`; NULL where
+ * there is no command of words, or it is the program itself. */
+static const struct launcher *find_launcher(struct command *cmd)
+{
+    const struct node *command = node_get(cmd->tree, "command");
+
+    if (!is_list_of_words(command) || command->n == 0) {
+        return NULL;
+    }
+    cmd->argv = command->items;
+    cmd->n = command->n;
+    for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
+        if (launchers[i].is(cmd)) {
+            return &launchers[i];
+        }
+    }
+    return NULL;
+}
+
 /* One launcher that starts another: the resolved job would be read as if it was
  * started by the second alone. */
 static bool is_last(const struct command *before)
 {
-    const struct node *command = node_get(before->tree, "command");
     struct command cmd = {.c = before->c, .tree = before->tree};
 
-    if (!is_list_of_words(command) || command->n == 0) {
+    if (!find_launcher(&cmd)) {
         return true;
     }
-    cmd.argv = command->items;
-    cmd.n = command->n;
-    for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
-        if (launchers[i].is(&cmd)) {
-            report_error(cmd.c->report, &command->items[0]->place,
-                         "%s behind %s; expected the program itself, or one "
-                         "launcher",
-                         cmd.launcher, before->launcher);
-            return false;
-        }
-    }
-    return true;
+    report_error(cmd.c->report, &cmd.argv[0]->place,
+                 "%s behind %s; expected the program itself, or one launcher",
+                 cmd.launcher, before->launcher);
+    return false;
 }
 
 bool command_settle(const struct context *c, struct node *tree)
 {
     size_t errors = c->report->n_errors;
     struct command cmd = {.c = c, .tree = tree};
-    struct node *command;
+    const struct launcher *launcher;
 
     join_args(c, tree);
-    command = node_get(tree, "command");
-    if (!is_list_of_words(command) || command->n == 0) {
+    launcher = find_launcher(&cmd);
+    if (launcher) {
+        return launcher->read(&cmd) && is_last(&cmd) &&
+               c->report->n_errors == errors;
+    }
+    if (cmd.n == 0) {
         return true;
     }
-    cmd.argv = command->items;
-    cmd.n = command->n;
-    for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
-        if (launchers[i].is(&cmd)) {
-            return launchers[i].read(&cmd) && is_last(&cmd) &&
-                   c->report->n_errors == errors;
-        }
-    }
-    warn_of_unread(c, command->items[0]);
+    warn_of_unread(c, cmd.argv[0]);
     return c->report->n_errors == errors;
 }
