@@ -168,7 +168,9 @@ def say(text):
     os.write(master, text.encode())
 say('set -m; echo is=$RANK=$TERM $-\n')
 until(r'is=1=dumb \S*m')
-say('sh -c \'trap "echo conti""nued" CONT; echo go""ing; while :; do sleep 0.1; done\'\n')
+# A job of one process: a shell that starts others is not to be stopped between
+# its vfork and their exec.
+say('python3 job.py\n')
 until(r'going')
 say('\x1a')
 until(r'Stopped')
@@ -183,6 +185,14 @@ try:
 except OSError: pass
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 END2
+    cat >job.py <<'END3'
+import signal
+def on_cont(*_): print('continued', flush=True)
+signal.signal(signal.SIGCONT, on_cont)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+print('going', flush=True)
+while True: signal.pause()
+END3
     run timeout 100 python3 term.py "$MUSTER" shell run 1
     is "$status:$(cat out)" 0:9 'a terminal has a shell with job control, and its exit status' || show
     is "$(field workers.1.state)" Running 'the worker does not notice Ctrl-C'
