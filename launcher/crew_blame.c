@@ -10,6 +10,8 @@
  *    To tell it would have all stopped, the one to blame as well, and nobody
  *    would hear of that one: so it is told only when another failure was, when
  *    all are to stop, or when ECHO_MS are over.
+ *  - So is one that mpirun ended, as it does with all ranks when one has failed,
+ *    and one whose MPI library ended it with nothing but a code for such a loss.
  *  - Before workers are stopped because one has failed, those that are alive are
  *    looked at: one that has written its error file has failed by itself; one
  *    whose output ends with a traceback most likely has.
@@ -26,6 +28,7 @@
 #include "base/clock.h"
 #include "launcher/last_words.h"
 #include "launcher/oom.h"
+#include "launcher/seat.h"
 #include "rendezvous/restart.h"
 
 #include <errno.h>
@@ -132,6 +135,55 @@ void crew_identify(const struct crew *c, uint32_t local_rank,
     str_copy(f->program, sizeof(f->program), a->config.job->command.items[0]);
 }
 
+/* An MPI program: what its stand-in has on record of the end, whose time is that
+ * of the program itself. True if its world was ended. */
+static bool take_record(const struct crew *c, struct failure *f)
+{
+    struct seat_record record;
+    char path[PATH_MAX];
+
+    if (seat_path(c->agent->dir, c->generation, (uint32_t)f->rank, path,
+                  sizeof(path), NULL) < 0 ||
+        !seat_record_read(path, &record)) {
+        return false;
+    }
+    if (record.at_ns > c->since_ns && record.at_ns < f->wall_ns) {
+        f->wall_ns = record.at_ns;
+    }
+    return record.by_launch && f->kind != FAILURE_OOM;
+}
+
+/* Open MPI ends a process that meets an error in it with the class of the error.
+ * What it says of it is printed by mpirun, not here. */
+static bool is_of_lost_peer(const struct failure *f)
+{
+    enum { UNKNOWN = 14, OTHER = 16, INTERN = 17, PROC_ABORTED = 74,
+           PROC_FAILED = 75, PROC_FAILED_PENDING = 76, REVOKED = 77 };
+
+    switch (f->kind == FAILURE_EXIT && !f->what[0] ? f->exit_code : 0) {
+    case UNKNOWN: /* a connection that closed */
+    case OTHER:   /* UCX and libfabric have met such a one */
+    case INTERN:
+    case PROC_ABORTED:
+    case PROC_FAILED:
+    case PROC_FAILED_PENDING:
+    case REVOKED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static enum failure_grade grade_of(const struct crew *c, struct failure *f)
+{
+    bool is_mpi = c->agent->config.job->program == JOB_MPI;
+
+    if (is_mpi && (take_record(c, f) || is_of_lost_peer(f))) {
+        return FAILURE_ECHO;
+    }
+    return last_words_is_echo(f->what) ? FAILURE_ECHO : FAILURE_OWN;
+}
+
 void crew_describe(struct crew *c, const struct worker_end *end,
                    struct failure *f)
 {
@@ -150,7 +202,7 @@ void crew_describe(struct crew *c, const struct worker_end *end,
     } else if (!take_file(c, f)) {
         take_output(end->tail, f);
     }
-    f->grade = last_words_is_echo(f->what) ? FAILURE_ECHO : FAILURE_OWN;
+    f->grade = grade_of(c, f);
     f->age_ms = age_ms(f->wall_ns);
 }
 

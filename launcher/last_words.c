@@ -181,6 +181,7 @@ bool last_words_is_echo(const char *line)
         "Connection closed by peer", "Connection reset by peer",
         "connection was closed by remote", "Broken pipe", "ncclRemoteError",
         "remote process exited", "Application timeout caused pair closure",
+        "MPI_ERR_PROC_FAILED", "MPI_ERR_PROC_ABORTED", "MPI_ERR_REVOKED",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {

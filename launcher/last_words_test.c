@@ -87,6 +87,10 @@ static void test_echoes(void)
                           "by peer"), "so did a socket");
     ok(last_words_is_echo("BrokenPipeError: [Errno 32] Broken pipe"),
        "when writing, too");
+    ok(last_words_is_echo("mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED: Process "
+                          "Failure"), "MPI lost a rank");
+    ok(!last_words_is_echo("mpi4py.MPI.Exception: MPI_ERR_TRUNCATE: message "
+                           "truncated"), "a mistake in MPI is its own");
     ok(!last_words_is_echo("ValueError: x"), "other words are no echo");
     ok(!last_words_is_echo(""), "nor is silence");
 }

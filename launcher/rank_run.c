@@ -29,26 +29,29 @@ struct running {
     const struct rank_program *program;
     int seat;    /* -1 once it is gone */
     int parent;  /* likewise: a pidfd; -1 also where the kernel has none */
-    int signals; /* SIGCHLD */
+    int signals; /* SIGCHLD, and what says that the launch ends this rank */
+    pid_t starter; /* the daemon */
     int status;  /* what muster-exec reports */
     struct buf report;
     pid_t pid;
     int wait_status;
     bool is_over;
     bool told_start;
+    bool by_launch; /* the daemon has told it to end, or is gone */
 };
 
 static int take_signals(struct running *r, struct error *e)
 {
-    sigset_t all, chld;
+    sigset_t all, ours;
 
     /* Inherited as ignored, it would make the kernel reap for us. */
     signal(SIGCHLD, SIG_DFL);
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    sigemptyset(&chld);
-    sigaddset(&chld, SIGCHLD);
-    r->signals = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGCHLD);
+    sigaddset(&ours, SIGTERM);
+    r->signals = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
     return r->signals < 0 ? error_set(e, errno, "take signals") : 0;
 }
 
@@ -56,11 +59,11 @@ static int take_signals(struct running *r, struct error *e)
  * leaves ranks beside a daemon that is killed alive. No parent-death signal: that
  * comes with the end of the thread that forked, and some daemons fork in threads
  * that end. */
-static int watch_parent(void)
+static void watch_parent(struct running *r)
 {
-    pid_t parent = getppid();
-
-    return parent > 1 ? (int)syscall(SYS_pidfd_open, parent, 0) : -1;
+    r->starter = getppid();
+    r->parent = r->starter > 1
+                    ? (int)syscall(SYS_pidfd_open, r->starter, 0) : -1;
 }
 
 /* --- the start --- */
@@ -153,15 +156,26 @@ static void read_status(struct running *r)
     }
 }
 
-static void reap(struct running *r)
+/* SIGTERM goes to the group of this process, to the program that is. */
+static void read_signals(struct running *r)
 {
     struct signalfd_siginfo info;
 
     while (read(r->signals, &info, sizeof(info)) == sizeof(info)) {
-        /* one look is enough for all of them */
+        r->by_launch = r->by_launch ||
+                       (info.ssi_signo == SIGTERM &&
+                        (pid_t)info.ssi_pid == r->starter);
     }
+}
+
+/* The signal that ended the program came to the two at once: it is there to be
+ * read once the program is known to have ended. */
+static void reap(struct running *r)
+{
+    read_signals(r);
     if (waitpid(r->pid, &r->wait_status, WNOHANG) == r->pid) {
         r->is_over = true;
+        read_signals(r);
     }
 }
 
@@ -213,6 +227,7 @@ static void wait_for_end(struct running *r)
         }
         if (fds[3].revents) {
             close_fd(&r->parent);
+            r->by_launch = true;
             pass_on(r, SIGKILL);
         }
         if (fds[0].revents) {
@@ -252,10 +267,11 @@ int rank_run(const struct rank_program *p, struct seat_end *ret_end,
              bool *ret_failed, struct error *e)
 {
     struct running r = {.program = p, .seat = p->seat, .signals = -1,
-                        .parent = watch_parent(), .status = -1, .pid = -1};
+                        .parent = -1, .status = -1, .pid = -1};
     struct seat_end end = {0};
     int rc = take_signals(&r, e);
 
+    watch_parent(&r);
     if (rc == 0 && p->seat < 0) {
         rc = rank_guard(p->offer->mark, e);
     }
@@ -269,9 +285,11 @@ int rank_run(const struct rank_program *p, struct seat_end *ret_end,
     } else {
         end.code = (uint32_t)WEXITSTATUS(r.wait_status);
     }
+    end.by_launch = r.by_launch;
     *ret_failed = find_report(&r, &end);
-    rank_sweep(p->offer->mark, end.code || end.signal ? 0 : RANK_LINGER_MS);
     tell_end(&r, &end, *ret_failed);
+    rank_sweep(p->offer->mark, end.code || end.signal ? 0 : RANK_LINGER_MS);
+    tell(&r, SEAT_SWEPT, NULL);
     *ret_end = end;
     buf_release(&r.report);
     return 0;

@@ -3,8 +3,12 @@
 
 #include "launcher/seat.h"
 
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/wire.h"
+
+#include <limits.h>
 
 enum {
     MAX_WORDS = 65536,
@@ -22,6 +26,49 @@ int seat_path(const char *dir, uint32_t generation, uint32_t rank, char *to,
 {
     return fs_path(to, size, e, "%s/mpi-g%u-r%u", dir, (unsigned)generation,
                    (unsigned)rank);
+}
+
+static bool get_bool(struct wire_reader *r)
+{
+    uint8_t v = wire_get_u8(r);
+
+    r->bad = r->bad || v > 1;
+    return v == 1;
+}
+
+static int record_path(const char *seat, char *to, size_t size)
+{
+    return fs_path(to, size, NULL, "%s.end", seat);
+}
+
+void seat_record_write(const char *path, bool by_launch)
+{
+    _buf_ struct buf b = {0};
+    char file[PATH_MAX];
+
+    wire_put_u64(&b, clock_wall_ns());
+    wire_put_u8(&b, by_launch);
+    if (!b.failed && record_path(path, file, sizeof(file)) == 0) {
+        fs_write_replace(file, b.data, b.len, NULL);
+    }
+}
+
+bool seat_record_read(const char *path, struct seat_record *ret)
+{
+    enum { RECORD_BYTES = 9 };
+    _free_ char *data = NULL;
+    char file[PATH_MAX];
+    struct wire_reader r;
+    size_t len;
+
+    if (record_path(path, file, sizeof(file)) < 0 ||
+        fs_read_regular(file, RECORD_BYTES, &data, &len, NULL) < 0) {
+        return false;
+    }
+    r = wire_reader(data, len);
+    ret->at_ns = wire_get_u64(&r);
+    ret->by_launch = get_bool(&r);
+    return wire_done(&r);
 }
 
 void seat_hello_encode(const struct seat_hello *h, struct buf *b)
@@ -90,6 +137,7 @@ void seat_end_encode(const struct seat_end *end, struct buf *b)
 {
     wire_put_u32(b, end->code);
     wire_put_u32(b, end->signal);
+    wire_put_u8(b, end->by_launch);
     wire_put_str(b, end->text);
 }
 
@@ -99,6 +147,7 @@ int seat_end_decode(const struct buf *b, struct seat_end *ret)
     struct seat_end end = {.code = wire_get_u32(&r)};
 
     end.signal = wire_get_u32(&r);
+    end.by_launch = get_bool(&r);
     wire_get_str(&r, end.text, sizeof(end.text));
     if (!wire_done(&r) || end.code > 255 || end.signal > 64) {
         return -ERR_FORMAT;

@@ -17,7 +17,12 @@
  *                                <-   OFFER  blob, stdout, stderr; or REFUSED why
  *   STARTED  pid                 ->
  *                                <-   SIGNAL  number
- *   ENDED  code, signal; or FAILED  status, why
+ *   ENDED  code, signal, whose doing; or FAILED  status, why
+ *   SWEPT                        ->      nothing is left of the program
+ *
+ * An end that was no good one is on record before the sweep, in a file beside the
+ * seat: when it was, and whether the launch itself had ended the program, as Open
+ * MPI does with all ranks once one of them has failed. The agent reads it.
  */
 #ifndef MUSTER_LAUNCHER_SEAT_H
 #define MUSTER_LAUNCHER_SEAT_H
@@ -26,11 +31,12 @@
 #include "base/error.h"
 #include "base/str.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    SEAT_VERSION = 1, /* changes with any message below */
+    SEAT_VERSION = 2, /* changes with any message below */
     SEAT_TEXT_BYTES = 1024,
     SEAT_OFFER_MAX = 16 * 1024 * 1024,
 };
@@ -43,6 +49,7 @@ enum seat_type {
     SEAT_SIGNAL,
     SEAT_ENDED,
     SEAT_FAILED,
+    SEAT_SWEPT,
 };
 
 /* Finds by this what came from a program; one a seat, or a rank without one. */
@@ -66,12 +73,25 @@ void seat_offer_release(struct seat_offer *o);
 /* How it ended, or (FAILED) why it was never run. */
 struct seat_end {
     uint32_t code, signal;
+    bool by_launch; /* the daemon of its world had told it to end, or was gone */
     char text[SEAT_TEXT_BYTES]; /* FAILED only */
+};
+
+/* What is on record of such an end. */
+struct seat_record {
+    uint64_t at_ns; /* since 1970 */
+    bool by_launch;
 };
 
 /* <dir>/mpi-g<generation>-r<rank> */
 int seat_path(const char *dir, uint32_t generation, uint32_t rank, char *to,
               size_t size, struct error *e);
+
+/* The record of the end of the seat at `path`. Best effort: an end is believed
+ * without one. */
+void seat_record_write(const char *path, bool by_launch);
+/* Reads it; false where there is none. It lies on the node's own disk. */
+bool seat_record_read(const char *path, struct seat_record *ret);
 
 /* Encoders append; decoders give 0, -ERR_FORMAT or -ENOMEM. STARTED and SIGNAL
  * are one number. */

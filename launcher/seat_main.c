@@ -6,7 +6,8 @@
  * the process of that rank (`muster exec`), gives it environment, directory and
  * output of this worker, and ends as its program ends. Signals that an agent sends
  * to workers are passed on. Where that process is gone without a word, mpirun has
- * killed it: then this kills what the program left, and ends by SIGKILL too.
+ * killed it: then this kills what the program left, and ends as the program did or,
+ * where that was not said, by SIGKILL too.
  *
  * Run through muster-exec, so that all that is open is stdout and stderr, and
  * nothing here is shown but on stderr, as the worker's own words.
@@ -23,6 +24,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -37,6 +39,8 @@ struct stand_in {
     int conn;     /* -1 before */
     int signals;
     struct seat_offer offer;
+    bool has_ended; /* the program, as `end` says; not swept up after yet */
+    struct seat_end end;
 };
 
 static _Noreturn void die(struct stand_in *s, int sig)
@@ -207,20 +211,41 @@ static void serve_listener(struct stand_in *s)
     unlink(s->path);
 }
 
-static _Noreturn void end_as(struct stand_in *s, const struct seqsock_msg *m)
+static void take_end(struct stand_in *s, const struct seqsock_msg *m)
 {
-    struct seat_end end;
-
-    if (seat_end_decode(&m->data, &end) < 0) {
+    if (seat_end_decode(&m->data, &s->end) < 0) {
         leave(s, 1);
     }
+    s->has_ended = true;
     if (m->type == SEAT_FAILED) {
-        fprintf(stderr, "muster: %s\n", end.text);
+        fprintf(stderr, "muster: %s\n", s->end.text);
     }
-    if (end.signal) {
-        die(s, (int)end.signal);
+    if (s->end.code || s->end.signal) {
+        seat_record_write(s->path, s->end.by_launch);
     }
-    leave(s, (int)end.code);
+}
+
+static _Noreturn void end_as(struct stand_in *s)
+{
+    if (s->end.signal) {
+        die(s, (int)s->end.signal);
+    }
+    leave(s, (int)s->end.code);
+}
+
+/* Its end may have been told, and no more. */
+static _Noreturn void end_alone(struct stand_in *s)
+{
+    if (!s->has_ended) {
+        seat_record_write(s->path, true);
+    }
+    rank_sweep(s->offer.mark, 0);
+    if (s->has_ended) {
+        end_as(s);
+    }
+    fprintf(stderr, "muster: mpirun has killed the process of MPI rank %u\n",
+            s->rank);
+    die(s, SIGKILL);
 }
 
 static void serve_conn(struct stand_in *s)
@@ -234,13 +259,12 @@ static void serve_conn(struct stand_in *s)
         return;
     }
     if (rc <= 0) {
-        rank_sweep(s->offer.mark, 0);
-        fprintf(stderr, "muster: mpirun has killed the process of MPI rank "
-                "%u\n", s->rank);
-        die(s, SIGKILL);
+        end_alone(s);
     }
     if (m.type == SEAT_ENDED || m.type == SEAT_FAILED) {
-        end_as(s, &m);
+        take_end(s, &m);
+    } else if (m.type == SEAT_SWEPT && s->has_ended) {
+        end_as(s);
     }
 }
 

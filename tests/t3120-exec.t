@@ -160,6 +160,39 @@ test_restart() {
     nobody_left
 }
 
+# Rank 1 ends as Open MPI 5 ends a rank that has lost a peer; then mpirun, played by
+# a script here, ends rank 0; and only then comes the end of the one to blame.
+test_blame() {
+    cat >ends_one <<'END'
+#!/bin/bash
+case " $* " in *" exec --run-id"*) ;; *) exec mpirun "$@" ;; esac
+until [ "${1##*/}" = muster ]; do shift; done
+export OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=played
+for r in 0 1 2; do
+    OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_LOCAL_RANK=$r setsid "$@" &
+    pid[r]=$!
+done
+wait "${pid[1]}"
+kill -TERM -- "-${pid[0]}"
+wait
+END
+    chmod +x ends_one
+    mrun --max-restarts 0 --mpirun "$PWD/ends_one" -- mpirun -np 3 sh -c '
+        case $RANK in
+        0) echo $$ >pid.0; exec sleep 1000 ;;
+        1) until [ -s pid.0 ]; do sleep 0.01; done; exit 14 ;;
+        esac
+        until [ -s pid.0 ]; do sleep 0.01; done
+        while kill -0 $(cat pid.0) 2>/dev/null; do :; done
+        exit 5'
+    is "$status" 5 'ranks that end because of another one take no blame' || show
+    like "$(cat err)" 'rank 2 (node 0, ' 'that one is named'
+    nobody_left
+    mrun --max-restarts 0 -- mpirun -np 1 sh -c 'exit 14'
+    is "$status" 14 'but with nobody else to blame one does' || show
+    nobody_left
+}
+
 test_cancel() {
     start_run -- mpirun -np 3 "$prog" wait
     ok 'is listed' wait_for 60 eval '"$MUSTER" list | grep -q Running'
