@@ -55,7 +55,7 @@ void failure_get(struct wire_reader *r, struct failure *ret)
     uint8_t kind = wire_get_u8(r);
     uint8_t grade = wire_get_u8(r);
 
-    if (kind < FAILURE_EXIT || kind > FAILURE_SAID || grade > FAILURE_ECHO) {
+    if (kind < FAILURE_EXIT || kind > FAILURE_HANG || grade > FAILURE_ECHO) {
         r->bad = true;
     }
     ret->kind = kind;
@@ -144,6 +144,9 @@ void failure_describe(const struct failure *f, char *to, size_t size)
     case FAILURE_SAID:
         snprintf(to, size, "%s failed, and had not ended yet%s%s", who, colon,
                  f->what);
+        return;
+    case FAILURE_HANG:
+        snprintf(to, size, "%s hangs%s%s", who, colon, f->what);
         return;
     case FAILURE_NONE:
         break;

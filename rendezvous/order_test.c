@@ -240,7 +240,7 @@ static void test_senseless_failures(void)
         uint8_t byte;
         const char *name;
     } cases[] = {
-        {0, FAILURE_NONE, "no kind"}, {0, FAILURE_SAID + 1, "unknown kind"},
+        {0, FAILURE_NONE, "no kind"}, {0, FAILURE_HANG + 1, "unknown kind"},
         {1, FAILURE_ECHO + 1, "unknown grade"},
         {10, 0x80, "negative rank"},  {14, 0x80, "negative local rank"},
         {18, 0x80, "negative pid"},   {24, 2, "core dumped: 2"},
@@ -323,6 +323,9 @@ static void test_descriptions(void)
     failure_describe(&f, text, sizeof(text));
     is_str(text, "rank 41 (node 5, n5) failed, and had not ended yet: "
            "ValueError: x", "said so");
+    f.kind = FAILURE_HANG;
+    failure_describe(&f, text, sizeof(text));
+    is_str(text, "rank 41 (node 5, n5) hangs: ValueError: x", "hangs");
     f.kind = FAILURE_OOM;
     failure_describe(&f, text, sizeof(text));
     like(text, "for lack of memory", "oom");

@@ -55,6 +55,7 @@ static unsigned shell_code(const struct failure *f)
         return f->exit_code;
     case FAILURE_SIGNAL:
     case FAILURE_OOM:
+    case FAILURE_HANG:
         return (128u + f->signal) & 255;
     case FAILURE_AGENT:
     case FAILURE_NONE:

@@ -442,6 +442,17 @@ int store_feed(struct store *s, struct store_conn *c, const void *data,
     return rc;
 }
 
+void store_awaited(const struct store *s, store_awaited_f *f, void *arg)
+{
+    for (const struct store_conn *c = s->conns; c; c = c->next) {
+        for (size_t i = 0; i < c->n_waits; i++) {
+            if (c->waits[i].slot) {
+                f(arg, c->waits[i].slot->key, c->waits[i].slot->key_len);
+            }
+        }
+    }
+}
+
 void store_get_stats(const struct store *s, struct store_stats *ret)
 {
     *ret = (struct store_stats){

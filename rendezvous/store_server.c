@@ -603,6 +603,12 @@ void store_server_reset(struct store_server *srv)
     store_clear(srv->store);
 }
 
+void store_server_awaited(const struct store_server *srv, store_awaited_f *f,
+                          void *arg)
+{
+    store_awaited(srv->store, f, arg);
+}
+
 void store_server_stats(const struct store_server *srv,
                         struct store_stats *ret)
 {

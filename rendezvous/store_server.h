@@ -59,6 +59,10 @@ void store_server_reset(struct store_server *srv);
 void store_server_stats(const struct store_server *srv,
                         struct store_stats *ret);
 
+/* As store_awaited(). */
+void store_server_awaited(const struct store_server *srv, store_awaited_f *f,
+                          void *arg);
+
 /* Closes everything; `done` (may be NULL) is called from the loop when the
  * memory is gone. `srv` must not be used after this call. NULL is allowed and
  * calls `done` at once. */

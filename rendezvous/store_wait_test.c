@@ -36,6 +36,37 @@ static void test_abandoned_wait(void)
     store_close(s, b);
 }
 
+static void list_key(void *arg, const char *key, size_t len)
+{
+    buf_printf(arg, "%.*s ", (int)len, key);
+}
+
+static void test_awaited(void)
+{
+    _cleanup_(store) struct store *s = bed_store(NULL);
+    struct store_conn *a = bed_open(s);
+    struct store_conn *b = bed_open(s);
+    _buf_ struct buf in = {0};
+    _buf_ struct buf out = {0};
+    _buf_ struct buf keys = {0};
+
+    store_awaited(s, list_key, &keys);
+    is_str(buf_str(&keys), "", "nobody waits for anything");
+    bed_req(&in, STORE_WAIT, "nss", N(2), "here", "there");
+    bed_ask(s, a, &in, &out);
+    bed_req(&in, STORE_SET, "ss", "here", "x");
+    bed_ask(s, b, &in, &out);
+    store_awaited(s, list_key, &keys);
+    is_str(buf_str(&keys), "there ", "one waits for what is not there");
+    buf_clear(&keys);
+    bed_req(&in, STORE_SET, "ss", "there", "x");
+    bed_ask(s, b, &in, &out);
+    store_awaited(s, list_key, &keys);
+    is_str(buf_str(&keys), "", "and then it is");
+    store_close(s, a);
+    store_close(s, b);
+}
+
 static void test_waiters(void)
 {
     enum { N_CONNS = 5 };
@@ -227,6 +258,7 @@ static void test_close_and_clear_while_waiting(void)
 int main(void)
 {
     test_abandoned_wait();
+    test_awaited();
     test_waiters();
     test_wakers();
     test_queue_waiters();

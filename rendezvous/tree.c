@@ -43,6 +43,10 @@ void tree_publish_order(struct tree *t, const struct buf *order)
     tree_send_below(t, TREE_ORDER, order->data, order->len);
 }
 
+void tree_ask(struct tree *t, const void *json, size_t len)
+{
+    tree_send_below(t, TREE_ASK, json, len);
+}
 
 void tree_send_up(struct tree *t, enum tree_type type, const struct buf *b)
 {

@@ -45,6 +45,8 @@ struct tree_ops {
     void (*on_request)(void *ctx, const void *data, size_t len);
     /* What tree_finish() asked for; NULL where nobody does. */
     void (*on_drained)(void *ctx);
+    /* What tree_ask() asks for; not on the lead. */
+    void (*on_ask)(void *ctx, const void *json, size_t len);
 };
 
 struct tree_config {
@@ -75,6 +77,10 @@ int tree_grow(struct tree *t);
 /* The lead: to everybody below, now and later. */
 void tree_publish_config(struct tree *t, const void *data, size_t len);
 void tree_publish_order(struct tree *t, const struct buf *order);
+
+/* The lead: asks all that are below now for something, a JSON object. Nothing is
+ * kept: who has lost its parent just now does not hear of it. */
+void tree_ask(struct tree *t, const void *json, size_t len);
 
 /* This member's report, to the lead; on the lead it comes back by on_report()
  * before this returns. */

@@ -96,10 +96,17 @@ static void on_drained(void *ctx)
     n->n_drained++;
 }
 
+static void on_ask(void *ctx, const void *json, size_t len)
+{
+    struct node *n = ctx;
+
+    on_text(n->asked, sizeof(n->asked), json, len);
+}
+
 static const struct tree_ops ops = {
     on_config, on_order,   on_word, on_uplink, on_refused,
     on_writable, on_report, on_lost, on_event,  on_request,
-    on_drained,
+    on_drained,  on_ask,
 };
 
 /* --- the world --- */

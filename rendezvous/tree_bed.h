@@ -20,6 +20,7 @@ struct node {
     uint32_t rank;
     char order[32];
     char config[32];
+    char asked[32];
     int n_uplinks, n_words, n_refused, n_configs, n_drained;
     uint64_t word_age;
     bool blocked;

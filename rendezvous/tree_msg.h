@@ -13,12 +13,13 @@
  *   EVENT   a fact for the journal       CREDIT   output that was passed on
  *   OUTPUT  what workers print           REQUEST  (front end to lead)
  *   STATUS  (lead to front end)          REFUSED  this connection is not wanted
+ *                                        ASK      the lead wants something
  *
  * A member takes the lead to have been alive at stamp - age, by its own clock:
  * not later than it was, however long the answer was on its way.
  *
- * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS and REQUEST
- * carry one encoded thing and nothing else; only REPORT and LOST name a rank
+ * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS, REQUEST
+ * and ASK carry one encoded thing and nothing else; only REPORT and LOST name a rank
  * before it.
  */
 #ifndef MUSTER_RENDEZVOUS_TREE_MSG_H
@@ -45,6 +46,7 @@ enum tree_type {
     TREE_STATUS = 11,
     TREE_REQUEST = 12,
     TREE_REFUSED = 13,
+    TREE_ASK = 14,
 };
 
 enum {

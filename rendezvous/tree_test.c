@@ -33,6 +33,27 @@ static void test_both_ways(void)
     bed_close(&w);
 }
 
+static bool all_asked(struct world *w)
+{
+    bool all = true;
+
+    for (int i = 1; i < BED_NODES; i++) {
+        all = all && strcmp(w->nodes[i].asked, "{}") == 0;
+    }
+    return all;
+}
+
+static void test_ask(void)
+{
+    struct world w;
+
+    bed_start_all(&w);
+    tree_ask(w.nodes[0].tree, "{}", 2);
+    ok(bed_run_until(&w, all_asked), "all below are asked");
+    is_str(w.nodes[0].asked, "", "but not the lead itself");
+    bed_close(&w);
+}
+
 static bool inner_lost(struct world *w)
 {
     return w->lost[1];
@@ -240,6 +261,7 @@ static void test_no_word(void)
 int main(void)
 {
     test_both_ways();
+    test_ask();
     test_lost_inner_node();
     test_latecomers();
     test_comes_back();

@@ -153,6 +153,12 @@ static void on_up_frame(struct link *l, const struct channel_frame *f,
             t->ops.on_order(t->config.ctx, f->data, f->len);
         }
         break;
+    case TREE_ASK:
+        if (!tree_is_lead(t)) {
+            tree_ask(t, f->data, f->len);
+            t->ops.on_ask(t->config.ctx, f->data, f->len);
+        }
+        break;
     case TREE_CREDIT:
         take_credit(t, f);
         break;
