@@ -95,7 +95,7 @@ static int read_stat(pid_t pid, struct proc *p, bool *ret_ended)
 {
     char path[64], text[1024];
     char *open_paren, *close_paren;
-    unsigned long long start;
+    unsigned long long start, ticks[4];
     long n_threads;
     int rc;
 
@@ -117,13 +117,14 @@ static int read_stat(pid_t pid, struct proc *p, bool *ret_ended)
     *close_paren = '\0';
     str_copy(p->name, sizeof(p->name), open_paren + 1);
     if (sscanf(close_paren + 1,
-               " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d"
+               " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu"
                " %*d %*d %ld %*d %llu",
-               &p->state, &p->parent, &p->group, &p->session, &n_threads,
-               &start) != 6) {
+               &p->state, &p->parent, &p->group, &p->session, &ticks[0],
+               &ticks[1], &ticks[2], &ticks[3], &n_threads, &start) != 10) {
         return -ESRCH;
     }
     p->start = start;
+    p->cpu_ticks = ticks[0] + ticks[1] + ticks[2] + ticks[3];
     *ret_ended = has_ended(p, n_threads);
     return 0;
 }

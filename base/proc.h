@@ -22,6 +22,7 @@ struct proc {
     pid_t session;
     char state;      /* R S D T t Z X I */
     uint64_t start;  /* clock ticks since boot: with the pid, an identity */
+    uint64_t cpu_ticks; /* used so far, with children that it has waited for */
     char name[16];   /* the kernel's short name of it */
 };
 

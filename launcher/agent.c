@@ -106,6 +106,11 @@ static void on_drained(void *ctx)
     agent_drained(ctx);
 }
 
+static void on_ask(void *ctx, const void *json, size_t len)
+{
+    agent_asked(ctx, json, len);
+}
+
 static const struct tree_ops tree_ops_ = {
     .on_config = on_config,
     .on_order = on_order,
@@ -118,6 +123,7 @@ static const struct tree_ops tree_ops_ = {
     .on_lost = on_lost,
     .on_event = on_event,
     .on_request = on_request,
+    .on_ask = on_ask,
 };
 
 /* --- commands on this host --- */

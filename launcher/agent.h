@@ -8,9 +8,10 @@
  *   agent_leave.c    leaving, with the verdict
  *   agent_member.c   carries out what the member (rendezvous/member.h) decides
  *   agent_lead.c     the same for the lead, on the node that leads
+ *   agent_hang.c     its watch over hangs, and what it asks of the others
  *   agent_record.c   what the lead writes down: journal, status, front end
  *   agent_fact.c     what it tells the lead, and its own log
- *   agent_errors.c   error files on their way into the run directory
+ *   agent_errors.c   error files and stacks on their way into the run directory
  *   crew*.c          the workers of one generation, with all that they need
  *
  * One loop, one thread; nothing here touches the run directory except through
@@ -75,6 +76,7 @@ struct agent {
     struct run_config config;
     uint16_t n_procs; /* of this agent */
     char interface[32]; /* of the network that the job chose, or "" */
+    char python_dir[PATH_MAX]; /* see launcher/outfit.h, or "" */
     struct member *member;
     struct agent_lead *lead; /* on the node that leads, else NULL */
     struct workers_host workers_host;
@@ -140,9 +142,13 @@ void agent_log(const struct agent *a, const char *fmt, ...)
 /* Where in the run directory a worker's error file is kept. */
 void agent_error_name(uint32_t generation, uint32_t rank, char *to,
                       size_t size);
-/* Puts it there, some time; takes `json`. */
-void agent_keep_error(struct agent *a, uint32_t generation, uint32_t rank,
-                      char *json);
+/* Likewise its stack. */
+void agent_stack_name(uint32_t generation, uint32_t rank, char *to,
+                      size_t size);
+/* Puts `text` in a file of that name there, some time; takes `text`, which may be
+ * NULL where there was no memory for it. `what` is for people, and static. */
+void agent_keep(struct agent *a, const char *name, const char *what,
+                char *text);
 
 /* --- agent_member.c --- */
 
@@ -154,6 +160,11 @@ void agent_member_step(struct agent *a, struct member_event *event);
 void agent_member_soon(struct agent *a, const struct member_event *event);
 void agent_member_order(struct agent *a, const void *data, size_t len);
 void agent_member_stop(struct agent *a);
+
+/* --- agent_hang.c --- */
+
+/* What the lead asks of this agent: a JSON object. */
+void agent_asked(struct agent *a, const void *json, size_t len);
 
 /* --- agent_lead.c --- */
 
@@ -182,6 +193,11 @@ int crew_shell(const struct agent *a, int64_t rank, struct jsonw *reply,
 /* A new MPI world: joins it, so that collectives go on. */
 void crew_join_world(struct agent *a);
 void crew_attached(struct agent *a, const struct companion_outcome *o);
+/* Takes the stacks of all workers of that generation; says that one of them has
+ * failed, because it hangs. */
+void crew_hang_dump(struct agent *a, uint32_t generation);
+void crew_hang_blame(struct agent *a, uint32_t generation, uint32_t rank,
+                     const char *why);
 unsigned crew_alive(const struct agent *a);
 /* The agent leaves: takes no more output of an mpirun that outlived its crew. */
 void crew_mpi_leave(struct agent *a);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Error files of workers on their way into the run directory, by a thread: that
+ * Error files and stacks of workers on their way into the run directory, by a thread: that
  * filesystem may hang, and the loop must not.
  */
 #include <config.h>
@@ -17,7 +17,8 @@
 struct keep {
     uv_work_t work;
     struct agent *agent;
-    char *json;
+    char *text;
+    const char *what;
     char dir[PATH_MAX];
     char path[PATH_MAX];
     struct error error;
@@ -26,7 +27,7 @@ struct keep {
 
 static void keep_destroy(struct keep *k)
 {
-    free(k->json);
+    free(k->text);
     free(k);
 }
 
@@ -36,7 +37,7 @@ static void write_file(uv_work_t *work)
 
     k->rc = fs_mkdirs(k->dir, &k->error);
     if (k->rc == 0) {
-        k->rc = fs_write_replace(k->path, k->json, strlen(k->json),
+        k->rc = fs_write_replace(k->path, k->text, strlen(k->text),
                                  &k->error);
     }
 }
@@ -46,7 +47,7 @@ static void on_written(uv_work_t *work, int status)
     struct keep *k = work->data;
 
     if (status == 0 && k->rc < 0) {
-        agent_note(k->agent, "an error file is not kept: %s", k->error.text);
+        agent_note(k->agent, "%s is not kept: %s", k->what, k->error.text);
     }
     keep_destroy(k);
 }
@@ -57,19 +58,24 @@ void agent_error_name(uint32_t generation, uint32_t rank, char *to,
     snprintf(to, size, "errors/%u-%u.json", generation, rank);
 }
 
-void agent_keep_error(struct agent *a, uint32_t generation, uint32_t rank,
-                      char *json)
+void agent_stack_name(uint32_t generation, uint32_t rank, char *to,
+                      size_t size)
 {
-    struct keep *k = calloc(1, sizeof(*k));
-    char name[64];
+    snprintf(to, size, "errors/%u-%u.stack", generation, rank);
+}
+
+void agent_keep(struct agent *a, const char *name, const char *what,
+                char *text)
+{
+    struct keep *k = text ? calloc(1, sizeof(*k)) : NULL;
 
     if (!k) {
-        free(json);
+        free(text);
         return;
     }
-    agent_error_name(generation, rank, name, sizeof(name));
     k->agent = a;
-    k->json = json;
+    k->text = text;
+    k->what = what;
     k->work.data = k;
     if (fs_path(k->dir, sizeof(k->dir), NULL, "%s/errors", a->run.dir) < 0 ||
         fs_path(k->path, sizeof(k->path), NULL, "%s/%s", a->run.dir,

@@ -15,6 +15,7 @@
 #include "launcher/oom.h"
 #include "launcher/session.h"
 #include "launcher/slurm.h"
+#include "launcher/stacks.h"
 #include "rendezvous/restart.h"
 #include "spec/rank_set.h"
 #include "spec/stream_set.h"
@@ -104,6 +105,18 @@ static void tell_misfit(struct agent *a, const char *why)
     jsonw_str(&w, "text", why);
     agent_fact_send(a, &w);
     a->n_procs = 1;
+}
+
+/* Without it, stacks are less telling. */
+static void find_python_dir(struct agent *a)
+{
+    struct error e = {0};
+
+    if (a->config.job->hang_timeout_ms != JOB_OFF &&
+        stacks_python_dir(a->python_dir, sizeof(a->python_dir), &e) < 0) {
+        a->python_dir[0] = '\0';
+        agent_note(a, "Python will not tell where it hangs: %s", e.text);
+    }
 }
 
 static int begin_work(struct agent *a, struct error *e)
@@ -202,6 +215,7 @@ void agent_config(struct agent *a, const void *data, size_t len)
     slurm_take_own(&a->config.env);
     tree_set_lease(a->tree, a->config.job->heartbeat_timeout_ms);
     find_interface(a);
+    find_python_dir(a);
     umask((mode_t)a->config.umask);
     uv_timer_stop(&a->start_timer);
     if (begin_work(a, &e) < 0) {

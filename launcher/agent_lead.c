@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "launcher/agent_hang.h"
 #include "launcher/agent_record.h"
 #include "rendezvous/lead.h"
 
@@ -40,6 +41,7 @@ struct agent_lead {
     char front_name[256];  /* who asked to take over last; "" for nobody */
     bool front_was_there;
     bool is_stopping;
+    struct lead_hang *hang;
 };
 
 static void free_handle(uv_handle_t *h)
@@ -162,6 +164,11 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
     default:
         break;
     }
+    if (n->type == LEAD_NOTE_RUNNING) {
+        lead_hang_running(l->hang);
+    } else if (n->type != LEAD_NOTE_SAVED && n->type != LEAD_NOTE_STARTED) {
+        lead_hang_over(l->hang);
+    }
     record_event(l->record, lead_note_name(n->type), n->generation, n->text,
                  n->failure, 0);
     record_touch(l->record);
@@ -178,6 +185,7 @@ static void publish(struct agent_lead *l, const struct order *order)
 
     if (order->step == ORDER_RUN) {
         record_started(l->record, order);
+        lead_hang_ordered(l->hang, order);
     }
     order_encode(order, &b);
     if (b.failed) {
@@ -390,7 +398,7 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
     } else if (strcmp(kind, "request") == 0 && op) {
         agent_lead_request(a, op, fact,
                            from ? from : a->roster.entries[rank].host, NULL);
-    } else {
+    } else if (!lead_hang_fact(a->lead->hang, rank, kind, fact)) {
         record_fact(a->lead->record, rank, kind, fact);
     }
     json_decref(fact);
@@ -542,6 +550,7 @@ int agent_lead_start(struct agent *a, struct error *e)
         return error_set(e, ENOMEM, "lead the run");
     }
     rc = record_create(a, &l->record, e);
+    rc = rc < 0 ? rc : lead_hang_create(a, l->record, &l->hang, e);
     rc = rc < 0 ? rc : create_core(l, e);
     rc = rc < 0 ? rc : control_watch_create(&a->loop, a->run.dir,
                                             on_file_request, a, &l->watch, e);
@@ -573,6 +582,7 @@ void agent_lead_stop(struct agent *a)
         record_flush(l->record);
     }
     control_watch_destroy(l->watch);
+    lead_hang_destroy(l->hang);
     record_destroy(l->record, JOURNAL_CLOSE_MS);
     close_timer(l->timer);
     close_timer(l->front);

@@ -63,6 +63,7 @@ STRING(agent_store, f->agent_store ? "True" : "False")
 STRING(error_file, f->error_file)
 STRING(resume_path, f->resume_path)
 STRING(socket_path, f->socket)
+STRING(stacks, f->stacks)
 STRING(trial, f->trial)
 STRING(visible_gpus, f->visible_gpus)
 STRING(interface, f->interface)
@@ -240,6 +241,7 @@ static const struct contract_entry entries[] = {
     {"MUSTER_NODE_NAME", QUIET, node_name},
     {"MUSTER_MASTER_ADDR", QUIET, routable_addr},
     {"MUSTER_SOCKET", QUIET, socket_path},
+    {"MUSTER_STACKS", QUIET, stacks},
     {"MUSTER_STORE", QUIET, endpoint},
     {"MUSTER_RESUME_PATH", QUIET, resume_path},
     {"MUSTER_TRIAL", QUIET, trial},

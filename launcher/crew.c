@@ -125,6 +125,7 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
 static void crew_free(struct crew *c)
 {
     crew_blame_end(c);
+    crew_hang_end(c);
     crew_mpi_destroy(c);
     crew_strip(c);
     crew_world_close(c->agent, c->world);
@@ -151,6 +152,7 @@ int crew_start(struct agent *a, const struct order *order, struct error *e)
                  : error_set(e, ENOMEM, "start workers");
     rc = rc < 0 ? rc : crew_equip(c, order, e);
     rc = rc < 0 ? rc : crew_mpi_start(c, order, e);
+    rc = rc < 0 ? rc : crew_hang_start(c, e);
     rc = rc < 0 ? rc : spawn(c, order, e);
     if (rc < 0) {
         crew_free(c);

@@ -8,6 +8,7 @@
  *   crew_outfit.c what each worker is given: memory, socket, environment
  *   crew_facts.c  what is told to the lead of how they fare
  *   crew_blame.c  which of them failed first, and what it said
+ *   crew_hang.c   whether they make progress, and where they are
  *   crew_mpi.c    the mpirun of an MPI program
  *   crew_shell.c  what others need to be where a worker is
  */
@@ -58,6 +59,7 @@ struct crew {
     uv_timer_t *echo_timer;
     bool is_gone;        /* likewise not told yet */
     struct crew_mpi *mpi; /* NULL: no MPI program, or not here */
+    struct crew_hang *hang; /* NULL: nobody asks */
 };
 
 /* --- crew.c --- */
@@ -87,6 +89,15 @@ void crew_strip(struct crew *c);
  * cannot hang the loop. */
 int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
                     size_t size, struct error *e);
+/* Its MUSTER_STACKS: likewise. */
+int crew_stacks_path(const struct crew *c, uint32_t local_rank, char *to,
+                     size_t size, struct error *e);
+
+/* --- crew_hang.c --- */
+
+int crew_hang_start(struct crew *c, struct error *e);
+void crew_hang_end(struct crew *c);
+void crew_hang_report(struct crew *c, uint32_t local_rank, int64_t step);
 
 /* --- crew_mpi.c --- */
 
@@ -103,6 +114,9 @@ void crew_mpi_destroy(struct crew *c);
 
 /* --- crew_facts.c --- */
 
+/* A fact about its workers; agent_fact_send() ends it. */
+struct jsonw crew_fact_begin(struct buf *b, const char *kind,
+                             const struct crew *c);
 void crew_tell_started(struct crew *c);
 void crew_tell_exited(struct crew *c, const struct worker_end *end);
 extern const struct worker_socket_ops crew_socket_ops;

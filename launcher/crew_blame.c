@@ -86,6 +86,7 @@ static bool take_file(struct crew *c, struct failure *f)
     struct error_file file = {0};
     const char *words;
     char path[PATH_MAX];
+    char name[64];
     struct error e = {0};
     int rc = crew_error_path(c, (uint32_t)f->local_rank, path, sizeof(path),
                              &e);
@@ -108,8 +109,8 @@ static bool take_file(struct crew *c, struct failure *f)
         f->wall_ns = file.written_ns > c->since_ns ? file.written_ns
                                                    : c->since_ns;
     }
-    agent_keep_error(c->agent, c->generation, (uint32_t)f->rank,
-                     take_ptr(&file.json));
+    agent_error_name(c->generation, (uint32_t)f->rank, name, sizeof(name));
+    agent_keep(c->agent, name, "an error file", take_ptr(&file.json));
     error_file_release(&file);
     return true;
 }

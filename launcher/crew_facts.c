@@ -6,8 +6,8 @@
 #include "base/cleanup.h"
 #include "launcher/jsonw.h"
 
-static struct jsonw begin(struct buf *b, const char *kind,
-                          const struct crew *c)
+struct jsonw crew_fact_begin(struct buf *b, const char *kind,
+                             const struct crew *c)
 {
     struct jsonw w = agent_fact_begin(b, kind);
 
@@ -18,7 +18,7 @@ static struct jsonw begin(struct buf *b, const char *kind,
 void crew_tell_started(struct crew *c)
 {
     _buf_ struct buf b = {0};
-    struct jsonw w = begin(&b, "started", c);
+    struct jsonw w = crew_fact_begin(&b, "started", c);
 
     jsonw_int(&w, "first", c->layout.first_rank);
     jsonw_array(&w, "pids");
@@ -32,7 +32,7 @@ void crew_tell_started(struct crew *c)
 void crew_tell_exited(struct crew *c, const struct worker_end *end)
 {
     _buf_ struct buf b = {0};
-    struct jsonw w = begin(&b, "exited", c);
+    struct jsonw w = crew_fact_begin(&b, "exited", c);
 
     jsonw_int(&w, "rank", end->rank);
     jsonw_int(&w, "code", end->how.signal ? 0 : end->how.code);
@@ -55,8 +55,9 @@ static void on_report(void *arg, uint32_t local_rank,
 {
     struct crew *c = arg;
     _buf_ struct buf b = {0};
-    struct jsonw w = begin(&b, "report", c);
+    struct jsonw w = crew_fact_begin(&b, "report", c);
 
+    crew_hang_report(c, local_rank, report->step);
     jsonw_int(&w, "rank", c->layout.first_rank + local_rank);
     jsonw_int(&w, "step", report->step);
     jsonw_object(&w, "metrics");

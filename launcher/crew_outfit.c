@@ -29,6 +29,7 @@ static struct outfit_node node_of(const struct crew *c)
         .n_gpus = c->n_gpus,
         .interface = a->interface[0] ? a->interface : NULL,
         .horovod_interface = c->interface[0] ? c->interface : NULL,
+        .python_dir = c->agent->python_dir[0] ? c->agent->python_dir : NULL,
     };
 }
 
@@ -70,6 +71,14 @@ int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
     struct outfit_node node = node_of(c);
 
     return outfit_error_path(&node, c->generation, local_rank, to, size, e);
+}
+
+int crew_stacks_path(const struct crew *c, uint32_t local_rank, char *to,
+                     size_t size, struct error *e)
+{
+    struct outfit_node node = node_of(c);
+
+    return outfit_stacks_path(&node, c->generation, local_rank, to, size, e);
 }
 
 /* mpirun starts the program itself: here is who stands in for it. */

@@ -11,10 +11,12 @@
 #include "base/cleanup.h"
 #include "launcher/node_facts.h"
 #include "launcher/outfit.h"
+#include "launcher/stacks.h"
 #include "launcher/workers.h"
 #include "spec/rank_set.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -261,6 +263,7 @@ int env_plan_make(const struct env_plan_spec *spec, struct env_plan *ret,
 {
     struct planning p = {.spec = spec, .plan = ret};
     struct procs_node facts;
+    char python_dir[PATH_MAX];
     int rc;
 
     node_facts(spec->env, &facts);
@@ -272,6 +275,10 @@ int env_plan_make(const struct env_plan_spec *spec, struct env_plan *ret,
         .agent_dir = "AGENT-DIR",
         .n_gpus = procs_gpus(&facts),
     };
+    if (spec->job->hang_timeout_ms != JOB_OFF &&
+        stacks_python_dir(python_dir, sizeof(python_dir), NULL) == 0) {
+        p.node.python_dir = python_dir;
+    }
     rc = make_order(&p, &facts, e);
     ret->workers = calloc(ret->world + 1, sizeof(*ret->workers));
     if (rc == 0 && !ret->workers) {

@@ -63,6 +63,7 @@ int job_options_take(void *into, const struct option_def *def,
     static const char *const paths[][2] = {
         {"--nproc-per-node", "procsPerNode"},
         {"--max-restarts", "restart.max"},
+        {"--hang-timeout", "hang.timeout"},
         {"--name", "name"},
         {"--logs", "logs.show"},
         {"--log-prefix", "logs.prefix"},

@@ -29,6 +29,8 @@ struct job_options {
                "processes on each node", 0),                                  \
     JOB_OPTION(where, field, "max-restarts", "N",                             \
                "restarts before the job fails", 0),                           \
+    JOB_OPTION(where, field, "hang-timeout", "DURATION|off",                  \
+               "a worker without progress for so long is taken as hung", 0),  \
     JOB_OPTION(where, field, "logs", "all|lead|none|RANKS",                   \
                "ranks whose output is shown, e.g. 0,3-5; files have all", 0), \
     JOB_OPTION(where, field, "log-prefix", "rank|host|none|TEMPLATE",         \

@@ -3,6 +3,7 @@
 
 #include "launcher/outfit.h"
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 
@@ -33,6 +34,31 @@ int outfit_socket_path(const struct outfit_node *node, uint32_t generation,
 {
     return fs_path(to, size, e, "%s/a%u-g%u-w%u", node->agent_dir,
                    node->agent_index, generation, local_rank);
+}
+
+int outfit_stacks_path(const struct outfit_node *node, uint32_t generation,
+                       uint32_t local_rank, char *to, size_t size,
+                       struct error *e)
+{
+    return fs_path(to, size, e, "%s/a%u-g%u-w%u.stacks", node->agent_dir,
+                   node->agent_index, generation, local_rank);
+}
+
+/* Python tells where it is when it is asked: see launcher/python/. */
+static int add_python_dir(const struct outfit_node *node, struct strlist *env,
+                          struct error *e)
+{
+    const char *path = strlist_getenv(env, "PYTHONPATH");
+    _buf_ struct buf whole = {0};
+
+    if (!node->python_dir) {
+        return 0;
+    }
+    buf_printf(&whole, "%s%s%s", node->python_dir, path && path[0] ? ":" : "",
+               path ? path : "");
+    strlist_setenv(env, "PYTHONPATH", buf_str(&whole));
+    return whole.failed || env->failed
+               ? error_set(e, ENOMEM, "start workers") : 0;
 }
 
 static struct contract_facts facts_of(const struct outfit_node *node,
@@ -75,7 +101,7 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
                 struct outfit *ret, struct error *e)
 {
     struct contract_facts facts = facts_of(node, order, layout, local_rank);
-    char error_file[PATH_MAX], socket[PATH_MAX];
+    char error_file[PATH_MAX], socket[PATH_MAX], stacks[PATH_MAX];
     const char *tag = strrchr(node->agent_dir, '/');
     _strlist_ struct strlist extra = {0};
     int rc;
@@ -86,13 +112,17 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
     facts.extra = &extra;
     facts.error_file = error_file;
     facts.socket = socket;
+    facts.stacks = node->python_dir ? stacks : NULL;
     rc = outfit_error_path(node, order->generation, local_rank, error_file,
                            sizeof(error_file), e);
     rc = rc < 0 ? rc : outfit_socket_path(node, order->generation, local_rank,
                                           socket, sizeof(socket), e);
+    rc = rc < 0 ? rc : outfit_stacks_path(node, order->generation, local_rank,
+                                          stacks, sizeof(stacks), e);
     rc = rc < 0 ? rc : contract_env_traced(node->env, &node->job->env, &facts,
                                            &ret->env, ret->trace,
                                            ret->warnings, e);
+    rc = rc < 0 ? rc : add_python_dir(node, &ret->env, e);
     return rc < 0 ? rc : contract_argv(node->job->command.items, &ret->env,
                                        &ret->argv, e);
 }

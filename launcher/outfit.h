@@ -31,6 +31,8 @@ struct outfit_node {
     uint32_t n_gpus;
     const char *interface;     /* where the job chose a network: the one that
                                   others reach this node at; else NULL */
+    const char *python_dir;    /* where the job watches for hangs: the first
+                                  entry of PYTHONPATH; else NULL */
     const char *horovod_interface; /* for its gloo; NULL: not known */
 };
 
@@ -51,6 +53,10 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
 int outfit_error_path(const struct outfit_node *node, uint32_t generation,
                       uint32_t local_rank, char *to, size_t size,
                       struct error *e);
+/* What MUSTER_STACKS is; likewise. */
+int outfit_stacks_path(const struct outfit_node *node, uint32_t generation,
+                       uint32_t local_rank, char *to, size_t size,
+                       struct error *e);
 int outfit_socket_path(const struct outfit_node *node, uint32_t generation,
                        uint32_t local_rank, char *to, size_t size,
                        struct error *e);

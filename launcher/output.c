@@ -140,6 +140,11 @@ bool output_is_paused(const struct output *o)
     return o->is_paused;
 }
 
+bool output_is_held(const struct output *o)
+{
+    return o->is_paused || o->is_full;
+}
+
 uint64_t output_lost_bytes(const struct output *o)
 {
     struct logwriter_state st;

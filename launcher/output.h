@@ -116,6 +116,8 @@ uint64_t output_last_ms(const struct output_stream *s);
 void output_pause(struct output *o);
 void output_resume(struct output *o);
 bool output_is_paused(const struct output *o);
+/* Pipes are not read now, or some are not: workers may have to wait. */
+bool output_is_held(const struct output *o);
 
 /* Bytes lost to files so far. */
 uint64_t output_lost_bytes(const struct output *o);

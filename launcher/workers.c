@@ -345,6 +345,15 @@ pid_t worker_pid(const struct workers *w, unsigned local_rank)
     return local_rank < w->n ? w->all[local_rank].pid : -1;
 }
 
+uint64_t worker_printed_ms(const struct workers *w, unsigned local_rank)
+{
+    const struct worker *k = &w->all[local_rank];
+    uint64_t out = k->out ? output_last_ms(k->out) : 0;
+    uint64_t err = k->err ? output_last_ms(k->err) : 0;
+
+    return out > err ? out : err;
+}
+
 unsigned workers_count(const struct workers *w)
 {
     return w->n;

@@ -126,6 +126,8 @@ void workers_stop(struct workers *w, unsigned grace_ms);
 
 /* The pid of a worker, or -1 once it has ended. */
 pid_t worker_pid(const struct workers *w, unsigned local_rank);
+/* When it last printed something (clock_mono_ms); 0 if never. */
+uint64_t worker_printed_ms(const struct workers *w, unsigned local_rank);
 /* Which worker a process belongs to, by its session or by an ancestor, as a local
  * rank; -1 where neither tells, as of one that has left both, or has ended. */
 int workers_whose(const struct workers *w, pid_t pid);

@@ -140,8 +140,7 @@ static const struct field gang_fields[] = {
 static const struct field hang_fields[] = {
     {"timeout", FIELD_SPAN, FIELD_TAKES_OFF, AT(hang_timeout_ms),
      .min = 1 * SECONDS, .max = 365 * DAYS, .def = "off",
-     .help = "a worker without progress for so long is taken as hung",
-     .later = "no worker is taken as hung"},
+     .help = "a worker without progress for so long is taken as hung"},
     {0},
 };
 

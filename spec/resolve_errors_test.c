@@ -247,7 +247,6 @@ static void test_warnings(void)
                         "run goes on"},
         {"container: img", "note: t:4:12: container is not acted on yet: the "
                            "job runs on the host"},
-        {"hang: {timeout: 5m}", "note: t:4:17: hang.timeout is not acted on"},
         {"limits: {nodeFailures: 1}", "limits.nodeFailures is not acted on"},
         {"checkpoint: {every: 5m}", "note: t:4:13: checkpoint is not acted on "
                                     "yet: muster makes none"},

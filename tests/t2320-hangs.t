@@ -1,0 +1,194 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# hang.timeout: workers that make no progress are found, their stacks kept, the
+# one that is behind is named, and all are started again; and nobody is taken to
+# hang who is stopped, slow, waited for, or not looked at.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun python3
+PY=$MUSTER_SRCDIR/tests/py
+export PYTHONPATH=$MUSTER_SRCDIR/python
+
+mrun() {
+    rm -rf run
+    run timeout 180 "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+}
+field() { "$MUSTER" status run -o json | json "$1"; }
+start_run() {
+    rm -rf run
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run "$@"
+    runner=$spawned
+    wait_for 60 running || { diag "$(cat run.err)"; return 1; }
+}
+running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.0.state)" = Running ]; }
+events() { grep -c "\"event\":\"$1\"" run/events.jsonl; }
+nobody_left() { run_gone "$(json id run/run.json)"; }
+# matches TEXT PATTERN NAME
+matches() { printf '%s\n' "$1" | grep -qE -- "$2"; is $? 0 "$3" || diag "$1"; }
+reason() { grep '"event":"restarting"' run/events.jsonl | head -n 1 | json failure.reason /dev/stdin; }
+
+test_sleeps() {
+    mrun --nproc-per-node 2 --hang-timeout 1s --max-restarts 1 -- python3 "$PY/hang_once.py" 1 sleep say
+    is "$status" 0 'a worker that sleeps is ended, and the next try is well' || show
+    is "$(field restarts)" 1 'that was a restart of the budget'
+    matches "$(reason)" 'rank 1 \(.*\) hangs: .* for [0-9]+s' 'it is the cause' || show
+    like "$(reason)" 'errors/1-1.stack' 'with where its stack is'
+    matches "$(cat run/errors/1-1.stack)" 'hang_once.py", line [0-9]+ in stuck' 'which has the frame of Python'
+    ok 'there is one of the other worker' test -s run/errors/1-0.stack
+    like "$(cat err)" 'in stuck' 'the terminal has the frame, too'
+    is "$(events hang)" 1 'there is an event of it'
+    is "$(find run/errors -type f ! -perm 600)" '' 'stacks are private'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+test_spins() {
+    mrun --nproc-per-node 2 --hang-timeout 2s --max-restarts 1 -- python3 "$PY/hang_once.py" 1 spin report
+    is "$status" 0 'a worker that spins and reports no more' || show
+    matches "$(reason)" 'rank 1 .* hangs: no report.*its last step is 3, others are at' 'is named by its step'
+    cat >spin.c <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+volatile unsigned turns;
+int main(void)
+{
+    puts("at work");
+    fflush(stdout);
+    while (getenv("TORCHELASTIC_RESTART_COUNT")[0] == '0') {
+        turns++;
+    }
+    return 0;
+}
+END
+    cc -o spin spin.c || bail_out 'no C compiler'
+    mrun --hang-timeout 2s --max-restarts 1 -- ./spin
+    is "$status" 0 'a C program that spins' || show
+    like "$(reason)" 'hangs: no output for' 'is known by its silence'
+    if command -v gdb >/dev/null || command -v eu-stack >/dev/null; then
+        matches "$(cat run/errors/1-0.stack)" '^#[0-9].* main( |$)' 'its native stack is kept'
+    else
+        skip 'no gdb, no eu-stack' 1
+    fi
+}
+
+test_blocked() {
+    mkfifo never
+    mrun --hang-timeout 1s --max-restarts 0 -- sh -c 'read x <never'
+    is "$status" 137 'one that waits in a read, without restarts: as if it was killed' || show
+    like "$(field verdict.reason)" 'hangs: no CPU time for' 'the verdict says so'
+    is "$(field failure.signal)" 9 'and what it was ended by'
+    matches "$(cat run/errors/1-0.stack)" 'process [0-9]+ \(sh\), state S' 'the state of the process is kept'
+    mrun --hang-timeout 1s --max-restarts 0 -- sh -c 'sleep 1000; true'
+    like "$(cat run/errors/1-0.stack)" '(sleep), state S' 'and of those below it' || show
+}
+
+# The stacks of all nodes, and the failure told by the node that has it.
+test_nodes() {
+    touch others_go_on
+    mrun --nnodes 3 --agent-is-node --nproc-per-node 1 --hang-timeout 2s --max-restarts 1 -- \
+        python3 "$PY/hang_once.py" 2 spin report
+    rm -f others_go_on
+    is "$status" 0 'on three nodes' || show
+    like "$(reason)" 'rank 2 (node 2' 'the last one is behind'
+    is "$(ls run/errors | tr '\n' ' ')" '1-0.stack 1-1.stack 1-2.stack ' 'all have left a stack'
+}
+
+test_ddp() {
+    mrun --nproc-per-node 2 --hang-timeout 5s --max-restarts 1 -- "$TORCH_PYTHON" "$PY/hang_once.py" 1 sleep gloo
+    is "$status" 0 'a rank that leaves the others waiting in a collective' || show
+    matches "$(reason)" 'rank 1 .* hangs: .*others wait in a collective' 'is named, though all are idle'
+    like "$(cat run/errors/1-1.stack)" 'in stuck' 'its stack shows why'
+    like "$(cat run/errors/1-0.stack)" 'backward' 'that of the other one where it waits'
+}
+
+test_tools() {
+    mkdir bin
+    ln -s /usr/bin/* bin/ 2>/dev/null
+    rm -f bin/gdb bin/eu-stack
+    ln -sf "$(command -v python3)" bin/python3
+    rm -rf run
+    run env PATH="$PWD/bin" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --hang-timeout 1s \
+        --max-restarts 0 -- python3 "$PY/hang_once.py" 0 sleep say
+    is "$status" 137 'without debuggers a hang is found as well' || show
+    like "$(cat run/errors/1-0.stack)" 'in stuck' 'with the stack of Python'
+    like "$(cat run/errors/1-0.stack)" '== end' 'and what the kernel tells'
+    unlike "$(cat run/errors/1-0.stack)" 'native' 'but no native one'
+}
+
+# Nothing of these is a hang.
+test_stopped() {
+    local worker agent
+    start_run --nproc-per-node 2 --hang-timeout 1s -- sh -c 'until [ -e go ]; do sleep 0.1; echo x; done'
+    worker=$(field workers.1.pid)
+    agent=$(field nodes.0.agent_pid)
+    kill -STOP "$worker"
+    sleep 4
+    is "$(events hang)" 0 'a worker that is stopped'
+    kill -CONT "$worker"
+    kill -STOP "$agent"
+    sleep 4
+    kill -CONT "$agent"
+    touch go
+    wait_exit 60 "$runner"
+    is "$status" 0 'an agent that is stopped' || diag "$(cat run.err)"
+    is "$(events hang)" 0 'is no reason to see one'
+    rm -f go
+}
+
+test_busy() {
+    mrun --hang-timeout 1s -- python3 -c '
+import time
+end = time.process_time() + 4
+while time.process_time() < end:
+    pass'
+    is "$status" 0 'one that works in silence (an import, a compilation)' || show
+    is "$(events hang)" 0 'makes progress'
+    # One that speaks keeps those up that printed something once.
+    mrun --nproc-per-node 2 --hang-timeout 1s -- sh -c 'echo warning
+        if [ "$RANK" = 1 ]; then
+            exec python3 -c "
+import time
+end = time.process_time() + 4
+while time.process_time() < end:
+    pass
+open(\"is_done\", \"w\")"
+        fi
+        until [ -e is_done ]; do sleep 0.1; echo at work; done'
+    is "$status" 0 'one that said something once and works in silence' || show
+    is "$(events hang)" 0 'is not expected to speak'
+}
+
+# The front end does not take output: workers wait in write().
+test_reader() {
+    mkfifo unread
+    sleep 1000 <>unread &
+    at_exit "kill $! 2>/dev/null"
+    rm -rf run
+    "$MUSTER" run --allow-run-as-root --run-dir run --hang-timeout 1s -- sh -c \
+        'echo begin; while [ ! -e go ]; do echo again and again and again and again; done' >unread 2>run.err </dev/null &
+    runner=$!
+    at_exit "kill -KILL $runner 2>/dev/null"
+    ok 'with a reader that does not read' wait_for 60 running
+    sleep 5
+    is "$(events hang)" 0 'workers that wait for it do not hang'
+    touch go
+    cat unread >/dev/null &
+    at_exit "kill $! 2>/dev/null"
+    wait_exit 60 "$runner"
+    is "$status" 0 'and go on later' || diag "$(cat run.err)"
+    rm -f go
+}
+
+# What is put before PYTHONPATH must not hide what is there.
+test_python() {
+    mkdir -p site
+    echo 'import sys; sys.flags_of_mine = 42' >site/sitecustomize.py
+    run env PYTHONPATH="$PWD/site" "$MUSTER" run --allow-run-as-root --hang-timeout 60s -- python3 -c \
+        'import sys; print(sys.flags_of_mine, "muster-python" in " ".join(sys.path))'
+    like "$(cat out)" '42 False' "the user's sitecustomize is run, and sys.path is as it was" || show
+    run "$MUSTER" run --allow-run-as-root -- sh -c 'echo "stacks:$MUSTER_STACKS"; echo "$PYTHONPATH"'
+    matches "$(cat out)" 'stacks:$' 'without hang.timeout nothing is set'
+    unlike "$(cat out)" 'muster-python' 'nor PYTHONPATH changed'
+}
+
+if need_torch; then :; fi
+run_cases
