@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/key.h"
+#include "base/machine.h"
 #include "launcher/commands.h"
 #include "launcher/node_facts.h"
 #include "launcher/options.h"
@@ -29,24 +30,11 @@
 
 enum { START_MS = 120000 }; /* for the run to become known */
 
-static int read_boot_id(char *to, size_t size, struct error *e)
-{
-    _free_ char *text = NULL;
-    int rc = fs_read("/proc/sys/kernel/random/boot_id", 256, &text, NULL, e);
-
-    if (rc < 0) {
-        return rc;
-    }
-    text[strcspn(text, "\n")] = '\0';
-    str_copy(to, size, text);
-    return 0;
-}
-
 static int describe_self(struct agent *a, struct buf *ret, struct error *e)
 {
     struct roster_entry entry = {.host_index = a->index};
     struct procs_node node;
-    int rc = read_boot_id(entry.boot_id, sizeof(entry.boot_id), e);
+    int rc = machine_boot_id(entry.boot_id, sizeof(entry.boot_id), e);
 
     rc = rc < 0 ? rc : addr_local(false, &a->addrs, e);
     if (rc < 0) {

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/key.h"
+#include "base/machine.h"
 #include "base/str.h"
 #include "launcher/commands.h"
 #include "launcher/gpus.h"
@@ -55,26 +56,11 @@ static int install_key(const char *run_id, const char *hex, struct error *e)
     return rc;
 }
 
-/* Boot id and the names that tell containers of one kernel apart. */
-static void identify(char *to, size_t size)
-{
-    _free_ char *boot = NULL;
-    char host[256] = "";
-    char pid_ns[64] = "";
-
-    gethostname(host, sizeof(host) - 1);
-    if (readlink("/proc/self/ns/pid", pid_ns, sizeof(pid_ns) - 1) < 0) {
-        pid_ns[0] = '\0';
-    }
-    fs_read("/proc/sys/kernel/random/boot_id", 256, &boot, NULL, NULL);
-    snprintf(to, size, "%.36s/%s/%.20s", boot ? boot : "", pid_ns, host);
-}
-
 static int answer(const json_t *question, struct jsonw *w, struct error *e)
 {
     uint8_t nonce[RUNDIR_NONCE_BYTES] = {0};
     const char *hex = text_of(question, "nonce");
-    char host[256] = "", id[256];
+    char host[256] = "", id[MACHINE_ID_BYTES];
     int shared, rc = 0;
 
     if (sodium_hex2bin(nonce, sizeof(nonce), hex, strlen(hex), NULL, NULL,
@@ -90,7 +76,7 @@ static int answer(const json_t *question, struct jsonw *w, struct error *e)
         return rc;
     }
     gethostname(host, sizeof(host) - 1);
-    identify(id, sizeof(id));
+    machine_id(id, sizeof(id));
     jsonw_str(w, "version", PACKAGE_VERSION);
     jsonw_str(w, "host", host);
     jsonw_str(w, "id", id);

@@ -144,7 +144,7 @@ static void close_front(struct front *f)
 
 int front_run(const struct front_config *config)
 {
-    struct front f = {.config = config, .mpirun_pid = -1,
+    struct front f = {.config = config, .mpirun_pid = -1, .old_ender = -1,
                       .starter = getppid()};
     struct error e = {0};
     int rc;

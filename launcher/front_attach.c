@@ -17,7 +17,6 @@
 #include "launcher/commands.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +28,6 @@ enum {
     COME_MS = 30000,       /* for the lead to come */
     COME_BY_FILE_MS = 90000, /* the same: directories on NFS are cached */
     LOST_WORLD_MS = 2000,  /* for an mpirun that lost a node to end by itself */
-    OLD_KILL_MS = 3000,    /* between SIGTERM and SIGKILL */
 };
 
 /* --- the request: on libuv's thread pool, where it may hang --- */
@@ -177,21 +175,6 @@ static void show_status(struct front *f)
     }
 }
 
-/* An mpirun of this host, if it is the very process. */
-static void find_old_mpirun(struct front *f)
-{
-    const struct front_record *was = f->config->attach->was;
-    char host[HOSTS_NAME_BYTES] = "";
-    struct proc p;
-
-    gethostname(host, sizeof(host) - 1);
-    if (was->mpirun_pid > 0 && strcmp(host, was->host) == 0 &&
-        proc_read((pid_t)was->mpirun_pid, &p) == 0 &&
-        p.start == was->mpirun_start) {
-        f->old_mpirun = p;
-    }
-}
-
 int front_attach_start(struct front *f, struct error *e)
 {
     const struct front_attach *a = f->config->attach;
@@ -204,7 +187,7 @@ int front_attach_start(struct front *f, struct error *e)
     f->epoch = a->was->epoch > a->status->mpi_epoch ? a->was->epoch
                                                     : a->status->mpi_epoch;
     f->is_kept = a->was->is_kept;
-    find_old_mpirun(f);
+    front_old_find(f);
     show_status(f);
     if (make_request(f, e) < 0) {
         return -e->code;
@@ -252,21 +235,6 @@ static void wait_for_lead(struct front *f)
 
 /* --- MPI worlds of others --- */
 
-bool front_old_mpirun_lives(const struct front *f)
-{
-    struct proc p;
-
-    return f->old_mpirun.pid && proc_read(f->old_mpirun.pid, &p) == 0 &&
-           p.start == f->old_mpirun.start && p.state != 'Z' && p.state != 'X';
-}
-
-void front_kill_old_mpirun(struct front *f, int sig)
-{
-    if (front_old_mpirun_lives(f)) {
-        proc_signal(&f->old_mpirun, sig);
-    }
-}
-
 void front_see_world(struct front *f, const struct run_status *s)
 {
     bool is_lost = s->mpi_lost && s->mpi_lost >= s->mpi_epoch;
@@ -286,18 +254,13 @@ void front_see_world(struct front *f, const struct run_status *s)
         screen_note(f->screen, "the MPI world is lost, and no new one can be "
                     "made here: %s", f->config->attach->why_no_mpirun);
     }
-    f->end_old_at_ms = front_now_ms(f) + LOST_WORLD_MS;
+    front_old_end(f, LOST_WORLD_MS);
 }
 
 void front_attach_tick(struct front *f)
 {
-    uint64_t now = front_now_ms(f);
-
     if (f->config->attach && f->phase == FRONT_STARTING) {
         wait_for_lead(f);
     }
-    if (f->end_old_at_ms && now >= f->end_old_at_ms) {
-        front_kill_old_mpirun(f, now < f->end_old_at_ms + OLD_KILL_MS
-                                     ? SIGTERM : SIGKILL);
-    }
+    front_old_tick(f);
 }

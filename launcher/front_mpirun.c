@@ -6,6 +6,7 @@
 #include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/machine.h"
 #include "base/str.h"
 #include "launcher/commands.h"
 #include "launcher/slurm.h"
@@ -82,14 +83,10 @@ bool front_mpirun_is_gone(struct front *f, uint64_t waited)
     int sig = waited > FRONT_MPIRUN_END_MS + MPIRUN_KILL_MS ? SIGKILL
               : waited > FRONT_MPIRUN_END_MS                ? SIGTERM : 0;
 
-    if (f->mpirun_pid <= 0 && !front_old_mpirun_lives(f)) {
-        return true;
-    }
-    if (sig) {
+    if (f->mpirun_pid > 0 && sig) {
         child_kill(f->children, f->mpirun_pid, sig);
-        front_kill_old_mpirun(f, sig);
     }
-    return false;
+    return front_old_is_gone(f, sig) && f->mpirun_pid <= 0;
 }
 
 /* --- it starts --- */
@@ -145,6 +142,7 @@ int front_save(const struct front *f, struct error *e)
     if (f->mpirun_pid > 0 && proc_read(f->mpirun_pid, &mpirun) == 0) {
         r.mpirun_pid = mpirun.pid;
         r.mpirun_start = mpirun.start;
+        machine_id(r.machine, sizeof(r.machine));
     }
     if (plan->hosts) {
         r.hosts = *plan->hosts; /* borrowed */

@@ -10,6 +10,7 @@
  *   front_mpirun.c   mpirun, again and again: one MPI world each
  *   front_step.c     Slurm: the step that the agents live in
  *   front_attach.c   taking over from a front end that is gone
+ *   front_old.c      the mpirun that it has left
  */
 #ifndef MUSTER_LAUNCHER_FRONT_PRIV_H
 #define MUSTER_LAUNCHER_FRONT_PRIV_H
@@ -102,6 +103,9 @@ struct front {
     char refused[256];     /* the last answer that was a no */
     struct proc old_mpirun; /* of the front end before, here; pid 0: none */
     uint64_t end_old_at_ms; /* its world is lost; 0: it is not */
+    bool old_is_elsewhere; /* and was not asked to end yet */
+    pid_t old_ender;       /* who does that; -1 while nobody does */
+    uint64_t old_ender_until_ms;
     bool told_no_mpirun;
 };
 
@@ -195,8 +199,16 @@ void front_attach_tick(struct front *f);
 void front_attach_drop(struct front *f);
 /* What the lead says of MPI worlds, which others may have made. */
 void front_see_world(struct front *f, const struct run_status *s);
-/* Of the mpirun that the front end before started on this host. */
-void front_kill_old_mpirun(struct front *f, int sig);
-bool front_old_mpirun_lives(const struct front *f);
+
+/* --- front_old.c --- */
+
+/* Looks for it. */
+void front_old_find(struct front *f);
+/* It is of no use any more, and has to end: by itself, within that time. */
+void front_old_end(struct front *f, uint64_t wait_ms);
+/* Call it at every tick. */
+void front_old_tick(struct front *f);
+/* At the end: signals it with `sig`, unless that is 0 or it has gone. */
+bool front_old_is_gone(struct front *f, int sig);
 
 #endif

@@ -64,6 +64,7 @@ void front_record_print(const struct front_record *r, struct buf *to)
     if (r->mpirun_pid) {
         jsonw_int(&w, "mpirun_pid", r->mpirun_pid);
         jsonw_int(&w, "mpirun_start", (int64_t)r->mpirun_start);
+        jsonw_opt_str(&w, "machine", r->machine);
     }
     jsonw_opt_str(&w, "ssh", r->ssh);
     jsonw_opt_str(&w, "key_file", r->key_file);
@@ -122,6 +123,7 @@ static bool get_str(const json_t *o, const char *key, char *to, size_t size)
 static bool get_strings(const json_t *o, struct front_record *r)
 {
     return get_str(o, "host", r->host, sizeof(r->host)) &&
+           get_str(o, "machine", r->machine, sizeof(r->machine)) &&
            get_str(o, "mpirun", r->mpirun, sizeof(r->mpirun)) &&
            get_str(o, "ssh", r->ssh, sizeof(r->ssh)) &&
            get_str(o, "key_file", r->key_file, sizeof(r->key_file)) &&

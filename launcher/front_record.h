@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/machine.h"
 #include "launcher/hosts.h"
 #include "launcher/rundir.h"
 
@@ -25,6 +26,7 @@ struct front_record {
     uint64_t epoch;              /* of the world that it made last; 0: none */
     int64_t mpirun_pid;          /* 0: not known */
     uint64_t mpirun_start;       /* of that process, see struct proc */
+    char machine[MACHINE_ID_BYTES]; /* where it has that pid */
     char mpirun[4096];
     char ssh[1024];
     char key_file[4096];

@@ -25,6 +25,7 @@ static struct front_record sample(const char *hosts, enum hosts_source source)
     struct error e = {0};
 
     str_copy(r.host, sizeof(r.host), "login1");
+    str_copy(r.machine, sizeof(r.machine), "b-1/pid:[4026531836]/login1");
     str_copy(r.mpirun, sizeof(r.mpirun), "/opt/open mpi/bin/mpirun");
     str_copy(r.ssh, sizeof(r.ssh), "ssh -F \"x\"");
     str_copy(r.key_file, sizeof(r.key_file), "/etc/key");
@@ -51,6 +52,7 @@ static void test_round_trip(void)
     is_str(buf_str(&b), buf_str(&a), "as it was written");
     is_int((intmax_t)back.epoch, 7, "epoch");
     is_int((intmax_t)back.mpirun_start, 1ll << 31, "start of mpirun");
+    is_str(back.machine, r.machine, "on which machine");
     is_str(back.mpirun, r.mpirun, "mpirun");
     is_int(back.hosts.source, HOSTS_SLURM, "hosts of Slurm");
     is_str(back.hosts.items[2].name, "n3", "in their order");

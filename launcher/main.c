@@ -45,6 +45,7 @@ static const struct command commands[] = {
     {"version", "Show versions", cmd_version, false},
     {"agent", "Supervise one node", cmd_agent, true},
     {"keep", "Keep the agents of one node", cmd_keep, true},
+    {"end", "End one process of a run", cmd_end, true},
     {"probe", "Look at one host", cmd_probe, true},
     {"help", "Show this text, or that of one command", cmd_help, false},
 };

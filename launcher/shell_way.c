@@ -6,8 +6,8 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "launcher/commands.h"
+#include "launcher/remote.h"
 #include "launcher/slurm.h"
-#include "launcher/ssh.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -30,42 +30,16 @@ static void add_command(const struct shell_way *way, const char *muster,
     }
 }
 
-/* ssh hands the words to the user's shell there: all of ours are quoted. */
-static void add_quoted(const struct strlist *words, struct strlist *to)
-{
-    for (size_t i = 0; i < words->n; i++) {
-        char *quoted = str_shell_quote(words->items[i]);
-
-        if (!quoted) {
-            to->failed = true;
-            return;
-        }
-        strlist_take(to, quoted);
-    }
-}
-
 int shell_way_argv(const struct shell_way *way, const char *muster,
                    const char *srun, struct strlist *to, struct error *e)
 {
-    const struct front_record *was = way->was;
+    struct remote there = {.host = way->host, .was = way->was, .srun = srun,
+                           .job_name = "muster-shell",
+                           .on_terminal = way->on_terminal};
     _strlist_ struct strlist command = {0};
 
     add_command(way, muster, &command);
-    if (was && was->slurm_job[0] && srun) {
-        slurm_shell_argv(srun, was->slurm_job, way->host, way->on_terminal, to);
-        strlist_add_all(to, command.items);
-    } else {
-        /* $MUSTER_SSH is newer than what the front end was told. */
-        ssh_argv(!getenv("MUSTER_SSH") && was && was->ssh[0] ? was->ssh : NULL,
-                 to);
-        if (way->on_terminal) {
-            strlist_add(to, "-t");
-        }
-        strlist_add(to, way->host);
-        add_quoted(&command, to);
-    }
-    return to->failed || command.failed
-               ? error_set(e, ENOMEM, "go to %s", way->host) : 0;
+    return remote_argv(&there, &command, to, e);
 }
 
 int shell_go(const struct shell_way *way, struct error *e)

@@ -66,12 +66,12 @@ void slurm_probe_argv(const char *srun, const struct host_list *hosts,
     to->failed = to->failed || names.failed;
 }
 
-void slurm_shell_argv(const char *srun, const char *job, const char *host,
-                      bool on_terminal, struct strlist *to)
+void slurm_host_argv(const char *srun, const char *job, const char *host,
+                     const char *name, bool on_terminal, struct strlist *to)
 {
     add_srun(srun, 1, host, to);
     strlist_addf(to, "--jobid=%s", job);
-    strlist_add(to, "--job-name=muster-shell");
+    strlist_addf(to, "--job-name=%s", name);
     if (on_terminal) {
         strlist_add(to, "--pty");
     }

@@ -40,9 +40,9 @@ void slurm_probe_argv(const char *srun, const struct host_list *hosts,
                       const char *muster, struct strlist *to);
 
 /* The command that runs what is appended to it on one host of a job, beside all
- * its steps. */
-void slurm_shell_argv(const char *srun, const char *job, const char *host,
-                      bool on_terminal, struct strlist *to);
+ * its steps; `name` is that of the step. */
+void slurm_host_argv(const char *srun, const char *job, const char *host,
+                     const char *name, bool on_terminal, struct strlist *to);
 
 /* The environment of these sruns: that of `env` without what a batch script was
  * given as options for its own tasks, which srun would read as options. */

@@ -52,6 +52,40 @@ test_no_agent_there() {
     ok 'nobody is left, on any host' wait_for 100 nobody_left || diag "$(alive)"
 }
 
+# An mpirun that hangs, on the host of the first front end: who makes the next world
+# from another host ends it there, and who sees the end of the run does as well.
+test_old_mpirun() {
+    local old
+    start_run node1 -- sh -c "$job"
+    is $? 0 'a run over three hosts'
+    old=$(pids_on node1 '^[^ ]*mpirun .*muster-mpi --run-id')
+    kill -STOP "$old"
+    kill -KILL "$front"
+    wait_for 60 event front_lost
+    spawn attach on node4 "$MUSTER" attach run
+    ok 'is taken over from the fourth' wait_for 100 attached attach || diag "$(cat attach.err)"
+    kill -KILL $(pids_on node2 '^[^ ]*muster-mpi --run-id')
+    ok 'which makes a new MPI world' wait_for 100 world_of_all 2 || diag "$(cat attach.err run/mpirun.log)"
+    ok 'the old mpirun, which hangs on the first, is ended' wait_for 60 gone "$old"
+    unlike "$(cat attach.err)" 'may be left' 'which is nothing to tell'
+    touch go
+    wait_exit 100 "$spawned"
+    is "$status" 0 'the run comes to its end' || diag "$(cat attach.err)"
+    ok 'nobody is left' wait_for 100 nobody_left || diag "$(alive)"
+    start_run node1 -- sh -c "$job"
+    old=$(pids_on node1 '^[^ ]*mpirun .*muster-mpi --run-id')
+    kill -STOP "$old"
+    kill -KILL "$front"
+    wait_for 60 event front_lost
+    spawn attach on node4 "$MUSTER" attach run
+    wait_for 100 attached attach
+    touch go
+    wait_exit 100 "$spawned"
+    is "$status" 0 'one whose MPI world was never lost' || diag "$(cat attach.err)"
+    ok 'leaves no such mpirun either' wait_for 60 gone "$old"
+    ok 'nor anybody else' wait_for 100 nobody_left || diag "$(alive)"
+}
+
 # Where a worker is on another host one goes there.
 test_shell() {
     start_run node1 -- sleep 1000
@@ -81,6 +115,7 @@ test_host_lost() {
     unlike "$(cat attach.err)" 'nobody of the run is on this host' 'through its agent'
     kill -KILL $(pids_on node3 '^[^ ]*muster-mpi --run-id')
     ok 'and makes the next MPI world, without the mpirun that is gone' wait_for 100 world_of_all 2 || diag "$(cat attach.err run/mpirun.log)"
+    ok 'of which it says that it may be left' wait_for 60 grep -q 'may be left, as process [0-9]* on node4' attach.err || diag "$(cat attach.err)"
     kill -INT "$(inner_pid "$spawned")"
     wait_exit 100 "$spawned"
     is "$status" 130 'Ctrl-C cancels the run from there' || diag "$(cat attach.err)"
