@@ -104,24 +104,48 @@ void slurm_step_env(char *const *env, struct strlist *to)
     }
 }
 
+/* The nodes of the job, among two variables of which one is those of a step: in a
+ * step that was made from inside of the job SLURM_NODELIST, and in one from outside
+ * (srun --jobid) SLURM_JOB_NODELIST (Slurm 22.05). The caller frees them. */
+static char *job_nodes(const struct strlist *env, size_t *ret_n)
+{
+    static const char *const names[] = {"SLURM_JOB_NODELIST",
+                                        "SLURM_NODELIST"};
+    const char *nodes = NULL;
+
+    *ret_n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        _host_list_ struct host_list l = {0};
+        const char *v = strlist_getenv(env, names[i]);
+
+        if (v && hosts_parse(v, &l, NULL) == 0 && l.n > *ret_n) {
+            nodes = v;
+            *ret_n = l.n;
+        }
+    }
+    return nodes ? strdup(nodes) : NULL;
+}
+
 void slurm_mpirun_env(char *const *env, unsigned per_host, struct strlist *to)
 {
-    _host_list_ struct host_list all = {0};
-    const char *nodes;
+    _free_ char *nodes = NULL;
     char text[64];
+    size_t n = 0;
 
     strlist_add_all(to, env);
     strlist_setenv(to, "SLURM_OVERLAP", "1");
     strlist_unsetenv(to, "SLURM_EXPORT_ENV");
     strlist_unsetenv(to, "SLURM_CPUS_PER_TASK");
-    nodes = strlist_getenv(to, "SLURM_JOB_NODELIST");
-    if (!nodes || hosts_parse(nodes, &all, NULL) < 0) {
+    nodes = job_nodes(to, &n);
+    to->failed = to->failed || (n && !nodes);
+    if (!nodes) {
         return;
     }
-    snprintf(text, sizeof(text), "%u(x%zu)", per_host, all.n);
+    snprintf(text, sizeof(text), "%u(x%zu)", per_host, n);
+    strlist_setenv(to, "SLURM_JOB_NODELIST", nodes);
     strlist_setenv(to, "SLURM_NODELIST", nodes);
     strlist_setenv(to, "SLURM_TASKS_PER_NODE", text);
-    snprintf(text, sizeof(text), "%zu", all.n);
+    snprintf(text, sizeof(text), "%zu", n);
     strlist_setenv(to, "SLURM_NNODES", text);
 }
 

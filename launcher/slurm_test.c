@@ -57,6 +57,7 @@ static void test_env(void)
     _strlist_ struct strlist env = {0};
     _strlist_ struct strlist step = {0};
     _strlist_ struct strlist mpi = {0};
+    _strlist_ struct strlist outside = {0};
 
     strlist_setenv(&env, "HOME", "/h");
     strlist_setenv(&env, "SLURM_JOB_ID", "17");
@@ -79,6 +80,13 @@ static void test_env(void)
     is_str(strlist_getenv(&mpi, "SLURM_TASKS_PER_NODE"), "4(x3)", "with room "
            "for all agents");
     ok(!strlist_getenv(&mpi, "SLURM_EXPORT_ENV"), "and passes all on");
+    strlist_setenv(&env, "SLURM_JOB_NODELIST", "n2");
+    strlist_setenv(&env, "SLURM_NODELIST", "n[1-3]");
+    slurm_mpirun_env(env.items, 1, &outside);
+    is_str(strlist_getenv(&outside, "SLURM_NODELIST"), "n[1-3]", "also in a "
+           "step that was made from outside");
+    is_str(strlist_getenv(&outside, "SLURM_NNODES"), "3", "which counts itself "
+           "alone");
 }
 
 static void test_own(void)

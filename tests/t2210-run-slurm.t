@@ -196,6 +196,32 @@ test_attach() {
     nobody_left
 }
 
+# The same from another node of the job, while the mpirun of the first one hangs.
+test_attach_elsewhere() {
+    local old
+    rm -f go
+    batch away 3 "$MUSTER run $root --name away --nnodes 3 --nproc-per-node 1 -- sh -c 'until [ -e go ]; do sleep 0.1; done; echo \$RANK done' &" \
+        'front=$!; echo $front >front' 'until [ -e end ]; do sleep 0.1; done' # it is not waited for: the job goes on
+    wait_for 90 running 2
+    is $? 0 'a run' || diag "$(cat away.out)"
+    old=$(pids_on node1 'mpirun .*muster-mpi')
+    kill -STOP "$old"
+    on node1 kill -KILL "$(cat front)"
+    wait_for 60 event '"front_lost"'
+    spawn taken on ctl srun --overlap --jobid="$job" --nodes=1 --ntasks=1 --nodelist=node2 "$MUSTER" attach "$dir"
+    ok 'that is taken over from the second node' wait_for 90 grep -q '^muster: attached to run' taken.err || diag "$(cat taken.err)"
+    kill -KILL $(pids_on node3 'muster-mpi --run-id')
+    ok 'gets its next MPI world from there' wait_for 90 event 'node3 is in a new MPI world' || diag "$(cat taken.err "$dir/mpirun.log")"
+    ok 'and the old mpirun is ended on the first' wait_for 60 gone "$old" || diag "$(cat taken.err "$dir/mpirun.log")"
+    touch go
+    wait_exit 90 "$spawned"
+    is "$status" 0 'the run comes to its end' || diag "$(cat taken.err)"
+    touch end
+    ok 'and the job, too' wait_for 90 job_over "$job"
+    nobody_left
+    rm -f go end front
+}
+
 # What a job script does with a run that was preempted: it comes back.
 test_requeue() {
     batch back 3 'trap "kill -TERM \$pid" TERM' \
