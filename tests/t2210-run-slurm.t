@@ -208,14 +208,14 @@ test_attach_elsewhere() {
     kill -STOP "$old"
     on node1 kill -KILL "$(cat front)"
     wait_for 60 event '"front_lost"'
-    spawn taken on ctl srun --overlap --jobid="$job" --nodes=1 --ntasks=1 --nodelist=node2 "$MUSTER" attach "$dir"
-    ok 'that is taken over from the second node' wait_for 90 grep -q '^muster: attached to run' taken.err || diag "$(cat taken.err)"
+    spawn there on ctl srun --overlap --jobid="$job" --nodes=1 --ntasks=1 --nodelist=node2 "$MUSTER" attach "$dir"
+    ok 'that is taken over from the second node' wait_for 90 grep -q '^muster: attached to run' there.err || diag "$(cat there.err)"
     kill -KILL $(pids_on node3 'muster-mpi --run-id')
-    ok 'gets its next MPI world from there' wait_for 90 event 'node3 is in a new MPI world' || diag "$(cat taken.err "$dir/mpirun.log")"
-    ok 'and the old mpirun is ended on the first' wait_for 60 gone "$old" || diag "$(cat taken.err "$dir/mpirun.log")"
+    ok 'gets its next MPI world from there' wait_for 90 event 'node3 is in a new MPI world' || diag "$(cat there.err "$dir/mpirun.log")"
+    ok 'and the old mpirun is ended on the first' wait_for 60 gone "$old" || diag "$(cat there.err "$dir/mpirun.log")"
     touch go
     wait_exit 90 "$spawned"
-    is "$status" 0 'the run comes to its end' || diag "$(cat taken.err)"
+    is "$status" 0 'the run comes to its end' || diag "$(cat there.err)"
     touch end
     ok 'and the job, too' wait_for 90 job_over "$job"
     nobody_left
