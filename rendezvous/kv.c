@@ -279,10 +279,10 @@ void kv_destroy(struct kv *kv)
         return;
     }
     for (size_t i = 0; kv->scopes.buckets && i < kv->scopes.n_buckets; i++) {
-        while (kv->scopes.buckets[i].first) {
+        while (kv->scopes.buckets[i]) {
             struct scope *s;
 
-            memcpy(&s, kv->scopes.buckets[i].first->value, sizeof(s));
+            memcpy(&s, kv->scopes.buckets[i]->value, sizeof(s));
             free_scope(kv, s);
         }
     }

@@ -344,7 +344,7 @@ static int do_list_keys(struct store *s, struct store_conn *c,
     int rc = do_num_keys(s, c, r, e);
 
     for (size_t i = 0; i < s->table.n_buckets && rc == 0; i++) {
-        for (const struct slot *slot = s->table.buckets[i].first;
+        for (const struct slot *slot = s->table.buckets[i];
              slot && rc == 0;
              slot = slot->next) {
             if (slot->has_value) {

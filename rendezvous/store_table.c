@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define FIRST_BUCKETS 64
-#define GROWTH 4 /* to between 3/16 and 3/4 of a slot in a bucket */
+#define GROWTH 2 /* to between 3/8 and 3/4 of a slot in a bucket */
 
 _Static_assert(crypto_shorthash_KEYBYTES == 16, "the seed is a SipHash key");
 
@@ -21,12 +21,25 @@ static uint64_t hash_key(const struct table *t, const char *key, size_t len)
     return hash;
 }
 
+static bool make_buckets(struct table *t, size_t n)
+{
+    t->n_buckets = n;
+    t->buckets = calloc(n, sizeof(struct slot *));
+    t->marks = calloc(n, sizeof(*t->marks));
+    if (!t->buckets || !t->marks) {
+        free(t->buckets);
+        free(t->marks);
+        t->buckets = NULL;
+        t->marks = NULL;
+    }
+    return t->buckets != NULL;
+}
+
 bool table_init(struct table *t, const uint8_t seed[16])
 {
-    *t = (struct table){.n_buckets = FIRST_BUCKETS};
+    *t = (struct table){0};
     memcpy(t->seed, seed, sizeof(t->seed));
-    t->buckets = calloc(t->n_buckets, sizeof(struct bucket));
-    return t->buckets != NULL;
+    return make_buckets(t, FIRST_BUCKETS);
 }
 
 static void free_slot(struct table *t, struct slot *slot)
@@ -48,13 +61,13 @@ static void free_slot(struct table *t, struct slot *slot)
 void table_clear(struct table *t)
 {
     for (size_t i = 0; i < t->n_buckets; i++) {
-        while (t->buckets[i].first) {
-            struct slot *slot = t->buckets[i].first;
+        while (t->buckets[i]) {
+            struct slot *slot = t->buckets[i];
 
-            t->buckets[i].first = slot->next;
+            t->buckets[i] = slot->next;
             free_slot(t, slot);
         }
-        t->buckets[i].marks = 0;
+        t->marks[i] = 0;
     }
 }
 
@@ -63,35 +76,37 @@ void table_release(struct table *t)
     if (t->buckets) {
         table_clear(t);
         free(t->buckets);
+        free(t->marks);
         t->buckets = NULL;
+        t->marks = NULL;
     }
 }
 
-static struct bucket *bucket_of(const struct table *t, uint64_t hash)
+static size_t bucket_of(const struct table *t, uint64_t hash)
 {
-    return &t->buckets[hash & (t->n_buckets - 1)];
+    return hash & (t->n_buckets - 1);
 }
 
 /* By the end of the hash that picks no bucket. */
-static uint64_t mark_of(uint64_t hash)
+static uint16_t mark_of(uint64_t hash)
 {
-    return (uint64_t)1 << (hash >> 58);
+    return (uint16_t)(1u << (hash >> 60));
 }
 
 static void add_to_bucket(const struct table *t, struct slot *slot)
 {
-    struct bucket *b = bucket_of(t, slot->hash);
+    size_t b = bucket_of(t, slot->hash);
 
-    slot->next = b->first;
-    b->first = slot;
-    b->marks |= mark_of(slot->hash);
+    slot->next = t->marks[b] ? t->buckets[b] : NULL;
+    t->buckets[b] = slot;
+    t->marks[b] |= mark_of(slot->hash);
 }
 
 static struct slot *find(const struct table *t, uint64_t hash, const char *key,
                          size_t len)
 {
-    const struct bucket *b = bucket_of(t, hash);
-    struct slot *slot = b->marks & mark_of(hash) ? b->first : NULL;
+    size_t b = bucket_of(t, hash);
+    struct slot *slot = t->marks[b] & mark_of(hash) ? t->buckets[b] : NULL;
 
     while (slot && (slot->hash != hash || slot->key_len != len ||
                     memcmp(slot->key, key, len) != 0)) {
@@ -110,20 +125,19 @@ static void grow(struct table *t)
 {
     struct table bigger = *t;
 
-    bigger.n_buckets = t->n_buckets * GROWTH;
-    bigger.buckets = calloc(bigger.n_buckets, sizeof(struct bucket));
-    if (!bigger.buckets) {
+    if (!make_buckets(&bigger, t->n_buckets * GROWTH)) {
         return;
     }
     for (size_t i = 0; i < t->n_buckets; i++) {
-        while (t->buckets[i].first) {
-            struct slot *slot = t->buckets[i].first;
+        while (t->buckets[i]) {
+            struct slot *slot = t->buckets[i];
 
-            t->buckets[i].first = slot->next;
+            t->buckets[i] = slot->next;
             add_to_bucket(&bigger, slot);
         }
     }
     free(t->buckets);
+    free(t->marks);
     *t = bigger;
 }
 
@@ -153,8 +167,8 @@ struct slot *table_get(struct table *t, const char *key, size_t len)
 
 void table_tidy(struct table *t, struct slot *slot)
 {
-    struct bucket *b = bucket_of(t, slot->hash);
-    struct slot **at = &b->first;
+    size_t b = bucket_of(t, slot->hash);
+    struct slot **at = &t->buckets[b];
 
     if (slot->has_value || slot->items || slot->waits) {
         return;
@@ -163,8 +177,8 @@ void table_tidy(struct table *t, struct slot *slot)
         at = &(*at)->next;
     }
     *at = slot->next;
-    if (!b->first) {
-        b->marks = 0;
+    if (!t->buckets[b]) {
+        t->marks[b] = 0;
     }
     free_slot(t, slot);
 }

@@ -45,16 +45,13 @@ struct slot {
     char key[];
 };
 
-struct bucket {
-    struct slot *first;
-    /* A bit for each slot that has been in it, by its hash: a new key most often
-     * needs no look at the slots, which lie far apart in memory. */
-    uint64_t marks;
-};
-
 struct table {
     uint8_t seed[16];
-    struct bucket *buckets;
+    struct slot **buckets;
+    /* Of each bucket a bit for each slot that has been in it since it was empty,
+     * by its hash: these lie close together, and a new key most often needs no
+     * look at bucket and slots, which do not. */
+    uint16_t *marks;
     size_t n_buckets; /* a power of two */
     size_t n_slots;
     size_t n_values;
