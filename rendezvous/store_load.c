@@ -11,6 +11,7 @@
  * prints a line: operations a second, the server's processor time for each in
  * microseconds, and the 99th percentile of the time until an answer in
  * microseconds. Every answer is checked. A tenth as many rounds before warm up.
+ * In the end it deletes its keys, so that the next load finds the server alike.
  */
 #include <config.h>
 
@@ -18,6 +19,7 @@
 #include <err.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { VALIDATE = 0, SET = 1, GET = 3, ADD = 4, WAIT = 6, PING = 13 };
+enum { VALIDATE, SET, GET = 3, ADD, WAIT = 6, DELETE_KEY = 8, PING = 13 };
 enum { VALUE_BYTES = 64, PER_ROUND = 4, ANSWERS = 3, MAGIC = 0x3c85f7ce };
 
 struct client {
@@ -42,7 +44,8 @@ struct client {
 
 struct load {
     int n_clients, n_done;
-    int end; /* of rounds */
+    int end;      /* of rounds */
+    bool forgets; /* deletes the keys of all rounds, the last one first */
     double *latency_us;
     size_t n_latencies;
 };
@@ -137,7 +140,7 @@ static void ask(const struct load *l, struct client *c, int command,
         put_key(&m, c->id, c->round);
         make_value(c, value);
         put_text(&m, value, sizeof(value));
-    } else if (command == GET) {
+    } else if (command == GET || command == DELETE_KEY) {
         put_key(&m, c->id, c->round);
     } else if (command == ADD) {
         put_text(&m, "bench/sum", 9);
@@ -153,10 +156,16 @@ static void ask(const struct load *l, struct client *c, int command,
     send_all(c, &m);
 }
 
-static void begin_round(const struct load *l, struct client *c)
+static void begin_round(struct load *l, struct client *c)
 {
-    ask(l, c, SET, 0);
-    ask(l, c, GET, 8 + VALUE_BYTES);
+    if (l->forgets && c->round-- > 0) {
+        ask(l, c, DELETE_KEY, 8);
+    } else if (!l->forgets && c->round < l->end) {
+        ask(l, c, SET, 0);
+        ask(l, c, GET, 8 + VALUE_BYTES);
+    } else {
+        l->n_done++;
+    }
 }
 
 static void check(const struct client *c)
@@ -169,6 +178,7 @@ static void check(const struct client *c)
     if ((c->command == GET &&
          (n != VALUE_BYTES || memcmp(c->answer + 8, value, VALUE_BYTES) != 0)) ||
         (c->command == ADD && n <= c->round) ||
+        (c->command == DELETE_KEY && n != 1) ||
         (c->command == WAIT && n != 0)) {
         errx(1, "a wrong answer to command %d of client %d, round %d",
              c->command, c->id, c->round);
@@ -179,16 +189,17 @@ static void check(const struct client *c)
 static void next(struct load *l, struct client *c)
 {
     check(c);
-    l->latency_us[l->n_latencies++] =
-        (double)(now_ns() - c->sent_ns) / 1000;
+    if (!l->forgets) {
+        l->latency_us[l->n_latencies++] =
+            (double)(now_ns() - c->sent_ns) / 1000;
+    }
     if (c->command == GET) {
         ask(l, c, ADD, 8);
     } else if (c->command == ADD) {
         ask(l, c, WAIT, 1);
-    } else if (++c->round < l->end) {
-        begin_round(l, c);
     } else {
-        l->n_done++;
+        c->round += c->command == WAIT;
+        begin_round(l, c);
     }
 }
 
@@ -318,6 +329,8 @@ int main(int argc, char **argv)
     qsort(l.latency_us, l.n_latencies, sizeof(double), compare);
     printf("%.1f %.4f %.1f\n", n_ops / ((double)start / 1e9), cpu / n_ops,
            l.latency_us[l.n_latencies * 99 / 100]);
+    l.forgets = true;
+    run(&l, clients, epoll);
     free(l.latency_us);
     free(clients);
     return 0;

@@ -28,7 +28,9 @@ test_others() {
     figures logs 'logs.rate logs.vs-cat logs.wrong logs.memory'
     is "$(json 2.value out)" 0 'and every byte came once' || show
     figures ddp 'ddp.time ddp.vs-hand ddp.vs-torchrun'
-    figures store 'store.rate store.rate-vs-torch store.cpu-vs-torch store.p99-vs-torch'
+    figures store "$(for where in apart near; do
+        echo store.$where.{rate-vs,cpu-vs,bare-vs,p99-vs}-torch
+    done | tr '\n' ' ' | sed 's/ $//')"
 }
 
 test_refusals() {
