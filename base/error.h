@@ -19,6 +19,8 @@ enum error_code {
     ERR_FORMAT = 2004,  /* bytes from outside that do not parse */
     ERR_LOST = 2005,    /* a peer or a member is gone */
     ERR_LOCKED = 2006,  /* somebody else runs this */
+    ERR_SUSPENDED = 2007, /* it is not to run before somebody says so */
+    ERR_DEADLINE = 2008,  /* it has had its time */
 };
 
 struct error {

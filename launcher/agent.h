@@ -9,6 +9,7 @@
  *   agent_member.c   carries out what the member (rendezvous/member.h) decides
  *   agent_lead.c     the same for the lead, on the node that leads
  *   agent_hang.c     its watch over hangs, and what it asks of the others
+ *   agent_limit.c    the time limit of the batch system
  *   agent_record.c   what the lead writes down: journal, status, front end
  *   agent_fact.c     what it tells the lead, and its own log
  *   agent_errors.c   error files and stacks on their way into the run directory
@@ -27,6 +28,7 @@
 #include "launcher/control.h"
 #include "launcher/output.h"
 #include "launcher/run_config.h"
+#include "launcher/slurm_ask.h"
 #include "launcher/workers.h"
 #include "rendezvous/member.h"
 #include "rendezvous/roster.h"
@@ -40,6 +42,7 @@
 #include <uv.h>
 
 struct agent_lead;
+struct agent_limit;
 struct crew;
 struct jsonw;
 struct soon;
@@ -79,6 +82,7 @@ struct agent {
     char python_dir[PATH_MAX]; /* see launcher/outfit.h, or "" */
     struct member *member;
     struct agent_lead *lead; /* on the node that leads, else NULL */
+    struct slurm_ask slurm;  /* of agent_limit.c */
     struct workers_host workers_host;
     struct output *output;
     struct store_server *store;
@@ -169,6 +173,9 @@ void agent_asked(struct agent *a, const void *json, size_t len);
 /* --- agent_lead.c --- */
 
 int agent_lead_start(struct agent *a, struct error *e);
+/* When the job will have run for as long as it may, on the loop's clock, if this
+ * is its start; 0: it may run for ever. */
+uint64_t agent_lead_deadline_ms(const struct agent *a);
 void agent_lead_report(struct agent *a, const void *data, size_t len);
 void agent_lead_lost(struct agent *a, uint32_t rank, const char *why);
 /* A fact from a node, or from the front end, as JSON. */
@@ -180,6 +187,21 @@ int agent_lead_request(struct agent *a, const char *op, const json_t *body,
 void agent_lead_front(struct agent *a, bool up);
 /* Writes what is still to be written. */
 void agent_lead_stop(struct agent *a);
+
+/* --- agent_limit.c --- */
+
+struct agent_limit_ops {
+    /* When the job ends, on the loop's clock, as far as it is known; 0: never. */
+    void (*on_end)(void *arg, uint64_t end_ms);
+    /* It is time to stop; `text` says why. */
+    void (*on_stop)(void *arg, const char *text);
+};
+
+/* *ret is NULL where there is no limit to look at. `ops` and `arg` are
+ * borrowed. */
+int agent_limit_create(struct agent *a, const struct agent_limit_ops *ops,
+                       void *arg, struct agent_limit **ret, struct error *e);
+void agent_limit_destroy(struct agent_limit *l);
 
 /* --- crew.c --- */
 

@@ -33,6 +33,7 @@ struct agent_lead {
     struct lead *core;
     struct record *record;
     struct control_watch *watch;
+    struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
     uv_timer_t *timer;     /* the core's next tick */
     uv_timer_t *front;     /* looks whether the front end has been gone long */
@@ -42,6 +43,7 @@ struct agent_lead {
     bool front_was_there;
     bool is_stopping;
     struct lead_hang *hang;
+    bool is_suspended; /* if it ends resumable, whatever it ends for */
 };
 
 static void free_handle(uv_handle_t *h)
@@ -96,12 +98,14 @@ static void set_nodes(struct run_status *s, enum status_node_state state)
     }
 }
 
-static enum status_run_state final_state(uint8_t status)
+static enum status_run_state final_state(const struct agent_lead *l,
+                                         uint8_t status)
 {
     switch (status) {
     case RUN_SUCCEEDED:
         return STATUS_SUCCEEDED;
     case RUN_RESUMABLE:
+        return l->is_suspended ? STATUS_SUSPENDED : STATUS_STOPPED;
     case RUN_DEADLINE:
     case RUN_CANCELLED:
         return STATUS_STOPPED;
@@ -115,11 +119,12 @@ static void take_verdict(struct agent_lead *l)
     const struct lead_verdict *v = lead_verdict(l->core);
     struct run_status *s = record_status(l->record);
 
-    s->state = final_state(v->status);
+    s->state = final_state(l, v->status);
     s->ended_ns = clock_wall_ns();
     s->verdict.is_set = true;
     s->verdict.exit_status = v->status;
-    s->verdict.is_resumable = s->state == STATUS_STOPPED;
+    s->verdict.is_resumable = s->state == STATUS_STOPPED ||
+                              s->state == STATUS_SUSPENDED;
     str_copy(s->verdict.reason, sizeof(s->verdict.reason), v->reason);
     if (v->has_cause) {
         fill_failure(s, &v->cause);
@@ -352,6 +357,10 @@ int agent_lead_request(struct agent *a, const char *op, const json_t *body,
         stop(a->lead, LEAD_STOP_CANCEL, force, text);
     } else if (strcmp(op, "preempt") == 0) {
         stop(a->lead, LEAD_STOP_PREEMPT, force, text);
+    } else if (strcmp(op, "suspend") == 0) {
+        a->lead->is_suspended = true;
+        snprintf(text, sizeof(text), "suspended by %s", who);
+        stop(a->lead, LEAD_STOP_PREEMPT, force, text);
     } else {
         return error_text(e, ERR_USAGE, "unknown request '%.60s'", op);
     }
@@ -504,6 +513,18 @@ static uint32_t restart_grace_ms(const struct job *job)
                ? (uint32_t)job->limits.grace_ms : MAX_RESTART_GRACE_MS;
 }
 
+/* Earlier starts of the run count, the time between them does not. */
+uint64_t agent_lead_deadline_ms(const struct agent *a)
+{
+    uint64_t deadline_ms = a->config.job->limits.deadline_ms;
+    uint64_t ran_ms = a->config.ran_ms;
+
+    if (deadline_ms == JOB_OFF) {
+        return 0;
+    }
+    return uv_now(&a->loop) + (ran_ms < deadline_ms ? deadline_ms - ran_ms : 0);
+}
+
 static int create_core(struct agent_lead *l, struct error *e)
 {
     struct agent *a = l->agent;
@@ -521,11 +542,44 @@ static int create_core(struct agent_lead *l, struct error *e)
         .grace_ms = (uint32_t)job->limits.grace_ms,
         .restart_grace_ms = restart_grace_ms(job),
         .margin_ms = MARGIN_MS,
-        .deadline_ms = job->limits.deadline_ms == JOB_OFF
-                           ? 0 : now + job->limits.deadline_ms,
+        .deadline_ms = agent_lead_deadline_ms(a),
     };
 
     return lead_create(&config, now, &l->core, e);
+}
+
+static void on_limit_end(void *arg, uint64_t end_ms)
+{
+    struct agent_lead *l = arg;
+
+    record_set_limit(l->record, end_ms);
+}
+
+static void on_limit_stop(void *arg, const char *text)
+{
+    stop(arg, LEAD_STOP_PREEMPT, false, text);
+}
+
+static const struct agent_limit_ops limit_ops = {
+    .on_end = on_limit_end,
+    .on_stop = on_limit_stop,
+};
+
+static void tell_start(struct agent_lead *l)
+{
+    const struct run_config *c = &l->agent->config;
+    const char *requeues = strlist_getenv(&c->env, "SLURM_RESTART_COUNT");
+    char text[256], span[32];
+
+    if (c->n_starts == 0) {
+        return;
+    }
+    clock_format_span(c->ran_ms, span, sizeof(span));
+    snprintf(text, sizeof(text), "start %u of this run, which ran for %s before"
+             "%s%.16s%s", c->n_starts + 1, span, requeues ? "; Slurm has "
+             "requeued its job " : "", requeues ? requeues : "",
+             !requeues ? "" : strcmp(requeues, "1") == 0 ? " time" : " times");
+    record_event(l->record, "resumed", c->first_generation, text, NULL, 0);
 }
 
 int agent_lead_start(struct agent *a, struct error *e)
@@ -554,8 +608,10 @@ int agent_lead_start(struct agent *a, struct error *e)
     rc = rc < 0 ? rc : create_core(l, e);
     rc = rc < 0 ? rc : control_watch_create(&a->loop, a->run.dir,
                                             on_file_request, a, &l->watch, e);
+    rc = rc < 0 ? rc : agent_limit_create(a, &limit_ops, l, &l->limit, e);
     if (rc == 0) {
         agent_lead_front(a, tree_has_uplink(a->tree));
+        tell_start(l);
         record_touch(l->record);
         step(l, &tick);
     }
@@ -583,6 +639,7 @@ void agent_lead_stop(struct agent *a)
     }
     control_watch_destroy(l->watch);
     lead_hang_destroy(l->hang);
+    agent_limit_destroy(l->limit);
     record_destroy(l->record, JOURNAL_CLOSE_MS);
     close_timer(l->timer);
     close_timer(l->front);

@@ -19,6 +19,9 @@ enum {
     PULSE_MS = 5000, /* and at least so often, to show that the lead lives */
 };
 
+#define STEADY_NS UINT64_C(2000000000)
+#define FAR_MS (UINT64_C(100) * 365 * 86400 * 1000) /* that is as good as never */
+
 struct record {
     struct agent *agent;
     struct journal *journal;
@@ -28,7 +31,35 @@ struct record {
     uv_mutex_t mutex;
     char trouble_text[1024];
     bool dirty;
+    uint64_t started_ms;  /* all of them on the loop's clock */
+    uint64_t deadline_ms; /* 0: none */
+    uint64_t limit_ms;    /* of the batch system; 0: none */
 };
+
+/* The wall clock's time of `at_ms`, which is on a clock that cannot jump. It moves
+ * by the milliseconds that two clocks are read apart: no news for anybody. */
+static void set_time(struct record *r, uint64_t at_ms, uint64_t *to_ns)
+{
+    uint64_t now_ms = uv_now(&r->agent->loop);
+    uint64_t ns = clock_wall_ns() + (at_ms - now_ms) * 1000000u;
+
+    if (!at_ms || (at_ms > now_ms && at_ms - now_ms > FAR_MS)) {
+        *to_ns = 0;
+    } else if (ns > *to_ns ? ns - *to_ns > STEADY_NS : *to_ns - ns > STEADY_NS) {
+        *to_ns = ns;
+    }
+}
+
+static void set_times(struct record *r)
+{
+    struct run_status *s = r->status;
+
+    uv_update_time(&r->agent->loop);
+    s->ran_ms = r->agent->config.ran_ms + uv_now(&r->agent->loop) -
+                r->started_ms;
+    set_time(r, r->deadline_ms, &s->deadline_ns);
+    set_time(r, r->limit_ms, &s->time_limit_ns);
+}
 
 /* The verdict has to reach the front end whatever the size of the run. */
 static void leave_out_workers(struct run_status *s, struct buf *b)
@@ -47,6 +78,7 @@ static void tell(struct record *r)
 
     r->dirty = false;
     r->status->updated_ns = clock_wall_ns();
+    set_times(r);
     journal_status(r->journal, run_status_copy(r->status));
     run_status_to_json(r->status, &b);
     if (b.len > MAX_TOLD_BYTES) {
@@ -68,6 +100,12 @@ void record_touch(struct record *r)
         r->dirty = true;
         uv_timer_start(r->timer, on_tell, TELL_MS, 0);
     }
+}
+
+void record_set_limit(struct record *r, uint64_t at_ms)
+{
+    r->limit_ms = at_ms;
+    record_touch(r);
 }
 
 void record_flush(struct record *r)
@@ -174,6 +212,14 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     s->max_restarts = (int)a->config.job->restart.max;
     s->created_ns = s->started_ns = clock_wall_ns();
     s->mpi_epoch = (uint32_t)a->epoch;
+    /* What was before, until this start has a generation of its own: it may end
+     * without one. */
+    s->generation = (int)a->config.first_generation - 1;
+    s->restarts = (int)a->config.n_restarts;
+    s->starts = (int)a->config.n_starts + 1;
+    s->node_failures = (int)a->config.n_node_failures;
+    r->started_ms = uv_now(&a->loop);
+    r->deadline_ms = agent_lead_deadline_ms(a);
     *ret = r;
     return 0;
 }

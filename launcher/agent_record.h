@@ -32,6 +32,9 @@ void record_event(struct record *r, const char *event, uint32_t generation,
                   const char *text, const struct failure *failure,
                   int64_t epoch);
 
+/* When the batch system ends the job, on the loop's clock; 0: not known. */
+void record_set_limit(struct record *r, uint64_t at_ms);
+
 /* A node that the run has no use for yet. */
 void record_spare(struct record *r, uint32_t node);
 

@@ -107,7 +107,7 @@ static int check_alive(const struct run_view *v, struct error *e)
     if ((v->is_stale || run_view_is_all_here(v)) &&
         !control_is_heard(v->dir->id)) {
         return error_text(e, ERR_LOST, "run %s is not alive, and has not come to "
-                          "its end: muster run --run-dir %s goes on with it",
+                          "its end: muster resume %s goes on with it",
                           v->dir->id, v->dir->path);
     }
     return 0;
@@ -249,6 +249,7 @@ static int attach(struct attaching *a, const struct attach_options *o)
                                  .run = &a->run, .attach = &how,
                                  .is_quiet = o->quiet,
                                  .own_step = a->was.own_step,
+                                 .cwd = a->was.cwd,
                                  .loopback = lead_is_here(a)};
     struct error e = {0};
 

@@ -188,6 +188,7 @@ static bool may_go(const struct gc *gc, const struct run_view *v,
     uint64_t now = clock_wall_ns();
 
     if (!v->has_status || v->is_locked || !status_run_is_over(s->state) ||
+        s->state == STATUS_SUSPENDED ||
         (s->state == STATUS_STOPPED && !gc->o->with_stopped)) {
         return false;
     }

@@ -36,20 +36,16 @@ enum { PROBE_MS = 30000 };
 
 static const struct option_def option_table[] = {
     JOB_OPTIONS(struct run_options, job),
-    {"hosts", "A,B,...", "hosts to run on; ranges like n[1-4] are allowed",
-     OPTION_STR, FIELD(hosts), NULL, 'H'},
-    {"hostfile", "FILE", "a file with one host a line", OPTION_STR,
-     FIELD(hostfile), NULL, 0},
+    RUN_HOST_OPTIONS,
+    {"resume", "RUN", "go on with that run and its job, as muster resume",
+     OPTION_STR, FIELD(resume), NULL, 0},
+    RUN_REQUEUE_OPTION,
     {"run-dir", "DIR", "directory of the run, instead of "
      "./muster-runs/NAME/ID", OPTION_STR, FIELD(run_dir), NULL, 0},
     {"agents-per-node", "N", "agents that share a node's slots", OPTION_INT,
      FIELD(agents_per_node), NULL, 0},
     {"agent-is-node", NULL, "count every agent as a node, so that one machine "
      "stands for many", OPTION_FLAG, FIELD(agent_is_node), NULL, 0},
-    {"ssh", "COMMAND", "remote shell, instead of ssh", OPTION_STR, FIELD(ssh),
-     NULL, 0},
-    {"mpirun", "PATH", "mpirun to use, instead of the one in PATH", OPTION_STR,
-     FIELD(mpirun), NULL, 0},
     {"key-file", "FILE", "job key that all hosts have there already",
      OPTION_STR, FIELD(key_file), NULL, 0},
     {"insecure-bootstrap", NULL, "inside mpirun: let the job key go over MPI, "
@@ -72,7 +68,8 @@ static const struct option_def option_table[] = {
 
 static const struct options run_usage = {
     .command = "run",
-    .usage = "[OPTION...] SPEC\n[OPTION...] -- PROGRAM [ARG...]",
+    .usage = "[OPTION...] SPEC\n[OPTION...] -- PROGRAM [ARG...]\n"
+             "[OPTION...] --resume RUN",
     .about = "Runs a job: SPEC is a YAML file; without one PROGRAM is run by "
              "the processes that the options ask for. Options of torchrun that "
              "are not below count as well; muster torchrun --help lists "
@@ -113,11 +110,6 @@ static int resolve(const struct run_options *o, const struct option_args *args,
             command_fail(&e);
         }
         return EXIT_USAGE;
-    }
-    if (ret->job->suspend) {
-        error_text(&e, ERR_SPEC, "the job says `suspend: true`: it is not to "
-                   "be started");
-        return command_fail(&e);
     }
     return -1;
 }
@@ -211,6 +203,25 @@ bool run_needs_own_step(const struct host_list *hosts)
     return hosts->source == HOSTS_SLURM;
 }
 
+static int make_suspended(const struct run_options *o, struct spec_result *r,
+                          const struct mpirun *mpirun,
+                          const struct mpirun_plan *plan)
+{
+    struct front_record was = {
+        .hosts = *plan->hosts, /* borrowed */
+        .agents_per_host = plan->agents_per_host,
+        .n_agents = plan->n_agents,
+        .gather_seconds = plan->gather_seconds,
+        .agent_is_node = plan->agent_is_node,
+        .own_step = run_needs_own_step(plan->hosts),
+    };
+
+    str_copy(was.mpirun, sizeof(was.mpirun), mpirun->path);
+    str_copy(was.ssh, sizeof(was.ssh), plan->ssh ? plan->ssh : "");
+    str_copy(was.key_file, sizeof(was.key_file), o->key_file ? o->key_file : "");
+    return run_make_suspended(o, r, &was);
+}
+
 static int run_with_front(struct run_options *o, struct spec_result *r)
 {
     _host_list_ struct host_list hosts = {0};
@@ -245,10 +256,14 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
         return o->show_env ? run_show_env(o, r, &plan)
                            : run_show_plan(&mpirun, &plan, r->job);
     }
+    if (r->job->suspend) {
+        plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);
+        return make_suspended(o, r, &mpirun, &plan);
+    }
     if (run_make_dir(o, r->job, &dir, key, &e) < 0 ||
         probe(o, &hosts, dir, key, &e) < 0 ||
         run_make_config(r, &config, &e) < 0 ||
-        takeup_run(dir, &config, &e) < 0) {
+        takeup_run(dir, o->resume, &config, &e) < 0) {
         return e.code == ERR_LOST ? (command_fail(&e), EXIT_NOT_GATHERED)
                                   : command_fail(&e);
     }
@@ -257,6 +272,10 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
         run_write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {
         return command_fail(&e);
     }
+    if (o->cwd) {
+        str_copy(config.cwd, sizeof(config.cwd), o->cwd);
+    }
+    front.cwd = config.cwd;
     front.dir = dir;
     front.key = key;
     front.loopback = hosts_all_local(&hosts);
@@ -284,23 +303,35 @@ static int run_here(struct run_options *o, struct spec_result *r)
     return in_mpi && !o->dry_run ? run_by_hand(o, r) : run_with_front(o, r);
 }
 
+int run_with_options(struct run_options *o, struct option_args *args)
+{
+    struct spec_result result = {0};
+    struct error e = {0};
+    int status;
+
+    if (sodium_init() < 0) {
+        return EXIT_FAILED;
+    }
+    if (o->resume && run_resume_options(o, args, &e) < 0) {
+        return command_fail(&e);
+    }
+    status = resolve(o, args, &result);
+    if (status < 0) {
+        status = run_here(o, &result);
+    }
+    spec_result_release(&result);
+    return status;
+}
+
 int cmd_run(int argc, char **argv)
 {
     struct run_options o = {0};
     struct option_args args = {0};
-    struct spec_result result = {0};
     int status = options_start(&run_usage, argc, argv, &o, &args);
 
-    if (status < 0 && sodium_init() < 0) {
-        status = EXIT_FAILED;
-    }
     if (status < 0) {
-        status = resolve(&o, &args, &result);
+        status = run_with_options(&o, &args);
     }
-    if (status < 0) {
-        status = run_here(&o, &result);
-    }
-    spec_result_release(&result);
     option_args_release(&args);
     job_options_release(&o.job);
     return status;

@@ -7,11 +7,14 @@
  *   cmd_run_dry.c    --dry-run: what would be done
  *   cmd_run_hand.c   inside an MPI launch: `mpirun ... muster run`
  *   cmd_run_place.c  how many agents, on which hosts
+ *   cmd_run_later.c  a job that is made, and not started
+ *   cmd_resume.c     what a run that is gone on with was
  *   cmd_attach.c     a front end for a run that goes on already
  */
 #ifndef MUSTER_LAUNCHER_CMD_RUN_H
 #define MUSTER_LAUNCHER_CMD_RUN_H
 
+#include "launcher/front_record.h"
 #include "launcher/hosts.h"
 #include "launcher/job_options.h"
 #include "launcher/mpirun.h"
@@ -30,11 +33,36 @@ struct run_options {
     const char *ssh, *mpirun, *key_file;
     int64_t agents_per_node;
     bool agent_is_node, dry_run, quiet, as_root, insecure;
+    const char *resume; /* the run that is gone on with, or NULL */
+    const char *cwd;    /* where that was started; NULL: here */
     const char *show_env; /* ranks, "" for all, or NULL */
     bool show_secrets;
     enum show_format format;
     bool as_launcher; /* for muster torchrun */
 };
+
+/* Rows of an option table for struct run_options: where it runs. */
+#define RUN_HOST_OPTIONS                                                      \
+    {"hosts", "A,B,...", "hosts to run on; ranges like n[1-4] are allowed",   \
+     OPTION_STR, offsetof(struct run_options, hosts), NULL, 'H'},             \
+    {"hostfile", "FILE", "a file with one host a line", OPTION_STR,           \
+     offsetof(struct run_options, hostfile), NULL, 0},                        \
+    {"ssh", "COMMAND", "remote shell, instead of ssh", OPTION_STR,            \
+     offsetof(struct run_options, ssh), NULL, 0},                             \
+    {"mpirun", "PATH", "mpirun to use, instead of the one in PATH",           \
+     OPTION_STR, offsetof(struct run_options, mpirun), NULL, 0}
+
+#define RUN_REQUEUE_OPTION                                                    \
+    {"requeue", NULL, "in Slurm: a run that is stopped has its job requeued, "\
+     "which goes on with it", OPTION_CALL, offsetof(struct run_options, job), \
+     job_options_take, 0}
+
+/* From parsed options to the end of the run: an exit status. */
+int run_with_options(struct run_options *o, struct option_args *args);
+
+/* For `o->resume`: fills in what options do not say, and the spec. */
+int run_resume_options(struct run_options *o, struct option_args *args,
+                       struct error *e);
 
 /* How many words are the values of a word that is an option of muster run; -1 if
  * it is none. */
@@ -73,6 +101,11 @@ int run_show_plan(const struct mpirun *mpirun, struct mpirun_plan *plan,
                   const struct job *job);
 int run_show_env(const struct run_options *o, struct spec_result *r,
                  const struct mpirun_plan *plan);
+
+/* Makes the run of a job that says `suspend: true`, for muster resume. An exit
+ * status. */
+int run_make_suspended(const struct run_options *o, struct spec_result *r,
+                       const struct front_record *was);
 
 /* As a rank of an MPI launch. Returns an exit status only on failure. */
 int run_by_hand(const struct run_options *o, struct spec_result *r);

@@ -35,7 +35,7 @@ int run_make_dir(const struct run_options *o, const struct job *job,
     }
     rc = rc < 0 ? rc : rundir_create(&params, ret, e);
     rc = rc < 0 ? rc : rundir_lock(*ret, e);
-    rc = rc < 0 ? rc : takeup_check(*ret, e);
+    rc = rc < 0 ? rc : takeup_check(*ret, o->resume, e);
     rc = rc < 0 || o->key_file ? rc : rundir_make_key(*ret, e);
     if (rc < 0) {
         return rc;

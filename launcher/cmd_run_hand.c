@@ -48,9 +48,13 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
 
     if (run_make_dir(o, r->job, &dir, key, &e) < 0 ||
         run_make_config(r, &config, &e) < 0 ||
-        takeup_run(dir, &config, &e) < 0) {
+        takeup_run(dir, o->resume, &config, &e) < 0) {
         return command_fail(&e);
     }
+    if (o->cwd) {
+        str_copy(config.cwd, sizeof(config.cwd), o->cwd);
+    }
+    front.cwd = config.cwd;
     config.by_hand = true;
     config.detach_ms = UINT64_MAX;
     if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0) {
@@ -85,6 +89,12 @@ int run_by_hand(const struct run_options *o, struct spec_result *r)
                                                     : "OMPI_COMM_WORLD_RANK");
     _strlist_ struct strlist argv = {0};
 
+    if (r->job->suspend) {
+        struct front_record was = {.by_hand = true, .agents_per_host = 1};
+
+        return rank && strcmp(rank, "0") != 0 ? EXIT_RESUMABLE
+                                              : run_make_suspended(o, r, &was);
+    }
     strlist_add(&argv, "muster-mpi");
     strlist_add(&argv, "--by-hand");
     strlist_addf(&argv, "--gather-seconds=%llu",

@@ -164,6 +164,7 @@ int front_run(const struct front_config *config)
     }
     if (f.screen) {
         front_say_end(&f);
+        front_requeue(&f);
     } else {
         fprintf(stderr, "muster: %s\n", e.text);
     }

@@ -139,6 +139,7 @@ int front_save(const struct front *f, struct error *e)
     str_copy(r.key_file, sizeof(r.key_file),
              plan->key_file ? plan->key_file : "");
     str_copy(r.slurm_job, sizeof(r.slurm_job), job ? job : "");
+    str_copy(r.cwd, sizeof(r.cwd), c->cwd);
     if (f->mpirun_pid > 0 && proc_read(f->mpirun_pid, &mpirun) == 0) {
         r.mpirun_pid = mpirun.pid;
         r.mpirun_start = mpirun.start;

@@ -9,6 +9,7 @@
  *   front_lead.c     the link to the lead
  *   front_mpirun.c   mpirun, again and again: one MPI world each
  *   front_step.c     Slurm: the step that the agents live in
+ *   front_requeue.c  Slurm: the job is put back into the queue
  *   front_attach.c   taking over from a front end that is gone
  *   front_old.c      the mpirun that it has left
  */
@@ -26,6 +27,7 @@
 #include "launcher/agent_step.h"
 #include "launcher/control.h"
 #include "launcher/screen.h"
+#include "launcher/slurm_ask.h"
 #include "launcher/writer.h"
 
 #include <jansson.h>
@@ -90,6 +92,7 @@ struct front {
     uint64_t end_mpirun_at_ms; /* its world is lost; 0: it is not */
     char log_path[PATH_MAX];
 
+    struct slurm_ask slurm;  /* of front_requeue.c */
     struct agent_step *step; /* or NULL */
     struct agent_step_config step_config;
     char step_log[PATH_MAX];
@@ -186,6 +189,12 @@ void front_show_mpirun_log(struct front *f);
 int front_start_step(struct front *f, struct error *e);
 /* `waited` milliseconds after the end. */
 bool front_step_is_gone(struct front *f, uint64_t waited);
+
+/* --- front_requeue.c --- */
+
+/* After the last words, where the job asks for it. Blocks, and what it does may
+ * end this process. */
+void front_requeue(struct front *f);
 
 /* --- front_attach.c --- */
 

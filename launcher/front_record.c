@@ -69,6 +69,7 @@ void front_record_print(const struct front_record *r, struct buf *to)
     jsonw_opt_str(&w, "ssh", r->ssh);
     jsonw_opt_str(&w, "key_file", r->key_file);
     jsonw_opt_str(&w, "slurm_job", r->slurm_job);
+    jsonw_opt_str(&w, "cwd", r->cwd);
     jsonw_int(&w, "agents_per_host", r->agents_per_host);
     jsonw_int(&w, "n_agents", r->n_agents);
     jsonw_int(&w, "gather_seconds", r->gather_seconds);
@@ -127,7 +128,8 @@ static bool get_strings(const json_t *o, struct front_record *r)
            get_str(o, "mpirun", r->mpirun, sizeof(r->mpirun)) &&
            get_str(o, "ssh", r->ssh, sizeof(r->ssh)) &&
            get_str(o, "key_file", r->key_file, sizeof(r->key_file)) &&
-           get_str(o, "slurm_job", r->slurm_job, sizeof(r->slurm_job));
+           get_str(o, "slurm_job", r->slurm_job, sizeof(r->slurm_job)) &&
+           get_str(o, "cwd", r->cwd, sizeof(r->cwd));
 }
 
 static bool get_numbers(const json_t *o, struct front_record *r)

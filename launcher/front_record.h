@@ -31,6 +31,7 @@ struct front_record {
     char ssh[1024];
     char key_file[4096];
     char slurm_job[64];          /* inside of which it was started */
+    char cwd[4096];              /* where */
     struct host_list hosts;      /* owned */
     unsigned agents_per_host, n_agents;
     unsigned gather_seconds;

@@ -72,6 +72,7 @@ int job_options_take(void *into, const struct option_def *def,
         {"--log-keep", "logs.keep"},
         {"--runtime", "runtime"},
         {"--interface", "network.interface"},
+        {"--requeue", "slurm.requeue"},
     };
     struct job_options *o = (void *)((char *)into + def->offset);
 

@@ -33,6 +33,8 @@ static const struct command commands[] = {
     {"list", "List runs", cmd_list, false},
     {"logs", "Show what workers printed", cmd_logs, false},
     {"cancel", "Stop a run", cmd_cancel, false},
+    {"suspend", "Stop a run until it is resumed", cmd_suspend, false},
+    {"resume", "Go on with a run that was stopped", cmd_resume, false},
     {"attach", "Take over a run whose front end is gone", cmd_attach, false},
     {"exec", "Run a program as one rank of an MPI launch", cmd_exec, false},
     {"shell", "Start a shell where a worker is", cmd_shell, false},

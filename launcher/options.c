@@ -382,8 +382,17 @@ static void print_fault(const char *who, const char *text)
 int command_fail(const struct error *e)
 {
     print_fault("muster", e->text);
-    return e->code == ERR_USAGE || e->code == ERR_SPEC ? EXIT_USAGE
-                                                       : EXIT_FAILED;
+    switch (e->code) {
+    case ERR_USAGE:
+    case ERR_SPEC:
+        return EXIT_USAGE;
+    case ERR_SUSPENDED:
+        return EXIT_RESUMABLE;
+    case ERR_DEADLINE:
+        return EXIT_DEADLINE;
+    default:
+        return EXIT_FAILED;
+    }
 }
 
 int options_start(const struct options *o, int argc, char **argv, void *into,

@@ -94,7 +94,8 @@ int options_start(const struct options *o, int argc, char **argv, void *into,
                   struct option_args *ret_args);
 
 /* Prints "muster: TEXT" of a failure to stderr, and returns the exit status
- * that fits its code: 2 for ERR_USAGE and ERR_SPEC, else 1. */
+ * that fits its code: 2 for ERR_USAGE and ERR_SPEC, 75 for ERR_SUSPENDED, 124 for
+ * ERR_DEADLINE, else 1. */
 int command_fail(const struct error *e);
 
 #endif

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    FORMAT = 2,
+    FORMAT = 3,
     MAX_JOB_BYTES = 4 * 1024 * 1024,
     MAX_ENV = 16384,
     MAX_HOSTS = 65536,
@@ -61,6 +61,9 @@ void run_config_encode(const struct run_config *c, struct buf *b)
     wire_put_i64(b, c->resume_step);
     wire_put_u32(b, c->first_generation);
     wire_put_u32(b, c->n_restarts);
+    wire_put_u32(b, c->n_starts);
+    wire_put_u32(b, c->n_node_failures);
+    wire_put_u64(b, c->ran_ms);
     put_list(&c->mpirun, b);
     put_list(&c->hosts, b);
 }
@@ -97,6 +100,9 @@ int run_config_decode(const void *data, size_t len, struct run_config *ret,
     c.resume_step = wire_get_i64(&r);
     c.first_generation = wire_get_u32(&r);
     c.n_restarts = wire_get_u32(&r);
+    c.n_starts = wire_get_u32(&r);
+    c.n_node_failures = wire_get_u32(&r);
+    c.ran_ms = wire_get_u64(&r);
     get_list(&r, MAX_ENV, &c.mpirun);
     get_list(&r, MAX_HOSTS, &c.hosts);
     if (!wire_done(&r) || !job || c.env.failed || c.mpirun.failed ||

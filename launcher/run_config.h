@@ -27,6 +27,9 @@ struct run_config {
     int64_t resume_step;
     uint32_t first_generation; /* of a run that is taken up again */
     uint32_t n_restarts;       /* already spent */
+    uint32_t n_starts;         /* of the run before this one */
+    uint32_t n_node_failures;  /* nodes lost in them */
+    uint64_t ran_ms;           /* how long they ran, together */
     struct strlist mpirun; /* for an MPI program: its mpirun, with options */
     struct strlist hosts;  /* its hosts, by rank of the agent; none: this machine
                               alone */

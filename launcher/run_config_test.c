@@ -27,6 +27,9 @@ static void make(struct run_config *c)
     c->resume_step = INT64_MIN;
     c->first_generation = 9;
     c->n_restarts = UINT32_MAX;
+    c->n_starts = 4;
+    c->n_node_failures = 2;
+    c->ran_ms = UINT64_MAX;
 }
 
 static void test_there_and_back(void)
@@ -48,6 +51,8 @@ static void test_there_and_back(void)
     is_str(got.resume_path, "/ckpt/7", "what to resume from");
     ok(got.resume_step == INT64_MIN && got.first_generation == 9 &&
        got.n_restarts == UINT32_MAX, "where it was");
+    ok(got.n_starts == 4 && got.n_node_failures == 2 &&
+       got.ran_ms == UINT64_MAX, "and how long");
 }
 
 static void test_cuts(void)

@@ -40,6 +40,36 @@ static void put_text(struct buf *b, const char *label, const char *text)
     buf_putc(b, '\n');
 }
 
+static void put_until(struct buf *b, const char *label, uint64_t at_ns,
+                      const struct run_status *s)
+{
+    uint64_t now_ns = clock_wall_ns();
+
+    if (!at_ns || status_run_is_over(s->state)) {
+        return;
+    }
+    buf_puts(b, label);
+    if (at_ns > now_ns) {
+        put_span(b, "in ", now_ns, at_ns);
+        buf_putc(b, '\n');
+    } else {
+        buf_puts(b, "now\n");
+    }
+}
+
+static void put_times(struct buf *b, const struct run_status *s)
+{
+    if (s->starts > 1) {
+        char span[32];
+
+        clock_format_span(s->ran_ms, span, sizeof(span));
+        buf_printf(b, "  started %d times, ran for %s in all\n", s->starts,
+                   span);
+    }
+    put_until(b, "  deadline    ", s->deadline_ns, s);
+    put_until(b, "  time limit  ", s->time_limit_ns, s);
+}
+
 static void put_progress(struct buf *b, const struct run_status *s)
 {
     size_t n_alive = 0;
@@ -55,6 +85,7 @@ static void put_progress(struct buf *b, const struct run_status *s)
     put_span(b, status_run_is_over(s->state) ? ", took " : ", for ",
              s->started_ns, s->ended_ns ? s->ended_ns : clock_wall_ns());
     buf_putc(b, '\n');
+    put_times(b, s);
     if (s->step >= 0) {
         buf_printf(b, "  step %" PRId64, s->step);
         for (size_t i = 0; i < s->n_metrics; i++) {
@@ -124,6 +155,9 @@ void run_text_head(struct buf *b, const struct run_view *v)
         buf_printf(b, "  exit status %d%s", s->verdict.exit_status,
                    s->verdict.is_resumable ? ", resumable" : "");
         put_text(b, s->verdict.reason[0] ? ": " : "", s->verdict.reason);
+    }
+    if (s->state == STATUS_SUSPENDED) {
+        buf_printf(b, "  muster resume %s goes on with it\n", v->dir->id);
     }
     if (v->has_status && run_view_is_alive(v) && !v->is_locked) {
         buf_printf(b, "  front end   none: muster attach %s takes the run "

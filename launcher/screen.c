@@ -188,13 +188,14 @@ void screen_progress(struct screen *s, uint64_t elapsed_ms, uint64_t now_ms)
 
 /* --- the end --- */
 
-static const char *word_for(int status)
+static const char *word_for(int status, const struct run_status *s)
 {
     switch (status) {
     case EXIT_OK:
         return "succeeded";
     case EXIT_RESUMABLE:
-        return "stopped, can be resumed";
+        return s && s->state == STATUS_SUSPENDED ? "suspended"
+                                                 : "stopped, can be resumed";
     case EXIT_CANCELLED:
         return "cancelled";
     case EXIT_DEADLINE:
@@ -248,7 +249,7 @@ void screen_end(struct screen *s, int status, const char *reason,
     }
     clock_format_span(elapsed_ms, span, sizeof(span));
     screen_note(s, "%s %s after %s (%d restart%s)%s%s", s->config->dir->id,
-              word_for(status), span, st ? st->restarts : 0,
+              word_for(status, st), span, st ? st->restarts : 0,
               st && st->restarts == 1 ? "" : "s", *reason && status ? ": " : "",
               status ? reason : "");
     if (st && st->failure.is_set && status != EXIT_OK &&

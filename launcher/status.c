@@ -15,6 +15,7 @@ static const char *const run_names[STATUS_N_STATES] = {
     [STATUS_RUNNING] = "Running",       [STATUS_RESTARTING] = "Restarting",
     [STATUS_STOPPING] = "Stopping",     [STATUS_SUCCEEDED] = "Succeeded",
     [STATUS_FAILED] = "Failed",         [STATUS_STOPPED] = "Stopped",
+    [STATUS_SUSPENDED] = "Suspended",
 };
 
 static const char *const node_names[STATUS_NODE_N_STATES] = {
@@ -306,6 +307,10 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     jsonw_int(&w, "restarts", s->restarts);
     jsonw_int(&w, "max_restarts", s->max_restarts);
     jsonw_int(&w, "node_failures", s->node_failures);
+    jsonw_int(&w, "starts", s->starts);
+    jsonw_num(&w, "ran", (double)s->ran_ms / 1e3);
+    put_time(&w, "deadline", s->deadline_ns);
+    put_time(&w, "time_limit", s->time_limit_ns);
     jsonw_int(&w, "mpi_epoch", s->mpi_epoch);
     jsonw_int(&w, "mpi_lost", s->mpi_lost);
     put_time(&w, "created", s->created_ns);

@@ -36,6 +36,7 @@ enum status_run_state {
     STATUS_SUCCEEDED,  /* from here on: over */
     STATUS_FAILED,
     STATUS_STOPPED,    /* cancelled, preempted, deadline: resumable */
+    STATUS_SUSPENDED,  /* the same, until somebody wants it to go on */
     STATUS_N_STATES,
 };
 
@@ -118,6 +119,12 @@ struct run_status {
     int lead;                   /* rank of the node that leads */
     int restarts, max_restarts;
     int node_failures;
+    int starts;                 /* of the run: 1, and one more each time that it
+                                   was gone on with */
+    uint64_t ran_ms;            /* in all of them together */
+    uint64_t deadline_ns;       /* when limits.deadline will have passed; 0: none */
+    uint64_t time_limit_ns;     /* when the batch system ends the job; 0: not
+                                   known, or never */
     uint32_t mpi_epoch;         /* the newest MPI world that a node was in */
     uint32_t mpi_lost;          /* the newest that a node has lost; 0: none */
     int64_t step;               /* -1 before the first report */

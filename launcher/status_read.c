@@ -81,6 +81,19 @@ static double get_num(struct reader *r, const json_t *o, const char *key)
     return v;
 }
 
+/* Seconds, as milliseconds. */
+static uint64_t get_span(struct reader *r, const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+    double seconds = v ? json_number_value(v) : 0;
+
+    if (v && (!json_is_number(v) || !(seconds >= 0 && seconds < 1e12))) {
+        refuse(r, key, "seconds");
+        return 0;
+    }
+    return (uint64_t)(seconds * 1e3 + 0.5);
+}
+
 typedef const char *name_f(int state);
 
 static const char *run_name(int state)
@@ -240,6 +253,10 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     s->restarts = (int)get_int(r, o, "restarts", 0, INT32_MAX, 0);
     s->max_restarts = (int)get_int(r, o, "max_restarts", 0, INT32_MAX, 0);
     s->node_failures = (int)get_int(r, o, "node_failures", 0, INT32_MAX, 0);
+    s->starts = (int)get_int(r, o, "starts", 0, INT32_MAX, 0);
+    s->ran_ms = get_span(r, o, "ran");
+    s->deadline_ns = get_time(r, o, "deadline");
+    s->time_limit_ns = get_time(r, o, "time_limit");
     s->mpi_epoch = (uint32_t)get_int(r, o, "mpi_epoch", 0, UINT32_MAX, 0);
     s->mpi_lost = (uint32_t)get_int(r, o, "mpi_lost", 0, UINT32_MAX, 0);
     s->step = get_int(r, o, "step", -1, INT64_MAX, -1);

@@ -29,6 +29,9 @@ static struct run_status *sample(void)
     s->restarts = 2;
     s->max_restarts = 5;
     s->node_failures = 1;
+    s->starts = 2;
+    s->ran_ms = 90500;
+    s->deadline_ns = s->time_limit_ns = 1795209957000000000u;
     s->mpi_epoch = 4;
     s->mpi_lost = 3;
     s->step = 12;
@@ -73,6 +76,8 @@ static void test_round_trip(void)
         "\"muster\":\"0.1.0\"", "\"run_dir\":\"/r/tiny/x\"",
         "\"state\":\"Restarting\"", "\"generation\":3", "\"restarts\":2",
         "\"max_restarts\":5", "\"node_failures\":1",
+        "\"starts\":2,\"ran\":90.5,\"deadline\":1795209957",
+        "\"time_limit\":1795209957",
         "\"mpi_epoch\":4,\"mpi_lost\":3",
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
@@ -153,6 +158,10 @@ static void test_bad(void)
          -ERR_FORMAT},
         {"{\"v\":1,\"state\":\"Running\",\"created\":-5}", "created",
          -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"ran\":-1}", "ran: expected seconds",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"ran\":\"1\"}", "ran", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"ran\":1e300}", "ran", -ERR_FORMAT},
         {"{\"v\":1,\"state\":\"Running\",\"nodes\":{}}", "nodes", -ERR_FORMAT},
         {"{\"v\":1,\"state\":\"Running\",\"nodes\":[1]}", "nodes[].state",
          -ERR_FORMAT},
@@ -253,7 +262,8 @@ static void test_names(void)
     is_str(status_node_name((enum status_node_state)-1), "Unknown", "node");
     is_str(status_worker_name(STATUS_WORKER_N_STATES), "Unknown", "worker");
     ok(!status_run_is_over(STATUS_STOPPING) &&
-       status_run_is_over(STATUS_SUCCEEDED) && status_run_is_over(STATUS_STOPPED),
+       status_run_is_over(STATUS_SUCCEEDED) &&
+       status_run_is_over(STATUS_STOPPED) && status_run_is_over(STATUS_SUSPENDED),
        "which states are the end");
 }
 

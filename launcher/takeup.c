@@ -8,6 +8,7 @@
 #include "launcher/control.h"
 #include "launcher/runview.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <string.h>
 
@@ -31,13 +32,32 @@ static bool says_more(struct run_view *v)
     return false;
 }
 
-int takeup_check(const struct rundir *dir, struct error *e)
+static int check_wanted(const struct run_view *v, bool resumes,
+                        struct error *e)
+{
+    const char *id = v->dir->id;
+
+    if (resumes && v->status->state == STATUS_SUCCEEDED) {
+        return error_text(e, EEXIST, "run %s has succeeded: there is nothing "
+                          "to resume", id);
+    }
+    if (!resumes && v->status->state == STATUS_SUSPENDED) {
+        return error_text(e, ERR_SUSPENDED, "run %s is suspended: muster resume "
+                          "%s goes on with it", id, id);
+    }
+    return 0;
+}
+
+int takeup_check(const struct rundir *dir, bool resumes, struct error *e)
 {
     _run_view_ struct run_view v = {0};
     int rc = dir->reopened ? run_view_open(dir->path, &v, e) : 0;
 
-    if (rc < 0 || !v.has_status || status_run_is_over(v.status->state)) {
+    if (rc < 0 || !v.has_status) {
         return rc;
+    }
+    if (status_run_is_over(v.status->state)) {
+        return check_wanted(&v, resumes, e);
     }
     if (!control_is_heard(dir->id) &&
         (run_view_is_all_here(&v) || !says_more(&v))) {
@@ -47,8 +67,42 @@ int takeup_check(const struct rundir *dir, struct error *e)
                       "gone: muster attach %s takes it over", dir->id, dir->id);
 }
 
-int takeup_run(const struct rundir *dir, struct run_config *config,
-               struct error *e)
+static int check_time(const struct rundir *dir, const struct run_config *config,
+                      struct error *e)
+{
+    uint64_t deadline_ms = config->job ? config->job->limits.deadline_ms
+                                       : JOB_OFF;
+    char ran[32], limit[32];
+
+    if (deadline_ms == JOB_OFF || config->ran_ms < deadline_ms) {
+        return 0;
+    }
+    clock_format_span(config->ran_ms, ran, sizeof(ran));
+    clock_format_span(deadline_ms, limit, sizeof(limit));
+    return error_text(e, ERR_DEADLINE, "run %s has run for %s, and limits."
+                      "deadline is %s: a longer one lets it go on, as in muster "
+                      "resume --set limits.deadline=TIME", dir->id, ran, limit);
+}
+
+static void take_spent(const struct run_status *s, struct run_config *config)
+{
+    config->n_restarts = (uint32_t)s->restarts;
+    config->n_node_failures = (uint32_t)s->node_failures;
+    config->ran_ms = s->ran_ms;
+}
+
+static void take_checkpoint(const struct run_status *s,
+                            struct run_config *config)
+{
+    if (strlen(s->resume_path) < sizeof(config->resume_path)) {
+        str_copy(config->resume_path, sizeof(config->resume_path),
+                 s->resume_path);
+        config->resume_step = s->resume_path[0] ? s->resume_step : 0;
+    }
+}
+
+int takeup_run(const struct rundir *dir, bool resumes,
+               struct run_config *config, struct error *e)
 {
     _run_view_ struct run_view v = {0};
     const struct run_status *s;
@@ -59,14 +113,12 @@ int takeup_run(const struct rundir *dir, struct run_config *config,
     }
     s = v.status;
     config->first_generation = (uint32_t)s->generation + 1;
-    if (s->state == STATUS_SUCCEEDED || s->state == STATUS_FAILED) {
-        return 0;
+    config->n_starts = (uint32_t)s->starts;
+    if (s->state != STATUS_SUCCEEDED && s->state != STATUS_FAILED) {
+        take_spent(s, config);
+        take_checkpoint(s, config);
+    } else if (resumes) {
+        take_checkpoint(s, config);
     }
-    config->n_restarts = (uint32_t)s->restarts;
-    if (strlen(s->resume_path) < sizeof(config->resume_path)) {
-        str_copy(config->resume_path, sizeof(config->resume_path),
-                 s->resume_path);
-        config->resume_step = s->resume_path[0] ? s->resume_step : 0;
-    }
-    return 0;
+    return check_time(dir, config, e);
 }

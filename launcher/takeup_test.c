@@ -10,6 +10,7 @@
 #include "launcher/status.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,18 +49,21 @@ static void test_states(void)
 {
     static const struct {
         enum status_run_state state;
+        bool resumes;
         const char *resume_path;
-        uint32_t want_restarts;
+        bool want_spent;
         const char *want_path;
         int64_t want_step;
     } cases[] = {
-        {STATUS_RUNNING, "ckpt/40", 2, "ckpt/40", 40},
-        {STATUS_RESTARTING, "ckpt/40", 2, "ckpt/40", 40},
-        {STATUS_STOPPING, "ckpt/40", 2, "ckpt/40", 40},
-        {STATUS_STOPPED, "ckpt/40", 2, "ckpt/40", 40},
-        {STATUS_STOPPED, "", 2, "", 0},
-        {STATUS_SUCCEEDED, "ckpt/40", 0, "", 0},
-        {STATUS_FAILED, "ckpt/40", 0, "", 0},
+        {STATUS_RUNNING, false, "ckpt/40", true, "ckpt/40", 40},
+        {STATUS_RESTARTING, false, "ckpt/40", true, "ckpt/40", 40},
+        {STATUS_STOPPING, false, "ckpt/40", true, "ckpt/40", 40},
+        {STATUS_STOPPED, false, "ckpt/40", true, "ckpt/40", 40},
+        {STATUS_STOPPED, false, "", true, "", 0},
+        {STATUS_SUSPENDED, true, "ckpt/40", true, "ckpt/40", 40},
+        {STATUS_SUCCEEDED, false, "ckpt/40", false, "", 0},
+        {STATUS_FAILED, false, "ckpt/40", false, "", 0},
+        {STATUS_FAILED, true, "ckpt/40", false, "ckpt/40", 40},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -74,18 +78,68 @@ static void test_states(void)
         s->state = cases[i].state;
         s->generation = 3;
         s->restarts = 2;
+        s->starts = 5;
+        s->node_failures = 1;
+        s->ran_ms = 3500;
         s->resume_step = 40;
         str_copy(s->resume_path, sizeof(s->resume_path),
                  cases[i].resume_path);
         write_status(r, s);
         r->reopened = true;
-        is_int(takeup_run(r, &config, &e), 0, "%s: taken up %s", name, e.text);
+        is_int(takeup_run(r, cases[i].resumes, &config, &e), 0,
+               "%s: taken up %s", name, e.text);
         is_int(config.first_generation, 4, "%s: generations count on", name);
-        is_int(config.n_restarts, cases[i].want_restarts,
+        is_int(config.n_starts, 5, "%s: and so do starts", name);
+        is_int(config.n_restarts, cases[i].want_spent ? 2 : 0,
                "%s: spent restarts", name);
+        is_int(config.n_node_failures, cases[i].want_spent ? 1 : 0,
+               "%s: lost nodes", name);
+        is_int((intmax_t)config.ran_ms, cases[i].want_spent ? 3500 : 0,
+               "%s: spent time", name);
         is_str(config.resume_path, cases[i].want_path, "%s: checkpoint", name);
         is_int(config.resume_step, cases[i].want_step, "%s: its step", name);
         run_status_destroy(s);
+    }
+}
+
+/* Who may start what, and when it has had its time. */
+static void test_refused(void)
+{
+    static const struct {
+        enum status_run_state state;
+        bool resumes;
+        uint64_t deadline_ms;
+        int want;
+        const char *text;
+    } cases[] = {
+        {STATUS_SUSPENDED, false, JOB_OFF, -ERR_SUSPENDED, "muster resume"},
+        {STATUS_SUSPENDED, true, JOB_OFF, 0, ""},
+        {STATUS_STOPPED, false, JOB_OFF, 0, ""},
+        {STATUS_SUCCEEDED, false, JOB_OFF, 0, ""},
+        {STATUS_SUCCEEDED, true, JOB_OFF, -EEXIST, "nothing to resume"},
+        {STATUS_FAILED, true, JOB_OFF, 0, ""},
+        {STATUS_STOPPED, true, 60001, 0, ""},
+        {STATUS_STOPPED, true, 60000, -ERR_DEADLINE, "limits.deadline is 1m"},
+        {STATUS_STOPPED, false, 1000, -ERR_DEADLINE, "has run for 1m"},
+        {STATUS_FAILED, true, 1000, 0, ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(rundir) struct rundir *r = open_run();
+        _cleanup_(run_status) struct run_status *s = run_status_create();
+        _run_config_ struct run_config config = {.job = job_create()};
+        struct error e = {0};
+        int rc;
+
+        s->state = cases[i].state;
+        s->ran_ms = 60000;
+        config.job->limits.deadline_ms = cases[i].deadline_ms;
+        write_status(r, s);
+        r->reopened = true;
+        rc = takeup_check(r, cases[i].resumes, &e);
+        rc = rc < 0 ? rc : takeup_run(r, cases[i].resumes, &config, &e);
+        is_int(rc, cases[i].want, "case %zu: %s", i, e.text);
+        like(e.text, cases[i].text, "which says why");
     }
 }
 
@@ -98,13 +152,13 @@ static void test_nothing_there(void)
 
     rundir_path(r, path, sizeof(path), NULL, "status.json");
     unlink(path);
-    is_int(takeup_run(r, &config, &e), 0, "no status");
+    is_int(takeup_run(r, false, &config, &e), 0, "no status");
     is_int(config.first_generation, 1, "is a first life");
     fs_write_replace(path, "{", 1, NULL);
     r->reopened = false;
-    is_int(takeup_run(r, &config, &e), 0, "a new directory is not looked at");
+    is_int(takeup_run(r, false, &config, &e), 0, "a new directory is not looked at");
     r->reopened = true;
-    ok(takeup_run(r, &config, &e) < 0, "half a status is an error");
+    ok(takeup_run(r, false, &config, &e) < 0, "half a status is an error");
     like(e.text, "/run: status", "that is named");
 }
 
@@ -166,7 +220,7 @@ static void test_alive(void)
         write_status(r, s);
         pid = cases[i].later == STATUS_N_STATES ? -1
                                                 : start_lead(r, cases[i].later);
-        is_int(takeup_check(r, &e), cases[i].is_alive ? -ERR_LOCKED : 0, "%s",
+        is_int(takeup_check(r, false, &e), cases[i].is_alive ? -ERR_LOCKED : 0, "%s",
                cases[i].what);
         if (cases[i].is_alive) {
             like(e.text, "muster attach", "says what to do");
@@ -186,6 +240,7 @@ int main(void)
     setenv("XDG_STATE_HOME", dir, 1);
     unsetenv("SLURM_JOB_ID");
     test_states();
+    test_refused();
     test_nothing_there();
     test_alive();
     fs_remove_tree(dir, NULL);

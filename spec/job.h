@@ -70,7 +70,8 @@ struct job_elastic {
 };
 
 struct job_limits {
-    uint64_t deadline_ms; /* of the job's running time; JOB_OFF: none */
+    uint64_t deadline_ms; /* of the job's running time, in all its starts;
+                             JOB_OFF: none */
     uint64_t grace_ms;    /* between "stop" and SIGKILL */
     uint32_t node_failures;
 };
@@ -210,6 +211,9 @@ struct job_slurm {
     char *qos;
     char *constraint;
     uint64_t time_ms; /* JOB_OFF: not given */
+    uint64_t margin_ms; /* of a stop before the job's time limit, beyond
+                           limits.grace_ms; JOB_OFF: no such stop */
+    bool requeue;
     struct strlist extra;
 };
 
@@ -255,7 +259,7 @@ struct job {
     struct job_slurm slurm;
     struct strlist labels;      /* NAME=VALUE */
     struct strlist annotations; /* NAME=VALUE */
-    bool suspend;               /* made, but not to be started */
+    bool suspend;               /* made, and not started before muster resume */
 };
 
 /* The choice of a network, or NULL where any will do. */

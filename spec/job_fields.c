@@ -147,7 +147,8 @@ static const struct field hang_fields[] = {
 static const struct field limits_fields[] = {
     {"deadline", FIELD_SPAN, FIELD_TAKES_OFF, AT(limits.deadline_ms),
      .min = 1 * SECONDS, .def = "off",
-     .help = "longest time that the job may run; it ends with status 124"},
+     .help = "longest time that the job may run, in all its starts together; "
+             "it ends with status 124"},
     {"grace", FIELD_SPAN, AT(limits.grace_ms), .max = DAYS, .def = "30s",
      .help = "time between SIGTERM and SIGKILL; after a failure at most 2 s"},
     {"nodeFailures", FIELD_COUNT, AT(limits.node_failures), .max = 1000000,
@@ -312,14 +313,24 @@ static const struct field detach_fields[] = {
     {0},
 };
 
+static const char no_script[] = "no batch script is made";
+
 static const struct field slurm_fields[] = {
-    {"partition", FIELD_STRING, AT(slurm.partition)},
-    {"account", FIELD_STRING, AT(slurm.account)},
-    {"qos", FIELD_STRING, AT(slurm.qos)},
-    {"constraint", FIELD_STRING, AT(slurm.constraint)},
+    {"partition", FIELD_STRING, AT(slurm.partition), .later = no_script},
+    {"account", FIELD_STRING, AT(slurm.account), .later = no_script},
+    {"qos", FIELD_STRING, AT(slurm.qos), .later = no_script},
+    {"constraint", FIELD_STRING, AT(slurm.constraint), .later = no_script},
     {"time", FIELD_SPAN, FIELD_TAKES_OFF, AT(slurm.time_ms), .def = "off",
-     .help = "time limit of the batch job"},
-    {"extra", FIELD_LIST, AT(slurm.extra), .help = "more options of sbatch"},
+     .help = "time limit of the batch job", .later = no_script},
+    {"margin", FIELD_SPAN, FIELD_TAKES_OFF, AT(slurm.margin_ms), .max = DAYS,
+     .def = "30s",
+     .help = "the run stops, to be resumed, limits.grace and this time before "
+             "the time limit of its Slurm job; off: the limit is not looked at"},
+    {"requeue", FIELD_BOOL, AT(slurm.requeue), .def = "false",
+     .help = "a run that is stopped, but not suspended or cancelled, has Slurm "
+             "requeue its job, which goes on with it"},
+    {"extra", FIELD_LIST, AT(slurm.extra), .help = "more options of sbatch",
+     .later = no_script},
     {0},
 };
 
@@ -388,14 +399,12 @@ const struct field job_fields[] = {
     {"network", FIELD_MAP, .fields = network_fields},
     {"heartbeat", FIELD_MAP, .fields = heartbeat_fields},
     {"detach", FIELD_MAP, .fields = detach_fields},
-    {"slurm", FIELD_MAP, .fields = slurm_fields,
-     .later = "no batch script is made"},
+    {"slurm", FIELD_MAP, .fields = slurm_fields},
     {"labels", FIELD_PAIRS, AT(labels), .def = "{}",
      .help = "kept with the run"},
     {"annotations", FIELD_PAIRS, AT(annotations), .def = "{}",
      .help = "kept with the run"},
     {"suspend", FIELD_BOOL, AT(suspend), .def = "false",
-     .help = "made, but not to be started",
-     .later = "muster run refuses the job"},
+     .help = "the run is made, and not started before muster resume"},
     {0},
 };

@@ -114,7 +114,8 @@ static const char full[] =
     "store: tree\n"
     "heartbeat: {timeout: 3s}\n"
     "detach: {timeout: never}\n"
-    "slurm: {partition: p, time: 2h, extra: [--exclusive, 'a b']}\n"
+    "slurm: {partition: p, time: 2h, margin: 45s, requeue: true, extra: "
+    "[--exclusive, 'a b']}\n"
     "labels: {team: 'null', 'a/b': '1'}\n"
     "annotations: {n: 0755}\n"
     "suspend: true\n";

@@ -258,8 +258,8 @@ static void test_warnings(void)
         {"binding: core", "binding is not acted on yet: workers are bound"},
         {"preflight: full", "preflight is not acted on yet: of a host it"},
         {"store: tree", "note: t:4:8: store is not acted on yet: workers"},
-        {"slurm: {partition: p}", "slurm is not acted on yet: no batch script"},
-        {"suspend: true", "suspend is not acted on yet: muster run refuses"},
+        {"slurm: {partition: p}",
+         "slurm.partition is not acted on yet: no batch script"},
         {"program: mpi\nnodes: 2..4", "warning: t:5:8: an MPI program does not "
                                        "change its size: nodes is taken as 2"},
         {"envFrom: [{secretRef: {name: s}}]", "envFrom has no effect"},

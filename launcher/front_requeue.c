@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slurm.requeue: a run that was stopped, and may go on, has Slurm put its job
+ * back into the queue, where the next start of the batch script reopens it.
+ * Slurm would requeue a job that the user has cancelled just as well: only one
+ * that it still takes for running is.
+ *
+ * It is the last thing that a front end does, for Slurm kills it then.
+ */
+#include <config.h>
+
+#include "launcher/front_priv.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "launcher/commands.h"
+#include "launcher/runview.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct requeue {
+    struct front *front;
+    const char *job;
+    struct strlist env;
+};
+
+static void say_not(struct requeue *r, const char *why)
+{
+    screen_note(r->front->screen, "Slurm job %s is not requeued: %s", r->job,
+                why);
+    uv_stop(&r->front->loop);
+}
+
+static void on_requeued(void *arg, bool ok, const char *text)
+{
+    struct requeue *r = arg;
+
+    if (!ok) {
+        say_not(r, text);
+        return;
+    }
+    screen_note(r->front->screen, "Slurm requeues job %s, which goes on with "
+                "run %s", r->job, r->front->config->dir->id);
+    uv_stop(&r->front->loop);
+}
+
+static void run(struct requeue *r, const char *const *words,
+                void (*on_answer)(void *arg, bool ok, const char *text))
+{
+    struct front *f = r->front;
+    struct error e = {0};
+
+    if (slurm_ask(&f->slurm, &f->loop, f->children, words, &r->env, on_answer,
+                  r, &e) < 0) {
+        say_not(r, e.text);
+    }
+}
+
+static void on_state(void *arg, bool ok, const char *text)
+{
+    struct requeue *r = arg;
+    const char *const words[] = {"scontrol", "requeue", r->job, NULL};
+    char why[SLURM_ANSWER_BYTES + 32];
+
+    if (ok && strcmp(text, "RUNNING") == 0) {
+        run(r, words, on_requeued);
+        return;
+    }
+    snprintf(why, sizeof(why), ok ? "it is %s" : "%s", text);
+    say_not(r, why);
+}
+
+/* NULL: it is to be done; "": it is not; else why it is not, though it was asked
+ * for. */
+static const char *why_not(const struct front *f, char *text, size_t size)
+{
+    const struct job *job = f->config->run->job;
+    _run_view_ struct run_view v = {0};
+    const struct run_status *s;
+
+    if (!job->slurm.requeue || f->status != EXIT_RESUMABLE || f->has_left ||
+        !getenv("SLURM_JOB_ID")) {
+        return "";
+    }
+    if (run_view_open(f->config->dir->path, &v, NULL) < 0) {
+        return "its run cannot be read";
+    }
+    s = v.status;
+    if (s->state == STATUS_SUSPENDED) {
+        return "the run is suspended";
+    }
+    if (s->node_failures > 0 &&
+        (unsigned)s->node_failures > job->limits.node_failures) {
+        snprintf(text, size, "the run has lost %d nodes, and limits."
+                 "nodeFailures is %u", s->node_failures,
+                 job->limits.node_failures);
+        return text;
+    }
+    return NULL;
+}
+
+void front_requeue(struct front *f)
+{
+    struct requeue r = {.front = f, .job = getenv("SLURM_JOB_ID")};
+    char jobs[80], text[256];
+    const char *const words[] = {"squeue", "--noheader", jobs, "--format=%T",
+                                 NULL};
+    const char *why = why_not(f, text, sizeof(text));
+
+    if (why && !why[0]) {
+        return;
+    }
+    uv_timer_stop(&f->tick);
+    strlist_add_all(&r.env, environ);
+    snprintf(jobs, sizeof(jobs), "--jobs=%s", r.job);
+    if (why) {
+        say_not(&r, why);
+    } else {
+        run(&r, words, on_state);
+        uv_run(&f->loop, UV_RUN_DEFAULT);
+    }
+    slurm_ask_forget(&f->slurm);
+    strlist_release(&r.env);
+    front_drain_output(f);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/run_request.h"
+
+#include "launcher/commands.h"
+#include "launcher/control.h"
+#include "launcher/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum { ASK_MS = 10000 };
+
+/* The run's answer for people; the exit status. */
+static int show_reply(const struct run_view *v, const json_t *reply,
+                      const char *doing)
+{
+    const char *text = json_string_value(json_object_get(reply, "text"));
+
+    if (!json_is_true(json_object_get(reply, "ok"))) {
+        fprintf(stderr, "muster: run %s refused: %s\n", v->dir->id,
+                text ? text : "no reason given");
+        return EXIT_FAILED;
+    }
+    printf("run %s: %s\n", v->dir->id, text ? text : doing);
+    return EXIT_OK;
+}
+
+/* Nobody of the run is on this host. */
+static int ask_by_file(const struct run_view *v, const json_t *request)
+{
+    struct error e = {0};
+
+    if (!run_view_is_alive(v)) {
+        char state[512];
+
+        run_view_state(v, state, sizeof(state));
+        fprintf(stderr, "muster: run %s is not alive: %s\n", v->dir->id, state);
+        return EXIT_FAILED;
+    }
+    if (control_drop(v->dir->path, request, NULL, &e) < 0) {
+        return command_fail(&e);
+    }
+    printf("run %s: nobody of it is on this host; left a request in %s/control "
+           "for its lead\n", v->dir->id, v->dir->path);
+    return EXIT_OK;
+}
+
+static int ask(struct run_view *v, const json_t *request, const char *doing)
+{
+    json_t *reply = NULL;
+    struct error e = {0};
+    int rc = control_ask(v->dir->id, request, ASK_MS, &reply, &e);
+
+    if (rc == 0) {
+        rc = show_reply(v, reply, doing);
+        json_decref(reply);
+        return rc;
+    }
+    /* It may have ended since its status was read. */
+    if (run_view_refresh(v, &e) < 0) {
+        return command_fail(&e);
+    }
+    if (status_run_is_over(v->status->state)) {
+        return RUN_REQUEST_IS_OVER;
+    }
+    return rc == -ENOENT ? ask_by_file(v, request) : command_fail(&e);
+}
+
+int run_request(struct run_view *v, const char *op, bool force,
+                const char *doing)
+{
+    json_t *request;
+    int rc;
+
+    if (status_run_is_over(v->status->state)) {
+        return RUN_REQUEST_IS_OVER;
+    }
+    request = json_pack("{s:i,s:s,s:b}", "v", 1, "op", op, "force", force);
+    rc = ask(v, request, doing);
+    json_decref(request);
+    return rc;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request to a run, for commands: over a socket of it on this host, else by a
+ * file for its lead. What comes of it is told here. Blocks.
+ */
+#ifndef MUSTER_LAUNCHER_RUN_REQUEST_H
+#define MUSTER_LAUNCHER_RUN_REQUEST_H
+
+#include "launcher/runview.h"
+
+#include <stdbool.h>
+
+enum { RUN_REQUEST_IS_OVER = -1 };
+
+/* `op` is as in doc/formats.md, `doing` what is said where the run says nothing
+ * ("cancelling"). An exit status, or RUN_REQUEST_IS_OVER: the run is over, and
+ * nothing was said. `v` is as new as that. */
+int run_request(struct run_view *v, const char *op, bool force,
+                const char *doing);
+
+#endif
