@@ -40,6 +40,7 @@ done
 run "$MUSTER" run --allow-run-as-root --quiet --name shown --nproc-per-node 1 -- true
 for shell in bash zsh; do
     like " $(in_$shell muster status '') " ' shown ' "$shell: runs by name"
+    like " $(in_$shell muster run --resume '') " ' shown ' "$shell: also as values"
     matches "$(in_$shell muster logs '')" '[0-9]{8}-[0-9]{6}-' "$shell: and by id"
 done
 is "$(in_bash muster stat)" status 'bash: only what begins so'

@@ -231,7 +231,7 @@ test_dead() {
     run timeout 100 "$MUSTER" attach run
     is "$status" 1 'a run without anybody' || show
     like "$(cat err)" "run $id is not alive" 'is told so'
-    like "$(cat err)" 'muster run --run-dir' 'with what can be done'
+    like "$(cat err)" 'muster resume' 'with what can be done'
     run timeout 100 "$MUSTER" run --allow-run-as-root --run-dir run -- true
     is "$status" 0 'which works' || show
     cp -r run foreign && chmod 0666 foreign/front.json

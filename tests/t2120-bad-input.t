@@ -57,10 +57,8 @@ test_specs() {
     bad_spec job.yaml 'name is "../../x"; expected a name of a-z' 'a name that leads elsewhere'
     spec <<<$'name: x\ncommand: [x]\nenv: {"A=B": c}'
     bad_spec job.yaml 'env has the name "A=B"' 'a variable that cannot be'
-    spec <<<$'name: x\ncommand: [x]\nsuspend: true'
-    mrun job.yaml
-    is "$status" 2 'a suspended job is not started'
-    like "$(cat err)" 'suspend: true' 'and that is said'
+    spec <<<$'name: x\ncommand: [x]\nsuspend: maybe'
+    bad_spec job.yaml 'job.yaml:5:10: suspend is "maybe"; expected true or false' 'neither suspended nor not'
     if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
         for_everybody
         chmod 000 job.yaml
