@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -19,7 +18,7 @@
 #include <time.h>
 
 #define MAGIC UINT64_C(0x6d757374657253) /* and the layout's version */
-#define LAYOUT 2
+#define LAYOUT 3
 
 enum {
     PAGE = 4096,
@@ -260,20 +259,30 @@ static void wake_mover(const struct segment *s)
     }
 }
 
+/* Each text has a place of its own and is whole before its number counts: nobody
+ * waits for a writer that was stopped, or that died, half-way. */
+static void claim_abort(struct segment_head *h, enum segment_abort_code code,
+                        const char *why)
+{
+    uint32_t i = atomic_fetch_add(&h->n_whys, 1), none = 0;
+
+    if (i < SEGMENT_N_WHYS) {
+        str_copy(h->whys[i], SEGMENT_WHY_SIZE, why);
+    } else {
+        i = SEGMENT_N_WHYS;
+    }
+    atomic_compare_exchange_strong(&h->aborted, &none, code | i << 8);
+}
+
 void segment_abort(struct segment *s, enum segment_abort_code code,
                    const char *why)
 {
     struct segment_head *h = s->head;
-    uint32_t first = SEGMENT_OK, none = SEGMENT_OK;
 
-    if (atomic_compare_exchange_strong(&h->abort_claim, &first,
-                                       (uint32_t)code)) {
-        str_copy(h->why, sizeof(h->why), why);
-        atomic_store(&h->why_ready, 1);
-        first = code;
+    if (atomic_load(&h->aborted) == 0) {
+        claim_abort(h, code, why);
     }
-    /* For the first one, should it have died before this. */
-    atomic_compare_exchange_strong(&h->abort_code, &none, first);
+    /* For the first one too, should it have died before this. */
     wake_all(&h->mover);
     wake_mover(s);
     for (uint32_t i = 0; i < s->spec.n_local; i++) {
@@ -309,30 +318,20 @@ bool segment_take_over(const struct segment *s, uint32_t worker)
            atomic_exchange(&s->head->workers[worker].finished, 0);
 }
 
-/* The text, if its writer gets done with it soon. */
-static void read_why(const struct segment *s, char why[SEGMENT_WHY_SIZE])
-{
-    for (int i = 0; i < 100 && !atomic_load(&s->head->why_ready); i++) {
-        sched_yield();
-    }
-    if (!atomic_load(&s->head->why_ready)) {
-        str_copy(why, SEGMENT_WHY_SIZE, "the group was ended");
-        return;
-    }
-    memcpy(why, s->head->why, SEGMENT_WHY_SIZE);
-    why[SEGMENT_WHY_SIZE - 1] = '\0';
-}
-
 enum segment_abort_code segment_aborted(const struct segment *s,
                                         char why[SEGMENT_WHY_SIZE])
 {
-    uint32_t code = atomic_load_explicit(&s->head->abort_code,
-                                         memory_order_acquire);
+    uint32_t aborted = atomic_load_explicit(&s->head->aborted,
+                                            memory_order_acquire);
+    uint32_t i = aborted >> 8;
 
-    if (code != SEGMENT_OK && why) {
-        read_why(s, why);
+    if (aborted != 0 && why && i < SEGMENT_N_WHYS) {
+        memcpy(why, s->head->whys[i], SEGMENT_WHY_SIZE);
+        why[SEGMENT_WHY_SIZE - 1] = '\0';
+    } else if (aborted != 0 && why) {
+        str_copy(why, SEGMENT_WHY_SIZE, "the group was ended");
     }
-    return (enum segment_abort_code)code;
+    return (enum segment_abort_code)(aborted & 0xff);
 }
 
 uint8_t *segment_in(const struct segment *s, uint32_t worker, uint64_t chunk)

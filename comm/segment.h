@@ -38,6 +38,7 @@ enum {
     SEGMENT_DEPTH = 4,
     SEGMENT_LOCAL_MAX = 1024, /* workers on a node */
     SEGMENT_WHY_SIZE = 256,
+    SEGMENT_N_WHYS = 16, /* that abort at the same time and are heard */
 };
 
 enum segment_abort_code {
@@ -109,10 +110,9 @@ struct segment_post {
 struct segment_head {
     uint64_t magic;
     struct segment_spec spec;
-    _Alignas(64) _Atomic uint32_t abort_code;
-    _Atomic uint32_t abort_claim; /* the first code */
-    _Atomic uint32_t why_ready;
-    char why[SEGMENT_WHY_SIZE];
+    _Alignas(64) _Atomic uint32_t aborted; /* 0, or the code + (i << 8) */
+    _Atomic uint32_t n_whys;
+    char whys[SEGMENT_N_WHYS][SEGMENT_WHY_SIZE]; /* the reason is whys[i] */
     _Alignas(64) _Atomic uint64_t done; /* by the bulk mover */
     struct segment_event mover;
     struct segment_post posts[2 * SEGMENT_DEPTH];

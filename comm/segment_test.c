@@ -49,7 +49,7 @@ static void test_create(void)
     segment_destroy(NULL);
 }
 
-/* Who aborts first may die of the same thing in the middle of it. */
+/* Who aborts may be stopped, or die of the same thing, in the middle of it. */
 static void test_abort_in_part(void)
 {
     struct segment *s = NULL;
@@ -58,12 +58,27 @@ static void test_abort_in_part(void)
     if (segment_create(&good, &s, NULL) < 0) {
         bail_out("segment_create");
     }
-    atomic_store(&s->head->abort_claim, SEGMENT_ABORT_LOST);
-    is_int(segment_aborted(s, why), SEGMENT_OK, "claimed, but not yet aborted");
-    segment_abort(s, SEGMENT_ABORT_MISMATCH, "a later text");
-    is_int(segment_aborted(s, why), SEGMENT_ABORT_LOST,
-           "the next one completes it");
-    is_str(why, "the group was ended", "without a text of another reason");
+    atomic_fetch_add(&s->head->n_whys, 1);
+    is_int(segment_aborted(s, why), SEGMENT_OK, "begun, but not yet aborted");
+    segment_abort(s, SEGMENT_ABORT_MISMATCH, "a text");
+    is_int(segment_aborted(s, why), SEGMENT_ABORT_MISMATCH, "the next one does");
+    is_str(why, "a text", "with a text that is whole");
+    segment_destroy(s);
+}
+
+/* More at once than there is room for their texts, or nonsense in their place. */
+static void test_abort_crowd(void)
+{
+    struct segment *s = NULL;
+    char why[SEGMENT_WHY_SIZE] = "";
+
+    if (segment_create(&good, &s, NULL) < 0) {
+        bail_out("segment_create");
+    }
+    atomic_store(&s->head->n_whys, UINT32_MAX);
+    segment_abort(s, SEGMENT_ABORT_LOST, "a text");
+    is_int(segment_aborted(s, why), SEGMENT_ABORT_LOST, "aborted all the same");
+    is_str(why, "the group was ended", "without a text");
     segment_destroy(s);
 }
 
@@ -258,6 +273,7 @@ int main(void)
     alarm(300);
     test_create();
     test_abort_in_part();
+    test_abort_crowd();
     test_wake();
     test_no_memory();
     test_bad_numbers();
