@@ -326,7 +326,7 @@ static int act(const char *verb, const char *entry)
 
     if (strcmp(verb, "above") == 0) {
         if (pid == 0) {
-            execl("/proc/self/exe", "proc_test", "sweep", entry, NULL);
+            execl(tap_self(), "proc_test", "sweep", entry, NULL);
             _exit(1);
         }
         waitpid(pid, &status, 0);
@@ -348,7 +348,7 @@ static void test_sweep_spares_itself(void)
     pid = fork();
     if (pid == 0) {
         putenv(entry);
-        execl("/proc/self/exe", "proc_test", "above", entry, NULL);
+        execl(tap_self(), "proc_test", "above", entry, NULL);
         _exit(1);
     }
     waitpid(pid, &status, 0);

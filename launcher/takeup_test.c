@@ -183,6 +183,7 @@ static pid_t start_lead(const struct rundir *r, enum status_run_state last)
         poll(NULL, 0, 200);
         s->state = last;
         write_status(r, s);
+        run_status_destroy(s);
         _exit(0);
     }
     return pid;

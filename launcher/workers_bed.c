@@ -78,7 +78,7 @@ int bed_try_start(struct bed *bed, struct view *v, struct launch_args a,
     for (unsigned i = 0; i < a.n; i++) {
         snprintf(words[i], 16, "%d", a.args ? a.args[i] : a.arg);
         snprintf(who[i], 16, "WHO=%u", i);
-        argvs[i][0] = (char *)(a.program ? a.program : "/proc/self/exe");
+        argvs[i][0] = (char *)(a.program ? a.program : bed->self);
         argvs[i][1] = (char *)a.verb;
         argvs[i][2] = words[i];
         argvs[i][3] = NULL;
@@ -97,7 +97,6 @@ void bed_start(struct bed *bed, struct view *v, struct launch_args a)
     struct error e = {0};
 
     memset(v, 0, sizeof(*v));
-    a.program = a.program ? a.program : bed->self;
     if (bed_try_start(bed, v, a, &e) < 0) {
         bail_out("%s", e.text);
     }
@@ -129,10 +128,9 @@ void bed_check_nobody(const char *what)
 static void find_exec(struct bed *bed)
 {
     const char *build = getenv("MUSTER_BUILDDIR");
-    ssize_t n = readlink("/proc/self/exe", bed->self, sizeof(bed->self) - 1);
     char *to = bed->host.exec_path, *slash;
 
-    bed->self[n < 0 ? 0 : n] = '\0';
+    str_copy(bed->self, sizeof(bed->self), tap_self());
     if (build) {
         snprintf(to, sizeof(bed->host.exec_path), "%s/muster-exec", build);
         return;

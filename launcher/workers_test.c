@@ -216,16 +216,17 @@ static void test_first_failure(void)
     is_int(v.n_exits, 4, "a stop from inside on_exit");
 }
 
-static void test_bad_starts(void)
+static void test_no_exec(void)
 {
-    struct launch_args none = {.n = 0, .verb = "x"};
     struct launch_args three = {.n = 3, .verb = "x"};
     char path[sizeof(bed.host.exec_path)];
     struct error e = {0};
     struct view v = {0};
 
-    is_int(bed_try_start(&bed, &v, none, &e), -EINVAL,
-           "no workers");
+    if (tap_valgrind()) {
+        skip("under valgrind it starts, and fails then");
+        return;
+    }
     str_copy(path, sizeof(path), bed.host.exec_path);
     str_copy(bed.host.exec_path, sizeof(path), "/none/muster-exec");
     is_int(bed_try_start(&bed, &v, three, &e), -ENOENT,
@@ -235,6 +236,16 @@ static void test_bad_starts(void)
     bed_turn_until(&bed, !bed.host.sets);
     is_int(v.n_started + v.n_exits + v.n_gone, 0, "nothing is told");
     ok(bed.host.sets == NULL, "nothing is left");
+}
+
+static void test_no_workers(void)
+{
+    struct launch_args none = {.n = 0, .verb = "x"};
+    struct error e = {0};
+    struct view v = {0};
+
+    is_int(bed_try_start(&bed, &v, none, &e), -EINVAL,
+           "no workers");
     workers_destroy(NULL);
 }
 
@@ -296,7 +307,8 @@ int main(int argc, char **argv)
     test_odd_output();
     test_tail();
     test_first_failure();
-    test_bad_starts();
+    test_no_exec();
+    test_no_workers();
     test_out_of_descriptors();
     bed_close(&bed);
     return tap_done();

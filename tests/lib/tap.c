@@ -3,10 +3,12 @@
 
 #include "tests/lib/tap.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int n_cases;
 static int n_failed;
@@ -134,6 +136,25 @@ void bail_out(const char *fmt, ...)
     va_end(ap);
     fflush(stdout);
     exit(255);
+}
+
+const char *tap_self(void)
+{
+    static char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (n < 0) {
+        bail_out("readlink /proc/self/exe");
+    }
+    self[n] = '\0';
+    return self;
+}
+
+bool tap_valgrind(void)
+{
+    const char *preload = getenv("LD_PRELOAD");
+
+    return preload && strstr(preload, "vgpreload");
 }
 
 int tap_done(void)

@@ -39,6 +39,14 @@ void skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void bail_out(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
 
+/* The path of this program, for those that run themselves: /proc/self/exe is
+ * another one where valgrind runs it. */
+const char *tap_self(void);
+
+/* Whether valgrind runs this program. Its posix_spawn() cannot tell of a program
+ * that did not start, and its strstr() is a slow one. */
+bool tap_valgrind(void);
+
 /* Prints the plan. Returns 0 if all passed, else 1. */
 int tap_done(void);
 
