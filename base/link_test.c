@@ -118,7 +118,7 @@ static void dial(struct world *w, const uint8_t *with_key, uint16_t port)
 {
     char *addrs[] = {(char *)"127.0.0.1", NULL};
     struct link_target target = {.addrs = addrs, .port = port,
-                                 .timeout_ms = 3000};
+                                 .timeout_ms = 30000};
 
     link_connect(&w->loop, &target, with_key, &ops, w, &w->connector, NULL);
 }
