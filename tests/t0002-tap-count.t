@@ -70,4 +70,53 @@ test_stderr() {
     unlike "$ran_out" reason 'and is no TAP'
 }
 
+test_under() {
+    printf '#!/bin/sh\necho "# under"; exec "$@"\n' >other && chmod +x other
+    MUSTER_TEST_UNDER=$PWD/other counted 'echo "ok 1"; echo 1..1'
+    is "$ran,$sum,$last" '0,0,1 passed, 0 failed' 'a program that runs the test'
+    like "$ran_out" '# under' 'is asked to'
+}
+
+# What valgrind has to say of a test, or of a fork of it, fails it.
+test_valgrind() {
+    local fault
+    command -v valgrind >/dev/null || { skip 'no valgrind: see scripts/install-deps'; return; }
+    cat >faulty.c <<'EOF'
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/wait.h>
+int main(int argc, char **argv)
+{
+    char *volatile p = malloc(1);
+    char fault = argc > 1 ? *argv[1] : 0;
+    if (fault == 'f' && fork() > 0) {
+        wait(NULL);
+        fault = 0;
+    }
+    if (fault == 'u' || fault == 'f') {
+        putchar(*p ? 'x' : 'y');
+    }
+    if (fault == 'l') {
+        p = NULL;
+    }
+    free(p);
+    puts(fault == 'a' ? p : "ok 1");
+    return 0;
+}
+EOF
+    ok 'a program' cc -g -o faulty faulty.c
+    run "$MUSTER_SRCDIR/tests/lib/under-valgrind" ./faulty
+    is "$status,$(cat out err)" '0,ok 1' 'nothing is said of one that has no fault' || show
+    for fault in unset lost after; do
+        run "$MUSTER_SRCDIR/tests/lib/under-valgrind" ./faulty $fault
+        is "$status" 99 "a fault: $fault" || show
+        like "$(cat err)" 'faulty.c:' 'its place is told'
+    done
+    run "$MUSTER_SRCDIR/tests/lib/under-valgrind" ./faulty fork
+    is "$status" 99 'a fault in a fork that nobody looks at' || show
+    run "$MUSTER_SRCDIR/tests/lib/under-valgrind" sh -c 'exit 3'
+    is "$status" 3 'its own status' || show
+}
+
 run_cases

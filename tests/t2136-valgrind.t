@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Front end, agents and muster-watch under valgrind, over a restart, the loss of the
 # MPI world, and a cancel: no byte is used that nobody set, none after it was freed,
-# and none is lost. With MUSTER_LONG=1 alone, as in `scripts/check --long`.
+# and none is lost.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
-[ "${MUSTER_LONG:-}" = 1 ] || skip_all 'takes long: set MUSTER_LONG=1'
 need_muster
 need_command mpirun valgrind
 ! sanitized || skip_all 'a build with a sanitizer does not run under valgrind'
