@@ -32,6 +32,11 @@ uint32_t lead_n_restarts(const struct lead *lead)
     return lead->n_restarts;
 }
 
+uint32_t lead_n_losses(const struct lead *lead)
+{
+    return lead->n_losses;
+}
+
 const struct order *lead_order(const struct lead *lead)
 {
     return lead->order.serial ? &lead->order : NULL;
@@ -58,6 +63,8 @@ void lead_destroy(struct lead *lead)
     if (lead) {
         free(lead->nodes);
         free(lead->n_procs);
+        free(lead->gone);
+        free(lead->whole);
         free(lead);
     }
 }
@@ -72,14 +79,14 @@ int lead_create(const struct lead_config *config, uint64_t now_ms,
                           config->n_nodes, ORDER_MAX_NODES);
     }
     lead = calloc(1, sizeof(*lead));
-    if (lead) {
-        lead->nodes = calloc(config->n_nodes, sizeof(*lead->nodes));
-        lead->n_procs = calloc(config->n_nodes, sizeof(*lead->n_procs));
-    }
-    if (!lead || !lead->nodes || !lead->n_procs) {
+    if (!lead || lead_set_nodes(lead, config->n_nodes, config->node_of) < 0) {
         return error_set(e, ENOMEM, "lead of %u nodes", config->n_nodes);
     }
     lead->config = *config;
+    lead->config.node_of = NULL;
+    lead->max_nodes = config->max_nodes ? config->max_nodes
+                                        : lead_count_left(lead);
+    lead->min_nodes = config->min_nodes ? config->min_nodes : lead->max_nodes;
     lead->now_ms = now_ms;
     lead->limit_ms = lead_later(now_ms, config->gang_timeout_ms);
     lead->n_restarts = config->n_restarts;
@@ -93,42 +100,11 @@ int lead_create(const struct lead_config *config, uint64_t now_ms,
 
 /* Events ----------------------------------------------------------------- */
 
-/* A node is gone for good; that ends the run, resumable. (A view change will
- * come in here: prepare the next generation without it.) */
-static void on_lost(struct lead *lead, uint32_t rank, const char *why,
-                    struct lead_actions *ret)
-{
-    struct lead_node *n = &lead->nodes[rank];
-    char name[FAILURE_HOST_BYTES];
-    char what[ORDER_TEXT_BYTES / 2];
-    char reason[ORDER_TEXT_BYTES];
-
-    if (n->lost) {
-        return;
-    }
-    lead->n_ready -= lead_is_ready(lead, n);
-    n->lost = true;
-    lead->n_ready += lead_is_ready(lead, n);
-    snprintf(reason, sizeof(reason), "lost node %u (%s): %s", rank,
-             lead_name_of(lead, rank, name, sizeof(name)),
-             why && why[0] ? why : "no word from it");
-    lead->has_lost = true;
-    lead_note(lead, ret, LEAD_NOTE_LOST, rank, "%s", reason);
-    if (lead->has_cause && !lead->judged) {
-        size_t len = strlen(reason);
-
-        failure_describe(&lead->cause, what, sizeof(what));
-        snprintf(reason + len, sizeof(reason) - len, "; before that %s", what);
-    }
-    lead_end(lead, ret, RUN_RESUMABLE, reason,
-             lead->ran ? ORDER_STOP_GRACE : ORDER_STOP_NONE,
-             lead->config.restart_grace_ms);
-}
-
 static void keep_store(struct lead *lead, const struct report *r)
 {
     if (lead->phase == PHASE_PREPARE && r->state == REPORT_STOPPED &&
-        r->generation == lead->generation && r->store_port) {
+        r->generation == lead->generation && r->rank == lead->store_rank &&
+        r->store_port) {
         lead->store_port = r->store_port;
         str_copy(lead->store_addr, sizeof(lead->store_addr), r->store_addr);
     }
@@ -176,36 +152,44 @@ static void on_failure(struct lead *lead, const struct failure *f,
     }
 }
 
+/* Whether nothing that `ran` started can be alive on a node that says this. */
+static bool has_stopped(const struct lead *lead, const struct report *r)
+{
+    return r->state == REPORT_ENDED ||
+           (r->state == REPORT_STOPPED && r->generation > lead->ran) ||
+           (r->state == REPORT_DONE && r->generation == lead->ran);
+}
+
 static void update_node(struct lead *lead, struct lead_node *n,
                         const struct report *r)
 {
-    lead->n_ready -= lead_is_ready(lead, n);
-    lead->n_started -= lead_is_started(lead, n);
+    lead_uncount(lead, n);
     n->serial = r->serial;
     n->generation = r->generation;
     n->state = r->state;
     n->n_procs = r->n_procs;
     n->n_alive = r->n_alive;
-    lead->n_ready += lead_is_ready(lead, n);
-    lead->n_started += lead_is_started(lead, n);
+    n->may_run = n->may_run && !has_stopped(lead, r);
+    lead_count(lead, n);
 }
 
 static int on_report(struct lead *lead, const struct report *r,
                      struct lead_actions *ret)
 {
     struct lead_node *n;
-    bool was_started = lead->n_started == lead->config.n_nodes;
+    bool was_started = lead->n_started == lead->n_nodes;
 
-    if (!r || r->rank >= lead->config.n_nodes ||
+    if (!r || r->rank >= lead->n_nodes ||
         r->generation > lead->generation) {
         return -EPROTO;
     }
     n = &lead->nodes[r->rank];
-    if (n->lost || r->serial <= n->serial) {
+    if (!lead_hear_report(lead, r, ret) || r->serial <= n->serial) {
         return 0;
     }
     if (n->serial && r->state == REPORT_JOINED && n->state != REPORT_JOINED) {
-        on_lost(lead, r->rank, "its agent was started again", ret);
+        lead_lose(lead, r->rank, &(struct lead_event){
+            .dead = true, .text = "its agent was started again"}, ret);
         return 0;
     }
     update_node(lead, n, r);
@@ -215,7 +199,7 @@ static int on_report(struct lead *lead, const struct report *r,
         on_failure(lead, &r->failure, ret);
     }
     if (!was_started && lead->phase == PHASE_RUN &&
-        lead->n_started == lead->config.n_nodes) {
+        lead->n_started == lead->n_nodes) {
         lead_note(lead, ret, LEAD_NOTE_RUNNING, NO_RANK,
                   "generation %u: all workers were started", lead->generation);
     }
@@ -260,10 +244,15 @@ static int on_event(struct lead *lead, const struct lead_event *event,
     case LEAD_REPORT:
         return on_report(lead, event->report, ret);
     case LEAD_LOST:
-        if (event->rank >= lead->config.n_nodes) {
+    case LEAD_HERE:
+        if (event->rank >= lead->n_nodes) {
             return -EPROTO;
         }
-        on_lost(lead, event->rank, event->text, ret);
+        if (event->type == LEAD_LOST) {
+            lead_lose(lead, event->rank, event, ret);
+        } else {
+            lead_hear_again(lead, event->rank, ret);
+        }
         return 0;
     case LEAD_STOP:
         on_stop(lead, event->stop, event->force, event->text, ret);
@@ -285,28 +274,82 @@ static int on_event(struct lead *lead, const struct lead_event *event,
 
 /* What answers and time allow -------------------------------------------- */
 
+static bool has_procs(const struct lead *lead)
+{
+    for (uint32_t i = 0; i < lead->n_nodes; i++) {
+        if (lead_is_here(&lead->nodes[i]) && lead->nodes[i].n_procs) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end_gather(struct lead *lead, const char *late,
+                       struct lead_actions *ret)
+{
+    char reason[ORDER_TEXT_BYTES];
+
+    snprintf(reason, sizeof(reason),
+             "%u of %u nodes did not join within %llu s: %s",
+             lead->n_nodes - lead->n_ready, lead->n_nodes,
+             (unsigned long long)(lead->config.gang_timeout_ms / 1000), late);
+    lead_end(lead, ret, RUN_NO_GANG, reason, ORDER_STOP_NONE, 0);
+}
+
+static uint32_t count_here(const struct lead *lead)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < lead->n_nodes; i++) {
+        n += lead_is_here(&lead->nodes[i]);
+    }
+    return n;
+}
+
 static void advance_gather(struct lead *lead, struct lead_actions *ret)
 {
+    bool is_late = lead->now_ms >= lead->limit_ms;
     char late[ORDER_TEXT_BYTES / 2];
-    char reason[ORDER_TEXT_BYTES];
-    uint32_t n_nodes = lead->config.n_nodes;
+    uint32_t n_here;
 
-    if (lead_all_ready(lead) && lead_count_procs(lead) == 0) {
+    if (!lead_all_ready(lead) && !is_late) {
+        return;
+    }
+    lead_name_late(lead, late, sizeof(late));
+    if (lead_choose(lead, false) < lead->min_nodes && !MUTANT(2)) {
+        end_gather(lead, late, ret);
+    } else if (!has_procs(lead)) {
         lead_end(lead, ret, RUN_FAILED, "no node has a process to run",
                  ORDER_STOP_NONE, 0);
-    } else if (lead_all_ready(lead)) {
-        lead_note(lead, ret, LEAD_NOTE_GATHERED, NO_RANK, "%u node%s", n_nodes,
-                  n_nodes == 1 ? "" : "s");
+    } else {
+        n_here = count_here(lead);
+        if (!lead_all_ready(lead)) {
+            lead_note(lead, ret, LEAD_NOTE_STRAGGLER, NO_RANK,
+                      "starting without %s", late);
+        }
+        lead_note(lead, ret, LEAD_NOTE_GATHERED, NO_RANK, "%u node%s", n_here,
+                  n_here == 1 ? "" : "s");
         lead_prepare(lead, ret);
-    } else if (lead->now_ms >= lead->limit_ms) {
-        lead_name_late(lead, late, sizeof(late));
-        snprintf(reason, sizeof(reason),
-                 "%u of %u nodes did not join within %llu s: %s",
-                 n_nodes - lead->n_ready, n_nodes,
-                 (unsigned long long)(lead->config.gang_timeout_ms / 1000),
-                 late);
-        lead_end(lead, ret, RUN_NO_GANG, reason, ORDER_STOP_NONE, 0);
     }
+}
+
+/* All have stopped, and the time for it has come. */
+static void start_run(struct lead *lead, struct lead_actions *ret)
+{
+    if (lead_choose(lead, true) < lead->min_nodes && !MUTANT(20)) {
+        lead_end_short(lead, ret);
+    } else if (lead_store_rank(lead) != lead->store_rank && !MUTANT(23)) {
+        lead_prepare(lead, ret); /* worker 0 will be on another node */
+    } else {
+        lead_run(lead, ret);
+    }
+}
+
+static uint64_t run_ms(const struct lead *lead)
+{
+    uint64_t clear_ms = lead_clear_ms(lead);
+
+    return clear_ms > lead->hold_ms ? clear_ms : lead->hold_ms;
 }
 
 static void advance_prepare(struct lead *lead, struct lead_actions *ret)
@@ -315,13 +358,14 @@ static void advance_prepare(struct lead *lead, struct lead_actions *ret)
     char reason[ORDER_TEXT_BYTES];
 
     if (lead_all_ready(lead)) {
-        if (lead->has_cause && !lead->judged && !lead_judge(lead, ret)) {
+        if (lead->has_cause && !lead->judged && !lead->has_lost &&
+            !lead_judge(lead, ret)) {
             return;
         }
         if (lead->has_obstacle) {
             lead_give_up(lead, ret);
-        } else if (lead->now_ms >= lead->hold_ms) {
-            lead_run(lead, ret);
+        } else if (lead->now_ms >= run_ms(lead)) {
+            start_run(lead, ret);
         }
     } else if (lead->now_ms >= lead->limit_ms) {
         lead_name_late(lead, late, sizeof(late));
@@ -371,13 +415,20 @@ static uint64_t next_wake(const struct lead *lead)
         return LEAD_NEVER;
     }
     if (lead->phase == PHASE_PREPARE && lead_all_ready(lead)) {
-        wake_ms = lead->hold_ms;
+        wake_ms = run_ms(lead);
     }
     if (lead->phase < PHASE_END && lead->config.deadline_ms &&
         lead->config.deadline_ms < wake_ms) {
         wake_ms = lead->config.deadline_ms;
     }
     return wake_ms;
+}
+
+int lead_add_nodes(struct lead *lead, uint32_t n, const char *const *names,
+                   const uint32_t *node_of)
+{
+    lead->config.names = names;
+    return lead_set_nodes(lead, n, node_of);
 }
 
 int lead_step(struct lead *lead, const struct lead_event *event,

@@ -6,9 +6,10 @@
  *
  *   GATHER   until every node has reported                  -> PREPARE
  *   PREPARE  of generation g: workers of older ones stop, the node of worker 0
- *            opens the store; until every node is STOPPED(g) and the backoff is
- *            over                                           -> RUN
- *   RUN      until all are DONE (-> END 0) or a worker fails (-> PREPARE g+1)
+ *            opens the store; until every node that is there is STOPPED(g), the
+ *            workers of lost ones are gone, and the backoff is over -> RUN
+ *   RUN      until all are DONE (-> END 0), or a worker fails or a node that
+ *            takes part is lost (-> PREPARE g+1)
  *   END      the verdict stands; until all are ENDED or lost, or the time for
  *            it is over                                     -> OVER
  *   OVER     LEAVE is published, nothing happens any more
@@ -16,15 +17,21 @@
  * A worker failure stops everybody first (PREPARE g+1) and is judged when all
  * have stopped: by then every node has told its own first failure, and the
  * first of these is the cause. Policy and budget then decide between RUN(g+1) and
- * END. A node that is lost, or does not stop in time, ends the run resumable.
+ * END. A node that does not stop in time ends the run resumable.
+ *
+ * A node that is lost is left out, and a spare takes its place where there is
+ * one (lead_loss.c). With fewer nodes than the job needs, or after more losses
+ * than it allows, the run ends resumable. A loss explains the failures of its
+ * generation, and is none in the budget of restarts.
  *
  * Invariants (rendezvous/sim.c checks them over random schedules):
  *  - serials of orders rise by one; generations never fall.
- *  - RUN(g) is published only when every node has reported STOPPED(g), and
- *    every RUN has a generation of its own.
- *  - restarts never exceed the budget.
+ *  - RUN(g) is published only when every node that is not lost has reported
+ *    STOPPED(g), and of lost ones no worker can be alive; every RUN has a
+ *    generation of its own, with no fewer and no more nodes than the job wants.
+ *  - restarts, and losses that the run outlives, never exceed their budgets.
  *  - the verdict is fixed by the first END order and never changes; 0 only if
- *    every node reported DONE for the newest generation.
+ *    every node that took part in the newest generation reported DONE for it.
  *  - the cause is a failure that no stop of ours made.
  *  - END is left in bounded time, whoever is silent.
  */
@@ -39,15 +46,25 @@
 #include <stdint.h>
 
 #define LEAD_NEVER UINT64_MAX
+#define LEAD_NO_NODE UINT32_MAX
 #define LEAD_MAX_NOTES 8
 
 struct lead;
 
 struct lead_config {
-    uint32_t n_nodes; /* expected, 1 .. ORDER_MAX_NODES */
-    /* Names of nodes for messages, by rank; borrowed for the life of the lead;
-     * NULL, or NULL entries, read as "node N". */
+    uint32_t n_nodes; /* agents that are expected, 1 .. ORDER_MAX_NODES */
+    /* Names for messages, by rank; borrowed until lead_add_nodes() brings others,
+     * or the end; NULL, or NULL entries, read as "node N". */
     const char *const *names;
+    /* The rank of the first agent of the same node, for each; LEAD_NO_NODE for
+     * one in whose place another has come. NULL: each is a node of its own. */
+    const uint32_t *node_of;
+    uint32_t min_nodes; /* 0: all of them */
+    uint32_t max_nodes; /* that take part; others are spares. 0: all */
+    uint32_t max_losses;
+    uint64_t lease_ms;       /* of members, see member.h */
+    uint64_t lease_slack_ms; /* for what clocks differ in that time, and for the
+                                kill at its end */
     struct restart_policy restart;
     uint32_t n_restarts;       /* already spent, by a run that is resumed */
     uint32_t first_generation; /* 0 is read as 1 */
@@ -63,13 +80,15 @@ struct lead_config {
 enum lead_event_type {
     LEAD_TICK = 0,   /* time has passed; any other event ticks too */
     LEAD_REPORT = 1, /* report */
-    LEAD_LOST = 2,   /* rank, text: the tree has given a node up. For good:
-                        later reports of that rank are ignored */
+    LEAD_LOST = 2,   /* rank, text, dead, quiet_ms: the tree has given a node
+                        up; its reports count no more, until ... */
     LEAD_STOP = 3,   /* stop, force, text */
     LEAD_SAVED = 4,  /* text, step: a checkpoint found by other means than a
                         report; is resumed from if newer */
     LEAD_MISFIT = 5, /* text: nodes cannot work together (versions, process
                         counts): end with RUN_FAILED */
+    LEAD_HERE = 6,   /* rank: ... it is connected again. Of one that it has come
+                        through this must be told before its reports */
 };
 
 enum lead_stop {
@@ -88,6 +107,8 @@ struct lead_event {
     bool force; /* kill instead of asking; may follow a stop that asked */
     const char *text;
     int64_t step;
+    bool dead;         /* its agent has ended, and so have its workers */
+    uint64_t quiet_ms; /* since then no word of ours can have come to it */
 };
 
 enum lead_note_type {
@@ -103,7 +124,9 @@ enum lead_note_type {
     LEAD_NOTE_STRAGGLER = 8,  /* a node did not do its part in time */
     LEAD_NOTE_ENDED = 9,      /* all have ended, or were given up */
     LEAD_NOTE_SAVED = 10,     /* a checkpoint to resume from: its path */
-    LEAD_NOTE_AGAIN = 11,     /* all succeeded, and the policy is Always */
+    LEAD_NOTE_AGAIN = 11,     /* all succeeded, and the policy is Always; or a
+                                 node was lost, and the others go on */
+    LEAD_NOTE_BACK = 12,      /* a lost node was heard of again */
 };
 
 /* A line for the journal. */
@@ -122,8 +145,14 @@ struct lead_node {
     enum report_state state;
     uint16_t n_procs;
     uint16_t n_alive;
-    bool lost; /* given up, for good */
-    uint32_t n_causes;  /* generations that ended by a failure of it */
+    bool lost;         /* given up */
+    bool takes_part;   /* in the generation that runs, or ran last */
+    bool chosen;       /* for the next one, as it looks now */
+    bool awaited;      /* there is no next one before it has stopped */
+    bool may_run;      /* workers of it that nobody has seen end may be alive ... */
+    uint64_t clear_ms; /* ... until then, if it is lost */
+    uint32_t node;     /* the rank of its first agent, or LEAD_NO_NODE */
+    uint32_t n_causes; /* generations that ended by a failure of it */
 };
 
 struct lead_verdict {
@@ -156,6 +185,11 @@ DEFINE_CLEANUP(lead);
 int lead_step(struct lead *lead, const struct lead_event *event,
               struct lead_actions *ret);
 
+/* There are more agents now, `n` in all, with names and nodes as in the config.
+ * They are waited for only while gathering. 0 or -ENOMEM. */
+int lead_add_nodes(struct lead *lead, uint32_t n, const char *const *names,
+                   const uint32_t *node_of);
+
 /* The order that holds now, for whoever connects; NULL while gathering. Valid
  * until the next step. */
 const struct order *lead_order(const struct lead *lead);
@@ -174,6 +208,8 @@ const struct lead_node *lead_node(const struct lead *lead, uint32_t rank);
 const char *lead_phase_name(const struct lead *lead);
 uint32_t lead_generation(const struct lead *lead);
 uint32_t lead_n_restarts(const struct lead *lead);
+/* Losses of nodes that took part. */
+uint32_t lead_n_losses(const struct lead *lead);
 
 /* "generation_started", ...: the names in events.jsonl. */
 const char *lead_note_name(enum lead_note_type type);

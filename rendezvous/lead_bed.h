@@ -5,7 +5,7 @@
 
 #include "rendezvous/lead.h"
 
-enum { BED_MAX_NODES = 4 };
+enum { BED_MAX_NODES = 5 };
 
 /* A lead under test, what it last said, and the serials of the reports that
  * nodes have sent. */

@@ -27,7 +27,8 @@ static void test_lost(void)
             .type = LEAD_LOST, .rank = 1, .text = "no heartbeat for 10 s"});
         is_int(lead_verdict(t.lead)->status, 75, "resumable");
         is_str(lead_verdict(t.lead)->reason,
-               "lost node 1 (n1): no heartbeat for 10 s", "with the reason");
+               "lost node 1 (n1): no heartbeat for 10 s; 1 node is left, and the "
+               "job needs 2", "with the reason");
         is_int(t.a.order->stop,
                phase == 2 ? ORDER_STOP_GRACE : ORDER_STOP_NONE, "how");
         (void)bed_tell(&t, (struct report){.rank = 0, .state = REPORT_ENDED});
@@ -47,7 +48,8 @@ static void test_lost_after_failure(void)
     (void)bed_step(&t, (struct lead_event){.type = LEAD_LOST, .rank = 2});
     is_str(lead_verdict(t.lead)->reason,
            "lost node 2 (node 2): no word from it; before that rank 0 (node "
-           "0, h) exited with code 1", "both are told");
+           "0, h) exited with code 1; 2 nodes are left, and the job needs 3",
+           "both are told");
     is_int(lead_verdict(t.lead)->status, 75, "resumable");
     lead_destroy(t.lead);
 }

@@ -25,6 +25,7 @@ static const char *const note_names[] = {
     [LEAD_NOTE_ENDED] = "ended",
     [LEAD_NOTE_SAVED] = "checkpoint_saved",
     [LEAD_NOTE_AGAIN] = "restarting",
+    [LEAD_NOTE_BACK] = "node_back",
 };
 
 const char *lead_note_name(enum lead_note_type type)
@@ -76,12 +77,12 @@ const char *lead_name_of(const struct lead *lead, uint32_t rank, char *to,
 
 void lead_name_late(const struct lead *lead, char *to, size_t size)
 {
-    uint32_t n_late = lead->config.n_nodes - lead->n_ready;
+    uint32_t n_late = lead->n_nodes - lead->n_ready;
     uint32_t n_named = 0;
     _buf_ struct buf b = {0};
     char name[FAILURE_HOST_BYTES];
 
-    for (uint32_t i = 0; i < lead->config.n_nodes && n_named < NAMED_NODES;
+    for (uint32_t i = 0; i < lead->n_nodes && n_named < NAMED_NODES;
          i++) {
         if (!lead_is_ready(lead, &lead->nodes[i])) {
             buf_printf(&b, "%s%s", n_named ? ", " : "",

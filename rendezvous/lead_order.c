@@ -10,15 +10,19 @@ bool lead_is_ready(const struct lead *lead, const struct lead_node *n)
 {
     switch (lead->phase) {
     case PHASE_GATHER:
-        return n->serial && !n->lost;
+        return n->serial || n->lost;
     case PHASE_PREPARE:
+        if ((!lead_is_here(n) || !n->awaited) && !MUTANT(24)) {
+            return true;
+        }
         if (MUTANT(1)) {
             return n->state >= REPORT_STOPPED;
         }
         return n->state == REPORT_STOPPED &&
                n->generation == lead->generation;
     case PHASE_RUN:
-        return n->state == REPORT_DONE && n->generation == lead->generation;
+        return !n->takes_part ||
+               (n->state == REPORT_DONE && n->generation == lead->generation);
     case PHASE_END:
         return !n->serial || n->lost || n->state == REPORT_ENDED;
     case PHASE_OVER:
@@ -29,8 +33,21 @@ bool lead_is_ready(const struct lead *lead, const struct lead_node *n)
 
 bool lead_is_started(const struct lead *lead, const struct lead_node *n)
 {
-    return lead->phase == PHASE_RUN && n->generation == lead->generation &&
-           (n->state == REPORT_RUNNING || n->state == REPORT_DONE);
+    return !n->takes_part ||
+           (lead->phase == PHASE_RUN && n->generation == lead->generation &&
+            (n->state == REPORT_RUNNING || n->state == REPORT_DONE));
+}
+
+void lead_uncount(struct lead *lead, const struct lead_node *n)
+{
+    lead->n_ready -= lead_is_ready(lead, n);
+    lead->n_started -= lead_is_started(lead, n);
+}
+
+void lead_count(struct lead *lead, const struct lead_node *n)
+{
+    lead->n_ready += lead_is_ready(lead, n);
+    lead->n_started += lead_is_started(lead, n);
 }
 
 static void enter(struct lead *lead, enum phase phase, uint64_t limit_ms)
@@ -39,15 +56,14 @@ static void enter(struct lead *lead, enum phase phase, uint64_t limit_ms)
     lead->limit_ms = limit_ms;
     lead->n_ready = 0;
     lead->n_started = 0;
-    for (uint32_t i = 0; i < lead->config.n_nodes; i++) {
-        lead->n_ready += lead_is_ready(lead, &lead->nodes[i]);
-        lead->n_started += lead_is_started(lead, &lead->nodes[i]);
+    for (uint32_t i = 0; i < lead->n_nodes; i++) {
+        lead_count(lead, &lead->nodes[i]);
     }
 }
 
 bool lead_all_ready(const struct lead *lead)
 {
-    return lead->n_ready >= lead->config.n_nodes - MUTANT(2);
+    return lead->n_ready >= lead->n_nodes - MUTANT(2);
 }
 
 /* A fresh order in place of the last. */
@@ -65,60 +81,89 @@ static struct order *publish(struct lead *lead, struct lead_actions *ret,
     return &lead->order;
 }
 
-/* The node of worker 0. */
-static uint32_t store_rank(const struct lead *lead)
+uint64_t lead_stop_limit(const struct lead *lead)
 {
-    uint32_t rank = 0;
+    uint64_t ms = lead_later(lead->config.margin_ms, lead->config.lease_ms);
 
-    while (rank < lead->config.n_nodes - 1 && !lead->nodes[rank].n_procs) {
-        rank++;
+    if (lead->ran) {
+        ms = lead_later(ms, lead->config.restart_grace_ms);
     }
-    return rank;
+    return lead_later(lead->now_ms, ms);
+}
+
+/* PREPARE of the generation that is next, as things stand. */
+static void publish_prepare(struct lead *lead, struct lead_actions *ret)
+{
+    struct order *order = publish(lead, ret, ORDER_PREPARE);
+
+    for (uint32_t i = 0; i < lead->n_nodes; i++) {
+        lead->nodes[i].awaited = lead_is_here(&lead->nodes[i]);
+    }
+    order->store_rank = lead->store_rank;
+    lead_list_gone(lead, order);
+    if (lead->ran) {
+        order->stop = ORDER_STOP_GRACE;
+        order->grace_ms = lead->config.restart_grace_ms;
+        order->broken = true;
+    }
+    enter(lead, PHASE_PREPARE, lead_stop_limit(lead));
 }
 
 void lead_prepare(struct lead *lead, struct lead_actions *ret)
 {
-    struct order *order;
     uint32_t first = lead->config.first_generation;
-    uint64_t stop_ms = lead->config.margin_ms;
 
     lead->generation = lead->generation ? lead->generation + 1
                                         : (first ? first : 1);
     lead->store_port = 0;
     lead->store_addr[0] = '\0';
     lead->has_obstacle = false;
-    order = publish(lead, ret, ORDER_PREPARE);
-    order->store_rank = store_rank(lead);
-    if (lead->ran) {
-        order->stop = ORDER_STOP_GRACE;
-        order->grace_ms = lead->config.restart_grace_ms;
-        order->broken = true;
-        stop_ms += order->grace_ms;
-    }
-    enter(lead, PHASE_PREPARE, lead_later(lead->now_ms, stop_ms));
+    (void)lead_choose(lead, false);
+    lead->store_rank = lead_store_rank(lead);
+    publish_prepare(lead, ret);
     lead_note(lead, ret, LEAD_NOTE_PREPARING, NO_RANK,
               "preparing generation %u", lead->generation);
 }
 
-uint32_t lead_count_procs(const struct lead *lead)
+void lead_prepare_again(struct lead *lead, struct lead_actions *ret)
 {
-    uint32_t n = 0;
+    publish_prepare(lead, ret);
+}
 
-    for (uint32_t i = 0; i < lead->config.n_nodes; i++) {
-        n += lead->nodes[i].n_procs;
+/* Those that are chosen take part from now on, and nobody else. */
+static void engage(struct lead *lead, uint32_t *ret_nodes, uint32_t *ret_procs)
+{
+    *ret_nodes = *ret_procs = 0;
+    for (uint32_t i = 0; i < lead->n_nodes; i++) {
+        struct lead_node *n = &lead->nodes[i];
+
+        lead->n_procs[i] = n->chosen ? n->n_procs : 0;
+        n->takes_part = lead->n_procs[i] > 0;
+        n->may_run = n->takes_part;
+        *ret_nodes += n->chosen;
+        *ret_procs += lead->n_procs[i];
     }
-    return n;
+}
+
+/* How the last generation ended, for the workers of the next. */
+static void word_previous(const struct lead *lead, struct order *order)
+{
+    if (lead->has_lost) {
+        str_copy(order->previous, sizeof(order->previous), lead->loss);
+    } else if (lead->has_cause) {
+        failure_describe(&lead->cause, order->previous,
+                         sizeof(order->previous));
+    }
 }
 
 void lead_run(struct lead *lead, struct lead_actions *ret)
 {
     struct order *order = publish(lead, ret, ORDER_RUN);
+    uint32_t n_nodes, n_procs;
 
-    order->n_nodes = lead->config.n_nodes;
+    engage(lead, &n_nodes, &n_procs);
+    order->n_nodes = lead->n_nodes;
     order->n_procs = lead->n_procs;
-    for (uint32_t i = 0; i < order->n_nodes; i++) {
-        lead->n_procs[i] = lead->nodes[i].n_procs;
-    }
     str_copy(order->master_addr, sizeof(order->master_addr), lead->store_addr);
     order->master_port = lead->store_port;
     order->n_restarts = lead->n_restarts;
@@ -126,19 +171,17 @@ void lead_run(struct lead *lead, struct lead_actions *ret)
     order->resume_step = lead->resume_step;
     str_copy(order->resume_path, sizeof(order->resume_path),
              lead->resume_path);
-    if (lead->has_cause) {
-        failure_describe(&lead->cause, order->previous,
-                         sizeof(order->previous));
-    }
+    word_previous(lead, order);
     lead->has_cause = false;
+    lead->has_lost = false;
     lead->judged = false;
     lead->ran = lead->generation;
     lead->ran_at_ms = lead->now_ms;
     enter(lead, PHASE_RUN, LEAD_NEVER);
     lead_note(lead, ret, LEAD_NOTE_STARTED, NO_RANK,
               "generation %u: %u process%s on %u node%s", lead->generation,
-              lead_count_procs(lead), lead_count_procs(lead) == 1 ? "" : "es",
-              order->n_nodes, order->n_nodes == 1 ? "" : "s");
+              n_procs, n_procs == 1 ? "" : "es", n_nodes,
+              n_nodes == 1 ? "" : "s");
 }
 
 void lead_publish_end(struct lead *lead, struct lead_actions *ret,

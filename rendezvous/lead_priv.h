@@ -4,6 +4,7 @@
  *
  *   lead.c        life; what events, answers and time make of it
  *   lead_order.c  phases, and the orders that they begin with
+ *   lead_loss.c   lost nodes, spares and newcomers: who takes part
  *   lead_cause.c  which failure is the cause, and what follows from it
  *   lead_note.c   what is told to the journal
  */
@@ -33,12 +34,17 @@ struct lead {
     uint64_t hold_ms;    /* PREPARE: not before this */
     uint32_t n_restarts;
     uint32_t n_quick;    /* generations in a row that failed soon */
+    uint32_t n_nodes, min_nodes, max_nodes;
     struct lead_node *nodes;
     uint32_t n_ready;    /* nodes that have done what the phase waits for */
     uint32_t n_started;  /* RUN: nodes whose workers were started */
     uint16_t *n_procs;   /* scratch for RUN orders */
+    uint32_t *gone;      /* the same for PREPARE */
+    bool *whole;         /* scratch, by node */
 
-    bool has_lost;  /* a node, ever */
+    uint32_t n_losses;   /* of nodes that were needed */
+    bool has_lost;       /* one of them, since the newest RUN */
+    char loss[ORDER_TEXT_BYTES]; /* the newest */
     bool has_cause; /* of the end of generation `ran`, so far */
     bool judged;    /* it led to a restart, and is only history now */
     struct failure cause;
@@ -48,11 +54,12 @@ struct lead {
 
     char store_addr[ORDER_ADDR_BYTES]; /* of `generation` */
     uint16_t store_port;
+    uint32_t store_rank; /* who opens it */
     uint32_t saved_generation; /* who wrote resume_path; 0: an earlier run */
     int64_t resume_step;
     char resume_path[ORDER_PATH_BYTES];
 
-    struct order order; /* the newest; n_procs is borrowed from above */
+    struct order order; /* the newest; its arrays are borrowed from above */
     struct lead_verdict verdict;
 };
 
@@ -69,10 +76,17 @@ static inline uint64_t lead_later(uint64_t a, uint64_t b)
 bool lead_is_ready(const struct lead *lead, const struct lead_node *n);
 bool lead_all_ready(const struct lead *lead);
 bool lead_is_started(const struct lead *lead, const struct lead_node *n);
-uint32_t lead_count_procs(const struct lead *lead);
+/* Around each change of a node. */
+void lead_uncount(struct lead *lead, const struct lead_node *n);
+void lead_count(struct lead *lead, const struct lead_node *n);
 
+/* Until when those that are to stop now are waited for; who is silent, until it
+ * is lost. */
+uint64_t lead_stop_limit(const struct lead *lead);
 /* The next generation; its workers; the end. */
 void lead_prepare(struct lead *lead, struct lead_actions *ret);
+/* The same one, with others gone. */
+void lead_prepare_again(struct lead *lead, struct lead_actions *ret);
 void lead_run(struct lead *lead, struct lead_actions *ret);
 /* With the verdict. Nothing happens if there is one already. */
 void lead_end(struct lead *lead, struct lead_actions *ret, uint8_t status,
@@ -81,6 +95,32 @@ void lead_end(struct lead *lead, struct lead_actions *ret, uint8_t status,
 void lead_publish_end(struct lead *lead, struct lead_actions *ret,
                       enum order_stop stop, uint32_t grace_ms);
 void lead_leave(struct lead *lead, struct lead_actions *ret);
+
+/* --- lead_loss.c --- */
+
+bool lead_is_here(const struct lead_node *n);
+/* LEAD_LOST and LEAD_HERE. */
+void lead_lose(struct lead *lead, uint32_t rank, const struct lead_event *event,
+               struct lead_actions *ret);
+void lead_hear_again(struct lead *lead, uint32_t rank,
+                     struct lead_actions *ret);
+/* Whether a report counts: of a lost node only one that shows that its lease has
+ * not ended, and that it has no workers. */
+bool lead_hear_report(struct lead *lead, const struct report *r,
+                      struct lead_actions *ret);
+/* How many nodes there are, or may come. */
+uint32_t lead_count_left(struct lead *lead);
+/* Of those that are here (and have stopped): sets `chosen` for as many as the job
+ * wants; how many nodes that are. Then the node of worker 0 among them. */
+uint32_t lead_choose(struct lead *lead, bool have_stopped);
+uint32_t lead_store_rank(const struct lead *lead);
+/* When the last worker of a lost node is gone. */
+uint64_t lead_clear_ms(const struct lead *lead);
+/* There are too few nodes for the next generation, after all. */
+void lead_end_short(struct lead *lead, struct lead_actions *ret);
+void lead_list_gone(struct lead *lead, struct order *order);
+/* lead_add_nodes() without the names. */
+int lead_set_nodes(struct lead *lead, uint32_t n, const uint32_t *node_of);
 
 /* --- lead_cause.c --- */
 

@@ -434,6 +434,9 @@ static enum member_stop wanted_stop(const struct member *m)
     if (m->fenced || o->step == ORDER_LEAVE) {
         return MEMBER_STOP_KILL;
     }
+    if (order_is_gone(o, m->config.rank) && !MUTANT(18)) {
+        return MEMBER_STOP_KILL;
+    }
     if (o->step == ORDER_END || o->generation != m->workers.generation) {
         return grace ? MEMBER_STOP_ASK : MEMBER_STOP_KILL;
     }

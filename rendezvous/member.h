@@ -15,15 +15,16 @@
  *    before each event is looked at, so that messages which lay in a socket
  *    while the agent was stopped do not count as fresh.
  *  - The verdict that a member tells never changes.
+ *  - A PREPARE that counts this member as lost kills its workers at once: the
+ *    others wait no longer for them than until its lease was over.
  *  - Every stop ends in a kill, every kill is repeated until all are gone, and
  *    LEAVE or the end of the lease is left in bounded time even if they are not
  *    (muster-watch kills what is left then).
  *
  * What is not guaranteed: an agent that is itself stopped (SIGSTOP, a frozen
- * VM) cannot kill its workers; they run on until it wakes or dies. At this
- * stage nothing of this run is started elsewhere then, because the loss of a
- * node ends the run; that a later run is not disturbed is for its own fencing
- * (places of its own to write to, a store of its own).
+ * VM) cannot kill its workers; they run on until it wakes or dies, while the
+ * others may run a newer generation. That it is not disturbed is for the fencing
+ * of each (places of its own to write to, a store of its own).
  *
  * What the agent promises:
  *  - each `start` is answered by STARTED or START_FAILED, by an EXITED for each

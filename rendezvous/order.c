@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORDER_FORMAT 1
+#define ORDER_FORMAT 2
 
 static const char *const step_names[] = {
     [ORDER_PREPARE] = "prepare",
@@ -36,26 +36,59 @@ const char *report_state_name(enum report_state state)
 void order_release(struct order *o)
 {
     free(o->n_procs);
+    free(o->gone);
     *o = (struct order){0};
+}
+
+/* NULL for nothing to copy. */
+static void *copy_array(const void *from, size_t n, size_t size, bool *failed)
+{
+    void *to = from ? calloc(n + 1, size) : NULL;
+
+    if (to) {
+        memcpy(to, from, n * size);
+    }
+    *failed = *failed || (from && !to);
+    return to;
 }
 
 int order_copy(struct order *to, const struct order *from)
 {
-    uint16_t *n_procs = NULL;
+    bool failed = false;
+    uint16_t *n_procs = copy_array(from->n_procs, from->n_nodes,
+                                   sizeof(*n_procs), &failed);
+    uint32_t *gone = copy_array(from->gone, from->n_gone, sizeof(*gone),
+                                &failed);
 
-    if (from->n_procs) {
-        n_procs = calloc(from->n_nodes, sizeof(*n_procs));
-    }
     order_release(to);
-    if (from->n_procs && !n_procs) {
+    if (failed) {
+        free(n_procs);
+        free(gone);
         return -ENOMEM;
     }
     *to = *from;
     to->n_procs = n_procs;
-    if (n_procs) {
-        memcpy(n_procs, from->n_procs, from->n_nodes * sizeof(*n_procs));
-    }
+    to->gone = gone;
     return 0;
+}
+
+bool order_is_gone(const struct order *o, uint32_t rank)
+{
+    for (uint32_t i = 0; i < o->n_gone; i++) {
+        if (o->gone[i] == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_prepare(struct buf *b, const struct order *o)
+{
+    wire_put_u32(b, o->store_rank);
+    wire_put_u32(b, o->n_gone);
+    for (uint32_t i = 0; i < o->n_gone; i++) {
+        wire_put_u32(b, o->gone[i]);
+    }
 }
 
 static void put_run(struct buf *b, const struct order *o)
@@ -85,7 +118,7 @@ void order_encode(const struct order *o, struct buf *b)
     wire_put_u8(b, o->broken);
     switch (o->step) {
     case ORDER_PREPARE:
-        wire_put_u32(b, o->store_rank);
+        put_prepare(b, o);
         return;
     case ORDER_RUN:
         put_run(b, o);
@@ -96,6 +129,30 @@ void order_encode(const struct order *o, struct buf *b)
         wire_put_str(b, o->reason);
         return;
     }
+}
+
+static int get_prepare(struct wire_reader *r, struct order *o)
+{
+    uint32_t next = 0;
+
+    o->store_rank = wire_get_u32(r);
+    o->n_gone = wire_get_u32(r);
+    /* Never allocate more than the message can fill. */
+    if (o->generation == 0 || o->store_rank >= ORDER_MAX_NODES ||
+        o->n_gone > (r->len - r->at) / 4) {
+        r->bad = true;
+        return 0;
+    }
+    o->gone = o->n_gone ? calloc(o->n_gone, sizeof(*o->gone)) : NULL;
+    if (o->n_gone && !o->gone) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < o->n_gone; i++) {
+        o->gone[i] = wire_get_u32(r);
+        r->bad = r->bad || o->gone[i] < next || o->gone[i] >= ORDER_MAX_NODES;
+        next = o->gone[i] + 1;
+    }
+    return 0;
 }
 
 static int get_run(struct wire_reader *r, struct order *o)
@@ -129,11 +186,7 @@ static int get_body(struct wire_reader *r, struct order *o)
 {
     switch (o->step) {
     case ORDER_PREPARE:
-        o->store_rank = wire_get_u32(r);
-        if (o->generation == 0 || o->store_rank >= ORDER_MAX_NODES) {
-            r->bad = true;
-        }
-        return 0;
+        return get_prepare(r, o);
     case ORDER_RUN:
         if (o->generation == 0) {
             r->bad = true;
@@ -195,7 +248,7 @@ int order_decode(const void *data, size_t len, struct order *ret,
         return error_text(e, ERR_FORMAT, "malformed order of %zu bytes", len);
     }
     *ret = o;
-    o.n_procs = NULL;
+    o = (struct order){0};
     return 0;
 }
 

@@ -58,6 +58,11 @@ struct order {
     /* PREPARE: the member that opens the c10d store of `generation` before it
      * reports REPORT_STOPPED: the node of worker 0. */
     uint32_t store_rank;
+    /* PREPARE: members that count as lost; whoever reads of itself here has no
+     * time to let its workers save: they are killed at once. NULL unless
+     * PREPARE. */
+    uint32_t n_gone;
+    uint32_t *gone; /* n_gone of them, rising; owned */
 
     /* RUN. A node with n_procs 0 takes no part in this generation. */
     uint32_t n_nodes;
@@ -125,6 +130,9 @@ int report_decode(const void *data, size_t len, struct report *ret,
 /* A deep copy. `to` is released first, so it must be valid (zeroed will do).
  * 0 or -ENOMEM, with `to` then empty. */
 int order_copy(struct order *to, const struct order *from);
+
+/* Whether a PREPARE counts that member as lost. */
+bool order_is_gone(const struct order *o, uint32_t rank);
 
 /* Frees what it owns; the struct is zeroed. */
 void order_release(struct order *o);

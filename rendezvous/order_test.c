@@ -13,10 +13,14 @@
 
 static uint16_t procs[] = {8, 0, 4};
 
+static uint32_t gone[] = {1, 65535};
+static uint32_t twice[] = {7, 7};
+static uint32_t beyond[] = {ORDER_MAX_NODES};
+
 static const struct order orders[] = {
     {.serial = 1, .generation = 1, .step = ORDER_PREPARE,
      .stop = ORDER_STOP_GRACE, .grace_ms = 3000, .broken = true,
-     .store_rank = 2},
+     .store_rank = 2, .n_gone = 2, .gone = gone},
     {.serial = 1ull << 40, .generation = 7, .step = ORDER_RUN, .n_nodes = 3,
      .n_procs = procs, .master_addr = "fe80::1", .master_port = 65535,
      .n_restarts = 1, .max_restarts = 3, .resume_step = -1,
@@ -56,7 +60,8 @@ static void test_orders(void)
         order_encode(&orders[i], &a);
         is_int(order_decode(a.data, a.len, &back, NULL), 0, "%s", name);
         ok(order_copy(&copy, &back) == 0 &&
-               (!copy.n_procs || copy.n_procs != back.n_procs),
+               (!copy.n_procs || copy.n_procs != back.n_procs) &&
+               (!copy.gone || copy.gone != back.gone),
            "%s: a deep copy", name);
         order_encode(&copy, &b);
         ok(a.len == b.len && !memcmp(a.data, b.data, a.len),
@@ -67,6 +72,9 @@ static void test_orders(void)
                back.broken == orders[i].broken &&
                back.stop == orders[i].stop &&
                back.store_rank == orders[i].store_rank &&
+               back.n_gone == orders[i].n_gone &&
+               order_is_gone(&back, 1) == (orders[i].n_gone > 0) &&
+               !order_is_gone(&back, 2) &&
                back.status == orders[i].status &&
                back.n_nodes == orders[i].n_nodes &&
                back.master_port == orders[i].master_port &&
@@ -161,6 +169,8 @@ static void test_out_of_range(void)
         {"step 0", 0, 13, 0},         {"step 5", 0, 13, 5},
         {"stop 3", 0, 14, 3},         {"broken 2", 0, 19, 2},
         {"store rank", 0, 20, 255},
+        {"more gone than there can be", 0, 24, 127},
+        {"gone in no order", 0, 29, 1},
         {"n_nodes 0", 1, 23, 0},      {"n_nodes too large", 1, 22, 1},
         {"an absurd count", 1, 19, 127},
         {"a path that is too long", 1, 60, 8},
@@ -172,10 +182,10 @@ static void test_out_of_range(void)
                cases[i].name);
     }
     is_int(decode_changed(&orders[0], 0, 0, &e), -ERR_VERSION, "format 0");
-    is_int(decode_changed(&orders[0], 0, 2, &e), -ERR_VERSION, "format");
-    like(e.text, "format 2, expected 1", "both formats are named");
+    is_int(decode_changed(&orders[0], 0, 9, &e), -ERR_VERSION, "format");
+    like(e.text, "format 9, expected 2", "both formats are named");
     is_int(order_decode("", 0, NULL, &e), -ERR_FORMAT, "nothing");
-    is_int(report_decode("\2", 1, &r, &e), -ERR_VERSION, "report format");
+    is_int(report_decode("\1", 1, &r, &e), -ERR_VERSION, "report format");
     r.serial = 0;
     report_encode(&r, &b);
     is_int(report_decode(b.data, b.len, &r, &e), -ERR_FORMAT, "serial 0");
@@ -199,6 +209,11 @@ static void test_senseless(void)
         {"a rank for the store that is none",
          {.serial = 1, .generation = 1, .step = ORDER_PREPARE,
           .store_rank = ORDER_MAX_NODES}},
+        {"gone twice", {.serial = 1, .generation = 1, .step = ORDER_PREPARE,
+                        .n_gone = 2, .gone = twice}},
+        {"gone, but never there",
+         {.serial = 1, .generation = 1, .step = ORDER_PREPARE, .n_gone = 1,
+          .gone = beyond}},
         {"to run generation 0", {.serial = 1, .step = ORDER_RUN, .n_nodes = 3,
                                  .n_procs = procs}},
         {"to run on no nodes", {.serial = 1, .generation = 1,

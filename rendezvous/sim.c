@@ -39,6 +39,28 @@ static void plan_faults(struct sim *s)
     }
 }
 
+/* Half of the runs outlive losses. Some have agents that share a node, some get
+ * newcomers. */
+static void plan_elastic(struct sim *s)
+{
+    struct lead_config *c = &s->lead_config;
+    bool paired = s->n_nodes % 2 == 0 && sim_chance(s, 200);
+    uint32_t n_nodes = paired ? s->n_nodes / 2 : s->n_nodes;
+
+    for (uint32_t i = 0; i < SIM_MAX_NODES; i++) {
+        s->node_of[i] = paired && i < s->n_nodes ? i / 2 * 2 : i;
+    }
+    if (sim_chance(s, 400)) {
+        return;
+    }
+    c->min_nodes = (uint32_t)sim_pick(s, 1, n_nodes);
+    c->max_nodes = (uint32_t)sim_pick(s, c->min_nodes, n_nodes);
+    c->max_losses = (uint32_t)sim_pick(s, 0, 3);
+    if (sim_chance(s, 300) && s->n_nodes + 2 <= SIM_MAX_NODES) {
+        s->n_nodes += (uint32_t)sim_pick(s, 1, 2);
+    }
+}
+
 static void plan_config(struct sim *s)
 {
     static const enum restart_kind kinds[] = {
@@ -49,7 +71,12 @@ static void plan_config(struct sim *s)
     s->n_nodes = (uint32_t)sim_pick(s, 1,
                                     sim_chance(s, 200) ? SIM_MAX_NODES : 5);
     s->lease_ms = sim_pick(s, 1000, 5000);
-    c->n_nodes = s->n_nodes;
+    s->n_known = s->n_nodes;
+    plan_elastic(s);
+    c->n_nodes = s->n_known;
+    c->node_of = s->node_of;
+    c->lease_ms = s->lease_ms;
+    c->lease_slack_ms = s->lease_ms / 100 + 100;
     c->restart.kind = kinds[sim_rnd(s) % 4];
     c->restart.max = (uint32_t)sim_pick(s, 0, 4);
     c->restart.backoff_min_ms = sim_pick(s, 0, 1000);
@@ -76,20 +103,24 @@ static void plan(struct sim *s)
         struct sim_node *n = &s->nodes[i];
 
         n->wake_ms = SIM_NEVER;
-        n->want_procs = (uint16_t)sim_pick(s, sim_chance(s, 50) ? 0 : 1,
-                                           SIM_MAX_PROCS);
+        n->want_procs = (uint16_t)sim_pick(
+            s, sim_chance(s, 50) && !s->lead_config.min_nodes && s->node_of[1] ? 0 : 1,
+            SIM_MAX_PROCS);
+        n->drift_ppm = (int64_t)sim_pick(s, 0, 1000) - 500;
         n->wall_skew_ms = s->skewed ? (int64_t)sim_pick(s, 0, 400) : 0;
-        if (!s->faults_end_ms || i == 0 || !sim_chance(s, 10)) {
+        if (i >= s->n_known) {
+            sim_post(s, 2000 + i * 1000 + sim_pick(s, 0, 900), EV_JOIN, i, 0);
+        } else if (!s->faults_end_ms || i == 0 || !sim_chance(s, 10)) {
             sim_post(s, i ? sim_pick(s, 0, 2000) : 0, EV_JOIN, i, 0);
         } else {
-            s->absent = true;
+            s->absent = n->absent = true;
         }
     }
     sim_post(s, 0, EV_BEAT, 0, 0);
     sim_lead_do(s, (struct lead_event){.type = LEAD_TICK});
     /* Gathering, every generation at its longest, faults, and the end. */
     s->give_up_ms = 20000 + 2000 + 20000 + 15000 + 3000 + 5000 + 35000 +
-                    5 * (8000 + 1000 + 5000 + 5000 + 2000);
+                    9 * (8000 + 1000 + 5000 + 5000 + 2000 + 6000);
 }
 
 static bool is_over(const struct sim *s)

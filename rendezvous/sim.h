@@ -43,6 +43,7 @@ enum sim_event_type {
     EV_LINK_DOWN,
     EV_LINK_UP,
     EV_SUSPECT,     /* the lead's patience ends; tag: link epoch */
+    EV_HERE,        /* the lead hears that it is connected; tag: link epoch */
     EV_KILL,        /* the agent is killed */
     EV_SWEEP,       /* muster-watch kills what it left */
     EV_PAUSE,
@@ -59,6 +60,7 @@ struct sim_proc {
     bool signalled; /* by a stop, before it died */
     bool ignores_term;
     bool stuck; /* in the kernel: no signal helps */
+    bool slow;  /* the same, for long */
     uint64_t die_ms; /* planned; UINT64_MAX for not by itself */
     uint64_t died_ms;
     bool ok; /* will exit with code 0 */
@@ -81,6 +83,13 @@ struct sim_node {
     uint64_t paused_until_ms;
     bool linked;
     uint32_t link_epoch;
+    uint64_t sent_ms;  /* when the newest word was sent to it, or it joined */
+    uint64_t here_ms;  /* its parent in the tree is cut off itself until then */
+    bool lost;         /* as the lead was told */
+    bool absent;       /* it never comes */
+    bool ended;        /* its agent, seen by a kernel that lives */
+    bool took_part;    /* in the newest RUN */
+    int64_t drift_ppm; /* of its monotonic clock */
     uint64_t wake_ms;
     int64_t wall_skew_ms;
     uint64_t arrives_ms[2]; /* of the newest message: down, up */
@@ -88,6 +97,7 @@ struct sim_node {
     uint32_t generation; /* of the workers below, 0 for none yet */
     bool starting;       /* told to start, no answer given yet */
     bool stop_asked;     /* of this generation, any way */
+    bool killed;         /* all that there was, descendants too */
     bool live;           /* between the start and GONE */
     uint32_t n_procs;
     struct sim_proc procs[SIM_MAX_PROCS];
@@ -123,6 +133,8 @@ struct sim {
     size_t n_events, cap_events;
 
     uint32_t n_nodes;
+    uint32_t n_known;  /* to the lead; the others come later */
+    uint32_t node_of[SIM_MAX_NODES];
     struct lead_config lead_config;
     uint64_t lease_ms;
     uint64_t faults_end_ms;
@@ -130,6 +142,11 @@ struct sim {
     bool skewed;         /* clocks of nodes differ, or jump */
     bool disturbed;      /* something went wrong that ends a run resumable */
     bool absent;         /* a node never came */
+    bool stuck;          /* a worker did not die when it was killed, or the lead
+                            was stopped */
+    uint32_t n_losses;   /* that the lead was told, of nodes that took part ... */
+    uint32_t n_restarts; /* that the lead has told */
+    uint32_t n_needed;   /* ... and had not done all their work */
     bool stop_sent[3];   /* by enum lead_stop */
     uint32_t p_fail;     /* per worker, in 1000, in the running generation */
     uint64_t duration_ms;
@@ -146,6 +163,7 @@ struct sim {
     uint32_t generation;
     uint32_t ran;
     uint32_t n_runs;
+    uint32_t store_node; /* who opened the newest store */
     bool has_verdict;
     uint8_t verdict;
 
@@ -176,6 +194,12 @@ void sim_member_do(struct sim *s, struct sim_node *n,
                    struct member_event event);
 void sim_send_order(struct sim *s, uint32_t node);
 void sim_cut_link(struct sim *s, uint32_t node);
+/* Whether its own parent in the tree, if it has one between it and the lead, is
+ * cut off: it hears and tells nothing then. */
+bool sim_is_aside(const struct sim *s, const struct sim_node *n);
+/* What its clock shows, and when it will show that. */
+uint64_t sim_clock_ms(const struct sim *s, const struct sim_node *n);
+uint64_t sim_when_ms(const struct sim_node *n, uint64_t clock_ms);
 void sim_make_worker(struct sim *s, struct sim_node *n, uint32_t k);
 void sim_stop_workers(struct sim *s, struct sim_node *n, bool kill);
 /* Tells the member which workers have died. */

@@ -4,6 +4,7 @@
 #include "rendezvous/sim.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* Links ------------------------------------------------------------------ */
 
@@ -38,10 +39,29 @@ void sim_send_order(struct sim *s, uint32_t node)
 {
     _buf_ struct buf b = {0};
 
-    if (s->lead_alive && s->nodes[node].linked && lead_order(s->lead)) {
+    if (s->lead_alive && s->nodes[node].linked && lead_order(s->lead) &&
+        !sim_is_aside(s, &s->nodes[node])) {
         order_encode(lead_order(s->lead), &b);
         transmit(s, node, EV_DOWN, &b);
     }
+}
+
+bool sim_is_aside(const struct sim *s, const struct sim_node *n)
+{
+    return n->here_ms > s->now_ms;
+}
+
+uint64_t sim_clock_ms(const struct sim *s, const struct sim_node *n)
+{
+    return s->now_ms +
+           (uint64_t)((int64_t)s->now_ms * n->drift_ppm / 1000000);
+}
+
+uint64_t sim_when_ms(const struct sim_node *n, uint64_t clock_ms)
+{
+    int64_t rate = 1000000 + n->drift_ppm;
+
+    return (uint64_t)(((int64_t)clock_ms * 1000000 + rate - 1) / rate);
 }
 
 /* The lead --------------------------------------------------------------- */
@@ -53,6 +73,7 @@ static void look_at_notes(struct sim *s, const struct lead_actions *a)
 
         sim_trace(s, "lead: %s (generation %u): %s", lead_note_name(n->type),
                   n->generation, n->text);
+        s->n_restarts += !strncmp(n->text, "restart ", 8);
         if (n->type == LEAD_NOTE_FAILED || n->type == LEAD_NOTE_RESTARTING) {
             sim_check_cause(s, n->failure, n->type == LEAD_NOTE_RESTARTING);
         }
@@ -87,6 +108,9 @@ void sim_lead_do(struct sim *s, struct lead_event event)
                   order_step_name(a->order->step), a->order->generation);
         sim_check_order(s, a->order);
         if (a->order->step == ORDER_RUN) {
+            for (uint32_t i = 0; i < a->order->n_nodes; i++) {
+                s->nodes[i].took_part = a->order->n_procs[i] > 0;
+            }
             plan_generation(s);
         }
         for (uint32_t i = 0; i < s->n_nodes; i++) {
@@ -125,6 +149,7 @@ static void plan_death(struct sim *s, struct sim_node *n, uint32_t k,
 
 void sim_stop_workers(struct sim *s, struct sim_node *n, bool kill)
 {
+    n->killed = n->killed || kill;
     for (uint32_t k = 0; k < n->n_procs; k++) {
         struct sim_proc *p = &n->procs[k];
         uint64_t after_ms = kill ? sim_pick(s, 0, 5) : sim_pick(s, 0, 400);
@@ -134,6 +159,8 @@ void sim_stop_workers(struct sim *s, struct sim_node *n, bool kill)
         }
         if (kill && sim_chance(s, 2)) {
             s->disturbed = true;
+            s->stuck = true;
+            p->slow = true;
             p->stuck = sim_chance(s, 500);
             p->die_ms = SIM_NEVER;
             after_ms = sim_pick(s, 0, 30000);
@@ -194,6 +221,7 @@ void sim_make_worker(struct sim *s, struct sim_node *n, uint32_t k)
 
 void sim_cut_link(struct sim *s, uint32_t node)
 {
+    s->nodes[node].here_ms = 0;
     s->nodes[node].linked = false;
     s->nodes[node].link_epoch++;
 }
@@ -201,8 +229,11 @@ void sim_cut_link(struct sim *s, uint32_t node)
 void sim_agent_ends(struct sim *s, struct sim_node *n)
 {
     uint32_t rank = (uint32_t)(n - s->nodes);
-    uint64_t noticed_ms = n->linked ? sim_pick(s, 0, 100) : s->lease_ms;
+    /* By then muster-watch has swept up: asking whether its port still answers
+     * takes longer. */
+    uint64_t noticed_ms = n->linked ? sim_pick(s, 30, 130) : s->lease_ms;
 
+    n->ended = n->linked;
     member_destroy(n->member);
     n->member = NULL;
     n->alive = false;
@@ -238,6 +269,7 @@ static void act(struct sim *s, struct sim_node *n,
         n->starting = true;
         n->live = true;
         n->stop_asked = false;
+        n->killed = false;
         sim_post(s, s->now_ms + sim_pick(s, 0, 20), EV_SPAWN, rank,
                  n->generation);
     }
@@ -254,8 +286,10 @@ static void act(struct sim *s, struct sim_node *n,
         }
     }
     if (a->wake_ms != MEMBER_NEVER && a->wake_ms != n->wake_ms) {
+        uint64_t wake_ms = sim_when_ms(n, a->wake_ms);
+
         n->wake_ms = a->wake_ms;
-        sim_post(s, a->wake_ms > s->now_ms ? a->wake_ms : s->now_ms + 1,
+        sim_post(s, wake_ms > s->now_ms ? wake_ms : s->now_ms + 1,
                  EV_MEMBER_TICK, rank, 0);
     }
     if (a->leave) {
@@ -275,7 +309,7 @@ void sim_member_do(struct sim *s, struct sim_node *n,
     if (!n->alive) {
         return;
     }
-    event.now_ms = s->now_ms;
+    event.now_ms = sim_clock_ms(s, n);
     if (member_step(n->member, &event, &a) < 0 &&
         event.type != MEMBER_STORE_OPEN) {
         sim_fail(s, "node %u refused an event of type %d",

@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEASE_SLACK_MS = 3 }; /* two events of one instant */
+enum {
+    LEASE_SLACK_MS = 15, /* two events of one instant, and what clocks differ */
+    WAKE_MS = 20,        /* until what an agent kills when it goes on is dead */
+};
 
 void sim_fail(struct sim *s, const char *fmt, ...)
 {
@@ -47,6 +50,72 @@ static bool has_killable_workers(const struct sim_node *n)
     return n->descendant;
 }
 
+/* What no lead can know of: workers that do not die when they are killed, on a
+ * node that cannot tell; or whose agent is stopped, and kills them when it goes
+ * on. */
+static bool is_beyond(const struct sim *s, const struct sim_node *n)
+{
+    if (n->paused_until_ms && s->now_ms <= n->paused_until_ms + WAKE_MS) {
+        return true;
+    }
+    for (uint32_t i = 0; i < n->n_procs; i++) {
+        if (n->procs[i].alive && n->procs[i].slow && (n->told || !n->alive)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How many nodes take part, and whether each does as a whole. */
+static uint32_t count_nodes(struct sim *s, const struct order *order)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < order->n_nodes; i++) {
+        n += order->n_procs[i] && s->node_of[i] == i;
+        if (order->n_procs[i] && !order->n_procs[s->node_of[i]]) {
+            sim_fail(s, "RUN(%u) with half of node %u", order->generation,
+                     s->node_of[i]);
+        }
+    }
+    return n;
+}
+
+static void check_size(struct sim *s, const struct order *order)
+{
+    const struct lead_config *c = &s->lead_config;
+    uint32_t n = count_nodes(s, order);
+    uint32_t first = 0;
+
+    if (c->min_nodes && (n < c->min_nodes || n > c->max_nodes)) {
+        sim_fail(s, "RUN(%u) on %u nodes, the job wants %u to %u",
+                 order->generation, n, c->min_nodes, c->max_nodes);
+    }
+    while (first < order->n_nodes && !order->n_procs[first]) {
+        first++;
+    }
+    if (first != s->store_node ||
+        order->master_port != 20000 + order->generation) {
+        sim_fail(s, "RUN(%u) with port %u on node %u, and worker 0 on node %u",
+                 order->generation, order->master_port, s->store_node, first);
+    }
+}
+
+static void check_budgets(struct sim *s)
+{
+    const struct lead_config *c = &s->lead_config;
+
+    s->n_runs++;
+    if (s->n_runs > c->restart.max + s->n_losses + 1) {
+        sim_fail(s, "%u generations, the budget is %u restarts, and %u nodes "
+                 "were lost", s->n_runs, c->restart.max, s->n_losses);
+    }
+    if (s->n_needed > c->max_losses) {
+        sim_fail(s, "goes on after %u losses, of which it may outlive %u",
+                 s->n_needed, c->max_losses);
+    }
+}
+
 static void check_run(struct sim *s, const struct order *order)
 {
     if (order->generation <= s->ran) {
@@ -54,21 +123,23 @@ static void check_run(struct sim *s, const struct order *order)
     }
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         const struct sim_node *n = &s->nodes[i];
+        bool takes_part = i < order->n_nodes && order->n_procs[i];
 
-        if (n->stopped != order->generation) {
+        if (takes_part && n->stopped != order->generation) {
             sim_fail(s, "RUN(%u), but node %u never reported STOPPED for it",
                      order->generation, i);
         }
-        if (has_workers(n)) {
+        if (has_workers(n) && !is_beyond(s, n)) {
             sim_fail(s, "RUN(%u) with workers of generation %u on node %u",
                      order->generation, n->generation, i);
         }
     }
     s->ran = order->generation;
-    s->n_runs++;
-    if (s->n_runs > s->lead_config.restart.max + 1) {
-        sim_fail(s, "%u generations, the budget is %u restarts", s->n_runs,
-                 s->lead_config.restart.max);
+    check_size(s, order);
+    check_budgets(s);
+    if (order->n_restarts != s->n_restarts) {
+        sim_fail(s, "RUN(%u) counts %u restarts, and there were %u",
+                 order->generation, order->n_restarts, s->n_restarts);
     }
 }
 
@@ -109,7 +180,7 @@ void sim_check_workers(struct sim *s)
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         const struct sim_node *n = &s->nodes[i];
 
-        if (!has_workers(n)) {
+        if (!has_workers(n) || is_beyond(s, n)) {
             continue;
         }
         if (generation && n->generation != generation) {
@@ -188,7 +259,7 @@ void sim_check_verdict(struct sim *s)
                  restart_exit_status(&v->cause));
     }
     for (uint32_t i = 0; v->status == 0 && i < s->n_nodes; i++) {
-        if (s->nodes[i].want_procs && !s->nodes[i].truth[s->ran].done) {
+        if (s->nodes[i].took_part && !s->nodes[i].truth[s->ran].done) {
             sim_fail(s, "success, but node %u did not succeed", i);
         }
     }
@@ -239,6 +310,36 @@ static bool has_processes(const struct sim *s)
     return false;
 }
 
+/* How many nodes the lead can count on. */
+static uint32_t count_left(const struct sim *s)
+{
+    bool whole[SIM_MAX_NODES];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_known; i++) {
+        bool is_left = !s->nodes[i].lost && !s->nodes[i].absent;
+
+        whole[i] = true;
+        whole[s->node_of[i]] = whole[s->node_of[i]] && is_left;
+    }
+    for (uint32_t i = 0; i < s->n_known; i++) {
+        n += whole[i] && s->node_of[i] == i;
+    }
+    return n;
+}
+
+/* A run that could go on does not end. */
+static bool may_end_resumable(const struct sim *s)
+{
+    const struct lead_config *c = &s->lead_config;
+
+    return s->stop_sent[LEAD_STOP_PREEMPT] || s->stuck ||
+           (s->disturbed &&
+            (count_left(s) < (c->min_nodes ? c->min_nodes : s->n_known) ||
+             s->n_losses > c->max_losses ||
+             c->restart.kind == RESTART_NEVER));
+}
+
 /* No run ends for a reason that the world does not know of. */
 static void check_reason(struct sim *s)
 {
@@ -249,7 +350,7 @@ static void check_reason(struct sim *s)
         return;
     }
     if (v->status == RUN_RESUMABLE) {
-        explained = s->disturbed || s->stop_sent[LEAD_STOP_PREEMPT];
+        explained = may_end_resumable(s);
     } else if (v->status == RUN_CANCELLED) {
         explained = s->stop_sent[LEAD_STOP_CANCEL];
     } else if (v->status == RUN_DEADLINE) {

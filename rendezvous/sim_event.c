@@ -40,10 +40,21 @@ static void on_join(struct sim *s, struct sim_event *event)
         .margin_ms = s->lead_config.margin_ms,
     };
 
-    if (member_create(&config, s->now_ms, &n->member, NULL) < 0) {
+    if (event->node >= s->n_known) {
+        if (!s->lead_alive || s->has_verdict) {
+            return;
+        }
+        sim_trace(s, "node %u: a newcomer", event->node);
+        s->n_known = event->node + 1;
+        if (lead_add_nodes(s->lead, s->n_known, NULL, s->node_of) < 0) {
+            abort();
+        }
+    }
+    if (member_create(&config, sim_clock_ms(s, n), &n->member, NULL) < 0) {
         abort();
     }
     n->alive = true;
+    n->sent_ms = s->now_ms;
     n->linked = s->lead_alive;
     sim_member_do(s, n, (struct member_event){.type = MEMBER_UPLINK_UP});
     sim_send_order(s, event->node);
@@ -76,11 +87,27 @@ static void on_up(struct sim *s, struct sim_event *event)
     if (!s->lead_alive || !n->linked || n->link_epoch != event->tag) {
         return;
     }
+    if (sim_is_aside(s, n)) {
+        struct sim_event later = *event;
+
+        event->bytes = (struct buf){0};
+        later.at_ms = n->here_ms + 1;
+        sim_push(s, later);
+        return;
+    }
     if (report_decode(event->bytes.data, event->bytes.len, &report, &e) < 0) {
         sim_fail(s, "%s", e.text);
         return;
     }
     sim_lead_do(s, (struct lead_event){.type = LEAD_REPORT, .report = &report});
+}
+
+static void push_word(struct sim *s, uint32_t i, uint64_t at_ms)
+{
+    s->nodes[i].sent_ms = s->now_ms;
+    sim_push(s, (struct sim_event){
+        .at_ms = at_ms, .seq = ++s->seq, .type = EV_WORD, .node = i,
+        .tag = s->nodes[i].link_epoch, .sent_ms = s->now_ms});
 }
 
 /* A word to node `i`. Now and then a link stands still for a while, and what was
@@ -95,10 +122,7 @@ static void send_word(struct sim *s, uint32_t i)
         s->disturbed = true;
         sim_trace(s, "node %u: words come at %" PRIu64, i, n->slow_until_ms);
     }
-    sim_push(s, (struct sim_event){
-        .at_ms = at_ms > n->slow_until_ms ? at_ms : n->slow_until_ms,
-        .seq = ++s->seq, .type = EV_WORD, .node = i, .tag = n->link_epoch,
-        .sent_ms = s->now_ms});
+    push_word(s, i, at_ms > n->slow_until_ms ? at_ms : n->slow_until_ms);
 }
 
 static void on_beat(struct sim *s, struct sim_event *event)
@@ -107,7 +131,7 @@ static void on_beat(struct sim *s, struct sim_event *event)
         return;
     }
     for (uint32_t i = 1; i < s->n_nodes; i++) {
-        if (s->nodes[i].linked) {
+        if (s->nodes[i].linked && !sim_is_aside(s, &s->nodes[i])) {
             send_word(s, i);
         }
     }
@@ -238,7 +262,7 @@ static void on_death(struct sim *s, struct sim_event *event)
         for (uint32_t i = 0; i < n->n_procs; i++) {
             t->done = t->done && n->procs[i].ok;
         }
-        if (n->alive && sim_chance(s, 50)) {
+        if (n->alive && !n->killed && sim_chance(s, 50)) {
             n->descendant = true;
             sim_post(s, s->now_ms + sim_pick(s, 0, 2000), EV_ORPHAN_DEATH,
                      event->node, n->generation);
@@ -276,6 +300,7 @@ static void on_gone(struct sim *s, struct sim_event *event)
 
 static void on_store(struct sim *s, struct sim_event *event)
 {
+    struct sim_node *n = &s->nodes[event->node];
     struct member_event m = {.type = MEMBER_STORE_OPEN,
                              .generation = event->tag,
                              .addr = "10.0.0.1",
@@ -285,7 +310,10 @@ static void on_store(struct sim *s, struct sim_event *event)
         m.type = MEMBER_STORE_FAILED;
         m.text = "no port is free";
     }
-    sim_member_do(s, &s->nodes[event->node], m);
+    if (n->alive) {
+        s->store_node = event->node;
+    }
+    sim_member_do(s, n, m);
 }
 
 static void on_saved(struct sim *s, struct sim_event *event)
@@ -297,10 +325,13 @@ static void on_saved(struct sim *s, struct sim_event *event)
                                         .text = "ckpt/1"});
 }
 
-/* The socket of a link is closed, or nothing comes through any more. */
+/* The socket of a link is closed, or nothing comes through any more. Mostly the
+ * lead waits for a lease, but it need not. */
 static void on_link_down(struct sim *s, struct sim_event *event)
 {
     struct sim_node *n = &s->nodes[event->node];
+    uint64_t patience_ms = sim_chance(s, 600) ? s->lease_ms
+                                              : sim_pick(s, 0, s->lease_ms);
 
     if (!n->alive || !n->linked || event->node == 0) {
         return;
@@ -309,15 +340,31 @@ static void on_link_down(struct sim *s, struct sim_event *event)
     s->disturbed = true;
     sim_cut_link(s, event->node);
     sim_member_do(s, n, (struct member_event){.type = MEMBER_UPLINK_LOST});
-    sim_post(s, s->now_ms + s->lease_ms, EV_SUSPECT, event->node,
+    sim_post(s, s->now_ms + patience_ms, EV_SUSPECT, event->node,
              n->link_epoch);
     sim_post(s, s->now_ms + sim_pick(s, 1, s->lease_ms * 3 / 2), EV_LINK_UP,
              event->node, 0);
 }
 
+/* A lost node finds a parent that knows the newest order, had a word of the lead
+ * just now, and is cut off then. */
+static void come_aside(struct sim *s, struct sim_node *n, uint32_t rank)
+{
+    push_word(s, rank, s->now_ms + sim_pick(s, 0, 40));
+    n->here_ms = s->now_ms + sim_pick(s, 0, s->lease_ms);
+}
+
+/* Or one that the newest order has not reached; and it is gone again. */
+static void come_behind(struct sim *s, uint32_t rank)
+{
+    push_word(s, rank, s->now_ms + sim_pick(s, 0, 40));
+    sim_post(s, s->now_ms + 41, EV_LINK_DOWN, rank, 0);
+}
+
 static void on_link_up(struct sim *s, struct sim_event *event)
 {
     struct sim_node *n = &s->nodes[event->node];
+    bool is_gone;
 
     if (!n->alive || n->linked || !s->lead_alive) {
         return;
@@ -325,8 +372,45 @@ static void on_link_up(struct sim *s, struct sim_event *event)
     sim_trace(s, "node %u: link up", event->node);
     n->linked = true;
     n->link_epoch++;
-    sim_member_do(s, n, (struct member_event){.type = MEMBER_UPLINK_UP});
+    is_gone = n->lost && lead_order(s->lead) &&
+              order_is_gone(lead_order(s->lead), event->node);
+    if (is_gone && sim_chance(s, 300)) {
+        come_behind(s, event->node);
+        sim_lead_do(s, (struct lead_event){.type = LEAD_HERE,
+                                           .rank = event->node});
+        n->lost = lead_node(s->lead, event->node)->lost;
+        return;
+    }
     sim_send_order(s, event->node);
+    if (is_gone && sim_chance(s, 500)) {
+        come_aside(s, n, event->node);
+    }
+    sim_post(s, sim_is_aside(s, n) ? n->here_ms : s->now_ms, EV_HERE,
+             event->node, n->link_epoch);
+    sim_member_do(s, n, (struct member_event){.type = MEMBER_UPLINK_UP});
+}
+
+static void on_here(struct sim *s, struct sim_event *event)
+{
+    struct sim_node *n = &s->nodes[event->node];
+
+    if (!s->lead_alive || !n->linked || n->link_epoch != event->tag) {
+        return;
+    }
+    sim_trace(s, "node %u is heard of again", event->node);
+    n->here_ms = 0;
+    sim_lead_do(s, (struct lead_event){.type = LEAD_HERE,
+                                       .rank = event->node});
+    n->lost = lead_node(s->lead, event->node)->lost || n->told;
+    sim_send_order(s, event->node);
+}
+
+static void count_loss(struct sim *s, const struct sim_node *n)
+{
+    if (n->took_part && s->ran) {
+        s->n_losses++;
+        s->n_needed += !n->truth[s->ran % SIM_MAX_GENERATIONS].done;
+    }
 }
 
 static void on_suspect(struct sim *s, struct sim_event *event)
@@ -342,9 +426,15 @@ static void on_suspect(struct sim *s, struct sim_event *event)
         sim_post(s, n->paused_until_ms + sim_pick(s, 0, 100), EV_LINK_UP,
                  event->node, 0);
     }
-    sim_trace(s, "node %u is lost to the lead", event->node);
+    sim_trace(s, "node %u is lost to the lead%s", event->node,
+              n->ended ? ", dead" : "");
+    if (!lead_node(s->lead, event->node)->lost) {
+        count_loss(s, n);
+    }
+    n->lost = true;
     sim_lead_do(s, (struct lead_event){
-        .type = LEAD_LOST, .rank = event->node, .text = "silent"});
+        .type = LEAD_LOST, .rank = event->node, .text = "silent",
+        .dead = n->ended, .quiet_ms = s->now_ms - n->sent_ms});
 }
 
 /* The lead's agent is gone, and the lead with it. */
@@ -394,7 +484,8 @@ static void on_pause(struct sim *s, struct sim_event *event)
     n->paused_until_ms = s->now_ms + length_ms;
     sim_post(s, n->paused_until_ms + 2, EV_RESUME, event->node, 0);
     if (event->node == 0) {
-        s->skewed = true; /* it reads late what came in meanwhile */
+        s->skewed = true; /* it reads late what came in meanwhile ... */
+        s->stuck = true;  /* ... and all may look late */
     } else {
         sim_post(s, s->now_ms + s->lease_ms, EV_SUSPECT, event->node,
                  n->link_epoch);
@@ -468,6 +559,7 @@ static const struct {
     [EV_LINK_DOWN] = {on_link_down, AGENT},
     [EV_LINK_UP] = {on_link_up, AGENT},
     [EV_SUSPECT] = {on_suspect, LEAD},
+    [EV_HERE] = {on_here, LEAD},
     [EV_KILL] = {on_kill, WORLD},
     [EV_SWEEP] = {on_sweep, WORLD},
     [EV_PAUSE] = {on_pause, WORLD},

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #ifdef MUTANT_BUILD
+enum { SCHEDULES = 50000 }; /* some need a rare one */
 int mutant_number;
 
 static const char *const mutants[] = {
@@ -33,6 +34,16 @@ static const char *const mutants[] = {
     [12] = "a message that lay in the socket renews a lease that is over",
     [13] = "the lease is a quarter of what it should be",
     [14] = "a word counts as new, however long it was on its way",
+    [15] = "RUN does not wait for the lease of a lost node",
+    [16] = "nor for what clocks differ, and for the kill",
+    [17] = "a lost node that is heard of again is not waited for",
+    [18] = "one that reads that it is lost lets its workers save",
+    [19] = "one loss more than may be",
+    [20] = "the run goes on with too few nodes",
+    [21] = "a restart that no failure asked for is counted",
+    [22] = "every lost node is taken for dead",
+    [23] = "the store stays on a node that is lost",
+    [24] = "a lost node is waited for",
 };
 
 /* The first seed of `n` with which mutant `k` is found out; 0 if none. */
@@ -62,6 +73,8 @@ static void run_all(uint64_t first, uint64_t n)
     }
 }
 #else
+enum { SCHEDULES = 10000 };
+
 static void print_lines(const char *text)
 {
     while (*text) {
@@ -94,7 +107,7 @@ static void run_all(uint64_t first, uint64_t n)
 
 int main(int argc, char **argv)
 {
-    uint64_t n = 10000;
+    uint64_t n = SCHEDULES;
     uint64_t seed = 1;
 
     for (int i = 1; i + 1 < argc; i += 2) {
