@@ -25,10 +25,11 @@ enum {
 bool agent_on_one_host(const struct agent *a)
 {
     for (uint32_t i = 1; i < a->roster.n; i++) {
-        if (strcmp(a->roster.entries[i].boot_id,
-                   a->roster.entries[0].boot_id) != 0 ||
-            strcmp(a->roster.entries[i].host, a->roster.entries[0].host) !=
-                0) {
+        const struct roster_entry *entry = &a->roster.entries[i];
+
+        if (entry->port &&
+            (strcmp(entry->boot_id, a->roster.entries[0].boot_id) != 0 ||
+             strcmp(entry->host, a->roster.entries[0].host) != 0)) {
             return false;
         }
     }
@@ -75,9 +76,14 @@ static void on_report(void *ctx, const void *data, size_t len)
     agent_lead_report(ctx, data, len);
 }
 
-static void on_lost(void *ctx, uint32_t rank, const char *why)
+static void on_lost(void *ctx, uint32_t rank, const struct tree_loss *loss)
 {
-    agent_lead_lost(ctx, rank, why);
+    agent_lead_lost(ctx, rank, loss);
+}
+
+static void on_here(void *ctx, uint32_t rank)
+{
+    agent_lead_here(ctx, rank);
 }
 
 static void on_event(void *ctx, uint32_t rank, const void *data, size_t len)
@@ -121,6 +127,7 @@ static const struct tree_ops tree_ops_ = {
     .on_drained = on_drained,
     .on_report = on_report,
     .on_lost = on_lost,
+    .on_here = on_here,
     .on_event = on_event,
     .on_request = on_request,
     .on_ask = on_ask,
@@ -234,7 +241,13 @@ static int renew_roster(struct agent *a, const struct roster *roster)
         }
         a->roster.entries[i].origin = roster->entries[i].origin;
     }
-    return a->roster.n > n_before ? tree_grow(a->tree) : 0;
+    if (a->roster.n > n_before) {
+        if (tree_grow(a->tree) < 0) {
+            return -ENOMEM;
+        }
+        agent_lead_grow(a);
+    }
+    return 0;
 }
 
 static void on_world(void *ctx, const struct companion_world *w,

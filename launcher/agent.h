@@ -113,9 +113,9 @@ void agent_writable(struct agent *a);
 
 /* --- agent_fit.c --- */
 
-/* So many agents of the roster take part, the first ones; the others are spares.
- * -ERANGE from the check: there are fewer nodes than the job needs. */
-uint32_t agent_fit_count(const struct agent *a);
+/* For each agent of the roster the first of its node, as struct lead_config wants
+ * them. -ERANGE from the check: there are fewer nodes than the job needs. */
+void agent_fit_nodes(const struct agent *a, uint32_t *node_of);
 int agent_fit_check(const struct agent *a, struct error *e);
 
 /* --- agent_leave.c --- */
@@ -177,7 +177,11 @@ int agent_lead_start(struct agent *a, struct error *e);
  * is its start; 0: it may run for ever. */
 uint64_t agent_lead_deadline_ms(const struct agent *a);
 void agent_lead_report(struct agent *a, const void *data, size_t len);
-void agent_lead_lost(struct agent *a, uint32_t rank, const char *why);
+void agent_lead_lost(struct agent *a, uint32_t rank,
+                     const struct tree_loss *loss);
+void agent_lead_here(struct agent *a, uint32_t rank);
+/* The roster has grown. */
+void agent_lead_grow(struct agent *a);
 /* A fact from a node, or from the front end, as JSON. */
 void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
                      size_t len);

@@ -75,7 +75,7 @@ void agent_writable(struct agent *a)
 /* --- the job --- */
 
 /* How many processes this agent runs: the node's number, divided evenly among
- * the agents on it. */
+ * the agents on it. One that came in the place of another has its number. */
 static int count_procs(struct agent *a, struct error *e)
 {
     uint32_t n_here = 0;
@@ -84,7 +84,12 @@ static int count_procs(struct agent *a, struct error *e)
 
     node_facts(&a->config.env, &node);
     for (uint32_t i = 0; i < a->roster.n; i++) {
-        n_here += strcmp(a->roster.entries[i].host, a->host) == 0;
+        const struct roster_entry *entry = &a->roster.entries[i];
+
+        if (strcmp(entry->host, a->host) == 0 &&
+            entry->host_index >= n_here) {
+            n_here = entry->host_index + 1;
+        }
     }
     if (a->run.agent_is_node) {
         n_here = 1;

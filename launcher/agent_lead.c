@@ -26,6 +26,8 @@ enum {
     JOURNAL_CLOSE_MS = 5000,
     MAX_RESTART_GRACE_MS = 2000,
     FRONT_CHECK_MS = 1000,
+    LEASE_SLACK_MS = 200, /* for an agent to kill its workers in */
+    DRIFT_SHARE = 100,    /* of a lease: what two clocks may differ by in it */
 };
 
 struct agent_lead {
@@ -38,7 +40,7 @@ struct agent_lead {
     uv_timer_t *timer;     /* the core's next tick */
     uv_timer_t *front;     /* looks whether the front end has been gone long */
     uv_timer_t *term;      /* mpirun was told to end: by whom? */
-    uint32_t n_nodes;      /* of the run; later ones are spares */
+    uint32_t n_nodes;      /* agents that the core knows */
     char front_name[256];  /* who asked to take over last; "" for nobody */
     bool front_was_there;
     bool is_stopping;
@@ -92,8 +94,22 @@ static void set_node_state(struct run_status *s, uint32_t rank,
 static void set_nodes(struct run_status *s, enum status_node_state state)
 {
     for (size_t i = 0; i < s->n_nodes; i++) {
-        if (s->nodes[i].state != STATUS_NODE_LOST) {
+        if (s->nodes[i].state != STATUS_NODE_LOST &&
+            (s->nodes[i].state != STATUS_NODE_SPARE ||
+             state != STATUS_NODE_RUNNING)) {
             s->nodes[i].state = state;
+        }
+    }
+}
+
+static void set_lost(struct agent_lead *l, struct run_status *s, uint32_t rank)
+{
+    set_node_state(s, rank, STATUS_NODE_LOST);
+    s->node_failures = (int)lead_n_losses(l->core);
+    for (size_t i = 0; i < s->n_workers; i++) {
+        if (s->workers[i].node == (int)rank &&
+            s->workers[i].state != STATUS_WORKER_EXITED) {
+            s->workers[i].state = STATUS_WORKER_LOST;
         }
     }
 }
@@ -153,8 +169,10 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
         }
         break;
     case LEAD_NOTE_LOST:
-        set_node_state(s, n->rank, STATUS_NODE_LOST);
-        s->node_failures++;
+        set_lost(l, s, n->rank);
+        break;
+    case LEAD_NOTE_BACK:
+        set_node_state(s, n->rank, STATUS_NODE_SPARE);
         break;
     case LEAD_NOTE_SAVED:
         str_copy(s->resume_path, sizeof(s->resume_path),
@@ -269,6 +287,7 @@ static void check_fit(struct agent_lead *l, const struct report *r)
     struct lead_event event = {.type = LEAD_MISFIT, .text = text};
 
     if (r->state != REPORT_JOINED || !first->serial ||
+        lead_generation(l->core) > 0 ||
         a->config.job->procs.mode == JOB_PROCS_FIXED ||
         (a->roster.entries[r->rank].host_index && !a->run.agent_is_node) ||
         r->n_procs == first->n_procs) {
@@ -302,22 +321,67 @@ void agent_lead_report(struct agent *a, const void *data, size_t len)
         agent_log(a, "a report does not parse: %s", e.text);
         return;
     }
-    if (r.rank >= a->lead->n_nodes) {
-        record_spare(a->lead->record, r.rank);
-        return;
+    if (r.rank < a->lead->n_nodes) {
+        record_status(a->lead->record)->nodes[r.rank].n_procs = r.n_procs;
+        step(a->lead, &event);
+        check_fit(a->lead, &r);
     }
-    record_status(a->lead->record)->nodes[r.rank].n_procs = r.n_procs;
-    step(a->lead, &event);
-    check_fit(a->lead, &r);
 }
 
-void agent_lead_lost(struct agent *a, uint32_t rank, const char *why)
+void agent_lead_lost(struct agent *a, uint32_t rank,
+                     const struct tree_loss *loss)
 {
-    struct lead_event event = {.type = LEAD_LOST, .rank = rank, .text = why};
+    struct lead_event event = {.type = LEAD_LOST, .rank = rank,
+                               .text = loss->why, .dead = loss->dead,
+                               .quiet_ms = loss->quiet_ms};
 
     if (a->lead && rank < a->lead->n_nodes) {
         step(a->lead, &event);
     }
+}
+
+void agent_lead_here(struct agent *a, uint32_t rank)
+{
+    struct lead_event event = {.type = LEAD_HERE, .rank = rank};
+
+    if (a->lead && rank < a->lead->n_nodes) {
+        step(a->lead, &event);
+    }
+}
+
+static int list_nodes(struct agent_lead *l, uint32_t **ret_node_of)
+{
+    const struct roster *roster = &l->agent->roster;
+    uint32_t *node_of = calloc(roster->n + 1, sizeof(*node_of));
+
+    for (uint32_t i = (uint32_t)l->names.n; i < roster->n; i++) {
+        strlist_add(&l->names, roster->entries[i].host);
+    }
+    if (!node_of || l->names.failed) {
+        free(node_of);
+        return -ENOMEM;
+    }
+    agent_fit_nodes(l->agent, node_of);
+    *ret_node_of = node_of;
+    return 0;
+}
+
+void agent_lead_grow(struct agent *a)
+{
+    struct agent_lead *l = a->lead;
+    _free_ uint32_t *node_of = NULL;
+
+    if (!l || a->roster.n <= l->n_nodes) {
+        return;
+    }
+    if (list_nodes(l, &node_of) < 0 ||
+        lead_add_nodes(l->core, a->roster.n,
+                       (const char *const *)l->names.items, node_of) < 0) {
+        agent_log(a, "out of memory: a newcomer is not used");
+        return;
+    }
+    l->n_nodes = a->roster.n;
+    record_newcomers(l->record);
 }
 
 /* A front end wants to take the run over. It holds the lock of the run, so that
@@ -525,7 +589,8 @@ uint64_t agent_lead_deadline_ms(const struct agent *a)
     return uv_now(&a->loop) + (ran_ms < deadline_ms ? deadline_ms - ran_ms : 0);
 }
 
-static int create_core(struct agent_lead *l, struct error *e)
+static int create_core(struct agent_lead *l, const uint32_t *node_of,
+                       struct error *e)
 {
     struct agent *a = l->agent;
     const struct job *job = a->config.job;
@@ -533,6 +598,13 @@ static int create_core(struct agent_lead *l, struct error *e)
     struct lead_config config = {
         .n_nodes = l->n_nodes,
         .names = (const char *const *)l->names.items,
+        .node_of = node_of,
+        .min_nodes = job->nodes.min,
+        .max_nodes = job->nodes.max,
+        .max_losses = job->limits.node_failures,
+        .lease_ms = job->heartbeat_timeout_ms,
+        .lease_slack_ms = job->heartbeat_timeout_ms / DRIFT_SHARE +
+                          LEASE_SLACK_MS,
         .restart = policy_of(&job->restart),
         .n_restarts = a->config.n_restarts,
         .first_generation = a->config.first_generation,
@@ -586,6 +658,7 @@ int agent_lead_start(struct agent *a, struct error *e)
 {
     struct agent_lead *l = calloc(1, sizeof(*l));
     struct lead_event tick = {.type = LEAD_TICK};
+    _free_ uint32_t *node_of = NULL;
     int rc;
 
     if (!l) {
@@ -593,19 +666,16 @@ int agent_lead_start(struct agent *a, struct error *e)
     }
     l->agent = a;
     a->lead = l;
-    l->n_nodes = agent_fit_count(a);
+    l->n_nodes = a->roster.n;
     l->timer = make_timer(l);
     l->front = make_timer(l);
     l->term = make_timer(l);
-    for (uint32_t i = 0; i < l->n_nodes; i++) {
-        strlist_add(&l->names, a->roster.entries[i].host);
-    }
-    if (l->names.failed || !l->timer || !l->front || !l->term) {
+    if (list_nodes(l, &node_of) < 0 || !l->timer || !l->front || !l->term) {
         return error_set(e, ENOMEM, "lead the run");
     }
     rc = record_create(a, &l->record, e);
     rc = rc < 0 ? rc : lead_hang_create(a, l->record, &l->hang, e);
-    rc = rc < 0 ? rc : create_core(l, e);
+    rc = rc < 0 ? rc : create_core(l, node_of, e);
     rc = rc < 0 ? rc : control_watch_create(&a->loop, a->run.dir,
                                             on_file_request, a, &l->watch, e);
     rc = rc < 0 ? rc : agent_limit_create(a, &limit_ops, l, &l->limit, e);

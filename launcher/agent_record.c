@@ -144,12 +144,11 @@ static void on_trouble(uv_async_t *async)
 static int fill_nodes(struct record *r, struct error *e)
 {
     const struct roster *roster = &r->agent->roster;
-    uint32_t n = agent_fit_count(r->agent); /* spares come on their own */
 
-    if (run_status_set_nodes(r->status, n) < 0) {
+    if (run_status_set_nodes(r->status, roster->n) < 0) {
         return error_set(e, ENOMEM, "list nodes");
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < roster->n; i++) {
         str_copy(r->status->nodes[i].host, sizeof(r->status->nodes[i].host),
                  roster->entries[i].host);
         r->status->nodes[i].rank = (int)i;
@@ -305,6 +304,19 @@ void record_event(struct record *r, const char *event, uint32_t generation,
 
 /* --- facts --- */
 
+/* A node that has no worker waits for the next generation. */
+static void mark_spares(struct run_status *s, const struct order *run)
+{
+    for (uint32_t i = 0; i < run->n_nodes && i < s->n_nodes; i++) {
+        struct status_node *n = &s->nodes[i];
+
+        if (n->state == STATUS_NODE_LOST) {
+            continue;
+        }
+        n->state = run->n_procs[i] ? STATUS_NODE_READY : STATUS_NODE_SPARE;
+    }
+}
+
 void record_started(struct record *r, const struct order *run)
 {
     struct run_status *s = r->status;
@@ -312,6 +324,7 @@ void record_started(struct record *r, const struct order *run)
 
     s->generation = (int)run->generation;
     s->restarts = (int)run->n_restarts;
+    mark_spares(s, run);
     str_copy(s->resume_path, sizeof(s->resume_path), run->resume_path);
     s->resume_step = run->resume_path[0] ? run->resume_step : -1;
     if (run_status_set_workers(s, whole.world) < 0) {
@@ -329,15 +342,16 @@ void record_started(struct record *r, const struct order *run)
     }
 }
 
-void record_spare(struct record *r, uint32_t node)
+void record_newcomers(struct record *r)
 {
     struct run_status *s = r->status;
     const struct roster *roster = &r->agent->roster;
+    size_t n_before = s->n_nodes;
 
-    if (node < s->n_nodes || run_status_set_nodes(s, roster->n) < 0) {
+    if (run_status_set_nodes(s, roster->n) < 0) {
         return;
     }
-    for (uint32_t i = node; i < roster->n; i++) {
+    for (size_t i = n_before; i < roster->n; i++) {
         char text[ROSTER_HOST_BYTES + 32];
 
         s->nodes[i].state = STATUS_NODE_SPARE;

@@ -35,8 +35,8 @@ void record_event(struct record *r, const char *event, uint32_t generation,
 /* When the batch system ends the job, on the loop's clock; 0: not known. */
 void record_set_limit(struct record *r, uint64_t at_ms);
 
-/* A node that the run has no use for yet. */
-void record_spare(struct record *r, uint32_t node);
+/* The roster has grown, by nodes that wait for the next generation. */
+void record_newcomers(struct record *r);
 
 /* What nodes tell: that an order to run went out, and facts of each. */
 void record_started(struct record *r, const struct order *run);

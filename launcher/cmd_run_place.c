@@ -27,7 +27,7 @@ static int place(const struct run_options *o, const struct job *job,
                  unsigned *ret_agents, struct error *e)
 {
     size_t per_host = (size_t)o->agents_per_node;
-    size_t max_nodes = job->nodes.max;
+    size_t max_nodes = (size_t)job->nodes.max + job->elastic.spares;
     size_t n_hosts;
 
     if (o->agent_is_node) {

@@ -108,7 +108,7 @@ uint64_t tree_connect_ms(const struct tree *t)
 static void on_lost_timer(uv_timer_t *timer);
 
 static void expect_back(struct tree *t, uint32_t rank, uint64_t ms,
-                        const char *why)
+                        uint64_t word_ms, const char *why)
 {
     struct below *b = &t->below[rank];
     uint64_t due = tree_now_ms(t) + ms;
@@ -117,6 +117,8 @@ static void expect_back(struct tree *t, uint32_t rank, uint64_t ms,
         return;
     }
     b->due_ms = due;
+    b->quiet_at_ms = word_ms;
+    b->dead = false;
     str_copy(b->why, sizeof(b->why), why);
     if (!uv_is_active((uv_handle_t *)t->lost) ||
         uv_timer_get_due_in(t->lost) > ms) {
@@ -124,38 +126,73 @@ static void expect_back(struct tree *t, uint32_t rank, uint64_t ms,
     }
 }
 
+static struct tree_loss loss_of(const struct tree *t, uint32_t rank)
+{
+    const struct below *b = &t->below[rank];
+    struct tree_loss loss = {.dead = b->dead,
+                             .quiet_ms = tree_now_ms(t) - b->quiet_at_ms};
+
+    str_copy(loss.why, sizeof(loss.why), b->why);
+    return loss;
+}
+
 void tree_send_lost(struct tree *t, uint32_t rank)
+{
+    struct tree_loss loss = loss_of(t, rank);
+    _buf_ struct buf bytes = {0};
+    _buf_ struct buf b = {0};
+
+    tree_loss_encode(&loss, &bytes);
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, bytes.data, bytes.len);
+    tree_send_up(t, TREE_LOST, &b);
+}
+
+void tree_pass_here(struct tree *t, uint32_t rank)
 {
     _buf_ struct buf b = {0};
 
+    if (tree_is_lead(t)) {
+        t->ops.on_here(t->config.ctx, rank);
+        return;
+    }
     wire_put_u32(&b, rank);
-    wire_put_str(&b, t->below[rank].why);
-    tree_send_up(t, TREE_LOST, &b);
+    wire_put_bytes(&b, NULL, 0);
+    tree_send_up(t, TREE_HERE, &b);
 }
 
 /* The lead waits a little before it believes it: who reconnects to another
  * parent is not lost. */
 void tree_pass_lost(struct tree *t, uint32_t rank, uint32_t via,
-                    const char *why)
+                    const struct tree_loss *loss)
 {
     struct below *b = &t->below[rank];
+    uint64_t now = tree_now_ms(t);
 
     if (b->via != NO_RANK && b->via != via) {
         return; /* it has found another way here */
     }
-    expect_back(t, rank, tree_is_lead(t) ? RETURN_MS : 0, why);
+    expect_back(t, rank, tree_is_lead(t) && !loss->dead ? RETURN_MS : 0,
+                now > loss->quiet_ms ? now - loss->quiet_ms : 0, loss->why);
+    if (loss->dead && b->due_ms) {
+        b->dead = true;
+        tree_give_up(t, rank);
+    }
 }
 
 /* All that spoke through this child have to find another way. The time for that
  * is what it takes to see that a parent is silent, and to dial past it. */
-void tree_child_lost(struct tree *t, uint32_t child, const char *why)
+void tree_child_lost(struct tree *t, uint32_t child, uint64_t word_ms,
+                     uint64_t return_ms, const char *why)
 {
-    tree_pass_lost(t, child, child, why);
+    if (t->below[child].via == NO_RANK || t->below[child].via == child) {
+        expect_back(t, child, return_ms, word_ms, why);
+    }
     for (uint32_t i = 0; i < t->n_below; i++) {
         if (i != child && t->below[i].via == child) {
             expect_back(t, i, t->config.lease_ms + 2 * tree_connect_ms(t),
-                        "its parent in the tree was lost, and it found no "
-                        "other");
+                        word_ms, "its parent in the tree was lost, and it "
+                        "found no other");
         }
     }
 }
@@ -200,19 +237,20 @@ static void drop_silent_children(struct tree *t)
         }
         snprintf(why, sizeof(why), "nothing heard for %llu ms",
                  (unsigned long long)silent);
-        tree_child_lost(t, c->rank, why);
+        tree_child_lost(t, c->rank, c->word_ms, RETURN_MS, why);
         tree_remove_child(c);
     }
 }
 
-static void give_up(struct tree *t, uint32_t rank)
+void tree_give_up(struct tree *t, uint32_t rank)
 {
+    struct tree_loss loss = loss_of(t, rank);
     struct below *b = &t->below[rank];
 
     b->due_ms = 0;
     b->lost = true;
     if (tree_is_lead(t)) {
-        t->ops.on_lost(t->config.ctx, rank, b->why);
+        t->ops.on_lost(t->config.ctx, rank, &loss);
     } else {
         tree_send_lost(t, rank);
     }
@@ -227,7 +265,7 @@ static void give_up_lost(struct tree *t)
         uint64_t due = t->below[rank].due_ms;
 
         if (due && due <= now) {
-            give_up(t, rank);
+            tree_give_up(t, rank);
         } else if (due) {
             next = due < next ? due : next;
         }
@@ -358,6 +396,7 @@ void tree_close(struct tree *t)
         return;
     }
     t->is_finishing = false;
+    tree_look_end(t);
     while (t->children) {
         tree_remove_child(t->children);
     }

@@ -5,6 +5,9 @@
  * reports go up and the newest of each rank below is kept for a parent that comes
  * later. Nothing is decided here.
  *
+ * A member whose connection breaks has a lease to find another, but where its
+ * port answers no more it is known to be dead (tree_look.c).
+ *
  * The parent is the nearest living ancestor in the k-ary tree over the roster:
  * when the link up fails the next ancestors are tried in turn, until tree_close().
  * The lead's parent is the front end, where there is one.
@@ -40,7 +43,10 @@ struct tree_ops {
     void (*on_writable)(void *ctx);
     /* The lead only. */
     void (*on_report)(void *ctx, const void *data, size_t len);
-    void (*on_lost)(void *ctx, uint32_t rank, const char *why);
+    /* A rank is gone; it is connected (again), which is told before a report that
+     * follows from it. */
+    void (*on_lost)(void *ctx, uint32_t rank, const struct tree_loss *loss);
+    void (*on_here)(void *ctx, uint32_t rank);
     void (*on_event)(void *ctx, uint32_t rank, const void *data, size_t len);
     void (*on_request)(void *ctx, const void *data, size_t len);
     /* What tree_finish() asked for; NULL where nobody does. */

@@ -67,12 +67,19 @@ static void on_report(void *ctx, const void *data, size_t len)
     n->world->reports[wire_get_u32(&r) % BED_NODES]++;
 }
 
-static void on_lost(void *ctx, uint32_t rank, const char *why)
+static void on_lost(void *ctx, uint32_t rank, const struct tree_loss *loss)
 {
     struct node *n = ctx;
 
     n->world->lost[rank]++;
-    snprintf(n->world->why[rank], sizeof(n->world->why[rank]), "%s", why);
+    n->world->loss[rank] = *loss;
+}
+
+static void on_here(void *ctx, uint32_t rank)
+{
+    struct node *n = ctx;
+
+    n->world->here[rank]++;
 }
 
 static void on_event(void *ctx, uint32_t rank, const void *data, size_t len)
@@ -105,8 +112,8 @@ static void on_ask(void *ctx, const void *json, size_t len)
 
 static const struct tree_ops ops = {
     on_config, on_order,   on_word, on_uplink, on_refused,
-    on_writable, on_report, on_lost, on_event,  on_request,
-    on_drained,  on_ask,
+    on_writable, on_report, on_lost, on_here,   on_event,
+    on_request,  on_drained, on_ask,
 };
 
 /* --- the world --- */

@@ -33,7 +33,8 @@ struct world {
     int reports[BED_NODES]; /* at the lead, by rank */
     int events[BED_NODES];
     int lost[BED_NODES];
-    char why[BED_NODES][128];
+    struct tree_loss loss[BED_NODES];
+    int here[BED_NODES];
     uint16_t front_port;    /* for who joins next; 0: none */
     struct rogue *rogue;    /* the last that has spoken (tree_bed_rogue.h) */
     void *own;              /* what the test's conditions need */

@@ -3,6 +3,7 @@
 
 #include "rendezvous/tree_priv.h"
 
+#include "base/str.h"
 #include "base/wire.h"
 #include "rendezvous/layout.h"
 
@@ -39,7 +40,7 @@ static bool is_below(const struct tree *t, uint32_t rank, uint32_t above)
     return rank == above;
 }
 
-/* REPORT, EVENT and LOST: a rank and a blob. False if it makes no sense. */
+/* REPORT, EVENT, LOST and HERE: a rank and a blob. False if it makes no sense. */
 static bool take_ranked(struct child *c, const struct channel_frame *f)
 {
     struct tree *t = c->tree;
@@ -47,9 +48,10 @@ static bool take_ranked(struct child *c, const struct channel_frame *f)
     uint32_t rank = wire_get_u32(&r);
     size_t len;
     const void *data = wire_get_bytes(&r, CHANNEL_MAX_FRAME, &len);
-    char why[TREE_TEXT_BYTES];
+    struct tree_loss loss;
 
-    if (!wire_done(&r) || !is_rank(t, rank) || !is_below(t, rank, c->rank)) {
+    if (!wire_done(&r) || !is_rank(t, rank) || !is_below(t, rank, c->rank) ||
+        (f->type == TREE_LOST && tree_loss_decode(data, len, &loss) < 0)) {
         return false;
     }
     if (f->type == TREE_REPORT) {
@@ -57,11 +59,11 @@ static bool take_ranked(struct child *c, const struct channel_frame *f)
         tree_pass_report(t, rank, data, len);
     } else if (f->type == TREE_EVENT) {
         tree_pass_event(t, rank, data, len);
+    } else if (f->type == TREE_HERE) {
+        tree_heard(t, rank, c->rank);
+        tree_pass_here(t, rank);
     } else {
-        len = len < sizeof(why) ? len : sizeof(why) - 1;
-        memcpy(why, data, len);
-        why[len] = '\0';
-        tree_pass_lost(t, rank, c->rank, why);
+        tree_pass_lost(t, rank, c->rank, &loss);
     }
     return true;
 }
@@ -78,6 +80,9 @@ static bool take_beat(struct child *c, const struct channel_frame *f)
     if (!wire_done(&r)) {
         return false;
     }
+    /* Not before it was sent, which the loop's time may be. */
+    uv_update_time(t->config.loop);
+    c->word_ms = tree_now_ms(t);
     wire_put_u64(&b, stamp);
     wire_put_u64(&b, tree_is_lead(t) ? 0
                      : t->has_word   ? tree_now_ms(t) - t->word_at_ms
@@ -97,6 +102,7 @@ static void on_child_frame(struct link *l, const struct channel_frame *f,
     case TREE_REPORT:
     case TREE_EVENT:
     case TREE_LOST:
+    case TREE_HERE:
         good = take_ranked(c, f);
         break;
     case TREE_OUTPUT:
@@ -109,7 +115,9 @@ static void on_child_frame(struct link *l, const struct channel_frame *f,
         break;
     }
     if (!good) {
-        tree_child_lost(c->tree, c->rank, "it sent what makes no sense");
+        tree_child_lost(c->tree, c->rank, c->word_ms,
+                        c->tree->config.lease_ms,
+                        "it sent what makes no sense");
         tree_remove_child(c);
     }
 }
@@ -120,12 +128,16 @@ static void on_child_down(struct link *l, bool closed,
     struct child *c = ctx;
     struct tree *t = c->tree;
     uint32_t rank = c->rank;
+    uint64_t word_ms = c->word_ms;
     struct error e = *why;
+    char address[ADDR_MAX];
 
-    (void)l;
-    (void)closed;
+    str_copy(address, sizeof(address), link_peer(l));
     tree_remove_child(c);
-    tree_child_lost(t, rank, e.text);
+    tree_child_lost(t, rank, word_ms, t->config.lease_ms, e.text);
+    if (closed) {
+        tree_look(t, rank, address);
+    }
 }
 
 static const struct link_ops child_ops = {
@@ -196,10 +208,12 @@ void tree_on_peer(struct link *l, const struct channel_frame *first,
     if (old) {
         tree_remove_child(old); /* it has come back before we saw it go */
     }
+    tree_heard(t, h.rank, h.rank);
+    tree_pass_here(t, h.rank); /* before it can have a word of the lead */
     *c = (struct child){.tree = t, .link = l, .rank = h.rank,
                         .next = t->children};
     t->children = c;
-    tree_heard(t, h.rank, h.rank);
+    c->word_ms = tree_now_ms(t);
     link_adopt(l, &child_ops, c);
     welcome(t, l);
 }

@@ -50,3 +50,21 @@ int tree_output_decode(const void *data, size_t len, struct tree_output *ret)
     ret->data = wire_get_bytes(&r, TREE_OUTPUT_MAX, &ret->len);
     return wire_done(&r) && ret->which <= 1 ? 0 : -ERR_FORMAT;
 }
+
+void tree_loss_encode(const struct tree_loss *l, struct buf *b)
+{
+    wire_put_u8(b, l->dead);
+    wire_put_u64(b, l->quiet_ms);
+    wire_put_str(b, l->why);
+}
+
+int tree_loss_decode(const void *data, size_t len, struct tree_loss *ret)
+{
+    struct wire_reader r = wire_reader(data, len);
+    uint8_t dead = wire_get_u8(&r);
+
+    *ret = (struct tree_loss){.dead = dead};
+    ret->quiet_ms = wire_get_u64(&r);
+    wire_get_str(&r, ret->why, sizeof(ret->why));
+    return wire_done(&r) && dead <= 1 ? 0 : -ERR_FORMAT;
+}

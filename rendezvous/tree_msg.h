@@ -9,7 +9,8 @@
  *           sender's clock                        came, u64 age of the lead's
  *                                                 word (2^64-1: none yet)
  *   REPORT  of one rank                  CONFIG   the job, for all
- *   LOST    a child is gone              ORDER    the newest order
+ *   LOST    a rank is gone               ORDER    the newest order
+ *   HERE    a rank is connected
  *   EVENT   a fact for the journal       CREDIT   output that was passed on
  *   OUTPUT  what workers print           REQUEST  (front end to lead)
  *   STATUS  (lead to front end)          REFUSED  this connection is not wanted
@@ -18,9 +19,9 @@
  * A member takes the lead to have been alive at stamp - age, by its own clock:
  * not later than it was, however long the answer was on its way.
  *
- * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS, REQUEST
- * and ASK carry one encoded thing and nothing else; only REPORT and LOST name a rank
- * before it.
+ * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS, REQUEST and ASK
+ * carry one encoded thing and nothing else; only REPORT, LOST and HERE name a rank
+ * before it. HERE has nothing behind it, and comes before a report of that rank.
  */
 #ifndef MUSTER_RENDEZVOUS_TREE_MSG_H
 #define MUSTER_RENDEZVOUS_TREE_MSG_H
@@ -47,6 +48,7 @@ enum tree_type {
     TREE_REQUEST = 12,
     TREE_REFUSED = 13,
     TREE_ASK = 14,
+    TREE_HERE = 15,
 };
 
 enum {
@@ -68,6 +70,17 @@ struct tree_hello {
 void tree_hello_encode(const struct tree_hello *h, struct buf *b);
 int tree_hello_decode(const void *data, size_t len, struct tree_hello *ret,
                       struct error *e);
+
+/* A rank that is gone. */
+struct tree_loss {
+    bool dead;         /* its agent has ended: its port answers no more, though
+                          its host does */
+    uint64_t quiet_ms; /* for so long, at least, it has had no word of the lead */
+    char why[TREE_TEXT_BYTES];
+};
+
+void tree_loss_encode(const struct tree_loss *l, struct buf *b);
+int tree_loss_decode(const void *data, size_t len, struct tree_loss *ret);
 
 /* One piece of a worker's output; `data` is borrowed. */
 struct tree_output {

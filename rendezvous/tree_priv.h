@@ -5,6 +5,7 @@
  *   tree.c         life; what goes down and up; who counts as lost
  *   tree_up.c      the link to the parent, or to the front end
  *   tree_child.c   links to children
+ *   tree_look.c    whether a child that is gone is dead
  *   tree_output.c  workers' output on its way up, under credit
  */
 #ifndef MUSTER_RENDEZVOUS_TREE_PRIV_H
@@ -22,6 +23,7 @@ struct child {
     struct tree *tree;
     struct link *link;
     uint32_t rank;
+    uint64_t word_ms; /* the last time that it can have had a word of the lead */
     size_t queued; /* of its output, in `waiting` */
     struct child *next;
 };
@@ -34,8 +36,12 @@ struct below {
     uint32_t via;           /* that child; NO_RANK before the first report */
     bool lost;              /* and told so */
     uint64_t due_ms;        /* its time to come back ends then; 0: it is there */
+    uint64_t quiet_at_ms;   /* it has had no word since */
+    bool dead;
     char why[TREE_TEXT_BYTES];
 };
+
+struct look;
 
 struct tree {
     struct tree_config config;
@@ -56,6 +62,7 @@ struct tree {
     struct child *children;
     struct below *below;    /* by rank */
     uint32_t n_below;       /* the roster's length; it may have grown since */
+    struct look *looks;
     struct buf config_data;
     struct buf order;
     bool has_word;          /* the lead was heard of; it was alive ... */
@@ -100,10 +107,15 @@ void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
 uint64_t tree_connect_ms(const struct tree *t);
 /* Tells the parent of a rank that is lost. */
 void tree_send_lost(struct tree *t, uint32_t rank);
-/* A child says, or it is seen here, that somebody is gone. */
+void tree_pass_here(struct tree *t, uint32_t rank);
+/* A child says that somebody is gone; or a child is, which has had no word since
+ * `word_ms`, and has `return_ms` to come back. */
 void tree_pass_lost(struct tree *t, uint32_t rank, uint32_t via,
-                    const char *why);
-void tree_child_lost(struct tree *t, uint32_t child, const char *why);
+                    const struct tree_loss *loss);
+void tree_child_lost(struct tree *t, uint32_t child, uint64_t word_ms,
+                     uint64_t return_ms, const char *why);
+/* It does not come back. */
+void tree_give_up(struct tree *t, uint32_t rank);
 
 /* --- tree_up.c --- */
 
@@ -120,6 +132,13 @@ void tree_uplink_gone(struct tree *t, const char *why);
 void tree_on_peer(struct link *l, const struct channel_frame *first,
                   void *ctx);
 void tree_remove_child(struct child *gone);
+
+/* --- tree_look.c --- */
+
+/* Asks at that address, again and again, whether the agent still listens, as long
+ * as it may come back. */
+void tree_look(struct tree *t, uint32_t rank, const char *address);
+void tree_look_end(struct tree *t);
 
 /* --- tree_output.c --- */
 

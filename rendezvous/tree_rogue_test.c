@@ -73,8 +73,10 @@ static void rogue_blob(struct rogue *r, enum tree_type type, uint32_t rank,
 /* A member that speaks for a child that has left it. */
 static void test_old_parent(void)
 {
+    static const struct tree_loss gone = {.why = "gone"};
     struct world w;
     struct rogue r;
+    _buf_ struct buf b = {0};
 
     bed_open(&w);
     bed_join(&w, 0, "run");
@@ -87,7 +89,8 @@ static void test_old_parent(void)
     ok(bed_run_until(&w, moved_has_reported),
        "a member goes to another parent");
     rogue_blob(&r, TREE_REPORT, 3, "\0\0\0\3", 4);
-    rogue_blob(&r, TREE_LOST, 3, "gone", 4);
+    tree_loss_encode(&gone, &b);
+    rogue_blob(&r, TREE_LOST, 3, b.data, b.len);
     w.nodes[0].n_words = 0;
     bed_run_until(&w, moved_is_settled);
     is_int(w.lost[3], 0, "what its old one says of it counts no more");
@@ -110,7 +113,7 @@ static void test_silent_child(void)
     rogue_join(&w, &r, 0, 1);
     ok(r.welcome, "a child");
     ok(bed_run_until(&w, inner_lost), "that says nothing any more is lost");
-    like(w.why[1], "nothing heard", "for that reason");
+    like(w.loss[1].why, "nothing heard", "for that reason");
     rogue_leave(&r);
     bed_close(&w);
 }

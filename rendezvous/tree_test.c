@@ -74,7 +74,8 @@ static void test_lost_inner_node(void)
     bed_start_all(&w);
     bed_leave(&w, 1);
     ok(bed_run_until(&w, inner_lost), "the lead is told of the loss");
-    like(w.why[1], "closed", "with the reason");
+    like(w.loss[1].why, "closed", "with the reason");
+    ok(w.loss[1].dead, "and that it is dead: its port is closed");
     bed_publish(&w, "order 2");
     ok(bed_run_until(&w, orphans_back), "its children have found the lead, and "
        "told it where they stand");
@@ -131,6 +132,30 @@ static void test_other_run(void)
     bed_close(&w);
 }
 
+static bool is_here(struct world *w)
+{
+    return w->here[3] > 0;
+}
+
+/* That a member is connected is known before anything that it says. */
+static void test_here(void)
+{
+    struct world w;
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    bed_join(&w, 1, "run");
+    bed_join(&w, 3, "run");
+    ok(bed_run_until(&w, is_here), "a member below another is heard of");
+    is_int(w.reports[3], 0, "though it has said nothing");
+    tree_close(w.nodes[0].tree);
+    w.here[1] = w.here[3] = 0;
+    bed_join(&w, 0, "run");
+    ok(bed_run_until(&w, is_here), "and again by a new lead");
+    ok(w.here[1], "as is its parent");
+    bed_close(&w);
+}
+
 static bool first_is_there(struct world *w)
 {
     return w->reports[1] && w->nodes[1].n_words;
@@ -163,6 +188,8 @@ static void test_comes_back(void)
         w.lost[1] = 0;
         w.nodes[1].tree = NULL;
         ok(bed_run_until(&w, inner_lost), "one that stays away is (%d)", i);
+        ok(!w.loss[1].dead && w.loss[1].quiet_ms >= BED_LEASE_MS,
+           "after a lease, and not for dead: its port answers");
         bed_join(&w, 1, "run");
         w.reports[1] = w.nodes[1].n_words = 0;
         bed_report(&w, 1);
@@ -185,7 +212,7 @@ static void test_lost_with_parent(void)
     bed_leave(&w, 3);
     bed_leave(&w, 1);
     ok(bed_run_until(&w, both_lost), "the lead is told of both");
-    like(w.why[3], "parent", "and why");
+    like(w.loss[3].why, "parent", "and why");
     is_int(w.lost[4], 0, "their neighbour has found another parent");
     bed_close(&w);
 }
@@ -264,6 +291,7 @@ int main(void)
     test_ask();
     test_lost_inner_node();
     test_latecomers();
+    test_here();
     test_comes_back();
     test_other_run();
     test_lost_with_parent();

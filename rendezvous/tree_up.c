@@ -64,7 +64,12 @@ static void repeat_reports(struct tree *t)
 
         if (t->below[rank].lost) {
             tree_send_lost(t, rank);
-        } else if (report->len) {
+            continue;
+        }
+        if (t->below[rank].via != NO_RANK && !t->below[rank].due_ms) {
+            tree_pass_here(t, rank);
+        }
+        if (report->len) {
             wire_put_u32(&b, rank);
             wire_put_bytes(&b, report->data, report->len);
             tree_send_up(t, TREE_REPORT, &b);
@@ -225,6 +230,19 @@ int tree_set_front(struct tree *t, char *const *addrs, uint16_t port)
     return 0;
 }
 
+/* Of members that came later than others were lost, some ancestors may have no
+ * address; the lead has one. */
+static const struct roster_entry *next_parent(struct tree *t)
+{
+    const struct roster_entry *to;
+
+    do {
+        t->up_rank = t->ancestors[t->next_ancestor++ % t->n_ancestors];
+        to = &t->config.roster->entries[t->up_rank];
+    } while (to->port == 0 && t->up_rank != 0);
+    return to;
+}
+
 void tree_dial_next(struct tree *t)
 {
     const struct roster_entry *to;
@@ -239,8 +257,7 @@ void tree_dial_next(struct tree *t)
         }
         return;
     }
-    t->up_rank = t->ancestors[t->next_ancestor++ % t->n_ancestors];
-    to = &t->config.roster->entries[t->up_rank];
+    to = next_parent(t);
     for (size_t i = 0; i < to->n_addrs; i++) {
         addrs[i] = (char *)to->addrs[i];
     }

@@ -121,8 +121,8 @@ static const struct field restart_fields[] = {
 
 static const struct field elastic_fields[] = {
     {"spares", FIELD_COUNT, AT(elastic.spares), .max = 65536, .def = "0",
-     .help = "nodes held ready beyond those that the job needs",
-     .later = "no node is held in reserve"},
+     .help = "nodes beyond those that the job needs, each ready to take the "
+             "place of one that is lost"},
     {"growInterval", FIELD_SPAN, AT(elastic.grow_interval_ms),
      .min = 1 * SECONDS, .max = 365 * DAYS, .def = "10m",
      .help = "shortest time between two growths",
@@ -152,8 +152,9 @@ static const struct field limits_fields[] = {
     {"grace", FIELD_SPAN, AT(limits.grace_ms), .max = DAYS, .def = "30s",
      .help = "time between SIGTERM and SIGKILL; after a failure at most 2 s"},
     {"nodeFailures", FIELD_COUNT, AT(limits.node_failures), .max = 1000000,
-     .def = "3", .help = "lost nodes after which the job fails",
-     .later = "the first lost node ends the run, which can be resumed"},
+     .def = "3",
+     .help = "lost nodes that a run outlives; the next one ends it, and it can "
+             "be resumed"},
     {0},
 };
 

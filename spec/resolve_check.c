@@ -192,10 +192,9 @@ static void note_later(const struct context *c, const struct node *tree,
 {
     if (job->nodes.min != job->nodes.max && job->program != JOB_MPI) {
         report_note(c->report, place_of(tree, "nodes"),
-                    "nodes %u..%u is not acted on yet while a run goes on: it "
-                    "keeps the nodes that it started with, and the loss of one "
-                    "ends it, to be resumed",
-                    job->nodes.min, job->nodes.max);
+                    "nodes %u..%u: a run goes on without nodes that it loses, "
+                    "as long as it has %u, but does not grow yet",
+                    job->nodes.min, job->nodes.max, job->nodes.min);
     }
 }
 

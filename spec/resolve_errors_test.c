@@ -241,13 +241,12 @@ static void test_warnings(void)
          "env has A again, first on line 4; this one counts"},
         {"restart: {preload: [torch]}", "note: t:4:20: restart.preload is not "
                                         "acted on yet: every worker"},
-        {"elastic: {spares: 1}", "note: t:4:19: elastic.spares is not acted"},
         {"elastic: {growInterval: 1m}", "elastic.growInterval is not acted on"},
-        {"nodes: 2..4", "note: t:4:8: nodes 2..4 is not acted on yet while a "
-                        "run goes on"},
+        {"nodes: 2..4", "note: t:4:8: nodes 2..4: a run goes on without nodes "
+                        "that it loses, as long as it has 2, but does not "
+                        "grow"},
         {"container: img", "note: t:4:12: container is not acted on yet: the "
                            "job runs on the host"},
-        {"limits: {nodeFailures: 1}", "limits.nodeFailures is not acted on"},
         {"checkpoint: {every: 5m}", "note: t:4:13: checkpoint is not acted on "
                                     "yet: muster makes none"},
         {"inputs: [{from: a, to: b}]", "inputs is not acted on yet: nothing"},

@@ -1,0 +1,108 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Nodes that are lost while a run over four hosts goes on: what dies on them, with
+# spares, with fewer nodes, with too few; and what is left of it.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+rig_hosts_up
+cd "$SHARED" || bail_out "no $SHARED"
+charlm=$MUSTER_BUILDDIR/examples/charlm/charlm
+four=node1,node2,node3,node4
+# Says where it stands; the first generation then waits to be disturbed.
+tell='echo "$MUSTER_GENERATION: $RANK/$WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $(hostname) $MASTER_ADDR $TORCHELASTIC_RESTART_COUNT"'
+wait_once="$tell; [ \$MUSTER_GENERATION -ge 2 ] || exec sleep 1000"
+
+field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
+nobody_left() { run_gone "$(json id "$SHARED/run/run.json")"; }
+event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
+workers() { grep -o '"state": "Running", "exit_code"\|"state": "Running"' <<<"$(field workers)" | wc -l; }
+
+# start_run N OPTION...: in the background, until N workers run.
+start_run() {
+    local n=$1
+    shift
+    cd "$SHARED" && rm -rf run
+    spawn run on node1 timeout 250 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four --nproc-per-node 1 "$@"
+    runner=$spawned
+    wait_for 60 running "$n"
+}
+running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field "workers.$(($1 - 1)).state")" = Running ]; }
+
+# said GENERATION: what its workers said, by rank.
+said() { sed 's/^\[[^]]*\] *//' run.out | grep "^$1: " | sort -t ' ' -k 2n | cut -d ' ' -f 2- | tr '\n' ';'; }
+
+agent_of() { pids_on "$1" 'muster agent --dir'; }
+watch_of() { pids_on "$1" 'muster-watch'; }
+
+test_agent() {
+    start_run 4 --nnodes 2:4 -- sh -c "setsid sleep 1000 & $wait_once"
+    is $? 0 'a run of two to four nodes takes all four'
+    kill -KILL $(agent_of node2)
+    wait_exit 120 "$runner"
+    is "$status" 0 'and goes on to its end without one' || show_run
+    is "$(said 2)" '0/3 0/3 node1 10.77.0.1 0;1/3 1/3 node3 10.77.0.1 0;2/3 2/3 node4 10.77.0.1 0;' \
+        'ranks and nodes are dense again, and it is no restart'
+    is "$(field nodes.1.state),$(field node_failures),$(field restarts),$(field generation)" Lost,1,0,2 \
+        'status tells of the loss'
+    like "$(cat run.err)" 'lost node 1 (node2)' 'and the screen why'
+    is "$(pids_on node2 'sleep 1000')" '' 'nothing of its workers is left there'
+    ok 'nor anywhere' wait_for 60 nobody_left
+}
+show_run() { diag "$(cat run.err)"; diag "$(tail -n 20 "$SHARED/run/events.jsonl")"; }
+
+test_watch() {
+    start_run 4 --nnodes 2:4 -- sh -c "$wait_once"
+    is $? 0 'four nodes'
+    kill -KILL $(watch_of node3)
+    wait_exit 120 "$runner"
+    is "$status" 0 'go on without the one that loses its watch' || show_run
+    is "$(said 2 | tr ';' '\n' | wc -l)" 3 'three workers'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+test_power_off() {
+    start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- sh -c "$wait_once"
+    is $? 0 'four nodes'
+    hosts link_down node4
+    hosts power_off node4
+    wait_exit 120 "$runner"
+    is "$status" 0 'go on without the one that is switched off' || show_run
+    like "$(said 2)" '0/3 0/3 node1 10.77.0.1 0;1/3 1/3 node2' 'as three'
+    ok 'nobody is left' wait_for 60 nobody_left
+    hosts power_on node4
+}
+
+test_spare() {
+    start_run 3 --nnodes 3 --set elastic.spares=1 -- sh -c "$wait_once"
+    is $? 0 'three nodes, and a spare'
+    is "$(field nodes.3.state)" Spare 'which status tells'
+    kill -KILL $(agent_of node2)
+    wait_exit 120 "$runner"
+    is "$status" 0 'go on as three' || show_run
+    is "$(said 1 | cut -d ' ' -f 3 | tr '\n' ' ')$(said 2)" \
+        'node1 0/3 0/3 node1 10.77.0.1 0;1/3 1/3 node3 10.77.0.1 0;2/3 2/3 node4 10.77.0.1 0;' \
+        'the spare takes the place of the one that is lost'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+test_too_few() {
+    start_run 4 --nnodes 4 -- sh -c "$wait_once"
+    is $? 0 'four nodes that are needed'
+    kill -KILL $(agent_of node3)
+    wait_exit 120 "$runner"
+    is "$status" 75 'end with the first that is lost' || show_run
+    like "$(field verdict.reason)" '3 nodes are left, and the job needs 4' 'which is said'
+    ok 'nobody is left' wait_for 60 nobody_left
+    start_run 4 --nnodes 2:4 --set limits.nodeFailures=1 -- sh -c "$tell; exec sleep 1000"
+    is $? 0 'four nodes, of which one may be lost'
+    kill -KILL $(agent_of node2)
+    ok 'go on without it' wait_for 60 eval '[ "$(field generation)" = 2 ] && running 3'
+    kill -KILL $(agent_of node4)
+    wait_exit 120 "$runner"
+    is "$status" 75 'and end with the second' || show_run
+    like "$(field verdict.reason)" 'limits.nodeFailures' 'by the limit'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+run_cases
