@@ -26,19 +26,21 @@ int companion_hello_decode(const struct buf *b, struct companion_hello *ret)
     return wire_done(&r) ? 0 : -ERR_FORMAT;
 }
 
-void companion_info_encode(uint32_t rank, const struct buf *entry,
-                           struct buf *b)
+void companion_info_encode(const struct companion_place *place,
+                           const struct buf *entry, struct buf *b)
 {
-    wire_put_u32(b, rank);
+    wire_put_u32(b, place->rank);
+    wire_put_u32(b, place->n_known);
     wire_put_bytes(b, entry->data, entry->len);
 }
 
-int companion_info_decode(const struct buf *b, uint32_t *ret_rank,
+int companion_info_decode(const struct buf *b, struct companion_place *ret,
                           const void **ret_entry, size_t *ret_len)
 {
     struct wire_reader r = wire_reader(b->data, b->len);
 
-    *ret_rank = wire_get_u32(&r);
+    ret->rank = wire_get_u32(&r);
+    ret->n_known = wire_get_u32(&r);
     *ret_entry = wire_get_bytes(&r, b->len, ret_len);
     return wire_done(&r) ? 0 : -ERR_FORMAT;
 }

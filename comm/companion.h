@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 enum {
-    COMPANION_VERSION = 2, /* changes with any message below */
+    COMPANION_VERSION = 3, /* changes with any message below */
     COMPANION_KEY_BYTES = 32,
     COMPANION_PATH_BYTES = 4096,
     COMPANION_TEXT_BYTES = 1024,
@@ -51,6 +51,12 @@ struct companion_hello {
     uint16_t version;
     uint64_t epoch;
     char muster_version[64];
+};
+
+/* Where an agent stands in its run. */
+struct companion_place {
+    uint32_t rank;    /* ROSTER_NO_RANK for a new agent */
+    uint32_t n_known; /* places that it knows of, 0 for a new agent */
 };
 
 /* What an agent has to know of its run. */
@@ -92,11 +98,11 @@ struct companion_outcome {
  * TERM is empty. */
 void companion_hello_encode(const struct companion_hello *h, struct buf *b);
 int companion_hello_decode(const struct buf *b, struct companion_hello *ret);
-/* INFO: `rank` is ROSTER_NO_RANK for a new agent. The entry is an encoded one of
- * rendezvous/roster.h; decoded it points into `b`. */
-void companion_info_encode(uint32_t rank, const struct buf *entry,
-                           struct buf *b);
-int companion_info_decode(const struct buf *b, uint32_t *ret_rank,
+/* INFO. The entry is an encoded one of rendezvous/roster.h; decoded it points into
+ * `b`. */
+void companion_info_encode(const struct companion_place *place,
+                           const struct buf *entry, struct buf *b);
+int companion_info_decode(const struct buf *b, struct companion_place *ret,
                           const void **ret_entry, size_t *ret_len);
 void companion_world_encode(const struct companion_world *w, struct buf *b);
 int companion_world_decode(const struct buf *b, struct companion_world *ret);

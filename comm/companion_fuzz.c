@@ -79,11 +79,11 @@ static void try_info(const struct buf *in)
     _buf_ struct buf b = {0};
     struct buf entry = {0};
     const void *data;
-    uint32_t rank;
+    struct companion_place place;
 
-    if (companion_info_decode(in, &rank, &data, &entry.len) == 0) {
+    if (companion_info_decode(in, &place, &data, &entry.len) == 0) {
         entry.data = (char *)data;
-        companion_info_encode(rank, &entry, &b);
+        companion_info_encode(&place, &entry, &b);
         expect_same(in, &b);
     }
 }

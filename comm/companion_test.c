@@ -135,11 +135,11 @@ static void test_outcome(void)
 
 static int decode_info(const struct buf *b)
 {
-    uint32_t rank;
+    struct companion_place place;
     const void *data;
     size_t len;
 
-    return companion_info_decode(b, &rank, &data, &len);
+    return companion_info_decode(b, &place, &data, &len);
 }
 
 static void test_info(void)
@@ -147,13 +147,15 @@ static void test_info(void)
     struct buf entry = {.data = (char *)"entry", .len = 5};
     _buf_ struct buf b = {0};
     const void *data = NULL;
-    uint32_t rank = 0;
+    struct companion_place place = {.rank = 17, .n_known = 20};
     size_t len = 0;
 
-    companion_info_encode(17, &entry, &b);
+    companion_info_encode(&place, &entry, &b);
+    place = (struct companion_place){0};
     check_cuts("an agent's answer", &b, decode_info);
-    companion_info_decode(&b, &rank, &data, &len);
-    is_int(rank, 17, "its rank");
+    companion_info_decode(&b, &place, &data, &len);
+    is_int(place.rank, 17, "its rank");
+    is_int(place.n_known, 20, "of so many");
     ok(len == 5 && memcmp(data, "entry", 5) == 0, "and its entry");
 }
 

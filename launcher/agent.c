@@ -229,18 +229,36 @@ static void tell_mpi(struct agent *a, const char *fact, const char *what)
     agent_fact_send(a, &w);
 }
 
-/* A later world of the run: agents keep their ranks and get new MPI ranks;
- * newcomers wait in the tree, as spares, until somebody wants them. */
+/* One entry of a later world; empty if its agent is not in that. */
+static int renew_entry(struct agent *a, const struct roster_entry *fresh)
+{
+    struct roster_entry *known;
+    bool is_absent = roster_is_absent(fresh);
+
+    if (fresh->rank >= a->roster.n && roster_add(&a->roster, fresh) < 0) {
+        return -ENOMEM;
+    }
+    known = &a->roster.entries[fresh->rank];
+    if (roster_is_absent(known)) {
+        *known = *fresh;
+    }
+    known->origin = is_absent ? ROSTER_NO_RANK : fresh->origin;
+    return 0;
+}
+
+/* A later world of the run: agents keep their ranks and get new MPI ranks, or none
+ * if they are not in it; newcomers wait in the tree, as spares, until somebody
+ * wants them. */
 static int renew_roster(struct agent *a, const struct roster *roster)
 {
     uint32_t n_before = a->roster.n;
 
     for (uint32_t i = 0; i < roster->n; i++) {
-        if (i >= a->roster.n && roster_add(&a->roster, &roster->entries[i])) {
+        if (renew_entry(a, &roster->entries[i]) < 0) {
             return -ENOMEM;
         }
-        a->roster.entries[i].origin = roster->entries[i].origin;
     }
+    companion_link_set_place(a->companion, a->rank, a->roster.n);
     if (a->roster.n > n_before) {
         if (tree_grow(a->tree) < 0) {
             return -ENOMEM;
@@ -289,7 +307,7 @@ static void on_world(void *ctx, const struct companion_world *w,
         agent_leave(a, RUN_FAILED, "this agent is not in its own roster");
         return;
     }
-    companion_link_set_rank(a->companion, a->rank);
+    companion_link_set_place(a->companion, a->rank, a->roster.n);
     if (join_tree(a, &e) < 0) {
         agent_leave(a, RUN_FAILED, e.text);
     }

@@ -28,7 +28,7 @@ struct companion_link {
     struct companion_link_ops ops;
     void *ctx;
     struct buf info; /* this agent's roster entry, encoded */
-    uint32_t rank;   /* its place in the run, or ROSTER_NO_RANK */
+    struct companion_place place; /* in the run */
     char path[108];
     struct peer *listener;
     struct peer *peers[MAX_PEERS];
@@ -131,7 +131,7 @@ static void take_hello(struct peer *p, const struct seqsock_msg *m)
         peer_close(l->current);
     }
     l->current = p;
-    companion_info_encode(l->rank, &l->info, &b);
+    companion_info_encode(&l->place, &l->info, &b);
     if (seqsock_send(p->fd, COMPANION_INFO, &b, NULL, 0) < 0) {
         peer_close(p);
     }
@@ -237,7 +237,7 @@ int companion_link_create(uv_loop_t *loop, const char *path,
     l->ops = *ops;
     l->ctx = ctx;
     l->loop = loop;
-    l->rank = ROSTER_NO_RANK;
+    l->place.rank = ROSTER_NO_RANK;
     str_copy(l->path, sizeof(l->path), path);
     buf_append(&l->info, info->data, info->len);
     l->listener = peer_create(l, fd, on_listener_readable);
@@ -267,9 +267,10 @@ void companion_link_destroy(struct companion_link *l)
     free(l);
 }
 
-void companion_link_set_rank(struct companion_link *l, uint32_t rank)
+void companion_link_set_place(struct companion_link *l, uint32_t rank,
+                              uint32_t n_known)
 {
-    l->rank = rank;
+    l->place = (struct companion_place){.rank = rank, .n_known = n_known};
 }
 
 bool companion_link_is_up(const struct companion_link *l)

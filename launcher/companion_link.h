@@ -37,8 +37,10 @@ int companion_link_create(uv_loop_t *loop, const char *path,
                           const struct companion_link_ops *ops, void *ctx,
                           struct companion_link **ret, struct error *e);
 
-/* Tells companions from now on which place in the run this agent has. */
-void companion_link_set_rank(struct companion_link *l, uint32_t rank);
+/* Tells companions from now on which place in the run this agent has, of so many
+ * that it knows of. */
+void companion_link_set_place(struct companion_link *l, uint32_t rank,
+                              uint32_t n_known);
 
 /* Removes the socket. NULL is allowed. */
 void companion_link_destroy(struct companion_link *l);

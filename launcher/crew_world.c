@@ -90,6 +90,9 @@ static void attach(struct agent *a, const struct crew_world *w)
     }
     for (uint32_t i = 0; i < w->n_nodes; i++) {
         origins[i] = a->roster.entries[w->members[i]].origin;
+        if (origins[i] == ROSTER_NO_RANK) {
+            return; /* one of them is not in this world: there will be another */
+        }
     }
     attach = (struct companion_attach){w->generation, w->n_nodes, origins};
     companion_link_attach(a->companion, &attach, w->segment->fd,

@@ -300,15 +300,18 @@ static int by_identity(const void *a, const void *b)
 static int check_duplicates(const struct roster *r, struct error *e)
 {
     _free_ const struct roster_entry **all = calloc(r->n, sizeof(*all));
+    uint32_t n = 0;
 
     if (!all) {
         return error_set(e, ENOMEM, "roster of %u", r->n);
     }
     for (uint32_t i = 0; i < r->n; i++) {
-        all[i] = &r->entries[i];
+        if (!roster_is_absent(&r->entries[i])) {
+            all[n++] = &r->entries[i];
+        }
     }
-    qsort(all, r->n, sizeof(*all), by_identity);
-    for (uint32_t i = 1; i < r->n; i++) {
+    qsort(all, n, sizeof(*all), by_identity);
+    for (uint32_t i = 1; i < n; i++) {
         if (!by_identity(&all[i - 1], &all[i])) {
             return error_text(e, EEXIST, "agents %u and %u are the same: "
                               "number %u on %s", all[i - 1]->rank,
@@ -320,70 +323,93 @@ static int check_duplicates(const struct roster *r, struct error *e)
 
 int roster_check(const struct roster *r, struct error *e)
 {
+    const struct roster_entry *first = NULL;
+
     for (uint32_t i = 0; i < r->n; i++) {
         const struct roster_entry *entry = &r->entries[i];
-        int rc = check_entry(entry, e);
+        int rc = roster_is_absent(entry) ? 0 : check_entry(entry, e);
 
         if (rc < 0) {
             return rc;
         }
-        if (strcmp(entry->version, r->entries[0].version)) {
+        if (roster_is_absent(entry)) {
+            continue;
+        }
+        first = first ? first : entry;
+        if (strcmp(entry->version, first->version)) {
             return error_text(e, ERR_VERSION, "muster is version %s on %s, "
                               "but version %s on %s: install the same one on "
-                              "all hosts", r->entries[0].version,
-                              r->entries[0].host, entry->version, entry->host);
+                              "all hosts", first->version, first->host,
+                              entry->version, entry->host);
         }
     }
     return r->n > 1 ? check_duplicates(r, e) : 0;
 }
 
-/* Where each entry goes; -EINVAL as above. */
-static int find_places(const struct roster *r, const uint32_t *ranks,
-                       uint32_t *places, struct error *e)
+/* Where each entry goes; how many places there are then, or -EINVAL as above. */
+static int64_t find_places(const struct roster *r, const uint32_t *ranks,
+                           uint32_t n_known, uint32_t *places, struct error *e)
 {
-    _free_ bool *taken = calloc((size_t)r->n + 1, sizeof(*taken));
-    uint32_t n_old = 0, next;
+    _free_ bool *taken = calloc((size_t)n_known + 1, sizeof(*taken));
+    uint32_t next = n_known;
 
     if (!taken) {
         return error_set(e, ENOMEM, "arrange %u members", r->n);
     }
     for (uint32_t i = 0; i < r->n; i++) {
-        n_old += ranks[i] != ROSTER_NO_RANK;
-    }
-    next = n_old;
-    for (uint32_t i = 0; i < r->n; i++) {
         if (ranks[i] == ROSTER_NO_RANK) {
             places[i] = next++;
             continue;
         }
-        if (ranks[i] >= n_old || taken[ranks[i]]) {
+        if (ranks[i] >= n_known || taken[ranks[i]]) {
             return error_text(e, EINVAL, "%s has been number %u of the run, "
-                              "and only %u of it are here: a member is "
-                              "missing", r->entries[i].host, ranks[i], n_old);
+                              "which %s", r->entries[i].host, ranks[i],
+                              ranks[i] < n_known ? "another one was, too"
+                                                 : "has not had so many");
         }
         taken[ranks[i]] = true;
         places[i] = ranks[i];
     }
+    return next;
+}
+
+/* So many entries, none of them here. */
+static int add_absent(struct roster *to, uint32_t n)
+{
+    static const struct roster_entry nobody = {0};
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (roster_add(to, &nobody) < 0) {
+            return -ENOMEM;
+        }
+    }
     return 0;
 }
 
-int roster_arrange(struct roster *r, const uint32_t *ranks, struct error *e)
+int roster_arrange(struct roster *r, const uint32_t *ranks, uint32_t n_known,
+                   struct error *e)
 {
     _free_ uint32_t *places = calloc(r->n + 1, sizeof(*places));
-    _free_ struct roster_entry *arranged = calloc((size_t)r->n + 1,
-                                                  sizeof(*arranged));
-    int rc = places && arranged
-                 ? find_places(r, ranks, places, e)
-                 : error_set(e, ENOMEM, "arrange %u members", r->n);
+    _roster_ struct roster arranged = {0};
+    struct roster old = *r;
+    int64_t n;
 
-    if (rc < 0) {
-        return rc;
+    if (!places || n_known > ROSTER_MAX_NODES) {
+        return error_set(e, ENOMEM, "arrange %u members", r->n);
+    }
+    n = find_places(r, ranks, n_known, places, e);
+    if (n < 0) {
+        return (int)n;
+    }
+    if (n > ROSTER_MAX_NODES || add_absent(&arranged, (uint32_t)n) < 0) {
+        return error_set(e, ENOMEM, "arrange %u members", r->n);
     }
     for (uint32_t i = 0; i < r->n; i++) {
-        arranged[places[i]] = r->entries[i];
-        arranged[places[i]].origin = i;
-        arranged[places[i]].rank = places[i];
+        arranged.entries[places[i]] = r->entries[i];
+        arranged.entries[places[i]].origin = i;
+        arranged.entries[places[i]].rank = places[i];
     }
-    memcpy(r->entries, arranged, r->n * sizeof(*arranged));
+    *r = arranged;
+    arranged = old;
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is in the run. Made once when agents have found each other, sent to all,
- * never changed after that.
+ * Who is, or has been, in the run: places are never given twice, and grow with
+ * those who come.
  */
 #ifndef MUSTER_RENDEZVOUS_ROSTER_H
 #define MUSTER_RENDEZVOUS_ROSTER_H
@@ -62,11 +62,19 @@ int roster_decode(const void *data, size_t len, struct roster *ret,
 int roster_sort(struct roster *r);
 
 /* For a world that some members of a run come to again: `ranks[i]` is the place
- * that entry i has had, or ROSTER_NO_RANK for a newcomer. Those keep theirs, and
- * newcomers follow in their order. -EINVAL where the old places are not all of
- * 0 .. k-1, each once: somebody is missing. */
+ * that entry i has had, or ROSTER_NO_RANK for a newcomer, and `n_known` how many
+ * places there have been. Those keep theirs, newcomers follow in their order, and
+ * the entries of who does not come are empty. -EINVAL where two have had the same
+ * place, or one beyond all. */
 #define ROSTER_NO_RANK UINT32_MAX
-int roster_arrange(struct roster *r, const uint32_t *ranks, struct error *e);
+int roster_arrange(struct roster *r, const uint32_t *ranks, uint32_t n_known,
+                   struct error *e);
+
+/* Such an empty one. */
+static inline bool roster_is_absent(const struct roster_entry *entry)
+{
+    return entry->port == 0 && entry->host[0] == '\0';
+}
 
 /* 0, or -EEXIST (two entries are the same agent), -ERR_VERSION (versions
  * differ: the text names hosts of both), -EINVAL (no address, port, name or

@@ -229,26 +229,35 @@ static void test_layout(void)
 
 static void test_arrange(void)
 {
-    static const uint32_t back[] = {2, ROSTER_NO_RANK, 0, 1};
-    static const uint32_t hole[] = {3, ROSTER_NO_RANK, 0, 1};
+    static const uint32_t back[] = {4, ROSTER_NO_RANK, 0, 1};
+    static const uint32_t beyond[] = {5, ROSTER_NO_RANK, 0, 1};
     static const uint32_t twice[] = {1, ROSTER_NO_RANK, 0, 1};
     _roster_ struct roster r = {0};
-    struct roster_entry entry = {.n_addrs = 1, .port = 1};
+    _roster_ struct roster decoded = {0};
+    _buf_ struct buf b = {0};
     struct error e = {0};
 
     for (int i = 0; i < 4; i++) {
-        snprintf(entry.host, sizeof(entry.host), "h%d", i);
-        roster_add(&r, &entry);
+        char host[8];
+
+        snprintf(host, sizeof(host), "h%d", i);
+        add(&r, host, 0);
     }
-    is_int(roster_arrange(&r, hole, &e), -EINVAL, "a member is missing");
-    like(e.text, "h0 has been number 3", "who tells that");
-    is_int(roster_arrange(&r, twice, &e), -EINVAL, "two in one place");
+    is_int(roster_arrange(&r, beyond, 5, &e), -EINVAL, "a place beyond all");
+    like(e.text, "h0 has been number 5", "who tells that");
+    is_int(roster_arrange(&r, twice, 5, &e), -EINVAL, "two in one place");
     is_str(r.entries[0].host, "h0", "nothing was moved");
-    is_int(roster_arrange(&r, back, &e), 0, "members that come again");
+    is_int(roster_arrange(&r, back, 5, &e), 0, "members that come again");
     is_str(r.entries[0].host, "h2", "keep their places");
-    is_str(r.entries[3].host, "h1", "and a newcomer follows");
+    ok(r.n == 6 && !strcmp(r.entries[5].host, "h1") &&
+           !strcmp(r.entries[4].host, "h0"), "and a newcomer follows");
     ok(r.entries[0].origin == 2 && r.entries[0].rank == 0,
        "the place in MPI is kept beside it");
+    ok(roster_is_absent(&r.entries[2]) && roster_is_absent(&r.entries[3]) &&
+           r.entries[3].rank == 3, "who did not come leaves an empty one");
+    is_int(roster_check(&r, &e), 0, "which is no fault");
+    roster_encode(&r, &b);
+    is_int(roster_decode(b.data, b.len, &decoded, NULL), 0, "and can be sent");
 }
 
 int main(void)

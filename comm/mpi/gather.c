@@ -21,14 +21,14 @@ static int world_size(void)
 }
 
 static int add_entry(const struct buf *info, struct roster *to,
-                     uint32_t *ret_rank, struct error *e)
+                     struct companion_place *ret_place, struct error *e)
 {
     struct roster_entry entry;
     const void *data;
     size_t len;
     int rc;
 
-    if (companion_info_decode(info, ret_rank, &data, &len) < 0) {
+    if (companion_info_decode(info, ret_place, &data, &len) < 0) {
         return error_text(e, ERR_FORMAT, "an agent's answer does not parse");
     }
     rc = roster_entry_decode(data, len, &entry, e);
@@ -39,7 +39,7 @@ static int add_entries(char *data, const int *lens, const int *offsets, int n,
                        struct roster *ret, struct error *e)
 {
     _free_ uint32_t *ranks = calloc((size_t)n, sizeof(*ranks));
-    bool any = false;
+    uint32_t n_known = 0;
 
     if (!ranks) {
         return error_set(e, ENOMEM, "gather %d nodes", n);
@@ -47,23 +47,25 @@ static int add_entries(char *data, const int *lens, const int *offsets, int n,
     for (int i = 0; i < n; i++) {
         struct buf info = {.data = data + offsets[i],
                            .len = (size_t)lens[i]};
+        struct companion_place place;
 
-        if (add_entry(&info, ret, &ranks[i], e) < 0) {
+        if (add_entry(&info, ret, &place, e) < 0) {
             return error_wrap(e, "MPI rank %d", i);
         }
-        any = any || ranks[i] != ROSTER_NO_RANK;
+        ranks[i] = place.rank;
+        n_known = place.n_known > n_known ? place.n_known : n_known;
     }
-    if (any) {
-        return roster_arrange(ret, ranks, e);
+    if (n_known) {
+        return roster_arrange(ret, ranks, n_known, e);
     }
     return roster_sort(ret) < 0 ? error_set(e, ENOMEM, "sort %d nodes", n) : 0;
 }
 
 int gather_alone(const struct buf *mine, struct roster *ret, struct error *e)
 {
-    uint32_t rank;
+    int len = (int)mine->len, offset = 0;
 
-    return add_entry(mine, ret, &rank, e);
+    return add_entries(mine->data, &len, &offset, 1, ret, e);
 }
 
 int gather_roster(const struct buf *mine, struct roster *ret, struct error *e)

@@ -150,11 +150,11 @@ static int choose_addresses(const struct companion *c, struct buf *info,
     _buf_ struct buf bytes = {0};
     struct roster_entry entry;
     const void *data;
-    uint32_t rank;
+    struct companion_place place;
     size_t len;
     int rc = addr_chosen(c->interface, &addrs, e);
 
-    if (rc == 0 && companion_info_decode(info, &rank, &data, &len) < 0) {
+    if (rc == 0 && companion_info_decode(info, &place, &data, &len) < 0) {
         rc = error_text(e, ERR_FORMAT, "the agent's answer does not parse");
     }
     rc = rc < 0 ? rc : roster_entry_decode(data, len, &entry, e);
@@ -169,7 +169,7 @@ static int choose_addresses(const struct companion *c, struct buf *info,
     }
     roster_entry_encode(&entry, &bytes);
     info->len = 0;
-    companion_info_encode(rank, &bytes, info);
+    companion_info_encode(&place, &bytes, info);
     return bytes.failed || info->failed ? error_set(e, ENOMEM, "list addresses")
                                         : 0;
 }
