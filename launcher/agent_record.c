@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "launcher/journal.h"
 #include "launcher/jsonw.h"
+#include "launcher/slow.h"
 #include "rendezvous/layout.h"
 
 #include <errno.h>
@@ -16,6 +17,8 @@
 enum {
     TELL_MS = 200,   /* between two states for journal and front end */
     MAX_TOLD_BYTES = 2 * 1024 * 1024, /* of one state, to the front end */
+    SLOW_MS = 1000,  /* between two looks at who is slow */
+    MAX_SLOW = 8,    /* that are told in one */
     PULSE_MS = 5000, /* and at least so often, to show that the lead lives */
 };
 
@@ -34,6 +37,8 @@ struct record {
     uint64_t started_ms;  /* all of them on the loop's clock */
     uint64_t deadline_ms; /* 0: none */
     uint64_t limit_ms;    /* of the batch system; 0: none */
+    struct slow *slow; /* of this generation; NULL without memory */
+    uint64_t slow_ms;  /* the last look at it */
 };
 
 /* The wall clock's time of `at_ms`, which is on a clock that cannot jump. It moves
@@ -236,6 +241,7 @@ void record_destroy(struct record *r, unsigned timeout_ms)
     uv_close((uv_handle_t *)r->timer, free_handle);
     uv_close((uv_handle_t *)r->trouble, free_handle);
     run_status_destroy(r->status);
+    slow_destroy(r->slow);
     uv_mutex_destroy(&r->mutex);
     free(r);
 }
@@ -327,6 +333,8 @@ void record_started(struct record *r, const struct order *run)
     mark_spares(s, run);
     str_copy(s->resume_path, sizeof(s->resume_path), run->resume_path);
     s->resume_step = run->resume_path[0] ? run->resume_step : -1;
+    slow_destroy(r->slow);
+    r->slow = slow_create(whole.world);
     if (run_status_set_workers(s, whole.world) < 0) {
         return;
     }
@@ -403,6 +411,52 @@ static void take_exited(struct record *r, const json_t *fact)
     }
 }
 
+static void tell_slow(struct record *r, const struct slow_change *c)
+{
+    struct status_worker *w = worker_of(r->status, c->rank);
+    char text[ROSTER_HOST_BYTES + 128];
+
+    if (!w) {
+        return;
+    }
+    w->slow_percent = c->percent;
+    if (c->percent) {
+        snprintf(text, sizeof(text), "rank %u (node %d, %s) is slow: its steps "
+                 "take %u.%02u times the median, %.3g s against %.3g s", c->rank,
+                 w->node, r->agent->roster.entries[w->node].host,
+                 c->percent / 100, c->percent % 100, c->own_s, c->median_s);
+    } else {
+        snprintf(text, sizeof(text), "rank %u keeps up again", c->rank);
+    }
+    record_event(r, "slow", (uint32_t)r->status->generation, text, NULL, 0);
+}
+
+/* What a worker says of its step counts more than when it says it. */
+static void look_for_slow(struct record *r, uint32_t rank, const json_t *fact)
+{
+    const json_t *said = json_object_get(json_object_get(fact, "metrics"),
+                                         "step_time");
+    uint64_t now = clock_mono_ms();
+    struct slow_change changes[MAX_SLOW];
+    double seconds;
+    size_t n;
+
+    if (!r->slow ||
+        (!jsonw_read_num(said, &seconds) &&
+         !jsonw_read_num(json_object_get(fact, "took"), &seconds))) {
+        return;
+    }
+    slow_add(r->slow, rank, seconds);
+    if (now - r->slow_ms < SLOW_MS) {
+        return;
+    }
+    r->slow_ms = now;
+    n = slow_look(r->slow, changes, MAX_SLOW);
+    for (size_t i = 0; i < n; i++) {
+        tell_slow(r, &changes[i]);
+    }
+}
+
 static void take_report(struct record *r, const json_t *fact)
 {
     int64_t step = int_of(fact, "step"), rank = int_of(fact, "rank");
@@ -413,6 +467,7 @@ static void take_report(struct record *r, const json_t *fact)
     if (rank == 0) {
         r->status->step = step;
     }
+    look_for_slow(r, (uint32_t)rank, fact);
     json_object_foreach(metrics, name, value) {
         double number;
 

@@ -25,6 +25,8 @@ struct crew_worker {
     struct worker_socket *socket;
     struct outfit outfit;
     bool is_accused; /* told as failed, although it is alive */
+    uint64_t reported_ns; /* its last report, and the step of it */
+    int64_t step;
 };
 
 /* A failure that waits, see crew_blame.c. */

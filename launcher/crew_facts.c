@@ -4,6 +4,7 @@
 #include "launcher/crew.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "launcher/jsonw.h"
 
 struct jsonw crew_fact_begin(struct buf *b, const char *kind,
@@ -50,6 +51,21 @@ static int whose(void *arg, int pid)
     return c->workers ? workers_whose(c->workers, pid) : -1;
 }
 
+/* How long a step took, by the time since the last report. */
+static void put_pace(struct jsonw *w, struct crew_worker *k, int64_t step)
+{
+    uint64_t now = clock_mono_ns();
+
+    if (k->reported_ns && step > k->step) {
+        jsonw_num(w, "took", (double)(now - k->reported_ns) / 1e9 /
+                  (double)(step - k->step));
+    }
+    if (!k->reported_ns || step != k->step) {
+        k->reported_ns = now;
+        k->step = step;
+    }
+}
+
 static void on_report(void *arg, uint32_t local_rank,
                       const struct worker_report *report)
 {
@@ -60,6 +76,7 @@ static void on_report(void *arg, uint32_t local_rank,
     crew_hang_report(c, local_rank, report->step);
     jsonw_int(&w, "rank", c->layout.first_rank + local_rank);
     jsonw_int(&w, "step", report->step);
+    put_pace(&w, &c->list[local_rank], report->step);
     jsonw_object(&w, "metrics");
     for (size_t i = 0; i < report->n_metrics; i++) {
         jsonw_num(&w, report->metrics[i].name, report->metrics[i].value);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAST_LINES = 20 };
+enum { LAST_LINES = 20, MAX_SLOW = 4 };
 
 static const char *state_colour(const struct run_view *v)
 {
@@ -97,6 +97,29 @@ static void put_progress(struct buf *b, const struct run_status *s)
     }
 }
 
+/* The first few, as they may be half of many. */
+static void put_slow(struct buf *b, const struct run_status *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_workers; i++) {
+        uint32_t percent = s->workers[i].slow_percent;
+
+        if (!percent || status_run_is_over(s->state)) {
+            continue;
+        }
+        if (n++ < MAX_SLOW) {
+            buf_printf(b, "%s rank %d (%u.%02u times the median step)",
+                       n == 1 ? "  slow       " : ",", s->workers[i].rank,
+                       percent / 100, percent % 100);
+        }
+    }
+    if (n > MAX_SLOW) {
+        buf_printf(b, ", %zu more", n - MAX_SLOW);
+    }
+    buf_puts(b, n ? "\n" : "");
+}
+
 /* The last LAST_LINES lines, each behind a margin. */
 static void put_lines(struct buf *b, const char *lines)
 {
@@ -151,6 +174,7 @@ void run_text_head(struct buf *b, const struct run_view *v)
     show_clean(b, state, strlen(state));
     buf_puts(b, colour ? "\x1b[0m\n" : "\n");
     put_progress(b, s);
+    put_slow(b, s);
     if (s->verdict.is_set) {
         buf_printf(b, "  exit status %d%s", s->verdict.exit_status,
                    s->verdict.is_resumable ? ", resumable" : "");

@@ -71,7 +71,7 @@ static struct block native_block(const char *text)
 
 static bool has_any(struct block b, const char *const *words, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; b.len && i < n; i++) {
         if (memmem(b.at, b.len, words[i], strlen(words[i]))) {
             return true;
         }

@@ -243,6 +243,9 @@ static void put_workers(struct jsonw *w, const struct run_status *s)
             jsonw_int(w, x->signal ? "signal" : "exit_code",
                       x->signal ? x->signal : x->exit_code);
         }
+        if (x->slow_percent) {
+            jsonw_int(w, "slow_percent", x->slow_percent);
+        }
         put_time(w, "started", x->started_ns);
         put_time(w, "ended", x->ended_ns);
         jsonw_end_object(w);

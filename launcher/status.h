@@ -74,6 +74,7 @@ struct status_worker {
     enum status_worker_state state;
     int exit_code; /* where EXITED; 0 where a signal ended it */
     int signal;
+    uint32_t slow_percent; /* its step time, of the median; 0: not slow */
     uint64_t started_ns, ended_ns;
 };
 

@@ -159,6 +159,7 @@ static void read_worker(struct reader *r, const json_t *o,
                                                    STATUS_WORKER_N_STATES);
     w->exit_code = (int)get_int(r, o, "exit_code", 0, 255, 0);
     w->signal = (int)get_int(r, o, "signal", 0, 255, 0);
+    w->slow_percent = (uint32_t)get_int(r, o, "slow_percent", 0, INT32_MAX, 0);
     w->started_ns = get_time(r, o, "started");
     w->ended_ns = get_time(r, o, "ended");
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# hang.timeout: workers that make no progress are found, their stacks kept, the
+# hang.timeout, and slow ranks: workers that make no progress are found, their stacks kept, the
 # one that is behind is named, and all are started again; and nobody is taken to
 # hang who is stopped, slow, waited for, or not looked at.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
@@ -176,6 +176,40 @@ test_reader() {
     wait_exit 60 "$runner"
     is "$status" 0 'and go on later' || diag "$(cat run.err)"
     rm -f go
+}
+
+# Who is slow: by what ranks say of their steps, else by when they report.
+test_slow() {
+    cat >slow.py <<'END'
+import os, sys, time
+import muster
+step = 0
+while not os.path.exists("seen"):
+    step += 1
+    late = muster.rank() == 1 and not os.path.exists("better")
+    if sys.argv[1] == "said":
+        muster.report(step, step_time=0.25 if late else 0.1)
+    else:
+        muster.report(step)
+        time.sleep(0.3 if late else 0)
+    time.sleep(0.05)
+END
+    start_run --nproc-per-node 3 -- python3 slow.py said
+    ok 'a rank that says that its steps take long' wait_for 60 eval '[ "$(events slow)" = 1 ]'
+    matches "$(grep '"event":"slow"' run/events.jsonl)" 'rank 1 .* is slow: .* 2.50 times the median, 0.25 s against 0.1 s' 'is named'
+    ok 'is in the status' wait_for 60 eval '[ "$(field workers.1.slow_percent)" = 250 ]'
+    matches "$("$MUSTER" status run)" 'slow +rank 1 \(2.50 times the median step\)' 'for people, too'
+    touch better
+    ok 'it is told that it keeps up again' wait_for 60 eval '[ "$(events slow)" = 2 ]'
+    touch seen
+    wait_exit 60 "$runner"
+    is "$status" 0 'nothing else happens to it' || diag "$(cat run.err)"
+    rm -f seen better
+    start_run --nproc-per-node 3 -- python3 slow.py measured
+    ok 'a rank that reports seldom is slow as well' wait_for 60 grep -q '"event":"slow".*rank 1' run/events.jsonl
+    touch seen
+    wait_exit 60 "$runner"
+    rm -f seen
 }
 
 # What is put before PYTHONPATH must not hide what is there.
