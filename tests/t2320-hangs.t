@@ -28,7 +28,9 @@ matches() { printf '%s\n' "$1" | grep -qE -- "$2"; is $? 0 "$3" || diag "$1"; }
 reason() { grep '"event":"restarting"' run/events.jsonl | head -n 1 | json failure.reason /dev/stdin; }
 
 test_sleeps() {
+    touch others_go_on
     mrun --nproc-per-node 2 --hang-timeout 1s --max-restarts 1 -- python3 "$PY/hang_once.py" 1 sleep say
+    rm -f others_go_on
     is "$status" 0 'a worker that sleeps is ended, and the next try is well' || show
     is "$(field restarts)" 1 'that was a restart of the budget'
     matches "$(reason)" 'rank 1 \(.*\) hangs: .* for [0-9]+s' 'it is the cause' || show
