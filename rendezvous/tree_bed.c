@@ -118,13 +118,18 @@ static const struct tree_ops ops = {
 
 /* --- the world --- */
 
+unsigned bed_lease_ms(void)
+{
+    return tap_valgrind() ? 4000 : 400;
+}
+
 void bed_join(struct world *w, uint32_t rank, const char *run_id)
 {
     static char *const front[] = {(char *)"127.0.0.1", NULL};
     struct node *n = &w->nodes[rank];
     struct tree_config config = {
         .loop = &w->loop, .roster = &w->roster, .rank = rank,
-        .arity = BED_ARITY, .lease_ms = BED_LEASE_MS, .run_id = run_id,
+        .arity = BED_ARITY, .lease_ms = bed_lease_ms(), .run_id = run_id,
         .version = "v", .key = bed_key, .listener = n->listener, .ops = &ops,
         .ctx = n, .front_addrs = w->front_port ? front : NULL,
         .front_port = w->front_port,

@@ -28,7 +28,7 @@ static void test_both_ways(void)
         n_lost += w.lost[i];
     }
     is_int(n_lost, 0, "nobody is lost");
-    ok(w.nodes[BED_NODES - 1].word_age < BED_LEASE_MS,
+    ok(w.nodes[BED_NODES - 1].word_age < bed_lease_ms(),
        "the lead's word is fresh below");
     bed_close(&w);
 }
@@ -277,7 +277,7 @@ static void test_no_word(void)
     bed_run_until(&w, third_is_up);
     uv_timer_init(&w.loop, &lease);
     lease.data = &is_over;
-    uv_timer_start(&lease, on_lease, BED_LEASE_MS, 0);
+    uv_timer_start(&lease, on_lease, bed_lease_ms(), 0);
     ok(bed_run_until(&w, lease_is_over), "a link stands for a lease");
     is_int(w.nodes[3].n_uplinks, 1, "a parent without a parent will do");
     is_int(w.nodes[3].n_words, 0, "but has no word of the lead");

@@ -141,7 +141,7 @@ static void stale_peer(struct link *l, const struct channel_frame *first,
 
 static bool word_is_stale(struct world *w)
 {
-    return w->nodes[1].word_age >= 2 * BED_LEASE_MS;
+    return w->nodes[1].word_age >= 2 * bed_lease_ms();
 }
 
 /* What comes late is old, though it comes now. */
