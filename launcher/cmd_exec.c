@@ -7,6 +7,7 @@
  */
 #include <config.h>
 
+#include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
@@ -16,6 +17,7 @@
 #include "launcher/rank_env.h"
 #include "launcher/rank_run.h"
 #include "launcher/rank_solo.h"
+#include "spec/value.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,11 +31,14 @@ enum {
     SEAT_WAIT_MS = 60000, /* for the agent here to have it ready */
     SEAT_PAUSE_MS = 10,
     OFFER_WAIT_MS = 30000,
+    GANG_TIMEOUT_MS = 300000, /* as gang.timeout */
 };
 
 struct exec_args {
     const char *run_id; /* with `generation`: takes a seat */
     int64_t generation;
+    const char *network;
+    uint64_t gang_timeout_ms;
 };
 
 static int refuse_restarts(void *into, const struct option_def *def,
@@ -48,7 +53,39 @@ static int refuse_restarts(void *into, const struct option_def *def,
                       "world each time");
 }
 
+static int take_network(void *into, const struct option_def *def,
+                        const char *value, struct error *e)
+{
+    struct exec_args *a = into;
+    _buf_ struct buf why = {0};
+
+    (void)def;
+    if (!addr_choice_is_valid(value, &why)) {
+        return error_text(e, ERR_USAGE, "%s", buf_str(&why));
+    }
+    a->network = value;
+    return 0;
+}
+
+static int take_timeout(void *into, const struct option_def *def,
+                        const char *value, struct error *e)
+{
+    struct exec_args *a = into;
+
+    (void)def;
+    if (value_span(value, &a->gang_timeout_ms) < 0 ||
+        a->gang_timeout_ms < 1000) {
+        return error_text(e, ERR_USAGE, "\"%s\" is no span of a second or "
+                          "more, such as 90s or 5m", value);
+    }
+    return 0;
+}
+
 static const struct option_def table[] = {
+    {"interface", "NAME|NETWORK[,...]", "the network between nodes",
+     OPTION_CALL, 0, take_network, 0},
+    {"gang-timeout", "SPAN", "how long ranks on other nodes are waited for: "
+     "5m", OPTION_CALL, 0, take_timeout, 0},
     {"run-id", "ID", NULL, OPTION_STR, offsetof(struct exec_args, run_id),
      NULL, 0},
     {"generation", "N", NULL, OPTION_INT,
@@ -59,7 +96,7 @@ static const struct option_def table[] = {
 
 static const struct options options = {
     .command = "exec",
-    .usage = "-- PROGRAM [ARG...]",
+    .usage = "[OPTIONS] -- PROGRAM [ARG...]",
     .about = "Runs PROGRAM as one process of an MPI launch, `mpirun -n N muster "
              "exec -- PROGRAM` or `srun --mpi=pmix muster exec -- PROGRAM`: it "
              "keeps its MPI rank, and gets the environment of a worker besides. "
@@ -174,9 +211,12 @@ static int run_seated(const struct exec_args *a, struct error *e)
 
 /* --- without one --- */
 
-static int run_alone(const struct option_args *args, struct error *e)
+static int run_alone(const struct exec_args *a,
+                     const struct option_args *args, struct error *e)
 {
     _strlist_ struct strlist own = {0};
+    struct rank_solo solo = {.own = &own, .network = a->network,
+                             .timeout_ms = a->gang_timeout_ms};
     _seat_offer_ struct seat_offer offer = {0};
     struct rank_program program = {.offer = &offer, .out = -1, .err = -1,
                                    .keeps_stdin = true, .seat = -1};
@@ -192,20 +232,21 @@ static int run_alone(const struct option_args *args, struct error *e)
         return error_text(e, ERR_USAGE, "no program; expected one behind --");
     }
     rc = rank_place_read(&own, &place, e);
-    rc = rc < 0 ? rc : rank_solo_offer(&own, &place, &offer, e);
+    rc = rc < 0 ? rc : rank_solo_offer(&solo, &place, &offer, e);
     rc = rc < 0 ? rc : rank_run(&program, &end, &failed, e);
-    if (rc == 0 && failed) {
+    if (rc < 0) {
+        return rc;
+    }
+    if (failed) {
         fprintf(stderr, "muster exec: rank %u: %s\n", place.rank, end.text);
     }
-    if (rc == 0) {
-        rank_leave(&end);
-    }
-    return rc;
+    rank_solo_end(&solo, &place, end.code == 0 && end.signal == 0);
+    rank_leave(&end);
 }
 
 int cmd_exec(int argc, char **argv)
 {
-    struct exec_args a = {0};
+    struct exec_args a = {.gang_timeout_ms = GANG_TIMEOUT_MS};
     _option_args_ struct option_args args = {0};
     struct error e = {0};
     int status = options_start(&options, argc, argv, &a, &args);
@@ -213,8 +254,9 @@ int cmd_exec(int argc, char **argv)
     if (status >= 0) {
         return status;
     }
-    if (a.run_id ? run_seated(&a, &e) < 0 : run_alone(&args, &e) < 0) {
-        return command_fail(&e);
+    if (a.run_id ? run_seated(&a, &e) == 0 : run_alone(&a, &args, &e) == 0) {
+        return EXIT_FAILED;
     }
-    return EXIT_FAILED;
+    status = command_fail(&e);
+    return e.code == ETIMEDOUT && !a.run_id ? EXIT_NOT_GATHERED : status;
 }

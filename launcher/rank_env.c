@@ -64,6 +64,32 @@ static bool number(const struct strlist *env, const char *name, uint32_t *ret)
     return true;
 }
 
+/* FNV-1a, of one text behind another. */
+static uint64_t hash(uint64_t h, const char *text)
+{
+    h = h ? h : UINT64_C(0xcbf29ce484222325);
+    for (; text && *text; text++) {
+        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    }
+    return (h ^ '-') * UINT64_C(0x100000001b3);
+}
+
+/* Where the daemon here listens: PMIx has it by a name for each of its versions. */
+static uint64_t daemon_of(const struct strlist *env)
+{
+    static const char *const names[] = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
+                                        "PMIX_SERVER_URI3", "PMIX_SERVER_URI2"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (strlist_getenv(env, names[i])) {
+            return hash(0, strlist_getenv(env, names[i]));
+        }
+    }
+    return 0;
+}
+
+/* Open MPI 4.1 tells all ranks a random key; 5.0 has only the name of the launch,
+ * of the host and the process id of mpirun. */
 static bool read_mpirun(const struct strlist *env, struct rank_place *p)
 {
     const char *space = strlist_getenv(env, "PMIX_NAMESPACE");
@@ -71,8 +97,8 @@ static bool read_mpirun(const struct strlist *env, struct rank_place *p)
                                      "OMPI_MCA_orte_precondition_transports");
 
     p->starter = RANK_BY_MPIRUN;
-    snprintf(p->launch, sizeof(p->launch), "%s-%s", space ? space : "",
-             key ? key : "");
+    p->launch_id = hash(hash(0, space), key);
+    p->daemon = daemon_of(env);
     return number(env, "OMPI_COMM_WORLD_RANK", &p->rank) &&
            number(env, "OMPI_COMM_WORLD_SIZE", &p->world) &&
            number(env, "OMPI_COMM_WORLD_LOCAL_RANK", &p->local_rank) &&
@@ -121,8 +147,8 @@ static bool read_srun(const struct strlist *env, struct rank_place *p)
     p->starter = RANK_BY_SRUN;
     p->knows_nodes = number(env, "SLURM_NODEID", &p->node) &&
                      number(env, "SLURM_STEP_NUM_NODES", &p->n_nodes);
-    snprintf(p->launch, sizeof(p->launch), "%s.%s", job ? job : "",
-             step ? step : "");
+    p->launch_id = hash(hash(0, job), step);
+    p->daemon = hash(p->launch_id, strlist_getenv(env, "SLURM_NODEID"));
     read_first_host(env, p);
     return p->knows_nodes && number(env, "SLURM_PROCID", &p->rank) &&
            number(env, "SLURM_STEP_NUM_TASKS", &p->world) &&

@@ -26,7 +26,9 @@ struct rank_place {
     uint32_t node, n_nodes;
     bool knows_nodes;      /* else the two are unknown */
     char first_host[256];  /* where rank 0 is; "" for unknown */
-    char launch[128];      /* the same for all ranks of this launch alone */
+    uint64_t launch_id;    /* the same for all ranks of this launch; hardly
+                              ever that of another */
+    uint64_t daemon;       /* the same for all ranks of a node */
 };
 
 /* Reads it from `env`. -ERR_USAGE where this is no MPI launch, or one whose

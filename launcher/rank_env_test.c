@@ -62,6 +62,29 @@ static void test_places(void)
     }
 }
 
+static void test_launch(void)
+{
+    static const char *const envs[] = {
+        MPIRUN "2 PMIX_NAMESPACE=a@1 PMIX_SERVER_URI41=a@0.1;tcp4://127.0.0.1:5",
+        MPIRUN "2 PMIX_NAMESPACE=a@1 PMIX_SERVER_URI2=a@0.2;tcp4://127.0.0.1:5",
+        MPIRUN "2 PMIX_NAMESPACE=a@2 PMIX_SERVER_URI41=a@0.1;tcp4://127.0.0.1:5",
+        MPIRUN "2 PMIX_NAMESPACE=a@1 OMPI_MCA_orte_precondition_transports=1",
+    };
+    struct rank_place p[ARRAY_SIZE(envs)];
+
+    for (size_t i = 0; i < ARRAY_SIZE(envs); i++) {
+        _strlist_ struct strlist env = {0};
+
+        fill(&env, envs[i]);
+        is_int(rank_place_read(&env, &p[i], NULL), 0, "%s", envs[i]);
+    }
+    ok(p[0].launch_id == p[1].launch_id, "one launch, whatever the daemon");
+    ok(p[0].launch_id != p[2].launch_id, "another name, another launch");
+    ok(p[0].launch_id != p[3].launch_id, "so for a key");
+    ok(p[0].daemon != p[1].daemon, "two daemons");
+    ok(p[0].daemon == p[2].daemon, "and one");
+}
+
 static void test_join(void)
 {
     _strlist_ struct strlist own = {0}, env = {0}, again = {0};
@@ -82,6 +105,7 @@ static void test_join(void)
 int main(void)
 {
     test_places();
+    test_launch();
     test_join();
     return tap_done();
 }

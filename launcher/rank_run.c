@@ -272,9 +272,6 @@ int rank_run(const struct rank_program *p, struct seat_end *ret_end,
     int rc = take_signals(&r, e);
 
     watch_parent(&r);
-    if (rc == 0 && p->seat < 0) {
-        rc = rank_guard(p->offer->mark, e);
-    }
     rc = rc < 0 ? rc : start(&r, e);
     if (rc < 0) {
         return rc;

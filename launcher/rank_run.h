@@ -20,8 +20,8 @@ struct rank_program {
     const struct seat_offer *offer; /* what to run */
     int out, err;     /* its output; -1: that of this process */
     bool keeps_stdin; /* else it is empty */
-    int seat;         /* the stand-in; -1: there is none, and a guard is left
-                         that sweeps up where this process is killed */
+    int seat;         /* the stand-in; -1: there is none, and the caller has
+                         left a guard (launcher/rank_sweep.h) */
 };
 
 /* Runs it to its end, and tells the stand-in. `ret_failed`: it was never run. */

@@ -61,8 +61,9 @@ static void drop_all_but(int fd)
     }
 }
 
-/* All signals are blocked already. */
-static _Noreturn void guard(int fd, const char *mark)
+/* All signals are blocked. */
+static _Noreturn void guard(int fd, const char *mark,
+                            void last(const void *arg), const void *arg)
 {
     char c;
 
@@ -72,22 +73,30 @@ static _Noreturn void guard(int fd, const char *mark)
         /* again */
     }
     rank_sweep(mark, 0);
+    if (last) {
+        last(arg);
+    }
     _exit(0);
 }
 
-int rank_guard(const char *mark, struct error *e)
+int rank_guard(const char *mark, void last(const void *arg), const void *arg,
+               struct error *e)
 {
+    sigset_t all, was;
     int ends[2];
     pid_t pid;
 
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return error_set(e, errno, "make a pipe");
     }
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &was);
     pid = fork();
     if (pid == 0) {
         close(ends[1]);
-        guard(ends[0], mark);
+        guard(ends[0], mark, last, arg);
     }
+    sigprocmask(SIG_SETMASK, &was, NULL);
     close(ends[0]);
     /* The other end stays open for the life of this process. */
     return pid < 0 ? error_set(e, errno, "start a guard") : 0;

@@ -16,8 +16,9 @@ enum { RANK_LINGER_MS = 1000 };
  * uninterruptible wait goes when that wait ends. */
 void rank_sweep(const char *mark, unsigned linger_ms);
 
-/* Leaves a process behind that does so when this one ends, however it ends. It
- * keeps nothing of this one open. */
-int rank_guard(const char *mark, struct error *e);
+/* Leaves a process behind that does so when this one ends, however it ends, and
+ * then calls `last`, which may be NULL. It keeps nothing of this one open. */
+int rank_guard(const char *mark, void last(const void *arg), const void *arg,
+               struct error *e);
 
 #endif

@@ -43,6 +43,28 @@ test_srun() {
     is "$(who srun.out)" "$two" 'keeps the ranks, and knows the nodes'
 }
 
+python="/usr/bin/python3 $MUSTER_SRCDIR/tests/py/mpi_who.py JAX_PROCESS_ID SLURM_PROCID"
+
+test_srun_python() {
+    /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || { skip 'no mpi4py: see scripts/install-deps' 2; return; }
+    batch srunpy "srun --mpi=pmix -N 2 --ntasks-per-node=2 $MUSTER exec -- $python"
+    like "$(cat srunpy.out)" 'status 0' 'srun --mpi=pmix muster exec with mpi4py' || diag "$(cat srunpy.out)"
+    is "$(who srunpy.out)" "$two" 'has the ranks'
+    batch mpipy "mpirun $root -n 4 --map-by slot $MUSTER exec -- $python"
+    like "$(cat mpipy.out)" 'status 0' 'and so has mpirun ... muster exec in a job' || diag "$(cat mpipy.out)"
+    is "$(who mpipy.out)" "$two" 'over both nodes'
+    batch runpy "$MUSTER run $root --run-dir rundir --nnodes 2 -- mpirun -np 4 $python"
+    like "$(cat runpy.out)" 'status 0' 'and muster run -- mpirun' || diag "$(cat runpy.out; cat rundir/logs/*/mpirun)"
+    is "$(who runpy.out)" "$two" 'in each of its generations'
+}
+
+test_srun_interface() {
+    batch iface "srun --mpi=pmix -N 2 --ntasks-per-node=2 $MUSTER exec --interface eth0 -- \\
+        sh -c 'echo to \$MASTER_ADDR \$GROUP_RANK of \$GROUP_WORLD_SIZE'"
+    is "$(grep '^to ' iface.out | sort | uniq -c | sed 's/^ *//' | tr '\n' ';')" \
+        '2 to 10.77.0.1 0 of 2;2 to 10.77.0.1 1 of 2;' 'rank 0 tells its address in a network that was chosen' || diag "$(cat iface.out)"
+}
+
 test_mpirun() {
     batch one "mpirun $root -n 2 --host node1:2 $MUSTER exec -- $prog"
     like "$(cat one.out)" 'status 0' 'mpirun ... muster exec on a node of the job' || diag "$(cat one.out)"

@@ -31,6 +31,88 @@ start_run() {
     is $? 0 'a run over two hosts' || diag "$(cat run.out run.err run/logs/1/mpirun)"
 }
 
+# --- mpirun ... muster exec, on several hosts ---
+
+mpi() { run on node1 timeout 120 mpirun --allow-run-as-root --host node3:2,node4:1,node2:1 -n 4 "$@"; }
+who() { grep -oE 'MPI [0-9] of .* on node[2-4]' out | sort | tr '\n' ';'; }
+four='MPI 0 of 4, sum 10; 0 of 4, local 0 of 2, node 0 of 3 on node3;'
+four+='MPI 1 of 4, sum 10; 1 of 4, local 1 of 2, node 0 of 3 on node3;'
+four+='MPI 2 of 4, sum 10; 2 of 4, local 0 of 1, node 1 of 3 on node4;'
+four+='MPI 3 of 4, sum 10; 3 of 4, local 0 of 1, node 2 of 3 on node2;'
+left_over() { ls -d "$SHARED"/.muster-mpi-* ~/.muster-mpi-* 2>/dev/null; }
+nothing_left() { [ -z "$(left_over)" ]; }
+
+test_direct() {
+    cd "$SHARED" || return
+    mpi "$MUSTER" exec -- "$prog"
+    is "$status" 0 'mpirun ... muster exec over three hosts' || show
+    is "$(who)" "$four" 'keeps the ranks, which know their nodes'
+    mpi "$MUSTER" exec -- sh -c 'echo $MASTER_ADDR:$MASTER_PORT $TORCHELASTIC_RUN_ID'
+    is "$(sort -u out | wc -l)" 1 'all are told the same place to meet' || show
+    matches "$(head -n 1 out)" '^10\.77\.0\.3:[23][0-9]{4} ' 'on the host of rank 0'
+    mpi "$MUSTER" exec --interface ib0,10.77.0.0/24 -- sh -c 'echo $MASTER_ADDR $NCCL_SOCKET_IFNAME'
+    is "$(sort -u out)" '10.77.0.3 =eth0' 'at an address of the network that was chosen' || show
+    mpi "$MUSTER" exec --interface eth7 -- true
+    isnt "$status" 0 'one that is not there is refused' || show
+    like "$(cat err)" 'eth7' 'by its name'
+    ok 'nothing is left where they met' nothing_left || diag "$(left_over)"
+}
+
+test_direct_python() {
+    /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || { skip 'no mpi4py: see scripts/install-deps' 2; return; }
+    cd "$SHARED" || return
+    mpi "$MUSTER" exec -- /usr/bin/python3 "$MUSTER_SRCDIR/tests/py/mpi_who.py" JAX_PROCESS_ID OMPI_COMM_WORLD_RANK
+    is "$status" 0 'mpi4py over three hosts' || show
+    is "$(who)" "$four" 'has its ranks'
+}
+
+test_direct_torch() {
+    /usr/bin/python3 -c 'import torch' 2>/dev/null || { skip 'no PyTorch in /usr: see scripts/install-deps' 2; return; }
+    cd "$SHARED" || return
+    GROUP=direct mpi -x GROUP=direct "$MUSTER" exec -- /usr/bin/python3 "$MUSTER_SRCDIR/tests/py/gloo_allreduce.py"
+    is "$status" 0 'PyTorch over three hosts' || show
+    is "$(grep -c 'of 4 in direct: ok' out)" 4 'meets at rank 0'
+}
+
+test_direct_two() {
+    cd "$SHARED" || return
+    spawn one on node1 timeout 120 mpirun --allow-run-as-root --host node1:1,node2:1 -n 2 "$MUSTER" exec -- "$prog"
+    local first=$spawned
+    spawn two on node2 timeout 120 mpirun --allow-run-as-root --host node2:1,node3:1 -n 2 "$MUSTER" exec -- "$prog"
+    wait_exit 120 "$first"
+    is "$status" 0 'one launch' || diag "$(cat one.out one.err)"
+    wait_exit 120 "$spawned"
+    is "$status" 0 'and another one, in one directory' || diag "$(cat two.out two.err)"
+    is "$(grep -o 'node [01] of 2 on node[123]' one.out two.out | sort | tr '\n' ';')" \
+        "one.out:node 0 of 2 on node1;one.out:node 1 of 2 on node2;two.out:node 0 of 2 on node2;two.out:node 1 of 2 on node3;" \
+        'each meets its own'
+}
+
+test_direct_killed() {
+    cd "$SHARED" || return
+    spawn killed on node1 timeout 120 mpirun --allow-run-as-root --host node1:1,node2:1 -n 2 "$MUSTER" exec -- \
+        sh -c 'echo here; exec sleep 1000'
+    ok 'a launch over two hosts' wait_for 60 eval '[ "$(grep -c here killed.out)" = 2 ]'
+    ok 'has a place to meet' eval '[ -n "$(left_over)" ]'
+    kill -KILL $(pids_on node1 'mpirun --allow-run-as-root --host')
+    ok 'which does not outlive a kill' wait_for 60 nothing_left
+}
+
+# Nothing is shared: /tmp is each host's own.
+test_direct_alone() {
+    run on node1 sh -c "cd /tmp && exec timeout 120 mpirun --allow-run-as-root --host node1:1,node2:1 -x HOME=/tmp -n 2 \
+        '$MUSTER' exec --gang-timeout 2s -- true"
+    isnt "$status" 0 'hosts that share no directory' || show
+    like "$(cat err)" 'start mpirun in a directory that all nodes share' 'are told what to do'
+    like "$(cat err)" 'muster run --hosts ... -- mpirun -n 2 PROGRAM' 'and what else'
+    is "$(on node1 ls -A /tmp | grep muster-mpi; on node2 ls -A /tmp | grep muster-mpi)" '' 'nothing is left of it'
+    run on node1 sh -c "cd /tmp && exec timeout 120 mpirun --allow-run-as-root --host node1:1,node2:1 -n 2 '$MUSTER' exec -- '$prog'"
+    is "$status" 0 'but where the home directory is shared they meet there' || show
+    ok 'nothing is left there' nothing_left || diag "$(left_over)"
+}
+
+# --- muster run -- mpirun ... ---
+
 test_hosts() {
     cd "$SHARED" && rm -rf run
     run on node1 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts node3,node1,node2 --nnodes 3 -- \

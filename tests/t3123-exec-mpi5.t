@@ -34,6 +34,10 @@ test_direct() {
     is "$status" 0 'mpirun ... muster exec' || show
     is "$(who)" "$(for r in 0 1 2; do printf 'MPI %d of 3, sum 6; %d of 3, local %d of 3, node 0 of 1 on node1;' $r $r $r; done)" \
         'keeps the ranks'
+    run on node1 timeout 120 mpirun $root --host node1:2,node2:2 -n 4 "$there/muster" exec -- "$prog"
+    is "$status" 0 'over two hosts, too' || show
+    is "$(who)" "$two" 'where the ranks know their nodes'
+    is "$(ls -A "$SHARED" ~ | grep muster-mpi)" '' 'nothing is left where they met'
     run on node1 timeout 120 mpirun $root --oversubscribe -n 1 "$there/muster" exec -- "$prog" fail 0 7
     is "$status" 7 'the exit status is that of mpirun' || show # beside others they may abort first
 }
