@@ -116,6 +116,22 @@ static int parse_key(const char *path, const char *data, size_t len,
                       2 * JOB_KEY_BYTES);
 }
 
+void key_prove(const uint8_t key[JOB_KEY_BYTES], const char *about,
+               uint8_t ret[KEY_PROOF_BYTES])
+{
+    crypto_generichash(ret, KEY_PROOF_BYTES, (const uint8_t *)about,
+                       strlen(about), key, JOB_KEY_BYTES);
+}
+
+bool key_is_proved(const uint8_t key[JOB_KEY_BYTES], const char *about,
+                   const uint8_t proof[KEY_PROOF_BYTES])
+{
+    uint8_t own[KEY_PROOF_BYTES];
+
+    key_prove(key, about, own);
+    return sodium_memcmp(own, proof, sizeof(own)) == 0;
+}
+
 int key_read(const char *path, bool is_private, uint8_t ret_key[JOB_KEY_BYTES],
              struct error *e)
 {

@@ -36,6 +36,13 @@ void key_drop(uint8_t *key);
 void *secret_alloc(size_t size);
 void secret_free(void *p);
 
+/* What shows that one has the key, for `about` alone, and tells nothing of it. */
+enum { KEY_PROOF_BYTES = 32 };
+void key_prove(const uint8_t key[JOB_KEY_BYTES], const char *about,
+               uint8_t ret[KEY_PROOF_BYTES]);
+bool key_is_proved(const uint8_t key[JOB_KEY_BYTES], const char *about,
+                   const uint8_t proof[KEY_PROOF_BYTES]);
+
 /* Clears what functions that have returned left below the caller on the stack:
  * registers are saved there by signals, and by the first call of a function in a
  * library, with whatever was copied through them. */

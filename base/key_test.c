@@ -152,6 +152,21 @@ static void test_hold(void)
     key_drop(NULL);
 }
 
+static void test_prove(void)
+{
+    uint8_t key[JOB_KEY_BYTES] = {1, 2, 3}, other[JOB_KEY_BYTES] = {1, 2, 4};
+    uint8_t proof[KEY_PROOF_BYTES], again[KEY_PROOF_BYTES];
+
+    key_prove(key, "to be let in", proof);
+    ok(key_is_proved(key, "to be let in", proof), "a key is shown");
+    ok(!key_is_proved(key, "to be let out", proof), "for that alone");
+    ok(!key_is_proved(other, "to be let in", proof), "and no other one");
+    key_prove(key, "to be let in", again);
+    ok(memcmp(proof, again, sizeof(proof)) == 0, "the same each time");
+    proof[31] ^= 1;
+    ok(!key_is_proved(key, "to be let in", proof), "to the last bit");
+}
+
 int main(void)
 {
     static const char *const names[] = {"key", "hex", "open", "short", "odd",
@@ -165,6 +180,7 @@ int main(void)
     test_read();
     test_pipe();
     test_hold();
+    test_prove();
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         unlink(at(names[i]));
     }

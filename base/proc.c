@@ -24,7 +24,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MAX_FILE_BYTES = 16 << 20 };
+enum { MAX_FILE_BYTES = 16 << 20, MAX_DEPTH = 10000, MAX_WALKS = 16 };
 
 static void close_dir(DIR **d)
 {
@@ -264,6 +264,38 @@ int proc_descendants(pid_t root, struct proc_list *l, struct error *e)
     return rc == 0 ? 0
                    : error_set(e, -rc, "list the descendants of process %d",
                                (int)root);
+}
+
+/* -EAGAIN where one of the line has ended meanwhile: its child has another parent
+ * by now. One that /proc hides (hidepid) is of another user, and ends the line. */
+static int walk_up(pid_t pid, pid_t root)
+{
+    for (int i = 0; i < MAX_DEPTH && pid > 0; i++) {
+        struct proc p = {0};
+
+        if (pid == root) {
+            return 1;
+        }
+        if (proc_read(pid, &p) < 0) {
+            bool is_hidden = kill(pid, 0) == 0 || errno == EPERM;
+
+            return i == 0 ? -ESRCH : is_hidden ? 0 : -EAGAIN;
+        }
+        pid = p.parent;
+    }
+    return pid > 0 ? -EAGAIN : 0;
+}
+
+int proc_is_below(pid_t pid, pid_t root)
+{
+    for (int i = 0; i < MAX_WALKS; i++) {
+        int rc = walk_up(pid, root);
+
+        if (rc != -EAGAIN) {
+            return rc;
+        }
+    }
+    return -ESRCH;
 }
 
 static char *read_env(pid_t pid, size_t *ret_len)

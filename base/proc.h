@@ -51,6 +51,10 @@ int proc_descendants(pid_t root, struct proc_list *l, struct error *e);
  * (NAME=VALUE), except the caller. Zombies have none. */
 int proc_with_env(const char *entry, struct proc_list *l, struct error *e);
 
+/* 1 if `root` is the process itself or one of its ancestors, else 0; -ESRCH where
+ * there is no such process, or its line does not stand still. */
+int proc_is_below(pid_t pid, pid_t root);
+
 /* True if the initial environment of `pid` holds the entry; false also where it
  * cannot be read. */
 bool proc_has_env(pid_t pid, const char *entry);

@@ -146,6 +146,64 @@ static void test_descendants(void)
 }
 
 /* The one picked and what is below it goes; its brother stays. */
+/* A process that has left its session, and all of whose parents have ended. */
+static pid_t make_daemon(void)
+{
+    int ends[2];
+    pid_t pid = 0;
+
+    if (pipe(ends) < 0) {
+        bail_out("pipe");
+    }
+    if (fork() == 0) {
+        setsid();
+        if (fork() == 0) {
+            pid = getpid();
+            if (write(ends[1], &pid, sizeof(pid)) != sizeof(pid)) {
+                _exit(1);
+            }
+            wait_forever();
+        }
+        _exit(0);
+    }
+    wait(NULL);
+    if (read(ends[0], &pid, sizeof(pid)) != sizeof(pid)) {
+        bail_out("no word from the test's processes");
+    }
+    close(ends[0]);
+    close(ends[1]);
+    return pid;
+}
+
+static void test_below(void)
+{
+    pid_t child = fork(), other, daemon;
+
+    if (child == 0) {
+        wait_forever();
+    }
+    other = fork();
+    if (other == 0) {
+        wait_forever();
+    }
+    daemon = make_daemon();
+    is_int(proc_is_below(getpid(), getpid()), 1, "a process and itself");
+    is_int(proc_is_below(child, getpid()), 1, "a child");
+    is_int(proc_is_below(child, getppid()), 1, "a grandchild");
+    is_int(proc_is_below(daemon, getpid()), 1, "one that has left all but this "
+           "subreaper");
+    is_int(proc_is_below(getpid(), child), 0, "not its child");
+    is_int(proc_is_below(child, other), 0, "nor a sibling");
+    is_int(proc_is_below(1, getpid()), 0, "nor the first of all");
+    kill(child, SIGKILL);
+    kill(other, SIGKILL);
+    kill(daemon, SIGKILL);
+    while (wait(NULL) > 0) {
+    }
+    is_int(proc_is_below(child, getpid()), -ESRCH, "one that has gone is below "
+           "nobody");
+}
+
 static bool pick_pid(void *arg, const struct proc *p)
 {
     return p->pid == *(pid_t *)arg;
@@ -407,6 +465,7 @@ int main(int argc, char **argv)
     test_read();
     test_odd_names();
     test_descendants();
+    test_below();
     test_pick();
     test_identity();
     test_dead_leader();

@@ -87,6 +87,15 @@ int seqsock_accept(int fd, struct error *e)
     return take_fd(&peer);
 }
 
+int seqsock_peer(int fd)
+{
+    struct ucred who;
+    socklen_t len = sizeof(who);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) < 0 ? 0
+                                                                   : who.pid;
+}
+
 void seqsock_msg_init(struct seqsock_msg *m)
 {
     *m = (struct seqsock_msg){.fds = {-1, -1, -1, -1}};

@@ -26,6 +26,9 @@ int seqsock_listen(const char *path, struct error *e);
 int seqsock_connect(const char *path, struct error *e);
 int seqsock_accept(int fd, struct error *e);
 
+/* Who connected: its pid as seen from here, 0 for one of another space of pids. */
+int seqsock_peer(int fd);
+
 struct seqsock_msg {
     uint16_t type;
     struct buf data;

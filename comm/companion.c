@@ -6,23 +6,40 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void companion_claim(char *to, size_t size, const char *run_id,
+                     uint64_t epoch)
+{
+    snprintf(to, size, "muster companion of %s in world %" PRIu64, run_id,
+             epoch);
+}
 
 void companion_hello_encode(const struct companion_hello *h, struct buf *b)
 {
     wire_put_u16(b, h->version);
     wire_put_u64(b, h->epoch);
     wire_put_str(b, h->muster_version);
+    wire_put_bytes(b, h->proof, sizeof(h->proof));
 }
 
 int companion_hello_decode(const struct buf *b, struct companion_hello *ret)
 {
     struct wire_reader r = wire_reader(b->data, b->len);
+    const void *proof;
+    size_t len;
 
     ret->version = wire_get_u16(&r);
     ret->epoch = wire_get_u64(&r);
     wire_get_str(&r, ret->muster_version, sizeof(ret->muster_version));
+    proof = wire_get_bytes(&r, sizeof(ret->proof), &len);
+    if (!proof || len != sizeof(ret->proof)) {
+        return -ERR_FORMAT;
+    }
+    memcpy(ret->proof, proof, len);
     return wire_done(&r) ? 0 : -ERR_FORMAT;
 }
 

@@ -5,7 +5,7 @@
  * MPI world. The agent keeps the connection of the highest epoch only.
  *
  *   muster-mpi                            agent
- *   HELLO  version, epoch              ->
+ *   HELLO  version, epoch, proof       ->
  *                                      <- INFO  its place in the run, if it has
  *                                               one, and its roster entry; or
  *                                               REFUSED
@@ -27,8 +27,9 @@
 #include <stdint.h>
 
 enum {
-    COMPANION_VERSION = 3, /* changes with any message below */
+    COMPANION_VERSION = 4, /* changes with any message below */
     COMPANION_KEY_BYTES = 32,
+    COMPANION_PROOF_BYTES = 32,
     COMPANION_PATH_BYTES = 4096,
     COMPANION_TEXT_BYTES = 1024,
     COMPANION_MAX_FRONT = 8,
@@ -47,11 +48,19 @@ enum companion_type {
     COMPANION_VERDICT = 9,
 };
 
+/* `proof` is that of the job key (base/key.h) for companion_claim(): an agent that
+ * has a run lets nobody in without. By hand, where the key is not known yet, and no
+ * agent either, it is zero. */
 struct companion_hello {
     uint16_t version;
     uint64_t epoch;
     char muster_version[64];
+    uint8_t proof[COMPANION_PROOF_BYTES];
 };
+
+enum { COMPANION_CLAIM_BYTES = 256 };
+void companion_claim(char *to, size_t size, const char *run_id,
+                     uint64_t epoch);
 
 /* Where an agent stands in its run. */
 struct companion_place {

@@ -37,7 +37,8 @@ static int decode_hello(const struct buf *b)
 static void test_hello(void)
 {
     struct companion_hello h = {.version = 7, .epoch = UINT64_MAX - 1,
-                                .muster_version = "1.2"}, got;
+                                .muster_version = "1.2",
+                                .proof = {1, 0, [31] = 255}}, got;
     _buf_ struct buf b = {0};
 
     companion_hello_encode(&h, &b);
@@ -46,6 +47,7 @@ static void test_hello(void)
     is_int(got.version, 7, "version");
     ok(got.epoch == h.epoch, "epoch");
     is_str(got.muster_version, "1.2", "muster's version");
+    ok(memcmp(got.proof, h.proof, sizeof(h.proof)) == 0, "its proof");
 }
 
 static int decode_world(const struct buf *b)

@@ -10,12 +10,14 @@
 
 #include "base/cleanup.h"
 #include "base/key.h"
+#include "base/proc.h"
 #include "launcher/jsonw.h"
 #include "rendezvous/restart.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     FIRST_LEASE_MS = 10000, /* until the job says heartbeat.timeout */
@@ -341,7 +343,28 @@ static void on_companion_lost(void *ctx)
     tell_mpi(a, "mpi_lost", "has lost its MPI world; training goes on");
 }
 
+/* Who comes for a newer world takes the place of the one that is there. A worker
+ * has no part in that: whatever session and environment it is in, it is below this
+ * agent, which is a subreaper, and muster-mpi never is. */
+static const char *may_come(void *ctx, int pid,
+                            const struct companion_hello *h)
+{
+    const struct agent *a = ctx;
+    char claim[COMPANION_CLAIM_BYTES];
+
+    if (!a->has_run) {
+        return NULL; /* nor has it workers */
+    }
+    if (pid && proc_is_below(pid, getpid()) != 0) {
+        return "it comes from a worker of this agent";
+    }
+    companion_claim(claim, sizeof(claim), a->run.id, h->epoch);
+    return key_is_proved(a->key, claim, h->proof)
+               ? NULL : "it does not show the key of the run";
+}
+
 const struct companion_link_ops agent_companion_ops = {
+    .may_come = may_come,
     .on_world = on_world,
     .on_attached = on_attached,
     .on_term = on_term,

@@ -22,6 +22,7 @@ struct peer {
     struct companion_link *link; /* NULL once closed */
     int fd;
     uint64_t epoch; /* 0 before its hello */
+    uint64_t number; /* the later, the higher */
 };
 
 struct companion_link {
@@ -32,6 +33,7 @@ struct companion_link {
     char path[108];
     struct peer *listener;
     struct peer *peers[MAX_PEERS];
+    uint64_t n_peers; /* that ever connected */
     struct peer *current; /* of the newest epoch */
     uv_loop_t *loop;
 };
@@ -112,6 +114,7 @@ static void take_hello(struct peer *p, const struct seqsock_msg *m)
 {
     struct companion_link *l = p->link;
     struct companion_hello h;
+    const char *why_not;
     _buf_ struct buf b = {0};
 
     if (companion_hello_decode(&m->data, &h) < 0) {
@@ -124,6 +127,11 @@ static void take_hello(struct peer *p, const struct seqsock_msg *m)
     }
     if (l->current && l->current->epoch >= h.epoch) {
         refuse(p, "this agent serves a newer MPI world");
+        return;
+    }
+    why_not = l->ops.may_come(l->ctx, seqsock_peer(p->fd), &h);
+    if (why_not) {
+        refuse(p, why_not);
         return;
     }
     p->epoch = h.epoch;
@@ -147,8 +155,10 @@ static void take_world(struct peer *p, const struct seqsock_msg *m)
     if (companion_world_decode(&m->data, &w) < 0 ||
         seqsock_blob_read(m->fds[0], COMPANION_ROSTER_MAX, &bytes, NULL) <
             0 ||
-        roster_decode(bytes.data, bytes.len, &roster, NULL) < 0) {
+        roster_decode(bytes.data, bytes.len, &roster, NULL) < 0 ||
+        w.epoch != p->epoch) {
         refuse(p, "the world that was sent does not parse");
+        l->ops.on_lost(l->ctx);
         return;
     }
     explicit_bzero(m->data.data, m->data.len); /* the key was in it */
@@ -200,22 +210,45 @@ static void on_peer_readable(uv_poll_t *poll, int status, int events)
     }
 }
 
+/* Where there is none left, that of whoever has been silent for longest: a crowd
+ * must not keep muster-mpi out. */
+static struct peer **free_place(struct companion_link *l)
+{
+    struct peer **oldest = NULL;
+
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        struct peer **p = &l->peers[i];
+
+        if (!*p) {
+            return p;
+        }
+        if (*p != l->current && (!oldest || (*p)->number < (*oldest)->number)) {
+            oldest = p;
+        }
+    }
+    peer_close(*oldest);
+    return oldest;
+}
+
 static void on_listener_readable(uv_poll_t *poll, int status, int events)
 {
     const struct peer *listener = poll->data;
     struct companion_link *l = listener->link;
     int fd = seqsock_accept(listener->fd, NULL);
+    struct peer **place;
 
     (void)status;
     (void)events;
-    for (size_t i = 0; fd >= 0 && i < MAX_PEERS; i++) {
-        if (!l->peers[i]) {
-            l->peers[i] = peer_create(l, fd, on_peer_readable);
-            fd = l->peers[i] ? -1 : fd;
-            break;
-        }
+    if (fd < 0) {
+        return;
     }
-    close_fd(&fd);
+    place = free_place(l);
+    *place = peer_create(l, fd, on_peer_readable);
+    if (*place) {
+        (*place)->number = ++l->n_peers;
+    } else {
+        close(fd);
+    }
 }
 
 int companion_link_create(uv_loop_t *loop, const char *path,

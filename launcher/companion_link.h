@@ -20,6 +20,10 @@
 struct companion_link;
 
 struct companion_link_ops {
+    /* Whether process `pid` (0: not of this space of pids) may come for a newer
+     * world than that of the one that is there. NULL, or why not. */
+    const char *(*may_come)(void *ctx, int pid,
+                            const struct companion_hello *h);
     /* A companion brought its world. Both are borrowed for the call. */
     void (*on_world)(void *ctx, const struct companion_world *w,
                      const struct roster *roster);

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 struct world {
+    const char *why_not; /* nobody may come */
+    int n_asked, asked_pid;
     uv_loop_t loop;
     char dir[64], path[80];
     struct companion_link *link;
@@ -24,6 +26,16 @@ struct world {
     uint64_t epoch;
     uint32_t n_roster, tag;
 };
+
+static const char *may_come(void *ctx, int pid,
+                            const struct companion_hello *h)
+{
+    struct world *t = ctx;
+
+    t->n_asked++;
+    t->asked_pid = pid;
+    return h->epoch == 99 ? t->why_not : NULL;
+}
 
 static void on_world(void *ctx, const struct companion_world *w,
                      const struct roster *roster)
@@ -53,8 +65,8 @@ static void on_lost(void *ctx)
     ((struct world *)ctx)->n_lost++;
 }
 
-static const struct companion_link_ops ops = {on_world, on_attached, on_term,
-                                              on_lost};
+static const struct companion_link_ops ops = {may_come, on_world, on_attached,
+                                              on_term, on_lost};
 
 static void turn(struct world *t)
 {
@@ -178,7 +190,7 @@ static void test_hostile(void)
     struct companion_hello h = {.version = COMPANION_VERSION + 1, .epoch = 1};
     _buf_ struct buf b = {0};
     int fds[20];
-    int fd;
+    int fd, newer;
 
     open_world(&t);
     fd = say_hello(&t, 1, "another version");
@@ -209,20 +221,52 @@ static void test_hostile(void)
     seqsock_send(fd, COMPANION_WORLD, &junk, NULL, 0);
     turn(&t);
     is_int(next_type(fd), COMPANION_REFUSED, "but not a world");
+    is_int(t.n_lost, 1, "which is then lost");
     close(fd);
+    fd = say_hello(&t, 1, PACKAGE_VERSION);
+    next_type(fd);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
         fds[i] = seqsock_connect(t.path, NULL);
         turn(&t);
     }
-    fd = say_hello(&t, 1, PACKAGE_VERSION);
+    is_int(next_type(fd), -EAGAIN, "a crowd does not send away who serves");
+    newer = say_hello(&t, 2, PACKAGE_VERSION);
+    is_int(next_type(newer), COMPANION_INFO, "nor keeps out a newer one");
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
         close(fds[i]);
     }
     close(fd);
+    close(newer);
+    close_world(&t);
+}
+
+/* One that must not come leaves the one that is there alone. */
+static void test_unwanted(void)
+{
+    struct world t;
+    int first, other;
+
+    open_world(&t);
+    t.why_not = "not that one";
+    first = say_hello(&t, 1, PACKAGE_VERSION);
+    next_type(first);
+    bring_world(&t, first, 1);
+    other = say_hello(&t, 99, PACKAGE_VERSION);
+    is_int(next_type(other), COMPANION_REFUSED, "one is not wanted");
+    is_int(t.asked_pid, getpid(), "by what it is");
+    is_int(next_type(first), -EAGAIN, "the first one stays");
+    ok(companion_link_is_up(t.link), "and serves");
+    bring_world(&t, other, 99);
+    is_int(t.n_worlds, 1, "a world of the other is not taken");
+    close(other);
     turn(&t);
-    fd = say_hello(&t, 1, PACKAGE_VERSION);
-    is_int(next_type(fd), COMPANION_INFO, "there is room again after a crowd");
-    close(fd);
+    is_int(t.n_lost, 0, "its end is no loss");
+    other = say_hello(&t, 2, PACKAGE_VERSION);
+    next_type(other);
+    bring_world(&t, other, 3);
+    is_int(next_type(other), COMPANION_REFUSED, "a world is that of its hello");
+    close(first);
+    close(other);
     close_world(&t);
 }
 
@@ -262,6 +306,7 @@ int main(void)
 {
     test_epochs();
     test_hostile();
+    test_unwanted();
     test_words();
     return tap_done();
 }

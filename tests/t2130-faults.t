@@ -249,6 +249,50 @@ END
 print(sorted({json.loads(l)["rank"] for l in open("run/metrics.jsonl")}))')" '[1]' 'nothing is said for the other'
 }
 
+# Whoever feigns a newer MPI world at the agent's own socket: a worker, a process that
+# it has hidden as well as it can, and one that is none but lacks the key.
+test_feigned_world() {
+    cat >feign.py <<'END'
+import os, socket, struct, sys
+path, version, epoch, protocol = sys.argv[1:5]
+def text(b): return struct.pack('>I', len(b)) + b
+def ask():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.settimeout(60)
+    s.connect(path)
+    s.send(struct.pack('>HHQ', 1, int(protocol), int(epoch)) + text(version.encode()) + text(bytes(32)))
+    data = s.recv(65536)
+    return ''.join(c for c in data[2:].decode(errors='replace') if c.isprintable()) if data[:2] == b'\0\3' else 'taken in'
+if len(sys.argv) == 5:
+    print(ask(), flush=True)
+elif os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        # All parents are gone, and so is the environment.
+        os.execve(sys.executable, [sys.executable] + sys.argv[:5], {})
+    os._exit(0)
+else:
+    os.wait()
+END
+    version=$("$MUSTER" version | sed -n '1s/^muster //p')
+    protocol=$(sed -n 's/.*COMPANION_VERSION = \([0-9]*\),.*/\1/p' "$MUSTER_SRCDIR/comm/companion.h")
+    start_run --nnodes 2 --agent-is-node --nproc-per-node 1 --log-prefix none -- \
+        sh -c '[ $RANK = 0 ] || exec sleep 1000; until [ -e socket ]; do sleep 0.1; done
+               python3 feign.py $(cat socket); python3 feign.py $(cat socket) daemon; exec sleep 1000'
+    is $? 0 'a run of two agents'
+    socket=$(find "${TMPDIR:-/tmp}" -path "*$id/mpi-0" 2>/dev/null)
+    printf '%s' "$socket $version 99 $protocol" >socket.new && mv socket.new socket
+    ok 'two ask' wait_for 60 eval '[ $(wc -l <run.out) = 2 ]' || diag "$(cat run.out run.err)"
+    is "$(grep -ac 'it comes from a worker of this agent' run.out)" 2 'a worker is refused, and so is a daemon that it made' || diag "$(cat run.out)"
+    run python3 feign.py "$socket" "$version" 99 "$protocol"
+    like "$(cat out)" 'it does not show the key of the run' 'as is whoever lacks the key' || show
+    is "$(field mpi_epoch):$(field mpi_lost)" 1:0 'the MPI world is what it was'
+    unlike "$(cat run/events.jsonl)" '"mpi_lost"' 'and nobody has lost it'
+    kill -INT "$runner"
+    wait_exit 60 "$runner"
+    rm -f socket
+}
+
 test_mpi_dies() {
     local i pid
     start_run --nnodes 2 --agent-is-node --nproc-per-node 1 -- sleep 1000

@@ -174,14 +174,32 @@ static int choose_addresses(const struct companion *c, struct buf *info,
                                         : 0;
 }
 
+/* An agent that knows the run wants to see that this process does. The key itself
+ * is read again when it is wanted: MPI_Init comes first. */
+static int prove_key(struct companion *c, uint8_t *ret_proof, struct error *e)
+{
+    char claim[COMPANION_CLAIM_BYTES];
+    int rc = read_key(c, e);
+
+    if (rc == 0) {
+        companion_claim(claim, sizeof(claim), c->run.id, c->epoch);
+        key_prove(c->run.key, claim, ret_proof);
+    }
+    explicit_bzero(c->run.key, sizeof(c->run.key));
+    return rc;
+}
+
 static int meet_agent(struct companion *c, struct buf *ret_info,
                       struct error *e)
 {
     struct companion_hello hello = {.version = COMPANION_VERSION,
                                     .epoch = c->epoch};
     _buf_ struct buf b = {0};
-    int rc;
+    int rc = c->by_hand ? 0 : prove_key(c, hello.proof, e);
 
+    if (rc < 0) {
+        return rc;
+    }
     /* By hand nobody ever comes back to an agent: any name will do. */
     if (c->by_hand) {
         snprintf(c->tag, sizeof(c->tag), "mpi-%ld", (long)getpid());
