@@ -26,6 +26,7 @@
 enum {
     CPU_PERCENT = 1, /* of the time: less is housekeeping, not progress */
     EXCERPT_BYTES = FAILURE_TEXT_BYTES,
+    MAX_AT_ONCE = 8, /* of debuggers, which are large */
 };
 
 struct watched {
@@ -33,6 +34,7 @@ struct watched {
     struct hang_seen seen;
     uint64_t printed_ms;
     uint64_t ticks;        /* of CPU time, at the last look */
+    bool wants_stack;
     struct stacks *stacks; /* being taken */
     char *stack;           /* was taken: the part that is shown */
 };
@@ -263,6 +265,8 @@ static void tell_dumped(struct crew *c, uint32_t i, enum hang_wait wait)
     agent_fact_send(c->agent, &w);
 }
 
+static void dump_some(struct crew *c);
+
 static void on_stacks(void *arg, const char *text)
 {
     struct watched *w = arg;
@@ -284,6 +288,7 @@ static void on_stacks(void *arg, const char *text)
     agent_stack_name(c->generation, rank, name, sizeof(name));
     agent_keep(c->agent, name, "a stack", buf_take(&b));
     tell_dumped(c, i, stacks_wait(text));
+    dump_some(c);
 }
 
 /* The processes of a worker, what has worked most first: a shell around the
@@ -333,6 +338,24 @@ static void dump_worker(struct crew *c, uint32_t i)
     }
 }
 
+/* As many as may be under way. */
+static void dump_some(struct crew *c)
+{
+    struct watched *list = c->hang->list;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->layout.n_local; i++) {
+        n += list[i].stacks != NULL;
+    }
+    for (uint32_t i = 0; i < c->layout.n_local && n < MAX_AT_ONCE; i++) {
+        if (list[i].wants_stack) {
+            list[i].wants_stack = false;
+            dump_worker(c, i);
+            n++;
+        }
+    }
+}
+
 void crew_hang_dump(struct agent *a, uint32_t generation)
 {
     struct crew *c = a->crew;
@@ -344,10 +367,9 @@ void crew_hang_dump(struct agent *a, uint32_t generation)
     c->hang->has_asked = true;
     look_at_procs(c);
     for (uint32_t i = 0; i < c->layout.n_local; i++) {
-        if (worker_pid(c->workers, i) > 0) {
-            dump_worker(c, i);
-        }
+        c->hang->list[i].wants_stack = worker_pid(c->workers, i) > 0;
     }
+    dump_some(c);
 }
 
 /* --- blame --- */
