@@ -102,6 +102,69 @@ test_ddp() {
     like "$(cat run/errors/1-0.stack)" 'backward' 'that of the other one where it waits'
 }
 
+# One that never came to the others: they wait for its key in the store.
+test_store() {
+    cat >late.py <<'END'
+import os, time
+import torch.distributed as dist
+if os.environ["RANK"] == "2" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    time.sleep(3600)
+dist.init_process_group("gloo")
+dist.barrier()
+END
+    mrun --nproc-per-node 3 --hang-timeout 5s --max-restarts 1 -- "$TORCH_PYTHON" late.py
+    is "$status" 0 'a rank that does not join the group' || show
+    matches "$(reason)" "rank 2 .* others wait in the store for '.*/2', which it has to set" 'is named by its key' || show
+}
+
+# The ranks of an MPI program are no descendants of the agent.
+test_mpi() {
+    command -v mpicc >/dev/null || { skip 'no mpicc' 3; return; }
+    cat >mpi.c <<'END'
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    puts("at work");
+    fflush(stdout);
+    if (rank == 1 && getenv("TORCHELASTIC_RESTART_COUNT")[0] == '0') {
+        sleep(3600);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
+END
+    mpicc -o mpi mpi.c || bail_out 'mpicc fails'
+    mrun --hang-timeout 3s --max-restarts 1 -- mpirun -np 2 ./mpi
+    is "$status" 0 'an MPI program of which a rank does not come to a barrier' || show
+    matches "$(cat run/errors/1-1.stack)" 'process [0-9]+ \(mpi\)' 'the program is looked at, not its stand-in'
+    if command -v gdb >/dev/null || command -v eu-stack >/dev/null; then
+        matches "$(reason)" 'rank 1 .*others wait in a collective, it does not' 'the one that sleeps is named' || show
+    else
+        skip 'no gdb, no eu-stack' 1
+    fi
+}
+
+# A debugger that never ends: what was there by then is kept.
+test_debugger() {
+    mkdir -p slow
+    printf '#!/bin/sh\necho attached\nexec sleep 98765\n' >slow/eu-stack
+    chmod +x slow/eu-stack
+    rm -rf run
+    run env PATH="$PWD/slow:$PATH" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --hang-timeout 1s \
+        --max-restarts 0 -- python3 "$PY/hang_once.py" 0 sleep say
+    is "$status" 137 'a debugger that hangs does not keep the run' || show
+    like "$(cat run/errors/1-0.stack)" 'attached' 'what it said is kept'
+    like "$(cat run/errors/1-0.stack)" 'in stuck' 'beside the stack of Python'
+    ok 'it does not stay behind' wait_for 60 eval '! pgrep -xf "sleep 98765"'
+}
+
 test_tools() {
     mkdir bin
     ln -s /usr/bin/* bin/ 2>/dev/null
@@ -134,6 +197,46 @@ test_stopped() {
     is "$status" 0 'an agent that is stopped' || diag "$(cat run.err)"
     is "$(events hang)" 0 'is no reason to see one'
     rm -f go
+}
+
+# A process is in the kernel, and cannot be killed, until its vfork() has execed.
+test_uninterruptible() {
+    cat >deep.c <<'END'
+#include <unistd.h>
+int main(void)
+{
+    pid_t pid = vfork();
+    if (pid == 0) {
+        sleep(5);
+        _exit(0);
+    }
+    return 0;
+}
+END
+    cc -o deep deep.c || bail_out 'no C compiler'
+    mrun --hang-timeout 1s -- ./deep
+    is "$status" 0 'one that is stuck in the kernel' || show
+    is "$(events hang)" 0 'is waited for'
+}
+
+# A control group that gets a thousandth of a CPU.
+make_throttle() {
+    local dir
+    for dir in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
+        throttle=$dir/muster-t2320-$$
+        mkdir "$throttle" 2>/dev/null || continue
+        at_exit "rmdir $throttle 2>/dev/null"
+        { echo 1000000 >"$throttle/cpu.cfs_period_us" && echo 1000 >"$throttle/cpu.cfs_quota_us" ||
+            echo '1000 1000000' >"$throttle/cpu.max"; } 2>/dev/null && return
+    done
+    return 1
+}
+test_throttled() {
+    make_throttle || { skip 'no CPU control group of our own' 2; return; }
+    mrun --hang-timeout 1s -- sh -c \
+        'echo $$ >"$0/cgroup.procs"; i=0; while [ $i -lt 5000 ]; do i=$((i + 1)); done' "$throttle"
+    is "$status" 0 'a worker that gets next to no CPU time' || show
+    is "$(events hang)" 0 'is slow, and does not hang'
 }
 
 test_busy() {
