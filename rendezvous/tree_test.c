@@ -188,7 +188,7 @@ static void test_comes_back(void)
         w.lost[1] = 0;
         w.nodes[1].tree = NULL;
         ok(bed_run_until(&w, inner_lost), "one that stays away is (%d)", i);
-        ok(!w.loss[1].dead && w.loss[1].quiet_ms >= BED_LEASE_MS,
+        ok(!w.loss[1].dead && w.loss[1].quiet_ms >= bed_lease_ms(),
            "after a lease, and not for dead: its port answers");
         bed_join(&w, 1, "run");
         w.reports[1] = w.nodes[1].n_words = 0;
