@@ -169,12 +169,11 @@ static void test_frames(void)
 }
 
 static void dial_local(struct world *w, const uint8_t *with_key,
-                       const char *name)
+                       const char *name, uint16_t port)
 {
     char *addrs[] = {(char *)"127.0.0.1", NULL};
     struct link_target target = {.addrs = addrs, .local_name = name,
-                                 .port = link_listener_port(w->listener),
-                                 .timeout_ms = 60000};
+                                 .port = port, .timeout_ms = 60000};
 
     link_connect(&w->loop, &target, with_key, &ops, w, &w->connector, NULL);
 }
@@ -189,7 +188,7 @@ static void test_local(void)
     ok(link_listener_open_local(w.listener, "test") < 0, "not without the key");
     link_listener_open(w.listener, key, on_peer, &w);
     is_int(link_listener_open_local(w.listener, "test"), 0, "a local name");
-    dial_local(&w, key, "test");
+    dial_local(&w, key, "test", link_listener_port(w.listener));
     is_int(w.n_up, 0, "up is told from the loop");
     link_send(w.connector, 1, "x", 1);
     w.stop_after = 1;
@@ -224,7 +223,7 @@ static void test_local_elsewhere(void)
         link_listener_open(other, c[i].key, on_peer, &w);
         link_listener_open_local(other, c[i].name);
         link_listener_open(w.listener, key, on_peer, &w);
-        dial_local(&w, key, "test");
+        dial_local(&w, key, "test", link_listener_port(w.listener));
         link_send(w.connector, 1, "x", 1);
         w.stop_after = 1;
         run(&w);
@@ -232,6 +231,68 @@ static void test_local_elsewhere(void)
         link_listener_close(other);
         world_close(&w);
     }
+}
+
+/* Answers the first frame; says a last one when it is told to, and is gone. */
+static _Noreturn void short_life(int port_fd, int go_fd)
+{
+    struct world w;
+    uint16_t port;
+    char go;
+
+    world_open(&w);
+    link_listener_open(w.listener, key, on_peer, &w);
+    link_listener_open_local(w.listener, "test");
+    port = link_listener_port(w.listener);
+    w.stop_after = 1;
+    if (write(port_fd, &port, sizeof(port)) == sizeof(port)) {
+        run(&w);
+        link_send(w.accepted, 2, "here", 4);
+        if (read(go_fd, &go, 1) == 1) {
+            link_send(w.accepted, 8, "last words", 10);
+        }
+    }
+    _exit(0);
+}
+
+/* Who writes to a process that has gone can read what that one said before. */
+static void test_last_words_of_the_dead(void)
+{
+    int ports[2], go[2];
+    struct world w;
+    uint16_t port = 0;
+    pid_t pid;
+
+    if (pipe(ports) < 0 || pipe(go) < 0) {
+        bail_out("pipe");
+    }
+    pid = fork();
+    if (pid == 0) {
+        short_life(ports[1], go[0]);
+    }
+    world_open(&w);
+    if (read(ports[0], &port, sizeof(port)) != sizeof(port)) {
+        bail_out("no word of the other process");
+    }
+    dial_local(&w, key, "test", port);
+    link_send(w.connector, 1, "x", 1);
+    w.stop_after = 1;
+    run(&w);
+    is_str(link_peer(w.connector), "this host", "a process of this host");
+    if (write(go[1], "x", 1) != 1 || waitpid(pid, NULL, 0) != pid) {
+        bail_out("the other process does not end");
+    }
+    link_send(w.connector, 1, "to nobody", 9);
+    w.stop_after = 0;
+    run(&w);
+    is_int(w.last_type, 8, "is gone, and its last words are read");
+    is_int(w.n_down, 1, "then the link is down");
+    like(w.why, "closed", "because it was closed");
+    for (int i = 0; i < 2; i++) {
+        close(ports[i]);
+        close(go[i]);
+    }
+    world_close(&w);
 }
 
 static void test_goodbye_is_delivered(void)
@@ -689,9 +750,11 @@ static void test_close_with_unread(void)
 
 int main(void)
 {
+    signal(SIGPIPE, SIG_IGN); /* as in all that have links */
     test_frames();
     test_local();
     test_local_elsewhere();
+    test_last_words_of_the_dead();
     test_goodbye_is_delivered();
     test_close_with_unread();
     test_wrong_key();
