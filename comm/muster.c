@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "comm/client.h"
 #include "comm/ops.h"
 
@@ -74,11 +75,36 @@ static void muster_destroy(struct muster *m)
 
 DEFINE_CLEANUP(muster);
 
-PUBLIC int muster_init(struct muster **ret)
+static uint32_t number_of(const char *name, uint32_t otherwise)
 {
-    static const struct worker_welcome alone = {
+    const char *text = getenv(name);
+    uint64_t n;
+
+    return text && str_to_u64(text, &n) == 0 && n <= INT32_MAX ? (uint32_t)n
+                                                               : otherwise;
+}
+
+/* Without an agent a process is alone, but for a rank of `mpirun muster exec`,
+ * which is told its numbers: to be alone would make it add up wrongly. */
+static void read_self(struct worker_welcome *who)
+{
+    bool is_rank = getenv("MUSTER_SEAT");
+
+    *who = (struct worker_welcome){
         .world = 1, .local_world = 1, .n_nodes = 1, .generation = 1,
     };
+    if (is_rank) {
+        who->rank = number_of("MUSTER_RANK", 0);
+        who->world = number_of("MUSTER_WORLD_SIZE", 1);
+        who->local_rank = number_of("MUSTER_LOCAL_RANK", 0);
+        who->local_world = number_of("MUSTER_LOCAL_WORLD_SIZE", 1);
+        who->node = number_of("MUSTER_NODE", 0);
+        who->n_nodes = number_of("MUSTER_N_NODES", 1);
+    }
+}
+
+PUBLIC int muster_init(struct muster **ret)
+{
     _cleanup_(muster) struct muster *m = NULL;
     const char *path = getenv("MUSTER_SOCKET");
     int rc;
@@ -91,7 +117,7 @@ PUBLIC int muster_init(struct muster **ret)
         return -ENOMEM;
     }
     m->pid = getpid();
-    m->who = alone;
+    read_self(&m->who);
     if (path && path[0] != '\0') {
         rc = client_connect(path, &m->client, &m->error);
         if (rc < 0) {
@@ -186,6 +212,12 @@ static int join(struct muster *m)
     const struct comm_ops *ops = &comm_solo;
     int rc = 0;
 
+    if (m->who.world > 1 && !m->client) {
+        return error_text(&m->error, ENOTCONN, "no agent: under `mpirun muster "
+                          "exec` collectives are MPI's alone; start by `muster "
+                          "run -- mpirun -n %u PROGRAM` to have muster's",
+                          m->who.world);
+    }
     if (m->who.world > 1) {
         ops = &comm_shm;
         group.agent_fd = client_fd(m->client);

@@ -123,6 +123,33 @@ static void test_no_agent(void)
     muster_finalize(NULL);
 }
 
+/* `mpirun muster exec`: numbers, and no agent. */
+static void test_rank_alone(void)
+{
+    struct muster *m = NULL;
+    int32_t mine = 1, sum = 0;
+
+    setenv("MUSTER_RANK", "1", 1);
+    setenv("MUSTER_WORLD_SIZE", "4", 1);
+    is_int(muster_init(&m), 0, "the numbers of a rank");
+    is_int(muster_world(m), 1, "mean nothing by themselves");
+    muster_finalize(m);
+    setenv("MUSTER_SEAT", "1.2", 1);
+    is_int(muster_init(&m), 0, "one that muster exec started");
+    is_int(muster_rank(m), 1, "has its rank");
+    is_int(muster_world(m), 4, "and its world");
+    is_int(muster_report(m, 1, NULL, 0), 0, "its reports go nowhere");
+    is_int(muster_allreduce(m, &mine, &sum, 1, MUSTER_INT32, MUSTER_SUM),
+           -ENOTCONN, "it does not add up alone");
+    like(muster_error_text(m), "muster run -- mpirun -n 4 PROGRAM",
+         "and says what to do");
+    is_int(muster_barrier(m), -ENOTCONN, "nor is there a barrier");
+    muster_finalize(m);
+    unsetenv("MUSTER_SEAT");
+    unsetenv("MUSTER_RANK");
+    unsetenv("MUSTER_WORLD_SIZE");
+}
+
 int main(void)
 {
     struct muster *m = NULL;
@@ -137,5 +164,6 @@ int main(void)
     test_forked(m);
     muster_finalize(m);
     test_no_agent();
+    test_rank_alone();
     return tap_done();
 }

@@ -5,7 +5,9 @@
  * A process that was started by muster is a *worker*: one of muster_world()
  * processes, numbered 0 .. world-1, that run the same program. It reaches the
  * agent of its node over a Unix socket (MUSTER_SOCKET). Without that variable
- * every call works as in a world of one, so the same program runs by itself.
+ * every call works as in a world of one, so the same program runs by itself; but
+ * under `mpirun ... muster exec`, where there is no agent either, it has its rank,
+ * and collectives fail with -ENOTCONN: those of MPI are there.
  *
  * Errors. Calls return 0 (or a count) on success and a negative errno value on
  * failure; muster_error_text() words the last failure. -ECONNABORTED means that

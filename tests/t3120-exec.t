@@ -74,6 +74,47 @@ test_direct_store() {
     is "$(cat out)" 'a.example 4711' 'or at the place that the user says' || show
 }
 
+# libmuster and MPI in one program.
+build_comm() {
+    local lib
+    for lib in "$MUSTER_BUILDDIR/.libs" "$MUSTER_BUILDDIR/comm/.libs"; do
+        [ -e "$lib/libmuster.so" ] || continue
+        mpicc -I"$MUSTER_BUILDDIR" -I"$MUSTER_SRCDIR/include" -o mpi_comm "$MUSTER_SRCDIR/tests/lib/mpi_comm.c" -L"$lib" -lmuster \
+            -Wl,-rpath,"$lib" 2>err && return
+    done
+    skip "no program with libmuster: $(cat err)"
+    return 1
+}
+
+test_comm() {
+    ! sanitized || { skip 'a program without the sanitizer cannot load libmuster with it'; return; }
+    build_comm || return
+    mrun -- mpirun -np 3 ./mpi_comm
+    is "$status" 0 'MPI and collectives of muster in one program' || show
+    is "$(grep -o 'rank [012]: MPI.*' out | sort | tr '\n' ';')" \
+        'rank 0: MPI 6, muster 6;rank 1: MPI 6, muster 6;rank 2: MPI 6, muster 6;' 'say the same'
+    is "$(grep -c '"name":"sum","value":6' run/metrics.jsonl)" 3 'reports are recorded'
+    mrun --agent-is-node --nnodes 2 --nproc-per-node 2 -- mpirun ./mpi_comm
+    is "$status" 0 'over two nodes, too' || show
+    is "$(grep -c 'MPI 10, muster 10' out)" 4 'they do'
+    mpi 2 "$MUSTER" exec -- ./mpi_comm
+    is "$status" 0 'without an agent' || show
+    is "$(grep -c 'MPI 3, muster: no agent' out)" 2 'muster adds nothing up, and says so'
+}
+
+test_direct_module() {
+    mpi 2 "$MUSTER" exec -- /usr/bin/python3 -c '
+import muster
+muster.report(step=1, loss=0.5)
+try:
+    muster.barrier()
+except ConnectionError as error:
+    print(f"rank {muster.rank()} of {muster.world()}: {error}", flush=True)'
+    is "$status" 0 'the Python module of muster without an agent' || show
+    is "$(grep -o 'rank [01] of 2: muster: barrier' out | sort | tr '\n' ';')" \
+        'rank 0 of 2: muster: barrier;rank 1 of 2: muster: barrier;' 'knows its rank, and passes no barrier'
+}
+
 test_direct_stdio() {
     echo hello | timeout 120 mpirun $root --oversubscribe -n 2 "$MUSTER" exec -- \
         sh -c 'read x; echo "$RANK got $x"; ulimit -n' >out 2>err
@@ -228,6 +269,16 @@ test_mpirun_hangs() {
         sh -c "$prog; [ \$RANK = 0 ] || sleep 15; echo \$RANK is done"
     is "$status" 0 'but not before ranks on other nodes have ended' || show
     is "$(grep -o '[01] is done' out | sort | tr '\n' ';')" '0 is done;1 is done;' 'which say so'
+    nobody_left
+}
+
+# One that starts nobody: no run waits for it for ever.
+test_mpirun_starts_nobody() {
+    printf '#!/bin/sh\ncase $* in *"exec --run-id"*) exec sleep 1000 ;; esac\nexec mpirun "$@"\n' >idle
+    chmod +x idle
+    mrun --mpirun "$PWD/idle" --max-restarts 0 --set gang.timeout=20s -- mpirun -np 2 "$prog"
+    is "$status" 1 'an mpirun that starts nobody' || show
+    like "$(cat err)" 'mpirun has started no process of MPI rank' 'is a failure after gang.timeout'
     nobody_left
 }
 

@@ -77,7 +77,8 @@ def _connection() -> Worker:
         with _lock:
             if _this is None:
                 path = os.environ.get("MUSTER_SOCKET")
-                _this = Worker(path, identity_of(os.environ) if path else None)
+                has_rank = path or os.environ.get("MUSTER_SEAT")  # of muster exec
+                _this = Worker(path, identity_of(os.environ) if has_rank else None)
             worker = _this
     return worker
 
