@@ -104,7 +104,7 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
         specs[i] = (struct worker_spec){
             .argv = c->list[i].outfit.argv.items,
             .envp = c->list[i].outfit.env.items,
-            .starts = job->program == JOB_MPI ? c->list[i].outfit.argv.items[1]
+            .starts = job->program == JOB_MPI ? c->list[i].outfit.argv.items[2]
                                               : NULL,
             .rank = c->layout.first_rank + i,
         };

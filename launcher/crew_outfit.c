@@ -82,7 +82,7 @@ int crew_stacks_path(const struct crew *c, uint32_t local_rank, char *to,
 }
 
 /* mpirun starts the program itself: here is who stands in for it. */
-static int seat_worker(struct outfit *o, struct error *e)
+static int seat_worker(struct outfit *o, uint64_t wait_ms, struct error *e)
 {
     _strlist_ struct strlist argv = {0};
     char helper[PATH_MAX];
@@ -92,6 +92,7 @@ static int seat_worker(struct outfit *o, struct error *e)
         return rc;
     }
     strlist_add(&argv, helper);
+    strlist_addf(&argv, "%llu", (unsigned long long)wait_ms);
     strlist_add_all(&argv, o->argv.items);
     if (argv.failed) {
         return error_set(e, ENOMEM, "start workers");
@@ -111,8 +112,9 @@ static int make_outfit(struct crew *c, uint32_t i, const struct order *order,
 
     outfit->warnings = i == 0 ? warnings : NULL;
     rc = outfit_make(&node, order, &c->layout, i, outfit, e);
-    return rc < 0 || node.job->program != JOB_MPI ? rc
-                                                  : seat_worker(outfit, e);
+    return rc < 0 || node.job->program != JOB_MPI
+               ? rc
+               : seat_worker(outfit, node.job->gang_timeout_ms, e);
 }
 
 /* Horovod's gloo listens on one interface of each node: that of the address at

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * muster-seat PROGRAM [ARGUMENT...]
+ * muster-seat MILLISECONDS PROGRAM [ARGUMENT...]
  *
  * Stands in for one rank of an MPI world among the workers of an agent: waits for
  * the process of that rank (`muster exec`), gives it environment, directory and
@@ -9,12 +9,15 @@
  * killed it: then this kills what the program left, and ends as the program did or,
  * where that was not said, by SIGKILL too.
  *
+ * Where nobody comes in that time mpirun hangs, most likely, and the worker fails.
+ *
  * Run through muster-exec, so that all that is open is stdout and stderr, and
  * nothing here is shown but on stderr, as the worker's own words.
  */
 #include <config.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/seqsock.h"
 #include "base/str.h"
 #include "launcher/rank_sweep.h"
@@ -38,6 +41,7 @@ struct stand_in {
     int listener; /* -1 once the seat is taken */
     int conn;     /* -1 before */
     int signals;
+    uint64_t until_ms; /* for somebody to come */
     struct seat_offer offer;
     bool has_ended; /* the program, as `end` says; not swept up after yet */
     struct seat_end end;
@@ -287,6 +291,14 @@ static void serve_signals(struct stand_in *s)
     }
 }
 
+static int time_left(const struct stand_in *s)
+{
+    uint64_t now = clock_mono_ms();
+    uint64_t left = s->until_ms > now ? s->until_ms - now : 0;
+
+    return s->listener < 0 ? -1 : left < INT_MAX ? (int)left : INT_MAX;
+}
+
 static void serve(struct stand_in *s)
 {
     for (;;) {
@@ -294,7 +306,14 @@ static void serve(struct stand_in *s)
                                {.fd = s->listener, .events = POLLIN},
                                {.fd = s->conn, .events = POLLIN}};
 
-        if (poll(fds, ARRAY_SIZE(fds), -1) < 0 && errno != EINTR) {
+        int n = poll(fds, ARRAY_SIZE(fds), time_left(s));
+
+        if (n == 0 && time_left(s) == 0) {
+            fprintf(stderr, "muster: mpirun has started no process of MPI rank "
+                    "%u within gang.timeout\n", s->rank);
+            leave(s, 1);
+        }
+        if (n < 0 && errno != EINTR) {
             leave(s, 1);
         }
         /* How it ended first: a signal may come because it did. */
@@ -314,10 +333,13 @@ int main(int argc, char **argv)
 {
     static struct stand_in s = {.listener = -1, .conn = -1, .signals = -1};
     struct error e = {0};
-    int rc = argc < 2 ? error_text(&e, ERR_USAGE, "no program given")
-                      : find_path(&s, &e);
+    uint64_t wait_ms = 0;
+    int rc = argc < 3 || str_to_u64(argv[1], &wait_ms) < 0
+                 ? error_text(&e, ERR_USAGE, "no time and program given")
+                 : find_path(&s, &e);
 
-    rc = rc < 0 ? rc : make_offer(&s, argv + 1, &e);
+    s.until_ms = clock_mono_ms() + wait_ms;
+    rc = rc < 0 ? rc : make_offer(&s, argv + 2, &e);
     rc = rc < 0 ? rc : take_signals(&s, &e);
     if (rc == 0) {
         rc = s.listener = seqsock_listen(s.path, &e);
