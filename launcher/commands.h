@@ -30,6 +30,7 @@ int cmd_agent(int argc, char **argv);
 int cmd_keep(int argc, char **argv);
 int cmd_nodes(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
+int cmd_reach(int argc, char **argv);
 int cmd_describe(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 int cmd_gc(int argc, char **argv);

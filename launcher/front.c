@@ -125,6 +125,7 @@ static int open_front(struct front *f, struct error *e)
 
 static void close_front(struct front *f)
 {
+    front_forget_reach(f);
     front_attach_drop(f);
     screen_destroy(f->screen);
     writer_destroy(f->writer);

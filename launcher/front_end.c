@@ -51,7 +51,8 @@ void front_finish_if_done(struct front *f)
     if (f->phase != FRONT_OVER || (f->lead && waited < FRONT_LEAD_END_MS)) {
         return;
     }
-    if (front_mpirun_is_gone(f, waited) && front_step_is_gone(f, waited)) {
+    if (front_reach_is_gone(f) && front_mpirun_is_gone(f, waited) &&
+        front_step_is_gone(f, waited)) {
         uv_stop(&f->loop);
     }
 }

@@ -49,6 +49,9 @@ static void take_event(struct front *f, const struct channel_frame *frame)
     if (event && strcmp(event, "mpi_lost") == 0) {
         front_on_mpi_lost(f, (uint64_t)epoch);
     }
+    if (event) {
+        front_see_loss(f, event);
+    }
     screen_event(f->screen, o);
     json_decref(o);
 }

@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -179,8 +180,13 @@ int front_start_mpirun(struct front *f, struct error *e)
     if (rc < 0) {
         return rc;
     }
+    rc = front_plan_world(f, &plan, e);
+    if (rc < 0) {
+        return rc;
+    }
     plan.front = buf_str(&front);
     plan.epoch = ++f->epoch;
+    f->is_short = false;
     f->mpirun_pid = -1;
     save_or_say(f); /* the epoch is used up now */
     plan.is_kept = f->is_kept;
@@ -225,15 +231,36 @@ static void end_wedged_mpirun(struct front *f)
                now < f->end_mpirun_at_ms + MPIRUN_KILL_MS ? SIGTERM : SIGKILL);
 }
 
-void front_tick_mpirun(struct front *f)
+void front_see_loss(struct front *f, const char *event)
+{
+    if (strcmp(event, "node_lost") == 0) {
+        f->is_short = true;
+    }
+    if (!f->is_short || (strcmp(event, "generation_preparing") != 0 &&
+                         strcmp(event, "generation_started") != 0)) {
+        return;
+    }
+    f->is_short = false;
+    f->n_repeats = 0; /* limits.nodeFailures bounds these */
+    if (f->mpirun_pid > 0 && !f->end_mpirun_at_ms) {
+        f->end_mpirun_at_ms = front_now_ms(f);
+    }
+}
+
+void front_repeat_mpirun(struct front *f)
 {
     struct error e = {0};
 
+    if (front_start_mpirun(f, &e) < 0) {
+        screen_note(f->screen, "mpirun cannot be run again: %s", e.text);
+    }
+}
+
+void front_tick_mpirun(struct front *f)
+{
     end_wedged_mpirun(f);
     if (f->repeat_at_ms && front_now_ms(f) >= f->repeat_at_ms) {
         f->repeat_at_ms = 0;
-        if (front_start_mpirun(f, &e) < 0) {
-            screen_note(f->screen, "mpirun cannot be run again: %s", e.text);
-        }
+        front_choose_hosts(f);
     }
 }

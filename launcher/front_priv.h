@@ -8,6 +8,7 @@
  *   front_output.c   what workers print, and who is slow to read it
  *   front_lead.c     the link to the lead
  *   front_mpirun.c   mpirun, again and again: one MPI world each
+ *   front_reach.c    which hosts the next world is made of
  *   front_step.c     Slurm: the step that the agents live in
  *   front_requeue.c  Slurm: the job is put back into the queue
  *   front_attach.c   taking over from a front end that is gone
@@ -41,6 +42,7 @@ enum {
 };
 
 struct attach_request;
+struct front_reach;
 
 enum front_phase {
     FRONT_STARTING, /* the lead has not connected yet */
@@ -90,6 +92,8 @@ struct front {
     unsigned n_repeats;
     uint64_t repeat_at_ms; /* 0: no need */
     uint64_t end_mpirun_at_ms; /* its world is lost; 0: it is not */
+    bool is_short;         /* a node was lost since it was made */
+    struct front_reach *reach; /* or NULL */
     char log_path[PATH_MAX];
 
     struct slurm_ask slurm;  /* of front_requeue.c */
@@ -177,11 +181,27 @@ int front_save(const struct front *f, struct error *e);
 void front_remake_world(struct front *f, uint64_t after_ms, const char *why);
 /* The lead says that a node has left the MPI world of `epoch`. */
 void front_on_mpi_lost(struct front *f, uint64_t epoch);
+/* An event of the run: the loss of a node, with which the run goes on, makes a new
+ * world needed. */
+void front_see_loss(struct front *f, const char *event);
+/* The hosts for that are known now. */
+void front_repeat_mpirun(struct front *f);
 /* Ends a world that is lost, makes the next one: call it at every tick. */
 void front_tick_mpirun(struct front *f);
 /* `waited` milliseconds after the end. */
 bool front_mpirun_is_gone(struct front *f, uint64_t waited);
 void front_show_mpirun_log(struct front *f);
+
+/* --- front_reach.c --- */
+
+/* Comes to front_repeat_mpirun(), now or soon. */
+void front_choose_hosts(struct front *f);
+/* Leaves those out of `plan` that were lost and do not answer. */
+int front_plan_world(struct front *f, struct mpirun_plan *plan,
+                     struct error *e);
+/* Ends what still asks; true once it is gone. */
+bool front_reach_is_gone(struct front *f);
+void front_forget_reach(struct front *f);
 
 /* --- front_step.c --- */
 

@@ -49,6 +49,7 @@ static const struct command commands[] = {
     {"keep", "Keep the agents of one node", cmd_keep, true},
     {"end", "End one process of a run", cmd_end, true},
     {"probe", "Look at one host", cmd_probe, true},
+    {"reach", "Look at some hosts", cmd_reach, true},
     {"help", "Show this text, or that of one command", cmd_help, false},
 };
 

@@ -107,6 +107,15 @@ static int report(const struct probing *p, struct error *e)
     return n_bad ? error_text(e, ERR_LOST, "%s", buf_str(&b)) : 0;
 }
 
+static void mark_bad(const struct probing *p, bool *ret_bad)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->targets[i].problem[0]) {
+            ret_bad[p->targets[i].host - p->config->hosts->items] = true;
+        }
+    }
+}
+
 static void ask(struct probing *p)
 {
     const struct probe_config *c = p->config;
@@ -203,6 +212,10 @@ int probe_hosts(const struct probe_config *config, struct error *e)
     }
     if (rc == 0) {
         find_twins(&p);
+    }
+    if (rc == 0 && config->ret_bad) {
+        mark_bad(&p, config->ret_bad);
+    } else if (rc == 0) {
         rc = report(&p, e);
     }
     probing_release(&p);

@@ -21,6 +21,7 @@ struct probe_config {
     const uint8_t *nonce;          /* RUNDIR_NONCE_BYTES, already written */
     char *const *ssh;              /* argv of the remote shell, without host */
     unsigned timeout_ms;
+    bool *ret_bad; /* by host: cannot be used. NULL: that is an error */
 };
 
 /* The command for one host, appended: `muster probe` over that remote shell. */

@@ -61,6 +61,17 @@ test_watch() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# All that muster and mpirun have on a host, at once.
+test_everything() {
+    start_run 4 --nnodes 2:4 -- sh -c "$wait_once"
+    is $? 0 'four nodes'
+    kill -KILL $(pids_on node3 'orted|prted|muster|sleep 1000')
+    wait_exit 120 "$runner"
+    is "$status" 0 'go on without the one where all is killed' || show_run
+    is "$(said 2 | tr ';' '\n' | wc -l)" 3 'three workers'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 test_power_off() {
     start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- sh -c "$wait_once"
     is $? 0 'four nodes'
@@ -83,6 +94,39 @@ test_spare() {
     is "$(said 1 | cut -d ' ' -f 3 | tr '\n' ' ')$(said 2)" \
         'node1 0/3 0/3 node1 10.77.0.1 0;1/3 1/3 node3 10.77.0.1 0;2/3 2/3 node4 10.77.0.1 0;' \
         'the spare takes the place of the one that is lost'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+# charlm's collectives between nodes need an MPI world without the one that is
+# lost, or with a new agent there.
+test_charlm() {
+    start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- "$charlm" --steps 60 --batch 8 --checkpoint-every 5
+    is $? 0 'charlm over four hosts'
+    ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 6 ]'
+    hosts link_down node4
+    hosts power_off node4
+    wait_exit 200 "$runner"
+    is "$status" 0 'and to its end over three, when one is switched off' || show_run
+    like "$(cat run.err)" 'the new MPI world is made without node4' 'in a new MPI world'
+    is "$(field generation),$(field workers.3.state 2>/dev/null)" 2, 'of three workers'
+    ok 'nobody is left' wait_for 60 nobody_left
+    hosts power_on node4
+}
+
+test_comes_again() {
+    start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- "$charlm" --steps 100000 --batch 8
+    is $? 0 'charlm over four hosts'
+    kill -KILL $(agent_of node2)
+    ok 'goes on over three when an agent is killed' wait_for 60 eval '[ "$(field generation)" = 2 ] && running 3'
+    ok 'a new one is started on its host' wait_for 90 eval '[ "$(field nodes.4.host 2>/dev/null)" = node2 ]' || show_run
+    is "$(field nodes.4.state),$(field nodes.1.state)" Spare,Lost 'as a spare, with a rank of its own'
+    ok 'they train' wait_for 60 eval '[ "$(field step)" -ge 3 ]'
+    kill -KILL "$(pids_on node3 '^[^ ]*charlm --steps 100000')"
+    ok 'the next restart has four again' wait_for 60 eval '[ "$(field generation)" = 3 ] && running 4' || show_run
+    ok 'which train' wait_for 90 eval '[ "$(field generation)" = 3 ] && [ "$(field step)" -ge 8 ]' || show_run
+    on node1 "$MUSTER" cancel run >/dev/null
+    wait_exit 120 "$runner"
+    is "$status" 130 'until they are cancelled' || show_run
     ok 'nobody is left' wait_for 60 nobody_left
 }
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Unmodified PyTorch scripts over four hosts: each PyTorch trains, and a training
-# goes on after the loss of a worker on another host than the store's.
+# goes on after the loss of a worker on another host than the store's, and after
+# that of a host.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun python3
@@ -78,6 +79,21 @@ test_kill() {
     unlike "$(grep 'last lines' -A 3 kill.err)" 'Connection' 'and not what it did to the others' || diag "$(cat kill.err)"
     is "$(field restarts)" 1 'there was one restart'
     ok 'no port is in use twice' no_clash
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+# PyTorch brings its own collectives, and waits for no MPI world.
+test_node_loss() {
+    cd "$SHARED" && rm -rf run
+    spawn loss on node1 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four \
+        --nnodes 2:4 --nproc-per-node 1 -- "$quick" "$DDP" --steps 60 --step-time 0.05
+    ok 'two to four hosts train together' wait_for 90 grep -q 'step 20 ' loss.out || diag "$(cat loss.err)"
+    kill -KILL $(pids_on node2 'muster agent --dir')
+    wait_exit 200 "$spawned"
+    is "$status" 0 'and go on without the second, whose agent is killed' || diag "$(cat loss.err)"
+    matches "$(cat loss.out)" 'world 3: from step (20|40) to 60' 'from the last checkpoint'
+    like "$(cat loss.out)" 'done: accuracy' 'to the end'
+    is "$(field restarts),$(field node_failures)" 0,1 'by a loss, which is no restart'
     ok 'nobody is left' wait_for 60 nobody_left
 }
 

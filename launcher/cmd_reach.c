@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * muster reach: which of some hosts can be used, for a front end that must not
+ * wait for them (launcher/front_reach.c). Reads one JSON object from stdin, and
+ * prints the names of those that can.
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "launcher/commands.h"
+#include "launcher/options.h"
+#include "launcher/probe.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void get_bytes(const json_t *o, const char *key, uint8_t *to,
+                      size_t size)
+{
+    const char *hex = json_string_value(json_object_get(o, key));
+
+    memset(to, 0, size);
+    if (hex) {
+        sodium_hex2bin(to, size, hex, strlen(hex), NULL, NULL, NULL);
+    }
+}
+
+static void get_text(const json_t *o, const char *key, char *to, size_t size)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    str_copy(to, size, s ? s : "");
+}
+
+static int get_lists(const json_t *o, struct host_list *hosts,
+                     struct strlist *ssh)
+{
+    const json_t *names = json_object_get(o, "hosts");
+    const json_t *words = json_object_get(o, "ssh");
+
+    for (size_t i = 0; i < json_array_size(words); i++) {
+        const char *word = json_string_value(json_array_get(words, i));
+
+        strlist_add(ssh, word ? word : "");
+    }
+    hosts->items = calloc(json_array_size(names) + 1, sizeof(*hosts->items));
+    for (size_t i = 0; hosts->items && i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+
+        str_copy(hosts->items[hosts->n++].name, HOSTS_NAME_BYTES,
+                 name ? name : "");
+    }
+    return hosts->items && !ssh->failed ? 0 : -ENOMEM;
+}
+
+static int reach(const json_t *question, struct error *e)
+{
+    uint8_t key[32], nonce[RUNDIR_NONCE_BYTES];
+    _host_list_ struct host_list hosts = {0};
+    _strlist_ struct strlist ssh = {0};
+    struct rundir dir = {0};
+    struct probe_config config = {
+        .hosts = &hosts, .dir = &dir, .key = key, .nonce = nonce,
+        .timeout_ms = (unsigned)json_integer_value(
+            json_object_get(question, "timeout_ms"))};
+    _free_ bool *bad = NULL;
+    int rc = get_lists(question, &hosts, &ssh);
+
+    bad = calloc(hosts.n + 1, sizeof(*bad));
+    if (rc < 0 || !bad) {
+        return error_set(e, ENOMEM, "look at hosts");
+    }
+    get_text(question, "run_id", dir.id, sizeof(dir.id));
+    get_text(question, "run_dir", dir.path, sizeof(dir.path));
+    get_bytes(question, "nonce", nonce, sizeof(nonce));
+    get_bytes(question, "key", key, sizeof(key));
+    config.ssh = ssh.items;
+    config.ret_bad = bad;
+    rc = probe_hosts(&config, e);
+    sodium_memzero(key, sizeof(key));
+    for (size_t i = 0; rc == 0 && i < hosts.n; i++) {
+        if (!bad[i]) {
+            puts(hosts.items[i].name);
+        }
+    }
+    return rc;
+}
+
+int cmd_reach(int argc, char **argv)
+{
+    json_t *question = json_loadf(stdin, JSON_DISABLE_EOF_CHECK, NULL);
+    struct error e = {0};
+    int rc;
+
+    (void)argc;
+    (void)argv;
+    rc = !question || sodium_init() < 0
+             ? error_text(&e, ERR_FORMAT, "the question does not parse")
+             : reach(question, &e);
+    json_decref(question);
+    return rc < 0 ? command_fail(&e) : EXIT_OK;
+}
