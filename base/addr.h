@@ -26,7 +26,8 @@ enum {
 int addr_local(bool loopback, struct strlist *ret, struct error *e);
 
 /* A choice among them: names of interfaces and networks, such as
- * "ib0,10.1.0.0/16", first choice first. What it lacks otherwise goes to `why`. */
+ * "ib0,10.1.0.0/16", first choice first; an address stands for the network in which
+ * each host sees it. What it lacks otherwise goes to `why`. */
 bool addr_choice_is_valid(const char *text, struct buf *why);
 
 /* The addresses that such a choice means on this host, as addr_local(). -ENODEV

@@ -19,12 +19,14 @@ enum {
     N_RANKS = 4, /* what rank_interface() gives is less */
 };
 
+enum choice_kind { BY_NAME, BY_NETWORK, BY_ADDRESS };
+
 struct choice {
     const char *text; /* one item of the list, without an end */
     size_t len;
-    bool is_network;
-    struct sockaddr_storage network;
-    uint64_t bits;
+    enum choice_kind kind;
+    struct sockaddr_storage address; /* of a network, or in one */
+    uint64_t bits;                   /* that count; 0 for an address */
 };
 
 /* Interfaces whose addresses repeat on every host or lead nowhere. */
@@ -113,10 +115,7 @@ static bool next_item(const char **at, struct choice *ret)
 
 static bool is_name(const struct choice *c)
 {
-    char text[IF_NAMESIZE] = "";
-    struct sockaddr_storage sa;
-
-    if (c->len == 0 || c->len >= sizeof(text)) {
+    if (c->len == 0 || c->len >= IF_NAMESIZE) {
         return false;
     }
     for (size_t i = 0; i < c->len; i++) {
@@ -125,8 +124,18 @@ static bool is_name(const struct choice *c)
             return false;
         }
     }
+    return true;
+}
+
+static bool is_address(struct choice *c)
+{
+    char text[ADDR_MAX] = "";
+
+    if (c->len >= sizeof(text)) {
+        return false;
+    }
     memcpy(text, c->text, c->len);
-    return addr_parse(text, 0, &sa, NULL) < 0; /* one host's alone */
+    return addr_parse(text, 0, &c->address, NULL) == 0;
 }
 
 /* ADDRESS/BITS */
@@ -141,15 +150,16 @@ static bool is_network(struct choice *c)
     }
     memcpy(text, c->text, len);
     memcpy(bits, slash + 1, c->len - len - 1);
-    return addr_parse(text, 0, &c->network, NULL) == 0 &&
+    return addr_parse(text, 0, &c->address, NULL) == 0 &&
            str_to_u64(bits, &c->bits) == 0 &&
-           c->bits <= (c->network.ss_family == AF_INET ? 32 : 128);
+           c->bits <= (c->address.ss_family == AF_INET ? 32 : 128);
 }
 
 static bool parse_choice(struct choice *c)
 {
-    c->is_network = is_network(c);
-    return c->is_network || is_name(c);
+    c->kind = is_network(c) ? BY_NETWORK
+              : is_address(c) ? BY_ADDRESS : BY_NAME;
+    return c->kind != BY_NAME || is_name(c);
 }
 
 bool addr_choice_is_valid(const char *text, struct buf *why)
@@ -158,8 +168,8 @@ bool addr_choice_is_valid(const char *text, struct buf *why)
 
     while (next_item(&text, &c)) {
         if (!parse_choice(&c)) {
-            buf_printf(why, "'%.*s' is neither the name of an interface nor a "
-                       "network such as 10.1.0.0/16",
+            buf_printf(why, "'%.*s' is neither the name of an interface nor an "
+                       "address or network such as 10.1.0.0/16",
                        c.len > 60 ? 60 : (int)c.len, c.text);
             return false;
         }
@@ -181,11 +191,11 @@ static bool is_within(const struct sockaddr *sa, const struct choice *c)
 {
     const uint8_t *a, *b;
 
-    if (sa->sa_family != c->network.ss_family) {
+    if (sa->sa_family != c->address.ss_family) {
         return false;
     }
     a = bytes_of(sa);
-    b = bytes_of((const struct sockaddr *)&c->network);
+    b = bytes_of((const struct sockaddr *)&c->address);
     for (size_t i = 0; i < c->bits; i++) {
         if ((a[i / 8] ^ b[i / 8]) & (0x80 >> (i % 8))) {
             return false;
@@ -194,11 +204,39 @@ static bool is_within(const struct sockaddr *sa, const struct choice *c)
     return true;
 }
 
+/* Whether the address is in the network that the interface is in. */
+static bool is_beside(const struct ifaddrs *i, const struct choice *c)
+{
+    size_t n = c->address.ss_family == AF_INET ? 4 : 16;
+    const uint8_t *a, *b, *mask;
+
+    if (i->ifa_addr->sa_family != c->address.ss_family || !i->ifa_netmask) {
+        return false;
+    }
+    a = bytes_of(i->ifa_addr);
+    b = bytes_of((const struct sockaddr *)&c->address);
+    /* The kernel need not fill in the family of a mask. */
+    mask = a - (const uint8_t *)i->ifa_addr + (const uint8_t *)i->ifa_netmask;
+    for (size_t k = 0; k < n; k++) {
+        if ((a[k] ^ b[k]) & mask[k]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool is_chosen(const struct ifaddrs *i, const struct choice *c)
 {
-    return c->is_network ? is_within(i->ifa_addr, c)
-                         : strlen(i->ifa_name) == c->len &&
-                               memcmp(i->ifa_name, c->text, c->len) == 0;
+    switch (c->kind) {
+    case BY_NETWORK:
+        return is_within(i->ifa_addr, c);
+    case BY_ADDRESS:
+        return is_beside(i, c);
+    case BY_NAME:
+        break;
+    }
+    return strlen(i->ifa_name) == c->len &&
+           memcmp(i->ifa_name, c->text, c->len) == 0;
 }
 
 static bool has(const struct strlist *l, const char *text)

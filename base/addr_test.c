@@ -11,6 +11,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
 /* In place of libc's: the interfaces of a test, where there are some. */
@@ -110,19 +111,38 @@ enum { MAX_IFS = 16 };
 struct interface {
     const char *name;
     unsigned flags;
-    const char *addr; /* NULL: one without */
+    const char *addr; /* NULL: one without; its mask may follow a blank */
 };
+
+/* One of the two words; false where there is none. */
+static bool parse_word(const char *text, bool is_second,
+                       struct sockaddr_storage *ret)
+{
+    const char *blank = strchr(text, ' ');
+    char first[ADDR_MAX];
+
+    if (is_second) {
+        return blank && addr_parse(blank + 1, 0, ret, NULL) == 0;
+    }
+    snprintf(first, sizeof(first), "%.*s", (int)strcspn(text, " "), text);
+    return addr_parse(first, 0, ret, NULL) == 0;
+}
 
 static struct ifaddrs *make_list(const struct interface *ifs,
                                  struct ifaddrs *list,
                                  struct sockaddr_storage *addrs)
 {
+    static struct sockaddr_storage masks[MAX_IFS];
+
     for (size_t n = 0; ifs[n].name; n++) {
         list[n].ifa_name = (char *)ifs[n].name;
         list[n].ifa_flags = ifs[n].flags;
         list[n].ifa_next = ifs[n + 1].name ? &list[n + 1] : NULL;
-        if (ifs[n].addr && addr_parse(ifs[n].addr, 0, &addrs[n], NULL) == 0) {
+        if (ifs[n].addr && parse_word(ifs[n].addr, false, &addrs[n])) {
             list[n].ifa_addr = (struct sockaddr *)&addrs[n];
+        }
+        if (ifs[n].addr && parse_word(ifs[n].addr, true, &masks[n])) {
+            list[n].ifa_netmask = (struct sockaddr *)&masks[n];
         }
     }
     return list;
@@ -201,11 +221,11 @@ static void test_choice(void)
 {
     static const struct interface ifs[] = {
         {"lo", IFF_UP | IFF_LOOPBACK, "127.0.0.1"},
-        {"eth0", IFF_UP, "10.0.0.5"},
-        {"ib0", IFF_UP, "10.1.0.5"},
-        {"ib0", IFF_UP, "fd00::5"},
+        {"eth0", IFF_UP, "10.0.0.5 255.255.255.0"},
+        {"ib0", IFF_UP, "10.1.0.5 255.255.254.0"},
+        {"ib0", IFF_UP, "fd00::5 ffff:ffff:ffff:ffff::"},
         {"ib0", IFF_UP, "fe80::5"},
-        {"ib01", IFF_UP, "10.2.0.5"},
+        {"ib01", IFF_UP, "10.2.0.5 255.255.255.255"},
         {"docker0", IFF_UP, "172.17.0.1"},
         {"eth9", 0, "10.9.0.5"},
         {"far", IFF_UP | IFF_POINTOPOINT, "10.8.0.5"},
@@ -227,6 +247,15 @@ static void test_choice(void)
     check_choice("0.0.0.0/0,::/0",
                  "10.0.0.5 10.1.0.5 10.2.0.5 172.17.0.1 10.8.0.5 fd00::5");
     check_choice("docker0", "172.17.0.1");
+    check_choice("10.1.1.99", "10.1.0.5");
+    check_choice("fd00::7", "fd00::5");
+    check_choice("10.2.0.5", "10.2.0.5");
+    check_choice("10.1.1.9,eth0", "10.1.0.5 10.0.0.5");
+    check_choice("10.1.2.9", NULL);
+    check_choice("10.2.0.6", NULL);
+    check_choice("172.17.0.1", NULL);
+    check_choice("fd00:0:0:1::7", NULL);
+    check_choice("127.0.0.1", NULL);
     check_choice("ib1", NULL);
     check_choice("ib", NULL);
     check_choice("eth9", NULL);
@@ -244,10 +273,11 @@ static void test_choice(void)
 static void test_choice_syntax(void)
 {
     static const char *const good[] = {"ib0", "eth0.17,br-lan", "10.1.0.0/16",
-                                       "fd00::/8", "::/0", "0.0.0.0/0"};
+                                       "fd00::/8", "::/0", "0.0.0.0/0",
+                                       "10.1.0.5", "fd00::5,ib0"};
     static const char *const bad[] = {
         "", ",", "ib0,", "ib0,,eth0", "10.1.0.0/33", "::/129", "10.1/16",
-        "10.1.0.0/", "10.1.0.0/-1", "/8", "10.1.0.5", "ib 0", "ib0;x",
+        "10.1.0.0/", "10.1.0.0/-1", "/8", "10.1.0.5:1", "ib 0", "ib0;x",
         "a-name-that-is-far-too-long", "10.1.0.0/8/8",
     };
 
@@ -260,7 +290,7 @@ static void test_choice_syntax(void)
         _buf_ struct buf why = {0};
 
         ok(!addr_choice_is_valid(bad[i], &why), "'%s' is none", bad[i]);
-        like(buf_str(&why), "neither the name of an interface nor a network",
+        like(buf_str(&why), "neither the name of an interface nor an address",
              "which is said");
     }
 }

@@ -48,6 +48,8 @@ static const struct option_def torchrun_options[] = {
      .help = "shown in spite of --redirects", .letter = 't'},
     {.name = "local-ranks-filter", .value = "RANKS",
      .help = "local ranks whose output is shown, as 0,2"},
+    {.name = "local-addr", .value = "ADDRESS",
+     .help = "nodes meet in the network that it is in"},
     {0},
 };
 

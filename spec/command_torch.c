@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "spec/command_torch.h"
@@ -21,6 +22,7 @@ enum meaning {
     RDZV_NUMBER, /* the same, and a whole number */
     RDZV_CONF,
     RDZV_ID,
+    LOCAL_ADDR,
     STANDALONE,
     NODES,
     PROCS,
@@ -64,7 +66,7 @@ static const struct launcher_option options[] = {
     {"node-rank", 1, RDZV_NUMBER, NULL},
     {"master-addr", 1, RENDEZVOUS, NULL},
     {"master-port", 1, RDZV_NUMBER, NULL},
-    {"local-addr", 1, RENDEZVOUS, NULL},
+    {"local-addr", 1, LOCAL_ADDR, NULL},
     {"monitor-interval", 1, INTERVAL, "muster hears of a worker's end at once"},
     {"start-method", 1, METHOD, "every worker is a program of its own"},
     {"event-log-handler", 1, EVENTS,
@@ -239,6 +241,22 @@ static void read_id(struct command *cmd, const struct launcher_hit *hit,
     }
 }
 
+/* Of one node; where nodes meet is the network that it is in. A name may be any
+ * of its addresses, and loopback leads to no other node. */
+static void read_local_addr(struct command *cmd, const struct launcher_hit *hit)
+{
+    const char *s = hit->values[0]->text;
+    struct sockaddr_storage sa;
+
+    if (addr_parse(s, 0, &sa, NULL) < 0 || str_starts(s, "127.") ||
+        strcmp(s, "::1") == 0) {
+        command_note(cmd, hit, "muster gathers the processes itself, by the "
+                     "network of an address that is not loopback");
+    } else {
+        command_offer(cmd, hit, "network.interface", hit->values[0]);
+    }
+}
+
 static void read_option(struct command *cmd, const struct launcher_hit *hit,
                         const struct given *given)
 {
@@ -274,6 +292,9 @@ static void read_option(struct command *cmd, const struct launcher_hit *hit,
     case RDZV_NUMBER:
         check_number(cmd, hit);
         command_note(cmd, hit, "muster gathers the processes itself");
+        break;
+    case LOCAL_ADDR:
+        read_local_addr(cmd, hit);
         break;
     case STANDALONE:
     case RENDEZVOUS:

@@ -314,7 +314,7 @@ static const char *const fixed_descriptions[] = {
     [FIELD_STREAMS] = "both, stdout, stderr, none, or such by local rank as in "
                       "none,0:both",
     [FIELD_INTERFACE] = "auto, or interfaces and networks such as "
-                        "ib0,10.1.0.0/16",
+                        "ib0,10.1.0.0/16, or an address in one",
     [FIELD_PREFIX] = "rank, host, none, or a template such as \"[{rank}] \"",
     [FIELD_CODES] = "kubeflow, t9k, or a list of exit codes from 1 to 255",
     [FIELD_CPUS] = "a number of CPUs such as 4 or 500m",

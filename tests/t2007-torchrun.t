@@ -61,6 +61,8 @@ test_meaning() {
 -r1 logs.streams stderr
 --redirects=3+--tee+0:1 logs.streams none,0:stdout
 --role=x torch.role x
+--local-addr=10.1.0.5 network.interface 10.1.0.5
+--local_addr+fd00::5 network.interface fd00::5
 --rdzv_id+7 torch.runId 7
 --log_dir=/x logs.dir /x
 --nnodes=7+--nnodes+2 nodes 2
@@ -71,7 +73,7 @@ E2
 test_noted() {
     local o
     for o in --monitor-interval=1 --start-method=fork --tee=3 '-t 3' --log-line-prefix-template=a --standalone \
-        --rdzv-backend=c10d --rdzv-endpoint=h:1 --signals-to-handle=SIGTERM --node-rank=1 --master-addr=h --master-port=1 --local-addr=h \
+        --rdzv-backend=c10d --rdzv-endpoint=h:1 --signals-to-handle=SIGTERM --node-rank=1 --master-addr=h --master-port=1 --local-addr=h --local-addr=127.0.0.1 --local-addr=::1 \
         --rdzv-conf=timeout=3; do
         run "$MUSTER" validate -- torchrun $o show.py
         is "$status" 0 "$o is taken"

@@ -43,6 +43,9 @@ test_choice() {
     mrun --set network.interface=ib7,eth0
     is "$status:$(said)" '0:0 10.77.0.1 nccl:=eth0 gloo:eth0;1 10.77.0.1 nccl:=eth0 gloo:eth0;' \
         'an interface by its name, as the second choice' || show
+    mrun --interface 10.88.0.77
+    is "$status:$(said)" '0:0 10.88.0.1 nccl:=eth1 gloo:eth1;1 10.88.0.1 nccl:=eth1 gloo:eth1;' \
+        'the network that an address is in' || show
     NCCL_SOCKET_IFNAME=mine mrun --interface eth0
     is "$status:$(said)" '0:0 10.77.0.1 nccl:mine gloo:eth0;1 10.77.0.1 nccl:mine gloo:eth0;' \
         'what the user has set stays' || show
@@ -54,9 +57,9 @@ test_none() {
     like "$(cat err)" 'node2 has no address for network.interface 10.99.0.0/24; it has eth0 10.77.0.2' \
         'names that host, and what it has' || { show; diag "$(cat run/mpirun.log)"; }
     ok 'nobody is left' wait_for 60 run_gone "$(json id run/run.json)"
-    mrun --interface 10.77.0.1
-    is "$status" 2 'an address is no network' || show
-    like "$(cat err)" "'10.77.0.1' is neither the name of an interface nor a network such as 10.1.0.0/16" 'as is said'
+    mrun --interface 10.77.0.1/33
+    is "$status" 2 'what is no network' || show
+    like "$(cat err)" "'10.77.0.1/33' is neither the name of an interface nor an address or network such as 10.1.0.0/16" 'is told so'
 }
 
 test_collectives() {
