@@ -300,8 +300,8 @@ static const struct field heartbeat_fields[] = {
 static const struct field network_fields[] = {
     {"interface", FIELD_INTERFACE, AT(interface), .def = "auto",
      .help = "where nodes reach each other: names of interfaces or networks, "
-             "or an address in one, first choice first; auto leaves out those of containers and VPNs "
-             "where there are others"},
+             "or an address in one, first choice first; auto leaves out those "
+             "of containers and VPNs where there are others"},
     {0},
 };
 
