@@ -199,7 +199,7 @@ test_attach() {
 # The same from another node of the job, while the mpirun of the first one hangs.
 test_attach_elsewhere() {
     local old
-    rm -f go
+    cd "$SHARED" && rm -f go
     batch away 3 "$MUSTER run $root --name away --nnodes 3 --nproc-per-node 1 -- sh -c 'until [ -e go ]; do sleep 0.1; done; echo \$RANK done' &" \
         'front=$!; echo $front >front' 'until [ -e end ]; do sleep 0.1; done' # it is not waited for: the job goes on
     wait_for 90 running 2
