@@ -143,13 +143,30 @@ void lead_hang_ordered(struct lead_hang *l, const struct order *run)
     }
 }
 
+/* Some may have ended before the last one was started, and with them all that
+ * their node had to tell. */
+static void leave_out_ended(struct lead_hang *l)
+{
+    const struct run_status *s = record_status(l->record);
+
+    for (size_t i = 0; i < s->n_workers; i++) {
+        if (s->workers[i].state == STATUS_WORKER_EXITED) {
+            hang_end(l->core, (uint32_t)i);
+        }
+    }
+}
+
 void lead_hang_running(struct lead_hang *l)
 {
-    if (l && l->n_nodes &&
-        !hang_start(l->core, l->generation, l->n_procs, l->n_nodes,
+    if (!l || !l->n_nodes) {
+        return;
+    }
+    if (!hang_start(l->core, l->generation, l->n_procs, l->n_nodes,
                     uv_now(&l->agent->loop))) {
         agent_note(l->agent, "out of memory: hangs are not looked for");
+        return;
     }
+    leave_out_ended(l);
 }
 
 void lead_hang_over(struct lead_hang *l)

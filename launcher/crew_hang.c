@@ -385,8 +385,9 @@ void crew_hang_blame(struct agent *a, uint32_t generation, uint32_t rank,
     char name[64];
 
     if (!c || c->generation != generation || !c->hang || c->stopping ||
-        i >= c->layout.n_local || c->list[i].is_accused) {
-        return;
+        i >= c->layout.n_local || c->list[i].is_accused ||
+        worker_pid(c->workers, i) <= 0) {
+        return; /* one that has ended meanwhile does not hang */
     }
     c->list[i].is_accused = true;
     crew_identify(c, i, &f);

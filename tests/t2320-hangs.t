@@ -92,6 +92,10 @@ test_nodes() {
     is "$status" 0 'on three nodes' || show
     like "$(reason)" 'rank 2 (node 2' 'the last one is behind'
     is "$(ls run/errors | tr '\n' ' ')" '1-0.stack 1-1.stack 1-2.stack ' 'all have left a stack'
+    mrun --nnodes 2 --agent-is-node --nproc-per-node 1 --hang-timeout 1s --max-restarts 0 -- \
+        sh -c '[ "$RANK" = 1 ] || exec sleep 3600'
+    is "$status" 137 'a node that is done is not waited for' || show
+    like "$(field failure.reason)" 'rank 0 (node 0' 'and the other one is named'
 }
 
 test_ddp() {
