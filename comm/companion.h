@@ -14,6 +14,7 @@
  *   ATTACHED  tag, outcome             ->
  *                                      <- DETACH  tag
  *   TERM  mpirun told it to end        ->
+ *   NOTICE  mpirun passed on a signal that says that the end is near ->
  *                                      <- VERDICT  status, reason: the end
  */
 #ifndef MUSTER_COMM_COMPANION_H
@@ -27,7 +28,7 @@
 #include <stdint.h>
 
 enum {
-    COMPANION_VERSION = 4, /* changes with any message below */
+    COMPANION_VERSION = 5, /* changes with any message below */
     COMPANION_KEY_BYTES = 32,
     COMPANION_PROOF_BYTES = 32,
     COMPANION_PATH_BYTES = 4096,
@@ -46,6 +47,7 @@ enum companion_type {
     COMPANION_DETACH = 7,
     COMPANION_TERM = 8,
     COMPANION_VERDICT = 9,
+    COMPANION_NOTICE = 10,
 };
 
 /* `proof` is that of the job key (base/key.h) for companion_claim(): an agent that
@@ -104,7 +106,7 @@ struct companion_outcome {
 
 /* Encoders append; decoders give 0, -ERR_FORMAT or -ENOMEM. REFUSED, ATTACHED
  * and VERDICT are outcomes; DETACH is an outcome of which only the tag counts;
- * TERM is empty. */
+ * TERM and NOTICE are empty. */
 void companion_hello_encode(const struct companion_hello *h, struct buf *b);
 int companion_hello_decode(const struct buf *b, struct companion_hello *ret);
 /* INFO. The entry is an encoded one of rendezvous/roster.h; decoded it points into

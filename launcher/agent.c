@@ -320,6 +320,8 @@ static void on_attached(void *ctx, const struct companion_outcome *o)
     crew_attached(ctx, o);
 }
 
+/* Until it is known what that means, workers may save: mpirun by hand takes its
+ * time, and whoever told it to end may not have it. */
 static void on_term(void *ctx)
 {
     struct agent *a = ctx;
@@ -327,6 +329,21 @@ static void on_term(void *ctx)
     struct jsonw w = agent_fact_begin(&b, "term");
 
     agent_fact_send(a, &w);
+    if (a->config.by_hand) {
+        crew_ask_checkpoint(a);
+    }
+}
+
+/* Open MPI sends neither signal by itself. */
+static void on_notice(void *ctx)
+{
+    struct agent *a = ctx;
+    _buf_ struct buf b = {0};
+    struct jsonw w = agent_fact_begin(&b, "notice");
+
+    if (a->config.by_hand) {
+        agent_fact_send(a, &w);
+    }
 }
 
 static void on_companion_lost(void *ctx)
@@ -368,5 +385,6 @@ const struct companion_link_ops agent_companion_ops = {
     .on_world = on_world,
     .on_attached = on_attached,
     .on_term = on_term,
+    .on_notice = on_notice,
     .on_lost = on_companion_lost,
 };

@@ -213,6 +213,8 @@ void agent_limit_destroy(struct agent_limit *l);
  * inside this call; -errno words why nothing was started. */
 int crew_start(struct agent *a, const struct order *order, struct error *e);
 void crew_stop(struct agent *a, bool kill);
+/* Workers that ask are told to save now, and to go on. */
+void crew_ask_checkpoint(struct agent *a);
 /* What muster shell needs to be where that worker is, into an open object. */
 int crew_shell(const struct agent *a, int64_t rank, struct jsonw *reply,
                struct error *e);

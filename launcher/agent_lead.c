@@ -468,6 +468,9 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
         take_misfit(a->lead, fact);
     } else if (strcmp(kind, "term") == 0) {
         take_term(a->lead);
+    } else if (strcmp(kind, "notice") == 0) {
+        stop(a->lead, LEAD_STOP_PREEMPT, false,
+             "a signal to mpirun says that the end is near");
     } else if (strcmp(kind, "request") == 0 && op) {
         agent_lead_request(a, op, fact,
                            from ? from : a->roster.entries[rank].host, NULL);

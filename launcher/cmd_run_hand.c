@@ -55,6 +55,7 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
         str_copy(config.cwd, sizeof(config.cwd), o->cwd);
     }
     front.cwd = config.cwd;
+    front.plan.agent_is_node = o->agent_is_node;
     config.by_hand = true;
     config.detach_ms = UINT64_MAX;
     if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0) {

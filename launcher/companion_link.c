@@ -180,6 +180,8 @@ static void take_message(struct peer *p, const struct seqsock_msg *m)
         take_world(p, m);
     } else if (m->type == COMPANION_TERM) {
         l->ops.on_term(l->ctx);
+    } else if (m->type == COMPANION_NOTICE) {
+        l->ops.on_notice(l->ctx);
     } else if (m->type == COMPANION_ATTACHED &&
                companion_outcome_decode(&m->data, &o) == 0) {
         l->ops.on_attached(l->ctx, &o);

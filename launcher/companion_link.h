@@ -31,6 +31,8 @@ struct companion_link_ops {
     void (*on_attached)(void *ctx, const struct companion_outcome *o);
     /* mpirun told it to end. */
     void (*on_term)(void *ctx);
+    /* mpirun passed on SIGUSR1 or SIGUSR2: the end is near. */
+    void (*on_notice)(void *ctx);
     /* The newest companion is gone, and with it its MPI world. */
     void (*on_lost)(void *ctx);
 };

@@ -22,7 +22,7 @@ struct world {
     uv_loop_t loop;
     char dir[64], path[80];
     struct companion_link *link;
-    int n_worlds, n_lost, n_terms, n_attached;
+    int n_worlds, n_lost, n_terms, n_notices, n_attached;
     uint64_t epoch;
     uint32_t n_roster, tag;
 };
@@ -65,8 +65,13 @@ static void on_lost(void *ctx)
     ((struct world *)ctx)->n_lost++;
 }
 
+static void on_notice(void *ctx)
+{
+    ((struct world *)ctx)->n_notices++;
+}
+
 static const struct companion_link_ops ops = {may_come, on_world, on_attached,
-                                              on_term, on_lost};
+                                              on_term, on_notice, on_lost};
 
 static void turn(struct world *t)
 {
@@ -175,6 +180,10 @@ static void test_epochs(void)
     seqsock_send(second, COMPANION_TERM, NULL, NULL, 0);
     turn(&t);
     is_int(t.n_terms, 1, "the newer one has");
+    is_int(t.n_notices, 0, "which is no notice");
+    seqsock_send(second, COMPANION_NOTICE, NULL, NULL, 0);
+    turn(&t);
+    ok(t.n_notices == 1 && t.n_terms == 1, "a notice is one");
     close(second);
     turn(&t);
     is_int(t.n_lost, 1, "its end is a loss");

@@ -64,6 +64,7 @@ STRING(error_file, f->error_file)
 STRING(resume_path, f->resume_path)
 STRING(socket_path, f->socket)
 STRING(stacks, f->stacks)
+STRING(stop_file, f->stop_file)
 STRING(trial, f->trial)
 STRING(visible_gpus, f->visible_gpus)
 STRING(interface, f->interface)
@@ -242,6 +243,7 @@ static const struct contract_entry entries[] = {
     {"MUSTER_MASTER_ADDR", QUIET, routable_addr},
     {"MUSTER_SOCKET", QUIET, socket_path},
     {"MUSTER_STACKS", QUIET, stacks},
+    {"MUSTER_STOP_FILE", QUIET, stop_file},
     {"MUSTER_STORE", QUIET, endpoint},
     {"MUSTER_RESUME_PATH", QUIET, resume_path},
     {"MUSTER_TRIAL", QUIET, trial},

@@ -56,6 +56,7 @@ struct contract_facts {
     const char *resume_path;
     const char *socket;
     const char *stacks;        /* where Python writes its tracebacks */
+    const char *stop_file;     /* is there once the worker is to stop */
 
     uint32_t n_gpus;            /* that the workers of this node may use */
     const char *visible_gpus;   /* CUDA_VISIBLE_DEVICES, where a part is owned */

@@ -135,6 +135,8 @@ static void test_facts(void)
         {"a role", {.role = "trainer"}, "ROLE_NAME", "trainer"},
         {"uneven nodes", {.cross_rank = 3, .cross_size = 4}, "CROSS_RANK", "3"},
         {"stacks", {.stacks = "/s/1"}, "MUSTER_STACKS", "/s/1"},
+        {"a file", {.stop_file = "/s/g1.stop"}, "MUSTER_STOP_FILE",
+         "/s/g1.stop"},
         {"resume", {.resume_path = "/c/9"}, "MUSTER_RESUME_PATH", "/c/9"},
         {"a part of a node", {.visible_gpus = "GPU-1,GPU-2"},
          "CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2"},

@@ -178,8 +178,10 @@ void crew_stop(struct agent *a, bool kill)
         if (order->broken) {
             crew_accuse(c); /* before what follows makes others fail */
         }
+        crew_put_stop_file(c, true);
         for (uint32_t i = 0; i < c->layout.n_local; i++) {
-            worker_socket_set_state(c->list[i].socket, true, 0);
+            worker_socket_set_state(c->list[i].socket, true,
+                                    c->n_checkpoints);
         }
     }
     if (kill || order->broken) {
@@ -192,6 +194,19 @@ void crew_stop(struct agent *a, bool kill)
     if (!c->is_gone) {
         /* The member says when the grace is over. */
         workers_stop(c->workers, kill ? 0 : UINT32_MAX);
+    }
+}
+
+void crew_ask_checkpoint(struct agent *a)
+{
+    struct crew *c = a->crew;
+
+    if (!c || c->stopping) {
+        return;
+    }
+    c->n_checkpoints++;
+    for (uint32_t i = 0; i < c->layout.n_local; i++) {
+        worker_socket_set_state(c->list[i].socket, false, c->n_checkpoints);
     }
 }
 

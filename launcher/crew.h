@@ -53,6 +53,7 @@ struct crew {
     struct workers *workers;
     struct crew_worker *list; /* layout.n_local */
     struct crew_world *world;
+    uint32_t n_checkpoints; /* asked for so far */
     uint64_t since_ns;   /* since 1970 */
     int64_t oom_kills;   /* in our cgroup, as of the last look */
     bool stopping;
@@ -87,6 +88,8 @@ void crew_world_close(struct agent *a, struct crew_world *w);
 int crew_equip(struct crew *c, const struct order *order, struct error *e);
 /* Whatever of it there is. */
 void crew_strip(struct crew *c);
+/* MUSTER_STOP_FILE: its workers are to stop. */
+void crew_put_stop_file(struct crew *c, bool there);
 /* Where a worker may say why it failed: on the node's own disk, where reading it
  * cannot hang the loop. */
 int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,

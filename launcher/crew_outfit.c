@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "launcher/node_facts.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -152,8 +153,29 @@ int crew_equip(struct crew *c, const struct order *order, struct error *e)
     return rc;
 }
 
+/* On the node's own disk, as the socket. */
+void crew_put_stop_file(struct crew *c, bool there)
+{
+    struct outfit_node node = node_of(c);
+    char path[PATH_MAX];
+    int fd;
+
+    if (outfit_stop_path(&node, c->generation, path, sizeof(path), NULL) < 0) {
+        return;
+    }
+    if (!there) {
+        unlink(path);
+        return;
+    }
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 void crew_strip(struct crew *c)
 {
+    crew_put_stop_file(c, false);
     for (uint32_t i = 0; c->list && i < c->layout.n_local; i++) {
         char path[PATH_MAX];
 

@@ -64,6 +64,7 @@ struct front {
     uint64_t started_wall_ns; /* a verdict of a run before is not ours */
     unsigned n_ticks;
     unsigned n_signals;
+    bool was_noticed;      /* by any of them that the run is to stop */
 
     int status;            /* the verdict, with `reason` */
     char reason[1024];     /* before it: why the lead has gone */

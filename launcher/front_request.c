@@ -13,6 +13,7 @@
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void front_send_request(struct front *f, const char *op, bool force)
@@ -49,10 +50,10 @@ static void detach(struct front *f)
     char text[512], span[32], what[128];
 
     clock_format_span(ms, span, sizeof(span));
-    snprintf(what, sizeof(what), f->n_signals ? "it is stopping%s"
+    snprintf(what, sizeof(what), f->was_noticed ? "it is stopping%s"
              : ms >= JOB_NEVER ? "it goes on%s to its end"
                                 : "it goes on for %s (detach.timeout)",
-             f->n_signals || ms >= JOB_NEVER ? "" : span);
+             f->was_noticed || ms >= JOB_NEVER ? "" : span);
     snprintf(text, sizeof(text), "SIGHUP: left run %s to itself; %s; muster "
              "attach %s takes it over", id, what, id);
     front_leave(f, 128 + SIGHUP, text);
@@ -72,6 +73,18 @@ static void leave_early(struct front *f, int status)
     front_leave(f, status, text);
 }
 
+/* Batch systems send SIGUSR1 and SIGUSR2 ahead of time, and may do so again and
+ * again; Slurm sends SIGTERM, and once more when the time for that is over: what
+ * they have given the workers is theirs. */
+static bool is_repeated(const struct front *f, int sig)
+{
+    if (sig == SIGUSR1 || sig == SIGUSR2) {
+        return f->phase == FRONT_OVER || f->was_noticed;
+    }
+    return sig == SIGTERM && f->n_signals && f->phase == FRONT_RUNNING &&
+           getenv("SLURM_JOB_ID");
+}
+
 /* The first signal asks, the second forces, the third lets go. */
 void front_on_signal(uv_signal_t *s, int sig)
 {
@@ -83,11 +96,11 @@ void front_on_signal(uv_signal_t *s, int sig)
         detach(f);
         return;
     }
-    /* Batch systems send these ahead of time, and may do so again and again. */
-    if (is_notice && (f->phase == FRONT_OVER || f->n_signals)) {
+    if (is_repeated(f, sig)) {
         return;
     }
-    f->n_signals++;
+    f->was_noticed = true;
+    f->n_signals += !is_notice;
     if (f->phase == FRONT_OVER) {
         f->lets_go = true;
         return;
@@ -102,7 +115,7 @@ void front_on_signal(uv_signal_t *s, int sig)
     }
     screen_note(f->screen, is_notice
                 ? "%s: asking the workers to stop"
-                : f->n_signals == 1
+                : f->n_signals <= 1
                 ? "%s: asking the workers to stop (once more: kill them)"
                 : "%s again: killing the workers", child_signal_name(sig));
     front_send_request(f, cancel ? "cancel" : "preempt", f->n_signals > 1);

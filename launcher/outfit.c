@@ -44,6 +44,13 @@ int outfit_stacks_path(const struct outfit_node *node, uint32_t generation,
                    node->agent_index, generation, local_rank);
 }
 
+int outfit_stop_path(const struct outfit_node *node, uint32_t generation,
+                     char *to, size_t size, struct error *e)
+{
+    return fs_path(to, size, e, "%s/a%u-g%u.stop", node->agent_dir,
+                   node->agent_index, generation);
+}
+
 /* Python tells where it is when it is asked: see launcher/python/. */
 static int add_python_dir(const struct outfit_node *node, struct strlist *env,
                           struct error *e)
@@ -102,6 +109,7 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
 {
     struct contract_facts facts = facts_of(node, order, layout, local_rank);
     char error_file[PATH_MAX], socket[PATH_MAX], stacks[PATH_MAX];
+    char stop_file[PATH_MAX];
     const char *tag = strrchr(node->agent_dir, '/');
     _strlist_ struct strlist extra = {0};
     int rc;
@@ -112,6 +120,7 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
     facts.extra = &extra;
     facts.error_file = error_file;
     facts.socket = socket;
+    facts.stop_file = stop_file;
     facts.stacks = node->python_dir ? stacks : NULL;
     rc = outfit_error_path(node, order->generation, local_rank, error_file,
                            sizeof(error_file), e);
@@ -119,6 +128,8 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
                                           socket, sizeof(socket), e);
     rc = rc < 0 ? rc : outfit_stacks_path(node, order->generation, local_rank,
                                           stacks, sizeof(stacks), e);
+    rc = rc < 0 ? rc : outfit_stop_path(node, order->generation, stop_file,
+                                        sizeof(stop_file), e);
     rc = rc < 0 ? rc : contract_env_traced(node->env, &node->job->env, &facts,
                                            &ret->env, ret->trace,
                                            ret->warnings, e);

@@ -57,6 +57,9 @@ int outfit_error_path(const struct outfit_node *node, uint32_t generation,
 int outfit_stacks_path(const struct outfit_node *node, uint32_t generation,
                        uint32_t local_rank, char *to, size_t size,
                        struct error *e);
+/* What MUSTER_STOP_FILE is, of all workers of an agent; likewise. */
+int outfit_stop_path(const struct outfit_node *node, uint32_t generation,
+                     char *to, size_t size, struct error *e);
 int outfit_socket_path(const struct outfit_node *node, uint32_t generation,
                        uint32_t local_rank, char *to, size_t size,
                        struct error *e);

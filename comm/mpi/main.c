@@ -184,6 +184,8 @@ static void serve_signals(struct companion *c)
     for (ssize_t i = 0; i < n; i++) {
         if (sigs[i] == SIGTERM || sigs[i] == SIGINT) {
             seqsock_send(c->agent_fd, COMPANION_TERM, NULL, NULL, 0);
+        } else if (sigs[i] == SIGUSR1 || sigs[i] == SIGUSR2) {
+            seqsock_send(c->agent_fd, COMPANION_NOTICE, NULL, NULL, 0);
         }
     }
 }
