@@ -17,7 +17,7 @@ no_files() { [ -z "$(find rt/muster -mindepth 1 2>/dev/null)" ]; }
 nobody_left() { [ -z "$(run_traces "$id")" ]; }
 # start_run OPTION...: the run in ./run, its front end $front and run id $id.
 start_run() {
-    rm -rf run go
+    rm -rf run go ready
     spawn run "$MUSTER" run --allow-run-as-root --run-dir run "$@"
     front=$spawned
     wait_for 60 running || { diag "$(cat run.err)"; return 1; }
@@ -108,14 +108,16 @@ test_two_at_once() {
 }
 
 test_signals() {
-    start_run --nproc-per-node 1 --set limits.grace=300s -- sh -c 'trap "echo saved; exit 0" TERM; while :; do sleep 0.1; done'
+    start_run --nproc-per-node 1 --set limits.grace=300s -- sh -c 'trap "echo saved; exit 0" TERM; echo >ready; while :; do sleep 0.1; done'
+    wait_for 60 test -e ready
     lose_front
     attach
     kill -INT "$front"
     wait_exit 60 "$front"
     is "$status" 130 'Ctrl-C cancels the run' || diag "$(cat attach.err)"
     is "$(cat attach.out)" '[0] saved' 'whose workers may save'
-    start_run --set limits.grace=300s -- sh -c 'trap "" TERM; while :; do sleep 0.1; done'
+    start_run --set limits.grace=300s -- sh -c 'trap "" TERM; echo >ready; while :; do sleep 0.1; done'
+    wait_for 60 test -e ready
     lose_front
     attach
     kill -INT "$front"

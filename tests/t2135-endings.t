@@ -9,7 +9,7 @@ need_command mpirun
 
 field() { "$MUSTER" status run -o json | json "$1"; }
 event() { grep -q "$1" run/events.jsonl; }
-running() { [ "$(field state 2>/dev/null)" = Running ] && [ "$(field workers.0.state)" = Running ]; }
+running() { [ "$(field state 2>/dev/null)" = Running ] && ! field workers | grep -q '"Waiting"'; }
 begin_run() {
     rm -rf run
     spawn run "$MUSTER" run --allow-run-as-root --run-dir run "$@"
@@ -178,7 +178,7 @@ test_unkillable() {
 hand_over() { case $(field state) in Stopped | Failed) ;; *) return 1 ;; esac; }
 # start_hand OPTION...: two agents under an mpirun that was started by hand.
 start_hand() {
-    rm -rf run
+    rm -rf run ready.*
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 spawn run mpirun -n 2 --oversubscribe "$MUSTER" run \
         --agent-is-node --nnodes 2 --nproc-per-node 1 --run-dir run "$@"
     runner=$spawned
@@ -188,8 +188,9 @@ start_hand() {
 
 # SIGTERM to an mpirun that was started by hand: a stop, if all is well otherwise.
 test_hand() {
-    start_hand --set heartbeat.timeout=2s -- sh -c 'trap "echo saved; exit 0" TERM; while :; do sleep 0.1; done'
+    start_hand --set heartbeat.timeout=2s -- sh -c 'trap "echo saved; exit 0" TERM; echo >ready.$RANK; while :; do sleep 0.1; done'
     is $? 0 'a run under an mpirun by hand'
+    wait_for 60 test -e ready.0 -a -e ready.1
     kill -TERM "$runner"
     ok 'stops when mpirun is told to end' wait_for 60 hand_over || diag "$(cat run.err; "$MUSTER" status run)"
     is "$(field verdict.exit_status)" 75 'to be resumed'

@@ -58,6 +58,7 @@ test_store() {
             while [ ! -e go ]; do [ ! -e fail$RANK ] || { rm fail$RANK; exit 3; }; sleep 0.1; done; echo done'
     runner=$spawned
     ok 'a run on two of three hosts' wait_for 60 running || diag "$(cat run.err)"
+    wait_for 60 test -s store
     read -r addr port <store
     is "$(on node2 python3 ping.py "$addr" "$port")" "b'M\\x00\\x00\\x00'" 'its store answers a host of the run'
     is "$(on node3 python3 ping.py "$addr" "$port")" "b''" 'and closes what comes from another'

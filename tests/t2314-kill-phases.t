@@ -19,7 +19,7 @@ no_files() { [ -z "$(find rt/muster -mindepth 1)" ]; }
 start() {
     local state=$1
     shift
-    rm -rf run
+    rm -rf run ready.*
     spawn run "$MUSTER" run --allow-run-as-root --run-dir run --set detach.timeout=1s --set heartbeat.timeout=2s "$@"
     front=$spawned
     wait_for 60 state_is "$state" || { diag "$(cat run.err)"; return 1; }
@@ -62,12 +62,14 @@ test_restarting() {
     done
 }
 
+deaf='trap "" TERM INT; echo >ready.$RANK; while :; do sleep 0.2; done'
 # Workers were asked to stop, and have long for it.
 test_stopping() {
     local part
     for part in mpirun mpi watch agent worker; do
-        start Running --nproc-per-node 2 --set limits.grace=10m -- sh -c 'trap "" TERM INT; while :; do sleep 0.2; done'
+        start Running --nproc-per-node 2 --set limits.grace=10m -- sh -c "$deaf"
         is $? 0 "($part) a run" || continue
+        wait_for 60 test -e ready.0 -a -e ready.1
         kill -TERM "$front"
         ok "($part) is being stopped" wait_for 60 state_is Stopping
         worker=$(field workers.1.pid)
@@ -82,7 +84,8 @@ test_stopping() {
             ;;
         esac
     done
-    start Running --nproc-per-node 2 --set limits.grace=5s -- sh -c 'trap "" TERM INT; while :; do sleep 0.2; done'
+    start Running --nproc-per-node 2 --set limits.grace=5s -- sh -c "$deaf"
+    wait_for 60 test -e ready.0 -a -e ready.1
     kill -TERM "$front"
     ok '(front) is being stopped' wait_for 60 state_is Stopping
     kill -KILL "$front"

@@ -54,17 +54,27 @@ for part in front mpirun mpi watch agent; do
         -- sleep 1000
     fronts[$part]=$spawned
 done
-for part in "${!fronts[@]}"; do
-    front=${fronts[$part]}
-    wait_for 60 has_agent "$part"
-    is $? 0 "($part) an agent waits for another" || { diag "$(cat "run.$part.err")"; continue; }
-    ids[$part]=$id
+# Each loses a process as soon as it has an agent: the time of all is running.
+strike() {
+    local part=$1 mpirun mpi watch
+    front=${fronts[$part]} ids[$part]=$id
     mpirun=$(child_of "$front")
     mpi=$(first_pid muster-mpi "muster-mpi --run-id=$id")
     watch=$(awk '{ sub(/.*\) /, ""); print $2 }' "/proc/$agent/stat")
-    ok "($part) with all that belongs to it" kill -0 "$front" "$mpirun" "$mpi" "$watch" "$agent" || continue
+    ok "($part) an agent waits for another, with all that belongs to it" \
+        kill -0 "$front" "$mpirun" "$mpi" "$watch" "$agent" || diag "$(cat "run.$part.err")"
     kill -KILL "${!part}"
-done
+}
+strike_those_there() {
+    local part
+    for part in "${!fronts[@]}"; do
+        [ -n "${ids[$part]:-}" ] || ! has_agent "$part" || strike "$part"
+    done
+    [ ${#ids[@]} = ${#fronts[@]} ]
+}
+until=$(($(now_ms) + 60000))
+until strike_those_there || [ "$(now_ms)" -gt $until ]; do sleep 0.1; done
+is ${#ids[@]} ${#fronts[@]} 'all runs have come so far'
 for part in "${!ids[@]}"; do
     front=${fronts[$part]} id=${ids[$part]}
     wait_exit 120 "$front"

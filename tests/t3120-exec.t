@@ -27,7 +27,7 @@ start_run() {
     rm -rf run
     spawn run "$MUSTER" run $root --run-dir run "$@"
     runner=$spawned
-    wait_for 60 grep -q 'rank 2 waits' run.out
+    wait_for 60 eval '[ "$(grep -c "rank [0-2] waits" run.out)" = 3 ]'
     is $? 0 'a run of an MPI program' || diag "$(cat run.out run.err)"
 }
 field() { "$MUSTER" status run -o json 2>/dev/null | json "$1"; }

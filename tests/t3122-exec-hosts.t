@@ -27,7 +27,7 @@ start_run() {
     cd "$SHARED" && rm -rf run
     spawn run on node1 "$MUSTER" run --allow-run-as-root --run-dir run --hosts node2,node3 --nnodes 2 "$@"
     runner=$spawned
-    wait_for 60 grep -q 'rank 3 waits' run.out
+    wait_for 60 eval '[ "$(grep -c "rank [0-3] waits" run.out)" = 4 ]'
     is $? 0 'a run over two hosts' || diag "$(cat run.out run.err run/logs/1/mpirun)"
 }
 
