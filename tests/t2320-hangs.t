@@ -25,7 +25,7 @@ events() { grep -c "\"event\":\"$1\"" run/events.jsonl; }
 nobody_left() { run_gone "$(json id run/run.json)"; }
 # matches TEXT PATTERN NAME
 matches() { printf '%s\n' "$1" | grep -qE -- "$2"; is $? 0 "$3" || diag "$1"; }
-reason() { grep '"event":"restarting"' run/events.jsonl | head -n 1 | json failure.reason /dev/stdin; }
+reason() { grep '"event":"restarting".*"failure"' run/events.jsonl | head -n 1 | json failure.reason /dev/stdin; }
 
 test_sleeps() {
     touch others_go_on
@@ -96,6 +96,27 @@ test_nodes() {
         sh -c '[ "$RANK" = 1 ] || exec sleep 3600'
     is "$status" 137 'a node that is done is not waited for' || show
     like "$(field failure.reason)" 'rank 0 (node 0' 'and the other one is named'
+}
+
+# Ranks are other ones after a node was lost, and so are those that hang.
+test_after_loss() {
+    cat >later.py <<'END'
+import os, time
+generation = int(os.environ["MUSTER_GENERATION"])
+step = 0
+while generation == 1 or step < 8:
+    if generation == 2 and os.environ["RANK"] == "1" and step == 4:
+        time.sleep(3600)
+    print("step", step, flush=True)
+    step += 1
+    time.sleep(0.05)
+END
+    start_run --nnodes 1:3 --agent-is-node --nproc-per-node 1 --hang-timeout 2s --max-restarts 1 -- python3 later.py
+    kill -KILL "$(field nodes.1.agent_pid)"
+    wait_exit 120 "$runner"
+    is "$status" 0 'a run that has lost a node, and hangs then' || diag "$(cat run.err)"
+    matches "$(reason)" 'rank 1 \(node 2, .* hangs: ' 'is told of with where that is now' || diag "$(cat run.err)"
+    ok 'and leaves its stacks' test -s run/errors/2-1.stack
 }
 
 test_ddp() {
