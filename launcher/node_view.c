@@ -126,8 +126,10 @@ static int add_tasks(struct asking *a, char *const *ssh, struct error *e)
 
     if (a->hosts->source == HOSTS_SLURM) {
         rc = fs_program(muster, sizeof(muster), e);
-        slurm_probe_argv("srun", a->hosts, muster,
-                         &a->tasks[a->n_tasks++].argv);
+        for (size_t n, at = 0; (n = slurm_probe_batch(a->hosts, at)); at += n) {
+            slurm_probe_argv("srun", a->hosts, at, n, muster,
+                             &a->tasks[a->n_tasks++].argv);
+        }
         return rc;
     }
     for (size_t i = 0; rc == 0 && i < a->hosts->n; i++) {
@@ -137,36 +139,49 @@ static int add_tasks(struct asking *a, char *const *ssh, struct error *e)
 }
 
 /* Slurm's name of the node, which is what was asked for. */
-static struct node_view *find_view(struct asking *a, const json_t *o)
+static struct node_view *find_view(struct node_view *views, size_t n,
+                                   const json_t *o)
 {
     char name[HOSTS_NAME_BYTES];
 
     take_text(name, sizeof(name), o, "slurm_node");
-    for (size_t i = 0; i < a->hosts->n; i++) {
-        if (strcmp(a->views[i].name, name) == 0) {
-            return &a->views[i];
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(views[i].name, name) == 0) {
+            return &views[i];
         }
     }
     return NULL;
 }
 
-static void take_all_of_slurm(struct asking *a)
+/* What one srun said of its hosts. */
+static void take_batch(const struct fanout_task *task, struct node_view *views,
+                       size_t n)
 {
     size_t at = 0;
     json_t *o;
 
-    while ((o = fanout_next(&a->tasks[0], &at))) {
-        struct node_view *v = find_view(a, o);
+    while ((o = fanout_next(task, &at))) {
+        struct node_view *v = find_view(views, n, o);
 
         if (v && !v->host[0]) {
             take_answer(v, o);
         }
         json_decref(o);
     }
-    for (size_t i = 0; i < a->hosts->n; i++) {
-        if (!a->views[i].host[0] && !a->views[i].problem[0]) {
-            take_silence(&a->views[i], &a->tasks[0]);
+    for (size_t i = 0; i < n; i++) {
+        if (!views[i].host[0] && !views[i].problem[0]) {
+            take_silence(&views[i], task);
         }
+    }
+}
+
+static void take_all_of_slurm(struct asking *a)
+{
+    for (size_t i = 0, at = 0; i < a->n_tasks; i++) {
+        size_t n = slurm_probe_batch(a->hosts, at);
+
+        take_batch(&a->tasks[i], a->views + at, n);
+        at += n;
     }
 }
 

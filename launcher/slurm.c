@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    PROBE_HOSTS = 256, /* with answers of 4 KiB each, see fanout.h */
+    ARGUMENT_BYTES = 128 * 1024, /* of which Linux takes no longer one */
+};
+_Static_assert(PROBE_HOSTS * HOSTS_NAME_BYTES < ARGUMENT_BYTES,
+               "the names of a batch are one argument");
+
 void slurm_nodelist(const struct host_list *hosts, struct buf *to)
 {
     for (size_t i = 0; i < hosts->n; i++) {
@@ -51,15 +58,23 @@ void slurm_step_argv(const char *srun, const struct slurm_step *step,
     strlist_addf(to, "--wait=%u", step->wait_seconds);
 }
 
+size_t slurm_probe_batch(const struct host_list *hosts, size_t first)
+{
+    size_t left = hosts->n - first;
+
+    return left < PROBE_HOSTS ? left : PROBE_HOSTS;
+}
+
 void slurm_probe_argv(const char *srun, const struct host_list *hosts,
-                      const char *muster, struct strlist *to)
+                      size_t first, size_t n, const char *muster,
+                      struct strlist *to)
 {
     _buf_ struct buf names = {0};
 
-    for (size_t i = 0; i < hosts->n; i++) {
-        buf_printf(&names, "%s%s", i ? "," : "", hosts->items[i].name);
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(&names, "%s%s", i ? "," : "", hosts->items[first + i].name);
     }
-    add_srun(srun, hosts->n, buf_str(&names), to);
+    add_srun(srun, n, buf_str(&names), to);
     strlist_add(to, "--job-name=muster-nodes");
     strlist_add(to, muster);
     strlist_add(to, "probe");

@@ -35,9 +35,15 @@ void slurm_nodelist(const struct host_list *hosts, struct buf *to);
 void slurm_step_argv(const char *srun, const struct slurm_step *step,
                      struct strlist *to);
 
-/* The command that has `muster probe` look at each host; its stdin goes to all. */
+/* A look at hosts goes by several commands: their names are one argument each, and
+ * their answers are bounded. How many hosts from `first` on one command takes; 0 at
+ * the end. */
+size_t slurm_probe_batch(const struct host_list *hosts, size_t first);
+
+/* The command that has `muster probe` look at `n` hosts; its stdin goes to all. */
 void slurm_probe_argv(const char *srun, const struct host_list *hosts,
-                      const char *muster, struct strlist *to);
+                      size_t first, size_t n, const char *muster,
+                      struct strlist *to);
 
 /* The command that runs what is appended to it on one host of a job, beside all
  * its steps; `name` is that of the step. */

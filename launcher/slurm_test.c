@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,12 +45,56 @@ static void test_probe_argv(void)
     if (hosts_parse("n1", &hosts, &e) < 0) {
         bail_out("%s", e.text);
     }
-    slurm_probe_argv("srun", &hosts, "/opt/muster", &argv);
+    slurm_probe_argv("srun", &hosts, 0, 1, "/opt/muster", &argv);
     line = str_shell_join(argv.items);
     is_str(line, "srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 "
            "--mpi=none --cpu-bind=none --export=ALL --ntasks-per-node=1 "
            "--nodes=1 --ntasks=1 --nodelist=n1 --job-name=muster-nodes "
            "/opt/muster probe", "a look at the nodes");
+}
+
+/* Each host is asked once, by commands that the kernel takes. */
+static void check_batches(const char *list, size_t n_hosts)
+{
+    _host_list_ struct host_list hosts = {0};
+    struct error e = {0};
+    size_t first = 0, n, longest = 0;
+    bool is_named = true;
+
+    if (hosts_parse(list, &hosts, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    while ((n = slurm_probe_batch(&hosts, first)) > 0) {
+        _strlist_ struct strlist argv = {0};
+        _buf_ struct buf want = {0};
+
+        slurm_probe_argv("srun", &hosts, first, n, "/opt/muster", &argv);
+        buf_printf(&want, "--nodelist=%s", hosts.items[first].name);
+        for (size_t i = 0; !argv.failed && i < argv.n; i++) {
+            size_t len = strlen(argv.items[i]);
+
+            longest = len > longest ? len : longest;
+            is_named = is_named && (!str_starts(argv.items[i], "--nodelist=") ||
+                                    str_starts(argv.items[i], buf_str(&want)));
+        }
+        first += n;
+    }
+    is_int((intmax_t)first, (intmax_t)n_hosts, "all hosts are asked");
+    ok(is_named, "each command from where the last one ended");
+    ok(longest && longest < 128 * 1024, "with %zu bytes in one argument at most",
+       longest);
+}
+
+static void test_batches(void)
+{
+    char list[300] = "", name[251];
+
+    check_batches("n1", 1);
+    check_batches("a-rather-long-host-name[1-10000]", 10000);
+    memset(name, 'x', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    snprintf(list, sizeof(list), "%s[1-2000]", name);
+    check_batches(list, 2000);
 }
 
 static void test_env(void)
@@ -152,6 +197,7 @@ int main(void)
 {
     test_argv();
     test_probe_argv();
+    test_batches();
     test_env();
     test_own();
     test_tasks();
