@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "launcher/commands.h"
+#include "launcher/mpi_world.h"
 #include "launcher/show_env.h"
 #include "launcher/slurm.h"
 #include "spec/rank_set.h"
@@ -27,6 +28,30 @@ static void show_step(const struct mpirun_plan *plan, const char *muster)
     slurm_step_argv("srun", &step, &argv);
     line = str_shell_join(argv.items);
     printf("%s &\n", line ? line : "");
+}
+
+/* How many ranks there are is known once nodes have counted. */
+static void show_world(const struct mpirun *mpirun,
+                       const struct mpirun_plan *plan, const struct job *job,
+                       const char *muster)
+{
+    _strlist_ struct strlist words = {0}, argv = {0};
+    _free_ char *shown = NULL;
+    char n_ranks[16] = "N";
+    struct mpi_world_line line = {
+        .words = &words, .n_ranks = n_ranks, .program = muster,
+        .hosts = mpirun_needs_hostfile(plan) ? "HOSTS" : NULL,
+        .run_id = plan->run_id, .generation = "GENERATION",
+    };
+
+    if (job->procs.mode == JOB_PROCS_FIXED) {
+        snprintf(n_ranks, sizeof(n_ranks), "%u", job->nodes.min * job->procs.n);
+    }
+    mpi_world_words(mpirun, plan->as_root, plan->ssh, &job->mpi_args, &words);
+    mpi_world_line(&line, &argv);
+    shown = str_shell_join(argv.items);
+    printf("# and in each generation, on the node of rank 0, by\n%s\n",
+           shown ? shown : "");
 }
 
 int run_show_plan(const struct mpirun *mpirun, struct mpirun_plan *plan,
@@ -58,6 +83,9 @@ int run_show_plan(const struct mpirun *mpirun, struct mpirun_plan *plan,
         show_step(plan, muster);
     }
     printf("%s\n", line ? line : "");
+    if (job->program == JOB_MPI) {
+        show_world(mpirun, plan, job, muster);
+    }
     return EXIT_OK;
 }
 

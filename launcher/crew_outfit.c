@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "launcher/node_facts.h"
+#include "launcher/rank_env.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -104,6 +105,14 @@ static int seat_worker(struct outfit *o, uint64_t wait_ms, struct error *e)
     return 0;
 }
 
+/* Open MPI wants an interface of this node, and no choice among several. */
+static void choose_interface(const struct crew *c, struct outfit *o)
+{
+    if (c->agent->interface[0]) {
+        strlist_setenv(&o->env, RANK_ENV_INTERFACE, c->agent->interface);
+    }
+}
+
 static int make_outfit(struct crew *c, uint32_t i, const struct order *order,
                        struct strlist *warnings, struct error *e)
 {
@@ -113,9 +122,11 @@ static int make_outfit(struct crew *c, uint32_t i, const struct order *order,
 
     outfit->warnings = i == 0 ? warnings : NULL;
     rc = outfit_make(&node, order, &c->layout, i, outfit, e);
-    return rc < 0 || node.job->program != JOB_MPI
-               ? rc
-               : seat_worker(outfit, node.job->gang_timeout_ms, e);
+    if (rc < 0 || node.job->program != JOB_MPI) {
+        return rc;
+    }
+    choose_interface(c, outfit);
+    return seat_worker(outfit, node.job->gang_timeout_ms, e);
 }
 
 /* Horovod's gloo listens on one interface of each node: that of the address at

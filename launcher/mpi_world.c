@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -73,38 +74,50 @@ static bool binds(const struct strlist *words)
     return false;
 }
 
-int mpi_world_argv(const struct mpi_world *w, int hosts_fd, struct strlist *to,
-                   struct error *e)
+void mpi_world_line(const struct mpi_world_line *l, struct strlist *to)
 {
-    const struct strlist *words = &w->config->mpirun;
-    char program[PATH_MAX];
-    int rc = fs_program(program, sizeof(program), e);
-
-    if (rc < 0) {
-        return rc;
-    }
-    if (words->n == 0) {
-        return error_text(e, EINVAL, "the run has no mpirun for an MPI program");
-    }
-    strlist_add_all(to, words->items);
+    strlist_add_all(to, l->words->items);
     strlist_add(to, "-np");
-    strlist_addf(to, "%u", count_ranks(w));
-    if (hosts_fd >= 0) {
+    strlist_add(to, l->n_ranks);
+    if (l->hosts) {
         strlist_add(to, "--hostfile");
-        strlist_addf(to, "/proc/self/fd/%d", hosts_fd);
+        strlist_add(to, l->hosts);
         strlist_add(to, "--map-by");
         strlist_add(to, "seq");
     } else {
         strlist_add(to, "--oversubscribe");
     }
-    if (!binds(words)) {
+    if (!binds(l->words)) {
         strlist_add(to, "--bind-to");
         strlist_add(to, "none");
     }
-    strlist_add(to, program);
+    strlist_add(to, l->program);
     strlist_add(to, "exec");
-    strlist_addf(to, "--run-id=%s", w->run_id);
-    strlist_addf(to, "--generation=%u", w->generation);
+    strlist_addf(to, "--run-id=%s", l->run_id);
+    strlist_addf(to, "--generation=%s", l->generation);
+}
+
+int mpi_world_argv(const struct mpi_world *w, int hosts_fd, struct strlist *to,
+                   struct error *e)
+{
+    char program[PATH_MAX], n_ranks[16], hosts[32], generation[16];
+    struct mpi_world_line line = {
+        .words = &w->config->mpirun, .n_ranks = n_ranks,
+        .hosts = hosts_fd >= 0 ? hosts : NULL, .program = program,
+        .run_id = w->run_id, .generation = generation,
+    };
+    int rc = fs_program(program, sizeof(program), e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (line.words->n == 0) {
+        return error_text(e, EINVAL, "the run has no mpirun for an MPI program");
+    }
+    snprintf(n_ranks, sizeof(n_ranks), "%u", (unsigned)count_ranks(w));
+    snprintf(hosts, sizeof(hosts), "/proc/self/fd/%d", hosts_fd);
+    snprintf(generation, sizeof(generation), "%u", (unsigned)w->generation);
+    mpi_world_line(&line, to);
     return to->failed ? error_set(e, ENOMEM, "start mpirun") : 0;
 }
 

@@ -37,6 +37,16 @@ int mpi_world_argv(const struct mpi_world *w, int hosts_fd, struct strlist *to,
 int mpi_world_env(const struct mpi_world *w, struct strlist *to,
                   struct error *e);
 
+/* The same in words, for those who are to read it, too. */
+struct mpi_world_line {
+    const struct strlist *words; /* mpi_world_words() */
+    const char *n_ranks;
+    const char *hosts;           /* the file; NULL: this machine */
+    const char *program;         /* muster */
+    const char *run_id, *generation;
+};
+void mpi_world_line(const struct mpi_world_line *l, struct strlist *to);
+
 /* What a run is told of mpirun: the words in front of those above. `ssh` and
  * `args` (the job's own) may be empty. */
 struct mpirun;

@@ -34,13 +34,21 @@ static void name_of(const char *item, char *to, size_t size)
     snprintf(to, size, "%.*s", (int)len, item);
 }
 
+static bool keeps_interface(const struct strlist *own)
+{
+    return !strlist_getenv(own, RANK_ENV_INTERFACE) &&
+           !strlist_getenv(own, "OMPI_MCA_btl_tcp_if_exclude");
+}
+
 void rank_env_join(const struct strlist *own, enum rank_starter starter,
                    struct strlist *env)
 {
+    bool keeps = keeps_interface(own);
     char name[256];
 
     for (size_t i = env->n; i-- > 0;) {
-        if (is_of_launch(env->items[i], starter)) {
+        if (is_of_launch(env->items[i], starter) &&
+            !(keeps && str_starts(env->items[i], RANK_ENV_INTERFACE "="))) {
             name_of(env->items[i], name, sizeof(name));
             strlist_unsetenv(env, name);
         }

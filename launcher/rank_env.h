@@ -36,8 +36,12 @@ struct rank_place {
 int rank_place_read(const struct strlist *env, struct rank_place *ret,
                     struct error *e);
 
+/* The interface of Open MPI's messages by TCP, for a rank alone. */
+#define RANK_ENV_INTERFACE "OMPI_MCA_btl_tcp_if_include"
+
 /* Takes the variables of the launch in `own`, which MPI_Init reads, into `env`,
- * and what `env` has by these names out of it. */
+ * and what `env` has by these names out of it; the interface stays unless the
+ * launch was told one. */
 void rank_env_join(const struct strlist *own, enum rank_starter starter,
                    struct strlist *env);
 

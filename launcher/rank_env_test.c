@@ -87,7 +87,7 @@ static void test_launch(void)
 
 static void test_join(void)
 {
-    _strlist_ struct strlist own = {0}, env = {0}, again = {0};
+    _strlist_ struct strlist own = {0}, env = {0}, again = {0}, chosen = {0};
 
     fill(&own, "OMPI_X=1 PMIX_RANK=3 SLURM_PROCID=9 HOME=/a");
     fill(&env, "OMPI_X=2 OMPI_Y=2 SLURM_PROCID=1 HOME=/b");
@@ -96,6 +96,13 @@ static void test_join(void)
     is_str(strlist_getenv(&env, "OMPI_X"), "1", "the launch has its own values");
     is_str(strlist_getenv(&env, "PMIX_RANK"), "3", "and all of them");
     ok(!strlist_getenv(&env, "OMPI_Y"), "none of another launch");
+    fill(&chosen, RANK_ENV_INTERFACE "=eth0");
+    rank_env_join(&own, RANK_BY_MPIRUN, &chosen);
+    is_str(strlist_getenv(&chosen, RANK_ENV_INTERFACE), "eth0", "its interface");
+    fill(&own, RANK_ENV_INTERFACE "=eth1");
+    rank_env_join(&own, RANK_BY_MPIRUN, &chosen);
+    is_str(strlist_getenv(&chosen, RANK_ENV_INTERFACE), "eth1",
+           "unless the launch has one");
     is_str(strlist_getenv(&env, "SLURM_PROCID"), "1", "Slurm's are not its own");
     is_str(strlist_getenv(&env, "HOME"), "/b", "nor is anything else");
     rank_env_join(&own, RANK_BY_SRUN, &again);

@@ -180,6 +180,14 @@ test_run() {
         '[ -z "$(ls -d "${TMPDIR:-/tmp}/muster-$(id -u)/$(json id run/run.json)" 2>/dev/null)" ]'
 }
 
+test_dry_run() {
+    run "$MUSTER" run $root --dry-run --name n -- mpirun -np 3 --bind-to core --mca btl self,vader -x A=b "$prog"
+    is "$status" 0 '--dry-run' || show
+    matches "$(tail -n 1 out)" " --bind-to core --mca btl self,vader -np 3 --oversubscribe [^ ]*/muster exec --run-id=[^ ]* --generation=GENERATION$" \
+        'shows the mpirun of the program, with the options of the job'
+    like "$(cat out)" 'A: b' 'whose variables are those of the job'
+}
+
 test_report() {
     need_mpi4py || return
     mrun -- mpirun -np 2 /usr/bin/python3 "$MUSTER_SRCDIR/tests/py/mpi_report.py"

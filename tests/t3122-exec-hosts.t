@@ -125,6 +125,23 @@ test_hosts() {
     nobody_left
 }
 
+# One that no host has, and one that all have.
+test_interface() {
+    cd "$SHARED" && rm -rf run
+    run on node1 env -u OMPI_MCA_btl_tcp_if_include timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run \
+        --hosts node1,node2 --nnodes 2 --interface ib0,eth0 -- mpirun -np 4 --mca btl self,tcp \
+        sh -c "echo \$OMPI_MCA_btl_tcp_if_include; exec $prog"
+    is "$status" 0 'in a network that was chosen' || { show; diag "$(cat run/logs/1/mpirun)"; }
+    is "$(grep -c 'MPI [0-3] of 4, sum 10' out)" 4 'ranks reach each other'
+    is "$(grep -c '] eth0$' out)" 4 'by the interface of each host' || show
+    rm -rf run
+    run on node1 env -u OMPI_MCA_btl_tcp_if_include timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run \
+        --hosts node1,node2 --nnodes 2 --interface eth0 -- mpirun -np 2 --mca btl_tcp_if_include 10.0.0.0/8 \
+        sh -c "echo \$OMPI_MCA_btl_tcp_if_include; exec $prog"
+    is "$status $(grep -c '] 10.0.0.0/8$' out)" '0 2' 'unless mpirun was told another one' || show
+    nobody_left
+}
+
 test_shared_hosts() {
     cd "$SHARED" && rm -rf run
     run on node1 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts node1,node2 --nnodes 4 \
