@@ -353,7 +353,7 @@ static void on_companion_lost(void *ctx)
     if (a->leaving) {
         return;
     }
-    if (!a->has_run) {
+    if (!a->has_config) {
         agent_leave(a, RUN_RESUMABLE, "muster-mpi ended before the run began");
         return;
     }

@@ -70,6 +70,25 @@ static void put_times(struct buf *b, const struct run_status *s)
     put_until(b, "  time limit  ", s->time_limit_ns, s);
 }
 
+/* "3 nodes, 1 spare, 1 lost": those in whose place others have come as well. */
+static void put_nodes(struct buf *b, const struct run_status *s)
+{
+    size_t n_lost = 0, n_spares = 0, n;
+
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        n_lost += s->nodes[i].state == STATUS_NODE_LOST;
+        n_spares += s->nodes[i].state == STATUS_NODE_SPARE;
+    }
+    n = s->n_nodes - n_lost - n_spares;
+    buf_printf(b, "%zu node%s, ", n, n == 1 ? "" : "s");
+    if (n_spares) {
+        buf_printf(b, "%zu spare%s, ", n_spares, n_spares == 1 ? "" : "s");
+    }
+    if (n_lost) {
+        buf_printf(b, "%zu lost, ", n_lost);
+    }
+}
+
 static void put_progress(struct buf *b, const struct run_status *s)
 {
     size_t n_alive = 0;
@@ -78,10 +97,10 @@ static void put_progress(struct buf *b, const struct run_status *s)
         n_alive += s->workers[i].state == STATUS_WORKER_RUNNING ||
                    s->workers[i].state == STATUS_WORKER_STOPPING;
     }
-    buf_printf(b, "  generation %d, %zu of %zu workers alive, %zu node%s, "
-               "restarts %d of %d", s->generation, n_alive, s->n_workers,
-               s->n_nodes, s->n_nodes == 1 ? "" : "s", s->restarts,
-               s->max_restarts);
+    buf_printf(b, "  generation %d, %zu of %zu workers alive, ", s->generation,
+               n_alive, s->n_workers);
+    put_nodes(b, s);
+    buf_printf(b, "restarts %d of %d", s->restarts, s->max_restarts);
     put_span(b, status_run_is_over(s->state) ? ", took " : ", for ",
              s->started_ns, s->ended_ns ? s->ended_ns : clock_wall_ns());
     buf_putc(b, '\n');

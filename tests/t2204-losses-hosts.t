@@ -88,6 +88,7 @@ test_spare() {
     start_run 3 --nnodes 3 --set elastic.spares=1 -- sh -c "$wait_once"
     is $? 0 'three nodes, and a spare'
     is "$(field nodes.3.state)" Spare 'which status tells'
+    like "$("$MUSTER" status run)" '3 of 3 workers alive, 3 nodes, 1 spare, restarts' 'in words, too'
     kill -KILL $(agent_of node2)
     wait_exit 120 "$runner"
     is "$status" 0 'go on as three' || show_run
@@ -142,6 +143,7 @@ test_too_few() {
     is $? 0 'four nodes, of which one may be lost'
     kill -KILL $(agent_of node2)
     ok 'go on without it' wait_for 60 eval '[ "$(field generation)" = 2 ] && running 3'
+    matches "$("$MUSTER" status run)" '3 of 3 workers alive, 3 nodes, (1 spare, )?1 lost, restarts 0 of' 'which status says'
     kill -KILL $(agent_of node4)
     wait_exit 120 "$runner"
     is "$status" 75 'and end with the second' || show_run

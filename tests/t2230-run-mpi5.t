@@ -43,6 +43,22 @@ test_run() {
         'with a worker for each slot'
 }
 
+# Open MPI 5 ends the whole world at the loss of a daemon: agents and workers go on.
+test_host_loss() {
+    start_run --set nodes=2..3 --nproc-per-node 1 --set heartbeat.timeout=3s -- \
+        "$there/examples/charlm/charlm" "${small[@]}" --steps 20000 --batch 6 --checkpoint-every 20
+    is $? 0 'charlm over three hosts, of which one may be lost'
+    ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 21 ]'
+    "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node3
+    "$MUSTER_SRCDIR/tests/rigs/hosts" power_off "$BED" node3
+    wait_exit 120 "$runner"
+    is "$status" 0 'and to its end over two, when one is switched off' || diag "$(cat run.err)"
+    is "$(field node_failures),$(field restarts),$(field generation)" 1,0,2 'by one loss, and no restart'
+    like "$(cat run.err)" 'made without node3' 'in an MPI world without it'
+    nobody_left
+    "$MUSTER_SRCDIR/tests/rigs/hosts" power_on "$BED" node3
+}
+
 test_order() {
     run on node2 timeout 120 "$there/muster" run $root --run-dir ordered --hosts node3,node1,node2 --nnodes 3 \
         --nproc-per-node 1 -- sh -c 'echo $RANK $(hostname)'

@@ -36,7 +36,8 @@ static int add_entry(const struct buf *info, struct roster *to,
 }
 
 static int add_entries(char *data, const int *lens, const int *offsets, int n,
-                       struct roster *ret, struct error *e)
+                       struct roster *ret, uint32_t *ret_n_known,
+                       struct error *e)
 {
     _free_ uint32_t *ranks = calloc((size_t)n, sizeof(*ranks));
     uint32_t n_known = 0;
@@ -55,20 +56,23 @@ static int add_entries(char *data, const int *lens, const int *offsets, int n,
         ranks[i] = place.rank;
         n_known = place.n_known > n_known ? place.n_known : n_known;
     }
+    *ret_n_known = n_known;
     if (n_known) {
         return roster_arrange(ret, ranks, n_known, e);
     }
     return roster_sort(ret) < 0 ? error_set(e, ENOMEM, "sort %d nodes", n) : 0;
 }
 
-int gather_alone(const struct buf *mine, struct roster *ret, struct error *e)
+int gather_alone(const struct buf *mine, struct roster *ret,
+                 uint32_t *ret_n_known, struct error *e)
 {
     int len = (int)mine->len, offset = 0;
 
-    return add_entries(mine->data, &len, &offset, 1, ret, e);
+    return add_entries(mine->data, &len, &offset, 1, ret, ret_n_known, e);
 }
 
-int gather_roster(const struct buf *mine, struct roster *ret, struct error *e)
+int gather_roster(const struct buf *mine, struct roster *ret,
+                  uint32_t *ret_n_known, struct error *e)
 {
     int n = world_size(), my_len = (int)mine->len, total = 0;
     _free_ int *lens = calloc((size_t)n, sizeof(*lens));
@@ -94,7 +98,7 @@ int gather_roster(const struct buf *mine, struct roster *ret, struct error *e)
                        MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS) {
         return error_text(e, EIO, "MPI_Allgatherv failed");
     }
-    return add_entries(all, lens, offsets, n, ret, e);
+    return add_entries(all, lens, offsets, n, ret, ret_n_known, e);
 }
 
 int gather_from_first(struct buf *b, size_t max, struct error *e)

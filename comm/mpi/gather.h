@@ -14,10 +14,12 @@
 /* Every rank's INFO (comm/companion.h) into one roster, the same everywhere:
  * agents that were in the run keep their places, new ones follow, all new ones
  * are sorted by host. */
-int gather_roster(const struct buf *mine, struct roster *ret, struct error *e);
+int gather_roster(const struct buf *mine, struct roster *ret,
+                  uint32_t *ret_n_known, struct error *e);
 
 /* The same for a world of one. */
-int gather_alone(const struct buf *mine, struct roster *ret, struct error *e);
+int gather_alone(const struct buf *mine, struct roster *ret,
+                 uint32_t *ret_n_known, struct error *e);
 
 /* Rank 0's bytes to all. `b` is empty on the others. */
 int gather_from_first(struct buf *b, size_t max, struct error *e);

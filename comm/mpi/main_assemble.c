@@ -272,6 +272,7 @@ int companion_assemble(struct companion *c, struct error *e)
 {
     _buf_ struct buf info = {0};
     _roster_ struct roster roster = {0};
+    uint32_t n_known = 0;
     int rc = meet_agent(c, &info, e);
 
     /* A host that cannot take part says so in the MPI world: without it the
@@ -289,8 +290,12 @@ int companion_assemble(struct companion *c, struct error *e)
     if (rc < 0) {
         return rc;
     }
-    rc = c->in_mpi ? gather_roster(&info, &roster, e)
-                   : gather_alone(&info, &roster, e);
+    rc = c->in_mpi ? gather_roster(&info, &roster, &n_known, e)
+                   : gather_alone(&info, &roster, &n_known, e);
+    if (rc == 0 && c->epoch > 1 && n_known == 0) {
+        /* Its agents left while mpirun started: a later world begins no run. */
+        rc = error_text(e, ESRCH, "no agent of the run is left");
+    }
     rc = rc < 0 ? rc : roster_check(&roster, e);
     rc = rc < 0 ? rc : tell_world(c, &roster, e);
     alarm(0);
