@@ -326,6 +326,15 @@ static int spawn(const struct child_spec *spec, pid_t *ret_pid)
     return rc;
 }
 
+static void add(struct child_table *t, struct child *c)
+{
+    c->next = t->slots[(size_t)c->pid % N_SLOTS];
+    t->slots[(size_t)c->pid % N_SLOTS] = c;
+    if (t->n++ == 0) {
+        uv_ref((uv_handle_t *)&t->sigchld);
+    }
+}
+
 int child_spawn(struct child_table *t, const struct child_spec *spec,
                 child_exit_f *on_exit, void *arg, pid_t *ret_pid,
                 struct error *e)
@@ -350,13 +359,42 @@ int child_spawn(struct child_table *t, const struct child_spec *spec,
         return error_set(e, rc, "start %s", spec->path);
     }
     *c = (struct child){.pid = pid, .on_exit = on_exit, .arg = arg};
-    c->next = t->slots[(size_t)pid % N_SLOTS];
-    t->slots[(size_t)pid % N_SLOTS] = take_ptr(&c);
-    if (t->n++ == 0) {
-        uv_ref((uv_handle_t *)&t->sigchld);
-    }
+    add(t, take_ptr(&c));
     *ret_pid = pid;
     return 0;
+}
+
+int child_adopt(struct child_table *t, pid_t pid, child_exit_f *on_exit,
+                void *arg, struct error *e)
+{
+    struct rusage usage;
+    struct child *c;
+    siginfo_t si;
+
+    if (pid <= 1 || child_is_known(t, pid)) {
+        return error_text(e, EEXIST, "process %d is nobody's orphan", (int)pid);
+    }
+    if (wait_for(P_PID, pid, WNOWAIT, &si, &usage) < 0) {
+        return error_set(e, errno, "take over process %d", (int)pid);
+    }
+    c = calloc(1, sizeof(*c));
+    if (!c) {
+        return error_set(e, ENOMEM, "take over process %d", (int)pid);
+    }
+    *c = (struct child){.pid = pid, .on_exit = on_exit, .arg = arg};
+    add(t, c);
+    return 0;
+}
+
+void child_hand_over(struct child_table *t, pid_t pid, child_exit_f *on_exit,
+                     void *arg)
+{
+    struct child *c = *find(t, pid);
+
+    if (c) {
+        c->on_exit = on_exit;
+        c->arg = arg;
+    }
 }
 
 bool child_is_known(const struct child_table *t, pid_t pid)

@@ -79,17 +79,27 @@ int child_spawn(struct child_table *t, const struct child_spec *spec,
                 child_exit_f *on_exit, void *arg, pid_t *ret_pid,
                 struct error *e);
 
+/* Takes over a process that somebody else started and that has come to us as an
+ * orphan: from now on it is as one of child_spawn(). -ECHILD unless it is a child
+ * of ours that has not been reaped, -EEXIST for one that is known. */
+int child_adopt(struct child_table *t, pid_t pid, child_exit_f *on_exit,
+                void *arg, struct error *e);
+
+/* From now on somebody else is told of its end. Nothing if it is not known. */
+void child_hand_over(struct child_table *t, pid_t pid, child_exit_f *on_exit,
+                     void *arg);
+
 /* Reaps now what has ended, instead of in the next turn of the loop: for those
  * who must know of a death before they act on something else. Callbacks are
  * called from inside. */
 void child_table_reap(struct child_table *t);
 
-/* True while a child of child_spawn() has not been reaped. */
+/* True while a child of child_spawn() or child_adopt() has not been reaped. */
 bool child_is_known(const struct child_table *t, pid_t pid);
 size_t child_count(const struct child_table *t);
 
 /* Signals a child of ours, or the process group that it leads. -ESRCH unless
- * `pid` is an unreaped child of child_spawn(): nobody else is ever hit. */
+ * child_is_known(): nobody else is ever hit. */
 int child_kill(struct child_table *t, pid_t pid, int sig);
 int child_kill_group(struct child_table *t, pid_t pid, int sig);
 

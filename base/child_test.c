@@ -293,6 +293,71 @@ static void test_orphans(void)
     turn_until(&own.n, 2);
 }
 
+/* The orphan of a child of ours, alive, as soon as it has come to us. */
+static pid_t orphan_of(pid_t parent)
+{
+    for (int i = 0; i < 60000; i++) {
+        _proc_list_ struct proc_list l = {0};
+
+        child_table_reap(table);
+        proc_descendants(getpid(), &l, NULL);
+        for (size_t k = 0; k < l.n; k++) {
+            if (l.items[k].pid != parent && l.items[k].parent == getpid()) {
+                return l.items[k].pid;
+            }
+        }
+        usleep(1000);
+    }
+    return -1;
+}
+
+static void test_adoption(void)
+{
+    struct seen own = {0}, adopted = {0}, orphan = {0}, late = {0};
+    struct child_watch w = {on_exit_seen, &orphan, NULL};
+    pid_t parent, pid;
+
+    child_watch_add(table, &w);
+    is_int(child_adopt(table, getpid(), on_exit_seen, &adopted, NULL), -ECHILD,
+           "who is no child of ours is not taken over");
+    is_int(child_adopt(table, 1, on_exit_seen, &adopted, NULL), -EEXIST,
+           "nor is init");
+    parent = start("leave", 0, on_exit_seen, &own, false);
+    pid = orphan_of(parent);
+    turn_until(&own.n, 1);
+    is_int(child_kill(table, pid, 0), -ESRCH, "an orphan is nobody's");
+    is_int(child_adopt(table, pid, on_exit_seen, &adopted, NULL), 0,
+           "and can be taken over");
+    is_int(child_adopt(table, pid, on_exit_seen, &adopted, NULL), -EEXIST,
+           "once");
+    child_hand_over(table, pid, on_exit_seen, &late);
+    child_hand_over(table, parent, on_exit_seen, &orphan);
+    is_int(child_kill(table, pid, SIGTERM), 0, "then it can be signalled");
+    turn_until(&late.n, 1);
+    is_int(late.how.signal, SIGTERM, "its end is told to who has it now");
+    is_int(adopted.n + orphan.n, 0, "and to nobody else");
+    is_int(child_adopt(table, pid, on_exit_seen, &late, NULL), -ECHILD,
+           "a dead one is not taken over");
+    child_watch_remove(table, &w);
+}
+
+/* One that has ended, and was not reaped, is still there to be taken over. */
+static void test_adopt_zombie(void)
+{
+    struct seen s = {0};
+    siginfo_t si;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        _exit(6);
+    }
+    waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT);
+    is_int(child_adopt(table, pid, on_exit_seen, &s, NULL), 0,
+           "one that has ended is taken over");
+    turn_until(&s.n, 1);
+    is_int(s.how.code, 6, "and its end is told");
+}
+
 static void on_exit_kill_group(void *arg, const struct child_exit *how)
 {
     struct seen *s = arg;
@@ -527,6 +592,8 @@ int main(int argc, char **argv)
     test_usage();
     test_signals();
     test_orphans();
+    test_adoption();
+    test_adopt_zombie();
     test_group_of_the_dead();
     test_start_from_callback();
     test_many();
