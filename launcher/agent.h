@@ -46,6 +46,7 @@ struct agent_limit;
 struct crew;
 struct jsonw;
 struct soon;
+struct warm;
 
 struct agent {
     uv_loop_t loop;
@@ -94,6 +95,9 @@ struct agent {
     struct crew *crew; /* the workers that are alive, or being cleaned up */
     struct crew_world *parted; /* of one that is gone, see crew_world_part() */
     struct crew_mpi *mpi;      /* likewise, see crew_mpi.c */
+    struct warm *warm;         /* the interpreter of restart.preload, or NULL */
+    unsigned n_warm_renewals;
+    bool warm_is_over;         /* there will be none, and it was told */
 
     bool leaving;
     uint8_t status;
@@ -233,6 +237,8 @@ void crew_mpi_leave(struct agent *a);
 bool crew_mpi_outlives(struct agent *a);
 /* Waits no more; muster-watch kills what is left. With the table of children. */
 void crew_mpi_forget(struct agent *a);
+/* The agent leaves: ends the warm interpreter. */
+void crew_warm_end(struct agent *a);
 /* Forgets the crew; its workers are gone. */
 void crew_destroy(struct agent *a);
 

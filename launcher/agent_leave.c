@@ -128,6 +128,7 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason)
         companion_link_verdict(a->companion, status, reason);
     }
     agent_member_stop(a);
+    crew_warm_end(a);
     if (a->crew) {
         /* Not dead after repeated SIGKILL: muster-watch goes on after us. */
         agent_log(a, "leaving %u workers to muster-watch", crew_alive(a));

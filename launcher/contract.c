@@ -284,14 +284,20 @@ bool contract_strips(const char *name)
     return false;
 }
 
-static const struct contract_entry *find_entry(const char *name)
+static const struct contract_entry *find_in(const struct contract_entry *table,
+                                            size_t n, const char *name)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(entries); i++) {
-        if (strcmp(entries[i].name, name) == 0) {
-            return &entries[i];
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(table[i].name, name) == 0) {
+            return &table[i];
         }
     }
     return NULL;
+}
+
+static const struct contract_entry *find_entry(const char *name)
+{
+    return find_in(entries, ARRAY_SIZE(entries), name);
 }
 
 bool contract_owns(const char *name)
@@ -299,6 +305,20 @@ bool contract_owns(const char *name)
     const struct contract_entry *en = find_entry(name);
 
     return en && en->policy == OWNED;
+}
+
+bool contract_varies(const char *name)
+{
+    const struct contract_entry *en = find_entry(name);
+
+    if (str_starts(name, "MUSTER_")) {
+        return true;
+    }
+    if (!en) {
+        en = find_in(slurm_entries, ARRAY_SIZE(slurm_entries), name);
+    }
+    return en && en->policy != DEFAULTED &&
+           strcmp(name, "CUDA_VISIBLE_DEVICES") != 0;
 }
 
 const struct contract_table contract_names = {entries, ARRAY_SIZE(entries)};

@@ -111,6 +111,11 @@ int contract_argv(char *const *argv, const struct strlist *env,
 /* True for names whose value is always muster's (RANK, MASTER_ADDR, ...). */
 bool contract_owns(const char *name);
 
+/* True for names whose value may be another one for each worker and generation.
+ * Never for what a library reads when it is loaded: a set where that differs is
+ * the user's own doing. */
+bool contract_varies(const char *name);
+
 /* True for names that are removed from what workers inherit. */
 bool contract_strips(const char *name);
 

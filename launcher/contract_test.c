@@ -31,6 +31,21 @@ static const struct contract_facts facts = {
     .socket = "/run/u/s.5",
 };
 
+static void test_varies(void)
+{
+    static const char *const varying[] = {"RANK", "MASTER_PORT", "PET_NNODES",
+        "SLURM_PROCID", "MUSTER_SOCKET", "TORCHELASTIC_ERROR_FILE"};
+    static const char *const fixed[] = {"OMP_NUM_THREADS", "PATH",
+        "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED", "LD_PRELOAD", "RANKS"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(varying); i++) {
+        ok(contract_varies(varying[i]), "%s is each worker's", varying[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(fixed); i++) {
+        ok(!contract_varies(fixed[i]), "%s is not", fixed[i]);
+    }
+}
+
 static void make(const char *const *base, const char *const *job,
                  const struct contract_facts *f, struct strlist *ret,
                  struct strlist *warnings)
@@ -472,5 +487,6 @@ int main(void)
     test_expansion();
     test_expansion_in_env();
     test_bounds();
+    test_varies();
     return tap_done();
 }

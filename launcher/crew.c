@@ -19,6 +19,7 @@ static void on_started(void *arg)
                                  .generation = c->generation};
 
     crew_tell_started(c);
+    crew_warm_up(c);
     agent_member_step(c->agent, &event);
 }
 
@@ -114,6 +115,7 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
     rc = rc < 0 ? rc : fs_path(file, sizeof(file), e, "%s/node-%u", logs,
                                a->rank);
     if (rc == 0) {
+        config.warm = crew_warm(c);
         config.logs_dir = job->logs.files == JOB_FILES_RANK ? logs : NULL;
         config.log_file = job->logs.files == JOB_FILES_NODE ? file : NULL;
         rc = workers_start(&a->workers_host, &config, &events, &c->workers, e);

@@ -10,6 +10,7 @@
  *   crew_blame.c  which of them failed first, and what it said
  *   crew_hang.c   whether they make progress, and where they are
  *   crew_mpi.c    the mpirun of an MPI program
+ *   crew_warm.c   the interpreter that workers may be forked from
  *   crew_shell.c  what others need to be where a worker is
  */
 #ifndef MUSTER_LAUNCHER_CREW_H
@@ -116,6 +117,14 @@ bool crew_mpi_is_gone(struct crew *c);
 /* All workers are to end. */
 void crew_mpi_stop(struct crew *c);
 void crew_mpi_destroy(struct crew *c);
+
+/* --- crew_warm.c --- */
+
+/* What workers are made of, if there is something that does for all of them; else
+ * NULL. */
+struct warm *crew_warm(struct crew *c);
+/* All workers are there: gets it ready for the next ones. */
+void crew_warm_up(struct crew *c);
 
 /* --- crew_facts.c --- */
 

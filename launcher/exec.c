@@ -64,6 +64,9 @@ void exec_argv(struct strlist *to, const struct exec_options *o,
     if (o->core) {
         strlist_addf(to, "--core=%s", o->core);
     }
+    if (o->python_only) {
+        strlist_add(to, "--python-only");
+    }
     if (o->oom_score_adj) {
         strlist_addf(to, "--oom=%d", o->oom_score_adj);
     }
@@ -141,6 +144,10 @@ void exec_report_text(const struct exec_report *r, const char *program,
     if (r->stage == EXEC_FIND || r->stage == EXEC_INTERPRETER ||
         r->stage == EXEC_FORMAT) {
         snprintf(to, size, "cannot run %s: %s", program, r->detail);
+        return;
+    }
+    if (r->stage == EXEC_PYTHON) {
+        snprintf(to, size, "%s", r->detail);
         return;
     }
     if (r->code == E2BIG) {

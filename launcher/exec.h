@@ -35,6 +35,7 @@ enum exec_stage {
     EXEC_FORMAT,      /* neither a #! line nor a program of this machine */
     EXEC_GATE,        /* let go without having been released */
     EXEC_RUN,         /* execve failed otherwise */
+    EXEC_PYTHON,      /* not what a warm interpreter can be made of */
     EXEC_N_STAGES
 };
 
@@ -62,6 +63,8 @@ struct exec_options {
     const char *umask;  /* octal, or NULL */
     const char *find;   /* a program to look for, too, which the one of argv
                            will start; or NULL */
+    bool python_only;   /* run the Python that the program would, but without a
+                           program: see exec_python.c */
     const char *core;   /* core size limit: "0", "unlimited", bytes; NULL: leave */
     int status_fd;      /* reports go here */
     int gate_fd;        /* read one byte before the exec; -1: no gate */

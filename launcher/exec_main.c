@@ -51,7 +51,7 @@ void exec_fail(const struct setup *s, enum exec_stage stage, int code,
 enum option_id {
     OPT_ID = 256, OPT_STATUS, OPT_GATE, OPT_KEEP, OPT_PARENT, OPT_CWD,
     OPT_CPUS, OPT_UMASK, OPT_CORE, OPT_OOM, OPT_SAME_SESSION,
-    OPT_FIND,
+    OPT_FIND, OPT_PYTHON_ONLY,
 };
 
 static const struct option long_options[] = {
@@ -66,6 +66,7 @@ static const struct option long_options[] = {
     {"core", required_argument, NULL, OPT_CORE},
     {"oom", required_argument, NULL, OPT_OOM},
     {"find", required_argument, NULL, OPT_FIND},
+    {"python-only", no_argument, NULL, OPT_PYTHON_ONLY},
     {"same-session", no_argument, NULL, OPT_SAME_SESSION},
     {NULL, 0, NULL, 0},
 };
@@ -119,6 +120,9 @@ static void take_option(struct setup *s, int id, const char *value)
         break;
     case OPT_SAME_SESSION:
         s->o.same_session = true;
+        break;
+    case OPT_PYTHON_ONLY:
+        s->o.python_only = true;
         break;
     case OPT_OOM:
         s->o.oom_score_adj = (int)number(s, value, -1000, 1000);
@@ -189,7 +193,11 @@ int main(int argc, char **argv)
         as_if.argv = other;
         exec_find(&as_if, path);
     }
-    exec_find(&s, path);
+    if (s.o.python_only) {
+        exec_python(&s, path);
+    } else {
+        exec_find(&s, path);
+    }
     wait_at_gate(&s);
     run(&s, path);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of muster-exec share. Private to exec_main.c, exec_setup.c and
- * exec_find.c; not of launcher/exec.h, which is the agent's side, too.
+ * What the parts of muster-exec share. Private to exec_main.c, exec_setup.c,
+ * exec_find.c and exec_python.c; not of launcher/exec.h, which is the agent's side, too.
  */
 #ifndef MUSTER_LAUNCHER_EXEC_SETUP_H
 #define MUSTER_LAUNCHER_EXEC_SETUP_H
@@ -31,5 +31,9 @@ void exec_set_up(const struct setup *s);
  * can start it: what execve() would say too little about fails here. `path` has
  * PATH_MAX bytes. */
 void exec_find(const struct setup *s, char *path);
+
+/* exec_python.c: if what s->argv starts, perhaps by #! lines and env, is Python,
+ * s->argv and `path` become that with the same options and an empty program. */
+void exec_python(struct setup *s, char *path);
 
 #endif

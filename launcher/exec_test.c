@@ -19,7 +19,7 @@ static void test_line(void)
     const int keep[] = {8, 9};
     struct exec_options all = {
         .id = 3, .cwd = "/w", .cpus = "0-3", .umask = "027", .core = "0",
-        .oom_score_adj = 500, .status_fd = 5, .gate_fd = 6, .keep = keep,
+        .oom_score_adj = 500, .python_only = true, .status_fd = 5, .gate_fd = 6, .keep = keep,
         .n_keep = 2};
     struct exec_options none = {.status_fd = -1, .gate_fd = -1};
     _strlist_ struct strlist a = {0}, b = {0};
@@ -32,7 +32,7 @@ static void test_line(void)
     got_none = str_shell_join(b.items);
     snprintf(want, sizeof(want), "muster-exec --parent=%d --id=3 --status=5 "
              "--gate=6 --keep=8 --keep=9 --cwd=/w --cpus=0-3 --umask=027 "
-             "--core=0 --oom=500 -- prog --cwd=x", getpid());
+             "--core=0 --python-only --oom=500 -- prog --cwd=x", getpid());
     is_str(got_all, want, "every option");
     snprintf(want, sizeof(want), "muster-exec --parent=%d --id=0 -- prog "
              "--cwd=x", getpid());

@@ -29,6 +29,7 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "launcher/output.h"
+#include "launcher/warm.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,6 +71,8 @@ struct workers_config {
     int oom_score_adj;
     const char *core;     /* core size limit, see exec.h; NULL: leave */
     unsigned linger_ms;   /* 0: 1 s */
+    struct warm *warm;    /* workers are made of what it has, as far as that goes;
+                             it must fit (warm_check); NULL: none is */
     bool hold;            /* do not release before workers_release() */
 };
 

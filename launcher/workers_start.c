@@ -172,6 +172,22 @@ static char **tag_env(char *const *envp, const char *tag)
     return tagged;
 }
 
+/* False where that cannot be: then as any other. */
+static bool spawn_warm(struct worker *k, const struct launch *l,
+                       char *const *envp, int out, int err)
+{
+    const struct worker_spec *spec = &l->config->workers[k->local_rank];
+    struct warm_job job = {
+        .id = k->local_rank, .argv = spec->argv, .envp = envp,
+        .cwd = l->config->cwd, .out_fd = out, .err_fd = err,
+        .status_fd = l->status_fd, .gate_fd = l->gate_fd,
+    };
+
+    return l->config->warm && !spec->cpus &&
+           warm_start(l->config->warm, &job, workers_on_exit, k, &k->pid,
+                      NULL) == 0;
+}
+
 static int spawn_with(struct worker *k, const struct launch *l, int out,
                       int err, struct error *e)
 {
@@ -198,6 +214,9 @@ static int spawn_with(struct worker *k, const struct launch *l, int out,
     exec_argv(&argv, &o, spec->argv);
     if (argv.failed || !envp) {
         return error_set(e, ENOMEM, "start worker %u", k->rank);
+    }
+    if (spawn_warm(k, l, envp, out, err)) {
+        return 0;
     }
     child.argv = argv.items;
     return child_spawn(host->children, &child, workers_on_exit, k, &k->pid, e);

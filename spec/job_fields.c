@@ -114,8 +114,8 @@ static const struct field restart_fields[] = {
      .help = "with policy ExitCode: the codes that are started again; "
              "kubeflow is 128 to 255, t9k is 130, 137, 138 and 143"},
     {"preload", FIELD_LIST, AT(restart.preload), .def = "[]",
-     .help = "Python modules that a warm interpreter on each node imports",
-     .later = "every worker starts an interpreter of its own"},
+     .help = "Python modules that an interpreter on each node imports "
+             "beforehand; the workers of a restart are forked from it"},
     {0},
 };
 

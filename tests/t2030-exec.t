@@ -106,6 +106,42 @@ END
     fi
 }
 
+# python WANT ARG...: what --python-only makes of a command.
+python() {
+    local want=$1
+    shift
+    run strace -qq -e trace=execve -s 200 -o trace "$EXEC" --python-only -- "$@"
+    is "$(sed -n '$s/^execve(\(".*"\), \[\(.*\)\], .*/\2/p' trace)" "$want" "$*: the same Python, with an empty program"
+}
+
+test_python_only() {
+    local py=/usr/bin/python3 path=$PATH
+    [ -x $py ] || { skip "no $py"; return; }
+    PATH=/usr/bin:/bin
+    script wrap.sh '#!/bin/sh'
+    script env.py '#!/usr/bin/env -S python3 -u -X dev'
+    script direct.py "#! $py -I"
+    fails 126 "the command starts $(command -v sh), not Python itself" 'a shell' --python-only -- sh x
+    fails 126 'the command starts /bin/sh, not Python itself' 'a script' --python-only -- ./wrap.sh
+    fails 126 "Python's option -I keeps PYTHONPATH or site out" 'isolated' --python-only -- ./direct.py
+    fails 126 "Python's option -E keeps PYTHONPATH or site out" 'in a cluster' --python-only -- python3 -uEm x
+    fails 126 "Python's option -i" 'interactive' --python-only -- python3 -i x
+    fails 126 'Python is given no program' 'no program' --python-only -- python3 -u
+    fails 126 'Python reads its program from stdin' 'stdin' --python-only -- python3 - x
+    fails 126 'env changes the environment (A=b)' 'env that sets' --python-only -- env A=b python3 x
+    fails 127 "cannot run nopython: not found in PATH ($PATH)" 'none' --python-only -- nopython x
+    if command -v strace >/dev/null && strace -qq -o /dev/null true 2>/dev/null; then
+        python '"python3", "-c", "pass"' python3 x.py a b
+        python '"python3", "-u", "-Wignore", "-X", "dev", "-c", "pass"' python3 -u -Wignore -X dev -m mod -E
+        python '"python3", "-u", "-c", "pass"' python3 -um mod
+        python '"python3", "-c", "pass"' env python3 -c 'import x'
+        python '"python3", "-u", "-X", "dev", "-c", "pass"' ./env.py -v
+    else
+        skip 'no strace' 5
+    fi
+    PATH=$path
+}
+
 test_session_and_fds() {
     local said
     exec 9>leak 8>kept
