@@ -24,6 +24,7 @@ figures() {
 
 test_others() {
     figures restart 'restart.time restart.vs-torchrun'
+    figures warm 'warm.time warm.vs-torchrun'
     figures idle 'idle.cpu idle.memory'
     figures logs 'logs.rate logs.vs-cat logs.wrong logs.memory'
     is "$(json 2.value out)" 0 'and every byte came once' || show
