@@ -310,16 +310,30 @@ void record_event(struct record *r, const char *event, uint32_t generation,
 
 /* --- facts --- */
 
-/* A node that has no worker waits for the next generation. */
-static void mark_spares(struct run_status *s, const struct order *run)
+static void tell_spare(struct record *r, uint32_t node)
 {
-    for (uint32_t i = 0; i < run->n_nodes && i < s->n_nodes; i++) {
-        struct status_node *n = &s->nodes[i];
+    struct run_status *s = r->status;
+    char text[ROSTER_HOST_BYTES + 32];
 
-        if (n->state == STATUS_NODE_LOST) {
+    s->nodes[node].state = STATUS_NODE_SPARE;
+    snprintf(text, sizeof(text), "%s waits as a spare", s->nodes[node].host);
+    record_event(r, "node_spare", (uint32_t)s->generation, text, NULL, 0);
+}
+
+/* A node that has no worker waits for the next generation. */
+static void mark_spares(struct record *r, const struct order *run)
+{
+    struct run_status *s = r->status;
+
+    for (uint32_t i = 0; i < run->n_nodes && i < s->n_nodes; i++) {
+        if (s->nodes[i].state == STATUS_NODE_LOST) {
             continue;
         }
-        n->state = run->n_procs[i] ? STATUS_NODE_READY : STATUS_NODE_SPARE;
+        if (run->n_procs[i]) {
+            s->nodes[i].state = STATUS_NODE_READY;
+        } else if (s->nodes[i].state != STATUS_NODE_SPARE) {
+            tell_spare(r, i);
+        }
     }
 }
 
@@ -330,7 +344,7 @@ void record_started(struct record *r, const struct order *run)
 
     s->generation = (int)run->generation;
     s->restarts = (int)run->n_restarts;
-    mark_spares(s, run);
+    mark_spares(r, run);
     str_copy(s->resume_path, sizeof(s->resume_path), run->resume_path);
     s->resume_step = run->resume_path[0] ? run->resume_step : -1;
     slow_destroy(r->slow);
@@ -360,14 +374,9 @@ void record_newcomers(struct record *r)
         return;
     }
     for (size_t i = n_before; i < roster->n; i++) {
-        char text[ROSTER_HOST_BYTES + 32];
-
-        s->nodes[i].state = STATUS_NODE_SPARE;
         str_copy(s->nodes[i].host, sizeof(s->nodes[i].host),
                  roster->entries[i].host);
-        snprintf(text, sizeof(text), "%s waits as a spare",
-                 s->nodes[i].host);
-        record_event(r, "node_spare", (uint32_t)s->generation, text, NULL, 0);
+        tell_spare(r, (uint32_t)i);
     }
     record_touch(r);
 }
