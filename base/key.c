@@ -35,10 +35,16 @@ void secret_free(void *p)
     sodium_free(p);
 }
 
+/* A copy of a key leaves it in vector registers, and the dynamic linker puts those
+ * on the stack when it resolves a function: they are filled by a larger copy. Its
+ * size is no constant, or the compiler would do it by other means. */
 __attribute__((noinline)) void secret_forget(void)
 {
+    static const char nothing[512];
     char below[32 * 1024];
+    volatile size_t size = sizeof(nothing) / 2;
 
+    memcpy(below, nothing, size);
     explicit_bzero(below, sizeof(below));
 }
 
