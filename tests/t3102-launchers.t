@@ -87,6 +87,7 @@ parser = deepspeed.add_config_arguments(argparse.ArgumentParser())
 parser.add_argument("--local_rank", type=int)
 parser.add_argument("--lr")
 args = parser.parse_args()
+deepspeed.ops.__compatible_ops__ = {}  # plain gloo: what DeepSpeed has of its own for CPUs is compiled first
 deepspeed.init_distributed("gloo")
 sys.stdout.write(f"{deepspeed.comm.get_rank()} of {deepspeed.comm.get_world_size()}: local_rank {args.local_rank} "
                  f"{args.deepspeed_config} {args.lr} {os.environ.get('FROM_FILE')}\n")
