@@ -39,6 +39,7 @@ four='MPI 0 of 4, sum 10; 0 of 4, local 0 of 2, node 0 of 3 on node3;'
 four+='MPI 1 of 4, sum 10; 1 of 4, local 1 of 2, node 0 of 3 on node3;'
 four+='MPI 2 of 4, sum 10; 2 of 4, local 0 of 1, node 1 of 3 on node4;'
 four+='MPI 3 of 4, sum 10; 3 of 4, local 0 of 1, node 2 of 3 on node2;'
+# In the home directory other launches of these tests meet as well, for a moment.
 left_over() { ls -d "$SHARED"/.muster-mpi-* ~/.muster-mpi-* 2>/dev/null; }
 nothing_left() { [ -z "$(left_over)" ]; }
 
@@ -55,7 +56,7 @@ test_direct() {
     mpi "$MUSTER" exec --interface eth7 -- true
     isnt "$status" 0 'one that is not there is refused' || show
     like "$(cat err)" 'eth7' 'by its name'
-    ok 'nothing is left where they met' nothing_left || diag "$(left_over)"
+    ok 'nothing is left where they met' wait_for 60 nothing_left || diag "$(left_over)"
 }
 
 test_direct_python() {
@@ -108,7 +109,7 @@ test_direct_alone() {
     is "$(on node1 ls -A /tmp | grep muster-mpi; on node2 ls -A /tmp | grep muster-mpi)" '' 'nothing is left of it'
     run on node1 sh -c "cd /tmp && exec timeout 120 mpirun --allow-run-as-root --host node1:1,node2:1 -n 2 '$MUSTER' exec -- '$prog'"
     is "$status" 0 'but where the home directory is shared they meet there' || show
-    ok 'nothing is left there' nothing_left || diag "$(left_over)"
+    ok 'nothing is left there' wait_for 60 nothing_left || diag "$(left_over)"
 }
 
 # --- muster run -- mpirun ... ---
