@@ -48,10 +48,10 @@ def receive(sock):
     return int.from_bytes(data[:2], "big"), data[2:], list(fds)
 
 
-def expect(sock, kind):
+def expect(sock, kind, status=0):
     got, data, fds = receive(sock)
     if got != kind:
-        os._exit(0)  # nobody needs it any more
+        os._exit(status)  # nobody needs it any more
     return data, fds
 
 
@@ -328,7 +328,7 @@ def wait_for_job(fd, agent, midwife):
     send(sock, WAITING)
     _, blob = expect(sock, JOB)
     job = read_blob(blob[0])
-    _, fds = expect(sock, GO)
+    _, fds = expect(sock, GO, 1)  # a worker by now: no success
     sock.close()
     return job, fds
 
