@@ -48,6 +48,9 @@ test_cleans_up() {
     is "$status" 143 'a terminated script says so'
     is "$(tr '\n' ' ' <log)" 'two one ' 'what was to be done at the end is done'
     ok 'and what it started is gone' wait_for 60 gone "$(cat pid)"
+    child 'spawn s sleep 1000; echo $spawned >../pid; start_time() { echo later; }; ok a true; done_testing'
+    not_ok 'but nobody who has its number by now' gone "$(cat pid)"
+    kill -KILL "$(cat pid)"
     rm -rf child.*/
 }
 
@@ -62,6 +65,10 @@ test_waits() {
     spawn s sleep 1000
     not_ok 'and gives up' wait_exit 0 "$spawned"
     not_ok 'wait_for gives up' wait_for 0 false
+    echo old >s.out
+    echo old >s.err
+    spawn s sh -c 'kill -STOP $$'
+    is "$(cat s.out s.err)" '' 'what an earlier one said is not taken for what this one says'
 }
 
 test_finds_processes() {

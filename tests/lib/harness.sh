@@ -174,14 +174,25 @@ run() {
 # show: what the last run said, as a comment; for use after a failed check.
 show() { diag "status $status"; [ ! -s out ] || diag "$(cat out)"; [ ! -s err ] || diag "$(cat err)"; }
 
+# start_time PID: when it began. With that its number means it and nobody else:
+# numbers come again within minutes.
+start_time() {
+    local stat
+    stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+    set -- ${stat##*) }
+    echo "${20}"
+}
+
 # spawn NAME CMD...: in the background, output in NAME.out and NAME.err, its pid
 # in $spawned; killed at the end of the script if it still runs.
 spawn() {
     local name=$1
     shift
+    : >"$name.out" # what an earlier one said is gone before anybody looks
+    : >"$name.err"
     "$@" >"$name.out" 2>"$name.err" </dev/null &
     spawned=$!
-    at_exit "{ kill -KILL $spawned; wait $spawned; } 2>/dev/null"
+    at_exit "[ \"\$(start_time $spawned)\" != '$(start_time "$spawned")' ] || { kill -KILL $spawned; wait $spawned; } 2>/dev/null"
 }
 
 # wait_for SECS CMD...: until CMD succeeds; fails at the deadline.
