@@ -26,10 +26,17 @@ struct requeue {
     struct strlist env;
 };
 
-static void say_not(struct requeue *r, const char *why)
+static void say_not(const struct requeue *r, const char *why)
 {
     screen_note(r->front->screen, "Slurm job %s is not requeued: %s", r->job,
                 why);
+}
+
+/* Only where the loop runs or is about to: what nobody stops by it would stop the
+ * next use of the loop. */
+static void give_up(struct requeue *r, const char *why)
+{
+    say_not(r, why);
     uv_stop(&r->front->loop);
 }
 
@@ -38,7 +45,7 @@ static void on_requeued(void *arg, bool ok, const char *text)
     struct requeue *r = arg;
 
     if (!ok) {
-        say_not(r, text);
+        give_up(r, text);
         return;
     }
     screen_note(r->front->screen, "Slurm requeues job %s, which goes on with "
@@ -54,7 +61,7 @@ static void run(struct requeue *r, const char *const *words,
 
     if (slurm_ask(&f->slurm, &f->loop, f->children, words, &r->env, on_answer,
                   r, &e) < 0) {
-        say_not(r, e.text);
+        give_up(r, e.text);
     }
 }
 
@@ -69,7 +76,7 @@ static void on_state(void *arg, bool ok, const char *text)
         return;
     }
     snprintf(why, sizeof(why), ok ? "it is %s" : "%s", text);
-    say_not(r, why);
+    give_up(r, why);
 }
 
 /* NULL: it is to be done; "": it is not; else why it is not, though it was asked
