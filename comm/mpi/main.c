@@ -38,6 +38,7 @@ enum {
     MAX_ABANDONED = 512 * 1024 * 1024, /* bytes, see bulk.h */
     ATTACH_SECONDS = 60,
     FINALIZE_SECONDS = 3,
+    VERDICT_MS = 3000,
     MAX_POLL = 2 + BULK_GROUPS_MAX,
     STATUS_RESUMABLE = 75,
     STATUS_USAGE = 2,
@@ -86,32 +87,6 @@ static int take_signals(struct error *e)
     return 0;
 }
 
-static void attach(struct companion *c, const struct seqsock_msg *m)
-{
-    struct companion_attach a;
-    struct companion_outcome outcome = {0};
-    struct error e = {0};
-    _buf_ struct buf b = {0};
-    int rc;
-
-    if (companion_attach_decode(&m->data, &a) < 0 || !c->bulk) {
-        return;
-    }
-    alarm(ATTACH_SECONDS);
-    rc = bulk_attach(c->bulk, a.tag, (const int *)a.members, a.n_members,
-                     m->fds[0], m->fds[1], &e);
-    alarm(0);
-    free(a.members);
-    outcome.tag = a.tag;
-    outcome.ok = rc == 0;
-    str_copy(outcome.text, sizeof(outcome.text), e.text);
-    companion_outcome_encode(&outcome, &b);
-    seqsock_send(c->agent_fd, COMPANION_ATTACHED, &b, NULL, 0);
-    if (rc < 0) {
-        _exit(STATUS_RESUMABLE); /* this world is of no use; a new one is made */
-    }
-}
-
 /* Leaves MPI politely if the others do too, and in any case. */
 static _Noreturn void leave(struct companion *c, int status)
 {
@@ -146,6 +121,57 @@ static _Noreturn void lose_agent(struct companion *c)
     }
     /* The others may be in MPI: no goodbye there. */
     _exit(c->report_status ? STATUS_RESUMABLE : 0);
+}
+
+/* This world is of no use. A front end makes a new one; by hand nobody does, but a
+ * run that is over needs none, and its verdict is on the way. */
+static _Noreturn void give_up_world(struct companion *c, const char *why)
+{
+    struct pollfd p = {.fd = c->agent_fd, .events = POLLIN};
+
+    while (c->report_status && poll(&p, 1, VERDICT_MS) == 1) {
+        _seqsock_msg_ struct seqsock_msg m;
+        struct companion_outcome o;
+
+        seqsock_msg_init(&m);
+        if (seqsock_recv(c->agent_fd, &m) <= 0) {
+            lose_agent(c);
+        }
+        if (m.type == COMPANION_VERDICT &&
+            companion_outcome_decode(&m.data, &o) == 0) {
+            _exit(o.status); /* the others may be in MPI: no goodbye there */
+        }
+    }
+    if (c->report_status) {
+        fprintf(stderr, "muster-mpi: rank %d: %s\n", c->rank, why);
+    }
+    _exit(STATUS_RESUMABLE);
+}
+
+static void attach(struct companion *c, const struct seqsock_msg *m)
+{
+    struct companion_attach a;
+    struct companion_outcome outcome = {0};
+    struct error e = {0};
+    _buf_ struct buf b = {0};
+    int rc;
+
+    if (companion_attach_decode(&m->data, &a) < 0 || !c->bulk) {
+        return;
+    }
+    alarm(ATTACH_SECONDS);
+    rc = bulk_attach(c->bulk, a.tag, (const int *)a.members, a.n_members,
+                     m->fds[0], m->fds[1], &e);
+    alarm(0);
+    free(a.members);
+    outcome.tag = a.tag;
+    outcome.ok = rc == 0;
+    str_copy(outcome.text, sizeof(outcome.text), e.text);
+    companion_outcome_encode(&outcome, &b);
+    seqsock_send(c->agent_fd, COMPANION_ATTACHED, &b, NULL, 0);
+    if (rc < 0) {
+        give_up_world(c, e.text);
+    }
 }
 
 static void serve_agent(struct companion *c)
