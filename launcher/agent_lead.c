@@ -40,6 +40,7 @@ struct agent_lead {
     uv_timer_t *timer;     /* the core's next tick */
     uv_timer_t *front;     /* looks whether the front end has been gone long */
     uv_timer_t *term;      /* mpirun was told to end: by whom? */
+    uint64_t lost_ms;      /* when a node was lost last; 0: never */
     uint32_t n_nodes;      /* agents that the core knows */
     char front_name[256];  /* who asked to take over last; "" for nobody */
     bool front_was_there;
@@ -336,6 +337,7 @@ void agent_lead_lost(struct agent *a, uint32_t rank,
                                .quiet_ms = loss->quiet_ms};
 
     if (a->lead && rank < a->lead->n_nodes) {
+        a->lead->lost_ms = uv_now(&a->loop);
         step(a->lead, &event);
     }
 }
@@ -432,16 +434,15 @@ int agent_lead_request(struct agent *a, const char *op, const json_t *body,
 }
 
 /* Where mpirun was started by hand, a SIGTERM to its ranks can mean that the run
- * is to stop, or that mpirun is losing nodes. If all are there a heartbeat
- * later, it was meant for the run. */
+ * is to stop, or that mpirun is losing nodes. If none is lost about then, it was
+ * meant for the run; what the run has outlived before says nothing. */
 static void on_term_timer(uv_timer_t *t)
 {
     struct agent_lead *l = t->data;
+    uint64_t heartbeat_ms = l->agent->config.job->heartbeat_timeout_ms;
 
-    for (uint32_t i = 0; i < l->n_nodes; i++) {
-        if (lead_node(l->core, i)->lost) {
-            return;
-        }
+    if (l->lost_ms && uv_now(&l->agent->loop) - l->lost_ms < 2 * heartbeat_ms) {
+        return;
     }
     stop(l, LEAD_STOP_PREEMPT, false, "mpirun was told to end");
 }

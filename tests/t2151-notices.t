@@ -161,4 +161,22 @@ test_by_hand() {
     nobody_left
 }
 
+# A node that was lost long ago does not make of a stop the loss of another.
+test_by_hand_after_loss() {
+    local since
+    fresh
+    spawn run mpirun $root --oversubscribe --enable-recovery -np 3 "$MUSTER" run --run-dir run --nnodes 2:3 --agent-is-node \
+        --nproc-per-node 1 --set heartbeat.timeout=3s $([ -z "$root" ] || echo $root) -- sleep 1000
+    ok 'three nodes under an mpirun by hand' wait_for 60 eval 'running && [ "$(field workers.2.state)" = Running ]' || diag "$(cat run.err)"
+    kill -KILL "$(field nodes.2.agent_pid)"
+    ok 'go on as two' wait_for 60 eval '[ "$(field generation)" = 2 ] && running' || diag "$(cat run.err)"
+    since=$(now_ms)
+    wait_for 60 eval '[ $(($(now_ms) - since)) -gt 7000 ]' # two heartbeats later
+    kill -TERM $(pgrep -P "$spawned")
+    ok 'a SIGTERM stops the run' wait_for 60 eval '[ "$(field state)" = Stopped ]' || diag "$(tail -n 5 run/events.jsonl)"
+    like "$(field verdict.reason)" 'mpirun was told to end' 'for that reason'
+    kill -KILL "$spawned" 2>/dev/null
+    nobody_left
+}
+
 run_cases
