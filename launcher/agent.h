@@ -10,7 +10,8 @@
  *   agent_lead.c     the same for the lead, on the node that leads
  *   agent_hang.c     its watch over hangs, and what it asks of the others
  *   agent_limit.c    the time limit of the batch system
- *   agent_record.c   what the lead writes down: journal, status, front end
+ *   agent_record.c   what the lead writes down: journal, status, front end;
+ *                    with agent_record_note.c
  *   agent_fact.c     what it tells the lead, and its own log
  *   agent_errors.c   error files and stacks on their way into the run directory
  *   crew*.c          the workers of one generation, with all that they need

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The lead's side of the agent that leads: hands events to rendezvous/lead.h,
- * publishes its orders, and turns its notes into records.
+ * publishes its orders, and passes on what is asked of the run.
  */
 #include <config.h>
 
@@ -54,151 +54,18 @@ static void free_handle(uv_handle_t *h)
     free(h);
 }
 
-/* --- what the notes mean --- */
+/* --- stepping --- */
 
-static void fill_failure(struct run_status *s, const struct failure *f)
-{
-    struct status_failure *to = &s->failure;
-
-    to->is_set = true;
-    to->generation = (int)f->generation;
-    to->rank = f->rank;
-    to->node = (int)f->node;
-    str_copy(to->host, sizeof(to->host), f->host);
-    to->pid = f->pid;
-    to->exit_code = f->exit_code;
-    to->signal = f->signal;
-    to->at_ns = f->wall_ns;
-    to->error_file[0] = '\0';
-    if (f->has_file) {
-        agent_error_name(f->generation, (uint32_t)f->rank, to->error_file,
-                         sizeof(to->error_file));
-    }
-    failure_describe(f, to->reason, sizeof(to->reason));
-    str_copy(to->advice, sizeof(to->advice),
-             failure_advice(f) ? failure_advice(f) : "");
-    if (failure_has_lines(f)) {
-        run_status_set_lines(s, f->text, strlen(f->text));
-    } else {
-        run_status_set_lines(s, "", 0);
-    }
-}
-
-static void set_node_state(struct run_status *s, uint32_t rank,
-                           enum status_node_state state)
-{
-    if (rank < s->n_nodes) {
-        s->nodes[rank].state = state;
-    }
-}
-
-static void set_nodes(struct run_status *s, enum status_node_state state)
-{
-    for (size_t i = 0; i < s->n_nodes; i++) {
-        if (s->nodes[i].state != STATUS_NODE_LOST &&
-            (s->nodes[i].state != STATUS_NODE_SPARE ||
-             state != STATUS_NODE_RUNNING)) {
-            s->nodes[i].state = state;
-        }
-    }
-}
-
-static void set_lost(struct agent_lead *l, struct run_status *s, uint32_t rank)
-{
-    set_node_state(s, rank, STATUS_NODE_LOST);
-    s->node_failures = (int)lead_n_losses(l->core);
-    for (size_t i = 0; i < s->n_workers; i++) {
-        if (s->workers[i].node == (int)rank &&
-            s->workers[i].state != STATUS_WORKER_EXITED) {
-            s->workers[i].state = STATUS_WORKER_LOST;
-        }
-    }
-}
-
-static enum status_run_state final_state(const struct agent_lead *l,
-                                         uint8_t status)
-{
-    switch (status) {
-    case RUN_SUCCEEDED:
-        return STATUS_SUCCEEDED;
-    case RUN_RESUMABLE:
-        return l->is_suspended ? STATUS_SUSPENDED : STATUS_STOPPED;
-    case RUN_DEADLINE:
-    case RUN_CANCELLED:
-        return STATUS_STOPPED;
-    default:
-        return STATUS_FAILED;
-    }
-}
-
-static void take_verdict(struct agent_lead *l)
-{
-    const struct lead_verdict *v = lead_verdict(l->core);
-    struct run_status *s = record_status(l->record);
-
-    s->state = final_state(l, v->status);
-    s->ended_ns = clock_wall_ns();
-    s->verdict.is_set = true;
-    s->verdict.exit_status = v->status;
-    s->verdict.is_resumable = s->state == STATUS_STOPPED ||
-                              s->state == STATUS_SUSPENDED;
-    str_copy(s->verdict.reason, sizeof(s->verdict.reason), v->reason);
-    if (v->has_cause) {
-        fill_failure(s, &v->cause);
-    }
-    set_nodes(s, STATUS_NODE_LEFT);
-}
-
+/* A watch over hangs is for a generation that runs, and nothing else. */
 static void take_note(struct agent_lead *l, const struct lead_note *n)
 {
-    struct run_status *s = record_status(l->record);
-
-    switch (n->type) {
-    case LEAD_NOTE_GATHERED:
-        set_nodes(s, STATUS_NODE_READY);
-        break;
-    case LEAD_NOTE_RUNNING:
-        s->state = STATUS_RUNNING;
-        set_nodes(s, STATUS_NODE_RUNNING);
-        break;
-    case LEAD_NOTE_FAILED:
-    case LEAD_NOTE_RESTARTING:
-    case LEAD_NOTE_AGAIN:
-        s->state = STATUS_RESTARTING;
-        if (n->failure) {
-            fill_failure(s, n->failure);
-        }
-        break;
-    case LEAD_NOTE_LOST:
-        set_lost(l, s, n->rank);
-        break;
-    case LEAD_NOTE_BACK:
-        set_node_state(s, n->rank, STATUS_NODE_SPARE);
-        break;
-    case LEAD_NOTE_SAVED:
-        str_copy(s->resume_path, sizeof(s->resume_path),
-                 lead_resume(l->core, &s->resume_step));
-        break;
-    case LEAD_NOTE_STOPPING:
-        s->state = STATUS_STOPPING;
-        break;
-    case LEAD_NOTE_ENDED:
-        take_verdict(l);
-        break;
-    default:
-        break;
-    }
     if (n->type == LEAD_NOTE_RUNNING) {
         lead_hang_running(l->hang);
     } else if (n->type != LEAD_NOTE_SAVED && n->type != LEAD_NOTE_STARTED) {
         lead_hang_over(l->hang);
     }
-    record_event(l->record, lead_note_name(n->type), n->generation, n->text,
-                 n->failure, 0);
-    record_touch(l->record);
+    record_note(l->record, l->core, n, l->is_suspended);
 }
-
-/* --- stepping --- */
 
 static void on_timer(uv_timer_t *t);
 
@@ -283,19 +150,19 @@ static void stop(struct agent_lead *l, enum lead_stop kind, bool force,
 static void check_fit(struct agent_lead *l, const struct report *r)
 {
     const struct agent *a = l->agent;
-    const struct lead_node *first = lead_node(l->core, 0);
+    const struct lead_node *own = lead_node(l->core, a->rank);
     char text[512];
     struct lead_event event = {.type = LEAD_MISFIT, .text = text};
 
-    if (r->state != REPORT_JOINED || !first->serial ||
+    if (r->state != REPORT_JOINED || !own->serial ||
         lead_generation(l->core) > 0 ||
         a->config.job->procs.mode == JOB_PROCS_FIXED ||
         (a->roster.entries[r->rank].host_index && !a->run.agent_is_node) ||
-        r->n_procs == first->n_procs) {
+        r->n_procs == own->n_procs) {
         return;
     }
     snprintf(text, sizeof(text), "%s would run %u processes and %s %u: set "
-             "procsPerNode to a number", l->names.items[0], first->n_procs,
+             "procsPerNode to a number", a->host, own->n_procs,
              l->names.items[r->rank], r->n_procs);
     step(l, &event);
 }
@@ -708,7 +575,7 @@ void agent_lead_stop(struct agent *a)
     }
     a->lead = NULL;
     if (l->record && l->core && lead_verdict(l->core)) {
-        take_verdict(l);
+        record_verdict(l->record, l->core, l->is_suspended);
         record_flush(l->record);
     }
     control_watch_destroy(l->watch);

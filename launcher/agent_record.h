@@ -38,6 +38,13 @@ void record_set_limit(struct record *r, uint64_t at_ms);
 /* The roster has grown, by nodes that wait for the next generation. */
 void record_newcomers(struct record *r);
 
+/* What the lead notes, and its verdict, once it has one. A run that was suspended
+ * is that if it ends resumable. */
+void record_note(struct record *r, const struct lead *core,
+                 const struct lead_note *n, bool is_suspended);
+void record_verdict(struct record *r, const struct lead *core,
+                    bool is_suspended);
+
 /* What nodes tell: that an order to run went out, and facts of each. */
 void record_started(struct record *r, const struct order *run);
 void record_fact(struct record *r, uint32_t node, const char *kind,

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the lead's notes mean for the record of the run.
+ */
+#include <config.h>
+
+#include "launcher/agent_record.h"
+
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <string.h>
+
+static void fill_failure(struct run_status *s, const struct failure *f)
+{
+    struct status_failure *to = &s->failure;
+
+    to->is_set = true;
+    to->generation = (int)f->generation;
+    to->rank = f->rank;
+    to->node = (int)f->node;
+    str_copy(to->host, sizeof(to->host), f->host);
+    to->pid = f->pid;
+    to->exit_code = f->exit_code;
+    to->signal = f->signal;
+    to->at_ns = f->wall_ns;
+    to->error_file[0] = '\0';
+    if (f->has_file) {
+        agent_error_name(f->generation, (uint32_t)f->rank, to->error_file,
+                         sizeof(to->error_file));
+    }
+    failure_describe(f, to->reason, sizeof(to->reason));
+    str_copy(to->advice, sizeof(to->advice),
+             failure_advice(f) ? failure_advice(f) : "");
+    if (failure_has_lines(f)) {
+        run_status_set_lines(s, f->text, strlen(f->text));
+    } else {
+        run_status_set_lines(s, "", 0);
+    }
+}
+
+static void set_node_state(struct run_status *s, uint32_t rank,
+                           enum status_node_state state)
+{
+    if (rank < s->n_nodes) {
+        s->nodes[rank].state = state;
+    }
+}
+
+static void set_nodes(struct run_status *s, enum status_node_state state)
+{
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        if (s->nodes[i].state != STATUS_NODE_LOST &&
+            (s->nodes[i].state != STATUS_NODE_SPARE ||
+             state != STATUS_NODE_RUNNING)) {
+            s->nodes[i].state = state;
+        }
+    }
+}
+
+static void set_lost(struct run_status *s, const struct lead *core,
+                     uint32_t rank)
+{
+    set_node_state(s, rank, STATUS_NODE_LOST);
+    s->node_failures = (int)lead_n_losses(core);
+    for (size_t i = 0; i < s->n_workers; i++) {
+        if (s->workers[i].node == (int)rank &&
+            s->workers[i].state != STATUS_WORKER_EXITED) {
+            s->workers[i].state = STATUS_WORKER_LOST;
+        }
+    }
+}
+
+static enum status_run_state final_state(uint8_t status, bool is_suspended)
+{
+    switch (status) {
+    case RUN_SUCCEEDED:
+        return STATUS_SUCCEEDED;
+    case RUN_RESUMABLE:
+        return is_suspended ? STATUS_SUSPENDED : STATUS_STOPPED;
+    case RUN_DEADLINE:
+    case RUN_CANCELLED:
+        return STATUS_STOPPED;
+    default:
+        return STATUS_FAILED;
+    }
+}
+
+void record_verdict(struct record *r, const struct lead *core,
+                    bool is_suspended)
+{
+    const struct lead_verdict *v = lead_verdict(core);
+    struct run_status *s = record_status(r);
+
+    s->state = final_state(v->status, is_suspended);
+    s->ended_ns = clock_wall_ns();
+    s->verdict.is_set = true;
+    s->verdict.exit_status = v->status;
+    s->verdict.is_resumable = s->state == STATUS_STOPPED ||
+                              s->state == STATUS_SUSPENDED;
+    str_copy(s->verdict.reason, sizeof(s->verdict.reason), v->reason);
+    if (v->has_cause) {
+        fill_failure(s, &v->cause);
+    }
+    set_nodes(s, STATUS_NODE_LEFT);
+}
+
+void record_note(struct record *r, const struct lead *core,
+                 const struct lead_note *n, bool is_suspended)
+{
+    struct run_status *s = record_status(r);
+
+    switch (n->type) {
+    case LEAD_NOTE_GATHERED:
+        set_nodes(s, STATUS_NODE_READY);
+        break;
+    case LEAD_NOTE_RUNNING:
+        s->state = STATUS_RUNNING;
+        set_nodes(s, STATUS_NODE_RUNNING);
+        break;
+    case LEAD_NOTE_FAILED:
+    case LEAD_NOTE_RESTARTING:
+    case LEAD_NOTE_AGAIN:
+        s->state = STATUS_RESTARTING;
+        if (n->failure) {
+            fill_failure(s, n->failure);
+        }
+        break;
+    case LEAD_NOTE_LOST:
+        set_lost(s, core, n->rank);
+        break;
+    case LEAD_NOTE_BACK:
+        set_node_state(s, n->rank, STATUS_NODE_SPARE);
+        break;
+    case LEAD_NOTE_SAVED:
+        str_copy(s->resume_path, sizeof(s->resume_path),
+                 lead_resume(core, &s->resume_step));
+        break;
+    case LEAD_NOTE_STOPPING:
+        s->state = STATUS_STOPPING;
+        break;
+    case LEAD_NOTE_ENDED:
+        record_verdict(r, core, is_suspended);
+        break;
+    default:
+        break;
+    }
+    record_event(r, lead_note_name(n->type), n->generation, n->text,
+                 n->failure, 0);
+    record_touch(r);
+}
