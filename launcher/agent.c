@@ -38,6 +38,11 @@ bool agent_on_one_host(const struct agent *a)
     return true;
 }
 
+bool agent_leads(const struct agent *a)
+{
+    return a->rank == a->lead_rank;
+}
+
 /* --- the tree --- */
 
 static void on_order(void *ctx, const void *data, size_t len)
@@ -61,7 +66,7 @@ static void on_uplink(void *ctx, bool up, const char *why)
     if (!up) {
         agent_log(a, "the link up is gone: %s", why);
     }
-    if (a->rank == 0) {
+    if (agent_leads(a)) {
         agent_lead_front(a, up);
     } else {
         agent_member_soon(a, &event);
@@ -93,10 +98,12 @@ static void on_event(void *ctx, uint32_t rank, const void *data, size_t len)
     agent_lead_fact(ctx, rank, data, len);
 }
 
-/* From the front end: as a fact of node 0. */
+/* From the front end: as a fact of the node that leads. */
 static void on_request(void *ctx, const void *data, size_t len)
 {
-    agent_lead_fact(ctx, 0, data, len);
+    struct agent *a = ctx;
+
+    agent_lead_fact(a, a->rank, data, len);
 }
 
 static void on_config(void *ctx, const void *data, size_t len)
@@ -193,6 +200,7 @@ static int join_tree(struct agent *a, struct error *e)
         .loop = &a->loop,
         .roster = &a->roster,
         .rank = a->rank,
+        .lead = a->lead_rank,
         .arity = ARITY,
         .lease_ms = FIRST_LEASE_MS,
         .run_id = a->run.id,

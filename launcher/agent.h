@@ -72,6 +72,7 @@ struct agent {
     uint8_t *key;
     struct roster roster;
     uint32_t rank;
+    uint32_t lead_rank; /* of the agent that leads */
     uint64_t epoch; /* of the MPI world that its companion brought */
     struct tree *tree;
     struct control_server *control;
@@ -107,6 +108,8 @@ struct agent {
 /* --- agent.c --- */
 
 bool agent_on_one_host(const struct agent *a);
+/* Whether this agent leads. */
+bool agent_leads(const struct agent *a);
 extern const struct companion_link_ops agent_companion_ops;
 
 /* --- agent_job.c --- */

@@ -145,8 +145,8 @@ static int begin_work(struct agent *a, struct error *e)
     a->workers_host.node = a->host;
     rc = fs_helper("muster-exec", a->workers_host.exec_path,
                    sizeof(a->workers_host.exec_path), e);
-    rc = rc < 0 || a->rank != 0 ? rc : agent_lead_start(a, e);
-    if (rc == 0 && ((a->rank == 0 && agent_fit_check(a, &misfit) < 0) ||
+    rc = rc < 0 || !agent_leads(a) ? rc : agent_lead_start(a, e);
+    if (rc == 0 && ((agent_leads(a) && agent_fit_check(a, &misfit) < 0) ||
                     count_procs(a, &misfit) < 0)) {
         tell_misfit(a, misfit.text);
     }

@@ -350,6 +350,7 @@ int tree_create(const struct tree_config *config, struct tree **ret,
     }
     t->config = *config;
     t->ops = *config->ops;
+    t->lead = config->lead;
     t->key = key_hold(config->key);
     str_copy(t->run_id, sizeof(t->run_id), config->run_id);
     str_copy(t->version, sizeof(t->version), config->version);

@@ -59,6 +59,7 @@ struct tree_config {
     uv_loop_t *loop;
     const struct roster *roster; /* borrowed until tree_close() */
     uint32_t rank;
+    uint32_t lead; /* who leads, at first */
     uint32_t arity;
     uint64_t lease_ms; /* a peer that is silent for so long is lost */
     const char *run_id;

@@ -46,6 +46,7 @@ struct look;
 struct tree {
     struct tree_config config;
     struct tree_ops ops;
+    uint32_t lead; /* who leads now */
     uint8_t *key;
     char run_id[TREE_ID_BYTES];
     char version[TREE_ID_BYTES];
@@ -78,7 +79,7 @@ struct tree {
 
 static inline bool tree_is_lead(const struct tree *t)
 {
-    return t->config.rank == 0;
+    return t->config.rank == t->lead;
 }
 
 static inline uint64_t tree_now_ms(const struct tree *t)

@@ -239,7 +239,7 @@ static const struct roster_entry *next_parent(struct tree *t)
     do {
         t->up_rank = t->ancestors[t->next_ancestor++ % t->n_ancestors];
         to = &t->config.roster->entries[t->up_rank];
-    } while (to->port == 0 && t->up_rank != 0);
+    } while (to->port == 0 && t->up_rank != t->lead);
     return to;
 }
 
