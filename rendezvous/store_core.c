@@ -4,6 +4,7 @@
 #include "rendezvous/store_core.h"
 
 #include "rendezvous/store_state.h"
+#include "rendezvous/store_trunk.h"
 
 #include <errno.h>
 #include <string.h>
@@ -160,7 +161,9 @@ static size_t unread_bytes(const struct store_conn *c)
 
 bool store_conn_held(const struct store_conn *c)
 {
-    return unread_bytes(c) >= c->store->limits.pipeline_bytes;
+    return unread_bytes(c) >= c->store->limits.pipeline_bytes ||
+           (c->trunk && store_trunk_held(c->trunk)) ||
+           (c->store->relay && store_relay_held(c->store->relay));
 }
 
 uint64_t store_conn_partial(const struct store_conn *c)
@@ -264,6 +267,9 @@ void store_end_wait(struct store *s, struct store_conn *c)
 void store_close(struct store *s, struct store_conn *c)
 {
     store_end_wait(s, c);
+    if (s->relay) {
+        store_relay_forget(s->relay, c);
+    }
     remove_ready(s, c);
     if (c->prev) {
         c->prev->next = c->next;
@@ -307,6 +313,20 @@ void store_await(struct store *s, struct store_conn *c, struct slot *slot)
     c->n_awaited++;
 }
 
+void store_break(struct store *s, struct store_conn *c)
+{
+    c->broken = true;
+    add_ready(s, c);
+}
+
+static void tell_waiting(struct store *s, struct store_conn *c,
+                         enum store_wait_reply reply)
+{
+    if (store_reply_u8(s, c, (uint8_t)reply, NULL) < 0) {
+        store_break(s, c);
+    }
+}
+
 /* One of the keys that `w` waits for is there. True if it was the last. The
  * slot must have something in it, or it might go with the wait. */
 static bool answer_wait(struct store *s, struct wait *w)
@@ -318,10 +338,7 @@ static bool answer_wait(struct store *s, struct wait *w)
         return false;
     }
     store_end_wait(s, c);
-    if (store_reply_u8(s, c, STORE_STOP_WAITING, NULL) < 0) {
-        c->broken = true;
-        add_ready(s, c);
-    }
+    tell_waiting(s, c, STORE_STOP_WAITING);
     return true;
 }
 
@@ -335,7 +352,18 @@ void store_wake_all(struct store *s, struct slot *slot)
 /* What one pushed item can serve: the first that waits for nothing else. */
 void store_wake_one(struct store *s, struct slot *slot)
 {
-    while (slot->waits && !answer_wait(s, slot->waits)) {
+    bool done = false;
+
+    while (slot->waits && !done) {
+        struct store_conn *c = slot->waits->conn;
+
+        if (c->n_sharing > 1 && c->n_awaited == 1) {
+            c->n_sharing--; /* the others go on, in their place */
+            tell_waiting(s, c, STORE_STOP_WAITING_ONE);
+            done = true;
+        } else {
+            done = answer_wait(s, slot->waits);
+        }
     }
 }
 
@@ -361,8 +389,16 @@ static int run_request(struct store *s, struct store_conn *c, const char *data,
     r.command = c->scan.command;
     s->n_requests++;
     c->n_requests++;
+    if (c->n_sharing > 0 && r.command == STORE_CANCEL_WAIT) {
+        c->n_sharing--;
+        if (c->n_sharing == 0) {
+            store_end_wait(s, c);
+        }
+        return 1;
+    }
     store_end_wait(s, c);
-    rc = store_run_command(s, c, &r, e);
+    rc = s->relay ? store_relay_request(s->relay, c, &r, c->scan.at, e)
+                  : store_run_command(s, c, &r, e);
     return rc < 0 ? rc : 1;
 }
 

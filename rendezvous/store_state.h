@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "rendezvous/store_core.h"
+#include "rendezvous/store_relay.h"
 #include "rendezvous/store_table.h"
 #include "rendezvous/store_wire.h"
 
@@ -31,6 +32,11 @@ struct store_conn {
     struct wait *waits; /* the keys of its wait; NULL when it does not wait */
     size_t n_waits;
     size_t n_awaited; /* of them not there yet */
+    /* One of a trunk's (store_trunk.h). */
+    struct store_trunk *trunk;
+    uint32_t channel;
+    uint32_t n_sharing; /* clients that share its one wait; 0: is a client */
+    struct relayed *relayed; /* where requests are passed on (store_relay.h) */
 };
 
 struct store {
@@ -43,6 +49,7 @@ struct store {
     size_t n_conns;
     size_t n_waiting;
     uint64_t n_requests;
+    struct store_relay *relay; /* passes requests on, or NULL */
 };
 
 /* Does what a complete request asks for, answers it, and wakes those who waited
@@ -70,6 +77,9 @@ int store_reply_blob(struct store *s, struct store_conn *c, const char *data,
 bool store_begin_wait(struct store *s, struct store_conn *c, size_t n);
 void store_await(struct store *s, struct store_conn *c, struct slot *slot);
 void store_end_wait(struct store *s, struct store_conn *c);
+
+/* There was no memory for an answer: whoever serves the connection closes it. */
+void store_break(struct store *s, struct store_conn *c);
 
 /* The key of a slot is there now: tells all who waited for it; or, for one item
  * of a queue, the first who waits for nothing else. */

@@ -39,7 +39,11 @@ enum store_command {
 #define STORE_MAGIC 0x3c85f7ceu /* what VALIDATE carries */
 
 enum store_check_reply { STORE_READY = 0, STORE_NOT_READY = 1 };
-enum store_wait_reply { STORE_STOP_WAITING = 0, STORE_WAIT_CANCELED = 1 };
+enum store_wait_reply {
+    STORE_STOP_WAITING = 0,
+    STORE_WAIT_CANCELED = 1,
+    STORE_STOP_WAITING_ONE = 2 /* between agents: store_frame.h */
+};
 
 enum store_dialect {
     STORE_DIALECT_UNKNOWN,

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/store_trunk.h"
+
+#include "rendezvous/store_frame.h"
+#include "rendezvous/store_state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct channel {
+    bool is_open;            /* the other side has not closed it */
+    struct store_conn *conn; /* NULL once this side has */
+};
+
+struct store_trunk {
+    struct store *store;
+    void *owner;
+    struct store_frames frames;
+    struct channel *channels;
+    size_t n_channels;
+    struct buf out;
+    size_t taken_bytes;
+};
+
+int store_trunk_detect(const void *data, size_t len)
+{
+    const uint32_t magic = STORE_TRUNK_MAGIC;
+    char hello[STORE_TRUNK_HELLO_BYTES] = {STORE_VALIDATE};
+
+    memcpy(hello + 1, &magic, sizeof(magic));
+    if (memcmp(data, hello, len < sizeof(hello) ? len : sizeof(hello)) != 0) {
+        return 0;
+    }
+    return len < sizeof(hello) ? -EAGAIN : 1;
+}
+
+struct store_trunk *store_trunk_create(struct store *s, void *owner)
+{
+    struct store_trunk *t = calloc(1, sizeof(*t));
+
+    if (t) {
+        t->store = s;
+        t->owner = owner;
+    }
+    return t;
+}
+
+void store_trunk_destroy(struct store_trunk *t)
+{
+    if (!t) {
+        return;
+    }
+    for (size_t i = 0; i < t->n_channels; i++) {
+        if (t->channels[i].conn) {
+            store_close(t->store, t->channels[i].conn);
+        }
+    }
+    t->store->buffered_bytes -= t->out.len + t->taken_bytes;
+    buf_release(&t->out);
+    free(t->channels);
+    free(t);
+}
+
+struct store_trunk *store_conn_trunk(const struct store_conn *c)
+{
+    return c->trunk;
+}
+
+static bool put_frame(struct store_trunk *t, uint32_t channel, uint32_t number,
+                      const char *data, size_t len)
+{
+    size_t before = t->out.len;
+
+    store_frame_put(&t->out, channel, number, (uint32_t)len);
+    if (len) {
+        buf_append(&t->out, data, len);
+    }
+    if (t->out.failed) {
+        return false;
+    }
+    t->store->buffered_bytes += t->out.len - before;
+    return true;
+}
+
+static bool collect(struct store_trunk *t, struct store_conn *c)
+{
+    size_t len;
+    const char *data = store_answers(c, &len);
+    uint32_t n_answered = (uint32_t)c->n_requests - (c->waits ? 1 : 0);
+
+    if (len && !put_frame(t, c->channel, n_answered, data, len)) {
+        return false;
+    }
+    store_sent_now(t->store, c, len);
+    return true;
+}
+
+char *store_trunk_take(struct store_trunk *t, size_t *ret_len)
+{
+    *ret_len = t->out.len;
+    t->taken_bytes += t->out.len;
+    return t->out.len ? buf_take(&t->out) : NULL;
+}
+
+void store_trunk_sent(struct store_trunk *t, size_t len)
+{
+    t->taken_bytes -= len;
+    t->store->buffered_bytes -= len;
+}
+
+bool store_trunk_held(const struct store_trunk *t)
+{
+    return t->out.len + t->taken_bytes >= t->store->limits.pipeline_bytes;
+}
+
+uint64_t store_trunk_partial(const struct store_trunk *t)
+{
+    return t->frames.left || t->frames.n_header ? t->frames.n_frames + 1 : 0;
+}
+
+/* Channels are numbered without gaps, so that an array of them is enough. */
+static int reach(struct store_trunk *t, uint32_t channel, struct error *e)
+{
+    size_t n = t->n_channels ? t->n_channels * 2 : 16;
+    struct channel *more;
+
+    if (channel < t->n_channels) {
+        return 0;
+    }
+    if (channel >= STORE_MAX_CHANNELS) {
+        return error_text(e, EPROTO, "channel %u of a trunk", channel);
+    }
+    while (n <= channel) {
+        n *= 2;
+    }
+    more = realloc(t->channels, n * sizeof(*more));
+    if (!more) {
+        return store_no_memory(e);
+    }
+    memset(more + t->n_channels, 0, (n - t->n_channels) * sizeof(*more));
+    t->channels = more;
+    t->n_channels = n;
+    return 0;
+}
+
+static int open_channel(struct store_trunk *t, const struct store_frame *f,
+                        struct error *e)
+{
+    struct channel *ch = &t->channels[f->channel];
+
+    ch->conn = store_open(t->store, t->owner);
+    if (!ch->conn) {
+        return store_no_memory(e);
+    }
+    ch->is_open = true;
+    ch->conn->trunk = t;
+    ch->conn->channel = f->channel;
+    ch->conn->n_sharing = f->number;
+    ch->conn->validated = true;
+    ch->conn->dialect = STORE_DIALECT_NEW;
+    return 0;
+}
+
+/* This side's word that a channel is closed. */
+static int close_channel(struct store_trunk *t, uint32_t channel,
+                         struct error *e)
+{
+    struct channel *ch = &t->channels[channel];
+
+    if (!ch->conn) {
+        return 0;
+    }
+    store_close(t->store, ch->conn);
+    ch->conn = NULL;
+    return put_frame(t, channel, 0, NULL, 0) ? 0 : store_no_memory(e);
+}
+
+/* What it did wrong is the end of the channel alone; its answers so far go out
+ * first, as on a connection. */
+static int after_feed(struct store_trunk *t, struct store_conn *c, int rc,
+                      struct error *e)
+{
+    if (rc == 0 && !store_conn_broken(c)) {
+        return 0;
+    }
+    return collect(t, c) ? close_channel(t, c->channel, e) : store_no_memory(e);
+}
+
+bool store_trunk_collect(struct store_trunk *t, struct store_conn *c)
+{
+    return collect(t, c) &&
+           (!store_conn_broken(c) || close_channel(t, c->channel, NULL) == 0);
+}
+
+/* Part of a frame. */
+static int take_part(struct store_trunk *t, const char *data, size_t len,
+                     struct error *e)
+{
+    const struct store_frame *f = &t->frames.frame;
+    int rc = reach(t, f->channel, e);
+    struct channel *ch;
+
+    if (rc < 0) {
+        return rc;
+    }
+    ch = &t->channels[f->channel];
+    if (f->len == 0) {
+        if (!ch->is_open) {
+            return error_text(e, EPROTO, "a trunk closes what is not open");
+        }
+        ch->is_open = false;
+        return close_channel(t, f->channel, e);
+    }
+    if (!ch->is_open) {
+        rc = open_channel(t, f, e);
+    }
+    if (rc < 0 || !ch->conn) {
+        return rc; /* on its way when this side closed the channel */
+    }
+    rc = store_feed(t->store, ch->conn, data, len, NULL);
+    return after_feed(t, ch->conn, rc, e);
+}
+
+int store_trunk_feed(struct store_trunk *t, const void *data, size_t len,
+                     struct error *e)
+{
+    const char *at = data, *part;
+    size_t part_len;
+    int rc = 0;
+
+    while (rc == 0 &&
+           store_frames_next(&t->frames, &at, &len, &part, &part_len)) {
+        rc = take_part(t, part, part_len, e);
+    }
+    return rc;
+}
+
+int store_trunk_resume(struct store_trunk *t, struct error *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < t->n_channels && rc == 0; i++) {
+        struct store_conn *c = t->channels[i].conn;
+
+        if (c && c->in.len > 0 && !store_trunk_held(t)) {
+            rc = after_feed(t, c, store_resume(t->store, c, NULL), e);
+        }
+    }
+    return rc;
+}
