@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "rendezvous/store_server.h"
-
-#include "base/addr.h"
-#include "rendezvous/allow.h"
+#include "rendezvous/store_server_priv.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -15,58 +12,13 @@ enum {
     DEFAULT_MAX_CONNS = 65536,
     DEFAULT_REQUEST_MS = 120 * 1000,
     BACKLOG = 4096, /* all workers of a job connect at the same moment */
-    READ_BYTES = 64 * 1024,
-    KEEPALIVE_S = 60,
     PORT_TRIES = 16,
     MAX_WRITE_BYTES = 1 << 30, /* libuv counts in 32 bits */
 };
 
-struct client {
-    uv_tcp_t tcp;
-    struct store_server *srv;
-    struct store_conn *conn; /* NULL once closing */
-    struct client *prev;
-    struct client *next;
-    bool is_held;      /* not read from */
-    uint64_t request;  /* that has begun to come, or 0 */
-    uint64_t since_ms; /* when its first byte came */
-    char peer[ADDR_MAX];
-};
-
-struct listener {
-    uv_tcp_t tcp;
-    struct store_server *srv;
-    struct listener *next;
-    bool pending; /* a connection waits, for which there was no memory */
-};
-
-struct answer {
-    uv_write_t request;
-    struct client *client;
-    char *data;
-    size_t len;
-};
-
-struct store_server {
-    uv_loop_t *loop;
-    struct store *store;
-    struct store_config config;
-    struct listener *listeners;
-    struct client *clients;
-    uv_timer_t sweep; /* runs while something is overdue or may become so */
-    uv_check_t answers; /* sends them once a turn of the loop has read */
-    uint16_t port;
-    struct allow allowed;
-    size_t n_handles;       /* libuv still knows of */
-    bool destroyed;
-    void (*done)(void *ctx);
-    void *done_ctx;
-    char read_buffer[READ_BYTES];
-};
-
 /* The end of handles */
 
-static void handle_gone(struct store_server *srv)
+void store_server_handle_gone(struct store_server *srv)
 {
     void (*done)(void *) = srv->done;
     void *ctx = srv->done_ctx;
@@ -74,6 +26,7 @@ static void handle_gone(struct store_server *srv)
     if (--srv->n_handles > 0 || !srv->destroyed) {
         return;
     }
+    store_uplink_free(srv->uplink);
     store_destroy(srv->store);
     allow_release(&srv->allowed);
     free(srv);
@@ -84,7 +37,7 @@ static void handle_gone(struct store_server *srv)
 
 static void on_own_closed(uv_handle_t *handle)
 {
-    handle_gone(handle->data);
+    store_server_handle_gone(handle->data);
 }
 
 static void on_client_closed(uv_handle_t *handle)
@@ -93,7 +46,7 @@ static void on_client_closed(uv_handle_t *handle)
     struct store_server *srv = client->srv;
 
     free(client);
-    handle_gone(srv);
+    store_server_handle_gone(srv);
 }
 
 static void on_listener_closed(uv_handle_t *handle)
@@ -102,7 +55,7 @@ static void on_listener_closed(uv_handle_t *handle)
     struct store_server *srv = listener->srv;
 
     free(listener);
-    handle_gone(srv);
+    store_server_handle_gone(srv);
 }
 
 static void close_client(struct client *client)
@@ -112,6 +65,8 @@ static void close_client(struct client *client)
     if (!client->conn) {
         return;
     }
+    store_trunk_destroy(client->trunk);
+    client->trunk = NULL;
     store_close(srv->store, client->conn);
     client->conn = NULL;
     if (client->prev) {
@@ -147,6 +102,22 @@ static void refuse(struct client *client, const char *why)
 
 static void go_on(struct client *client);
 
+/* Neither is read from while its answers are not read. */
+static bool is_held(const struct client *client)
+{
+    return client->trunk ? store_trunk_held(client->trunk)
+                         : store_conn_held(client->conn);
+}
+
+static void was_sent(struct client *client, size_t len)
+{
+    if (client->trunk) {
+        store_trunk_sent(client->trunk, len);
+    } else {
+        store_sent(client->srv->store, client->conn, len);
+    }
+}
+
 static void on_written(uv_write_t *request, int status)
 {
     struct answer *answer = request->data;
@@ -154,40 +125,48 @@ static void on_written(uv_write_t *request, int status)
 
     free(answer->data);
     if (client->conn) {
-        bool was_held = store_conn_held(client->conn);
+        bool was_held = is_held(client);
 
-        store_sent(client->srv->store, client->conn, answer->len);
+        was_sent(client, answer->len);
         if (status < 0) {
             close_client(client);
-        } else if (was_held && !store_conn_held(client->conn)) {
+        } else if (was_held && !is_held(client)) {
             go_on(client);
         }
     }
     free(answer);
 }
 
-/* What the network does not take at once. */
-static int send_later(struct client *client)
+/* Takes over `data`, of which the network has taken `at` bytes. */
+static int write_rest(struct client *client, char *data, size_t len, size_t at)
 {
     struct answer *answer = calloc(1, sizeof(*answer));
-    uv_buf_t buf;
-    int rc;
+    uv_buf_t buf = uv_buf_init(data + at, (unsigned)(len - at));
+    int rc = -ENOMEM;
 
-    if (!answer) {
-        return -ENOMEM;
+    if (answer) {
+        answer->client = client;
+        answer->request.data = answer;
+        answer->data = data;
+        answer->len = len - at;
+        rc = uv_write(&answer->request, (uv_stream_t *)&client->tcp, &buf, 1,
+                      on_written);
     }
-    answer->client = client;
-    answer->request.data = answer;
-    answer->data = store_take(client->conn, &answer->len);
-    buf = uv_buf_init(answer->data, (unsigned)answer->len);
-    rc = uv_write(&answer->request, (uv_stream_t *)&client->tcp, &buf, 1,
-                  on_written);
     if (rc < 0) {
-        store_sent(client->srv->store, client->conn, answer->len);
-        free(answer->data);
+        was_sent(client, len - at);
+        free(data);
         free(answer);
     }
     return rc;
+}
+
+/* What the network does not take at once. */
+static int send_later(struct client *client)
+{
+    size_t len;
+    char *data = store_take(client->conn, &len);
+
+    return write_rest(client, data, len, 0);
 }
 
 static int send_answers(struct client *client)
@@ -211,6 +190,48 @@ static int send_answers(struct client *client)
     return n == (int)len ? 0 : send_later(client);
 }
 
+static void is_due(struct client *client)
+{
+    if (!client->is_due) {
+        client->is_due = true;
+        client->next_due = client->srv->due;
+        client->srv->due = client;
+    }
+}
+
+static int send_frames(struct client *client)
+{
+    bool was_held = is_held(client);
+    size_t len;
+    char *data = store_trunk_take(client->trunk, &len);
+    uv_buf_t buf = uv_buf_init(data, (unsigned)len);
+    int n = 0;
+
+    if (!data) {
+        return 0;
+    }
+    if (!was_held) {
+        n = uv_try_write((uv_stream_t *)&client->tcp, &buf, 1);
+    }
+    if (n > 0) {
+        was_sent(client, (size_t)n);
+    }
+    if (n == (int)len) {
+        free(data);
+        return 0;
+    }
+    return write_rest(client, data, len, n > 0 ? (size_t)n : 0);
+}
+
+static void collect(struct client *client, struct store_conn *conn)
+{
+    if (store_trunk_collect(client->trunk, conn)) {
+        is_due(client);
+    } else {
+        close_client(client);
+    }
+}
+
 /* Sends what all connections have to be told. */
 static void flush(struct store_server *srv)
 {
@@ -219,9 +240,23 @@ static void flush(struct store_server *srv)
     while ((conn = store_next_ready(srv->store)) != NULL) {
         struct client *client = store_conn_owner(conn);
 
-        if (store_conn_broken(conn) || send_answers(client) < 0) {
+        if (client->trunk) {
+            collect(client, conn);
+        } else if (store_conn_broken(conn) || send_answers(client) < 0) {
             close_client(client);
         }
+    }
+    while (srv->due) {
+        struct client *client = srv->due;
+
+        srv->due = client->next_due;
+        client->is_due = false;
+        if (client->conn && send_frames(client) < 0) {
+            close_client(client);
+        }
+    }
+    if (srv->uplink) {
+        store_uplink_flush(srv->uplink);
     }
 }
 
@@ -238,7 +273,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
     struct client *client = handle->data;
 
     (void)suggested;
-    *ret = uv_buf_init(client->srv->read_buffer, READ_BYTES);
+    *ret = uv_buf_init(client->srv->read_buffer, STORE_READ_BYTES);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
@@ -296,7 +331,8 @@ static void start_sweep(struct store_server *srv, bool at_once)
 static void watch_request(struct client *client)
 {
     struct store_server *srv = client->srv;
-    uint64_t request = store_conn_partial(client->conn);
+    uint64_t request = client->trunk ? store_trunk_partial(client->trunk)
+                                     : store_conn_partial(client->conn);
 
     if (request && request != client->request) {
         client->since_ms = uv_now(srv->loop);
@@ -313,7 +349,10 @@ static void after_requests(struct client *client, int rc, const char *why)
         return;
     }
     watch_request(client);
-    if (store_conn_held(client->conn) == client->is_held) {
+    if (client->trunk) {
+        is_due(client);
+    }
+    if (is_held(client) == client->is_held) {
         return;
     }
     client->is_held = !client->is_held;
@@ -324,14 +363,50 @@ static void after_requests(struct client *client, int rc, const char *why)
     }
 }
 
+static int feed(struct client *client, const char *data, size_t len,
+                struct error *e)
+{
+    return client->trunk
+               ? store_trunk_feed(client->trunk, data, len, e)
+               : store_feed(client->srv->store, client->conn, data, len, e);
+}
+
+static int open_trunk(struct client *client, struct error *e)
+{
+    client->trunk = store_trunk_create(client->srv->store, client);
+    return client->trunk ? 0 : error_set(e, ENOMEM, "store server");
+}
+
+/* What it is shows in its first bytes, which most often come at once. */
+static int feed_first(struct client *client, const char *data, size_t len,
+                      struct error *e)
+{
+    size_t n = sizeof(client->hello) - client->n_hello;
+    int rc;
+
+    n = len < n ? len : n;
+    memcpy(client->hello + client->n_hello, data, n);
+    client->n_hello += n;
+    rc = store_trunk_detect(client->hello, client->n_hello);
+    if (rc == -EAGAIN) {
+        return 0;
+    }
+    client->is_known = true;
+    rc = rc == 1 && !client->srv->uplink
+             ? open_trunk(client, e)
+             : feed(client, client->hello, client->n_hello, e);
+    return rc < 0 || len == n ? rc : feed(client, data + n, len - n, e);
+}
+
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct client *client = stream->data;
     struct error e = {0};
 
     if (n > 0) {
-        int rc = store_feed(client->srv->store, client->conn, buf->base,
-                            (size_t)n, &e);
+        int rc = client->is_known
+                     ? feed(client, buf->base, (size_t)n, &e)
+                     : feed_first(client, buf->base, (size_t)n, &e);
 
         after_requests(client, rc, e.text);
     } else if (n < 0) {
@@ -344,10 +419,25 @@ static void go_on(struct client *client)
 {
     struct store_server *srv = client->srv;
     struct error e = {0};
-    int rc = store_resume(srv->store, client->conn, &e);
+    int rc = client->trunk ? store_trunk_resume(client->trunk, &e)
+                           : store_resume(srv->store, client->conn, &e);
 
     after_requests(client, rc, e.text);
     flush(srv); /* the loop may be about to wait */
+}
+
+void store_server_go_on(struct store_server *srv)
+{
+    struct client *c = srv->clients;
+
+    while (c) {
+        bool due = c->is_held && !is_held(c);
+
+        if (due) {
+            go_on(c); /* may close others: begin again */
+        }
+        c = due ? srv->clients : c->next;
+    }
 }
 
 /* Who may connect */
@@ -399,7 +489,7 @@ static void add_client(struct client *client)
     }
     srv->clients = client;
     uv_tcp_nodelay(&client->tcp, 1);
-    uv_tcp_keepalive(&client->tcp, 1, KEEPALIVE_S);
+    uv_tcp_keepalive(&client->tcp, 1, STORE_KEEPALIVE_S);
     uv_read_start((uv_stream_t *)&client->tcp, on_alloc, on_read);
 }
 
@@ -508,6 +598,12 @@ static void close_listeners(struct store_server *srv)
     }
 }
 
+void store_server_lost(struct store_server *srv)
+{
+    close_listeners(srv);
+    close_clients(srv, true);
+}
+
 static int listen_anywhere(struct store_server *srv, struct error *e)
 {
     srv->port = srv->config.port;
@@ -542,6 +638,7 @@ static void set_config(struct store_server *srv,
 {
     srv->config = *config;
     srv->config.addresses = NULL; /* the caller's */
+    srv->config.upstream = NULL;
     if (!srv->config.max_conns) {
         srv->config.max_conns = DEFAULT_MAX_CONNS;
     }
@@ -581,6 +678,13 @@ int store_server_create(uv_loop_t *loop, const struct store_config *config,
     uv_check_start(&srv->answers, on_turn);
     uv_unref((uv_handle_t *)&srv->answers);
     srv->n_handles = 2;
+    rc = config->upstream ? store_uplink_open(srv, config->upstream,
+                                              config->upstream_port, e)
+                          : 0;
+    if (rc < 0) {
+        store_server_destroy(srv, NULL, NULL);
+        return rc;
+    }
     rc = config->addresses && config->addresses[0]
              ? listen_on_all(srv, config->addresses, e)
              : listen_anywhere(srv, e);
@@ -629,6 +733,7 @@ void store_server_destroy(struct store_server *srv, void (*done)(void *ctx),
     srv->done_ctx = ctx;
     close_clients(srv, true);
     close_listeners(srv);
+    store_uplink_close(srv->uplink);
     uv_close((uv_handle_t *)&srv->sweep, on_own_closed);
     uv_close((uv_handle_t *)&srv->answers, on_own_closed);
 }

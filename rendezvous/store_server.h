@@ -24,6 +24,12 @@ struct store_config {
     const char *const *addresses; /* numeric, to bind; NULL-terminated. NULL:
                                      every address, IPv6 and IPv4 */
     uint16_t port;                /* 0: any that is free on all addresses */
+    /* Numeric; where the keys are: this server passes requests on to the one
+     * there (store_relay.h). It takes clients while it is not connected yet; when
+     * it has lost the connection it closes them all, and its port. NULL: the keys
+     * are here, for clients and for such servers. */
+    const char *upstream;
+    uint16_t upstream_port;
     struct store_limits limits;
     size_t max_conns;             /* 0: 65536 */
     uint64_t request_timeout_ms;  /* 0: 120000; from its first byte */

@@ -511,6 +511,73 @@ static void test_destroy_while_busy(void)
     }
 }
 
+/* A server that passes requests on to another one. */
+static struct store_server *serve_for(uv_loop_t *loop,
+                                      const struct store_server *keys,
+                                      struct refusals *refused)
+{
+    struct store_config config = {.upstream = "127.0.0.1",
+                                  .upstream_port = store_server_port(keys)};
+
+    return serve(loop, &config, refused);
+}
+
+/* A value beyond what a trunk holds back, there and back. */
+static bool pass_large(uv_loop_t *loop, int fd)
+{
+    enum { LARGE = 5 << 20 };
+    _free_ char *value = malloc(LARGE + 1), *back = malloc(8 + LARGE);
+    _buf_ struct buf in = {0};
+
+    if (!value || !back) {
+        bail_out("no memory");
+    }
+    memset(value, 'v', LARGE);
+    value[LARGE] = '\0';
+    put(&in, 1, "large", value);
+    put(&in, 3, "large", NULL);
+    send_all(loop, fd, in.data, in.len);
+    return receive(loop, fd, back, 8 + LARGE) == 8 + LARGE &&
+           memcmp(back + 8, value, LARGE) == 0;
+}
+
+static void test_tree(void)
+{
+    uv_loop_t loop;
+    struct store_config config = {0};
+    struct refusals refused = {0}, lost = {0};
+    struct store_server *keys, *node;
+    struct store_stats stats;
+    _buf_ struct buf in = {0};
+    int a, b, silent;
+
+    uv_loop_init(&loop);
+    keys = serve(&loop, &config, &refused);
+    node = serve_for(&loop, keys, &lost);
+    a = dial(node);
+    b = dial(node);
+    send_all(&loop, a, validate, 5);
+    send_all(&loop, b, validate, 5);
+    ok(pass_large(&loop, a) && pass_large(&loop, b), "5 MiB, there and back");
+    store_server_stats(keys, &stats);
+    is_int((intmax_t)stats.n_conns, 3, "a trunk and two channels");
+    silent = dial(keys);
+    send_all(&loop, silent, "\0", 1); /* a hello that is not finished */
+    close(a);
+    put_wait(&in, "never");
+    send_all(&loop, b, in.data, in.len);
+    ok(run_until_waiting(&loop, keys, 1), "a wait arrives");
+    store_server_destroy(keys, NULL, NULL);
+    ok(is_closed(&loop, b), "without keys there is no store");
+    is_int(lost.n, 0, "which is no refusal");
+    close(b);
+    b = dial(node);
+    ok(is_closed(&loop, b), "nor is there one later");
+    close(b);
+    close(silent);
+    stop(&loop, node);
+}
+
 int main(void)
 {
     const uint16_t probe = 1;
@@ -527,5 +594,6 @@ int main(void)
     test_many();
     test_addresses();
     test_destroy_while_busy();
+    test_tree();
     return tap_done();
 }

@@ -26,6 +26,13 @@ serve() {
     port=$(head -n 1 "$1.out")
 }
 
+# serve_tree: a server, and one that passes requests on to it; that one's port.
+serve_tree() {
+    serve ours "$SERVE"
+    keys=$spawned
+    serve relay "$SERVE" --upstream "$port"
+}
+
 # ops NAME PYTHON PORT ARG...: what the clients see, in NAME.ops
 ops() {
     local name=$1 python=$2 port=$3
@@ -57,6 +64,21 @@ compare() {
     kill -TERM "$spawned"
     wait_exit 10 "$spawned"
     is $status 0 "$what: the server ends clean"
+    compare_tree "$python" "$client" "$what"
+}
+
+# compare_tree PYTHON CLIENT_FLAG WHAT: through a server that has no keys
+compare_tree() {
+    serve_tree
+    ops tree "$1" "$port" ${2:+"$2"}
+    is $? 0 "$3: through another server"
+    ok "$3: no difference there" diff -u theirs.ops tree.ops
+    kill -TERM "$spawned"
+    wait_exit 10 "$spawned"
+    is $status 0 "$3: that ends clean"
+    kill -TERM "$keys"
+    wait_exit 10 "$keys"
+    is $status 0 "$3: and so does the one with the keys"
 }
 
 test_differences() {
@@ -118,6 +140,33 @@ test_process_groups() {
     kill -TERM "$spawned"
     wait_exit 10 "$spawned"
     is $status 0 'the server ends clean'
+}
+
+refuses() { ! (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# Two nodes: the ranks of each ask a server of their own.
+test_tree_groups() {
+    local python r pids=() ports n=0
+    serve_tree
+    ports[0]=$port
+    serve relay2 "$SERVE" --upstream "$(head -n 1 ours.out)"
+    ports[1]=$port
+    for python in "${pythons[@]}"; do
+        n=$((n + 1)) pids=()
+        for r in 0 1 2 3; do
+            RANK=$r WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=${ports[r / 2]} GROUP=tree$n \
+                OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo TORCHELASTIC_USE_AGENT_STORE=True \
+                TORCHELASTIC_RESTART_COUNT=0 \
+                timeout 120 "$python" "$PY/gloo_allreduce.py" >"tree$n.$r.out" 2>"tree$n.$r.err" &
+            pids+=($!)
+        done
+        for r in "${pids[@]}"; do wait "$r"; done
+        is "$(cat tree$n.?.out | grep -c ok)" 4 "$python: 4 ranks on two nodes" || cat tree$n.?.err
+    done
+    is "$(ss -tnH state established "( sport = :$(head -n 1 ours.out) )" | wc -l)" 2 \
+        'the server with the keys has a connection of each other one'
+    kill -KILL "$keys"
+    ok 'without keys there is no store' wait_for 60 refuses "${ports[0]}"
 }
 
 run_cases

@@ -4,10 +4,10 @@
  * over (a new generation) on SIGUSR1. Every refused connection is a line on
  * stderr.
  *
- *   store_serve [--port N] [--address A] [--allow A]...
+ *   store_serve [--port N] [--address A] [--allow A]... [--upstream PORT]
  *
  * Without --address it listens on 127.0.0.1; without --allow everybody may
- * connect.
+ * connect. With --upstream it passes requests on to the one on that port.
  */
 #include <config.h>
 
@@ -43,7 +43,7 @@ static void watch(uv_loop_t *loop, uv_signal_t *handle, int signum,
     uv_signal_start(handle, on_signal, signum);
 }
 
-static int parse(int argc, char **argv, uint16_t *ret_port,
+static int parse(int argc, char **argv, struct store_config *config,
                  struct strlist *addresses, struct strlist *allowed)
 {
     for (int i = 1; i < argc; i += 2) {
@@ -54,7 +54,11 @@ static int parse(int argc, char **argv, uint16_t *ret_port,
         }
         if (strcmp(argv[i], "--port") == 0 &&
             str_to_u64(argv[i + 1], &port) == 0 && port < 65536) {
-            *ret_port = (uint16_t)port;
+            config->port = (uint16_t)port;
+        } else if (strcmp(argv[i], "--upstream") == 0 &&
+                   str_to_u64(argv[i + 1], &port) == 0 && port < 65536) {
+            config->upstream = "127.0.0.1";
+            config->upstream_port = (uint16_t)port;
         } else if (strcmp(argv[i], "--address") == 0) {
             strlist_add(addresses, argv[i + 1]);
         } else if (strcmp(argv[i], "--allow") == 0) {
@@ -103,9 +107,9 @@ int main(int argc, char **argv)
     struct error e = {0};
     uv_loop_t loop;
 
-    if (parse(argc, argv, &config.port, &addresses, &allowed) < 0) {
+    if (parse(argc, argv, &config, &addresses, &allowed) < 0) {
         fprintf(stderr, "usage: store_serve [--port N] [--address A] "
-                        "[--allow A]...\n");
+                        "[--allow A]... [--upstream PORT]\n");
         return 2;
     }
     if (!addresses.n) {
