@@ -89,6 +89,7 @@ struct agent {
     struct workers_host workers_host;
     struct output *output;
     struct store_server *store;
+    struct store_server *relay; /* of this node's workers, with store: tree */
     struct kv_server *kv; /* Horovod's rendezvous, beside it, or NULL */
     uint32_t store_generation;
     bool store_has_refused; /* and it was told */

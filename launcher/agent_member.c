@@ -132,6 +132,8 @@ static void close_store(struct agent *a)
 {
     store_server_destroy(a->store, NULL, NULL);
     kv_server_destroy(a->kv);
+    store_server_destroy(a->relay, NULL, NULL);
+    a->relay = NULL;
     a->store = NULL;
     a->kv = NULL;
     a->store_generation = 0;
@@ -258,6 +260,29 @@ static void open_store(struct agent *a, uint32_t generation)
     agent_member_soon(a, &event);
 }
 
+/* With store: tree the workers of this node have a store of their own, which
+ * asks that of rank 0's node. */
+static int open_relay(struct agent *a, const struct order *order,
+                      struct error *e)
+{
+    static const char *const loopback[] = {"127.0.0.1", NULL};
+    struct store_config config = {.addresses = loopback,
+                                  .upstream = order->master_addr,
+                                  .upstream_port = order->master_port,
+                                  .max_conns = max_store_conns(),
+                                  .on_refused = on_store_refused, .ctx = a};
+    int rc;
+
+    store_server_destroy(a->relay, NULL, NULL);
+    a->relay = NULL;
+    if (a->config.job->store != JOB_STORE_TREE || order->n_nodes < 2 ||
+        (a->store && a->store_generation == order->generation)) {
+        return 0;
+    }
+    rc = store_server_create(&a->loop, &config, &a->relay, e);
+    return rc < 0 ? rc : store_server_set_allowed(a->relay, loopback, 1, e);
+}
+
 /* --- actions --- */
 
 static void start_workers(struct agent *a, const struct order *order)
@@ -270,7 +295,7 @@ static void start_workers(struct agent *a, const struct order *order)
                                  .failure = &f};
     struct rlimit files = {0};
 
-    if (crew_start(a, order, &e) == 0) {
+    if (open_relay(a, order, &e) == 0 && crew_start(a, order, &e) == 0) {
         return;
     }
     if (e.code == EMFILE) {

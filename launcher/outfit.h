@@ -29,6 +29,8 @@ struct outfit_node {
     unsigned agent_index;
     const char *host;
     uint32_t n_gpus;
+    uint16_t store_port;       /* of a store for this node's workers on loopback;
+                                  0: they go to rank 0's */
     const char *interface;     /* where the job chose a network: the one that
                                   others reach this node at; else NULL */
     const char *python_dir;    /* where the job watches for hangs: the first

@@ -392,8 +392,7 @@ const struct field job_fields[] = {
     {"torch", FIELD_MAP, .fields = torch_fields},
     {"store", FIELD_ENUM, AT(store), .words = store_words, .def = "direct",
      .help = "how workers reach the store of their process group: that of "
-             "rank 0, or their own node's, which forwards",
-     .later = "workers reach that of rank 0"},
+             "rank 0, or their own node's, which forwards"},
     {"horovod", FIELD_ENUM, AT(horovod), .words = horovod_words, .def = "none",
      .help = "gloo: Horovod's rendezvous is served for its gloo controller; a "
              "horovodrun in command asks for it"},

@@ -254,7 +254,6 @@ static void test_warnings(void)
         {"resources: {gpus: 1}", "resources is not acted on yet: hosts are"},
         {"binding: core", "binding is not acted on yet: workers are bound"},
         {"preflight: full", "preflight is not acted on yet: of a host it"},
-        {"store: tree", "note: t:4:8: store is not acted on yet: workers"},
         {"slurm: {partition: p}",
          "slurm.partition is not acted on yet: no batch script"},
         {"program: mpi\nnodes: 2..4", "warning: t:5:8: an MPI program does not "

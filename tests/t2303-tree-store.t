@@ -1,0 +1,56 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# store: tree, over three hosts: workers ask a store of their own node, and that
+# of rank 0's node has one connection of each other one.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun python3 ss
+need_torch
+rig_hosts_up
+PY=$MUSTER_SRCDIR/tests/py
+DDP=$MUSTER_SRCDIR/examples/ddp.py
+three=node1,node2,node3
+
+field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
+nobody_left() { run_gone "$(json id "$SHARED/run/run.json")"; }
+
+test_env() {
+    cd "$SHARED" && mkdir seen
+    run on node1 env OMP_NUM_THREADS=2 timeout 100 "$MUSTER" run --allow-run-as-root --run-dir run \
+        --hosts $three --nnodes 3 --nproc-per-node 2 --set store=tree -- python3 "$PY/env_check.py" seen \
+        WORLD_SIZE=6 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MUSTER_MASTER_ADDR=10.77.0.1 \
+        TORCHELASTIC_USE_AGENT_STORE=True
+    is "$status" 0 'workers are sent to their own node, and told of the first' || show
+    is "$(ls seen | tr '\n' ' ')" '0 1 2 3 4 5 ' 'each its own rank'
+}
+
+# What comes from other hosts to the store of node1.
+trunks() {
+    local port
+    port=$(cat "$SHARED/port" 2>/dev/null) || return
+    on node1 ss -tnH state established "( sport = :$port )" | grep -vc '127\.0\.0\.1:'
+}
+has_trunks() { [ "$(trunks)" = "$1" ]; }
+rank_pid() { on node3 pgrep -f "^$TORCH_PYTHON $DDP" | head -n 1; }
+
+test_ddp() {
+    cd "$SHARED" && rm -rf run
+    # shellcheck disable=SC2016
+    spawn ddp on node1 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $three \
+        --nnodes 3 --nproc-per-node 2 --max-restarts 2 --set store=tree \
+        --set restart.backoff=10ms..20ms -- \
+        sh -c '[ "$RANK" != 0 ] || echo "$MASTER_PORT" >port; exec "$@"' sh \
+        "$TORCH_PYTHON" "$DDP" --steps 60 --step-time 0.05
+    ok 'six workers of three hosts train together' wait_for 120 grep -q 'step 20 ' ddp.out || diag "$(cat ddp.err)"
+    ok 'the store has a connection of each other host' wait_for 60 has_trunks 2 || diag "$(trunks)"
+    on node3 kill -KILL "$(rank_pid)"
+    wait_exit 200 "$spawned"
+    is "$status" 0 'and go on after the loss of a worker' || diag "$(cat ddp.err)"
+    matches "$(cat ddp.out)" 'world 6: from step (20|40|60) to 60' 'from the last checkpoint'
+    like "$(cat ddp.out)" 'done: accuracy' 'to the end'
+    is "$(field restarts)" 1 'with one restart'
+    unlike "$(cat ddp.err)" "the store on" 'and not a word of stores'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+run_cases
