@@ -67,6 +67,18 @@ test_resumes() {
     is "$(cd two && echo *)" 'charlm-00000016.ckpt charlm-00000020.ckpt' 'two are kept unless told'
 }
 
+test_history() {
+    small --checkpoint-dir part --checkpoint-every 8 --keep 0 >/dev/null
+    run "$CHARLM" --history part/charlm-00000020.ckpt
+    is "$status:$(cat out)" '0:steps 1 to 20: generation 1, 1 workers, 160 sequences' 'a checkpoint tells what went into it' || show
+    small --checkpoint-dir part --resume part/charlm-00000008.ckpt --steps 12 >/dev/null
+    run "$CHARLM" --history part/charlm-00000012.ckpt
+    is "$(cat out)" 'steps 1 to 12: generation 1, 1 workers, 96 sequences' 'and not what came after the one that it goes on from'
+    run "$CHARLM" --history missing/x
+    is "$status" 1 'no checkpoint has none'
+    like "$(cat err)" missing/x 'and is named'
+}
+
 test_refuses() {
     run small --checkpoint-dir good
     cp good/charlm-00000020.ckpt bad

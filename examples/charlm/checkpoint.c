@@ -19,8 +19,10 @@
 static const char magic[8] = "CHARLM\r\n";
 
 enum {
-    FORMAT_VERSION = 1,
-    HEADER_BYTES = 8 + 4 + 5 * 4 + 4 + 2 * 8 + 256 + 8,
+    FORMAT_VERSION = 2,
+    COUNTS_AT = 8 + 4 + 5 * 4 + 4 + 2 * 8 + 256,
+    HEADER_BYTES = COUNTS_AT + 2 * 8,
+    STRETCH_BYTES = 2 * 4 + 3 * 8,
     DIGEST_BYTES = 8,
     MAX_BYTES = 1 << 30,
 };
@@ -83,9 +85,31 @@ static float get_f32(struct cursor *c)
     return v;
 }
 
-static size_t file_bytes(uint64_t n_weights)
+static size_t file_bytes(uint64_t n_weights, uint64_t n_stretches)
 {
-    return HEADER_BYTES + 3 * n_weights * 4 + DIGEST_BYTES;
+    return HEADER_BYTES + 3 * n_weights * 4 + n_stretches * STRETCH_BYTES +
+           DIGEST_BYTES;
+}
+
+static void put_stretch(struct cursor *c, const struct stretch *s)
+{
+    put_u32(c, s->generation);
+    put_u32(c, s->workers);
+    put_u64(c, s->first);
+    put_u64(c, s->last);
+    put_u64(c, s->sequences);
+}
+
+static struct stretch get_stretch(struct cursor *c)
+{
+    struct stretch s;
+
+    s.generation = get_u32(c);
+    s.workers = get_u32(c);
+    s.first = get_u64(c);
+    s.last = get_u64(c);
+    s.sequences = get_u64(c);
+    return s;
 }
 
 static void encode(const struct state *s, uint8_t *to, size_t len)
@@ -104,8 +128,12 @@ static void encode(const struct state *s, uint8_t *to, size_t len)
     put_u64(&c, s->step);
     put_bytes(&c, s->symbols, sizeof(s->symbols));
     put_u64(&c, s->n_weights);
+    put_u64(&c, s->history.n);
     for (size_t i = 0; i < 3 * s->n_weights; i++) {
         put_f32(&c, (float)s->values[i]);
+    }
+    for (size_t i = 0; i < s->history.n; i++) {
+        put_stretch(&c, &s->history.stretches[i]);
     }
     put_u64(&c, digest_of(to, len - DIGEST_BYTES));
 }
@@ -113,7 +141,7 @@ static void encode(const struct state *s, uint8_t *to, size_t len)
 int checkpoint_save(const char *dir, const struct state *s, char *ret_path,
                     struct failure *f)
 {
-    size_t len = file_bytes(s->n_weights);
+    size_t len = file_bytes(s->n_weights, s->history.n);
     uint8_t *data;
     int rc;
 
@@ -137,9 +165,9 @@ static int check_whole(const char *path, uint8_t *data, size_t len,
                        struct failure *f)
 {
     struct cursor version_at = {.at = data + sizeof(magic)};
-    struct cursor size_at = {.at = data + HEADER_BYTES - 8};
+    struct cursor counts_at = {.at = data + COUNTS_AT};
     struct cursor digest_at = {.at = data + len - DIGEST_BYTES};
-    uint64_t n_weights;
+    uint64_t n_weights, n_stretches;
     uint32_t version;
 
     if (len < sizeof(magic) || memcmp(data, magic, sizeof(magic)) != 0) {
@@ -154,11 +182,14 @@ static int check_whole(const char *path, uint8_t *data, size_t len,
         return failure_set(f, "checkpoint %s is of version %" PRIu32
                               ": expected %d", path, version, FORMAT_VERSION);
     }
-    n_weights = get_u64(&size_at);
-    if (n_weights > SIZE_MAX / 16 || len != file_bytes(n_weights)) {
+    n_weights = get_u64(&counts_at);
+    n_stretches = get_u64(&counts_at);
+    if (n_weights > MAX_BYTES || n_stretches > MAX_BYTES ||
+        len != file_bytes(n_weights, n_stretches)) {
         return failure_set(f, "checkpoint %s is damaged: %zu bytes do not "
-                              "match the %" PRIu64 " weights it names", path,
-                           len, n_weights);
+                              "match the %" PRIu64 " weights and %" PRIu64
+                              " stretches it names", path, len, n_weights,
+                           n_stretches);
     }
     if (get_u64(&digest_at) != digest_of(data, len - DIGEST_BYTES)) {
         return failure_set(f, "checkpoint %s is damaged: its digest does not "
@@ -179,6 +210,27 @@ static int check_shape(const char *path, struct shape found,
                        found.context, found.width, found.heads, found.layers,
                        expected.vocab, expected.context, expected.width,
                        expected.heads, expected.layers);
+}
+
+/* Of a file that was found whole. */
+static int decode_history(const char *path, uint8_t *data,
+                          struct history *ret, struct failure *f)
+{
+    struct cursor counts_at = {.at = data + COUNTS_AT};
+    size_t n_weights = get_u64(&counts_at);
+    size_t n = get_u64(&counts_at);
+    struct cursor c = {.at = data + HEADER_BYTES + 3 * n_weights * 4};
+    struct stretch *all = calloc(n + 1, sizeof(*all));
+
+    if (!all) {
+        return failure_errno(f, ENOMEM, "history of checkpoint %s", path);
+    }
+    for (size_t i = 0; i < n; i++) {
+        all[i] = get_stretch(&c);
+    }
+    history_release(ret);
+    *ret = (struct history){.stretches = all, .n = n};
+    return 0;
 }
 
 static int decode(const char *path, uint8_t *data, size_t len,
@@ -214,6 +266,11 @@ static int decode(const char *path, uint8_t *data, size_t len,
         return failure_set(f, "checkpoint %s does not have the %zu weights "
                               "of its shape", path, s->n_weights);
     }
+    rc = decode_history(path, data, &s->history, f);
+    if (rc < 0) {
+        return rc;
+    }
+    c.at = data + HEADER_BYTES;
     for (size_t i = 0; i < 3 * s->n_weights; i++) {
         s->values[i] = (real)get_f32(&c);
     }
@@ -233,6 +290,25 @@ int checkpoint_load(const char *path, struct state *s, struct failure *f)
         return rc;
     }
     rc = decode(path, data, len, s, f);
+    free(data);
+    return rc;
+}
+
+int checkpoint_history(const char *path, struct history *ret,
+                       struct failure *f)
+{
+    uint8_t *data;
+    size_t len;
+    int rc = file_read(path, MAX_BYTES, &data, &len, f);
+
+    if (rc < 0) {
+        return rc;
+    }
+    *ret = (struct history){0};
+    rc = check_whole(path, data, len, f);
+    if (rc == 0) {
+        rc = decode_history(path, data, ret, f);
+    }
     free(data);
     return rc;
 }

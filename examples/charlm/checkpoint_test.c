@@ -45,11 +45,33 @@ static void make_trained_state(struct state *s)
     for (size_t i = 0; i < 3 * s->n_weights; i++) {
         s->values[i] = (real)random_normal(2, RANDOM_TEST, i);
     }
+    for (uint64_t step = 1; step <= s->step; step++) {
+        uint32_t generation = step <= 1000 ? 1 : 4;
+
+        if (history_add(&s->history, generation, 5 - generation, step, 8) < 0) {
+            bail_out("no memory");
+        }
+    }
+}
+
+static bool same_history(const struct history *a, const struct history *b)
+{
+    for (size_t i = 0; i < a->n && i < b->n; i++) {
+        const struct stretch *s = &a->stretches[i], *t = &b->stretches[i];
+
+        if (s->generation != t->generation || s->workers != t->workers ||
+            s->first != t->first || s->last != t->last ||
+            s->sequences != t->sequences) {
+            return false;
+        }
+    }
+    return a->n == b->n;
 }
 
 static bool same(const struct state *a, const struct state *b)
 {
     return a->step == b->step && a->seed == b->seed && a->batch == b->batch &&
+           same_history(&a->history, &b->history) &&
            memcmp(a->values, b->values,
                   3 * a->n_weights * sizeof(*a->values)) == 0;
 }
@@ -142,7 +164,7 @@ static void test_damage(const char *dir)
     like(f.text, "is not a checkpoint of charlm", "a message for others");
     data[8] = 9;
     is_refused(dir, data, len, &f);
-    like(f.text, "is of version 9: expected 1", "a message for a version");
+    like(f.text, "is of version 9: expected 2", "a message for a version");
     free(data);
     unlink(path);
     state_release(&s);
@@ -182,6 +204,33 @@ static bool exists(const char *dir, const char *name)
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     return access(path, F_OK) == 0;
+}
+
+/* What went into a model, apart from the model. */
+static void test_history(const char *dir)
+{
+    struct state s;
+    struct history h = {0};
+    struct failure f = {{0}};
+    char path[PATH_MAX];
+
+    make_trained_state(&s);
+    is_int((intmax_t)s.history.n, 2, "steps of one generation are one stretch");
+    history_add(&s.history, 4, 1, 1234, 8);
+    is_int((intmax_t)s.history.n, 3, "a step that is taken twice shows");
+    if (checkpoint_save(dir, &s, path, &f) < 0) {
+        bail_out("%s", f.text);
+    }
+    is_int(checkpoint_history(path, &h, &f), 0, "read alone %s", f.text);
+    ok(same_history(&h, &s.history), "it is what was saved");
+    ok(h.n == 3 && h.stretches[0].last == 1000 &&
+           h.stretches[1].first == 1001 && h.stretches[1].last == 1234 &&
+           h.stretches[1].sequences == 234 * 8,
+       "where each stretch begins and ends, and what went into it");
+    history_release(&h);
+    unlink(path);
+    ok(checkpoint_history(path, &h, &f) < 0, "no file has none");
+    state_release(&s);
 }
 
 static void test_tidy(const char *dir)
@@ -256,6 +305,7 @@ int main(void)
     test_round_trip(dir);
     test_damage(dir);
     test_other_model(dir);
+    test_history(dir);
     test_tidy(dir);
     test_sweep(dir);
     ok(rmdir(dir) == 0, "no file is left");

@@ -7,12 +7,27 @@
  */
 #include <config.h>
 
+#include "checkpoint.h"
 #include "options.h"
 #include "train.h"
 
 #include <muster.h>
 #include <stdio.h>
 #include <string.h>
+
+static int show_history(const char *path)
+{
+    struct failure failure = {{0}};
+    struct history history;
+
+    if (checkpoint_history(path, &history, &failure) < 0) {
+        fprintf(stderr, "charlm: %s\n", failure.text);
+        return 1;
+    }
+    history_print(&history, stdout);
+    history_release(&history);
+    return 0;
+}
 
 int main(int argc, char **argv)
 {
@@ -28,6 +43,9 @@ int main(int argc, char **argv)
     if (options.help) {
         fputs(options_help(), stdout);
         return 0;
+    }
+    if (options.history) {
+        return show_history(options.history);
     }
     /* Progress is read while the program runs. */
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -39,6 +39,9 @@ static const char help[] =
     "  --resume FILE          go on from FILE (default: what muster says)\n"
     "Other:\n"
     "  --sample N             characters of text to show at the end (200)\n"
+    "  --step-time MS         a step takes at least so long (0)\n"
+    "  --history FILE         show which steps the model of a checkpoint has\n"
+    "                         learnt from, and by whom, and stop there\n"
     "  --dump-gradients FILE  write the gradient of the next step as text and\n"
     "                         stop there\n"
     "  --help                 show this\n";
@@ -60,6 +63,8 @@ enum option_code {
     OPTION_KEEP,
     OPTION_RESUME,
     OPTION_SAMPLE,
+    OPTION_STEP_TIME,
+    OPTION_HISTORY,
     OPTION_DUMP_GRADIENTS,
     OPTION_HELP,
 };
@@ -80,6 +85,8 @@ static const struct option long_options[] = {
     {"keep", required_argument, NULL, OPTION_KEEP},
     {"resume", required_argument, NULL, OPTION_RESUME},
     {"sample", required_argument, NULL, OPTION_SAMPLE},
+    {"step-time", required_argument, NULL, OPTION_STEP_TIME},
+    {"history", required_argument, NULL, OPTION_HISTORY},
     {"dump-gradients", required_argument, NULL, OPTION_DUMP_GRADIENTS},
     {"help", no_argument, NULL, OPTION_HELP},
     {NULL, 0, NULL, 0},
@@ -164,6 +171,8 @@ static uint32_t *count_of(struct options *o, int option)
         return &o->keep;
     case OPTION_SAMPLE:
         return &o->sample;
+    case OPTION_STEP_TIME:
+        return &o->step_time;
     default:
         return NULL;
     }
@@ -189,6 +198,9 @@ static int set_option(struct options *o, int option, const char *name,
         return 0;
     case OPTION_RESUME:
         o->resume = value;
+        return 0;
+    case OPTION_HISTORY:
+        o->history = value;
         return 0;
     case OPTION_DUMP_GRADIENTS:
         o->dump_gradients = value;

@@ -24,6 +24,7 @@ struct options {
     uint32_t layers;
     uint32_t warmup;
     uint32_t sample;
+    uint32_t step_time;        /* ms, at least */
     uint32_t checkpoint_every; /* 0: only when asked */
     uint32_t keep;             /* 0: all */
     uint64_t seed;
@@ -31,6 +32,7 @@ struct options {
     const char *checkpoint_dir; /* NULL: where the run says */
     const char *resume;         /* NULL: what the run says */
     const char *dump_gradients; /* NULL: no */
+    const char *history;        /* NULL: no */
     bool help;
 };
 

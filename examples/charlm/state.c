@@ -29,6 +29,7 @@ void state_release(struct state *s)
 {
     free(s->values);
     s->values = NULL;
+    history_release(&s->history);
 }
 
 struct adam state_adam(const struct state *s)

@@ -7,6 +7,7 @@
 #define CHARLM_STATE_H
 
 #include "adam.h"
+#include "history.h"
 #include "text.h"
 #include "weights.h"
 
@@ -18,6 +19,7 @@ struct state {
     uint64_t step; /* steps done */
     real *values;  /* weights, then Adam's two averages */
     size_t n_weights;
+    struct history history; /* whole at worker 0, which saves it */
 };
 
 /* A state before the first step, for `shape` (checked) and `text`. */

@@ -25,8 +25,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { GROUP_SEQUENCES = 4, PROGRESS_STEPS = 50 };
+
+/* What is summed over all workers beside the gradient. */
+enum { TALLY_LOSS, TALLY_SEQUENCES, N_TALLY };
 
 struct trainer {
     struct muster *m;
@@ -35,11 +39,12 @@ struct trainer {
     struct state state;
     struct weights weights; /* in `state` */
     struct pass *pass;
-    real *gradient; /* one number for each weight, then the loss */
+    real *gradient; /* one number for each weight, then the tally */
     struct weights gradients;
     char checkpoint_dir[PATH_MAX];
     uint64_t saved_step; /* of the newest checkpoint; 0 if there is none */
     double loss;         /* of the last step */
+    uint64_t sequences;  /* that went into it */
 };
 
 static bool is_first(const struct trainer *t)
@@ -100,7 +105,7 @@ static int create(struct trainer *t, struct failure *f)
     }
     t->weights = weights_map(shape, t->state.values);
     t->pass = pass_create(shape, GROUP_SEQUENCES);
-    t->gradient = calloc(t->state.n_weights + 1, sizeof(*t->gradient));
+    t->gradient = calloc(t->state.n_weights + N_TALLY, sizeof(*t->gradient));
     if (!t->pass || !t->gradient) {
         return failure_errno(f, ENOMEM, "a model of %zu weights",
                              t->state.n_weights);
@@ -180,16 +185,19 @@ static int compute_gradient(struct trainer *t, struct failure *f)
     };
     struct share share = batch_share(s->batch, (uint32_t)muster_rank(t->m),
                                      (uint32_t)muster_world(t->m));
+    real *tally = t->gradient + s->n_weights;
     char what[64];
     int rc;
 
     memset(t->gradient, 0, s->n_weights * sizeof(*t->gradient));
-    t->gradient[s->n_weights] = (real)batch_gradient(
-        batch, share, t->pass, &t->weights, &t->gradients);
+    tally[TALLY_LOSS] = (real)batch_gradient(batch, share, t->pass,
+                                             &t->weights, &t->gradients);
+    tally[TALLY_SEQUENCES] = (real)share.count;
     snprintf(what, sizeof(what), "add up the gradient of step %" PRIu64,
              s->step + 1);
-    rc = group_sum(t->m, t->gradient, s->n_weights + 1, what, f);
-    t->loss = (double)t->gradient[s->n_weights];
+    rc = group_sum(t->m, t->gradient, s->n_weights + N_TALLY, what, f);
+    t->loss = (double)tally[TALLY_LOSS];
+    t->sequences = (uint64_t)tally[TALLY_SEQUENCES];
     return rc;
 }
 
@@ -217,7 +225,19 @@ static int take_step(struct trainer *t, struct failure *f)
     adam_step(state_adam(s), t->gradient, schedule_rate(schedule, s->step),
               s->step);
     s->step++;
-    return 0;
+    rc = history_add(&s->history, (uint32_t)muster_generation(t->m),
+                     (uint32_t)muster_world(t->m), s->step, t->sequences);
+    return rc == 0 ? 0 : failure_errno(f, -rc, "history");
+}
+
+/* A step takes at least as long as --step-time says. */
+static void wait_for_time(const struct trainer *t, double begin)
+{
+    double left = t->o->step_time / 1e3 - (seconds() - begin);
+
+    if (left > 0) {
+        usleep((useconds_t)(left * 1e6));
+    }
 }
 
 /* Muster may be told less often than every step: a report that is lost is no
@@ -315,6 +335,7 @@ static int loop(struct trainer *t, bool *ret_stopped, struct failure *f)
         int rc = take_step(t, f);
 
         if (rc == 0) {
+            wait_for_time(t, begin);
             report(t, seconds() - begin);
             rc = ask(t, &wishes, f);
         }
