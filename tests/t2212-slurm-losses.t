@@ -1,0 +1,172 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Nodes that Slurm takes from a job, or loses, while a run goes on in it: with
+# --no-kill it goes on in what is left of the job, without it the job comes back.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command sbatch mpirun
+rig_slurm_up
+cd "$SHARED" || bail_out "no $SHARED"
+charlm="$MUSTER_BUILDDIR/examples/charlm/charlm --width 16 --heads 2 --layers 1 --context 16"
+root=
+[ "$(id -u)" != 0 ] || root=--allow-run-as-root
+run="$MUSTER run $root --nproc-per-node 1"
+# Says where it stands; the first generation then waits to be disturbed.
+tell='echo "$MUSTER_GENERATION: $RANK/$WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $(hostname)"'
+wait_once="sh -c '$tell; [ \$MUSTER_GENERATION -ge 2 ] || exec sleep 1000'"
+
+# batch NAME OPTIONS SCRIPT-LINE...: submits; the job's id in $job, the directory of
+# its run in $dir.
+batch() {
+    local name=$1 options=$2
+    shift 2
+    cd "$SHARED" || return
+    { echo '#!/bin/sh'; printf '%s\n' "$@"; } >"$name"
+    job=$(on ctl sbatch --parsable --exclusive --open-mode=append -o "$name.out" --chdir="$SHARED" $options "$name")
+    dir=$SHARED/muster-runs/$name/$job
+    out=$SHARED/$name.out
+    at_exit "on ctl scancel $job"
+}
+
+field() { "$MUSTER" status "$dir" -o json 2>/dev/null | json "$1"; }
+event() { grep -q "$1" "$dir/events.jsonl"; }
+# running N [GENERATION]: N workers of it, and no more.
+running() {
+    [ "$(field state)" = Running ] && [ "$(field "workers.$(($1 - 1)).state")" = Running ] &&
+        ! field "workers.$1.state" && [ "$(field generation)" = "${2:-1}" ]
+}
+job_over() { [ -z "$(on ctl squeue -h -j "$job" -t pending,running,completing,suspended 2>/dev/null)" ]; }
+restarts() { on ctl scontrol show job "$job" | grep -o 'Restarts=[0-9]*'; }
+said() { sed 's/^\[[^]]*\] *//' "$out" | grep "^$1: " | sort -t ' ' -k 2n | cut -d ' ' -f 2- | tr '\n' ';'; }
+left() { local h; for h in node1 node2 node3 node4; do pids_on "$h" '(muster|muster-mpi|muster-watch|muster-exec|orted)( |$)|^sleep 1000'; done; }
+nobody_left() { ok 'nobody is left' wait_for 90 eval '[ -z "$(left)" ]' || diag "$(left | xargs -r ps -o pid,args -p)"; }
+show_job() { diag "$(cat "$out")"; diag "$(tail -n 20 "$dir/events.jsonl")"; }
+
+down() { on ctl scontrol update nodename="$1" state=DOWN reason=test; }
+is_idle() { on ctl sinfo -h -n "$1" -o %t | grep -qx idle; }
+# Back into service, for the tests after this one.
+resume() {
+    on ctl scontrol update nodename="$1" state=RESUME >/dev/null 2>&1 # it may have come back by itself
+    wait_for 60 is_idle "$1" || diag "$1 stays $(on ctl sinfo -h -n "$1" -o '%t %E')"
+}
+
+test_down() {
+    batch down '-N 4 --no-kill' "$run --name down --nnodes 2:4 -- $wait_once" 'echo status $?'
+    ok 'a job of four nodes' wait_for 90 running 4 || show_job
+    down node4
+    ok 'of which Slurm takes one' wait_for 120 job_over || show_job
+    like "$(cat "$out")" 'status 0' 'goes on to its end' || show_job
+    is "$(said 2)" '0/3 0/3 node1;1/3 1/3 node2;2/3 2/3 node3;' 'over those that are left' || show_job
+    is "$(field nodes.3.state),$(field node_failures),$(field restarts)" Lost,1,0 'which status tells'
+    is "$(restarts)" Restarts=0 'in the same job'
+    nobody_left
+    resume node4
+}
+
+# charlm's collectives need an MPI world: mpirun makes it, in a job that has shrunk.
+test_world() {
+    batch world '-N 4 --no-kill' "$run --name world --nnodes 2:4 -- $charlm --steps 100000 --batch 12 --checkpoint-every 20" 'echo status $?'
+    ok 'charlm over four nodes' wait_for 90 eval 'running 4 && [ "$(field step)" -ge 5 ]' || show_job
+    down node3
+    ok 'goes on over three' wait_for 90 running 3 2 || show_job
+    ok 'in a new MPI world' wait_for 90 grep -q 'the new MPI world is made without node3' "$out" || show_job
+    local step
+    step=$(field step)
+    ok 'and trains' wait_for 90 eval '[ "$(field step)" -gt '$((step + 50))' ]' || show_job
+    on ctl scancel --signal=USR1 "$job"
+    ok 'until it is told to stop' wait_for 90 job_over || show_job
+    like "$(cat "$out")" 'status 75' 'which it does' || show_job
+    nobody_left
+    resume node3
+}
+
+test_spare() {
+    batch spare '-N 4 --no-kill' "$run --name spare --nnodes 3 --set elastic.spares=1 -- $wait_once" 'echo status $?'
+    ok 'three nodes of four' wait_for 90 running 3 || show_job
+    down node2
+    ok 'lose one' wait_for 90 job_over || show_job
+    like "$(cat "$out")" 'status 0' 'and go on' || show_job
+    is "$(said 2)" '0/3 0/3 node1;1/3 1/3 node3;2/3 2/3 node4;' 'with the spare in its place' || show_job
+    nobody_left
+    resume node2
+}
+
+# slurmd dies, and what it has started lives: nothing is lost before it is back, and
+# ends what Slurm has given up meanwhile.
+test_slurmd() {
+    batch slurmd '-N 3 --no-kill' "$run --name slurmd --nnodes 2:3 -- sh -c '$tell; until [ -e \$MUSTER_RUN_DIR/go ]; do sleep 0.1; done'" 'echo status $?'
+    ok 'a job of three nodes' wait_for 90 running 3 || show_job
+    slurmd_dies node3
+    is "$(on ctl squeue -h -j "$job" -o %N)" 'node[1-2]' 'whose third one Slurm gives up, because its slurmd is gone'
+    ok 'keeps its workers' running 3 || show_job
+    slurmd_starts node3
+    ok 'until that one is back' wait_for 90 running 2 2 || show_job
+    touch "$dir/go"
+    ok 'the run ends' wait_for 90 job_over || show_job
+    like "$(cat "$out")" 'status 0' 'well' || show_job
+    nobody_left
+}
+slurmd_dies() {
+    kill -KILL $(pids_on "$1" '^slurmd( |$)')
+    down "$1"
+    wait_for 60 not is_idle "$1"
+}
+slurmd_starts() {
+    on "$1" slurmd -N "$1"
+    wait_for 60 is_idle "$1"
+}
+
+# Slurm ends a job without --no-kill, and requeues it of itself.
+test_requeued() {
+    local lost
+    for lost in node3 node1; do
+        batch "on-$lost" '-N 3 --requeue' "exec $run --name on-$lost --nnodes 3 -- $charlm --batch 12 --checkpoint-every 20 --steps \$((SLURM_RESTART_COUNT ? 1 : 1000000))"
+        ok 'a job of three nodes' wait_for 90 eval 'running 3 && [ "$(field resume_step)" -gt 0 ]' || show_job
+        slurmd_dies $lost
+        ok "loses $lost, and is requeued" wait_for 120 eval '[ "$(restarts)" = Restarts=1 ]' || show_job
+        ok 'it goes on without it' wait_for 240 eval '[ "$(field state)" = Succeeded ]' || show_job
+        like "$(cat "$out")" 'resumed from step' 'where it was' || show_job
+        is "$(field id):$(field starts):$(field nodes | grep -c "$lost")" "$job:2:0" 'in the same run' || show_job
+        slurmd_starts $lost
+        nobody_left
+    done
+}
+
+# Slurm gives the job what is there; too little in the end.
+test_fewer() {
+    on ctl scontrol update nodename=node4 state=DRAIN reason=test
+    wait_for 90 eval 'is_idle node1 && is_idle node2 && is_idle node3'
+    batch fewer '-N 2-4 --no-kill' "$run --name fewer --nnodes 2:4 -- sh -c '$tell; exec sleep 1000'" 'echo status $?'
+    ok 'a job of two to four nodes gets three' wait_for 90 running 3 || show_job
+    is "$(said 1)" '0/3 0/3 node1;1/3 1/3 node2;2/3 2/3 node3;' 'which the run takes'
+    down node3
+    ok 'and goes on with two' wait_for 90 running 2 2 || show_job
+    down node2
+    ok 'one is too few' wait_for 90 job_over || show_job
+    like "$(cat "$out")" 'status 75' 'to be resumed' || show_job
+    like "$(field verdict.reason)" '1 node is left, and the job needs 2' 'which is said'
+    nobody_left
+    for h in node2 node3 node4; do resume $h; done
+}
+
+# MPI launches of the script's own: agents live in their steps. One that outlives the
+# loss keeps the run going; mpirun's does not (and no exit status is to be trusted).
+test_by_hand() {
+    batch tasks '-N 3 --no-kill' "srun --no-kill --mpi=pmix -n 3 --ntasks-per-node=1 $MUSTER run --nproc-per-node 1 --name tasks --nnodes 2:3 -- $wait_once"
+    ok 'tasks of srun --no-kill' wait_for 90 running 3 || show_job
+    down node3
+    ok 'lose one' wait_for 120 job_over || show_job
+    is "$(field state):$(field verdict.exit_status):$(said 2)" 'Succeeded:0:0/2 0/2 node1;1/2 1/2 node2;' 'the others come to the end' || show_job
+    nobody_left
+    resume node3
+    batch hand '-N 3 --no-kill' "mpirun $root -np 3 --map-by ppr:1:node $MUSTER run --nproc-per-node 1 --name hand --nnodes 2:3 -- $wait_once"
+    ok 'ranks of mpirun' wait_for 90 running 3 || show_job
+    down node3
+    ok 'lose one' wait_for 120 job_over || show_job
+    is "$(field state):$(field verdict.exit_status):$(field verdict.resumable)" Stopped:75:true 'and stop, to be resumed' || show_job
+    like "$(cat "$out")" 'lost node 2 (node3)' 'because of this one' || show_job
+    nobody_left
+    resume node3
+}
+
+run_cases
