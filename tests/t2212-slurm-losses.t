@@ -15,13 +15,15 @@ run="$MUSTER run $root --nproc-per-node 1"
 tell='echo "$MUSTER_GENERATION: $RANK/$WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $(hostname)"'
 wait_once="sh -c '$tell; [ \$MUSTER_GENERATION -ge 2 ] || exec sleep 1000'"
 
-# batch NAME OPTIONS SCRIPT-LINE...: submits; the job's id in $job, the directory of
-# its run in $dir.
+# batch NAME OPTIONS SCRIPT-LINE...: submits, once all of $free are, so that the job
+# has the first of them; its id in $job, the directory of its run in $dir.
+free='node1 node2 node3 node4'
 batch() {
     local name=$1 options=$2
     shift 2
     cd "$SHARED" || return
     { echo '#!/bin/sh'; printf '%s\n' "$@"; } >"$name"
+    wait_for 90 all_idle $free || diag "$(on ctl sinfo -N -l)"
     job=$(on ctl sbatch --parsable --exclusive --open-mode=append -o "$name.out" --chdir="$SHARED" $options "$name")
     dir=$SHARED/muster-runs/$name/$job
     out=$SHARED/$name.out
@@ -43,6 +45,7 @@ nobody_left() { ok 'nobody is left' wait_for 90 eval '[ -z "$(left)" ]' || diag 
 show_job() { diag "$(cat "$out")"; diag "$(tail -n 20 "$dir/events.jsonl")"; }
 
 down() { on ctl scontrol update nodename="$1" state=DOWN reason=test; }
+all_idle() { local h; for h; do is_idle "$h" || return 1; done; }
 is_idle() { on ctl sinfo -h -n "$1" -o %t | grep -qx idle; }
 # Back into service, for the tests after this one.
 resume() {
@@ -135,7 +138,7 @@ test_requeued() {
 # Slurm gives the job what is there; too little in the end.
 test_fewer() {
     on ctl scontrol update nodename=node4 state=DRAIN reason=test
-    wait_for 90 eval 'is_idle node1 && is_idle node2 && is_idle node3'
+    local free='node1 node2 node3'
     batch fewer '-N 2-4 --no-kill' "$run --name fewer --nnodes 2:4 -- sh -c '$tell; exec sleep 1000'" 'echo status $?'
     ok 'a job of two to four nodes gets three' wait_for 90 running 3 || show_job
     is "$(said 1)" '0/3 0/3 node1;1/3 1/3 node2;2/3 2/3 node3;' 'which the run takes'
