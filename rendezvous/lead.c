@@ -32,6 +32,12 @@ uint32_t lead_n_restarts(const struct lead *lead)
     return lead->n_restarts;
 }
 
+struct lead_size lead_size(const struct lead *lead)
+{
+    return (struct lead_size){.min = lead->min_nodes, .max = lead->max_nodes,
+                              .want = lead->want_nodes};
+}
+
 uint32_t lead_n_losses(const struct lead *lead)
 {
     return lead->n_losses;
@@ -87,6 +93,8 @@ int lead_create(const struct lead_config *config, uint64_t now_ms,
     lead->max_nodes = config->max_nodes ? config->max_nodes
                                         : lead_count_left(lead);
     lead->min_nodes = config->min_nodes ? config->min_nodes : lead->max_nodes;
+    lead->want_nodes = config->want_nodes ? config->want_nodes
+                                          : lead->max_nodes;
     lead->now_ms = now_ms;
     lead->limit_ms = lead_later(now_ms, config->gang_timeout_ms);
     lead->n_restarts = config->n_restarts;
@@ -116,6 +124,7 @@ static void set_resume(struct lead *lead, const char *path, int64_t step,
     str_copy(lead->resume_path, sizeof(lead->resume_path), path);
     lead->resume_step = step;
     lead->saved_generation = lead->ran;
+    lead->was_saved = true;
     lead_note(lead, ret, LEAD_NOTE_SAVED, NO_RANK, "%s", lead->resume_path);
 }
 
@@ -164,6 +173,7 @@ static void update_node(struct lead *lead, struct lead_node *n,
                         const struct report *r)
 {
     lead_uncount(lead, n);
+    lead->came_ms = n->serial ? lead->came_ms : lead->now_ms;
     n->serial = r->serial;
     n->generation = r->generation;
     n->state = r->state;
@@ -268,6 +278,13 @@ static int on_event(struct lead *lead, const struct lead_event *event,
                  lead->ran ? ORDER_STOP_GRACE : ORDER_STOP_NONE,
                  lead->config.restart_grace_ms);
         return 0;
+    case LEAD_SCALE:
+        return lead_scale(lead, event->n_nodes, ret);
+    case LEAD_EXCLUDE:
+        if (event->rank >= lead->n_nodes) {
+            return -EPROTO;
+        }
+        return lead_exclude(lead, event->rank, event->text, ret) ? 0 : -ENOENT;
     }
     return -EPROTO;
 }
@@ -395,6 +412,8 @@ static void advance(struct lead *lead, struct lead_actions *ret)
     case PHASE_RUN:
         if (lead_all_ready(lead)) {
             lead_succeed(lead, ret);
+        } else {
+            lead_change(lead, ret);
         }
         return;
     case PHASE_END:
@@ -407,7 +426,7 @@ static void advance(struct lead *lead, struct lead_actions *ret)
     }
 }
 
-static uint64_t next_wake(const struct lead *lead)
+static uint64_t next_wake(struct lead *lead)
 {
     uint64_t wake_ms = lead->limit_ms;
 
@@ -416,6 +435,8 @@ static uint64_t next_wake(const struct lead *lead)
     }
     if (lead->phase == PHASE_PREPARE && lead_all_ready(lead)) {
         wake_ms = run_ms(lead);
+    } else if (lead->phase == PHASE_RUN) {
+        wake_ms = lead_change_ms(lead);
     }
     if (lead->phase < PHASE_END && lead->config.deadline_ms &&
         lead->config.deadline_ms < wake_ms) {
@@ -439,6 +460,7 @@ int lead_step(struct lead *lead, const struct lead_event *event,
 
     ret->order = NULL;
     ret->n_notes = 0;
+    ret->ask_checkpoint = false;
     if (event->now_ms > lead->now_ms) {
         lead->now_ms = event->now_ms;
     }

@@ -24,11 +24,19 @@
  * than it allows, the run ends resumable. A loss explains the failures of its
  * generation, and is none in the budget of restarts.
  *
+ * A run that is well goes on with other nodes when newcomers wait, or a command
+ * wants more or fewer, or a node was excluded (lead_grow.c). That counts in no
+ * budget.
+ *
  * Invariants (rendezvous/sim.c checks them over random schedules):
  *  - serials of orders rise by one; generations never fall.
  *  - RUN(g) is published only when every node that is not lost has reported
  *    STOPPED(g), and of lost ones no worker can be alive; every RUN has a
- *    generation of its own, with no fewer and no more nodes than the job wants.
+ *    generation of its own, with no fewer nodes than the job needs, no more than
+ *    are wanted, and none that is excluded.
+ *  - a generation that is well is stopped only by a command, or after a
+ *    checkpoint of its own, and then not sooner than grow_interval_ms after the
+ *    last time.
  *  - restarts, and losses that the run outlives, never exceed their budgets.
  *  - the verdict is fixed by the first END order and never changes; 0 only if
  *    every node that took part in the newest generation reported DONE for it.
@@ -61,7 +69,9 @@ struct lead_config {
     const uint32_t *node_of;
     uint32_t min_nodes; /* 0: all of them */
     uint32_t max_nodes; /* that take part; others are spares. 0: all */
+    uint32_t want_nodes; /* of those, as long as no command changes it. 0: max */
     uint32_t max_losses;
+    uint64_t grow_interval_ms; /* between two stops of a run that is well */
     uint64_t lease_ms;       /* of members, see member.h */
     uint64_t lease_slack_ms; /* for what clocks differ in that time, and for the
                                 kill at its end */
@@ -89,6 +99,11 @@ enum lead_event_type {
                         counts): end with RUN_FAILED */
     LEAD_HERE = 6,   /* rank: ... it is connected again. Of one that it has come
                         through this must be told before its reports */
+    LEAD_SCALE = 7,  /* n_nodes: a command wants so many; -ERANGE where the job may
+                        not have them */
+    LEAD_EXCLUDE = 8, /* rank, text: its node is of no use, and is left out as soon
+                         as that costs little; -ENOENT where the others are too
+                         few for it */
 };
 
 enum lead_stop {
@@ -107,6 +122,7 @@ struct lead_event {
     bool force; /* kill instead of asking; may follow a stop that asked */
     const char *text;
     int64_t step;
+    uint32_t n_nodes;
     bool dead;         /* its agent has ended, and so have its workers */
     uint64_t quiet_ms; /* since then no word of ours can have come to it */
 };
@@ -127,6 +143,10 @@ enum lead_note_type {
     LEAD_NOTE_AGAIN = 11,     /* all succeeded, and the policy is Always; or a
                                  node was lost, and the others go on */
     LEAD_NOTE_BACK = 12,      /* a lost node was heard of again */
+    LEAD_NOTE_WANTED = 13,    /* a command wants another number of nodes */
+    LEAD_NOTE_CHANGE = 14,    /* others take part after the next checkpoint */
+    LEAD_NOTE_CHANGING = 15,  /* now; all are asked to stop for that */
+    LEAD_NOTE_EXCLUDED = 16,
 };
 
 /* A line for the journal. */
@@ -148,6 +168,7 @@ struct lead_node {
     bool lost;         /* given up */
     bool takes_part;   /* in the generation that runs, or ran last */
     bool chosen;       /* for the next one, as it looks now */
+    bool excluded;     /* it is not used any more */
     bool awaited;      /* there is no next one before it has stopped */
     bool may_run;      /* workers of it that nobody has seen end may be alive ... */
     uint64_t clear_ms; /* ... until then, if it is lost */
@@ -168,6 +189,7 @@ struct lead_actions {
     const struct order *order; /* publish, if not NULL; valid until next step */
     size_t n_notes;
     struct lead_note notes[LEAD_MAX_NOTES]; /* in order; before `order` */
+    bool ask_checkpoint; /* all workers, to save now and go on */
     uint64_t wake_ms;                       /* tick then, or LEAD_NEVER */
     bool finished; /* in the step that ends it and ever after: deliver the
                       LEAVE, then be gone */
@@ -180,8 +202,8 @@ void lead_destroy(struct lead *lead);
 DEFINE_CLEANUP(lead);
 
 /* One event. `ret` is overwritten. 0; -EPROTO for a report that makes no sense
- * (unknown rank, a generation that never was): nothing has changed then, but
- * `ret` still has the wake-up time. */
+ * (unknown rank, a generation that never was), or what the event's type says:
+ * nothing has changed then, but `ret` still has the wake-up time. */
 int lead_step(struct lead *lead, const struct lead_event *event,
               struct lead_actions *ret);
 
@@ -208,6 +230,11 @@ const struct lead_node *lead_node(const struct lead *lead, uint32_t rank);
 const char *lead_phase_name(const struct lead *lead);
 uint32_t lead_generation(const struct lead *lead);
 uint32_t lead_n_restarts(const struct lead *lead);
+/* How many nodes the job needs, may have, and is to have. */
+struct lead_size {
+    uint32_t min, max, want;
+};
+struct lead_size lead_size(const struct lead *lead);
 /* Losses of nodes that took part. */
 uint32_t lead_n_losses(const struct lead *lead);
 

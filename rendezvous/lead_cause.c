@@ -121,6 +121,18 @@ static bool is_weary(const struct lead *lead)
     return most && lead->nodes[lead->cause.node].n_causes > most;
 }
 
+/* Where others are enough, the next generation does without it. */
+static bool is_left_out(struct lead *lead, struct lead_actions *ret)
+{
+    const struct lead_node *n = &lead->nodes[lead->cause.node];
+    char why[ORDER_TEXT_BYTES / 4];
+
+    snprintf(why, sizeof(why), "it was the cause %u times, and "
+             "restart.maxPerNode is %u", n->n_causes,
+             lead->config.restart.max_per_node);
+    return n->excluded || lead_exclude(lead, lead->cause.node, why, ret);
+}
+
 /* Why there is no other generation. */
 static void word_end(const struct lead *lead, bool allowed, const char *what,
                      char *to, size_t size)
@@ -128,10 +140,10 @@ static void word_end(const struct lead *lead, bool allowed, const char *what,
     const struct restart_policy *policy = &lead->config.restart;
     char name[FAILURE_HOST_BYTES];
 
-    if (allowed && is_weary(lead)) {
+    if (allowed && is_weary(lead) && lead->n_restarts < policy->max) {
         snprintf(to, size, "%s; %s was the cause %u times, and "
-                 "restart.maxPerNode is %u: leave it out, or see what is wrong "
-                 "with it", what,
+                 "restart.maxPerNode is %u: there are too few nodes to do "
+                 "without it", what,
                  lead_name_of(lead, lead->cause.node, name, sizeof(name)),
                  lead->nodes[lead->cause.node].n_causes, policy->max_per_node);
     } else if (allowed && policy->max) {
@@ -153,8 +165,8 @@ bool lead_judge(struct lead *lead, struct lead_actions *ret)
 
     failure_describe(&lead->cause, what, sizeof(what));
     lead->nodes[lead->cause.node].n_causes++;
-    if (allowed && !is_weary(lead) &&
-        lead->n_restarts < policy->max + MUTANT(5)) {
+    if (allowed && lead->n_restarts < policy->max + MUTANT(5) &&
+        (!is_weary(lead) || is_left_out(lead, ret))) {
         if (lead->has_obstacle) {
             lead_give_up(lead, ret);
             return false;

@@ -46,7 +46,9 @@ static void find_whole(struct lead *lead,
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
         uint32_t node = lead->nodes[i].node;
 
-        if (node != LEAD_NO_NODE && !test(lead, &lead->nodes[i])) {
+        if (node != LEAD_NO_NODE &&
+            (!test(lead, &lead->nodes[i]) ||
+             (lead->nodes[i].excluded && !MUTANT(27)))) {
             lead->whole[node] = false;
         }
     }
@@ -103,7 +105,8 @@ static void choose_some(struct lead *lead, bool were_in, uint32_t *room)
 /* Those of the last generation stay in the next, then the others by rank. */
 uint32_t lead_choose(struct lead *lead, bool have_stopped)
 {
-    uint32_t room = lead->max_nodes;
+    uint32_t most = MUTANT(28) ? lead->max_nodes : lead->want_nodes;
+    uint32_t room = most;
 
     find_whole(lead, have_stopped && !MUTANT(1) && !MUTANT(2) ? has_stopped
                                                               : is_here);
@@ -119,7 +122,7 @@ uint32_t lead_choose(struct lead *lead, bool have_stopped)
             lead->nodes[i].chosen = lead->nodes[node].chosen;
         }
     }
-    return lead->max_nodes - room;
+    return most - room;
 }
 
 uint32_t lead_store_rank(const struct lead *lead)
@@ -251,6 +254,7 @@ static void take_loss(struct lead *lead, uint32_t rank,
     bool is_loss = is_needed(lead, rank);
     char why[ORDER_TEXT_BYTES / 4];
 
+    lead->is_gentle = lead->is_gentle && !is_loss;
     lead->n_losses += is_loss;
     lead->has_lost = lead->has_lost || is_loss;
     if (is_loss && !lead->judged) {
@@ -305,6 +309,7 @@ static void take_back(struct lead *lead, uint32_t rank,
 
     lead_uncount(lead, n);
     n->lost = false;
+    lead->came_ms = lead->now_ms;
     n->awaited = n->awaited || n->may_run;
     lead_count(lead, n);
     if (lead->phase == PHASE_PREPARE) {

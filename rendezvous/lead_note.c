@@ -26,6 +26,10 @@ static const char *const note_names[] = {
     [LEAD_NOTE_SAVED] = "checkpoint_saved",
     [LEAD_NOTE_AGAIN] = "restarting",
     [LEAD_NOTE_BACK] = "node_back",
+    [LEAD_NOTE_WANTED] = "nodes_wanted",
+    [LEAD_NOTE_CHANGE] = "nodes_change_due",
+    [LEAD_NOTE_CHANGING] = "nodes_changing",
+    [LEAD_NOTE_EXCLUDED] = "node_excluded",
 };
 
 const char *lead_note_name(enum lead_note_type type)

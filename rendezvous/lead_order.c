@@ -81,12 +81,20 @@ static struct order *publish(struct lead *lead, struct lead_actions *ret,
     return &lead->order;
 }
 
+/* What the survivors of a failure computed is lost with it; those that nothing
+ * ails may save. */
+static uint32_t stop_grace_ms(const struct lead *lead)
+{
+    return lead->is_gentle ? lead->config.grace_ms
+                           : lead->config.restart_grace_ms;
+}
+
 uint64_t lead_stop_limit(const struct lead *lead)
 {
     uint64_t ms = lead_later(lead->config.margin_ms, lead->config.lease_ms);
 
     if (lead->ran) {
-        ms = lead_later(ms, lead->config.restart_grace_ms);
+        ms = lead_later(ms, stop_grace_ms(lead));
     }
     return lead_later(lead->now_ms, ms);
 }
@@ -103,8 +111,8 @@ static void publish_prepare(struct lead *lead, struct lead_actions *ret)
     lead_list_gone(lead, order);
     if (lead->ran) {
         order->stop = ORDER_STOP_GRACE;
-        order->grace_ms = lead->config.restart_grace_ms;
-        order->broken = true;
+        order->grace_ms = stop_grace_ms(lead);
+        order->broken = !lead->is_gentle;
     }
     enter(lead, PHASE_PREPARE, lead_stop_limit(lead));
 }
@@ -134,12 +142,14 @@ void lead_prepare_again(struct lead *lead, struct lead_actions *ret)
 static void engage(struct lead *lead, uint32_t *ret_nodes, uint32_t *ret_procs)
 {
     *ret_nodes = *ret_procs = 0;
+    lead->n_part = 0;
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
         struct lead_node *n = &lead->nodes[i];
 
         lead->n_procs[i] = n->chosen ? n->n_procs : 0;
         n->takes_part = lead->n_procs[i] > 0;
         n->may_run = n->takes_part;
+        lead->n_part += n->takes_part;
         *ret_nodes += n->chosen;
         *ret_procs += lead->n_procs[i];
     }
@@ -153,6 +163,8 @@ static void word_previous(const struct lead *lead, struct order *order)
     } else if (lead->has_cause) {
         failure_describe(&lead->cause, order->previous,
                          sizeof(order->previous));
+    } else {
+        str_copy(order->previous, sizeof(order->previous), lead->change);
     }
 }
 
@@ -175,6 +187,8 @@ void lead_run(struct lead *lead, struct lead_actions *ret)
     lead->has_cause = false;
     lead->has_lost = false;
     lead->judged = false;
+    lead->is_due = lead->is_gentle = false;
+    lead->change[0] = '\0';
     lead->ran = lead->generation;
     lead->ran_at_ms = lead->now_ms;
     enter(lead, PHASE_RUN, LEAD_NEVER);

@@ -5,6 +5,7 @@
  *   lead.c        life; what events, answers and time make of it
  *   lead_order.c  phases, and the orders that they begin with
  *   lead_loss.c   lost nodes, spares and newcomers: who takes part
+ *   lead_grow.c   other nodes for a run that is well
  *   lead_cause.c  which failure is the cause, and what follows from it
  *   lead_note.c   what is told to the journal
  */
@@ -34,13 +35,24 @@ struct lead {
     uint64_t hold_ms;    /* PREPARE: not before this */
     uint32_t n_restarts;
     uint32_t n_quick;    /* generations in a row that failed soon */
-    uint32_t n_nodes, min_nodes, max_nodes;
+    uint32_t n_nodes, min_nodes, max_nodes, want_nodes;
     struct lead_node *nodes;
     uint32_t n_ready;    /* nodes that have done what the phase waits for */
     uint32_t n_started;  /* RUN: nodes whose workers were started */
     uint16_t *n_procs;   /* scratch for RUN orders */
     uint32_t *gone;      /* the same for PREPARE */
     bool *whole;         /* scratch, by node */
+
+    uint32_t n_part;     /* nodes that take part */
+    bool is_asked;       /* a command wants other nodes ... */
+    uint64_t asked_ms;   /* ... since then */
+    uint64_t came_ms;    /* when a node came last */
+    bool has_changed;    /* a run that was well was stopped ... */
+    uint64_t changed_ms; /* ... the last time */
+    bool is_due;         /* a change waits for a checkpoint ... */
+    bool was_saved;      /* ... which has come since */
+    bool is_gentle;      /* nothing ails the workers that PREPARE stops */
+    char change[ORDER_TEXT_BYTES / 4]; /* what that is for */
 
     uint32_t n_losses;   /* of nodes that were needed */
     bool has_lost;       /* one of them, since the newest RUN */
@@ -121,6 +133,19 @@ void lead_end_short(struct lead *lead, struct lead_actions *ret);
 void lead_list_gone(struct lead *lead, struct order *order);
 /* lead_add_nodes() without the names. */
 int lead_set_nodes(struct lead *lead, uint32_t n, const uint32_t *node_of);
+
+/* --- lead_grow.c --- */
+
+/* LEAD_SCALE. */
+int lead_scale(struct lead *lead, uint32_t n, struct lead_actions *ret);
+/* Leaves the node of that agent out from the next generation on, if there are
+ * others enough: whether it does. */
+bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
+                  struct lead_actions *ret);
+/* RUN: stops a run that is well, if others are to take part, and now. */
+void lead_change(struct lead *lead, struct lead_actions *ret);
+/* RUN: when time alone makes that happen, or LEAD_NEVER. */
+uint64_t lead_change_ms(struct lead *lead);
 
 /* --- lead_cause.c --- */
 

@@ -71,7 +71,7 @@ static void test_per_node(void)
        "the third one of a node is not");
     like(t.a.order->reason, "exited with code 15; ", "its worker is named");
     like(t.a.order->reason, "was the cause 3 times, and restart.maxPerNode is "
-         "2: leave it out", "and the node, with what to do");
+         "2: there are too few nodes to do without it", "and the node");
     lead_destroy(t.lead);
 }
 

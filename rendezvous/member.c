@@ -448,13 +448,16 @@ static void stop_workers(struct member *m, struct member_actions *ret)
     struct workers *w = &m->workers;
     enum member_stop want = wanted_stop(m);
 
-    if (want == MEMBER_STOP_ASK && w->stop == MEMBER_STOP_NONE) {
+    if (want == MEMBER_STOP_ASK && w->stop <= MEMBER_STOP_ASK) {
         uint64_t kill_ms = later(m->now_ms, m->order.grace_ms);
 
+        if (w->stop == MEMBER_STOP_NONE) {
+            ret->stop = MEMBER_STOP_ASK;
+            ret->stop_grace_ms = m->order.grace_ms;
+        }
         w->stop = MEMBER_STOP_ASK;
-        ret->stop = MEMBER_STOP_ASK;
-        ret->stop_grace_ms = m->order.grace_ms;
-        /* A kill that is due sooner, of what lingers, stays. */
+        /* A kill that is due sooner stays: of what lingers, or was asked before.
+         * A later order may have less patience. */
         w->kill_ms = kill_ms < w->kill_ms ? kill_ms : w->kill_ms;
     }
     if ((want == MEMBER_STOP_KILL && w->stop < MEMBER_STOP_KILL) ||

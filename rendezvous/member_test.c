@@ -227,6 +227,29 @@ static void test_stop(void)
     member_destroy(t.m);
 }
 
+/* A stop that gave time, and then a node is lost. */
+static void test_less_grace(void)
+{
+    struct bench t;
+
+    run(&t);
+    (void)order(&t, (struct order){.step = ORDER_PREPARE, .generation = 2,
+                                   .stop = ORDER_STOP_GRACE,
+                                   .grace_ms = 9000});
+    tick(&t, 1000);
+    (void)order(&t, (struct order){.step = ORDER_PREPARE, .generation = 2,
+                                   .stop = ORDER_STOP_GRACE, .broken = true,
+                                   .grace_ms = 500});
+    ok(t.a.stop == MEMBER_STOP_NONE && t.a.wake_ms == t.now_ms + 500,
+       "a later stop with less grace counts");
+    (void)order(&t, (struct order){.step = ORDER_PREPARE, .generation = 2,
+                                   .stop = ORDER_STOP_GRACE,
+                                   .grace_ms = 9000});
+    tick(&t, 500);
+    is_int(t.a.stop, MEMBER_STOP_KILL, "one with more changes nothing");
+    member_destroy(t.m);
+}
+
 static void test_leave_with_workers(void)
 {
     struct bench t;
@@ -490,6 +513,7 @@ int main(void)
     test_orders();
     test_no_processes_here();
     test_stop();
+    test_less_grace();
     test_leave_with_workers();
     test_failures();
     test_blame();

@@ -93,6 +93,7 @@ static void plan(struct sim *s)
 {
     plan_config(s);
     plan_faults(s);
+    sim_plan_grow(s);
     if (lead_create(&s->lead_config, 0, &s->lead, NULL) < 0) {
         abort();
     }
@@ -120,7 +121,7 @@ static void plan(struct sim *s)
     sim_lead_do(s, (struct lead_event){.type = LEAD_TICK});
     /* Gathering, every generation at its longest, faults, and the end. */
     s->give_up_ms = 20000 + 2000 + 20000 + 15000 + 3000 + 5000 + 35000 +
-                    9 * (8000 + 1000 + 5000 + 5000 + 2000 + 6000);
+                    13 * (8000 + 1000 + 5000 + 5000 + 3000 + 6000);
 }
 
 static bool is_over(const struct sim *s)

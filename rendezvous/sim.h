@@ -51,6 +51,8 @@ enum sim_event_type {
     EV_CLOCK,       /* a wall clock jumps */
     EV_STOP,        /* tag: enum lead_stop, + 16 for force */
     EV_LEAD_GONE,   /* the lead's agent exits after the run */
+    EV_SCALE,       /* a command; tag: nodes that are wanted */
+    EV_EXCLUDE,     /* a node is found to be of no use */
 };
 
 /* A worker. */
@@ -89,6 +91,7 @@ struct sim_node {
     bool absent;       /* it never comes */
     bool ended;        /* its agent, seen by a kernel that lives */
     bool took_part;    /* in the newest RUN */
+    bool excluded;
     int64_t drift_ppm; /* of its monotonic clock */
     uint64_t wake_ms;
     int64_t wall_skew_ms;
@@ -148,6 +151,12 @@ struct sim {
     uint32_t n_restarts; /* that the lead has told */
     uint32_t n_needed;   /* ... and had not done all their work */
     bool stop_sent[3];   /* by enum lead_stop */
+    uint32_t want;       /* nodes, by the newest command */
+    bool is_asked;       /* since `asked_ms`, by a command ... */
+    uint64_t asked_ms;   /* ... that has changed nothing yet */
+    uint32_t n_changes;  /* stops of generations that were well ... */
+    uint64_t changed_ms; /* ... the newest of them */
+    bool was_saved;      /* by the newest generation */
     uint32_t p_fail;     /* per worker, in 1000, in the running generation */
     uint64_t duration_ms;
 
@@ -209,6 +218,13 @@ void sim_agent_ends(struct sim *s, struct sim_node *n);
 
 /* sim_event.c: what the world does; an agent that is stopped gets it later. */
 void sim_dispatch(struct sim *s, struct sim_event *event);
+
+/* sim_grow.c: other nodes for a run that is well. */
+void sim_plan_grow(struct sim *s);
+void sim_on_scale(struct sim *s, struct sim_event *event);
+void sim_on_exclude(struct sim *s, struct sim_event *event);
+void sim_see_grow(struct sim *s, const struct lead_note *note);
+void sim_check_grown(struct sim *s, const struct order *order);
 
 /* sim_check.c: each notes the first violation in `s`. */
 void sim_fail(struct sim *s, const char *fmt, ...)

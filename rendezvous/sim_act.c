@@ -74,6 +74,7 @@ static void look_at_notes(struct sim *s, const struct lead_actions *a)
         sim_trace(s, "lead: %s (generation %u): %s", lead_note_name(n->type),
                   n->generation, n->text);
         s->n_restarts += !strncmp(n->text, "restart ", 8);
+        sim_see_grow(s, n);
         if (n->type == LEAD_NOTE_FAILED || n->type == LEAD_NOTE_RESTARTING) {
             sim_check_cause(s, n->failure, n->type == LEAD_NOTE_RESTARTING);
         }
@@ -99,7 +100,7 @@ void sim_lead_do(struct sim *s, struct lead_event event)
     const struct lead_verdict *v;
 
     event.now_ms = s->now_ms;
-    if (lead_step(s->lead, &event, a) < 0) {
+    if (lead_step(s->lead, &event, a) < 0 && event.type != LEAD_EXCLUDE) {
         sim_fail(s, "the lead refused an event of type %d", event.type);
     }
     look_at_notes(s, a);
@@ -231,7 +232,7 @@ void sim_agent_ends(struct sim *s, struct sim_node *n)
     uint32_t rank = (uint32_t)(n - s->nodes);
     /* By then muster-watch has swept up: asking whether its port still answers
      * takes longer. */
-    uint64_t noticed_ms = n->linked ? sim_pick(s, 30, 130) : s->lease_ms;
+    uint64_t noticed_ms = sim_pick(s, 30, 130);
 
     n->ended = n->linked;
     member_destroy(n->member);
@@ -239,9 +240,11 @@ void sim_agent_ends(struct sim *s, struct sim_node *n)
     n->alive = false;
     n->starting = false;
     n->live = false;
-    sim_cut_link(s, rank);
     sim_post(s, s->now_ms + sim_pick(s, 0, 20), EV_SWEEP, rank, 0);
-    sim_post(s, s->now_ms + noticed_ms, EV_SUSPECT, rank, n->link_epoch);
+    if (n->linked) { /* else the lead's patience has begun to end before */
+        sim_cut_link(s, rank);
+        sim_post(s, s->now_ms + noticed_ms, EV_SUSPECT, rank, n->link_epoch);
+    }
 }
 
 static void act(struct sim *s, struct sim_node *n,

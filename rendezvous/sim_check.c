@@ -106,9 +106,10 @@ static void check_budgets(struct sim *s)
     const struct lead_config *c = &s->lead_config;
 
     s->n_runs++;
-    if (s->n_runs > c->restart.max + s->n_losses + 1) {
-        sim_fail(s, "%u generations, the budget is %u restarts, and %u nodes "
-                 "were lost", s->n_runs, c->restart.max, s->n_losses);
+    if (s->n_runs > c->restart.max + s->n_losses + s->n_changes + 1) {
+        sim_fail(s, "%u generations, the budget is %u restarts, %u nodes were "
+                 "lost, and %u times others came", s->n_runs, c->restart.max,
+                 s->n_losses, s->n_changes);
     }
     if (s->n_needed > c->max_losses) {
         sim_fail(s, "goes on after %u losses, of which it may outlive %u",
@@ -136,6 +137,7 @@ static void check_run(struct sim *s, const struct order *order)
     }
     s->ran = order->generation;
     check_size(s, order);
+    sim_check_grown(s, order);
     check_budgets(s);
     if (order->n_restarts != s->n_restarts) {
         sim_fail(s, "RUN(%u) counts %u restarts, and there were %u",
@@ -317,7 +319,8 @@ static uint32_t count_left(const struct sim *s)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < s->n_known; i++) {
-        bool is_left = !s->nodes[i].lost && !s->nodes[i].absent;
+        bool is_left = !s->nodes[i].lost && !s->nodes[i].absent &&
+                       !s->nodes[i].excluded;
 
         whole[i] = true;
         whole[s->node_of[i]] = whole[s->node_of[i]] && is_left;

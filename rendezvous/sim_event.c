@@ -318,6 +318,11 @@ static void on_store(struct sim *s, struct sim_event *event)
 
 static void on_saved(struct sim *s, struct sim_event *event)
 {
+    if (s->nodes[event->node].generation == event->tag &&
+        s->nodes[event->node].live && sim_chance(s, 600)) {
+        sim_post(s, s->now_ms + sim_pick(s, 1, 2000), EV_SAVED, event->node,
+                 event->tag);
+    }
     sim_member_do(s, &s->nodes[event->node],
                   (struct member_event){.type = MEMBER_SAVED,
                                         .generation = event->tag,
@@ -567,6 +572,8 @@ static const struct {
     [EV_CLOCK] = {on_clock, WORLD},
     [EV_STOP] = {on_stop, LEAD},
     [EV_LEAD_GONE] = {on_lead_gone, LEAD},
+    [EV_SCALE] = {sim_on_scale, LEAD},
+    [EV_EXCLUDE] = {sim_on_exclude, LEAD},
 };
 
 void sim_dispatch(struct sim *s, struct sim_event *event)

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #ifdef MUTANT_BUILD
-enum { SCHEDULES = 50000 }; /* some need a rare one */
+enum { SCHEDULES = 200000 }; /* some need a rare one */
 int mutant_number;
 
 static const char *const mutants[] = {
@@ -44,6 +44,10 @@ static const char *const mutants[] = {
     [22] = "every lost node is taken for dead",
     [23] = "the store stays on a node that is lost",
     [24] = "a lost node is waited for",
+    [25] = "a run that is well is stopped although nothing was saved",
+    [26] = "or again and again",
+    [27] = "a node that was excluded is used",
+    [28] = "there are more nodes than a command wants",
 };
 
 /* The first seed of `n` with which mutant `k` is found out; 0 if none. */
