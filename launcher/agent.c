@@ -163,6 +163,7 @@ static int on_control(void *arg, const char *op, const json_t *body,
     w = agent_fact_begin(&b, "request");
     jsonw_str(&w, "op", op);
     jsonw_bool(&w, "force", json_is_true(json_object_get(body, "force")));
+    jsonw_int(&w, "nodes", json_integer_value(json_object_get(body, "nodes")));
     for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
         const char *s = json_string_value(json_object_get(body, passed[i]));
 

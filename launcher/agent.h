@@ -10,6 +10,7 @@
  *   agent_lead.c     the same for the lead, on the node that leads
  *   agent_hang.c     its watch over hangs, and what it asks of the others
  *   agent_limit.c    the time limit of the batch system
+ *   agent_scale.c    how many nodes the run has, and is to have
  *   agent_record.c   what the lead writes down: journal, status, front end;
  *                    with agent_record_note.c
  *   agent_fact.c     what it tells the lead, and its own log
@@ -178,6 +179,12 @@ void agent_member_stop(struct agent *a);
 
 /* What the lead asks of this agent: a JSON object. */
 void agent_asked(struct agent *a, const void *json, size_t len);
+
+/* --- agent_scale.c --- */
+
+/* The lead's: workers of that generation, everywhere, are told to save now and go
+ * on. */
+void agent_ask_checkpoint(struct agent *a, uint32_t generation);
 
 /* --- agent_lead.c --- */
 

@@ -39,6 +39,8 @@ void agent_asked(struct agent *a, const void *json, size_t len)
         crew_hang_blame(a, generation,
                         (uint32_t)json_integer_value(
                             json_object_get(ask, "rank")), why);
+    } else if (strcmp(what, "checkpoint") == 0 && generation == a->generation) {
+        crew_ask_checkpoint(a);
     }
     json_decref(ask);
 }

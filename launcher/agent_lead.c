@@ -61,7 +61,8 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
 {
     if (n->type == LEAD_NOTE_RUNNING) {
         lead_hang_running(l->hang);
-    } else if (n->type != LEAD_NOTE_SAVED && n->type != LEAD_NOTE_STARTED) {
+    } else if (n->type == LEAD_NOTE_PREPARING ||
+               n->type == LEAD_NOTE_STOPPING || n->type == LEAD_NOTE_ENDED) {
         lead_hang_over(l->hang);
     }
     record_note(l->record, l->core, n, l->is_suspended);
@@ -115,6 +116,9 @@ static void step(struct agent_lead *l, struct lead_event *event)
     }
     if (do_->order) {
         publish(l, do_->order);
+    }
+    if (do_->ask_checkpoint) {
+        agent_ask_checkpoint(a, lead_generation(l->core));
     }
     if (do_->wake_ms != LEAD_NEVER) {
         uint64_t now = uv_now(&a->loop);
@@ -272,6 +276,20 @@ static int take_front(struct agent_lead *l, const json_t *body, const char *who,
     return rc < 0 ? error_set(e, -rc, "attach") : 0;
 }
 
+/* Nobody but the asker's own lead answers: the others read it in the journal. */
+static int scale(struct agent_lead *l, const json_t *body, const char *who,
+                 struct error *e)
+{
+    struct lead_event event = {.type = LEAD_SCALE};
+    int rc = record_scale(l->record, l->agent, l->core, body, who,
+                          &event.n_nodes, e);
+
+    if (rc == 0) {
+        step(l, &event);
+    }
+    return rc;
+}
+
 int agent_lead_request(struct agent *a, const char *op, const json_t *body,
                        const char *who, struct error *e)
 {
@@ -294,6 +312,8 @@ int agent_lead_request(struct agent *a, const char *op, const json_t *body,
         a->lead->is_suspended = true;
         snprintf(text, sizeof(text), "suspended by %s", who);
         stop(a->lead, LEAD_STOP_PREEMPT, force, text);
+    } else if (strcmp(op, "scale") == 0) {
+        return scale(a->lead, body, who, e);
     } else {
         return error_text(e, ERR_USAGE, "unknown request '%.60s'", op);
     }
@@ -460,6 +480,16 @@ uint64_t agent_lead_deadline_ms(const struct agent *a)
     return uv_now(&a->loop) + (ran_ms < deadline_ms ? deadline_ms - ran_ms : 0);
 }
 
+/* What a command wanted before the run was gone on with, where the job, which may
+ * be another one now, still allows it. */
+static uint32_t want_nodes(const struct run_config *c)
+{
+    const struct job_nodes *nodes = &c->job->nodes;
+
+    return c->want_nodes >= nodes->min && c->want_nodes <= nodes->max
+               ? c->want_nodes : 0;
+}
+
 static int create_core(struct agent_lead *l, const uint32_t *node_of,
                        struct error *e)
 {
@@ -472,6 +502,8 @@ static int create_core(struct agent_lead *l, const uint32_t *node_of,
         .node_of = node_of,
         .min_nodes = job->nodes.min,
         .max_nodes = job->nodes.max,
+        .want_nodes = want_nodes(&a->config),
+        .grow_interval_ms = job->elastic.grow_interval_ms,
         .max_losses = job->limits.node_failures,
         .lease_ms = job->heartbeat_timeout_ms,
         .lease_slack_ms = job->heartbeat_timeout_ms / DRIFT_SHARE +
@@ -551,6 +583,7 @@ int agent_lead_start(struct agent *a, struct error *e)
                                             on_file_request, a, &l->watch, e);
     rc = rc < 0 ? rc : agent_limit_create(a, &limit_ops, l, &l->limit, e);
     if (rc == 0) {
+        record_size(l->record, l->core);
         agent_lead_front(a, tree_has_uplink(a->tree));
         tell_start(l);
         record_touch(l->record);

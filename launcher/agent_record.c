@@ -331,6 +331,8 @@ static void mark_spares(struct record *r, const struct order *run)
         }
         if (run->n_procs[i]) {
             s->nodes[i].state = STATUS_NODE_READY;
+        } else if (s->nodes[i].why[0]) {
+            s->nodes[i].state = STATUS_NODE_EXCLUDED;
         } else if (s->nodes[i].state != STATUS_NODE_SPARE) {
             tell_spare(r, i);
         }

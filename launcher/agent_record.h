@@ -38,6 +38,14 @@ void record_set_limit(struct record *r, uint64_t at_ms);
 /* The roster has grown, by nodes that wait for the next generation. */
 void record_newcomers(struct record *r);
 
+/* How many nodes the job may have, and how many are wanted (agent_scale.c). */
+void record_size(struct record *r, const struct lead *core);
+/* Whether a command may have the nodes that it wants, and how many these are; a
+ * refusal is told to the journal, too. */
+int record_scale(struct record *r, const struct agent *a,
+                 const struct lead *core, const json_t *body, const char *who,
+                 uint32_t *ret_n, struct error *e);
+
 /* What the lead notes, and its verdict, once it has one. A run that was suspended
  * is that if it ends resumable. */
 void record_note(struct record *r, const struct lead *core,

@@ -50,10 +50,40 @@ static void set_node_state(struct run_status *s, uint32_t rank,
 static void set_nodes(struct run_status *s, enum status_node_state state)
 {
     for (size_t i = 0; i < s->n_nodes; i++) {
+        bool has_workers = s->nodes[i].state != STATUS_NODE_SPARE &&
+                           s->nodes[i].state != STATUS_NODE_EXCLUDED;
+
         if (s->nodes[i].state != STATUS_NODE_LOST &&
-            (s->nodes[i].state != STATUS_NODE_SPARE ||
-             state != STATUS_NODE_RUNNING)) {
+            (has_workers || state != STATUS_NODE_RUNNING)) {
             s->nodes[i].state = state;
+        }
+    }
+}
+
+/* Why: what is behind "lost node 3 (n3): ". */
+static void set_why(struct run_status *s, uint32_t rank, const char *text)
+{
+    const char *why = strstr(text, "): ");
+
+    if (rank < s->n_nodes) {
+        str_copy(s->nodes[rank].why, sizeof(s->nodes[rank].why),
+                 why ? why + 3 : text);
+    }
+}
+
+/* With all agents of that node. */
+static void set_excluded(struct run_status *s, const struct lead *core,
+                         const struct lead_note *n)
+{
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        if (lead_node(core, i)->excluded &&
+            s->nodes[i].state != STATUS_NODE_LOST &&
+            s->nodes[i].state != STATUS_NODE_EXCLUDED) {
+            set_why(s, i, n->text);
+            /* As long as it has workers it is shown as a node that has some. */
+            if (!lead_node(core, i)->takes_part) {
+                s->nodes[i].state = STATUS_NODE_EXCLUDED;
+            }
         }
     }
 }
@@ -128,9 +158,20 @@ void record_note(struct record *r, const struct lead *core,
         break;
     case LEAD_NOTE_LOST:
         set_lost(s, core, n->rank);
+        set_why(s, n->rank, n->text);
         break;
     case LEAD_NOTE_BACK:
         set_node_state(s, n->rank, STATUS_NODE_SPARE);
+        set_why(s, n->rank, "");
+        break;
+    case LEAD_NOTE_EXCLUDED:
+        set_excluded(s, core, n);
+        break;
+    case LEAD_NOTE_CHANGING:
+        s->state = STATUS_RESTARTING;
+        break;
+    case LEAD_NOTE_WANTED:
+        record_size(r, core);
         break;
     case LEAD_NOTE_SAVED:
         str_copy(s->resume_path, sizeof(s->resume_path),

@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void front_send_request(struct front *f, const char *op, bool force)
+static void send_request(struct front *f, const char *op, bool force,
+                         int64_t n_nodes)
 {
     _buf_ struct buf b = {0};
     struct jsonw w = jsonw_start(&b);
@@ -25,10 +26,16 @@ void front_send_request(struct front *f, const char *op, bool force)
     jsonw_str(&w, "fact", "request");
     jsonw_str(&w, "op", op);
     jsonw_bool(&w, "force", force);
+    jsonw_int(&w, "nodes", n_nodes);
     jsonw_end_object(&w);
     if (f->lead) {
         link_send_buf(f->lead, TREE_REQUEST, &b);
     }
+}
+
+void front_send_request(struct front *f, const char *op, bool force)
+{
+    send_request(f, op, force, 0);
 }
 
 static void let_go(struct front *f, int status)
@@ -127,7 +134,7 @@ static int on_control(void *arg, const char *op, const json_t *body,
     struct front *f = arg;
 
     if (strcmp(op, "cancel") != 0 && strcmp(op, "preempt") != 0 &&
-        strcmp(op, "suspend") != 0) {
+        strcmp(op, "suspend") != 0 && strcmp(op, "scale") != 0) {
         return error_text(e, ERR_USAGE, "a front end knows no request '%.60s'",
                           op);
     }
@@ -140,7 +147,8 @@ static int on_control(void *arg, const char *op, const json_t *body,
                           ? "the run is only being put together"
                           : "the lead is not to be reached just now");
     }
-    front_send_request(f, op, json_is_true(json_object_get(body, "force")));
+    send_request(f, op, json_is_true(json_object_get(body, "force")),
+                 json_integer_value(json_object_get(body, "nodes")));
     jsonw_str(reply, "text", "passed on to the lead");
     return 0;
 }

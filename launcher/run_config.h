@@ -29,6 +29,7 @@ struct run_config {
     uint32_t n_restarts;       /* already spent */
     uint32_t n_starts;         /* of the run before this one */
     uint32_t n_node_failures;  /* nodes lost in them */
+    uint32_t want_nodes;       /* by the newest muster scale; 0: none was */
     uint64_t ran_ms;           /* how long they ran, together */
     struct strlist mpirun; /* for an MPI program: its mpirun, with options */
     struct strlist hosts;  /* its hosts, by rank of the agent; none: this machine

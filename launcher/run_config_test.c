@@ -29,6 +29,7 @@ static void make(struct run_config *c)
     c->n_restarts = UINT32_MAX;
     c->n_starts = 4;
     c->n_node_failures = 2;
+    c->want_nodes = 5;
     c->ran_ms = UINT64_MAX;
 }
 
@@ -52,6 +53,7 @@ static void test_there_and_back(void)
     ok(got.resume_step == INT64_MIN && got.first_generation == 9 &&
        got.n_restarts == UINT32_MAX, "where it was");
     ok(got.n_starts == 4 && got.n_node_failures == 2 &&
+       got.want_nodes == 5 &&
        got.ran_ms == UINT64_MAX, "and how long");
 }
 

@@ -68,17 +68,20 @@ static int ask(struct run_view *v, const json_t *request, const char *doing)
     return rc == -ENOENT ? ask_by_file(v, request) : command_fail(&e);
 }
 
+int run_request_json(struct run_view *v, const json_t *request,
+                     const char *doing)
+{
+    return status_run_is_over(v->status->state) ? RUN_REQUEST_IS_OVER
+                                                : ask(v, request, doing);
+}
+
 int run_request(struct run_view *v, const char *op, bool force,
                 const char *doing)
 {
-    json_t *request;
-    int rc;
+    json_t *request = json_pack("{s:i,s:s,s:b}", "v", 1, "op", op, "force",
+                                force);
+    int rc = run_request_json(v, request, doing);
 
-    if (status_run_is_over(v->status->state)) {
-        return RUN_REQUEST_IS_OVER;
-    }
-    request = json_pack("{s:i,s:s,s:b}", "v", 1, "op", op, "force", force);
-    rc = ask(v, request, doing);
     json_decref(request);
     return rc;
 }

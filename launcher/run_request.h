@@ -8,6 +8,7 @@
 
 #include "launcher/runview.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
 enum { RUN_REQUEST_IS_OVER = -1 };
@@ -17,5 +18,9 @@ enum { RUN_REQUEST_IS_OVER = -1 };
  * nothing was said. `v` is as new as that. */
 int run_request(struct run_view *v, const char *op, bool force,
                 const char *doing);
+
+/* The same with a whole request, an object; its reference is the caller's. */
+int run_request_json(struct run_view *v, const json_t *request,
+                     const char *doing);
 
 #endif

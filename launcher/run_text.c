@@ -73,16 +73,25 @@ static void put_times(struct buf *b, const struct run_status *s)
 /* "3 nodes, 1 spare, 1 lost": those in whose place others have come as well. */
 static void put_nodes(struct buf *b, const struct run_status *s)
 {
-    size_t n_lost = 0, n_spares = 0, n;
+    size_t n_lost = 0, n_spares = 0, n_excluded = 0, n;
 
     for (size_t i = 0; i < s->n_nodes; i++) {
         n_lost += s->nodes[i].state == STATUS_NODE_LOST;
         n_spares += s->nodes[i].state == STATUS_NODE_SPARE;
+        n_excluded += s->nodes[i].state == STATUS_NODE_EXCLUDED;
     }
-    n = s->n_nodes - n_lost - n_spares;
-    buf_printf(b, "%zu node%s, ", n, n == 1 ? "" : "s");
+    n = s->n_nodes - n_lost - n_spares - n_excluded;
+    buf_printf(b, "%zu node%s", n, n == 1 ? "" : "s");
+    if (s->min_nodes != s->max_nodes && !status_run_is_over(s->state)) {
+        buf_printf(b, " of %d wanted (%d to %d)", s->want_nodes, s->min_nodes,
+                   s->max_nodes);
+    }
+    buf_puts(b, ", ");
     if (n_spares) {
         buf_printf(b, "%zu spare%s, ", n_spares, n_spares == 1 ? "" : "s");
+    }
+    if (n_excluded) {
+        buf_printf(b, "%zu excluded, ", n_excluded);
     }
     if (n_lost) {
         buf_printf(b, "%zu lost, ", n_lost);
@@ -179,6 +188,21 @@ static void put_failure(struct buf *b, const struct status_failure *f)
     }
 }
 
+/* The first few: why they take no part. */
+static void put_excluded(struct buf *b, const struct run_status *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        if (s->nodes[i].state != STATUS_NODE_EXCLUDED || n++ >= MAX_SLOW) {
+            continue;
+        }
+        buf_printf(b, "  excluded    node %d (", s->nodes[i].rank);
+        show_clean(b, s->nodes[i].host, strlen(s->nodes[i].host));
+        put_text(b, "): ", s->nodes[i].why);
+    }
+}
+
 void run_text_head(struct buf *b, const struct run_view *v)
 {
     const struct run_status *s = v->status;
@@ -194,6 +218,7 @@ void run_text_head(struct buf *b, const struct run_view *v)
     buf_puts(b, colour ? "\x1b[0m\n" : "\n");
     put_progress(b, s);
     put_slow(b, s);
+    put_excluded(b, s);
     if (s->verdict.is_set) {
         buf_printf(b, "  exit status %d%s", s->verdict.exit_status,
                    s->verdict.is_resumable ? ", resumable" : "");

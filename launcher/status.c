@@ -22,6 +22,7 @@ static const char *const node_names[STATUS_NODE_N_STATES] = {
     [STATUS_NODE_JOINING] = "Joining",  [STATUS_NODE_READY] = "Ready",
     [STATUS_NODE_RUNNING] = "Running",  [STATUS_NODE_SPARE] = "Spare",
     [STATUS_NODE_LOST] = "Lost",        [STATUS_NODE_LEFT] = "Left",
+    [STATUS_NODE_EXCLUDED] = "Excluded",
 };
 
 static const char *const worker_names[STATUS_WORKER_N_STATES] = {
@@ -223,6 +224,7 @@ static void put_nodes(struct jsonw *w, const struct run_status *s)
         jsonw_str(w, "state", status_node_name(n->state));
         jsonw_int(w, "agent_pid", n->agent_pid);
         jsonw_int(w, "n_procs", n->n_procs);
+        jsonw_opt_str(w, "why", n->why);
         jsonw_end_object(w);
     }
     jsonw_end_array(w);
@@ -310,6 +312,11 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     jsonw_int(&w, "restarts", s->restarts);
     jsonw_int(&w, "max_restarts", s->max_restarts);
     jsonw_int(&w, "node_failures", s->node_failures);
+    if (s->want_nodes) {
+        jsonw_int(&w, "min_nodes", s->min_nodes);
+        jsonw_int(&w, "max_nodes", s->max_nodes);
+        jsonw_int(&w, "want_nodes", s->want_nodes);
+    }
     jsonw_int(&w, "starts", s->starts);
     jsonw_num(&w, "ran", (double)s->ran_ms / 1e3);
     put_time(&w, "deadline", s->deadline_ns);

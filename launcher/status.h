@@ -47,6 +47,7 @@ enum status_node_state {
     STATUS_NODE_SPARE,
     STATUS_NODE_LOST,
     STATUS_NODE_LEFT,    /* said goodbye */
+    STATUS_NODE_EXCLUDED, /* there, and not used any more */
     STATUS_NODE_N_STATES,
 };
 
@@ -65,6 +66,7 @@ struct status_node {
     int64_t agent_pid;
     int n_procs;
     char host[256];
+    char why[128]; /* it is lost or excluded; "" else */
 };
 
 struct status_worker {
@@ -120,6 +122,9 @@ struct run_status {
     int lead;                   /* rank of the node that leads */
     int restarts, max_restarts;
     int node_failures;
+    int min_nodes, max_nodes;   /* that the job needs, and may have */
+    int want_nodes;             /* how many of them are to take part; 0: not
+                                   known */
     int starts;                 /* of the run: 1, and one more each time that it
                                    was gone on with */
     uint64_t ran_ms;            /* in all of them together */

@@ -147,6 +147,7 @@ static void read_node(struct reader *r, const json_t *o, struct status_node *n)
     n->state = (enum status_node_state)get_state(r, o, node_name,
                                                  STATUS_NODE_N_STATES);
     get_str(r, o, "host", n->host, sizeof(n->host));
+    get_str(r, o, "why", n->why, sizeof(n->why));
 }
 
 static void read_worker(struct reader *r, const json_t *o,
@@ -254,6 +255,9 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     s->restarts = (int)get_int(r, o, "restarts", 0, INT32_MAX, 0);
     s->max_restarts = (int)get_int(r, o, "max_restarts", 0, INT32_MAX, 0);
     s->node_failures = (int)get_int(r, o, "node_failures", 0, INT32_MAX, 0);
+    s->min_nodes = (int)get_int(r, o, "min_nodes", 0, STATUS_MAX_NODES, 0);
+    s->max_nodes = (int)get_int(r, o, "max_nodes", 0, STATUS_MAX_NODES, 0);
+    s->want_nodes = (int)get_int(r, o, "want_nodes", 0, STATUS_MAX_NODES, 0);
     s->starts = (int)get_int(r, o, "starts", 0, INT32_MAX, 0);
     s->ran_ms = get_span(r, o, "ran");
     s->deadline_ns = get_time(r, o, "deadline");

@@ -29,6 +29,9 @@ static struct run_status *sample(void)
     s->restarts = 2;
     s->max_restarts = 5;
     s->node_failures = 1;
+    s->min_nodes = 2;
+    s->max_nodes = 8;
+    s->want_nodes = 4;
     s->starts = 2;
     s->ran_ms = 90500;
     s->deadline_ns = s->time_limit_ns = 1795209957000000000u;
@@ -42,6 +45,7 @@ static struct run_status *sample(void)
     str_copy(s->nodes[1].host, sizeof(s->nodes[1].host), "n\"1");
     s->nodes[1].state = STATUS_NODE_LOST;
     s->nodes[1].agent_pid = 77;
+    str_copy(s->nodes[1].why, sizeof(s->nodes[1].why), "silent");
     s->nodes[1].n_procs = 2;
     s->workers[2].state = STATUS_WORKER_EXITED;
     s->workers[2].signal = 9;
@@ -76,6 +80,7 @@ static void test_round_trip(void)
         "\"muster\":\"0.1.0\"", "\"run_dir\":\"/r/tiny/x\"",
         "\"state\":\"Restarting\"", "\"generation\":3", "\"restarts\":2",
         "\"max_restarts\":5", "\"node_failures\":1",
+        "\"min_nodes\":2,\"max_nodes\":8,\"want_nodes\":4",
         "\"starts\":2,\"ran\":90.5,\"deadline\":1795209957",
         "\"time_limit\":1795209957",
         "\"mpi_epoch\":4,\"mpi_lost\":3",
@@ -87,7 +92,7 @@ static void test_round_trip(void)
         "\"verdict\":{\"exit_status\":75,\"resumable\":true,"
         "\"reason\":\"preempted\"}",
         "{\"rank\":1,\"host\":\"n\\\"1\",\"state\":\"Lost\","
-        "\"agent_pid\":77,\"n_procs\":2}",
+        "\"agent_pid\":77,\"n_procs\":2,\"why\":\"silent\"}",
         "{\"rank\":1,\"node\":0,\"pid\":0,\"state\":\"Exited\","
         "\"exit_code\":3}",
         "{\"rank\":2,\"node\":1,\"pid\":1234,\"state\":\"Exited\","

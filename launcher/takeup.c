@@ -89,6 +89,8 @@ static void take_spent(const struct run_status *s, struct run_config *config)
     config->n_restarts = (uint32_t)s->restarts;
     config->n_node_failures = (uint32_t)s->node_failures;
     config->ran_ms = s->ran_ms;
+    config->want_nodes = s->want_nodes < s->max_nodes ? (uint32_t)s->want_nodes
+                                                      : 0;
 }
 
 static void take_checkpoint(const struct run_status *s,

@@ -80,6 +80,8 @@ static void test_states(void)
         s->restarts = 2;
         s->starts = 5;
         s->node_failures = 1;
+        s->want_nodes = 3;
+        s->max_nodes = 4;
         s->ran_ms = 3500;
         s->resume_step = 40;
         str_copy(s->resume_path, sizeof(s->resume_path),
@@ -94,6 +96,8 @@ static void test_states(void)
                "%s: spent restarts", name);
         is_int(config.n_node_failures, cases[i].want_spent ? 1 : 0,
                "%s: lost nodes", name);
+        is_int(config.want_nodes, cases[i].want_spent ? 3 : 0,
+               "%s: wanted nodes", name);
         is_int((intmax_t)config.ran_ms, cases[i].want_spent ? 3500 : 0,
                "%s: spent time", name);
         is_str(config.resume_path, cases[i].want_path, "%s: checkpoint", name);

@@ -105,8 +105,9 @@ static const struct field restart_fields[] = {
      .help = "restarts of the whole job for failures and hangs"},
     {"maxPerNode", FIELD_COUNT, AT(restart.max_per_node), .max = 2147483647,
      .def = "0",
-     .help = "restarts for failures of workers on one node, then the job ends "
-             "and names it; 0: as many as of the whole job"},
+     .help = "restarts for failures of workers on one node; then it is "
+             "excluded, or the job ends where the others are too few; 0: as "
+             "many as of the whole job"},
     {"backoff", FIELD_BACKOFF, AT(restart.backoff_min_ms), .max = DAYS,
      .def = "1s..60s",
      .help = "wait before the first restart, doubled up to the second time"},
@@ -125,8 +126,8 @@ static const struct field elastic_fields[] = {
              "place of one that is lost"},
     {"growInterval", FIELD_SPAN, AT(elastic.grow_interval_ms),
      .min = 1 * SECONDS, .max = 365 * DAYS, .def = "10m",
-     .help = "shortest time between two growths",
-     .later = "a run keeps the nodes that it started with"},
+     .help = "shortest time between two checkpoints after which a run that is "
+             "well is stopped, to go on with nodes that have come"},
     {0},
 };
 

@@ -186,18 +186,6 @@ static void warn_of_owned(const struct context *c, const struct node *tree)
     }
 }
 
-/* Values of keys that are acted on otherwise. */
-static void note_later(const struct context *c, const struct node *tree,
-                       const struct job *job)
-{
-    if (job->nodes.min != job->nodes.max && job->program != JOB_MPI) {
-        report_note(c->report, place_of(tree, "nodes"),
-                    "nodes %u..%u: a run goes on without nodes that it loses, "
-                    "as long as it has %u, but does not grow yet",
-                    job->nodes.min, job->nodes.max, job->nodes.min);
-    }
-}
-
 static void check_mpi(const struct context *c, const struct node *tree,
                       struct job *job)
 {
@@ -229,6 +217,5 @@ void resolve_check(const struct context *c, const struct node *tree,
     check_command(c, tree, is_runtime, job);
     check_search(c, tree, &job->search);
     warn_of_owned(c, tree);
-    note_later(c, tree, job);
     check_mpi(c, tree, job);
 }

@@ -239,10 +239,6 @@ static void test_warnings(void)
         {"args: [$(NOPE)]", "note: t:4:8: $(NOPE) is left as it is: env has no"},
         {"env: [{name: A, value: x}, {name: A, value: y}]",
          "env has A again, first on line 4; this one counts"},
-        {"elastic: {growInterval: 1m}", "elastic.growInterval is not acted on"},
-        {"nodes: 2..4", "note: t:4:8: nodes 2..4: a run goes on without nodes "
-                        "that it loses, as long as it has 2, but does not "
-                        "grow"},
         {"container: img", "note: t:4:12: container is not acted on yet: the "
                            "job runs on the host"},
         {"checkpoint: {every: 5m}", "note: t:4:13: checkpoint is not acted on "
