@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "launcher/agent_hang.h"
+#include "launcher/agent_order.h"
 #include "launcher/agent_record.h"
 #include "rendezvous/lead.h"
 
@@ -34,6 +35,7 @@ struct agent_lead {
     struct agent *agent;
     struct lead *core;
     struct record *record;
+    struct agent_order order;
     struct control_watch *watch;
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
@@ -72,23 +74,11 @@ static void on_timer(uv_timer_t *t);
 
 static void publish(struct agent_lead *l, const struct order *order)
 {
-    struct agent *a = l->agent;
-    _buf_ struct buf b = {0};
-
     if (order->step == ORDER_RUN) {
         record_started(l->record, order);
         lead_hang_ordered(l->hang, order);
     }
-    order_encode(order, &b);
-    if (b.failed) {
-        agent_log(a, "out of memory: an order was not published");
-        return;
-    }
-    if (order->step == ORDER_LEAVE || order->step == ORDER_RUN) {
-        record_flush(l->record);
-    }
-    tree_publish_order(a->tree, &b);
-    agent_member_order(a, b.data, b.len);
+    agent_order_publish(&l->order, order);
 }
 
 static void step(struct agent_lead *l, struct lead_event *event)
@@ -584,6 +574,7 @@ int agent_lead_start(struct agent *a, struct error *e)
     rc = rc < 0 ? rc : agent_limit_create(a, &limit_ops, l, &l->limit, e);
     if (rc == 0) {
         record_size(l->record, l->core);
+        l->order = (struct agent_order){.agent = a, .record = l->record};
         agent_lead_front(a, tree_has_uplink(a->tree));
         tell_start(l);
         record_touch(l->record);
@@ -614,6 +605,7 @@ void agent_lead_stop(struct agent *a)
     control_watch_destroy(l->watch);
     lead_hang_destroy(l->hang);
     agent_limit_destroy(l->limit);
+    agent_order_release(&l->order);
     record_destroy(l->record, JOURNAL_CLOSE_MS);
     close_timer(l->timer);
     close_timer(l->front);

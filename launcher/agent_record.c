@@ -30,9 +30,13 @@ struct record {
     struct journal *journal;
     struct run_status *status;
     uv_timer_t *timer;
-    uv_async_t *trouble; /* the journal's thread has one to tell */
-    uv_mutex_t mutex;
-    char trouble_text[1024];
+    uv_async_t *word; /* the journal's thread has something to tell */
+    uv_mutex_t mutex; /* guards what it tells */
+    char trouble[1024];
+    int written; /* the newest generation on disk; -1: none of this start */
+    uv_timer_t *patience; /* with who waits for that */
+    record_written_f *on_written;
+    void *on_written_arg;
     bool dirty;
     uint64_t started_ms;  /* all of them on the loop's clock */
     uint64_t deadline_ms; /* 0: none */
@@ -130,20 +134,69 @@ static void on_journal_error(void *arg, const char *text)
     struct record *r = arg;
 
     uv_mutex_lock(&r->mutex);
-    str_copy(r->trouble_text, sizeof(r->trouble_text), text);
+    str_copy(r->trouble, sizeof(r->trouble), text);
     uv_mutex_unlock(&r->mutex);
-    uv_async_send(r->trouble);
+    uv_async_send(r->word);
 }
 
-static void on_trouble(uv_async_t *async)
+/* Likewise. */
+static void on_journal_generation(void *arg, int generation)
 {
-    struct record *r = async->data;
-    char text[sizeof(r->trouble_text)];
+    struct record *r = arg;
 
     uv_mutex_lock(&r->mutex);
-    str_copy(text, sizeof(text), r->trouble_text);
+    r->written = generation;
     uv_mutex_unlock(&r->mutex);
-    agent_note(r->agent, "the run's records cannot be written: %s", text);
+    uv_async_send(r->word);
+}
+
+static void tell_written(struct record *r, bool is_written)
+{
+    record_written_f *f = r->on_written;
+
+    uv_timer_stop(r->patience);
+    r->on_written = NULL;
+    if (f) {
+        f(r->on_written_arg, is_written);
+    }
+}
+
+static void on_word(uv_async_t *async)
+{
+    struct record *r = async->data;
+    char trouble[sizeof(r->trouble)];
+    int written;
+
+    uv_mutex_lock(&r->mutex);
+    str_copy(trouble, sizeof(trouble), r->trouble);
+    r->trouble[0] = '\0';
+    written = r->written;
+    uv_mutex_unlock(&r->mutex);
+    if (trouble[0]) {
+        agent_note(r->agent, "the run's records cannot be written: %s",
+                   trouble);
+    }
+    if (written >= r->status->generation) {
+        tell_written(r, true);
+    }
+}
+
+static void on_patience_end(uv_timer_t *t)
+{
+    tell_written(t->data, false);
+}
+
+void record_when_written(struct record *r, unsigned timeout_ms,
+                         record_written_f *f, void *arg)
+{
+    r->on_written = f;
+    r->on_written_arg = arg;
+    if (f) {
+        uv_timer_start(r->patience, on_patience_end, timeout_ms, 0);
+        uv_async_send(r->word); /* it may have been told before */
+    } else {
+        uv_timer_stop(r->patience);
+    }
 }
 
 static int fill_nodes(struct record *r, struct error *e)
@@ -169,17 +222,21 @@ static void free_handle(uv_handle_t *h)
 static int make_handles(struct record *r, struct error *e)
 {
     r->timer = calloc(1, sizeof(*r->timer));
-    r->trouble = calloc(1, sizeof(*r->trouble));
-    if (!r->timer || !r->trouble) {
+    r->patience = calloc(1, sizeof(*r->patience));
+    r->word = calloc(1, sizeof(*r->word));
+    if (!r->timer || !r->patience || !r->word) {
         free(r->timer);
-        free(r->trouble);
+        free(r->patience);
+        free(r->word);
         return error_set(e, ENOMEM, "keep records");
     }
     uv_timer_init(&r->agent->loop, r->timer);
-    uv_async_init(&r->agent->loop, r->trouble, on_trouble);
-    uv_unref((uv_handle_t *)r->trouble);
+    uv_timer_init(&r->agent->loop, r->patience);
+    uv_async_init(&r->agent->loop, r->word, on_word);
+    uv_unref((uv_handle_t *)r->word);
     r->timer->data = r;
-    r->trouble->data = r;
+    r->patience->data = r;
+    r->word->data = r;
     return 0;
 }
 
@@ -187,7 +244,9 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
 {
     struct record *r = calloc(1, sizeof(*r));
     struct journal_config config = {.run_dir = a->run.dir,
-                                    .on_error = on_journal_error, .arg = r};
+                                    .on_error = on_journal_error,
+                                    .on_generation = on_journal_generation,
+                                    .arg = r};
     struct run_status *s = run_status_create();
     int rc;
 
@@ -198,6 +257,7 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     }
     r->agent = a;
     r->status = s;
+    r->written = -1;
     uv_mutex_init(&r->mutex);
     rc = make_handles(r, e);
     rc = rc < 0 ? rc : fill_nodes(r, e);
@@ -239,7 +299,8 @@ void record_destroy(struct record *r, unsigned timeout_ms)
         agent_log(r->agent, "the journal: %s", e.text);
     }
     uv_close((uv_handle_t *)r->timer, free_handle);
-    uv_close((uv_handle_t *)r->trouble, free_handle);
+    uv_close((uv_handle_t *)r->patience, free_handle);
+    uv_close((uv_handle_t *)r->word, free_handle);
     run_status_destroy(r->status);
     slow_destroy(r->slow);
     uv_mutex_destroy(&r->mutex);
@@ -388,6 +449,20 @@ static int64_t int_of(const json_t *o, const char *key)
     return json_integer_value(json_object_get(o, key));
 }
 
+/* What goes into a status has to be what its readers take, whatever a node says:
+ * nobody could look at the run any more, or go on with it. */
+static int64_t int_up_to(const json_t *v, int64_t max)
+{
+    int64_t n = json_integer_value(v);
+
+    return n < 0 || n > max ? 0 : n;
+}
+
+static int64_t int_in(const json_t *o, const char *key, int64_t max)
+{
+    return int_up_to(json_object_get(o, key), max);
+}
+
 static struct status_worker *worker_of(struct run_status *s, int64_t rank)
 {
     return rank >= 0 && (uint64_t)rank < s->n_workers ? &s->workers[rank]
@@ -403,7 +478,7 @@ static void take_started(struct record *r, const json_t *fact)
         struct status_worker *w = worker_of(r->status, first + (int64_t)i);
 
         if (w && w->state == STATUS_WORKER_WAITING) {
-            w->pid = json_integer_value(json_array_get(pids, i));
+            w->pid = int_up_to(json_array_get(pids, i), INT32_MAX);
             w->state = STATUS_WORKER_RUNNING;
             w->started_ns = clock_wall_ns();
         }
@@ -416,8 +491,8 @@ static void take_exited(struct record *r, const json_t *fact)
 
     if (w) {
         w->state = STATUS_WORKER_EXITED;
-        w->exit_code = (int)int_of(fact, "code");
-        w->signal = (int)int_of(fact, "signal");
+        w->exit_code = (int)int_in(fact, "code", UINT8_MAX);
+        w->signal = (int)int_in(fact, "signal", UINT8_MAX);
         w->ended_ns = clock_wall_ns();
     }
 }
@@ -475,6 +550,9 @@ static void take_report(struct record *r, const json_t *fact)
     const char *name;
     json_t *value;
 
+    if (!worker_of(r->status, rank)) {
+        return;
+    }
     if (rank == 0) {
         r->status->step = step;
     }
@@ -517,7 +595,7 @@ void record_fact(struct record *r, uint32_t node, const char *kind,
         return;
     }
     if (strcmp(kind, "agent") == 0 && node < r->status->n_nodes) {
-        r->status->nodes[node].agent_pid = int_of(fact, "pid");
+        r->status->nodes[node].agent_pid = int_in(fact, "pid", INT32_MAX);
     } else if (int_of(fact, "generation") != r->status->generation) {
         return; /* of workers that are history */
     } else if (strcmp(kind, "started") == 0) {

@@ -53,6 +53,14 @@ void record_note(struct record *r, const struct lead *core,
 void record_verdict(struct record *r, const struct lead *core,
                     bool is_suspended);
 
+/* Calls `f` once the generation that record_started() was told of last is on disk,
+ * so that whoever starts the run again gives its number to no other one; or after
+ * `timeout_ms`, for a disk that hangs. Not from inside this call. A new one takes
+ * the place of one that still waits; `f` NULL: nobody waits any more. */
+typedef void record_written_f(void *arg, bool is_written);
+void record_when_written(struct record *r, unsigned timeout_ms,
+                         record_written_f *f, void *arg);
+
 /* What nodes tell: that an order to run went out, and facts of each. */
 void record_started(struct record *r, const struct order *run);
 void record_fact(struct record *r, uint32_t node, const char *kind,

@@ -31,6 +31,7 @@ struct journal {
     size_t max_bytes;
     uint64_t status_ns; /* least time between two status files */
     journal_error_f *on_error;
+    journal_generation_f *on_generation;
     void *arg;
     pthread_t thread;
 
@@ -120,6 +121,13 @@ static void note_dropped(struct journal *j)
     }
 }
 
+/* With the lock held. What somebody waits for, or may never get again. */
+static bool is_urgent(const struct journal *j)
+{
+    return j->status && (status_run_is_over(j->status->state) ||
+                         j->status->generation != j->disk.generation);
+}
+
 /* With the lock held: sleeps until there is something to do. The answer is
  * whether a status may be written now. */
 static bool wait_for_work(struct journal *j)
@@ -130,8 +138,7 @@ static bool wait_for_work(struct journal *j)
         uint64_t due = last ? last + j->status_ns : 0;
         struct timespec until;
         bool lines = j->pending[0].len || j->pending[1].len;
-        bool over = j->status && status_run_is_over(j->status->state);
-        bool status_is_due = now >= due || over || j->is_closing;
+        bool status_is_due = now >= due || is_urgent(j) || j->is_closing;
 
         if (lines || (j->status && status_is_due) || j->is_closing ||
             journal_disk_has_work(&j->disk)) {
@@ -146,9 +153,14 @@ static bool wait_for_work(struct journal *j)
     }
 }
 
-/* With the lock held, so that it cannot be called after journal_close(). */
-static void report(struct journal *j, int rc, const struct error *e)
+/* With the lock held, so that nothing is called after journal_close(). */
+static void report(struct journal *j, int rc, const struct error *e,
+                   int generation_before)
 {
+    if (j->disk.generation != generation_before && j->on_generation &&
+        !j->is_abandoned) {
+        j->on_generation(j->arg, j->disk.generation);
+    }
     if (rc < 0 && !j->is_failing && j->on_error && !j->is_abandoned) {
         j->on_error(j->arg, e->text);
     }
@@ -159,6 +171,7 @@ static void report(struct journal *j, int rc, const struct error *e)
 static void work_once(struct journal *j)
 {
     bool status_is_due = wait_for_work(j);
+    int generation = j->disk.generation;
     struct error e = {0};
     int rc;
 
@@ -166,7 +179,7 @@ static void work_once(struct journal *j)
     pthread_mutex_unlock(&j->lock);
     rc = journal_disk_write(&j->disk, &e);
     pthread_mutex_lock(&j->lock);
-    report(j, rc, &e);
+    report(j, rc, &e, generation);
     count_taken(j);
     j->result = e;
     if (rc == 0) {
@@ -259,6 +272,7 @@ int journal_create(const struct journal_config *config, struct journal **ret,
                                      ? config->status_interval_ms
                                      : DEFAULT_STATUS_MS);
     j->on_error = config->on_error;
+    j->on_generation = config->on_generation;
     j->arg = config->arg;
     rc = init_sync(j);
     rc = rc ? rc : thread_start(&j->thread, writer, j);

@@ -2,7 +2,8 @@
 /*
  * The writer of a run's records: events.jsonl and metrics.jsonl (appended to,
  * one line a fact) and status.json (replaced whole, the newest wins, at most one
- * every `status_interval_ms`). A thread of its own does all of it, opening
+ * every `status_interval_ms`, but for the first of a generation and the last of
+ * all, which are written at once). A thread of its own does all of it, opening
  * included, so that the caller never waits for a filesystem that hangs.
  *
  * The queue is bounded: while the disk is stuck or full, metrics are left out
@@ -11,8 +12,9 @@
  * second, and never leaves two facts on one line.
  *
  * Threads: one caller thread at a time; `on_error` is called on the writer
- * thread, once for each time that writing stops working, and must only pass the
- * word on (uv_async_send()): calling the journal from it would deadlock.
+ * thread, once for each time that writing stops working, and `on_generation` for
+ * the first status of a generation that is on disk. Both must only pass the word
+ * on (uv_async_send()): calling the journal from them would deadlock.
  */
 #ifndef MUSTER_LAUNCHER_JOURNAL_H
 #define MUSTER_LAUNCHER_JOURNAL_H
@@ -33,14 +35,16 @@ enum journal_file {
     JOURNAL_N_FILES,
 };
 
-/* May be NULL in the config. `text` is valid during the call. */
+/* Both may be NULL in the config. `text` is valid during the call. */
 typedef void journal_error_f(void *arg, const char *text);
+typedef void journal_generation_f(void *arg, int generation);
 
 struct journal_config {
     const char *run_dir;         /* copied */
     size_t max_queue_bytes;      /* 0: 8 MiB */
     unsigned status_interval_ms; /* 0: 200 */
     journal_error_f *on_error;
+    journal_generation_f *on_generation;
     void *arg;
 };
 

@@ -23,6 +23,7 @@ int journal_disk_init(struct journal_disk *d, const char *dir,
     for (int i = 0; i < JOURNAL_N_FILES; i++) {
         d->sinks[i].fd = -1;
     }
+    d->generation = INT_MIN;
     return fs_path(d->dir, sizeof(d->dir), e, "%s", dir);
 }
 
@@ -177,6 +178,7 @@ static int write_status(struct journal_disk *d, struct error *e)
     rc = status_file_write(d->dir, d->status, &is_reduced, e);
     d->status_at_ns = clock_mono_ns();
     if (rc == 0 || is_reduced) {
+        d->generation = d->status->generation;
         run_status_destroy(d->status);
         d->status = NULL;
         d->has_reserve = d->has_reserve && !is_reduced;

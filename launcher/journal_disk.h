@@ -25,6 +25,7 @@ struct journal_disk {
     struct journal_sink sinks[JOURNAL_N_FILES];
     struct run_status *status; /* taken, not yet on disk */
     uint64_t status_at_ns;     /* when the last was written, or failed */
+    int generation;            /* of the last that was written; INT_MIN: none */
     bool was_whole;   /* the run directory had its run.json */
     bool has_reserve; /* room is kept for a status on a full disk */
 };

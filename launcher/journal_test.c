@@ -232,7 +232,8 @@ static void test_coalesce(const char *dir)
 
     journal_create(&c, &j, NULL);
     while (clock_mono_ms() < end) {
-        journal_status(j, make_status(STATUS_RUNNING, ++n_given));
+        journal_status(j, make_status(STATUS_RUNNING, 1));
+        n_given++;
         if (stat(path_in(dir, "status.json"), &st) == 0 && st.st_ino != last) {
             last = st.st_ino;
             n_files++;
@@ -264,6 +265,48 @@ static void test_end_at_once(const char *dir)
     journal_status(j, make_status(STATUS_FAILED, 7));
     ok(wait_generation(dir, 7), "the end of a run is written at once");
     is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
+}
+
+static void on_generation(void *arg, int generation)
+{
+    atomic_store((atomic_int *)arg, generation);
+}
+
+static bool wait_told(atomic_int *told, int want)
+{
+    for (int i = 0; i < WAIT_MS && atomic_load(told) != want; i++) {
+        pause_ms(1);
+    }
+    return atomic_load(told) == want;
+}
+
+/* Whoever is told of a generation finds it on disk: its number is not given to
+ * another one. */
+static void test_generations(const char *dir)
+{
+    char sub[PATH_MAX];
+    atomic_int told = -1;
+    struct journal_config c = {.run_dir = sub, .arg = &told,
+                               .status_interval_ms = 100 * WAIT_MS,
+                               .on_generation = on_generation};
+    struct journal *j = NULL;
+
+    snprintf(sub, sizeof(sub), "%s/generations", dir);
+    journal_create(&c, &j, NULL);
+    journal_status(j, make_status(STATUS_RUNNING, 1));
+    put_event(j, "first", 1);
+    pause_ms(50);
+    is_int(atomic_load(&told), -1, "not told while nothing can be written");
+    mkdir(sub, 0700);
+    ok(wait_told(&told, 1), "told of the first");
+    is_int(read_generation(sub), 1, "which is on disk");
+    journal_status(j, make_status(STATUS_RUNNING, 2));
+    ok(wait_told(&told, 2), "told of the next, at once");
+    is_int(read_generation(sub), 2, "which is on disk");
+    atomic_store(&told, -1);
+    journal_status(j, make_status(STATUS_FAILED, 2));
+    is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
+    is_int(atomic_load(&told), -1, "told once of each");
 }
 
 struct errors {
@@ -424,6 +467,7 @@ int main(void)
     test_long_lines(dir);
     test_end_at_once(dir);
     test_coalesce(dir);
+    test_generations(dir);
     test_missing_dir(dir);
     test_close_failing(dir);
     test_hang(dir);

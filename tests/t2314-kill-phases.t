@@ -62,6 +62,35 @@ test_restarting() {
     done
 }
 
+# The first act of a worker is to kill its agent: its generation has been written
+# down by then, and no other one gets that number.
+test_at_once() {
+    local i act='echo "$MUSTER_GENERATION" >>began; grep -o "\"generation\":[0-9]*" "$MUSTER_RUN_DIR/status.json" | head -1 >>known; kill -KILL $PPID; sleep 60'
+    rm -rf run began known
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 --set detach.timeout=1s --set heartbeat.timeout=2s -- sh -c "$act"
+    front=$spawned
+    for i in 1 2 3 4; do
+        wait_exit 60 "$front"
+        is "$status" 75 "start $i ends to be resumed" || diag "$(cat run.err)"
+        [ "$i" = 4 ] && break
+        spawn run "$MUSTER" run --allow-run-as-root --resume run
+        front=$spawned
+    done
+    id=$(json id run/run.json)
+    is "$(tr '\n' ' ' <began)" '1 2 3 4 ' 'each has a generation of its own'
+    is "$(sed 's/.*://' known | tr '\n' ' ')" '1 2 3 4 ' 'and its workers find it on disk'
+    left 'killed at once'
+}
+
+# A run directory that takes no status holds a generation up, but not for good.
+test_no_record() {
+    rm -rf run
+    mkdir run
+    run "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- sh -c 'echo "began $MUSTER_GENERATION"; rm -f run/status.json; mkdir run/status.json; touch run/status.json/x; [ "$MUSTER_GENERATION" = 2 ]'
+    is "$status" 0 'workers start without it' || show
+    like "$(cat err)" 'the number of a generation could not be written' 'which is told'
+}
+
 deaf='trap "" TERM INT; echo >ready.$RANK; while :; do sleep 0.2; done'
 # Workers were asked to stop, and have long for it.
 test_stopping() {
