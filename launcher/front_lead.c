@@ -56,12 +56,8 @@ static void take_event(struct front *f, const struct channel_frame *frame)
     json_decref(o);
 }
 
-static void on_frame(struct link *l, const struct channel_frame *frame,
-                     void *ctx)
+void front_take_frame(struct front *f, const struct channel_frame *frame)
 {
-    struct front *f = ctx;
-
-    (void)l;
     f->heard_ms = front_now_ms(f);
     switch (frame->type) {
     case TREE_OUTPUT:
@@ -76,6 +72,13 @@ static void on_frame(struct link *l, const struct channel_frame *frame,
     default:
         break;
     }
+}
+
+static void on_frame(struct link *l, const struct channel_frame *frame,
+                     void *ctx)
+{
+    (void)l;
+    front_take_frame(ctx, frame);
 }
 
 static void on_down(struct link *l, bool closed, const struct error *why,

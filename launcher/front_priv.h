@@ -163,6 +163,8 @@ void front_drain_output(struct front *f);
 
 /* Encodes what the lead gets as the first thing. */
 int front_encode_run(struct front *f, struct error *e);
+/* What the lead says. */
+void front_take_frame(struct front *f, const struct channel_frame *frame);
 /* A link that shows the key; `ctx` is the front end. */
 void front_on_peer(struct link *l, const struct channel_frame *first,
                    void *ctx);

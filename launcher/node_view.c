@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
-#include "launcher/fanout.h"
 #include "launcher/jsonw.h"
 #include "launcher/probe.h"
 #include "launcher/runview.h"
@@ -92,6 +91,18 @@ static void take_silence(struct node_view *v, const struct fanout_task *t)
     snprintf(v->problem, sizeof(v->problem), t->status == 127
              ? "muster is not installed there at the same path (%s)"
              : "cannot be reached (%s)", line[0] ? line : "no output");
+}
+
+void node_view_take(struct node_view *v, const struct fanout_task *task)
+{
+    json_t *o = fanout_answer(task);
+
+    if (o) {
+        take_answer(v, o);
+    } else {
+        take_silence(v, task);
+    }
+    json_decref(o);
 }
 
 /* --- asking --- */
@@ -192,14 +203,7 @@ static void take_answers(struct asking *a)
         return;
     }
     for (size_t i = 0; i < a->n_tasks; i++) {
-        json_t *o = fanout_answer(&a->tasks[i]);
-
-        if (o) {
-            take_answer(&a->views[i], o);
-        } else {
-            take_silence(&a->views[i], &a->tasks[i]);
-        }
-        json_decref(o);
+        node_view_take(&a->views[i], &a->tasks[i]);
     }
 }
 

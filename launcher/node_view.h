@@ -7,6 +7,7 @@
 #define MUSTER_LAUNCHER_NODE_VIEW_H
 
 #include "base/error.h"
+#include "launcher/fanout.h"
 #include "launcher/gpus.h"
 #include "launcher/hosts.h"
 #include "launcher/rundir.h"
@@ -42,6 +43,9 @@ struct node_view {
 int node_views_ask(const struct host_list *hosts, char *const *ssh,
                    unsigned timeout_ms, struct node_view **ret,
                    struct error *e);
+
+/* What one host said, of a view that has only its name. */
+void node_view_take(struct node_view *v, const struct fanout_task *task);
 
 /* Adds the runs that are alive. Those that cannot be read are left out. */
 int node_views_add_runs(struct node_view *views, size_t n, struct error *e);

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
-#include "launcher/fanout.h"
 #include "launcher/jsonw.h"
 
 #include <errno.h>
@@ -27,8 +26,7 @@ enum {
 /* A host that is asked; its task is the one of the same index. */
 struct target {
     const struct host *host;
-    char boot_id[256];
-    char problem[512]; /* "" while all is well */
+    struct probe_answer answer;
 };
 
 struct probing {
@@ -41,35 +39,35 @@ struct probing {
 
 /* --- judging --- */
 
-static void judge(struct target *t, const struct fanout_task *task)
+void probe_judge(const struct fanout_task *task, struct probe_answer *ret)
 {
     json_t *o;
-    const char *version, *error;
+    const char *version, *error, *id;
 
+    *ret = (struct probe_answer){0};
     if (task->problem[0]) {
-        str_copy(t->problem, sizeof(t->problem), task->problem);
+        str_copy(ret->problem, sizeof(ret->problem), task->problem);
         return;
     }
     o = fanout_answer(task);
     version = json_string_value(json_object_get(o, "version"));
     error = json_string_value(json_object_get(o, "error"));
+    id = json_string_value(json_object_get(o, "id"));
     if (error) {
-        str_copy(t->problem, sizeof(t->problem), error);
+        str_copy(ret->problem, sizeof(ret->problem), error);
     } else if (!version) {
         char line[300];
 
         fanout_last_line(task, line, sizeof(line));
-        snprintf(t->problem, sizeof(t->problem), task->status == 127
+        snprintf(ret->problem, sizeof(ret->problem), task->status == 127
                  ? "muster is not installed there at the same path (%s)"
                  : "cannot be reached over ssh (%s)",
                  line[0] ? line : "no output");
     } else if (strcmp(version, PACKAGE_VERSION) != 0) {
-        snprintf(t->problem, sizeof(t->problem), "has muster %.60s, this "
+        snprintf(ret->problem, sizeof(ret->problem), "has muster %.60s, this "
                  "machine has %s", version, PACKAGE_VERSION);
     }
-    str_copy(t->boot_id, sizeof(t->boot_id),
-             json_string_value(json_object_get(o, "id"))
-                 ? json_string_value(json_object_get(o, "id")) : "");
+    str_copy(ret->boot_id, sizeof(ret->boot_id), id ? id : "");
     json_decref(o);
 }
 
@@ -77,11 +75,11 @@ static void find_twins(struct probing *p)
 {
     for (size_t i = 0; i < p->n; i++) {
         for (size_t k = 0; k < i; k++) {
-            struct target *t = &p->targets[i];
+            struct probe_answer *a = &p->targets[i].answer;
 
-            if (t->boot_id[0] && !t->problem[0] &&
-                strcmp(t->boot_id, p->targets[k].boot_id) == 0) {
-                snprintf(t->problem, sizeof(t->problem), "is the same machine "
+            if (a->boot_id[0] && !a->problem[0] &&
+                strcmp(a->boot_id, p->targets[k].answer.boot_id) == 0) {
+                snprintf(a->problem, sizeof(a->problem), "is the same machine "
                          "as %s", p->targets[k].host->name);
             }
         }
@@ -96,9 +94,9 @@ static int report(const struct probing *p, struct error *e)
     for (size_t i = 0; i < p->n; i++) {
         const struct target *t = &p->targets[i];
 
-        if (t->problem[0] && n_bad++ < MAX_NAMED) {
+        if (t->answer.problem[0] && n_bad++ < MAX_NAMED) {
             buf_printf(&b, "%shost %s: %s", b.len ? "; " : "", t->host->name,
-                       t->problem);
+                       t->answer.problem);
         }
     }
     if (n_bad > MAX_NAMED) {
@@ -110,7 +108,7 @@ static int report(const struct probing *p, struct error *e)
 static void mark_bad(const struct probing *p, bool *ret_bad)
 {
     for (size_t i = 0; i < p->n; i++) {
-        if (p->targets[i].problem[0]) {
+        if (p->targets[i].answer.problem[0]) {
             ret_bad[p->targets[i].host - p->config->hosts->items] = true;
         }
     }
@@ -208,7 +206,7 @@ int probe_hosts(const struct probe_config *config, struct error *e)
                                : fanout_run(&fan, e);
     }
     for (size_t i = 0; rc == 0 && i < p.n; i++) {
-        judge(&p.targets[i], &p.tasks[i]);
+        probe_judge(&p.tasks[i], &p.targets[i].answer);
     }
     if (rc == 0) {
         find_twins(&p);

@@ -9,6 +9,7 @@
 #define MUSTER_LAUNCHER_PROBE_H
 
 #include "base/str.h"
+#include "launcher/fanout.h"
 #include "launcher/hosts.h"
 #include "launcher/rundir.h"
 
@@ -27,6 +28,13 @@ struct probe_config {
 /* The command for one host, appended: `muster probe` over that remote shell. */
 int probe_argv(char *const *ssh, const char *host, struct strlist *to,
                struct error *e);
+
+/* What a host said. */
+struct probe_answer {
+    char boot_id[256];
+    char problem[512]; /* "" while all is well */
+};
+void probe_judge(const struct fanout_task *task, struct probe_answer *ret);
 
 /* 0, or -ERR_LOST: the text names every bad host and what is wrong with it. */
 int probe_hosts(const struct probe_config *config, struct error *e);
