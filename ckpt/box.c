@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/box.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct box box_whole(uint32_t n_dims, const uint64_t *shape)
+{
+    struct box b = {.n_dims = n_dims};
+
+    for (uint32_t d = 0; d < n_dims; d++) {
+        b.len[d] = shape[d];
+    }
+    return b;
+}
+
+bool box_is_empty(const struct box *b)
+{
+    for (uint32_t d = 0; d < b->n_dims; d++) {
+        if (b->len[d] == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool box_volume(const struct box *b, uint64_t *ret)
+{
+    uint64_t n = 1;
+
+    if (box_is_empty(b)) {
+        *ret = 0;
+        return true;
+    }
+    for (uint32_t d = 0; d < b->n_dims; d++) {
+        if (__builtin_mul_overflow(n, b->len[d], &n)) {
+            return false;
+        }
+    }
+    *ret = n;
+    return true;
+}
+
+bool box_contains(const struct box *outer, const struct box *inner)
+{
+    if (outer->n_dims != inner->n_dims) {
+        return false;
+    }
+    for (uint32_t d = 0; d < outer->n_dims; d++) {
+        uint64_t before, rest;
+
+        if (inner->at[d] < outer->at[d]) {
+            return false;
+        }
+        before = inner->at[d] - outer->at[d];
+        if (before > outer->len[d]) {
+            return false;
+        }
+        rest = outer->len[d] - before;
+        if (inner->len[d] > rest) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool box_equal(const struct box *a, const struct box *b)
+{
+    return box_contains(a, b) && box_contains(b, a);
+}
+
+bool box_meet(const struct box *a, const struct box *b, struct box *ret)
+{
+    struct box r = {.n_dims = a->n_dims};
+
+    for (uint32_t d = 0; d < a->n_dims; d++) {
+        uint64_t at = a->at[d] > b->at[d] ? a->at[d] : b->at[d];
+        uint64_t a_end = a->at[d] + a->len[d], b_end = b->at[d] + b->len[d];
+        uint64_t end = a_end < b_end ? a_end : b_end;
+
+        if (end <= at) {
+            return false;
+        }
+        r.at[d] = at;
+        r.len[d] = end - at;
+    }
+    *ret = r;
+    return true;
+}
+
+void box_format(const struct box *b, char *to, size_t size)
+{
+    size_t n = 0;
+
+    for (uint32_t d = 0; d <= b->n_dims && n < size; d++) {
+        int more = d == b->n_dims
+                       ? snprintf(to + n, size - n, d ? "]" : "[]")
+                       : snprintf(to + n, size - n, "%s%llu:%llu",
+                                  d ? ", " : "[",
+                                  (unsigned long long)b->at[d],
+                                  (unsigned long long)(b->at[d] + b->len[d]));
+
+        n += more > 0 ? (size_t)more : 0;
+    }
+}
+
+/* Elements between two neighbours in dimension `d`. */
+static uint64_t stride(const struct box *b, uint32_t d)
+{
+    uint64_t n = 1;
+
+    while (++d < b->n_dims) {
+        n *= b->len[d];
+    }
+    return n;
+}
+
+uint64_t box_first(const struct box *whole, const struct box *part)
+{
+    uint64_t place = 0;
+
+    for (uint32_t d = 0; d < whole->n_dims; d++) {
+        place += (part->at[d] - whole->at[d]) * stride(whole, d);
+    }
+    return place;
+}
+
+uint64_t box_end(const struct box *whole, const struct box *part)
+{
+    uint64_t place = 0;
+
+    for (uint32_t d = 0; d < whole->n_dims; d++) {
+        place += (part->at[d] + part->len[d] - 1 - whole->at[d]) *
+                 stride(whole, d);
+    }
+    return place + 1;
+}
+
+/* --- copying --- */
+
+/* From which dimension on the part is as long as both boxes: what lies together
+ * in both. */
+static uint32_t first_whole_dim(const struct box *part, const struct box *a,
+                                const struct box *b)
+{
+    uint32_t d = part->n_dims;
+
+    while (d > 0 && part->len[d - 1] == a->len[d - 1] &&
+           part->len[d - 1] == b->len[d - 1]) {
+        d--;
+    }
+    return d;
+}
+
+void box_copy(const struct box *part, size_t size, void *to,
+              const struct box *to_box, const void *from,
+              const struct box *from_box)
+{
+    uint32_t whole = first_whole_dim(part, to_box, from_box);
+    uint32_t outer = whole ? whole - 1 : 0; /* dimensions that are walked */
+    uint64_t run = size, i[BOX_MAX_DIMS] = {0};
+    uint64_t to_step[BOX_MAX_DIMS], from_step[BOX_MAX_DIMS];
+    char *at = to;
+    const char *source = from;
+    uint32_t d;
+
+    if (box_is_empty(part)) {
+        return;
+    }
+    for (d = outer; d < part->n_dims; d++) {
+        run *= part->len[d];
+    }
+    for (d = 0; d < outer; d++) {
+        to_step[d] = stride(to_box, d) * size;
+        from_step[d] = stride(from_box, d) * size;
+    }
+    do {
+        memcpy(at, source, run);
+        for (d = outer; d-- > 0;) {
+            at += to_step[d];
+            source += from_step[d];
+            if (++i[d] < part->len[d]) {
+                break;
+            }
+            at -= to_step[d] * i[d];
+            source -= from_step[d] * i[d];
+            i[d] = 0;
+        }
+    } while (d != UINT32_MAX);
+}
+
+/* --- flat ranges --- */
+
+/* The box of `n` neighbours in dimension `d`, whole in those behind it, that
+ * begins at a place. */
+static struct box rows_at(const struct box *whole, uint64_t place, uint32_t d,
+                          uint64_t n)
+{
+    struct box b = *whole;
+
+    for (uint32_t k = 0; k <= d && k < whole->n_dims; k++) {
+        uint64_t step = stride(whole, k);
+
+        b.at[k] = whole->at[k] + place / step;
+        b.len[k] = 1;
+        place %= step;
+    }
+    if (d < whole->n_dims) {
+        b.len[d] = n;
+    }
+    return b;
+}
+
+/* How many neighbours in dimension `d`, whole in those behind it, begin at `begin`
+ * and end before `end` and in one row of the dimension before. */
+static uint64_t rows_from(const struct box *whole, uint32_t d, uint64_t begin,
+                          uint64_t end)
+{
+    uint64_t step = stride(whole, d);
+    uint64_t left = whole->len[d] - begin / step % whole->len[d];
+    uint64_t n = (end - begin) / step;
+
+    return begin % step ? 0 : n < left ? n : left;
+}
+
+size_t box_from_flat(const struct box *whole, uint64_t begin, uint64_t end,
+                     struct box *ret)
+{
+    size_t n = 0;
+
+    if (whole->n_dims == 0 && begin < end) {
+        ret[n++] = *whole;
+        return n;
+    }
+    while (begin < end) {
+        uint32_t d = 0;
+
+        while (rows_from(whole, d, begin, end) == 0) {
+            d++; /* the last dimension has steps of one */
+        }
+        ret[n] = rows_at(whole, begin, d, rows_from(whole, d, begin, end));
+        begin += ret[n].len[d] * stride(whole, d);
+        n++;
+    }
+    return n;
+}

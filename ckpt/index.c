@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/index_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t index_n_tensors(const struct index *x)
+{
+    return x->n;
+}
+
+size_t index_n_chunks(const struct index *x)
+{
+    return x->m;
+}
+
+struct index_tensor index_tensor(const struct index *x, size_t i)
+{
+    size_t name = i ? x->name_ends[i - 1] : 0;
+    size_t chunk = i ? x->chunk_ends[i - 1] : 0;
+
+    return (struct index_tensor){
+        .name = x->names + name,
+        .name_len = x->name_ends[i] - name,
+        .dtype = (enum dtype)x->dtypes[i],
+        .n_dims = x->n_dims[i],
+        .shape = x->shapes + x->shape_at[i],
+        .first_chunk = chunk,
+        .n_chunks = x->chunk_ends[i] - chunk,
+    };
+}
+
+struct index_chunk index_chunk(const struct index *x,
+                               const struct index_tensor *t, size_t i,
+                               size_t chunk)
+{
+    const uint64_t *box = x->chunk_boxes + x->box_at[i] +
+                          chunk * 2 * t->n_dims;
+
+    return (struct index_chunk){
+        .file = x->chunk_files[t->first_chunk + chunk],
+        .begin = x->chunk_begins[t->first_chunk + chunk],
+        .at = box,
+        .len = box + t->n_dims,
+    };
+}
+
+size_t index_find(const struct index *x, const char *name)
+{
+    size_t low = 0, high = x->n, len = strlen(name);
+
+    while (low < high) {
+        size_t i = low + (high - low) / 2;
+        struct index_tensor t = index_tensor(x, i);
+        size_t both = t.name_len < len ? t.name_len : len;
+        int order = memcmp(t.name, name, both);
+
+        if (order == 0 && t.name_len == len) {
+            return i;
+        }
+        if (order < 0 || (order == 0 && t.name_len < len)) {
+            low = i + 1;
+        } else {
+            high = i;
+        }
+    }
+    return SIZE_MAX;
+}
+
+void index_destroy(struct index *x)
+{
+    if (x) {
+        free(x->names);
+        free(x->name_ends);
+        free(x->dtypes);
+        free(x->n_dims);
+        free(x->shapes);
+        free(x->chunk_ends);
+        free(x->chunk_files);
+        free(x->chunk_begins);
+        free(x->chunk_boxes);
+        free(x->shape_at);
+        free(x->box_at);
+        free(x);
+    }
+}

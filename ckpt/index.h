@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which tensors a checkpoint has, and where in its files each piece of them lies:
+ * tensors by name, and for each its chunks, boxes that tile it. Flat arrays, so
+ * that 10^6 chunks are looked through in milliseconds.
+ *
+ * Its encoded form is a safetensors file (ckpt/safetensors.h), which any reader of
+ * that format can look into:
+ *
+ *   names        U8  [*]     all names, one after the other
+ *   name_ends    U64 [n]     where in `names` each ends; by name, rising
+ *   dtypes       U8  [n]     enum dtype
+ *   n_dims       U8  [n]
+ *   shapes       U64 [*]     n_dims lengths a tensor
+ *   chunk_ends   U64 [n]     where in the chunks those of each tensor end
+ *   chunk_files  U32 [m]     which file
+ *   chunk_begins U64 [m]     at which byte of it
+ *   chunk_boxes  U64 [*]     of each chunk n_dims corners, then n_dims lengths
+ */
+#ifndef MUSTER_CKPT_INDEX_H
+#define MUSTER_CKPT_INDEX_H
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "ckpt/box.h"
+#include "ckpt/dtype.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct index;
+
+struct index_tensor {
+    const char *name; /* valid as long as the index, as is shape */
+    size_t name_len;
+    enum dtype dtype;
+    uint32_t n_dims;
+    const uint64_t *shape;
+    size_t first_chunk, n_chunks;
+};
+
+struct index_chunk {
+    uint32_t file;
+    uint64_t begin;      /* its first byte in that file */
+    const uint64_t *at;  /* n_dims of the tensor */
+    const uint64_t *len;
+};
+
+size_t index_n_tensors(const struct index *x);
+size_t index_n_chunks(const struct index *x);
+struct index_tensor index_tensor(const struct index *x, size_t i);
+/* Of the tensor at place `i`; `chunk` counts from its first_chunk. */
+struct index_chunk index_chunk(const struct index *x,
+                               const struct index_tensor *t, size_t i,
+                               size_t chunk);
+/* The place of that tensor, or SIZE_MAX. */
+size_t index_find(const struct index *x, const char *name);
+
+void index_destroy(struct index *x);
+DEFINE_CLEANUP(index);
+
+/* --- making one --- */
+
+/* A piece of a tensor that one rank has saved; borrowed for the call. */
+struct index_piece {
+    const char *name;
+    enum dtype dtype;
+    uint32_t n_dims;
+    const uint64_t *shape;
+    const uint64_t *at, *len; /* the box */
+    uint32_t file;
+    uint64_t begin;
+};
+
+/* All pieces of all ranks, in any order. 0; -EINVAL: pieces of a tensor differ in
+ * its type or shape, or do not tile it, which `e` tells with the tensor and the
+ * place; -ENOMEM. */
+int index_create(const struct index_piece *pieces, size_t n, struct index **ret,
+                 struct error *e);
+
+/* 0 or -ENOMEM. */
+int index_encode(const struct index *x, struct buf *b);
+/* 0, -ERR_FORMAT, -ENOMEM. Each index that comes out of it is sound: names rise,
+ * chunks tile their tensors and name files below `n_files`, no number
+ * overflows. */
+int index_decode(const void *data, size_t len, uint32_t n_files,
+                 struct index **ret, struct error *e);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/index_priv.h"
+
+#include "base/str.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A tensor's name, for a message. */
+struct shown {
+    char text[256];
+};
+
+static struct shown show(const struct index_tensor *t)
+{
+    char name[201];
+    struct shown s = {""};
+    _buf_ struct buf b = {0};
+    size_t n = t->name_len < sizeof(name) - 1 ? t->name_len : sizeof(name) - 1;
+
+    memcpy(name, t->name, n);
+    name[n] = '\0';
+    utf8_put_printable(&b, name, sizeof(name) - 1);
+    str_copy(s.text, sizeof(s.text), buf_str(&b));
+    return s;
+}
+
+/* Places of shapes and boxes, from the numbers of dimensions. */
+static int find_places(struct index *x, struct error *e)
+{
+    size_t shape = 0, box = 0, chunk = 0;
+
+    x->shape_at = calloc(x->n + 1, sizeof(*x->shape_at));
+    x->box_at = calloc(x->n + 1, sizeof(*x->box_at));
+    if (!x->shape_at || !x->box_at) {
+        return error_set(e, ENOMEM, "an index of %zu tensors", x->n);
+    }
+    for (size_t i = 0; i < x->n; i++) {
+        x->shape_at[i] = shape;
+        x->box_at[i] = box;
+        shape += x->n_dims[i];
+        box += (x->chunk_ends[i] - chunk) * 2 * x->n_dims[i];
+        chunk = x->chunk_ends[i];
+    }
+    return 0;
+}
+
+static int check_name(const struct index *x, size_t i, struct error *e)
+{
+    struct index_tensor t = index_tensor(x, i), before;
+    size_t both;
+    int order;
+
+    if (memchr(t.name, '\0', t.name_len)) {
+        return error_text(e, ERR_FORMAT, "tensor %zu has a zero byte in its name",
+                          i);
+    }
+    if (i == 0) {
+        return 0;
+    }
+    before = index_tensor(x, i - 1);
+    both = t.name_len < before.name_len ? t.name_len : before.name_len;
+    order = memcmp(before.name, t.name, both);
+    if (order > 0 || (order == 0 && before.name_len >= t.name_len)) {
+        return error_text(e, ERR_FORMAT, "tensor '%s' comes after '%s'",
+                          show(&t).text, show(&before).text);
+    }
+    return 0;
+}
+
+static struct box box_of(const struct index_tensor *t,
+                         const struct index_chunk *c)
+{
+    struct box b = {.n_dims = t->n_dims};
+
+    memcpy(b.at, c->at, t->n_dims * sizeof(*b.at));
+    memcpy(b.len, c->len, t->n_dims * sizeof(*b.len));
+    return b;
+}
+
+static int tell_cover(const struct index_tensor *t, const struct box *boxes,
+                      int fault, const struct box_cover *found, struct error *e)
+{
+    char a[200], b[200];
+
+    switch ((enum box_fault)fault) {
+    case BOX_OUTSIDE:
+        box_format(&boxes[found->a], a, sizeof(a));
+        return error_text(e, ERR_FORMAT, "tensor '%s': a piece %s lies outside "
+                          "of it", show(t).text, a);
+    case BOX_OVERLAP:
+        box_format(&boxes[found->a], a, sizeof(a));
+        box_format(&boxes[found->b], b, sizeof(b));
+        return error_text(e, ERR_FORMAT, "tensor '%s': pieces %s and %s overlap",
+                          show(t).text, a, b);
+    case BOX_HOLE:
+        box_format(&found->hole, a, sizeof(a));
+        return error_text(e, ERR_FORMAT, "tensor '%s': nobody has %s",
+                          show(t).text, a);
+    }
+    return error_set(e, ENOMEM, "check tensor '%s'", show(t).text);
+}
+
+/* Its size in bytes, and where each chunk ends, can be counted. */
+static int check_sizes(const struct index *x, size_t i, const struct box *boxes,
+                       uint32_t n_files, struct error *e)
+{
+    struct index_tensor t = index_tensor(x, i);
+    struct box whole = box_whole(t.n_dims, t.shape);
+    uint64_t n, bytes, end;
+
+    if (!box_volume(&whole, &n) || !dtype_bytes(t.dtype, n, &bytes)) {
+        return error_text(e, ERR_FORMAT, "tensor '%s': its shape has no size in "
+                          "bytes", show(&t).text);
+    }
+    for (size_t k = 0; k < t.n_chunks; k++) {
+        struct index_chunk c = index_chunk(x, &t, i, k);
+
+        if (!box_volume(&boxes[k], &n) || !dtype_bytes(t.dtype, n, &bytes) ||
+            __builtin_add_overflow(c.begin, bytes, &end)) {
+            return error_text(e, ERR_FORMAT, "tensor '%s': chunk %zu has no size "
+                              "in bytes", show(&t).text, k);
+        }
+        if (c.file >= n_files) {
+            return error_text(e, ERR_FORMAT, "tensor '%s': chunk %zu is in file "
+                              "%u of %u", show(&t).text, k, c.file, n_files);
+        }
+    }
+    return 0;
+}
+
+static int check_tensor(const struct index *x, size_t i, uint32_t n_files,
+                        struct error *e)
+{
+    struct index_tensor t = index_tensor(x, i);
+    struct box whole = box_whole(t.n_dims, t.shape);
+    _free_ struct box *boxes = calloc(t.n_chunks + 1, sizeof(*boxes));
+    struct box_cover found;
+    int rc;
+
+    if (!boxes) {
+        return error_set(e, ENOMEM, "check tensor '%s'", show(&t).text);
+    }
+    for (size_t k = 0; k < t.n_chunks; k++) {
+        struct index_chunk c = index_chunk(x, &t, i, k);
+
+        boxes[k] = box_of(&t, &c);
+    }
+    rc = box_check_cover(&whole, boxes, t.n_chunks, &found);
+    return rc ? tell_cover(&t, boxes, rc, &found, e)
+              : check_sizes(x, i, boxes, n_files, e);
+}
+
+int index_check(struct index *x, uint32_t n_files, struct error *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < x->n; i++) {
+        if (x->dtypes[i] >= N_DTYPES || x->n_dims[i] > BOX_MAX_DIMS) {
+            return error_text(e, ERR_FORMAT, "tensor %zu: type %u with %u "
+                              "dimensions", i, x->dtypes[i], x->n_dims[i]);
+        }
+    }
+    rc = find_places(x, e);
+    for (size_t i = 0; i < x->n && rc == 0; i++) {
+        rc = check_name(x, i, e);
+        rc = rc < 0 ? rc : check_tensor(x, i, n_files, e);
+    }
+    return rc;
+}

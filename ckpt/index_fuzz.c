@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as the index of a checkpoint. What is taken encodes to an index that
+ * reads the same, and any box of its tensors can be planned for.
+ */
+#include <config.h>
+
+#include "ckpt/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_FILES = 3, MAX_WANTS = 16 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void expect(bool fact)
+{
+    if (!fact) {
+        abort();
+    }
+}
+
+static void try_plan(const struct index *x)
+{
+    struct plan_want wants[MAX_WANTS];
+    _plan_ struct plan p = {0};
+    size_t n = 0;
+
+    for (size_t i = 0; i < index_n_tensors(x) && n < MAX_WANTS; i++) {
+        struct index_tensor t = index_tensor(x, i);
+
+        expect(index_find(x, "no such tensor") == SIZE_MAX || t.name_len);
+        wants[n].tensor = i;
+        wants[n++].box = box_whole(t.n_dims, t.shape);
+    }
+    if (plan_make(x, wants, n, 1 << 20, 1 << 10, &p, NULL) == 0) {
+        for (size_t i = 0; i < p.n_pieces; i++) {
+            expect(p.pieces[i].file < N_FILES &&
+                   p.pieces[i].begin <= p.pieces[i].end);
+        }
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    _cleanup_(index) struct index *x = NULL;
+    _cleanup_(index) struct index *again = NULL;
+    _buf_ struct buf b = {0};
+
+    if (index_decode(data, size, N_FILES, &x, NULL) < 0) {
+        return 0;
+    }
+    try_plan(x);
+    expect(index_encode(x, &b) == 0);
+    expect(index_decode(b.data, b.len, N_FILES, &again, NULL) == 0);
+    expect(index_n_chunks(x) == index_n_chunks(again));
+    return 0;
+}

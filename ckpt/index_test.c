@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "ckpt/index.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBERS(...) ((const uint64_t[]){__VA_ARGS__})
+
+/* A tensor in two pieces, a point, one without elements; names that are the
+ * beginning of others. */
+static const struct index_piece some[] = {
+    {"w", DTYPE_F32, 2, NUMBERS(4, 6), NUMBERS(0, 3), NUMBERS(4, 3), 1, 4096},
+    {"step", DTYPE_I64, 0, NULL, NULL, NULL, 0, 4192},
+    {"w", DTYPE_F32, 2, NUMBERS(4, 6), NUMBERS(0, 0), NUMBERS(4, 3), 0, 4096},
+    {"w.b", DTYPE_BF16, 1, NUMBERS(6), NUMBERS(0), NUMBERS(6), 1, 4144},
+    {"none", DTYPE_U8, 2, NUMBERS(0, 3), NUMBERS(0, 0), NUMBERS(0, 3), 1, 0},
+};
+
+static void check_some(const struct index *x)
+{
+    struct index_tensor t;
+    struct index_chunk c;
+
+    is_int((int)index_n_tensors(x), 4, "four tensors");
+    is_int((int)index_n_chunks(x), 5, "five chunks");
+    is_int((int)index_find(x, "none"), 0, "by name: first");
+    is_int((int)index_find(x, "step"), 1, "second");
+    is_int((int)index_find(x, "w"), 2, "third");
+    is_int((int)index_find(x, "w.b"), 3, "fourth");
+    ok(index_find(x, "") == SIZE_MAX && index_find(x, "w.") == SIZE_MAX &&
+           index_find(x, "w.bc") == SIZE_MAX && index_find(x, "z") == SIZE_MAX,
+       "and no other");
+    t = index_tensor(x, 2);
+    ok(t.dtype == DTYPE_F32 && t.n_dims == 2 && t.shape[0] == 4 &&
+           t.shape[1] == 6 && t.n_chunks == 2, "type, shape, chunks");
+    c = index_chunk(x, &t, 2, 1);
+    ok(c.file == 1 && c.begin == 4096 && c.at[0] == 0 && c.at[1] == 3 &&
+           c.len[0] == 4 && c.len[1] == 3, "the second chunk");
+    t = index_tensor(x, 3);
+    c = index_chunk(x, &t, 3, 0);
+    ok(t.n_dims == 1 && c.begin == 4144 && c.len[0] == 6, "one behind it");
+}
+
+static void test_round_trip(void)
+{
+    _cleanup_(index) struct index *x = NULL;
+    _cleanup_(index) struct index *again = NULL;
+    _buf_ struct buf b = {0}, c = {0};
+    struct error e = {0};
+
+    is_int(index_create(some, ARRAY_SIZE(some), &x, &e), 0, "created (%s)",
+           e.text);
+    check_some(x);
+    is_int(index_encode(x, &b), 0, "encoded");
+    is_int(index_decode(b.data, b.len, 2, &again, &e), 0, "decoded (%s)",
+           e.text);
+    check_some(again);
+    index_encode(again, &c);
+    ok(b.len == c.len && memcmp(b.data, c.data, b.len) == 0, "as it was");
+}
+
+static void test_create_refuses(void)
+{
+    const struct {
+        struct index_piece a, b;
+        const char *why;
+    } cases[] = {
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 0, 0},
+         {"w", DTYPE_F64, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 0, 0},
+         "tensor 'w': ranks differ in its type or shape (F32"},
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(2), 0, 0},
+         {"w", DTYPE_F32, 1, NUMBERS(5), NUMBERS(2), NUMBERS(2), 0, 8},
+         "ranks differ"},
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(2), 0, 0},
+         {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
+         "tensor 'w': nobody has [2:4]"},
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(3), 0, 0},
+         {"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(2), NUMBERS(2), 0, 12},
+         "pieces [0:3] and [2:4] overlap"},
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(5), 0, 0},
+         {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
+         "a piece [0:5] lies outside"},
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 0,
+          UINT64_MAX - 3},
+         {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
+         "has no size"},
+        {{"w", DTYPE_F32, 17, NULL, NULL, NULL, 0, 0},
+         {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
+         "17 dimensions"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct index_piece both[] = {cases[i].a, cases[i].b};
+        struct index *x = NULL;
+        struct error e = {0};
+
+        is_int(index_create(both, 2, &x, &e), -EINVAL, "case %zu", i);
+        like(e.text, cases[i].why, "and why");
+        is_int(e.code, EINVAL, "and its code");
+        index_destroy(x);
+    }
+}
+
+/* Where an array of numbers lies in an encoded index. */
+static uint64_t *find_array(struct buf *b, const char *name)
+{
+    char key[64], *at;
+    uint64_t header = 0;
+
+    snprintf(key, sizeof(key), "\"%s\"", name);
+    memcpy(&header, b->data, 8);
+    at = strstr(strstr(b->data + 8, key), "data_offsets\":[");
+    return (uint64_t *)(b->data + 8 + header + strtoull(at + 15, NULL, 10));
+}
+
+/* Indexes that fit together in their lengths, with one number changed. */
+static void test_decode_refuses(void)
+{
+    static const struct {
+        const char *array;
+        size_t i;
+        uint64_t value;
+        const char *why;
+    } cases[] = {
+        {"shapes", 0, UINT64_MAX, "nobody has"},
+        {"shapes", 2, 5, "nobody has [4:5"},
+        {"chunk_boxes", 5, 4, "outside"},
+        {"chunk_boxes", 7, 4, "overlap"},
+        {"chunk_ends", 0, 2, "not as many"},
+        {"chunk_ends", 3, 6, "not as many"},
+        {"name_ends", 1, 4, "comes after"},
+        {"name_ends", 3, 11, "not as many"},
+        {"name_ends", 0, 100, "name 0 ends at 100"},
+        {"chunk_begins", 1, UINT64_MAX, "no size"},
+    };
+    _cleanup_(index) struct index *x = NULL;
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    index_create(some, ARRAY_SIZE(some), &x, NULL);
+    index_encode(x, &b);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        uint64_t *number = find_array(&b, cases[i].array) + cases[i].i;
+        uint64_t before = *number;
+        struct index *read = NULL;
+
+        *number = cases[i].value;
+        is_int(index_decode(b.data, b.len, 2, &read, &e), -ERR_FORMAT,
+               "%s[%zu] = %llu", cases[i].array, cases[i].i,
+               (unsigned long long)cases[i].value);
+        like(e.text, cases[i].why, "and why");
+        index_destroy(read);
+        *number = before;
+    }
+    is_int(index_decode(b.data, b.len, 1, &x, &e), -ERR_FORMAT,
+           "a file that is not there");
+    like(e.text, "file 1 of 1", "and why");
+    is_int(index_decode(b.data, b.len - 1, 2, &x, &e), -ERR_FORMAT, "cut");
+    is_int(index_decode(b.data, 3, 2, &x, &e), -ERR_FORMAT, "cut to 3 bytes");
+}
+
+int main(void)
+{
+    test_round_trip();
+    test_create_refuses();
+    test_decode_refuses();
+    return tap_done();
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "ckpt/plan.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { X = 6, Y = 10, MAX_FILES = 8 };
+
+/* A tensor [X, Y] of U16, saved in pieces that lie one after the other in files;
+ * each element has its own place as its value. */
+struct bed {
+    struct index *index;
+    uint16_t files[MAX_FILES][X * Y];
+};
+
+static void save(struct bed *bed, const struct box *boxes, size_t n,
+                 uint32_t n_files)
+{
+    static const uint64_t shape[] = {X, Y};
+    struct box whole = box_whole(2, shape);
+    struct index_piece pieces[X * Y];
+    size_t filled[MAX_FILES] = {0};
+    struct error e = {0};
+
+    memset(bed, 0xff, sizeof(*bed));
+    for (size_t i = 0; i < n; i++) {
+        uint32_t file = (uint32_t)i % n_files;
+
+        pieces[i] = (struct index_piece){"w", DTYPE_U16, 2, shape, boxes[i].at,
+                                         boxes[i].len, file,
+                                         2 * filled[file]};
+        for (uint64_t x = 0; x < boxes[i].len[0]; x++) {
+            for (uint64_t y = 0; y < boxes[i].len[1]; y++) {
+                struct box cell = {2, {boxes[i].at[0] + x, boxes[i].at[1] + y},
+                                   {1, 1}};
+
+                bed->files[file][filled[file]++] =
+                    (uint16_t)box_first(&whole, &cell);
+            }
+        }
+    }
+    if (index_create(pieces, n, &bed->index, &e) < 0) {
+        bail_out("no index: %s", e.text);
+    }
+}
+
+/* Reads one box by its plan; how many elements are wrong. */
+static unsigned load(const struct bed *bed, const struct box *want,
+                     uint64_t max_bytes, uint64_t gap_bytes, struct plan *p)
+{
+    static const uint64_t shape[] = {X, Y};
+    struct box whole = box_whole(2, shape);
+    struct plan_want wants[] = {{0, *want}};
+    uint16_t got[X * Y];
+    unsigned n_wrong = 0, n = 0;
+
+    memset(got, 0xff, sizeof(got));
+    if (plan_make(bed->index, wants, 1, max_bytes, gap_bytes, p, NULL) < 0) {
+        return 1000;
+    }
+    for (size_t i = 0; i < p->n_spans; i++) {
+        const struct plan_span *s = &p->spans[i];
+        size_t len = s->end - s->begin;
+        _free_ char *bytes = malloc(len); /* exactly so long, for ASan */
+
+        memcpy(bytes, (const char *)bed->files[s->file] + s->begin, len);
+        for (size_t k = s->first; k < s->first + s->n; k++) {
+            n_wrong += p->pieces[k].begin < s->begin ||
+                       p->pieces[k].end > s->end;
+            plan_copy(bed->index, wants, &p->pieces[k], s, bytes, got);
+        }
+    }
+    for (uint64_t x = 0; x < want->len[0]; x++) {
+        for (uint64_t y = 0; y < want->len[1]; y++) {
+            struct box cell = {2, {want->at[0] + x, want->at[1] + y}, {1, 1}};
+
+            n_wrong += got[n++] != box_first(&whole, &cell);
+        }
+    }
+    return n_wrong;
+}
+
+/* Every box of the tensor, out of rows, columns and tiles. */
+static void test_all_boxes(void)
+{
+    static const struct {
+        uint64_t x, y; /* of a piece */
+        uint32_t n_files;
+    } cuts[] = {{X, Y, 1}, {1, Y, 1}, {1, Y, 3}, {X, 1, 4}, {2, 3, 5},
+                {4, 7, 2}, {1, 1, 8}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cuts); i++) {
+        struct box boxes[X * Y];
+        struct bed bed;
+        unsigned n_wrong = 0;
+        size_t n = 0;
+
+        for (uint64_t x = 0; x < X; x += cuts[i].x) {
+            for (uint64_t y = 0; y < Y; y += cuts[i].y) {
+                uint64_t w = X - x < cuts[i].x ? X - x : cuts[i].x;
+                uint64_t h = Y - y < cuts[i].y ? Y - y : cuts[i].y;
+
+                boxes[n++] = (struct box){2, {x, y}, {w, h}};
+            }
+        }
+        save(&bed, boxes, n, cuts[i].n_files);
+        for (uint64_t k = 0; k < X * Y * X * Y; k++) {
+            struct box want = {2, {k % X, k / X % Y}, {0}};
+            _plan_ struct plan p = {0};
+
+            want.len[0] = 1 + k / (X * Y) % X;
+            want.len[1] = 1 + k / (X * Y * X);
+            if (want.at[0] + want.len[0] <= X && want.at[1] + want.len[1] <= Y) {
+                n_wrong += load(&bed, &want, 64, k % 24, &p);
+            }
+        }
+        is_int((int)n_wrong, 0, "pieces of %llu x %llu in %u files",
+               (unsigned long long)cuts[i].x, (unsigned long long)cuts[i].y,
+               cuts[i].n_files);
+        index_destroy(bed.index);
+    }
+}
+
+static void test_spans(void)
+{
+    struct box rows[X], column = {2, {0, 0}, {X, 1}};
+    struct bed bed;
+
+    for (uint64_t x = 0; x < X; x++) {
+        rows[x] = (struct box){2, {x, 0}, {1, Y}};
+    }
+    save(&bed, rows, X, 1);
+    {
+        _plan_ struct plan p = {0};
+
+        is_int((int)load(&bed, &column, 1000, 0, &p), 0, "a column of rows");
+        is_int((int)p.n_spans, X, "without gaps: a span a row");
+        is_int((int)p.n_read_bytes, 2 * X, "and nothing else is read");
+    }
+    {
+        _plan_ struct plan p = {0};
+
+        load(&bed, &column, 1000, 2 * (Y - 1), &p);
+        is_int((int)p.n_spans, 1, "with gaps: one");
+        is_int((int)p.n_read_bytes, 2 * (Y * (X - 1) + 1), "with all between");
+        is_int((int)p.n_wanted_bytes, 2 * X, "of which few are wanted");
+    }
+    {
+        _plan_ struct plan p = {0};
+
+        load(&bed, &column, 2 * (Y + 1), 2 * (Y - 1), &p);
+        is_int((int)p.n_spans, X / 2, "no longer than allowed");
+    }
+    index_destroy(bed.index);
+}
+
+static void test_refuses(void)
+{
+    struct box whole = {2, {0}, {X, Y}}, out = {2, {1, 0}, {X, 1}};
+    struct box half = {1, {0}, {2}};
+    static const uint64_t four[] = {4}, zero[] = {0};
+    struct index_piece nibbles = {"q", DTYPE_F4, 1, four, zero, four, 0, 10};
+    _cleanup_(index) struct index *x = NULL;
+    _plan_ struct plan p = {0};
+    struct error e = {0};
+    struct bed bed;
+    struct plan_want want = {0, out};
+
+    save(&bed, &whole, 1, 1);
+    is_int(plan_make(bed.index, &want, 1, 1, 1, &p, &e), -EINVAL, "outside");
+    like(e.text, "tensor 'w' has no [1:7, 0:1]", "and why");
+    index_destroy(bed.index);
+    index_create(&nibbles, 1, &x, NULL);
+    want.box = half;
+    is_int(plan_make(x, &want, 1, 1, 1, &p, &e), -EINVAL, "half of nibbles");
+    like(e.text, "elements of 4 bits", "and why");
+    want.box.len[0] = 4;
+    is_int(plan_make(x, &want, 1, 1, 1, &p, &e), 0, "all of them");
+    ok(p.n_pieces == 1 && p.pieces[0].begin == 10 && p.pieces[0].end == 12,
+       "two bytes");
+}
+
+int main(void)
+{
+    test_all_boxes();
+    test_spans();
+    test_refuses();
+    return tap_done();
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "ckpt/safetensors.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ONE "\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"
+
+static void test_prefix(void)
+{
+    static const struct {
+        uint8_t bytes[ST_PREFIX_BYTES];
+        uint64_t file_bytes;
+        const char *why; /* NULL: it is one */
+    } cases[] = {
+        {{2}, 10, NULL},
+        {{0xf8, 0x03}, 1024, NULL},
+        {{2}, 7, "at least 8"},
+        {{2}, 9, "cut in its header: expected at least 10 bytes, found 9"},
+        {{0xf9, 0x03}, 1024, "expected at least 1025 bytes"},
+        {{0x01, 0xe1, 0xf5, 0x05}, UINT64_MAX, "at most 100000000"},
+        {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, UINT64_MAX,
+         "a header of 18446744073709551615 bytes"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct error e = {0};
+        uint64_t n;
+        int rc = st_header_bytes(cases[i].bytes, cases[i].file_bytes, &n, &e);
+
+        if (cases[i].why) {
+            ok(rc == -ERR_FORMAT, "prefix %zu is refused", i);
+            like(e.text, cases[i].why, "and why");
+        } else {
+            is_int(rc, 0, "prefix %zu", i);
+        }
+    }
+}
+
+/* A header, and how many bytes follow it. */
+static const struct {
+    const char *header;
+    uint64_t bytes;
+    const char *why;
+} headers[] = {
+    {"{}", 0, NULL},
+    {"{}   ", 0, NULL},
+    {"{\"a\":{" ONE "}}", 1, NULL},
+    {"{\"a\":{" ONE ",\"extra\":{}}}", 1, NULL},
+    {"{\"__metadata__\":{\"k\":\"v\"},\"a\":{" ONE "}}", 1, NULL},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, NULL},
+    {"{\"a\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, NULL},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
+     "\"b\":{" ONE "}}", 1, NULL},
+    {"{\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]},"
+     "\"a\":{" ONE "}}", 3, NULL},
+
+    {"", 0, "does not begin with '{'"},
+    {" {}", 0, "does not begin with '{'"},
+    {"[]", 0, "does not begin with '{'"},
+    {"{", 0, "no JSON object"},
+    {"{}x", 0, "no JSON object"},
+    {"{\"a\":{" ONE "},\"a\":{" ONE "}}", 1, "duplicate"},
+    {"{\"a\":{" ONE ",\"dtype\":\"I8\"}}", 1, "duplicate"},
+    {"{\"\\ud800\":{" ONE "}}", 1, "no JSON object"},
+    {"{\"\xff\":{" ONE "}}", 1, "no JSON object"},
+    {"{\"a\\u0000b\":{" ONE "}}", 1, "no JSON object"},
+    {"{\"a\":[]}", 0, "unknown dtype"},
+    {"{\"a\":{\"dtype\":\"f32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4,
+     "unknown dtype 'f32'"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":1,\"data_offsets\":[0,1]}}", 1,
+     "no list"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]}}", 1,
+     "length 0 of its shape"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}", 1,
+     "length 0 of its shape"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"
+     "\"data_offsets\":[0,1]}}", 1, "at most 16 lengths"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1,
+     "data_offsets"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,2]}}", 1,
+     "data_offsets"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1.5]}}", 1,
+     "data_offsets"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1,
+     "has 2 bytes"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 1,
+     "lies at 1 to 0"},
+    {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1,
+     "no size"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],"
+     "\"data_offsets\":[0,0]}}", 0, "no size"},
+    {"{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904],"
+     "\"data_offsets\":[0,0]}}", 0, "no size"},
+    {"{\"a\":{" ONE "},\"b\":{" ONE "}}", 1, "begins at 0, where the one before "
+     "ends at 1"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2,
+     "begins at 1"},
+    {"{\"a\":{" ONE "},\"b\":{\"dtype\":\"U8\",\"shape\":[1],"
+     "\"data_offsets\":[2,3]}}", 3, "'b' begins at 2"},
+    {"{\"a\":{" ONE "}}", 0, "the file is cut: expected 62 bytes, found 61"},
+    {"{\"a\":{" ONE "}}", 2, "too long a file: expected 62 bytes, found 63"},
+    {"{}", 1, "too long"},
+    {"{\"__metadata__\":{\"k\":1}}", 0, "'k' is no string"},
+    {"{\"__metadata__\":[]}", 0, "no object"},
+    {"{\"\\u001b[31mred\":{\"dtype\":\"U9\",\"shape\":[1],\"data_offsets\":"
+     "[0,1]}}", 1, "tensor '\\x1b[31mred'"},
+};
+
+static void test_headers(void)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(headers); i++) {
+        size_t len = strlen(headers[i].header);
+        _free_ char *exact = malloc(len + 1);
+        _st_file_ struct st_file f = {0};
+        struct error e = {0};
+        int rc;
+
+        memcpy(exact, headers[i].header, len);
+        rc = st_read(exact, len, ST_PREFIX_BYTES + len + headers[i].bytes, &f,
+                     &e);
+        if (headers[i].why) {
+            ok(rc == -ERR_FORMAT, "refused: %s", headers[i].header);
+            like(e.text, headers[i].why, "and why");
+        } else {
+            ok(rc == 0, "taken: %s (%s)", headers[i].header, e.text);
+        }
+    }
+}
+
+static void add(struct st_file *f, const char *name, enum dtype t,
+                uint32_t n_dims, uint64_t a, uint64_t b)
+{
+    struct st_tensor *to = &f->tensors[f->n_tensors++];
+
+    *to = (struct st_tensor){.name = strdup(name), .dtype = t,
+                             .n_dims = n_dims, .shape = {a, b}};
+}
+
+static void start(struct st_file *f)
+{
+    f->tensors = calloc(8, sizeof(*f->tensors));
+    f->meta = calloc(2, sizeof(*f->meta));
+}
+
+static void test_write(void)
+{
+    _st_file_ struct st_file f = {0}, back = {0};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+    const char *want[] = {"w", "x", "half", "b\n\"\xc3\xa4", "none"};
+    uint64_t n;
+
+    start(&f);
+    add(&f, "none", DTYPE_U8, 2, 0, 7);
+    add(&f, "half", DTYPE_BF16, 1, 3, 0);
+    add(&f, "b\n\"\xc3\xa4", DTYPE_U8, 1, 5, 0);
+    add(&f, "x", DTYPE_F32, 0, 0, 0);
+    add(&f, "w", DTYPE_F32, 2, 2, 3);
+    f.meta[f.n_meta++] = (struct st_meta){strdup("format"), strdup("pt")};
+    is_int(st_layout(&f, &e), 0, "laid out");
+    buf_puts(&b, "before");
+    is_int(st_write(&f, 4096, &b, &e), 0, "written");
+    is_int((int)f.data_at, 4096, "tensors begin at a page");
+    is_int((int)b.len, 6 + 4096, "and so does what was written");
+    is_int((int)st_file_bytes(&f), 4096 + 24 + 4 + 6 + 5, "with its tensors");
+    is_int(st_header_bytes((const uint8_t *)b.data + 6, st_file_bytes(&f), &n,
+                           &e), 0, "read back");
+    is_int(st_read(b.data + 6 + 8, n, st_file_bytes(&f), &back, &e), 0,
+           "all of it (%s)", e.text);
+    is_int((int)back.n_tensors, 5, "five tensors");
+    is_str(st_meta(&back, "format"), "pt", "metadata");
+    ok(!st_meta(&back, "other"), "and no other");
+    for (size_t i = 0; i < 5; i++) {
+        const struct st_tensor *t = &back.tensors[i];
+
+        is_str(f.tensors[i].name, want[i], "place %zu", i);
+        ok(t->begin == f.tensors[i].begin && t->end == f.tensors[i].end &&
+               t->dtype == f.tensors[i].dtype, "read the same");
+    }
+}
+
+static void test_write_refuses(void)
+{
+    static const struct {
+        const char *a, *b, *why;
+        uint64_t n;
+    } cases[] = {
+        {"a", "a", "two tensors of the name 'a'", 1},
+        {"a", "__metadata__", "cannot be a tensor's name", 1},
+        {"a", "b", "no size", UINT64_MAX},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _st_file_ struct st_file f = {0};
+        struct error e = {0};
+
+        start(&f);
+        add(&f, cases[i].a, DTYPE_U8, 1, 1, 0);
+        add(&f, cases[i].b, DTYPE_U16, 1, cases[i].n, 0);
+        is_int(st_layout(&f, &e), -EINVAL, "layout %zu", i);
+        like(e.text, cases[i].why, "and why");
+    }
+}
+
+static void test_write_text(void)
+{
+    _st_file_ struct st_file f = {0};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    start(&f);
+    add(&f, "a\xff", DTYPE_U8, 1, 1, 0);
+    is_int(st_layout(&f, &e), 0, "laid out");
+    is_int(st_write(&f, 8, &b, &e), -EINVAL, "a name that is not UTF-8");
+}
+
+int main(void)
+{
+    test_prefix();
+    test_headers();
+    test_write();
+    test_write_refuses();
+    test_write_text();
+    return tap_done();
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/safetensors.h"
+
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_size(const void *a, const void *b)
+{
+    const struct st_tensor *x = a, *y = b;
+    uint32_t x_bits = dtype_bits(x->dtype), y_bits = dtype_bits(y->dtype);
+
+    if (x_bits != y_bits) {
+        return x_bits > y_bits ? -1 : 1;
+    }
+    if (x->end != y->end) {
+        return x->end > y->end ? -1 : 1;
+    }
+    return strcmp(x->name, y->name);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int check_names(const struct st_file *f, struct error *e)
+{
+    const char **names = calloc(f->n_tensors + 1, sizeof(*names));
+    int rc = 0;
+
+    if (!names) {
+        return error_set(e, ENOMEM, "lay tensors out");
+    }
+    for (size_t i = 0; i < f->n_tensors && rc == 0; i++) {
+        names[i] = f->tensors[i].name;
+        if (strcmp(names[i], "__metadata__") == 0 ||
+            strlen(names[i]) > ST_MAX_NAME_BYTES) {
+            rc = error_text(e, EINVAL, "'%.200s' cannot be a tensor's name",
+                            names[i]);
+        }
+    }
+    qsort(names, f->n_tensors, sizeof(*names), by_name);
+    for (size_t i = 1; i < f->n_tensors && rc == 0; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            rc = error_text(e, EINVAL, "two tensors of the name '%.200s'",
+                            names[i]);
+        }
+    }
+    free(names);
+    return rc;
+}
+
+int st_layout(struct st_file *f, struct error *e)
+{
+    uint64_t at = 0;
+    int rc = check_names(f, e);
+
+    for (size_t i = 0; i < f->n_tensors && rc == 0; i++) {
+        struct st_tensor *t = &f->tensors[i];
+        struct box whole = box_whole(t->n_dims, t->shape);
+        uint64_t n;
+
+        if (!box_volume(&whole, &n) || !dtype_bytes(t->dtype, n, &t->end)) {
+            rc = error_text(e, EINVAL, "tensor '%.200s': its shape has no size "
+                            "in bytes", t->name);
+        }
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    qsort(f->tensors, f->n_tensors, sizeof(*f->tensors), by_size);
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        struct st_tensor *t = &f->tensors[i];
+
+        t->begin = at;
+        if (__builtin_add_overflow(at, t->end, &t->end)) {
+            return error_text(e, EINVAL, "the tensors are too large together");
+        }
+        at = t->end;
+    }
+    return 0;
+}
+
+static void put_string(struct buf *b, const char *s)
+{
+    json_t *v = json_string_nocheck(s);
+    size_t room = v ? json_dumpb(v, NULL, 0, JSON_ENCODE_ANY) : 0;
+    char *to = room ? buf_reserve(b, room) : NULL;
+
+    if (to) {
+        b->len += json_dumpb(v, to, room, JSON_ENCODE_ANY);
+    } else {
+        b->failed = true;
+    }
+    json_decref(v);
+}
+
+static void put_meta(const struct st_file *f, struct buf *b)
+{
+    for (size_t i = 0; i < f->n_meta; i++) {
+        buf_puts(b, i ? "," : "\"__metadata__\":{");
+        put_string(b, f->meta[i].key);
+        buf_putc(b, ':');
+        put_string(b, f->meta[i].value);
+    }
+    if (f->n_meta) {
+        buf_putc(b, '}');
+    }
+}
+
+static void put_tensor(const struct st_tensor *t, struct buf *b)
+{
+    put_string(b, t->name);
+    buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(t->dtype));
+    for (uint32_t d = 0; d < t->n_dims; d++) {
+        buf_printf(b, "%s%llu", d ? "," : "", (unsigned long long)t->shape[d]);
+    }
+    buf_printf(b, "],\"data_offsets\":[%llu,%llu]}",
+               (unsigned long long)t->begin, (unsigned long long)t->end);
+}
+
+static int check_text(const struct st_file *f, struct error *e)
+{
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        const char *name = f->tensors[i].name;
+
+        if (!utf8_is_valid(name)) {
+            return error_text(e, EINVAL, "the name of a tensor is not UTF-8");
+        }
+    }
+    for (size_t i = 0; i < f->n_meta; i++) {
+        const struct st_meta *m = &f->meta[i];
+
+        if (!utf8_is_valid(m->key) ||
+            !utf8_is_valid(m->value)) {
+            return error_text(e, EINVAL, "metadata of '%.200s' is not UTF-8",
+                              m->key);
+        }
+    }
+    return 0;
+}
+
+static void pad(struct buf *b, size_t from, uint64_t align)
+{
+    while (!b->failed && (b->len - from) % align != 0) {
+        buf_putc(b, ' ');
+    }
+}
+
+int st_write(struct st_file *f, uint64_t align, struct buf *b, struct error *e)
+{
+    size_t from = b->len;
+    uint64_t n;
+    int rc = check_text(f, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    buf_append(b, "\0\0\0\0\0\0\0", ST_PREFIX_BYTES);
+    buf_putc(b, '{');
+    put_meta(f, b);
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        if (i > 0 || f->n_meta) {
+            buf_putc(b, ',');
+        }
+        put_tensor(&f->tensors[i], b);
+    }
+    buf_putc(b, '}');
+    pad(b, from, align);
+    if (b->failed) {
+        return error_set(e, ENOMEM, "write a safetensors header");
+    }
+    n = b->len - from - ST_PREFIX_BYTES;
+    if (n > ST_MAX_HEADER_BYTES) {
+        return error_text(e, EINVAL, "%zu tensors need a header of %llu bytes, "
+                          "and readers take %d", f->n_tensors,
+                          (unsigned long long)n, ST_MAX_HEADER_BYTES);
+    }
+    f->data_at = ST_PREFIX_BYTES + n;
+    for (size_t i = 0; i < ST_PREFIX_BYTES; i++) {
+        b->data[from + i] = (char)(n >> 8 * i);
+    }
+    return 0;
+}
