@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "ckpt/commit.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct commit some = {
+    .step = 1200,
+    .uuid = "00112233445566778899aabbccddeeff",
+    .generation = 3,
+    .token = UINT64_C(1) << 40 | 7,
+    .manifest_bytes = 5120,
+    .manifest_digest = {0x0123456789abcdef, 0xfedcba9876543210},
+    .n_files = 9,
+    .total_bytes = INT64_MAX,
+};
+
+static void test_digests(void)
+{
+    char text[DIGEST_TEXT_BYTES];
+    uint64_t blocks[] = {1, 2, 3};
+    struct digest d;
+
+    /* The published values of XXH3 for no bytes. */
+    digest_format(digest_of("", 0), text);
+    is_str(text, "99aa06d3014798d86001c324468d497f", "128 bits of nothing");
+    ok(digest_short_of("", 0) == UINT64_C(0x2d06800538d394c2), "64 bits of it");
+    ok(digest_parse("0123456789abcdeffedcba9876543210", &d) &&
+           digest_equal(d, some.manifest_digest), "parsed");
+    ok(!digest_parse("0123456789abcdeffedcba987654321", &d) &&
+           !digest_parse("0123456789abcdeffedcba98765432100", &d) &&
+           !digest_parse("0123456789ABCDEFfedcba9876543210", &d) &&
+           !digest_parse("", &d), "and nothing else");
+    is_int((int)digest_n_blocks(0), 0, "no block");
+    is_int((int)digest_n_blocks(1), 1, "one");
+    is_int((int)digest_n_blocks(DIGEST_BLOCK_BYTES), 1, "one");
+    is_int((int)digest_n_blocks(DIGEST_BLOCK_BYTES + 1), 2, "two");
+    ok(!digest_equal(digest_of_blocks(blocks, 2 * DIGEST_BLOCK_BYTES + 1),
+                     digest_of_blocks(blocks, 2 * DIGEST_BLOCK_BYTES + 2)),
+       "the length counts");
+}
+
+static void test_round_trip(void)
+{
+    _buf_ struct buf b = {0};
+    struct commit c = {0};
+    struct error e = {0};
+
+    commit_encode(&some, &b);
+    is_int(commit_decode(b.data, b.len, &c, &e), 0, "read back (%s)", e.text);
+    ok(c.step == some.step && strcmp(c.uuid, some.uuid) == 0 &&
+           c.generation == some.generation && c.token == some.token &&
+           c.manifest_bytes == some.manifest_bytes &&
+           digest_equal(c.manifest_digest, some.manifest_digest) &&
+           c.n_files == some.n_files && c.total_bytes == some.total_bytes,
+       "as it was");
+}
+
+/* Every change of a bit, every length. */
+static void test_damage(void)
+{
+    _buf_ struct buf b = {0};
+    struct commit c = {.step = 1};
+    unsigned n_taken = 0;
+
+    commit_encode(&some, &b);
+    for (size_t i = 0; i < b.len * 8; i++) {
+        b.data[i / 8] = (char)(b.data[i / 8] ^ 1 << i % 8);
+        n_taken += commit_decode(b.data, b.len, &c, NULL) == 0;
+        b.data[i / 8] = (char)(b.data[i / 8] ^ 1 << i % 8);
+    }
+    is_int((int)n_taken, 0, "each of %zu changed bits is seen", b.len * 8);
+    for (size_t len = 0; len < b.len; len++) {
+        _free_ char *cut = malloc(len + 1);
+
+        memcpy(cut, b.data, len);
+        n_taken += commit_decode(cut, len, &c, NULL) == 0;
+    }
+    is_int((int)n_taken, 0, "each length that is cut");
+    buf_putc(&b, '\n');
+    is_int(commit_decode(b.data, b.len, &c, NULL), -ERR_FORMAT, "one byte more");
+    is_int((int)c.step, 1, "nothing is written");
+}
+
+/* Lines whose digest is right. */
+static void test_lines(void)
+{
+    static const struct {
+        const char *find, *put;
+        int rc;
+    } cases[] = {
+        {"\"v\":1", "\"v\":2", -ERR_VERSION},
+        {"\"v\":1", "\"w\":1", -ERR_FORMAT},
+        {"\"step\":1200", "\"step\":-200", -ERR_FORMAT},
+        {"\"step\":1200", "\"step\":12.0", -ERR_FORMAT},
+        {"\"generation\":3", "\"generation\":\"3\"", -ERR_FORMAT},
+        {"\"generation\":3", "\"generation\":4294967296", -ERR_FORMAT},
+        {"aabb", "AABB", -ERR_FORMAT},
+        {"ddeeff", "ddeef", -ERR_FORMAT},
+        {"fedc", "xedc", -ERR_FORMAT},
+        {"\"n_files\":9,", "", -ERR_FORMAT},
+        {"\"n_files\":9", "\"n_files\":9,\"later\":[]", 0},
+        {"\"n_files\":9", "\"n_files\":9,\"n_files\":8", -ERR_FORMAT},
+        {"{", "[", -ERR_FORMAT},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf b = {0}, changed = {0};
+        struct commit c;
+        const char *at;
+
+        commit_encode(&some, &b);
+        at = strstr(b.data, cases[i].find);
+        buf_append(&changed, b.data, (size_t)(at - b.data));
+        buf_puts(&changed, cases[i].put);
+        buf_append(&changed, at + strlen(cases[i].find),
+                   strcspn(at, "\n") + 1 - strlen(cases[i].find));
+        buf_printf(&changed, "xxh3 %016llx\n",
+                   (unsigned long long)digest_short_of(changed.data,
+                                                       changed.len));
+        is_int(commit_decode(changed.data, changed.len, &c, NULL), cases[i].rc,
+               "'%s' for '%s'", cases[i].put, cases[i].find);
+    }
+}
+
+int main(void)
+{
+    test_digests();
+    test_round_trip();
+    test_damage();
+    test_lines();
+    return tap_done();
+}
