@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "ckpt/manifest.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char state[] = "{\"epoch\":3}";
+static char rng[] = "rng", model[] = "model\xc3\xa4";
+static struct manifest_file files[] = {
+    {"r00000.safetensors", 4096, {1, 2}},
+    {"r00001.safetensors", 8192, {3, 4}},
+    {"tensors.index", 640, {5, 6}},
+};
+static struct manifest_blob blobs[] = {{rng, true, 2}, {model, false, 1}};
+
+static struct manifest some(void)
+{
+    return (struct manifest){
+        .step = 1200,
+        .uuid = "00112233445566778899aabbccddeeff",
+        .generation = 3,
+        .token = UINT64_C(1) << 40 | 7,
+        .wall_ns = UINT64_C(1790000000123456000),
+        .version = "0.1.0",
+        .n_ranks = 2,
+        .n_nodes = 1,
+        .n_files = ARRAY_SIZE(files),
+        .files = files,
+        .index = 2,
+        .n_blobs = ARRAY_SIZE(blobs),
+        .blobs = blobs,
+        .state = state,
+    };
+}
+
+static void test_round_trip(void)
+{
+    struct manifest m = some();
+    _manifest_ struct manifest back = {0};
+    _buf_ struct buf b = {0}, again = {0};
+    struct error e = {0};
+
+    is_int(manifest_encode(&m, &b, &e), 0, "written (%s)", e.text);
+    is_int(manifest_decode(b.data, b.len, &back, &e), 0, "read (%s)", e.text);
+    ok(back.step == 1200 && back.generation == 3 && back.token == m.token &&
+           back.n_ranks == 2 && back.n_nodes == 1 && back.index == 2,
+       "its numbers");
+    is_int((int)back.n_files, 3, "three files");
+    ok(strcmp(back.files[1].name, files[1].name) == 0 &&
+           back.files[1].bytes == 8192 &&
+           digest_equal(back.files[1].digest, files[1].digest), "one of them");
+    ok(back.n_blobs == 2 && back.blobs[0].is_per_rank && back.blobs[0].n == 2 &&
+           !back.blobs[1].is_per_rank, "two blobs");
+    is_str(back.blobs[1].name, model, "the name of one");
+    is_str(back.state, state, "the state");
+    ok(back.wall_ns / 1000000 == m.wall_ns / 1000000, "the time");
+    is_int(manifest_encode(&back, &again, &e), 0, "written again");
+    is_str(buf_str(&again), buf_str(&b), "as it was");
+}
+
+static void test_names(void)
+{
+    static const struct {
+        const char *name;
+        bool is_name;
+    } cases[] = {
+        {"r00000.safetensors", true}, {"a", true}, {"A-b_c.9", true},
+        {"", false}, {".", false}, {"..", false}, {".hidden", false},
+        {"a/b", false}, {"/a", false}, {"a b", false}, {"a\n", false},
+        {"\xc3\xa4", false}, {"COMMIT", false}, {"manifest.json", false},
+        {"commit", true},
+    };
+    char longest[258];
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_int(manifest_is_name(cases[i].name), cases[i].is_name, "name %zu",
+               i);
+    }
+    memset(longest, 'a', sizeof(longest));
+    longest[256] = '\0';
+    ok(!manifest_is_name(longest), "256 bytes");
+    longest[255] = '\0';
+    ok(manifest_is_name(longest), "255 bytes");
+}
+
+static void test_encode_refuses(void)
+{
+    struct manifest_file twice[] = {files[0], files[0]};
+    struct manifest_file path[] = {{"../etc", 1, {1, 1}}};
+    char list[] = "[1]";
+    _buf_ struct buf b = {0};
+    struct manifest m = some();
+    struct error e = {0};
+
+    m.files = twice;
+    m.n_files = 2;
+    m.index = 0;
+    is_int(manifest_encode(&m, &b, &e), -EINVAL, "two files of one name");
+    like(e.text, "lists 'r00000.safetensors' twice", "and why");
+    m.files = path;
+    m.n_files = 1;
+    is_int(manifest_encode(&m, &b, &e), -EINVAL, "a path");
+    m = some();
+    m.index = 3;
+    is_int(manifest_encode(&m, &b, &e), -EINVAL, "an index that is not there");
+    m = some();
+    m.state = list;
+    is_int(manifest_encode(&m, &b, &e), -EINVAL, "a state that is a list");
+}
+
+/* Each value, replaced by one of a wrong kind or taken away. */
+static void test_decode_refuses(void)
+{
+    static const struct {
+        const char *find, *put, *why;
+    } cases[] = {
+        {"\"v\":1", "\"v\":2", "version 2"},
+        {"\"v\":1,", "", "no version"},
+        {"\"step\":1200", "\"step\":-1", "wrong one"},
+        {"\"step\":1200", "\"step\":\"1200\"", "wrong one"},
+        {"\"generation\":3", "\"generation\":4294967296", "wrong one"},
+        {"\"ranks\":2", "\"ranks\":[]", "wrong one"},
+        {"\"time\":", "\"time\":-", "wrong one"},
+        {"\"index\":2", "\"index\":3", "its index is number 3"},
+        {"\"index\":2,", "", "wrong one"},
+        {"r00000", "../r", "a name that"},
+        {"r00001", "r00000", "twice"},
+        {"\"bytes\":8192", "\"bytes\":-8192", "file 1"},
+        {"\"digest\":\"", "\"digest\":\"x", "file 0"},
+        {"\"files\":[", "\"files\":[1,", "file 0"},
+        {"\"kind\":\"per-rank\"", "\"kind\":\"both\"", "blob 0"},
+        {"\"name\":\"rng\",", "", "blob 0"},
+        {"\"state\":{\"epoch\":3}", "\"state\":[]", "no object"},
+        {"\"step\":1200", "\"step\":1200,\"step\":1201", "no JSON object"},
+    };
+    struct manifest m = some();
+    _buf_ struct buf b = {0};
+
+    manifest_encode(&m, &b, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf changed = {0};
+        struct manifest read;
+        struct error e = {0};
+        const char *at = strstr(b.data, cases[i].find);
+
+        buf_append(&changed, b.data, (size_t)(at - b.data));
+        buf_puts(&changed, cases[i].put);
+        buf_puts(&changed, at + strlen(cases[i].find));
+        ok(manifest_decode(changed.data, changed.len, &read, &e) < 0,
+           "'%s' for '%s'", cases[i].put, cases[i].find);
+        like(e.text, cases[i].why, "and why");
+    }
+    for (size_t len = 0; len < b.len - 1; len++) {
+        struct manifest read;
+
+        if (manifest_decode(b.data, len, &read, NULL) == 0) {
+            ok(false, "cut to %zu bytes", len);
+            manifest_release(&read);
+        }
+    }
+}
+
+static void test_commit(void)
+{
+    struct manifest m = some();
+    struct commit c = {.step = 1200, .generation = 3, .token = m.token,
+                       .manifest_bytes = 100, .n_files = 4,
+                       .total_bytes = 100 + 4096 + 8192 + 640};
+    struct error e = {0};
+
+    memcpy(c.uuid, m.uuid, sizeof(c.uuid));
+    is_int(manifest_check_commit(&m, &c, &e), 0, "they belong together");
+    c.step++;
+    is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "another step");
+    like(e.text, "step 1200 (00112233445566778899aabbccddeeff), and COMMIT says "
+         "step 1201", "and why");
+    c.step--;
+    c.total_bytes++;
+    is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "another length");
+    c.total_bytes--;
+    c.n_files--;
+    is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "a file less");
+    c.n_files++;
+    c.uuid[0] = 'f';
+    is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "another save");
+}
+
+int main(void)
+{
+    test_round_trip();
+    test_names();
+    test_encode_refuses();
+    test_decode_refuses();
+    test_commit();
+    return tap_done();
+}
