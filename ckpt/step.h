@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints in a directory, each in one of its own:
+ *
+ *   <root>/step-000000001200-0f3a9c2e/   its step, and the beginning of its uuid
+ *       r00000.safetensors ...           as many as it takes
+ *       tensors.index                    where each piece lies
+ *       manifest.json                    all of the above, with digests
+ *       COMMIT                           last: it is a checkpoint
+ *
+ * Whoever saves makes a directory that nobody has had before, so that two who save
+ * at once, or one who comes back from the dead, are never in each other's way. The
+ * order in which things reach the disk:
+ *
+ *   the directory's name; the files; their names; manifest.json and its name;
+ *   COMMIT under another name; its own name
+ *
+ * each before the next begins. Removing goes the other way: COMMIT first. So at
+ * any moment a directory with a true COMMIT has all that it lists, and one without
+ * is nothing. What another program has put there is never touched.
+ */
+#ifndef MUSTER_CKPT_STEP_H
+#define MUSTER_CKPT_STEP_H
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "ckpt/commit.h"
+#include "ckpt/io.h"
+#include "ckpt/manifest.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define STEP_NAME_BYTES 32
+
+/* "step-000000001200-0f3a9c2e". */
+void step_name(uint64_t step, const char *uuid, char to[STEP_NAME_BYTES]);
+/* Whether a directory may be one of ours, and of which step. */
+bool step_parse_name(const char *name, uint64_t *ret_step);
+
+/* --- saving --- */
+
+struct step_save;
+
+/* Makes the directory in `root`, an open directory, and leaves its name on the
+ * disk. 0, -EEXIST, -ENOSPC and others. `io` and `root` are borrowed. */
+int step_save_begin(struct io *io, int root, uint64_t step, const char *uuid,
+                    struct step_save **ret, struct error *e);
+/* One that another node has begun, to put files into: its name. */
+int step_save_join(struct io *io, int root, const char *name,
+                   struct step_save **ret, struct error *e);
+
+/* A file, whole: its bytes are on the disk when this returns, its name is not yet.
+ * A failed file is removed again. */
+int step_save_file(struct step_save *s, const char *name, const void *data,
+                   size_t len, struct error *e);
+/* The names of all files that this node has put in. */
+int step_save_sync(struct step_save *s, struct error *e);
+
+/* All files are there and synced, on every node: makes it a checkpoint. After a
+ * failure it may be one or not; who wants to know reads it (step_open). */
+int step_save_commit(struct step_save *s, const struct manifest *m,
+                     struct error *e);
+
+/* Removes what this node has put in, and the directory if nothing else is in it.
+ * After a commit that failed, too: it is none then, unless it cannot be removed. */
+void step_save_abort(struct step_save *s);
+
+void step_save_destroy(struct step_save *s);
+DEFINE_CLEANUP(step_save);
+
+/* --- finding --- */
+
+struct step_entry {
+    char name[STEP_NAME_BYTES];
+    uint64_t step;
+};
+
+/* All directories of that form, highest step first; whether they are checkpoints
+ * is not looked at. The caller frees *ret. */
+int step_list(struct io *io, int root, struct step_entry **ret, size_t *ret_n,
+              struct error *e);
+
+/* A checkpoint that is open. */
+struct step {
+    struct io *io;
+    int dir;
+    char name[STEP_NAME_BYTES];
+    struct commit commit;
+    struct manifest manifest;
+};
+
+/* Opens one, if it is one: COMMIT and manifest.json are true, and every file has
+ * its length. 0; -ENOENT: no COMMIT, it was never finished, or is being removed;
+ * -ERR_FORMAT: damaged; others. */
+int step_open(struct io *io, int root, const char *name, struct step *ret,
+              struct error *e);
+void step_close(struct step *s);
+#define _step_ __attribute__((cleanup(step_close)))
+
+/* Reads every byte. -ERR_FORMAT names the file that is damaged, and where. */
+int step_verify(struct step *s, struct error *e);
+
+/* The newest that is one, by step, then by fencing token. With `is_deep` one whose
+ * bytes are all true. 0, -ENOENT if there is none; others only if the directory
+ * cannot be read. What was passed over is told to `tell`, which may be NULL. */
+int step_find_newest(struct io *io, int root, bool is_deep,
+                     void (*tell)(void *arg, const char *name,
+                                  const struct error *why),
+                     void *arg, struct step *ret, struct error *e);
+
+/* --- removing --- */
+
+/* Makes it no checkpoint, then removes the files that have names of ours, and the
+ * directory, unless somebody has put something into it. Also for what is left of
+ * one that was begun and never finished, or of a removal that was cut short. */
+int step_remove(struct io *io, int root, const char *name, struct error *e);
+
+#endif

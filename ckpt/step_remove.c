@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/step.h"
+
+#include "ckpt/step_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { MAX_DIGITS = 10 };
+
+/* Names that we give: what was begun and never finished has no manifest to list
+ * them. */
+static bool is_ours(const char *name)
+{
+    size_t n;
+
+    if (strcmp(name, STEP_COMMIT) == 0 || strcmp(name, STEP_COMMIT_NEW) == 0 ||
+        strcmp(name, STEP_MANIFEST) == 0 || strcmp(name, "tensors.index") == 0) {
+        return true;
+    }
+    n = name[0] == 'r' ? strspn(name + 1, "0123456789") : 0;
+    return n > 0 && n <= MAX_DIGITS && strcmp(name + 1 + n, ".safetensors") == 0;
+}
+
+struct removal {
+    struct io *io;
+    int dir;
+};
+
+static int remove_ours(void *arg, const char *name)
+{
+    struct removal *r = arg;
+    int rc;
+
+    if (!is_ours(name)) {
+        return 0;
+    }
+    rc = r->io->ops->unlink(r->io, r->dir, name);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+int step_uncommit(struct io *io, int dir)
+{
+    int rc = io->ops->unlink(io, dir, STEP_COMMIT);
+
+    if (rc == -ENOENT) {
+        return 0;
+    }
+    return rc < 0 ? rc : io->ops->sync(io, dir);
+}
+
+int step_remove(struct io *io, int root, const char *name, struct error *e)
+{
+    struct removal r = {.io = io};
+    uint64_t step;
+    int rc;
+
+    if (!step_parse_name(name, &step)) {
+        return error_text(e, EINVAL, "'%.60s' is no checkpoint's directory",
+                          name);
+    }
+    r.dir = io->ops->open_dir(io, root, name);
+    if (r.dir < 0) {
+        return r.dir == -ENOENT ? 0 : error_set(e, -r.dir, "open %s", name);
+    }
+    rc = step_uncommit(io, r.dir);
+    rc = rc < 0 ? rc : io->ops->list(io, r.dir, remove_ours, &r);
+    io->ops->close(io, r.dir);
+    rc = rc < 0 ? rc : io->ops->remove_dir(io, root, name);
+    if (rc == -ENOTEMPTY || rc == -EEXIST) {
+        return 0; /* somebody else's files */
+    }
+    return rc < 0 && rc != -ENOENT ? error_set(e, -rc, "remove %s", name) : 0;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/step.h"
+
+#include "base/str.h"
+#include "ckpt/step_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct step_save {
+    struct io *io;
+    int root;
+    int dir;
+    char name[STEP_NAME_BYTES];
+    struct file *files; /* that were put in here, newest first */
+};
+
+struct file {
+    struct file *next;
+    char name[MANIFEST_NAME_BYTES];
+};
+
+/* --- beginning --- */
+
+static int open_save(struct io *io, int root, const char *name,
+                     struct step_save **ret, struct error *e)
+{
+    _cleanup_(step_save) struct step_save *s = calloc(1, sizeof(*s));
+
+    if (!s) {
+        return error_set(e, ENOMEM, "save %s", name);
+    }
+    s->io = io;
+    s->root = root;
+    str_copy(s->name, sizeof(s->name), name);
+    s->dir = io->ops->open_dir(io, root, name);
+    if (s->dir < 0) {
+        return error_set(e, -s->dir, "open %s", name);
+    }
+    *ret = take_ptr(&s);
+    return 0;
+}
+
+int step_save_join(struct io *io, int root, const char *name,
+                   struct step_save **ret, struct error *e)
+{
+    uint64_t step;
+
+    if (!step_parse_name(name, &step)) {
+        return error_text(e, EINVAL, "'%.60s' is no checkpoint's directory",
+                          name);
+    }
+    return open_save(io, root, name, ret, e);
+}
+
+int step_save_begin(struct io *io, int root, uint64_t step, const char *uuid,
+                    struct step_save **ret, struct error *e)
+{
+    char name[STEP_NAME_BYTES];
+    int rc;
+
+    step_name(step, uuid, name);
+    rc = io->ops->make_dir(io, root, name);
+    if (rc < 0) {
+        return error_set(e, -rc, "make %s", name);
+    }
+    rc = io->ops->sync(io, root);
+    if (rc < 0) {
+        error_set(e, -rc, "sync the directory of %s", name);
+    } else {
+        rc = open_save(io, root, name, ret, e);
+    }
+    if (rc < 0) {
+        io->ops->remove_dir(io, root, name);
+    }
+    return rc;
+}
+
+void step_save_destroy(struct step_save *s)
+{
+    if (!s) {
+        return;
+    }
+    while (s->files) {
+        struct file *f = s->files;
+
+        s->files = f->next;
+        free(f);
+    }
+    if (s->dir >= 0) {
+        s->io->ops->close(s->io, s->dir);
+    }
+    free(s);
+}
+
+/* --- files --- */
+
+/* Writes an open file, syncs and closes it. */
+static int fill(struct io *io, int fd, const void *data, size_t len)
+{
+    int rc = io->ops->allocate(io, fd, len), closed;
+
+    rc = rc < 0 ? rc : io_write_all(io, fd, data, len, 0);
+    rc = rc < 0 ? rc : io->ops->sync(io, fd);
+    closed = io->ops->close(io, fd);
+    return rc < 0 ? rc : closed;
+}
+
+static int put(struct step_save *s, const char *name, const void *data,
+               size_t len, struct error *e)
+{
+    struct file *f = calloc(1, sizeof(*f));
+    int fd, rc;
+
+    if (!f) {
+        return error_set(e, ENOMEM, "write %s/%s", s->name, name);
+    }
+    fd = s->io->ops->create(s->io, s->dir, name);
+    if (fd < 0) {
+        free(f);
+        return error_set(e, -fd, "make %s/%s", s->name, name);
+    }
+    rc = fill(s->io, fd, data, len);
+    if (rc < 0) {
+        free(f);
+        s->io->ops->unlink(s->io, s->dir, name);
+        return error_set(e, -rc, "write %s/%s of %zu bytes", s->name, name,
+                         len);
+    }
+    str_copy(f->name, sizeof(f->name), name);
+    f->next = s->files;
+    s->files = f;
+    return 0;
+}
+
+int step_save_file(struct step_save *s, const char *name, const void *data,
+                   size_t len, struct error *e)
+{
+    if (!manifest_is_name(name)) {
+        return error_text(e, EINVAL, "'%.60s' cannot be a file of a checkpoint",
+                          name);
+    }
+    return put(s, name, data, len, e);
+}
+
+int step_save_sync(struct step_save *s, struct error *e)
+{
+    int rc = s->io->ops->sync(s->io, s->dir);
+
+    return rc < 0 ? error_set(e, -rc, "sync %s", s->name) : 0;
+}
+
+/* A commit that failed may have come through. */
+void step_save_abort(struct step_save *s)
+{
+    if (step_uncommit(s->io, s->dir) < 0) {
+        return;
+    }
+    for (const struct file *f = s->files; f; f = f->next) {
+        s->io->ops->unlink(s->io, s->dir, f->name);
+    }
+    s->io->ops->remove_dir(s->io, s->root, s->name);
+}
+
+/* --- commit --- */
+
+static void describe(const struct manifest *m, const struct buf *text,
+                     struct commit *ret)
+{
+    *ret = (struct commit){
+        .step = m->step,
+        .generation = m->generation,
+        .token = m->token,
+        .manifest_bytes = text->len,
+        .manifest_digest = digest_of(text->data, text->len),
+        .n_files = m->n_files + 1,
+        .total_bytes = text->len,
+    };
+    str_copy(ret->uuid, sizeof(ret->uuid), m->uuid);
+    for (size_t i = 0; i < m->n_files; i++) {
+        ret->total_bytes += m->files[i].bytes;
+    }
+}
+
+int step_save_commit(struct step_save *s, const struct manifest *m,
+                     struct error *e)
+{
+    _buf_ struct buf text = {0}, line = {0};
+    struct commit commit;
+    int rc = manifest_encode(m, &text, e);
+
+    rc = rc < 0 ? rc : put(s, STEP_MANIFEST, text.data, text.len, e);
+    rc = rc < 0 ? rc : step_save_sync(s, e);
+    if (rc < 0) {
+        return rc;
+    }
+    describe(m, &text, &commit);
+    commit_encode(&commit, &line);
+    if (line.failed) {
+        return error_set(e, ENOMEM, "commit %s", s->name);
+    }
+    rc = put(s, STEP_COMMIT_NEW, line.data, line.len, e);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = s->io->ops->rename(s->io, s->dir, STEP_COMMIT_NEW, STEP_COMMIT);
+    if (rc < 0) {
+        return error_set(e, -rc, "commit %s", s->name);
+    }
+    return step_save_sync(s, e);
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints on a real filesystem: what is found, refused and removed. */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/disk_model.h"
+#include "ckpt/step_bed.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char root_path[PATH_MAX];
+static int root = -1;
+
+static void make_root(void)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    snprintf(root_path, sizeof(root_path), "%s/step_test.XXXXXX",
+             tmp ? tmp : "/tmp");
+    root = mkdtemp(root_path) ? open(root_path, O_RDONLY | O_DIRECTORY |
+                                                    O_CLOEXEC) : -1;
+    if (root < 0) {
+        bail_out("no directory %s", root_path);
+    }
+}
+
+static void remove_root(void)
+{
+    close(root);
+    fs_remove_tree(root_path, NULL);
+}
+
+static void test_names(void)
+{
+    static const struct {
+        const char *name;
+        bool is_name;
+        uint64_t step;
+    } cases[] = {
+        {"step-000000001200-0f3a9c2e", true, 1200},
+        {"step-000000000000-00000000", true, 0},
+        {"step-1000000000000-0f3a9c2e", true, 1000000000000},
+        {"step-0000000001200-0f3a9c2e", false, 0},
+        {"step-00000001200-0f3a9c2e", false, 0},
+        {"step-000000001200-0f3a9c2", false, 0},
+        {"step-000000001200-0f3a9c2e0", false, 0},
+        {"step-000000001200-0F3A9C2E", false, 0},
+        {"step-000000001200", false, 0},
+        {"step-1000000000000000000-0f3a9c2e", false, 0},
+        {"step--00000001200-0f3a9c2e", false, 0},
+        {"checkpoint-500", false, 0},
+        {"", false, 0},
+    };
+    char name[STEP_NAME_BYTES];
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        uint64_t step = 0;
+
+        is_int(step_parse_name(cases[i].name, &step), cases[i].is_name, "'%s'",
+               cases[i].name);
+        is_int((int64_t)step, (int64_t)cases[i].step, "its step");
+        if (cases[i].is_name) {
+            step_name(step, "0f3a9c2e00", name);
+            ok(cases[i].step == 0 || strcmp(name, cases[i].name) == 0,
+               "and back");
+        }
+    }
+}
+
+static int find(bool is_deep, struct step *ret)
+{
+    return step_find_newest(io_system(), root, is_deep, NULL, NULL, ret, NULL);
+}
+
+static void remove_all(void)
+{
+    _free_ struct step_entry *entries = NULL;
+    size_t n = 0;
+
+    step_list(io_system(), root, &entries, &n, NULL);
+    for (size_t i = 0; i < n; i++) {
+        if (step_remove(io_system(), root, entries[i].name, NULL) < 0) {
+            bail_out("%s was not removed", entries[i].name);
+        }
+    }
+}
+
+static void test_life(void)
+{
+    _step_ struct step s = {0}, newer = {0};
+    struct error e = {0};
+    struct stat st;
+    char name[STEP_NAME_BYTES];
+
+    is_int(find(true, &s), -ENOENT, "nothing there");
+    is_int(bed_save(io_system(), root, 7, 1, &e), 0, "saved (%s)", e.text);
+    is_int(bed_save(io_system(), root, 7, 1, &e), -EEXIST, "not twice");
+    is_int(find(true, &s), 0, "found");
+    ok(s.commit.step == 7 && bed_is_right(&s), "as it was saved");
+    is_int(step_verify(&s, &e), 0, "verified (%s)", e.text);
+    is_int(bed_save(io_system(), root, 7, 2, &e), 0, "the step again, by a later "
+           "generation");
+    is_int(find(true, &newer), 0, "found");
+    is_int((int)newer.commit.token, 2, "the later one");
+    bed_name(7, 2, name);
+    ok(fstatat(root, name, &st, 0) == 0 && (st.st_mode & 0777) == 0700,
+       "the directory is private");
+    ok(fstatat(newer.dir, "COMMIT", &st, 0) == 0 && (st.st_mode & 0777) == 0600,
+       "and so are files");
+    is_int(step_remove(io_system(), root, name, &e), 0, "removed (%s)", e.text);
+    ok(fstatat(root, name, &st, 0) < 0, "all of it");
+    is_int(step_remove(io_system(), root, name, &e), 0, "twice is no error");
+    remove_all();
+}
+
+/* --- damage --- */
+
+static int open_one(uint64_t step, struct step *ret, struct error *e)
+{
+    char name[STEP_NAME_BYTES];
+    int rc;
+
+    bed_name(step, 1, name);
+    rc = step_open(io_system(), root, name, ret, e);
+    return rc < 0 ? rc : step_verify(ret, e);
+}
+
+static void in_step(uint64_t step, const char *file, char to[PATH_MAX])
+{
+    char name[STEP_NAME_BYTES];
+
+    bed_name(step, 1, name);
+    if (fs_path(to, PATH_MAX, NULL, "%s/%s/%s", root_path, name, file) < 0) {
+        bail_out("too long a path");
+    }
+}
+
+static void cut(const char *path, int by)
+{
+    struct stat st = {0};
+
+    if (stat(path, &st) < 0 || truncate(path, st.st_size + by) < 0) {
+        bail_out("%s was not cut", path);
+    }
+}
+
+/* Each fault on a newer checkpoint: it is refused, with its reason, and the older
+ * one is found. */
+static void test_faults(void)
+{
+    static const char *const files[] = {"r00000.safetensors", "tensors.index",
+                                        "manifest.json", "COMMIT"};
+    enum { CUT, LONGER, GONE, LINK, DIRECTORY, FIFO, N_FAULTS };
+    static const char *const what[] = {"is cut", "is longer", "is gone",
+                                       "is a link", "is a directory",
+                                       "is a FIFO"};
+
+    bed_save(io_system(), root, 10, 1, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        for (int fault = 0; fault < N_FAULTS; fault++) {
+            _step_ struct step s = {0}, found = {0};
+            char path[PATH_MAX], other[PATH_MAX];
+            struct error e = {0};
+            int rc;
+
+            if (bed_save(io_system(), root, 20, 1, &e) < 0) {
+                bail_out("not saved: %s", e.text);
+            }
+            in_step(20, files[i], path);
+            in_step(10, files[i], other);
+            if (fault == CUT || fault == LONGER) {
+                cut(path, fault == CUT ? -1 : 1);
+            } else {
+                unlink(path);
+            }
+            if ((fault == LINK && symlink(other, path) < 0) ||
+                (fault == DIRECTORY && mkdir(path, 0700) < 0) ||
+                (fault == FIFO && mkfifo(path, 0600) < 0)) {
+                bail_out("no fault %d", fault);
+            }
+            rc = open_one(20, &s, &e);
+            ok(rc < 0, "%s %s: refused (%s)", files[i], what[fault], e.text);
+            ok(strstr(e.text, "step-000000000020") ||
+                   strstr(e.text, "manifest.json") || strstr(e.text, "COMMIT"),
+               "by its name");
+            is_int(find(true, &found), 0, "another is found");
+            is_int((int)found.commit.step, 10, "the older one");
+            if (fault == DIRECTORY) {
+                rmdir(path);
+            }
+            bed_name(20, 1, other);
+            is_int(step_remove(io_system(), root, other, &e), 0, "removed (%s)",
+                   e.text);
+        }
+    }
+    remove_all();
+}
+
+/* Any bit of any file. */
+static void test_flips(void)
+{
+    static const char *const files[] = {"r00000.safetensors",
+                                        "r00001.safetensors", "tensors.index",
+                                        "manifest.json", "COMMIT"};
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct io *io = disk_io(d);
+    char name[STEP_NAME_BYTES];
+
+    bed_save(io, disk_root(d), 5, 1, NULL);
+    bed_name(5, 1, name);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        unsigned n_missed = 0;
+        uint64_t bit;
+
+        /* Coprime to 8: every bit of a byte has its turn. */
+        for (bit = 0; disk_flip(d, name, files[i], bit); bit += 3) {
+            struct step s = {0};
+
+            if (step_open(io, disk_root(d), name, &s, NULL) == 0) {
+                n_missed += step_verify(&s, NULL) == 0;
+                step_close(&s);
+            }
+            disk_flip(d, name, files[i], bit);
+        }
+        ok(n_missed == 0 && bit > 0, "%s: each of %llu flipped bits is seen",
+           files[i], (unsigned long long)(bit / 3));
+    }
+}
+
+static void test_strangers(void)
+{
+    _step_ struct step s = {0};
+    char path[PATH_MAX], name[STEP_NAME_BYTES], other[PATH_MAX];
+    struct error e = {0};
+    FILE *f;
+
+    bed_save(io_system(), root, 30, 1, NULL);
+    in_step(30, "notes.txt", path);
+    f = fopen(path, "w");
+    if (!f || fclose(f) != 0) {
+        bail_out("no notes");
+    }
+    is_int(open_one(30, &s, &e), 0, "a file of somebody else does no harm");
+    bed_name(30, 1, name);
+    is_int(step_remove(io_system(), root, name, &e), 0, "removed (%s)", e.text);
+    ok(access(path, F_OK) == 0, "but for that file");
+    in_step(30, "COMMIT", other);
+    ok(access(other, F_OK) < 0, "it is no checkpoint any more");
+    unlink(path);
+    remove_all();
+
+    is_int(step_remove(io_system(), root, "../x", &e), -EINVAL, "another name");
+    is_int(step_remove(io_system(), root, "notes", &e), -EINVAL, "is not ours");
+}
+
+/* A copy under another name, and a link to a directory. */
+static void test_renamed(void)
+{
+    _step_ struct step s = {0};
+    char from[STEP_NAME_BYTES], to[STEP_NAME_BYTES];
+    struct error e = {0};
+
+    bed_save(io_system(), root, 30, 1, NULL);
+    bed_name(30, 1, from);
+    bed_name(40, 1, to);
+    if (symlinkat(from, root, to) < 0) {
+        bail_out("no link");
+    }
+    ok(step_open(io_system(), root, to, &s, &e) < 0, "a link is not followed");
+    unlinkat(root, to, 0);
+    renameat(root, from, root, to);
+    is_int(step_open(io_system(), root, to, &s, &e), -ERR_FORMAT,
+           "one that was renamed");
+    like(e.text, "holds the checkpoint step-000000000030", "and why");
+    is_int(find(false, &s), -ENOENT, "is not found");
+    remove_all();
+}
+
+static unsigned n_told;
+
+static void count(void *arg, const char *name, const struct error *why)
+{
+    (void)arg;
+    (void)name;
+    n_told += why->code != 0;
+}
+
+static void test_tells(void)
+{
+    _step_ struct step s = {0};
+    char path[PATH_MAX];
+
+    for (uint64_t step = 1; step <= 3; step++) {
+        bed_save(io_system(), root, step, 1, NULL);
+    }
+    in_step(3, "COMMIT", path);
+    unlink(path);
+    in_step(2, "r00001.safetensors", path);
+    cut(path, -1);
+    is_int(step_find_newest(io_system(), root, true, count, NULL, &s, NULL), 0,
+           "found");
+    is_int((int)s.commit.step, 1, "the only one");
+    is_int((int)n_told, 2, "and what was passed over is told");
+    remove_all();
+}
+
+int main(void)
+{
+    make_root();
+    test_names();
+    test_life();
+    test_faults();
+    test_flips();
+    test_strangers();
+    test_renamed();
+    test_tells();
+    remove_root();
+    return tap_done();
+}
