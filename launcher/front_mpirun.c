@@ -79,14 +79,23 @@ void front_remake_world(struct front *f, uint64_t after_ms, const char *why)
     }
 }
 
+/* Asked to, it ends what it has started by itself; by force that is taken along,
+ * such as the real mpirun below a script, or its ssh. */
+static void end_mpirun(struct front *f, int sig)
+{
+    if (f->mpirun_pid > 0 && sig == SIGKILL) {
+        child_kill_group(f->children, f->mpirun_pid, sig);
+    } else if (f->mpirun_pid > 0 && sig) {
+        child_kill(f->children, f->mpirun_pid, sig);
+    }
+}
+
 bool front_mpirun_is_gone(struct front *f, uint64_t waited)
 {
     int sig = waited > FRONT_MPIRUN_END_MS + MPIRUN_KILL_MS ? SIGKILL
               : waited > FRONT_MPIRUN_END_MS                ? SIGTERM : 0;
 
-    if (f->mpirun_pid > 0 && sig) {
-        child_kill(f->children, f->mpirun_pid, sig);
-    }
+    end_mpirun(f, sig);
     return front_old_is_gone(f, sig) && f->mpirun_pid <= 0;
 }
 
@@ -223,12 +232,10 @@ static void end_wedged_mpirun(struct front *f)
 {
     uint64_t now = front_now_ms(f);
 
-    if (!f->end_mpirun_at_ms || now < f->end_mpirun_at_ms ||
-        f->mpirun_pid <= 0) {
-        return;
+    if (f->end_mpirun_at_ms && now >= f->end_mpirun_at_ms) {
+        end_mpirun(f, now < f->end_mpirun_at_ms + MPIRUN_KILL_MS ? SIGTERM
+                                                                 : SIGKILL);
     }
-    child_kill(f->children, f->mpirun_pid,
-               now < f->end_mpirun_at_ms + MPIRUN_KILL_MS ? SIGTERM : SIGKILL);
 }
 
 void front_see_loss(struct front *f, const char *event)

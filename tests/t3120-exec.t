@@ -267,12 +267,16 @@ test_mpirun_dies() {
 
 # It ends late, or by force, and the run all the same.
 test_mpirun_hangs() {
-    printf '#!/bin/sh\nmpirun "$@"\ncase $* in *--version*) ;; *) trap "" TERM; sleep 1000 ;; esac\n' >hanging
+    local p
+    printf '#!/bin/sh\nmpirun "$@"\ncase $* in *--version*) ;; *) trap "" TERM; sleep 1000 & echo $! >>%s; wait ;; esac\n' "$PWD/below" >hanging
     chmod +x hanging
     mrun --mpirun "$PWD/hanging" -- mpirun -np 2 "$prog"
     is "$status" 0 'an mpirun that outlives its ranks is ended' || show
     nobody_left
-    ok 'with all that is below it' eval '! pgrep -f "^/bin/sh $PWD/hanging"'
+    num "$(wc -l <below)" -ge 2 'that of the run, and that of its generation'
+    for p in $(cat below); do
+        ok 'with all that is below it' wait_for 60 dead "$p"
+    done
     mrun --mpirun "$PWD/hanging" --agent-is-node --nnodes 2 --nproc-per-node 1 -- mpirun \
         sh -c "$prog; [ \$RANK = 0 ] || sleep 15; echo \$RANK is done"
     is "$status" 0 'but not before ranks on other nodes have ended' || show
