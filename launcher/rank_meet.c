@@ -166,6 +166,7 @@ static int open_meeting(struct meeting *m, struct error *e)
     for (size_t i = 0; i < dirs->n; i++) {
         if (make_dir(dirs->items[i], e) == 0) {
             empty(dirs->items[i]);
+            rank_meet_sweep(dirs->items[i]);
             n++;
         }
     }
@@ -371,14 +372,16 @@ void rank_meet_clean(const struct rank_meet *ask)
     }
 }
 
+/* Or nobody can any more, because somebody has removed it. */
 static bool all_have_read(const struct rank_meet *ask)
 {
-    unsigned n = 0;
+    unsigned n = 0, n_there = 0;
 
     for (size_t i = 0; i < ask->dirs->n; i++) {
         n += each_rank(ask->dirs->items[i], 'g', NULL, NULL);
+        n_there += check_dir(ask->dirs->items[i], NULL) == 0;
     }
-    return n >= ask->place->world - 1;
+    return n >= ask->place->world - 1 || n_there == 0;
 }
 
 void rank_meet_end(const struct rank_meet *ask)

@@ -56,6 +56,9 @@ int meet_list_parse(const char *text, struct meet_list *ret);
 
 /* --- the meeting --- */
 
+/* Nobody needs one that was made, or written to, so long ago. */
+enum { RANK_MEET_OLD_S = 7 * 86400 };
+
 struct rank_meet {
     const struct rank_place *place;
     const struct strlist *dirs; /* rank_meet_dirs() */
@@ -86,5 +89,8 @@ void rank_meet_end(const struct rank_meet *m);
 /* Removes what this rank has left, without waiting for anybody: for who sweeps up
  * after it. */
 void rank_meet_clean(const struct rank_meet *m);
+
+/* Removes old meetings of other launches beside `dir`, which was just made. */
+void rank_meet_sweep(const char *dir);
 
 #endif

@@ -8,6 +8,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -262,6 +263,39 @@ static void test_stale(void)
     expect_empty("a");
 }
 
+/* One a year old, as by a node that lost its power; and what is none, or none of
+ * ours to remove. */
+static void test_old(void)
+{
+    struct how h = {.launch = 17, .timeout_ms = LONG_MS, .dir = "a", .world = 1,
+                    .n_local = 1};
+    static const struct { const char *name; mode_t mode; bool goes; } cases[] = {
+        {"a/.muster-mpi-00000000000000aa", 0700, true},
+        {"a/.muster-mpi-00000000000000ab", 0755, false},
+        {"a/.muster-mpi-00000000000000ac0", 0700, false},
+        {"a/.muster-mpi-mine", 0700, false},
+    };
+    static const struct timespec long_ago[2] = {{1000000000, 0}, {1000000000, 0}};
+    struct rank r;
+    struct stat st;
+
+    fresh("a");
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        mkdir(in_bed(cases[i].name), 0700);
+        chmod(in_bed(cases[i].name), cases[i].mode);
+        utimensat(AT_FDCWD, in_bed(cases[i].name), long_ago, 0);
+    }
+    mkdir(in_bed("a/.muster-mpi-00000000000000ad"), 0700);
+    r = start(&h, 0);
+    expect(&r, "0/1 10.0.0.1:17", "beside old ones");
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_int(stat(in_bed(cases[i].name), &st) < 0, cases[i].goes, "%s %s",
+               cases[i].name, cases[i].goes ? "goes" : "stays");
+    }
+    ok(stat(in_bed("a/.muster-mpi-00000000000000ad"), &st) == 0,
+       "and so does a new one");
+}
+
 static void test_two_launches(void)
 {
     struct how one = {.launch = 10, .timeout_ms = LONG_MS, .dir = "a",
@@ -392,6 +426,7 @@ int main(void)
     test_meet();
     test_late();
     test_stale();
+    test_old();
     test_two_launches();
     test_home();
     test_nobody();
