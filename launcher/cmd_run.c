@@ -193,8 +193,9 @@ static int plan_world(const struct mpirun *mpirun,
 static void print_unused(const struct host_list *all, size_t n_used)
 {
     if (all->n > n_used) {
-        fprintf(stderr, "muster: note: %zu of %zu hosts are not needed\n",
-                all->n - n_used, all->n);
+        fprintf(stderr, "muster: note: %zu of %zu hosts %s not needed\n",
+                all->n - n_used, all->n,
+                all->n - n_used == 1 ? "is" : "are");
     }
 }
 

@@ -40,7 +40,9 @@ static int place(const struct run_options *o, const struct job *job,
         per_host = (agents + n_hosts - 1) / n_hosts;
         if (agents < job->nodes.min) {
             return error_text(e, ERR_USAGE, "the job needs %u nodes, and "
-                              "there are %zu agents", job->nodes.min, agents);
+                              "there %s %zu agent%s", job->nodes.min,
+                              agents == 1 ? "is" : "are", agents,
+                              agents == 1 ? "" : "s");
         }
         hosts->n = n_hosts;
         *ret_per_host = (unsigned)per_host;

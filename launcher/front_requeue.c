@@ -100,8 +100,9 @@ static const char *why_not(const struct front *f, char *text, size_t size)
     }
     if (s->node_failures > 0 &&
         (unsigned)s->node_failures > job->limits.node_failures) {
-        snprintf(text, size, "the run has lost %d nodes, and limits."
+        snprintf(text, size, "the run has lost %d node%s, and limits."
                  "nodeFailures is %u", s->node_failures,
+                 s->node_failures == 1 ? "" : "s",
                  job->limits.node_failures);
         return text;
     }

@@ -285,8 +285,9 @@ static int give_up(const struct meeting *m, struct error *e)
     char who[64] = "rank 0 is not seen";
 
     if (place->rank == 0) {
-        snprintf(who, sizeof(who), "%llu of %u ranks are seen",
-                 (unsigned long long)meet_list_ranks(&m->all), place->world);
+        snprintf(who, sizeof(who), "%llu of %u ranks %s seen",
+                 (unsigned long long)meet_list_ranks(&m->all), place->world,
+                 meet_list_ranks(&m->all) == 1 ? "is" : "are");
     }
     return error_text(e, ETIMEDOUT, "%s in %s%s%s after %llu s "
                       "(--gang-timeout): start mpirun in a directory that all "

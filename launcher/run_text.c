@@ -106,8 +106,8 @@ static void put_progress(struct buf *b, const struct run_status *s)
         n_alive += s->workers[i].state == STATUS_WORKER_RUNNING ||
                    s->workers[i].state == STATUS_WORKER_STOPPING;
     }
-    buf_printf(b, "  generation %d, %zu of %zu workers alive, ", s->generation,
-               n_alive, s->n_workers);
+    buf_printf(b, "  generation %d, %zu of %zu worker%s alive, ", s->generation,
+               n_alive, s->n_workers, s->n_workers == 1 ? "" : "s");
     put_nodes(b, s);
     buf_printf(b, "restarts %d of %d", s->restarts, s->max_restarts);
     put_span(b, status_run_is_over(s->state) ? ", took " : ", for ",

@@ -127,8 +127,9 @@ static bool is_left_out(struct lead *lead, struct lead_actions *ret)
     const struct lead_node *n = &lead->nodes[lead->cause.node];
     char why[ORDER_TEXT_BYTES / 4];
 
-    snprintf(why, sizeof(why), "it was the cause %u times, and "
+    snprintf(why, sizeof(why), "it was the cause %u time%s, and "
              "restart.maxPerNode is %u", n->n_causes,
+             n->n_causes == 1 ? "" : "s",
              lead->config.restart.max_per_node);
     return n->excluded || lead_exclude(lead, lead->cause.node, why, ret);
 }
@@ -138,14 +139,17 @@ static void word_end(const struct lead *lead, bool allowed, const char *what,
                      char *to, size_t size)
 {
     const struct restart_policy *policy = &lead->config.restart;
+    uint32_t n_causes = lead->nodes[lead->cause.node].n_causes;
     char name[FAILURE_HOST_BYTES];
 
     if (allowed && is_weary(lead) && lead->n_restarts < policy->max) {
-        snprintf(to, size, "%s; %s was the cause %u times, and "
+        snprintf(to, size, "%s; %s was the cause %u time%s, and "
                  "restart.maxPerNode is %u: there are too few nodes to do "
                  "without it", what,
                  lead_name_of(lead, lead->cause.node, name, sizeof(name)),
-                 lead->nodes[lead->cause.node].n_causes, policy->max_per_node);
+                 n_causes, n_causes == 1 ? "" : "s", policy->max_per_node);
+    } else if (allowed && policy->max == 1) {
+        snprintf(to, size, "%s; its one restart is used up", what);
     } else if (allowed && policy->max) {
         snprintf(to, size, "%s; all %u restarts are used up", what,
                  policy->max);

@@ -48,6 +48,22 @@ static void test_restart(void)
     lead_destroy(t.lead);
 }
 
+static void test_one_restart(void)
+{
+    struct lead_config config = bed_config(2);
+    struct bench t;
+
+    config.restart.max = 1;
+    config.n_restarts = 1; /* by an earlier start of the run */
+    bed_open(&t, &config);
+    bed_run_to(&t, 2, 1);
+    (void)bed_fail(&t, 1, 1, 11, 950, 0);
+    bed_tell_all(&t, 2, REPORT_STOPPED, 2);
+    is_str(t.a.order->reason, "rank 2 (node 1, h) exited with code 11; its one "
+           "restart is used up", "of one, too");
+    lead_destroy(t.lead);
+}
+
 /* One node may not use up what others would need. */
 static void test_per_node(void)
 {
@@ -286,6 +302,7 @@ static void test_obstacle(void)
 int main(void)
 {
     test_restart();
+    test_one_restart();
     test_per_node();
     test_always();
     test_backoff();
