@@ -240,14 +240,14 @@ static bool lead_is_here(const struct attaching *a)
            strcmp(s->nodes[s->lead].host, host) == 0;
 }
 
-static int attach(struct attaching *a, const struct attach_options *o)
+static int attach(struct attaching *a, bool quiet)
 {
     _secret_ uint8_t *key = secret_alloc(JOB_KEY_BYTES);
     struct front_attach how = {.was = &a->was, .status = a->view.status,
                                .why_no_mpirun = a->why_no_mpirun};
     struct front_config front = {.dir = a->view.dir, .key = key,
                                  .run = &a->run, .attach = &how,
-                                 .is_quiet = o->quiet,
+                                 .is_quiet = quiet,
                                  .own_step = a->was.own_step,
                                  .cwd = a->was.cwd,
                                  .loopback = lead_is_here(a)};
@@ -272,26 +272,39 @@ static int attach(struct attaching *a, const struct attach_options *o)
     return front_run(&front);
 }
 
+int run_attach_over(const char *dir)
+{
+    _run_view_ struct run_view v = {0};
+
+    if (run_view_open(dir, &v, NULL) < 0 || !v.has_status ||
+        v.status->state != STATUS_SUCCEEDED) {
+        return -1;
+    }
+    return say_over(&v);
+}
+
+int run_attach(const char *run, bool quiet)
+{
+    struct attaching a = {0};
+    struct error e = {0};
+    int status = run_view_load(run, &a.view, &e) < 0 ? command_fail(&e)
+                                                     : claim(&a);
+
+    if (status < 0) {
+        status = attach(&a, quiet);
+    }
+    attaching_release(&a);
+    return status;
+}
+
 int cmd_attach(int argc, char **argv)
 {
     _option_args_ struct option_args args = {0};
     struct attach_options set = {0};
-    struct attaching a = {0};
-    struct error e = {0};
     int status = options_start(&options, argc, argv, &set, &args);
 
     if (status < 0 && sodium_init() < 0) {
         status = EXIT_FAILED;
     }
-    if (status < 0 && run_view_load(args.words.items[0], &a.view, &e) < 0) {
-        status = command_fail(&e);
-    }
-    if (status < 0) {
-        status = claim(&a);
-    }
-    if (status < 0) {
-        status = attach(&a, &set);
-    }
-    attaching_release(&a);
-    return status;
+    return status < 0 ? run_attach(args.words.items[0], set.quiet) : status;
 }

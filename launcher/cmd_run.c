@@ -39,6 +39,9 @@ static const struct option_def option_table[] = {
     RUN_HOST_OPTIONS,
     {"resume", "RUN", "go on with that run and its job, as muster resume",
      OPTION_STR, FIELD(resume), NULL, 0},
+    {"attach", NULL, "if the run in --run-dir goes on without a front end, take "
+     "it over, and if it has succeeded, leave it", OPTION_FLAG, FIELD(attach),
+     NULL, 0},
     RUN_REQUEUE_OPTION,
     {"run-dir", "DIR", "directory of the run, instead of "
      "./muster-runs/NAME/ID", OPTION_STR, FIELD(run_dir), NULL, 0},
@@ -223,6 +226,25 @@ static int make_suspended(const struct run_options *o, struct spec_result *r,
     return run_make_suspended(o, r, &was);
 }
 
+/* -1 to go on, else an exit status. */
+static int enter_dir(const struct run_options *o, const struct job *job,
+                     struct rundir **ret, uint8_t *key)
+{
+    int status = o->attach ? run_attach_over(o->run_dir) : -1;
+    struct error e = {0};
+    int rc;
+
+    if (status >= 0) {
+        return status;
+    }
+    rc = run_make_dir(o, job, ret, key, &e);
+    if (rc == -ERR_LOCKED && o->attach) {
+        rundir_unlock(*ret);
+        return run_attach(o->run_dir, o->quiet);
+    }
+    return rc < 0 ? command_fail(&e) : -1;
+}
+
 static int run_with_front(struct run_options *o, struct spec_result *r)
 {
     _host_list_ struct host_list hosts = {0};
@@ -238,6 +260,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     struct rundir planned = {.id = "RUN-ID", .path = "RUN-DIR"};
     char hostfile[PATH_MAX];
     size_t n_given;
+    int status;
 
     if (check_root(o, &e) < 0 ||
         run_as_usage(o->hostfile, hosts_find(o->hosts, o->hostfile, &hosts, &e),
@@ -261,8 +284,11 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
         plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);
         return make_suspended(o, r, &mpirun, &plan);
     }
-    if (run_make_dir(o, r->job, &dir, key, &e) < 0 ||
-        probe(o, &hosts, dir, key, &e) < 0 ||
+    status = enter_dir(o, r->job, &dir, key);
+    if (status >= 0) {
+        return status;
+    }
+    if (probe(o, &hosts, dir, key, &e) < 0 ||
         run_make_config(r, &config, &e) < 0 ||
         takeup_run(dir, o->resume, &config, &e) < 0) {
         return e.code == ERR_LOST ? (command_fail(&e), EXIT_NOT_GATHERED)
@@ -294,6 +320,11 @@ static int run_here(struct run_options *o, struct spec_result *r)
     if (run_check_show_env(o, &e) < 0 || slurm_check_tasks(&e) < 0) {
         return command_fail(&e);
     }
+    if (in_mpi && o->attach) {
+        error_text(&e, ERR_USAGE, "--attach makes a front end, and a run inside "
+                   "an MPI launch has none: leave it out");
+        return command_fail(&e);
+    }
     if (in_mpi && r->job->program == JOB_MPI) {
         error_text(&e, ERR_USAGE, "the command is an MPI program, and this is "
                    "an MPI launch already: give the program to `mpirun ... "
@@ -314,6 +345,11 @@ int run_with_options(struct run_options *o, struct option_args *args)
         return EXIT_FAILED;
     }
     if (o->resume && run_resume_options(o, args, &e) < 0) {
+        return command_fail(&e);
+    }
+    if (o->attach && !o->run_dir) {
+        error_text(&e, ERR_USAGE, "--attach is for a run in a known directory: "
+                   "give --run-dir, too");
         return command_fail(&e);
     }
     status = resolve(o, args, &result);

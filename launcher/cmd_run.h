@@ -32,7 +32,7 @@ struct run_options {
     const char *run_dir;
     const char *ssh, *mpirun, *key_file;
     int64_t agents_per_node;
-    bool agent_is_node, dry_run, quiet, as_root, insecure;
+    bool agent_is_node, dry_run, quiet, as_root, insecure, attach;
     const char *resume; /* the run that is gone on with, or NULL */
     const char *cwd;    /* where that was started; NULL: here */
     const char *show_env; /* ranks, "" for all, or NULL */
@@ -71,6 +71,12 @@ int run_option_values(const char *word);
 /* What an option names and is not there counts as bad usage: returns `rc`, of
  * what was done with the value of `option`, which may be NULL. */
 int run_as_usage(const char *option, int rc, struct error *e);
+
+/* For --attach, before anything is started: the exit status if the run in `dir` has
+ * succeeded, which is said; else -1. */
+int run_attach_over(const char *dir);
+/* As muster attach does, to the run in `dir`: an exit status. */
+int run_attach(const char *dir, bool quiet);
 
 /* The directory of this run, locked, with its key (JOB_KEY_BYTES) and spec. The
  * caller owns *ret, also on failure. */

@@ -30,6 +30,14 @@ EOF
     while read -r pid; do kill "$pid" 2>/dev/null; done <left
 }
 
+# For a run that is known by its directory, and has a front end.
+test_attach_usage() {
+    run "$MUSTER" run --allow-run-as-root --attach -- true
+    is "$status" 2 '--attach without a directory is bad usage' || show
+    run env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$MUSTER" run --attach --run-dir run -- true
+    is "$status" 2 'and so it is by hand' || show
+}
+
 # All nodes get the environment, in one piece.
 test_huge_environment() {
     local i chunk

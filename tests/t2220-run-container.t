@@ -36,34 +36,9 @@ test_charlm() {
     is "$(field one state)" Succeeded 'as the run directory says'
 }
 
-# sshd without root, as pods that are to be reached have it.
-ssh_files() {
-    local dir=$SHARED/ssh h
-    mkdir "$dir" && ssh-keygen -q -t ed25519 -N '' -C pods -f "$dir/user" && ssh-keygen -q -t ed25519 -N '' -C pods -f "$dir/host"
-    cat >"$dir/sshd" <<'CONF'
-Port 2222
-HostKey /shared/ssh/host
-AuthorizedKeysFile /shared/ssh/user.pub
-PidFile none
-StrictModes no
-UsePAM no
-UseDNS no
-PasswordAuthentication no
-LogLevel ERROR
-SetEnv LD_LIBRARY_PATH=/usr/local/lib
-CONF
-    cat >"$dir/client" <<'CONF'
-#!/bin/sh
-exec ssh -F none -p 2222 -i /shared/ssh/user -o BatchMode=yes -o LogLevel=ERROR -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "$@"
-CONF
-    chmod 755 "$dir/client"
-    chown -R 1000:1000 "$dir"
-}
-
 test_pods() {
     local p
-    ssh_files
-    for p in pod1 pod2; do pods start $p -- /usr/sbin/sshd -D -e -f /shared/ssh/sshd; done
+    for p in pod1 pod2; do pods sshd $p; done
     pods start pod0 -- muster run --run-dir three --ssh /shared/ssh/client --hosts pod0,pod1,pod2 --nnodes 3 --nproc-per-node 1 -- \
         $charlm --steps 20 --batch 6
     is "$(pods wait pod0)" 0 'charlm trains over three pods' || diag "$(logs pod0; cat "$SHARED/three/mpirun.log")"
