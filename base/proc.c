@@ -298,30 +298,30 @@ int proc_is_below(pid_t pid, pid_t root)
     return -ESRCH;
 }
 
-static char *read_env(pid_t pid, size_t *ret_len)
+static int read_env(pid_t pid, char **ret, size_t *ret_len)
 {
     char path[64];
-    char *text;
 
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    return fs_read(path, MAX_FILE_BYTES, &text, ret_len, NULL) < 0 ? NULL
-                                                                   : text;
+    return fs_read(path, MAX_FILE_BYTES, ret, ret_len, NULL);
 }
 
 bool proc_has_no_env(pid_t pid)
 {
+    _free_ char *text = NULL;
     size_t len;
-    _free_ char *text = read_env(pid, &len);
+    int rc = read_env(pid, &text, &len);
 
-    return text && len == 0;
+    /* Of one that ends the memory goes first; newer kernels (6.18) say so. */
+    return rc == 0 ? len == 0 : rc == -ESRCH;
 }
 
 bool proc_has_env(pid_t pid, const char *entry)
 {
     size_t want = strlen(entry), len;
-    _free_ char *text = read_env(pid, &len);
+    _free_ char *text = NULL;
 
-    if (!text) {
+    if (read_env(pid, &text, &len) < 0) {
         return false;
     }
     for (size_t at = 0; at < len;) {

@@ -59,8 +59,8 @@ int proc_is_below(pid_t pid, pid_t root);
  * cannot be read. */
 bool proc_has_env(pid_t pid, const char *entry);
 
-/* True if `pid` has no environment to be seen: it is in the middle of an exec
- * (look again), or was given none. */
+/* True if `pid` has no environment to be seen: it is in the middle of an exec, or
+ * of its end (look again), or was given none. */
 bool proc_has_no_env(pid_t pid);
 
 /* Signals the very process that `p` describes: never one that has got its pid

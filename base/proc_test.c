@@ -354,6 +354,22 @@ static void test_env(void)
 }
 
 /* One that is stopped is swept like any other, with what is below it. */
+/* Its memory is gone, and it is not: as while it still closes its files. */
+static void test_env_of_the_dying(void)
+{
+    siginfo_t si;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        _exit(0);
+    }
+    ok(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT) == 0, "one that ended");
+    ok(proc_has_no_env(pid), "has no environment to be seen");
+    ok(!proc_has_no_env(getpid()), "as one that lives has");
+    waitpid(pid, NULL, 0);
+    ok(!proc_has_no_env(pid), "nobody has none");
+}
+
 static void test_sweep_stopped(void)
 {
     char entry[64];
@@ -471,6 +487,7 @@ int main(int argc, char **argv)
     test_dead_leader();
     test_moving_targets();
     test_env();
+    test_env_of_the_dying();
     test_sweep_stopped();
     test_sweep_spares_itself();
     test_other_user();
