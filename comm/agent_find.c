@@ -26,6 +26,7 @@ enum {
     RETRY_MS = 5,
     MAX_INDEX = 65535,
     KEEPER_TRIES = 100,
+    QUESTION_MS = 2000, /* it is sent at once; the keeper has more to do */
 };
 
 /* Between muster-mpi and the keeper of its node: one question, one answer. */
@@ -229,15 +230,14 @@ int agent_keeper_open(const char *tag, int *ret_lock, struct error *e)
     return rc < 0 ? rc : seqsock_listen(path, e);
 }
 
-static int take_question(int fd, uint32_t *ret_index, unsigned timeout_ms,
-                         struct error *e)
+static int take_question(int fd, uint32_t *ret_index, struct error *e)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     _seqsock_msg_ struct seqsock_msg m;
     struct wire_reader r;
 
     seqsock_msg_init(&m);
-    if (poll(&p, 1, (int)timeout_ms) != 1 || seqsock_recv(fd, &m) != 1) {
+    if (poll(&p, 1, QUESTION_MS) != 1 || seqsock_recv(fd, &m) != 1) {
         return 0;
     }
     r = wire_reader(m.data.data, m.data.len);
@@ -260,7 +260,7 @@ int agent_keeper_serve(int listener, const char *tag, unsigned timeout_ms,
     if (fd < 0) {
         return fd;
     }
-    rc = take_question(fd, &index, timeout_ms, e);
+    rc = take_question(fd, &index, e);
     if (rc <= 0) {
         return rc;
     }
