@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/worker_socket_bed.h"
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "tests/lib/tap.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RUN_MS = 20000 };
+
+static void on_hello(void *arg, uint32_t local_rank, int pid)
+{
+    struct agent *a = arg;
+
+    (void)local_rank;
+    a->n_hellos++;
+    a->hello_pid = pid;
+    if (a->on_hello) {
+        a->on_hello(a);
+    }
+}
+
+static void on_report(void *arg, uint32_t local_rank,
+                      const struct worker_report *report)
+{
+    struct agent *a = arg;
+
+    (void)local_rank;
+    a->n_reports++;
+    a->step = report->step;
+    if (report->n_metrics > 0 && !strcmp(report->metrics[0].name, "loss")) {
+        a->loss = report->metrics[0].value;
+    }
+}
+
+static void on_saved(void *arg, uint32_t local_rank, const char *path,
+                     int64_t step)
+{
+    struct agent *a = arg;
+
+    (void)local_rank;
+    a->n_saved++;
+    a->step = step;
+    str_copy(a->path, sizeof(a->path), path);
+}
+
+static void on_disconnect(void *arg, uint32_t local_rank, bool had_joined,
+                          const char *why)
+{
+    struct agent *a = arg;
+
+    (void)local_rank;
+    a->n_disconnects++;
+    a->n_joined_gone += had_joined;
+    str_copy(a->why, sizeof(a->why), why);
+}
+
+const struct worker_socket_ops bed_ops = {
+    .on_hello = on_hello,
+    .on_report = on_report,
+    .on_checkpoint_saved = on_saved,
+    .on_disconnect = on_disconnect,
+};
+
+void bed_open(struct agent *a, int n)
+{
+    memset(a, 0, sizeof(*a));
+    a->n = n;
+    str_copy(a->dir, sizeof(a->dir), "/tmp/muster-test-XXXXXX");
+    if (!mkdtemp(a->dir) || uv_loop_init(&a->loop) < 0) {
+        bail_out("agent");
+    }
+    for (int i = 0; i < n; i++) {
+        struct worker_welcome who = {
+            .rank = (uint32_t)i, .world = (uint32_t)n,
+            .local_rank = (uint32_t)i, .local_world = (uint32_t)n,
+            .n_nodes = 1, .generation = 7, .run_dir = "/runs/x",
+        };
+        struct error e = {0};
+        char path[128];
+
+        snprintf(path, sizeof(path), "%s/%d", a->dir, i);
+        if (worker_socket_create(&a->loop, path, &who, &bed_ops, a,
+                                 &a->sockets[i], &e) < 0) {
+            bail_out("%s", e.text);
+        }
+    }
+}
+
+void bed_close(struct agent *a)
+{
+    for (int i = 0; i < a->n; i++) {
+        worker_socket_destroy(a->sockets[i]);
+    }
+    uv_run(&a->loop, UV_RUN_DEFAULT);
+    is_int(uv_loop_close(&a->loop), 0, "nothing left in the loop");
+    is_int(rmdir(a->dir), 0, "nothing left in the directory");
+    segment_destroy(a->segment);
+}
+
+void bed_start(struct agent *a, int (*worker)(struct agent *a, int i))
+{
+    for (int i = 0; i < a->n; i++) {
+        a->results[i] = -1;
+        a->pids[i] = fork();
+        if (a->pids[i] == 0) {
+            setenv("MUSTER_SOCKET", worker_socket_path(a->sockets[i]), 1);
+            _exit(worker(a, i));
+        }
+    }
+}
+
+void bed_run_until(struct agent *a, bool (*done)(struct agent *a))
+{
+    uint64_t deadline_ms = clock_mono_ms() + RUN_MS;
+
+    while (!done(a) && clock_mono_ms() < deadline_ms) {
+        uv_run(&a->loop, UV_RUN_NOWAIT);
+        poll(NULL, 0, 1);
+    }
+}
+
+bool bed_all_ended(struct agent *a)
+{
+    bool all = true;
+
+    for (int i = 0; i < a->n; i++) {
+        int status;
+
+        if (a->results[i] == -1 &&
+            waitpid(a->pids[i], &status, WNOHANG) == a->pids[i]) {
+            a->results[i] = WIFEXITED(status) ? WEXITSTATUS(status)
+                                              : -WTERMSIG(status);
+        }
+        all = all && a->results[i] != -1;
+    }
+    return all && a->n_hellos == a->n_disconnects;
+}
+
+void bed_run(struct agent *a, int (*worker)(struct agent *a, int i),
+                const char *name)
+{
+    bed_start(a, worker);
+    bed_run_until(a, bed_all_ended);
+    for (int i = 0; i < a->n; i++) {
+        is_int(a->results[i], 0, "%s: worker %d", name, i);
+    }
+}
