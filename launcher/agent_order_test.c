@@ -125,5 +125,7 @@ int main(void)
     agent_order_release(&b->order);
     record_destroy(b->order.record, CLOSE_MS);
     fs_remove_tree(b->agent.run.dir, NULL);
+    lead_bed_release(&b->agent);
+    free(b);
     return tap_done();
 }

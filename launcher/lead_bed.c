@@ -73,6 +73,16 @@ void lead_bed_make(struct agent *a)
     expect(tree_create(&tree, &a->tree, NULL) == 0);
 }
 
+void lead_bed_release(struct agent *a)
+{
+    tree_close(a->tree);
+    link_listener_close(a->listener);
+    uv_run(&a->loop, UV_RUN_DEFAULT);
+    expect(uv_loop_close(&a->loop) == 0);
+    roster_release(&a->roster);
+    job_destroy(a->config.job);
+}
+
 struct order lead_bed_run(uint32_t generation, uint16_t n_procs[BED_NODES])
 {
     n_procs[0] = n_procs[2] = BED_PROCS;

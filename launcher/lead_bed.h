@@ -11,9 +11,9 @@
 
 enum { BED_NODES = 3, BED_PROCS = 2 };
 
-/* Zeroed before. The run directory is made here; the caller removes it. One a
- * process. */
+/* Zeroed before. The run directory is made here; the caller removes it. */
 void lead_bed_make(struct agent *a);
+void lead_bed_release(struct agent *a);
 
 /* Nodes 0 and 2 run that generation. Borrows `n_procs`, which it fills. */
 struct order lead_bed_run(uint32_t generation, uint16_t n_procs[BED_NODES]);
