@@ -10,21 +10,10 @@
 
 #include "base/clock.h"
 #include "launcher/control.h"
-#include "launcher/options.h"
 #include "launcher/run_request.h"
 #include "launcher/status_file.h"
 
 #include <stdio.h>
-
-struct suspend_options {
-    bool force;
-};
-
-static const struct option_def table[] = {
-    {"force", NULL, "do not wait for a checkpoint: workers are killed at once",
-     OPTION_FLAG, offsetof(struct suspend_options, force), NULL, 'f'},
-    {0},
-};
 
 static const struct options options = {
     .command = "suspend",
@@ -33,7 +22,7 @@ static const struct options options = {
              "until muster resume: its workers get the grace time of the job, "
              "and muster run ends with exit status 75. RUN is a run directory, "
              "a run id or a name.",
-    .table = table,
+    .table = run_request_table,
     .min_args = 1,
     .max_args = 1,
 };
@@ -90,20 +79,15 @@ static int say_over(const struct run_view *v)
 
 int cmd_suspend(int argc, char **argv)
 {
-    _option_args_ struct option_args args = {0};
-    struct suspend_options set = {0};
     _run_view_ struct run_view v = {0};
-    struct error e = {0};
-    int rc = options_start(&options, argc, argv, &set, &args);
+    bool force = false;
+    int rc = run_request_start(&options, argc, argv, &force, &v);
 
     if (rc >= 0) {
         return rc;
     }
-    if (run_view_load(args.words.items[0], &v, &e) < 0) {
-        return command_fail(&e);
-    }
     rc = is_left_behind(&v) ? RUN_REQUEST_IS_OVER
-                            : run_request(&v, "suspend", set.force,
+                            : run_request(&v, "suspend", force,
                                           "suspending");
     if (rc != RUN_REQUEST_IS_OVER) {
         return rc;

@@ -5,12 +5,36 @@
 
 #include "launcher/commands.h"
 #include "launcher/control.h"
-#include "launcher/options.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 enum { ASK_MS = 10000 };
+
+struct request_options {
+    bool force;
+};
+
+const struct option_def run_request_table[] = {
+    {"force", NULL, "do not wait for a checkpoint: workers are killed at once",
+     OPTION_FLAG, offsetof(struct request_options, force), NULL, 'f'},
+    {0},
+};
+
+int run_request_start(const struct options *options, int argc, char **argv,
+                      bool *ret_force, struct run_view *ret)
+{
+    _option_args_ struct option_args args = {0};
+    struct request_options set = {0};
+    struct error e = {0};
+    int rc = options_start(options, argc, argv, &set, &args);
+
+    if (rc < 0 && run_view_load(args.words.items[0], ret, &e) < 0) {
+        return command_fail(&e);
+    }
+    *ret_force = set.force;
+    return rc;
+}
 
 /* The run's answer for people; the exit status. */
 static int show_reply(const struct run_view *v, const json_t *reply,

@@ -6,12 +6,19 @@
 #ifndef MUSTER_LAUNCHER_RUN_REQUEST_H
 #define MUSTER_LAUNCHER_RUN_REQUEST_H
 
+#include "launcher/options.h"
 #include "launcher/runview.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 
 enum { RUN_REQUEST_IS_OVER = -1 };
+
+/* For the table of commands that take a run and may be forced; and what they start
+ * with: a negative number to go on, else the exit status, as of options_start(). */
+extern const struct option_def run_request_table[];
+int run_request_start(const struct options *options, int argc, char **argv,
+                      bool *ret_force, struct run_view *ret);
 
 /* `op` is as in doc/formats.md, `doing` what is said where the run says nothing
  * ("cancelling"). An exit status, or RUN_REQUEST_IS_OVER: the run is over, and
