@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "rendezvous/restart.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,10 +57,39 @@ static void on_exit_(void *arg, const struct worker_end *end)
     agent_member_step(c->agent, &event);
 }
 
+static bool all_wait_in_kernel(const struct worker_survivor *who, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (who[i].state != 'D') {
+            return false;
+        }
+    }
+    return n > 0;
+}
+
+/* None of them runs an instruction of its program again, but what the kernel does
+ * for them (a page that is written, memory of a device) may go on for long. So the
+ * run goes on without this node, where it can: an agent that has ended is known to
+ * be gone, and muster-watch waits for them. Where it is the lead's, the lead says
+ * in time that it has not stopped. */
+static void give_node_up(struct crew *c)
+{
+    if (c->stopping && !agent_leads(c->agent)) {
+        agent_leave(c->agent, RUN_RESUMABLE, "its workers cannot be killed");
+    }
+}
+
 static void on_stuck(void *arg, const struct worker_survivor *who, size_t n)
 {
-    const struct crew *c = arg;
+    struct crew *c = arg;
 
+    if (c->told_stuck) {
+        if (all_wait_in_kernel(who, n)) {
+            give_node_up(c);
+        }
+        return;
+    }
+    c->told_stuck = true;
     for (size_t i = 0; i < n; i++) {
         agent_note(c->agent, "process %ld (%s) on %s does not die of SIGKILL "
                    "(state %c)", (long)who[i].pid, who[i].name, c->agent->host,

@@ -92,6 +92,16 @@ static void become_gone(struct workers *w)
     }
 }
 
+/* Whether it is time to tell (again) that some have not gone. */
+static bool is_stuck(struct workers *w, uint64_t now)
+{
+    if (now - w->killed_at_ms < (w->n_told_stuck + 1) * STUCK_MS) {
+        return false;
+    }
+    w->n_told_stuck++;
+    return true;
+}
+
 static void tell_stuck(struct workers *w, const struct proc_list *left)
 {
     size_t n = left->n + w->n_alive, at = 0;
@@ -168,8 +178,7 @@ static void settle(struct workers *w, uint64_t now)
     }
     begin_killing(w);
     proc_sweep(getpid(), workers_own, w, NULL);
-    if (!w->told_stuck && now - w->killed_at_ms >= STUCK_MS) {
-        w->told_stuck = true;
+    if (is_stuck(w, now)) {
         tell_stuck(w, &left);
     }
     look_again(w);
@@ -183,10 +192,9 @@ static void on_look(uv_timer_t *t)
     if (w->n_alive == 0) {
         settle(w, now);
     } else if (w->killing) {
-        if (!w->told_stuck && now - w->killed_at_ms >= STUCK_MS) {
+        if (is_stuck(w, now)) {
             _proc_list_ struct proc_list left = {0};
 
-            w->told_stuck = true;
             workers_left(w, &left);
             tell_stuck(w, &left);
         }

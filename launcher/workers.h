@@ -105,8 +105,8 @@ struct workers_events {
     /* Once a worker, in order of ending. Failed (not stopped, status != 0) ones:
      * the first is the set's cause. */
     void (*on_exit)(void *arg, const struct worker_end *end);
-    /* Some did not go within 5 s of SIGKILL. The set goes on waiting. NULL: not
-     * wanted. */
+    /* Some did not go within 5 s of SIGKILL; again every 5 s as long as there are
+     * some. The set goes on waiting. NULL: not wanted. */
     void (*on_stuck)(void *arg, const struct worker_survivor *who, size_t n);
     void (*on_gone)(void *arg);
     void *arg;

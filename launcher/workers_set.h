@@ -44,13 +44,14 @@ struct workers {
     unsigned n_handles;
 
     bool told_started, any_exec_failed;
-    bool stopping, killing, told_stuck, gone;
+    bool stopping, killing, gone;
     bool abandoned; /* workers_start() failed: nobody is told anything */
     bool destroyed;
     uint64_t kill_at_ms;   /* while stopping: when the grace is over */
     uint64_t killed_at_ms;
     uint64_t linger_until_ms;
     unsigned look_ms;
+    uint64_t n_told_stuck;
     bool seen_empty; /* the last look found nobody */
     unsigned n_unclear;
 };
