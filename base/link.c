@@ -82,6 +82,14 @@ void link_fail(struct link *l, bool closed)
     l->ops->on_down(l, closed, &l->error, l->ctx);
 }
 
+static void tell_if_drained(struct link *l)
+{
+    if (l->tell_drained && !l->down && !l->closing && link_queued(l) == 0) {
+        l->tell_drained = false;
+        l->ops->on_drained(l, l->ctx);
+    }
+}
+
 static void on_written(uv_write_t *request, int status)
 {
     struct write *w = (struct write *)request->data;
@@ -93,6 +101,8 @@ static void on_written(uv_write_t *request, int status)
     if (status < 0 && l && status != UV_ECANCELED && status != UV_EPIPE) {
         error_set(&l->error, -status, "send to %s", l->peer);
         link_fail(l, true);
+    } else if (l) {
+        tell_if_drained(l);
     }
 }
 
@@ -199,6 +209,7 @@ static void take_frames(struct link *l)
     }
     if (!l->down) {
         flush(l);
+        tell_if_drained(l);
     }
 }
 
@@ -406,6 +417,24 @@ size_t link_queued(const struct link *l)
     return n;
 }
 
+void link_tell_drained(struct link *l)
+{
+    l->tell_drained = true;
+}
+
+void link_hold(struct link *l, bool hold)
+{
+    if (l->held == hold || !l->conn || l->down || l->closing) {
+        return;
+    }
+    l->held = hold;
+    if (hold) {
+        uv_read_stop(&l->conn->stream);
+    } else {
+        uv_read_start(&l->conn->stream, on_alloc, on_read);
+    }
+}
+
 uint64_t link_last_heard_ms(const struct link *l)
 {
     return l->heard_ms;
@@ -447,6 +476,7 @@ void link_close(struct link *l)
         flush(l);
     }
     is_stranger = l->listener;
+    link_hold(l, false);
     l->closing = true;
     link_stranger_gone(l);
     uv_timer_stop(l->timer);

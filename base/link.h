@@ -36,6 +36,8 @@ struct link_ops {
     /* What went wrong; `closed` is true when the peer's kernel closed. */
     void (*on_down)(struct link *l, bool closed, const struct error *why,
                     void *ctx);
+    /* After link_tell_drained(); may be NULL for who never calls that. */
+    void (*on_drained)(struct link *l, void *ctx);
 };
 
 struct link_target {
@@ -91,6 +93,13 @@ int link_end(struct link *l);
 
 /* Bytes that the kernel has not taken yet. */
 size_t link_queued(const struct link *l);
+
+/* Some are queued: on_drained is called, once, when none are. */
+void link_tell_drained(struct link *l);
+
+/* Reads no more from the peer, whose kernel keeps what it sends, or goes on with
+ * it. Frames that have come already are told of all the same. */
+void link_hold(struct link *l, bool hold);
 
 /* Monotonic ms (loop time) of the last byte from the peer. */
 uint64_t link_last_heard_ms(const struct link *l);

@@ -48,6 +48,8 @@ struct link {
     bool down;     /* failed; waits for its owner to close it */
     bool closing;  /* the owner is done with it */
     bool in_frames; /* inside the frame loop: free later */
+    bool tell_drained;
+    bool held; /* not read from */
     struct error error;
 };
 
