@@ -121,6 +121,12 @@ static void on_drained(void *ctx)
     agent_drained(ctx);
 }
 
+static void on_stranger(void *ctx, struct link *l,
+                        const struct channel_frame *first)
+{
+    agent_store_stranger(ctx, l, first);
+}
+
 static void on_ask(void *ctx, const void *json, size_t len)
 {
     agent_asked(ctx, json, len);
@@ -139,6 +145,7 @@ static const struct tree_ops tree_ops_ = {
     .on_here = on_here,
     .on_event = on_event,
     .on_request = on_request,
+    .on_stranger = on_stranger,
     .on_ask = on_ask,
 };
 

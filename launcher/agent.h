@@ -7,6 +7,7 @@
  *   agent_job.c      working: the job has come down the tree
  *   agent_leave.c    leaving, with the verdict
  *   agent_member.c   carries out what the member (rendezvous/member.h) decides
+ *   agent_store.c    the store of a generation
  *   agent_lead.c     the same for the lead, on the node that leads
  *   agent_hang.c     its watch over hangs, and what it asks of the others
  *   agent_limit.c    the time limit of the batch system
@@ -91,9 +92,10 @@ struct agent {
     struct workers_host workers_host;
     struct output *output;
     struct store_server *store;
-    struct store_server *relay; /* of this node's workers, with store: tree */
+    struct store_server *relay; /* of this node's workers, in a tree */
     struct kv_server *kv; /* Horovod's rendezvous, beside it, or NULL */
     uint32_t store_generation;
+    bool store_is_tree; /* in the generation that runs */
     bool store_has_refused; /* and it was told */
     uint32_t generation; /* the newest that was started here */
     uint32_t first_rank; /* of its workers on this node */
@@ -175,6 +177,19 @@ void agent_member_step(struct agent *a, struct member_event *event);
 void agent_member_soon(struct agent *a, const struct member_event *event);
 void agent_member_order(struct agent *a, const void *data, size_t len);
 void agent_member_stop(struct agent *a);
+
+/* --- agent_store.c --- */
+
+/* The store of a generation that is prepared; the member hears of it. */
+void agent_store_open(struct agent *a, uint32_t generation);
+/* The generation runs: in a tree, opens the store of this node's workers. */
+int agent_store_run(struct agent *a, const struct order *run, struct error *e);
+/* Where this node's workers find it on loopback; 0: they go to worker 0's node. */
+uint16_t agent_store_port(const struct agent *a);
+void agent_store_close(struct agent *a);
+/* One who wants no place in the tree (struct tree_ops). */
+void agent_store_stranger(struct agent *a, struct link *l,
+                          const struct channel_frame *first);
 
 /* --- agent_hang.c --- */
 

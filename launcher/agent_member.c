@@ -23,9 +23,6 @@
 enum {
     LINGER_MS = 1000, /* what workers leave behind, see workers.h */
     MARGIN_MS = 10000,
-    PORT_TRIES = 32,
-    KV_SHARE = 6, /* a connection to it for so many to the store */
-    STORE_MAX_CONNS = 65536,
 };
 
 struct soon {
@@ -126,163 +123,6 @@ static void on_member_timer(uv_timer_t *t)
     agent_member_step(t->data, &tick);
 }
 
-/* --- the store of a generation --- */
-
-static void close_store(struct agent *a)
-{
-    store_server_destroy(a->store, NULL, NULL);
-    kv_server_destroy(a->kv);
-    store_server_destroy(a->relay, NULL, NULL);
-    a->relay = NULL;
-    a->store = NULL;
-    a->kv = NULL;
-    a->store_generation = 0;
-}
-
-static int allow_hosts(struct agent *a, struct error *e)
-{
-    _strlist_ struct strlist addrs = {0};
-    int rc;
-
-    strlist_add(&addrs, "127.0.0.1");
-    strlist_add(&addrs, "::1");
-    for (uint32_t i = 0; i < a->roster.n; i++) {
-        const struct roster_entry *entry = &a->roster.entries[i];
-
-        for (size_t k = 0; k < entry->n_addrs; k++) {
-            strlist_add(&addrs, entry->addrs[k]);
-        }
-    }
-    if (addrs.failed) {
-        return error_set(e, ENOMEM, "allow hosts");
-    }
-    rc = store_server_set_allowed(a->store, (const char *const *)addrs.items,
-                                  addrs.n, e);
-    return rc < 0 || !a->kv
-               ? rc
-               : kv_server_set_allowed(a->kv,
-                                       (const char *const *)addrs.items,
-                                       addrs.n, e);
-}
-
-/* Horovod's rendezvous at the third port, where the job asks for one. */
-static int open_kv(struct agent *a, const struct store_config *store,
-                   struct error *e)
-{
-    uint16_t port = outfit_third_port(store_server_port(a->store));
-    struct kv_config config = {
-        .address = store->addresses ? store->addresses[0] : NULL,
-        .port = port,
-        .max_conns = (unsigned)(store->max_conns / KV_SHARE),
-    };
-
-    if (a->config.job->horovod != JOB_HOROVOD_GLOO) {
-        return 0;
-    }
-    return port ? kv_server_create(&a->loop, &config, &a->kv, e)
-                : error_text(e, EADDRINUSE, "no port is left for Horovod's "
-                             "rendezvous");
-}
-
-/* A store at a port whose second one is free as well, where that can be had, and
- * with a server at the third, where one is wanted. */
-static int open_servers(struct agent *a, const struct store_config *config,
-                        struct error *e)
-{
-    int rc = -EADDRINUSE;
-
-    for (int i = 0; i < PORT_TRIES; i++) {
-        bool is_last = i == PORT_TRIES - 1;
-
-        close_store(a);
-        rc = store_server_create(&a->loop, config, &a->store, e);
-        if (rc < 0) {
-            return rc;
-        }
-        if (!is_last && !addr_port_is_free(outfit_second_port(
-                            store_server_port(a->store)))) {
-            continue;
-        }
-        rc = open_kv(a, config, e);
-        if (rc != -EADDRINUSE) {
-            return rc;
-        }
-    }
-    return rc;
-}
-
-/* Told once a generation: whoever connects could say it for ever. */
-static void on_store_refused(void *ctx, const char *peer, const char *why)
-{
-    struct agent *a = ctx;
-
-    if (!a->store_has_refused) {
-        a->store_has_refused = true;
-        agent_note(a, "the store on %s has closed a connection from %s: %s",
-                   a->host, peer, why);
-    }
-}
-
-/* What connections leave of the descriptors is for workers, logs and peers. */
-static size_t max_store_conns(void)
-{
-    struct rlimit files;
-
-    if (getrlimit(RLIMIT_NOFILE, &files) < 0 ||
-        files.rlim_cur / 4 * 3 >= STORE_MAX_CONNS) {
-        return STORE_MAX_CONNS;
-    }
-    return files.rlim_cur / 4 * 3;
-}
-
-static void open_store(struct agent *a, uint32_t generation)
-{
-    static const char *const loopback[] = {"127.0.0.1", NULL};
-    bool local = agent_on_one_host(a);
-    struct store_config config = {.addresses = local ? loopback : NULL,
-                                  .max_conns = max_store_conns(),
-                                  .on_refused = on_store_refused, .ctx = a};
-    struct member_event event = {.type = MEMBER_STORE_OPEN,
-                                 .generation = generation};
-    struct error e = {0};
-
-    if (open_servers(a, &config, &e) < 0 || allow_hosts(a, &e) < 0) {
-        close_store(a);
-        event.type = MEMBER_STORE_FAILED;
-        event.text = e.text;
-    } else {
-        a->store_generation = generation;
-        a->store_has_refused = false;
-        event.addr = local ? loopback[0]
-                           : a->roster.entries[a->rank].addrs[0];
-        event.port = store_server_port(a->store);
-    }
-    agent_member_soon(a, &event);
-}
-
-/* With store: tree the workers of this node have a store of their own, which
- * asks that of rank 0's node. */
-static int open_relay(struct agent *a, const struct order *order,
-                      struct error *e)
-{
-    static const char *const loopback[] = {"127.0.0.1", NULL};
-    struct store_config config = {.addresses = loopback,
-                                  .upstream = order->master_addr,
-                                  .upstream_port = order->master_port,
-                                  .max_conns = max_store_conns(),
-                                  .on_refused = on_store_refused, .ctx = a};
-    int rc;
-
-    store_server_destroy(a->relay, NULL, NULL);
-    a->relay = NULL;
-    if (a->config.job->store != JOB_STORE_TREE || order->n_nodes < 2 ||
-        (a->store && a->store_generation == order->generation)) {
-        return 0;
-    }
-    rc = store_server_create(&a->loop, &config, &a->relay, e);
-    return rc < 0 ? rc : store_server_set_allowed(a->relay, loopback, 1, e);
-}
-
 /* --- actions --- */
 
 static void start_workers(struct agent *a, const struct order *order)
@@ -295,7 +135,7 @@ static void start_workers(struct agent *a, const struct order *order)
                                  .failure = &f};
     struct rlimit files = {0};
 
-    if (open_relay(a, order, &e) == 0 && crew_start(a, order, &e) == 0) {
+    if (agent_store_run(a, order, &e) == 0 && crew_start(a, order, &e) == 0) {
         return;
     }
     if (e.code == EMFILE) {
@@ -336,10 +176,10 @@ void agent_member_step(struct agent *a, struct member_event *event)
         crew_stop(a, do_.stop == MEMBER_STOP_KILL);
     }
     if (a->store && a->store_generation <= do_.close_store) {
-        close_store(a);
+        agent_store_close(a);
     }
     if (do_.open_store) {
-        open_store(a, do_.open_store);
+        agent_store_open(a, do_.open_store);
     }
     if (do_.start) {
         start_workers(a, do_.start);
@@ -392,5 +232,5 @@ void agent_member_stop(struct agent *a)
         a->soon = s->next;
         soon_destroy(s);
     }
-    close_store(a);
+    agent_store_close(a);
 }

@@ -111,6 +111,11 @@ static bool master_port(const struct contract_facts *f, struct buf *b)
     return f->master_port && put_u(b, f->master_port);
 }
 
+static bool routable_port(const struct contract_facts *f, struct buf *b)
+{
+    return f->routable_port ? put_u(b, f->routable_port) : master_port(f, b);
+}
+
 static bool endpoint(const struct contract_facts *f, struct buf *b)
 {
     if (!f->master_addr || !f->master_port) {
@@ -241,6 +246,7 @@ static const struct contract_entry entries[] = {
     {"MUSTER_N_NODES", QUIET, n_nodes},
     {"MUSTER_NODE_NAME", QUIET, node_name},
     {"MUSTER_MASTER_ADDR", QUIET, routable_addr},
+    {"MUSTER_MASTER_PORT", QUIET, routable_port},
     {"MUSTER_SOCKET", QUIET, socket_path},
     {"MUSTER_STACKS", QUIET, stacks},
     {"MUSTER_STOP_FILE", QUIET, stop_file},

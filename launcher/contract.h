@@ -45,7 +45,8 @@ struct contract_facts {
     /* where to meet */
     const char *master_addr; /* what training code is told */
     uint16_t master_port;
-    const char *routable_addr; /* of rank 0's node, where that differs */
+    const char *routable_addr; /* of rank 0's node, where that differs, ... */
+    uint16_t routable_port;    /* ... and the port of its store; or 0 */
     bool agent_store;          /* the agent serves the store there */
     uint16_t jax_port;         /* of the coordinator that rank 0 opens; 0: none */
 

@@ -16,18 +16,6 @@
 
 /* --- socket, and the worker itself --- */
 
-/* See open_relay() in agent_member.c: the keys are here, or where it asks. */
-static uint16_t store_port(const struct crew *c)
-{
-    const struct agent *a = c->agent;
-    const struct store_server *srv = a->relay ? a->relay : a->store;
-
-    return a->config.job->store == JOB_STORE_TREE && c->layout.n_groups > 1 &&
-                   srv
-               ? store_server_port(srv)
-               : 0;
-}
-
 static struct outfit_node node_of(const struct crew *c)
 {
     const struct agent *a = c->agent;
@@ -41,7 +29,7 @@ static struct outfit_node node_of(const struct crew *c)
         .agent_index = a->index,
         .host = a->host,
         .n_gpus = c->n_gpus,
-        .store_port = store_port(c),
+        .store_port = agent_store_port(a),
         .interface = a->interface[0] ? a->interface : NULL,
         .horovod_interface = c->interface[0] ? c->interface : NULL,
         .python_dir = c->agent->python_dir[0] ? c->agent->python_dir : NULL,

@@ -92,6 +92,7 @@ static struct contract_facts facts_of(const struct outfit_node *node,
         .agent_index = node->agent_index,
         .master_addr = node->store_port ? "127.0.0.1" : order->master_addr,
         .routable_addr = order->master_addr,
+        .routable_port = order->master_port,
         .master_port = node->store_port ? node->store_port
                                         : order->master_port,
         .agent_store = true,

@@ -163,7 +163,7 @@ bool store_conn_held(const struct store_conn *c)
 {
     return unread_bytes(c) >= c->store->limits.pipeline_bytes ||
            (c->trunk && store_trunk_held(c->trunk)) ||
-           (c->store->relay && store_relay_held(c->store->relay));
+           (c->store->relay && store_relay_held(c->store->relay, c));
 }
 
 uint64_t store_conn_partial(const struct store_conn *c)

@@ -35,7 +35,6 @@ static bool read_header(struct store_frames *f, const char **data, size_t *len)
     f->frame.len = wire_get_u32(&r);
     f->left = f->frame.len;
     f->n_header = 0;
-    f->n_frames++;
     return true;
 }
 

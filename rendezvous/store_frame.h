@@ -4,12 +4,10 @@
  * forwards (store_relay.h) and the store of rank 0's node (store_trunk.h) say to
  * each other.
  *
- * A trunk opens as any connection of the protocol does, with VALIDATE, but with
- * a number of its own. From then on there are frames both ways: channel, number
- * and length, 32 bits each, big-endian, and so many bytes. On a channel runs what
- * would run on a connection of its own, in the new dialect and without its
- * VALIDATE. Down, the number counts the requests of the channel that were
- * answered or need no answer.
+ * There are frames both ways: channel, number and length, 32 bits each,
+ * big-endian, and so many bytes. On a channel runs what would run on a connection
+ * of its own, in the new dialect and without its VALIDATE. Down, the number
+ * counts the requests of the channel that were answered or need no answer.
  *
  * Up, the number of a channel's first frame is 0, or the channel is for one wait
  * that so many clients share. Then STORE_STOP_WAITING is for all of them,
@@ -28,10 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STORE_TRUNK_MAGIC 0x4d745231u /* in place of VALIDATE's */
-
 enum {
-    STORE_TRUNK_HELLO_BYTES = 5,
     STORE_FRAME_BYTES = 12,
     STORE_MAX_CHANNELS = 65536 /* numbers from 0 */
 };
@@ -52,7 +47,6 @@ struct store_frames {
     size_t n_header;
     struct store_frame frame;
     size_t left; /* of its payload */
-    uint64_t n_frames;
 };
 
 /* The next part of a frame in the *len bytes at *data, which it moves on: true,

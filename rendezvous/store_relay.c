@@ -12,6 +12,10 @@
 
 #define NO_CHANNEL UINT32_MAX
 
+/* Requests of one client of which no answer has come: with more under way, one that
+ * does not read would fill this side with answers. */
+enum { MAX_UNANSWERED = 8 };
+
 /* What a connection has on the trunk. */
 struct relayed {
     struct store_conn *conn;
@@ -91,10 +95,14 @@ static int put_close(struct store_relay *relay, uint32_t channel,
     return put_frame(relay, channel, 0, 0, NULL, 0, e);
 }
 
-bool store_relay_held(const struct store_relay *relay)
+bool store_relay_held(const struct store_relay *relay,
+                      const struct store_conn *c)
 {
-    return relay->out.len + relay->taken_bytes >=
-           relay->store->limits.pipeline_bytes;
+    const struct relayed *m = c->relayed;
+
+    return (m && (int32_t)(m->asked - m->n_done) >= MAX_UNANSWERED) ||
+           relay->out.len + relay->taken_bytes >=
+               relay->store->limits.pipeline_bytes;
 }
 
 /* Channels */
@@ -525,22 +533,11 @@ int store_relay_feed(struct store_relay *relay, const void *data, size_t len,
 struct store_relay *store_relay_create(struct store *s)
 {
     struct store_relay *relay = calloc(1, sizeof(*relay));
-    const uint32_t magic = STORE_TRUNK_MAGIC;
-    char hello[STORE_TRUNK_HELLO_BYTES] = {STORE_VALIDATE};
-
-    if (!relay) {
-        return NULL;
+    if (relay) {
+        relay->store = s;
+        relay->free_line = NO_CHANNEL;
+        s->relay = relay;
     }
-    relay->store = s;
-    relay->free_line = NO_CHANNEL;
-    memcpy(hello + 1, &magic, sizeof(magic));
-    buf_append(&relay->out, hello, sizeof(hello));
-    if (relay->out.failed) {
-        free(relay);
-        return NULL;
-    }
-    s->buffered_bytes += sizeof(hello);
-    s->relay = relay;
     return relay;
 }
 

@@ -35,13 +35,15 @@ void store_relay_destroy(struct store_relay *relay); /* NULL is allowed */
 int store_relay_feed(struct store_relay *relay, const void *data, size_t len,
                      struct error *e);
 
-/* What is to be sent over the trunk, from its hello on: to be freed by the
- * caller with free(), NULL if there is nothing; and what was sent of it. */
+/* What is to be sent over the trunk: to be freed by the caller with free(), NULL
+ * if there is nothing; and what was sent of it. */
 char *store_relay_take(struct store_relay *relay, size_t *ret_len);
 void store_relay_sent(struct store_relay *relay, size_t len);
 
-/* So much is not sent yet that clients have to wait with their requests. */
-bool store_relay_held(const struct store_relay *relay);
+/* So much is not sent yet, or not answered of what this client has asked, that it
+ * has to wait with its requests. */
+bool store_relay_held(const struct store_relay *relay,
+                      const struct store_conn *c);
 
 /* For store_core.c: a request that is complete, `len` bytes long; and the end of
  * a connection. */

@@ -22,7 +22,6 @@ struct node {
     struct store *s;
     struct store_relay *relay;
     struct store_trunk *trunk; /* at the lead */
-    bool greeted;
 };
 
 struct bed {
@@ -39,7 +38,6 @@ static void bed_make(struct bed *b, const struct store_limits *limits)
         n->s = bed_store(limits);
         n->relay = store_relay_create(n->s);
         n->trunk = store_trunk_create(b->lead, n);
-        n->greeted = false;
         if (!n->relay || !n->trunk) {
             bail_out("no memory");
         }
@@ -76,11 +74,6 @@ static bool pump_up(struct node *n, size_t step)
 
     if (!data) {
         return false;
-    }
-    if (!n->greeted) {
-        is_int(store_trunk_detect(data, len), 1, "a trunk opens");
-        n->greeted = true;
-        at = STORE_TRUNK_HELLO_BYTES;
     }
     while (at < len) {
         size_t part = len - at < step ? len - at : step;
@@ -396,8 +389,6 @@ static void test_hostile(void)
     size_t len;
 
     bed_make(&b, NULL);
-    is_int(store_trunk_detect("\0", 1), -EAGAIN, "too short a hello");
-    is_int(store_trunk_detect("\0\xce\xf7\x85<", 5), 0, "a plain client");
     is_int(feed_trunk(&b, STORE_MAX_CHANNELS, "x", 1), -EPROTO, "no such channel");
     is_int(feed_trunk(&b, UINT32_MAX, "", 0), -EPROTO, "nor that one");
     is_int(feed_trunk(&b, 0, "", 0), -EPROTO, "a close of nothing");

@@ -26,7 +26,6 @@ void store_server_handle_gone(struct store_server *srv)
     if (--srv->n_handles > 0 || !srv->destroyed) {
         return;
     }
-    store_uplink_free(srv->uplink);
     store_destroy(srv->store);
     allow_release(&srv->allowed);
     free(srv);
@@ -65,10 +64,9 @@ static void close_client(struct client *client)
     if (!client->conn) {
         return;
     }
-    store_trunk_destroy(client->trunk);
-    client->trunk = NULL;
     store_close(srv->store, client->conn);
     client->conn = NULL;
+    srv->n_held -= client->is_held;
     if (client->prev) {
         client->prev->next = client->next;
     } else {
@@ -80,8 +78,8 @@ static void close_client(struct client *client)
     uv_close((uv_handle_t *)&client->tcp, on_client_closed);
 }
 
-static void tell_refused(struct store_server *srv, const char *peer,
-                         const char *why)
+void store_server_tell_refused(struct store_server *srv, const char *peer,
+                               const char *why)
 {
     if (srv->config.on_refused) {
         srv->config.on_refused(srv->config.ctx, peer, why);
@@ -95,28 +93,13 @@ static void refuse(struct client *client, const char *why)
 
     str_copy(peer, sizeof(peer), client->peer);
     close_client(client);
-    tell_refused(client->srv, peer, why);
+    store_server_tell_refused(client->srv, peer, why);
 }
 
 /* Answers */
 
 static void go_on(struct client *client);
-
-/* Neither is read from while its answers are not read. */
-static bool is_held(const struct client *client)
-{
-    return client->trunk ? store_trunk_held(client->trunk)
-                         : store_conn_held(client->conn);
-}
-
-static void was_sent(struct client *client, size_t len)
-{
-    if (client->trunk) {
-        store_trunk_sent(client->trunk, len);
-    } else {
-        store_sent(client->srv->store, client->conn, len);
-    }
-}
+static bool go_on_held(struct store_server *srv);
 
 static void on_written(uv_write_t *request, int status)
 {
@@ -125,48 +108,41 @@ static void on_written(uv_write_t *request, int status)
 
     free(answer->data);
     if (client->conn) {
-        bool was_held = is_held(client);
+        bool was_held = store_conn_held(client->conn);
 
-        was_sent(client, answer->len);
+        store_sent(client->srv->store, client->conn, answer->len);
         if (status < 0) {
             close_client(client);
-        } else if (was_held && !is_held(client)) {
+        } else if (was_held && !store_conn_held(client->conn)) {
             go_on(client);
+            store_server_turn(client->srv); /* the loop may be about to wait */
         }
     }
     free(answer);
 }
 
-/* Takes over `data`, of which the network has taken `at` bytes. */
-static int write_rest(struct client *client, char *data, size_t len, size_t at)
-{
-    struct answer *answer = calloc(1, sizeof(*answer));
-    uv_buf_t buf = uv_buf_init(data + at, (unsigned)(len - at));
-    int rc = -ENOMEM;
-
-    if (answer) {
-        answer->client = client;
-        answer->request.data = answer;
-        answer->data = data;
-        answer->len = len - at;
-        rc = uv_write(&answer->request, (uv_stream_t *)&client->tcp, &buf, 1,
-                      on_written);
-    }
-    if (rc < 0) {
-        was_sent(client, len - at);
-        free(data);
-        free(answer);
-    }
-    return rc;
-}
-
 /* What the network does not take at once. */
 static int send_later(struct client *client)
 {
-    size_t len;
-    char *data = store_take(client->conn, &len);
+    struct answer *answer = calloc(1, sizeof(*answer));
+    uv_buf_t buf;
+    int rc;
 
-    return write_rest(client, data, len, 0);
+    if (!answer) {
+        return -ENOMEM;
+    }
+    answer->client = client;
+    answer->request.data = answer;
+    answer->data = store_take(client->conn, &answer->len);
+    buf = uv_buf_init(answer->data, (unsigned)answer->len);
+    rc = uv_write(&answer->request, (uv_stream_t *)&client->tcp, &buf, 1,
+                  on_written);
+    if (rc < 0) {
+        store_sent(client->srv->store, client->conn, answer->len);
+        free(answer->data);
+        free(answer);
+    }
+    return rc;
 }
 
 static int send_answers(struct client *client)
@@ -190,48 +166,6 @@ static int send_answers(struct client *client)
     return n == (int)len ? 0 : send_later(client);
 }
 
-static void is_due(struct client *client)
-{
-    if (!client->is_due) {
-        client->is_due = true;
-        client->next_due = client->srv->due;
-        client->srv->due = client;
-    }
-}
-
-static int send_frames(struct client *client)
-{
-    bool was_held = is_held(client);
-    size_t len;
-    char *data = store_trunk_take(client->trunk, &len);
-    uv_buf_t buf = uv_buf_init(data, (unsigned)len);
-    int n = 0;
-
-    if (!data) {
-        return 0;
-    }
-    if (!was_held) {
-        n = uv_try_write((uv_stream_t *)&client->tcp, &buf, 1);
-    }
-    if (n > 0) {
-        was_sent(client, (size_t)n);
-    }
-    if (n == (int)len) {
-        free(data);
-        return 0;
-    }
-    return write_rest(client, data, len, n > 0 ? (size_t)n : 0);
-}
-
-static void collect(struct client *client, struct store_conn *conn)
-{
-    if (store_trunk_collect(client->trunk, conn)) {
-        is_due(client);
-    } else {
-        close_client(client);
-    }
-}
-
 /* Sends what all connections have to be told. */
 static void flush(struct store_server *srv)
 {
@@ -240,30 +174,32 @@ static void flush(struct store_server *srv)
     while ((conn = store_next_ready(srv->store)) != NULL) {
         struct client *client = store_conn_owner(conn);
 
-        if (client->trunk) {
-            collect(client, conn);
+        if (store_conn_trunk(conn)) {
+            store_branch_collect(store_conn_owner(conn), conn);
         } else if (store_conn_broken(conn) || send_answers(client) < 0) {
             close_client(client);
         }
     }
-    while (srv->due) {
-        struct client *client = srv->due;
+}
 
-        srv->due = client->next_due;
-        client->is_due = false;
-        if (client->conn && send_frames(client) < 0) {
-            close_client(client);
+void store_server_turn(struct store_server *srv)
+{
+    bool more = true;
+
+    while (more) {
+        flush(srv);
+        more = store_branches_send(srv);
+        if (srv->uplink) {
+            store_uplink_flush(srv->uplink);
+            more = go_on_held(srv);
         }
-    }
-    if (srv->uplink) {
-        store_uplink_flush(srv->uplink);
     }
 }
 
 /* All that could be read was read: many requests, then many answers. */
 static void on_turn(uv_check_t *check)
 {
-    flush(check->data);
+    store_server_turn(check->data);
 }
 
 /* Requests */
@@ -331,8 +267,7 @@ static void start_sweep(struct store_server *srv, bool at_once)
 static void watch_request(struct client *client)
 {
     struct store_server *srv = client->srv;
-    uint64_t request = client->trunk ? store_trunk_partial(client->trunk)
-                                     : store_conn_partial(client->conn);
+    uint64_t request = store_conn_partial(client->conn);
 
     if (request && request != client->request) {
         client->since_ms = uv_now(srv->loop);
@@ -349,53 +284,17 @@ static void after_requests(struct client *client, int rc, const char *why)
         return;
     }
     watch_request(client);
-    if (client->trunk) {
-        is_due(client);
-    }
-    if (is_held(client) == client->is_held) {
+    if (store_conn_held(client->conn) == client->is_held) {
         return;
     }
     client->is_held = !client->is_held;
     if (client->is_held) {
+        client->srv->n_held++;
         uv_read_stop((uv_stream_t *)&client->tcp);
     } else {
+        client->srv->n_held--;
         uv_read_start((uv_stream_t *)&client->tcp, on_alloc, on_read);
     }
-}
-
-static int feed(struct client *client, const char *data, size_t len,
-                struct error *e)
-{
-    return client->trunk
-               ? store_trunk_feed(client->trunk, data, len, e)
-               : store_feed(client->srv->store, client->conn, data, len, e);
-}
-
-static int open_trunk(struct client *client, struct error *e)
-{
-    client->trunk = store_trunk_create(client->srv->store, client);
-    return client->trunk ? 0 : error_set(e, ENOMEM, "store server");
-}
-
-/* What it is shows in its first bytes, which most often come at once. */
-static int feed_first(struct client *client, const char *data, size_t len,
-                      struct error *e)
-{
-    size_t n = sizeof(client->hello) - client->n_hello;
-    int rc;
-
-    n = len < n ? len : n;
-    memcpy(client->hello + client->n_hello, data, n);
-    client->n_hello += n;
-    rc = store_trunk_detect(client->hello, client->n_hello);
-    if (rc == -EAGAIN) {
-        return 0;
-    }
-    client->is_known = true;
-    rc = rc == 1 && !client->srv->uplink
-             ? open_trunk(client, e)
-             : feed(client, client->hello, client->n_hello, e);
-    return rc < 0 || len == n ? rc : feed(client, data + n, len - n, e);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
@@ -404,9 +303,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     struct error e = {0};
 
     if (n > 0) {
-        int rc = client->is_known
-                     ? feed(client, buf->base, (size_t)n, &e)
-                     : feed_first(client, buf->base, (size_t)n, &e);
+        int rc = store_feed(client->srv->store, client->conn, buf->base,
+                            (size_t)n, &e);
 
         after_requests(client, rc, e.text);
     } else if (n < 0) {
@@ -417,27 +315,28 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 /* Its answers were read: the requests behind them are due. */
 static void go_on(struct client *client)
 {
-    struct store_server *srv = client->srv;
     struct error e = {0};
-    int rc = client->trunk ? store_trunk_resume(client->trunk, &e)
-                           : store_resume(srv->store, client->conn, &e);
+    int rc = store_resume(client->srv->store, client->conn, &e);
 
     after_requests(client, rc, e.text);
-    flush(srv); /* the loop may be about to wait */
 }
 
-void store_server_go_on(struct store_server *srv)
+/* Where the trunk was full: what was held back for it. True if there was any. */
+static bool go_on_held(struct store_server *srv)
 {
-    struct client *c = srv->clients;
+    struct client *c = srv->n_held ? srv->clients : NULL;
+    bool any = false;
 
     while (c) {
-        bool due = c->is_held && !is_held(c);
+        bool due = c->is_held && !store_conn_held(c->conn);
 
         if (due) {
+            any = true;
             go_on(c); /* may close others: begin again */
         }
         c = due ? srv->clients : c->next;
     }
+    return any;
 }
 
 /* Who may connect */
@@ -539,7 +438,7 @@ static void accept_one(struct listener *listener)
         str_copy(peer, sizeof(peer), client->peer);
         uv_close((uv_handle_t *)&client->tcp, on_client_closed);
         if (why) {
-            tell_refused(srv, peer, why);
+            store_server_tell_refused(srv, peer, why);
         }
     }
 }
@@ -678,16 +577,12 @@ int store_server_create(uv_loop_t *loop, const struct store_config *config,
     uv_check_start(&srv->answers, on_turn);
     uv_unref((uv_handle_t *)&srv->answers);
     srv->n_handles = 2;
-    rc = config->upstream ? store_uplink_open(srv, config->upstream,
-                                              config->upstream_port, e)
-                          : 0;
-    if (rc < 0) {
-        store_server_destroy(srv, NULL, NULL);
-        return rc;
+    rc = config->upstream ? store_uplink_open(srv, config->upstream, e) : 0;
+    if (rc == 0) {
+        rc = config->addresses && config->addresses[0]
+                 ? listen_on_all(srv, config->addresses, e)
+                 : listen_anywhere(srv, e);
     }
-    rc = config->addresses && config->addresses[0]
-             ? listen_on_all(srv, config->addresses, e)
-             : listen_anywhere(srv, e);
     if (rc < 0) {
         store_server_destroy(srv, NULL, NULL);
         return rc;
@@ -704,6 +599,7 @@ uint16_t store_server_port(const struct store_server *srv)
 void store_server_reset(struct store_server *srv)
 {
     close_clients(srv, true);
+    store_branches_close(srv);
     store_clear(srv->store);
 }
 
@@ -732,8 +628,10 @@ void store_server_destroy(struct store_server *srv, void (*done)(void *ctx),
     srv->done = done;
     srv->done_ctx = ctx;
     close_clients(srv, true);
+    store_branches_close(srv);
     close_listeners(srv);
     store_uplink_close(srv->uplink);
+    srv->uplink = NULL;
     uv_close((uv_handle_t *)&srv->sweep, on_own_closed);
     uv_close((uv_handle_t *)&srv->answers, on_own_closed);
 }

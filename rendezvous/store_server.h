@@ -16,20 +16,28 @@
 #ifndef MUSTER_RENDEZVOUS_STORE_SERVER_H
 #define MUSTER_RENDEZVOUS_STORE_SERVER_H
 
+#include "base/link.h"
 #include "rendezvous/store_core.h"
 
 #include <uv.h>
+
+struct store_upstream {
+    char *const *addrs; /* numeric, NULL-terminated; for the call */
+    uint16_t port;      /* of a listener for links (base/link.h) */
+    const uint8_t *key; /* of the run; borrowed until the server is destroyed */
+    uint32_t rank;      /* of this agent, and the generation of its workers: what */
+    uint32_t generation; /* that listener is told in a struct store_hello */
+};
 
 struct store_config {
     const char *const *addresses; /* numeric, to bind; NULL-terminated. NULL:
                                      every address, IPv6 and IPv4 */
     uint16_t port;                /* 0: any that is free on all addresses */
-    /* Numeric; where the keys are: this server passes requests on to the one
-     * there (store_relay.h). It takes clients while it is not connected yet; when
-     * it has lost the connection it closes them all, and its port. NULL: the keys
-     * are here, for clients and for such servers. */
-    const char *upstream;
-    uint16_t upstream_port;
+    /* Where the keys are: this server passes requests on to the one there
+     * (store_relay.h), over a trunk. It takes clients while that is not up yet;
+     * when it is lost, or was not up in 300 s, it closes them all, and its port.
+     * NULL: the keys are here, for clients and for the trunks of others. */
+    const struct store_upstream *upstream;
     struct store_limits limits;
     size_t max_conns;             /* 0: 65536 */
     uint64_t request_timeout_ms;  /* 0: 120000; from its first byte */
@@ -37,6 +45,8 @@ struct store_config {
     /* Told of each connection that the server closed and why (not allowed, too
      * many, broken request); may be NULL. */
     void (*on_refused)(void *ctx, const char *peer, const char *why);
+    /* Told once, where there is no trunk after 10 s; may be NULL. */
+    void (*on_unreached)(void *ctx, const char *why);
     void *ctx;
 };
 
@@ -57,6 +67,13 @@ uint16_t store_server_port(const struct store_server *srv);
 int store_server_set_allowed(struct store_server *srv,
                              const char *const *addresses, size_t n,
                              struct error *e);
+
+/* A link from such a server, whose first frame was a STORE_LINE_HELLO of that rank
+ * (store_line.h): takes it over. One of the same rank that was there before is
+ * closed. They are neither asked for their address nor counted as connections. */
+void store_server_add_trunk(struct store_server *srv, struct link *l,
+                            uint32_t rank);
+size_t store_server_trunks(const struct store_server *srv);
 
 /* For a new generation: closes all connections and forgets all keys; goes on
  * listening on the same port. */

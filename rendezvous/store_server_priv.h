@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the store's server: what store_server.c (clients) and store_uplink.c
- * (the trunk to where the keys are) share. Nobody else includes this.
+ * Inside the store's server. Nobody else includes this.
+ *
+ *   store_server.c  clients, and the life of it all
+ *   store_branch.c  trunks that come: many clients of another node each
+ *   store_uplink.c  the trunk of a server that has no keys, to where they are
+ *   store_line.c    what the two ends of a trunk share: bytes over a link
  */
 #ifndef MUSTER_RENDEZVOUS_STORE_SERVER_PRIV_H
 #define MUSTER_RENDEZVOUS_STORE_SERVER_PRIV_H
 
 #include "base/addr.h"
 #include "rendezvous/allow.h"
-#include "rendezvous/store_frame.h"
 #include "rendezvous/store_relay.h"
 #include "rendezvous/store_server.h"
 #include "rendezvous/store_trunk.h"
@@ -19,12 +22,6 @@ struct client {
     uv_tcp_t tcp;
     struct store_server *srv;
     struct store_conn *conn; /* NULL once closing */
-    struct store_trunk *trunk; /* many clients in one, or NULL */
-    struct client *next_due;   /* of the trunks that have something to send */
-    bool is_due;
-    bool is_known; /* to be a trunk or not, by its first bytes: */
-    char hello[STORE_TRUNK_HELLO_BYTES];
-    size_t n_hello;
     struct client *prev;
     struct client *next;
     bool is_held;      /* not read from */
@@ -53,8 +50,10 @@ struct store_server {
     struct store_config config;
     struct listener *listeners;
     struct client *clients;
-    struct client *due;
-    struct store_uplink *uplink; /* NULL: this is where the keys are */
+    size_t n_held;                 /* of them */
+    struct store_branch *branches; /* the trunks that have come */
+    struct store_branch *due;      /* of them, who have something to send */
+    struct store_uplink *uplink;   /* NULL: this is where the keys are */
     uv_timer_t sweep; /* runs while something is overdue or may become so */
     uv_check_t answers; /* sends them once a turn of the loop has read */
     uint16_t port;
@@ -66,27 +65,44 @@ struct store_server {
     char read_buffer[STORE_READ_BYTES];
 };
 
+/* --- store_server.c --- */
+
 /* One handle of the server's is closed. */
 void store_server_handle_gone(struct store_server *srv);
 
-/* Requests that were held back by the uplink are due. */
-void store_server_go_on(struct store_server *srv);
+/* The callback may close others or reset. */
+void store_server_tell_refused(struct store_server *srv, const char *peer,
+                               const char *why);
 
-/* The uplink is lost: no client has a store any more. That is no news: it goes at
+/* Sends what everybody has to be told, and goes on with what was held back until
+ * that was sent. For callbacks behind which the loop may wait. */
+void store_server_turn(struct store_server *srv);
+
+/* The trunk is lost: no client has a store any more. That is no news: it goes at
  * the end of each generation, and with a node, of which others tell. */
 void store_server_lost(struct store_server *srv);
 
+/* --- store_branch.c --- */
+
+/* Answers of one of a trunk's clients are due. */
+void store_branch_collect(struct store_branch *b, struct store_conn *conn);
+
+/* Sends what trunks have to be told. True if requests that were held back have
+ * led to more answers. */
+bool store_branches_send(struct store_server *srv);
+
+void store_branches_close(struct store_server *srv);
+
+/* --- store_uplink.c --- */
+
 /* Connects, and tries again until it is connected. */
-int store_uplink_open(struct store_server *srv, const char *address,
-                      uint16_t port, struct error *e);
+int store_uplink_open(struct store_server *srv,
+                      const struct store_upstream *to, struct error *e);
 
 /* What the clients have asked for since. */
 void store_uplink_flush(struct store_uplink *up);
 
-/* NULL is allowed. */
+/* After the clients, before the store. NULL is allowed. */
 void store_uplink_close(struct store_uplink *up);
-
-/* When all handles are gone and all clients closed. NULL is allowed. */
-void store_uplink_free(struct store_uplink *up);
 
 #endif

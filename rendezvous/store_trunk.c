@@ -21,21 +21,10 @@ struct store_trunk {
     struct store_frames frames;
     struct channel *channels;
     size_t n_channels;
+    bool has_held; /* requests on some of them */
     struct buf out;
     size_t taken_bytes;
 };
-
-int store_trunk_detect(const void *data, size_t len)
-{
-    const uint32_t magic = STORE_TRUNK_MAGIC;
-    char hello[STORE_TRUNK_HELLO_BYTES] = {STORE_VALIDATE};
-
-    memcpy(hello + 1, &magic, sizeof(magic));
-    if (memcmp(data, hello, len < sizeof(hello) ? len : sizeof(hello)) != 0) {
-        return 0;
-    }
-    return len < sizeof(hello) ? -EAGAIN : 1;
-}
 
 struct store_trunk *store_trunk_create(struct store *s, void *owner)
 {
@@ -114,11 +103,6 @@ void store_trunk_sent(struct store_trunk *t, size_t len)
 bool store_trunk_held(const struct store_trunk *t)
 {
     return t->out.len + t->taken_bytes >= t->store->limits.pipeline_bytes;
-}
-
-uint64_t store_trunk_partial(const struct store_trunk *t)
-{
-    return t->frames.left || t->frames.n_header ? t->frames.n_frames + 1 : 0;
 }
 
 /* Channels are numbered without gaps, so that an array of them is enough. */
@@ -221,6 +205,7 @@ static int take_part(struct store_trunk *t, const char *data, size_t len,
         return rc; /* on its way when this side closed the channel */
     }
     rc = store_feed(t->store, ch->conn, data, len, NULL);
+    t->has_held = t->has_held || store_conn_held(ch->conn);
     return after_feed(t, ch->conn, rc, e);
 }
 
@@ -238,15 +223,23 @@ int store_trunk_feed(struct store_trunk *t, const void *data, size_t len,
     return rc;
 }
 
+bool store_trunk_has_held(const struct store_trunk *t)
+{
+    return t->has_held;
+}
+
 int store_trunk_resume(struct store_trunk *t, struct error *e)
 {
     int rc = 0;
 
+    t->has_held = false;
     for (size_t i = 0; i < t->n_channels && rc == 0; i++) {
         struct store_conn *c = t->channels[i].conn;
 
-        if (c && c->in.len > 0 && !store_trunk_held(t)) {
-            rc = after_feed(t, c, store_resume(t->store, c, NULL), e);
+        if (c && c->in.len > 0) {
+            rc = store_resume(t->store, c, NULL);
+            t->has_held = t->has_held || store_conn_held(c);
+            rc = after_feed(t, c, rc, e);
         }
     }
     return rc;

@@ -11,15 +11,11 @@
 
 struct store_trunk;
 
-/* Do the first bytes of a connection open a trunk? 1 yes, 0 no, -EAGAIN: these
- * are too few to tell. */
-int store_trunk_detect(const void *data, size_t len);
-
 /* `owner` owns its connections (store_conn_owner()). NULL without memory. */
 struct store_trunk *store_trunk_create(struct store *s, void *owner);
 void store_trunk_destroy(struct store_trunk *t); /* NULL is allowed */
 
-/* Bytes behind the hello. On failure (-EPROTO, -EMSGSIZE, -ENOMEM) the caller
+/* Bytes that came. On failure (-EPROTO, -EMSGSIZE, -ENOMEM) the caller
  * must destroy it; what a single channel does wrong closes that channel. */
 int store_trunk_feed(struct store_trunk *t, const void *data, size_t len,
                      struct error *e);
@@ -36,11 +32,9 @@ char *store_trunk_take(struct store_trunk *t, size_t *ret_len);
 void store_trunk_sent(struct store_trunk *t, size_t len);
 
 /* Its reader is behind: requests are held back, read no more from it. When it
- * has caught up, they are due. */
+ * has caught up, they are due, if there are any. */
 bool store_trunk_held(const struct store_trunk *t);
+bool store_trunk_has_held(const struct store_trunk *t);
 int store_trunk_resume(struct store_trunk *t, struct error *e);
-
-/* As store_conn_partial(), of frames. */
-uint64_t store_trunk_partial(const struct store_trunk *t);
 
 #endif

@@ -1,220 +1,181 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "base/str.h"
+#include "rendezvous/store_line.h"
 #include "rendezvous/store_server_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-enum { RETRY_MS = 200 };
-
-/* One try to connect, and the connection when it succeeds. */
-struct line {
-    uv_tcp_t tcp;
-    uv_connect_t request;
-    struct store_uplink *up;
+enum {
+    RETRY_MS = 200,
+    CONNECT_MS = 10 * 1000,
+    GIVE_UP_MS = 300 * 1000, /* as long as PyTorch's clients wait for a store */
 };
 
 struct store_uplink {
     struct store_server *srv;
     struct store_relay *relay;
-    struct sockaddr_storage to;
-    struct line *line; /* NULL between two tries, and when it is lost */
-    bool is_connected;
-    bool is_closed;
+    struct strlist addrs;
+    struct store_upstream to; /* but for the addresses */
+    struct store_line line; /* without a link between two tries, and at the end */
+    bool is_up;
+    bool is_lost;
+    bool is_told; /* that it cannot be reached */
+    uint64_t since_ms;
     uv_timer_t retry;
-    char read_buffer[STORE_READ_BYTES];
 };
 
-struct load {
-    uv_write_t request;
-    struct store_uplink *up;
-    size_t len;
-    char *data;
-};
-
-static void on_line_closed(uv_handle_t *handle)
-{
-    struct line *line = handle->data;
-    struct store_server *srv = line->up->srv;
-
-    free(line);
-    store_server_handle_gone(srv);
-}
-
-static void drop_line(struct store_uplink *up)
-{
-    if (up->line) {
-        uv_close((uv_handle_t *)&up->line->tcp, on_line_closed);
-        up->line = NULL;
-    }
-    up->is_connected = false;
-}
-
-static void lose(struct store_uplink *up)
-{
-    if (up->is_closed || !up->line) {
-        return;
-    }
-    drop_line(up);
-    store_server_lost(up->srv);
-}
-
-static void on_written(uv_write_t *request, int status)
-{
-    struct load *load = request->data;
-    struct store_uplink *up = load->up;
-    bool was_held = store_relay_held(up->relay);
-
-    store_relay_sent(up->relay, load->len);
-    free(load->data);
-    free(load);
-    if (status < 0) {
-        lose(up);
-    } else if (was_held && !store_relay_held(up->relay)) {
-        store_server_go_on(up->srv);
-    }
-}
-
-/* Takes over `data`, of which `at` bytes have gone. */
-static int write_rest(struct store_uplink *up, char *data, size_t len,
-                      size_t at)
-{
-    struct load *load = calloc(1, sizeof(*load));
-    uv_buf_t buf = uv_buf_init(data + at, (unsigned)(len - at));
-    int rc = -ENOMEM;
-
-    if (load) {
-        *load = (struct load){.up = up, .len = len - at, .data = data};
-        load->request.data = load;
-        rc = uv_write(&load->request, (uv_stream_t *)&up->line->tcp, &buf, 1,
-                      on_written);
-    }
-    if (rc < 0) {
-        store_relay_sent(up->relay, len - at);
-        free(data);
-        free(load);
-    }
-    return rc;
-}
-
-void store_uplink_flush(struct store_uplink *up)
-{
-    bool was_held = store_relay_held(up->relay);
-    size_t len;
-    char *data = up->is_connected ? store_relay_take(up->relay, &len) : NULL;
-    uv_buf_t buf;
-    int n = 0;
-
-    if (!data) {
-        return;
-    }
-    buf = uv_buf_init(data, (unsigned)len);
-    /* Who was held goes on in on_written(). */
-    if (!was_held) {
-        n = uv_try_write((uv_stream_t *)&up->line->tcp, &buf, 1);
-    }
-    if (n > 0) {
-        store_relay_sent(up->relay, (size_t)n);
-    }
-    if (n == (int)len) {
-        free(data);
-        return;
-    }
-    n = write_rest(up, data, len, n > 0 ? (size_t)n : 0);
-    if (n < 0) {
-        lose(up);
-    }
-}
-
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
-{
-    struct line *line = handle->data;
-
-    (void)suggested;
-    *ret = uv_buf_init(line->up->read_buffer, STORE_READ_BYTES);
-}
-
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
-{
-    struct line *line = stream->data;
-
-    if (n < 0 || (n > 0 && store_relay_feed(line->up->relay, buf->base,
-                                            (size_t)n, NULL) < 0)) {
-        lose(line->up);
-    }
-}
-
-static void on_retry(uv_timer_t *timer);
-
-static void try_later(struct store_uplink *up)
-{
-    drop_line(up);
-    if (!up->is_closed) {
-        uv_timer_start(&up->retry, on_retry, RETRY_MS, 0);
-    }
-}
-
-static void on_connected(uv_connect_t *request, int status)
-{
-    struct line *line = request->data;
-    struct store_uplink *up = line->up;
-
-    if (up->line != line) {
-        return; /* closed meanwhile */
-    }
-    if (status < 0) {
-        try_later(up);
-        return;
-    }
-    up->is_connected = true;
-    uv_tcp_nodelay(&line->tcp, 1);
-    uv_tcp_keepalive(&line->tcp, 1, STORE_KEEPALIVE_S);
-    uv_read_start((uv_stream_t *)&line->tcp, on_alloc, on_read);
-    store_uplink_flush(up);
-}
-
-static void try_now(struct store_uplink *up)
-{
-    struct line *line = calloc(1, sizeof(*line));
-
-    if (!line) {
-        try_later(up);
-        return;
-    }
-    line->up = up;
-    line->tcp.data = line;
-    line->request.data = line;
-    uv_tcp_init(up->srv->loop, &line->tcp);
-    up->srv->n_handles++;
-    up->line = line;
-    if (uv_tcp_connect(&line->request, &line->tcp,
-                       (struct sockaddr *)&up->to, on_connected) < 0) {
-        try_later(up);
-    }
-}
+static void try_now(struct store_uplink *up);
 
 static void on_retry(uv_timer_t *timer)
 {
     try_now(timer->data);
 }
 
-int store_uplink_open(struct store_server *srv, const char *address,
-                      uint16_t port, struct error *e)
+static void lose(struct store_uplink *up)
+{
+    if (!up->is_lost) {
+        up->is_lost = true;
+        up->is_up = false;
+        store_line_close(&up->line);
+        store_server_lost(up->srv);
+    }
+}
+
+/* There was no trunk yet. */
+static void try_later(struct store_uplink *up, const char *why)
+{
+    const struct store_config *config = &up->srv->config;
+    uint64_t tried_ms = uv_now(up->srv->loop) - up->since_ms;
+
+    store_line_close(&up->line);
+    if (tried_ms >= CONNECT_MS && !up->is_told && config->on_unreached) {
+        up->is_told = true;
+        config->on_unreached(config->ctx, why);
+    }
+    if (tried_ms >= GIVE_UP_MS) {
+        lose(up);
+    } else {
+        uv_timer_start(&up->retry, on_retry, RETRY_MS, 0);
+    }
+}
+
+void store_uplink_flush(struct store_uplink *up)
+{
+    size_t len;
+    ssize_t n = up->is_up ? store_line_pump(&up->line) : -ENOTCONN;
+
+    while (n >= 0 && !up->line.data) {
+        char *data;
+
+        store_relay_sent(up->relay, (size_t)n);
+        data = store_relay_take(up->relay, &len);
+        if (!data) {
+            return;
+        }
+        store_line_send(&up->line, data, len);
+        n = store_line_pump(&up->line);
+    }
+    if (n >= 0) {
+        store_relay_sent(up->relay, (size_t)n);
+    } else if (up->is_up) {
+        lose(up);
+    }
+}
+
+static void on_up(struct link *l, void *ctx)
+{
+    struct store_uplink *up = ctx;
+    const struct store_hello hello = {up->to.rank, up->to.generation};
+    _buf_ struct buf b = {0};
+
+    store_hello_encode(&hello, &b);
+    link_send_buf(l, STORE_LINE_HELLO, &b);
+}
+
+static void on_frame(struct link *l, const struct channel_frame *f, void *ctx)
+{
+    struct store_uplink *up = ctx;
+
+    (void)l;
+    if (f->type == STORE_LINE_WELCOME && !up->is_up) {
+        up->is_up = true;
+    } else if (f->type != STORE_LINE_DATA || !up->is_up ||
+               store_relay_feed(up->relay, f->data, f->len, NULL) < 0) {
+        lose(up);
+    }
+}
+
+static void on_down(struct link *l, bool closed, const struct error *why,
+                    void *ctx)
+{
+    struct store_uplink *up = ctx;
+    struct error e = *why;
+
+    (void)l;
+    (void)closed;
+    if (up->is_up) {
+        lose(up);
+    } else {
+        try_later(up, e.text);
+    }
+}
+
+static void on_drained(struct link *l, void *ctx)
+{
+    struct store_uplink *up = ctx;
+
+    (void)l;
+    store_server_turn(up->srv);
+}
+
+static const struct link_ops uplink_ops = {
+    .on_up = on_up,
+    .on_frame = on_frame,
+    .on_down = on_down,
+    .on_drained = on_drained,
+};
+
+static void try_now(struct store_uplink *up)
+{
+    struct link_target target = {.addrs = up->addrs.items,
+                                 .port = up->to.port,
+                                 .timeout_ms = CONNECT_MS};
+    struct error e = {0};
+
+    if (link_connect(up->srv->loop, &target, up->to.key, &uplink_ops, up,
+                     &up->line.link, &e) < 0) {
+        up->line.link = NULL;
+        try_later(up, e.text);
+    }
+}
+
+static void free_uplink(struct store_uplink *up)
+{
+    strlist_release(&up->addrs);
+    free(up);
+}
+
+int store_uplink_open(struct store_server *srv,
+                      const struct store_upstream *to, struct error *e)
 {
     struct store_uplink *up = calloc(1, sizeof(*up));
-    int rc = up ? addr_parse(address, port, &up->to, e)
-                : error_set(e, ENOMEM, "store server");
 
-    if (rc == 0) {
-        up->srv = srv;
-        up->relay = store_relay_create(srv->store);
-        rc = up->relay ? 0 : error_set(e, ENOMEM, "store server");
+    if (!up) {
+        return error_set(e, ENOMEM, "store server");
     }
-    if (rc < 0) {
-        free(up);
-        return rc;
+    strlist_add_all(&up->addrs, to->addrs);
+    up->to = *to;
+    up->to.addrs = NULL;
+    up->relay = up->addrs.failed ? NULL : store_relay_create(srv->store);
+    if (!up->relay) {
+        free_uplink(up);
+        return error_set(e, ENOMEM, "store server");
     }
+    up->srv = srv;
+    up->since_ms = uv_now(srv->loop);
     uv_timer_init(srv->loop, &up->retry);
     up->retry.data = up;
     srv->n_handles++;
@@ -226,23 +187,18 @@ int store_uplink_open(struct store_server *srv, const char *address,
 static void on_retry_closed(uv_handle_t *handle)
 {
     struct store_uplink *up = handle->data;
+    struct store_server *srv = up->srv;
 
-    store_server_handle_gone(up->srv);
+    free_uplink(up);
+    store_server_handle_gone(srv);
 }
 
 void store_uplink_close(struct store_uplink *up)
 {
     if (up) {
-        up->is_closed = true;
-        drop_line(up);
-        uv_close((uv_handle_t *)&up->retry, on_retry_closed);
-    }
-}
-
-void store_uplink_free(struct store_uplink *up)
-{
-    if (up) {
+        up->is_lost = true;
+        store_line_close(&up->line);
         store_relay_destroy(up->relay);
-        free(up);
+        uv_close((uv_handle_t *)&up->retry, on_retry_closed);
     }
 }

@@ -53,6 +53,10 @@ struct tree_ops {
     void (*on_drained)(void *ctx);
     /* What tree_ask() asks for; not on the lead. */
     void (*on_ask)(void *ctx, const void *json, size_t len);
+    /* Somebody who knows the key has connected for something else than to be a
+     * member: takes the link over, or closes it. NULL: closed. */
+    void (*on_stranger)(void *ctx, struct link *l,
+                        const struct channel_frame *first);
 };
 
 struct tree_config {

@@ -113,7 +113,7 @@ static void on_ask(void *ctx, const void *json, size_t len)
 static const struct tree_ops ops = {
     on_config, on_order,   on_word, on_uplink, on_refused,
     on_writable, on_report, on_lost, on_here,   on_event,
-    on_request,  on_drained, on_ask,
+    on_request,  on_drained, on_ask,    NULL,
 };
 
 /* --- the world --- */

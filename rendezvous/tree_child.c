@@ -193,6 +193,10 @@ void tree_on_peer(struct link *l, const struct channel_frame *first,
     struct child *c, *old;
     const char *why;
 
+    if (first->type != TREE_HELLO && t->ops.on_stranger) {
+        t->ops.on_stranger(t->config.ctx, l, first);
+        return;
+    }
     if (first->type != TREE_HELLO ||
         tree_hello_decode(first->data, first->len, &h, NULL) < 0) {
         link_close(l);

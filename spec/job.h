@@ -196,6 +196,7 @@ struct job_torch {
 };
 
 enum job_store {
+    JOB_STORE_AUTO,
     JOB_STORE_DIRECT,
     JOB_STORE_TREE,
 };

@@ -72,6 +72,7 @@ static const char *const files_words[] = {
 };
 
 static const char *const store_words[] = {
+    [JOB_STORE_AUTO] = "auto",
     [JOB_STORE_DIRECT] = "direct",
     [JOB_STORE_TREE] = "tree",
     NULL,
@@ -391,9 +392,10 @@ const struct field job_fields[] = {
      .later = "of a host it is only looked whether it answers"},
     {"logs", FIELD_MAP, .fields = logs_fields},
     {"torch", FIELD_MAP, .fields = torch_fields},
-    {"store", FIELD_ENUM, AT(store), .words = store_words, .def = "direct",
-     .help = "how workers reach the store of their process group: that of "
-             "rank 0, or their own node's, which forwards"},
+    {"store", FIELD_ENUM, AT(store), .words = store_words, .def = "auto",
+     .help = "direct: all workers ask the store on the node of rank 0; tree: "
+             "those of each node ask one of their own node, on loopback, which "
+             "asks that over one connection; auto: a tree from 32 nodes on"},
     {"horovod", FIELD_ENUM, AT(horovod), .words = horovod_words, .def = "none",
      .help = "gloo: Horovod's rendezvous is served for its gloo controller; a "
              "horovodrun in command asks for it"},

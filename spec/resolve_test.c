@@ -225,7 +225,7 @@ static void test_no_notes(void)
         "preflight: quick",
         "logs: {show: '0,3-5', prefix: host, format: json, files: node}",
         "logs: {prefix: '[{host} {local_rank}] ', fold: true}",
-        "store: direct",
+        "store: auto",
         "heartbeat: {timeout: 3s}",
         "detach: {timeout: never}",
         "slurm: {time: off}",

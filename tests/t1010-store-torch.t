@@ -26,11 +26,13 @@ serve() {
     port=$(head -n 1 "$1.out")
 }
 
+trunk_port() { sed -n 2p "$1"; }
+
 # serve_tree: a server, and one that passes requests on to it; that one's port.
 serve_tree() {
     serve ours "$SERVE"
     keys=$spawned
-    serve relay "$SERVE" --upstream "$port"
+    serve relay "$SERVE" --upstream "$(trunk_port ours.out)"
 }
 
 # ops NAME PYTHON PORT ARG...: what the clients see, in NAME.ops
@@ -149,7 +151,7 @@ test_tree_groups() {
     local python r pids=() ports n=0
     serve_tree
     ports[0]=$port
-    serve relay2 "$SERVE" --upstream "$(head -n 1 ours.out)"
+    serve relay2 "$SERVE" --upstream "$(trunk_port ours.out)"
     ports[1]=$port
     for python in "${pythons[@]}"; do
         n=$((n + 1)) pids=()
@@ -163,7 +165,7 @@ test_tree_groups() {
         for r in "${pids[@]}"; do wait "$r"; done
         is "$(cat tree$n.?.out | grep -c ok)" 4 "$python: 4 ranks on two nodes" || cat tree$n.?.err
     done
-    is "$(ss -tnH state established "( sport = :$(head -n 1 ours.out) )" | wc -l)" 2 \
+    is "$(ss -tnH state established "( sport = :$(trunk_port ours.out) )" | wc -l)" 2 \
         'the server with the keys has a connection of each other one'
     kill -KILL "$keys"
     ok 'without keys there is no store' wait_for 60 refuses "${ports[0]}"

@@ -16,19 +16,26 @@ nobody_left() { run_gone "$(json id "$SHARED/run/run.json")"; }
 
 test_env() {
     cd "$SHARED" && mkdir seen
+    # shellcheck disable=SC2016
     run on node1 env OMP_NUM_THREADS=2 timeout 100 "$MUSTER" run --allow-run-as-root --run-dir run \
-        --hosts $three --nnodes 3 --nproc-per-node 2 --set store=tree -- python3 "$PY/env_check.py" seen \
+        --hosts $three --nnodes 3 --nproc-per-node 2 --set store=tree -- \
+        sh -c 'echo "$MUSTER_MASTER_PORT" >>ports; ss -tlnH "sport = :$MASTER_PORT" >>listen; exec "$@"' sh \
+        python3 "$PY/env_check.py" seen \
         WORLD_SIZE=6 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MUSTER_MASTER_ADDR=10.77.0.1 \
         TORCHELASTIC_USE_AGENT_STORE=True
     is "$status" 0 'workers are sent to their own node, and told of the first' || show
     is "$(ls seen | tr '\n' ' ')" '0 1 2 3 4 5 ' 'each its own rank'
+    is "$(sort -u ports | wc -l)" 1 'and all of the same port there' || diag "$(cat ports)"
+    num "$(grep -c '127\.0\.0\.1:' listen)" -eq 6 'their stores listen'
+    num "$(grep -vc '127\.0\.0\.1:' listen)" -eq 0 'on loopback alone' || diag "$(cat listen)"
 }
 
-# What comes from other hosts to the store of node1.
+# Connections from other hosts to the agent of node1, which wrote its pid: each of
+# them has one of the control tree, and its trunk. None is of a worker.
 trunks() {
-    local port
-    port=$(cat "$SHARED/port" 2>/dev/null) || return
-    on node1 ss -tnH state established "( sport = :$port )" | grep -vc '127\.0\.0\.1:'
+    local agent
+    agent=$(cat "$SHARED/agent" 2>/dev/null) || return
+    on node1 ss -tnpH state established | grep "pid=$agent," | grep -o '10\.77\.0\.[23]' | sort | uniq -c | xargs
 }
 has_trunks() { [ "$(trunks)" = "$1" ]; }
 rank_pid() { on node3 pgrep -f "^$TORCH_PYTHON $DDP" | head -n 1; }
@@ -39,10 +46,10 @@ test_ddp() {
     spawn ddp on node1 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $three \
         --nnodes 3 --nproc-per-node 2 --max-restarts 2 --set store=tree \
         --set restart.backoff=10ms..20ms -- \
-        sh -c '[ "$RANK" != 0 ] || echo "$MASTER_PORT" >port; exec "$@"' sh \
+        sh -c '[ "$RANK" != 0 ] || echo "$PPID" >agent; exec "$@"' sh \
         "$TORCH_PYTHON" "$DDP" --steps 60 --step-time 0.05
     ok 'six workers of three hosts train together' wait_for 120 grep -q 'step 20 ' ddp.out || diag "$(cat ddp.err)"
-    ok 'the store has a connection of each other host' wait_for 60 has_trunks 2 || diag "$(trunks)"
+    ok 'the store has one connection of each other host' wait_for 60 has_trunks '2 10.77.0.2 2 10.77.0.3' || diag "$(trunks)"
     on node3 kill -KILL "$(rank_pid)"
     wait_exit 200 "$spawned"
     is "$status" 0 'and go on after the loss of a worker' || diag "$(cat ddp.err)"

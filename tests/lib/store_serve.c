@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serves a c10d store for tests: prints its port, serves until SIGTERM, starts
- * over (a new generation) on SIGUSR1. Every refused connection is a line on
- * stderr.
+ * Serves a c10d store for tests: prints its port, and on a second line one for the
+ * trunks of others; serves until SIGTERM, starts over (a new generation) on
+ * SIGUSR1. Every refused connection is a line on stderr.
  *
  *   store_serve [--port N] [--address A] [--allow A]... [--upstream PORT]
  *
  * Without --address it listens on 127.0.0.1; without --allow everybody may
- * connect. With --upstream it passes requests on to the one on that port.
+ * connect. With --upstream it passes requests on to the one with that port for
+ * trunks.
  */
 #include <config.h>
 
+#include "rendezvous/store_line.h"
 #include "rendezvous/store_server.h"
 
 #include "base/str.h"
@@ -19,6 +21,21 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+static const uint8_t key[CHANNEL_KEY_BYTES] = {7};
+
+static void on_peer(struct link *l, const struct channel_frame *first,
+                    void *ctx)
+{
+    struct store_hello h;
+
+    if (store_hello_decode(first, &h)) {
+        store_server_add_trunk(ctx, l, h.rank);
+    } else {
+        link_close(l);
+    }
+}
 
 static void on_refused(void *ctx, const char *peer, const char *why)
 {
@@ -44,7 +61,8 @@ static void watch(uv_loop_t *loop, uv_signal_t *handle, int signum,
 }
 
 static int parse(int argc, char **argv, struct store_config *config,
-                 struct strlist *addresses, struct strlist *allowed)
+                 struct store_upstream *upstream, struct strlist *addresses,
+                 struct strlist *allowed)
 {
     for (int i = 1; i < argc; i += 2) {
         uint64_t port;
@@ -57,8 +75,8 @@ static int parse(int argc, char **argv, struct store_config *config,
             config->port = (uint16_t)port;
         } else if (strcmp(argv[i], "--upstream") == 0 &&
                    str_to_u64(argv[i + 1], &port) == 0 && port < 65536) {
-            config->upstream = "127.0.0.1";
-            config->upstream_port = (uint16_t)port;
+            upstream->port = (uint16_t)port;
+            config->upstream = upstream;
         } else if (strcmp(argv[i], "--address") == 0) {
             strlist_add(addresses, argv[i + 1]);
         } else if (strcmp(argv[i], "--allow") == 0) {
@@ -74,6 +92,7 @@ static int serve(uv_loop_t *loop, const struct store_config *config,
                  const struct strlist *allowed, struct error *e)
 {
     struct store_server *srv;
+    struct link_listener *trunks;
     uv_signal_t term;
     uv_signal_t usr1;
     int rc = store_server_create(loop, config, &srv, e);
@@ -82,16 +101,19 @@ static int serve(uv_loop_t *loop, const struct store_config *config,
         rc = store_server_set_allowed(
             srv, (const char *const *)allowed->items, allowed->n, e);
     }
+    rc = rc < 0 ? rc : link_listen(loop, true, &trunks, e);
     if (rc < 0) {
         return rc;
     }
+    link_listener_open(trunks, key, on_peer, srv);
     watch(loop, &term, SIGTERM, srv);
     watch(loop, &usr1, SIGUSR1, srv);
-    printf("%u\n", store_server_port(srv));
+    printf("%u\n%u\n", store_server_port(srv), link_listener_port(trunks));
     fflush(stdout);
     uv_run(loop, UV_RUN_DEFAULT);
     uv_close((uv_handle_t *)&term, NULL);
     uv_close((uv_handle_t *)&usr1, NULL);
+    link_listener_close(trunks);
     store_server_destroy(srv, NULL, NULL);
     uv_run(loop, UV_RUN_DEFAULT);
     return uv_loop_close(loop) == 0
@@ -103,11 +125,14 @@ int main(int argc, char **argv)
 {
     _strlist_ struct strlist addresses = {0};
     _strlist_ struct strlist allowed = {0};
+    char *const loopback[] = {(char *)"127.0.0.1", NULL};
+    struct store_upstream upstream = {.addrs = loopback, .key = key,
+                                      .rank = (uint32_t)getpid()};
     struct store_config config = {.on_refused = on_refused};
     struct error e = {0};
     uv_loop_t loop;
 
-    if (parse(argc, argv, &config, &addresses, &allowed) < 0) {
+    if (parse(argc, argv, &config, &upstream, &addresses, &allowed) < 0) {
         fprintf(stderr, "usage: store_serve [--port N] [--address A] "
                         "[--allow A]... [--upstream PORT]\n");
         return 2;
