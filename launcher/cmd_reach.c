@@ -2,7 +2,7 @@
 /*
  * muster reach: which of some hosts can be used, for a front end that must not
  * wait for them (launcher/front_reach.c). Reads one JSON object from stdin, and
- * prints the names of those that can.
+ * prints those that can, one a line, and behind each what it calls itself.
  */
 #include <config.h>
 
@@ -67,10 +67,12 @@ static int reach(const json_t *question, struct error *e)
         .timeout_ms = (unsigned)json_integer_value(
             json_object_get(question, "timeout_ms"))};
     _free_ bool *bad = NULL;
+    _free_ struct probe_answer *answers = NULL;
     int rc = get_lists(question, &hosts, &ssh);
 
     bad = calloc(hosts.n + 1, sizeof(*bad));
-    if (rc < 0 || !bad) {
+    answers = calloc(hosts.n + 1, sizeof(*answers));
+    if (rc < 0 || !bad || !answers) {
         return error_set(e, ENOMEM, "look at hosts");
     }
     get_text(question, "run_id", dir.id, sizeof(dir.id));
@@ -79,11 +81,15 @@ static int reach(const json_t *question, struct error *e)
     get_bytes(question, "key", key, sizeof(key));
     config.ssh = ssh.items;
     config.ret_bad = bad;
+    config.ret_answers = answers;
     rc = probe_hosts(&config, e);
     sodium_memzero(key, sizeof(key));
     for (size_t i = 0; rc == 0 && i < hosts.n; i++) {
         if (!bad[i]) {
-            puts(hosts.items[i].name);
+            const char *own = answers[i].host;
+
+            printf("%s %s\n", hosts.items[i].name,
+                   own[strcspn(own, " \t\r\n")] ? "" : own);
         }
     }
     return rc;

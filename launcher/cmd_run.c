@@ -131,13 +131,40 @@ static int check_root(const struct run_options *o, struct error *e)
                       "say --allow-run-as-root");
 }
 
-static int probe(const struct run_options *o, const struct host_list *hosts,
-                 const struct rundir *dir, const uint8_t *key, struct error *e)
+/* A run that can do with fewer hosts starts without those that cannot be used. The
+ * hosts of an MPI program have their places. */
+static int do_without(const struct job *job, const struct mpirun_plan *plan,
+                      const bool *absent, const struct error *why,
+                      struct error *e)
 {
+    size_t n_there = 0, n_hosts = plan->hosts->n;
+
+    for (size_t i = 0; i < n_hosts; i++) {
+        n_there += !absent[i];
+    }
+    if (n_there == n_hosts) {
+        return 0;
+    }
+    if (job->program == JOB_MPI || plan->agent_is_node ||
+        n_there < job->nodes.min) {
+        return error_text(e, ERR_LOST, "%s", why->text);
+    }
+    fprintf(stderr, "muster: starting on %zu of %zu hosts: %s\n", n_there,
+            n_hosts, why->text);
+    return 0;
+}
+
+static int probe(const struct run_options *o, const struct job *job,
+                 const struct mpirun_plan *plan, const struct rundir *dir,
+                 const uint8_t *key, bool *absent, struct error *e)
+{
+    const struct host_list *hosts = plan->hosts;
     uint8_t nonce[RUNDIR_NONCE_BYTES];
     _strlist_ struct strlist ssh = {0};
     struct probe_config config = {.hosts = hosts, .dir = dir, .key = key,
-                                  .nonce = nonce, .timeout_ms = PROBE_MS};
+                                  .nonce = nonce, .timeout_ms = PROBE_MS,
+                                  .ret_bad = absent};
+    struct error why = {0};
     int rc;
 
     /* Slurm vouches for its nodes, and may not let us in by ssh. */
@@ -151,8 +178,12 @@ static int probe(const struct run_options *o, const struct host_list *hosts,
     }
     ssh_argv(o->ssh, &ssh);
     config.ssh = ssh.items;
-    return ssh.failed ? error_set(e, ENOMEM, "probe hosts")
-                      : probe_hosts(&config, e);
+    if (ssh.failed || !absent) {
+        return error_set(e, ENOMEM, "probe hosts");
+    }
+    rc = probe_hosts(&config, &why);
+    return rc < 0 ? error_text(e, why.code, "%s", why.text)
+                  : do_without(job, plan, absent, &why, e);
 }
 
 /* --- ways to run --- */
@@ -259,6 +290,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     struct error e = {0};
     struct rundir planned = {.id = "RUN-ID", .path = "RUN-DIR"};
     char hostfile[PATH_MAX];
+    _free_ bool *absent = NULL;
     size_t n_given;
     int status;
 
@@ -288,7 +320,10 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     if (status >= 0) {
         return status;
     }
-    if (probe(o, &hosts, dir, key, &e) < 0 ||
+    absent = calloc(hosts.n + 1, sizeof(*absent));
+    plan.hosts = &hosts;
+    plan.agent_is_node = o->agent_is_node;
+    if (probe(o, r->job, &plan, dir, key, absent, &e) < 0 ||
         run_make_config(r, &config, &e) < 0 ||
         takeup_run(dir, o->resume, &config, &e) < 0) {
         return e.code == ERR_LOST ? (command_fail(&e), EXIT_NOT_GATHERED)
@@ -309,6 +344,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     front.own_step = run_needs_own_step(&hosts);
     secret_forget();
     front.plan = plan;
+    front.absent = absent;
     return front_run(&front);
 }
 

@@ -55,6 +55,7 @@ static void on_tick(uv_timer_t *t)
     front_attach_tick(f);
     front_check_lead(f);
     front_tick_mpirun(f);
+    front_tick_grow(f);
     front_finish_if_done(f);
 }
 
@@ -106,6 +107,9 @@ static int open_front(struct front *f, struct error *e)
     const struct front_config *c = f->config;
     int rc;
 
+    if (front_know_hosts(f, c->absent) < 0) {
+        return error_set(e, ENOMEM, "know the hosts");
+    }
     if ((rc = c->attach ? 0 : front_encode_run(f, e)) < 0 ||
         (rc = fs_path(f->log_path, sizeof(f->log_path), e, "%s/mpirun.log",
                       c->dir->path)) < 0 ||

@@ -38,6 +38,7 @@ struct front_config {
     const struct mpirun *mpirun; /* NULL: this process runs none */
     bool own_step;               /* Slurm: agents live in a step of their own */
     struct mpirun_plan plan;     /* with it; `front` is filled in here */
+    const bool *absent;          /* by host of it: does not answer. NULL: none */
     const char *cwd;             /* where the run was started */
     int port_fd;                 /* by hand: write the 16-bit port there */
 };

@@ -9,6 +9,7 @@
  *   front_lead.c     the link to the lead
  *   front_mpirun.c   mpirun, again and again: one MPI world each
  *   front_reach.c    which hosts the next world is made of
+ *   front_grow.c     hosts that are wanted and not there
  *   front_step.c     Slurm: the step that the agents live in
  *   front_requeue.c  Slurm: the job is put back into the queue
  *   front_attach.c   taking over from a front end that is gone
@@ -42,7 +43,26 @@ enum {
 };
 
 struct attach_request;
-struct front_reach;
+
+/* A host of the run, in the order in which they were given. */
+struct reach_host {
+    bool is_out;     /* not in the next world */
+    bool is_asked;   /* by the question that is out */
+    bool came_later; /* it was not in the first world */
+    uint64_t answered_ms;
+    uint64_t again_ms, pause_ms; /* it is not asked before that; the last pause */
+    char name[HOSTS_NAME_BYTES]; /* as it calls itself, once it has answered */
+};
+
+struct front_reach {
+    pid_t pid;  /* of muster reach; 0: none */
+    int answer; /* what it has printed */
+    bool is_for_world; /* which waits for it */
+    struct reach_host *hosts;
+    char path[PATH_MAX]; /* of the list for mpirun */
+    struct host_list world;
+    size_t n_missing;    /* as it was told last */
+};
 
 enum front_phase {
     FRONT_STARTING, /* the lead has not connected yet */
@@ -94,7 +114,7 @@ struct front {
     uint64_t repeat_at_ms; /* 0: no need */
     uint64_t end_mpirun_at_ms; /* its world is lost; 0: it is not */
     bool is_short;         /* a node was lost since it was made */
-    struct front_reach *reach; /* or NULL */
+    struct front_reach *reach;
     char log_path[PATH_MAX];
 
     struct slurm_ask slurm;  /* of front_requeue.c */
@@ -197,6 +217,17 @@ void front_show_mpirun_log(struct front *f);
 
 /* --- front_reach.c --- */
 
+/* Before anything else here; those that are absent are not in the first world.
+ * 0 or -ENOMEM. */
+int front_know_hosts(struct front *f, const bool *absent);
+/* How many hosts there are that take part, or may. */
+size_t front_count_hosts(struct front *f);
+/* Asks hosts that are not there, unless it is too soon for all of them; comes to
+ * front_take_newcomers(). */
+bool front_look_for_hosts(struct front *f);
+/* Whether hosts have just answered, and which. */
+bool front_has_newcomers(struct front *f, struct buf *names);
+
 /* Comes to front_repeat_mpirun(), now or soon. */
 void front_choose_hosts(struct front *f);
 /* Leaves those out of `plan` that were lost and do not answer. */
@@ -205,6 +236,13 @@ int front_plan_world(struct front *f, struct mpirun_plan *plan,
 /* Ends what still asks; true once it is gone. */
 bool front_reach_is_gone(struct front *f);
 void front_forget_reach(struct front *f);
+
+/* --- front_grow.c --- */
+
+/* Looks for hosts that are wanted and not there: call it at every tick. */
+void front_tick_grow(struct front *f);
+/* Some may have answered. */
+void front_take_newcomers(struct front *f);
 
 /* --- front_step.c --- */
 

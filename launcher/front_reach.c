@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which hosts the next MPI world is made of. Those of living agents are in it: it
- * is made for them. A host that has lost an agent is asked first, for mpirun fails
- * as a whole with one that does not answer: `muster reach` does it, under a
- * deadline, while this loop goes on. One that answers gets a new agent; Slurm's
- * are left out, for Slurm has given them up, too.
+ * is made for them. Any other is asked first, for mpirun fails as a whole with one
+ * that does not answer: `muster reach` does it, under a deadline, while this loop
+ * goes on. One that answers gets a new agent; Slurm's are left out, for Slurm has
+ * given them up, too. front_grow.c asks in between.
+ *
+ * A host that does not answer, or does and gets no agent, is asked again after a
+ * pause, which doubles each time.
  */
 #include <config.h>
 
@@ -28,17 +31,11 @@
 
 enum {
     REACH_MS = 5000,
+    FRESH_MS = 15000,      /* for so long an answer counts */
+    FIRST_PAUSE_MS = 5000, /* between two questions to a host ... */
+    LAST_PAUSE_MS = 60000, /* ... at most */
     MAX_ANSWER = 1 << 20,
     MAX_NAMED = 8, /* hosts in one message */
-};
-
-struct front_reach {
-    pid_t pid;  /* of muster reach; 0: none */
-    int answer; /* what it has printed */
-    bool *out;  /* by host: not in the next world */
-    bool any_out;
-    char path[PATH_MAX]; /* of the list for mpirun */
-    struct host_list hosts;
 };
 
 /* --- who is lost --- */
@@ -51,34 +48,97 @@ static unsigned agents_of(const struct mpirun_plan *plan, size_t host)
     return left < plan->agents_per_host ? left : plan->agents_per_host;
 }
 
-/* The first agents of the run are in the order of the hosts, later ones have the
- * name that theirs had. */
-static bool has_lost_agent(const struct front *f, size_t host)
+static bool is_same_host(const char *given, const char *own)
 {
-    const struct run_status *s = screen_last(f->screen);
-    const struct mpirun_plan *plan = &f->config->plan;
-    size_t first = host * plan->agents_per_host;
-    unsigned n_alive = 0;
+    size_t n = strcspn(given, ".");
 
-    if (!s || first >= s->n_nodes) {
-        return false;
-    }
-    for (size_t i = 0; i < s->n_nodes; i++) {
-        n_alive += strcmp(s->nodes[i].host, s->nodes[first].host) == 0 &&
-                   s->nodes[i].state != STATUS_NODE_LOST &&
-                   s->nodes[i].state != STATUS_NODE_LEFT;
-    }
-    return n_alive < agents_of(plan, host);
+    return strcmp(given, own) == 0 ||
+           (strncmp(given, own, n) == 0 && own[n] == '\0');
 }
 
+/* Agents of the first world are in the order of its hosts. */
+static const char *name_by_place(const struct front *f,
+                                 const struct run_status *s, size_t host)
+{
+    const struct reach_host *hosts = f->reach->hosts;
+    size_t at = 0;
+
+    for (size_t i = 0; i < host; i++) {
+        at += hosts[i].came_later ? 0 : agents_of(&f->config->plan, i);
+    }
+    return !hosts[host].came_later && at < s->n_nodes ? s->nodes[at].host
+                                                      : NULL;
+}
+
+/* What a host calls itself, which may be another name than it was given by; NULL
+ * if that is not known. Later agents have the name that earlier ones had. */
+static const char *own_name(const struct front *f, const struct run_status *s,
+                            size_t host)
+{
+    const char *given = f->config->plan.hosts->items[host].name;
+    const struct reach_host *h = &f->reach->hosts[host];
+
+    if (h->name[0]) {
+        return h->name;
+    }
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        if (is_same_host(given, s->nodes[i].host)) {
+            return s->nodes[i].host;
+        }
+    }
+    return name_by_place(f, s, host);
+}
+
+/* Whether all its agents live; `is_of_use`: and take part, or may. */
+static bool is_there(const struct front *f, size_t host, bool is_of_use)
+{
+    const struct run_status *s = screen_last(f->screen);
+    const char *name = s ? own_name(f, s, host) : NULL;
+    unsigned n_alive = 0;
+
+    if (!s || !s->n_nodes) {
+        return !f->reach->hosts[host].came_later;
+    }
+    for (size_t i = 0; name && i < s->n_nodes; i++) {
+        enum status_node_state state = s->nodes[i].state;
+
+        n_alive += strcmp(s->nodes[i].host, name) == 0 &&
+                   state != STATUS_NODE_LOST && state != STATUS_NODE_LEFT &&
+                   (!is_of_use || state != STATUS_NODE_EXCLUDED);
+    }
+    return n_alive >= agents_of(&f->config->plan, host);
+}
+
+size_t front_count_hosts(struct front *f)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < f->config->plan.hosts->n; i++) {
+        n += is_there(f, i, true);
+    }
+    return n;
+}
+
+/* Leaves out who is not there, but for those that have just answered. The rest of
+ * them that may be asked now; how many these are. */
 static size_t find_lost(struct front *f)
 {
     const struct host_list *hosts = f->config->plan.hosts;
+    uint64_t now = front_now_ms(f);
     size_t n = 0;
 
     for (size_t i = 0; i < hosts->n; i++) {
-        f->reach->out[i] = has_lost_agent(f, i);
-        n += f->reach->out[i];
+        struct reach_host *h = &f->reach->hosts[i];
+
+        h->is_asked = false;
+        if (is_there(f, i, false)) {
+            h->is_out = false;
+            h->again_ms = h->pause_ms = h->answered_ms = 0;
+        } else if (!h->answered_ms || now - h->answered_ms > FRESH_MS) {
+            h->is_out = true;
+            h->is_asked = now >= h->again_ms && !hosts->items[i].is_local;
+            n += h->is_asked;
+        }
     }
     return n;
 }
@@ -123,7 +183,7 @@ static int write_question(const struct front *f, struct buf *b,
     jsonw_end_array(&w);
     jsonw_array(&w, "hosts");
     for (size_t i = 0; i < hosts->n; i++) {
-        if (f->reach->out[i] && !hosts->items[i].is_local) {
+        if (f->reach->hosts[i].is_asked) {
             jsonw_str(&w, NULL, hosts->items[i].name);
         }
     }
@@ -132,21 +192,47 @@ static int write_question(const struct front *f, struct buf *b,
     return b->failed || ssh.failed ? error_set(e, ENOMEM, "ask hosts") : 0;
 }
 
-static void read_answer(struct front *f)
+/* One line of the answer: the host, and what it calls itself. */
+static void take_line(struct front *f, char *line)
 {
     const struct host_list *hosts = f->config->plan.hosts;
+    const char *name = strsep(&line, " ");
+
+    for (size_t i = 0; name[0] && i < hosts->n; i++) {
+        struct reach_host *h = &f->reach->hosts[i];
+
+        if (strcmp(hosts->items[i].name, name) == 0) {
+            h->is_out = h->is_asked = false;
+            h->answered_ms = front_now_ms(f);
+            str_copy(h->name, sizeof(h->name), line ? line : "");
+        }
+    }
+}
+
+/* Before the next question to it. */
+static void pause_host(struct front *f, struct reach_host *h)
+{
+    h->pause_ms = !h->pause_ms ? FIRST_PAUSE_MS
+                  : h->pause_ms < LAST_PAUSE_MS / 2 ? 2 * h->pause_ms
+                                                    : LAST_PAUSE_MS;
+    h->again_ms = front_now_ms(f) + h->pause_ms;
+}
+
+static void read_answer(struct front *f)
+{
     struct front_reach *r = f->reach;
     _free_ char *text = calloc(1, MAX_ANSWER + 1);
-    char *rest = text, *name;
+    char *rest = text, *line;
 
-    if (!text || pread(r->answer, text, MAX_ANSWER, 0) < 0) {
-        return;
+    if (text && pread(r->answer, text, MAX_ANSWER, 0) >= 0) {
+        while ((line = strsep(&rest, "\n"))) {
+            take_line(f, line);
+        }
     }
-    while ((name = strsep(&rest, "\n"))) {
-        for (size_t i = 0; name[0] && i < hosts->n; i++) {
-            if (strcmp(hosts->items[i].name, name) == 0) {
-                r->out[i] = false;
-            }
+    for (size_t i = 0; i < f->config->plan.hosts->n; i++) {
+        if (r->hosts[i].is_asked) {
+            r->hosts[i].is_asked = false;
+            pause_host(f, &r->hosts[i]);
         }
     }
 }
@@ -158,21 +244,36 @@ static void tell_left_out(struct front *f)
     size_t n = 0;
 
     for (size_t i = 0; i < hosts->n; i++) {
-        if (f->reach->out[i] && n++ < MAX_NAMED) {
+        if (f->reach->hosts[i].is_out && n++ < MAX_NAMED) {
             buf_printf(&names, "%s%s", names.len ? ", " : "",
                        hosts->items[i].name);
         }
     }
-    f->reach->any_out = n > 0;
     if (n) {
         screen_note(f->screen, "the new MPI world is made without %s%s",
                     buf_str(&names), n > MAX_NAMED ? " and others" : "");
     }
 }
 
+/* Those that come in with this world have to show up: until then they are not
+ * tried again. */
+static void await_newcomers(struct front *f)
+{
+    for (size_t i = 0; i < f->config->plan.hosts->n; i++) {
+        struct reach_host *h = &f->reach->hosts[i];
+
+        if (!h->is_out && !is_there(f, i, false)) {
+            h->answered_ms = 0;
+            h->pause_ms = LAST_PAUSE_MS / 2;
+            pause_host(f, h);
+        }
+    }
+}
+
 static void go_on(struct front *f)
 {
     tell_left_out(f);
+    await_newcomers(f);
     front_repeat_mpirun(f);
 }
 
@@ -187,7 +288,11 @@ static void on_reach_exit(void *arg, const struct child_exit *how)
         return;
     }
     read_answer(f);
-    go_on(f);
+    if (f->reach->is_for_world) {
+        go_on(f);
+    } else {
+        front_take_newcomers(f);
+    }
 }
 
 static int spawn_reach(struct front *f, struct error *e)
@@ -228,33 +333,75 @@ static int spawn_reach(struct front *f, struct error *e)
                        e);
 }
 
+int front_know_hosts(struct front *f, const bool *absent)
+{
+    size_t n = f->config->plan.hosts ? f->config->plan.hosts->n : 0;
+
+    f->reach = calloc(1, sizeof(*f->reach));
+    if (f->reach) {
+        f->reach->answer = -1;
+        f->reach->hosts = calloc(n + 1, sizeof(*f->reach->hosts));
+    }
+    if (!f->reach || !f->reach->hosts) {
+        return -ENOMEM;
+    }
+    for (size_t i = 0; absent && i < n; i++) {
+        if (absent[i]) {
+            f->reach->hosts[i].is_out = f->reach->hosts[i].came_later = true;
+            pause_host(f, &f->reach->hosts[i]);
+        }
+    }
+    return 0;
+}
+
+bool front_look_for_hosts(struct front *f)
+{
+    struct error e = {0};
+
+    if (f->reach->pid || find_lost(f) == 0) {
+        return false;
+    }
+    f->reach->is_for_world = false;
+    return spawn_reach(f, &e) == 0;
+}
+
+bool front_has_newcomers(struct front *f, struct buf *names)
+{
+    const struct host_list *hosts = f->config->plan.hosts;
+    size_t n = 0;
+
+    for (size_t i = 0; i < hosts->n; i++) {
+        const struct reach_host *h = &f->reach->hosts[i];
+
+        if (!h->is_out && h->answered_ms && !is_there(f, i, false) &&
+            n++ < MAX_NAMED) {
+            buf_printf(names, "%s%s", names->len ? ", " : "",
+                       hosts->items[i].name);
+        }
+    }
+    return n > 0;
+}
+
 void front_choose_hosts(struct front *f)
 {
     const struct host_list *hosts = f->config->plan.hosts;
     struct error e = {0};
 
-    if (!f->reach) {
-        f->reach = calloc(1, sizeof(*f->reach));
-        if (f->reach) {
-            f->reach->answer = -1;
-            f->reach->out = calloc(hosts->n + 1, sizeof(bool));
-        }
-    }
-    if (!f->reach || !f->reach->out) {
-        front_repeat_mpirun(f);
-        return;
-    }
     if (f->reach->pid) {
-        return; /* go_on() comes */
+        f->reach->is_for_world = true; /* go_on() comes */
+        return;
     }
     if (hosts_all_local(hosts)) {
         front_repeat_mpirun(f);
     } else if (find_lost(f) == 0 || hosts->source == HOSTS_SLURM) {
         go_on(f);
-    } else if (spawn_reach(f, &e) < 0) {
-        screen_note(f->screen, "lost hosts are not asked whether they are "
-                    "back: %s", e.text);
-        go_on(f);
+    } else {
+        f->reach->is_for_world = true;
+        if (spawn_reach(f, &e) < 0) {
+            screen_note(f->screen, "lost hosts are not asked whether they are "
+                        "back: %s", e.text);
+            go_on(f);
+        }
     }
 }
 
@@ -266,23 +413,23 @@ int front_plan_world(struct front *f, struct mpirun_plan *plan,
     const struct host_list *all = f->config->plan.hosts;
     struct front_reach *r = f->reach;
 
-    if (!r || !r->out || hosts_all_local(all)) {
+    if (hosts_all_local(all)) {
         return 0;
     }
-    host_list_release(&r->hosts);
-    r->hosts = (struct host_list){.source = all->source};
-    r->hosts.items = calloc(all->n + 1, sizeof(*r->hosts.items));
-    if (!r->hosts.items) {
+    host_list_release(&r->world);
+    r->world = (struct host_list){.source = all->source};
+    r->world.items = calloc(all->n + 1, sizeof(*r->world.items));
+    if (!r->world.items) {
         return error_set(e, ENOMEM, "list hosts");
     }
     plan->n_agents = 0;
     for (size_t i = 0; i < all->n; i++) {
-        if (!r->out[i]) {
-            r->hosts.items[r->hosts.n++] = all->items[i];
+        if (!r->hosts[i].is_out) {
+            r->world.items[r->world.n++] = all->items[i];
             plan->n_agents += agents_of(&f->config->plan, i);
         }
     }
-    plan->hosts = &r->hosts;
+    plan->hosts = &r->world;
     return plan->n_agents
                ? run_write_hostfile(f->config->dir, plan, r->path,
                                     sizeof(r->path), e)
@@ -304,8 +451,8 @@ void front_forget_reach(struct front *f)
 
     if (r) {
         close_fd(&r->answer);
-        free(r->out);
-        host_list_release(&r->hosts);
+        free(r->hosts);
+        host_list_release(&r->world);
         free(r);
         f->reach = NULL;
     }

@@ -42,7 +42,7 @@ struct probing {
 void probe_judge(const struct fanout_task *task, struct probe_answer *ret)
 {
     json_t *o;
-    const char *version, *error, *id;
+    const char *version, *error, *id, *host;
 
     *ret = (struct probe_answer){0};
     if (task->problem[0]) {
@@ -53,6 +53,7 @@ void probe_judge(const struct fanout_task *task, struct probe_answer *ret)
     version = json_string_value(json_object_get(o, "version"));
     error = json_string_value(json_object_get(o, "error"));
     id = json_string_value(json_object_get(o, "id"));
+    host = json_string_value(json_object_get(o, "host"));
     if (error) {
         str_copy(ret->problem, sizeof(ret->problem), error);
     } else if (!version) {
@@ -68,6 +69,7 @@ void probe_judge(const struct fanout_task *task, struct probe_answer *ret)
                  "machine has %s", version, PACKAGE_VERSION);
     }
     str_copy(ret->boot_id, sizeof(ret->boot_id), id ? id : "");
+    str_copy(ret->host, sizeof(ret->host), host ? host : "");
     json_decref(o);
 }
 
@@ -105,11 +107,18 @@ static int report(const struct probing *p, struct error *e)
     return n_bad ? error_text(e, ERR_LOST, "%s", buf_str(&b)) : 0;
 }
 
-static void mark_bad(const struct probing *p, bool *ret_bad)
+static void give_results(const struct probing *p)
 {
+    const struct probe_config *c = p->config;
+
     for (size_t i = 0; i < p->n; i++) {
-        if (p->targets[i].answer.problem[0]) {
-            ret_bad[p->targets[i].host - p->config->hosts->items] = true;
+        size_t at = (size_t)(p->targets[i].host - c->hosts->items);
+
+        if (c->ret_bad && p->targets[i].answer.problem[0]) {
+            c->ret_bad[at] = true;
+        }
+        if (c->ret_answers) {
+            c->ret_answers[at] = p->targets[i].answer;
         }
     }
 }
@@ -211,10 +220,10 @@ int probe_hosts(const struct probe_config *config, struct error *e)
     if (rc == 0) {
         find_twins(&p);
     }
-    if (rc == 0 && config->ret_bad) {
-        mark_bad(&p, config->ret_bad);
-    } else if (rc == 0) {
+    if (rc == 0) {
+        give_results(&p);
         rc = report(&p, e);
+        rc = config->ret_bad ? 0 : rc;
     }
     probing_release(&p);
     return rc;

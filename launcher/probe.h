@@ -22,7 +22,9 @@ struct probe_config {
     const uint8_t *nonce;          /* RUNDIR_NONCE_BYTES, already written */
     char *const *ssh;              /* argv of the remote shell, without host */
     unsigned timeout_ms;
-    bool *ret_bad; /* by host: cannot be used. NULL: that is an error */
+    bool *ret_bad; /* by host: cannot be used, and `e` has words for it. NULL:
+                      that is an error */
+    struct probe_answer *ret_answers; /* by host, or NULL */
 };
 
 /* The command for one host, appended: `muster probe` over that remote shell. */
@@ -32,6 +34,7 @@ int probe_argv(char *const *ssh, const char *host, struct strlist *to,
 /* What a host said. */
 struct probe_answer {
     char boot_id[256];
+    char host[HOSTS_NAME_BYTES]; /* as it calls itself */
     char problem[512]; /* "" while all is well */
 };
 void probe_judge(const struct fanout_task *task, struct probe_answer *ret);
