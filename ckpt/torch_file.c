@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/torch_file.h"
+
+#include "base/cleanup.h"
+#include "ckpt/pickle.h"
+#include "ckpt/zip.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PICKLE_BYTES (UINT64_C(1) << 30)
+enum { BLOCK_BYTES = 1 << 20 };
+
+/* "archive/" of "archive/data.pkl": what all names begin with; 0 if there is no
+ * such name. */
+static size_t prefix_of(const struct zip *z)
+{
+    for (size_t i = 0; i < z->n; i++) {
+        const char *slash = strchr(z->entries[i].name, '/');
+
+        if (slash && strcmp(slash, "/data.pkl") == 0) {
+            return (size_t)(slash - z->entries[i].name) + 1;
+        }
+    }
+    return 0;
+}
+
+static const struct zip_entry *find(const struct zip *z, size_t prefix,
+                                    const char *name)
+{
+    for (size_t i = 0; i < z->n; i++) {
+        if (strcmp(z->entries[i].name + prefix, name) == 0) {
+            return &z->entries[i];
+        }
+    }
+    return NULL;
+}
+
+static int check_names(const struct zip *z, size_t prefix,
+                       struct torch_file *ret, struct error *e)
+{
+    bool has_checksum = false, has_bytes = false;
+
+    for (size_t i = 0; i < z->n; i++) {
+        const struct zip_entry *entry = &z->entries[i];
+
+        if (strncmp(entry->name, z->entries[0].name, prefix) != 0) {
+            return error_text(e, ERR_FORMAT, "the archive is none of "
+                              "torch.save: its names differ in their first "
+                              "part");
+        }
+        if (strncmp(entry->name + prefix, "data/", 5) == 0) {
+            ret->n_storages++;
+            ret->bytes += entry->end - entry->begin;
+        }
+        has_bytes = has_bytes || entry->end > entry->begin;
+        has_checksum = has_checksum || entry->crc != 0;
+    }
+    ret->has_no_checksums = has_bytes && !has_checksum;
+    if (!find(z, prefix, "version")) {
+        return error_text(e, ERR_FORMAT, "the archive is none of torch.save: it "
+                          "has no 'version'");
+    }
+    return 0;
+}
+
+static int check_pickle(struct io *io, int fd, const struct zip_entry *entry,
+                        struct error *e)
+{
+    uint64_t bytes = entry->end - entry->begin;
+    _free_ char *data = bytes <= MAX_PICKLE_BYTES ? malloc(bytes + 1) : NULL;
+    size_t len = 0;
+    int rc;
+
+    if (!data) {
+        return error_set(e, ENOMEM, "a pickle of %llu bytes",
+                         (unsigned long long)bytes);
+    }
+    rc = io_read_all(io, fd, data, bytes, entry->begin);
+    if (rc < 0) {
+        return error_set(e, -rc, "read data.pkl");
+    }
+    rc = pickle_check(data, bytes, &len, e);
+    if (rc == 0 && len != bytes) {
+        rc = error_text(e, ERR_FORMAT, "data.pkl ends at its byte %zu of %llu",
+                        len, (unsigned long long)bytes);
+    }
+    return rc < 0 ? error_wrap(e, "data.pkl") : 0;
+}
+
+static int check_bytes(struct io *io, int fd, const struct zip *z,
+                       struct error *e)
+{
+    _free_ void *block = malloc(BLOCK_BYTES);
+    int rc = block ? 0 : error_set(e, ENOMEM, "verify a file of torch.save");
+
+    for (size_t i = 0; i < z->n && rc == 0; i++) {
+        rc = zip_verify(io, fd, &z->entries[i], block, BLOCK_BYTES, e);
+    }
+    return rc;
+}
+
+int torch_file_check(struct io *io, int fd, bool is_deep,
+                     struct torch_file *ret, struct error *e)
+{
+    struct torch_file facts = {0};
+    _zip_ struct zip z = {0};
+    size_t prefix;
+    int rc = zip_read(io, fd, &z, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    prefix = prefix_of(&z);
+    if (prefix == 0) {
+        return error_text(e, ERR_FORMAT, "the archive is none of torch.save: it "
+                          "has no 'data.pkl'");
+    }
+    rc = check_names(&z, prefix, &facts, e);
+    rc = rc < 0 ? rc : check_pickle(io, fd, find(&z, prefix, "data.pkl"), e);
+    if (rc == 0 && is_deep && !facts.has_no_checksums) {
+        rc = check_bytes(io, fd, &z, e);
+    }
+    if (rc == 0) {
+        *ret = facts;
+    }
+    return rc;
+}

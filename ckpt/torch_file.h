@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of torch.save, since PyTorch 1.6: a ZIP archive <name>/data.pkl,
+ * <name>/version, <name>/data/0, 1, ... . Looked at without running what is in
+ * them.
+ */
+#ifndef MUSTER_CKPT_TORCH_FILE_H
+#define MUSTER_CKPT_TORCH_FILE_H
+
+#include "base/error.h"
+#include "ckpt/io.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct torch_file {
+    size_t n_storages; /* data/0, data/1, ... */
+    uint64_t bytes;    /* of these together */
+    /* PyTorch was told to write no checksums (set_crc32_options(False)): nothing
+     * but the structure can be verified. */
+    bool has_no_checksums;
+};
+
+/* 0 if it is whole; with `is_deep` its bytes are held against their checksums, too.
+ * -ERR_FORMAT: it is none, cut or damaged; -ENOMEM; errors of reading. */
+int torch_file_check(struct io *io, int fd, bool is_deep,
+                     struct torch_file *ret, struct error *e);
+
+#endif

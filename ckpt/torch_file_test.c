@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "ckpt/bytes_io.h"
+#include "ckpt/pickle.h"
+#include "ckpt/torch_file.h"
+#include "ckpt/zip.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <isa-l/crc.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- pickles --- */
+
+static void test_pickles(void)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+        int rc;
+        const char *why;
+    } cases[] = {
+        {"\x80\x02}q\x00.", 6, 0, NULL},
+        {"\x80\x02}q\x00X\x01\x00\x00\x00" "aq\x01K\x03s.", 17, 0, NULL},
+        {"cos\nsystem\n(S'x'\ntR.", 20, 0, NULL}, /* looked at, not run */
+        {"\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00}\x94.", 14, 0, NULL},
+        {"", 0, -ERR_FORMAT, "0 bytes without an end"},
+        {"\x80\x02}q\x00", 5, -ERR_FORMAT, "without an end"},
+        {"\x80", 1, -ERR_FORMAT, "cut in the instruction at its byte 0"},
+        {"X\xff\xff\xff\xff" "a.", 7, -ERR_FORMAT, "cut in the instruction"},
+        {"\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "a.", 11, -ERR_FORMAT, "cut in"},
+        {"cos\nsystem", 10, -ERR_FORMAT, "cut in the instruction"},
+        {"N\xff.", 3, -ERR_FORMAT, "its byte 1, 0xff, is no instruction"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _free_ char *exact = malloc(cases[i].len + 1);
+        struct error e = {0};
+        size_t len = 0;
+
+        memcpy(exact, cases[i].bytes, cases[i].len);
+        is_int(pickle_check(exact, cases[i].len, &len, &e), cases[i].rc,
+               "pickle %zu", i);
+        if (cases[i].why) {
+            like(e.text, cases[i].why, "and why");
+        } else {
+            is_int((int)len, (int)cases[i].len, "all of it");
+        }
+    }
+}
+
+/* --- archives --- */
+
+struct part {
+    const char *name, *bytes;
+    bool has_crc;
+};
+
+static void put(struct buf *b, uint64_t n, int bytes)
+{
+    for (int i = 0; i < bytes; i++) {
+        buf_putc(b, (char)(n >> 8 * i));
+    }
+}
+
+static uint32_t crc_of(const struct part *p)
+{
+    return p->has_crc ? crc32_gzip_refl(0, (const uint8_t *)p->bytes,
+                                        strlen(p->bytes)) : 0;
+}
+
+/* As torch.save does: sizes and checksums behind the bytes, and the directory with
+ * 64-bit numbers if `is_wide`. */
+static void make(struct buf *b, const struct part *parts, size_t n, bool is_wide)
+{
+    _buf_ struct buf directory = {0};
+    uint64_t at;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct part *p = &parts[i];
+        size_t len = strlen(p->bytes), name = strlen(p->name);
+
+        put(&directory, 0x02014b50, 4);
+        put(&directory, 0, 4);
+        put(&directory, 0x808, 2);
+        put(&directory, 0, 6);
+        put(&directory, crc_of(p), 4);
+        put(&directory, is_wide ? UINT32_MAX : len, 4);
+        put(&directory, is_wide ? UINT32_MAX : len, 4);
+        put(&directory, name, 2);
+        put(&directory, is_wide ? 28 : 0, 2);
+        put(&directory, 0, 10);
+        put(&directory, is_wide ? UINT32_MAX : b->len, 4);
+        buf_puts(&directory, p->name);
+        if (is_wide) {
+            put(&directory, 1, 2);
+            put(&directory, 24, 2);
+            put(&directory, len, 8);
+            put(&directory, len, 8);
+            put(&directory, b->len, 8);
+        }
+        put(b, 0x04034b50, 4);
+        put(b, 0, 2);
+        put(b, 0x808, 2);
+        put(b, 0, 18);
+        put(b, name, 2);
+        put(b, 4, 2);
+        buf_puts(b, p->name);
+        buf_puts(b, "FB??");
+        buf_puts(b, p->bytes);
+        put(b, 0x08074b50, 4);
+        put(b, crc_of(p), 4);
+        put(b, len, 4);
+        put(b, len, 4);
+    }
+    at = b->len;
+    buf_append(b, directory.data, directory.len);
+    if (is_wide) {
+        uint64_t wide = b->len;
+
+        put(b, 0x06064b50, 4);
+        put(b, 44, 8);
+        put(b, 0, 12);
+        put(b, n, 8);
+        put(b, n, 8);
+        put(b, directory.len, 8);
+        put(b, at, 8);
+        put(b, 0x07064b50, 4);
+        put(b, 0, 4);
+        put(b, wide, 8);
+        put(b, 1, 4);
+    }
+    put(b, 0x06054b50, 4);
+    put(b, 0, 4);
+    put(b, n, 2);
+    put(b, n, 2);
+    put(b, directory.len, 4);
+    put(b, is_wide ? UINT32_MAX : at, 4);
+    put(b, 0, 2);
+}
+
+static const struct part whole[] = {
+    {"x/data.pkl", "}q\x01.", true},
+    {"x/byteorder", "little", true},
+    {"x/data/0", "some bytes of a storage", true},
+    {"x/data/1", "and others", true},
+    {"x/version", "3\n", true},
+};
+
+static int check(const struct buf *b, size_t len, struct torch_file *ret,
+                 struct error *e)
+{
+    _free_ char *exact = malloc(len + 1);
+    struct bytes_io io;
+
+    memcpy(exact, b->data, len);
+    io = bytes_io(exact, len);
+    return torch_file_check(&io.io, 0, true, ret, e);
+}
+
+static void test_whole(void)
+{
+    for (int is_wide = 0; is_wide < 2; is_wide++) {
+        _buf_ struct buf b = {0};
+        struct torch_file f = {0};
+        struct error e = {0};
+        unsigned n_taken = 0;
+
+        make(&b, whole, ARRAY_SIZE(whole), is_wide);
+        is_int(check(&b, b.len, &f, &e), 0, "whole (%s)", e.text);
+        ok(f.n_storages == 2 && f.bytes == 33 && !f.has_no_checksums,
+           "two storages");
+        for (size_t len = 0; len < b.len; len++) {
+            n_taken += check(&b, len, &f, NULL) == 0;
+        }
+        is_int((int)n_taken, 0, "cut to each of %zu lengths", b.len);
+        buf_putc(&b, '\0');
+        is_int(check(&b, b.len, &f, &e), -ERR_FORMAT, "a byte more");
+    }
+}
+
+/* A changed bit is seen wherever it changes what is read. */
+static void test_flips(void)
+{
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+    unsigned n_missed = 0, n = 0;
+
+    make(&b, whole, ARRAY_SIZE(whole), true);
+    for (size_t i = 0; i < ARRAY_SIZE(whole); i++) {
+        char *at = memmem(b.data, b.len, whole[i].bytes,
+                          strlen(whole[i].bytes));
+
+        for (size_t bit = 0; bit < 8 * strlen(whole[i].bytes); bit++) {
+            struct torch_file f;
+
+            at[bit / 8] = (char)(at[bit / 8] ^ 1 << bit % 8);
+            n_missed += check(&b, b.len, &f, &e) == 0;
+            at[bit / 8] = (char)(at[bit / 8] ^ 1 << bit % 8);
+            n++;
+        }
+    }
+    is_int((int)n_missed, 0, "each of %u flipped bits of bytes", n);
+    like(e.text, "is damaged: its checksum is", "the last: why");
+}
+
+static void test_refused(void)
+{
+    static const struct {
+        struct part parts[3];
+        size_t n;
+        const char *why; /* NULL: taken */
+    } cases[] = {
+        {{{"x/data.pkl", "N.", true}, {"x/version", "3", true}}, 2, NULL},
+        {{{"x/data.pkl", "N.", true}}, 1, "no 'version'"},
+        {{{"x/version", "3", true}}, 1, "no 'data.pkl'"},
+        {{{"data.pkl", "N.", true}, {"version", "3", true}}, 2,
+         "no 'data.pkl'"},
+        {{{"x/data.pkl", "N.", true}, {"y/version", "3", true}}, 2,
+         "differ in their first part"},
+        {{{"x/data.pkl", "N", true}, {"x/version", "3", true}}, 2,
+         "data.pkl: the pickle is cut"},
+        {{{"x/data.pkl", "N..", true}, {"x/version", "3", true}}, 2,
+         "ends at its byte 2 of 3"},
+        {{{"x/data.pkl", "N.", true}, {"x/version", "3", true},
+          {"x/version", "3", true}}, 3, "two entries have one name"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf b = {0};
+        struct torch_file f;
+        struct error e = {0};
+
+        make(&b, cases[i].parts, cases[i].n, false);
+        is_int(check(&b, b.len, &f, &e), cases[i].why ? -ERR_FORMAT : 0,
+               "archive %zu (%s)", i, e.text);
+        if (cases[i].why) {
+            like(e.text, cases[i].why, "and why");
+        }
+    }
+}
+
+static void test_no_checksums(void)
+{
+    static const struct part parts[] = {{"x/data.pkl", "N.", false},
+                                        {"x/data/0", "bytes", false},
+                                        {"x/version", "3", false}};
+    _buf_ struct buf b = {0};
+    struct torch_file f = {0};
+
+    make(&b, parts, ARRAY_SIZE(parts), false);
+    is_int(check(&b, b.len, &f, NULL), 0, "without checksums");
+    ok(f.has_no_checksums, "that is told");
+}
+
+int main(void)
+{
+    test_pickles();
+    test_whole();
+    test_flips();
+    test_refused();
+    test_no_checksums();
+    return tap_done();
+}
