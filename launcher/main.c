@@ -44,6 +44,7 @@ static const struct command commands[] = {
     {"explain", "Show every value of a job, and who said so", cmd_explain,
      false},
     {"nodes", "Show hosts, and which run uses what", cmd_nodes, false},
+    {"ckpt", "Look at checkpoints", cmd_ckpt, false},
     {"gc", "Remove what dead runs left", cmd_gc, false},
     {"version", "Show versions", cmd_version, false},
     {"agent", "Supervise one node", cmd_agent, true},

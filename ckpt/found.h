@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints in a directory, whoever wrote them: muster's own (ckpt/step.h), and
+ * those that scripts save by themselves. Which of them are whole is told without
+ * running what is in them.
+ *
+ *   muster       step-<step>-<uuid>/           COMMIT and what it vouches for
+ *   hf-trainer   checkpoint-<step>/            of the Hugging Face Trainer
+ *   dcp          .metadata and *.distcp in it  of torch.distributed.checkpoint
+ *   torch        *.pt *.pth *.bin *.ckpt       of torch.save
+ *   safetensors  *.safetensors
+ */
+#ifndef MUSTER_CKPT_FOUND_H
+#define MUSTER_CKPT_FOUND_H
+
+#include "base/error.h"
+#include "ckpt/io.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FOUND_NAME_BYTES 256
+
+enum found_kind {
+    FOUND_MUSTER,
+    FOUND_TRAINER,
+    FOUND_DCP,
+    FOUND_TORCH,
+    FOUND_SAFETENSORS,
+};
+const char *found_kind_name(enum found_kind kind); /* as above */
+
+struct found {
+    char name[FOUND_NAME_BYTES]; /* in the directory */
+    enum found_kind kind;
+    bool has_step;
+    uint64_t step; /* that its name says: the last number in it */
+};
+
+/* All that look like one: with the highest step first, those without a step last.
+ * Times of files say nothing: copies have others. The caller frees *ret. */
+int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
+               struct error *e);
+
+struct found_facts {
+    uint64_t bytes;    /* of its files */
+    uint64_t n_files;
+    /* Its format has no checksums, or not for all: what was verified is that all
+     * parts are there and have their lengths. */
+    bool is_structure_only;
+};
+
+/* 0: it is whole, and with `is_deep` every byte was held against its checksum where
+ * there is one. -ENOENT: it is not finished; -ERR_FORMAT: cut or damaged; -ENOMEM;
+ * errors of reading. */
+int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
+                struct found_facts *ret, struct error *e);
+
+#endif
