@@ -30,13 +30,20 @@ static bool is_same_tensor(const struct index_piece *a,
     return strcmp(a->name, b->name) == 0;
 }
 
+static bool is_same_shape(const struct index_piece *a,
+                          const struct index_piece *b)
+{
+    return a->n_dims == b->n_dims &&
+           (a->n_dims == 0 || memcmp(a->shape, b->shape, a->n_dims *
+                                     sizeof(*a->shape)) == 0);
+}
+
 static int check_alike(const struct index_piece *a, const struct index_piece *b,
                        struct error *e)
 {
     _buf_ struct buf name = {0};
 
-    if (a->dtype == b->dtype && a->n_dims == b->n_dims &&
-        memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0) {
+    if (a->dtype == b->dtype && is_same_shape(a, b)) {
         return 0;
     }
     utf8_put_printable(&name, a->name, 200);
@@ -104,6 +111,14 @@ static struct index *allocate(const struct totals *t, size_t n)
     return take_ptr(&x);
 }
 
+/* Of a tensor without dimensions there are none, and NULL may stand for them. */
+static void copy_numbers(uint64_t *to, const uint64_t *from, size_t n)
+{
+    if (n > 0) {
+        memcpy(to, from, n * sizeof(*to));
+    }
+}
+
 static void add_tensor(struct index *x, const struct index_piece *p,
                        size_t *n_dims)
 {
@@ -113,7 +128,7 @@ static void add_tensor(struct index *x, const struct index_piece *p,
     x->name_ends[x->n] = at + len;
     x->dtypes[x->n] = (uint8_t)p->dtype;
     x->n_dims[x->n] = (uint8_t)p->n_dims;
-    memcpy(x->shapes + *n_dims, p->shape, p->n_dims * sizeof(*p->shape));
+    copy_numbers(x->shapes + *n_dims, p->shape, p->n_dims);
     *n_dims += p->n_dims;
     x->n++;
 }
@@ -125,8 +140,8 @@ static void add_chunk(struct index *x, const struct index_piece *p,
 
     x->chunk_files[x->m] = p->file;
     x->chunk_begins[x->m] = p->begin;
-    memcpy(box, p->at, p->n_dims * sizeof(*box));
-    memcpy(box + p->n_dims, p->len, p->n_dims * sizeof(*box));
+    copy_numbers(box, p->at, p->n_dims);
+    copy_numbers(box + p->n_dims, p->len, p->n_dims);
     *n_numbers += 2 * p->n_dims;
     x->m++;
     x->chunk_ends[x->n - 1] = x->m;

@@ -182,7 +182,9 @@ int plan_make(const struct index *x, const struct plan_want *wants, size_t n,
         rc = add_want(x, &wants[i], i, &p, &room, e);
     }
     if (rc == 0) {
-        qsort(p.pieces, p.n_pieces, sizeof(*p.pieces), by_place);
+        if (p.n_pieces) {
+            qsort(p.pieces, p.n_pieces, sizeof(*p.pieces), by_place);
+        }
         rc = make_spans(&p, max_bytes, gap_bytes, e);
     }
     if (rc == 0) {

@@ -91,7 +91,9 @@ int step_list(struct io *io, int root, struct step_entry **ret, size_t *ret_n,
         free(l.entries);
         return error_set(e, -rc, "list checkpoints");
     }
-    qsort(l.entries, l.n, sizeof(*l.entries), by_step);
+    if (l.n) {
+        qsort(l.entries, l.n, sizeof(*l.entries), by_step);
+    }
     *ret = l.entries;
     *ret_n = l.n;
     return 0;

@@ -63,7 +63,7 @@ struct part {
 static void put(struct buf *b, uint64_t n, int bytes)
 {
     for (int i = 0; i < bytes; i++) {
-        buf_putc(b, (char)(n >> 8 * i));
+        buf_putc(b, i < 8 ? (char)(n >> 8 * i) : 0);
     }
 }
 
