@@ -34,6 +34,23 @@ test_others() {
     done | tr '\n' ' ' | sed 's/ $//')"
 }
 
+# On four hosts, and with a file system of its own.
+test_elastic() {
+    [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || { skip 'not root, or no namespaces' 2; return; }
+    figures elastic 'elastic.view-messages elastic.view-rounds elastic.view-cpu elastic.many elastic.closed elastic.closed-vs-torchrun elastic.silent elastic.silent-vs-torchrun elastic.alarms'
+    is "$(json 0.ok out)$(json 1.ok out)" truetrue 'a change of view takes no more messages and rounds than it should' || show
+}
+
+test_model() {
+    run "$MUSTER_SRCDIR/scripts/model" -o json 8 1000 100000
+    is "$status:$(json results.0.nodes out),$(json results.1.nodes out),$(json results.2.depth out)" 0:1,125,3 'the model of scaling' || show
+    run "$MUSTER_SRCDIR/scripts/model" --measure 1000
+    like "$(cat out)" 'cross-check: 600 agents' 'measures what it is fed with, and compares' || show
+    like "$(cat out)" 'failure, silent node: 10.0' 'and names what each fault costs' || show
+    run "$MUSTER_SRCDIR/scripts/model" --set nothing=1
+    is "$status" 1 'a constant that it does not know is refused'
+}
+
 test_refusals() {
     run "$MUSTER_SRCDIR/scripts/bench" nothing
     is "$status" 1 'an unknown benchmark is refused'
