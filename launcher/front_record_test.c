@@ -174,6 +174,13 @@ static void test_file(void)
         is_int(front_record_read(&dir, &back, &e), -EPERM, "not where others "
                "can write: %s", e.text);
     }
+    chmod(path, 0600);
+    if (geteuid() != 0) {
+        skip("only root can give a file away");
+    } else if (chown(path, 65534, (gid_t)-1) == 0) {
+        is_int(front_record_read(&dir, &back, &e), -EPERM, "nor somebody "
+               "else's: %s", e.text);
+    }
     if (unlink(path) == 0 && symlink("/etc/passwd", path) == 0) {
         ok(front_record_read(&dir, &back, &e) < 0, "nor through a link: %s",
            e.text);

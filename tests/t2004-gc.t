@@ -73,6 +73,9 @@ test_runs() {
     a_run job; three=$run_path
     run "$MUSTER" gc --older-than 1h job
     is "$(cat out)" 'nothing to remove' 'runs of today are not older than an hour'
+    sed -i -E 's/"(ended|updated)":[0-9.]+/"\1":9999999999.0/g' "$one/status.json"
+    run "$MUSTER" gc --older-than 1h job
+    is "$(cat out)" 'nothing to remove' 'nor is one that ended tomorrow, by a clock that was wrong'
     run "$MUSTER" gc --keep 1 --dry-run job
     is "$(grep -c 'would remove run' out)" 2 'all but one could go'
     ok 'nothing did' test -d "$one"
