@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/leftover.h"
 #include "base/proc.h"
+#include "base/str.h"
 #include "launcher/options.h"
 #include "launcher/runindex.h"
 #include "launcher/runview.h"
@@ -58,11 +59,24 @@ static int take_span(void *into, const struct option_def *def,
     return 0;
 }
 
+static int take_keep(void *into, const struct option_def *def,
+                     const char *value, struct error *e)
+{
+    struct gc_options *o = into;
+
+    (void)def;
+    if (str_to_i64(value, &o->keep) < 0 || o->keep < 0) {
+        return error_text(e, ERR_USAGE, "expected a number of runs, found "
+                          "'%.100s'", value);
+    }
+    return 0;
+}
+
 static const struct option_def table[] = {
     {"older-than", "TIME", "remove runs that ended longer ago, e.g. 30d",
      OPTION_CALL, 0, take_span, 0},
     {"keep", "N", "remove runs that are over, but the N newest of each name",
-     OPTION_INT, offsetof(struct gc_options, keep), NULL, 0},
+     OPTION_CALL, 0, take_keep, 0},
     {"stopped", NULL, "also runs that were stopped and could be resumed",
      OPTION_FLAG, offsetof(struct gc_options, with_stopped), NULL, 0},
     {"dry-run", NULL, "only show what would be removed", OPTION_FLAG,

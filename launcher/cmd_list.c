@@ -154,7 +154,7 @@ static int list_runs(const struct list_options *set, struct listing *l,
     jsonw_array(&l->w, NULL);
     for (size_t i = 0; i < n; i++) {
         if (rundir_is_current(&entries[i]) &&
-            (set->limit <= 0 || n_tried < (size_t)set->limit)) {
+            (set->limit == 0 || n_tried < (size_t)set->limit)) {
             add_run(l, &entries[i]);
             n_tried++;
         }
@@ -211,6 +211,11 @@ int cmd_list(int argc, char **argv)
         return rc;
     }
     set.name = args.words.n ? args.words.items[0] : NULL;
+    if (set.limit < 0) {
+        error_text(&e, ERR_USAGE, "option --limit: expected a number of runs, "
+                   "or 0 for all, found %lld", (long long)set.limit);
+        return command_fail(&e);
+    }
     if (show_check_watch(set.watch, set.format, &e) < 0) {
         return command_fail(&e);
     }

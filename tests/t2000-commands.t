@@ -184,6 +184,8 @@ test_broken() {
 }
 
 test_list() {
+    run "$MUSTER" list --limit -1
+    is "$status,$(cat err)" '2,muster: option --limit: expected a number of runs, or 0 for all, found -1' 'no fewer than none'
     run "$MUSTER" list
     is "$(sed -n 1p out)" 'NAME   ID  STATE            AGE    NODES  WORKERS  STEP  RESTARTS' 'the head of the list'
     is "$(sed -n 2p out | cut -c 1-26)" 'fresh  f1  Created (stale)' 'newest first'

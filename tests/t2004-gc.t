@@ -112,6 +112,11 @@ test_usage() {
     run "$MUSTER" gc --older-than soon
     is "$status" 2 'a time must be one'
     like "$(cat err)" "found 'soon'" 'and the other is named'
+    local n
+    for n in -1 few ''; do
+        run "$MUSTER" gc --keep "$n"
+        is "$status,$(grep -o "option --keep: .* found .*" err | sed 's/expected .*, //')" "2,option --keep: found '$n'" "'$n' is no number of runs"
+    done
 }
 
 run_cases
