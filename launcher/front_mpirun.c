@@ -266,7 +266,8 @@ void front_repeat_mpirun(struct front *f)
 void front_tick_mpirun(struct front *f)
 {
     end_wedged_mpirun(f);
-    if (f->repeat_at_ms && front_now_ms(f) >= f->repeat_at_ms) {
+    if (f->repeat_at_ms && front_now_ms(f) >= f->repeat_at_ms &&
+        !front_old_is_ending(f)) {
         f->repeat_at_ms = 0;
         front_choose_hosts(f);
     }

@@ -181,6 +181,12 @@ void front_old_end(struct front *f, uint64_t wait_ms)
     f->end_old_at_ms = front_now_ms(f) + wait_ms;
 }
 
+bool front_old_is_ending(const struct front *f)
+{
+    return f->end_old_at_ms && lives_here(f) &&
+           front_now_ms(f) < f->end_old_at_ms + 2 * KILL_MS;
+}
+
 void front_old_tick(struct front *f)
 {
     uint64_t now = front_now_ms(f);

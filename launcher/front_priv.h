@@ -280,5 +280,8 @@ void front_old_end(struct front *f, uint64_t wait_ms);
 void front_old_tick(struct front *f);
 /* At the end: signals it with `sig`, unless that is 0 or it has gone. */
 bool front_old_is_gone(struct front *f, int sig);
+/* On this host, and it has been told: the record has room for one, so the next is
+ * not started before this one is gone. */
+bool front_old_is_ending(const struct front *f);
 
 #endif

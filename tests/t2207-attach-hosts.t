@@ -86,6 +86,30 @@ test_old_mpirun() {
     ok 'nor anybody else' wait_for 100 nobody_left || diag "$(alive)"
 }
 
+# The record names one mpirun: an old one that hangs has gone before it names the
+# next, so that nobody forgets it who takes over then.
+test_one_mpirun() {
+    local old
+    start_run node1 -- sh -c "$job"
+    is $? 0 'a run over three hosts'
+    old=$(json mpirun_pid run/front.json)
+    kill -KILL "$front"
+    wait_for 60 event front_lost
+    spawn attach on node1 "$MUSTER" attach run
+    ok 'is taken over on its host' wait_for 100 attached attach || diag "$(cat attach.err)"
+    kill -STOP $(pids_on node1 '^[^ ]*mpirun .*muster-mpi --run-id')
+    kill -KILL $(pids_on node2 '^[^ ]*muster-mpi --run-id')
+    cat >names_next.sh <<'END'
+until grep -q '"mpirun_pid":[0-9]' run/front.json && ! grep -q "\"mpirun_pid\":$1," run/front.json; do sleep 0.02; done
+[ ! -e "/proc/$1" ] || grep -q '^State:.[ZX]' "/proc/$1/status"
+END
+    ok 'when the next one is named the old one is gone' on node1 timeout 60 bash names_next.sh "$old"
+    touch go
+    wait_exit 100 "$spawned"
+    is "$status" 0 'the run comes to its end' || diag "$(cat attach.err)"
+    ok 'nobody is left' wait_for 100 nobody_left || diag "$(alive)"
+}
+
 # Where a worker is on another host one goes there.
 test_shell() {
     start_run node1 -- sleep 1000
