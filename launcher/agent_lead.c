@@ -212,6 +212,16 @@ void agent_lead_here(struct agent *a, uint32_t rank)
     }
 }
 
+void agent_lead_exclude(struct agent *a, uint32_t rank, const char *why)
+{
+    struct lead_event event = {.type = LEAD_EXCLUDE, .rank = rank,
+                               .text = why};
+
+    if (a->lead && rank < a->lead->n_nodes) {
+        step(a->lead, &event);
+    }
+}
+
 static int list_nodes(struct agent_lead *l, uint32_t **ret_node_of)
 {
     const struct roster *roster = &l->agent->roster;

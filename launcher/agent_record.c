@@ -517,6 +517,22 @@ static void tell_slow(struct record *r, const struct slow_change *c)
     record_event(r, "slow", (uint32_t)r->status->generation, text, NULL, 0);
 }
 
+/* elastic.excludeSlow. Once it is excluded, or cannot be, nothing comes of it. */
+static void exclude_slow(struct record *r)
+{
+    double factor = r->agent->config.job->elastic.exclude_slow;
+    struct slow_change worst = slow_worst(r->slow);
+    const struct status_worker *w = worker_of(r->status, worst.rank);
+    char text[128];
+
+    if (factor >= 1.5 && w && worst.percent >= factor * 100) {
+        snprintf(text, sizeof(text), "the steps of rank %u take %u.%02u times "
+                 "the median (elastic.excludeSlow)", worst.rank,
+                 worst.percent / 100, worst.percent % 100);
+        agent_lead_exclude(r->agent, (uint32_t)w->node, text);
+    }
+}
+
 /* What a worker says of its step counts more than when it says it. */
 static void look_for_slow(struct record *r, uint32_t rank, const json_t *fact)
 {
@@ -541,6 +557,7 @@ static void look_for_slow(struct record *r, uint32_t rank, const json_t *fact)
     for (size_t i = 0; i < n; i++) {
         tell_slow(r, &changes[i]);
     }
+    exclude_slow(r);
 }
 
 static void take_report(struct record *r, const json_t *fact)

@@ -18,6 +18,7 @@ struct slow {
     struct pace *paces;
     double *sorted; /* room for one a rank */
     double *own;    /* median of each; 0: not known */
+    double all;     /* their median, by the last look; 0: not known */
 };
 
 struct slow *slow_create(uint32_t n_ranks)
@@ -103,11 +104,30 @@ static double median_of_all(struct slow *s)
     return n > 1 ? median(s->sorted, n) : 0;
 }
 
+struct slow_change slow_worst(const struct slow *s)
+{
+    struct slow_change worst = {.median_s = s->all};
+
+    for (uint32_t i = 0; s->all > 0 && i < s->n_ranks; i++) {
+        if (s->own[i] > worst.own_s) {
+            worst.rank = i;
+            worst.own_s = s->own[i];
+        }
+    }
+    if (worst.own_s > 0) {
+        double percent = worst.own_s / s->all * 100;
+
+        worst.percent = (uint32_t)(percent < 1000000 ? percent : 1000000);
+    }
+    return worst;
+}
+
 size_t slow_look(struct slow *s, struct slow_change *ret, size_t max)
 {
     double all = median_of_all(s);
     size_t n = 0;
 
+    s->all = all;
     for (uint32_t i = 0; all > 0 && i < s->n_ranks && n < max; i++) {
         struct pace *p = &s->paces[i];
         double percent = s->own[i] / all * 100;

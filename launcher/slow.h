@@ -49,4 +49,8 @@ struct slow_change {
  * the rest comes with the next one. Returns how many. */
 size_t slow_look(struct slow *s, struct slow_change *ret, size_t max);
 
+/* By the last look: the rank whose steps take longest, against the median; its
+ * `percent` is 0 where that is not known. */
+struct slow_change slow_worst(const struct slow *s);
+
 #endif

@@ -42,6 +42,8 @@ static void test_one(void)
     is_int((intmax_t)slow_look(s, c, MAX), 1, "one is slow");
     is_int(c[0].rank, 2, "that one");
     is_int(c[0].percent, 200, "by so much, without its first steps");
+    ok(slow_worst(s).rank == 2 && slow_worst(s).percent == 200,
+       "it is the slowest");
     ok(c[0].own_s == 2 && c[0].median_s == 1, "in seconds");
     is_int((intmax_t)slow_look(s, c, MAX), 0, "it is told once");
     add(s, SLOW_WINDOW, 1, 1, 1.4, 1);
@@ -79,6 +81,7 @@ static void test_few(void)
     _cleanup_(slow) struct slow *s = make();
     struct slow_change c[MAX];
 
+    is_int(slow_worst(s).percent, 0, "nobody is the slowest yet");
     for (int i = 0; i < 20; i++) {
         slow_add(s, 1, 5);
     }

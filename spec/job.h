@@ -65,7 +65,11 @@ struct job_restart {
 };
 
 struct job_elastic {
+    uint32_t min_nodes, max_nodes; /* as given: `nodes` of the job has them; 0:
+                                      not given */
     uint32_t spares;
+    double exclude_slow; /* nodes whose ranks take so many times the median; 0:
+                            none */
     uint64_t grow_interval_ms;
 };
 

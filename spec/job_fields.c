@@ -122,6 +122,12 @@ static const struct field restart_fields[] = {
 };
 
 static const struct field elastic_fields[] = {
+    {"minNodes", FIELD_COUNT, AT(elastic.min_nodes), .max = 65536, .def = "0",
+     .help = "least number of nodes, in place of the lower end of nodes; 0: as "
+             "that says"},
+    {"maxNodes", FIELD_COUNT, AT(elastic.max_nodes), .max = 65536, .def = "0",
+     .help = "greatest number of nodes, in place of the upper end of nodes; 0: "
+             "as that says"},
     {"spares", FIELD_COUNT, AT(elastic.spares), .max = 65536, .def = "0",
      .help = "nodes beyond those that the job needs, each ready to take the "
              "place of one that is lost"},
@@ -129,6 +135,10 @@ static const struct field elastic_fields[] = {
      .min = 1 * SECONDS, .max = 365 * DAYS, .def = "10m",
      .help = "shortest time between two checkpoints after which a run that is "
              "well is stopped, to go on with nodes that have come"},
+    {"excludeSlow", FIELD_NUMBER, AT(elastic.exclude_slow), .def = "0",
+     .help = "a node with a rank whose steps take so many times the median of "
+             "all ranks (1.5 or more) is excluded, after the next checkpoint, "
+             "where the others are enough; 0: never"},
     {0},
 };
 

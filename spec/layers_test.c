@@ -88,6 +88,12 @@ static void test_merge(void)
         {"command: [r]\nnodes: 2..4", "nodes: 3", "nodes", "1..2",
          "r||||-|1..2"},
         {NULL, "command: [j]\nnodes: 5", "nodes", "null", "j||||-|1..1"},
+        {NULL, "command: [j]\nelastic: {minNodes: 2, maxNodes: 8}", NULL, NULL,
+         "j||||-|2..8"},
+        {NULL, "command: [j]\nnodes: 4\nelastic: {minNodes: 2}", NULL, NULL,
+         "j||||-|2..4"},
+        {NULL, "command: [j]\nnodes: 2..4\nelastic: {maxNodes: 8}", NULL, NULL,
+         "j||||-|2..8"},
         /* a job adds to the secrets of its runtime */
         {"command: [r]\nsecrets: [A]\nenv: {A: 1}", "secrets: [B]", NULL, NULL,
          "r|A=1||A B|-|1..1"},

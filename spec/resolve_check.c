@@ -211,11 +211,36 @@ static void check_mpi(const struct context *c, const struct node *tree,
     }
 }
 
+/* elastic.minNodes and maxNodes each stand for one end of `nodes`. */
+static void settle_nodes(const struct context *c, const struct node *tree,
+                         struct job *job)
+{
+    const struct job_elastic *e = &job->elastic;
+    struct job_nodes *nodes = &job->nodes;
+
+    nodes->min = e->min_nodes ? e->min_nodes : nodes->min;
+    nodes->max = e->max_nodes ? e->max_nodes : nodes->max;
+    if (nodes->min > nodes->max) {
+        report_error(c->report, place_of(tree, "elastic"),
+                     "elastic and nodes together are %u..%u nodes; expected "
+                     "elastic.minNodes at most elastic.maxNodes, or nodes where "
+                     "one of them is not given",
+                     nodes->min, nodes->max);
+    }
+    if (e->exclude_slow != 0 && !(e->exclude_slow >= 1.5)) {
+        report_error(c->report, place_of(tree, "elastic"),
+                     "elastic.excludeSlow is %g; expected 0, which is never, or "
+                     "a factor of 1.5 or more",
+                     e->exclude_slow);
+    }
+}
+
 void resolve_check(const struct context *c, const struct node *tree,
                    bool is_runtime, struct job *job)
 {
     check_command(c, tree, is_runtime, job);
     check_search(c, tree, &job->search);
     warn_of_owned(c, tree);
+    settle_nodes(c, tree, job);
     check_mpi(c, tree, job);
 }

@@ -36,6 +36,11 @@ static void test_bad_keys(void)
         {"nodes: 8..2", "nodes is \"8..2\""},
         {"nodes: 70000", "nodes is \"70000\""},
         {"nodes: 0755", "nodes is \"0755\""},
+        {"elastic: {minNodes: 2}", "elastic and nodes together are 2..1 nodes"},
+        {"elastic: {excludeSlow: 1.2}", "elastic.excludeSlow is 1.2; expected "
+                                        "0, which is never, or a factor of "
+                                        "1.5"},
+        {"elastic: {excludeSlow: -3}", "elastic.excludeSlow is -3; expected 0"},
         {"procsPerNode: all", "procsPerNode is \"all\"; expected auto, cpu, "
                               "gpu or a whole number"},
         {"gang: {timeout: 300}",

@@ -165,4 +165,30 @@ test_excluded() {
     go_home
 }
 
+# One rank is slow, and says so; its node is excluded after the next checkpoint.
+test_slow() {
+    rm -rf run
+    cat >slow.py <<'END'
+import os, time, muster
+run = os.environ["MUSTER_RUN_DIR"]
+print("rank", muster.rank(), "of", os.environ["WORLD_SIZE"], "in", os.environ["MUSTER_GENERATION"], flush=True)
+step = 0
+while not os.path.exists(run + "/go") and not muster.should_stop():
+    step += 1
+    slow = muster.rank() == 1 and muster.generation() == 1
+    muster.report(step, step_time=3 if slow else 1)
+    if muster.checkpoint_requested() and muster.rank() == 0:
+        muster.checkpoint_saved("%s/ckpt/%d" % (run, step), step)
+    time.sleep(0.05)
+END
+    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 1 --nnodes 3 --set elastic.spares=1 \
+        --set elastic.excludeSlow=2 -- python3 slow.py
+    told 'three nodes and a spare' 'of 3 in 1' 3
+    told 'a slow one is excluded' 'of 3 in 2' 3
+    ok 'after a checkpoint' wait_for 60 is_at 2
+    is "$(field nodes.1.state):$(field nodes.3.state):$(field restarts)" Excluded:Running:0 'and the spare takes its place'
+    like "$(field nodes.1.why)" 'the steps of rank 1 take 3.00 times the median (elastic.excludeSlow)' 'which says why'
+    go_home
+}
+
 run_cases
