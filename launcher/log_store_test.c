@@ -8,6 +8,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,33 @@ static void test_long_line(void)
 }
 
 /* What cannot be put aside does not grow, either. */
+/* What is no file is not put aside when it has had its size. */
+static void test_pipe(void)
+{
+    struct log_limits limits = {.max_bytes = 8, .keep = 2};
+    char path[200], aside[200], got[64] = "";
+    struct log_store s;
+    struct stat st;
+    int fd;
+
+    make_path(path, sizeof(path), "plain", "pipe");
+    make_path(aside, sizeof(aside), "plain", "pipe.1");
+    fd = mkfifo(path, 0600) < 0 ? -1 : open(path, O_RDONLY | O_NONBLOCK |
+                                            O_CLOEXEC);
+    if (fd < 0) {
+        bail_out("a pipe");
+    }
+    s = log_store(path, &limits, NULL);
+    append(&s, "one line\n", S);
+    append(&s, "another\n", S);
+    log_store_close(&s);
+    ok(stat(path, &st) == 0 && S_ISFIFO(st.st_mode), "a pipe stays");
+    ok(access(aside, F_OK) < 0, "where it is");
+    ok(read(fd, got, sizeof(got) - 1) > 0 &&
+       strcmp(got, "one line\nanother\n") == 0, "and has all");
+    close(fd);
+}
+
 static void test_errors(void)
 {
     static const struct log_limits limits = {.max_bytes = 4096, .keep = 1};
@@ -257,6 +285,7 @@ int main(void)
     test_plain();
     test_rotation();
     test_long_line();
+    test_pipe();
     test_errors();
     fs_remove_tree(base, NULL);
     return tap_done();
