@@ -335,7 +335,21 @@ bool proc_has_env(pid_t pid, const char *entry)
     return false;
 }
 
-int proc_with_env(const char *entry, struct proc_list *l, struct error *e)
+static bool has_env(pid_t pid, const void *entry)
+{
+    return proc_has_env(pid, entry);
+}
+
+static bool is_in_session(pid_t pid, const void *session)
+{
+    struct proc p;
+
+    return proc_read(pid, &p) == 0 && p.session == *(const pid_t *)session;
+}
+
+/* Of this user, but not the caller. */
+static int list_meant(bool (*is_meant)(pid_t pid, const void *arg),
+                      const void *arg, struct proc_list *l, struct error *e)
 {
     _closedir_ DIR *dir = opendir("/proc");
     struct dirent *d;
@@ -349,7 +363,7 @@ int proc_with_env(const char *entry, struct proc_list *l, struct error *e)
 
         if (!pid || fstatat(dirfd(dir), d->d_name, &st, 0) < 0 ||
             st.st_uid != geteuid() || pid == getpid() ||
-            !proc_has_env(pid, entry)) {
+            !is_meant(pid, arg)) {
             continue;
         }
         if (add_living(l, pid) < 0) {
@@ -357,6 +371,29 @@ int proc_with_env(const char *entry, struct proc_list *l, struct error *e)
         }
     }
     return 0;
+}
+
+int proc_with_env(const char *entry, struct proc_list *l, struct error *e)
+{
+    return list_meant(has_env, entry, l, e);
+}
+
+/* No number is given anew while it is that of a session. Had it been before this,
+ * its owner would be there. */
+int proc_end_session(pid_t leader, struct error *e)
+{
+    _proc_list_ struct proc_list l = {0};
+    int rc = leader > 1 ? list_meant(is_in_session, &leader, &l, e) : -EINVAL;
+
+    for (size_t i = 0; rc == 0 && i < l.n; i++) {
+        if (l.items[i].pid == leader) {
+            return 0;
+        }
+    }
+    for (size_t i = 0; rc == 0 && i < l.n; i++) {
+        proc_signal(&l.items[i], SIGKILL);
+    }
+    return rc < 0 ? rc : (int)l.n;
 }
 
 int proc_signal(const struct proc *p, int sig)

@@ -51,6 +51,11 @@ int proc_descendants(pid_t root, struct proc_list *l, struct error *e);
  * (NAME=VALUE), except the caller. Zombies have none. */
 int proc_with_env(const char *entry, struct proc_list *l, struct error *e);
 
+/* Kills what a session has left whose leader has ended, and been waited for: all of
+ * this user that are still in it. Returns how many; 0 also where the leader, or
+ * another of that pid, is alive; or a negative code. */
+int proc_end_session(pid_t leader, struct error *e);
+
 /* 1 if `root` is the process itself or one of its ancestors, else 0; -ESRCH where
  * there is no such process, or its line does not stand still. */
 int proc_is_below(pid_t pid, pid_t root);

@@ -472,6 +472,61 @@ static void test_inventory(void)
     close(fd);
 }
 
+/* A leader with a child in a group of its own, whose pid comes back. */
+static pid_t start_session(int stop, pid_t *ret_child)
+{
+    int ready[2];
+    pid_t leader;
+
+    if (pipe(ready) < 0 || (leader = fork()) < 0) {
+        bail_out("no process");
+    }
+    if (leader == 0) {
+        pid_t child;
+        char byte;
+
+        setsid();
+        child = fork();
+        if (child == 0) {
+            setpgid(0, 0);
+            child = getpid();
+            if (write(ready[1], &child, sizeof(child)) != sizeof(child)) {
+                _exit(1);
+            }
+            wait_forever();
+        }
+        _exit(read(stop, &byte, 1) < 0);
+    }
+    if (read(ready[0], ret_child, sizeof(*ret_child)) != sizeof(*ret_child)) {
+        bail_out("no child");
+    }
+    close(ready[0]);
+    close(ready[1]);
+    return leader;
+}
+
+static void test_end_session(void)
+{
+    int stop[2], status = 0;
+    pid_t leader, child;
+
+    if (pipe2(stop, O_CLOEXEC) < 0) {
+        bail_out("pipe");
+    }
+    leader = start_session(stop[0], &child);
+    is_int(proc_end_session(leader, NULL), 0, "a leader that is alive keeps it");
+    kill(leader, SIGKILL);
+    waitpid(leader, NULL, 0);
+    ok(kill(child, 0) == 0, "what it has started outlives it");
+    is_int(proc_end_session(leader, NULL), 1, "until the session is ended");
+    is_int(waitpid(child, &status, 0), child, "it is gone");
+    ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "killed");
+    is_int(proc_end_session(leader, NULL), 0, "nobody is left");
+    is_int(proc_end_session(1, NULL), -EINVAL, "never that of init");
+    close(stop[0]);
+    close(stop[1]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3) {
@@ -492,5 +547,6 @@ int main(int argc, char **argv)
     test_sweep_spares_itself();
     test_other_user();
     test_inventory();
+    test_end_session();
     return tap_done();
 }

@@ -46,6 +46,8 @@ static void on_mpirun_exit(void *arg, const struct child_exit *how)
     struct front *f = arg;
     char why[64];
 
+    /* Its ssh to a host that has lost its power would wait for ever. */
+    proc_end_session(f->mpirun_pid, NULL);
     f->mpirun_pid = -1;
     f->end_mpirun_at_ms = 0;
     if (f->phase == FRONT_OVER) {

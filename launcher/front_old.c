@@ -181,6 +181,15 @@ void front_old_end(struct front *f, uint64_t wait_ms)
     f->end_old_at_ms = front_now_ms(f) + wait_ms;
 }
 
+/* What it has started is in its session, and ends with it. */
+static void see_end(struct front *f)
+{
+    if (f->old_mpirun.pid && !lives_here(f)) {
+        proc_end_session(f->old_mpirun.pid, NULL);
+        f->old_mpirun.pid = 0;
+    }
+}
+
 bool front_old_is_ending(const struct front *f)
 {
     return f->end_old_at_ms && lives_here(f) &&
@@ -192,6 +201,7 @@ void front_old_tick(struct front *f)
     uint64_t now = front_now_ms(f);
 
     limit_ender(f);
+    see_end(f);
     if (!f->end_old_at_ms || now < f->end_old_at_ms) {
         return;
     }
@@ -211,5 +221,6 @@ bool front_old_is_gone(struct front *f, int sig)
     if (sig && lives_here(f)) {
         proc_signal(&f->old_mpirun, sig);
     }
+    see_end(f);
     return f->old_ender <= 0 && !lives_here(f);
 }
