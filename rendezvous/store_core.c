@@ -482,7 +482,8 @@ void store_awaited(const struct store *s, store_awaited_f *f, void *arg)
 {
     for (const struct store_conn *c = s->conns; c; c = c->next) {
         for (size_t i = 0; i < c->n_waits; i++) {
-            if (c->waits[i].slot) {
+            for (uint32_t n = 0; c->waits[i].slot &&
+                                 n < (c->n_sharing ? c->n_sharing : 1); n++) {
                 f(arg, c->waits[i].slot->key, c->waits[i].slot->key_len);
             }
         }

@@ -105,7 +105,8 @@ bool store_conn_held(const struct store_conn *c);
  * 0 between requests. */
 uint64_t store_conn_partial(const struct store_conn *c);
 
-/* Calls `f` for each key that somebody waits for, once for each who does. */
+/* Calls `f` for each key that somebody waits for, once for each who does, also
+ * where they share a trunk. */
 typedef void store_awaited_f(void *arg, const char *key, size_t len);
 void store_awaited(const struct store *s, store_awaited_f *f, void *arg);
 

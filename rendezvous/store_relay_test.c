@@ -218,8 +218,14 @@ static void is_told(struct bed *b, int i, struct store_conn *c, bool told,
     is_answer(&out, "", told ? 1 : 0, name);
 }
 
+static void count_key(void *arg, const char *key, size_t len)
+{
+    *(int *)arg += len == 1 && key[0] == 'k';
+}
+
 static void test_waits(void)
 {
+    int n_awaiting = 0;
     struct bed b;
     struct store_conn *c[5], *other[1];
     size_t before;
@@ -237,6 +243,8 @@ static void test_waits(void)
     pump(&b, 7);
     is_int((intmax_t)(lead_requests(&b) - before), 3, "three waits of five");
     is_int((intmax_t)lead_waiting(&b), 3, "wait at the lead");
+    store_awaited(b.lead, count_key, &n_awaiting);
+    is_int(n_awaiting, 4, "which knows for how many");
     set_key(&b, 1, other[0], STORE_SET, "k");
     for (int i = 0; i < 4; i++) {
         is_told(&b, 0, c[i], true, "each is told");
@@ -372,6 +380,15 @@ static int feed_trunk(struct bed *b, uint32_t channel, const char *data,
     return store_trunk_feed(b->nodes[0].trunk, in.data, in.len, NULL);
 }
 
+static int feed_sharing(struct bed *b, uint32_t channel, uint32_t n)
+{
+    _buf_ struct buf in = {0};
+
+    store_frame_put(&in, channel, n, 1);
+    buf_putc(&in, STORE_WAIT);
+    return store_trunk_feed(b->nodes[0].trunk, in.data, in.len, NULL);
+}
+
 static int feed_relay(struct bed *b, uint32_t channel, const char *data,
                       size_t len)
 {
@@ -392,6 +409,8 @@ static void test_hostile(void)
     is_int(feed_trunk(&b, STORE_MAX_CHANNELS, "x", 1), -EPROTO, "no such channel");
     is_int(feed_trunk(&b, UINT32_MAX, "", 0), -EPROTO, "nor that one");
     is_int(feed_trunk(&b, 0, "", 0), -EPROTO, "a close of nothing");
+    is_int(feed_sharing(&b, 5, STORE_MAX_CHANNELS + 1), -EPROTO,
+           "more who wait than there can be");
     is_int(feed_trunk(&b, 5, "\xff", 1), 0, "a bad command closes its channel");
     is_int(feed_trunk(&b, 5, "\x07", 1), 0, "what comes behind is ignored");
     is_int(feed_trunk(&b, 5, "", 0), 0, "until it is closed");

@@ -135,6 +135,10 @@ static int open_channel(struct store_trunk *t, const struct store_frame *f,
 {
     struct channel *ch = &t->channels[f->channel];
 
+    if (f->number > STORE_MAX_CHANNELS) {
+        return error_text(e, EPROTO, "%u clients of a trunk wait as one",
+                          f->number);
+    }
     ch->conn = store_open(t->store, t->owner);
     if (!ch->conn) {
         return store_no_memory(e);

@@ -60,4 +60,24 @@ test_ddp() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# A node that others wait for in the store is lost: their waits end with the
+# generation, and the next one has a store of its own.
+test_loss() {
+    cd "$SHARED" && rm -rf run agent*
+    # shellcheck disable=SC2016
+    spawn loss on node1 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $three \
+        --nnodes 2:3 --nproc-per-node 2 --set store=tree --set restart.backoff=10ms..20ms -- \
+        sh -c 'echo "$PPID" >"agent.$GROUP_RANK.$WORLD_SIZE"
+               [ "$WORLD_SIZE" = 4 ] || [ "$GROUP_RANK" != 2 ] || exec sleep 1000; exec "$@"' sh \
+        "$TORCH_PYTHON" -c 'import torch.distributed as d
+d.init_process_group("gloo"); d.barrier(); print("met", d.get_world_size(), flush=True)'
+    ok 'two of three nodes wait for the third' wait_for 120 test -s agent.2.6 || diag "$(cat loss.err)"
+    on node3 kill -KILL "$(cat agent.2.6)"
+    wait_exit 200 "$spawned"
+    is "$status" 0 'which is lost, and they go on' || diag "$(cat loss.err)"
+    is "$(grep -c 'met 4' loss.out)" 4 'as four workers' || diag "$(cat loss.out)"
+    unlike "$(cat loss.err)" "the store on" 'and not a word of stores'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 run_cases
