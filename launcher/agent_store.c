@@ -23,7 +23,7 @@ enum {
     PORT_TRIES = 32,
     KV_SHARE = 6, /* a connection to it for so many to the store */
     STORE_MAX_CONNS = 65536,
-    TREE_NODES = 32, /* from so many nodes on, where the job does not say */
+    TREE_NODES = 128, /* from so many nodes on, where the job does not say */
 };
 
 static const char *const loopback[] = {"127.0.0.1", NULL};

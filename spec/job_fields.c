@@ -405,7 +405,7 @@ const struct field job_fields[] = {
     {"store", FIELD_ENUM, AT(store), .words = store_words, .def = "auto",
      .help = "direct: all workers ask the store on the node of rank 0; tree: "
              "those of each node ask one of their own node, on loopback, which "
-             "asks that over one connection; auto: a tree from 32 nodes on"},
+             "asks that over one connection; auto: a tree from 128 nodes on"},
     {"horovod", FIELD_ENUM, AT(horovod), .words = horovod_words, .def = "none",
      .help = "gloo: Horovod's rendezvous is served for its gloo controller; a "
              "horovodrun in command asks for it"},
