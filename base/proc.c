@@ -298,22 +298,54 @@ int proc_is_below(pid_t pid, pid_t root)
     return -ESRCH;
 }
 
+/* 0 and some text; -ESRCH where there is none to be seen. */
+static int read_env_of(pid_t pid, pid_t thread, char **ret, size_t *ret_len)
+{
+    _free_ char *text = NULL;
+    char path[96];
+    int rc;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/environ", (int)pid,
+             (int)thread);
+    rc = fs_read(path, MAX_FILE_BYTES, &text, ret_len, NULL);
+    if (rc == 0 && *ret_len == 0) {
+        return -ESRCH;
+    }
+    *ret = rc == 0 ? take_ptr(&text) : NULL;
+    return rc;
+}
+
+/* Of a thread that has ended, the first one too, the memory is gone, and with it
+ * the environment; newer kernels (6.18) fail then. Others may still have it. */
 static int read_env(pid_t pid, char **ret, size_t *ret_len)
 {
+    int rc = read_env_of(pid, pid, ret, ret_len);
+    _closedir_ DIR *dir = NULL;
+    struct dirent *d;
     char path[64];
 
-    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    return fs_read(path, MAX_FILE_BYTES, ret, ret_len, NULL);
+    if (rc != -ESRCH) {
+        return rc;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    dir = opendir(path);
+    while (dir && (d = readdir(dir))) {
+        pid_t thread = pid_from(d->d_name);
+
+        if (thread && thread != pid &&
+            read_env_of(pid, thread, ret, ret_len) == 0) {
+            return 0;
+        }
+    }
+    return -ESRCH;
 }
 
 bool proc_has_no_env(pid_t pid)
 {
     _free_ char *text = NULL;
     size_t len;
-    int rc = read_env(pid, &text, &len);
 
-    /* Of one that ends the memory goes first; newer kernels (6.18) say so. */
-    return rc == 0 ? len == 0 : rc == -ESRCH;
+    return read_env(pid, &text, &len) == -ESRCH;
 }
 
 bool proc_has_env(pid_t pid, const char *entry)

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -269,8 +270,10 @@ static void test_dead_leader(void)
     _proc_list_ struct proc_list l = {0};
     uint64_t until = clock_mono_ms() + 10000;
     pid_t pid = fork();
+    char entry[PATH_MAX + 8];
     struct proc p = {0};
 
+    snprintf(entry, sizeof(entry), "PATH=%s", getenv("PATH"));
     if (pid == 0) {
         pthread_t t;
 
@@ -283,6 +286,8 @@ static void test_dead_leader(void)
     is_int(p.state, 'Z', "its state");
     proc_descendants(getpid(), &l, NULL);
     is_int((int)l.n, 1, "still listed");
+    ok(proc_has_env(pid, entry) && !proc_has_no_env(pid), "known by its "
+       "environment");
     is_int(sweep_all(), 1, "and swept");
 }
 
