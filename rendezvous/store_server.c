@@ -196,10 +196,9 @@ void store_server_turn(struct store_server *srv)
     }
 }
 
-/* All that could be read was read: many requests, then many answers. */
-static void on_turn(uv_check_t *check)
+static void on_answer(void *ctx)
 {
-    store_server_turn(check->data);
+    store_server_turn(ctx);
 }
 
 /* Requests */
@@ -306,8 +305,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         int rc = store_feed(client->srv->store, client->conn, buf->base,
                             (size_t)n, &e);
 
+        store_turn_read(&client->srv->turn);
         after_requests(client, rc, e.text);
     } else if (n < 0) {
+        store_server_turn(client->srv); /* it may still read what it has asked for */
         close_client(client);
     }
 }
@@ -572,11 +573,8 @@ int store_server_create(uv_loop_t *loop, const struct store_config *config,
     }
     uv_timer_init(loop, &srv->sweep);
     srv->sweep.data = srv;
-    uv_check_init(loop, &srv->answers);
-    srv->answers.data = srv;
-    uv_check_start(&srv->answers, on_turn);
-    uv_unref((uv_handle_t *)&srv->answers);
-    srv->n_handles = 2;
+    store_turn_init(&srv->turn, loop, on_answer, srv);
+    srv->n_handles = 1 + STORE_TURN_HANDLES;
     rc = config->upstream ? store_uplink_open(srv, config->upstream, e) : 0;
     if (rc == 0) {
         rc = config->addresses && config->addresses[0]
@@ -633,5 +631,5 @@ void store_server_destroy(struct store_server *srv, void (*done)(void *ctx),
     store_uplink_close(srv->uplink);
     srv->uplink = NULL;
     uv_close((uv_handle_t *)&srv->sweep, on_own_closed);
-    uv_close((uv_handle_t *)&srv->answers, on_own_closed);
+    store_turn_close(&srv->turn, on_own_closed);
 }

@@ -15,6 +15,7 @@
 #include "rendezvous/store_relay.h"
 #include "rendezvous/store_server.h"
 #include "rendezvous/store_trunk.h"
+#include "rendezvous/store_turn.h"
 
 enum { STORE_READ_BYTES = 64 * 1024, STORE_KEEPALIVE_S = 60 };
 
@@ -55,7 +56,7 @@ struct store_server {
     struct store_branch *due;      /* of them, who have something to send */
     struct store_uplink *uplink;   /* NULL: this is where the keys are */
     uv_timer_t sweep; /* runs while something is overdue or may become so */
-    uv_check_t answers; /* sends them once a turn of the loop has read */
+    struct store_turn turn; /* when answers are sent */
     uint16_t port;
     struct allow allowed;
     size_t n_handles;       /* libuv still knows of */
