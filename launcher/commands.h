@@ -25,6 +25,7 @@ enum exit_status {
 int cmd_run(int argc, char **argv);
 int cmd_attach(int argc, char **argv);
 int cmd_end(int argc, char **argv);
+int cmd_gpus_free(int argc, char **argv);
 int cmd_exec(int argc, char **argv);
 int cmd_agent(int argc, char **argv);
 int cmd_keep(int argc, char **argv);

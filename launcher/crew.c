@@ -9,6 +9,7 @@
 #include "rendezvous/restart.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 
 /* --- workers --- */
@@ -32,6 +33,9 @@ static void on_exit_(void *arg, const struct worker_end *end)
                                  .generation = c->generation};
 
     crew_tell_exited(c, end);
+    if (end->how.signal == SIGKILL) {
+        crew_gpus_killed(c, end->how.pid);
+    }
     if (end->status == 0) {
         /* What it has completed, others can complete; nothing more. */
         segment_leave(c->world->segment, end->local_rank);
@@ -162,6 +166,7 @@ static void crew_free(struct crew *c)
     crew_strip(c);
     crew_world_close(c->agent, c->world);
     free(c->list);
+    strlist_release(&c->killed);
     workers_destroy(c->workers);
     free(c);
 }
@@ -267,7 +272,7 @@ void crew_finish(struct crew *c)
     struct member_event event = {.type = MEMBER_GONE,
                                  .generation = c->generation};
 
-    if (!crew_mpi_is_gone(c)) {
+    if (!crew_mpi_is_gone(c) || !crew_gpus_are_free(c)) {
         return;
     }
     crew_destroy(a);

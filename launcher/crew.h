@@ -11,6 +11,7 @@
  *   crew_hang.c   whether they make progress, and where they are
  *   crew_mpi.c    the mpirun of an MPI program
  *   crew_warm.c   the interpreter that workers may be forked from
+ *   crew_gpus.c   memory of GPUs that killed workers had
  *   crew_shell.c  what others need to be where a worker is
  */
 #ifndef MUSTER_LAUNCHER_CREW_H
@@ -65,12 +66,23 @@ struct crew {
     bool is_gone;        /* likewise not told yet */
     struct crew_mpi *mpi; /* NULL: no MPI program, or not here */
     struct crew_hang *hang; /* NULL: nobody asks */
+    struct strlist killed;  /* pids of workers that SIGKILL ended, with GPUs */
+    bool has_asked_gpus;    /* about these */
+    struct crew_gpus *gpus; /* is being asked, or NULL */
 };
 
 /* --- crew.c --- */
 
 /* Nothing is left, and all was told: tells the member so, and destroys it. */
 void crew_finish(struct crew *c);
+
+/* --- crew_gpus.c --- */
+
+/* A worker was ended by SIGKILL. */
+void crew_gpus_killed(struct crew *c, pid_t pid);
+/* No worker is left. False: crew_finish() comes when their memory is free, or has
+ * been waited for long enough. */
+bool crew_gpus_are_free(struct crew *c);
 
 /* --- crew_world.c --- */
 
