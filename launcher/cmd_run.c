@@ -159,11 +159,14 @@ static int probe(const struct run_options *o, const struct job *job,
                  const uint8_t *key, bool *absent, struct error *e)
 {
     const struct host_list *hosts = plan->hosts;
+    uint64_t gang_ms = job->gang_timeout_ms;
     uint8_t nonce[RUNDIR_NONCE_BYTES];
     _strlist_ struct strlist ssh = {0};
     struct probe_config config = {.hosts = hosts, .dir = dir, .key = key,
-                                  .nonce = nonce, .timeout_ms = PROBE_MS,
-                                  .ret_bad = absent};
+                                  .nonce = nonce, .ret_bad = absent,
+                                  .timeout_ms = gang_ms < PROBE_MS
+                                                    ? (unsigned)gang_ms
+                                                    : PROBE_MS};
     struct error why = {0};
     int rc;
 

@@ -22,11 +22,12 @@ enum {
 static void check_start(struct front *f)
 {
     uint64_t limit_ms = f->config->run->job->gang_timeout_ms;
+    char why[1024];
 
     if (front_now_ms(f) - f->started_ms > limit_ms) {
         front_show_mpirun_log(f);
-        front_settle(f, EXIT_NOT_GATHERED, "the nodes did not gather in time "
-                     "(gang.timeout)");
+        front_word_late(f, why, sizeof(why));
+        front_settle(f, EXIT_NOT_GATHERED, why);
     } else if (f->config->by_hand && getppid() != f->starter) {
         front_settle(f, EXIT_NOT_GATHERED, "mpirun ended before the run began");
     }

@@ -215,6 +215,11 @@ void front_tick_mpirun(struct front *f);
 bool front_mpirun_is_gone(struct front *f, uint64_t waited);
 void front_show_mpirun_log(struct front *f);
 
+/* --- front_gather.c --- */
+
+/* Why the lead has not come in time. */
+void front_word_late(const struct front *f, char *to, size_t size);
+
 /* --- front_reach.c --- */
 
 /* Before anything else here; those that are absent are not in the first world.

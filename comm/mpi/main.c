@@ -40,13 +40,14 @@ enum {
     FINALIZE_SECONDS = 3,
     VERDICT_MS = 3000,
     MAX_POLL = 2 + BULK_GROUPS_MAX,
+    STATUS_NOT_GATHERED = 69,
     STATUS_RESUMABLE = 75,
     STATUS_USAGE = 2,
 };
 
 /* Signal handlers can reach only this. */
 static int signal_pipe[2] = {-1, -1};
-static volatile sig_atomic_t exit_status_on_alarm = STATUS_RESUMABLE;
+static volatile sig_atomic_t exit_status_on_alarm = STATUS_NOT_GATHERED;
 
 static void on_signal(int sig)
 {
@@ -271,6 +272,7 @@ int main(int argc, char **argv)
         }
         _exit(STATUS_RESUMABLE); /* MPI_Finalize would wait for the others */
     }
+    exit_status_on_alarm = STATUS_RESUMABLE;
     secret_forget();
     serve(&c);
     return STATUS_RESUMABLE;

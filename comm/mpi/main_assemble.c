@@ -256,6 +256,10 @@ static int join_mpi(struct companion *c, struct error *e)
 {
     int level;
 
+    /* The front end can tell by this who is missing (launcher/front_gather.c). */
+    if (!c->by_hand) {
+        dprintf(2, "muster-mpi: rank %d is here\n", c->rank);
+    }
     alarm(c->gather_seconds);
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SINGLE, &level) !=
         MPI_SUCCESS) {
