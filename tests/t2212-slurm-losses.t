@@ -152,6 +152,29 @@ test_fewer() {
     for h in node2 node3 node4; do resume $h; done
 }
 
+# One node of three on which muster-mpi never starts.
+test_late() {
+    cd "$SHARED" || return
+    printf '#!/bin/bash\n[ "$(hostname)" != node3 ] || exec sleep 1000\nexec "$@"\n' >held
+    cat >held-mpirun <<END
+#!/bin/bash
+words=()
+for word; do
+    case \$word in
+    */muster-mpi) words+=("$SHARED/held" "\$word") ;;
+    *) words+=("\$word") ;;
+    esac
+done
+exec "$(command -v mpirun)" "\${words[@]}"
+END
+    chmod +x held held-mpirun
+    batch late '-N 3 --no-kill' "$run --name late --nnodes 3 --set gang.timeout=5s --mpirun $SHARED/held-mpirun -- true" 'echo status $?'
+    ok 'a job in which a node does not come' wait_for 90 job_over || diag "$(cat "$out")"
+    like "$(cat "$out")" 'status 69' 'ends in time' || diag "$(cat "$out")"
+    like "$(cat "$out")" 'nothing was heard of it from node3' 'and names it' || diag "$(cat "$out")"
+    nobody_left
+}
+
 # MPI launches of the script's own: agents live in their steps. One that outlives the
 # loss keeps the run going; mpirun's does not (and no exit status is to be trusted).
 test_by_hand() {
