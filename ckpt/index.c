@@ -47,6 +47,16 @@ struct index_chunk index_chunk(const struct index *x,
     };
 }
 
+struct box index_chunk_box(const struct index_tensor *t,
+                           const struct index_chunk *c)
+{
+    struct box b = {.n_dims = t->n_dims};
+
+    memcpy(b.at, c->at, t->n_dims * sizeof(*b.at));
+    memcpy(b.len, c->len, t->n_dims * sizeof(*b.len));
+    return b;
+}
+
 size_t index_find(const struct index *x, const char *name)
 {
     size_t low = 0, high = x->n, len = strlen(name);

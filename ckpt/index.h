@@ -54,6 +54,9 @@ struct index_tensor index_tensor(const struct index *x, size_t i);
 struct index_chunk index_chunk(const struct index *x,
                                const struct index_tensor *t, size_t i,
                                size_t chunk);
+/* What of its tensor a chunk is. */
+struct box index_chunk_box(const struct index_tensor *t,
+                           const struct index_chunk *c);
 /* The place of that tensor, or SIZE_MAX. */
 size_t index_find(const struct index *x, const char *name);
 

@@ -72,16 +72,6 @@ static int check_name(const struct index *x, size_t i, struct error *e)
     return 0;
 }
 
-static struct box box_of(const struct index_tensor *t,
-                         const struct index_chunk *c)
-{
-    struct box b = {.n_dims = t->n_dims};
-
-    memcpy(b.at, c->at, t->n_dims * sizeof(*b.at));
-    memcpy(b.len, c->len, t->n_dims * sizeof(*b.len));
-    return b;
-}
-
 static int tell_cover(const struct index_tensor *t, const struct box *boxes,
                       int fault, const struct box_cover *found, struct error *e)
 {
@@ -148,7 +138,7 @@ static int check_tensor(const struct index *x, size_t i, uint32_t n_files,
     for (size_t k = 0; k < t.n_chunks; k++) {
         struct index_chunk c = index_chunk(x, &t, i, k);
 
-        boxes[k] = box_of(&t, &c);
+        boxes[k] = index_chunk_box(&t, &c);
     }
     rc = box_check_cover(&whole, boxes, t.n_chunks, &found);
     return rc ? tell_cover(&t, boxes, rc, &found, e)

@@ -14,16 +14,6 @@ void plan_release(struct plan *p)
     *p = (struct plan){0};
 }
 
-static struct box box_of(const struct index_tensor *t,
-                         const struct index_chunk *c)
-{
-    struct box b = {.n_dims = t->n_dims};
-
-    memcpy(b.at, c->at, t->n_dims * sizeof(*b.at));
-    memcpy(b.len, c->len, t->n_dims * sizeof(*b.len));
-    return b;
-}
-
 /* Nearly all chunks of a large tensor are somewhere else: told by their first
  * dimension alone. */
 static bool is_apart(const struct index_tensor *t, const struct index_chunk *c,
@@ -98,7 +88,7 @@ static int add_want(const struct index *x, const struct plan_want *want,
         if (is_apart(&t, &c, &want->box)) {
             continue;
         }
-        chunk = box_of(&t, &c);
+        chunk = index_chunk_box(&t, &c);
         if (!box_meet(&chunk, &want->box, &part)) {
             continue;
         }
@@ -201,7 +191,7 @@ void plan_copy(const struct index *x, const struct plan_want *wants,
     const struct plan_want *want = &wants[piece->want];
     struct index_tensor t = index_tensor(x, want->tensor);
     struct index_chunk c = index_chunk(x, &t, want->tensor, piece->chunk);
-    struct box chunk = box_of(&t, &c), part;
+    struct box chunk = index_chunk_box(&t, &c), part;
     const char *from = (const char *)bytes + (piece->begin - span->begin);
     uint32_t bits = dtype_bits(t.dtype);
 
