@@ -74,8 +74,8 @@ test_ddp() {
     [ -x "$SERVE" ] || { skip 'store_serve is not built'; return; }
     local ddp=$MUSTER_SRCDIR/examples/ddp.py
     spawn serve "$SERVE"
-    wait_for 60 test -s serve.out || bail_out 'store_serve does not start'
-    port=$(cat serve.out)
+    wait_for 60 grep -q . serve.out || bail_out 'store_serve does not start'
+    port=$(head -n 1 serve.out)
     ranks 1 whole "$TORCH_PYTHON" "$ddp" --steps 40 --checkpoint whole.pt
     is $status 0 'ddp: 40 steps by one rank'
     kill -USR1 "$spawned"

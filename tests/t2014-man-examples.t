@@ -50,6 +50,10 @@ procsPerNode: 2
 command: [python, train.py]
 END
 
+# A checkpoint: an empty one of safetensors.
+mkdir checkpoints
+printf '\002\0\0\0\0\0\0\0{}' >checkpoints/model-100.safetensors
+
 # The command lines of a page, one a line.
 examples() {
     sed -n '/^# EXAMPLES/,/^# [^E]/p' "$1" | awk '

@@ -77,7 +77,7 @@ test_paused() {
 
 # A stall of the file system that the run directory is on.
 test_run_directory_hangs() {
-    cd "$SHARED" || return
+    cd "$SHARED" && rm -rf run
     spawn run on node1 timeout 250 "$MUSTER" run --allow-run-as-root --run-dir slow/run --hosts $four --nproc-per-node 1 --nnodes 2:4 \
         --set heartbeat.timeout=3s --set restart.backoff=1ms..1ms -- $charlm --steps 100000000 --checkpoint-every 100000000
     runner=$spawned

@@ -11,10 +11,10 @@ spawn serve "$SERVE" "$TRASH/s"
 agent=$spawned
 wait_for 60 grep -q ready serve.out || bail_out "worker_serve does not start: $(cat serve.err)"
 spawn store "$MUSTER_BUILDDIR/tests/lib/store_serve"
-wait_for 60 test -s store.out || bail_out "store_serve does not start: $(cat store.err)"
+wait_for 60 grep -q . store.out || bail_out "store_serve does not start: $(cat store.err)"
 export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1
 timeout 300 python3 -W error::ResourceWarning "$MUSTER_SRCDIR/tests/py/muster_test.py" \
-    "$TRASH/s" "$agent" "127.0.0.1:$(cat store.out)" >tap 2>err
+    "$TRASH/s" "$agent" "127.0.0.1:$(head -n 1 store.out)" >tap 2>err
 is $? 0 'the test of the Python module passes'
 while read -r line; do
     case $line in
