@@ -198,6 +198,7 @@ int front_start_mpirun(struct front *f, struct error *e)
     plan.front = buf_str(&front);
     plan.epoch = ++f->epoch;
     f->is_short = false;
+    f->repeat_at_ms = 0; /* whoever asked for another world meanwhile gets this */
     f->mpirun_pid = -1;
     save_or_say(f); /* the epoch is used up now */
     plan.is_kept = f->is_kept;
@@ -269,7 +270,7 @@ void front_tick_mpirun(struct front *f)
 {
     end_wedged_mpirun(f);
     if (f->repeat_at_ms && front_now_ms(f) >= f->repeat_at_ms &&
-        !front_old_is_ending(f)) {
+        f->mpirun_pid <= 0 && !front_old_is_ending(f)) {
         f->repeat_at_ms = 0;
         front_choose_hosts(f);
     }

@@ -97,7 +97,7 @@ test_spare() {
 # slurmd dies, and what it has started lives: nothing is lost before it is back, and
 # ends what Slurm has given up meanwhile.
 test_slurmd() {
-    batch slurmd '-N 3 --no-kill' "$run --name slurmd --nnodes 2:3 -- sh -c '$tell; until [ -e \$MUSTER_RUN_DIR/go ]; do sleep 0.1; done'" 'echo status $?'
+    batch slurmd '-N 3 -w node[1-3] --no-kill' "$run --name slurmd --nnodes 2:3 -- sh -c '$tell; until [ -e \$MUSTER_RUN_DIR/go ]; do sleep 0.1; done'" 'echo status $?'
     ok 'a job of three nodes' wait_for 90 running 3 || show_job
     slurmd_dies node3
     is "$(on ctl squeue -h -j "$job" -o %N)" 'node[1-2]' 'whose third one Slurm gives up, because its slurmd is gone'
@@ -139,7 +139,7 @@ test_requeued() {
 test_fewer() {
     on ctl scontrol update nodename=node4 state=DRAIN reason=test
     local free='node1 node2 node3'
-    batch fewer '-N 2-4 --no-kill' "$run --name fewer --nnodes 2:4 -- sh -c '$tell; exec sleep 1000'" 'echo status $?'
+    batch fewer '-N 2-4 -w node[1-3] --no-kill' "$run --name fewer --nnodes 2:4 -- sh -c '$tell; exec sleep 1000'" 'echo status $?'
     ok 'a job of two to four nodes gets three' wait_for 90 running 3 || show_job
     is "$(said 1)" '0/3 0/3 node1;1/3 1/3 node2;2/3 2/3 node3;' 'which the run takes'
     down node3
@@ -168,7 +168,7 @@ done
 exec "$(command -v mpirun)" "\${words[@]}"
 END
     chmod +x held held-mpirun
-    batch late '-N 3 --no-kill' "$run --name late --nnodes 3 --set gang.timeout=5s --mpirun $SHARED/held-mpirun -- true" 'echo status $?'
+    batch late '-N 3 -w node[1-3] --no-kill' "$run --name late --nnodes 3 --set gang.timeout=5s --mpirun $SHARED/held-mpirun -- true" 'echo status $?'
     ok 'a job in which a node does not come' wait_for 90 job_over || diag "$(cat "$out")"
     like "$(cat "$out")" 'status 69' 'ends in time' || diag "$(cat "$out")"
     like "$(cat "$out")" 'nothing was heard of it from node3' 'and names it' || diag "$(cat "$out")"
@@ -178,14 +178,14 @@ END
 # MPI launches of the script's own: agents live in their steps. One that outlives the
 # loss keeps the run going; mpirun's does not (and no exit status is to be trusted).
 test_by_hand() {
-    batch tasks '-N 3 --no-kill' "srun --no-kill --mpi=pmix -n 3 --ntasks-per-node=1 $MUSTER run --nproc-per-node 1 --name tasks --nnodes 2:3 -- $wait_once"
+    batch tasks '-N 3 -w node[1-3] --no-kill' "srun --no-kill --mpi=pmix -n 3 --ntasks-per-node=1 $MUSTER run --nproc-per-node 1 --name tasks --nnodes 2:3 -- $wait_once"
     ok 'tasks of srun --no-kill' wait_for 90 running 3 || show_job
     down node3
     ok 'lose one' wait_for 120 job_over || show_job
     is "$(field state):$(field verdict.exit_status):$(said 2)" 'Succeeded:0:0/2 0/2 node1;1/2 1/2 node2;' 'the others come to the end' || show_job
     nobody_left
     resume node3
-    batch hand '-N 3 --no-kill' "mpirun $root -np 3 --map-by ppr:1:node $MUSTER run --nproc-per-node 1 --name hand --nnodes 2:3 -- $wait_once"
+    batch hand '-N 3 -w node[1-3] --no-kill' "mpirun $root -np 3 --map-by ppr:1:node $MUSTER run --nproc-per-node 1 --name hand --nnodes 2:3 -- $wait_once"
     ok 'ranks of mpirun' wait_for 90 running 3 || show_job
     down node3
     ok 'lose one' wait_for 120 job_over || show_job

@@ -30,7 +30,7 @@ test_others() {
     is "$(json 2.value out)" 0 'and every byte came once' || show
     figures ddp 'ddp.time ddp.vs-hand ddp.vs-torchrun'
     figures store "$(for where in apart near; do
-        echo store.$where.{rate-vs,cpu-vs,bare-vs,p99-vs}-torch
+        echo store.$where.{rate-vs-torch,cpu-vs-torch,bare-vs-torch,cpu-vs-bare,p99-vs-torch}
     done | tr '\n' ' ' | sed 's/ $//')"
 }
 
