@@ -29,5 +29,5 @@ static const struct io_ops ops = {.size = size, .read = read_at};
 
 struct bytes_io bytes_io(const void *data, size_t len)
 {
-    return (struct bytes_io){{&ops}, data, len};
+    return (struct bytes_io){{.ops = &ops}, data, len};
 }

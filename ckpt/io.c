@@ -180,7 +180,7 @@ static int list(struct io *io, int dir,
     return rc;
 }
 
-static const struct io_ops system_ops = {
+const struct io_ops io_system_ops = {
     .open_dir = open_dir,
     .open_file = open_file,
     .create = create,
@@ -199,7 +199,7 @@ static const struct io_ops system_ops = {
 
 struct io *io_system(void)
 {
-    static struct io io = {&system_ops};
+    static struct io io = {.ops = &io_system_ops};
 
     return &io;
 }
@@ -218,6 +218,28 @@ int io_write_all(struct io *io, int fd, const void *data, size_t len,
         at += (size_t)n;
     }
     return 0;
+}
+
+static int write_each(struct io *io, int fd, const struct io_blocks *b)
+{
+    int rc = 0;
+
+    for (uint64_t at = 0; at < b->len && rc >= 0; at += b->block_bytes) {
+        uint64_t n = b->len - at < b->block_bytes ? b->len - at
+                                                  : b->block_bytes;
+
+        rc = b->before ? b->before(b->arg, at / b->block_bytes) : 0;
+        if (rc >= 0) {
+            rc = io_write_all(io, fd, (const char *)b->data + at, n, at);
+        }
+    }
+    return rc < 0 ? rc : 0;
+}
+
+int io_write_blocks(struct io *io, int fd, const struct io_blocks *b)
+{
+    return io->write_blocks ? io->write_blocks(io, fd, b)
+                            : write_each(io, fd, b);
 }
 
 int io_read_all(struct io *io, int fd, void *to, size_t len, uint64_t at)

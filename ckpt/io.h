@@ -16,6 +16,17 @@
 
 struct io;
 
+/* A file's bytes, written in blocks of `block_bytes`, the last one shorter. */
+struct io_blocks {
+    const void *data;
+    uint64_t len;
+    size_t block_bytes;
+    /* Called for each block, in order, before it is written; less than 0 ends
+     * it, and is returned. May be NULL. The thread is the caller's. */
+    int (*before)(void *arg, uint64_t block);
+    void *arg;
+};
+
 struct io_ops {
     /* A descriptor of a directory; of a file for reading; of one that is made,
      * 0600, and was not there (-EEXIST). */
@@ -48,7 +59,11 @@ struct io_ops {
 
 struct io {
     const struct io_ops *ops;
+    /* From the start of a file, all of it. NULL: one block after the other. */
+    int (*write_blocks)(struct io *io, int fd, const struct io_blocks *b);
 };
+
+extern const struct io_ops io_system_ops;
 
 /* The kernel's. */
 struct io *io_system(void);
@@ -56,6 +71,7 @@ struct io *io_system(void);
 /* All of it, through short writes. */
 int io_write_all(struct io *io, int fd, const void *data, size_t len,
                  uint64_t at);
+int io_write_blocks(struct io *io, int fd, const struct io_blocks *b);
 /* Just so many bytes: -ENODATA where the file ends before. */
 int io_read_all(struct io *io, int fd, void *to, size_t len, uint64_t at);
 /* A whole file of at most `max` bytes; the caller frees *ret, which is followed by

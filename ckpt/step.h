@@ -54,6 +54,10 @@ int step_save_join(struct io *io, int root, const char *name,
  * A failed file is removed again. */
 int step_save_file(struct step_save *s, const char *name, const void *data,
                    size_t len, struct error *e);
+/* The same block by block, see struct io_blocks: what is to be known of each can
+ * be found out on the way. -ECANCELED and others are its callback's. */
+int step_save_blocks(struct step_save *s, const char *name,
+                     const struct io_blocks *blocks, struct error *e);
 /* The names of all files that this node has put in. */
 int step_save_sync(struct step_save *s, struct error *e);
 

@@ -99,18 +99,18 @@ void step_save_destroy(struct step_save *s)
 /* --- files --- */
 
 /* Writes an open file, syncs and closes it. */
-static int fill(struct io *io, int fd, const void *data, size_t len)
+static int fill(struct io *io, int fd, const struct io_blocks *b)
 {
-    int rc = io->ops->allocate(io, fd, len), closed;
+    int rc = io->ops->allocate(io, fd, b->len), closed;
 
-    rc = rc < 0 ? rc : io_write_all(io, fd, data, len, 0);
+    rc = rc < 0 ? rc : io_write_blocks(io, fd, b);
     rc = rc < 0 ? rc : io->ops->sync(io, fd);
     closed = io->ops->close(io, fd);
     return rc < 0 ? rc : closed;
 }
 
-static int put(struct step_save *s, const char *name, const void *data,
-               size_t len, struct error *e)
+static int put_blocks(struct step_save *s, const char *name,
+                      const struct io_blocks *b, struct error *e)
 {
     struct file *f = calloc(1, sizeof(*f));
     int fd, rc;
@@ -123,12 +123,12 @@ static int put(struct step_save *s, const char *name, const void *data,
         free(f);
         return error_set(e, -fd, "make %s/%s", s->name, name);
     }
-    rc = fill(s->io, fd, data, len);
+    rc = fill(s->io, fd, b);
     if (rc < 0) {
         free(f);
         s->io->ops->unlink(s->io, s->dir, name);
-        return error_set(e, -rc, "write %s/%s of %zu bytes", s->name, name,
-                         len);
+        return error_set(e, -rc, "write %s/%s of %llu bytes", s->name, name,
+                         (unsigned long long)b->len);
     }
     str_copy(f->name, sizeof(f->name), name);
     f->next = s->files;
@@ -136,14 +136,30 @@ static int put(struct step_save *s, const char *name, const void *data,
     return 0;
 }
 
-int step_save_file(struct step_save *s, const char *name, const void *data,
-                   size_t len, struct error *e)
+static int put(struct step_save *s, const char *name, const void *data,
+               size_t len, struct error *e)
+{
+    struct io_blocks b = {.data = data, .len = len, .block_bytes = len ? len : 1};
+
+    return put_blocks(s, name, &b, e);
+}
+
+int step_save_blocks(struct step_save *s, const char *name,
+                     const struct io_blocks *blocks, struct error *e)
 {
     if (!manifest_is_name(name)) {
         return error_text(e, EINVAL, "'%.60s' cannot be a file of a checkpoint",
                           name);
     }
-    return put(s, name, data, len, e);
+    return put_blocks(s, name, blocks, e);
+}
+
+int step_save_file(struct step_save *s, const char *name, const void *data,
+                   size_t len, struct error *e)
+{
+    struct io_blocks b = {.data = data, .len = len, .block_bytes = len ? len : 1};
+
+    return step_save_blocks(s, name, &b, e);
 }
 
 int step_save_sync(struct step_save *s, struct error *e)

@@ -10,6 +10,7 @@ AC_DEFUN([X_SUMMARY], [
     NCCL headers    $have_nccl
     verbs headers   $have_verbs
     libmicrohttpd   $have_microhttpd
+    liburing        $have_uring
     man pages       $SCDOC
     Python          $PYTHON ($pythondir)
     sanitizers      $enable_sanitizer])

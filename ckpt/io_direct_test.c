@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files written block by block, in each of the ways: the bytes are right whatever
+ * their number, blocks are told of once and in order, and what fails is told.
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/io_direct.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { BLOCK = 16384, MAX_BYTES = 64 * BLOCK };
+
+static char root_path[PATH_MAX];
+static int root = -1;
+static char *data; /* MAX_BYTES, aligned */
+
+struct way {
+    const char *name;
+    struct io *io;
+};
+
+static struct way ways[5];
+enum { N_WAYS = 5 };
+
+static void make_bed(void)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    snprintf(root_path, sizeof(root_path), "%s/io_direct_test.XXXXXX",
+             tmp ? tmp : "/tmp");
+    root = mkdtemp(root_path) ? open(root_path, O_RDONLY | O_DIRECTORY |
+                                                    O_CLOEXEC) : -1;
+    data = mmap(NULL, MAX_BYTES, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (root < 0 || data == MAP_FAILED) {
+        bail_out("no directory %s, or no memory", root_path);
+    }
+    for (size_t i = 0; i < MAX_BYTES; i++) {
+        data[i] = (char)(i * 7 + i / 256 * 13 + i / BLOCK);
+    }
+    ways[0] = (struct way){"ring", io_direct()};
+    ways[1] = (struct way){"no ring", io_direct_without(true, false)};
+    ways[2] = (struct way){"through the cache", io_direct_without(false, true)};
+    ways[3] = (struct way){"neither", io_direct_without(true, true)};
+    ways[4] = (struct way){"system", io_system()};
+}
+
+struct told {
+    uint64_t n;
+    uint64_t end_at; /* block before which it is ended */
+    bool in_order;
+};
+
+static int note(void *arg, uint64_t block)
+{
+    struct told *t = arg;
+
+    t->in_order &= block == t->n;
+    t->n++;
+    return block == t->end_at ? -ECANCELED : 0;
+}
+
+static int write_file(struct io *io, const char *from, uint64_t len,
+                      size_t block_bytes, struct told *t)
+{
+    struct io_blocks b = {.data = from, .len = len, .block_bytes = block_bytes,
+                          .before = note, .arg = t};
+    int fd = io->ops->create(io, root, "file"), rc;
+
+    if (fd < 0) {
+        bail_out("create: %s", strerror(-fd));
+    }
+    rc = io->ops->allocate(io, fd, len);
+    rc = rc < 0 ? rc : io_write_blocks(io, fd, &b);
+    rc = rc < 0 ? rc : io->ops->sync(io, fd);
+    io->ops->close(io, fd);
+    return rc;
+}
+
+static bool is_there(const char *from, uint64_t len)
+{
+    _free_ char *got = NULL;
+    size_t n = 0;
+
+    return io_read_file(io_system(), root, "file", MAX_BYTES, &got, &n) == 0 &&
+           n == len && memcmp(got, from, len) == 0;
+}
+
+static void remove_file(void)
+{
+    io_system()->ops->unlink(io_system(), root, "file");
+}
+
+static void test_sizes(const struct way *w)
+{
+    static const uint64_t sizes[] = {
+        0, 1, 4095, 4096, 4097, BLOCK - 1, BLOCK, BLOCK + 1, BLOCK + 4096,
+        7 * BLOCK, 8 * BLOCK, 9 * BLOCK + 5, 40 * BLOCK + 4097, MAX_BYTES,
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        struct told t = {.in_order = true, .end_at = UINT64_MAX};
+
+        is_int(write_file(w->io, data, sizes[i], BLOCK, &t), 0,
+               "%s: %llu bytes", w->name, (unsigned long long)sizes[i]);
+        ok(is_there(data, sizes[i]), "they are there");
+        ok(t.in_order && t.n == (sizes[i] + BLOCK - 1) / BLOCK,
+           "each block was told of, in order");
+        remove_file();
+    }
+}
+
+/* Memory and blocks that no disk takes as they are. */
+static void test_odd(const struct way *w)
+{
+    static const struct {
+        uint64_t from, len;
+        size_t block_bytes;
+    } cases[] = {{1, 3 * BLOCK, BLOCK}, {0, 3 * BLOCK, 5000},
+                 {512, 3 * BLOCK + 1, BLOCK}, {0, 9000, 700}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct told t = {.in_order = true, .end_at = UINT64_MAX};
+        int rc = write_file(w->io, data + cases[i].from, cases[i].len,
+                            cases[i].block_bytes, &t);
+
+        ok(rc == 0 && t.in_order && is_there(data + cases[i].from, cases[i].len),
+           "%s: from %llu in blocks of %zu", w->name,
+           (unsigned long long)cases[i].from, cases[i].block_bytes);
+        remove_file();
+    }
+}
+
+static void test_cancel(const struct way *w)
+{
+    unsigned n_wrong = 0;
+
+    for (uint64_t at = 0; at < 20; at++) {
+        struct told t = {.in_order = true, .end_at = at};
+
+        n_wrong += write_file(w->io, data, 20 * BLOCK, BLOCK, &t) != -ECANCELED ||
+                   t.n != at + 1;
+        remove_file();
+    }
+    is_int((int)n_wrong, 0, "%s: ended before each block", w->name);
+}
+
+/* A disk that takes no more from some byte on: the kernel says so by the same way
+ * as for a full one. */
+static void test_limit(const struct way *w)
+{
+    struct rlimit old, low;
+    unsigned n_wrong = 0;
+
+    getrlimit(RLIMIT_FSIZE, &old);
+    low = old;
+    for (rlim_t at = 1000; at < 20 * BLOCK; at += 3 * BLOCK / 2 + 512) {
+        struct io_blocks b = {.data = data, .len = 20 * BLOCK,
+                              .block_bytes = BLOCK};
+        int fd = w->io->ops->create(w->io, root, "file");
+        int rc;
+
+        low.rlim_cur = at;
+        setrlimit(RLIMIT_FSIZE, &low);
+        rc = io_write_blocks(w->io, fd, &b);
+        setrlimit(RLIMIT_FSIZE, &old);
+        n_wrong += rc != -EFBIG;
+        close(fd);
+        remove_file();
+    }
+    is_int((int)n_wrong, 0, "%s: no more than some bytes", w->name);
+}
+
+static void test_bad_fd(const struct way *w)
+{
+    struct io_blocks b = {.data = data, .len = 20 * BLOCK, .block_bytes = BLOCK};
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    is_int(io_write_blocks(w->io, fd, &b), -EBADF, "%s: not for writing",
+           w->name);
+    close(fd);
+}
+
+int main(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    make_bed();
+    for (size_t i = 0; i < N_WAYS; i++) {
+        test_sizes(&ways[i]);
+        test_odd(&ways[i]);
+        test_cancel(&ways[i]);
+        test_limit(&ways[i]);
+        test_bad_fd(&ways[i]);
+    }
+    munmap(data, MAX_BYTES);
+    close(root);
+    fs_remove_tree(root_path, NULL);
+    return tap_done();
+}
