@@ -96,11 +96,25 @@ static bool is_dcp(struct io *io, int dir, const char *name)
     return is_one;
 }
 
+static bool is_aside(const char *name)
+{
+    const char *last = NULL, *at = name;
+    size_t n = strlen(FOUND_ASIDE);
+
+    while ((at = strstr(at, FOUND_ASIDE))) {
+        last = at;
+        at += n;
+    }
+    return last && (last[n] == '\0' ||
+                    (last[n] == '-' &&
+                     last[n + 1 + strspn(last + n + 1, "0123456789")] == '\0'));
+}
+
 static bool classify(struct io *io, int dir, const char *name,
                      struct found *ret)
 {
     *ret = (struct found){.kind = FOUND_MUSTER};
-    if (strlen(name) >= sizeof(ret->name) || name[0] == '.') {
+    if (strlen(name) >= sizeof(ret->name) || name[0] == '.' || is_aside(name)) {
         return false;
     }
     str_copy(ret->name, sizeof(ret->name), name);
@@ -120,17 +134,20 @@ static bool classify(struct io *io, int dir, const char *name,
     return ret->kind != FOUND_DCP || is_dcp(io, dir, name);
 }
 
+int found_compare(const struct found *a, const struct found *b)
+{
+    if (a->has_step != b->has_step) {
+        return a->has_step ? -1 : 1;
+    }
+    if (a->step != b->step) {
+        return a->step > b->step ? -1 : 1;
+    }
+    return strcmp(a->name, b->name);
+}
+
 static int by_step(const void *a, const void *b)
 {
-    const struct found *x = a, *y = b;
-
-    if (x->has_step != y->has_step) {
-        return x->has_step ? -1 : 1;
-    }
-    if (x->step != y->step) {
-        return x->step > y->step ? -1 : 1;
-    }
-    return strcmp(x->name, y->name);
+    return found_compare(a, b);
 }
 
 int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,

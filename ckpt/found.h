@@ -21,6 +21,9 @@
 #include <stdint.h>
 
 #define FOUND_NAME_BYTES 256
+/* What a name ends with that was set aside (ckpt/watch.h), with or without a number
+ * behind it: no checkpoint any more. */
+#define FOUND_ASIDE ".broken"
 
 enum found_kind {
     FOUND_MUSTER,
@@ -42,6 +45,8 @@ struct found {
  * Times of files say nothing: copies have others. The caller frees *ret. */
 int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
                struct error *e);
+/* That order: less than 0 where `a` comes first. */
+int found_compare(const struct found *a, const struct found *b);
 
 struct found_facts {
     uint64_t bytes;    /* of its files */

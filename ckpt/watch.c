@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/watch.h"
+
+#include "base/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { MAX_DEPTH = 8 };
+
+void watch_release(struct watch *w)
+{
+    free(w->entries);
+    w->entries = NULL;
+    w->n = 0;
+}
+
+/* --- marks --- */
+
+/* One file, as it is. No time is ever compared with a clock. */
+static uint64_t mark_file(const char *name, const struct stat *st)
+{
+    const uint64_t facts[] = {
+        XXH3_64bits(name, strlen(name)), (uint64_t)st->st_ino,
+        (uint64_t)st->st_mode, S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size,
+        (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec,
+    };
+
+    return XXH3_64bits(facts, sizeof(facts));
+}
+
+static int add_mark(int dir, const char *name, unsigned depth, uint64_t *mark);
+
+static int add_names(int dir, const char *name, unsigned depth, uint64_t *mark)
+{
+    _close_ int fd = openat(dir, name,
+                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+    int rc = 0;
+
+    if (!d) {
+        return -errno;
+    }
+    take_fd(&fd);
+    while (rc == 0 && (errno = 0, entry = readdir(d))) {
+        if (strcmp(entry->d_name, ".") != 0 &&
+            strcmp(entry->d_name, "..") != 0) {
+            rc = add_mark(dirfd(d), entry->d_name, depth + 1, mark);
+            rc = rc == -ENOENT ? 0 : rc; /* it is being written */
+        }
+    }
+    rc = rc == 0 && !entry ? -errno : rc;
+    closedir(d);
+    return rc;
+}
+
+/* Sums, because names come in no order. */
+static int add_mark(int dir, const char *name, unsigned depth, uint64_t *mark)
+{
+    struct stat st;
+
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        return -errno;
+    }
+    *mark += mark_file(name, &st) * (depth + 1);
+    if (S_ISLNK(st.st_mode) && depth == 0) {
+        return -ELOOP;
+    }
+    return S_ISDIR(st.st_mode) && depth < MAX_DEPTH
+               ? add_names(dir, name, depth, mark) : 0;
+}
+
+/* --- looking --- */
+
+/* What the last look knew of it, where it is still the same. */
+static void recall(const struct watch *w, size_t *at, struct watch_entry *entry)
+{
+    while (*at < w->n &&
+           found_compare(&w->entries[*at].found, &entry->found) < 0) {
+        (*at)++;
+    }
+    if (*at < w->n && w->entries[*at].mark == entry->mark &&
+        found_compare(&w->entries[*at].found, &entry->found) == 0) {
+        *entry = w->entries[*at];
+        entry->is_still = true;
+    }
+}
+
+int watch_look(struct watch *w, int dir, struct error *e)
+{
+    _free_ struct found *all = NULL;
+    struct watch_entry *entries;
+    size_t n = 0, n_found = 0, at = 0;
+    int rc = found_list(w->io, dir, &all, &n_found, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    entries = calloc(n_found + 1, sizeof(*entries));
+    if (!entries) {
+        return error_set(e, ENOMEM, "look at %zu checkpoints", n_found);
+    }
+    for (size_t i = 0; i < n_found; i++) {
+        entries[n].found = all[i];
+        entries[n].mark = 0;
+        if (add_mark(dir, all[i].name, 0, &entries[n].mark) == 0) {
+            recall(w, &at, &entries[n]);
+            n++;
+        }
+    }
+    watch_release(w);
+    w->entries = entries;
+    w->n = n;
+    return 0;
+}
+
+/* --- checking --- */
+
+struct watch_entry *watch_next(struct watch *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        if (w->entries[i].is_checked && w->entries[i].rc == 0) {
+            return NULL;
+        }
+        if (w->entries[i].is_still && !w->entries[i].is_checked) {
+            return &w->entries[i];
+        }
+    }
+    return NULL;
+}
+
+int watch_check(struct watch *w, int dir, struct watch_entry *entry)
+{
+    uint64_t mark = 0;
+
+    entry->why = (struct error){0};
+    entry->rc = found_check(w->io, dir, &entry->found, true, &entry->facts,
+                            &entry->why);
+    if (add_mark(dir, entry->found.name, 0, &mark) < 0 || mark != entry->mark) {
+        entry->is_still = entry->is_checked = false;
+        return error_text(&entry->why, EAGAIN, "%s is being written",
+                          entry->found.name);
+    }
+    entry->is_checked = true;
+    return entry->rc;
+}
+
+const char *watch_state_name(int rc)
+{
+    switch (rc) {
+    case 0:
+        return "whole";
+    case -ENOENT:
+        return "unfinished";
+    case -ERR_FORMAT:
+        return "damaged";
+    default:
+        return "unreadable";
+    }
+}
+
+int watch_choose(struct watch *w, int dir,
+                 void (*on_passed)(void *arg, struct watch_entry *entry),
+                 void *arg, struct watch_entry **ret, struct error *e)
+{
+    int rc = watch_look(w, dir, e);
+
+    *ret = NULL;
+    for (size_t i = 0; rc == 0 && i < w->n && !*ret; i++) {
+        struct watch_entry *entry = &w->entries[i];
+        int what = entry->is_checked ? entry->rc : watch_check(w, dir, entry);
+
+        if (what == 0) {
+            *ret = entry;
+        } else {
+            on_passed(arg, entry);
+        }
+    }
+    return rc;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A directory into which programs write checkpoints of their own (ckpt/found.h),
+ * looked at again and again: which of them are whole, and from which one to start
+ * again.
+ *
+ * Nobody says when a checkpoint is finished, and clocks of file servers are not
+ * ours. So one that was found the same by two looks, one after the other, counts as
+ * still; it is verified once, and again only after it has changed. What is not whole
+ * while programs run may only be unfinished: it is left alone until they have ended.
+ *
+ * Links among the checkpoints (a `last` that points to one) are passed over.
+ */
+#ifndef MUSTER_CKPT_WATCH_H
+#define MUSTER_CKPT_WATCH_H
+
+#include "base/error.h"
+#include "ckpt/found.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct watch_entry {
+    struct found found;
+    uint64_t mark;   /* of its names, sizes and times: another one, and it was
+                        written to */
+    bool is_still;   /* the last two looks found the same */
+    bool is_checked; /* and what follows is of this mark */
+    bool is_told;    /* for the caller; false again after a change */
+    int rc;          /* of found_check() */
+    struct found_facts facts;
+    struct error why;
+};
+
+/* Zero-initialise, but for `io`. */
+struct watch {
+    struct io *io; /* borrowed: of checks */
+    struct watch_entry *entries; /* owned; the newest first */
+    size_t n;
+};
+
+void watch_release(struct watch *w);
+#define _watch_ __attribute__((cleanup(watch_release)))
+
+/* What is there now. On failure everything is as it was. */
+int watch_look(struct watch *w, int dir, struct error *e);
+
+/* The newest that is still and was not checked, or NULL; none that is older than
+ * one that is whole. */
+struct watch_entry *watch_next(struct watch *w);
+
+/* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */
+int watch_check(struct watch *w, int dir, struct watch_entry *entry);
+
+/* "whole", "unfinished", "damaged", "unreadable": what a check gave. */
+const char *watch_state_name(int rc);
+
+/* For when nobody writes any more: the newest that is whole, or NULL. `on_passed` is
+ * called for each newer one, with its entry. Looks first. */
+int watch_choose(struct watch *w, int dir,
+                 void (*on_passed)(void *arg, struct watch_entry *entry),
+                 void *arg, struct watch_entry **ret, struct error *e);
+
+/* Renames `name` to <name>.broken (or .broken-2, ...), where neither programs nor
+ * found_list() take it for a checkpoint, and puts `why` in a file beside it where
+ * there is room. Never over anything. */
+int watch_set_aside(int dir, const char *name, const char *why,
+                    char ret[FOUND_NAME_BYTES], struct error *e);
+
+#endif

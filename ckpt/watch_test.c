@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/watch.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char header[] =
+    "{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
+
+struct bench {
+    char path[64];
+    int dir;
+    struct watch w;
+    char passed[1024]; /* names, each with a blank behind it */
+};
+
+static void setup(struct bench *b)
+{
+    *b = (struct bench){.path = "/tmp/watch.XXXXXX", .w = {.io = io_system()}};
+    if (!mkdtemp(b->path)) {
+        bail_out("mkdtemp");
+    }
+    b->dir = open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static void teardown(struct bench *b)
+{
+    watch_release(&b->w);
+    close(b->dir);
+    fs_remove_tree(b->path, NULL);
+}
+
+/* A safetensors file without its last `cut` bytes. */
+static void put(const struct bench *b, const char *name, size_t cut)
+{
+    uint8_t bytes[8 + sizeof(header) - 1 + 16] = {sizeof(header) - 1};
+    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    memcpy(bytes + 8, header, sizeof(header) - 1);
+    if (fd < 0 || fs_write_all(fd, bytes, sizeof(bytes) - cut) < 0) {
+        bail_out("write %s", name);
+    }
+}
+
+static void look(struct bench *b, size_t want)
+{
+    struct error e = {0};
+
+    is_int(watch_look(&b->w, b->dir, &e), 0, "a look%s%s", e.text[0] ? ": " : "",
+           e.text);
+    is_int((int)b->w.n, (int)want, "what is there");
+}
+
+static void on_passed(void *arg, struct watch_entry *entry)
+{
+    struct bench *b = arg;
+
+    strncat(b->passed, entry->found.name, sizeof(b->passed) - 1 -
+                                              strlen(b->passed));
+    strncat(b->passed, " ", sizeof(b->passed) - 1 - strlen(b->passed));
+}
+
+static const char *choose(struct bench *b)
+{
+    struct watch_entry *entry = NULL;
+
+    b->passed[0] = '\0';
+    is_int(watch_choose(&b->w, b->dir, on_passed, b, &entry, NULL), 0, "chosen");
+    return entry ? entry->found.name : "";
+}
+
+static void test_looks(void)
+{
+    struct watch_entry *entry;
+    struct bench b;
+
+    setup(&b);
+    look(&b, 0);
+    put(&b, "m-1.safetensors", 0);
+    put(&b, "m-2.safetensors", 0);
+    put(&b, "last", 0);
+    symlinkat("m-2.safetensors", b.dir, "last.safetensors");
+    look(&b, 2); /* no link, and nothing of another kind */
+    ok(!watch_next(&b.w), "at first it may still be written to");
+    look(&b, 2);
+    entry = watch_next(&b.w);
+    is_str(entry ? entry->found.name : "", "m-2.safetensors", "the newest first");
+    is_int(entry ? watch_check(&b.w, b.dir, entry) : -1, 0, "it is whole");
+    ok(!watch_next(&b.w), "older ones are left alone then");
+    look(&b, 2);
+    ok(!watch_next(&b.w), "and it is not read again");
+    put(&b, "m-2.safetensors", 1);
+    look(&b, 2);
+    entry = watch_next(&b.w);
+    is_str(entry ? entry->found.name : "", "m-1.safetensors",
+           "one that was written to has to be still once more");
+    teardown(&b);
+}
+
+static void test_choice(void)
+{
+    struct bench b;
+
+    setup(&b);
+    is_str(choose(&b), "", "of nothing");
+    put(&b, "m-1.safetensors", 0);
+    put(&b, "m-2.safetensors", 0);
+    put(&b, "m-3.safetensors", 5);
+    put(&b, "m-4\n.safetensors", 5);
+    put(&b, "m.safetensors", 0);
+    mkdirat(b.dir, "checkpoint-9", 0700);
+    is_str(choose(&b), "m-2.safetensors", "the newest that is whole");
+    is_str(b.passed, "checkpoint-9 m-4\n.safetensors m-3.safetensors ",
+           "over those that are not");
+    unlinkat(b.dir, "m-2.safetensors", 0);
+    is_str(choose(&b), "m-1.safetensors", "or the one before");
+    unlinkat(b.dir, "m-1.safetensors", 0);
+    is_str(choose(&b), "m.safetensors", "or one that says no step");
+    put(&b, "m.safetensors", 1);
+    is_str(choose(&b), "", "or none");
+    teardown(&b);
+}
+
+static void test_aside(void)
+{
+    _free_ char *text = NULL;
+    char to[FOUND_NAME_BYTES], path[512], name[FOUND_NAME_BYTES];
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put(&b, "m-3.safetensors", 5);
+    is_int(watch_set_aside(b.dir, "m-3.safetensors", "it is cut", to, &e), 0,
+           "set aside");
+    is_str(to, "m-3.safetensors.broken", "under that name");
+    snprintf(path, sizeof(path), "%s/%s.why", b.path, to);
+    is_int(fs_read(path, 100, &text, NULL, NULL), 0, "with the reason");
+    is_str(text ? text : "", "it is cut\n", "for people");
+    look(&b, 0);
+    mkdirat(b.dir, "m-3.safetensors", 0700);
+    is_int(watch_set_aside(b.dir, "m-3.safetensors", "x", to, &e), 0, "another");
+    is_str(to, "m-3.safetensors.broken-2", "never over one");
+    look(&b, 0);
+    is_int(watch_set_aside(b.dir, "m-3.safetensors", "x", to, &e), -ENOENT,
+           "one that is gone");
+    memset(name, 'n', sizeof(name));
+    name[250] = '\0';
+    put(&b, name, 0);
+    is_int(watch_set_aside(b.dir, name, "x", to, &e), -ENAMETOOLONG,
+           "a name that has no room");
+    ok(faccessat(b.dir, name, F_OK, 0) == 0, "stays as it is");
+    teardown(&b);
+}
+
+/* --- somebody writes while it is read --- */
+
+static struct bench *writing;
+
+static ssize_t read_late(struct io *io, int fd, void *to, size_t len,
+                         uint64_t at)
+{
+    ssize_t n = io_system()->ops->read(io_system(), fd, to, len, at);
+
+    (void)io;
+    put(writing, "m-1.safetensors", 1);
+    return n;
+}
+
+static void test_writing(void)
+{
+    struct io_ops ops = *io_system()->ops;
+    struct io io = {.ops = &ops};
+    struct watch_entry *entry;
+    struct bench b;
+
+    setup(&b);
+    writing = &b;
+    ops.read = read_late;
+    b.w.io = &io;
+    put(&b, "m-1.safetensors", 0);
+    look(&b, 1);
+    look(&b, 1);
+    entry = watch_next(&b.w);
+    is_int(entry ? watch_check(&b.w, b.dir, entry) : 0, -EAGAIN,
+           "whatever was read does not count");
+    ok(entry && !entry->is_checked, "and it will be read again");
+    teardown(&b);
+}
+
+static void test_many(void)
+{
+    enum { N = 2000 };
+    struct bench b;
+    char name[64];
+
+    setup(&b);
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof(name), "m-%d.safetensors", i);
+        put(&b, name, i > N - 5);
+    }
+    look(&b, N);
+    is_str(choose(&b), "m-1995.safetensors", "among many");
+    teardown(&b);
+}
+
+int main(void)
+{
+    test_looks();
+    test_choice();
+    test_aside();
+    test_writing();
+    test_many();
+    return tap_done();
+}
