@@ -14,6 +14,7 @@
 #include "launcher/agent_hang.h"
 #include "launcher/agent_order.h"
 #include "launcher/agent_record.h"
+#include "launcher/agent_watch.h"
 #include "rendezvous/lead.h"
 
 #include <errno.h>
@@ -37,6 +38,8 @@ struct agent_lead {
     struct record *record;
     struct agent_order order;
     struct control_watch *watch;
+    struct lead_watch *ckpts; /* or NULL */
+    uint64_t held;         /* the order to run that waits for its checkpoint */
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
     uv_timer_t *timer;     /* the core's next tick */
@@ -72,13 +75,28 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
 
 static void on_timer(uv_timer_t *t);
 
-static void publish(struct agent_lead *l, const struct order *order)
+static void give(struct agent_lead *l, const struct order *order)
 {
     if (order->step == ORDER_RUN) {
         record_started(l->record, order);
         lead_hang_ordered(l->hang, order);
     }
     agent_order_publish(&l->order, order);
+}
+
+/* No worker is alive when an order to run comes: the time to look at what they have
+ * left. The next order takes the place of one that waits. */
+static void publish(struct agent_lead *l, const struct order *order)
+{
+    lead_watch_forget(l->ckpts);
+    l->held = 0;
+    if (order->step == ORDER_RUN &&
+        lead_watch_ask(l->ckpts, order->generation, order->resume_path,
+                       order->resume_step)) {
+        l->held = order->serial;
+    } else {
+        give(l, order);
+    }
 }
 
 static void step(struct agent_lead *l, struct lead_event *event)
@@ -137,6 +155,37 @@ static void stop(struct agent_lead *l, enum lead_stop kind, bool force,
     l->is_stopping = true;
     step(l, &event);
 }
+
+/* --- checkpoints that the program writes by itself --- */
+
+static void on_saved(void *arg, const char *path, int64_t step_)
+{
+    struct lead_event event = {.type = LEAD_SAVED, .text = path, .step = step_};
+
+    step(arg, &event);
+}
+
+static void on_chosen(void *arg, const char *path, int64_t step_)
+{
+    struct agent_lead *l = arg;
+    struct lead_event event = {.type = LEAD_CHOSEN, .text = path, .step = step_};
+    struct run_status *s = record_status(l->record);
+    const struct order *order;
+
+    step(l, &event);
+    str_copy(s->resume_path, sizeof(s->resume_path),
+             lead_resume(l->core, &s->resume_step));
+    order = lead_order(l->core);
+    if (l->held && order && order->serial == l->held) {
+        l->held = 0;
+        give(l, order);
+    }
+}
+
+static const struct lead_watch_ops watch_ops = {
+    .on_saved = on_saved,
+    .on_chosen = on_chosen,
+};
 
 /* --- what comes in --- */
 
@@ -582,6 +631,8 @@ int agent_lead_start(struct agent *a, struct error *e)
     rc = rc < 0 ? rc : control_watch_create(&a->loop, a->run.dir,
                                             on_file_request, a, &l->watch, e);
     rc = rc < 0 ? rc : agent_limit_create(a, &limit_ops, l, &l->limit, e);
+    rc = rc < 0 ? rc : lead_watch_create(a, l->record, &watch_ops, l, &l->ckpts,
+                                         e);
     if (rc == 0) {
         record_size(l->record, l->core);
         l->order = (struct agent_order){.agent = a, .record = l->record};
@@ -613,6 +664,7 @@ void agent_lead_stop(struct agent *a)
         record_flush(l->record);
     }
     control_watch_destroy(l->watch);
+    lead_watch_destroy(l->ckpts);
     lead_hang_destroy(l->hang);
     agent_limit_destroy(l->limit);
     agent_order_release(&l->order);

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "launcher/resume_arg.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -137,8 +138,11 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
                                            &ret->env, ret->trace,
                                            ret->warnings, e);
     rc = rc < 0 ? rc : add_python_dir(node, &ret->env, e);
-    return rc < 0 ? rc : contract_argv(node->job->command.items, &ret->env,
-                                       &ret->argv, e);
+    rc = rc < 0 ? rc : contract_argv(node->job->command.items, &ret->env,
+                                     &ret->argv, e);
+    return rc == 0 && facts.resume_path && node->job->checkpoint.resume_arg
+               ? resume_arg_apply(node->job->checkpoint.resume_arg,
+                                  facts.resume_path, &ret->argv, e) : rc;
 }
 
 const char *outfit_cwd(const struct job *job, const char *cwd)

@@ -142,6 +142,19 @@ static void keep_saved(struct lead *lead, const struct report *r,
     }
 }
 
+/* No checkpoint was made: nothing that waits for one goes on. */
+static void choose_resume(struct lead *lead, const struct lead_event *event)
+{
+    str_copy(lead->resume_path, sizeof(lead->resume_path),
+             event->text ? event->text : "");
+    lead->resume_step = event->step;
+    if (lead->order.step == ORDER_RUN) {
+        str_copy(lead->order.resume_path, sizeof(lead->order.resume_path),
+                 lead->resume_path);
+        lead->order.resume_step = lead->resume_step;
+    }
+}
+
 static void on_failure(struct lead *lead, const struct failure *f,
                        struct lead_actions *ret)
 {
@@ -272,6 +285,9 @@ static int on_event(struct lead *lead, const struct lead_event *event,
                             event->step > lead->resume_step)) {
             set_resume(lead, event->text, event->step, ret);
         }
+        return 0;
+    case LEAD_CHOSEN:
+        choose_resume(lead, event);
         return 0;
     case LEAD_MISFIT:
         lead_end(lead, ret, RUN_FAILED, event->text ? event->text : "misfit",

@@ -104,6 +104,8 @@ enum lead_event_type {
     LEAD_EXCLUDE = 8, /* rank, text: its node is of no use, and is left out as soon
                          as that costs little; -ENOENT where the others are too
                          few for it */
+    LEAD_CHOSEN = 9,  /* text, step: what the next workers start from, whatever was
+                         known before; "" for nothing. While none is alive */
 };
 
 enum lead_stop {

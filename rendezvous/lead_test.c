@@ -172,6 +172,34 @@ static void test_saved(void)
     lead_destroy(t.lead);
 }
 
+/* Older than what is known, or nothing: whoever has looked at them says so. */
+static void test_chosen(void)
+{
+    struct lead_config config = bed_config(1);
+    int64_t step = 0;
+    struct bench t;
+
+    config.resume_path = "ckpt/10";
+    config.resume_step = 10;
+    bed_open(&t, &config);
+    bed_run_to(&t, 1, 1);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_CHOSEN,
+                                           .text = "found/8", .step = 8});
+    ok(!t.a.order && !bed_note(&t, LEAD_NOTE_SAVED), "nothing was saved");
+    is_str(lead_resume(t.lead, &step), "found/8", "an older one is taken");
+    is_int((int)step, 8, "with its step");
+    is_str(lead_order(t.lead)->resume_path, "found/8", "into the order");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_CHOSEN, .text = "",
+                                           .step = -1});
+    is_str(lead_resume(t.lead, &step), "", "or nothing");
+    t.now_ms += 5000;
+    (void)bed_fail(&t, 0, 1, 1, 1, 0);
+    (void)bed_tell(&t, (struct report){.state = REPORT_STOPPED,
+                                       .generation = 2});
+    is_str(t.a.order->resume_path, "", "from which the next ones start");
+    lead_destroy(t.lead);
+}
+
 static void test_hostile(void)
 {
     struct lead_config config = bed_config(2);
@@ -250,6 +278,7 @@ int main(void)
     test_store_place();
     test_old_store();
     test_saved();
+    test_chosen();
     test_hostile();
     test_misfit();
     test_many();

@@ -170,21 +170,27 @@ static const struct field limits_fields[] = {
     {0},
 };
 
+static const char no_own[] = "muster makes no checkpoints of its own; those that "
+                             "the program makes count";
+
 static const struct field checkpoint_fields[] = {
     {"every", FIELD_SPAN, FIELD_TAKES_AUTO | FIELD_TAKES_OFF,
      AT(checkpoint.every_ms), .min = 1 * SECONDS, .max = 365 * DAYS,
-     .def = "auto", .help = "time between checkpoints"},
+     .def = "auto", .help = "time between checkpoints", .later = no_own},
     {"keep", FIELD_COUNT, AT(checkpoint.keep), .min = 1, .max = 1000000,
-     .def = "3", .help = "checkpoints that are kept"},
+     .def = "3", .help = "checkpoints that are kept", .later = no_own},
     {"levels", FIELD_FLAGS, AT(checkpoint.levels), .words = level_words,
-     .def = "[memory, partner, disk]", .help = "where checkpoints are held"},
+     .def = "[memory, partner, disk]", .help = "where checkpoints are held",
+     .later = no_own},
     {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
-     .help = "URI to which checkpoints are copied"},
+     .help = "URI to which checkpoints are copied", .later = no_own},
     {"watch", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.watch),
-     .help = "directory into which the program itself writes checkpoints"},
+     .help = "directory into which the program itself writes checkpoints: the "
+             "newest that is whole is where a restart starts"},
     {"resumeArg", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.resume_arg),
-     .help = "option that, with the path of the checkpoint behind it, is put "
-             "at the end of the command on a resume"},
+     .help = "how the program is told the checkpoint that it starts from: an "
+             "option, with {path} in it or the path behind it, put at the end "
+             "of the command"},
     {0},
 };
 
@@ -380,8 +386,7 @@ const struct field job_fields[] = {
     {"gang", FIELD_MAP, .fields = gang_fields},
     {"hang", FIELD_MAP, .fields = hang_fields},
     {"limits", FIELD_MAP, .fields = limits_fields},
-    {"checkpoint", FIELD_MAP, .fields = checkpoint_fields,
-     .later = "muster makes none; those that the program makes count"},
+    {"checkpoint", FIELD_MAP, .fields = checkpoint_fields},
     {"inputs", FIELD_ITEMS, AT(inputs), .fields = transfer_fields,
      .item_size = sizeof(struct job_transfer),
      .help = "what is fetched before the start: list of from and to",

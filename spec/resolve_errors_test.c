@@ -246,8 +246,8 @@ static void test_warnings(void)
          "env has A again, first on line 4; this one counts"},
         {"container: img", "note: t:4:12: container is not acted on yet: the "
                            "job runs on the host"},
-        {"checkpoint: {every: 5m}", "note: t:4:13: checkpoint is not acted on "
-                                    "yet: muster makes none"},
+        {"checkpoint: {every: 5m}", "note: t:4:21: checkpoint.every is not "
+                                    "acted on yet: muster makes no"},
         {"inputs: [{from: a, to: b}]", "inputs is not acted on yet: nothing"},
         {"outputs: [{from: a, to: b}]", "outputs is not acted on yet: nothing"},
         {"search: {method: grid, parameters: {a: 1}}",

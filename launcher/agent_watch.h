@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint.watch: checkpoints that the program writes by itself. The agent that
+ * leads has them looked at by a child (`muster ckpt-watch`), for the directory may
+ * hang: one that is whole counts as if a worker had told of it, and before the
+ * workers of a generation start the child chooses the one that they start from, and
+ * sets aside what is broken. One agent decides for all nodes. Private to agent*.c;
+ * on the loop's thread.
+ */
+#ifndef MUSTER_LAUNCHER_AGENT_WATCH_H
+#define MUSTER_LAUNCHER_AGENT_WATCH_H
+
+#include "launcher/agent.h"
+#include "launcher/agent_record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct lead_watch;
+
+struct lead_watch_ops {
+    /* One that is whole; `step` is -1 where its name has none. */
+    void (*on_saved)(void *arg, const char *path, int64_t step);
+    /* The answer to lead_watch_ask(); "" for none. */
+    void (*on_chosen)(void *arg, const char *path, int64_t step);
+};
+
+/* *ret is NULL where the job has nothing to watch. `ops` and `arg` are borrowed. */
+int lead_watch_create(struct agent *a, struct record *record,
+                      const struct lead_watch_ops *ops, void *arg,
+                      struct lead_watch **ret, struct error *e);
+void lead_watch_destroy(struct lead_watch *w);
+
+/* No worker is alive: from which checkpoint does `generation` start? `told`, of
+ * `step`, is the newest that is known otherwise, or "". False: that one; nobody can
+ * be asked. True: on_chosen() comes, not from inside this call. */
+bool lead_watch_ask(struct lead_watch *w, uint32_t generation, const char *told,
+                    int64_t step);
+
+/* Nobody waits for an answer any more. */
+void lead_watch_forget(struct lead_watch *w);
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * muster ckpt-watch: looks at the checkpoints that a program writes by itself, for
+ * the agent that leads (launcher/agent_watch.h). A process of its own, because the
+ * filesystem may hang: whoever hears nothing from it for some time does without it.
+ *
+ * On stdin it is asked, a word a line: "choose". On stdout it says, a JSON object a
+ * line, by "op":
+ *
+ *   alive                     nothing new
+ *   whole   path, kind, step  one that was verified
+ *   passed  name, state, why, aside, aside_why   on "choose": one that is not whole
+ *   chosen  n, path, step     the answer, of n; without a path: none is whole
+ *   trouble text              the directory cannot be read
+ */
+#include <config.h>
+
+#include "launcher/commands.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "ckpt/watch.h"
+#include "launcher/jsonw.h"
+#include "launcher/options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    LOOK_MS = 1000,
+    LOOK_SHARE = 20, /* of the time at most is spent on looking */
+    ALIVE_MS = 1000,
+};
+
+/* Reading may take long: whoever waits is told that it goes on. */
+struct alive {
+    struct io io;
+    struct io_ops ops;
+    uint64_t last_ms; /* when it was said last */
+};
+
+struct ckpt_watch {
+    struct alive alive;
+    const char *path;
+    int dir; /* -1: it is not there */
+    struct watch watch;
+    struct error trouble; /* that was said last */
+};
+
+static const struct option_def table[] = {{0}};
+
+static const struct options options = {
+    .command = "ckpt-watch",
+    .usage = "DIRECTORY",
+    .about = "Looks at the checkpoints that a program writes; run by the agent "
+             "that leads.",
+    .table = table,
+    .min_args = 1,
+    .max_args = 1,
+};
+
+/* --- saying --- */
+
+static struct jsonw begin(struct buf *b, const char *op)
+{
+    struct jsonw w = jsonw_start(b);
+
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "op", op);
+    return w;
+}
+
+static void say(struct jsonw *w)
+{
+    jsonw_end_object(w);
+    buf_putc(w->to, '\n');
+    if (w->to->failed || fs_write_all(STDOUT_FILENO, w->to->data,
+                                      w->to->len) < 0) {
+        exit(EXIT_FAILED); /* nobody listens any more */
+    }
+}
+
+static void say_alive(struct alive *a)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w;
+
+    if (clock_mono_ms() - a->last_ms >= ALIVE_MS) {
+        a->last_ms = clock_mono_ms();
+        w = begin(&b, "alive");
+        say(&w);
+    }
+}
+
+static void say_trouble(struct ckpt_watch *c, const struct error *e)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w;
+
+    if (strcmp(c->trouble.text, e->text) != 0) {
+        c->trouble = *e;
+        w = begin(&b, "trouble");
+        jsonw_str(&w, "text", e->text);
+        say(&w);
+    }
+}
+
+/* Where it is and of which step. */
+static void put_place(struct jsonw *w, const struct ckpt_watch *c,
+                      const struct watch_entry *entry)
+{
+    _buf_ struct buf path = {0};
+
+    buf_printf(&path, "%s/%s", c->path, entry->found.name);
+    jsonw_str(w, "path", buf_str(&path));
+    jsonw_str(w, "kind", found_kind_name(entry->found.kind));
+    if (entry->found.has_step) {
+        jsonw_int(w, "step", (int64_t)entry->found.step);
+    }
+}
+
+static void say_whole(const struct ckpt_watch *c, struct watch_entry *entry)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = begin(&b, "whole");
+
+    put_place(&w, c, entry);
+    jsonw_int(&w, "bytes", (int64_t)entry->facts.bytes);
+    say(&w);
+    entry->is_told = true;
+}
+
+static ssize_t read_alive(struct io *io, int fd, void *to, size_t len,
+                          uint64_t at)
+{
+    say_alive((struct alive *)io);
+    return io_system()->ops->read(io_system(), fd, to, len, at);
+}
+
+/* --- the directory --- */
+
+static bool is_same(int fd, const char *path)
+{
+    struct stat here, there;
+
+    return fd >= 0 && stat(path, &there) == 0 && fstat(fd, &here) == 0 &&
+           here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+}
+
+/* The program makes it when it likes, and may make it anew. */
+static int open_directory(struct ckpt_watch *c, struct error *e)
+{
+    if (is_same(c->dir, c->path)) {
+        return 0;
+    }
+    close_fd(&c->dir);
+    c->dir = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return c->dir < 0 ? error_set(e, errno, "open %s", c->path) : 0;
+}
+
+static void look(struct ckpt_watch *c)
+{
+    struct error e = {0};
+    struct watch_entry *entry;
+
+    if (open_directory(c, &e) < 0 || watch_look(&c->watch, c->dir, &e) < 0) {
+        if (e.code != ENOENT) {
+            say_trouble(c, &e);
+        }
+        watch_release(&c->watch);
+        return;
+    }
+    entry = watch_next(&c->watch);
+    if (entry && watch_check(&c->watch, c->dir, entry) == 0) {
+        say_whole(c, entry);
+    }
+}
+
+/* --- choosing --- */
+
+/* Another run may write there, too, and what is broken to us may be unfinished to
+ * it. The lock goes with this process. Where there are no locks on directories (on
+ * NFS) nobody knows of the other. */
+static bool is_ours(int dir)
+{
+    return flock(dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+static void set_aside(struct ckpt_watch *c, const struct watch_entry *entry,
+                      struct jsonw *w)
+{
+    char to[FOUND_NAME_BYTES];
+    struct error e = {0};
+
+    if (entry->found.kind == FOUND_MUSTER || !entry->is_checked ||
+        (entry->rc != -ENOENT && entry->rc != -ERR_FORMAT)) {
+        return;
+    }
+    if (!is_ours(c->dir)) {
+        jsonw_str(w, "aside_why", "another run watches this directory");
+    } else if (watch_set_aside(c->dir, entry->found.name, entry->why.text, to,
+                               &e) < 0) {
+        jsonw_str(w, "aside_why", e.text);
+    } else {
+        jsonw_str(w, "aside", to);
+    }
+}
+
+static void on_passed(void *arg, struct watch_entry *entry)
+{
+    struct ckpt_watch *c = arg;
+    _buf_ struct buf b = {0};
+    struct jsonw w = begin(&b, "passed");
+
+    jsonw_str(&w, "name", entry->found.name);
+    jsonw_str(&w, "state", watch_state_name(entry->rc));
+    jsonw_str(&w, "why", entry->why.text);
+    set_aside(c, entry, &w);
+    say(&w);
+}
+
+static void choose(struct ckpt_watch *c)
+{
+    struct watch_entry *entry = NULL;
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+    struct jsonw w;
+    int rc = open_directory(c, &e);
+
+    if (rc < 0) {
+        watch_release(&c->watch);
+    } else {
+        rc = watch_choose(&c->watch, c->dir, on_passed, c, &entry, &e);
+    }
+    w = begin(&b, "chosen");
+    jsonw_int(&w, "n", (int64_t)c->watch.n);
+    if (rc < 0 && e.code != ENOENT) {
+        jsonw_str(&w, "trouble", e.text);
+    } else if (entry) {
+        put_place(&w, c, entry);
+    }
+    say(&w);
+}
+
+/* --- the loop --- */
+
+/* False: nobody asks any more. */
+static bool take_words(struct ckpt_watch *c)
+{
+    static const char word[] = "choose\n";
+    char text[256];
+    ssize_t n = read(STDIN_FILENO, text, sizeof(text) - 1);
+
+    if (n <= 0) {
+        return n < 0 && (errno == EAGAIN || errno == EINTR);
+    }
+    text[n] = '\0';
+    if (strstr(text, word)) {
+        choose(c);
+    }
+    return true;
+}
+
+static int run_watch(struct ckpt_watch *c)
+{
+    struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+    uint64_t next_ms = 0, began_ms, took_ms;
+
+    for (;;) {
+        int n = poll(&p, 1, next_ms ? LOOK_MS : 0);
+
+        if (n > 0 && !take_words(c)) {
+            return EXIT_OK;
+        }
+        began_ms = clock_mono_ms();
+        if (began_ms >= next_ms) {
+            look(c);
+            took_ms = (clock_mono_ms() - began_ms) * LOOK_SHARE;
+            next_ms = clock_mono_ms() + (took_ms > LOOK_MS ? took_ms : LOOK_MS);
+        }
+        say_alive(&c->alive);
+    }
+}
+
+int cmd_ckpt_watch(int argc, char **argv)
+{
+    _option_args_ struct option_args args = {0};
+    char none;
+    int status = options_start(&options, argc, argv, &none, &args);
+    struct ckpt_watch c = {.dir = -1, .alive.ops = *io_system()->ops};
+
+    if (status >= 0) {
+        return status;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGPIPE, SIG_IGN);
+    c.alive.ops.read = read_alive;
+    c.alive.io.ops = &c.alive.ops;
+    c.watch.io = &c.alive.io;
+    c.path = args.words.items[0];
+    status = run_watch(&c);
+    watch_release(&c.watch);
+    close_fd(&c.dir);
+    return status;
+}

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A script that saves by itself, and knows nothing of muster.
+
+    saver.py DIRECTORY LAST FAIL-AT [--resume PATH] [--kind KIND] [--every N]
+
+Counts steps to LAST, and after each fifth one (N) rank 0 saves into DIRECTORY. KIND:
+safetensors (model-<step>.safetensors), torch (model-<step>.pt), trainer
+(checkpoint-<step>/, as the Hugging Face Trainer writes them). Where a rank starts is
+a line "GENERATION RANK STEP MUSTER_RESUME_PATH" in DIRECTORY.log. Rank 0 of the
+first generation ends itself by SIGKILL after step FAIL-AT, once DIRECTORY.go is
+there. Only torch needs PyTorch, the others nothing.
+"""
+import argparse
+import json
+import os
+import signal
+import struct
+import time
+
+p = argparse.ArgumentParser()
+p.add_argument("directory")
+p.add_argument("last", type=int)
+p.add_argument("fail_at", type=int)
+p.add_argument("--resume")
+p.add_argument("--kind", default="safetensors")
+p.add_argument("--every", type=int, default=5)
+o = p.parse_args()
+rank = int(os.environ["RANK"])
+
+
+def write_safetensors(name, step):
+    header = json.dumps({"step": {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]}}).encode()
+    with open(name, "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header + struct.pack("<f", step) * 1000)
+
+
+def read_safetensors(name):
+    with open(name, "rb") as f:
+        return int(struct.unpack("<f", f.read()[-4:])[0])
+
+
+def write_torch(name, step):
+    import torch
+    torch.save({"step": step, "w": torch.zeros(100, 100)}, name)
+
+
+def read_torch(name):
+    import torch
+    return torch.load(name)["step"]
+
+
+def write_trainer(name, step):
+    os.makedirs(name)
+    write_safetensors(f"{name}/model.safetensors", step)
+    with open(f"{name}/trainer_state.json", "w", encoding="utf-8") as f:
+        json.dump({"global_step": step, "log_history": [{"step": step, "eval_loss": abs(step - 10)}]}, f)
+
+
+def read_trainer(name):
+    return read_safetensors(f"{name}/model.safetensors")
+
+
+names, write, read = {
+    "safetensors": ("model-%d.safetensors", write_safetensors, read_safetensors),
+    "torch": ("model-%d.pt", write_torch, read_torch),
+    "trainer": ("checkpoint-%d", write_trainer, read_trainer),
+}[o.kind]
+
+step = read(o.resume) if o.resume else 0
+fd = os.open(o.directory + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+os.write(fd, f"{os.environ['MUSTER_GENERATION']} {rank} {step} {os.environ.get('MUSTER_RESUME_PATH')}\n".encode())
+while step < o.last:
+    step += 1
+    if step % o.every == 0 and rank == 0:
+        os.makedirs(o.directory, exist_ok=True)
+        write(f"{o.directory}/" + names % step, step)
+    if step == o.fail_at and os.environ["MUSTER_GENERATION"] == "1":
+        if rank:
+            time.sleep(1000)
+        while not os.path.exists(o.directory + ".go"):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)

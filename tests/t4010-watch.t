@@ -1,0 +1,109 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# checkpoint.watch: scripts that save by themselves are started again from the
+# newest checkpoint that is whole; what is broken is set aside.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+export XDG_RUNTIME_DIR=$TRASH/rt XDG_STATE_HOME=$TRASH/state
+export PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore
+mkdir -m 700 rt
+python=python3
+
+# begin NAME [WORD...]: two workers that save into NAME, of which rank 0 dies after
+# its step 22 once NAME.go is there; they go on to step 30.
+begin() {
+    local d=$1
+    shift
+    spawn "$d" "$MUSTER" run --allow-run-as-root --name "$d" --nproc-per-node 2 --max-restarts 1 \
+        --set restart.backoff=1ms..1ms --set checkpoint.watch="$d" --set 'checkpoint.resumeArg=--resume={path}' \
+        "${options[@]}" -- $python "$MUSTER_SRCDIR/tests/py/saver.py" "$d" 30 22 "$@"
+    run_pid=$spawned
+}
+options=()
+
+# go_on NAME: lets the first try die, and waits for the end.
+go_on() {
+    touch "$1.go"
+    wait_exit 60 $run_pid || diag "$(cat "$1.err")"
+}
+
+# is_told NAME EVENT PATTERN: among the run's events.
+is_told() { grep -Eq "\"event\":\"$2\".*$3" "muster-runs/$1/latest/events.jsonl" 2>/dev/null; }
+told() {
+    ok "$4" is_told "$1" "$2" "$3" || diag "$(cat "muster-runs/$1/latest/events.jsonl")"
+}
+# Where the ranks of a generation started.
+began() { awk -v g="$2" '$1 == g { print $3 }' "$1.log" | paste -sd,; }
+
+test_last() {
+    begin last
+    ok 'the newest is noticed' wait_for 60 is_told last checkpoint_saved /last/model-20
+    go_on last
+    is "$status" 0 'the run succeeds' || diag "$(cat last.err)"
+    is "$(began last 1)" 0,0 'from the beginning'
+    is "$(began last 2)" 20,20 'and from the last checkpoint'
+    is "$(awk '$1 == 2 { print $4 }' last.log | sort -u)" "$TRASH/last/model-20.safetensors" 'which is in the environment, too'
+    told last checkpoint_chosen 'generation 2 starts from [^ ]*/last/model-20.safetensors \(step 20\)' 'and told'
+    unlike "$(cat last.err)" 'not acted on' 'nothing of it is for later'
+}
+
+broken() { # broken KIND NEWEST BEFORE HOW...
+    local kind=$1 newest=$2 before=$3
+    shift 3
+    begin $kind --kind $kind
+    wait_for 60 is_told $kind checkpoint_saved $newest || diag "$(cat $kind.err)"
+    "$@"
+    go_on $kind
+    is "$status" 0 "$kind: the run succeeds" || diag "$(cat $kind.err)"
+    is "$(began $kind 2)" 15,15 "all go on from the one before"
+    ok "the broken one is set aside" test -e $kind/$newest.broken
+    like "$(cat $kind/$newest.broken.why)" "$newest" "with the reason"
+    ok "and was saved again" test -e $kind/$newest
+    told $kind checkpoint_broken "$newest is .*set aside as $newest.broken" 'which is told'
+    told $kind checkpoint_chosen "starts from [^ ]*$before \(step 15\)" 'and where it goes on'
+    like "$(cat $kind.err)" "set aside as $newest.broken" 'to those who look on, too'
+}
+
+test_safetensors() {
+    broken safetensors model-20.safetensors model-15.safetensors truncate -s -1 safetensors/model-20.safetensors
+}
+
+test_trainer() {
+    broken trainer checkpoint-20 checkpoint-15 rm trainer/checkpoint-20/trainer_state.json
+}
+
+# A directory that hangs: whoever looks at it says nothing any more.
+test_hang() {
+    options=(--set heartbeat.timeout=1s)
+    begin hang
+    options=()
+    wait_for 60 is_told hang checkpoint_saved model-20 || diag "$(cat hang.err)"
+    kill -STOP "$(pgrep -f -- "ckpt-watch -- $TRASH/hang\$")"
+    go_on hang
+    is "$status" 0 'the run succeeds' || diag "$(cat hang.err)"
+    is "$(began hang 2)" 20,20 'from what was known before'
+    told hang checkpoint_trouble 'the directory does not answer' 'which is told'
+}
+
+# No child is left, and what was there before a run counts.
+test_again() {
+    mkdir again
+    begin first
+    go_on first
+    rm -r again && mv first again
+    spawn again "$MUSTER" run --allow-run-as-root --name again --set checkpoint.watch=again -- \
+        sh -c 'echo "1 0 $MUSTER_RESUME_PATH" >again.log'
+    wait_exit 60 $spawned
+    is "$(began again 1)" "$TRASH/again/model-30.safetensors" 'what was there before the run'
+    told again checkpoint_chosen 'generation 1 starts from' 'told'
+    ok 'nobody looks any more' wait_for 60 not pgrep -f -- "ckpt-watch -- $TRASH"
+}
+
+test_torch() {
+    need_torch
+    python=$TORCH_PYTHON
+    broken torch model-20.pt model-15.pt truncate -s -100 torch/model-20.pt
+    python=python3
+}
+
+run_cases
