@@ -361,6 +361,8 @@ int agent_lead_request(struct agent *a, const char *op, const json_t *body,
         a->lead->is_suspended = true;
         snprintf(text, sizeof(text), "suspended by %s", who);
         stop(a->lead, LEAD_STOP_PREEMPT, force, text);
+    } else if (strcmp(op, "checkpoint") == 0) {
+        return record_ask_checkpoint(a->lead->record, a, a->lead->core, who, e);
     } else if (strcmp(op, "scale") == 0) {
         return scale(a->lead, body, who, e);
     } else {

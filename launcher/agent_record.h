@@ -38,6 +38,11 @@ void record_set_limit(struct record *r, uint64_t at_ms);
 /* The roster has grown, by nodes that wait for the next generation. */
 void record_newcomers(struct record *r);
 
+/* Asks all workers to save, for `who`. -EAGAIN: none run (agent_scale.c). */
+int record_ask_checkpoint(struct record *r, struct agent *a,
+                          const struct lead *core, const char *who,
+                          struct error *e);
+
 /* How many nodes the job may have, and how many are wanted (agent_scale.c). */
 void record_size(struct record *r, const struct lead *core);
 /* Whether a command may have the nodes that it wants, and how many these are; a

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "launcher/jsonw.h"
 
+#include <errno.h>
 #include <stdio.h>
 
 void agent_ask_checkpoint(struct agent *a, uint32_t generation)
@@ -23,6 +24,24 @@ void agent_ask_checkpoint(struct agent *a, uint32_t generation)
         tree_ask(a->tree, b.data, b.len);
         agent_asked(a, b.data, b.len);
     }
+}
+
+/* Only those that run hear of it: a question to none would be lost. */
+int record_ask_checkpoint(struct record *r, struct agent *a,
+                          const struct lead *core, const char *who,
+                          struct error *e)
+{
+    enum status_run_state state = record_status(r)->state;
+    char text[320];
+
+    if (state != STATUS_RUNNING) {
+        return error_text(e, EAGAIN, "its workers cannot be asked to save: the "
+                          "run is %s", status_run_name(state));
+    }
+    snprintf(text, sizeof(text), "%s asks for a checkpoint", who);
+    record_event(r, "note", lead_generation(core), text, NULL, 0);
+    agent_ask_checkpoint(a, lead_generation(core));
+    return 0;
 }
 
 void record_size(struct record *r, const struct lead *core)

@@ -41,6 +41,7 @@ int cmd_shell(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
+int cmd_checkpoint(int argc, char **argv);
 int cmd_ckpt(int argc, char **argv);
 int cmd_scale(int argc, char **argv);
 int cmd_suspend(int argc, char **argv);

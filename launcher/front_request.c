@@ -134,7 +134,8 @@ static int on_control(void *arg, const char *op, const json_t *body,
     struct front *f = arg;
 
     if (strcmp(op, "cancel") != 0 && strcmp(op, "preempt") != 0 &&
-        strcmp(op, "suspend") != 0 && strcmp(op, "scale") != 0) {
+        strcmp(op, "suspend") != 0 && strcmp(op, "scale") != 0 &&
+        strcmp(op, "checkpoint") != 0) {
         return error_text(e, ERR_USAGE, "a front end knows no request '%.60s'",
                           op);
     }

@@ -33,6 +33,7 @@ static const struct command commands[] = {
     {"list", "List runs", cmd_list, false},
     {"logs", "Show what workers printed", cmd_logs, false},
     {"cancel", "Stop a run", cmd_cancel, false},
+    {"checkpoint", "Ask a run to save now", cmd_checkpoint, false},
     {"scale", "Give a run more nodes, or fewer", cmd_scale, false},
     {"suspend", "Stop a run until it is resumed", cmd_suspend, false},
     {"resume", "Go on with a run that was stopped", cmd_resume, false},

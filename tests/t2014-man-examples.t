@@ -112,6 +112,11 @@ try() {
         wait "$front" 2>/dev/null
         on_run "$1"
         ;;
+    'muster checkpoint '*)
+        hold
+        works 0 "$1"
+        let_go
+        ;;
     'muster scale '*)
         hold --agent-is-node --nnodes 2:4 --hosts localhost
         works 0 "$1"
