@@ -318,6 +318,13 @@ bool segment_take_over(const struct segment *s, uint32_t worker)
            atomic_exchange(&s->head->workers[worker].finished, 0);
 }
 
+bool segment_waits(const struct segment *s)
+{
+    uint64_t done = atomic_load(&s->head->done);
+
+    return atomic_load(&segment_post(s, done)->seq) == done + 1;
+}
+
 enum segment_abort_code segment_aborted(const struct segment *s,
                                         char why[SEGMENT_WHY_SIZE])
 {

@@ -165,6 +165,9 @@ bool segment_is_finished(const struct segment *s, uint32_t worker);
 /* For the agent, for the next process: the same, and forgets it. */
 bool segment_take_over(const struct segment *s, uint32_t worker);
 
+/* Whether workers here wait for a chunk that the bulk mover has not done. */
+bool segment_waits(const struct segment *s);
+
 /* SEGMENT_OK, or why it was aborted, with the text in `why` if not NULL. */
 enum segment_abort_code segment_aborted(const struct segment *s,
                                         char why[SEGMENT_WHY_SIZE]);

@@ -154,6 +154,34 @@ static void test_wake(void)
     segment_destroy(s);
 }
 
+/* What a worker leaves for the bulk mover. */
+static void post(struct segment *s, uint64_t chunk)
+{
+    atomic_store(&segment_post(s, chunk)->seq, chunk + 1);
+}
+
+static void test_waits(void)
+{
+    struct segment *s = NULL;
+
+    if (segment_create(&good, &s, NULL) < 0) {
+        bail_out("segment_create");
+    }
+    ok(!segment_waits(s), "nobody waits before the first chunk");
+    post(s, 0);
+    ok(segment_waits(s), "a chunk that is not done is waited for");
+    atomic_store(&s->head->done, 1);
+    ok(!segment_waits(s), "one that is done is not");
+    for (uint64_t c = 1; c < 3 * SEGMENT_DEPTH; c++) {
+        post(s, c);
+        atomic_store(&s->head->done, c + 1);
+    }
+    ok(!segment_waits(s), "nor are those before, whose places are used again");
+    post(s, 3 * SEGMENT_DEPTH);
+    ok(segment_waits(s), "the next one is");
+    segment_destroy(s);
+}
+
 /* A limit of the file size, say: told, not died of. */
 static void test_no_memory(void)
 {
@@ -275,6 +303,7 @@ int main(void)
     test_abort_in_part();
     test_abort_crowd();
     test_wake();
+    test_waits();
     test_no_memory();
     test_bad_numbers();
     test_not_a_segment();

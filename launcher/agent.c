@@ -302,6 +302,7 @@ static void on_world(void *ctx, const struct companion_world *w,
         }
         a->epoch = w->epoch;
         tell_mpi(a, "mpi_joined", "is in a new MPI world");
+        crew_unstrand(a);
         crew_join_world(a);
         return;
     }
@@ -374,6 +375,9 @@ static void on_companion_lost(void *ctx)
         return;
     }
     tell_mpi(a, "mpi_lost", "has lost its MPI world; training goes on");
+    if (a->config.by_hand) {
+        crew_strand(a);
+    }
 }
 
 /* Who comes for a newer world takes the place of the one that is there. A worker

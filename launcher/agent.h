@@ -67,6 +67,7 @@ struct agent {
     uv_timer_t member_timer; /* the member's next tick */
     uv_timer_t leave_timer;  /* the last resort */
     uv_timer_t drain_timer;  /* for output that is on its way up */
+    uv_timer_t strand_timer; /* by hand: there is no MPI world any more */
     uv_timer_t soon_timer;
     struct soon *soon;       /* member events that wait for their turn */
 
@@ -101,6 +102,7 @@ struct agent {
     uint32_t generation; /* the newest that was started here */
     uint32_t first_rank; /* of its workers on this node */
     struct crew *crew; /* the workers that are alive, or being cleaned up */
+    uint64_t stranded_ms; /* since when its workers wait in vain; 0: they do not */
     struct crew_world *parted; /* of one that is gone, see crew_world_part() */
     struct crew_mpi *mpi;      /* likewise, see crew_mpi.c */
     struct warm *warm;         /* the interpreter of restart.preload, or NULL */
@@ -256,6 +258,10 @@ int crew_shell(const struct agent *a, int64_t rank, struct jsonw *reply,
 /* A new MPI world: joins it, so that collectives go on. */
 void crew_join_world(struct agent *a);
 void crew_attached(struct agent *a, const struct companion_outcome *o);
+/* The MPI world is lost, and nobody makes another one: the lead is told once
+ * workers have waited for it for a lease. Until there is one all the same. */
+void crew_strand(struct agent *a);
+void crew_unstrand(struct agent *a);
 /* Takes the stacks of all workers of that generation; says that one of them has
  * failed, because it hangs. */
 void crew_hang_dump(struct agent *a, uint32_t generation);

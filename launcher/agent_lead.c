@@ -393,6 +393,16 @@ static void take_term(struct agent_lead *l)
     }
 }
 
+static void take_stranded(struct agent_lead *l, const json_t *fact)
+{
+    json_int_t g = json_integer_value(json_object_get(fact, "generation"));
+
+    if (l->agent->config.by_hand && g == lead_generation(l->core)) {
+        stop(l, LEAD_STOP_PREEMPT, false, "workers wait in a collective for an "
+             "MPI world, which is lost with an mpirun that was started by hand");
+    }
+}
+
 void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
                      size_t len)
 {
@@ -410,6 +420,8 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
     } else if (strcmp(kind, "notice") == 0) {
         stop(a->lead, LEAD_STOP_PREEMPT, false,
              "a signal to mpirun says that the end is near");
+    } else if (strcmp(kind, "stranded") == 0) {
+        take_stranded(a->lead, fact);
     } else if (strcmp(kind, "request") == 0 && op) {
         agent_lead_request(a, op, fact,
                            from ? from : a->roster.entries[rank].host, NULL);

@@ -55,6 +55,7 @@ static void close_loop(struct agent *a)
     uv_close((uv_handle_t *)&a->member_timer, NULL);
     uv_close((uv_handle_t *)&a->soon_timer, NULL);
     uv_close((uv_handle_t *)&a->drain_timer, NULL);
+    uv_close((uv_handle_t *)&a->strand_timer, NULL);
     uv_unref((uv_handle_t *)&a->leave_timer);
 }
 
@@ -128,6 +129,7 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason)
         companion_link_verdict(a->companion, status, reason);
     }
     agent_member_stop(a);
+    crew_unstrand(a);
     crew_warm_end(a);
     if (a->crew) {
         /* Not dead after repeated SIGKILL: muster-watch goes on after us. */

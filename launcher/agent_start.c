@@ -101,7 +101,8 @@ static void start_timers(struct agent *a)
     uv_timer_init(&a->loop, &a->soon_timer);
     uv_timer_init(&a->loop, &a->leave_timer);
     uv_timer_init(&a->loop, &a->drain_timer);
-    a->start_timer.data = a->member_timer.data = a;
+    uv_timer_init(&a->loop, &a->strand_timer);
+    a->start_timer.data = a->member_timer.data = a->strand_timer.data = a;
     a->soon_timer.data = a->leave_timer.data = a->drain_timer.data = a;
     uv_timer_start(&a->start_timer, on_start_late, START_MS, 0);
 }

@@ -225,6 +225,8 @@ void crew_stop(struct agent *a, bool kill)
         crew_world_end(c->world,
                        order->broken ? "another worker or node is gone"
                                      : "the workers are being killed");
+    } else if (crew_is_stranded(a)) {
+        crew_world_end(c->world, "the MPI world is lost");
     }
     crew_tell_echoes(c);
     crew_mpi_stop(c);

@@ -5,6 +5,7 @@
  *
  *   crew.c        life: starts, stops, is gone
  *   crew_world.c  what it shares with the crews of other nodes: collectives
+ *   crew_strand.c where no MPI world is left for that
  *   crew_outfit.c what each worker is given: memory, socket, environment
  *   crew_facts.c  what is told to the lead of how they fare
  *   crew_blame.c  which of them failed first, and what it said
@@ -96,6 +97,11 @@ void crew_world_end(struct crew_world *w, const char *why);
 void crew_world_part(struct agent *a, struct crew_world *w);
 /* Leaves the group of its generation, and frees it. NULL is allowed. */
 void crew_world_close(struct agent *a, struct crew_world *w);
+
+/* --- crew_strand.c --- */
+
+/* Whether it waits for an MPI world that nobody makes. */
+bool crew_is_stranded(const struct agent *a);
 
 /* --- crew_outfit.c --- */
 

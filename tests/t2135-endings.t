@@ -209,4 +209,39 @@ test_hand() {
     ok 'nobody is left' wait_for 60 run_gone "$id" || diag "$(run_alive "$id")"
 }
 
+# No signal tells anybody anything: mpirun is stopped while its ranks die, and dies
+# before it can see it.
+lose_mpi_world() {
+    kill -STOP "$runner"
+    kill -KILL $(pgrep -P "$runner")
+    kill -KILL "$runner"
+    wait "$runner" 2>/dev/null
+}
+event() { grep -q "$1" run/events.jsonl; }
+
+# Nobody makes another MPI world: that is only for those who need none.
+test_hand_without_mpi() {
+    local worker=$MUSTER_BUILDDIR/tests/lib/comm_worker
+    at_exit '"$MUSTER" cancel --force run >/dev/null 2>&1'
+    start_hand --set heartbeat.timeout=2s -- sh -c 'echo >ready.$RANK; until [ -e go ]; do sleep 0.1; done'
+    is $? 0 'a run by hand with collectives of its own'
+    wait_for 60 test -e ready.0 -a -e ready.1
+    lose_mpi_world
+    ok 'loses its MPI world' wait_for 60 event mpi_lost
+    touch go
+    ok 'and goes on to its end' wait_for 60 eval '[ "$(field state)" = Succeeded ]' || diag "$("$MUSTER" status run)"
+    rm -f go
+    [ -x "$worker" ] || { skip "no $worker"; return; }
+    start_hand --set heartbeat.timeout=2s -- "$worker" "$PWD/never"
+    is $? 0 "a run by hand with muster's collectives"
+    wait_for 60 eval '[ "$(field step)" -ge 2 ]'
+    lose_mpi_world
+    ok 'ends without its MPI world' wait_for 60 hand_over || diag "$("$MUSTER" status run)"
+    is "$(field verdict.exit_status)" 75 'to be resumed'
+    like "$(field verdict.reason)" 'wait in a collective for an MPI world' 'for that reason'
+    is "$(cat run/logs/1/*/stdout | sort)" 'rank 0: -103 the MPI world is lost
+rank 1: -103 the MPI world is lost' 'its workers are told, and need no grace time'
+    ok 'nobody is left' wait_for 60 run_gone "$id" || diag "$(run_alive "$id")"
+}
+
 run_cases

@@ -42,6 +42,21 @@ test_by_hand_power_off() {
     "$MUSTER_SRCDIR/tests/rigs/hosts" power_on "$BED" node3
 }
 
+# Those that need it cannot go on for ever, whatever the ranks of mpirun were told:
+# after a loss a SIGTERM says nothing.
+test_by_hand_collectives() {
+    by_hand --nnodes 2:3 -- "$MUSTER_BUILDDIR/tests/lib/comm_worker" "$SHARED/never"
+    is $? 0 "a run by hand with muster's collectives" || show_run
+    "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node3
+    "$MUSTER_SRCDIR/tests/rigs/hosts" power_off "$BED" node3
+    ok 'goes on in another generation' wait_for 60 eval '[ "$(field generation)" = 2 ]' || show_run
+    kill -KILL $(pids_on node1 '^[^ ]*mpirun .*-np 3')
+    ok 'ends when mpirun is killed then' wait_for 90 eval '[ -n "$(field verdict.exit_status 2>/dev/null)" ]' || show_run
+    is "$(field state):$(field verdict.exit_status)" Stopped:75 'to be resumed' || show_run
+    nobody_left
+    "$MUSTER_SRCDIR/tests/rigs/hosts" power_on "$BED" node3
+}
+
 # What ends with mpirun was told to end, as far as its ranks can tell.
 test_by_hand_mpirun_killed() {
     by_hand --nnodes 3 -- sh -c "$wait_for_go"
