@@ -93,12 +93,12 @@ static bool take_from_env(struct agent_limit *l)
     const char *text = strlist_getenv(&l->agent->config.env,
                                       "SLURM_JOB_END_TIME");
     uint64_t now_s = clock_wall_ns() / 1000000000u;
-    uint64_t end_s = 0;
+    uint64_t left_ms;
 
-    if (!text || str_to_u64(text, &end_s) < 0 || end_s < now_s) {
+    if (!text || !time_limit_parse_end(text, now_s, &left_ms)) {
         return false;
     }
-    take(l, (end_s - now_s) * 1000);
+    take(l, left_ms);
     return true;
 }
 

@@ -4,6 +4,7 @@
 #include "launcher/slurm.h"
 
 #include "base/cleanup.h"
+#include "base/utf8.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -162,6 +163,32 @@ void slurm_mpirun_env(char *const *env, unsigned per_host, struct strlist *to)
     strlist_setenv(to, "SLURM_TASKS_PER_NODE", text);
     snprintf(text, sizeof(text), "%zu", n);
     strlist_setenv(to, "SLURM_NNODES", text);
+}
+
+static bool is_blank(char c)
+{
+    return c == '\n' || c == '\r' || c == ' ' || c == '\t';
+}
+
+void slurm_last_line(const char *text, size_t len, char *to, size_t size)
+{
+    enum { MARGIN = 16 }; /* for what is put in place of one character */
+    _buf_ struct buf line = {0}, shown = {0};
+    size_t start;
+
+    while (len > 0 && is_blank(text[len - 1])) {
+        len--;
+    }
+    for (start = len; start > 0 && text[start - 1] != '\n'; start--) {
+    }
+    while (start < len && is_blank(text[start])) {
+        start++;
+    }
+    for (size_t i = start; i < len; i++) {
+        buf_append(&line, text[i] ? &text[i] : "?", 1);
+    }
+    utf8_put_printable(&shown, buf_str(&line), size - MARGIN);
+    str_copy(to, size, buf_str(&shown));
 }
 
 static void take(struct strlist *env, const char *const *names, size_t n)

@@ -60,6 +60,11 @@ void slurm_step_env(char *const *env, struct strlist *to);
  * the job or the step that it is in has been asked for. */
 void slurm_mpirun_env(char *const *env, unsigned per_host, struct strlist *to);
 
+/* What a command of Slurm says: of all that it has printed, which may be anything,
+ * the last line with something in it, fit to be shown; "" if there is none. `size`
+ * is 64 at least. */
+void slurm_last_line(const char *text, size_t len, char *to, size_t size);
+
 /* What slurmd sets on each node is taken from this process, which lives on the
  * node, where `env`, of the process that started the run, has the values of
  * another one. Nothing is done outside of a Slurm job. */

@@ -3,8 +3,10 @@
 
 #include "launcher/slurm_ask.h"
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "launcher/slurm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LATE_MS = 15000 };
+enum {
+    LATE_MS = 15000,
+    MAX_READ_BYTES = 1024 * 1024, /* as much as a pipe can be made to hold */
+};
 
 static void free_timer(uv_handle_t *h)
 {
@@ -31,20 +36,19 @@ static void close_question(struct slurm_ask *q)
     }
 }
 
-/* The last line that says something, without its newline. */
+/* Of all that is in the pipe: a line that is cut off could be taken for another
+ * answer. */
 static void read_last_line(const struct slurm_ask *q, char *to, size_t size)
 {
-    char text[4096];
-    ssize_t n = read(q->out, text, sizeof(text) - 1);
-    char *rest = text, *line;
+    _buf_ struct buf all = {0};
+    char part[4096];
+    ssize_t n;
 
-    to[0] = '\0';
-    text[n > 0 ? n : 0] = '\0';
-    while ((line = strsep(&rest, "\n"))) {
-        if (line[0]) {
-            str_copy(to, size, line);
-        }
+    while ((n = read(q->out, part, sizeof(part))) > 0 &&
+           all.len < MAX_READ_BYTES) {
+        buf_append(&all, part, (size_t)n);
     }
+    slurm_last_line(all.data, all.failed ? 0 : all.len, to, size);
 }
 
 static void on_exit_of_command(void *arg, const struct child_exit *how)

@@ -134,6 +134,41 @@ static void test_env(void)
            "alone");
 }
 
+#define TEXT(s) s, sizeof(s) - 1
+
+static void test_last_line(void)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+        const char *want;
+    } cases[] = {
+        {TEXT(""), ""},
+        {TEXT("\n \r\n\t\n"), ""},
+        {TEXT("4:05\n"), "4:05"},
+        {TEXT("4:05"), "4:05"},
+        {TEXT("  4:05  \r\n\n"), "4:05"},
+        {TEXT("squeue: a banner\n4:05\n"), "4:05"},
+        {TEXT("RUNNING\nslurm_load_jobs error: x\n"),
+         "slurm_load_jobs error: x"},
+        {TEXT("4:05\0" "9\n"), "4:05?9"},
+        {TEXT("\0"), "?"},
+        {TEXT("\x1b[31mRUNNING"), "\\x1b[31mRUNNING"},
+        {TEXT("RUN\xffNING"), "RUN\\xffNING"},
+        {TEXT("a\xe2\x80\xae" "b\tc"), "a\\u202eb\\tc"},
+        {TEXT("012345678901234567890123456789012345678901234567890123456789"),
+         "012345678901234567890123456789012345678901234567..."},
+        {TEXT("01234567890123456789012345678901234567890123456\xff\xff\xff"),
+         "01234567890123456789012345678901234567890123456\\xff..."},
+    };
+    char line[64];
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        slurm_last_line(cases[i].text, cases[i].len, line, sizeof(line));
+        is_str(line, cases[i].want, "answer %zu of Slurm", i);
+    }
+}
+
 static void test_own(void)
 {
     _strlist_ struct strlist env = {0};
@@ -199,6 +234,7 @@ int main(void)
     test_probe_argv();
     test_batches();
     test_env();
+    test_last_line();
     test_own();
     test_tasks();
     return tap_done();

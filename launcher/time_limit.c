@@ -14,6 +14,8 @@ enum {
     MAX_FIELDS = 3,      /* hours, minutes, seconds */
 };
 
+#define MAX_LEFT_S (UINT64_C(1000) * 366 * 86400) /* which no job has */
+
 struct time_limit time_limit_start(uint64_t before_ms)
 {
     return (struct time_limit){.before_ms = before_ms};
@@ -59,6 +61,19 @@ bool time_limit_parse(const char *text, uint64_t *ret_left_ms)
         seconds += fields[i] * units[n - 1 - i];
     }
     *ret_left_ms = (days * 86400 + seconds) * 1000;
+    return true;
+}
+
+bool time_limit_parse_end(const char *text, uint64_t now_s,
+                          uint64_t *ret_left_ms)
+{
+    uint64_t end_s = 0;
+
+    if (str_to_u64(text, &end_s) < 0 || end_s < now_s ||
+        end_s - now_s > MAX_LEFT_S) {
+        return false;
+    }
+    *ret_left_ms = (end_s - now_s) * 1000;
     return true;
 }
 

@@ -31,6 +31,11 @@ struct time_limit time_limit_start(uint64_t before_ms);
  * or TIME_LIMIT_NEVER. False for anything else. */
 bool time_limit_parse(const char *text, uint64_t *ret_left_ms);
 
+/* The same of SLURM_JOB_END_TIME, in seconds since 1970: false as well for a time
+ * that is over, or that is none. */
+bool time_limit_parse_end(const char *text, uint64_t now_s,
+                          uint64_t *ret_left_ms);
+
 /* An answer. Where the first one leaves less than twice `before_ms`, the run gets
  * half of what there is. */
 void time_limit_take(struct time_limit *t, uint64_t left_ms, uint64_t mono_ms,

@@ -41,6 +41,22 @@ static void test_parse(void)
     }
 }
 
+static void test_parse_end(void)
+{
+    static const char *const bad[] = {
+        "", "999", "-1", "1e9", "0x7000", "1060 ", "99999999999999",
+        "18446744073709551615", "18446744073709551616",
+    };
+    uint64_t left = 1;
+
+    ok(time_limit_parse_end("1060", 1000, &left) && left == 60 * S,
+       "an end in a minute");
+    ok(time_limit_parse_end("1000", 1000, &left) && left == 0, "one now");
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        ok(!time_limit_parse_end(bad[i], 1000, &left), "no end: '%s'", bad[i]);
+    }
+}
+
 /* Answers, one after the other, and when the run would stop after each. The first
  * one comes at 1000 s of the steady clock, and at 5000 s of the wall clock. */
 static void test_answers(void)
@@ -128,6 +144,7 @@ static void test_asking(void)
 int main(void)
 {
     test_parse();
+    test_parse_end();
     test_answers();
     test_asking();
     return tap_done();

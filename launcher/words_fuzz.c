@@ -2,7 +2,8 @@
 /*
  * Any bytes as one of the things that are read from memory: requests to a run,
  * what workers print on its way to a terminal, host lists and times that were
- * asked for, what muster-exec says of a start, and what a seat and its agent say.
+ * asked for, what muster-exec says of a start, what a seat and its agent say, and
+ * what Slurm answers.
  * The first byte says which.
  */
 #include <config.h>
@@ -19,6 +20,8 @@
 #include "launcher/last_words.h"
 #include "launcher/seat.h"
 #include "launcher/since.h"
+#include "launcher/slurm.h"
+#include "launcher/time_limit.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -250,11 +253,35 @@ static void try_seat(char *text, size_t len)
     }
 }
 
+/* What squeue prints, and what Slurm puts into the environment. */
+static void try_slurm(char *text, size_t len)
+{
+    static const uint64_t now_ms = UINT64_C(1795206357000);
+    struct time_limit t = time_limit_start(60000);
+    _strlist_ struct strlist env = {0}, to = {0};
+    char line[SHOWN_BYTES];
+    uint64_t left;
+
+    slurm_last_line(text, len, line, sizeof(line));
+    expect_printable(line);
+    for (int i = 0; i < 2; i++) {
+        if (i == 0 ? time_limit_parse(line, &left)
+                   : time_limit_parse_end(text, now_ms / 1000, &left)) {
+            time_limit_take(&t, left, 1000, now_ms);
+            expect(t.is_set && time_limit_ask_ms(&t, 1000) >= 1000);
+        }
+    }
+    strlist_setenv(&env, "SLURM_JOB_NODELIST", text);
+    slurm_mpirun_env(env.items, 2, &to);
+    expect(!to.failed);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static try_f *const tries[] = {
         try_request, try_last_words, try_hosts, try_since, try_exec_report,
         try_fold, try_json_output, try_label, try_seat,
+        try_slurm,
     };
     char *text = malloc(size + 1);
 
