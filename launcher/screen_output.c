@@ -11,6 +11,7 @@
 #include "spec/stream_set.h"
 
 #include <limits.h>
+#include <string.h>
 
 enum {
     /* Ranks that do the same print within this of each other. */
@@ -132,6 +133,31 @@ static void fold_line(void *arg, const struct tree_output *from,
              clock_mono_ms());
 }
 
+/* Only those of a running generation are known: an elastic job may have more of
+ * them in the next one, so that this is no error. */
+static void note_ranks(struct screen *s)
+{
+    const char *show = s->config->run->job->logs.show;
+    size_t n = s->status->n_workers;
+
+    if (s->has_noted_ranks || n == 0 || !show || strcmp(show, "none") == 0) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (rank_set_has(show, (uint32_t)i)) {
+            return;
+        }
+    }
+    s->has_noted_ranks = true;
+    if (n == 1) {
+        screen_note(s, "no output is shown: no worker has a rank of '%.100s', "
+                    "there is rank 0 alone (--logs)", show);
+    } else {
+        screen_note(s, "no output is shown: no worker has a rank of '%.100s', "
+                    "there are ranks 0 to %zu (--logs)", show, n - 1);
+    }
+}
+
 void screen_output_status(struct screen *s)
 {
     const struct job_logs *logs = &s->config->run->job->logs;
@@ -146,6 +172,7 @@ void screen_output_status(struct screen *s)
     if (s->fold) {
         fold_set_ranks(s->fold, n);
     }
+    note_ranks(s);
 }
 
 void screen_tick(struct screen *s)

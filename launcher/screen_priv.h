@@ -27,6 +27,7 @@ struct screen {
     char *shown;               /* the lines of the last failure shown */
     char *told;                /* the text of the last event shown */
     bool color_out, color_err;
+    bool has_noted_ranks; /* that none of those which are to be shown is there */
 };
 
 /* Makes what the job's form of output needs. False without memory. */

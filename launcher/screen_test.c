@@ -112,6 +112,54 @@ static void test_news(void)
            "muster: killing what is left\n", "news are shown");
 }
 
+/* A status of so many workers comes in. */
+static void status(struct bench *b, size_t n_workers)
+{
+    struct run_status *s = run_status_create();
+    _buf_ struct buf json = {0};
+
+    if (!s || run_status_set_nodes(s, 1) < 0 ||
+        run_status_set_workers(s, n_workers) < 0) {
+        bail_out("a status");
+    }
+    s->state = STATUS_RUNNING;
+    run_status_to_json(s, &json);
+    ok(screen_status(b->screen, json.data, json.len) != NULL, "%zu workers",
+       n_workers);
+    run_status_destroy(s);
+}
+
+static void test_ranks(void)
+{
+    static const struct {
+        const char *show;
+        size_t n, more;
+        const char *want;
+    } cases[] = {
+        {"5", 2, 2, "muster: no output is shown: no worker has a rank of '5', "
+                    "there are ranks 0 to 1 (--logs)\n"},
+        {"1-3", 1, 1, "muster: no output is shown: no worker has a rank of "
+                      "'1-3', there is rank 0 alone (--logs)\n"},
+        {"5", 2, 6, "muster: no output is shown: no worker has a rank of '5', "
+                    "there are ranks 0 to 1 (--logs)\n"},
+        {"5", 0, 6, ""}, {"1,5", 2, 2, ""}, {"lead", 1, 1, ""},
+        {"none", 2, 2, ""}, {"all", 2, 2, ""}, {NULL, 2, 2, ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct bench b;
+        char text[4096];
+
+        setup(&b);
+        b.job.logs.show = (char *)cases[i].show;
+        status(&b, cases[i].n);
+        status(&b, cases[i].more);
+        teardown(&b, text, sizeof(text));
+        is_str(text, cases[i].want, "output of ranks %s",
+               cases[i].show ? cases[i].show : "that nobody asked for");
+    }
+}
+
 /* What the end of a run says, with its directory at `path`. */
 static void end(char *path, char *to, size_t size)
 {
@@ -146,6 +194,7 @@ int main(void)
 {
     test_told_once();
     test_news();
+    test_ranks();
     test_end();
     return tap_done();
 }

@@ -29,6 +29,9 @@ none
 1,2-3 [1] it;[2] it;[3] it;
 9
 END
+    mrun --nproc-per-node 2 --logs 5 -- echo it
+    is "$status:$(lines)" 0: 'ranks that are not there'
+    is "$(grep -c "no worker has a rank of '5', there are ranks 0 to 1" err)" 1 'which is told, once' || show
     mrun --nproc-per-node 2 --set logs.show=1 -- echo it
     is "$(lines)" '[1] it;' 'as a key of the spec'
     mrun --nproc-per-node 2 --logs 3-1 -- true
