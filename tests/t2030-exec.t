@@ -184,6 +184,9 @@ test_settings() {
         'open files are raised to what is allowed'
     (ulimit -S -l 16 && exec "$EXEC" -- sh -c 'ulimit -Sl; ulimit -Hl') >out
     is "$(sed -n 1p out)" "$(sed -n 2p out)" 'and so is locked memory'
+    (ulimit -S -s 256 && exec "$EXEC" -- sh -c 'ulimit -Ss; ulimit -Hs') >out
+    is "$(sed -n 1p out)" "$(awk 'NR == 2 && ($1 == "unlimited" || $1 > 8192) { $1 = 8192 } NR == 2 { print $1 }' out)" \
+        'the stack is as large as programs expect'
     (ulimit -S -c "$(ulimit -H -c)" && exec "$EXEC" --core=0 -- sh -c 'ulimit -c') >out
     is "$(cat out)" 0 'no core files'
     (ulimit -S -c 0 && exec "$EXEC" --core=unlimited -- sh -c 'ulimit -Sc; ulimit -Hc') >out
