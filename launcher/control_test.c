@@ -3,7 +3,7 @@
  * processes of their own. */
 #include <config.h>
 
-#include "launcher/control.h"
+#include "launcher/control_bed.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -13,7 +13,6 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,29 +24,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-enum { WAIT_MS = 20000 };
-
-struct seen {
-    int n;
-    char last[64];
-    bool force;
-};
-
-static int on_request(void *arg, const char *op, const json_t *body,
-                      struct jsonw *reply, struct error *e)
-{
-    struct seen *s = arg;
-
-    s->n++;
-    s->force = json_is_true(json_object_get(body, "force"));
-    str_copy(s->last, sizeof(s->last), op);
-    if (reply) {
-        jsonw_str(reply, "text", "as you say");
-    }
-    return strcmp(op, "fail") == 0 ? error_text(e, EINVAL, "cannot do that")
-                                   : 0;
-}
 
 /* A client's call, and what came of it. */
 struct call {
@@ -76,7 +52,7 @@ static void on_tick(uv_timer_t *t)
 /* Turns the loop until the client has its answer. */
 static void run_client(uv_loop_t *loop, struct call *c)
 {
-    uint64_t end = clock_mono_ms() + WAIT_MS;
+    uint64_t end = clock_mono_ms() + BED_WAIT_MS;
     uv_timer_t tick;
     pthread_t thread;
 
@@ -94,7 +70,7 @@ static void run_client(uv_loop_t *loop, struct call *c)
 static int ask(struct call *c)
 {
     json_t *request = json_loads(c->text, 0, NULL);
-    int rc = control_ask(c->run_id, request, WAIT_MS, &c->reply, &c->e);
+    int rc = control_ask(c->run_id, request, BED_WAIT_MS, &c->reply, &c->e);
 
     json_decref(request);
     return rc;
@@ -135,12 +111,6 @@ static int send_raw(struct call *c)
     return lines;
 }
 
-static void close_loop(uv_loop_t *loop)
-{
-    uv_run(loop, UV_RUN_DEFAULT);
-    is_int(uv_loop_close(loop), 0, "nothing is left in the loop");
-}
-
 static void test_ask(void)
 {
     static const struct {
@@ -161,8 +131,8 @@ static void test_ask(void)
     uv_loop_t loop;
 
     uv_loop_init(&loop);
-    is_int(control_server_create(&loop, "run1", "front", on_request, &seen, &s,
-                                 &e), 0, "listening: %s", e.text);
+    is_int(control_server_create(&loop, "run1", "front", bed_on_request,
+                                 &seen, &s, &e), 0, "listening: %s", e.text);
     fs_runtime_dir(path, sizeof(path) - 32, NULL);
     strncat(path, "/run1/front.ctl", 32);
     ok(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600, "private socket");
@@ -180,7 +150,7 @@ static void test_ask(void)
     }
     is_int(seen.n, 2, "only what is a request was handed over");
     control_server_destroy(s);
-    close_loop(&loop);
+    bed_close_loop(&loop);
     ok(stat(path, &st) < 0, "the socket is gone");
 }
 
@@ -205,7 +175,8 @@ static void test_hostile(void)
     uv_loop_t loop;
 
     uv_loop_init(&loop);
-    control_server_create(&loop, "run2", "front", on_request, &seen, &s, NULL);
+    control_server_create(&loop, "run2", "front", bed_on_request, &seen,
+                          &s, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct call c = {.run = send_raw, .run_id = "run2",
                          .text = cases[i].bytes};
@@ -220,7 +191,7 @@ static void test_hostile(void)
     run_client(&loop, &big);
     is_int(big.rc, 0, "a line without end is cut off");
     control_server_destroy(s);
-    close_loop(&loop);
+    bed_close_loop(&loop);
 }
 
 /* More connections than are served, all silent: the rest is closed, and the
@@ -234,7 +205,8 @@ static void test_many(void)
     char c;
 
     uv_loop_init(&loop);
-    control_server_create(&loop, "run3", "front", on_request, &seen, &s, NULL);
+    control_server_create(&loop, "run3", "front", bed_on_request, &seen,
+                          &s, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
         fds[i] = connect_raw("run3");
     }
@@ -246,7 +218,7 @@ static void test_many(void)
     }
     is_int(n_closed, 8, "beyond 32 they are closed");
     control_server_destroy(s);
-    close_loop(&loop);
+    bed_close_loop(&loop);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
         close(fds[i]);
     }
@@ -274,7 +246,8 @@ static void test_one_dies(void)
     uv_loop_t loop;
 
     uv_loop_init(&loop);
-    control_server_create(&loop, "run7", "front", on_request, &seen, &s, NULL);
+    control_server_create(&loop, "run7", "front", bed_on_request, &seen,
+                          &s, NULL);
     fs_runtime_dir(dir, sizeof(dir), NULL);
     snprintf(sa.sun_path, sizeof(sa.sun_path), "%.80s/run7/agent-0.ctl", dir);
     if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 || listen(fd, 1) < 0) {
@@ -289,7 +262,7 @@ static void test_one_dies(void)
     close(fd);
     unlink(sa.sun_path);
     control_server_destroy(s);
-    close_loop(&loop);
+    bed_close_loop(&loop);
 }
 
 /* Connections that ask nothing, or a byte at a time without an end, are closed
@@ -306,7 +279,8 @@ static void test_idle(void)
     uv_loop_init(&loop);
     uv_timer_init(&loop, &tick);
     uv_timer_start(&tick, on_tick, 50, 50);
-    control_server_create(&loop, "run5", "front", on_request, &seen, &s, NULL);
+    control_server_create(&loop, "run5", "front", bed_on_request, &seen,
+                          &s, NULL);
     fds[0] = connect_raw("run5");
     fds[1] = connect_raw("run5");
     while (n_closed < 2 && clock_mono_ms() < end) {
@@ -326,7 +300,7 @@ static void test_idle(void)
     close_fd(&fds[1]);
     uv_close((uv_handle_t *)&tick, NULL);
     control_server_destroy(s);
-    close_loop(&loop);
+    bed_close_loop(&loop);
 }
 
 /* Only this user finds the socket, and only this user (or root) is heard. */
@@ -343,7 +317,8 @@ static void test_other_user(void)
     char c;
 
     uv_loop_init(&loop);
-    control_server_create(&loop, "run6", "front", on_request, &seen, &s, NULL);
+    control_server_create(&loop, "run6", "front", bed_on_request, &seen,
+                          &s, NULL);
     umask(old);
     fs_runtime_dir(dir, sizeof(dir), NULL);
     fs_path(path, sizeof(path), NULL, "%s/run6", dir);
@@ -375,7 +350,7 @@ static void test_other_user(void)
         skip("only root can stand for two users");
     }
     control_server_destroy(s);
-    close_loop(&loop);
+    bed_close_loop(&loop);
 }
 
 static void test_nobody(void)
@@ -410,119 +385,9 @@ static void test_nobody(void)
     json_decref(request);
 }
 
-static void drop(const char *dir, const char *op)
-{
-    json_t *request = json_pack("{s:i,s:s,s:b}", "v", 1, "op", op, "force", 1);
-    struct error e = {0};
-
-    is_int(control_drop(dir, request, NULL, &e), 0, "dropped %s: %s", op, e.text);
-    json_decref(request);
-}
-
-/* Puts a file into control/, as it is. */
-static void put_file(const char *dir, const char *name, const char *text,
-                     size_t len)
-{
-    char path[PATH_MAX];
-
-    fs_path(path, sizeof(path), NULL, "%s/control/%s", dir, name);
-    if (fs_write_replace(path, text, len, NULL) < 0) {
-        bail_out("write %s", path);
-    }
-}
-
-/* Files that are no requests, among one that is: they are left alone. */
-static void test_no_requests(const char *dir)
-{
-    static const char request[] = "{\"v\":1,\"op\":\"bad\"}";
-    uint64_t end = clock_mono_ms() + WAIT_MS;
-    static char large[CONTROL_MAX_LINE + 1];
-    struct control_watch *w = NULL;
-    struct seen seen = {0};
-    char path[PATH_MAX];
-    uv_loop_t loop;
-
-    memset(large, ' ', sizeof(large));
-    memcpy(large, request, strlen(request));
-    put_file(dir, "00.json.AbCdEf", request, strlen(request));
-    put_file(dir, ".00.json", request, strlen(request));
-    put_file(dir, "00-2.json", large, sizeof(large));
-    fs_path(path, sizeof(path), NULL, "%s/control/00-3.json", dir);
-    is_int(mkfifo(path, 0600), 0, "a pipe that nobody writes to");
-    put_file(dir, "elsewhere", request, strlen(request));
-    fs_path(path, sizeof(path), NULL, "%s/control/00-4.json", dir);
-    is_int(symlink("elsewhere", path), 0, "a link to a request");
-    fs_path(path, sizeof(path), NULL, "%s/control/00-6.json", dir);
-    is_int(mkdir(path, 0700), 0, "a folder");
-    for (int i = 0; i < 10000; i++) {
-        fs_path(path, sizeof(path), NULL, "%s/control/01-%05d.json", dir, i);
-        if (symlink("elsewhere", path) < 0) {
-            bail_out("symlink");
-        }
-    }
-    fs_path(path, sizeof(path), NULL, "%s/control/00-5.json", dir);
-    if (geteuid() == 0) {
-        put_file(dir, "00-5.json", request, strlen(request));
-        is_int(chown(path, 12345, (gid_t)-1), 0, "one of another user");
-    } else {
-        skip("only root can give a file away");
-    }
-    drop(dir, "good");
-    uv_loop_init(&loop);
-    control_watch_create(&loop, dir, on_request, &seen, &w, NULL);
-    while (seen.n < 1 && clock_mono_ms() < end) {
-        uv_run(&loop, UV_RUN_ONCE);
-    }
-    /* They sort before the one that came: all were looked at. */
-    is_int(seen.n, 1, "one request");
-    is_str(seen.last, "good", "the one that is");
-    control_watch_destroy(w);
-    close_loop(&loop);
-}
-
-static void test_watch(const char *dir)
-{
-    uint64_t end = clock_mono_ms() + WAIT_MS;
-    struct control_watch *w = NULL;
-    struct seen seen = {0};
-    char path[PATH_MAX];
-    struct stat st;
-    uv_loop_t loop;
-
-    fs_path(path, sizeof(path), NULL, "%s/control", dir);
-    mkdir(path, 0700);
-    drop(dir, "first");
-    drop(dir, "second");
-    fs_path(path, sizeof(path), NULL, "%s/control/bad.json", dir);
-    fs_write_replace(path, "nonsense", 8, NULL);
-    fs_path(path, sizeof(path), NULL, "%s/control/link.json", dir);
-    is_int(symlink("/etc/passwd", path), 0, "a link");
-    uv_loop_init(&loop);
-    is_int(control_watch_create(&loop, dir, on_request, &seen, &w, NULL), 0,
-           "watching");
-    while (seen.n < 2 && clock_mono_ms() < end) {
-        uv_run(&loop, UV_RUN_ONCE);
-    }
-    is_int(seen.n, 2, "both came");
-    is_str(seen.last, "second", "in order");
-    ok(seen.force, "with what they say");
-    ok(lstat(path, &st) == 0, "a link is left alone");
-    fs_path(path, sizeof(path), NULL, "%s/control/bad.json", dir);
-    ok(lstat(path, &st) < 0, "nonsense is removed");
-    control_watch_destroy(w);
-    close_loop(&loop);
-
-    uv_loop_init(&loop);
-    control_watch_create(&loop, "/nonexistent", on_request, &seen, &w, NULL);
-    control_watch_destroy(w);
-    close_loop(&loop);
-}
-
 int main(void)
 {
     char dir[] = "/tmp/control-test-XXXXXX";
-    struct error e = {0};
-    json_t *request = json_object();
 
     if (!mkdtemp(dir)) {
         bail_out("mkdtemp");
@@ -535,13 +400,7 @@ int main(void)
     test_idle();
     test_other_user();
     test_nobody();
-    test_watch(dir);
-    test_no_requests(dir);
-    ok(control_drop("/nonexistent", request, NULL, &e) < 0, "no directory: %s",
-       e.text);
-    json_decref(request);
     control_server_destroy(NULL);
-    control_watch_destroy(NULL);
     fs_remove_tree(dir, NULL);
     return tap_done();
 }

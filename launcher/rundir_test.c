@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "launcher/rundir.h"
+#include "launcher/rundir_bed.h"
 
 #include "base/fs.h"
 #include "base/str.h"
@@ -10,33 +10,13 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-static bool has_mode(const char *path, mode_t mode)
-{
-    struct stat st;
-
-    return stat(path, &st) == 0 && (st.st_mode & 07777) == mode;
-}
-
-static struct rundir *create(const struct rundir_params *p)
-{
-    struct rundir *r = NULL;
-    struct error e = {0};
-
-    if (rundir_create(p, &r, &e) < 0) {
-        bail_out("create %s: %s", p->name, e.text);
-    }
-    return r;
-}
 
 static void test_create(void)
 {
@@ -44,7 +24,8 @@ static void test_create(void)
         "logs", "errors", "ckpt", "control",
     };
     struct rundir_params p = {.name = "tiny"};
-    _cleanup_(rundir) struct rundir *r = create(&p), *again = create(&p);
+    _cleanup_(rundir) struct rundir *r = bed_create(&p);
+    _cleanup_(rundir) struct rundir *again = bed_create(&p);
     _cleanup_(rundir) struct rundir *opened = NULL;
     uint8_t key[JOB_KEY_BYTES], other[JOB_KEY_BYTES];
     char path[PATH_MAX], target[PATH_MAX] = "";
@@ -52,13 +33,13 @@ static void test_create(void)
 
     ok(r->path[0] == '/' && !r->reopened, "new, absolute: %s", r->path);
     ok(strcmp(r->id, again->id) != 0, "two runs have two ids");
-    ok(has_mode(r->path, 0700), "private");
+    ok(bed_has_mode(r->path, 0700), "private");
     for (size_t i = 0; i < ARRAY_SIZE(below); i++) {
         rundir_path(r, path, sizeof(path), NULL, "%s", below[i]);
-        ok(has_mode(path, 0700), "%s is private", below[i]);
+        ok(bed_has_mode(path, 0700), "%s is private", below[i]);
     }
     rundir_path(r, path, sizeof(path), NULL, "key");
-    ok(has_mode(path, 0600), "the key is private");
+    ok(bed_has_mode(path, 0600), "the key is private");
     is_int(key_read(path, true, key, &e), 0, "and can be read: %s", e.text);
     is_int(rundir_make_key(r, NULL), 0, "made once only");
     is_int(key_read(path, true, other, NULL), 0, "read again");
@@ -94,13 +75,14 @@ static void test_bad_params(void)
 static void test_explicit_dir(void)
 {
     struct rundir_params p = {.name = "tiny", .dir = "here/run"};
-    _cleanup_(rundir) struct rundir *r = create(&p), *again = NULL,
+    _cleanup_(rundir) struct rundir *r = bed_create(&p), *again = NULL,
                                     *none = NULL, *empty = NULL;
     struct error e = {0};
 
     ok(str_ends(r->path, "/here/run"), "exactly there: %s", r->path);
-    ok(has_mode(r->path, 0700) && has_mode("here", 0700), "and private");
-    again = create(&p);
+    ok(bed_has_mode(r->path, 0700) && bed_has_mode("here", 0700),
+       "and private");
+    again = bed_create(&p);
     ok(again->reopened, "reopened");
     is_str(again->id, r->id, "the same run");
     mkdir("full", 0755);
@@ -162,11 +144,6 @@ static void test_half_made(void)
     ok(r && !r->reopened && rundir_is_one(r->path), "makes a run directory");
 }
 
-static void write_text(const char *path, const char *text)
-{
-    fs_write_replace(path, text, strlen(text), NULL);
-}
-
 static void test_versions(void)
 {
     static const struct {
@@ -190,7 +167,7 @@ static void test_versions(void)
         struct rundir_params p = {.name = "tiny", .dir = "versions"};
         struct error e = {0};
 
-        write_text("versions/run.json", cases[i].text);
+        bed_write("versions/run.json", cases[i].text);
         is_int(rundir_open("versions", &r, &e), cases[i].want, "version %zu",
                i);
         like(e.text, cases[i].error, "version %zu: text", i);
@@ -215,146 +192,17 @@ static void test_open_errors(void)
     is_int(rundir_open("pipes", &r, &e), -EINVAL, "hold up nobody");
     like(e.text, "expected a regular file", "but are told");
     unlink("pipes/run.json");
-    write_text("pipes/run.json", "{\"v\":1,\"id\":\"x\",\"name\":\"y\"}");
+    bed_write("pipes/run.json", "{\"v\":1,\"id\":\"x\",\"name\":\"y\"}");
     is_int(mkfifo("pipes/lock", 0600), 0, "nor one for a lock");
     is_int(rundir_open("pipes", &r, &e), 0, "a run");
     ok(r && !rundir_is_locked(r, NULL), "that is not locked");
     rundir_destroy(r);
 }
 
-/* Locks in another process, which then waits to be told to end. */
-static pid_t lock_elsewhere(const char *path, int *ret_fd)
-{
-    int ready[2], hold[2];
-    char c;
-    pid_t pid;
-
-    if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(hold, O_CLOEXEC) < 0) {
-        bail_out("pipe");
-    }
-    pid = fork();
-    if (pid == 0) {
-        struct rundir *r = NULL;
-
-        close(hold[1]);
-        if (rundir_open(path, &r, NULL) == 0 && rundir_lock(r, NULL) == 0 &&
-            write(ready[1], "x", 1) == 1 && read(hold[0], &c, 1) == 0) {
-            _exit(0);
-        }
-        _exit(1);
-    }
-    close(ready[1]);
-    close(hold[0]);
-    if (read(ready[0], &c, 1) != 1) {
-        bail_out("the other process could not lock");
-    }
-    close(ready[0]);
-    *ret_fd = hold[1];
-    return pid;
-}
-
-static void test_lock(void)
-{
-    struct rundir_params p = {.name = "locked"};
-    _cleanup_(rundir) struct rundir *r = create(&p);
-    struct rundir_owner owner = {0};
-    struct error e = {0};
-    char expect[64], path[PATH_MAX];
-    int hold = -1, status = 0;
-    pid_t pid;
-
-    ok(!rundir_is_locked(r, NULL), "free before anybody locks");
-    is_int(rundir_lock(r, NULL), 0, "locked");
-    rundir_path(r, path, sizeof(path), NULL, "lock");
-    ok(has_mode(path, 0600), "in a private file");
-    ok(fcntl(r->lock_fd, F_GETFD) & FD_CLOEXEC,
-       "that no program started by us holds");
-    rundir_unlock(r);
-    ok(!rundir_is_locked(r, NULL), "free again");
-    pid = lock_elsewhere(r->path, &hold);
-    ok(rundir_is_locked(r, &owner), "held by another process");
-    is_int(owner.pid, pid, "its pid is known");
-    is_int(rundir_lock(r, &e), -ERR_LOCKED, "cannot be locked");
-    snprintf(expect, sizeof(expect), "is alive: pid %ld on ", (long)pid);
-    like(e.text, expect, "says who");
-    like(e.text, "muster status ", "says what to do");
-    close(hold);
-    waitpid(pid, &status, 0);
-    ok(!rundir_is_locked(r, NULL), "its end frees the lock");
-    is_int(rundir_lock(r, &e), 0, "which can be taken: %s", e.text);
-}
-
-/* Agents and commands find a run by its id alone. */
-static void test_slurm_names(void)
-{
-    static const struct {
-        const char *restart, *name, *dir, *id;
-        bool reopened;
-    } steps[] = {
-        {"0", "one", NULL, "4712", false},
-        {"0", "two", NULL, "4712.2", false},
-        {"0", "three", "given", "4712.3", false},
-        {"0", "three", "given2", "4712.4", false},
-        {"0", "one", NULL, "4712.5", false},
-        {"1", "two", NULL, "4712.2", true},
-        {"1", "three", "given2", "4712.4", true},
-        {"1", "one", NULL, "4712", true},
-        {"1", "one", NULL, "4712.5", true},
-        {"1", "two", NULL, "4712.6", false},
-    };
-
-    setenv("SLURM_JOB_ID", "4712", 1);
-    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
-        struct rundir_params p = {.name = steps[i].name, .dir = steps[i].dir};
-        struct rundir *r;
-
-        setenv("SLURM_RESTART_COUNT", steps[i].restart, 1);
-        r = create(&p);
-        is_str(r->id, steps[i].id, "run %zu of a job, %s", i, steps[i].name);
-        ok(r->reopened == steps[i].reopened, "run %zu of a job: reopened or "
-           "not", i);
-        rundir_destroy(r);
-    }
-    unsetenv("SLURM_RESTART_COUNT");
-}
-
-static void test_slurm(void)
-{
-    struct rundir_params p = {.name = "batch"};
-    struct rundir *r;
-    static const struct {
-        const char *restart, *id;
-        bool reopened;
-    } steps[] = {
-        {NULL, "4711", false}, {NULL, "4711.2", false},
-        {"1", "4711", true}, {"1", "4711.2", true}, {"1", "4711.3", false},
-        {"2", "4711", true},
-    };
-
-    setenv("SLURM_JOB_ID", "4711", 1);
-    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
-        if (steps[i].restart) {
-            setenv("SLURM_RESTART_COUNT", steps[i].restart, 1);
-        }
-        r = create(&p);
-        is_str(r->id, steps[i].id, "Slurm run %zu", i);
-        ok(r->reopened == steps[i].reopened, "Slurm run %zu: reopened or not",
-           i);
-        rundir_destroy(r);
-    }
-    unsetenv("SLURM_RESTART_COUNT");
-    test_slurm_names();
-    setenv("SLURM_JOB_ID", "../../etc", 1);
-    r = create(&p);
-    ok(str_starts(r->id, "20"), "a job id that is none is ignored: %s", r->id);
-    rundir_destroy(r);
-    unsetenv("SLURM_JOB_ID");
-}
-
 static void test_nonce(void)
 {
     struct rundir_params p = {.name = "nonce"};
-    _cleanup_(rundir) struct rundir *r = create(&p);
+    _cleanup_(rundir) struct rundir *r = bed_create(&p);
     const char a[RUNDIR_NONCE_BYTES] = "0123456789abcde";
     const char b[RUNDIR_NONCE_BYTES] = "0123456789abcdX";
 
@@ -368,62 +216,13 @@ static void test_nonce(void)
 static void test_requests(void)
 {
     struct rundir_params p = {.name = "requests"};
-    _cleanup_(rundir) struct rundir *r = create(&p);
+    _cleanup_(rundir) struct rundir *r = bed_create(&p);
     char path[PATH_MAX];
 
     rundir_path(r, path, sizeof(path), NULL, "control/old.json");
-    write_text(path, "{}");
+    bed_write(path, "{}");
     rundir_drop_requests(r);
     ok(access(path, F_OK) < 0, "old requests are dropped");
-}
-
-static void check_resolve(const char *arg, const char *want, const char *name)
-{
-    char path[PATH_MAX] = "";
-    struct error e = {0};
-    int rc = rundir_resolve(arg, path, sizeof(path), &e);
-
-    ok(rc == 0 && strcmp(path, want) == 0, "%s: %s%s", name, path, e.text);
-}
-
-static void test_resolve(void)
-{
-    struct rundir_params p = {.name = "find-me"};
-    _cleanup_(rundir) struct rundir *a = create(&p), *b = create(&p);
-    struct rundir_entry *entries = NULL;
-    char path[PATH_MAX], cwd[PATH_MAX];
-    struct error e = {0};
-    size_t n = 0;
-
-    is_int(rundir_index("find-me", &entries, &n, NULL), 0, "index");
-    ok(n == 2 && strcmp(entries[0].id, b->id) == 0, "newest first");
-    free(entries);
-    is_int(rundir_index("nobody", &entries, &n, NULL), 0, "unknown name");
-    ok(n == 0, "has none");
-    free(entries);
-    check_resolve("find-me", b->path, "name");
-    check_resolve(a->id, a->path, "id");
-    check_resolve(a->path, a->path, "path");
-    check_resolve("muster-runs/find-me", b->path, "the name's directory");
-    check_resolve("muster-runs/find-me/latest", b->path, "latest");
-    check_resolve(NULL, b->path, "the newest of all");
-    is_int(rundir_resolve("find-em", path, sizeof(path), &e), -ENOENT, "typo");
-    like(e.text, "did you mean find-me?", "nearest");
-    is_int(rundir_resolve("a/b", path, sizeof(path), &e), -ENOENT, "no path");
-    is_int(rundir_resolve("", path, sizeof(path), &e), -ENOENT, "nothing");
-    is_int(fs_remove_tree(b->path, NULL), 0, "newest removed");
-    check_resolve("find-me", a->path, "removed runs are passed over");
-
-    /* Without an index: what lies here. */
-    setenv("XDG_STATE_HOME", "/proc/nonexistent", 1);
-    check_resolve(a->id, a->path, "id, found here");
-    is_int(rundir_resolve(NULL, path, sizeof(path), &e), -ENOENT, "no newest");
-    like(e.text, "there is no run yet", "said so");
-    if (!getcwd(cwd, sizeof(cwd))) {
-        bail_out("getcwd");
-    }
-    snprintf(path, sizeof(path), "%.4000s/state", cwd);
-    setenv("XDG_STATE_HOME", path, 1);
 }
 
 static void test_not_writable(void)
@@ -441,7 +240,7 @@ static void test_not_writable(void)
     ok(rundir_create(&p, &r, &e) < 0, "not writable: %s", e.text);
     like(e.text, p.base, "named");
     p.base = "file";
-    write_text("file", "x");
+    bed_write("file", "x");
     is_int(rundir_create(&p, &r, &e), -ENOTDIR, "a file is in the way: %s",
            e.text);
 }
@@ -480,55 +279,19 @@ static void test_keys(void)
            "an endless one");
 }
 
-/* As rm -r and the same --run-dir again would have it. */
-static void test_reused_directory(void)
-{
-    struct rundir_params p = {.name = "reused", .dir = "mine"};
-    struct rundir *first = create(&p);
-    struct rundir *second;
-    char path[PATH_MAX];
-
-    fs_remove_tree(first->path, NULL);
-    second = create(&p);
-    ok(strcmp(first->id, second->id) != 0 &&
-           strcmp(first->path, second->path) == 0,
-       "another run in the same directory");
-    is_int(rundir_resolve(first->id, path, sizeof(path), NULL), -ENOENT,
-           "the id of the first one does not lead there");
-    check_resolve(second->id, second->path, "that of the second one does");
-    rundir_destroy(first);
-    rundir_destroy(second);
-}
-
 int main(void)
 {
-    char dir[] = "/tmp/rundir-test-XXXXXX";
-    char state[64];
-
-    if (!mkdtemp(dir) || chdir(dir) < 0) {
-        bail_out("mkdtemp");
-    }
-    snprintf(state, sizeof(state), "%s/state", dir);
-    setenv("XDG_STATE_HOME", state, 1);
-    unsetenv("SLURM_JOB_ID");
-    umask(022);
+    bed_up();
     test_create();
     test_bad_params();
     test_explicit_dir();
     test_half_made();
     test_versions();
     test_open_errors();
-    test_lock();
-    test_slurm();
     test_nonce();
     test_requests();
-    test_resolve();
-    test_reused_directory();
     test_not_writable();
     test_keys();
-    if (chdir("/") == 0) {
-        chmod(dir, 0700);
-        fs_remove_tree(dir, NULL);
-    }
+    bed_down();
     return tap_done();
 }
