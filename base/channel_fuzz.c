@@ -9,21 +9,13 @@
 
 #include "base/channel.h"
 #include "base/cleanup.h"
+#include "tests/lib/fuzz.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static const uint8_t key[CHANNEL_KEY_BYTES] = {1, 2, 3};
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static struct channel *make(bool initiator)
 {

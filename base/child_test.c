@@ -7,6 +7,7 @@
 #include "base/child.h"
 #include "base/cleanup.h"
 #include "base/proc.h"
+#include "base/turn_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -156,28 +157,6 @@ static pid_t start(const char *verb, int arg, child_exit_f *f, void *farg,
     return pid;
 }
 
-static void on_late(uv_timer_t *t)
-{
-    *(bool *)t->data = true;
-}
-
-/* Turns the loop until *n reaches `want`, or a minute has passed. */
-static bool turn_until(const int *n, int want)
-{
-    uv_timer_t timer;
-    bool late = false;
-
-    uv_timer_init(&loop, &timer);
-    timer.data = &late;
-    uv_timer_start(&timer, on_late, 60000, 0);
-    while (*n < want && !late) {
-        uv_run(&loop, UV_RUN_ONCE);
-    }
-    uv_close((uv_handle_t *)&timer, NULL);
-    uv_run(&loop, UV_RUN_NOWAIT);
-    return !late;
-}
-
 static void test_codes(void)
 {
     int bad = 0;
@@ -186,7 +165,7 @@ static void test_codes(void)
         struct seen s = {0};
         pid_t pid = start("exit", code, on_exit_seen, &s, false);
 
-        turn_until(&s.n, 1);
+        turn_until(&loop, &s.n, 1);
         bad += s.n != 1 || s.how.pid != pid || s.how.code != code ||
                s.how.signal != 0 || child_shell_status(&s.how) != code;
     }
@@ -211,7 +190,7 @@ static void test_order(void)
     int n = 0;
     pid_t pid = start("exit", 0, on_exit_look, &n, false);
 
-    ok(turn_until(&n, 1), "told");
+    ok(turn_until(&loop, &n, 1), "told");
     is_int(kill(pid, 0), -1, "and is reaped then");
 }
 
@@ -220,7 +199,7 @@ static void test_usage(void)
     struct seen s = {0};
 
     start("work", 60, on_exit_seen, &s, false);
-    turn_until(&s.n, 1);
+    turn_until(&loop, &s.n, 1);
     ok(s.how.cpu_ms >= 40, "CPU time is told (%llu ms)",
        (unsigned long long)s.how.cpu_ms);
     ok(s.how.rss_kib > 100, "and memory (%llu KiB)",
@@ -252,7 +231,7 @@ static void test_signals(void)
         }
         n++;
         start("signal", sig, on_exit_seen, &s, false);
-        turn_until(&s.n, 1);
+        turn_until(&loop, &s.n, 1);
         if (s.how.signal != sig || s.how.code != -1 ||
             child_shell_status(&s.how) != 128 + sig) {
             diag("signal %d: code %d signal %d", sig, s.how.code,
@@ -279,18 +258,19 @@ static void test_orphans(void)
     child_watch_add(table, &a);
     child_watch_add(table, &b);
     start("orphan", 7, on_exit_seen, &own, false);
-    ok(turn_until(&first.n, 1), "an orphan in a session of its own is reaped");
+    ok(turn_until(&loop, &first.n, 1),
+       "an orphan in a session of its own is reaped");
     is_int(first.how.code, 7, "its code");
     is_int(second.n, 1, "both watches are told");
-    turn_until(&own.n, 1);
+    turn_until(&loop, &own.n, 1);
     is_int(own.how.code, 0, "the child's own end is not mistaken for it");
     child_watch_remove(table, &b);
     child_watch_remove(table, &b);
     start("orphan", 8, on_exit_seen, &own, false);
-    turn_until(&first.n, 2);
+    turn_until(&loop, &first.n, 2);
     is_int(second.n, 1, "a removed watch is not told");
     child_watch_remove(table, &a);
-    turn_until(&own.n, 2);
+    turn_until(&loop, &own.n, 2);
 }
 
 /* The orphan of a child of ours, alive, as soon as it has come to us. */
@@ -324,7 +304,7 @@ static void test_adoption(void)
            "nor is init");
     parent = start("leave", 0, on_exit_seen, &own, false);
     pid = orphan_of(parent);
-    turn_until(&own.n, 1);
+    turn_until(&loop, &own.n, 1);
     is_int(child_kill(table, pid, 0), -ESRCH, "an orphan is nobody's");
     is_int(child_adopt(table, pid, on_exit_seen, &adopted, NULL), 0,
            "and can be taken over");
@@ -333,7 +313,7 @@ static void test_adoption(void)
     child_hand_over(table, pid, on_exit_seen, &late);
     child_hand_over(table, parent, on_exit_seen, &orphan);
     is_int(child_kill(table, pid, SIGTERM), 0, "then it can be signalled");
-    turn_until(&late.n, 1);
+    turn_until(&loop, &late.n, 1);
     is_int(late.how.signal, SIGTERM, "its end is told to who has it now");
     is_int(adopted.n + orphan.n, 0, "and to nobody else");
     is_int(child_adopt(table, pid, on_exit_seen, &late, NULL), -ECHILD,
@@ -354,7 +334,7 @@ static void test_adopt_zombie(void)
     waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT);
     is_int(child_adopt(table, pid, on_exit_seen, &s, NULL), 0,
            "one that has ended is taken over");
-    turn_until(&s.n, 1);
+    turn_until(&loop, &s.n, 1);
     is_int(s.how.code, 6, "and its end is told");
 }
 
@@ -376,7 +356,7 @@ static void test_group_of_the_dead(void)
 
     child_watch_add(table, &w);
     pid = start("leave", 0, on_exit_kill_group, &s, true);
-    ok(turn_until(&left.n, 1), "who is left in the group goes");
+    ok(turn_until(&loop, &left.n, 1), "who is left in the group goes");
     is_int(left.how.signal, SIGKILL, "by the signal to the group");
     is_int(child_kill_group(table, pid, SIGKILL), -ESRCH, "once reaped: -ESRCH");
     child_watch_remove(table, &w);
@@ -417,7 +397,7 @@ static void test_many(void)
     for (int i = 0; i < 300; i++) {
         start("exit", 0, on_exit_count, &n, false);
     }
-    ok(turn_until(&n, 300), "300 that end at once are all told");
+    ok(turn_until(&loop, &n, 300), "300 that end at once are all told");
     is_int((int)child_count(table), 0, "and forgotten");
 }
 
@@ -437,7 +417,7 @@ static void test_kill(void)
     pid = start("wait", 0, on_exit_seen, &s, true);
     ok(child_is_known(table, pid), "a child is known");
     is_int(child_kill_group(table, pid, SIGTERM), 0, "and can be signalled");
-    turn_until(&s.n, 1);
+    turn_until(&loop, &s.n, 1);
     is_int(s.how.signal, SIGTERM, "which arrives");
     ok(!child_is_known(table, pid), "then it is not known any more");
 }
@@ -501,7 +481,7 @@ static void test_descriptors(void)
     spec.stdio[1] = p[1];
     bad += child_spawn(table, &spec, on_exit_seen, &s, &pid, NULL);
     close(p[1]);
-    turn_until(&s.n, 1);
+    turn_until(&loop, &s.n, 1);
     n = read(p[0], got, sizeof(got) - 1);
     got[n < 0 ? 0 : n] = '\0';
     is_int(bad, 0, "started with a pipe");
@@ -526,7 +506,7 @@ static void test_mask(void)
     sigprocmask(SIG_BLOCK, &mask, &old);
     signal(SIGPIPE, SIG_IGN);
     start("mask", 0, on_exit_seen, &s, false);
-    turn_until(&s.n, 1);
+    turn_until(&loop, &s.n, 1);
     is_int(s.how.code, 0, "no signal blocked or ignored in a child");
     sigprocmask(SIG_SETMASK, &old, NULL);
 }
@@ -573,7 +553,7 @@ static void test_before(void)
         bail_out("no table");
     }
     child_watch_add(table, &w);
-    ok(turn_until(&s.n, 1), "a child from before the table is reaped");
+    ok(turn_until(&loop, &s.n, 1), "a child from before the table is reaped");
     is_int(s.how.code, 5, "with its code");
     child_watch_remove(table, &w);
 }

@@ -6,20 +6,12 @@
 #include <config.h>
 
 #include "ckpt/plan.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { N_FILES = 3, MAX_WANTS = 16 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static void try_plan(const struct index *x)
 {

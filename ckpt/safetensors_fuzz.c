@@ -6,18 +6,10 @@
 #include <config.h>
 
 #include "ckpt/safetensors.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static bool read_file(const void *data, uint64_t size, struct st_file *ret)
 {

@@ -6,17 +6,9 @@
 #include "ckpt/pickle.h"
 #include "ckpt/torch_file.h"
 #include "ckpt/zip.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

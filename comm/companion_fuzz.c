@@ -5,18 +5,10 @@
 
 #include "base/cleanup.h"
 #include "comm/companion.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static void expect_same(const struct buf *a, const struct buf *b)
 {

@@ -11,23 +11,15 @@
 #include "launcher/agent_hang.h"
 #include "launcher/agent_record.h"
 #include "launcher/lead_bed.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 enum { GENERATION = 2, CLOSE_MS = 60000 };
 
 static struct agent lead;
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static void remove_dir(void)
 {

@@ -17,6 +17,7 @@
 #include "launcher/run_events.h"
 #include "launcher/rundir_priv.h"
 #include "launcher/runview.h"
+#include "tests/lib/fuzz.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -25,17 +26,8 @@
 #include <string.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 /* A run directory of nothing but what is tried. */
 static char dir[64];
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static void remove_dir(void)
 {

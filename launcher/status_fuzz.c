@@ -4,19 +4,11 @@
 #include <config.h>
 
 #include "launcher/status.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -15,6 +15,7 @@
 #include "launcher/probe.h"
 #include "rendezvous/tree_msg.h"
 #include "spec/job.h"
+#include "tests/lib/fuzz.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -23,8 +24,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 /* A front end without an mpirun, whose terminal is a file. */
 static struct front front;
 static struct job *job;
@@ -32,13 +31,6 @@ static struct run_config run;
 static struct rundir dir;
 static struct front_config config = {.dir = &dir, .run = &run};
 static int terminal = -1;
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static void try_probe(const uint8_t *data, size_t size)
 {

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/turn_bed.h"
 #include "launcher/warm.h"
 #include "tests/lib/tap.h"
 
@@ -39,27 +40,6 @@ static void on_told(void *arg, const char *text, bool is_over)
     t->n++;
     t->n_over += is_over;
     str_copy(t->text, sizeof(t->text), text);
-}
-
-static void on_late(uv_timer_t *t)
-{
-    *(bool *)t->data = true;
-}
-
-static bool turn_until(const int *n, int want)
-{
-    uv_timer_t timer;
-    bool late = false;
-
-    uv_timer_init(&loop, &timer);
-    timer.data = &late;
-    uv_timer_start(&timer, on_late, 60000, 0);
-    while (*n < want && !late) {
-        uv_run(&loop, UV_RUN_ONCE);
-    }
-    uv_close((uv_handle_t *)&timer, NULL);
-    uv_run(&loop, UV_RUN_NOWAIT);
-    return !late;
 }
 
 static struct warm *make(const char *module, unsigned import_ms,
@@ -111,7 +91,7 @@ static void test_worker(void)
     pid_t pid = -1;
 
     warm_fill(w, 2);
-    ok(turn_until(&told.n, 1), "it gets ready");
+    ok(turn_until(&loop, &told.n, 1), "it gets ready");
     like(told.text, "has imported decimal (", "and says so");
     is_int((int)warm_waiting(w), 2, "two wait");
     is_int((int)child_count(table), 3, "and are our children");
@@ -128,7 +108,7 @@ static void test_worker(void)
     close(status[1]);
     is_int((int)write(gate[0], "g", 1), 1, "it is let go");
     is_int((int)read(status[0], text, 1), 0, "it begins");
-    turn_until(&ended, 1);
+    turn_until(&loop, &ended, 1);
     is_int(ended, 6, "its status is its own");
     is_int((int)read(out[0], text, sizeof(text) - 1), 19, "it prints");
     like(text, "['-c', '5', 'six']", "its arguments are its own");
@@ -155,7 +135,7 @@ static void test_gate(void)
     pid_t pid = -1;
 
     warm_fill(w, 1);
-    turn_until(&told.n, 1);
+    turn_until(&loop, &told.n, 1);
     if (pipe2(status, O_CLOEXEC) < 0 ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, gate) < 0) {
         bail_out("no pipes");
@@ -169,7 +149,7 @@ static void test_gate(void)
     close(gate[0]);
     close(gate[1]);
     close(status[1]);
-    turn_until(&ended, 1);
+    turn_until(&loop, &ended, 1);
     is_int(ended, 127, "126: called off");
     is_int((int)read(status[0], record, sizeof(record)), 20, "one record");
     is_int(record[7], 3, "with its id");
@@ -196,7 +176,8 @@ static void test_late(void)
     w = make("endless", 1000, &told);
     unsetenv("PYTHONPATH");
     warm_fill(w, 1);
-    ok(turn_until(&told.n_over, 1), "an import that does not end is over");
+    ok(turn_until(&loop, &told.n_over, 1),
+       "an import that does not end is over");
     like(told.text, "it has not imported endless in 1 s", "and is named");
     is_int((int)warm_waiting(w), 0, "nobody waits");
     finish(w);

@@ -22,24 +22,16 @@
 #include "launcher/since.h"
 #include "launcher/slurm.h"
 #include "launcher/time_limit.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 enum { SHOWN_BYTES = 256 };
 
 /* A text, and its length without the zero byte behind it. */
 typedef void try_f(char *text, size_t len);
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static int on_request(void *arg, const char *op, const json_t *body,
                       struct jsonw *reply, struct error *e)

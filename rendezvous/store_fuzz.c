@@ -8,13 +8,12 @@
 #include <config.h>
 
 #include "rendezvous/store_core.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { N_CONNS = 4 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct store_limits limits = {
     .key_bytes = 32,
@@ -25,13 +24,6 @@ static const struct store_limits limits = {
     .memory_bytes = 32 * 1024,
     .pipeline_bytes = 256,
 };
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 /* Sends all answers. */
 static void drain(struct store *s, struct store_conn **conns)

@@ -10,13 +10,12 @@
 
 #include "rendezvous/store_relay.h"
 #include "rendezvous/store_trunk.h"
+#include "tests/lib/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { N_CLIENTS = 3, UP = 0, DOWN = 1 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct store_limits limits = {
     .key_bytes = 32,
@@ -35,13 +34,6 @@ struct ends {
     bool is_cut; /* nothing more comes down */
     struct store_conn *clients[N_CLIENTS];
 };
-
-static void expect(bool fact)
-{
-    if (!fact) {
-        abort();
-    }
-}
 
 static void drop_trunk(struct ends *e)
 {

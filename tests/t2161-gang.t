@@ -21,21 +21,7 @@ between() {
     printf '#!/bin/bash\n%s\nexec %s "$@"\n' "$2" "$3" >"$1"
     chmod +x "$1"
 }
-# The rank of muster-mpi there waits for ever.
-between held "[ \"\$(hostname)\" != node3 ] || exec sleep 1000" ''
-sed -i '$s/.*/exec "$@"/' held
-cat >held-mpirun <<END
-#!/bin/bash
-words=()
-for word; do
-    case \$word in
-    */muster-mpi) words+=("$SHARED/held" "\$word") ;;
-    *) words+=("\$word") ;;
-    esac
-done
-exec "$(command -v mpirun)" "\${words[@]}"
-END
-chmod +x held-mpirun
+. "$MUSTER_SRCDIR/tests/lib/held-mpirun.sh"
 
 test_refused() {
     between ssh-refused 'case " $* " in *" node3 "*) echo "ssh: connect to host node3 port 22: Connection refused" >&2; exit 255 ;; esac' "$BED/ssh"

@@ -155,19 +155,7 @@ test_fewer() {
 # One node of three on which muster-mpi never starts.
 test_late() {
     cd "$SHARED" || return
-    printf '#!/bin/bash\n[ "$(hostname)" != node3 ] || exec sleep 1000\nexec "$@"\n' >held
-    cat >held-mpirun <<END
-#!/bin/bash
-words=()
-for word; do
-    case \$word in
-    */muster-mpi) words+=("$SHARED/held" "\$word") ;;
-    *) words+=("\$word") ;;
-    esac
-done
-exec "$(command -v mpirun)" "\${words[@]}"
-END
-    chmod +x held held-mpirun
+    . "$MUSTER_SRCDIR/tests/lib/held-mpirun.sh"
     batch late '-N 3 -w node[1-3] --no-kill' "$run --name late --nnodes 3 --set gang.timeout=5s --mpirun $SHARED/held-mpirun -- true" 'echo status $?'
     ok 'a job in which a node does not come' wait_for 90 job_over || diag "$(cat "$out")"
     like "$(cat "$out")" 'status 69' 'ends in time' || diag "$(cat "$out")"

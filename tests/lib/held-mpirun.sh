@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# An mpirun under which muster-mpi never starts on node3: its rank there waits for
+# ever. In the current directory; to be sourced.
+
+printf '#!/bin/bash\n[ "$(hostname)" != node3 ] || exec sleep 1000\nexec "$@"\n' >held
+cat >held-mpirun <<END
+#!/bin/bash
+words=()
+for word; do
+    case \$word in
+    */muster-mpi) words+=("$PWD/held" "\$word") ;;
+    *) words+=("\$word") ;;
+    esac
+done
+exec "$(command -v mpirun)" "\${words[@]}"
+END
+chmod +x held held-mpirun
