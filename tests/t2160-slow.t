@@ -18,14 +18,7 @@ cd "$SHARED" || bail_out "no $SHARED"
 charlm="$MUSTER_BUILDDIR/examples/charlm/charlm --width 16 --heads 2 --layers 1 --context 16 --batch 12"
 four=node1,node2,node3,node4
 
-field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
-nobody_left() { ok 'nobody is left' wait_for 60 run_gone "$(json id "$SHARED/run/run.json")" || diag "$(run_alive "$(json id "$SHARED/run/run.json")")"; }
-event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
-show_run() { diag "$(tail -n 20 "$SHARED/run.err")"; diag "$(grep -v checkpoint_saved "$SHARED/run/events.jsonl" | tail -n 20)"; }
-running() {
-    [ "$(field state)" = Running ] && [ "$(field "workers.$(($1 - 1)).state")" = Running ] &&
-        ! field "workers.$1.state" && [ "$(field generation)" = "${2:-1}" ]
-}
+. "$MUSTER_SRCDIR/tests/lib/run-status.sh"
 start_run() {
     local n=$1
     shift

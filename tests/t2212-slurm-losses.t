@@ -30,13 +30,9 @@ batch() {
     at_exit "on ctl scancel $job"
 }
 
+. "$MUSTER_SRCDIR/tests/lib/run-status.sh"
 field() { "$MUSTER" status "$dir" -o json 2>/dev/null | json "$1"; }
 event() { grep -q "$1" "$dir/events.jsonl"; }
-# running N [GENERATION]: N workers of it, and no more.
-running() {
-    [ "$(field state)" = Running ] && [ "$(field "workers.$(($1 - 1)).state")" = Running ] &&
-        ! field "workers.$1.state" && [ "$(field generation)" = "${2:-1}" ]
-}
 job_over() { [ -z "$(on ctl squeue -h -j "$job" -t pending,running,completing,suspended 2>/dev/null)" ]; }
 restarts() { on ctl scontrol show job "$job" | grep -o 'Restarts=[0-9]*'; }
 said() { sed 's/^\[[^]]*\] *//' "$out" | grep "^$1: " | sort -t ' ' -k 2n | cut -d ' ' -f 2- | tr '\n' ';'; }

@@ -4,10 +4,7 @@
 # same agents and workers when mpirun or a daemon of it is lost.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
-[ -x "$MUSTER_SRCDIR/configure" ] || skip_all 'no configure in the sources'
-BED=$TRASH/bed SHARED=$BED/shared
-rig_up mpi5 "$BED" --hosts node1,node2,node3
-there=$("$MUSTER_SRCDIR/tests/rigs/mpi5" build "$BED" 2>err) || bail_out "$(cat err)"
+rig_mpi5_up --hosts node1,node2,node3
 cd "$SHARED" || bail_out "no $SHARED"
 small=(--width 16 --heads 2 --layers 1 --context 16)
 three=(--hosts node1,node2,node3 --nnodes 3 --run-dir run)

@@ -4,10 +4,7 @@
 # muster run over several hosts.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
-[ -x "$MUSTER_SRCDIR/configure" ] || skip_all 'no configure in the sources'
-BED=$TRASH/bed SHARED=$BED/shared
-rig_up mpi5 "$BED" --hosts node1,node2
-there=$("$MUSTER_SRCDIR/tests/rigs/mpi5" build "$BED" 2>err) || bail_out "$(cat err)"
+rig_mpi5_up --hosts node1,node2
 cd "$SHARED" || bail_out "no $SHARED"
 prog=$SHARED/mpi_prog
 on node1 mpicc -I"$there" -o "$prog" "$MUSTER_SRCDIR/tests/lib/mpi_prog.c" 2>err || bail_out "$(cat err)"

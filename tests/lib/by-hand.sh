@@ -5,17 +5,7 @@
 # hosts, and in $there the folder of a muster that is built for that MPI; what its
 # mpirun needs on this bed is in $launch_options.
 
-field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
-event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
-running() {
-    [ "$(field state)" = Running ] && [ "$(field "workers.$(($1 - 1)).state")" = Running ] &&
-        ! field "workers.$1.state" && [ "$(field generation)" = "${2:-1}" ]
-}
-show_run() { diag "$(tail -n 30 "$SHARED/run.err")"; diag "$(grep -v checkpoint_saved "$SHARED/run/events.jsonl" | tail -n 20)"; }
-nobody_left() {
-    ok 'nobody is left' wait_for 90 run_gone "$(json id "$SHARED/run/run.json")" ||
-        diag "$(run_alive "$(json id "$SHARED/run/run.json")")"
-}
+. "$MUSTER_SRCDIR/tests/lib/run-status.sh"
 # by_hand OPTION... -- CMD...: until three workers run.
 by_hand() {
     local launch=(mpirun ${launch_options[@]+"${launch_options[@]}"} -np 3 --map-by ppr:1:node --host node1:1,node2:1,node3:1)

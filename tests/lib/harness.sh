@@ -392,6 +392,16 @@ rig_slurm_up() {
     rig_up slurm "$BED" "$@"
 }
 
+# rig_mpi5_up [--hosts a,b,...]: likewise, with Open MPI 5; the folder of a muster that
+# is built for it is in $there.
+rig_mpi5_up() {
+    [ -x "$MUSTER_SRCDIR/configure" ] || skip_all 'no configure in the sources'
+    BED=$TRASH/bed
+    SHARED=$BED/shared
+    rig_up mpi5 "$BED" "$@"
+    there=$("$MUSTER_SRCDIR/tests/rigs/mpi5" build "$BED" 2>err) || bail_out "$(cat err)"
+}
+
 # on HOST CMD...: in that host, in the same directory.
 on() {
     local host=$1
