@@ -40,7 +40,7 @@ test_by_hand_collectives() {
     "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node3
     "$MUSTER_SRCDIR/tests/rigs/hosts" power_off "$BED" node3
     ok 'goes on in another generation' wait_for 60 eval '[ "$(field generation)" = 2 ]' || show_run
-    kill -KILL $(pids_on node1 '^[^ ]*mpirun .*-np 3')
+    kill -KILL $(pids_on node1 '(mpirun|prterun) .*-np 3')
     ok 'ends when mpirun is killed then' wait_for 90 eval '[ -n "$(field verdict.exit_status 2>/dev/null)" ]' || show_run
     is "$(field state):$(field verdict.exit_status)" Stopped:75 'to be resumed' || show_run
     nobody_left
@@ -51,7 +51,7 @@ test_by_hand_collectives() {
 test_by_hand_mpirun_killed() {
     by_hand --nnodes 3 -- sh -c "$wait_for_go"
     is $? 0 'a run by hand' || show_run
-    kill -KILL $(pids_on node1 '^[^ ]*mpirun .*-np 3')
+    kill -KILL $(pids_on node1 '(mpirun|prterun) .*-np 3')
     ok 'loses its MPI world with mpirun' wait_for 60 event mpi_lost || show_run
     touch "$SHARED/run/go"
     ok 'and ends' wait_for 90 eval '[ -n "$(field verdict.exit_status 2>/dev/null)" ]' || show_run
