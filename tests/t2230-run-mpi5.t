@@ -43,7 +43,7 @@ test_run() {
 # Open MPI 5 ends the whole world at the loss of a daemon: agents and workers go on.
 test_host_loss() {
     start_run --set nodes=2..3 --nproc-per-node 1 --set heartbeat.timeout=3s -- \
-        "$there/examples/charlm/charlm" "${small[@]}" --steps 20000 --batch 6 --checkpoint-every 20
+        "$there/examples/charlm/charlm" "${small[@]}" --steps 3000 --step-time 10 --batch 6 --checkpoint-every 20
     is $? 0 'charlm over three hosts, of which one may be lost'
     ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 21 ]'
     "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node3
