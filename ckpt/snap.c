@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/snap.h"
+
+#include "base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC UINT64_C(0x31506e5374734d2e) /* of this form of records */
+
+/* As it lies in memory: only programs of this host read it. */
+struct record {
+    uint64_t magic;
+    uint64_t serial;
+    struct snap_head head;
+    uint64_t digest; /* of all before it */
+};
+
+_Static_assert(sizeof(struct record) <= SNAP_RECORD_BYTES, "it fits");
+
+/* --- the page --- */
+
+static bool text_ends(const char *text, size_t size)
+{
+    return memchr(text, '\0', size) != NULL;
+}
+
+static bool read_record(const void *page, unsigned i, struct record *ret)
+{
+    const struct snap_head *h = &ret->head;
+
+    memcpy(ret, (const char *)page + i * SNAP_RECORD_BYTES, sizeof(*ret));
+    return ret->magic == MAGIC &&
+           ret->digest == digest_short_of(ret, offsetof(struct record, digest)) &&
+           h->state <= SNAP_KEPT && text_ends(h->uuid, sizeof(h->uuid)) &&
+           text_ends(h->root, sizeof(h->root));
+}
+
+/* Which one counts, or -1. */
+static int newest(const void *page, struct record *ret)
+{
+    struct record r[2];
+    bool is_true[2] = {read_record(page, 0, &r[0]), read_record(page, 1, &r[1])};
+    int i = is_true[1] && (!is_true[0] || r[1].serial > r[0].serial);
+
+    if (!is_true[i]) {
+        return -1;
+    }
+    *ret = r[i];
+    return i;
+}
+
+int snap_decode(const void *page, struct snap_head *ret, struct error *e)
+{
+    struct record r;
+
+    if (newest(page, &r) < 0) {
+        return error_set(e, ERR_FORMAT, "not a snapshot, or a damaged one");
+    }
+    *ret = r.head;
+    return 0;
+}
+
+void snap_encode(void *page, const struct snap_head *h)
+{
+    struct record r = {0}, old = {0};
+    int i = newest(page, &old);
+
+    r.magic = MAGIC;
+    r.serial = old.serial + 1;
+    memcpy(&r.head, h, sizeof(*h)); /* with what is between its members */
+    r.digest = digest_short_of(&r, offsetof(struct record, digest));
+    memcpy((char *)page + (i == 0 ? SNAP_RECORD_BYTES : 0), &r, sizeof(r));
+}
+
+/* --- the file --- */
+
+static uint64_t even(uint64_t bytes)
+{
+    return (bytes + SNAP_PAGE_BYTES - 1) / SNAP_PAGE_BYTES * SNAP_PAGE_BYTES;
+}
+
+uint64_t snap_room(uint64_t image_bytes, uint64_t part_bytes)
+{
+    return even(image_bytes) + even(part_bytes);
+}
+
+void snap_destroy(struct snap *s)
+{
+    if (!s) {
+        return;
+    }
+    if (s->map) {
+        munmap(s->map, SNAP_PAGE_BYTES + s->room);
+    }
+    if (s->fd >= 0) {
+        close(s->fd);
+    }
+    free(s);
+}
+
+static int open_file(int dir, const char *name, int flags, struct snap **ret,
+                     struct error *e)
+{
+    _cleanup_(snap) struct snap *s = calloc(1, sizeof(*s));
+
+    if (!s) {
+        return error_set(e, ENOMEM, "snapshot %s", name);
+    }
+    s->fd = openat(dir, name, flags | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (s->fd < 0) {
+        return error_set(e, errno, "open snapshot %s", name);
+    }
+    *ret = take_ptr(&s);
+    return 0;
+}
+
+static int map_file(struct snap *s, const char *name, struct error *e)
+{
+    void *map = mmap(NULL, SNAP_PAGE_BYTES + s->room, PROT_READ | PROT_WRITE,
+                     MAP_SHARED, s->fd, 0);
+
+    if (map == MAP_FAILED) {
+        return error_set(e, errno, "map %llu bytes of snapshot %s",
+                         (unsigned long long)s->room, name);
+    }
+    s->map = map;
+    return 0;
+}
+
+/* Memory that is only promised would be missed by whoever touches it, with a
+ * SIGBUS. */
+static int take_memory(int fd, uint64_t bytes)
+{
+    int rc;
+
+    do {
+        rc = fallocate(fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0;
+    } while (rc == -EINTR);
+    return rc;
+}
+
+int snap_create(int dir, const char *name, uint64_t room, struct snap **ret,
+                struct error *e)
+{
+    _cleanup_(snap) struct snap *s = NULL;
+    int rc;
+
+    if (room > (uint64_t)INT64_MAX - SNAP_PAGE_BYTES || room != even(room)) {
+        return error_set(e, EINVAL, "a snapshot of %llu bytes",
+                         (unsigned long long)room);
+    }
+    rc = open_file(dir, name, O_CREAT, &s, e);
+    if (rc < 0) {
+        return rc;
+    }
+    s->room = room;
+    rc = take_memory(s->fd, SNAP_PAGE_BYTES + room);
+    if (rc < 0) {
+        unlinkat(dir, name, 0);
+        return error_set(e, -rc, "take %llu bytes of shared memory for a "
+                         "snapshot", (unsigned long long)room);
+    }
+    rc = map_file(s, name, e);
+    if (rc < 0) {
+        unlinkat(dir, name, 0);
+        return rc;
+    }
+    snap_note(s);
+    *ret = take_ptr(&s);
+    return 0;
+}
+
+int snap_open(int dir, const char *name, struct snap **ret, struct error *e)
+{
+    _cleanup_(snap) struct snap *s = NULL;
+    struct stat st;
+    int rc = open_file(dir, name, O_NONBLOCK, &s, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (fstat(s->fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        st.st_uid != geteuid() || st.st_size < SNAP_PAGE_BYTES) {
+        return error_set(e, ERR_FORMAT, "%s is no snapshot", name);
+    }
+    s->room = (uint64_t)st.st_size - SNAP_PAGE_BYTES;
+    rc = map_file(s, name, e);
+    rc = rc < 0 ? rc : snap_decode(s->map, &s->head, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (s->head.image_bytes > s->room || s->head.part_bytes > s->room ||
+        snap_room(s->head.image_bytes, s->head.part_bytes) > s->room) {
+        return error_set(e, ERR_FORMAT, "snapshot %s: %llu bytes, of which it "
+                         "has %llu", name,
+                         (unsigned long long)s->head.image_bytes,
+                         (unsigned long long)s->room);
+    }
+    *ret = take_ptr(&s);
+    return 0;
+}
+
+void snap_note(struct snap *s)
+{
+    snap_encode(s->map, &s->head);
+}
+
+int snap_for_reading(const struct snap *s)
+{
+    char path[64];
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+const void *snap_image(const struct snap *s)
+{
+    return s->map + SNAP_PAGE_BYTES;
+}
+
+const void *snap_part(const struct snap *s)
+{
+    return s->map + SNAP_PAGE_BYTES + even(s->head.image_bytes);
+}
+
+int snap_verify(const struct snap *s, struct error *e)
+{
+    const char *image = snap_image(s);
+    uint64_t n = digest_n_blocks(s->head.image_bytes), rest;
+    _free_ uint64_t *blocks = calloc(n + 1, sizeof(*blocks));
+
+    if (s->head.state < SNAP_WRITTEN) {
+        return error_set(e, ERR_FORMAT, "a snapshot without a digest");
+    }
+    if (!blocks) {
+        return error_set(e, ENOMEM, "verify a snapshot");
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        rest = s->head.image_bytes - i * DIGEST_BLOCK_BYTES;
+        blocks[i] = digest_short_of(image + i * DIGEST_BLOCK_BYTES,
+                                    rest < DIGEST_BLOCK_BYTES
+                                        ? rest : DIGEST_BLOCK_BYTES);
+    }
+    if (!digest_equal(digest_of_blocks(blocks, s->head.image_bytes),
+                      s->head.digest)) {
+        return error_set(e, ERR_FORMAT, "the snapshot of rank %u at step %llu "
+                         "has changed since it was made", s->head.rank,
+                         (unsigned long long)s->head.step);
+    }
+    return 0;
+}

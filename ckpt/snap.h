@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A snapshot: what one rank saves, in a file of shared memory that its node's agent
+ * owns, so that it outlives the worker, and the agent.
+ *
+ *   0       two control records of 2048 bytes, see below
+ *   4096    the image: the safetensors file to be
+ *   then    the part (ckpt/part.h), from the next multiple of 4096 on
+ *
+ * The record with the higher serial of those that are true is the one that counts,
+ * and the other one is written next: whoever is killed while it writes leaves the
+ * one before. Only the agent writes them; a worker that scribbles over them spoils
+ * its own snapshot, which is none then.
+ */
+#ifndef MUSTER_CKPT_SNAP_H
+#define MUSTER_CKPT_SNAP_H
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "ckpt/commit.h"
+#include "ckpt/digest.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SNAP_PAGE_BYTES = 4096,
+    SNAP_RECORD_BYTES = 2048,
+    SNAP_ROOT_BYTES = 1024,
+};
+
+enum snap_state {
+    SNAP_EMPTY = 0,
+    SNAP_FILLING = 1, /* a worker copies into it */
+    SNAP_FULL = 2,    /* it is safe from the worker's death */
+    SNAP_WRITTEN = 3, /* and on the disk, with its digest here */
+    SNAP_KEPT = 4,    /* and part of a checkpoint */
+};
+
+struct snap_head {
+    uint32_t state; /* enum snap_state */
+    uint32_t rank, n_ranks;
+    uint32_t generation; /* of the workers that save */
+    uint64_t token;      /* see struct commit */
+    uint64_t step;
+    uint64_t image_bytes, part_bytes;
+    struct digest digest; /* digest_of_blocks(), from SNAP_WRITTEN on */
+    char uuid[COMMIT_UUID_BYTES];
+    char root[SNAP_ROOT_BYTES]; /* the directory of the checkpoints */
+};
+
+/* --- the page --- */
+
+/* Finds the record that counts. 0, or -ERR_FORMAT: neither is true. */
+int snap_decode(const void *page, struct snap_head *ret, struct error *e);
+/* Writes the other one. */
+void snap_encode(void *page, const struct snap_head *h);
+
+/* --- the file --- */
+
+struct snap {
+    int fd;
+    char *map;     /* all of it */
+    uint64_t room; /* bytes behind the page */
+    struct snap_head head; /* our own: what others may scribble over is not asked */
+};
+
+/* Bytes that an image and its part take. */
+uint64_t snap_room(uint64_t image_bytes, uint64_t part_bytes);
+
+/* Makes a file of `room` bytes behind its page, or makes one that is there as
+ * large; its memory is there when this returns, which takes its time. It is empty.
+ * -ENOSPC: there is not so much shared memory. `dir` is open. */
+int snap_create(int dir, const char *name, uint64_t room, struct snap **ret,
+                struct error *e);
+/* One that is there. -ENOENT; -ERR_FORMAT: it is none, or holds less than it
+ * says. */
+int snap_open(int dir, const char *name, struct snap **ret, struct error *e);
+void snap_destroy(struct snap *s);
+DEFINE_CLEANUP(snap);
+
+/* Writes s->head down. */
+void snap_note(struct snap *s);
+
+/* For workers: the same memory, only to be read. A descriptor, or -errno. */
+int snap_for_reading(const struct snap *s);
+
+const void *snap_image(const struct snap *s);
+const void *snap_part(const struct snap *s);
+
+/* Whether a file that was found holds what it held. Reads all of it. */
+int snap_verify(const struct snap *s, struct error *e);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Snapshots: what is there after a kill at each byte, and what is not believed. */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/snap.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ROOM = 5 * SNAP_PAGE_BYTES };
+
+static char dir_path[PATH_MAX];
+static int dir = -1;
+
+static void make_dir(void)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    snprintf(dir_path, sizeof(dir_path), "%s/snap_test.XXXXXX",
+             tmp ? tmp : "/tmp");
+    dir = mkdtemp(dir_path) ? open(dir_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                            : -1;
+    if (dir < 0) {
+        bail_out("no directory %s", dir_path);
+    }
+}
+
+static struct snap_head head_of(uint64_t step, enum snap_state state)
+{
+    struct snap_head h;
+
+    memset(&h, 0, sizeof(h));
+    h.state = state;
+    h.rank = 3;
+    h.n_ranks = 8;
+    h.step = step;
+    snprintf(h.uuid, sizeof(h.uuid), "%032llx", (unsigned long long)step);
+    str_copy(h.root, sizeof(h.root), "/scratch/run");
+    return h;
+}
+
+/* Of what is written, any number of bytes has come: it is as it was, or as it is
+ * to be. */
+static void test_kills(void)
+{
+    char page[SNAP_PAGE_BYTES] = {0}, next[SNAP_PAGE_BYTES], part[SNAP_PAGE_BYTES];
+    unsigned n_wrong = 0, n_old = 0, n_new = 0;
+
+    for (uint64_t step = 1; step <= 3; step++) {
+        struct snap_head h = head_of(step, SNAP_FULL), got;
+
+        memcpy(next, page, sizeof(page));
+        snap_encode(next, &h);
+        for (size_t n = 0; n <= sizeof(page); n++) {
+            int rc;
+
+            memcpy(part, page, sizeof(page));
+            memcpy(part, next, n);
+            rc = snap_decode(part, &got, NULL);
+            n_wrong += rc < 0 ? step > 1
+                              : got.step != step && got.step != step - 1;
+            n_old += rc == 0 && got.step == step - 1;
+            n_new += rc == 0 && got.step == step;
+        }
+        memcpy(page, next, sizeof(page));
+    }
+    is_int((int)n_wrong, 0, "killed at each byte of three records");
+    ok(n_old > 100 && n_new > 100, "before and after");
+}
+
+static void test_flips(void)
+{
+    char page[SNAP_PAGE_BYTES] = {0};
+    struct snap_head h = head_of(7, SNAP_FULL), got;
+    unsigned n_wrong = 0;
+
+    snap_encode(page, &h);
+    for (size_t bit = 0; bit < sizeof(struct snap_head) * 8; bit++) {
+        page[bit / 8] = (char)(page[bit / 8] ^ 1 << bit % 8);
+        n_wrong += snap_decode(page, &got, NULL) == 0;
+        page[bit / 8] = (char)(page[bit / 8] ^ 1 << bit % 8);
+    }
+    is_int((int)n_wrong, 0, "a changed bit is seen");
+    is_int(snap_decode(page, &got, NULL), 0, "none is fine");
+}
+
+static void fill(struct snap *s, uint64_t image_bytes, uint64_t part_bytes)
+{
+    char *image = s->map + SNAP_PAGE_BYTES;
+    uint64_t block;
+
+    s->head = head_of(12, SNAP_WRITTEN);
+    s->head.image_bytes = image_bytes;
+    s->head.part_bytes = part_bytes;
+    for (uint64_t i = 0; i < image_bytes; i++) {
+        image[i] = (char)(i * 11);
+    }
+    block = digest_short_of(image, image_bytes);
+    s->head.digest = digest_of_blocks(&block, image_bytes);
+    snap_note(s);
+}
+
+static void test_file(void)
+{
+    _cleanup_(snap) struct snap *s = NULL, *again = NULL;
+    struct error e = {0};
+    struct stat st;
+
+    is_int(snap_create(dir, "a", ROOM, &s, &e), 0, "a snapshot is made");
+    ok(fstat(s->fd, &st) == 0 && (st.st_mode & 0777) == 0600, "for its owner");
+    is_int((int)s->head.state, SNAP_EMPTY, "it is empty");
+    fill(s, 9000, 100);
+    is_int(snap_open(dir, "a", &again, &e), 0, "it is found again");
+    is_int((int)again->head.step, 12, "with its step");
+    is_str(again->head.root, "/scratch/run", "and its place");
+    is_int(snap_verify(again, &e), 0, "its bytes are true");
+    ok((const char *)snap_part(again) ==
+           (const char *)snap_image(again) + 3 * SNAP_PAGE_BYTES,
+       "the part is behind it");
+    s->map[SNAP_PAGE_BYTES + 77] ^= 4;
+    is_int(snap_verify(again, &e), -ERR_FORMAT, "until one is changed");
+    like(e.text, "rank 3 at step 12 has changed", "which is told");
+}
+
+static void test_reading(void)
+{
+    _cleanup_(snap) struct snap *s = NULL;
+    char got[8] = "";
+    int fd;
+
+    is_int(snap_create(dir, "r", ROOM, &s, NULL), 0, "another one");
+    memcpy(s->map + SNAP_PAGE_BYTES, "image", 6);
+    fd = snap_for_reading(s);
+    ok(fd >= 0 && pread(fd, got, sizeof(got), SNAP_PAGE_BYTES) == 8 &&
+           strcmp(got, "image") == 0, "is read through another descriptor");
+    ok(pwrite(fd, "x", 1, SNAP_PAGE_BYTES) < 0 && errno == EBADF,
+       "which does not write");
+    close(fd);
+}
+
+/* A later save of the same rank takes more, and gets it. */
+static void test_grows(void)
+{
+    _cleanup_(snap) struct snap *s = NULL, *more = NULL;
+
+    is_int(snap_create(dir, "g", ROOM, &s, NULL), 0, "a small one");
+    fill(s, 100, 10);
+    is_int(snap_create(dir, "g", 4 * ROOM, &more, NULL), 0, "made larger");
+    ok(more->room == 4 * ROOM && more->head.state == SNAP_EMPTY, "and empty");
+}
+
+static void test_strange(void)
+{
+    _cleanup_(snap) struct snap *s = NULL;
+    int fd = openat(dir, "short", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+
+    ok(write(fd, "x", 1) == 1, "a file of one byte");
+    is_int(snap_open(dir, "short", &s, NULL), -ERR_FORMAT, "is none");
+    ok(ftruncate(fd, 3 * SNAP_PAGE_BYTES) == 0, "nor is one of zeros");
+    is_int(snap_open(dir, "short", &s, NULL), -ERR_FORMAT, "as it says");
+    close(fd);
+    ok(symlinkat("short", dir, "link") == 0, "a link");
+    is_int(snap_open(dir, "link", &s, NULL), -ELOOP, "is not followed");
+    is_int(snap_create(dir, "link", ROOM, &s, NULL), -ELOOP, "nor written");
+    is_int(snap_open(dir, "none", &s, NULL), -ENOENT, "one that is not there");
+    is_int(snap_create(dir, "odd", 5000, &s, NULL), -EINVAL, "no whole pages");
+}
+
+/* It says that it holds more than it does, as after a cut. */
+static void test_cut(void)
+{
+    _cleanup_(snap) struct snap *s = NULL, *again = NULL;
+
+    snap_create(dir, "cut", ROOM, &s, NULL);
+    fill(s, ROOM, 0);
+    ok(ftruncate(s->fd, 3 * SNAP_PAGE_BYTES) == 0, "a cut one");
+    is_int(snap_open(dir, "cut", &again, NULL), -ERR_FORMAT, "is refused");
+    s->head.image_bytes = UINT64_MAX - 5;
+    snap_note(s);
+    is_int(snap_open(dir, "cut", &again, NULL), -ERR_FORMAT,
+           "so is a number that is too large");
+}
+
+int main(void)
+{
+    make_dir();
+    test_kills();
+    test_flips();
+    test_file();
+    test_reading();
+    test_grows();
+    test_strange();
+    test_cut();
+    close(dir);
+    fs_remove_tree(dir_path, NULL);
+    return tap_done();
+}
