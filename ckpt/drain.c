@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/drain.h"
+
+#include "base/cleanup.h"
+#include "ckpt/step.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct run {
+    const struct drain *d;
+    uint64_t *blocks;
+};
+
+static uint64_t block_bytes(uint64_t len, uint64_t block)
+{
+    uint64_t rest = len - block * DIGEST_BLOCK_BYTES;
+
+    return rest < DIGEST_BLOCK_BYTES ? rest : DIGEST_BLOCK_BYTES;
+}
+
+static int before_block(void *arg, uint64_t block)
+{
+    struct run *r = arg;
+    const struct snap *s = r->d->snap;
+    const char *at = (const char *)snap_image(s) + block * DIGEST_BLOCK_BYTES;
+    uint64_t n = block_bytes(s->head.image_bytes, block);
+
+    if (r->d->progress->cancel) {
+        return -ECANCELED;
+    }
+    r->blocks[block] = digest_short_of(at, n);
+    r->d->progress->bytes += n;
+    return 0;
+}
+
+/* Who joins does not know whether the directory's name is on the disk. */
+static int begin_or_join(const struct drain *d, struct step_save **ret,
+                         struct error *e)
+{
+    const struct snap_head *h = &d->snap->head;
+    char name[STEP_NAME_BYTES];
+    int rc = step_save_begin(d->io, d->root, h->step, h->uuid, ret, e);
+
+    if (rc != -EEXIST) {
+        return rc;
+    }
+    step_name(h->step, h->uuid, name);
+    rc = step_save_join(d->io, d->root, name, ret, e);
+    if (rc == 0) {
+        rc = d->io->ops->sync(d->io, d->root);
+        rc = rc < 0 ? error_set(e, -rc, "sync the directory of %s", name) : 0;
+    }
+    return rc;
+}
+
+static int put_files(struct run *r, struct step_save *s, struct error *e)
+{
+    const struct drain *d = r->d;
+    const struct snap_head *h = &d->snap->head;
+    struct io_blocks b = {.data = snap_image(d->snap), .len = h->image_bytes,
+                          .block_bytes = DIGEST_BLOCK_BYTES,
+                          .before = before_block, .arg = r};
+    _buf_ struct buf part = {0};
+    int rc = step_save_blocks(s, d->file, &b, e);
+
+    rc = rc < 0 ? rc : d->finish(snap_part(d->snap), h->part_bytes, r->blocks,
+                                 digest_n_blocks(h->image_bytes), &part, e);
+    rc = rc < 0 ? rc : step_save_file(s, d->part_file, part.data, part.len, e);
+    return rc < 0 ? rc : step_save_sync(s, e);
+}
+
+int drain_run(const struct drain *d, struct digest *ret, struct error *e)
+{
+    uint64_t bytes = d->snap->head.image_bytes;
+    _cleanup_(step_save) struct step_save *s = NULL;
+    _free_ uint64_t *blocks = calloc(digest_n_blocks(bytes) + 1,
+                                     sizeof(*blocks));
+    struct run r = {.d = d, .blocks = blocks};
+    int rc;
+
+    if (!blocks) {
+        return error_set(e, ENOMEM, "the digests of %llu bytes",
+                         (unsigned long long)bytes);
+    }
+    rc = begin_or_join(d, &s, e);
+    rc = rc < 0 ? rc : put_files(&r, s, e);
+    if (rc < 0 && s) {
+        step_save_abort(s);
+    }
+    if (rc == 0) {
+        *ret = digest_of_blocks(blocks, bytes);
+    }
+    return rc;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a snapshot in memory to files of a checkpoint: the image with the digests of
+ * its blocks found on the way, then the part that has them. The first who comes
+ * makes the step's directory; whoever comes later joins. Blocks: for a thread.
+ */
+#ifndef MUSTER_CKPT_DRAIN_H
+#define MUSTER_CKPT_DRAIN_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "ckpt/io.h"
+#include "ckpt/snap.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Shared with other threads. */
+struct drain_progress {
+    _Atomic uint64_t bytes; /* that were handed to the disk */
+    _Atomic bool cancel;    /* set it, and drain_run() ends soon: -ECANCELED */
+};
+
+struct drain {
+    struct io *io;
+    int root; /* the directory of the checkpoints, open */
+    const struct snap *snap;
+    const char *file, *part_file; /* names in the step's directory */
+    /* The part with the digests of all blocks in it, as it is written (part.h). */
+    int (*finish)(const void *part, size_t len, const uint64_t *blocks,
+                  size_t n_blocks, struct buf *ret, struct error *e);
+    struct drain_progress *progress;
+};
+
+/* Both files are on the disk, with their names, when this returns 0. Else nothing
+ * of them is left, if that can be. `ret` is of the image. */
+int drain_run(const struct drain *d, struct digest *ret, struct error *e);
+
+#endif

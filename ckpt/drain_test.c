@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Snapshots of two ranks become files of one step: whatever call to the filesystem
+ * fails, and wherever it is ended, both are there or what failed has left nothing.
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/disk_model.h"
+#include "ckpt/drain.h"
+#include "ckpt/step.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { IMAGE_BYTES = 9000 };
+static const char uuid[] = "0f3a9c2e000000000000000000000000";
+
+static char dir_path[PATH_MAX];
+static int dir = -1;
+
+static void make_dir(void)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    snprintf(dir_path, sizeof(dir_path), "%s/drain_test.XXXXXX",
+             tmp ? tmp : "/tmp");
+    dir = mkdtemp(dir_path) ? open(dir_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                            : -1;
+    if (dir < 0) {
+        bail_out("no directory %s", dir_path);
+    }
+}
+
+static struct snap *make_snap(uint32_t rank)
+{
+    struct snap *s = NULL;
+    char name[32];
+
+    snprintf(name, sizeof(name), "snap-%u", rank);
+    if (snap_create(dir, name, snap_room(IMAGE_BYTES, 16), &s, NULL) < 0) {
+        bail_out("no snapshot");
+    }
+    s->head.state = SNAP_FULL;
+    s->head.rank = rank;
+    s->head.n_ranks = 2;
+    s->head.step = 40;
+    s->head.image_bytes = IMAGE_BYTES;
+    s->head.part_bytes = 5;
+    str_copy(s->head.uuid, sizeof(s->head.uuid), uuid);
+    for (size_t i = 0; i < IMAGE_BYTES; i++) {
+        s->map[SNAP_PAGE_BYTES + i] = (char)(i * 3 + rank);
+    }
+    snprintf(s->map + SNAP_PAGE_BYTES + snap_room(IMAGE_BYTES, 0), 16, "part%u",
+             rank);
+    snap_note(s);
+    return s;
+}
+
+static int finish(const void *part, size_t len, const uint64_t *blocks,
+                  size_t n_blocks, struct buf *ret, struct error *e)
+{
+    (void)e;
+    buf_append(ret, part, len);
+    buf_append(ret, (const char *)blocks, n_blocks * sizeof(*blocks));
+    return ret->failed ? -ENOMEM : 0;
+}
+
+static int drain(struct disk *d, const struct snap *s,
+                 struct drain_progress *progress, struct digest *ret,
+                 struct error *e)
+{
+    char file[32], part[32];
+    struct drain job = {.io = disk_io(d), .root = disk_root(d), .snap = s,
+                        .file = file, .part_file = part, .finish = finish,
+                        .progress = progress};
+
+    snprintf(file, sizeof(file), "r%05u.safetensors", s->head.rank);
+    snprintf(part, sizeof(part), "r%05u.part", s->head.rank);
+    return drain_run(&job, ret, e);
+}
+
+/* Whether both files of a rank are there: 1, neither: 0, or something else: -1. */
+static int look(struct disk *d, const struct snap *s)
+{
+    struct io *io = disk_io(d);
+    char name[STEP_NAME_BYTES], file[32];
+    uint64_t block = digest_short_of(snap_image(s), IMAGE_BYTES);
+    _free_ char *image = NULL, *part = NULL;
+    size_t n_image = 0, n_part = 0;
+    int step, has_image, has_part;
+
+    step_name(40, uuid, name);
+    step = io->ops->open_dir(io, disk_root(d), name);
+    if (step < 0) {
+        return 0;
+    }
+    snprintf(file, sizeof(file), "r%05u.safetensors", s->head.rank);
+    has_image = io_read_file(io, step, file, 1 << 20, &image, &n_image) == 0;
+    snprintf(file, sizeof(file), "r%05u.part", s->head.rank);
+    has_part = io_read_file(io, step, file, 1 << 20, &part, &n_part) == 0;
+    io->ops->close(io, step);
+    if (!has_image && !has_part) {
+        return 0;
+    }
+    return has_image && has_part && n_image == IMAGE_BYTES &&
+                   memcmp(image, snap_image(s), IMAGE_BYTES) == 0 &&
+                   n_part == 5 + sizeof(block) &&
+                   memcmp(part, snap_part(s), 5) == 0 &&
+                   memcmp(part + 5, &block, sizeof(block)) == 0
+               ? 1 : -1;
+}
+
+static uint64_t test_two(const struct snap *a, const struct snap *b)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {0};
+    struct digest got, want;
+    uint64_t block = digest_short_of(snap_image(a), IMAGE_BYTES);
+
+    want = digest_of_blocks(&block, IMAGE_BYTES);
+    is_int(drain(d, a, &progress, &got, NULL), 0, "the first one");
+    ok(digest_equal(got, want), "has the digest of its bytes");
+    is_int((int)progress.bytes, IMAGE_BYTES, "and counts them");
+    is_int(drain(d, b, &progress, &got, NULL), 0, "the second one joins");
+    ok(look(d, a) == 1 && look(d, b) == 1, "both are there");
+    disk_lose_power(d, 12345);
+    ok(look(d, a) == 1 && look(d, b) == 1, "without power, too");
+    is_int((int)disk_n_open(d), 0, "nothing is left open");
+    return disk_n_calls(d);
+}
+
+/* What fails cleans up, unless that fails, too; the other rank's files stay. */
+static void test_failures(const struct snap *a, const struct snap *b,
+                          uint64_t n_calls)
+{
+    static const int errors[] = {EIO, ENOSPC, EDQUOT, EROFS, ESTALE};
+    unsigned n_wrong = 0, n_left = 0, n_open = 0;
+
+    for (uint64_t at = 1; at <= n_calls; at++) {
+        for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+            _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+            struct drain_progress progress = {0};
+            struct digest got;
+            struct error e = {0};
+            int first, second;
+
+            disk_fail_at(d, at, errors[i], false);
+            first = drain(d, a, &progress, &got, &e);
+            second = drain(d, b, &progress, &got, &e);
+            n_wrong += (first < 0) == (second < 0) || e.code != errors[i];
+            n_left += look(d, a) != (first == 0) || look(d, b) != (second == 0);
+            n_open += disk_n_open(d);
+        }
+    }
+    is_int((int)n_wrong, 0, "each of %llu calls fails one of them",
+           (unsigned long long)n_calls);
+    is_int((int)n_left, 0, "which has left nothing, the other one all");
+    is_int((int)n_open, 0, "and nothing open");
+}
+
+static void test_cancelled(const struct snap *a)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {.cancel = true};
+    struct digest got;
+
+    is_int(drain(d, a, &progress, &got, NULL), -ECANCELED, "ended before it began");
+    is_int(look(d, a), 0, "it has left nothing");
+}
+
+/* A part that does not parse, say. */
+static int refuse(const void *part, size_t len, const uint64_t *blocks,
+                  size_t n_blocks, struct buf *ret, struct error *e)
+{
+    (void)part, (void)len, (void)blocks, (void)n_blocks, (void)ret;
+    return error_text(e, ERR_FORMAT, "no part");
+}
+
+static void test_bad_part(const struct snap *a)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {0};
+    struct drain job = {.io = disk_io(d), .root = disk_root(d), .snap = a,
+                        .file = "r00000.safetensors", .part_file = "r00000.part",
+                        .finish = refuse, .progress = &progress};
+    struct digest got;
+
+    is_int(drain_run(&job, &got, NULL), -ERR_FORMAT, "a part that is none");
+    is_int(look(d, a), 0, "leaves nothing");
+}
+
+int main(void)
+{
+    _cleanup_(snap) struct snap *a = NULL, *b = NULL;
+    uint64_t n_calls;
+
+    make_dir();
+    a = make_snap(0);
+    b = make_snap(1);
+    n_calls = test_two(a, b);
+    test_failures(a, b, n_calls);
+    test_cancelled(a);
+    test_bad_part(a);
+    close(dir);
+    fs_remove_tree(dir_path, NULL);
+    return tap_done();
+}
