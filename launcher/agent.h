@@ -13,6 +13,7 @@
  *   agent_limit.c    the time limit of the batch system
  *   agent_scale.c    how many nodes the run has, and is to have
  *   agent_watch.c    its watch over checkpoints that the program writes by itself
+ *   agent_late.c     its alarm where none comes
  *   agent_order.c    its orders: workers start once their generation is on disk
  *   agent_record.c   what the lead writes down: journal, status, front end;
  *                    with agent_record_note.c

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "launcher/agent_hang.h"
+#include "launcher/agent_late.h"
 #include "launcher/agent_order.h"
 #include "launcher/agent_record.h"
 #include "launcher/agent_watch.h"
@@ -39,6 +40,7 @@ struct agent_lead {
     struct agent_order order;
     struct control_watch *watch;
     struct lead_watch *ckpts; /* or NULL */
+    struct lead_late *late;   /* likewise */
     uint64_t held;         /* the order to run that waits for its checkpoint */
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
@@ -70,6 +72,7 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
                n->type == LEAD_NOTE_STOPPING || n->type == LEAD_NOTE_ENDED) {
         lead_hang_over(l->hang);
     }
+    lead_late_note(l->late, n->type);
     record_note(l->record, l->core, n, l->is_suspended);
 }
 
@@ -160,9 +163,12 @@ static void stop(struct agent_lead *l, enum lead_stop kind, bool force,
 
 static void on_saved(void *arg, const char *path, int64_t step_)
 {
+    struct agent_lead *l = arg;
     struct lead_event event = {.type = LEAD_SAVED, .text = path, .step = step_};
 
-    step(arg, &event);
+    lead_late_saved(l->late);
+    record_status(l->record)->saved_ns = clock_wall_ns();
+    step(l, &event);
 }
 
 static void on_chosen(void *arg, const char *path, int64_t step_)
@@ -598,6 +604,11 @@ static void on_limit_stop(void *arg, const char *text)
     stop(arg, LEAD_STOP_PREEMPT, false, text);
 }
 
+static void on_late_stop(void *arg, const char *text)
+{
+    stop(arg, LEAD_STOP_PREEMPT, false, text);
+}
+
 static const struct agent_limit_ops limit_ops = {
     .on_end = on_limit_end,
     .on_stop = on_limit_stop,
@@ -647,6 +658,8 @@ int agent_lead_start(struct agent *a, struct error *e)
     rc = rc < 0 ? rc : agent_limit_create(a, &limit_ops, l, &l->limit, e);
     rc = rc < 0 ? rc : lead_watch_create(a, l->record, &watch_ops, l, &l->ckpts,
                                          e);
+    rc = rc < 0 ? rc : lead_late_create(a, l->record, on_late_stop, l, &l->late,
+                                        e);
     if (rc == 0) {
         record_size(l->record, l->core);
         l->order = (struct agent_order){.agent = a, .record = l->record};
@@ -679,6 +692,7 @@ void agent_lead_stop(struct agent *a)
     }
     control_watch_destroy(l->watch);
     lead_watch_destroy(l->ckpts);
+    lead_late_destroy(l->late);
     lead_hang_destroy(l->hang);
     agent_limit_destroy(l->limit);
     agent_order_release(&l->order);

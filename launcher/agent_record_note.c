@@ -174,6 +174,7 @@ void record_note(struct record *r, const struct lead *core,
         record_size(r, core);
         break;
     case LEAD_NOTE_SAVED:
+        s->saved_ns = clock_wall_ns();
         str_copy(s->resume_path, sizeof(s->resume_path),
                  lead_resume(core, &s->resume_step));
         break;

@@ -203,6 +203,22 @@ static void put_excluded(struct buf *b, const struct run_status *s)
     }
 }
 
+static void put_late(struct buf *b, const struct run_status *s)
+{
+    uint64_t now_ns = clock_wall_ns();
+    char span[32];
+
+    if (!s->checkpoint_is_late || s->verdict.is_set) {
+        return;
+    }
+    if (s->saved_ns && s->saved_ns <= now_ns) {
+        clock_format_span((now_ns - s->saved_ns) / 1000000, span, sizeof(span));
+        buf_printf(b, "  late        the last checkpoint came %s ago\n", span);
+    } else {
+        buf_puts(b, "  late        no checkpoint has come yet\n");
+    }
+}
+
 void run_text_head(struct buf *b, const struct run_view *v)
 {
     const struct run_status *s = v->status;
@@ -238,6 +254,7 @@ void run_text_head(struct buf *b, const struct run_view *v)
     if (s->resume_path[0]) {
         put_text(b, "  checkpoint  ", s->resume_path);
     }
+    put_late(b, s);
     put_text(b, "  directory   ", v->dir->path);
 }
 

@@ -334,6 +334,10 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     if (s->resume_path[0] && s->resume_step >= 0) {
         jsonw_int(&w, "resume_step", s->resume_step);
     }
+    put_time(&w, "saved", s->saved_ns);
+    if (s->checkpoint_is_late) {
+        jsonw_bool(&w, "checkpoint_late", true);
+    }
     put_metrics(&w, s);
     if (s->failure.is_set) {
         put_failure(&w, &s->failure);

@@ -117,6 +117,8 @@ struct run_status {
     char run_dir[PATH_MAX];
     char resume_path[PATH_MAX]; /* last accepted checkpoint; "" for none */
     int64_t resume_step;        /* -1 unknown */
+    uint64_t saved_ns;          /* when a checkpoint came last; 0: none did */
+    bool checkpoint_is_late;    /* checkpoint.alarm */
     enum status_run_state state;
     int generation;             /* 0 before the first */
     int lead;                   /* rank of the node that leads */

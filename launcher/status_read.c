@@ -248,6 +248,8 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     get_str(r, o, "trouble", s->trouble, sizeof(s->trouble));
     get_str(r, o, "resume_path", s->resume_path, sizeof(s->resume_path));
     s->resume_step = get_int(r, o, "resume_step", -1, INT64_MAX, -1);
+    s->saved_ns = get_time(r, o, "saved");
+    s->checkpoint_is_late = json_is_true(json_object_get(o, "checkpoint_late"));
     s->state = (enum status_run_state)get_state(r, o, run_name,
                                                 STATUS_N_STATES);
     s->generation = (int)get_int(r, o, "generation", 0, INT32_MAX, 0);

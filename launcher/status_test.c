@@ -24,6 +24,8 @@ static struct run_status *sample(void)
     str_copy(s->run_dir, sizeof(s->run_dir), "/r/tiny/x");
     str_copy(s->resume_path, sizeof(s->resume_path), "/r/ckpt/step-10");
     s->resume_step = 10;
+    s->saved_ns = 1795206358000000000u;
+    s->checkpoint_is_late = true;
     s->state = STATUS_RESTARTING;
     s->generation = 3;
     s->restarts = 2;
@@ -86,6 +88,7 @@ static void test_round_trip(void)
         "\"mpi_epoch\":4,\"mpi_lost\":3",
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
+        "\"saved\":1795206358.000000,\"checkpoint_late\":true",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",
         "\"failure\":{\"generation\":2,\"rank\":2,\"node\":1,",
         "\"signal\":9,\"reason\":\"killed\",\"advice\":\"take less\",\"lines\":\"one",

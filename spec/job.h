@@ -86,13 +86,20 @@ enum job_level {
     JOB_LEVEL_DISK = 1 << 2,
 };
 
+enum job_alarm {
+    JOB_ALARM_TELL,
+    JOB_ALARM_STOP,
+};
+
 struct job_checkpoint {
     uint64_t every_ms; /* JOB_AUTO, JOB_OFF */
     uint32_t keep;
     unsigned levels;  /* of enum job_level */
     char *store;      /* URI, or NULL */
     char *watch;      /* directory of the program's own checkpoints, or NULL */
-    char *resume_arg; /* e.g. "--resume", put before the path; or NULL */
+    char *resume_arg; /* see launcher/resume_arg.h; or NULL */
+    uint64_t alarm_ms; /* without a checkpoint for so long; JOB_OFF: never */
+    enum job_alarm alarm_then;
 };
 
 /* Data in before the start, or out after success. */

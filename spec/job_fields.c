@@ -84,6 +84,12 @@ static const char *const horovod_words[] = {
     NULL,
 };
 
+static const char *const alarm_words[] = {
+    [JOB_ALARM_TELL] = "tell",
+    [JOB_ALARM_STOP] = "stop",
+    NULL,
+};
+
 static const char *const goal_words[] = {
     [JOB_MINIMIZE] = "minimize",
     [JOB_MAXIMIZE] = "maximize",
@@ -170,6 +176,16 @@ static const struct field limits_fields[] = {
     {0},
 };
 
+static const struct field alarm_fields[] = {
+    {"after", FIELD_SPAN, FIELD_TAKES_OFF, AT(checkpoint.alarm_ms),
+     .min = 1 * SECONDS, .max = 365 * DAYS, .def = "off",
+     .help = "a generation that runs for so long without a checkpoint is told of, "
+             "and again after as long"},
+    {"then", FIELD_ENUM, AT(checkpoint.alarm_then), .words = alarm_words,
+     .def = "tell", .help = "stop: the run is ended then, to be resumed"},
+    {0},
+};
+
 static const char no_own[] = "muster makes no checkpoints of its own; those that "
                              "the program makes count";
 
@@ -191,6 +207,7 @@ static const struct field checkpoint_fields[] = {
      .help = "how the program is told the checkpoint that it starts from: an "
              "option, with {path} in it or the path behind it, put at the end "
              "of the command"},
+    {"alarm", FIELD_MAP, .fields = alarm_fields},
     {0},
 };
 

@@ -99,7 +99,7 @@ static const char full[] =
     "hang: {timeout: 5m}\n"
     "limits: {deadline: 1d, grace: 1s, nodeFailures: 0}\n"
     "checkpoint: {every: off, keep: 1, levels: [disk], store: s3://b/c,\n"
-    "             watch: out, resumeArg: --resume}\n"
+    "  watch: out, resumeArg: --resume, alarm: {after: 2h, then: stop}}\n"
     "inputs: [{from: s3://b/d, to: data, credential: k,\n"
     "          parameters: {region: eu}}]\n"
     "outputs: [{from: out, to: s3://b/e}]\n"

@@ -218,6 +218,7 @@ static void test_no_notes(void)
         "limits: {nodeFailures: 3, deadline: 1h, grace: 1s}",
         "checkpoint: {every: auto, keep: 3, store: none, watch: off}",
         "checkpoint: {levels: [memory, partner, disk]}",
+        "checkpoint: {alarm: {after: off, then: tell}}",
         "inputs: []\noutputs: []",
         "search: {method: none}",
         "resources: {gpus: 0}",

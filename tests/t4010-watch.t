@@ -99,6 +99,19 @@ test_again() {
     ok 'nobody looks any more' wait_for 60 not pgrep -f -- "ckpt-watch -- $TRASH"
 }
 
+test_alarm() {
+    run "$MUSTER" run --allow-run-as-root --name late --set checkpoint.alarm.after=1s -- \
+        sh -c 'until grep -q checkpoint_late "$MUSTER_RUN_DIR/status.json"; do sleep 0.1; done'
+    is "$status" 0 'the run goes on' || diag "$(cat err)"
+    told late checkpoint_late 'no checkpoint for [0-9]+s, and checkpoint.alarm.after is 1s' 'it is told'
+    like "$(cat err)" 'no checkpoint for' 'to those who look on, too'
+    run "$MUSTER" run --allow-run-as-root --name stopped --set checkpoint.alarm.after=1s --set checkpoint.alarm.then=stop -- \
+        sleep 1000
+    is "$status" 75 'or the run is ended, to be resumed'
+    run "$MUSTER" status stopped
+    like "$(cat out)" 'no checkpoint for' 'and says why'
+}
+
 test_torch() {
     need_torch
     python=$TORCH_PYTHON
