@@ -142,6 +142,8 @@ void agent_store_open(struct agent *a, uint32_t generation)
     bool closed = local || a->config.job->store == JOB_STORE_TREE;
     struct store_config config = {.addresses = closed ? loopback : NULL,
                                   .max_conns = max_store_conns(),
+                                  .trunk_timeout_ms =
+                                      a->config.job->heartbeat_timeout_ms,
                                   .on_refused = on_refused, .ctx = a};
     struct member_event event = {.type = MEMBER_STORE_OPEN,
                                  .generation = generation};

@@ -8,12 +8,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum { LOOKS = 4 }; /* at a trunk that others wait for, before it is closed */
+
 /* A trunk that has come from another node. */
 struct store_branch {
     struct store_server *srv;
     struct store_trunk *trunk;
     struct store_line line;
     uint32_t rank; /* of the agent there */
+    uint32_t due_told; /* when looked at last: it is to have dropped so much, */
+    int n_looks;       /* and has not for so long */
     bool is_held;  /* not read from */
     bool is_due;
     bool is_resumed; /* will be due: its answers are to be collected first */
@@ -60,10 +64,65 @@ static void make_due(struct store_branch *b)
     }
 }
 
+static bool owes(const struct store_branch *b)
+{
+    return store_trunk_told(b->trunk) != store_trunk_dropped(b->trunk);
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    struct store_server *srv = timer->data;
+
+    store_branches_look(srv);
+    store_server_turn(srv);
+}
+
+static void be_patient(struct store_server *srv)
+{
+    uint64_t look_ms = srv->config.trunk_timeout_ms / LOOKS + 1;
+
+    if (!uv_is_active((uv_handle_t *)&srv->patience)) {
+        uv_timer_start(&srv->patience, on_patience, look_ms, look_ms);
+    }
+}
+
+/* Looks are counted, not time: this process may have been stopped itself, and what
+ * has come meanwhile is read between two of them. True: it has had its time. */
+static bool is_late(struct store_branch *b)
+{
+    uint32_t left = b->due_told - store_trunk_dropped(b->trunk);
+
+    if (b->n_looks == 0 || (int32_t)left <= 0) {
+        b->due_told = store_trunk_told(b->trunk);
+        b->n_looks = owes(b) ? 1 : 0;
+        return false;
+    }
+    return ++b->n_looks > LOOKS;
+}
+
+void store_branches_look(struct store_server *srv)
+{
+    struct store_branch *b = srv->branches;
+    bool any = false;
+
+    while (b && !is_late(b)) {
+        any = any || b->n_looks;
+        b = b->next;
+    }
+    if (b) {
+        refuse(b, "does not say that it has dropped what has changed");
+    } else if (!any) {
+        uv_timer_stop(&srv->patience);
+    }
+}
+
 void store_branch_collect(struct store_branch *b, struct store_conn *conn)
 {
     if (store_trunk_collect(b->trunk, conn)) {
         make_due(b);
+        if (owes(b)) {
+            be_patient(b->srv);
+        }
     } else {
         refuse(b, "no memory for the answers of its workers");
     }
@@ -101,7 +160,8 @@ static void hold_if_behind(struct store_branch *b)
     }
 }
 
-/* Its answers have gone: the requests behind them are due, if there are any. */
+/* Its answers have gone: the requests behind them are due. True if there are any, or
+ * others may go on because it is closed. */
 static bool resume(struct store_branch *b)
 {
     struct error e = {0};
@@ -127,7 +187,7 @@ bool store_branches_send(struct store_server *srv)
 
         srv->due = b->next_due;
         b->is_due = false;
-        more = (send_out(b) && resume(b)) || more;
+        more = !send_out(b) || resume(b) || more; /* others may have waited for it */
     }
     for (struct store_branch *b = more ? srv->branches : NULL; b; b = b->next) {
         if (b->is_resumed) {

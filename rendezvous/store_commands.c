@@ -113,9 +113,11 @@ static int do_multi_set(struct store *s, struct store_conn *c,
     int rc = 0;
 
     (void)c;
+    s->shares.is_changing = true;
     while (n-- > 0 && rc == 0) {
         rc = set_one(s, r, e);
     }
+    s->shares.is_changing = false;
     return rc;
 }
 
@@ -154,11 +156,12 @@ static int do_compare_set(struct store *s, struct store_conn *c,
 }
 
 static int reply_value(struct store *s, struct store_conn *c,
-                       const struct slot *slot, struct error *e)
+                       struct slot *slot, struct error *e)
 {
     if (!slot || !slot->has_value) {
         return store_reply_blob(s, c, NULL, 0, e);
     }
+    share_key(s, c, slot);
     return store_reply_blob(s, c, slot->value, slot->value_len, e);
 }
 
@@ -295,7 +298,10 @@ static int do_check(struct store *s, struct store_conn *c,
     bool all = true;
 
     while (n-- > 0 && all) {
-        all = is_there(read_slot(s, r));
+        struct slot *slot = read_slot(s, r);
+
+        all = is_there(slot);
+        share_key(s, c, slot);
     }
     return store_reply_u8(s, c, all ? STORE_READY : STORE_NOT_READY, e);
 }
@@ -314,6 +320,8 @@ static int do_wait(struct store *s, struct store_conn *c,
         rc = read_new_slot(s, r, sizeof(struct wait), &slot, e);
         if (rc == 0 && !is_there(slot)) {
             store_await(s, c, slot);
+        } else if (rc == 0) {
+            share_key(s, c, slot);
         }
     }
     if (rc == 0 && c->n_awaited == 0) {

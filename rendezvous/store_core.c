@@ -23,6 +23,7 @@ static const struct store_limits default_limits = {
     .reply_bytes = 256 * MIB,
     .memory_bytes = 1024 * MIB,
     .pipeline_bytes = 1 * MIB,
+    .kept_bytes = 64 * MIB,
 };
 
 static void set_limits(struct store_limits *to, const struct store_limits *from)
@@ -40,6 +41,7 @@ static void set_limits(struct store_limits *to, const struct store_limits *from)
         from->memory_bytes ? from->memory_bytes : d->memory_bytes;
     to->pipeline_bytes =
         from->pipeline_bytes ? from->pipeline_bytes : d->pipeline_bytes;
+    to->kept_bytes = from->kept_bytes ? from->kept_bytes : d->kept_bytes;
 }
 
 struct store *store_create(const struct store_limits *limits,
@@ -59,6 +61,7 @@ void store_destroy(struct store *s)
 {
     if (s) {
         table_release(&s->table);
+        free(s->shares.readers);
         free(s);
     }
 }
@@ -97,6 +100,18 @@ struct store_conn *store_open(struct store *s, void *owner)
     }
     s->conns = c;
     s->n_conns++;
+    return c;
+}
+
+struct store_conn *store_open_control(struct store *s, void *owner)
+{
+    struct store_conn *c = store_open(s, owner);
+
+    if (c) {
+        c->is_control = true;
+        c->dialect = STORE_DIALECT_NEW;
+        s->n_conns--;
+    }
     return c;
 }
 
@@ -161,9 +176,24 @@ static size_t unread_bytes(const struct store_conn *c)
 
 bool store_conn_held(const struct store_conn *c)
 {
-    return unread_bytes(c) >= c->store->limits.pipeline_bytes ||
+    if (c->is_control) {
+        return false; /* others may wait for what it says */
+    }
+    return c->blocked ||
+           unread_bytes(c) >= c->store->limits.pipeline_bytes ||
            (c->trunk && store_trunk_held(c->trunk)) ||
            (c->store->relay && store_relay_held(c->store->relay, c));
+}
+
+bool store_conn_due(const struct store_conn *c)
+{
+    return c->is_due;
+}
+
+void store_make_due(struct store *s, struct store_conn *c)
+{
+    c->is_due = true;
+    add_ready(s, c);
 }
 
 uint64_t store_conn_partial(const struct store_conn *c)
@@ -267,6 +297,7 @@ void store_end_wait(struct store *s, struct store_conn *c)
 void store_close(struct store *s, struct store_conn *c)
 {
     store_end_wait(s, c);
+    share_unblock(c);
     if (s->relay) {
         store_relay_forget(s->relay, c);
     }
@@ -279,7 +310,7 @@ void store_close(struct store *s, struct store_conn *c)
     if (c->next) {
         c->next->prev = c->prev;
     }
-    s->n_conns--;
+    s->n_conns -= !c->is_control;
     s->buffered_bytes -= c->in.len + unread_bytes(c);
     buf_release(&c->in);
     buf_release(&c->out);
@@ -291,6 +322,8 @@ void store_clear(struct store *s)
     for (struct store_conn *c = s->conns; c; c = c->next) {
         store_end_wait(s, c);
     }
+    share_clear(s);
+    kept_clear(s);
     table_clear(&s->table);
 }
 
@@ -332,12 +365,14 @@ static void tell_waiting(struct store *s, struct store_conn *c,
 static bool answer_wait(struct store *s, struct wait *w)
 {
     struct store_conn *c = w->conn;
+    struct slot *slot = w->slot;
 
     slot_remove_wait(&s->table, w);
     if (--c->n_awaited > 0) {
         return false;
     }
     store_end_wait(s, c);
+    share_key(s, c, slot);
     tell_waiting(s, c, STORE_STOP_WAITING);
     return true;
 }
@@ -369,6 +404,12 @@ void store_wake_one(struct store *s, struct slot *slot)
 
 /* The stream of requests */
 
+static void count_request(struct store *s, struct store_conn *c)
+{
+    s->n_requests++;
+    c->n_requests++;
+}
+
 /* The request that starts at `data`: 1 if it was there and is done. */
 static int run_request(struct store *s, struct store_conn *c, const char *data,
                        size_t len, struct error *e)
@@ -387,9 +428,13 @@ static int run_request(struct store *s, struct store_conn *c, const char *data,
         return rc;
     }
     r.command = c->scan.command;
-    s->n_requests++;
-    c->n_requests++;
+    if (c->is_control) {
+        rc = s->relay ? store_relay_word(s->relay, &r, e)
+                      : share_word(s, c, &r, e);
+        return rc < 0 ? rc : 1;
+    }
     if (c->n_sharing > 0 && r.command == STORE_CANCEL_WAIT) {
+        count_request(s, c);
         c->n_sharing--;
         if (c->n_sharing == 0) {
             store_end_wait(s, c);
@@ -397,6 +442,10 @@ static int run_request(struct store *s, struct store_conn *c, const char *data,
         return 1;
     }
     store_end_wait(s, c);
+    if (!share_may_run(s, c, &r)) {
+        return 0;
+    }
+    count_request(s, c);
     rc = s->relay ? store_relay_request(s->relay, c, &r, c->scan.at, e)
                   : store_run_command(s, c, &r, e);
     return rc < 0 ? rc : 1;
@@ -435,7 +484,10 @@ static int run_requests(struct store *s, struct store_conn *c,
 int store_resume(struct store *s, struct store_conn *c, struct error *e)
 {
     size_t at;
-    int rc = run_requests(s, c, c->in.data, c->in.len, &at, e);
+    int rc;
+
+    c->is_due = false;
+    rc = run_requests(s, c, c->in.data, c->in.len, &at, e);
 
     drop_input(s, c, at);
     return rc;
@@ -455,7 +507,7 @@ static int keep_input(struct store *s, struct store_conn *c, const char *data,
 int store_feed(struct store *s, struct store_conn *c, const void *data,
                size_t len, struct error *e)
 {
-    int rc = store_check_room(s, len, e);
+    int rc = c->is_control ? 0 : store_check_room(s, len, e);
     size_t at = 0;
 
     if (rc < 0) {
@@ -498,5 +550,7 @@ void store_get_stats(const struct store *s, struct store_stats *ret)
         .n_waiting = s->n_waiting,
         .used_bytes = s->table.used_bytes + s->buffered_bytes,
         .n_requests = s->n_requests,
+        .n_frames_in = s->n_frames_in,
+        .n_frames_out = s->n_frames_out,
     };
 }

@@ -45,6 +45,7 @@ struct store_limits {
     size_t memory_bytes;   /* all of it together: 1 GiB */
     size_t pipeline_bytes; /* unread answers from which on a client's further
                               requests wait: 1 MiB */
+    size_t kept_bytes;     /* at a relay, of the keys of another: 64 MiB */
 };
 
 struct store;
@@ -59,7 +60,7 @@ void store_destroy(struct store *s);
 
 DEFINE_CLEANUP(store);
 
-/* Forgets every key, queue and wait; connections stay. */
+/* Forgets every key, queue and wait; connections stay. There must be no trunk. */
 void store_clear(struct store *s);
 
 /* A new connection; `owner` is the caller's. NULL without memory. */
@@ -101,6 +102,10 @@ bool store_conn_broken(const struct store_conn *c);
 /* Requests are held back: read no more from it until answers were sent. */
 bool store_conn_held(const struct store_conn *c);
 
+/* One that store_next_ready() gave has requests that had to wait, and need not any
+ * more: store_resume() is due. */
+bool store_conn_due(const struct store_conn *c);
+
 /* The number (from 1) of the request of which some but not all bytes have come;
  * 0 between requests. */
 uint64_t store_conn_partial(const struct store_conn *c);
@@ -116,6 +121,8 @@ struct store_stats {
     size_t n_waiting; /* connections in a wait */
     size_t used_bytes;
     uint64_t n_requests;
+    uint64_t n_frames_in; /* of trunks; and to them */
+    uint64_t n_frames_out;
 };
 void store_get_stats(const struct store *s, struct store_stats *ret);
 

@@ -10,9 +10,13 @@
  * counts the requests of the channel that were answered or need no answer.
  *
  * Up, the number of a channel's first frame is 0, or the channel is for one wait
- * that so many clients share. Then STORE_STOP_WAITING is for all of them,
- * STORE_STOP_WAITING_ONE, for an item of a queue, for one; a CANCEL_WAIT says that
- * they are one fewer, and is not answered.
+ * that so many clients share. Then STORE_STOP_WAITING is for all of them, and the
+ * end of the channel; STORE_STOP_WAITING_ONE, for an item of a queue, is for one; a
+ * CANCEL_WAIT says that they are one fewer, and is not answered. It may come when
+ * the channel has just ended, as may a close, which is answered.
+ *
+ * On STORE_CONTROL_CHANNEL, which nobody opens or closes, are the words about what
+ * is kept (store_share.h), both ways.
  *
  * Length 0 closes a channel. Who gets that answers with the same, unless it has
  * said it already; then the channel's number is free again.
@@ -30,6 +34,8 @@ enum {
     STORE_FRAME_BYTES = 12,
     STORE_MAX_CHANNELS = 65536 /* numbers from 0 */
 };
+
+#define STORE_CONTROL_CHANNEL UINT32_MAX
 
 struct store_frame {
     uint32_t channel;

@@ -20,7 +20,7 @@ enum { MAX_UNANSWERED = 8 };
 struct relayed {
     struct store_conn *conn;
     uint32_t channel; /* or NO_CHANNEL */
-    uint32_t n_sent;  /* requests on it */
+    uint32_t n_sent;  /* requests on it, also without an answer */
     uint32_t asked;   /* the last of them that is answered */
     uint32_t n_done;  /* of them, as the other side has said */
     struct group *group;  /* whose wait it shares, or NULL */
@@ -52,6 +52,7 @@ struct line {
 struct store_relay {
     struct store *store;
     struct store_frames frames;
+    struct store_conn *control; /* words that have come */
     struct line *lines; /* by channel */
     uint32_t n_lines;
     uint32_t free_line; /* or NO_CHANNEL */
@@ -63,13 +64,14 @@ struct store_relay {
 /* The trunk, up */
 
 /* A frame with a request, for one client (0) or so many that wait; or without one:
- * the close of the channel, which a store that is full lets through. */
+ * the close of the channel, which a store that is full lets through, as words. */
 static int put_frame(struct store_relay *relay, uint32_t channel,
                      uint32_t n_waiting, enum store_command command,
                      const char *fields, size_t len, struct error *e)
 {
     size_t before = relay->out.len;
-    int rc = len ? store_check_room(relay->store, STORE_FRAME_BYTES + len, e)
+    int rc = len && channel != STORE_CONTROL_CHANNEL
+                 ? store_check_room(relay->store, STORE_FRAME_BYTES + len, e)
                  : 0;
 
     if (rc < 0) {
@@ -328,7 +330,10 @@ static int answer_group(struct store_relay *relay, struct group *g, char answer,
     do {
         tell(relay, g->first);
     } while (g->first && answer == STORE_STOP_WAITING);
-    if (!g->first) {
+    if (answer == STORE_STOP_WAITING) {
+        free_line(relay, g->channel);
+        free_group(relay, g);
+    } else if (!g->first) {
         end_group(relay, g);
     }
     return 0;
@@ -370,9 +375,11 @@ static bool has_answer(enum store_command command)
            command != STORE_APPEND && command != STORE_QUEUE_PUSH;
 }
 
-static bool is_all_answered(const struct relayed *m)
+/* It has nothing under way: what is answered here, or over another channel, comes
+ * after all that it has asked for. */
+static bool is_all_done(const struct relayed *m)
 {
-    return (int32_t)(m->n_done - m->asked) >= 0;
+    return m->n_done == m->n_sent;
 }
 
 /* Over the client's own channel, which it has from then on. */
@@ -436,8 +443,11 @@ int store_relay_request(struct store_relay *relay, struct store_conn *c,
             return store_run_command(relay->store, c, r, e);
         }
     }
-    if (rc < 0 || !is_all_answered(m)) {
+    if (rc < 0 || !is_all_done(m)) {
         return rc < 0 ? rc : pass_on(relay, m, r->command, r->data + 1, len, e);
+    }
+    if (kept_answers(relay->store, r)) {
+        return store_run_command(relay->store, c, r, e);
     }
     switch (r->command) {
     case STORE_PING:
@@ -447,6 +457,64 @@ int store_relay_request(struct store_relay *relay, struct store_conn *c,
     default:
         return pass_on(relay, m, r->command, r->data + 1, len, e);
     }
+}
+
+/* Words */
+
+static int say(struct store_relay *relay, enum store_command word,
+               const char *key, size_t len, struct error *e)
+{
+    _buf_ struct buf b = {0};
+    uint64_t n = len;
+
+    buf_append(&b, &n, sizeof(n));
+    buf_append(&b, key, len);
+    return b.failed ? store_no_memory(e)
+                    : put_frame(relay, STORE_CONTROL_CHANNEL, 0,
+                                word, b.data, b.len + 1, e);
+}
+
+static int forget_excess(struct store_relay *relay, struct error *e)
+{
+    const char *key;
+    size_t len;
+    int rc = 0;
+
+    while (rc == 0 && (key = kept_excess(relay->store, &len)) != NULL) {
+        rc = say(relay, STORE_FORGOT, key, len, e);
+        kept_drop(relay->store, key, len);
+    }
+    return rc;
+}
+
+static int keep(struct store_relay *relay, struct store_request *r,
+                struct error *e)
+{
+    size_t key_len, len;
+    const char *key = store_get_blob(r, &key_len);
+    const char *value = store_get_blob(r, &len);
+
+    if (!kept_put(relay->store, key, key_len, value, len)) {
+        return say(relay, STORE_FORGOT, key, key_len, e);
+    }
+    return forget_excess(relay, e);
+}
+
+int store_relay_word(struct store_relay *relay, struct store_request *r,
+                     struct error *e)
+{
+    const char *key;
+    size_t len;
+
+    if (r->command == STORE_KEEP) {
+        return keep(relay, r, e);
+    }
+    if (r->command != STORE_DROP) {
+        return error_text(e, EPROTO, "a store says %d of a key", r->command);
+    }
+    key = store_get_blob(r, &len);
+    kept_drop(relay->store, key, len);
+    return say(relay, STORE_DROP, key, len, e);
 }
 
 void store_relay_forget(struct store_relay *relay, struct store_conn *c)
@@ -494,6 +562,9 @@ static int take_part(struct store_relay *relay, const char *data, size_t len,
     struct line *line =
         f->channel < relay->n_lines ? &relay->lines[f->channel] : NULL;
 
+    if (f->channel == STORE_CONTROL_CHANNEL && len > 0) {
+        return store_feed(relay->store, relay->control, data, len, e);
+    }
     if (!line || line->state == LINE_FREE) {
         return error_text(e, EPROTO, "an answer on channel %u, which is not "
                           "open", f->channel);
@@ -533,11 +604,18 @@ int store_relay_feed(struct store_relay *relay, const void *data, size_t len,
 struct store_relay *store_relay_create(struct store *s)
 {
     struct store_relay *relay = calloc(1, sizeof(*relay));
-    if (relay) {
-        relay->store = s;
-        relay->free_line = NO_CHANNEL;
-        s->relay = relay;
+
+    if (!relay) {
+        return NULL;
     }
+    relay->store = s;
+    relay->free_line = NO_CHANNEL;
+    relay->control = store_open_control(s, NULL);
+    if (!relay->control) {
+        free(relay);
+        return NULL;
+    }
+    s->relay = relay;
     return relay;
 }
 
@@ -546,6 +624,8 @@ void store_relay_destroy(struct store_relay *relay)
     if (!relay) {
         return;
     }
+    store_close(relay->store, relay->control);
+    kept_clear(relay->store);
     relay->store->buffered_bytes -= relay->out.len + relay->taken_bytes;
     relay->store->relay = NULL;
     buf_release(&relay->out);

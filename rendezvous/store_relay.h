@@ -6,10 +6,11 @@
  * of a `struct store`, which asks here instead of doing what they ask for.
  *
  * A client has a channel of its own from the first request on that needs it;
- * VALIDATE and PING are answered here. Equal waits that begin between two writes
+ * VALIDATE and PING are answered here, and what it wants to know of keys that are
+ * kept here (store_share.h). Equal waits that begin between two writes
  * to the trunk share one channel. Those that begin later do not join: the answer
- * might be on its way, and older than they. Nor does a client whose answers are
- * not all there yet, which might overtake them.
+ * might be on its way, and older than they. Nor does a client with requests
+ * under way, which might overtake them, and others too: they may have to wait.
  */
 #ifndef MUSTER_RENDEZVOUS_STORE_RELAY_H
 #define MUSTER_RENDEZVOUS_STORE_RELAY_H
@@ -45,10 +46,12 @@ void store_relay_sent(struct store_relay *relay, size_t len);
 bool store_relay_held(const struct store_relay *relay,
                       const struct store_conn *c);
 
-/* For store_core.c: a request that is complete, `len` bytes long; and the end of
- * a connection. */
+/* For store_core.c: a request that is complete, `len` bytes long, or a word about
+ * what is kept; and the end of a connection. */
 int store_relay_request(struct store_relay *relay, struct store_conn *c,
                         struct store_request *r, size_t len, struct error *e);
+int store_relay_word(struct store_relay *relay, struct store_request *r,
+                     struct error *e);
 void store_relay_forget(struct store_relay *relay, struct store_conn *c);
 
 #endif

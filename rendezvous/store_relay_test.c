@@ -6,9 +6,9 @@
 #include <config.h>
 
 #include "base/cleanup.h"
-#include "rendezvous/store_bed.h"
 #include "rendezvous/store_frame.h"
 #include "rendezvous/store_relay.h"
+#include "rendezvous/store_relay_bed.h"
 #include "rendezvous/store_trunk.h"
 #include "tests/lib/tap.h"
 
@@ -16,137 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_NODES = 3, PER_NODE = 3, N_CLIENTS = N_NODES * PER_NODE };
-
-struct node {
-    struct store *s;
-    struct store_relay *relay;
-    struct store_trunk *trunk; /* at the lead */
-};
-
-struct bed {
-    struct store *lead;
-    struct node nodes[N_NODES];
-};
-
-static void bed_make(struct bed *b, const struct store_limits *limits)
-{
-    b->lead = bed_store(limits);
-    for (int i = 0; i < N_NODES; i++) {
-        struct node *n = &b->nodes[i];
-
-        n->s = bed_store(limits);
-        n->relay = store_relay_create(n->s);
-        n->trunk = store_trunk_create(b->lead, n);
-        if (!n->relay || !n->trunk) {
-            bail_out("no memory");
-        }
-    }
-}
-
-/* With no connection left at the nodes. */
-static void bed_end(struct bed *b)
-{
-    struct store_stats stats;
-
-    for (int i = 0; i < N_NODES; i++) {
-        store_trunk_destroy(b->nodes[i].trunk);
-        store_relay_destroy(b->nodes[i].relay);
-        store_get_stats(b->nodes[i].s, &stats);
-        is_int((intmax_t)stats.used_bytes, 0, "node %d holds nothing", i);
-        is_int((intmax_t)stats.n_waiting, 0, "and nobody waits there");
-        store_destroy(b->nodes[i].s);
-    }
-    store_get_stats(b->lead, &stats);
-    is_int((intmax_t)stats.n_conns, 0, "the lead has no connection left");
-    store_clear(b->lead);
-    store_get_stats(b->lead, &stats);
-    is_int((intmax_t)stats.used_bytes, 0, "and holds nothing");
-    store_destroy(b->lead);
-}
-
-/* Up: what a node has to send; true if that was something. */
-static bool pump_up(struct node *n, size_t step)
-{
-    struct error e = {0};
-    size_t len, at = 0;
-    _free_ char *data = store_relay_take(n->relay, &len);
-
-    if (!data) {
-        return false;
-    }
-    while (at < len) {
-        size_t part = len - at < step ? len - at : step;
-
-        if (store_trunk_feed(n->trunk, data + at, part, &e) < 0) {
-            bail_out("up: %s", e.text);
-        }
-        at += part;
-    }
-    store_relay_sent(n->relay, len);
-    return true;
-}
-
-static bool pump_down(struct node *n, size_t step)
-{
-    struct error e = {0};
-    size_t len;
-    _free_ char *data = store_trunk_take(n->trunk, &len);
-
-    for (size_t at = 0; data && at < len; at += step) {
-        size_t part = len - at < step ? len - at : step;
-
-        if (store_relay_feed(n->relay, data + at, part, &e) < 0) {
-            bail_out("down: %s", e.text);
-        }
-    }
-    store_trunk_sent(n->trunk, len);
-    if (store_trunk_resume(n->trunk, &e) < 0) {
-        bail_out("resume: %s", e.text);
-    }
-    return data != NULL;
-}
-
-static void collect(struct bed *b)
-{
-    struct store_conn *c;
-
-    while ((c = store_next_ready(b->lead)) != NULL) {
-        if (store_conn_trunk(c) &&
-            !store_trunk_collect(store_conn_trunk(c), c)) {
-            bail_out("no memory");
-        }
-    }
-}
-
-/* Until there is nothing more to send. */
-static void pump(struct bed *b, size_t step)
-{
-    bool any = true;
-
-    while (any) {
-        any = false;
-        for (int i = 0; i < N_NODES; i++) {
-            any = pump_up(&b->nodes[i], step) || any;
-        }
-        collect(b);
-        for (int i = 0; i < N_NODES; i++) {
-            any = pump_down(&b->nodes[i], step) || any;
-        }
-    }
-}
-
-/* Asks at node `i`; the answer, once all have come to rest. */
-static int ask(struct bed *b, int i, struct store_conn *c, struct buf *in,
-               struct buf *out)
-{
-    int rc = store_feed(b->nodes[i].s, c, in->data, in->len, NULL);
-
-    buf_clear(in);
-    pump(b, SIZE_MAX / 2);
-    bed_take(b->nodes[i].s, c, out);
-    return rc;
-}
+enum { PER_NODE = 3, N_CLIENTS = N_NODES * PER_NODE };
 
 static void is_answer(const struct buf *got, const char *want, size_t len,
                       const char *name)
@@ -156,7 +26,7 @@ static void is_answer(const struct buf *got, const char *want, size_t len,
     bed_is(got, &w, name);
 }
 
-static size_t lead_requests(const struct bed *b)
+static size_t lead_requests(const struct relay_bed *b)
 {
     struct store_stats stats;
 
@@ -164,7 +34,7 @@ static size_t lead_requests(const struct bed *b)
     return (size_t)stats.n_requests;
 }
 
-static size_t lead_waiting(const struct bed *b)
+static size_t lead_waiting(const struct relay_bed *b)
 {
     struct store_stats stats;
 
@@ -173,7 +43,7 @@ static size_t lead_waiting(const struct bed *b)
 }
 
 /* Waits for one key; sent, but not over the trunk yet. */
-static void begin_wait(struct bed *b, int i, struct store_conn *c,
+static void begin_wait(struct relay_bed *b, int i, struct store_conn *c,
                        const char *key)
 {
     _buf_ struct buf in = {0};
@@ -184,32 +54,17 @@ static void begin_wait(struct bed *b, int i, struct store_conn *c,
     }
 }
 
-static void open_all(struct bed *b, int i, struct store_conn **c, int n)
-{
-    for (int k = 0; k < n; k++) {
-        c[k] = bed_open(b->nodes[i].s);
-    }
-}
-
-static void close_all(struct bed *b, int i, struct store_conn **c, int n)
-{
-    for (int k = 0; k < n; k++) {
-        store_close(b->nodes[i].s, c[k]);
-    }
-    pump(b, SIZE_MAX / 2);
-}
-
-static void set_key(struct bed *b, int i, struct store_conn *c, int command,
+static void set_key(struct relay_bed *b, int i, struct store_conn *c, int command,
                     const char *key)
 {
     _buf_ struct buf in = {0}, out = {0};
 
     bed_req(&in, command, "ss", key, "v");
-    ask(b, i, c, &in, &out);
+    relay_bed_ask(b, i, c, &in, &out);
     is_int((intmax_t)out.len, 0, "no answer to that");
 }
 
-static void is_told(struct bed *b, int i, struct store_conn *c, bool told,
+static void is_told(struct relay_bed *b, int i, struct store_conn *c, bool told,
                     const char *name)
 {
     _buf_ struct buf out = {0};
@@ -226,21 +81,21 @@ static void count_key(void *arg, const char *key, size_t len)
 static void test_waits(void)
 {
     int n_awaiting = 0;
-    struct bed b;
+    struct relay_bed b;
     struct store_conn *c[5], *other[1];
     size_t before;
 
-    bed_make(&b, NULL);
-    open_all(&b, 0, c, 5);
-    open_all(&b, 1, other, 1);
+    relay_bed_make(&b, NULL);
+    relay_bed_open(&b, 0, c, 5);
+    relay_bed_open(&b, 1, other, 1);
     before = lead_requests(&b);
     begin_wait(&b, 0, c[0], "k");
     begin_wait(&b, 0, c[1], "k");
-    pump(&b, 7);
+    relay_bed_pump(&b, 7);
     begin_wait(&b, 0, c[2], "k");
     begin_wait(&b, 0, c[3], "k");
     begin_wait(&b, 0, c[4], "other");
-    pump(&b, 7);
+    relay_bed_pump(&b, 7);
     is_int((intmax_t)(lead_requests(&b) - before), 3, "three waits of five");
     is_int((intmax_t)lead_waiting(&b), 3, "wait at the lead");
     store_awaited(b.lead, count_key, &n_awaiting);
@@ -250,106 +105,106 @@ static void test_waits(void)
         is_told(&b, 0, c[i], true, "each is told");
     }
     is_told(&b, 0, c[4], false, "not who waits for another key");
-    close_all(&b, 0, c, 5);
+    relay_bed_close(&b, 0, c, 5);
     is_int((intmax_t)lead_waiting(&b), 0, "a wait goes with its last client");
-    close_all(&b, 1, other, 1);
-    bed_end(&b);
+    relay_bed_close(&b, 1, other, 1);
+    relay_bed_end(&b);
 }
 
 static void test_queue(void)
 {
-    struct bed b;
+    struct relay_bed b;
     struct store_conn *c[3], *other[1];
     _buf_ struct buf in = {0}, out = {0};
 
-    bed_make(&b, NULL);
-    open_all(&b, 0, c, 3);
-    open_all(&b, 1, other, 1);
+    relay_bed_make(&b, NULL);
+    relay_bed_open(&b, 0, c, 3);
+    relay_bed_open(&b, 1, other, 1);
     for (int i = 0; i < 3; i++) {
         begin_wait(&b, 0, c[i], "q");
     }
-    pump(&b, SIZE_MAX / 2);
+    relay_bed_pump(&b, SIZE_MAX / 2);
     set_key(&b, 1, other[0], STORE_QUEUE_PUSH, "q");
     is_told(&b, 0, c[0], true, "an item is for the first");
     is_told(&b, 0, c[1], false, "and for no other");
     bed_req(&in, STORE_CANCEL_WAIT, "");
-    ask(&b, 0, c[1], &in, &out);
+    relay_bed_ask(&b, 0, c[1], &in, &out);
     is_int((intmax_t)out.len, 1, "which gives up");
     set_key(&b, 1, other[0], STORE_QUEUE_PUSH, "q");
     is_told(&b, 0, c[2], true, "the next one is for the third");
     is_int((intmax_t)lead_waiting(&b), 0, "and nobody waits");
-    close_all(&b, 0, c, 3);
-    close_all(&b, 1, other, 1);
-    bed_end(&b);
+    relay_bed_close(&b, 0, c, 3);
+    relay_bed_close(&b, 1, other, 1);
+    relay_bed_end(&b);
 }
 
 static void test_cancel(void)
 {
     static const char canceled[] = {STORE_WAIT_CANCELED};
-    struct bed b;
+    struct relay_bed b;
     struct store_conn *c[2];
     _buf_ struct buf in = {0}, out = {0};
 
-    bed_make(&b, NULL);
-    open_all(&b, 0, c, 2);
+    relay_bed_make(&b, NULL);
+    relay_bed_open(&b, 0, c, 2);
     begin_wait(&b, 0, c[0], "k");
     begin_wait(&b, 0, c[1], "k");
-    pump(&b, 1);
+    relay_bed_pump(&b, 1);
     bed_req(&in, STORE_CANCEL_WAIT, "");
-    ask(&b, 0, c[0], &in, &out);
+    relay_bed_ask(&b, 0, c[0], &in, &out);
     is_answer(&out, canceled, 1, "one gives up");
     is_int((intmax_t)lead_waiting(&b), 1, "the other does not");
     bed_req(&in, STORE_CANCEL_WAIT, "");
-    ask(&b, 0, c[1], &in, &out);
+    relay_bed_ask(&b, 0, c[1], &in, &out);
     is_answer(&out, canceled, 1, "then it does");
     is_int((intmax_t)lead_waiting(&b), 0, "and nobody waits");
     bed_req(&in, STORE_BARRIER, "sn", "b", N(2));
-    ask(&b, 0, c[0], &in, &out);
+    relay_bed_ask(&b, 0, c[0], &in, &out);
     is_int((intmax_t)lead_waiting(&b), 1, "a barrier");
     bed_req(&in, STORE_CANCEL_WAIT, "");
-    ask(&b, 0, c[0], &in, &out);
+    relay_bed_ask(&b, 0, c[0], &in, &out);
     is_answer(&out, canceled, 1, "is given up");
     is_int((intmax_t)lead_waiting(&b), 0, "at the lead as well");
-    close_all(&b, 0, c, 2);
-    bed_end(&b);
+    relay_bed_close(&b, 0, c, 2);
+    relay_bed_end(&b);
 }
 
 static void test_broken(void)
 {
-    struct bed b;
+    struct relay_bed b;
     struct store_conn *c[2], *ready;
     _buf_ struct buf in = {0}, out = {0};
     bool broken = false;
 
-    bed_make(&b, NULL);
-    open_all(&b, 0, c, 2);
+    relay_bed_make(&b, NULL);
+    relay_bed_open(&b, 0, c, 2);
     bed_req(&in, STORE_SET, "ss", "k", "no number");
     bed_req(&in, STORE_ADD, "sn", "k", N(1));
     store_feed(b.nodes[0].s, c[0], in.data, in.len, NULL);
-    pump(&b, SIZE_MAX / 2);
+    relay_bed_pump(&b, SIZE_MAX / 2);
     while ((ready = store_next_ready(b.nodes[0].s)) != NULL) {
         broken = broken || (ready == c[0] && store_conn_broken(ready));
     }
     ok(broken, "a wrong request is the end of its client");
     buf_clear(&in);
     bed_req(&in, STORE_NUM_KEYS, "");
-    ask(&b, 0, c[1], &in, &out);
+    relay_bed_ask(&b, 0, c[1], &in, &out);
     is_int((intmax_t)out.len, 8, "and of no other");
-    close_all(&b, 0, c, 2);
-    bed_end(&b);
+    relay_bed_close(&b, 0, c, 2);
+    relay_bed_end(&b);
 }
 
 /* Channels are used again, also when both sides close one at once. */
 static void test_numbers(void)
 {
-    struct bed b;
+    struct relay_bed b;
     struct store_conn *c[1];
     _buf_ struct buf in = {0}, out = {0};
     bool all = true;
 
-    bed_make(&b, NULL);
+    relay_bed_make(&b, NULL);
     for (int i = 0; i < 200 && all; i++) {
-        open_all(&b, 0, c, 1);
+        relay_bed_open(&b, 0, c, 1);
         bed_req(&in, STORE_ADD, "sn", i % 3 ? "n" : "text", N(1));
         if (i % 3 == 0) {
             bed_req(&in, STORE_SET, "ss", "text", "x");
@@ -358,19 +213,19 @@ static void test_numbers(void)
         store_feed(b.nodes[0].s, c[0], in.data, in.len, NULL);
         buf_clear(&in);
         if (i % 2) {
-            pump_up(&b.nodes[0], SIZE_MAX / 2);
+            relay_bed_up(&b.nodes[0], SIZE_MAX / 2);
         } else {
-            pump(&b, SIZE_MAX / 2);
+            relay_bed_pump(&b, SIZE_MAX / 2);
         }
         bed_take(b.nodes[0].s, c[0], &out);
         all = i % 3 == 0 || i % 2 || out.len == 8;
-        close_all(&b, 0, c, 1);
+        relay_bed_close(&b, 0, c, 1);
     }
     ok(all, "200 clients, one after the other");
-    bed_end(&b);
+    relay_bed_end(&b);
 }
 
-static int feed_trunk(struct bed *b, uint32_t channel, const char *data,
+static int feed_trunk(struct relay_bed *b, uint32_t channel, const char *data,
                       size_t len)
 {
     _buf_ struct buf in = {0};
@@ -380,7 +235,7 @@ static int feed_trunk(struct bed *b, uint32_t channel, const char *data,
     return store_trunk_feed(b->nodes[0].trunk, in.data, in.len, NULL);
 }
 
-static int feed_sharing(struct bed *b, uint32_t channel, uint32_t n)
+static int feed_sharing(struct relay_bed *b, uint32_t channel, uint32_t n)
 {
     _buf_ struct buf in = {0};
 
@@ -389,7 +244,7 @@ static int feed_sharing(struct bed *b, uint32_t channel, uint32_t n)
     return store_trunk_feed(b->nodes[0].trunk, in.data, in.len, NULL);
 }
 
-static int feed_relay(struct bed *b, uint32_t channel, const char *data,
+static int feed_relay(struct relay_bed *b, uint32_t channel, const char *data,
                       size_t len)
 {
     _buf_ struct buf in = {0};
@@ -401,11 +256,11 @@ static int feed_relay(struct bed *b, uint32_t channel, const char *data,
 
 static void test_hostile(void)
 {
-    struct bed b;
+    struct relay_bed b;
     struct store_conn *c[1];
     size_t len;
 
-    bed_make(&b, NULL);
+    relay_bed_make(&b, NULL);
     is_int(feed_trunk(&b, STORE_MAX_CHANNELS, "x", 1), -EPROTO, "no such channel");
     is_int(feed_trunk(&b, UINT32_MAX, "", 0), -EPROTO, "nor that one");
     is_int(feed_trunk(&b, 0, "", 0), -EPROTO, "a close of nothing");
@@ -417,13 +272,13 @@ static void test_hostile(void)
     is_int(feed_trunk(&b, 5, "", 0), -EPROTO, "which it is once");
     is_int(feed_relay(&b, 0, "x", 1), -EPROTO, "an answer to nobody");
     is_int(feed_relay(&b, 77, "", 0), -EPROTO, "a close of nobody");
-    open_all(&b, 0, c, 1);
+    relay_bed_open(&b, 0, c, 1);
     begin_wait(&b, 0, c[0], "k");
     free(store_relay_take(b.nodes[0].relay, &len));
     store_relay_sent(b.nodes[0].relay, len);
     is_int(feed_relay(&b, 0, "\x07", 1), -EPROTO, "what ends no wait");
     store_close(b.nodes[0].s, c[0]);
-    bed_end(&b);
+    relay_bed_end(&b);
 }
 
 /* The same at random, at the nodes and directly */
@@ -434,12 +289,6 @@ struct twin {
     struct store_conn *here;
 };
 
-static unsigned next_random(unsigned *state, unsigned n)
-{
-    *state = *state * 1103515245u + 12345u;
-    return (*state >> 16) % n;
-}
-
 static void put_random(struct buf *in, unsigned *state, int node)
 {
     static const int commands[] = {
@@ -447,11 +296,11 @@ static void put_random(struct buf *in, unsigned *state, int node)
         STORE_WAIT, STORE_NUM_KEYS, STORE_DELETE_KEY, STORE_APPEND,
         STORE_MULTI_GET, STORE_MULTI_SET, STORE_CANCEL_WAIT, STORE_PING,
         STORE_QUEUE_PUSH, STORE_QUEUE_POP, STORE_QUEUE_LEN, STORE_BARRIER};
-    int command = commands[next_random(state, ARRAY_SIZE(commands))];
+    int command = commands[relay_bed_random(state, ARRAY_SIZE(commands))];
     char k[8], n[8], q[8];
 
-    snprintf(k, sizeof(k), "k%u", next_random(state, 4));
-    snprintf(n, sizeof(n), "n%u", next_random(state, 3));
+    snprintf(k, sizeof(k), "k%u", relay_bed_random(state, 4));
+    snprintf(n, sizeof(n), "n%u", relay_bed_random(state, 3));
     /* Whose turn it is at a queue may differ where several nodes wait. */
     snprintf(q, sizeof(q), "q%d", node);
     switch (command) {
@@ -463,7 +312,7 @@ static void put_random(struct buf *in, unsigned *state, int node)
         bed_req(in, command, "sss", k, "value", "w");
         break;
     case STORE_ADD:
-        bed_req(in, command, "sn", n, N(next_random(state, 5)));
+        bed_req(in, command, "sn", n, N(relay_bed_random(state, 5)));
         break;
     case STORE_BARRIER:
         bed_req(in, command, "sn", n, N(40));
@@ -473,7 +322,7 @@ static void put_random(struct buf *in, unsigned *state, int node)
         bed_req(in, command, "nss", N(2), k, n);
         break;
     case STORE_WAIT:
-        bed_req(in, command, "ns", N(1), next_random(state, 3) ? k : q);
+        bed_req(in, command, "ns", N(1), relay_bed_random(state, 3) ? k : q);
         break;
     case STORE_MULTI_SET:
         bed_req(in, command, "nssss", N(2), k, "1", "k9", "2");
@@ -493,11 +342,11 @@ static void put_random(struct buf *in, unsigned *state, int node)
         bed_req(in, command, "s", q);
         break;
     default:
-        bed_req(in, command, "s", next_random(state, 2) ? k : n);
+        bed_req(in, command, "s", relay_bed_random(state, 2) ? k : n);
     }
 }
 
-static bool same_answers(struct bed *b, struct store *direct,
+static bool same_answers(struct relay_bed *b, struct store *direct,
                          struct twin *twins)
 {
     bool same = true;
@@ -517,26 +366,26 @@ static bool same_answers(struct bed *b, struct store *direct,
     return same;
 }
 
-static void open_twin(struct bed *b, struct store *direct, struct twin *t)
+static void open_twin(struct relay_bed *b, struct store *direct, struct twin *t)
 {
     t->there = bed_open(b->nodes[t->node].s);
     t->here = bed_open(direct);
 }
 
-static void close_twin(struct bed *b, struct store *direct, struct twin *t)
+static void close_twin(struct relay_bed *b, struct store *direct, struct twin *t)
 {
     store_close(b->nodes[t->node].s, t->there);
     store_close(direct, t->here);
 }
 
 /* One step of a client: a few requests at once, or a new client. */
-static void step(struct bed *b, struct store *direct, struct twin *t,
+static void step(struct relay_bed *b, struct store *direct, struct twin *t,
                  unsigned *state)
 {
-    unsigned n = 1 + next_random(state, 10) / 7;
+    unsigned n = 1 + relay_bed_random(state, 10) / 7;
     _buf_ struct buf in = {0};
 
-    if (next_random(state, 30) == 0) {
+    if (relay_bed_random(state, 30) == 0) {
         close_twin(b, direct, t);
         open_twin(b, direct, t);
         return;
@@ -552,29 +401,29 @@ static void step(struct bed *b, struct store *direct, struct twin *t,
 
 static void test_random(unsigned seed, const struct store_limits *limits)
 {
-    struct bed b;
+    struct relay_bed b;
     struct store *direct = bed_store(limits);
     struct twin twins[N_CLIENTS];
     unsigned state = seed;
     bool same = true;
     int steps = 0;
 
-    bed_make(&b, limits);
+    relay_bed_make(&b, limits);
     for (int i = 0; i < N_CLIENTS; i++) {
         twins[i].node = i % N_NODES;
         open_twin(&b, direct, &twins[i]);
     }
     for (; steps < 3000 && same; steps++) {
-        step(&b, direct, &twins[next_random(&state, N_CLIENTS)], &state);
-        pump(&b, 1 + next_random(&state, 40));
+        step(&b, direct, &twins[relay_bed_random(&state, N_CLIENTS)], &state);
+        relay_bed_pump(&b, 1 + relay_bed_random(&state, 40));
         same = same_answers(&b, direct, twins);
     }
     ok(same, "seed %u: the same answers, %d steps", seed, steps);
     for (int i = 0; i < N_CLIENTS; i++) {
         close_twin(&b, direct, &twins[i]);
     }
-    pump(&b, SIZE_MAX / 2);
-    bed_end(&b);
+    relay_bed_pump(&b, SIZE_MAX / 2);
+    relay_bed_end(&b);
     store_destroy(direct);
 }
 
@@ -582,13 +431,13 @@ static void test_random(unsigned seed, const struct store_limits *limits)
 static void test_held(void)
 {
     const struct store_limits limits = {.pipeline_bytes = 100};
-    struct bed b;
+    struct relay_bed b;
     struct store_conn *c[2];
     _buf_ struct buf in = {0}, out = {0};
     size_t got = 0;
 
-    bed_make(&b, &limits);
-    open_all(&b, 0, c, 2);
+    relay_bed_make(&b, &limits);
+    relay_bed_open(&b, 0, c, 2);
     for (int i = 0; i < 50; i++) {
         bed_req(&in, STORE_QUEUE_PUSH, "ss", "q", "an item of a queue");
     }
@@ -597,14 +446,14 @@ static void test_held(void)
     }
     store_feed(b.nodes[0].s, c[0], in.data, in.len, NULL);
     for (int i = 0; i < 200; i++) {
-        pump(&b, SIZE_MAX / 2);
+        relay_bed_pump(&b, SIZE_MAX / 2);
         bed_take(b.nodes[0].s, c[0], &out);
         got += out.len;
         store_resume(b.nodes[0].s, c[0], NULL);
     }
     is_int((intmax_t)got, 50 * (8 + 8 + 18), "all answers come in the end");
-    close_all(&b, 0, c, 2);
-    bed_end(&b);
+    relay_bed_close(&b, 0, c, 2);
+    relay_bed_end(&b);
 }
 
 int main(void)

@@ -11,6 +11,7 @@
 enum {
     DEFAULT_MAX_CONNS = 65536,
     DEFAULT_REQUEST_MS = 120 * 1000,
+    DEFAULT_TRUNK_MS = 30 * 1000,
     BACKLOG = 4096, /* all workers of a job connect at the same moment */
     PORT_TRIES = 16,
     MAX_WRITE_BYTES = 1 << 30, /* libuv counts in 32 bits */
@@ -152,6 +153,9 @@ static int send_answers(struct client *client)
     uv_buf_t buf = uv_buf_init((char *)data, (unsigned)len);
     int n;
 
+    if (len == 0) {
+        return 0; /* it is here to go on, after others */
+    }
     /* Held requests go on when it has read, and after the others' turn. */
     if (store_conn_held(client->conn)) {
         return send_later(client);
@@ -178,6 +182,8 @@ static void flush(struct store_server *srv)
             store_branch_collect(store_conn_owner(conn), conn);
         } else if (store_conn_broken(conn) || send_answers(client) < 0) {
             close_client(client);
+        } else if (store_conn_due(conn)) {
+            go_on(client);
         }
     }
 }
@@ -545,6 +551,9 @@ static void set_config(struct store_server *srv,
     if (!srv->config.request_timeout_ms) {
         srv->config.request_timeout_ms = DEFAULT_REQUEST_MS;
     }
+    if (!srv->config.trunk_timeout_ms) {
+        srv->config.trunk_timeout_ms = DEFAULT_TRUNK_MS;
+    }
     if (srv->config.limits.reply_bytes > MAX_WRITE_BYTES) {
         srv->config.limits.reply_bytes = MAX_WRITE_BYTES;
     }
@@ -573,8 +582,10 @@ int store_server_create(uv_loop_t *loop, const struct store_config *config,
     }
     uv_timer_init(loop, &srv->sweep);
     srv->sweep.data = srv;
+    uv_timer_init(loop, &srv->patience);
+    srv->patience.data = srv;
     store_turn_init(&srv->turn, loop, on_answer, srv);
-    srv->n_handles = 1 + STORE_TURN_HANDLES;
+    srv->n_handles = 2 + STORE_TURN_HANDLES;
     rc = config->upstream ? store_uplink_open(srv, config->upstream, e) : 0;
     if (rc == 0) {
         rc = config->addresses && config->addresses[0]
@@ -631,5 +642,6 @@ void store_server_destroy(struct store_server *srv, void (*done)(void *ctx),
     store_uplink_close(srv->uplink);
     srv->uplink = NULL;
     uv_close((uv_handle_t *)&srv->sweep, on_own_closed);
+    uv_close((uv_handle_t *)&srv->patience, on_own_closed);
     store_turn_close(&srv->turn, on_own_closed);
 }

@@ -41,6 +41,9 @@ struct store_config {
     struct store_limits limits;
     size_t max_conns;             /* 0: 65536 */
     uint64_t request_timeout_ms;  /* 0: 120000; from its first byte */
+    /* What a trunk was told to drop others wait for: after so long without an
+     * answer, at most twice, it is closed. 0: 30000. */
+    uint64_t trunk_timeout_ms;
 
     /* Told of each connection that the server closed and why (not allowed, too
      * many, broken request); may be NULL. */

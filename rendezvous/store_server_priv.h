@@ -56,6 +56,7 @@ struct store_server {
     struct store_branch *due;      /* of them, who have something to send */
     struct store_uplink *uplink;   /* NULL: this is where the keys are */
     uv_timer_t sweep; /* runs while something is overdue or may become so */
+    uv_timer_t patience; /* runs while trunks have to drop something */
     struct store_turn turn; /* when answers are sent */
     uint16_t port;
     struct allow allowed;
@@ -88,9 +89,12 @@ void store_server_lost(struct store_server *srv);
 /* Answers of one of a trunk's clients are due. */
 void store_branch_collect(struct store_branch *b, struct store_conn *conn);
 
-/* Sends what trunks have to be told. True if requests that were held back have
+/* Sends what trunks have to be told. True if requests that were held back may have
  * led to more answers. */
 bool store_branches_send(struct store_server *srv);
+
+/* Asks which trunks do not answer. */
+void store_branches_look(struct store_server *srv);
 
 void store_branches_close(struct store_server *srv);
 

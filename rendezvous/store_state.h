@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "rendezvous/store_core.h"
 #include "rendezvous/store_relay.h"
+#include "rendezvous/store_share.h"
 #include "rendezvous/store_table.h"
 #include "rendezvous/store_wire.h"
 
@@ -35,8 +36,17 @@ struct store_conn {
     /* One of a trunk's (store_trunk.h). */
     struct store_trunk *trunk;
     uint32_t channel;
+    struct store_conn *control; /* of that trunk */
     uint32_t n_sharing; /* clients that share its one wait; 0: is a client */
     struct relayed *relayed; /* where requests are passed on (store_relay.h) */
+    /* Of a trunk, on which its ends say what is kept (store_share.h). */
+    bool is_control;
+    uint32_t reader; /* that trunk's number */
+    /* The next request has to wait until this is not kept any more. */
+    struct share *blocked;
+    struct store_conn *blocked_prev;
+    struct store_conn *blocked_next;
+    bool is_due; /* it had to, and does not any more */
 };
 
 struct store {
@@ -49,7 +59,11 @@ struct store {
     size_t n_conns;
     size_t n_waiting;
     uint64_t n_requests;
+    uint64_t n_frames_in;
+    uint64_t n_frames_out;
+    struct shares shares;      /* of its keys, with the relays of others */
     struct store_relay *relay; /* passes requests on, or NULL */
+    struct kept_keys kept;     /* then: the keys here */
 };
 
 /* Does what a complete request asks for, answers it, and wakes those who waited
@@ -80,6 +94,12 @@ void store_end_wait(struct store *s, struct store_conn *c);
 
 /* There was no memory for an answer: whoever serves the connection closes it. */
 void store_break(struct store *s, struct store_conn *c);
+
+/* What had to wait can be done: whoever serves it calls store_resume(). */
+void store_make_due(struct store *s, struct store_conn *c);
+
+/* A trunk's channel for words, which counts as no connection. */
+struct store_conn *store_open_control(struct store *s, void *owner);
 
 /* The key of a slot is there now: tells all who waited for it; or, for one item
  * of a queue, the first who waits for nothing else. */

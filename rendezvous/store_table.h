@@ -12,8 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct store_conn;
+struct kept;
+struct share;
 struct slot;
+struct store_conn;
 
 /* One awaited key of a connection; the connection owns it. */
 struct wait {
@@ -42,6 +44,11 @@ struct slot {
     size_t n_items;
     struct wait *waits; /* in the order in which they began */
     struct wait *last_wait;
+    union { /* what of it trunks keep (store_share.h); the slot stays meanwhile */
+        struct share *share;
+        struct kept *kept;
+    };
+    uint8_t n_changes; /* while it was kept */
     char key[];
 };
 

@@ -15,7 +15,7 @@
 static const uint8_t key[CHANNEL_KEY_BYTES] = {7};
 static char *const loopback[] = {(char *)"127.0.0.1", NULL};
 
-enum { GENERATION = 3 };
+enum { GENERATION = 3, TRUNK_MS = 1000 };
 
 /* The node with the keys, and another one. */
 struct world {
@@ -97,7 +97,7 @@ static struct store_server *serve_node(struct world *w)
 
 static void begin(struct world *w)
 {
-    struct store_config config = {0};
+    struct store_config config = {.trunk_timeout_ms = TRUNK_MS};
 
     memset(w, 0, sizeof(*w));
     w->generation = GENERATION;
@@ -316,27 +316,33 @@ static void is_lost_by(uint16_t type, const char *data, size_t len,
     end(&w);
 }
 
+static struct link *connect_rogue(struct world *w)
+{
+    struct link *l = NULL;
+    struct link_target to = {.addrs = loopback, .timeout_ms = NET_WAIT_MS,
+                             .port = link_listener_port(w->trunks)};
+    struct store_hello h = {.rank = 2, .generation = GENERATION};
+    _buf_ struct buf hello = {0};
+
+    if (link_connect(&w->loop, &to, key, &rogue_ops, w, &l, NULL) < 0) {
+        bail_out("cannot connect");
+    }
+    w->rogue = l;
+    store_hello_encode(&h, &hello);
+    link_send_buf(l, STORE_LINE_HELLO, &hello);
+    return l;
+}
+
 /* What a trunk must not carry: the end of that trunk, and of nothing else. */
 static void is_refused(uint16_t type, const char *data, size_t len,
                        const char *why)
 {
     struct world w;
-    struct link *l = NULL;
-    struct link_target to = {.addrs = loopback, .timeout_ms = NET_WAIT_MS};
-    struct store_hello h = {.rank = 2, .generation = GENERATION};
-    _buf_ struct buf hello = {0};
     int a;
     char answer[9];
 
     begin(&w);
-    to.port = link_listener_port(w.trunks);
-    if (link_connect(&w.loop, &to, key, &rogue_ops, &w, &l, NULL) < 0) {
-        bail_out("cannot connect");
-    }
-    w.rogue = l;
-    store_hello_encode(&h, &hello);
-    link_send_buf(l, STORE_LINE_HELLO, &hello);
-    link_send(l, type, data, len);
+    link_send(connect_rogue(&w), type, data, len);
     run_until(&w, &w.at_keys.n, 1);
     like(w.at_keys.why, why, "told");
     a = open_client(&w, w.node);
@@ -344,6 +350,46 @@ static void is_refused(uint16_t type, const char *data, size_t len,
     ask(&w, a, 3, "k", NULL);
     ok(net_receive(&w.loop, a, answer, 9) == 9, "others do not notice");
     close(a);
+    end(&w);
+}
+
+/* An agent that is stopped: it was told a value, and does not say that it has
+ * dropped it. A client of the keys' own node, and one of another, change it. */
+static void test_stopped(void)
+{
+    struct world w;
+    _buf_ struct buf frame = {0}, get = {0};
+    char answer[10];
+    int a, b;
+
+    begin(&w);
+    a = open_client(&w, w.node);
+    b = open_client(&w, w.keys);
+    ask(&w, a, 1, "k", "v");
+    ask(&w, a, 3, "k", NULL);
+    ok(net_receive(&w.loop, a, answer, 9) == 9, "a value, kept at a node");
+    connect_rogue(&w);
+    net_put(&get, 3, "k", NULL);
+    store_frame_put(&frame, 0, 0, (uint32_t)get.len);
+    buf_append(&frame, get.data, get.len);
+    link_send_buf(w.rogue, STORE_LINE_DATA, &frame);
+    for (size_t least = 2 * STORE_FRAME_BYTES + 2 * 9; w.n_bytes < least;) {
+        uv_run(&w.loop, UV_RUN_ONCE);
+    }
+    ask(&w, b, 1, "k", "v2");
+    ask(&w, a, 1, "k", "v3");
+    ask(&w, b, 3, "k", NULL);
+    ok(net_receive(&w.loop, b, answer, 10) == 10 && answer[8] == 'v' &&
+       (answer[9] == '2' || answer[9] == '3'),
+       "changes do not wait for it for ever");
+    is_int(w.at_keys.n, 1, "it is closed instead");
+    like(w.at_keys.why, "does not say that it has dropped", "and why");
+    ask(&w, a, 3, "k", NULL);
+    ok(net_receive(&w.loop, a, answer, 10) == 10 && answer[9] == '3',
+       "others go on");
+    is_int((intmax_t)store_server_trunks(w.keys), 1, "with their trunk");
+    close(a);
+    close(b);
     end(&w);
 }
 
@@ -482,6 +528,7 @@ int main(void)
     test_two_of_one();
     test_cut();
     test_hostile();
+    test_stopped();
     test_slow_trunk();
     test_never_reads();
     return tap_done();

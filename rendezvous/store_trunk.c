@@ -12,6 +12,7 @@
 
 struct channel {
     bool is_open;            /* the other side has not closed it */
+    bool is_over;            /* its one wait has ended, and it with that */
     struct store_conn *conn; /* NULL once this side has */
 };
 
@@ -19,6 +20,7 @@ struct store_trunk {
     struct store *store;
     void *owner;
     struct store_frames frames;
+    struct store_conn *control; /* the channel for words */
     struct channel *channels;
     size_t n_channels;
     bool has_held; /* requests on some of them */
@@ -30,9 +32,22 @@ struct store_trunk *store_trunk_create(struct store *s, void *owner)
 {
     struct store_trunk *t = calloc(1, sizeof(*t));
 
-    if (t) {
-        t->store = s;
-        t->owner = owner;
+    if (!t) {
+        return NULL;
+    }
+    t->store = s;
+    t->owner = owner;
+    t->control = store_open_control(s, owner);
+    if (!t->control) {
+        free(t);
+        return NULL;
+    }
+    t->control->trunk = t;
+    t->control->channel = STORE_CONTROL_CHANNEL;
+    if (!share_add_reader(s, t->control)) {
+        store_close(s, t->control);
+        free(t);
+        return NULL;
     }
     return t;
 }
@@ -47,6 +62,8 @@ void store_trunk_destroy(struct store_trunk *t)
             store_close(t->store, t->channels[i].conn);
         }
     }
+    share_remove_reader(t->store, t->control);
+    store_close(t->store, t->control);
     t->store->buffered_bytes -= t->out.len + t->taken_bytes;
     buf_release(&t->out);
     free(t->channels);
@@ -64,6 +81,7 @@ static bool put_frame(struct store_trunk *t, uint32_t channel, uint32_t number,
     size_t before = t->out.len;
 
     store_frame_put(&t->out, channel, number, (uint32_t)len);
+    t->store->n_frames_out++;
     if (len) {
         buf_append(&t->out, data, len);
     }
@@ -74,7 +92,16 @@ static bool put_frame(struct store_trunk *t, uint32_t channel, uint32_t number,
     return true;
 }
 
-static bool collect(struct store_trunk *t, struct store_conn *c)
+/* The wait that clients share has ended for all of them. */
+static bool ends_sharing(const struct store_conn *c, const char *data,
+                         size_t len)
+{
+    return c->n_sharing > 0 && !c->waits && len > 0 &&
+           data[len - 1] == STORE_STOP_WAITING;
+}
+
+static bool collect(struct store_trunk *t, struct store_conn *c,
+                    bool *ret_over)
 {
     size_t len;
     const char *data = store_answers(c, &len);
@@ -83,8 +110,24 @@ static bool collect(struct store_trunk *t, struct store_conn *c)
     if (len && !put_frame(t, c->channel, n_answered, data, len)) {
         return false;
     }
+    *ret_over = ends_sharing(c, data, len);
     store_sent_now(t->store, c, len);
     return true;
+}
+
+static const struct reader *reader_of(const struct store_trunk *t)
+{
+    return &t->store->shares.readers[t->control->reader];
+}
+
+uint32_t store_trunk_told(const struct store_trunk *t)
+{
+    return reader_of(t)->n_told;
+}
+
+uint32_t store_trunk_dropped(const struct store_trunk *t)
+{
+    return reader_of(t)->n_dropped;
 }
 
 char *store_trunk_take(struct store_trunk *t, size_t *ret_len)
@@ -143,8 +186,9 @@ static int open_channel(struct store_trunk *t, const struct store_frame *f,
     if (!ch->conn) {
         return store_no_memory(e);
     }
-    ch->is_open = true;
+    *ch = (struct channel){.is_open = true, .conn = ch->conn};
     ch->conn->trunk = t;
+    ch->conn->control = t->control;
     ch->conn->channel = f->channel;
     ch->conn->n_sharing = f->number;
     ch->conn->validated = true;
@@ -171,16 +215,59 @@ static int close_channel(struct store_trunk *t, uint32_t channel,
 static int after_feed(struct store_trunk *t, struct store_conn *c, int rc,
                       struct error *e)
 {
+    bool is_over;
+
     if (rc == 0 && !store_conn_broken(c)) {
         return 0;
     }
-    return collect(t, c) ? close_channel(t, c->channel, e) : store_no_memory(e);
+    return collect(t, c, &is_over) ? close_channel(t, c->channel, e)
+                                   : store_no_memory(e);
+}
+
+static void end_channel(struct store_trunk *t, struct store_conn *c)
+{
+    struct channel *ch = &t->channels[c->channel];
+
+    store_close(t->store, c);
+    *ch = (struct channel){.is_over = true};
+}
+
+/* Requests that have to wait for others are no news when answers have gone. */
+static void note_held(struct store_trunk *t, const struct store_conn *c)
+{
+    t->has_held = t->has_held || (store_conn_held(c) && !c->blocked);
+}
+
+static int resume(struct store_trunk *t, struct store_conn *c, struct error *e)
+{
+    int rc = store_resume(t->store, c, NULL);
+
+    note_held(t, c);
+    if (!t->channels[c->channel].is_open && !c->blocked) {
+        return close_channel(t, c->channel, e);
+    }
+    return after_feed(t, c, rc, e);
 }
 
 bool store_trunk_collect(struct store_trunk *t, struct store_conn *c)
 {
-    return collect(t, c) &&
-           (!store_conn_broken(c) || close_channel(t, c->channel, NULL) == 0);
+    bool is_over;
+    int rc = 0;
+
+    if (!collect(t, c, &is_over)) {
+        return false;
+    }
+    if (store_conn_broken(c)) {
+        return !c->is_control && close_channel(t, c->channel, NULL) == 0;
+    }
+    if (is_over) {
+        end_channel(t, c);
+        return true;
+    }
+    if (c->is_due) {
+        rc = resume(t, c, NULL);
+    }
+    return rc == 0;
 }
 
 /* Part of a frame. */
@@ -188,19 +275,36 @@ static int take_part(struct store_trunk *t, const char *data, size_t len,
                      struct error *e)
 {
     const struct store_frame *f = &t->frames.frame;
-    int rc = reach(t, f->channel, e);
     struct channel *ch;
+    int rc;
 
+    t->store->n_frames_in += t->frames.left == 0;
+    if (f->channel == STORE_CONTROL_CHANNEL && len > 0) {
+        return store_feed(t->store, t->control, data, len, e);
+    }
+    rc = reach(t, f->channel, e);
     if (rc < 0) {
         return rc;
     }
     ch = &t->channels[f->channel];
+    if (ch->is_over && f->len == 0) {
+        ch->is_over = false;
+        return put_frame(t, f->channel, 0, NULL, 0) ? 0 : store_no_memory(e);
+    }
+    if (ch->is_over && f->number > 0 && data[0] == STORE_CANCEL_WAIT) {
+        return 0; /* on its way when the wait ended */
+    }
     if (f->len == 0) {
         if (!ch->is_open) {
             return error_text(e, EPROTO, "a trunk closes what is not open");
         }
         ch->is_open = false;
-        return close_channel(t, f->channel, e);
+        /* What its client asked for before it went is still to be done. */
+        return ch->conn && ch->conn->blocked ? 0
+                                             : close_channel(t, f->channel, e);
+    }
+    if (!ch->is_open && ch->conn) {
+        return error_text(e, EPROTO, "a trunk uses what it has closed");
     }
     if (!ch->is_open) {
         rc = open_channel(t, f, e);
@@ -209,7 +313,7 @@ static int take_part(struct store_trunk *t, const char *data, size_t len,
         return rc; /* on its way when this side closed the channel */
     }
     rc = store_feed(t->store, ch->conn, data, len, NULL);
-    t->has_held = t->has_held || store_conn_held(ch->conn);
+    note_held(t, ch->conn);
     return after_feed(t, ch->conn, rc, e);
 }
 
@@ -241,9 +345,7 @@ int store_trunk_resume(struct store_trunk *t, struct error *e)
         struct store_conn *c = t->channels[i].conn;
 
         if (c && c->in.len > 0) {
-            rc = store_resume(t->store, c, NULL);
-            t->has_held = t->has_held || store_conn_held(c);
-            rc = after_feed(t, c, rc, e);
+            rc = resume(t, c, e);
         }
     }
     return rc;

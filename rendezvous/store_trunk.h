@@ -24,8 +24,13 @@ int store_trunk_feed(struct store_trunk *t, const void *data, size_t len,
 struct store_trunk *store_conn_trunk(const struct store_conn *c);
 
 /* Moves the answers of a connection that store_next_ready() gave into the
- * trunk's own. False without memory: destroy the trunk. */
+ * trunk's own, and resumes it where that is due. False without memory: destroy the trunk. */
 bool store_trunk_collect(struct store_trunk *t, struct store_conn *c);
+
+/* It was told to drop so many keys, and has dropped so many of them, in all. While
+ * these differ, others wait for it: who does not answer is to be destroyed. */
+uint32_t store_trunk_told(const struct store_trunk *t);
+uint32_t store_trunk_dropped(const struct store_trunk *t);
 
 /* As store_take() and store_sent(). */
 char *store_trunk_take(struct store_trunk *t, size_t *ret_len);

@@ -33,7 +33,12 @@ enum store_command {
     STORE_QUEUE_LEN = 16,
     STORE_LIST_KEYS = 17,
     STORE_BARRIER = 18,
-    STORE_N_COMMANDS
+    STORE_N_COMMANDS,
+
+    /* Between agents, on a channel for them: store_share.h. */
+    STORE_KEEP = STORE_SET,
+    STORE_FORGOT = STORE_GET,
+    STORE_DROP = STORE_DELETE_KEY /* also the answer to it */
 };
 
 #define STORE_MAGIC 0x3c85f7ceu /* what VALIDATE carries */

@@ -25,6 +25,7 @@ static const struct store_limits limits = {
     .reply_bytes = 4096,
     .memory_bytes = 64 * 1024,
     .pipeline_bytes = 256,
+    .kept_bytes = 512,
 };
 
 struct ends {
