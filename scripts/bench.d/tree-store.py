@@ -4,7 +4,7 @@
 What the ranks ask was recorded (tree-store.trace) and is replayed by as many clients
 (rendezvous/store_replay.c), on 8 nodes of 32 and on 32 nodes of 8; the stores of the nodes
 are processes of their own (tests/lib/store_serve.c). Of the one that has the keys: its
-connections, and its processor time. All share one machine, so time until the end says
+connections, the messages (requests, or frames of trunks) it gets, and its processor time. All share one machine, so time until the end says
 little."""
 import contextlib
 import os
@@ -38,7 +38,8 @@ class Stores:
     def __init__(self, bench, stack, n_nodes):
         serve = str(bench.build / "tests/lib/store_serve")
         self.bench = bench
-        self.keys, own = self.start(stack, [serve], f"keys-{n_nodes}.out")
+        self.output = f"keys-{n_nodes}.out"
+        self.keys, own = self.start(stack, [serve], self.output)
         self.idle = sockets(self.keys.pid)
         self.ports = [own[0]]
         if n_nodes:
@@ -56,7 +57,7 @@ class Stores:
         return process, self.bench.until(lambda: ports(self.bench, output), process, output)
 
     def replay(self):
-        """Milliseconds of the processor, connections, and requests of the clients."""
+        """Milliseconds of the processor, connections, and messages to the keys and from there."""
         command = [str(self.bench.build / "rendezvous/store_replay"), str(TRACE), "127.0.0.1", *self.ports]
         begin, most = cpu_ms(self.keys.pid), 0
         with self.bench.running(command, "replay.out") as replay:
@@ -66,8 +67,15 @@ class Stores:
         if replay.returncode != 0:
             raise self.bench.CannotMeasure((self.bench.directory / "replay.out").read_text()[-2000:])
         figures = cpu_ms(self.keys.pid) - begin, most
-        os.kill(self.keys.pid, signal.SIGUSR1)  # forgets the keys
-        return figures
+        os.kill(self.keys.pid, signal.SIGUSR1)  # tells what it was asked, and forgets the keys
+        said = self.bench.until(self.said, self.keys, self.output)
+        return *figures, said["frames-in"] or said["requests"], said["frames-out"]
+
+    def said(self):
+        for line in (self.bench.directory / self.output).read_text().splitlines()[2:]:
+            words = line.split()
+            return dict(zip(words[::2], map(int, words[1::2])))
+        return None
 
 
 def measure_one(bench, n_nodes):
@@ -83,10 +91,13 @@ def measure(bench):
         if not os.access(bench.build / program, os.X_OK):
             raise bench.CannotMeasure(f"no {program} in {bench.build}: run make, or set MUSTER_BUILDDIR")
     command = ["store_replay", TRACE.name]
-    direct_ms, direct = measure_one(bench, 0)
+    direct_ms, direct, asked, _ = measure_one(bench, 0)
     for n_nodes in NODES:
-        tree_ms, tree = measure_one(bench, n_nodes)
+        tree_ms, tree, heard, said = measure_one(bench, n_nodes)
         yield bench.result(f"tree-store.{n_nodes}-nodes.connections", tree / n_nodes, "a node", "<=", 1.0,
                            f"{tree:.0f} at the keys, without a tree {direct:.0f}", command)
+        yield bench.result(f"tree-store.{n_nodes}-nodes.messages-vs-direct", heard / asked, "x", "<=", 0.1,
+                           f"{heard / n_nodes:.0f} of each node, {heard:.0f} in all, and {said:.0f} back; "
+                           f"without a tree {asked:.0f}", command)
         yield bench.result(f"tree-store.{n_nodes}-nodes.cpu-vs-direct", tree_ms / direct_ms, "x", "<=", 0.25,
                            f"at the keys {tree_ms:.0f} ms, without a tree {direct_ms:.0f} ms", command)

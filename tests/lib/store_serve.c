@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Serves a c10d store for tests: prints its port, and on a second line one for the
- * trunks of others; serves until SIGTERM, starts over (a new generation) on
- * SIGUSR1. Every refused connection is a line on stderr.
+ * trunks of others; serves until SIGTERM, on SIGUSR1 prints how much it was asked
+ * and starts over (a new generation). Every refused connection is a line on stderr.
  *
  *   store_serve [--port N] [--address A] [--allow A]... [--upstream PORT]
  *
@@ -43,9 +43,22 @@ static void on_refused(void *ctx, const char *peer, const char *why)
     fprintf(stderr, "refused %s: %s\n", peer, why);
 }
 
+static void print_stats(const struct store_server *srv)
+{
+    struct store_stats stats;
+
+    store_server_stats(srv, &stats);
+    printf("requests %llu frames-in %llu frames-out %llu\n",
+           (unsigned long long)stats.n_requests,
+           (unsigned long long)stats.n_frames_in,
+           (unsigned long long)stats.n_frames_out);
+    fflush(stdout);
+}
+
 static void on_signal(uv_signal_t *handle, int signum)
 {
     if (signum == SIGUSR1) {
+        print_stats(handle->data);
         store_server_reset(handle->data);
     } else {
         uv_stop(handle->loop);
