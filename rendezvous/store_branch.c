@@ -8,16 +8,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { LOOKS = 4 }; /* at a trunk that others wait for, before it is closed */
-
 /* A trunk that has come from another node. */
 struct store_branch {
     struct store_server *srv;
     struct store_trunk *trunk;
     struct store_line line;
     uint32_t rank; /* of the agent there */
-    uint32_t due_told; /* when looked at last: it is to have dropped so much, */
-    int n_looks;       /* and has not for so long */
+    struct store_patience patience; /* of those who wait for it */
     bool is_held;  /* not read from */
     bool is_due;
     bool is_resumed; /* will be due: its answers are to be collected first */
@@ -66,7 +63,9 @@ static void make_due(struct store_branch *b)
 
 static bool owes(const struct store_branch *b)
 {
-    return store_trunk_told(b->trunk) != store_trunk_dropped(b->trunk);
+    struct store_debt d = store_trunk_debt(b->trunk);
+
+    return d.n_told != d.n_dropped;
 }
 
 static void on_patience(uv_timer_t *timer)
@@ -79,25 +78,19 @@ static void on_patience(uv_timer_t *timer)
 
 static void be_patient(struct store_server *srv)
 {
-    uint64_t look_ms = srv->config.trunk_timeout_ms / LOOKS + 1;
+    uint64_t look_ms =
+        srv->config.trunk_timeout_ms / STORE_PATIENCE_LOOKS + 1;
 
     if (!uv_is_active((uv_handle_t *)&srv->patience)) {
         uv_timer_start(&srv->patience, on_patience, look_ms, look_ms);
     }
 }
 
-/* Looks are counted, not time: this process may have been stopped itself, and what
- * has come meanwhile is read between two of them. True: it has had its time. */
 static bool is_late(struct store_branch *b)
 {
-    uint32_t left = b->due_told - store_trunk_dropped(b->trunk);
+    struct store_debt d = store_trunk_debt(b->trunk);
 
-    if (b->n_looks == 0 || (int32_t)left <= 0) {
-        b->due_told = store_trunk_told(b->trunk);
-        b->n_looks = owes(b) ? 1 : 0;
-        return false;
-    }
-    return ++b->n_looks > LOOKS;
+    return !store_patience_look(&b->patience, &d);
 }
 
 void store_branches_look(struct store_server *srv)
@@ -106,7 +99,7 @@ void store_branches_look(struct store_server *srv)
     bool any = false;
 
     while (b && !is_late(b)) {
-        any = any || b->n_looks;
+        any = any || b->patience.n_looks;
         b = b->next;
     }
     if (b) {

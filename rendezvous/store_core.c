@@ -240,9 +240,12 @@ int store_reply(struct store *s, struct store_conn *c, const void *data,
                           s->limits.reply_bytes);
     }
     rc = store_check_room(s, len, e);
-    if (rc < 0) {
-        return rc;
-    }
+    return rc < 0 ? rc : store_say(s, c, data, len, e);
+}
+
+int store_say(struct store *s, struct store_conn *c, const void *data,
+              size_t len, struct error *e)
+{
     buf_append(&c->out, data, len);
     if (c->out.failed) {
         return store_no_memory(e);
@@ -410,6 +413,14 @@ static void count_request(struct store *s, struct store_conn *c)
     c->n_requests++;
 }
 
+/* What a trunk may be told, or say: nothing else is waited for until it is whole. */
+static bool is_word(const struct store *s, enum store_command command)
+{
+    return command == STORE_DROP ||
+           (s->relay ? command == STORE_KEEP || command == STORE_MORE
+                     : command == STORE_FORGOT);
+}
+
 /* The request that starts at `data`: 1 if it was there and is done. */
 static int run_request(struct store *s, struct store_conn *c, const char *data,
                        size_t len, struct error *e)
@@ -424,6 +435,10 @@ static int run_request(struct store *s, struct store_conn *c, const char *data,
         }
     }
     rc = store_scan(&c->scan, c->dialect, &s->limits, data, len, e);
+    if (rc >= 0 && c->is_control && !is_word(s, c->scan.command)) {
+        return error_text(e, EPROTO, "%d is no word for a trunk",
+                          c->scan.command);
+    }
     if (rc <= 0) {
         return rc;
     }

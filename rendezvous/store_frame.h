@@ -15,8 +15,11 @@
  * CANCEL_WAIT says that they are one fewer, and is not answered. It may come when
  * the channel has just ended, as may a close, which is answered.
  *
- * On STORE_CONTROL_CHANNEL, which nobody opens or closes, are the words about what
- * is kept (store_share.h), both ways.
+ * On STORE_CONTROL_CHANNEL, which nobody opens or closes, are words: about what
+ * is kept (store_share.h), both ways; and down MORE{channel}, for each
+ * STORE_CREDIT_BYTES that are done of what a client has asked for. With
+ * STORE_WINDOW_BYTES under way it has to wait, or what has to wait at the other end
+ * would pile up there: that cannot hold the trunk, as what it waits for may be behind.
  *
  * Length 0 closes a channel. Who gets that answers with the same, unless it has
  * said it already; then the channel's number is free again.
@@ -32,7 +35,9 @@
 
 enum {
     STORE_FRAME_BYTES = 12,
-    STORE_MAX_CHANNELS = 65536 /* numbers from 0 */
+    STORE_MAX_CHANNELS = 65536, /* numbers from 0 */
+    STORE_WINDOW_BYTES = 128 * 1024,
+    STORE_CREDIT_BYTES = STORE_WINDOW_BYTES / 2,
 };
 
 #define STORE_CONTROL_CHANNEL UINT32_MAX

@@ -23,6 +23,7 @@ struct relayed {
     uint32_t n_sent;  /* requests on it, also without an answer */
     uint32_t asked;   /* the last of them that is answered */
     uint32_t n_done;  /* of them, as the other side has said */
+    size_t n_bytes;   /* of them, but for those that MORE was said of */
     struct group *group;  /* whose wait it shares, or NULL */
     struct relayed *prev; /* in the group, oldest first */
     struct relayed *next;
@@ -102,7 +103,8 @@ bool store_relay_held(const struct store_relay *relay,
 {
     const struct relayed *m = c->relayed;
 
-    return (m && (int32_t)(m->asked - m->n_done) >= MAX_UNANSWERED) ||
+    return (m && ((int32_t)(m->asked - m->n_done) >= MAX_UNANSWERED ||
+                  m->n_bytes >= STORE_WINDOW_BYTES)) ||
            relay->out.len + relay->taken_bytes >=
                relay->store->limits.pipeline_bytes;
 }
@@ -395,6 +397,7 @@ static int pass_on(struct store_relay *relay, struct relayed *m,
         return rc;
     }
     m->n_sent++;
+    m->n_bytes += len;
     m->asked = has_answer(command) ? m->n_sent : m->asked;
     return put_frame(relay, m->channel, 0, command, fields, len, e);
 }
@@ -500,6 +503,25 @@ static int keep(struct store_relay *relay, struct store_request *r,
     return forget_excess(relay, e);
 }
 
+/* Of a client that is still there, or of a wait, which is not counted. */
+static int go_on_with(struct store_relay *relay, uint32_t channel,
+                      struct error *e)
+{
+    struct line none = {.state = LINE_FREE};
+    struct line *line =
+        channel < relay->n_lines ? &relay->lines[channel] : &none;
+    struct relayed *m = line->state == LINE_CLIENT ? line->conn->relayed : NULL;
+
+    if (line->state == LINE_FREE || (m && m->n_bytes < STORE_CREDIT_BYTES)) {
+        return error_text(e, EPROTO, "more is done on channel %u than was asked "
+                          "for", channel);
+    }
+    if (m) {
+        m->n_bytes -= STORE_CREDIT_BYTES;
+    }
+    return 0;
+}
+
 int store_relay_word(struct store_relay *relay, struct store_request *r,
                      struct error *e)
 {
@@ -509,8 +531,8 @@ int store_relay_word(struct store_relay *relay, struct store_request *r,
     if (r->command == STORE_KEEP) {
         return keep(relay, r, e);
     }
-    if (r->command != STORE_DROP) {
-        return error_text(e, EPROTO, "a store says %d of a key", r->command);
+    if (r->command == STORE_MORE) {
+        return go_on_with(relay, store_get_u32(r), e);
     }
     key = store_get_blob(r, &len);
     kept_drop(relay->store, key, len);

@@ -191,7 +191,11 @@ static int say(struct store *s, struct store_conn *control,
             buf_append(&b, slot->value, slot->value_len);
         }
     }
-    return b.failed ? -ENOMEM : store_reply(s, control, b.data, b.len, NULL);
+    if (b.failed) {
+        return -ENOMEM;
+    }
+    return word == STORE_KEEP ? store_reply(s, control, b.data, b.len, NULL)
+                              : store_say(s, control, b.data, b.len, NULL);
 }
 
 static bool is_shareable(const struct store *s, const struct store_conn *c,
@@ -303,9 +307,6 @@ int share_word(struct store *s, const struct store_conn *control,
     const char *key;
     struct slot *slot;
 
-    if (r->command != STORE_DROP && r->command != STORE_FORGOT) {
-        return error_text(e, EPROTO, "a trunk says %d of a key", r->command);
-    }
     key = store_get_blob(r, &len);
     slot = table_find(&s->table, key, len);
     if (!slot || !slot->share || !reads(slot->share, control->reader) ||

@@ -31,6 +31,9 @@
  * of the trunk, or its node's lease is over (lead.h), it may answer its own workers,
  * which have lost their store and end with the generation, with what was true.
  *
+ * Who writes on and on behind a DROP without an answer has to wait at its own node
+ * (MORE, store_frame.h); who does not answer is cut off (store_patience.h).
+ *
  * Bounds: a relay keeps `kept_bytes`, what was read longest ago is forgotten. Where
  * the keys are it is a bit a trunk for each key that is kept, which counts as the
  * store's memory. A key that has changed SHARE_MAX_CHANGES times while it was kept

@@ -257,8 +257,8 @@ static void test_lost(void)
         feed(&b, 1, writer[0], &in);
         relay_bed_up(&b.nodes[1], WHOLE);
         relay_bed_collect(&b);
-        is_int((intmax_t)store_trunk_told(b.nodes[0].trunk), 1, "and is told");
-        is_int((intmax_t)store_trunk_dropped(b.nodes[0].trunk), 0, "once");
+        is_int((intmax_t)store_trunk_debt(b.nodes[0].trunk).n_told, 1, "and is told");
+        is_int((intmax_t)store_trunk_debt(b.nodes[0].trunk).n_dropped, 0, "once");
         store_close(b.nodes[i].s, i ? writer[0] : c[0]);
         relay_bed_lose(&b, i);
         relay_bed_pump(&b, WHOLE);
@@ -291,10 +291,97 @@ static void test_often(void)
         right = right && reads(&b, 0, c[0], "k", text);
     }
     ok(right, "20 values, one after the other");
-    is_int((intmax_t)store_trunk_told(b.nodes[0].trunk), SHARE_MAX_CHANGES,
+    is_int((intmax_t)store_trunk_debt(b.nodes[0].trunk).n_told, SHARE_MAX_CHANGES,
            "of which few were to be dropped");
     relay_bed_close(&b, 0, c, 1);
     relay_bed_close(&b, 1, writer, 1);
+    relay_bed_end(&b);
+}
+
+/* Who changes what is kept, again and again, without an answer, has to wait in the
+ * end, at its own node. */
+static void test_window(void)
+{
+    enum { N = 400 };
+    struct relay_bed b;
+    struct store_conn *c[1], *writer[1];
+    _buf_ struct buf in = {0}, out = {0};
+    char value[1001] = {0};
+    size_t before;
+
+    relay_bed_make(&b, NULL);
+    relay_bed_open(&b, 0, c, 1);
+    relay_bed_open(&b, 1, writer, 1);
+    set(&b, 1, writer[0], "k", "1");
+    ok(reads(&b, 0, c[0], "k", "1"), "one keeps it");
+    memset(value, 'v', sizeof(value) - 1);
+    for (int i = 0; i < N; i++) {
+        value[0] = (char)('a' + i % 20);
+        bed_req(&in, STORE_SET, "ss", "k", value);
+    }
+    before = used(b.lead);
+    feed(&b, 1, writer[0], &in);
+    relay_bed_up(&b.nodes[1], WHOLE);
+    relay_bed_collect(&b);
+    relay_bed_down(&b.nodes[1], WHOLE);
+    ok(store_conn_held(writer[0]), "another changes it, and has to wait");
+    ok(used(b.lead) - before < STORE_WINDOW_BYTES + 4096,
+       "%zu bytes with it", used(b.lead) - before);
+    for (int i = 0; store_conn_held(writer[0]) && i < N; i++) {
+        relay_bed_pump(&b, WHOLE);
+        store_resume(b.nodes[1].s, writer[0], NULL);
+    }
+    ok(!store_conn_held(writer[0]), "until it is dropped");
+    ok(reads(&b, 1, writer[0], "k", value), "then all is done");
+    is_int(store_conn_held(writer[0]), 0, "and nothing to wait for");
+    bed_req(&in, STORE_GET, "s", "k");
+    relay_bed_ask(&b, 0, c[0], &in, &out);
+    is_int((intmax_t)out.len, 8 + 1000, "for nobody");
+    relay_bed_close(&b, 0, c, 1);
+    relay_bed_close(&b, 1, writer, 1);
+    relay_bed_end(&b);
+}
+
+static size_t left(const struct store *s, const struct store_limits *limits)
+{
+    return limits->memory_bytes - used(s);
+}
+
+/* Where there is room for a request, and not for the word that it needs, what was kept
+ * is dropped all the same, and there is room again. */
+static void test_full(void)
+{
+    enum { KEY = 500, WHOLE_REQUEST = 1 + 8 + KEY };
+    const struct store_limits limits = {.memory_bytes = 64 * 1024};
+    struct relay_bed b;
+    struct store_conn *c[1], *writer;
+    _buf_ struct buf in = {0}, out = {0};
+    char key[KEY + 1] = {0}, filler[32];
+
+    relay_bed_make(&b, &limits);
+    relay_bed_open(&b, 0, c, 1);
+    memset(key, 'k', KEY);
+    set(&b, 0, c[0], key, "1");
+    ok(reads(&b, 0, c[0], key, "1"), "one keeps it");
+    writer = bed_open(b.lead);
+    for (int i = 0; left(b.lead, &limits) > 2 * WHOLE_REQUEST - 10; i++) {
+        snprintf(filler, sizeof(filler), "filler %d", i);
+        bed_req(&in, STORE_SET, "ss", filler, "");
+        bed_ask(b.lead, writer, &in, &out);
+    }
+    bed_req(&in, STORE_DELETE_KEY, "s", key);
+    is_int(store_feed(b.lead, writer, in.data, in.len, NULL), 0,
+           "a request with %zu bytes left", left(b.lead, &limits));
+    relay_bed_up(&b.nodes[0], WHOLE);
+    relay_bed_collect(&b);
+    relay_bed_down(&b.nodes[0], WHOLE);
+    relay_bed_up(&b.nodes[0], WHOLE);
+    ok(store_conn_due(writer), "what it changes is dropped");
+    store_resume(b.lead, writer, NULL);
+    bed_take(b.lead, writer, &out);
+    ok(out.len == 8 && out.data[0] == 1, "and then changed");
+    store_close(b.lead, writer);
+    relay_bed_close(&b, 0, c, 1);
     relay_bed_end(&b);
 }
 
@@ -377,6 +464,7 @@ static void test_words_up(void)
     is_wrong(&b, say_up(&b, STORE_FORGOT, "none"), "nor is there");
     is_wrong(&b, say_up(&b, STORE_QUEUE_LEN, "k"), "says what is no word");
     is_wrong(&b, say_up(&b, 77, "k"), "nor a request");
+    is_wrong(&b, say_up(&b, STORE_KEEP, ""), "not even the begin of a word");
     relay_bed_open(&b, 0, c, 1);
     ok(reads(&b, 0, c[0], "k", "1"), "kept");
     is_int(say_up(&b, STORE_FORGOT, "k"), 0, "may be forgotten");
@@ -400,6 +488,7 @@ static void test_words_down(void)
     bed_req(&word, STORE_QUEUE_POP, "s", "k");
     is_wrong(&b, say_down(&b, word.data, word.len), "no word");
     is_wrong(&b, say_down(&b, "\xff", 1), "no request");
+    is_wrong(&b, say_down(&b, "\x0d\0\0\0", 5), "more of what nobody asked for");
     buf_clear(&word);
     bed_req(&word, STORE_DROP, "s", "none");
     for (size_t i = 0; i < word.len; i++) {
@@ -612,6 +701,8 @@ int main(void)
     test_order();
     test_lost();
     test_often();
+    test_window();
+    test_full();
     test_memory();
     test_words_up();
     test_words_down();

@@ -79,6 +79,9 @@ int store_no_memory(struct error *e);
 /* Adds to the answers of a connection. -EMSGSIZE: it does not read them. */
 int store_reply(struct store *s, struct store_conn *c, const void *data,
                 size_t len, struct error *e);
+/* A word that others wait for, also where the store is full. */
+int store_say(struct store *s, struct store_conn *c, const void *data,
+              size_t len, struct error *e);
 int store_reply_u8(struct store *s, struct store_conn *c, uint8_t v,
                    struct error *e);
 int store_reply_i64(struct store *s, struct store_conn *c, int64_t v,

@@ -5,6 +5,7 @@
 #include "rendezvous/store_frame.h"
 #include "rendezvous/store_line.h"
 #include "rendezvous/store_net_bed.h"
+#include "rendezvous/store_wire.h"
 #include "tests/lib/tap.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 static const uint8_t key[CHANNEL_KEY_BYTES] = {7};
 static char *const loopback[] = {(char *)"127.0.0.1", NULL};
 
-enum { GENERATION = 3, TRUNK_MS = 1000 };
+enum { GENERATION = 3, TRUNK_MS = 1000, MAX_CHANNELS = 8 };
 
 /* The node with the keys, and another one. */
 struct world {
@@ -31,15 +32,42 @@ struct world {
     bool is_rogue;
     struct link *rogue;
     size_t n_bytes; /* that it got */
+    bool takes_all; /* and says so, as if all requests were done */
+    struct store_frames frames;
+    size_t credit[MAX_CHANNELS];
 };
+
+static void give_credit(struct world *w, struct link *l, uint32_t channel)
+{
+    _buf_ struct buf word = {0};
+
+    store_frame_put(&word, STORE_CONTROL_CHANNEL, 0, 1 + sizeof(channel));
+    buf_putc(&word, STORE_MORE);
+    buf_append(&word, &channel, sizeof(channel));
+    link_send_buf(l, STORE_LINE_DATA, &word);
+    w->credit[channel] -= STORE_CREDIT_BYTES;
+}
 
 static void on_rogue_frame(struct link *l, const struct channel_frame *f,
                            void *ctx)
 {
     struct world *w = ctx;
+    const char *at = (const char *)f->data, *part;
+    size_t left = f->len, len;
 
-    (void)l;
     w->n_bytes += f->len;
+    while (w->takes_all &&
+           store_frames_next(&w->frames, &at, &left, &part, &len)) {
+        uint32_t channel = w->frames.frame.channel;
+
+        if (channel >= MAX_CHANNELS) {
+            bail_out("channel %u", channel);
+        }
+        w->credit[channel] += len;
+        while (w->credit[channel] >= STORE_CREDIT_BYTES) {
+            give_credit(w, l, channel);
+        }
+    }
 }
 
 static void on_rogue_up(struct link *l, void *ctx)
@@ -353,12 +381,26 @@ static void is_refused(uint16_t type, const char *data, size_t len,
     end(&w);
 }
 
-/* An agent that is stopped: it was told a value, and does not say that it has
- * dropped it. A client of the keys' own node, and one of another, change it. */
+/* An agent that is stopped, after it was told the value of "k". */
+static void stop_another(struct world *w)
+{
+    _buf_ struct buf frame = {0}, get = {0};
+
+    connect_rogue(w);
+    net_put(&get, 3, "k", NULL);
+    store_frame_put(&frame, 0, 0, (uint32_t)get.len);
+    buf_append(&frame, get.data, get.len);
+    link_send_buf(w->rogue, STORE_LINE_DATA, &frame);
+    for (size_t least = 2 * STORE_FRAME_BYTES + 2 * 9; w->n_bytes < least;) {
+        uv_run(&w->loop, UV_RUN_ONCE);
+    }
+}
+
+/* It does not say that it has dropped what a client of the keys' own node, and one of
+ * another, change. */
 static void test_stopped(void)
 {
     struct world w;
-    _buf_ struct buf frame = {0}, get = {0};
     char answer[10];
     int a, b;
 
@@ -368,14 +410,7 @@ static void test_stopped(void)
     ask(&w, a, 1, "k", "v");
     ask(&w, a, 3, "k", NULL);
     ok(net_receive(&w.loop, a, answer, 9) == 9, "a value, kept at a node");
-    connect_rogue(&w);
-    net_put(&get, 3, "k", NULL);
-    store_frame_put(&frame, 0, 0, (uint32_t)get.len);
-    buf_append(&frame, get.data, get.len);
-    link_send_buf(w.rogue, STORE_LINE_DATA, &frame);
-    for (size_t least = 2 * STORE_FRAME_BYTES + 2 * 9; w.n_bytes < least;) {
-        uv_run(&w.loop, UV_RUN_ONCE);
-    }
+    stop_another(&w);
     ask(&w, b, 1, "k", "v2");
     ask(&w, a, 1, "k", "v3");
     ask(&w, b, 3, "k", NULL);
@@ -432,6 +467,54 @@ static bool push(struct world *w, const int *fds, size_t *at,
     return any;
 }
 
+/* Clients that change it again and again meanwhile have to wait, and nothing piles
+ * up. */
+static void test_pile(void)
+{
+    struct world w;
+    _buf_ struct buf in = {0};
+    char value[PUSH_BYTES];
+    int fds[N_PUSHERS], a;
+    size_t at[N_PUSHERS] = {0}, most = 0, now;
+    bool more = true;
+
+    begin(&w);
+    a = open_client(&w, w.keys);
+    ask(&w, a, 1, "k", "v");
+    stop_another(&w);
+    for (int i = 0; i < N_PUSHERS; i++) {
+        fds[i] = open_client(&w, w.node);
+    }
+    memset(value, 'v', sizeof(value) - 1);
+    value[sizeof(value) - 1] = '\0';
+    buf_append(&in, "first", 5);
+    net_put(&in, 1, "k", value);
+    while (w.at_keys.n == 0) {
+        push(&w, fds, at, &in);
+        now = used_bytes(w.keys);
+        most = now > most ? now : most;
+    }
+    ok(most < N_PUSHERS * (STORE_WINDOW_BYTES + 2 * PUSH_BYTES),
+       "%zu bytes wait where the keys are", most);
+    like(w.at_keys.why, "does not say that it has dropped", "for one that is closed");
+    while (more) {
+        push(&w, fds, at, &in);
+        more = false;
+        for (int i = 0; i < N_PUSHERS; i++) {
+            more = more || at[i] < (in.len - 5) * N_PUSHES;
+        }
+    }
+    for (int i = 0; i < N_PUSHERS; i++) {
+        char answer[8];
+
+        ask(&w, fds[i], 16, "none", NULL);
+        ok(net_receive(&w.loop, fds[i], answer, 8) == 8, "then all is done");
+        close(fds[i]);
+    }
+    close(a);
+    end(&w);
+}
+
 /* The keys' node does not read: who asks has to wait, and nothing piles up. */
 static void test_slow_trunk(void)
 {
@@ -443,7 +526,7 @@ static void test_slow_trunk(void)
     int idle = 0;
 
     begin(&w);
-    w.is_rogue = true;
+    w.is_rogue = w.takes_all = true;
     for (int i = 0; i < N_PUSHERS; i++) {
         fds[i] = open_client(&w, w.node);
     }
@@ -529,6 +612,7 @@ int main(void)
     test_cut();
     test_hostile();
     test_stopped();
+    test_pile();
     test_slow_trunk();
     test_never_reads();
     return tap_done();

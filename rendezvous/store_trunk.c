@@ -14,6 +14,7 @@ struct channel {
     bool is_open;            /* the other side has not closed it */
     bool is_over;            /* its one wait has ended, and it with that */
     struct store_conn *conn; /* NULL once this side has */
+    size_t n_bytes; /* of its requests, since MORE was said of them last */
 };
 
 struct store_trunk {
@@ -26,6 +27,7 @@ struct store_trunk {
     bool has_held; /* requests on some of them */
     struct buf out;
     size_t taken_bytes;
+    uint64_t sent_bytes;
 };
 
 struct store_trunk *store_trunk_create(struct store *s, void *owner)
@@ -115,19 +117,33 @@ static bool collect(struct store_trunk *t, struct store_conn *c,
     return true;
 }
 
-static const struct reader *reader_of(const struct store_trunk *t)
+/* Says how much of what came is done. Among the frames, not with the other words:
+ * it is about this channel, before a close of it. */
+static bool give_credit(struct store_trunk *t, const struct store_conn *c)
 {
-    return &t->store->shares.readers[t->control->reader];
+    struct channel *ch = &t->channels[c->channel];
+    const uint32_t channel = c->channel;
+    char word[1 + sizeof(channel)] = {STORE_MORE};
+    bool done = true;
+
+    memcpy(word + 1, &channel, sizeof(channel));
+    while (done && ch->n_bytes - c->in.len >= STORE_CREDIT_BYTES) {
+        ch->n_bytes -= STORE_CREDIT_BYTES;
+        done = put_frame(t, STORE_CONTROL_CHANNEL, 0, word, sizeof(word));
+    }
+    return done;
 }
 
-uint32_t store_trunk_told(const struct store_trunk *t)
+struct store_debt store_trunk_debt(const struct store_trunk *t)
 {
-    return reader_of(t)->n_told;
-}
+    const struct reader *r = &t->store->shares.readers[t->control->reader];
 
-uint32_t store_trunk_dropped(const struct store_trunk *t)
-{
-    return reader_of(t)->n_dropped;
+    return (struct store_debt){
+        .n_told = r->n_told,
+        .n_dropped = r->n_dropped,
+        .put_bytes = t->sent_bytes + t->taken_bytes + t->out.len,
+        .sent_bytes = t->sent_bytes,
+    };
 }
 
 char *store_trunk_take(struct store_trunk *t, size_t *ret_len)
@@ -140,6 +156,7 @@ char *store_trunk_take(struct store_trunk *t, size_t *ret_len)
 void store_trunk_sent(struct store_trunk *t, size_t len)
 {
     t->taken_bytes -= len;
+    t->sent_bytes += len;
     t->store->buffered_bytes -= len;
 }
 
@@ -218,7 +235,7 @@ static int after_feed(struct store_trunk *t, struct store_conn *c, int rc,
     bool is_over;
 
     if (rc == 0 && !store_conn_broken(c)) {
-        return 0;
+        return give_credit(t, c) ? 0 : store_no_memory(e);
     }
     return collect(t, c, &is_over) ? close_channel(t, c->channel, e)
                                    : store_no_memory(e);
@@ -312,6 +329,7 @@ static int take_part(struct store_trunk *t, const char *data, size_t len,
     if (rc < 0 || !ch->conn) {
         return rc; /* on its way when this side closed the channel */
     }
+    ch->n_bytes += len;
     rc = store_feed(t->store, ch->conn, data, len, NULL);
     note_held(t, ch->conn);
     return after_feed(t, ch->conn, rc, e);

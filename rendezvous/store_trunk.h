@@ -8,6 +8,7 @@
 #define MUSTER_RENDEZVOUS_STORE_TRUNK_H
 
 #include "rendezvous/store_core.h"
+#include "rendezvous/store_patience.h"
 
 struct store_trunk;
 
@@ -27,10 +28,9 @@ struct store_trunk *store_conn_trunk(const struct store_conn *c);
  * trunk's own, and resumes it where that is due. False without memory: destroy the trunk. */
 bool store_trunk_collect(struct store_trunk *t, struct store_conn *c);
 
-/* It was told to drop so many keys, and has dropped so many of them, in all. While
- * these differ, others wait for it: who does not answer is to be destroyed. */
-uint32_t store_trunk_told(const struct store_trunk *t);
-uint32_t store_trunk_dropped(const struct store_trunk *t);
+/* While it has not dropped what it was told to, others wait for it: who does not
+ * answer is to be destroyed. */
+struct store_debt store_trunk_debt(const struct store_trunk *t);
 
 /* As store_take() and store_sent(). */
 char *store_trunk_take(struct store_trunk *t, size_t *ret_len);

@@ -35,10 +35,11 @@ enum store_command {
     STORE_BARRIER = 18,
     STORE_N_COMMANDS,
 
-    /* Between agents, on a channel for them: store_share.h. */
+    /* Between agents, on a channel for them: store_share.h, store_frame.h. */
     STORE_KEEP = STORE_SET,
     STORE_FORGOT = STORE_GET,
-    STORE_DROP = STORE_DELETE_KEY /* also the answer to it */
+    STORE_DROP = STORE_DELETE_KEY, /* also the answer to it */
+    STORE_MORE = STORE_PING
 };
 
 #define STORE_MAGIC 0x3c85f7ceu /* what VALIDATE carries */
