@@ -11,6 +11,19 @@ size_t index_n_tensors(const struct index *x)
     return x->n;
 }
 
+size_t index_n_files(const struct index *x)
+{
+    return x->f;
+}
+
+const uint64_t *index_blocks(const struct index *x, size_t file, size_t *ret_n)
+{
+    size_t at = file ? x->block_ends[file - 1] : 0;
+
+    *ret_n = x->block_ends[file] - at;
+    return x->blocks + at;
+}
+
 size_t index_n_chunks(const struct index *x)
 {
     return x->m;
@@ -91,6 +104,8 @@ void index_destroy(struct index *x)
         free(x->chunk_files);
         free(x->chunk_begins);
         free(x->chunk_boxes);
+        free(x->block_ends);
+        free(x->blocks);
         free(x->shape_at);
         free(x->box_at);
         free(x);

@@ -16,6 +16,9 @@
  *   chunk_files  U32 [m]     which file
  *   chunk_begins U64 [m]     at which byte of it
  *   chunk_boxes  U64 [*]     of each chunk n_dims corners, then n_dims lengths
+ *   block_ends   U64 [f]     where in the blocks those of each file end
+ *   blocks       U64 [*]     short digests of each file's blocks (ckpt/digest.h), so
+ *                            that a part of a file can be verified by itself
  */
 #ifndef MUSTER_CKPT_INDEX_H
 #define MUSTER_CKPT_INDEX_H
@@ -48,6 +51,9 @@ struct index_chunk {
 };
 
 size_t index_n_tensors(const struct index *x);
+size_t index_n_files(const struct index *x);
+/* The digests of a file's blocks, and how many. */
+const uint64_t *index_blocks(const struct index *x, size_t file, size_t *ret_n);
 size_t index_n_chunks(const struct index *x);
 struct index_tensor index_tensor(const struct index *x, size_t i);
 /* Of the tensor at place `i`; `chunk` counts from its first_chunk. */
@@ -76,18 +82,25 @@ struct index_piece {
     uint64_t begin;
 };
 
-/* All pieces of all ranks, in any order. 0; -EINVAL: pieces of a tensor differ in
- * its type or shape, or do not tile it, which `e` tells with the tensor and the
- * place; -ENOMEM. */
-int index_create(const struct index_piece *pieces, size_t n, struct index **ret,
-                 struct error *e);
+/* A file, by its number in pieces; borrowed for the call. */
+struct index_file {
+    const uint64_t *blocks;
+    size_t n_blocks;
+};
+
+/* All pieces of all ranks, in any order, and the files that they are in. 0;
+ * -EINVAL: pieces of a tensor differ in its type or shape, do not tile it, or lie in
+ * no file, which `e` tells with the tensor and the place; -ENOMEM. */
+int index_create(const struct index_piece *pieces, size_t n,
+                 const struct index_file *files, size_t n_files,
+                 struct index **ret, struct error *e);
 
 /* 0 or -ENOMEM. */
 int index_encode(const struct index *x, struct buf *b);
 /* 0, -ERR_FORMAT, -ENOMEM. Each index that comes out of it is sound: names rise,
- * chunks tile their tensors and name files below `n_files`, no number
+ * chunks tile their tensors and lie in files that it has blocks of, no number
  * overflows. */
-int index_decode(const void *data, size_t len, uint32_t n_files,
-                 struct index **ret, struct error *e);
+int index_decode(const void *data, size_t len, struct index **ret,
+                 struct error *e);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "base/utf8.h"
+#include "ckpt/digest.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -95,13 +96,15 @@ static int tell_cover(const struct index_tensor *t, const struct box *boxes,
     return error_set(e, ENOMEM, "check tensor '%s'", show(t).text);
 }
 
-/* Its size in bytes, and where each chunk ends, can be counted. */
+/* Its size in bytes can be counted, and each chunk lies in a file, as far as that has
+ * blocks. */
 static int check_sizes(const struct index *x, size_t i, const struct box *boxes,
-                       uint32_t n_files, struct error *e)
+                       struct error *e)
 {
     struct index_tensor t = index_tensor(x, i);
     struct box whole = box_whole(t.n_dims, t.shape);
     uint64_t n, bytes, end;
+    size_t n_blocks;
 
     if (!box_volume(&whole, &n) || !dtype_bytes(t.dtype, n, &bytes)) {
         return error_text(e, ERR_FORMAT, "tensor '%s': its shape has no size in "
@@ -115,16 +118,22 @@ static int check_sizes(const struct index *x, size_t i, const struct box *boxes,
             return error_text(e, ERR_FORMAT, "tensor '%s': chunk %zu has no size "
                               "in bytes", show(&t).text, k);
         }
-        if (c.file >= n_files) {
+        if (c.file >= x->f) {
             return error_text(e, ERR_FORMAT, "tensor '%s': chunk %zu is in file "
-                              "%u of %u", show(&t).text, k, c.file, n_files);
+                              "%u of %zu", show(&t).text, k, c.file, x->f);
+        }
+        index_blocks(x, c.file, &n_blocks);
+        if (digest_n_blocks(end) > n_blocks) {
+            return error_text(e, ERR_FORMAT, "tensor '%s': chunk %zu ends at "
+                              "%llu, and its file has %zu blocks",
+                              show(&t).text, k, (unsigned long long)end,
+                              n_blocks);
         }
     }
     return 0;
 }
 
-static int check_tensor(const struct index *x, size_t i, uint32_t n_files,
-                        struct error *e)
+static int check_tensor(const struct index *x, size_t i, struct error *e)
 {
     struct index_tensor t = index_tensor(x, i);
     struct box whole = box_whole(t.n_dims, t.shape);
@@ -142,10 +151,10 @@ static int check_tensor(const struct index *x, size_t i, uint32_t n_files,
     }
     rc = box_check_cover(&whole, boxes, t.n_chunks, &found);
     return rc ? tell_cover(&t, boxes, rc, &found, e)
-              : check_sizes(x, i, boxes, n_files, e);
+              : check_sizes(x, i, boxes, e);
 }
 
-int index_check(struct index *x, uint32_t n_files, struct error *e)
+int index_check(struct index *x, struct error *e)
 {
     int rc = 0;
 
@@ -158,7 +167,7 @@ int index_check(struct index *x, uint32_t n_files, struct error *e)
     rc = find_places(x, e);
     for (size_t i = 0; i < x->n && rc == 0; i++) {
         rc = check_name(x, i, e);
-        rc = rc < 0 ? rc : check_tensor(x, i, n_files, e);
+        rc = rc < 0 ? rc : check_tensor(x, i, e);
     }
     return rc;
 }

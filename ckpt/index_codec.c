@@ -13,7 +13,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are read and written as they lie");
 
-enum { N_FIELDS = 9, ALIGN = 64 };
+enum { N_FIELDS = 11, ALIGN = 64 };
 
 /* One array of the index. */
 struct field {
@@ -35,12 +35,22 @@ static void list_fields(struct index *x, struct field *f)
         {"chunk_files", DTYPE_U32, (void **)&x->chunk_files, x->m},
         {"chunk_begins", DTYPE_U64, (void **)&x->chunk_begins, x->m},
         {"chunk_boxes", DTYPE_U64, (void **)&x->chunk_boxes, 0},
+        {"block_ends", DTYPE_U64, (void **)&x->block_ends, x->f},
+        {"blocks", DTYPE_U64, (void **)&x->blocks, 0},
     };
 
     memcpy(f, all, sizeof(all));
 }
 
-enum { NAMES = 0, SHAPES = 4, BOXES = 8 }; /* places of those without n above */
+enum { /* places of those without n above, and of those that say n */
+    NAMES = 0,
+    NAME_ENDS = 1,
+    SHAPES = 4,
+    CHUNK_FILES = 6,
+    BOXES = 8,
+    BLOCK_ENDS = 9,
+    BLOCKS = 10,
+};
 
 /* How many lengths and box numbers the dimensions ask for; false if no file could
  * have so many. */
@@ -104,6 +114,7 @@ int index_encode(const struct index *x, struct buf *b)
     fields[NAMES].n = x->n ? x->name_ends[x->n - 1] : 0;
     fields[SHAPES].n = shapes;
     fields[BOXES].n = boxes;
+    fields[BLOCKS].n = x->f ? x->block_ends[x->f - 1] : 0;
     if (list_tensors(fields, &f) < 0 || st_layout(&f, NULL) < 0 ||
         st_write(&f, ALIGN, b, NULL) < 0) {
         return -ENOMEM;
@@ -141,37 +152,51 @@ static int take_field(struct field *to, const struct st_file *f,
     return 0;
 }
 
-/* Arrays of one length each, for tensors and for chunks, and the others as long as
- * these say. */
+/* Rising, up to just `end`. */
+static int check_ends(const uint64_t *ends, size_t n, uint64_t end,
+                      const char *what, struct error *e)
+{
+    uint64_t at = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (ends[i] < at || ends[i] > end) {
+            return error_text(e, ERR_FORMAT, "the index: %s %zu ends at %llu",
+                              what, i, (unsigned long long)ends[i]);
+        }
+        at = ends[i];
+    }
+    return at == end ? 0 : error_text(e, ERR_FORMAT, "the index: what its %ss "
+                                      "need is not what it has", what);
+}
+
+/* Arrays of one length each, for tensors, chunks and files, and the others as long
+ * as these say. */
 static int check_lengths(struct index *x, const struct field *f,
                          struct error *e)
 {
-    uint64_t shapes, boxes, name = 0;
+    struct field want[N_FIELDS];
+    uint64_t shapes, boxes;
+    int rc;
 
-    x->n = f[1].n;
-    x->m = f[6].n;
+    x->n = f[NAME_ENDS].n;
+    x->m = f[CHUNK_FILES].n;
+    x->f = f[BLOCK_ENDS].n;
+    list_fields(x, want);
     for (size_t i = 0; i < N_FIELDS; i++) {
-        struct field want[N_FIELDS];
-
-        list_fields(x, want);
-        if (i != NAMES && i != SHAPES && i != BOXES && f[i].n != want[i].n) {
+        if (i != NAMES && i != SHAPES && i != BOXES && i != BLOCKS &&
+            f[i].n != want[i].n) {
             return error_text(e, ERR_FORMAT, "the index has %zu of '%s', "
                               "expected %zu", f[i].n, f[i].name, want[i].n);
         }
     }
-    for (size_t i = 0; i < x->n; i++) {
-        if (x->name_ends[i] < name || x->name_ends[i] > f[NAMES].n) {
-            return error_text(e, ERR_FORMAT, "the index: name %zu ends at %llu",
-                              i, (unsigned long long)x->name_ends[i]);
-        }
-        name = x->name_ends[i];
+    rc = check_ends(x->name_ends, x->n, f[NAMES].n, "name", e);
+    rc = rc < 0 ? rc : check_ends(x->block_ends, x->f, f[BLOCKS].n, "file", e);
+    if (rc == 0 && (!count_numbers(x, &shapes, &boxes) ||
+                    shapes != f[SHAPES].n || boxes != f[BOXES].n)) {
+        rc = error_text(e, ERR_FORMAT, "the index: shapes or boxes are not as "
+                        "many as its tensors and chunks need");
     }
-    if (!count_numbers(x, &shapes, &boxes) || name != f[NAMES].n ||
-        shapes != f[SHAPES].n || boxes != f[BOXES].n) {
-        return error_text(e, ERR_FORMAT, "the index: names, shapes or boxes are "
-                          "not as many as its tensors and chunks need");
-    }
-    return 0;
+    return rc;
 }
 
 static int read_header(const char *data, size_t len, struct st_file *ret,
@@ -186,8 +211,8 @@ static int read_header(const char *data, size_t len, struct st_file *ret,
     return rc < 0 ? rc : st_read(data + sizeof(prefix), n, len, ret, e);
 }
 
-int index_decode(const void *data, size_t len, uint32_t n_files,
-                 struct index **ret, struct error *e)
+int index_decode(const void *data, size_t len, struct index **ret,
+                 struct error *e)
 {
     _cleanup_(index) struct index *x = calloc(1, sizeof(*x));
     _st_file_ struct st_file f = {0};
@@ -203,7 +228,7 @@ int index_decode(const void *data, size_t len, uint32_t n_files,
         rc = take_field(&fields[i], &f, data, e);
     }
     rc = rc < 0 ? rc : check_lengths(x, fields, e);
-    rc = rc < 0 ? rc : index_check(x, n_files, e);
+    rc = rc < 0 ? rc : index_check(x, e);
     if (rc == 0) {
         *ret = take_ptr(&x);
     }

@@ -111,7 +111,7 @@ static struct index *allocate(const struct totals *t, size_t n)
     return take_ptr(&x);
 }
 
-/* Of a tensor without dimensions there are none, and NULL may stand for them. */
+/* Where there are none, NULL may stand for them. */
 static void copy_numbers(uint64_t *to, const uint64_t *from, size_t n)
 {
     if (n > 0) {
@@ -160,8 +160,31 @@ static void fill(struct index *x, const struct index_piece *const *sorted,
     }
 }
 
-int index_create(const struct index_piece *pieces, size_t n, struct index **ret,
-                 struct error *e)
+/* The digests of all files, one after the other. */
+static int add_files(struct index *x, const struct index_file *files, size_t n)
+{
+    size_t n_blocks = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        n_blocks += files[i].n_blocks;
+    }
+    x->block_ends = calloc(n + 1, sizeof(*x->block_ends));
+    x->blocks = calloc(n_blocks + 1, sizeof(*x->blocks));
+    if (!x->block_ends || !x->blocks) {
+        return -ENOMEM;
+    }
+    for (n_blocks = 0; x->f < n; x->f++) {
+        copy_numbers(x->blocks + n_blocks, files[x->f].blocks,
+                     files[x->f].n_blocks);
+        n_blocks += files[x->f].n_blocks;
+        x->block_ends[x->f] = n_blocks;
+    }
+    return 0;
+}
+
+int index_create(const struct index_piece *pieces, size_t n,
+                 const struct index_file *files, size_t n_files,
+                 struct index **ret, struct error *e)
 {
     _free_ const struct index_piece **sorted = calloc(n + 1, sizeof(*sorted));
     _cleanup_(index) struct index *x = NULL;
@@ -180,11 +203,11 @@ int index_create(const struct index_piece *pieces, size_t n, struct index **ret,
         return rc;
     }
     x = allocate(&t, n);
-    if (!x) {
+    if (!x || add_files(x, files, n_files) < 0) {
         return error_set(e, ENOMEM, "an index of %zu chunks", n);
     }
     fill(x, sorted, n);
-    rc = index_check(x, UINT32_MAX, e);
+    rc = index_check(x, e);
     if (rc == 0) {
         *ret = take_ptr(&x);
     }

@@ -13,7 +13,7 @@
 #include "ckpt/index.h"
 
 struct index {
-    size_t n, m; /* tensors, chunks */
+    size_t n, m, f; /* tensors, chunks, files */
     char *names; /* followed by a zero byte */
     uint64_t *name_ends;
     uint8_t *dtypes;
@@ -23,14 +23,15 @@ struct index {
     uint32_t *chunk_files;
     uint64_t *chunk_begins;
     uint64_t *chunk_boxes;
+    uint64_t *block_ends;
+    uint64_t *blocks;
     /* Made from the above: where in shapes and chunk_boxes each tensor begins. */
     size_t *shape_at;
     size_t *box_at;
 };
 
-/* Whether all that is in it fits together; `n_files` as for index_decode(). The
- * arrays have the lengths that n, m and the ends say. Fills shape_at and box_at.
- * 0, -ERR_FORMAT, -ENOMEM. */
-int index_check(struct index *x, uint32_t n_files, struct error *e);
+/* Whether all that is in it fits together. The arrays have the lengths that n, m, f
+ * and the ends say. Fills shape_at and box_at. 0, -ERR_FORMAT, -ENOMEM. */
+int index_check(struct index *x, struct error *e);
 
 #endif

@@ -22,10 +22,15 @@ static const struct index_piece some[] = {
     {"none", DTYPE_U8, 2, NUMBERS(0, 3), NUMBERS(0, 0), NUMBERS(0, 3), 1, 0},
 };
 
+static const struct index_file files[] = {{NUMBERS(11), 1},
+                                          {NUMBERS(21, 22), 2}};
+
 static void check_some(const struct index *x)
 {
     struct index_tensor t;
     struct index_chunk c;
+    const uint64_t *blocks;
+    size_t n;
 
     is_int((int)index_n_tensors(x), 4, "four tensors");
     is_int((int)index_n_chunks(x), 5, "five chunks");
@@ -45,6 +50,9 @@ static void check_some(const struct index *x)
     t = index_tensor(x, 3);
     c = index_chunk(x, &t, 3, 0);
     ok(t.n_dims == 1 && c.begin == 4144 && c.len[0] == 6, "one behind it");
+    is_int((int)index_n_files(x), 2, "two files");
+    blocks = index_blocks(x, 1, &n);
+    ok(n == 2 && blocks[0] == 21 && blocks[1] == 22, "the blocks of one");
 }
 
 static void test_round_trip(void)
@@ -54,11 +62,11 @@ static void test_round_trip(void)
     _buf_ struct buf b = {0}, c = {0};
     struct error e = {0};
 
-    is_int(index_create(some, ARRAY_SIZE(some), &x, &e), 0, "created (%s)",
+    is_int(index_create(some, ARRAY_SIZE(some), files, 2, &x, &e), 0, "created (%s)",
            e.text);
     check_some(x);
     is_int(index_encode(x, &b), 0, "encoded");
-    is_int(index_decode(b.data, b.len, 2, &again, &e), 0, "decoded (%s)",
+    is_int(index_decode(b.data, b.len, &again, &e), 0, "decoded (%s)",
            e.text);
     check_some(again);
     index_encode(again, &c);
@@ -90,6 +98,12 @@ static void test_create_refuses(void)
           UINT64_MAX - 3},
          {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
          "has no size"},
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 2, 0},
+         {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
+         "in file 2 of 2"},
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 0, 1 << 20},
+         {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
+         "its file has 1 blocks"},
         {{"w", DTYPE_F32, 17, NULL, NULL, NULL, 0, 0},
          {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
          "17 dimensions"},
@@ -100,7 +114,7 @@ static void test_create_refuses(void)
         struct index *x = NULL;
         struct error e = {0};
 
-        is_int(index_create(both, 2, &x, &e), -EINVAL, "case %zu", i);
+        is_int(index_create(both, 2, files, 2, &x, &e), -EINVAL, "case %zu", i);
         like(e.text, cases[i].why, "and why");
         is_int(e.code, EINVAL, "and its code");
         index_destroy(x);
@@ -135,7 +149,10 @@ static void test_decode_refuses(void)
         {"chunk_ends", 0, 2, "not as many"},
         {"chunk_ends", 3, 6, "not as many"},
         {"name_ends", 1, 4, "comes after"},
-        {"name_ends", 3, 11, "not as many"},
+        {"name_ends", 3, 11, "not what it has"},
+        {"block_ends", 1, 2, "not what it has"},
+        {"block_ends", 0, 4, "file 0 ends at 4"},
+        {"block_ends", 0, 0, "its file has 0 blocks"},
         {"name_ends", 0, 100, "name 0 ends at 100"},
         {"chunk_begins", 1, UINT64_MAX, "no size"},
     };
@@ -143,7 +160,7 @@ static void test_decode_refuses(void)
     _buf_ struct buf b = {0};
     struct error e = {0};
 
-    index_create(some, ARRAY_SIZE(some), &x, NULL);
+    index_create(some, ARRAY_SIZE(some), files, 2, &x, NULL);
     index_encode(x, &b);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         uint64_t *number = find_array(&b, cases[i].array) + cases[i].i;
@@ -151,18 +168,15 @@ static void test_decode_refuses(void)
         struct index *read = NULL;
 
         *number = cases[i].value;
-        is_int(index_decode(b.data, b.len, 2, &read, &e), -ERR_FORMAT,
+        is_int(index_decode(b.data, b.len, &read, &e), -ERR_FORMAT,
                "%s[%zu] = %llu", cases[i].array, cases[i].i,
                (unsigned long long)cases[i].value);
         like(e.text, cases[i].why, "and why");
         index_destroy(read);
         *number = before;
     }
-    is_int(index_decode(b.data, b.len, 1, &x, &e), -ERR_FORMAT,
-           "a file that is not there");
-    like(e.text, "file 1 of 1", "and why");
-    is_int(index_decode(b.data, b.len - 1, 2, &x, &e), -ERR_FORMAT, "cut");
-    is_int(index_decode(b.data, 3, 2, &x, &e), -ERR_FORMAT, "cut to 3 bytes");
+    is_int(index_decode(b.data, b.len - 1, &x, &e), -ERR_FORMAT, "cut");
+    is_int(index_decode(b.data, 3, &x, &e), -ERR_FORMAT, "cut to 3 bytes");
 }
 
 int main(void)

@@ -11,6 +11,13 @@
 
 enum { X = 6, Y = 10, MAX_FILES = 8 };
 
+/* What their blocks are is of no interest here. */
+static const uint64_t block;
+static const struct index_file files[MAX_FILES] = {
+    {&block, 1}, {&block, 1}, {&block, 1}, {&block, 1},
+    {&block, 1}, {&block, 1}, {&block, 1}, {&block, 1},
+};
+
 /* A tensor [X, Y] of U16, saved in pieces that lie one after the other in files;
  * each element has its own place as its value. */
 struct bed {
@@ -44,7 +51,7 @@ static void save(struct bed *bed, const struct box *boxes, size_t n,
             }
         }
     }
-    if (index_create(pieces, n, &bed->index, &e) < 0) {
+    if (index_create(pieces, n, files, MAX_FILES, &bed->index, &e) < 0) {
         bail_out("no index: %s", e.text);
     }
 }
@@ -175,7 +182,7 @@ static void test_refuses(void)
     is_int(plan_make(bed.index, &want, 1, 1, 1, &p, &e), -EINVAL, "outside");
     like(e.text, "tensor 'w' has no [1:7, 0:1]", "and why");
     index_destroy(bed.index);
-    index_create(&nibbles, 1, &x, NULL);
+    index_create(&nibbles, 1, files, 1, &x, NULL);
     want.box = half;
     is_int(plan_make(x, &want, 1, 1, 1, &p, &e), -EINVAL, "half of nibbles");
     like(e.text, "elements of 4 bits", "and why");
