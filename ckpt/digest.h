@@ -33,7 +33,7 @@ bool digest_parse(const char *text, struct digest *ret);
  * Its own digest is that of its length (u64, little-endian) and the short digests
  * of all its blocks after it, so that blocks can be made, and checked, in any
  * order. */
-#define DIGEST_BLOCK_BYTES (UINT64_C(1) << 20)
+#define DIGEST_BLOCK_BYTES (UINT64_C(4) << 20)
 
 uint64_t digest_n_blocks(uint64_t file_bytes);
 struct digest digest_of_blocks(const uint64_t *blocks, uint64_t file_bytes);

@@ -3,29 +3,17 @@
 
 #include "ckpt/index_priv.h"
 
-#include "base/str.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/arrays.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "numbers are read and written as they lie");
+enum { N_FIELDS = 11 };
 
-enum { N_FIELDS = 11, ALIGN = 64 };
-
-/* One array of the index. */
-struct field {
-    const char *name;
-    enum dtype dtype;
-    void **array;
-    size_t n; /* elements; while reading: what the file says */
-};
-
-static void list_fields(struct index *x, struct field *f)
+static void list_fields(struct index *x, struct array *f)
 {
-    struct field all[N_FIELDS] = {
+    struct array all[N_FIELDS] = {
         {"names", DTYPE_U8, (void **)&x->names, 0},
         {"name_ends", DTYPE_U64, (void **)&x->name_ends, x->n},
         {"dtypes", DTYPE_U8, (void **)&x->dtypes, x->n},
@@ -75,38 +63,9 @@ static bool count_numbers(const struct index *x, uint64_t *ret_shapes,
 
 /* --- encoding --- */
 
-static int list_tensors(const struct field *fields, struct st_file *f)
-{
-    f->tensors = calloc(N_FIELDS, sizeof(*f->tensors));
-    for (size_t i = 0; f->tensors && i < N_FIELDS; i++) {
-        struct st_tensor *t = &f->tensors[f->n_tensors++];
-
-        t->name = strdup(fields[i].name);
-        t->dtype = fields[i].dtype;
-        t->n_dims = 1;
-        t->shape[0] = fields[i].n;
-        if (!t->name) {
-            return -ENOMEM;
-        }
-    }
-    return f->tensors ? 0 : -ENOMEM;
-}
-
-static const struct field *field_of(const struct field *fields,
-                                    const char *name)
-{
-    for (size_t i = 0; i < N_FIELDS; i++) {
-        if (strcmp(fields[i].name, name) == 0) {
-            return &fields[i];
-        }
-    }
-    return NULL;
-}
-
 int index_encode(const struct index *x, struct buf *b)
 {
-    _st_file_ struct st_file f = {0};
-    struct field fields[N_FIELDS];
+    struct array fields[N_FIELDS];
     uint64_t shapes, boxes;
 
     list_fields((struct index *)x, fields);
@@ -115,42 +74,10 @@ int index_encode(const struct index *x, struct buf *b)
     fields[SHAPES].n = shapes;
     fields[BOXES].n = boxes;
     fields[BLOCKS].n = x->f ? x->block_ends[x->f - 1] : 0;
-    if (list_tensors(fields, &f) < 0 || st_layout(&f, NULL) < 0 ||
-        st_write(&f, ALIGN, b, NULL) < 0) {
-        return -ENOMEM;
-    }
-    for (size_t i = 0; i < N_FIELDS; i++) {
-        const struct st_tensor *t = &f.tensors[i];
-
-        buf_append(b, *field_of(fields, t->name)->array, t->end - t->begin);
-    }
-    return b->failed ? -ENOMEM : 0;
+    return arrays_encode(fields, N_FIELDS, NULL, 0, b, NULL) < 0 ? -ENOMEM : 0;
 }
 
 /* --- decoding --- */
-
-static int take_field(struct field *to, const struct st_file *f,
-                      const char *data, struct error *e)
-{
-    const struct st_tensor *t = NULL;
-
-    for (size_t i = 0; i < f->n_tensors; i++) {
-        if (strcmp(f->tensors[i].name, to->name) == 0) {
-            t = &f->tensors[i];
-        }
-    }
-    if (!t || t->dtype != to->dtype || t->n_dims != 1) {
-        return error_text(e, ERR_FORMAT, "the index has no '%s' of type %s",
-                          to->name, dtype_name(to->dtype));
-    }
-    to->n = t->shape[0];
-    *to->array = calloc(1, t->end - t->begin + sizeof(uint64_t));
-    if (!*to->array) {
-        return error_set(e, ENOMEM, "read an index");
-    }
-    memcpy(*to->array, data + f->data_at + t->begin, t->end - t->begin);
-    return 0;
-}
 
 /* Rising, up to just `end`. */
 static int check_ends(const uint64_t *ends, size_t n, uint64_t end,
@@ -171,10 +98,10 @@ static int check_ends(const uint64_t *ends, size_t n, uint64_t end,
 
 /* Arrays of one length each, for tensors, chunks and files, and the others as long
  * as these say. */
-static int check_lengths(struct index *x, const struct field *f,
+static int check_lengths(struct index *x, const struct array *f,
                          struct error *e)
 {
-    struct field want[N_FIELDS];
+    struct array want[N_FIELDS];
     uint64_t shapes, boxes;
     int rc;
 
@@ -199,34 +126,19 @@ static int check_lengths(struct index *x, const struct field *f,
     return rc;
 }
 
-static int read_header(const char *data, size_t len, struct st_file *ret,
-                       struct error *e)
-{
-    uint8_t prefix[ST_PREFIX_BYTES] = {0};
-    uint64_t n;
-    int rc;
-
-    memcpy(prefix, data, len < sizeof(prefix) ? len : sizeof(prefix));
-    rc = st_header_bytes(prefix, len, &n, e);
-    return rc < 0 ? rc : st_read(data + sizeof(prefix), n, len, ret, e);
-}
-
 int index_decode(const void *data, size_t len, struct index **ret,
                  struct error *e)
 {
     _cleanup_(index) struct index *x = calloc(1, sizeof(*x));
     _st_file_ struct st_file f = {0};
-    struct field fields[N_FIELDS];
+    struct array fields[N_FIELDS];
     int rc;
 
     if (!x) {
         return error_set(e, ENOMEM, "read an index");
     }
-    rc = read_header(data, len, &f, e);
     list_fields(x, fields);
-    for (size_t i = 0; i < N_FIELDS && rc == 0; i++) {
-        rc = take_field(&fields[i], &f, data, e);
-    }
+    rc = arrays_decode(data, len, "index", fields, N_FIELDS, &f, e);
     rc = rc < 0 ? rc : check_lengths(x, fields, e);
     rc = rc < 0 ? rc : index_check(x, e);
     if (rc == 0) {

@@ -101,7 +101,7 @@ static void test_create_refuses(void)
         {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 2, 0},
          {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
          "in file 2 of 2"},
-        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 0, 1 << 20},
+        {{"w", DTYPE_F32, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 0, 4 << 20},
          {"v", DTYPE_F32, 1, NUMBERS(2), NUMBERS(0), NUMBERS(2), 0, 8},
          "its file has 1 blocks"},
         {{"w", DTYPE_F32, 17, NULL, NULL, NULL, 0, 0},

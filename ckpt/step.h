@@ -58,6 +58,21 @@ int step_save_file(struct step_save *s, const char *name, const void *data,
  * be found out on the way. -ECANCELED and others are its callback's. */
 int step_save_blocks(struct step_save *s, const char *name,
                      const struct io_blocks *blocks, struct error *e);
+/* The same for one that is made block by block (ckpt/digest.h): `make` puts bytes
+ * [at, at + len) of it into `to`. */
+typedef void step_block_f(void *arg, uint64_t at, size_t len, void *to);
+int step_save_made(struct step_save *s, const char *name, uint64_t len,
+                   step_block_f *make, void *arg, struct error *e);
+/* A file for whoever commits, that nobody needs afterwards: it is not synced, and
+ * goes by step_save_drop(), which is well if there is none. */
+int step_save_note(struct step_save *s, const char *name, const void *data,
+                   size_t len, struct error *e);
+int step_save_drop(struct step_save *s, const char *name, struct error *e);
+/* What it was begun with; the descriptor is its own. */
+struct io *step_save_io(const struct step_save *s);
+int step_save_dir(const struct step_save *s);
+const char *step_save_name(const struct step_save *s);
+
 /* The names of all files that this node has put in. */
 int step_save_sync(struct step_save *s, struct error *e);
 

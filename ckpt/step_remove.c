@@ -21,7 +21,9 @@ static bool is_ours(const char *name)
         return true;
     }
     n = name[0] == 'r' ? strspn(name + 1, "0123456789") : 0;
-    return n > 0 && n <= MAX_DIGITS && strcmp(name + 1 + n, ".safetensors") == 0;
+    return n > 0 && n <= MAX_DIGITS &&
+           (strcmp(name + 1 + n, ".safetensors") == 0 ||
+            strcmp(name + 1 + n, ".part") == 0);
 }
 
 struct removal {

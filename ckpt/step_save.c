@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BLOCK_ALIGN = 4096 };
+
 struct step_save {
     struct io *io;
     int root;
@@ -98,19 +100,46 @@ void step_save_destroy(struct step_save *s)
 
 /* --- files --- */
 
-/* Writes an open file, syncs and closes it. */
-static int fill(struct io *io, int fd, const struct io_blocks *b)
-{
-    int rc = io->ops->allocate(io, fd, b->len), closed;
+/* What a file is filled with. */
+struct content {
+    const struct io_blocks *blocks; /* in memory; NULL: made block by block */
+    step_block_f *make;
+    void *arg;
+    uint64_t len;
+    bool is_synced;
+};
 
-    rc = rc < 0 ? rc : io_write_blocks(io, fd, b);
-    rc = rc < 0 ? rc : io->ops->sync(io, fd);
+static int write_blocks(struct io *io, int fd, const struct content *c)
+{
+    _free_ char *block = aligned_alloc(BLOCK_ALIGN, DIGEST_BLOCK_BYTES);
+    int rc = block ? 0 : -ENOMEM;
+
+    for (uint64_t at = 0; at < c->len && rc == 0; at += DIGEST_BLOCK_BYTES) {
+        uint64_t left = c->len - at;
+        size_t n = left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES;
+
+        c->make(c->arg, at, n, block);
+        rc = io_write_all(io, fd, block, n, at);
+    }
+    return rc;
+}
+
+/* Writes an open file, syncs and closes it. */
+static int fill(struct io *io, int fd, const struct content *c)
+{
+    int rc = io->ops->allocate(io, fd, c->len), closed;
+
+    if (rc == 0) {
+        rc = c->blocks ? io_write_blocks(io, fd, c->blocks)
+                       : write_blocks(io, fd, c);
+    }
+    rc = rc < 0 || !c->is_synced ? rc : io->ops->sync(io, fd);
     closed = io->ops->close(io, fd);
     return rc < 0 ? rc : closed;
 }
 
-static int put_blocks(struct step_save *s, const char *name,
-                      const struct io_blocks *b, struct error *e)
+static int put(struct step_save *s, const char *name, const struct content *c,
+               struct error *e)
 {
     struct file *f = calloc(1, sizeof(*f));
     int fd, rc;
@@ -123,12 +152,12 @@ static int put_blocks(struct step_save *s, const char *name,
         free(f);
         return error_set(e, -fd, "make %s/%s", s->name, name);
     }
-    rc = fill(s->io, fd, b);
+    rc = fill(s->io, fd, c);
     if (rc < 0) {
         free(f);
         s->io->ops->unlink(s->io, s->dir, name);
         return error_set(e, -rc, "write %s/%s of %llu bytes", s->name, name,
-                         (unsigned long long)b->len);
+                         (unsigned long long)c->len);
     }
     str_copy(f->name, sizeof(f->name), name);
     f->next = s->files;
@@ -136,30 +165,78 @@ static int put_blocks(struct step_save *s, const char *name,
     return 0;
 }
 
-static int put(struct step_save *s, const char *name, const void *data,
-               size_t len, struct error *e)
-{
-    struct io_blocks b = {.data = data, .len = len, .block_bytes = len ? len : 1};
-
-    return put_blocks(s, name, &b, e);
-}
-
-int step_save_blocks(struct step_save *s, const char *name,
-                     const struct io_blocks *blocks, struct error *e)
+static int put_named(struct step_save *s, const char *name,
+                     const struct content *c, struct error *e)
 {
     if (!manifest_is_name(name)) {
         return error_text(e, EINVAL, "'%.60s' cannot be a file of a checkpoint",
                           name);
     }
-    return put_blocks(s, name, blocks, e);
+    return put(s, name, c, e);
+}
+
+static struct io_blocks all_at_once(const void *data, size_t len)
+{
+    return (struct io_blocks){.data = data, .len = len,
+                              .block_bytes = len ? len : 1};
 }
 
 int step_save_file(struct step_save *s, const char *name, const void *data,
                    size_t len, struct error *e)
 {
-    struct io_blocks b = {.data = data, .len = len, .block_bytes = len ? len : 1};
+    struct io_blocks b = all_at_once(data, len);
 
     return step_save_blocks(s, name, &b, e);
+}
+
+int step_save_blocks(struct step_save *s, const char *name,
+                     const struct io_blocks *blocks, struct error *e)
+{
+    struct content c = {.blocks = blocks, .len = blocks->len,
+                        .is_synced = true};
+
+    return put_named(s, name, &c, e);
+}
+
+int step_save_made(struct step_save *s, const char *name, uint64_t len,
+                   step_block_f *make, void *arg, struct error *e)
+{
+    struct content c = {.make = make, .arg = arg, .len = len,
+                        .is_synced = true};
+
+    return put_named(s, name, &c, e);
+}
+
+int step_save_note(struct step_save *s, const char *name, const void *data,
+                   size_t len, struct error *e)
+{
+    struct io_blocks b = all_at_once(data, len);
+    struct content c = {.blocks = &b, .len = len};
+
+    return put_named(s, name, &c, e);
+}
+
+int step_save_drop(struct step_save *s, const char *name, struct error *e)
+{
+    int rc = s->io->ops->unlink(s->io, s->dir, name);
+
+    return rc < 0 && rc != -ENOENT
+               ? error_set(e, -rc, "remove %s/%s", s->name, name) : 0;
+}
+
+struct io *step_save_io(const struct step_save *s)
+{
+    return s->io;
+}
+
+int step_save_dir(const struct step_save *s)
+{
+    return s->dir;
+}
+
+const char *step_save_name(const struct step_save *s)
+{
+    return s->name;
 }
 
 int step_save_sync(struct step_save *s, struct error *e)
@@ -201,6 +278,15 @@ static void describe(const struct manifest *m, const struct buf *text,
     }
 }
 
+static int put_own(struct step_save *s, const char *name, const struct buf *b,
+                   struct error *e)
+{
+    struct io_blocks blocks = all_at_once(b->data, b->len);
+    struct content c = {.blocks = &blocks, .len = b->len, .is_synced = true};
+
+    return put(s, name, &c, e);
+}
+
 int step_save_commit(struct step_save *s, const struct manifest *m,
                      struct error *e)
 {
@@ -208,7 +294,7 @@ int step_save_commit(struct step_save *s, const struct manifest *m,
     struct commit commit;
     int rc = manifest_encode(m, &text, e);
 
-    rc = rc < 0 ? rc : put(s, STEP_MANIFEST, text.data, text.len, e);
+    rc = rc < 0 ? rc : put_own(s, STEP_MANIFEST, &text, e);
     rc = rc < 0 ? rc : step_save_sync(s, e);
     if (rc < 0) {
         return rc;
@@ -218,7 +304,7 @@ int step_save_commit(struct step_save *s, const struct manifest *m,
     if (line.failed) {
         return error_set(e, ENOMEM, "commit %s", s->name);
     }
-    rc = put(s, STEP_COMMIT_NEW, line.data, line.len, e);
+    rc = put_own(s, STEP_COMMIT_NEW, &line, e);
     if (rc < 0) {
         return rc;
     }

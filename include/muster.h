@@ -126,4 +126,6 @@ int muster_checkpoint_requested(struct muster *m);
 }
 #endif
 
+#include "muster_ckpt.h"
+
 #endif

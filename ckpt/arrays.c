@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/arrays.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "numbers are read and written as they lie");
+
+enum { ALIGN = 64 };
+
+/* --- encoding --- */
+
+static int list_tensors(const struct array *arrays, size_t n,
+                        struct st_file *f)
+{
+    f->tensors = calloc(n, sizeof(*f->tensors));
+    for (size_t i = 0; f->tensors && i < n; i++) {
+        struct st_tensor *t = &f->tensors[f->n_tensors++];
+
+        t->name = strdup(arrays[i].name);
+        t->dtype = arrays[i].dtype;
+        t->n_dims = 1;
+        t->shape[0] = arrays[i].n;
+        if (!t->name) {
+            return -ENOMEM;
+        }
+    }
+    return f->tensors ? 0 : -ENOMEM;
+}
+
+static const struct array *array_of(const struct array *arrays, size_t n,
+                                    const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(arrays[i].name, name) == 0) {
+            return &arrays[i];
+        }
+    }
+    return NULL;
+}
+
+int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
+                  size_t n_meta, struct buf *b, struct error *e)
+{
+    struct st_file f = {.meta = meta, .n_meta = n_meta};
+    int rc = list_tensors(arrays, n, &f);
+
+    if (rc < 0) {
+        error_set(e, ENOMEM, "write arrays");
+    }
+    rc = rc < 0 ? rc : st_layout(&f, e);
+    rc = rc < 0 ? rc : st_write(&f, ALIGN, b, e);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const struct st_tensor *t = &f.tensors[i];
+
+        buf_append(b, *array_of(arrays, n, t->name)->data, t->end - t->begin);
+    }
+    f.meta = NULL; /* the caller's */
+    f.n_meta = 0;
+    st_release(&f);
+    return rc == 0 && b->failed ? error_set(e, ENOMEM, "write arrays") : rc;
+}
+
+/* --- decoding --- */
+
+static int take(struct array *to, const struct st_file *f, const char *what,
+                const char *data, struct error *e)
+{
+    const struct st_tensor *t = NULL;
+
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        if (strcmp(f->tensors[i].name, to->name) == 0) {
+            t = &f->tensors[i];
+        }
+    }
+    if (!t || t->dtype != to->dtype || t->n_dims != 1) {
+        return error_text(e, ERR_FORMAT, "the %s has no '%s' of type %s", what,
+                          to->name, dtype_name(to->dtype));
+    }
+    to->n = t->shape[0];
+    *to->data = calloc(1, t->end - t->begin + sizeof(uint64_t));
+    if (!*to->data) {
+        return error_set(e, ENOMEM, "read an %s", what);
+    }
+    memcpy(*to->data, data + f->data_at + t->begin, t->end - t->begin);
+    return 0;
+}
+
+static int read_header(const char *data, size_t len, struct st_file *ret,
+                       struct error *e)
+{
+    uint8_t prefix[ST_PREFIX_BYTES] = {0};
+    uint64_t n;
+    int rc;
+
+    memcpy(prefix, data, len < sizeof(prefix) ? len : sizeof(prefix));
+    rc = st_header_bytes(prefix, len, &n, e);
+    return rc < 0 ? rc : st_read(data + sizeof(prefix), n, len, ret, e);
+}
+
+int arrays_decode(const void *data, size_t len, const char *what,
+                  struct array *arrays, size_t n, struct st_file *ret,
+                  struct error *e)
+{
+    _st_file_ struct st_file f = {0};
+    int rc = read_header(data, len, &f, e);
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = take(&arrays[i], &f, what, data, e);
+    }
+    if (rc == 0) {
+        *ret = f;
+        f = (struct st_file){0};
+    }
+    return rc;
+}

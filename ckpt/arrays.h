@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that are a list of named arrays of numbers, encoded as a safetensors file
+ * (ckpt/safetensors.h) with one-dimensional tensors, which any reader of that format
+ * can look into. Little-endian, as the machines that this is for.
+ */
+#ifndef MUSTER_CKPT_ARRAYS_H
+#define MUSTER_CKPT_ARRAYS_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "ckpt/dtype.h"
+#include "ckpt/safetensors.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct array {
+    const char *name;
+    enum dtype dtype; /* of whole bytes */
+    void **data;      /* where the array is, or is put: then it is malloc'ed */
+    size_t n;         /* elements; decoding sets it */
+};
+
+/* 0 or -ENOMEM; -EINVAL: metadata that is not UTF-8. `meta` is borrowed. */
+int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
+                  size_t n_meta, struct buf *b, struct error *e);
+
+/* Fills *data and n of each; there are 8 bytes more than n elements, so that an
+ * empty one has memory too. `what` names the file in errors. The caller releases
+ * `ret`, which has the metadata, on success, and frees the arrays always. 0,
+ * -ERR_FORMAT, -ENOMEM. */
+int arrays_decode(const void *data, size_t len, const char *what,
+                  struct array *arrays, size_t n, struct st_file *ret,
+                  struct error *e);
+
+#endif

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public calls: arguments are checked, codes become errno values. */
+#include <config.h>
+
+#include "ckpt/save_priv.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "muster.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define NS_PER_S 1e9
+
+/* What is said is the errno value that comes closest. */
+static int to_errno(int rc)
+{
+    switch (-rc) {
+    case ERR_FORMAT: return -EILSEQ;
+    case ERR_VERSION: return -EPROTONOSUPPORT;
+    case ERR_LOST: return -ECONNABORTED;
+    default: return -rc >= ERR_SPEC ? -EIO : rc;
+    }
+}
+
+/* Before every call: no old error is left. */
+static int enter(struct muster_ckpt *ck)
+{
+    if (!ck) {
+        return -EINVAL;
+    }
+    ck->error = (struct error){0};
+    return ck->root < 0 ? error_text(&ck->error, EINVAL, "it could not be "
+                                     "opened") : 0;
+}
+
+PUBLIC const char *muster_ckpt_error_text(const struct muster_ckpt *ck)
+{
+    return ck ? ck->error.text : "";
+}
+
+PUBLIC int muster_ckpt_tensor(struct muster_ckpt *ck,
+                       const struct muster_ckpt_tensor *t)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && !t) {
+        rc = error_text(&ck->error, EINVAL, "no tensor");
+    }
+    return rc < 0 ? rc : registry_tensor(&ck->registry, t, &ck->error);
+}
+
+PUBLIC int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data,
+                     size_t len, enum muster_blob kind)
+{
+    int rc = enter(ck);
+
+    return rc < 0 ? rc : registry_blob(&ck->registry, name, data, len, kind,
+                                       &ck->error);
+}
+
+/* --- whether one is due --- */
+
+static int own_reasons(struct muster_ckpt *ck, int64_t step)
+{
+    int64_t now = (int64_t)clock_mono_ns();
+    int reasons = 0;
+
+    if (ck->options.every_steps > 0 && step % ck->options.every_steps == 0) {
+        reasons |= MUSTER_CKPT_BY_STEPS;
+    }
+    if (ck->group.rank == 0 && ck->options.every_seconds > 0 &&
+        (double)(now - ck->last_save_ns) / NS_PER_S >=
+            ck->options.every_seconds) {
+        reasons |= MUSTER_CKPT_BY_SECONDS;
+    }
+    if (ck->m && muster_checkpoint_requested(ck->m) > 0) {
+        reasons |= MUSTER_CKPT_REQUESTED;
+    }
+    if (ck->m && muster_should_stop(ck->m) > 0) {
+        reasons |= MUSTER_CKPT_STOPPING;
+    }
+    return reasons;
+}
+
+/* Steps alone are counted alike everywhere; all else is heard of at one rank
+ * first. */
+static int due(struct muster_ckpt *ck, int64_t step)
+{
+    struct opening mine = {.call = CALL_DUE, .step = step};
+    _free_ struct opening *all = NULL;
+    int reasons = own_reasons(ck, step), rc;
+
+    if (ck->m || ck->options.every_seconds > 0) {
+        mine.reasons = reasons;
+        rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
+        for (uint32_t r = 0; r < ck->group.world && rc == 0; r++) {
+            reasons |= all[r].reasons;
+        }
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    ck->is_stopping = ck->is_stopping || (reasons & MUSTER_CKPT_STOPPING);
+    return reasons;
+}
+
+PUBLIC int muster_ckpt_due(struct muster_ckpt *ck, int64_t step)
+{
+    int rc = enter(ck);
+
+    return rc < 0 ? rc : to_errno(due(ck, step));
+}
+
+PUBLIC int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && why) {
+        *why = ck->is_stopping ? MUSTER_CKPT_STOPPING : 0;
+    }
+    return rc < 0 ? rc : ck->is_stopping;
+}
+
+/* --- saving --- */
+
+PUBLIC int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
+                     uint64_t *ret_save)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && (step < 0 || step == MUSTER_CKPT_LATEST ||
+                    (flags & ~(MUSTER_CKPT_LAZY | MUSTER_CKPT_WAIT)))) {
+        rc = error_text(&ck->error, EINVAL, "save: step %" PRId64 ", flags %#x",
+                        step, flags);
+    }
+    return rc < 0 ? rc : to_errno(ckpt_save_all(ck, step, flags, ret_save));
+}
+
+PUBLIC int muster_ckpt_fence(struct muster_ckpt *ck)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && ck->agent.ops && ck->agent.ops->fence) {
+        rc = ck->agent.ops->fence(ck->agent.self, &ck->error);
+    }
+    return to_errno(rc);
+}
+
+static int reached(struct muster_ckpt *ck, uint64_t save,
+                   enum muster_ckpt_level level, int64_t timeout_ms)
+{
+    const struct recent *r;
+
+    save = save ? save : ck->n_saves;
+    r = &ck->recent[save % CKPT_N_RECENT];
+    if (save == 0 || r->number != save ||
+        (unsigned)level > MUSTER_CKPT_REMOTE) {
+        return error_text(&ck->error, EINVAL, "save %" PRIu64 ", level %d: "
+                          "there is none such, or it is long ago", save,
+                          (int)level);
+    }
+    return r->way->ops->reached(r->way->self, r->uuid, level, timeout_ms,
+                                &ck->error);
+}
+
+PUBLIC int muster_ckpt_test(struct muster_ckpt *ck, uint64_t save,
+                     enum muster_ckpt_level level)
+{
+    int rc = enter(ck);
+
+    return rc < 0 ? rc : to_errno(reached(ck, save, level, 0));
+}
+
+PUBLIC int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
+                     enum muster_ckpt_level level, int64_t timeout_ms)
+{
+    int rc = enter(ck);
+
+    rc = rc < 0 ? rc : reached(ck, save, level, timeout_ms);
+    if (rc == 0) {
+        rc = error_text(&ck->error, ETIMEDOUT, "the save is still on its way");
+    }
+    return rc > 0 ? 0 : to_errno(rc);
+}
+
+/* --- loading --- */
+
+PUBLIC int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && (!ret_step || below < 0)) {
+        rc = error_text(&ck->error, EINVAL, "latest: below %" PRId64, below);
+    }
+    return rc < 0 ? rc : to_errno(ckpt_latest_all(ck, below, ret_step));
+}
+
+PUBLIC int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags,
+                     int64_t *ret_step)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && (step < 0 || flags)) {
+        rc = error_text(&ck->error, EINVAL, "load: step %" PRId64 ", flags %#x",
+                        step, flags);
+    }
+    return rc < 0 ? rc : to_errno(ckpt_load_all(ck, step, ret_step));
+}
+
+PUBLIC int muster_ckpt_read(struct muster_ckpt *ck, int64_t step,
+                     const struct muster_ckpt_tensor *box)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && (!box || step < 0 || step == MUSTER_CKPT_LATEST)) {
+        rc = error_text(&ck->error, EINVAL, "read: a box, and the step that "
+                        "muster_ckpt_latest() tells");
+    }
+    return rc < 0 ? rc : to_errno(ckpt_read_one(ck, step, box));
+}
+
+PUBLIC int muster_ckpt_read_blob(struct muster_ckpt *ck, int64_t step, const char *name,
+                          void *to, size_t size, size_t *ret_len)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && (!name || step < 0 || step == MUSTER_CKPT_LATEST ||
+                    (size > 0 && !to))) {
+        rc = error_text(&ck->error, EINVAL, "read a blob: its name, and the step "
+                        "that muster_ckpt_latest() tells");
+    }
+    return rc < 0 ? rc : to_errno(ckpt_read_blob_one(ck, step, name, to, size,
+                                                     ret_len));
+}

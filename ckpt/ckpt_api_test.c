@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C API of checkpoints: alone, and by ranks that are threads. */
+#include <config.h>
+
+#include "muster.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/model_bed.h"
+#include "ckpt/team.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char root[4096];
+
+static struct muster_ckpt *open_in(const char *name,
+                                   const struct muster_ckpt_group *group,
+                                   const struct muster_ckpt_options *options)
+{
+    struct muster_ckpt *ck = NULL;
+    char path[5000];
+
+    snprintf(path, sizeof(path), "dir:%s/%s", root, name);
+    if (muster_ckpt_open(NULL, group, path, options, &ck) < 0) {
+        bail_out("open %s: %s", path, muster_ckpt_error_text(ck));
+    }
+    return ck;
+}
+
+static void test_alone(void)
+{
+    struct muster_ckpt *ck = open_in("alone", NULL, NULL);
+    float w[6] = {1, 2, 3, 4, 5, 6}, column[2];
+    const uint64_t shape[2] = {2, 3}, at[2] = {0, 1}, len[2] = {2, 1};
+    struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32,
+                                   .n_dims = 2, .shape = shape, .data = w};
+    char json[] = "{\"lr\": 0.5}", rng[] = "abcd", text[100] = "";
+    uint64_t save = 0;
+    int64_t step = -1;
+    size_t n = 0;
+
+    is_int(muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step), -ENOENT,
+           "nothing to load");
+    is_int(muster_ckpt_tensor(ck, &t), 0, "a tensor");
+    is_int(muster_ckpt_blob(ck, "config", json, strlen(json), MUSTER_JSON), 0,
+           "JSON");
+    is_int(muster_ckpt_blob(ck, "rng", rng, 4, MUSTER_PER_RANK), 0, "a blob");
+    is_int(muster_ckpt_save(ck, 10, 0, &save), 0, "a save: %s",
+           muster_ckpt_error_text(ck));
+    is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_DURABLE), 1, "durable");
+    is_int(muster_ckpt_wait(ck, 0, MUSTER_CKPT_SNAPSHOT, 0), 0, "as the newest");
+    is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_REMOTE), -ENOTSUP, "no store");
+    is_int(muster_ckpt_test(ck, save + 1, MUSTER_CKPT_DURABLE), -EINVAL,
+           "none such");
+    memset(w, 0, sizeof(w));
+    memset(rng, 0, 4);
+    is_int(muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step), 0, "loaded: %s",
+           muster_ckpt_error_text(ck));
+    is_int(step, 10, "its step");
+    ok(w[0] == 1 && w[5] == 6 && memcmp(rng, "abcd", 4) == 0, "its bytes");
+    t = (struct muster_ckpt_tensor){.name = "w", .dtype = MUSTER_F32,
+                                    .n_dims = 2, .shape = shape, .at = at,
+                                    .len = len, .data = column};
+    is_int(muster_ckpt_read(ck, 10, &t), 0, "a column");
+    ok(column[0] == 2 && column[1] == 5, "its elements");
+    is_int(muster_ckpt_read_blob(ck, 10, "config", text, sizeof(text), &n), 0,
+           "JSON comes back");
+    is_str(text, "{\"lr\":0.5}", "as JSON");
+    is_int(muster_ckpt_read_blob(ck, 10, "rng", NULL, 0, &n), 0, "how long");
+    is_int((int)n, 4, "that long");
+    is_int(muster_ckpt_read_blob(ck, 10, "none", NULL, 0, &n), -ENODATA,
+           "no such blob");
+    like(muster_ckpt_error_text(ck), "blob 'none' is not in it", "named");
+    muster_ckpt_close(ck);
+}
+
+static void test_newest(void)
+{
+    struct muster_ckpt_options o = {.size = sizeof(o), .keep = 2,
+                                    .every_steps = 5};
+    struct muster_ckpt *ck = open_in("newest", NULL, &o);
+    int32_t v = 0;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32,
+                                   .data = &v};
+    int64_t step = -1;
+
+    is_int(muster_ckpt_tensor(ck, &t), 0, "a number");
+    for (v = 1; v <= 4; v++) {
+        is_int(muster_ckpt_save(ck, v * 10, MUSTER_CKPT_WAIT, NULL), 0,
+               "step %d", v * 10);
+    }
+    v = 50;
+    is_int(muster_ckpt_save(ck, 40, 0, NULL), 0, "one of the same step");
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), 0, "the newest");
+    is_int(step, 40, "its step");
+    is_int(muster_ckpt_load(ck, 40, 0, NULL), 0, "loaded");
+    is_int(v, 50, "the later one of that step");
+    is_int(muster_ckpt_latest(ck, 30, &step), -ENOENT, "only two are kept");
+    is_int(muster_ckpt_load(ck, 10, 0, NULL), -ENOENT, "one that is gone");
+    like(muster_ckpt_error_text(ck), "no checkpoint", "said");
+    v = 7;
+    is_int(muster_ckpt_save(ck, 5, 0, NULL), 0, "an older step");
+    is_int(muster_ckpt_load(ck, 5, 0, &step), 0, "it is not removed itself");
+    is_int(muster_ckpt_due(ck, 10), MUSTER_CKPT_BY_STEPS, "due by steps");
+    is_int(muster_ckpt_due(ck, 11), 0, "not due");
+    is_int(muster_ckpt_should_stop(ck, NULL), 0, "goes on");
+    muster_ckpt_close(ck);
+}
+
+static void test_refused(void)
+{
+    struct muster_ckpt_options wrong = {.size = 3};
+    struct muster_ckpt *ck = NULL, *none = NULL;
+    float w[4] = {0};
+    const uint64_t shape[1] = {4}, at[1] = {3}, len[1] = {2};
+    struct muster_ckpt_tensor good = {.name = "w", .dtype = MUSTER_F32,
+                                      .n_dims = 1, .shape = shape, .data = w};
+    struct muster_ckpt_tensor t;
+    char bad[] = "{";
+
+    is_int(muster_ckpt_open(NULL, NULL, "dir:/nonexistent/a/b", NULL, &none),
+           -ENOENT, "no such place");
+    like(muster_ckpt_error_text(none), "make /nonexistent/a/b", "named");
+    is_int(muster_ckpt_save(none, 1, 0, NULL), -EINVAL, "good for nothing");
+    muster_ckpt_close(none);
+    is_int(muster_ckpt_open(NULL, NULL, "s4://x", NULL, &none), -ENOTSUP,
+           "an unknown kind of place");
+    muster_ckpt_close(none);
+    is_int(muster_ckpt_open(NULL, NULL, "/tmp", &wrong, &none), -EINVAL,
+           "options of another size");
+    muster_ckpt_close(none);
+    ck = open_in("refused", NULL, NULL);
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "nothing registered");
+    t = good;
+    t.name = ".hidden";
+    is_int(muster_ckpt_tensor(ck, &t), -EINVAL, "a name of ours");
+    t = good;
+    t.dtype = (enum muster_dtype)77;
+    is_int(muster_ckpt_tensor(ck, &t), -EINVAL, "no type");
+    t = good;
+    t.at = at;
+    t.len = len;
+    is_int(muster_ckpt_tensor(ck, &t), -EINVAL, "a box outside");
+    like(muster_ckpt_error_text(ck), "tensor 'w': its box", "said");
+    t = good;
+    t.data = NULL;
+    is_int(muster_ckpt_tensor(ck, &t), -EINVAL, "no data");
+    t = good;
+    t.is_flat = 1;
+    t.flat_end = 5;
+    is_int(muster_ckpt_tensor(ck, &t), -EINVAL, "a range outside");
+    t.flat_end = 3;
+    is_int(muster_ckpt_tensor(ck, &t), 0, "a part of it");
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "a hole");
+    like(muster_ckpt_error_text(ck), "tensor 'w': no rank has [3:4]", "where");
+    is_int(muster_ckpt_tensor(ck, &good), 0, "all of it, too");
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "an overlap");
+    like(muster_ckpt_error_text(ck), "overlap", "said");
+    is_int(muster_ckpt_blob(ck, "j", bad, 1, MUSTER_JSON), 0, "bad JSON");
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "is found when saved");
+    is_int(muster_ckpt_save(ck, -1, 0, NULL), -EINVAL, "a negative step");
+    is_int(muster_ckpt_load(ck, 1, 1, NULL), -EINVAL, "flags");
+    muster_ckpt_close(ck);
+    muster_ckpt_close(NULL);
+}
+
+static void test_mismatch(void)
+{
+    struct muster_ckpt *ck = open_in("mismatch", NULL, NULL);
+    struct muster_ckpt *other = open_in("mismatch", NULL, NULL);
+    const uint64_t shape[2] = {2, 3}, turned[2] = {3, 2};
+    float w[6] = {0};
+    struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32,
+                                   .n_dims = 2, .shape = shape, .data = w};
+    char blob[8] = "abc";
+
+    is_int(muster_ckpt_tensor(ck, &t), 0, "a tensor");
+    is_int(muster_ckpt_blob(ck, "b", blob, 3, MUSTER_REPLICATED), 0, "a blob");
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), 0, "saved");
+    t.shape = turned;
+    is_int(muster_ckpt_tensor(other, &t), 0, "the other way round");
+    is_int(muster_ckpt_load(other, 1, 0, NULL), -EINVAL, "is another shape");
+    like(muster_ckpt_error_text(other), "is F32 [0:2, 0:3] there, and registered "
+         "as F32 [0:3, 0:2]", "both are said");
+    muster_ckpt_close(other);
+    other = open_in("mismatch", NULL, NULL);
+    t.name = "v";
+    is_int(muster_ckpt_tensor(other, &t), 0, "another name");
+    is_int(muster_ckpt_load(other, 1, 0, NULL), -ENODATA, "is not there");
+    like(muster_ckpt_error_text(other), "tensor 'v' is not in it", "named");
+    muster_ckpt_close(other);
+    other = open_in("mismatch", NULL, NULL);
+    is_int(muster_ckpt_blob(other, "b", blob, 8, MUSTER_REPLICATED), 0, "longer");
+    is_int(muster_ckpt_load(other, 1, 0, NULL), -EINVAL, "another length");
+    like(muster_ckpt_error_text(other), "has 3 bytes there, and 8 are", "both");
+    muster_ckpt_close(other);
+    muster_ckpt_close(ck);
+}
+
+/* --- together --- */
+
+static int expected[TEAM_MAX];
+static char texts[TEAM_MAX][512];
+
+static void save_differently(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt *ck = open_in("differ", group, NULL);
+    const char *what = arg;
+    const uint64_t shape[1] = {4}, other[1] = {5}, at[1] = {2}, len[1] = {2};
+    float w[5] = {0};
+    struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32,
+                                   .n_dims = 1, .shape = shape, .data = w};
+    char same[2] = {'x', (char)group->rank};
+    int64_t step = 1;
+
+    if (strcmp(what, "shape") == 0 && group->rank == 1) {
+        t.shape = other;
+    }
+    if (strcmp(what, "overlap") == 0 && group->rank == 1) {
+        t.at = at;
+        t.len = len;
+    }
+    if (strcmp(what, "step") == 0) {
+        step = group->rank;
+    }
+    muster_ckpt_tensor(ck, &t);
+    if (strcmp(what, "blob") == 0) {
+        muster_ckpt_blob(ck, "b", same, 2, MUSTER_REPLICATED);
+    }
+    if (strcmp(what, "list") == 0 && group->rank == 2) {
+        muster_ckpt_blob(ck, "b", same, 2, MUSTER_PER_RANK);
+    }
+    if (strcmp(what, "death") == 0 && group->rank == 1) {
+        muster_ckpt_close(ck);
+        return;
+    }
+    expected[group->rank] = muster_ckpt_save(ck, step, 0, NULL);
+    snprintf(texts[group->rank], sizeof(texts[0]), "%s",
+             muster_ckpt_error_text(ck));
+    muster_ckpt_close(ck);
+}
+
+static void test_differ(void)
+{
+    static const struct {
+        const char *what;
+        int rc;
+        const char *text;
+    } cases[] = {
+        {"shape", -EINVAL, "tensor 'w': [0:4] of rank 0 and [0:5] of rank 1 are "
+                           "of tensors of different shapes"},
+        {"overlap", -EINVAL, "tensor 'w': [0:4] of rank 0 and [2:4] of rank 1 "
+                             "overlap"},
+        {"step", -EINVAL, "ranks 0 and 1 do not make the same call"},
+        {"blob", -EINVAL, "differ between rank 0 and rank 1"},
+        {"list", -EINVAL, "blob 'b': ranks 0 and 2 have not"},
+        {"death", -ECONNABORTED, "the others cannot be heard of"},
+        {"nothing", 0, ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        memset(expected, 0, sizeof(expected));
+        memset(texts, 0, sizeof(texts));
+        team_run(3, false, save_differently, (void *)cases[i].what);
+        is_int(expected[0], cases[i].rc, "%s: rank 0", cases[i].what);
+        is_int(expected[2], cases[i].rc, "%s: rank 2", cases[i].what);
+        like(texts[0], cases[i].text, "%s: what", cases[i].what);
+    }
+}
+
+/* --- the matrix --- */
+
+struct trip {
+    const char *name;
+    int64_t step;
+    uint64_t seed;
+    bool is_save;
+    uint64_t n_wrong[TEAM_MAX];
+    int rc[TEAM_MAX];
+    char text[TEAM_MAX][512];
+};
+
+static void travel(void *arg, const struct muster_ckpt_group *group)
+{
+    struct trip *t = arg;
+    struct muster_ckpt *ck = open_in(t->name, group, NULL);
+    struct model *m = model_create(ck, (uint32_t)group->rank,
+                                   (uint32_t)group->world, t->seed);
+    int64_t step = 0;
+
+    model_set(m, t->is_save ? t->step : 0);
+    t->rc[group->rank] = t->is_save
+                             ? muster_ckpt_save(ck, t->step, 0, NULL)
+                             : muster_ckpt_load(ck, t->step, 0, &step);
+    t->n_wrong[group->rank] = model_wrong(m, t->step);
+    snprintf(t->text[group->rank], sizeof(t->text[0]), "%s",
+             muster_ckpt_error_text(ck));
+    model_destroy(m);
+    muster_ckpt_close(ck);
+}
+
+static bool went_well(const struct trip *t, int world)
+{
+    for (int r = 0; r < world; r++) {
+        if (t->rc[r] != 0 || t->n_wrong[r] != 0) {
+            diag("rank %d of %d: %d, %llu wrong: %s", r, world, t->rc[r],
+                 (unsigned long long)t->n_wrong[r], t->text[r]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void test_matrix(int most)
+{
+    int n_bad = 0;
+
+    for (int n = 1; n <= most; n++) {
+        struct trip out = {.name = "matrix", .step = n, .seed = (uint64_t)n,
+                           .is_save = true};
+
+        team_run(n, false, travel, &out);
+        n_bad += !went_well(&out, n);
+        for (int k = 1; k <= most; k++) {
+            struct trip back = {.name = "matrix", .step = n,
+                                .seed = (uint64_t)(n * 100 + k)};
+
+            team_run(k, false, travel, &back);
+            n_bad += !went_well(&back, k);
+        }
+    }
+    is_int(n_bad, 0, "saved by 1 to %d ranks, loaded by 1 to %d", most, most);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    snprintf(root, sizeof(root), "%s/ckpt-XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(root)) {
+        bail_out("no temporary directory");
+    }
+    test_alone();
+    test_newest();
+    test_refused();
+    test_mismatch();
+    test_differ();
+    test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);
+    fs_remove_tree(root, NULL);
+    return tap_done();
+}

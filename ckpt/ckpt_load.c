@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loading, all ranks together. Each says which is the newest checkpoint that it can
+ * open; as long as they do not say the same, all look for one that is no newer than
+ * the oldest that was said. What one of them finds damaged is none for all.
+ */
+#include <config.h>
+
+#include "ckpt/save_priv.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a checkpoint stands among all: by step, then by token. */
+struct rank_of {
+    uint64_t step, token;
+    char name[STEP_NAME_BYTES];
+};
+
+struct proposal {
+    int32_t rc; /* 0; -ENOENT: there is none; another failure */
+    struct rank_of at;
+    char text[300];
+};
+
+/* What was passed over, for the caller. */
+struct passed {
+    int n;
+    struct error why; /* of the first; text "" if there is none */
+};
+
+static int compare(const struct rank_of *a, const struct rank_of *b)
+{
+    if (a->step != b->step) {
+        return a->step < b->step ? -1 : 1;
+    }
+    if (a->token != b->token) {
+        return a->token < b->token ? -1 : 1;
+    }
+    return strcmp(a->name, b->name);
+}
+
+/* --- one rank's view --- */
+
+static void note(struct passed *p, const struct error *why)
+{
+    p->n++;
+    if (p->why.text[0] == '\0') {
+        p->why = *why;
+    }
+}
+
+static struct rank_of rank_of(const struct step *s)
+{
+    struct rank_of at = {.step = s->commit.step, .token = s->commit.token};
+
+    str_copy(at.name, sizeof(at.name), s->name);
+    return at;
+}
+
+/* The newest that opens below `bound`, or at it if `or_equal`. One that was never
+ * finished is not worth a word. */
+static int find_below(struct muster_ckpt *ck, const struct rank_of *bound,
+                      bool or_equal, struct passed *passed, struct step *ret,
+                      struct error *e)
+{
+    _free_ struct step_entry *entries = NULL;
+    struct step best = {0};
+    struct rank_of best_at = {0};
+    size_t n = 0;
+    int rc = step_list(ck->io, ck->root, &entries, &n, e);
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct step s = {0};
+        struct error why = {0};
+        struct rank_of at;
+
+        if (best.io && entries[i].step < best_at.step) {
+            break;
+        }
+        if (entries[i].step > bound->step) {
+            continue;
+        }
+        rc = step_open(ck->io, ck->root, entries[i].name, &s, &why);
+        if (rc < 0) {
+            if (!load_is_damage(rc) && e) {
+                *e = why;
+                break;
+            }
+            if (rc != -ENOENT && passed) {
+                note(passed, &why);
+            }
+            rc = 0;
+            continue;
+        }
+        at = rank_of(&s);
+        if (compare(&at, bound) >= (or_equal ? 1 : 0) ||
+            (best.io && compare(&at, &best_at) < 0)) {
+            step_close(&s);
+            continue;
+        }
+        step_close(&best);
+        best = s;
+        best_at = at;
+    }
+    if (rc < 0 || !best.io) {
+        step_close(&best);
+        return rc < 0 ? rc : error_text(e, ENOENT, "no checkpoint in %s",
+                                        ck->root_path);
+    }
+    *ret = best;
+    return 0;
+}
+
+/* --- choosing together --- */
+
+/* The oldest that anybody proposed; whether all proposed that. */
+static int weigh(const struct muster_ckpt *ck, const struct proposal *all,
+                 struct rank_of *ret, bool *ret_same, struct error *e)
+{
+    *ret_same = true;
+    *ret = all[0].at;
+    for (uint32_t r = 0; r < ck->group.world; r++) {
+        if (all[r].rc < 0) {
+            return error_text(e, -all[r].rc, "rank %u: %.*s", r,
+                              (int)sizeof(all[r].text) - 1, all[r].text);
+        }
+        if (compare(&all[r].at, &all[0].at) != 0) {
+            *ret_same = false;
+        }
+        if (compare(&all[r].at, ret) < 0) {
+            *ret = all[r].at;
+        }
+    }
+    return 0;
+}
+
+static int choose(struct muster_ckpt *ck, struct rank_of bound, bool or_equal,
+                  struct passed *passed, struct step *ret, struct error *e)
+{
+    _free_ struct proposal *all = calloc(ck->group.world, sizeof(*all));
+    bool is_same = false;
+    int rc = group_agree(&ck->group,
+                         all ? 0 : error_set(e, ENOMEM, "choose"), e);
+
+    while (rc == 0) {
+        struct proposal mine = {0};
+        struct step s = {0};
+
+        mine.rc = find_below(ck, &bound, or_equal, passed, &s, e);
+        if (mine.rc < 0) {
+            str_copy(mine.text, sizeof(mine.text), e->text);
+        } else {
+            mine.at = rank_of(&s);
+        }
+        rc = group_gather(&ck->group, &mine, all, sizeof(mine), e);
+        rc = rc < 0 ? rc : weigh(ck, all, &bound, &is_same, e);
+        if (rc == 0 && is_same) {
+            *ret = s;
+            return 0;
+        }
+        step_close(&s);
+        or_equal = true;
+        passed = NULL; /* what is older was not asked for */
+    }
+    return rc;
+}
+
+static struct rank_of below_step(uint64_t step)
+{
+    return (struct rank_of){.step = step};
+}
+
+int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
+{
+    struct opening mine = {.call = CALL_LATEST, .step = below};
+    _free_ struct opening *all = NULL;
+    _step_ struct step s = {0};
+    int rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
+
+    rc = rc < 0 ? rc : choose(ck, below_step((uint64_t)below), false, NULL, &s,
+                              &ck->error);
+    if (rc == 0) {
+        *ret_step = (int64_t)s.commit.step;
+    }
+    return rc;
+}
+
+/* --- filling what is registered --- */
+
+/* A blob of bytes there, and how many; -ENODATA: none of that name. */
+static int find_blob(const struct load *l, const char *name, bool is_per_rank,
+                     uint32_t rank, struct buf *full, uint64_t *ret_len,
+                     struct error *e)
+{
+    size_t place;
+
+    part_blob_name(name, is_per_rank, rank, full);
+    place = full->failed ? SIZE_MAX : index_find(l->index, full->data);
+    if (place == SIZE_MAX || index_tensor(l->index, place).n_dims != 1) {
+        return error_text(e, ENODATA, "%s: blob '%.200s' is not in it",
+                          l->step.name, name);
+    }
+    *ret_len = index_tensor(l->index, place).shape[0];
+    return 0;
+}
+
+static int check_blob(const struct load *l, const struct registry *r,
+                      const struct reg_blob *b, struct error *e)
+{
+    _buf_ struct buf full = {0};
+    uint64_t len = 0;
+    int rc = find_blob(l, b->name, b->kind == MUSTER_PER_RANK, r->rank, &full,
+                       &len, e);
+
+    if (rc == 0 && len != b->len) {
+        rc = error_text(e, EINVAL, "%s: blob '%.200s' has %llu bytes there, and "
+                        "%zu are registered; muster_ckpt_read_blob() tells how "
+                        "many", l->step.name, b->name,
+                        (unsigned long long)len, b->len);
+    }
+    return rc;
+}
+
+static struct load_want want_of(const struct reg_piece *p, uint32_t rank)
+{
+    return (struct load_want){p->name, p->dtype, p->n_dims, p->shape, p->at,
+                              p->len, p->strides, p->data, rank};
+}
+
+static int list_wants(const struct load *l, const struct registry *r,
+                      struct load_want *wants, size_t *ret_n, struct error *e)
+{
+    static const uint64_t zero;
+    size_t n = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < r->n_pieces; i++) {
+        if (r->pieces[i].name[0] != '.') { /* no blob */
+            wants[n++] = want_of(&r->pieces[i], r->rank);
+        }
+    }
+    for (size_t i = 0; i < r->n_blobs && rc == 0; i++) {
+        const struct reg_blob *b = &r->blobs[i];
+
+        if (b->kind == MUSTER_JSON ||
+            (b->kind == MUSTER_PER_RANK && r->rank >= l->step.manifest.n_ranks)) {
+            continue;
+        }
+        rc = check_blob(l, r, b, e);
+        wants[n] = want_of(&r->pieces[b->piece], r->rank);
+        wants[n].at = &zero;
+        wants[n++].len = r->pieces[b->piece].shape;
+    }
+    *ret_n = n;
+    return rc;
+}
+
+static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
+{
+    const struct registry *r = &ck->registry;
+    _free_ struct load_want *wants = calloc(r->n_pieces + 1, sizeof(*wants));
+    _load_ struct load l = {0};
+    size_t n = 0;
+    int rc = wants ? 0 : error_set(e, ENOMEM, "load");
+
+    rc = rc < 0 ? rc : load_open(s, &l, e);
+    rc = rc < 0 ? rc : list_wants(&l, r, wants, &n, e);
+    return rc < 0 ? rc : load_boxes(&l, ck->source.has ? &ck->source : NULL,
+                                    wants, n,
+                                    (unsigned)ck->options.n_threads, e);
+}
+
+/* The same on all ranks: what most of them passed over. */
+static int count_passed(struct muster_ckpt *ck, struct passed *p,
+                        struct error *e)
+{
+    _free_ struct verdict_of_one {
+        int32_t n;
+        char text[300];
+    } *all = calloc(ck->group.world, sizeof(*all)), mine = {.n = p->n};
+    int rc = group_agree(&ck->group,
+                         all ? 0 : error_set(e, ENOMEM, "load"), e);
+
+    str_copy(mine.text, sizeof(mine.text), p->why.text);
+    rc = rc < 0 ? rc : group_gather(&ck->group, &mine, all, sizeof(mine), e);
+    for (uint32_t r = 0; r < ck->group.world && rc == 0; r++) {
+        if (all[r].n > p->n || (p->why.text[0] == '\0' && all[r].text[0])) {
+            p->n = all[r].n > p->n ? all[r].n : p->n;
+            error_text(&p->why, ERR_FORMAT, "%.*s",
+                       (int)sizeof(all[r].text) - 1, all[r].text);
+        }
+    }
+    return rc;
+}
+
+static int end(struct muster_ckpt *ck, int rc, struct passed *passed,
+               const struct rank_of *at, int64_t *ret_step)
+{
+    struct error *e = &ck->error;
+
+    if (rc < 0 && rc != -ENOENT) {
+        return rc;
+    }
+    if (count_passed(ck, passed, e) < 0) {
+        return -e->code;
+    }
+    if (rc == -ENOENT && passed->n > 0) {
+        return error_text(e, ERR_FORMAT, "no checkpoint is whole; %d passed "
+                          "over; %s", passed->n, passed->why.text);
+    }
+    if (rc == -ENOENT) {
+        return rc;
+    }
+    if (ret_step) {
+        *ret_step = (int64_t)at->step;
+    }
+    *e = passed->why;
+    return passed->n;
+}
+
+int ckpt_load_all(struct muster_ckpt *ck, int64_t step, int64_t *ret_step)
+{
+    bool is_any = step == MUSTER_CKPT_LATEST;
+    struct opening mine = {.call = CALL_LOAD, .step = step};
+    _free_ struct opening *all = NULL;
+    struct rank_of bound = below_step(is_any ? INT64_MAX : (uint64_t)step + 1);
+    struct passed passed = {0};
+    struct error *e = &ck->error;
+    int rc = ckpt_meet(ck, &mine, 0, &all, e);
+
+    while (rc == 0) {
+        _step_ struct step s = {0};
+
+        rc = choose(ck, bound, false, &passed, &s, e);
+        if (rc == 0 && !is_any && s.commit.step != (uint64_t)step) {
+            rc = error_text(e, ENOENT, "no checkpoint of step %" PRId64 " in %s",
+                            step, ck->root_path);
+        }
+        if (rc < 0) {
+            break;
+        }
+        bound = rank_of(&s);
+        rc = group_agree(&ck->group, fill(ck, &s, e), e);
+        if (!load_is_damage(rc) || rc == -ECONNABORTED) {
+            break;
+        }
+        note(&passed, e);
+        rc = 0;
+    }
+    return end(ck, rc, &passed, &bound, ret_step);
+}
+
+/* --- by one rank --- */
+
+/* The newest of that step, kept open for the next call. */
+static int open_one(struct muster_ckpt *ck, int64_t step, struct error *e)
+{
+    struct rank_of bound = below_step((uint64_t)step + 1);
+    _step_ struct step s = {0};
+    int rc;
+
+    if (ck->load.index && ck->load.step.commit.step == (uint64_t)step) {
+        return 0;
+    }
+    rc = find_below(ck, &bound, false, NULL, &s, e);
+    if (rc == 0 && s.commit.step != (uint64_t)step) {
+        rc = error_text(e, ENOENT, "no checkpoint of step %" PRId64 " in %s",
+                        step, ck->root_path);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    load_close(&ck->load);
+    return load_open(&s, &ck->load, e);
+}
+
+int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
+                  const struct muster_ckpt_tensor *box)
+{
+    struct registry r = {0};
+    _free_ struct load_want *wants = NULL;
+    struct error *e = &ck->error;
+    size_t n = 0;
+    int rc = registry_tensor(&r, box, e);
+
+    rc = rc < 0 ? rc : open_one(ck, step, e);
+    if (rc == 0) {
+        wants = calloc(r.n_pieces + 1, sizeof(*wants));
+        rc = wants ? list_wants(&ck->load, &r, wants, &n, e)
+                   : error_set(e, ENOMEM, "read");
+    }
+    rc = rc < 0 ? rc : load_boxes(&ck->load, NULL, wants, n,
+                                  (unsigned)ck->options.n_threads, e);
+    registry_release(&r);
+    return rc;
+}
+
+static int read_bytes(struct muster_ckpt *ck, const char *full, uint64_t len,
+                      void *to, size_t size, struct error *e)
+{
+    static const uint64_t zero;
+    uint64_t n = size < len ? size : len;
+    struct load_want want = {.name = full, .dtype = DTYPE_U8, .n_dims = 1,
+                             .shape = &len, .at = &zero, .len = &n, .data = to,
+                             .rank = ck->group.rank};
+
+    return n == 0 ? 0 : load_boxes(&ck->load, NULL, &want, 1, 1, e);
+}
+
+int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,
+                       void *to, size_t size, size_t *ret_len)
+{
+    _buf_ struct buf full = {0}, own = {0};
+    _free_ char *text = NULL;
+    struct error *e = &ck->error;
+    uint64_t len = 0;
+    int rc = open_one(ck, step, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    text = registry_json_of(ck->load.step.manifest.state, name);
+    if (text) {
+        len = strlen(text);
+        if (size > 0) {
+            memcpy(to, text, size < len ? size : len);
+        }
+    } else {
+        rc = find_blob(&ck->load, name, false, 0, &full, &len, e);
+        if (rc < 0) {
+            rc = find_blob(&ck->load, name, true, ck->group.rank, &own, &len, e);
+        }
+        rc = rc < 0 ? rc : read_bytes(ck, own.len ? own.data : full.data, len,
+                                      to, size, e);
+    }
+    if (rc == 0 && ret_len) {
+        *ret_len = len;
+    }
+    return rc;
+}

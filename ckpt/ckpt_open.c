@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/save_priv.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "muster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_THREADS_CHOSEN = 4 };
+
+int ckpt_make_uuid(char to[COMMIT_UUID_BYTES], struct error *e)
+{
+    unsigned char bytes[(COMMIT_UUID_BYTES - 1) / 2];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
+        return error_set(e, errno ? errno : EIO, "make a uuid");
+    }
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        snprintf(to + 2 * i, 3, "%02x", bytes[i]);
+    }
+    return 0;
+}
+
+/* --- meeting --- */
+
+static int check_same(const struct muster_ckpt *ck, const struct opening *all,
+                      struct error *e)
+{
+    for (uint32_t r = 1; r < ck->group.world; r++) {
+        if (all[r].call != all[0].call || all[r].step != all[0].step ||
+            all[r].flags != all[0].flags) {
+            return error_text(e, EINVAL, "ranks 0 and %u do not make the same "
+                              "call: expected the same one, with the same step "
+                              "and flags, on all ranks", r);
+        }
+    }
+    return 0;
+}
+
+int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
+              struct opening **ret_all, struct error *e)
+{
+    const struct group *g = &ck->group;
+    _free_ struct opening *all = calloc(g->world, sizeof(*all));
+
+    if (!all) {
+        return error_set(e, ENOMEM, "meet the other ranks");
+    }
+    mine->rc = rc;
+    if (rc < 0) {
+        str_copy(mine->text, sizeof(mine->text), e->text);
+    }
+    rc = group_gather(g, mine, all, sizeof(*mine), e);
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t r = 0; r < g->world; r++) {
+        if (all[r].rc < 0) {
+            return g->world == 1
+                       ? all[r].rc
+                       : error_text(e, -all[r].rc, "rank %u: %.*s", r,
+                                    (int)sizeof(all[r].text) - 1, all[r].text);
+        }
+    }
+    rc = check_same(ck, all, e);
+    if (rc == 0) {
+        *ret_all = take_ptr(&all);
+    }
+    return rc;
+}
+
+/* --- opening --- */
+
+static int choose_threads(int wanted)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    if (wanted > 0) {
+        return wanted;
+    }
+    return n < MAX_THREADS_CHOSEN ? n : MAX_THREADS_CHOSEN;
+}
+
+int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
+                struct io *io, int root, const char *root_path,
+                const struct muster_ckpt_options *options,
+                struct muster_ckpt **ret)
+{
+    struct muster_ckpt *ck = calloc(1, sizeof(*ck));
+    int rc;
+
+    if (!ck) {
+        return -ENOMEM;
+    }
+    *ret = ck;
+    ck->m = m;
+    ck->io = io;
+    ck->root = root;
+    ck->root_is_borrowed = root >= 0;
+    ck->last_save_ns = (int64_t)clock_mono_ns();
+    if (options) {
+        ck->options = *options;
+    }
+    ck->options.n_threads = choose_threads(ck->options.n_threads);
+    ck->root_path = strdup(root_path);
+    rc = group_make(m, group, &ck->group, &ck->error);
+    ck->registry.rank = ck->group.rank;
+    if (rc == 0 && (!ck->root_path || save_direct_create(&ck->direct) < 0)) {
+        rc = error_set(&ck->error, ENOMEM, "open checkpoints");
+    }
+    return rc;
+}
+
+/* The directory that holds it keeps its name, before anything goes into it. */
+static int sync_parent(const char *path)
+{
+    _close_ int fd = -1;
+    char parent[4096];
+    char *slash;
+
+    str_copy(parent, sizeof(parent), path);
+    slash = strrchr(parent, '/');
+    if (slash) {
+        slash[slash == parent ? 1 : 0] = '\0';
+    }
+    fd = open(slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 && (fsync(fd) == 0 || errno == EINVAL) ? 0 : -errno;
+}
+
+static int make_root(const char *path, struct error *e)
+{
+    if (mkdir(path, 0700) == 0) {
+        int rc = sync_parent(path);
+
+        return rc < 0 ? error_set(e, -rc, "sync the directory of %s", path) : 0;
+    }
+    return errno == EEXIST ? 0 : error_set(e, errno, "make %s", path);
+}
+
+static int open_root(struct muster_ckpt *ck, struct error *e)
+{
+    char *full = realpath(ck->root_path, NULL);
+
+    if (!full) {
+        return error_set(e, errno, "open %s, the directory for checkpoints, which "
+                         "all ranks must see", ck->root_path);
+    }
+    free(ck->root_path);
+    ck->root_path = full;
+    ck->root = open(full, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return ck->root < 0 ? error_set(e, errno, "open %s", full) : 0;
+}
+
+/* Of "dir:/path" and "/path". */
+static int path_of(const char *uri, const char **ret, struct error *e)
+{
+    const char *colon = strchr(uri, ':'), *slash = strchr(uri, '/');
+
+    if (str_starts(uri, "dir:")) {
+        uri += strlen("dir:");
+    } else if (colon && (!slash || colon < slash)) {
+        return error_text(e, ENOTSUP, "'%.200s': expected dir:/path or a path",
+                          uri);
+    }
+    if (*uri == '\0' || strlen(uri) >= 4096 - STEP_NAME_BYTES) {
+        return error_text(e, EINVAL, "expected the path of a directory for "
+                          "checkpoints, as dir:/path");
+    }
+    *ret = uri;
+    return 0;
+}
+
+static int check_options(const struct muster_ckpt_options *o, struct error *e)
+{
+    if (o && (o->size != sizeof(*o) || o->every_steps < 0 ||
+              !(o->every_seconds >= 0) || o->keep < 0 || o->n_threads < 0)) {
+        return error_text(e, EINVAL, "options: expected `size` to be their size, "
+                          "and no negative number");
+    }
+    return 0;
+}
+
+PUBLIC int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *group,
+                     const char *uri, const struct muster_ckpt_options *options,
+                     struct muster_ckpt **ret)
+{
+    struct opening mine = {.call = CALL_OPEN};
+    _free_ struct opening *all = NULL;
+    struct muster_ckpt *ck = NULL;
+    struct error problem = {0};
+    const char *path = "";
+    int rc;
+
+    if (!ret) {
+        return -EINVAL;
+    }
+    uri = uri ? uri : getenv("MUSTER_CHECKPOINT_DIR");
+    rc = check_options(options, &problem);
+    rc = rc < 0 ? rc : path_of(uri ? uri : "", &path, &problem);
+    if (ckpt_create(m, group, io_system(), -1, path, rc < 0 ? NULL : options,
+                    &ck) < 0) {
+        *ret = ck;
+        return ck ? -ck->error.code : -ENOMEM;
+    }
+    *ret = ck;
+    ck->error = problem;
+    if (rc == 0 && ck->group.rank == 0) {
+        rc = make_root(path, &ck->error);
+    }
+    rc = ckpt_meet(ck, &mine, rc, &all, &ck->error);
+    rc = rc < 0 ? rc : group_agree(&ck->group, open_root(ck, &ck->error),
+                                   &ck->error);
+    if (rc < 0 && ck->root >= 0) {
+        close_fd(&ck->root);
+    }
+    return rc;
+}
+
+PUBLIC void muster_ckpt_close(struct muster_ckpt *ck)
+{
+    const struct save_way *ways[2];
+
+    if (!ck) {
+        return;
+    }
+    ways[0] = &ck->agent;
+    ways[1] = &ck->direct;
+    for (size_t i = 0; i < 2; i++) {
+        if (ways[i]->ops) {
+            ways[i]->ops->destroy(ways[i]->self);
+        }
+    }
+    load_close(&ck->load);
+    registry_release(&ck->registry);
+    group_release(&ck->group);
+    if (!ck->root_is_borrowed) {
+        close_fd(&ck->root);
+    }
+    free(ck->root_path);
+    free(ck->shares);
+    free(ck);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/gather.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "ckpt/index.h"
+#include "ckpt/part.h"
+#include "ckpt/step_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char INDEX_NAME[] = "tensors.index";
+
+struct parts {
+    size_t n;
+    struct part *all;
+};
+
+static void parts_release(struct parts *p)
+{
+    for (size_t i = 0; p->all && i < p->n; i++) {
+        part_release(&p->all[i]);
+    }
+    free(p->all);
+}
+
+/* --- reading --- */
+
+static int check_part(const struct part *p, const struct gather *g,
+                      uint32_t rank, struct error *e)
+{
+    if (p->step != g->step || strcmp(p->uuid, g->uuid) != 0 ||
+        p->rank != rank || p->n_ranks != g->n_ranks) {
+        return error_text(e, ERR_FORMAT, "the part of rank %u of %u is that of "
+                          "rank %u of %u of another save, of step %llu", rank,
+                          g->n_ranks, p->rank, p->n_ranks,
+                          (unsigned long long)p->step);
+    }
+    if (p->n_blocks != digest_n_blocks(p->file_bytes)) {
+        return error_text(e, ERR_FORMAT, "the part of rank %u has %zu digests, "
+                          "and a file of %llu bytes needs %llu", rank,
+                          p->n_blocks, (unsigned long long)p->file_bytes,
+                          (unsigned long long)digest_n_blocks(p->file_bytes));
+    }
+    return 0;
+}
+
+static int read_part(struct step_save *s, const struct gather *g, uint32_t rank,
+                     struct part *ret, struct error *e)
+{
+    char name[PART_NAME_BYTES];
+    _free_ char *data = NULL;
+    size_t len = 0;
+    int rc;
+
+    part_file_name(rank, name);
+    rc = io_read_file(step_save_io(s), step_save_dir(s), name, PART_MAX_BYTES,
+                      &data, &len);
+    if (rc == -ENOENT) {
+        return error_text(e, ENODATA, "%s is not there: rank %u has saved "
+                          "nothing", name, rank);
+    }
+    if (rc < 0) {
+        return error_set(e, -rc, "read %s", name);
+    }
+    rc = part_decode(data, len, ret, e);
+    rc = rc < 0 ? rc : check_part(ret, g, rank, e);
+    return rc < 0 ? error_wrap(e, "%s", name) : 0;
+}
+
+/* --- the index --- */
+
+static int make_index(const struct parts *p, struct index **ret,
+                      struct error *e)
+{
+    _free_ struct index_file *files = calloc(p->n + 1, sizeof(*files));
+    _free_ struct index_piece *pieces = NULL;
+    size_t n = 0, k = 0;
+
+    for (size_t r = 0; r < p->n; r++) {
+        n += p->all[r].n_pieces;
+    }
+    pieces = calloc(n + 1, sizeof(*pieces));
+    if (!files || !pieces) {
+        return error_set(e, ENOMEM, "an index of %zu chunks", n);
+    }
+    for (size_t r = 0; r < p->n; r++) {
+        const struct part *part = &p->all[r];
+
+        files[r] = (struct index_file){part->blocks, part->n_blocks};
+        for (size_t i = 0; i < part->n_pieces; i++) {
+            const struct part_piece *from = &part->pieces[i];
+
+            pieces[k++] = (struct index_piece){
+                from->name, from->dtype, from->n_dims, from->shape, from->at,
+                from->len, (uint32_t)r, from->begin};
+        }
+    }
+    return index_create(pieces, n, files, p->n, ret, e);
+}
+
+static int put_index(struct step_save *s, const struct parts *p,
+                     struct manifest_file *file, struct error *e)
+{
+    _cleanup_(index) struct index *x = NULL;
+    _free_ uint64_t *blocks = NULL;
+    _buf_ struct buf b = {0};
+    uint64_t n;
+    int rc = make_index(p, &x, e);
+
+    if (rc == 0 && index_encode(x, &b) < 0) {
+        rc = error_set(e, ENOMEM, "write the index");
+    }
+    n = digest_n_blocks(b.len);
+    blocks = calloc(n + 1, sizeof(*blocks));
+    if (rc < 0 || !blocks) {
+        return rc < 0 ? rc : error_set(e, ENOMEM, "write the index");
+    }
+    for (uint64_t i = 0, at = 0; i < n; i++, at += DIGEST_BLOCK_BYTES) {
+        blocks[i] = digest_short_of(b.data + at,
+                                    b.len - at < DIGEST_BLOCK_BYTES
+                                        ? b.len - at : DIGEST_BLOCK_BYTES);
+    }
+    str_copy(file->name, sizeof(file->name), INDEX_NAME);
+    file->bytes = b.len;
+    file->digest = digest_of_blocks(blocks, b.len);
+    return step_save_file(s, INDEX_NAME, b.data, b.len, e);
+}
+
+/* --- the manifest --- */
+
+static uint32_t count_nodes(const struct parts *p)
+{
+    uint32_t most = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        most = p->all[i].node > most ? p->all[i].node : most;
+    }
+    return most + 1;
+}
+
+/* The first rank's list is everybody's: shares are checked before. */
+static int take_blobs(struct part *first, uint32_t n_ranks, struct manifest *m)
+{
+    m->blobs = calloc(first->n_blobs + 1, sizeof(*m->blobs));
+    for (size_t i = 0; m->blobs && i < first->n_blobs; i++) {
+        m->blobs[i] = (struct manifest_blob){
+            .name = take_ptr(&first->blobs[i].name),
+            .is_per_rank = first->blobs[i].is_per_rank,
+            .n = first->blobs[i].is_per_rank ? n_ranks : 1,
+        };
+        m->n_blobs++;
+    }
+    return m->blobs ? 0 : -ENOMEM;
+}
+
+static int fill_manifest(const struct gather *g, struct parts *p,
+                         struct manifest *m, struct error *e)
+{
+    m->step = g->step;
+    m->generation = g->generation;
+    m->token = g->token;
+    m->wall_ns = clock_wall_ns();
+    m->n_ranks = g->n_ranks;
+    m->n_nodes = count_nodes(p);
+    m->n_files = p->n + 1;
+    m->index = p->n;
+    str_copy(m->uuid, sizeof(m->uuid), g->uuid);
+    str_copy(m->version, sizeof(m->version), PACKAGE_VERSION);
+    m->files = calloc(m->n_files, sizeof(*m->files));
+    if (!m->files || take_blobs(&p->all[0], g->n_ranks, m) < 0) {
+        return error_set(e, ENOMEM, "write the manifest");
+    }
+    m->state = take_ptr(&p->all[0].state);
+    for (uint32_t r = 0; r < p->n; r++) {
+        struct manifest_file *f = &m->files[r];
+
+        part_data_name(r, f->name);
+        f->bytes = p->all[r].file_bytes;
+        f->digest = digest_of_blocks(p->all[r].blocks, f->bytes);
+    }
+    return 0;
+}
+
+int gather_commit(struct step_save *s, const struct gather *g, struct error *e)
+{
+    __attribute__((cleanup(parts_release))) struct parts p = {0};
+    _manifest_ struct manifest m = {0};
+    char name[PART_NAME_BYTES];
+    int rc = 0;
+
+    p.all = calloc((size_t)g->n_ranks + 1, sizeof(*p.all));
+    if (!p.all || g->n_ranks == 0) {
+        return error_set(e, g->n_ranks ? ENOMEM : EINVAL, "commit");
+    }
+    for (p.n = 0; p.n < g->n_ranks && rc == 0; p.n++) {
+        rc = read_part(s, g, (uint32_t)p.n, &p.all[p.n], e);
+    }
+    rc = rc < 0 ? rc : fill_manifest(g, &p, &m, e);
+    rc = rc < 0 ? rc : put_index(s, &p, &m.files[m.index], e);
+    for (uint32_t r = 0; r < g->n_ranks && rc == 0; r++) {
+        part_file_name(r, name);
+        rc = step_save_drop(s, name, e);
+    }
+    return rc < 0 ? rc : step_save_commit(s, &m, e);
+}

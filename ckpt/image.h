@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What one rank writes: a safetensors file of its pieces of tensors, made in memory
+ * in one pass over the program's memory. Tensors begin at a multiple of 4096, so
+ * that it can be written around the page cache, and its metadata has what
+ * torch.distributed.checkpoint wants to know of pieces (DCP_SHARDING_INFO).
+ */
+#ifndef MUSTER_CKPT_IMAGE_H
+#define MUSTER_CKPT_IMAGE_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "ckpt/box.h"
+#include "ckpt/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define IMAGE_ALIGN 4096
+
+/* A piece, and the memory that it is in; all borrowed as long as the image. */
+struct image_piece {
+    const char *name;
+    const char *key; /* its name in the file; NULL: `name` */
+    enum dtype dtype;
+    uint32_t n_dims;
+    const uint64_t *shape, *at, *len;
+    const void *data;       /* the first element of the box */
+    const int64_t *strides; /* in elements; NULL: row-major without gaps */
+    uint64_t begin;         /* in the file; image_plan() sets it */
+};
+
+struct image {
+    struct image_piece *pieces; /* the caller's, by place in the file */
+    size_t n;
+    struct buf header;
+    uint64_t bytes; /* of the file */
+};
+
+/* Orders the pieces and gives them their places. 0, -EINVAL (two of one key, a name
+ * that is not UTF-8, a header too long for readers), -ENOMEM. */
+int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
+               const char *uuid, struct image *ret, struct error *e);
+void image_release(struct image *im);
+#define _image_ __attribute__((cleanup(image_release)))
+
+/* Makes bytes [at, at + len) of the file. Any thread. */
+void image_read(const struct image *im, uint64_t at, size_t len, void *to);
+
+/* Makes the file in `to`, of im->bytes bytes, with up to `n_threads` threads. */
+void image_copy(const struct image *im, void *to, unsigned n_threads);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/image.h"
+
+#include "base/thread.h"
+#include "ckpt/digest.h"
+#include "ckpt/strided.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { MAX_THREADS = 64 };
+
+static struct strided memory_of(const struct image_piece *p)
+{
+    return (struct strided){p->dtype, p->n_dims, p->len, p->strides,
+                            (void *)p->data};
+}
+
+static uint64_t bytes_of(const struct image_piece *p)
+{
+    struct strided s = memory_of(p);
+
+    return strided_bytes(&s);
+}
+
+/* The first piece that ends behind that byte; empty ones are in between. */
+static size_t first_behind(const struct image *im, uint64_t at)
+{
+    size_t low = 0, high = im->n;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct image_piece *p = &im->pieces[middle];
+
+        if (p->begin + bytes_of(p) > at) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+void image_read(const struct image *im, uint64_t at, size_t len, void *to)
+{
+    uint64_t end = at + len;
+    char *next = to;
+
+    if (at < im->header.len) {
+        size_t n = im->header.len - at < len ? im->header.len - at : len;
+
+        memcpy(next, im->header.data + at, n);
+        next += n;
+        at += n;
+    }
+    for (size_t i = first_behind(im, at); i < im->n && at < end; i++) {
+        const struct image_piece *p = &im->pieces[i];
+        struct strided s = memory_of(p);
+        uint64_t bytes = strided_bytes(&s), from = at - p->begin;
+        uint64_t n = bytes - from < end - at ? bytes - from : end - at;
+
+        if (bytes > 0) {
+            strided_get(&s, from, n, next);
+            next += n;
+            at += n;
+        }
+    }
+}
+
+/* --- all of it --- */
+
+struct work {
+    const struct image *im;
+    char *to;
+    uint64_t n_blocks;
+    _Atomic uint64_t next;
+};
+
+static void *copy_blocks(void *arg)
+{
+    struct work *w = arg;
+    uint64_t i;
+
+    while ((i = atomic_fetch_add(&w->next, 1)) < w->n_blocks) {
+        uint64_t at = i * DIGEST_BLOCK_BYTES, left = w->im->bytes - at;
+
+        image_read(w->im, at,
+                   left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES,
+                   w->to + at);
+    }
+    return NULL;
+}
+
+void image_copy(const struct image *im, void *to, unsigned n_threads)
+{
+    struct work w = {.im = im, .to = to,
+                     .n_blocks = digest_n_blocks(im->bytes)};
+    pthread_t threads[MAX_THREADS];
+    unsigned n = 0;
+
+    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
+    while (n + 1 < n_threads && n + 1 < w.n_blocks &&
+           thread_start(&threads[n], copy_blocks, &w) == 0) {
+        n++;
+    }
+    copy_blocks(&w);
+    while (n > 0) {
+        pthread_join(threads[--n], NULL);
+    }
+}

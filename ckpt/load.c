@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/load.h"
+
+#include "base/cleanup.h"
+#include "base/utf8.h"
+#include "ckpt/load_priv.h"
+#include "ckpt/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_SPAN_BYTES = 32 << 20, /* what one thread reads at once */
+    MAX_SHOWN = 200,
+};
+#define MAX_INDEX_BYTES (UINT64_C(1) << 36)
+
+bool load_is_damage(int rc)
+{
+    switch (rc) {
+    case -ENODATA: /* what is asked for is not what it has */
+    case -EINVAL:
+    case -ENOMEM:  /* this process has not what it needs */
+    case -EMFILE:
+    case -ENFILE:
+        return false;
+    default:
+        return rc < 0;
+    }
+}
+
+/* --- opening --- */
+
+static int read_index(const struct step *s, struct index **ret,
+                      struct error *e)
+{
+    const struct manifest_file *f = &s->manifest.files[s->manifest.index];
+    _free_ uint64_t *blocks = NULL;
+    _free_ char *data = NULL;
+    size_t len = 0;
+    uint64_t n;
+    int rc = io_read_file(s->io, s->dir, f->name, MAX_INDEX_BYTES, &data, &len);
+
+    if (rc < 0 && rc != -ENODATA) {
+        return error_set(e, -rc, "read %s/%s", s->name, f->name);
+    }
+    n = digest_n_blocks(len);
+    blocks = calloc(n + 1, sizeof(*blocks));
+    if (!blocks) {
+        return error_set(e, ENOMEM, "read %s/%s", s->name, f->name);
+    }
+    for (uint64_t i = 0, at = 0; i < n; i++, at += DIGEST_BLOCK_BYTES) {
+        blocks[i] = digest_short_of(data + at, len - at < DIGEST_BLOCK_BYTES
+                                                   ? len - at
+                                                   : DIGEST_BLOCK_BYTES);
+    }
+    if (len != f->bytes ||
+        !digest_equal(digest_of_blocks(blocks, len), f->digest)) {
+        return error_text(e, ERR_FORMAT, "%s/%s is damaged: its %zu bytes do not "
+                          "have the digest in the manifest", s->name, f->name,
+                          len);
+    }
+    rc = index_decode(data, len, ret, e);
+    return rc < 0 ? error_wrap(e, "%s/%s", s->name, f->name) : 0;
+}
+
+/* The blocks' digests in the index are those that the manifest vouches for. */
+static int check_blocks(const struct step *s, const struct index *x,
+                        struct error *e)
+{
+    for (size_t i = 0; i < index_n_files(x); i++) {
+        const struct manifest_file *f = &s->manifest.files[i];
+        const uint64_t *blocks;
+        size_t n = 0;
+
+        if (i >= s->manifest.n_files) {
+            return error_text(e, ERR_FORMAT, "%s: the index has %zu files, and "
+                              "the manifest %zu", s->name, index_n_files(x),
+                              s->manifest.n_files);
+        }
+        blocks = index_blocks(x, i, &n);
+        if (n != digest_n_blocks(f->bytes) ||
+            !digest_equal(digest_of_blocks(blocks, f->bytes), f->digest)) {
+            return error_text(e, ERR_FORMAT, "%s: the index and the manifest "
+                              "differ in %s", s->name, f->name);
+        }
+    }
+    return 0;
+}
+
+int load_open(struct step *s, struct load *ret, struct error *e)
+{
+    _cleanup_(index) struct index *x = NULL;
+    int rc = read_index(s, &x, e);
+
+    rc = rc < 0 ? rc : check_blocks(s, x, e);
+    if (rc == 0) {
+        ret->step = *s;
+        ret->index = take_ptr(&x);
+        *s = (struct step){0};
+    }
+    return rc;
+}
+
+void load_close(struct load *l)
+{
+    index_destroy(l->index);
+    step_close(&l->step);
+    *l = (struct load){0};
+}
+
+/* --- what is wanted --- */
+
+static int refuse(const struct load_want *w, const struct load *l, int code,
+                  const char *why, struct error *e)
+{
+    _buf_ struct buf name = {0};
+
+    utf8_put_printable(&name, w->name, MAX_SHOWN);
+    return error_text(e, code, "%s: tensor '%s' %s", l->step.name,
+                      buf_str(&name), why);
+}
+
+static int refuse_shape(const struct load_want *w, const struct load *l,
+                        const struct index_tensor *t, struct error *e)
+{
+    struct box there = box_whole(t->n_dims, t->shape);
+    struct box here = box_whole(w->n_dims, w->shape);
+    char a[160], b[160], why[400];
+
+    box_format(&there, a, sizeof(a));
+    box_format(&here, b, sizeof(b));
+    snprintf(why, sizeof(why), "is %s %s there, and registered as %s %s",
+             dtype_name(t->dtype), a, dtype_name(w->dtype), b);
+    return refuse(w, l, EINVAL, why, e);
+}
+
+static int find_tensor(const struct load *l, const struct load_want *w,
+                       size_t *ret, struct error *e)
+{
+    size_t place = index_find(l->index, w->name);
+    struct index_tensor t;
+
+    if (place == SIZE_MAX) {
+        return refuse(w, l, ENODATA, "is not in it", e);
+    }
+    t = index_tensor(l->index, place);
+    if (t.dtype != w->dtype || t.n_dims != w->n_dims ||
+        (t.n_dims > 0 &&
+         memcmp(t.shape, w->shape, t.n_dims * sizeof(*t.shape)) != 0)) {
+        return refuse_shape(w, l, &t, e);
+    }
+    *ret = place;
+    return 0;
+}
+
+static struct strided memory_of(const struct load_want *w)
+{
+    return (struct strided){w->dtype, w->n_dims, w->len, w->strides, w->data};
+}
+
+/* Where what is read is put in row-major order: the want's own memory, or `scratch`,
+ * from which it is spread. */
+static int make_scratch(const struct load_want *w, char **scratch,
+                        struct error *e)
+{
+    struct strided s = memory_of(w);
+
+    if (!w->strides || strided_bytes(&s) == 0) {
+        return 0;
+    }
+    *scratch = malloc(strided_bytes(&s));
+    return *scratch ? 0 : error_set(e, ENOMEM, "load a tensor with gaps");
+}
+
+/* Large boxes are read in parts that lie together in memory: the first dimension
+ * that has more than one place is cut. */
+static int add_parts(struct load_job *job, size_t tensor, struct box box,
+                     const struct load_want *w, char *to, struct error *e)
+{
+    struct strided s = {w->dtype, box.n_dims, box.len, NULL, NULL};
+    uint64_t bytes = strided_bytes(&s), n_parts = 1, from, end;
+    uint32_t d = 0;
+
+    while (d < box.n_dims && box.len[d] == 1) {
+        d++;
+    }
+    if (d < box.n_dims && dtype_bits(w->dtype) % 8 == 0) {
+        n_parts = bytes / MAX_SPAN_BYTES + 1;
+        n_parts = n_parts < box.len[d] ? n_parts : box.len[d];
+    }
+    from = d < box.n_dims ? box.at[d] : 0;
+    end = d < box.n_dims ? from + box.len[d] : 1;
+    for (uint64_t i = 0; i < n_parts && bytes > 0; i++) {
+        uint64_t next = from + (end - from) / (n_parts - i);
+        int rc;
+
+        if (n_parts > 1) {
+            box.at[d] = from;
+            box.len[d] = next - from;
+        }
+        rc = load_job_add(job, tensor, &box, to);
+        if (rc < 0) {
+            return error_set(e, ENOMEM, "plan to load");
+        }
+        to += strided_bytes(&(struct strided){w->dtype, box.n_dims, box.len,
+                                              NULL, NULL});
+        from = next;
+    }
+    return 0;
+}
+
+static int add_want(struct load_job *job, const struct load *l,
+                    const struct load_want *w, char **scratch, struct error *e)
+{
+    struct box box = {.n_dims = w->n_dims};
+    size_t tensor = 0;
+    int rc = find_tensor(l, w, &tensor, e);
+
+    rc = rc < 0 ? rc : make_scratch(w, scratch, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (w->n_dims > 0) {
+        memcpy(box.at, w->at, w->n_dims * sizeof(*box.at));
+        memcpy(box.len, w->len, w->n_dims * sizeof(*box.len));
+    }
+    return add_parts(job, tensor, box, w, *scratch ? *scratch : w->data, e);
+}
+
+static void spread(const struct load_want *w, const char *scratch)
+{
+    struct strided s = memory_of(w);
+
+    if (scratch) {
+        strided_put(&s, 0, strided_bytes(&s), scratch);
+    }
+}
+
+int load_boxes(const struct load *l, const struct load_source *source,
+               const struct load_want *wants, size_t n, unsigned n_threads,
+               struct error *e)
+{
+    _load_job_ struct load_job job = {.load = l, .source = source};
+    char **scratch = calloc(n + 1, sizeof(*scratch));
+    int rc = scratch ? 0 : error_set(e, ENOMEM, "load");
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = add_want(&job, l, &wants[i], &scratch[i], e);
+    }
+    rc = rc < 0 ? rc : plan_make(l->index, job.wants, job.n, MAX_SPAN_BYTES,
+                                 DIGEST_BLOCK_BYTES / 4, &job.plan, e);
+    rc = rc < 0 ? rc : load_job_run(&job, n_threads, e);
+    for (size_t i = 0; scratch && i < n; i++) {
+        if (rc == 0) {
+            spread(&wants[i], scratch[i]);
+        }
+        free(scratch[i]);
+    }
+    free(scratch);
+    return rc;
+}

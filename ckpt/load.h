@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading boxes of tensors out of one checkpoint. What is read is held against the
+ * digests of the blocks that it lies in, block by block, before it counts.
+ */
+#ifndef MUSTER_CKPT_LOAD_H
+#define MUSTER_CKPT_LOAD_H
+
+#include "base/error.h"
+#include "ckpt/index.h"
+#include "ckpt/step.h"
+#include "ckpt/strided.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where the bytes of a checkpoint's files come from, other than its directory: a
+ * snapshot of one of them in memory, say. Any thread may read. */
+struct load_source {
+    /* Whether it has that file, whole: all bytes of [at, at + len) can be had. */
+    bool (*has)(void *arg, const struct step *s, uint32_t file);
+    /* 0 or a negative errno value. */
+    int (*read)(void *arg, const struct step *s, uint32_t file, void *to,
+                size_t len, uint64_t at);
+    void *arg;
+};
+
+/* A checkpoint with its index. */
+struct load {
+    struct step step;
+    struct index *index;
+};
+
+/* Takes over an open checkpoint, on success, and reads its index. 0; -ERR_FORMAT:
+ * it is damaged; others: it cannot be read; -ENOMEM. */
+int load_open(struct step *s, struct load *ret, struct error *e);
+void load_close(struct load *l);
+#define _load_ __attribute__((cleanup(load_close)))
+
+/* A box of a tensor, and where it goes. */
+struct load_want {
+    const char *name;
+    enum dtype dtype;
+    uint32_t n_dims;
+    const uint64_t *shape; /* of the tensor, as in the checkpoint */
+    const uint64_t *at, *len;
+    const int64_t *strides;
+    void *data;
+    uint32_t rank; /* for messages: which rank wants it */
+};
+
+/* Fills all of them, with up to `n_threads` threads. `source` may be NULL. 0;
+ * -ENODATA: there is no such tensor; -EINVAL: it has another type or shape; damage
+ * is -ERR_FORMAT or what reading failed of, and load_is_damage() tells it apart;
+ * -ENOMEM. */
+int load_boxes(const struct load *l, const struct load_source *source,
+               const struct load_want *wants, size_t n, unsigned n_threads,
+               struct error *e);
+
+/* Whether a failure is the checkpoint's, and another may do. */
+bool load_is_damage(int rc);
+
+#endif

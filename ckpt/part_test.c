@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks say of their files; `part_test DIRECTORY` writes what the fuzz target
+ * begins with. */
+#include <config.h>
+
+#include "ckpt/part.h"
+
+#include "base/cleanup.h"
+#include "ckpt/digest.h"
+#include "ckpt/gather.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBERS(...) ((const uint64_t[]){__VA_ARGS__})
+
+static struct part_piece pieces[] = {
+    {"layer.w", DTYPE_F32, 2, NUMBERS(4, 3), NUMBERS(2, 0), NUMBERS(2, 3), 4096},
+    {"step", DTYPE_I64, 0, NULL, NULL, NULL, 4120},
+    {".blob/rng/1", DTYPE_U8, 1, NUMBERS(5), NUMBERS(0), NUMBERS(5), 4128},
+};
+
+static struct part_blob blobs[] = {{(char[]){"rng"}, true}};
+static uint64_t blocks_of_it[] = {77};
+static char state[] = "{\"a\":1}";
+
+static struct part example(void)
+{
+    return (struct part){
+        .step = 12, .uuid = "0123456789abcdef0123456789abcdef", .rank = 1,
+        .n_ranks = 2, .node = 1, .file_bytes = 4133,
+        .n_pieces = ARRAY_SIZE(pieces), .pieces = pieces, .n_blobs = 1,
+        .blobs = blobs, .n_blocks = 1, .blocks = blocks_of_it,
+        .state = state,
+    };
+}
+
+static void encode(const struct part *p, struct buf *b)
+{
+    struct error e = {0};
+
+    if (part_encode(p, b, &e) < 0) {
+        bail_out("no part: %s", e.text);
+    }
+}
+
+static void test_round(void)
+{
+    struct part p = example();
+    _part_ struct part back = {0};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    encode(&p, &b);
+    is_int(part_decode(b.data, b.len, &back, &e), 0, "read back: %s", e.text);
+    is_str(back.uuid, p.uuid, "its save");
+    is_int((int)back.step, 12, "step");
+    is_int((int)back.rank, 1, "rank");
+    is_int((int)back.node, 1, "node");
+    is_int((int)back.file_bytes, 4133, "length of the file");
+    is_int((int)back.n_pieces, 3, "pieces");
+    is_str(back.pieces[0].name, "layer.w", "a name");
+    ok(back.pieces[0].at[0] == 2 && back.pieces[0].len[1] == 3 &&
+           back.pieces[0].shape[0] == 4, "a box");
+    is_str(back.pieces[2].name, ".blob/rng/1", "the last name");
+    is_int((int)back.pieces[2].len[0], 5, "its length");
+    is_str(back.blobs[0].name, "rng", "a blob");
+    ok(back.blobs[0].is_per_rank, "its kind");
+    is_int((int)back.blocks[0], 77, "a digest");
+    is_str(back.state, "{\"a\":1}", "the state");
+}
+
+static void test_finish(void)
+{
+    const uint64_t blocks[2] = {5, 6};
+    struct part p = example();
+    _part_ struct part back = {0};
+    _buf_ struct buf b = {0}, done = {0};
+
+    p.n_blocks = 0;
+    encode(&p, &b);
+    is_int(part_finish(b.data, b.len, blocks, 2, &done, NULL), -ERR_FORMAT,
+           "too many digests");
+    is_int(part_finish(b.data, b.len, blocks, 1, &done, NULL), 0, "as many");
+    is_int(part_decode(done.data, done.len, &back, NULL), 0, "read back");
+    is_int((int)back.blocks[0], 5, "the digest");
+}
+
+/* Any bit and any length. */
+static void test_damage(void)
+{
+    struct part p = example();
+    _buf_ struct buf b = {0};
+    unsigned n_taken = 0;
+
+    encode(&p, &b);
+    for (size_t bit = 0; bit < 8 * b.len; bit += tap_valgrind() ? 97 : 1) {
+        _part_ struct part back = {0};
+
+        b.data[bit / 8] ^= (char)(1 << bit % 8);
+        n_taken += part_decode(b.data, b.len, &back, NULL) == 0;
+        b.data[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    for (size_t len = 0; len < b.len; len++) {
+        _part_ struct part back = {0};
+
+        n_taken += part_decode(b.data, len, &back, NULL) == 0;
+    }
+    is_int((int)n_taken, 0, "no damage is taken");
+}
+
+/* What has its digest, and cannot be. */
+static void test_wrong(void)
+{
+    struct part cases[6];
+    struct part_piece outside = pieces[0], behind = pieces[0];
+
+    outside.at = NUMBERS(3, 0);
+    behind.begin = 4120;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cases[i] = example();
+    }
+    cases[0].rank = 2;
+    cases[1].pieces = &outside;
+    cases[1].n_pieces = 1;
+    cases[2].pieces = &behind;
+    cases[2].n_pieces = 1;
+    cases[3].state = (char[]){"[1]"};
+    cases[4].state = (char[]){"{"};
+    cases[5].file_bytes = 4000;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _part_ struct part back = {0};
+        _buf_ struct buf b = {0};
+        struct error e = {0};
+
+        encode(&cases[i], &b);
+        is_int(part_decode(b.data, b.len, &back, &e), -ERR_FORMAT, "case %zu: %s",
+               i, e.text);
+    }
+}
+
+/* --- gathering --- */
+
+static char root[] = "/tmp/part-XXXXXX";
+
+/* The parts of two ranks of one tensor, whose files are not looked at. */
+static int gather_two(const struct part *second, bool has_second,
+                      struct error *e)
+{
+    struct part_piece first_piece = pieces[0];
+    struct part first = example();
+    struct gather g = {.step = 12, .uuid = first.uuid, .generation = 1,
+                       .n_ranks = 2};
+    _cleanup_(step_save) struct step_save *s = NULL;
+    _close_ int dir = open(root, O_RDONLY | O_DIRECTORY);
+    _buf_ struct buf a = {0}, b = {0};
+    int rc = step_save_begin(io_system(), dir, 12, first.uuid, &s, e);
+
+    first_piece.at = NUMBERS(0, 0);
+    first.rank = 0;
+    first.pieces = &first_piece;
+    first.n_pieces = 1;
+    first.n_blobs = 0;
+    encode(&first, &a);
+    encode(second, &b);
+    rc = rc < 0 ? rc : step_save_note(s, "r00000.part", a.data, a.len, e);
+    if (has_second && rc == 0) {
+        rc = step_save_note(s, "r00001.part", b.data, b.len, e);
+    }
+    rc = rc < 0 ? rc : gather_commit(s, &g, e);
+    if (s) {
+        step_save_abort(s);
+    }
+    return rc;
+}
+
+static void test_gather(void)
+{
+    struct part p = example();
+    struct part_piece twice = pieces[0];
+    struct error e = {0};
+
+    if (!mkdtemp(root)) {
+        bail_out("no temporary directory");
+    }
+    p.n_blobs = 0;
+    p.n_pieces = 1;
+    is_int(gather_two(&p, true, &e), 0, "two halves: %s", e.text);
+    is_int(gather_two(&p, false, &e), -ENODATA, "one half");
+    like(e.text, "rank 1 has saved nothing", "who has not");
+    p.n_blocks = 0;
+    is_int(gather_two(&p, true, &e), -ERR_FORMAT, "without digests");
+    p = example();
+    p.n_pieces = 1;
+    p.step = 13;
+    is_int(gather_two(&p, true, &e), -ERR_FORMAT, "of another step");
+    p.step = 12;
+    p.uuid[3] ^= 1;
+    is_int(gather_two(&p, true, &e), -ERR_FORMAT, "of another save");
+    p = example();
+    p.rank = 0;
+    p.n_pieces = 1;
+    is_int(gather_two(&p, true, &e), -ERR_FORMAT, "of another rank");
+    p = example();
+    twice.at = NUMBERS(1, 0);
+    p.pieces = &twice;
+    p.n_pieces = 1;
+    is_int(gather_two(&p, true, &e), -EINVAL, "an overlap");
+    like(e.text, "tensor 'layer.w': pieces [0:2, 0:3] and [1:3, 0:3] overlap",
+         "named");
+    rmdir(root);
+}
+
+static void write_seeds(const char *dir)
+{
+    struct part p = example();
+    char path[4096];
+
+    for (int i = 0; i < 3; i++) {
+        _buf_ struct buf b = {0};
+        _fclose_ FILE *f = NULL;
+
+        p.n_pieces = (size_t)i * 3 / 2;
+        p.n_blobs = (size_t)(i > 0);
+        encode(&p, &b);
+        snprintf(path, sizeof(path), "%s/part-%d", dir, i);
+        f = fopen(path, "w");
+        if (!f || fwrite(b.data, 1, b.len, f) != b.len) {
+            bail_out("write %s", path);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        write_seeds(argv[1]);
+        return 0;
+    }
+    test_round();
+    test_finish();
+    test_damage();
+    test_wrong();
+    test_gather();
+    return tap_done();
+}

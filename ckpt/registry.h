@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a rank has registered to be saved and loaded: boxes of tensors in its memory,
+ * and blobs, which are tensors of bytes by another name (ckpt/part.h). A flat range
+ * becomes the boxes that it consists of.
+ */
+#ifndef MUSTER_CKPT_REGISTRY_H
+#define MUSTER_CKPT_REGISTRY_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "ckpt/box.h"
+#include "ckpt/part.h"
+#include "muster_ckpt.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct reg_piece {
+    char *name;
+    enum dtype dtype;
+    uint32_t n_dims;
+    uint64_t *shape, *at, *len; /* owned by shape */
+    int64_t *strides;           /* NULL: row-major; owned by shape */
+    void *data;                 /* the caller's */
+};
+
+struct reg_blob {
+    char *name;
+    enum muster_blob kind;
+    size_t piece;     /* place in pieces; SIZE_MAX for JSON */
+    const char *json; /* the caller's, of len bytes */
+    size_t len;
+};
+
+struct registry {
+    uint32_t rank;
+    size_t n_pieces, room;
+    struct reg_piece *pieces;
+    size_t n_slots;
+    size_t *slots; /* of a hash table: places in pieces, plus 1 */
+    size_t n_blobs;
+    struct reg_blob *blobs;
+};
+
+void registry_release(struct registry *r);
+
+/* 0, -EINVAL, -ENOMEM. */
+int registry_tensor(struct registry *r, const struct muster_ckpt_tensor *t,
+                    struct error *e);
+int registry_blob(struct registry *r, const char *name, void *data, size_t len,
+                  enum muster_blob kind, struct error *e);
+
+/* The table of this rank; pieces are borrowed, and the rest is its own. 0,
+ * -ENOMEM, -EINVAL (a JSON blob that is none). */
+int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
+                   struct part *ret, struct error *e);
+
+/* A digest of all that is to be the same on all ranks: bytes of replicated blobs,
+ * and JSON. */
+uint64_t registry_common(const struct registry *r);
+
+/* What a JSON blob came back as, in a manifest's state (which may be NULL); NULL if
+ * there is none. The caller frees it. */
+char *registry_json_of(const char *state, const char *name);
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each rank writes its file itself, block by block, so that it needs no memory but
+ * for one; then its part, for rank 0, which commits when all are done.
+ */
+#include <config.h>
+
+#include "ckpt/save_priv.h"
+
+#include "base/cleanup.h"
+#include "ckpt/digest.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct direct {
+    struct step_save *save; /* NULL: none is open */
+};
+
+static void close_save(struct direct *d)
+{
+    step_save_destroy(d->save);
+    d->save = NULL;
+}
+
+static int reserve(void *self, const struct save_job *job, struct error *e)
+{
+    struct direct *d = self;
+
+    close_save(d);
+    return job->rank > 0 ? 0 : step_save_begin(job->io, job->root,
+                                               job->gather.step,
+                                               job->gather.uuid, &d->save, e);
+}
+
+struct hashing {
+    const struct image *image;
+    uint64_t *blocks;
+};
+
+static void make_block(void *arg, uint64_t at, size_t len, void *to)
+{
+    struct hashing *h = arg;
+
+    image_read(h->image, at, len, to);
+    h->blocks[at / DIGEST_BLOCK_BYTES] = digest_short_of(to, len);
+}
+
+static int put_part(struct direct *d, const struct save_job *job,
+                    const uint64_t *blocks, size_t n_blocks, struct error *e)
+{
+    char name[PART_NAME_BYTES];
+    struct part part = *job->part; /* borrows all of it */
+    _buf_ struct buf b = {0};
+    int rc;
+
+    part.blocks = (uint64_t *)blocks;
+    part.n_blocks = n_blocks;
+    part_file_name(job->rank, name);
+    rc = part_encode(&part, &b, e);
+    return rc < 0 ? rc : step_save_note(d->save, name, b.data, b.len, e);
+}
+
+static int put(void *self, const struct save_job *job, struct error *e)
+{
+    struct direct *d = self;
+    uint64_t n = digest_n_blocks(job->image->bytes);
+    _free_ uint64_t *blocks = calloc(n + 1, sizeof(*blocks));
+    struct hashing h = {job->image, blocks};
+    char name[STEP_NAME_BYTES], file[PART_NAME_BYTES];
+    int rc = blocks ? 0 : error_set(e, ENOMEM, "save");
+
+    step_name(job->gather.step, job->gather.uuid, name);
+    if (rc == 0 && !d->save) {
+        rc = step_save_join(job->io, job->root, name, &d->save, e);
+    }
+    part_data_name(job->rank, file);
+    rc = rc < 0 ? rc : step_save_made(d->save, file, job->image->bytes,
+                                      make_block, &h, e);
+    rc = rc < 0 ? rc : put_part(d, job, blocks, n, e);
+    return rc < 0 ? rc : step_save_sync(d->save, e);
+}
+
+static int commit(void *self, const struct save_job *job, struct error *e)
+{
+    struct direct *d = self;
+    char name[STEP_NAME_BYTES];
+    int rc = gather_commit(d->save, &job->gather, e);
+
+    if (rc < 0) { /* all ranks are done here, and what they wrote goes too */
+        step_save_abort(d->save);
+        step_name(job->gather.step, job->gather.uuid, name);
+        step_remove(job->io, job->root, name, NULL);
+        close_save(d);
+    }
+    return rc;
+}
+
+static void abort_save(void *self, const struct save_job *job)
+{
+    struct direct *d = self;
+
+    (void)job;
+    if (d->save) {
+        step_save_abort(d->save);
+    }
+    close_save(d);
+}
+
+static void done(void *self, const struct save_job *job)
+{
+    (void)job;
+    close_save(self);
+}
+
+/* A save that was given a number is on the disk. */
+static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
+                   int64_t timeout_ms, struct error *e)
+{
+    (void)self;
+    (void)uuid;
+    (void)timeout_ms;
+    return level <= MUSTER_CKPT_DURABLE
+               ? 1 : error_text(e, ENOTSUP, "there is no object store");
+}
+
+static void destroy(void *self)
+{
+    close_save(self);
+    free(self);
+}
+
+static const struct save_ops direct_ops = {
+    .reserve = reserve,
+    .put = put,
+    .commit = commit,
+    .abort = abort_save,
+    .done = done,
+    .reached = reached,
+    .destroy = destroy,
+};
+
+int save_direct_create(struct save_way *ret)
+{
+    struct direct *d = calloc(1, sizeof(*d));
+
+    if (!d) {
+        return -ENOMEM;
+    }
+    *ret = (struct save_way){&direct_ops, d};
+    return 0;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A `struct muster_ckpt`, and the ways in which a save leaves the process. Private to
+ * the parts of the C API:
+ *
+ *   ckpt_api.c      the public calls
+ *   ckpt_open.c     opening, closing, and how all ranks meet
+ *   ckpt_tables.c   what all ranks have, and who writes what
+ *   ckpt_save.c     a save, all ranks together
+ *   save_direct.c   written by the ranks themselves
+ *   ckpt_load.c     choosing a checkpoint together, and loading it
+ */
+#ifndef MUSTER_CKPT_SAVE_PRIV_H
+#define MUSTER_CKPT_SAVE_PRIV_H
+
+#include "base/error.h"
+#include "ckpt/gather.h"
+#include "ckpt/group.h"
+#include "ckpt/image.h"
+#include "ckpt/load.h"
+#include "ckpt/part.h"
+#include "ckpt/registry.h"
+#include "ckpt/share.h"
+#include "muster_ckpt.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+
+/* One rank's part of a save. */
+struct save_job {
+    struct io *io;
+    int root;              /* the directory of checkpoints, and its path */
+    const char *root_path; /* absolute */
+    uint32_t rank;
+    struct gather gather;  /* step, uuid, generation, token, ranks */
+    const struct image *image;
+    const struct part *part; /* all but its file's digests */
+    unsigned n_threads;
+    unsigned flags;        /* of muster_ckpt_save() */
+};
+
+/* A way to save. Calls come in this order, from the thread that saves: reserve on
+ * every rank; if all could, put on every rank; if all could, commit on rank 0. If
+ * anything failed anywhere, abort on every rank, else done. Between them all ranks
+ * hear how it went for all. Where commit has succeeded and a rank cannot be heard of
+ * afterwards, done is called. 0 or a negative code. */
+struct save_ops {
+    /* Room for the image and its part; on rank 0 also what is made once. */
+    int (*reserve)(void *self, const struct save_job *job, struct error *e);
+    /* Takes image and part. Registered memory may change after it, unless LAZY. */
+    int (*put)(void *self, const struct save_job *job, struct error *e);
+    /* NULL: somebody else commits, when it has all of it. */
+    int (*commit)(void *self, const struct save_job *job, struct error *e);
+    void (*abort)(void *self, const struct save_job *job);
+    /* It went well everywhere. */
+    void (*done)(void *self, const struct save_job *job);
+    /* Until registered memory may change. NULL: put has it already. */
+    int (*fence)(void *self, struct error *e);
+    /* How far the save of that uuid is: 1, 0, or what it failed of; with
+     * `timeout_ms` it waits, for ever if negative. */
+    int (*reached)(void *self, const char *uuid, enum muster_ckpt_level level,
+                   int64_t timeout_ms, struct error *e);
+    void (*destroy)(void *self);
+};
+
+struct save_way {
+    const struct save_ops *ops; /* NULL: there is no such way */
+    void *self;
+};
+
+/* By the ranks themselves: durable when commit returns. 0 or -ENOMEM. */
+int save_direct_create(struct save_way *ret);
+
+enum { CKPT_N_RECENT = 64 };
+
+/* A save of which may be asked. */
+struct recent {
+    uint64_t number;
+    char uuid[COMMIT_UUID_BYTES];
+    const struct save_way *way;
+};
+
+struct muster_ckpt {
+    struct muster *m; /* borrowed; may be NULL */
+    struct group group;
+    struct io *io;
+    int root; /* -1: not open */
+    bool root_is_borrowed;
+    char *root_path;
+    struct muster_ckpt_options options;
+    struct registry registry;
+    struct save_way direct;
+    struct save_way agent; /* asked first, where there is one */
+
+    /* Who writes what, as long as no rank's table changes. */
+    uint64_t table_digest;
+    bool has_shares;
+    struct share *shares;
+    size_t n_shares;
+
+    uint64_t n_saves;
+    struct recent recent[CKPT_N_RECENT]; /* by number */
+    struct load load; /* of the last read(); load.index NULL: none */
+    struct load_source source; /* has NULL: none */
+
+    int64_t last_save_ns; /* by this rank's clock; due() uses that of rank 0 */
+    bool is_stopping;
+    struct error error;
+};
+
+/* What all ranks tell each other first in every call that they make together. */
+enum ckpt_call { CALL_OPEN = 1, CALL_DUE, CALL_SAVE, CALL_LATEST, CALL_LOAD };
+struct opening {
+    uint32_t call, flags;
+    int64_t step;
+    int32_t rc;           /* what this rank failed of already */
+    int32_t reasons;      /* of due() */
+    uint64_t table, common; /* of save(): digests */
+    char uuid[COMMIT_UUID_BYTES]; /* rank 0's */
+    uint64_t token;
+    char text[300];
+};
+
+/* Exchanges it; *ret_all, which the caller frees, has all of them. Fails on all
+ * ranks with the first that has failed, or where they make different calls. */
+int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
+              struct opening **ret_all, struct error *e);
+
+/* A random uuid. */
+int ckpt_make_uuid(char to[COMMIT_UUID_BYTES], struct error *e);
+
+/* With an io of tests, and a root that is open; `options` may be NULL. */
+int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
+                struct io *io, int root, const char *root_path,
+                const struct muster_ckpt_options *options,
+                struct muster_ckpt **ret);
+
+/* Makes ck->shares true for the tables of all, of which this rank's is `table`;
+ * `mine` says whether they may be as they were. On all ranks together. */
+uint64_t ckpt_table_digest(const struct part *table);
+int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
+               const struct part *table, struct error *e);
+
+int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
+                  uint64_t *ret_save);
+int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step);
+int ckpt_load_all(struct muster_ckpt *ck, int64_t step, int64_t *ret_step);
+int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
+                  const struct muster_ckpt_tensor *box);
+int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,
+                       void *to, size_t size, size_t *ret_len);
+
+#endif

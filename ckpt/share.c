@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/share.h"
+
+#include "base/cleanup.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A piece that a rank holds. */
+struct held {
+    const struct part_piece *piece;
+    uint32_t rank;
+    size_t place; /* in its table */
+    bool is_written;
+};
+
+/* A box and who holds it: held[first, first + n), by rank. */
+struct claim {
+    size_t first, n;
+    uint64_t bytes;
+};
+
+struct sharing {
+    struct held *held; /* by name, then box, then rank */
+    size_t n_held;
+    struct claim *claims;
+    size_t n_claims;
+    uint64_t *load; /* bytes that each rank writes */
+};
+
+static void sharing_release(struct sharing *s)
+{
+    free(s->held);
+    free(s->claims);
+    free(s->load);
+}
+
+static struct box box_of(const struct part_piece *p)
+{
+    struct box b = {.n_dims = p->n_dims};
+
+    if (p->n_dims > 0) {
+        memcpy(b.at, p->at, p->n_dims * sizeof(*b.at));
+        memcpy(b.len, p->len, p->n_dims * sizeof(*b.len));
+    }
+    return b;
+}
+
+static uint64_t bytes_of(const struct part_piece *p)
+{
+    struct box b = box_of(p);
+    uint64_t n = 0, bytes = 0;
+
+    return box_volume(&b, &n) && dtype_bytes(p->dtype, n, &bytes) ? bytes : 0;
+}
+
+static int compare_numbers(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (a[i] != b[i]) {
+            return a[i] < b[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+/* Of two pieces of one tensor. */
+static int compare_boxes(const struct part_piece *a, const struct part_piece *b)
+{
+    int order;
+
+    if (a->n_dims != b->n_dims) {
+        return a->n_dims < b->n_dims ? -1 : 1;
+    }
+    order = compare_numbers(a->at, b->at, a->n_dims);
+    return order ? order : compare_numbers(a->len, b->len, a->n_dims);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct held *x = a, *y = b;
+    int order = strcmp(x->piece->name, y->piece->name);
+
+    order = order ? order : compare_boxes(x->piece, y->piece);
+    if (order) {
+        return order;
+    }
+    if (x->rank != y->rank) {
+        return x->rank < y->rank ? -1 : 1;
+    }
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+/* The largest first: they are hardest to balance. */
+static int by_size(const void *a, const void *b)
+{
+    const struct claim *x = a, *y = b;
+
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* --- messages --- */
+
+static int tell(const struct held *a, const struct held *b, const char *what,
+                struct error *e)
+{
+    _buf_ struct buf name = {0};
+    struct box x = box_of(a->piece), y = box_of(b->piece);
+    char at[200], bt[200];
+
+    utf8_put_printable(&name, a->piece->name, 200);
+    box_format(&x, at, sizeof(at));
+    box_format(&y, bt, sizeof(bt));
+    return error_text(e, EINVAL, "tensor '%s': %s of rank %u and %s of rank %u "
+                      "%s", buf_str(&name), at, a->rank, bt, b->rank, what);
+}
+
+static int tell_hole(const struct held *a, const struct box *hole,
+                     struct error *e)
+{
+    _buf_ struct buf name = {0};
+    char text[200];
+
+    utf8_put_printable(&name, a->piece->name, 200);
+    box_format(hole, text, sizeof(text));
+    return error_text(e, EINVAL, "tensor '%s': no rank has %s of it",
+                      buf_str(&name), text);
+}
+
+/* --- steps --- */
+
+static int collect(const struct part *tables, uint32_t n, struct sharing *s)
+{
+    size_t n_all = 0;
+
+    for (uint32_t r = 0; r < n; r++) {
+        n_all += tables[r].n_pieces;
+    }
+    s->held = calloc(n_all + 1, sizeof(*s->held));
+    s->claims = calloc(n_all + 1, sizeof(*s->claims));
+    s->load = calloc(n + 1, sizeof(*s->load));
+    if (!s->held || !s->claims || !s->load) {
+        return -ENOMEM;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        for (size_t i = 0; i < tables[r].n_pieces; i++) {
+            s->held[s->n_held++] = (struct held){&tables[r].pieces[i], r, i,
+                                                 false};
+        }
+    }
+    qsort(s->held, s->n_held, sizeof(*s->held), by_name);
+    return 0;
+}
+
+static bool is_same_tensor(const struct held *a, const struct held *b)
+{
+    return strcmp(a->piece->name, b->piece->name) == 0;
+}
+
+static int check_alike(const struct held *a, const struct held *b,
+                       struct error *e)
+{
+    const struct part_piece *x = a->piece, *y = b->piece;
+
+    if (x->dtype != y->dtype) {
+        return tell(a, b, "have different types", e);
+    }
+    if (x->n_dims != y->n_dims ||
+        compare_numbers(x->shape, y->shape, x->n_dims) != 0) {
+        return tell(a, b, "are of tensors of different shapes", e);
+    }
+    return 0;
+}
+
+/* The pieces [first, end) are one tensor's: they are alike, and each box of it
+ * becomes a claim. Of a tensor that is not empty, empty ones do not count. */
+static int claim_boxes(struct sharing *s, size_t first, size_t end,
+                       struct error *e)
+{
+    struct box whole = box_whole(s->held[first].piece->n_dims,
+                                 s->held[first].piece->shape);
+    bool is_empty = box_is_empty(&whole);
+
+    for (size_t i = first; i < end; i++) {
+        struct claim *last = s->n_claims ? &s->claims[s->n_claims - 1] : NULL;
+        struct held *h = &s->held[i];
+        struct box b = box_of(h->piece);
+        int rc = check_alike(&s->held[first], h, e);
+
+        if (rc < 0) {
+            return rc;
+        }
+        if (is_empty ? i > first : box_is_empty(&b)) {
+            continue; /* one of an empty tensor is enough */
+        }
+        if (last && last->first >= first &&
+            compare_boxes(s->held[last->first].piece, h->piece) == 0) {
+            last->n = i + 1 - last->first;
+            continue;
+        }
+        s->claims[s->n_claims++] = (struct claim){i, 1, bytes_of(h->piece)};
+    }
+    return 0;
+}
+
+static int check_cover(const struct sharing *s, size_t first_claim,
+                       const struct held *any, struct error *e)
+{
+    size_t n = s->n_claims - first_claim;
+    _free_ struct box *boxes = calloc(n + 1, sizeof(*boxes));
+    struct box whole = box_whole(any->piece->n_dims, any->piece->shape);
+    const struct claim *claims = s->claims + first_claim;
+    struct box_cover found;
+    int rc;
+
+    if (!boxes) {
+        return error_set(e, ENOMEM, "share out what is saved");
+    }
+    for (size_t i = 0; i < n; i++) {
+        boxes[i] = box_of(s->held[claims[i].first].piece);
+    }
+    rc = box_check_cover(&whole, boxes, n, &found);
+    if (rc == BOX_HOLE) {
+        return tell_hole(any, &found.hole, e);
+    }
+    if (rc == BOX_OUTSIDE) {
+        return tell(&s->held[claims[found.a].first],
+                    &s->held[claims[found.a].first], "lie outside of it", e);
+    }
+    if (rc == BOX_OVERLAP) {
+        return tell(&s->held[claims[found.a].first],
+                    &s->held[claims[found.b].first],
+                    "overlap: ranks hold the same box, or boxes that are apart",
+                    e);
+    }
+    return rc < 0 ? error_set(e, ENOMEM, "share out what is saved") : 0;
+}
+
+static int claim_all(struct sharing *s, struct error *e)
+{
+    for (size_t i = 0, end; i < s->n_held; i = end) {
+        size_t first_claim = s->n_claims;
+        int rc;
+
+        for (end = i + 1; end < s->n_held &&
+                          is_same_tensor(&s->held[i], &s->held[end]); end++) {
+        }
+        rc = claim_boxes(s, i, end, e);
+        rc = rc < 0 ? rc : check_cover(s, first_claim, &s->held[i], e);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* Each box goes to the one of its holders who has least so far. */
+static void choose_writers(struct sharing *s)
+{
+    qsort(s->claims, s->n_claims, sizeof(*s->claims), by_size);
+    for (size_t i = 0; i < s->n_claims; i++) {
+        const struct claim *c = &s->claims[i];
+        struct held *best = &s->held[c->first];
+
+        for (size_t k = c->first + 1; k < c->first + c->n; k++) {
+            if (s->load[s->held[k].rank] < s->load[best->rank]) {
+                best = &s->held[k];
+            }
+        }
+        best->is_written = true;
+        s->load[best->rank] += c->bytes;
+    }
+}
+
+/* Whether some rank writes more than one of held[first, end). */
+static bool is_split(const struct sharing *s, size_t first, size_t end,
+                     uint32_t *n_written, uint32_t n)
+{
+    bool is = false;
+
+    memset(n_written, 0, n * sizeof(*n_written));
+    for (size_t i = first; i < end; i++) {
+        const struct held *h = &s->held[i];
+
+        is = is || (h->is_written && ++n_written[h->rank] > 1);
+    }
+    return is;
+}
+
+static int answer(const struct sharing *s, uint32_t n, uint32_t rank,
+                  struct share *to)
+{
+    _free_ uint32_t *n_written = calloc(n + 1, sizeof(*n_written));
+
+    if (!n_written) {
+        return -ENOMEM;
+    }
+    for (size_t i = 0, end; i < s->n_held; i = end) {
+        uint32_t chunk = 0;
+        bool split;
+
+        for (end = i + 1; end < s->n_held &&
+                          is_same_tensor(&s->held[i], &s->held[end]); end++) {
+        }
+        split = is_split(s, i, end, n_written, n);
+        for (size_t k = i; k < end; k++) {
+            const struct held *h = &s->held[k];
+
+            if (h->rank == rank && h->is_written) {
+                to[h->place] = (struct share){true, split ? ++chunk : 0};
+            }
+        }
+    }
+    return 0;
+}
+
+int share_out(const struct part *tables, uint32_t n, uint32_t rank,
+              struct share **ret, struct error *e)
+{
+    __attribute__((cleanup(sharing_release))) struct sharing s = {0};
+    _free_ struct share *mine = calloc(tables[rank].n_pieces + 1,
+                                       sizeof(*mine));
+    int rc;
+
+    if (!mine || collect(tables, n, &s) < 0) {
+        return error_set(e, ENOMEM, "share out what is saved");
+    }
+    rc = claim_all(&s, e);
+    if (rc < 0) {
+        return rc;
+    }
+    choose_writers(&s);
+    if (answer(&s, n, rank, mine) < 0) {
+        return error_set(e, ENOMEM, "share out what is saved");
+    }
+    *ret = take_ptr(&mine);
+    return 0;
+}

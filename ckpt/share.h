@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who writes what. Several ranks may hold a box of a tensor (data-parallel replicas,
+ * blobs of all): one of them writes it, and all write about as many bytes. Decided
+ * by every rank for itself, from the tables of all (ckpt/part.h), to the same end.
+ */
+#ifndef MUSTER_CKPT_SHARE_H
+#define MUSTER_CKPT_SHARE_H
+
+#include "base/error.h"
+#include "ckpt/part.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What this rank does with a piece of its table. */
+struct share {
+    bool is_mine;   /* it writes the piece */
+    uint32_t chunk; /* 0: under its tensor's name. Otherwise its number, from 1, in
+                       this rank's file: a rank writes several boxes of the tensor,
+                       which cannot have one name */
+};
+
+/* `tables` are those of the ranks 0 .. n-1; *ret, which the caller frees, has an
+ * entry for each piece of that of `rank`. Boxes of a tensor that are not the same do
+ * not overlap, and together they are the tensor. 0; -EINVAL: `e` says which tensor,
+ * which ranks, and what; -ENOMEM. */
+int share_out(const struct part *tables, uint32_t n, uint32_t rank,
+              struct share **ret, struct error *e);
+
+#endif

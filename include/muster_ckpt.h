@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints: tensors and blobs of all ranks of a program, saved together under
+ * the number of a step, and loaded again by any number of ranks.
+ *
+ *     muster_ckpt_open(m, NULL, "dir:/scratch/run", NULL, &ck);
+ *     muster_ckpt_tensor(ck, &weights);            register, once
+ *     rc = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step);
+ *     while (...) {
+ *         ... a step ...
+ *         if (muster_ckpt_due(ck, step) > 0)
+ *             muster_ckpt_save(ck, step, 0, NULL);
+ *     }
+ *     muster_ckpt_close(ck);
+ *
+ * A checkpoint is whole, verified and durable, or it does not exist. Each rank
+ * writes a safetensors file of what it holds; what several ranks hold alike is
+ * written by one of them. Every byte has a digest, and what is loaded is held
+ * against it.
+ *
+ * Who takes part: a *group*. Calls marked "together" are made by all of its ranks,
+ * in the same order and with the same step and flags; they return the same on all
+ * of them, and none waits for a rank that has died. All others are local.
+ *
+ * Memory that is registered stays the caller's, and must live until it is
+ * registered anew, or muster_ckpt_close(). It is read by save, up to the fence, and
+ * written by load. Names and shapes are copied.
+ *
+ * Errors: a negative errno value; muster_ckpt_error_text() says which rank, which
+ * file or tensor, what was expected, and what to do. Bad arguments are -EINVAL.
+ * -EILSEQ: no checkpoint that is whole, where damaged ones are.
+ *
+ * Threads: one at a time per `struct muster_ckpt`. Copies may use several threads,
+ * which have ended when the call returns. No signal is touched, nothing printed,
+ * nothing forked.
+ */
+#ifndef MUSTER_CKPT_H
+#define MUSTER_CKPT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct muster;
+struct muster_ckpt;
+
+/* Who saves and loads together. */
+struct muster_ckpt_group {
+    int rank, world;
+    /* Leaves `len` bytes of every rank in `all`, in the order of the ranks, on
+     * every rank. 0, or a negative errno value where a rank is gone. */
+    int (*allgather)(void *arg, const void *mine, void *all, size_t len);
+    void *arg; /* borrowed until muster_ckpt_close() */
+};
+
+struct muster_ckpt_options {
+    size_t size;          /* sizeof(struct muster_ckpt_options) */
+    int64_t every_steps;  /* muster_ckpt_due() by steps; 0: never */
+    double every_seconds; /* and by time, by the clock of rank 0; 0: never */
+    int keep;             /* how many of the newest stay after a save; 0: all */
+    int n_threads;        /* to copy with; 0: as many as this process may use, at
+                             most 4 */
+};
+
+/* Element types, those of safetensors. The numbers are fixed. */
+enum muster_dtype {
+    MUSTER_BOOL = 0,
+    MUSTER_F4 = 1, /* 4 bits: only whole tensors, as the two that follow */
+    MUSTER_F6_E2M3 = 2,
+    MUSTER_F6_E3M2 = 3,
+    MUSTER_U8 = 4,
+    MUSTER_I8 = 5,
+    MUSTER_F8_E5M2 = 6,
+    MUSTER_F8_E4M3 = 7,
+    MUSTER_F8_E8M0 = 8,
+    MUSTER_F8_E4M3FNUZ = 9,
+    MUSTER_F8_E5M2FNUZ = 10,
+    MUSTER_I16 = 11,
+    MUSTER_U16 = 12,
+    MUSTER_F16 = 13,
+    MUSTER_BF16 = 14,
+    MUSTER_I32 = 15,
+    MUSTER_U32 = 16,
+    MUSTER_F32 = 17,
+    MUSTER_C64 = 18,
+    MUSTER_F64 = 19,
+    MUSTER_I64 = 20,
+    MUSTER_U64 = 21,
+};
+
+/* What of a tensor this rank has, and where. All counts are of elements. */
+struct muster_ckpt_tensor {
+    const char *name;       /* UTF-8, no leading dot; the same on all ranks */
+    enum muster_dtype dtype;
+    uint32_t n_dims;        /* at most 16; 0: one element */
+    const uint64_t *shape;  /* of the whole tensor */
+    const uint64_t *at;     /* the box: its corner; NULL: all zero */
+    const uint64_t *len;    /* and its lengths; NULL: all of the tensor */
+    void *data;             /* its first element; NULL for an empty one */
+    const int64_t *strides; /* from one element to the next in each dimension;
+                               NULL: row-major without gaps */
+    int is_flat;            /* no box: elements [flat_begin, flat_end) of the
+                               tensor in row-major order, without gaps */
+    uint64_t flat_begin, flat_end;
+};
+
+enum muster_blob {
+    MUSTER_REPLICATED = 0, /* the same bytes on every rank; written once */
+    MUSTER_PER_RANK = 1,   /* of each rank its own, loaded by its rank */
+    MUSTER_JSON = 2,       /* a JSON value, the same on every rank; comes back as
+                              JSON, not byte by byte */
+};
+
+enum muster_ckpt_level {
+    MUSTER_CKPT_SNAPSHOT = 0, /* outlives this process */
+    MUSTER_CKPT_PARTNER = 1,  /* outlives this node */
+    MUSTER_CKPT_DURABLE = 2,  /* committed in the directory, and on the disk */
+    MUSTER_CKPT_REMOTE = 3,   /* and in the object store */
+};
+
+/* Flags of muster_ckpt_save(). */
+#define MUSTER_CKPT_LAZY 1u /* copy behind the caller's back, until the fence */
+#define MUSTER_CKPT_WAIT 2u /* return when it is durable */
+
+/* Reasons of muster_ckpt_due(). */
+#define MUSTER_CKPT_BY_STEPS 1
+#define MUSTER_CKPT_BY_SECONDS 2
+#define MUSTER_CKPT_REQUESTED 4 /* muster checkpoint RUN */
+#define MUSTER_CKPT_STOPPING 8  /* the run is being stopped: the last chance */
+#define MUSTER_CKPT_AUTO 16     /* what muster chose as the interval has passed */
+
+#define MUSTER_CKPT_LATEST INT64_MAX
+
+/* Together. Opens the checkpoints in `uri`: "dir:/path" or a path, whose parent is
+ * there, and which all ranks see; NULL: the environment's MUSTER_CHECKPOINT_DIR.
+ * Without a group it is the workers of `m`, and a world of one without `m`. `m`
+ * may be NULL, is borrowed, and is used by nobody else during a call. `options`
+ * may be NULL. The caller owns *ret; on failure it is not written, unless there was
+ * memory for it: then it is good for muster_ckpt_error_text() and
+ * muster_ckpt_close() alone. */
+int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *group,
+                     const char *uri, const struct muster_ckpt_options *options,
+                     struct muster_ckpt **ret);
+/* NULL is allowed. Saves that are on their way go on. */
+void muster_ckpt_close(struct muster_ckpt *ck);
+
+/* The last failure in one line; after a load that passed over damaged checkpoints,
+ * what was wrong with them. "" if nothing. Valid until the next call. */
+const char *muster_ckpt_error_text(const struct muster_ckpt *ck);
+
+/* Registers what this rank has of a tensor, which may be nothing. Again with the
+ * same name and box: the new memory counts. A rank may have several boxes of a
+ * tensor. -EINVAL, -ENOMEM. */
+int muster_ckpt_tensor(struct muster_ckpt *ck,
+                       const struct muster_ckpt_tensor *t);
+/* Registers bytes; again with the same name: the new ones count. */
+int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data,
+                     size_t len, enum muster_blob kind);
+
+/* Together. 0, or why a checkpoint is due after `step`, the same on all ranks. */
+int muster_ckpt_due(struct muster_ckpt *ck, int64_t step);
+/* 1 if the run is being stopped, as muster_ckpt_due() last saw, the same on all
+ * ranks; *why may be NULL, and gets MUSTER_CKPT_STOPPING. */
+int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why);
+
+/* Together. Saves all that is registered as `step` (not negative). Where there is
+ * no agent, or no memory of one, it is durable on return. Otherwise it is safe from
+ * the death of this process on return, or with LAZY at the fence; the agent does the
+ * rest. *ret_save, which may be NULL, numbers the save for the calls below.
+ * -EINVAL: ranks differ in a tensor's shape, or nobody or two have a part of it;
+ * -ENOSPC and others: no checkpoint was made, older ones are as they were, and the
+ * program may go on; -EBUSY: the last one is still on its way, and policy says not
+ * to wait; -ECONNABORTED: a rank is gone. */
+int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
+                     uint64_t *ret_save);
+/* Before registered memory is changed again: returns when a lazy save has it. */
+int muster_ckpt_fence(struct muster_ckpt *ck);
+/* How far a save has come: 1 there, 0 not yet, or what it failed of; -ENOTSUP for a
+ * level that there is not. `save` 0 is the newest. */
+int muster_ckpt_test(struct muster_ckpt *ck, uint64_t save,
+                     enum muster_ckpt_level level);
+/* Waits for it: 0, -ETIMEDOUT, or what it failed of. A negative time is for ever. */
+int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
+                     enum muster_ckpt_level level, int64_t timeout_ms);
+
+/* Together. The newest checkpoint that all ranks see with a step below `below`
+ * (MUSTER_CKPT_LATEST: any); its bytes are not looked at. -ENOENT: none. */
+int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step);
+
+/* Together. Fills all that is registered from the checkpoint of `step`, or from the
+ * newest that is whole: damaged ones are passed over, on all ranks. How many were,
+ * which muster_ckpt_error_text() tells of; *ret_step, which may be NULL, is what
+ * was loaded. `flags` is 0. Boxes need not be those that were saved. Blobs of a rank
+ * that was not there when it was saved are left alone.
+ * -ENOENT: there is none; -EILSEQ: only damaged ones; -ENODATA: it lacks a tensor
+ * or a blob; -EINVAL: one of another type, shape or length. After a failure the
+ * memory may hold anything. */
+int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags,
+                     int64_t *ret_step);
+
+/* Reads a box of a tensor, registered or not, from the checkpoint of `step`. */
+int muster_ckpt_read(struct muster_ckpt *ck, int64_t step,
+                     const struct muster_ckpt_tensor *box);
+/* Reads a blob: at most `size` bytes of it into `to`, and *ret_len is how many it
+ * has. Of one of each rank this rank's; JSON as text. */
+int muster_ckpt_read_blob(struct muster_ckpt *ck, int64_t step, const char *name,
+                          void *to, size_t size, size_t *ret_len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
