@@ -79,6 +79,23 @@ test_history() {
     like "$(cat err)" missing/x 'and is named'
 }
 
+loss_of() { small --evaluate "$1" | sed -n 's/^charlm: loss of the text \([0-9.]*\)$/\1/p'; }
+test_evaluate() {
+    local early late
+    small --checkpoint-dir eval --checkpoint-every 10 --keep 0 >/dev/null
+    early=$(loss_of eval/charlm-00000010.ckpt)
+    late=$(loss_of eval/charlm-00000020.ckpt)
+    ok "a model is better later: loss $early, then $late" awk "BEGIN { exit !(0 < $late && $late < $early) }"
+    is "$(loss_of eval/charlm-00000020.ckpt)" "$late" 'whoever asks'
+    is "$(small --batch 7 --seed 3 --evaluate eval/charlm-00000020.ckpt)" "charlm: loss of the text $late" \
+        'however it was trained'
+    run small --evaluate eval/none.ckpt
+    is "$status" 1 'no checkpoint, no loss'
+    like "$(cat err)" eval/none.ckpt 'and it is named'
+    run small --evaluate eval/charlm-00000020.ckpt --width 32
+    is "$status" 1 'nor one of another shape'
+}
+
 test_refuses() {
     run small --checkpoint-dir good
     cp good/charlm-00000020.ckpt bad

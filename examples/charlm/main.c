@@ -8,6 +8,7 @@
 #include <config.h>
 
 #include "checkpoint.h"
+#include "evaluate.h"
 #include "options.h"
 #include "train.h"
 
@@ -29,6 +30,19 @@ static int show_history(const char *path)
     return 0;
 }
 
+static int show_loss(const struct options *o)
+{
+    struct failure failure = {{0}};
+    double loss;
+
+    if (evaluate(o, &loss, &failure) < 0) {
+        fprintf(stderr, "charlm: %s\n", failure.text);
+        return 1;
+    }
+    printf("charlm: loss of the text %.6f\n", loss);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
@@ -46,6 +60,9 @@ int main(int argc, char **argv)
     }
     if (options.history) {
         return show_history(options.history);
+    }
+    if (options.evaluate) {
+        return show_loss(&options);
     }
     /* Progress is read while the program runs. */
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -42,6 +42,8 @@ static const char help[] =
     "  --step-time MS         a step takes at least so long (0)\n"
     "  --history FILE         show which steps the model of a checkpoint has\n"
     "                         learnt from, and by whom, and stop there\n"
+    "  --evaluate FILE        show the mean loss of the model of a checkpoint\n"
+    "                         over all of the text, and stop there\n"
     "  --dump-gradients FILE  write the gradient of the next step as text and\n"
     "                         stop there\n"
     "  --help                 show this\n";
@@ -65,6 +67,7 @@ enum option_code {
     OPTION_SAMPLE,
     OPTION_STEP_TIME,
     OPTION_HISTORY,
+    OPTION_EVALUATE,
     OPTION_DUMP_GRADIENTS,
     OPTION_HELP,
 };
@@ -87,6 +90,7 @@ static const struct option long_options[] = {
     {"sample", required_argument, NULL, OPTION_SAMPLE},
     {"step-time", required_argument, NULL, OPTION_STEP_TIME},
     {"history", required_argument, NULL, OPTION_HISTORY},
+    {"evaluate", required_argument, NULL, OPTION_EVALUATE},
     {"dump-gradients", required_argument, NULL, OPTION_DUMP_GRADIENTS},
     {"help", no_argument, NULL, OPTION_HELP},
     {NULL, 0, NULL, 0},
@@ -201,6 +205,9 @@ static int set_option(struct options *o, int option, const char *name,
         return 0;
     case OPTION_HISTORY:
         o->history = value;
+        return 0;
+    case OPTION_EVALUATE:
+        o->evaluate = value;
         return 0;
     case OPTION_DUMP_GRADIENTS:
         o->dump_gradients = value;

@@ -33,6 +33,7 @@ struct options {
     const char *resume;         /* NULL: what the run says */
     const char *dump_gradients; /* NULL: no */
     const char *history;        /* NULL: no */
+    const char *evaluate;       /* NULL: no */
     bool help;
 };
 
