@@ -43,6 +43,7 @@ static bool find_existing(const char *name, char *to, size_t size)
 static _Noreturn void fail_find(const struct setup *s, char *path, int code)
 {
     char cwd[PATH_MAX] = "?";
+    bool is_here;
     struct stat st;
 
     /* A directory of PATH that may not be searched is no news. */
@@ -61,7 +62,10 @@ static _Noreturn void fail_find(const struct setup *s, char *path, int code)
         exec_fail(s, EXEC_FIND, code, "%s", strerror(code));
     }
     if (!strchr(s->argv[0], '/')) {
-        exec_fail(s, EXEC_FIND, code, "not found in PATH (%s)",
+        is_here = stat(s->argv[0], &st) == 0 && S_ISREG(st.st_mode);
+        exec_fail(s, EXEC_FIND, code, "not found in PATH%s%s%s (%s)",
+                  is_here ? ", only as ./" : "", is_here ? s->argv[0] : "",
+                  is_here ? " in the working directory" : "",
                   getenv("PATH") ? getenv("PATH") : "which is not set");
     }
     if (s->argv[0][0] != '/' && getcwd(cwd, sizeof(cwd))) {

@@ -307,6 +307,15 @@ void run_text_nodes(struct buf *b, const struct run_status *s)
     show_table(&cells, ARRAY_SIZE(head), b);
 }
 
+static void add_pid(struct strlist *cells, int64_t pid)
+{
+    if (pid > 0) {
+        strlist_addf(cells, "%" PRId64, pid);
+    } else {
+        strlist_add(cells, "-");
+    }
+}
+
 static void add_exit(struct strlist *cells, const struct status_worker *w)
 {
     if (w->state != STATUS_WORKER_EXITED) {
@@ -335,7 +344,7 @@ void run_text_workers(struct buf *b, const struct run_status *s)
         strlist_addf(&cells, "%d", w->node);
         strlist_add(&cells, host_of(s, w->node));
         strlist_add(&cells, status_worker_name(w->state));
-        strlist_addf(&cells, "%" PRId64, w->pid);
+        add_pid(&cells, w->pid);
         add_exit(&cells, w);
     }
     buf_putc(b, '\n');

@@ -134,6 +134,17 @@ static bool is_left_out(struct lead *lead, struct lead_actions *ret)
     return n->excluded || lead_exclude(lead, lead->cause.node, why, ret);
 }
 
+/* Whether it is its code, or signal, alone that speaks against a restart. */
+static bool is_excluded_code(const struct restart_policy *policy,
+                             const struct failure *cause)
+{
+    struct restart_policy any = *policy;
+
+    any.kind = RESTART_ON_FAILURE;
+    return policy->kind == RESTART_EXIT_CODE && policy->max &&
+           restart_allowed(&any, cause) && !restart_allowed(policy, cause);
+}
+
 /* Why there is no other generation. */
 static void word_end(const struct lead *lead, bool allowed, const char *what,
                      char *to, size_t size)
@@ -153,6 +164,8 @@ static void word_end(const struct lead *lead, bool allowed, const char *what,
     } else if (allowed && policy->max) {
         snprintf(to, size, "%s; all %u restarts are used up", what,
                  policy->max);
+    } else if (is_excluded_code(policy, &lead->cause)) {
+        snprintf(to, size, "%s; restart.exitCodes does not name it", what);
     } else {
         snprintf(to, size, "%s", what);
     }

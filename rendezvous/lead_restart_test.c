@@ -64,6 +64,28 @@ static void test_one_restart(void)
     lead_destroy(t.lead);
 }
 
+/* A budget that goes unused needs a word. */
+static void test_codes(void)
+{
+    struct lead_config config = bed_config(2);
+    struct bench t;
+
+    config.restart.kind = RESTART_EXIT_CODE;
+    restart_allow(&config.restart, 11, 11);
+    bed_open(&t, &config);
+    bed_run_to(&t, 2, 1);
+    (void)bed_fail(&t, 1, 1, 11, 950, 0);
+    bed_tell_all(&t, 2, REPORT_STOPPED, 2);
+    ok(bed_note(&t, LEAD_NOTE_RESTARTING), "a code that is named starts again");
+    (void)bed_tick(&t, 60000);
+    ok(bed_ordered(&t, ORDER_RUN, 2), "and runs");
+    (void)bed_fail(&t, 1, 2, 12, 950, 0);
+    bed_tell_all(&t, 2, REPORT_STOPPED, 3);
+    is_str(t.a.order->reason, "rank 2 (node 1, h) exited with code 12; "
+           "restart.exitCodes does not name it", "another one does not");
+    lead_destroy(t.lead);
+}
+
 /* One node may not use up what others would need. */
 static void test_per_node(void)
 {
@@ -303,6 +325,7 @@ int main(void)
 {
     test_restart();
     test_one_restart();
+    test_codes();
     test_per_node();
     test_always();
     test_backoff();

@@ -37,6 +37,28 @@ static int load_text(struct resolving *s, const char *text, size_t len)
                      &s->report);
 }
 
+/* One who comes from torchrun or python names a program here. */
+static bool is_program(const char *path, const char *text, size_t len)
+{
+    const char *dot = strrchr(path, '.');
+
+    return (dot && (strcmp(dot, ".py") == 0 || strcmp(dot, ".sh") == 0)) ||
+           (len > 2 && memcmp(text, "#!", 2) == 0) ||
+           (len > 4 && memcmp(text, "\x7f" "ELF", 4) == 0);
+}
+
+static int refuse_program(struct resolving *s)
+{
+    const char *dot = strrchr(s->file, '.');
+    bool is_python = dot && strcmp(dot, ".py") == 0;
+
+    report_error(&s->report, NULL, "%s is a program; expected a file that "
+                 "describes a job (-- %s%s runs the program)", s->file,
+                 is_python                ? "python "
+                 : strchr(s->file, '/') ? "" : "./", s->file);
+    return -ERR_SPEC;
+}
+
 static int load(struct resolving *s)
 {
     const struct spec_request *q = s->c.request;
@@ -56,6 +78,9 @@ static int load(struct resolving *s)
     if (rc < 0) {
         report_error(&s->report, NULL, "%s", why.text);
         return rc;
+    }
+    if (is_program(s->file, text, len)) {
+        return refuse_program(s);
     }
     return load_text(s, text, len);
 }

@@ -39,6 +39,8 @@ test_not_found() {
         -- ./none.sh
     fails 127 'cannot run /none/x: no such file' 'absolute' -- /none/x
     fails 127 "cannot run pyton: not found in PATH ($path)" 'by name' -- pyton
+    touch here.sh
+    fails 127 "cannot run here.sh: not found in PATH, only as ./here.sh in the working directory ($path)" 'one that is here' -- here.sh
     run env -u PATH "$EXEC" -- pyton
     is "$(cat err)" \
         'muster-exec: cannot run pyton: not found in PATH (which is not set)' \

@@ -39,6 +39,11 @@ test_specs() {
     mkdir -p dir
     bad_spec dir 'read dir: Is a directory' 'a directory'
     bad_spec /dev/null 'no job in it' 'an empty file'
+    echo 'import sys' >train.py
+    bad_spec train.py 'train.py is a program; expected a file that describes a job (-- python train.py runs the program)' 'a script of Python'
+    printf '#!/bin/sh\n' >train
+    bad_spec train '(-- ./train runs the program)' 'any script'
+    bad_spec /bin/true '(-- /bin/true runs the program)' 'a program'
     spec <<<'name: [a'
     bad_spec job.yaml 'job.yaml:4:1: ' 'a syntax error'
     spec <<<$'name: x\n\tcommand: [x]'
