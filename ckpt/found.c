@@ -110,8 +110,7 @@ static bool is_aside(const char *name)
                      last[n + 1 + strspn(last + n + 1, "0123456789")] == '\0'));
 }
 
-static bool classify(struct io *io, int dir, const char *name,
-                     struct found *ret)
+bool found_one(struct io *io, int dir, const char *name, struct found *ret)
 {
     *ret = (struct found){.kind = FOUND_MUSTER};
     if (strlen(name) >= sizeof(ret->name) || name[0] == '.' || is_aside(name)) {
@@ -166,7 +165,7 @@ int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
         return error_set(e, ENOMEM, "list checkpoints");
     }
     for (size_t i = 0; i < names.n; i++) {
-        n += classify(io, dir, names.items[i], &all[n]);
+        n += found_one(io, dir, names.items[i], &all[n]);
     }
     qsort(all, n, sizeof(*all), by_step);
     *ret = take_ptr(&all);

@@ -45,6 +45,8 @@ struct found {
  * Times of files say nothing: copies have others. The caller frees *ret. */
 int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
                struct error *e);
+/* One by its name; false: it looks like none. */
+bool found_one(struct io *io, int dir, const char *name, struct found *ret);
 /* That order: less than 0 where `a` comes first. */
 int found_compare(const struct found *a, const struct found *b);
 
@@ -61,5 +63,10 @@ struct found_facts {
  * errors of reading. */
 int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
                 struct found_facts *ret, struct error *e);
+
+/* The value of that metric as a checkpoint of the Hugging Face Trainer has it, at its
+ * step: the last one in its log. False: it has none. */
+bool found_metric(struct io *io, int dir, const struct found *f,
+                  const char *name, double *ret);
 
 #endif

@@ -79,6 +79,12 @@ static int add_mark(int dir, const char *name, unsigned depth, uint64_t *mark)
                ? add_names(dir, name, depth, mark) : 0;
 }
 
+int watch_mark(int dir, const char *name, uint64_t *ret)
+{
+    *ret = 0;
+    return add_mark(dir, name, 0, ret);
+}
+
 /* --- looking --- */
 
 /* What the last look knew of it, where it is still the same. */
@@ -125,12 +131,12 @@ int watch_look(struct watch *w, int dir, struct error *e)
 
 /* --- checking --- */
 
-struct watch_entry *watch_next(struct watch *w)
+struct watch_entry *watch_next(struct watch *w, size_t n_whole)
 {
-    for (size_t i = 0; i < w->n; i++) {
-        if (w->entries[i].is_checked && w->entries[i].rc == 0) {
-            return NULL;
-        }
+    size_t n = 0;
+
+    for (size_t i = 0; i < w->n && n < n_whole; i++) {
+        n += w->entries[i].is_checked && w->entries[i].rc == 0;
         if (w->entries[i].is_still && !w->entries[i].is_checked) {
             return &w->entries[i];
         }

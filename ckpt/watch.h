@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "ckpt/found.h"
+#include "ckpt/retain.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,8 +48,8 @@ void watch_release(struct watch *w);
 int watch_look(struct watch *w, int dir, struct error *e);
 
 /* The newest that is still and was not checked, or NULL; none that is older than
- * one that is whole. */
-struct watch_entry *watch_next(struct watch *w);
+ * `n_whole` that are whole. */
+struct watch_entry *watch_next(struct watch *w, size_t n_whole);
 
 /* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */
 int watch_check(struct watch *w, int dir, struct watch_entry *entry);
@@ -61,6 +62,21 @@ const char *watch_state_name(int rc);
 int watch_choose(struct watch *w, int dir,
                  void (*on_passed)(void *arg, struct watch_entry *entry),
                  void *arg, struct watch_entry **ret, struct error *e);
+
+/* Of its names, sizes and times. 0 or -errno; -ELOOP for a link. */
+int watch_mark(int dir, const char *name, uint64_t *ret);
+
+/* Which go by that rule, `pinned` (or NULL) never; `best` is the metric by which one
+ * is kept, or NULL. Calls `remove` for each. */
+int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
+                 const char *best, const char *pinned,
+                 void (*remove)(void *arg, const struct watch_entry *entry),
+                 void *arg);
+
+/* Removes one, in `dir` of that path: whoever is killed meanwhile leaves a name with
+ * a dot in front, which watch_sweep() takes away. */
+int watch_remove(int dir, const char *path, const char *name, struct error *e);
+void watch_sweep(int dir, const char *path);
 
 /* Renames `name` to <name>.broken (or .broken-2, ...), where neither programs nor
  * found_list() take it for a checkpoint, and puts `why` in a file beside it where

@@ -92,17 +92,17 @@ static void test_looks(void)
     put(&b, "last", 0);
     symlinkat("m-2.safetensors", b.dir, "last.safetensors");
     look(&b, 2); /* no link, and nothing of another kind */
-    ok(!watch_next(&b.w), "at first it may still be written to");
+    ok(!watch_next(&b.w, 1), "at first it may still be written to");
     look(&b, 2);
-    entry = watch_next(&b.w);
+    entry = watch_next(&b.w, 1);
     is_str(entry ? entry->found.name : "", "m-2.safetensors", "the newest first");
     is_int(entry ? watch_check(&b.w, b.dir, entry) : -1, 0, "it is whole");
-    ok(!watch_next(&b.w), "older ones are left alone then");
+    ok(!watch_next(&b.w, 1), "older ones are left alone then");
     look(&b, 2);
-    ok(!watch_next(&b.w), "and it is not read again");
+    ok(!watch_next(&b.w, 1), "and it is not read again");
     put(&b, "m-2.safetensors", 1);
     look(&b, 2);
-    entry = watch_next(&b.w);
+    entry = watch_next(&b.w, 1);
     is_str(entry ? entry->found.name : "", "m-1.safetensors",
            "one that was written to has to be still once more");
     teardown(&b);
@@ -191,7 +191,7 @@ static void test_writing(void)
     put(&b, "m-1.safetensors", 0);
     look(&b, 1);
     look(&b, 1);
-    entry = watch_next(&b.w);
+    entry = watch_next(&b.w, 1);
     is_int(entry ? watch_check(&b.w, b.dir, entry) : 0, -EAGAIN,
            "whatever was read does not count");
     ok(entry && !entry->is_checked, "and it will be read again");

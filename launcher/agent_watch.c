@@ -188,6 +188,8 @@ static void take_line(struct lead_watch *w, const char *text, size_t len)
         take_passed(w, o);
     } else if (strcmp(op, "chosen") == 0) {
         take_chosen(w, o);
+    } else if (strcmp(op, "removed") == 0 && say) {
+        event(w, "checkpoint_removed", "%s", say);
     } else if (strcmp(op, "trouble") == 0 && say) {
         event(w, "checkpoint_trouble", "%s: checkpoints there are not seen", say);
     }
@@ -317,6 +319,22 @@ static int open_line(struct lead_watch *w, int fd)
     return 0;
 }
 
+static void add_rule(const struct lead_watch *w, struct strlist *argv)
+{
+    const struct job_checkpoint *k = &w->agent->config.job->checkpoint;
+
+    if (k->prune_keep) {
+        strlist_addf(argv, "--keep=%u", k->prune_keep);
+        strlist_addf(argv, "--every=%u", k->prune_every);
+    }
+    if (k->prune_keep && k->prune_best) {
+        strlist_addf(argv, "--best=%s", k->prune_best);
+    }
+    if (k->prune_goal == JOB_MAXIMIZE) {
+        strlist_add(argv, "--highest");
+    }
+}
+
 static int spawn(struct lead_watch *w, int in, int out, struct error *e)
 {
     char program[PATH_MAX];
@@ -327,6 +345,7 @@ static int spawn(struct lead_watch *w, int in, int out, struct error *e)
 
     strlist_add(&argv, "muster");
     strlist_add(&argv, "ckpt-watch");
+    add_rule(w, &argv);
     strlist_add(&argv, "--");
     strlist_add(&argv, w->path);
     if (rc == 0 && argv.failed) {
@@ -431,7 +450,6 @@ int lead_watch_create(struct agent *a, struct record *record,
                       struct lead_watch **ret, struct error *e)
 {
     const char *path = a->config.job->checkpoint.watch;
-    const char *cwd = outfit_cwd(a->config.job, a->config.cwd);
     struct lead_watch *w;
     int rc;
 
@@ -442,11 +460,8 @@ int lead_watch_create(struct agent *a, struct record *record,
     if (!w) {
         return error_set(e, ENOMEM, "watch %s", path);
     }
-    rc = path[0] == '/' ? fs_path(w->path, sizeof(w->path), e, "%s", path)
-         : cwd[0] == '/' ? fs_path(w->path, sizeof(w->path), e, "%s/%s", cwd,
-                                   path)
-                         : fs_path(w->path, sizeof(w->path), e, "%s/%s/%s",
-                                   a->config.cwd, cwd, path);
+    rc = outfit_path(a->config.job, a->config.cwd, path, w->path,
+                     sizeof(w->path), e);
     if (rc < 0) {
         free(w);
         return rc;

@@ -11,6 +11,7 @@
  *   whole   path, kind, step  one that was verified
  *   passed  name, state, why, aside, aside_why   on "choose": one that is not whole
  *   chosen  n, path, step     the answer, of n; without a path: none is whole
+ *   removed text              one that is not to be kept
  *   trouble text              the directory cannot be read
  */
 #include <config.h>
@@ -21,6 +22,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "ckpt/watch.h"
 #include "launcher/jsonw.h"
 #include "launcher/options.h"
@@ -51,19 +53,38 @@ struct alive {
     uint64_t last_ms; /* when it was said last */
 };
 
+struct keep_options {
+    int64_t keep, every;
+    const char *best;
+    bool is_highest;
+};
+
 struct ckpt_watch {
     struct alive alive;
     const char *path;
     int dir; /* -1: it is not there */
     struct watch watch;
+    const struct keep_options *keep;
+    bool has_new; /* whole ones, since it was looked which are to be kept */
+    char chosen[FOUND_NAME_BYTES]; /* workers may still read it */
     struct error trouble; /* that was said last */
 };
 
-static const struct option_def table[] = {{0}};
+#define AT(member) offsetof(struct keep_options, member)
+
+static const struct option_def table[] = {
+    {"keep", "N", "remove all but the newest N", OPTION_INT, AT(keep), NULL, 0},
+    {"every", "N", "and those whose step is a multiple", OPTION_INT, AT(every),
+     NULL, 0},
+    {"best", "METRIC", "and the best one by that", OPTION_STR, AT(best), NULL, 0},
+    {"highest", NULL, "of which the highest is best", OPTION_FLAG, AT(is_highest),
+     NULL, 0},
+    {0},
+};
 
 static const struct options options = {
     .command = "ckpt-watch",
-    .usage = "DIRECTORY",
+    .usage = "[OPTION...] DIRECTORY",
     .about = "Looks at the checkpoints that a program writes; run by the agent "
              "that leads.",
     .table = table,
@@ -170,6 +191,45 @@ static int open_directory(struct ckpt_watch *c, struct error *e)
     return c->dir < 0 ? error_set(e, errno, "open %s", c->path) : 0;
 }
 
+/* Another run may write there, too, and what is broken to us may be unfinished to
+ * it. The lock goes with this process. Where there are no locks on directories (on
+ * NFS) nobody knows of the other. */
+static bool is_ours(int dir)
+{
+    return flock(dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+static void remove_one(void *arg, const struct watch_entry *entry)
+{
+    struct ckpt_watch *c = arg;
+    _buf_ struct buf b = {0}, text = {0};
+    struct error e = {0};
+    struct jsonw w;
+
+    if (watch_remove(c->dir, c->path, entry->found.name, &e) < 0) {
+        say_trouble(c, &e);
+        return;
+    }
+    w = begin(&b, "removed");
+    buf_printf(&text, "%s/%s is not kept any longer", c->path,
+               entry->found.name);
+    jsonw_str(&w, "text", buf_str(&text));
+    say(&w);
+}
+
+static void keep_some(struct ckpt_watch *c)
+{
+    const struct retain_rule rule = {
+        .keep = (uint64_t)c->keep->keep, .every = (uint64_t)c->keep->every,
+        .is_highest = c->keep->is_highest};
+
+    if (c->keep->keep > 0 && is_ours(c->dir)) {
+        watch_sweep(c->dir, c->path);
+        (void)watch_retain(&c->watch, c->dir, &rule, c->keep->best, c->chosen,
+                           remove_one, c);
+    }
+}
+
 static void look(struct ckpt_watch *c)
 {
     struct error e = {0};
@@ -182,21 +242,17 @@ static void look(struct ckpt_watch *c)
         watch_release(&c->watch);
         return;
     }
-    entry = watch_next(&c->watch);
+    entry = watch_next(&c->watch, c->keep->keep > 1 ? (size_t)c->keep->keep : 1);
     if (entry && watch_check(&c->watch, c->dir, entry) == 0) {
         say_whole(c, entry);
+        c->has_new = true;
+    } else if (!entry && c->has_new) {
+        c->has_new = false;
+        keep_some(c);
     }
 }
 
 /* --- choosing --- */
-
-/* Another run may write there, too, and what is broken to us may be unfinished to
- * it. The lock goes with this process. Where there are no locks on directories (on
- * NFS) nobody knows of the other. */
-static bool is_ours(int dir)
-{
-    return flock(dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-}
 
 static void set_aside(struct ckpt_watch *c, const struct watch_entry *entry,
                       struct jsonw *w)
@@ -251,6 +307,7 @@ static void choose(struct ckpt_watch *c)
     } else if (entry) {
         put_place(&w, c, entry);
     }
+    str_copy(c->chosen, sizeof(c->chosen), entry ? entry->found.name : "");
     say(&w);
 }
 
@@ -297,9 +354,10 @@ static int run_watch(struct ckpt_watch *c)
 int cmd_ckpt_watch(int argc, char **argv)
 {
     _option_args_ struct option_args args = {0};
-    char none;
-    int status = options_start(&options, argc, argv, &none, &args);
-    struct ckpt_watch c = {.dir = -1, .alive.ops = *io_system()->ops};
+    struct keep_options keep = {0};
+    int status = options_start(&options, argc, argv, &keep, &args);
+    struct ckpt_watch c = {.dir = -1, .keep = &keep,
+                           .alive.ops = *io_system()->ops};
 
     if (status >= 0) {
         return status;

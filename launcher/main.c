@@ -51,6 +51,7 @@ static const struct command commands[] = {
     {"agent", "Supervise one node", cmd_agent, true},
     {"keep", "Keep the agents of one node", cmd_keep, true},
     {"end", "End one process of a run", cmd_end, true},
+    {"ckpt-copy", "Copy a checkpoint for an agent", cmd_ckpt_copy, true},
     {"ckpt-watch", "Look at checkpoints for an agent", cmd_ckpt_watch, true},
     {"gpus-free", "Wait for memory of GPUs", cmd_gpus_free, true},
     {"probe", "Look at one host", cmd_probe, true},

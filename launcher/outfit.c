@@ -150,6 +150,16 @@ const char *outfit_cwd(const struct job *job, const char *cwd)
     return job->workdir ? job->workdir : cwd;
 }
 
+int outfit_path(const struct job *job, const char *cwd, const char *path,
+                char *to, size_t size, struct error *e)
+{
+    const char *dir = outfit_cwd(job, cwd);
+
+    return path[0] == '/'  ? fs_path(to, size, e, "%s", path)
+           : dir[0] == '/' ? fs_path(to, size, e, "%s/%s", dir, path)
+                           : fs_path(to, size, e, "%s/%s/%s", cwd, dir, path);
+}
+
 /* The node's number is divided evenly among the agents on it. */
 int outfit_procs(const struct job *job, const struct procs_node *facts,
                  uint32_t n, uint32_t i, uint16_t *ret, struct error *e)

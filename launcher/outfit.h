@@ -69,6 +69,10 @@ int outfit_socket_path(const struct outfit_node *node, uint32_t generation,
 /* `cwd` is where the run was started. */
 const char *outfit_cwd(const struct job *job, const char *cwd);
 
+/* A path of the job's, which may be relative to that. */
+int outfit_path(const struct job *job, const char *cwd, const char *path,
+                char *to, size_t size, struct error *e);
+
 /* Processes of the i-th of n agents that share a node. */
 int outfit_procs(const struct job *job, const struct procs_node *facts,
                  uint32_t n, uint32_t i, uint16_t *ret, struct error *e);

@@ -118,7 +118,8 @@ static bool is_news(const char *event)
 {
     static const char *const dull[] = {
         "nodes_gathered", "generation_preparing", "generation_running",
-        "checkpoint_saved", "ended", "front_back",
+        "checkpoint_saved", "checkpoint_removed", "checkpoint_copied",
+        "ended", "front_back",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(dull); i++) {

@@ -86,6 +86,11 @@ enum job_level {
     JOB_LEVEL_DISK = 1 << 2,
 };
 
+enum job_goal {
+    JOB_MINIMIZE,
+    JOB_MAXIMIZE,
+};
+
 enum job_alarm {
     JOB_ALARM_TELL,
     JOB_ALARM_STOP,
@@ -100,6 +105,12 @@ struct job_checkpoint {
     char *resume_arg; /* see launcher/resume_arg.h; or NULL */
     uint64_t alarm_ms; /* without a checkpoint for so long; JOB_OFF: never */
     enum job_alarm alarm_then;
+    uint32_t prune_keep, prune_every; /* 0: all; none for their step */
+    char *prune_best;                 /* a metric, or NULL */
+    enum job_goal prune_goal;
+    char *copy_to;                    /* directory or URI, or NULL */
+    uint64_t copy_every_ms;
+    uint32_t copy_keep;               /* 0: all */
 };
 
 /* Data in before the start, or out after success. */
@@ -126,11 +137,6 @@ enum job_parameter_type {
 enum job_scale {
     JOB_SCALE_LINEAR,
     JOB_SCALE_LOG,
-};
-
-enum job_goal {
-    JOB_MINIMIZE,
-    JOB_MAXIMIZE,
 };
 
 /* Either `values` or min..max. One fixed value is a list of one. */

@@ -186,6 +186,30 @@ static const struct field alarm_fields[] = {
     {0},
 };
 
+static const struct field prune_fields[] = {
+    {"keep", FIELD_COUNT, AT(checkpoint.prune_keep), .max = 1000000, .def = "0",
+     .help = "so many whole checkpoints in watch are kept, older ones are removed; "
+             "0: none is"},
+    {"every", FIELD_COUNT, AT(checkpoint.prune_every), .max = 1000000000,
+     .def = "0", .help = "those whose step is a multiple of it are kept, too"},
+    {"best", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.prune_best),
+     .help = "and the best one by that metric in its trainer_state.json"},
+    {"goal", FIELD_ENUM, AT(checkpoint.prune_goal), .words = goal_words,
+     .def = "minimize", .help = "what is better"},
+    {0},
+};
+
+static const struct field copy_fields[] = {
+    {"to", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.copy_to),
+     .help = "directory, or store, into which the newest whole checkpoint in watch "
+             "is copied"},
+    {"every", FIELD_SPAN, AT(checkpoint.copy_every_ms), .min = 1 * SECONDS,
+     .max = 365 * DAYS, .def = "30m", .help = "how often"},
+    {"keep", FIELD_COUNT, AT(checkpoint.copy_keep), .max = 1000000, .def = "0",
+     .help = "so many are kept in that directory; 0: all"},
+    {0},
+};
+
 static const char no_own[] = "muster makes no checkpoints of its own; those that "
                              "the program makes count";
 
@@ -208,6 +232,8 @@ static const struct field checkpoint_fields[] = {
              "option, with {path} in it or the path behind it, put at the end "
              "of the command"},
     {"alarm", FIELD_MAP, .fields = alarm_fields},
+    {"prune", FIELD_MAP, .fields = prune_fields},
+    {"copy", FIELD_MAP, .fields = copy_fields, .later = "nothing is copied"},
     {0},
 };
 

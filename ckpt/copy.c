@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ *   .muster-copy-NAME   is written, file by file, each on the disk
+ *                       is verified, and the source is still what it was
+ *   NAME                by a rename, and the directory is on the disk
+ */
+#include <config.h>
+
+#include "ckpt/copy.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/watch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PIECE_BYTES = 4 << 20, MAX_DEPTH = 16 };
+
+static int copy_bytes(int from, int to)
+{
+    _free_ char *piece = malloc(PIECE_BYTES);
+    ssize_t n;
+    int rc = piece ? 0 : -ENOMEM;
+
+    while (rc == 0 && (n = read(from, piece, PIECE_BYTES)) != 0) {
+        if (n > 0) {
+            rc = fs_write_all(to, piece, (size_t)n);
+        } else if (errno != EINTR) {
+            rc = -errno;
+        }
+    }
+    return rc < 0 ? rc : fsync(to) < 0 ? -errno : 0;
+}
+
+static int copy_file(int from, const char *name, int to, const char *to_name,
+                     struct error *e)
+{
+    _close_ int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    _close_ int out = in < 0 ? -1
+                             : openat(to, to_name, O_WRONLY | O_CREAT | O_EXCL |
+                                                       O_NOFOLLOW | O_CLOEXEC,
+                                      0666);
+    int rc = out < 0 ? -errno : copy_bytes(in, out);
+
+    return rc < 0 ? error_set(e, -rc, "copy %s", name) : 0;
+}
+
+static int copy_any(int from, const char *name, int to, const char *to_name,
+                    unsigned depth, struct error *e);
+
+static int copy_names(DIR *d, int to, unsigned depth, struct error *e)
+{
+    struct dirent *entry;
+    int rc = 0;
+
+    while (rc == 0 && (errno = 0, entry = readdir(d))) {
+        if (strcmp(entry->d_name, ".") != 0 &&
+            strcmp(entry->d_name, "..") != 0) {
+            rc = copy_any(dirfd(d), entry->d_name, to, entry->d_name, depth, e);
+        }
+    }
+    return rc < 0 || entry ? rc : errno ? error_set(e, errno, "list it") : 0;
+}
+
+static int copy_directory(int from, const char *name, int to,
+                          const char *to_name, unsigned depth, struct error *e)
+{
+    _close_ int in = openat(from, name,
+                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    _close_ int out = -1;
+    DIR *d;
+    int rc;
+
+    if (in < 0 || mkdirat(to, to_name, 0777) < 0) {
+        return error_set(e, errno, "copy %s", name);
+    }
+    out = openat(to, to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    d = out < 0 ? NULL : fdopendir(in);
+    if (!d) {
+        return error_set(e, errno, "copy %s", name);
+    }
+    take_fd(&in);
+    rc = copy_names(d, out, depth + 1, e);
+    closedir(d);
+    return rc < 0 ? rc : fsync(out) < 0 ? error_set(e, errno, "sync %s", name)
+                                        : 0;
+}
+
+static int copy_any(int from, const char *name, int to, const char *to_name,
+                    unsigned depth, struct error *e)
+{
+    struct stat st;
+
+    if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        return error_set(e, errno, "look at %s", name);
+    }
+    if (S_ISREG(st.st_mode)) {
+        return copy_file(from, name, to, to_name, e);
+    }
+    if (S_ISDIR(st.st_mode) && depth < MAX_DEPTH) {
+        return copy_directory(from, name, to, to_name, depth, e);
+    }
+    return error_text(e, EINVAL, "%s is neither a file nor a directory: it is not "
+                      "copied", name);
+}
+
+/* --- one whole --- */
+
+static int check_as(int dir, const struct found *f, const char *name,
+                    struct found_facts *ret, struct error *e)
+{
+    struct found as = *f;
+
+    str_copy(as.name, sizeof(as.name), name);
+    return found_check(io_system(), dir, &as, true, ret, e);
+}
+
+/* What is there under its name: a directory that is no checkpoint goes out of the
+ * way, a file is replaced. */
+static int clear_way(int to, const struct found *f, struct error *e)
+{
+    char aside[FOUND_NAME_BYTES];
+    struct stat st;
+
+    if (fstatat(to, f->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        !S_ISDIR(st.st_mode)) {
+        return 0;
+    }
+    return watch_set_aside(to, f->name, "a copy of it was found damaged", aside,
+                           e);
+}
+
+static int copy_over(int from, const struct found *f, int to, const char *temp,
+                     struct found_facts *ret, struct error *e)
+{
+    uint64_t before = 0, after = 0;
+    int rc = watch_mark(from, f->name, &before);
+
+    if (rc < 0) {
+        return error_set(e, -rc, "look at %s", f->name);
+    }
+    rc = copy_any(from, f->name, to, temp, 0, e);
+    if (watch_mark(from, f->name, &after) < 0 || after != before) {
+        return error_text(e, EAGAIN, "%s was written to while it was copied",
+                          f->name);
+    }
+    rc = rc < 0 ? rc : check_as(to, f, temp, ret, e);
+    rc = rc < 0 ? rc : clear_way(to, f, e);
+    if (rc == 0 && (renameat(to, temp, to, f->name) < 0 || fsync(to) < 0)) {
+        rc = error_set(e, errno, "name the copy %s", f->name);
+    }
+    return rc;
+}
+
+int copy_checkpoint(int from, const struct found *f, int to, const char *to_path,
+                    struct found_facts *ret, struct error *e)
+{
+    char temp[FOUND_NAME_BYTES + 32], path[PATH_MAX];
+    bool is_file = f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS;
+    int rc = snprintf(temp, sizeof(temp), ".muster-copy-%s", f->name);
+
+    if (rc >= FOUND_NAME_BYTES) {
+        return error_set(e, ENAMETOOLONG, "copy %s", f->name);
+    }
+    rc = fs_path(path, sizeof(path), e, "%s/%s", to_path, temp);
+    if (rc < 0) {
+        return rc;
+    }
+    if (flock(to, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+        return error_text(e, EBUSY, "somebody else copies into %s", to_path);
+    }
+    if (!is_file && check_as(to, f, f->name, ret, NULL) == 0) {
+        return 0;
+    }
+    rc = fs_remove_tree(path, e);
+    rc = rc < 0 ? rc : copy_over(from, f, to, temp, ret, e);
+    if (rc < 0) {
+        fs_remove_tree(path, NULL);
+    }
+    return rc;
+}

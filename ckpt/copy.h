@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A checkpoint of a program, copied into another directory: there it is whole,
+ * verified and on the disk, or it is not there. Killed at any point it leaves a name
+ * with a dot in front, which the next copy of that name takes away.
+ */
+#ifndef MUSTER_CKPT_COPY_H
+#define MUSTER_CKPT_COPY_H
+
+#include "base/error.h"
+#include "ckpt/found.h"
+
+/* `from` and `to` are descriptors of directories, `to_path` is that of `to`, which is
+ * locked from then on until it is closed. One that
+ * is there already and whole is left as it is; a single file is replaced. -EAGAIN: it
+ * was written to meanwhile; -EBUSY: somebody else copies into that directory;
+ * -ERR_FORMAT and -ENOENT as of found_check(); -EINVAL: there are links in it. */
+int copy_checkpoint(int from, const struct found *f, int to, const char *to_path,
+                    struct found_facts *ret, struct error *e);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/copy.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char header[] =
+    "{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
+
+struct bench {
+    char path[64], to_path[80];
+    int from, to;
+};
+
+static int open_new(const char *path)
+{
+    if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+        bail_out("mkdir %s", path);
+    }
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static void setup(struct bench *b)
+{
+    char from[80];
+
+    *b = (struct bench){.path = "/tmp/copy.XXXXXX"};
+    if (!mkdtemp(b->path)) {
+        bail_out("mkdtemp");
+    }
+    snprintf(from, sizeof(from), "%s/from", b->path);
+    snprintf(b->to_path, sizeof(b->to_path), "%s/to", b->path);
+    b->from = open_new(from);
+    b->to = open_new(b->to_path);
+}
+
+static void teardown(struct bench *b)
+{
+    close(b->from);
+    close(b->to);
+    fs_remove_tree(b->path, NULL);
+}
+
+static void put_text(int dir, const char *name, const void *text, size_t len)
+{
+    _close_ int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    if (fd < 0 || fs_write_all(fd, text, len) < 0) {
+        bail_out("write %s", name);
+    }
+}
+
+static void put(int dir, const char *name, size_t cut)
+{
+    uint8_t bytes[8 + sizeof(header) - 1 + 16] = {sizeof(header) - 1};
+
+    memcpy(bytes + 8, header, sizeof(header) - 1);
+    put_text(dir, name, bytes, sizeof(bytes) - cut);
+}
+
+static void put_trainer(int dir)
+{
+    static const char state[] = "{\"global_step\": 5}";
+    _close_ int fd = -1;
+
+    mkdirat(dir, "checkpoint-5", 0700);
+    fd = openat(dir, "checkpoint-5", O_RDONLY | O_DIRECTORY);
+    put(fd, "model.safetensors", 0);
+    put_text(fd, "trainer_state.json", state, strlen(state));
+}
+
+static int copy(struct bench *b, const char *name, enum found_kind kind,
+                struct error *e)
+{
+    struct found f = {.kind = kind, .has_step = true, .step = 5};
+    struct found_facts facts = {0};
+
+    snprintf(f.name, sizeof(f.name), "%s", name);
+    return copy_checkpoint(b->from, &f, b->to, b->to_path, &facts, e);
+}
+
+static int add_name(void *arg, const char *name)
+{
+    if (!str_ends(name, ".why")) {
+        strlist_add(arg, name);
+    }
+    return 0;
+}
+
+static void there(const struct bench *b, const char *want, const char *what)
+{
+    _strlist_ struct strlist names = {0};
+    char text[512] = "";
+
+    io_system()->ops->list(io_system(), b->to, add_name, &names);
+    for (size_t i = 0; i < names.n; i++) {
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s ",
+                 names.items[i]);
+    }
+    is_str(text, want, "%s", what);
+}
+
+static void test_whole(void)
+{
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put(b.from, "m-5.safetensors", 0);
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), 0, "a file%s",
+           e.text);
+    there(&b, "m-5.safetensors ", "is there");
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), 0, "once more");
+    unlinkat(b.to, "m-5.safetensors", 0);
+    put_trainer(b.from);
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), 0, "a directory");
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), 0, "once more");
+    there(&b, "checkpoint-5 ", "and nothing else");
+    unlinkat(b.to, "checkpoint-5/trainer_state.json", 0);
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), 0, "over half of one");
+    ok(faccessat(b.to, "checkpoint-5/trainer_state.json", F_OK, 0) == 0,
+       "it is whole now");
+    ok(faccessat(b.to, "checkpoint-5.broken", F_OK, 0) == 0,
+       "and what was there is not lost");
+    teardown(&b);
+}
+
+static void test_refused(void)
+{
+    struct error e = {0};
+    struct bench b;
+    int other;
+
+    setup(&b);
+    put(b.from, "m-5.safetensors", 1);
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), -ERR_FORMAT,
+           "one that is cut");
+    there(&b, "", "leaves nothing");
+    is_int(copy(&b, "m-6.safetensors", FOUND_SAFETENSORS, &e), -ENOENT,
+           "one that is gone");
+    put_trainer(b.from);
+    symlinkat("/etc/passwd", b.from, "checkpoint-5/link");
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), -EINVAL, "with a link");
+    like(e.text, "link is neither a file nor", "says so");
+    there(&b, "", "and leaves nothing");
+    put(b.from, "m-5.safetensors", 0);
+    mkdirat(b.to, ".muster-copy-m-5.safetensors", 0700);
+    other = open(b.to_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    flock(b.to, LOCK_UN); /* of the copies before */
+    ok(flock(other, LOCK_EX | LOCK_NB) == 0, "another one has the lock");
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), -EBUSY,
+           "beside another copy");
+    close(other);
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), 0,
+           "and after one that was killed");
+    there(&b, "m-5.safetensors ", "of which nothing is left");
+    teardown(&b);
+}
+
+int main(void)
+{
+    test_whole();
+    test_refused();
+    return tap_done();
+}

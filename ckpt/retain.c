@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/retain.h"
+
+#include <math.h>
+
+static bool is_better(const struct retain_rule *rule, double a, double b)
+{
+    return rule->is_highest ? a > b : a < b;
+}
+
+/* The newest of those that are best; n for none. NaN is never best. */
+static size_t find_best(const struct retain_rule *rule,
+                        const struct retain_item *items, size_t n)
+{
+    size_t best = n;
+
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].has_metric && !isnan(items[i].metric) &&
+            (best == n ||
+             is_better(rule, items[i].metric, items[best].metric))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+void retain_mark(const struct retain_rule *rule, struct retain_item *items,
+                 size_t n)
+{
+    size_t best = find_best(rule, items, n);
+    uint64_t n_whole = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct retain_item *at = &items[i];
+
+        at->is_removed =
+            rule->keep > 0 && n_whole >= rule->keep && at->has_step &&
+            !at->is_pinned && i != best &&
+            !(rule->every > 0 && at->step % rule->every == 0);
+        n_whole += at->is_whole;
+    }
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which checkpoints are to be kept. Pure: names and steps in, a decision out.
+ *
+ * Kept are the newest `keep` that are whole, all that are newer, those whose step is
+ * a multiple of `every`, the best one by its metric, where that is known, and those
+ * that are pinned. Where fewer than `keep` are whole nothing goes: so never the
+ * newest that is.
+ */
+#ifndef MUSTER_CKPT_RETAIN_H
+#define MUSTER_CKPT_RETAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct retain_rule {
+    uint64_t keep;      /* 0: all */
+    uint64_t every;     /* 0: none for its step */
+    bool is_highest;    /* what is best */
+};
+
+struct retain_item {
+    uint64_t step;
+    bool has_step;      /* one without is never removed */
+    bool is_whole;      /* it was verified */
+    bool is_pinned;
+    bool has_metric;
+    double metric;
+    bool is_removed;    /* the decision */
+};
+
+/* `items` has the newest first. */
+void retain_mark(const struct retain_rule *rule, struct retain_item *items,
+                 size_t n);
+
+#endif

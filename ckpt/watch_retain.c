@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Removing what is not to be kept. A checkpoint is renamed first, so that nobody takes
+ * what is left of it, at any moment, for one that is broken.
+ */
+#include <config.h>
+
+#include "ckpt/watch.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char old[] = ".muster-old-";
+
+int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
+                 const char *best, const char *pinned,
+                 void (*remove)(void *arg, const struct watch_entry *entry),
+                 void *arg)
+{
+    _free_ struct retain_item *items = calloc(w->n + 1, sizeof(*items));
+
+    if (!items) {
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < w->n; i++) {
+        const struct watch_entry *entry = &w->entries[i];
+
+        items[i] = (struct retain_item){
+            .step = entry->found.step,
+            .has_step = entry->found.has_step,
+            .is_whole = entry->is_checked && entry->rc == 0,
+            .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||
+                         (pinned && strcmp(pinned, entry->found.name) == 0),
+        };
+        items[i].has_metric = best && found_metric(w->io, dir, &entry->found,
+                                                   best, &items[i].metric);
+    }
+    retain_mark(rule, items, w->n);
+    for (size_t i = 0; i < w->n; i++) {
+        if (items[i].is_removed) {
+            remove(arg, &w->entries[i]);
+        }
+    }
+    return 0;
+}
+
+int watch_remove(int dir, const char *path, const char *name, struct error *e)
+{
+    char to[FOUND_NAME_BYTES + 16], whole[PATH_MAX];
+    int rc;
+
+    snprintf(to, sizeof(to), "%s%s", old, name);
+    rc = fs_path(whole, sizeof(whole), e, "%s/%s", path, to);
+    rc = rc < 0 ? rc : fs_remove_tree(whole, e);
+    if (rc == 0 && renameat(dir, name, dir, to) < 0) {
+        rc = errno == ENOENT ? -ENOENT : error_set(e, errno, "remove %s", name);
+    }
+    return rc == -ENOENT ? 0 : rc < 0 ? rc : fs_remove_tree(whole, e);
+}
+
+static int sweep_one(void *arg, const char *name)
+{
+    char whole[PATH_MAX];
+
+    if (str_starts(name, old) &&
+        fs_path(whole, sizeof(whole), NULL, "%s/%s", (const char *)arg,
+                name) == 0) {
+        fs_remove_tree(whole, NULL);
+    }
+    return 0;
+}
+
+void watch_sweep(int dir, const char *path)
+{
+    char copy[PATH_MAX];
+
+    str_copy(copy, sizeof(copy), path);
+    (void)io_system()->ops->list(io_system(), dir, sweep_one, copy);
+}

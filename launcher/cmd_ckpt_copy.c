@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * muster ckpt-copy: copies one checkpoint of a program into another directory, for
+ * the agent that leads (launcher/agent_copy.h), and keeps so many there.
+ */
+#include <config.h>
+
+#include "launcher/commands.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/copy.h"
+#include "ckpt/watch.h"
+#include "launcher/options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+struct copy_options {
+    int64_t keep;
+};
+
+static const struct option_def table[] = {
+    {"keep", "N", "how many to keep there; 0: all", OPTION_INT,
+     offsetof(struct copy_options, keep), NULL, 0},
+    {0},
+};
+
+static const struct options options = {
+    .command = "ckpt-copy",
+    .usage = "[--keep=N] CHECKPOINT DIRECTORY",
+    .about = "Copies a checkpoint into another directory; run by the agent that "
+             "leads.",
+    .table = table,
+    .min_args = 2,
+    .max_args = 2,
+};
+
+/* Whatever lies there under a checkpoint's name was verified before it got it. */
+static int prune(int dir, const char *path, uint64_t keep, struct error *e)
+{
+    const struct retain_rule rule = {.keep = keep};
+    _free_ struct found *all = NULL;
+    _free_ struct retain_item *items = NULL;
+    size_t n = 0;
+    int rc = found_list(io_system(), dir, &all, &n, e);
+
+    items = rc < 0 ? NULL : calloc(n + 1, sizeof(*items));
+    if (!items) {
+        return rc < 0 ? rc : error_set(e, ENOMEM, "look at %s", path);
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct found_facts facts;
+
+        items[i] = (struct retain_item){
+            .step = all[i].step, .has_step = all[i].has_step,
+            .is_whole = found_check(io_system(), dir, &all[i], false, &facts,
+                                    NULL) == 0};
+    }
+    retain_mark(&rule, items, n);
+    watch_sweep(dir, path);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        if (items[i].is_removed) {
+            rc = watch_remove(dir, path, all[i].name, e);
+        }
+    }
+    return rc;
+}
+
+static int copy(char *checkpoint, const char *to, uint64_t keep,
+                struct error *e)
+{
+    char *slash = strrchr(checkpoint, '/');
+    const char *name = slash ? slash + 1 : checkpoint;
+    struct found_facts facts = {0};
+    struct found f;
+    _close_ int from_fd = -1, to_fd = -1;
+    int rc = fs_mkdirs(to, e);
+
+    if (slash) {
+        *slash = '\0';
+    }
+    from_fd = open(!slash ? "." : slash == checkpoint ? "/" : checkpoint,
+                   O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (rc < 0 || from_fd < 0) {
+        return rc < 0 ? rc : error_set(e, errno, "open %s", checkpoint);
+    }
+    to_fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (to_fd < 0) {
+        return error_set(e, errno, "open %s", to);
+    }
+    if (!found_one(io_system(), from_fd, name, &f)) {
+        return error_text(e, ENOENT, "%s is no checkpoint that is known", name);
+    }
+    rc = copy_checkpoint(from_fd, &f, to_fd, to, &facts, e);
+    return rc == 0 && keep ? prune(to_fd, to, keep, e) : rc;
+}
+
+int cmd_ckpt_copy(int argc, char **argv)
+{
+    _option_args_ struct option_args args = {0};
+    struct copy_options o = {0};
+    struct error e = {0};
+    int status = options_start(&options, argc, argv, &o, &args);
+
+    if (status >= 0) {
+        return status;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return copy(args.words.items[0], args.words.items[1],
+                o.keep > 0 ? (uint64_t)o.keep : 0, &e) < 0
+               ? command_fail(&e) : EXIT_OK;
+}

@@ -1,0 +1,80 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints that a program writes by itself, over a run's life: which are kept,
+# copies, nodes, being stopped and gone on with.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+export XDG_RUNTIME_DIR=$TRASH/rt XDG_STATE_HOME=$TRASH/state
+export PYTHONDONTWRITEBYTECODE=1
+mkdir -m 700 rt
+
+# begin NAME OPTION... -- [WORD...]: a worker that saves into NAME up to step 30, where
+# it waits for NAME.go and is killed; then it goes on to 40.
+begin() {
+    local name=$1 options=()
+    shift
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    spawn "$name" "$MUSTER" run --allow-run-as-root --name "$name" --nproc-per-node 1 --max-restarts 1 \
+        --set restart.backoff=1ms..1ms --set checkpoint.watch="$TRASH/$name" --set 'checkpoint.resumeArg=--resume {path}' \
+        "${options[@]}" -- python3 "$MUSTER_SRCDIR/tests/py/saver.py" "$name" 40 30 --kind trainer "$@"
+    run_pid=$spawned
+}
+go_on() {
+    touch "$1.go"
+    wait_exit 60 $run_pid || diag "$(cat "$1.err")"
+}
+is_told() { grep -Eq "\"event\":\"$2\".*$3" "muster-runs/$1/latest/events.jsonl" 2>/dev/null; }
+told() { ok "$4" wait_for 60 is_told "$1" "$2" "$3" || diag "$(cat "muster-runs/$1/latest/events.jsonl")"; }
+began() { awk -v g="$2" '$1 == g { print $3 }' "$1.log" | paste -sd,; }
+names() { ls "$1" | sed 's/checkpoint-//' | sort -n | paste -sd' '; }
+has() { [ "$(names "$1")" = "$2" ]; }
+
+# eval_loss is least at step 10.
+test_prune() {
+    begin keep --set checkpoint.prune.keep=2 --set checkpoint.prune.every=15 --set checkpoint.prune.best=eval_loss --
+    ok 'the last two, every 15th and the best are kept' wait_for 60 has keep '10 15 25 30' || ls keep
+    told keep checkpoint_removed '/keep/checkpoint-20 is not kept' 'what goes is told'
+    go_on keep
+    is "$(began keep 2)" 30 'and the newest is where it goes on'
+}
+
+# Stopped and gone on with: the run has its checkpoint then, too.
+test_suspend() {
+    begin slept --
+    told slept checkpoint_saved checkpoint-30 'a checkpoint is there'
+    run "$MUSTER" suspend slept --force
+    wait_exit 60 $run_pid
+    is "$status" 75 'the run is stopped'
+    truncate -s -1 slept/checkpoint-30/model.safetensors
+    touch slept.go
+    run timeout 60 "$MUSTER" resume --allow-run-as-root slept
+    is "$status" 0 'and resumed' || show
+    is "$(began slept 2)" 25 'from what is whole by then'
+}
+
+# One agent decides for all.
+test_nodes() {
+    begin nodes --nnodes 2 --agent-is-node --
+    told nodes checkpoint_saved checkpoint-30 'a checkpoint is there'
+    rm nodes/checkpoint-30/trainer_state.json
+    go_on nodes
+    is "$status" 0 'two nodes' || diag "$(cat nodes.err)"
+    is "$(began nodes 2)" 25,25 'go on from one'
+    is "$(grep -c '"event":"checkpoint_broken"' muster-runs/nodes/latest/events.jsonl)" 1 'set aside once'
+}
+
+# What is broken to one run may be unfinished to another.
+test_shared() {
+    begin shared --
+    told shared checkpoint_saved checkpoint-30 'a checkpoint is there'
+    mkdir shared/checkpoint-35
+    exec 8<shared
+    ok 'another one has the directory' flock -n 8
+    go_on shared
+    exec 8<&-
+    told shared checkpoint_broken 'checkpoint-35 was not set aside: another run watches' 'it is left alone'
+    is "$(began shared 2)" 30 'and passed over'
+}
+
+run_cases
