@@ -19,6 +19,7 @@ enum {
     ANSWER_TIMEOUT_MS = 60000,
     SEND_TIMEOUT_MS = 30000,
     READ_SIZE = 16384,
+    N_SNAPS = 4, /* more than are under way */
 };
 
 struct client {
@@ -29,6 +30,7 @@ struct client {
     size_t n_fds;
     struct worker_welcome welcome;
     struct worker_state state;
+    struct worker_snap_status snaps[N_SNAPS]; /* newest last; uuid "" for none */
 };
 
 static void drop_fds(struct client *c)
@@ -161,6 +163,18 @@ static int receive(struct client *c, struct error *e)
     return 1;
 }
 
+static void note_snap(struct client *c, const struct worker_snap_status *s)
+{
+    size_t i = N_SNAPS - 1;
+
+    while (i > 0 && strcmp(c->snaps[i].uuid, s->uuid) != 0) {
+        i--;
+    }
+    memmove(&c->snaps[i], &c->snaps[i + 1],
+            (N_SNAPS - 1 - i) * sizeof(c->snaps[0]));
+    c->snaps[N_SNAPS - 1] = *s;
+}
+
 /* Takes one message out of c->in. 1, 0 if there is no whole one, or an error. */
 static int next_message(struct client *c, struct worker_msg *ret,
                         struct error *e)
@@ -181,6 +195,8 @@ static int next_message(struct client *c, struct worker_msg *ret,
     buf_consume(&c->in, len);
     if (ret->type == WORKER_STATE) {
         c->state = ret->state;
+    } else if (ret->type == WORKER_SNAP_STATUS) {
+        note_snap(c, &ret->snap_status);
     }
     return 1;
 }
@@ -338,24 +354,112 @@ int client_join(struct client *c, int *ret_segment_fd, int *ret_event_fd,
     return 0;
 }
 
-int client_state(struct client *c, struct worker_state *ret, struct error *e)
+/* Takes what has been said, which is noted. */
+static int catch_up(struct client *c, struct error *e)
 {
     struct worker_msg m;
     int rc;
 
     do {
         do {
-            rc = next_message(c, &m, e); /* notes states */
+            rc = next_message(c, &m, e);
         } while (rc > 0);
         if (rc == 0) {
             rc = receive(c, e);
         }
     } while (rc > 0);
+    return rc;
+}
+
+int client_state(struct client *c, struct worker_state *ret, struct error *e)
+{
+    int rc = catch_up(c, e);
+
     if (rc < 0) {
         return rc;
     }
     *ret = c->state;
     return 0;
+}
+
+/* --- snapshots --- */
+
+static int ask_snap(struct client *c, const struct worker_msg *question,
+                    struct worker_snap *ret, int *ret_fd, struct error *e)
+{
+    struct worker_msg m;
+    int rc;
+
+    drop_fds(c);
+    rc = send_wait(c, question, e);
+    rc = rc < 0 ? rc : await(c, WORKER_SNAP, WORKER_SNAP, &m, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (m.snap.error) {
+        return error_text(e, (int)(m.snap.error & 0xffff), "%s", m.snap.why);
+    }
+    if (c->n_fds != 1) {
+        return error_text(e, EPROTO, "the agent sent %zu descriptors of 1",
+                          c->n_fds);
+    }
+    *ret_fd = c->fds[0];
+    c->n_fds = 0;
+    *ret = m.snap;
+    return 0;
+}
+
+int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
+                      struct worker_snap *ret, int *ret_fd, struct error *e)
+{
+    struct worker_msg m = {.type = WORKER_SNAP_BEGIN, .snap_begin = *begin};
+
+    return ask_snap(c, &m, ret, ret_fd, e);
+}
+
+int client_snap_find(struct client *c, const char *uuid,
+                     struct worker_snap *ret, int *ret_fd, struct error *e)
+{
+    struct worker_msg m = {.type = WORKER_SNAP_FIND};
+
+    str_copy(m.snap_find.uuid, sizeof(m.snap_find.uuid), uuid);
+    return ask_snap(c, &m, ret, ret_fd, e);
+}
+
+int client_snap_done(struct client *c, const struct worker_snap_done *done,
+                     struct error *e)
+{
+    struct worker_msg m = {.type = WORKER_SNAP_DONE, .snap_done = *done};
+    int rc = send_wait(c, &m, e);
+
+    while (rc == 0) {
+        rc = await(c, WORKER_SNAP_STATUS, WORKER_SNAP_STATUS, &m, e);
+        if (rc == 0 && strcmp(m.snap_status.uuid, done->uuid) == 0) {
+            break;
+        }
+    }
+    if (rc == 0 && m.snap_status.error) {
+        return error_text(e, (int)(m.snap_status.error & 0xffff), "%s",
+                          m.snap_status.why);
+    }
+    return rc;
+}
+
+int client_snap_status(struct client *c, const char *uuid,
+                       struct worker_snap_status *ret, struct error *e)
+{
+    int rc = catch_up(c, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < N_SNAPS; i++) {
+        if (c->snaps[i].uuid[0] && strcmp(c->snaps[i].uuid, uuid) == 0) {
+            *ret = c->snaps[i];
+            return 0;
+        }
+    }
+    return error_text(e, ENOENT, "no snapshot %s", uuid);
 }
 
 int client_report(struct client *c, const struct worker_report *report,

@@ -19,6 +19,10 @@ int client_connect(const char *path, struct client **ret, struct error *e);
 /* Hangs up. NULL is allowed. */
 void client_destroy(struct client *c);
 
+/* That of a program's connection; NULL without an agent. */
+struct muster;
+struct client *client_of(struct muster *m);
+
 /* Who this worker is; valid as long as `c`. */
 const struct worker_welcome *client_welcome(const struct client *c);
 
@@ -35,6 +39,20 @@ int client_state(struct client *c, struct worker_state *ret, struct error *e);
 /* Sends without waiting: a report that finds the socket full is left out. */
 int client_report(struct client *c, const struct worker_report *report,
                   struct error *e);
+
+/* Memory for a snapshot, whose descriptor the caller owns. -EBUSY: others are on
+ * their way; -ENOMEM, -ENOSPC: there is not so much; -ENOTSUP. */
+int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
+                      struct worker_snap *ret, int *ret_fd, struct error *e);
+/* It is filled; the agent has it when this returns. */
+int client_snap_done(struct client *c, const struct worker_snap_done *done,
+                     struct error *e);
+/* How far that is, without waiting. -ENOENT: nothing was said of it. */
+int client_snap_status(struct client *c, const char *uuid,
+                       struct worker_snap_status *ret, struct error *e);
+/* One that is held for this rank, to be read; "": the newest. -ENOENT. */
+int client_snap_find(struct client *c, const char *uuid,
+                     struct worker_snap *ret, int *ret_fd, struct error *e);
 
 /* Sends for certain, waiting where the agent is behind. */
 int client_checkpoint_saved(struct client *c, const char *path, int64_t step,

@@ -30,6 +30,11 @@ struct muster {
     struct error error;
 };
 
+struct client *client_of(struct muster *m)
+{
+    return m ? m->client : NULL;
+}
+
 static void on_term(int sig)
 {
     (void)sig;

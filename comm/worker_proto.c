@@ -155,6 +155,104 @@ static void get_state(struct wire_reader *r, struct worker_msg *m)
     }
 }
 
+/* Those of saves; "" where there need be none. */
+static void get_uuid(struct wire_reader *r, char uuid[WORKER_UUID_SIZE],
+                     bool may_be_empty)
+{
+    size_t n;
+
+    wire_get_str(r, uuid, WORKER_UUID_SIZE);
+    n = strspn(uuid, "0123456789abcdef");
+    if (uuid[n] != '\0' ||
+        (n != WORKER_UUID_SIZE - 1 && !(may_be_empty && n == 0))) {
+        r->bad = true;
+    }
+}
+
+static void put_snap_begin(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_u64(b, m->snap_begin.step);
+    wire_put_u64(b, m->snap_begin.bytes);
+    wire_put_str(b, m->snap_begin.uuid);
+    wire_put_str(b, m->snap_begin.root);
+}
+
+static void get_snap_begin(struct wire_reader *r, struct worker_msg *m)
+{
+    m->snap_begin.step = wire_get_u64(r);
+    m->snap_begin.bytes = wire_get_u64(r);
+    get_uuid(r, m->snap_begin.uuid, false);
+    wire_get_str(r, m->snap_begin.root, sizeof(m->snap_begin.root));
+    if (m->snap_begin.root[0] != '/' || m->snap_begin.step > INT64_MAX) {
+        r->bad = true;
+    }
+}
+
+static void put_snap(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_u32(b, m->snap.error);
+    wire_put_u64(b, m->snap.bytes);
+    wire_put_u64(b, m->snap.step);
+    wire_put_u64(b, m->snap.image_bytes);
+    wire_put_u64(b, m->snap.part_bytes);
+    wire_put_str(b, m->snap.uuid);
+    wire_put_str(b, m->snap.why);
+}
+
+static void get_snap(struct wire_reader *r, struct worker_msg *m)
+{
+    m->snap.error = wire_get_u32(r);
+    m->snap.bytes = wire_get_u64(r);
+    m->snap.step = wire_get_u64(r);
+    m->snap.image_bytes = wire_get_u64(r);
+    m->snap.part_bytes = wire_get_u64(r);
+    get_uuid(r, m->snap.uuid, true);
+    wire_get_str(r, m->snap.why, sizeof(m->snap.why));
+}
+
+static void put_snap_done(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_u64(b, m->snap_done.image_bytes);
+    wire_put_u64(b, m->snap_done.part_bytes);
+    wire_put_str(b, m->snap_done.uuid);
+}
+
+static void get_snap_done(struct wire_reader *r, struct worker_msg *m)
+{
+    m->snap_done.image_bytes = wire_get_u64(r);
+    m->snap_done.part_bytes = wire_get_u64(r);
+    get_uuid(r, m->snap_done.uuid, false);
+}
+
+static void put_snap_status(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_u8(b, m->snap_status.level);
+    wire_put_u32(b, m->snap_status.error);
+    wire_put_str(b, m->snap_status.uuid);
+    wire_put_str(b, m->snap_status.why);
+}
+
+static void get_snap_status(struct wire_reader *r, struct worker_msg *m)
+{
+    m->snap_status.level = wire_get_u8(r);
+    m->snap_status.error = wire_get_u32(r);
+    get_uuid(r, m->snap_status.uuid, false);
+    wire_get_str(r, m->snap_status.why, sizeof(m->snap_status.why));
+    if (m->snap_status.level > WORKER_SNAP_REMOTE) {
+        r->bad = true;
+    }
+}
+
+static void put_snap_find(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_str(b, m->snap_find.uuid);
+}
+
+static void get_snap_find(struct wire_reader *r, struct worker_msg *m)
+{
+    get_uuid(r, m->snap_find.uuid, true);
+}
+
 static void put_nothing(struct buf *b, const struct worker_msg *m)
 {
     (void)b;
@@ -181,6 +279,12 @@ static const struct codec {
     [WORKER_CHECKPOINT_SAVED] = {"checkpoint saved", put_checkpoint,
                                  get_checkpoint},
     [WORKER_STATE] = {"state", put_state, get_state},
+    [WORKER_SNAP_BEGIN] = {"snapshot begin", put_snap_begin, get_snap_begin},
+    [WORKER_SNAP] = {"snapshot", put_snap, get_snap},
+    [WORKER_SNAP_DONE] = {"snapshot done", put_snap_done, get_snap_done},
+    [WORKER_SNAP_STATUS] = {"snapshot status", put_snap_status,
+                            get_snap_status},
+    [WORKER_SNAP_FIND] = {"snapshot find", put_snap_find, get_snap_find},
 };
 
 void worker_msg_encode(struct buf *b, const struct worker_msg *m)

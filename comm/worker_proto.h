@@ -15,6 +15,10 @@
  *   JOIN_COMM      ->
  *                  <-   COMM with two descriptors: segment, event; or without
  *   REPORT, CHECKPOINT_SAVED -> at any time after WELCOME, not answered
+ *   SNAP_BEGIN, SNAP_FIND ->
+ *                  <-   SNAP with a descriptor: a snapshot; or without
+ *   SNAP_DONE      ->
+ *                  <-   SNAP_STATUS  then, and whenever it changes
  *                  <-   STATE  whenever it changes
  *
  * Nothing here does I/O.
@@ -37,6 +41,8 @@ enum {
     WORKER_WHY_SIZE = 256,
     WORKER_METRICS_MAX = 64,   /* in one report */
     WORKER_COMM_FDS = 2,       /* that come with COMM */
+    WORKER_UUID_SIZE = 33,     /* 32 hexadecimal digits, and a zero byte */
+    WORKER_ROOT_SIZE = 1024,   /* where checkpoints lie */
 };
 
 enum worker_msg_type {
@@ -49,6 +55,11 @@ enum worker_msg_type {
     WORKER_REPORT = 6,
     WORKER_CHECKPOINT_SAVED = 7,
     WORKER_STATE = 8,
+    WORKER_SNAP_BEGIN = 9,
+    WORKER_SNAP = 10,
+    WORKER_SNAP_DONE = 11,
+    WORKER_SNAP_STATUS = 12,
+    WORKER_SNAP_FIND = 13,
 };
 
 struct worker_hello {
@@ -101,6 +112,48 @@ struct worker_state {
     uint32_t checkpoint_requests; /* how many there were so far */
 };
 
+/* Wants memory for a snapshot. */
+struct worker_snap_begin {
+    uint64_t step;
+    uint64_t bytes; /* see snap_room() in ckpt/snap.h */
+    char uuid[WORKER_UUID_SIZE];
+    char root[WORKER_ROOT_SIZE]; /* absolute */
+};
+
+/* With `error` 0 there is one descriptor: 4096 bytes that are the agent's, then the
+ * image, then the part. */
+struct worker_snap {
+    uint32_t error; /* errno; EBUSY: others are on their way to the disk */
+    uint64_t bytes; /* behind the first 4096 */
+    uint64_t step, image_bytes, part_bytes; /* of one that was found */
+    char uuid[WORKER_UUID_SIZE];
+    char why[WORKER_WHY_SIZE];
+};
+
+struct worker_snap_done {
+    uint64_t image_bytes, part_bytes;
+    char uuid[WORKER_UUID_SIZE];
+};
+
+enum worker_snap_level {
+    WORKER_SNAP_NONE = 0,
+    WORKER_SNAP_HELD = 1,    /* outlives the worker */
+    WORKER_SNAP_PARTNER = 2, /* outlives the node */
+    WORKER_SNAP_DURABLE = 3, /* a checkpoint, on the disk */
+    WORKER_SNAP_REMOTE = 4,
+};
+
+struct worker_snap_status {
+    uint8_t level;  /* enum worker_snap_level */
+    uint32_t error; /* errno: it will not get any further */
+    char uuid[WORKER_UUID_SIZE];
+    char why[WORKER_WHY_SIZE];
+};
+
+struct worker_snap_find {
+    char uuid[WORKER_UUID_SIZE]; /* "": the newest that is part of a checkpoint */
+};
+
 struct worker_msg {
     enum worker_msg_type type;
     union {
@@ -111,6 +164,11 @@ struct worker_msg {
         struct worker_report report;
         struct worker_checkpoint checkpoint;
         struct worker_state state;
+        struct worker_snap_begin snap_begin;
+        struct worker_snap snap;
+        struct worker_snap_done snap_done;
+        struct worker_snap_status snap_status;
+        struct worker_snap_find snap_find;
     };
 };
 

@@ -63,6 +63,62 @@ static struct worker_msg a_welcome(void)
     return m;
 }
 
+#define UUID "0123456789abcdef0123456789abcdef"
+
+static void test_snap_round_trips(void)
+{
+    struct worker_msg m = blank(WORKER_SNAP_BEGIN);
+
+    m.snap_begin.step = 1200;
+    m.snap_begin.bytes = UINT64_MAX;
+    str_copy(m.snap_begin.uuid, WORKER_UUID_SIZE, UUID);
+    memset(m.snap_begin.root, '/', WORKER_ROOT_SIZE - 1);
+    round_trip(&m, "snapshot begin");
+    m = blank(WORKER_SNAP);
+    m.snap.error = 16;
+    m.snap.bytes = 4096;
+    m.snap.step = 7;
+    str_copy(m.snap.why, WORKER_WHY_SIZE, "both are on their way");
+    round_trip(&m, "snapshot");
+    m = blank(WORKER_SNAP_DONE);
+    m.snap_done.image_bytes = 9000;
+    m.snap_done.part_bytes = 10;
+    str_copy(m.snap_done.uuid, WORKER_UUID_SIZE, UUID);
+    round_trip(&m, "snapshot done");
+    m = blank(WORKER_SNAP_STATUS);
+    m.snap_status.level = WORKER_SNAP_DURABLE;
+    str_copy(m.snap_status.uuid, WORKER_UUID_SIZE, UUID);
+    round_trip(&m, "snapshot status");
+    m = blank(WORKER_SNAP_FIND);
+    round_trip(&m, "snapshot find");
+}
+
+/* What a worker names is what files are called by. */
+static void test_bad_snaps(void)
+{
+    static const struct {
+        const char *uuid, *root;
+    } cases[] = {
+        {"", "/scratch"},
+        {"0123456789abcdef0123456789abcde", "/scratch"},
+        {"0123456789abcdef0123456789abcdeF", "/scratch"},
+        {"../../../../../../../../../../..", "/scratch"},
+        {UUID, "scratch"},
+        {UUID, ""},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct worker_msg m = blank(WORKER_SNAP_BEGIN), got;
+        _buf_ struct buf b = {0};
+
+        str_copy(m.snap_begin.uuid, WORKER_UUID_SIZE, cases[i].uuid);
+        str_copy(m.snap_begin.root, WORKER_ROOT_SIZE, cases[i].root);
+        worker_msg_encode(&b, &m);
+        is_int(worker_msg_decode(b.data, b.len, &got, NULL), -ERR_FORMAT,
+               "no snapshot '%s' of '%s'", cases[i].uuid, cases[i].root);
+    }
+}
+
 static void test_round_trips(void)
 {
     struct worker_msg m = a_welcome();
@@ -97,6 +153,7 @@ static void test_round_trips(void)
     m.state.should_stop = 1;
     m.state.checkpoint_requests = 12;
     round_trip(&m, "state");
+    test_snap_round_trips();
 }
 
 static void test_lengths(void)
@@ -180,6 +237,7 @@ static void test_values(void)
 int main(void)
 {
     test_round_trips();
+    test_bad_snaps();
     test_lengths();
     test_later_versions();
     test_values();

@@ -22,6 +22,7 @@ static void connection_closed(uv_handle_t *h)
     struct connection *c = h->data;
 
     close_fd(&c->fd);
+    close_fd(&c->snap_fd);
     buf_release(&c->in);
     buf_release(&c->out);
     worker_socket_drop(c->w);
@@ -111,30 +112,35 @@ static bool make_room(struct worker_socket *w)
     return true;
 }
 
-/* Sends COMM with its descriptors, `out` being empty. False: has to wait. */
-static bool send_comm(struct connection *c)
+void worker_conn_tell(struct connection *c, const struct worker_msg *m)
 {
-    const struct segment *s = c->w->segment;
-    struct worker_msg m = {.type = WORKER_COMM};
+    if (!c->deaf && !c->closing) {
+        put(c, m);
+    }
+}
+
+/* Sends a message with descriptors, `out` being empty. False: has to wait. */
+static bool send_fds(struct connection *c, const struct worker_msg *m,
+                     const int *fds, size_t n_fds)
+{
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
-    int fds[WORKER_COMM_FDS] = {s->fd, s->event_fd};
     struct iovec iov;
     struct msghdr msg = {
         .msg_iov = &iov, .msg_iovlen = 1,
-        .msg_control = control, .msg_controllen = sizeof(control),
+        .msg_control = control,
+        .msg_controllen = CMSG_SPACE(n_fds * sizeof(int)),
     };
     struct cmsghdr *h = CMSG_FIRSTHDR(&msg);
     ssize_t n;
 
-    m.comm.segment_bytes = s->size;
-    put(c, &m);
+    put(c, m);
     if (c->closing) {
         return false;
     }
     h->cmsg_level = SOL_SOCKET;
     h->cmsg_type = SCM_RIGHTS;
-    h->cmsg_len = CMSG_LEN(sizeof(fds));
-    memcpy(CMSG_DATA(h), fds, sizeof(fds));
+    h->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+    memcpy(CMSG_DATA(h), fds, n_fds * sizeof(int));
     iov = (struct iovec){c->out.data, c->out.len};
     do {
         n = sendmsg(c->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -148,8 +154,35 @@ static bool send_comm(struct connection *c)
         return !c->closing;
     }
     buf_consume(&c->out, (size_t)n);
-    c->joined = true;
+    return true;
+}
+
+static bool send_comm(struct connection *c)
+{
+    const struct segment *s = c->w->segment;
+    const int fds[WORKER_COMM_FDS] = {s->fd, s->event_fd};
+    struct worker_msg m = {.type = WORKER_COMM};
+
+    m.comm.segment_bytes = s->size;
+    if (!send_fds(c, &m, fds, WORKER_COMM_FDS)) {
+        return false;
+    }
+    c->joined = !c->deaf;
     c->wants_comm = false;
+    return true;
+}
+
+static bool send_snap(struct connection *c)
+{
+    struct worker_msg m = {.type = WORKER_SNAP, .snap = c->snap};
+
+    if (c->snap_fd < 0) {
+        put(c, &m);
+    } else if (!send_fds(c, &m, &c->snap_fd, 1)) {
+        return false;
+    }
+    close_fd(&c->snap_fd);
+    c->wants_snap = c->has_snap = false;
     return true;
 }
 
@@ -175,6 +208,10 @@ static bool send_all(struct connection *c)
         } else if (!send_comm(c)) {
             return false;
         }
+    }
+    if (c->has_snap && !c->deaf && !c->closing &&
+        (!flush(c) || !send_snap(c))) {
+        return false;
     }
     if (c->state_is_old && !c->closing) {
         struct worker_msg m = {.type = WORKER_STATE};
@@ -236,6 +273,39 @@ static void got_hello(struct connection *c, const struct worker_hello *hello)
     }
 }
 
+static void refuse_snap(struct connection *c, int error, const char *why)
+{
+    c->has_snap = true;
+    c->snap = (struct worker_snap){.error = (uint32_t)error};
+    str_copy(c->snap.why, sizeof(c->snap.why), why);
+}
+
+static void got_snap(struct connection *c, const struct worker_msg *m)
+{
+    struct worker_socket *w = c->w;
+    const struct worker_socket_ops *ops = w->ops;
+    uint32_t rank = w->welcome.local_rank;
+
+    if (m->type == WORKER_SNAP_DONE) {
+        if (ops->on_snap_done) {
+            ops->on_snap_done(w->arg, rank, &m->snap_done);
+        }
+        return;
+    }
+    if (c->wants_snap) {
+        worker_conn_end(c, "a second question for a snapshot");
+        return;
+    }
+    c->wants_snap = true;
+    if (m->type == WORKER_SNAP_BEGIN && ops->on_snap_begin) {
+        ops->on_snap_begin(w->arg, rank, c->id, &m->snap_begin);
+    } else if (m->type == WORKER_SNAP_FIND && ops->on_snap_find) {
+        ops->on_snap_find(w->arg, rank, c->id, m->snap_find.uuid);
+    } else {
+        refuse_snap(c, ENOTSUP, "this agent holds no snapshots");
+    }
+}
+
 static void got_message(struct connection *c, const struct worker_msg *m)
 {
     struct worker_socket *w = c->w;
@@ -262,6 +332,11 @@ static void got_message(struct connection *c, const struct worker_msg *m)
             w->ops->on_checkpoint_saved(w->arg, rank, m->checkpoint.path,
                                         m->checkpoint.step);
         }
+        break;
+    case WORKER_SNAP_BEGIN:
+    case WORKER_SNAP_DONE:
+    case WORKER_SNAP_FIND:
+        got_snap(c, m);
         break;
     case WORKER_UNKNOWN:
         break;

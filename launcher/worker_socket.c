@@ -71,6 +71,8 @@ static void add_connection(struct worker_socket *w, int take_this)
     }
     c->poll.data = c;
     c->w = w;
+    c->id = ++w->n_connections;
+    c->snap_fd = -1;
     c->pid = pid;
     c->fd = take_fd(&fd);
     w->n_handles++;
@@ -239,6 +241,37 @@ void worker_socket_set_state(struct worker_socket *w, bool should_stop,
     for (size_t i = 0; i < ARRAY_SIZE(w->connections); i++) {
         if (w->connections[i]) {
             w->connections[i]->state_is_old = w->connections[i]->said_hello;
+        }
+    }
+    update_all(w);
+}
+
+void worker_socket_answer_snap(struct worker_socket *w, uint64_t connection,
+                               const struct worker_snap *snap, int take_this)
+{
+    _close_ int fd = take_this;
+
+    for (size_t i = 0; i < ARRAY_SIZE(w->connections); i++) {
+        struct connection *c = w->connections[i];
+
+        if (c && c->id == connection && c->wants_snap && !c->has_snap) {
+            c->snap = *snap;
+            c->snap_fd = take_fd(&fd);
+            c->has_snap = true;
+            worker_conn_update(c);
+            return;
+        }
+    }
+}
+
+void worker_socket_tell_snap(struct worker_socket *w,
+                             const struct worker_snap_status *status)
+{
+    struct worker_msg m = {.type = WORKER_SNAP_STATUS, .snap_status = *status};
+
+    for (size_t i = 0; i < ARRAY_SIZE(w->connections); i++) {
+        if (w->connections[i] && w->connections[i]->said_hello) {
+            worker_conn_tell(w->connections[i], &m);
         }
     }
     update_all(w);

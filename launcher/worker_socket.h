@@ -35,6 +35,14 @@ struct worker_socket_ops {
                       const struct worker_report *report);
     void (*on_checkpoint_saved)(void *arg, uint32_t local_rank,
                                 const char *path, int64_t step);
+    /* Wants a snapshot, by an open connection: worker_socket_answer_snap(), now or
+     * later. A connection has one question at a time. */
+    void (*on_snap_begin)(void *arg, uint32_t local_rank, uint64_t connection,
+                          const struct worker_snap_begin *begin);
+    void (*on_snap_find)(void *arg, uint32_t local_rank, uint64_t connection,
+                         const char *uuid);
+    void (*on_snap_done)(void *arg, uint32_t local_rank,
+                         const struct worker_snap_done *done);
     /* A connection that had said hello is gone. `had_joined`: it was the one in
      * collectives, so those of the others will not complete any more unless it
      * comes back. `why` is "" for a plain close. */
@@ -62,6 +70,14 @@ void worker_socket_set_segment(struct worker_socket *w,
  * read is told the newest when it reads again. */
 void worker_socket_set_state(struct worker_socket *w, bool should_stop,
                              uint32_t checkpoint_requests);
+
+/* Answers what a connection has asked for, if it is still there. Takes `fd`, -1
+ * with an error. */
+void worker_socket_answer_snap(struct worker_socket *w, uint64_t connection,
+                               const struct worker_snap *snap, int fd);
+/* Tells all connections. */
+void worker_socket_tell_snap(struct worker_socket *w,
+                             const struct worker_snap_status *status);
 
 /* The path, as for MUSTER_SOCKET; valid as long as `w`. */
 const char *worker_socket_path(const struct worker_socket *w);

@@ -7,10 +7,12 @@
 #include "base/str.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,10 +65,46 @@ static void on_disconnect(void *arg, uint32_t local_rank, bool had_joined,
     str_copy(a->why, sizeof(a->why), why);
 }
 
+static void on_snap_begin(void *arg, uint32_t local_rank, uint64_t connection,
+                          const struct worker_snap_begin *begin)
+{
+    struct agent *a = arg;
+    struct worker_snap answer = {.bytes = begin->bytes, .step = begin->step};
+    int fd = -1;
+
+    a->n_snaps++;
+    a->snap_bytes = begin->bytes;
+    if (begin->step == 99) {
+        answer = (struct worker_snap){.error = EBUSY};
+        str_copy(answer.why, sizeof(answer.why), "two are on their way");
+    } else {
+        fd = memfd_create("bed", MFD_CLOEXEC);
+        if (ftruncate(fd, (off_t)begin->bytes) < 0) {
+            bail_out("memory");
+        }
+    }
+    worker_socket_answer_snap(a->sockets[local_rank], connection, &answer, fd);
+}
+
+static void on_snap_done(void *arg, uint32_t local_rank,
+                         const struct worker_snap_done *done)
+{
+    struct agent *a = arg;
+    struct worker_snap_status status = {.level = WORKER_SNAP_HELD};
+
+    a->done = *done;
+    str_copy(status.uuid, sizeof(status.uuid), done->uuid);
+    worker_socket_tell_snap(a->sockets[local_rank], &status);
+    status.level = WORKER_SNAP_DURABLE;
+    worker_socket_tell_snap(a->sockets[local_rank], &status);
+}
+
 const struct worker_socket_ops bed_ops = {
     .on_hello = on_hello,
     .on_report = on_report,
     .on_checkpoint_saved = on_saved,
+    .on_snap_begin = on_snap_begin,
+    .on_snap_done = on_snap_done,
     .on_disconnect = on_disconnect,
 };
 

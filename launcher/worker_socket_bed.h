@@ -31,6 +31,9 @@ struct agent {
     char path[WORKER_PATH_SIZE];
     char why[1024];
     void (*on_hello)(struct agent *a);
+    int n_snaps; /* asked for; one of step 99 is refused */
+    uint64_t snap_bytes;
+    struct worker_snap_done done;
     uint64_t deadline_ms;
 };
 extern const struct worker_socket_ops bed_ops;

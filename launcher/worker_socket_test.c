@@ -4,7 +4,9 @@
 
 #include "launcher/worker_socket_bed.h"
 
+#include "base/clock.h"
 #include "base/str.h"
+#include "comm/client.h"
 #include "muster.h"
 #include "tests/lib/tap.h"
 
@@ -326,6 +328,69 @@ static void test_join_twice(void)
     bed_close(&a);
 }
 
+#define UUID "0123456789abcdef0123456789abcdef"
+
+/* Asks, fills, and hears what becomes of it; a refusal, and none that is found. */
+static int worker_snap(struct agent *a, int i)
+{
+    struct worker_snap_begin begin = {.step = 99, .bytes = 8192, .uuid = UUID,
+                                      .root = "/scratch"};
+    struct worker_snap_done done = {.image_bytes = 5000, .part_bytes = 7,
+                                    .uuid = UUID};
+    struct worker_snap_status status;
+    struct worker_snap snap;
+    struct client *c = NULL;
+    struct error e = {0};
+    struct stat st;
+    uint64_t deadline_ms = clock_mono_ms() + 60000;
+    int fd = -1, rc;
+
+    if (client_connect(worker_socket_path(a->sockets[i]), &c, &e) < 0) {
+        return 1;
+    }
+    if (client_snap_begin(c, &begin, &snap, &fd, &e) != -EBUSY ||
+        !strstr(e.text, "two are on their way")) {
+        return 2;
+    }
+    if (client_snap_status(c, UUID, &status, &e) != -ENOENT) {
+        return 3;
+    }
+    begin.step = 7;
+    if (client_snap_begin(c, &begin, &snap, &fd, &e) < 0 || snap.bytes != 8192 ||
+        fstat(fd, &st) < 0 || st.st_size != 8192) {
+        return 4;
+    }
+    if (client_snap_done(c, &done, &e) < 0) {
+        return 5;
+    }
+    do {
+        rc = client_snap_status(c, UUID, &status, &e);
+    } while (rc == 0 && status.level != WORKER_SNAP_DURABLE &&
+             clock_mono_ms() < deadline_ms && poll(NULL, 0, 1) == 0);
+    if (rc < 0 || status.level != WORKER_SNAP_DURABLE) {
+        return 6;
+    }
+    close(fd);
+    if (client_snap_find(c, "", &snap, &fd, &e) != -ENOTSUP) {
+        return 7; /* this agent does not know how */
+    }
+    client_destroy(c);
+    return 0;
+}
+
+static void test_snap(void)
+{
+    struct agent a;
+
+    bed_open(&a, 2);
+    bed_run(&a, worker_snap, "snapshots");
+    is_int(a.n_snaps, 4, "each of two was asked twice");
+    is_int((int)a.snap_bytes, 8192, "for so much");
+    ok(a.done.image_bytes == 5000 && a.done.part_bytes == 7 &&
+           strcmp(a.done.uuid, UUID) == 0, "and told what is there");
+    bed_close(&a);
+}
+
 int main(void)
 {
     alarm(120); /* so that a hang is a failure */
@@ -335,5 +400,6 @@ int main(void)
     test_signals();
     test_agent_gone();
     test_join_twice();
+    test_snap();
     return tap_done();
 }
