@@ -42,10 +42,11 @@ static int begin_or_join(const struct drain *d, struct step_save **ret,
 {
     const struct snap_head *h = &d->snap->head;
     char name[STEP_NAME_BYTES];
-    int rc = step_save_begin(d->io, d->root, h->step, h->uuid, ret, e);
+    struct error why = {0};
+    int rc = step_save_begin(d->io, d->root, h->step, h->uuid, ret, &why);
 
     if (rc != -EEXIST) {
-        return rc;
+        return rc < 0 ? error_text(e, why.code, "%s", why.text) : 0;
     }
     step_name(h->step, h->uuid, name);
     rc = step_save_join(d->io, d->root, name, ret, e);

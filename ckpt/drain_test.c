@@ -124,13 +124,15 @@ static uint64_t test_two(const struct snap *a, const struct snap *b)
     _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
     struct drain_progress progress = {0};
     struct digest got, want;
+    struct error e = {0};
     uint64_t block = digest_short_of(snap_image(a), IMAGE_BYTES);
 
     want = digest_of_blocks(&block, IMAGE_BYTES);
     is_int(drain(d, a, &progress, &got, NULL), 0, "the first one");
     ok(digest_equal(got, want), "has the digest of its bytes");
     is_int((int)progress.bytes, IMAGE_BYTES, "and counts them");
-    is_int(drain(d, b, &progress, &got, NULL), 0, "the second one joins");
+    is_int(drain(d, b, &progress, &got, &e), 0, "the second one joins");
+    is_int(e.code, 0, "without a word of what is there");
     ok(look(d, a) == 1 && look(d, b) == 1, "both are there");
     disk_lose_power(d, 12345);
     ok(look(d, a) == 1 && look(d, b) == 1, "without power, too");
