@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/snap_budget.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define SHM "/dev/shm"
+
+enum { MAX_BYTES = 64 * 1024 };
+
+/* The number that a file begins with; false for "max", too. */
+static bool read_number(const char *path, uint64_t *ret)
+{
+    _free_ char *text = NULL;
+    int64_t n;
+
+    if (fs_read(path, MAX_BYTES, &text, NULL, NULL) < 0) {
+        return false;
+    }
+    text[strcspn(text, "\n")] = '\0';
+    if (str_to_i64(text, &n) < 0 || n < 0) {
+        return false;
+    }
+    *ret = (uint64_t)n;
+    return true;
+}
+
+static void lower(struct snap_budget *b, uint64_t bytes, const char *why)
+{
+    if (bytes < b->bytes) {
+        b->bytes = bytes;
+        str_copy(b->why, sizeof(b->why), why);
+    }
+}
+
+static void look_at_shm(struct snap_budget *b)
+{
+    struct statvfs st;
+
+    if (statvfs(SHM, &st) == 0) {
+        lower(b, st.f_bavail * st.f_frsize / 10 * 9,
+              "nine tenths of what is free in " SHM);
+    }
+}
+
+/* What the kernel could give without swapping; the workers want some, too. */
+static void look_at_memory(struct snap_budget *b)
+{
+    _free_ char *text = NULL;
+    const char *at;
+
+    if (fs_read("/proc/meminfo", MAX_BYTES, &text, NULL, NULL) < 0) {
+        return;
+    }
+    at = strstr(text, "MemAvailable:");
+    if (at) {
+        lower(b, strtoull(at + strlen("MemAvailable:"), NULL, 10) * 1024 / 2,
+              "half of the memory that is free");
+    }
+}
+
+/* cgroup v2, of this process or of the container that it is in. */
+static void look_at_cgroup(struct snap_budget *b)
+{
+    _free_ char *text = NULL;
+    char path[PATH_MAX], *group;
+    uint64_t max, now;
+
+    if (fs_read("/proc/self/cgroup", MAX_BYTES, &text, NULL, NULL) < 0) {
+        return;
+    }
+    group = strstr(text, "0::");
+    group = group ? group + 3 : text + strlen(text);
+    group[strcspn(group, "\n")] = '\0';
+    for (int i = 0; i < 2; i++) {
+        if (fs_path(path, sizeof(path), NULL, "/sys/fs/cgroup%s/memory.max",
+                    i ? "" : group) == 0 && read_number(path, &max) &&
+            fs_path(path, sizeof(path), NULL,
+                    "/sys/fs/cgroup%s/memory.current", i ? "" : group) == 0 &&
+            read_number(path, &now)) {
+            lower(b, max > now ? (max - now) / 2 : 0,
+                  "half of what the memory limit of the cgroup leaves");
+            return;
+        }
+    }
+}
+
+void snap_budget_find(struct snap_budget *ret)
+{
+    *ret = (struct snap_budget){.bytes = UINT64_MAX};
+    look_at_shm(ret);
+    look_at_memory(ret);
+    look_at_cgroup(ret);
+}
+
+int snap_dir(const char *run_id, char *to, size_t size, struct error *e)
+{
+    return fs_path(to, size, e, SHM "/muster-%u-%s", (unsigned)geteuid(),
+                   run_id);
+}
+
+int snap_dir_remove(const char *run_id, struct error *e)
+{
+    char path[PATH_MAX];
+    int rc = snap_dir(run_id, path, sizeof(path), e);
+
+    rc = rc < 0 ? rc : fs_remove_tree(path, e);
+    return rc == -ENOENT ? 0 : rc;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much memory the snapshots of a node may take, and where they are. Shared
+ * memory has a size of its own (64 MiB in many pods), and counts against the limit
+ * of the cgroup, as that of the workers does.
+ */
+#ifndef MUSTER_LAUNCHER_SNAP_BUDGET_H
+#define MUSTER_LAUNCHER_SNAP_BUDGET_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct snap_budget {
+    uint64_t bytes;
+    char why[128]; /* "what is free in /dev/shm" */
+};
+
+/* As things are now. */
+void snap_budget_find(struct snap_budget *ret);
+
+/* Of a run: "/dev/shm/muster-<uid>-<run id>". */
+int snap_dir(const char *run_id, char *to, size_t size, struct error *e);
+
+/* Removes what a run has left there. 0, also if there is nothing. */
+int snap_dir_remove(const char *run_id, struct error *e);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The snapshots that an agent holds for its workers: two for each rank, files of
+ * shared memory (ckpt/snap.h) called snap-RANK-0 and snap-RANK-1. One is filled
+ * while the other one is on its way to the disk. Memory is made, and files are
+ * written, by threads; one snapshot at a time goes to the disk.
+ *
+ * Everything else runs in the loop's thread. Nothing here knows of other nodes:
+ * whether all ranks have saved is for who asked (launcher/agent_snap.c).
+ */
+#ifndef MUSTER_LAUNCHER_SNAP_HOLD_H
+#define MUSTER_LAUNCHER_SNAP_HOLD_H
+
+#include "base/error.h"
+#include "ckpt/drain.h"
+#include "ckpt/snap.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct snap_hold;
+
+/* Who saves. */
+struct snap_rank {
+    uint32_t rank, n_ranks;
+    uint32_t generation;
+    uint64_t token;
+};
+
+struct snap_hold_config {
+    uv_loop_t *loop;
+    const char *dir;      /* made with the first snapshot, 0700 */
+    uint64_t budget;      /* bytes that all snapshots may have together */
+    const char *budget_why; /* where that comes from, for who gets none */
+    struct io *io;
+    int (*finish)(const void *part, size_t len, const uint64_t *blocks,
+                  size_t n_blocks, struct buf *ret, struct error *e);
+
+    /* What snap_hold_begin() has asked for. `s` is NULL with an error; else it is
+     * borrowed during the call. Comes later than the question. */
+    void (*on_begun)(void *arg, uint64_t question, const struct snap *s,
+                     const struct error *e);
+    /* A snapshot has got to the disk, or has not (`e->code` is set). */
+    void (*on_written)(void *arg, const struct snap_head *head,
+                       const struct error *e);
+    void *arg;
+};
+
+/* Strings are copied. */
+int snap_hold_create(const struct snap_hold_config *config,
+                     struct snap_hold **ret, struct error *e);
+/* Waits for threads, which are told to end. The files stay. NULL is allowed. */
+void snap_hold_destroy(struct snap_hold *h);
+/* The files that this agent holds go, and the directory with the last ones. */
+void snap_hold_remove(struct snap_hold *h);
+
+/* Memory for `bytes` bytes, see on_begun(). -EBUSY: both of the rank are on their
+ * way; -ENOMEM: the budget, with its numbers; on_begun() does not come then. */
+int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
+                    uint64_t step, const char *uuid, const char *root,
+                    uint64_t bytes, uint64_t question, struct error *e);
+/* It is filled, and goes to the disk. -ENOENT, -EINVAL. */
+int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
+                   uint64_t image_bytes, uint64_t part_bytes,
+                   struct error *e);
+/* The save is part of a checkpoint, or came to nothing. */
+void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept);
+/* One of this rank: of that save, or "" for the newest that is part of a
+ * checkpoint. Borrowed, until the loop turns; NULL if there is none. */
+const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,
+                                  const char *uuid);
+
+/* How many are on their way to the disk. */
+unsigned snap_hold_n_writing(const struct snap_hold *h);
+
+#endif

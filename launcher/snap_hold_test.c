@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an agent holds: memory comes, goes to the disk one after the other, is found,
+ * and found again by the next agent; too much is refused with numbers.
+ */
+#include <config.h>
+
+#include "launcher/snap_hold.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/step.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define UUID(digit) "0000000000000000000000000000000" #digit
+enum { ROOM = 8 * SNAP_PAGE_BYTES };
+
+struct bed {
+    uv_loop_t loop;
+    char top[64], dir[96], root[96];
+    struct snap_hold *hold;
+    int n_begun, n_written, n_failed;
+    struct error error;
+    struct snap *snap; /* borrowed: of the last one that was begun */
+};
+
+static int finish(const void *part, size_t len, const uint64_t *blocks,
+                  size_t n_blocks, struct buf *ret, struct error *e)
+{
+    (void)blocks, (void)n_blocks, (void)e;
+    buf_append(ret, part, len);
+    return 0;
+}
+
+static void on_begun(void *arg, uint64_t question, const struct snap *s,
+                     const struct error *e)
+{
+    struct bed *b = arg;
+
+    (void)question;
+    b->n_begun++;
+    b->snap = (struct snap *)s;
+    b->error = *e;
+}
+
+static void on_written(void *arg, const struct snap_head *head,
+                       const struct error *e)
+{
+    struct bed *b = arg;
+
+    (void)head;
+    b->n_written += e->code == 0;
+    b->n_failed += e->code != 0;
+    b->error = *e;
+}
+
+static void make_hold(struct bed *b, uint64_t budget)
+{
+    const struct snap_hold_config config = {
+        .loop = &b->loop, .dir = b->dir, .budget = budget,
+        .budget_why = "all that this test has", .io = io_system(),
+        .finish = finish, .on_begun = on_begun, .on_written = on_written,
+        .arg = b,
+    };
+
+    if (snap_hold_create(&config, &b->hold, &b->error) < 0) {
+        bail_out("%s", b->error.text);
+    }
+}
+
+static void bed_open(struct bed *b, uint64_t budget)
+{
+    memset(b, 0, sizeof(*b));
+    str_copy(b->top, sizeof(b->top), "/tmp/snap_hold_test.XXXXXX");
+    if (!mkdtemp(b->top) || uv_loop_init(&b->loop) < 0) {
+        bail_out("no directory %s", b->top);
+    }
+    snprintf(b->dir, sizeof(b->dir), "%s/shm", b->top);
+    snprintf(b->root, sizeof(b->root), "%s/ck", b->top);
+    fs_mkdirs(b->root, NULL);
+    make_hold(b, budget);
+}
+
+static void bed_close(struct bed *b)
+{
+    snap_hold_destroy(b->hold);
+    uv_run(&b->loop, UV_RUN_DEFAULT);
+    is_int(uv_loop_close(&b->loop), 0, "nothing is left in the loop");
+    fs_remove_tree(b->top, NULL);
+}
+
+static void run_until(struct bed *b, const int *count, int n)
+{
+    uint64_t end = clock_mono_ms() + 60000;
+
+    while (*count < n && clock_mono_ms() < end) {
+        uv_run(&b->loop, UV_RUN_NOWAIT);
+        poll(NULL, 0, 1);
+    }
+    is_int(*count, n, "so many have come");
+}
+
+static int begin(struct bed *b, uint32_t rank, uint64_t step, const char *uuid,
+                 uint64_t room)
+{
+    const struct snap_rank who = {.rank = rank, .n_ranks = 4, .generation = 2,
+                                  .token = 9};
+    int rc = snap_hold_begin(b->hold, &who, step, uuid, b->root, room, step,
+                             &b->error);
+
+    if (rc == 0) {
+        run_until(b, &b->n_begun, b->n_begun + 1);
+    }
+    return rc;
+}
+
+static int save(struct bed *b, uint32_t rank, uint64_t step, const char *uuid)
+{
+    int rc = begin(b, rank, step, uuid, ROOM);
+
+    if (rc < 0) {
+        return rc;
+    }
+    memset(b->snap->map + SNAP_PAGE_BYTES, (int)step, 5000);
+    return snap_hold_done(b->hold, rank, uuid, 5000, 100, &b->error);
+}
+
+static bool is_in(const struct bed *b, uint64_t step, const char *uuid,
+                  const char *file)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+
+    step_name(step, uuid, name);
+    snprintf(path, sizeof(path), "%s/%s/%s", b->root, name, file);
+    return access(path, F_OK) == 0;
+}
+
+static void test_save(void)
+{
+    struct bed b;
+    const struct snap *found;
+
+    bed_open(&b, 1 << 20);
+    is_int(save(&b, 3, 10, UUID(1)), 0, "a save");
+    run_until(&b, &b.n_written, 1);
+    ok(is_in(&b, 10, UUID(1), "r00003.safetensors") &&
+           is_in(&b, 10, UUID(1), "r00003.part"), "its files are there");
+    ok(!snap_hold_find(b.hold, 3, ""), "it is no checkpoint yet");
+    ok(snap_hold_find(b.hold, 3, UUID(1)), "it is found by its name");
+    ok(!snap_hold_find(b.hold, 2, UUID(1)), "not that of another rank");
+    snap_hold_settle(b.hold, UUID(1), true);
+    found = snap_hold_find(b.hold, 3, "");
+    ok(found && found->head.step == 10 && found->head.state == SNAP_KEPT &&
+           found->head.generation == 2 && found->head.token == 9,
+       "it is one now");
+    is_int(snap_verify(found, NULL), 0, "with its digest");
+    is_int(save(&b, 3, 20, UUID(2)), 0, "another one");
+    run_until(&b, &b.n_written, 2);
+    ok(snap_hold_find(b.hold, 3, "")->head.step == 10, "leaves the first alone");
+    snap_hold_settle(b.hold, UUID(2), false);
+    ok(!snap_hold_find(b.hold, 3, UUID(2)), "what came to nothing is gone");
+    bed_close(&b);
+}
+
+/* The agent dies, and another one comes. */
+static void test_next_agent(void)
+{
+    struct bed b;
+    const struct snap *found;
+
+    bed_open(&b, 1 << 20);
+    save(&b, 0, 10, UUID(1));
+    run_until(&b, &b.n_written, 1);
+    snap_hold_settle(b.hold, UUID(1), true);
+    snap_hold_destroy(b.hold);
+    make_hold(&b, 1 << 20);
+    found = snap_hold_find(b.hold, 0, "");
+    ok(found && found->head.step == 10 && snap_verify(found, NULL) == 0,
+       "the next agent finds it");
+    snap_hold_remove(b.hold);
+    ok(access(b.dir, F_OK) < 0, "and removes it");
+    bed_close(&b);
+}
+
+static void test_refused(void)
+{
+    struct bed b;
+
+    bed_open(&b, 3 * ROOM);
+    is_int(begin(&b, 0, 1, UUID(1), 4 * ROOM), -ENOMEM, "more than there is");
+    like(b.error.text, "does not fit into 0 MiB, all that this test has",
+         "with the numbers");
+    is_int(begin(&b, 0, 1, UUID(1), ROOM), 0, "a first one");
+    is_int(begin(&b, 1, 1, UUID(1), 2 * ROOM), 0, "and a second one");
+    is_int(begin(&b, 2, 1, UUID(1), ROOM), -ENOMEM, "but no third one");
+    is_int(snap_hold_done(b.hold, 0, UUID(2), 1, 1, NULL), -ENOENT,
+           "one that was not begun");
+    is_int(snap_hold_done(b.hold, 0, UUID(1), ROOM, SNAP_PAGE_BYTES, NULL),
+           -EINVAL, "more than was asked for");
+    is_int(snap_hold_done(b.hold, 0, UUID(1), 1, 1, NULL), -ENOENT,
+           "is none any more");
+    bed_close(&b);
+}
+
+/* Nobody takes what is on its way. */
+static void test_busy(void)
+{
+    struct bed b;
+
+    bed_open(&b, 1 << 20);
+    is_int(begin(&b, 0, 1, UUID(1), ROOM), 0, "one");
+    is_int(snap_hold_done(b.hold, 0, UUID(1), 10, 10, NULL), 0, "is filled");
+    is_int(begin(&b, 0, 2, UUID(2), ROOM), 0, "two");
+    is_int(snap_hold_done(b.hold, 0, UUID(2), 10, 10, NULL), 0, "are filled");
+    if (snap_hold_n_writing(b.hold) == 2) {
+        is_int(begin(&b, 0, 3, UUID(3), ROOM), -EBUSY, "a third one waits");
+    }
+    run_until(&b, &b.n_written, 2);
+    is_int(snap_hold_n_writing(b.hold), 0, "all are written");
+    is_int(begin(&b, 0, 3, UUID(3), ROOM), 0, "and there is room");
+    bed_close(&b);
+}
+
+static void test_no_disk(void)
+{
+    struct bed b;
+
+    bed_open(&b, 1 << 20);
+    fs_remove_tree(b.root, NULL);
+    is_int(save(&b, 0, 1, UUID(1)), 0, "a save");
+    run_until(&b, &b.n_failed, 1);
+    is_int(b.error.code, ENOENT, "for which there is no directory");
+    ok(!snap_hold_find(b.hold, 0, UUID(1)), "is none");
+    bed_close(&b);
+}
+
+/* Whoever is told to go goes, with all that is on its way. */
+static void test_destroyed(void)
+{
+    struct bed b;
+
+    bed_open(&b, 1 << 20);
+    save(&b, 0, 1, UUID(1));
+    save(&b, 1, 1, UUID(1));
+    bed_close(&b);
+    is_int(b.n_failed, 0, "nobody is told afterwards");
+}
+
+int main(void)
+{
+    test_save();
+    test_next_agent();
+    test_refused();
+    test_busy();
+    test_no_disk();
+    test_destroyed();
+    return tap_done();
+}
