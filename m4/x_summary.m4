@@ -11,6 +11,7 @@ AC_DEFUN([X_SUMMARY], [
     verbs headers   $have_verbs
     libmicrohttpd   $have_microhttpd
     liburing        $have_uring
+    object stores   $have_curl
     man pages       $SCDOC
     Python          $PYTHON ($pythondir)
     sanitizers      $enable_sanitizer])

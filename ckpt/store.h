@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints in an object store, under one prefix (ckpt/parcel.h says as what). The
+ * rule is that of a directory: files first, the seal last; removing takes the seal
+ * first. So whoever is killed, at whatever request, leaves a checkpoint that is
+ * whole or none, and doing it again goes on where it was cut: objects and parts that
+ * are there with their length and digest are not sent twice, files not fetched
+ * twice.
+ *
+ * Two who push the same checkpoint send the same bytes to the same names; the store
+ * takes one seal where it knows conditions.
+ */
+#ifndef MUSTER_CKPT_STORE_H
+#define MUSTER_CKPT_STORE_H
+
+#include "ckpt/parcel.h"
+#include "ckpt/s3.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct store {
+    struct s3 *s3;
+    const char *bucket; /* for messages */
+    const char *prefix; /* "" for none */
+    size_t n_threads;
+    uint64_t part_bytes;
+    bool is_dry;        /* look, change nothing */
+    /* Bytes that are done, of how many; any thread. May be NULL. */
+    void (*progress)(void *arg, uint64_t done, uint64_t of);
+    void *arg;
+};
+
+struct store_facts {
+    uint64_t n_moved, bytes_moved; /* to be moved, in a dry run */
+    uint64_t n_kept, bytes_kept;   /* that were there */
+};
+
+/* Sends what was packed from `dir`. */
+int store_push(const struct store *st, int dir, const struct parcel *p,
+               struct store_facts *ret, struct error *e);
+
+/* What lies under a name. -ENOENT: it has no seal: it was never finished, or is
+ * none; -ERR_FORMAT: damaged. */
+int store_open(const struct store *st, const char *name, struct parcel *ret,
+               struct error *e);
+/* Whether all its objects are there with their lengths, and with `is_deep` all
+ * their bytes right: -ENOENT never, -ERR_FORMAT. */
+int store_check(const struct store *st, const struct parcel *p, bool is_deep,
+                struct error *e);
+
+/* Brings it into `dir`, on the disk when this returns. One of ours is a checkpoint
+ * from the moment on when all of it is there; others come under another name
+ * (.NAME.muster-part) and get theirs at the end. -EEXIST: there is another one of
+ * that name. */
+int store_pull(const struct store *st, const struct parcel *p, int dir,
+               struct store_facts *ret, struct error *e);
+
+/* Makes it no checkpoint, then removes all objects under its name. */
+int store_remove(const struct store *st, const char *name, struct error *e);
+
+struct store_entry {
+    char name[PARCEL_NAME_BYTES];
+    bool has_seal;
+    struct found found; /* with a seal; else only what the name says */
+    uint64_t bytes, n_files;
+    int rc; /* of store_open() and store_check() */
+    struct error why;
+};
+/* All names, highest step first; looked into. The caller frees *ret. */
+int store_list(const struct store *st, bool is_deep, struct store_entry **ret,
+               size_t *ret_n, struct error *e);
+
+#endif

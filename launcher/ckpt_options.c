@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The options of `muster ckpt`: muster and muster-store read the same. */
+#include <config.h>
+
+#include "launcher/ckpt_report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* "64Mi", "1Gi", or bytes. */
+static int set_part_size(void *into, const struct option_def *def,
+                         const char *value, struct error *e)
+{
+    static const char units[] = "KMGT";
+    uint64_t *to = (uint64_t *)((char *)into + def->offset);
+    char digits[32];
+    size_t n = strspn(value, "0123456789");
+    const char *unit = value[n] ? strchr(units, value[n]) : NULL;
+    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+    uint64_t number;
+
+    if (n == 0 || n >= sizeof(digits) || (value[n] && !unit) ||
+        (unit && strcmp(value + n + 1, "i") != 0)) {
+        return error_text(e, ERR_USAGE, "'%.40s' is no size: expected one like "
+                          "64Mi", value);
+    }
+    memcpy(digits, value, n);
+    digits[n] = '\0';
+    if (str_to_u64(digits, &number) < 0 || number == 0 ||
+        number > (UINT64_C(5) << 30) >> shift) {
+        return error_text(e, ERR_USAGE, "'%.40s': expected 1 to 5Gi", value);
+    }
+    *to = number << shift;
+    return 0;
+}
+
+static const struct option_def table[] = {
+    SHOW_OPTION(struct ckpt_options, format),
+    {.name = "keep", .value = "N", .type = OPTION_INT,
+     .offset = offsetof(struct ckpt_options, keep),
+     .help = "prune: how many whole checkpoints to keep"},
+    {.name = "dry-run", .type = OPTION_FLAG,
+     .offset = offsetof(struct ckpt_options, is_dry),
+     .help = "push, pull, cp, prune: tell what would be done"},
+    {.name = "jobs", .value = "N", .letter = 'j', .type = OPTION_INT,
+     .offset = offsetof(struct ckpt_options, jobs),
+     .help = "how many requests to a store at a time (8)"},
+    {.name = "part-size", .value = "SIZE", .type = OPTION_CALL,
+     .offset = offsetof(struct ckpt_options, part_bytes), .call = set_part_size,
+     .help = "in what pieces files go to and from a store (16Mi)"},
+    {.name = "timeout", .value = "SECONDS", .type = OPTION_INT,
+     .offset = offsetof(struct ckpt_options, timeout_s),
+     .help = "without a byte from a store, after which a request is tried again "
+             "(60)"},
+    {0},
+};
+
+const struct options ckpt_options = {
+    .command = "ckpt",
+    .usage = "ls PLACE [-o json|yaml]\n"
+             "verify PLACE [NAME...] [-o json|yaml]\n"
+             "last-valid PLACE\n"
+             "push CHECKPOINT s3://BUCKET/PREFIX\n"
+             "pull s3://BUCKET/PREFIX[/NAME] DIRECTORY\n"
+             "cp FROM TO\n"
+             "prune s3://BUCKET/PREFIX --keep N",
+    .about = "Looks at checkpoints, and copies them to and from object stores. A "
+             "PLACE is a directory or s3://BUCKET/PREFIX. Those of muster, of "
+             "torch.save, the Hugging Face Trainer, torch.distributed.checkpoint "
+             "and safetensors are known, without running what is in them. ls looks "
+             "at their structure; verify reads every byte that has a checksum, of "
+             "all or of those named; last-valid prints the newest, by its step, "
+             "that verifies. push copies one that is whole, and goes on where an "
+             "earlier one was cut; pull brings one back, or the newest that is "
+             "whole; cp is push or pull; prune removes all but the newest.",
+    .table = table,
+    .min_args = 2,
+    .max_args = SIZE_MAX,
+};

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/ckpt_report.h"
+
+#include "base/cleanup.h"
+#include "launcher/commands.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { N_COLUMNS = 6 };
+
+void ckpt_report_release(struct ckpt_report *r)
+{
+    strlist_release(&r->cells);
+    buf_release(&r->json);
+}
+
+const char *ckpt_state(int rc)
+{
+    switch (rc) {
+    case 0:
+        return "whole";
+    case -ENOENT:
+        return "unfinished";
+    case -ERR_FORMAT:
+        return "damaged";
+    default:
+        return "unreadable";
+    }
+}
+
+void ckpt_format_bytes(uint64_t bytes, char *to, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double n = (double)bytes;
+    size_t i = 0;
+
+    while (n >= 1024 && i + 1 < ARRAY_SIZE(units)) {
+        n /= 1024;
+        i++;
+    }
+    snprintf(to, size, i ? "%.1f %s" : "%.0f %s", n, units[i]);
+}
+
+void ckpt_report_start(struct ckpt_report *r)
+{
+    static const char *const head[N_COLUMNS] = {"NAME", "KIND", "STEP", "SIZE",
+                                                "STATE", "WHY"};
+
+    for (size_t i = 0; i < N_COLUMNS; i++) {
+        strlist_add(&r->cells, head[i]);
+    }
+    r->w = jsonw_start(&r->json);
+    jsonw_array(&r->w, NULL);
+}
+
+static const char *why_of(const struct ckpt_look *l)
+{
+    return l->rc < 0               ? l->why.text
+           : l->is_structure_only ? "structure only: no checksums" : "";
+}
+
+static void add_row(struct ckpt_report *r, const struct ckpt_look *l)
+{
+    char size[32];
+
+    ckpt_format_bytes(l->bytes, size, sizeof(size));
+    strlist_add(&r->cells, l->name);
+    strlist_add(&r->cells, l->kind);
+    if (l->has_step) {
+        strlist_addf(&r->cells, "%" PRIu64, l->step);
+    } else {
+        strlist_add(&r->cells, "-");
+    }
+    strlist_add(&r->cells, l->rc < 0 ? "-" : size);
+    strlist_add(&r->cells, ckpt_state(l->rc));
+    strlist_add(&r->cells, why_of(l));
+}
+
+static void add_json(struct jsonw *w, const struct ckpt_look *l)
+{
+    jsonw_object(w, NULL);
+    jsonw_str(w, "name", l->name);
+    jsonw_str(w, "kind", l->kind);
+    if (l->has_step) {
+        jsonw_int(w, "step", (int64_t)l->step);
+    }
+    jsonw_str(w, "state", ckpt_state(l->rc));
+    if (l->rc < 0) {
+        jsonw_str(w, "why", l->why.text);
+    } else {
+        jsonw_int(w, "bytes", (int64_t)l->bytes);
+        jsonw_int(w, "files", (int64_t)l->n_files);
+        jsonw_bool(w, "structure_only", l->is_structure_only);
+    }
+    jsonw_end_object(w);
+}
+
+void ckpt_report_add(struct ckpt_report *r, const struct ckpt_look *l)
+{
+    add_row(r, l);
+    add_json(&r->w, l);
+    r->n++;
+    r->n_bad += l->rc < 0;
+}
+
+int ckpt_report_print(struct ckpt_report *r, enum show_format format)
+{
+    _buf_ struct buf text = {0};
+
+    jsonw_end_array(&r->w);
+    if (format == SHOW_JSON || format == SHOW_YAML) {
+        return show_json(&r->json, format);
+    }
+    show_table(&r->cells, N_COLUMNS, &text);
+    fputs(r->n ? buf_str(&text) : "", stdout);
+    if (!r->n) {
+        fputs("muster: no checkpoints\n", stderr);
+    }
+    return EXIT_OK;
+}

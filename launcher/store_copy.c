@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/store_verbs.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "launcher/commands.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- what was done --- */
+
+static void print_facts(const struct ckpt_options *o, const char *done,
+                        const struct store_facts *f)
+{
+    char moved[32], kept[32];
+
+    ckpt_format_bytes(f->bytes_moved, moved, sizeof(moved));
+    ckpt_format_bytes(f->bytes_kept, kept, sizeof(kept));
+    fprintf(stderr, "muster: %s%s %llu files, %s; %llu files, %s were there\n",
+            o->is_dry ? "would have " : "", done,
+            (unsigned long long)f->n_moved, moved,
+            (unsigned long long)f->n_kept, kept);
+}
+
+static int print_result(const struct ckpt_options *o, const char *done,
+                        const char *name, const struct store_facts *f)
+{
+    _buf_ struct buf json = {0};
+    struct jsonw w;
+
+    store_progress_end();
+    if (o->format != SHOW_JSON && o->format != SHOW_YAML) {
+        print_facts(o, done, f);
+        printf("%s\n", name);
+        return EXIT_OK;
+    }
+    w = jsonw_start(&json);
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "name", name);
+    jsonw_int(&w, "files_moved", (int64_t)f->n_moved);
+    jsonw_int(&w, "bytes_moved", (int64_t)f->bytes_moved);
+    jsonw_int(&w, "files_kept", (int64_t)f->n_kept);
+    jsonw_int(&w, "bytes_kept", (int64_t)f->bytes_kept);
+    jsonw_end_object(&w);
+    return show_json(&json, o->format);
+}
+
+/* --- push --- */
+
+/* "dir/name/" -> an open "dir", and the name. */
+static int open_parent(const char *path, char name[FOUND_NAME_BYTES],
+                       struct error *e)
+{
+    char parent[PATH_MAX];
+    size_t len = strlen(path);
+    char *slash;
+    int fd;
+
+    if (len >= sizeof(parent)) {
+        return error_set(e, ENAMETOOLONG, "%.60s...", path);
+    }
+    str_copy(parent, sizeof(parent), path);
+    while (len > 1 && parent[len - 1] == '/') {
+        parent[--len] = '\0';
+    }
+    slash = strrchr(parent, '/');
+    str_copy(name, FOUND_NAME_BYTES, slash ? slash + 1 : parent);
+    if (slash) {
+        slash[slash == parent] = '\0';
+    }
+    fd = open(slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? error_set(e, errno, "open %s", slash ? parent : ".") : fd;
+}
+
+static int find_here(int dir, const char *name, const char *path,
+                     struct found *ret, struct error *e)
+{
+    _free_ struct found *all = NULL;
+    size_t n = 0;
+    int rc = found_list(io_system(), dir, &all, &n, e);
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        if (strcmp(all[i].name, name) == 0) {
+            *ret = all[i];
+            return 0;
+        }
+    }
+    return rc < 0 ? rc
+                  : error_text(e, ENOENT, "%s is no checkpoint: muster ckpt ls "
+                               "tells which a directory has", path);
+}
+
+/* What goes to a store is whole here. */
+static int pack(int dir, const char *name, const char *path, struct parcel *ret,
+                struct error *e)
+{
+    struct found_facts facts;
+    struct found f;
+    int rc = find_here(dir, name, path, &f, e);
+
+    rc = rc < 0 ? rc
+                : found_check(io_system(), dir, &f, f.kind != FOUND_MUSTER,
+                              &facts, e);
+    rc = rc < 0 ? rc : parcel_pack(dir, &f, ret, e);
+    return rc < 0 ? error_wrap(e, "not pushed") : 0;
+}
+
+int store_verb_push(const struct ckpt_options *o, const char *path,
+                    const char *uri)
+{
+    _store_place_ struct store_place place = {0};
+    _parcel_ struct parcel parcel = {0};
+    _buf_ struct buf name = {0};
+    struct store_facts facts = {0};
+    struct error e = {0};
+    char last[FOUND_NAME_BYTES];
+    _close_ int dir = open_parent(path, last, &e);
+    int rc = dir < 0 ? dir : store_place_open(o, uri, &place, &e);
+
+    rc = rc < 0 ? rc : pack(dir, last, path, &parcel, &e);
+    rc = rc < 0 ? rc : store_push(&place.store, dir, &parcel, &facts, &e);
+    if (rc < 0) {
+        return store_fail(&e);
+    }
+    buf_printf(&name, "s3://%s/%s%s%s", place.uri.bucket, place.uri.prefix,
+               place.uri.prefix[0] ? "/" : "", parcel.name);
+    return print_result(o, "sent", buf_str(&name), &facts);
+}
+
+/* --- pull --- */
+
+static int pull_one(const struct store *st, const char *name, int dir,
+                    struct parcel *ret, struct store_facts *facts,
+                    struct error *e)
+{
+    int rc = store_open(st, name, ret, e);
+
+    rc = rc < 0 ? rc : store_check(st, ret, false, e);
+    return rc < 0 ? rc : store_pull(st, ret, dir, facts, e);
+}
+
+/* Damaged ones are passed over, and told: whoever starts from an older one wants to
+ * know why. */
+static int pull_newest(struct store_place *place, const char *uri, int dir,
+                       struct parcel *ret, struct store_facts *facts,
+                       struct error *e)
+{
+    _free_ struct store_entry *all = NULL;
+    size_t n = 0;
+    int rc = store_list(&place->store, false, &all, &n, e);
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct error why = all[i].why;
+        int one = all[i].rc < 0 ? all[i].rc
+                                : pull_one(&place->store, all[i].name, dir, ret,
+                                           facts, &why);
+
+        if (one == 0) {
+            return 0;
+        }
+        if (one != -ENOENT && one != -ERR_FORMAT) {
+            *e = why;
+            return one;
+        }
+        parcel_release(ret);
+        store_progress_end();
+        fprintf(stderr, "muster: passed over, %s: %s\n", ckpt_state(one),
+                why.text);
+    }
+    return rc < 0 ? rc : error_text(e, ENOENT, "no valid checkpoint in %s", uri);
+}
+
+static int open_target(const char *path, bool is_dry, struct error *e)
+{
+    int fd, rc = is_dry ? 0 : fs_mkdirs(path, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? error_set(e, errno, "open %s", path) : fd;
+}
+
+/* s3://BUCKET/PREFIX/NAME, or else the newest of s3://BUCKET/PREFIX. */
+static int pull(const struct ckpt_options *o, const char *uri, int dir,
+                struct parcel *ret, struct store_facts *facts, struct error *e)
+{
+    _store_place_ struct store_place place = {0}, above = {0};
+    char name[PARCEL_NAME_BYTES];
+    int rc = store_place_open(o, uri, &place, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    rc = store_place_open(o, uri, &above, e);
+    if (rc == 0 && store_place_split(&above, name)) {
+        rc = pull_one(&above.store, name, dir, ret, facts, e);
+        if (rc != -ENOENT) {
+            return rc;
+        }
+    }
+    return pull_newest(&place, uri, dir, ret, facts, e);
+}
+
+int store_verb_pull(const struct ckpt_options *o, const char *uri,
+                    const char *path)
+{
+    _parcel_ struct parcel parcel = {0};
+    _buf_ struct buf name = {0};
+    struct store_facts facts = {0};
+    struct error e = {0};
+    _close_ int dir = open_target(path, o->is_dry, &e);
+    size_t len = strlen(path);
+
+    if (dir < 0 || pull(o, uri, dir, &parcel, &facts, &e) < 0) {
+        return store_fail(&e);
+    }
+    buf_printf(&name, "%s%s%s", path, path[len - 1] == '/' ? "" : "/",
+               parcel.found.name);
+    return print_result(o, "fetched", buf_str(&name), &facts);
+}

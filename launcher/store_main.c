@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * muster-store: what `muster ckpt` does in object stores. A program of its own, so
+ * that nothing else of muster is linked with libcurl and what that brings along. Its
+ * arguments are those of `muster ckpt`, which has looked at them already.
+ */
+#include <config.h>
+
+#include "launcher/store_verbs.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "launcher/commands.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- what people see --- */
+
+#define SHOW_EVERY_MS 200
+
+/* One line on a terminal, which more than one thread writes. */
+static struct {
+    pthread_mutex_t lock;
+    uint64_t began_ms, shown_ms;
+    bool is_open;
+} line = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void end_line(void)
+{
+    if (line.is_open) {
+        fputs("\n", stderr);
+        line.is_open = false;
+    }
+}
+
+void store_progress_end(void)
+{
+    pthread_mutex_lock(&line.lock);
+    end_line();
+    line.began_ms = 0;
+    pthread_mutex_unlock(&line.lock);
+}
+
+void store_progress_show(void *arg, uint64_t done, uint64_t of)
+{
+    uint64_t now = clock_mono_ms();
+    char have[32], all[32], rate[32];
+
+    (void)arg;
+    pthread_mutex_lock(&line.lock);
+    line.began_ms = line.began_ms ? line.began_ms : now;
+    if (now - line.shown_ms >= SHOW_EVERY_MS || done == of) {
+        ckpt_format_bytes(done, have, sizeof(have));
+        ckpt_format_bytes(of, all, sizeof(all));
+        ckpt_format_bytes(done * 1000 / (now - line.began_ms + 1), rate,
+                          sizeof(rate));
+        fprintf(stderr, "\rmuster: %s of %s, %s/s\033[K", have, all, rate);
+        line.is_open = true;
+        line.shown_ms = now;
+    }
+    pthread_mutex_unlock(&line.lock);
+}
+
+void store_tell(void *arg, const char *text)
+{
+    _buf_ struct buf clean = {0};
+
+    (void)arg;
+    show_clean(&clean, text, strlen(text));
+    pthread_mutex_lock(&line.lock);
+    end_line();
+    fprintf(stderr, "muster: %s\n", buf_str(&clean));
+    pthread_mutex_unlock(&line.lock);
+}
+
+/* --- verbs --- */
+
+static int use(const char *verb, const char *what)
+{
+    struct error e = {0};
+
+    error_text(&e, ERR_USAGE, "ckpt %s: expected %s", verb, what);
+    return command_fail(&e);
+}
+
+static int copy(const struct ckpt_options *o, const char *verb, const char *from,
+                const char *to)
+{
+    bool is_from = s3_is_uri(from), is_to = s3_is_uri(to);
+
+    if (strcmp(verb, "push") == 0 && (is_from || !is_to)) {
+        return use(verb, "a checkpoint here and s3://BUCKET/PREFIX");
+    }
+    if (strcmp(verb, "pull") == 0 && (!is_from || is_to)) {
+        return use(verb, "s3://BUCKET/PREFIX and a directory here");
+    }
+    if (is_from == is_to) {
+        return use(verb, "one of the two to be s3://BUCKET/PREFIX");
+    }
+    return is_to ? store_verb_push(o, from, to) : store_verb_pull(o, from, to);
+}
+
+static int run(const struct ckpt_options *o, const struct strlist *words)
+{
+    const char *verb = words->items[0];
+    bool is_verify = strcmp(verb, "verify") == 0;
+
+    if (strcmp(verb, "push") == 0 || strcmp(verb, "pull") == 0 ||
+        strcmp(verb, "cp") == 0) {
+        return words->n == 3 ? copy(o, verb, words->items[1], words->items[2])
+                             : use(verb, "two places, and nothing else");
+    }
+    if (!s3_is_uri(words->items[1]) || (!is_verify && words->n > 2)) {
+        return use(verb, "s3://BUCKET/PREFIX, and nothing else");
+    }
+    if (strcmp(verb, "ls") == 0 || is_verify) {
+        return store_verb_show(o, words, is_verify);
+    }
+    return strcmp(verb, "last-valid") == 0
+               ? store_verb_last(o, words->items[1])
+               : store_verb_prune(o, words->items[1]);
+}
+
+int main(int argc, char **argv)
+{
+    _option_args_ struct option_args args = {0};
+    struct ckpt_options set = {0};
+    int rc = options_start(&ckpt_options, argc, argv, &set, &args);
+
+    /* A server that closes a connection is an error of that one write. */
+    signal(SIGPIPE, SIG_IGN);
+    return show_finish(rc >= 0 ? rc : run(&set, &args.words));
+}

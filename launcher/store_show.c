@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/store_verbs.h"
+
+#include "base/cleanup.h"
+#include "launcher/commands.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int list(const struct ckpt_options *o, const char *uri,
+                struct store_place *place, struct store_entry **ret,
+                size_t *ret_n, struct error *e)
+{
+    int rc = store_place_open(o, uri, place, e);
+
+    return rc < 0 ? rc : store_list(&place->store, false, ret, ret_n, e);
+}
+
+/* Every byte, of one that is whole so far. */
+static void verify(const struct store *st, struct store_entry *entry)
+{
+    _parcel_ struct parcel p = {0};
+
+    if (entry->rc < 0) {
+        return;
+    }
+    entry->rc = store_open(st, entry->name, &p, &entry->why);
+    if (entry->rc == 0) {
+        entry->rc = store_check(st, &p, true, &entry->why);
+    }
+    store_progress_end();
+}
+
+/* --- ls, verify --- */
+
+static bool is_wanted(const struct strlist *words, const char *name)
+{
+    for (size_t i = 2; i < words->n; i++) {
+        if (strcmp(words->items[i], name) == 0) {
+            return true;
+        }
+    }
+    return words->n == 2;
+}
+
+static int check_wanted(const struct strlist *words,
+                        const struct store_entry *all, size_t n, struct error *e)
+{
+    for (size_t i = 2; i < words->n; i++) {
+        size_t k = 0;
+
+        while (k < n && strcmp(all[k].name, words->items[i]) != 0) {
+            k++;
+        }
+        if (k == n) {
+            return error_text(e, ENOENT, "no checkpoint '%s' in %s",
+                              words->items[i], words->items[1]);
+        }
+    }
+    return 0;
+}
+
+static struct ckpt_look look_of(const struct store_entry *entry)
+{
+    bool is_known = entry->has_seal || entry->found.has_step;
+
+    return (struct ckpt_look){
+        .name = entry->name,
+        .kind = is_known ? found_kind_name(entry->found.kind) : "-",
+        .has_step = entry->found.has_step, .step = entry->found.step,
+        .bytes = entry->bytes, .n_files = entry->n_files, .rc = entry->rc,
+        .why = entry->why};
+}
+
+int store_verb_show(const struct ckpt_options *o, const struct strlist *words,
+                    bool is_deep)
+{
+    __attribute__((cleanup(ckpt_report_release))) struct ckpt_report r = {0};
+    _store_place_ struct store_place place = {0};
+    _free_ struct store_entry *all = NULL;
+    struct error e = {0};
+    size_t n = 0;
+    int status;
+
+    if (list(o, words->items[1], &place, &all, &n, &e) < 0 ||
+        check_wanted(words, all, n, &e) < 0) {
+        return store_fail(&e);
+    }
+    ckpt_report_start(&r);
+    for (size_t i = 0; i < n; i++) {
+        struct ckpt_look l;
+
+        if (!is_wanted(words, all[i].name)) {
+            continue;
+        }
+        if (is_deep) {
+            verify(&place.store, &all[i]);
+        }
+        l = look_of(&all[i]);
+        ckpt_report_add(&r, &l);
+    }
+    status = ckpt_report_print(&r, o->format);
+    return is_deep && r.n_bad ? EXIT_FAILED : status;
+}
+
+/* --- the newest --- */
+
+static void print_name(const char *uri, const char *name)
+{
+    size_t len = strlen(uri);
+
+    printf("%s%s%s\n", uri, uri[len - 1] == '/' ? "" : "/", name);
+}
+
+int store_verb_last(const struct ckpt_options *o, const char *uri)
+{
+    _store_place_ struct store_place place = {0};
+    _free_ struct store_entry *all = NULL;
+    struct error e = {0};
+    size_t n = 0;
+
+    if (list(o, uri, &place, &all, &n, &e) < 0) {
+        return store_fail(&e);
+    }
+    for (size_t i = 0; i < n; i++) {
+        verify(&place.store, &all[i]);
+        if (all[i].rc == 0) {
+            print_name(uri, all[i].name);
+            return EXIT_OK;
+        }
+        fprintf(stderr, "muster: passed over, %s: %s\n",
+                ckpt_state(all[i].rc), all[i].why.text);
+    }
+    fprintf(stderr, "muster: no valid checkpoint in %s\n", uri);
+    return EXIT_FAILED;
+}
+
+/* --- prune --- */
+
+/* All but the newest that are whole, and whatever is older than those and was never
+ * finished: a younger one may be on its way. */
+static int prune(const struct ckpt_options *o, const char *uri,
+                 struct store_place *place, struct store_entry *all, size_t n,
+                 struct error *e)
+{
+    int64_t kept = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        int rc = 0;
+
+        if (kept < o->keep || !all[i].found.has_step) {
+            kept += all[i].rc == 0 && all[i].found.has_step;
+            continue;
+        }
+        if (!o->is_dry) {
+            rc = store_remove(&place->store, all[i].name, e);
+        }
+        if (rc < 0) {
+            return error_wrap(e, "remove %s", all[i].name);
+        }
+        print_name(uri, all[i].name);
+    }
+    return 0;
+}
+
+int store_verb_prune(const struct ckpt_options *o, const char *uri)
+{
+    _store_place_ struct store_place place = {0};
+    _free_ struct store_entry *all = NULL;
+    struct error e = {0};
+    size_t n = 0;
+
+    if (o->keep < 1) {
+        error_text(&e, ERR_USAGE, "ckpt prune: --keep N is needed, and at least 1");
+        return store_fail(&e);
+    }
+    return list(o, uri, &place, &all, &n, &e) < 0 ||
+                   prune(o, uri, &place, all, n, &e) < 0
+               ? store_fail(&e)
+               : EXIT_OK;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What muster-store is made of.
+ *
+ *   store_main.c     words and verbs; what people see meanwhile
+ *   store_place.c    a place in a store, open
+ *   store_copy.c     push, pull
+ *   store_show.c     ls, verify, last-valid, prune
+ */
+#ifndef MUSTER_LAUNCHER_STORE_VERBS_H
+#define MUSTER_LAUNCHER_STORE_VERBS_H
+
+#include "ckpt/s3_uri.h"
+#include "ckpt/store.h"
+#include "launcher/ckpt_report.h"
+
+/* --- a place --- */
+
+struct store_place {
+    struct s3_uri uri;
+    struct s3 *s3;
+    struct store store; /* of it */
+};
+/* With credentials of the environment, and what the options say. */
+int store_place_open(const struct ckpt_options *o, const char *text,
+                     struct store_place *ret, struct error *e);
+void store_place_close(struct store_place *p);
+#define _store_place_ __attribute__((cleanup(store_place_close)))
+
+/* Takes the last part of the prefix off: "a/b" becomes "a", and b is copied. False
+ * where there is none. */
+bool store_place_split(struct store_place *p, char name[PARCEL_NAME_BYTES]);
+
+/* Progress, a line on a terminal that is written again and again; any thread. */
+void store_progress_show(void *arg, uint64_t done, uint64_t of);
+/* Ends that line, if there is one. */
+void store_progress_end(void);
+/* A line of its own: why something is tried again. */
+void store_tell(void *arg, const char *text);
+
+/* As command_fail(), and 75 where trying again may help. */
+int store_fail(const struct error *e);
+
+/* --- verbs: the exit status --- */
+
+int store_verb_push(const struct ckpt_options *o, const char *path,
+                    const char *uri);
+int store_verb_pull(const struct ckpt_options *o, const char *uri,
+                    const char *path);
+int store_verb_show(const struct ckpt_options *o, const struct strlist *words,
+                    bool is_deep);
+int store_verb_last(const struct ckpt_options *o, const char *uri);
+int store_verb_prune(const struct ckpt_options *o, const char *uri);
+
+#endif

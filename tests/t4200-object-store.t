@@ -1,0 +1,252 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# muster ckpt with an object store that checks signatures: copies there and back,
+# of muster's own checkpoints and of others, what is told of them, and removing.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+. "$MUSTER_SRCDIR/tests/lib/object-store.sh"
+need_object_store
+store_up
+
+state_of() { ckpt verify "$1" "$2" -o json | json 0.state; }
+why_of() { ckpt verify "$1" "$2" -o json | json 0.why; }
+in_all() { ckpt ls "$1" -o json | grep -c "$2"; }
+
+# What the Hugging Face Trainer leaves, as small as it can be.
+make_foreign() {
+    mkdir -p "$1/checkpoint-$2/sub"
+    "$debian" - "$1/checkpoint-$2" "$2" <<'END'
+import json, struct, sys
+d, step = sys.argv[1:]
+def safetensors(path, n):
+    h = json.dumps({"w": {"dtype": "U8", "shape": [n], "data_offsets": [0, n]}}).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(h)) + h + bytes(i % 251 for i in range(n)))
+safetensors(d + "/model.safetensors", 5000)
+safetensors(d + "/sub/with odd +&%<>ü.safetensors", 10)
+open(d + "/empty.txt", "w").close()
+json.dump({"global_step": int(step)}, open(d + "/trainer_state.json", "w"))
+END
+}
+
+# rot FILE: flips a bit of the object with these bytes, where the store keeps it.
+rot() {
+    "$debian" - "$1" store/disk <<'END'
+import os, sys
+want = open(sys.argv[1], "rb").read()
+for at, _, names in os.walk(sys.argv[2]):
+    for name in names:
+        p = os.path.join(at, name)
+        if name.endswith(".data") and os.path.getsize(p) == len(want) and open(p, "rb").read() == want:
+            with open(p, "r+b") as f:
+                f.seek(500)
+                f.write(bytes([want[500] ^ 8]))
+            sys.exit()
+sys.exit("no such object")
+END
+}
+
+test_own() {
+    make_step d 10 1 5000000
+    local whole=$step
+    make_step d 20
+    run ckpt push "d/$whole" s3://bucket/own --part-size 1Mi
+    is "$status" 0 'a push in parts' || show
+    is "$(cat out)" "s3://bucket/own/$whole" 'says where it is'
+    like "$(cat err)" 'sent 3 files, ' 'and what was sent'
+    is "$(s3_do uploads bucket)" '' 'no upload is left behind'
+    s3_do get bucket "own/$whole/r00000.safetensors" >got
+    ok 'another client reads the same bytes' cmp got "d/$whole/r00000.safetensors"
+    run ckpt push "d/$whole" s3://bucket/own -o json
+    is "$(json files_moved <out)" 0 'a second push sends nothing'
+    ckpt push "d/$step" s3://bucket/own >/dev/null 2>&1
+    run ckpt ls s3://bucket/own
+    matches "$(sed -n 2p out)" "^$step +muster +20 .* whole" 'ls has the newest first' || show
+    run ckpt verify s3://bucket/own
+    is "$status" 0 'verify reads all' || show
+    run ckpt last-valid s3://bucket/own
+    is "$(cat out)" "s3://bucket/own/$step" 'last-valid names the newest'
+    run ckpt pull "s3://bucket/own/$whole" back --part-size 1Mi
+    is "$(cat out)" "back/$whole" 'a pull says where it is now' || show
+    ok 'the same' diff -r "d/$whole" "back/$whole"
+    run ckpt verify back
+    is "$status" 0 'a checkpoint'
+    is "$(stat -c %a "back/$whole/COMMIT")" 600 'for nobody else'
+    run ckpt cp s3://bucket/own back
+    is "$(cat out)" "back/$step" 'without a name it is the newest'
+    run ckpt pull s3://bucket/own back -o json
+    is "$(json files_moved <out)" 0 'what is here is not fetched again'
+}
+
+test_foreign() {
+    make_foreign f 30
+    run ckpt push f/checkpoint-30 's3://bucket/others of me/ü+&'
+    is "$status" 0 'a checkpoint of others, under an odd prefix' || show
+    matches "$(cat out)" '/checkpoint-30-[0-9a-f]{8}$' 'its name has digits of its digest'
+    run ckpt ls 's3://bucket/others of me/ü+&' -o json
+    is "$(json 0.kind <out) $(json 0.step <out) $(json 0.state <out) $(json 0.files <out)" \
+        'hf-trainer 30 whole 4' 'ls knows it' || show
+    run ckpt pull 's3://bucket/others of me/ü+&' back2
+    is "$(cat out)" back2/checkpoint-30 'it comes back under its own name' || show
+    ok 'the same' diff -r f/checkpoint-30 back2/checkpoint-30
+    is "$(find back2 -mindepth 1 -maxdepth 1)" back2/checkpoint-30 'and nothing else'
+    run ckpt pull 's3://bucket/others of me/ü+&' back2
+    is "$status" 0 'again: it is here'
+    echo x >>back2/checkpoint-30/empty.txt
+    run ckpt pull 's3://bucket/others of me/ü+&' back2
+    is "$status" 1 'another one here is not written over'
+    like "$(cat err)" 'move it away' 'and what to do'
+    echo changed >f/checkpoint-30/empty.txt
+    ckpt push f/checkpoint-30 s3://bucket/two >/dev/null 2>&1
+    echo again >f/checkpoint-30/empty.txt
+    ckpt push f/checkpoint-30 s3://bucket/two >/dev/null 2>&1
+    is "$(in_all s3://bucket/two '"whole"')" 2 'other bytes make another copy'
+    rm f/checkpoint-30/trainer_state.json
+    run ckpt push f/checkpoint-30 s3://bucket/two
+    is "$status" 1 'one that is not whole is not pushed'
+    like "$(cat err)" 'not pushed: checkpoint-30: it was never finished' 'and why'
+    cp back2/checkpoint-30/model.safetensors f/one.safetensors
+    run ckpt push f/one.safetensors s3://bucket/file
+    is "$status" 0 'a file' || show
+    run ckpt pull s3://bucket/file back3
+    ok 'comes back' cmp f/one.safetensors back3/one.safetensors
+    ln -s /etc/passwd f/checkpoint-30/link
+    cp back2/checkpoint-30/trainer_state.json f/checkpoint-30/
+    run ckpt push f/checkpoint-30 s3://bucket/two
+    like "$(cat err)" 'link is neither file nor directory' 'links do not go along'
+}
+
+test_damage() {
+    make_step e 40 2 1000
+    ckpt push "e/$step" s3://bucket/damaged >/dev/null 2>&1
+    local old=$step
+    make_step e 50 2 1000
+    ckpt push "e/$step" s3://bucket/damaged >/dev/null 2>&1
+    is "$(state_of s3://bucket/damaged "$step")" whole 'whole'
+    s3_do rm bucket "damaged/$step/r00000.safetensors"
+    is "$(ckpt ls s3://bucket/damaged -o json | json 0.why)" "$step/r00000.safetensors is missing" 'a file is missing under a COMMIT'
+    run ckpt push "e/$step" s3://bucket/damaged
+    like "$(cat err)" 'sent 1 files' 'a push puts it back'
+    s3_do put bucket "damaged/$step/r00000.safetensors" short
+    like "$(why_of s3://bucket/damaged "$step")" 'r00000.safetensors is cut: expected 1000 bytes, found 5' 'a cut one'
+    s3_do put bucket "damaged/$old/COMMIT" '{"v":1}'
+    like "$(why_of s3://bucket/damaged "$old")" 'COMMIT is cut or damaged' 'a damaged COMMIT'
+    run ckpt push "e/$old" s3://bucket/damaged
+    is "$status" 1 'is not written over'
+    s3_do rm bucket "damaged/$old/COMMIT"
+    is "$(state_of s3://bucket/damaged "$old")" unfinished 'without COMMIT it was never finished'
+    : >"e/$old/r00000.safetensors"
+    run ckpt push "e/$old" s3://bucket/damaged
+    is "$status" 1 'a damaged one is not pushed'
+}
+
+# The server puts an object aside when it sees that: from the second reading on it is
+# missing.
+test_rot() {
+    make_step e 60 2 1000
+    ckpt push "e/$step" s3://bucket/rot >/dev/null 2>&1
+    local old=$step
+    make_step e 70 2 1000
+    ckpt push "e/$step" s3://bucket/rot >/dev/null 2>&1
+    ok 'a bit flips in the store' rot "e/$step/r00001.safetensors"
+    run ckpt verify s3://bucket/rot -o json
+    is "$status" 1 'verify sees it'
+    like "$(json 0.why <out)" "$step/r00001.safetensors is damaged in the store" 'the file is named'
+    is "$(json 1.state <out)" whole 'the one before is whole'
+    run ckpt pull "s3://bucket/rot/$step" back4
+    is "$status" 1 'it is not pulled'
+    run ckpt last-valid back4
+    is "$status" 1 'and what came is no checkpoint'
+    run ckpt pull s3://bucket/rot back4
+    is "$(cat out)" "back4/$old" 'without a name the one before is'
+    like "$(cat err)" 'passed over, damaged' 'and why'
+}
+
+test_prune() {
+    local i
+    for i in 1 2 3 4; do
+        make_step p "$i" 1 100
+        ckpt push "p/$step" s3://bucket/pruned >/dev/null 2>&1
+    done
+    s3_do rm bucket "pruned/$step/COMMIT"
+    run ckpt prune s3://bucket/pruned --keep 2 --dry-run
+    is "$(cat out)" 's3://bucket/pruned/step-000000000001-00000001' 'what would go: not one that is on its way'
+    is "$(in_all s3://bucket/pruned '"name"')" 4 'nothing has gone'
+    run ckpt prune s3://bucket/pruned --keep 2
+    is "$(s3_do keys bucket pruned/step-000000000001)" '' 'now it has'
+    ok 'another client reads what is kept' s3_do get bucket pruned/step-000000000002-00000002/COMMIT
+    run ckpt prune s3://bucket/pruned
+    is "$status" 2 'not without --keep'
+}
+
+test_many() {
+    s3_do many bucket many/step-000000000009-00000009 105
+    make_step m 9 3 0
+    is "$(s3_do keys bucket many | wc -l)" 105 'more objects than a page has'
+    run ckpt push "m/$step" s3://bucket/many
+    is "$status" 0 'a push among them, of files without bytes' || show
+    run ckpt ls s3://bucket/many
+    like "$(cat out)" ' whole' 'all pages are read' || show
+    run ckpt pull s3://bucket/many back5
+    ok 'they come back' diff -r "m/$step" "back5/$step"
+}
+
+test_usage() {
+    make_step u 1
+    run ckpt ls s3://nowhere/x
+    is "$status" 1 'a bucket that is not there'
+    like "$(cat err)" "there is no bucket 'nowhere'" 'named'
+    AWS_SECRET_ACCESS_KEY=wrong run ckpt push "u/$step" s3://bucket/u
+    is "$status" 1 'a wrong secret'
+    like "$(cat err)" 'SignatureDoesNotMatch' 'the server says so'
+    unlike "$(cat err)" 'again in' 'and is not asked again'
+    AWS_ACCESS_KEY_ID=nobody run ckpt push "u/$step" s3://bucket/u
+    is "$status" 1 'a wrong key'
+    AWS_ACCESS_KEY_ID='' AWS_SECRET_ACCESS_KEY='' run ckpt ls s3://bucket/u
+    like "$(cat err)" 'no credentials: set AWS_ACCESS_KEY_ID' 'none'
+    mkdir -p .aws
+    printf '[mine]\naws_access_key_id = test:tester\naws_secret_access_key = testing\n' >.aws/credentials
+    AWS_PROFILE=mine AWS_ACCESS_KEY_ID='' AWS_SECRET_ACCESS_KEY='' run ckpt push "u/$step" s3://bucket/u
+    is "$status" 0 'those of a profile' || show
+    run ckpt push "u/$step" s3://bucket/u/../v
+    is "$status" 2 'a prefix that leads elsewhere'
+    run ckpt push u/nothing s3://bucket/u
+    is "$status" 1 'nothing to push'
+    run ckpt pull "u/$step" s3://bucket/u
+    is "$status" 2 'the wrong way round'
+    run ckpt push "u/$step" s3://bucket/u --part-size 1Q
+    is "$status" 2 'a size that is none'
+    run ckpt push "u/$step" s3://bucket/dry --dry-run
+    like "$(cat err)" 'would have sent 4 files' 'a dry run tells'
+    is "$(s3_do keys bucket dry)" '' 'and sends nothing'
+}
+
+# A clock that is a day ahead, and one that is an hour behind.
+test_clock() {
+    local shift
+    if sanitized; then skip 'a sanitizer and faketime do not go together' 4; return; fi
+    command -v faketime >/dev/null || { skip 'no faketime'; return; }
+    make_step c 1
+    for shift in +1d -1h; do
+        run faketime -f "$shift" "$MUSTER" ckpt push "c/$step" "s3://bucket/clock$shift"
+        is "$status" 0 "a clock that is $shift off" || show
+        like "$(cat err)" "signing with the latter's" 'is told'
+    done
+}
+
+# Two at the same time, and then all of it is there once.
+test_two() {
+    make_step t 1 1 4300000
+    local one two
+    spawn one "$MUSTER" ckpt push "t/$step" s3://bucket/two-at-once --part-size 1Mi
+    one=$spawned
+    spawn two "$MUSTER" ckpt push "t/$step" s3://bucket/two-at-once --part-size 1Mi
+    two=$spawned
+    wait_exit 60 "$one"
+    is "$status" 0 'one' || diag "$(cat one.err)"
+    wait_exit 60 "$two"
+    is "$status" 0 'and the other' || diag "$(cat two.err)"
+    is "$(state_of s3://bucket/two-at-once "$step")" whole 'whole'
+}
+
+run_cases
