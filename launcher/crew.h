@@ -118,6 +118,11 @@ int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
 int crew_stacks_path(const struct crew *c, uint32_t local_rank, char *to,
                      size_t size, struct error *e);
 
+/* --- crew_see.c --- */
+
+/* Says so, later, where this node does not see the checkpoint of that path. */
+void crew_see(struct agent *a, const char *path);
+
 /* --- crew_hang.c --- */
 
 int crew_hang_start(struct crew *c, struct error *e);

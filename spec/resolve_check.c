@@ -235,6 +235,39 @@ static void settle_nodes(const struct context *c, const struct node *tree,
     }
 }
 
+/* `sh -c TEXT`: words behind that are the shell's, and TEXT has to ask for them. */
+static bool is_shell_line(const struct strlist *command)
+{
+    const char *slash = command->n > 2 ? strrchr(command->items[0], '/') : NULL;
+
+    return command->n > 2 && strcmp(command->items[1], "-c") == 0 &&
+           str_ends(slash ? slash + 1 : command->items[0], "sh");
+}
+
+static void check_checkpoint(const struct context *c, const struct node *tree,
+                             const struct job *job)
+{
+    const struct job_checkpoint *k = &job->checkpoint;
+
+    if (k->resume_arg && is_shell_line(&job->command)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.resumeArg is put behind the text that %.60s -c "
+                    "runs, where the program does not see it; expected "
+                    "$MUSTER_RESUME_PATH in the text",
+                    job->command.items[0]);
+    }
+    if (!k->watch && (k->prune_keep || k->copy_to)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.%s has no effect without checkpoint.watch",
+                    k->prune_keep ? "prune" : "copy");
+    }
+    if (k->watch && k->copy_to && strcmp(k->watch, k->copy_to) == 0) {
+        report_error(c->report, place_of(tree, "checkpoint"),
+                     "checkpoint.copy.to is checkpoint.watch itself; expected "
+                     "another directory");
+    }
+}
+
 void resolve_check(const struct context *c, const struct node *tree,
                    bool is_runtime, struct job *job)
 {
@@ -243,4 +276,5 @@ void resolve_check(const struct context *c, const struct node *tree,
     warn_of_owned(c, tree);
     settle_nodes(c, tree, job);
     check_mpi(c, tree, job);
+    check_checkpoint(c, tree, job);
 }

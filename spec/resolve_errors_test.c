@@ -7,6 +7,8 @@
 #include "spec/testing.h"
 #include "tests/lib/tap.h"
 
+#include <string.h>
+
 static void test_bad_keys(void)
 {
     static const struct {
@@ -69,6 +71,8 @@ static void test_bad_keys(void)
          "checkpoint.levels is \"tape\"; expected a list of memory, partner or "
          "disk"},
         {"checkpoint: {keep: 0}", "from 1 to"},
+        {"checkpoint: {watch: o, copy: {to: o}}",
+         "checkpoint.copy.to is checkpoint.watch itself"},
         {"inputs: {from: a}", "inputs is a map; expected a list of maps"},
         {"inputs: [{from: a}]", "t:4:10: inputs.to is missing; expected text"},
         {"inputs: [a]", "inputs is \"a\"; expected a list of maps"},
@@ -233,6 +237,31 @@ static void test_bad_overrides(void)
     }
 }
 
+static void test_shell_lines(void)
+{
+    static const struct {
+        const char *command;
+        bool is_warned;
+    } cases[] = {
+        {"[sh, -c, x]", true}, {"[/bin/bash, -c, 'x y']", true},
+        {"[bash, x]", false}, {"[a, -c, x]", false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf text = {0};
+
+        buf_printf(&text, "apiVersion: muster/v1\nkind: Job\ncommand: %s\n"
+                   "checkpoint: {resumeArg: --r}\n", cases[i].command);
+        {
+            _outcome_ struct outcome o = outcome_of_text(buf_str(&text));
+
+            ok((strstr(o.all, "checkpoint.resumeArg is put behind the text") !=
+                NULL) == cases[i].is_warned, "resumeArg of %s",
+               cases[i].command);
+        }
+    }
+}
+
 static void test_warnings(void)
 {
     static const struct {
@@ -248,6 +277,10 @@ static void test_warnings(void)
                            "job runs on the host"},
         {"checkpoint: {every: 5m}", "note: t:4:21: checkpoint.every is not "
                                     "acted on yet: muster makes no"},
+        {"checkpoint: {prune: {keep: 2}}",
+         "warning: t:4:13: checkpoint.prune has no effect without"},
+        {"checkpoint: {copy: {to: /b}}",
+         "warning: t:4:13: checkpoint.copy has no effect without"},
         {"inputs: [{from: a, to: b}]", "inputs is not acted on yet: nothing"},
         {"outputs: [{from: a, to: b}]", "outputs is not acted on yet: nothing"},
         {"search: {method: grid, parameters: {a: 1}}",
@@ -362,6 +395,7 @@ int main(void)
     test_bad_documents();
     test_many_errors();
     test_bad_overrides();
+    test_shell_lines();
     test_warnings();
     test_expansion_limits();
     test_sizes();
