@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "launcher/agent_copy.h"
 #include "launcher/outfit.h"
 
 #include <errno.h>
@@ -38,6 +39,7 @@ struct lead_watch {
     void *arg;
     char path[PATH_MAX];
     struct lead_watch_line *line; /* or NULL */
+    struct lead_copy *copies;     /* likewise */
     int in;        /* of the child */
     pid_t pid;     /* -1: there is none */
     uv_timer_t timer;
@@ -169,6 +171,7 @@ static void take_whole(struct lead_watch *w, const json_t *o)
     if (path && strlen(path) < sizeof(w->whole)) {
         str_copy(w->whole, sizeof(w->whole), path);
         w->whole_step = step ? json_integer_value(step) : -1;
+        lead_copy_saved(w->copies, w->whole);
         w->ops->on_saved(w->arg, w->whole, w->whole_step);
     }
 }
@@ -441,6 +444,7 @@ void lead_watch_destroy(struct lead_watch *w)
 {
     if (w) {
         leave_child(w);
+        lead_copy_destroy(w->copies);
         uv_close((uv_handle_t *)&w->timer, free_watch);
     }
 }
@@ -474,7 +478,8 @@ int lead_watch_create(struct agent *a, struct record *record,
     uv_timer_init(&a->loop, &w->timer);
     w->timer.data = w;
     *ret = w;
-    if (start_child(w, e) < 0) {
+    if (lead_copy_create(a, record, &w->copies, e) < 0 ||
+        start_child(w, e) < 0) {
         lead_watch_destroy(w);
         *ret = NULL;
         return -e->code;

@@ -233,7 +233,7 @@ static const struct field checkpoint_fields[] = {
              "of the command"},
     {"alarm", FIELD_MAP, .fields = alarm_fields},
     {"prune", FIELD_MAP, .fields = prune_fields},
-    {"copy", FIELD_MAP, .fields = copy_fields, .later = "nothing is copied"},
+    {"copy", FIELD_MAP, .fields = copy_fields},
     {0},
 };
 

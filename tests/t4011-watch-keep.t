@@ -39,6 +39,22 @@ test_prune() {
     is "$(began keep 2)" 30 'and the newest is where it goes on'
 }
 
+test_copy() {
+    begin copied --set checkpoint.copy.to="$TRASH/copy" --set checkpoint.copy.every=1s --set checkpoint.copy.keep=1 --
+    told copied checkpoint_copied 'checkpoint-30 was copied to [^ ]*/copy' 'the newest is copied'
+    is "$(names copy)" 30 'it alone'
+    run "$MUSTER" ckpt verify copy
+    is "$status" 0 'whole'
+    go_on copied
+}
+
+test_no_room() {
+    begin cramped --set checkpoint.copy.to=/dev/null/copy --set checkpoint.copy.every=1s --
+    told cramped checkpoint_trouble 'was not copied to /dev/null/copy: .*Not a directory' 'a copy that fails is told'
+    go_on cramped
+    is "$status" 0 'and the run goes on'
+}
+
 # Stopped and gone on with: the run has its checkpoint then, too.
 test_suspend() {
     begin slept --
@@ -62,6 +78,20 @@ test_nodes() {
     is "$status" 0 'two nodes' || diag "$(cat nodes.err)"
     is "$(began nodes 2)" 25,25 'go on from one'
     is "$(grep -c '"event":"checkpoint_broken"' muster-runs/nodes/latest/events.jsonl)" 1 'set aside once'
+}
+
+# A path that a node does not have.
+test_unseen() {
+    run env PYTHONPATH="$MUSTER_SRCDIR/python" "$MUSTER" run --allow-run-as-root --name unseen --nproc-per-node 1 \
+        --max-restarts 1 --set restart.backoff=1ms..1ms -- python3 -c '
+import muster, os, sys, time
+if os.environ["MUSTER_GENERATION"] == "1":
+    muster.checkpoint_saved("/nowhere/step-5", 5)
+    sys.exit(7)
+while "does not see" not in open(muster.run_dir() + "/events.jsonl").read():
+    time.sleep(0.1)'
+    is "$status" 0 'it is said' || diag "$(cat err)"
+    told unseen note 'does not see the checkpoint that its workers start from, /nowhere/step-5' 'and what'
 }
 
 # What is broken to one run may be unfinished to another.
