@@ -62,6 +62,19 @@ PUBLIC int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data
                                        &ck->error);
 }
 
+PUBLIC int muster_ckpt_clear(struct muster_ckpt *ck)
+{
+    int rc = enter(ck);
+
+    if (rc == 0) {
+        uint32_t rank = ck->registry.rank;
+
+        registry_release(&ck->registry);
+        ck->registry.rank = rank;
+    }
+    return rc;
+}
+
 /* --- whether one is due --- */
 
 static int own_reasons(struct muster_ckpt *ck, int64_t step)
@@ -204,11 +217,11 @@ PUBLIC int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags
 {
     int rc = enter(ck);
 
-    if (rc == 0 && (step < 0 || flags)) {
+    if (rc == 0 && (step < 0 || (flags & ~MUSTER_CKPT_CANNOT))) {
         rc = error_text(&ck->error, EINVAL, "load: step %" PRId64 ", flags %#x",
                         step, flags);
     }
-    return rc < 0 ? rc : to_errno(ckpt_load_all(ck, step, ret_step));
+    return rc < 0 ? rc : to_errno(ckpt_load_all(ck, step, flags, ret_step));
 }
 
 PUBLIC int muster_ckpt_read(struct muster_ckpt *ck, int64_t step,

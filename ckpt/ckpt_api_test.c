@@ -6,11 +6,13 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/io.h"
 #include "ckpt/model_bed.h"
 #include "ckpt/team.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,8 +165,11 @@ static void test_refused(void)
     like(muster_ckpt_error_text(ck), "overlap", "said");
     is_int(muster_ckpt_blob(ck, "j", bad, 1, MUSTER_JSON), 0, "bad JSON");
     is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "is found when saved");
+    is_int(muster_ckpt_clear(ck), 0, "all is forgotten");
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "and nothing is left");
     is_int(muster_ckpt_save(ck, -1, 0, NULL), -EINVAL, "a negative step");
-    is_int(muster_ckpt_load(ck, 1, 1, NULL), -EINVAL, "flags");
+    is_int(muster_ckpt_load(ck, 1, 2, NULL), -EINVAL, "flags");
+    is_int(muster_ckpt_load(ck, 1, MUSTER_CKPT_CANNOT, NULL), -EILSEQ, "cannot");
     muster_ckpt_close(ck);
     muster_ckpt_close(NULL);
 }
@@ -282,6 +287,7 @@ struct trip {
     bool is_save;
     uint64_t n_wrong[TEAM_MAX];
     int rc[TEAM_MAX];
+    int64_t got[TEAM_MAX];
     char text[TEAM_MAX][512];
 };
 
@@ -297,7 +303,9 @@ static void travel(void *arg, const struct muster_ckpt_group *group)
     t->rc[group->rank] = t->is_save
                              ? muster_ckpt_save(ck, t->step, 0, NULL)
                              : muster_ckpt_load(ck, t->step, 0, &step);
-    t->n_wrong[group->rank] = model_wrong(m, t->step);
+    t->got[group->rank] = step;
+    t->n_wrong[group->rank] =
+        model_wrong(m, t->step == MUSTER_CKPT_LATEST ? step : t->step);
     snprintf(t->text[group->rank], sizeof(t->text[0]), "%s",
              muster_ckpt_error_text(ck));
     model_destroy(m);
@@ -337,6 +345,91 @@ static void test_matrix(int most)
     is_int(n_bad, 0, "saved by 1 to %d ranks, loaded by 1 to %d", most, most);
 }
 
+/* --- damage --- */
+
+static bool flip(const char *path, long byte, int bit)
+{
+    _fclose_ FILE *f = fopen(path, "r+");
+    int c = f && fseek(f, byte, SEEK_SET) == 0 ? fgetc(f) : EOF;
+
+    return c != EOF && fseek(f, byte, SEEK_SET) == 0 &&
+           fputc(c ^ 1 << bit, f) != EOF;
+}
+
+static long length_of(const char *path)
+{
+    _fclose_ FILE *f = fopen(path, "r");
+
+    return f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+}
+
+static char name_of_two[64];
+
+static int find_step_two(void *arg, const char *name)
+{
+    (void)arg;
+    if (strncmp(name, "step-000000000002-", 18) == 0) {
+        snprintf(name_of_two, sizeof(name_of_two), "%s", name);
+    }
+    return 0;
+}
+
+/* Of a file of the newer of two checkpoints, one bit is changed: both ranks load the
+ * older one, and say which file it was. */
+static unsigned count_unseen(const char *path, const char *file, long byte)
+{
+    struct trip back = {.name = "damage", .step = MUSTER_CKPT_LATEST,
+                        .seed = 5};
+    unsigned n_bad = 0;
+
+    if (!flip(path, byte, (int)(byte % 8))) {
+        bail_out("flip %s", path);
+    }
+    team_run(2, false, travel, &back);
+    for (int r = 0; r < 2; r++) {
+        bool is_seen = back.rc[r] == 1 && back.got[r] == 1 &&
+                       back.n_wrong[r] == 0 && strstr(back.text[r], file);
+
+        if (!is_seen) {
+            diag("%s, byte %ld: rank %d: %d, step %d: %s", file, byte, r,
+                 back.rc[r], (int)back.got[r], back.text[r]);
+        }
+        n_bad += !is_seen;
+    }
+    flip(path, byte, (int)(byte % 8));
+    return n_bad;
+}
+
+static void test_damage(int n_places)
+{
+    static const char *const files[] = {"COMMIT", "manifest.json",
+                                        "tensors.index", "r00000.safetensors",
+                                        "r00001.safetensors"};
+    struct trip one = {.name = "damage", .step = 1, .seed = 3, .is_save = true};
+    struct trip two = {.name = "damage", .step = 2, .seed = 4, .is_save = true};
+    char dir[4200], path[4400];
+    int fd;
+
+    team_run(2, false, travel, &one);
+    team_run(2, false, travel, &two);
+    snprintf(dir, sizeof(dir), "%s/damage", root);
+    fd = open(dir, O_RDONLY | O_DIRECTORY);
+    io_system()->ops->list(io_system(), fd, find_step_two, NULL);
+    close(fd);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        unsigned n_bad = 0;
+        long len;
+
+        snprintf(path, sizeof(path), "%s/%s/%s", dir, name_of_two, files[i]);
+        len = length_of(path);
+        for (int k = 0; k <= n_places; k++) {
+            n_bad += count_unseen(path, files[i], (len - 1) * k / n_places);
+        }
+        is_int((int)n_bad, 0, "%s: a changed bit at %d places of %ld bytes",
+               files[i], n_places + 1, len);
+    }
+}
+
 int main(int argc, char **argv)
 {
     (void)argv;
@@ -350,6 +443,7 @@ int main(int argc, char **argv)
     test_refused();
     test_mismatch();
     test_differ();
+    test_damage(tap_valgrind() ? 2 : 25);
     test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);
     fs_remove_tree(root, NULL);
     return tap_done();

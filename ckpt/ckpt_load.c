@@ -281,10 +281,11 @@ static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
 static int count_passed(struct muster_ckpt *ck, struct passed *p,
                         struct error *e)
 {
-    _free_ struct verdict_of_one {
+    struct told {
         int32_t n;
         char text[300];
-    } *all = calloc(ck->group.world, sizeof(*all)), mine = {.n = p->n};
+    } mine = {.n = p->n};
+    _free_ struct told *all = calloc(ck->group.world, sizeof(*all));
     int rc = group_agree(&ck->group,
                          all ? 0 : error_set(e, ENOMEM, "load"), e);
 
@@ -325,7 +326,8 @@ static int end(struct muster_ckpt *ck, int rc, struct passed *passed,
     return passed->n;
 }
 
-int ckpt_load_all(struct muster_ckpt *ck, int64_t step, int64_t *ret_step)
+int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
+                  int64_t *ret_step)
 {
     bool is_any = step == MUSTER_CKPT_LATEST;
     struct opening mine = {.call = CALL_LOAD, .step = step};
@@ -333,8 +335,10 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, int64_t *ret_step)
     struct rank_of bound = below_step(is_any ? INT64_MAX : (uint64_t)step + 1);
     struct passed passed = {0};
     struct error *e = &ck->error;
-    int rc = ckpt_meet(ck, &mine, 0, &all, e);
+    int rc = flags & MUSTER_CKPT_CANNOT
+                 ? error_text(e, ERR_FORMAT, "it cannot read what it needs") : 0;
 
+    rc = ckpt_meet(ck, &mine, rc, &all, e);
     while (rc == 0) {
         _step_ struct step s = {0};
 

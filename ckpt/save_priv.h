@@ -146,7 +146,8 @@ int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
 int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   uint64_t *ret_save);
 int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step);
-int ckpt_load_all(struct muster_ckpt *ck, int64_t step, int64_t *ret_step);
+int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
+                  int64_t *ret_step);
 int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
                   const struct muster_ckpt_tensor *box);
 int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,

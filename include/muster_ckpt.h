@@ -125,6 +125,10 @@ enum muster_ckpt_level {
 #define MUSTER_CKPT_LAZY 1u /* copy behind the caller's back, until the fence */
 #define MUSTER_CKPT_WAIT 2u /* return when it is durable */
 
+/* Flags of muster_ckpt_load(); a rank may have its own. */
+#define MUSTER_CKPT_CANNOT 1u /* this rank has seen already that it cannot load what it
+                                 needs: all fail with -EILSEQ */
+
 /* Reasons of muster_ckpt_due(). */
 #define MUSTER_CKPT_BY_STEPS 1
 #define MUSTER_CKPT_BY_SECONDS 2
@@ -159,6 +163,8 @@ int muster_ckpt_tensor(struct muster_ckpt *ck,
 /* Registers bytes; again with the same name: the new ones count. */
 int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data,
                      size_t len, enum muster_blob kind);
+/* Nothing is registered any more. */
+int muster_ckpt_clear(struct muster_ckpt *ck);
 
 /* Together. 0, or why a checkpoint is due after `step`, the same on all ranks. */
 int muster_ckpt_due(struct muster_ckpt *ck, int64_t step);
@@ -193,7 +199,7 @@ int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
 /* Together. Fills all that is registered from the checkpoint of `step`, or from the
  * newest that is whole: damaged ones are passed over, on all ranks. How many were,
  * which muster_ckpt_error_text() tells of; *ret_step, which may be NULL, is what
- * was loaded. `flags` is 0. Boxes need not be those that were saved. Blobs of a rank
+ * was loaded. Boxes need not be those that were saved. Blobs of a rank
  * that was not there when it was saved are left alone.
  * -ENOENT: there is none; -EILSEQ: only damaged ones; -ENODATA: it lacks a tensor
  * or a blob; -EINVAL: one of another type, shape or length. After a failure the

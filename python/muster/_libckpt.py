@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libmuster's checkpoints by ctypes: nothing is compiled, and no logic is here."""
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+LATEST = (1 << 63) - 1
+REPLICATED, PER_RANK, JSON = 0, 1, 2
+WAIT = 2
+CANNOT = 1
+DURABLE = 2
+
+DTYPES = (
+    "BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ "
+    "I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64"
+).split()
+
+ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+
+
+class Group(ctypes.Structure):
+    _fields_ = [("rank", c_int), ("world", c_int), ("allgather", ALLGATHER), ("arg", c_void_p)]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("every_steps", c_int64),
+        ("every_seconds", c_double),
+        ("keep", c_int),
+        ("n_threads", c_int),
+    ]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_int),
+        ("n_dims", c_uint32),
+        ("shape", POINTER(c_uint64)),
+        ("at", POINTER(c_uint64)),
+        ("len", POINTER(c_uint64)),
+        ("data", c_void_p),
+        ("strides", POINTER(c_int64)),
+        ("is_flat", c_int),
+        ("flat_begin", c_uint64),
+        ("flat_end", c_uint64),
+    ]
+
+
+_SIGNATURES: Dict[str, Sequence[Any]] = {
+    "muster_init": [POINTER(c_void_p)],
+    "muster_ckpt_open": [c_void_p, POINTER(Group), c_char_p, POINTER(Options), POINTER(c_void_p)],
+    "muster_ckpt_tensor": [c_void_p, POINTER(Tensor)],
+    "muster_ckpt_blob": [c_void_p, c_char_p, c_void_p, c_size_t, c_int],
+    "muster_ckpt_clear": [c_void_p],
+    "muster_ckpt_due": [c_void_p, c_int64],
+    "muster_ckpt_should_stop": [c_void_p, POINTER(c_int)],
+    "muster_ckpt_save": [c_void_p, c_int64, c_uint, POINTER(c_uint64)],
+    "muster_ckpt_fence": [c_void_p],
+    "muster_ckpt_test": [c_void_p, c_uint64, c_int],
+    "muster_ckpt_wait": [c_void_p, c_uint64, c_int, c_int64],
+    "muster_ckpt_latest": [c_void_p, c_int64, POINTER(c_int64)],
+    "muster_ckpt_load": [c_void_p, c_int64, c_uint, POINTER(c_int64)],
+    "muster_ckpt_read_blob": [c_void_p, c_int64, c_char_p, c_void_p, c_size_t, POINTER(c_size_t)],
+}
+
+
+def _candidates() -> List[str]:
+    """LIBMUSTER, what was installed with this module, then the system's."""
+    given = os.environ.get("LIBMUSTER")
+    if given:
+        return [given]
+    found = []
+    for parent in Path(__file__).resolve().parents:
+        for lib in ("lib", "lib64"):
+            found += [str(p) for p in (parent / lib).glob("**/libmuster.so.0")] if (
+                parent / "bin" / "muster"
+            ).exists() else []
+    return found + ["libmuster.so.0"]
+
+
+_library: Optional[ctypes.CDLL] = None
+
+
+def library() -> ctypes.CDLL:
+    global _library
+    if _library is None:
+        tried = []
+        for path in _candidates():
+            try:
+                lib = ctypes.CDLL(path)
+            except OSError as error:
+                tried.append(str(error))
+                continue
+            for name, types in _SIGNATURES.items():
+                getattr(lib, name).argtypes = types
+                getattr(lib, name).restype = c_int
+            lib.muster_ckpt_error_text.argtypes = [c_void_p]
+            lib.muster_ckpt_error_text.restype = c_char_p
+            lib.muster_ckpt_close.argtypes = [c_void_p]
+            lib.muster_ckpt_close.restype = None
+            lib.muster_finalize.argtypes = [c_void_p]
+            lib.muster_finalize.restype = None
+            _library = lib
+            break
+        else:
+            raise ImportError("no libmuster.so.0 (LIBMUSTER names one): " + "; ".join(tried))
+    return _library
+
+
+def numbers(kind: Any, values: Sequence[int]) -> Any:
+    return (kind * max(len(values), 1))(*values)
+
+
+Gather = Callable[[bytes], List[bytes]]
+
+
+def allgather(gather: Gather, failures: List[BaseException]) -> Any:
+    """The C callback of a Python function; what it raises is kept in `failures`."""
+
+    def call(_arg: Any, mine: int, into: int, length: int) -> int:
+        try:
+            parts = gather(ctypes.string_at(mine, length))
+            ctypes.memmove(into, b"".join(parts), length * len(parts))
+            return 0
+        except BaseException as error:  # nothing passes through C
+            failures.append(error)
+            return -103  # ECONNABORTED
+
+    return ALLGATHER(call)

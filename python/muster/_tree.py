@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nested state as a list of named arrays and a description of the rest, in JSON.
+
+A node is a list, its kind first:
+
+    ["dict", [[key, node], ...]]     keys: strings, integers, booleans, None
+    ["list", [node, ...]], ["tuple", [node, ...]]
+    ["value", v]                     None, bool, int, float, str
+    ["float", "nan"]                 what JSON has no number for
+    ["bytes", "base64"]
+    ["tensor", name, library]        "torch" or "numpy"
+"""
+
+import base64
+import math
+from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+Node = List[Any]
+
+
+def flatten(state: Any, is_tensor: Callable[[Any], str]) -> Tuple[Node, Dict[str, Any]]:
+    """The description, and tensors by name: `a.b.0.c`, keys joined by dots."""
+    tensors: Dict[str, Any] = {}
+    return _flatten(state, "", is_tensor, tensors), tensors
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _flatten(value: Any, path: str, is_tensor: Callable[[Any], str], tensors: Dict[str, Any]) -> Node:
+    library = is_tensor(value)
+    if library:
+        name = path or "value"
+        if name in tensors:
+            raise ValueError(f"two tensors are called '{name}': keys with dots meet nested ones")
+        tensors[name] = value
+        return ["tensor", name, library]
+    if isinstance(value, Mapping):
+        return ["dict", [[_key(k, path), _flatten(v, _join(path, k), is_tensor, tensors)] for k, v in value.items()]]
+    if isinstance(value, (list, tuple)):
+        items = [_flatten(v, _join(path, i), is_tensor, tensors) for i, v in enumerate(value)]
+        return ["list" if isinstance(value, list) else "tuple", items]
+    if isinstance(value, float) and not math.isfinite(value):
+        return ["float", repr(float(value))]
+    if value is None or type(value) in (bool, int, float, str):
+        return ["value", value]
+    if isinstance(value, (bytes, bytearray)):
+        return ["bytes", base64.b64encode(value).decode()]
+    raise TypeError(
+        f"'{path}' is a {type(value).__name__}: expected tensors, arrays, numbers, text, bytes, None, "
+        "and dicts, lists and tuples of them"
+    )
+
+
+def _key(key: Any, path: str) -> Any:
+    if key is None or type(key) in (bool, int, str):
+        return key
+    raise TypeError(f"a key of '{path}' is a {type(key).__name__}: expected str, int, bool or None")
+
+
+def tensors_of(node: Node) -> List[Tuple[str, str]]:
+    """Names of its tensors, with the library of each."""
+    if node[0] == "tensor":
+        return [(node[1], node[2])]
+    if node[0] == "dict":
+        return [t for _, child in node[1] for t in tensors_of(child)]
+    if node[0] in ("list", "tuple"):
+        return [t for child in node[1] for t in tensors_of(child)]
+    return []
+
+
+def build(node: Node, tensors: Mapping[str, Any]) -> Any:
+    kind, value = node[0], node[1]
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "dict":
+        return {k: build(child, tensors) for k, child in value}
+    if kind == "list":
+        return [build(child, tensors) for child in value]
+    if kind == "tuple":
+        return tuple(build(child, tensors) for child in value)
+    if kind == "float":
+        return float(value)
+    if kind == "bytes":
+        return base64.b64decode(value)
+    return value

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers save and load together: rows of a matrix, a vector that all have, and
+something of each one's own.
+
+    ckpt_ranks.py save|load|differ DIRECTORY STEP
+"""
+import sys
+
+import numpy as np
+
+import muster
+from muster import ckpt
+
+what, root, step = sys.argv[1], sys.argv[2], int(sys.argv[3])
+rank, world = muster.rank(), muster.world()
+full = np.arange(23 * 5, dtype=np.float32).reshape(23, 5) + step
+begin, end = 23 * rank // world, 23 * (rank + 1) // world
+mine = full[begin:end].copy()
+shared = np.arange(9) * step
+if what == "load":
+    mine[:] = 0
+    shared[:] = 0
+if what == "differ" and rank == 1:
+    mine = mine[1:]
+    begin += 1
+state = {"m": ckpt.Piece(mine, full.shape, (begin, 0)), "shared": shared, "epoch": step}
+with ckpt.Checkpoints(root) as c:
+    if what != "load":
+        try:
+            c.save(step, state, per_rank={"rank": rank, "world": world})
+        except ckpt.CheckpointError as error:
+            print(f"rank {rank}: {error.strerror}", flush=True)
+            sys.exit(0)
+        print(f"rank {rank} saved, due {c.due(step)}", flush=True)
+        sys.exit(0)
+    got = c.load(into=state)
+    right = (
+        np.array_equal(mine, full[begin:end])
+        and np.array_equal(shared, np.arange(9) * step)
+        and got.state["m"] is mine
+        and got.state["epoch"] == step
+    )
+    own = got.per_rank["rank"] if got.per_rank else None
+    print(f"rank {rank} of {world}: step {got.step}, right {right}, own {own}", flush=True)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""muster.ckpt in a world of one, and what other readers make of it. Prints TAP.
+
+    ckpt_state.py DIRECTORY
+"""
+import json
+import logging
+import os
+import sys
+
+import numpy as np
+import torch
+
+from muster import ckpt
+
+logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+count = 0
+
+
+def ok(fact, name):
+    global count
+    count += 1
+    print(f"{'ok' if fact else 'not ok'} {count} - {name}", flush=True)
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+    if isinstance(a, (np.ndarray, np.generic)):
+        return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b)
+    return type(a) is type(b) and (a == b or a != a)
+
+
+def raises(kind, call, text=""):
+    try:
+        call()
+    except kind as error:
+        return text in str(error)
+    return False
+
+
+def trained(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(5, 8)).square().mean().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def states(seed):
+    model, optimizer = trained(seed)
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "bf16": torch.randn(7, 3).to(torch.bfloat16),
+        "turned": torch.randn(4, 6).t(),
+        "every_other": torch.arange(20)[::2],
+        "scalar": torch.tensor(3.5),
+        "nothing": torch.empty(0, 5),
+        "np": {"f": np.linspace(0, 1, 9).reshape(3, 3).T, "b": np.array([True, False]), "back": np.arange(5)[::-1]},
+        "plain": {"epoch": 3, "lr": 0.1, "best": float("inf"), "none": None, 7: "seven", "t": (1, [2, "x"]), "raw": b"\0\1"},
+    }
+
+
+root = sys.argv[1]
+first = states(1)
+with ckpt.Checkpoints(root) as c:
+    ok(c.load() is None, "nothing yet")
+    c.save(100, first, per_rank={"rng": list(range(5))})
+    ok(c.is_durable(), "durable")
+    c.save(200, states(2), wait=True)
+    ok(c.latest() == 200 and c.latest(below=200) == 100, "both are there")
+    got = c.load(100)
+    ok(got.step == 100 and same(got.state, first), "made anew: the same")
+    ok(got.per_rank == {"rng": [0, 1, 2, 3, 4]}, "what is the rank's own")
+    target = states(3)
+    address = target["model"]["0.weight"].data_ptr()
+    got = c.load(into=target)
+    ok(got.step == 200 and same(got.state, states(2)), "the newest, in place")
+    ok(got.state["model"]["0.weight"].data_ptr() == address, "the very memory")
+    model, optimizer = trained(4)
+    optimizer.load_state_dict(got.state["optimizer"])
+    ok(same(optimizer.state_dict(), states(2)["optimizer"]), "an optimizer takes it")
+    ok(raises(TypeError, lambda: c.save(1, {"a": {"b": object()}}), "'a.b' is a object"), "an object is refused")
+    ok(raises(ValueError, lambda: c.save(1, {"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}), "'a.b'"), "names that meet")
+    ok(raises(TypeError, lambda: c.save(1, {"z": torch.zeros(2, dtype=torch.complex128)}), "complex128"), "no such type in files")
+    ok(raises(FileNotFoundError, lambda: c.load(150), "150"), "no such step")
+    wrong = states(1)
+    wrong["bf16"] = torch.zeros(3, 7, dtype=torch.bfloat16)
+    ok(raises(ckpt.CheckpointError, lambda: c.load(into=wrong), "tensor 'bf16' is BF16 [0:7, 0:3] there"), "another shape")
+    half = torch.zeros(4, 16)
+    got = c.load(100, into={"model": {"2.weight": ckpt.Piece(half[:, :8], (4, 16), (0, 0))}})
+    ok(torch.equal(half[:, :8], first["model"]["2.weight"][:, :8]) and not half[:, 8:].any(), "a piece")
+    flat = torch.zeros(10)
+    c.load(100, into={"model": {"2.weight": ckpt.Piece(flat, (4, 16), flat=3)}})
+    ok(torch.equal(flat, first["model"]["2.weight"].flatten()[3:13]), "a flat range")
+
+step = max(d for d in os.listdir(root) if d.startswith("step-"))
+path = os.path.join(root, step, "r00000.safetensors")
+from safetensors.torch import load_file  # noqa: E402
+
+plain = load_file(path)
+ok(torch.equal(plain["model.0.weight"], states(2)["model"]["0.weight"]), "safetensors opens it")
+try:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
+except ImportError:
+    print(f"ok {count + 1} # SKIP this PyTorch has no HuggingFaceStorageReader")
+    count += 1
+else:
+    state = {k: torch.zeros_like(v) for k, v in plain.items() if k.startswith("model.")}
+    dcp.load(state, storage_reader=HuggingFaceStorageReader(os.path.join(root, step)), no_dist=True)
+    ok(same(state, {k: plain[k] for k in state}), "torch.distributed.checkpoint opens it")
+
+with open(path, "r+b") as f:
+    f.seek(-1, 2)
+    last = f.read(1)
+    f.seek(-1, 2)
+    f.write(bytes([last[0] ^ 1]))
+with ckpt.Checkpoints(root) as c:
+    got = c.load()
+    ok(got.step == 100 and got.passed_over == 1, "a damaged one is passed over")
+    ok(same(got.state, first), "the one before is right")
+print(f"1..{count}")

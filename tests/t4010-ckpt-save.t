@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints of muster's own: from Python and C, alone, by the workers of a run, and
+# by the ranks of an MPI program; and what others can read of them.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+PY=$MUSTER_SRCDIR/tests/py
+export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore
+export LIBMUSTER=$MUSTER_BUILDDIR/.libs/libmuster.so.0 XDG_STATE_HOME=$TRASH/state
+export OMPI_MCA_mpi_yield_when_idle=1
+root=
+[ "$(id -u)" != 0 ] || root=--allow-run-as-root
+! nm -D "$LIBMUSTER" 2>/dev/null | grep -q __asan || {
+    skip 'libmuster wants the sanitizer in the program'
+    finish
+}
+
+state_of() { "$MUSTER" ckpt verify "$1" -o json | json 0.state; }
+run_ranks() { # run_ranks WORKERS WHAT STEP
+    rm -rf run
+    run timeout 200 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node "$1" -- \
+        "$MODULE_PYTHON" "$PY/ckpt_ranks.py" "$2" "$TRASH/ranks.d" "$3"
+}
+
+test_alone() {
+    need_torch
+    run timeout 200 "$TORCH_PYTHON" "$PY/ckpt_state.py" alone.d
+    is "$status" 0 'the test of muster.ckpt' || show
+    while read -r line; do
+        case $line in
+        'ok '*'# SKIP'*) skip "${line#*# SKIP }" ;;
+        'ok '*) pass "${line#* - }" ;;
+        'not ok '*) fail "${line#* - }" ;;
+        esac
+    done <out
+    matches "$(tail -n 1 out)" '^1\.\.[0-9]+$' 'to its end'
+    run "$MUSTER" ckpt verify alone.d
+    is "$status" 1 'muster ckpt sees the damage'
+    matches "$(grep damaged out)" '^step-000000000200-[0-9a-f]{8} +muster +200 ' 'of which'
+    matches "$("$MUSTER" ckpt last-valid alone.d)" '^alone.d/step-000000000100-' 'the last valid one'
+}
+
+test_workers() {
+    need_module numpy
+    run_ranks 3 save 7
+    is "$status" 0 'three workers save' || show
+    is "$(grep -c 'saved, due 0' out)" 3 'all of them'
+    is "$(state_of ranks.d)" whole 'it is whole'
+    is "$(ls ranks.d/step-*/ | tr '\n' ' ')" \
+        'COMMIT manifest.json r00000.safetensors r00001.safetensors r00002.safetensors tensors.index ' 'its files'
+    is "$(json resume_step <run/status.json)" 7 'the run knows of it'
+    run_ranks 2 load 7
+    is "$status" 0 'two workers load it' || show
+    is "$(grep -o 'rank . of 2.*' out | sort | tr '\n' ';')" \
+        'rank 0 of 2: step 7, right True, own 0;rank 1 of 2: step 7, right True, own 1;' 'what was saved'
+    run_ranks 5 load 7
+    is "$(grep -o 'rank . of 5.*' out | sort | tail -n 2 | tr '\n' ';')" \
+        'rank 3 of 5: step 7, right True, own None;rank 4 of 5: step 7, right True, own None;' 'so do five'
+    run_ranks 3 differ 8
+    is "$(grep -c "tensor 'm': no rank has \[7:8, 0:5\] of it" out)" 3 'a hole is told by all' || show
+    is "$(ls ranks.d)" "$(cd ranks.d && ls -d step-000000000007-*)" 'and nothing is left of that'
+}
+
+test_mpi() {
+    command -v mpirun >/dev/null && command -v mpicc >/dev/null || {
+        skip 'no MPI: see scripts/install-deps'
+        return
+    }
+    prog=$TRASH/ckpt_mpi
+    mpicc -std=c11 -I"$MUSTER_SRCDIR/include" -o "$prog" "$MUSTER_SRCDIR/tests/lib/ckpt_mpi.c" \
+        "$LIBMUSTER" -Wl,-rpath,"$MUSTER_BUILDDIR/.libs" 2>err || bail_out "$(cat err)"
+    run timeout 120 mpirun $root --oversubscribe -n 3 "$prog" save mpi.d 5
+    is "$status" 0 'three ranks save' || show
+    run timeout 120 mpirun $root --oversubscribe -n 2 "$prog" load mpi.d 5
+    is "$status" 0 'two ranks load' || show
+    is "$(grep -c 'step 5, 0 wrong' out)" 2 'what was saved'
+    file=$(ls -d mpi.d/step-*)/r00001.safetensors
+    truncate -s -1 "$file"
+    run timeout 120 mpirun $root --oversubscribe -n 2 "$prog" load mpi.d 5
+    isnt "$status" 0 'not once it is cut'
+    is "$(grep -c 'r00001.safetensors is cut: expected [0-9]* bytes, found [0-9]*' out)" 2 'which all ranks tell' || show
+}
+
+run_cases
