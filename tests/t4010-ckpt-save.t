@@ -18,7 +18,7 @@ root=
 state_of() { "$MUSTER" ckpt verify "$1" -o json | json 0.state; }
 run_ranks() { # run_ranks WORKERS WHAT STEP
     rm -rf run
-    run timeout 200 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node "$1" -- \
+    run timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node "$1" -- \
         "$MODULE_PYTHON" "$PY/ckpt_ranks.py" "$2" "$TRASH/ranks.d" "$3"
 }
 
@@ -67,7 +67,7 @@ test_mpi() {
         return
     }
     prog=$TRASH/ckpt_mpi
-    mpicc -std=c11 -I"$MUSTER_SRCDIR/include" -o "$prog" "$MUSTER_SRCDIR/tests/lib/ckpt_mpi.c" \
+    mpicc -std=c11 -I"$MUSTER_BUILDDIR" -I"$MUSTER_SRCDIR/include" -o "$prog" "$MUSTER_SRCDIR/tests/lib/ckpt_mpi.c" \
         "$LIBMUSTER" -Wl,-rpath,"$MUSTER_BUILDDIR/.libs" 2>err || bail_out "$(cat err)"
     run timeout 120 mpirun $root --oversubscribe -n 3 "$prog" save mpi.d 5
     is "$status" 0 'three ranks save' || show

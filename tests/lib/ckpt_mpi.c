@@ -5,6 +5,8 @@
  *
  *   ckpt_mpi save|load DIRECTORY STEP
  */
+#include <config.h>
+
 #include <muster_mpi.h>
 
 #include <stdio.h>
