@@ -59,7 +59,7 @@ static int make_socket(struct crew *c, uint32_t i, const struct order *order,
     }
     str_copy(welcome.run_dir, sizeof(welcome.run_dir), a->run.dir);
     str_copy(welcome.resume_path, sizeof(welcome.resume_path),
-             order->resume_path);
+             order->past.resume_path);
     rc = worker_socket_create(&a->loop, path, &welcome, &crew_socket_ops, c,
                               &c->list[i].socket, e);
     if (rc == 0) {
@@ -158,7 +158,7 @@ int crew_equip(struct crew *c, const struct order *order, struct error *e)
         rc = make_socket(c, i, order, e);
         rc = rc < 0 ? rc : make_outfit(c, i, order, &warnings, e);
     }
-    for (size_t i = 0; c->layout.first_rank == 0 && order->n_restarts == 0 &&
+    for (size_t i = 0; c->layout.first_rank == 0 && order->past.n_restarts == 0 &&
                        i < warnings.n; i++) {
         agent_note(c->agent, "%s", warnings.items[i]);
     }

@@ -13,8 +13,8 @@
 
 static const char *const phase_names[] = {
     [PHASE_GATHER] = "gather", [PHASE_PREPARE] = "prepare",
-    [PHASE_RUN] = "run",       [PHASE_END] = "end",
-    [PHASE_OVER] = "over",
+    [PHASE_RUN] = "run",       [PHASE_CLAIM] = "claim",
+    [PHASE_END] = "end",       [PHASE_OVER] = "over",
 };
 
 const char *lead_phase_name(const struct lead *lead)
@@ -71,6 +71,10 @@ void lead_destroy(struct lead *lead)
         free(lead->n_procs);
         free(lead->gone);
         free(lead->whole);
+        free(lead->dead);
+        free(lead->node_of);
+        view_release(&lead->view);
+        view_release(&lead->claim);
         free(lead);
     }
 }
@@ -102,6 +106,9 @@ int lead_create(const struct lead_config *config, uint64_t now_ms,
     str_copy(lead->resume_path, sizeof(lead->resume_path),
              config->resume_path ? config->resume_path : "");
     lead->config.resume_path = NULL;
+    if (lead_begin(lead, config) < 0) {
+        return error_set(e, ENOMEM, "lead of %u nodes", config->n_nodes);
+    }
     *ret = take_ptr(&lead);
     return 0;
 }
@@ -149,9 +156,9 @@ static void choose_resume(struct lead *lead, const struct lead_event *event)
              event->text ? event->text : "");
     lead->resume_step = event->step;
     if (lead->order.step == ORDER_RUN) {
-        str_copy(lead->order.resume_path, sizeof(lead->order.resume_path),
-                 lead->resume_path);
-        lead->order.resume_step = lead->resume_step;
+        str_copy(lead->order.past.resume_path,
+                 sizeof(lead->order.past.resume_path), lead->resume_path);
+        lead->order.past.resume_step = lead->resume_step;
     }
 }
 
@@ -188,11 +195,17 @@ static void update_node(struct lead *lead, struct lead_node *n,
     lead_uncount(lead, n);
     lead->came_ms = n->serial ? lead->came_ms : lead->now_ms;
     n->serial = r->serial;
-    n->generation = r->generation;
-    n->state = r->state;
+    n->expected = false;
     n->n_procs = r->n_procs;
     n->n_alive = r->n_alive;
-    n->may_run = n->may_run && !has_stopped(lead, r);
+    if (lead_is_of_view(lead, r)) {
+        n->generation = r->generation;
+        n->state = r->state;
+        n->may_run = n->may_run && !has_stopped(lead, r);
+    } else {
+        n->generation = 0;
+        n->state = REPORT_JOINED;
+    }
     lead_count(lead, n);
 }
 
@@ -203,10 +216,11 @@ static int on_report(struct lead *lead, const struct report *r,
     bool was_started = lead->n_started == lead->n_nodes;
 
     if (!r || r->rank >= lead->n_nodes ||
-        r->generation > lead->generation) {
+        (r->generation > lead->generation && !lead->config.rule.on)) {
         return -EPROTO;
     }
     n = &lead->nodes[r->rank];
+    lead_look_at_floor(lead, r, ret);
     if (!lead_hear_report(lead, r, ret) || r->serial <= n->serial) {
         return 0;
     }
@@ -216,7 +230,9 @@ static int on_report(struct lead *lead, const struct report *r,
         return 0;
     }
     update_node(lead, n, r);
-    keep_store(lead, r);
+    if (lead_is_of_view(lead, r)) {
+        keep_store(lead, r);
+    }
     keep_saved(lead, r, ret);
     if (r->failed && r->failure.node == r->rank) { /* each speaks for itself */
         on_failure(lead, &r->failure, ret);
@@ -301,6 +317,15 @@ static int on_event(struct lead *lead, const struct lead_event *event,
             return -EPROTO;
         }
         return lead_exclude(lead, event->rank, event->text, ret) ? 0 : -ENOENT;
+    case LEAD_CLAIMED:
+        lead_on_claimed(lead, event->outcome, ret);
+        return 0;
+    case LEAD_QUIET:
+        lead->n_quiet = event->n_quiet;
+        return 0;
+    case LEAD_SHARED:
+        lead->view.shared = lead->view.shared || !lead->ran;
+        return 0;
     }
     return -EPROTO;
 }
@@ -362,6 +387,7 @@ static void advance_gather(struct lead *lead, struct lead_actions *ret)
         }
         lead_note(lead, ret, LEAD_NOTE_GATHERED, NO_RANK, "%u node%s", n_here,
                   n_here == 1 ? "" : "s");
+        lead_found(lead);
         lead_prepare(lead, ret);
     }
 }
@@ -370,6 +396,8 @@ static void advance_gather(struct lead *lead, struct lead_actions *ret)
 static void start_run(struct lead *lead, struct lead_actions *ret)
 {
     if (lead_choose(lead, true) < lead->min_nodes && !MUTANT(20)) {
+        lead_end_short(lead, ret);
+    } else if (!lead_may_go_on(lead)) {
         lead_end_short(lead, ret);
     } else if (lead_store_rank(lead) != lead->store_rank && !MUTANT(23)) {
         lead_prepare(lead, ret); /* worker 0 will be on another node */
@@ -389,6 +417,7 @@ static void advance_prepare(struct lead *lead, struct lead_actions *ret)
 {
     char late[ORDER_TEXT_BYTES / 2];
     char reason[ORDER_TEXT_BYTES];
+    bool must_wait = lead_claim_if_needed(lead, ret);
 
     if (lead_all_ready(lead)) {
         if (lead->has_cause && !lead->judged && !lead->has_lost &&
@@ -397,7 +426,7 @@ static void advance_prepare(struct lead *lead, struct lead_actions *ret)
         }
         if (lead->has_obstacle) {
             lead_give_up(lead, ret);
-        } else if (lead->now_ms >= run_ms(lead)) {
+        } else if (lead->now_ms >= run_ms(lead) && !must_wait) {
             start_run(lead, ret);
         }
     } else if (lead->now_ms >= lead->limit_ms) {
@@ -413,7 +442,7 @@ static void advance_prepare(struct lead *lead, struct lead_actions *ret)
 /* One move of the machine, if there is one to make. */
 static void advance(struct lead *lead, struct lead_actions *ret)
 {
-    if (lead->phase < PHASE_END && lead->config.deadline_ms &&
+    if (lead->phase < PHASE_CLAIM && lead->config.deadline_ms &&
         lead->now_ms >= lead->config.deadline_ms) {
         on_stop(lead, LEAD_STOP_DEADLINE, false, NULL, ret);
         return;
@@ -426,11 +455,15 @@ static void advance(struct lead *lead, struct lead_actions *ret)
         advance_prepare(lead, ret);
         return;
     case PHASE_RUN:
+        (void)lead_claim_if_needed(lead, ret);
         if (lead_all_ready(lead)) {
             lead_succeed(lead, ret);
         } else {
             lead_change(lead, ret);
         }
+        return;
+    case PHASE_CLAIM:
+        lead_advance_claim(lead, ret);
         return;
     case PHASE_END:
         if (lead_all_ready(lead) || lead->now_ms >= lead->limit_ms) {
@@ -446,15 +479,20 @@ static uint64_t next_wake(struct lead *lead)
 {
     uint64_t wake_ms = lead->limit_ms;
 
-    if (lead->phase == PHASE_OVER) {
+    if (lead->phase == PHASE_OVER || lead->retired) {
         return LEAD_NEVER;
     }
     if (lead->phase == PHASE_PREPARE && lead_all_ready(lead)) {
         wake_ms = run_ms(lead);
+        wake_ms = lead->claiming && wake_ms <= lead->now_ms ? LEAD_NEVER
+                                                            : wake_ms;
     } else if (lead->phase == PHASE_RUN) {
         wake_ms = lead_change_ms(lead);
     }
-    if (lead->phase < PHASE_END && lead->config.deadline_ms &&
+    if (lead->phase == PHASE_CLAIM && lead->now_ms < lead->end_claim_ms) {
+        wake_ms = lead->end_claim_ms;
+    }
+    if (lead->phase < PHASE_CLAIM && lead->config.deadline_ms &&
         lead->config.deadline_ms < wake_ms) {
         wake_ms = lead->config.deadline_ms;
     }
@@ -475,16 +513,22 @@ int lead_step(struct lead *lead, const struct lead_event *event,
     int rc = 0;
 
     ret->order = NULL;
+    ret->claim = NULL;
     ret->n_notes = 0;
     ret->ask_checkpoint = false;
     if (event->now_ms > lead->now_ms) {
         lead->now_ms = event->now_ms;
     }
-    if (lead->phase != PHASE_OVER) {
+    if (lead->phase != PHASE_OVER && !lead->retired) {
+        if (lead->is_new) {
+            lead_take_over(lead, ret);
+        }
         rc = on_event(lead, event, ret);
         do {
             before = lead->phase;
-            advance(lead, ret);
+            if (!lead->retired) {
+                advance(lead, ret);
+            }
         } while (lead->phase != before);
     }
     ret->wake_ms = next_wake(lead);

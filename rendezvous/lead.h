@@ -10,6 +10,7 @@
  *            workers of lost ones are gone, and the backoff is over -> RUN
  *   RUN      until all are DONE (-> END 0), or a worker fails or a node that
  *            takes part is lost (-> PREPARE g+1)
+ *   CLAIM    where another might lead: the verdict has to be won (lead_view.c)
  *   END      the verdict stands; until all are ENDED or lost, or the time for
  *            it is over                                     -> OVER
  *   OVER     LEAVE is published, nothing happens any more
@@ -47,6 +48,7 @@
 #define MUSTER_RENDEZVOUS_LEAD_H
 
 #include "base/cleanup.h"
+#include "rendezvous/heir.h"
 #include "rendezvous/order.h"
 #include "rendezvous/restart.h"
 
@@ -61,6 +63,11 @@ struct lead;
 
 struct lead_config {
     uint32_t n_nodes; /* agents that are expected, 1 .. ORDER_MAX_NODES */
+    uint32_t rank;    /* of the agent that leads */
+    struct view_rule rule; /* who may go on without us; node_of is ignored */
+    uint64_t claim_ms; /* for the arbiter to answer in */
+    /* From the lead before (heir.h), or NULL for the first. Only for the call. */
+    const struct heritage *heritage;
     /* Names for messages, by rank; borrowed until lead_add_nodes() brings others,
      * or the end; NULL, or NULL entries, read as "node N". */
     const char *const *names;
@@ -106,6 +113,13 @@ enum lead_event_type {
                          few for it */
     LEAD_CHOSEN = 9,  /* text, step: what the next workers start from, whatever was
                          known before; "" for nothing. While none is alive */
+    LEAD_CLAIMED = 10, /* outcome: the answer to `claim`; WON or UNKNOWN (which
+                         ends the attempt: there may be another). Who has LOST
+                         tells the heir (HEIR_DEPOSED), and this lead is done */
+    LEAD_SHARED = 11,  /* every agent sees the same run directory: it is the arbiter
+                         from the next order on. Before the first RUN */
+    LEAD_QUIET = 12,  /* n_quiet: so many are silent for long (struct heir_seen), and
+                         may be lost soon. When that changes */
 };
 
 enum lead_stop {
@@ -126,6 +140,8 @@ struct lead_event {
     int64_t step;
     uint32_t n_nodes;
     bool dead;         /* its agent has ended, and so have its workers */
+    enum heir_outcome outcome;
+    uint32_t n_quiet;
     uint64_t quiet_ms; /* since then no word of ours can have come to it */
 };
 
@@ -149,6 +165,7 @@ enum lead_note_type {
     LEAD_NOTE_CHANGE = 14,    /* others take part after the next checkpoint */
     LEAD_NOTE_CHANGING = 15,  /* now; all are asked to stop for that */
     LEAD_NOTE_EXCLUDED = 16,
+    LEAD_NOTE_LEADS = 17,     /* this one has taken the lead over */
 };
 
 /* A line for the journal. */
@@ -169,6 +186,10 @@ struct lead_node {
     uint16_t n_alive;
     bool lost;         /* given up */
     bool takes_part;   /* in the generation that runs, or ran last */
+    bool dead;         /* known to have ended */
+    bool expected;     /* it followed when the lead was taken over */
+    bool estranged;    /* it obeys no order of this view any more ... */
+    uint32_t floor;    /* ... but only of those from this number on */
     bool chosen;       /* for the next one, as it looks now */
     bool excluded;     /* it is not used any more */
     bool awaited;      /* there is no next one before it has stopped */
@@ -192,6 +213,9 @@ struct lead_actions {
     size_t n_notes;
     struct lead_note notes[LEAD_MAX_NOTES]; /* in order; before `order` */
     bool ask_checkpoint; /* all workers, to save now and go on */
+    /* Claim it, and answer CLAIMED; NULL for nothing (new). Valid until the next
+     * step. Meanwhile everything else goes on. */
+    const struct view *claim;
     uint64_t wake_ms;                       /* tick then, or LEAD_NEVER */
     bool finished; /* in the step that ends it and ever after: deliver the
                       LEAVE, then be gone */
@@ -222,13 +246,20 @@ const struct order *lead_order(const struct lead *lead);
  * step. Valid until the next step. */
 const char *lead_resume(const struct lead *lead, int64_t *ret_step);
 
+/* The view that it leads. Valid until the next step. */
+const struct view *lead_view(const struct lead *lead);
+
+/* How many agents of the view are silent and not known to be dead, and so what
+ * heir.h has to count as suspect besides those that the tree knows. */
+uint32_t lead_n_silent(const struct lead *lead);
+
 /* NULL until the first END. */
 const struct lead_verdict *lead_verdict(const struct lead *lead);
 
 /* What is known of a node; rank < n_nodes. Valid until the next step. */
 const struct lead_node *lead_node(const struct lead *lead, uint32_t rank);
 
-/* "gather", "prepare", "run", "end", "over". */
+/* "gather", "prepare", "run", "claim", "end", "over". */
 const char *lead_phase_name(const struct lead *lead);
 uint32_t lead_generation(const struct lead *lead);
 uint32_t lead_n_restarts(const struct lead *lead);

@@ -101,7 +101,7 @@ static void test_newcomer(void)
     ok(bed_ordered(&t, ORDER_RUN, 2) && t.a.order->n_procs[2] == 2,
        "then it takes part");
     is_str(t.a.order->previous, "3 nodes: node 2 comes in", "and all know why");
-    ok(t.a.order->n_restarts == 0 && t.a.order->resume_step == 11 &&
+    ok(t.a.order->past.n_restarts == 0 && t.a.order->past.resume_step == 11 &&
            lead_n_losses(t.lead) == 0, "it counts in no budget");
     running(&t, 2);
     come(&t, 3);
@@ -129,7 +129,7 @@ static void test_restart_takes_in(void)
     bed_tell_all(&t, 3, REPORT_STOPPED, 2);
     ok(bed_ordered(&t, ORDER_RUN, 2) && t.a.order->n_procs[2] == 2,
        "and a restart takes a newcomer in");
-    is_int(t.a.order->n_restarts, 1, "of a failure, which is counted");
+    is_int(t.a.order->past.n_restarts, 1, "of a failure, which is counted");
     lead_destroy(t.lead);
 }
 
@@ -274,7 +274,7 @@ static void test_weary(void)
     is_str(bed_note(&t, LEAD_NOTE_EXCLUDED)->text, "excluded node 1 (n1): it "
            "was the cause 2 times, and restart.maxPerNode is 1", "which says "
            "why");
-    is_int(t.a.order->n_restarts, 2, "the restarts are counted");
+    is_int(t.a.order->past.n_restarts, 2, "the restarts are counted");
     ok(lead_node(t.lead, 1)->excluded && !lead_node(t.lead, 2)->excluded,
        "it alone");
     lead_destroy(t.lead);

@@ -26,7 +26,7 @@
 
 bool lead_is_here(const struct lead_node *n)
 {
-    return n->serial && !n->lost;
+    return (n->serial || n->expected) && !n->lost;
 }
 
 /* --- nodes of several agents --- */
@@ -140,12 +140,17 @@ uint32_t lead_store_rank(const struct lead *lead)
 uint64_t lead_clear_ms(const struct lead *lead)
 {
     uint64_t clear_ms = 0;
+    uint64_t old_ms = lead->has_heard && !MUTANT(105)
+                          ? lead_later(lead->heard_ms, lead->config.lease_ms +
+                                           lead->config.lease_slack_ms)
+                          : 0;
 
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
         const struct lead_node *n = &lead->nodes[i];
 
-        if (n->lost && n->may_run && n->clear_ms > clear_ms) {
-            clear_ms = n->clear_ms;
+        if ((n->lost || n->estranged) && n->may_run) {
+            clear_ms = n->clear_ms > clear_ms ? n->clear_ms : clear_ms;
+            clear_ms = old_ms > clear_ms ? old_ms : clear_ms;
         }
     }
     return MUTANT(15) ? 0 : clear_ms;
@@ -164,7 +169,7 @@ void lead_list_gone(struct lead *lead, struct order *order)
 /* --- losses --- */
 
 /* Why the run cannot go on, into `to`; false if it can. */
-static bool is_at_end(struct lead *lead, char *to, size_t size)
+bool lead_is_at_end(struct lead *lead, char *to, size_t size)
 {
     uint32_t n_left = lead_count_left(lead);
     uint32_t most = lead->config.max_losses;
@@ -172,6 +177,10 @@ static bool is_at_end(struct lead *lead, char *to, size_t size)
     if (n_left < lead->min_nodes && !MUTANT(20)) {
         snprintf(to, size, "%u node%s left, and the job needs %u", n_left,
                  n_left == 1 ? " is" : "s are", lead->min_nodes);
+        return true;
+    }
+    if (lead->phase != PHASE_GATHER && !lead_may_go_on(lead)) {
+        snprintf(to, size, "more than half of the nodes may go on without us");
         return true;
     }
     if (lead->ran && lead->config.restart.kind == RESTART_NEVER) {
@@ -185,7 +194,7 @@ static bool is_at_end(struct lead *lead, char *to, size_t size)
     return false;
 }
 
-static void end_by_loss(struct lead *lead, const char *why,
+void lead_end_by_loss(struct lead *lead, const char *why,
                         struct lead_actions *ret)
 {
     char reason[ORDER_TEXT_BYTES], what[ORDER_TEXT_BYTES / 2];
@@ -206,10 +215,10 @@ void lead_end_short(struct lead *lead, struct lead_actions *ret)
 {
     char why[ORDER_TEXT_BYTES / 4];
 
-    if (is_at_end(lead, why, sizeof(why))) {
-        end_by_loss(lead, why, ret);
+    if (lead_is_at_end(lead, why, sizeof(why))) {
+        lead_end_by_loss(lead, why, ret);
     } else {
-        end_by_loss(lead, "too few nodes are ready", ret);
+        lead_end_by_loss(lead, "too few nodes are ready", ret);
     }
 }
 
@@ -264,9 +273,9 @@ static void take_loss(struct lead *lead, uint32_t rank,
     }
     /* A spare is no loss while there is no need of it. */
     if ((is_loss || lead->phase != PHASE_RUN) &&
-        is_at_end(lead, why, sizeof(why))) {
+        lead_is_at_end(lead, why, sizeof(why))) {
         lead->has_lost = true;
-        end_by_loss(lead, why, ret);
+        lead_end_by_loss(lead, why, ret);
     } else if (lead->phase == PHASE_PREPARE) {
         prepare_without(lead, rank, ret);
     } else if (lead->phase == PHASE_RUN && is_loss) {
@@ -280,17 +289,21 @@ void lead_lose(struct lead *lead, uint32_t rank, const struct lead_event *event,
     struct lead_node *n = &lead->nodes[rank];
     uint64_t heard_ms = lead->now_ms > event->quiet_ms
                             ? lead->now_ms - event->quiet_ms : 0;
+    uint64_t clear_ms = lead_later(heard_ms, lead->config.lease_ms +
+                                                 (MUTANT(16) ? 0
+                                                  : lead->config.lease_slack_ms));
     char name[FAILURE_HOST_BYTES];
 
+    n->dead = n->dead || (event->dead && event->type == LEAD_LOST);
     if (n->lost) {
         return;
     }
     lead_uncount(lead, n);
     n->lost = true;
+    n->expected = false;
+    lead->harsh = lead->harsh || (lead->config.rule.on && !event->dead);
     n->may_run = n->may_run && !event->dead && !MUTANT(22);
-    n->clear_ms = lead_later(heard_ms, lead->config.lease_ms +
-                                           (MUTANT(16) ? 0
-                                            : lead->config.lease_slack_ms));
+    n->clear_ms = clear_ms > n->clear_ms ? clear_ms : n->clear_ms;
     lead_count(lead, n);
     snprintf(lead->loss, sizeof(lead->loss), "lost node %u (%s): %.500s", rank,
              lead_name_of(lead, rank, name, sizeof(name)),
@@ -299,6 +312,30 @@ void lead_lose(struct lead *lead, uint32_t rank, const struct lead_event *event,
     if (lead->phase < PHASE_END) {
         take_loss(lead, rank, ret);
     }
+}
+
+void lead_lose_workers(struct lead *lead, uint32_t rank,
+                       struct lead_actions *ret)
+{
+    struct lead_node *n = &lead->nodes[rank];
+    char name[FAILURE_HOST_BYTES];
+
+    if (lead->phase >= PHASE_END) {
+        return;
+    }
+    lead_uncount(lead, n);
+    n->awaited = n->awaited && !n->estranged;
+    lead_count(lead, n);
+    n->clear_ms = lead_later(lead->now_ms, lead->config.lease_ms +
+                                               lead->config.lease_slack_ms);
+    lead->harsh = true;
+    snprintf(lead->loss, sizeof(lead->loss),
+             "node %u (%s) was cut off for a lease, and has no workers any more",
+             rank, lead_name_of(lead, rank, name, sizeof(name)));
+    lead_note(lead, ret, LEAD_NOTE_LOST, rank, "%s", lead->loss);
+    lead_note(lead, ret, LEAD_NOTE_BACK, rank, "node %u (%s) is back", rank,
+              lead_name_of(lead, rank, name, sizeof(name)));
+    take_loss(lead, rank, ret);
 }
 
 static void take_back(struct lead *lead, uint32_t rank,
@@ -310,7 +347,8 @@ static void take_back(struct lead *lead, uint32_t rank,
     lead_uncount(lead, n);
     n->lost = false;
     lead->came_ms = lead->now_ms;
-    n->awaited = n->awaited || n->may_run;
+    n->dead = false;
+    n->awaited = (n->awaited || n->may_run) && !n->estranged;
     lead_count(lead, n);
     if (lead->phase == PHASE_PREPARE) {
         lead->limit_ms = lead_stop_limit(lead);
@@ -356,7 +394,8 @@ static int reserve(struct lead *lead, uint32_t n)
     struct lead_node *nodes = reallocarray(lead->nodes, n, sizeof(*nodes));
     uint16_t *n_procs = NULL;
     uint32_t *gone = NULL;
-    bool *whole = NULL;
+    bool *whole = NULL, *dead = NULL;
+    uint32_t *node_of = NULL;
 
     lead->nodes = nodes ? nodes : lead->nodes;
     n_procs = nodes ? reallocarray(lead->n_procs, n, sizeof(*n_procs)) : NULL;
@@ -365,13 +404,17 @@ static int reserve(struct lead *lead, uint32_t n)
     lead->gone = gone ? gone : lead->gone;
     whole = gone ? reallocarray(lead->whole, n, sizeof(*whole)) : NULL;
     lead->whole = whole ? whole : lead->whole;
+    dead = whole ? reallocarray(lead->dead, n, sizeof(*dead)) : NULL;
+    lead->dead = dead ? dead : lead->dead;
+    node_of = dead ? reallocarray(lead->node_of, n, sizeof(*node_of)) : NULL;
+    lead->node_of = node_of ? node_of : lead->node_of;
     if (lead->order.n_procs) {
         lead->order.n_procs = lead->n_procs;
     }
     if (lead->order.gone) {
         lead->order.gone = lead->gone;
     }
-    return whole ? 0 : -ENOMEM;
+    return node_of ? 0 : -ENOMEM;
 }
 
 int lead_set_nodes(struct lead *lead, uint32_t n, const uint32_t *node_of)

@@ -60,7 +60,7 @@ static void test_shrink(void)
            t.a.order->n_procs[0] == 2 && t.a.order->n_procs[1] == 0 &&
            t.a.order->n_procs[2] == 2, "then they run without it, at once");
     is_str(t.a.order->previous, "lost node 1 (n1): closed", "and know why");
-    is_int(t.a.order->n_restarts, 0, "it is no restart");
+    is_int(t.a.order->past.n_restarts, 0, "it is no restart");
     is_int(lead_n_losses(t.lead), 1, "but a loss");
     bed_tell_all(&t, 1, REPORT_DONE, 2);
     (void)bed_tell(&t, (struct report){.rank = 2, .state = REPORT_DONE,
@@ -188,7 +188,7 @@ static void test_twice(void)
     (void)bed_tell(&t, (struct report){
         .rank = 3, .state = REPORT_STOPPED, .generation = 4,
         .store_port = 7, .store_addr = "10.0.0.2"});
-    ok(bed_ordered(&t, ORDER_RUN, 4) && t.a.order->n_restarts == 0,
+    ok(bed_ordered(&t, ORDER_RUN, 4) && t.a.order->past.n_restarts == 0,
        "a worker that failed with it is explained by it");
     is_int(lead_n_losses(t.lead), 3, "three losses");
     lead_destroy(t.lead);

@@ -30,6 +30,7 @@ static const char *const note_names[] = {
     [LEAD_NOTE_CHANGE] = "nodes_change_due",
     [LEAD_NOTE_CHANGING] = "nodes_changing",
     [LEAD_NOTE_EXCLUDED] = "node_excluded",
+    [LEAD_NOTE_LEADS] = "lead_taken",
 };
 
 const char *lead_note_name(enum lead_note_type type)

@@ -11,6 +11,8 @@ bool lead_is_ready(const struct lead *lead, const struct lead_node *n)
     switch (lead->phase) {
     case PHASE_GATHER:
         return n->serial || n->lost;
+    case PHASE_CLAIM:
+        return true;
     case PHASE_PREPARE:
         if ((!lead_is_here(n) || !n->awaited) && !MUTANT(24)) {
             return true;
@@ -66,17 +68,37 @@ bool lead_all_ready(const struct lead *lead)
     return lead->n_ready >= lead->n_nodes - MUTANT(2);
 }
 
+static void keep_past(const struct lead *lead, struct past *past)
+{
+    past->ran = lead->ran;
+    past->n_restarts = lead->n_restarts;
+    past->n_losses = lead->n_losses;
+    past->want_nodes = lead->want_nodes;
+    past->saved_generation = lead->saved_generation;
+    past->resume_step = lead->resume_step;
+    str_copy(past->resume_path, sizeof(past->resume_path), lead->resume_path);
+    if (lead->proposing) {
+        past->has_end = true;
+        past->status = lead->verdict.status;
+        str_copy(past->reason, sizeof(past->reason), lead->verdict.reason);
+    }
+}
+
 /* A fresh order in place of the last. */
 static struct order *publish(struct lead *lead, struct lead_actions *ret,
                              enum order_step step)
 {
     uint64_t serial = lead->order.serial + !MUTANT(3);
+    uint64_t first = (uint64_t)lead->view.number << ORDER_SERIAL_BITS;
 
+    serial = serial > first ? serial : first + (lead->view.number != 0);
     lead->order = (struct order){
         .serial = serial ? serial : 1,
         .generation = lead->generation,
         .step = step,
+        .view = lead->view, /* borrowed, as other arrays are */
     };
+    keep_past(lead, &lead->order.past);
     ret->order = &lead->order;
     return &lead->order;
 }
@@ -105,13 +127,14 @@ static void publish_prepare(struct lead *lead, struct lead_actions *ret)
     struct order *order = publish(lead, ret, ORDER_PREPARE);
 
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
-        lead->nodes[i].awaited = lead_is_here(&lead->nodes[i]);
+        lead->nodes[i].awaited = lead_is_here(&lead->nodes[i]) &&
+                                 !lead->nodes[i].estranged;
     }
     order->store_rank = lead->store_rank;
     lead_list_gone(lead, order);
     if (lead->ran) {
-        order->stop = ORDER_STOP_GRACE;
-        order->grace_ms = stop_grace_ms(lead);
+        order->stop = lead->harsh ? ORDER_STOP_FORCE : ORDER_STOP_GRACE;
+        order->grace_ms = lead->harsh ? 0 : stop_grace_ms(lead);
         order->broken = !lead->is_gentle;
     }
     enter(lead, PHASE_PREPARE, lead_stop_limit(lead));
@@ -121,6 +144,9 @@ void lead_prepare(struct lead *lead, struct lead_actions *ret)
 {
     uint32_t first = lead->config.first_generation;
 
+    if (lead->foreign > lead->generation) {
+        lead->generation = lead->foreign;
+    }
     lead->generation = lead->generation ? lead->generation + 1
                                         : (first ? first : 1);
     lead->store_port = 0;
@@ -178,24 +204,35 @@ void lead_run(struct lead *lead, struct lead_actions *ret)
     order->n_procs = lead->n_procs;
     str_copy(order->master_addr, sizeof(order->master_addr), lead->store_addr);
     order->master_port = lead->store_port;
-    order->n_restarts = lead->n_restarts;
     order->max_restarts = lead->config.restart.max;
-    order->resume_step = lead->resume_step;
-    str_copy(order->resume_path, sizeof(order->resume_path),
-             lead->resume_path);
     word_previous(lead, order);
+    lead->harsh = false;
     lead->has_cause = false;
     lead->has_lost = false;
     lead->judged = false;
     lead->is_due = lead->is_gentle = false;
     lead->change[0] = '\0';
     lead->ran = lead->generation;
+    order->past.ran = lead->ran;
     lead->ran_at_ms = lead->now_ms;
     enter(lead, PHASE_RUN, LEAD_NEVER);
     lead_note(lead, ret, LEAD_NOTE_STARTED, NO_RANK,
               "generation %u: %u process%s on %u node%s", lead->generation,
               n_procs, n_procs == 1 ? "" : "es", n_nodes,
               n_nodes == 1 ? "" : "s");
+}
+
+void lead_run_on(struct lead *lead, struct lead_actions *ret)
+{
+    struct order was = lead->order;
+    struct order *order = publish(lead, ret, ORDER_RUN);
+
+    order->n_nodes = was.n_nodes;
+    order->n_procs = was.n_procs;
+    str_copy(order->master_addr, sizeof(order->master_addr), was.master_addr);
+    order->master_port = was.master_port;
+    order->max_restarts = was.max_restarts;
+    str_copy(order->previous, sizeof(order->previous), was.previous);
 }
 
 void lead_publish_end(struct lead *lead, struct lead_actions *ret,
@@ -219,7 +256,7 @@ void lead_publish_end(struct lead *lead, struct lead_actions *ret,
 void lead_end(struct lead *lead, struct lead_actions *ret, uint8_t status,
               const char *reason, enum order_stop stop, uint32_t grace_ms)
 {
-    if (lead->phase >= PHASE_END && !MUTANT(4)) {
+    if (lead->phase >= PHASE_CLAIM && !MUTANT(4)) {
         return;
     }
     lead->verdict.status = status;
@@ -229,6 +266,9 @@ void lead_end(struct lead *lead, struct lead_actions *ret, uint8_t status,
     if (lead->has_cause && !lead->judged) {
         lead->verdict.has_cause = true;
         lead->verdict.cause = lead->cause;
+    }
+    if (lead_claim_end(lead, ret, stop, grace_ms)) {
+        return;
     }
     lead_publish_end(lead, ret, stop, grace_ms);
     if (stop != ORDER_STOP_NONE) {

@@ -7,6 +7,8 @@
  *   lead_loss.c   lost nodes, spares and newcomers: who takes part
  *   lead_grow.c   other nodes for a run that is well
  *   lead_cause.c  which failure is the cause, and what follows from it
+ *   lead_view.c   the view, and claims of the next one
+ *   lead_heir.c   taking over from another
  *   lead_note.c   what is told to the journal
  */
 #ifndef MUSTER_RENDEZVOUS_LEAD_PRIV_H
@@ -20,6 +22,7 @@ enum phase {
     PHASE_GATHER,
     PHASE_PREPARE,
     PHASE_RUN,
+    PHASE_CLAIM, /* the end is claimed: the verdict is known here only */
     PHASE_END,
     PHASE_OVER,
 };
@@ -41,7 +44,9 @@ struct lead {
     uint32_t n_started;  /* RUN: nodes whose workers were started */
     uint16_t *n_procs;   /* scratch for RUN orders */
     uint32_t *gone;      /* the same for PREPARE */
-    bool *whole;         /* scratch, by node */
+    bool *whole;         /* scratch, by node; likewise ... */
+    bool *dead;
+    uint32_t *node_of;
 
     uint32_t n_part;     /* nodes that take part */
     bool is_asked;       /* a command wants other nodes ... */
@@ -70,6 +75,23 @@ struct lead {
     uint32_t saved_generation; /* who wrote resume_path; 0: an earlier run */
     int64_t resume_step;
     char resume_path[ORDER_PATH_BYTES];
+
+    struct view view;    /* number 0: nobody else can ever lead */
+    struct view claim;   /* the newest that was asked for ... */
+    bool claiming;       /* ... and not answered */
+    uint32_t n_quiet;    /* that are here, and silent */
+    uint32_t foreign;    /* the newest generation of other leads */
+    bool retired;        /* another leads */
+    bool is_new;         /* it has taken over, and has not said so yet */
+    bool has_heritage_end; /* and the verdict stands */
+    bool standing_down;
+    bool proposing;      /* CLAIM: the verdict is in the past of the order */
+    bool harsh;          /* nothing can be saved together: kill */
+    enum order_stop end_stop; /* CLAIM: of the END to come ... */
+    uint32_t end_grace_ms;
+    uint64_t end_claim_ms; /* ... which is not claimed before this */
+    bool has_heard;
+    uint64_t heard_ms;   /* somebody heard of a lead of an older view */
 
     struct order order; /* the newest; its arrays are borrowed from above */
     struct lead_verdict verdict;
@@ -100,6 +122,8 @@ void lead_prepare(struct lead *lead, struct lead_actions *ret);
 /* The same one, with others gone. */
 void lead_prepare_again(struct lead *lead, struct lead_actions *ret);
 void lead_run(struct lead *lead, struct lead_actions *ret);
+/* The same generation, in a new view. */
+void lead_run_on(struct lead *lead, struct lead_actions *ret);
 /* With the verdict. Nothing happens if there is one already. */
 void lead_end(struct lead *lead, struct lead_actions *ret, uint8_t status,
               const char *reason, enum order_stop stop, uint32_t grace_ms);
@@ -116,6 +140,12 @@ void lead_lose(struct lead *lead, uint32_t rank, const struct lead_event *event,
                struct lead_actions *ret);
 void lead_hear_again(struct lead *lead, uint32_t rank,
                      struct lead_actions *ret);
+/* The lease of a node was over: its workers are gone or will be, it is there. */
+void lead_lose_workers(struct lead *lead, uint32_t rank,
+                       struct lead_actions *ret);
+void lead_end_by_loss(struct lead *lead, const char *why,
+                      struct lead_actions *ret);
+bool lead_is_at_end(struct lead *lead, char *to, size_t size);
 /* Whether a report counts: of a lost node only one that shows that its lease has
  * not ended, and that it has no workers. */
 bool lead_hear_report(struct lead *lead, const struct report *r,
@@ -159,6 +189,34 @@ bool lead_judge(struct lead *lead, struct lead_actions *ret);
 void lead_succeed(struct lead *lead, struct lead_actions *ret);
 /* There would be another generation, but a node cannot do its part in it. */
 void lead_give_up(struct lead *lead, struct lead_actions *ret);
+
+/* --- lead_view.c --- */
+
+/* False: others may go on by themselves, and we may not. */
+bool lead_may_go_on(struct lead *lead);
+/* PREPARE and RUN: claims the next view if there is need; true as long as there can
+ * be no RUN of this one for that. */
+bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret);
+/* The verdict stands here. True: END comes when it is claimed. */
+bool lead_claim_end(struct lead *lead, struct lead_actions *ret,
+                    enum order_stop stop, uint32_t grace_ms);
+void lead_advance_claim(struct lead *lead, struct lead_actions *ret);
+void lead_on_claimed(struct lead *lead, enum heir_outcome outcome,
+                     struct lead_actions *ret);
+/* Whether a report says what a node has made of orders of this view. */
+bool lead_is_of_view(const struct lead *lead, const struct report *r);
+/* Whether a node has promised to obey this view no more. */
+void lead_look_at_floor(struct lead *lead, const struct report *r,
+                        struct lead_actions *ret);
+
+/* --- lead_heir.c --- */
+
+/* The first view; or what another has left. 0 or -ENOMEM. */
+int lead_begin(struct lead *lead, const struct lead_config *config);
+/* Those that have gathered are the first view. */
+void lead_found(struct lead *lead);
+/* The first orders of one that has taken over. */
+void lead_take_over(struct lead *lead, struct lead_actions *ret);
 
 /* --- lead_note.c --- */
 

@@ -31,7 +31,7 @@ static void test_restart(void)
     ok(bed_ordered(&t, ORDER_RUN, 2), "runs again");
     is_str(t.a.order->previous, "rank 0 (node 0, h) exited with code 8",
            "knows why");
-    is_int(t.a.order->n_restarts, 1, "one restart");
+    is_int(t.a.order->past.n_restarts, 1, "one restart");
     t.now_ms += 4000; /* long enough to be no crash loop */
     (void)bed_fail(&t, 1, 2, 9, 900, 0);
     bed_tell_all(&t, 2, REPORT_STOPPED, 3);
@@ -132,7 +132,7 @@ static void test_always(void)
            "restart.policy is Always", "says why");
     bed_tell_all(&t, 2, REPORT_STOPPED, 2);
     ok(bed_ordered(&t, ORDER_RUN, 2), "it runs");
-    is_int(t.a.order->n_restarts, 1, "and counts as a restart");
+    is_int(t.a.order->past.n_restarts, 1, "and counts as a restart");
     is_str(t.a.order->previous, "", "without a failure before it");
     (void)bed_fail(&t, 1, 2, 9, 900, 0);
     bed_tell_all(&t, 2, REPORT_STOPPED, 3);

@@ -39,8 +39,8 @@ static void test_success(void)
        "runs the processes that nodes told");
     is_str(t.a.order->master_addr, "10.0.0.1", "with the store's address");
     is_int(t.a.order->master_port, 29500, "and port");
-    is_str(t.a.order->resume_path, "ckpt/7", "from the given checkpoint");
-    is_int(t.a.order->n_restarts, 1, "restarts are counted on");
+    is_str(t.a.order->past.resume_path, "ckpt/7", "from the given checkpoint");
+    is_int(t.a.order->past.n_restarts, 1, "restarts are counted on");
     is_int(t.a.order->max_restarts, 2, "of as many as there may be");
     bed_tell_all(&t, 3, REPORT_RUNNING, 5);
     ok(bed_note(&t, LEAD_NOTE_RUNNING) != NULL, "all run");
@@ -158,7 +158,7 @@ static void test_saved(void)
     (void)bed_fail(&t, 0, 1, 1, 1, 0);
     (void)bed_tell(&t, (struct report){.state = REPORT_STOPPED,
                                        .generation = 2});
-    is_str(t.a.order->resume_path, "found/12", "resumed from the newest");
+    is_str(t.a.order->past.resume_path, "found/12", "resumed from the newest");
     r.generation = 2;
     r.saved_step = 99;
     (void)bed_tell(&t, r);
@@ -188,7 +188,7 @@ static void test_chosen(void)
     ok(!t.a.order && !bed_note(&t, LEAD_NOTE_SAVED), "nothing was saved");
     is_str(lead_resume(t.lead, &step), "found/8", "an older one is taken");
     is_int((int)step, 8, "with its step");
-    is_str(lead_order(t.lead)->resume_path, "found/8", "into the order");
+    is_str(lead_order(t.lead)->past.resume_path, "found/8", "into the order");
     (void)bed_step(&t, (struct lead_event){.type = LEAD_CHOSEN, .text = "",
                                            .step = -1});
     is_str(lead_resume(t.lead, &step), "", "or nothing");
@@ -196,7 +196,7 @@ static void test_chosen(void)
     (void)bed_fail(&t, 0, 1, 1, 1, 0);
     (void)bed_tell(&t, (struct report){.state = REPORT_STOPPED,
                                        .generation = 2});
-    is_str(t.a.order->resume_path, "", "from which the next ones start");
+    is_str(t.a.order->past.resume_path, "", "from which the next ones start");
     lead_destroy(t.lead);
 }
 

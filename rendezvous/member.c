@@ -46,6 +46,10 @@ struct member {
     uint64_t failed_ms;   /* when report.failure was seen */
     bool changed;         /* since it was sent last */
 
+    bool lapsed; /* the lease is over, and the member waits */
+    bool is_strange; /* no word has come of the view that it obeys */
+    bool has_heard; /* a lead of a view before report.floor, at ... */
+    uint64_t heard_ms;
     bool fenced;
     bool left;
     uint64_t leave_ms; /* leave then, whatever is still alive */
@@ -118,7 +122,7 @@ static uint64_t lease_end(const struct member *m)
 {
     uint64_t lease_ms = m->config.lease_ms;
 
-    if (!lease_ms || m->fenced || MUTANT(7)) {
+    if (!lease_ms || m->fenced || m->lapsed || MUTANT(7)) {
         return MEMBER_NEVER;
     }
     if (MUTANT(13)) {
@@ -160,6 +164,14 @@ static void check_lease(struct member *m, struct member_actions *ret)
     if (m->now_ms < lease_end(m)) {
         return;
     }
+    if (m->config.waits) {
+        m->lapsed = true;
+        if (m->workers.alive) {
+            m->report.fenced = m->workers.generation;
+            m->changed = true;
+        }
+        return;
+    }
     snprintf(why, sizeof(why), "no word from the lead for %llu s",
              (unsigned long long)(m->now_ms - m->word_ms) / 1000);
     fence(m, why, ret);
@@ -180,6 +192,25 @@ static void hear(struct member *m, uint64_t age_ms)
     m->had_word = true;
     if (at_ms > m->word_ms) {
         m->word_ms = at_ms;
+    }
+    if (age_ms < m->config.lease_ms) {
+        m->lapsed = false;
+        m->is_strange = false;
+    }
+}
+
+/* What the others must not take for a lead's that counts. */
+static void promise(struct member *m, uint32_t floor, uint64_t heard_ms)
+{
+    struct report *r = &m->report;
+
+    m->is_strange = m->is_strange || floor > r->floor;
+    m->changed = m->changed || floor > r->floor;
+    r->floor = floor > r->floor ? floor : r->floor;
+    if (heard_ms != MEMBER_NEVER) {
+        m->heard_ms = m->has_heard && m->heard_ms > heard_ms ? m->heard_ms
+                                                             : heard_ms;
+        m->has_heard = true;
     }
 }
 
@@ -259,6 +290,8 @@ static int on_order(struct member *m, const struct order *order,
     if (m->fenced) {
         return 0;
     }
+    /* Another view: what was reported before was for another lead. */
+    m->changed = m->changed || order->view.number != m->order.view.number;
     rc = order_copy(&m->order, order);
     if (rc < 0) {
         return rc;
@@ -416,6 +449,9 @@ static int on_event(struct member *m, const struct member_event *event,
         return 0;
     case MEMBER_SAVED:
         return on_saved(m, event);
+    case MEMBER_PROMISE:
+        promise(m, event->floor, event->heard_ms);
+        return 0;
     case MEMBER_LEAVE:
         fence(m, event->text ? event->text : "the agent has to leave", ret);
         return 0;
@@ -431,7 +467,7 @@ static enum member_stop wanted_stop(const struct member *m)
     const struct order *o = &m->order;
     bool grace = o->stop == ORDER_STOP_GRACE;
 
-    if (m->fenced || o->step == ORDER_LEAVE) {
+    if (m->fenced || m->lapsed || o->step == ORDER_LEAVE) {
         return MEMBER_STOP_KILL;
     }
     if (order_is_gone(o, m->config.rank) && !MUTANT(18)) {
@@ -551,7 +587,8 @@ static void follow(struct member *m, struct member_actions *ret)
         }
         return;
     case ORDER_RUN:
-        if (!m->workers.alive || MUTANT(10)) {
+        if ((!m->workers.alive || MUTANT(10)) && !m->lapsed &&
+            !m->is_strange) {
             start_workers(m, ret);
         }
         return;
@@ -588,6 +625,8 @@ static void send_report(struct member *m, struct member_actions *ret)
                      ? m->workers.n - m->workers.n_exited
                      : 0;
     r->failure.age_ms = age_ms < UINT32_MAX ? (uint32_t)age_ms : UINT32_MAX;
+    r->heard_ago_ms = !m->has_heard ? UINT64_MAX
+                      : m->now_ms > m->heard_ms ? m->now_ms - m->heard_ms : 0;
     ret->send = r;
 }
 

@@ -11,7 +11,8 @@
  *  - An order that is not newer than the newest seen changes nothing.
  *  - The lease: no word from the lead for lease_ms, and the workers are killed
  *    at once; when they are gone the member leaves with RUN_RESUMABLE (or with
- *    the verdict, if an END came before). Nothing revokes that. It is checked
+ *    the verdict, if an END came before). Nothing revokes that; but where there is
+ *    an heir the member stays, and starts no workers without a lease. It is checked
  *    before each event is looked at, so that messages which lay in a socket
  *    while the agent was stopped do not count as fresh.
  *  - The verdict that a member tells never changes.
@@ -54,8 +55,10 @@ struct member_config {
     uint32_t rank;
     uint16_t n_procs;   /* that this node runs */
     const char *host;   /* copied; for failures of the agent itself */
-    uint64_t lease_ms;  /* heartbeat.timeout; 0 for the lead's own member: the
-                           two live and die together */
+    uint64_t lease_ms;  /* heartbeat.timeout; 0 for none: the lead's own member
+                           where nobody else can take the lead */
+    bool waits;         /* there is an heir (heir.h), which says when to leave: at
+                           the end of the lease only the workers go */
     uint64_t join_ms;   /* the same before the first word or order (gang
                            timeout) */
     uint32_t linger_ms; /* between the exit of the last worker and the kill of
@@ -84,6 +87,10 @@ enum member_event_type {
                                 still alive. It has failed by itself also if it
                                 is being stopped by now; its end is told as any
                                 other */
+    MEMBER_PROMISE = 14,     /* floor, heard_ms: only orders of views from `floor`
+                                on come from now on (heir.h decides which do);
+                                reports say so, and when a lead of an older one
+                                was heard last. Workers stay as they are */
 };
 
 /* All pointers are borrowed for the call. */
@@ -98,6 +105,8 @@ struct member_event {
     uint16_t port;
     const char *text;
     int64_t step;
+    uint32_t floor;
+    uint64_t heard_ms; /* by the clock of now_ms; MEMBER_NEVER: never */
 };
 
 enum member_stop {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORDER_FORMAT 2
+#define ORDER_FORMAT 3
 
 static const char *const step_names[] = {
     [ORDER_PREPARE] = "prepare",
@@ -37,6 +37,7 @@ void order_release(struct order *o)
 {
     free(o->n_procs);
     free(o->gone);
+    view_release(&o->view);
     *o = (struct order){0};
 }
 
@@ -59,14 +60,18 @@ int order_copy(struct order *to, const struct order *from)
                                    sizeof(*n_procs), &failed);
     uint32_t *gone = copy_array(from->gone, from->n_gone, sizeof(*gone),
                                 &failed);
+    struct view view = {0};
 
+    failed = view_copy(&view, &from->view) < 0 || failed;
     order_release(to);
     if (failed) {
         free(n_procs);
         free(gone);
+        view_release(&view);
         return -ENOMEM;
     }
     *to = *from;
+    to->view = view;
     to->n_procs = n_procs;
     to->gone = gone;
     return 0;
@@ -80,6 +85,38 @@ bool order_is_gone(const struct order *o, uint32_t rank)
         }
     }
     return false;
+}
+
+void past_put(struct buf *b, const struct past *p)
+{
+    wire_put_u32(b, p->ran);
+    wire_put_u32(b, p->n_restarts);
+    wire_put_u32(b, p->n_losses);
+    wire_put_u32(b, p->want_nodes);
+    wire_put_u32(b, p->saved_generation);
+    wire_put_i64(b, p->resume_step);
+    wire_put_str(b, p->resume_path);
+    wire_put_u8(b, p->has_end);
+    wire_put_u8(b, p->status);
+    wire_put_str(b, p->reason);
+}
+
+void past_get(struct wire_reader *r, struct past *ret)
+{
+    uint8_t has_end;
+
+    ret->ran = wire_get_u32(r);
+    ret->n_restarts = wire_get_u32(r);
+    ret->n_losses = wire_get_u32(r);
+    ret->want_nodes = wire_get_u32(r);
+    ret->saved_generation = wire_get_u32(r);
+    ret->resume_step = wire_get_i64(r);
+    wire_get_str(r, ret->resume_path, sizeof(ret->resume_path));
+    has_end = wire_get_u8(r);
+    ret->has_end = has_end;
+    ret->status = wire_get_u8(r);
+    wire_get_str(r, ret->reason, sizeof(ret->reason));
+    r->bad = r->bad || has_end > 1;
 }
 
 static void put_prepare(struct buf *b, const struct order *o)
@@ -99,10 +136,7 @@ static void put_run(struct buf *b, const struct order *o)
     }
     wire_put_str(b, o->master_addr);
     wire_put_u16(b, o->master_port);
-    wire_put_u32(b, o->n_restarts);
     wire_put_u32(b, o->max_restarts);
-    wire_put_i64(b, o->resume_step);
-    wire_put_str(b, o->resume_path);
     wire_put_str(b, o->previous);
 }
 
@@ -119,16 +153,18 @@ void order_encode(const struct order *o, struct buf *b)
     switch (o->step) {
     case ORDER_PREPARE:
         put_prepare(b, o);
-        return;
+        break;
     case ORDER_RUN:
         put_run(b, o);
-        return;
+        break;
     case ORDER_END:
     case ORDER_LEAVE:
         wire_put_u8(b, o->status);
         wire_put_str(b, o->reason);
-        return;
+        break;
     }
+    view_put(b, &o->view);
+    past_put(b, &o->past);
 }
 
 static int get_prepare(struct wire_reader *r, struct order *o)
@@ -173,10 +209,7 @@ static int get_run(struct wire_reader *r, struct order *o)
     }
     wire_get_str(r, o->master_addr, sizeof(o->master_addr));
     o->master_port = wire_get_u16(r);
-    o->n_restarts = wire_get_u32(r);
     o->max_restarts = wire_get_u32(r);
-    o->resume_step = wire_get_i64(r);
-    wire_get_str(r, o->resume_path, sizeof(o->resume_path));
     wire_get_str(r, o->previous, sizeof(o->previous));
     return 0;
 }
@@ -241,6 +274,8 @@ int order_decode(const void *data, size_t len, struct order *ret,
         r.bad = true;
     }
     rc = get_body(&r, &o);
+    rc = rc == 0 ? view_get(&r, &o.view) : rc;
+    past_get(&r, &o.past);
     if (rc < 0) {
         return error_set(e, -rc, "order for %u nodes", o.n_nodes);
     }
@@ -260,6 +295,9 @@ void report_encode(const struct report *r, struct buf *b)
     wire_put_u64(b, r->serial);
     wire_put_u32(b, r->generation);
     wire_put_u8(b, (uint8_t)r->state);
+    wire_put_u32(b, r->floor);
+    wire_put_u32(b, r->fenced);
+    wire_put_u64(b, r->heard_ago_ms);
     wire_put_u16(b, r->n_procs);
     wire_put_u16(b, r->n_alive);
     wire_put_u16(b, r->store_port);
@@ -301,6 +339,9 @@ int report_decode(const void *data, size_t len, struct report *ret,
     report.generation = wire_get_u32(&r);
     state = wire_get_u8(&r);
     report.state = state;
+    report.floor = wire_get_u32(&r);
+    report.fenced = wire_get_u32(&r);
+    report.heard_ago_ms = wire_get_u64(&r);
     report.n_procs = wire_get_u16(&r);
     report.n_alive = wire_get_u16(&r);
     report.store_port = wire_get_u16(&r);

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "rendezvous/failure.h"
+#include "rendezvous/view.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,8 +43,32 @@ enum order_stop {
     ORDER_STOP_FORCE = 2, /* kill */
 };
 
+/* What whoever takes the lead has to know, and every order carries. */
+struct past {
+    uint32_t ran;         /* the newest generation that was ordered to run, or 0 */
+    uint32_t n_restarts;  /* so far, the whole job's */
+    uint32_t n_losses;    /* of nodes that took part */
+    uint32_t want_nodes;  /* that are to take part; 0: as the job says */
+    uint32_t saved_generation; /* who wrote resume_path; 0: an earlier run */
+    int64_t resume_step;
+    char resume_path[ORDER_PATH_BYTES]; /* "" if there is nothing to resume */
+    /* A verdict that becomes one when enough have heard it (lead_view.c): whoever
+     * takes the lead ends the run with it. */
+    bool has_end;
+    uint8_t status;
+    char reason[ORDER_TEXT_BYTES];
+};
+
+void past_put(struct buf *b, const struct past *p);
+void past_get(struct wire_reader *r, struct past *ret);
+
+/* The number of its view is above the counter in a serial. */
+#define ORDER_SERIAL_BITS 32
+
 struct order {
-    uint64_t serial;     /* from 1, no two orders of a run have the same */
+    uint64_t serial;     /* rising; no two orders of a run have the same */
+    struct view view;    /* that it belongs to; number 0 before the first */
+    struct past past;
     uint32_t generation; /* END, LEAVE: the newest one prepared, 0 if none */
     enum order_step step;
 
@@ -58,7 +83,7 @@ struct order {
     /* PREPARE: the member that opens the c10d store of `generation` before it
      * reports REPORT_STOPPED: the node of worker 0. */
     uint32_t store_rank;
-    /* PREPARE: members that count as lost; whoever reads of itself here has no
+    /* PREPARE: agents that count as lost; whoever reads of itself here has no
      * time to let its workers save: they are killed at once. NULL unless
      * PREPARE. */
     uint32_t n_gone;
@@ -69,10 +94,7 @@ struct order {
     uint16_t *n_procs; /* n_nodes of them, owned; NULL unless RUN */
     char master_addr[ORDER_ADDR_BYTES];
     uint16_t master_port;
-    uint32_t n_restarts; /* so far, the whole job's */
     uint32_t max_restarts;
-    int64_t resume_step;
-    char resume_path[ORDER_PATH_BYTES]; /* "" if there is nothing to resume */
     char previous[ORDER_TEXT_BYTES];    /* how the last generation failed */
 
     /* END and LEAVE: the verdict. It never changes once END was published. */
@@ -95,6 +117,12 @@ struct report {
     uint64_t serial; /* from 1, per agent */
     uint32_t generation;
     enum report_state state;
+    uint32_t floor;   /* it obeys no order of a view with a smaller number; it has
+                         promised that when it was free (heir.h). 0: none yet */
+    uint32_t fenced;  /* the newest generation whose workers it has killed because
+                         its lease was over, or 0: it may have another by now */
+    uint64_t heard_ago_ms; /* when it last heard of a lead of an older view, at
+                              least so long ago; UINT64_MAX: never */
     uint16_t n_procs; /* that this node would run */
     uint16_t n_alive;
 

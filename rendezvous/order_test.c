@@ -15,16 +15,21 @@ static uint16_t procs[] = {8, 0, 4};
 
 static uint32_t gone[] = {1, 65535};
 static uint32_t twice[] = {7, 7};
+static uint32_t out[] = {0, 2};
 static uint32_t beyond[] = {ORDER_MAX_NODES};
 
 static const struct order orders[] = {
     {.serial = 1, .generation = 1, .step = ORDER_PREPARE,
      .stop = ORDER_STOP_GRACE, .grace_ms = 3000, .broken = true,
-     .store_rank = 2, .n_gone = 2, .gone = gone},
+     .store_rank = 2, .n_gone = 2, .gone = gone,
+     .view = {.number = 3, .lead = 1, .n_nodes = 4, .shared = true, .n_out = 2,
+              .out = out},
+     .past = {.ran = 1, .n_restarts = 1, .n_losses = 2, .want_nodes = 3,
+              .saved_generation = 1, .resume_step = -1,
+              .resume_path = "/run/ckpt/step 10"}},
     {.serial = 1ull << 40, .generation = 7, .step = ORDER_RUN, .n_nodes = 3,
      .n_procs = procs, .master_addr = "fe80::1", .master_port = 65535,
-     .n_restarts = 1, .max_restarts = 3, .resume_step = -1,
-     .resume_path = "/run/ckpt/step 10", .previous = "rank 3 exited"},
+     .max_restarts = 3, .previous = "rank 3 exited"},
     {.serial = 9, .step = ORDER_END, .stop = ORDER_STOP_FORCE, .status = 130,
      .reason = "cancelled"},
     {.serial = 10, .generation = 2, .step = ORDER_LEAVE, .status = 0},
@@ -33,6 +38,7 @@ static const struct order orders[] = {
 static const struct report reports[] = {
     {.rank = 0, .serial = 1, .state = REPORT_JOINED, .n_procs = 8},
     {.rank = 65535, .serial = 2, .state = REPORT_STOPPED, .generation = 3,
+     .floor = 4, .fenced = 2, .heard_ago_ms = UINT64_MAX,
      .store_port = 29500, .store_addr = "10.0.0.1", .saved_generation = 2,
      .saved_step = 400, .saved_path = "ckpt/400"},
     {.rank = 5, .serial = 3, .state = REPORT_RUNNING, .generation = 3,
@@ -78,10 +84,13 @@ static void test_orders(void)
                back.status == orders[i].status &&
                back.n_nodes == orders[i].n_nodes &&
                back.master_port == orders[i].master_port &&
-               back.resume_step == orders[i].resume_step,
+               back.past.resume_step == orders[i].past.resume_step &&
+               back.view.number == orders[i].view.number &&
+               view_has(&back.view, 1) == (orders[i].view.n_nodes > 1) &&
+               !view_has(&back.view, 2),
            "%s: numbers", name);
         is_str(back.reason, orders[i].reason, "%s: reason", name);
-        is_str(back.resume_path, orders[i].resume_path, "%s: path", name);
+        is_str(back.past.resume_path, orders[i].past.resume_path, "%s: path", name);
         is_str(back.previous, orders[i].previous, "%s: previous", name);
         is_str(back.master_addr, orders[i].master_addr, "%s: address", name);
     }
@@ -102,6 +111,9 @@ static void test_reports(void)
                back.n_procs == reports[i].n_procs &&
                back.n_alive == reports[i].n_alive &&
                back.failed == reports[i].failed &&
+               back.floor == reports[i].floor &&
+               back.fenced == reports[i].fenced &&
+               back.heard_ago_ms == reports[i].heard_ago_ms &&
                back.store_port == reports[i].store_port &&
                back.saved_generation == reports[i].saved_generation &&
                back.saved_step == reports[i].saved_step, "%s: numbers", name);
@@ -173,7 +185,7 @@ static void test_out_of_range(void)
         {"gone in no order", 0, 29, 1},
         {"n_nodes 0", 1, 23, 0},      {"n_nodes too large", 1, 22, 1},
         {"an absurd count", 1, 19, 127},
-        {"a path that is too long", 1, 60, 8},
+        {"words that are too long", 1, 48, 8},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -183,7 +195,7 @@ static void test_out_of_range(void)
     }
     is_int(decode_changed(&orders[0], 0, 0, &e), -ERR_VERSION, "format 0");
     is_int(decode_changed(&orders[0], 0, 9, &e), -ERR_VERSION, "format");
-    like(e.text, "format 9, expected 2", "both formats are named");
+    like(e.text, "format 9, expected 3", "both formats are named");
     is_int(order_decode("", 0, NULL, &e), -ERR_FORMAT, "nothing");
     is_int(report_decode("\1", 1, &r, &e), -ERR_VERSION, "report format");
     r.serial = 0;
@@ -216,6 +228,11 @@ static void test_senseless(void)
           .gone = beyond}},
         {"to run generation 0", {.serial = 1, .step = ORDER_RUN, .n_nodes = 3,
                                  .n_procs = procs}},
+        {"a view of somebody out who was never in",
+         {.serial = 1, .step = ORDER_END,
+          .view = {.number = 1, .n_nodes = 2, .n_out = 2, .out = out}}},
+        {"a lead that is no rank",
+         {.serial = 1, .step = ORDER_END, .view = {.lead = ORDER_MAX_NODES}}},
         {"to run on no nodes", {.serial = 1, .generation = 1,
                                 .step = ORDER_RUN, .n_procs = procs}},
     };

@@ -139,9 +139,9 @@ static void check_run(struct sim *s, const struct order *order)
     check_size(s, order);
     sim_check_grown(s, order);
     check_budgets(s);
-    if (order->n_restarts != s->n_restarts) {
+    if (order->past.n_restarts != s->n_restarts) {
         sim_fail(s, "RUN(%u) counts %u restarts, and there were %u",
-                 order->generation, order->n_restarts, s->n_restarts);
+                 order->generation, order->past.n_restarts, s->n_restarts);
     }
 }
 

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/heir_priv.h"
+
+#include "base/str.h"
+#include "rendezvous/mutant.h"
+
+#include <errno.h>
+
+int heir_take_follow(struct heir *h, const struct follow *f)
+{
+    struct camper *c;
+
+    if (f->rank >= h->n_nodes || f->rank == h->config.rank) {
+        return -EPROTO;
+    }
+    c = &h->camp[f->rank];
+    if (f->serial < c->serial) {
+        return 0;
+    }
+    *c = (struct camper){.follows = true, .serial = f->serial, .view = f->view,
+                         .has_heard = f->heard_ago_ms != HEIR_NEVER};
+    if (c->has_heard) {
+        c->heard_ms = h->now_ms > f->heard_ago_ms ? h->now_ms - f->heard_ago_ms
+                                                  : 0;
+    }
+    h->dead[f->rank] = false;
+    heir_learn(h, f->order_serial, f->generation, &f->past);
+    if (f->has_verdict) {
+        heir_learn_end(h, f->status, f->reason);
+    }
+    return 0;
+}
+
+static void list_camp(struct heir *h)
+{
+    for (uint32_t i = 0; i < h->n_nodes; i++) {
+        h->in[i] = h->camp[i].follows || i == h->config.rank;
+    }
+}
+
+/* All members that could still come are there. */
+static bool is_complete(const struct heir *h)
+{
+    for (uint32_t i = 0; i < h->view.n_nodes && i < h->n_nodes; i++) {
+        if (view_has(&h->view, i) && i != h->view.lead && !h->in[i] &&
+            !h->dead[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* By then the leases of all who come have ended. A camp that is not the larger part
+ * leaves such a one time to be first. */
+uint64_t heir_settled_ms(const struct heir *h)
+{
+    uint64_t ms = h->config.settle_ms;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < h->n_nodes; i++) {
+        n += h->in[i] && view_has(&h->view, i);
+    }
+    if (n * 2 <= h->view.n_nodes - h->view.n_out) {
+        ms *= 2;
+    }
+    return heir_later(h->word_ms, heir_later(h->config.lease_ms, ms));
+}
+
+/* When anybody of the camp last heard of a lead. */
+static uint64_t camp_heard_ms(const struct heir *h)
+{
+    uint64_t ms = h->has_heard ? h->heard_ms : h->now_ms;
+
+    for (uint32_t i = 0; i < h->n_nodes; i++) {
+        const struct camper *c = &h->camp[i];
+
+        if (c->follows && c->has_heard && c->heard_ms > ms && !MUTANT(119)) {
+            ms = c->heard_ms;
+        }
+    }
+    return ms;
+}
+
+static uint32_t next_number(const struct heir *h)
+{
+    uint32_t newest = h->view.number;
+
+    for (uint32_t i = 0; !h->view.shared && i < h->n_nodes; i++) {
+        newest = h->camp[i].view > newest ? h->camp[i].view : newest;
+    }
+    return view_next_number(newest, h->config.rank, h->view.shared);
+}
+
+static int set_claim(struct heir *h)
+{
+    struct view *v = &h->claim;
+    uint32_t n = h->view.shared ? h->n_nodes : h->view.n_nodes;
+
+    for (uint32_t i = 0; !h->view.shared && i < n; i++) {
+        h->in[i] = true;
+    }
+    if (view_set(v, h->in, n) < 0) {
+        return -ENOMEM;
+    }
+    v->number = next_number(h);
+    v->lead = h->config.rank;
+    v->shared = h->view.shared;
+    return 0;
+}
+
+void heir_consider(struct heir *h, struct heir_actions *ret)
+{
+    struct view_rule rule = heir_rule(h);
+
+    if (!h->is_top || h->claiming) {
+        return;
+    }
+    list_camp(h);
+    if (!view_may_go_on(&rule, &h->view, h->in) ||
+        (!is_complete(h) && h->now_ms < heir_settled_ms(h)) ||
+        set_claim(h) < 0) {
+        return;
+    }
+    h->claim_heard_ms = camp_heard_ms(h);
+    if (!h->view.shared) {
+        heir_win(h, ret);
+        return;
+    }
+    h->claiming = true;
+    ret->claim = &h->claim;
+}
+
+void heir_win(struct heir *h, struct heir_actions *ret)
+{
+    struct heritage *to = &h->heritage;
+    uint64_t heard_ms = camp_heard_ms(h);
+
+    if (h->state != HEIR_FREE || view_copy(&h->view, &h->claim) < 0) {
+        return;
+    }
+    heard_ms = heard_ms > h->claim_heard_ms ? heard_ms : h->claim_heard_ms;
+    list_camp(h);
+    *to = (struct heritage){
+        .view = h->view,
+        .generation = h->known.generation - MUTANT(106),
+        .past = h->known.past,
+        .n_procs_len = h->n_procs_len,
+        .n_procs = h->n_procs_of == h->known.past.ran ? h->n_procs : NULL,
+        .follows = h->in,
+        .dead = h->dead,
+        .n_nodes = h->n_nodes,
+        .clear_ms = heir_later(heard_ms, h->config.lease_ms +
+                                             h->config.slack_ms),
+        .has_verdict = h->known.has_verdict || h->known.past.has_end,
+        .status = h->known.has_verdict ? h->known.status
+                                       : h->known.past.status,
+    };
+    str_copy(to->reason, sizeof(to->reason),
+             h->known.has_verdict ? h->known.reason : h->known.past.reason);
+    h->state = HEIR_LEAD;
+    h->has_word = false;
+    h->has_stamp = false;
+    h->floor = h->view.number;
+    ret->floor = h->floor;
+    ret->heard_ms = h->has_heard ? h->heard_ms : HEIR_NEVER;
+    ret->lead = to;
+}

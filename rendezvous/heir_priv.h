@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of the heir share. Private to heir*.c.
+ *
+ *   heir.c       what orders, words and time make of it
+ *   heir_camp.c  who follows, and the claim of the next view
+ *   heir_msg.c   the follow as a message; beats
+ */
+#ifndef MUSTER_RENDEZVOUS_HEIR_PRIV_H
+#define MUSTER_RENDEZVOUS_HEIR_PRIV_H
+
+#include "rendezvous/heir.h"
+
+enum heir_state {
+    HEIR_BOUND,
+    HEIR_FREE,
+    HEIR_LEAD,
+    HEIR_OUT,
+};
+
+/* One that is, or was, in the camp. */
+struct camper {
+    bool follows;
+    uint64_t serial;
+    uint32_t view;
+    bool has_heard;
+    uint64_t heard_ms; /* by our clock: of a lead, at the latest */
+};
+
+struct heir {
+    struct heir_config config;
+    uint32_t *node_of;     /* copied */
+    enum heir_state state;
+    uint64_t now_ms;
+    uint32_t n_nodes;
+    struct view view;
+    uint32_t floor;        /* obeys views from this number on */
+
+    bool has_stamp;
+    uint64_t stamp_ms;     /* the newest of the lead, by its clock */
+    uint64_t word_ms;      /* its word, by ours */
+    bool has_heard;
+    uint64_t heard_ms;     /* when the newest stamp of any lead came */
+    uint64_t free_ms;      /* since when it is free */
+
+    bool is_top;
+    struct camper *camp;
+    bool *dead;
+    bool *in;              /* scratch, and what `heritage` points to */
+
+    struct follow known;   /* the newest that anybody of the camp knows; own words
+                              are filled in when it is sent */
+    uint64_t follow_serial;
+    bool tells;            /* a follow is due */
+    uint16_t *n_procs;     /* of generation n_procs_of */
+    uint32_t n_procs_len, n_procs_of;
+    bool member_has_end;
+
+    struct view claim;
+    bool claiming;
+    uint64_t claim_heard_ms; /* the newest that was heard in the camp then */
+
+    bool has_word;         /* the lead's: what enough have acknowledged */
+    uint64_t acked_ms;
+
+    struct follow follow;  /* as it was sent last */
+    struct heritage heritage;
+    struct order end;      /* found, not heard */
+    char why[ORDER_TEXT_BYTES];
+};
+
+/* a + b, without wrapping. */
+static inline uint64_t heir_later(uint64_t a, uint64_t b)
+{
+    return a > HEIR_NEVER - b ? HEIR_NEVER : a + b;
+}
+
+struct view_rule heir_rule(const struct heir *h);
+/* Nobody but the lead's side can ever go on. */
+bool heir_is_rigid(const struct heir *h);
+/* Keeps what an order or a follow says of the run if it is newer. */
+void heir_learn(struct heir *h, uint64_t serial, uint32_t generation,
+                const struct past *past);
+void heir_learn_end(struct heir *h, uint8_t status, const char *reason);
+
+/* --- heir_camp.c --- */
+
+int heir_take_follow(struct heir *h, const struct follow *f);
+/* FREE: the claim, if it is time. Then when that may be, if nothing comes. */
+void heir_consider(struct heir *h, struct heir_actions *ret);
+uint64_t heir_settled_ms(const struct heir *h);
+void heir_win(struct heir *h, struct heir_actions *ret);
+
+#endif

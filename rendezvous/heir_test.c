@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/str.h"
+#include "rendezvous/heir.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { LEASE_MS = 1000, SLACK_MS = 50, SETTLE_MS = 100, N = 4 };
+
+static struct heir *h;
+static struct heir_actions a;
+static uint64_t now_ms;
+
+static void step(struct heir_event event)
+{
+    event.now_ms = now_ms;
+    is_int(heir_step(h, &event, &a), 0, "an event of type %d at %llu ms",
+           event.type, (unsigned long long)now_ms);
+}
+
+static void tick(uint64_t ms)
+{
+    now_ms += ms;
+    step((struct heir_event){.type = HEIR_TICK});
+}
+
+static struct order order_of(uint32_t number, uint32_t lead, bool shared,
+                             uint32_t generation, enum order_step what)
+{
+    static uint16_t n_procs[N] = {1, 1, 1, 1};
+    static uint64_t counter;
+
+    return (struct order){
+        .serial = ((uint64_t)number << ORDER_SERIAL_BITS) + ++counter,
+        .generation = generation, .step = what, .n_nodes = N,
+        .n_procs = what == ORDER_RUN ? n_procs : NULL,
+        .view = {.number = number, .lead = lead, .n_nodes = N,
+                 .shared = shared},
+        .past = {.ran = what == ORDER_RUN ? generation : generation - 1,
+                 .n_restarts = 1, .resume_path = "ckpt/1"}};
+}
+
+static void give(struct order o)
+{
+    step((struct heir_event){.type = HEIR_ORDER, .order = &o});
+}
+
+static void hear(uint32_t view, uint64_t stamp_ms, uint64_t age_ms)
+{
+    step((struct heir_event){.type = HEIR_WORD, .view = view,
+                             .stamp_ms = stamp_ms, .age_ms = age_ms});
+}
+
+static void follow(uint32_t rank, uint64_t ago_ms, uint32_t generation)
+{
+    static uint64_t serial;
+    struct follow f = {.rank = rank, .serial = ++serial, .view = 1,
+                       .heard_ago_ms = ago_ms, .generation = generation};
+
+    step((struct heir_event){.type = HEIR_FOLLOW, .follow = &f});
+}
+
+static void open_heir(uint32_t rank, uint32_t min_nodes)
+{
+    struct heir_config config = {
+        .rank = rank, .n_nodes = N,
+        .rule = {.on = min_nodes != 0, .min_nodes = min_nodes},
+        .lease_ms = LEASE_MS, .join_ms = 5000, .slack_ms = SLACK_MS,
+        .settle_ms = SETTLE_MS, .wait_ms = 9000};
+
+    heir_destroy(h);
+    now_ms = 10000;
+    if (heir_create(&config, now_ms, &h, NULL) < 0) {
+        bail_out("no heir");
+    }
+}
+
+/* Bound to node 0 in view 1, in generation 1, heard of just now. */
+static void open_bound(uint32_t rank, uint32_t min_nodes, bool shared)
+{
+    open_heir(rank, min_nodes);
+    give(order_of(1, 0, shared, 1, ORDER_RUN));
+    hear(1, 500, 0);
+}
+
+static void test_bound(void)
+{
+    open_heir(1, 2);
+    give(order_of(1, 0, true, 1, ORDER_PREPARE));
+    ok(a.obey && a.floor == 1, "the first order binds");
+    hear(2, 500, 0);
+    ok(!a.obey, "a word of another view is none");
+    hear(1, 500, 100);
+    ok(a.obey, "a word of this one is");
+    is_int(heir_seen_ms(h), 500, "its stamp is acknowledged");
+    tick(LEASE_MS - 1);
+    ok(!heir_is_free(h) && a.wake_ms == now_ms + 1, "as long as the lease lasts");
+    hear(1, 600, HEIR_NEVER);
+    ok(!a.obey, "a lead that has no word renews nothing ...");
+    is_int(heir_seen_ms(h), 600, "... but was heard");
+    tick(1);
+    ok(heir_is_free(h) && a.floor == 2 && a.follow &&
+           a.heard_ms == now_ms - 1, "then it is free, and promises");
+    hear(1, 700, 0);
+    give(order_of(1, 0, true, 2, ORDER_RUN));
+    ok(!a.obey, "the old lead has nothing more to say");
+    is_int(heir_seen_ms(h), 600, "and is not acknowledged");
+    give(order_of(2, 3, true, 2, ORDER_PREPARE));
+    ok(a.obey && !heir_is_free(h), "another view binds it again");
+    open_bound(1, 2, true);
+    give(order_of(2, 3, true, 2, ORDER_PREPARE));
+    give(order_of(1, 0, true, 3, ORDER_RUN));
+    ok(!a.obey, "an older view does not");
+}
+
+static void test_rigid(void)
+{
+    open_heir(1, 0);
+    give(order_of(0, 0, false, 1, ORDER_RUN));
+    ok(a.obey, "where nobody else leads all orders count");
+    tick(LEASE_MS * 2);
+    ok(!a.leave, "and the member sees to itself");
+    open_bound(1, 4, true);
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 0});
+    ok(!heir_is_free(h) && !a.leave, "a job that needs all waits for its lease");
+    tick(LEASE_MS);
+    ok(a.leave && strstr(a.leave, "no word from the lead for 1 s"), "and ends");
+    open_heir(1, 2);
+    tick(4999);
+    ok(!a.leave, "before the first order there is time to gather");
+    tick(1);
+    ok(a.leave, "and an end of it");
+}
+
+static void test_candidate(void)
+{
+    open_bound(1, 2, true);
+    tick(LEASE_MS);
+    step((struct heir_event){.type = HEIR_TOP});
+    follow(2, 30, 1);
+    ok(!a.claim, "node 3 may come yet");
+    tick(SETTLE_MS * 2 - 1);
+    ok(!a.claim && a.wake_ms == now_ms + 1, "and the larger part goes first");
+    tick(1);
+    ok(a.claim && a.claim->number == 2 && a.claim->lead == 1 &&
+           view_has(a.claim, 2) && !view_has(a.claim, 0) &&
+           !view_has(a.claim, 3), "then it claims the next view for its camp");
+    follow(3, 200, 2);
+    ok(!a.claim, "once");
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_UNKNOWN});
+    ok(a.claim && !view_has(a.claim, 3), "without an answer, the same again");
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_WON});
+    ok(a.lead && heir_is_lead(h) && a.lead->view.number == 2, "it leads");
+    is_int(a.lead->clear_ms, now_ms - 200 + LEASE_MS + SLACK_MS,
+           "a lease after anybody has heard of the old one");
+    is_int(a.lead->generation, 2, "the newest generation that one of them knows");
+    ok(a.lead->n_procs && a.lead->past.ran == 1 &&
+           a.lead->past.n_restarts == 1, "and what was");
+    ok(a.lead->follows[3] && a.lead->follows[1] && !a.lead->follows[0],
+       "those who follow now");
+    is_int(heir_word_age_ms(h, now_ms), 0,
+           "two are in it, and one alone cannot go on: its word is new");
+}
+
+static void test_dead_lead(void)
+{
+    open_bound(1, 2, true);
+    step((struct heir_event){.type = HEIR_TOP});
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 0});
+    ok(heir_is_free(h) && a.follow && !a.claim, "free at once");
+    follow(2, 0, 1);
+    ok(!a.claim, "not all have come");
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 3});
+    ok(a.claim, "all that live have");
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_WON});
+    ok(a.lead && a.lead->dead[0] && a.lead->dead[3], "who is dead is known");
+    give((struct order){.serial = 1, .view = {.number = 1}});
+    ok(!a.obey, "nobody leads the lead");
+}
+
+static void test_lost(void)
+{
+    struct view found = {.number = 2, .lead = 3, .n_nodes = N, .shared = true};
+    uint32_t out[] = {1};
+
+    open_bound(1, 1, true);
+    tick(LEASE_MS);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(SETTLE_MS * 2);
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_LOST,
+                             .found = &found});
+    ok(!a.leave && a.seek == 3 && a.floor == 2 && !heir_is_free(h),
+       "who is named in it looks for its lead");
+    tick(LEASE_MS);
+    ok(heir_is_free(h), "for a lease");
+    found.number = 3;
+    found.n_out = 1;
+    found.out = out;
+    tick(SETTLE_MS * 2);
+    ok(a.claim && a.claim->number == 3, "and claims the next");
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_LOST,
+                             .found = &found});
+    ok(a.leave && strstr(a.leave, "the others go on without this node"),
+       "who is not named leaves");
+    open_bound(1, 1, true);
+    tick(LEASE_MS);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(SETTLE_MS * 2);
+    found = (struct view){.number = 2, .lead = 0, .n_nodes = N, .shared = true,
+                          .has_verdict = true, .status = 3, .reason = "why"};
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_LOST,
+                             .found = &found});
+    ok(a.leave && a.order && a.order->step == ORDER_END &&
+           a.order->status == 3 && !strcmp(a.order->reason, "why"),
+       "a verdict that is found is the verdict");
+}
+
+static void test_majority(void)
+{
+    open_bound(2, 1, false);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(LEASE_MS + SETTLE_MS * 2);
+    follow(3, 0, 1);
+    ok(!a.lead, "half without the lowest is not enough");
+    follow(1, 0, 1);
+    ok(a.lead && !a.claim && a.lead->view.number >> 16 == 1,
+       "more than half are, and nobody is asked");
+    ok(view_has(&a.lead->view, 0), "all stay members");
+    is_int(heir_word_age_ms(h, now_ms), HEIR_NEVER,
+           "its word is none before enough have acknowledged it");
+    open_bound(1, 1, false);
+    tick(LEASE_MS);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(8999);
+    ok(!a.leave, "alone it waits");
+    tick(1);
+    ok(a.leave && strstr(a.leave, "no lead was found for 10 s"), "not for ever");
+}
+
+/* Three nodes below: what they have acknowledged, and how old the word is. */
+static void test_word(void)
+{
+    static const struct {
+        const char *what;
+        uint32_t min_nodes;
+        struct heir_seen seen;
+        uint32_t n_silent;
+        uint64_t acked_ms; /* 0: as before */
+    } cases[] = {
+        {"all are there", 2, {9900, 9900, 0, 0}, 0, 9900},
+        {"one is suspect, which cannot go on", 2, {9000, 9950, 1, 1}, 0, 9950},
+        {"two are, which can", 2, {9000, 9990, 2, 2}, 0, 0},
+        {"one is lost, one suspect", 2, {9995, 9995, 1, 1}, 1, 0},
+        {"they are back", 2, {9996, 9996, 0, 0}, 0, 9996},
+    };
+    uint64_t acked_ms = 0;
+
+    open_heir(0, 2);
+    give(order_of(1, 0, true, 1, ORDER_RUN));
+    ok(heir_is_lead(h), "the first lead hears of it by its own order");
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        step((struct heir_event){.type = HEIR_SEEN, .seen = cases[i].seen,
+                                 .n_silent = cases[i].n_silent});
+        acked_ms = cases[i].acked_ms ? cases[i].acked_ms : acked_ms;
+        is_int(heir_word_age_ms(h, now_ms), now_ms - acked_ms, "%s",
+               cases[i].what);
+    }
+    open_heir(0, 4);
+    give(order_of(1, 0, true, 1, ORDER_RUN));
+    is_int(heir_word_age_ms(h, now_ms), 0,
+           "where nobody else can go on its word is always new");
+}
+
+static void test_deposed(void)
+{
+    struct view found = {.number = 2, .lead = 1, .n_nodes = N, .shared = true};
+
+    open_heir(0, 2);
+    give(order_of(1, 0, true, 1, ORDER_RUN));
+    step((struct heir_event){.type = HEIR_DEPOSED, .found = &found});
+    ok(a.quit && !heir_is_lead(h) && !a.leave && a.seek == 1,
+       "a lead that is deposed is a member");
+}
+
+static void test_messages(void)
+{
+    struct follow f = {.rank = 3, .serial = 2, .view = 7, .heard_ago_ms = 12,
+                       .order_serial = 9, .generation = 4, .has_verdict = true,
+                       .status = 1, .reason = "x", .past = {.ran = 3}}, back;
+    _buf_ struct buf b = {0};
+    bool refused = true;
+    struct heir_seen sum = {.all_ms = 50, .live_ms = 50};
+
+    follow_encode(&f, &b);
+    is_int(follow_decode(b.data, b.len, &back, NULL), 0, "a follow");
+    ok(back.rank == 3 && back.view == 7 && back.heard_ago_ms == 12 &&
+           back.has_verdict && back.past.ran == 3 && !strcmp(back.reason, "x"),
+       "comes as it went");
+    buf_putc(&b, '\0');
+    for (size_t len = 0; len <= b.len; len++) {
+        refused = refused && (follow_decode(b.data, len, &back, NULL) == 0) ==
+                                 (len == b.len - 1);
+    }
+    ok(refused, "only as a whole");
+    b.data[0] = 9;
+    is_int(follow_decode(b.data, b.len, &back, NULL), -ERR_VERSION, "format 9");
+    heir_seen_add(&sum, &(struct heir_seen){40, HEIR_NEVER, 1, 1});
+    ok(sum.all_ms == 40 && sum.live_ms == 50 && sum.n_suspect == 1 &&
+           sum.n_quiet == 1, "the oldest of all, and of those that live");
+}
+
+static void test_senseless(void)
+{
+    struct heir_config config = {.n_nodes = 2, .rank = 2};
+    struct follow f = {.rank = N, .serial = 1};
+    struct heir *none;
+    struct error e;
+
+    is_int(heir_create(&config, 0, &none, &e), -EINVAL, "a rank that is none");
+    open_bound(1, 2, true);
+    is_int(heir_step(h, &(struct heir_event){.type = HEIR_DEAD, .rank = 1}, &a),
+           -EPROTO, "its own death");
+    is_int(heir_step(h, &(struct heir_event){.type = HEIR_FOLLOW, .follow = &f},
+                     &a), -EPROTO, "a follower that is none");
+    is_int(heir_step(h, &(struct heir_event){.type = HEIR_UNFOLLOW, .rank = 9},
+                     &a), -EPROTO, "nor one that goes");
+    is_int(heir_grow(h, 9, NULL), 0, "there are more now");
+    is_int(heir_step(h, &(struct heir_event){.type = HEIR_UNFOLLOW, .rank = 8},
+                     &a), 0, "and it may be one of them");
+}
+
+int main(void)
+{
+    test_bound();
+    test_rigid();
+    test_candidate();
+    test_dead_lead();
+    test_lost();
+    test_majority();
+    test_word();
+    test_deposed();
+    test_messages();
+    test_senseless();
+    heir_destroy(h);
+    return tap_done();
+}

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/split.h"
+
+#include "base/str.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Random numbers, the log, events in order of time -------------------------- */
+
+uint64_t split_rnd(struct split *s)
+{
+    uint64_t z = s->rng += 0x9e3779b97f4a7c15;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+uint64_t split_pick(struct split *s, uint64_t low, uint64_t high)
+{
+    return low + split_rnd(s) % (high - low + 1);
+}
+
+bool split_chance(struct split *s, uint32_t per_mille)
+{
+    return split_rnd(s) % 1000 < per_mille;
+}
+
+void split_trace(struct split *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!s->trace) {
+        return;
+    }
+    buf_printf(&s->log, "%8" PRIu64 " ", s->now_ms);
+    va_start(ap, fmt);
+    buf_vprintf(&s->log, fmt, ap);
+    va_end(ap);
+    buf_putc(&s->log, '\n');
+}
+
+static bool is_before(const struct split_event *a, const struct split_event *b)
+{
+    return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->seq < b->seq;
+}
+
+void split_push(struct split *s, struct split_event event)
+{
+    size_t i = s->n_events;
+
+    if (i == s->cap_events) {
+        s->cap_events = s->cap_events ? s->cap_events * 2 : 256;
+        s->heap = realloc(s->heap, s->cap_events * sizeof(*s->heap));
+        if (!s->heap) {
+            abort();
+        }
+    }
+    s->n_events++;
+    for (; i > 0 && is_before(&event, &s->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+        s->heap[i] = s->heap[(i - 1) / 2];
+    }
+    s->heap[i] = event;
+}
+
+static struct split_event pop(struct split *s)
+{
+    struct split_event top = s->heap[0];
+    struct split_event last = s->heap[--s->n_events];
+    size_t i = 0;
+
+    for (;;) {
+        size_t child = 2 * i + 1;
+
+        if (child >= s->n_events) {
+            break;
+        }
+        if (child + 1 < s->n_events &&
+            is_before(&s->heap[child + 1], &s->heap[child])) {
+            child++;
+        }
+        if (!is_before(&s->heap[child], &last)) {
+            break;
+        }
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    s->heap[i] = last;
+    return top;
+}
+
+void split_post(struct split *s, uint64_t at_ms, enum split_type type,
+                uint32_t to, uint32_t tag)
+{
+    split_push(s, (struct split_event){.at_ms = at_ms, .seq = ++s->seq,
+                                       .type = (uint8_t)type, .to = to,
+                                       .tag = tag});
+}
+
+/* Clocks of agents show different times, and run at different rates. */
+uint64_t split_clock(const struct split *s, const struct split_agent *a)
+{
+    return (uint64_t)((int64_t)s->now_ms + a->offset_ms +
+                      (int64_t)s->now_ms * a->drift_ppm / 1000000);
+}
+
+uint64_t split_when(const struct split *s, const struct split_agent *a,
+                    uint64_t clock_ms)
+{
+    int64_t rate = 1000000 + a->drift_ppm;
+
+    (void)s;
+    return (uint64_t)((((int64_t)clock_ms - a->offset_ms) * 1000000 + rate - 1) /
+                      rate);
+}
+
+/* Faults ------------------------------------------------------------------- */
+
+static void cut(struct split *s, uint32_t mask, bool one_way)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        for (uint32_t k = 0; k < s->n; k++) {
+            bool apart = (mask >> i & 1) != (mask >> k & 1);
+
+            if (apart && (!one_way || (mask >> i & 1))) {
+                s->reach[i][k] = false;
+            }
+        }
+    }
+    split_trace(s, "cut: %#x%s", mask, one_way ? ", one way" : "");
+}
+
+static void disturb_side(struct split *s, uint32_t mask)
+{
+    uint32_t n = (uint32_t)__builtin_popcount(mask);
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        bool in = mask >> i & 1;
+
+        s->agents[i].disturbed = s->agents[i].disturbed ||
+                                 in == (2 * n <= s->n);
+    }
+}
+
+static void heal(struct split *s)
+{
+    memset(s->reach, 1, sizeof(s->reach));
+    split_trace(s, "healed");
+}
+
+static uint32_t pick_mask(struct split *s)
+{
+    return (uint32_t)split_pick(s, 1, (1u << s->n) - 2);
+}
+
+static void plan_random(struct split *s)
+{
+    uint64_t n = split_pick(s, 0, 4);
+
+    for (uint64_t i = 0; i < n; i++) {
+        static const enum split_type kinds[] = {
+            SP_KILL, SP_PAUSE, SP_CUT, SP_CUT, SP_ONE_WAY, SP_HANG};
+        enum split_type kind = kinds[split_rnd(s) % 6];
+        uint64_t at_ms = split_pick(s, 0, s->faults_end_ms);
+        uint32_t tag = 0, who = (uint32_t)split_pick(s, 0, s->n - 1);
+
+        who = split_chance(s, 400) ? 0 : who;
+        if (kind == SP_CUT || kind == SP_ONE_WAY) {
+            if (s->n < 2) {
+                continue;
+            }
+            tag = pick_mask(s);
+            if (split_chance(s, 700)) {
+                split_post(s, at_ms + split_pick(s, 1, s->lease_ms * 4),
+                           SP_HEAL, 0, 0);
+            }
+        } else if (kind == SP_PAUSE) {
+            tag = (uint32_t)split_pick(s, 1, s->lease_ms * 3);
+        } else if (kind == SP_HANG) {
+            tag = (uint32_t)split_pick(s, 1, 6000);
+        }
+        split_post(s, at_ms, kind, who, tag);
+    }
+    s->arbiter_bad = split_chance(s, 200);
+    if (split_chance(s, 100)) {
+        split_post(s, split_pick(s, 0, 15000), SP_STOP, 0,
+                   (uint32_t)split_pick(s, 0, 2));
+    }
+}
+
+static void plan_case(struct split *s)
+{
+    uint64_t at_ms = split_pick(s, 1500, 5000);
+
+    switch (s->which) {
+    case SPLIT_ANY:
+        plan_random(s);
+        return;
+    case SPLIT_CREATE:
+        split_post(s, at_ms, SP_CUT, 0, 1);
+        return;
+    case SPLIT_EVEN:
+        split_post(s, at_ms, SP_CUT, 0, (1u << s->n / 2) - 1);
+        return;
+    case SPLIT_EEXIST:
+        split_post(s, at_ms, SP_KILL, 0, 0);
+        s->arbiter_bad = true;
+        return;
+    case SPLIT_SILENT:
+        split_post(s, at_ms, SP_CUT, 0, 1);
+        return;
+    case SPLIT_KILLED:
+        split_post(s, at_ms, SP_KILL, 0, 0);
+        split_post(s, at_ms + split_pick(s, 0, 6000), SP_KILL, 1, 0);
+        return;
+    case SPLIT_PAUSED:
+        split_post(s, at_ms, SP_PAUSE, 0,
+                   (uint32_t)split_pick(s, s->lease_ms, s->lease_ms * 4));
+        return;
+    }
+}
+
+static void plan_job(struct split *s)
+{
+    s->n = (uint32_t)split_pick(s, 2, SPLIT_MAX);
+    s->shared = split_chance(s, 650);
+    s->min_nodes = (uint32_t)split_pick(s, 1, s->n > 2 ? s->n - 2 : 1);
+    if (s->which != SPLIT_ANY) {
+        s->n = (uint32_t)split_pick(s, 4, SPLIT_MAX);
+        s->shared = true;
+        s->min_nodes = (uint32_t)split_pick(s, 1, s->n / 2 - 1);
+    }
+    s->timeout_ms = split_pick(s, 1000, 3000);
+    s->lease_ms = s->timeout_ms + split_pick(s, 50, 200);
+    s->slack_ms = s->lease_ms / 100 + 100;
+    s->duration_ms = split_pick(s, 500, 12000);
+    s->p_fail = split_chance(s, 300) ? 200 : 0;
+    s->faults_end_ms = split_pick(s, 1000, 20000);
+    s->restart = (struct restart_policy){
+        .kind = RESTART_ON_FAILURE, .max = (uint32_t)split_pick(s, 0, 3),
+        .backoff_min_ms = 100, .backoff_max_ms = 1000};
+    s->give_up_ms = 300000;
+}
+
+static void create_agents(struct split *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct split_agent *a = &s->agents[i];
+
+        a->up = a->seek = SPLIT_NONE;
+        a->drift_ppm = (int64_t)split_pick(s, 0, 1000) - 500;
+        a->offset_ms = (int64_t)split_pick(s, 0, 100000);
+        for (uint32_t k = 0; k < SPLIT_MAX; k++) {
+            a->below[k].via = SPLIT_NONE;
+        }
+        split_post(s, i ? split_pick(s, 0, 1000) : 0, SP_JOIN, i, 0);
+    }
+}
+
+static void on_join(struct split *s, struct split_agent *a)
+{
+    uint32_t rank = split_rank(s, a);
+    struct view_rule rule = {.on = true, .min_nodes = s->min_nodes};
+    struct heir_config heir = {
+        .rank = rank, .n_nodes = s->n, .rule = rule, .lease_ms = s->lease_ms,
+        .join_ms = 12000, .slack_ms = s->slack_ms,
+        .settle_ms = s->lease_ms / 5,
+        .wait_ms = s->lease_ms * 3 < 10000 ? 10000 : s->lease_ms * 3};
+    struct member_config member = {
+        .rank = rank, .n_procs = 1, .host = "h", .lease_ms = s->lease_ms,
+        .waits = true, .join_ms = 12000, .linger_ms = 200, .margin_ms = 3000};
+    struct lead_config lead = {
+        .n_nodes = s->n, .rank = rank, .rule = rule, .claim_ms = 3000,
+        .min_nodes = s->min_nodes, .max_nodes = s->n, .max_losses = 1000,
+        .lease_ms = s->lease_ms, .lease_slack_ms = s->slack_ms,
+        .restart = s->restart, .gang_timeout_ms = 8000, .grace_ms = 500,
+        .restart_grace_ms = 300, .margin_ms = 3000};
+    uint64_t now = split_clock(s, a);
+
+    if (heir_create(&heir, now, &a->heir, NULL) < 0 ||
+        member_create(&member, now, &a->member, NULL) < 0 ||
+        (rank == 0 && lead_create(&lead, now, &a->lead, NULL) < 0)) {
+        abort();
+    }
+    a->alive = a->started = true;
+    split_post(s, s->now_ms + split_pick(s, 1, 50), SP_BEAT, rank, 0);
+    split_member(s, a, (struct member_event){.type = MEMBER_UPLINK_UP});
+    if (a->lead) {
+        split_lead(s, a, (struct lead_event){
+            .type = s->shared ? LEAD_SHARED : LEAD_TICK});
+    } else {
+        split_dial_soon(s, a, 1);
+    }
+    split_heir(s, a, (struct heir_event){.type = HEIR_TICK});
+}
+
+static void on_wake(struct split *s, struct split_agent *a, uint32_t which)
+{
+    a->wake_ms[which] = 0;
+    if (which == 0) {
+        split_heir(s, a, (struct heir_event){.type = HEIR_TICK});
+    } else if (which == 1) {
+        split_member(s, a, (struct member_event){.type = MEMBER_TICK});
+    } else {
+        split_lead(s, a, (struct lead_event){.type = LEAD_TICK});
+    }
+}
+
+static void on_stop(struct split *s, uint32_t kind)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->agents[i].lead && s->agents[i].alive) {
+            s->stop_sent = true;
+            split_trace(s, "stop %u", kind);
+            split_lead(s, &s->agents[i], (struct lead_event){
+                .type = LEAD_STOP, .stop = (enum lead_stop)kind});
+            return;
+        }
+    }
+}
+
+static void on_fault(struct split *s, struct split_event *e)
+{
+    struct split_agent *a = &s->agents[e->to];
+
+    s->n_faults += e->type != SP_HEAL && !(e->type == SP_KILL && e->tag);
+    switch (e->type) {
+    case SP_KILL:
+        if (e->tag && a->alive) {
+            bool was = a->disturbed;
+
+            split_kill(s, a); /* it exits */
+            a->disturbed = was;
+        } else if (!e->tag) {
+            split_kill(s, a);
+        }
+        return;
+    case SP_PAUSE:
+        if (a->alive && a->paused_until_ms < s->now_ms) {
+            split_trace(s, "node %u: stopped for %u ms", e->to, e->tag);
+            a->disturbed = true;
+            a->paused_until_ms = s->now_ms + e->tag;
+        }
+        return;
+    case SP_CUT:
+    case SP_ONE_WAY:
+        cut(s, e->tag, e->type == SP_ONE_WAY);
+        disturb_side(s, e->tag);
+        s->n_cuts++;
+        return;
+    case SP_HEAL:
+        heal(s);
+        return;
+    case SP_HANG:
+        s->hung_until_ms = s->now_ms + e->tag;
+        s->arbiter_hung = true;
+        return;
+    default:
+        on_stop(s, e->tag);
+        return;
+    }
+}
+
+static bool is_for_agent(const struct split_event *e)
+{
+    return e->type == SP_DIAL || e->type == SP_BEAT || e->type == SP_FRAME ||
+           e->type == SP_WAKE || e->type == SP_LOST || e->type == SP_SPAWNED ||
+           e->type == SP_GONE || e->type == SP_ANSWER || e->type == SP_STORE;
+}
+
+static void dispatch(struct split *s, struct split_event *e)
+{
+    struct split_agent *a = &s->agents[e->to];
+    struct member_event store = {.type = MEMBER_STORE_OPEN, .addr = "10.0.0.1",
+                                 .port = 20000, .generation = e->tag};
+
+    if (is_for_agent(e) && a->paused_until_ms > s->now_ms) {
+        e->at_ms = a->paused_until_ms;
+        split_push(s, *e);
+        return;
+    }
+    if (e->type == SP_FRAME && a->alive && !s->reach[e->from][e->to]) {
+        e->at_ms = s->now_ms + 20; /* sent again, as long as the link lives */
+        if (a->arrives_ms[e->from] < e->at_ms) {
+            a->arrives_ms[e->from] = e->at_ms;
+        }
+        split_push(s, *e);
+        return;
+    }
+    switch (e->type) {
+    case SP_JOIN: on_join(s, a); break;
+    case SP_DIAL: split_on_dial(s, e); break;
+    case SP_BEAT: split_on_beat(s, e); break;
+    case SP_FRAME: split_on_frame(s, e); break;
+    case SP_WAKE: on_wake(s, a, e->tag); break;
+    case SP_LOST: split_on_lost(s, e); break;
+    case SP_SPAWNED: case SP_DIE: case SP_GONE: split_on_work(s, e); break;
+    case SP_ASK: split_on_ask(s, e); break;
+    case SP_ANSWER: split_on_answer(s, e); break;
+    case SP_STORE: split_member(s, a, store); break;
+    default: on_fault(s, e); break;
+    }
+    buf_release(&e->bytes);
+    for (uint32_t i = 0; i < s->n; i++) {
+        lead_destroy(s->agents[i].old_lead);
+        s->agents[i].old_lead = NULL;
+    }
+    split_check_world(s);
+}
+
+static bool is_over(const struct split *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->agents[i].alive || s->agents[i].worker ||
+            !s->agents[i].started) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void release(struct split *s)
+{
+    while (s->n_events) {
+        buf_release(&s->heap[--s->n_events].bytes);
+    }
+    free(s->heap);
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct split_agent *a = &s->agents[i];
+
+        heir_destroy(a->heir);
+        member_destroy(a->member);
+        lead_destroy(a->lead);
+        buf_release(&a->order);
+        view_release(&a->ask);
+        for (uint32_t k = 0; k < SPLIT_MAX; k++) {
+            buf_release(&a->below[k].report);
+            buf_release(&a->below[k].follow);
+        }
+    }
+    for (uint32_t i = 0; i < SPLIT_VIEWS; i++) {
+        view_release(&s->files[i]);
+    }
+}
+
+bool split_run(uint64_t seed, enum split_case which, char *ret_violation,
+               size_t size, struct buf *log)
+{
+    struct split *s = calloc(1, sizeof(*s));
+    bool passed;
+
+    if (!s) {
+        abort();
+    }
+    s->rng = seed;
+    s->which = which;
+    s->trace = log != NULL;
+    memset(s->reach, 1, sizeof(s->reach));
+    plan_job(s);
+    split_trace(s, "%u nodes, at least %u, %s, lease %" PRIu64, s->n,
+                s->min_nodes, s->shared ? "shared" : "majority", s->lease_ms);
+    create_agents(s);
+    plan_case(s);
+    while (s->n_events && !s->violation[0] && !is_over(s)) {
+        struct split_event event = pop(s);
+
+        s->now_ms = event.at_ms;
+        if (s->now_ms > s->give_up_ms) {
+            split_check_end(s);
+            split_fail(s, "still going on at the end of time");
+        }
+        dispatch(s, &event);
+    }
+    split_check_end(s);
+    if (log) {
+        buf_append(log, s->log.data, s->log.len);
+        buf_release(&s->log);
+    }
+    passed = !s->violation[0];
+    str_copy(ret_violation, size, s->violation);
+    release(s);
+    free(s);
+    return passed;
+}

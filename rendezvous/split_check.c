@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "rendezvous/split.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { WAKE_MS = 30 }; /* until what an agent kills when it goes on is dead */
+
+void split_fail(struct split *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (s->violation[0]) {
+        return;
+    }
+    va_start(ap, fmt);
+    vsnprintf(s->violation, sizeof(s->violation), fmt, ap);
+    va_end(ap);
+    split_trace(s, "VIOLATION: %s", s->violation);
+}
+
+/* A stopped agent cannot fence itself. */
+static bool is_beyond(const struct split *s, const struct split_agent *a)
+{
+    return a->paused_until_ms && s->now_ms <= a->paused_until_ms + WAKE_MS;
+}
+
+/* A lead that does not know that it is one no more may order what it likes: what
+ * counts is what comes of it. */
+void split_check_start(struct split *s, const struct split_agent *a,
+                       const struct order *o)
+{
+    uint32_t n = 0;
+    uint32_t *who = &s->run_view[o->view.number % SPLIT_VIEWS];
+
+    for (uint32_t i = 0; i < o->n_nodes; i++) {
+        n += o->n_procs[i] > 0;
+    }
+    if (is_beyond(s, a)) {
+        return;
+    }
+    if (n < s->min_nodes) {
+        split_fail(s, "generation %u on %u nodes of at least %u",
+                   o->generation, n, s->min_nodes);
+    }
+    if (o->generation < s->ran) {
+        split_fail(s, "generation %u is started after %u", o->generation,
+                   s->ran);
+    }
+    if (o->generation == s->ran && s->run_lead != o->view.lead) {
+        split_fail(s, "generation %u is of node %u and of node %u",
+                   o->generation, s->run_lead, o->view.lead);
+    }
+    if (s->shared && *who && *who != o->view.lead + 1) {
+        split_fail(s, "view %u has the leads %u and %u", o->view.number,
+                   *who - 1, o->view.lead);
+    }
+    if (s->has_end && o->generation > s->end_generation) {
+        split_fail(s, "generation %u is started after the verdict %u",
+                   o->generation, s->end_status);
+    }
+    *who = o->view.lead + 1;
+    s->n_runs++;
+    s->ran = o->generation;
+    s->run_lead = o->view.lead;
+}
+
+void split_check_order(struct split *s, const struct order *o)
+{
+    if (o->past.n_restarts > s->restart.max) {
+        split_fail(s, "%u restarts of %u", o->past.n_restarts, s->restart.max);
+    }
+    if (o->step >= ORDER_END && o->status != RUN_RESUMABLE) {
+        if (s->has_end && s->end_status != o->status) {
+            split_fail(s, "verdict %u after %u", o->status, s->end_status);
+        }
+        if (!s->has_end && o->generation < s->ran) {
+            split_fail(s, "verdict %u of generation %u after RUN(%u)",
+                       o->status, o->generation, s->ran);
+        }
+        s->end_generation = s->has_end ? s->end_generation : o->generation;
+        s->has_end = true;
+        s->end_status = o->status;
+    }
+}
+
+void split_check_world(struct split *s)
+{
+    const struct split_agent *first = NULL;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct split_agent *a = &s->agents[i];
+
+        if (!a->worker || is_beyond(s, a)) {
+            continue;
+        }
+        if (first && first->generation != a->generation) {
+            split_fail(s, "generation %u is alive on node %u and %u on node %u",
+                       first->generation, split_rank(s, first), a->generation,
+                       i);
+        }
+        first = a;
+    }
+}
+
+/* Whether enough nodes were never disturbed, so that the run had to go on on some
+ * side. Of a cut, the side counts that is larger; where more happened, the other one
+ * may have won, and failed then. */
+static bool must_have_succeeded(const struct split *s)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += !s->agents[i].disturbed;
+    }
+    return s->n_runs && (!s->n_cuts || s->n_faults == 1) && n >= s->min_nodes && n * 2 > s->n && !s->arbiter_hung &&
+           !s->arbiter_bad && !s->stop_sent;
+}
+
+void split_check_end(struct split *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct split_agent *a = &s->agents[i];
+
+        if (a->alive) {
+            split_fail(s, "node %u has not left (%s)", i,
+                       heir_state_name(a->heir));
+        }
+        if (a->worker) {
+            split_fail(s, "a worker is left on node %u", i);
+        }
+        if (a->told && a->status != RUN_RESUMABLE &&
+            !(s->has_end && s->end_status == a->status)) {
+            split_fail(s, "node %u says %u, which is no verdict", i,
+                       a->status);
+        }
+    }
+    if (must_have_succeeded(s) && !s->has_end) {
+        split_fail(s, "the run was given up, though it could go on");
+    }
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * split_test [--schedules N] [--seed S] [--case K]: runs the schedules of seeds S,
+ * S+1, ... and prints the log of the first that breaks a promise; then those of the
+ * named cases. Built with MUTANT_BUILD it expects each of the seeded faults to be
+ * found instead.
+ */
+#include <config.h>
+
+#include "base/str.h"
+#include "rendezvous/mutant.h"
+#include "rendezvous/split.h"
+#include "tests/lib/tap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const cases[] = {
+    [SPLIT_ANY] = "anything",
+    [SPLIT_CREATE] = "who has created a view is killed before it knows",
+    [SPLIT_EVEN] = "an even cut",
+    [SPLIT_EEXIST] = "an arbiter whose answers get lost",
+    [SPLIT_SILENT] = "the lead is cut off",
+    [SPLIT_KILLED] = "the lead is killed, and then the next one",
+    [SPLIT_PAUSED] = "the lead is stopped",
+};
+
+#ifdef MUTANT_BUILD
+enum { SCHEDULES = 20000, FIRST = 101 };
+int mutant_number;
+
+static const char *const mutants[] = {
+    "RUN without a claim, though others could have claimed",
+    "the side that is too small does not leave the others time to claim",
+    "END without a claim",
+    "who has promised not to obey is taken for a member",
+    "a new lead does not wait for the leases of the others",
+    "a generation is used again",
+    NULL, NULL, NULL,
+    "both halves of an even cut go on",
+    "the word of the lead is new whatever is acknowledged",
+    NULL,
+    "who is not named goes on",
+    "a claim that was lost counts as won",
+    "a claim that was not answered counts as won",
+    "who is free goes on obeying",
+    "a new lead does not wait for PREPARE",
+    NULL,
+    "what the camp has heard is not asked for",
+};
+
+static void run_all(uint64_t first, uint64_t n, int which)
+{
+    char why[512] = "";
+
+    (void)which;
+    for (size_t k = 0; k < ARRAY_SIZE(mutants); k++) {
+        uint64_t seed = first;
+
+        if (!mutants[k]) {
+            continue;
+        }
+        mutant_number = (int)k + FIRST;
+        while (seed < first + n &&
+               split_run(seed, (seed % 7), why, sizeof(why), NULL)) {
+            seed++;
+        }
+        ok(seed < first + n, "mutant %zu is found: %s", k + FIRST, mutants[k]);
+        diag("seed %" PRIu64 ": %s", seed, why);
+    }
+}
+#else
+enum { SCHEDULES = 10000, A_CASE = 10 };
+
+static void print_lines(const char *text)
+{
+    while (*text) {
+        int len = (int)strcspn(text, "\n");
+
+        diag("%.*s", len, text);
+        text += len + (text[len] == '\n');
+    }
+}
+
+static void run_case(uint64_t first, uint64_t n, int which)
+{
+    _buf_ struct buf log = {0};
+    char why[512];
+    uint64_t seed = first;
+
+    while (seed < first + n &&
+           split_run(seed, (enum split_case)which, why, sizeof(why), NULL)) {
+        seed++;
+    }
+    if (ok(seed == first + n, "%" PRIu64 " schedules from seed %" PRIu64 ": %s",
+           n, first, cases[which])) {
+        return;
+    }
+    diag("seed %" PRIu64 ": %s", seed, why);
+    diag("again with: split_test --seed %" PRIu64 " --schedules 1 --case %d",
+         seed, which);
+    (void)split_run(seed, (enum split_case)which, why, sizeof(why), &log);
+    print_lines(buf_str(&log));
+}
+
+static void run_all(uint64_t first, uint64_t n, int which)
+{
+    if (which >= 0) {
+        run_case(first, n, which);
+        return;
+    }
+    for (int k = 0; k < (int)ARRAY_SIZE(cases); k++) {
+        run_case(first, k ? n / A_CASE : n, k);
+    }
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    uint64_t n = SCHEDULES, seed = 1, which = UINT64_MAX;
+
+    for (int i = 1; i + 1 < argc; i += 2) {
+        uint64_t *to = !strcmp(argv[i], "--schedules") ? &n
+                       : !strcmp(argv[i], "--seed")    ? &seed
+                       : !strcmp(argv[i], "--case")    ? &which
+                                                       : NULL;
+
+        if (!to || str_to_u64(argv[i + 1], to) < 0) {
+            bail_out("usage: %s [--schedules N] [--seed S] [--case K]",
+                     argv[0]);
+        }
+    }
+    run_all(seed, n, which < ARRAY_SIZE(cases) ? (int)which : -1);
+    return tap_done();
+}
