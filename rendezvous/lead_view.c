@@ -260,7 +260,7 @@ static bool is_accepted(struct lead *lead)
 bool lead_claim_end(struct lead *lead, struct lead_actions *ret,
                     enum order_stop stop, uint32_t grace_ms)
 {
-    if (!has_rivals(lead) || !lead->ran ||
+    if (!has_rivals(lead) || !lead->generation ||
         (!lead->view.shared && lead_may_go_on(lead) &&
          lead->verdict.status == RUN_RESUMABLE)) {
         return false;
