@@ -26,7 +26,7 @@ bool lead_is_ready(const struct lead *lead, const struct lead_node *n)
         return !n->takes_part ||
                (n->state == REPORT_DONE && n->generation == lead->generation);
     case PHASE_END:
-        return !n->serial || n->lost || n->state == REPORT_ENDED;
+        return !lead_is_here(n) || n->state == REPORT_ENDED;
     case PHASE_OVER:
         break;
     }

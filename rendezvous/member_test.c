@@ -506,6 +506,50 @@ static void test_lead_member(void)
     is_int(member_create(&config, 0, &t.m, NULL), -EINVAL, "absurd rank");
 }
 
+/* One whose heir says when to leave. */
+static void test_waiting(void)
+{
+    struct member_config config = {
+        .rank = 1, .n_procs = 2, .host = "n1", .lease_ms = 10000,
+        .waits = true, .join_ms = 60000, .linger_ms = 300, .margin_ms = 2000};
+    struct bench t = {.now_ms = 1000, .n_procs = {2, 2}};
+    struct order next = {.serial = 1ull << ORDER_SERIAL_BITS, .generation = 2,
+                         .step = ORDER_PREPARE, .view = {.number = 2}};
+
+    if (member_create(&config, t.now_ms, &t.m, NULL) < 0) {
+        bail_out("no member");
+    }
+    (void)order(&t, (struct order){.generation = 1, .step = ORDER_PREPARE});
+    (void)order(&t, (struct order){.generation = 1, .step = ORDER_RUN});
+    ok(t.a.start, "workers start");
+    (void)event(&t, MEMBER_STARTED, 1);
+    (void)step(&t, (struct member_event){.type = MEMBER_WORD});
+    tick(&t, 10000);
+    ok(t.a.stop == MEMBER_STOP_KILL && !t.a.leave && !t.a.has_verdict,
+       "at the end of the lease they are killed, and it stays");
+    ok(t.a.send && t.a.send->fenced == 1, "that is told");
+    (void)exits(&t, 1, 9);
+    (void)event(&t, MEMBER_GONE, 1);
+    (void)step(&t, (struct member_event){.type = MEMBER_PROMISE, .floor = 2,
+                                         .heard_ms = t.now_ms - 500});
+    ok(t.a.send && t.a.send->floor == 2 && t.a.send->heard_ago_ms == 500,
+       "so is what it has promised, and when a lead was heard");
+    (void)order(&t, next);
+    ok(says(&t, REPORT_STOPPED, 2), "it prepares for another view");
+    next.step = ORDER_RUN;
+    next.serial++;
+    (void)order(&t, next);
+    ok(!t.a.start, "but starts nothing before a word of its lead");
+    (void)step(&t, (struct member_event){.type = MEMBER_WORD,
+                                         .age_ms = 10000});
+    ok(!t.a.start, "which is new");
+    (void)step(&t, (struct member_event){.type = MEMBER_WORD, .age_ms = 100});
+    ok(t.a.start, "then it does");
+    (void)step(&t, (struct member_event){.type = MEMBER_LEAVE, .text = "go"});
+    ok(t.a.stop == MEMBER_STOP_KILL && t.a.has_verdict, "until it has to leave");
+    member_destroy(t.m);
+}
+
 int main(void)
 {
     test_success();
@@ -524,5 +568,6 @@ int main(void)
     test_own_end();
     test_saved();
     test_lead_member();
+    test_waiting();
     return tap_done();
 }

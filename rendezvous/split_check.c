@@ -115,7 +115,8 @@ static bool must_have_succeeded(const struct split *s)
     for (uint32_t i = 0; i < s->n; i++) {
         n += !s->agents[i].disturbed;
     }
-    return s->n_runs && (!s->n_cuts || s->n_faults == 1) && n >= s->min_nodes && n * 2 > s->n && !s->arbiter_hung &&
+    return s->n_runs && (!s->n_cuts || s->n_faults == 1) &&
+           n >= s->min_nodes && n * 2 > s->n && !s->arbiter_hung &&
            !s->arbiter_bad && !s->stop_sent;
 }
 

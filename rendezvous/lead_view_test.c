@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "rendezvous/lead_bed.h"
+#include "tests/lib/tap.h"
+
+#include <string.h>
+
+enum { N = 4, LEASE_MS = 1000, SLACK_MS = 50, STAND_MS = 3000 };
+
+static struct lead_config config_of(uint32_t min_nodes)
+{
+    struct lead_config config = bed_config(N);
+
+    config.min_nodes = min_nodes;
+    config.max_nodes = N;
+    config.max_losses = 9;
+    config.lease_ms = LEASE_MS;
+    config.lease_slack_ms = SLACK_MS;
+    config.claim_ms = 5000;
+    config.rule = (struct view_rule){.on = true, .min_nodes = min_nodes};
+    return config;
+}
+
+static void say(struct bench *t, uint32_t rank, enum report_state state,
+                uint32_t generation, uint32_t floor)
+{
+    (void)bed_tell(t, (struct report){.rank = rank, .state = state,
+                                      .generation = generation, .floor = floor,
+                                      .heard_ago_ms = UINT64_MAX});
+}
+
+static void say_all(struct bench *t, enum report_state state,
+                    uint32_t generation, uint32_t floor)
+{
+    for (uint32_t i = 0; i < N; i++) {
+        say(t, i, state, generation, floor);
+    }
+}
+
+static void answer(struct bench *t, enum heir_outcome outcome)
+{
+    (void)bed_step(t, (struct lead_event){.type = LEAD_CLAIMED,
+                                          .outcome = outcome});
+}
+
+static void lose(struct bench *t, uint32_t rank, bool dead)
+{
+    (void)bed_step(t, (struct lead_event){.type = LEAD_LOST, .rank = rank,
+                                          .dead = dead, .text = "gone"});
+}
+
+/* Generation 1 runs on four nodes. */
+static void open_running(struct bench *t, uint32_t min_nodes, bool shared)
+{
+    struct lead_config config = config_of(min_nodes);
+
+    bed_open(t, &config);
+    (void)bed_step(t, (struct lead_event){.type = shared ? LEAD_SHARED
+                                                         : LEAD_TICK});
+    say_all(t, REPORT_JOINED, 0, 0);
+    say_all(t, REPORT_STOPPED, 1, 1);
+    ok(bed_ordered(t, ORDER_RUN, 1) && t->a.order->view.number == 1 &&
+           t->a.order->view.n_nodes == N &&
+           t->a.order->view.shared == shared &&
+           t->a.order->serial >> ORDER_SERIAL_BITS == 1,
+       "orders carry the first view");
+}
+
+static void test_loss(void)
+{
+    struct bench t;
+
+    open_running(&t, 2, true);
+    lose(&t, 3, false);
+    ok(bed_ordered(&t, ORDER_PREPARE, 2) && !t.a.claim &&
+           t.a.order->stop == ORDER_STOP_FORCE,
+       "one that is silent cannot go on by itself: no claim, but no delay");
+    is_int(lead_n_silent(t.lead), 1, "it is counted");
+    lose(&t, 2, false);
+    ok(t.a.claim && t.a.claim->number == 2 && !view_has(t.a.claim, 3) &&
+           view_has(t.a.claim, 1) && !t.a.claim->has_verdict,
+       "two could: the next view is claimed without them");
+    say(&t, 0, REPORT_STOPPED, 2, 1);
+    say(&t, 1, REPORT_STOPPED, 2, 1);
+    bed_tick(&t, LEASE_MS + SLACK_MS);
+    ok(!t.a.order, "and nothing runs before that is answered");
+    answer(&t, HEIR_UNKNOWN);
+    ok(t.a.claim && t.a.claim->number == 2, "without an answer, again");
+    answer(&t, HEIR_WON);
+    ok(bed_ordered(&t, ORDER_PREPARE, 3) && t.a.order->view.number == 2,
+       "a view that is won begins with a generation of its own");
+    is_int(lead_n_silent(t.lead), 0, "and knows only its members");
+    say(&t, 0, REPORT_STOPPED, 3, 2);
+    ok(!t.a.order, "a report of the old view does not count");
+    say(&t, 1, REPORT_STOPPED, 3, 1);
+    ok(!t.a.order, "here neither");
+    say(&t, 1, REPORT_STOPPED, 3, 2);
+    ok(bed_ordered(&t, ORDER_RUN, 3), "then it runs");
+    lead_destroy(t.lead);
+    open_running(&t, 2, true);
+    lose(&t, 3, true);
+    lose(&t, 2, true);
+    ok(!t.a.claim && t.a.order->stop == ORDER_STOP_GRACE,
+       "the dead claim nothing, and the others may save");
+    lead_destroy(t.lead);
+    open_running(&t, 2, true);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 1});
+    lose(&t, 3, false);
+    lose(&t, 2, false);
+    ok(!t.a.claim, "who may yet be too small claims nothing");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 0});
+    ok(t.a.claim, "until that is known");
+    answer(&t, HEIR_LOST);
+    bed_tick(&t, 60000);
+    ok(!t.a.order && !t.a.finished && t.a.wake_ms == LEAD_NEVER,
+       "a lead that has lost says nothing more");
+    lead_destroy(t.lead);
+}
+
+static void test_stand_down(void)
+{
+    struct bench t;
+
+    open_running(&t, 2, true);
+    lose(&t, 3, false);
+    lose(&t, 2, false);
+    answer(&t, HEIR_UNKNOWN);
+    lead_destroy(t.lead);
+    open_running(&t, 3, true);
+    lose(&t, 3, false);
+    lose(&t, 2, false);
+    ok(t.a.claim && t.a.claim->has_verdict, "two of four that need three claim "
+       "the end at once: the other two cannot go on either");
+    lead_destroy(t.lead);
+    open_running(&t, 2, true);
+    lose(&t, 3, false);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 2});
+    lose(&t, 2, false);
+    lose(&t, 1, false);
+    ok(!t.a.claim && bed_ordered(&t, ORDER_PREPARE, 3) &&
+           t.a.order->stop == ORDER_STOP_FORCE && !lead_verdict(t.lead),
+       "one that others may go on without stops, and says nothing");
+    bed_tick(&t, LEASE_MS + SLACK_MS + STAND_MS - 1);
+    ok(!t.a.claim, "they have the time to claim");
+    bed_tick(&t, 1);
+    ok(t.a.claim && t.a.claim->has_verdict &&
+           t.a.claim->status == RUN_RESUMABLE, "then it claims the end");
+    answer(&t, HEIR_WON);
+    ok(t.a.order && t.a.order->step == ORDER_END &&
+           t.a.order->status == RUN_RESUMABLE, "which is the verdict now");
+    lead_destroy(t.lead);
+    open_running(&t, 2, true);
+    lose(&t, 3, false);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 2});
+    lose(&t, 2, false);
+    lose(&t, 1, false);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 0});
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_HERE, .rank = 1});
+    ok(t.a.claim && !t.a.claim->has_verdict && !lead_verdict(t.lead),
+       "if they come back first it goes on with them");
+    lead_destroy(t.lead);
+}
+
+static void test_end(void)
+{
+    struct bench t;
+
+    open_running(&t, 2, true);
+    say_all(&t, REPORT_DONE, 1, 1);
+    ok(t.a.claim && t.a.claim->has_verdict && t.a.claim->status == 0 &&
+           !t.a.order && !lead_verdict(t.lead), "success is claimed first");
+    answer(&t, HEIR_WON);
+    ok(t.a.order && t.a.order->step == ORDER_END && t.a.order->status == 0 &&
+           t.a.order->view.number == 2, "and told then");
+    lead_destroy(t.lead);
+    open_running(&t, 2, true);
+    say_all(&t, REPORT_DONE, 1, 1);
+    bed_tick(&t, 5000);
+    ok(t.a.order && t.a.order->status == RUN_RESUMABLE &&
+           strstr(t.a.order->reason, "run directory does not answer"),
+       "a directory that hangs makes no success");
+    lead_destroy(t.lead);
+    open_running(&t, 4, true);
+    say_all(&t, REPORT_DONE, 1, 1);
+    ok(!t.a.claim && t.a.order->step == ORDER_END, "where nobody else can go on "
+       "nothing is claimed");
+    lead_destroy(t.lead);
+    open_running(&t, 2, false);
+    say_all(&t, REPORT_DONE, 1, 1);
+    ok(bed_ordered(&t, ORDER_PREPARE, 2) && t.a.order->past.has_end &&
+           !lead_verdict(t.lead), "a majority hears of the verdict first");
+    say(&t, 1, REPORT_STOPPED, 2, 1);
+    ok(!t.a.order, "one is none");
+    say(&t, 2, REPORT_STOPPED, 2, 1);
+    say(&t, 3, REPORT_STOPPED, 2, 1);
+    ok(t.a.order && t.a.order->step == ORDER_END && t.a.order->status == 0,
+       "three are");
+    lead_destroy(t.lead);
+}
+
+static void test_estranged(void)
+{
+    struct bench t;
+
+    open_running(&t, 2, true);
+    say_all(&t, REPORT_RUNNING, 1, 1);
+    say(&t, 3, REPORT_RUNNING, 1, 2);
+    ok(bed_ordered(&t, ORDER_PREPARE, 2) && lead_node(t.lead, 3)->estranged &&
+           !lead_node(t.lead, 3)->lost,
+       "one that was cut off for a lease is there, but has no workers");
+    for (uint32_t i = 0; i < 3; i++) {
+        say(&t, i, REPORT_STOPPED, 2, 1);
+    }
+    ok(t.a.claim && view_has(t.a.claim, 3), "it is taken in by a new view");
+    answer(&t, HEIR_WON);
+    ok(bed_ordered(&t, ORDER_PREPARE, 3) && !lead_node(t.lead, 3)->estranged,
+       "which it obeys");
+    say_all(&t, REPORT_STOPPED, 3, 2);
+    ok(bed_ordered(&t, ORDER_RUN, 3) && t.a.order->n_procs[3], "and runs in");
+    say_all(&t, REPORT_RUNNING, 3, 2);
+    (void)bed_tell(&t, (struct report){.rank = 1, .state = REPORT_RUNNING,
+                                       .generation = 3, .floor = 2,
+                                       .fenced = 3,
+                                       .heard_ago_ms = UINT64_MAX});
+    ok(bed_ordered(&t, ORDER_PREPARE, 4), "so is one that has killed its workers");
+    lead_destroy(t.lead);
+}
+
+/* A spare comes back while others run. */
+static void test_run_on(void)
+{
+    struct lead_config config = config_of(2);
+    struct bench t;
+
+    config.max_nodes = 3;
+    bed_open(&t, &config);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SHARED});
+    say_all(&t, REPORT_JOINED, 0, 0);
+    say_all(&t, REPORT_STOPPED, 1, 1);
+    say_all(&t, REPORT_RUNNING, 1, 1);
+    say(&t, 3, REPORT_DONE, 1, 2);
+    ok(!t.a.order && t.a.claim && view_has(t.a.claim, 3),
+       "a spare that was cut off is claimed, and nobody stops");
+    answer(&t, HEIR_WON);
+    ok(bed_ordered(&t, ORDER_RUN, 1) && t.a.order->view.number == 2 &&
+           t.a.order->n_procs[0] && t.a.order->master_port,
+       "the same generation goes on in the new view");
+    lead_destroy(t.lead);
+}
+
+static void test_inherit(void)
+{
+    static const bool follows[N] = {false, true, true, false};
+    static const bool dead[N] = {true, false, false, false};
+    static const uint16_t n_procs[N] = {2, 2, 2, 2};
+    uint32_t out[] = {0, 3};
+    struct heritage h = {
+        .view = {.number = 5, .lead = 1, .n_nodes = N, .shared = true,
+                 .n_out = 2, .out = out},
+        .generation = 6, .follows = follows, .dead = dead, .n_nodes = N,
+        .n_procs = n_procs, .n_procs_len = N, .clear_ms = 900,
+        .past = {.ran = 6, .n_restarts = 1, .n_losses = 1,
+                 .saved_generation = 4, .resume_step = 30,
+                 .resume_path = "ckpt/30"}};
+    struct lead_config config = config_of(2);
+    struct bench t;
+
+    config.rank = 1;
+    config.heritage = &h;
+    bed_open(&t, &config);
+    bed_tick(&t, 0);
+    ok(bed_ordered(&t, ORDER_PREPARE, 7) && t.a.order->view.number == 5 &&
+           t.a.order->store_rank == 1, "who takes over prepares the next");
+    is_int(lead_n_losses(t.lead), 3, "two more are lost");
+    is_int(lead_n_restarts(t.lead), 1, "restarts count on");
+    ok(order_is_gone(t.a.order, 0) && order_is_gone(t.a.order, 3),
+       "who they are is told");
+    say(&t, 1, REPORT_STOPPED, 7, 5);
+    ok(!t.a.order, "those who followed are waited for");
+    (void)bed_tell(&t, (struct report){.rank = 2, .state = REPORT_STOPPED,
+                                       .generation = 7, .floor = 5,
+                                       .heard_ago_ms = UINT64_MAX});
+    ok(!t.a.order && t.a.wake_ms == 900, "and the leases of others");
+    bed_tick(&t, 800);
+    ok(bed_ordered(&t, ORDER_RUN, 7) && t.a.order->past.resume_step == 30 &&
+           !strcmp(t.a.order->past.resume_path, "ckpt/30"),
+       "then it runs, from where it was");
+    lead_destroy(t.lead);
+    h.has_verdict = true;
+    h.status = 3;
+    bed_open(&t, &config);
+    bed_tick(&t, 0);
+    ok(t.a.order && t.a.order->step == ORDER_END && t.a.order->status == 3,
+       "a verdict that was told stands");
+    lead_destroy(t.lead);
+}
+
+int main(void)
+{
+    test_loss();
+    test_stand_down();
+    test_end();
+    test_estranged();
+    test_run_on();
+    test_inherit();
+    return tap_done();
+}
