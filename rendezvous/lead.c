@@ -456,7 +456,9 @@ static void advance(struct lead *lead, struct lead_actions *ret)
         return;
     case PHASE_RUN:
         (void)lead_claim_if_needed(lead, ret);
-        if (lead_all_ready(lead)) {
+        if (!lead_may_go_on(lead)) {
+            lead_end_short(lead, ret); /* spares, but many of them */
+        } else if (lead_all_ready(lead)) {
             lead_succeed(lead, ret);
         } else {
             lead_change(lead, ret);

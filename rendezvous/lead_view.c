@@ -202,7 +202,8 @@ bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret)
         return lead->claiming;
     }
     if (lead->phase == PHASE_RUN) {
-        if (has_estranged(lead)) {
+        if (has_estranged(lead) ||
+            (others_may_go_on(lead) && lead_may_go_on(lead) && is_sure(lead))) {
             claim(lead, ret, false);
         }
         return false;
