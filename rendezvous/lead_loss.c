@@ -257,14 +257,16 @@ static bool is_needed(const struct lead *lead, uint32_t rank)
            rank == lead->store_rank;
 }
 
-static void take_loss(struct lead *lead, uint32_t rank,
+/* Where only the workers are lost, and the node `is_here`, it is no failure of a
+ * node. */
+static void take_loss(struct lead *lead, uint32_t rank, bool is_here,
                       struct lead_actions *ret)
 {
     bool is_loss = is_needed(lead, rank);
     char why[ORDER_TEXT_BYTES / 4];
 
     lead->is_gentle = lead->is_gentle && !is_loss;
-    lead->n_losses += is_loss;
+    lead->n_losses += is_loss && !is_here;
     lead->has_lost = lead->has_lost || is_loss;
     if (is_loss && !lead->judged) {
         /* It explains what workers of other nodes ended of: no reason to wait. */
@@ -310,7 +312,7 @@ void lead_lose(struct lead *lead, uint32_t rank, const struct lead_event *event,
              event->text && event->text[0] ? event->text : "no word from it");
     lead_note(lead, ret, LEAD_NOTE_LOST, rank, "%s", lead->loss);
     if (lead->phase < PHASE_END) {
-        take_loss(lead, rank, ret);
+        take_loss(lead, rank, false, ret);
     }
 }
 
@@ -335,7 +337,7 @@ void lead_lose_workers(struct lead *lead, uint32_t rank,
     lead_note(lead, ret, LEAD_NOTE_LOST, rank, "%s", lead->loss);
     lead_note(lead, ret, LEAD_NOTE_BACK, rank, "node %u (%s) is back", rank,
               lead_name_of(lead, rank, name, sizeof(name)));
-    take_loss(lead, rank, ret);
+    take_loss(lead, rank, true, ret);
 }
 
 static void take_back(struct lead *lead, uint32_t rank,

@@ -210,6 +210,7 @@ static void test_estranged(void)
     ok(bed_ordered(&t, ORDER_PREPARE, 2) && lead_node(t.lead, 3)->estranged &&
            !lead_node(t.lead, 3)->lost,
        "one that was cut off for a lease is there, but has no workers");
+    is_int(lead_n_losses(t.lead), 0, "and is no loss of a node");
     for (uint32_t i = 0; i < 3; i++) {
         say(&t, i, REPORT_STOPPED, 2, 1);
     }
