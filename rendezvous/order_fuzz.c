@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "rendezvous/heir.h"
 #include "rendezvous/lead.h"
 #include "rendezvous/roster.h"
 
@@ -51,6 +52,17 @@ static void try_report(const uint8_t *data, size_t size)
         report_encode(&report, &b);
         expect_same(&b, data, size);
         failure_describe(&report.failure, text, sizeof(text));
+    }
+}
+
+static void try_follow(const uint8_t *data, size_t size)
+{
+    struct follow follow;
+    _buf_ struct buf b = {0};
+
+    if (follow_decode(data, size, &follow, NULL) == 0) {
+        follow_encode(&follow, &b);
+        expect_same(&b, data, size);
     }
 }
 
@@ -153,7 +165,8 @@ static void try_lead(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const tries[])(const uint8_t *, size_t) = {
-        try_order, try_report, try_roster, try_entry, try_lead};
+        try_order, try_report, try_roster, try_entry, try_lead,
+        try_follow};
 
     if (size > 0) {
         tries[data[0] % ARRAY_SIZE(tries)](data + 1, size - 1);
