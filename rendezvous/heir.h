@@ -82,7 +82,8 @@ enum heir_event_type {
     HEIR_TOP = 4,      /* nobody before this agent is there to be its parent */
     HEIR_NOT_TOP = 5,  /* a parent was found: what is to be told upward is told
                           again */
-    HEIR_FOLLOW = 6,   /* follow: from below */
+    HEIR_FOLLOW = 6,   /* follow: from below, also where it is passed on: this agent
+                          may be the top before it is told again */
     HEIR_UNFOLLOW = 7, /* rank: is below no more */
     HEIR_CLAIMED = 8,  /* outcome, and found if LOST: the answer to `claim` */
     HEIR_DEPOSED = 9,  /* found: the claim of our own lead (lead.h) was lost */

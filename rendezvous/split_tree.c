@@ -202,14 +202,13 @@ static void take_follow(struct split *s, struct split_agent *a, uint32_t rank,
 
     keep(&a->below[rank].follow, bytes);
     a->below[rank].has_follow = true;
-    if (a->up_ready) {
-        split_send_up(s, a, FR_FOLLOW, rank, bytes);
-    } else if (follow_decode(bytes->data, bytes->len, &f, NULL) == 0) {
-        split_heir(s, a, (struct heir_event){.type = HEIR_FOLLOW,
-                                             .follow = &f});
-    } else {
+    if (follow_decode(bytes->data, bytes->len, &f, NULL) < 0) {
         split_fail(s, "a follow does not parse");
+        return;
     }
+    /* Here too: this agent may be the top before it is told again. */
+    split_heir(s, a, (struct heir_event){.type = HEIR_FOLLOW, .follow = &f});
+    split_send_up(s, a, FR_FOLLOW, rank, bytes);
 }
 
 void split_become_root(struct split *s, struct split_agent *a)
