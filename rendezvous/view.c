@@ -168,12 +168,10 @@ bool view_may_go_on(const struct view_rule *rule, const struct view *v,
 {
     uint32_t n_in = 0, lowest = 0, n_members = count_members(v, &lowest);
 
-    if (rule->min_nodes && count_nodes(rule, v, in) < rule->min_nodes) {
-        return false;
-    }
     if (v->shared) {
-        return true;
+        return rule->min_nodes && count_nodes(rule, v, in) >= rule->min_nodes;
     }
+    /* Whether the job has enough nodes, newcomers among them, its lead will see. */
     for (uint32_t i = 0; i < v->n_nodes; i++) {
         n_in += in[i] && view_has(v, i);
     }
@@ -194,9 +192,7 @@ uint32_t view_rival_size(const struct view_rule *rule, const struct view *v,
         most += i != v->lead && view_has(v, i) && !(dead && dead[i]);
     }
     if (!v->shared) {
-        uint32_t half = n_members / 2 + (n_members % 2 || lowest == v->lead);
-
-        need = half > need ? half : need;
+        need = n_members / 2 + (n_members % 2 || lowest == v->lead);
     }
     return need > most ? VIEW_NO_SIDE : need;
 }

@@ -89,7 +89,7 @@ static void test_rivals(void)
     } cases[] = {
         {"one is enough", 0, 1, "----", 1, 3},
         {"three are", 0, 3, "----", 3, 3},
-        {"all are needed", 0, 4, "----", VIEW_NO_SIDE, VIEW_NO_SIDE},
+        {"all are needed", 0, 4, "----", VIEW_NO_SIDE, 3},
         {"the lowest may be with them", 1, 1, "----", 1, 2},
         {"one is dead", 0, 3, "---x", VIEW_NO_SIDE, VIEW_NO_SIDE},
         {"two are dead", 0, 1, "--xx", 1, VIEW_NO_SIDE},
