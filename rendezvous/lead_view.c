@@ -203,7 +203,8 @@ bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret)
     }
     if (lead->phase == PHASE_RUN) {
         if (has_estranged(lead) ||
-            (others_may_go_on(lead) && lead_may_go_on(lead) && is_sure(lead))) {
+            (others_may_go_on(lead) && lead_may_go_on(lead) && is_sure(lead) &&
+             !MUTANT(101))) {
             claim(lead, ret, false);
         }
         return false;
