@@ -45,16 +45,26 @@ bool agent_leads(const struct agent *a)
 
 /* --- the tree --- */
 
-static void on_order(void *ctx, const void *data, size_t len)
+static bool on_order(void *ctx, const void *data, size_t len)
 {
     agent_member_order(ctx, data, len);
+    return true;
 }
 
-static void on_word(void *ctx, uint64_t age_ms)
+static void on_word(void *ctx, const struct tree_word *word)
 {
-    struct member_event event = {.type = MEMBER_WORD, .age_ms = age_ms};
+    struct member_event event = {.type = MEMBER_WORD, .age_ms = word->age_ms};
 
-    agent_member_step(ctx, &event);
+    if (word->age_ms != UINT64_MAX) {
+        agent_member_step(ctx, &event);
+    }
+}
+
+/* Nobody else can lead: its word is always good. */
+static void on_seen(void *ctx, const struct tree_seen *below)
+{
+    (void)ctx;
+    (void)below;
 }
 
 static void on_uplink(void *ctx, bool up, const char *why)
@@ -136,6 +146,7 @@ static const struct tree_ops tree_ops_ = {
     .on_config = on_config,
     .on_order = on_order,
     .on_word = on_word,
+    .on_seen = on_seen,
     .on_uplink = on_uplink,
     .on_refused = on_refused,
     .on_writable = on_writable,

@@ -17,10 +17,10 @@ static void expect(bool fact)
     }
 }
 
-static void on_word(void *ctx, uint64_t age_ms)
+static void on_seen(void *ctx, const struct tree_seen *seen)
 {
     (void)ctx;
-    (void)age_ms;
+    (void)seen;
 }
 
 static void on_event(void *ctx, uint32_t rank, const void *data, size_t len)
@@ -56,7 +56,7 @@ static void make_run(struct agent *a)
 void lead_bed_make(struct agent *a)
 {
     static const uint8_t key[32] = {1};
-    static const struct tree_ops ops = {.on_word = on_word,
+    static const struct tree_ops ops = {.on_seen = on_seen,
                                        .on_event = on_event};
     struct tree_config tree = {.loop = &a->loop, .roster = &a->roster,
                                .arity = 2, .lease_ms = 1000, .run_id = "x",

@@ -13,7 +13,8 @@
 #include <string.h>
 
 enum {
-    CONNECT_MS = 5000,
+    CONNECT_MS = 2000,
+    FRONT_CONNECT_MS = 5000,
     RETURN_MS = 300, /* for a child whose link broke to come back */
 };
 
@@ -75,6 +76,7 @@ void tree_heard(struct tree *t, uint32_t rank, uint32_t via)
     }
     b->via = via;
     b->lost = false;
+    b->dead = false;
     b->due_ms = 0;
 }
 
@@ -99,10 +101,33 @@ void tree_report(struct tree *t, const struct buf *report)
     tree_pass_report(t, t->config.rank, report->data, report->len);
 }
 
+/* Of one that nobody follows any more, because it leads, none is kept. */
+void tree_pass_follow(struct tree *t, uint32_t rank, const void *data,
+                      size_t len)
+{
+    _buf_ struct buf b = {0};
+
+    tree_keep(&t->below[rank].follow, data, len);
+    if (t->ops.on_follow && (tree_is_lead(t) || !t->up_ready)) {
+        t->ops.on_follow(t->config.ctx, data, len);
+        return;
+    }
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, data, len);
+    tree_send_up(t, TREE_FOLLOW, &b);
+}
+
+void tree_follow(struct tree *t, const struct buf *follow)
+{
+    tree_pass_follow(t, t->config.rank, follow->data, follow->len);
+}
+
 /* Longer than the lease no answer is waited for. */
 uint64_t tree_connect_ms(const struct tree *t)
 {
-    return t->config.lease_ms < CONNECT_MS ? t->config.lease_ms : CONNECT_MS;
+    uint64_t max_ms = tree_is_lead(t) ? FRONT_CONNECT_MS : CONNECT_MS;
+
+    return t->config.lease_ms < max_ms ? t->config.lease_ms : max_ms;
 }
 
 static void on_lost_timer(uv_timer_t *timer);
@@ -182,16 +207,18 @@ void tree_pass_lost(struct tree *t, uint32_t rank, uint32_t via,
 
 /* All that spoke through this child have to find another way. The time for that
  * is what it takes to see that a parent is silent, and to dial past it. */
-void tree_child_lost(struct tree *t, uint32_t child, uint64_t word_ms,
-                     uint64_t return_ms, const char *why)
+void tree_child_lost(struct tree *t, const struct child *c, uint64_t return_ms,
+                     const char *why)
 {
+    uint32_t child = c->rank;
+
     if (t->below[child].via == NO_RANK || t->below[child].via == child) {
-        expect_back(t, child, return_ms, word_ms, why);
+        expect_back(t, child, return_ms, c->word_ms, why);
     }
     for (uint32_t i = 0; i < t->n_below; i++) {
         if (i != child && t->below[i].via == child) {
             expect_back(t, i, t->config.lease_ms + 2 * tree_connect_ms(t),
-                        word_ms, "its parent in the tree was lost, and it "
+                        c->word_ms, "its parent in the tree was lost, and it "
                         "found no other");
         }
     }
@@ -237,7 +264,7 @@ static void drop_silent_children(struct tree *t)
         }
         snprintf(why, sizeof(why), "nothing heard for %llu ms",
                  (unsigned long long)silent);
-        tree_child_lost(t, c->rank, c->word_ms, RETURN_MS, why);
+        tree_child_lost(t, c, RETURN_MS, why);
         tree_remove_child(c);
     }
 }
@@ -253,6 +280,40 @@ void tree_give_up(struct tree *t, uint32_t rank)
         t->ops.on_lost(t->config.ctx, rank, &loss);
     } else {
         tree_send_lost(t, rank);
+    }
+    if (loss.dead && t->ops.on_dead) {
+        t->ops.on_dead(t->config.ctx, rank);
+    }
+    buf_clear(&b->follow);
+    if (t->ops.on_unfollow) {
+        t->ops.on_unfollow(t->config.ctx, rank);
+    }
+}
+
+void tree_is_dead(struct tree *t, uint32_t rank)
+{
+    if (t->below[rank].due_ms) {
+        t->below[rank].dead = true;
+        tree_give_up(t, rank);
+    } else if (!t->below[rank].dead) {
+        t->below[rank].dead = true;
+        if (t->ops.on_dead) {
+            t->ops.on_dead(t->config.ctx, rank);
+        }
+    }
+}
+
+void tree_tell_top(struct tree *t)
+{
+    if (t->ops.on_top) {
+        t->ops.on_top(t->config.ctx, true);
+    }
+    for (uint32_t i = 0; t->ops.on_follow && i < t->n_below; i++) {
+        const struct buf *follow = &t->below[i].follow;
+
+        if (follow->len && !t->below[i].lost) {
+            t->ops.on_follow(t->config.ctx, follow->data, follow->len);
+        }
     }
 }
 
@@ -285,7 +346,14 @@ static void on_lost_timer(uv_timer_t *timer)
 static bool parent_is_silent(const struct tree *t)
 {
     return t->up_ready && !tree_is_lead(t) &&
-           tree_now_ms(t) - link_last_heard_ms(t->up) >= t->config.lease_ms;
+           tree_now_ms(t) - link_last_heard_ms(t->up) >= tree_suspect_ms(t);
+}
+
+/* It knows of no lead as new as the one that this member knows of. */
+static bool parent_is_behind(const struct tree *t)
+{
+    return t->up_ready && !tree_is_lead(t) && tree_is_bound(t) &&
+           tree_now_ms(t) - t->fresh_at_ms >= tree_suspect_ms(t);
 }
 
 static void on_beat(uv_timer_t *timer)
@@ -295,11 +363,13 @@ static void on_beat(uv_timer_t *timer)
     drop_silent_children(t);
     if (parent_is_silent(t)) {
         tree_uplink_gone(t, "nothing heard from the parent");
+    } else if (parent_is_behind(t)) {
+        tree_uplink_gone(t, "the parent follows a lead of before");
     } else if (t->up_ready) {
         tree_beat_up(t);
     }
     if (tree_is_lead(t)) {
-        t->ops.on_word(t->config.ctx, 0);
+        tree_tell_seen(t);
     }
 }
 
@@ -326,13 +396,6 @@ static uv_timer_t *timer_create_on(struct tree *t)
     return timer;
 }
 
-static uint64_t beat_ms(const struct tree *t)
-{
-    uint64_t ms = t->config.lease_ms / 5;
-
-    return ms > 1000 ? 1000 : ms < 20 ? 20 : ms;
-}
-
 static void forget_ways(struct tree *t, uint32_t from)
 {
     for (uint32_t i = from; i < t->n_below; i++) {
@@ -355,8 +418,8 @@ int tree_create(const struct tree_config *config, struct tree **ret,
     str_copy(t->run_id, sizeof(t->run_id), config->run_id);
     str_copy(t->version, sizeof(t->version), config->version);
     strlist_add_all(&t->front_addrs, config->front_addrs);
-    t->n_ancestors = tree_ancestors(config->rank, config->arity,
-                                    t->ancestors, MAX_ANCESTORS);
+    t->sought = NO_RANK;
+    tree_find_ways(t);
     t->n_below = config->roster->n;
     t->below = calloc(t->n_below, sizeof(*t->below));
     t->beat = timer_create_on(t);
@@ -368,7 +431,7 @@ int tree_create(const struct tree_config *config, struct tree **ret,
         return error_set(e, ENOMEM, "control tree");
     }
     forget_ways(t, 0);
-    uv_timer_start(t->beat, on_beat, beat_ms(t), beat_ms(t));
+    uv_timer_start(t->beat, on_beat, tree_beat_ms(t), tree_beat_ms(t));
     link_listener_open(config->listener, t->key, tree_on_peer, t);
     tree_dial_next(t);
     *ret = t;
@@ -391,6 +454,69 @@ int tree_grow(struct tree *t)
     return 0;
 }
 
+/* All that is known here of those below, to the lead that this member is now. */
+static void repeat_to_lead(struct tree *t)
+{
+    for (uint32_t rank = 0; rank < t->n_below; rank++) {
+        const struct below *b = &t->below[rank];
+        struct tree_loss loss = loss_of(t, rank);
+
+        if (b->lost) {
+            t->ops.on_lost(t->config.ctx, rank, &loss);
+        } else if (b->via != NO_RANK && !b->due_ms) {
+            t->ops.on_here(t->config.ctx, rank);
+            if (b->report.len) {
+                t->ops.on_report(t->config.ctx, b->report.data, b->report.len);
+            }
+        }
+    }
+}
+
+static void take_lead(struct tree *t)
+{
+    tree_seek_end(t);
+    link_close(t->up);
+    t->up = NULL;
+    t->up_ready = false;
+    t->in_flight = 0;
+    t->awaits_front = t->front_addrs.n > 0;
+    t->front_gone_at_ms = t->awaits_front ? tree_now_ms(t) : 0;
+    uv_timer_stop(t->retry);
+    repeat_to_lead(t);
+    tree_dial_next(t);
+}
+
+static void lay_down(struct tree *t)
+{
+    tree_drop_elders(t);
+    link_close(t->up);
+    t->up = NULL;
+    t->up_ready = false;
+    t->in_flight = 0;
+    t->front_gone_at_ms = 0;
+    t->was_up = true;
+    uv_timer_stop(t->retry);
+    tree_dial_next(t);
+}
+
+void tree_set_view(struct tree *t, uint32_t view, uint32_t lead)
+{
+    bool led = tree_is_lead(t);
+
+    for (uint32_t i = 0; view != t->view && i < t->n_below; i++) {
+        buf_clear(&t->below[i].follow); /* of those without the lead before */
+    }
+    t->view = view;
+    t->lead = lead;
+    t->fresh_at_ms = tree_now_ms(t);
+    tree_find_ways(t);
+    if (tree_is_lead(t) && !led) {
+        take_lead(t);
+    } else if (led && !tree_is_lead(t)) {
+        lay_down(t);
+    }
+}
+
 void tree_close(struct tree *t)
 {
     if (!t) {
@@ -398,6 +524,7 @@ void tree_close(struct tree *t)
     }
     t->is_finishing = false;
     tree_look_end(t);
+    tree_seek_end(t);
     while (t->children) {
         tree_remove_child(t->children);
     }
@@ -407,6 +534,7 @@ void tree_close(struct tree *t)
     close_timer(t->lost);
     for (uint32_t i = 0; t->below && i < t->n_below; i++) {
         buf_release(&t->below[i].report);
+        buf_release(&t->below[i].follow);
     }
     free(t->below);
     strlist_release(&t->front_addrs);
@@ -420,7 +548,7 @@ void tree_close(struct tree *t)
 void tree_set_lease(struct tree *t, uint64_t lease_ms)
 {
     t->config.lease_ms = lease_ms;
-    uv_timer_start(t->beat, on_beat, beat_ms(t), beat_ms(t));
+    uv_timer_start(t->beat, on_beat, tree_beat_ms(t), tree_beat_ms(t));
 }
 
 bool tree_has_uplink(const struct tree *t)

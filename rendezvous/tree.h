@@ -9,8 +9,11 @@
  * port answers no more it is known to be dead (tree_look.c).
  *
  * The parent is the nearest living ancestor in the k-ary tree over the roster:
- * when the link up fails the next ancestors are tried in turn, until tree_close().
- * The lead's parent is the front end, where there is one.
+ * when the link up fails the next ancestors are tried in turn, up to the lead, until
+ * tree_close(). Where none of them answers any member of a lower rank will do
+ * (tree_seek.c); so links never make a circle. Who finds none stands at the top of
+ * all that are connected with it. The lead's parent is the front end, where there is
+ * one.
  *
  * Everything runs on the loop's thread. Callbacks may call any function here
  * except tree_close().
@@ -28,12 +31,21 @@
 
 struct tree;
 
+/* A word of the lead of a view: its clock showed `stamp_ms`, at most `age_ms`
+ * ago. */
+struct tree_word {
+    uint32_t view;
+    uint64_t stamp_ms;
+    uint64_t age_ms;
+};
+
 struct tree_ops {
     /* From above (on the lead: from the front end). Valid for the call. */
     void (*on_config)(void *ctx, const void *data, size_t len);
-    void (*on_order)(void *ctx, const void *data, size_t len);
-    /* The lead was alive so long ago; on the lead itself 0, at each beat. */
-    void (*on_word)(void *ctx, uint64_t age_ms);
+    /* Whether it is a newer one: then those below get it, too. */
+    bool (*on_order)(void *ctx, const void *data, size_t len);
+    /* A lead was alive so long ago; not on the lead. */
+    void (*on_word)(void *ctx, const struct tree_word *word);
     /* A parent was found, or the link to it is gone. On the lead this is about
      * the front end. */
     void (*on_uplink)(void *ctx, bool up, const char *why);
@@ -41,7 +53,24 @@ struct tree_ops {
     void (*on_refused)(void *ctx, const char *why);
     /* Output may be given again after tree_output() said no. */
     void (*on_writable)(void *ctx);
+    /* What this member has heard of the lead that it obeys: view and all_ms, and
+     * n_suspect, 1 where it obeys none. NULL: all words are. */
+    void (*own_seen)(void *ctx, struct tree_seen *ret);
+    /* This member has no parent, and there is none of a lower rank to be found
+     * now; or there is. NULL: that is nobody's business. */
+    void (*on_top)(void *ctx, bool top);
+    /* No agent listens at the port of that rank, though its host answers: it is
+     * dead. May be NULL. */
+    void (*on_dead)(void *ctx, uint32_t rank);
+    /* Of a rank below, or this one; it is below no more. On the lead, and where
+     * there is no parent. May be NULL. */
+    void (*on_follow)(void *ctx, const void *data, size_t len);
+    void (*on_unfollow)(void *ctx, uint32_t rank);
     /* The lead only. */
+    /* At each beat: what this member and those below have heard of it. */
+    void (*on_seen)(void *ctx, const struct tree_seen *below);
+    /* How old its word is, UINT64_MAX for none; NULL: it is always fresh. */
+    uint64_t (*word_age)(void *ctx);
     void (*on_report)(void *ctx, const void *data, size_t len);
     /* A rank is gone; it is connected (again), which is told before a report that
      * follows from it. */
@@ -97,6 +126,23 @@ void tree_ask(struct tree *t, const void *json, size_t len);
  * before this returns. */
 void tree_report(struct tree *t, const struct buf *report);
 
+/* Who leads now. A member that takes the lead hears by on_here(), on_report() and
+ * on_lost() of all that are below it, before this returns; a lead that gives it up
+ * becomes a member without a parent. */
+void tree_set_view(struct tree *t, uint32_t view, uint32_t lead);
+
+/* Of this member, without a lead, to the top of those that it is connected with;
+ * as reports, the newest of each is kept. */
+void tree_follow(struct tree *t, const struct buf *follow);
+
+/* Something that the lead waits for to hear of: now, not at the next beat. */
+void tree_beat_now(struct tree *t);
+
+/* Where this member finds no parent, that one is asked first, though it may have a
+ * higher rank: it leads. TREE_NO_RANK for nobody. */
+#define TREE_NO_RANK UINT32_MAX
+void tree_seek_rank(struct tree *t, uint32_t rank);
+
 /* A fact for the journal, to the lead. */
 void tree_event(struct tree *t, const void *json, size_t len);
 
@@ -113,8 +159,8 @@ void tree_finish(struct tree *t);
 /* The lead: a STATUS or EVENT to the front end, if one is connected. */
 void tree_tell_front(struct tree *t, enum tree_type type, const struct buf *b);
 
-/* The lead: from now on its front end is there, and nowhere else; one that is
- * connected is left. 0 or -ENOMEM. */
+/* From now on the front end is there, and nowhere else; one that the lead is
+ * connected with is left. Of a member, for when it leads. 0 or -ENOMEM. */
 int tree_set_front(struct tree *t, char *const *addrs, uint16_t port);
 
 /* Changes the lease, and with it the pace of heartbeats. */

@@ -27,19 +27,54 @@ static void on_config(void *ctx, const void *data, size_t len)
     on_text(n->config, sizeof(n->config), data, len);
 }
 
-static void on_order(void *ctx, const void *data, size_t len)
+static bool on_order(void *ctx, const void *data, size_t len)
 {
     struct node *n = ctx;
 
     on_text(n->order, sizeof(n->order), data, len);
+    return true;
 }
 
-static void on_word(void *ctx, uint64_t age_ms)
+static void on_word(void *ctx, const struct tree_word *word)
+{
+    struct node *n = ctx;
+
+    if (word->age_ms == UINT64_MAX) {
+        return;
+    }
+    n->n_words++;
+    n->word_age = word->age_ms;
+    n->word = *word;
+}
+
+static void on_seen(void *ctx, const struct tree_seen *below)
 {
     struct node *n = ctx;
 
     n->n_words++;
-    n->word_age = age_ms;
+    n->seen = *below;
+}
+
+static void on_top(void *ctx, bool top)
+{
+    ((struct node *)ctx)->top = top;
+}
+
+static void on_dead(void *ctx, uint32_t rank)
+{
+    ((struct node *)ctx)->dead[rank] = true;
+}
+
+static void on_follow(void *ctx, const void *data, size_t len)
+{
+    struct node *n = ctx;
+
+    n->follows[((const char *)data)[0] - '0'] += len == 1;
+}
+
+static void on_unfollow(void *ctx, uint32_t rank)
+{
+    ((struct node *)ctx)->follows[rank] = 0;
 }
 
 static void on_uplink(void *ctx, bool up, const char *why)
@@ -111,9 +146,13 @@ static void on_ask(void *ctx, const void *json, size_t len)
 }
 
 static const struct tree_ops ops = {
-    on_config, on_order,   on_word, on_uplink, on_refused,
-    on_writable, on_report, on_lost, on_here,   on_event,
-    on_request,  on_drained, on_ask,    NULL,
+    .on_config = on_config, .on_order = on_order, .on_word = on_word,
+    .on_uplink = on_uplink, .on_refused = on_refused,
+    .on_writable = on_writable, .on_top = on_top, .on_dead = on_dead,
+    .on_follow = on_follow, .on_unfollow = on_unfollow, .on_seen = on_seen,
+    .on_report = on_report, .on_lost = on_lost, .on_here = on_here,
+    .on_event = on_event, .on_request = on_request, .on_drained = on_drained,
+    .on_ask = on_ask,
 };
 
 /* --- the world --- */

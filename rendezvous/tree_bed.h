@@ -26,6 +26,11 @@ struct node {
     char asked[32];
     int n_uplinks, n_words, n_refused, n_configs, n_drained;
     uint64_t word_age;
+    struct tree_word word;
+    struct tree_seen seen;
+    bool top;
+    bool dead[BED_NODES];
+    int follows[BED_NODES]; /* each is its rank, as a digit */
     bool blocked;
 };
 

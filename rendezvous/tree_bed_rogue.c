@@ -57,6 +57,27 @@ static const struct link_ops rogue_ops = {
     .on_up = rogue_up, .on_frame = rogue_frame, .on_down = rogue_on_down,
 };
 
+void rogue_beat(struct rogue *r, uint64_t stamp)
+{
+    static const struct tree_seen nothing = {.n = 1};
+    _buf_ struct buf b = {0};
+
+    wire_put_u64(&b, stamp);
+    tree_seen_put(&b, &nothing);
+    link_send_buf(r->link, TREE_BEAT, &b);
+}
+
+void rogue_word(struct link *l, uint64_t stamp, uint64_t age_ms)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u64(&b, stamp);
+    wire_put_u64(&b, age_ms);
+    wire_put_u32(&b, 0);
+    wire_put_u64(&b, 0);
+    link_send_buf(l, TREE_BEAT, &b);
+}
+
 bool rogue_is_down(struct world *w)
 {
     return w->rogue->down;

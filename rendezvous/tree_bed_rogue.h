@@ -29,6 +29,11 @@ void rogue_say(struct world *w, struct rogue *r, uint32_t to,
 void rogue_join(struct world *w, struct rogue *r, uint32_t to, uint32_t rank);
 void rogue_leave(struct rogue *r);
 
+/* A beat of its own, of one that has heard nothing. */
+void rogue_beat(struct rogue *r, uint64_t stamp);
+/* As a parent: an answer to one, of no view and at time 0. */
+void rogue_word(struct link *l, uint64_t stamp, uint64_t age_ms);
+
 /* As a parent: of a listener's, with the rogue as ctx. Welcomes whoever comes,
  * the newest alone. */
 void rogue_accept(struct link *l, const struct channel_frame *first,

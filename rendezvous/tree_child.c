@@ -5,7 +5,6 @@
 
 #include "base/str.h"
 #include "base/wire.h"
-#include "rendezvous/layout.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,22 +24,27 @@ void tree_remove_child(struct child *gone)
     tree_look_if_drained(t);
 }
 
+void tree_drop_elders(struct tree *t)
+{
+    struct child *next;
+
+    for (struct child *c = t->children; c; c = next) {
+        next = c->next;
+        if (c->rank < t->config.rank) {
+            tree_child_lost(t, c, t->config.lease_ms, "the lead has changed");
+            tree_remove_child(c);
+        }
+    }
+}
+
 static bool is_rank(const struct tree *t, uint32_t rank)
 {
     return rank < t->n_below;
 }
 
-/* Members have their ancestors for parents, and no others: what comes through a
- * child is about that child, or about one below it in the k-ary tree. */
-static bool is_below(const struct tree *t, uint32_t rank, uint32_t above)
-{
-    while (rank > above) {
-        rank = tree_parent(rank, t->config.arity);
-    }
-    return rank == above;
-}
-
-/* REPORT, EVENT, LOST and HERE: a rank and a blob. False if it makes no sense. */
+/* REPORT, FOLLOW, EVENT, LOST and HERE: a rank and a blob. Parents are of lower
+ * ranks, so that what comes through a child is about that one, or about a higher
+ * one. False if it makes no sense. */
 static bool take_ranked(struct child *c, const struct channel_frame *f)
 {
     struct tree *t = c->tree;
@@ -50,13 +54,17 @@ static bool take_ranked(struct child *c, const struct channel_frame *f)
     const void *data = wire_get_bytes(&r, CHANNEL_MAX_FRAME, &len);
     struct tree_loss loss;
 
-    if (!wire_done(&r) || !is_rank(t, rank) || !is_below(t, rank, c->rank) ||
+    if (!wire_done(&r) || !is_rank(t, rank) || rank < c->rank ||
+        rank == t->config.rank ||
         (f->type == TREE_LOST && tree_loss_decode(data, len, &loss) < 0)) {
         return false;
     }
     if (f->type == TREE_REPORT) {
         tree_heard(t, rank, c->rank);
         tree_pass_report(t, rank, data, len);
+    } else if (f->type == TREE_FOLLOW) {
+        tree_heard(t, rank, c->rank);
+        tree_pass_follow(t, rank, data, len);
     } else if (f->type == TREE_EVENT) {
         tree_pass_event(t, rank, data, len);
     } else if (f->type == TREE_HERE) {
@@ -65,29 +73,6 @@ static bool take_ranked(struct child *c, const struct channel_frame *f)
     } else {
         tree_pass_lost(t, rank, c->rank, &loss);
     }
-    return true;
-}
-
-/* Alive, which is answered: with the same stamp, and how old the lead's word is
- * now. Where there is none there is nothing to say. */
-static bool take_beat(struct child *c, const struct channel_frame *f)
-{
-    const struct tree *t = c->tree;
-    struct wire_reader r = wire_reader(f->data, f->len);
-    uint64_t stamp = wire_get_u64(&r);
-    _buf_ struct buf b = {0};
-
-    if (!wire_done(&r)) {
-        return false;
-    }
-    /* Not before it was sent, which the loop's time may be. */
-    uv_update_time(t->config.loop);
-    c->word_ms = tree_now_ms(t);
-    wire_put_u64(&b, stamp);
-    wire_put_u64(&b, tree_is_lead(t) ? 0
-                     : t->has_word   ? tree_now_ms(t) - t->word_at_ms
-                                     : UINT64_MAX);
-    link_send_buf(c->link, TREE_BEAT, &b);
     return true;
 }
 
@@ -100,6 +85,7 @@ static void on_child_frame(struct link *l, const struct channel_frame *f,
     (void)l;
     switch (f->type) {
     case TREE_REPORT:
+    case TREE_FOLLOW:
     case TREE_EVENT:
     case TREE_LOST:
     case TREE_HERE:
@@ -109,14 +95,13 @@ static void on_child_frame(struct link *l, const struct channel_frame *f,
         good = tree_take_output(c, f);
         break;
     case TREE_BEAT:
-        good = take_beat(c, f);
+        good = tree_take_beat(c, f);
         break;
     default: /* newer types are none of ours */
         break;
     }
     if (!good) {
-        tree_child_lost(c->tree, c->rank, c->word_ms,
-                        c->tree->config.lease_ms,
+        tree_child_lost(c->tree, c, c->tree->config.lease_ms,
                         "it sent what makes no sense");
         tree_remove_child(c);
     }
@@ -128,13 +113,12 @@ static void on_child_down(struct link *l, bool closed,
     struct child *c = ctx;
     struct tree *t = c->tree;
     uint32_t rank = c->rank;
-    uint64_t word_ms = c->word_ms;
     struct error e = *why;
     char address[ADDR_MAX];
 
     str_copy(address, sizeof(address), link_peer(l));
+    tree_child_lost(t, c, t->config.lease_ms, e.text);
     tree_remove_child(c);
-    tree_child_lost(t, rank, word_ms, t->config.lease_ms, e.text);
     if (closed) {
         tree_look(t, rank, address);
     }
@@ -162,7 +146,7 @@ static const char *why_not(const struct tree *t, const struct tree_hello *h)
     if (!is_rank(t, h->rank) || h->rank == t->config.rank) {
         return "this rank is not in the run";
     }
-    if (!is_below(t, h->rank, t->config.rank)) {
+    if (h->rank < t->config.rank && !tree_is_lead(t)) {
         return "this rank belongs to another part of the tree";
     }
     if (strcmp(h->version, t->version) != 0) {
@@ -176,6 +160,7 @@ static void welcome(struct tree *t, struct link *l)
     _buf_ struct buf b = {0};
 
     wire_put_u32(&b, t->config.rank);
+    wire_put_u32(&b, t->view);
     link_send_buf(l, TREE_WELCOME, &b);
     if (t->config_data.len) {
         link_send_buf(l, TREE_CONFIG, &t->config_data);

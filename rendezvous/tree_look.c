@@ -69,9 +69,8 @@ static void on_answer(uv_connect_t *request, int status)
         return;
     }
     if (status == UV_ECONNREFUSED && b->due_ms) {
-        b->dead = true;
         end(k);
-        tree_give_up(t, (uint32_t)(b - t->below));
+        tree_is_dead(t, (uint32_t)(b - t->below));
         return;
     }
     close_tcp(k);

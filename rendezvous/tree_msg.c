@@ -8,6 +8,7 @@
 void tree_hello_encode(const struct tree_hello *h, struct buf *b)
 {
     wire_put_u32(b, h->rank);
+    wire_put_u32(b, h->view);
     wire_put_str(b, h->run_id);
     wire_put_str(b, h->version);
 }
@@ -19,6 +20,7 @@ int tree_hello_decode(const void *data, size_t len, struct tree_hello *ret,
     struct tree_hello h;
 
     h.rank = wire_get_u32(&r);
+    h.view = wire_get_u32(&r);
     wire_get_str(&r, h.run_id, sizeof(h.run_id));
     wire_get_str(&r, h.version, sizeof(h.version));
     if (!wire_done(&r)) {
@@ -49,6 +51,26 @@ int tree_output_decode(const void *data, size_t len, struct tree_output *ret)
     ret->piece = wire_get_u8(&r);
     ret->data = wire_get_bytes(&r, TREE_OUTPUT_MAX, &ret->len);
     return wire_done(&r) && ret->which <= 1 ? 0 : -ERR_FORMAT;
+}
+
+void tree_seen_put(struct buf *b, const struct tree_seen *s)
+{
+    wire_put_u32(b, s->view);
+    wire_put_u64(b, s->all_ms);
+    wire_put_u64(b, s->live_ms);
+    wire_put_u32(b, s->n_suspect);
+    wire_put_u32(b, s->n_quiet);
+    wire_put_u32(b, s->n);
+}
+
+void tree_seen_get(struct wire_reader *r, struct tree_seen *ret)
+{
+    ret->view = wire_get_u32(r);
+    ret->all_ms = wire_get_u64(r);
+    ret->live_ms = wire_get_u64(r);
+    ret->n_suspect = wire_get_u32(r);
+    ret->n_quiet = wire_get_u32(r);
+    ret->n = wire_get_u32(r);
 }
 
 void tree_loss_encode(const struct tree_loss *l, struct buf *b)

@@ -6,11 +6,13 @@
  *   up                                   down
  *   HELLO   who connects                 WELCOME  who answers
  *   BEAT    alive: u64 stamp, of the     BEAT     the answer: u64 stamp, as it
- *           sender's clock                        came, u64 age of the lead's
- *                                                 word (2^64-1: none yet)
+ *           sender's clock, and what              came, u64 age of the lead's
+ *           its subtree has seen                  word (2^64-1: none yet), u32
+ *           (struct tree_seen)                    its view, u64 its own stamp
  *   REPORT  of one rank                  CONFIG   the job, for all
  *   LOST    a rank is gone               ORDER    the newest order
  *   HERE    a rank is connected
+ *   FOLLOW  of a rank without a lead
  *   EVENT   a fact for the journal       CREDIT   output that was passed on
  *   OUTPUT  what workers print           REQUEST  (front end to lead)
  *   STATUS  (lead to front end)          REFUSED  this connection is not wanted
@@ -20,14 +22,15 @@
  * not later than it was, however long the answer was on its way.
  *
  * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS, REQUEST and ASK
- * carry one encoded thing and nothing else; only REPORT, LOST and HERE name a rank
- * before it. HERE has nothing behind it, and comes before a report of that rank.
+ * carry one encoded thing and nothing else; only REPORT, FOLLOW, LOST and HERE name
+ * a rank before it. HERE has nothing behind it, and comes before a report of that rank.
  */
 #ifndef MUSTER_RENDEZVOUS_TREE_MSG_H
 #define MUSTER_RENDEZVOUS_TREE_MSG_H
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/wire.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,6 +52,7 @@ enum tree_type {
     TREE_REFUSED = 13,
     TREE_ASK = 14,
     TREE_HERE = 15,
+    TREE_FOLLOW = 16,
 };
 
 enum {
@@ -65,11 +69,26 @@ struct tree_hello {
     uint32_t rank;
     char run_id[TREE_ID_BYTES];
     char version[TREE_ID_BYTES]; /* of muster */
+    uint32_t view; /* a lead's, to its front end; else 0 */
 };
 
 void tree_hello_encode(const struct tree_hello *h, struct buf *b);
 int tree_hello_decode(const void *data, size_t len, struct tree_hello *ret,
                       struct error *e);
+
+/* What a subtree has heard of the lead of `view`, by the clock of that. Who is
+ * silent counts with what it had heard before, and as suspect. */
+struct tree_seen {
+    uint32_t view;      /* 0: nothing was heard of any */
+    uint64_t all_ms;    /* the oldest of all */
+    uint64_t live_ms;   /* the oldest of those that are not suspect */
+    uint32_t n_suspect;
+    uint32_t n_quiet;   /* of them those that are silent */
+    uint32_t n;         /* ranks in it */
+};
+
+void tree_seen_put(struct buf *b, const struct tree_seen *s);
+void tree_seen_get(struct wire_reader *r, struct tree_seen *ret);
 
 /* A rank that is gone. */
 struct tree_loss {

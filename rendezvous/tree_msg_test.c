@@ -9,7 +9,7 @@
 /* Frames of the tree that are cut, have a tail, or make no sense. */
 static void test_messages(void)
 {
-    static const struct tree_hello hello = {3, "run", "v"};
+    static const struct tree_hello hello = {3, "run", "v", 2};
     struct tree_output o = {.node = 1, .which = 1, .data = "text", .len = 4};
     struct tree_hello h;
     _buf_ struct buf b = {0}, c = {0};

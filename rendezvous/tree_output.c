@@ -14,7 +14,7 @@ enum {
 
 static bool nobody_above(const struct tree *t)
 {
-    return tree_is_lead(t) && !t->up_ready;
+    return tree_is_lead(t) && !t->up_ready && !t->awaits_front;
 }
 
 static void send_output(struct tree *t, const void *data, size_t len)

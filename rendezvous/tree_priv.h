@@ -24,6 +24,8 @@ struct child {
     struct link *link;
     uint32_t rank;
     uint64_t word_ms; /* the last time that it can have had a word of the lead */
+    struct tree_seen seen; /* as it said last ... */
+    uint64_t stamp;        /* ... by its clock, when it did */
     size_t queued; /* of its output, in `waiting` */
     struct child *next;
 };
@@ -33,6 +35,7 @@ struct child {
  * it was heard last can say that it is lost. */
 struct below {
     struct buf report;      /* the newest, encoded */
+    struct buf follow;      /* likewise */
     uint32_t via;           /* that child; NO_RANK before the first report */
     bool lost;              /* and told so */
     uint64_t due_ms;        /* its time to come back ends then; 0: it is there */
@@ -42,11 +45,13 @@ struct below {
 };
 
 struct look;
+struct seek;
 
 struct tree {
     struct tree_config config;
     struct tree_ops ops;
-    uint32_t lead; /* who leads now */
+    uint32_t view; /* the newest that is known of, and ... */
+    uint32_t lead; /* ... who leads it */
     uint8_t *key;
     char run_id[TREE_ID_BYTES];
     char version[TREE_ID_BYTES];
@@ -57,15 +62,22 @@ struct tree {
     struct link *up;        /* also while it is being connected */
     bool up_ready;          /* WELCOME has come */
     uint32_t up_rank;
-    uint32_t ancestors[MAX_ANCESTORS];
-    size_t n_ancestors;
-    size_t next_ancestor;
+    uint32_t ways[MAX_ANCESTORS + 2]; /* whom to ask, in this order */
+    size_t n_ways;
+    size_t next_way;
+    uint32_t sought;        /* who is asked before all of them, or NO_RANK */
+    struct seek *seek;      /* while there is no parent */
+    bool was_up;            /* there was a parent once */
+    uint64_t fresh_at_ms;   /* the parent knew of our view then */
+    bool awaits_front;      /* output is kept for a front end that was there */
+    bool is_top;
     struct child *children;
     struct below *below;    /* by rank */
     uint32_t n_below;       /* the roster's length; it may have grown since */
     struct look *looks;
     struct buf config_data;
     struct buf order;
+    struct tree_word word;  /* the newest; view and stamp are the lead's */
     bool has_word;          /* the lead was heard of; it was alive ... */
     uint64_t word_at_ms;    /* ... then or later, by this clock */
     uint64_t front_gone_at_ms;
@@ -102,6 +114,8 @@ void tree_heard(struct tree *t, uint32_t rank, uint32_t via);
 /* From below or from here, to the lead. */
 void tree_pass_report(struct tree *t, uint32_t rank, const void *data,
                       size_t len);
+void tree_pass_follow(struct tree *t, uint32_t rank, const void *data,
+                      size_t len);
 void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
                      size_t len);
 /* How long an attempt to connect may take. */
@@ -109,23 +123,55 @@ uint64_t tree_connect_ms(const struct tree *t);
 /* Tells the parent of a rank that is lost. */
 void tree_send_lost(struct tree *t, uint32_t rank);
 void tree_pass_here(struct tree *t, uint32_t rank);
-/* A child says that somebody is gone; or a child is, which has had no word since
- * `word_ms`, and has `return_ms` to come back. */
+/* A child says that somebody is gone; or a child is, which has `return_ms` to come
+ * back. */
 void tree_pass_lost(struct tree *t, uint32_t rank, uint32_t via,
                     const struct tree_loss *loss);
-void tree_child_lost(struct tree *t, uint32_t child, uint64_t word_ms,
-                     uint64_t return_ms, const char *why);
+void tree_child_lost(struct tree *t, const struct child *c, uint64_t return_ms,
+                     const char *why);
 /* It does not come back. */
 void tree_give_up(struct tree *t, uint32_t rank);
+/* Its agent has ended. */
+void tree_is_dead(struct tree *t, uint32_t rank);
+/* This member stands at the top now: what those below have said is news. */
+void tree_tell_top(struct tree *t);
 
 /* --- tree_up.c --- */
 
 /* Tries the next possible parent, unless there is a link. */
 void tree_dial_next(struct tree *t);
-/* Alive, and what this clock shows. */
-void tree_beat_up(struct tree *t);
+/* The same with one that seems to be there. */
+void tree_dial(struct tree *t, uint32_t rank);
+/* The ways up have changed. */
+void tree_find_ways(struct tree *t);
 /* The link up failed. */
 void tree_uplink_gone(struct tree *t, const char *why);
+
+/* --- tree_beat.c --- */
+
+uint64_t tree_beat_ms(const struct tree *t);
+/* After that a peer that says nothing is suspect. */
+uint64_t tree_suspect_ms(const struct tree *t);
+/* Alive, and what this clock shows. */
+void tree_beat_up(struct tree *t);
+/* False where it makes no sense. */
+bool tree_take_beat(struct child *c, const struct channel_frame *f);
+void tree_take_word(struct tree *t, const struct channel_frame *f);
+/* The word is new: nobody below needs to ask for it. */
+void tree_push_word(struct tree *t);
+/* The lead's: tells what was seen. */
+void tree_tell_seen(struct tree *t);
+/* Whether this member obeys a lead: only one that knows of that may be a parent. */
+bool tree_is_bound(const struct tree *t);
+
+/* --- tree_seek.c --- */
+
+/* There is no parent: looks for one among all of lower ranks. */
+void tree_seek(struct tree *t);
+/* There is one, or none is wanted. */
+void tree_seek_end(struct tree *t);
+/* That one was dialled, and did not welcome this member. */
+void tree_seek_failed(struct tree *t, uint32_t rank);
 
 /* --- tree_child.c --- */
 
@@ -133,6 +179,8 @@ void tree_uplink_gone(struct tree *t, const char *why);
 void tree_on_peer(struct link *l, const struct channel_frame *first,
                   void *ctx);
 void tree_remove_child(struct child *gone);
+/* Those of lower ranks, which come to a lead alone. */
+void tree_drop_elders(struct tree *t);
 
 /* --- tree_look.c --- */
 

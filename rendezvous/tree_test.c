@@ -163,7 +163,7 @@ static bool first_is_there(struct world *w)
 
 static bool words_have_passed(struct world *w)
 {
-    return w->nodes[0].n_words > 15; /* five a lease */
+    return w->nodes[0].n_words > 60; /* twenty a lease */
 }
 
 /* One whose link breaks and that is back at once was never away; one that stays

@@ -31,13 +31,18 @@ void tree_uplink_gone(struct tree *t, const char *why)
     link_close(t->up);
     t->up = NULL;
     t->up_ready = false;
+    t->awaits_front = false;
     t->in_flight = 0;
+    if (!was_ready && !tree_is_lead(t)) {
+        tree_seek_failed(t, t->up_rank);
+    }
     if (was_ready && tree_is_lead(t)) {
         t->front_gone_at_ms = tree_now_ms(t);
     }
     uv_timer_start(t->retry, on_retry, was_ready ? 0 : retry_ms(t), 0);
     if (was_ready) {
-        t->next_ancestor = 0;
+        t->was_up = true;
+        t->next_way = 0;
         t->ops.on_uplink(t->config.ctx, false, why);
         tree_pump_output(t);
     }
@@ -47,7 +52,8 @@ static void on_up_connected(struct link *l, void *ctx)
 {
     struct tree *t = ctx;
     _buf_ struct buf b = {0};
-    struct tree_hello h = {.rank = t->config.rank};
+    struct tree_hello h = {.rank = t->config.rank,
+                           .view = tree_is_lead(t) ? t->view : 0};
 
     memcpy(h.run_id, t->run_id, sizeof(h.run_id));
     memcpy(h.version, t->version, sizeof(h.version));
@@ -60,6 +66,7 @@ static void repeat_reports(struct tree *t)
 {
     for (uint32_t rank = 0; rank < t->n_below; rank++) {
         const struct buf *report = &t->below[rank].report;
+        const struct buf *follow = &t->below[rank].follow;
         _buf_ struct buf b = {0};
 
         if (t->below[rank].lost) {
@@ -74,43 +81,47 @@ static void repeat_reports(struct tree *t)
             wire_put_bytes(&b, report->data, report->len);
             tree_send_up(t, TREE_REPORT, &b);
         }
+        if (follow->len) {
+            buf_clear(&b);
+            wire_put_u32(&b, rank);
+            wire_put_bytes(&b, follow->data, follow->len);
+            tree_send_up(t, TREE_FOLLOW, &b);
+        }
     }
 }
 
-void tree_beat_up(struct tree *t)
+/* A front end says no view. */
+static bool is_behind(const struct tree *t, const struct channel_frame *f)
 {
-    _buf_ struct buf b = {0};
+    struct wire_reader r = wire_reader(f->data, f->len);
 
-    wire_put_u64(&b, tree_now_ms(t));
-    link_send_buf(t->up, TREE_BEAT, &b);
+    (void)wire_get_u32(&r);
+    return !tree_is_lead(t) && tree_is_bound(t) &&
+           wire_get_u32(&r) < t->view;
 }
 
-static void on_welcome(struct tree *t)
+static void on_welcome(struct tree *t, const struct channel_frame *f)
 {
+    bool was_top = t->is_top;
+
+    if (is_behind(t, f)) {
+        tree_uplink_gone(t, "it follows a lead of before");
+        return;
+    }
     t->up_ready = true;
-    tree_beat_up(t);
+    t->awaits_front = false;
+    t->fresh_at_ms = tree_now_ms(t);
+    tree_seek_end(t);
+    if (was_top) {
+        t->ops.on_top(t->config.ctx, false);
+    }
+    if (!tree_is_lead(t)) {
+        tree_beat_up(t);
+    }
     t->front_gone_at_ms = 0;
     repeat_reports(t);
     t->ops.on_uplink(t->config.ctx, true, "");
     tree_pump_output(t);
-}
-
-/* A beat may have lain in a socket, or been on its way, for long: what it says
- * is as old as the stamp of ours that the parent had seen by then. */
-static void take_beat(struct tree *t, const struct channel_frame *f)
-{
-    struct wire_reader r = wire_reader(f->data, f->len);
-    uint64_t stamp = wire_get_u64(&r), age = wire_get_u64(&r);
-    uint64_t now = tree_now_ms(t);
-
-    if (tree_is_lead(t) || !wire_done(&r) || stamp > now || age > stamp) {
-        return;
-    }
-    if (!t->has_word || stamp - age > t->word_at_ms) {
-        t->has_word = true;
-        t->word_at_ms = stamp - age;
-    }
-    t->ops.on_word(t->config.ctx, now - t->word_at_ms);
 }
 
 static void take_credit(struct tree *t, const struct channel_frame *f)
@@ -131,6 +142,19 @@ static void take_refusal(struct tree *t, const struct channel_frame *f)
     t->ops.on_refused(t->config.ctx, why);
 }
 
+/* What it says may make this member lead, or end it. */
+static void take_order(struct tree *t, const struct channel_frame *f)
+{
+    _buf_ struct buf order = {0};
+
+    buf_append(&order, f->data, f->len);
+    if (!order.failed &&
+        t->ops.on_order(t->config.ctx, order.data, order.len)) {
+        tree_keep(&t->order, order.data, order.len);
+        tree_send_below(t, TREE_ORDER, order.data, order.len);
+    }
+}
+
 static void on_up_frame(struct link *l, const struct channel_frame *f,
                         void *ctx)
 {
@@ -139,10 +163,10 @@ static void on_up_frame(struct link *l, const struct channel_frame *f,
     (void)l;
     switch (f->type) {
     case TREE_WELCOME:
-        on_welcome(t);
+        on_welcome(t, f);
         break;
     case TREE_BEAT:
-        take_beat(t, f);
+        tree_take_word(t, f);
         break;
     case TREE_CONFIG:
         if (t->config_data.len) {
@@ -153,9 +177,7 @@ static void on_up_frame(struct link *l, const struct channel_frame *f,
         break;
     case TREE_ORDER:
         if (!tree_is_lead(t)) {
-            tree_keep(&t->order, f->data, f->len);
-            tree_send_below(t, TREE_ORDER, f->data, f->len);
-            t->ops.on_order(t->config.ctx, f->data, f->len);
+            take_order(t, f);
         }
         break;
     case TREE_ASK:
@@ -222,6 +244,9 @@ int tree_set_front(struct tree *t, char *const *addrs, uint16_t port)
     strlist_release(&t->front_addrs);
     t->front_addrs = fresh;
     t->config.front_port = port;
+    if (!tree_is_lead(t)) {
+        return 0;
+    }
     if (t->up) {
         tree_uplink_gone(t, "another front end takes its place");
     }
@@ -230,23 +255,98 @@ int tree_set_front(struct tree *t, char *const *addrs, uint16_t port)
     return 0;
 }
 
-/* Of members that came later than others were lost, some ancestors may have no
- * address; the lead has one. */
-static const struct roster_entry *next_parent(struct tree *t)
+void tree_seek_rank(struct tree *t, uint32_t rank)
 {
-    const struct roster_entry *to;
+    t->sought = rank;
+    tree_find_ways(t);
+    if (!t->up) {
+        uv_timer_stop(t->retry);
+        tree_dial_next(t);
+    }
+}
 
-    do {
-        t->up_rank = t->ancestors[t->next_ancestor++ % t->n_ancestors];
-        to = &t->config.roster->entries[t->up_rank];
-    } while (to->port == 0 && t->up_rank != t->lead);
-    return to;
+void tree_beat_now(struct tree *t)
+{
+    if (t->up_ready && !tree_is_lead(t)) {
+        tree_beat_up(t);
+    }
+}
+
+static void add_way(struct tree *t, uint32_t rank)
+{
+    for (size_t i = 0; i < t->n_ways; i++) {
+        if (t->ways[i] == rank) {
+            return;
+        }
+    }
+    t->ways[t->n_ways++] = rank;
+}
+
+/* Whoever is sought; the ancestors, the nearest first, as far as the lead; the lead
+ * itself, which may have a higher rank than this member alone where it is sought. */
+void tree_find_ways(struct tree *t)
+{
+    uint32_t above[MAX_ANCESTORS];
+    size_t n = tree_ancestors(t->config.rank, t->config.arity, above,
+                              MAX_ANCESTORS);
+
+    t->n_ways = 0;
+    t->next_way = 0;
+    if (t->sought != NO_RANK && t->sought != t->config.rank) {
+        add_way(t, t->sought);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (above[i] > t->lead) {
+            add_way(t, above[i]);
+        }
+    }
+    if (t->lead < t->config.rank) {
+        add_way(t, t->lead);
+    }
+}
+
+/* Of members that came later than others were lost, some ancestors may have no
+ * address; others are known to be dead. */
+static bool may_be_parent(const struct tree *t, uint32_t rank)
+{
+    return rank < t->config.roster->n && rank < t->n_below &&
+           t->config.roster->entries[rank].port && !t->below[rank].dead;
+}
+
+void tree_dial(struct tree *t, uint32_t rank)
+{
+    const struct roster_entry *to = &t->config.roster->entries[rank];
+    char *addrs[ROSTER_MAX_ADDRS + 1] = {0};
+
+    t->up_rank = rank;
+    for (size_t i = 0; i < to->n_addrs; i++) {
+        addrs[i] = (char *)to->addrs[i];
+    }
+    dial(t, addrs, to->port);
+}
+
+static uint32_t next_parent(struct tree *t)
+{
+    while (t->next_way < t->n_ways) {
+        uint32_t rank = t->ways[t->next_way++];
+
+        if (may_be_parent(t, rank)) {
+            return rank;
+        }
+    }
+    t->next_way = 0;
+    return NO_RANK;
+}
+
+/* The last way is to the lead, which may answer late, or never. */
+static bool is_last_way(const struct tree *t)
+{
+    return t->next_way == 0 || t->next_way >= t->n_ways;
 }
 
 void tree_dial_next(struct tree *t)
 {
-    const struct roster_entry *to;
-    char *addrs[ROSTER_MAX_ADDRS + 1] = {0};
+    uint32_t rank;
 
     if (t->up) {
         return;
@@ -257,9 +357,13 @@ void tree_dial_next(struct tree *t)
         }
         return;
     }
-    to = next_parent(t);
-    for (size_t i = 0; i < to->n_addrs; i++) {
-        addrs[i] = (char *)to->addrs[i];
+    rank = next_parent(t);
+    if (rank != NO_RANK) {
+        tree_dial(t, rank);
+    } else {
+        uv_timer_start(t->retry, on_retry, RETRY_MS, 0);
     }
-    dial(t, addrs, to->port);
+    if (t->was_up && is_last_way(t)) {
+        tree_seek(t);
+    }
 }

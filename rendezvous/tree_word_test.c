@@ -5,7 +5,6 @@
  */
 #include <config.h>
 
-#include "base/cleanup.h"
 #include "base/wire.h"
 #include "rendezvous/tree_bed_rogue.h"
 #include "tests/lib/tap.h"
@@ -39,14 +38,12 @@ struct asking {
 static bool child_heard_beats(struct world *w)
 {
     struct asking *a = w->own;
-    _buf_ struct buf b = {0};
 
     if (a->n_asked == w->rogue->n_beats &&
         uv_now(&w->loop) > a->asked_ms + 10) {
         a->n_asked++;
         a->asked_ms = uv_now(&w->loop);
-        wire_put_u64(&b, a->asked_ms);
-        link_send_buf(w->rogue->link, TREE_BEAT, &b);
+        rogue_beat(w->rogue, a->asked_ms);
     }
     return w->rogue->n_beats == 3;
 }
@@ -63,7 +60,6 @@ static void test_age_of_words(void)
     struct world w;
     struct rogue parent = {0}, child;
     struct asking asking = {0};
-    _buf_ struct buf b = {0};
 
     bed_open(&w);
     link_listener_open(w.nodes[0].listener, bed_key, rogue_accept, &parent);
@@ -71,9 +67,7 @@ static void test_age_of_words(void)
     w.own = &parent;
     ok(bed_run_until(&w, parent_was_asked), "a parent is asked for its word");
     rogue_join(&w, &child, 1, 3);
-    wire_put_u64(&b, parent.stamp);
-    wire_put_u64(&b, 100);
-    link_send_buf(parent.link, TREE_BEAT, &b);
+    rogue_word(parent.link, parent.stamp, 100);
     w.nodes[1].n_words = 0;
     while (!w.nodes[1].n_words) {
         uv_run(&w.loop, UV_RUN_ONCE);
@@ -89,7 +83,7 @@ static void test_age_of_words(void)
 
 static bool leases_have_passed(struct world *w)
 {
-    return w->nodes[0].n_words > 20; /* five beats a lease */
+    return w->nodes[0].n_words > 80; /* twenty beats a lease */
 }
 
 /* One that was stopped says nothing, and is there. */
@@ -117,15 +111,12 @@ static void stale_frame(struct link *l, const struct channel_frame *f,
 {
     struct rogue *r = ctx;
     struct wire_reader in = wire_reader(f->data, f->len);
-    _buf_ struct buf b = {0};
 
     if (f->type != TREE_BEAT) {
         return;
     }
     r->stamp = r->stamp ? r->stamp : wire_get_u64(&in);
-    wire_put_u64(&b, r->stamp);
-    wire_put_u64(&b, 0);
-    link_send_buf(l, TREE_BEAT, &b);
+    rogue_word(l, r->stamp, 0);
 }
 
 static const struct link_ops stale_ops = {

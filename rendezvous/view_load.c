@@ -231,7 +231,7 @@ static void step(struct agent *a, struct member_event event)
     a->is_stepping = false;
 }
 
-static void on_order(void *ctx, const void *data, size_t len)
+static bool on_order(void *ctx, const void *data, size_t len)
 {
     struct agent *a = ctx;
     struct order order;
@@ -242,11 +242,19 @@ static void on_order(void *ctx, const void *data, size_t len)
     order_release(&a->order);
     a->order = order;
     step(a, (struct member_event){.type = MEMBER_ORDER, .order = &a->order});
+    return true;
 }
 
-static void on_word(void *ctx, uint64_t age_ms)
+static void on_word(void *ctx, const struct tree_word *word)
 {
-    step(ctx, (struct member_event){.type = MEMBER_WORD, .age_ms = age_ms});
+    step(ctx, (struct member_event){.type = MEMBER_WORD,
+                                    .age_ms = word->age_ms});
+}
+
+static void on_seen(void *ctx, const struct tree_seen *seen)
+{
+    (void)seen;
+    step(ctx, (struct member_event){.type = MEMBER_WORD});
 }
 
 static void on_uplink(void *ctx, bool up, const char *why)
@@ -351,7 +359,7 @@ static void on_nothing(void *ctx)
 
 static const struct tree_ops ops = {
     .on_config = on_text, .on_order = on_order, .on_word = on_word,
-    .on_uplink = on_uplink, .on_refused = on_said, .on_writable = on_nothing,
+    .on_seen = on_seen, .on_uplink = on_uplink, .on_refused = on_said, .on_writable = on_nothing,
     .on_report = on_report, .on_lost = on_lost, .on_here = on_here,
     .on_event = on_fact, .on_request = on_text, .on_ask = on_text,
 };
