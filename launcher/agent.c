@@ -47,24 +47,12 @@ bool agent_leads(const struct agent *a)
 
 static bool on_order(void *ctx, const void *data, size_t len)
 {
-    agent_member_order(ctx, data, len);
-    return true;
+    return agent_heir_order(ctx, data, len);
 }
 
 static void on_word(void *ctx, const struct tree_word *word)
 {
-    struct member_event event = {.type = MEMBER_WORD, .age_ms = word->age_ms};
-
-    if (word->age_ms != UINT64_MAX) {
-        agent_member_step(ctx, &event);
-    }
-}
-
-/* Nobody else can lead: its word is always good. */
-static void on_seen(void *ctx, const struct tree_seen *below)
-{
-    (void)ctx;
-    (void)below;
+    agent_heir_word(ctx, word);
 }
 
 static void on_uplink(void *ctx, bool up, const char *why)
@@ -146,7 +134,13 @@ static const struct tree_ops tree_ops_ = {
     .on_config = on_config,
     .on_order = on_order,
     .on_word = on_word,
-    .on_seen = on_seen,
+    .own_seen = agent_heir_own_seen,
+    .on_top = agent_heir_top,
+    .on_dead = agent_heir_dead,
+    .on_follow = agent_heir_follow,
+    .on_unfollow = agent_heir_unfollow,
+    .on_seen = agent_heir_seen,
+    .word_age = agent_heir_word_age,
     .on_uplink = on_uplink,
     .on_refused = on_refused,
     .on_writable = on_writable,
@@ -292,6 +286,7 @@ static int renew_roster(struct agent *a, const struct roster *roster)
         if (tree_grow(a->tree) < 0) {
             return -ENOMEM;
         }
+        agent_heir_grow(a);
         agent_lead_grow(a);
     }
     return 0;

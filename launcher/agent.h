@@ -8,7 +8,8 @@
  *   agent_leave.c    leaving, with the verdict
  *   agent_member.c   carries out what the member (rendezvous/member.h) decides
  *   agent_store.c    the store of a generation
- *   agent_lead.c     the same for the lead, on the node that leads
+ *   agent_heir.c     who leads, and whether that is this node
+ *   agent_lead.c     carries out what the lead decides, on the node that leads
  *   agent_hang.c     its watch over hangs, and what it asks of the others
  *   agent_limit.c    the time limit of the batch system
  *   agent_scale.c    how many nodes the run has, and is to have
@@ -36,6 +37,7 @@
 #include "launcher/run_config.h"
 #include "launcher/slurm_ask.h"
 #include "launcher/workers.h"
+#include "rendezvous/heir.h"
 #include "rendezvous/member.h"
 #include "rendezvous/roster.h"
 #include "rendezvous/kv_server.h"
@@ -47,6 +49,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct agent_heir;
 struct agent_lead;
 struct agent_limit;
 struct crew;
@@ -90,7 +93,12 @@ struct agent {
     char interface[32]; /* of the network that the job chose, or "" */
     char python_dir[PATH_MAX]; /* see launcher/outfit.h, or "" */
     struct member *member;
+    struct agent_heir *heir; /* or NULL, where nobody can take the lead over */
     struct agent_lead *lead; /* on the node that leads, else NULL */
+    uint32_t view;           /* the newest that is known of, or 0 */
+    uint64_t order_serial;   /* of the newest order that came here */
+    uint64_t config_ns;      /* when it was known: on the wall clock, ... */
+    uint64_t config_ms;      /* ... and on the loop's */
     struct slurm_ask slurm;  /* of agent_limit.c */
     struct workers_host workers_host;
     struct output *output;
@@ -127,6 +135,9 @@ extern const struct companion_link_ops agent_companion_ops;
 void agent_config(struct agent *a, const void *data, size_t len);
 /* The tree takes output again. */
 void agent_writable(struct agent *a);
+
+/* For the lead: which process this agent is. */
+void agent_tell_pid(struct agent *a);
 
 /* --- agent_fit.c --- */
 
@@ -174,12 +185,14 @@ void agent_keep(struct agent *a, const char *name, const char *what,
 /* --- agent_member.c --- */
 
 int agent_member_start(struct agent *a, struct error *e);
+/* Soon: where it stands. */
+void agent_member_report(struct agent *a);
 /* Steps the member and does what it says. */
 void agent_member_step(struct agent *a, struct member_event *event);
 /* The same from the loop, after everything that is under way. Strings, failure
  * and order are copied; the order given as bytes. */
 void agent_member_soon(struct agent *a, const struct member_event *event);
-void agent_member_order(struct agent *a, const void *data, size_t len);
+void agent_member_order(struct agent *a, const struct order *order);
 void agent_member_stop(struct agent *a);
 
 /* --- agent_store.c --- */
@@ -206,9 +219,54 @@ void agent_asked(struct agent *a, const void *json, size_t len);
  * on. */
 void agent_ask_checkpoint(struct agent *a, uint32_t generation);
 
+/* --- agent_heir.c --- */
+
+/* Before the lead; where somebody else may take the lead, a->heir is there then. */
+int agent_heir_start(struct agent *a, struct error *e);
+/* After it, and the member: says that this node is there, once it is known whether
+ * the run directory is that of all. */
+void agent_heir_begin(struct agent *a);
+bool agent_heir_may_report(const struct agent *a);
+void agent_heir_stop(struct agent *a);
+/* The roster has grown. */
+void agent_heir_grow(struct agent *a);
+/* Of members, and what a new lead waits beyond that. */
+uint64_t agent_lease_ms(const struct agent *a);
+uint64_t agent_lease_slack_ms(const struct agent *a);
+uint64_t agent_claim_ms(void);
+struct view_rule agent_view_rule(const struct agent *a);
+/* The lead: claims a view, with agent_lead_claimed() for an answer. */
+void agent_heir_claim(struct agent *a, const struct view *v);
+/* Where the front end is now, for when this agent leads. */
+void agent_heir_front(struct agent *a, const char *ways);
+/* The lead: whether its word is good still. */
+bool agent_heir_has_word(const struct agent *a);
+/* The lead's own orders, before anybody else sees them; they go nowhere where this
+ * says no. */
+bool agent_heir_own_order(struct agent *a, const struct order *order);
+/* Of struct tree_ops. */
+bool agent_heir_order(void *ctx, const void *data, size_t len);
+void agent_heir_word(void *ctx, const struct tree_word *word);
+void agent_heir_own_seen(void *ctx, struct tree_seen *ret);
+void agent_heir_top(void *ctx, bool top);
+void agent_heir_dead(void *ctx, uint32_t rank);
+void agent_heir_follow(void *ctx, const void *data, size_t len);
+void agent_heir_unfollow(void *ctx, uint32_t rank);
+void agent_heir_seen(void *ctx, const struct tree_seen *seen);
+uint64_t agent_heir_word_age(void *ctx);
+
 /* --- agent_lead.c --- */
 
-int agent_lead_start(struct agent *a, struct error *e);
+/* The first lead, or one that takes the lead over from another: `heritage`; begin
+ * once it is the tree's, too. */
+int agent_lead_start(struct agent *a, const struct heritage *heritage,
+                     struct error *e);
+void agent_lead_begin(struct agent *a);
+/* Another one leads: forgets the run without a word about its end. */
+void agent_lead_quit(struct agent *a);
+void agent_lead_claimed(struct agent *a, enum heir_outcome outcome);
+void agent_lead_quiet(struct agent *a, uint32_t n);
+uint32_t agent_lead_n_silent(const struct agent *a);
 /* When the job will have run for as long as it may, on the loop's clock, if this
  * is its start; 0: it may run for ever. */
 uint64_t agent_lead_deadline_ms(const struct agent *a);

@@ -28,6 +28,7 @@ void agent_asked(struct agent *a, const void *json, size_t len)
     json_t *ask = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
     const char *what = json_string_value(json_object_get(ask, "ask"));
     const char *why = json_string_value(json_object_get(ask, "why"));
+    const char *front = json_string_value(json_object_get(ask, "front"));
     uint32_t generation = (uint32_t)json_integer_value(
         json_object_get(ask, "generation"));
 
@@ -41,6 +42,8 @@ void agent_asked(struct agent *a, const void *json, size_t len)
                             json_object_get(ask, "rank")), why);
     } else if (strcmp(what, "checkpoint") == 0 && generation == a->generation) {
         crew_ask_checkpoint(a);
+    } else if (strcmp(what, "front") == 0 && front) {
+        agent_heir_front(a, front);
     }
     json_decref(ask);
 }

@@ -8,6 +8,7 @@
 #include "launcher/agent.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
@@ -145,15 +146,20 @@ static int begin_work(struct agent *a, struct error *e)
     a->workers_host.node = a->host;
     rc = fs_helper("muster-exec", a->workers_host.exec_path,
                    sizeof(a->workers_host.exec_path), e);
-    rc = rc < 0 || !agent_leads(a) ? rc : agent_lead_start(a, e);
+    rc = rc < 0 ? rc : agent_heir_start(a, e);
+    rc = rc < 0 || !agent_leads(a) ? rc : agent_lead_start(a, NULL, e);
     if (rc == 0 && ((agent_leads(a) && agent_fit_check(a, &misfit) < 0) ||
                     count_procs(a, &misfit) < 0)) {
         tell_misfit(a, misfit.text);
     }
-    return rc < 0 ? rc : agent_member_start(a, e);
+    rc = rc < 0 ? rc : agent_member_start(a, e);
+    if (rc == 0) {
+        agent_heir_begin(a);
+    }
+    return rc;
 }
 
-static void tell_pid(struct agent *a)
+void agent_tell_pid(struct agent *a)
 {
     _buf_ struct buf b = {0};
     struct jsonw w = agent_fact_begin(&b, "agent");
@@ -217,6 +223,8 @@ void agent_config(struct agent *a, const void *data, size_t len)
         return;
     }
     a->has_config = true;
+    a->config_ns = clock_wall_ns();
+    a->config_ms = uv_now(&a->loop);
     slurm_take_own(&a->config.env);
     tree_set_lease(a->tree, a->config.job->heartbeat_timeout_ms);
     find_interface(a);
@@ -228,7 +236,7 @@ void agent_config(struct agent *a, const void *data, size_t len)
         agent_leave(a, RUN_FAILED, e.text);
         return;
     }
-    tell_pid(a);
+    agent_tell_pid(a);
     tell_session(a);
     tell_group_kill(a);
 }

@@ -16,6 +16,7 @@
 #include "launcher/agent_order.h"
 #include "launcher/agent_record.h"
 #include "launcher/agent_watch.h"
+#include "launcher/jsonw.h"
 #include "rendezvous/lead.h"
 
 #include <errno.h>
@@ -29,8 +30,6 @@ enum {
     JOURNAL_CLOSE_MS = 5000,
     MAX_RESTART_GRACE_MS = 2000,
     FRONT_CHECK_MS = 1000,
-    LEASE_SLACK_MS = 200, /* for an agent to kill its workers in */
-    DRIFT_SHARE = 100,    /* of a lease: what two clocks may differ by in it */
 };
 
 struct agent_lead {
@@ -54,6 +53,12 @@ struct agent_lead {
     bool is_stopping;
     struct lead_hang *hang;
     bool is_suspended; /* if it ends resumable, whatever it ends for */
+    uint32_t started;  /* the newest generation; it may be ordered again */
+    uint32_t n_quiet;  /* agents that are silent now */
+    bool has_warned;
+    bool *said_shared; /* agents that see the run directory of all ... */
+    uint32_t n_shared; /* ... so many ... */
+    uint32_t n_first;  /* ... of these */
 };
 
 static void free_handle(uv_handle_t *h)
@@ -78,24 +83,38 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
 
 static void on_timer(uv_timer_t *t);
 
+/* Said at the start: two of a pair cannot tell a loss from a cut. */
+static void warn(struct agent_lead *l, const struct order *run)
+{
+    struct agent *a = l->agent;
+
+    if (a->heir && !run->view.shared && run->n_nodes == 2 && !l->has_warned) {
+        l->has_warned = true;
+        agent_note(a, "the nodes do not see the same run directory: this run "
+                   "does not outlive the loss of %s, which leads it", a->host);
+    }
+}
+
 static void give(struct agent_lead *l, const struct order *order)
 {
-    if (order->step == ORDER_RUN) {
+    if (order->step == ORDER_RUN && order->generation != l->started) {
+        l->started = order->generation;
+        warn(l, order);
         record_started(l->record, order);
         lead_hang_ordered(l->hang, order);
     }
     agent_order_publish(&l->order, order);
 }
 
-/* No worker is alive when an order to run comes: the time to look at what they have
- * left. The next order takes the place of one that waits. */
+/* No worker is alive when an order to run another generation comes: the time to look
+ * at what they have left. The next order takes the place of one that waits. */
 static void publish(struct agent_lead *l, const struct order *order)
 {
     lead_watch_forget(l->ckpts);
     l->held = 0;
-    if (order->step == ORDER_RUN &&
-        lead_watch_ask(l->ckpts, order->generation, order->resume_path,
-                       order->resume_step)) {
+    if (order->step == ORDER_RUN && order->generation != l->started &&
+        lead_watch_ask(l->ckpts, order->generation, order->past.resume_path,
+                       order->past.resume_step)) {
         l->held = order->serial;
     } else {
         give(l, order);
@@ -130,6 +149,9 @@ static void step(struct agent_lead *l, struct lead_event *event)
     }
     if (do_->ask_checkpoint) {
         agent_ask_checkpoint(a, lead_generation(l->core));
+    }
+    if (do_->claim) {
+        agent_heir_claim(a, do_->claim);
     }
     if (do_->wake_ms != LEAD_NEVER) {
         uint64_t now = uv_now(&a->loop);
@@ -214,6 +236,27 @@ static void check_fit(struct agent_lead *l, const struct report *r)
              "procsPerNode to a number", a->host, own->n_procs,
              l->names.items[r->rank], r->n_procs);
     step(l, &event);
+}
+
+/* Where all see the same run directory it can decide who leads. */
+static void take_shares(struct agent_lead *l, uint32_t rank, const json_t *fact)
+{
+    const struct roster *roster = &l->agent->roster;
+    struct lead_event event = {.type = LEAD_SHARED};
+    uint32_t n = 0;
+
+    if (rank >= l->n_first || l->said_shared[rank] ||
+        !json_is_true(json_object_get(fact, "same"))) {
+        return;
+    }
+    l->said_shared[rank] = true;
+    l->n_shared++;
+    for (uint32_t i = 0; i < l->n_first; i++) {
+        n += roster->entries[i].port != 0;
+    }
+    if (l->n_shared == n) {
+        step(l, &event);
+    }
 }
 
 static void take_misfit(struct agent_lead *l, const json_t *fact)
@@ -312,6 +355,21 @@ void agent_lead_grow(struct agent *a)
     record_newcomers(l->record);
 }
 
+/* To all that may lead once. */
+static void tell_front(struct agent_lead *l, const char *front)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = jsonw_start(&b);
+
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "ask", "front");
+    jsonw_str(&w, "front", front);
+    jsonw_end_object(&w);
+    if (!b.failed) {
+        tree_ask(l->agent->tree, b.data, b.len);
+    }
+}
+
 /* A front end wants to take the run over. It holds the lock of the run, so that
  * one that seems to be connected still is not: the lead goes to the new one,
  * which has to show that it knows the key. */
@@ -327,6 +385,7 @@ static int take_front(struct agent_lead *l, const json_t *body, const char *who,
         return error_wrap(e, "attach");
     }
     str_copy(l->front_name, sizeof(l->front_name), who);
+    tell_front(l, front);
     rc = tree_set_front(l->agent->tree, addrs.items, port);
     return rc < 0 ? error_set(e, -rc, "attach") : 0;
 }
@@ -423,6 +482,8 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
         take_misfit(a->lead, fact);
     } else if (strcmp(kind, "term") == 0) {
         take_term(a->lead);
+    } else if (strcmp(kind, "shares") == 0) {
+        take_shares(a->lead, rank, fact);
     } else if (strcmp(kind, "notice") == 0) {
         stop(a->lead, LEAD_STOP_PREEMPT, false,
              "a signal to mpirun says that the end is near");
@@ -469,7 +530,7 @@ void agent_lead_front(struct agent *a, bool up)
         return;
     }
     if (up) {
-        if (l->front_was_there) {
+        if (!record_meet_front(l->record) && l->front_was_there) {
             tell_back(l);
         }
         l->front_was_there = true;
@@ -546,7 +607,7 @@ uint64_t agent_lead_deadline_ms(const struct agent *a)
     if (deadline_ms == JOB_OFF) {
         return 0;
     }
-    return uv_now(&a->loop) + (ran_ms < deadline_ms ? deadline_ms - ran_ms : 0);
+    return a->config_ms + (ran_ms < deadline_ms ? deadline_ms - ran_ms : 0);
 }
 
 /* What a command wanted before the run was gone on with, where the job, which may
@@ -560,7 +621,7 @@ static uint32_t want_nodes(const struct run_config *c)
 }
 
 static int create_core(struct agent_lead *l, const uint32_t *node_of,
-                       struct error *e)
+                       const struct heritage *heritage, struct error *e)
 {
     struct agent *a = l->agent;
     const struct job *job = a->config.job;
@@ -574,9 +635,12 @@ static int create_core(struct agent_lead *l, const uint32_t *node_of,
         .want_nodes = want_nodes(&a->config),
         .grow_interval_ms = job->elastic.grow_interval_ms,
         .max_losses = job->limits.node_failures,
-        .lease_ms = job->heartbeat_timeout_ms,
-        .lease_slack_ms = job->heartbeat_timeout_ms / DRIFT_SHARE +
-                          LEASE_SLACK_MS,
+        .lease_ms = agent_lease_ms(a),
+        .lease_slack_ms = agent_lease_slack_ms(a),
+        .rank = a->rank,
+        .rule = agent_view_rule(a),
+        .claim_ms = agent_claim_ms(),
+        .heritage = heritage,
         .restart = policy_of(&job->restart),
         .n_restarts = a->config.n_restarts,
         .first_generation = a->config.first_generation,
@@ -631,7 +695,28 @@ static void tell_start(struct agent_lead *l)
     record_event(l->record, "resumed", c->first_generation, text, NULL, 0);
 }
 
-int agent_lead_start(struct agent *a, struct error *e)
+/* What its own node and the front end have to tell it. */
+void agent_lead_begin(struct agent *a)
+{
+    struct agent_lead *l = a->lead;
+    struct lead_event tick = {.type = LEAD_TICK};
+    struct member_event report = {.type = MEMBER_UPLINK_UP};
+
+    step(l, &tick);
+    agent_member_step(a, &report);
+    agent_tell_pid(a);
+}
+
+/* That of the lead before, which has not heard of this one yet. */
+static void expect_front(struct agent_lead *l)
+{
+    record_expect_front(l->record);
+    l->front_was_there = true;
+    uv_timer_start(l->front, on_front_check, FRONT_CHECK_MS, FRONT_CHECK_MS);
+}
+
+int agent_lead_start(struct agent *a, const struct heritage *heritage,
+                     struct error *e)
 {
     struct agent_lead *l = calloc(1, sizeof(*l));
     struct lead_event tick = {.type = LEAD_TICK};
@@ -643,16 +728,18 @@ int agent_lead_start(struct agent *a, struct error *e)
     }
     l->agent = a;
     a->lead = l;
-    l->n_nodes = a->roster.n;
+    l->n_nodes = l->n_first = a->roster.n;
+    l->said_shared = calloc(l->n_first + 1, sizeof(bool));
     l->timer = make_timer(l);
     l->front = make_timer(l);
     l->term = make_timer(l);
-    if (list_nodes(l, &node_of) < 0 || !l->timer || !l->front || !l->term) {
+    if (list_nodes(l, &node_of) < 0 || !l->timer || !l->front || !l->term ||
+        !l->said_shared) {
         return error_set(e, ENOMEM, "lead the run");
     }
     rc = record_create(a, &l->record, e);
     rc = rc < 0 ? rc : lead_hang_create(a, l->record, &l->hang, e);
-    rc = rc < 0 ? rc : create_core(l, node_of, e);
+    rc = rc < 0 ? rc : create_core(l, node_of, heritage, e);
     rc = rc < 0 ? rc : control_watch_create(&a->loop, a->run.dir,
                                             on_file_request, a, &l->watch, e);
     rc = rc < 0 ? rc : agent_limit_create(a, &limit_ops, l, &l->limit, e);
@@ -663,6 +750,11 @@ int agent_lead_start(struct agent *a, struct error *e)
     if (rc == 0) {
         record_size(l->record, l->core);
         l->order = (struct agent_order){.agent = a, .record = l->record};
+    }
+    if (rc == 0 && heritage && a->run.has_front) {
+        expect_front(l);
+    }
+    if (rc == 0 && !heritage) {
         agent_lead_front(a, tree_has_uplink(a->tree));
         tell_start(l);
         record_touch(l->record);
@@ -671,11 +763,53 @@ int agent_lead_start(struct agent *a, struct error *e)
     return rc;
 }
 
+void agent_lead_claimed(struct agent *a, enum heir_outcome outcome)
+{
+    struct lead_event event = {.type = LEAD_CLAIMED, .outcome = outcome};
+
+    if (a->lead) {
+        step(a->lead, &event);
+    }
+}
+
+void agent_lead_quiet(struct agent *a, uint32_t n)
+{
+    struct lead_event event = {.type = LEAD_QUIET, .n_quiet = n};
+
+    if (a->lead && a->lead->n_quiet != n) {
+        a->lead->n_quiet = n;
+        step(a->lead, &event);
+    }
+}
+
+uint32_t agent_lead_n_silent(const struct agent *a)
+{
+    return a->lead ? lead_n_silent(a->lead->core) : 0;
+}
+
 static void close_timer(uv_timer_t *t)
 {
     if (t) {
         uv_close((uv_handle_t *)t, free_handle);
     }
+}
+
+static void destroy(struct agent_lead *l, unsigned journal_ms)
+{
+    control_watch_destroy(l->watch);
+    lead_watch_destroy(l->ckpts);
+    lead_late_destroy(l->late);
+    lead_hang_destroy(l->hang);
+    agent_limit_destroy(l->limit);
+    agent_order_release(&l->order);
+    record_destroy(l->record, journal_ms);
+    close_timer(l->timer);
+    close_timer(l->front);
+    close_timer(l->term);
+    lead_destroy(l->core);
+    strlist_release(&l->names);
+    free(l->said_shared);
+    free(l);
 }
 
 void agent_lead_stop(struct agent *a)
@@ -690,17 +824,16 @@ void agent_lead_stop(struct agent *a)
         record_verdict(l->record, l->core, l->is_suspended);
         record_flush(l->record);
     }
-    control_watch_destroy(l->watch);
-    lead_watch_destroy(l->ckpts);
-    lead_late_destroy(l->late);
-    lead_hang_destroy(l->hang);
-    agent_limit_destroy(l->limit);
-    agent_order_release(&l->order);
-    record_destroy(l->record, JOURNAL_CLOSE_MS);
-    close_timer(l->timer);
-    close_timer(l->front);
-    close_timer(l->term);
-    lead_destroy(l->core);
-    strlist_release(&l->names);
-    free(l);
+    destroy(l, JOURNAL_CLOSE_MS);
+}
+
+/* What is not written yet is of a time when another one led. */
+void agent_lead_quit(struct agent *a)
+{
+    struct agent_lead *l = a->lead;
+
+    if (l) {
+        a->lead = NULL;
+        destroy(l, 0);
+    }
 }

@@ -69,6 +69,7 @@ static void finish_leaving(uv_timer_t *t)
         return;
     }
     agent_lead_stop(a);
+    agent_heir_stop(a);
     tree_close(a->tree);
     a->tree = NULL;
     companion_link_destroy(a->companion);

@@ -97,22 +97,16 @@ void agent_member_soon(struct agent *a, const struct member_event *event)
     }
 }
 
-void agent_member_order(struct agent *a, const void *data, size_t len)
+void agent_member_order(struct agent *a, const struct order *order)
 {
     struct member_event event = {.type = MEMBER_ORDER};
-    _order_ struct order order = {0};
-    struct error e = {0};
-    struct soon *s;
+    struct soon *s = queue(a, &event);
 
-    if (order_decode(data, len, &order, &e) < 0) {
-        agent_log(a, "an order does not parse: %s", e.text);
-        return;
+    if (s && order_copy(&s->order, order) < 0) {
+        agent_log(a, "out of memory: an order is lost");
     }
-    s = queue(a, &event);
     if (s) {
-        s->order = order;
         s->event.order = &s->order;
-        order = (struct order){0};
     }
 }
 
@@ -156,6 +150,9 @@ static void send_report(struct agent *a, const struct report *report)
 {
     _buf_ struct buf b = {0};
 
+    if (!agent_heir_may_report(a)) {
+        return; /* it comes again */
+    }
     report_encode(report, &b);
     tree_report(a->tree, &b);
 }
@@ -206,20 +203,22 @@ int agent_member_start(struct agent *a, struct error *e)
         .rank = a->rank,
         .n_procs = a->n_procs,
         .host = a->host,
-        .lease_ms = a->config.job->heartbeat_timeout_ms,
+        .lease_ms = agent_lease_ms(a),
+        .waits = a->heir != NULL,
         .join_ms = a->config.job->gang_timeout_ms,
         .linger_ms = LINGER_MS,
         .margin_ms = MARGIN_MS,
     };
-    struct member_event event = {.type = MEMBER_UPLINK_UP};
-    int rc;
 
     uv_update_time(&a->loop);
-    rc = member_create(&config, uv_now(&a->loop), &a->member, e);
-    if (rc == 0) {
-        agent_member_soon(a, &event);
-    }
-    return rc;
+    return member_create(&config, uv_now(&a->loop), &a->member, e);
+}
+
+void agent_member_report(struct agent *a)
+{
+    struct member_event event = {.type = MEMBER_UPLINK_UP};
+
+    agent_member_soon(a, &event);
 }
 
 void agent_member_stop(struct agent *a)

@@ -9,8 +9,14 @@ enum { RECORD_MS = 2000 }; /* for the record of a generation to be on disk */
 
 static void give(struct agent *a, struct buf *encoded)
 {
+    _order_ struct order order = {0};
+
+    if (order_decode(encoded->data, encoded->len, &order, NULL) < 0 ||
+        !agent_heir_own_order(a, &order)) {
+        agent_log(a, "an order is not published: this node leads no more");
+        return;
+    }
     tree_publish_order(a->tree, encoded);
-    agent_member_order(a, encoded->data, encoded->len);
 }
 
 static void on_written(void *arg, bool is_written)

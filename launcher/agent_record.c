@@ -16,6 +16,7 @@
 
 enum {
     TELL_MS = 200,   /* between two states for journal and front end */
+    MAX_EARLY = 64, /* events kept for a front end that is on its way */
     MAX_TOLD_BYTES = 2 * 1024 * 1024, /* of one state, to the front end */
     SLOW_MS = 1000,  /* between two looks at who is slow */
     MAX_SLOW = 8,    /* that are told in one */
@@ -43,6 +44,9 @@ struct record {
     uint64_t limit_ms;    /* of the batch system; 0: none */
     struct slow *slow; /* of this generation; NULL without memory */
     uint64_t slow_ms;  /* the last look at it */
+    bool keeps_early;  /* the front end of the lead before is looked for */
+    struct buf early[MAX_EARLY];
+    size_t n_early;
 };
 
 /* The wall clock's time of `at_ms`, which is on a clock that cannot jump. It moves
@@ -86,6 +90,9 @@ static void tell(struct record *r)
     _buf_ struct buf b = {0};
 
     r->dirty = false;
+    if (!agent_heir_has_word(r->agent)) {
+        return; /* somebody else may lead by now */
+    }
     r->status->updated_ns = clock_wall_ns();
     set_times(r);
     journal_status(r->journal, run_status_copy(r->status));
@@ -274,7 +281,8 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     s->state = STATUS_JOINING;
     s->step = -1;
     s->max_restarts = (int)a->config.job->restart.max;
-    s->created_ns = s->started_ns = clock_wall_ns();
+    s->lead = (int)a->rank;
+    s->created_ns = s->started_ns = a->config_ns;
     s->mpi_epoch = (uint32_t)a->epoch;
     /* What was before, until this start has a generation of its own: it may end
      * without one. */
@@ -282,7 +290,7 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     s->restarts = (int)a->config.n_restarts;
     s->starts = (int)a->config.n_starts + 1;
     s->node_failures = (int)a->config.n_node_failures;
-    r->started_ms = uv_now(&a->loop);
+    r->started_ms = a->config_ms;
     r->deadline_ms = agent_lead_deadline_ms(a);
     *ret = r;
     return 0;
@@ -303,6 +311,9 @@ void record_destroy(struct record *r, unsigned timeout_ms)
     uv_close((uv_handle_t *)r->word, free_handle);
     run_status_destroy(r->status);
     slow_destroy(r->slow);
+    for (size_t i = 0; i < r->n_early; i++) {
+        buf_release(&r->early[i]);
+    }
     uv_mutex_destroy(&r->mutex);
     free(r);
 }
@@ -364,9 +375,33 @@ void record_event(struct record *r, const char *event, uint32_t generation,
     jsonw_int(&w, "generation", generation);
     put_event(&w, text, failure, epoch);
     jsonw_end_object(&w);
-    if (!front.failed) {
-        tree_tell_front(r->agent->tree, TREE_EVENT, &front);
+    if (front.failed) {
+        return;
     }
+    if (r->keeps_early && r->n_early < MAX_EARLY) {
+        r->early[r->n_early++] = front;
+        front = (struct buf){0};
+        return;
+    }
+    tree_tell_front(r->agent->tree, TREE_EVENT, &front);
+}
+
+void record_expect_front(struct record *r)
+{
+    r->keeps_early = true;
+}
+
+bool record_meet_front(struct record *r)
+{
+    bool was_expected = r->keeps_early;
+
+    r->keeps_early = false;
+    for (size_t i = 0; i < r->n_early; i++) {
+        tree_tell_front(r->agent->tree, TREE_EVENT, &r->early[i]);
+        buf_release(&r->early[i]);
+    }
+    r->n_early = 0;
+    return was_expected;
 }
 
 /* --- facts --- */

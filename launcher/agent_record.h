@@ -32,6 +32,11 @@ void record_event(struct record *r, const char *event, uint32_t generation,
                   const char *text, const struct failure *failure,
                   int64_t epoch);
 
+/* The front end of another lead is to come here: events wait for it, until it is
+ * there. The latter says whether one was waited for. */
+void record_expect_front(struct record *r);
+bool record_meet_front(struct record *r);
+
 /* When the batch system ends the job, on the loop's clock; 0: not known. */
 void record_set_limit(struct record *r, uint64_t at_ms);
 

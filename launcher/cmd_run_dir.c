@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sodium.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -57,6 +58,13 @@ static uint64_t detach_of(const struct job *job)
         return job->detach_timeout_ms;
     }
     return isatty(2) ? 10 * 60 * 1000 : UINT64_MAX;
+}
+
+int run_mark_dir(const struct rundir *dir, struct run_config *config,
+                 struct error *e)
+{
+    randombytes_buf(config->nonce, sizeof(config->nonce));
+    return rundir_write_nonce(dir->path, config->nonce, e);
 }
 
 int run_make_config(struct spec_result *r, struct run_config *ret,

@@ -48,7 +48,8 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
 
     if (run_make_dir(o, r->job, &dir, key, &e) < 0 ||
         run_make_config(r, &config, &e) < 0 ||
-        takeup_run(dir, o->resume, &config, &e) < 0) {
+        takeup_run(dir, o->resume, &config, &e) < 0 ||
+        run_mark_dir(dir, &config, &e) < 0) {
         return command_fail(&e);
     }
     if (o->cwd) {

@@ -17,6 +17,8 @@
 
 enum {
     COME_BACK_MS = 5000, /* for a lead that lost us to find us again */
+    NEXT_LEAD_MS = 30000, /* for another node to take the lead, beyond leases */
+    NEXT_LEAD_LEASES = 4,
     PULSE_MS = 10000,    /* the lead says something at least so often */
     MAX_RUN_BYTES = CHANNEL_MAX_FRAME - 1024, /* goes in one frame */
 };
@@ -133,6 +135,27 @@ static void refuse_version(struct front *f, const char *version)
     }
 }
 
+/* Whether it leads, as far as is known here: the lead that is known, or one of a
+ * newer view. */
+static bool is_lead(const struct front *f, const struct tree_hello *h)
+{
+    return h->view > f->lead_view ||
+           (h->view == f->lead_view && h->rank == f->lead_rank);
+}
+
+static void take_view(struct front *f, const struct tree_hello *h)
+{
+    const struct run_status *s = screen_last(f->screen);
+
+    if (f->began && h->rank != f->lead_rank) {
+        screen_note(f->screen, "node %u (%s) leads the run from here on",
+                    h->rank, s && h->rank < s->n_nodes ? s->nodes[h->rank].host
+                                                       : "unknown");
+    }
+    f->lead_rank = h->rank;
+    f->lead_view = h->view;
+}
+
 void front_on_peer(struct link *l, const struct channel_frame *first,
                    void *ctx)
 {
@@ -143,7 +166,8 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
     /* Who leaves the run takes nobody back, while the last words are read. */
     if (f->has_left || first->type != TREE_HELLO ||
         tree_hello_decode(first->data, first->len, &h, NULL) < 0 ||
-        strcmp(h.run_id, f->config->dir->id) != 0 || h.rank != 0) {
+        strcmp(h.run_id, f->config->dir->id) != 0 ||
+        (!is_lead(f, &h) && (f->began || !f->config->attach))) {
         link_close(l);
         return;
     }
@@ -155,6 +179,7 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
     if (f->lead) {
         link_close(f->lead); /* it has come back before we saw it go */
     }
+    take_view(f, &h);
     f->lead = l;
     f->began = true;
     f->n_owed = 0;
@@ -216,6 +241,21 @@ static void give_up_lead(struct front *f)
     }
 }
 
+/* For how long a lead may be away. Where the job can do with fewer nodes another
+ * one takes its place. */
+static uint64_t patience_ms(const struct front *f)
+{
+    const struct run_status *s = screen_last(f->screen);
+    const struct job *job = f->config->run->job;
+    uint64_t lease_ms = job->heartbeat_timeout_ms;
+
+    if (s && s->n_nodes > job->nodes.min && s->n_nodes > 1 &&
+        job->restart.policy != JOB_RESTART_NEVER) {
+        return NEXT_LEAD_LEASES * lease_ms + NEXT_LEAD_MS;
+    }
+    return lease_ms > COME_BACK_MS ? lease_ms : COME_BACK_MS;
+}
+
 void front_check_lead(struct front *f)
 {
     uint64_t lease_ms = f->config->run->job->heartbeat_timeout_ms;
@@ -223,8 +263,7 @@ void front_check_lead(struct front *f)
     check_silence(f, lease_ms);
     if (f->phase == FRONT_RUNNING && f->lead_gone_ms &&
         (agent_step_is_over(f->step) ||
-         front_now_ms(f) - f->lead_gone_ms >
-             (lease_ms > COME_BACK_MS ? lease_ms : COME_BACK_MS))) {
+         front_now_ms(f) - f->lead_gone_ms > patience_ms(f))) {
         give_up_lead(f);
     }
 }

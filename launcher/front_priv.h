@@ -101,6 +101,8 @@ struct front {
 
     struct link_listener *listener;
     struct link *lead;
+    uint32_t lead_rank;    /* who that is, or was ... */
+    uint32_t lead_view;    /* ... in this view */
     struct buf run_bytes;  /* the run's configuration, encoded */
     bool began;            /* the lead has connected once */
     uint64_t heard_ms;     /* from the lead, the last time */

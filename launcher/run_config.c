@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    FORMAT = 4,
+    FORMAT = 5,
     MAX_JOB_BYTES = 4 * 1024 * 1024,
     MAX_ENV = 16384,
     MAX_HOSTS = 65536,
@@ -65,6 +65,7 @@ void run_config_encode(const struct run_config *c, struct buf *b)
     wire_put_u32(b, c->n_node_failures);
     wire_put_u32(b, c->want_nodes);
     wire_put_u64(b, c->ran_ms);
+    wire_put_bytes(b, c->nonce, sizeof(c->nonce));
     put_list(&c->mpirun, b);
     put_list(&c->hosts, b);
 }
@@ -77,6 +78,18 @@ static void get_list(struct wire_reader *r, uint32_t most, struct strlist *to)
     for (uint32_t i = 0; !r->bad && i < n; i++) {
         strlist_take(to, wire_dup_str(r, MAX_ENV_BYTES));
     }
+}
+
+static void get_nonce(struct wire_reader *r, uint8_t *to)
+{
+    size_t len = 0;
+    const void *nonce = wire_get_bytes(r, RUNDIR_NONCE_BYTES, &len);
+
+    if (!nonce || len != RUNDIR_NONCE_BYTES) {
+        r->bad = true;
+        return;
+    }
+    memcpy(to, nonce, len);
 }
 
 int run_config_decode(const void *data, size_t len, struct run_config *ret,
@@ -105,6 +118,7 @@ int run_config_decode(const void *data, size_t len, struct run_config *ret,
     c.n_node_failures = wire_get_u32(&r);
     c.want_nodes = wire_get_u32(&r);
     c.ran_ms = wire_get_u64(&r);
+    get_nonce(&r, c.nonce);
     get_list(&r, MAX_ENV, &c.mpirun);
     get_list(&r, MAX_HOSTS, &c.hosts);
     if (!wire_done(&r) || !job || c.env.failed || c.mpirun.failed ||

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "launcher/rundir.h"
 #include "spec/job.h"
 
 #include <stdbool.h>
@@ -31,6 +32,8 @@ struct run_config {
     uint32_t n_node_failures;  /* nodes lost in them */
     uint32_t want_nodes;       /* by the newest muster scale; 0: none was */
     uint64_t ran_ms;           /* how long they ran, together */
+    uint8_t nonce[RUNDIR_NONCE_BYTES]; /* of the run directory, where all see
+                                          the same */
     struct strlist mpirun; /* for an MPI program: its mpirun, with options */
     struct strlist hosts;  /* its hosts, by rank of the agent; none: this machine
                               alone */

@@ -31,6 +31,7 @@ static void make(struct run_config *c)
     c->n_node_failures = 2;
     c->want_nodes = 5;
     c->ran_ms = UINT64_MAX;
+    memset(c->nonce, 7, sizeof(c->nonce));
 }
 
 static void test_there_and_back(void)
@@ -55,6 +56,7 @@ static void test_there_and_back(void)
     ok(got.n_starts == 4 && got.n_node_failures == 2 &&
        got.want_nodes == 5 &&
        got.ran_ms == UINT64_MAX, "and how long");
+    is_int(memcmp(got.nonce, c.nonce, sizeof(c.nonce)), 0, "its nonce");
 }
 
 static void test_cuts(void)
