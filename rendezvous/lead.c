@@ -32,6 +32,11 @@ uint32_t lead_n_restarts(const struct lead *lead)
     return lead->n_restarts;
 }
 
+bool lead_is_suspended(const struct lead *lead)
+{
+    return lead->suspended;
+}
+
 struct lead_size lead_size(const struct lead *lead)
 {
     return (struct lead_size){.min = lead->min_nodes, .max = lead->max_nodes,
@@ -252,6 +257,7 @@ static const struct {
     [LEAD_STOP_CANCEL] = {RUN_CANCELLED, "cancelled"},
     [LEAD_STOP_PREEMPT] = {RUN_RESUMABLE, "preempted"},
     [LEAD_STOP_DEADLINE] = {RUN_DEADLINE, "the deadline has passed"},
+    [LEAD_STOP_SUSPEND] = {RUN_RESUMABLE, "suspended"},
 };
 
 static void on_stop(struct lead *lead, enum lead_stop stop, bool force,
@@ -259,6 +265,7 @@ static void on_stop(struct lead *lead, enum lead_stop stop, bool force,
 {
     enum order_stop how = force ? ORDER_STOP_FORCE : ORDER_STOP_GRACE;
 
+    lead->suspended = lead->suspended || stop == LEAD_STOP_SUSPEND;
     if (lead->phase == PHASE_END) {
         if (force && lead->order.stop == ORDER_STOP_GRACE) {
             lead_publish_end(lead, ret, ORDER_STOP_FORCE, 0);

@@ -126,6 +126,7 @@ enum lead_stop {
     LEAD_STOP_CANCEL = 0,   /* RUN_CANCELLED */
     LEAD_STOP_PREEMPT = 1,  /* RUN_RESUMABLE */
     LEAD_STOP_DEADLINE = 2, /* RUN_DEADLINE */
+    LEAD_STOP_SUSPEND = 3,  /* RUN_RESUMABLE, and lead_is_suspended() */
 };
 
 /* All pointers are borrowed for the call. */
@@ -252,6 +253,10 @@ const struct view *lead_view(const struct lead *lead);
 /* How many agents of the view are silent and not known to be dead, and so what
  * heir.h has to count as suspect besides those that the tree knows. */
 uint32_t lead_n_silent(const struct lead *lead);
+
+/* A command has suspended the run: it is that if it ends resumable, whatever it
+ * ends for. */
+bool lead_is_suspended(const struct lead *lead);
 
 /* NULL until the first END. */
 const struct lead_verdict *lead_verdict(const struct lead *lead);

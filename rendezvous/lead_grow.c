@@ -43,7 +43,7 @@ int lead_scale(struct lead *lead, uint32_t n, struct lead_actions *ret)
     return 0;
 }
 
-static void set_excluded(struct lead *lead, uint32_t node, bool excluded)
+void lead_set_excluded(struct lead *lead, uint32_t node, bool excluded)
 {
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
         if (lead->nodes[i].node == node) {
@@ -61,9 +61,9 @@ bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
     if (n->excluded || n->node == LEAD_NO_NODE || lead->phase >= PHASE_END) {
         return n->excluded;
     }
-    set_excluded(lead, n->node, true);
+    lead_set_excluded(lead, n->node, true);
     if (lead_count_left(lead) < lead->min_nodes && !MUTANT(20)) {
-        set_excluded(lead, n->node, false);
+        lead_set_excluded(lead, n->node, false);
         return false;
     }
     lead_note(lead, ret, LEAD_NOTE_EXCLUDED, rank, "excluded node %u (%s): %s",

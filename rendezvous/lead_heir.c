@@ -31,6 +31,20 @@ static void inherit_node(struct lead *lead, const struct heritage *h,
     n->clear_ms = MUTANT(105) ? 0 : h->clear_ms;
 }
 
+static void inherit_marks(struct lead *lead, const struct past *p)
+{
+    for (uint32_t i = 0; i < p->n_marks; i++) {
+        const struct past_mark *m = &p->marks[i];
+
+        if (m->rank < lead->n_nodes) {
+            lead->nodes[m->rank].n_causes = m->n_causes;
+            if (m->excluded && lead->nodes[m->rank].node != LEAD_NO_NODE) {
+                lead_set_excluded(lead, lead->nodes[m->rank].node, true);
+            }
+        }
+    }
+}
+
 static int inherit(struct lead *lead, const struct heritage *h)
 {
     const struct past *p = &h->past;
@@ -47,6 +61,8 @@ static int inherit(struct lead *lead, const struct heritage *h)
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
         inherit_node(lead, h, i);
     }
+    inherit_marks(lead, p);
+    lead->suspended = p->suspended;
     lead->is_new = true;
     if (h->has_verdict) {
         lead->verdict.status = h->status;

@@ -68,8 +68,35 @@ bool lead_all_ready(const struct lead *lead)
     return lead->n_ready >= lead->n_nodes - MUTANT(2);
 }
 
+static bool is_marked(const struct lead_node *n, uint32_t rank)
+{
+    return n->n_causes || (n->excluded && n->node == rank);
+}
+
+/* What a node has been found guilty of; who is excluded goes before all others. */
+static void keep_marks(const struct lead *lead, struct past *past)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < lead->n_nodes; i++) {
+        n += is_marked(&lead->nodes[i], i);
+    }
+    for (uint32_t i = 0; i < lead->n_nodes && past->n_marks < PAST_MAX_MARKS;
+         i++) {
+        const struct lead_node *node = &lead->nodes[i];
+
+        if (is_marked(node, i) && (n <= PAST_MAX_MARKS || node->excluded)) {
+            past->marks[past->n_marks++] = (struct past_mark){
+                .rank = i, .n_causes = node->n_causes,
+                .excluded = node->excluded};
+        }
+    }
+}
+
 static void keep_past(const struct lead *lead, struct past *past)
 {
+    keep_marks(lead, past);
+    past->suspended = lead->suspended;
     past->ran = lead->ran;
     past->n_restarts = lead->n_restarts;
     past->n_losses = lead->n_losses;

@@ -93,6 +93,7 @@ struct lead {
     bool has_heard;
     uint64_t heard_ms;   /* somebody heard of a lead of an older view */
 
+    bool suspended;      /* by a command */
     struct order order; /* the newest; its arrays are borrowed from above */
     struct lead_verdict verdict;
 };
@@ -170,6 +171,7 @@ int lead_set_nodes(struct lead *lead, uint32_t n, const uint32_t *node_of);
 int lead_scale(struct lead *lead, uint32_t n, struct lead_actions *ret);
 /* Leaves the node of that agent out from the next generation on, if there are
  * others enough: whether it does. */
+void lead_set_excluded(struct lead *lead, uint32_t node, bool excluded);
 bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
                   struct lead_actions *ret);
 /* RUN: stops a run that is well, if others are to take part, and now. */

@@ -264,7 +264,8 @@ static void test_inherit(void)
         .n_procs = n_procs, .n_procs_len = N, .clear_ms = 900,
         .past = {.ran = 6, .n_restarts = 1, .n_losses = 1,
                  .saved_generation = 4, .resume_step = 30,
-                 .resume_path = "ckpt/30"}};
+                 .resume_path = "ckpt/30", .suspended = true, .n_marks = 1,
+                 .marks = {{.rank = 2, .n_causes = 3}}}};
     struct lead_config config = config_of(2);
     struct bench t;
 
@@ -276,6 +277,11 @@ static void test_inherit(void)
            t.a.order->store_rank == 1, "who takes over prepares the next");
     is_int(lead_n_losses(t.lead), 3, "two more are lost");
     is_int(lead_n_restarts(t.lead), 1, "restarts count on");
+    is_int(lead_node(t.lead, 2)->n_causes, 3, "and the failures of each node");
+    ok(t.a.order->past.n_marks == 1 && t.a.order->past.marks[0].rank == 2 &&
+           t.a.order->past.marks[0].n_causes == 3 &&
+           t.a.order->past.suspended && lead_is_suspended(t.lead),
+       "which the next one is told, too");
     ok(order_is_gone(t.a.order, 0) && order_is_gone(t.a.order, 3),
        "who they are is told");
     say(&t, 1, REPORT_STOPPED, 7, 5);
@@ -298,6 +304,38 @@ static void test_inherit(void)
     lead_destroy(t.lead);
 }
 
+/* It is left out, also by who leads next. */
+static void test_inherit_excluded(void)
+{
+    static const bool follows[N] = {false, true, true, true};
+    static const bool dead[N] = {true, false, false, false};
+    static const uint16_t n_procs[N] = {2, 2, 0, 2};
+    uint32_t out[] = {0};
+    struct heritage h = {
+        .view = {.number = 5, .lead = 1, .n_nodes = N, .shared = true,
+                 .n_out = 1, .out = out},
+        .generation = 6, .follows = follows, .dead = dead, .n_nodes = N,
+        .n_procs = n_procs, .n_procs_len = N,
+        .past = {.ran = 6, .n_marks = 1,
+                 .marks = {{.rank = 2, .excluded = true}}}};
+    struct lead_config config = config_of(2);
+    struct bench t;
+
+    config.rank = 1;
+    config.heritage = &h;
+    bed_open(&t, &config);
+    bed_tick(&t, 0);
+    for (uint32_t i = 1; i < N; i++) {
+        say(&t, i, REPORT_STOPPED, 7, 5);
+    }
+    ok(bed_ordered(&t, ORDER_RUN, 7) && t.a.order->n_procs[1] &&
+           !t.a.order->n_procs[2] && t.a.order->n_procs[3],
+       "who was excluded under another lead stays that");
+    ok(t.a.order->past.n_marks == 1 && t.a.order->past.marks[0].excluded,
+       "and under the next");
+    lead_destroy(t.lead);
+}
+
 int main(void)
 {
     test_loss();
@@ -306,5 +344,6 @@ int main(void)
     test_estranged();
     test_run_on();
     test_inherit();
+    test_inherit_excluded();
     return tap_done();
 }

@@ -87,6 +87,36 @@ bool order_is_gone(const struct order *o, uint32_t rank)
     return false;
 }
 
+static void put_marks(struct buf *b, const struct past *p)
+{
+    wire_put_u32(b, p->n_marks);
+    for (uint32_t i = 0; i < p->n_marks; i++) {
+        wire_put_u32(b, p->marks[i].rank);
+        wire_put_u32(b, p->marks[i].n_causes);
+        wire_put_u8(b, p->marks[i].excluded);
+    }
+}
+
+static void get_marks(struct wire_reader *r, struct past *p)
+{
+    uint32_t n = wire_get_u32(r), next = 0;
+
+    r->bad = r->bad || n > PAST_MAX_MARKS;
+    for (uint32_t i = 0; !r->bad && i < n; i++) {
+        struct past_mark *m = &p->marks[i];
+        uint8_t excluded;
+
+        m->rank = wire_get_u32(r);
+        m->n_causes = wire_get_u32(r);
+        excluded = wire_get_u8(r);
+        m->excluded = excluded;
+        r->bad = r->bad || m->rank < next || m->rank >= ORDER_MAX_NODES ||
+                 excluded > 1 || (!excluded && !m->n_causes);
+        next = m->rank + 1;
+        p->n_marks = i + 1;
+    }
+}
+
 void past_put(struct buf *b, const struct past *p)
 {
     wire_put_u32(b, p->ran);
@@ -99,11 +129,13 @@ void past_put(struct buf *b, const struct past *p)
     wire_put_u8(b, p->has_end);
     wire_put_u8(b, p->status);
     wire_put_str(b, p->reason);
+    wire_put_u8(b, p->suspended);
+    put_marks(b, p);
 }
 
 void past_get(struct wire_reader *r, struct past *ret)
 {
-    uint8_t has_end;
+    uint8_t has_end, suspended;
 
     ret->ran = wire_get_u32(r);
     ret->n_restarts = wire_get_u32(r);
@@ -116,7 +148,10 @@ void past_get(struct wire_reader *r, struct past *ret)
     ret->has_end = has_end;
     ret->status = wire_get_u8(r);
     wire_get_str(r, ret->reason, sizeof(ret->reason));
-    r->bad = r->bad || has_end > 1;
+    suspended = wire_get_u8(r);
+    ret->suspended = suspended;
+    r->bad = r->bad || has_end > 1 || suspended > 1;
+    get_marks(r, ret);
 }
 
 static void put_prepare(struct buf *b, const struct order *o)

@@ -43,6 +43,16 @@ enum order_stop {
     ORDER_STOP_FORCE = 2, /* kill */
 };
 
+/* An agent of which more has to be known than what its reports say. */
+struct past_mark {
+    uint32_t rank;
+    uint32_t n_causes; /* generations that ended by a failure of it */
+    bool excluded;     /* with all agents of its node */
+};
+
+/* More are not handed over; those that are excluded come first. */
+#define PAST_MAX_MARKS 64
+
 /* What whoever takes the lead has to know, and every order carries. */
 struct past {
     uint32_t ran;         /* the newest generation that was ordered to run, or 0 */
@@ -57,6 +67,9 @@ struct past {
     bool has_end;
     uint8_t status;
     char reason[ORDER_TEXT_BYTES];
+    bool suspended; /* a command has suspended the run, if it ends resumable */
+    uint32_t n_marks;
+    struct past_mark marks[PAST_MAX_MARKS]; /* by rank, rising */
 };
 
 void past_put(struct buf *b, const struct past *p);

@@ -26,7 +26,9 @@ static const struct order orders[] = {
               .out = out},
      .past = {.ran = 1, .n_restarts = 1, .n_losses = 2, .want_nodes = 3,
               .saved_generation = 1, .resume_step = -1,
-              .resume_path = "/run/ckpt/step 10"}},
+              .resume_path = "/run/ckpt/step 10", .suspended = true,
+              .n_marks = 2, .marks = {{.rank = 1, .excluded = true},
+                                      {.rank = 3, .n_causes = 2}}}},
     {.serial = 1ull << 40, .generation = 7, .step = ORDER_RUN, .n_nodes = 3,
      .n_procs = procs, .master_addr = "fe80::1", .master_port = 65535,
      .max_restarts = 3, .previous = "rank 3 exited"},
@@ -85,6 +87,8 @@ static void test_orders(void)
                back.n_nodes == orders[i].n_nodes &&
                back.master_port == orders[i].master_port &&
                back.past.resume_step == orders[i].past.resume_step &&
+               back.past.suspended == orders[i].past.suspended &&
+               back.past.n_marks == orders[i].past.n_marks &&
                back.view.number == orders[i].view.number &&
                view_has(&back.view, 1) == (orders[i].view.n_nodes > 1) &&
                !view_has(&back.view, 2),
@@ -231,6 +235,12 @@ static void test_senseless(void)
         {"a view of somebody out who was never in",
          {.serial = 1, .step = ORDER_END,
           .view = {.number = 1, .n_nodes = 2, .n_out = 2, .out = out}}},
+        {"a rank that is marked twice",
+         {.serial = 1, .step = ORDER_END,
+          .past = {.n_marks = 2, .marks = {{.rank = 1, .excluded = true},
+                                           {.rank = 1, .n_causes = 1}}}}},
+        {"a mark for nothing",
+         {.serial = 1, .step = ORDER_END, .past = {.n_marks = 1}}},
         {"a lead that is no rank",
          {.serial = 1, .step = ORDER_END, .view = {.lead = ORDER_MAX_NODES}}},
         {"to run on no nodes", {.serial = 1, .generation = 1,
