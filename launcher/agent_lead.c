@@ -52,7 +52,6 @@ struct agent_lead {
     bool front_was_there;
     bool is_stopping;
     struct lead_hang *hang;
-    bool is_suspended; /* if it ends resumable, whatever it ends for */
     uint32_t started;  /* the newest generation; it may be ordered again */
     uint32_t n_quiet;  /* agents that are silent now */
     bool has_warned;
@@ -78,7 +77,7 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
         lead_hang_over(l->hang);
     }
     lead_late_note(l->late, n->type);
-    record_note(l->record, l->core, n, l->is_suspended);
+    record_note(l->record, l->core, n);
 }
 
 static void on_timer(uv_timer_t *t);
@@ -423,9 +422,8 @@ int agent_lead_request(struct agent *a, const char *op, const json_t *body,
     } else if (strcmp(op, "preempt") == 0) {
         stop(a->lead, LEAD_STOP_PREEMPT, force, text);
     } else if (strcmp(op, "suspend") == 0) {
-        a->lead->is_suspended = true;
         snprintf(text, sizeof(text), "suspended by %s", who);
-        stop(a->lead, LEAD_STOP_PREEMPT, force, text);
+        stop(a->lead, LEAD_STOP_SUSPEND, force, text);
     } else if (strcmp(op, "checkpoint") == 0) {
         return record_ask_checkpoint(a->lead->record, a, a->lead->core, who, e);
     } else if (strcmp(op, "scale") == 0) {
@@ -821,7 +819,7 @@ void agent_lead_stop(struct agent *a)
     }
     a->lead = NULL;
     if (l->record && l->core && lead_verdict(l->core)) {
-        record_verdict(l->record, l->core, l->is_suspended);
+        record_verdict(l->record, l->core);
         record_flush(l->record);
     }
     destroy(l, JOURNAL_CLOSE_MS);

@@ -59,9 +59,8 @@ int record_scale(struct record *r, const struct agent *a,
 /* What the lead notes, and its verdict, once it has one. A run that was suspended
  * is that if it ends resumable. */
 void record_note(struct record *r, const struct lead *core,
-                 const struct lead_note *n, bool is_suspended);
-void record_verdict(struct record *r, const struct lead *core,
-                    bool is_suspended);
+                 const struct lead_note *n);
+void record_verdict(struct record *r, const struct lead *core);
 
 /* Calls `f` once the generation that record_started() was told of last is on disk,
  * so that whoever starts the run again gives its number to no other one; or after

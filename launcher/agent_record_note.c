@@ -73,13 +73,13 @@ static void set_why(struct run_status *s, uint32_t rank, const char *text)
 
 /* With all agents of that node. */
 static void set_excluded(struct run_status *s, const struct lead *core,
-                         const struct lead_note *n)
+                         const char *why)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         if (lead_node(core, i)->excluded &&
             s->nodes[i].state != STATUS_NODE_LOST &&
             s->nodes[i].state != STATUS_NODE_EXCLUDED) {
-            set_why(s, i, n->text);
+            set_why(s, i, why);
             /* As long as it has workers it is shown as a node that has some. */
             if (!lead_node(core, i)->takes_part) {
                 s->nodes[i].state = STATUS_NODE_EXCLUDED;
@@ -116,13 +116,12 @@ static enum status_run_state final_state(uint8_t status, bool is_suspended)
     }
 }
 
-void record_verdict(struct record *r, const struct lead *core,
-                    bool is_suspended)
+void record_verdict(struct record *r, const struct lead *core)
 {
     const struct lead_verdict *v = lead_verdict(core);
     struct run_status *s = record_status(r);
 
-    s->state = final_state(v->status, is_suspended);
+    s->state = final_state(v->status, lead_is_suspended(core));
     s->ended_ns = clock_wall_ns();
     s->verdict.is_set = true;
     s->verdict.exit_status = v->status;
@@ -136,7 +135,7 @@ void record_verdict(struct record *r, const struct lead *core,
 }
 
 void record_note(struct record *r, const struct lead *core,
-                 const struct lead_note *n, bool is_suspended)
+                 const struct lead_note *n)
 {
     struct run_status *s = record_status(r);
 
@@ -165,7 +164,10 @@ void record_note(struct record *r, const struct lead *core,
         set_why(s, n->rank, "");
         break;
     case LEAD_NOTE_EXCLUDED:
-        set_excluded(s, core, n);
+        set_excluded(s, core, n->text);
+        break;
+    case LEAD_NOTE_LEADS:
+        set_excluded(s, core, "by the lead before this one");
         break;
     case LEAD_NOTE_CHANGING:
         s->state = STATUS_RESTARTING;
@@ -182,7 +184,7 @@ void record_note(struct record *r, const struct lead *core,
         s->state = STATUS_STOPPING;
         break;
     case LEAD_NOTE_ENDED:
-        record_verdict(r, core, is_suspended);
+        record_verdict(r, core);
         break;
     default:
         break;
