@@ -250,8 +250,13 @@ void tree_tell_front(struct tree *t, enum tree_type type, const struct buf *b)
     }
 }
 
+static void on_silent_timer(uv_timer_t *timer);
+
+/* Those that are silent for a lease now; a timer is for who will be that before
+ * the next beat, so that nobody is lost later than it has to be. */
 static void drop_silent_children(struct tree *t)
 {
+    uint64_t soonest = tree_beat_ms(t);
     struct child *next;
 
     for (struct child *c = t->children; c; c = next) {
@@ -260,6 +265,9 @@ static void drop_silent_children(struct tree *t)
 
         next = c->next;
         if (silent < t->config.lease_ms) {
+            uint64_t left = t->config.lease_ms - silent;
+
+            soonest = left < soonest ? left : soonest;
             continue;
         }
         snprintf(why, sizeof(why), "nothing heard for %llu ms",
@@ -267,6 +275,14 @@ static void drop_silent_children(struct tree *t)
         tree_child_lost(t, c, RETURN_MS, why);
         tree_remove_child(c);
     }
+    if (soonest < tree_beat_ms(t)) {
+        uv_timer_start(t->silent, on_silent_timer, soonest, 0);
+    }
+}
+
+static void on_silent_timer(uv_timer_t *timer)
+{
+    drop_silent_children(timer->data);
 }
 
 void tree_give_up(struct tree *t, uint32_t rank)
@@ -425,8 +441,9 @@ int tree_create(const struct tree_config *config, struct tree **ret,
     t->beat = timer_create_on(t);
     t->retry = timer_create_on(t);
     t->lost = timer_create_on(t);
+    t->silent = timer_create_on(t);
     if (!t->key || !t->below || !t->beat || !t->retry || !t->lost ||
-        t->front_addrs.failed) {
+        !t->silent || t->front_addrs.failed) {
         tree_close(t);
         return error_set(e, ENOMEM, "control tree");
     }
@@ -532,6 +549,7 @@ void tree_close(struct tree *t)
     close_timer(t->beat);
     close_timer(t->retry);
     close_timer(t->lost);
+    close_timer(t->silent);
     for (uint32_t i = 0; t->below && i < t->n_below; i++) {
         buf_release(&t->below[i].report);
         buf_release(&t->below[i].follow);

@@ -59,6 +59,7 @@ struct tree {
     uv_timer_t *beat;
     uv_timer_t *retry;
     uv_timer_t *lost;       /* somebody's time to come back is over */
+    uv_timer_t *silent;     /* before the next beat a child was silent for long */
     struct link *up;        /* also while it is being connected */
     bool up_ready;          /* WELCOME has come */
     uint32_t up_rank;
