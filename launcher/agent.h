@@ -239,8 +239,8 @@ struct view_rule agent_view_rule(const struct agent *a);
 void agent_heir_claim(struct agent *a, const struct view *v);
 /* Where the front end is now, for when this agent leads. */
 void agent_heir_front(struct agent *a, const char *ways);
-/* The lead: whether its word is good still. */
-bool agent_heir_has_word(const struct agent *a);
+/* The lead: until when nobody else can lead, on the loop's clock. */
+uint64_t agent_heir_good_ms(const struct agent *a);
 /* The lead's own orders, before anybody else sees them; they go nowhere where this
  * says no. */
 bool agent_heir_own_order(struct agent *a, const struct order *order);
@@ -266,6 +266,8 @@ void agent_lead_begin(struct agent *a);
 void agent_lead_quit(struct agent *a);
 void agent_lead_claimed(struct agent *a, enum heir_outcome outcome);
 void agent_lead_quiet(struct agent *a, uint32_t n);
+/* agent_heir_good_ms() has changed. */
+void agent_lead_good(struct agent *a);
 uint32_t agent_lead_n_silent(const struct agent *a);
 /* When the job will have run for as long as it may, on the loop's clock, if this
  * is its start; 0: it may run for ever. */

@@ -413,6 +413,7 @@ void agent_heir_seen(void *ctx, const struct tree_seen *seen)
         step(a->heir, &saw);
         own.age_ms = heir_word_age_ms(a->heir->core, uv_now(&a->loop));
         keep_good(a->heir, own.age_ms);
+        agent_lead_good(a);
     }
     agent_heir_word(a, &own);
 }
@@ -424,10 +425,10 @@ uint64_t agent_heir_word_age(void *ctx)
     return a->heir ? heir_word_age_ms(a->heir->core, uv_now(&a->loop)) : 0;
 }
 
-bool agent_heir_has_word(const struct agent *a)
+uint64_t agent_heir_good_ms(const struct agent *a)
 {
-    return !a->heir || !a->heir->good_ms ||
-           uv_now(&a->loop) - a->heir->good_ms < agent_lease_ms(a);
+    return a->heir && a->heir->good_ms ? a->heir->good_ms + agent_lease_ms(a)
+                                       : UINT64_MAX;
 }
 
 void agent_heir_front(struct agent *a, const char *ways)

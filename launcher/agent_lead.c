@@ -746,6 +746,7 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     rc = rc < 0 ? rc : lead_late_create(a, l->record, on_late_stop, l, &l->late,
                                         e);
     if (rc == 0) {
+        agent_lead_good(a);
         record_size(l->record, l->core);
         l->order = (struct agent_order){.agent = a, .record = l->record};
     }
@@ -777,6 +778,13 @@ void agent_lead_quiet(struct agent *a, uint32_t n)
     if (a->lead && a->lead->n_quiet != n) {
         a->lead->n_quiet = n;
         step(a->lead, &event);
+    }
+}
+
+void agent_lead_good(struct agent *a)
+{
+    if (a->lead) {
+        record_may_tell(a->lead->record, agent_heir_good_ms(a));
     }
 }
 
@@ -819,6 +827,7 @@ void agent_lead_stop(struct agent *a)
     }
     a->lead = NULL;
     if (l->record && l->core && lead_verdict(l->core)) {
+        record_may_tell(l->record, UINT64_MAX); /* nobody leads after an end */
         record_verdict(l->record, l->core);
         record_flush(l->record);
     }
@@ -832,6 +841,7 @@ void agent_lead_quit(struct agent *a)
 
     if (l) {
         a->lead = NULL;
+        record_may_tell(l->record, 0);
         destroy(l, 0);
     }
 }

@@ -44,6 +44,7 @@ struct record {
     uint64_t limit_ms;    /* of the batch system; 0: none */
     struct slow *slow; /* of this generation; NULL without memory */
     uint64_t slow_ms;  /* the last look at it */
+    uint64_t until_ms; /* another may lead from then on, on the loop's clock */
     bool keeps_early;  /* the front end of the lead before is looked for */
     struct buf early[MAX_EARLY];
     size_t n_early;
@@ -85,13 +86,18 @@ static void leave_out_workers(struct run_status *s, struct buf *b)
     s->n_workers = n;
 }
 
+static bool may_tell(const struct record *r)
+{
+    return uv_now(&r->agent->loop) < r->until_ms;
+}
+
 static void tell(struct record *r)
 {
     _buf_ struct buf b = {0};
 
     r->dirty = false;
-    if (!agent_heir_has_word(r->agent)) {
-        return; /* somebody else may lead by now */
+    if (!may_tell(r)) {
+        return;
     }
     r->status->updated_ns = clock_wall_ns();
     set_times(r);
@@ -265,6 +271,7 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     r->agent = a;
     r->status = s;
     r->written = -1;
+    r->until_ms = UINT64_MAX;
     uv_mutex_init(&r->mutex);
     rc = make_handles(r, e);
     rc = rc < 0 ? rc : fill_nodes(r, e);
@@ -378,7 +385,7 @@ void record_event(struct record *r, const char *event, uint32_t generation,
     if (front.failed) {
         return;
     }
-    if (r->keeps_early && r->n_early < MAX_EARLY) {
+    if ((r->keeps_early || !may_tell(r)) && r->n_early < MAX_EARLY) {
         r->early[r->n_early++] = front;
         front = (struct buf){0};
         return;
@@ -391,17 +398,36 @@ void record_expect_front(struct record *r)
     r->keeps_early = true;
 }
 
-bool record_meet_front(struct record *r)
+static void send_early(struct record *r)
 {
-    bool was_expected = r->keeps_early;
-
-    r->keeps_early = false;
+    if (r->keeps_early || !may_tell(r)) {
+        return;
+    }
     for (size_t i = 0; i < r->n_early; i++) {
         tree_tell_front(r->agent->tree, TREE_EVENT, &r->early[i]);
         buf_release(&r->early[i]);
     }
     r->n_early = 0;
+}
+
+bool record_meet_front(struct record *r)
+{
+    bool was_expected = r->keeps_early;
+
+    r->keeps_early = false;
+    send_early(r);
     return was_expected;
+}
+
+void record_may_tell(struct record *r, uint64_t until_ms)
+{
+    if (!r) {
+        return;
+    }
+    r->until_ms = until_ms;
+    journal_may_write(r->journal, until_ms > UINT64_MAX / 1000000
+                                      ? UINT64_MAX : until_ms * 1000000);
+    send_early(r);
 }
 
 /* --- facts --- */

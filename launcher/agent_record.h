@@ -37,6 +37,11 @@ void record_event(struct record *r, const char *event, uint32_t generation,
 void record_expect_front(struct record *r);
 bool record_meet_front(struct record *r);
 
+/* Nothing is told or written from then on, on the loop's clock, before a later time
+ * is given: another one may lead. At first there is no end: UINT64_MAX.
+ * NULL is allowed. */
+void record_may_tell(struct record *r, uint64_t until_ms);
+
 /* When the batch system ends the job, on the loop's clock; 0: not known. */
 void record_set_limit(struct record *r, uint64_t at_ms);
 

@@ -42,6 +42,7 @@ struct journal {
     size_t taken[JOURNAL_N_FILES]; /* bytes in the writer's batches */
     uint64_t n_dropped[JOURNAL_N_FILES];
     struct run_status *status;
+    uint64_t until_ns; /* nothing is written from then on */
     bool is_closing, has_ended, is_abandoned;
     struct error result;
     /* ... to here; the rest is the writer's alone. */
@@ -128,6 +129,22 @@ static bool is_urgent(const struct journal *j)
                          j->status->generation != j->disk.generation);
 }
 
+/* With the lock held. The process may have been stopped since. */
+static bool may_write(const struct journal *j)
+{
+    return clock_mono_ns() < j->until_ns;
+}
+
+/* With the lock held: sleeps until it may write; false where it is closed before
+ * that. */
+static bool wait_for_leave(struct journal *j)
+{
+    while (!may_write(j) && !j->is_closing) {
+        pthread_cond_wait(&j->wake, &j->lock);
+    }
+    return may_write(j);
+}
+
 /* With the lock held: sleeps until there is something to do. The answer is
  * whether a status may be written now. */
 static bool wait_for_work(struct journal *j)
@@ -175,6 +192,9 @@ static void work_once(struct journal *j)
     struct error e = {0};
     int rc;
 
+    if (!wait_for_leave(j)) {
+        return;
+    }
     take_pending(j, status_is_due);
     pthread_mutex_unlock(&j->lock);
     rc = journal_disk_write(&j->disk, &e);
@@ -210,7 +230,7 @@ static void *writer(void *arg)
         work_once(j);
     }
     /* What is left gets a last try; a disk that still refuses ends it. */
-    while (has_work(j) && !j->is_abandoned) {
+    while (has_work(j) && may_write(j) && !j->is_abandoned) {
         work_once(j);
         if (j->result.code) {
             break;
@@ -274,6 +294,7 @@ int journal_create(const struct journal_config *config, struct journal **ret,
     j->on_error = config->on_error;
     j->on_generation = config->on_generation;
     j->arg = config->arg;
+    j->until_ns = UINT64_MAX;
     rc = init_sync(j);
     rc = rc ? rc : thread_start(&j->thread, writer, j);
     if (rc) {
@@ -369,4 +390,12 @@ void journal_status(struct journal *j, struct run_status *s)
     pthread_cond_signal(&j->wake);
     pthread_mutex_unlock(&j->lock);
     run_status_destroy(old);
+}
+
+void journal_may_write(struct journal *j, uint64_t until_ns)
+{
+    pthread_mutex_lock(&j->lock);
+    j->until_ns = until_ns;
+    pthread_cond_signal(&j->wake);
+    pthread_mutex_unlock(&j->lock);
 }

@@ -70,6 +70,11 @@ void journal_metric(struct journal *j, uint64_t wall_ns, int generation,
  * NULL is allowed (and does nothing). */
 void journal_status(struct journal *j, struct run_status *s);
 
+/* Nothing is written from `until_ns` on (clock_mono_ns()), when another process may
+ * write in the place of this one, until a later time is given; UINT64_MAX, as at
+ * first: no end. What waits is lost where the journal is closed meanwhile. */
+void journal_may_write(struct journal *j, uint64_t until_ns);
+
 /* Writes what is queued, syncs, and ends the thread. -ETIMEDOUT when that took
  * longer than `timeout_ms`: the thread is then left to itself and ends when the
  * filesystem answers; otherwise the first failure that still stands. The journal

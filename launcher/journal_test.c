@@ -267,6 +267,29 @@ static void test_end_at_once(const char *dir)
     is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
 }
 
+/* As when the process was stopped, and another writes in its place now. */
+static void test_held(const char *dir)
+{
+    struct journal_config c = {.run_dir = dir};
+    struct journal *j = NULL;
+    _free_ char *text = NULL;
+
+    journal_create(&c, &j, NULL);
+    journal_may_write(j, clock_mono_ns());
+    put_event(j, "held", 0);
+    journal_status(j, make_status(STATUS_RUNNING, 8));
+    journal_may_write(j, UINT64_MAX);
+    ok(wait_generation(dir, 8), "what was held is written once it may be");
+    journal_may_write(j, 0);
+    put_event(j, "of_before", 0);
+    journal_status(j, make_status(STATUS_FAILED, 9));
+    is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
+    is_int(read_generation(dir), 8, "and is lost where it never may");
+    text = slurp(dir, "events.jsonl");
+    ok(strstr(text, "\"held\"") && !strstr(text, "of_before"),
+       "events are, too");
+}
+
 static void on_generation(void *arg, int generation)
 {
     atomic_store((atomic_int *)arg, generation);
@@ -465,6 +488,7 @@ int main(void)
     test_reopen(dir);
     test_durable(dir);
     test_long_lines(dir);
+    test_held(dir);
     test_end_at_once(dir);
     test_coalesce(dir);
     test_generations(dir);
