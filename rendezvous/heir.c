@@ -480,12 +480,13 @@ static int on_event(struct heir *h, const struct heir_event *event,
     return -EPROTO;
 }
 
-/* How long a free agent stays: with a verdict for others to hear it from it, where
- * there is no file to read it in; else for a view that binds it. */
+/* How long a free agent stays: with a verdict for somebody to see to it, and, where
+ * there is no file to read it in, for others to hear it from it; else for a view
+ * that binds it. */
 static uint64_t stay_end_ms(const struct heir *h)
 {
     uint64_t ms = !h->known.has_verdict ? h->config.wait_ms
-                  : h->view.shared      ? 0
+                  : h->view.shared      ? 2 * h->config.lease_ms
                                         : h->config.lease_ms;
 
     return heir_later(h->free_ms, ms);

@@ -107,18 +107,28 @@ static int set_claim(struct heir *h)
     v->number = next_number(h);
     v->lead = h->config.rank;
     v->shared = h->view.shared;
+    v->has_verdict = v->shared && h->known.has_verdict;
+    v->status = h->known.status;
+    str_copy(v->reason, sizeof(v->reason), h->known.reason);
     return 0;
+}
+
+/* An end that is known needs nobody to go on: only somebody who sees to it. */
+static bool may_claim(const struct heir *h)
+{
+    struct view_rule rule = heir_rule(h);
+
+    return (h->view.shared && h->known.has_verdict) ||
+           view_may_go_on(&rule, &h->view, h->in);
 }
 
 void heir_consider(struct heir *h, struct heir_actions *ret)
 {
-    struct view_rule rule = heir_rule(h);
-
     if (!h->is_top || h->claiming) {
         return;
     }
     list_camp(h);
-    if (!view_may_go_on(&rule, &h->view, h->in) ||
+    if (!may_claim(h) ||
         (!is_complete(h) && h->now_ms < heir_settled_ms(h)) ||
         set_claim(h) < 0) {
         return;
@@ -140,6 +150,7 @@ void heir_win(struct heir *h, struct heir_actions *ret)
     if (h->state != HEIR_FREE || view_copy(&h->view, &h->claim) < 0) {
         return;
     }
+    h->view.has_verdict = false;
     heard_ms = heard_ms > h->claim_heard_ms ? heard_ms : h->claim_heard_ms;
     list_camp(h);
     *to = (struct heritage){

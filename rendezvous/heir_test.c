@@ -218,6 +218,36 @@ static void test_lost(void)
        "a verdict that is found is the verdict");
 }
 
+/* The lead is lost when all know the verdict, and before they were told to leave:
+ * somebody has to write it down. */
+static void test_end_without_lead(void)
+{
+    struct order end = order_of(2, 0, true, 1, ORDER_END);
+
+    end.status = 3;
+    str_copy(end.reason, sizeof(end.reason), "why");
+    open_bound(1, 3, true);
+    give(end);
+    step((struct heir_event){.type = HEIR_TOP});
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 0});
+    ok(heir_is_free(h) && !a.leave && !a.claim, "others may have heard of it");
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 2});
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 3});
+    ok(a.claim && a.claim->number == 3 && a.claim->has_verdict &&
+           a.claim->status == 3 && !strcmp(a.claim->reason, "why"),
+       "who knows an end claims it again, though too few are left to go on");
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_WON});
+    ok(a.lead && a.lead->has_verdict && a.lead->status == 3,
+       "and leads to see to it");
+    open_bound(1, 3, true);
+    give(end);
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 0});
+    tick(2 * LEASE_MS - 1);
+    ok(!a.leave, "who is not the top waits for that");
+    tick(1);
+    ok(a.leave && strstr(a.leave, "the lead is gone"), "not for ever");
+}
+
 static void test_majority(void)
 {
     open_bound(2, 1, false);
@@ -339,6 +369,7 @@ int main(void)
     test_candidate();
     test_dead_lead();
     test_lost();
+    test_end_without_lead();
     test_majority();
     test_word();
     test_deposed();

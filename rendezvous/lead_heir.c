@@ -125,6 +125,9 @@ void lead_take_over(struct lead *lead, struct lead_actions *ret)
     lead->is_new = false;
     lead->phase = PHASE_PREPARE;
     lead->hold_ms = lead->now_ms;
+    lead_note(lead, ret, LEAD_NOTE_LEADS, lead->config.rank,
+              "node %u leads from here on (view %u)", lead->config.rank,
+              lead->view.number);
     if (lead->has_heritage_end) {
         lead_publish_end(lead, ret, lead->ran ? ORDER_STOP_GRACE
                                               : ORDER_STOP_NONE,
@@ -132,9 +135,6 @@ void lead_take_over(struct lead *lead, struct lead_actions *ret)
         return;
     }
     count_losses(lead, ret);
-    lead_note(lead, ret, LEAD_NOTE_LEADS, lead->config.rank,
-              "node %u leads from here on (view %u)", lead->config.rank,
-              lead->view.number);
     if (lead_is_at_end(lead, why, sizeof(why))) {
         lead_end_by_loss(lead, why, ret);
     } else {
