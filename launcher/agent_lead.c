@@ -705,6 +705,16 @@ void agent_lead_begin(struct agent *a)
     agent_tell_pid(a);
 }
 
+/* What was, until the next generation runs: there may be none. */
+static void set_past(struct agent_lead *l, const struct past *past)
+{
+    struct run_status *s = record_status(l->record);
+
+    s->generation = past->ran ? (int)past->ran : s->generation;
+    s->restarts = (int)past->n_restarts;
+    s->node_failures = (int)past->n_losses;
+}
+
 /* That of the lead before, which has not heard of this one yet. */
 static void expect_front(struct agent_lead *l)
 {
@@ -749,6 +759,9 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
         agent_lead_good(a);
         record_size(l->record, l->core);
         l->order = (struct agent_order){.agent = a, .record = l->record};
+    }
+    if (rc == 0 && heritage) {
+        set_past(l, &heritage->past);
     }
     if (rc == 0 && heritage && a->run.has_front) {
         expect_front(l);
