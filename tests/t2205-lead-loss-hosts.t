@@ -86,6 +86,7 @@ test_stopped() {
     is "$(pids_on node1 'sleep 1000')" '' 'with its workers'
     is "$(field state),$(field lead)" Running,1 'and has told nobody that it leads'
     is "$(grep -l '"lead":0' "$SHARED"/run/views/*)" '' 'nor has it led a view since'
+    is "$(grep -c '"event":"node_lost"' "$SHARED/run/events.jsonl")" 1 'nor written that it had lost the others' || show_run
     on node4 "$MUSTER" cancel run >/dev/null
     wait_exit 120 "$runner"
     is "$status" 130 'the others are cancelled' || show_run
@@ -93,7 +94,7 @@ test_stopped() {
 }
 
 test_even_cut() {
-    start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s --set limits.nodeFailures=8 -- sh -c "$tell; exec sleep 1000"
+    start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- sh -c "$tell; exec sleep 1000"
     is $? 0 'four nodes'
     hosts partition node1,node2 node3,node4
     ok 'one side of an even cut goes on' wait_for 90 eval '[ "$(field generation)" -ge 2 ] && running 2' || show_run
@@ -123,6 +124,19 @@ test_twice() {
     kill -KILL $(agent_of node2)
     ended_well 'and without the next'
     is "$(field lead),$(field node_failures)" 2,2 'which status tells'
+}
+
+# The workers are slow to stop, so that the lead is lost meanwhile.
+test_suspended() {
+    start_run 4 --nnodes 2:4 --set limits.grace=2m -- sh -c 'trap "" TERM; while :; do sleep 1; done'
+    is $? 0 'four nodes'
+    spawn suspend on node4 "$MUSTER" suspend run
+    ok 'are being suspended' wait_for 60 eval '[ "$(field state)" = Stopping ]'
+    kill -KILL $(agent_of node1)
+    wait_exit 120 "$runner"
+    is "$status" 75 'when their lead is lost' || show_run
+    is "$(field state),$(field lead)" Suspended,1 'and are suspended by the next' || show_run
+    ok 'nobody is left' wait_for 60 nobody_left
 }
 
 test_charlm() {
