@@ -56,6 +56,19 @@ test_host_loss() {
     "$MUSTER_SRCDIR/tests/rigs/hosts" power_on "$BED" node3
 }
 
+# With the agent goes its MPI rank, and with that the world.
+test_lead_loss() {
+    start_run --set nodes=2..3 --nproc-per-node 1 -- \
+        "$there/examples/charlm/charlm" "${small[@]}" --steps 3000 --step-time 10 --batch 6 --checkpoint-every 20
+    is $? 0 'charlm over three hosts'
+    ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 21 ]'
+    kill -KILL $(pids_on node1 'muster agent --dir')
+    wait_exit 120 "$runner"
+    is "$status" 0 'and to its end over two, when the agent that leads is killed' || diag "$(cat run.err)"
+    is "$(field lead),$(field node_failures),$(field restarts),$(field generation)" 1,1,0,2 'led by the next'
+    nobody_left
+}
+
 test_order() {
     run on node2 timeout 120 "$there/muster" run $root --run-dir ordered --hosts node3,node1,node2 --nnodes 3 \
         --nproc-per-node 1 -- sh -c 'echo $RANK $(hostname)'

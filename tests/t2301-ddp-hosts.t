@@ -97,4 +97,19 @@ test_node_loss() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# The one that leads, and has the store.
+test_lead_loss() {
+    cd "$SHARED" && rm -rf run
+    spawn lead on node4 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four \
+        --nnodes 2:4 --nproc-per-node 1 -- "$quick" "$DDP" --steps 60 --step-time 0.05
+    ok 'four hosts train together' wait_for 90 grep -q 'step 20 ' lead.out || diag "$(cat lead.err)"
+    kill -KILL $(pids_on node1 'muster agent --dir')
+    wait_exit 200 "$spawned"
+    is "$status" 0 'and go on without the first, which led them' || diag "$(cat lead.err)"
+    matches "$(cat lead.out)" 'world 3: from step (20|40) to 60' 'from the last checkpoint'
+    like "$(cat lead.out)" 'done: accuracy' 'to the end'
+    is "$(field lead),$(field restarts),$(field node_failures)" 1,0,1 'led by the next'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 run_cases
