@@ -3,8 +3,10 @@
  * None of the ways up of this member answers. Then all of lower ranks are asked
  * whether they are there, from the lowest on, some at a time: a host that refuses
  * the port has lost its agent; who takes the connection is dialled; who does
- * neither is asked again. One that finds nobody stands at the top: those of higher
- * ranks, which look as well, will find it, as it finds who comes back below it.
+ * neither is asked again. Who takes the connection and no member may be an agent
+ * that is just being killed: it is asked once more at once. One that finds nobody
+ * stands at the top: those of higher ranks, which look as well, will find it, as it
+ * finds who comes back below it.
  */
 #include <config.h>
 
@@ -34,6 +36,7 @@ struct probe {
     struct probe *next;
     struct seek *seek; /* NULL: nobody waits for it any more */
     uint32_t rank;
+    bool is_second; /* it was there, but did not welcome this member */
     uint64_t until_ms;
     uv_tcp_t tcp;
     uv_connect_t request;
@@ -90,11 +93,12 @@ static bool may_be_ours(const struct tree *t, uint32_t rank)
     return false;
 }
 
-static void take_answer(struct seek *s, uint32_t rank, int status)
+static void take_answer(struct seek *s, uint32_t rank, int status,
+                        bool is_second)
 {
     struct tree *t = s->tree;
 
-    s->states[rank] = status == 0 ? THERE : SILENT;
+    s->states[rank] = status == 0 && !is_second ? THERE : SILENT;
     if (status == UV_ECONNREFUSED && !may_be_ours(t, rank)) {
         tree_is_dead(t, rank);
     }
@@ -105,10 +109,11 @@ static void on_answer(uv_connect_t *request, int status)
     struct probe *p = request->data;
     struct seek *s = p->seek;
     uint32_t rank = p->rank;
+    bool is_second = p->is_second;
 
     if (s) {
         end_probe(p);
-        take_answer(s, rank, status);
+        take_answer(s, rank, status, is_second);
     }
 }
 
@@ -117,7 +122,7 @@ static bool is_out(const struct tree *t, uint32_t rank)
     return t->config.roster->entries[rank].port == 0 || t->below[rank].dead;
 }
 
-static void ask(struct seek *s, uint32_t rank)
+static void ask(struct seek *s, uint32_t rank, bool is_second)
 {
     struct tree *t = s->tree;
     const struct roster_entry *to = &t->config.roster->entries[rank];
@@ -133,6 +138,7 @@ static void ask(struct seek *s, uint32_t rank)
     }
     p->seek = s;
     p->rank = rank;
+    p->is_second = is_second;
     p->until_ms = tree_now_ms(t) + (patience_ms < MAX_ASK_MS ? patience_ms
                                                              : MAX_ASK_MS);
     p->tcp.data = p->request.data = p;
@@ -171,7 +177,7 @@ static void ask_more(struct seek *s)
         if (is_out(s->tree, rank)) {
             s->states[rank] = SILENT;
         } else if (s->states[rank] == UNASKED) {
-            ask(s, rank);
+            ask(s, rank, false);
         }
     }
 }
@@ -241,8 +247,15 @@ static void on_tick(uv_timer_t *timer)
 
 void tree_seek_failed(struct tree *t, uint32_t rank)
 {
-    if (t->seek && rank < t->seek->n) {
-        t->seek->states[rank] = SILENT;
+    struct seek *s = t->seek;
+
+    if (!s || rank >= s->n) {
+        return;
+    }
+    if (s->states[rank] == THERE) {
+        ask(s, rank, true);
+    } else if (s->states[rank] != ASKED) {
+        s->states[rank] = SILENT;
     }
 }
 
