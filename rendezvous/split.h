@@ -122,6 +122,7 @@ struct split_agent {
     bool starting, ended_well, signalled;
     uint64_t die_ms;
     bool disturbed;      /* cut, stopped or killed, ever */
+    bool member_of_view; /* of the newest one that has run */
 };
 
 struct split {

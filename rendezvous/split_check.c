@@ -62,6 +62,9 @@ void split_check_start(struct split *s, const struct split_agent *a,
                    o->generation, s->end_status);
     }
     *who = o->view.lead + 1;
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->agents[i].member_of_view = view_has(&o->view, i);
+    }
     s->n_runs++;
     s->ran = o->generation;
     s->run_lead = o->view.lead;
@@ -106,14 +109,15 @@ void split_check_world(struct split *s)
 }
 
 /* Whether enough nodes were never disturbed, so that the run had to go on on some
- * side. Of a cut, the side counts that is larger; where more happened, the other one
- * may have won, and failed then. */
+ * side: members of the view that ran last, for who came too late to be one does not
+ * count when another lead is found. Of a cut, the side counts that is larger; where
+ * more happened, the other one may have won, and failed then. */
 static bool must_have_succeeded(const struct split *s)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < s->n; i++) {
-        n += !s->agents[i].disturbed;
+        n += s->agents[i].member_of_view && !s->agents[i].disturbed;
     }
     return s->n_runs && (!s->n_cuts || s->n_faults == 1) &&
            n >= s->min_nodes && n * 2 > s->n && !s->arbiter_hung &&
