@@ -413,7 +413,7 @@ static void start_run(struct lead *lead, struct lead_actions *ret)
     }
 }
 
-static uint64_t run_ms(const struct lead *lead)
+uint64_t lead_run_ms(const struct lead *lead)
 {
     uint64_t clear_ms = lead_clear_ms(lead);
 
@@ -433,7 +433,7 @@ static void advance_prepare(struct lead *lead, struct lead_actions *ret)
         }
         if (lead->has_obstacle) {
             lead_give_up(lead, ret);
-        } else if (lead->now_ms >= run_ms(lead) && !must_wait) {
+        } else if (lead->now_ms >= lead_run_ms(lead) && !must_wait) {
             start_run(lead, ret);
         }
     } else if (lead->now_ms >= lead->limit_ms) {
@@ -492,7 +492,7 @@ static uint64_t next_wake(struct lead *lead)
         return LEAD_NEVER;
     }
     if (lead->phase == PHASE_PREPARE && lead_all_ready(lead)) {
-        wake_ms = run_ms(lead);
+        wake_ms = lead_run_ms(lead);
         wake_ms = lead->claiming && wake_ms <= lead->now_ms ? LEAD_NEVER
                                                             : wake_ms;
     } else if (lead->phase == PHASE_RUN) {

@@ -79,6 +79,7 @@ struct lead {
     struct view view;    /* number 0: nobody else can ever lead */
     struct view claim;   /* the newest that was asked for ... */
     bool claiming;       /* ... and not answered */
+    bool claim_adds;     /* all have stopped: it only takes more in */
     uint32_t n_quiet;    /* that are here, and silent */
     uint32_t foreign;    /* the newest generation of other leads */
     bool retired;        /* another leads */
@@ -159,6 +160,8 @@ uint32_t lead_choose(struct lead *lead, bool have_stopped);
 uint32_t lead_store_rank(const struct lead *lead);
 /* When the last worker of a lost node is gone. */
 uint64_t lead_clear_ms(const struct lead *lead);
+/* When RUN may come, once all have stopped. (lead.c) */
+uint64_t lead_run_ms(const struct lead *lead);
 /* There are too few nodes for the next generation, after all. */
 void lead_end_short(struct lead *lead, struct lead_actions *ret);
 void lead_list_gone(struct lead *lead, struct order *order);

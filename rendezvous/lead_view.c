@@ -91,17 +91,23 @@ static bool has_rivals(struct lead *lead)
 {
     struct view_rule rule = rule_of(lead);
 
+    if (!is_on(lead)) {
+        return false;
+    }
     list_dead(lead);
-    return is_on(lead) && view_rival_size(&rule, &lead->view, lead->dead) !=
-                              VIEW_NO_SIDE;
+    return view_rival_size(&rule, &lead->view, lead->dead) != VIEW_NO_SIDE;
 }
 
+/* Looks at all nodes, and is asked at each report: but not where all is well. */
 static bool are_enough(struct lead *lead, uint32_t n)
 {
     struct view_rule rule = rule_of(lead);
 
+    if (n == 0 || !is_on(lead)) {
+        return false;
+    }
     list_dead(lead);
-    return is_on(lead) && n >= view_rival_size(&rule, &lead->view, lead->dead);
+    return n >= view_rival_size(&rule, &lead->view, lead->dead);
 }
 
 static bool others_may_go_on(struct lead *lead)
@@ -196,11 +202,12 @@ static bool is_sure(struct lead *lead)
 
 bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret)
 {
-    uint32_t number = lead->view.number;
+    uint32_t generation = lead->generation;
 
     if (!is_on(lead) || lead->claiming) {
         return lead->claiming;
     }
+    lead->claim_adds = false;
     if (lead->phase == PHASE_RUN) {
         if (has_estranged(lead) ||
             (others_may_go_on(lead) && lead_may_go_on(lead) && is_sure(lead) &&
@@ -217,10 +224,11 @@ bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret)
     } else if (lead_all_ready(lead)) {
         (void)lead_choose(lead, false);
         if (has_strangers(lead)) {
+            lead->claim_adds = true;
             claim(lead, ret, false);
         }
     }
-    return lead->claiming || lead->view.number != number;
+    return lead->claiming || lead->generation != generation;
 }
 
 /* --- the end --- */
@@ -325,9 +333,19 @@ void lead_advance_claim(struct lead *lead, struct lead_actions *ret)
 
 /* --- the answer --- */
 
+/* All had stopped when it was claimed, only to take more in, and all obey: RUN can
+ * follow at once, and say what view it is. Else they are asked again: what they have
+ * said was of another view. */
+static bool can_run(const struct lead *lead)
+{
+    return lead->claim_adds && lead_all_ready(lead) && !has_estranged(lead) &&
+           lead->now_ms >= lead_run_ms(lead);
+}
+
 static void win(struct lead *lead, struct lead_actions *ret)
 {
     bool is_end = lead->claim.has_verdict && lead->phase == PHASE_CLAIM;
+    bool was_ready = can_run(lead);
 
     if (view_copy(&lead->view, &lead->claim) < 0) {
         return;
@@ -338,7 +356,7 @@ static void win(struct lead *lead, struct lead_actions *ret)
     }
     if (is_end) {
         publish_end(lead, ret);
-    } else if (lead->phase == PHASE_PREPARE) {
+    } else if (lead->phase == PHASE_PREPARE && !was_ready) {
         lead_prepare(lead, ret);
     } else if (lead->phase == PHASE_RUN) {
         lead_run_on(lead, ret);

@@ -251,6 +251,39 @@ static void test_run_on(void)
     lead_destroy(t.lead);
 }
 
+/* One came too late for the first view, and takes the place of one that is lost. */
+static void test_newcomer(void)
+{
+    struct lead_config config = config_of(2);
+    struct bench t;
+
+    bed_open(&t, &config);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SHARED});
+    lose(&t, 3, true);
+    for (uint32_t i = 0; i < 3; i++) {
+        say(&t, i, REPORT_JOINED, 0, 0);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        say(&t, i, REPORT_STOPPED, 1, 1);
+    }
+    ok(bed_ordered(&t, ORDER_RUN, 1) && !view_has(&t.a.order->view, 3),
+       "three of four run");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_HERE, .rank = 3});
+    say(&t, 3, REPORT_JOINED, 0, 1);
+    lose(&t, 2, true);
+    ok(bed_ordered(&t, ORDER_PREPARE, 2), "one is lost when the fourth is there");
+    say(&t, 0, REPORT_STOPPED, 2, 1);
+    say(&t, 1, REPORT_STOPPED, 2, 1);
+    say(&t, 3, REPORT_STOPPED, 2, 1);
+    ok(!t.a.order && t.a.claim && view_has(t.a.claim, 3) &&
+           !view_has(t.a.claim, 2), "which is taken in by a new view");
+    answer(&t, HEIR_WON);
+    ok(bed_ordered(&t, ORDER_RUN, 2) && t.a.order->view.number == 2 &&
+           t.a.order->n_procs[3],
+       "in which the generation runs that all are ready for");
+    lead_destroy(t.lead);
+}
+
 static void test_inherit(void)
 {
     static const bool follows[N] = {false, true, true, false};
@@ -343,6 +376,7 @@ int main(void)
     test_end();
     test_estranged();
     test_run_on();
+    test_newcomer();
     test_inherit();
     test_inherit_excluded();
     return tap_done();
