@@ -3,7 +3,7 @@
  * split_test [--schedules N] [--seed S] [--case K]: runs the schedules of seeds S,
  * S+1, ... and prints the log of the first that breaks a promise; then those of the
  * named cases. Built with MUTANT_BUILD it expects each of the seeded faults to be
- * found instead.
+ * found instead, or that of number K.
  */
 #include <config.h>
 
@@ -13,6 +13,7 @@
 #include "tests/lib/tap.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,11 +45,10 @@ static void run_all(uint64_t first, uint64_t n, int which)
 {
     char why[512] = "";
 
-    (void)which;
     for (size_t k = 0; k < ARRAY_SIZE(mutants); k++) {
         uint64_t seed = first;
 
-        if (!mutants[k]) {
+        if (!mutants[k] || (which >= 0 && which != (int)k + FIRST)) {
             continue;
         }
         mutant_number = (int)k + FIRST;
@@ -107,7 +107,7 @@ static void run_case(uint64_t first, uint64_t n, int which)
 static void run_all(uint64_t first, uint64_t n, int which)
 {
     if (which >= 0) {
-        run_case(first, n, which);
+        run_case(first, n, which < (int)ARRAY_SIZE(cases) ? which : SPLIT_ANY);
         return;
     }
     for (int k = 0; k < (int)ARRAY_SIZE(cases); k++) {
@@ -131,6 +131,6 @@ int main(int argc, char **argv)
                      argv[0]);
         }
     }
-    run_all(seed, n, which <= SPLIT_PAUSED ? (int)which : -1);
+    run_all(seed, n, which <= INT_MAX ? (int)which : -1);
     return tap_done();
 }
