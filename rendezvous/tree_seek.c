@@ -249,13 +249,9 @@ void tree_seek_failed(struct tree *t, uint32_t rank)
 {
     struct seek *s = t->seek;
 
-    if (!s || rank >= s->n) {
-        return;
-    }
-    if (s->states[rank] == THERE) {
+    /* One that has not been asked yet still is: it may refuse by then. */
+    if (s && rank < s->n && s->states[rank] == THERE) {
         ask(s, rank, true);
-    } else if (s->states[rank] != ASKED) {
-        s->states[rank] = SILENT;
     }
 }
 

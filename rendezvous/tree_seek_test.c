@@ -11,6 +11,59 @@
 
 #include <string.h>
 
+enum { MAX_TAKEN = 1024 };
+
+/* The port of an agent that is being killed: its kernel takes who connects, though
+ * nobody is there to speak, then closes it. */
+struct dying {
+    uv_tcp_t port;
+    uv_tcp_t taken[MAX_TAKEN];
+    int n_taken;
+    int max_taken;
+    bool is_closed;
+};
+
+static void close_port(struct dying *d)
+{
+    if (!d->is_closed) {
+        d->is_closed = true;
+        uv_close((uv_handle_t *)&d->port, NULL);
+    }
+}
+
+static void on_taken(uv_stream_t *port, int status)
+{
+    struct dying *d = port->data;
+    uv_tcp_t *taken = &d->taken[d->n_taken++];
+
+    if (status < 0 || d->n_taken == MAX_TAKEN ||
+        uv_tcp_init(port->loop, taken) < 0 ||
+        uv_accept(port, (uv_stream_t *)taken) < 0) {
+        bail_out("a connection that was expected");
+    }
+    uv_close((uv_handle_t *)taken, NULL);
+    if (d->n_taken == d->max_taken) {
+        close_port(d);
+    }
+}
+
+/* The lead dies, and its port with the connection after `n`. */
+static void kill_lead(struct world *w, struct dying *d, int n)
+{
+    uint16_t port = link_listener_port(w->nodes[0].listener);
+    struct sockaddr_in at;
+
+    *d = (struct dying){.max_taken = n};
+    bed_leave(w, 0);
+    uv_ip4_addr("127.0.0.1", port, &at);
+    uv_tcp_init(&w->loop, &d->port);
+    d->port.data = d;
+    if (uv_tcp_bind(&d->port, (struct sockaddr *)&at, 0) < 0 ||
+        uv_listen((uv_stream_t *)&d->port, 16, on_taken) < 0) {
+        bail_out("listen where the lead did");
+    }
+}
+
 static void follow(struct world *w, uint32_t rank)
 {
     char digit = (char)('0' + rank);
@@ -194,8 +247,59 @@ static void test_seen(void)
     bed_close(&w);
 }
 
+static bool first_is_up(struct world *w)
+{
+    return w->nodes[1].n_uplinks > 0;
+}
+
+static void open_pair(struct world *w)
+{
+    bed_open(w);
+    bed_join(w, 0, "run");
+    bed_join(w, 1, "run");
+    ok(bed_run_until(w, first_is_up), "a lead and a member");
+}
+
+/* What connects first is taken: the dialled link and the question whether somebody
+ * is there. Both are over when the port is closed. */
+static void test_killed(void)
+{
+    static struct dying d;
+    struct world w;
+
+    open_pair(&w);
+    kill_lead(&w, &d, 2);
+    ok(bed_run_until(&w, first_at_top), "the member of a lead that is killed stands "
+       "at the top");
+    ok(w.nodes[1].dead[0], "and knows by then that it is dead");
+    bed_close(&w);
+}
+
+static bool lead_is_dead(struct world *w)
+{
+    return w->nodes[1].dead[0];
+}
+
+/* Meanwhile the lead is dialled, again and again. */
+static void test_slowly_killed(void)
+{
+    static struct dying d;
+    struct world w;
+
+    open_pair(&w);
+    kill_lead(&w, &d, MAX_TAKEN);
+    ok(bed_run_until(&w, first_at_top), "that of one whose port stays stands there, "
+       "too");
+    ok(!w.nodes[1].dead[0], "and does not know whether it is dead");
+    close_port(&d);
+    ok(bed_run_until(&w, lead_is_dead), "until that is closed");
+    bed_close(&w);
+}
+
 int main(void)
 {
+    test_killed();
+    test_slowly_killed();
     test_next_lead();
     test_two_lost();
     test_elder();
