@@ -150,11 +150,87 @@ static void test_late_words(void)
     bed_close(&w);
 }
 
+/* A child that joins and says no more. Two timers of the test's follow it: one for a
+ * lease after it was heard, when it is missed, and from there one for the time that
+ * it has to come back. The loop runs timers in their order, however late it is: these
+ * are a moment behind. */
+enum { MUTES = BED_NODES - 1, RETURN_MS = 300, BEHIND_MS = 1 };
+
+struct mute {
+    struct world *w;
+    struct rogue rogue;
+    uint32_t rank;
+    uv_timer_t timer;
+    bool is_missed; /* or should be */
+    bool is_over;
+    bool was_lost;
+};
+
+static void on_mute_timer(uv_timer_t *t)
+{
+    struct mute *m = t->data;
+
+    if (!m->is_missed) {
+        m->is_missed = true;
+        uv_timer_start(t, on_mute_timer, RETURN_MS + BEHIND_MS, 0);
+        return;
+    }
+    m->is_over = true;
+    m->was_lost = m->w->lost[m->rank];
+}
+
+static void join_mute(struct world *w, struct mute *m, uint32_t rank)
+{
+    *m = (struct mute){.w = w, .rank = rank};
+    rogue_join(w, &m->rogue, 0, rank);
+    uv_timer_init(&w->loop, &m->timer);
+    m->timer.data = m;
+    uv_timer_start(&m->timer, on_mute_timer, bed_lease_ms() + BEHIND_MS,
+                   0);
+}
+
+static bool all_over(struct world *w)
+{
+    const struct mute *all = w->own;
+
+    for (int i = 0; i < MUTES; i++) {
+        if (!all[i].is_over) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The lease of a child ends at any time between two beats, and is not waited for
+ * until the next. */
+static void test_silent_children(void)
+{
+    static struct mute all[MUTES];
+    struct world w;
+    int n_lost = 0;
+
+    bed_open(&w);
+    w.own = all;
+    bed_join(&w, 0, "run");
+    for (uint32_t i = 0; i < MUTES; i++) {
+        join_mute(&w, &all[i], i + 1);
+    }
+    ok(bed_run_until(&w, all_over), "the leases of silent children pass");
+    for (int i = 0; i < MUTES; i++) {
+        n_lost += all[i].was_lost;
+        rogue_leave(&all[i].rogue);
+        uv_close((uv_handle_t *)&all[i].timer, NULL);
+    }
+    is_int(n_lost, MUTES, "each is missed when its own does");
+    bed_close(&w);
+}
+
 int main(void)
 {
     test_silent_parent();
     test_age_of_words();
     test_silent_front();
     test_late_words();
+    test_silent_children();
     return tap_done();
 }
