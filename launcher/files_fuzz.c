@@ -17,6 +17,7 @@
 #include "launcher/run_events.h"
 #include "launcher/rundir_priv.h"
 #include "launcher/runview.h"
+#include "launcher/view_file.h"
 #include "tests/lib/fuzz.h"
 
 #include <fcntl.h>
@@ -52,7 +53,8 @@ static void put(const char *name, const void *data, size_t len)
 
 static void make_dir(void)
 {
-    static const char *const parts[] = {"logs/1/0", "logs/2", "cgroup/a"};
+    static const char *const parts[] = {"logs/1/0", "logs/2", "cgroup/a",
+                                        "views"};
     static const char run[] = "{\"v\":1,\"id\":\"x\",\"name\":\"y\"}";
     char path[128];
 
@@ -249,11 +251,57 @@ static void try_front(const void *data, size_t len)
     expect(front_record_parse(text.data, text.len, &again, &e) == 0);
 }
 
+static void read_again(const struct view *v, const struct view_place *at)
+{
+    _view_ struct view again = {0};
+    _buf_ struct buf text = {0};
+
+    view_file_encode(v, at, &text);
+    expect(view_file_decode(text.data, text.len, at, v->number, &again,
+                            NULL) == 0);
+    expect(again.lead == v->lead && again.n_nodes == v->n_nodes &&
+           again.n_out == v->n_out && again.has_verdict == v->has_verdict);
+    expect(!v->has_verdict || (again.status == v->status &&
+                               strcmp(again.reason, v->reason) == 0));
+}
+
+static bool is_still_there(const char *name, const void *data, size_t len)
+{
+    _free_ char *text = NULL;
+    char path[128];
+    size_t n = 0;
+
+    path_of(name, path, sizeof(path));
+    expect(fs_read_regular(path, len + 1, &text, &n, NULL) == 0);
+    return n == len && memcmp(text, data, len) == 0;
+}
+
+/* Whatever stands there: nobody who claims the view too writes over it, or wins
+ * with something else. */
+static void try_view(const void *data, size_t len)
+{
+    struct view_place at = {dir, "x", 1};
+    _view_ struct view v = {0}, found = {0};
+    struct view mine = {.number = 2, .lead = 1, .n_nodes = 2};
+    struct error e = {0};
+    int rc;
+
+    put("views/1.2", data, len);
+    rc = view_file_read(&at, 2, &v, &e);
+    expect(rc < 0 ? e.text[0] && !v.number
+                  : v.number == 2 && view_has(&v, v.lead));
+    if (rc == 0) {
+        read_again(&v, &at);
+    }
+    expect((view_file_claim(&at, &mine, &found, &e) < 0) == (rc < 0));
+    expect(is_still_there("views/1.2", data, len));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const tries[])(const void *, size_t) = {
         try_run, try_lock, try_status, try_events, try_node_log, try_times,
-        try_hostfile, try_error_file, try_cgroup, try_front,
+        try_hostfile, try_error_file, try_cgroup, try_front, try_view,
     };
 
     if (!dir[0]) {
