@@ -223,7 +223,8 @@ bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret)
         claim(lead, ret, false);
     } else if (lead_all_ready(lead)) {
         (void)lead_choose(lead, false);
-        if (has_strangers(lead)) {
+        if (has_strangers(lead) &&
+            (has_estranged(lead) || lead->now_ms >= lead_run_ms(lead))) {
             lead->claim_adds = true;
             claim(lead, ret, false);
         }
@@ -338,8 +339,7 @@ void lead_advance_claim(struct lead *lead, struct lead_actions *ret)
  * said was of another view. */
 static bool can_run(const struct lead *lead)
 {
-    return lead->claim_adds && lead_all_ready(lead) && !has_estranged(lead) &&
-           lead->now_ms >= lead_run_ms(lead);
+    return lead->claim_adds && lead_all_ready(lead) && !has_estranged(lead);
 }
 
 static void win(struct lead *lead, struct lead_actions *ret)
