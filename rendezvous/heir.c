@@ -235,11 +235,7 @@ static void check_bond(struct heir *h, struct heir_actions *ret)
         (!is_over && !(h->view.number && h->dead[h->view.lead]))) {
         return;
     }
-    if (h->view.number && !heir_is_rigid(h) && MUTANT(116)) {
-        h->state = HEIR_FREE; /* without a promise */
-        h->free_ms = h->now_ms;
-        h->tells = true;
-    } else if (h->view.number && !heir_is_rigid(h)) {
+    if (h->view.number && !heir_is_rigid(h)) {
         become_free(h, ret);
     } else if (is_over) {
         word_lease(h);
@@ -294,7 +290,7 @@ static void on_word(struct heir *h, const struct heir_event *event,
 {
     uint64_t at_ms = h->now_ms > event->age_ms ? h->now_ms - event->age_ms : 0;
 
-    if (event->view != h->view.number || (heir_is_free(h) && !MUTANT(116)) ||
+    if (event->view != h->view.number || heir_is_free(h) ||
         (h->state == HEIR_BOUND && event->view < h->floor)) {
         return;
     }

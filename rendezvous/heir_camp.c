@@ -76,7 +76,7 @@ static uint64_t camp_heard_ms(const struct heir *h)
     for (uint32_t i = 0; i < h->n_nodes; i++) {
         const struct camper *c = &h->camp[i];
 
-        if (c->follows && c->has_heard && c->heard_ms > ms && !MUTANT(119)) {
+        if (c->follows && c->has_heard && c->heard_ms > ms) {
             ms = c->heard_ms;
         }
     }
