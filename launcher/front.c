@@ -40,7 +40,7 @@ static void on_tick(uv_timer_t *t)
     if (f->is_ending) {
         return;
     }
-    if (!writer_pending(f->writer)) {
+    if (!writer_pending(f->writer) && !f->told_no_lead) {
         screen_progress(f->screen, front_now_ms(f) - f->started_ms,
                         front_now_ms(f));
     }

@@ -19,6 +19,7 @@ enum {
     COME_BACK_MS = 5000, /* for a lead that lost us to find us again */
     NEXT_LEAD_MS = 30000, /* for another node to take the lead, beyond leases */
     NEXT_LEAD_LEASES = 4,
+    NEWS_MS = 3000,      /* of a lead that is not back, or followed, by then */
     PULSE_MS = 10000,    /* the lead says something at least so often */
     MAX_RUN_BYTES = CHANNEL_MAX_FRAME - 1024, /* goes in one frame */
 };
@@ -143,15 +144,23 @@ static bool is_lead(const struct front *f, const struct tree_hello *h)
            (h->view == f->lead_view && h->rank == f->lead_rank);
 }
 
-static void take_view(struct front *f, const struct tree_hello *h)
+static const char *host_of(const struct front *f, uint32_t rank)
 {
     const struct run_status *s = screen_last(f->screen);
 
+    return s && rank < s->n_nodes ? s->nodes[rank].host : "unknown";
+}
+
+static void take_view(struct front *f, const struct tree_hello *h)
+{
     if (f->began && h->rank != f->lead_rank) {
         screen_note(f->screen, "node %u (%s) leads the run from here on",
-                    h->rank, s && h->rank < s->n_nodes ? s->nodes[h->rank].host
-                                                       : "unknown");
+                    h->rank, host_of(f, h->rank));
+    } else if (f->told_no_lead) {
+        screen_note(f->screen, "node %u (%s) leads the run again", h->rank,
+                    host_of(f, h->rank));
     }
+    f->told_no_lead = false;
     f->lead_rank = h->rank;
     f->lead_view = h->view;
 }
@@ -229,41 +238,71 @@ static void check_silence(struct front *f, uint64_t lease_ms)
     }
 }
 
+/* Where the job can do with fewer nodes than there are. */
+static bool may_be_followed(const struct front *f)
+{
+    const struct run_status *s = screen_last(f->screen);
+    const struct job *job = f->config->run->job;
+
+    return s && s->n_nodes > job->nodes.min && s->n_nodes > 1 &&
+           job->restart.policy != JOB_RESTART_NEVER;
+}
+
+/* For how long a lead may be away, until it is back or another one is there. */
+static uint64_t patience_ms(const struct front *f)
+{
+    uint64_t lease_ms = f->config->run->job->heartbeat_timeout_ms;
+
+    if (may_be_followed(f)) {
+        return NEXT_LEAD_LEASES * lease_ms + NEXT_LEAD_MS;
+    }
+    return lease_ms > COME_BACK_MS ? lease_ms : COME_BACK_MS;
+}
+
+static void tell_no_lead(struct front *f)
+{
+    unsigned left_s = (unsigned)((patience_ms(f) - NEWS_MS) / 1000);
+
+    f->told_no_lead = true;
+    if (may_be_followed(f)) {
+        screen_note(f->screen, "the run has no lead since that on %s is lost "
+                    "(%s): it stops, to be resumed, if none is found in %u s; "
+                    "for another one the directory of the run has to answer",
+                    host_of(f, f->lead_rank), f->reason, left_s);
+    } else {
+        screen_note(f->screen, "the lead on %s is lost (%s): the run stops, to "
+                    "be resumed, if it is not back in %u s",
+                    host_of(f, f->lead_rank), f->reason, left_s);
+    }
+}
+
 static void give_up_lead(struct front *f)
 {
     char text[1200];
 
     if (!front_settle_from_record(f)) {
-        snprintf(text, sizeof(text), "the lead is lost: %s",
+        snprintf(text, sizeof(text), "the lead is lost%s: %s",
+                 may_be_followed(f) ? ", and no other node has taken its place"
+                                    : "",
                  agent_step_is_over(f->step)
                      ? "Slurm has ended the step of the agents" : f->reason);
         front_settle(f, EXIT_RESUMABLE, text);
     }
 }
 
-/* For how long a lead may be away. Where the job can do with fewer nodes another
- * one takes its place. */
-static uint64_t patience_ms(const struct front *f)
-{
-    const struct run_status *s = screen_last(f->screen);
-    const struct job *job = f->config->run->job;
-    uint64_t lease_ms = job->heartbeat_timeout_ms;
-
-    if (s && s->n_nodes > job->nodes.min && s->n_nodes > 1 &&
-        job->restart.policy != JOB_RESTART_NEVER) {
-        return NEXT_LEAD_LEASES * lease_ms + NEXT_LEAD_MS;
-    }
-    return lease_ms > COME_BACK_MS ? lease_ms : COME_BACK_MS;
-}
-
 void front_check_lead(struct front *f)
 {
     uint64_t lease_ms = f->config->run->job->heartbeat_timeout_ms;
+    uint64_t gone_ms;
 
     check_silence(f, lease_ms);
-    if (f->phase == FRONT_RUNNING && f->lead_gone_ms &&
-        (agent_step_is_over(f->step) ||
-         front_now_ms(f) - f->lead_gone_ms > patience_ms(f))) {
+    if (f->phase != FRONT_RUNNING || !f->lead_gone_ms) {
+        return;
+    }
+    gone_ms = front_now_ms(f) - f->lead_gone_ms;
+    if (agent_step_is_over(f->step) || gone_ms > patience_ms(f)) {
         give_up_lead(f);
+    } else if (gone_ms > NEWS_MS && !f->told_no_lead) {
+        tell_no_lead(f);
     }
 }

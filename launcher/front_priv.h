@@ -108,6 +108,7 @@ struct front {
     uint64_t heard_ms;     /* from the lead, the last time */
     uint64_t ticked_ms;
     uint64_t lead_gone_ms; /* since when; 0 while it is there */
+    bool told_no_lead;     /* for so long that the user was told */
 
     pid_t mpirun_pid;      /* -1 while none runs */
     uint64_t mpirun_at_ms; /* when it was started */
