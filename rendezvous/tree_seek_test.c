@@ -213,6 +213,35 @@ static void test_elder(void)
     bed_close(&w);
 }
 
+static bool newcomer_has_second(struct world *w)
+{
+    return strcmp(w->nodes[5].order, "order 2") == 0;
+}
+
+/* One that comes when another leads: what it knows of the first and of its own
+ * parent is that there is none, or where they once were. */
+static void test_newcomer(bool has_ports)
+{
+    struct buf order = {.data = (char *)"order 2", .len = 7};
+    struct world w;
+
+    bed_open(&w);
+    bed_join(&w, 1, "run");
+    tree_set_view(w.nodes[1].tree, 2, 1);
+    tree_publish_order(w.nodes[1].tree, &order);
+    for (uint32_t i = 0; i <= 2; i += 2) {
+        link_listener_close(w.nodes[i].listener);
+        w.nodes[i].listener = NULL;
+        if (!has_ports) {
+            w.roster.entries[i].port = 0;
+        }
+    }
+    bed_join(&w, 5, "run");
+    ok(bed_run_until(&w, newcomer_has_second), "a newcomer finds another lead than "
+       "the first, %s", has_ports ? "which has gone" : "of which it knows nothing");
+    bed_close(&w);
+}
+
 static bool heard_all(struct world *w)
 {
     const struct tree_seen *s = &w->nodes[0].seen;
@@ -303,6 +332,8 @@ int main(void)
     test_next_lead();
     test_two_lost();
     test_elder();
+    test_newcomer(true);
+    test_newcomer(false);
     test_seen();
     return tap_done();
 }

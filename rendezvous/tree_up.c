@@ -363,7 +363,7 @@ void tree_dial_next(struct tree *t)
     } else {
         uv_timer_start(t->retry, on_retry, RETRY_MS, 0);
     }
-    if (t->was_up && is_last_way(t)) {
-        tree_seek(t);
+    if (rank == NO_RANK || (t->was_up && is_last_way(t))) {
+        tree_seek(t); /* one that is new may know of leads before alone */
     }
 }
