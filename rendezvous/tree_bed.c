@@ -159,7 +159,7 @@ static const struct tree_ops ops = {
 
 unsigned bed_lease_ms(void)
 {
-    return tap_valgrind() ? 4000 : 400;
+    return tap_valgrind() ? 4000 : 1200;
 }
 
 void bed_join(struct world *w, uint32_t rank, const char *run_id)
