@@ -156,7 +156,7 @@ test_by_hand() {
         diag "$(tail -n 5 run/events.jsonl)"
     wait_exit 60 "$spawned"
     ok 'before the run is stopped' wait_for 60 eval '[ "$(field state)" = Stopped ]'
-    is "$(sed -n 's/.*"event":"\(checkpoint_saved\|stopping\)".*/\1/p' run/events.jsonl | tail -n +3 | head -n 2 | tr '\n' ' ')" \
+    is "$(sed -n 's/.*"event":"\(checkpoint_saved\|stopping\)".*/\1/p' run/events.jsonl | tail -n +3 | uniq | head -n 2 | tr '\n' ' ')" \
         'checkpoint_saved stopping ' 'in this order' || diag "$(cat run/events.jsonl)"
     nobody_left
 }

@@ -140,7 +140,8 @@ test_suspended() {
 }
 
 test_charlm() {
-    start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- "$charlm" --steps 60 --batch 8 --checkpoint-every 5
+    start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- "$charlm" --width 16 --heads 2 --layers 1 --context 16 \
+        --steps 200 --step-time 50 --batch 8 --checkpoint-every 5
     is $? 0 'charlm over four hosts'
     ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 6 ]'
     hosts link_down node1

@@ -68,7 +68,7 @@ test_kill() {
     cd "$SHARED" && rm -rf run
     spawn kill on node1 timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four \
         --nnodes 4 --nproc-per-node 1 --max-restarts 2 --set restart.backoff=10ms..20ms -- \
-        "$quick" "$DDP" --steps 60 --step-time 0.05
+        "$quick" "$DDP" --steps 60 --step-time 0.2
     ok 'four hosts train together' wait_for 90 grep -q 'step 20 ' kill.out || diag "$(cat kill.err)"
     kill -KILL "$(worker_pid node3)"
     wait_exit 120 "$spawned"
@@ -86,7 +86,7 @@ test_kill() {
 test_node_loss() {
     cd "$SHARED" && rm -rf run
     spawn loss on node1 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four \
-        --nnodes 2:4 --nproc-per-node 1 -- "$quick" "$DDP" --steps 60 --step-time 0.05
+        --nnodes 2:4 --nproc-per-node 1 -- "$quick" "$DDP" --steps 60 --step-time 0.2
     ok 'two to four hosts train together' wait_for 90 grep -q 'step 20 ' loss.out || diag "$(cat loss.err)"
     kill -KILL $(pids_on node2 'muster agent --dir')
     wait_exit 200 "$spawned"
@@ -101,7 +101,7 @@ test_node_loss() {
 test_lead_loss() {
     cd "$SHARED" && rm -rf run
     spawn lead on node4 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four \
-        --nnodes 2:4 --nproc-per-node 1 -- "$quick" "$DDP" --steps 60 --step-time 0.05
+        --nnodes 2:4 --nproc-per-node 1 -- "$quick" "$DDP" --steps 60 --step-time 0.2
     ok 'four hosts train together' wait_for 90 grep -q 'step 20 ' lead.out || diag "$(cat lead.err)"
     kill -KILL $(pids_on node1 'muster agent --dir')
     wait_exit 200 "$spawned"
