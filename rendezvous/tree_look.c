@@ -5,7 +5,8 @@
  * a connection to that port, it is dead, and its workers with it (base/child.h,
  * launcher/watch_main.c), and nobody need wait for its lease. A host that does
  * not answer tells nothing; a port that answers is asked again, for the agent may
- * be about to end.
+ * be about to end. The same goes for the lead of a member that has found another way
+ * while that was ending: the way may be of those who wait for who follows them.
  */
 #include <config.h>
 
@@ -21,6 +22,8 @@ struct look {
     struct tree *tree; /* NULL once it has ended */
     struct look *next;
     uint32_t rank;
+    bool is_lead;     /* of this member, which has heard nothing newer than ... */
+    uint64_t stamp_ms; /* ... this */
     struct sockaddr_storage to;
     uv_tcp_t tcp;
     uv_timer_t timer;
@@ -59,18 +62,31 @@ static void end(struct look *k)
     uv_close((uv_handle_t *)&k->timer, on_closed);
 }
 
+/* Nobody knows yet what has become of it. */
+static bool is_open(const struct look *k)
+{
+    const struct tree *t = k->tree;
+    const struct below *b = &t->below[k->rank];
+
+    if (!k->is_lead) {
+        return b->due_ms != 0;
+    }
+    return t->lead == k->rank && t->up_rank != k->rank && !b->dead &&
+           t->word.stamp_ms == k->stamp_ms;
+}
+
 static void on_answer(uv_connect_t *request, int status)
 {
     struct look *k = request->data;
     struct tree *t = k->tree;
-    struct below *b = t ? &t->below[k->rank] : NULL;
+    uint32_t rank = k->rank;
 
     if (!t) {
         return;
     }
-    if (status == UV_ECONNREFUSED && b->due_ms) {
+    if (status == UV_ECONNREFUSED && is_open(k)) {
         end(k);
-        tree_is_dead(t, (uint32_t)(b - t->below));
+        tree_is_dead(t, rank);
         return;
     }
     close_tcp(k);
@@ -95,25 +111,27 @@ static void on_again(uv_timer_t *timer)
 {
     struct look *k = timer->data;
 
-    if (k->tree->below[k->rank].due_ms == 0) {
+    if (!is_open(k)) {
         end(k); /* it is back, or given up */
     } else if (k->n_open == 1) {
         ask(k);
     }
 }
 
-void tree_look(struct tree *t, uint32_t rank, const char *address)
+static void start(struct tree *t, uint32_t rank, const char *address,
+                  bool is_lead)
 {
     struct look *k = calloc(1, sizeof(*k));
 
-    if (!k || t->below[rank].due_ms == 0 ||
-        addr_parse(address, t->config.roster->entries[rank].port, &k->to,
-                   NULL) < 0) {
+    if (!k || addr_parse(address, t->config.roster->entries[rank].port, &k->to,
+                         NULL) < 0) {
         free(k);
         return;
     }
     k->tree = t;
     k->rank = rank;
+    k->is_lead = is_lead;
+    k->stamp_ms = t->word.stamp_ms;
     uv_timer_init(t->config.loop, &k->timer);
     k->timer.data = k;
     k->n_open = 1;
@@ -121,6 +139,34 @@ void tree_look(struct tree *t, uint32_t rank, const char *address)
     k->next = t->looks;
     t->looks = k;
     ask(k);
+}
+
+void tree_look(struct tree *t, uint32_t rank, const char *address)
+{
+    if (t->below[rank].due_ms) {
+        start(t, rank, address, false);
+    }
+}
+
+static bool looks_at_lead(const struct tree *t)
+{
+    for (const struct look *k = t->looks; k; k = k->next) {
+        if (k->is_lead) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tree_look_at_lead(struct tree *t)
+{
+    uint32_t rank = t->lead;
+
+    if (rank < t->config.rank && rank != t->up_rank && rank < t->n_below &&
+        t->config.roster->entries[rank].port && !t->below[rank].dead &&
+        !tree_may_be_ours(t, rank) && !looks_at_lead(t)) {
+        start(t, rank, t->config.roster->entries[rank].addrs[0], true);
+    }
 }
 
 void tree_look_end(struct tree *t)

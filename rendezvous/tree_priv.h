@@ -171,6 +171,9 @@ bool tree_is_bound(const struct tree *t);
 void tree_seek(struct tree *t);
 /* There is one, or none is wanted. */
 void tree_seek_end(struct tree *t);
+/* Some addresses are those of every host: of bridges, of machines behind NAT. That
+ * such a one refuses may be this host's answer. */
+bool tree_may_be_ours(const struct tree *t, uint32_t rank);
 /* That one was dialled, and did not welcome this member. */
 void tree_seek_failed(struct tree *t, uint32_t rank);
 
@@ -188,6 +191,9 @@ void tree_drop_elders(struct tree *t);
 /* Asks at that address, again and again, whether the agent still listens, as long
  * as it may come back. */
 void tree_look(struct tree *t, uint32_t rank, const char *address);
+/* The same of the lead, as long as nothing more is heard of it: another parent was
+ * found. */
+void tree_look_at_lead(struct tree *t);
 void tree_look_end(struct tree *t);
 
 /* --- tree_output.c --- */

@@ -74,9 +74,7 @@ static void end_probe(struct probe *p)
     uv_close((uv_handle_t *)&p->tcp, on_probe_closed);
 }
 
-/* Some addresses are those of every host: of bridges, of machines behind NAT. That
- * such a one refuses may be this host's answer. */
-static bool may_be_ours(const struct tree *t, uint32_t rank)
+bool tree_may_be_ours(const struct tree *t, uint32_t rank)
 {
     const struct roster_entry *other = &t->config.roster->entries[rank];
     const struct roster_entry *own =
@@ -99,7 +97,7 @@ static void take_answer(struct seek *s, uint32_t rank, int status,
     struct tree *t = s->tree;
 
     s->states[rank] = status == 0 && !is_second ? THERE : SILENT;
-    if (status == UV_ECONNREFUSED && !may_be_ours(t, rank)) {
+    if (status == UV_ECONNREFUSED && !tree_may_be_ours(t, rank)) {
         tree_is_dead(t, rank);
     }
 }

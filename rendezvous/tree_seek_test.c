@@ -325,10 +325,39 @@ static void test_slowly_killed(void)
     bed_close(&w);
 }
 
+static bool second_is_up(struct world *w)
+{
+    return w->nodes[2].n_uplinks > 0;
+}
+
+static bool second_knows(struct world *w)
+{
+    return w->nodes[2].dead[0];
+}
+
+/* The port of the lead stays until a member has found another way. */
+static void test_killed_late(void)
+{
+    static struct dying d;
+    struct world w;
+
+    open_pair(&w);
+    bed_join(&w, 2, "run");
+    ok(bed_run_until(&w, second_is_up), "another member");
+    w.nodes[2].n_uplinks = 0;
+    kill_lead(&w, &d, MAX_TAKEN);
+    ok(bed_run_until(&w, second_is_up), "finds the first in the place of the lead");
+    ok(!w.nodes[2].dead[0], "and does not know that it is dead");
+    close_port(&d);
+    ok(bed_run_until(&w, second_knows), "until it refuses");
+    bed_close(&w);
+}
+
 int main(void)
 {
     test_killed();
     test_slowly_killed();
+    test_killed_late();
     test_next_lead();
     test_two_lost();
     test_elder();

@@ -111,6 +111,9 @@ static void on_welcome(struct tree *t, const struct channel_frame *f)
     t->up_ready = true;
     t->awaits_front = false;
     t->fresh_at_ms = tree_now_ms(t);
+    if (t->seek) {
+        tree_look_at_lead(t);
+    }
     tree_seek_end(t);
     if (was_top) {
         t->ops.on_top(t->config.ctx, false);
