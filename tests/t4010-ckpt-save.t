@@ -12,7 +12,7 @@ root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 ! nm -D "$LIBMUSTER" 2>/dev/null | grep -q __asan || {
     skip 'libmuster wants the sanitizer in the program'
-    finish
+    done_testing
 }
 
 state_of() { "$MUSTER" ckpt verify "$1" -o json | json 0.state; }
