@@ -19,7 +19,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { WORLD = 2, SEEDS = 4 };
+enum { WORLD = 2, SEEDS = 4, SOME = 9 };
+
+/* Of the calls all are looked at, or, by slow instruments, some. */
+static uint64_t stride = 1;
 
 struct play {
     struct disk *disk;
@@ -100,7 +103,7 @@ static void test_kills(uint64_t n_calls)
 {
     unsigned n_wrong = 0;
 
-    for (uint64_t at = 1; at <= n_calls; at++) {
+    for (uint64_t at = 1; at <= n_calls; at += stride) {
         _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
         int64_t told;
 
@@ -110,7 +113,8 @@ static void test_kills(uint64_t n_calls)
         n_wrong += !is_kept(d, told);
         n_wrong += save(d, 5, 5) != 5 || !is_kept(d, 5);
     }
-    is_int((int)n_wrong, 0, "killed at each of %llu calls",
+    is_int((int)n_wrong, 0, "killed at %llu of %llu calls",
+           (unsigned long long)((n_calls + stride - 1) / stride),
            (unsigned long long)n_calls);
 }
 
@@ -120,7 +124,7 @@ static unsigned lose_power(enum disk_plant plant, uint64_t n_calls,
     unsigned n_wrong = 0;
 
     *ret_n = 0;
-    for (uint64_t at = 1; at <= n_calls + 1; at++) {
+    for (uint64_t at = 1; at <= n_calls + 1; at += stride) {
         for (unsigned seed = 0; seed < n_seeds; seed++) {
             _cleanup_(disk) struct disk *d = disk_create(plant);
             int64_t told;
@@ -154,8 +158,8 @@ static void test_errors(uint64_t n_calls)
     unsigned n_wrong = 0, n = 0;
 
     for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
-        for (uint64_t at = 1; at <= n_calls; at++) {
-            bool stays = (at + i) % 2;
+        for (uint64_t at = 1; at <= n_calls; at += stride) {
+            bool stays = (at / stride + i) % 2;
             _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
             int64_t told;
 
@@ -179,6 +183,7 @@ int main(int argc, char **argv)
         skip("what takes long there");
         return tap_done();
     }
+    stride = getenv("MUSTER_INSTRUMENTED") ? SOME : 1;
     test_kills(n_calls);
     test_power(n_calls, n_seeds);
     test_errors(n_calls);
