@@ -88,14 +88,17 @@ static void on_exit_(void *arg, const struct child_exit *how)
     event(c, "checkpoint_trouble", buf_str(&text));
 }
 
+/* In the environment in which the run was started: what a store asks for is there,
+ * and not where this agent was started. */
 static int spawn(struct lead_copy *c, struct error *e)
 {
     bool is_store = strstr(c->to, "://") != NULL;
     uint32_t keep = c->agent->config.job->checkpoint.copy_keep;
     char program[PATH_MAX];
     _strlist_ struct strlist argv = {0};
-    struct child_spec spec = {.path = program, .envp = environ,
-                              .stdio = {-1, -1, -1}, .new_session = true};
+    struct child_spec spec = {.path = program, .stdio = {-1, -1, -1},
+                              .envp = c->agent->config.env.items,
+                              .new_session = true};
     int rc = fs_program(program, sizeof(program), e);
 
     if (rc < 0) {
