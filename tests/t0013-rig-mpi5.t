@@ -6,15 +6,18 @@
 BED=$TRASH/bed SHARED=$BED/shared
 rig_up mpi5 "$BED" --hosts node1,node2,node3
 
-# Seen once: Open MPI 5.0.7 hung while it started its daemons, all of them in their
-# event loops. That is no fault of the bed; one more try is.
+# Seen: Open MPI 5.0.7 hangs while it starts its daemons, or when all has been printed,
+# its daemons in their event loops. That is no fault of the bed; one more try is.
 mpirun3() {
-    local try
+    local try rc
     for try in 1 2; do
         on node1 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-            timeout 100 mpirun --host node1:1,node2:1,node3:1 --map-by ppr:1:node "$@"
-        [ $? = 124 ] || return
+            timeout 100 mpirun --host node1:1,node2:1,node3:1 --map-by ppr:1:node "$@" >try.out
+        rc=$?
+        [ $rc = 124 ] || break
     done
+    cat try.out
+    return $rc
 }
 
 test_mpirun() {
