@@ -178,7 +178,7 @@ show() { diag "status $status"; [ ! -s out ] || diag "$(cat out)"; [ ! -s err ] 
 # numbers come again within minutes.
 start_time() {
     local stat
-    stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+    read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
     set -- ${stat##*) }
     echo "${20}"
 }
@@ -223,7 +223,7 @@ wait_exit() {
 # gone PID: no such process, or dead and not yet waited for.
 gone() {
     local stat
-    stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
+    read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
     case ${stat##*) } in [ZX]*) return 0 ;; esac
     return 1
 }
@@ -261,9 +261,9 @@ sanitized() { grep -qE '^#define SANITIZER' "$MUSTER_BUILDDIR/config.h" 2>/dev/n
 # run id in its environment, whatever its session, parent or namespace.
 run_alive() {
     local d stat
-    for d in /proc/[0-9]*; do
-        tr '\0' '\n' 2>/dev/null <"$d/environ" | grep -qxF "MUSTER_RUN_ID=$1" || continue
-        stat=$(cat "$d/stat" 2>/dev/null) || continue
+    grep -slzxF "MUSTER_RUN_ID=$1" /proc/[0-9]*/environ | while read -r d; do
+        d=${d%/environ}
+        read -r stat 2>/dev/null <"$d/stat" || continue
         case ${stat##*) } in [ZX]*) continue ;; esac
         echo "${d#/proc/} $(tr '\0' ' ' 2>/dev/null <"$d/cmdline")"
     done
@@ -292,17 +292,7 @@ run_parts() {
 
 # json PATH [FILE]: the value at a dotted path ("workers.0.pid"); a string is
 # printed as it is, anything else as JSON. Fails where there is none.
-json() {
-    python3 -c '
-import json, sys
-v = json.load(open(sys.argv[2]) if len(sys.argv) > 2 else sys.stdin)
-try:
-    for key in filter(None, sys.argv[1].split(".")):
-        v = v[int(key)] if isinstance(v, list) else v[key]
-except (KeyError, IndexError, ValueError, TypeError):
-    sys.exit("no such value: " + sys.argv[1])
-print(v if isinstance(v, str) else json.dumps(v))' "$@"
-}
+json() { "$MUSTER_BUILDDIR/tests/lib/json" "$@"; }
 
 # at_exit CMD: evaluated when the script ends, the last one first.
 at_exit() { exit_commands=("$1" ${exit_commands[@]+"${exit_commands[@]}"}); }
