@@ -278,9 +278,11 @@ int fs_remove_tree(const char *path, struct error *e)
  * a run id and the name of one follow. */
 enum { RUNTIME_BASE_MAX = 40 };
 
+/* One that is set for another host may not be there. */
 static bool is_for_sockets(const char *dir)
 {
-    return dir && dir[0] == '/' && strlen(dir) <= RUNTIME_BASE_MAX;
+    return dir && dir[0] == '/' && strlen(dir) <= RUNTIME_BASE_MAX &&
+           access(dir, W_OK | X_OK) == 0;
 }
 
 int fs_runtime_dir(char *to, size_t size, struct error *e)
@@ -290,7 +292,7 @@ int fs_runtime_dir(char *to, size_t size, struct error *e)
     struct stat st;
     int rc;
 
-    if (is_for_sockets(xdg) && access(xdg, W_OK) == 0) {
+    if (is_for_sockets(xdg)) {
         rc = fs_path(to, size, e, "%s/muster", xdg);
     } else {
         rc = fs_path(to, size, e, "%s/muster-%lu",

@@ -248,6 +248,9 @@ static void test_runtime_dir(void)
     setenv("TMPDIR", "/another-name-that-leaves-no-room-for-a-socket", 1);
     is_int(fs_runtime_dir(path, sizeof(path), &e), 0, "both are too long");
     ok(strncmp(path, "/tmp/muster-", 12) == 0, "so that it is in /tmp");
+    setenv("TMPDIR", "/nonexistent", 1);
+    is_int(fs_runtime_dir(path, sizeof(path), &e), 0, "none is there");
+    ok(strncmp(path, "/tmp/muster-", 12) == 0, "so that it is in /tmp too");
     unsetenv("TMPDIR");
 }
 
