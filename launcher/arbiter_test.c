@@ -46,6 +46,7 @@ int __wrap_link(const char *from, const char *to)
 }
 
 static struct {
+    uv_loop_t *loop;
     int n;
     enum arbiter_answer answer[16];
     uint32_t number[16];
@@ -61,6 +62,7 @@ static void on_answer(void *arg, enum arbiter_answer answer, uint32_t number,
     heard.number[heard.n++ % 16] = number;
     heard.lead = view->lead;
     snprintf(heard.text, sizeof(heard.text), "%s", text);
+    uv_stop(heard.loop); /* or it would wait in the same turn for more */
 }
 
 static void on_deadline(uv_timer_t *t)
@@ -81,7 +83,7 @@ static bool wait_for(uv_loop_t *loop, int n)
     }
     uv_close((uv_handle_t *)&deadline, NULL);
     uv_run(loop, UV_RUN_NOWAIT);
-    return !late;
+    return heard.n >= n;
 }
 
 static struct arbiter *make(uv_loop_t *loop, uint64_t timeout_ms)
@@ -89,6 +91,7 @@ static struct arbiter *make(uv_loop_t *loop, uint64_t timeout_ms)
     struct arbiter *a = NULL;
 
     memset(&heard, 0, sizeof(heard));
+    heard.loop = loop;
     uv_loop_init(loop);
     if (arbiter_create(loop, &place, timeout_ms, on_answer, NULL, &a, NULL) < 0) {
         bail_out("arbiter_create");
