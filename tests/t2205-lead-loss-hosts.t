@@ -24,7 +24,7 @@ start_run() {
     cd "$SHARED" && rm -rf run
     spawn run on node4 timeout 250 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four --nproc-per-node 1 "$@"
     runner=$spawned
-    wait_for 60 running "$n"
+    wait_for 60 running "$n" || { show_run; return 1; }
 }
 said() { sed 's/^\[[^]]*\] *//' run.out | grep "^$1: " | sort -t ' ' -k 2n | cut -d ' ' -f 2- | tr '\n' ';'; }
 agent_of() { pids_on "$1" 'muster agent --dir'; }
@@ -32,7 +32,10 @@ watch_of() { pids_on "$1" 'muster-watch'; }
 show_run() {
     diag "$(cat run.err)"
     diag "$(tail -n 20 "$SHARED/run/events.jsonl")"
-    for i in 1 2 3 4; do diag "node$i: $(tail -n 30 "$TRASH"/bed/*/node$i/tmp/muster-*/*/agent-0.log 2>/dev/null)"; done
+    diag "$("$MUSTER" status "$SHARED/run" 2>&1)"
+    for i in 1 2 3 4; do
+        diag "node$i: $(timeout 10 "$MUSTER_SRCDIR/tests/rigs/hosts" run "$BED" node$i -- sh -c 'tail -n 30 /tmp/muster-*/*/agent-*.log' 2>&1)"
+    done
 }
 
 test_agent() {
