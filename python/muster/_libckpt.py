@@ -74,12 +74,11 @@ def _candidates() -> List[str]:
     given = os.environ.get("LIBMUSTER")
     if given:
         return [given]
-    found = []
+    found: List[str] = []
     for parent in Path(__file__).resolve().parents:
-        for lib in ("lib", "lib64"):
-            found += [str(p) for p in (parent / lib).glob("**/libmuster.so.0")] if (
-                parent / "bin" / "muster"
-            ).exists() else []
+        if (parent / "bin" / "muster").exists():  # where it was installed to
+            for place in ("lib", "lib64", "lib/*-linux-*"):
+                found += [str(p) for p in parent.glob(place + "/libmuster.so.0")]
     return found + ["libmuster.so.0"]
 
 
