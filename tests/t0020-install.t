@@ -76,7 +76,7 @@ else
     if ! looks_below "$python" && looks_below /usr/bin/python3; then
         python=/usr/bin/python3
         dir=$prefix$(cat out)
-        run make -s -C "$MUSTER_BUILDDIR" install-dist_musterpyDATA DESTDIR="$root" pythondir="$dir"
+        run make -s -C "$MUSTER_BUILDDIR" install-dist_musterpyDATA install-dist_musterckptpyDATA DESTDIR="$root" pythondir="$dir"
         is "$status" 0 'make install for the Python of the system' || show
     fi
     if looks_below "$python"; then

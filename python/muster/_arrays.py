@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the memory of tensors and arrays is: PyTorch's on the CPU, and NumPy's.
+"""Where the memory of tensors and arrays is: PyTorch's, and NumPy's.
 
-Neither is imported here: who has such a thing has imported it.
+Memory that is not the CPU's, or not as it looks (conjugated, another byte order), is
+copied to and from the CPU by the library that it is of. Neither is imported here: who
+has such a thing has imported it.
 """
 
+import functools
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from . import _libckpt as lib
 
@@ -14,7 +17,7 @@ _TORCH = {
     "uint32": "U32", "int64": "I64", "uint64": "U64", "float16": "F16", "bfloat16": "BF16",
     "float32": "F32", "float64": "F64", "complex64": "C64", "float8_e5m2": "F8_E5M2",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e8m0fnu": "F8_E8M0",
+    "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4",
 }  # fmt: skip
 _NUMPY = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "int32": "I32",
@@ -37,9 +40,10 @@ class Memory(NamedTuple):
     keep: Any  # as long as the memory is used
     dtype: int
     shape: Tuple[int, ...]
-    strides: Tuple[int, ...]
+    strides: Optional[Tuple[int, ...]]  # None: row-major
     address: int
-    library: str
+    place: Any  # the same for what is the same memory; None for what is empty
+    after: Optional[Callable[[], None]] = None  # to be called once it is filled
 
 
 def library_of(value: Any) -> str:
@@ -54,31 +58,85 @@ def library_of(value: Any) -> str:
     return ""
 
 
-def _dtype(name: str, table: Dict[str, str], what: str) -> int:
-    if name not in table:
-        raise TypeError(f"'{what}' is of type {name}, which safetensors files do not have")
-    return lib.DTYPES.index(table[name])
+def _type_name(value: Any) -> str:
+    if library_of(value) == "numpy":
+        return str(value.dtype.name)
+    return str(value.dtype).replace("torch.", "")
+
+
+def dtype_of(name: str, value: Any) -> int:
+    """Of a tensor, an array or parts of them."""
+    value = value.local if isinstance(value, Piece) else value
+    table = _NUMPY if library_of(value) == "numpy" else _TORCH
+    if _type_name(value) not in table:
+        raise TypeError(f"'{name}' is of type {_type_name(value)}, which safetensors files do not have")
+    return lib.DTYPES.index(table[_type_name(value)])
+
+
+def torch_dtype(name: str) -> Any:
+    """PyTorch's, by the name in files."""
+    return getattr(sys.modules["torch"], next(k for k, v in _TORCH.items() if v == name))
+
+
+def shape_of(name: str, value: Any) -> Tuple[int, ...]:
+    """In elements: PyTorch counts those of 4 bits in pairs."""
+    shape = tuple(value.shape)
+    if library_of(value) == "torch" and _type_name(value).endswith("_x2"):
+        if not shape:
+            raise TypeError(f"'{name}': expected a dimension of pairs")
+        return (*shape[:-1], 2 * shape[-1])
+    return shape
 
 
 def memory_of(name: str, value: Any, is_written: bool) -> Memory:
-    """`is_written`: it is to be filled, so that a copy would not do."""
+    """`is_written`: it is to be filled."""
     if library_of(value) == "torch":
         return _of_torch(name, value, is_written)
     return _of_numpy(name, value, is_written)
 
 
+def place_of(value: Any) -> Any:
+    """Where its memory is, and as what; None for what has none."""
+    if library_of(value) == "torch":
+        where = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
+        return where if value.numel() and value.device.type != "meta" else None
+    if not isinstance(value, sys.modules["numpy"].ndarray) or not value.size:
+        return None
+    return value.ctypes.data, value.shape, value.strides, value.dtype
+
+
+def _refusal(tensor: Any) -> str:
+    torch = sys.modules["torch"]
+    if tensor.device.type == "meta":
+        return "it is on the meta device and has no values: expected it made (to_empty()) first"
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        return "expected a dense tensor"
+    if hasattr(type(tensor), "__tensor_flatten__"):
+        return f"it is a {type(tensor).__name__}, made of others: expected those instead"
+    return ""
+
+
 def _of_torch(name: str, value: Any, is_written: bool) -> Memory:
     torch = sys.modules["torch"]
     tensor = value.detach()
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise TypeError(f"'{name}': expected a dense tensor")
+    problem = _refusal(tensor)
+    if problem:
+        raise TypeError(f"'{name}': {problem}")
+    dtype, shape = dtype_of(name, tensor), shape_of(name, tensor)
+    if is_written and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
+        raise TypeError(f"'{name}': elements of it share their memory (expand()), and cannot be loaded into")
     plain = tensor.device.type == "cpu" and not tensor.is_conj() and not tensor.is_neg()
-    if not plain and is_written:
-        raise TypeError(f"'{name}': expected a plain tensor on the CPU to load into")
-    if not plain:
-        tensor = tensor.resolve_conj().resolve_neg().cpu()
-    dtype = _dtype(str(tensor.dtype).replace("torch.", ""), _TORCH, name)
-    return Memory(tensor, dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.data_ptr(), "torch")
+    packed = shape != tuple(tensor.shape)  # two elements a byte: only in order
+    memory: Any = tensor
+    after: Optional[Callable[[], None]] = None
+    if is_written and not (plain and (not packed or tensor.is_contiguous())):
+        memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+        after = functools.partial(tensor.copy_, memory)
+    elif not is_written:
+        memory = tensor if plain else tensor.resolve_conj().resolve_neg().cpu()
+        memory = memory.contiguous() if packed else memory
+    strides = None if packed else tuple(memory.stride())
+    return Memory(memory, dtype, shape, strides, memory.data_ptr(), place_of(tensor), after)
 
 
 def _of_numpy(name: str, value: Any, is_written: bool) -> Memory:
@@ -87,21 +145,36 @@ def _of_numpy(name: str, value: Any, is_written: bool) -> Memory:
     plain = array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides if array.itemsize)
     if is_written and not (plain and array.flags.writeable and isinstance(value, numpy.ndarray)):
         raise TypeError(f"'{name}': expected an array that can be written, in the machine's byte order")
-    dtype = _dtype(array.dtype.name, _NUMPY, name)
+    dtype = dtype_of(name, array)
+    place = place_of(value)
     if not plain:
         array = numpy.array(array, dtype=array.dtype.newbyteorder("="))
     strides = tuple(s // array.itemsize for s in array.strides)
-    return Memory(array, dtype, tuple(array.shape), strides, array.ctypes.data, "numpy")
+    return Memory(array, dtype, tuple(array.shape), strides, array.ctypes.data, place)
+
+
+def clone(value: Any) -> Any:
+    """Memory of its own, of the same shape and type, on the CPU."""
+    if library_of(value) == "torch":
+        return sys.modules["torch"].empty(value.shape, dtype=value.dtype)
+    return sys.modules["numpy"].empty(value.shape, dtype=value.dtype)
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Whether they have the same bytes."""
+    if library_of(a) == "torch":
+        a, b = (t.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy() for t in (a, b))
+    return bool(a.tobytes() == b.tobytes())
 
 
 def empty(dtype: str, shape: Sequence[int], library: str) -> Any:
     """A new one of a type by its name in files."""
-    table = _TORCH if library == "torch" else _NUMPY
-    name = next(k for k, v in table.items() if v == dtype)
     if library == "torch":
         import torch
 
-        return torch.empty(tuple(shape), dtype=getattr(torch, name))
+        if dtype == "F4":
+            shape = (*shape[:-1], shape[-1] // 2)
+        return torch.empty(tuple(shape), dtype=torch_dtype(dtype))
     import numpy
 
-    return numpy.empty(tuple(shape), dtype=name)
+    return numpy.empty(tuple(shape), dtype=next(k for k, v in _NUMPY.items() if v == dtype))

@@ -71,11 +71,13 @@ def tensors_of(node: Node) -> List[Tuple[str, str]]:
 
 
 def build(node: Node, tensors: Mapping[str, Any]) -> Any:
+    """The state again. Tensors that are not given are left out of dicts, and None
+    elsewhere."""
     kind, value = node[0], node[1]
     if kind == "tensor":
-        return tensors[value]
+        return tensors.get(value)
     if kind == "dict":
-        return {k: build(child, tensors) for k, child in value}
+        return {k: build(child, tensors) for k, child in value if child[0] != "tensor" or child[1] in tensors}
     if kind == "list":
         return [build(child, tensors) for child in value]
     if kind == "tuple":

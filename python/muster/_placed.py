@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which boxes of a tensor this rank has: of plain ones all, of a Piece what it says,
+and of PyTorch's DTensor and ShardedTensor what their placements say.
+
+Placements are worked out here, dimension by dimension, as *runs*: the ranges of a
+dimension that a rank has one after the other in its memory. One shard is one run;
+where it was cut more than once, and not in the order of the mesh (FSDP over tensor
+parallelism), it may be several.
+"""
+
+import sys
+from itertools import product
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+from ._arrays import Piece, shape_of
+
+Run = Tuple[int, int]
+
+
+class Part(NamedTuple):
+    """A box of the tensor from `at` on, or the elements from `flat` on."""
+
+    local: Any
+    at: Sequence[int]
+    flat: Optional[int] = None
+
+
+class Parts:
+    """Some boxes of a tensor, which a rank has."""
+
+    def __init__(self, dtype: str, shape: List[int]) -> None:
+        self.dtype, self.shape = dtype, shape
+        self.parts: List[Part] = []
+
+    def add(self, local: Any, at: Sequence[int]) -> None:
+        self.parts.append(Part(local, at))
+
+
+class Box(NamedTuple):
+    inside: Tuple[int, ...]  # its corner in the rank's memory,
+    at: Tuple[int, ...]  # and in the whole
+    len: Tuple[int, ...]
+
+
+def chunk(n: int, k: int, i: int) -> Run:
+    """The i-th of k parts of n things, as torch.chunk() cuts: the last ones are
+    shorter, or empty."""
+    size = -(-n // k)
+    begin = min(i * size, n)
+    return begin, min(begin + size, n)
+
+
+def _cut(runs: List[Run], begin: int, end: int) -> List[Run]:
+    """[begin, end) of what the runs have one after the other."""
+    kept: List[Run] = []
+    for first, last in runs:
+        n = last - first
+        low, high = first + max(begin, 0), first + min(end, n)
+        if low < high:
+            if kept and kept[-1][1] == low:
+                kept[-1] = (kept[-1][0], high)
+            else:
+                kept.append((low, high))
+        begin, end = begin - n, end - n
+    return kept
+
+
+def shard(runs: List[Run], k: int, i: int, stripes: int = 1) -> List[Run]:
+    """The i-th of k parts; with stripes, of each of as many the i-th of k parts."""
+    n = sum(last - first for first, last in runs)
+    mine: List[Run] = []
+    for stripe in range(stripes):
+        begin, end = chunk(n, stripes, stripe)
+        low, high = chunk(end - begin, k, i)
+        mine += _cut(runs, begin + low, begin + high)
+    return _cut(mine, 0, n)
+
+
+def boxes(dims: Sequence[List[Run]]) -> List[Box]:
+    """Every run of a dimension with every one of the others."""
+    placed = []
+    for runs in dims:
+        inside, here = 0, []
+        for first, last in runs:
+            here.append((inside, first, last - first))
+            inside += last - first
+        placed.append(here)
+    return [
+        Box(tuple(p[0] for p in one), tuple(p[1] for p in one), tuple(p[2] for p in one)) for one in product(*placed)
+    ]
+
+
+def runs_of(shape: Sequence[int], mesh: Sequence[int], mine: Sequence[int], placements: Sequence[Any]) -> List[List[Run]]:
+    """By dimension of the tensor, at place `mine` of a mesh."""
+    dims: List[List[Run]] = [[(0, n)] if n else [] for n in shape]
+    for k, i, placement in zip(mesh, mine, placements):
+        if placement.is_replicate():
+            continue
+        dim = getattr(placement, "dim", None)
+        if dim is None:
+            raise TypeError(f"{placement}: expected Shard or Replicate")
+        dims[dim] = shard(dims[dim], k, i, int(getattr(placement, "split_factor", 1)))
+    return dims
+
+
+def _class_of(module: str, name: str) -> Any:
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _is_a(value: Any, module: str, name: str) -> bool:
+    kind = _class_of(module, name)
+    return kind is not None and isinstance(value, kind)
+
+
+def is_dtensor(value: Any) -> bool:
+    return _is_a(value, "torch.distributed.tensor", "DTensor") or _is_a(value, "torch.distributed._tensor", "DTensor")
+
+
+def is_sharded(value: Any) -> bool:
+    return _is_a(value, "torch.distributed._shard.sharded_tensor", "ShardedTensor")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether it is a tensor or an array as every rank has it, and no part."""
+    return not (isinstance(value, (Piece, Parts)) or is_dtensor(value) or is_sharded(value))
+
+
+def parts_of(name: str, value: Any) -> Tuple[List[int], List[Part]]:
+    """The shape of the whole, and what is here of it, which may be nothing."""
+    if isinstance(value, Piece):
+        shape = list(value.shape)
+        if value.flat is not None:
+            return shape, [Part(value.local, [], value.flat)]
+        at = list(value.at) if value.at is not None else [0] * len(shape)
+        if not len(shape_of(name, value.local)) == len(shape) == len(at):
+            n = len(shape_of(name, value.local))
+            raise ValueError(f"'{name}': a piece of {n} dimensions, at {len(at)} numbers, of a tensor of {len(shape)}")
+        return shape, [Part(value.local, at)]
+    if isinstance(value, Parts):
+        return value.shape, value.parts
+    if is_dtensor(value):
+        return list(value.shape), _of_dtensor(name, value)
+    if is_sharded(value):
+        return list(value.size()), [Part(s.tensor, list(s.metadata.shard_offsets)) for s in value.local_shards()]
+    shape = list(shape_of(name, value))
+    return shape, [Part(value, [0] * len(shape))]
+
+
+def _of_dtensor(name: str, value: Any) -> List[Part]:
+    mesh = value.device_mesh
+    mine = mesh.get_coordinate()
+    if mine is None:
+        return []  # this rank is not of the mesh
+    if any(p.is_partial() for p in value.placements):
+        raise TypeError(
+            f"'{name}': each rank has only a part of a sum ({value.placements}): expected it added up, by "
+            "redistribute() or full_tensor()"
+        )
+    try:
+        dims = runs_of(value.shape, tuple(mesh.shape), mine, value.placements)
+    except TypeError as error:
+        raise TypeError(f"'{name}': {error}") from None
+    local = value.detach().to_local()
+    lengths = [sum(last - first for first, last in runs) for runs in dims]
+    if 0 in lengths and local.numel() == 0:
+        return []
+    if list(local.shape) != lengths:
+        raise TypeError(
+            f"'{name}': it has {list(local.shape)} here, and by {value.placements} of a mesh of "
+            f"{tuple(mesh.shape)} it should have {lengths} of {list(value.shape)}"
+        )
+    parts = []
+    for box in boxes(dims):
+        part = local
+        for dim, (begin, n) in enumerate(zip(box.inside, box.len)):
+            part = part.narrow(dim, begin, n)
+        parts.append(Part(part, box.at))
+    return parts

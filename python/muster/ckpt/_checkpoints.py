@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving and loading nested states: what has a name and memory goes to the library as
+tensors, and what they hang on as a description in JSON, which is a blob."""
+
+import ctypes
+import enum
+import json
+import logging
+import os
+from types import TracebackType
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
+
+from .. import _arrays, _libckpt as lib, _placed, _tree
+from ._handle import EILSEQ, ENODATA, ENOENT, CheckpointError, Group, Handle, KeysError, NotFound
+
+TREE = "python.tree"
+OWN_TREE = "python.tree.rank"
+
+_log = logging.getLogger("muster")
+
+
+class Due(enum.IntFlag):
+    """Why a checkpoint is due."""
+
+    STEPS = 1
+    SECONDS = 2
+    REQUESTED = 4  # muster checkpoint RUN
+    STOPPING = 8  # the run is being stopped: the last chance
+    AUTO = 16
+
+
+class Loaded(NamedTuple):
+    step: int
+    state: Any
+    per_rank: Any  # of the rank of this number, or None
+    passed_over: int  # damaged ones that were newer
+    missing_keys: List[str] = []  # names in `into` that the checkpoint has not
+    unexpected_keys: List[str] = []  # and the other way round
+
+
+class Checkpoints:
+    """The checkpoints in a directory, which all ranks see. One thread at a time.
+
+    `path`: None is the environment's MUSTER_CHECKPOINT_DIR. `keep`: how many of the
+    newest stay (0: all). `every_steps`, `every_seconds`: what due() goes by. `group`:
+    (rank, world, gather), where gather(bytes) returns those of all ranks; None: the
+    workers of the run.
+    """
+
+    def __init__(
+        self,
+        path: Optional["os.PathLike[str] | str"] = None,
+        *,
+        keep: int = 0,
+        every_steps: int = 0,
+        every_seconds: float = 0.0,
+        group: Optional[Group] = None,
+    ) -> None:
+        options = lib.Options(ctypes.sizeof(lib.Options), every_steps, every_seconds, keep, 0)
+        self._handle = Handle(path, options, group)
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def due(self, step: int) -> Due:
+        """Not 0 where a checkpoint is due after `step`; the same on all ranks.
+
+        Asks muster, too: it takes the place of muster.checkpoint_requested() and
+        muster.should_stop(), and of agreeing on them. SIGTERM comes with the word to
+        stop: from the first question on, a program without a handler of its own does
+        not die of it.
+        """
+        return Due(self._handle.call("due", step))
+
+    def should_stop(self) -> bool:
+        """Whether the run is being stopped, as due() last saw; the same on all ranks."""
+        return self._handle.call("should_stop", None) > 0
+
+    def latest(self, below: int = lib.LATEST) -> Optional[int]:
+        """The newest step below one, or None."""
+        step = ctypes.c_int64()
+        try:
+            self._handle.call("latest", below, ctypes.byref(step))
+        except NotFound:
+            return None
+        return step.value
+
+    def save(self, step: int, state: Any, *, per_rank: Any = None, wait: bool = False) -> int:
+        """Saves `state`, the same on all ranks but for parts of tensors, and `per_rank`,
+        of which each has its own (no tensors in it). `wait`: until it is on the disk,
+        with an agent; without one it is anyway. Returns the number of the save."""
+        tree, tensors = _tree.flatten(state, _arrays.library_of)
+        return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait)
+
+    def is_durable(self, save: int = 0) -> bool:
+        """Whether that save (0: the newest) is on the disk; raises what it failed of."""
+        return self._handle.call("test", save, lib.DURABLE) > 0
+
+    def wait(self, save: int = 0, timeout: Optional[float] = None) -> None:
+        """Until that save is on the disk. TimeoutError."""
+        ms = -1 if timeout is None else int(timeout * 1000)
+        self._handle.call("wait", save, lib.DURABLE, ms)
+
+    def load(self, step: Optional[int] = None, *, into: Any = None, strict: Optional[bool] = None) -> Optional[Loaded]:
+        """The checkpoint of `step`, or the newest that is whole; None: there is none.
+
+        Tensors and arrays of `into`, a state as for save(), are filled in place and are
+        those of the result; what is no tensor comes from the checkpoint. Others are
+        made anew, whole, on the CPU. Damaged ones are passed over, with a warning.
+
+        `strict`: as for load_state_dict(), about the names of tensors. True: those of
+        `into` and of the checkpoint are the same, or KeysError. False: those that it
+        has not stay as they are, and others of it are left out. None: KeysError for
+        the first, and others are made anew. The result tells of both.
+        """
+        templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
+        below = lib.LATEST if step is None else step + 1
+        passed = 0
+        while True:
+            found = self.latest(below)
+            if found is None or (step is not None and found != step):
+                if passed:
+                    raise CheckpointError(EILSEQ, f"no checkpoint is whole; {passed} passed over")
+                if step is not None:
+                    raise NotFound(ENOENT, f"no checkpoint of step {step}")
+                return None
+            try:
+                return self._load_one(found, templates, strict, passed)
+            except CheckpointError as error:
+                if error.errno != EILSEQ:
+                    raise
+                _log.warning("muster: passed over: %s", error.strerror)
+                passed += 1
+                below = found
+
+    # --- what muster.ckpt.dcp uses, too ---
+
+    def save_tensors(
+        self, step: int, description: Dict[str, Any], tensors: Dict[str, Any], per_rank: Any = None, wait: bool = False
+    ) -> int:
+        """With a description that has a "tree"; its "tensors", if it lacks them, are
+        those given."""
+        registered = self._handle.register(tensors, False, {})
+        description = {"v": 1, "tensors": registered, "ties": _ties(tensors), **description}
+        own = _tree.flatten(per_rank, lambda v: "")[0]
+        self._handle.blob(TREE, json.dumps(description).encode(), lib.REPLICATED)
+        self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
+        number = ctypes.c_uint64()
+        self._handle.call("save", step, lib.WAIT if wait else 0, ctypes.byref(number))
+        return number.value
+
+    def load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool = False) -> int:
+        """Fills them; how many newer ones of that step were passed over."""
+        self._handle.register(tensors, True, ties)
+        got = ctypes.c_int64()
+        passed = self._handle.call("load", step, lib.CANNOT if cannot else 0, ctypes.byref(got))
+        self._handle.filled()
+        return passed
+
+    def describe(self, step: int) -> Dict[str, Any]:
+        """The description that was saved."""
+        described: Dict[str, Any] = json.loads(self._handle.read_blob(step, TREE))
+        return described
+
+    def read_tensor(self, step: int, name: str, tensor: Any) -> None:
+        self._handle.read(step, name, tensor)
+
+    # --- the rest is load()'s ---
+
+    def _load_one(self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: int) -> Loaded:
+        # What one rank cannot read is no checkpoint for all: load() tells them.
+        problem: Optional[CheckpointError] = None
+        described: Dict[str, Any] = {"tree": ["value", None], "tensors": {}}
+        own: Any = None
+        try:
+            described = self.describe(step)
+            own = self._read_own(step)
+        except CheckpointError as error:
+            problem = error
+        there = dict(_tree.tensors_of(described["tree"]))
+        templates = into or {}
+        missing = [] if problem else [name for name in templates if name not in there]
+        unexpected = [name for name in there if name not in templates] if into is not None else []
+        if (missing and strict is not False) or (unexpected and strict):
+            raise KeysError(step, missing, unexpected if strict else [])
+        tensors = {name: t for name, t in templates.items() if name not in missing}
+        ties = described.get("ties", {})
+        if into is None or strict is not False:
+            others = [(name, library) for name, library in there.items() if name not in templates]
+            tensors.update(_made_anew(described, others, ties))
+        try:
+            count = self.load_tensors(step, tensors, ties, cannot=problem is not None)
+        except CheckpointError as error:
+            raise problem or error from None
+        whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in tensors.items()}
+        return Loaded(step, _tree.build(described["tree"], whole), own, passed + count, missing, unexpected)
+
+    def _read_own(self, step: int) -> Any:
+        try:
+            return _tree.build(json.loads(self._handle.read_blob(step, OWN_TREE)), {})
+        except CheckpointError as error:
+            if error.errno == ENODATA:  # there were fewer ranks
+                return None
+            raise
+
+
+def _made_anew(described: Dict[str, Any], names: List[Tuple[str, str]], ties: Dict[str, str]) -> Dict[str, Any]:
+    made: Dict[str, Any] = {}
+    for name, library in names:
+        dtype, shape = described["tensors"][name]
+        made[name] = made[ties[name]] if ties.get(name) in made else _arrays.empty(dtype, shape, library)
+    return made
+
+
+def _ties(tensors: Dict[str, Any]) -> Dict[str, str]:
+    """Names of what is the same memory as another one before it. Of whole ones only:
+    of others it is not the same on all ranks, as some have nothing of them."""
+    first: Dict[Any, str] = {}
+    ties = {}
+    for name, value in tensors.items():
+        place = _arrays.place_of(value) if _placed.is_whole(value) else None
+        if place is not None and first.setdefault(place, name) != name:
+            ties[name] = first[place]
+    return ties

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints of libmuster, with its errors as exceptions, and what is registered
+there: tensors by name, in the parts that this rank has."""
+
+import ctypes
+import os
+import weakref
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .. import _arrays, _libckpt as lib, _placed
+
+ENOENT, ENODATA, EILSEQ, ETIMEDOUT = 2, 61, 84, 110
+
+Group = Tuple[int, int, lib.Gather]
+
+
+class CheckpointError(OSError):
+    """`errno` says what kind, and the text which rank and which file."""
+
+
+class NotFound(CheckpointError, FileNotFoundError):
+    """There is no such checkpoint."""
+
+
+class KeysError(CheckpointError, RuntimeError):
+    """Names of tensors are not those of the checkpoint: which in `missing_keys` and
+    `unexpected_keys`."""
+
+    def __init__(self, step: int, missing: Sequence[str], unexpected: Sequence[str]) -> None:
+        told = [
+            f"{what} key(s): " + ", ".join(f'"{k}"' for k in keys)
+            for what, keys in (("Missing", missing), ("Unexpected", unexpected))
+            if keys
+        ]
+        super().__init__(ENODATA, f"the checkpoint of step {step}: " + "; ".join(told))
+        self.missing_keys = list(missing)
+        self.unexpected_keys = list(unexpected)
+
+
+class Registered(NamedTuple):
+    dtype: str  # as files name it
+    shape: List[int]
+
+
+def _close(library: ctypes.CDLL, handle: int, muster: Optional[int]) -> None:
+    library.muster_ckpt_close(handle)
+    if muster:
+        library.muster_finalize(muster)
+
+
+class Handle:
+    """One muster_ckpt. Memory that is registered is kept until the next clear()."""
+
+    def __init__(self, path: Optional["os.PathLike[str] | str"], options: lib.Options, group: Optional[Group]) -> None:
+        self._lib = lib.library()
+        self._held: List[Any] = []
+        self._after: List[Callable[[], None]] = []  # once all is filled
+        self._failures: List[BaseException] = []
+        self._handle: Optional[int] = None
+        self._group: Optional[lib.Group] = None
+        muster, handle = ctypes.c_void_p(), ctypes.c_void_p()
+        if group is not None:
+            self._group = lib.Group(group[0], group[1], lib.allgather(group[2], self._failures), None)
+        elif os.environ.get("MUSTER_SOCKET"):
+            rc = self._lib.muster_init(ctypes.byref(muster))
+            if rc < 0:
+                raise CheckpointError(-rc, f"join the workers of the run: {os.strerror(-rc)}")
+        rc = self._lib.muster_ckpt_open(
+            muster,
+            ctypes.byref(self._group) if self._group else None,
+            os.fsencode(path) if path is not None else None,
+            ctypes.byref(options),
+            ctypes.byref(handle),
+        )
+        if handle.value is None:
+            self._lib.muster_finalize(muster)
+            raise MemoryError
+        self._handle = handle.value
+        self._finalizer = weakref.finalize(self, _close, self._lib, handle.value, muster.value)
+        try:
+            self._check(rc)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._finalizer()
+        self._handle = None
+        self._held, self._after = [], []
+
+    def call(self, name: str, *arguments: Any) -> int:
+        """What muster_ckpt_NAME() returns, if that is no failure."""
+        function = getattr(self._lib, "muster_ckpt_" + name)
+        return self._check(function(self._open(), *arguments))
+
+    def clear(self) -> None:
+        self.call("clear")
+        self._held, self._after = [], []
+
+    def register(self, tensors: Dict[str, Any], is_written: bool, tied: Dict[str, str]) -> Dict[str, Registered]:
+        """All of them, and nothing else. `tied`: names of what another one stands for in
+        the checkpoint."""
+        self.clear()
+        first: Dict[Any, Tuple[str, Any]] = {}  # who has a place in memory
+        registered = {}
+        for name, value in tensors.items():
+            shape, parts = _placed.parts_of(name, value)
+            dtype = _arrays.dtype_of(name, value)
+            registered[name] = Registered(lib.DTYPES[dtype], shape)
+            for part in parts:
+                local = part.local
+                memory = _arrays.memory_of(name, local, is_written)
+                if is_written and memory.place is not None:
+                    other = first.setdefault(memory.place, (name, local))
+                    if other[0] != name:
+                        if tied.get(name) == tied.get(other[0], other[0]):
+                            continue  # the same there
+                        memory = self._beside(name, local, *other)
+                self._held.append(memory.keep)
+                if memory.after is not None:
+                    self._after.append(memory.after)
+                self._tensor(name, memory, shape, part)
+        return registered
+
+    def filled(self) -> None:
+        """After a load: what was not loaded into its place goes there."""
+        after, self._after = self._after, []
+        for put in after:
+            put()
+
+    def blob(self, name: str, data: bytes, kind: int) -> None:
+        buffer = ctypes.create_string_buffer(data, len(data))
+        self._held.append(buffer)
+        self.call("blob", name.encode(), buffer, len(data), kind)
+
+    def read_blob(self, step: int, name: str) -> bytes:
+        length = ctypes.c_size_t()
+        self.call("read_blob", step, name.encode(), None, 0, ctypes.byref(length))
+        to = ctypes.create_string_buffer(max(length.value, 1))
+        self.call("read_blob", step, name.encode(), to, length.value, ctypes.byref(length))
+        return to.raw[: length.value]
+
+    def read(self, step: int, name: str, tensor: Any) -> None:
+        """Fills a whole tensor, by this rank alone."""
+        shape, parts = _placed.parts_of(name, tensor)
+        memory = _arrays.memory_of(name, tensor, True)
+        self.call("read", step, ctypes.byref(self._described(name, memory, shape, parts[0])))
+
+    # --- the rest is between these and the library ---
+
+    def _beside(self, name: str, local: Any, other_name: str, other: Any) -> _arrays.Memory:
+        """Memory to load into for what has the place of another: both have to be the
+        same in the checkpoint."""
+        own = _arrays.clone(local)
+
+        def compare() -> None:
+            if not _arrays.is_same(own, other):
+                raise ValueError(f"'{other_name}' and '{name}' are the same memory here, and differ in the checkpoint")
+
+        self._after.append(compare)
+        return _arrays.memory_of(name, own, True)
+
+    def _tensor(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> None:
+        self.call("tensor", ctypes.byref(self._described(name, memory, shape, part)))
+
+    def _described(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> lib.Tensor:
+        t = lib.Tensor(name=name.encode(), dtype=memory.dtype, n_dims=len(shape), data=memory.address)
+        t.shape = lib.numbers(ctypes.c_uint64, shape)
+        if part.flat is not None:
+            count = 1
+            for length in memory.shape:
+                count *= length
+            t.is_flat, t.flat_begin, t.flat_end = 1, part.flat, part.flat + count
+        else:
+            t.at = lib.numbers(ctypes.c_uint64, part.at)
+            t.len = lib.numbers(ctypes.c_uint64, memory.shape)
+            if memory.strides is not None:
+                t.strides = lib.numbers(ctypes.c_int64, memory.strides)
+        return t
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise ValueError("these checkpoints are closed")
+        return self._handle
+
+    def _check(self, rc: int) -> int:
+        if self._failures:
+            raise self._failures.pop()
+        if rc >= 0:
+            return int(rc)
+        text = self._lib.muster_ckpt_error_text(self._open()).decode("utf-8", "replace")
+        if -rc == ENOENT:
+            raise NotFound(ENOENT, text)
+        if -rc == ETIMEDOUT:
+            raise TimeoutError(ETIMEDOUT, text)
+        raise CheckpointError(-rc, text or os.strerror(-rc))

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed.checkpoint (DCP) with muster's checkpoints as its storage.
+
+    import torch.distributed.checkpoint as dcp
+    import muster.ckpt.dcp
+
+    dcp.save(state, storage_writer=muster.ckpt.dcp.Writer("/scratch/run", step, keep=3))
+    dcp.load(state, storage_reader=muster.ckpt.dcp.Reader("/scratch/run"))   # the newest
+
+The first argument is a directory or a Checkpoints that is open already, which saves
+opening it each time. With a directory the workers of the run take part, or where
+muster did not start them, all ranks of torch.distributed. A step may be given as
+`checkpoint_id`, too. All ranks save and load, as DCP does by itself.
+
+A save is a checkpoint like those of Checkpoints: its tensors can be loaded with
+Checkpoints.load(), and the Reader opens what Checkpoints.save() saved. What is no
+tensor is DCP's: bytes of torch.save(), which DCP unpickles when it loads them. Load
+none that you do not trust.
+"""
+
+import dataclasses
+import io
+import os
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.futures import Future
+
+from .. import _arrays, _libckpt as lib, _placed, _tree
+from ._checkpoints import Checkpoints
+from ._group import torch_group
+from ._handle import ENOENT, NotFound
+
+__all__ = ["Reader", "Writer"]
+
+LENGTHS = "dcp.lengths"  # of what is not a tensor
+
+Where = Union[Checkpoints, "os.PathLike[str]", str]
+
+
+def _open(where: Where, options: Dict[str, Any]) -> Checkpoints:
+    if isinstance(where, Checkpoints):
+        return where
+    is_alone = not dist.is_initialized() or dist.get_world_size() == 1
+    if "group" not in options and not os.environ.get("MUSTER_SOCKET") and not is_alone:
+        options = {**options, "group": torch_group()}
+    return Checkpoints(where, **options)
+
+
+def _step_of(checkpoint_id: Any) -> int:
+    try:
+        return int(checkpoint_id)
+    except ValueError:
+        raise ValueError(f"checkpoint_id: expected the number of a step, not {checkpoint_id!r}") from None
+
+
+class _Storage:
+    """What a writer and a reader share: open for the time of one save or load."""
+
+    def __init__(self, checkpoints: Where, step: Optional[int] = None, **options: Any) -> None:
+        self._where = checkpoints
+        self._options = options
+        self._step = step
+        self._opened: Optional[Checkpoints] = None
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        self._close()
+        if checkpoint_id is not None:
+            self._step = _step_of(checkpoint_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return False  # not to be chosen for a path that somebody gives
+
+    def _checkpoints(self) -> Checkpoints:
+        if self._opened is None:
+            self._opened = _open(self._where, self._options)
+        return self._opened
+
+    def _close(self) -> None:
+        if self._opened is not None and self._opened is not self._where:
+            self._opened.close()
+        self._opened = None
+
+
+def _done(value: Any) -> Any:
+    future: Any = Future()
+    future.set_result(value)
+    return future
+
+
+# --- writing ---
+
+
+def _tree_of(tensors: List[str], paths: Dict[str, Any]) -> List[Any]:
+    """Nested as the state was that DCP has flattened."""
+    root: Dict[Any, Any] = {}
+    for name in tensors:
+        path = paths.get(name) or (name,)
+        at = root
+        for key in path[:-1]:
+            at = at.setdefault(key, {})
+        at[path[-1]] = ["tensor", name, "torch"]
+
+    def node(value: Any) -> List[Any]:
+        return ["dict", [[k, node(v)] for k, v in value.items()]] if isinstance(value, dict) else list(value)
+
+    return node(root)
+
+
+def describe(plans: List[Any]) -> Dict[str, Any]:
+    """What all ranks will write, by their plans."""
+    if not all(getattr(plan, "usable", True) for plan in plans):
+        raise ValueError("plans that DCP has kept from the last save: expected enable_plan_caching=False")
+    tensors: Dict[str, Tuple[str, List[int]]] = {}
+    values = []
+    paths: Dict[str, Any] = {}
+    for plan in plans:
+        paths.update(plan.planner_data or {})
+        for item in plan.items:
+            name = item.index.fqn
+            if item.type == WriteItemType.BYTE_IO:
+                values.append(name)
+                continue
+            kind = torch.empty(0, dtype=item.tensor_data.properties.dtype)
+            tensors[name] = (lib.DTYPES[_arrays.dtype_of(name, kind)], list(item.tensor_data.size))
+    tree = _tree_of(list(tensors), paths)
+    return {"tree": tree, "tensors": tensors, "ties": {}, "dcp": {"values": values, "paths": paths}}
+
+
+class Writer(_Storage, StorageWriter):  # type: ignore[misc,unused-ignore]
+    """Saves as `step`; options are those of Checkpoints. `wait`: until it is on the
+    disk; else with an agent until it is safe from the death of this process."""
+
+    def __init__(self, checkpoints: Where, step: Optional[int] = None, *, wait: bool = True, **options: Any) -> None:
+        super().__init__(checkpoints, step, **options)
+        self._wait = wait
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("use_collectives") is False:
+            raise ValueError("use_collectives=False: expected ranks that save together")
+        if self._step is None:
+            raise ValueError("expected a step: Writer(..., step), or checkpoint_id=step")
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
+        description = describe(plans)
+        return [dataclasses.replace(plan, storage_data=description) for plan in plans]
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        description = plan.storage_data
+        names = description["dcp"]["values"]
+        tensors: Dict[str, Any] = {}
+        lengths = _placed.Parts("torch.int64", [len(names)])
+        results = []
+        for item in plan.items:
+            name, data = item.index.fqn, planner.resolve_data(item)
+            if item.type == WriteItemType.BYTE_IO:
+                value = torch.frombuffer(bytearray(data.getbuffer()), dtype=torch.uint8)
+                tensors[name] = value
+                lengths.add(torch.tensor([value.numel()]), [names.index(name)])
+                size = value.numel()
+            else:
+                local, chunk = data.detach(), item.tensor_data.chunk
+                parts = tensors.setdefault(name, _placed.Parts(str(local.dtype), list(item.tensor_data.size)))
+                parts.add(local, list(chunk.offsets))
+                size = local.numel() * local.element_size()
+            results.append(WriteResult(index=item.index, size_in_bytes=size, storage_data=None))
+        if names:
+            tensors[LENGTHS] = lengths
+        assert self._step is not None
+        try:
+            self._checkpoints().save_tensors(self._step, description, tensors, wait=self._wait)
+        finally:
+            self._close()
+        return _done(results)
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        """It was committed when all had written."""
+
+
+# --- reading ---
+
+
+def _values_of(node: List[Any], path: str = "") -> Dict[str, Any]:
+    """What is no tensor in a state that Checkpoints saved, under DCP's names."""
+    if node[0] == "dict":
+        children = node[1]
+    elif node[0] in ("list", "tuple"):
+        children = list(enumerate(node[1]))
+    else:
+        return {} if node[0] == "tensor" else {path: _tree.build(node, {})}
+    values = {} if _tree.tensors_of(node) or not path else {path: _tree.build(node, {})}
+    for key, child in children:
+        values.update(_values_of(child, f"{path}.{key}" if path else str(key)))
+    return values
+
+
+class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
+    """Loads `step`, or the newest. A damaged one fails the load, which names what is
+    damaged; Checkpoints.load() is what passes over it."""
+
+    _described: Dict[str, Any]
+    _values: Dict[str, Any]  # of Checkpoints.save()
+
+    def read_metadata(self) -> Any:
+        checkpoints = self._checkpoints()
+        if self._step is None:
+            self._step = checkpoints.latest()
+        if self._step is None:
+            raise NotFound(ENOENT, f"no checkpoint in {self._where}")
+        self._described = checkpoints.describe(self._step)
+        own = self._described.get("dcp")
+        self._values = {} if own else _values_of(self._described["tree"])
+        names: Dict[str, Any] = {name: BytesStorageMetadata() for name in (own["values"] if own else self._values)}
+        for name, (dtype, size) in self._described["tensors"].items():
+            whole = ChunkStorageMetadata(offsets=torch.Size([0] * len(size)), sizes=torch.Size(size))
+            properties = TensorProperties(dtype=_arrays.torch_dtype(dtype))
+            names[name] = TensorStorageMetadata(properties=properties, size=torch.Size(size), chunks=[whole])
+        paths = {name: tuple(path) for name, path in own["paths"].items()} if own and own["paths"] else None
+        return Metadata(state_dict_metadata=names, planner_data=paths, storage_meta=StorageMeta())
+
+    def set_up_storage_reader(self, metadata: Any, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
+        return plans
+
+    def read_data(self, plan: Any, planner: Any) -> Any:
+        assert self._step is not None
+        tensors: Dict[str, Any] = {}
+        targets = []
+        try:
+            lengths = self._lengths()
+            for item in plan.items:
+                name = item.storage_index.fqn
+                if item.type == LoadItemType.BYTE_IO:
+                    if name in lengths:
+                        tensors[name] = torch.empty(lengths[name], dtype=torch.uint8)
+                    continue
+                target = planner.resolve_tensor(item)
+                parts = tensors.setdefault(
+                    name, _placed.Parts(str(target.dtype), self._described["tensors"][name][1])
+                )
+                parts.add(target.detach(), list(item.storage_offsets))
+                targets.append((item, target))
+            self._checkpoints().load_tensors(self._step, tensors, {})
+        finally:
+            self._close()
+        for item, target in targets:
+            planner.commit_tensor(item, target)
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                planner.load_bytes(item, self._bytes_of(item.storage_index.fqn, tensors))
+        return _done(None)
+
+    def _lengths(self) -> Dict[str, int]:
+        names = self._described.get("dcp", {}).get("values", [])
+        lengths = torch.empty(len(names), dtype=torch.int64)
+        if names:
+            assert self._step is not None
+            self._checkpoints().read_tensor(self._step, LENGTHS, lengths)
+        return dict(zip(names, lengths.tolist()))
+
+    def _bytes_of(self, name: str, tensors: Dict[str, Any]) -> io.BytesIO:
+        if name in tensors:
+            return io.BytesIO(tensors[name].numpy().tobytes())
+        data = io.BytesIO()
+        torch.save(self._values[name], data)
+        data.seek(0)
+        return data

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""muster.ckpt and PyTorch's tensors, in a world of one: types, strides, devices, ties,
+names, placements, and DCP. Prints TAP.
+
+    ckpt_torch.py DIRECTORY
+"""
+import itertools
+import os
+import sys
+
+import torch
+import torch.distributed.checkpoint as dcp
+
+import muster.ckpt.dcp
+from muster import _placed, ckpt
+
+root = sys.argv[1]
+count = 0
+
+
+def ok(fact, name):
+    global count
+    count += 1
+    print(f"{'ok' if fact else 'not ok'} {count} - {name}", flush=True)
+
+
+def raises(kind, call, *texts):
+    try:
+        call()
+    except kind as error:
+        return all(text in str(error) for text in texts)
+    return False
+
+
+def raw(t):
+    return t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(raw(a), raw(b))
+
+
+def zeros_like(state):
+    return {k: zeros_like(v) if isinstance(v, dict) else torch.zeros_like(v) for k, v in state.items()}
+
+
+DTYPES = """bool uint8 int8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64
+    complex64 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz float8_e8m0fnu float4_e2m1fn_x2""".split()
+
+
+def of_bytes(name, n):
+    """Any bits at all: what is no number has to come back, too."""
+    dtype = getattr(torch, name)
+    size = torch.empty(0, dtype=dtype).element_size()
+    bits = torch.randint(0, 2 if dtype == torch.bool else 256, (n * size,), dtype=torch.uint8)
+    return bits.view(dtype)
+
+
+def types(c):
+    state = {name: of_bytes(name, 24) for name in DTYPES if hasattr(torch, name)}
+    c.save(1, state)
+    ok(same(c.load(1).state, state), f"all {len(state)} types, made anew")
+    into = {k: torch.zeros(t.shape, dtype=t.dtype) for k, t in state.items()}
+    c.load(1, into=into)
+    ok(same(into, state), "and in place")
+
+
+def shapes(c):
+    base = torch.arange(120, dtype=torch.float32).reshape(4, 5, 6)
+    state = {
+        "turned": base.permute(2, 0, 1),
+        "every": base[::2, 1:4, ::3],
+        "last": base.to(memory_format=torch.contiguous_format).unsqueeze(0).to(memory_format=torch.channels_last),
+        "wide": torch.tensor([[1.0], [2.0]]).expand(2, 7),
+        "conj": torch.complex(base, -base).conj(),
+        "neg": torch.complex(base, -base).conj().imag,
+        "0d": torch.tensor(7, dtype=torch.int16),
+        "none": torch.empty(3, 0, 2),
+        "parameter": torch.nn.Parameter(base.sum(0)),
+        "buffer": torch.nn.Buffer(base.sum(1)) if hasattr(torch.nn, "Buffer") else base.sum(1),
+    }
+    c.save(2, state)
+    ok(same(c.load(2).state, {k: v.detach().resolve_conj().resolve_neg() for k, v in state.items()}), "strided, empty, conjugated")
+    into = {k: torch.zeros_like(v.detach().contiguous()) for k, v in state.items()}
+    into["turned"] = torch.zeros(4, 5, 6).permute(2, 0, 1)
+    into["every"] = torch.zeros(4, 5, 6)[::2, 1:4, ::3]
+    into["conj"] = torch.zeros(4, 5, 6, dtype=torch.complex64).conj()
+    c.load(2, into=into)
+    ok(same(into, state), "into other strides, and what looks conjugated")
+    ok(raises(TypeError, lambda: c.load(2, into={"wide": torch.zeros(2, 1).expand(2, 7)}), "'wide'", "expand"), "not into shared elements")
+    meta = {"a": torch.empty(3, device="meta")}
+    ok(raises(TypeError, lambda: c.save(3, meta), "'a'", "meta device", "to_empty()"), "the meta device is refused")
+    ok(raises(TypeError, lambda: c.save(3, {"s": torch.eye(3).to_sparse()}), "'s'", "dense"), "so is what is sparse")
+    ok(c.latest() == 2, "and nothing is left of that")
+
+
+def ties(c):
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inside = torch.nn.Embedding(11, 4)
+            self.out = torch.nn.Linear(4, 11, bias=False)
+            self.out.weight = self.inside.weight
+
+    model = Tied()
+    c.save(4, {"model": model.state_dict()})
+    got = c.load(4).state["model"]
+    ok(got["inside.weight"] is got["out.weight"], "tied weights are tied when made anew")
+    ok(torch.equal(got["out.weight"], model.out.weight), "with their values")
+    other = Tied()
+    c.load(4, into={"model": other.state_dict()})
+    ok(torch.equal(other.out.weight, model.out.weight), "and loaded where they are tied")
+    apart = {"model": {"inside.weight": torch.zeros(11, 4), "out.weight": torch.zeros(11, 4)}}
+    c.load(4, into=apart)
+    ok(all(torch.equal(t, model.out.weight) for t in apart["model"].values()), "or are not")
+    c.save(5, apart)
+    c.load(5, into={"model": other.state_dict()})
+    ok(torch.equal(other.out.weight, model.out.weight), "alike, though not tied there")
+    apart["model"]["out.weight"] = torch.ones(11, 4)
+    c.save(6, apart)
+    ok(
+        raises(ValueError, lambda: c.load(6, into={"model": other.state_dict()}), "'model.inside.weight' and 'model.out.weight'", "differ"),
+        "what differs there cannot be one here",
+    )
+
+
+def names(c):
+    c.save(7, {"a": torch.ones(2), "b": torch.ones(3), "l": [torch.ones(1), 5]})
+    into = {"a": torch.zeros(2), "new": torch.zeros(4)}
+    ok(raises(ckpt.KeysError, lambda: c.load(7, into=into), 'Missing key(s): "new"'), "a missing one is told")
+    ok(raises(RuntimeError, lambda: c.load(7, into=into, strict=True), 'Missing key(s): "new"; Unexpected key(s): "b", "l.0"'), "all of them, as PyTorch does")
+    ok(not into["a"].any(), "and nothing was loaded")
+    got = c.load(7, into=into, strict=False)
+    ok(into["a"].all() and not into["new"].any(), "not strict: what is there")
+    ok((got.missing_keys, got.unexpected_keys) == (["new"], ["b", "l.0"]), "the rest is told")
+    ok(got.state.keys() == {"a", "l"} and got.state["l"] == [None, 5], "and left out")
+    got = c.load(7, into={"a": torch.zeros(2)})
+    ok(got.unexpected_keys == ["b", "l.0"] and got.state["b"].all(), "or made anew")
+    got = c.load(7, into={"a": torch.zeros(2), "b": torch.zeros(3), "l": [torch.zeros(1)]}, strict=True)
+    ok(got.missing_keys == got.unexpected_keys == [], "none of either")
+
+
+def placements():
+    """By torch's own arithmetic, which has the first place of each dimension."""
+    from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
+    from torch.distributed.tensor.placement_types import Replicate, Shard, _StridedShard
+
+    kinds = [Replicate(), Shard(0), Shard(1)]
+    pairs = list(itertools.product(kinds, kinds)) + [(_StridedShard(0, split_factor=2), Shard(0))]
+    wrong, n = [], 0
+    for shape, mesh, pair in itertools.product([(1, 1), (7, 5), (12, 8), (0, 3)], [(1, 2), (2, 2), (3, 2), (4, 3)], pairs):
+        if isinstance(pair[0], _StridedShard) and mesh[1] != 2:
+            continue
+        seen = torch.zeros(shape)
+        for mine in itertools.product(range(mesh[0]), range(mesh[1])):
+            n += 1
+            dims = _placed.runs_of(shape, mesh, mine, pair)
+            lengths = tuple(sum(b - a for a, b in runs) for runs in dims)
+            size, at = _compute_local_shape_and_global_offset(shape, mesh, list(mine), pair)
+            if lengths != tuple(size) or (0 not in lengths and tuple(runs[0][0] for runs in dims) != tuple(at)):
+                wrong.append((shape, mesh, pair, mine, dims, size, at))
+            for box in _placed.boxes(dims):
+                seen[tuple(slice(a, a + k) for a, k in zip(box.at, box.len))] += 1
+        copies = torch.full(shape, float(mesh[0] * mesh[1]))
+        for k, p in zip(mesh, pair):
+            copies /= 1 if isinstance(p, Replicate) else k
+        if not torch.equal(seen, copies):
+            wrong.append((shape, mesh, pair, seen))
+    ok(not wrong, f"{n} placements are where PyTorch has them, and none is left out")
+    for one in wrong[:3]:
+        print("#", one)
+    ok(_placed.shard([(0, 12)], 2, 1, 3) == [(2, 4), (6, 8), (10, 12)], "stripes that do not meet")
+
+
+def trained(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1 / seed)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(5, 6)).square().mean().backward()
+        optimizer.step()
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": seed, "list": [seed, {"x": None}]}
+
+
+def equal(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return same(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def through_dcp(where):
+    first, second = trained(1), trained(2)
+    dcp.save(first, storage_writer=muster.ckpt.dcp.Writer(where, 10, keep=2))
+    got = trained(3)
+    dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where))
+    ok(equal(got, first), "dcp.save() and dcp.load()")
+    dcp.save(second, checkpoint_id="20", storage_writer=muster.ckpt.dcp.Writer(where))
+    with ckpt.Checkpoints(where) as c:
+        got = trained(3)
+        found = c.load(into={"model": got["model"]})
+        ok(found.step == 20 and equal(got["model"], second["model"]), "Checkpoints loads what DCP saved")
+        ok(equal(found.state["optimizer"]["state"]["0"], second["optimizer"]["state"][0]), "nested as it was")
+        c.save(30, trained(4))
+        got = trained(3)
+        dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(c))
+        ok(equal(got, trained(4)), "DCP loads what Checkpoints saved")
+        dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(c, 10))
+        ok(equal(got, first), "of a step that is asked for")
+        ok(c.latest() == 30, "what was open stays open")
+    state = {"model": first["model"], "more": torch.zeros(1)}
+    ok(raises(BaseException, lambda: dcp.load(state, storage_reader=muster.ckpt.dcp.Reader(where)), "more"), "a missing key is DCP's error")
+    ok(raises(ValueError, lambda: muster.ckpt.dcp.Writer(where).reset("best"), "number of a step"), "a checkpoint_id is a step")
+    future = dcp.async_save(first, storage_writer=muster.ckpt.dcp.Writer(where, 40), no_dist=True)
+    future.result()
+    got = trained(3)
+    dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where))
+    ok(equal(got, first), "dcp.async_save()")
+
+
+with ckpt.Checkpoints(os.path.join(root)) as c:
+    types(c)
+    shapes(c)
+    ties(c)
+    names(c)
+    placements()
+    if torch.cuda.is_available():
+        state = {"a": torch.randn(33, 7, device="cuda").t(), "b": torch.randn(5, device="cuda", dtype=torch.bfloat16)}
+        c.save(8, state)
+        into = {k: torch.zeros_like(t) for k, t in state.items()}
+        c.load(8, into=into)
+        ok(all(torch.equal(into[k], t) and into[k].is_cuda for k, t in state.items()), "to the GPU and back")
+    else:
+        count += 1
+        print(f"ok {count} # SKIP no GPU here")
+through_dcp(root + ".dcp")
+print(f"1..{count}")
