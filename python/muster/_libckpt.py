@@ -53,6 +53,7 @@ class Tensor(ctypes.Structure):
 
 _SIGNATURES: Dict[str, Sequence[Any]] = {
     "muster_init": [POINTER(c_void_p)],
+    "muster_should_stop": [c_void_p],
     "muster_ckpt_open": [c_void_p, POINTER(Group), c_char_p, POINTER(Options), POINTER(c_void_p)],
     "muster_ckpt_tensor": [c_void_p, POINTER(Tensor)],
     "muster_ckpt_blob": [c_void_p, c_char_p, c_void_p, c_size_t, c_int],

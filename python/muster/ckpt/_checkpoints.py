@@ -75,13 +75,14 @@ class Checkpoints:
 
         Asks muster, too: it takes the place of muster.checkpoint_requested() and
         muster.should_stop(), and of agreeing on them. SIGTERM comes with the word to
-        stop: from the first question on, a program without a handler of its own does
-        not die of it.
+        stop: from the first due() or should_stop() on, a program without a handler of
+        its own does not die of it.
         """
         return Due(self._handle.call("due", step))
 
     def should_stop(self) -> bool:
         """Whether the run is being stopped, as due() last saw; the same on all ranks."""
+        self._handle.outlive_sigterm()
         return self._handle.call("should_stop", None) > 0
 
     def latest(self, below: int = lib.LATEST) -> Optional[int]:

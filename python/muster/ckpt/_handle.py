@@ -2,8 +2,10 @@
 """The checkpoints of libmuster, with its errors as exceptions, and what is registered
 there: tensors by name, in the parts that this rank has."""
 
+import atexit
 import ctypes
 import os
+import threading
 import weakref
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -42,10 +44,41 @@ class Registered(NamedTuple):
     shape: List[int]
 
 
-def _close(library: ctypes.CDLL, handle: int, muster: Optional[int]) -> None:
-    library.muster_ckpt_close(handle)
-    if muster:
-        library.muster_finalize(muster)
+_lock = threading.RLock()
+_joined: Optional[int] = None
+_sharing: "weakref.WeakSet[Handle]" = weakref.WeakSet()  # who uses it
+
+
+def _join(library: ctypes.CDLL) -> int:
+    """This process among the workers of the run: once, until it ends. A worker takes
+    part in their collectives with one connection only, which all handles share."""
+    global _joined
+    if _joined is None:
+        muster = ctypes.c_void_p()
+        rc = library.muster_init(ctypes.byref(muster))
+        if rc < 0 or muster.value is None:
+            raise CheckpointError(-rc, f"join the workers of the run: {os.strerror(-rc)}")
+        _joined = muster.value
+    return _joined
+
+
+def _leave() -> None:
+    global _joined
+    for handle in list(_sharing):
+        handle.close()
+    joined, _joined = _joined, None
+    if joined is not None:
+        lib.library().muster_finalize(joined)
+
+
+def _forked() -> None:
+    """In a child, which is not that worker."""
+    global _lock, _joined
+    _lock, _joined = threading.RLock(), None
+
+
+atexit.register(_leave)
+os.register_at_fork(after_in_child=_forked)
 
 
 class Handle:
@@ -58,25 +91,27 @@ class Handle:
         self._failures: List[BaseException] = []
         self._handle: Optional[int] = None
         self._group: Optional[lib.Group] = None
-        muster, handle = ctypes.c_void_p(), ctypes.c_void_p()
-        if group is not None:
-            self._group = lib.Group(group[0], group[1], lib.allgather(group[2], self._failures), None)
-        elif os.environ.get("MUSTER_SOCKET"):
-            rc = self._lib.muster_init(ctypes.byref(muster))
-            if rc < 0:
-                raise CheckpointError(-rc, f"join the workers of the run: {os.strerror(-rc)}")
-        rc = self._lib.muster_ckpt_open(
-            muster,
-            ctypes.byref(self._group) if self._group else None,
-            os.fsencode(path) if path is not None else None,
-            ctypes.byref(options),
-            ctypes.byref(handle),
-        )
+        handle = ctypes.c_void_p()
+        with _lock:
+            muster = None
+            if group is not None:
+                self._group = lib.Group(group[0], group[1], lib.allgather(group[2], self._failures), None)
+            elif os.environ.get("MUSTER_SOCKET"):
+                muster = _join(self._lib)
+            rc = self._lib.muster_ckpt_open(
+                muster,
+                ctypes.byref(self._group) if self._group else None,
+                os.fsencode(path) if path is not None else None,
+                ctypes.byref(options),
+                ctypes.byref(handle),
+            )
         if handle.value is None:
-            self._lib.muster_finalize(muster)
             raise MemoryError
         self._handle = handle.value
-        self._finalizer = weakref.finalize(self, _close, self._lib, handle.value, muster.value)
+        self._finalizer = weakref.finalize(self, self._lib.muster_ckpt_close, handle.value)
+        self._finalizer.atexit = muster is None
+        if muster is not None:
+            _sharing.add(self)
         try:
             self._check(rc)
         except BaseException:
@@ -91,7 +126,14 @@ class Handle:
     def call(self, name: str, *arguments: Any) -> int:
         """What muster_ckpt_NAME() returns, if that is no failure."""
         function = getattr(self._lib, "muster_ckpt_" + name)
-        return self._check(function(self._open(), *arguments))
+        with _lock:
+            return self._check(function(self._open(), *arguments))
+
+    def outlive_sigterm(self) -> None:
+        """Who asks whether to stop means to leave by itself."""
+        with _lock:
+            if self in _sharing and _joined is not None:
+                self._lib.muster_should_stop(_joined)
 
     def clear(self) -> None:
         self.call("clear")

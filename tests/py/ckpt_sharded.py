@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks save and load sharded PyTorch states together, by muster.ckpt and through DCP.
+
+    ckpt_sharded.py save|load DIRECTORY
+
+Who saves leaves digests of all tensors as they are whole; who loads, with weights of
+its own at first and on another number of ranks, holds what it has then against them.
+"""
+import hashlib
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP1
+from torch.distributed.fsdp import ShardedStateDictConfig, StateDictType, fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+import muster.ckpt.dcp
+from muster import ckpt
+
+what, root = sys.argv[1:]
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+is_saver = what == "save"
+seed = 1 if is_saver else 100
+
+
+def block():
+    return torch.nn.Sequential(torch.nn.Linear(7, 13), torch.nn.LayerNorm(13), torch.nn.Linear(13, 3, bias=False))
+
+
+def trained(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(4, 7)).square().mean().backward()
+        optimizer.step()
+    return optimizer
+
+
+def sharded():
+    """FSDP2: rows of 13 and 3, of which with four ranks one has none."""
+    model = fully_shard(block())
+    optimizer = trained(model)
+    weights, moments = get_state_dict(model, optimizer)
+    return model, optimizer, {"model": weights, "optimizer": moments}
+
+
+def parallel():
+    """FSDP2 over tensor parallelism: not in the order of the mesh, where there is one."""
+    if world != 4:
+        return fully_shard(block())
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    model = parallelize_module(block(), mesh["tensor"], {"0": ColwiseParallel()})
+    return fully_shard(model, mesh=mesh["data"])
+
+
+def older():
+    """FSDP1, whose parts are ShardedTensors."""
+    model = FSDP1(block(), device_id=torch.device("cpu"))
+    config = ShardedStateDictConfig(_use_dtensor=False)
+    with FSDP1.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, config):
+        return model, model.state_dict()
+
+
+def meshes():
+    """Replicas of parts, both dimensions cut, types of one and two bytes, and none."""
+    mesh = init_device_mesh("cpu", (2, world // 2) if world % 2 == 0 else (1, world))
+    values = {
+        "replicas": (torch.randn(10, 3), [Replicate(), Shard(0)]),
+        "alike": (torch.randn(4, dtype=torch.float64), [Replicate(), Replicate()]),
+        "both": (torch.randn(9, 11).to(torch.bfloat16), [Shard(1), Shard(0)]),
+        "bytes": (torch.randn(16, 2).to(torch.float8_e4m3fn).view(torch.uint8), [Shard(0), Shard(0)]),
+        "few": (torch.randn(1, 2), [Shard(0), Shard(0)]),
+        "none": (torch.randn(0, 2), [Shard(0), Shard(1)]),
+    }
+    return {name: distribute_tensor(value, mesh, cuts) for name, (value, cuts) in values.items()}
+
+
+def flat():
+    """A range of elements of each rank, as ZeRO cuts."""
+    whole = torch.randn(5, 19)
+    begin, end = 95 * rank // world, 95 * (rank + 1) // world
+    return whole, ckpt.Piece(whole.reshape(-1)[begin:end].clone(), (5, 19), flat=begin)
+
+
+def whole(value):
+    if isinstance(value, DTensor):
+        return value.full_tensor()
+    if hasattr(value, "local_shards"):
+        to = torch.zeros(value.size()) if rank == 0 else None
+        value.gather(0, to)
+        return to if rank == 0 else torch.zeros(0)
+    return value
+
+
+def digests(state, path=""):
+    """Of all tensors, whole, by rank 0; all have to come."""
+    if isinstance(state, dict):
+        return {k: v for key, child in state.items() for k, v in digests(child, f"{path}.{key}").items()}
+    if not isinstance(state, torch.Tensor):
+        return {path: state if isinstance(state, (int, float, bool)) else str(state)}
+    t = whole(state).detach().contiguous().reshape(-1).view(torch.uint8)
+    return {path: hashlib.sha256(t.numpy().tobytes()).hexdigest()}
+
+
+def refusals(c):
+    mesh = init_device_mesh("cpu", (world,))
+    partial = DTensor.from_local(torch.ones(3), mesh, [Partial()])
+    try:
+        c.save(1, {"sum": partial})
+    except TypeError as error:
+        return "'sum'" in str(error) and "redistribute()" in str(error)
+    return False
+
+
+torch.manual_seed(seed)
+model, optimizer, first = sharded()
+second = {"parallel": get_model_state_dict(parallel())}
+fsdp1, third = older()
+range_whole, piece = flat()
+state = {"fsdp2": first, "both": second, "fsdp1": third, "mesh": meshes(), "range": piece, "step": seed}
+facts = {}
+with ckpt.Checkpoints(root) as c, ckpt.Checkpoints(root + ".group", group=ckpt.torch_group()) as d:
+    if is_saver:
+        facts["a sum that is not added up is refused"] = refusals(c)
+        c.save(7, state, per_rank={"rank": rank}, wait=True)
+        dcp.save({"a": first, "n": 5}, storage_writer=muster.ckpt.dcp.Writer(root + ".dcp", 9))
+        d.save(8, state["mesh"])
+    else:
+        got = c.load(into=state, strict=True)
+        facts["loaded"] = got.step == 7 and got.state["step"] == 1 and got.passed_over == 0
+        set_state_dict(model, optimizer, model_state_dict=first["model"], optim_state_dict=first["optimizer"])
+        weights, moments = get_state_dict(model, optimizer)
+        first = {"model": weights, "optimizer": moments}
+        again = sharded()[2]
+        values = {"a": again, "n": 0}
+        dcp.load(values, storage_reader=muster.ckpt.dcp.Reader(root + ".dcp"))
+        facts["dcp"] = values["n"] == 5 and digests(values["a"]) == digests(first)
+        other = meshes()
+        d.load(into=other, strict=True)
+        facts["group"] = digests(other) == digests(state["mesh"])
+found = digests({"fsdp2": first, "both": second, "fsdp1": third, "mesh": state["mesh"]})
+mine = torch.zeros(95)
+mine[piece.flat : piece.flat + piece.local.numel()] = piece.local
+dist.all_reduce(mine)
+found[".range"] = digests(mine)[""]
+if rank == 0:
+    told = os.path.join(os.path.dirname(root), "digests.json")
+    if is_saver:
+        facts["range"] = torch.equal(mine, range_whole.reshape(-1))
+        with open(told, "w") as f:
+            json.dump(found, f)
+    else:
+        with open(told) as f:
+            there = json.load(f)
+        differ = [k for k in there if found.get(k) != there[k]]
+        facts[f"{len(there)} digests"] = not differ and found.keys() == there.keys()
+        for k in differ:
+            print("differs:", k, flush=True)
+bad = [name for name, is_so in facts.items() if not is_so]
+print(f"rank {rank} of {world}: {what}, {'wrong: ' + ', '.join(bad) if bad else 'right'}", flush=True)
+dist.barrier()
+dist.destroy_process_group()
+sys.exit(1 if bad else 0)

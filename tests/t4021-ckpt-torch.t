@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints from PyTorch: tensors of every kind, shards of FSDP and of meshes saved
+# by four workers and loaded by one and three, and torch.distributed.checkpoint.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+PY=$MUSTER_SRCDIR/tests/py
+export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore
+export LIBMUSTER=$MUSTER_BUILDDIR/.libs/libmuster.so.0 XDG_STATE_HOME=$TRASH/state OMP_NUM_THREADS=1
+root=
+[ "$(id -u)" != 0 ] || root=--allow-run-as-root
+! nm -D "$LIBMUSTER" 2>/dev/null | grep -q __asan || {
+    skip 'libmuster wants the sanitizer in the program'
+    done_testing
+}
+need_torch
+
+run_ranks() { # run_ranks WORKERS WHAT
+    rm -rf run
+    run timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node "$1" -- \
+        "$TORCH_PYTHON" "$PY/ckpt_sharded.py" "$2" "$TRASH/sharded.d"
+}
+
+test_alone() {
+    run timeout 200 "$TORCH_PYTHON" "$PY/ckpt_torch.py" alone.d
+    is "$status" 0 'the test of muster.ckpt with PyTorch' || show
+    while read -r line; do
+        case $line in
+        'ok '*'# SKIP'*) skip "${line#*# SKIP }" ;;
+        'ok '*) pass "${line#* - }" ;;
+        'not ok '*) fail "${line#* - }" ;;
+        esac
+    done <out
+    matches "$(tail -n 1 out)" '^1\.\.[0-9]+$' 'to its end'
+}
+
+test_sharded() {
+    run_ranks 4 save
+    is "$status" 0 'four workers save shards of all kinds' || show
+    is "$(grep -c 'of 4: save, right' out)" 4 'all of them'
+    for dir in sharded.d sharded.d.dcp sharded.d.group; do
+        is "$("$MUSTER" ckpt verify "$dir" -o json | json 0.state)" whole "$dir is whole"
+    done
+    run_ranks 1 load
+    is "$(grep -o 'rank . of 1: .*' out)" 'rank 0 of 1: load, right' 'one loads them, bit by bit' || show
+    run_ranks 3 load
+    is "$(grep -o 'rank . of 3: .*' out | sort | tr '\n' ';')" \
+        'rank 0 of 3: load, right;rank 1 of 3: load, right;rank 2 of 3: load, right;' 'so do three' || show
+}
+
+# The example: on request, after the loss of a worker, and before it is stopped.
+test_example() {
+    rm -rf run
+    spawn example timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 3 --set restart.backoff=10ms..20ms \
+        --nproc-per-node 2 -- "$TORCH_PYTHON" "$MUSTER_SRCDIR/examples/ckpt_fsdp.py" --every 0 --steps 1000000 --step-time 0.05
+    ok 'the example trains' wait_for 60 grep -q 'rank 1 of 2: from step 0' example.out || diag "$(cat example.out example.err)"
+    "$MUSTER" checkpoint run >/dev/null
+    ok 'it saves when it is asked' wait_for 60 grep -q 'saved (REQUESTED)' example.out || diag "$(cat example.out example.err)"
+    step=$(sed -n 's/.*step \([0-9]*\) .*saved (REQUESTED).*/\1/p' example.out | tail -n 1)
+    ok 'which muster knows of' wait_for 60 eval '[ "$(json resume_step <run/status.json)" = "$step" ]'
+    kill -KILL "$(json workers.1.pid <run/status.json)"
+    ok 'it goes on from there after the loss of a worker' wait_for 60 grep -q "rank 1 of 2: from step $step\$" example.out ||
+        diag "$(cat example.out example.err)"
+    ok 'and trains again' wait_for 60 grep -q '"generation":2,"rank":0,"step"' run/metrics.jsonl
+    "$MUSTER" cancel run >/dev/null
+    wait_exit 60 "$spawned"
+    is "$(grep -c ': stopped after step' example.out)" 2 'and stops, all ranks after one step' || diag "$(cat example.out example.err)"
+    last=$(sed -n 's/.*stopped after step \([0-9]*\)$/\1/p' example.out | sort -u)
+    like "$(cat example.out)" "step $last loss" 'which it has saved'
+    like "$(grep "step $last loss" example.out)" STOPPING 'for that reason'
+    is "$("$MUSTER" ckpt ls run/ckpt -o json | json 0.step)" "$last" 'as the newest'
+}
+
+run_cases
