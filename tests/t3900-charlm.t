@@ -51,6 +51,26 @@ test_repeats() {
     not_ok 'with another seed it is not' cmp -s one/charlm-00000020.ckpt three/charlm-00000020.ckpt
 }
 
+# All workers save; by itself one does.
+test_together() {
+    run small --checkpoint-dir plain
+    run small --checkpoint-dir shares --save-together --checkpoint-every 5 --steps 10
+    is "$status" 0 'it saves by muster_ckpt.h' || show
+    is "$(cd shares && echo step-* | sed 's/-[0-9a-f]\{8\}\b//g')" 'step-000000000005 step-000000000010' 'directories of their own'
+    run small --checkpoint-dir shares --save-together
+    like "$(cat out)" 'resumed from step 10 (shares)' 'and goes on from the newest' || show
+    loss=$(sed -n 's/.*final loss //p' out)
+    run small --checkpoint-dir once --checkpoint-every 20
+    like "$(cat out)" "final loss $loss" 'as if nothing had happened'
+    run small --checkpoint-dir shares --save-together --seed 2
+    is "$status" 1 'not with another seed'
+    like "$(cat err)" '--seed 1 --batch 8' 'and it says which it was'
+    run small --checkpoint-dir shares --save-together --width 24
+    like "$(cat err)" "tensor 'weights'" 'nor with another width' || show
+    run small --checkpoint-dir shares --save-together --resume plain/charlm-00000020.ckpt
+    is "$status" 2 'one way to resume at a time'
+}
+
 test_resumes() {
     run small --checkpoint-dir all --checkpoint-every 5 --keep 0
     is "$(cd all && echo *)" \

@@ -81,4 +81,21 @@ test_mpi() {
     is "$(grep -c 'r00001.safetensors is cut: expected [0-9]* bytes, found [0-9]*' out)" 2 'which all ranks tell' || show
 }
 
+# The example in C: saved by three workers, and by two that go on.
+test_charlm() {
+    prog=$MUSTER_BUILDDIR/examples/charlm/charlm
+    yes 'the quick brown fox jumps over the lazy dog' | head -n 200 >text
+    small=(--data "$TRASH/text" --width 16 --heads 2 --layers 1 --batch 6 --context 16 --save-together
+        --checkpoint-dir "$TRASH/charlm.d" --checkpoint-every 10 --keep 3)
+    rm -rf run
+    run timeout 120 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 3 -- "$prog" "${small[@]}" --steps 20
+    is "$status" 0 'charlm saves by three workers' || show
+    is "$(json resume_step <run/status.json)" 20 'the run knows of it'
+    rm -rf run
+    run timeout 120 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 2 -- "$prog" "${small[@]}" --steps 30
+    is "$status" 0 'and trains on with two' || show
+    like "$(cat out)" 'resumed from step 20' 'from there'
+    is "$("$MUSTER" ckpt verify charlm.d | grep -c ' whole')" 3 'three are there, and whole'
+}
+
 run_cases

@@ -37,6 +37,8 @@ static const char help[] =
     "  --checkpoint-every N   steps between them; 0: only when asked (100)\n"
     "  --keep N               how many to keep, at least 2; 0: all (2)\n"
     "  --resume FILE          go on from FILE (default: what muster says)\n"
+    "  --save-together        all workers save a share of each, by muster_ckpt.h,\n"
+    "                         and go on from the newest in the directory\n"
     "Other:\n"
     "  --sample N             characters of text to show at the end (200)\n"
     "  --step-time MS         a step takes at least so long (0)\n"
@@ -64,6 +66,7 @@ enum option_code {
     OPTION_CHECKPOINT_EVERY,
     OPTION_KEEP,
     OPTION_RESUME,
+    OPTION_SAVE_TOGETHER,
     OPTION_SAMPLE,
     OPTION_STEP_TIME,
     OPTION_HISTORY,
@@ -87,6 +90,7 @@ static const struct option long_options[] = {
     {"checkpoint-every", required_argument, NULL, OPTION_CHECKPOINT_EVERY},
     {"keep", required_argument, NULL, OPTION_KEEP},
     {"resume", required_argument, NULL, OPTION_RESUME},
+    {"save-together", no_argument, NULL, OPTION_SAVE_TOGETHER},
     {"sample", required_argument, NULL, OPTION_SAMPLE},
     {"step-time", required_argument, NULL, OPTION_STEP_TIME},
     {"history", required_argument, NULL, OPTION_HISTORY},
@@ -203,6 +207,9 @@ static int set_option(struct options *o, int option, const char *name,
     case OPTION_RESUME:
         o->resume = value;
         return 0;
+    case OPTION_SAVE_TOGETHER:
+        o->save_together = true;
+        return 0;
     case OPTION_HISTORY:
         o->history = value;
         return 0;
@@ -238,6 +245,10 @@ static int check(const struct options *o, struct failure *f)
     if (o->keep == 1) {
         return failure_set(f, "--keep 1: expected 0 or at least 2, so that "
                               "one is there while the next is written");
+    }
+    if (o->save_together && o->resume) {
+        return failure_set(f, "--save-together with --resume: expected one of "
+                              "them; it goes on from --checkpoint-dir");
     }
     if (o->sample > 1000000) {
         return failure_set(f, "--sample %u: expected at most 1000000",

@@ -34,6 +34,7 @@ struct options {
     const char *dump_gradients; /* NULL: no */
     const char *history;        /* NULL: no */
     const char *evaluate;       /* NULL: no */
+    bool save_together;
     bool help;
 };
 

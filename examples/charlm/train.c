@@ -3,7 +3,7 @@
  * Every worker has the same weights, and computes the gradient of its share of
  * each batch. The sum over all workers is the gradient of the whole batch, so
  * every worker takes the same step and the weights stay the same. Worker 0 also
- * talks and saves.
+ * talks and saves, unless all save together.
  */
 #include <config.h>
 
@@ -15,6 +15,7 @@
 #include "group.h"
 #include "sample.h"
 #include "state.h"
+#include "together.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -42,6 +43,7 @@ struct trainer {
     real *gradient; /* one number for each weight, then the tally */
     struct weights gradients;
     char checkpoint_dir[PATH_MAX];
+    struct together *together; /* NULL: worker 0 saves */
     uint64_t saved_step; /* of the newest checkpoint; 0 if there is none */
     double loss;         /* of the last step */
     uint64_t sequences;  /* that went into it */
@@ -141,17 +143,32 @@ static int prepare(struct trainer *t, const char *resume, struct failure *f)
     return 0;
 }
 
+/* Everybody loads the same. */
+static int start_together(struct trainer *t, struct failure *f)
+{
+    bool found = false;
+    int rc = together_open(t->m, t->checkpoint_dir, t->o, &t->state,
+                           &t->together, f);
+
+    rc = rc < 0 ? rc : together_load(t->together, &found, f);
+    if (rc == 0 && found) {
+        t->saved_step = t->state.step;
+        if (is_first(t)) {
+            printf("charlm: resumed from step %" PRIu64 " (%s)\n",
+                   t->state.step, t->checkpoint_dir);
+        }
+    }
+    return rc;
+}
+
 /* Everybody begins with the state of worker 0. */
-static int start(struct trainer *t, struct failure *f)
+static int start_from_first(struct trainer *t, struct failure *f)
 {
     struct muster *m = t->m;
     const char *resume = t->o->resume ? t->o->resume : muster_resume_path(m);
     size_t bytes = 3 * t->state.n_weights * sizeof(*t->state.values);
-    int rc = group_check_text(m, &t->text, f);
+    int rc;
 
-    if (rc < 0) {
-        return rc;
-    }
     rc = group_agree(m, is_first(t) ? prepare(t, resume, f) : 0, f);
     if (rc < 0) {
         return rc;
@@ -163,6 +180,18 @@ static int start(struct trainer *t, struct failure *f)
     }
     rc = group_copy(m, t->state.values, bytes, "broadcast the weights", f);
     t->saved_step = resume ? t->state.step : 0;
+    return rc;
+}
+
+static int start(struct trainer *t, struct failure *f)
+{
+    struct muster *m = t->m;
+    int rc = group_check_text(m, &t->text, f);
+
+    if (rc < 0) {
+        return rc;
+    }
+    rc = t->o->save_together ? start_together(t, f) : start_from_first(t, f);
     if (rc == 0 && is_first(t)) {
         printf("charlm: %zu weights, %zu characters of text (%u different), "
                "%d workers, generation %d\n", t->state.n_weights,
@@ -268,7 +297,14 @@ static int save(struct trainer *t, struct failure *f)
     char path[PATH_MAX];
     int rc = 0;
 
-    if (t->saved_step == t->state.step || !is_first(t)) {
+    if (t->saved_step == t->state.step) {
+        return 0;
+    }
+    if (t->together) {
+        t->saved_step = t->state.step;
+        return together_save(t->together, f);
+    }
+    if (!is_first(t)) {
         return 0;
     }
     if (t->o->checkpoint_every == 0) {
@@ -314,6 +350,17 @@ static int ask(struct trainer *t, struct wishes *ret, struct failure *f)
     return rc;
 }
 
+/* They agree by themselves. */
+static int ask_together(struct trainer *t, struct wishes *ret,
+                        struct failure *f)
+{
+    bool save = false, stop = false;
+    int rc = together_ask(t->together, &save, &stop, f);
+
+    *ret = (struct wishes){.stop = stop, .checkpoint = save};
+    return rc;
+}
+
 static bool checkpoint_is_due(const struct trainer *t, struct wishes wishes)
 {
     const struct options *o = t->o;
@@ -337,7 +384,8 @@ static int loop(struct trainer *t, bool *ret_stopped, struct failure *f)
         if (rc == 0) {
             wait_for_time(t, begin);
             report(t, seconds() - begin);
-            rc = ask(t, &wishes, f);
+            rc = t->together ? ask_together(t, &wishes, f)
+                             : ask(t, &wishes, f);
         }
         if (rc == 0 && checkpoint_is_due(t, wishes)) {
             rc = save(t, f);
@@ -415,6 +463,7 @@ int train(struct muster *m, const struct options *o, struct failure *f)
     t->m = m;
     t->o = o;
     rc = run(t, f);
+    together_close(t->together);
     pass_destroy(t->pass);
     free(t->gradient);
     state_release(&t->state);

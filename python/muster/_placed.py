@@ -90,7 +90,9 @@ def boxes(dims: Sequence[List[Run]]) -> List[Box]:
     ]
 
 
-def runs_of(shape: Sequence[int], mesh: Sequence[int], mine: Sequence[int], placements: Sequence[Any]) -> List[List[Run]]:
+def runs_of(
+    shape: Sequence[int], mesh: Sequence[int], mine: Sequence[int], placements: Sequence[Any]
+) -> List[List[Run]]:
     """By dimension of the tensor, at place `mine` of a mesh."""
     dims: List[List[Run]] = [[(0, n)] if n else [] for n in shape]
     for k, i, placement in zip(mesh, mine, placements):
