@@ -34,8 +34,8 @@ class Loaded(NamedTuple):
     state: Any
     per_rank: Any  # of the rank of this number, or None
     passed_over: int  # damaged ones that were newer
-    missing_keys: List[str] = []  # names in `into` that the checkpoint has not
-    unexpected_keys: List[str] = []  # and the other way round
+    missing_keys: List[str]  # names in `into` that the checkpoint has not
+    unexpected_keys: List[str]  # and the other way round
 
 
 class Checkpoints:
@@ -149,22 +149,21 @@ class Checkpoints:
     ) -> int:
         """With a description that has a "tree"; its "tensors", if it lacks them, are
         those given."""
-        registered = self._handle.register(tensors, False, {})
-        description = {"v": 1, "tensors": registered, "ties": _ties(tensors), **description}
-        own = _tree.flatten(per_rank, lambda v: "")[0]
-        self._handle.blob(TREE, json.dumps(description).encode(), lib.REPLICATED)
-        self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
-        number = ctypes.c_uint64()
-        self._handle.call("save", step, lib.WAIT if wait else 0, ctypes.byref(number))
-        return number.value
+        try:
+            return self._save(step, description, tensors, per_rank, wait)
+        finally:
+            self._handle.clear()  # nothing is read after it returns
 
     def load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool = False) -> int:
         """Fills them; how many newer ones of that step were passed over."""
-        self._handle.register(tensors, True, ties)
         got = ctypes.c_int64()
-        passed = self._handle.call("load", step, lib.CANNOT if cannot else 0, ctypes.byref(got))
-        self._handle.filled()
-        return passed
+        try:
+            self._handle.register(tensors, True, ties)
+            passed = self._handle.call("load", step, lib.CANNOT if cannot else 0, ctypes.byref(got))
+            self._handle.filled()
+            return passed
+        finally:
+            self._handle.clear()
 
     def describe(self, step: int) -> Dict[str, Any]:
         """The description that was saved."""
@@ -174,7 +173,19 @@ class Checkpoints:
     def read_tensor(self, step: int, name: str, tensor: Any) -> None:
         self._handle.read(step, name, tensor)
 
-    # --- the rest is load()'s ---
+    # --- the rest is for these ---
+
+    def _save(
+        self, step: int, description: Dict[str, Any], tensors: Dict[str, Any], per_rank: Any, wait: bool
+    ) -> int:
+        registered = self._handle.register(tensors, False, {})
+        description = {"v": 1, "tensors": registered, "ties": _ties(tensors), **description}
+        own = _tree.flatten(per_rank, lambda v: "")[0]
+        self._handle.blob(TREE, json.dumps(description).encode(), lib.REPLICATED)
+        self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
+        number = ctypes.c_uint64()
+        self._handle.call("save", step, lib.WAIT if wait else 0, ctypes.byref(number))
+        return number.value
 
     def _load_one(self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: int) -> Loaded:
         # What one rank cannot read is no checkpoint for all: load() tells them.
