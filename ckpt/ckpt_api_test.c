@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -430,6 +431,61 @@ static void test_damage(int n_places)
     }
 }
 
+/* The file of the only checkpoint in `name`, or of the one that is not `other`. */
+static void find_file(const char *name, const char *other, char *to, size_t size)
+{
+    char pattern[5000];
+    glob_t found = {0};
+
+    snprintf(pattern, sizeof(pattern), "%s/%s/step-*/r00000.safetensors", root,
+             name);
+    is_int(glob(pattern, 0, NULL, &found), 0, "files of checkpoints");
+    is_int((int)found.gl_pathc, other ? 2 : 1, "so many");
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (!other || strcmp(found.gl_pathv[i], other) != 0) {
+            snprintf(to, size, "%s", found.gl_pathv[i]);
+        }
+    }
+    globfree(&found);
+}
+
+static void is_blob(struct muster_ckpt *ck, const char *should,
+                    const char *what)
+{
+    char text[8] = "";
+
+    is_int(muster_ckpt_read_blob(ck, 10, "b", text, sizeof(text) - 1, NULL), 0,
+           "a blob");
+    is_str(text, should, "%s", what);
+}
+
+/* Of two checkpoints of one step, blobs are of the one that tensors are of. */
+static void test_same_step(void)
+{
+    struct muster_ckpt *ck = open_in("same", NULL, NULL);
+    int32_t v = 1;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32,
+                                   .data = &v};
+    char older[] = "older", newer[] = "newer", first[5000] = "", path[5000] = "";
+
+    is_int(muster_ckpt_tensor(ck, &t), 0, "a number");
+    muster_ckpt_blob(ck, "b", older, strlen(older), MUSTER_REPLICATED);
+    is_int(muster_ckpt_save(ck, 10, 0, NULL), 0, "a save");
+    is_blob(ck, "older", "what was saved");
+    find_file("same", NULL, first, sizeof(first));
+    muster_ckpt_blob(ck, "b", newer, strlen(newer), MUSTER_REPLICATED);
+    v = 2;
+    is_int(muster_ckpt_save(ck, 10, 0, NULL), 0, "another of that step");
+    is_blob(ck, "newer", "the newest is read");
+    find_file("same", first, path, sizeof(path));
+    ok(flip(path, length_of(path) - 1, 1), "a bit of it is changed");
+    is_int(muster_ckpt_load(ck, 10, 0, NULL), 1, "which is passed over: %s",
+           muster_ckpt_error_text(ck));
+    ok(v == 1, "for the other");
+    is_blob(ck, "older", "which is read then");
+    muster_ckpt_close(ck);
+}
+
 int main(int argc, char **argv)
 {
     (void)argv;
@@ -440,6 +496,7 @@ int main(int argc, char **argv)
     }
     test_alone();
     test_newest();
+    test_same_step();
     test_refused();
     test_mismatch();
     test_differ();

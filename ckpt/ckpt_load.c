@@ -262,6 +262,8 @@ static int list_wants(const struct load *l, const struct registry *r,
     return rc;
 }
 
+/* What was loaded stays open: calls by one rank then read that one, and not another
+ * of the same step. */
 static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
 {
     const struct registry *r = &ck->registry;
@@ -272,9 +274,14 @@ static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
 
     rc = rc < 0 ? rc : load_open(s, &l, e);
     rc = rc < 0 ? rc : list_wants(&l, r, wants, &n, e);
-    return rc < 0 ? rc : load_boxes(&l, ck->source.has ? &ck->source : NULL,
-                                    wants, n,
-                                    (unsigned)ck->options.n_threads, e);
+    rc = rc < 0 ? rc : load_boxes(&l, ck->source.has ? &ck->source : NULL,
+                                  wants, n, (unsigned)ck->options.n_threads, e);
+    if (rc == 0) {
+        load_close(&ck->load);
+        ck->load = l;
+        l = (struct load){0};
+    }
+    return rc;
 }
 
 /* The same on all ranks: what most of them passed over. */
@@ -363,7 +370,8 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
 
 /* --- by one rank --- */
 
-/* The newest of that step, kept open for the next call. */
+/* Of that step the one that was loaded, or the newest; kept open for the next call,
+ * until there may be a newer one. */
 static int open_one(struct muster_ckpt *ck, int64_t step, struct error *e)
 {
     struct rank_of bound = below_step((uint64_t)step + 1);

@@ -284,5 +284,6 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     rc = ckpt_meet(ck, &mine, rc, &all, &ck->error);
     rc = rc < 0 ? rc : save_prepared(ck, &s, all, flags, ret_save, &ck->error);
     ck->last_save_ns = (int64_t)clock_mono_ns();
+    load_close(&ck->load); /* it may be of this step */
     return rc < 0 ? error_wrap(&ck->error, "save step %" PRId64, step) : 0;
 }
