@@ -24,6 +24,7 @@ _NUMPY = {
     "uint32": "U32", "int64": "I64", "uint64": "U64", "float16": "F16", "float32": "F32",
     "float64": "F64", "complex64": "C64",
 }  # fmt: skip
+SHARED = "elements of it share their memory"
 
 
 class Piece(NamedTuple):
@@ -88,18 +89,18 @@ def shape_of(name: str, value: Any) -> Tuple[int, ...]:
     return shape
 
 
-def memory_of(name: str, value: Any, is_written: bool) -> Memory:
-    """`is_written`: it is to be filled."""
+def memory_of(name: str, value: Any, is_written: bool, in_order: bool = False) -> Memory:
+    """`is_written`: it is to be filled. `in_order`: row-major, without gaps."""
     if library_of(value) == "torch":
-        return _of_torch(name, value, is_written)
-    return _of_numpy(name, value, is_written)
+        return _of_torch(name, value, is_written, in_order)
+    return _of_numpy(name, value, is_written, in_order)
 
 
 def place_of(value: Any) -> Any:
     """Where its memory is, and as what; None for what has none."""
     if library_of(value) == "torch":
         where = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
-        return where if value.numel() and value.device.type != "meta" else None
+        return (*where, value.is_conj(), value.is_neg()) if value.numel() and value.device.type != "meta" else None
     if not isinstance(value, sys.modules["numpy"].ndarray) or not value.size:
         return None
     return value.ctypes.data, value.shape, value.strides, value.dtype
@@ -116,7 +117,7 @@ def _refusal(tensor: Any) -> str:
     return ""
 
 
-def _of_torch(name: str, value: Any, is_written: bool) -> Memory:
+def _of_torch(name: str, value: Any, is_written: bool, in_order: bool) -> Memory:
     torch = sys.modules["torch"]
     tensor = value.detach()
     problem = _refusal(tensor)
@@ -124,33 +125,39 @@ def _of_torch(name: str, value: Any, is_written: bool) -> Memory:
         raise TypeError(f"'{name}': {problem}")
     dtype, shape = dtype_of(name, tensor), shape_of(name, tensor)
     if is_written and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
-        raise TypeError(f"'{name}': elements of it share their memory (expand()), and cannot be loaded into")
+        raise TypeError(f"'{name}': {SHARED} (expand()), and cannot be loaded into")
     plain = tensor.device.type == "cpu" and not tensor.is_conj() and not tensor.is_neg()
-    packed = shape != tuple(tensor.shape)  # two elements a byte: only in order
+    in_order = in_order or shape != tuple(tensor.shape)  # two elements a byte have no strides
     memory: Any = tensor
     after: Optional[Callable[[], None]] = None
-    if is_written and not (plain and (not packed or tensor.is_contiguous())):
+    if is_written and not (plain and (not in_order or tensor.is_contiguous())):
         memory = torch.empty(tensor.shape, dtype=tensor.dtype)
         after = functools.partial(tensor.copy_, memory)
     elif not is_written:
         memory = tensor if plain else tensor.resolve_conj().resolve_neg().cpu()
-        memory = memory.contiguous() if packed else memory
-    strides = None if packed else tuple(memory.stride())
+        memory = memory.contiguous() if in_order else memory
+    strides = None if in_order else tuple(memory.stride())
     return Memory(memory, dtype, shape, strides, memory.data_ptr(), place_of(tensor), after)
 
 
-def _of_numpy(name: str, value: Any, is_written: bool) -> Memory:
+def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory:
     numpy = sys.modules["numpy"]
     array = value if isinstance(value, numpy.ndarray) else numpy.asarray(value)
     plain = array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides if array.itemsize)
     if is_written and not (plain and array.flags.writeable and isinstance(value, numpy.ndarray)):
         raise TypeError(f"'{name}': expected an array that can be written, in the machine's byte order")
+    if is_written and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides)):
+        raise TypeError(f"'{name}': {SHARED} (broadcast_to()), and cannot be loaded into")
     dtype = dtype_of(name, array)
     place = place_of(value)
+    after: Optional[Callable[[], None]] = None
     if not plain:
         array = numpy.array(array, dtype=array.dtype.newbyteorder("="))
-    strides = tuple(s // array.itemsize for s in array.strides)
-    return Memory(array, dtype, tuple(array.shape), strides, array.ctypes.data, place)
+    if in_order and not array.flags.c_contiguous:
+        given, array = array, numpy.ascontiguousarray(array)
+        after = functools.partial(numpy.copyto, given, array) if is_written else None
+    strides = None if in_order else tuple(s // array.itemsize for s in array.strides)
+    return Memory(array, dtype, tuple(array.shape), strides, array.ctypes.data, place, after)
 
 
 def clone(value: Any) -> Any:

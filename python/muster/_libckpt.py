@@ -51,7 +51,7 @@ class Tensor(ctypes.Structure):
     ]
 
 
-_SIGNATURES: Dict[str, Sequence[Any]] = {
+SIGNATURES: Dict[str, Sequence[Any]] = {
     "muster_init": [POINTER(c_void_p)],
     "muster_should_stop": [c_void_p],
     "muster_ckpt_open": [c_void_p, POINTER(Group), c_char_p, POINTER(Options), POINTER(c_void_p)],
@@ -66,6 +66,7 @@ _SIGNATURES: Dict[str, Sequence[Any]] = {
     "muster_ckpt_wait": [c_void_p, c_uint64, c_int, c_int64],
     "muster_ckpt_latest": [c_void_p, c_int64, POINTER(c_int64)],
     "muster_ckpt_load": [c_void_p, c_int64, c_uint, POINTER(c_int64)],
+    "muster_ckpt_read": [c_void_p, c_int64, POINTER(Tensor)],
     "muster_ckpt_read_blob": [c_void_p, c_int64, c_char_p, c_void_p, c_size_t, POINTER(c_size_t)],
 }
 
@@ -96,7 +97,7 @@ def library() -> ctypes.CDLL:
             except OSError as error:
                 tried.append(str(error))
                 continue
-            for name, types in _SIGNATURES.items():
+            for name, types in SIGNATURES.items():
                 getattr(lib, name).argtypes = types
                 getattr(lib, name).restype = c_int
             lib.muster_ckpt_error_text.argtypes = [c_void_p]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks save and load sharded PyTorch states together, by muster.ckpt and through DCP.
 
-    ckpt_sharded.py save|load DIRECTORY
+    muster run ... ckpt_sharded.py DIRECTORY     the workers of the run save
+    load_by(world, directory)                    processes forked here load
 
 Who saves leaves digests of all tensors as they are whole; who loads, with weights of
 its own at first and on another number of ranks, holds what it has then against them.
@@ -10,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+import traceback
 
 import torch
 import torch.distributed as dist
@@ -24,11 +26,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 import muster.ckpt.dcp
 from muster import ckpt
 
-what, root = sys.argv[1:]
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-is_saver = what == "save"
-seed = 1 if is_saver else 100
+rank, world = 0, 1
 
 
 def block():
@@ -110,13 +108,13 @@ def digests(state, path=""):
     return {path: hashlib.sha256(t.numpy().tobytes()).hexdigest()}
 
 
-def stock(there):
+def stock(root, there, state):
     """What PyTorch's own reader of safetensors makes of the files of four ranks."""
     from torch.distributed.checkpoint import HuggingFaceStorageReader
 
     (step,) = (d for d in os.listdir(root) if d.startswith("step-"))
     names = [k for k in there if k.startswith((".fsdp2.model.", ".mesh.replicas", ".mesh.alike"))]
-    flat_state = {**{f"fsdp2.model.{k}": v for k, v in first["model"].items()}, **{f"mesh.{k}": v for k, v in state["mesh"].items()}}
+    flat_state = {**{f"fsdp2.model.{k}": v for k, v in state["fsdp2"]["model"].items()}, **{f"mesh.{k}": v for k, v in state["mesh"].items()}}
     into = {k[1:]: torch.zeros(flat_state[k[1:]].shape, dtype=flat_state[k[1:]].dtype) for k in names}
     dcp.load(into, storage_reader=HuggingFaceStorageReader(os.path.join(root, step)), no_dist=True)
     return len(names) > 5 and digests({k: v for k, v in into.items()}) == {k: there[k] for k in names}
@@ -132,54 +130,106 @@ def refusals(c):
     return False
 
 
-torch.manual_seed(seed)
-model, optimizer, first = sharded()
-second = {"parallel": get_model_state_dict(parallel())}
-fsdp1, third = older()
-range_whole, piece = flat()
-state = {"fsdp2": first, "both": second, "fsdp1": third, "mesh": meshes(), "range": piece, "step": seed}
-facts = {}
-with ckpt.Checkpoints(root) as c, ckpt.Checkpoints(root + ".group", group=ckpt.torch_group()) as d:
-    if is_saver:
+class Ranks:
+    """What each rank has: models of all kinds, and tensors in parts of all kinds."""
+
+    def __init__(self, seed):
+        torch.manual_seed(seed)
+        self.model, self.optimizer, self.first = sharded()
+        both = get_model_state_dict(parallel())
+        self.fsdp1, older_state = older()
+        self.range_whole, self.piece = flat()
+        self.meshes = meshes()
+        self.state = {"fsdp2": self.first, "both": {"parallel": both}, "fsdp1": older_state}
+        self.state.update({"mesh": self.meshes, "range": self.piece, "step": seed})
+
+    def digests(self):
+        """Of all of it, whole."""
+        found = digests({**self.state, "fsdp2": self.first, "range": self.range()})
+        del found[".step"]
+        return found
+
+    def range(self):
+        mine = torch.zeros(95)
+        mine[self.piece.flat : self.piece.flat + self.piece.local.numel()] = self.piece.local
+        dist.all_reduce(mine)
+        return mine
+
+
+def save(root):
+    """By the workers of the run, by DCP, and by a group of PyTorch."""
+    r, facts = Ranks(1), {}
+    with ckpt.Checkpoints(root) as c, ckpt.Checkpoints(root + ".group", group=ckpt.torch_group()) as d:
         facts["a sum that is not added up is refused"] = refusals(c)
-        c.save(7, state, per_rank={"rank": rank}, wait=True)
-        dcp.save({"a": first, "n": 5}, storage_writer=muster.ckpt.dcp.Writer(root + ".dcp", 9))
-        d.save(8, state["mesh"])
-    else:
-        got = c.load(into=state, strict=True)
+        c.save(7, r.state, per_rank={"rank": rank}, wait=True)
+        dcp.save({"a": r.first, "n": 5}, storage_writer=muster.ckpt.dcp.Writer(root + ".dcp", 9))
+        d.save(8, r.meshes)
+    facts["range"] = torch.equal(r.range(), r.range_whole.reshape(-1))
+    found = r.digests()
+    if rank == 0:
+        with open(root + ".json", "w") as f:
+            json.dump(found, f)
+    return facts
+
+
+def load(root):
+    r, facts = Ranks(100), {}
+    group = ckpt.torch_group()
+    with ckpt.Checkpoints(root, group=group) as c, ckpt.Checkpoints(root + ".group", group=group) as d:
+        got = c.load(into=r.state, strict=True)
         facts["loaded"] = got.step == 7 and got.state["step"] == 1 and got.passed_over == 0
-        set_state_dict(model, optimizer, model_state_dict=first["model"], optim_state_dict=first["optimizer"])
-        weights, moments = get_state_dict(model, optimizer)
-        first = {"model": weights, "optimizer": moments}
-        again = sharded()[2]
-        values = {"a": again, "n": 0}
-        dcp.load(values, storage_reader=muster.ckpt.dcp.Reader(root + ".dcp"))
-        facts["dcp"] = values["n"] == 5 and digests(values["a"]) == digests(first)
+        facts["its own"] = got.per_rank == {"rank": rank}
         other = meshes()
         d.load(into=other, strict=True)
-        facts["group"] = digests(other) == digests(state["mesh"])
-found = digests({"fsdp2": first, "both": second, "fsdp1": third, "mesh": state["mesh"]})
-mine = torch.zeros(95)
-mine[piece.flat : piece.flat + piece.local.numel()] = piece.local
-dist.all_reduce(mine)
-found[".range"] = digests(mine)[""]
-if rank == 0:
-    told = os.path.join(os.path.dirname(root), "digests.json")
-    if is_saver:
-        facts["range"] = torch.equal(mine, range_whole.reshape(-1))
-        with open(told, "w") as f:
-            json.dump(found, f)
-    else:
-        with open(told) as f:
+        facts["group"] = digests(other) == digests(r.meshes)
+    set_state_dict(r.model, r.optimizer, model_state_dict=r.first["model"], optim_state_dict=r.first["optimizer"])
+    weights, moments = get_state_dict(r.model, r.optimizer)
+    r.first = {"model": weights, "optimizer": moments}
+    values = {"a": sharded()[2], "n": 0}
+    dcp.load(values, storage_reader=muster.ckpt.dcp.Reader(root + ".dcp"))
+    facts["dcp"] = values["n"] == 5 and digests(values["a"]) == digests(r.first)
+    found = r.digests()
+    if rank == 0:
+        with open(root + ".json") as f:
             there = json.load(f)
-        differ = [k for k in there if found.get(k) != there[k]]
-        facts[f"{len(there)} digests"] = not differ and found.keys() == there.keys()
+        differ = [k for k in there.keys() | found.keys() if found.get(k) != there.get(k)]
+        facts[f"{len(there)} digests ({differ})"] = not differ
         if world == 1:
-            facts["PyTorch's reader of safetensors"] = stock(there)
-        for k in differ:
-            print("differs:", k, flush=True)
-bad = [name for name, is_so in facts.items() if not is_so]
-print(f"rank {rank} of {world}: {what}, {'wrong: ' + ', '.join(bad) if bad else 'right'}", flush=True)
-dist.barrier()
-dist.destroy_process_group()
-sys.exit(1 if bad else 0)
+            facts["PyTorch's reader of safetensors"] = stock(root, there, r.state)
+    return facts
+
+
+def take_part(call, root, **how):
+    """The exit status of this rank."""
+    global rank, world
+    dist.init_process_group("gloo", **how)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    bad = [name for name, is_so in call(root).items() if not is_so]
+    print(f"rank {rank} of {world}: {call.__name__}, {'wrong: ' + ', '.join(bad) if bad else 'right'}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+    return 1 if bad else 0
+
+
+def load_by(n, root):
+    """Whether that many processes load it. This one has no threads yet."""
+
+    def child(i):
+        status = 1
+        try:
+            status = take_part(load, root, init_method=f"file://{root}.meet{n}", rank=i, world_size=n)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    pids = []
+    for i in range(n):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            child(i)
+    return [os.waitpid(pid, 0)[1] for pid in pids] == [0] * n
+
+
+if __name__ == "__main__":
+    sys.exit(take_part(save, sys.argv[1]))

@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """muster.ckpt and PyTorch's tensors, in a world of one: types, strides, devices, ties,
-names, placements, and DCP. Prints TAP.
+names, placements, and DCP; before that, one and three ranks load what ckpt_sharded.py
+has saved. Prints TAP.
 
-    ckpt_torch.py DIRECTORY
+    ckpt_torch.py DIRECTORY SHARDED
 """
 import itertools
 import os
+import pathlib
+import struct
 import sys
 
+import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 
+import ckpt_sharded
 import muster.ckpt.dcp
 from muster import _placed, ckpt
 
-root = sys.argv[1]
+root, saved = sys.argv[1:]
 count = 0
 
 
@@ -126,6 +131,63 @@ def ties(c):
     )
 
 
+def memory(c):
+    """What is the same memory, and is not what it looks; and ranges of what has gaps."""
+    z = torch.complex(torch.arange(6.0), torch.ones(6))
+    c.save(7, {"z": z, "conj": z.conj(), "imag": z.imag, "neg": z.conj().imag})
+    got = c.load(7).state
+    ok(torch.equal(got["conj"], z.conj()) and torch.equal(got["neg"], -z.imag), "conjugated is not tied to itself")
+    grid = torch.arange(24.0).reshape(4, 6)
+    array = np.arange(24, dtype="i2").reshape(4, 6)
+    c.save(7, {"t": ckpt.Piece(grid.t(), (24,), flat=0), "n": ckpt.Piece(array.T, (24,), flat=0)})
+    got = c.load(7).state
+    ok(torch.equal(got["t"], grid.t().reshape(-1)) and (got["n"] == array.T.reshape(-1)).all(), "a range out of strided memory")
+    grid, array = torch.zeros(4, 6), np.zeros((4, 6), "i2")
+    c.load(7, into={"t": ckpt.Piece(grid.t(), (24,), flat=0), "n": ckpt.Piece(array.T, (24,), flat=0)})
+    ok(torch.equal(grid, torch.arange(24.0).reshape(4, 6)) and (array == np.arange(24).reshape(4, 6)).all(), "and into it")
+    shared = np.lib.stride_tricks.as_strided(np.zeros(1, "i2"), (24,), (0,))
+    ok(raises(TypeError, lambda: c.load(7, into={"n": shared}), "'n'", "share their memory"), "not into shared elements of NumPy")
+    whole = torch.zeros(24)
+    c.read_tensor(7, "t", whole)
+    ok(torch.equal(whole, got["t"]), "one tensor by itself")
+
+
+def again(where):
+    """One step saved twice: all that is loaded is of the same one."""
+    n = 2 << 20  # floats: more than is verified together
+    with ckpt.Checkpoints(where) as c:
+        c.save(7, {"a": torch.zeros(n), "n": 1, "only": torch.ones(1)})
+        c.load(7)
+        c.save(7, {"a": torch.ones(n), "n": 2})
+        got = c.load(7).state
+        ok(got["n"] == 2 and got["a"].all() and "only" not in got, "a step that was saved again")
+        c.save(7, {"a": torch.full((n,), 3.0), "n": 3})
+        for path in pathlib.Path(where).glob("step-*/r00000.safetensors"):
+            with open(path, "r+b") as f:
+                at = f.read().find(struct.pack("9f", *[3] * 9))
+                if at >= 0:
+                    f.seek(at + 3 * n)
+                    f.write(b"damage")
+        got = c.load(7)
+        ok((got.passed_over, got.state["n"]) == (1, 2) and (got.state["a"] == 1).all(), "and damaged: the one before of that step")
+
+
+def gathering(where):
+    """What a group raises comes out of the call, and out of no other."""
+    gone = []
+
+    def gather(data):
+        if gone:
+            raise ConnectionError(f"gone, call {gone.pop()}")
+        return [data, data]
+
+    with ckpt.Checkpoints(where, group=(0, 2, gather)) as c:
+        gone += [2, 1]
+        ok(raises(ConnectionError, lambda: c.save(1, {"a": torch.ones(1)}), "gone, call 1"), "a group that fails")
+        gone.clear()
+        ok(c.latest() is None, "and works again")
+
+
 def names(c):
     c.save(7, {"a": torch.ones(2), "b": torch.ones(3), "l": [torch.ones(1), 5]})
     into = {"a": torch.zeros(2), "new": torch.zeros(4)}
@@ -222,10 +284,13 @@ def through_dcp(where):
     ok(equal(got, first), "dcp.async_save()")
 
 
-with ckpt.Checkpoints(os.path.join(root)) as c:
+for world, name in ((1, "one loads what four have saved, bit by bit"), (3, "so do three")):
+    ok(ckpt_sharded.load_by(world, saved), name)
+with ckpt.Checkpoints(root) as c:
     types(c)
     shapes(c)
     ties(c)
+    memory(c)
     names(c)
     placements()
     if torch.cuda.is_available():
@@ -237,5 +302,7 @@ with ckpt.Checkpoints(os.path.join(root)) as c:
     else:
         count += 1
         print(f"ok {count} # SKIP no GPU here")
+again(root + ".again")
+gathering(root + ".group")
 through_dcp(root + ".dcp")
 print(f"1..{count}")

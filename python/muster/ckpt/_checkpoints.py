@@ -212,6 +212,8 @@ class Checkpoints:
             count = self.load_tensors(step, tensors, ties, cannot=problem is not None)
         except CheckpointError as error:
             raise problem or error from None
+        if count > 0:  # it is another one of that step
+            described, own = self.describe(step), self._read_own(step)
         whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in tensors.items()}
         return Loaded(step, _tree.build(described["tree"], whole), own, passed + count, missing, unexpected)
 

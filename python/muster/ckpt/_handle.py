@@ -125,6 +125,7 @@ class Handle:
 
     def call(self, name: str, *arguments: Any) -> int:
         """What muster_ckpt_NAME() returns, if that is no failure."""
+        assert "muster_ckpt_" + name in lib.SIGNATURES  # without, ctypes cuts pointers
         function = getattr(self._lib, "muster_ckpt_" + name)
         with _lock:
             return self._check(function(self._open(), *arguments))
@@ -151,13 +152,13 @@ class Handle:
             registered[name] = Registered(lib.DTYPES[dtype], shape)
             for part in parts:
                 local = part.local
-                memory = _arrays.memory_of(name, local, is_written)
+                memory = _arrays.memory_of(name, local, is_written, in_order=part.flat is not None)
                 if is_written and memory.place is not None:
                     other = first.setdefault(memory.place, (name, local))
                     if other[0] != name:
                         if tied.get(name) == tied.get(other[0], other[0]):
                             continue  # the same there
-                        memory = self._beside(name, local, *other)
+                        memory = self._beside(name, part, *other)
                 self._held.append(memory.keep)
                 if memory.after is not None:
                     self._after.append(memory.after)
@@ -190,17 +191,17 @@ class Handle:
 
     # --- the rest is between these and the library ---
 
-    def _beside(self, name: str, local: Any, other_name: str, other: Any) -> _arrays.Memory:
+    def _beside(self, name: str, part: _placed.Part, other_name: str, other: Any) -> _arrays.Memory:
         """Memory to load into for what has the place of another: both have to be the
         same in the checkpoint."""
-        own = _arrays.clone(local)
+        own = _arrays.clone(part.local)
 
         def compare() -> None:
             if not _arrays.is_same(own, other):
                 raise ValueError(f"'{other_name}' and '{name}' are the same memory here, and differ in the checkpoint")
 
         self._after.append(compare)
-        return _arrays.memory_of(name, own, True)
+        return _arrays.memory_of(name, own, True, in_order=part.flat is not None)
 
     def _tensor(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> None:
         self.call("tensor", ctypes.byref(self._described(name, memory, shape, part)))
@@ -226,8 +227,10 @@ class Handle:
         return self._handle
 
     def _check(self, rc: int) -> int:
-        if self._failures:
-            raise self._failures.pop()
+        if self._failures:  # the first is why; the others came of it
+            failure = self._failures[0]
+            self._failures.clear()
+            raise failure
         if rc >= 0:
             return int(rc)
         text = self._lib.muster_ckpt_error_text(self._open()).decode("utf-8", "replace")
