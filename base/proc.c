@@ -141,7 +141,7 @@ int proc_read(pid_t pid, struct proc *ret)
     return rc;
 }
 
-static int add_living(struct proc_list *l, pid_t pid)
+int proc_list_add_living(struct proc_list *l, pid_t pid)
 {
     struct proc p;
     bool ended;
@@ -164,7 +164,7 @@ static int add_numbers(struct proc_list *l, char *text)
         if (next == text || v <= 0 || v >= PROC_PID_LIMIT) {
             return 0;
         }
-        rc = add_living(l, (pid_t)v);
+        rc = proc_list_add_living(l, (pid_t)v);
         if (rc < 0) {
             return rc;
         }
@@ -212,7 +212,7 @@ static int scan_all(struct proc_list *all)
     }
     while ((d = readdir(dir))) {
         pid_t pid = pid_from(d->d_name);
-        int rc = pid ? add_living(all, pid) : 0;
+        int rc = pid ? proc_list_add_living(all, pid) : 0;
 
         if (rc < 0) {
             return rc;
@@ -298,134 +298,52 @@ int proc_is_below(pid_t pid, pid_t root)
     return -ESRCH;
 }
 
-/* 0 and some text; -ESRCH where there is none to be seen. */
-static int read_env_of(pid_t pid, pid_t thread, char **ret, size_t *ret_len)
+int proc_list_mine(const char *root, struct proc_list *l, struct error *e)
 {
-    _free_ char *text = NULL;
-    char path[96];
-    int rc;
-
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/environ", (int)pid,
-             (int)thread);
-    rc = fs_read(path, MAX_FILE_BYTES, &text, ret_len, NULL);
-    if (rc == 0 && *ret_len == 0) {
-        return -ESRCH;
-    }
-    *ret = rc == 0 ? take_ptr(&text) : NULL;
-    return rc;
-}
-
-/* Of a thread that has ended, the first one too, the memory is gone, and with it
- * the environment; newer kernels (6.18) fail then. Others may still have it. */
-static int read_env(pid_t pid, char **ret, size_t *ret_len)
-{
-    int rc = read_env_of(pid, pid, ret, ret_len);
-    _closedir_ DIR *dir = NULL;
-    struct dirent *d;
-    char path[64];
-
-    if (rc != -ESRCH) {
-        return rc;
-    }
-    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-    dir = opendir(path);
-    while (dir && (d = readdir(dir))) {
-        pid_t thread = pid_from(d->d_name);
-
-        if (thread && thread != pid &&
-            read_env_of(pid, thread, ret, ret_len) == 0) {
-            return 0;
-        }
-    }
-    return -ESRCH;
-}
-
-bool proc_has_no_env(pid_t pid)
-{
-    _free_ char *text = NULL;
-    size_t len;
-
-    return read_env(pid, &text, &len) == -ESRCH;
-}
-
-bool proc_has_env(pid_t pid, const char *entry)
-{
-    size_t want = strlen(entry), len;
-    _free_ char *text = NULL;
-
-    if (read_env(pid, &text, &len) < 0) {
-        return false;
-    }
-    for (size_t at = 0; at < len;) {
-        size_t n = strlen(text + at);
-
-        if (n == want && memcmp(text + at, entry, n) == 0) {
-            return true;
-        }
-        at += n + 1;
-    }
-    return false;
-}
-
-static bool has_env(pid_t pid, const void *entry)
-{
-    return proc_has_env(pid, entry);
-}
-
-static bool is_in_session(pid_t pid, const void *session)
-{
-    struct proc p;
-
-    return proc_read(pid, &p) == 0 && p.session == *(const pid_t *)session;
-}
-
-/* Of this user, but not the caller. */
-static int list_meant(bool (*is_meant)(pid_t pid, const void *arg),
-                      const void *arg, struct proc_list *l, struct error *e)
-{
-    _closedir_ DIR *dir = opendir("/proc");
+    _closedir_ DIR *dir = opendir(root);
     struct dirent *d;
 
     if (!dir) {
-        return error_set(e, errno, "open /proc");
+        return error_set(e, errno, "open %s", root);
     }
     while ((d = readdir(dir))) {
         pid_t pid = pid_from(d->d_name);
         struct stat st;
 
         if (!pid || fstatat(dirfd(dir), d->d_name, &st, 0) < 0 ||
-            st.st_uid != geteuid() || pid == getpid() ||
-            !is_meant(pid, arg)) {
+            st.st_uid != geteuid() || pid == getpid()) {
             continue;
         }
-        if (add_living(l, pid) < 0) {
+        if (proc_list_add(l, &(struct proc){.pid = pid}) < 0) {
             return error_set(e, ENOMEM, "list processes");
         }
     }
     return 0;
 }
 
-int proc_with_env(const char *entry, struct proc_list *l, struct error *e)
-{
-    return list_meant(has_env, entry, l, e);
-}
-
 /* No number is given anew while it is that of a session. Had it been before this,
  * its owner would be there. */
 int proc_end_session(pid_t leader, struct error *e)
 {
-    _proc_list_ struct proc_list l = {0};
-    int rc = leader > 1 ? list_meant(is_in_session, &leader, &l, e) : -EINVAL;
+    _proc_list_ struct proc_list mine = {0}, l = {0};
+    int rc = leader > 1 ? proc_list_mine("/proc", &mine, e) : -EINVAL;
+    int n = 0;
 
+    for (size_t i = 0; rc == 0 && i < mine.n; i++) {
+        rc = proc_list_add_living(&l, mine.items[i].pid);
+    }
     for (size_t i = 0; rc == 0 && i < l.n; i++) {
         if (l.items[i].pid == leader) {
             return 0;
         }
     }
     for (size_t i = 0; rc == 0 && i < l.n; i++) {
-        proc_signal(&l.items[i], SIGKILL);
+        if (l.items[i].session == leader) {
+            proc_signal(&l.items[i], SIGKILL);
+            n++;
+        }
     }
-    return rc < 0 ? rc : (int)l.n;
+    return rc < 0 ? rc : n;
 }
 
 int proc_signal(const struct proc *p, int sig)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What /proc tells of processes, and the sweep: ending a whole tree of processes
- * that may fork while it is being ended. No state, no loop: callable anywhere.
+ * that may fork while it is being ended. No state, no loop: callable anywhere. By
+ * their environment processes are found with base/proc_env.h.
  */
 #ifndef MUSTER_BASE_PROC_H
 #define MUSTER_BASE_PROC_H
@@ -42,14 +43,17 @@ int proc_list_add(struct proc_list *l, const struct proc *p);
 /* 0, or -ESRCH where there is no such process (any more). */
 int proc_read(pid_t pid, struct proc *ret);
 
+/* Appends the process, unless it has ended. 0 or -ENOMEM. */
+int proc_list_add_living(struct proc_list *l, pid_t pid);
+
 /* Appends all living descendants of `root`, not itself, parents before their
  * children; zombies are left out. It is a snapshot: a process whose parent ends
  * meanwhile can be missed, so call until nothing new appears. */
 int proc_descendants(pid_t root, struct proc_list *l, struct error *e);
 
-/* Appends all processes of this user whose initial environment holds `entry`
- * (NAME=VALUE), except the caller. Zombies have none. */
-int proc_with_env(const char *entry, struct proc_list *l, struct error *e);
+/* Appends all processes of this user but the caller, their pids alone: what else there
+ * is to know takes ten times as long. `root` is /proc. */
+int proc_list_mine(const char *root, struct proc_list *l, struct error *e);
 
 /* Kills what a session has left whose leader has ended, and been waited for: all of
  * this user that are still in it. Returns how many; 0 also where the leader, or
@@ -59,14 +63,6 @@ int proc_end_session(pid_t leader, struct error *e);
 /* 1 if `root` is the process itself or one of its ancestors, else 0; -ESRCH where
  * there is no such process, or its line does not stand still. */
 int proc_is_below(pid_t pid, pid_t root);
-
-/* True if the initial environment of `pid` holds the entry; false also where it
- * cannot be read. */
-bool proc_has_env(pid_t pid, const char *entry);
-
-/* True if `pid` has no environment to be seen: it is in the middle of an exec, or
- * of its end (look again), or was given none. */
-bool proc_has_no_env(pid_t pid);
 
 /* Signals the very process that `p` describes: never one that has got its pid
  * since. 0, -ESRCH, -EPERM. */
@@ -81,9 +77,6 @@ typedef bool proc_pick_f(void *arg, const struct proc *p);
  * end. Bounded: gives up stopping after 64 scans and kills what it has.
  * Returns how many were signalled (0: nobody is left), or a negative code. */
 int proc_sweep(pid_t root, proc_pick_f *pick, void *arg, struct error *e);
-
-/* As proc_sweep(), for processes by environment instead of by parent. */
-int proc_sweep_env(const char *entry, struct error *e);
 
 /* The open descriptors of this process above 2, as "3:/path 5:pipe:[77]" in
  * ascending order, for tests of what leaks. The caller frees it. */

@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "base/proc.h"
+#include "base/proc_env.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -77,9 +77,9 @@ static void catch_release(struct catch *c)
 }
 
 /* Appends those that are there now. 0 or a negative code. */
-typedef int look_f(const void *where, struct proc_list *l);
+typedef int look_f(void *where, struct proc_list *l);
 
-static int sweep(look_f *look, const void *where, proc_pick_f *pick, void *arg)
+static int sweep(look_f *look, void *where, proc_pick_f *pick, void *arg)
 {
     __attribute__((cleanup(catch_release))) struct catch c = {0};
     int n = 1, n_killed;
@@ -101,7 +101,7 @@ static int sweep(look_f *look, const void *where, proc_pick_f *pick, void *arg)
     return n < 0 ? n : n_killed;
 }
 
-static int look_below(const void *where, struct proc_list *l)
+static int look_below(void *where, struct proc_list *l)
 {
     return proc_descendants(*(const pid_t *)where, l, NULL);
 }
@@ -135,10 +135,16 @@ static bool is_not_above_us(void *arg, const struct proc *p)
     return !is_self_or_above(p->pid);
 }
 
+struct by_env {
+    struct proc_env *asker;
+    const char *entry;
+};
+
 /* Those with the entry, and all that is below them. */
-static int look_for_env(const void *where, struct proc_list *l)
+static int look_for_env(void *where, struct proc_list *l)
 {
-    int rc = proc_with_env(where, l, NULL);
+    const struct by_env *by = where;
+    int rc = proc_env_list(by->asker, by->entry, l, NULL, NULL);
     size_t n_roots = l->n;
 
     for (size_t i = 0; rc == 0 && i < n_roots; i++) {
@@ -149,9 +155,10 @@ static int look_for_env(const void *where, struct proc_list *l)
     return rc;
 }
 
-int proc_sweep_env(const char *entry, struct error *e)
+int proc_sweep_env(struct proc_env *a, const char *entry, struct error *e)
 {
-    int n = sweep(look_for_env, entry, is_not_above_us, NULL);
+    struct by_env by = {a, entry};
+    int n = sweep(look_for_env, &by, is_not_above_us, NULL);
 
     return n >= 0 ? n : error_set(e, -n, "sweep processes by %s", entry);
 }

@@ -270,10 +270,8 @@ static void test_dead_leader(void)
     _proc_list_ struct proc_list l = {0};
     uint64_t until = clock_mono_ms() + 10000;
     pid_t pid = fork();
-    char entry[PATH_MAX + 8];
     struct proc p = {0};
 
-    snprintf(entry, sizeof(entry), "PATH=%s", getenv("PATH"));
     if (pid == 0) {
         pthread_t t;
 
@@ -286,8 +284,6 @@ static void test_dead_leader(void)
     is_int(p.state, 'Z', "its state");
     proc_descendants(getpid(), &l, NULL);
     is_int((int)l.n, 1, "still listed");
-    ok(proc_has_env(pid, entry) && !proc_has_no_env(pid), "known by its "
-       "environment");
     is_int(sweep_all(), 1, "and swept");
 }
 
@@ -325,145 +321,6 @@ static void test_moving_targets(void)
     ok(n > 50, "a tree that forks meanwhile is gone (%d reaped)", n);
     close(fds[0]);
     close(fds[1]);
-}
-
-static void test_env(void)
-{
-    char entry[64];
-    _proc_list_ struct proc_list l = {0};
-    char *argv[] = {(char *)"sleep", (char *)"1000", NULL};
-    char *envp[] = {(char *)"A=1", entry, (char *)"B=2", NULL};
-    uint64_t until = clock_mono_ms() + 10000;
-    pid_t pid;
-
-    snprintf(entry, sizeof(entry), "MUSTER_TEST_TAG=%d", getpid());
-    pid = fork();
-    if (pid == 0) {
-        execve("/bin/sleep", argv, envp);
-        _exit(1);
-    }
-    while (!proc_has_env(pid, entry) && clock_mono_ms() < until) {
-        usleep(1000);
-    }
-    ok(proc_has_env(pid, entry), "an entry");
-    ok(proc_has_env(pid, "A=1") && proc_has_env(pid, "B=2"), "first and last");
-    ok(!proc_has_env(pid, "A=") && !proc_has_env(pid, "=1") &&
-           !proc_has_env(pid, "A=12"), "but no part of one");
-    ok(!proc_has_env(4194303, entry), "nobody has none");
-    is_int(proc_with_env(entry, &l, NULL), 0, "listed");
-    is_int((int)l.n, 1, "one");
-    is_int(l.n ? l.items[0].pid : 0, pid, "the right one");
-    is_int(proc_sweep_env(entry, NULL), 1, "swept");
-    waitpid(pid, NULL, 0);
-    is_int(proc_sweep_env(entry, NULL), 0, "gone");
-}
-
-/* One that is stopped is swept like any other, with what is below it. */
-/* Its memory is gone, and it is not: as while it still closes its files. */
-static void test_env_of_the_dying(void)
-{
-    siginfo_t si;
-    pid_t pid = fork();
-
-    if (pid == 0) {
-        _exit(0);
-    }
-    ok(waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT) == 0, "one that ended");
-    ok(proc_has_no_env(pid), "has no environment to be seen");
-    ok(!proc_has_no_env(getpid()), "as one that lives has");
-    waitpid(pid, NULL, 0);
-    ok(!proc_has_no_env(pid), "nobody has none");
-}
-
-static void test_sweep_stopped(void)
-{
-    char entry[64];
-    char *argv[] = {(char *)"sh", (char *)"-c",
-                    (char *)"sleep 1000 & kill -STOP $$ $!; wait", NULL};
-    char *envp[] = {entry, NULL};
-    int status = 0;
-    pid_t pid;
-
-    snprintf(entry, sizeof(entry), "MUSTER_TEST_STOPPED=%d", getpid());
-    pid = fork();
-    if (pid == 0) {
-        execve("/bin/sh", argv, envp);
-        _exit(1);
-    }
-    is_int(waitpid(pid, &status, WUNTRACED), pid, "a process");
-    ok(WIFSTOPPED(status), "that is stopped");
-    is_int(proc_sweep_env(entry, NULL), 2, "is swept, with its child");
-    is_int(sweep_all(), 2, "both have ended");
-    is_int(proc_sweep_env(entry, NULL), 0, "nobody is left");
-}
-
-/* The one that sweeps has the entry as well, and so has its parent. */
-static int act(const char *verb, const char *entry)
-{
-    int status = 1;
-    pid_t pid = fork();
-
-    if (strcmp(verb, "above") == 0) {
-        if (pid == 0) {
-            execl(tap_self(), "proc_test", "sweep", entry, NULL);
-            _exit(1);
-        }
-        waitpid(pid, &status, 0);
-        return status == 0 ? 0 : 1;
-    }
-    if (pid == 0) {
-        wait_forever();
-    }
-    return proc_sweep_env(entry, NULL) == 1 ? 0 : 1;
-}
-
-static void test_sweep_spares_itself(void)
-{
-    char entry[64];
-    int status = 1;
-    pid_t pid;
-
-    snprintf(entry, sizeof(entry), "MUSTER_TEST_ABOVE=%d", getpid());
-    pid = fork();
-    if (pid == 0) {
-        putenv(entry);
-        execl(tap_self(), "proc_test", "above", entry, NULL);
-        _exit(1);
-    }
-    waitpid(pid, &status, 0);
-    is_int(status, 0, "a sweep takes its brother, not itself nor its parent");
-    sweep_all();
-}
-
-static void test_other_user(void)
-{
-    char entry[64];
-    _proc_list_ struct proc_list l = {0};
-    char *argv[] = {(char *)"sleep", (char *)"1000", NULL};
-    char *envp[] = {entry, NULL};
-    uint64_t until = clock_mono_ms() + 10000;
-    pid_t pid;
-
-    if (geteuid() != 0) {
-        skip("only root can start a process of another user");
-        return;
-    }
-    snprintf(entry, sizeof(entry), "MUSTER_TEST_OTHER=%d", getpid());
-    pid = fork();
-    if (pid == 0) {
-        if (setuid(65534) == 0) {
-            execve("/bin/sleep", argv, envp);
-        }
-        _exit(1);
-    }
-    while (!proc_has_env(pid, entry) && clock_mono_ms() < until) {
-        usleep(1000);
-    }
-    ok(proc_has_env(pid, entry), "a process of another user");
-    proc_with_env(entry, &l, NULL);
-    is_int((int)l.n, 0, "is none of ours");
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
 }
 
 static void test_inventory(void)
@@ -532,11 +389,8 @@ static void test_end_session(void)
     close(stop[1]);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-    if (argc == 3) {
-        return act(argv[1], argv[2]);
-    }
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     test_read();
     test_odd_names();
@@ -546,11 +400,6 @@ int main(int argc, char **argv)
     test_identity();
     test_dead_leader();
     test_moving_targets();
-    test_env();
-    test_env_of_the_dying();
-    test_sweep_stopped();
-    test_sweep_spares_itself();
-    test_other_user();
     test_inventory();
     test_end_session();
     return tap_done();

@@ -125,6 +125,15 @@ static void find_python_dir(struct agent *a)
     }
 }
 
+static void tell_silent(void *agent, const struct proc *p)
+{
+    struct agent *a = agent;
+    char text[256];
+
+    proc_env_word(p, text, sizeof(text));
+    agent_note(a, "%s, on %s", text, a->host);
+}
+
 static int begin_work(struct agent *a, struct error *e)
 {
     struct output_config config = {.sink = on_output,
@@ -144,6 +153,8 @@ static int begin_work(struct agent *a, struct error *e)
     a->workers_host.children = a->children;
     a->workers_host.output = a->output;
     a->workers_host.node = a->host;
+    a->workers_host.env.on_silent = tell_silent;
+    a->workers_host.env.arg = a;
     rc = fs_helper("muster-exec", a->workers_host.exec_path,
                    sizeof(a->workers_host.exec_path), e);
     rc = rc < 0 ? rc : agent_heir_start(a, e);

@@ -76,6 +76,7 @@ static void finish_leaving(uv_timer_t *t)
     link_listener_close(a->listener);
     control_server_destroy(a->control);
     child_table_destroy(a->children);
+    proc_env_release(&a->workers_host.env);
     crew_mpi_forget(a);
     close_loop(a);
 }

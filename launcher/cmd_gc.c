@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/leftover.h"
-#include "base/proc.h"
+#include "base/proc_env.h"
 #include "base/str.h"
 #include "launcher/options.h"
 #include "launcher/runindex.h"
@@ -100,6 +100,7 @@ struct gc {
     const struct gc_options *o;
     const char *name; /* NULL: all */
     size_t n_removed, n_failed;
+    struct proc_env env; /* who asks processes whose they are */
 };
 
 static void tell(struct gc *gc, const char *what, const char *path)
@@ -118,10 +119,19 @@ static void fail(struct gc *gc, const struct error *e)
     gc->n_failed++;
 }
 
+static void tell_silent(void *arg, const struct proc *p)
+{
+    char text[256];
+
+    (void)arg;
+    proc_env_word(p, text, sizeof(text));
+    fprintf(stderr, "muster: %s; it is left alone\n", text);
+}
+
 /* --- what killed agents left on this host --- */
 
 /* The processes of the agents that had a lock in there. */
-static void sweep_workers(const char *dir, const char *run)
+static void sweep_workers(struct gc *gc, const char *dir, const char *run)
 {
     char path[PATH_MAX], entry[RUNDIR_ID_SIZE + 64];
 
@@ -133,7 +143,8 @@ static void sweep_workers(const char *dir, const char *run)
         snprintf(entry, sizeof(entry), "MUSTER_AGENT=%.*s.%u", RUNDIR_ID_SIZE,
                  run, i);
         for (int round = 0;
-             round < SWEEP_ROUNDS && proc_sweep_env(entry, NULL) > 0; round++) {
+             round < SWEEP_ROUNDS && proc_sweep_env(&gc->env, entry, NULL) > 0;
+             round++) {
             poll(NULL, 0, SWEEP_PAUSE_MS);
         }
     }
@@ -160,7 +171,7 @@ static void collect_leftover(struct gc *gc, const char *base, const char *run)
     }
     rc = leftover_is_inhabited(dir, &e);
     if (rc == 0 && !gc->o->dry_run) {
-        sweep_workers(dir, run);
+        sweep_workers(gc, dir, run);
         rc = leftover_remove(dir, &e) - 1;
     }
     if (rc == 0) {
@@ -270,7 +281,7 @@ int cmd_gc(int argc, char **argv)
 {
     _option_args_ struct option_args args = {0};
     struct gc_options set = {.keep = -1};
-    struct gc gc = {.o = &set};
+    struct gc gc = {.o = &set, .env.on_silent = tell_silent};
     int rc = options_start(&options, argc, argv, &set, &args);
 
     if (rc >= 0) {
@@ -281,6 +292,7 @@ int cmd_gc(int argc, char **argv)
         collect_leftovers(&gc);
     }
     collect_runs(&gc);
+    proc_env_release(&gc.env);
     if (gc.n_removed == 0) {
         puts("nothing to remove");
     }

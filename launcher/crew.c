@@ -83,6 +83,20 @@ static void give_node_up(struct crew *c)
     }
 }
 
+static void tell_stuck(struct crew *c, const struct worker_survivor *who)
+{
+    if (who->is_silent) {
+        agent_note(c->agent, "process %ld (%s) on %s does not tell whose it is "
+                   "(state %c), so workers here do not count as gone; kill it if "
+                   "it is one of them", (long)who->pid, who->name,
+                   c->agent->host, who->state);
+        return;
+    }
+    agent_note(c->agent, "process %ld (%s) on %s does not die of SIGKILL "
+               "(state %c)", (long)who->pid, who->name, c->agent->host,
+               who->state);
+}
+
 static void on_stuck(void *arg, const struct worker_survivor *who, size_t n)
 {
     struct crew *c = arg;
@@ -95,9 +109,7 @@ static void on_stuck(void *arg, const struct worker_survivor *who, size_t n)
     }
     c->told_stuck = true;
     for (size_t i = 0; i < n; i++) {
-        agent_note(c->agent, "process %ld (%s) on %s does not die of SIGKILL "
-                   "(state %c)", (long)who[i].pid, who[i].name, c->agent->host,
-                   who[i].state);
+        tell_stuck(c, &who[i]);
     }
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/proc.h"
+#include "base/proc_env.h"
 #include "launcher/hang.h"
 #include "launcher/jsonw.h"
 #include "launcher/stacks.h"
@@ -73,17 +73,23 @@ static int owner_of(const struct crew *c, const struct proc_list *l,
 
 /* The program of an MPI rank is no descendant of ours: it is known by its
  * socket. */
-static void add_seated(const struct crew *c, uint32_t i, struct proc_list *l)
+static void add_seated(const struct crew *c, uint32_t i, struct proc_list *l,
+                       bool *any_silent)
 {
     _buf_ struct buf entry = {0};
+    bool silent = false;
 
     buf_printf(&entry, "MUSTER_SOCKET=%s",
                worker_socket_path(c->list[i].socket));
-    proc_with_env(buf_str(&entry), l, NULL);
+    proc_env_list(&c->agent->workers_host.env, buf_str(&entry), l, &silent,
+                  NULL);
+    *any_silent = *any_silent || silent;
 }
 
-/* All processes of all workers, with their owners. */
-static int list_procs(const struct crew *c, struct proc_list *l, int **owners)
+/* All processes of all workers, with their owners, and whether there may be
+ * others: they are in the kernel. */
+static int list_procs(const struct crew *c, struct proc_list *l, int **owners,
+                      bool *any_silent)
 {
     bool seated = c->agent->config.job->program == JOB_MPI;
     size_t n = 0;
@@ -93,7 +99,7 @@ static int list_procs(const struct crew *c, struct proc_list *l, int **owners)
         for (uint32_t i = 0; i < c->layout.n_local; i++) {
             int *grown;
 
-            add_seated(c, i, l);
+            add_seated(c, i, l, any_silent);
             grown = reallocarray(*owners, l->n + 1, sizeof(**owners));
             if (!grown) {
                 return -ENOMEM;
@@ -161,7 +167,7 @@ static bool look_at_procs(struct crew *c)
     int *owners = NULL;
     bool held = false;
 
-    if (list_procs(c, &now, &owners) < 0) {
+    if (list_procs(c, &now, &owners, &held) < 0) {
         proc_list_release(&now);
         free(owners);
         return true; /* nothing is known of this time */

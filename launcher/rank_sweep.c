@@ -5,12 +5,13 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/proc.h"
+#include "base/proc_env.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,22 +21,33 @@ enum {
     SWEEP_MS = 5000,
 };
 
-static bool is_anybody(const char *mark)
+/* Who is silent may be anybody's. */
+static void tell_silent(void *arg, const struct proc *p)
+{
+    char text[256];
+
+    (void)arg;
+    proc_env_word(p, text, sizeof(text));
+    fprintf(stderr, "muster: %s; it is left alone\n", text);
+}
+
+static bool is_anybody(struct proc_env *env, const char *mark)
 {
     _proc_list_ struct proc_list l = {0};
 
-    return proc_with_env(mark, &l, NULL) == 0 && l.n > 0;
+    return proc_env_list(env, mark, &l, NULL, NULL) == 0 && l.n > 0;
 }
 
 void rank_sweep(const char *mark, unsigned linger_ms)
 {
+    _proc_env_ struct proc_env env = {.on_silent = tell_silent};
     uint64_t kill_at = clock_mono_ms() + linger_ms;
     int pause_ms = FIRST_PAUSE_MS;
 
     for (;;) {
         uint64_t now = clock_mono_ms();
-        bool is_left = now < kill_at ? is_anybody(mark)
-                                     : proc_sweep_env(mark, NULL) > 0;
+        bool is_left = now < kill_at ? is_anybody(&env, mark)
+                                     : proc_sweep_env(&env, mark, NULL) > 0;
 
         if (!is_left || now > kill_at + SWEEP_MS) {
             return;

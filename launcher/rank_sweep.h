@@ -13,7 +13,8 @@ enum { RANK_LINGER_MS = 1000 };
 
 /* Kills all processes with the entry `mark` until none is left, those that have
  * not gone by themselves after `linger_ms`. Gives up after 5 s: what is in an
- * uninterruptible wait goes when that wait ends. */
+ * uninterruptible wait goes when that wait ends. Who is silent (base/proc_env.h) is
+ * left alone, and named on stderr. */
 void rank_sweep(const char *mark, unsigned linger_ms);
 
 /* Leaves a process behind that does so when this one ends, however it ends, and

@@ -121,6 +121,7 @@ static void tell_stuck(struct workers *w, const struct proc_list *left)
     for (size_t i = 0; i < left->n; i++) {
         who[at].pid = left->items[i].pid;
         who[at].state = left->items[i].state;
+        who[at].is_silent = workers_is_silent(w, &left->items[i]);
         str_copy(who[at++].name, sizeof(who->name), left->items[i].name);
     }
     w->events.on_stuck(w->events.arg, who, at);

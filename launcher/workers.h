@@ -28,6 +28,7 @@
 
 #include "base/child.h"
 #include "base/error.h"
+#include "base/proc_env.h"
 #include "launcher/output.h"
 #include "launcher/warm.h"
 
@@ -49,6 +50,8 @@ struct workers_host {
     struct output *output;
     char exec_path[4096]; /* of muster-exec: fs_helper() */
     const char *node;     /* name of this host, for texts */
+    struct proc_env env;  /* who asks processes whose they are; the caller sets
+                             on_silent, and releases it */
     struct workers *sets; /* internal: start with NULL */
     uint64_t serial;      /* internal: start with 0 */
 };
@@ -95,6 +98,7 @@ struct worker_end {
 struct worker_survivor {
     pid_t pid;
     char state;
+    bool is_silent; /* nobody knows whose it is, so it was not killed */
     char name[16];
 };
 

@@ -49,6 +49,14 @@ static void on_exit_view(void *arg, const struct worker_end *end)
     }
 }
 
+static void on_stuck(void *arg, const struct worker_survivor *who, size_t n)
+{
+    struct view *v = arg;
+
+    v->n_stuck++;
+    v->stuck = n ? who[0] : (struct worker_survivor){0};
+}
+
 static void on_gone(void *arg)
 {
     struct view *v = arg;
@@ -72,6 +80,7 @@ int bed_try_start(struct bed *bed, struct view *v, struct launch_args a,
                                .linger_ms = a.linger_ms};
     struct workers_events ev = {.on_started = on_started,
                                 .on_exit = on_exit_view,
+                                .on_stuck = on_stuck,
                                 .on_gone = on_gone, .arg = v};
 
     snprintf(pid, sizeof(pid), "AGENT=%d", getpid());
@@ -168,6 +177,7 @@ void bed_close(struct bed *bed)
     is_str(fds, bed->fds_before, "no descriptor is left open");
     output_destroy(bed->host.output, 5000, NULL, NULL);
     child_table_destroy(bed->host.children);
+    proc_env_release(&bed->host.env);
     uv_run(&bed->loop, UV_RUN_DEFAULT);
     is_int(uv_loop_close(&bed->loop), 0, "nothing is left on the loop");
     buf_release(&bed->printed);

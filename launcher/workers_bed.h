@@ -23,7 +23,8 @@ struct bed {
 /* What a test sees of one set. */
 struct view {
     struct workers *set;
-    int n_started, n_exits, n_gone;
+    int n_started, n_exits, n_gone, n_stuck;
+    struct worker_survivor stuck; /* the first of those told last */
     struct worker_end ends[64];
     char text[64][300];
     char tail[64][300];

@@ -68,34 +68,45 @@ bool workers_own(void *arg, const struct proc *p)
     }
     return by_session > 0 || whose(w, p->group) > 0 ||
            (is_alone(w) && p->parent == getpid()) ||
-           proc_has_env(p->pid, w->tag);
+           proc_env_ask(&w->host->env, p, w->tag) == PROC_ENV_HAS;
 }
 
-/* An orphan that cannot be told yet, because it is in the middle of an exec. */
-static bool is_unclear(const struct workers *w, const struct proc *p)
+/* An orphan that only its environment can tell of, and that does not: it has none
+ * yet, in the middle of an exec, or it is silent. */
+static bool is_in_doubt(const struct workers *w, const struct proc *p,
+                        enum proc_env_answer answer)
 {
     return p->parent == getpid() && !is_alone(w) &&
            !child_is_known(w->host->children, p->pid) &&
-           whose(w, p->session) == 0 && proc_has_no_env(p->pid);
+           whose(w, p->session) == 0 &&
+           proc_env_ask(&w->host->env, p, w->tag) == answer;
 }
 
-/* Keeps of a list what belongs to the set, and what is below that. Returns
- * whether somebody was unclear. */
+bool workers_is_silent(const struct workers *w, const struct proc *p)
+{
+    return is_in_doubt(w, p, PROC_ENV_SILENT);
+}
+
+/* Keeps of a list what belongs to the set, and what is below that. One that is
+ * silent counts, too: were it taken for another's, two generations could run. It is
+ * not killed: it may be another's. Returns whether somebody was unclear. */
 static bool keep_ours(struct workers *w, struct proc_list *l)
 {
     bool unclear = false;
     size_t n = 0;
 
     for (size_t i = 0; i < l->n; i++) {
-        bool ours = workers_own(w, &l->items[i]);
+        const struct proc *p = &l->items[i];
+        bool ours = false;
 
-        unclear = unclear || (!ours && is_unclear(w, &l->items[i]));
-
+        /* To ask one takes a thread: first what is known. */
         for (size_t k = 0; k < n && !ours; k++) {
-            ours = l->items[k].pid == l->items[i].parent;
+            ours = l->items[k].pid == p->parent;
         }
+        ours = ours || workers_own(w, p) || workers_is_silent(w, p);
+        unclear = unclear || (!ours && is_in_doubt(w, p, PROC_ENV_NONE));
         if (ours) {
-            l->items[n++] = l->items[i];
+            l->items[n++] = *p;
         }
     }
     l->n = n;

@@ -10,7 +10,6 @@
 #define MUSTER_LAUNCHER_WORKERS_SET_H
 
 #include "base/buf.h"
-#include "base/proc.h"
 #include "launcher/exec.h"
 #include "launcher/workers.h"
 
@@ -72,6 +71,9 @@ void workers_read_status(struct workers *w);
 
 /* Whether a descendant of the agent belongs to the set. A proc_pick_f. */
 bool workers_own(void *set, const struct proc *p);
+
+/* Whether it may belong to the set, and cannot be asked. */
+bool workers_is_silent(const struct workers *w, const struct proc *p);
 
 /* Appends the living processes that belong to the set, but for the workers
  * themselves. Returns whether there is somebody who may turn out to. */

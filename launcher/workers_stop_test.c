@@ -7,8 +7,12 @@
 #include "launcher/workers_bed.h"
 #include "tests/lib/tap.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,6 +133,74 @@ static void test_two_sets(void)
     bed_check_nobody("two sets");
 }
 
+/* Makes a FIFO of the environment of one that is there instead of /proc. */
+static void make_silent(const char *root, pid_t pid, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/%d", root, (int)pid);
+    mkdir(path, 0700);
+    snprintf(path, PATH_MAX, "%s/%d/task", root, (int)pid);
+    mkdir(path, 0700);
+    snprintf(path, PATH_MAX, "%s/%d/task/%d", root, (int)pid, (int)pid);
+    mkdir(path, 0700);
+    snprintf(path, PATH_MAX, "%s/%d/task/%d/environ", root, (int)pid, (int)pid);
+    if (mkfifo(path, 0600) < 0) {
+        bail_out("mkfifo %s", path);
+    }
+}
+
+/* The one of set `v` that is in a session of its own; -1 where none is yet. */
+static pid_t find_daemon(const struct view *v)
+{
+    _proc_list_ struct proc_list l = {0};
+    pid_t worker = worker_pid(v->set, 0);
+
+    proc_descendants(getpid(), &l, NULL);
+    for (size_t i = 0; i < l.n; i++) {
+        if (l.items[i].parent == worker && l.items[i].session != worker) {
+            return l.items[i].pid;
+        }
+    }
+    return -1;
+}
+
+/* A daemon in the middle of an exec that does not come to its end. Whose it is, is
+ * not known: it may be of either set, so it is not killed, and the one that ends
+ * waits. */
+static void test_silent(void)
+{
+    char root[128], path[PATH_MAX];
+    struct view a, b;
+    pid_t daemon = -1;
+    int fd;
+
+    buf_clear(&bed.printed);
+    snprintf(root, sizeof(root), "%s/proc", bed.dir);
+    mkdir(root, 0700);
+    bed_start(&bed, &a, (struct launch_args){.n = 1, .verb = "wait"});
+    bed_start(&bed, &b, (struct launch_args){.n = 1, .verb = "many", .arg = 2});
+    bed_turn_until(&bed, (daemon = find_daemon(&b)) > 0);
+    make_silent(root, daemon, path);
+    bed.host.env.root = root;
+    workers_stop(b.set, 0);
+    bed_turn_until(&bed, b.n_stuck);
+    is_int(b.n_gone, 0, "a set is not gone as long as one may be of it");
+    is_int(b.stuck.pid, daemon, "which one, is told");
+    ok(b.stuck.is_silent, "and that it does not tell whose it is");
+    ok(kill(daemon, 0) == 0, "it lives");
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    bed.host.env.root = NULL;
+    if (fd < 0 || write(fd, "A=1", 4) != 4) {
+        bail_out("nobody reads %s", path);
+    }
+    close(fd);
+    bed_turn_until(&bed, b.n_gone);
+    is_int(b.n_gone, 1, "it is when that one has answered");
+    is_int(a.n_exits, 0, "the other set lives on");
+    workers_stop(a.set, 0);
+    bed_turn_until(&bed, a.n_gone);
+    bed_check_nobody("one that was silent");
+}
+
 /* --- how long a restart takes --- */
 
 enum { N_ROUNDS = 10 };
@@ -203,6 +275,7 @@ int main(int argc, char **argv)
     test_stop();
     test_left_behind();
     test_two_sets();
+    test_silent();
     test_restart();
     bed_close(&bed);
     return tap_done();

@@ -15,7 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/key.h"
-#include "base/proc.h"
+#include "base/proc_env.h"
 #include "base/seqsock.h"
 #include "base/str.h"
 #include "comm/agent_find.h"
@@ -100,11 +100,21 @@ static _Noreturn void leave(struct companion *c, int status)
     _exit(c->report_status ? status : 0);
 }
 
+static void tell_silent(void *arg, const struct proc *p)
+{
+    char text[256];
+
+    (void)arg;
+    proc_env_word(p, text, sizeof(text));
+    fprintf(stderr, "muster-mpi: %s; it is left alone\n", text);
+}
+
 /* The connection to the agent ended without a verdict: a newer companion has
  * taken it over, or it died. What it leaves is killed by its watch; where that is
  * dead too, this does it. */
 static _Noreturn void lose_agent(struct companion *c)
 {
+    struct proc_env env = {.on_silent = tell_silent};
     char entry[256];
     int lock = -1;
 
@@ -113,7 +123,7 @@ static _Noreturn void lose_agent(struct companion *c)
         snprintf(entry, sizeof(entry), "MUSTER_AGENT=%s.%d", c->tag,
                  c->local_rank);
         for (int round = 0;
-             round < SWEEP_ROUNDS && proc_sweep_env(entry, NULL) > 0;
+             round < SWEEP_ROUNDS && proc_sweep_env(&env, entry, NULL) > 0;
              round++) {
             poll(NULL, 0, SWEEP_PAUSE_MS);
         }
