@@ -8,6 +8,7 @@
  *   ckpt_tables.c   what all ranks have, and who writes what
  *   ckpt_save.c     a save, all ranks together
  *   save_direct.c   written by the ranks themselves
+ *   save_agent.c    handed to the agents of the ranks
  *   ckpt_load.c     choosing a checkpoint together, and loading it
  */
 #ifndef MUSTER_CKPT_SAVE_PRIV_H
@@ -72,6 +73,10 @@ struct save_way {
 
 /* By the ranks themselves: durable when commit returns. 0 or -ENOMEM. */
 int save_direct_create(struct save_way *ret);
+
+/* Through the agent of a worker, which commits, too. No way (and 0) without an
+ * agent; -ENOMEM. */
+int save_agent_create(struct muster *m, struct save_way *ret);
 
 enum { CKPT_N_RECENT = 64 };
 

@@ -18,6 +18,8 @@
  *   agent_order.c    its orders: workers start once their generation is on disk
  *   agent_record.c   what the lead writes down: journal, status, front end;
  *                    with agent_record_note.c
+ *   agent_snap.c     checkpoints that workers save through it, and, where it
+ *                    leads (agent_snap_lead.c), their commit
  *   agent_fact.c     what it tells the lead, and its own log
  *   agent_errors.c   error files and stacks on their way into the run directory
  *   crew*.c          the workers of one generation, with all that they need
@@ -52,6 +54,7 @@
 struct agent_heir;
 struct agent_lead;
 struct agent_limit;
+struct agent_snap;
 struct crew;
 struct jsonw;
 struct soon;
@@ -114,6 +117,7 @@ struct agent {
     uint64_t stranded_ms; /* since when its workers wait in vain; 0: they do not */
     struct crew_world *parted; /* of one that is gone, see crew_world_part() */
     struct crew_mpi *mpi;      /* likewise, see crew_mpi.c */
+    struct agent_snap *snap;   /* what workers save, see agent_snap.h, or NULL */
     struct warm *warm;         /* the interpreter of restart.preload, or NULL */
     unsigned n_warm_renewals;
     bool warm_is_over;         /* there will be none, and it was told */

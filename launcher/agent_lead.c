@@ -15,6 +15,7 @@
 #include "launcher/agent_late.h"
 #include "launcher/agent_order.h"
 #include "launcher/agent_record.h"
+#include "launcher/agent_snap.h"
 #include "launcher/agent_watch.h"
 #include "launcher/jsonw.h"
 #include "rendezvous/lead.h"
@@ -40,6 +41,7 @@ struct agent_lead {
     struct control_watch *watch;
     struct lead_watch *ckpts; /* or NULL */
     struct lead_late *late;   /* likewise */
+    struct lead_snap *snaps;
     uint64_t held;         /* the order to run that waits for its checkpoint */
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
@@ -208,6 +210,18 @@ static void on_chosen(void *arg, const char *path, int64_t step_)
         give(l, order);
     }
 }
+
+static uint32_t snap_generation(void *arg)
+{
+    const struct agent_lead *l = arg;
+
+    return lead_generation(l->core);
+}
+
+static const struct lead_snap_ops snap_ops = {
+    .on_saved = on_saved,
+    .generation = snap_generation,
+};
 
 static const struct lead_watch_ops watch_ops = {
     .on_saved = on_saved,
@@ -487,6 +501,8 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
              "a signal to mpirun says that the end is near");
     } else if (strcmp(kind, "stranded") == 0) {
         take_stranded(a->lead, fact);
+    } else if (strcmp(kind, "snap") == 0) {
+        lead_snap_fact(a->lead->snaps, fact);
     } else if (strcmp(kind, "request") == 0 && op) {
         agent_lead_request(a, op, fact,
                            from ? from : a->roster.entries[rank].host, NULL);
@@ -755,6 +771,7 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
                                          e);
     rc = rc < 0 ? rc : lead_late_create(a, l->record, on_late_stop, l, &l->late,
                                         e);
+    rc = rc < 0 ? rc : lead_snap_create(a, &snap_ops, l, &l->snaps, e);
     if (rc == 0) {
         agent_lead_good(a);
         record_size(l->record, l->core);
@@ -818,6 +835,7 @@ static void destroy(struct agent_lead *l, unsigned journal_ms)
     control_watch_destroy(l->watch);
     lead_watch_destroy(l->ckpts);
     lead_late_destroy(l->late);
+    lead_snap_destroy(l->snaps);
     lead_hang_destroy(l->hang);
     agent_limit_destroy(l->limit);
     agent_order_release(&l->order);

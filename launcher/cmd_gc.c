@@ -19,6 +19,7 @@
 #include "launcher/runindex.h"
 #include "launcher/runview.h"
 #include "launcher/show.h"
+#include "launcher/snap_budget.h"
 #include "spec/value.h"
 
 #include <dirent.h>
@@ -248,6 +249,7 @@ static void collect_run(struct gc *gc, const struct rundir_entry *entry,
             return;
         }
         runindex_remove(entry);
+        snap_dir_remove(v.dir->id, NULL);
     }
     tell(gc, "run", entry->path);
 }

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "launcher/agent_snap.h"
 #include "rendezvous/restart.h"
 
 #include <errno.h>
@@ -40,6 +41,7 @@ static void on_exit_(void *arg, const struct worker_end *end)
         /* What it has completed, others can complete; nothing more. */
         segment_leave(c->world->segment, end->local_rank);
     } else {
+        c->any_failed = true;
         crew_world_end(c->world, end->text);
         crew_describe(c, end, &f);
         event.failure = &f;
@@ -172,6 +174,7 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
 
 static void crew_free(struct crew *c)
 {
+    agent_snap_forget(c);
     crew_blame_end(c);
     crew_hang_end(c);
     crew_mpi_destroy(c);
@@ -287,7 +290,7 @@ void crew_finish(struct crew *c)
     struct member_event event = {.type = MEMBER_GONE,
                                  .generation = c->generation};
 
-    if (!crew_mpi_is_gone(c) || !crew_gpus_are_free(c)) {
+    if (!crew_mpi_is_gone(c) || !crew_gpus_are_free(c) || agent_snap_waits(c)) {
         return;
     }
     crew_destroy(a);

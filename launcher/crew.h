@@ -61,6 +61,7 @@ struct crew {
     int64_t oom_kills;   /* in our cgroup, as of the last look */
     bool stopping;
     bool start_failed;
+    bool any_failed;     /* a worker ended with another status than 0 */
     bool told_stuck;     /* that some do not die */
     struct echo *echoes; /* not told yet, in order */
     uv_timer_t *echo_timer;

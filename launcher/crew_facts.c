@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "launcher/agent_snap.h"
 #include "launcher/jsonw.h"
 
 struct jsonw crew_fact_begin(struct buf *b, const char *kind,
@@ -110,9 +111,30 @@ static void on_disconnect(void *arg, uint32_t local_rank, bool had_joined,
     }
 }
 
+static void on_snap_begin(void *arg, uint32_t local_rank, uint64_t connection,
+                          const struct worker_snap_begin *begin)
+{
+    agent_snap_begin(arg, local_rank, connection, begin);
+}
+
+static void on_snap_find(void *arg, uint32_t local_rank, uint64_t connection,
+                         const char *uuid)
+{
+    agent_snap_find(arg, local_rank, connection, uuid);
+}
+
+static void on_snap_done(void *arg, uint32_t local_rank,
+                         const struct worker_snap_done *done)
+{
+    agent_snap_done(arg, local_rank, done);
+}
+
 const struct worker_socket_ops crew_socket_ops = {
     .whose = whose,
     .on_report = on_report,
     .on_checkpoint_saved = on_checkpoint_saved,
+    .on_snap_begin = on_snap_begin,
+    .on_snap_find = on_snap_find,
+    .on_snap_done = on_snap_done,
     .on_disconnect = on_disconnect,
 };

@@ -218,7 +218,8 @@ static const struct field checkpoint_fields[] = {
      AT(checkpoint.every_ms), .min = 1 * SECONDS, .max = 365 * DAYS,
      .def = "auto", .help = "time between checkpoints", .later = no_own},
     {"keep", FIELD_COUNT, AT(checkpoint.keep), .min = 1, .max = 1000000,
-     .def = "3", .help = "checkpoints that are kept", .later = no_own},
+     .def = "3", .help = "checkpoints that are kept, of those that workers save by "
+     "the library"},
     {"levels", FIELD_FLAGS, AT(checkpoint.levels), .words = level_words,
      .def = "[memory, partner, disk]", .help = "where checkpoints are held",
      .later = no_own},

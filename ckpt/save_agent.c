@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank copies its image and its part into memory of the node's agent, which has
+ * them from then on: it writes them to the disk, and the agent of the run's lead
+ * commits when all ranks are there.
+ */
+#include <config.h>
+
+#include "ckpt/save_priv.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "ckpt/snap.h"
+#include "comm/client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    N_MAPS = 2, /* as many as the agent has of a rank */
+    BUSY_WAIT_MS = 60000,
+    BUSY_LOOK_MS = 5,
+};
+
+/* Mapped once: what is there already need not be faulted in again. */
+struct map {
+    ino_t file;
+    char *at;
+    size_t len;
+};
+
+struct agent_way {
+    struct client *client; /* borrowed */
+    struct map maps[N_MAPS]; /* the newest first */
+    struct buf part;
+};
+
+/* --- memory --- */
+
+static void unmap(struct map *m)
+{
+    if (m->at) {
+        munmap(m->at, m->len);
+    }
+    *m = (struct map){0};
+}
+
+/* Brings the map of that file to the front, where there is one. */
+static bool find_map(struct agent_way *w, ino_t file)
+{
+    struct map last = w->maps[N_MAPS - 1];
+
+    if (w->maps[0].at && w->maps[0].file == file) {
+        return true;
+    }
+    memmove(&w->maps[1], &w->maps[0], (N_MAPS - 1) * sizeof(last));
+    w->maps[0] = last;
+    return last.at && last.file == file;
+}
+
+static int map_file(struct agent_way *w, int fd, uint64_t bytes,
+                    struct error *e)
+{
+    size_t len = SNAP_PAGE_BYTES + bytes;
+    struct map *m = &w->maps[0];
+    struct stat st;
+    void *at;
+
+    if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < len) {
+        return error_text(e, EPROTO, "the agent's memory has less than %zu "
+                          "bytes", len);
+    }
+    if (find_map(w, st.st_ino) && m->len >= len) {
+        return 0;
+    }
+    unmap(m);
+    at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd,
+              0);
+    if (at == MAP_FAILED) {
+        return error_set(e, errno, "map %zu bytes of the agent's", len);
+    }
+    *m = (struct map){.file = st.st_ino, .at = at, .len = len};
+    return 0;
+}
+
+/* --- saving --- */
+
+/* The one before the last is still on its way: training waits for it here. */
+static int ask(struct agent_way *w, const struct worker_snap_begin *begin,
+               struct worker_snap *ret, int *ret_fd, struct error *e)
+{
+    uint64_t end_ms = clock_mono_ms() + BUSY_WAIT_MS;
+    int rc;
+
+    do {
+        rc = client_snap_begin(w->client, begin, ret, ret_fd, e);
+        if (rc == -EBUSY) {
+            poll(NULL, 0, BUSY_LOOK_MS);
+        }
+    } while (rc == -EBUSY && clock_mono_ms() < end_ms);
+    return rc;
+}
+
+static int reserve(void *self, const struct save_job *job, struct error *e)
+{
+    struct agent_way *w = self;
+    struct worker_snap_begin begin = {.step = job->gather.step};
+    struct worker_snap snap;
+    _close_ int fd = -1;
+    int rc;
+
+    buf_clear(&w->part);
+    rc = part_encode(job->part, &w->part, e);
+    if (rc < 0) {
+        return rc;
+    }
+    begin.bytes = snap_room(job->image->bytes, w->part.len);
+    str_copy(begin.uuid, sizeof(begin.uuid), job->gather.uuid);
+    if (strlen(job->root_path) >= sizeof(begin.root)) {
+        return error_set(e, ENAMETOOLONG, "%.80s...", job->root_path);
+    }
+    str_copy(begin.root, sizeof(begin.root), job->root_path);
+    rc = ask(w, &begin, &snap, &fd, e);
+    return rc < 0 ? rc : map_file(w, fd, begin.bytes, e);
+}
+
+static int put(void *self, const struct save_job *job, struct error *e)
+{
+    struct agent_way *w = self;
+    struct worker_snap_done done = {.image_bytes = job->image->bytes,
+                                    .part_bytes = w->part.len};
+    char *image = w->maps[0].at + SNAP_PAGE_BYTES;
+
+    image_copy(job->image, image, job->n_threads);
+    memcpy(image + snap_room(job->image->bytes, 0), w->part.data, w->part.len);
+    str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
+    return client_snap_done(w->client, &done, e);
+}
+
+/* A snapshot that not all ranks have made comes to nothing by itself. */
+static void forget(void *self, const struct save_job *job)
+{
+    (void)self;
+    (void)job;
+}
+
+static int look(struct agent_way *w, const char *uuid,
+                enum muster_ckpt_level level, struct error *e)
+{
+    struct worker_snap_status s;
+    int rc = client_snap_status(w->client, uuid, &s, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (s.error) {
+        return error_text(e, (int)(s.error & 0xffff), "%s", s.why);
+    }
+    return (int)s.level >= (int)level + 1;
+}
+
+static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
+                   int64_t timeout_ms, struct error *e)
+{
+    struct agent_way *w = self;
+    uint64_t end_ms = timeout_ms < 0 ? UINT64_MAX
+                                     : clock_mono_ms() + (uint64_t)timeout_ms;
+    int rc;
+
+    if (level == MUSTER_CKPT_PARTNER || level == MUSTER_CKPT_REMOTE) {
+        return error_text(e, ENOTSUP, "nothing copies checkpoints to another "
+                          "node, or to a store");
+    }
+    while ((rc = look(w, uuid, level, e)) == 0 && clock_mono_ms() < end_ms) {
+        struct pollfd p = {.fd = client_fd(w->client), .events = POLLIN};
+        uint64_t left = end_ms - clock_mono_ms();
+
+        poll(&p, 1, left > 1000 ? 1000 : (int)left);
+    }
+    return rc;
+}
+
+static void destroy(void *self)
+{
+    struct agent_way *w = self;
+
+    for (size_t i = 0; i < N_MAPS; i++) {
+        unmap(&w->maps[i]);
+    }
+    buf_release(&w->part);
+    free(w);
+}
+
+static const struct save_ops ops = {
+    .reserve = reserve,
+    .put = put,
+    .abort = forget,
+    .done = forget,
+    .reached = reached,
+    .destroy = destroy,
+};
+
+int save_agent_create(struct muster *m, struct save_way *ret)
+{
+    struct client *client = client_of(m);
+    struct agent_way *w;
+
+    if (!client) {
+        return 0;
+    }
+    w = calloc(1, sizeof(*w));
+    if (!w) {
+        return -ENOMEM;
+    }
+    w->client = client;
+    *ret = (struct save_way){&ops, w};
+    return 0;
+}

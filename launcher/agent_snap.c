@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/agent_snap.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/io_direct.h"
+#include "ckpt/part.h"
+#include "launcher/jsonw.h"
+#include "launcher/snap_budget.h"
+#include "launcher/snap_hold.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TELL_MS = 2000,  /* what is not settled, again */
+    WAIT_MS = 30000, /* of workers that have ended well */
+};
+
+/* A worker that has asked for memory. */
+struct question {
+    struct question *next;
+    uint64_t id;
+    uint32_t generation, local_rank;
+    uint64_t connection;
+};
+
+/* What one rank has saved. */
+struct saved {
+    struct saved *next;
+    struct snap_head head;
+    enum snap_stage stage;
+    int error;
+    char why[WORKER_WHY_SIZE];
+};
+
+struct agent_snap {
+    struct agent *agent;
+    struct snap_hold *hold;
+    struct question *questions;
+    uint64_t n_questions;
+    struct saved *saved; /* and not settled */
+    uv_timer_t *timer;
+    struct crew *waits; /* for all to be settled, or NULL */
+    uint32_t waited_for; /* generation */
+    uint64_t wait_until_ms;
+};
+
+/* --- to the lead --- */
+
+static void tell_lead(struct agent *a, const struct saved *s)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = agent_fact_begin(&b, "snap");
+
+    jsonw_str(&w, "uuid", s->head.uuid);
+    jsonw_str(&w, "root", s->head.root);
+    jsonw_int(&w, "step", (int64_t)s->head.step);
+    jsonw_int(&w, "generation", s->head.generation);
+    jsonw_int(&w, "token", (int64_t)s->head.token);
+    jsonw_int(&w, "rank", s->head.rank);
+    jsonw_int(&w, "ranks", s->head.n_ranks);
+    jsonw_int(&w, "stage", (int64_t)s->stage);
+    jsonw_int(&w, "error", s->error);
+    jsonw_str(&w, "why", s->why);
+    agent_fact_send(a, &w);
+}
+
+static void on_timer(uv_timer_t *t)
+{
+    struct agent_snap *p = t->data;
+    struct crew *c = p->waits;
+
+    for (const struct saved *s = p->saved; s; s = s->next) {
+        tell_lead(p->agent, s);
+    }
+    if (!c) {
+        return;
+    }
+    if (uv_now(&p->agent->loop) >= p->wait_until_ms) {
+        agent_note(p->agent, "node %u: what its workers saved last is on its way "
+                   "to the disk still: it may be lost", p->agent->rank);
+    }
+    p->waits = NULL;
+    crew_finish(c); /* which may wait on */
+}
+
+static void keep_telling(struct agent_snap *p)
+{
+    if (!p->saved) {
+        uv_timer_stop(p->timer);
+    } else if (!uv_is_active((uv_handle_t *)p->timer)) {
+        uv_timer_start(p->timer, on_timer, TELL_MS, TELL_MS);
+    }
+}
+
+/* --- to the workers --- */
+
+static struct worker_socket *socket_of(const struct agent *a, uint32_t rank)
+{
+    const struct crew *c = a->crew;
+
+    return c && rank >= c->layout.first_rank &&
+                   rank - c->layout.first_rank < c->layout.n_local
+               ? c->list[rank - c->layout.first_rank].socket
+               : NULL;
+}
+
+static void tell_worker(struct agent *a, uint32_t rank, const char *uuid,
+                        enum worker_snap_level level, int error,
+                        const char *why)
+{
+    struct worker_socket *w = socket_of(a, rank);
+    struct worker_snap_status status = {.level = (uint8_t)level,
+                                        .error = (uint32_t)error};
+
+    if (w) {
+        str_copy(status.uuid, sizeof(status.uuid), uuid);
+        str_copy(status.why, sizeof(status.why), why);
+        worker_socket_tell_snap(w, &status);
+    }
+}
+
+static void answer(struct agent *a, const struct question *q,
+                   const struct snap *s, int fd, const struct error *e)
+{
+    struct crew *c = a->crew;
+    struct worker_snap m = {0};
+
+    if (s) {
+        m.bytes = s->room;
+        m.step = s->head.step;
+        m.image_bytes = s->head.image_bytes;
+        m.part_bytes = s->head.part_bytes;
+        str_copy(m.uuid, sizeof(m.uuid), s->head.uuid);
+    } else {
+        m.error = (uint32_t)e->code;
+        str_copy(m.why, sizeof(m.why), e->text);
+    }
+    if (c && c->generation == q->generation && c->list[q->local_rank].socket) {
+        worker_socket_answer_snap(c->list[q->local_rank].socket, q->connection,
+                                  &m, fd);
+    } else {
+        close_fd(&fd);
+    }
+}
+
+/* --- what comes of it --- */
+
+static void on_begun(void *arg, uint64_t id, const struct snap *s,
+                     const struct error *e)
+{
+    struct agent_snap *p = arg;
+    struct question **at = &p->questions, *q;
+    struct error why = *e;
+    int fd = -1;
+
+    while (*at && (*at)->id != id) {
+        at = &(*at)->next;
+    }
+    q = *at;
+    if (!q) {
+        return;
+    }
+    *at = q->next;
+    if (s) {
+        fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
+        s = fd < 0 ? NULL : s;
+        if (fd < 0) {
+            error_set(&why, errno, "hand a snapshot out");
+        }
+    }
+    answer(p->agent, q, s, fd, &why);
+    free(q);
+}
+
+static struct saved *find_saved(struct agent_snap *p, uint32_t rank,
+                                const char *uuid)
+{
+    struct saved *s = p->saved;
+
+    while (s && (s->head.rank != rank || strcmp(s->head.uuid, uuid) != 0)) {
+        s = s->next;
+    }
+    return s;
+}
+
+static void on_written(void *arg, const struct snap_head *head,
+                       const struct error *e)
+{
+    struct agent_snap *p = arg;
+    struct saved *s = find_saved(p, head->rank, head->uuid);
+
+    if (!s) {
+        return; /* settled meanwhile */
+    }
+    s->stage = e->code ? SNAP_STAGE_FAILED : SNAP_STAGE_WRITTEN;
+    s->error = e->code;
+    str_copy(s->why, sizeof(s->why), e->text);
+    tell_lead(p->agent, s);
+}
+
+/* --- life --- */
+
+static void free_timer(uv_handle_t *h)
+{
+    free(h);
+}
+
+static int create(struct agent *a, struct error *e)
+{
+    struct agent_snap *p = calloc(1, sizeof(*p));
+    struct snap_budget budget;
+    char dir[PATH_MAX];
+    struct snap_hold_config config = {
+        .loop = &a->loop, .dir = dir, .io = io_direct(), .finish = part_finish,
+        .on_begun = on_begun, .on_written = on_written, .arg = p,
+    };
+    int rc;
+
+    if (!p) {
+        return error_set(e, ENOMEM, "hold snapshots");
+    }
+    snap_budget_find(&budget);
+    config.budget = budget.bytes;
+    config.budget_why = budget.why;
+    rc = snap_dir(a->run.id, dir, sizeof(dir), e);
+    rc = rc < 0 ? rc : snap_hold_create(&config, &p->hold, e);
+    p->timer = rc < 0 ? NULL : calloc(1, sizeof(*p->timer));
+    if (rc == 0 && !p->timer) {
+        rc = error_set(e, ENOMEM, "hold snapshots");
+    }
+    if (rc < 0) {
+        snap_hold_destroy(p->hold);
+        free(p);
+        return rc;
+    }
+    uv_timer_init(&a->loop, p->timer);
+    p->timer->data = p;
+    p->agent = a;
+    a->snap = p;
+    return 0;
+}
+
+void agent_snap_stop(struct agent *a, bool is_resumable)
+{
+    struct agent_snap *p = a->snap;
+
+    if (!p) {
+        return;
+    }
+    a->snap = NULL;
+    if (!is_resumable) {
+        snap_hold_remove(p->hold);
+    }
+    snap_hold_destroy(p->hold);
+    uv_close((uv_handle_t *)p->timer, free_timer);
+    while (p->questions) {
+        struct question *q = p->questions;
+
+        p->questions = q->next;
+        free(q);
+    }
+    while (p->saved) {
+        struct saved *s = p->saved;
+
+        p->saved = s->next;
+        free(s);
+    }
+    free(p);
+}
+
+/* --- what workers say --- */
+
+static int begin(struct crew *c, const struct question *from,
+                 const struct worker_snap_begin *m, struct error *e)
+{
+    struct agent *a = c->agent;
+    struct question *q;
+    struct snap_rank who = {
+        .rank = c->layout.first_rank + from->local_rank,
+        .n_ranks = c->layout.world,
+        .generation = c->generation,
+        .token = member_order(a->member)->serial,
+    };
+    int rc = a->snap ? 0 : create(a, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    q = calloc(1, sizeof(*q));
+    if (!q) {
+        return error_set(e, ENOMEM, "hold a snapshot");
+    }
+    *q = *from;
+    q->id = a->snap->n_questions++;
+    rc = snap_hold_begin(a->snap->hold, &who, m->step, m->uuid, m->root,
+                         m->bytes, q->id, e);
+    if (rc < 0) {
+        free(q);
+        return rc;
+    }
+    q->next = a->snap->questions;
+    a->snap->questions = q;
+    return 0;
+}
+
+void agent_snap_begin(struct crew *c, uint32_t local_rank, uint64_t connection,
+                      const struct worker_snap_begin *m)
+{
+    struct question q = {.generation = c->generation, .local_rank = local_rank,
+                         .connection = connection};
+    struct error e = {0};
+
+    if (begin(c, &q, m, &e) < 0) {
+        answer(c->agent, &q, NULL, -1, &e);
+    }
+}
+
+void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
+                     const char *uuid)
+{
+    struct agent *a = c->agent;
+    struct question q = {.generation = c->generation, .local_rank = local_rank,
+                         .connection = connection};
+    uint32_t rank = c->layout.first_rank + local_rank;
+    const struct snap *s = NULL;
+    struct error e = {0};
+    int fd = -1;
+
+    if (a->snap || create(a, &e) == 0) {
+        s = snap_hold_find(a->snap->hold, rank, uuid);
+    }
+    if (s) {
+        fd = snap_for_reading(s);
+    }
+    if (fd < 0) {
+        error_text(&e, ENOENT, "no snapshot of rank %u on %s", rank, a->host);
+    }
+    answer(a, &q, fd < 0 ? NULL : s, fd, &e);
+}
+
+static int take(struct crew *c, uint32_t rank, const struct worker_snap_done *m,
+                struct error *e)
+{
+    struct agent_snap *p = c->agent->snap;
+    struct saved *s = calloc(1, sizeof(*s));
+    int rc = !s ? error_set(e, ENOMEM, "hold a snapshot")
+             : !p ? error_text(e, ENOENT, "no snapshot was begun")
+                  : snap_hold_done(p->hold, rank, m->uuid, m->image_bytes,
+                                   m->part_bytes, e);
+
+    if (rc < 0) {
+        free(s);
+        return rc;
+    }
+    s->head = snap_hold_find(p->hold, rank, m->uuid)->head;
+    s->stage = SNAP_STAGE_HELD;
+    s->next = p->saved;
+    p->saved = s;
+    tell_lead(p->agent, s);
+    keep_telling(p);
+    return 0;
+}
+
+void agent_snap_done(struct crew *c, uint32_t local_rank,
+                     const struct worker_snap_done *m)
+{
+    uint32_t rank = c->layout.first_rank + local_rank;
+    struct error e = {0};
+    int rc = take(c, rank, m, &e);
+
+    tell_worker(c->agent, rank, m->uuid,
+                rc < 0 ? WORKER_SNAP_NONE : WORKER_SNAP_HELD, e.code, e.text);
+}
+
+/* --- what the lead says --- */
+
+void agent_snap_settled(struct agent *a, const char *uuid, int error,
+                        const char *why)
+{
+    struct agent_snap *p = a->snap;
+    struct saved **at = p ? &p->saved : NULL;
+
+    while (at && *at) {
+        struct saved *s = *at;
+
+        if (strcmp(s->head.uuid, uuid) != 0) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        tell_worker(a, s->head.rank, uuid,
+                    error ? WORKER_SNAP_NONE : WORKER_SNAP_DURABLE, error, why);
+        free(s);
+    }
+    if (!p) {
+        return;
+    }
+    snap_hold_settle(p->hold, uuid, !error);
+    keep_telling(p);
+    if (!p->saved && p->waits) {
+        struct crew *c = p->waits;
+
+        p->waits = NULL;
+        crew_finish(c);
+    }
+}
+
+void agent_snap_forget(struct crew *c)
+{
+    if (c->agent->snap && c->agent->snap->waits == c) {
+        c->agent->snap->waits = NULL;
+    }
+}
+
+bool agent_snap_waits(struct crew *c)
+{
+    struct agent_snap *p = c->agent->snap;
+    uint64_t now = uv_now(&c->agent->loop);
+
+    if (!p || !p->saved || c->any_failed ||
+        member_order(c->agent->member)->broken ||
+        (p->waited_for == c->generation && now >= p->wait_until_ms)) {
+        return false;
+    }
+    if (p->waited_for != c->generation) {
+        p->waited_for = c->generation;
+        p->wait_until_ms = now + WAIT_MS;
+    }
+    p->waits = c;
+    return true;
+}

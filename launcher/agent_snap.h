@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints that workers save through their agents. Each agent holds what its
+ * workers save (launcher/snap_hold.h), writes it to the disk, and tells the lead of
+ * each rank: held, written, or failed. Once all ranks of a save are written the
+ * lead's agent makes a checkpoint of it, and says so to all: it is settled. Whatever
+ * is not settled is told again and again, so that another lead can go on with it.
+ * A save outlives the generation that made it. Private to agent*.c and crew*.c.
+ */
+#ifndef MUSTER_LAUNCHER_AGENT_SNAP_H
+#define MUSTER_LAUNCHER_AGENT_SNAP_H
+
+#include "launcher/crew.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct agent_snap;
+struct lead_snap;
+
+/* How far a rank has come with a save. */
+enum snap_stage {
+    SNAP_STAGE_NONE = 0,
+    SNAP_STAGE_HELD = 1,
+    SNAP_STAGE_WRITTEN = 2,
+    SNAP_STAGE_FAILED = 3,
+};
+
+/* --- agent_snap.c --- */
+
+/* What a worker says, see struct worker_socket_ops. */
+void agent_snap_begin(struct crew *c, uint32_t local_rank, uint64_t connection,
+                      const struct worker_snap_begin *begin);
+void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
+                     const char *uuid);
+void agent_snap_done(struct crew *c, uint32_t local_rank,
+                     const struct worker_snap_done *done);
+
+/* What the lead says of a save: it is a checkpoint, or (`error`) it is none. */
+void agent_snap_settled(struct agent *a, const char *uuid, int error,
+                        const char *why);
+
+/* The workers have ended well. True: crew_finish() comes again, once what they have
+ * saved is settled, or has had its time. */
+bool agent_snap_waits(struct crew *c);
+
+/* It is going. */
+void agent_snap_forget(struct crew *c);
+
+/* The end of the agent; what it holds stays for one that may come. */
+void agent_snap_stop(struct agent *a, bool is_resumable);
+
+/* --- agent_snap_lead.c --- */
+
+struct lead_snap_ops {
+    /* A checkpoint was made. */
+    void (*on_saved)(void *arg, const char *path, int64_t step);
+    /* The generation whose workers run, or ran last. */
+    uint32_t (*generation)(void *arg);
+};
+
+int lead_snap_create(struct agent *a, const struct lead_snap_ops *ops, void *arg,
+                     struct lead_snap **ret, struct error *e);
+/* Threads end when they can. NULL is allowed. */
+void lead_snap_destroy(struct lead_snap *l);
+/* A fact "snap" of any agent. */
+void lead_snap_fact(struct lead_snap *l, const json_t *fact);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A worker that counts, and saves what it has counted through its agent: for tests.
+ *
+ *   snap_worker DIRECTORY ELEMENTS
+ *
+ * It says "from STEP" where it begins (-1: nothing was there), saves every ten steps,
+ * and ends at a step after which there is a file "go" in the run directory. With a
+ * file "die" there, the last rank kills itself after its next save, in the first
+ * generation.
+ */
+#include <config.h>
+
+#include "muster.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct muster *m;
+static struct muster_ckpt *ck;
+static float *mine;
+static uint64_t n;
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "snap_worker: %s: %s\n", what,
+            ck ? muster_ckpt_error_text(ck) : muster_error_text(m));
+    return 1;
+}
+
+static int there_is(const char *name)
+{
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/%s", muster_run_dir(m), name);
+    return access(path, F_OK) == 0;
+}
+
+static void count(int64_t step)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        mine[i] = (float)(step % 1000) + (float)((i + (uint64_t)muster_rank(m)) % 97);
+    }
+}
+
+static int is_right(int64_t step)
+{
+    float *want = mine;
+    int right;
+
+    mine = malloc(n * sizeof(*mine));
+    memcpy(mine, want, n * sizeof(*mine));
+    count(step);
+    right = memcmp(mine, want, n * sizeof(*mine)) == 0;
+    free(want);
+    return right;
+}
+
+static int begin(const char *uri, int64_t *ret_step)
+{
+    uint64_t shape[2] = {(uint64_t)muster_world(m), n};
+    uint64_t at[2] = {(uint64_t)muster_rank(m), 0}, len[2] = {1, n};
+    struct muster_ckpt_tensor t = {.name = "count", .dtype = MUSTER_F32,
+                                   .n_dims = 2, .shape = shape, .at = at,
+                                   .len = len, .data = mine};
+    int rc;
+
+    *ret_step = -1;
+    if (muster_ckpt_open(m, NULL, uri, NULL, &ck) < 0 ||
+        muster_ckpt_tensor(ck, &t) < 0) {
+        return fail("open");
+    }
+    rc = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, ret_step);
+    if (rc < 0 && rc != -ENOENT) {
+        return fail("load");
+    }
+    if (rc == 0 && !is_right(*ret_step)) {
+        return fail("what was loaded is wrong");
+    }
+    if (rc == 0) {
+        t.data = mine;
+        muster_ckpt_tensor(ck, &t);
+    }
+    printf("from %" PRId64 "\n", *ret_step);
+    fflush(stdout);
+    return 0;
+}
+
+/* What all say: 1 if any has a reason to end. */
+static int is_over(void)
+{
+    int32_t x = there_is("go") || muster_should_stop(m) > 0;
+
+    return muster_allreduce(m, &x, &x, 1, MUSTER_INT32, MUSTER_MAX) < 0 || x;
+}
+
+static int run(int64_t step)
+{
+    uint64_t save = 0;
+
+    for (;;) {
+        step++;
+        count(step);
+        if (step % 10 == 0) {
+            if (muster_ckpt_save(ck, step, 0, &save) < 0) {
+                return fail("save");
+            }
+            printf("held %" PRId64 "\n", step);
+            fflush(stdout);
+            if (there_is("die") && muster_generation(m) == 1 &&
+                muster_rank(m) == muster_world(m) - 1) {
+                raise(SIGKILL);
+            }
+        }
+        if (is_over()) {
+            break;
+        }
+        usleep(5000);
+    }
+    if (save && muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
+        return fail("wait");
+    }
+    printf("ended %" PRId64 "\n", step);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int64_t step;
+    int rc;
+
+    if (argc != 3 || muster_init(&m) < 0) {
+        fprintf(stderr, "usage: snap_worker DIRECTORY ELEMENTS\n");
+        return 2;
+    }
+    n = strtoull(argv[2], NULL, 10);
+    mine = calloc(n, sizeof(*mine));
+    rc = begin(argv[1], &step);
+    rc = rc ? rc : run(step);
+    muster_ckpt_close(ck);
+    muster_finalize(m);
+    free(mine);
+    return rc;
+}

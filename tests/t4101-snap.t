@@ -1,0 +1,53 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints through the agents: a save is safe once it is held, whatever becomes of
+# the worker; the agents write it, the lead commits it, and the next workers start
+# from it.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+
+root=--allow-run-as-root
+worker=$MUSTER_BUILDDIR/tests/lib/snap_worker
+field() { "$MUSTER" status run -o json 2>/dev/null | json "$1"; }
+shm() { echo "/dev/shm/muster-$(id -u)-$(json id run/run.json)"; }
+n_steps() { find ck -name COMMIT 2>/dev/null | wc -l; }
+# start OPTION...
+start() {
+    rm -rf run ck
+    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 "$@" -- "$worker" "$PWD/ck" "${elements:-100000}"
+}
+told() { ok "$1" wait_for 60 eval '[ "$(grep -c "'"$2"'" run.out)" -ge '"$3"' ]' || diag "$(tail -n 30 run.out run.err)"; }
+go_home() {
+    : >run/go
+    wait_exit 60 "$spawned"
+    is "$status" 0 "${1:-it ends well}" || diag "$(tail -n 30 run.out run.err)"
+}
+
+test_saved() {
+    start --nnodes 2
+    told 'saves' 'held 30' 4
+    ok 'and is saved, by the agents' wait_for 60 eval '[ -n "$(field resume_path)" ]' || diag "$(tail -n 30 run.err)"
+    ok 'in memory of theirs' test -d "$(shm)"
+    go_home
+    num "$(n_steps)" -ge 1 'there are checkpoints'
+    num "$(n_steps)" -le 3 'not more than are kept' || diag "$(ls ck)"
+    run "$MUSTER" ckpt verify ck
+    is "$status" 0 'they are whole' || show
+    is "$(find ck -name '*.part' | wc -l)" 0 'nothing else is left in them'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
+test_worker_dies() {
+    start --nnodes 2 --max-restarts 1
+    told 'four workers save' 'held 20' 4
+    : >run/die
+    told 'after the death of one all start again' 'from [0-9]' 4
+    rm run/die
+    told 'and save' 'held' 20
+    go_home 'the run ends well'
+    is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
+    is "$(field restarts)" 1 'one restart'
+}
+
+run_cases
