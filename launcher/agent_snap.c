@@ -71,14 +71,31 @@ static void tell_lead(struct agent *a, const struct saved *s)
     agent_fact_send(a, &w);
 }
 
+/* Where this agent leads it may be settled on the way. */
+static void tell_again(struct agent_snap *p)
+{
+    const struct saved *s;
+    struct saved copy;
+
+    for (unsigned i = 0, at; ; i++) {
+        for (s = p->saved, at = 0; s && at < i; at++) {
+            s = s->next;
+        }
+        if (!s) {
+            return;
+        }
+        copy = *s;
+        tell_lead(p->agent, &copy);
+    }
+}
+
 static void on_timer(uv_timer_t *t)
 {
     struct agent_snap *p = t->data;
-    struct crew *c = p->waits;
+    struct crew *c;
 
-    for (const struct saved *s = p->saved; s; s = s->next) {
-        tell_lead(p->agent, s);
-    }
+    tell_again(p);
+    c = p->waits; /* unless that has been settled, too */
     if (!c) {
         return;
     }
