@@ -218,7 +218,7 @@ PUBLIC int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *gr
     *ret = ck;
     ck->error = problem;
     if (rc == 0 && !group) {
-        rc = save_agent_create(m, &ck->agent);
+        rc = save_agent_create(m, &ck->agent, &ck->source);
     }
     if (rc == 0 && ck->group.rank == 0) {
         rc = make_root(path, &ck->error);

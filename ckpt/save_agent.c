@@ -39,6 +39,13 @@ struct agent_way {
     struct client *client; /* borrowed */
     struct map maps[N_MAPS]; /* the newest first */
     struct buf part;
+
+    /* What this rank has saved of a checkpoint that is being loaded. */
+    char held_uuid[COMMIT_UUID_BYTES]; /* "": nothing */
+    char held_name[PART_NAME_BYTES];
+    struct worker_snap held;
+    char *held_at;
+    size_t held_len;
 };
 
 /* --- memory --- */
@@ -186,9 +193,84 @@ static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
     return rc;
 }
 
+/* --- loading --- */
+
+static void drop_held(struct agent_way *w)
+{
+    if (w->held_at) {
+        munmap(w->held_at, w->held_len);
+    }
+    w->held_at = NULL;
+    w->held_uuid[0] = '\0';
+}
+
+static int map_held(struct agent_way *w, int fd)
+{
+    size_t len = SNAP_PAGE_BYTES + w->held.image_bytes;
+    struct stat st;
+    void *at;
+
+    if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < len) {
+        return -EPROTO;
+    }
+    at = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        return -errno;
+    }
+    w->held_at = at;
+    w->held_len = len;
+    return 0;
+}
+
+/* A rank that asks for one that is there gets it from memory, another one from the
+ * disk: every block is held against its digest either way. */
+void save_agent_look(void *self, uint32_t rank, const struct step *step)
+{
+    struct agent_way *w = self;
+    struct error e = {0};
+    _close_ int fd = -1;
+
+    if (strcmp(w->held_uuid, step->commit.uuid) == 0) {
+        return;
+    }
+    drop_held(w);
+    if (client_snap_find(w->client, step->commit.uuid, &w->held, &fd, &e) < 0 ||
+        map_held(w, fd) < 0) {
+        return;
+    }
+    str_copy(w->held_uuid, sizeof(w->held_uuid), step->commit.uuid);
+    part_data_name(rank, w->held_name);
+}
+
+static bool has(void *arg, const struct step *s, uint32_t file)
+{
+    const struct agent_way *w = arg;
+
+    return strcmp(w->held_uuid, s->commit.uuid) == 0 &&
+           file < s->manifest.n_files &&
+           strcmp(s->manifest.files[file].name, w->held_name) == 0 &&
+           s->manifest.files[file].bytes == w->held.image_bytes;
+}
+
+static int read_held(void *arg, const struct step *s, uint32_t file, void *to,
+                     size_t len, uint64_t at)
+{
+    const struct agent_way *w = arg;
+
+    (void)s;
+    (void)file;
+    if (at > w->held.image_bytes || len > w->held.image_bytes - at) {
+        return -EINVAL;
+    }
+    memcpy(to, w->held_at + SNAP_PAGE_BYTES + at, len);
+    return 0;
+}
+
 static void destroy(void *self)
 {
     struct agent_way *w = self;
+
+    drop_held(w);
 
     for (size_t i = 0; i < N_MAPS; i++) {
         unmap(&w->maps[i]);
@@ -206,7 +288,8 @@ static const struct save_ops ops = {
     .destroy = destroy,
 };
 
-int save_agent_create(struct muster *m, struct save_way *ret)
+int save_agent_create(struct muster *m, struct save_way *ret,
+                      struct load_source *ret_source)
 {
     struct client *client = client_of(m);
     struct agent_way *w;
@@ -220,5 +303,6 @@ int save_agent_create(struct muster *m, struct save_way *ret)
     }
     w->client = client;
     *ret = (struct save_way){&ops, w};
+    *ret_source = (struct load_source){.has = has, .read = read_held, .arg = w};
     return 0;
 }

@@ -76,7 +76,10 @@ int save_direct_create(struct save_way *ret);
 
 /* Through the agent of a worker, which commits, too. No way (and 0) without an
  * agent; -ENOMEM. */
-int save_agent_create(struct muster *m, struct save_way *ret);
+int save_agent_create(struct muster *m, struct save_way *ret,
+                      struct load_source *ret_source);
+/* `step` is about to be loaded: asks the agent what it holds of it. */
+void save_agent_look(void *self, uint32_t rank, const struct step *step);
 
 enum { CKPT_N_RECENT = 64 };
 

@@ -50,4 +50,28 @@ test_worker_dies() {
     is "$(field restarts)" 1 'one restart'
 }
 
+# What a rank has saved is in memory of its node still: a disk that has spoilt the
+# file since does no harm.
+test_from_memory() {
+    start --nnodes 2 --max-restarts 1
+    told 'four workers save' 'held 10' 4
+    : >run/spoil
+    told 'one spoils its file, and dies' 'spoilt [0-9]' 1
+    step=$(sed -n 's/.*spoilt //p' run.out)
+    told 'all start from that step' "from $step\$" 4
+    go_home
+}
+
+# A disk that takes nothing fails saves, not the run.
+test_no_disk() {
+    start --nnodes 2
+    told 'workers save' 'held 10' 4
+    mv ck ck.away
+    ok 'the disk is gone' wait_for 60 grep -q 'is none' run/events.jsonl
+    mv ck.away ck
+    before=$(grep -c checkpoint_saved run/events.jsonl)
+    ok 'and back' wait_for 60 eval '[ "$(grep -c checkpoint_saved run/events.jsonl)" -gt "$before" ]'
+    go_home
+}
+
 run_cases

@@ -7,13 +7,15 @@
  * It says "from STEP" where it begins (-1: nothing was there), saves every ten steps,
  * and ends at a step after which there is a file "go" in the run directory. With a
  * file "die" there, the last rank kills itself after its next save, in the first
- * generation.
+ * generation; with "spoil" it changes a byte of what it has saved on the disk before.
  */
 #include <config.h>
 
 #include "muster.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -91,6 +93,46 @@ static int begin(const char *uri, int64_t *ret_step)
     return 0;
 }
 
+/* Changes the last byte of this rank's file. */
+static int spoil(const char *dir, int64_t step, uint64_t save)
+{
+    char pattern[4096];
+    glob_t found = {0};
+    int fd = -1, rc = muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000);
+    char c = 0;
+
+    if (rc < 0) {
+        return fail("wait");
+    }
+    snprintf(pattern, sizeof(pattern), "%s/step-%012" PRId64 "-*/r%05d.safetensors",
+             dir, step, muster_rank(m));
+    if (glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc == 1) {
+        fd = open(found.gl_pathv[0], O_RDWR);
+    }
+    rc = fd >= 0 && lseek(fd, -1, SEEK_END) >= 0 && read(fd, &c, 1) == 1;
+    c ^= 1;
+    rc = rc && lseek(fd, -1, SEEK_END) >= 0 && write(fd, &c, 1) == 1;
+    globfree(&found);
+    printf("spoilt %" PRId64 "\n", rc ? step : -1);
+    fflush(stdout);
+    return 0;
+}
+
+/* The last rank, once, where it is told to. */
+static void die(const char *dir, int64_t step, uint64_t save)
+{
+    if (muster_generation(m) > 1 || muster_rank(m) < muster_world(m) - 1) {
+        return;
+    }
+    if (there_is("spoil")) {
+        spoil(dir, step, save);
+        raise(SIGKILL);
+    }
+    if (there_is("die")) {
+        raise(SIGKILL);
+    }
+}
+
 /* What all say: 1 if any has a reason to end. */
 static int is_over(void)
 {
@@ -99,7 +141,7 @@ static int is_over(void)
     return muster_allreduce(m, &x, &x, 1, MUSTER_INT32, MUSTER_MAX) < 0 || x;
 }
 
-static int run(int64_t step)
+static int run(const char *dir, int64_t step)
 {
     uint64_t save = 0;
 
@@ -112,10 +154,7 @@ static int run(int64_t step)
             }
             printf("held %" PRId64 "\n", step);
             fflush(stdout);
-            if (there_is("die") && muster_generation(m) == 1 &&
-                muster_rank(m) == muster_world(m) - 1) {
-                raise(SIGKILL);
-            }
+            die(dir, step, save);
         }
         if (is_over()) {
             break;
@@ -141,7 +180,7 @@ int main(int argc, char **argv)
     n = strtoull(argv[2], NULL, 10);
     mine = calloc(n, sizeof(*mine));
     rc = begin(argv[1], &step);
-    rc = rc ? rc : run(step);
+    rc = rc ? rc : run(argv[1], step);
     muster_ckpt_close(ck);
     muster_finalize(m);
     free(mine);
