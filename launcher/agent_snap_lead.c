@@ -79,9 +79,6 @@ static void commit_in(struct io *io, int root, struct lead_save *s)
     _cleanup_(step_save) struct step_save *save = NULL;
     char name[STEP_NAME_BYTES];
 
-    if (is_committed(io, root, s)) {
-        return; /* by the lead before this one */
-    }
     step_name(s->step, s->uuid, name);
     if (step_save_join(io, root, name, &save, &s->error) < 0 ||
         gather_commit(save, &g, &s->error) == 0) {
@@ -136,7 +133,11 @@ static void work_on(uv_work_t *work)
         error_set(&s->error, errno, "open %s", s->root);
         return;
     }
-    if (s->error.code == 0) {
+    /* Also for one that was thought to be cut: those who have heard from the lead
+     * before this one do not tell again. */
+    if (is_committed(io, root, s)) {
+        s->error = (struct error){0};
+    } else if (s->error.code == 0) {
         commit_in(io, root, s);
     }
     if (s->error.code == 0) {
