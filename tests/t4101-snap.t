@@ -15,7 +15,7 @@ n_steps() { find ck -name COMMIT 2>/dev/null | wc -l; }
 # start OPTION...
 start() {
     rm -rf run ck
-    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 "$@" -- "$worker" "$PWD/ck" "${elements:-100000}"
+    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 "$@" -- "$worker" "$PWD/ck" "${elements:-480000}"
 }
 told() { ok "$1" wait_for 60 eval '[ "$(grep -c "'"$2"'" run.out)" -ge '"$3"' ]' || diag "$(tail -n 30 run.out run.err)"; }
 go_home() {
@@ -60,6 +60,21 @@ test_from_memory() {
     step=$(sed -n 's/.*spoilt //p' run.out)
     told 'all start from that step' "from $step\$" 4
     go_home
+}
+
+# Whoever leads next goes on with what the agents hold, or finds that it is there.
+test_lead_lost() {
+    start --nnodes 2:3
+    told 'six workers save' 'held 20' 6
+    kill -KILL "$(field nodes.0.agent_pid)"
+    told 'four go on from what was saved' 'from [0-9]' 4
+    before=$(grep -c checkpoint_saved run/events.jsonl)
+    ok 'and save, under another lead' wait_for 60 eval '[ "$(grep -c checkpoint_saved run/events.jsonl)" -gt $((before + 2)) ]' || diag "$(tail -n 20 run.err)"
+    go_home
+    is "$(field lead)" 1 'the second node leads'
+    run "$MUSTER" ckpt verify ck
+    is "$status" 0 'all that is there is whole' || show
+    rm -rf "$(shm)" # a killed agent leaves what it held to gc
 }
 
 # A disk that takes nothing fails saves, not the run.

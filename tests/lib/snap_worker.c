@@ -2,7 +2,7 @@
 /*
  * A worker that counts, and saves what it has counted through its agent: for tests.
  *
- *   snap_worker DIRECTORY ELEMENTS
+ *   snap_worker DIRECTORY ELEMENTS      of one tensor, a multiple of 12
  *
  * It says "from STEP" where it begins (-1: nothing was there), saves every ten steps,
  * and ends at a step after which there is a file "go" in the run directory. With a
@@ -26,7 +26,7 @@
 static struct muster *m;
 static struct muster_ckpt *ck;
 static float *mine;
-static uint64_t n;
+static uint64_t n, first; /* elements here, and of those before */
 
 static int fail(const char *what)
 {
@@ -46,7 +46,7 @@ static int there_is(const char *name)
 static void count(int64_t step)
 {
     for (uint64_t i = 0; i < n; i++) {
-        mine[i] = (float)(step % 1000) + (float)((i + (uint64_t)muster_rank(m)) % 97);
+        mine[i] = (float)(step % 1000) + (float)((first + i) % 97);
     }
 }
 
@@ -65,11 +65,10 @@ static int is_right(int64_t step)
 
 static int begin(const char *uri, int64_t *ret_step)
 {
-    uint64_t shape[2] = {(uint64_t)muster_world(m), n};
-    uint64_t at[2] = {(uint64_t)muster_rank(m), 0}, len[2] = {1, n};
+    uint64_t shape[1] = {n * (uint64_t)muster_world(m)};
     struct muster_ckpt_tensor t = {.name = "count", .dtype = MUSTER_F32,
-                                   .n_dims = 2, .shape = shape, .at = at,
-                                   .len = len, .data = mine};
+                                   .n_dims = 1, .shape = shape, .at = &first,
+                                   .len = &n, .data = mine};
     int rc;
 
     *ret_step = -1;
@@ -177,7 +176,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: snap_worker DIRECTORY ELEMENTS\n");
         return 2;
     }
-    n = strtoull(argv[2], NULL, 10);
+    n = strtoull(argv[2], NULL, 10) / (uint64_t)muster_world(m);
+    first = n * (uint64_t)muster_rank(m);
     mine = calloc(n, sizeof(*mine));
     rc = begin(argv[1], &step);
     rc = rc ? rc : run(argv[1], step);
