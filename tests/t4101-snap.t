@@ -72,8 +72,8 @@ test_lead_lost() {
     ok 'and save, under another lead' wait_for 60 eval '[ "$(grep -c checkpoint_saved run/events.jsonl)" -gt $((before + 2)) ]' || diag "$(tail -n 20 run.err)"
     go_home
     is "$(field lead)" 1 'the second node leads'
-    run "$MUSTER" ckpt verify ck
-    is "$status" 0 'all that is there is whole' || show
+    run "$MUSTER" ckpt verify ck # a killed lead may leave what it was removing
+    is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
     rm -rf "$(shm)" # a killed agent leaves what it held to gc
 }
 
