@@ -211,16 +211,24 @@ static void on_chosen(void *arg, const char *path, int64_t step_)
     }
 }
 
-static uint32_t snap_generation(void *arg)
+static uint32_t started(void *arg)
 {
     const struct agent_lead *l = arg;
 
-    return lead_generation(l->core);
+    return l->started;
+}
+
+static bool is_lost(void *arg, uint32_t rank)
+{
+    const struct agent_lead *l = arg;
+
+    return rank < l->n_nodes && lead_node(l->core, rank)->lost;
 }
 
 static const struct lead_snap_ops snap_ops = {
     .on_saved = on_saved,
-    .generation = snap_generation,
+    .started = started,
+    .is_lost = is_lost,
 };
 
 static const struct lead_watch_ops watch_ops = {
@@ -502,7 +510,7 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
     } else if (strcmp(kind, "stranded") == 0) {
         take_stranded(a->lead, fact);
     } else if (strcmp(kind, "snap") == 0) {
-        lead_snap_fact(a->lead->snaps, fact);
+        lead_snap_fact(a->lead->snaps, rank, fact);
     } else if (strcmp(kind, "request") == 0 && op) {
         agent_lead_request(a, op, fact,
                            from ? from : a->roster.entries[rank].host, NULL);

@@ -11,6 +11,7 @@
 #define MUSTER_LAUNCHER_AGENT_SNAP_H
 
 #include "launcher/crew.h"
+#include "launcher/snap_tally.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -18,14 +19,6 @@
 
 struct agent_snap;
 struct lead_snap;
-
-/* How far a rank has come with a save. */
-enum snap_stage {
-    SNAP_STAGE_NONE = 0,
-    SNAP_STAGE_HELD = 1,
-    SNAP_STAGE_WRITTEN = 2,
-    SNAP_STAGE_FAILED = 3,
-};
 
 /* --- agent_snap.c --- */
 
@@ -56,15 +49,18 @@ void agent_snap_stop(struct agent *a, bool is_resumable);
 struct lead_snap_ops {
     /* A checkpoint was made. */
     void (*on_saved)(void *arg, const char *path, int64_t step);
-    /* The generation whose workers run, or ran last. */
-    uint32_t (*generation)(void *arg);
+    /* The newest generation that was ordered to run: no worker of one before it is
+     * alive. */
+    uint32_t (*started)(void *arg);
+    /* The node of that agent was given up, and has not come back. */
+    bool (*is_lost)(void *arg, uint32_t agent);
 };
 
 int lead_snap_create(struct agent *a, const struct lead_snap_ops *ops, void *arg,
                      struct lead_snap **ret, struct error *e);
 /* Threads end when they can. NULL is allowed. */
 void lead_snap_destroy(struct lead_snap *l);
-/* A fact "snap" of any agent. */
-void lead_snap_fact(struct lead_snap *l, const json_t *fact);
+/* A fact "snap" of that agent. */
+void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact);
 
 #endif

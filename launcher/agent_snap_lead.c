@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lead's side of saves: who has written, and the commit. Two leads may come to
- * commit the same save, one after the other: who finds that it is a checkpoint
- * already says so. A save that cannot become whole any more is removed.
+ * The lead's side of saves: hears how far each rank is (launcher/snap_tally.h), has
+ * a thread commit what is whole and remove what cannot become so any more
+ * (launcher/snap_commit.h), and says to all what became of it.
  */
 #include <config.h>
 
@@ -10,23 +10,21 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "ckpt/gather.h"
 #include "ckpt/io_direct.h"
 #include "ckpt/snap.h"
 #include "ckpt/step.h"
 #include "launcher/jsonw.h"
+#include "launcher/snap_commit.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     LOOK_MS = 2000,
-    STALE_MS = 600000, /* without a word of any rank */
+    TELL_AGAIN_MS = 1000, /* to all, however many have not heard */
     MAX_RANKS = 1 << 20,
     KEEP_SETTLED = 16, /* for agents that have not heard */
 };
@@ -37,16 +35,15 @@ struct lead_save {
     char uuid[COMMIT_UUID_BYTES];
     char root[SNAP_ROOT_BYTES];
     uint64_t step, token;
-    uint32_t generation;
-    uint32_t n_ranks, n_held, n_written;
-    uint8_t *stages; /* of ranks */
-    uint64_t heard_ms;
+    struct snap_tally tally;
+    uint64_t told_ms;
     bool is_working, is_settled;
+    struct error why; /* it has failed of that already; code 0: it has not */
 
     /* The thread's, while there is one. */
     uv_work_t work;
-    unsigned keep;
-    struct error error; /* set before it: the save has failed, and is removed */
+    struct snap_commit commit;
+    struct error error;
 };
 
 struct lead_snap {
@@ -59,97 +56,9 @@ struct lead_snap {
     bool is_dying;
 };
 
-/* --- threads --- */
-
-static bool is_committed(struct io *io, int root, const struct lead_save *s)
-{
-    _step_ struct step found = {0};
-    char name[STEP_NAME_BYTES];
-
-    step_name(s->step, s->uuid, name);
-    return step_open(io, root, name, &found, NULL) == 0 &&
-           strcmp(found.commit.uuid, s->uuid) == 0;
-}
-
-static void commit_in(struct io *io, int root, struct lead_save *s)
-{
-    const struct gather g = {.step = s->step, .uuid = s->uuid,
-                             .generation = s->generation, .token = s->token,
-                             .n_ranks = s->n_ranks};
-    _cleanup_(step_save) struct step_save *save = NULL;
-    char name[STEP_NAME_BYTES];
-
-    step_name(s->step, s->uuid, name);
-    if (step_save_join(io, root, name, &save, &s->error) < 0 ||
-        gather_commit(save, &g, &s->error) == 0) {
-        return;
-    }
-    if (is_committed(io, root, s)) {
-        s->error = (struct error){0}; /* by one that leads no more, just now */
-    } else {
-        step_save_abort(save);
-    }
-}
-
-/* The newest stay, as many as are to be kept; what is no checkpoint is not ours to
- * judge: somebody may be saving it. */
-static void tidy(struct io *io, int root, unsigned keep)
-{
-    _free_ struct step_entry *entries = NULL;
-    size_t n = 0;
-    unsigned n_seen = 0;
-
-    if (keep == 0 || step_list(io, root, &entries, &n, NULL) < 0) {
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct step found = {0};
-
-        if (step_open(io, root, entries[i].name, &found, NULL) < 0) {
-            continue;
-        }
-        step_close(&found);
-        if (++n_seen > keep) {
-            step_remove(io, root, entries[i].name, NULL);
-        }
-    }
-}
-
-static void remove_save(struct io *io, int root, const struct lead_save *s)
-{
-    char name[STEP_NAME_BYTES];
-
-    step_name(s->step, s->uuid, name);
-    step_remove(io, root, name, NULL);
-}
-
-static void work_on(uv_work_t *work)
-{
-    struct lead_save *s = work->data;
-    struct io *io = io_direct();
-    _close_ int root = open(s->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (root < 0) {
-        error_set(&s->error, errno, "open %s", s->root);
-        return;
-    }
-    /* Also for one that was thought to be cut: those who have heard from the lead
-     * before this one do not tell again. */
-    if (is_committed(io, root, s)) {
-        s->error = (struct error){0};
-    } else if (s->error.code == 0) {
-        commit_in(io, root, s);
-    }
-    if (s->error.code == 0) {
-        tidy(io, root, s->keep);
-    } else {
-        remove_save(io, root, s);
-    }
-}
-
 /* --- what is said --- */
 
-static void tell_all(struct lead_snap *l, const struct lead_save *s)
+static void tell_all(struct lead_snap *l, struct lead_save *s)
 {
     struct agent *a = l->agent;
     _buf_ struct buf b = {0};
@@ -161,6 +70,7 @@ static void tell_all(struct lead_snap *l, const struct lead_save *s)
     jsonw_int(&w, "error", s->error.code);
     jsonw_str(&w, "why", s->error.text);
     jsonw_end_object(&w);
+    s->told_ms = uv_now(&a->loop);
     if (!b.failed && a->tree) {
         tree_ask(a->tree, b.data, b.len);
         agent_asked(a, b.data, b.len);
@@ -183,7 +93,7 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
 
 static void free_save(struct lead_save *s)
 {
-    free(s->stages);
+    snap_tally_release(&s->tally);
     free(s);
 }
 
@@ -196,6 +106,15 @@ static void free_lead(struct lead_snap *l)
         free_save(s);
     }
     free(l);
+}
+
+/* --- the end of one --- */
+
+static void work_on(uv_work_t *work)
+{
+    struct lead_save *s = work->data;
+
+    snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
 }
 
 static void after_work(uv_work_t *work, int status)
@@ -219,19 +138,56 @@ static void after_work(uv_work_t *work, int status)
     tell_all(l, s);
 }
 
-/* Commits it, or with an error removes it. */
+/* Below that no other save is on its way. */
+static uint64_t busy_from(const struct lead_save *save)
+{
+    uint64_t from = UINT64_MAX;
+
+    for (const struct lead_save *s = save->lead->saves; s; s = s->next) {
+        if (s != save && !s->is_settled && s->step < from) {
+            from = s->step;
+        }
+    }
+    return from;
+}
+
 static void finish(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
-    if (s->is_working || s->is_settled) {
-        return;
-    }
     s->is_working = true;
-    s->keep = l->agent->config.job->checkpoint.keep;
+    s->error = (struct error){0};
+    s->commit = (struct snap_commit){
+        .root = s->root,
+        .gather = {.step = s->step, .uuid = s->uuid, .token = s->token,
+                   .generation = s->tally.generation,
+                   .n_ranks = s->tally.n_ranks},
+        .n_written = s->tally.n_written,
+        .keep = l->agent->config.job->checkpoint.keep,
+        .busy_from = busy_from(s),
+    };
     s->work.data = s;
     l->n_works++;
     uv_queue_work(&l->agent->loop, &s->work, work_on, after_work);
+}
+
+static bool is_lost(void *arg, uint32_t agent)
+{
+    const struct lead_snap *l = arg;
+
+    return l->ops->is_lost(l->arg, agent);
+}
+
+static void judge(struct lead_save *s)
+{
+    struct lead_snap *l = s->lead;
+    const struct snap_now now = {uv_now(&l->agent->loop),
+                                 l->ops->started(l->arg), is_lost, l};
+
+    if (!s->is_working && !s->is_settled &&
+        snap_tally_judge(&s->tally, &now) != SNAP_FATE_WAIT) {
+        finish(s);
+    }
 }
 
 /* --- what is heard --- */
@@ -270,10 +226,9 @@ static struct lead_save *add(struct lead_snap *l, const json_t *fact)
     str_copy(s->root, sizeof(s->root), text(fact, "root"));
     s->step = (uint64_t)number(fact, "step");
     s->token = (uint64_t)number(fact, "token");
-    s->generation = (uint32_t)number(fact, "generation");
-    s->n_ranks = (uint32_t)number(fact, "ranks");
-    s->stages = calloc(s->n_ranks, 1);
-    if (!s->stages) {
+    if (snap_tally_init(&s->tally, (uint32_t)number(fact, "generation"),
+                        (uint32_t)number(fact, "ranks"),
+                        uv_now(&l->agent->loop)) < 0) {
         free(s);
         return NULL;
     }
@@ -313,30 +268,23 @@ static bool makes_sense(const json_t *fact)
            number(fact, "step") >= 0;
 }
 
-static void take_stage(struct lead_save *s, const json_t *fact)
+static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
 {
     uint32_t rank = (uint32_t)number(fact, "rank");
-    uint8_t stage = (uint8_t)number(fact, "stage");
+    int64_t stage = number(fact, "stage"), code = number(fact, "error");
 
-    if (rank >= s->n_ranks || stage <= s->stages[rank]) {
-        return;
+    if (stage == SNAP_STAGE_FAILED && s->why.code == 0 && !s->is_working) {
+        error_text(&s->why, code > 0 && code <= INT_MAX ? (int)code : EIO,
+                   "rank %u: %s", rank, text(fact, "why"));
     }
-    s->n_held += s->stages[rank] == SNAP_STAGE_NONE;
-    s->n_written += stage == SNAP_STAGE_WRITTEN;
-    s->stages[rank] = stage;
-    s->heard_ms = uv_now(&s->lead->agent->loop);
-    if (stage == SNAP_STAGE_FAILED && !s->is_working && !s->is_settled) {
-        int code = (int)number(fact, "error");
-
-        error_text(&s->error, code > 0 ? code : EIO, "rank %u: %s", rank,
-                   text(fact, "why"));
-        finish(s);
-    } else if (s->n_written == s->n_ranks) {
-        finish(s);
+    snap_tally_take(&s->tally, rank, agent, (enum snap_stage)stage,
+                    uv_now(&s->lead->agent->loop));
+    if (s->tally.n_failed > 0 || s->tally.n_written == s->tally.n_ranks) {
+        judge(s); /* else in time: it looks at all ranks */
     }
 }
 
-void lead_snap_fact(struct lead_snap *l, const json_t *fact)
+void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
 {
     struct lead_save *s;
 
@@ -345,33 +293,25 @@ void lead_snap_fact(struct lead_snap *l, const json_t *fact)
     }
     s = find(l, text(fact, "uuid"));
     if (s && s->is_settled) {
-        tell_all(l, s); /* who says so has not heard */
+        /* Who says so has not heard; there may be many, who all say it again. */
+        if (uv_now(&l->agent->loop) - s->told_ms >= TELL_AGAIN_MS) {
+            tell_all(l, s);
+        }
         return;
     }
     s = s ? s : add(l, fact);
     if (s) {
-        take_stage(s, fact);
+        take_stage(s, agent, fact);
         forget_old(l);
     }
 }
 
-/* Workers of an earlier generation do not copy any more; and nobody waits for ever
- * for what went with a node. */
 static void on_timer(uv_timer_t *t)
 {
     struct lead_snap *l = t->data;
-    uint32_t generation = l->ops->generation(l->arg);
 
     for (struct lead_save *s = l->saves; s; s = s->next) {
-        bool is_cut = s->generation < generation && s->n_held < s->n_ranks;
-
-        if (s->is_working || s->is_settled ||
-            (!is_cut && uv_now(t->loop) - s->heard_ms < STALE_MS)) {
-            continue;
-        }
-        error_text(&s->error, ECONNABORTED, "%u of %u ranks have written it, and "
-                   "no other one will", s->n_written, s->n_ranks);
-        finish(s);
+        judge(s);
     }
 }
 

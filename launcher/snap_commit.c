@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/snap_commit.h"
+
+#include "base/cleanup.h"
+#include "ckpt/step.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_committed(struct io *io, int root, const char *name,
+                         const char *uuid)
+{
+    _step_ struct step found = {0};
+
+    return step_open(io, root, name, &found, NULL) == 0 &&
+           strcmp(found.commit.uuid, uuid) == 0;
+}
+
+static int commit(const struct snap_commit *c, struct io *io, int root,
+                  const char *name, struct error *e)
+{
+    _cleanup_(step_save) struct step_save *save = NULL;
+    int rc = step_save_join(io, root, name, &save, e);
+
+    rc = rc < 0 ? rc : gather_commit(save, &c->gather, e);
+    if (rc < 0 && is_committed(io, root, name, c->gather.uuid)) {
+        return 0; /* by one that leads no more, just now */
+    }
+    if (rc < 0 && save) {
+        step_save_abort(save);
+    }
+    if (rc < 0 && c->n_written < c->gather.n_ranks) {
+        return error_text(e, ECONNABORTED, "%u of %u ranks have said that it is "
+                          "written, and no other one will", c->n_written,
+                          c->gather.n_ranks);
+    }
+    return rc;
+}
+
+/* The newest stay, as many as are to be kept. What was never finished goes once all of
+ * those are of later steps: it would not stay if it were a checkpoint. */
+static void tidy(const struct snap_commit *c, struct io *io, int root,
+                 const char *saved)
+{
+    _free_ struct step_entry *entries = NULL;
+    size_t n = 0;
+    unsigned n_whole = 0;
+    uint64_t oldest = 0; /* of those that stay */
+
+    if (c->keep == 0 || step_list(io, root, &entries, &n, NULL) < 0) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct step_entry *at = &entries[i];
+        struct step found = {0};
+        int rc = step_open(io, root, at->name, &found, NULL);
+
+        step_close(&found);
+        if (rc == 0 && ++n_whole <= c->keep) {
+            oldest = at->step;
+        } else if (rc == 0 ? strcmp(at->name, saved) != 0
+                           : rc == -ENOENT && n_whole >= c->keep &&
+                                 at->step < oldest && at->step < c->busy_from) {
+            step_remove(io, root, at->name, NULL);
+        }
+    }
+}
+
+int snap_commit(const struct snap_commit *c, struct io *io,
+                const struct error *why, struct error *e)
+{
+    _close_ int root = open(c->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char name[STEP_NAME_BYTES];
+    int rc = 0;
+
+    if (root < 0) {
+        return why ? error_text(e, why->code, "%s", why->text)
+                   : error_set(e, errno, "open %s", c->root);
+    }
+    step_name(c->gather.step, c->gather.uuid, name);
+    /* Also of one that was thought to be cut: those who have heard from the lead
+     * before this one do not tell again. */
+    if (!is_committed(io, root, name, c->gather.uuid)) {
+        rc = why ? error_text(e, why->code, "%s", why->text)
+                 : commit(c, io, root, name, e);
+    }
+    if (rc == 0) {
+        tidy(c, io, root, name);
+    } else {
+        step_remove(io, root, name, NULL);
+    }
+    return rc;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a save, by the lead's agent: a checkpoint, or nothing. Two leads may come
+ * to commit the same one, one after the other: who finds that it is a checkpoint
+ * already says so.
+ */
+#ifndef MUSTER_LAUNCHER_SNAP_COMMIT_H
+#define MUSTER_LAUNCHER_SNAP_COMMIT_H
+
+#include "base/error.h"
+#include "ckpt/gather.h"
+#include "ckpt/io.h"
+
+#include <stdint.h>
+
+struct snap_commit {
+    const char *root;     /* the directory of checkpoints */
+    struct gather gather; /* what it is */
+    uint32_t n_written;   /* ranks that have said so */
+    unsigned keep;        /* checkpoints; 0: all */
+    uint64_t busy_from;   /* other saves are on their way, none of a step below it */
+};
+
+/* 0: it is a checkpoint, and what `keep` does not want is gone, with what was begun
+ * and never finished before that. Else it is removed; `why` is what it has failed of
+ * already, or NULL: then -ECONNABORTED says that some rank has not written it.
+ * Blocks: for a thread. */
+int snap_commit(const struct snap_commit *c, struct io *io,
+                const struct error *why, struct error *e);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A save of which all files are there becomes a checkpoint, whoever has said so; of
+ * one that misses a file nothing is left; and what was never finished goes when it is
+ * too old to be kept.
+ */
+#include <config.h>
+
+#include "launcher/snap_commit.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/part.h"
+#include "ckpt/step.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 2, BYTES = 8 }; /* ranks, and bytes of each */
+
+static char top[64];
+static int root;
+
+/* Differs in what the directory is called by. */
+static const char *uuid_of(uint64_t step)
+{
+    static char uuid[COMMIT_UUID_BYTES];
+
+    snprintf(uuid, sizeof(uuid), "%032x", 0);
+    snprintf(uuid, 9, "%08x", (unsigned)step);
+    uuid[8] = '0';
+    return uuid;
+}
+
+static void must(int rc, const struct error *e)
+{
+    if (rc < 0) {
+        bail_out("%s", e->text);
+    }
+}
+
+static void put_rank(struct step_save *s, uint64_t step, uint32_t rank)
+{
+    const uint64_t shape = N * BYTES, at = rank * BYTES, len = BYTES;
+    char data[BYTES] = "abcdefg", name[PART_NAME_BYTES];
+    uint64_t block = digest_short_of(data, BYTES);
+    struct part_piece piece = {"t", DTYPE_U8, 1, &shape, &at, &len, 0};
+    struct part p = {.step = step, .rank = rank, .n_ranks = N,
+                     .file_bytes = BYTES, .n_pieces = 1, .pieces = &piece,
+                     .n_blocks = 1, .blocks = &block};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    str_copy(p.uuid, sizeof(p.uuid), uuid_of(step));
+    must(part_encode(&p, &b, &e), &e);
+    part_data_name(rank, name);
+    must(step_save_file(s, name, data, BYTES, &e), &e);
+    part_file_name(rank, name);
+    must(step_save_file(s, name, b.data, b.len, &e), &e);
+}
+
+/* What the agents have written, of the first `n` ranks. */
+static void write_ranks(uint64_t step, uint32_t n)
+{
+    _cleanup_(step_save) struct step_save *s = NULL;
+    struct error e = {0};
+
+    must(step_save_begin(io_system(), root, step, uuid_of(step), &s, &e), &e);
+    for (uint32_t r = 0; r < n; r++) {
+        put_rank(s, step, r);
+    }
+}
+
+static int commit(uint64_t step, uint32_t n_written, uint64_t busy_from,
+                  const struct error *why, struct error *e)
+{
+    const struct snap_commit c = {
+        .root = top, .n_written = n_written, .keep = 2, .busy_from = busy_from,
+        .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
+                   .token = 1, .n_ranks = N},
+    };
+
+    *e = (struct error){0};
+    return snap_commit(&c, io_system(), why, e);
+}
+
+static bool is_there(uint64_t step, const char *file)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+
+    step_name(step, uuid_of(step), name);
+    snprintf(path, sizeof(path), "%s/%s/%s", top, name, file);
+    return access(path, F_OK) == 0;
+}
+
+static void save(uint64_t step)
+{
+    struct error e;
+
+    write_ranks(step, N);
+    is_int(commit(step, N, UINT64_MAX, NULL, &e), 0, "step %d: %s", (int)step,
+           e.text);
+}
+
+static void test_whole(void)
+{
+    struct error e, why = {.code = EIO, .text = "rank 1: broken"};
+
+    write_ranks(10, N);
+    is_int(commit(10, 1, UINT64_MAX, NULL, &e), 0,
+           "all is there, although one was not heard of: %s", e.text);
+    ok(is_there(10, "COMMIT"), "it is a checkpoint");
+    ok(!is_there(10, "r00000.part"), "the parts are gone");
+    is_int(commit(10, 1, UINT64_MAX, &why, &e), 0,
+           "one that is a checkpoint stays one");
+    ok(is_there(10, "COMMIT"), "it does");
+}
+
+static void test_not_whole(void)
+{
+    struct error e, why = {.code = EIO, .text = "rank 1: broken"};
+
+    write_ranks(20, 1);
+    is_int(commit(20, 1, UINT64_MAX, NULL, &e), -ECONNABORTED, "one is missing");
+    ok(strstr(e.text, "1 of 2 ranks"), "it says how many: %s", e.text);
+    ok(!is_there(20, ""), "nothing is left of it");
+    write_ranks(21, N);
+    is_int(commit(21, N, UINT64_MAX, &why, &e), -EIO, "one has failed");
+    is_str(e.text, why.text, "it says of what");
+    ok(!is_there(21, ""), "nothing is left of it");
+    is_int(commit(22, 0, UINT64_MAX, NULL, &e), -ECONNABORTED,
+           "one that nobody has begun to write");
+}
+
+static void test_keep(void)
+{
+    struct error e;
+
+    save(30);
+    write_ranks(31, 1);
+    save(32);
+    ok(is_there(31, "r00000.part"), "unfinished, and newer than one that stays");
+    save(33);
+    ok(!is_there(30, ""), "the third is gone");
+    ok(!is_there(31, ""), "what was not finished before both, too");
+    write_ranks(29, 1);
+    write_ranks(31, 1);
+    write_ranks(34, N);
+    is_int(commit(34, N, 31, NULL, &e), 0, "one more: %s", e.text);
+    ok(!is_there(29, "") && is_there(31, ""),
+       "others may be saving: no older ones than they say");
+}
+
+/* Of two leads one may come late. */
+static void test_late(void)
+{
+    struct error e;
+
+    save(50);
+    save(51);
+    write_ranks(49, N);
+    is_int(commit(49, N, UINT64_MAX, NULL, &e), 0, "an older one: %s", e.text);
+    ok(is_there(50, "COMMIT") && is_there(51, "COMMIT"), "the newest stay");
+}
+
+static void test_no_root(void)
+{
+    const struct error why = {.code = EIO, .text = "rank 1: broken"};
+    char away[sizeof(top) + 8];
+    struct error e;
+
+    snprintf(away, sizeof(away), "%s.away", top);
+    rename(top, away);
+    is_int(commit(60, N, UINT64_MAX, NULL, &e), -ENOENT, "no directory");
+    is_int(commit(60, N, UINT64_MAX, &why, &e), -EIO, "which is not the reason");
+    rename(away, top);
+}
+
+int main(void)
+{
+    str_copy(top, sizeof(top), "/tmp/snap_commit_test.XXXXXX");
+    if (!mkdtemp(top)) {
+        bail_out("no directory %s", top);
+    }
+    root = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    test_whole();
+    test_not_whole();
+    test_keep();
+    test_late();
+    test_no_root();
+    close(root);
+    fs_remove_tree(top, NULL);
+    return tap_done();
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/snap_tally.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int snap_tally_init(struct snap_tally *t, uint32_t generation, uint32_t n_ranks,
+                    uint64_t now_ms)
+{
+    *t = (struct snap_tally){.generation = generation, .n_ranks = n_ranks,
+                             .heard_ms = now_ms, .news_ms = now_ms};
+    t->stages = calloc((size_t)n_ranks + 1, sizeof(*t->stages));
+    t->agents = calloc((size_t)n_ranks + 1, sizeof(*t->agents));
+    if (!t->stages || !t->agents) {
+        snap_tally_release(t);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void snap_tally_release(struct snap_tally *t)
+{
+    free(t->stages);
+    free(t->agents);
+    *t = (struct snap_tally){0};
+}
+
+void snap_tally_take(struct snap_tally *t, uint32_t rank, uint32_t agent,
+                     enum snap_stage stage, uint64_t now_ms)
+{
+    if (rank >= t->n_ranks) {
+        return;
+    }
+    t->heard_ms = now_ms;
+    if (stage <= t->stages[rank]) {
+        return;
+    }
+    t->news_ms = now_ms;
+    t->n_held += t->stages[rank] == SNAP_STAGE_NONE;
+    t->n_written += stage == SNAP_STAGE_WRITTEN;
+    t->n_failed += stage == SNAP_STAGE_FAILED;
+    t->stages[rank] = (uint8_t)stage;
+    t->agents[rank] = agent;
+}
+
+/* Whether an agent that is there writes, and whether one that was lost did. */
+static void look(const struct snap_tally *t, const struct snap_now *now,
+                 bool *ret_writing, bool *ret_lost)
+{
+    *ret_writing = *ret_lost = false;
+    for (uint32_t i = 0; i < t->n_ranks && !*ret_writing; i++) {
+        if (t->stages[i] == SNAP_STAGE_HELD) {
+            bool lost = now->is_lost(now->arg, t->agents[i]);
+
+            *ret_lost = *ret_lost || lost;
+            *ret_writing = *ret_writing || !lost;
+        }
+    }
+}
+
+enum snap_fate snap_tally_judge(const struct snap_tally *t,
+                                const struct snap_now *now)
+{
+    uint64_t quiet_ms = now->ms - t->news_ms;
+    bool is_old = t->generation < now->started;
+    bool writing, lost;
+
+    if (t->n_failed > 0) {
+        return SNAP_FATE_REMOVE;
+    }
+    if (t->n_written == t->n_ranks ||
+        now->ms - t->heard_ms >= SNAP_TALLY_SILENT_MS) {
+        return SNAP_FATE_COMMIT;
+    }
+    look(t, now, &writing, &lost);
+    if (writing) {
+        return SNAP_FATE_WAIT;
+    }
+    if (lost && quiet_ms < SNAP_TALLY_LOST_MS) {
+        return SNAP_FATE_WAIT;
+    }
+    if (t->n_held < t->n_ranks &&
+        quiet_ms < (is_old ? SNAP_TALLY_SETTLE_MS : SNAP_TALLY_STALE_MS)) {
+        return SNAP_FATE_WAIT;
+    }
+    return SNAP_FATE_COMMIT;
+}

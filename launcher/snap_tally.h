@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the lead has heard of a save, by rank, and what is to be done with it. Whether
+ * a save can become a checkpoint is told in the end by what is on the disk: of a rank
+ * whose agent was lost it may be there, although nobody has said so. Here is when it
+ * is time to look: once nobody is writing any more, and nobody will begin to. No
+ * clock, no input or output.
+ */
+#ifndef MUSTER_LAUNCHER_SNAP_TALLY_H
+#define MUSTER_LAUNCHER_SNAP_TALLY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How far a rank has come with a save. */
+enum snap_stage {
+    SNAP_STAGE_NONE = 0,
+    SNAP_STAGE_HELD = 1,
+    SNAP_STAGE_WRITTEN = 2,
+    SNAP_STAGE_FAILED = 3,
+};
+
+enum {
+    /* Agents say every 2 s what is not settled. */
+    SNAP_TALLY_SETTLE_MS = 7000, /* a lead that is new has heard all of them then */
+    SNAP_TALLY_LOST_MS = 10000,  /* for an agent that was lost to come back */
+    SNAP_TALLY_SILENT_MS = 60000, /* without a word of anybody */
+    SNAP_TALLY_STALE_MS = 600000, /* workers run, and some do not hand over */
+};
+
+struct snap_tally {
+    uint32_t generation; /* of the workers that save */
+    uint32_t n_ranks, n_held, n_written, n_failed;
+    uint8_t *stages;
+    uint32_t *agents; /* that have said so */
+    uint64_t heard_ms; /* a word */
+    uint64_t news_ms;  /* a word that said more than those before */
+};
+
+enum snap_fate {
+    SNAP_FATE_WAIT,
+    SNAP_FATE_COMMIT, /* or, where something is missing on the disk, remove */
+    SNAP_FATE_REMOVE,
+};
+
+struct snap_now {
+    uint64_t ms;
+    uint32_t started; /* the newest generation whose workers were started: none of
+                         an older one is alive */
+    bool (*is_lost)(void *arg, uint32_t agent);
+    void *arg;
+};
+
+/* 0 or -ENOMEM. */
+int snap_tally_init(struct snap_tally *t, uint32_t generation, uint32_t n_ranks,
+                    uint64_t now_ms);
+void snap_tally_release(struct snap_tally *t);
+/* Ranks that are none are left aside, and stages that a rank has passed. */
+void snap_tally_take(struct snap_tally *t, uint32_t rank, uint32_t agent,
+                     enum snap_stage stage, uint64_t now_ms);
+enum snap_fate snap_tally_judge(const struct snap_tally *t,
+                                const struct snap_now *now);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A save is committed at once when all have written it; it is looked at when nobody
+ * writes and nobody will; and as long as one who is there writes, it is waited for.
+ */
+#include <config.h>
+
+#include "launcher/snap_tally.h"
+
+#include "tests/lib/tap.h"
+
+enum { N = 4, GENERATION = 3, BEGIN = 1000 };
+
+struct bed {
+    struct snap_tally tally;
+    uint32_t started;
+    unsigned lost; /* agents, as bits */
+};
+
+static bool is_lost(void *arg, uint32_t agent)
+{
+    const struct bed *b = arg;
+
+    return b->lost >> agent & 1;
+}
+
+static enum snap_fate judge(struct bed *b, uint64_t ms)
+{
+    const struct snap_now now = {BEGIN + ms, b->started, is_lost, b};
+
+    return snap_tally_judge(&b->tally, &now);
+}
+
+/* Ranks 0 and 1 are of agent 0, the others of agent 1. */
+static void take(struct bed *b, uint32_t rank, enum snap_stage stage, uint64_t ms)
+{
+    snap_tally_take(&b->tally, rank, rank / 2, stage, BEGIN + ms);
+}
+
+/* Stages as letters: none, held, written, failed. */
+static void open_with(struct bed *b, const char *stages)
+{
+    *b = (struct bed){.started = GENERATION};
+    if (snap_tally_init(&b->tally, GENERATION, N, BEGIN) < 0) {
+        bail_out("out of memory");
+    }
+    for (uint32_t i = 0; stages[i]; i++) {
+        take(b, i, stages[i] == 'h'   ? SNAP_STAGE_HELD
+                   : stages[i] == 'w' ? SNAP_STAGE_WRITTEN
+                   : stages[i] == 'f' ? SNAP_STAGE_FAILED
+                                      : SNAP_STAGE_NONE, 0);
+    }
+}
+
+/* What is to be done the moment before, and at it. */
+static void turns_at(struct bed *b, uint64_t ms, const char *what)
+{
+    is_int(judge(b, ms - 1), SNAP_FATE_WAIT, "%s: waits", what);
+    is_int(judge(b, ms), SNAP_FATE_COMMIT, "%s: then looks", what);
+    snap_tally_release(&b->tally);
+}
+
+static void test_all_written(void)
+{
+    struct bed b;
+
+    open_with(&b, "wwwh");
+    is_int(judge(&b, 0), SNAP_FATE_WAIT, "one is not written");
+    take(&b, 3, SNAP_STAGE_WRITTEN, 5);
+    is_int(judge(&b, 5), SNAP_FATE_COMMIT, "all are");
+    snap_tally_release(&b.tally);
+}
+
+static void test_failed(void)
+{
+    struct bed b;
+
+    open_with(&b, "wfhn");
+    is_int(judge(&b, 0), SNAP_FATE_REMOVE, "one has failed");
+    snap_tally_release(&b.tally);
+}
+
+/* As long as it says so it is well: a disk may be slow. */
+static void test_slow(void)
+{
+    struct bed b;
+
+    open_with(&b, "wwwh");
+    b.started = GENERATION + 1;
+    take(&b, 3, SNAP_STAGE_HELD, 3 * SNAP_TALLY_STALE_MS);
+    turns_at(&b, 3 * SNAP_TALLY_STALE_MS + SNAP_TALLY_SILENT_MS,
+             "one that writes and is not lost");
+}
+
+static void test_lost(void)
+{
+    struct bed b;
+
+    open_with(&b, "wwhh");
+    b.lost = 2;
+    turns_at(&b, SNAP_TALLY_LOST_MS, "a node was lost that was writing");
+    open_with(&b, "wwww");
+    b.lost = 2;
+    is_int(judge(&b, 0), SNAP_FATE_COMMIT, "one that had written was lost");
+    snap_tally_release(&b.tally);
+    open_with(&b, "hwhh");
+    b.lost = 2;
+    is_int(judge(&b, SNAP_TALLY_LOST_MS), SNAP_FATE_WAIT,
+           "one was lost, and another one writes");
+    snap_tally_release(&b.tally);
+}
+
+static void test_cut(void)
+{
+    struct bed b;
+
+    open_with(&b, "wwwn");
+    b.started = GENERATION + 1;
+    turns_at(&b, SNAP_TALLY_SETTLE_MS, "one of an earlier generation is missing");
+    open_with(&b, "wwwn");
+    take(&b, 0, SNAP_STAGE_WRITTEN, SNAP_TALLY_STALE_MS - 1);
+    turns_at(&b, SNAP_TALLY_STALE_MS, "one may be copying still");
+}
+
+static void test_nonsense(void)
+{
+    struct bed b;
+
+    open_with(&b, "wwww");
+    take(&b, 2, SNAP_STAGE_HELD, 1);
+    take(&b, N, SNAP_STAGE_FAILED, 1);
+    take(&b, UINT32_MAX, SNAP_STAGE_FAILED, 1);
+    is_int(judge(&b, 1), SNAP_FATE_COMMIT, "no rank goes back, or is too many");
+    is_int(b.tally.n_held, N, "each counts once");
+    snap_tally_release(&b.tally);
+}
+
+int main(void)
+{
+    test_all_written();
+    test_failed();
+    test_slow();
+    test_lost();
+    test_cut();
+    test_nonsense();
+    return tap_done();
+}
