@@ -230,10 +230,7 @@ void save_agent_look(void *self, uint32_t rank, const struct step *step)
     struct error e = {0};
     _close_ int fd = -1;
 
-    if (strcmp(w->held_uuid, step->commit.uuid) == 0) {
-        return;
-    }
-    drop_held(w);
+    drop_held(w); /* which later saves may have taken */
     if (client_snap_find(w->client, step->commit.uuid, &w->held, &fd, &e) < 0 ||
         map_held(w, fd) < 0) {
         return;
@@ -271,7 +268,6 @@ static void destroy(void *self)
     struct agent_way *w = self;
 
     drop_held(w);
-
     for (size_t i = 0; i < N_MAPS; i++) {
         unmap(&w->maps[i]);
     }

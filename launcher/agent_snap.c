@@ -46,6 +46,7 @@ struct agent_snap {
     uint64_t n_questions;
     struct saved *saved; /* and not settled */
     uv_timer_t *timer;
+    uint32_t served;     /* the generation whose ranks save */
     struct crew *waits; /* for all to be settled, or NULL */
     uint32_t waited_for; /* generation */
     uint64_t wait_until_ms;
@@ -235,7 +236,8 @@ static int create(struct agent *a, struct error *e)
     struct snap_budget budget;
     char dir[PATH_MAX];
     struct snap_hold_config config = {
-        .loop = &a->loop, .dir = dir, .io = io_direct(), .finish = part_finish,
+        .loop = &a->loop, .dir = dir, .agent = a->index, .io = io_direct(),
+        .finish = part_finish,
         .on_begun = on_begun, .on_written = on_written, .arg = p,
     };
     int rc;
@@ -262,6 +264,19 @@ static int create(struct agent *a, struct error *e)
     p->agent = a;
     a->snap = p;
     return 0;
+}
+
+/* For the ranks of that crew. */
+static int hold_for(struct crew *c, struct error *e)
+{
+    struct agent *a = c->agent;
+    int rc = a->snap ? 0 : create(a, e);
+
+    if (rc == 0 && a->snap->served != c->generation) {
+        a->snap->served = c->generation;
+        snap_hold_serve(a->snap->hold, c->layout.first_rank, c->layout.n_local);
+    }
+    return rc;
 }
 
 void agent_snap_stop(struct agent *a, bool is_resumable)
@@ -305,7 +320,7 @@ static int begin(struct crew *c, const struct question *from,
         .generation = c->generation,
         .token = member_order(a->member)->serial,
     };
-    int rc = a->snap ? 0 : create(a, e);
+    int rc = hold_for(c, e);
 
     if (rc < 0) {
         return rc;
@@ -350,7 +365,7 @@ void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
     struct error e = {0};
     int fd = -1;
 
-    if (a->snap || create(a, &e) == 0) {
+    if (hold_for(c, &e) == 0) {
         s = snap_hold_find(a->snap->hold, rank, uuid);
     }
     if (s) {

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -52,6 +53,7 @@ struct snap_hold {
     uint64_t n_turns;
     unsigned n_works;
     bool is_dying;
+    uint32_t first_rank, n_ranks; /* that save here */
 };
 
 /* --- life --- */
@@ -81,6 +83,7 @@ int snap_hold_create(const struct snap_hold_config *config,
     }
     h->config = *config;
     h->dir = -1;
+    h->n_ranks = UINT32_MAX;
     h->dir_path = strdup(config->dir);
     h->budget_why = strdup(config->budget_why);
     if (!h->dir_path || !h->budget_why) {
@@ -156,7 +159,7 @@ static struct slot *slot_of(struct snap_hold *h, uint32_t rank, unsigned which,
     char name[32];
     struct slot *s;
 
-    snprintf(name, sizeof(name), "snap-%u-%u", rank, which);
+    snprintf(name, sizeof(name), "snap-%u-%u-%u", h->config.agent, rank, which);
     for (s = h->slots; s && strcmp(s->name, name) != 0; s = s->next) {
     }
     if (!s && make) {
@@ -170,6 +173,68 @@ static struct slot *slot_of(struct snap_hold *h, uint32_t rank, unsigned which,
         }
     }
     return s;
+}
+
+static bool is_served(const struct snap_hold *h, uint32_t rank)
+{
+    return rank >= h->first_rank && rank - h->first_rank < h->n_ranks;
+}
+
+static void drop_strays(struct snap_hold *h)
+{
+    for (struct slot **at = &h->slots; *at;) {
+        struct slot *s = *at;
+
+        if (is_served(h, s->rank) || s->doing != IDLE) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        if (h->dir >= 0) {
+            unlinkat(h->dir, s->name, 0);
+        }
+        snap_destroy(s->snap);
+        free(s);
+    }
+}
+
+static bool is_held(const struct snap_hold *h, const char *name)
+{
+    const struct slot *s = h->slots;
+
+    while (s && strcmp(s->name, name) != 0) {
+        s = s->next;
+    }
+    return s != NULL;
+}
+
+/* What an agent of that number has left, before this one. */
+static void remove_left(struct snap_hold *h)
+{
+    unsigned agent, rank, which;
+    DIR *dir = opendir(h->dir_path);
+    struct dirent *d;
+
+    while (dir && (d = readdir(dir))) {
+        if (sscanf(d->d_name, "snap-%u-%u-%u", &agent, &rank, &which) == 3 &&
+            agent == h->config.agent && !is_served(h, rank) &&
+            !is_held(h, d->d_name)) {
+            unlinkat(dirfd(dir), d->d_name, 0);
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
+}
+
+void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n)
+{
+    h->first_rank = first_rank;
+    h->n_ranks = n;
+    drop_strays(h);
+    if (access(h->dir_path, F_OK) == 0 && make_dir(h, NULL) == 0) {
+        remove_left(h);
+    }
 }
 
 static bool is_whole(const struct slot *s)
@@ -430,6 +495,7 @@ void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept)
             settle(s, is_kept);
         }
     }
+    drop_strays(h);
 }
 
 /* Those that an agent before this one has left. */

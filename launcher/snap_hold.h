@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The snapshots that an agent holds for its workers: two for each rank, files of
- * shared memory (ckpt/snap.h) called snap-RANK-0 and snap-RANK-1. One is filled
- * while the other one is on its way to the disk. Memory is made, and files are
+ * shared memory (ckpt/snap.h) called snap-AGENT-RANK-0 and -1: a host may have several
+ * agents, and ranks move between them. One is filled while the other one is on its way
+ * to the disk. Memory is made, and files are
  * written, by threads; one snapshot at a time goes to the disk.
  *
  * Everything else runs in the loop's thread. Nothing here knows of other nodes:
@@ -31,6 +32,7 @@ struct snap_rank {
 struct snap_hold_config {
     uv_loop_t *loop;
     const char *dir;      /* made with the first snapshot, 0700 */
+    unsigned agent;       /* which one of the host: files of others are theirs */
     uint64_t budget;      /* bytes that all snapshots may have together */
     const char *budget_why; /* where that comes from, for who gets none */
     struct io *io;
@@ -54,6 +56,10 @@ int snap_hold_create(const struct snap_hold_config *config,
 void snap_hold_destroy(struct snap_hold *h);
 /* The files that this agent holds go, and the directory with the last ones. */
 void snap_hold_remove(struct snap_hold *h);
+
+/* These ranks save from now on: memory of others goes, as soon as it is not on its way
+ * to the disk. Also that of an agent before this one. */
+void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n);
 
 /* Memory for `bytes` bytes, see on_begun(). -EBUSY: both of the rank are on their
  * way; -ENOMEM: the budget, with its numbers; on_begun() does not come then. */

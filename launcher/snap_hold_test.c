@@ -68,7 +68,7 @@ static void on_written(void *arg, const struct snap_head *head,
 static void make_hold(struct bed *b, uint64_t budget)
 {
     const struct snap_hold_config config = {
-        .loop = &b->loop, .dir = b->dir, .budget = budget,
+        .loop = &b->loop, .dir = b->dir, .agent = 3, .budget = budget,
         .budget_why = "all that this test has", .io = io_system(),
         .finish = finish, .on_begun = on_begun, .on_written = on_written,
         .arg = b,
@@ -193,6 +193,43 @@ static void test_next_agent(void)
     bed_close(&b);
 }
 
+static bool is_held(const struct bed *b, const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s", b->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Ranks move: what they have left is of no use here. */
+static void test_moved(void)
+{
+    _close_ int others = -1;
+    char path[PATH_MAX];
+    struct bed b;
+
+    bed_open(&b, 1 << 20);
+    save(&b, 4, 10, UUID(1));
+    save(&b, 5, 10, UUID(1));
+    snap_hold_serve(b.hold, 5, 2);
+    snap_hold_settle(b.hold, UUID(2), true);
+    run_until(&b, &b.n_written, 2);
+    ok(is_in(&b, 10, UUID(1), "r00004.part"), "what is on its way gets there");
+    snap_hold_settle(b.hold, UUID(1), true);
+    ok(!is_held(&b, "snap-3-4-0") && !snap_hold_find(b.hold, 4, UUID(1)),
+       "then the memory of one that has moved goes");
+    ok(is_held(&b, "snap-3-5-0") && snap_hold_find(b.hold, 5, UUID(1)),
+       "that of one who is here stays");
+    snap_hold_destroy(b.hold);
+    make_hold(&b, 1 << 20);
+    snprintf(path, sizeof(path), "%s/snap-2-5-0", b.dir);
+    others = open(path, O_CREAT | O_WRONLY, 0600);
+    snap_hold_serve(b.hold, 4, 1);
+    ok(!is_held(&b, "snap-3-5-0"), "what an agent before this one has left goes");
+    ok(is_held(&b, "snap-2-5-0"), "another agent's stays");
+    bed_close(&b);
+}
+
 static void test_refused(void)
 {
     struct bed b;
@@ -261,6 +298,7 @@ int main(void)
 {
     test_save();
     test_next_agent();
+    test_moved();
     test_refused();
     test_busy();
     test_no_disk();
