@@ -110,28 +110,7 @@ static int plan(struct muster_ckpt *ck, const struct opening *first,
 
 /* --- beginning --- */
 
-/* Of saves of one step the one with the highest token counts: this one. */
-static int choose_token(struct muster_ckpt *ck, uint64_t step, uint64_t *ret,
-                        struct error *e)
-{
-    _free_ struct step_entry *entries = NULL;
-    size_t n = 0;
-    int rc = step_list(ck->io, ck->root, &entries, &n, e);
-
-    *ret = ck->m ? (uint64_t)muster_generation(ck->m) << 32 : 0;
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        struct step s = {0};
-
-        if (entries[i].step == step &&
-            step_open(ck->io, ck->root, entries[i].name, &s, NULL) == 0) {
-            *ret = s.commit.token >= *ret ? s.commit.token + 1 : *ret;
-            step_close(&s);
-        }
-    }
-    return rc;
-}
-
-static int prepare(struct muster_ckpt *ck, int64_t step, struct saving *s,
+static int prepare(struct muster_ckpt *ck, struct saving *s,
                    struct opening *mine, struct error *e)
 {
     int rc = registry_table(&ck->registry, ck->group.world,
@@ -147,7 +126,6 @@ static int prepare(struct muster_ckpt *ck, int64_t step, struct saving *s,
     }
     if (rc == 0 && ck->group.rank == 0) {
         rc = ckpt_make_uuid(mine->uuid, e);
-        rc = rc < 0 ? rc : choose_token(ck, (uint64_t)step, &mine->token, e);
     }
     return rc;
 }
@@ -247,13 +225,15 @@ static int save_prepared(struct muster_ckpt *ck, struct saving *s,
                          const struct opening *all, unsigned flags,
                          uint64_t *ret_save, struct error *e)
 {
+    uint32_t generation = ck->m ? (uint32_t)muster_generation(ck->m) : 1;
     struct save_job job = {
         .io = ck->io, .root = ck->root, .root_path = ck->root_path,
         .rank = ck->group.rank, .image = &s->image, .part = &s->part,
         .n_threads = (unsigned)ck->options.n_threads, .flags = flags,
         .gather = {.step = (uint64_t)all[0].step, .uuid = all[0].uuid,
-                   .generation = ck->m ? (uint32_t)muster_generation(ck->m) : 1,
-                   .token = all[0].token, .n_ranks = ck->group.world},
+                   .generation = generation,
+                   .token = ck->m ? (uint64_t)generation << 32 : 0,
+                   .n_ranks = ck->group.world},
     };
     const struct save_way *way = NULL;
     int rc = check_common(ck, all, e);
@@ -279,7 +259,7 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     __attribute__((cleanup(saving_release))) struct saving s = {0};
     struct opening mine = {.call = CALL_SAVE, .step = step, .flags = flags};
     _free_ struct opening *all = NULL;
-    int rc = prepare(ck, step, &s, &mine, &ck->error);
+    int rc = prepare(ck, &s, &mine, &ck->error);
 
     rc = ckpt_meet(ck, &mine, rc, &all, &ck->error);
     rc = rc < 0 ? rc : save_prepared(ck, &s, all, flags, ret_save, &ck->error);

@@ -159,12 +159,34 @@ static int take_blobs(struct part *first, uint32_t n_ranks, struct manifest *m)
     return m->blobs ? 0 : -ENOMEM;
 }
 
+/* Of checkpoints of one step the one with the highest token counts: this one. */
+static int choose_token(const struct step_save *save, const struct gather *g,
+                        uint64_t *ret, struct error *e)
+{
+    struct io *io = step_save_io(save);
+    int root = step_save_root(save);
+    _free_ struct step_entry *entries = NULL;
+    size_t n = 0;
+    int rc = step_list(io, root, &entries, &n, e);
+
+    *ret = g->token;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        _step_ struct step s = {0};
+
+        if (entries[i].step == g->step &&
+            step_open(io, root, entries[i].name, &s, NULL) == 0 &&
+            s.commit.token >= *ret) {
+            *ret = s.commit.token + 1;
+        }
+    }
+    return rc;
+}
+
 static int fill_manifest(const struct gather *g, struct parts *p,
                          struct manifest *m, struct error *e)
 {
     m->step = g->step;
     m->generation = g->generation;
-    m->token = g->token;
     m->wall_ns = clock_wall_ns();
     m->n_ranks = g->n_ranks;
     m->n_nodes = count_nodes(p);
@@ -201,6 +223,7 @@ int gather_commit(struct step_save *s, const struct gather *g, struct error *e)
     for (p.n = 0; p.n < g->n_ranks && rc == 0; p.n++) {
         rc = read_part(s, g, (uint32_t)p.n, &p.all[p.n], e);
     }
+    rc = rc < 0 ? rc : choose_token(s, g, &m.token, e);
     rc = rc < 0 ? rc : fill_manifest(g, &p, &m, e);
     rc = rc < 0 ? rc : put_index(s, &p, &m.files[m.index], e);
     for (uint32_t r = 0; r < g->n_ranks && rc == 0; r++) {

@@ -16,7 +16,7 @@ struct gather {
     uint64_t step;
     const char *uuid;
     uint32_t generation;
-    uint64_t token;
+    uint64_t token; /* at least: of saves of one step the newest has the highest */
     uint32_t n_ranks;
 };
 

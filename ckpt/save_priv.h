@@ -127,7 +127,6 @@ struct opening {
     int32_t reasons;      /* of due() */
     uint64_t table, common; /* of save(): digests */
     char uuid[COMMIT_UUID_BYTES]; /* rank 0's */
-    uint64_t token;
     char text[300];
 };
 

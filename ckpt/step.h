@@ -70,6 +70,7 @@ int step_save_note(struct step_save *s, const char *name, const void *data,
 int step_save_drop(struct step_save *s, const char *name, struct error *e);
 /* What it was begun with; the descriptor is its own. */
 struct io *step_save_io(const struct step_save *s);
+int step_save_root(const struct step_save *s);
 int step_save_dir(const struct step_save *s);
 const char *step_save_name(const struct step_save *s);
 

@@ -229,6 +229,11 @@ struct io *step_save_io(const struct step_save *s)
     return s->io;
 }
 
+int step_save_root(const struct step_save *s)
+{
+    return s->root;
+}
+
 int step_save_dir(const struct step_save *s)
 {
     return s->dir;

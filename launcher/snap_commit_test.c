@@ -27,6 +27,7 @@ enum { N = 2, BYTES = 8 }; /* ranks, and bytes of each */
 
 static char top[64];
 static int root;
+static char nth = '0'; /* save of a step */
 
 /* Differs in what the directory is called by. */
 static const char *uuid_of(uint64_t step)
@@ -34,8 +35,8 @@ static const char *uuid_of(uint64_t step)
     static char uuid[COMMIT_UUID_BYTES];
 
     snprintf(uuid, sizeof(uuid), "%032x", 0);
-    snprintf(uuid, 9, "%08x", (unsigned)step);
-    uuid[8] = '0';
+    snprintf(uuid, 8, "%07x", (unsigned)step);
+    uuid[7] = nth;
     return uuid;
 }
 
@@ -170,6 +171,30 @@ static void test_late(void)
     ok(is_there(50, "COMMIT") && is_there(51, "COMMIT"), "the newest stay");
 }
 
+static uint64_t token_of(uint64_t step)
+{
+    _step_ struct step found = {0};
+    char name[STEP_NAME_BYTES];
+    struct error e = {0};
+
+    step_name(step, uuid_of(step), name);
+    must(step_open(io_system(), root, name, &found, &e), &e);
+    return found.commit.token;
+}
+
+/* Of two of one step the later one counts, whoever made it. */
+static void test_twice(void)
+{
+    uint64_t first;
+
+    save(55);
+    first = token_of(55);
+    nth = '1';
+    save(55);
+    ok(token_of(55) > first, "the later one of a step has a higher token");
+    nth = '0';
+}
+
 static void test_no_root(void)
 {
     const struct error why = {.code = EIO, .text = "rank 1: broken"};
@@ -194,6 +219,7 @@ int main(void)
     test_not_whole();
     test_keep();
     test_late();
+    test_twice();
     test_no_root();
     close(root);
     fs_remove_tree(top, NULL);
