@@ -20,6 +20,7 @@
 enum {
     TELL_MS = 2000,  /* what is not settled, again */
     WAIT_MS = 30000, /* of workers that have ended well */
+    WAIT_STOP_MS = 6000, /* beyond a grace: less than the lead waits */
 };
 
 /* A worker that has asked for memory. */
@@ -48,8 +49,8 @@ struct agent_snap {
     uv_timer_t *timer;
     uint32_t served;     /* the generation whose ranks save */
     struct crew *waits; /* for all to be settled, or NULL */
-    uint32_t waited_for; /* generation */
-    uint64_t wait_until_ms;
+    uint32_t waited_for; /* generation ... */
+    uint64_t waits_since_ms;
 };
 
 /* --- to the lead --- */
@@ -90,6 +91,16 @@ static void tell_again(struct agent_snap *p)
     }
 }
 
+/* Who was told to stop has its grace for it. */
+static uint64_t wait_until(const struct agent_snap *p, const struct crew *c)
+{
+    uint64_t until = p->waits_since_ms + WAIT_MS, stop;
+
+    stop = c->stopped_ms + member_order(p->agent->member)->grace_ms +
+           WAIT_STOP_MS;
+    return c->stopping && stop < until ? stop : until;
+}
+
 static void on_timer(uv_timer_t *t)
 {
     struct agent_snap *p = t->data;
@@ -100,7 +111,7 @@ static void on_timer(uv_timer_t *t)
     if (!c) {
         return;
     }
-    if (uv_now(&p->agent->loop) >= p->wait_until_ms) {
+    if (uv_now(&p->agent->loop) >= wait_until(p, c)) {
         agent_note(p->agent, "node %u: what its workers saved last is on its way "
                    "to the disk still: it may be lost", p->agent->rank);
     }
@@ -318,7 +329,7 @@ static int begin(struct crew *c, const struct question *from,
         .rank = c->layout.first_rank + from->local_rank,
         .n_ranks = c->layout.world,
         .generation = c->generation,
-        .token = member_order(a->member)->serial,
+        .token = (uint64_t)c->generation << 32,
     };
     int rc = hold_for(c, e);
 
@@ -454,16 +465,19 @@ void agent_snap_forget(struct crew *c)
 bool agent_snap_waits(struct crew *c)
 {
     struct agent_snap *p = c->agent->snap;
+    const struct order *order = member_order(c->agent->member);
     uint64_t now = uv_now(&c->agent->loop);
 
-    if (!p || !p->saved || c->any_failed ||
-        member_order(c->agent->member)->broken ||
-        (p->waited_for == c->generation && now >= p->wait_until_ms)) {
+    if (!p || !p->saved || c->any_failed || order->broken ||
+        (c->stopping && order->stop != ORDER_STOP_GRACE)) {
         return false;
     }
     if (p->waited_for != c->generation) {
         p->waited_for = c->generation;
-        p->wait_until_ms = now + WAIT_MS;
+        p->waits_since_ms = now;
+    }
+    if (now >= wait_until(p, c)) {
+        return false;
     }
     p->waits = c;
     return true;

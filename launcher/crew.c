@@ -41,7 +41,7 @@ static void on_exit_(void *arg, const struct worker_end *end)
         /* What it has completed, others can complete; nothing more. */
         segment_leave(c->world->segment, end->local_rank);
     } else {
-        c->any_failed = true;
+        c->any_failed = c->any_failed || !end->stopped;
         crew_world_end(c->world, end->text);
         crew_describe(c, end, &f);
         event.failure = &f;
@@ -228,6 +228,7 @@ void crew_stop(struct agent *a, bool kill)
     }
     if (!c->stopping) {
         c->stopping = true;
+        c->stopped_ms = uv_now(&a->loop);
         if (order->broken) {
             crew_accuse(c); /* before what follows makes others fail */
         }

@@ -61,7 +61,8 @@ struct crew {
     int64_t oom_kills;   /* in our cgroup, as of the last look */
     bool stopping;
     bool start_failed;
-    bool any_failed;     /* a worker ended with another status than 0 */
+    uint64_t stopped_ms; /* when that began */
+    bool any_failed;     /* a worker ended with another status than 0 by itself */
     bool told_stuck;     /* that some do not die */
     struct echo *echoes; /* not told yet, in order */
     uv_timer_t *echo_timer;
