@@ -211,6 +211,21 @@ static void on_chosen(void *arg, const char *path, int64_t step_)
     }
 }
 
+/* Each rank that is there is shown in time; that it begins and ends, now. */
+static void on_saving(void *arg, uint64_t step_, uint32_t written, uint32_t ranks)
+{
+    struct agent_lead *l = arg;
+    struct run_status *s = record_status(l->record);
+    bool turns = (s->saving_ranks > 0) != (ranks > 0);
+
+    s->saving_step = (int64_t)step_;
+    s->saving_written = written;
+    s->saving_ranks = ranks;
+    if (turns) {
+        record_touch(l->record);
+    }
+}
+
 static uint32_t started(void *arg)
 {
     const struct agent_lead *l = arg;
@@ -227,6 +242,7 @@ static bool is_lost(void *arg, uint32_t rank)
 
 static const struct lead_snap_ops snap_ops = {
     .on_saved = on_saved,
+    .on_saving = on_saving,
     .started = started,
     .is_lost = is_lost,
 };
@@ -867,6 +883,7 @@ void agent_lead_stop(struct agent *a)
     a->lead = NULL;
     if (l->record && l->core && lead_verdict(l->core)) {
         record_may_tell(l->record, UINT64_MAX); /* nobody leads after an end */
+        record_status(l->record)->saving_ranks = 0;
         record_verdict(l->record, l->core);
         record_flush(l->record);
     }

@@ -49,6 +49,8 @@ void agent_snap_stop(struct agent *a, bool is_resumable);
 struct lead_snap_ops {
     /* A checkpoint was made. */
     void (*on_saved)(void *arg, const char *path, int64_t step);
+    /* The oldest save that is on its way; `ranks` 0: there is none. */
+    void (*on_saving)(void *arg, uint64_t step, uint32_t written, uint32_t ranks);
     /* The newest generation that was ordered to run: no worker of one before it is
      * alive. */
     uint32_t (*started)(void *arg);

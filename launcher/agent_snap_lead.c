@@ -91,6 +91,18 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
     l->ops->on_saved(l->arg, path, (int64_t)s->step);
 }
 
+static void show(struct lead_snap *l)
+{
+    const struct lead_save *oldest = NULL;
+
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        oldest = s->is_settled ? oldest : s;
+    }
+    l->ops->on_saving(l->arg, oldest ? oldest->step : 0,
+                      oldest ? oldest->tally.n_written : 0,
+                      oldest ? oldest->tally.n_ranks : 0);
+}
+
 static void free_save(struct lead_save *s)
 {
     snap_tally_release(&s->tally);
@@ -134,6 +146,7 @@ static void after_work(uv_work_t *work, int status)
     }
     s->is_working = false;
     s->is_settled = true;
+    show(l);
     announce(l, s);
     tell_all(l, s);
 }
@@ -303,6 +316,7 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     if (s) {
         take_stage(s, agent, fact);
         forget_old(l);
+        show(l);
     }
 }
 

@@ -219,6 +219,15 @@ static void put_late(struct buf *b, const struct run_status *s)
     }
 }
 
+static void put_saving(struct buf *b, const struct run_status *s)
+{
+    if (s->saving_ranks && !s->verdict.is_set) {
+        buf_printf(b, "  saving      step %" PRId64 ": %u of %u ranks are on the "
+                   "disk\n", s->saving_step, s->saving_written,
+                   s->saving_ranks);
+    }
+}
+
 void run_text_head(struct buf *b, const struct run_view *v)
 {
     const struct run_status *s = v->status;
@@ -254,6 +263,7 @@ void run_text_head(struct buf *b, const struct run_view *v)
     if (s->resume_path[0]) {
         put_text(b, "  checkpoint  ", s->resume_path);
     }
+    put_saving(b, s);
     put_late(b, s);
     put_text(b, "  directory   ", v->dir->path);
 }

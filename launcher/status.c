@@ -335,6 +335,13 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
         jsonw_int(&w, "resume_step", s->resume_step);
     }
     put_time(&w, "saved", s->saved_ns);
+    if (s->saving_ranks) {
+        jsonw_object(&w, "saving");
+        jsonw_int(&w, "step", s->saving_step);
+        jsonw_int(&w, "written", s->saving_written);
+        jsonw_int(&w, "ranks", s->saving_ranks);
+        jsonw_end_object(&w);
+    }
     if (s->checkpoint_is_late) {
         jsonw_bool(&w, "checkpoint_late", true);
     }

@@ -119,6 +119,10 @@ struct run_status {
     int64_t resume_step;        /* -1 unknown */
     uint64_t saved_ns;          /* when a checkpoint came last; 0: none did */
     bool checkpoint_is_late;    /* checkpoint.alarm */
+    /* The oldest save that is on its way to the disk: its step, how many ranks have
+     * written it, and how many are to; 0: there is none. */
+    int64_t saving_step;
+    uint32_t saving_written, saving_ranks;
     enum status_run_state state;
     int generation;             /* 0 before the first */
     int lead;                   /* rank of the node that leads */

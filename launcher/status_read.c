@@ -239,6 +239,19 @@ static void read_verdict(struct reader *r, const json_t *o,
     r->where = "";
 }
 
+static void read_saving(struct reader *r, const json_t *o,
+                        struct run_status *s)
+{
+    if (!o) {
+        return;
+    }
+    r->where = "saving";
+    s->saving_step = get_int(r, o, "step", 0, INT64_MAX, 0);
+    s->saving_written = (uint32_t)get_int(r, o, "written", 0, UINT32_MAX, 0);
+    s->saving_ranks = (uint32_t)get_int(r, o, "ranks", 0, UINT32_MAX, 0);
+    r->where = "";
+}
+
 static void read_head(struct reader *r, const json_t *o, struct run_status *s)
 {
     get_str(r, o, "id", s->id, sizeof(s->id));
@@ -249,6 +262,7 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     get_str(r, o, "resume_path", s->resume_path, sizeof(s->resume_path));
     s->resume_step = get_int(r, o, "resume_step", -1, INT64_MAX, -1);
     s->saved_ns = get_time(r, o, "saved");
+    read_saving(r, json_object_get(o, "saving"), s);
     s->checkpoint_is_late = json_is_true(json_object_get(o, "checkpoint_late"));
     s->state = (enum status_run_state)get_state(r, o, run_name,
                                                 STATUS_N_STATES);

@@ -25,6 +25,9 @@ static struct run_status *sample(void)
     str_copy(s->resume_path, sizeof(s->resume_path), "/r/ckpt/step-10");
     s->resume_step = 10;
     s->saved_ns = 1795206358000000000u;
+    s->saving_step = 14;
+    s->saving_written = 3;
+    s->saving_ranks = 8;
     s->checkpoint_is_late = true;
     s->state = STATUS_RESTARTING;
     s->generation = 3;
@@ -88,7 +91,8 @@ static void test_round_trip(void)
         "\"mpi_epoch\":4,\"mpi_lost\":3",
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
-        "\"saved\":1795206358.000000,\"checkpoint_late\":true",
+        "\"saved\":1795206358.000000,\"saving\":{\"step\":14,\"written\":3,"
+        "\"ranks\":8},\"checkpoint_late\":true",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",
         "\"failure\":{\"generation\":2,\"rank\":2,\"node\":1,",
         "\"signal\":9,\"reason\":\"killed\",\"advice\":\"take less\",\"lines\":\"one",
