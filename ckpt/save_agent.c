@@ -134,6 +134,10 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     }
     str_copy(begin.root, sizeof(begin.root), job->root_path);
     rc = ask(w, &begin, &snap, &fd, e);
+    if (rc == 0 && strcmp(snap.uuid, begin.uuid) != 0) {
+        return error_text(e, EPROTO, "the agent answers what was asked before: it "
+                          "is far behind");
+    }
     return rc < 0 ? rc : map_file(w, fd, begin.bytes, e);
 }
 
@@ -232,7 +236,7 @@ void save_agent_look(void *self, uint32_t rank, const struct step *step)
 
     drop_held(w); /* which later saves may have taken */
     if (client_snap_find(w->client, step->commit.uuid, &w->held, &fd, &e) < 0 ||
-        map_held(w, fd) < 0) {
+        strcmp(w->held.uuid, step->commit.uuid) != 0 || map_held(w, fd) < 0) {
         return;
     }
     str_copy(w->held_uuid, sizeof(w->held_uuid), step->commit.uuid);

@@ -20,7 +20,7 @@
 enum {
     TELL_MS = 2000,  /* what is not settled, again */
     WAIT_MS = 30000, /* of workers that have ended well */
-    WAIT_STOP_MS = 6000, /* beyond a grace: less than the lead waits */
+    WAIT_STOP_MS = 5000, /* beyond a grace: less than the lead waits */
 };
 
 /* A worker that has asked for memory. */
@@ -389,7 +389,7 @@ void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
 }
 
 static int take(struct crew *c, uint32_t rank, const struct worker_snap_done *m,
-                struct error *e)
+                struct saved **ret, struct error *e)
 {
     struct agent_snap *p = c->agent->snap;
     struct saved *s = calloc(1, sizeof(*s));
@@ -406,8 +406,7 @@ static int take(struct crew *c, uint32_t rank, const struct worker_snap_done *m,
     s->stage = SNAP_STAGE_HELD;
     s->next = p->saved;
     p->saved = s;
-    tell_lead(p->agent, s);
-    keep_telling(p);
+    *ret = s;
     return 0;
 }
 
@@ -415,11 +414,16 @@ void agent_snap_done(struct crew *c, uint32_t local_rank,
                      const struct worker_snap_done *m)
 {
     uint32_t rank = c->layout.first_rank + local_rank;
+    struct saved *s = NULL;
     struct error e = {0};
-    int rc = take(c, rank, m, &e);
+    int rc = take(c, rank, m, &s, &e);
 
     tell_worker(c->agent, rank, m->uuid,
                 rc < 0 ? WORKER_SNAP_NONE : WORKER_SNAP_HELD, e.code, e.text);
+    if (s) { /* a lead that is here may answer at once, that it came to nothing */
+        tell_lead(c->agent, s);
+        keep_telling(c->agent->snap);
+    }
 }
 
 /* --- what the lead says --- */
@@ -452,6 +456,15 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
 
         p->waits = NULL;
         crew_finish(c);
+    }
+}
+
+void agent_snap_hurry(struct crew *c)
+{
+    struct agent_snap *p = c->agent->snap;
+
+    if (p && p->waits == c) {
+        uv_timer_start(p->timer, on_timer, 0, TELL_MS);
     }
 }
 

@@ -38,6 +38,9 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
  * saved is settled, or has had its time. */
 bool agent_snap_waits(struct crew *c);
 
+/* The order has changed: it may not be worth it any more. */
+void agent_snap_hurry(struct crew *c);
+
 /* It is going. */
 void agent_snap_forget(struct crew *c);
 

@@ -238,6 +238,7 @@ void crew_stop(struct agent *a, bool kill)
                                     c->n_checkpoints);
         }
     }
+    agent_snap_hurry(c);
     if (kill || order->broken) {
         crew_world_end(c->world,
                        order->broken ? "another worker or node is gone"
