@@ -51,6 +51,10 @@ test_cleans_up() {
     child 'spawn s sleep 1000; echo $spawned >../pid; start_time() { echo later; }; ok a true; done_testing'
     not_ok 'but nobody who has its number by now' gone "$(cat pid)"
     kill -KILL "$(cat pid)"
+    child 'setsid sleep 1000 & echo $! >../pid; disown; sleep 1000 & echo $! >../pid2; ok a false; done_testing'
+    is "$status" 1 'a script that fails'
+    ok 'takes along whom it has started, without a word to the harness' wait_for 60 gone "$(cat pid)"
+    ok 'all of them' wait_for 60 gone "$(cat pid2)"
     rm -rf child.*/
 }
 

@@ -418,6 +418,16 @@ pids_on() {
 
 # --- begin and end -----------------------------------------------------------
 
+# A run outlives its front end, by design: where a test fails before it has ended its
+# run, agents and workers would go on. They are found by what their environment says.
+kill_left() {
+    local d
+    grep -slzxF "XDG_STATE_HOME=$TRASH/state" /proc/[0-9]*/environ | while read -r d; do
+        d=${d#/proc/}
+        kill -KILL "${d%/environ}"
+    done 2>/dev/null
+}
+
 finish() {
     local rc=$? c
     trap - EXIT
@@ -429,6 +439,7 @@ finish() {
         diag "ended before done_testing (status $rc)"
         [ $rc -ne 0 ] || rc=1
     fi
+    [ $rc -eq 0 ] || kill_left
     cd /
     if [ $rc -eq 0 ] && [ -z "${MUSTER_KEEP_TRASH:-}" ]; then
         rm -rf --one-file-system "$TRASH"
