@@ -19,7 +19,7 @@ enum {
     ANSWER_TIMEOUT_MS = 60000,
     SEND_TIMEOUT_MS = 30000,
     READ_SIZE = 16384,
-    N_SNAPS = 4, /* more than are under way */
+    N_SNAPS = 64, /* of which it can be asked how far they are */
 };
 
 struct client {
@@ -390,8 +390,9 @@ static int ask_snap(struct client *c, const struct worker_msg *question,
     struct worker_msg m;
     int rc;
 
+    rc = catch_up(c, e); /* an answer that was not waited for any more goes */
     drop_fds(c);
-    rc = send_wait(c, question, e);
+    rc = rc < 0 ? rc : send_wait(c, question, e);
     rc = rc < 0 ? rc : await(c, WORKER_SNAP, WORKER_SNAP, &m, e);
     if (rc < 0) {
         return rc;
