@@ -70,7 +70,9 @@ static int put_files(struct run *r, struct step_save *s, struct error *e)
     rc = rc < 0 ? rc : d->finish(snap_part(d->snap), h->part_bytes, r->blocks,
                                  digest_n_blocks(h->image_bytes), &part, e);
     rc = rc < 0 ? rc : step_save_file(s, d->part_file, part.data, part.len, e);
-    return rc < 0 ? rc : step_save_sync(s, e);
+    rc = rc < 0 ? rc : step_save_sync(s, e);
+    return rc == 0 && d->progress->cancel
+               ? error_text(e, ECANCELED, "nobody wants it any more") : rc;
 }
 
 int drain_run(const struct drain *d, struct digest *ret, struct error *e)

@@ -26,6 +26,7 @@ static const char uuid[] = "0f3a9c2e000000000000000000000000";
 
 static char dir_path[PATH_MAX];
 static int dir = -1;
+static struct drain_progress *late; /* of cancel_late() */
 
 static void make_dir(void)
 {
@@ -179,6 +180,28 @@ static void test_cancelled(const struct snap *a)
     is_int(look(d, a), 0, "it has left nothing");
 }
 
+/* Told so when the image is on the disk. */
+static int cancel_late(const void *part, size_t len, const uint64_t *blocks,
+                       size_t n_blocks, struct buf *ret, struct error *e)
+{
+    late->cancel = true;
+    return finish(part, len, blocks, n_blocks, ret, e);
+}
+
+static void test_cancelled_late(const struct snap *a)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {0};
+    struct drain job = {.io = disk_io(d), .root = disk_root(d), .snap = a,
+                        .file = "r00000.safetensors", .part_file = "r00000.part",
+                        .finish = cancel_late, .progress = &progress};
+    struct digest got;
+
+    late = &progress;
+    is_int(drain_run(&job, &got, NULL), -ECANCELED, "ended when all was there");
+    is_int(look(d, a), 0, "it has left nothing, either");
+}
+
 /* A part that does not parse, say. */
 static int refuse(const void *part, size_t len, const uint64_t *blocks,
                   size_t n_blocks, struct buf *ret, struct error *e)
@@ -211,6 +234,7 @@ int main(void)
     n_calls = test_two(a, b);
     test_failures(a, b, n_calls);
     test_cancelled(a);
+    test_cancelled_late(a);
     test_bad_part(a);
     close(dir);
     fs_remove_tree(dir_path, NULL);
