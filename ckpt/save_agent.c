@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "ckpt/snap.h"
 #include "comm/client.h"
 
@@ -131,6 +132,9 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     str_copy(begin.uuid, sizeof(begin.uuid), job->gather.uuid);
     if (strlen(job->root_path) >= sizeof(begin.root)) {
         return error_set(e, ENAMETOOLONG, "%.80s...", job->root_path);
+    }
+    if (!utf8_is_valid(job->root_path)) {
+        return error_text(e, EILSEQ, "agents tell each other of paths in UTF-8 only");
     }
     str_copy(begin.root, sizeof(begin.root), job->root_path);
     rc = ask(w, &begin, &snap, &fd, e);
