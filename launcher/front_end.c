@@ -7,6 +7,8 @@
 #include "base/str.h"
 #include "launcher/cause_file.h"
 #include "launcher/runview.h"
+#include "launcher/snap_budget.h"
+#include "rendezvous/restart.h"
 
 #include <stdlib.h>
 
@@ -71,6 +73,18 @@ static void tell_starter(struct front *f)
     }
 }
 
+/* What agents hold of the program's state on this host: those that were killed have
+ * left theirs. A run that can be resumed may load it. */
+static void drop_snapshots(const struct front *f)
+{
+    const struct run_status *s = screen_last(f->screen);
+
+    if (s && s->verdict.is_set && f->status != RUN_RESUMABLE &&
+        f->status != RUN_CANCELLED) {
+        snap_dir_remove(f->config->dir->id, NULL);
+    }
+}
+
 void front_say_end(struct front *f)
 {
     front_drain_output(f);
@@ -81,6 +95,7 @@ void front_say_end(struct front *f)
         return;
     }
     tell_starter(f);
+    drop_snapshots(f);
     screen_end(f->screen, f->status, f->reason,
                front_now_ms(f) - f->started_ms);
     front_drain_output(f);
