@@ -42,7 +42,7 @@ struct agent_lead {
     struct lead_watch *ckpts; /* or NULL */
     struct lead_late *late;   /* likewise */
     struct lead_snap *snaps;
-    uint64_t held;         /* the order to run that waits for its checkpoint */
+    uint64_t held;         /* the order that waits for a checkpoint */
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
     uv_timer_t *timer;     /* the core's next tick */
@@ -108,10 +108,9 @@ static void give(struct agent_lead *l, const struct order *order)
 }
 
 /* No worker is alive when an order to run another generation comes: the time to look
- * at what they have left. The next order takes the place of one that waits. */
-static void publish(struct agent_lead *l, const struct order *order)
+ * at what they have left. */
+static void look_and_give(struct agent_lead *l, const struct order *order)
 {
-    lead_watch_forget(l->ckpts);
     l->held = 0;
     if (order->step == ORDER_RUN && order->generation != l->started &&
         lead_watch_ask(l->ckpts, order->generation, order->past.resume_path,
@@ -119,6 +118,39 @@ static void publish(struct agent_lead *l, const struct order *order)
         l->held = order->serial;
     } else {
         give(l, order);
+    }
+}
+
+/* The next workers are to start from the last save of those before them, and a run
+ * that has failed is over when that is on the disk. Who stops a run has said how long
+ * that may take. */
+static bool waits_for_saves(const struct agent_lead *l, const struct order *order)
+{
+    return order->step == ORDER_RUN ? order->generation != l->started
+                                    : order->step == ORDER_LEAVE &&
+                                          order->status != RUN_SUCCEEDED &&
+                                          !l->is_stopping;
+}
+
+/* The next order takes the place of one that waits. */
+static void publish(struct agent_lead *l, const struct order *order)
+{
+    lead_watch_forget(l->ckpts);
+    lead_snap_forget(l->snaps);
+    if (waits_for_saves(l, order) && lead_snap_ask(l->snaps)) {
+        l->held = order->serial;
+    } else {
+        look_and_give(l, order);
+    }
+}
+
+static void on_quiet(void *arg)
+{
+    struct agent_lead *l = arg;
+    const struct order *order = lead_order(l->core);
+
+    if (l->held && order && order->serial == l->held) {
+        look_and_give(l, order);
     }
 }
 
@@ -180,6 +212,9 @@ static void stop(struct agent_lead *l, enum lead_stop kind, bool force,
 
     l->is_stopping = true;
     step(l, &event);
+    if (force && lead_snap_forget(l->snaps)) {
+        on_quiet(l);
+    }
 }
 
 /* --- checkpoints that the program writes by itself --- */
@@ -245,6 +280,7 @@ static const struct lead_snap_ops snap_ops = {
     .on_saving = on_saving,
     .started = started,
     .is_lost = is_lost,
+    .on_quiet = on_quiet,
 };
 
 static const struct lead_watch_ops watch_ops = {

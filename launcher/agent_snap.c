@@ -413,16 +413,18 @@ static int take(struct crew *c, uint32_t rank, const struct worker_snap_done *m,
 void agent_snap_done(struct crew *c, uint32_t local_rank,
                      const struct worker_snap_done *m)
 {
+    struct agent *a = c->agent;
     uint32_t rank = c->layout.first_rank + local_rank;
     struct saved *s = NULL;
     struct error e = {0};
     int rc = take(c, rank, m, &s, &e);
 
-    tell_worker(c->agent, rank, m->uuid,
+    tell_worker(a, rank, m->uuid,
                 rc < 0 ? WORKER_SNAP_NONE : WORKER_SNAP_HELD, e.code, e.text);
-    if (s) { /* a lead that is here may answer at once, that it came to nothing */
-        tell_lead(c->agent, s);
-        keep_telling(c->agent->snap);
+    if (s) { /* a lead that is here may answer at once, that it came to nothing: then
+                `s` goes, and the crew where only that was waited for */
+        tell_lead(a, s);
+        keep_telling(a->snap);
     }
 }
 

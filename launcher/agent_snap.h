@@ -59,12 +59,20 @@ struct lead_snap_ops {
     uint32_t (*started)(void *arg);
     /* The node of that agent was given up, and has not come back. */
     bool (*is_lost)(void *arg, uint32_t agent);
+    /* The answer to lead_snap_ask(). */
+    void (*on_quiet)(void *arg);
 };
 
 int lead_snap_create(struct agent *a, const struct lead_snap_ops *ops, void *arg,
                      struct lead_snap **ret, struct error *e);
 /* Threads end when they can. NULL is allowed. */
 void lead_snap_destroy(struct lead_snap *l);
+/* No worker is alive. True: what they have saved, all of them, is on its way to the
+ * disk; on_quiet() comes when it is there, or has had its time, and not from inside
+ * this call. */
+bool lead_snap_ask(struct lead_snap *l);
+/* Nobody waits for an answer any more. True: somebody did. */
+bool lead_snap_forget(struct lead_snap *l);
 /* A fact "snap" of that agent. */
 void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact);
 

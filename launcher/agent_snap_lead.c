@@ -25,6 +25,7 @@
 enum {
     LOOK_MS = 2000,
     TELL_AGAIN_MS = 1000, /* to all, however many have not heard */
+    QUIET_MS = 30000, /* for saves that the next workers could start from */
     MAX_RANKS = 1 << 20,
     KEEP_SETTLED = 16, /* for agents that have not heard */
 };
@@ -52,7 +53,9 @@ struct lead_snap {
     void *arg;
     struct lead_save *saves; /* newest first */
     uv_timer_t *timer;
-    unsigned n_works;
+    uint64_t asked_ms; /* since when somebody waits */
+    unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
+    bool is_asked;
     bool is_dying;
 };
 
@@ -129,6 +132,8 @@ static void work_on(uv_work_t *work)
     snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
 }
 
+static void look_at_all(struct lead_snap *l);
+
 static void after_work(uv_work_t *work, int status)
 {
     struct lead_save *s = work->data;
@@ -149,6 +154,7 @@ static void after_work(uv_work_t *work, int status)
     show(l);
     announce(l, s);
     tell_all(l, s);
+    look_at_all(l);
 }
 
 /* Below that no other save is on its way. */
@@ -191,15 +197,85 @@ static bool is_lost(void *arg, uint32_t agent)
     return l->ops->is_lost(l->arg, agent);
 }
 
-static void judge(struct lead_save *s)
+/* Workers save in order: who has handed over a later one has passed this one. */
+static bool is_passed(const struct lead_save *save)
+{
+    for (const struct lead_save *s = save->lead->saves; s; s = s->next) {
+        if (s->step > save->step &&
+            s->tally.generation == save->tally.generation &&
+            s->tally.n_held == s->tally.n_ranks) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct snap_now now_for(const struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
-    const struct snap_now now = {uv_now(&l->agent->loop),
-                                 l->ops->started(l->arg), is_lost, l};
 
-    if (!s->is_working && !s->is_settled &&
-        snap_tally_judge(&s->tally, &now) != SNAP_FATE_WAIT) {
-        finish(s);
+    return (struct snap_now){.ms = uv_now(&l->agent->loop),
+                             .started = l->ops->started(l->arg),
+                             .is_passed = is_passed(s), .is_lost = is_lost,
+                             .arg = l};
+}
+
+static bool is_due(const struct lead_save *s)
+{
+    const struct snap_now now = now_for(s);
+
+    return !s->is_working && !s->is_settled &&
+           snap_tally_judge(&s->tally, &now) != SNAP_FATE_WAIT;
+}
+
+/* --- who waits --- */
+
+static bool is_any_sure(const struct lead_snap *l)
+{
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        const struct snap_now now = now_for(s);
+
+        if (!s->is_settled && snap_tally_is_sure(&s->tally, &now)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool lead_snap_ask(struct lead_snap *l)
+{
+    if (!l || !is_any_sure(l)) {
+        return false;
+    }
+    l->is_asked = true;
+    l->asked_ms = uv_now(&l->agent->loop);
+    return true;
+}
+
+bool lead_snap_forget(struct lead_snap *l)
+{
+    bool was_asked = l && l->is_asked;
+
+    if (l) {
+        l->is_asked = false;
+    }
+    return was_asked;
+}
+
+static void look_at_all(struct lead_snap *l)
+{
+    struct lead_save *oldest = NULL;
+
+    for (struct lead_save *s = l->saves; s && l->n_works == 0; s = s->next) {
+        oldest = is_due(s) ? s : oldest;
+    }
+    if (oldest) {
+        finish(oldest);
+    }
+    if (l->is_asked && (uv_now(&l->agent->loop) - l->asked_ms >= QUIET_MS ||
+                        !is_any_sure(l))) {
+        l->is_asked = false;
+        l->ops->on_quiet(l->arg);
     }
 }
 
@@ -293,7 +369,7 @@ static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
     snap_tally_take(&s->tally, rank, agent, (enum snap_stage)stage,
                     uv_now(&s->lead->agent->loop));
     if (s->tally.n_failed > 0 || s->tally.n_written == s->tally.n_ranks) {
-        judge(s); /* else in time: it looks at all ranks */
+        look_at_all(s->lead); /* else in time: it looks at all ranks */
     }
 }
 
@@ -322,11 +398,7 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
 
 static void on_timer(uv_timer_t *t)
 {
-    struct lead_snap *l = t->data;
-
-    for (struct lead_save *s = l->saves; s; s = s->next) {
-        judge(s);
-    }
+    look_at_all(t->data);
 }
 
 /* --- life --- */

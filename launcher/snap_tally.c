@@ -64,7 +64,7 @@ enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now)
 {
     uint64_t quiet_ms = now->ms - t->news_ms;
-    bool is_old = t->generation < now->started;
+    bool is_over = t->generation < now->started || now->is_passed;
     bool writing, lost;
 
     if (t->n_failed > 0) {
@@ -82,8 +82,22 @@ enum snap_fate snap_tally_judge(const struct snap_tally *t,
         return SNAP_FATE_WAIT;
     }
     if (t->n_held < t->n_ranks &&
-        quiet_ms < (is_old ? SNAP_TALLY_SETTLE_MS : SNAP_TALLY_STALE_MS)) {
+        quiet_ms < (is_over ? SNAP_TALLY_SETTLE_MS : SNAP_TALLY_STALE_MS)) {
         return SNAP_FATE_WAIT;
     }
     return SNAP_FATE_COMMIT;
+}
+
+bool snap_tally_is_sure(const struct snap_tally *t, const struct snap_now *now)
+{
+    if (t->n_failed > 0 || t->n_held < t->n_ranks) {
+        return false;
+    }
+    for (uint32_t i = 0; i < t->n_ranks; i++) {
+        if (t->stages[i] == SNAP_STAGE_HELD &&
+            now->is_lost(now->arg, t->agents[i])) {
+            return false;
+        }
+    }
+    return true;
 }

@@ -47,6 +47,8 @@ struct snap_now {
     uint64_t ms;
     uint32_t started; /* the newest generation whose workers were started: none of
                          an older one is alive */
+    bool is_passed;      /* all ranks have handed over one that came later: who has
+                            not handed this one over never will */
     bool (*is_lost)(void *arg, uint32_t agent);
     void *arg;
 };
@@ -60,5 +62,8 @@ void snap_tally_take(struct snap_tally *t, uint32_t rank, uint32_t agent,
                      enum snap_stage stage, uint64_t now_ms);
 enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now);
+/* All ranks have handed it over, none has failed, and all that write are there: as
+ * things are it will be a checkpoint. */
+bool snap_tally_is_sure(const struct snap_tally *t, const struct snap_now *now);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "launcher/snap_tally.h"
 
+#include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
 enum { N = 4, GENERATION = 3, BEGIN = 1000 };
@@ -14,6 +15,7 @@ enum { N = 4, GENERATION = 3, BEGIN = 1000 };
 struct bed {
     struct snap_tally tally;
     uint32_t started;
+    bool is_passed;
     unsigned lost; /* agents, as bits */
 };
 
@@ -24,9 +26,16 @@ static bool is_lost(void *arg, uint32_t agent)
     return b->lost >> agent & 1;
 }
 
+static struct snap_now now_of(struct bed *b, uint64_t ms)
+{
+    return (struct snap_now){.ms = BEGIN + ms, .started = b->started,
+                             .is_passed = b->is_passed, .is_lost = is_lost,
+                             .arg = b};
+}
+
 static enum snap_fate judge(struct bed *b, uint64_t ms)
 {
-    const struct snap_now now = {BEGIN + ms, b->started, is_lost, b};
+    const struct snap_now now = now_of(b, ms);
 
     return snap_tally_judge(&b->tally, &now);
 }
@@ -120,6 +129,41 @@ static void test_cut(void)
     open_with(&b, "wwwn");
     take(&b, 0, SNAP_STAGE_WRITTEN, SNAP_TALLY_STALE_MS - 1);
     turns_at(&b, SNAP_TALLY_STALE_MS, "one may be copying still");
+    open_with(&b, "wwwn");
+    b.is_passed = true;
+    turns_at(&b, SNAP_TALLY_SETTLE_MS, "all have handed over the next one");
+    open_with(&b, "wwwh");
+    b.is_passed = true;
+    is_int(judge(&b, SNAP_TALLY_SETTLE_MS), SNAP_FATE_WAIT,
+           "but who writes it still is waited for");
+    snap_tally_release(&b.tally);
+}
+
+/* Who starts workers waits for what they can load then, and for nothing else. */
+static void test_sure(void)
+{
+    static const struct {
+        const char *stages;
+        unsigned lost;
+        bool is_sure;
+    } cases[] = {
+        {"hhhh", 0, true},  {"wwwh", 0, true},  {"wwww", 0, true},
+        {"wwwn", 0, false}, {"hhhf", 0, false}, {"nnnn", 0, false},
+        {"wwhw", 2, false}, {"hhww", 2, true},  {"wwww", 3, true},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct bed b;
+        struct snap_now now;
+
+        open_with(&b, cases[i].stages);
+        b.lost = cases[i].lost;
+        now = now_of(&b, 0);
+        is_int(snap_tally_is_sure(&b.tally, &now), cases[i].is_sure,
+               "%s, %u lost: %s", cases[i].stages, cases[i].lost,
+               cases[i].is_sure ? "sure" : "not sure");
+        snap_tally_release(&b.tally);
+    }
 }
 
 static void test_nonsense(void)
@@ -142,6 +186,7 @@ int main(void)
     test_slow();
     test_lost();
     test_cut();
+    test_sure();
     test_nonsense();
     return tap_done();
 }

@@ -15,7 +15,7 @@ n_steps() { find ck -name COMMIT 2>/dev/null | wc -l; }
 # start OPTION...
 start() {
     rm -rf run ck
-    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 "$@" -- "$worker" "$PWD/ck" "${elements:-480000}"
+    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 "$@" -- "${program:-$worker}" "$PWD/ck" 480000
 }
 told() { ok "$1" wait_for 60 eval '[ "$(grep -c "'"$2"'" run.out)" -ge '"$3"' ]' || diag "$(tail -n 30 run.out run.err)"; }
 go_home() {
@@ -42,12 +42,36 @@ test_worker_dies() {
     start --nnodes 2 --max-restarts 1
     told 'four workers save' 'held 20' 4
     : >run/die
-    told 'after the death of one all start again' 'from [0-9]' 4
+    told 'one dies as soon as it has saved' 'dies at' 1
+    step=$(sed -n 's/.*dies at //p' run.out)
+    told 'all start from that save, on its way to the disk as it was' "from $step\$" 4
     rm run/die
     told 'and save' 'held' 20
     go_home 'the run ends well'
     is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
     is "$(field restarts)" 1 'one restart'
+}
+
+# The end of a run that fails leaves nothing behind that was saved.
+test_run_fails() {
+    start --nnodes 2 --max-restarts 0
+    told 'four workers save' 'held 20' 4
+    : >run/die
+    wait_exit 60 "$spawned"
+    ok 'the run fails' test "$status" -gt 0
+    step=$(sed -n 's/.*dies at //p' run.out)
+    is "$(find ck -path "*/step-*${step:-?}-*/COMMIT" | wc -l)" 1 'what it saved last is a checkpoint' || diag "$(find ck; tail -n 30 run.err)"
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
+# Agents tell each other of the directory in JSON: there the ranks write themselves.
+test_odd_directory() {
+    printf '#!/bin/sh\nmkdir -p "$1"\nexec %s "$1/%b" "$2"\n' "$worker" 'odd\0377' >odd
+    chmod +x odd
+    program=$PWD/odd start --nnodes 1
+    told 'two workers save' 'held 30' 2
+    go_home
+    num "$(n_steps)" -ge 1 'there are checkpoints'
 }
 
 # What a rank has saved is in memory of its node still: a disk that has spoilt the
@@ -74,7 +98,7 @@ test_lead_lost() {
     is "$(field lead)" 1 'the second node leads'
     run "$MUSTER" ckpt verify ck # a killed lead may leave what it was removing
     is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
-    rm -rf "$(shm)" # a killed agent leaves what it held to gc
+    ok 'no memory is left, of the killed agent either' test ! -e "$(shm)"
 }
 
 # A disk that takes nothing fails saves, not the run.

@@ -128,6 +128,8 @@ static void die(const char *dir, int64_t step, uint64_t save)
         raise(SIGKILL);
     }
     if (there_is("die")) {
+        printf("dies at %" PRId64 "\n", step);
+        fflush(stdout);
         raise(SIGKILL);
     }
 }
