@@ -21,6 +21,20 @@ const char *found_kind_name(enum found_kind kind)
     return names[kind];
 }
 
+const char *found_state_name(int rc)
+{
+    switch (rc) {
+    case 0:
+        return "whole";
+    case -ENOENT:
+        return "unfinished";
+    case -ERR_FORMAT:
+        return "damaged";
+    default:
+        return "unreadable";
+    }
+}
+
 /* --- names --- */
 
 static int add_name(void *arg, const char *name)

@@ -63,6 +63,8 @@ struct found_facts {
  * errors of reading. */
 int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
                 struct found_facts *ret, struct error *e);
+/* What it says, in a word: "whole", "unfinished", "damaged", "unreadable". */
+const char *found_state_name(int rc);
 
 /* The value of that metric as a checkpoint of the Hugging Face Trainer has it, at its
  * step: the last one in its log. False: it has none. */

@@ -160,20 +160,6 @@ int watch_check(struct watch *w, int dir, struct watch_entry *entry)
     return entry->rc;
 }
 
-const char *watch_state_name(int rc)
-{
-    switch (rc) {
-    case 0:
-        return "whole";
-    case -ENOENT:
-        return "unfinished";
-    case -ERR_FORMAT:
-        return "damaged";
-    default:
-        return "unreadable";
-    }
-}
-
 int watch_choose(struct watch *w, int dir,
                  void (*on_passed)(void *arg, struct watch_entry *entry),
                  void *arg, struct watch_entry **ret, struct error *e)

@@ -54,9 +54,6 @@ struct watch_entry *watch_next(struct watch *w, size_t n_whole);
 /* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */
 int watch_check(struct watch *w, int dir, struct watch_entry *entry);
 
-/* "whole", "unfinished", "damaged", "unreadable": what a check gave. */
-const char *watch_state_name(int rc);
-
 /* For when nobody writes any more: the newest that is whole, or NULL. `on_passed` is
  * called for each newer one, with its entry. Looks first. */
 int watch_choose(struct watch *w, int dir,

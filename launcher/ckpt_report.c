@@ -4,9 +4,9 @@
 #include "launcher/ckpt_report.h"
 
 #include "base/cleanup.h"
+#include "ckpt/found.h"
 #include "launcher/commands.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -16,20 +16,6 @@ void ckpt_report_release(struct ckpt_report *r)
 {
     strlist_release(&r->cells);
     buf_release(&r->json);
-}
-
-const char *ckpt_state(int rc)
-{
-    switch (rc) {
-    case 0:
-        return "whole";
-    case -ENOENT:
-        return "unfinished";
-    case -ERR_FORMAT:
-        return "damaged";
-    default:
-        return "unreadable";
-    }
 }
 
 void ckpt_format_bytes(uint64_t bytes, char *to, size_t size)
@@ -76,7 +62,7 @@ static void add_row(struct ckpt_report *r, const struct ckpt_look *l)
         strlist_add(&r->cells, "-");
     }
     strlist_add(&r->cells, l->rc < 0 ? "-" : size);
-    strlist_add(&r->cells, ckpt_state(l->rc));
+    strlist_add(&r->cells, found_state_name(l->rc));
     strlist_add(&r->cells, why_of(l));
 }
 
@@ -88,7 +74,7 @@ static void add_json(struct jsonw *w, const struct ckpt_look *l)
     if (l->has_step) {
         jsonw_int(w, "step", (int64_t)l->step);
     }
-    jsonw_str(w, "state", ckpt_state(l->rc));
+    jsonw_str(w, "state", found_state_name(l->rc));
     if (l->rc < 0) {
         jsonw_str(w, "why", l->why.text);
     } else {

@@ -37,8 +37,6 @@ struct ckpt_look {
     struct error why;
 };
 
-/* "whole", "unfinished", "damaged", "unreadable". */
-const char *ckpt_state(int rc);
 /* "1.5 GiB". */
 void ckpt_format_bytes(uint64_t bytes, char *to, size_t size);
 

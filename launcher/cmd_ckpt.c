@@ -114,7 +114,7 @@ static int last_valid(const char *path, int dir, const struct found *all,
             printf("%s/%s\n", path, all[i].name);
             return EXIT_OK;
         }
-        fprintf(stderr, "muster: passed over, %s: %s\n", ckpt_state(l.rc),
+        fprintf(stderr, "muster: passed over, %s: %s\n", found_state_name(l.rc),
                 l.why.text);
     }
     fprintf(stderr, "muster: no valid checkpoint in %s\n", path);

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "ckpt/found.h"
 #include "ckpt/watch.h"
 #include "launcher/jsonw.h"
 #include "launcher/options.h"
@@ -281,7 +282,7 @@ static void on_passed(void *arg, struct watch_entry *entry)
     struct jsonw w = begin(&b, "passed");
 
     jsonw_str(&w, "name", entry->found.name);
-    jsonw_str(&w, "state", watch_state_name(entry->rc));
+    jsonw_str(&w, "state", found_state_name(entry->rc));
     jsonw_str(&w, "why", entry->why.text);
     set_aside(c, entry, &w);
     say(&w);

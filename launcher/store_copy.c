@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/found.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -172,7 +173,7 @@ static int pull_newest(struct store_place *place, const char *uri, int dir,
         }
         parcel_release(ret);
         store_progress_end();
-        fprintf(stderr, "muster: passed over, %s: %s\n", ckpt_state(one),
+        fprintf(stderr, "muster: passed over, %s: %s\n", found_state_name(one),
                 why.text);
     }
     return rc < 0 ? rc : error_text(e, ENOENT, "no valid checkpoint in %s", uri);

@@ -4,6 +4,7 @@
 #include "launcher/store_verbs.h"
 
 #include "base/cleanup.h"
+#include "ckpt/found.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -133,7 +134,7 @@ int store_verb_last(const struct ckpt_options *o, const char *uri)
             return EXIT_OK;
         }
         fprintf(stderr, "muster: passed over, %s: %s\n",
-                ckpt_state(all[i].rc), all[i].why.text);
+                found_state_name(all[i].rc), all[i].why.text);
     }
     fprintf(stderr, "muster: no valid checkpoint in %s\n", uri);
     return EXIT_FAILED;
