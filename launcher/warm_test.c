@@ -220,7 +220,7 @@ int main(void)
     struct error e = {0};
 
     if (access(PYTHON, X_OK) < 0) {
-        printf("1..0 # SKIP no " PYTHON "\n");
+        printf("1..0 # SKIP no " PYTHON ": see scripts/install-deps\n");
         return 0;
     }
     uv_loop_init(&loop);

@@ -337,7 +337,7 @@ ome_job() { printf 'apiVersion: ome.io/v1beta1\nkind: TrainingJob\nmetadata: {na
 
 # Jobs of the shapes that OME's documents show, with nothing installed.
 test_ome_jobs() {
-    command -v mpirun >/dev/null || { skip 'no mpirun' 10; return; }
+    command -v mpirun >/dev/null || { skip 'no mpirun: see scripts/install-deps' 10; return; }
     ome_job tune >job.yaml <<'END'
   runtimeRef: {name: pytorch-runtime, kind: ClusterTrainingRuntime, apiGroup: ome.io}
   trainer:

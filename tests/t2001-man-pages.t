@@ -70,6 +70,6 @@ if command -v scdoc >/dev/null; then
         like "$text" 'restart.max' 'with keys'
     fi
 else
-    skip 'no scdoc'
+    skip 'no scdoc: see scripts/install-deps'
 fi
 done_testing

@@ -139,7 +139,7 @@ test_python_only() {
         python '"python3", "-c", "pass"' env python3 -c 'import x'
         python '"python3", "-u", "-X", "dev", "-c", "pass"' ./env.py -v
     else
-        skip 'no strace' 5
+        skip 'no strace: see scripts/install-deps' 5
     fi
     PATH=$path
 }

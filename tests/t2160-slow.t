@@ -114,7 +114,7 @@ throttle() {
 test_throttled() {
     start_run 4 --nnodes 2:4 -- $charlm --steps 100000000
     is $? 0 'charlm over four hosts' || show_run
-    throttle node2 1000 || { skip 'no control group for processors here' 3; cancel; return; }
+    throttle node2 1000 || { skip_rig 'no control group for processors here' 3; cancel; return; }
     local enough=$(($(now_ms) + 20000))
     wait_for 60 eval '[ "$(now_ms)" -gt $enough ]'
     undisturbed 'loses none that has a hundredth of a processor'
@@ -157,7 +157,7 @@ in_d_state() { local p; for p in $(pids_on "$1" "$2"); do grep -q '^State:.D' "/
 
 # A worker that SIGKILL does not end takes its node out of the run.
 test_unkillable() {
-    disk node3 || { skip 'no loop devices here' 7; return; }
+    disk node3 || { skip_rig 'no loop devices here' 7; return; }
     start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s --set restart.backoff=1ms..1ms -- sh -c '
         echo "$MUSTER_GENERATION: $RANK/$WORLD_SIZE $(hostname)"
         [ $MUSTER_GENERATION = 1 ] || until [ -e $MUSTER_RUN_DIR/go ]; do sleep 0.1; done

@@ -104,7 +104,7 @@ test_torch() {
     for python in "$MUSTER_CACHE/venv/bin/python3" ''; do
         [ -n "$python" ] && "$python" -c 'import torch' 2>/dev/null && break
     done
-    [ -n "$python" ] || { skip 'no PyTorch' 4; return; }
+    [ -n "$python" ] || { skip 'no PyTorch: see scripts/install-deps' 4; return; }
     batch ddp 2 "$MUSTER run $root --name ddp --nnodes 2 --nproc-per-node 1 -- $python $MUSTER_SRCDIR/examples/ddp.py --steps 40" 'echo status $?'
     ok 'PyTorch trains over two nodes' wait_for 180 job_over "$job"
     like "$(cat ddp.out)" 'status 0' 'to its end' || diag "$(cat ddp.out)"

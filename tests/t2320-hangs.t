@@ -68,7 +68,7 @@ END
     if command -v gdb >/dev/null || command -v eu-stack >/dev/null; then
         matches "$(cat run/errors/1-0.stack)" '^#[0-9].* main( |$)' 'its native stack is kept'
     else
-        skip 'no gdb, no eu-stack' 1
+        skip 'no gdb, no eu-stack: see scripts/install-deps' 1
     fi
 }
 
@@ -144,7 +144,7 @@ END
 
 # The ranks of an MPI program are no descendants of the agent.
 test_mpi() {
-    command -v mpicc >/dev/null || { skip 'no mpicc' 3; return; }
+    command -v mpicc >/dev/null || { skip 'no mpicc: see scripts/install-deps' 3; return; }
     cat >mpi.c <<'END'
 #include <mpi.h>
 #include <stdio.h>
@@ -172,7 +172,7 @@ END
     if command -v gdb >/dev/null || command -v eu-stack >/dev/null; then
         matches "$(reason)" 'rank 1 .*others wait in a collective, it does not' 'the one that sleeps is named' || show
     else
-        skip 'no gdb, no eu-stack' 1
+        skip 'no gdb, no eu-stack: see scripts/install-deps' 1
     fi
 }
 
@@ -257,7 +257,7 @@ make_throttle() {
     return 1
 }
 test_throttled() {
-    make_throttle || { skip 'no CPU control group of our own' 2; return; }
+    make_throttle || { skip_rig 'no CPU control group of our own' 2; return; }
     mrun --hang-timeout 1s -- sh -c \
         'echo $$ >"$0/cgroup.procs"; i=0; while [ $i -lt 5000 ]; do i=$((i + 1)); done' "$throttle"
     is "$status" 0 'a worker that gets next to no CPU time' || show

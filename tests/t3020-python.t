@@ -36,7 +36,7 @@ if [ -n "$mypy" ]; then
     ok 'mypy --strict finds nothing' "$mypy" --strict --no-site-packages --python-version 3.10 --cache-dir "$TRASH/mypy" \
         --ignore-missing-imports "$MUSTER_SRCDIR/python/muster"
 else
-    skip 'no mypy'
+    skip 'no mypy: see scripts/install-deps'
 fi
 [ $n_failed -eq 0 ] || diag "$(cat tap err)"
 done_testing

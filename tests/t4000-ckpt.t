@@ -38,7 +38,7 @@ test_whole() {
 # An older PyTorch writes other archives.
 test_older() {
     [ "$TORCH_PYTHON" != $debian ] && $debian -c 'import torch' 2>/dev/null || {
-        skip "no second PyTorch"
+        skip 'no second PyTorch: see scripts/install-deps'
         return
     }
     write older.d $debian
@@ -110,14 +110,14 @@ test_others() {
         rm d/step-40/.metadata
         is "$(state_of step-40)" unfinished 'a DCP directory without .metadata'
     else
-        skip 'this PyTorch has no torch.distributed.checkpoint.save'
+        skip 'this PyTorch has no torch.distributed.checkpoint.save: see scripts/install-deps'
     fi
     if [ -f d/model-30.safetensors ]; then
         truncate -s -1 d/model-30.safetensors
         is "$(state_of model-30.safetensors)" damaged 'a safetensors file, cut'
         matches "$(why_of model-30.safetensors)" 'expected [0-9]+ bytes, found [0-9]+' 'by how much'
     else
-        skip 'this PyTorch has no safetensors'
+        skip 'this PyTorch has no safetensors: see scripts/install-deps'
     fi
 }
 

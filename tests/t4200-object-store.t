@@ -225,7 +225,7 @@ test_usage() {
 test_clock() {
     local shift
     if sanitized; then skip 'a sanitizer and faketime do not go together' 4; return; fi
-    command -v faketime >/dev/null || { skip 'no faketime'; return; }
+    command -v faketime >/dev/null || { skip 'no faketime: see scripts/install-deps' 4; return; }
     make_step c 1
     for shift in +1d -1h; do
         run faketime -f "$shift" "$MUSTER" ckpt push "c/$step" "s3://bucket/clock$shift"
