@@ -11,4 +11,4 @@ world = MPI.COMM_WORLD
 total = world.allreduce(int(os.environ["RANK"]) + 1)
 muster.report(step=world.rank, sum=total)
 print(f"rank {os.environ['RANK']}: MPI {world.rank} of {world.size}, sum {total}, "
-      f"stop {muster.should_stop()}", flush=True)
+      f"stop {muster.should_stop()}\n", end="", flush=True)

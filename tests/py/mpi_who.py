@@ -19,8 +19,10 @@ def number(name):
     return int(os.environ.get(name, -1))
 
 
+# With PYTHONUNBUFFERED print() writes the end of a line by itself, and mpirun may put
+# what another rank says in between.
 print(f"MPI {world.rank} of {world.size}, sum {total}; {number('RANK')} of {number('WORLD_SIZE')}, "
       f"local {number('LOCAL_RANK')} of {number('LOCAL_WORLD_SIZE')}, "
-      f"node {number('GROUP_RANK')} of {number('GROUP_WORLD_SIZE')} on {socket.gethostname()}", flush=True)
+      f"node {number('GROUP_RANK')} of {number('GROUP_WORLD_SIZE')} on {socket.gethostname()}\n", end="", flush=True)
 same = all(number(name) == world.rank for name in ["RANK", *sys.argv[1:]])
 sys.exit(0 if same and world.size == number("WORLD_SIZE") else 9)
