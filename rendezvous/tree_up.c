@@ -115,7 +115,7 @@ static void on_welcome(struct tree *t, const struct channel_frame *f)
         tree_look_at_lead(t);
     }
     tree_seek_end(t);
-    if (was_top) {
+    if (was_top && t->ops.on_top) {
         t->ops.on_top(t->config.ctx, false);
     }
     if (!tree_is_lead(t)) {

@@ -31,7 +31,13 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { LEASE_MS = 600000, PATIENCE_S = 120, MAX_SOON = 8, CHAIN_SHIFT = 8 };
+enum {
+    LEASE_MS = 600000,
+    PATIENCE_S = 400,
+    MAX_SOON = 8,
+    CHAIN_SHIFT = 8,
+    AT_ONCE = 32,
+};
 
 struct agent {
     struct world *world;
@@ -409,10 +415,33 @@ static void on_deadline(uv_timer_t *t)
     errx(1, "the generation did not start in %d s", PATIENCE_S);
 }
 
+static void expect_soon(struct world *w)
+{
+    uv_timer_start(&w->deadline, on_deadline, PATIENCE_S * 1000, 0);
+}
+
+/* A few at a time: on a busy machine a thousand handshakes in one process take longer
+ * than each of them may, and all would be begun again, for ever. */
+static void join_all(struct world *w, uint32_t n, uint32_t arity)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        join(w, i, arity);
+        if (i < AT_ONCE || i % AT_ONCE > 0) {
+            continue;
+        }
+        expect_soon(w);
+        for (uint32_t k = i - AT_ONCE + 1; k <= i; k++) {
+            while (!tree_has_uplink(w->agents[k].tree)) {
+                uv_run(&w->loop, UV_RUN_ONCE);
+            }
+        }
+    }
+}
+
 /* Until the workers of `generation` run. */
 static void run_until(struct world *w, uint32_t generation)
 {
-    uv_timer_start(&w->deadline, on_deadline, PATIENCE_S * 1000, 0);
+    expect_soon(w);
     while (w->running < generation) {
         uv_run(&w->loop, UV_RUN_ONCE);
     }
@@ -471,9 +500,7 @@ static void start(struct world *w, uint32_t n, uint32_t arity)
     if (lead_create(&config, uv_now(&w->loop), &w->lead, NULL) < 0) {
         errx(1, "no lead");
     }
-    for (uint32_t i = 0; i < n; i++) {
-        join(w, i, arity);
-    }
+    join_all(w, n, arity);
     step(&w->agents[0], (struct member_event){.type = MEMBER_UPLINK_UP});
     run_until(w, 1);
 }

@@ -5,6 +5,7 @@
 need_muster
 need_command mpirun mpicc
 need_torch
+! sanitized || skip_all 'what a sanitizer makes of it is nobody'"'"'s measure'
 
 test_launch() {
     run "$MUSTER_SRCDIR/scripts/bench" launch --rounds 1 -o json
