@@ -52,6 +52,27 @@ test_worker_dies() {
     is "$(field restarts)" 1 'one restart'
 }
 
+# Workers that start again wait for what was saved, however slow its disk is.
+test_slow_disk() {
+    local run tracer
+    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 6; return; }
+    start --nnodes 1 --max-restarts 1
+    run=$spawned
+    told 'two workers save' 'held 20' 2
+    spawn strace strace -f -qq -p "$(field nodes.0.agent_pid)" -e trace=fsync -e inject=fsync:delay_enter=300000 -o trace
+    tracer=$spawned
+    ok 'their disk becomes slow' wait_for 60 test -s trace || diag "$(cat strace.err)"
+    : >run/die
+    told 'one dies as soon as it has saved' 'dies at' 1
+    step=$(sed -n 's/.*dies at //p' run.out)
+    told 'all start from that save' "from $step\$" 2
+    rm run/die
+    kill "$tracer"
+    ok 'the disk is as it was' wait_for 60 gone "$tracer"
+    spawned=$run
+    go_home
+}
+
 # The end of a run that fails leaves nothing behind that was saved.
 test_run_fails() {
     start --nnodes 2 --max-restarts 0
