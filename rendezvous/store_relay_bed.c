@@ -9,6 +9,7 @@
 #include "tests/lib/tap.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void join_node(struct relay_bed *b, struct relay_node *n)
 {
@@ -156,4 +157,68 @@ unsigned relay_bed_random(unsigned *state, unsigned n)
 {
     *state = *state * 1103515245u + 12345u;
     return (*state >> 16) % n;
+}
+
+uint64_t relay_bed_requests(const struct store *s)
+{
+    struct store_stats stats;
+
+    store_get_stats(s, &stats);
+    return stats.n_requests;
+}
+
+size_t relay_bed_used(const struct store *s)
+{
+    struct store_stats stats;
+
+    store_get_stats(s, &stats);
+    return stats.used_bytes;
+}
+
+void relay_bed_feed(struct relay_bed *b, int i, struct store_conn *c,
+                    struct buf *in)
+{
+    if (store_feed(b->nodes[i].s, c, in->data, in->len, NULL) < 0) {
+        bail_out("a request fails");
+    }
+    buf_clear(in);
+}
+
+void relay_bed_is_known(struct relay_bed *b, int i, struct store_conn *c,
+                        struct buf *in, size_t len, const char *name)
+{
+    uint64_t before = relay_bed_requests(b->lead);
+    _buf_ struct buf out = {0};
+
+    relay_bed_feed(b, i, c, in);
+    bed_take(b->nodes[i].s, c, &out);
+    is_int((intmax_t)out.len, (intmax_t)len, "%s: answered at the node", name);
+    relay_bed_pump(b, WHOLE);
+    is_int((intmax_t)(relay_bed_requests(b->lead) - before), 0,
+           "without the keys");
+}
+
+bool relay_bed_reads(struct relay_bed *b, int i, struct store_conn *c,
+                     const char *key, const char *value)
+{
+    _buf_ struct buf in = {0}, out = {0};
+
+    bed_req(&in, STORE_GET, "s", key);
+    relay_bed_ask(b, i, c, &in, &out);
+    if (out.len != 8 + strlen(value) ||
+        memcmp(out.data + 8, value, strlen(value)) != 0) {
+        diag("%s is %.*s, not %s", key, out.len > 8 ? (int)out.len - 8 : 0,
+             out.len > 8 ? out.data + 8 : "", value);
+        return false;
+    }
+    return true;
+}
+
+void relay_bed_set(struct relay_bed *b, int i, struct store_conn *c,
+                   const char *key, const char *value)
+{
+    _buf_ struct buf in = {0}, out = {0};
+
+    bed_req(&in, STORE_SET, "ss", key, value);
+    relay_bed_ask(b, i, c, &in, &out);
 }

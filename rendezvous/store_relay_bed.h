@@ -9,7 +9,7 @@
 
 #include "rendezvous/store_bed.h"
 
-enum { N_NODES = 3 };
+enum { N_NODES = 3, WHOLE = 1 << 30 /* a step: all there is */ };
 
 struct relay_node {
     struct store *s;
@@ -45,6 +45,23 @@ int relay_bed_ask(struct relay_bed *b, int i, struct store_conn *c,
 
 void relay_bed_open(struct relay_bed *b, int i, struct store_conn **c, int n);
 void relay_bed_close(struct relay_bed *b, int i, struct store_conn **c, int n);
+
+/* What a store has been asked, and what its keys need. */
+uint64_t relay_bed_requests(const struct store *s);
+size_t relay_bed_used(const struct store *s);
+
+/* Asks what is in `in`; nothing moves. */
+void relay_bed_feed(struct relay_bed *b, int i, struct store_conn *c,
+                    struct buf *in);
+/* Checks that it is answered with `len` bytes, and nothing goes over a trunk for it. */
+void relay_bed_is_known(struct relay_bed *b, int i, struct store_conn *c,
+                        struct buf *in, size_t len, const char *name);
+
+/* Whether a key has that value. */
+bool relay_bed_reads(struct relay_bed *b, int i, struct store_conn *c,
+                     const char *key, const char *value);
+void relay_bed_set(struct relay_bed *b, int i, struct store_conn *c,
+                   const char *key, const char *value);
 
 unsigned relay_bed_random(unsigned *state, unsigned n); /* below n */
 
