@@ -7,4 +7,38 @@ need_command mpirun
 rig_hosts_up --hosts node1,node2,node3
 there=$(dirname "$MUSTER")
 . "$MUSTER_SRCDIR/tests/lib/by-hand.sh"
+
+# The first node has the lead, and mpirun. The others neither need the one nor hear
+# of the other's end.
+test_by_hand_lead_power_off() {
+    by_hand --nnodes 2:3 -- sh -c "$wait_for_go; echo \$MUSTER_GENERATION: \$RANK/\$WORLD_SIZE \$(hostname)"
+    is $? 0 'a run by hand over three hosts' || show_run
+    "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node1
+    "$MUSTER_SRCDIR/tests/rigs/hosts" power_off "$BED" node1
+    ok 'goes on without the first, which is switched off' wait_for 60 running 2 2 || show_run
+    is "$(field lead)" 1 'led by the next'
+    touch "$SHARED/run/go"
+    ok 'to its end' wait_for 90 eval '[ "$(field state)" = Succeeded ]' || show_run
+    is "$(field verdict.exit_status):$(field node_failures):$(field restarts)" 0:1:0 'by one loss, and no restart' || show_run
+    nobody_left
+    "$MUSTER_SRCDIR/tests/rigs/hosts" power_on "$BED" node1
+    "$MUSTER_SRCDIR/tests/rigs/hosts" link_up "$BED" node1
+}
+
+# mpirun ends all others for the rank whose agent is gone: that may be the user's
+# wish, as far as they can tell.
+test_by_hand_lead_killed() {
+    by_hand --nnodes 2:3 -- sh -c "$wait_for_go"
+    is $? 0 'a run by hand over three hosts' || show_run
+    kill -KILL $(pids_on node1 'muster agent --dir')
+    ok 'goes on under another lead when the agent of the first is killed' wait_for 60 running 2 2 || show_run
+    is "$(field lead)" 1 'which is the next'
+    wait_exit 60 "$runner"
+    is "$status" 75 'until mpirun has ended' || show_run
+    touch "$SHARED/run/go"
+    ok 'and ends with it' wait_for 90 eval '[ -n "$(field verdict.exit_status 2>/dev/null)" ]' || show_run
+    matches "$(field state):$(field verdict.exit_status)" '^(Stopped:75|Succeeded:0)$' 'to be resumed, if its workers were not done by then' || show_run
+    nobody_left
+}
+
 run_cases
