@@ -371,6 +371,24 @@ void lead_hear_again(struct lead *lead, uint32_t rank,
     }
 }
 
+/* It is free of this view, and waits for the next, whose generations it will be in.
+ * Where a majority decides it must not have been in a newer one, which may have come
+ * to an end that this lead does not know of, and is not told by who claims. */
+static bool waits_for_view(const struct lead *lead, const struct report *r)
+{
+    uint32_t number = lead->view.number;
+
+    return number && r->floor > number &&
+           (lead->view.shared || r->floor == number + 1);
+}
+
+/* It has stopped for the next generation, or waits for that of another view. */
+static bool is_ready_again(const struct lead *lead, const struct report *r)
+{
+    return (r->state == REPORT_STOPPED && r->generation == lead->generation) ||
+           waits_for_view(lead, r);
+}
+
 bool lead_hear_report(struct lead *lead, const struct report *r,
                       struct lead_actions *ret)
 {
@@ -380,8 +398,7 @@ bool lead_hear_report(struct lead *lead, const struct report *r,
         return true;
     }
     if (r->serial <= n->serial || lead->phase == PHASE_GATHER ||
-        lead->phase >= PHASE_END || r->state != REPORT_STOPPED ||
-        r->generation != lead->generation) {
+        lead->phase >= PHASE_END || !is_ready_again(lead, r)) {
         return false;
     }
     take_back(lead, r->rank, ret);

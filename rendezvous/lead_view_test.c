@@ -161,6 +161,42 @@ static void test_stand_down(void)
     ok(t.a.claim && !t.a.claim->has_verdict && !lead_verdict(t.lead),
        "if they come back first it goes on with them");
     lead_destroy(t.lead);
+    open_running(&t, 2, true);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 3});
+    for (uint32_t i = 1; i < N; i++) {
+        lose(&t, i, false);
+    }
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 0});
+    bed_tick(&t, LEASE_MS + SLACK_MS);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_HERE, .rank = 1});
+    ok(lead_node(t.lead, 1)->lost && !t.a.claim,
+       "one whose lease is over does not come back as a member");
+    say(&t, 1, REPORT_RUNNING, 1, 2);
+    ok(!lead_node(t.lead, 1)->lost && t.a.claim && !t.a.claim->has_verdict &&
+           view_has(t.a.claim, 1) && !lead_verdict(t.lead),
+       "but when it waits for another view, which is claimed with it");
+    lead_destroy(t.lead);
+}
+
+/* Where there is no directory to ask, who comes back to a lead of before may know of
+ * an end that another one has led to. */
+static void test_stand_down_by_majority(void)
+{
+    struct bench t;
+
+    open_running(&t, 2, false);
+    for (uint32_t i = 1; i < N; i++) {
+        lose(&t, i, false);
+    }
+    bed_tick(&t, LEASE_MS + SLACK_MS);
+    say(&t, 1, REPORT_ENDED, 3, 65538);
+    ok(lead_node(t.lead, 1)->lost, "who has been in a newer view does not come back");
+    say(&t, 2, REPORT_RUNNING, 1, 2);
+    ok(!lead_node(t.lead, 2)->lost && !lead_verdict(t.lead) &&
+           t.a.order && t.a.order->step == ORDER_PREPARE &&
+           t.a.order->view.number > 65538,
+       "who was in this one, and waits for the next, does");
+    lead_destroy(t.lead);
 }
 
 static void test_end(void)
@@ -373,6 +409,7 @@ int main(void)
 {
     test_loss();
     test_stand_down();
+    test_stand_down_by_majority();
     test_end();
     test_estranged();
     test_run_on();

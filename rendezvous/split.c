@@ -222,6 +222,12 @@ static void plan_case(struct split *s)
         split_post(s, at_ms, SP_PAUSE, 0,
                    (uint32_t)split_pick(s, s->lease_ms, s->lease_ms * 4));
         return;
+    case SPLIT_TURNS:
+        split_post(s, at_ms, SP_PAUSE, 0,
+                   (uint32_t)split_pick(s, s->lease_ms * 2, s->lease_ms * 4));
+        split_post(s, at_ms + s->lease_ms * 2 + split_pick(s, 0, 3000), SP_PAUSE,
+                   1, (uint32_t)split_pick(s, s->lease_ms, s->lease_ms * 2));
+        return;
     }
 }
 

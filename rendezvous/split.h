@@ -33,6 +33,7 @@ enum split_case {
     SPLIT_SILENT,     /* the lead is cut off from all others */
     SPLIT_KILLED,     /* the lead's agent is killed, and then the next one's */
     SPLIT_PAUSED,     /* the lead is stopped for longer than its lease */
+    SPLIT_TURNS,      /* and then the next one, and the first goes on */
 };
 
 enum split_type {

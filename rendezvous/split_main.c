@@ -67,6 +67,7 @@ static const char *const cases[] = {
     [SPLIT_SILENT] = "the lead is cut off",
     [SPLIT_KILLED] = "the lead is killed, and then the next one",
     [SPLIT_PAUSED] = "the lead is stopped",
+    [SPLIT_TURNS] = "the lead is stopped, and then the next one",
 };
 
 enum { SCHEDULES = 10000, A_CASE = 10 };
