@@ -450,6 +450,7 @@ void agent_heir_front(struct agent *a, const char *ways)
 void agent_heir_grow(struct agent *a)
 {
     _free_ uint32_t *node_of = calloc(a->roster.n + 1, sizeof(*node_of));
+    struct heir_event tick = {.type = HEIR_TICK};
 
     if (!a->heir || !node_of) {
         return;
@@ -458,6 +459,7 @@ void agent_heir_grow(struct agent *a)
     if (heir_grow(a->heir->core, a->roster.n, node_of) < 0) {
         agent_log(a, "out of memory: a newcomer cannot take the lead");
     }
+    step(a->heir, &tick); /* who did not know all members may lead now */
 }
 
 /* A job that needs all of its nodes ends with the first that it loses. */

@@ -96,11 +96,15 @@ static void *grow(void **at, uint32_t n_old, uint32_t n, size_t size)
     return to;
 }
 
-int heir_grow(struct heir *h, uint32_t n, const uint32_t *node_of)
+/* Views may have members that this agent has not been told of yet. */
+static int make_room(struct heir *h, uint32_t n)
 {
     uint32_t old = h->n_nodes;
 
-    if (n < old || n > ORDER_MAX_NODES ||
+    if (n <= old) {
+        return 0;
+    }
+    if (n > ORDER_MAX_NODES ||
         !grow((void **)&h->camp, old, n, sizeof(*h->camp)) ||
         !grow((void **)&h->dead, old, n, sizeof(*h->dead)) ||
         !grow((void **)&h->in, old, n, sizeof(*h->in)) ||
@@ -108,8 +112,25 @@ int heir_grow(struct heir *h, uint32_t n, const uint32_t *node_of)
         return -ENOMEM;
     }
     h->n_nodes = n;
-    for (uint32_t i = node_of ? 0 : old; i < n; i++) {
-        h->node_of[i] = node_of ? node_of[i] : i;
+    for (uint32_t i = old; i < n; i++) {
+        h->node_of[i] = i;
+    }
+    return 0;
+}
+
+static int make_room_for(struct heir *h, const struct view *v)
+{
+    return make_room(h, v->n_nodes > v->lead ? v->n_nodes : v->lead + 1);
+}
+
+int heir_grow(struct heir *h, uint32_t n, const uint32_t *node_of)
+{
+    if (make_room(h, n) < 0) {
+        return -ENOMEM;
+    }
+    h->n_known = n > h->n_known ? n : h->n_known;
+    for (uint32_t i = 0; node_of && i < n; i++) {
+        h->node_of[i] = node_of[i];
     }
     return 0;
 }
@@ -260,7 +281,6 @@ static int on_order(struct heir *h, const struct order *o,
 {
     const struct view *v = &o->view;
     bool is_newer = v->number > h->view.number;
-    uint32_t n = v->n_nodes > v->lead ? v->n_nodes : v->lead + 1;
 
     if (h->state == HEIR_OUT || v->number < h->floor ||
         v->number < h->view.number ||
@@ -268,8 +288,7 @@ static int on_order(struct heir *h, const struct order *o,
         (h->state == HEIR_LEAD && v->lead != h->config.rank && !is_newer)) {
         return 0;
     }
-    if ((n > h->n_nodes && heir_grow(h, n, NULL) < 0) ||
-        learn_order(h, o) < 0) {
+    if (make_room_for(h, v) < 0 || learn_order(h, o) < 0) {
         return -ENOMEM;
     }
     if (is_newer) {
@@ -312,13 +331,13 @@ static void on_word(struct heir *h, const struct heir_event *event,
 static void on_seen(struct heir *h, const struct heir_event *event)
 {
     struct view_rule rule = heir_rule(h);
-    uint32_t rivals = view_rival_size(&rule, &h->view, h->dead);
+    uint64_t n_astray = (uint64_t)event->seen.n_suspect + event->n_silent;
     uint64_t acked_ms;
 
     if (h->state != HEIR_LEAD) {
         return;
     }
-    if (event->seen.n_suspect + event->n_silent < rivals) {
+    if (n_astray < view_rival_size(&rule, &h->view, h->dead)) {
         acked_ms = event->seen.live_ms;
     } else if (!event->n_silent) {
         acked_ms = event->seen.all_ms;
@@ -343,9 +362,7 @@ static void on_dead(struct heir *h, uint32_t rank)
 static void take_end(struct heir *h, const struct view *found,
                      struct heir_actions *ret)
 {
-    if (view_copy(&h->view, found) < 0) {
-        h->view.n_out = 0; /* it says the same without them */
-    }
+    (void)view_copy(&h->view, found); /* only the verdict matters now */
     heir_learn_end(h, found->status, found->reason);
     if (!h->member_has_end) {
         h->end = (struct order){
@@ -366,9 +383,11 @@ static void take_end(struct heir *h, const struct view *found,
 static int on_found(struct heir *h, const struct view *found,
                     struct heir_actions *ret)
 {
-    if (!found || found->number <= h->view.number ||
-        found->lead >= h->n_nodes) {
+    if (!found || found->number <= h->view.number) {
         return -EPROTO;
+    }
+    if (make_room_for(h, found) < 0) {
+        return -ENOMEM;
     }
     if (found->has_verdict) {
         take_end(h, found, ret);

@@ -43,7 +43,7 @@ static void list_camp(struct heir *h)
 /* All members that could still come are there. */
 static bool is_complete(const struct heir *h)
 {
-    for (uint32_t i = 0; i < h->view.n_nodes && i < h->n_nodes; i++) {
+    for (uint32_t i = 0; i < h->view.n_nodes; i++) {
         if (view_has(&h->view, i) && i != h->view.lead && !h->in[i] &&
             !h->dead[i]) {
             return false;
@@ -96,7 +96,7 @@ static uint32_t next_number(const struct heir *h)
 static int set_claim(struct heir *h)
 {
     struct view *v = &h->claim;
-    uint32_t n = h->view.shared ? h->n_nodes : h->view.n_nodes;
+    uint32_t n = h->view.shared ? h->n_known : h->view.n_nodes;
 
     for (uint32_t i = 0; !h->view.shared && i < n; i++) {
         h->in[i] = true;
@@ -122,9 +122,10 @@ static bool may_claim(const struct heir *h)
            view_may_go_on(&rule, &h->view, h->in);
 }
 
+/* Nobody leads members that it does not know: they may have workers. */
 void heir_consider(struct heir *h, struct heir_actions *ret)
 {
-    if (!h->is_top || h->claiming) {
+    if (!h->is_top || h->claiming || h->view.n_nodes > h->n_known) {
         return;
     }
     list_camp(h);
@@ -161,7 +162,7 @@ void heir_win(struct heir *h, struct heir_actions *ret)
         .n_procs = h->n_procs_of == h->known.past.ran ? h->n_procs : NULL,
         .follows = h->in,
         .dead = h->dead,
-        .n_nodes = h->n_nodes,
+        .n_nodes = h->n_known,
         .clear_ms = heir_later(heard_ms, h->config.lease_ms +
                                              h->config.slack_ms),
         .has_verdict = h->known.has_verdict || h->known.past.has_end,

@@ -32,7 +32,8 @@ struct heir {
     uint32_t *node_of;     /* copied */
     enum heir_state state;
     uint64_t now_ms;
-    uint32_t n_nodes;
+    uint32_t n_nodes;      /* that there is room for */
+    uint32_t n_known;      /* that this agent knows how to reach */
     struct view view;
     uint32_t floor;        /* obeys views from this number on */
 

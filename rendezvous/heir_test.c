@@ -218,6 +218,32 @@ static void test_lost(void)
        "a verdict that is found is the verdict");
 }
 
+/* The view that is found has more members than this agent has been told of, the
+ * lead among them. */
+static void test_more_members(void)
+{
+    struct view found = {.number = 2, .lead = N + 1, .n_nodes = N + 2,
+                         .shared = true};
+    uint32_t node_of[N + 2] = {0, 1, 2, 3, 4, 5};
+
+    open_bound(1, 1, true);
+    tick(LEASE_MS);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(SETTLE_MS * 2);
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_LOST,
+                             .found = &found});
+    ok(a.seek == N + 1 && !heir_is_free(h), "one that it does not know may lead");
+    tick(LEASE_MS + SETTLE_MS * 2);
+    ok(heir_is_free(h) && !a.claim, "who does not know all members does not");
+    is_int(heir_grow(h, N + 1, node_of), 0, "there is one more");
+    tick(0);
+    ok(!a.claim, "one it does not know yet");
+    is_int(heir_grow(h, N + 2, node_of), 0, "and another");
+    tick(0);
+    ok(a.claim && a.claim->number == 3 && a.claim->n_nodes == N + 2,
+       "then it claims the next view");
+}
+
 /* The lead is lost when all know the verdict, and before they were told to leave:
  * somebody has to write it down. */
 static void test_end_without_lead(void)
@@ -285,6 +311,7 @@ static void test_word(void)
         {"two are, which can", 2, {9000, 9990, 2, 2}, 0, 0},
         {"one is lost, one suspect", 2, {9995, 9995, 1, 1}, 1, 0},
         {"they are back", 2, {9996, 9996, 0, 0}, 0, 9996},
+        {"more than there can be", 2, {9997, 9999, UINT32_MAX, 0}, 1, 0},
     };
     uint64_t acked_ms = 0;
 
@@ -369,6 +396,7 @@ int main(void)
     test_candidate();
     test_dead_lead();
     test_lost();
+    test_more_members();
     test_end_without_lead();
     test_majority();
     test_word();

@@ -21,10 +21,10 @@ int view_copy(struct view *to, const struct view *from)
 {
     uint32_t *out = from->out ? calloc(from->n_out + 1u, sizeof(*out)) : NULL;
 
-    view_release(to);
     if (from->out && !out) {
         return -ENOMEM;
     }
+    view_release(to);
     *to = *from;
     to->out = out;
     if (out) {

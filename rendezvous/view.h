@@ -38,7 +38,7 @@ struct view {
 void view_release(struct view *v);
 #define _view_ __attribute__((cleanup(view_release)))
 
-/* A deep copy, `to` is released first. 0 or -ENOMEM, with `to` then empty. */
+/* A deep copy; what `to` was is released. 0 or -ENOMEM, and it stays then. */
 int view_copy(struct view *to, const struct view *from);
 
 bool view_has(const struct view *v, uint32_t rank);
