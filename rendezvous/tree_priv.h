@@ -2,8 +2,13 @@
 /*
  * What the parts of the control tree share. Private to tree*.c.
  *
- *   tree.c         life; what goes down and up; who counts as lost
+ *   tree.c         life, and the view that it serves
+ *   tree_pass.c    what goes down and up
+ *   tree_lost.c    who counts as lost
+ *   tree_silence.c who has said nothing for too long
+ *   tree_beat.c    heartbeats
  *   tree_up.c      the link to the parent, or to the front end
+ *   tree_seek.c    who else may be one
  *   tree_child.c   links to children
  *   tree_look.c    whether a child that is gone is dead
  *   tree_output.c  workers' output on its way up, under credit
@@ -16,6 +21,7 @@
 enum {
     NO_RANK = UINT32_MAX,
     MAX_ANCESTORS = 32,
+    TREE_RETURN_MS = 300, /* for a child whose link broke to come back */
 };
 
 /* A link to a child: any member whose parent this one is now. */
@@ -100,7 +106,7 @@ static inline uint64_t tree_now_ms(const struct tree *t)
     return uv_now(t->config.loop);
 }
 
-/* --- tree.c --- */
+/* --- tree_pass.c --- */
 
 /* To all children. */
 void tree_send_below(struct tree *t, enum tree_type type, const void *data,
@@ -119,11 +125,16 @@ void tree_pass_follow(struct tree *t, uint32_t rank, const void *data,
                       size_t len);
 void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
                      size_t len);
-/* How long an attempt to connect may take. */
-uint64_t tree_connect_ms(const struct tree *t);
-/* Tells the parent of a rank that is lost. */
-void tree_send_lost(struct tree *t, uint32_t rank);
 void tree_pass_here(struct tree *t, uint32_t rank);
+/* This member stands at the top now: what those below have said is news. */
+void tree_tell_top(struct tree *t);
+
+/* --- tree_lost.c --- */
+
+/* What is to be told of a rank that is lost. */
+struct tree_loss tree_loss_of(const struct tree *t, uint32_t rank);
+/* Tells the parent of it. */
+void tree_send_lost(struct tree *t, uint32_t rank);
 /* A child says that somebody is gone; or a child is, which has `return_ms` to come
  * back. */
 void tree_pass_lost(struct tree *t, uint32_t rank, uint32_t via,
@@ -134,11 +145,16 @@ void tree_child_lost(struct tree *t, const struct child *c, uint64_t return_ms,
 void tree_give_up(struct tree *t, uint32_t rank);
 /* Its agent has ended. */
 void tree_is_dead(struct tree *t, uint32_t rank);
-/* This member stands at the top now: what those below have said is news. */
-void tree_tell_top(struct tree *t);
+
+/* --- tree_silence.c --- */
+
+/* From now on, at the pace of the lease. */
+void tree_start_beats(struct tree *t);
 
 /* --- tree_up.c --- */
 
+/* How long an attempt to connect may take. */
+uint64_t tree_connect_ms(const struct tree *t);
 /* Tries the next possible parent, unless there is a link. */
 void tree_dial_next(struct tree *t);
 /* The same with one that seems to be there. */

@@ -11,7 +11,17 @@
 enum {
     RETRY_MS = 200, /* between attempts at the ancestors */
     FRONT_RETRY_MS = 1000,
+    CONNECT_MS = 2000,
+    FRONT_CONNECT_MS = 5000,
 };
+
+/* Longer than the lease no answer is waited for. */
+uint64_t tree_connect_ms(const struct tree *t)
+{
+    uint64_t max_ms = tree_is_lead(t) ? FRONT_CONNECT_MS : CONNECT_MS;
+
+    return t->config.lease_ms < max_ms ? t->config.lease_ms : max_ms;
+}
 
 static void on_retry(uv_timer_t *timer)
 {

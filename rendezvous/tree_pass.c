@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What goes up, one parent at a time, and down, to all children. The newest report
+ * and follow of each rank are kept: a parent that is found later has to know them.
+ */
+#include <config.h>
+
+#include "rendezvous/tree_priv.h"
+
+#include "base/wire.h"
+
+void tree_send_below(struct tree *t, enum tree_type type, const void *data,
+                     size_t len)
+{
+    for (struct child *c = t->children; c; c = c->next) {
+        link_send(c->link, (uint16_t)type, data, len);
+    }
+}
+
+void tree_keep(struct buf *b, const void *data, size_t len)
+{
+    buf_clear(b);
+    buf_append(b, data, len);
+}
+
+void tree_publish_config(struct tree *t, const void *data, size_t len)
+{
+    tree_keep(&t->config_data, data, len);
+    tree_send_below(t, TREE_CONFIG, data, len);
+}
+
+void tree_publish_order(struct tree *t, const struct buf *order)
+{
+    tree_keep(&t->order, order->data, order->len);
+    tree_send_below(t, TREE_ORDER, order->data, order->len);
+}
+
+void tree_ask(struct tree *t, const void *json, size_t len)
+{
+    tree_send_below(t, TREE_ASK, json, len);
+}
+
+void tree_send_up(struct tree *t, enum tree_type type, const struct buf *b)
+{
+    if (t->up_ready) {
+        link_send_buf(t->up, (uint16_t)type, b);
+    }
+}
+
+struct child *tree_child_of(struct tree *t, uint32_t rank)
+{
+    struct child *c = t->children;
+
+    while (c && c->rank != rank) {
+        c = c->next;
+    }
+    return c;
+}
+
+/* `rank` was heard through the child `via`. */
+void tree_heard(struct tree *t, uint32_t rank, uint32_t via)
+{
+    struct below *b = &t->below[rank];
+
+    if (via != rank && tree_child_of(t, rank)) {
+        return; /* repeated by a parent that it has left */
+    }
+    b->via = via;
+    b->lost = false;
+    b->dead = false;
+    b->due_ms = 0;
+}
+
+/* A report of `rank`, from itself or from below. */
+void tree_pass_report(struct tree *t, uint32_t rank, const void *data,
+                      size_t len)
+{
+    _buf_ struct buf b = {0};
+
+    if (tree_is_lead(t)) {
+        t->ops.on_report(t->config.ctx, data, len);
+        return;
+    }
+    tree_keep(&t->below[rank].report, data, len);
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, data, len);
+    tree_send_up(t, TREE_REPORT, &b);
+}
+
+void tree_report(struct tree *t, const struct buf *report)
+{
+    tree_pass_report(t, t->config.rank, report->data, report->len);
+}
+
+/* Of one that nobody follows any more, because it leads, none is kept. */
+void tree_pass_follow(struct tree *t, uint32_t rank, const void *data,
+                      size_t len)
+{
+    _buf_ struct buf b = {0};
+
+    tree_keep(&t->below[rank].follow, data, len);
+    if (t->ops.on_follow && (tree_is_lead(t) || !t->up_ready)) {
+        t->ops.on_follow(t->config.ctx, data, len);
+        return;
+    }
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, data, len);
+    tree_send_up(t, TREE_FOLLOW, &b);
+}
+
+void tree_follow(struct tree *t, const struct buf *follow)
+{
+    tree_pass_follow(t, t->config.rank, follow->data, follow->len);
+}
+
+void tree_pass_here(struct tree *t, uint32_t rank)
+{
+    _buf_ struct buf b = {0};
+
+    if (tree_is_lead(t)) {
+        t->ops.on_here(t->config.ctx, rank);
+        return;
+    }
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, NULL, 0);
+    tree_send_up(t, TREE_HERE, &b);
+}
+
+void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
+                     size_t len)
+{
+    _buf_ struct buf b = {0};
+
+    if (tree_is_lead(t)) {
+        t->ops.on_event(t->config.ctx, rank, json, len);
+        return;
+    }
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, json, len);
+    tree_send_up(t, TREE_EVENT, &b);
+}
+
+void tree_event(struct tree *t, const void *json, size_t len)
+{
+    tree_pass_event(t, t->config.rank, json, len);
+}
+
+void tree_tell_front(struct tree *t, enum tree_type type, const struct buf *b)
+{
+    if (tree_is_lead(t)) {
+        tree_send_up(t, type, b);
+    }
+}
+
+void tree_tell_top(struct tree *t)
+{
+    if (t->ops.on_top) {
+        t->ops.on_top(t->config.ctx, true);
+    }
+    for (uint32_t i = 0; t->ops.on_follow && i < t->n_below; i++) {
+        const struct buf *follow = &t->below[i].follow;
+
+        if (follow->len && !t->below[i].lost) {
+            t->ops.on_follow(t->config.ctx, follow->data, follow->len);
+        }
+    }
+}

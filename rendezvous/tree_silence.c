@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who has said nothing for too long: children are lost then, parents are left. */
+#include <config.h>
+
+#include "rendezvous/tree_priv.h"
+
+#include <stdio.h>
+
+static void on_silent_timer(uv_timer_t *timer);
+
+/* Those that are silent for a lease now; a timer is for who will be that before
+ * the next beat, so that nobody is lost later than it has to be. */
+static void drop_silent_children(struct tree *t)
+{
+    uint64_t soonest = tree_beat_ms(t);
+    struct child *next;
+
+    for (struct child *c = t->children; c; c = next) {
+        uint64_t silent = tree_now_ms(t) - link_last_heard_ms(c->link);
+        char why[TREE_TEXT_BYTES];
+
+        next = c->next;
+        if (silent < t->config.lease_ms) {
+            uint64_t left = t->config.lease_ms - silent;
+
+            soonest = left < soonest ? left : soonest;
+            continue;
+        }
+        snprintf(why, sizeof(why), "nothing heard for %llu ms",
+                 (unsigned long long)silent);
+        tree_child_lost(t, c, TREE_RETURN_MS, why);
+        tree_remove_child(c);
+    }
+    if (soonest < tree_beat_ms(t)) {
+        uv_timer_start(t->silent, on_silent_timer, soonest, 0);
+    }
+}
+
+static void on_silent_timer(uv_timer_t *timer)
+{
+    drop_silent_children(timer->data);
+}
+
+/* A front end may be stopped (Ctrl-Z), or wait for its terminal (Ctrl-S): it is
+ * gone when its kernel says so, or does not answer any more. */
+static bool parent_is_silent(const struct tree *t)
+{
+    return t->up_ready && !tree_is_lead(t) &&
+           tree_now_ms(t) - link_last_heard_ms(t->up) >= tree_suspect_ms(t);
+}
+
+/* It knows of no lead as new as the one that this member knows of. */
+static bool parent_is_behind(const struct tree *t)
+{
+    return t->up_ready && !tree_is_lead(t) && tree_is_bound(t) &&
+           tree_now_ms(t) - t->fresh_at_ms >= tree_suspect_ms(t);
+}
+
+static void on_beat(uv_timer_t *timer)
+{
+    struct tree *t = timer->data;
+
+    drop_silent_children(t);
+    if (parent_is_silent(t)) {
+        tree_uplink_gone(t, "nothing heard from the parent");
+    } else if (parent_is_behind(t)) {
+        tree_uplink_gone(t, "the parent follows a lead of before");
+    } else if (t->up_ready) {
+        tree_beat_up(t);
+    }
+    if (tree_is_lead(t)) {
+        tree_tell_seen(t);
+    }
+}
+
+void tree_start_beats(struct tree *t)
+{
+    uv_timer_start(t->beat, on_beat, tree_beat_ms(t), tree_beat_ms(t));
+}
