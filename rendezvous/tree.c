@@ -63,7 +63,7 @@ int tree_create(const struct tree_config *config, struct tree **ret,
     t->lost = timer_create_on(t);
     t->silent = timer_create_on(t);
     if (!t->key || !t->below || !t->beat || !t->retry || !t->lost ||
-        !t->silent || t->front_addrs.failed) {
+        !t->silent || tree_gaze_open(t) < 0 || t->front_addrs.failed) {
         tree_close(t);
         return error_set(e, ENOMEM, "control tree");
     }
@@ -170,6 +170,7 @@ void tree_close(struct tree *t)
     close_timer(t->retry);
     close_timer(t->lost);
     close_timer(t->silent);
+    tree_gaze_close(t);
     for (uint32_t i = 0; t->below && i < t->n_below; i++) {
         buf_release(&t->below[i].report);
         buf_release(&t->below[i].follow);

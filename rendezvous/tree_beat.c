@@ -48,6 +48,11 @@ bool tree_is_bound(const struct tree *t)
     return t->view && own.n_suspect == 0;
 }
 
+static uint32_t add_u32(uint32_t a, uint32_t b)
+{
+    return a < TREE_MAX_SEEN - b ? a + b : TREE_MAX_SEEN;
+}
+
 /* What was heard of another lead is nothing of this one. */
 static void add_seen(struct tree_seen *to, const struct tree_seen *s,
                      bool is_suspect)
@@ -55,13 +60,13 @@ static void add_seen(struct tree_seen *to, const struct tree_seen *s,
     uint32_t n = s->n ? s->n : 1;
     bool is_other = s->view != to->view;
 
-    to->n += n;
-    to->n_quiet += is_suspect ? n : s->n_quiet;
+    to->n = add_u32(to->n, n);
+    to->n_quiet = add_u32(to->n_quiet, is_suspect ? n : s->n_quiet);
     to->all_ms = is_other ? 0 : min_u64(to->all_ms, s->all_ms);
     if (is_other || is_suspect) {
-        to->n_suspect += n;
+        to->n_suspect = add_u32(to->n_suspect, n);
     } else {
-        to->n_suspect += s->n_suspect;
+        to->n_suspect = add_u32(to->n_suspect, s->n_suspect);
         to->live_ms = min_u64(to->live_ms, s->live_ms);
     }
 }

@@ -71,6 +71,8 @@ void tree_seen_get(struct wire_reader *r, struct tree_seen *ret)
     ret->n_suspect = wire_get_u32(r);
     ret->n_quiet = wire_get_u32(r);
     ret->n = wire_get_u32(r);
+    r->bad = r->bad || ret->n > TREE_MAX_SEEN || ret->n_suspect > ret->n ||
+             ret->n_quiet > ret->n;
 }
 
 void tree_loss_encode(const struct tree_loss *l, struct buf *b)

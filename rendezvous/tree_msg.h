@@ -76,6 +76,10 @@ void tree_hello_encode(const struct tree_hello *h, struct buf *b);
 int tree_hello_decode(const void *data, size_t len, struct tree_hello *ret,
                       struct error *e);
 
+/* Ranks that a sum counts: more than there can be, as who is just between two parents
+ * may count with both. */
+#define TREE_MAX_SEEN (1u << 20)
+
 /* What a subtree has heard of the lead of `view`, by the clock of that. Who is
  * silent counts with what it had heard before, and as suspect. */
 struct tree_seen {
@@ -88,6 +92,7 @@ struct tree_seen {
 };
 
 void tree_seen_put(struct buf *b, const struct tree_seen *s);
+/* Sets r->bad where more are suspect than there are. */
 void tree_seen_get(struct wire_reader *r, struct tree_seen *ret);
 
 /* A rank that is gone. */

@@ -52,6 +52,7 @@ struct below {
 
 struct look;
 struct seek;
+struct tree_gaze;
 
 struct tree {
     struct tree_config config;
@@ -66,6 +67,7 @@ struct tree {
     uv_timer_t *retry;
     uv_timer_t *lost;       /* somebody's time to come back is over */
     uv_timer_t *silent;     /* before the next beat a child was silent for long */
+    struct tree_gaze *gaze; /* at who is silent */
     struct link *up;        /* also while it is being connected */
     bool up_ready;          /* WELCOME has come */
     uint32_t up_rank;
@@ -150,6 +152,9 @@ void tree_is_dead(struct tree *t, uint32_t rank);
 
 /* From now on, at the pace of the lease. */
 void tree_start_beats(struct tree *t);
+/* What it needs on the loop: 0 or -ENOMEM. */
+int tree_gaze_open(struct tree *t);
+void tree_gaze_close(struct tree *t);
 
 /* --- tree_up.c --- */
 

@@ -139,6 +139,32 @@ static void test_lies_about_ranks(void)
     bed_close(&w);
 }
 
+static void test_lies_about_numbers(void)
+{
+    static const struct tree_seen lies[] = {
+        {.n = 1, .n_suspect = 2},
+        {.n = 1, .n_quiet = 2},
+        {.n = TREE_MAX_SEEN + 1},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(lies); i++) {
+        struct world w;
+        struct rogue r;
+        _buf_ struct buf b = {0};
+
+        bed_open(&w);
+        bed_join(&w, 0, "run");
+        rogue_join(&w, &r, 0, 1);
+        wire_put_u64(&b, 1);
+        tree_seen_put(&b, &lies[i]);
+        link_send_buf(r.link, TREE_BEAT, &b);
+        ok(bed_run_until(&w, rogue_is_down) && r.n_beats == 0,
+           "who counts more than there are is dropped");
+        rogue_leave(&r);
+        bed_close(&w);
+    }
+}
+
 static void test_flood_without_credit(void)
 {
     struct world w;
@@ -172,6 +198,7 @@ int main(void)
     test_old_parent();
     test_silent_child();
     test_lies_about_ranks();
+    test_lies_about_numbers();
     test_flood_without_credit();
     return tap_done();
 }

@@ -150,10 +150,50 @@ static void test_late_words(void)
     bed_close(&w);
 }
 
-/* A child that joins and says no more. Two timers of the test's follow it: one for a
- * lease after it was heard, when it is missed, and from there one for the time that
- * it has to come back. The loop runs timers in their order, however late it is: these
- * are a moment behind. */
+static bool child_was_answered(struct world *w)
+{
+    return w->rogue->n_beats > 0 || w->rogue->down;
+}
+
+static bool parent_was_heard(struct world *w)
+{
+    return w->nodes[1].n_words > 0 || w->nodes[1].n_uplinks > 1;
+}
+
+/* This process stands still for longer than it lets others be silent: who has said
+ * something meanwhile was not. */
+static void test_own_silence(void)
+{
+    struct world w;
+    struct rogue child, parent = {0};
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    rogue_join(&w, &child, 0, 1);
+    rogue_beat(&child, 1);
+    uv_sleep(bed_lease_ms() + 1);
+    ok(bed_run_until(&w, child_was_answered) && !child.down,
+       "a child whose beat was not read yet is not lost");
+    rogue_leave(&child);
+    bed_close(&w);
+    bed_open(&w);
+    link_listener_open(w.nodes[0].listener, bed_key, rogue_accept, &parent);
+    bed_join(&w, 1, "run");
+    w.own = &parent;
+    ok(bed_run_until(&w, parent_was_asked), "a parent is asked");
+    w.nodes[1].n_words = 0;
+    rogue_word(parent.link, parent.stamp, 0);
+    uv_sleep(bed_lease_ms() / 2);
+    ok(bed_run_until(&w, parent_was_heard) && w.nodes[1].n_uplinks == 1,
+       "a parent whose answer was not read yet is not left");
+    link_close(parent.link);
+    bed_close(&w);
+}
+
+/* A child that joins and says no more. Three timers of the test's follow it: one for a
+ * lease after it was heard, when it is missed; one for a turn of the loop, which has
+ * looked by then; and one for the time that it has to come back. The loop runs timers
+ * in their order, however late it is: these are a moment behind. */
 enum { MUTES = BED_NODES - 1, RETURN_MS = 300, BEHIND_MS = 1 };
 
 struct mute {
@@ -161,7 +201,8 @@ struct mute {
     struct rogue rogue;
     uint32_t rank;
     uv_timer_t timer;
-    bool is_missed; /* or should be */
+    bool is_due;    /* to be missed ... */
+    bool is_missed; /* ... and is, or should be */
     bool is_over;
     bool was_lost;
 };
@@ -170,6 +211,11 @@ static void on_mute_timer(uv_timer_t *t)
 {
     struct mute *m = t->data;
 
+    if (!m->is_due) {
+        m->is_due = true;
+        uv_timer_start(t, on_mute_timer, BEHIND_MS, 0);
+        return;
+    }
     if (!m->is_missed) {
         m->is_missed = true;
         uv_timer_start(t, on_mute_timer, RETURN_MS + BEHIND_MS, 0);
@@ -231,6 +277,7 @@ int main(void)
     test_age_of_words();
     test_silent_front();
     test_late_words();
+    test_own_silence();
     test_silent_children();
     return tap_done();
 }
