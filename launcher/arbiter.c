@@ -21,7 +21,6 @@ enum { MAX_ASKED = 8 }; /* threads at once */
 
 enum arbiter_kind {
     ASK_CLAIM,
-    ASK_READ,
     ASK_NONCE,
 };
 
@@ -53,7 +52,6 @@ struct wait {
     struct wait *next;
     struct arbiter *arbiter;
     uint32_t number;
-    bool is_late; /* which was told */
     uv_timer_t timer;
 };
 
@@ -68,6 +66,7 @@ struct arbiter {
     struct box *box;
     struct wait *waits;
     unsigned n_asked;
+    uint32_t claimed; /* the newest claim, until it is won or lost; or 0 */
 };
 
 static void request_free(struct request *r)
@@ -108,9 +107,6 @@ static void *ask(void *arg)
     case ASK_CLAIM:
         r->rc = view_file_claim(&at, &r->claim, &r->found, &r->e);
         break;
-    case ASK_READ:
-        r->rc = view_file_read(&at, r->number, &r->found, &r->e);
-        break;
     case ASK_NONCE:
         r->rc = rundir_check_nonce(r->run_dir, r->nonce, &r->e);
         break;
@@ -143,19 +139,27 @@ static void end_wait(struct wait *w)
     uv_close((uv_handle_t *)&w->timer, on_wait_closed);
 }
 
+/* Of a claim that was made again, one answer is enough; of one that another took the
+ * place of, none is wanted. */
+static bool is_wanted(const struct arbiter *a, uint32_t number)
+{
+    return number == 0 || number == a->claimed;
+}
+
 static void answer(struct arbiter *a, const struct request *r)
 {
     static const enum arbiter_answer yes[][2] = {
         [ASK_CLAIM] = {ARBITER_LOST, ARBITER_WON},
-        [ASK_READ] = {ARBITER_READ, ARBITER_READ},
         [ASK_NONCE] = {ARBITER_OTHER, ARBITER_SHARED},
     };
     enum arbiter_answer what = ARBITER_UNKNOWN;
 
+    if (!is_wanted(a, r->number)) {
+        return;
+    }
     if (r->rc >= 0) {
         what = yes[r->kind][r->rc > 0];
-    } else if (r->rc == -ENOENT && r->kind == ASK_READ) {
-        what = ARBITER_NONE;
+        a->claimed = r->number ? 0 : a->claimed;
     }
     a->on_answer(a->arg, what, r->number,
                  what == ARBITER_WON ? &r->claim : &r->found, r->e.text);
@@ -194,7 +198,9 @@ static void on_late(uv_timer_t *t)
     static const struct view none;
     char text[96];
 
-    w->is_late = true;
+    if (!is_wanted(w->arbiter, w->number)) {
+        return;
+    }
     snprintf(text, sizeof(text), "the run directory does not answer for %llu ms",
              (unsigned long long)w->arbiter->timeout_ms);
     w->arbiter->on_answer(w->arbiter->arg, ARBITER_UNKNOWN, w->number, &none,
@@ -275,8 +281,10 @@ static int submit(struct arbiter *a, struct request *r, struct error *e)
 
 int arbiter_claim(struct arbiter *a, const struct view *v, struct error *e)
 {
-    struct request *r = make_request(a, ASK_CLAIM, v->number, e);
+    struct request *r;
 
+    a->claimed = v->number;
+    r = make_request(a, ASK_CLAIM, v->number, e);
     if (!r) {
         return -EBUSY;
     }
@@ -285,13 +293,6 @@ int arbiter_claim(struct arbiter *a, const struct view *v, struct error *e)
         return error_set(e, ENOMEM, "claim view %u", v->number);
     }
     return submit(a, r, e);
-}
-
-int arbiter_read(struct arbiter *a, uint32_t number, struct error *e)
-{
-    struct request *r = make_request(a, ASK_READ, number, e);
-
-    return r ? submit(a, r, e) : -EBUSY;
 }
 
 int arbiter_check(struct arbiter *a, const void *nonce, struct error *e)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Claims and reads views (launcher/view_file.h) from threads of their own, as the
- * run directory may hang: each request has one, and a deadline, after which it
- * counts as not answered. An answer that comes later is told all the same, for
- * what was claimed may have come to be.
+ * Claims views (launcher/view_file.h) from threads of their own, as the run
+ * directory may hang: each request has one, and a deadline, after which it counts as
+ * not answered. An answer that comes later is told all the same, for what was claimed
+ * may have come to be: once, however often the view was claimed, and only of the one
+ * that was claimed last.
  *
  * On the loop's thread; the callback may ask again, but not destroy.
  */
@@ -17,14 +18,12 @@
 enum arbiter_answer {
     ARBITER_WON,     /* the claim stands */
     ARBITER_LOST,    /* another one does: `view` */
-    ARBITER_READ,    /* `view` is what was to be read */
-    ARBITER_NONE,    /* there is no such view yet */
     ARBITER_SHARED,  /* the run directory has the nonce that it should have */
     ARBITER_OTHER,   /* or not: it is another one */
     ARBITER_UNKNOWN, /* an error, worded in `text`, or no answer in time */
 };
 
-/* `number` of the view that was asked for, 0 for none. `view` and `text` are valid
+/* `number` of the view that was claimed, 0 for none. `view` and `text` are valid
  * for the call. */
 typedef void arbiter_f(void *arg, enum arbiter_answer answer, uint32_t number,
                        const struct view *view, const char *text);
@@ -41,7 +40,6 @@ void arbiter_destroy(struct arbiter *a);
 
 /* 0, or why nothing was asked: -EBUSY with too many that hang. `v` is copied. */
 int arbiter_claim(struct arbiter *a, const struct view *v, struct error *e);
-int arbiter_read(struct arbiter *a, uint32_t number, struct error *e);
 /* Of RUNDIR_NONCE_BYTES; see rundir_check_nonce(). */
 int arbiter_check(struct arbiter *a, const void *nonce, struct error *e);
 
