@@ -118,7 +118,7 @@ static int make_room(struct heir *h, uint32_t n)
     return 0;
 }
 
-static int make_room_for(struct heir *h, const struct view *v)
+int heir_make_room_for(struct heir *h, const struct view *v)
 {
     return make_room(h, v->n_nodes > v->lead ? v->n_nodes : v->lead + 1);
 }
@@ -157,299 +157,12 @@ int heir_create(const struct heir_config *config, uint64_t now_ms,
     return 0;
 }
 
-/* What is known of the run ------------------------------------------------ */
-
-void heir_learn(struct heir *h, uint64_t serial, uint32_t generation,
-                const struct past *past)
-{
-    struct follow *k = &h->known;
-
-    if (generation > k->generation) {
-        k->generation = generation;
-    }
-    if (serial > k->order_serial) {
-        k->order_serial = serial;
-        k->past = *past;
-        h->tells = true;
-    }
-}
-
-void heir_learn_end(struct heir *h, uint8_t status, const char *reason)
-{
-    struct follow *k = &h->known;
-
-    if (!k->has_verdict) {
-        k->has_verdict = true;
-        k->status = status;
-        str_copy(k->reason, sizeof(k->reason), reason);
-        h->tells = true;
-    }
-}
-
-static int learn_order(struct heir *h, const struct order *o)
-{
-    uint16_t *n_procs = NULL;
-
-    if (o->step == ORDER_RUN && o->generation > h->n_procs_of) {
-        n_procs = calloc(o->n_nodes, sizeof(*n_procs));
-        if (!n_procs) {
-            return -ENOMEM;
-        }
-        memcpy(n_procs, o->n_procs, o->n_nodes * sizeof(*n_procs));
-        free(h->n_procs);
-        h->n_procs = n_procs;
-        h->n_procs_len = o->n_nodes;
-        h->n_procs_of = o->generation;
-    }
-    heir_learn(h, o->serial, o->generation, &o->past);
-    if (o->step >= ORDER_END) {
-        h->member_has_end = true;
-        heir_learn_end(h, o->status, o->reason);
-    }
-    return 0;
-}
-
 /* Bound and free ---------------------------------------------------------- */
-
-static void promise(struct heir *h, uint32_t floor, struct heir_actions *ret)
-{
-    h->floor = floor;
-    ret->floor = floor;
-    ret->heard_ms = h->has_heard ? h->heard_ms : HEIR_NEVER;
-}
-
-static void leave(struct heir *h, struct heir_actions *ret)
-{
-    h->state = HEIR_OUT;
-    h->claiming = false;
-    ret->leave = h->why;
-}
-
-static uint64_t lease_end_ms(const struct heir *h)
-{
-    return heir_later(h->word_ms, h->view.number ? h->config.lease_ms
-                                  : h->config.join_ms > h->config.lease_ms
-                                      ? h->config.join_ms
-                                      : h->config.lease_ms);
-}
-
-static void word_lease(struct heir *h)
-{
-    snprintf(h->why, sizeof(h->why), "no word from the lead for %llu s",
-             (unsigned long long)(h->now_ms - h->word_ms) / 1000);
-}
-
-static void become_free(struct heir *h, struct heir_actions *ret)
-{
-    h->state = HEIR_FREE;
-    h->free_ms = h->now_ms;
-    h->tells = true;
-    promise(h, h->view.number + 1, ret);
-}
-
-/* The lease ends; or the lead has, and somebody can follow it. */
-static void check_bond(struct heir *h, struct heir_actions *ret)
-{
-    bool is_over = h->now_ms >= lease_end_ms(h);
-
-    if (h->state != HEIR_BOUND ||
-        (!is_over && !(h->view.number && h->dead[h->view.lead]))) {
-        return;
-    }
-    if (h->view.number && !heir_is_rigid(h)) {
-        become_free(h, ret);
-    } else if (is_over) {
-        word_lease(h);
-        leave(h, ret);
-    }
-}
-
-/* A newer view is there, and this agent obeys it. */
-static void bind(struct heir *h, struct heir_actions *ret)
-{
-    h->state = h->view.lead == h->config.rank ? HEIR_LEAD : HEIR_BOUND;
-    h->has_stamp = false;
-    h->has_word = false;
-    h->word_ms = h->now_ms; /* this agent's patience; its member's lease waits
-                               for a word */
-    h->claiming = false;
-    promise(h, h->view.number, ret);
-}
-
-static int on_order(struct heir *h, const struct order *o,
-                    struct heir_actions *ret)
-{
-    const struct view *v = &o->view;
-    bool is_newer = v->number > h->view.number;
-
-    if (h->state == HEIR_OUT || v->number < h->floor ||
-        v->number < h->view.number ||
-        (!is_newer && v->lead != h->view.lead && v->number) ||
-        (h->state == HEIR_LEAD && v->lead != h->config.rank && !is_newer)) {
-        return 0;
-    }
-    if (make_room_for(h, v) < 0 || learn_order(h, o) < 0) {
-        return -ENOMEM;
-    }
-    if (is_newer) {
-        ret->quit = h->state == HEIR_LEAD && v->lead != h->config.rank;
-        if (view_copy(&h->view, v) < 0) {
-            return -ENOMEM;
-        }
-        bind(h, ret);
-    } else if (v->shared != h->view.shared) {
-        h->view.shared = v->shared;
-    }
-    ret->obey = true;
-    return 0;
-}
-
-static void on_word(struct heir *h, const struct heir_event *event,
-                    struct heir_actions *ret)
-{
-    uint64_t at_ms = h->now_ms > event->age_ms ? h->now_ms - event->age_ms : 0;
-
-    if (event->view != h->view.number || heir_is_free(h) ||
-        (h->state == HEIR_BOUND && event->view < h->floor)) {
-        return;
-    }
-    if (!h->has_stamp || event->stamp_ms > h->stamp_ms) {
-        h->has_stamp = true;
-        h->stamp_ms = event->stamp_ms;
-        h->has_heard = true;
-        h->heard_ms = h->now_ms;
-    }
-    if (event->age_ms == HEIR_NEVER) {
-        return;
-    }
-    if (h->view.number && at_ms > h->word_ms) {
-        h->word_ms = at_ms;
-    }
-    ret->obey = true;
-}
-
-static void on_seen(struct heir *h, const struct heir_event *event)
-{
-    struct view_rule rule = heir_rule(h);
-    uint64_t n_astray = (uint64_t)event->seen.n_suspect + event->n_silent;
-    uint64_t acked_ms;
-
-    if (h->state != HEIR_LEAD) {
-        return;
-    }
-    if (n_astray < view_rival_size(&rule, &h->view, h->dead)) {
-        acked_ms = event->seen.live_ms;
-    } else if (!event->n_silent) {
-        acked_ms = event->seen.all_ms;
-    } else {
-        return;
-    }
-    if (acked_ms && acked_ms != HEIR_NEVER &&
-        (!h->has_word || acked_ms > h->acked_ms)) {
-        h->has_word = true;
-        h->acked_ms = acked_ms;
-    }
-}
 
 static void on_dead(struct heir *h, uint32_t rank)
 {
     h->dead[rank] = true;
     h->camp[rank].follows = false;
-}
-
-/* Answers ----------------------------------------------------------------- */
-
-static void take_end(struct heir *h, const struct view *found,
-                     struct heir_actions *ret)
-{
-    (void)view_copy(&h->view, found); /* only the verdict matters now */
-    heir_learn_end(h, found->status, found->reason);
-    if (!h->member_has_end) {
-        h->end = (struct order){
-            .serial = ((uint64_t)found->number << ORDER_SERIAL_BITS) + 1,
-            .generation = h->known.generation, .step = ORDER_END,
-            .stop = ORDER_STOP_FORCE, .status = found->status,
-            .view = h->view, /* borrowed */
-        };
-        str_copy(h->end.reason, sizeof(h->end.reason), found->reason);
-        ret->order = &h->end;
-        h->member_has_end = true;
-    }
-    str_copy(h->why, sizeof(h->why), "the run has ended");
-    leave(h, ret);
-}
-
-/* The view that this agent wanted is another's. */
-static int on_found(struct heir *h, const struct view *found,
-                    struct heir_actions *ret)
-{
-    if (!found || found->number <= h->view.number) {
-        return -EPROTO;
-    }
-    if (make_room_for(h, found) < 0) {
-        return -ENOMEM;
-    }
-    if (found->has_verdict) {
-        take_end(h, found, ret);
-        return 0;
-    }
-    if (!view_has(found, h->config.rank) && !MUTANT(113)) {
-        snprintf(h->why, sizeof(h->why), "the others go on without this node "
-                 "(view %u, led by node %u)", found->number, found->lead);
-        leave(h, ret);
-        return 0;
-    }
-    if (view_copy(&h->view, found) < 0) {
-        return -ENOMEM;
-    }
-    h->state = HEIR_BOUND; /* also to itself, should it have been the one */
-    h->has_stamp = false;
-    h->word_ms = h->now_ms;
-    h->has_heard = true;
-    h->heard_ms = h->now_ms; /* its lead may be heard of by others */
-    promise(h, found->number, ret);
-    ret->seek = found->lead;
-    return 0;
-}
-
-static int on_claimed(struct heir *h, const struct heir_event *event,
-                      struct heir_actions *ret)
-{
-    if (!h->claiming) {
-        return 0;
-    }
-    h->claiming = false;
-    switch (event->outcome) {
-    case HEIR_WON:
-        heir_win(h, ret);
-        return 0;
-    case HEIR_LOST:
-        if (MUTANT(114)) {
-            heir_win(h, ret);
-            return 0;
-        }
-        return on_found(h, event->found, ret);
-    case HEIR_UNKNOWN:
-        if (MUTANT(115)) {
-            heir_win(h, ret);
-            return 0;
-        }
-        h->claiming = true; /* it may be ours: the same again */
-        ret->claim = &h->claim;
-        return 0;
-    }
-    return -EPROTO;
-}
-
-static int on_deposed(struct heir *h, const struct view *found,
-                      struct heir_actions *ret)
-{
-    if (h->state != HEIR_LEAD) {
-        return 0;
-    }
-    ret->quit = true;
-    h->state = HEIR_BOUND;
-    return on_found(h, found, ret);
 }
 
 /* Stepping ---------------------------------------------------------------- */
@@ -461,9 +174,9 @@ static int on_event(struct heir *h, const struct heir_event *event,
     case HEIR_TICK:
         return 0;
     case HEIR_ORDER:
-        return on_order(h, event->order, ret);
+        return heir_on_order(h, event->order, ret);
     case HEIR_WORD:
-        on_word(h, event, ret);
+        heir_on_word(h, event, ret);
         return 0;
     case HEIR_DEAD:
         if (event->rank >= h->n_nodes || event->rank == h->config.rank) {
@@ -485,11 +198,11 @@ static int on_event(struct heir *h, const struct heir_event *event,
         h->camp[event->rank].follows = false;
         return 0;
     case HEIR_CLAIMED:
-        return on_claimed(h, event, ret);
+        return heir_on_claimed(h, event, ret);
     case HEIR_DEPOSED:
-        return on_deposed(h, event->found, ret);
+        return heir_on_deposed(h, event->found, ret);
     case HEIR_SEEN:
-        on_seen(h, event);
+        heir_on_seen(h, event);
         return 0;
     }
     return -EPROTO;
@@ -516,7 +229,7 @@ static void act_free(struct heir *h, struct heir_actions *ret)
             snprintf(h->why, sizeof(h->why), "no lead was found for %llu s",
                      (unsigned long long)(h->now_ms - h->word_ms) / 1000);
         }
-        leave(h, ret);
+        heir_leave(h, ret);
         return;
     }
     heir_consider(h, ret);
@@ -543,7 +256,7 @@ static uint64_t next_wake(const struct heir *h)
 
     switch (h->state) {
     case HEIR_BOUND:
-        return lease_end_ms(h);
+        return heir_lease_end_ms(h);
     case HEIR_FREE:
         return settled_ms > h->now_ms && settled_ms < stay_ms ? settled_ms
                                                               : stay_ms;
@@ -565,9 +278,9 @@ int heir_step(struct heir *h, const struct heir_event *event,
         ret->obey = true;
         return 0;
     }
-    check_bond(h, ret);
+    heir_check_bond(h, ret);
     rc = on_event(h, event, ret);
-    check_bond(h, ret);
+    heir_check_bond(h, ret);
     if (h->state == HEIR_FREE) {
         act_free(h, ret);
     }

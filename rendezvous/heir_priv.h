@@ -2,9 +2,11 @@
 /*
  * What the parts of the heir share. Private to heir*.c.
  *
- *   heir.c       what orders, words and time make of it
- *   heir_camp.c  who follows, and the claim of the next view
- *   heir_msg.c   the follow as a message; beats
+ *   heir.c         life, and what each event leads to
+ *   heir_bond.c    the lead that it is bound to: orders, words, the lease
+ *   heir_camp.c    who follows, and the claim of the next view
+ *   heir_answer.c  what became of the claim
+ *   heir_msg.c     the follow as a message; beats
  */
 #ifndef MUSTER_RENDEZVOUS_HEIR_PRIV_H
 #define MUSTER_RENDEZVOUS_HEIR_PRIV_H
@@ -79,10 +81,34 @@ static inline uint64_t heir_later(uint64_t a, uint64_t b)
 struct view_rule heir_rule(const struct heir *h);
 /* Nobody but the lead's side can ever go on. */
 bool heir_is_rigid(const struct heir *h);
+/* For all that a view names. 0 or -ENOMEM. */
+int heir_make_room_for(struct heir *h, const struct view *v);
+
+/* --- heir_bond.c --- */
+
 /* Keeps what an order or a follow says of the run if it is newer. */
 void heir_learn(struct heir *h, uint64_t serial, uint32_t generation,
                 const struct past *past);
 void heir_learn_end(struct heir *h, uint8_t status, const char *reason);
+
+/* It obeys views from `floor` on alone. */
+void heir_promise(struct heir *h, uint32_t floor, struct heir_actions *ret);
+void heir_leave(struct heir *h, struct heir_actions *ret);
+uint64_t heir_lease_end_ms(const struct heir *h);
+/* The lease ends; or the lead has, and somebody can follow it. */
+void heir_check_bond(struct heir *h, struct heir_actions *ret);
+int heir_on_order(struct heir *h, const struct order *o,
+                  struct heir_actions *ret);
+void heir_on_word(struct heir *h, const struct heir_event *event,
+                  struct heir_actions *ret);
+void heir_on_seen(struct heir *h, const struct heir_event *event);
+
+/* --- heir_answer.c --- */
+
+int heir_on_claimed(struct heir *h, const struct heir_event *event,
+                    struct heir_actions *ret);
+int heir_on_deposed(struct heir *h, const struct view *found,
+                    struct heir_actions *ret);
 
 /* --- heir_camp.c --- */
 

@@ -214,6 +214,26 @@ bool lead_is_of_view(const struct lead *lead, const struct report *r);
 void lead_look_at_floor(struct lead *lead, const struct report *r,
                         struct lead_actions *ret);
 
+/* --- lead.c --- */
+
+void lead_on_stop(struct lead *lead, enum lead_stop stop, bool force,
+                  const char *text, struct lead_actions *ret);
+
+/* --- lead_report.c --- */
+
+int lead_on_report(struct lead *lead, const struct report *r,
+                   struct lead_actions *ret);
+/* A checkpoint was made, from which the next generation starts. */
+void lead_set_resume(struct lead *lead, const char *path, int64_t step,
+                     struct lead_actions *ret);
+void lead_choose_resume(struct lead *lead, const struct lead_event *event);
+
+/* --- lead_advance.c --- */
+
+/* One move of the machine, if there is one to make. */
+void lead_advance(struct lead *lead, struct lead_actions *ret);
+uint64_t lead_next_wake(struct lead *lead);
+
 /* --- lead_heir.c --- */
 
 /* The first view; or what another has left. 0 or -ENOMEM. */

@@ -5,26 +5,17 @@
  */
 #include <config.h>
 
-#include "rendezvous/split.h"
+#include "rendezvous/split_priv.h"
 
-#include <string.h>
-
-enum { RETURN_MS = 30 };
-
-static uint64_t suspect_ms(const struct split *s)
-{
-    return s->lease_ms / 3;
-}
-
-static void keep(struct buf *b, const struct buf *from)
+void split_keep(struct buf *b, const struct buf *from)
 {
     buf_clear(b);
     buf_append(b, from->data, from->len);
 }
 
 /* Takes the bytes over. */
-static void transmit(struct split *s, struct split_agent *from, uint32_t to,
-                     struct split_event e)
+void split_transmit(struct split *s, struct split_agent *from, uint32_t to,
+                    struct split_event e)
 {
     uint32_t rank = split_rank(s, from);
     uint64_t *newest = &s->agents[to].arrives_ms[rank];
@@ -40,7 +31,7 @@ static void transmit(struct split *s, struct split_agent *from, uint32_t to,
     split_push(s, e);
 }
 
-static struct buf copy_of(const struct buf *bytes)
+struct buf split_copy_of(const struct buf *bytes)
 {
     struct buf b = {0};
 
@@ -55,201 +46,39 @@ void split_send_up(struct split *s, struct split_agent *a,
                    const struct buf *bytes)
 {
     if (a->up_ready) {
-        transmit(s, a, a->up, (struct split_event){
+        split_transmit(s, a, a->up, (struct split_event){
             .frame = (uint8_t)frame, .rank = rank, .tag = a->epoch, .up = true,
-            .bytes = copy_of(bytes)});
+            .bytes = split_copy_of(bytes)});
     }
 }
 
-static void send_lost_up(struct split *s, struct split_agent *a, uint32_t rank)
+void split_send_lost_up(struct split *s, struct split_agent *a, uint32_t rank)
 {
     const struct split_below *b = &a->below[rank];
 
     if (a->up_ready) {
-        transmit(s, a, a->up, (struct split_event){
+        split_transmit(s, a, a->up, (struct split_event){
             .frame = FR_LOST, .rank = rank, .tag = a->epoch, .up = true,
             .dead = b->dead, .quiet_ms = split_clock(s, a) - b->quiet_at_ms});
     }
 }
 
-static void send_down(struct split *s, struct split_agent *a, uint32_t child,
-                      struct split_event e)
+void split_send_down(struct split *s, struct split_agent *a, uint32_t child,
+                     struct split_event e)
 {
     e.tag = a->child[child].epoch;
     e.up = false;
-    transmit(s, a, child, e);
+    split_transmit(s, a, child, e);
 }
 
 void split_send_below(struct split *s, struct split_agent *a,
                       const struct buf *bytes)
 {
-    keep(&a->order, bytes);
+    split_keep(&a->order, bytes);
     for (uint32_t i = 0; i < s->n; i++) {
         if (a->child[i].linked) {
-            send_down(s, a, i, (struct split_event){
-                .frame = FR_ORDER, .bytes = copy_of(bytes)});
-        }
-    }
-}
-
-/* --- who is below --- */
-
-static void tell_lost(struct split *s, struct split_agent *a, uint32_t rank)
-{
-    struct split_below *b = &a->below[rank];
-
-    b->due_ms = 0;
-    b->lost = true;
-    b->via = SPLIT_NONE;
-    b->has_follow = false;
-    if (b->dead) {
-        split_heir(s, a, (struct heir_event){.type = HEIR_DEAD, .rank = rank});
-    }
-    split_heir(s, a, (struct heir_event){.type = HEIR_UNFOLLOW, .rank = rank});
-    if (a->alive && a->lead) {
-        split_lead(s, a, (struct lead_event){
-            .type = LEAD_LOST, .rank = rank, .dead = b->dead, .text = "silent",
-            .quiet_ms = split_clock(s, a) - b->quiet_at_ms});
-    } else if (a->alive) {
-        send_lost_up(s, a, rank);
-    }
-}
-
-static void expect_back(struct split *s, struct split_agent *a, uint32_t rank,
-                        uint64_t ms, uint64_t word_ms)
-{
-    struct split_below *b = &a->below[rank];
-    uint64_t due_ms = split_clock(s, a) + ms;
-
-    if (b->lost || (b->due_ms && b->due_ms <= due_ms)) {
-        return;
-    }
-    b->due_ms = due_ms;
-    b->dead = false;
-    b->quiet_at_ms = word_ms;
-    split_post(s, s->now_ms + ms + 1, SP_LOST, split_rank(s, a), rank);
-}
-
-void split_on_lost(struct split *s, struct split_event *e)
-{
-    struct split_agent *a = &s->agents[e->to];
-    struct split_below *b = &a->below[e->tag];
-
-    if (!a->alive || !b->due_ms) {
-        return;
-    }
-    if (b->due_ms <= split_clock(s, a)) {
-        tell_lost(s, a, e->tag);
-    } else {
-        split_post(s, s->now_ms + 1, SP_LOST, e->to, e->tag);
-    }
-}
-
-static void heard_of(struct split *s, struct split_agent *a, uint32_t rank,
-                     uint32_t via)
-{
-    struct split_below *b = &a->below[rank];
-
-    (void)s;
-    if (via != rank && a->child[rank].linked) {
-        return;
-    }
-    b->via = via;
-    b->lost = false;
-    b->due_ms = 0;
-}
-
-static void child_lost(struct split *s, struct split_agent *a, uint32_t child,
-                       uint64_t return_ms)
-{
-    uint64_t word_ms = a->child[child].word_ms;
-
-    a->child[child].linked = false;
-    for (uint32_t i = 0; i < s->n; i++) {
-        if (a->below[i].via == child) {
-            expect_back(s, a, i, i == child ? return_ms : s->lease_ms, word_ms);
-        }
-    }
-}
-
-static void take_here(struct split *s, struct split_agent *a, uint32_t rank)
-{
-    if (a->lead) {
-        split_lead(s, a, (struct lead_event){.type = LEAD_HERE, .rank = rank});
-    } else {
-        split_send_up(s, a, FR_HERE, rank, NULL);
-    }
-}
-
-static void take_report(struct split *s, struct split_agent *a, uint32_t rank,
-                        const struct buf *bytes)
-{
-    struct report r;
-
-    keep(&a->below[rank].report, bytes);
-    if (!a->lead) {
-        split_send_up(s, a, FR_REPORT, rank, bytes);
-    } else if (report_decode(bytes->data, bytes->len, &r, NULL) == 0) {
-        split_lead(s, a, (struct lead_event){.type = LEAD_REPORT,
-                                             .report = &r});
-    }
-}
-
-static void take_follow(struct split *s, struct split_agent *a, uint32_t rank,
-                        const struct buf *bytes)
-{
-    struct follow f;
-
-    keep(&a->below[rank].follow, bytes);
-    a->below[rank].has_follow = true;
-    if (follow_decode(bytes->data, bytes->len, &f, NULL) < 0) {
-        split_fail(s, "a follow does not parse");
-        return;
-    }
-    /* Here too: this agent may be the top before it is told again. */
-    split_heir(s, a, (struct heir_event){.type = HEIR_FOLLOW, .follow = &f});
-    split_send_up(s, a, FR_FOLLOW, rank, bytes);
-}
-
-void split_become_root(struct split *s, struct split_agent *a)
-{
-    split_drop_up(s, a);
-    for (uint32_t i = 0; i < s->n && a->lead; i++) {
-        struct split_below *b = &a->below[i];
-        _buf_ struct buf report = copy_of(&b->report);
-
-        if (i != split_rank(s, a) && b->via != SPLIT_NONE && !b->due_ms) {
-            take_here(s, a, i);
-        }
-        if (a->lead && report.len &&
-            (i == split_rank(s, a) || b->via != SPLIT_NONE)) {
-            take_report(s, a, i, &report);
-        }
-    }
-}
-
-static void repeat_all(struct split *s, struct split_agent *a)
-{
-    uint32_t self = split_rank(s, a);
-
-    for (uint32_t i = 0; i < s->n; i++) {
-        struct split_below *b = &a->below[i];
-
-        if (i != self && b->lost) {
-            send_lost_up(s, a, i);
-            continue;
-        }
-        if (i != self && (b->via == SPLIT_NONE || b->due_ms)) {
-            continue;
-        }
-        if (i != self) {
-            split_send_up(s, a, FR_HERE, i, NULL);
-        }
-        if (b->has_follow && i != self) {
-            split_send_up(s, a, FR_FOLLOW, i, &b->follow);
-        }
-        if (b->report.len) {
-            split_send_up(s, a, FR_REPORT, i, &b->report);
+            split_send_down(s, a, i, (struct split_event){
+                .frame = FR_ORDER, .bytes = split_copy_of(bytes)});
         }
     }
 }
@@ -262,7 +91,7 @@ void split_drop_up(struct split *s, struct split_agent *a)
         return;
     }
     if (a->up_ready) {
-        transmit(s, a, a->up, (struct split_event){
+        split_transmit(s, a, a->up, (struct split_event){
             .frame = FR_CLOSE, .tag = a->epoch, .up = true});
     }
     a->up = SPLIT_NONE;
@@ -279,7 +108,7 @@ void split_dial_soon(struct split *s, struct split_agent *a, uint64_t ms)
     }
 }
 
-static void lose_up(struct split *s, struct split_agent *a)
+void split_lose_up(struct split *s, struct split_agent *a)
 {
     split_drop_up(s, a);
     split_member(s, a, (struct member_event){.type = MEMBER_UPLINK_LOST});
@@ -344,7 +173,7 @@ void split_on_dial(struct split *s, struct split_event *e)
     a->up = to;
     a->epoch++;
     a->up_heard_ms = split_clock(s, a);
-    transmit(s, a, to, (struct split_event){
+    split_transmit(s, a, to, (struct split_event){
         .frame = FR_HELLO, .tag = a->epoch, .up = true});
 }
 
@@ -356,162 +185,21 @@ static void on_hello(struct split *s, struct split_agent *a,
     *c = (struct split_child){.linked = true, .epoch = e->tag,
                               .heard_ms = split_clock(s, a),
                               .word_ms = split_clock(s, a)};
-    heard_of(s, a, e->from, e->from);
-    send_down(s, a, e->from, (struct split_event){.frame = FR_WELCOME});
+    split_heard_of(s, a, e->from, e->from);
+    split_send_down(s, a, e->from, (struct split_event){.frame = FR_WELCOME});
     if (a->order.len) {
-        send_down(s, a, e->from, (struct split_event){
-            .frame = FR_ORDER, .bytes = copy_of(&a->order)});
+        split_send_down(s, a, e->from, (struct split_event){
+            .frame = FR_ORDER, .bytes = split_copy_of(&a->order)});
     }
-    take_here(s, a, e->from);
+    split_take_here(s, a, e->from);
 }
 
 static void on_welcome(struct split *s, struct split_agent *a)
 {
     a->up_ready = true;
-    repeat_all(s, a);
+    split_repeat_all(s, a);
     split_heir(s, a, (struct heir_event){.type = HEIR_NOT_TOP});
     split_member(s, a, (struct member_event){.type = MEMBER_UPLINK_UP});
-}
-
-/* --- beats --- */
-
-static bool is_silent(const struct split *s, const struct split_agent *a,
-                      const struct split_child *c)
-{
-    return split_clock(s, a) - c->heard_ms > suspect_ms(s);
-}
-
-static struct heir_seen sum_seen(struct split *s, struct split_agent *a)
-{
-    struct heir_seen sum = heir_seen_own(a->heir);
-    uint32_t view = heir_view(a->heir)->number;
-
-    for (uint32_t i = 0; i < s->n; i++) {
-        struct split_child *c = &a->child[i];
-        struct heir_seen seen = c->beat.seen;
-
-        if (!c->linked) {
-            continue;
-        }
-        if (is_silent(s, a, c) || c->beat.view != view) {
-            bool is_quiet = is_silent(s, a, c);
-
-            seen = (struct heir_seen){
-                .all_ms = c->beat.view == view ? seen.all_ms : 0,
-                .live_ms = HEIR_NEVER};
-            for (uint32_t k = 0; k < s->n; k++) {
-                seen.n_suspect += a->below[k].via == i;
-            }
-            seen.n_quiet = is_quiet ? seen.n_suspect : 0;
-        }
-        heir_seen_add(&sum, &seen);
-    }
-    for (uint32_t k = 0; k < s->n; k++) {
-        const struct split_below *b = &a->below[k];
-
-        /* Neither there nor lost: nobody else speaks for it. */
-        if (b->due_ms && b->via != SPLIT_NONE && !a->child[b->via].linked) {
-            heir_seen_add(&sum, &(struct heir_seen){
-                .live_ms = HEIR_NEVER, .n_suspect = 1, .n_quiet = 1});
-        }
-    }
-    return sum;
-}
-
-static void drop_silent(struct split *s, struct split_agent *a)
-{
-    uint64_t now = split_clock(s, a);
-
-    for (uint32_t i = 0; i < s->n; i++) {
-        struct split_child *c = &a->child[i];
-
-        if (c->linked && now - c->heard_ms > s->timeout_ms) {
-            send_down(s, a, i, (struct split_event){.frame = FR_CLOSE});
-            child_lost(s, a, i, RETURN_MS);
-        }
-    }
-    if (a->up != SPLIT_NONE && now - a->up_heard_ms > suspect_ms(s)) {
-        lose_up(s, a);
-    }
-}
-
-void split_on_beat(struct split *s, struct split_event *e)
-{
-    struct split_agent *a = &s->agents[e->to];
-    struct split_beat beat = {.echo_ms = split_clock(s, a)};
-
-    if (!a->alive) {
-        return;
-    }
-    split_post(s, s->now_ms + s->lease_ms / 15, SP_BEAT, e->to, 0);
-    drop_silent(s, a);
-    if (a->lead) {
-        struct heir_seen seen = sum_seen(s, a);
-
-        split_heir(s, a, (struct heir_event){
-            .type = HEIR_SEEN, .seen = seen,
-            .n_silent = lead_n_silent(a->lead)});
-        if (seen.n_quiet != a->n_quiet) {
-            a->n_quiet = seen.n_quiet;
-            split_lead(s, a, (struct lead_event){.type = LEAD_QUIET,
-                                                 .n_quiet = seen.n_quiet});
-        }
-        split_heir(s, a, (struct heir_event){
-            .type = HEIR_WORD, .view = heir_view(a->heir)->number,
-            .stamp_ms = split_clock(s, a),
-            .age_ms = heir_word_age_ms(a->heir, split_clock(s, a))});
-    } else if (a->up_ready) {
-        beat.view = heir_view(a->heir)->number;
-        beat.seen = sum_seen(s, a);
-        transmit(s, a, a->up, (struct split_event){
-            .frame = FR_BEAT, .tag = a->epoch, .up = true, .beat = beat});
-    }
-}
-
-static void answer_beat(struct split *s, struct split_agent *a,
-                        struct split_event *e)
-{
-    struct split_beat beat = {.echo_ms = e->beat.echo_ms, .has_word = true};
-    uint64_t now = split_clock(s, a);
-
-    a->child[e->from].beat = e->beat;
-    a->child[e->from].word_ms = now;
-    if (a->lead) {
-        beat.view = heir_view(a->heir)->number;
-        beat.stamp_ms = now;
-        beat.age_ms = heir_word_age_ms(a->heir, now);
-    } else if (a->has_word) {
-        beat.view = a->word_view;
-        beat.stamp_ms = a->stamp_ms;
-        beat.age_ms = a->word_at_ms ? now - a->word_at_ms : HEIR_NEVER;
-    } else {
-        beat.has_word = false;
-    }
-    send_down(s, a, e->from, (struct split_event){.frame = FR_ANSWER,
-                                                  .beat = beat});
-}
-
-/* As old as the stamp of ours that the parent had seen by then. */
-static void take_word(struct split *s, struct split_agent *a,
-                      const struct split_beat *b)
-{
-    uint64_t now = split_clock(s, a);
-    uint64_t at_ms = b->age_ms == HEIR_NEVER || b->age_ms > b->echo_ms
-                         ? 0 : b->echo_ms - b->age_ms;
-
-    if (!b->has_word || b->view < a->word_view) {
-        return;
-    }
-    if (b->view > a->word_view) {
-        a->word_view = b->view;
-        a->word_at_ms = a->stamp_ms = 0;
-    }
-    a->has_word = true;
-    a->word_at_ms = at_ms > a->word_at_ms ? at_ms : a->word_at_ms;
-    a->stamp_ms = b->stamp_ms > a->stamp_ms ? b->stamp_ms : a->stamp_ms;
-    split_heir(s, a, (struct heir_event){
-        .type = HEIR_WORD, .view = a->word_view, .stamp_ms = a->stamp_ms,
-        .age_ms = a->word_at_ms ? now - a->word_at_ms : HEIR_NEVER});
 }
 
 /* --- frames --- */
@@ -535,37 +223,38 @@ static void on_up_frame(struct split *s, struct split_agent *a,
     c->heard_ms = now;
     switch (e->frame) {
     case FR_CLOSE:
-        child_lost(s, a, e->from, e->dead ? 1 : s->timeout_ms);
+        split_child_lost(s, a, e->from, e->dead ? 1 : s->timeout_ms);
         if (e->dead && a->below[e->from].due_ms) {
             a->below[e->from].dead = true;
-            tell_lost(s, a, e->from);
+            split_tell_lost(s, a, e->from);
         }
         return;
     case FR_REPORT:
-        heard_of(s, a, e->rank, e->from);
-        take_report(s, a, e->rank, &e->bytes);
+        split_heard_of(s, a, e->rank, e->from);
+        split_take_report(s, a, e->rank, &e->bytes);
         return;
     case FR_FOLLOW:
-        heard_of(s, a, e->rank, e->from);
-        take_follow(s, a, e->rank, &e->bytes);
+        split_heard_of(s, a, e->rank, e->from);
+        split_take_follow(s, a, e->rank, &e->bytes);
         return;
     case FR_HERE:
-        heard_of(s, a, e->rank, e->from);
-        take_here(s, a, e->rank);
+        split_heard_of(s, a, e->rank, e->from);
+        split_take_here(s, a, e->rank);
         return;
     case FR_LOST:
         if (b->via != SPLIT_NONE && b->via != e->from) {
             return;
         }
-        expect_back(s, a, e->rank, a->lead && !e->dead ? RETURN_MS : 1,
-                    now > e->quiet_ms ? now - e->quiet_ms : 0);
+        split_expect_back(s, a, e->rank,
+                          a->lead && !e->dead ? SPLIT_RETURN_MS : 1,
+                          now > e->quiet_ms ? now - e->quiet_ms : 0);
         if (e->dead && b->due_ms) {
             b->dead = true;
-            tell_lost(s, a, e->rank);
+            split_tell_lost(s, a, e->rank);
         }
         return;
     case FR_BEAT:
-        answer_beat(s, a, e);
+        split_answer_beat(s, a, e);
         return;
     default:
         return;
@@ -588,13 +277,13 @@ static void on_down_frame(struct split *s, struct split_agent *a,
             split_heir(s, a, (struct heir_event){.type = HEIR_DEAD,
                                                  .rank = e->from});
         }
-        lose_up(s, a);
+        split_lose_up(s, a);
         return;
     case FR_ORDER:
         split_take_order(s, a, &e->bytes);
         return;
     case FR_ANSWER:
-        take_word(s, a, &e->beat);
+        split_take_word(s, a, &e->beat);
         return;
     default:
         return;
@@ -626,12 +315,12 @@ void split_agent_gone(struct split *s, struct split_agent *a)
             s->agents[i].arrives_ms[self] = s->now_ms + 30;
         }
         if (a->child[i].linked) {
-            send_down(s, a, i, (struct split_event){.frame = FR_CLOSE,
+            split_send_down(s, a, i, (struct split_event){.frame = FR_CLOSE,
                                                     .dead = true});
         }
     }
     if (a->up != SPLIT_NONE) {
-        transmit(s, a, a->up, (struct split_event){
+        split_transmit(s, a, a->up, (struct split_event){
             .frame = FR_CLOSE, .tag = a->epoch, .up = true, .dead = true});
     }
 }

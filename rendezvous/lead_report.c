@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What nodes report: where their workers stand, what was saved, what failed. */
+#include <config.h>
+
+#include "rendezvous/lead_priv.h"
+
+#include "base/str.h"
+#include "rendezvous/mutant.h"
+
+#include <errno.h>
+
+static void keep_store(struct lead *lead, const struct report *r)
+{
+    if (lead->phase == PHASE_PREPARE && r->state == REPORT_STOPPED &&
+        r->generation == lead->generation && r->rank == lead->store_rank &&
+        r->store_port) {
+        lead->store_port = r->store_port;
+        str_copy(lead->store_addr, sizeof(lead->store_addr), r->store_addr);
+    }
+}
+
+void lead_set_resume(struct lead *lead, const char *path, int64_t step,
+                     struct lead_actions *ret)
+{
+    str_copy(lead->resume_path, sizeof(lead->resume_path), path);
+    lead->resume_step = step;
+    lead->saved_generation = lead->ran;
+    lead->was_saved = true;
+    lead_note(lead, ret, LEAD_NOTE_SAVED, NO_RANK, "%s", lead->resume_path);
+}
+
+/* Only what the newest generation wrote: one that was given up must not move
+ * its successor's start. */
+static void keep_saved(struct lead *lead, const struct report *r,
+                       struct lead_actions *ret)
+{
+    if (!r->saved_path[0] || !lead->ran || r->saved_generation != lead->ran) {
+        return;
+    }
+    if (lead->saved_generation < lead->ran ||
+        r->saved_step > lead->resume_step) {
+        lead_set_resume(lead, r->saved_path, r->saved_step, ret);
+    }
+}
+
+/* No checkpoint was made: nothing that waits for one goes on. */
+void lead_choose_resume(struct lead *lead, const struct lead_event *event)
+{
+    str_copy(lead->resume_path, sizeof(lead->resume_path),
+             event->text ? event->text : "");
+    lead->resume_step = event->step;
+    if (lead->order.step == ORDER_RUN) {
+        str_copy(lead->order.past.resume_path,
+                 sizeof(lead->order.past.resume_path), lead->resume_path);
+        lead->order.past.resume_step = lead->resume_step;
+    }
+}
+
+static void on_failure(struct lead *lead, const struct failure *f,
+                       struct lead_actions *ret)
+{
+    if (f->killed_by_us && !MUTANT(6)) {
+        return;
+    }
+    if (lead->phase == PHASE_RUN && f->generation == lead->ran) {
+        lead_add_cause(lead, f);
+        lead_fail(lead, ret);
+    } else if (lead->phase == PHASE_PREPARE && f->generation == lead->ran &&
+               lead->has_cause) {
+        lead_add_cause(lead, f);
+    } else if (lead->phase == PHASE_PREPARE &&
+               f->generation == lead->generation && !lead->has_obstacle) {
+        lead->has_obstacle = true;
+        lead->obstacle = *f;
+    }
+}
+
+/* Whether nothing that `ran` started can be alive on a node that says this. */
+static bool has_stopped(const struct lead *lead, const struct report *r)
+{
+    return r->state == REPORT_ENDED ||
+           (r->state == REPORT_STOPPED && r->generation > lead->ran) ||
+           (r->state == REPORT_DONE && r->generation == lead->ran);
+}
+
+static void update_node(struct lead *lead, struct lead_node *n,
+                        const struct report *r)
+{
+    lead_uncount(lead, n);
+    lead->came_ms = n->serial ? lead->came_ms : lead->now_ms;
+    n->serial = r->serial;
+    n->expected = false;
+    n->n_procs = r->n_procs;
+    n->n_alive = r->n_alive;
+    if (lead_is_of_view(lead, r)) {
+        n->generation = r->generation;
+        n->state = r->state;
+        n->may_run = n->may_run && !has_stopped(lead, r);
+    } else {
+        n->generation = 0;
+        n->state = REPORT_JOINED;
+    }
+    lead_count(lead, n);
+}
+
+int lead_on_report(struct lead *lead, const struct report *r,
+                   struct lead_actions *ret)
+{
+    struct lead_node *n;
+    bool was_started = lead->n_started == lead->n_nodes;
+
+    if (!r || r->rank >= lead->n_nodes ||
+        (r->generation > lead->generation && !lead->config.rule.on)) {
+        return -EPROTO;
+    }
+    n = &lead->nodes[r->rank];
+    lead_look_at_floor(lead, r, ret);
+    if (!lead_hear_report(lead, r, ret) || r->serial <= n->serial) {
+        return 0;
+    }
+    if (n->serial && r->state == REPORT_JOINED && n->state != REPORT_JOINED) {
+        lead_lose(lead, r->rank, &(struct lead_event){
+            .dead = true, .text = "its agent was started again"}, ret);
+        return 0;
+    }
+    update_node(lead, n, r);
+    if (lead_is_of_view(lead, r)) {
+        keep_store(lead, r);
+    }
+    keep_saved(lead, r, ret);
+    if (r->failed && r->failure.node == r->rank) { /* each speaks for itself */
+        on_failure(lead, &r->failure, ret);
+    }
+    if (!was_started && lead->phase == PHASE_RUN &&
+        lead->n_started == lead->n_nodes) {
+        lead_note(lead, ret, LEAD_NOTE_RUNNING, NO_RANK,
+                  "generation %u: all workers were started", lead->generation);
+    }
+    return 0;
+}
