@@ -8,8 +8,9 @@
  *   agent_leave.c    leaving, with the verdict
  *   agent_member.c   carries out what the member (rendezvous/member.h) decides
  *   agent_store.c    the store of a generation
- *   agent_heir.c     who leads, and whether that is this node
- *   agent_lead.c     carries out what the lead decides, on the node that leads
+ *   agent_heir.c     who leads, and whether that is this node; with agent_heir_tree.c
+ *   agent_lead.c     carries out what the lead decides, on the node that leads; with
+ *                    agent_lead_ask.c, agent_lead_front.c, agent_lead_life.c
  *   agent_hang.c     its watch over hangs, and what it asks of the others
  *   agent_limit.c    the time limit of the batch system
  *   agent_scale.c    how many nodes the run has, and is to have
@@ -162,7 +163,7 @@ void agent_remove_files(struct agent *a);
 
 /* --- agent_fact.c --- */
 
-/* A fact for the lead, a JSON object in `b`: agent_record.c and agent_lead.c know
+/* A fact for the lead, a JSON object in `b`: agent_record.c and agent_lead_ask.c know
  * the kinds. Send it once it is complete; one that fails is not sent. */
 struct jsonw agent_fact_begin(struct buf *b, const char *kind);
 void agent_fact_send(struct agent *a, struct jsonw *w);

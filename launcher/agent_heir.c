@@ -7,13 +7,11 @@
  */
 #include <config.h>
 
-#include "launcher/agent.h"
+#include "launcher/agent_heir_priv.h"
 
-#include "base/addr.h"
 #include "base/cleanup.h"
 #include "launcher/arbiter.h"
 #include "launcher/jsonw.h"
-#include "rendezvous/heir.h"
 #include "rendezvous/restart.h"
 
 #include <errno.h>
@@ -29,17 +27,6 @@ enum {
     MAX_EXTRA_MS = 500,  /* ... so that a lead gives them up before they do */
     SLACK_MS = 200,      /* for an agent to kill its workers in */
     DRIFT_SHARE = 100,   /* of a lease: what two clocks may differ by in it */
-};
-
-struct agent_heir {
-    struct agent *agent;
-    struct heir *core;
-    struct arbiter *arbiter;
-    uv_timer_t *timer; /* the core's next tick */
-    uv_timer_t *again; /* a claim that failed at once */
-    bool claim_is_lead; /* the newest claim is that of our lead */
-    bool is_checked;    /* whether the run directory is shared */
-    uint64_t good_ms;   /* this agent's word was good then; 0: it never led */
 };
 
 /* --- how long ---------------------------------------------------------- */
@@ -178,7 +165,7 @@ static void set_view(struct agent_heir *h)
 }
 
 /* Whether what the event brings is for the member. */
-static bool step(struct agent_heir *h, struct heir_event *event)
+bool agent_heir_step(struct agent_heir *h, struct heir_event *event)
 {
     struct agent *a = h->agent;
     struct heir_actions do_;
@@ -243,7 +230,7 @@ static void on_timer(uv_timer_t *t)
     if (event.type == HEIR_CLAIMED && h->claim_is_lead) {
         agent_lead_claimed(h->agent, HEIR_UNKNOWN);
     } else {
-        step(h, &event);
+        agent_heir_step(h, &event);
     }
 }
 
@@ -284,165 +271,8 @@ static void on_answer(void *arg, enum arbiter_answer answer, uint32_t number,
     } else {
         agent_log(h->agent, "view %u is led by node %u", number, view->lead);
         event.type = h->claim_is_lead ? HEIR_DEPOSED : HEIR_CLAIMED;
-        step(h, &event);
+        agent_heir_step(h, &event);
     }
-}
-
-/* --- what the tree brings -------------------------------------------------- */
-
-bool agent_heir_own_order(struct agent *a, const struct order *order)
-{
-    struct heir_event event = {.type = HEIR_ORDER, .order = order};
-
-    if (a->heir && !step(a->heir, &event)) {
-        return false;
-    }
-    a->order_serial = order->serial;
-    agent_member_order(a, order);
-    return true;
-}
-
-/* Those below get it also where this agent does not obey: they may. */
-bool agent_heir_order(void *ctx, const void *data, size_t len)
-{
-    struct agent *a = ctx;
-    _order_ struct order order = {0};
-    struct heir_event event = {.type = HEIR_ORDER, .order = &order};
-    struct error e = {0};
-    bool is_newer;
-
-    if (order_decode(data, len, &order, &e) < 0) {
-        agent_log(a, "an order does not parse: %s", e.text);
-        return false;
-    }
-    is_newer = order.serial > a->order_serial;
-    a->order_serial = is_newer ? order.serial : a->order_serial;
-    if (!a->heir || step(a->heir, &event)) {
-        agent_member_order(a, &order);
-    }
-    return is_newer;
-}
-
-void agent_heir_word(void *ctx, const struct tree_word *word)
-{
-    struct agent *a = ctx;
-    struct member_event event = {.type = MEMBER_WORD, .age_ms = word->age_ms};
-    struct heir_event heard = {.type = HEIR_WORD, .view = word->view,
-                               .stamp_ms = word->stamp_ms,
-                               .age_ms = word->age_ms};
-    bool obey = !a->heir || step(a->heir, &heard);
-
-    if (obey && word->age_ms != HEIR_NEVER) {
-        agent_member_step(a, &event);
-    }
-}
-
-void agent_heir_own_seen(void *ctx, struct tree_seen *ret)
-{
-    const struct agent *a = ctx;
-
-    if (a->heir) {
-        ret->view = heir_view(a->heir->core)->number;
-        ret->all_ms = heir_seen_ms(a->heir->core);
-        ret->n_suspect = heir_is_free(a->heir->core);
-    }
-}
-
-static void step_rank(struct agent *a, enum heir_event_type type,
-                      uint32_t rank)
-{
-    struct heir_event event = {.type = type, .rank = rank};
-
-    if (a->heir) {
-        step(a->heir, &event);
-    }
-}
-
-void agent_heir_top(void *ctx, bool top)
-{
-    step_rank(ctx, top ? HEIR_TOP : HEIR_NOT_TOP, 0);
-}
-
-void agent_heir_dead(void *ctx, uint32_t rank)
-{
-    step_rank(ctx, HEIR_DEAD, rank);
-}
-
-void agent_heir_unfollow(void *ctx, uint32_t rank)
-{
-    step_rank(ctx, HEIR_UNFOLLOW, rank);
-}
-
-void agent_heir_follow(void *ctx, const void *data, size_t len)
-{
-    struct agent *a = ctx;
-    struct follow *f = calloc(1, sizeof(*f));
-    struct heir_event event = {.type = HEIR_FOLLOW, .follow = f};
-
-    if (a->heir && f && follow_decode(data, len, f, NULL) == 0 &&
-        f->rank != a->rank) {
-        step(a->heir, &event);
-    }
-    free(f);
-}
-
-static void keep_good(struct agent_heir *h, uint64_t age_ms)
-{
-    uint64_t now = uv_now(&h->agent->loop);
-
-    if (age_ms != HEIR_NEVER && now - age_ms > h->good_ms) {
-        h->good_ms = now - age_ms;
-    }
-}
-
-/* The lead's own member has a word when the others have given it one. */
-void agent_heir_seen(void *ctx, const struct tree_seen *seen)
-{
-    struct agent *a = ctx;
-    struct tree_word own = {.view = seen->view,
-                            .stamp_ms = uv_now(&a->loop)};
-    struct heir_event saw = {.type = HEIR_SEEN,
-                             .n_silent = agent_lead_n_silent(a),
-                             .seen = {.all_ms = seen->all_ms,
-                                      .live_ms = seen->live_ms,
-                                      .n_suspect = seen->n_suspect,
-                                      .n_quiet = seen->n_quiet}};
-
-    if (a->heir) {
-        agent_lead_quiet(a, seen->n_quiet);
-        step(a->heir, &saw);
-        own.age_ms = heir_word_age_ms(a->heir->core, uv_now(&a->loop));
-        keep_good(a->heir, own.age_ms);
-        agent_lead_good(a);
-    }
-    agent_heir_word(a, &own);
-}
-
-uint64_t agent_heir_word_age(void *ctx)
-{
-    const struct agent *a = ctx;
-
-    return a->heir ? heir_word_age_ms(a->heir->core, uv_now(&a->loop)) : 0;
-}
-
-uint64_t agent_heir_good_ms(const struct agent *a)
-{
-    return a->heir && a->heir->good_ms ? a->heir->good_ms + agent_lease_ms(a)
-                                       : UINT64_MAX;
-}
-
-void agent_heir_front(struct agent *a, const char *ways)
-{
-    _strlist_ struct strlist addrs = {0};
-    uint16_t port = 0;
-    struct error e = {0};
-
-    if (addr_ways_parse(ways, &addrs, &port, &e) < 0 ||
-        tree_set_front(a->tree, addrs.items, port) < 0) {
-        agent_log(a, "where the front end is: %s", e.text);
-        return;
-    }
-    a->run.has_front = true;
 }
 
 /* --- life -------------------------------------------------------------------- */
@@ -459,7 +289,7 @@ void agent_heir_grow(struct agent *a)
     if (heir_grow(a->heir->core, a->roster.n, node_of) < 0) {
         agent_log(a, "out of memory: a newcomer cannot take the lead");
     }
-    step(a->heir, &tick); /* who did not know all members may lead now */
+    agent_heir_step(a->heir, &tick); /* it may not have known all members */
 }
 
 /* A job that needs all of its nodes ends with the first that it loses. */

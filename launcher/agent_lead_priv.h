@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of the lead's side share. Private to agent_lead*.c.
+ *
+ *   agent_lead.c        events for the core, its orders and notes
+ *   agent_lead_ask.c    what the run is asked to do, and what agents tell
+ *   agent_lead_front.c  the front end
+ *   agent_lead_life.c   its begin and end
+ */
+#ifndef MUSTER_LAUNCHER_AGENT_LEAD_PRIV_H
+#define MUSTER_LAUNCHER_AGENT_LEAD_PRIV_H
+
+#include "base/str.h"
+#include "launcher/agent.h"
+#include "launcher/agent_order.h"
+#include "launcher/agent_snap.h"
+#include "launcher/agent_watch.h"
+#include "rendezvous/lead.h"
+
+#include <jansson.h>
+
+struct agent_lead {
+    struct agent *agent;
+    struct lead *core;
+    struct record *record;
+    struct agent_order order;
+    struct control_watch *watch;
+    struct lead_watch *ckpts; /* or NULL */
+    struct lead_late *late;   /* likewise */
+    struct lead_snap *snaps;
+    uint64_t held;         /* the order that waits for a checkpoint */
+    struct agent_limit *limit; /* or NULL */
+    struct strlist names;  /* of nodes, for the core */
+    uv_timer_t *timer;     /* the core's next tick */
+    uv_timer_t *front;     /* looks whether the front end has been gone long */
+    uv_timer_t *term;      /* mpirun was told to end: by whom? */
+    uint64_t lost_ms;      /* when a node was lost last; 0: never */
+    uint32_t n_nodes;      /* agents that the core knows */
+    char front_name[256];  /* who asked to take over last; "" for nobody */
+    bool front_was_there;
+    bool is_stopping;
+    struct lead_hang *hang;
+    uint32_t started;  /* the newest generation; it may be ordered again */
+    uint32_t n_quiet;  /* agents that are silent now */
+    bool has_warned;
+    bool *said_shared; /* agents that see the run directory of all ... */
+    uint32_t n_shared; /* ... so many ... */
+    uint32_t n_first;  /* ... of these */
+};
+
+/* --- agent_lead.c --- */
+
+extern const struct lead_watch_ops agent_lead_watch_ops;
+extern const struct lead_snap_ops agent_lead_snap_ops;
+
+void agent_lead_step(struct agent_lead *l, struct lead_event *event);
+/* The run is to stop, for that reason. */
+void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
+                     const char *text);
+
+/* --- agent_lead_ask.c --- */
+
+/* For control_watch_create(), with the agent. */
+int agent_lead_file_request(void *arg, const char *op, const json_t *body,
+                            struct jsonw *reply, struct error *e);
+
+/* --- agent_lead_front.c --- */
+
+/* That of the lead before, which has not heard of this one yet. */
+void agent_lead_expect_front(struct agent_lead *l);
+
+#endif
