@@ -371,6 +371,19 @@ static void test_inherit(void)
     ok(t.a.order && t.a.order->step == ORDER_END && t.a.order->status == 3,
        "a verdict that was told stands");
     lead_destroy(t.lead);
+    h.has_verdict = false;
+    h.generation = 1; /* prepared, as far as they know: it may have been run since */
+    h.past = (struct past){0};
+    h.n_procs = NULL;
+    bed_open(&t, &config);
+    bed_tick(&t, 0);
+    say(&t, 1, REPORT_STOPPED, 2, 5);
+    say(&t, 2, REPORT_STOPPED, 2, 5);
+    ok(!t.a.order && t.a.wake_ms == 900,
+       "where nothing is known to have run leases are waited for, too");
+    bed_tick(&t, 800);
+    ok(t.a.order, "before anything is run");
+    lead_destroy(t.lead);
 }
 
 /* It is left out, also by who leads next. */
