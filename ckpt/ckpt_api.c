@@ -5,15 +5,12 @@
 #include "ckpt/save_priv.h"
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/str.h"
 #include "muster.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-
-#define NS_PER_S 1e9
 
 /* What is said is the errno value that comes closest. */
 static int to_errno(int rc)
@@ -77,55 +74,11 @@ PUBLIC int muster_ckpt_clear(struct muster_ckpt *ck)
 
 /* --- whether one is due --- */
 
-static int own_reasons(struct muster_ckpt *ck, int64_t step)
-{
-    int64_t now = (int64_t)clock_mono_ns();
-    int reasons = 0;
-
-    if (ck->options.every_steps > 0 && step % ck->options.every_steps == 0) {
-        reasons |= MUSTER_CKPT_BY_STEPS;
-    }
-    if (ck->group.rank == 0 && ck->options.every_seconds > 0 &&
-        (double)(now - ck->last_save_ns) / NS_PER_S >=
-            ck->options.every_seconds) {
-        reasons |= MUSTER_CKPT_BY_SECONDS;
-    }
-    if (ck->m && muster_checkpoint_requested(ck->m) > 0) {
-        reasons |= MUSTER_CKPT_REQUESTED;
-    }
-    if (ck->m && muster_should_stop(ck->m) > 0) {
-        reasons |= MUSTER_CKPT_STOPPING;
-    }
-    return reasons;
-}
-
-/* Steps alone are counted alike everywhere; all else is heard of at one rank
- * first. */
-static int due(struct muster_ckpt *ck, int64_t step)
-{
-    struct opening mine = {.call = CALL_DUE, .step = step};
-    _free_ struct opening *all = NULL;
-    int reasons = own_reasons(ck, step), rc;
-
-    if (ck->m || ck->options.every_seconds > 0) {
-        mine.reasons = reasons;
-        rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
-        for (uint32_t r = 0; r < ck->group.world && rc == 0; r++) {
-            reasons |= all[r].reasons;
-        }
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    ck->is_stopping = ck->is_stopping || (reasons & MUSTER_CKPT_STOPPING);
-    return reasons;
-}
-
 PUBLIC int muster_ckpt_due(struct muster_ckpt *ck, int64_t step)
 {
     int rc = enter(ck);
 
-    return rc < 0 ? rc : to_errno(due(ck, step));
+    return rc < 0 ? rc : to_errno(ckpt_due_all(ck, step));
 }
 
 PUBLIC int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why)

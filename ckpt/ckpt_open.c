@@ -116,7 +116,8 @@ int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
     }
     ck->options.n_threads = choose_threads(ck->options.n_threads);
     ck->root_path = strdup(root_path);
-    rc = group_make(m, group, &ck->group, &ck->error);
+    rc = ckpt_due_open(ck, &ck->error);
+    rc = rc < 0 ? rc : group_make(m, group, &ck->group, &ck->error);
     ck->registry.rank = ck->group.rank;
     if (rc == 0 && (!ck->root_path || save_direct_create(&ck->direct) < 0)) {
         rc = error_set(&ck->error, ENOMEM, "open checkpoints");

@@ -259,11 +259,15 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     __attribute__((cleanup(saving_release))) struct saving s = {0};
     struct opening mine = {.call = CALL_SAVE, .step = step, .flags = flags};
     _free_ struct opening *all = NULL;
+    int64_t began_ns = (int64_t)clock_mono_ns();
     int rc = prepare(ck, &s, &mine, &ck->error);
 
     rc = ckpt_meet(ck, &mine, rc, &all, &ck->error);
     rc = rc < 0 ? rc : save_prepared(ck, &s, all, flags, ret_save, &ck->error);
     ck->last_save_ns = (int64_t)clock_mono_ns();
     load_close(&ck->load); /* it may be of this step */
+    if (rc == 0) {
+        ckpt_due_saved(ck, (double)(ck->last_save_ns - began_ns) / 1e9);
+    }
     return rc < 0 ? error_wrap(&ck->error, "save step %" PRId64, step) : 0;
 }

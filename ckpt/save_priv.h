@@ -4,6 +4,7 @@
  * the parts of the C API:
  *
  *   ckpt_api.c      the public calls
+ *   ckpt_due.c      whether a save is due
  *   ckpt_open.c     opening, closing, and how all ranks meet
  *   ckpt_tables.c   what all ranks have, and who writes what
  *   ckpt_save.c     a save, all ranks together
@@ -90,6 +91,15 @@ struct recent {
     const struct save_way *way;
 };
 
+/* Where the job leaves it to muster when to save. */
+struct ckpt_auto {
+    bool is_on;
+    int64_t opened_ns;
+    double ran_s;        /* the run, before that */
+    uint64_t n_failures;
+    double cost_s;       /* of a save, newer ones count for more; 0: none yet */
+};
+
 struct muster_ckpt {
     struct muster *m; /* borrowed; may be NULL */
     struct group group;
@@ -114,6 +124,9 @@ struct muster_ckpt {
     struct load_source source; /* has NULL: none */
 
     int64_t last_save_ns; /* by this rank's clock; due() uses that of rank 0 */
+    struct ckpt_auto automatic;
+    uint32_t n_requests; /* that this rank has seen, and ... */
+    uint32_t n_answered; /* ... that all ranks were told of */
     bool is_stopping;
     struct error error;
 };
@@ -125,6 +138,7 @@ struct opening {
     int64_t step;
     int32_t rc;           /* what this rank failed of already */
     int32_t reasons;      /* of due() */
+    uint32_t n_requests;  /* likewise */
     uint64_t table, common; /* of save(): digests */
     char uuid[COMMIT_UUID_BYTES]; /* rank 0's */
     char text[300];
@@ -149,6 +163,12 @@ int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
 uint64_t ckpt_table_digest(const struct part *table);
 int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
                const struct part *table, struct error *e);
+
+/* What the job says, where the program says nothing. 0 or a negative code. */
+int ckpt_due_open(struct muster_ckpt *ck, struct error *e);
+int ckpt_due_all(struct muster_ckpt *ck, int64_t step);
+/* A save has held this rank up for so long. */
+void ckpt_due_saved(struct muster_ckpt *ck, double cost_s);
 
 int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   uint64_t *ret_save);

@@ -58,8 +58,10 @@ struct muster_ckpt_group {
 
 struct muster_ckpt_options {
     size_t size;          /* sizeof(struct muster_ckpt_options) */
-    int64_t every_steps;  /* muster_ckpt_due() by steps; 0: never */
-    double every_seconds; /* and by time, by the clock of rank 0; 0: never */
+    int64_t every_steps;  /* muster_ckpt_due() by steps; 0: not by steps */
+    double every_seconds; /* and by time, by the clock of rank 0; 0: not by time.
+                             Both 0: as the job says (checkpoint.every), if this is
+                             a worker of a run; else never */
     int keep;             /* how many of the newest stay after a save; 0: all */
     int n_threads;        /* to copy with; 0: as many as this process may use, at
                              most 4 */

@@ -9,7 +9,9 @@
 #include "launcher/contract_priv.h"
 
 #include "base/cleanup.h"
+#include "spec/job.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static bool put_u(struct buf *b, uint32_t v)
@@ -51,6 +53,7 @@ NUMBER(cross_size, f->cross_size ? f->cross_size : f->n_nodes)
 NUMBER(restart_count, f->restart_count)
 NUMBER(max_restarts, f->max_restarts)
 NUMBER(generation, f->generation)
+NUMBER(n_failures, f->n_failures)
 STRING(role, f->role ? f->role : "default")
 STRING(run_id, f->run_id)
 STRING(torch_run_id, f->torch_run_id ? f->torch_run_id : f->run_id)
@@ -98,6 +101,24 @@ static bool horovod_host(const struct contract_facts *f, struct buf *b)
 static bool gloo_port(const struct contract_facts *f, struct buf *b)
 {
     return f->horovod_gloo && f->horovod_port && put_u(b, f->horovod_port);
+}
+
+static bool ran_seconds(const struct contract_facts *f, struct buf *b)
+{
+    buf_printf(b, "%" PRIu64, f->ran_ms / 1000);
+    return true;
+}
+
+static bool save_every(const struct contract_facts *f, struct buf *b)
+{
+    if (f->save_every_ms == JOB_OFF) {
+        return false;
+    }
+    if (f->save_every_ms == JOB_AUTO) {
+        return put_s(b, "auto");
+    }
+    buf_printf(b, "%g", (double)f->save_every_ms / 1e3);
+    return true;
 }
 
 static bool async_errors(const struct contract_facts *f, struct buf *b)
@@ -238,6 +259,9 @@ static const struct contract_entry entries[] = {
     {"MUSTER_JOB_NAME", QUIET, job_name},
     {"MUSTER_GENERATION", QUIET, generation},
     {"MUSTER_RESTART_COUNT", QUIET, restart_count},
+    {"MUSTER_FAILURE_COUNT", QUIET, n_failures},
+    {"MUSTER_RAN_SECONDS", QUIET, ran_seconds},
+    {"MUSTER_CHECKPOINT_EVERY", QUIET, save_every},
     {"MUSTER_RANK", QUIET, rank},
     {"MUSTER_WORLD_SIZE", QUIET, world},
     {"MUSTER_LOCAL_RANK", QUIET, local_rank},

@@ -31,6 +31,9 @@ struct contract_facts {
     uint32_t generation;     /* 1 at first */
     uint32_t restart_count;  /* restarts so far that count, job-wide */
     uint32_t max_restarts;
+    uint32_t n_failures;     /* those restarts, and nodes that were lost */
+    uint64_t ran_ms;         /* the run, its earlier starts included */
+    uint64_t save_every_ms;  /* JOB_AUTO, JOB_OFF: by the library */
 
     /* the place of the worker */
     uint32_t rank, world;

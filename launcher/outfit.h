@@ -25,6 +25,7 @@ struct outfit_node {
     const struct job *job;
     const struct strlist *env; /* the user's, where the run was started */
     const char *run_id, *run_dir;
+    uint64_t ran_ms;           /* so far, earlier starts included */
     const char *agent_dir;     /* of the agent's sockets; its name is the tag */
     unsigned agent_index;
     const char *host;

@@ -216,7 +216,9 @@ static const char no_own[] = "muster makes no checkpoints of its own; those that
 static const struct field checkpoint_fields[] = {
     {"every", FIELD_SPAN, FIELD_TAKES_AUTO | FIELD_TAKES_OFF,
      AT(checkpoint.every_ms), .min = 1 * SECONDS, .max = 365 * DAYS,
-     .def = "auto", .help = "time between checkpoints", .later = no_own},
+     .def = "auto", .help = "time between checkpoints of programs that save by the "
+     "library and leave it open; auto: by what a save costs and how often the run "
+     "was interrupted"},
     {"keep", FIELD_COUNT, AT(checkpoint.keep), .min = 1, .max = 1000000,
      .def = "3", .help = "checkpoints that are kept, of those that workers save by "
      "the library"},

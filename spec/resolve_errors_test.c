@@ -275,8 +275,8 @@ static void test_warnings(void)
          "env has A again, first on line 4; this one counts"},
         {"container: img", "note: t:4:12: container is not acted on yet: the "
                            "job runs on the host"},
-        {"checkpoint: {every: 5m}", "note: t:4:21: checkpoint.every is not "
-                                    "acted on yet: muster makes no"},
+        {"checkpoint: {levels: [disk]}", "note: t:4:22: checkpoint.levels is not "
+                                         "acted on yet: muster makes no"},
         {"checkpoint: {prune: {keep: 2}}",
          "warning: t:4:13: checkpoint.prune has no effect without"},
         {"checkpoint: {copy: {to: /b}}",

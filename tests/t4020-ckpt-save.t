@@ -61,6 +61,22 @@ test_workers() {
     is "$(ls ranks.d)" "$(cd ranks.d && ls -d step-000000000007-*)" 'and nothing is left of that'
 }
 
+due_by() { # due_by GENERATIONS OPTION...
+    local n=$1
+    shift
+    rm -rf run
+    run timeout 100 "$MUSTER" run $root --run-dir run --set restart.policy=OnFailure --max-restarts 1 --nproc-per-node 2 "$@" -- \
+        "$MODULE_PYTHON" "$PY/ckpt_due.py" "$TRASH/due.d" "$n"
+}
+
+test_when() {
+    need_module numpy
+    due_by 1 --set checkpoint.every=1s
+    is "$status:$(grep -c 'due 2, after 0 failures' out)" 0:2 'workers save as often as the job says' || show
+    due_by 2 --set restart.backoff=1ms..1ms
+    is "$status:$(grep -c 'due 16, after 1 failures' out)" 0:2 'or as muster chooses, soon where the run has just failed' || show
+}
+
 test_mpi() {
     command -v mpirun >/dev/null && command -v mpicc >/dev/null || {
         skip 'no MPI: see scripts/install-deps'

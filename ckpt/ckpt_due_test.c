@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether a checkpoint is due, for workers of a run: what muster.h would say of it is
+ * said here, and the clock is the test's.
+ */
+#include <config.h>
+
+#include "muster.h"
+
+#include "base/fs.h"
+#include "ckpt/team.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+uint64_t __wrap_clock_mono_ns(void);
+
+/* A worker, as far as checkpoints ask. */
+struct muster {
+    int rank, world;
+    int n_requests; /* that are to be heard of */
+    int should_stop;
+};
+
+int __wrap_muster_rank(const struct muster *m);
+int __wrap_muster_world(const struct muster *m);
+int __wrap_muster_node(const struct muster *m);
+int __wrap_muster_generation(const struct muster *m);
+int __wrap_muster_should_stop(struct muster *m);
+int __wrap_muster_checkpoint_requested(struct muster *m);
+int __wrap_muster_checkpoint_saved(struct muster *m, const char *path,
+                                   int64_t step);
+struct client *__wrap_client_of(struct muster *m);
+
+int __wrap_muster_rank(const struct muster *m) { return m->rank; }
+int __wrap_muster_world(const struct muster *m) { return m->world; }
+int __wrap_muster_node(const struct muster *m) { return m->rank; }
+int __wrap_muster_generation(const struct muster *m) { return m ? 1 : -EINVAL; }
+int __wrap_muster_should_stop(struct muster *m) { return m->should_stop; }
+
+int __wrap_muster_checkpoint_requested(struct muster *m)
+{
+    return m->n_requests > 0 && m->n_requests-- > 0;
+}
+
+int __wrap_muster_checkpoint_saved(struct muster *m, const char *path,
+                                   int64_t step)
+{
+    return m && path && step >= 0 ? 0 : -EINVAL;
+}
+
+struct client *__wrap_client_of(struct muster *m)
+{
+    (void)m;
+    return NULL;
+}
+
+static uint64_t now_ns = 1000000000;
+
+uint64_t __wrap_clock_mono_ns(void)
+{
+    return now_ns;
+}
+
+static void pass(double seconds)
+{
+    now_ns += (uint64_t)(seconds * 1e9);
+}
+
+static char root[4096];
+
+static int try_open(struct muster *m, const struct muster_ckpt_group *group,
+                    const struct muster_ckpt_options *o,
+                    struct muster_ckpt **ret)
+{
+    char path[5000];
+
+    snprintf(path, sizeof(path), "%s/ckpt", root);
+    return muster_ckpt_open(m, group, path, o, ret);
+}
+
+static struct muster_ckpt *open_one(struct muster *m,
+                                    const struct muster_ckpt_group *group,
+                                    const struct muster_ckpt_options *o)
+{
+    struct muster_ckpt *ck = NULL;
+
+    if (try_open(m, group, o, &ck) < 0) {
+        bail_out("open: %s", muster_ckpt_error_text(ck));
+    }
+    return ck;
+}
+
+static void run_says(const char *every, const char *ran, const char *failures)
+{
+    setenv("MUSTER_CHECKPOINT_EVERY", every, 1);
+    setenv("MUSTER_RAN_SECONDS", ran, 1);
+    setenv("MUSTER_FAILURE_COUNT", failures, 1);
+}
+
+static void save(struct muster_ckpt *ck, int64_t step)
+{
+    static int32_t v;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32,
+                                   .data = &v};
+
+    if (muster_ckpt_tensor(ck, &t) < 0 ||
+        muster_ckpt_save(ck, step, 0, NULL) < 0) {
+        bail_out("save: %s", muster_ckpt_error_text(ck));
+    }
+}
+
+static void test_automatic(void)
+{
+    struct muster m = {.world = 1};
+    struct muster_ckpt *ck;
+
+    run_says("auto", "111600", "10"); /* a failure every 3.1 h */
+    ck = open_one(&m, NULL, NULL);
+    pass(140);
+    is_int(muster_ckpt_due(ck, 1), 0, "not at once");
+    pass(20);
+    is_int(muster_ckpt_due(ck, 2), MUSTER_CKPT_AUTO, "as a save of 1 s asks for");
+    save(ck, 2);
+    is_int(muster_ckpt_due(ck, 3), 0, "not again");
+    pass(140);
+    is_int(muster_ckpt_due(ck, 4), MUSTER_CKPT_AUTO,
+           "sooner where saves take no time");
+    m.should_stop = 1;
+    is_int(muster_ckpt_due(ck, 5), MUSTER_CKPT_AUTO | MUSTER_CKPT_STOPPING,
+           "and other reasons are told as well");
+    muster_ckpt_close(ck);
+}
+
+static void test_job_says(void)
+{
+    struct muster m = {.world = 1};
+    struct muster_ckpt_options o = {.size = sizeof(o), .every_steps = 7};
+    struct muster_ckpt *ck;
+
+    run_says("90", "0", "0");
+    ck = open_one(&m, NULL, NULL);
+    pass(89);
+    is_int(muster_ckpt_due(ck, 7), 0, "not before the time that the job says");
+    pass(1);
+    is_int(muster_ckpt_due(ck, 8), MUSTER_CKPT_BY_SECONDS, "then");
+    muster_ckpt_close(ck);
+    ck = open_one(&m, NULL, &o);
+    pass(1e5);
+    is_int(muster_ckpt_due(ck, 6), 0, "what the program says counts more");
+    is_int(muster_ckpt_due(ck, 7), MUSTER_CKPT_BY_STEPS, "alone");
+    muster_ckpt_close(ck);
+    ck = open_one(NULL, NULL, NULL);
+    pass(1e5);
+    is_int(muster_ckpt_due(ck, 7), 0, "without a run nobody says");
+    muster_ckpt_close(ck);
+    unsetenv("MUSTER_CHECKPOINT_EVERY");
+    ck = open_one(&m, NULL, NULL);
+    pass(1e5);
+    is_int(muster_ckpt_due(ck, 7), 0, "a job that says off");
+    muster_ckpt_close(ck);
+}
+
+static void test_nonsense(void)
+{
+    static const char *const cases[][3] = {
+        {"1x", "0", "0"}, {"", "0", "0"}, {"-1", "0", "0"},
+        {"nan", "0", "0"}, {"auto", "x", "0"}, {"auto", "0", "inf"},
+    };
+    struct muster m = {.world = 1};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct muster_ckpt *ck = NULL;
+
+        run_says(cases[i][0], cases[i][1], cases[i][2]);
+        is_int(try_open(&m, NULL, NULL, &ck), -EINVAL, "'%s' '%s' '%s'",
+               cases[i][0], cases[i][1], cases[i][2]);
+        like(muster_ckpt_error_text(ck), "environment MUSTER_", "which is named");
+        muster_ckpt_close(ck);
+    }
+}
+
+/* --- together --- */
+
+enum { WORLD = 3 };
+
+struct heard {
+    int at[6][WORLD];
+};
+
+/* Of the first request rank 1 hears first, of the second rank 0. */
+static void three_ranks(void *arg, const struct muster_ckpt_group *group)
+{
+    static const int heard_at[WORLD][2] = {{1, 4}, {2, 3}, {0, 5}};
+    struct muster m = {.rank = group->rank, .world = WORLD};
+    struct muster_ckpt *ck = open_one(&m, group, NULL);
+    struct heard *h = arg;
+
+    for (int step = 0; step < 6; step++) {
+        m.n_requests += heard_at[group->rank][0] == step;
+        m.n_requests += heard_at[group->rank][1] == step;
+        h->at[step][group->rank] = muster_ckpt_due(ck, step);
+    }
+    muster_ckpt_close(ck);
+}
+
+static void test_requests(void)
+{
+    static const int want[6] = {MUSTER_CKPT_REQUESTED, 0, 0,
+                                MUSTER_CKPT_REQUESTED, 0, 0};
+    struct heard h;
+
+    unsetenv("MUSTER_CHECKPOINT_EVERY");
+    team_run(WORLD, false, three_ranks, &h);
+    for (int step = 0; step < 6; step++) {
+        for (int r = 0; r < WORLD; r++) {
+            is_int(h.at[step][r], want[step], "step %d, rank %d", step, r);
+        }
+    }
+}
+
+int main(void)
+{
+    struct error e = {0};
+
+    snprintf(root, sizeof(root), "%s/ckpt_due_test.XXXXXX",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(root)) {
+        bail_out("mkdtemp: %s", strerror(errno));
+    }
+    test_automatic();
+    test_job_says();
+    test_nonsense();
+    test_requests();
+    fs_remove_tree(root, &e);
+    return tap_done();
+}
