@@ -31,12 +31,25 @@ static void say(struct bench *t, uint32_t rank, enum report_state state,
                                       .heard_ago_ms = UINT64_MAX});
 }
 
+/* The first n of them. */
+static void say_each(struct bench *t, uint32_t n, enum report_state state,
+                     uint32_t generation, uint32_t floor)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        say(t, i, state, generation, floor);
+    }
+}
+
 static void say_all(struct bench *t, enum report_state state,
                     uint32_t generation, uint32_t floor)
 {
-    for (uint32_t i = 0; i < N; i++) {
-        say(t, i, state, generation, floor);
-    }
+    say_each(t, N, state, generation, floor);
+}
+
+/* So many are silent for long, and may go on by themselves. */
+static void quiet(struct bench *t, uint32_t n)
+{
+    (void)bed_step(t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = n});
 }
 
 static void answer(struct bench *t, enum heir_outcome outcome)
@@ -66,6 +79,16 @@ static void open_running(struct bench *t, uint32_t min_nodes, bool shared)
            t->a.order->view.shared == shared &&
            t->a.order->serial >> ORDER_SERIAL_BITS == 1,
        "orders carry the first view");
+}
+
+/* Then one is left, and two others may go on without it. */
+static void open_alone(struct bench *t)
+{
+    open_running(t, 2, true);
+    lose(t, 3, false);
+    quiet(t, 2);
+    lose(t, 2, false);
+    lose(t, 1, false);
 }
 
 static void test_loss(void)
@@ -106,11 +129,11 @@ static void test_loss(void)
        "the dead claim nothing, and the others may save");
     lead_destroy(t.lead);
     open_running(&t, 2, true);
-    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 1});
+    quiet(&t, 1);
     lose(&t, 3, false);
     lose(&t, 2, false);
     ok(!t.a.claim, "who may yet be too small claims nothing");
-    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 0});
+    quiet(&t, 0);
     ok(t.a.claim, "until that is known");
     answer(&t, HEIR_LOST);
     bed_tick(&t, 60000);
@@ -134,11 +157,7 @@ static void test_stand_down(void)
     ok(t.a.claim && t.a.claim->has_verdict, "two of four that need three claim "
        "the end at once: the other two cannot go on either");
     lead_destroy(t.lead);
-    open_running(&t, 2, true);
-    lose(&t, 3, false);
-    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 2});
-    lose(&t, 2, false);
-    lose(&t, 1, false);
+    open_alone(&t);
     ok(!t.a.claim && bed_ordered(&t, ORDER_PREPARE, 3) &&
            t.a.order->stop == ORDER_STOP_FORCE && !lead_verdict(t.lead),
        "one that others may go on without stops, and says nothing");
@@ -151,12 +170,8 @@ static void test_stand_down(void)
     ok(t.a.order && t.a.order->step == ORDER_END &&
            t.a.order->status == RUN_RESUMABLE, "which is the verdict now");
     lead_destroy(t.lead);
-    open_running(&t, 2, true);
-    lose(&t, 3, false);
-    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 2});
-    lose(&t, 2, false);
-    lose(&t, 1, false);
-    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 0});
+    open_alone(&t);
+    quiet(&t, 0);
     (void)bed_step(&t, (struct lead_event){.type = LEAD_HERE, .rank = 1});
     ok(t.a.claim && !t.a.claim->has_verdict && !lead_verdict(t.lead),
        "if they come back first it goes on with them");
@@ -247,9 +262,7 @@ static void test_estranged(void)
            !lead_node(t.lead, 3)->lost,
        "one that was cut off for a lease is there, but has no workers");
     is_int(lead_n_losses(t.lead), 0, "and is no loss of a node");
-    for (uint32_t i = 0; i < 3; i++) {
-        say(&t, i, REPORT_STOPPED, 2, 1);
-    }
+    say_each(&t, 3, REPORT_STOPPED, 2, 1);
     ok(t.a.claim && view_has(t.a.claim, 3), "it is taken in by a new view");
     answer(&t, HEIR_WON);
     ok(bed_ordered(&t, ORDER_PREPARE, 3) && !lead_node(t.lead, 3)->estranged,
@@ -296,12 +309,8 @@ static void test_newcomer(void)
     bed_open(&t, &config);
     (void)bed_step(&t, (struct lead_event){.type = LEAD_SHARED});
     lose(&t, 3, true);
-    for (uint32_t i = 0; i < 3; i++) {
-        say(&t, i, REPORT_JOINED, 0, 0);
-    }
-    for (uint32_t i = 0; i < 3; i++) {
-        say(&t, i, REPORT_STOPPED, 1, 1);
-    }
+    say_each(&t, 3, REPORT_JOINED, 0, 0);
+    say_each(&t, 3, REPORT_STOPPED, 1, 1);
     ok(bed_ordered(&t, ORDER_RUN, 1) && !view_has(&t.a.order->view, 3),
        "three of four run");
     (void)bed_step(&t, (struct lead_event){.type = LEAD_HERE, .rank = 3});
