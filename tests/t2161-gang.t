@@ -55,6 +55,40 @@ test_does_not_join() {
     nobody_left
 }
 
+# As Kubeflow and OME say it, in the runtime of a job.
+test_schedule_timeout() {
+    cd "$SHARED" && rm -rf run
+    cat >job.yaml <<'YAML'
+apiVersion: ome.io/v1beta1
+kind: TrainingJob
+metadata: {name: gang}
+spec:
+  runtimeRef: {name: three}
+---
+apiVersion: ome.io/v1beta1
+kind: ClusterTrainingRuntime
+metadata: {name: three}
+spec:
+  mlPolicy: {numNodes: 3, torch: {numProcPerNode: 1}}
+  podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 3}}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          spec:
+            template:
+              spec:
+                containers: [{name: trainer, command: ["true"]}]
+YAML
+    run on node1 timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --hosts node1,node2,node3 \
+        --mpirun "$SHARED/held-mpirun" job.yaml
+    is "$status" 69 'scheduleTimeoutSeconds is over' || show
+    like "$(cat err)" 'did not gather in time' 'as is told' || show
+    like "$(cat err)" 'nothing was heard of it from node3' 'and who is missing' || show
+    nobody_left
+}
+
 test_by_hand() {
     cd "$SHARED" && rm -rf run
     run on node1 timeout 120 mpirun --allow-run-as-root -np 3 --host node1:1,node2:1,node3:1 \
