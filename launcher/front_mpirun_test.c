@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which mpirun is started when: one at a time. It is a script here. */
+#include <config.h>
+
+#include "launcher/front_priv.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "tests/lib/tap.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct bed {
+    struct front front;
+    struct front_config config;
+    struct rundir dir;
+    struct run_config run;
+    struct job *job;
+    struct mpirun mpirun;
+    struct host_list hosts;
+};
+
+static void expect(bool fact, const char *what)
+{
+    if (!fact) {
+        bail_out("%s", what);
+    }
+}
+
+static void write_mpirun(struct bed *b)
+{
+    static const char text[] = "#!/bin/sh\nexec sleep 60\n";
+
+    expect(fs_path(b->mpirun.path, sizeof(b->mpirun.path), NULL, "%s/mpirun",
+                   b->dir.path) == 0 &&
+               fs_write_replace(b->mpirun.path, text, strlen(text), NULL) == 0 &&
+               chmod(b->mpirun.path, 0700) == 0, "a script");
+}
+
+static void make(struct bed *b)
+{
+    struct front *f = &b->front;
+    struct error e = {0};
+
+    snprintf(b->dir.path, sizeof(b->dir.path), "%s/muster-front.XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    expect(mkdtemp(b->dir.path) != NULL, "a directory");
+    write_mpirun(b);
+    expect(hosts_parse("localhost", &b->hosts, &e) == 0, e.text);
+    b->hosts.items[0].is_local = true;
+    b->run.job = b->job = job_create();
+    b->config = (struct front_config){
+        .dir = &b->dir, .run = &b->run, .loopback = true,
+        .mpirun = &b->mpirun, .cwd = "/",
+        .plan = {.hosts = &b->hosts, .n_agents = 2, .agents_per_host = 2,
+                 .helper = "muster-mpi", .run_id = "x",
+                 .run_dir = b->dir.path}};
+    f->config = &b->config;
+    f->phase = FRONT_RUNNING;
+    f->mpirun_pid = -1;
+    fs_path(f->log_path, sizeof(f->log_path), NULL, "%s/mpirun.log",
+            b->dir.path);
+    expect(uv_loop_init(&f->loop) == 0 &&
+               child_table_create(&f->loop, &f->children, &e) == 0 &&
+               link_listen(&f->loop, true, &f->listener, &e) == 0 &&
+               writer_create(&f->loop, front_on_room, f, &f->writer, &e) == 0 &&
+               screen_create(&b->config, f->writer, &f->screen, &e) == 0 &&
+           front_know_hosts(f, NULL) == 0,
+           e.text);
+}
+
+static void release(struct bed *b)
+{
+    struct front *f = &b->front;
+
+    front_forget_reach(f);
+    screen_destroy(f->screen);
+    writer_destroy(f->writer);
+    link_listener_close(f->listener);
+    child_table_destroy(f->children);
+    uv_run(&f->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&f->loop);
+    host_list_release(&b->hosts);
+    job_destroy(b->job);
+    fs_remove_tree(b->dir.path, NULL);
+}
+
+/* Time goes on, and what was due happens. */
+static void tick(struct bed *b)
+{
+    uv_run(&b->front.loop, UV_RUN_NOWAIT);
+    uv_update_time(&b->front.loop);
+    front_tick_mpirun(&b->front);
+}
+
+static void end_mpirun(struct bed *b)
+{
+    struct front *f = &b->front;
+
+    child_kill(f->children, f->mpirun_pid, SIGKILL);
+    while (f->mpirun_pid > 0) {
+        uv_run(&f->loop, UV_RUN_ONCE);
+    }
+}
+
+/* Somebody wants another world while the answer that it hangs on comes in. */
+static void test_asked_meanwhile(struct bed *b)
+{
+    struct front *f = &b->front;
+    struct error e = {0};
+    pid_t first;
+
+    f->repeat_at_ms = 1;
+    is_int(front_start_mpirun(f, &e), 0, "an mpirun is started %s", e.text);
+    first = f->mpirun_pid;
+    ok(first > 0 && kill(first, 0) == 0, "and lives");
+    is_int((intmax_t)f->repeat_at_ms, 0, "what was asked for before is this");
+    tick(b);
+    ok(f->mpirun_pid == first && f->epoch == 1, "no other one follows");
+}
+
+static void test_asked_beside(struct bed *b)
+{
+    struct front *f = &b->front;
+    pid_t first = f->mpirun_pid;
+
+    f->repeat_at_ms = 1;
+    tick(b);
+    ok(f->mpirun_pid == first && f->epoch == 1,
+       "none is started beside one that lives");
+    end_mpirun(b);
+    ok(f->mpirun_pid == -1, "it ends");
+    f->repeat_at_ms = 1;
+    tick(b);
+    ok(f->mpirun_pid > 0 && f->mpirun_pid != first && f->epoch == 2,
+       "then the next one comes");
+    is_int((intmax_t)f->repeat_at_ms, 0, "once");
+    end_mpirun(b);
+}
+
+int main(void)
+{
+    struct bed *b = calloc(1, sizeof(*b));
+
+    expect(b != NULL, "memory");
+    make(b);
+    test_asked_meanwhile(b);
+    test_asked_beside(b);
+    release(b);
+    free(b);
+    return tap_done();
+}
