@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct bed {
@@ -144,6 +145,41 @@ static void test_asked_beside(struct bed *b)
     end_mpirun(b);
 }
 
+static pid_t start_deaf(void)
+{
+    pid_t pid;
+
+    signal(SIGTERM, SIG_IGN); /* inherited */
+    pid = fork();
+    if (pid == 0) {
+        sleep(60);
+        _exit(0);
+    }
+    signal(SIGTERM, SIG_DFL);
+    return pid;
+}
+
+/* The mpirun of the front end before hangs, and this one has stood still since its
+ * time was over. */
+static void test_old(struct bed *b)
+{
+    struct front *f = &b->front;
+    siginfo_t how;
+
+    expect(proc_read(start_deaf(), &f->old_mpirun) == 0, "a process");
+    f->end_old_at_ms = f->repeat_at_ms = 1;
+    tick(b);
+    ok(f->mpirun_pid <= 0 && f->repeat_at_ms == 1,
+       "none is started beside an old one that was not killed yet");
+    front_old_tick(f);
+    is_int(waitid(P_PID, (id_t)f->old_mpirun.pid, &how, WEXITED | WNOWAIT), 0,
+           "it is killed");
+    ok(how.si_status == SIGKILL && !front_old_is_ending(f), "and gone");
+    tick(b);
+    ok(f->mpirun_pid > 0, "then one is started");
+    end_mpirun(b);
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -152,6 +188,7 @@ int main(void)
     make(b);
     test_asked_meanwhile(b);
     test_asked_beside(b);
+    test_old(b);
     release(b);
     free(b);
     return tap_done();

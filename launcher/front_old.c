@@ -190,10 +190,22 @@ static void see_end(struct front *f)
     }
 }
 
+/* From the kill on: who stands still himself may be late with it. */
 bool front_old_is_ending(const struct front *f)
 {
     return f->end_old_at_ms && lives_here(f) &&
-           front_now_ms(f) < f->end_old_at_ms + 2 * KILL_MS;
+           (!f->old_killed_at_ms ||
+            front_now_ms(f) < f->old_killed_at_ms + KILL_MS);
+}
+
+static void signal_old(struct front *f, uint64_t now)
+{
+    bool is_late = now >= f->end_old_at_ms + KILL_MS;
+
+    if (is_late && !f->old_killed_at_ms) {
+        f->old_killed_at_ms = now;
+    }
+    proc_signal(&f->old_mpirun, is_late ? SIGKILL : SIGTERM);
 }
 
 void front_old_tick(struct front *f)
@@ -208,8 +220,7 @@ void front_old_tick(struct front *f)
     if (f->old_is_elsewhere) {
         end_there(f, 0);
     } else if (lives_here(f)) {
-        proc_signal(&f->old_mpirun,
-                    now < f->end_old_at_ms + KILL_MS ? SIGTERM : SIGKILL);
+        signal_old(f, now);
     }
 }
 

@@ -134,6 +134,7 @@ struct front {
     char refused[256];     /* the last answer that was a no */
     struct proc old_mpirun; /* of the front end before, here; pid 0: none */
     uint64_t end_old_at_ms; /* its world is lost; 0: it is not */
+    uint64_t old_killed_at_ms; /* 0: it was not */
     bool old_is_elsewhere; /* and was not asked to end yet */
     pid_t old_ender;       /* who does that; -1 while nobody does */
     uint64_t old_ender_until_ms;
