@@ -3,7 +3,11 @@
 
 #include "base/thread.h"
 
+#include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 int thread_start(pthread_t *ret, void *(*body)(void *arg), void *arg)
 {
@@ -15,4 +19,75 @@ int thread_start(pthread_t *ret, void *(*body)(void *arg), void *arg)
     rc = pthread_create(ret, NULL, body, arg);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc;
+}
+
+struct apart {
+    void *(*body)(void *arg);
+    void *arg;
+    int keep;
+    sem_t has_left;
+};
+
+/* In one call the kernel makes the new table without what is closed there. Copies of
+ * those below `keep` live for a moment, while whoever started us waits. */
+static void leave_table(int keep)
+{
+    enum { UNSHARE = 1 << 1 }; /* CLOSE_RANGE_UNSHARE, absent in old headers */
+
+    if (syscall(SYS_close_range, keep > 2 ? keep + 1u : 3u, ~0U, UNSHARE) < 0) {
+        return;
+    }
+    if (keep > 3) {
+        syscall(SYS_close_range, 3U, keep - 1u, 0);
+    }
+}
+
+static void *run_apart(void *arg)
+{
+    struct apart *a = arg;
+    void *(*body)(void *) = a->body;
+    void *body_arg = a->arg;
+
+    leave_table(a->keep);
+    sem_post(&a->has_left); /* `a` is gone */
+    return body(body_arg);
+}
+
+int thread_start_apart(pthread_t *ret, void *(*body)(void *arg), void *arg,
+                       int keep)
+{
+    struct apart a = {.body = body, .arg = arg, .keep = keep};
+    int rc;
+
+    sem_init(&a.has_left, 0, 0);
+    rc = thread_start(ret, run_apart, &a);
+    while (rc == 0 && sem_wait(&a.has_left) < 0 && errno == EINTR) {
+    }
+    sem_destroy(&a.has_left);
+    return rc;
+}
+
+struct call {
+    void (*body)(void *arg);
+    void *arg;
+};
+
+static void *call(void *arg)
+{
+    const struct call *c = arg;
+
+    c->body(c->arg);
+    return NULL;
+}
+
+void thread_apart(void (*body)(void *arg), void *arg)
+{
+    struct call c = {body, arg};
+    pthread_t thread;
+
+    if (thread_start_apart(&thread, call, &c, -1) != 0) {
+        body(arg); /* better than not at all */
+        return;
+    }
+    pthread_join(thread, NULL);
 }

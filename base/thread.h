@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads beside the main one. */
+/*
+ * Threads beside the main one.
+ *
+ * What is open in a process is copied into every child, which closes it when it
+ * becomes a program. Closing a file of a filesystem that hangs (FUSE, NFS) hangs, too,
+ * and who starts the child waits for it. So files of such a filesystem are opened apart:
+ * by threads with a table of descriptors of their own, of which children get nothing.
+ *
+ * Where the kernel refuses that (a filter of system calls), the table is the one of all
+ * others. In a table of its own a thread can use none of what others open, nor call
+ * libuv: uv_async_send() would write to a descriptor of another's. It wakes a loop
+ * with base/waker.h. /proc/self/fd is the table of the main thread.
+ */
 #ifndef MUSTER_BASE_THREAD_H
 #define MUSTER_BASE_THREAD_H
 
@@ -8,5 +20,13 @@
 /* Starts one that takes no signals: they are the main thread's. 0, or an errno
  * value. */
 int thread_start(pthread_t *ret, void *(*body)(void *arg), void *arg);
+
+/* The same with a table of descriptors of its own: of what is open now it has 0, 1, 2
+ * and `keep` (-1: none). It has that table when this returns. */
+int thread_start_apart(pthread_t *ret, void *(*body)(void *arg), void *arg,
+                       int keep);
+
+/* Calls `body` in such a thread, and waits for its end. */
+void thread_apart(void (*body)(void *arg), void *arg);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,15 +32,20 @@ static void keep_destroy(struct keep *k)
     free(k);
 }
 
-static void write_file(uv_work_t *work)
+static void write_file(void *arg)
 {
-    struct keep *k = work->data;
+    struct keep *k = arg;
 
     k->rc = fs_mkdirs(k->dir, &k->error);
     if (k->rc == 0) {
         k->rc = fs_write_replace(k->path, k->text, strlen(k->text),
                                  &k->error);
     }
+}
+
+static void on_work(uv_work_t *work)
+{
+    thread_apart(write_file, work->data);
 }
 
 static void on_written(uv_work_t *work, int status)
@@ -80,7 +86,7 @@ void agent_keep(struct agent *a, const char *name, const char *what,
     if (fs_path(k->dir, sizeof(k->dir), NULL, "%s/errors", a->run.dir) < 0 ||
         fs_path(k->path, sizeof(k->path), NULL, "%s/%s", a->run.dir,
                 name) < 0 ||
-        uv_queue_work(&a->loop, &k->work, write_file, on_written) != 0) {
+        uv_queue_work(&a->loop, &k->work, on_work, on_written) != 0) {
         keep_destroy(k);
     }
 }

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/waker.h"
 #include "launcher/journal.h"
 #include "launcher/jsonw.h"
 #include "launcher/slow.h"
@@ -31,7 +32,7 @@ struct record {
     struct journal *journal;
     struct run_status *status;
     uv_timer_t *timer;
-    uv_async_t *word; /* the journal's thread has something to tell */
+    struct waker *word; /* the journal's thread has something to tell */
     uv_mutex_t mutex; /* guards what it tells */
     char trouble[1024];
     int written; /* the newest generation on disk; -1: none of this start */
@@ -149,7 +150,7 @@ static void on_journal_error(void *arg, const char *text)
     uv_mutex_lock(&r->mutex);
     str_copy(r->trouble, sizeof(r->trouble), text);
     uv_mutex_unlock(&r->mutex);
-    uv_async_send(r->word);
+    waker_send(r->word);
 }
 
 /* Likewise. */
@@ -160,7 +161,7 @@ static void on_journal_generation(void *arg, int generation)
     uv_mutex_lock(&r->mutex);
     r->written = generation;
     uv_mutex_unlock(&r->mutex);
-    uv_async_send(r->word);
+    waker_send(r->word);
 }
 
 static void tell_written(struct record *r, bool is_written)
@@ -174,9 +175,9 @@ static void tell_written(struct record *r, bool is_written)
     }
 }
 
-static void on_word(uv_async_t *async)
+static void on_word(void *arg)
 {
-    struct record *r = async->data;
+    struct record *r = arg;
     char trouble[sizeof(r->trouble)];
     int written;
 
@@ -206,7 +207,7 @@ void record_when_written(struct record *r, unsigned timeout_ms,
     r->on_written_arg = arg;
     if (f) {
         uv_timer_start(r->patience, on_patience_end, timeout_ms, 0);
-        uv_async_send(r->word); /* it may have been told before */
+        waker_send(r->word); /* it may have been told before */
     } else {
         uv_timer_stop(r->patience);
     }
@@ -236,21 +237,16 @@ static int make_handles(struct record *r, struct error *e)
 {
     r->timer = calloc(1, sizeof(*r->timer));
     r->patience = calloc(1, sizeof(*r->patience));
-    r->word = calloc(1, sizeof(*r->word));
-    if (!r->timer || !r->patience || !r->word) {
+    if (!r->timer || !r->patience) {
         free(r->timer);
         free(r->patience);
-        free(r->word);
         return error_set(e, ENOMEM, "keep records");
     }
     uv_timer_init(&r->agent->loop, r->timer);
     uv_timer_init(&r->agent->loop, r->patience);
-    uv_async_init(&r->agent->loop, r->word, on_word);
-    uv_unref((uv_handle_t *)r->word);
     r->timer->data = r;
     r->patience->data = r;
-    r->word->data = r;
-    return 0;
+    return waker_create(&r->agent->loop, on_word, r, &r->word, e);
 }
 
 int record_create(struct agent *a, struct record **ret, struct error *e)
@@ -275,6 +271,7 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     uv_mutex_init(&r->mutex);
     rc = make_handles(r, e);
     rc = rc < 0 ? rc : fill_nodes(r, e);
+    config.wake_fd = rc < 0 ? 0 : waker_fd(r->word);
     rc = rc < 0 ? rc : journal_create(&config, &r->journal, e);
     if (rc < 0) {
         return rc; /* the agent leaves, and the process with it */
@@ -315,7 +312,7 @@ void record_destroy(struct record *r, unsigned timeout_ms)
     }
     uv_close((uv_handle_t *)r->timer, free_handle);
     uv_close((uv_handle_t *)r->patience, free_handle);
-    uv_close((uv_handle_t *)r->word, free_handle);
+    waker_destroy(r->word);
     run_status_destroy(r->status);
     slow_destroy(r->slow);
     for (size_t i = 0; i < r->n_early; i++) {

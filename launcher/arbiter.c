@@ -97,10 +97,9 @@ static void leave_box(struct box *b)
 
 /* --- a thread --- */
 
-static void *ask(void *arg)
+static void look(void *arg)
 {
     struct request *r = arg;
-    struct box *b = r->box;
     struct view_place at = {r->run_dir, r->run_id, r->start};
 
     switch (r->kind) {
@@ -111,6 +110,14 @@ static void *ask(void *arg)
         r->rc = rundir_check_nonce(r->run_dir, r->nonce, &r->e);
         break;
     }
+}
+
+static void *ask(void *arg)
+{
+    struct request *r = arg;
+    struct box *b = r->box;
+
+    thread_apart(look, r);
     uv_mutex_lock(&b->mutex);
     r->next = b->done;
     b->done = r;

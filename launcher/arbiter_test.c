@@ -12,6 +12,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,6 +27,8 @@ static const struct view_place place = {dir, RUN, 1};
 static uv_sem_t gate; /* link() waits for it ... */
 static bool hangs;    /* ... where it hangs */
 static uv_sem_t passed;
+static int here;      /* open, for all but those with a table of their own */
+static bool is_apart; /* link() saw that it had one */
 
 int __wrap_link(const char *from, const char *to);
 int __real_link(const char *from, const char *to);
@@ -38,6 +41,7 @@ int __wrap_link(const char *from, const char *to)
     if (waits) {
         uv_sem_wait(&gate);
     }
+    __atomic_store_n(&is_apart, fcntl(here, F_GETFD) < 0, __ATOMIC_SEQ_CST);
     rc = __real_link(from, to);
     if (waits) {
         uv_sem_post(&passed);
@@ -187,6 +191,8 @@ static void test_hang(void)
     ok(wait_for(&loop, 2) && heard.answer[1] == ARBITER_WON,
        "the late one is told, too");
     uv_sem_wait(&passed);
+    ok(__atomic_load_n(&is_apart, __ATOMIC_SEQ_CST),
+       "no child gets what is open there");
     for (int i = 0; i < 9; i++) {
         n_busy += arbiter_claim(a, &v, &e) == -EBUSY;
     }
@@ -239,6 +245,7 @@ int main(void)
         uv_sem_init(&passed, 0) < 0) {
         bail_out("set up");
     }
+    here = fcntl(2, F_DUPFD_CLOEXEC, 100); /* of no number that they use */
     test_answers();
     test_shared();
     test_error();

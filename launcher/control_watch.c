@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "launcher/control_path.h"
 
 #include <dirent.h>
@@ -65,9 +66,9 @@ static int only_requests(const struct dirent *d)
     return d->d_name[0] != '.' && str_ends(d->d_name, ".json");
 }
 
-static void look(uv_work_t *req)
+static void look(void *arg)
 {
-    struct control_watch *w = req->data;
+    struct control_watch *w = arg;
     _close_ int fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct dirent **names = NULL;
     int n = fd < 0 ? 0 : scandirat(fd, ".", &names, only_requests, alphasort);
@@ -82,6 +83,11 @@ static void look(uv_work_t *req)
         free(names[i]);
     }
     free(names);
+}
+
+static void on_work(uv_work_t *req)
+{
+    thread_apart(look, req->data);
 }
 
 static void free_if_over(struct control_watch *w)
@@ -114,7 +120,7 @@ static void on_timer(uv_timer_t *t)
     struct control_watch *w = t->data;
 
     if (!w->is_working &&
-        uv_queue_work(t->loop, &w->work, look, after_look) == 0) {
+        uv_queue_work(t->loop, &w->work, on_work, after_look) == 0) {
         w->is_working = true;
     }
 }

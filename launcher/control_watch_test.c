@@ -10,11 +10,24 @@
 #include "launcher/control_path.h"
 #include "tests/lib/tap.h"
 
+#include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+static int here = -1;        /* open, but not for threads that are apart */
+static atomic_int n_removed; /* by such threads */
+
+/* In place of libc's: who removes a request? */
+int unlinkat(int dir_fd, const char *name, int flags)
+{
+    n_removed += here >= 0 && fcntl(here, F_GETFD) < 0;
+    return (int)syscall(SYS_unlinkat, dir_fd, name, flags);
+}
 
 static void drop(const char *dir, const char *op)
 {
@@ -47,6 +60,7 @@ static void test_watch(const char *dir)
     struct stat st;
     uv_loop_t loop;
 
+    here = fcntl(2, F_DUPFD_CLOEXEC, 100); /* of no number that they use */
     fs_path(path, sizeof(path), NULL, "%s/control", dir);
     mkdir(path, 0700);
     drop(dir, "first");
@@ -63,10 +77,13 @@ static void test_watch(const char *dir)
     }
     is_int(seen.n, 2, "both came");
     is_str(seen.last, "second", "in order");
+    is_int(n_removed, 3, "while no child gets what is read");
     ok(seen.force, "with what they say");
     ok(lstat(path, &st) == 0, "a link is left alone");
     fs_path(path, sizeof(path), NULL, "%s/control/bad.json", dir);
     ok(lstat(path, &st) < 0, "nonsense is removed");
+    close(here);
+    here = -1;
     control_watch_destroy(w);
     bed_close_loop(&loop);
 

@@ -237,7 +237,7 @@ static void *writer(void *arg)
         }
     }
     pthread_mutex_unlock(&j->lock);
-    journal_disk_sync(&j->disk, &j->result);
+    journal_disk_close(&j->disk, &j->result);
     status_file_unreserve(j->disk.dir);
     pthread_mutex_lock(&j->lock);
     j->has_ended = true;
@@ -296,7 +296,7 @@ int journal_create(const struct journal_config *config, struct journal **ret,
     j->arg = config->arg;
     j->until_ns = UINT64_MAX;
     rc = init_sync(j);
-    rc = rc ? rc : thread_start(&j->thread, writer, j);
+    rc = rc ? rc : thread_start_apart(&j->thread, writer, j, config->wake_fd);
     if (rc) {
         journal_free(j);
         return error_set(e, rc, "start the journal");

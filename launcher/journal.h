@@ -14,7 +14,8 @@
  * Threads: one caller thread at a time; `on_error` is called on the writer
  * thread, once for each time that writing stops working, and `on_generation` for
  * the first status of a generation that is on disk. Both must only pass the word
- * on (uv_async_send()): calling the journal from them would deadlock.
+ * on (waker_send()): calling the journal from them would deadlock. That thread has a
+ * table of descriptors of its own (base/thread.h).
  */
 #ifndef MUSTER_LAUNCHER_JOURNAL_H
 #define MUSTER_LAUNCHER_JOURNAL_H
@@ -46,6 +47,7 @@ struct journal_config {
     journal_error_f *on_error;
     journal_generation_f *on_generation;
     void *arg;
+    int wake_fd; /* that they need; 0: none */
 };
 
 /* Starts the thread; touches no file itself. The caller owns *ret. */

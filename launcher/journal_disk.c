@@ -31,7 +31,6 @@ void journal_disk_release(struct journal_disk *d)
 {
     for (int i = 0; i < JOURNAL_N_FILES; i++) {
         buf_release(&d->sinks[i].batch);
-        close_fd(&d->sinks[i].fd);
     }
     run_status_destroy(d->status);
 }
@@ -198,7 +197,7 @@ int journal_disk_write(struct journal_disk *d, struct error *e)
     return write_status(d, rc < 0 ? NULL : e) < 0 && rc == 0 ? -e->code : rc;
 }
 
-void journal_disk_sync(struct journal_disk *d, struct error *e)
+void journal_disk_close(struct journal_disk *d, struct error *e)
 {
     for (int i = 0; i < JOURNAL_N_FILES; i++) {
         if (d->sinks[i].fd >= 0 && fsync(d->sinks[i].fd) < 0 &&
@@ -206,5 +205,6 @@ void journal_disk_sync(struct journal_disk *d, struct error *e)
             error_set(e, errno, "sync %s/%s", d->dir,
                       journal_file_names[i]);
         }
+        close_fd(&d->sinks[i].fd);
     }
 }

@@ -35,6 +35,7 @@ extern const char *const journal_file_names[JOURNAL_N_FILES];
 /* Touches no file. */
 int journal_disk_init(struct journal_disk *d, const char *dir,
                       struct error *e);
+/* Its files are closed. */
 void journal_disk_release(struct journal_disk *d);
 
 /* Takes what is pending for a file, and leaves an empty buffer for it; nothing
@@ -52,7 +53,8 @@ bool journal_disk_has_work(const struct journal_disk *d);
  * failure is told; what is left waits for the next call. */
 int journal_disk_write(struct journal_disk *d, struct error *e);
 
-/* A failure is told unless `e` has one already. */
-void journal_disk_sync(struct journal_disk *d, struct error *e);
+/* Syncs the files and closes them; for the thread that wrote, whose descriptors are
+ * nobody else's (base/thread.h). A failure is told unless `e` has one already. */
+void journal_disk_close(struct journal_disk *d, struct error *e);
 
 #endif

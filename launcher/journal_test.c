@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/proc.h"
 #include "base/str.h"
 #include "tests/lib/tap.h"
 
@@ -391,6 +392,32 @@ static void test_close_failing(const char *dir)
     like(e.text, "never/events.jsonl", "with its text");
 }
 
+/* A child would have to close its copy, and where the filesystem hangs that hangs. */
+static void test_apart(const char *dir)
+{
+    struct journal_config c = {.run_dir = dir};
+    struct journal *j = NULL;
+    _free_ char *before = NULL, *open = NULL, *after = NULL;
+    int own[8]; /* of numbers that it has for files of its own */
+
+    for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+        own[i] = dup(2);
+    }
+    before = proc_fd_inventory();
+    journal_create(&c, &j, NULL);
+    put_event(j, "apart", 1);
+    journal_status(j, make_status(STATUS_RUNNING, 77));
+    ok(wait_generation(dir, 77), "events and a status are written");
+    open = proc_fd_inventory();
+    ok(!strstr(open, dir), "and no child gets their files: %s", open);
+    is_int(journal_close(j, WAIT_MS, NULL), 0, "closed");
+    after = proc_fd_inventory();
+    is_str(after, before, "and nothing of others with them");
+    for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
+        close(own[i]);
+    }
+}
+
 /* A FIFO that nobody reads stands for a filesystem that hangs: opening it for
  * reading and writing works, writing blocks when it is full. */
 static void test_hang(const char *dir)
@@ -491,6 +518,7 @@ int main(void)
     test_held(dir);
     test_end_at_once(dir);
     test_coalesce(dir);
+    test_apart(dir);
     test_generations(dir);
     test_missing_dir(dir);
     test_close_failing(dir);

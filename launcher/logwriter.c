@@ -193,7 +193,7 @@ int logwriter_create(const struct logwriter_config *config,
     w->tail = &w->head;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
-    rc = thread_start(&w->thread, writer_main, w);
+    rc = thread_start_apart(&w->thread, writer_main, w, config->wake_fd);
     if (rc) {
         writer_free(w);
         return error_set(e, rc, "start the writer of logs");

@@ -5,7 +5,8 @@
  * logwriter_is_full() and stops producing. What cannot be written is counted.
  *
  * Threads: all calls are the owner's; `wake` is called on the writer's thread,
- * with a lock held, and may only signal (uv_async_send).
+ * with a lock held, and may only signal (waker_send()). That thread has a table of
+ * descriptors of its own (base/thread.h).
  */
 #ifndef MUSTER_LAUNCHER_LOGWRITER_H
 #define MUSTER_LAUNCHER_LOGWRITER_H
@@ -32,6 +33,7 @@ struct logwriter_config {
      * fail, and when it has finished. */
     void (*wake)(void *arg);
     void *arg;
+    int wake_fd; /* that it needs; 0: none */
 };
 
 int logwriter_create(const struct logwriter_config *config,

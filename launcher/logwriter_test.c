@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/proc.h"
 #include "base/str.h"
 #include "tests/lib/tap.h"
 
@@ -34,7 +35,7 @@ static bool is_times(int fd)
 {
     char link[40], name[128] = "";
 
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    snprintf(link, sizeof(link), "/proc/thread-self/fd/%d", fd);
     return readlink(link, name, sizeof(name) - 1) > 0 &&
            str_ends(name, LOG_INDEX_SUFFIX);
 }
@@ -164,6 +165,30 @@ static void test_signals(void)
     logwriter_release(w);
 }
 
+/* A child would have to close its copy, and where the filesystem hangs that hangs. */
+static void test_apart(void)
+{
+    char path[200];
+    struct logwriter *w = start(NULL);
+    struct logfile *f;
+    struct stat st = {0};
+    _free_ char *open = NULL;
+
+    snprintf(path, sizeof(path), "%s/apart", dir);
+    f = logwriter_open(w, path);
+    logwriter_write(w, f, "x\n", 2);
+    for (int i = 0; i < 60000 && st.st_size != 2; i++) {
+        usleep(1000);
+        stat(path, &st);
+    }
+    is_int(st.st_size, 2, "a log is written");
+    open = proc_fd_inventory();
+    ok(!strstr(open, dir), "and no child gets it: %s", open);
+    logwriter_close(w, f);
+    settle(w);
+    logwriter_release(w);
+}
+
 static void test_removed(void)
 {
     char root[100], path[200];
@@ -208,6 +233,7 @@ int main(void)
     }
     test_short();
     test_signals();
+    test_apart();
     test_removed();
     fs_remove_tree(dir, NULL);
     return tap_done();

@@ -50,12 +50,12 @@ void output_look_at_writer(struct output *o)
     if (o->is_full && !was_full) {
         uv_timer_start(&o->stall, on_stall, o->config.stall_ms, 0);
         /* Nobody reads now: the writer's word must still find a loop. */
-        uv_ref((uv_handle_t *)&o->wake);
+        waker_hold_loop(o->wake, true);
         update_all(o);
     } else if (!o->is_full && was_full) {
         uv_timer_stop(&o->stall);
         if (!o->is_ending) {
-            uv_unref((uv_handle_t *)&o->wake);
+            waker_hold_loop(o->wake, false);
         }
         update_all(o);
         if (o->told_stalled) {
@@ -96,9 +96,9 @@ void output_finish_streams(struct output *o)
     }
 }
 
-static void on_wake(uv_async_t *h)
+static void on_wake(void *arg)
 {
-    struct output *o = h->data;
+    struct output *o = arg;
 
     output_look_at_writer(o);
     output_finish_streams(o);
@@ -108,7 +108,7 @@ static void wake_loop(void *arg)
 {
     struct output *o = arg;
 
-    uv_async_send(&o->wake);
+    waker_send(o->wake);
 }
 
 void output_pause(struct output *o)
@@ -132,7 +132,7 @@ void output_resume(struct output *o)
         output_stream_await(s);
     }
     update_all(o);
-    uv_async_send(&o->wake);
+    waker_send(o->wake);
 }
 
 bool output_is_paused(const struct output *o)
@@ -177,13 +177,12 @@ int output_create(uv_loop_t *loop, const struct output_config *config,
     o->config.queue_bytes = config->queue_bytes ? config->queue_bytes : 4 << 20;
     o->config.stall_ms = config->stall_ms ? config->stall_ms : 10000;
     o->config.partial_ms = config->partial_ms ? config->partial_ms : 250;
-    rc = uv_async_init(loop, &o->wake, on_wake);
+    rc = waker_create(loop, on_wake, o, &o->wake, e);
     if (rc < 0) {
         free(o);
-        return error_set(e, -rc, "read output");
+        return rc;
     }
-    o->wake.data = o;
-    o->n_handles = 1;
+    writer.wake_fd = waker_fd(o->wake);
     init_timer(o, &o->partial);
     init_timer(o, &o->stall);
     init_timer(o, &o->deadline);
@@ -194,8 +193,6 @@ int output_create(uv_loop_t *loop, const struct output_config *config,
         output_destroy(o, 0, NULL, NULL);
         return rc;
     }
-    /* An idle output keeps no loop running. */
-    uv_unref((uv_handle_t *)&o->wake);
     *ret = o;
     return 0;
 }
@@ -217,7 +214,7 @@ static void close_handles(struct output *o)
 {
     o->is_closed = true;
     logwriter_release(o->writer);
-    uv_close((uv_handle_t *)&o->wake, on_handle_closed);
+    waker_destroy(o->wake);
     uv_close((uv_handle_t *)&o->partial, on_handle_closed);
     uv_close((uv_handle_t *)&o->stall, on_handle_closed);
     uv_close((uv_handle_t *)&o->deadline, on_handle_closed);
@@ -273,7 +270,7 @@ void output_destroy(struct output *o, unsigned deadline_ms,
         close_handles(o);
         return;
     }
-    uv_ref((uv_handle_t *)&o->wake);
+    waker_hold_loop(o->wake, true);
     uv_timer_start(&o->deadline, on_deadline, deadline_ms, 0);
-    uv_async_send(&o->wake);
+    waker_send(o->wake);
 }

@@ -11,6 +11,7 @@
 #define MUSTER_LAUNCHER_OUTPUT_PRIV_H
 
 #include "base/buf.h"
+#include "base/waker.h"
 #include "launcher/logwriter.h"
 #include "launcher/output.h"
 
@@ -45,7 +46,7 @@ struct output {
     struct output_config config;
     struct logwriter *writer;
     struct output_stream *streams;
-    uv_async_t wake;
+    struct waker *wake;
     uv_timer_t partial, stall, deadline;
     unsigned n_handles;
     bool is_paused;

@@ -281,7 +281,7 @@ void output_close(struct output_stream *s, output_closed_f *closed, void *arg)
     s->is_closing = true;
     s->closed = closed;
     s->closed_arg = arg;
-    uv_async_send(&s->o->wake);
+    waker_send(s->o->wake);
 }
 
 uint64_t output_last_ms(const struct output_stream *s)
