@@ -21,25 +21,37 @@ int thread_start(pthread_t *ret, void *(*body)(void *arg), void *arg)
     return rc;
 }
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+enum { IS_WATCHED = true };
+#else
+enum { IS_WATCHED = false };
+#endif
+
 struct apart {
     void *(*body)(void *arg);
     void *arg;
     int keep;
-    sem_t has_left;
+    bool has_own;
+    sem_t is_ready;
 };
 
 /* In one call the kernel makes the new table without what is closed there. Copies of
  * those below `keep` live for a moment, while whoever started us waits. */
-static void leave_table(int keep)
+static bool leave_table(int keep)
 {
     enum { UNSHARE = 1 << 1 }; /* CLOSE_RANGE_UNSHARE, absent in old headers */
 
-    if (syscall(SYS_close_range, keep > 2 ? keep + 1u : 3u, ~0U, UNSHARE) < 0) {
-        return;
+    if (IS_WATCHED || syscall(SYS_close_range, keep > 2 ? keep + 1u : 3u, ~0U,
+                              UNSHARE) < 0) {
+        return false;
     }
     if (keep > 3) {
         syscall(SYS_close_range, 3U, keep - 1u, 0);
     }
+    return true;
 }
 
 static void *run_apart(void *arg)
@@ -48,23 +60,29 @@ static void *run_apart(void *arg)
     void *(*body)(void *) = a->body;
     void *body_arg = a->arg;
 
-    leave_table(a->keep);
-    sem_post(&a->has_left); /* `a` is gone */
+    a->has_own = leave_table(a->keep);
+    sem_post(&a->is_ready); /* `a` is gone */
     return body(body_arg);
+}
+
+static int start(pthread_t *ret, struct apart *a)
+{
+    int rc;
+
+    sem_init(&a->is_ready, 0, 0);
+    rc = thread_start(ret, run_apart, a);
+    while (rc == 0 && sem_wait(&a->is_ready) < 0 && errno == EINTR) {
+    }
+    sem_destroy(&a->is_ready);
+    return rc;
 }
 
 int thread_start_apart(pthread_t *ret, void *(*body)(void *arg), void *arg,
                        int keep)
 {
     struct apart a = {.body = body, .arg = arg, .keep = keep};
-    int rc;
 
-    sem_init(&a.has_left, 0, 0);
-    rc = thread_start(ret, run_apart, &a);
-    while (rc == 0 && sem_wait(&a.has_left) < 0 && errno == EINTR) {
-    }
-    sem_destroy(&a.has_left);
-    return rc;
+    return start(ret, &a);
 }
 
 struct call {
@@ -90,4 +108,21 @@ void thread_apart(void (*body)(void *arg), void *arg)
         return;
     }
     pthread_join(thread, NULL);
+}
+
+static void *do_nothing(void *arg)
+{
+    return arg;
+}
+
+bool thread_can_be_apart(void)
+{
+    struct apart a = {.body = do_nothing, .keep = -1};
+    pthread_t thread;
+
+    if (start(&thread, &a) != 0) {
+        return false;
+    }
+    pthread_join(thread, NULL);
+    return a.has_own;
 }

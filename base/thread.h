@@ -7,15 +7,17 @@
  * and who starts the child waits for it. So files of such a filesystem are opened apart:
  * by threads with a table of descriptors of their own, of which children get nothing.
  *
- * Where the kernel refuses that (a filter of system calls), the table is the one of all
- * others. In a table of its own a thread can use none of what others open, nor call
- * libuv: uv_async_send() would write to a descriptor of another's. It wakes a loop
- * with base/waker.h. /proc/self/fd is the table of the main thread.
+ * Where the kernel refuses that (a filter of system calls), and under the thread
+ * sanitizer, which knows of one table, they have the one of all others. In a table of
+ * its own a thread can use none of what others open, nor call libuv: uv_async_send()
+ * would write to a descriptor of another's. It wakes a loop with base/waker.h.
+ * /proc/self/fd is the table of the main thread.
  */
 #ifndef MUSTER_BASE_THREAD_H
 #define MUSTER_BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 /* Starts one that takes no signals: they are the main thread's. 0, or an errno
  * value. */
@@ -28,5 +30,8 @@ int thread_start_apart(pthread_t *ret, void *(*body)(void *arg), void *arg,
 
 /* Calls `body` in such a thread, and waits for its end. */
 void thread_apart(void (*body)(void *arg), void *arg);
+
+/* Tries whether such a thread gets a table of its own here. */
+bool thread_can_be_apart(void);
 
 #endif

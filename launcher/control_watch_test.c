@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/thread.h"
 #include "launcher/control_path.h"
 #include "tests/lib/tap.h"
 
@@ -77,7 +78,8 @@ static void test_watch(const char *dir)
     }
     is_int(seen.n, 2, "both came");
     is_str(seen.last, "second", "in order");
-    is_int(n_removed, 3, "while no child gets what is read");
+    is_int(n_removed, thread_can_be_apart() ? 3 : 0,
+           "while no child gets what is read");
     ok(seen.force, "with what they say");
     ok(lstat(path, &st) == 0, "a link is left alone");
     fs_path(path, sizeof(path), NULL, "%s/control/bad.json", dir);
