@@ -19,20 +19,21 @@ static void test_line(void)
     const int keep[] = {8, 9};
     struct exec_options all = {
         .id = 3, .cwd = "/w", .cpus = "0-3", .umask = "027", .core = "0",
-        .oom_score_adj = 500, .python_only = true, .status_fd = 5, .gate_fd = 6, .keep = keep,
+        .oom_score_adj = 500, .python_only = true, .same_session = true,
+        .find = "other", .status_fd = 5, .gate_fd = 6, .keep = keep,
         .n_keep = 2};
     struct exec_options none = {.status_fd = -1, .gate_fd = -1};
     _strlist_ struct strlist a = {0}, b = {0};
     _free_ char *got_all = NULL, *got_none = NULL;
-    char want[200];
+    char want[256];
 
     exec_argv(&a, &all, program);
     exec_argv(&b, &none, program);
     got_all = str_shell_join(a.items);
     got_none = str_shell_join(b.items);
     snprintf(want, sizeof(want), "muster-exec --parent=%d --id=3 --status=5 "
-             "--gate=6 --keep=8 --keep=9 --cwd=/w --cpus=0-3 --umask=027 "
-             "--core=0 --python-only --oom=500 -- prog --cwd=x", getpid());
+             "--gate=6 --keep=8 --keep=9 --same-session --cwd=/w --find=other "
+             "--cpus=0-3 --umask=027 --core=0 --python-only --oom=500 -- prog --cwd=x", getpid());
     is_str(got_all, want, "every option");
     snprintf(want, sizeof(want), "muster-exec --parent=%d --id=0 -- prog "
              "--cwd=x", getpid());
@@ -93,10 +94,25 @@ static void test_texts(void)
     ok(exec_report_decode(&b, &got) < 0, "too short a record");
 }
 
+/* Of a muster-exec of another release, perhaps. */
+static void test_stages(void)
+{
+    for (int stage = 0; stage <= EXEC_N_STAGES; stage++) {
+        bool is_one = stage > 0 && stage < EXEC_N_STAGES;
+        struct exec_report r = {.id = 1, .stage = (enum exec_stage)stage}, got;
+        _buf_ struct buf b = {0};
+
+        exec_report_encode(&b, &r);
+        is_int(exec_report_decode(&b, &got), is_one ? 1 : -ERR_FORMAT,
+               "stage %d is%s one", stage, is_one ? "" : " not");
+    }
+}
+
 int main(void)
 {
     test_line();
     test_status();
     test_texts();
+    test_stages();
     return tap_done();
 }

@@ -158,6 +158,10 @@ print(os.readlink("/proc/self/fd/0"))'
     like "$said" '[0, 1, 2, 8]' 'only stdio and what is kept'
     like "$said" '/dev/null' 'an empty stdin'
     is "$(echo secret words | "$EXEC" -- cat)" '' 'whatever ours is'
+    run "$EXEC" --same-session -- python3 -c '
+import os
+print(os.getsid(0) == os.getsid(os.getppid()), os.getpgrp() == os.getpgid(os.getppid()))'
+    is "$(cat out)" 'True True' 'or the session and the group of its parent, if told so'
     fails 126 'cannot run true: pass descriptor 77: Bad file descriptor' \
         'keep one that is not there' --keep=77 -- true
 }
@@ -171,13 +175,31 @@ test_settings() {
     is "$(cat out)" ran 'the program is looked for in the working directory'
     fails 126 'cannot run true: working directory /none: No such file or directory' \
         'no such directory' --cwd=/none -- true
-    run "$EXEC" --cpus=0 -- taskset -cp 0
     run "$EXEC" --cpus=0 -- sh -c 'grep Cpus_allowed_list /proc/self/status'
     is "$(cat out)" $'Cpus_allowed_list:\t0' 'bound to a CPU'
+    run "$EXEC" --cpus=0-0,0-65535 -- true
+    is "$status" 0 'more of them than there are do no harm'
+    if grep -q $'^Cpus_allowed_list:\t0-' /proc/self/status; then
+        run "$EXEC" --cpus=0-1 -- grep Cpus_allowed_list /proc/self/status
+        is "$(cat out)" $'Cpus_allowed_list:\t0-1' 'bound to both ends of a range'
+        run "$EXEC" --cpus=1,1 -- grep Cpus_allowed_list /proc/self/status
+        is "$(cat out)" $'Cpus_allowed_list:\t1' 'and to each of a list'
+    else
+        skip 'one CPU' 2
+    fi
     local bad
-    for bad in '' x 1- 3-1 '0,' ',0' '0 1' 0,, -1 99999999999999999999; do
-        run "$EXEC" --cpus="$bad" -- true
+    for bad in '' x 1- 3-1 '0,' ',0' '0 1' 0,, 0x1 0-1- 0-1x -1 0,65536 0-65536 0-99999999999999999999; do
+        run timeout 60 "$EXEC" --cpus="$bad" -- true
         is "$status" 126 "CPU list '$bad' is refused"
+    done
+    run timeout 60 "$EXEC" --cpus=99999999999999999999 -- true
+    is "$status $(cat err)" '126 muster-exec: cannot run true: bind to CPUs 99999999999999999999: Invalid argument' 'so is a number that is none'
+    run "$EXEC" --umask=777 -- sh -c umask
+    is "$(cat out)" 0777 'the largest umask'
+    run "$EXEC" --umask=0 -- sh -c umask
+    is "$(cat out)" 0000 'the smallest'
+    for bad in '' x 8 08 27x 1000 -1 0x1 99999999999999999999999; do
+        fails 126 "cannot run true: bad option --umask=$bad" "umask '$bad'" --umask="$bad" -- true
     done
     fails 126 'cannot run true: bind to CPUs 60000: Invalid argument' \
         'a CPU that is not there' --cpus=60000 -- true
