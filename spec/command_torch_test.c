@@ -89,6 +89,14 @@ static void test_values(void)
         {"--log-line-prefix-template=[${role_name}${local_rank}]:",
          "logs.prefix", "\"[default{local_rank}]:\""},
         {"--log-line-prefix-template=plain", "logs.prefix", "rank"},
+        {"--rdzv-conf=join_timeout=1,join_timeout=90,", "gang.timeout", "90s"},
+        {"--rdzv-conf=xjoin_timeout=1,a=", "gang.timeout", "5m"},
+        {"--local-addr=10.1.0.5", "network.interface", "10.1.0.5"},
+        {"--local-addr=fd00::5", "network.interface", "\"fd00::5\""},
+        {"--redirects=1023:1", "logs.streams", "\"both,1023:stderr\""},
+        {"--redirects=,0:2,", "logs.streams", "\"both,0:stdout\""},
+        {"--redirects=0:3,0:1", "logs.streams", "\"both,0:stderr\""},
+        {"--local-ranks-filter=1023", "logs.streams", "\"none,1023:both\""},
         {"--no-python", "command", "t.py --nnodes=9"},
         {"--module", "command", "python3 -u -m t.py --nnodes=9"},
         {"--run-path", "command", "python3 -u t.py --nnodes=9"},
@@ -124,6 +132,10 @@ static void test_together(void)
         {"--redirects=1, -r3", "logs.streams", "\"none\""},
         {"-r3, -t, '0:1'", "logs.streams", "\"none,0:stdout\""},
         {"-r3, -t3", "logs.streams", "both"},
+        {"-r3, -t, '0:3', '--local-ranks-filter=0,1'", "logs.streams",
+         "\"none,0:both\""},
+        {"-t, '0:1', '--local-ranks-filter=0'", "logs.streams",
+         "\"none,0:both\""},
         {"-r1, '--local-ranks-filter=1,2'", "logs.streams",
          "\"none,1:stderr,2:stderr\""},
         {"--role=a, '--log-line-prefix-template=${role_name}$rank '",
@@ -167,6 +179,19 @@ static void test_refused(void)
         {"--redirects=1,2", "--redirects of torchrun is \"1,2\""},
         {"--tee=x", "--tee of torchrun is \"x\""},
         {"--tee=99999:1", "--tee of torchrun is \"99999:1\""},
+        {"--redirects=1024:1", "--redirects of torchrun is \"1024:1\""},
+        {"--redirects=0:4", "--redirects of torchrun is \"0:4\""},
+        {"--redirects=0:x", "--redirects of torchrun is \"0:x\""},
+        {"--redirects=:1", "--redirects of torchrun is \":1\""},
+        {"--local-ranks-filter=0,1024", "--local-ranks-filter of torchrun is "
+                                        "\"0,1024\""},
+        {"--monitor-interval=-1", "--monitor-interval of torchrun is \"-1\"; "
+                                  "expected seconds"},
+        {"--master-port=-1", "--master-port of torchrun is \"-1\"; expected a"},
+        {"--rdzv-conf=a=1,,b=2", "--rdzv-conf of torchrun is \"a=1,,b=2\""},
+        {"--rdzv-conf=a,b=2", "--rdzv-conf of torchrun is \"a,b=2\""},
+        {"--signals-to-handle=SIGTERM,,SIGINT", "--signals-to-handle of"},
+        {"--signals-to-handle=SIGTERMS", "--signals-to-handle of"},
         {"--local-ranks-filter=a", "--local-ranks-filter of torchrun is \"a\""},
         {"--duplicate-stdout-filters=a", "--duplicate-stdout-filters of "
                                          "torchrun is \"a\"; expected nothing"},
@@ -206,6 +231,90 @@ static void test_refused(void)
     }
 }
 
+/* What changes nothing, and is said to; from the environment it is not. */
+static void test_noted(void)
+{
+    static const struct {
+        const char *option, *note; /* or NULL: nothing is said */
+    } cases[] = {
+        {"--monitor-interval=0", "hears of a worker's end at once"},
+        {"--monitor-interval=0.1", "hears of a worker's end at once"},
+        {"--start-method=spawn", "every worker is a program of its own"},
+        {"--start-method=fork", "every worker is a program of its own"},
+        {"--start-method=forkserver", "every worker is a program of its own"},
+        {"--event-log-handler=null", NULL},
+        {"--duplicate-stdout-filters=", NULL},
+        {"--logs-specs=", NULL},
+        {"--rdzv-backend=etcd", "gathers the processes itself"},
+        {"--rdzv-endpoint=h:1", "gathers the processes itself"},
+        {"--rdzv-conf=", "gathers the processes itself"},
+        {"--rdzv-conf=timeout=9", "gathers the processes itself"},
+        {"--rdzv-id=none", NULL},
+        {"--node-rank=0", "gathers the processes itself"},
+        {"--master-addr=h", "gathers the processes itself"},
+        {"--master-port=29500", "gathers the processes itself"},
+        {"--standalone", "gathers the processes itself"},
+        {"--local-addr=127.0.0.2", "an address that is not loopback"},
+        {"--local-addr=::1", "an address that is not loopback"},
+        {"--local-addr=node1", "an address that is not loopback"},
+        {"--tee=3", "a file for each worker and stream"},
+        {"--signals-to-handle=SIGTERM", "at any time"},
+        {"--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
+         "at any time"},
+        {"--signals-to-handle= SIGTERM , SIGINT ,", "at any time"},
+        {"--log-line-prefix-template=plain", "it has none of"},
+        {"--node-rank=${RANK}", "is ignored: it has a variable"},
+        {"--redirects=${R}", "is ignored: it has a variable"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf quoted = {0}, variable = {0};
+        char *env[2] = {0};
+
+        buf_printf(&quoted, "'%s'", cases[i].option);
+        {
+            _outcome_ struct outcome o = with_option(buf_str(&quoted));
+
+            is_int(o.rc, 0, "%s is taken: %s", cases[i].option, o.error.text);
+            if (cases[i].note) {
+                like(o.all, cases[i].note, "and noted");
+            } else {
+                ok(!strstr(o.all, cases[i].option), "and no word is lost on it");
+            }
+        }
+        variable_of(cases[i].option, &variable);
+        env[0] = variable.data;
+        {
+            _outcome_ struct outcome o = with_environment(env, "");
+
+            is_int(o.rc, 0, "%s is taken: %s", env[0], o.error.text);
+            ok(!strstr(o.all, "has no effect"), "without a note");
+        }
+    }
+}
+
+/* Which words muster run hands on, and how many behind them. */
+static void test_words(void)
+{
+    static const struct {
+        const char *word;
+        int want;
+    } cases[] = {
+        {"--nnodes", 1},   {"--nnodes=2", 0},  {"--max_restarts", 1},
+        {"-r", 1},         {"-r3", 0},         {"-r=3", 0},
+        {"--module", 0},   {"-m", 0},          {"--run-path", 0},
+        {"--r", -1},       {"-nnodes", -1},    {"---nnodes", -1},
+        {"--nnode", -1},   {"--bogus", -1},    {"nnodes", -1},
+        {"-", -1},         {"--", -1},         {"--=", -1},
+        {"", -1},          {"-x", -1},         {"--nnodes-", -1},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_int(spec_torchrun_option(cases[i].word), cases[i].want, "'%s'",
+               cases[i].word);
+    }
+}
+
 /* Who says what, where several do. */
 static void test_precedence(void)
 {
@@ -217,6 +326,11 @@ static void test_precedence(void)
         {{"PET_ROLE=a", "MUSTER_RUN_ID=x"}, "", "torch.role", "default"},
         {{"PET_NO_PYTHON=0"}, "", "command", "python3 -u t.py --nnodes=9"},
         {{"PET_NO_PYTHON=1"}, "", "command", "t.py --nnodes=9"},
+        {{"PET_NO_PYTHON=2"}, "", "command", "t.py --nnodes=9"},
+        {{"PET_RUN_PATH=1"}, ", --module", "command",
+         "python3 -u t.py --nnodes=9"},
+        {{"PET_TEE=0:3"}, ", -r3", "logs.streams", "\"none,0:both\""},
+        {{"PET_R=3", "PET_T=1"}, "", "logs.streams", "both"},
         {{"PYTHON_EXEC=/v/bin/py"}, "", "command",
          "/v/bin/py -u t.py --nnodes=9"},
         {{"PET_SHUTDOWN_TIMEOUT=7", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600"}, "",
@@ -256,6 +370,9 @@ static void test_beside(void)
         {{"--no-python"}, NULL, "--no-python of torchrun; expected it of"},
         {{"-r7"}, NULL, "--redirects of torchrun is \"7\""},
         {{"--role"}, NULL, "--role of torchrun without a value"},
+        {{"--use-env"}, NULL, "--use-env of torchrun; expected it of muster"},
+        {{"--run-path"}, NULL, "--run-path of torchrun; expected it of muster"},
+        {{NULL}, "torch.role", "a"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -267,7 +384,8 @@ static void test_beside(void)
             .torch_options = (char *const *)(uintptr_t)cases[i].words});
 
         if (cases[i].path) {
-            has_value(&o, cases[i].path, cases[i].want, cases[i].words[0]);
+            has_value(&o, cases[i].path, cases[i].want,
+                      cases[i].words[0] ? cases[i].words[0] : "no option");
         } else {
             is_int(o.rc, -ERR_SPEC, "refused: %s", cases[i].words[0]);
             like(o.error.text, cases[i].want, "and by its name");
@@ -280,6 +398,8 @@ int main(void)
     test_values();
     test_together();
     test_refused();
+    test_noted();
+    test_words();
     test_precedence();
     test_beside();
     return tap_done();
