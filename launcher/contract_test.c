@@ -37,9 +37,11 @@ static const struct contract_facts facts = {
 static void test_varies(void)
 {
     static const char *const varying[] = {"RANK", "MASTER_PORT", "PET_NNODES",
-        "SLURM_PROCID", "MUSTER_SOCKET", "TORCHELASTIC_ERROR_FILE"};
+        "SLURM_PROCID", "MUSTER_SOCKET", "TORCHELASTIC_ERROR_FILE",
+        "MUSTER_AGENT", "SLURM_NTASKS_PER_NODE", "JAX_PROCESS_ID"};
     static const char *const fixed[] = {"OMP_NUM_THREADS", "PATH",
-        "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED", "LD_PRELOAD", "RANKS"};
+        "CUDA_VISIBLE_DEVICES", "PYTHONHASHSEED", "LD_PRELOAD", "RANKS",
+        "SLURM_JOB_ID", "NCCL_SOCKET_IFNAME", "MUSTER"};
 
     for (size_t i = 0; i < ARRAY_SIZE(varying); i++) {
         ok(contract_varies(varying[i]), "%s is each worker's", varying[i]);
@@ -158,8 +160,38 @@ static void test_facts(void)
         {"a role", {.role = "trainer", .role_rank = 2, .role_world = 3,
                     .rank = 9},
          "ROLE_RANK", "2"},
+        {"a role", {.role_rank = 2, .role_world = 3, .world = 9},
+         "ROLE_WORLD_SIZE", "3"},
         {"a role", {.role = "trainer"}, "ROLE_NAME", "trainer"},
+        {"an id of the job's", {.run_id = "r", .torch_run_id = "x"},
+         "TORCHELASTIC_RUN_ID", "x"},
+        {"an id of the job's", {.run_id = "r", .torch_run_id = "x"},
+         "PET_RDZV_ID", "x"},
+        {"an id of the job's", {.run_id = "r", .torch_run_id = "x"},
+         "MUSTER_RUN_ID", "r"},
+        {"a network", {.interface = "eth1"}, "NCCL_SOCKET_IFNAME", "=eth1"},
+        {"a network", {.interface = "eth1"}, "GLOO_SOCKET_IFNAME", "eth1"},
+        {"no network", {.world = 1}, "NCCL_SOCKET_IFNAME", NULL},
+        {"two local workers", {.local_world = 2}, "OMP_NUM_THREADS", "1"},
+        {"no worker", {.local_world = 0, .n_gpus = 4}, "JAX_LOCAL_DEVICE_IDS",
+         NULL},
+        {"GPUs that do not divide", {.n_gpus = 5, .local_world = 2,
+                                     .local_rank = 1},
+         "JAX_LOCAL_DEVICE_IDS", "2,3"},
+        {"fewer than two each", {.n_gpus = 7, .local_world = 4},
+         "JAX_LOCAL_DEVICE_IDS", NULL},
+        {"tree store, IPv6", {.master_addr = "127.0.0.1",
+                              .routable_addr = "fd00::9", .jax_port = 5},
+         "JAX_COORDINATOR_ADDRESS", "[fd00::9]:5"},
+        {"tree store, IPv6", {.master_addr = "127.0.0.1",
+                              .routable_addr = "fd00::9", .jax_port = 5},
+         "OMPI_MCA_orte_hnp_uri", "0.0;tcp6://[fd00::9]:5"},
+        {"tree store", {.master_addr = "127.0.0.1", .routable_addr = "10.0.0.9",
+                        .horovod_gloo = true, .horovod_port = 9},
+         "HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.9"},
         {"uneven nodes", {.cross_rank = 3, .cross_size = 4}, "CROSS_RANK", "3"},
+        {"uneven nodes", {.cross_rank = 3, .cross_size = 4, .n_nodes = 9},
+         "HOROVOD_CROSS_SIZE", "4"},
         {"stacks", {.stacks = "/s/1"}, "MUSTER_STACKS", "/s/1"},
         {"a file", {.stop_file = "/s/g1.stop"}, "MUSTER_STOP_FILE",
          "/s/g1.stop"},
@@ -255,6 +287,25 @@ static void test_inherited(void)
                cases[i].base ? cases[i].base : "-",
                cases[i].job ? cases[i].job : "-");
         is_int((int)warnings.n, cases[i].n_warnings, "warnings");
+    }
+}
+
+/* What is no NAME=VALUE, or has a name that nobody gives: passed on as it is. */
+static void test_odd(void)
+{
+    char longest[300];
+    const char *const odd[] = {"noequals", "=C:=x", longest};
+    const char *const base[] = {"noequals", "=C:=x", longest, NULL};
+    const char *const job[] = {"=C:=y", "other", longest, NULL};
+    _strlist_ struct strlist env = {0}, plain = {0};
+
+    memset(longest, 'n', sizeof(longest));
+    memcpy(longest + 290, "=x", 3);
+    make(NULL, NULL, &facts, &plain, NULL);
+    make(base, job, &facts, &env, NULL);
+    is_int((int)env.n, (int)(plain.n + ARRAY_SIZE(odd)), "as many more");
+    for (size_t i = 0; i < ARRAY_SIZE(odd) && i < env.n; i++) {
+        is_str(env.items[i], odd[i], "as it was");
     }
 }
 
@@ -490,6 +541,7 @@ int main(void)
     test_golden();
     test_facts();
     test_inherited();
+    test_odd();
     test_stripped();
     test_stale();
     test_slurm();

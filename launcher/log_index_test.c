@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "launcher/log_index.h"
 #include "tests/lib/tap.h"
 
@@ -42,6 +43,31 @@ static void test_bound(void)
            "to the second at its start");
 }
 
+/* Each entry says how long it is before there is another one: twice as long after
+ * every thousand, up to 2^20 seconds. */
+static void test_spans(void)
+{
+    struct log_index x = {0};
+    _buf_ struct buf b = {0};
+
+    for (uint64_t t = 0; t < 1000; t++) {
+        log_index_note(&x, t * S, t, &b);
+    }
+    is_int((intmax_t)x.n, 1000, "one a second, a thousand times");
+    ok(str_ends(buf_str(&b), "\n999.000 999 1\n"), "each says so");
+    buf_clear(&b);
+    for (uint64_t t = 999; t < 1004; t++) {
+        log_index_note(&x, t * S, t, &b);
+    }
+    is_str(buf_str(&b), "1000.000 1000 2\n1002.000 1002 2\n",
+           "then one in two seconds");
+    x = (struct log_index){.n = 25000};
+    buf_clear(&b);
+    log_index_note(&x, ((UINT64_C(1) << 20) - 1) * S, 1, &b);
+    log_index_note(&x, (UINT64_C(1) << 20) * S, 2, &b);
+    is_str(buf_str(&b), "1048576.000 2 1048576\n", "and in 12 days at last");
+}
+
 static void test_find(void)
 {
     static const char index[] = "v 1\n"
@@ -55,11 +81,16 @@ static void test_find(void)
     } cases[] = {
         {"all", 0, 0, 110000, 0},
         {"the first second", 0, 101400, 110000, 0},
+        {"to its very end", 0, 101500, 110000, 0},
+        {"just after that", 0, 101501, 110000, 90},
         {"between two", 0, 101600, 110000, 90},
         {"the second one", 0, 102900, 110000, 90},
         {"the last", 0, 103100, 110000, 200},
         {"within its span", 0, 113900, 110000, 200},
+        {"to the end of its span", 0, 114000, 110000, 200},
         {"after all", 0, 114100, 110000, 1000},
+        {"as the file was written", 0, 120000, 120000, 200},
+        {"after that", 0, 120001, 120000, 1000},
         {"after all, but the file is younger", 0, 114100, 120000, 200},
         {"an index that was cut", 20, 103100, 110000, 0},
         {"one that was cut earlier", 3, 103100, 110000, 0},
@@ -106,6 +137,7 @@ int main(void)
 {
     test_note();
     test_bound();
+    test_spans();
     test_find();
     test_hostile();
     return tap_done();

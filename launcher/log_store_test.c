@@ -37,6 +37,12 @@ static void test_fit(void)
         {"one that fills it", 100, 98, "ab", 2, true},
         {"one that is too long", 100, 98, "abc\n", 2, true},
         {"one whose newline just fits", 100, 97, "ab\nc", 3, true},
+        {"a line that ends where the last quarter begins", 100, 73, "a\n", 2,
+         true},
+        {"one before that", 100, 72, "a\n", 2, false},
+        {"the last 128 KiB of a large one", 1 << 30, (1 << 30) - (128 << 10) - 2,
+         "a\nb", 2, true},
+        {"but no more", 1 << 30, (1 << 30) - (128 << 10) - 3, "a\nb", 3, false},
         {"a file that is full", 100, 100, "a\n", 0, true},
         {"one that is larger", 100, 500, "a\n", 0, true},
     };
@@ -118,6 +124,28 @@ static void test_plain(void)
     add_file(times, &got);
     is_str(buf_str(&got), "v 1\n10.000 0 1\n11.000 8 1\n\nv 1\n20.000 14 1\n"
            "22.000 14 1\n", "also when it is opened again: by lines");
+}
+
+/* A line counts from its start, one of more than 4 KiB from where it goes on. */
+static void test_long_begun(void)
+{
+    char path[200], times[200], begun[4098];
+    struct log_store s;
+    _buf_ struct buf got = {0};
+
+    make_path(path, sizeof(path), "begun", "stdout");
+    make_path(times, sizeof(times), "begun", "stdout.times");
+    memset(begun, 'x', sizeof(begun));
+    begun[4096] = '\0';
+    s = log_store(path, &(struct log_limits){0}, NULL);
+    append(&s, begun, 10 * S);
+    append(&s, "x", 20 * S);
+    append(&s, "x\n", 30 * S);
+    append(&s, "y\n", 40 * S);
+    log_store_close(&s);
+    add_file(times, &got);
+    is_str(buf_str(&got), "v 1\n10.000 0 1\n20.000 0 1\n30.000 4097 1\n"
+           "40.000 4099 1\n", "the time of a long line");
 }
 
 /* All lines of all files, in order; the largest size. */
@@ -214,7 +242,6 @@ static void test_long_line(void)
     is_str(buf_str(&got), buf_str(&want), "and all of it");
 }
 
-/* What cannot be put aside does not grow, either. */
 /* What is no file is not put aside when it has had its size. */
 static void test_pipe(void)
 {
@@ -242,6 +269,7 @@ static void test_pipe(void)
     close(fd);
 }
 
+/* What cannot be put aside does not grow, either. */
 static void test_errors(void)
 {
     static const struct log_limits limits = {.max_bytes = 4096, .keep = 1};
@@ -283,6 +311,7 @@ int main(void)
     test_fit();
     test_number();
     test_plain();
+    test_long_begun();
     test_rotation();
     test_long_line();
     test_pipe();

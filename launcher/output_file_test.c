@@ -144,6 +144,7 @@ static void test_hang(void)
     ok(n < 1000000, "the pipe fills (%zu bytes)", n);
     view_turn_until(v.troubles[0]);
     is_str(v.troubles, "S", "a writer that is stuck is told");
+    ok(output_is_held(v.o), "and holds workers up");
     view_put(fd2, "alive\n");
     view_turn(10);
     like(buf_str(&v.got) + v.got.len - 6, "alive\n",
@@ -151,6 +152,7 @@ static void test_hang(void)
     pthread_create(&t, NULL, read_fifo, (void *)"fifo");
     view_turn_until(v.troubles[1]);
     is_str(v.troubles, "SR", "and that it goes on");
+    ok(!output_is_held(v.o), "which holds up nobody");
     ok(write(fd, "more\n", 5) == 5, "the pipe, too");
     close(fd);
     close(fd2);
@@ -193,9 +195,8 @@ static void test_hang_at_end(void)
     buf_release(&v.got);
 }
 
-static int open_shared_stream(struct view *v, uint32_t rank,
-                              enum output_which which,
-                              struct output_stream **ret)
+static int open_stream_in(struct view *v, const char *path, uint32_t rank,
+                          enum output_which which, struct output_stream **ret)
 {
     struct output_source from = {.rank = rank, .which = which,
                                  .shares_file = true};
@@ -203,11 +204,42 @@ static int open_shared_stream(struct view *v, uint32_t rank,
     int p[2];
 
     if (pipe2(p, O_CLOEXEC) < 0 ||
-        output_open(v->o, p[0], &from, "shared/node-0", ret,
-                    &e) < 0) {
+        output_open(v->o, p[0], &from, path, ret, &e) < 0) {
         bail_out("no stream: %s", e.text);
     }
     return p[1];
+}
+
+static int open_shared_stream(struct view *v, uint32_t rank,
+                              enum output_which which,
+                              struct output_stream **ret)
+{
+    return open_stream_in(v, "shared/node-0", rank, which, ret);
+}
+
+/* Only those of one path share. */
+static void test_other_file(void)
+{
+    struct view v = {0};
+    struct output_stream *one, *other;
+    _free_ char *first = NULL, *second = NULL;
+    int a, b;
+
+    view_start(&v, (struct output_config){0});
+    a = open_stream_in(&v, "shared/a", 1, OUTPUT_STDOUT, &one);
+    b = open_stream_in(&v, "shared/b", 2, OUTPUT_STDOUT, &other);
+    view_put(a, "one\n");
+    view_put(b, "two\n");
+    close(a);
+    close(b);
+    output_close(one, NULL, NULL);
+    output_close(other, NULL, NULL);
+    view_finish(&v, 60000);
+    first = view_file("shared/a");
+    second = view_file("shared/b");
+    is_str(first, "[1 out] one\n", "a file");
+    is_str(second, "[2 out] two\n", "and another one");
+    buf_release(&v.got);
 }
 
 /* Lines of several streams in one file stay whole, and nothing is lost. */
@@ -294,6 +326,7 @@ int main(void)
     test_unwritable();
     test_hang();
     test_hang_at_end();
+    test_other_file();
     test_shared_file();
     test_shared_long_line();
     view_bed_down();

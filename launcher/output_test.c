@@ -138,7 +138,8 @@ static void test_pause(void)
     v.pause_after = 1;
     view_put(fd, "one\n");
     view_turn_until(v.n_pieces);
-    ok(output_is_paused(v.o), "paused from inside the sink");
+    ok(output_is_paused(v.o) && output_is_held(v.o),
+       "paused from inside the sink");
     view_put(fd, "two\nthree");
     view_turn(60);
     is_str(buf_str(&v.got), "one\n", "nothing more comes");
@@ -150,12 +151,36 @@ static void test_pause(void)
     output_close(s, view_on_closed, &v);
     view_turn(30);
     is_int(v.n_closed, 0, "a closed stream waits for the sink");
+    is_str(buf_str(&v.got), "one\ntwo\nthree",
+           "which gets nothing of what is read at the end");
     close(fd);
     output_resume(v.o);
     view_turn_until(v.n_closed);
     is_str(buf_str(&v.got), "one\ntwo\nthree\nlast words", "which gets it");
     view_finish(&v, 1000);
     ok(v.all_done, "all done");
+    buf_release(&v.got);
+}
+
+/* Whoever shows output is stuck, and the agent has to end. */
+static void test_paused_at_end(void)
+{
+    struct output_stream *s, *open;
+    struct view v;
+    int fd, fd2;
+
+    view_start(&v, (struct output_config){0});
+    fd = view_open(&v, NULL, &s);
+    fd2 = view_open(&v, NULL, &open);
+    output_pause(v.o);
+    view_put(fd, "x\n");
+    output_close(s, view_on_closed, &v);
+    output_close(open, NULL, NULL);
+    close(fd);
+    close(fd2);
+    view_finish(&v, 50);
+    is_str(buf_str(&v.got), "", "a sink that stays paused gets nothing");
+    ok(!v.all_done && v.n_closed == 0, "and does not hold up the end");
     buf_release(&v.got);
 }
 
@@ -324,6 +349,7 @@ int main(void)
     test_partial();
     test_long_line();
     test_pause();
+    test_paused_at_end();
     test_backpressure();
     test_tail();
     test_many();
