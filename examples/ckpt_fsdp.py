@@ -26,7 +26,7 @@ from muster import ckpt
 def parse():
     p = argparse.ArgumentParser()
     p.add_argument("--steps", type=int, default=200)
-    p.add_argument("--every", type=int, default=20, help="steps from checkpoint to checkpoint; 0: only when asked")
+    p.add_argument("--every", type=int, default=20, help="steps from checkpoint to checkpoint; 0: when the job says")
     p.add_argument("--keep", type=int, default=3, help="how many checkpoints stay")
     p.add_argument("--width", type=int, default=64)
     p.add_argument("--step-time", type=float, default=0, help="seconds that a step takes at least")

@@ -26,7 +26,7 @@ class Due(enum.IntFlag):
     SECONDS = 2
     REQUESTED = 4  # muster checkpoint RUN
     STOPPING = 8  # the run is being stopped: the last chance
-    AUTO = 16
+    AUTO = 16  # the job, or muster, by what saves and failures cost
 
 
 class Loaded(NamedTuple):
@@ -42,9 +42,9 @@ class Checkpoints:
     """The checkpoints in a directory, which all ranks see. One thread at a time.
 
     `path`: None is the environment's MUSTER_CHECKPOINT_DIR. `keep`: how many of the
-    newest stay (0: all). `every_steps`, `every_seconds`: what due() goes by. `group`:
-    (rank, world, gather), where gather(bytes) returns those of all ranks; None: the
-    workers of the run.
+    newest stay (0: all). `every_steps`, `every_seconds`: what due() goes by; neither:
+    what the job says (checkpoint.every). `group`: (rank, world, gather), where
+    gather(bytes) returns those of all ranks; None: the workers of the run.
     """
 
     def __init__(
