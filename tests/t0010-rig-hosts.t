@@ -24,7 +24,8 @@ test_mpirun() {
 }
 
 test_separate() {
-    run on node1 sh -c 'sleep 1000 & echo mine >/tmp/f; echo mine >/dev/shm/f; ps -e -o comm='
+    run on node1 sh -c 'sleep 1000 & echo mine >/tmp/f; echo mine >/dev/shm/f
+        while [ "$(cat /proc/$!/comm)" = sh ]; do sleep 0.05; done; ps -e -o comm='
     like "$(cat out)" sleep 'a host sees its processes'
     run on node2 sh -c 'ps -e -o comm=; cat /tmp/f /dev/shm/f'
     unlike "$(cat out)" sleep 'but not those of another'
