@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -166,6 +167,22 @@ static void take_fds(struct msghdr *msg, struct seqsock_msg *m)
     }
 }
 
+/* Of a peer that has closed without having read all, the kernel says that first, once;
+ * what it had sent comes after. */
+static ssize_t receive(int fd, struct msghdr *msg)
+{
+    bool was_reset = false;
+
+    for (;;) {
+        ssize_t n = recvmsg(fd, msg, MSG_CMSG_CLOEXEC);
+
+        if (n >= 0 || (errno != EINTR && (errno != ECONNRESET || was_reset))) {
+            return n;
+        }
+        was_reset = was_reset || errno == ECONNRESET;
+    }
+}
+
 int seqsock_recv(int fd, struct seqsock_msg *ret)
 {
     uint8_t head[2];
@@ -183,9 +200,7 @@ int seqsock_recv(int fd, struct seqsock_msg *ret)
     if (!space) {
         return -ENOMEM;
     }
-    do {
-        n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
+    n = receive(fd, &msg);
     if (n <= 0) {
         return n < 0 ? (errno == ECONNRESET ? 0 : -errno) : 0;
     }

@@ -150,6 +150,28 @@ static void test_messages(void)
     close_pair(&p);
 }
 
+/* The kernel tells of what was left unread before it gives what was sent. */
+static void test_last_words(void)
+{
+    struct pair p = make_pair();
+    _seqsock_msg_ struct seqsock_msg m;
+
+    seqsock_msg_init(&m);
+    send_text(p.far, 1, "unread", 6);
+    send_text(p.near, 7, "bye", 3);
+    close_fd(&p.near);
+    is_int(seqsock_recv(p.far, &m), 1, "what a peer sent last");
+    is_str(buf_str(&m.data), "bye", "though it left something unread");
+    seqsock_msg_release(&m);
+    is_int(seqsock_recv(p.far, &m), 0, "then the end");
+    close_pair(&p);
+    p = make_pair();
+    send_text(p.far, 1, "unread", 6);
+    close_fd(&p.near);
+    is_int(seqsock_recv(p.far, &m), 0, "the end alone");
+    close_pair(&p);
+}
+
 static void test_cut_messages(void)
 {
     struct pair p = make_pair();
@@ -230,6 +252,7 @@ int main(void)
     test_path();
     test_other_user();
     test_messages();
+    test_last_words();
     test_cut_messages();
     test_descriptors();
     test_blob();
