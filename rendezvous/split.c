@@ -263,6 +263,7 @@ static void create_agents(struct split *s)
         a->offset_ms = (int64_t)split_pick(s, 0, 100000);
         for (uint32_t k = 0; k < SPLIT_MAX; k++) {
             a->below[k].via = SPLIT_NONE;
+            a->below[k].other = SPLIT_NONE;
         }
         split_post(s, i ? split_pick(s, 0, 1000) : 0, SP_JOIN, i, 0);
     }

@@ -78,7 +78,8 @@ struct split_child {
 };
 
 struct split_below {
-    uint32_t via;
+    uint32_t via, other; /* as in rendezvous/tree_priv.h */
+    uint64_t other_ms, word_ms;
     bool has_follow;
     bool lost; /* and told */
     uint64_t due_ms;

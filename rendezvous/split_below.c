@@ -36,7 +36,7 @@ void split_expect_back(struct split *s, struct split_agent *a, uint32_t rank,
     }
     b->due_ms = due_ms;
     b->dead = false;
-    b->quiet_at_ms = word_ms;
+    b->quiet_at_ms = word_ms > b->word_ms ? word_ms : b->word_ms;
     split_post(s, s->now_ms + ms + 1, SP_LOST, split_rank(s, a), rank);
 }
 
@@ -60,13 +60,37 @@ void split_heard_of(struct split *s, struct split_agent *a, uint32_t rank,
 {
     struct split_below *b = &a->below[rank];
 
-    (void)s;
     if (via != rank && a->child[rank].linked) {
+        b->other = via;
+        b->other_ms = split_clock(s, a);
         return;
     }
+    if (b->via != via || b->due_ms) {
+        bool is_linked = b->via != SPLIT_NONE && a->child[b->via].linked;
+        uint64_t word_ms = is_linked ? a->child[b->via].word_ms
+                                     : b->quiet_at_ms;
+
+        b->word_ms = word_ms > b->word_ms ? word_ms : b->word_ms;
+    }
+    b->other = SPLIT_NONE;
     b->via = via;
     b->lost = false;
     b->due_ms = 0;
+}
+
+static bool goes_on_elsewhere(struct split_agent *a, uint32_t child)
+{
+    struct split_below *b = &a->below[child];
+    const struct split_child *c = &a->child[child];
+
+    if (b->via != child || b->other == SPLIT_NONE ||
+        b->other_ms <= c->heard_ms || !a->child[b->other].linked) {
+        return false;
+    }
+    b->word_ms = c->word_ms > b->word_ms ? c->word_ms : b->word_ms;
+    b->via = b->other;
+    b->other = SPLIT_NONE;
+    return true;
 }
 
 void split_child_lost(struct split *s, struct split_agent *a, uint32_t child,
@@ -75,7 +99,11 @@ void split_child_lost(struct split *s, struct split_agent *a, uint32_t child,
     uint64_t word_ms = a->child[child].word_ms;
 
     a->child[child].linked = false;
+    goes_on_elsewhere(a, child);
     for (uint32_t i = 0; i < s->n; i++) {
+        if (a->below[i].other == child) {
+            a->below[i].other = SPLIT_NONE;
+        }
         if (a->below[i].via == child) {
             split_expect_back(s, a, i, i == child ? return_ms : s->lease_ms,
                               word_ms);

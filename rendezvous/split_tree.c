@@ -242,6 +242,9 @@ static void on_up_frame(struct split *s, struct split_agent *a,
         split_take_here(s, a, e->rank);
         return;
     case FR_LOST:
+        if (b->other == e->from) {
+            b->other = SPLIT_NONE;
+        }
         if (b->via != SPLIT_NONE && b->via != e->from) {
             return;
         }

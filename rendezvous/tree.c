@@ -36,6 +36,7 @@ static void forget_ways(struct tree *t, uint32_t from)
 {
     for (uint32_t i = from; i < t->n_below; i++) {
         t->below[i].via = NO_RANK;
+        t->below[i].other = NO_RANK;
     }
 }
 

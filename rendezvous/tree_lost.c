@@ -23,7 +23,7 @@ static void expect_back(struct tree *t, uint32_t rank, uint64_t ms,
         return;
     }
     b->due_ms = due;
-    b->quiet_at_ms = word_ms;
+    b->quiet_at_ms = word_ms > b->word_ms ? word_ms : b->word_ms;
     b->dead = false;
     str_copy(b->why, sizeof(b->why), why);
     if (!uv_is_active((uv_handle_t *)t->lost) ||
@@ -62,6 +62,9 @@ void tree_pass_lost(struct tree *t, uint32_t rank, uint32_t via,
     struct below *b = &t->below[rank];
     uint64_t now = tree_now_ms(t);
 
+    if (b->other == via) {
+        b->other = NO_RANK;
+    }
     if (b->via != NO_RANK && b->via != via) {
         return; /* it has found another way here */
     }
@@ -73,6 +76,23 @@ void tree_pass_lost(struct tree *t, uint32_t rank, uint32_t via,
     }
 }
 
+/* Whether another child has spoken for this one since its own link was heard of last:
+ * then it is there, and has had the words that came both ways. */
+static bool goes_on_elsewhere(struct tree *t, const struct child *c)
+{
+    struct below *b = &t->below[c->rank];
+
+    if (b->via != c->rank || b->other == NO_RANK ||
+        b->other_ms <= link_last_heard_ms(c->link) ||
+        !tree_child_of(t, b->other)) {
+        return false;
+    }
+    b->word_ms = c->word_ms > b->word_ms ? c->word_ms : b->word_ms;
+    b->via = b->other;
+    b->other = NO_RANK;
+    return true;
+}
+
 /* All that spoke through this child have to find another way. The time for that
  * is what it takes to see that a parent is silent, and to dial past it. */
 void tree_child_lost(struct tree *t, const struct child *c, uint64_t return_ms,
@@ -80,10 +100,14 @@ void tree_child_lost(struct tree *t, const struct child *c, uint64_t return_ms,
 {
     uint32_t child = c->rank;
 
-    if (t->below[child].via == NO_RANK || t->below[child].via == child) {
+    if (!goes_on_elsewhere(t, c) &&
+        (t->below[child].via == NO_RANK || t->below[child].via == child)) {
         expect_back(t, child, return_ms, c->word_ms, why);
     }
     for (uint32_t i = 0; i < t->n_below; i++) {
+        if (t->below[i].other == child) {
+            t->below[i].other = NO_RANK;
+        }
         if (i != child && t->below[i].via == child) {
             expect_back(t, i, t->config.lease_ms + 2 * tree_connect_ms(t),
                         c->word_ms, "its parent in the tree was lost, and it "

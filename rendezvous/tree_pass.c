@@ -57,14 +57,32 @@ struct child *tree_child_of(struct tree *t, uint32_t rank)
     return c;
 }
 
-/* `rank` was heard through the child `via`. */
+/* It is heard another way than so far: words of the one before may have come, too. */
+static void keep_word(struct tree *t, struct below *b)
+{
+    const struct child *before =
+        b->via == NO_RANK ? NULL : tree_child_of(t, b->via);
+    uint64_t word_ms = before ? before->word_ms : b->quiet_at_ms;
+
+    b->word_ms = word_ms > b->word_ms ? word_ms : b->word_ms;
+}
+
+/* `rank` was heard through the child `via`. Where it has a link of its own, either a
+ * parent that it has left repeats what it knew, or it has left us, and the link, which
+ * is cut, does not say so. Its silence will tell: see tree_child_lost(). */
 void tree_heard(struct tree *t, uint32_t rank, uint32_t via)
 {
     struct below *b = &t->below[rank];
 
     if (via != rank && tree_child_of(t, rank)) {
-        return; /* repeated by a parent that it has left */
+        b->other = via;
+        b->other_ms = tree_now_ms(t);
+        return;
     }
+    if (b->via != via || b->due_ms) {
+        keep_word(t, b);
+    }
+    b->other = NO_RANK;
     b->via = via;
     b->lost = false;
     b->dead = false;

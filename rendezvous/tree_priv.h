@@ -43,6 +43,11 @@ struct below {
     struct buf report;      /* the newest, encoded */
     struct buf follow;      /* likewise */
     uint32_t via;           /* that child; NO_RANK before the first report */
+    uint32_t other;         /* one that spoke for it although it has a link of its
+                               own; or NO_RANK */
+    uint64_t other_ms;      /* when it last did */
+    uint64_t word_ms;       /* by then it may have had a word through a child that it
+                               was heard through before */
     bool lost;              /* and told so */
     uint64_t due_ms;        /* its time to come back ends then; 0: it is there */
     uint64_t quiet_at_ms;   /* it has had no word since */

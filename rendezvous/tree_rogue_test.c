@@ -98,6 +98,59 @@ static void test_old_parent(void)
     bed_close(&w);
 }
 
+static bool child_is_dropped(struct world *w)
+{
+    struct rogue *both = w->own;
+
+    rogue_beat(&both[0], 0);
+    return both[1].down;
+}
+
+static bool parent_is_settled(struct world *w)
+{
+    struct rogue *both = w->own;
+
+    rogue_beat(&both[0], 0);
+    return w->nodes[0].n_words > 40; /* two leases */
+}
+
+static bool third_lost(struct world *w)
+{
+    return w->lost[3];
+}
+
+/* A child that leaves us while the link to us is cut: we hear nothing of that, but
+ * another says that it is there. */
+static void test_left_unheard(void)
+{
+    static const struct tree_loss gone = {.quiet_ms = 60000, .why = "gone"};
+    struct rogue both[2]; /* the other, and the child */
+    _buf_ struct buf b = {0};
+    uint64_t joined_ms;
+    struct world w;
+
+    bed_open(&w);
+    w.own = both;
+    bed_join(&w, 0, "run");
+    rogue_join(&w, &both[0], 0, 1);
+    joined_ms = uv_now(&w.loop);
+    rogue_join(&w, &both[1], 0, 3);
+    uv_sleep(2);
+    rogue_blob(&both[0], TREE_REPORT, 3, "\0\0\0\3", 4);
+    ok(bed_run_until(&w, child_is_dropped), "a silent child is dropped");
+    w.nodes[0].n_words = 0;
+    bed_run_until(&w, parent_is_settled);
+    is_int(w.lost[3], 0, "but not lost: it is below another one");
+    tree_loss_encode(&gone, &b);
+    rogue_blob(&both[0], TREE_LOST, 3, b.data, b.len);
+    ok(bed_run_until(&w, third_lost), "until that one says so");
+    ok(uv_now(&w.loop) - w.loss[3].quiet_ms >= joined_ms,
+       "and it may have had our words for as long as it had a link");
+    rogue_leave(&both[1]);
+    rogue_leave(&both[0]);
+    bed_close(&w);
+}
+
 static bool inner_lost(struct world *w)
 {
     return w->lost[1];
@@ -196,6 +249,7 @@ int main(void)
 {
     test_hellos();
     test_old_parent();
+    test_left_unheard();
     test_silent_child();
     test_lies_about_ranks();
     test_lies_about_numbers();
