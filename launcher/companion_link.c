@@ -23,6 +23,7 @@ struct peer {
     int fd;
     uint64_t epoch; /* 0 before its hello */
     uint64_t number; /* the later, the higher */
+    bool has_world; /* it has told of its MPI world */
 };
 
 struct companion_link {
@@ -162,6 +163,7 @@ static void take_world(struct peer *p, const struct seqsock_msg *m)
         return;
     }
     explicit_bzero(m->data.data, m->data.len); /* the key was in it */
+    p->has_world = true;
     l->ops.on_world(l->ctx, &w, &roster);
     explicit_bzero(&w, sizeof(w));
     secret_forget();
@@ -320,7 +322,7 @@ int companion_link_attach(struct companion_link *l,
     int fds[2] = {segment_fd, event_fd};
     _buf_ struct buf b = {0};
 
-    if (!l->current) {
+    if (!l->current || !l->current->has_world) {
         return -EPIPE;
     }
     companion_attach_encode(a, &b);

@@ -53,7 +53,8 @@ void companion_link_destroy(struct companion_link *l);
 
 bool companion_link_is_up(const struct companion_link *l);
 
-/* Asks the companion to join a group. 0, or -EPIPE where there is none. */
+/* Asks the companion to join a group. 0, or -EPIPE where there is none that has brought
+ * its world: what is asked before that would be asked again after on_world. */
 int companion_link_attach(struct companion_link *l,
                           const struct companion_attach *a, int segment_fd,
                           int event_fd);

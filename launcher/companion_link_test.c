@@ -293,6 +293,10 @@ static void test_words(void)
     companion_link_verdict(t.link, 0, "unheard");
     fd = say_hello(&t, 1, PACKAGE_VERSION);
     next_type(fd);
+    is_int(companion_link_attach(t.link, &a, 0, 0), -EPIPE,
+           "nobody that has a world");
+    is_int(next_type(fd), -EAGAIN, "so it hears nothing");
+    bring_world(&t, fd, 1);
     is_int(companion_link_attach(t.link, &a, 0, 0), 0, "asked");
     is_int(next_type(fd), COMPANION_ATTACH, "and heard");
     companion_outcome_encode(&o, &b);
