@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "ckpt/interval.h"
+#include "comm/client.h"
 #include "muster.h"
 
 #include <errno.h>
@@ -64,18 +65,8 @@ int ckpt_due_open(struct muster_ckpt *ck, struct error *e)
     }
     rc = number("MUSTER_RAN_SECONDS", &a->ran_s, e);
     rc = rc < 0 ? rc : number("MUSTER_FAILURE_COUNT", &n_failures, e);
-    a->n_failures = (uint64_t)n_failures;
+    a->n_failures = n_failures < UINT32_MAX ? (uint32_t)n_failures : UINT32_MAX;
     return rc;
-}
-
-void ckpt_due_saved(struct muster_ckpt *ck, double cost_s)
-{
-    struct ckpt_auto *a = &ck->automatic;
-
-    cost_s = cost_s > LEAST_COST_S ? cost_s : LEAST_COST_S;
-    a->cost_s = a->cost_s > 0
-                    ? COST_WEIGHT * cost_s + (1 - COST_WEIGHT) * a->cost_s
-                    : cost_s;
 }
 
 /* --- whether it is time --- */
@@ -90,20 +81,56 @@ static bool last_is_durable(struct muster_ckpt *ck)
                                 NULL) != 0;
 }
 
-static bool is_time(struct muster_ckpt *ck)
+static struct interval_facts facts_of(const struct muster_ckpt *ck)
 {
-    struct ckpt_auto *a = &ck->automatic;
-    struct interval_facts facts = {
+    const struct ckpt_auto *a = &ck->automatic;
+
+    return (struct interval_facts){
         .cost_s = a->cost_s,
         .ran_s = a->ran_s + seconds_since(a->opened_ns),
         .n_failures = a->n_failures,
         .n_workers = ck->group.world,
     };
+}
+
+static bool is_time(struct muster_ckpt *ck)
+{
+    struct interval_facts facts = facts_of(ck);
     struct interval chosen;
 
     interval_choose(&facts, &chosen);
     return seconds_since(ck->last_save_ns) >= chosen.seconds &&
            last_is_durable(ck);
+}
+
+/* For muster status. One that is not taken is told with the next save. */
+static void tell_plan(struct muster_ckpt *ck)
+{
+    struct client *client = ck->automatic.is_on && ck->group.rank == 0
+                                ? client_of(ck->m) : NULL;
+    struct interval_facts facts = facts_of(ck);
+    struct interval chosen;
+
+    if (client) {
+        interval_choose(&facts, &chosen);
+        client_save_plan(client, &(struct worker_save_plan){
+            .every_s = chosen.seconds, .cost_s = chosen.cost_s,
+            .mtbf_s = chosen.mtbf_s, .ran_s = facts.ran_s,
+            .n_failures = (uint32_t)facts.n_failures,
+            .is_assumed = facts.cost_s <= 0,
+        }, NULL);
+    }
+}
+
+void ckpt_due_saved(struct muster_ckpt *ck, double cost_s)
+{
+    struct ckpt_auto *a = &ck->automatic;
+
+    cost_s = cost_s > LEAST_COST_S ? cost_s : LEAST_COST_S;
+    a->cost_s = a->cost_s > 0
+                    ? COST_WEIGHT * cost_s + (1 - COST_WEIGHT) * a->cost_s
+                    : cost_s;
+    tell_plan(ck);
 }
 
 /* Time is that of rank 0 alone. */

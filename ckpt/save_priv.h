@@ -96,7 +96,7 @@ struct ckpt_auto {
     bool is_on;
     int64_t opened_ns;
     double ran_s;        /* the run, before that */
-    uint64_t n_failures;
+    uint32_t n_failures;
     double cost_s;       /* of a save, newer ones count for more; 0: none yet */
 };
 

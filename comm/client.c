@@ -463,22 +463,38 @@ int client_snap_status(struct client *c, const char *uuid,
     return error_text(e, ENOENT, "no snapshot %s", uuid);
 }
 
-int client_report(struct client *c, const struct worker_report *report,
-                  struct error *e)
+static int send_or_drop(struct client *c, const struct worker_msg *m,
+                        struct error *e)
 {
-    struct worker_msg m = {.type = WORKER_REPORT};
     int rc = flush(c, e);
 
     if (rc <= 0) {
         return rc; /* still busy with the last one: leave this one out */
     }
-    m.report = *report;
-    worker_msg_encode(&c->out, &m);
+    worker_msg_encode(&c->out, m);
     if (c->out.failed) {
         return error_set(e, ENOMEM, "worker socket");
     }
     rc = flush(c, e);
     return rc < 0 ? rc : 0;
+}
+
+int client_report(struct client *c, const struct worker_report *report,
+                  struct error *e)
+{
+    struct worker_msg m = {.type = WORKER_REPORT};
+
+    m.report = *report;
+    return send_or_drop(c, &m, e);
+}
+
+int client_save_plan(struct client *c, const struct worker_save_plan *plan,
+                     struct error *e)
+{
+    struct worker_msg m = {.type = WORKER_SAVE_PLAN};
+
+    m.save_plan = *plan;
+    return send_or_drop(c, &m, e);
 }
 
 int client_checkpoint_saved(struct client *c, const char *path, int64_t step,

@@ -54,6 +54,10 @@ int client_snap_status(struct client *c, const char *uuid,
 int client_snap_find(struct client *c, const char *uuid,
                      struct worker_snap *ret, int *ret_fd, struct error *e);
 
+/* Likewise. */
+int client_save_plan(struct client *c, const struct worker_save_plan *plan,
+                     struct error *e);
+
 /* Sends for certain, waiting where the agent is behind. */
 int client_checkpoint_saved(struct client *c, const char *path, int64_t step,
                             struct error *e);

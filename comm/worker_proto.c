@@ -6,6 +6,7 @@
 #include "base/wire.h"
 
 #include <stdbool.h>
+#include <math.h>
 #include <string.h>
 
 int worker_name_is_valid(const char *name)
@@ -253,6 +254,35 @@ static void get_snap_find(struct wire_reader *r, struct worker_msg *m)
     get_uuid(r, m->snap_find.uuid, true);
 }
 
+static void put_save_plan(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_f64(b, m->save_plan.every_s);
+    wire_put_f64(b, m->save_plan.cost_s);
+    wire_put_f64(b, m->save_plan.mtbf_s);
+    wire_put_f64(b, m->save_plan.ran_s);
+    wire_put_u32(b, m->save_plan.n_failures);
+    wire_put_u8(b, m->save_plan.is_assumed);
+}
+
+static double get_seconds(struct wire_reader *r)
+{
+    double v = wire_get_f64(r);
+
+    r->bad = r->bad || !isfinite(v) || v < 0;
+    return v;
+}
+
+static void get_save_plan(struct wire_reader *r, struct worker_msg *m)
+{
+    m->save_plan.every_s = get_seconds(r);
+    m->save_plan.cost_s = get_seconds(r);
+    m->save_plan.mtbf_s = get_seconds(r);
+    m->save_plan.ran_s = get_seconds(r);
+    m->save_plan.n_failures = wire_get_u32(r);
+    m->save_plan.is_assumed = wire_get_u8(r);
+    r->bad = r->bad || m->save_plan.is_assumed > 1;
+}
+
 static void put_nothing(struct buf *b, const struct worker_msg *m)
 {
     (void)b;
@@ -285,6 +315,7 @@ static const struct codec {
     [WORKER_SNAP_STATUS] = {"snapshot status", put_snap_status,
                             get_snap_status},
     [WORKER_SNAP_FIND] = {"snapshot find", put_snap_find, get_snap_find},
+    [WORKER_SAVE_PLAN] = {"save plan", put_save_plan, get_save_plan},
 };
 
 void worker_msg_encode(struct buf *b, const struct worker_msg *m)

@@ -14,7 +14,8 @@
  *                  <-   WELCOME, then STATE; or REFUSED, then end of file
  *   JOIN_COMM      ->
  *                  <-   COMM with two descriptors: segment, event; or without
- *   REPORT, CHECKPOINT_SAVED -> at any time after WELCOME, not answered
+ *   REPORT, CHECKPOINT_SAVED, SAVE_PLAN
+ *                  ->   at any time after WELCOME, not answered
  *   SNAP_BEGIN, SNAP_FIND ->
  *                  <-   SNAP with a descriptor: a snapshot; or without
  *   SNAP_DONE      ->
@@ -60,6 +61,7 @@ enum worker_msg_type {
     WORKER_SNAP_DONE = 11,
     WORKER_SNAP_STATUS = 12,
     WORKER_SNAP_FIND = 13,
+    WORKER_SAVE_PLAN = 14,
 };
 
 struct worker_hello {
@@ -105,6 +107,14 @@ struct worker_report {
 struct worker_checkpoint {
     int64_t step;
     char path[WORKER_PATH_SIZE];
+};
+
+/* How often checkpoints are to be made, and why: see ckpt/interval.h. Seconds, which
+ * are finite and not negative. */
+struct worker_save_plan {
+    double every_s, cost_s, mtbf_s, ran_s;
+    uint32_t n_failures;
+    uint8_t is_assumed; /* 0 or 1: the cost, for there was no save yet */
 };
 
 struct worker_state {
@@ -169,6 +179,7 @@ struct worker_msg {
         struct worker_snap_done snap_done;
         struct worker_snap_status snap_status;
         struct worker_snap_find snap_find;
+        struct worker_save_plan save_plan;
     };
 };
 

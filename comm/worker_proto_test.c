@@ -149,6 +149,9 @@ static void test_round_trips(void)
     m.checkpoint.step = INT64_MAX;
     memset(m.checkpoint.path, 'p', WORKER_PATH_SIZE - 1);
     round_trip(&m, "checkpoint saved");
+    m = blank(WORKER_SAVE_PLAN);
+    m.save_plan = (struct worker_save_plan){66.5, 0.2, 11160, 111600, 10, 1};
+    round_trip(&m, "save plan");
     m = blank(WORKER_STATE);
     m.state.should_stop = 1;
     m.state.checkpoint_requests = 12;

@@ -644,6 +644,14 @@ static void take_report(struct record *r, const json_t *fact)
     }
 }
 
+/* That of rank 0 is everybody's. */
+static void take_save_plan(struct record *r, const json_t *fact)
+{
+    if (int_of(fact, "rank") == 0) {
+        status_read_plan(fact, &r->status->save_plan);
+    }
+}
+
 /* Which MPI worlds there were: a front end that takes over makes a newer one. */
 static void take_world(struct record *r, const char *kind, int64_t epoch)
 {
@@ -679,6 +687,8 @@ void record_fact(struct record *r, uint32_t node, const char *kind,
         take_exited(r, fact);
     } else if (strcmp(kind, "report") == 0) {
         take_report(r, fact);
+    } else if (strcmp(kind, "save_plan") == 0) {
+        take_save_plan(r, fact);
     }
     record_touch(r);
 }

@@ -86,6 +86,23 @@ static void on_report(void *arg, uint32_t local_rank,
     agent_fact_send(c->agent, &w);
 }
 
+static void on_save_plan(void *arg, uint32_t local_rank,
+                         const struct worker_save_plan *plan)
+{
+    struct crew *c = arg;
+    _buf_ struct buf b = {0};
+    struct jsonw w = crew_fact_begin(&b, "save_plan", c);
+
+    jsonw_int(&w, "rank", c->layout.first_rank + local_rank);
+    jsonw_num(&w, "every", plan->every_s);
+    jsonw_num(&w, "cost", plan->cost_s);
+    jsonw_bool(&w, "assumed", plan->is_assumed);
+    jsonw_num(&w, "mtbf", plan->mtbf_s);
+    jsonw_int(&w, "failures", plan->n_failures);
+    jsonw_num(&w, "ran", plan->ran_s);
+    agent_fact_send(c->agent, &w);
+}
+
 /* The member tells it with its next report. */
 static void on_checkpoint_saved(void *arg, uint32_t local_rank,
                                 const char *path, int64_t step)
@@ -133,6 +150,7 @@ const struct worker_socket_ops crew_socket_ops = {
     .whose = whose,
     .on_report = on_report,
     .on_checkpoint_saved = on_checkpoint_saved,
+    .on_save_plan = on_save_plan,
     .on_snap_begin = on_snap_begin,
     .on_snap_find = on_snap_find,
     .on_snap_done = on_snap_done,

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "ckpt/interval.h"
 #include "launcher/show.h"
 
 #include <inttypes.h>
@@ -228,6 +229,17 @@ static void put_saving(struct buf *b, const struct run_status *s)
     }
 }
 
+static void put_plan(struct buf *b, const struct status_plan *p)
+{
+    struct interval_facts facts = {p->is_assumed ? 0 : p->cost_s, p->ran_s,
+                                   p->n_failures, 0};
+    struct interval chosen = {p->every_s, p->cost_s, p->mtbf_s};
+    char text[INTERVAL_TEXT_BYTES];
+
+    interval_explain(&facts, &chosen, text);
+    buf_printf(b, "  saves       every %s\n", text);
+}
+
 void run_text_head(struct buf *b, const struct run_view *v)
 {
     const struct run_status *s = v->status;
@@ -264,6 +276,9 @@ void run_text_head(struct buf *b, const struct run_view *v)
         put_text(b, "  checkpoint  ", s->resume_path);
     }
     put_saving(b, s);
+    if (s->save_plan.is_set && !s->verdict.is_set) {
+        put_plan(b, &s->save_plan);
+    }
     put_late(b, s);
     put_text(b, "  directory   ", v->dir->path);
 }

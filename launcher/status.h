@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
+#include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -110,6 +111,14 @@ struct status_verdict {
     char reason[1024];
 };
 
+/* How often workers save, as muster has chosen, and by what: see ckpt/interval.h. */
+struct status_plan {
+    bool is_set;
+    bool is_assumed; /* the cost: there was no save yet */
+    double every_s, cost_s, mtbf_s, ran_s;
+    uint64_t n_failures;
+};
+
 struct run_status {
     char id[64];
     char name[64];
@@ -123,6 +132,7 @@ struct run_status {
      * written it, and how many are to; 0: there is none. */
     int64_t saving_step;
     uint32_t saving_written, saving_ranks;
+    struct status_plan save_plan;
     enum status_run_state state;
     int generation;             /* 0 before the first */
     int lead;                   /* rank of the node that leads */
@@ -186,5 +196,8 @@ void run_status_to_json(const struct run_status *s, struct buf *to);
  * caller owns *ret. */
 int run_status_from_json(const char *json, size_t len, struct run_status **ret,
                          struct error *e);
+
+/* Of what agents say, and of status.json. Unset where `o` is none. */
+void status_read_plan(const json_t *o, struct status_plan *ret);
 
 #endif

@@ -252,6 +252,23 @@ static void read_saving(struct reader *r, const json_t *o,
     r->where = "";
 }
 
+void status_read_plan(const json_t *o, struct status_plan *ret)
+{
+    struct status_plan p = {.is_set = true};
+    json_t *failures = json_object_get(o, "failures");
+
+    if (!jsonw_read_num(json_object_get(o, "every"), &p.every_s) ||
+        !jsonw_read_num(json_object_get(o, "cost"), &p.cost_s) ||
+        !jsonw_read_num(json_object_get(o, "mtbf"), &p.mtbf_s) ||
+        !jsonw_read_num(json_object_get(o, "ran"), &p.ran_s) ||
+        json_integer_value(failures) < 0) {
+        return;
+    }
+    p.is_assumed = json_is_true(json_object_get(o, "assumed"));
+    p.n_failures = (uint64_t)json_integer_value(failures);
+    *ret = p;
+}
+
 static void read_head(struct reader *r, const json_t *o, struct run_status *s)
 {
     get_str(r, o, "id", s->id, sizeof(s->id));
@@ -263,6 +280,7 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     s->resume_step = get_int(r, o, "resume_step", -1, INT64_MAX, -1);
     s->saved_ns = get_time(r, o, "saved");
     read_saving(r, json_object_get(o, "saving"), s);
+    status_read_plan(json_object_get(o, "save_plan"), &s->save_plan);
     s->checkpoint_is_late = json_is_true(json_object_get(o, "checkpoint_late"));
     s->state = (enum status_run_state)get_state(r, o, run_name,
                                                 STATUS_N_STATES);

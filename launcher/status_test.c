@@ -28,6 +28,7 @@ static struct run_status *sample(void)
     s->saving_step = 14;
     s->saving_written = 3;
     s->saving_ranks = 8;
+    s->save_plan = (struct status_plan){true, true, 66.5, 1, 11160, 111600, 10};
     s->checkpoint_is_late = true;
     s->state = STATUS_RESTARTING;
     s->generation = 3;
@@ -92,7 +93,8 @@ static void test_round_trip(void)
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
         "\"saved\":1795206358.000000,\"saving\":{\"step\":14,\"written\":3,"
-        "\"ranks\":8},\"checkpoint_late\":true",
+        "\"ranks\":8},\"save_plan\":{\"every\":66.5,\"cost\":1,\"assumed\":true,"
+        "\"mtbf\":11160,\"failures\":10,\"ran\":111600},\"checkpoint_late\":true",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",
         "\"failure\":{\"generation\":2,\"rank\":2,\"node\":1,",
         "\"signal\":9,\"reason\":\"killed\",\"advice\":\"take less\",\"lines\":\"one",

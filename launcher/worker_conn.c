@@ -333,6 +333,11 @@ static void got_message(struct connection *c, const struct worker_msg *m)
                                         m->checkpoint.step);
         }
         break;
+    case WORKER_SAVE_PLAN:
+        if (w->ops->on_save_plan) {
+            w->ops->on_save_plan(w->arg, rank, &m->save_plan);
+        }
+        break;
     case WORKER_SNAP_BEGIN:
     case WORKER_SNAP_DONE:
     case WORKER_SNAP_FIND:
