@@ -22,6 +22,7 @@ enum {
     FIRST_PAUSE_MS = 10,
     MAX_PAUSE_MS = 500,
     MAX_NOTE_BYTES = 256,       /* r<rank> */
+    MAX_PUTS = 3,
     MAX_LIST_BYTES = 64 << 20,
 };
 
@@ -77,14 +78,25 @@ static int make_dir(const char *dir, struct error *e)
     return check_dir(dir, e);
 }
 
+/* Rank 0, which comes when it comes, empties the directory: a file that is being
+ * written is gone then, and is written again. */
 static int put(const char *dir, const char *name, const struct buf *b,
                struct error *e)
 {
     char path[PATH_MAX];
     int rc = fs_path(path, sizeof(path), e, "%s/%s", dir, name);
 
-    return rc < 0 ? rc : b->failed ? error_set(e, ENOMEM, "write %s", path)
-                       : fs_write_replace(path, b->data, b->len, e);
+    if (rc == 0 && b->failed) {
+        rc = error_set(e, ENOMEM, "write %s", path);
+    }
+    for (int i = 0; rc == 0 && i < MAX_PUTS; i++) {
+        int put_rc = fs_write_replace(path, b->data, b->len, e);
+
+        if (put_rc != -ENOENT) {
+            return put_rc;
+        }
+    }
+    return rc < 0 ? rc : -ENOENT;
 }
 
 static int get(const char *dir, const char *name, size_t max,

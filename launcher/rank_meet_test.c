@@ -217,6 +217,46 @@ static void test_meet(void)
     expect_empty("a");
 }
 
+static int n_swept; /* so many files are gone before they have their name */
+
+int __real_fs_write_replace(const char *path, const void *data, size_t len,
+                            struct error *e);
+int __wrap_fs_write_replace(const char *path, const void *data, size_t len,
+                            struct error *e);
+
+int __wrap_fs_write_replace(const char *path, const void *data, size_t len,
+                            struct error *e)
+{
+    if (n_swept > 0) {
+        n_swept--;
+        return error_set(e, ENOENT, "rename %s", path);
+    }
+    return __real_fs_write_replace(path, data, len, e);
+}
+
+/* Rank 0 empties the directory while the other one writes there. */
+static void test_swept(void)
+{
+    struct how h = {.launch = 6, .timeout_ms = LONG_MS, .dir = "a", .world = 2,
+                    .n_local = 1};
+    struct rank r[2];
+
+    fresh("a");
+    n_swept = 1;
+    r[1] = start(&h, 1);
+    n_swept = 0;
+    r[0] = start(&h, 0);
+    expect(&r[1], "1/2 10.0.0.1:6", "one whose file is swept away");
+    expect(&r[0], "0/2 10.0.0.1:6", "is met");
+    expect_empty("a");
+    fresh("a");
+    n_swept = 100;
+    r[1] = start(&h, 1);
+    n_swept = 0;
+    expect_part(&r[1], "rename ", "one that can never write says so");
+    fresh("a");
+}
+
 static void test_late(void)
 {
     struct how h = {.launch = 8, .timeout_ms = LONG_MS, .dir = "a", .world = 2,
@@ -424,6 +464,7 @@ int main(void)
     test_list();
     test_order();
     test_meet();
+    test_swept();
     test_late();
     test_stale();
     test_old();
