@@ -210,9 +210,6 @@ static const struct field copy_fields[] = {
     {0},
 };
 
-static const char no_own[] = "muster makes no checkpoints of its own; those that "
-                             "the program makes count";
-
 static const struct field checkpoint_fields[] = {
     {"every", FIELD_SPAN, FIELD_TAKES_AUTO | FIELD_TAKES_OFF,
      AT(checkpoint.every_ms), .min = 1 * SECONDS, .max = 365 * DAYS,
@@ -224,9 +221,11 @@ static const struct field checkpoint_fields[] = {
      "the library"},
     {"levels", FIELD_FLAGS, AT(checkpoint.levels), .words = level_words,
      .def = "[memory, partner, disk]", .help = "where checkpoints are held",
-     .later = no_own},
+     .later = "those that workers save by the library are in their nodes' memory, "
+     "and on the disk"},
     {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
-     .help = "URI to which checkpoints are copied", .later = no_own},
+     .help = "URI to which checkpoints are copied",
+     .later = "checkpoint.copy copies those of checkpoint.watch"},
     {"watch", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.watch),
      .help = "directory into which the program itself writes checkpoints: the "
              "newest that is whole is where a restart starts"},

@@ -276,7 +276,7 @@ static void test_warnings(void)
         {"container: img", "note: t:4:12: container is not acted on yet: the "
                            "job runs on the host"},
         {"checkpoint: {levels: [disk]}", "note: t:4:22: checkpoint.levels is not "
-                                         "acted on yet: muster makes no"},
+                                         "acted on yet: those that workers"},
         {"checkpoint: {prune: {keep: 2}}",
          "warning: t:4:13: checkpoint.prune has no effect without"},
         {"checkpoint: {copy: {to: /b}}",
