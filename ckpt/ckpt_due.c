@@ -65,7 +65,10 @@ int ckpt_due_open(struct muster_ckpt *ck, struct error *e)
     }
     rc = number("MUSTER_RAN_SECONDS", &a->ran_s, e);
     rc = rc < 0 ? rc : number("MUSTER_FAILURE_COUNT", &n_failures, e);
-    a->n_failures = n_failures < UINT32_MAX ? (uint32_t)n_failures : UINT32_MAX;
+    if (rc == 0) {
+        a->n_failures = n_failures < UINT32_MAX ? (uint32_t)n_failures
+                                                : UINT32_MAX;
+    }
     return rc;
 }
 
