@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- stepping --- */
 
@@ -57,16 +58,40 @@ static void give(struct agent_lead *l, const struct order *order)
     agent_order_publish(&l->order, order);
 }
 
+/* What its workers start from is known: the order goes out, if it is the newest. */
+static void start_from(struct agent_lead *l, const char *path, int64_t step)
+{
+    struct lead_event event = {.type = LEAD_CHOSEN, .text = path, .step = step};
+    struct run_status *s = record_status(l->record);
+    const struct order *order;
+
+    agent_lead_step(l, &event);
+    str_copy(s->resume_path, sizeof(s->resume_path),
+             lead_resume(l->core, &s->resume_step));
+    order = lead_order(l->core);
+    if (l->held && order && order->serial == l->held) {
+        l->held = 0;
+        give(l, order);
+    }
+}
+
 /* No worker is alive when an order to run another generation comes: the time to look
- * at what they have left. */
+ * at what they have left. What was saved since the order was made counts, too. */
 static void look_and_give(struct agent_lead *l, const struct order *order)
 {
-    l->held = 0;
+    char path[ORDER_PATH_BYTES];
+    int64_t step;
+
+    str_copy(path, sizeof(path), lead_resume(l->core, &step));
     if (order->step == ORDER_RUN && order->generation != l->started &&
-        lead_watch_ask(l->ckpts, order->generation, order->past.resume_path,
-                       order->past.resume_step)) {
+        lead_watch_ask(l->ckpts, order->generation, path, step)) {
         l->held = order->serial;
+    } else if (order->step == ORDER_RUN && strcmp(path, order->resume_path) != 0 &&
+               order->generation != l->started) {
+        l->held = order->serial;
+        start_from(l, path, step);
     } else {
+        l->held = 0;
         give(l, order);
     }
 }
@@ -127,9 +152,6 @@ void agent_lead_step(struct agent_lead *l, struct lead_event *event)
     for (size_t i = 0; i < do_->n_notes; i++) {
         take_note(l, &do_->notes[i]);
     }
-    if (do_->order) {
-        publish(l, do_->order);
-    }
     if (do_->ask_checkpoint) {
         agent_ask_checkpoint(a, lead_generation(l->core));
     }
@@ -143,6 +165,9 @@ void agent_lead_step(struct agent_lead *l, struct lead_event *event)
                        do_->wake_ms > now ? do_->wake_ms - now : 0, 0);
     } else {
         uv_timer_stop(l->timer);
+    }
+    if (do_->order) {
+        publish(l, do_->order); /* last: it may step again */
     }
     free(do_);
 }
@@ -181,19 +206,7 @@ static void on_saved(void *arg, const char *path, int64_t step_)
 
 static void on_chosen(void *arg, const char *path, int64_t step_)
 {
-    struct agent_lead *l = arg;
-    struct lead_event event = {.type = LEAD_CHOSEN, .text = path, .step = step_};
-    struct run_status *s = record_status(l->record);
-    const struct order *order;
-
-    agent_lead_step(l, &event);
-    str_copy(s->resume_path, sizeof(s->resume_path),
-             lead_resume(l->core, &s->resume_step));
-    order = lead_order(l->core);
-    if (l->held && order && order->serial == l->held) {
-        l->held = 0;
-        give(l, order);
-    }
+    start_from(arg, path, step_);
 }
 
 /* Each rank that is there is shown in time; that it begins and ends, now. */

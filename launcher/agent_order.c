@@ -25,6 +25,7 @@ static void on_written(void *arg, bool is_written)
     _buf_ struct buf b = o->waiting;
 
     o->waiting = (struct buf){0};
+    o->given = o->waiting_generation;
     if (!is_written) {
         agent_note(o->agent, "the number of a generation could not be written "
                    "to %s in %d ms: it starts without", o->agent->run.dir,
@@ -44,6 +45,7 @@ void agent_order_release(struct agent_order *o)
 void agent_order_publish(struct agent_order *o, const struct order *order)
 {
     _buf_ struct buf b = {0};
+    bool is_first = order->step == ORDER_RUN && order->generation != o->given;
 
     agent_order_release(o);
     order_encode(order, &b);
@@ -51,14 +53,15 @@ void agent_order_publish(struct agent_order *o, const struct order *order)
         agent_log(o->agent, "out of memory: an order was not published");
         return;
     }
-    if (order->step == ORDER_LEAVE || order->step == ORDER_RUN) {
+    if (order->step == ORDER_LEAVE || is_first) {
         record_flush(o->record);
     }
-    if (order->step != ORDER_RUN) {
+    if (!is_first) {
         give(o->agent, &b);
         return;
     }
     o->waiting = b;
+    o->waiting_generation = order->generation;
     b = (struct buf){0};
     record_when_written(o->record, RECORD_MS, on_written, o);
 }

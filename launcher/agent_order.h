@@ -19,6 +19,9 @@ struct agent_order {
     struct agent *agent;
     struct record *record;
     struct buf waiting; /* encoded; empty: none */
+    uint32_t waiting_generation;
+    uint32_t given;     /* the newest generation that was given; what is said of it
+                           again waits for nothing */
 };
 
 /* To all nodes, this one included: now, or once it is recorded. An order that

@@ -466,8 +466,8 @@ void record_started(struct record *r, const struct order *run)
     s->generation = (int)run->generation;
     s->restarts = (int)run->past.n_restarts;
     mark_spares(r, run);
-    str_copy(s->resume_path, sizeof(s->resume_path), run->past.resume_path);
-    s->resume_step = run->past.resume_path[0] ? run->past.resume_step : -1;
+    str_copy(s->resume_path, sizeof(s->resume_path), run->resume_path);
+    s->resume_step = run->resume_path[0] ? run->resume_step : -1;
     slow_destroy(r->slow);
     r->slow = slow_create(whole.world);
     if (run_status_set_workers(s, whole.world) < 0) {

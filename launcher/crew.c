@@ -210,7 +210,7 @@ int crew_start(struct agent *a, const struct order *order, struct error *e)
         crew_free(c);
         return rc;
     }
-    crew_see(a, order->past.resume_path);
+    crew_see(a, order->resume_path);
     a->crew = c;
     a->generation = order->generation;
     a->first_rank = c->layout.first_rank;

@@ -60,7 +60,7 @@ static int make_socket(struct crew *c, uint32_t i, const struct order *order,
     }
     str_copy(welcome.run_dir, sizeof(welcome.run_dir), a->run.dir);
     str_copy(welcome.resume_path, sizeof(welcome.resume_path),
-             order->past.resume_path);
+             order->resume_path);
     rc = worker_socket_create(&a->loop, path, &welcome, &crew_socket_ops, c,
                               &c->list[i].socket, e);
     if (rc == 0) {

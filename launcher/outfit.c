@@ -100,7 +100,7 @@ static struct contract_facts facts_of(const struct outfit_node *node,
         .master_port = node->store_port ? node->store_port
                                         : order->master_port,
         .agent_store = true,
-        .resume_path = order->past.resume_path[0] ? order->past.resume_path : NULL,
+        .resume_path = order->resume_path[0] ? order->resume_path : NULL,
         .jax_port = outfit_second_port(order->master_port),
         .n_gpus = node->n_gpus,
         .interface = node->interface,

@@ -238,6 +238,9 @@ int lead_step(struct lead *lead, const struct lead_event *event,
                 lead_advance(lead, ret);
             }
         } while (lead->phase != before);
+        if (!lead->retired) {
+            lead_tell_saved(lead, ret);
+        }
     }
     ret->wake_ms = lead_next_wake(lead);
     ret->finished = lead->phase == PHASE_OVER;

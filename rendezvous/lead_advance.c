@@ -174,5 +174,5 @@ uint64_t lead_next_wake(struct lead *lead)
         lead->config.deadline_ms < wake_ms) {
         wake_ms = lead->config.deadline_ms;
     }
-    return wake_ms;
+    return lead_tell_ms(lead) < wake_ms ? lead_tell_ms(lead) : wake_ms;
 }

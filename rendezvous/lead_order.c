@@ -6,6 +6,9 @@
 #include "base/str.h"
 #include "rendezvous/mutant.h"
 
+/* Between two orders that only tell of saves. */
+#define TELL_MS 250
+
 bool lead_is_ready(const struct lead *lead, const struct lead_node *n)
 {
     switch (lead->phase) {
@@ -126,6 +129,8 @@ static struct order *publish(struct lead *lead, struct lead_actions *ret,
         .view = lead->view, /* borrowed, as other arrays are */
     };
     keep_past(lead, &lead->order.past);
+    lead->is_untold = false;
+    lead->told_ms = lead->now_ms;
     ret->order = &lead->order;
     return &lead->order;
 }
@@ -233,6 +238,8 @@ void lead_run(struct lead *lead, struct lead_actions *ret)
     order->master_port = lead->store_port;
     order->max_restarts = lead->config.restart.max;
     word_previous(lead, order);
+    order->resume_step = lead->resume_step;
+    str_copy(order->resume_path, sizeof(order->resume_path), lead->resume_path);
     lead->harsh = false;
     lead->has_cause = false;
     lead->has_lost = false;
@@ -249,17 +256,34 @@ void lead_run(struct lead *lead, struct lead_actions *ret)
               n_nodes == 1 ? "" : "s");
 }
 
-void lead_run_on(struct lead *lead, struct lead_actions *ret)
+void lead_order_again(struct lead *lead, struct lead_actions *ret)
 {
     struct order was = lead->order;
-    struct order *order = publish(lead, ret, ORDER_RUN);
+    struct order *order = publish(lead, ret, was.step);
+    struct order now = *order;
 
-    order->n_nodes = was.n_nodes;
-    order->n_procs = was.n_procs;
-    str_copy(order->master_addr, sizeof(order->master_addr), was.master_addr);
-    order->master_port = was.master_port;
-    order->max_restarts = was.max_restarts;
-    str_copy(order->previous, sizeof(order->previous), was.previous);
+    *order = was;
+    order->serial = now.serial;
+    order->view = now.view;
+    order->past = now.past;
+}
+
+/* Who takes the lead starts from what orders say: so a save is told to all at once,
+ * and many of them together. Where nobody can take it, that can wait for the next
+ * order. */
+uint64_t lead_tell_ms(const struct lead *lead)
+{
+    bool is_due = lead->is_untold && lead->view.number && lead->order.serial &&
+                  lead->phase != PHASE_OVER;
+
+    return is_due ? lead_later(lead->told_ms, TELL_MS) : LEAD_NEVER;
+}
+
+void lead_tell_saved(struct lead *lead, struct lead_actions *ret)
+{
+    if (lead->now_ms >= lead_tell_ms(lead)) {
+        lead_order_again(lead, ret);
+    }
 }
 
 void lead_publish_end(struct lead *lead, struct lead_actions *ret,

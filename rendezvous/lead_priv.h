@@ -75,6 +75,8 @@ struct lead {
     uint32_t saved_generation; /* who wrote resume_path; 0: an earlier run */
     int64_t resume_step;
     char resume_path[ORDER_PATH_BYTES];
+    bool is_untold;      /* no order has said that ... */
+    uint64_t told_ms;    /* ... the newest of which was then */
 
     struct view view;    /* number 0: nobody else can ever lead */
     struct view claim;   /* the newest that was asked for ... */
@@ -124,8 +126,12 @@ void lead_prepare(struct lead *lead, struct lead_actions *ret);
 /* The same one, with others gone. */
 void lead_prepare_again(struct lead *lead, struct lead_actions *ret);
 void lead_run(struct lead *lead, struct lead_actions *ret);
-/* The same generation, in a new view. */
-void lead_run_on(struct lead *lead, struct lead_actions *ret);
+/* The newest order with what has become known since: of its view, and of saves. */
+void lead_order_again(struct lead *lead, struct lead_actions *ret);
+/* A save that no order has told of yet: tells it, if it is time; when that is, or
+ * LEAD_NEVER. */
+void lead_tell_saved(struct lead *lead, struct lead_actions *ret);
+uint64_t lead_tell_ms(const struct lead *lead);
 /* With the verdict. Nothing happens if there is one already. */
 void lead_end(struct lead *lead, struct lead_actions *ret, uint8_t status,
               const char *reason, enum order_stop stop, uint32_t grace_ms);

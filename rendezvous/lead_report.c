@@ -26,6 +26,7 @@ void lead_set_resume(struct lead *lead, const char *path, int64_t step,
     lead->resume_step = step;
     lead->saved_generation = lead->ran;
     lead->was_saved = true;
+    lead->is_untold = true;
     lead_note(lead, ret, LEAD_NOTE_SAVED, NO_RANK, "%s", lead->resume_path);
 }
 
@@ -50,9 +51,13 @@ void lead_choose_resume(struct lead *lead, const struct lead_event *event)
              event->text ? event->text : "");
     lead->resume_step = event->step;
     if (lead->order.step == ORDER_RUN) {
-        str_copy(lead->order.past.resume_path,
-                 sizeof(lead->order.past.resume_path), lead->resume_path);
-        lead->order.past.resume_step = lead->resume_step;
+        struct order *o = &lead->order;
+
+        str_copy(o->past.resume_path, sizeof(o->past.resume_path),
+                 lead->resume_path);
+        str_copy(o->resume_path, sizeof(o->resume_path), lead->resume_path);
+        o->past.resume_step = o->resume_step = lead->resume_step;
+        lead->is_untold = false; /* whoever asks has not given it yet */
     }
 }
 

@@ -158,7 +158,7 @@ static void test_saved(void)
     (void)bed_fail(&t, 0, 1, 1, 1, 0);
     (void)bed_tell(&t, (struct report){.state = REPORT_STOPPED,
                                        .generation = 2});
-    is_str(t.a.order->past.resume_path, "found/12", "resumed from the newest");
+    is_str(t.a.order->resume_path, "found/12", "resumed from the newest");
     r.generation = 2;
     r.saved_step = 99;
     (void)bed_tell(&t, r);
@@ -189,6 +189,7 @@ static void test_chosen(void)
     is_str(lead_resume(t.lead, &step), "found/8", "an older one is taken");
     is_int((int)step, 8, "with its step");
     is_str(lead_order(t.lead)->past.resume_path, "found/8", "into the order");
+    is_str(lead_order(t.lead)->resume_path, "found/8", "and for its workers");
     (void)bed_step(&t, (struct lead_event){.type = LEAD_CHOSEN, .text = "",
                                            .step = -1});
     is_str(lead_resume(t.lead, &step), "", "or nothing");

@@ -359,7 +359,7 @@ static void win(struct lead *lead, struct lead_actions *ret)
     } else if (lead->phase == PHASE_PREPARE && !was_ready) {
         lead_prepare(lead, ret);
     } else if (lead->phase == PHASE_RUN) {
-        lead_run_on(lead, ret);
+        lead_order_again(lead, ret);
     }
 }
 

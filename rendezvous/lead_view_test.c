@@ -5,6 +5,7 @@
 #include "rendezvous/lead_bed.h"
 #include "tests/lib/tap.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { N = 4, LEASE_MS = 1000, SLACK_MS = 50, STAND_MS = 3000 };
@@ -369,8 +370,8 @@ static void test_inherit(void)
                                        .heard_ago_ms = UINT64_MAX});
     ok(!t.a.order && t.a.wake_ms == 900, "and the leases of others");
     bed_tick(&t, 800);
-    ok(bed_ordered(&t, ORDER_RUN, 7) && t.a.order->past.resume_step == 30 &&
-           !strcmp(t.a.order->past.resume_path, "ckpt/30"),
+    ok(bed_ordered(&t, ORDER_RUN, 7) && t.a.order->resume_step == 30 &&
+           !strcmp(t.a.order->resume_path, "ckpt/30"),
        "then it runs, from where it was");
     lead_destroy(t.lead);
     h.has_verdict = true;
@@ -427,8 +428,85 @@ static void test_inherit_excluded(void)
     lead_destroy(t.lead);
 }
 
+static void save(struct bench *t, enum report_state state, uint32_t generation,
+                 int64_t step, const char *path)
+{
+    struct report r = {.rank = 2, .state = state, .generation = generation,
+                       .floor = 1, .heard_ago_ms = UINT64_MAX,
+                       .saved_generation = 1, .saved_step = step};
+
+    snprintf(r.saved_path, sizeof(r.saved_path), "%s", path);
+    (void)bed_tell(t, r);
+}
+
+/* Whether this order says that so much is saved; its workers started from nothing. */
+static bool tells(const struct bench *t, int64_t step)
+{
+    return t->a.order && t->a.order->past.resume_step == step &&
+           !t->a.order->resume_path[0];
+}
+
+/* Whoever leads next has to know the newest checkpoint: orders say it at once. */
+static void test_saves_are_told(void)
+{
+    uint64_t serial;
+    struct bench t;
+
+    open_running(&t, 2, true);
+    serial = t.a.order->serial;
+    bed_tick(&t, 1000);
+    save(&t, REPORT_RUNNING, 1, 10, "ckpt/10");
+    ok(bed_ordered(&t, ORDER_RUN, 1) && tells(&t, 10) &&
+           t.a.order->serial == serial + 1 && t.a.order->n_procs[3] &&
+           t.a.order->n_nodes == N, "a save is told with the order that holds");
+    save(&t, REPORT_RUNNING, 1, 20, "ckpt/20");
+    save(&t, REPORT_RUNNING, 1, 30, "ckpt/30");
+    ok(!t.a.order && t.a.wake_ms == t.now_ms + 250, "others, a little later");
+    bed_tick(&t, 250);
+    ok(tells(&t, 30) && t.a.order->serial == serial + 2, "all at once");
+    save(&t, REPORT_RUNNING, 1, 25, "ckpt/25");
+    bed_tick(&t, 1000);
+    ok(!t.a.order && t.a.wake_ms > t.now_ms + 250, "an older one is no news");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SAVED, .step = 40,
+                                           .text = "ckpt/40"});
+    ok(tells(&t, 40), "also one that was found");
+    bed_tick(&t, 1000);
+    (void)bed_fail(&t, 0, 1, 1, 1, 0);
+    ok(bed_ordered(&t, ORDER_PREPARE, 2) && tells(&t, 40), "nor is it forgotten");
+    bed_tick(&t, 300);
+    save(&t, REPORT_STOPPED, 2, 50, "ckpt/50");
+    ok(bed_ordered(&t, ORDER_PREPARE, 2) && tells(&t, 50) &&
+           t.a.order->stop == ORDER_STOP_GRACE,
+       "and one that was made while all stop");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_STOP,
+                                           .stop = LEAD_STOP_PREEMPT});
+    answer(&t, HEIR_WON);
+    bed_tick(&t, 1000);
+    save(&t, REPORT_RUNNING, 1, 60, "ckpt/60");
+    ok(t.a.order && t.a.order->step == ORDER_END && tells(&t, 60) &&
+           t.a.order->status == RUN_RESUMABLE, "or at the end of the run");
+    lead_destroy(t.lead);
+}
+
+/* Nobody else can lead: nobody has to know before the next order. */
+static void test_saves_are_kept(void)
+{
+    struct lead_config config = bed_config(N);
+    struct bench t;
+
+    bed_open(&t, &config);
+    bed_run_to(&t, N, 1);
+    bed_tick(&t, 1000);
+    save(&t, REPORT_RUNNING, 1, 10, "ckpt/10");
+    ok(bed_note(&t, LEAD_NOTE_SAVED) && !t.a.order && t.a.wake_ms == LEAD_NEVER,
+       "where no other can lead no order tells of it");
+    lead_destroy(t.lead);
+}
+
 int main(void)
 {
+    test_saves_are_told();
+    test_saves_are_kept();
     test_loss();
     test_stand_down();
     test_stand_down_by_majority();

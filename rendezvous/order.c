@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORDER_FORMAT 3
+#define ORDER_FORMAT 4
 
 static const char *const step_names[] = {
     [ORDER_PREPARE] = "prepare",
@@ -173,6 +173,8 @@ static void put_run(struct buf *b, const struct order *o)
     wire_put_u16(b, o->master_port);
     wire_put_u32(b, o->max_restarts);
     wire_put_str(b, o->previous);
+    wire_put_i64(b, o->resume_step);
+    wire_put_str(b, o->resume_path);
 }
 
 void order_encode(const struct order *o, struct buf *b)
@@ -246,6 +248,8 @@ static int get_run(struct wire_reader *r, struct order *o)
     o->master_port = wire_get_u16(r);
     o->max_restarts = wire_get_u32(r);
     wire_get_str(r, o->previous, sizeof(o->previous));
+    o->resume_step = wire_get_i64(r);
+    wire_get_str(r, o->resume_path, sizeof(o->resume_path));
     return 0;
 }
 

@@ -59,9 +59,11 @@ struct past {
     uint32_t n_restarts;  /* so far, the whole job's */
     uint32_t n_losses;    /* of nodes that took part */
     uint32_t want_nodes;  /* that are to take part; 0: as the job says */
-    uint32_t saved_generation; /* who wrote resume_path; 0: an earlier run */
+    /* The newest checkpoint that was told of; "" if there is none. The next
+     * generation starts from it. */
+    uint32_t saved_generation; /* who wrote it; 0: an earlier run */
     int64_t resume_step;
-    char resume_path[ORDER_PATH_BYTES]; /* "" if there is nothing to resume */
+    char resume_path[ORDER_PATH_BYTES];
     /* A verdict that becomes one when enough have heard it (lead_view.c): whoever
      * takes the lead ends the run with it. */
     bool has_end;
@@ -109,6 +111,10 @@ struct order {
     uint16_t master_port;
     uint32_t max_restarts;
     char previous[ORDER_TEXT_BYTES];    /* how the last generation failed */
+    /* What its workers start from, "" for nothing: as long as it runs, and whatever
+     * the past of a later order says that they have saved. */
+    int64_t resume_step;
+    char resume_path[ORDER_PATH_BYTES];
 
     /* END and LEAVE: the verdict. It never changes once END was published. */
     uint8_t status; /* the exit status of the run */

@@ -31,7 +31,8 @@ static const struct order orders[] = {
                                       {.rank = 3, .n_causes = 2}}}},
     {.serial = 1ull << 40, .generation = 7, .step = ORDER_RUN, .n_nodes = 3,
      .n_procs = procs, .master_addr = "fe80::1", .master_port = 65535,
-     .max_restarts = 3, .previous = "rank 3 exited"},
+     .max_restarts = 3, .previous = "rank 3 exited", .resume_step = 20,
+     .resume_path = "/run/ckpt/20"},
     {.serial = 9, .step = ORDER_END, .stop = ORDER_STOP_FORCE, .status = 130,
      .reason = "cancelled"},
     {.serial = 10, .generation = 2, .step = ORDER_LEAVE, .status = 0},
@@ -87,6 +88,7 @@ static void test_orders(void)
                back.n_nodes == orders[i].n_nodes &&
                back.master_port == orders[i].master_port &&
                back.past.resume_step == orders[i].past.resume_step &&
+               back.resume_step == orders[i].resume_step &&
                back.past.suspended == orders[i].past.suspended &&
                back.past.n_marks == orders[i].past.n_marks &&
                back.view.number == orders[i].view.number &&
@@ -95,6 +97,7 @@ static void test_orders(void)
            "%s: numbers", name);
         is_str(back.reason, orders[i].reason, "%s: reason", name);
         is_str(back.past.resume_path, orders[i].past.resume_path, "%s: path", name);
+        is_str(back.resume_path, orders[i].resume_path, "%s: start", name);
         is_str(back.previous, orders[i].previous, "%s: previous", name);
         is_str(back.master_addr, orders[i].master_addr, "%s: address", name);
     }
@@ -199,7 +202,7 @@ static void test_out_of_range(void)
     }
     is_int(decode_changed(&orders[0], 0, 0, &e), -ERR_VERSION, "format 0");
     is_int(decode_changed(&orders[0], 0, 9, &e), -ERR_VERSION, "format");
-    like(e.text, "format 9, expected 3", "both formats are named");
+    like(e.text, "format 9, expected 4", "both formats are named");
     is_int(order_decode("", 0, NULL, &e), -ERR_FORMAT, "nothing");
     is_int(report_decode("\1", 1, &r, &e), -ERR_VERSION, "report format");
     r.serial = 0;
