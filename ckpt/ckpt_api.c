@@ -34,6 +34,17 @@ static int enter(struct muster_ckpt *ck)
                                      "opened") : 0;
 }
 
+/* Before one that changes what is registered: nobody reads it any more. */
+static int enter_registry(struct muster_ckpt *ck)
+{
+    int rc = enter(ck);
+
+    if (rc == 0) {
+        ckpt_lazy_await(ck);
+    }
+    return rc;
+}
+
 PUBLIC const char *muster_ckpt_error_text(const struct muster_ckpt *ck)
 {
     return ck ? ck->error.text : "";
@@ -42,7 +53,7 @@ PUBLIC const char *muster_ckpt_error_text(const struct muster_ckpt *ck)
 PUBLIC int muster_ckpt_tensor(struct muster_ckpt *ck,
                        const struct muster_ckpt_tensor *t)
 {
-    int rc = enter(ck);
+    int rc = enter_registry(ck);
 
     if (rc == 0 && !t) {
         rc = error_text(&ck->error, EINVAL, "no tensor");
@@ -53,7 +64,7 @@ PUBLIC int muster_ckpt_tensor(struct muster_ckpt *ck,
 PUBLIC int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data,
                      size_t len, enum muster_blob kind)
 {
-    int rc = enter(ck);
+    int rc = enter_registry(ck);
 
     return rc < 0 ? rc : registry_blob(&ck->registry, name, data, len, kind,
                                        &ck->error);
@@ -61,7 +72,7 @@ PUBLIC int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data
 
 PUBLIC int muster_ckpt_clear(struct muster_ckpt *ck)
 {
-    int rc = enter(ck);
+    int rc = enter_registry(ck);
 
     if (rc == 0) {
         uint32_t rank = ck->registry.rank;
@@ -110,10 +121,7 @@ PUBLIC int muster_ckpt_fence(struct muster_ckpt *ck)
 {
     int rc = enter(ck);
 
-    if (rc == 0 && ck->agent.ops && ck->agent.ops->fence) {
-        rc = ck->agent.ops->fence(ck->agent.self, &ck->error);
-    }
-    return to_errno(rc);
+    return rc < 0 ? rc : to_errno(ckpt_lazy_end(ck, &ck->error));
 }
 
 static int reached(struct muster_ckpt *ck, uint64_t save,
@@ -129,8 +137,7 @@ static int reached(struct muster_ckpt *ck, uint64_t save,
                           "there is none such, or it is long ago", save,
                           (int)level);
     }
-    return r->way->ops->reached(r->way->self, r->uuid, level, timeout_ms,
-                                &ck->error);
+    return ckpt_reached(ck, r, level, timeout_ms, &ck->error);
 }
 
 PUBLIC int muster_ckpt_test(struct muster_ckpt *ck, uint64_t save,

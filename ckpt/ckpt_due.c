@@ -80,8 +80,7 @@ static bool last_is_durable(struct muster_ckpt *ck)
     const struct recent *r = &ck->recent[ck->n_saves % CKPT_N_RECENT];
 
     return ck->n_saves == 0 ||
-           r->way->ops->reached(r->way->self, r->uuid, MUSTER_CKPT_DURABLE, 0,
-                                NULL) != 0;
+           ckpt_reached(ck, r, MUSTER_CKPT_DURABLE, 0, NULL) != 0;
 }
 
 static struct interval_facts facts_of(const struct muster_ckpt *ck)

@@ -182,8 +182,10 @@ int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
     struct opening mine = {.call = CALL_LATEST, .step = below};
     _free_ struct opening *all = NULL;
     _step_ struct step s = {0};
-    int rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
+    int rc;
 
+    ckpt_lazy_end(ck, NULL);
+    rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
     rc = rc < 0 ? rc : choose(ck, below_step((uint64_t)below), false, NULL, &s,
                               &ck->error);
     if (rc == 0) {
@@ -348,6 +350,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     int rc = flags & MUSTER_CKPT_CANNOT
                  ? error_text(e, ERR_FORMAT, "it cannot read what it needs") : 0;
 
+    ckpt_lazy_end(ck, NULL);
     rc = ckpt_meet(ck, &mine, rc, &all, e);
     while (rc == 0) {
         _step_ struct step s = {0};

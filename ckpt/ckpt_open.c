@@ -240,6 +240,7 @@ PUBLIC void muster_ckpt_close(struct muster_ckpt *ck)
     if (!ck) {
         return;
     }
+    ckpt_lazy_close(ck);
     ways[0] = &ck->agent;
     ways[1] = &ck->direct;
     for (size_t i = 0; i < 2; i++) {

@@ -13,6 +13,7 @@
 #include "ckpt/box.h"
 #include "ckpt/dtype.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,7 +49,17 @@ void image_release(struct image *im);
 /* Makes bytes [at, at + len) of the file. Any thread. */
 void image_read(const struct image *im, uint64_t at, size_t len, void *to);
 
-/* Makes the file in `to`, of im->bytes bytes, with up to `n_threads` threads. */
-void image_copy(const struct image *im, void *to, unsigned n_threads);
+/* Makes the file in `to`, of im->bytes bytes, block by block: any number of threads
+ * help, each until no block is left that nobody has begun. It is there when all of
+ * them have returned. */
+struct image_copy {
+    const struct image *image;
+    char *to;
+    uint64_t n_blocks;
+    _Atomic uint64_t next;
+};
+void image_copy_begin(struct image_copy *c, const struct image *im, void *to);
+/* Starts up to `n_threads` - 1 more, and waits for those. */
+void image_copy_help(struct image_copy *c, unsigned n_threads);
 
 #endif

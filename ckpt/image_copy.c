@@ -7,7 +7,6 @@
 #include "ckpt/digest.h"
 #include "ckpt/strided.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 enum { MAX_THREADS = 64 };
@@ -71,41 +70,42 @@ void image_read(const struct image *im, uint64_t at, size_t len, void *to)
 
 /* --- all of it --- */
 
-struct work {
-    const struct image *im;
-    char *to;
-    uint64_t n_blocks;
-    _Atomic uint64_t next;
-};
-
 static void *copy_blocks(void *arg)
 {
-    struct work *w = arg;
+    struct image_copy *c = arg;
     uint64_t i;
 
-    while ((i = atomic_fetch_add(&w->next, 1)) < w->n_blocks) {
-        uint64_t at = i * DIGEST_BLOCK_BYTES, left = w->im->bytes - at;
+    while ((i = atomic_fetch_add(&c->next, 1)) < c->n_blocks) {
+        uint64_t at = i * DIGEST_BLOCK_BYTES, left = c->image->bytes - at;
 
-        image_read(w->im, at,
+        image_read(c->image, at,
                    left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES,
-                   w->to + at);
+                   c->to + at);
     }
     return NULL;
 }
 
-void image_copy(const struct image *im, void *to, unsigned n_threads)
+void image_copy_begin(struct image_copy *c, const struct image *im, void *to)
 {
-    struct work w = {.im = im, .to = to,
-                     .n_blocks = digest_n_blocks(im->bytes)};
+    c->image = im;
+    c->to = to;
+    c->n_blocks = digest_n_blocks(im->bytes);
+    atomic_store(&c->next, 0);
+}
+
+void image_copy_help(struct image_copy *c, unsigned n_threads)
+{
     pthread_t threads[MAX_THREADS];
+    uint64_t next = atomic_load(&c->next);
+    uint64_t left = next < c->n_blocks ? c->n_blocks - next : 0;
     unsigned n = 0;
 
     n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
-    while (n + 1 < n_threads && n + 1 < w.n_blocks &&
-           thread_start(&threads[n], copy_blocks, &w) == 0) {
+    while (n + 1 < n_threads && n + 1 < left &&
+           thread_start(&threads[n], copy_blocks, c) == 0) {
         n++;
     }
-    copy_blocks(&w);
+    copy_blocks(c);
     while (n > 0) {
         pthread_join(threads[--n], NULL);
     }

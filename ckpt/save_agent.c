@@ -40,6 +40,7 @@ struct agent_way {
     struct client *client; /* borrowed */
     struct map maps[N_MAPS]; /* the newest first */
     struct buf part;
+    struct image_copy copy; /* of the save that is being put */
 
     /* What this rank has saved of a checkpoint that is being loaded. */
     char held_uuid[COMMIT_UUID_BYTES]; /* "": nothing */
@@ -142,18 +143,37 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
         return error_text(e, EPROTO, "the agent answers what was asked before: it "
                           "is far behind");
     }
-    return rc < 0 ? rc : map_file(w, fd, begin.bytes, e);
+    rc = rc < 0 ? rc : map_file(w, fd, begin.bytes, e);
+    if (rc == 0) {
+        image_copy_begin(&w->copy, job->image, w->maps[0].at + SNAP_PAGE_BYTES);
+    }
+    return rc;
 }
 
 static int put(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
-    struct worker_snap_done done = {.image_bytes = job->image->bytes,
-                                    .part_bytes = w->part.len};
     char *image = w->maps[0].at + SNAP_PAGE_BYTES;
 
-    image_copy(job->image, image, job->n_threads);
+    (void)e;
+    image_copy_help(&w->copy, job->n_threads);
     memcpy(image + snap_room(job->image->bytes, 0), w->part.data, w->part.len);
+    return 0;
+}
+
+static void help(void *self, unsigned n_threads)
+{
+    struct agent_way *w = self;
+
+    image_copy_help(&w->copy, n_threads);
+}
+
+static int hand(void *self, const struct save_job *job, struct error *e)
+{
+    struct agent_way *w = self;
+    struct worker_snap_done done = {.image_bytes = job->image->bytes,
+                                    .part_bytes = w->part.len};
+
     str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
     return client_snap_done(w->client, &done, e);
 }
@@ -286,6 +306,8 @@ static void destroy(void *self)
 static const struct save_ops ops = {
     .reserve = reserve,
     .put = put,
+    .help = help,
+    .hand = hand,
     .abort = forget,
     .done = forget,
     .reached = reached,

@@ -7,7 +7,9 @@
  *   ckpt_due.c      whether a save is due
  *   ckpt_open.c     opening, closing, and how all ranks meet
  *   ckpt_tables.c   what all ranks have, and who writes what
+ *   ckpt_saving.c   what one rank puts of a save
  *   ckpt_save.c     a save, all ranks together
+ *   ckpt_lazy.c     one that goes on behind the caller's back, up to the fence
  *   save_direct.c   written by the ranks themselves
  *   save_agent.c    handed to the agents of the ranks
  *   ckpt_load.c     choosing a checkpoint together, and loading it
@@ -15,6 +17,7 @@
 #ifndef MUSTER_CKPT_SAVE_PRIV_H
 #define MUSTER_CKPT_SAVE_PRIV_H
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "ckpt/gather.h"
 #include "ckpt/group.h"
@@ -25,8 +28,11 @@
 #include "ckpt/share.h"
 #include "muster_ckpt.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -43,23 +49,27 @@ struct save_job {
     unsigned flags;        /* of muster_ckpt_save() */
 };
 
-/* A way to save. Calls come in this order, from the thread that saves: reserve on
- * every rank; if all could, put on every rank; if all could, commit on rank 0. If
- * anything failed anywhere, abort on every rank, else done. Between them all ranks
- * hear how it went for all. Where commit has succeeded and a rank cannot be heard of
- * afterwards, done is called. 0 or a negative code. */
+/* A way to save. Calls come in this order: reserve on every rank; if all could, put
+ * and then hand on every rank; if all could, commit on rank 0. If anything failed
+ * anywhere, abort on every rank, else done. Between them all ranks hear how it went
+ * for all. Where commit has succeeded and a rank cannot be heard of afterwards, done
+ * is called. All but put come from the thread that saves. 0 or a negative code. */
 struct save_ops {
     /* Room for the image and its part; on rank 0 also what is made once. */
     int (*reserve)(void *self, const struct save_job *job, struct error *e);
-    /* Takes image and part. Registered memory may change after it, unless LAZY. */
+    /* Takes image and part: registered memory may change when it has returned. From
+     * any thread, while nothing else but help is called. */
     int (*put)(void *self, const struct save_job *job, struct error *e);
+    /* Takes a share of put's work, while another thread is at it. NULL: it cannot
+     * be shared. */
+    void (*help)(void *self, unsigned n_threads);
+    /* Gives away what was put. NULL: nobody else has to be told. */
+    int (*hand)(void *self, const struct save_job *job, struct error *e);
     /* NULL: somebody else commits, when it has all of it. */
     int (*commit)(void *self, const struct save_job *job, struct error *e);
     void (*abort)(void *self, const struct save_job *job);
     /* It went well everywhere. */
     void (*done)(void *self, const struct save_job *job);
-    /* Until registered memory may change. NULL: put has it already. */
-    int (*fence)(void *self, struct error *e);
     /* How far the save of that uuid is: 1, 0, or what it failed of; with
      * `timeout_ms` it waits, for ever if negative. */
     int (*reached)(void *self, const char *uuid, enum muster_ckpt_level level,
@@ -89,6 +99,31 @@ struct recent {
     uint64_t number;
     char uuid[COMMIT_UUID_BYTES];
     const struct save_way *way;
+    struct error why; /* a lazy one that failed; code 0: it has not */
+};
+
+/* What one rank puts of a save, from its planning to its end. */
+struct saving {
+    struct part table; /* what is registered here */
+    struct part part;  /* what of it is written here; borrows */
+    struct part_piece *part_pieces;
+    struct image_piece *pieces;
+    char **keys;
+    size_t n;
+    struct image image;
+    struct save_job job; /* points into the others */
+    const struct save_way *way;
+    int64_t held_up_ns; /* the caller, so far */
+
+    /* A lazy one's. */
+    uint64_t number;
+    pid_t pid;         /* who copies; a child that was forked since does not */
+    bool is_behind;    /* there is a thread */
+    pthread_t thread;
+    _Atomic bool is_put; /* the thread is about to end */
+    bool is_handed;
+    int rc;            /* of put, and then of hand */
+    struct error error;
 };
 
 /* Where the job leaves it to muster when to save. */
@@ -118,6 +153,7 @@ struct muster_ckpt {
     struct share *shares;
     size_t n_shares;
 
+    struct saving *lazy; /* owned; NULL: none is under way */
     uint64_t n_saves;
     struct recent recent[CKPT_N_RECENT]; /* by number */
     struct load load; /* of the last read(); load.index NULL: none */
@@ -169,6 +205,32 @@ int ckpt_due_open(struct muster_ckpt *ck, struct error *e);
 int ckpt_due_all(struct muster_ckpt *ck, int64_t step);
 /* A save has held this rank up for so long. */
 void ckpt_due_saved(struct muster_ckpt *ck, double cost_s);
+
+/* The pieces that this rank writes by ck->shares, and their places in its file. */
+int saving_plan(struct muster_ckpt *ck, const struct opening *first,
+                     struct saving *s, struct error *e);
+void saving_destroy(struct saving *s);
+DEFINE_CLEANUP(saving);
+
+/* Together: what was put everywhere becomes a checkpoint, or is given up. */
+int ckpt_save_end(struct muster_ckpt *ck, const struct saving *s,
+                  struct error *e);
+/* Gives a save its number. */
+struct recent *ckpt_number(struct muster_ckpt *ck, const struct saving *s);
+
+/* Takes `s` over, of which all is reserved. */
+void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s);
+/* Registered memory may change when this returns. Not together. */
+void ckpt_lazy_await(struct muster_ckpt *ck);
+/* Together: the end of the lazy save, if there is one. */
+int ckpt_lazy_end(struct muster_ckpt *ck, struct error *e);
+/* Without the others: what of it is not theirs, too, is given up. */
+void ckpt_lazy_close(struct muster_ckpt *ck);
+
+/* How far a save has come; see muster_ckpt_test(). */
+int ckpt_reached(struct muster_ckpt *ck, const struct recent *r,
+                 enum muster_ckpt_level level, int64_t timeout_ms,
+                 struct error *e);
 
 int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   uint64_t *ret_save);

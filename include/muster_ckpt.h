@@ -26,13 +26,22 @@
  * registered anew, or muster_ckpt_close(). It is read by save, up to the fence, and
  * written by load. Names and shapes are copied.
  *
+ * A *lazy* save copies while the program goes on:
+ *
+ *     muster_ckpt_save(ck, step, MUSTER_CKPT_LAZY, NULL);
+ *     ... forward and backward: what is registered is read, and not changed ...
+ *     muster_ckpt_fence(ck);
+ *     ... the optimizer changes it ...
+ *
  * Errors: a negative errno value; muster_ckpt_error_text() says which rank, which
  * file or tensor, what was expected, and what to do. Bad arguments are -EINVAL.
  * -EILSEQ: no checkpoint that is whole, where damaged ones are.
  *
  * Threads: one at a time per `struct muster_ckpt`. Copies may use several threads,
- * which have ended when the call returns. No signal is touched, nothing printed,
- * nothing forked.
+ * which have ended when the call returns; that of a lazy save has when the fence
+ * does, takes no signals, and calls neither the group nor `m`. A child that is forked
+ * meanwhile has no part in the save. No signal is touched, nothing printed, nothing
+ * forked.
  */
 #ifndef MUSTER_CKPT_H
 #define MUSTER_CKPT_H
@@ -150,7 +159,9 @@ enum muster_ckpt_level {
 int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *group,
                      const char *uri, const struct muster_ckpt_options *options,
                      struct muster_ckpt **ret);
-/* NULL is allowed. Saves that are on their way go on. */
+/* NULL is allowed. Saves that are on their way go on. Of a lazy one without its fence
+ * this rank's part is handed over; without an agent it is given up, unless this rank
+ * is alone, and then it is saved. */
 void muster_ckpt_close(struct muster_ckpt *ck);
 
 /* The last failure in one line; after a load that passed over damaged checkpoints,
@@ -184,13 +195,17 @@ int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why);
  * to wait; -ECONNABORTED: a rank is gone. */
 int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
                      uint64_t *ret_save);
-/* Before registered memory is changed again: returns when a lazy save has it. */
+/* Together, after a lazy save; else it does nothing. Before registered memory is
+ * changed again: takes a share of what is left to copy, and hands it over. Fails as
+ * muster_ckpt_save() does. The next save, load and latest begin with it (what it fails
+ * of then is told by muster_ckpt_test()); and whatever registers waits for the copy. */
 int muster_ckpt_fence(struct muster_ckpt *ck);
 /* How far a save has come: 1 there, 0 not yet, or what it failed of; -ENOTSUP for a
  * level that there is not. `save` 0 is the newest. */
 int muster_ckpt_test(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level);
-/* Waits for it: 0, -ETIMEDOUT, or what it failed of. A negative time is for ever. */
+/* Waits for it: 0, -ETIMEDOUT, or what it failed of. A negative time is for ever.
+ * -EDEADLK: a lazy save of several ranks without an agent, before its fence. */
 int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level, int64_t timeout_ms);
 

@@ -52,6 +52,25 @@ test_worker_dies() {
     is "$(field restarts)" 1 'one restart'
 }
 
+# What a rank has not copied to its end is no checkpoint.
+test_worker_dies_copying() {
+    mkdir -p lazily
+    printf '#!/bin/sh\n: >"$MUSTER_RUN_DIR/lazy"\nexec %s "$@"\n' "$worker" >lazily/worker
+    chmod +x lazily/worker
+    program=$PWD/lazily/worker start --nnodes 2 --max-restarts 1
+    told 'four workers save lazily' 'held 20' 4
+    : >run/copying
+    told 'one dies before the fence' 'dies copying' 1
+    step=$(sed -n 's/.*dies copying at //p' run.out)
+    told 'all start from the save before' "from $((step - 10))\$" 4
+    rm run/copying
+    told 'and save' "held $((step + 10))" 4
+    go_home
+    is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
+    run "$MUSTER" ckpt verify ck # what was not copied may be on the disk, without COMMIT
+    is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
+}
+
 # Workers that start again wait for what was saved, however slow its disk is.
 test_slow_disk() {
     local run tracer

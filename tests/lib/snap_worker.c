@@ -8,6 +8,8 @@
  * and ends at a step after which there is a file "go" in the run directory. With a
  * file "die" there, the last rank kills itself after its next save, in the first
  * generation; with "spoil" it changes a byte of what it has saved on the disk before.
+ * With a file "lazy" it saves lazily, and with "copying", too, the last rank kills
+ * itself before the fence.
  */
 #include <config.h>
 
@@ -142,6 +144,27 @@ static int is_over(void)
     return muster_allreduce(m, &x, &x, 1, MUSTER_INT32, MUSTER_MAX) < 0 || x;
 }
 
+/* What was saved is changed only then, as by an optimizer. */
+static int save_lazily(int64_t step, uint64_t *ret_save)
+{
+    if (muster_ckpt_save(ck, step, MUSTER_CKPT_LAZY, ret_save) < 0) {
+        return -1;
+    }
+    if (there_is("copying") && muster_generation(m) == 1 &&
+        muster_rank(m) == muster_world(m) - 1) {
+        printf("dies copying at %" PRId64 "\n", step);
+        fflush(stdout);
+        raise(SIGKILL);
+    }
+    return muster_ckpt_fence(ck);
+}
+
+static int save_step(int64_t step, uint64_t *ret_save)
+{
+    return there_is("lazy") ? save_lazily(step, ret_save)
+                            : muster_ckpt_save(ck, step, 0, ret_save);
+}
+
 static int run(const char *dir, int64_t step)
 {
     uint64_t save = 0;
@@ -150,7 +173,7 @@ static int run(const char *dir, int64_t step)
         step++;
         count(step);
         if (step % 10 == 0) {
-            if (muster_ckpt_save(ck, step, 0, &save) < 0) {
+            if (save_step(step, &save) < 0) {
                 return fail("save");
             }
             printf("held %" PRId64 "\n", step);

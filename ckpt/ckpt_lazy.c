@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lazy save: all ranks plan it and get room for it together, as any other; then a
+ * thread of each copies what is registered, while the program computes. That thread
+ * talks to nobody: neither to the other ranks (their group may be MPI, or a socket
+ * that the program uses meanwhile) nor to the agent. At the fence the caller takes a
+ * share of what is left to copy, hands it over, and hears how it went for all.
+ *
+ * What lies in registered memory, and what describes it, is read until the thread has
+ * ended: whatever changes either waits for that first.
+ */
+#include <config.h>
+
+#include "ckpt/save_priv.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static void *copy_behind(void *arg)
+{
+    struct saving *s = arg;
+
+    s->rc = s->way->ops->put(s->way->self, &s->job, &s->error);
+    atomic_store(&s->is_put, true);
+    return NULL;
+}
+
+/* In a child that was forked since there is no such thread, and the save is its
+ * parent's. */
+static void forget_in_child(struct muster_ckpt *ck)
+{
+    if (ck->lazy && ck->lazy->pid != getpid()) {
+        saving_destroy(ck->lazy);
+        ck->lazy = NULL;
+    }
+}
+
+void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s)
+{
+    ck->lazy = s;
+    s->number = ck->n_saves;
+    s->pid = getpid();
+    s->job.n_threads = 1; /* the program computes */
+    s->is_behind = thread_start(&s->thread, copy_behind, s) == 0;
+    if (!s->is_behind) {
+        copy_behind(s);
+    }
+}
+
+/* The agent has it from here on. */
+static void hand(struct saving *s)
+{
+    const struct save_ops *ops = s->way->ops;
+
+    if (s->rc == 0 && ops->hand && !s->is_handed) {
+        s->is_handed = true;
+        s->rc = ops->hand(s->way->self, &s->job, &s->error);
+    }
+}
+
+void ckpt_lazy_await(struct muster_ckpt *ck)
+{
+    struct saving *s;
+
+    forget_in_child(ck);
+    s = ck->lazy;
+    if (s && s->is_behind) {
+        if (s->way->ops->help) {
+            s->way->ops->help(s->way->self, (unsigned)ck->options.n_threads);
+        }
+        pthread_join(s->thread, NULL);
+        s->is_behind = false;
+    }
+    if (s) {
+        hand(s);
+    }
+}
+
+int ckpt_lazy_end(struct muster_ckpt *ck, struct error *e)
+{
+    int64_t began_ns = (int64_t)clock_mono_ns();
+    struct error ignored = {0};
+    struct saving *s;
+    struct recent *r;
+    int rc;
+
+    ckpt_lazy_await(ck);
+    s = ck->lazy;
+    if (!s) {
+        return 0;
+    }
+    e = e ? e : &ignored;
+    rc = ckpt_save_end(ck, s, e);
+    r = &ck->recent[s->number % CKPT_N_RECENT];
+    if (rc < 0) {
+        error_wrap(e, "save step %llu",
+                   (unsigned long long)s->job.gather.step);
+        r->why = *e;
+    } else {
+        s->held_up_ns += (int64_t)clock_mono_ns() - began_ns;
+        ckpt_due_saved(ck, (double)s->held_up_ns / 1e9);
+    }
+    load_close(&ck->load); /* it may be of this step */
+    saving_destroy(s);
+    ck->lazy = NULL;
+    return rc;
+}
+
+void ckpt_lazy_close(struct muster_ckpt *ck)
+{
+    struct saving *s;
+
+    ckpt_lazy_await(ck);
+    s = ck->lazy;
+    if (s && ck->group.world == 1) {
+        ckpt_lazy_end(ck, NULL);
+    } else if (s) {
+        if (s->rc < 0 || s->way->ops->commit) {
+            s->way->ops->abort(s->way->self, &s->job);
+        }
+        saving_destroy(s);
+        ck->lazy = NULL;
+    }
+}
+
+/* One that has not been at the fence. */
+static int lazy_reached(struct muster_ckpt *ck, const struct recent *r,
+                        enum muster_ckpt_level level, int64_t timeout_ms,
+                        struct error *e)
+{
+    struct saving *s = ck->lazy;
+
+    if (timeout_ms == 0 && (s->way->ops->commit || !atomic_load(&s->is_put))) {
+        return 0;
+    }
+    if (s->way->ops->commit && ck->group.world > 1) {
+        return error_text(e, EDEADLK, "without an agent a lazy save is made at "
+                          "the fence: call muster_ckpt_fence() on all ranks "
+                          "first");
+    }
+    if (s->way->ops->commit) {
+        ckpt_lazy_end(ck, NULL);
+        return ckpt_reached(ck, r, level, timeout_ms, e);
+    }
+    ckpt_lazy_await(ck);
+    if (s->rc < 0) {
+        if (e) {
+            *e = s->error;
+        }
+        return s->rc;
+    }
+    return r->way->ops->reached(r->way->self, r->uuid, level, timeout_ms, e);
+}
+
+int ckpt_reached(struct muster_ckpt *ck, const struct recent *r,
+                 enum muster_ckpt_level level, int64_t timeout_ms,
+                 struct error *e)
+{
+    forget_in_child(ck);
+    if (r->why.code) {
+        if (e) {
+            *e = r->why;
+        }
+        return -r->why.code;
+    }
+    if (ck->lazy && ck->lazy->number == r->number) {
+        return lazy_reached(ck, r, level, timeout_ms, e);
+    }
+    return r->way->ops->reached(r->way->self, r->uuid, level, timeout_ms, e);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/save_priv.h"
+
+#include "base/str.h"
+#include "muster.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+void saving_destroy(struct saving *s)
+{
+    if (!s) {
+        return;
+    }
+    for (size_t i = 0; s->keys && i < s->n; i++) {
+        free(s->keys[i]);
+    }
+    free(s->keys);
+    free(s->pieces);
+    free(s->part_pieces);
+    image_release(&s->image);
+    part_release(&s->table);
+    free(s);
+}
+
+static int take_piece(struct muster_ckpt *ck, struct saving *s, size_t place)
+{
+    const struct part_piece *p = &s->table.pieces[place];
+    const struct reg_piece *memory = &ck->registry.pieces[place];
+    struct image_piece *to = &s->pieces[s->n];
+    _buf_ struct buf key = {0};
+
+    *to = (struct image_piece){
+        .name = p->name, .dtype = p->dtype, .n_dims = p->n_dims,
+        .shape = p->shape, .at = p->at, .len = p->len,
+        .data = memory->data, .strides = memory->strides,
+    };
+    if (ck->shares[place].chunk > 0) {
+        buf_printf(&key, ".chunk/%u/%s", ck->shares[place].chunk, p->name);
+        s->keys[s->n] = buf_take(&key);
+        to->key = s->keys[s->n];
+        if (!to->key) {
+            return -ENOMEM;
+        }
+    }
+    s->n++;
+    return 0;
+}
+
+/* The part is what will be written, too. */
+static void describe(struct muster_ckpt *ck, const struct opening *first,
+                     struct saving *s)
+{
+    uint32_t generation = ck->m ? (uint32_t)muster_generation(ck->m) : 1;
+
+    s->part = s->table;
+    s->part.step = (uint64_t)first->step;
+    s->part.file_bytes = s->image.bytes;
+    s->part.pieces = s->part_pieces;
+    s->part.n_pieces = s->n;
+    str_copy(s->part.uuid, sizeof(s->part.uuid), first->uuid);
+    for (size_t i = 0; i < s->n; i++) {
+        const struct image_piece *p = &s->pieces[i];
+
+        s->part_pieces[i] = (struct part_piece){p->name, p->dtype, p->n_dims,
+                                                p->shape, p->at, p->len,
+                                                p->begin};
+    }
+    s->job = (struct save_job){
+        .io = ck->io, .root = ck->root, .root_path = ck->root_path,
+        .rank = ck->group.rank, .image = &s->image, .part = &s->part,
+        .n_threads = (unsigned)ck->options.n_threads, .flags = first->flags,
+        .gather = {.step = (uint64_t)first->step, .uuid = s->part.uuid,
+                   .generation = generation,
+                   .token = ck->m ? (uint64_t)generation << 32 : 0,
+                   .n_ranks = ck->group.world},
+    };
+}
+
+int saving_plan(struct muster_ckpt *ck, const struct opening *first,
+                     struct saving *s, struct error *e)
+{
+    size_t room = s->table.n_pieces + 1;
+    int rc = 0;
+
+    s->pieces = calloc(room, sizeof(*s->pieces));
+    s->part_pieces = calloc(room, sizeof(*s->part_pieces));
+    s->keys = calloc(room, sizeof(*s->keys));
+    if (!s->pieces || !s->part_pieces || !s->keys) {
+        return error_set(e, ENOMEM, "save");
+    }
+    for (size_t i = 0; i < s->table.n_pieces && rc == 0; i++) {
+        rc = ck->shares[i].is_mine ? take_piece(ck, s, i) : 0;
+    }
+    if (rc < 0) {
+        return error_set(e, ENOMEM, "save");
+    }
+    rc = image_plan(s->pieces, s->n, (uint64_t)first->step, first->uuid,
+                    &s->image, e);
+    if (rc == 0) {
+        describe(ck, first, s);
+    }
+    return rc;
+}
