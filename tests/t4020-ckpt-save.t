@@ -56,6 +56,11 @@ test_workers() {
     run_ranks 5 load 7
     is "$(grep -o 'rank . of 5.*' out | sort | tail -n 2 | tr '\n' ';')" \
         'rank 3 of 5: step 7, right True, own None;rank 4 of 5: step 7, right True, own None;' 'so do five'
+    run_ranks 3 lazy 9
+    is "$status:$(json resume_step <run/status.json)" 0:9 'three save lazily' || show
+    run_ranks 2 load 9
+    is "$(grep -c 'step 9, right True' out)" 2 'what was there at the fence' || show
+    rm -rf ranks.d/step-000000000009-*
     run_ranks 3 differ 8
     is "$(grep -c "tensor 'm': no rank has \[7:8, 0:5\] of it" out)" 3 'a hole is told by all' || show
     is "$(ls ranks.d)" "$(cd ranks.d && ls -d step-000000000007-*)" 'and nothing is left of that'

@@ -2,7 +2,7 @@
 """Workers save and load together: rows of a matrix, a vector that all have, and
 something of each one's own.
 
-    ckpt_ranks.py save|load|differ DIRECTORY STEP
+    ckpt_ranks.py save|lazy|load|differ DIRECTORY STEP
 """
 import sys
 
@@ -27,7 +27,9 @@ state = {"m": ckpt.Piece(mine, full.shape, (begin, 0)), "shared": shared, "epoch
 with ckpt.Checkpoints(root) as c:
     if what != "load":
         try:
-            c.save(step, state, per_rank={"rank": rank, "world": world})
+            c.save(step, state, per_rank={"rank": rank, "world": world}, lazy=what == "lazy")
+            c.fence()
+            mine += 1  # it has been saved
         except ckpt.CheckpointError as error:
             print(f"rank {rank}: {error.strerror}", flush=True)
             sys.exit(0)

@@ -3,10 +3,12 @@
 
     ckpt_state.py DIRECTORY
 """
+import gc
 import json
 import logging
 import os
 import sys
+import weakref
 
 import numpy as np
 import torch
@@ -101,6 +103,47 @@ with ckpt.Checkpoints(root) as c:
     flat = torch.zeros(10)
     c.load(100, into={"model": {"2.weight": ckpt.Piece(flat, (4, 16), flat=3)}})
     ok(torch.equal(flat, first["model"]["2.weight"].flatten()[3:13]), "a flat range")
+
+moving = torch.arange(1 << 20, dtype=torch.float32)
+array = np.arange(1 << 20)
+watched = weakref.ref(array)
+with ckpt.Checkpoints(root + ".lazy") as c:
+    c.save(1, {"moving": moving, "n": 1}, lazy=True)
+    total = float(moving[:8].sum())  # it may be read
+    c.fence()
+    moving += 1
+    c.fence()
+    ok(torch.equal(c.load(1).state["moving"], moving - 1), "a lazy save is of what was there before the fence")
+    c.save(2, {"moving": moving * 1}, lazy=True)  # nobody else has it
+    gc.collect()
+    ok(c.load().step == 2, "to load is a fence")
+    c.save(3, {"moving": moving}, lazy=True)
+    c.save(4, {"moving": moving + 1}, lazy=True)
+    ok(c.latest() == 4 and c.latest(below=4) == 3, "so is the next save, and to look for one")
+    number = c.save(5, {"moving": moving}, lazy=True)
+    c.wait(number)
+    ok(c.is_durable(number), "one to wait for")
+    model, optimizer = trained(5)
+    optimizer.register_step_pre_hook(lambda *_: c.fence())
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    c.save(6, {"model": model.state_dict()}, lazy=True)
+    model(torch.randn(5, 8)).square().mean().backward()
+    optimizer.step()
+    ok(same(c.load().state["model"], before) and not same(model.state_dict(), before), "an optimizer with a fence before its step")
+    c.save(7, {"array": array}, lazy=True)
+    del array
+    gc.collect()
+    ok(watched() is not None, "what is copied is kept")
+    c.fence()
+    ok(watched() is None, "up to the fence")
+    child = os.fork()
+    if child == 0:
+        c.close()
+        os._exit(0)
+    ok(os.waitpid(child, 0)[1] == 0, "a child has no part in it")
+    c.save(8, {"last": torch.full((1 << 20,), 8.0)}, lazy=True)
+with ckpt.Checkpoints(root + ".lazy") as c:
+    ok(bool((c.load().state["last"] == 8).all()), "close is a fence for who is alone")
 
 step = max(d for d in os.listdir(root) if d.startswith("step-"))
 path = os.path.join(root, step, "r00000.safetensors")

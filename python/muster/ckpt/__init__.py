@@ -16,6 +16,13 @@
             if checkpoints.should_stop():
                 break
 
+A lazy save copies while the program computes, up to the fence:
+
+        checkpoints.save(step, {"model": model.state_dict(), ...}, lazy=True)
+        loss(model(batch)).backward()
+        checkpoints.fence()
+        optimizer.step()
+
 A checkpoint is whole, verified and durable, or it does not exist; see muster_ckpt.h
 and doc/checkpoints.md. All workers of a run call save(), load(), latest() and due()
 together; a process that muster did not start is alone, unless it gives a group

@@ -94,12 +94,25 @@ class Checkpoints:
             return None
         return step.value
 
-    def save(self, step: int, state: Any, *, per_rank: Any = None, wait: bool = False) -> int:
+    def save(
+        self, step: int, state: Any, *, per_rank: Any = None, wait: bool = False, lazy: bool = False
+    ) -> int:
         """Saves `state`, the same on all ranks but for parts of tensors, and `per_rank`,
         of which each has its own (no tensors in it). `wait`: until it is on the disk,
-        with an agent; without one it is anyway. Returns the number of the save."""
+        with an agent; without one it is anyway. Returns the number of the save.
+
+        `lazy`: returns before tensors on the CPU are copied, which a thread does until
+        the fence(). They may be read until then, and not be changed; those on other
+        devices, and numbers and text, are as they were at save()."""
         tree, tensors = _tree.flatten(state, _arrays.library_of)
-        return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait)
+        return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy)
+
+    def fence(self) -> None:
+        """Until what a lazy save is of may be changed, as by optimizer.step(). All
+        ranks together, after such a save; else it does nothing. Raises what the save
+        failed of. The next save(), load() and latest() begin with it."""
+        self._handle.call("fence")
+        self._handle.clear()
 
     def is_durable(self, save: int = 0) -> bool:
         """Whether that save (0: the newest) is on the disk; raises what it failed of."""
@@ -145,14 +158,25 @@ class Checkpoints:
     # --- what muster.ckpt.dcp uses, too ---
 
     def save_tensors(
-        self, step: int, description: Dict[str, Any], tensors: Dict[str, Any], per_rank: Any = None, wait: bool = False
+        self,
+        step: int,
+        description: Dict[str, Any],
+        tensors: Dict[str, Any],
+        per_rank: Any = None,
+        wait: bool = False,
+        lazy: bool = False,
     ) -> int:
         """With a description that has a "tree"; its "tensors", if it lacks them, are
         those given."""
+        flags = (lib.WAIT if wait else 0) | (lib.LAZY if lazy else 0)
+        is_read = False
         try:
-            return self._save(step, description, tensors, per_rank, wait)
+            number = self._save(step, description, tensors, per_rank, flags)
+            is_read = lazy and not wait
+            return number
         finally:
-            self._handle.clear()  # nothing is read after it returns
+            if not is_read:  # behind our back, until the fence
+                self._handle.clear()
 
     def load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool = False) -> int:
         """Fills them; how many newer ones of that step were passed over."""
@@ -176,7 +200,7 @@ class Checkpoints:
     # --- the rest is for these ---
 
     def _save(
-        self, step: int, description: Dict[str, Any], tensors: Dict[str, Any], per_rank: Any, wait: bool
+        self, step: int, description: Dict[str, Any], tensors: Dict[str, Any], per_rank: Any, flags: int
     ) -> int:
         registered = self._handle.register(tensors, False, {})
         description = {"v": 1, "tensors": registered, "ties": _ties(tensors), **description}
@@ -184,7 +208,7 @@ class Checkpoints:
         self._handle.blob(TREE, json.dumps(description).encode(), lib.REPLICATED)
         self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
         number = ctypes.c_uint64()
-        self._handle.call("save", step, lib.WAIT if wait else 0, ctypes.byref(number))
+        self._handle.call("save", step, flags, ctypes.byref(number))
         return number.value
 
     def _load_one(self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: int) -> Loaded:
