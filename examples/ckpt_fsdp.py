@@ -7,7 +7,8 @@
 Each process keeps a part of weights, gradients and optimizer, and saves it; any other
 number of processes goes on from there. Saved is every `--every` steps, when `muster
 checkpoint` asks for it, before the run is stopped, and at the end. What is damaged is
-seen, and the checkpoint before it taken. Needs PyTorch 2.6.
+seen, and the checkpoint before it taken. Saves are lazy: copied while the next step is
+computed, up to where the optimizer changes the weights. Needs PyTorch 2.6.
 """
 
 import argparse
@@ -65,7 +66,7 @@ def state_of(model, optimizer):
 def save(checkpoints, step, model, optimizer):
     """What is each rank's own: the state of its random numbers, for dropout."""
     numbers = torch.get_rng_state().numpy().tobytes()
-    checkpoints.save(step, state_of(model, optimizer), per_rank={"numbers": numbers})
+    checkpoints.save(step, state_of(model, optimizer), per_rank={"numbers": numbers}, lazy=True)
 
 
 def load(checkpoints, model, optimizer):
@@ -97,6 +98,7 @@ def take_step(model, optimizer, step, width):
 def train(args, checkpoints):
     model = make_model(args.width)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+    optimizer.register_step_pre_hook(lambda *_: checkpoints.fence())
     rank = dist.get_rank()
     step = load(checkpoints, model, optimizer)
     print(f"rank {rank} of {dist.get_world_size()}: from step {step}", flush=True)
@@ -112,6 +114,7 @@ def train(args, checkpoints):
             if why or step == args.steps:
                 print(f"step {step} loss {loss:.5f} saved ({why.name or 'the last'})", flush=True)
         time.sleep(max(0.0, args.step_time - (time.monotonic() - begin)))
+    checkpoints.fence()
     if step < args.steps:
         print(f"rank {rank}: stopped after step {step}", flush=True)
 
