@@ -60,7 +60,8 @@ int watch_remove(int dir, const char *path, const char *name, struct error *e)
     snprintf(to, sizeof(to), "%s%s", old, name);
     rc = fs_path(whole, sizeof(whole), e, "%s/%s", path, to);
     rc = rc < 0 ? rc : fs_remove_tree(whole, e);
-    if (rc == 0 && renameat(dir, name, dir, to) < 0) {
+    /* Its name has gone from the disk before any of its files has. */
+    if (rc == 0 && (renameat(dir, name, dir, to) < 0 || fsync(dir) < 0)) {
         rc = errno == ENOENT ? -ENOENT : error_set(e, errno, "remove %s", name);
     }
     return rc == -ENOENT ? 0 : rc < 0 ? rc : fs_remove_tree(whole, e);
