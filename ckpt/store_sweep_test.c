@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program that pushes checkpoints to an object store and prunes there is killed at
+ * every system call, and every call to the disk fails with everything that it may.
+ * What has a seal is whole, the newest is the last that was told, or a newer one.
+ *
+ *   store_sweep_test BUCKET [STRIDE]      the store is that of the environment (AWS_*)
+ *
+ * Run by tests/t4202-store-sweep.t, which brings a store. One at a time: each point
+ * has a prefix of its own.
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "ckpt/step_bed.h"
+#include "ckpt/store.h"
+#include "ckpt/sweep_bed.h"
+#include "tests/lib/tap.h"
+#include "tests/lib/tracer.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { USUAL_STRIDE = 40, PART_BYTES = 5 << 20 };
+
+static const char *bucket;
+
+/* A prefix that is the directory's name. */
+static int open_store(const char *path, struct store *ret)
+{
+    _s3_config_ struct s3_config config = {0};
+    const struct s3_limits limits = {.max_tries = 2, .stall_s = 20};
+
+    *ret = (struct store){.bucket = bucket, .prefix = strrchr(path, '/') + 1,
+                          .n_threads = 2, .part_bytes = PART_BYTES};
+    if (s3_config_load(&config, NULL) < 0) {
+        return -1;
+    }
+    return s3_open(&config, bucket, &limits, &ret->s3, NULL);
+}
+
+static void make_three(const char *path, struct sweep_told *told)
+{
+    _close_ int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    for (uint64_t step = 10; step <= 30; step += 10) {
+        if (bed_save(io_system(), root, step, step, NULL) < 0) {
+            bail_out("no checkpoint in %s", path);
+        }
+    }
+    told->newest = 0;
+}
+
+static int push(const struct store *st, int root, const struct found *f)
+{
+    _parcel_ struct parcel p = {0};
+    struct store_facts facts;
+    int rc = parcel_pack(root, f, &p, NULL);
+
+    return rc < 0 ? rc : store_push(st, root, &p, &facts, NULL);
+}
+
+/* The oldest first; each takes the place of the one before. */
+static void play(const char *path, unsigned run, struct sweep_told *told)
+{
+    _close_ int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _free_ struct found *all = NULL;
+    struct store st;
+    size_t n = 0;
+
+    (void)run;
+    if (root < 0 || open_store(path, &st) < 0) {
+        return;
+    }
+    found_list(io_system(), root, &all, &n, NULL);
+    for (size_t i = n; i-- > 0;) {
+        if (push(&st, root, &all[i]) < 0) {
+            continue;
+        }
+        told->newest = all[i].step > told->newest ? all[i].step : told->newest;
+        if (i + 1 < n) {
+            store_remove(&st, all[i + 1].name, NULL);
+        }
+    }
+    s3_destroy(st.s3);
+}
+
+static bool is_kept(const char *path, const struct sweep_told *told)
+{
+    _free_ struct store_entry *all = NULL;
+    struct store st;
+    uint64_t newest = 0;
+    size_t n = 0;
+    bool is_right;
+
+    if (open_store(path, &st) < 0) {
+        return false;
+    }
+    is_right = store_list(&st, true, &all, &n, NULL) == 0;
+    for (size_t i = 0; i < n && is_right; i++) {
+        if (all[i].has_seal) {
+            is_right = all[i].rc == 0;
+            newest = all[i].found.step > newest ? all[i].found.step : newest;
+        }
+    }
+    s3_destroy(st.s3);
+    return is_right && newest >= told->newest;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct sweep_case c = {
+        .name = "push to a store", .prepare = make_three, .play = play,
+        .is_kept = is_kept, .newest = 30, .is_threaded = true,
+    };
+    unsigned stride = sweep_stride(argc - 1, argv + 1, USUAL_STRIDE);
+    uint64_t kills = 0, n_errors = 0;
+    const char *why;
+
+    if (argc < 2) {
+        bail_out("usage: store_sweep_test BUCKET [STRIDE]");
+    }
+    bucket = argv[1];
+    if (!tracer_works(&why)) {
+        skip("%s", why);
+        return tap_done();
+    }
+    sweep_run(&c, stride, &kills, &n_errors);
+    diag("under ptrace: %llu kills, %llu failing calls",
+         (unsigned long long)kills, (unsigned long long)n_errors);
+    return tap_done();
+}

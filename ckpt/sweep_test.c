@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Programs that save, commit, prune and copy checkpoints on the real filesystem are
+ * killed at every system call, and every call fails with everything that it may.
+ * Whatever comes: the newest checkpoint is the last that they were told of, or a newer
+ * one, and has all of its bytes. And they put things on the disk in the right order.
+ *
+ *   sweep_test [STRIDE]      of all points every STRIDEth; 1: all
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/copy.h"
+#include "ckpt/keep.h"
+#include "ckpt/model_bed.h"
+#include "ckpt/step_bed.h"
+#include "ckpt/sweep_bed.h"
+#include "ckpt/watch.h"
+#include "muster_ckpt.h"
+#include "tests/lib/tap.h"
+#include "tests/lib/tracer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { USUAL_STRIDE = 25 };
+
+static int open_root(const char *path)
+{
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* --- what is there --- */
+
+/* What says that it is a checkpoint is one. */
+static bool is_whole(int root)
+{
+    _free_ struct step_entry *entries = NULL;
+    size_t n = 0;
+
+    if (step_list(io_system(), root, &entries, &n, NULL) < 0) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        _step_ struct step s = {0};
+        int rc = step_open(io_system(), root, entries[i].name, &s, NULL);
+
+        if (rc != -ENOENT && (rc < 0 || !bed_is_right(&s))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_kept(const char *path, const struct sweep_told *told)
+{
+    _close_ int root = open_root(path);
+    _step_ struct step s = {0};
+    int rc = step_find_newest(io_system(), root, true, NULL, NULL, &s, NULL);
+
+    if (rc < 0) {
+        return rc == -ENOENT && told->newest == 0 && is_whole(root);
+    }
+    return s.commit.step >= told->newest && bed_is_right(&s) && is_whole(root);
+}
+
+/* --- save and commit; each takes the place of the one before --- */
+
+static void play_steps_through(struct io *io, const char *path, unsigned run,
+                               struct sweep_told *told)
+{
+    _close_ int root = open_root(path);
+
+    for (uint64_t step = 10; step <= 30 && root >= 0; step += 10) {
+        char name[STEP_NAME_BYTES];
+
+        if (bed_save(io, root, step, run * 100 + step, NULL) < 0) {
+            continue;
+        }
+        told->newest = step > told->newest ? step : told->newest;
+        bed_name(step, run * 100 + step, name);
+        keep_newest(io, root, 1, name, NULL);
+    }
+}
+
+static void play_steps(const char *path, unsigned run, struct sweep_told *told)
+{
+    play_steps_through(io_system(), path, run, told);
+}
+
+/* --- faults that are planted --- */
+
+static const struct io_ops *const real = &io_system_ops;
+static int owed[4]; /* files that were to be synced */
+static size_t n_owed;
+
+static bool is_dir(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int sync_no_file(struct io *io, int fd)
+{
+    return is_dir(fd) ? real->sync(io, fd) : 0;
+}
+
+static int sync_no_dir(struct io *io, int fd)
+{
+    return is_dir(fd) ? 0 : real->sync(io, fd);
+}
+
+static int sync_later(struct io *io, int fd)
+{
+    if (is_dir(fd)) {
+        return real->sync(io, fd);
+    }
+    if (n_owed < 4) {
+        owed[n_owed++] = dup(fd);
+    }
+    return 0;
+}
+
+static int rename_first(struct io *io, int dir, const char *from, const char *to)
+{
+    int rc = real->rename(io, dir, from, to);
+
+    while (n_owed > 0) {
+        real->sync(io, owed[--n_owed]);
+        close(owed[n_owed]);
+    }
+    return rc;
+}
+
+static int sync_nothing(struct io *io, int fd)
+{
+    (void)io;
+    (void)fd;
+    return 0;
+}
+
+/* The plant that is tried, of the child's. */
+static struct io_ops planted;
+
+static void play_planted(const char *path, unsigned run, struct sweep_told *told)
+{
+    struct io io = {.ops = &planted};
+
+    play_steps_through(&io, path, run, told);
+}
+
+static void test_plants(void)
+{
+    static const struct {
+        int (*sync)(struct io *io, int fd);
+        int (*rename)(struct io *io, int dir, const char *from, const char *to);
+        const char *name, *want;
+    } cases[] = {
+        {sync_no_file, NULL, "files that are not synced", "what is in"},
+        {sync_no_dir, NULL, "directories that are not synced", "the name"},
+        {sync_later, rename_first, "a rename before the sync", "what is in"},
+        {sync_nothing, NULL, "no sync at all", "gets the name"},
+    };
+    struct sweep_case c = {.name = "planted", .play = play_planted,
+                           .newest = 30};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _free_ char *first = NULL;
+
+        planted = io_system_ops;
+        planted.sync = cases[i].sync;
+        planted.rename = cases[i].rename ? cases[i].rename : real->rename;
+        ok(sweep_order(&c, &first) > 0, "%s: seen", cases[i].name);
+        like(first, cases[i].want, "%s: and said", cases[i].name);
+    }
+}
+
+/* --- pruning --- */
+
+static void make_four(const char *path, struct sweep_told *told)
+{
+    _close_ int root = open_root(path);
+
+    for (uint64_t step = 10; step <= 40; step += 10) {
+        if (bed_save(io_system(), root, step, step, NULL) < 0) {
+            bail_out("no checkpoint in %s", path);
+        }
+    }
+    told->newest = 40;
+}
+
+static void prune(const char *path, unsigned run, struct sweep_told *told)
+{
+    _close_ int root = open_root(path);
+
+    (void)run;
+    if (keep_newest(io_system(), root, 1, NULL, NULL) == 0) {
+        told->newest = 40;
+    }
+}
+
+/* --- the C API --- */
+
+static struct muster_ckpt *open_api(const char *path)
+{
+    struct muster_ckpt_options o = {.size = sizeof(o), .keep = 2,
+                                    .n_threads = 1};
+    struct muster_ckpt *ck = NULL;
+
+    if (muster_ckpt_open(NULL, NULL, path, &o, &ck) < 0) {
+        muster_ckpt_close(ck);
+        return NULL;
+    }
+    return ck;
+}
+
+/* Started again it goes on from what there is, as programs do. */
+static void play_api(const char *path, unsigned run, struct sweep_told *told)
+{
+    struct muster_ckpt *ck = open_api(path);
+    struct model *m;
+
+    if (!ck) {
+        return;
+    }
+    m = model_create(ck, 0, 1, 2);
+    for (int64_t step = 1; step <= 3; step++) {
+        model_set(m, step);
+        if (muster_ckpt_save(ck, step, 0, NULL) == 0 &&
+            (uint64_t)step > told->newest) {
+            told->newest = (uint64_t)step;
+        }
+    }
+    (void)run;
+    model_destroy(m);
+    muster_ckpt_close(ck);
+}
+
+/* Nothing that is damaged is passed over: what a crash leaves is never taken for a
+ * checkpoint in the first place. */
+static bool api_is_kept(const char *path, const struct sweep_told *told)
+{
+    struct muster_ckpt *ck = open_api(path);
+    struct model *m = model_create(ck, 0, 1, 2);
+    int64_t step = 0;
+    int rc;
+    bool is_right;
+
+    model_set(m, 0);
+    rc = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step);
+    is_right = rc == -ENOENT ? told->newest == 0
+                             : rc == 0 && (uint64_t)step >= told->newest &&
+                                   model_wrong(m, step) == 0;
+    model_destroy(m);
+    muster_ckpt_close(ck);
+    return is_right;
+}
+
+/* --- copies in another directory --- */
+
+static void make_source(const char *path, struct sweep_told *told)
+{
+    static const char file[] = "\2\0\0\0\0\0\0\0{}";
+    char from[PATH_MAX], to[PATH_MAX], name[2 * PATH_MAX];
+
+    snprintf(from, sizeof(from), "%.4000s/from", path);
+    snprintf(to, sizeof(to), "%.4000s/to", path);
+    snprintf(name, sizeof(name), "%s/model-50.safetensors", from);
+    if (mkdir(from, 0700) < 0 || mkdir(to, 0700) < 0 ||
+        fs_write_atomic(name, file, sizeof(file) - 1, NULL) < 0) {
+        bail_out("no %s", name);
+    }
+    make_four(from, told);
+    told->newest = 0;
+}
+
+/* All of them, the oldest first, of which the last two stay. */
+static void copy_all(const char *path, unsigned run, struct sweep_told *told)
+{
+    char from_path[PATH_MAX], to_path[PATH_MAX];
+    _close_ int from = -1, to = -1;
+    _free_ struct found *all = NULL;
+    size_t n = 0;
+
+    (void)run;
+    snprintf(from_path, sizeof(from_path), "%.4000s/from", path);
+    snprintf(to_path, sizeof(to_path), "%.4000s/to", path);
+    from = open_root(from_path);
+    to = open_root(to_path);
+    if (from < 0 || to < 0 ||
+        found_list(io_system(), from, &all, &n, NULL) < 0) {
+        return;
+    }
+    watch_sweep(to, to_path);
+    for (size_t i = n; i-- > 0;) {
+        struct found_facts facts;
+
+        if (copy_checkpoint(from, &all[i], to, to_path, &facts, NULL) < 0) {
+            continue;
+        }
+        told->newest = all[i].step > told->newest ? all[i].step : told->newest;
+        if (i + 2 < n) {
+            watch_remove(to, to_path, all[i + 2].name, NULL);
+        }
+    }
+}
+
+static bool all_are_whole(const char *path, uint64_t newest)
+{
+    _close_ int dir = open_root(path);
+    _free_ struct found *all = NULL;
+    size_t n = 0;
+    int rc = found_list(io_system(), dir, &all, &n, NULL);
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct found_facts facts;
+        struct error e = {0};
+
+        rc = found_check(io_system(), dir, &all[i], true, &facts, &e);
+        if (rc < 0) {
+            diag("%s: %s", all[i].name, e.text);
+        }
+    }
+    return rc == 0 && (newest == 0 || (n > 0 && all[0].step >= newest));
+}
+
+static bool copies_are_kept(const char *path, const struct sweep_told *told)
+{
+    char sub[PATH_MAX];
+
+    snprintf(sub, sizeof(sub), "%.4000s/from", path);
+    if (!all_are_whole(sub, 50)) {
+        return false;
+    }
+    snprintf(sub, sizeof(sub), "%.4000s/to", path);
+    return all_are_whole(sub, told->newest);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct sweep_case cases[] = {
+        {.name = "save and commit", .play = play_steps, .is_kept = is_kept,
+         .newest = 30},
+        {.name = "prune", .prepare = make_four, .play = prune,
+         .is_kept = is_kept, .newest = 40},
+        {.name = "the C API", .play = play_api, .is_kept = api_is_kept,
+         .newest = 3, .except = ".part"},
+        {.name = "copy", .prepare = make_source, .play = copy_all,
+         .is_kept = copies_are_kept, .newest = 50},
+    };
+    unsigned stride = sweep_stride(argc, argv, USUAL_STRIDE);
+    uint64_t kills = 0, n_errors = 0;
+    const char *why;
+
+    if (tap_valgrind() || getenv("MUSTER_INSTRUMENTED") || !tracer_works(&why)) {
+        skip("%s", tap_valgrind() || getenv("MUSTER_INSTRUMENTED")
+                       ? "what takes long there" : why);
+        return tap_done();
+    }
+    test_plants();
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        sweep_run(&cases[i], stride, &kills, &n_errors);
+    }
+    diag("under ptrace: %llu kills, %llu failing calls",
+         (unsigned long long)kills, (unsigned long long)n_errors);
+    return tap_done();
+}
