@@ -34,6 +34,7 @@ for shell in bash zsh; do
     like " $($offer muster run --n) " ' --nproc-per-node ' "$shell: options of a command"
     unlike " $($offer muster status --n) " ' --nproc-per-node ' "$shell: of that command"
     is "$($offer muster status -o '')" 'json yaml wide' "$shell: values of an option"
+    like " $($offer muster ckpt '') " ' last-valid ' "$shell: what ckpt can do"
     like " $($offer muster help l) " ' logs ' "$shell: commands to help with"
     is "$($offer muster status '' | tr -d ' ')" '' "$shell: no runs where there are none"
 done
@@ -47,6 +48,10 @@ is "$(in_bash muster stat)" status 'bash: only what begins so'
 touch job.yaml
 like " $(in_bash muster run job) " ' job.yaml ' 'bash: files for specs'
 is "$(in_zsh muster run '')" FILES 'zsh: files for specs'
+like " $(in_bash muster ckpt verify job) " ' job.yaml ' 'bash: files for checkpoints'
+is "$(in_zsh muster ckpt verify '')" FILES 'zsh: files for checkpoints'
+like " $(in_bash muster torchrun job) " ' job.yaml ' 'bash: files for scripts'
+is "$(in_zsh muster torchrun '')" FILES 'zsh: files for scripts'
 like " $(in_bash muster run -- tru) " ' true ' 'bash: programs behind --'
 is "$(in_zsh muster run -- prog --n)" 'NORMAL 2 prog --n' 'zsh: a program has its own completion'
 done_testing
