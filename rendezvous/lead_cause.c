@@ -166,6 +166,10 @@ static void word_end(const struct lead *lead, bool allowed, const char *what,
                  policy->max);
     } else if (is_excluded_code(policy, &lead->cause)) {
         snprintf(to, size, "%s; restart.exitCodes does not name it", what);
+    } else if (lead->cause.kind == FAILURE_OOM && policy->max &&
+               policy->kind != RESTART_NEVER) {
+        snprintf(to, size, "%s; there is no restart, which would end the same "
+                 "way", what);
     } else {
         snprintf(to, size, "%s", what);
     }

@@ -86,6 +86,27 @@ static void test_codes(void)
     lead_destroy(t.lead);
 }
 
+/* Whoever asked for restarts is told why there is none. */
+static void test_oom(void)
+{
+    struct lead_config config = bed_config(2);
+    struct bench t;
+
+    bed_open(&t, &config);
+    bed_run_to(&t, 2, 1);
+    (void)bed_tell(&t, (struct report){
+        .rank = 1, .state = REPORT_RUNNING, .generation = 1, .failed = true,
+        .failure = {.kind = FAILURE_OOM, .signal = 9, .generation = 1, .node = 1,
+                    .rank = 2, .host = "h", .wall_ns = 950000000}});
+    bed_tell_all(&t, 2, REPORT_STOPPED, 2);
+    ok(bed_ordered(&t, ORDER_END, 2) && t.a.order->status == 137,
+       "what the kernel killed is not started again");
+    is_str(t.a.order->reason, "rank 2 (node 1, h) was killed by the kernel for lack "
+           "of memory; there is no restart, which would end the same way",
+           "nor is it kept quiet why not");
+    lead_destroy(t.lead);
+}
+
 /* One node may not use up what others would need. */
 static void test_per_node(void)
 {
@@ -326,6 +347,7 @@ int main(void)
     test_restart();
     test_one_restart();
     test_codes();
+    test_oom();
     test_per_node();
     test_always();
     test_backoff();
