@@ -35,6 +35,20 @@ test_others() {
     done | tr '\n' ' ' | sed 's/ $//')"
 }
 
+# figures_of SIZE: what is measured of each
+figures_of() {
+    printf '%s, '"$1"' ' eager second first lazy restore cold drain durable
+}
+
+test_checkpoints() {
+    figures ckpt "$(figures_of 1M)$(figures_of '1e2 tensors')plan, 1e6 chunks $(for size in 1M '1e2 tensors'; do
+        for peer in 'blocked vs torch' 'blocked vs dcp' 'blocked vs dcp-async' \
+            'durable vs torch' 'durable vs dcp' 'durable vs dcp-async' 'load vs torch' 'load vs dcp'; do
+            printf '%s, %s ' "$peer" "$size"
+        done
+    done | sed 's/ $//')"
+}
+
 # On four hosts, and with a file system of its own.
 test_elastic() {
     [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || { skip 'not root, or no namespaces' 2; return; }

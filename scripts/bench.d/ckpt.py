@@ -1,39 +1,132 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a checkpoint takes, beside what memory and disk take for its bytes.
+"""How long saving and loading take, beside what memory and disk take for the bytes.
 
-A snapshot in shared memory becomes a checkpoint on the disk of $MUSTER_BENCH_DIR (the
-benchmark's own directory, where that is not set): its blocks with their digests, its
-names, and COMMIT, everything synced. Beside it the same program writes the same bytes
-into one file, past the page cache, several blocks at a time, and syncs that. The two
-take turns; a round is compared with itself, and the median of the rounds is told."""
+A worker of a run saves and loads through its agent, in the directory $MUSTER_BENCH_DIR
+(the benchmark's own, where that is not set). The limits are measured in the same run:
+a copy of the same bytes into memory that is there, or is fresh, by as many threads as
+a save has; the same bytes into one file, past the page cache, several blocks at a
+time, and synced; the file read likewise. The peers are torch.save and
+torch.distributed.checkpoint, with the same tensors on the same disk. A round is
+compared with a limit's median, and the median of the rounds is told."""
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 
-SIZES = ((1 << 20, "1M"), (64 << 20, "64M"), (1 << 30, "1G"))
+SIZES = ((1 << 20, "1M", 16), (64 << 20, "64M", 64), (1 << 30, "1G", 64), (250 << 20, "1e5 tensors", 100000))
+LARGE = 64 << 20  # with less it is messages and syncs that count, not bytes
+
+# Names, targets, and what over what. A partner's memory is not measured: it needs a second node.
+RATIOS = (
+    ("eager", 1.2, "eager", "memcpy", "a save blocks, from the third on"),
+    ("second", 1.2, "second", "memcpy", "the second save"),
+    ("first", 1.2, "first", "memcpy-fresh-shared", "the first save"),
+    ("lazy", 0.05, "lazy", "memcpy", "a lazy save and its fence, computing four times as long as a copy takes"),
+    ("restore", 1.2, "restore", "memcpy-fresh", "load from the agent's memory into fresh memory"),
+    ("cold", 1.15, "cold", "read", "load from the disk into fresh memory"),
+)
+
+
+def run(bench, command, timeout=900):
+    done = subprocess.run(command, cwd=bench.directory, env=bench.env, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                          timeout=timeout, check=False)
+    if done.returncode:
+        raise bench.CannotMeasure(f"status {done.returncode} of {command[0]}:\n{done.stdout[-2000:]}")
+    return done.stdout
+
+
+def program(bench, name):
+    path = bench.build / "ckpt" / name
+    if not os.access(path, os.X_OK):
+        raise bench.CannotMeasure(f"{path} is not built: run make")
+    return str(path)
+
+
+def as_worker(bench, command):
+    shutil.rmtree(bench.directory / "run", ignore_errors=True)
+    run(bench, [bench.muster(), "run", *bench.root_option(), "--run-dir", str(bench.directory / "run"),
+                "--max-restarts", "0", "--nproc-per-node", "1", "--", *command])
+
+
+def figures(path):
+    """What was written, in milliseconds."""
+    lines = [line.split() for line in path.read_text().splitlines()]
+    path.unlink()
+    return {words[0]: [int(word) / 1e6 for word in words[1:]] for words in lines}
 
 
 def drain(bench, directory, size):
-    program = bench.build / "ckpt/drain_bench"
-    if not os.access(program, os.X_OK):
-        raise bench.CannotMeasure(f"{program} is not built: run make")
-    done = subprocess.run([program, directory, str(size), str(bench.rounds + 1)],
-                          capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode:
-        raise bench.CannotMeasure(done.stderr.strip())
-    rounds = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
-    return rounds[1:]  # the first one warms up
+    said = run(bench, [program(bench, "drain_bench"), str(directory), str(size), str(bench.rounds + 1)])
+    return [[int(word) / 1e6 for word in line.split()] for line in said.splitlines()][1:]  # the first one warms up
+
+
+def measure_size(bench, root, size, label, tensors, command):
+    directory = root / "ckpt"
+    shutil.rmtree(directory, ignore_errors=True)
+    output = bench.directory / "figures"
+    program_arguments = [str(directory), str(size), str(tensors), str(bench.rounds), str(output)]
+    rounds = drain(bench, root, size)
+    limit = statistics.median(r[0] for r in rounds)
+    as_worker(bench, [program(bench, "ckpt_bench"), *program_arguments])
+    run(bench, [program(bench, "ckpt_bench"), "--cold", *program_arguments])
+    got = figures(output)
+    shutil.rmtree(directory)
+    for name, target, what, over, text in RATIOS:
+        base = statistics.median(got[over])
+        value = statistics.median(got[what])
+        said = f"{text}: {value:.1f} ms; {over}: {base:.1f} ms, {size / base / 1e6:.2f} GB/s"
+        yield bench.result(f"{name}, {label}", value / base, "", "<=", target if size >= LARGE else None, said, command)
+    disk = f"{size / limit / 1e6:.2f} GB/s"
+    yield bench.result(f"drain, {label}", statistics.median(r[1] / r[0] for r in rounds), "", "<=",
+                       1.15 if size >= LARGE else None, f"from memory to durable; write and sync: {disk}", command)
+    durable = statistics.median(got["durable"][1:])
+    yield bench.result(f"durable, {label}", durable / limit, "", "<=", 1.15 if size >= LARGE else None,
+                       f"from the call to durable: {durable:.1f} ms; write and sync: {limit:.1f} ms, {disk}", command)
+
+
+def measure_plan(bench, command):
+    output = bench.directory / "figures"
+    run(bench, [program(bench, "ckpt_bench"), "--plan", "1000000", str(bench.rounds), str(output)])
+    value = statistics.median(figures(output)["plan"])
+    yield bench.result("plan, 1e6 chunks", value, "ms", "<=", 50,
+                       "read the index, and plan what one of 64 ranks reads", command)
+
+
+def peers(bench, root, size, tensors):
+    """Of each way to save: ms blocked, until durable, and to load from the disk."""
+    python = bench.cache / "venv/bin/python"
+    if not os.access(python, os.X_OK):
+        raise bench.CannotMeasure(f"no {python}: run scripts/install-deps check")
+    script = bench.top / "scripts/bench.d/ckpt-peers"
+    output = bench.directory / "figures"
+    bench.env |= {"PYTHONPATH": str(bench.top / "python"), "PYTHONDONTWRITEBYTECODE": "1",
+                  "LIBMUSTER": str(bench.build / ".libs/libmuster.so.0")}
+    arguments = [str(root / "peers"), str(size), str(tensors), str(bench.rounds), str(output)]
+    as_worker(bench, [str(python), str(script), "save", *arguments])
+    run(bench, [str(python), str(script), "load", *arguments])
+    got = figures(output)
+    shutil.rmtree(root / "peers")
+    return {name: statistics.median(values) for name, values in got.items()}
+
+
+def measure_peers(bench, root, size, label, tensors, command):
+    got = peers(bench, root, size, tensors)
+    for what, ways in (("blocked", ("torch", "dcp", "dcp-async")), ("durable", ("torch", "dcp", "dcp-async")),
+                       ("load", ("torch", "dcp"))):
+        for way in ways:
+            ours, theirs = got[f"muster.{what}"], got[f"{way}.{what}"]
+            yield bench.result(f"{what} vs {way}, {label}", theirs / ours, "times", ">=", 1,
+                               f"{theirs:.1f} ms; muster {ours:.1f} ms", command)
 
 
 def measure(bench):
-    directory = pathlib.Path(os.environ.get("MUSTER_BENCH_DIR", bench.directory))
+    root = pathlib.Path(os.environ.get("MUSTER_BENCH_DIR", bench.directory))
     command = ["scripts/bench", "ckpt"]
-    for size, label in SIZES[:2] if bench.quick else SIZES:
-        rounds = drain(bench, directory, size)
-        limit = statistics.median(r[0] for r in rounds)
-        ratio = statistics.median(r[1] / r[0] for r in rounds)
-        rate = f"write and sync of {label}: {size / limit:.2f} GB/s"
-        # With less than that it is the number of syncs that counts, not the bytes.
-        target = 1.15 if size >= 64 << 20 else None
-        yield bench.result(f"durable, {label} a rank", ratio, "", "<=", target, rate, command)
+    sizes = ((1 << 20, "1M", 16), (1 << 20, "1e2 tensors", 100)) if bench.quick else SIZES
+    for size, label, tensors in sizes:
+        yield from measure_size(bench, root, size, label, tensors, command)
+    yield from measure_plan(bench, command)
+    for size, label, tensors in sizes[-2:]:
+        yield from measure_peers(bench, root, size, label, tensors, command)
