@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/beside.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "ckpt/found_priv.h"
+#include "ckpt/step.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_CHECKS = 16 }; /* of the newest: each reads what its format needs */
+
+const char *beside_state_name(enum beside_state state)
+{
+    static const char *const names[] = {
+        [BESIDE_ITSELF] = "itself", [BESIDE_OTHER] = "other",
+        [BESIDE_NONE] = "none", [BESIDE_NO_DIR] = "no directory",
+    };
+
+    return names[state];
+}
+
+/* --- names --- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+bool beside_is_like(const char *a, const char *b)
+{
+    bool has_number = false;
+    uint64_t step;
+
+    if (step_parse_name(a, &step)) {
+        return step_parse_name(b, &step);
+    }
+    while (*a && *b) {
+        if (is_digit(*a) && is_digit(*b)) {
+            has_number = true;
+            a += strspn(a, "0123456789");
+            b += strspn(b, "0123456789");
+        } else if (*a++ != *b++) {
+            return false;
+        }
+    }
+    return has_number && !*a && !*b;
+}
+
+/* Where to look: names in `dir`, like `name`, and in each of them `rest`. */
+struct place {
+    char dir[PATH_MAX];
+    char name[PATH_MAX];
+    char rest[PATH_MAX]; /* "", or begins with a slash */
+};
+
+static bool is_directory(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Moves the last part of `dir` to `name`. False: there is none. */
+static bool go_up(struct place *p)
+{
+    char *slash = strrchr(p->dir, '/');
+
+    if (!slash || !slash[1]) {
+        return false;
+    }
+    str_copy(p->name, sizeof(p->name), slash + 1);
+    slash[slash == p->dir] = '\0'; /* the root keeps its own */
+    return true;
+}
+
+/* The directory that it is in; or the one above, where each checkpoint has one of its
+ * own, with a number. */
+static bool find_place(const char *path, struct place *p)
+{
+    size_t n = strlen(path);
+
+    *p = (struct place){0};
+    str_copy(p->dir, sizeof(p->dir), path);
+    while (n > 1 && p->dir[n - 1] == '/') {
+        p->dir[--n] = '\0';
+    }
+    if (!go_up(p)) {
+        return false;
+    }
+    if (is_directory(p->dir)) {
+        return true;
+    }
+    snprintf(p->rest, sizeof(p->rest), "/%.*s", PATH_MAX - 2, p->name);
+    return go_up(p) && is_directory(p->dir) && beside_is_like(p->name, p->name);
+}
+
+/* --- what is there --- */
+
+struct candidate {
+    const char *name; /* borrowed */
+    int64_t changed_ns;
+};
+
+static int by_time(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    return x->changed_ns > y->changed_ns ? -1 : x->changed_ns < y->changed_ns;
+}
+
+static bool join(const struct place *p, const char *name, char ret[PATH_MAX])
+{
+    int n = snprintf(ret, PATH_MAX, "%s/%s%s", p->dir[1] ? p->dir : "", name,
+                     p->rest);
+
+    return n > 0 && n < PATH_MAX;
+}
+
+/* Empty files are none. */
+static bool look_at(const struct place *p, const char *name, struct candidate *ret)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    *ret = (struct candidate){.name = name};
+    if (!join(p, name, path) || stat(path, &st) < 0 ||
+        (S_ISREG(st.st_mode) ? st.st_size == 0 : !S_ISDIR(st.st_mode))) {
+        return false;
+    }
+    ret->changed_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 +
+                      st.st_mtim.tv_nsec;
+    return true;
+}
+
+enum verdict {
+    IS_WHOLE,
+    IS_UNKNOWN, /* of a format of the program's own */
+    IS_BROKEN,
+};
+
+static enum verdict judge(struct io *io, const char *path)
+{
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    _close_ int dir = -1;
+    struct found_facts facts;
+    struct found f;
+
+    str_copy(parent, sizeof(parent), path);
+    parent[slash == path ? 1 : slash - path] = '\0';
+    dir = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || !found_one(io, dir, slash + 1, &f)) {
+        return IS_UNKNOWN;
+    }
+    if (found_check(io, dir, &f, false, &facts, NULL) == 0) {
+        return IS_WHOLE;
+    }
+    return IS_BROKEN;
+}
+
+static int64_t step_of(const char *name)
+{
+    const char *end = name + strcspn(name, "."), *begin;
+    uint64_t step;
+
+    if (step_parse_name(name, &step)) {
+        return (int64_t)step;
+    }
+    while (end > name && !is_digit(end[-1])) {
+        end--;
+    }
+    for (begin = end; begin > name && is_digit(begin[-1]); begin--) {
+    }
+    return begin == end || end - begin > 18 ? -1 : strtoll(begin, NULL, 10);
+}
+
+/* Among them, the newest first. */
+static void choose(struct io *io, const struct place *p, const struct candidate *all,
+                   size_t n, struct beside *ret)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < n && i < MAX_CHECKS; i++) {
+        enum verdict is = join(p, all[i].name, path) ? judge(io, path) : IS_BROKEN;
+
+        if (is == IS_BROKEN || (is == IS_UNKNOWN && ret->state == BESIDE_OTHER)) {
+            continue;
+        }
+        ret->state = BESIDE_OTHER;
+        str_copy(ret->path, sizeof(ret->path), path);
+        ret->step = step_of(all[i].name);
+        ret->changed_ns = all[i].changed_ns;
+        ret->is_whole = is == IS_WHOLE;
+        if (ret->is_whole) {
+            return;
+        }
+    }
+}
+
+static int look_beside(struct io *io, const struct place *p, struct beside *ret,
+                       struct error *e)
+{
+    _strlist_ struct strlist names = {0};
+    _free_ struct candidate *all = NULL;
+    _close_ int dir = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    size_t n = 0;
+    int rc = dir < 0 ? error_set(e, errno, "open %s", p->dir)
+                     : found_names(io, dir, &names, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    all = calloc(names.n + 1, sizeof(*all));
+    if (!all) {
+        return error_set(e, ENOMEM, "look beside a checkpoint");
+    }
+    for (size_t i = 0; i < names.n; i++) {
+        n += beside_is_like(p->name, names.items[i]) &&
+             look_at(p, names.items[i], &all[n]);
+    }
+    qsort(all, n, sizeof(*all), by_time);
+    choose(io, p, all, n, ret);
+    return 0;
+}
+
+int beside_find(struct io *io, const char *path, struct beside *ret,
+                struct error *e)
+{
+    _free_ struct place *p = calloc(1, sizeof(*p));
+    struct stat st;
+
+    *ret = (struct beside){.step = -1};
+    if (path[0] != '/' || strlen(path) >= sizeof(ret->path)) {
+        return error_text(e, EINVAL, "%.100s: expected an absolute path", path);
+    }
+    if (!p) {
+        return error_set(e, ENOMEM, "look for a checkpoint");
+    }
+    if (stat(path, &st) == 0) {
+        str_copy(ret->path, sizeof(ret->path), path);
+        return 0;
+    }
+    if (errno != ENOENT && errno != ENOTDIR) {
+        return error_set(e, errno, "look for %s", path);
+    }
+    if (!find_place(path, p)) {
+        ret->state = BESIDE_NO_DIR;
+        return 0;
+    }
+    ret->state = BESIDE_NONE;
+    return look_beside(io, p, ret, e);
+}

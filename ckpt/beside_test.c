@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/beside.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char header[] =
+    "{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
+
+static char dir[64];
+
+/* A file of safetensors without its last `cut` bytes, as old as that. */
+static void put(const char *name, size_t cut, int age_s)
+{
+    uint8_t bytes[8 + sizeof(header) - 1 + 16] = {sizeof(header) - 1};
+    struct timespec times[2] = {{.tv_sec = 1000000 - age_s},
+                                {.tv_sec = 1000000 - age_s}};
+    char path[PATH_MAX], *slash;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    slash = strrchr(path, '/');
+    *slash = '\0';
+    if (fs_mkdirs(path, NULL) < 0) {
+        bail_out("make %s", path);
+    }
+    *slash = '/';
+    memcpy(bytes + 8, header, sizeof(header) - 1);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || fs_write_all(fd, bytes, sizeof(bytes) - cut) < 0 ||
+        futimens(fd, times) < 0) {
+        bail_out("write %s", path);
+    }
+    close(fd);
+}
+
+/* What is found of `name`; `want` is its name in the directory, or "". */
+static struct beside find(const char *name, enum beside_state state,
+                          const char *want, const char *what)
+{
+    struct error e = {0};
+    struct beside b;
+    char path[PATH_MAX], full[PATH_MAX] = "";
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    if (want[0]) {
+        snprintf(full, sizeof(full), "%s/%s", dir, want);
+    }
+    is_int(beside_find(io_system(), path, &b, &e), 0, "%s: looked%s", what, e.text);
+    is_str(beside_state_name(b.state), beside_state_name(state), "%s", what);
+    is_str(b.path, full, "%s: which", what);
+    return b;
+}
+
+static void test_names(void)
+{
+    static const struct {
+        const char *a, *b;
+        bool is_like;
+    } cases[] = {
+        {"step-20.pt", "step-400.pt", true},
+        {"step-20.pt", "step-20.pt", true},
+        {"20", "7", true},
+        {"a1b2", "a10b20", true},
+        {"step-20", "step-", false},
+        {"step-20.pt", "step-20.pt.new", false},
+        {"step-20.pt", ".step-20.pt", false},
+        {"step-20.pt", "best-20.pt", false},
+        {"last.pt", "last.pt", false},
+        {"step-000000000020-0f3a9c2e",
+         "step-000000000040-9c2e0f3a", true},
+        {"step-000000000020-0f3a9c2e", "step-40", false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        is_int(beside_is_like(cases[i].a, cases[i].b), cases[i].is_like,
+               "%s and %s", cases[i].a, cases[i].b);
+    }
+}
+
+static void test_files(void)
+{
+    struct beside b;
+
+    put("own/at-20", 0, 9);
+    find("own/at-20", BESIDE_ITSELF, "own/at-20", "it is there");
+    find("own/at-10", BESIDE_OTHER, "own/at-20", "it is not, another is");
+    put("own/at-9000", 0, 99);
+    put("own/at-40", 0, 5);
+    put("own/at-60.new", 0, 1);
+    put("own/other", 0, 1);
+    put("own/at-50", sizeof(header) - 1 + 8 + 16, 1);
+    b = find("own/at-10", BESIDE_OTHER, "own/at-40",
+             "the newest by its time, not empty, named like it");
+    ok(b.step == 40 && !b.is_whole && b.changed_ns == 999995000000000,
+       "what is known of it");
+    find("own/last", BESIDE_NONE, "", "a name without a number has none beside");
+    find("own/by-10", BESIDE_NONE, "", "nor one unlike all others");
+    find("away/at-10", BESIDE_NO_DIR, "", "its directory is not there");
+}
+
+static void test_known_formats(void)
+{
+    struct beside b;
+
+    put("st/m-10.safetensors", 0, 9);
+    put("st/m-30.safetensors", 3, 1);
+    b = find("st/m-5.safetensors", BESIDE_OTHER, "st/m-10.safetensors",
+             "one that is cut is none");
+    ok(b.is_whole && b.step == 10, "the one before is whole");
+    put("st/m-10.safetensors", 3, 9);
+    find("st/m-5.safetensors", BESIDE_NONE, "", "all are cut");
+}
+
+static void test_directories(void)
+{
+    put("tree/step-10/model", 0, 9);
+    put("tree/step-20/model", 0, 5);
+    put("tree/step-30/other", 0, 1);
+    put("tree/best/model", 0, 1);
+    find("tree/step-5/model", BESIDE_OTHER, "tree/step-20/model",
+         "each has a directory of its own");
+    find("tree/step-5", BESIDE_OTHER, "tree/step-30", "or is one");
+    find("tree/none/model", BESIDE_NO_DIR, "", "without a number it is another's");
+    find("tree/away-3/step-5/model", BESIDE_NO_DIR, "", "two levels up is too far");
+}
+
+static void test_wrong(void)
+{
+    struct error e = {0};
+    struct beside b;
+
+    is_int(beside_find(io_system(), "rel/at-10", &b, &e), -EINVAL, "a relative path");
+    like(e.text, "absolute", "is named");
+    is_int(beside_find(io_system(), "", &b, NULL), -EINVAL, "none");
+    is_int(beside_find(io_system(), "/", &b, NULL), 0, "the root");
+    is_int(b.state, BESIDE_ITSELF, "is there");
+}
+
+int main(void)
+{
+    snprintf(dir, sizeof(dir), "/tmp/beside.XXXXXX");
+    if (!mkdtemp(dir)) {
+        bail_out("mkdtemp");
+    }
+    test_names();
+    test_files();
+    test_known_formats();
+    test_directories();
+    test_wrong();
+    fs_remove_tree(dir, NULL);
+    return tap_done();
+}
