@@ -4,6 +4,7 @@
 #include "launcher/agent_hang.h"
 
 #include "base/cleanup.h"
+#include "launcher/agent_look.h"
 #include "launcher/agent_snap.h"
 #include "launcher/hang.h"
 #include "launcher/jsonw.h"
@@ -45,6 +46,8 @@ void agent_asked(struct agent *a, const void *json, size_t len)
         crew_ask_checkpoint(a);
     } else if (strcmp(what, "front") == 0 && front) {
         agent_heir_front(a, front);
+    } else if (strcmp(what, "look") == 0) {
+        agent_look_asked(a, ask);
     } else if (strcmp(what, "snap") == 0 && why) {
         const char *uuid = json_string_value(json_object_get(ask, "uuid"));
 

@@ -58,20 +58,39 @@ static void give(struct agent_lead *l, const struct order *order)
     agent_order_publish(&l->order, order);
 }
 
-/* What its workers start from is known: the order goes out, if it is the newest. */
+/* The order that waits, as long as it is the newest; or NULL. */
+static const struct order *held(const struct agent_lead *l)
+{
+    const struct order *order = lead_order(l->core);
+
+    return l->held && order && order->serial == l->held ? order : NULL;
+}
+
+/* What its workers start from is known: the order goes out. */
 static void start_from(struct agent_lead *l, const char *path, int64_t step)
 {
     struct lead_event event = {.type = LEAD_CHOSEN, .text = path, .step = step};
     struct run_status *s = record_status(l->record);
-    const struct order *order;
+    const struct order *order = held(l);
 
-    agent_lead_step(l, &event);
+    if (order && strcmp(order->resume_path, path) != 0) {
+        agent_lead_step(l, &event);
+        order = held(l);
+    }
     str_copy(s->resume_path, sizeof(s->resume_path),
              lead_resume(l->core, &s->resume_step));
-    order = lead_order(l->core);
-    if (l->held && order && order->serial == l->held) {
+    if (order) {
         l->held = 0;
         give(l, order);
+    }
+}
+
+static void look_for(struct agent_lead *l, const char *path, int64_t step)
+{
+    const struct order *order = held(l);
+
+    if (order && !lead_look_ask(l->look, order, path, step)) {
+        start_from(l, path, step);
     }
 }
 
@@ -82,17 +101,15 @@ static void look_and_give(struct agent_lead *l, const struct order *order)
     char path[ORDER_PATH_BYTES];
     int64_t step;
 
-    str_copy(path, sizeof(path), lead_resume(l->core, &step));
-    if (order->step == ORDER_RUN && order->generation != l->started &&
-        lead_watch_ask(l->ckpts, order->generation, path, step)) {
-        l->held = order->serial;
-    } else if (order->step == ORDER_RUN && strcmp(path, order->resume_path) != 0 &&
-               order->generation != l->started) {
-        l->held = order->serial;
-        start_from(l, path, step);
-    } else {
-        l->held = 0;
+    l->held = 0;
+    if (order->step != ORDER_RUN || order->generation == l->started) {
         give(l, order);
+        return;
+    }
+    l->held = order->serial;
+    str_copy(path, sizeof(path), lead_resume(l->core, &step));
+    if (!lead_watch_ask(l->ckpts, order->generation, path, step)) {
+        look_for(l, path, step);
     }
 }
 
@@ -112,6 +129,7 @@ static void publish(struct agent_lead *l, const struct order *order)
 {
     lead_watch_forget(l->ckpts);
     lead_snap_forget(l->snaps);
+    lead_look_forget(l->look);
     if (waits_for_saves(l, order) && lead_snap_ask(l->snaps)) {
         l->held = order->serial;
     } else {
@@ -122,9 +140,9 @@ static void publish(struct agent_lead *l, const struct order *order)
 static void on_quiet(void *arg)
 {
     struct agent_lead *l = arg;
-    const struct order *order = lead_order(l->core);
+    const struct order *order = held(l);
 
-    if (l->held && order && order->serial == l->held) {
+    if (order) {
         look_and_give(l, order);
     }
 }
@@ -206,6 +224,11 @@ static void on_saved(void *arg, const char *path, int64_t step_)
 
 static void on_chosen(void *arg, const char *path, int64_t step_)
 {
+    look_for(arg, path, step_);
+}
+
+static void on_found(void *arg, const char *path, int64_t step_)
+{
     start_from(arg, path, step_);
 }
 
@@ -244,6 +267,10 @@ const struct lead_snap_ops agent_lead_snap_ops = {
     .started = started,
     .is_lost = is_lost,
     .on_quiet = on_quiet,
+};
+
+const struct lead_look_ops agent_lead_look_ops = {
+    .on_found = on_found,
 };
 
 const struct lead_watch_ops agent_lead_watch_ops = {

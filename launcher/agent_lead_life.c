@@ -247,6 +247,8 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     rc = rc < 0 ? rc : lead_late_create(a, l->record, on_late_stop, l, &l->late,
                                         e);
     rc = rc < 0 ? rc : lead_snap_create(a, &agent_lead_snap_ops, l, &l->snaps, e);
+    rc = rc < 0 ? rc : lead_look_create(a, l->record, &agent_lead_look_ops, l,
+                                        &l->look, e);
     if (rc == 0) {
         agent_lead_good(a);
         record_size(l->record, l->core);
@@ -280,6 +282,7 @@ static void destroy(struct agent_lead *l, unsigned journal_ms)
     lead_watch_destroy(l->ckpts);
     lead_late_destroy(l->late);
     lead_snap_destroy(l->snaps);
+    lead_look_destroy(l->look);
     lead_hang_destroy(l->hang);
     agent_limit_destroy(l->limit);
     agent_order_release(&l->order);

@@ -12,6 +12,7 @@
 
 #include "base/str.h"
 #include "launcher/agent.h"
+#include "launcher/agent_look.h"
 #include "launcher/agent_order.h"
 #include "launcher/agent_snap.h"
 #include "launcher/agent_watch.h"
@@ -28,6 +29,7 @@ struct agent_lead {
     struct lead_watch *ckpts; /* or NULL */
     struct lead_late *late;   /* likewise */
     struct lead_snap *snaps;
+    struct lead_look *look;
     uint64_t held;         /* the order that waits for a checkpoint */
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
@@ -52,6 +54,7 @@ struct agent_lead {
 
 extern const struct lead_watch_ops agent_lead_watch_ops;
 extern const struct lead_snap_ops agent_lead_snap_ops;
+extern const struct lead_look_ops agent_lead_look_ops;
 
 void agent_lead_step(struct agent_lead *l, struct lead_event *event);
 /* The run is to stop, for that reason. */

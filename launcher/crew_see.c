@@ -9,12 +9,10 @@
 
 #include "launcher/crew.h"
 
-#include "base/cleanup.h"
+#include "base/str.h"
+#include "launcher/agent_look.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct crew_see {
     struct agent *agent;
@@ -35,9 +33,6 @@ static void on_exit_(void *arg, const struct child_exit *how)
 void crew_see(struct agent *a, const char *path)
 {
     struct crew_see *s = path[0] ? calloc(1, sizeof(*s)) : NULL;
-    _strlist_ struct strlist argv = {0};
-    struct child_spec spec = {.path = "/bin/sh", .envp = environ,
-                              .stdio = {-1, -1, -1}, .new_session = true};
     pid_t pid;
 
     if (!s) {
@@ -45,14 +40,7 @@ void crew_see(struct agent *a, const char *path)
     }
     s->agent = a;
     str_copy(s->path, sizeof(s->path), path);
-    strlist_add(&argv, "sh");
-    strlist_add(&argv, "-c");
-    strlist_add(&argv, "test -e \"$1\"");
-    strlist_add(&argv, "sh");
-    strlist_add(&argv, path);
-    spec.argv = argv.items;
-    if (argv.failed ||
-        child_spawn(a->children, &spec, on_exit_, s, &pid, NULL) < 0) {
+    if (agent_look_start(a, path, on_exit_, s, &pid) < 0) {
         free(s);
     }
 }

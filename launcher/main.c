@@ -52,6 +52,7 @@ static const struct command commands[] = {
     {"keep", "Keep the agents of one node", cmd_keep, true},
     {"end", "End one process of a run", cmd_end, true},
     {"ckpt-copy", "Copy a checkpoint for an agent", cmd_ckpt_copy, true},
+    {"ckpt-look", "Look for a checkpoint for an agent", cmd_ckpt_look, true},
     {"ckpt-watch", "Look at checkpoints for an agent", cmd_ckpt_watch, true},
     {"gpus-free", "Wait for memory of GPUs", cmd_gpus_free, true},
     {"probe", "Look at one host", cmd_probe, true},
