@@ -34,8 +34,9 @@ def save():
     global saved
     saved += 1
     if muster.rank() == 0:
-        muster.checkpoint_saved("%s/ckpt/%s-%d" % (run, os.environ["MUSTER_GENERATION"], saved),
-                                int(os.environ["MUSTER_GENERATION"]) * 1000 + saved)
+        path = "%s/ckpt/%s-%d" % (run, os.environ["MUSTER_GENERATION"], saved)
+        open(path, "w").close()
+        muster.checkpoint_saved(path, int(os.environ["MUSTER_GENERATION"]) * 1000 + saved)
 if "SAVES" in os.environ:
     save()
 while not os.path.exists(run + "/go") and not muster.should_stop():
@@ -178,6 +179,7 @@ while not os.path.exists(run + "/go") and not muster.should_stop():
     slow = muster.rank() == 1 and muster.generation() == 1
     muster.report(step, step_time=3 if slow else 1)
     if muster.checkpoint_requested() and muster.rank() == 0:
+        open("%s/ckpt/%d" % (run, step), "w").close()
         muster.checkpoint_saved("%s/ckpt/%d" % (run, step), step)
     time.sleep(0.05)
 END

@@ -29,6 +29,7 @@ step = 1000 * int(g)
 while not os.path.exists(run + "/go") and not muster.should_stop():
     step += 1
     if muster.rank() == 0 and step % 20 == 0 and not os.path.exists(run + "/still"):
+        open("%s/ckpt/%d" % (run, step), "w").close()
         muster.checkpoint_saved("%s/ckpt/%d" % (run, step), step)
     time.sleep(0.05)
 END

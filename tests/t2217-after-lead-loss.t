@@ -81,6 +81,7 @@ while not muster.should_stop():
     step += 1
     muster.report(step)
     if muster.rank() == 0 and step % 20 == 0:
+        open("%s/ckpt/%d" % (run, step), "w").close()
         muster.checkpoint_saved("%s/ckpt/%d" % (run, step), step)
     while os.path.exists("%s/hang-%d-%s" % (run, muster.rank(), g)):
         time.sleep(3600)

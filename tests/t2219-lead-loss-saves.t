@@ -12,18 +12,19 @@ export PYTHONPATH=$MUSTER_SRCDIR/python
 field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
 event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
 agent_of() { pids_on "$1" 'muster agent --dir'; }
-show_run() { diag "$(cat run.out run.err)"; diag "$(tail -n 30 run/events.jsonl)"; diag "$(ls run/ckpt)"; }
-saved() { grep -o 'ckpt/at-[0-9]*' run/events.jsonl | tail -n 1; }
+show_run() { diag "$(tail -n 60 run.out run.err)"; diag "$(tail -n 30 run/events.jsonl)"; diag "$(ls saves)"; }
+told() { grep -o 'saves/at-[0-9]*"' run/events.jsonl | tail -n 1 | tr -d '"'; }
 
-# Rank 0 saves as long as `save` is there, and removes what it saved before.
+# Rank 0 saves as long as `save` is there, tells of it while `tell` is, and removes what
+# it saved before.
 cat >work.py <<'END_OF_WORK'
-import os, sys, time, muster
-run, g, at = os.environ["MUSTER_RUN_DIR"], os.environ["MUSTER_GENERATION"], os.environ.get("MUSTER_RESUME_PATH")
+import os, muster, time
+g, at = os.environ["MUSTER_GENERATION"], os.environ.get("MUSTER_RESUME_PATH")
 print("generation", g, "from", at, flush=True)
 step = int(open(at).read()) if at else 0
 while not muster.should_stop():
     step += 1
-    path = "%s/ckpt/at-%d" % (run, step)
+    path = os.path.abspath("saves/at-%d" % step)
     if muster.rank() == 0 and os.path.exists("save"):
         with open(path + ".new", "w") as f:
             f.write(str(step))
@@ -37,12 +38,12 @@ while not muster.should_stop():
 END_OF_WORK
 
 start_run() {
-    cd "$SHARED" && rm -rf run && touch save tell
+    cd "$SHARED" && rm -rf run saves && mkdir saves && touch save tell
     spawn run on node4 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts node1,node2,node3,node4 \
-        --nproc-per-node 1 --nnodes 1:4 --max-restarts 2 --set heartbeat.timeout=3s --set restart.backoff=1ms..1ms "$@" \
-        -- python3 work.py
+        --nproc-per-node 1 --nnodes 1:4 --max-restarts 1000 --set heartbeat.timeout=3s --set restart.backoff=0s -- python3 work.py
     runner=$spawned
-    wait_for 60 event 'ckpt/at-[2-9]' && id=$(json id run/run.json)
+    wait_for 60 event 'saves/at-[2-9]' && id=$(json id run/run.json)
+    is $? 0 'four nodes, and saves of rank 0 on that of the lead' || show_run
 }
 end_run() {
     run "$MUSTER" suspend run
@@ -51,22 +52,73 @@ end_run() {
     ok 'nobody is left' wait_for 90 run_gone "$id" || diag "$(run_alive "$id")"
 }
 began() { [ "$(grep -c "generation $1 from" run.out)" = "$2" ]; }
+from() { grep -o "generation $1 from .*" run.out | sort -u | sed 's/.* from //'; }
 
-test_newest() {
+test_told() {
     local last
-    start_run
-    is $? 0 'four nodes, and saves of rank 0 on that of the lead' || { show_run; return; }
+    start_run || return
     rm save
     sleep 1
-    last=$(saved)
+    last=$(told)
     kill -KILL $(agent_of node1)
     ok 'the lead is lost: three go on' wait_for 60 began 2 3 || show_run
-    is "$(grep -o 'generation 2 from .*' run.out | sort -u)" "generation 2 from $SHARED/run/$last" \
-        'from the newest save, which the others only heard of' || show_run
-    is "$(field restarts)" 0 'by no restart'
-    is "$(field resume_path)" "$SHARED/run/$last" 'as status says'
+    is "$(from 2)" "$SHARED/$last" 'from the newest save, which the others only heard of' || show_run
+    is "$(field restarts):$(field resume_path)" "0:$SHARED/$last" 'by no restart, as status says'
+    ok 'nobody looks for another' eval '! event checkpoint_gone'
     touch save
-    ok 'and save again' wait_for 30 eval '[ "$(saved)" != "'"$last"'" ]' || show_run
+    ok 'and they save again' wait_for 30 eval '[ "$(told)" != "'"$last"'" ]' || show_run
+    end_run
+}
+
+# The one that was told of is removed when the next, of which nobody was told, is there.
+test_untold() {
+    local last
+    start_run || return
+    rm tell
+    sleep 1
+    rm save
+    sleep 0.5
+    last=$(told)
+    ok 'what was told of is gone' [ ! -e "$last" ]
+    kill -KILL $(agent_of node1)
+    ok 'the lead is lost: three go on' wait_for 60 began 2 3 || show_run
+    is "$(from 2)" "$(echo "$SHARED"/saves/at-*)" 'from what lies beside it' || show_run
+    is "$(field restarts)" 0 'by no restart'
+    ok 'which is told' event "checkpoint_gone.*no node sees $SHARED/$last, which generation 2" || show_run
+    end_run
+}
+
+test_none() {
+    start_run || return
+    rm save
+    sleep 0.5
+    rm saves/at-*
+    kill -KILL $(agent_of node1)
+    ok 'the lead is lost, and all saves are: three go on' wait_for 60 began 2 3 || show_run
+    is "$(from 2)" None 'from nothing' || show_run
+    ok 'which is told, with what to do' event 'checkpoint_gone.*it starts without one.*put the checkpoint back' || show_run
+    is "$(field resume_path)" '' 'and is so for who resumes it'
+    end_run
+}
+
+# No node has the directory: workers fail, again and again, with pauses between.
+test_no_directory() {
+    local last n
+    start_run || return
+    rm save
+    sleep 0.5
+    last=$(told)
+    mv saves away
+    kill -KILL $(agent_of node1)
+    ok 'the lead is lost, and nobody has the directory' \
+        wait_for 60 event 'checkpoint_gone.*its directory is not there on node2, node3 and node4: mount' || show_run
+    sleep 6
+    n=$(field restarts)
+    ok "$n restarts in a while" [ "$n" -ge 1 -a "$n" -le 5 ] || show_run
+    n=$(field generation)
+    mv away saves
+    ok 'the directory is back: they go on from where they were' \
+        wait_for 60 eval '[ "$(field generation)" -gt '"$n"' ] && [ "$(from "$(field generation)")" = "$SHARED/'"$last"'" ]' || show_run
     end_run
 }
 

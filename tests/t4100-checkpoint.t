@@ -22,6 +22,7 @@ while not os.path.exists(run + "/go"):
         n += 1
         muster.barrier()
         if muster.rank() == 0:
+            open("%s/ckpt/%d" % (run, n), "w").close()
             muster.checkpoint_saved("%s/ckpt/%d" % (run, n), n)
         print("saved", n, flush=True)
     time.sleep(0.02)
