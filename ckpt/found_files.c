@@ -22,30 +22,11 @@ bool found_is_torch_name(const char *name)
            str_ends(name, ".bin") || str_ends(name, ".ckpt");
 }
 
-static int check_safetensors(struct io *io, int fd, uint64_t bytes,
-                             struct error *e)
+static int check_safetensors(struct io *io, int fd, struct error *e)
 {
-    uint8_t prefix[ST_PREFIX_BYTES] = {0};
     _st_file_ struct st_file f = {0};
-    _free_ char *header = NULL;
-    uint64_t n = 0;
-    int rc = bytes < sizeof(prefix)
-                 ? 0 : io_read_all(io, fd, prefix, sizeof(prefix), 0);
 
-    if (rc < 0) {
-        return error_set(e, -rc, "read its header");
-    }
-    rc = st_header_bytes(prefix, bytes, &n, e);
-    header = rc == 0 ? malloc(n + 1) : NULL;
-    if (rc == 0 && !header) {
-        rc = error_set(e, ENOMEM, "read its header");
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    rc = io_read_all(io, fd, header, n, sizeof(prefix));
-    return rc < 0 ? error_set(e, -rc, "read its header")
-                  : st_read(header, n, bytes, &f, e);
+    return st_load(io, fd, &f, e);
 }
 
 /* Before 1.6, and by choice since, torch.save wrote pickles one after the other:
@@ -101,7 +82,7 @@ int found_check_file(struct io *io, int dir, const char *name, bool is_deep,
         error_set(e, -rc, "look at it");
     } else if (found_is_safetensors_name(name)) {
         facts->is_structure_only = true; /* the format has no checksums */
-        rc = check_safetensors(io, fd, bytes, e);
+        rc = check_safetensors(io, fd, e);
     } else if (found_is_torch_name(name)) {
         rc = check_torch(io, fd, bytes, is_deep, facts, e);
     }

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "ckpt/box.h"
 #include "ckpt/dtype.h"
+#include "ckpt/io.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -54,6 +55,9 @@ int st_header_bytes(const uint8_t prefix[ST_PREFIX_BYTES], uint64_t file_bytes,
  * on success. */
 int st_read(const void *header, size_t len, uint64_t file_bytes,
             struct st_file *ret, struct error *e);
+
+/* That of an open file. As st_read(), and errors of reading. */
+int st_load(struct io *io, int fd, struct st_file *ret, struct error *e);
 
 void st_release(struct st_file *f);
 #define _st_file_ __attribute__((cleanup(st_release)))

@@ -3,6 +3,7 @@
 
 #include "ckpt/safetensors.h"
 
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "base/utf8.h"
 
@@ -247,4 +248,27 @@ int st_read(const void *header, size_t len, uint64_t file_bytes,
         f = (struct st_file){0};
     }
     return rc;
+}
+
+int st_load(struct io *io, int fd, struct st_file *ret, struct error *e)
+{
+    uint8_t prefix[ST_PREFIX_BYTES] = {0};
+    _free_ char *header = NULL;
+    uint64_t bytes = 0, n = 0;
+    int rc = io->ops->size(io, fd, &bytes);
+
+    if (rc == 0 && bytes >= sizeof(prefix)) {
+        rc = io_read_all(io, fd, prefix, sizeof(prefix), 0);
+    }
+    if (rc < 0) {
+        return error_set(e, -rc, "read its header");
+    }
+    rc = st_header_bytes(prefix, bytes, &n, e);
+    header = rc == 0 ? malloc(n + 1) : NULL;
+    if (!header) {
+        return rc < 0 ? rc : error_set(e, ENOMEM, "read its header");
+    }
+    rc = io_read_all(io, fd, header, n, sizeof(prefix));
+    return rc < 0 ? error_set(e, -rc, "read its header")
+                  : st_read(header, n, bytes, ret, e);
 }

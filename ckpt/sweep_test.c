@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that save, commit, prune and copy checkpoints on the real filesystem are
+ * Programs that save, commit, prune, copy and convert checkpoints on the real filesystem are
  * killed at every system call, and every call fails with everything that it may.
  * Whatever comes: the newest checkpoint is the last that they were told of, or a newer
  * one, and has all of its bytes. And they put things on the disk in the right order.
@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/convert.h"
 #include "ckpt/copy.h"
 #include "ckpt/keep.h"
 #include "ckpt/model_bed.h"
@@ -264,6 +265,98 @@ static bool api_is_kept(const char *path, const struct sweep_told *told)
     return is_right;
 }
 
+/* --- files of it for others --- */
+
+static void make_model(const char *path, struct sweep_told *told)
+{
+    play_api(path, 1, told);
+    told->newest = 0;
+}
+
+/* Twice: in one file, and in several. */
+static const struct {
+    const char *name;
+    uint64_t shard_bytes;
+} outs[] = {{"out.safetensors", 0}, {"checkpoint-3", 2000}};
+
+static int open_newest(int root, struct contents *ret)
+{
+    _free_ struct step_entry *entries = NULL;
+    struct found f;
+    size_t n = 0;
+
+    if (step_list(io_system(), root, &entries, &n, NULL) < 0 || n == 0 ||
+        !found_one(io_system(), root, entries[0].name, &f)) {
+        return -ENOENT;
+    }
+    return contents_open(io_system(), root, &f, ret, NULL);
+}
+
+static void convert(const char *path, unsigned run, struct sweep_told *told)
+{
+    _close_ int root = open_root(path);
+    _contents_ struct contents c = {0};
+    bool is_well = root >= 0 && open_newest(root, &c) == 0;
+
+    (void)run;
+    for (size_t i = 0; i < ARRAY_SIZE(outs) && is_well; i++) {
+        struct convert job = {.from = &c, .shard_bytes = outs[i].shard_bytes};
+        struct convert_facts facts;
+        int rc = convert_run(&job, root, outs[i].name, &facts, NULL);
+
+        is_well = rc == 0 || rc == -EEXIST;
+        if (is_well) {
+            told->newest = i + 1;
+        }
+    }
+}
+
+static bool is_same(const struct contents *a, const struct contents *b)
+{
+    bool is_right = a->n_tensors == b->n_tensors && a->n_tensors > 0;
+
+    for (size_t i = 0; i < a->n_tensors && is_right; i++) {
+        const struct contents_tensor *t = &a->tensors[i], *u = &b->tensors[i];
+        _free_ char *one = malloc(t->bytes + 1), *two = malloc(t->bytes + 1);
+        uint64_t n = contents_elements(t);
+
+        is_right = strcmp(t->name, u->name) == 0 && t->bytes == u->bytes &&
+                   contents_read(a, t, 0, n, one, NULL) == 0 &&
+                   contents_read(b, u, 0, n, two, NULL) == 0 &&
+                   memcmp(one, two, t->bytes) == 0;
+    }
+    return is_right;
+}
+
+/* What has its name is all there. */
+static bool is_converted(const char *path, const struct sweep_told *told)
+{
+    static const char state[] = "{\"global_step\": 3}";
+    _close_ int root = open_root(path);
+    _contents_ struct contents c = {0};
+    char name[PATH_MAX];
+    bool is_right = open_newest(root, &c) == 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(outs) && is_right; i++) {
+        _contents_ struct contents out = {0};
+        struct found f;
+
+        if (faccessat(root, outs[i].name, F_OK, 0) < 0) {
+            is_right = told->newest <= i;
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.4000s/%s/trainer_state.json", path,
+                 outs[i].name);
+        if (outs[i].shard_bytes) {
+            fs_write_atomic(name, state, sizeof(state) - 1, NULL);
+        }
+        is_right = found_one(io_system(), root, outs[i].name, &f) &&
+                   contents_open(io_system(), root, &f, &out, NULL) == 0 &&
+                   is_same(&c, &out);
+    }
+    return is_right;
+}
+
 /* --- copies in another directory --- */
 
 static void make_source(const char *path, struct sweep_told *told)
@@ -355,6 +448,9 @@ int main(int argc, char **argv)
          .newest = 3, .except = ".part"},
         {.name = "copy", .prepare = make_source, .play = copy_all,
          .is_kept = copies_are_kept, .newest = 50},
+        {.name = "convert", .prepare = make_model, .play = convert,
+         .is_kept = is_converted, .newest = ARRAY_SIZE(outs),
+         .is_threaded = true},
     };
     unsigned stride = sweep_stride(argc, argv, USUAL_STRIDE);
     uint64_t kills = 0, n_errors = 0;
