@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* "64Mi", "1Gi", or bytes. */
-static int set_part_size(void *into, const struct option_def *def,
+static int set_size(void *into, const struct option_def *def,
                          const char *value, struct error *e)
 {
     static const char units[] = "KMGT";
@@ -46,8 +46,11 @@ static const struct option_def table[] = {
      .offset = offsetof(struct ckpt_options, jobs),
      .help = "how many requests to a store at a time (8)"},
     {.name = "part-size", .value = "SIZE", .type = OPTION_CALL,
-     .offset = offsetof(struct ckpt_options, part_bytes), .call = set_part_size,
+     .offset = offsetof(struct ckpt_options, part_bytes), .call = set_size,
      .help = "in what pieces files go to and from a store (16Mi)"},
+    {.name = "shard-size", .value = "SIZE", .type = OPTION_CALL,
+     .offset = offsetof(struct ckpt_options, shard_bytes), .call = set_size,
+     .help = "convert: how large files in a directory may be (5Gi)"},
     {.name = "timeout", .value = "SECONDS", .type = OPTION_INT,
      .offset = offsetof(struct ckpt_options, timeout_s),
      .help = "without a byte from a store, after which a request is tried again "
@@ -60,6 +63,8 @@ const struct options ckpt_options = {
     .usage = "ls PLACE [-o json|yaml]\n"
              "verify PLACE [NAME...] [-o json|yaml]\n"
              "last-valid PLACE\n"
+             "show CHECKPOINT [-o json|yaml]\n"
+             "convert CHECKPOINT FILE.safetensors|DIRECTORY\n"
              "push CHECKPOINT s3://BUCKET/PREFIX\n"
              "pull s3://BUCKET/PREFIX[/NAME] DIRECTORY\n"
              "cp FROM TO\n"
@@ -70,7 +75,9 @@ const struct options ckpt_options = {
              "and safetensors are known, without running what is in them. ls looks "
              "at their structure; verify reads every byte that has a checksum, of "
              "all or of those named; last-valid prints the newest, by its step, "
-             "that verifies. push copies one that is whole, and goes on where an "
+             "that verifies. show tells what is in one: tensors with type, shape and "
+             "files, and who saved it; convert makes safetensors files of it. push "
+             "copies one that is whole, and goes on where an "
              "earlier one was cut; pull brings one back, or the newest that is "
              "whole; cp is push or pull; prune removes all but the newest.",
     .table = table,

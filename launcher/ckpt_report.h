@@ -19,7 +19,7 @@
 struct ckpt_options {
     enum show_format format;
     int64_t keep, jobs, timeout_s;
-    uint64_t part_bytes;
+    uint64_t part_bytes, shard_bytes;
     bool is_dry;
 };
 extern const struct options ckpt_options;

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/found.h"
-#include "launcher/ckpt_report.h"
+#include "launcher/ckpt_verbs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -169,7 +169,31 @@ static bool is_one_of(const char *verb, const char *const *verbs)
 }
 
 static const char *const here[] = {"ls", "verify", "last-valid", NULL};
+static const char *const of_one[] = {"show", "convert", NULL};
 static const char *const in_stores[] = {"push", "pull", "cp", "prune", NULL};
+
+/* Those in a store have to be fetched first. */
+static int on_one(const struct ckpt_options *o, const struct strlist *words)
+{
+    const char *verb = words->items[0];
+    bool is_show = strcmp(verb, "show") == 0;
+    struct error e = {0};
+
+    if (words->n != (is_show ? 2 : 3)) {
+        error_text(&e, ERR_USAGE, "ckpt %s: expected %s, and nothing else", verb,
+                   is_show ? "a checkpoint" : "a checkpoint and what to make of it");
+        return command_fail(&e);
+    }
+    for (size_t i = 1; i < words->n; i++) {
+        if (str_starts(words->items[i], "s3://")) {
+            error_text(&e, ERR_USAGE, "ckpt %s: %.100s is in a store: muster ckpt "
+                       "pull it first", verb, words->items[i]);
+            return command_fail(&e);
+        }
+    }
+    return is_show ? ckpt_verb_show(o, words->items[1])
+                   : ckpt_verb_convert(o, words->items[1], words->items[2]);
+}
 
 int cmd_ckpt(int argc, char **argv)
 {
@@ -183,10 +207,14 @@ int cmd_ckpt(int argc, char **argv)
         return rc;
     }
     verb = args.words.items[0];
-    if (!is_one_of(verb, here) && !is_one_of(verb, in_stores)) {
+    if (!is_one_of(verb, here) && !is_one_of(verb, of_one) &&
+        !is_one_of(verb, in_stores)) {
         error_text(&e, ERR_USAGE, "ckpt: unknown '%.60s', expected ls, verify, "
-                   "last-valid, push, pull, cp or prune", verb);
+                   "last-valid, show, convert, push, pull, cp or prune", verb);
         return command_fail(&e);
+    }
+    if (is_one_of(verb, of_one)) {
+        return on_one(&set, &args.words);
     }
     if (is_one_of(verb, in_stores) || str_starts(args.words.items[1], "s3://")) {
         return become_store(argv);

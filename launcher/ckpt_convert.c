@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/ckpt_verbs.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "ckpt/convert.h"
+#include "launcher/commands.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SHOW_EVERY_MS = 200 };
+#define SHARD_BYTES (UINT64_C(5) << 30) /* as Hugging Face libraries have it */
+
+/* One line on a terminal, again and again. */
+static void show_progress(void *arg, uint64_t done, uint64_t of)
+{
+    uint64_t *shown_ms = arg, now = clock_mono_ms();
+    char have[32], all[32];
+
+    if (now - *shown_ms < SHOW_EVERY_MS && done < of) {
+        return;
+    }
+    *shown_ms = now;
+    ckpt_format_bytes(done, have, sizeof(have));
+    ckpt_format_bytes(of, all, sizeof(all));
+    fprintf(stderr, "\rmuster: %s of %s\033[K%s", have, all,
+            done < of ? "" : "\n");
+}
+
+/* The directory of a path, open, and its name in it. */
+static int open_parent(const char *path, char *name, size_t size, struct error *e)
+{
+    char dir[PATH_MAX], *slash;
+    size_t n = strlen(path);
+    int fd;
+
+    while (n > 1 && path[n - 1] == '/') {
+        n--;
+    }
+    if (n >= sizeof(dir)) {
+        return error_set(e, ENAMETOOLONG, "convert to %.60s", path);
+    }
+    memcpy(dir, path, n);
+    dir[n] = '\0';
+    slash = strrchr(dir, '/');
+    str_copy(name, size, slash ? slash + 1 : dir);
+    if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        return error_text(e, EEXIST, "%s is there already: expected the name of "
+                          "what is to be made", path);
+    }
+    if (slash) {
+        slash[slash == dir] = '\0';
+    }
+    fd = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? error_set(e, errno, "open %s", slash ? dir : ".") : fd;
+}
+
+static int tell(const struct ckpt_options *o, const struct contents *c,
+                const struct convert_facts *f, const char *to)
+{
+    size_t left_out = c->load.index ? c->load.step.manifest.n_blobs : 0;
+    char size[32];
+
+    if (o->format == SHOW_JSON || o->format == SHOW_YAML) {
+        _buf_ struct buf text = {0};
+        struct jsonw w = jsonw_start(&text);
+
+        jsonw_object(&w, NULL);
+        jsonw_str(&w, "path", to);
+        jsonw_int(&w, "files", (int64_t)f->n_files);
+        jsonw_int(&w, "tensors", (int64_t)c->n_tensors);
+        jsonw_int(&w, "bytes", (int64_t)f->bytes);
+        jsonw_int(&w, "blobs_left_out", (int64_t)left_out);
+        jsonw_bool(&w, "verified", c->is_verified);
+        jsonw_end_object(&w);
+        return show_json(&text, o->format);
+    }
+    ckpt_format_bytes(f->bytes, size, sizeof(size));
+    fprintf(stderr, "muster: converted %zu tensors, %s, into %zu file%s\n",
+            c->n_tensors, size, f->n_files, f->n_files == 1 ? "" : "s");
+    if (left_out) {
+        fprintf(stderr, "muster: %zu blob%s no tensor: left out\n", left_out,
+                left_out == 1 ? " is" : "s are");
+    }
+    if (!c->is_verified) {
+        fputs("muster: what it was converted from has no checksums\n", stderr);
+    }
+    printf("%s\n", to);
+    return EXIT_OK;
+}
+
+int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
+                      const char *to)
+{
+    bool is_file = str_ends(to, ".safetensors");
+    _contents_ struct contents c = {0};
+    uint64_t shown_ms = 0;
+    struct convert job = {
+        .from = &c, .arg = &shown_ms,
+        .shard_bytes = is_file ? 0 : o->shard_bytes ? o->shard_bytes : SHARD_BYTES,
+        .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
+    };
+    struct convert_facts facts;
+    struct error e = {0};
+    char name[NAME_MAX + 1];
+    _close_ int dir = -1;
+
+    if (is_file && o->shard_bytes) {
+        error_text(&e, ERR_USAGE, "ckpt convert: --shard-size is for a directory of "
+                   "files, and %.100s is one file", to);
+        return command_fail(&e);
+    }
+    if (ckpt_place_open(from, &c, &e) < 0) {
+        return command_fail(&e);
+    }
+    dir = open_parent(to, name, sizeof(name), &e);
+    if (dir < 0 || convert_run(&job, dir, name, &facts, &e) < 0) {
+        return command_fail(&e);
+    }
+    return tell(o, &c, &facts, to);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/ckpt_verbs.h"
+
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int ckpt_place_open(const char *path, struct contents *ret, struct error *e)
+{
+    char whole[PATH_MAX], *slash;
+    _close_ int dir = -1;
+    struct found f;
+    int rc;
+
+    if (!realpath(path, whole)) {
+        return error_set(e, errno, "open %s", path);
+    }
+    slash = strrchr(whole, '/');
+    *slash = '\0';
+    dir = open(*whole ? whole : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
+        return error_set(e, errno, "open %s", whole);
+    }
+    if (!found_one(io_system(), dir, slash + 1, &f)) {
+        return error_text(e, ENOENT, "%s is no checkpoint that is known: those in a "
+                          "directory are told by muster ckpt ls", path);
+    }
+    rc = contents_open(io_system(), dir, &f, ret, e);
+    return rc < 0 ? error_wrap(e, "%s is %s", path, found_state_name(rc)) : 0;
+}

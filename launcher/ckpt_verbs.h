@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What `muster ckpt` does with one checkpoint.
+ *
+ *   ckpt_place.c     which one
+ *   ckpt_show.c      what is in it
+ *   ckpt_convert.c   as safetensors files
+ */
+#ifndef MUSTER_LAUNCHER_CKPT_VERBS_H
+#define MUSTER_LAUNCHER_CKPT_VERBS_H
+
+#include "ckpt/contents.h"
+#include "launcher/ckpt_report.h"
+
+/* The checkpoint of that path, whatever links lead to it. 0; -ENOENT: there is none,
+ * or it looks like none; and those of contents_open(). */
+int ckpt_place_open(const char *path, struct contents *ret, struct error *e);
+
+/* The exit status. */
+int ckpt_verb_show(const struct ckpt_options *o, const char *path);
+int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
+                      const char *to);
+
+#endif

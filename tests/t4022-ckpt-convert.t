@@ -1,0 +1,106 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# muster ckpt show and convert: what is in a checkpoint that several workers have saved,
+# and files made of it that the safetensors library reads.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 XDG_STATE_HOME=$TRASH/state
+export LIBMUSTER=$MUSTER_BUILDDIR/.libs/libmuster.so.0
+root=
+[ "$(id -u)" != 0 ] || root=--allow-run-as-root
+! nm -D "$LIBMUSTER" 2>/dev/null | grep -q __asan || {
+    skip 'libmuster wants the sanitizer in the program'
+    done_testing
+}
+need_module numpy safetensors
+program() { "$MODULE_PYTHON" "$MUSTER_SRCDIR/tests/py/ckpt_convert.py" "$@"; }
+ckpt() { "$MUSTER" ckpt "$@"; }
+
+mkdir ck
+run timeout 300 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 3 -- \
+    "$MODULE_PYTHON" "$MUSTER_SRCDIR/tests/py/ckpt_convert.py" save "$TRASH/ck"
+is "$status" 0 'three workers save' || show
+step=$(basename "$(echo ck/step-*)")
+
+test_show() {
+    run ckpt show "ck/$step"
+    is "$status" 0 'show' || show
+    like "$(cat out)" 'By:         3 ranks on 1 node' 'says who saved it'
+    matches "$(cat out)" 'model\.weight +F32 +\[90, 100\] +35\.2 KiB +3 +r00000\.safetensors r00001\.safetensors r00002\.safetensors' 'a tensor, its pieces and files'
+    matches "$(cat out)" 'scale +F64 +\[\] +8 B +1 ' 'one without dimensions'
+    matches "$(cat out)" 'python\.tree +replicated +1' 'blobs'
+    run ckpt show "ck/$step/" -o json
+    is "$(json step <out) $(json ranks <out) $(json tensor_bytes <out)" '30 3 36808' 'as JSON'
+    is "$(json tensors.1.name <out) $(json tensors.1.shape.0 <out) $(json tensors.1.dtype <out) $(json tensors.1.files.2 <out)" \
+        'model.weight 90 F32 r00002.safetensors' 'with all of each tensor'
+    run ckpt show nowhere
+    is "$status" 1 'none'
+    run ckpt show ck
+    is "$status" 1 'no directory of them'
+    like "$(cat err)" 'muster ckpt ls' 'which says what lists those'
+    run ckpt show
+    is "$status" 2 'of nothing'
+}
+
+test_convert() {
+    run ckpt convert "ck/$step" model.safetensors
+    is "$status" 0 'to a file' || show
+    is "$(cat out)" model.safetensors 'whose name is printed'
+    like "$(cat err)" 'left out' 'what is no tensor is told'
+    is "$(program read model.safetensors)" 'right 3' 'the library reads it, and all is right'
+    run ckpt convert "ck/$step" hub --shard-size 36100
+    is "$status" 0 'to a directory' || show
+    is "$(cd hub && echo *)" 'model-00001-of-00002.safetensors model-00002-of-00002.safetensors model.safetensors.index.json' 'by the names that others look for'
+    is "$(program read hub)" 'right 3' 'all is right'
+    run ckpt convert "ck/$step" one -o json
+    is "$(json files <out) $(json tensors <out) $(json verified <out)" '1 3 true' 'a small one is one file, as JSON'
+    is "$(program read one)" 'right 3' 'all is right'
+    mkdir hf && mv hub hf/checkpoint-30 && echo '{"global_step": 30}' >hf/checkpoint-30/trainer_state.json
+    run ckpt show hf/checkpoint-30
+    like "$(cat out)" 'hf-trainer' 'others are shown'
+    run ckpt convert hf/checkpoint-30 back.safetensors
+    like "$(cat err)" 'no checksums' 'and converted'
+    is "$(program read back.safetensors)" 'right 3' 'all is right'
+}
+
+test_refused() {
+    run ckpt convert "ck/$step" model.safetensors
+    is "$status" 1 'nothing is written over'
+    like "$(cat err)" 'there already' 'which is said'
+    run ckpt convert "ck/$step" x.safetensors --shard-size 1Mi
+    is "$status" 2 'a file of several files'
+    run ckpt convert "ck/$step" nowhere/x.safetensors
+    is "$status" 1 'a directory that is not there'
+    printf '\200\002}.' >old.bin
+    run ckpt convert old.bin x.safetensors
+    is "$status" 1 'a pickle'
+    like "$(cat err)" 'muster does not run' 'with the reason'
+    run ckpt show old.bin
+    is "$status" 0 'can be shown'
+    like "$(cat out)" 'not known' 'but for its tensors'
+    run ckpt convert s3://b/p/x x.safetensors
+    is "$status" 2 'one in a store'
+    like "$(cat err)" 'pull it first' 'says what to do'
+    cp -r ck bad
+    printf X | dd of="bad/$step/r00001.safetensors" bs=1 seek=4200 conv=notrunc status=none
+    run ckpt convert "bad/$step" x.safetensors
+    is "$status" 1 'a damaged one'
+    like "$(cat err)" 'r00001.safetensors' 'which is named'
+    is "$(ls -A | grep -c '^x\|^\.x')" 0 'nothing is left of it'
+}
+
+# A disk that is full, and a kill in the middle.
+test_cut() {
+    strace -qq -o /dev/null true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 6; return; }
+    run strace -f -qq -o /dev/null -e inject=fallocate:error=ENOSPC "$MUSTER" ckpt convert "ck/$step" cut
+    is "$status" 1 'a full disk'
+    like "$(cat err)" 'No space left' 'is told'
+    is "$(ls -A | grep -c '^cut\|^\.cut')" 0 'nothing is left'
+    run strace -f -qq -o /dev/null -e inject=fsync:signal=KILL:when=1 "$MUSTER" ckpt convert "ck/$step" cut --shard-size 8000
+    ok 'killed while it writes it leaves no such name' test ! -e cut
+    run ckpt convert "ck/$step" cut --shard-size 40000
+    is "$(program read cut)" 'right 3' 'the next one makes it'
+    is "$(ls -A | grep -c '^\.cut')" 0 'and takes away what was left'
+}
+
+run_cases
