@@ -96,24 +96,39 @@ static int tell_cover(const struct index_tensor *t, const struct box *boxes,
     return error_set(e, ENOMEM, "check tensor '%s'", show(t).text);
 }
 
+/* Of so many elements in each dimension; false if there is no such number. */
+static bool count_bytes(const struct index_tensor *t, const uint64_t *len,
+                        uint64_t *ret)
+{
+    bool is_countable = true;
+    uint64_t n = 1;
+
+    for (uint32_t d = 0; d < t->n_dims; d++) {
+        if (len[d] == 0) {
+            *ret = 0;
+            return true;
+        }
+        is_countable &= !__builtin_mul_overflow(n, len[d], &n);
+    }
+    return is_countable && dtype_bytes(t->dtype, n, ret);
+}
+
 /* Its size in bytes can be counted, and each chunk lies in a file, as far as that has
  * blocks. */
-static int check_sizes(const struct index *x, size_t i, const struct box *boxes,
-                       struct error *e)
+static int check_sizes(const struct index *x, size_t i, struct error *e)
 {
     struct index_tensor t = index_tensor(x, i);
-    struct box whole = box_whole(t.n_dims, t.shape);
-    uint64_t n, bytes, end;
+    uint64_t bytes, end;
     size_t n_blocks;
 
-    if (!box_volume(&whole, &n) || !dtype_bytes(t.dtype, n, &bytes)) {
+    if (!count_bytes(&t, t.shape, &bytes)) {
         return error_text(e, ERR_FORMAT, "tensor '%s': its shape has no size in "
                           "bytes", show(&t).text);
     }
     for (size_t k = 0; k < t.n_chunks; k++) {
         struct index_chunk c = index_chunk(x, &t, i, k);
 
-        if (!box_volume(&boxes[k], &n) || !dtype_bytes(t.dtype, n, &bytes) ||
+        if (!count_bytes(&t, c.len, &bytes) ||
             __builtin_add_overflow(c.begin, bytes, &end)) {
             return error_text(e, ERR_FORMAT, "tensor '%s': chunk %zu has no size "
                               "in bytes", show(&t).text, k);
@@ -133,14 +148,44 @@ static int check_sizes(const struct index *x, size_t i, const struct box *boxes,
     return 0;
 }
 
-static int check_tensor(const struct index *x, size_t i, struct error *e)
+/* Rows of a tensor one after the other, each piece as wide as it: nearly all tensors
+ * are cut so, or not at all, and there are many pieces. */
+static bool is_cut_by_rows(const struct index *x, const struct index_tensor *t,
+                           size_t i)
+{
+    uint64_t row = 0;
+
+    if (t->n_dims == 0 || t->n_chunks == 0) {
+        return false;
+    }
+    for (size_t k = 0; k < t->n_chunks; k++) {
+        struct index_chunk c = index_chunk(x, t, i, k);
+
+        if (c.at[0] != row || c.len[0] > t->shape[0] - row) {
+            return false;
+        }
+        for (uint32_t d = 1; d < t->n_dims; d++) {
+            if (c.at[d] != 0 || c.len[d] != t->shape[d]) {
+                return false;
+            }
+        }
+        row += c.len[0];
+    }
+    return row == t->shape[0];
+}
+
+static int check_cover(const struct index *x, size_t i, struct error *e)
 {
     struct index_tensor t = index_tensor(x, i);
     struct box whole = box_whole(t.n_dims, t.shape);
-    _free_ struct box *boxes = calloc(t.n_chunks + 1, sizeof(*boxes));
+    _free_ struct box *boxes = NULL;
     struct box_cover found;
     int rc;
 
+    if (is_cut_by_rows(x, &t, i)) {
+        return 0;
+    }
+    boxes = calloc(t.n_chunks + 1, sizeof(*boxes));
     if (!boxes) {
         return error_set(e, ENOMEM, "check tensor '%s'", show(&t).text);
     }
@@ -150,8 +195,7 @@ static int check_tensor(const struct index *x, size_t i, struct error *e)
         boxes[k] = index_chunk_box(&t, &c);
     }
     rc = box_check_cover(&whole, boxes, t.n_chunks, &found);
-    return rc ? tell_cover(&t, boxes, rc, &found, e)
-              : check_sizes(x, i, boxes, e);
+    return rc ? tell_cover(&t, boxes, rc, &found, e) : 0;
 }
 
 int index_check(struct index *x, struct error *e)
@@ -167,7 +211,8 @@ int index_check(struct index *x, struct error *e)
     rc = find_places(x, e);
     for (size_t i = 0; i < x->n && rc == 0; i++) {
         rc = check_name(x, i, e);
-        rc = rc < 0 ? rc : check_tensor(x, i, e);
+        rc = rc < 0 ? rc : check_cover(x, i, e);
+        rc = rc < 0 ? rc : check_sizes(x, i, e);
     }
     return rc;
 }
