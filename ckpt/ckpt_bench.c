@@ -140,7 +140,8 @@ static uint64_t copy_with(struct copy c, int n_threads)
     return clock_mono_ns() - begin;
 }
 
-/* By one thread, or by as many as a save takes: whatever is faster. */
+/* The limit. By one thread, or by as many as a save takes: whatever is faster. It is
+ * measured in each round, as what else the machine does changes from one to another. */
 static uint64_t copy_ns(char *to, bool is_fresh)
 {
     cpu_set_t set;
@@ -156,25 +157,13 @@ static uint64_t copy_ns(char *to, bool is_fresh)
     return slowest(best);
 }
 
-static void measure_memory(void)
+static uint64_t fresh_copy_ns(bool is_shared)
 {
-    uint64_t warm[MAX_ROUNDS], private[MAX_ROUNDS], shared[MAX_ROUNDS];
-    char *to = fresh();
+    char *to = is_shared ? fresh_shared() : fresh();
+    uint64_t ns = copy_ns(to, true);
 
-    copy_ns(to, false);
-    for (int i = 0; i < n_rounds; i++) {
-        char *a = fresh(), *b = fresh_shared();
-
-        warm[i] = copy_ns(to, false);
-        private[i] = copy_ns(a, true);
-        shared[i] = copy_ns(b, true);
-        munmap(a, n_bytes);
-        munmap(b, n_bytes);
-    }
     munmap(to, n_bytes);
-    tell("memcpy", warm, n_rounds);
-    tell("memcpy-fresh", private, n_rounds);
-    tell("memcpy-fresh-shared", shared, n_rounds);
+    return ns;
 }
 
 /* --- what is saved --- */
@@ -236,16 +225,28 @@ static void save_once(uint64_t *ret_blocked, uint64_t *ret_durable)
 
 static void measure_eager(void)
 {
-    uint64_t blocked[MAX_ROUNDS + 1], durable[MAX_ROUNDS + 1];
+    uint64_t blocked[MAX_ROUNDS], durable[MAX_ROUNDS], limit[MAX_ROUNDS];
+    char *to = fresh();
 
+    limit[0] = fresh_copy_ns(true);
     save_once(&blocked[0], &durable[0]);
     tell("first", blocked, 1);
-    for (int i = 0; i <= n_rounds; i++) {
-        save_once(&blocked[i], &durable[i]);
+    tell("first-limit", limit, 1);
+    copy_ns(to, true);
+    for (int i = -1; i < n_rounds; i++) {
+        int at = i < 0 ? 0 : i;
+
+        limit[at] = copy_ns(to, false);
+        save_once(&blocked[at], &durable[at]);
+        if (i < 0) {
+            tell("second", blocked, 1);
+            tell("second-limit", limit, 1);
+        }
     }
-    tell("second", blocked, 1);
-    tell("eager", blocked + 1, n_rounds);
-    tell("durable", durable, n_rounds + 1);
+    munmap(to, n_bytes);
+    tell("eager", blocked, n_rounds);
+    tell("eager-limit", limit, n_rounds);
+    tell("durable", durable, n_rounds);
 }
 
 /* Arithmetic that needs no memory, for so long. */
@@ -262,20 +263,22 @@ static void compute(uint64_t ns)
 }
 
 /* Four times as long as the copy takes is computed. */
-static void measure_lazy(uint64_t copy)
+static void measure_lazy(void)
 {
-    uint64_t blocked[MAX_ROUNDS];
+    uint64_t blocked[MAX_ROUNDS], limit[MAX_ROUNDS];
+    char *to = fresh();
 
+    copy_ns(to, true);
     for (int i = 0; i < n_rounds; i++) {
         uint64_t begin, save = 0;
 
-        slowest(0);
+        limit[i] = copy_ns(to, false);
         begin = clock_mono_ns();
         if (muster_ckpt_save(ck, ++n_steps, MUSTER_CKPT_LAZY, &save) < 0) {
             fail("save");
         }
         blocked[i] = clock_mono_ns() - begin;
-        compute(4 * copy + 2000000);
+        compute(4 * limit[i] + 2000000);
         begin = clock_mono_ns();
         if (muster_ckpt_fence(ck) < 0) {
             fail("fence");
@@ -283,7 +286,9 @@ static void measure_lazy(uint64_t copy)
         blocked[i] = slowest(blocked[i] + clock_mono_ns() - begin);
         wait_durable(save);
     }
+    munmap(to, n_bytes);
     tell("lazy", blocked, n_rounds);
+    tell("lazy-limit", limit, n_rounds);
 }
 
 /* --- loading --- */
@@ -311,12 +316,14 @@ static void load_once(uint64_t *ret)
 
 static void measure_restore(void)
 {
-    uint64_t ns[MAX_ROUNDS];
+    uint64_t ns[MAX_ROUNDS], limit[MAX_ROUNDS];
 
     for (int i = 0; i < n_rounds; i++) {
+        limit[i] = fresh_copy_ns(false);
         load_once(&ns[i]);
     }
     tell("restore", ns, n_rounds);
+    tell("restore-limit", limit, n_rounds);
 }
 
 /* --- from the disk --- */
@@ -382,8 +389,8 @@ static void measure_cold(const char *dir)
         muster_ckpt_close(ck);
         ck = NULL;
     }
-    tell("read", limit, n_rounds);
     tell("cold", load, n_rounds);
+    tell("cold-limit", limit, n_rounds);
 }
 
 /* --- planning --- */
@@ -486,13 +493,12 @@ static void measure_worker(const char *dir)
     struct muster_ckpt_options o = {.size = sizeof(o), .keep = 1};
 
     fill();
-    measure_memory();
     if (muster_ckpt_open(m, NULL, dir, &o, &ck) < 0) {
         fail("open");
     }
     register_all(data);
     measure_eager();
-    measure_lazy(copy_ns(fresh(), true));
+    measure_lazy();
     measure_restore();
     muster_ckpt_close(ck);
 }
