@@ -276,10 +276,10 @@ static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
 
     rc = rc < 0 ? rc : load_open(s, &l, e);
     rc = rc < 0 ? rc : list_wants(&l, r, wants, &n, e);
-    if (rc == 0 && ck->source.has && ck->agent.ops) {
+    if (rc == 0 && ck->source.file && ck->agent.ops) {
         save_agent_look(ck->agent.self, ck->group.rank, &l.step);
     }
-    rc = rc < 0 ? rc : load_boxes(&l, ck->source.has ? &ck->source : NULL,
+    rc = rc < 0 ? rc : load_boxes(&l, ck->source.file ? &ck->source : NULL,
                                   wants, n, (unsigned)ck->options.n_threads, e);
     if (rc == 0) {
         load_close(&ck->load);

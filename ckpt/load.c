@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    MAX_SPAN_BYTES = 32 << 20, /* what one thread reads at once */
+    MAX_SPAN_BYTES = 8 << 20, /* what one thread reads at once */
     MAX_SHOWN = 200,
 };
 #define MAX_INDEX_BYTES (UINT64_C(1) << 36)

@@ -16,13 +16,10 @@
 #include <stdint.h>
 
 /* Where the bytes of a checkpoint's files come from, other than its directory: a
- * snapshot of one of them in memory, say. Any thread may read. */
+ * snapshot of one of them in memory, say. */
 struct load_source {
-    /* Whether it has that file, whole: all bytes of [at, at + len) can be had. */
-    bool (*has)(void *arg, const struct step *s, uint32_t file);
-    /* 0 or a negative errno value. */
-    int (*read)(void *arg, const struct step *s, uint32_t file, void *to,
-                size_t len, uint64_t at);
+    /* All of that file, or NULL. It stays as it is until loading ends. Any thread. */
+    const char *(*file)(void *arg, const struct step *s, uint32_t file);
     void *arg;
 };
 

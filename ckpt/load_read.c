@@ -124,45 +124,53 @@ static int read_file(const struct step *s, uint32_t file, char *to, size_t len,
     return rc < 0 ? error_set(e, -rc, "read %s/%s", s->name, name) : 0;
 }
 
-/* Bytes [begin, end) of a file, verified: from elsewhere where they are there and
- * good, else from the directory. */
-static int read_span(const struct run *run, const struct plan_span *s, char *to,
-                     uint64_t begin, uint64_t end, struct error *e)
+/* What a thread reads into. */
+struct space {
+    char *data;
+    size_t len;
+};
+
+static int make_space(struct space *s, size_t len, struct error *e)
+{
+    if (s->len < len) {
+        free(s->data);
+        s->data = malloc(len);
+        s->len = s->data ? len : 0;
+    }
+    return s->data ? 0 : error_set(e, ENOMEM, "load");
+}
+
+/* Bytes [begin, end) of a file, verified: where they lie in memory and are good, else
+ * from the directory, in `buffer`, which is made when it is needed. */
+static int read_span(const struct run *run, const struct plan_span *s,
+                     struct space *buffer, uint64_t begin, uint64_t end,
+                     const char **ret, struct error *e)
 {
     const struct load_source *source = run->job->source;
     const struct step *step = &run->job->load->step;
+    const char *held = source ? source->file(source->arg, step, s->file) : NULL;
     int rc;
 
-    if (source && source->has(source->arg, step, s->file) &&
-        source->read(source->arg, step, s->file, to, end - begin, begin) == 0 &&
-        verify(run, s, to, begin, end, NULL) == 0) {
+    if (held && verify(run, s, held + begin, begin, end, NULL) == 0) {
+        *ret = held + begin;
         return 0;
     }
-    rc = read_file(step, s->file, to, end - begin, begin, e);
-    return rc < 0 ? rc : verify(run, s, to, begin, end, e);
+    rc = make_space(buffer, end - begin, e);
+    rc = rc < 0 ? rc : read_file(step, s->file, buffer->data, end - begin, begin, e);
+    rc = rc < 0 ? rc : verify(run, s, buffer->data, begin, end, e);
+    *ret = buffer->data;
+    return rc;
 }
 
-/* How much one span needs at most, with the blocks at its ends. */
-static uint64_t widest(const struct plan *p)
-{
-    uint64_t most = 0;
-
-    for (size_t i = 0; i < p->n_spans; i++) {
-        uint64_t n = p->spans[i].end - p->spans[i].begin;
-
-        most = n > most ? n : most;
-    }
-    return most + 2 * DIGEST_BLOCK_BYTES;
-}
-
-static int load_span(struct run *run, const struct plan_span *s, char *buffer,
-                     struct error *e)
+static int load_span(struct run *run, const struct plan_span *s,
+                     struct space *buffer, struct error *e)
 {
     const struct load_job *job = run->job;
     uint64_t file_bytes = job->load->step.manifest.files[s->file].bytes;
     uint64_t begin = s->begin - s->begin % DIGEST_BLOCK_BYTES;
     uint64_t end = digest_n_blocks(s->end) * DIGEST_BLOCK_BYTES;
     struct plan_span wide = *s;
+    const char *bytes = NULL;
     int rc;
 
     end = end < file_bytes ? end : file_bytes;
@@ -174,11 +182,11 @@ static int load_span(struct run *run, const struct plan_span *s, char *buffer,
                    : 0;
     }
     wide.begin = begin;
-    rc = read_span(run, s, buffer, begin, end, e);
+    rc = read_span(run, s, buffer, begin, end, &bytes, e);
     for (size_t i = s->first; i < s->first + s->n && rc == 0; i++) {
         const struct plan_piece *p = &job->plan.pieces[i];
 
-        plan_copy(job->load->index, job->wants, p, &wide, buffer,
+        plan_copy(job->load->index, job->wants, p, &wide, bytes,
                   job->to[p->want]);
     }
     return rc;
@@ -200,15 +208,16 @@ static void *work(void *arg)
 {
     struct run *run = arg;
     const struct plan *p = &run->job->plan;
-    _free_ char *buffer = malloc(widest(p));
+    struct space buffer = {0};
     struct error e = {0};
-    int rc = buffer ? 0 : error_set(&e, ENOMEM, "load");
+    int rc = 0;
     size_t i;
 
     while (rc == 0 && atomic_load(&run->rc) == 0 &&
            (i = atomic_fetch_add(&run->next, 1)) < p->n_spans) {
-        rc = load_span(run, &p->spans[i], buffer, &e);
+        rc = load_span(run, &p->spans[i], &buffer, &e);
     }
+    free(buffer.data);
     if (rc < 0) {
         fail(run, rc, &e);
     }

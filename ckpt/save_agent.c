@@ -241,7 +241,7 @@ static int map_held(struct agent_way *w, int fd)
     if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < len) {
         return -EPROTO;
     }
-    at = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    at = mmap(NULL, len, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (at == MAP_FAILED) {
         return -errno;
     }
@@ -267,28 +267,16 @@ void save_agent_look(void *self, uint32_t rank, const struct step *step)
     part_data_name(rank, w->held_name);
 }
 
-static bool has(void *arg, const struct step *s, uint32_t file)
+/* Who would write to it is who loads. */
+static const char *find_held(void *arg, const struct step *s, uint32_t file)
 {
     const struct agent_way *w = arg;
+    bool is_held = strcmp(w->held_uuid, s->commit.uuid) == 0 &&
+                   file < s->manifest.n_files &&
+                   strcmp(s->manifest.files[file].name, w->held_name) == 0 &&
+                   s->manifest.files[file].bytes == w->held.image_bytes;
 
-    return strcmp(w->held_uuid, s->commit.uuid) == 0 &&
-           file < s->manifest.n_files &&
-           strcmp(s->manifest.files[file].name, w->held_name) == 0 &&
-           s->manifest.files[file].bytes == w->held.image_bytes;
-}
-
-static int read_held(void *arg, const struct step *s, uint32_t file, void *to,
-                     size_t len, uint64_t at)
-{
-    const struct agent_way *w = arg;
-
-    (void)s;
-    (void)file;
-    if (at > w->held.image_bytes || len > w->held.image_bytes - at) {
-        return -EINVAL;
-    }
-    memcpy(to, w->held_at + SNAP_PAGE_BYTES + at, len);
-    return 0;
+    return is_held ? w->held_at + SNAP_PAGE_BYTES : NULL;
 }
 
 static void destroy(void *self)
@@ -329,6 +317,6 @@ int save_agent_create(struct muster *m, struct save_way *ret,
     }
     w->client = client;
     *ret = (struct save_way){&ops, w};
-    *ret_source = (struct load_source){.has = has, .read = read_held, .arg = w};
+    *ret_source = (struct load_source){.file = find_held, .arg = w};
     return 0;
 }
