@@ -104,7 +104,7 @@ int ckpt_lazy_end(struct muster_ckpt *ck, struct error *e)
         ckpt_due_saved(ck, (double)s->held_up_ns / 1e9);
     }
     load_close(&ck->load); /* it may be of this step */
-    saving_destroy(s);
+    saving_keep_plan(ck, s);
     ck->lazy = NULL;
     return rc;
 }

@@ -248,6 +248,7 @@ PUBLIC void muster_ckpt_close(struct muster_ckpt *ck)
             ways[i]->ops->destroy(ways[i]->self);
         }
     }
+    saving_forget_plan(ck);
     load_close(&ck->load);
     registry_release(&ck->registry);
     group_release(&ck->group);

@@ -157,7 +157,9 @@ static int begin(struct muster_ckpt *ck, struct saving *s,
     int rc = check_common(ck, all, e);
 
     rc = rc < 0 ? rc : ckpt_share(ck, all, &s->table, e);
-    rc = rc < 0 ? rc : saving_plan(ck, &all[0], s, e);
+    if (rc == 0 && !saving_plan_again(ck, &all[0], s)) {
+        rc = saving_plan(ck, &all[0], s, e);
+    }
     rc = group_agree(&ck->group, rc, e);
     return rc < 0 ? rc : reserve(ck, s, e);
 }
@@ -201,6 +203,9 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         ckpt_lazy_begin(ck, take_ptr(&s));
     } else if (rc == 0) {
         rc = save_now(ck, s, e);
+    }
+    if (rc == 0 && s) {
+        saving_keep_plan(ck, take_ptr(&s));
     }
     if (rc == 0 && ret_save) {
         *ret_save = ck->n_saves;

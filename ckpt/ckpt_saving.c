@@ -35,7 +35,7 @@ static int take_piece(struct muster_ckpt *ck, struct saving *s, size_t place)
     *to = (struct image_piece){
         .name = p->name, .dtype = p->dtype, .n_dims = p->n_dims,
         .shape = p->shape, .at = p->at, .len = p->len,
-        .data = memory->data, .strides = memory->strides,
+        .data = memory->data, .strides = memory->strides, .place = place,
     };
     if (ck->shares[place].chunk > 0) {
         buf_printf(&key, ".chunk/%u/%s", ck->shares[place].chunk, p->name);
@@ -77,6 +77,59 @@ static void describe(struct muster_ckpt *ck, const struct opening *first,
                    .token = ck->m ? (uint64_t)generation << 32 : 0,
                    .n_ranks = ck->group.world},
     };
+}
+
+/* What is registered has the same table, and may be somewhere else. */
+static void rebind(struct muster_ckpt *ck, struct saving *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct image_piece *to = &s->pieces[i];
+        const struct part_piece *p = &s->table.pieces[to->place];
+        const struct reg_piece *memory = &ck->registry.pieces[to->place];
+
+        to->name = p->name;
+        to->shape = p->shape;
+        to->at = p->at;
+        to->len = p->len;
+        to->data = memory->data;
+        to->strides = memory->strides;
+    }
+}
+
+bool saving_plan_again(struct muster_ckpt *ck, const struct opening *first,
+                       struct saving *s)
+{
+    struct saving *old = ck->planned;
+
+    if (!old || !image_set_step(&old->image, (uint64_t)first->step, first->uuid)) {
+        return false;
+    }
+    s->pieces = take_ptr(&old->pieces);
+    s->part_pieces = take_ptr(&old->part_pieces);
+    s->keys = take_ptr(&old->keys);
+    s->n = old->n;
+    s->image = old->image;
+    old->image = (struct image){0};
+    saving_forget_plan(ck);
+    rebind(ck, s);
+    describe(ck, first, s);
+    return true;
+}
+
+void saving_keep_plan(struct muster_ckpt *ck, struct saving *s)
+{
+    saving_forget_plan(ck);
+    if (s->image.pieces) {
+        ck->planned = s;
+    } else {
+        saving_destroy(s);
+    }
+}
+
+void saving_forget_plan(struct muster_ckpt *ck)
+{
+    saving_destroy(ck->planned);
+    ck->planned = NULL;
 }
 
 int saving_plan(struct muster_ckpt *ck, const struct opening *first,

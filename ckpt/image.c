@@ -60,13 +60,41 @@ static bool make_meta(const struct image_piece *pieces, size_t n,
     snprintf(number, sizeof(number), "%llu", (unsigned long long)step);
     to[0] = (struct st_meta){(char *)"format", strdup("pt")};
     to[1] = (struct st_meta){(char *)"DCP_VERSION", strdup("1.0")};
-    to[2] = (struct st_meta){(char *)"DCP_SHARDING_INFO", sharding_info(pieces, n)};
-    to[3] = (struct st_meta){(char *)"muster.step", strdup(number)};
-    to[4] = (struct st_meta){(char *)"muster.uuid", strdup(uuid)};
+    to[2] = (struct st_meta){(char *)"muster.step", strdup(number)};
+    to[3] = (struct st_meta){(char *)"muster.uuid", strdup(uuid)};
+    to[4] = (struct st_meta){(char *)"DCP_SHARDING_INFO", sharding_info(pieces, n)};
     for (size_t i = 0; i < N_META; i++) {
         is_whole = is_whole && to[i].value;
     }
     return is_whole;
+}
+
+/* What comes before the step, and between that and the uuid; st_write() makes it. */
+#define BEFORE_STEP \
+    "{\"__metadata__\":{\"format\":\"pt\",\"DCP_VERSION\":\"1.0\",\"muster.step\":\""
+#define BEFORE_UUID "\",\"muster.uuid\":\""
+
+bool image_set_step(struct image *im, uint64_t step, const char *uuid)
+{
+    size_t at = ST_PREFIX_BYTES + strlen(BEFORE_STEP), n, uuid_at;
+    char number[24];
+    char *h = im->header.data;
+
+    if (im->header.len < IMAGE_ALIGN ||
+        memcmp(h + ST_PREFIX_BYTES, BEFORE_STEP, strlen(BEFORE_STEP)) != 0) {
+        return false;
+    }
+    n = strspn(h + at, "0123456789");
+    uuid_at = at + n + strlen(BEFORE_UUID);
+    if ((size_t)snprintf(number, sizeof(number), "%llu",
+                         (unsigned long long)step) != n ||
+        memcmp(h + at + n, BEFORE_UUID, strlen(BEFORE_UUID)) != 0 ||
+        strcspn(h + uuid_at, "\"") != strlen(uuid)) {
+        return false;
+    }
+    memcpy(h + at, number, n);
+    memcpy(h + uuid_at, uuid, strlen(uuid));
+    return true;
 }
 
 /* --- places --- */

@@ -29,6 +29,7 @@ struct image_piece {
     const uint64_t *shape, *at, *len;
     const void *data;       /* the first element of the box */
     const int64_t *strides; /* in elements; NULL: row-major without gaps */
+    size_t place;           /* the caller's own */
     uint64_t begin;         /* in the file; image_plan() sets it */
 };
 
@@ -43,6 +44,9 @@ struct image {
  * that is not UTF-8, a header too long for readers), -ENOMEM. */
 int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
                const char *uuid, struct image *ret, struct error *e);
+/* The same pieces as those of another step. False: it has to be planned anew, as the
+ * number has not as many digits, say. */
+bool image_set_step(struct image *im, uint64_t step, const char *uuid);
 void image_release(struct image *im);
 #define _image_ __attribute__((cleanup(image_release)))
 

@@ -154,10 +154,11 @@ struct muster_ckpt {
     size_t n_shares;
 
     struct saving *lazy; /* owned; NULL: none is under way */
+    struct saving *planned; /* owned: the save before; NULL: by other shares */
     uint64_t n_saves;
     struct recent recent[CKPT_N_RECENT]; /* by number */
     struct load load; /* of the last read(); load.index NULL: none */
-    struct load_source source; /* has NULL: none */
+    struct load_source source; /* file NULL: none */
 
     int64_t last_save_ns; /* by this rank's clock; due() uses that of rank 0 */
     struct ckpt_auto automatic;
@@ -209,6 +210,14 @@ void ckpt_due_saved(struct muster_ckpt *ck, double cost_s);
 /* The pieces that this rank writes by ck->shares, and their places in its file. */
 int saving_plan(struct muster_ckpt *ck, const struct opening *first,
                      struct saving *s, struct error *e);
+/* The same, from what was kept of the save before, where that had the same tables on
+ * all ranks. False: it has to be planned. */
+bool saving_plan_again(struct muster_ckpt *ck, const struct opening *first,
+                       struct saving *s);
+/* Takes `s`, which is over. Nothing that it points to is looked at before it is
+ * planned again. */
+void saving_keep_plan(struct muster_ckpt *ck, struct saving *s);
+void saving_forget_plan(struct muster_ckpt *ck);
 void saving_destroy(struct saving *s);
 DEFINE_CLEANUP(saving);
 
