@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "launcher/contract.h"
+#include "spec/job.h"
 #include "tests/lib/tap.h"
 
 #include <stdio.h>
@@ -309,6 +310,28 @@ static void test_odd(void)
     }
 }
 
+/* A job that wants no checkpoints made for it has no variable of them: an empty
+ * one would be a bad number. */
+static void test_save_every(void)
+{
+    static const struct {
+        uint64_t ms;
+        const char *want;
+    } cases[] = {
+        {JOB_OFF, NULL}, {JOB_AUTO, "auto"}, {1, "0.001"}, {90000, "90"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct contract_facts f = facts;
+        _strlist_ struct strlist env = {0};
+
+        f.save_every_ms = cases[i].ms;
+        make(NULL, NULL, &f, &env, NULL);
+        is_str(strlist_getenv(&env, "MUSTER_CHECKPOINT_EVERY"), cases[i].want,
+               "%llu ms", (unsigned long long)cases[i].ms);
+    }
+}
+
 /* What the launch of the agent leaves in its environment, and what is the
  * job's. */
 static void test_stripped(void)
@@ -542,6 +565,7 @@ int main(void)
     test_facts();
     test_inherited();
     test_odd();
+    test_save_every();
     test_stripped();
     test_stale();
     test_slurm();

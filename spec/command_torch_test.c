@@ -293,6 +293,20 @@ static void test_noted(void)
     }
 }
 
+/* What only one of both ways can say. */
+static void test_one_way(void)
+{
+    char *env[] = {(char *)(uintptr_t)"PET_STANDALONE=yes", NULL};
+    _outcome_ struct outcome both = with_option("--standalone, --rdzv-id=x");
+    _outcome_ struct outcome word = with_environment(env, "");
+
+    like(both.all, "each run has an id of its own",
+         "an id that is not taken is told");
+    is_int(word.rc, -ERR_SPEC, "refused: PET_STANDALONE=yes");
+    like(word.error.text, "PET_STANDALONE", "by its name");
+    like(word.error.text, "expected 0 or 1", "and with what it may be");
+}
+
 /* Which words muster run hands on, and how many behind them. */
 static void test_words(void)
 {
@@ -399,6 +413,7 @@ int main(void)
     test_together();
     test_refused();
     test_noted();
+    test_one_way();
     test_words();
     test_precedence();
     test_beside();
