@@ -292,6 +292,20 @@ static int put_own(struct step_save *s, const char *name, const struct buf *b,
     return put(s, name, &c, e);
 }
 
+/* Whoever tidies up meanwhile may have moved it, with all that we hold open: it is
+ * whole there, and nobody would find it. */
+static int check_place(struct step_save *s, struct error *e)
+{
+    int dir = s->io->ops->open_dir(s->io, s->root, s->name);
+
+    if (dir < 0) {
+        return error_set(e, -dir, "%s was moved or removed while it was saved",
+                         s->name);
+    }
+    s->io->ops->close(s->io, dir);
+    return 0;
+}
+
 int step_save_commit(struct step_save *s, const struct manifest *m,
                      struct error *e)
 {
@@ -317,5 +331,6 @@ int step_save_commit(struct step_save *s, const struct manifest *m,
     if (rc < 0) {
         return error_set(e, -rc, "commit %s", s->name);
     }
-    return step_save_sync(s, e);
+    rc = step_save_sync(s, e);
+    return rc < 0 ? rc : check_place(s, e);
 }

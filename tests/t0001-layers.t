@@ -186,4 +186,27 @@ test_no_state() {
     none 'no mutable state at file scope outside main files'
 }
 
+# The tables of tests/README.md name tests that there are.
+test_tables() {
+    cd "$MUSTER_SRCDIR" || return
+    python3 - >"$TRASH/found" 2>&1 <<'END'
+import glob, os, re
+for line in open('tests/README.md', encoding='utf-8'):
+    cells = line.split('|')
+    if len(cells) < 4:
+        continue
+    text = ''
+    for unit, script, case in re.findall(r'`([\w/]+_test)`|\b(t\d{4})\b|\b(test_\w+)', cells[-2]):
+        if case:
+            if text and not re.search(rf'\b{case}\b', text):
+                print(f'{name}: no {case}')
+            continue
+        name = unit + '.c' if unit else next(iter(glob.glob(f'tests/{script}-*.t')), script)
+        text = open(name, encoding='utf-8').read() if os.path.exists(name) else ''
+        if not text:
+            print(f'no {name}')
+END
+    none 'tables of tests name those that there are'
+}
+
 run_cases
