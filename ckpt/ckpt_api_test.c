@@ -547,6 +547,43 @@ static void test_planned_again(void)
     muster_ckpt_close(ck);
 }
 
+/* A file of several blocks and an odd end, which is not in the page cache. */
+static void test_from_disk(void)
+{
+    enum { N = 9000001 };
+    struct muster_ckpt *ck = open_in("cold", NULL, NULL);
+    const uint64_t shape[1] = {N};
+    unsigned char *v = malloc(N), *to = malloc(N);
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_U8, .n_dims = 1,
+                                   .shape = shape, .data = v};
+    char path[5000];
+    int fd;
+
+    for (size_t i = 0; v && i < N; i++) {
+        v[i] = (unsigned char)(i * 7 + i / 251);
+    }
+    muster_ckpt_tensor(ck, &t);
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), 0, "a save of %d bytes", N);
+    find_file("cold", NULL, path, sizeof(path));
+    t.data = to;
+    muster_ckpt_tensor(ck, &t);
+    for (int i = 0; i < 2; i++) {
+        fd = open(path, O_RDONLY);
+        is_int(i == 0 ? posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) : 0, 0,
+               i == 0 ? "out of the page cache" : "as it is now");
+        close(fd);
+        memset(to, 0, N);
+        is_int(muster_ckpt_load(ck, 1, 0, NULL), 0, "loaded: %s",
+               muster_ckpt_error_text(ck));
+        ok(memcmp(to, v, N) == 0, "every byte");
+    }
+    ok(flip(path, length_of(path) - 1, 3), "its last byte is changed");
+    is_int(muster_ckpt_load(ck, 1, 0, NULL), -EILSEQ, "which is seen");
+    muster_ckpt_close(ck);
+    free(v);
+    free(to);
+}
+
 int main(int argc, char **argv)
 {
     (void)argv;
@@ -559,6 +596,7 @@ int main(int argc, char **argv)
     test_newest();
     test_same_step();
     test_planned_again();
+    test_from_disk();
     test_refused();
     test_mismatch();
     test_differ();
