@@ -316,19 +316,41 @@ test_mpi_dies() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# in_fake COMMAND...: where the cgroups of this machine are what is in ./fake.
+in_fake() { unshare -m sh -c 'mount --bind fake /sys/fs/cgroup && exec "$@"' sh "$@"; }
+can_fake() { [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; }
+
+# The kernel kills a worker for lack of memory, and its cgroup has counted that before.
+test_memory_kill() {
+    local file
+    can_fake || { skip 'no mount namespace' 9; return; }
+    for file in memory.events memory/memory.oom_control; do
+        rm -rf run fake && mkdir -p fake/memory
+        printf 'oom 1\noom_kill 5\n' >"fake/$file"
+        run in_fake timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 --max-restarts 2 -- \
+            sh -c "[ \$RANK = 0 ] && exec sleep 1000; printf 'oom 2\noom_kill 6\n' >fake/$file; kill -KILL \$\$"
+        is "$status:$(field failure.rank):$(field restarts)" 137:1:0 "$file: a worker for which memory did not suffice is not started again" || show
+        like "$(cat err)" 'was killed by the kernel for lack of memory' 'the reason is named' || show
+        like "$(cat err)" 'advice: the memory of the host' 'with what may help' || show
+    done
+    rm -rf run
+    run in_fake timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 --max-restarts 1 \
+        --set restart.backoff=1ms..1ms -- sh -c '[ $RANK = 0 ] && exec sleep 1000; kill -KILL $$'
+    is "$status:$(field restarts)" 137:1 'one that somebody killed is, whatever was counted before' || show
+    unlike "$(cat err)" 'lack of memory' 'and that is not its reason'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 # The kernel killed all of a cgroup at once: the next start in it finds the count.
 test_group_kill() {
-    [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || { skip 'no mount namespace' 4; return; }
+    can_fake || { skip 'no mount namespace' 4; return; }
     rm -rf run fake && mkdir -p fake/memory
     printf 'low 0\nmax 7\noom 2\noom_kill 5\noom_group_kill 2\n' >fake/memory.events
-    cat >in-fake.sh <<'END'
-mount --bind fake /sys/fs/cgroup && exec "$@"
-END
-    run unshare -m bash in-fake.sh "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- sh -c \
+    run in_fake "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- sh -c \
         'until grep -q "\"state\":\"Running\"" run/status.json; do sleep 0.1; done; kill -KILL $PPID; sleep 100'
     is "$status" 75 'a run whose agent is killed' || show
     unlike "$(cat err)" 'of this cgroup' 'had no earlier life to ask for'
-    run unshare -m bash in-fake.sh "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- true
+    run in_fake "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 -- true
     is "$status" 0 'is gone on with' || show
     like "$(cat err)" 'killed all processes of this cgroup for lack of memory 2 times before this start' 'and hears what it may have ended of' || show
 }
