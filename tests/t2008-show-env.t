@@ -92,19 +92,22 @@ test_besides() {
     (
         umask 027
         ulimit -Sn 200
+        ulimit -Sl 64
         show_env --show-env -o json --nproc-per-node 1 --nnodes 1 -- true
         cp out shown.json
         run timeout 120 "$MUSTER" run --allow-run-as-root --quiet --logs none --run-dir run --nproc-per-node 1 -- \
-            sh -c 'pwd; umask; ulimit -n; ulimit -c; cat /proc/self/oom_score_adj'
+            sh -c 'pwd; umask; ulimit -n; ulimit -c; sed -n "s/^Max locked memory *\([^ ]*\) .*/\1/p" /proc/self/limits; cat /proc/self/oom_score_adj'
     )
     limit() { python3 -c 'import json,sys; print(next(l["soft"] for l in json.load(open("shown.json"))["limits"] if l["name"] == sys.argv[1]))' "$1"; }
     is "$(cat run/logs/1/0/stdout)" "$(json cwd shown.json)
 $(json umask shown.json)
 $(limit 'open files')
 $(limit 'core file')
+$(limit 'locked memory')
 $(json oom_score_adj shown.json)" 'directory, umask and limits are those of the worker'
     is "$(json umask shown.json)" 0027 'the umask of the shell'
     num "$(limit 'open files')" -gt 200 'the limit of open files is raised'
+    isnt "$(limit 'locked memory')" 65536 'and so is that of locked memory'
     show_env --show-env=0 --set workdir=/ -- true
     is "$(row directory)" '--set | /' 'a directory of the job, and who says so'
 }
