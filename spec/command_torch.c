@@ -193,6 +193,7 @@ static void add_environment(struct command *cmd, struct given *given)
                   &options[hit_of(given, GRACE) - given->hits], given);
     take_variable(cmd, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
                   &options[hit_of(given, PREFIX) - given->hits], given);
+    torch_note_variables(cmd);
 }
 
 /* --- the options --- */

@@ -27,6 +27,10 @@ void torch_settle_streams(struct command *cmd,
 /* "[${role_name}${local_rank}]:" becomes logs.prefix. */
 void torch_read_prefix(struct command *cmd, const struct launcher_hit *hit);
 
+/* Variables by which torchrun's agent is asked for what muster does not do: who
+ * relies on that is told. */
+void torch_note_variables(struct command *cmd);
+
 /* An error that names the option, its value, and what was expected. */
 void torch_refuse(struct command *cmd, const struct launcher_hit *hit,
                   const char *expected);

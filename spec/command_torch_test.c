@@ -307,6 +307,33 @@ static void test_one_way(void)
     like(word.error.text, "expected 0 or 1", "and with what it may be");
 }
 
+/* Variables by which torchrun's agent is asked for what muster does not do. */
+static void test_lost(void)
+{
+    static const struct {
+        const char *env[2], *note; /* or NULL: nothing is said */
+    } cases[] = {
+        {{"TORCHELASTIC_ENABLE_FILE_TIMER=1"}, "hang.timeout"},
+        {{"TORCHELASTIC_ENABLE_FILE_TIMER=0"}, NULL},
+        {{"TORCHELASTIC_ENABLE_FILE_TIMER="}, NULL},
+        {{"TORCHELASTIC_HEALTH_CHECK_PORT=8080"}, "answers at that port"},
+        {{"TORCHELASTIC_HEALTH_CHECK_PORT=8080", "MUSTER_RUN_ID=x"}, NULL},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char *env[3] = {(char *)(uintptr_t)cases[i].env[0],
+                        (char *)(uintptr_t)cases[i].env[1]};
+        _outcome_ struct outcome o = with_environment(env, "");
+
+        is_int(o.rc, 0, "%s is taken: %s", env[0], o.error.text);
+        if (cases[i].note) {
+            like(o.all, cases[i].note, "and noted");
+        } else {
+            ok(!strstr(o.all, "TORCHELASTIC"), "and no word is lost on it");
+        }
+    }
+}
+
 /* Which words muster run hands on, and how many behind them. */
 static void test_words(void)
 {
@@ -414,6 +441,7 @@ int main(void)
     test_refused();
     test_noted();
     test_one_way();
+    test_lost();
     test_words();
     test_precedence();
     test_beside();

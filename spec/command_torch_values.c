@@ -244,3 +244,24 @@ void torch_settle_streams(struct command *cmd,
                                   buf_str(&text), true));
     }
 }
+
+void torch_note_variables(struct command *cmd)
+{
+    static const char *const lost[][2] = {
+        {"TORCHELASTIC_ENABLE_FILE_TIMER",
+         "nobody serves timers of torch.distributed.elastic; hang.timeout ends "
+         "workers that do not go on"},
+        {"TORCHELASTIC_HEALTH_CHECK_PORT",
+         "nobody answers at that port; muster status tells how a run is"},
+    };
+    static const struct place at = {.file = "environment"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(lost); i++) {
+        const char *value = form_getenv(cmd->c, lost[i][0]);
+
+        if (value && value[0] && strcmp(value, "0") != 0) {
+            report_note(cmd->c->report, &at, "%s of %s has no effect: %s",
+                        lost[i][0], cmd->launcher, lost[i][1]);
+        }
+    }
+}
