@@ -58,6 +58,15 @@ test_program() {
     like "$(row restart.max)" '7 | ' 'all of them'
 }
 
+test_environment() {
+    run env LOG_FORMAT=json PET_NPROC_PER_NODE=3 PET_MAX_RESTARTS=9 "$MUSTER" explain -- torchrun --max-restarts=7 t.py
+    is "$(row logs.format)" 'json | environment LOG_FORMAT' 'a variable is named'
+    is "$(row procsPerNode)" '3 | environment PET_NPROC_PER_NODE' 'those of torchrun, too'
+    is "$(row restart.max)" '7 | command line' 'but where an option has more to say'
+    run env LOG_FORMAT=json "$MUSTER" explain --set logs.format=text job.yaml
+    is "$(row logs.format)" 'text | --set' 'as --set has'
+}
+
 test_keys() {
     run "$MUSTER" explain --key restart job.yaml
     is "$(sed 1d out | grep -vc '^restart\.')" 0 'one key can be asked for'
