@@ -112,6 +112,29 @@ $(json oom_score_adj shown.json)" 'directory, umask and limits are those of the 
     is "$(row directory)" '--set | /' 'a directory of the job, and who says so'
 }
 
+# What users load into their shell reaches workers: modules, with the function that
+# loads more of them, and the Python of an environment.
+test_shells() {
+    mkdir -p venv/bin
+    printf '#!/bin/sh\necho the python of $VIRTUAL_ENV\n' >venv/bin/python
+    chmod +x venv/bin/python
+    (
+        module() { echo "module $* beside $LOADEDMODULES"; }
+        hidden() { :; }
+        export -f module
+        export LOADEDMODULES=gcc/12:openmpi/4.1 VIRTUAL_ENV=$TRASH/venv PATH=$TRASH/venv/bin:$PATH
+        run timeout 120 "$MUSTER" run --allow-run-as-root --quiet --log-prefix none --run-dir shells --nproc-per-node 1 -- \
+            bash -c 'module load cuda; python; type hidden 2>/dev/null || echo no more'
+        show_env --show-env=0 --nproc-per-node 1 --nnodes 1 -- true
+        cp out shown
+    )
+    is "$(cat shells/logs/1/0/stdout)" "module load cuda beside gcc/12:openmpi/4.1
+the python of $TRASH/venv
+no more" 'a function that was exported, what it has loaded, and a python by PATH' || diag "$(cat shells/logs/1/0/stderr)"
+    like "$(cat shown)" 'LOADEDMODULES' 'which is shown'
+    like "$(cat shown)" 'BASH_FUNC_module' 'with the function'
+}
+
 test_bad_usage() {
     run "$MUSTER" run --allow-run-as-root --show-env job.yaml
     is "$status" 2 'without --dry-run it is refused'
