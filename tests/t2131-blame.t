@@ -146,4 +146,35 @@ END
     unlike "$(cat err; "$MUSTER" describe run)" 'advice' 'there is none for what says enough'
 }
 
+# What import muster writes of an exception is what the run says of it, and keeps.
+test_record() {
+    cat >record.py <<'END'
+import sys, muster
+def fails(shard):
+    raise ValueError("shard %d is bad" % shard)
+@muster.record
+def main():
+    fails(7)
+if sys.argv[1] == "call":
+    main()
+with muster.record():
+    if sys.argv[1] == "exit":
+        sys.exit(4)
+    fails(8)
+END
+    export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1
+    local how shard
+    for how in call:7 with:8; do
+        shard=${how#*:}
+        mrun --nproc-per-node 2 -- sh -c "[ \$RANK = 0 ] && exec sleep 1000; exec python3 record.py ${how%:*} 2>/dev/null"
+        is "$status:$(field failure.rank)" 1:1 "an exception in a ${how%:*}" || show
+        like "$(cat err)" "exited with code 1: ValueError: shard $shard is bad" 'is the reason' || show
+        like "$(field failure.lines)" 'in fails' 'with its traceback, which was not printed'
+        is "$(json message.message run/errors/1-1.json)" "ValueError: shard $shard is bad" 'and kept'
+    done
+    mrun --nproc-per-node 1 -- python3 record.py exit
+    is "$status:$(ls run/errors 2>/dev/null)" 4: 'an exit is none' || show
+    unset PYTHONPATH
+}
+
 run_cases
