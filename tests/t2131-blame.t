@@ -177,4 +177,28 @@ END
     unset PYTHONPATH
 }
 
+# PyTorch's own words of a process that loads data and was killed, as the kernel does
+# where memory does not suffice.
+test_loader() {
+    local python=/usr/bin/python3
+    "$python" -c 'import torch' 2>/dev/null || { skip 'no PyTorch of the system' 3; return; }
+    cat >loader.py <<'END'
+import os, signal, time
+from torch.utils.data import DataLoader, Dataset
+class Items(Dataset):
+    def __len__(self): return 100
+    def __getitem__(self, i):
+        if i == 50:
+            time.sleep(1)  # nothing is on its way any more
+            os.kill(os.getpid(), signal.SIGKILL)
+        return i
+# No tensors: those come by way of another connection, which may be lost first.
+for batch in DataLoader(Items(), num_workers=1, collate_fn=list): pass
+END
+    mrun --nproc-per-node 1 -- "$python" loader.py
+    is "$status" 1 'a worker whose loader is killed' || show
+    like "$(cat err)" 'DataLoader worker' 'says so' || show
+    like "$(cat err)" 'advice: a process that loads data was killed, as the kernel does' 'and what may help is told' || show
+}
+
 run_cases
