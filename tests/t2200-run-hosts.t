@@ -62,6 +62,35 @@ test_order() {
     is "$status" 0 'a run directory with a blank' || show
 }
 
+# What a worker of another host finds is what muster run was started with, and not
+# what sshd gives there.
+test_surroundings() {
+    cd "$SHARED" && mkdir -p 'far away' venv/bin
+    printf '#!/bin/sh\necho the python of $VIRTUAL_ENV\n' >venv/bin/python
+    printf 'pwd; umask; python; module load cuda; echo "ssh:$SSH_CONNECTION"; ulimit -n; ulimit -l; ulimit -s; cat' >look.sh
+    chmod +x venv/bin/python
+    cat >start.sh <<'END'
+cd 'far away'
+umask 027
+ulimit -Sn 200
+ulimit -Sl 16
+export VIRTUAL_ENV=$OLDPWD/venv PATH=$OLDPWD/venv/bin:$PATH LOADEDMODULES=gcc/12
+module() { echo "module $* beside $LOADEDMODULES"; }
+export -f module
+rm -rf ../run
+exec "$MUSTER" run --allow-run-as-root --run-dir ../run --logs none --hosts node1,node2 --nnodes 2 --nproc-per-node 1 -- \
+    bash "$OLDPWD/look.sh"
+END
+    run on node1 env MUSTER="$MUSTER" timeout 200 bash start.sh
+    is "$status" 0 'a run from a directory of its own' || show
+    is "$(head -n 5 run/logs/1/1/stdout)" "$SHARED/far away
+0027
+the python of $SHARED/venv
+module load cuda beside gcc/12
+ssh:" 'directory, umask, Python and modules are there on the other host' || diag "$(cat run/logs/1/1/std*)"
+    is "$(cat run/logs/1/1/stdout)" "$(cat run/logs/1/0/stdout)" 'as on the first, limits as well' || diag "$(cat run/logs/1/1/std*)"
+}
+
 test_bad_hosts() {
     : >"$SHARED/empty"
     mrun node1 --hostfile "$SHARED/empty" -- true
