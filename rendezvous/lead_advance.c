@@ -161,9 +161,9 @@ uint64_t lead_next_wake(struct lead *lead)
         return LEAD_NEVER;
     }
     if (lead->phase == PHASE_PREPARE && lead_all_ready(lead)) {
+        /* Then it is an answer that it waits for, or a word of who is silent. */
         wake_ms = lead_run_ms(lead);
-        wake_ms = lead->claiming && wake_ms <= lead->now_ms ? LEAD_NEVER
-                                                            : wake_ms;
+        wake_ms = wake_ms <= lead->now_ms ? LEAD_NEVER : wake_ms;
     } else if (lead->phase == PHASE_RUN) {
         wake_ms = lead_change_ms(lead);
     }

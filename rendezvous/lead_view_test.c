@@ -134,6 +134,10 @@ static void test_loss(void)
     lose(&t, 3, false);
     lose(&t, 2, false);
     ok(!t.a.claim, "who may yet be too small claims nothing");
+    say(&t, 0, REPORT_STOPPED, 2, 1);
+    say(&t, 1, REPORT_STOPPED, 2, 1);
+    bed_tick(&t, LEASE_MS + SLACK_MS);
+    ok(!t.a.order && t.a.wake_ms == LEAD_NEVER, "and rests");
     quiet(&t, 0);
     ok(t.a.claim, "until that is known");
     answer(&t, HEIR_LOST);

@@ -310,6 +310,10 @@ void split_lead(struct split *s, struct split_agent *a,
     if (do_->claim && view_copy(&claim, do_->claim) < 0) {
         abort();
     }
+    if (do_->wake_ms <= event.now_ms) {
+        split_fail(s, "the lead %u (%s) has no rest", split_rank(s, a),
+                   lead_phase_name(a->lead));
+    }
     wake(s, a, 2, do_->wake_ms);
     if (do_->claim) {
         ask(s, a, &claim, true);
