@@ -150,6 +150,11 @@ uint64_t agent_heir_good_ms(const struct agent *a)
                                        : UINT64_MAX;
 }
 
+bool agent_heir_in_office(const struct agent *a)
+{
+    return !a->heir || heir_is_in_office(a->heir->core, uv_now(&a->loop));
+}
+
 void agent_heir_front(struct agent *a, const char *ways)
 {
     _strlist_ struct strlist addrs = {0};

@@ -163,6 +163,7 @@ void agent_lead_step(struct agent_lead *l, struct lead_event *event)
     }
     uv_update_time(&a->loop);
     event->now_ms = uv_now(&a->loop);
+    event->adrift = !agent_heir_in_office(a);
     rc = lead_step(l->core, event, do_);
     if (rc == -EPROTO) {
         agent_log(a, "a report that makes no sense was left aside");

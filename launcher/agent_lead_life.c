@@ -304,7 +304,8 @@ void agent_lead_stop(struct agent *a)
         return;
     }
     a->lead = NULL;
-    if (l->record && l->core && lead_verdict(l->core)) {
+    if (l->record && l->core && lead_verdict(l->core) &&
+        !lead_verdict(l->core)->is_unsure) {
         record_may_tell(l->record, UINT64_MAX); /* nobody leads after an end */
         record_status(l->record)->saving_ranks = 0;
         record_verdict(l->record, l->core);

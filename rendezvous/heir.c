@@ -70,6 +70,14 @@ uint64_t heir_word_age_ms(const struct heir *h, uint64_t now_ms)
     return now_ms > h->acked_ms ? now_ms - h->acked_ms : 0;
 }
 
+bool heir_is_in_office(const struct heir *h, uint64_t now_ms)
+{
+    uint64_t age_ms = heir_word_age_ms(h, now_ms);
+
+    return age_ms != HEIR_NEVER &&
+           heir_later(age_ms, h->config.slack_ms) < h->config.lease_ms;
+}
+
 void heir_destroy(struct heir *h)
 {
     if (h) {
@@ -159,10 +167,14 @@ int heir_create(const struct heir_config *config, uint64_t now_ms,
 
 /* Bound and free ---------------------------------------------------------- */
 
+/* For a lead it stays a rival where it may have been one before it died. */
 static void on_dead(struct heir *h, uint32_t rank)
 {
-    h->dead[rank] = true;
     h->camp[rank].follows = false;
+    if (h->state != HEIR_LEAD || heir_is_in_office(h, h->now_ms) ||
+        MUTANT(118)) {
+        h->dead[rank] = true;
+    }
 }
 
 /* Stepping ---------------------------------------------------------------- */

@@ -21,6 +21,8 @@
  *    leases of all others end when theirs do.
  *  - So whoever takes the lead waits until a lease has passed since anybody of its
  *    camp last heard of the old one, and all workers elsewhere are gone then.
+ *  - Nobody has gone on without a lead whose word is good (heir_is_in_office()). Who is
+ *    found dead later, as by a lead that was stopped, may have done so before.
  *  - Of one view number there is one view that takes effect.
  *  - Serials of orders begin with the number of their view, and a generation
  *    is larger than any that the camp knows of.
@@ -183,6 +185,8 @@ uint64_t heir_seen_ms(const struct heir *h);
 /* The lead: how old its word is, for beats below and for its own member;
  * HEIR_NEVER as long as it has none. */
 uint64_t heir_word_age_ms(const struct heir *h, uint64_t now_ms);
+/* It leads, and no other side can have been formed yet. */
+bool heir_is_in_office(const struct heir *h, uint64_t now_ms);
 
 /* "bound", "free", "lead", "out". */
 const char *heir_state_name(const struct heir *h);

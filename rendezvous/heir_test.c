@@ -331,6 +331,28 @@ static void test_word(void)
            "where nobody else can go on its word is always new");
 }
 
+static void test_found_dead(void)
+{
+    struct heir_event seen = {.type = HEIR_SEEN};
+
+    for (int is_late = 0; is_late < 2; is_late++) {
+        open_heir(0, 2);
+        give(order_of(1, 0, true, 1, ORDER_RUN));
+        ok(!heir_is_in_office(h, now_ms), "a lead is in office when it was heard");
+        seen.seen = (struct heir_seen){.all_ms = now_ms, .live_ms = now_ms};
+        step(seen);
+        ok(heir_is_in_office(h, now_ms), "now");
+        now_ms += is_late ? LEASE_MS : 0;
+        ok(heir_is_in_office(h, now_ms) == !is_late, "for a lease");
+        for (uint32_t i = 1; i < N; i++) {
+            step((struct heir_event){.type = HEIR_DEAD, .rank = i});
+        }
+        ok(heir_is_in_office(h, now_ms + 10 * LEASE_MS) == !is_late, is_late
+           ? "those who are found dead later may have gone on before"
+           : "with all others dead there is no other lead");
+    }
+}
+
 static void test_deposed(void)
 {
     struct view found = {.number = 2, .lead = 1, .n_nodes = N, .shared = true};
@@ -400,6 +422,7 @@ int main(void)
     test_end_without_lead();
     test_majority();
     test_word();
+    test_found_dead();
     test_deposed();
     test_messages();
     test_senseless();

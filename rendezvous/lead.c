@@ -227,6 +227,7 @@ int lead_step(struct lead *lead, const struct lead_event *event,
     if (event->now_ms > lead->now_ms) {
         lead->now_ms = event->now_ms;
     }
+    lead->adrift = event->adrift;
     if (lead->phase != PHASE_OVER && !lead->retired) {
         if (lead->is_new) {
             lead_take_over(lead, ret);

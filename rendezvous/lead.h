@@ -141,6 +141,8 @@ struct lead_event {
     int64_t step;
     uint32_t n_nodes;
     bool dead;         /* its agent has ended, and so have its workers */
+    bool adrift;       /* with each: another may lead by now, for all that we know
+                          (not heir_is_in_office()) */
     enum heir_outcome outcome;
     uint32_t n_quiet;
     uint64_t quiet_ms; /* since then no word of ours can have come to it */
@@ -187,7 +189,8 @@ struct lead_node {
     uint16_t n_alive;
     bool lost;         /* given up */
     bool takes_part;   /* in the generation that runs, or ran last */
-    bool dead;         /* known to have ended */
+    bool dead;         /* known to have ended ... */
+    bool strayed;      /* ... when we were adrift: it may have gone on without us */
     bool expected;     /* it followed when the lead was taken over */
     bool estranged;    /* it obeys no order of this view any more ... */
     uint32_t floor;    /* ... but only of those from this number on */
@@ -206,6 +209,8 @@ struct lead_verdict {
     uint32_t n_restarts;
     char reason[ORDER_TEXT_BYTES];
     bool has_cause;
+    bool is_unsure; /* the claim was not answered, and there may be another verdict:
+                       this one is not for the records */
     struct failure cause;
 };
 
@@ -250,8 +255,8 @@ const char *lead_resume(const struct lead *lead, int64_t *ret_step);
 /* The view that it leads. Valid until the next step. */
 const struct view *lead_view(const struct lead *lead);
 
-/* How many agents of the view are silent and not known to be dead, and so what
- * heir.h has to count as suspect besides those that the tree knows. */
+/* How many agents of the view are silent and not known to be dead, or have strayed, and
+ * so what heir.h has to count as suspect besides those that the tree knows. */
 uint32_t lead_n_silent(const struct lead *lead);
 
 /* A command has suspended the run: it is that if it ends resumable, whatever it

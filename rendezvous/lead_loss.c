@@ -296,7 +296,10 @@ void lead_lose(struct lead *lead, uint32_t rank, const struct lead_event *event,
                                                   : lead->config.lease_slack_ms));
     char name[FAILURE_HOST_BYTES];
 
-    n->dead = n->dead || (event->dead && event->type == LEAD_LOST);
+    if (event->dead && event->type == LEAD_LOST && !n->dead) {
+        n->dead = true;
+        n->strayed = lead->adrift && !MUTANT(118);
+    }
     if (n->lost) {
         return;
     }

@@ -89,6 +89,8 @@ struct lead {
     bool has_heritage_end; /* and the verdict stands */
     bool standing_down;
     bool proposing;      /* CLAIM: the verdict is in the past of the order */
+    bool adrift;         /* another may lead by now */
+    bool waits_on;       /* CLAIM: for that, longer than for the arbiter */
     bool harsh;          /* nothing can be saved together: kill */
     enum order_stop end_stop; /* CLAIM: of the END to come ... */
     uint32_t end_grace_ms;

@@ -5,8 +5,9 @@
  * A new view is claimed when the members that are silent, or have promised to obey
  * this one no more, could go on by themselves; and when somebody is to take part
  * who is not in it, or has promised that. Until the claim is answered there is no
- * RUN. An end is claimed as well: it is the last view, so that nobody goes on after
- * it. Who sees that the others may go on, and it may not, stands down: stops its
+ * RUN. Members that are dead count as silent where they could have gone on before we
+ * knew of it. An end is claimed as well: it is the last view, so that nobody goes on
+ * after it. Who sees that the others may go on, and it may not, stands down: stops its
  * workers, leaves the others the time to claim, and claims the end then.
  */
 #include <config.h>
@@ -46,7 +47,7 @@ static bool is_silent(const struct lead *lead, uint32_t rank)
     const struct lead_node *n = &lead->nodes[rank];
 
     return view_has(&lead->view, rank) && rank != lead->config.rank &&
-           n->lost && !n->dead;
+           n->lost && (!n->dead || n->strayed);
 }
 
 /* Those, and others that may come to be in a rival's camp: who obeys no more, and
@@ -82,7 +83,7 @@ static uint32_t count_astray(const struct lead *lead)
 static void list_dead(struct lead *lead)
 {
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
-        lead->dead[i] = lead->nodes[i].dead;
+        lead->dead[i] = lead->nodes[i].dead && !lead->nodes[i].strayed;
         lead->node_of[i] = lead->nodes[i].node;
     }
 }
@@ -298,6 +299,21 @@ bool lead_claim_end(struct lead *lead, struct lead_actions *ret,
     return true;
 }
 
+/* No answer comes any more. Who was stopped has not waited for it yet, and others may
+ * have gone on meanwhile: what they have made of the run is not for this one to say. */
+static bool is_unanswered(struct lead *lead)
+{
+    if (lead->now_ms < lead->limit_ms) {
+        return false;
+    }
+    if (lead->adrift && lead->view.shared && !lead->waits_on && !MUTANT(119)) {
+        lead->waits_on = true;
+        lead->limit_ms = lead_later(lead->now_ms, lead->config.claim_ms);
+        return false;
+    }
+    return true;
+}
+
 /* The others have come back before the end was claimed. */
 static bool is_whole_again(struct lead *lead)
 {
@@ -320,8 +336,9 @@ void lead_advance_claim(struct lead *lead, struct lead_actions *ret)
         publish_end(lead, ret);
     } else if (MUTANT(103) || (lead->proposing && is_accepted(lead))) {
         publish_end(lead, ret);
-    } else if (lead->now_ms >= lead->limit_ms) {
+    } else if (is_unanswered(lead)) {
         lead->claiming = true; /* nothing more is claimed */
+        lead->verdict.is_unsure = lead->adrift && lead->view.shared;
         lead->verdict.status = RUN_RESUMABLE;
         str_copy(lead->verdict.reason, sizeof(lead->verdict.reason),
                  lead->view.shared ? "the run directory does not answer"
@@ -379,7 +396,7 @@ void lead_on_claimed(struct lead *lead, enum heir_outcome outcome,
         return;
     case HEIR_UNKNOWN:
         /* It may be ours yet: the same again, unless its time is over. */
-        if (lead->phase < PHASE_CLAIM || lead->now_ms < lead->limit_ms) {
+        if (lead->phase < PHASE_CLAIM || !is_unanswered(lead)) {
             lead->claiming = true;
             ret->claim = &lead->claim;
         }

@@ -147,6 +147,63 @@ static void test_loss(void)
     lead_destroy(t.lead);
 }
 
+/* Of those that a lead finds dead once it is adrift nobody knows what they did before. */
+static void lose_adrift(struct bench *t)
+{
+    for (uint32_t i = 1; i < N; i++) {
+        (void)bed_step(t, (struct lead_event){.type = LEAD_LOST, .rank = i,
+                                              .dead = true, .adrift = true});
+    }
+}
+
+static void test_adrift(void)
+{
+    struct bench t;
+
+    open_running(&t, 1, true);
+    lose_adrift(&t);
+    is_int(lead_n_silent(t.lead), 3, "who ended while the lead was stopped may have "
+           "gone on");
+    ok(t.a.claim || lead_order(t.lead)->step == ORDER_PREPARE,
+       "so one that could go on by itself claims a view first");
+    say(&t, 0, REPORT_STOPPED, lead_generation(t.lead), 1);
+    bed_tick(&t, 60000);
+    ok(!t.a.order && lead_order(t.lead)->step == ORDER_PREPARE,
+       "and runs nothing before it has one");
+    lead_destroy(t.lead);
+    open_running(&t, 2, true);
+    quiet(&t, 2);
+    lose_adrift(&t);
+    ok(!t.a.claim && !lead_verdict(t.lead), "one that cannot does not say that the run ends");
+    t.now_ms += LEASE_MS + SLACK_MS + STAND_MS;
+    (void)bed_step(&t, (struct lead_event){.adrift = true});
+    ok(t.a.claim && t.a.claim->has_verdict && !lead_verdict(t.lead),
+       "but claims it");
+    answer(&t, HEIR_LOST);
+    ok(!lead_verdict(t.lead) && t.a.wake_ms == LEAD_NEVER,
+       "and is silent when another has it");
+    lead_destroy(t.lead);
+}
+
+/* It was stopped while its claim was under way. */
+static void test_adrift_in_claim(void)
+{
+    struct bench t;
+
+    open_running(&t, 2, true);
+    say_all(&t, REPORT_DONE, 1, 1);
+    t.now_ms += 60000;
+    (void)bed_step(&t, (struct lead_event){.adrift = true});
+    ok(!t.a.order && !lead_verdict(t.lead) && t.a.wake_ms == t.now_ms + 5000,
+       "who was stopped has not waited for the answer yet");
+    t.now_ms += 5000;
+    (void)bed_step(&t, (struct lead_event){.adrift = true});
+    ok(t.a.order && t.a.order->status == RUN_RESUMABLE &&
+           lead_verdict(t.lead)->is_unsure,
+       "without one it leaves, with a verdict that is not for the records");
+    lead_destroy(t.lead);
+}
+
 static void test_stand_down(void)
 {
     struct bench t;
@@ -512,6 +569,8 @@ int main(void)
     test_saves_are_told();
     test_saves_are_kept();
     test_loss();
+    test_adrift();
+    test_adrift_in_claim();
     test_stand_down();
     test_stand_down_by_majority();
     test_end();

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LATE_MS = 100000 }; /* by then a run is over */
+
 /* Random numbers, the log, events in order of time -------------------------- */
 
 uint64_t split_rnd(struct split *s)
@@ -228,6 +230,11 @@ static void plan_case(struct split *s)
         split_post(s, at_ms + s->lease_ms * 2 + split_pick(s, 0, 3000), SP_PAUSE,
                    1, (uint32_t)split_pick(s, s->lease_ms, s->lease_ms * 2));
         return;
+    case SPLIT_LATE:
+        split_post(s, at_ms, SP_PAUSE, 0, LATE_MS);
+        return;
+    case SPLIT_CASES:
+        break;
     }
 }
 
@@ -376,8 +383,9 @@ static void on_fault(struct split *s, struct split_event *e)
 static bool is_for_agent(const struct split_event *e)
 {
     return e->type == SP_DIAL || e->type == SP_BEAT || e->type == SP_FRAME ||
-           e->type == SP_WAKE || e->type == SP_LOST || e->type == SP_SPAWNED ||
-           e->type == SP_GONE || e->type == SP_ANSWER || e->type == SP_STORE;
+           e->type == SP_WAKE || e->type == SP_LOST || e->type == SP_LOOK ||
+           e->type == SP_SPAWNED || e->type == SP_GONE || e->type == SP_ANSWER ||
+           e->type == SP_STORE;
 }
 
 static void dispatch(struct split *s, struct split_event *e)
@@ -406,6 +414,7 @@ static void dispatch(struct split *s, struct split_event *e)
     case SP_FRAME: split_on_frame(s, e); break;
     case SP_WAKE: on_wake(s, a, e->tag); break;
     case SP_LOST: split_on_lost(s, e); break;
+    case SP_LOOK: split_on_look(s, e); break;
     case SP_SPAWNED: case SP_DIE: case SP_GONE: split_on_work(s, e); break;
     case SP_ASK: split_on_ask(s, e); break;
     case SP_ANSWER: split_on_answer(s, e); break;

@@ -34,10 +34,12 @@ enum split_case {
     SPLIT_KILLED,     /* the lead's agent is killed, and then the next one's */
     SPLIT_PAUSED,     /* the lead is stopped for longer than its lease */
     SPLIT_TURNS,      /* and then the next one, and the first goes on */
+    SPLIT_LATE,       /* the lead is stopped until all others have ended */
+    SPLIT_CASES,
 };
 
 enum split_type {
-    SP_JOIN, SP_DIAL, SP_BEAT, SP_FRAME, SP_WAKE, SP_LOST,
+    SP_JOIN, SP_DIAL, SP_BEAT, SP_FRAME, SP_WAKE, SP_LOST, SP_LOOK,
     SP_SPAWNED, SP_DIE, SP_GONE, SP_SWEEP,
     SP_ASK, SP_ANSWER, SP_STORE,
     SP_KILL, SP_PAUSE, SP_RESUME, SP_CUT, SP_HEAL, SP_ONE_WAY, SP_STOP, SP_HANG,
@@ -157,6 +159,8 @@ struct split {
     uint8_t end_status;
     uint32_t end_generation;
     bool succeeded;
+    bool has_record;      /* a lead has said what to write down as the end */
+    uint8_t record_status;
     uint32_t n_runs;
 
     bool trace;
@@ -190,6 +194,7 @@ void split_on_frame(struct split *s, struct split_event *e);
 void split_on_dial(struct split *s, struct split_event *e);
 void split_on_beat(struct split *s, struct split_event *e);
 void split_on_lost(struct split *s, struct split_event *e);
+void split_on_look(struct split *s, struct split_event *e);
 void split_send_up(struct split *s, struct split_agent *a,
                    enum split_frame frame, uint32_t rank,
                    const struct buf *bytes);

@@ -4,6 +4,8 @@
 
 #include "rendezvous/split_priv.h"
 
+enum { LOOK_MS = 100 };
+
 void split_tell_lost(struct split *s, struct split_agent *a, uint32_t rank)
 {
     struct split_below *b = &a->below[rank];
@@ -55,6 +57,23 @@ void split_on_lost(struct split *s, struct split_event *e)
     }
 }
 
+/* The host of a child whose link broke refuses its port once its agent has ended. */
+void split_on_look(struct split *s, struct split_event *e)
+{
+    struct split_agent *a = &s->agents[e->to];
+    struct split_below *b = &a->below[e->tag];
+
+    if (!a->alive || !b->due_ms) {
+        return;
+    }
+    if (split_is_gone(s, e->to, e->tag)) {
+        b->dead = true;
+        split_tell_lost(s, a, e->tag);
+    } else {
+        split_post(s, s->now_ms + LOOK_MS, SP_LOOK, e->to, e->tag);
+    }
+}
+
 void split_heard_of(struct split *s, struct split_agent *a, uint32_t rank,
                     uint32_t via)
 {
@@ -100,6 +119,7 @@ void split_child_lost(struct split *s, struct split_agent *a, uint32_t child,
 
     a->child[child].linked = false;
     goes_on_elsewhere(a, child);
+    split_post(s, s->now_ms + 1, SP_LOOK, split_rank(s, a), child);
     for (uint32_t i = 0; i < s->n; i++) {
         if (a->below[i].other == child) {
             a->below[i].other = SPLIT_NONE;

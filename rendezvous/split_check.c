@@ -70,6 +70,21 @@ void split_check_start(struct split *s, const struct split_agent *a,
     s->run_lead = o->view.lead;
 }
 
+/* What is written down as the end must not be written over with another one, not even
+ * by who was stopped; where the directory answers, that is. */
+static void check_record(struct split *s, const struct order *o)
+{
+    if (!s->shared || s->arbiter_hung || s->arbiter_bad) {
+        return;
+    }
+    if (s->has_record && s->record_status != o->status) {
+        split_fail(s, "the end %u of node %u is written over the end %u",
+                   o->status, o->view.lead, s->record_status);
+    }
+    s->has_record = true;
+    s->record_status = o->status;
+}
+
 void split_check_order(struct split *s, const struct order *o)
 {
     if (o->past.n_restarts > s->restart.max) {
@@ -86,6 +101,9 @@ void split_check_order(struct split *s, const struct order *o)
         s->end_generation = s->has_end ? s->end_generation : o->generation;
         s->has_end = true;
         s->end_status = o->status;
+    }
+    if (o->step == ORDER_LEAVE) {
+        check_record(s, o);
     }
 }
 

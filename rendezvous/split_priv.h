@@ -24,6 +24,7 @@ void split_send_down(struct split *s, struct split_agent *a, uint32_t child,
 void split_transmit(struct split *s, struct split_agent *from, uint32_t to,
                     struct split_event e);
 void split_lose_up(struct split *s, struct split_agent *a);
+bool split_is_gone(const struct split *s, uint32_t from, uint32_t rank);
 
 /* --- split_below.c --- */
 

@@ -132,6 +132,15 @@ static bool is_in_touch(const struct split *s, uint32_t a, uint32_t b)
     return s->reach[a][b] && s->reach[b][a];
 }
 
+/* So that its host says so: muster-watch has swept up by then. */
+bool split_is_gone(const struct split *s, uint32_t from, uint32_t rank)
+{
+    const struct split_agent *a = &s->agents[rank];
+
+    return is_in_touch(s, from, rank) && a->started && !a->alive &&
+           s->now_ms > a->died_ms + 30;
+}
+
 void split_on_dial(struct split *s, struct split_event *e)
 {
     struct split_agent *a = &s->agents[e->to];
@@ -158,7 +167,7 @@ void split_on_dial(struct split *s, struct split_event *e)
         return;
     }
     if (!s->agents[to].alive) {
-        if (s->agents[to].started && s->now_ms > s->agents[to].died_ms + 30) {
+        if (split_is_gone(s, e->to, to)) {
             split_heir(s, a, (struct heir_event){.type = HEIR_DEAD,
                                                  .rank = to});
         }

@@ -96,6 +96,34 @@ test_stopped() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# stopped_to_the_end NODES: all others come to the end of the run while the one that led
+# is stopped. It finds nobody when it goes on, and must not decide what is decided.
+stopped_to_the_end() {
+    local agent generation
+    start_run 4 --nnodes "$1" --set heartbeat.timeout=3s -- sh -c "$tell; exec sleep 1000"
+    is $? 0 "four nodes ($1)"
+    agent=$(agent_of node1)
+    kill -STOP $agent
+    ok 'go on when the agent that leads is stopped' wait_for 60 eval '[ "$(field lead)" = 1 ] && running 3' || show_run
+    on node4 "$MUSTER" cancel run >/dev/null
+    wait_exit 120 "$runner"
+    is "$status" 130 'to their end' || show_run
+    for h in node2 node3 node4; do
+        ok "where they leave ($h)" wait_for 60 eval '[ -z "$(agent_of '$h')" ]' || show_run
+    done
+    generation=$(field generation)
+    kill -CONT $agent
+    ok 'it leaves when it goes on' wait_for 90 eval '[ -z "$(agent_of node1)" ]' || show_run
+    is "$(field verdict.exit_status),$(field lead),$(field generation)" "130,1,$generation" \
+        'status tells of their end' || show_run
+    is "$(grep -c '"event":"ended"' "$SHARED/run/events.jsonl")" 1 'which the journal has once' || show_run
+    is "$(tail -n 1 "$SHARED/run/events.jsonl" | json event)" ended 'and nothing after it' || show_run
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+test_stopped_to_the_end() { stopped_to_the_end 2:4; }
+# One that could go on by itself must not, either.
+test_stopped_to_the_end_alone() { stopped_to_the_end 1:4; }
+
 test_even_cut() {
     start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- sh -c "$tell; exec sleep 1000"
     is $? 0 'four nodes'
