@@ -67,6 +67,9 @@ static void on_uplink(void *ctx, bool up, const char *why)
     if (agent_leads(a)) {
         agent_lead_front(a, up);
     } else {
+        if (up) {
+            agent_front_tell_lead(a);
+        }
         agent_member_soon(a, &event);
     }
 }

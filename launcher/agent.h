@@ -22,6 +22,7 @@
  *   agent_snap.c     checkpoints that workers save through it, and, where it
  *                    leads (agent_snap_lead.c), their commit
  *   agent_fact.c     what it tells the lead, and its own log
+ *   agent_front.c    where the front end is, for who leads next
  *   agent_errors.c   error files and stacks on their way into the run directory
  *   crew*.c          the workers of one generation, with all that they need
  *
@@ -100,6 +101,8 @@ struct agent {
     struct agent_heir *heir; /* or NULL, where nobody can take the lead over */
     struct agent_lead *lead; /* on the node that leads, else NULL */
     uint32_t view;           /* the newest that is known of, or 0 */
+    char *front_ways;        /* of one that has taken the run over, or NULL ... */
+    int64_t front_serial;    /* ... told so, or 0 */
     uint64_t order_serial;   /* of the newest order that came here */
     uint64_t config_ns;      /* when it was known: on the wall clock, ... */
     uint64_t config_ms;      /* ... and on the loop's */
@@ -224,6 +227,17 @@ void agent_asked(struct agent *a, const void *json, size_t len);
  * on. */
 void agent_ask_checkpoint(struct agent *a, uint32_t generation);
 
+/* --- agent_front.c --- */
+
+/* Where the front end is, for when this agent leads: whether that is news. */
+bool agent_front_learn(struct agent *a, const char *ways, int64_t serial);
+/* The lead: the serial of a place that is newer than all. */
+int64_t agent_front_next(const struct agent *a);
+/* What is known of it, if it is not that of the start: the lead to all others, and any
+ * other to its lead. */
+void agent_front_tell_all(struct agent *a);
+void agent_front_tell_lead(struct agent *a);
+
 /* --- agent_heir.c --- */
 
 /* Before the lead; where somebody else may take the lead, a->heir is there then. */
@@ -242,8 +256,6 @@ uint64_t agent_claim_ms(void);
 struct view_rule agent_view_rule(const struct agent *a);
 /* The lead: claims a view, with agent_lead_claimed() for an answer. */
 void agent_heir_claim(struct agent *a, const struct view *v);
-/* Where the front end is now, for when this agent leads. */
-void agent_heir_front(struct agent *a, const char *ways);
 /* The lead: until when nobody else can lead, on the loop's clock. */
 uint64_t agent_heir_good_ms(const struct agent *a);
 /* Whether nobody else can lead yet (heir_is_in_office()). */

@@ -45,7 +45,8 @@ void agent_asked(struct agent *a, const void *json, size_t len)
     } else if (strcmp(what, "checkpoint") == 0 && generation == a->generation) {
         crew_ask_checkpoint(a);
     } else if (strcmp(what, "front") == 0 && front) {
-        agent_heir_front(a, front);
+        agent_front_learn(a, front, json_integer_value(
+                                        json_object_get(ask, "serial")));
     } else if (strcmp(what, "look") == 0) {
         agent_look_asked(a, ask);
     } else if (strcmp(what, "snap") == 0 && why) {

@@ -160,6 +160,7 @@ static void set_view(struct agent_heir *h)
         a->lead_rank = v->lead;
         agent_log(a, "follows node %u (view %u)", v->lead, v->number);
         agent_tell_pid(a);
+        agent_front_tell_lead(a);
     }
     tree_set_view(a->tree, v->number, v->lead);
 }

@@ -4,7 +4,6 @@
 
 #include "launcher/agent_heir_priv.h"
 
-#include "base/addr.h"
 #include "base/cleanup.h"
 
 #include <stdlib.h>
@@ -153,18 +152,4 @@ uint64_t agent_heir_good_ms(const struct agent *a)
 bool agent_heir_in_office(const struct agent *a)
 {
     return !a->heir || heir_is_in_office(a->heir->core, uv_now(&a->loop));
-}
-
-void agent_heir_front(struct agent *a, const char *ways)
-{
-    _strlist_ struct strlist addrs = {0};
-    uint16_t port = 0;
-    struct error e = {0};
-
-    if (addr_ways_parse(ways, &addrs, &port, &e) < 0 ||
-        tree_set_front(a->tree, addrs.items, port) < 0) {
-        agent_log(a, "where the front end is: %s", e.text);
-        return;
-    }
-    a->run.has_front = true;
 }

@@ -340,6 +340,7 @@ void agent_lead_here(struct agent *a, uint32_t rank)
     struct lead_event event = {.type = LEAD_HERE, .rank = rank};
 
     if (a->lead && rank < a->lead->n_nodes) {
+        agent_lead_tell_front(a->lead);
         agent_lead_step(a->lead, &event);
     }
 }

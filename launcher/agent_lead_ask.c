@@ -48,21 +48,6 @@ static void take_misfit(struct agent_lead *l, const json_t *fact)
     agent_lead_step(l, &event);
 }
 
-/* To all that may lead once. */
-static void tell_front(struct agent_lead *l, const char *front)
-{
-    _buf_ struct buf b = {0};
-    struct jsonw w = jsonw_start(&b);
-
-    jsonw_object(&w, NULL);
-    jsonw_str(&w, "ask", "front");
-    jsonw_str(&w, "front", front);
-    jsonw_end_object(&w);
-    if (!b.failed) {
-        tree_ask(l->agent->tree, b.data, b.len);
-    }
-}
-
 /* A front end wants to take the run over. It holds the lock of the run, so that
  * one that seems to be connected still is not: the lead goes to the new one,
  * which has to show that it knows the key. */
@@ -78,9 +63,11 @@ static int take_front(struct agent_lead *l, const json_t *body, const char *who,
         return error_wrap(e, "attach");
     }
     str_copy(l->front_name, sizeof(l->front_name), who);
-    tell_front(l, front);
-    rc = tree_set_front(l->agent->tree, addrs.items, port);
-    return rc < 0 ? error_set(e, -rc, "attach") : 0;
+    if (!agent_front_learn(l->agent, front, agent_front_next(l->agent))) {
+        return error_set(e, ENOMEM, "attach");
+    }
+    agent_front_tell_all(l->agent);
+    return 0;
 }
 
 /* Nobody but the asker's own lead answers: the others read it in the journal. */
@@ -150,6 +137,17 @@ static void take_term(struct agent_lead *l)
     }
 }
 
+/* Of one who knows more than this lead, which was not there when it was told. */
+static void take_front_fact(struct agent_lead *l, const json_t *fact)
+{
+    const char *front = json_string_value(json_object_get(fact, "front"));
+
+    if (front && agent_front_learn(l->agent, front, json_integer_value(
+                                       json_object_get(fact, "serial")))) {
+        agent_front_tell_all(l->agent);
+    }
+}
+
 static void take_stranded(struct agent_lead *l, const json_t *fact)
 {
     json_int_t g = json_integer_value(json_object_get(fact, "generation"));
@@ -180,6 +178,8 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
     } else if (strcmp(kind, "notice") == 0) {
         agent_lead_halt(a->lead, LEAD_STOP_PREEMPT, false,
                         "a signal to mpirun says that the end is near");
+    } else if (strcmp(kind, "front") == 0) {
+        take_front_fact(a->lead, fact);
     } else if (strcmp(kind, "stranded") == 0) {
         take_stranded(a->lead, fact);
     } else if (strcmp(kind, "snap") == 0) {

@@ -8,7 +8,24 @@
 
 #include <stdio.h>
 
-enum { FRONT_CHECK_MS = 1000 };
+enum {
+    FRONT_CHECK_MS = 1000,
+    TELL_MS = 200, /* who comes is not alone, often */
+};
+
+static void on_newcomers(uv_timer_t *t)
+{
+    struct agent_lead *l = t->data;
+
+    agent_front_tell_all(l->agent);
+}
+
+void agent_lead_tell_front(struct agent_lead *l)
+{
+    if (!uv_is_active((uv_handle_t *)l->newcomers)) {
+        uv_timer_start(l->newcomers, on_newcomers, TELL_MS, 0);
+    }
+}
 
 static void on_front_check(uv_timer_t *t)
 {

@@ -231,8 +231,9 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     l->timer = make_timer(l);
     l->front = make_timer(l);
     l->term = make_timer(l);
+    l->newcomers = make_timer(l);
     if (list_nodes(l, &node_of) < 0 || !l->timer || !l->front || !l->term ||
-        !l->said_shared) {
+        !l->newcomers || !l->said_shared) {
         return error_set(e, ENOMEM, "lead the run");
     }
     rc = record_create(a, &l->record, e);
@@ -290,6 +291,7 @@ static void destroy(struct agent_lead *l, unsigned journal_ms)
     close_timer(l->timer);
     close_timer(l->front);
     close_timer(l->term);
+    close_timer(l->newcomers);
     lead_destroy(l->core);
     strlist_release(&l->names);
     free(l->said_shared);

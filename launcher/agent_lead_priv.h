@@ -36,6 +36,7 @@ struct agent_lead {
     uv_timer_t *timer;     /* the core's next tick */
     uv_timer_t *front;     /* looks whether the front end has been gone long */
     uv_timer_t *term;      /* mpirun was told to end: by whom? */
+    uv_timer_t *newcomers; /* are told soon where the front end is */
     uint64_t lost_ms;      /* when a node was lost last; 0: never */
     uint32_t n_nodes;      /* agents that the core knows */
     char front_name[256];  /* who asked to take over last; "" for nobody */
@@ -71,5 +72,7 @@ int agent_lead_file_request(void *arg, const char *op, const json_t *body,
 
 /* That of the lead before, which has not heard of this one yet. */
 void agent_lead_expect_front(struct agent_lead *l);
+/* Somebody has come, or come back, who may not know where it is. */
+void agent_lead_tell_front(struct agent_lead *l);
 
 #endif

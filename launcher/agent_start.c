@@ -203,6 +203,7 @@ static void free_memory(struct agent *a)
     member_destroy(a->member);
     run_config_release(&a->config);
     roster_release(&a->roster);
+    free(a->front_ways);
     strlist_release(&a->addrs);
 }
 

@@ -19,7 +19,7 @@ nobody_left() { [ -z "$(alive)" ]; }
 start_run() {
     local from=$1
     shift
-    cd "$SHARED" && rm -rf run go
+    cd "$SHARED" && rm -rf run go say
     spawn run on "$from" "$MUSTER" run --allow-run-as-root --run-dir run --hosts node1,node2,node3 --nnodes 3 \
         --nproc-per-node 1 --set detach.timeout=10m "$@"
     runner=$spawned
@@ -127,6 +127,34 @@ test_shell() {
     on node2 "$MUSTER" cancel run >cancel.out 2>&1
     ok 'nobody is left' wait_for 100 nobody_left || diag "$(alive)"
 }
+
+# missed_front HOW: another front end takes the run over while the next lead is cut off, and
+# so is not told of it. The lead is lost afterwards: before that node is back (early), where
+# the others have to tell, or when it is (late), where the lead has.
+missed_front() {
+    start_run node4 --nnodes 2:3 --set heartbeat.timeout=20s -- sh -c "until [ -e say ]; do sleep 0.1; done; echo said; $job"
+    is $? 0 "a run over three hosts, from the fourth ($1)"
+    kill -KILL "$front"
+    wait_for 60 event front_lost
+    hosts link_down node2
+    spawn attach on node4 "$MUSTER" attach run
+    ok 'is taken over while the second is cut off' wait_for 15 attached attach || diag "$(cat attach.err)"
+    ok 'until that has lost its way to the lead' wait_for 30 on node2 sh -c 'grep -q "the link up is gone" /tmp/muster-*/*/agent-*.log'
+    hosts link_up node2
+    if [ "$1" = late ]; then
+        touch say
+        ok 'which is not lost' wait_for 60 grep -q '^\[1\] said' attach.out || diag "$(cat attach.err)"
+    fi
+    kill -KILL $(pids_on node1 'muster agent --dir')
+    ok 'and takes the lead' wait_for 60 grep -q 'node 1 (node2) leads the run from here on' attach.err ||
+        diag "$(cat attach.err; tail -n 20 run/events.jsonl; on node2 sh -c 'tail -n 30 /tmp/muster-*/*/agent-*.log')"
+    touch say go
+    wait_exit 100 "$spawned"
+    is "$status" 0 'it leads for the front end that there is now' || diag "$(cat attach.err)"
+    ok 'nobody is left' wait_for 100 nobody_left || diag "$(alive)"
+}
+test_missed_front_early() { missed_front early; }
+test_missed_front_late() { missed_front late; }
 
 test_host_lost() {
     start_run node4 -- sh -c "$job"
