@@ -351,6 +351,8 @@ static void take_back(struct lead *lead, uint32_t rank,
 
     lead_uncount(lead, n);
     n->lost = false;
+    /* A new lead need not have had a report of it, and waits for it all the same. */
+    n->expected = n->expected || (n->may_run && !n->serial);
     lead->came_ms = lead->now_ms;
     n->dead = false;
     n->awaited = (n->awaited || n->may_run) && !n->estranged;

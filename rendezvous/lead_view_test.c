@@ -435,6 +435,15 @@ static void test_inherit(void)
            !strcmp(t.a.order->resume_path, "ckpt/30"),
        "then it runs, from where it was");
     lead_destroy(t.lead);
+    bed_open(&t, &config);
+    bed_tick(&t, 0);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_HERE, .rank = 3});
+    say(&t, 1, REPORT_STOPPED, 7, 5);
+    say(&t, 2, REPORT_STOPPED, 7, 5);
+    ok(!t.a.order, "who is back, and has not told where it stands, is waited for");
+    say(&t, 3, REPORT_STOPPED, 7, 5);
+    ok(t.a.claim && view_has(t.a.claim, 3), "then it is taken in");
+    lead_destroy(t.lead);
     h.has_verdict = true;
     h.status = 3;
     bed_open(&t, &config);
