@@ -230,14 +230,19 @@ static void plan_mpirun(struct attaching *a, struct mpirun_plan *plan)
 
 /* --- all together --- */
 
-static bool lead_is_here(const struct attaching *a)
+/* Only then is no lead, the next one neither, on another host. */
+static bool are_all_here(const struct attaching *a)
 {
     const struct run_status *s = a->view.status;
     char host[HOSTS_NAME_BYTES] = "";
 
     gethostname(host, sizeof(host) - 1);
-    return s->lead >= 0 && (size_t)s->lead < s->n_nodes &&
-           strcmp(s->nodes[s->lead].host, host) == 0;
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        if (strcmp(s->nodes[i].host, host) != 0) {
+            return false;
+        }
+    }
+    return s->n_nodes > 0 && hosts_all_local(&a->was.hosts);
 }
 
 static int attach(struct attaching *a, bool quiet)
@@ -250,7 +255,7 @@ static int attach(struct attaching *a, bool quiet)
                                  .is_quiet = quiet,
                                  .own_step = a->was.own_step,
                                  .cwd = a->was.cwd,
-                                 .loopback = lead_is_here(a)};
+                                 .loopback = are_all_here(a)};
     struct error e = {0};
 
     if (!key) {

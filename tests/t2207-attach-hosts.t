@@ -156,6 +156,26 @@ missed_front() {
 test_missed_front_early() { missed_front early; }
 test_missed_front_late() { missed_front late; }
 
+# Another front end on the host of the lead: the next lead, on another host, reaches it.
+test_beside_the_lead() {
+    local agent
+    start_run node1 --nnodes 2:3 --set heartbeat.timeout=5s -- sh -c "$job"
+    is $? 0 'a run over three hosts, from the first'
+    kill -KILL "$front"
+    wait_for 60 event front_lost
+    spawn attach on node1 "$MUSTER" attach run
+    ok 'is taken over beside the lead' wait_for 60 attached attach || diag "$(cat attach.err)"
+    agent=$(pids_on node1 'muster agent --dir')
+    kill -STOP $agent
+    ok 'whose next lead finds it' wait_for 60 grep -q 'node 1 (node2) leads the run from here on' attach.err ||
+        diag "$(cat attach.err; tail -n 20 run/events.jsonl)"
+    kill -CONT $agent
+    touch go
+    wait_exit 100 "$spawned"
+    is "$status" 0 'and goes on to its end' || diag "$(cat attach.err)"
+    ok 'nobody is left' wait_for 100 nobody_left || diag "$(alive)"
+}
+
 test_host_lost() {
     start_run node4 -- sh -c "$job"
     is $? 0 'a run whose front end is on a host of its own'
