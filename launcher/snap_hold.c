@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "launcher/snap_hold.h"
+#include "launcher/snap_hold_priv.h"
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "ckpt/step.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,46 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum slot_doing {
-    IDLE = 0,
-    MAKING,  /* a thread gets its memory */
-    WAITING, /* to be written */
-    WRITING, /* a thread does */
-};
-
-struct slot {
-    struct slot *next;
-    struct snap_hold *hold;
-    uint32_t rank;
-    char name[32];
-    enum slot_doing doing;
-    struct snap *snap; /* NULL: none yet */
-    uint64_t turn;     /* who waits longest is written first */
-    bool is_dropped;   /* while it waited, or was written: of no use */
-
-    /* The thread's, while there is one. */
-    uv_work_t work;
-    uint64_t room;
-    struct error error;
-    struct digest digest;
-    struct drain_progress progress;
-
-    struct snap_head head; /* MAKING: what it will be */
-    uint64_t question;
-};
-
-struct snap_hold {
-    struct snap_hold_config config;
-    char *dir_path;
-    char *budget_why;
-    int dir; /* -1: not made yet */
-    struct slot *slots;
-    uint64_t n_turns;
-    unsigned n_works;
-    bool is_dying;
-    uint32_t first_rank, n_ranks; /* that save here */
-};
 
 /* --- life --- */
 
@@ -82,6 +43,7 @@ int snap_hold_create(const struct snap_hold_config *config,
         return error_set(e, ENOMEM, "hold snapshots");
     }
     h->config = *config;
+    h->config.name = config->name ? config->name : "snap";
     h->dir = -1;
     h->n_ranks = UINT32_MAX;
     h->dir_path = strdup(config->dir);
@@ -129,7 +91,7 @@ static bool work_is_over(struct snap_hold *h)
     return h->is_dying;
 }
 
-static int make_dir(struct snap_hold *h, struct error *e)
+int snap_hold_dir(struct snap_hold *h, struct error *e)
 {
     struct stat st;
 
@@ -153,13 +115,14 @@ static int make_dir(struct snap_hold *h, struct error *e)
 
 /* --- slots --- */
 
-static struct slot *slot_of(struct snap_hold *h, uint32_t rank, unsigned which,
+struct slot *snap_hold_slot(struct snap_hold *h, uint32_t rank, unsigned which,
                             bool make)
 {
     char name[32];
     struct slot *s;
 
-    snprintf(name, sizeof(name), "snap-%u-%u-%u", h->config.agent, rank, which);
+    snprintf(name, sizeof(name), "%s-%u-%u-%u", h->config.name,
+             h->config.agent, rank, which);
     for (s = h->slots; s && strcmp(s->name, name) != 0; s = s->next) {
     }
     if (!s && make) {
@@ -180,12 +143,13 @@ static bool is_served(const struct snap_hold *h, uint32_t rank)
     return rank >= h->first_rank && rank - h->first_rank < h->n_ranks;
 }
 
-static void drop_strays(struct snap_hold *h)
+void snap_hold_drop(struct snap_hold *h,
+                    bool (*is_wanted)(void *arg, const struct slot *s), void *arg)
 {
     for (struct slot **at = &h->slots; *at;) {
         struct slot *s = *at;
 
-        if (is_served(h, s->rank) || s->doing != IDLE) {
+        if (s->doing != IDLE || s->is_pinned || is_wanted(arg, s)) {
             at = &s->next;
             continue;
         }
@@ -196,6 +160,16 @@ static void drop_strays(struct snap_hold *h)
         snap_destroy(s->snap);
         free(s);
     }
+}
+
+static bool is_served_slot(void *arg, const struct slot *s)
+{
+    return is_served(arg, s->rank);
+}
+
+void snap_hold_drop_strays(struct snap_hold *h)
+{
+    snap_hold_drop(h, is_served_slot, h);
 }
 
 static bool is_held(const struct snap_hold *h, const char *name)
@@ -211,13 +185,17 @@ static bool is_held(const struct snap_hold *h, const char *name)
 /* What an agent of that number has left, before this one. */
 static void remove_left(struct snap_hold *h)
 {
-    unsigned agent, rank, which;
+    char prefix[32];
+    size_t len = (size_t)snprintf(prefix, sizeof(prefix), "%s-%u-",
+                                  h->config.name, h->config.agent);
+    unsigned rank, which;
     DIR *dir = opendir(h->dir_path);
     struct dirent *d;
 
     while (dir && (d = readdir(dir))) {
-        if (sscanf(d->d_name, "snap-%u-%u-%u", &agent, &rank, &which) == 3 &&
-            agent == h->config.agent && !is_served(h, rank) &&
+        if (strncmp(d->d_name, prefix, len) == 0 &&
+            sscanf(d->d_name + len, "%u-%u", &rank, &which) == 2 &&
+            !is_served(h, rank) &&
             !is_held(h, d->d_name)) {
             unlinkat(dirfd(dir), d->d_name, 0);
         }
@@ -231,27 +209,37 @@ void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n)
 {
     h->first_rank = first_rank;
     h->n_ranks = n;
-    drop_strays(h);
-    if (access(h->dir_path, F_OK) == 0 && make_dir(h, NULL) == 0) {
+    snap_hold_drop_strays(h);
+    if (access(h->dir_path, F_OK) == 0 && snap_hold_dir(h, NULL) == 0) {
         remove_left(h);
     }
 }
 
-static bool is_whole(const struct slot *s)
+bool snap_hold_is_whole(const struct slot *s)
 {
     return s->snap && s->snap->head.state >= SNAP_FULL;
+}
+
+static bool is_free(const struct slot *s)
+{
+    return s->doing == IDLE && !s->is_pinned;
 }
 
 /* What is given up for a new one: nothing whole, or else the older one. */
 static struct slot *choose(struct slot *a, struct slot *b)
 {
-    if (a->doing != IDLE || b->doing != IDLE) {
-        return a->doing == IDLE ? a : b->doing == IDLE ? b : NULL;
+    if (!is_free(a) || !is_free(b)) {
+        return is_free(a) ? a : is_free(b) ? b : NULL;
     }
-    if (!is_whole(a) || !is_whole(b)) {
-        return is_whole(a) ? b : a;
+    if (!snap_hold_is_whole(a) || !snap_hold_is_whole(b)) {
+        return snap_hold_is_whole(a) ? b : a;
     }
     return a->snap->head.step <= b->snap->head.step ? a : b;
+}
+
+static uint64_t room_of(const struct slot *s)
+{
+    return s->doing == MAKING ? s->room : s->snap ? s->snap->room : 0;
 }
 
 static uint64_t bytes_held(const struct snap_hold *h)
@@ -259,7 +247,23 @@ static uint64_t bytes_held(const struct snap_hold *h)
     uint64_t sum = 0;
 
     for (const struct slot *s = h->slots; s; s = s->next) {
-        sum += s->doing == MAKING ? s->room : s->snap ? s->snap->room : 0;
+        sum += room_of(s);
+    }
+    return sum;
+}
+
+/* The same, and what is still to come: the second one of a rank is as large. */
+static uint64_t bytes_due(const struct snap_hold *h)
+{
+    uint64_t sum = 0;
+
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        uint64_t most = room_of(s);
+
+        for (const struct slot *o = h->slots; o; o = o->next) {
+            most = o->rank == s->rank && room_of(o) > most ? room_of(o) : most;
+        }
+        sum += most;
     }
     return sum;
 }
@@ -268,6 +272,9 @@ static int check_budget(const struct snap_hold *h, const struct slot *s,
                         uint64_t bytes, struct error *e)
 {
     uint64_t has = s->snap ? s->snap->room : 0, held = bytes_held(h) - has;
+
+    held += h->lender ? bytes_due(h->lender) : 0;
+    held += h->copies ? bytes_held(h->copies) : 0;
 
     if (bytes <= has) {
         return 0;
@@ -327,12 +334,19 @@ static void start_work(struct slot *s, enum slot_doing doing, uv_work_cb work,
     uv_queue_work(s->hold->config.loop, &s->work, work, after);
 }
 
+static bool is_none(void *arg, const struct slot *s)
+{
+    (void)arg;
+    (void)s;
+    return false;
+}
+
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t step, const char *uuid, const char *root,
                     uint64_t bytes, uint64_t question, struct error *e)
 {
-    struct slot *a = slot_of(h, who->rank, 0, true);
-    struct slot *b = slot_of(h, who->rank, 1, true);
+    struct slot *a = snap_hold_slot(h, who->rank, 0, true);
+    struct slot *b = snap_hold_slot(h, who->rank, 1, true);
     struct slot *s = a && b ? choose(a, b) : NULL;
     int rc;
 
@@ -343,8 +357,12 @@ int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
         return error_text(e, EBUSY, "two snapshots of rank %u are on their way "
                           "to the disk", who->rank);
     }
-    rc = make_dir(h, e);
+    rc = snap_hold_dir(h, e);
     rc = rc < 0 ? rc : check_budget(h, s, bytes, e);
+    if (rc == -ENOMEM && h->copies) {
+        snap_hold_drop(h->copies, is_none, NULL);
+        rc = check_budget(h, s, bytes, e);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -365,6 +383,22 @@ int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
 
 /* --- the disk --- */
 
+/* What the node that was lost may have left of it. */
+static void clear_way(struct io *io, int root, const struct snap_head *head,
+                      const char *file, const char *part)
+{
+    char name[STEP_NAME_BYTES];
+    int dir;
+
+    step_name(head->step, head->uuid, name);
+    dir = io->ops->open_dir(io, root, name);
+    if (dir >= 0) {
+        io->ops->unlink(io, dir, part);
+        io->ops->unlink(io, dir, file);
+        io->ops->close(io, dir);
+    }
+}
+
 static void write_it(uv_work_t *work)
 {
     struct slot *s = work->data;
@@ -382,12 +416,15 @@ static void write_it(uv_work_t *work)
     }
     snprintf(file, sizeof(file), "r%05u.safetensors", s->rank);
     snprintf(part, sizeof(part), "r%05u.part", s->rank);
+    if (s->is_instead) {
+        clear_way(h->config.io, root, &s->snap->head, file, part);
+    }
     drain_run(&d, &s->digest, &s->error);
 }
 
 static void write_next(struct snap_hold *h);
 
-static void set_state(struct slot *s, enum snap_state state)
+void snap_hold_set_state(struct slot *s, enum snap_state state)
 {
     s->snap->head.state = state;
     snap_note(s->snap);
@@ -407,7 +444,7 @@ static void after_write(uv_work_t *work, int status)
         error_text(&s->error, ECANCELED, "no thread to write a snapshot");
     }
     s->snap->head.digest = s->digest;
-    set_state(s, s->error.code || s->is_dropped ? SNAP_EMPTY : SNAP_WRITTEN);
+    snap_hold_set_state(s, s->error.code || s->is_dropped ? SNAP_EMPTY : SNAP_WRITTEN);
     head = s->snap->head;
     write_next(h);
     h->config.on_written(h->config.arg, &head, &s->error);
@@ -432,9 +469,8 @@ static void write_next(struct snap_hold *h)
     }
 }
 
-/* The slot of a rank that holds this save. */
-static struct slot *find_slot(struct snap_hold *h, uint32_t rank,
-                              const char *uuid)
+struct slot *snap_hold_slot_of(const struct snap_hold *h, uint32_t rank,
+                               const char *uuid)
 {
     for (struct slot *s = h->slots; s; s = s->next) {
         if (s->rank == rank && s->doing != MAKING && s->snap &&
@@ -446,10 +482,17 @@ static struct slot *find_slot(struct snap_hold *h, uint32_t rank,
     return NULL;
 }
 
+void snap_hold_queue(struct slot *s)
+{
+    s->turn = s->hold->n_turns++;
+    s->doing = WAITING;
+    write_next(s->hold);
+}
+
 int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes, struct error *e)
 {
-    struct slot *s = find_slot(h, rank, uuid);
+    struct slot *s = snap_hold_slot_of(h, rank, uuid);
 
     if (!s || s->snap->head.state != SNAP_FILLING) {
         return error_text(e, ENOENT, "rank %u has begun no snapshot %s", rank,
@@ -457,92 +500,17 @@ int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
     }
     if (image_bytes > s->snap->room || part_bytes > s->snap->room ||
         snap_room(image_bytes, part_bytes) > s->snap->room) {
-        set_state(s, SNAP_EMPTY);
+        snap_hold_set_state(s, SNAP_EMPTY);
         return error_text(e, EINVAL, "a snapshot of rank %u with %llu bytes in "
                           "room for %llu", rank, (unsigned long long)image_bytes,
                           (unsigned long long)s->snap->room);
     }
     s->snap->head.image_bytes = image_bytes;
     s->snap->head.part_bytes = part_bytes;
-    set_state(s, SNAP_FULL);
-    s->is_dropped = false;
-    s->turn = h->n_turns++;
-    s->doing = WAITING;
-    write_next(h);
+    snap_hold_set_state(s, SNAP_FULL);
+    s->is_dropped = s->is_instead = false;
+    if (!h->config.is_elsewhere) {
+        snap_hold_queue(s);
+    }
     return 0;
-}
-
-/* --- what becomes of it --- */
-
-static void settle(struct slot *s, bool is_kept)
-{
-    if (is_kept && s->doing == IDLE) {
-        set_state(s, SNAP_KEPT);
-    } else if (!is_kept && s->doing == WRITING) {
-        s->is_dropped = true;
-        s->progress.cancel = true;
-    } else if (!is_kept) {
-        s->doing = IDLE;
-        set_state(s, SNAP_EMPTY);
-    }
-}
-
-void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept)
-{
-    for (struct slot *s = h->slots; s; s = s->next) {
-        if (s->doing != MAKING && is_whole(s) &&
-            strcmp(s->snap->head.uuid, uuid) == 0) {
-            settle(s, is_kept);
-        }
-    }
-    drop_strays(h);
-}
-
-/* Those that an agent before this one has left. */
-static void look_for(struct snap_hold *h, uint32_t rank)
-{
-    for (unsigned i = 0; i < 2; i++) {
-        struct slot *s = slot_of(h, rank, i, true);
-
-        if (s && s->doing == IDLE && !s->snap && h->dir >= 0 &&
-            snap_open(h->dir, s->name, &s->snap, NULL) == 0 &&
-            s->snap->head.rank != rank) {
-            snap_destroy(s->snap);
-            s->snap = NULL;
-        }
-    }
-}
-
-const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,
-                                  const char *uuid)
-{
-    const struct snap *best = NULL;
-
-    if (access(h->dir_path, F_OK) == 0 && make_dir(h, NULL) == 0) {
-        look_for(h, rank);
-    }
-    for (const struct slot *s = h->slots; s; s = s->next) {
-        const struct snap_head *head;
-
-        if (s->rank != rank || s->doing == MAKING || !is_whole(s)) {
-            continue;
-        }
-        head = &s->snap->head;
-        if (uuid[0] ? strcmp(head->uuid, uuid) == 0
-                    : head->state == SNAP_KEPT &&
-                          (!best || head->step > best->head.step)) {
-            best = s->snap;
-        }
-    }
-    return best;
-}
-
-unsigned snap_hold_n_writing(const struct snap_hold *h)
-{
-    unsigned n = 0;
-
-    for (const struct slot *s = h->slots; s; s = s->next) {
-        n += s->doing == WAITING || s->doing == WRITING;
-    }
-    return n;
 }

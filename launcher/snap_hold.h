@@ -2,7 +2,8 @@
 /*
  * The snapshots that an agent holds for its workers: two for each rank, files of
  * shared memory (ckpt/snap.h) called snap-AGENT-RANK-0 and -1: a host may have several
- * agents, and ranks move between them. One is filled while the other one is on its way
+ * agents, and ranks move between them. Copies of other nodes' are in a hold of their
+ * own, called copy-AGENT-RANK-0 and -1. One is filled while the other one is on its way
  * to the disk. Memory is made, and files are
  * written, by threads; one snapshot at a time goes to the disk.
  *
@@ -35,6 +36,9 @@ struct snap_hold_config {
     unsigned agent;       /* which one of the host: files of others are theirs */
     uint64_t budget;      /* bytes that all snapshots may have together */
     const char *budget_why; /* where that comes from, for who gets none */
+    const char *name;     /* that files begin with; NULL: "snap" */
+    bool is_elsewhere;    /* copies of other nodes', which write them: these go to the
+                             disk only by snap_hold_write() */
     struct io *io;
     int (*finish)(const void *part, size_t len, const uint64_t *blocks,
                   size_t n_blocks, struct buf *ret, struct error *e);
@@ -76,6 +80,31 @@ void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept);
  * checkpoint. Borrowed, until the loop turns; NULL if there is none. */
 const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,
                                   const char *uuid);
+
+/* `copies` has the budget of `h`, as far as what h holds, two of each rank, leaves
+ * some; and gives memory back where that of h becomes short. NULL: no more. Both
+ * live until then. */
+void snap_hold_lend(struct snap_hold *h, struct snap_hold *copies);
+
+/* That save of a rank, which is whole, or NULL. Until snap_hold_unpin() nothing takes
+ * its memory, though it may come to nothing: ask again with snap_hold_get(). */
+const struct snap *snap_hold_pin(struct snap_hold *h, uint32_t rank,
+                                 const char *uuid);
+void snap_hold_unpin(struct snap_hold *h, uint32_t rank, const char *uuid);
+const struct snap *snap_hold_get(const struct snap_hold *h, uint32_t rank,
+                                 const char *uuid);
+/* For who fills it in this process: one that was begun, or NULL. */
+struct snap *snap_hold_fill(const struct snap_hold *h, uint32_t rank,
+                            const char *uuid);
+
+/* Of a node that was lost, and may have begun to write it: it goes to the disk, see
+ * on_written(). -ENOENT: it is not whole, or came to nothing. */
+int snap_hold_write(struct snap_hold *h, uint32_t rank, const char *uuid,
+                    struct error *e);
+/* What is of a step before that one, and of a rank that is not wanted any more,
+ * goes. */
+void snap_hold_keep(struct snap_hold *h, uint64_t step,
+                    bool (*is_wanted)(void *arg, uint32_t rank), void *arg);
 
 /* How many are on their way to the disk. */
 unsigned snap_hold_n_writing(const struct snap_hold *h);

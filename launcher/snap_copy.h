@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Snapshots on their way from one agent to another, over links that know the job key
+ * (base/link.h). A link carries one snapshot:
+ *
+ *   sender      OFFER   whose, of which save, how large
+ *   receiver    READY   there is memory, or REFUSED with the reason
+ *   sender      DATA    in order, as many as it takes
+ *               END     the digest of all of it
+ *   receiver    DONE    it has that digest, or REFUSED
+ *
+ * What has not come to its end is no copy. An agent sends one at a time; who makes no
+ * progress for a while is given up. Everything runs on the loop's thread.
+ */
+#ifndef MUSTER_LAUNCHER_SNAP_COPY_H
+#define MUSTER_LAUNCHER_SNAP_COPY_H
+
+#include "base/link.h"
+#include "launcher/snap_hold.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SNAP_COPY_OFFER = 80, /* no type of the tree's or of the stores' */
+    SNAP_COPY_READY = 81,
+    SNAP_COPY_DATA = 82,
+    SNAP_COPY_END = 83,
+    SNAP_COPY_DONE = 84,
+    SNAP_COPY_REFUSED = 85,
+};
+
+struct snap_copy;
+
+struct snap_copy_config {
+    uv_loop_t *loop;
+    const uint8_t *key;      /* copied */
+    struct snap_hold *own;   /* sent from; borrowed */
+    unsigned stuck_ms;       /* without progress */
+
+    /* What became of snap_copy_send(): it is there, or (`e->code`) it is not. */
+    void (*on_sent)(void *arg, uint32_t rank, const char *uuid, uint32_t to,
+                    const struct error *e);
+    /* There is a copy of another node's in `copies`, whole. */
+    void (*on_got)(void *arg, const struct snap_head *head);
+    void *arg;
+};
+
+int snap_copy_create(const struct snap_copy_config *config,
+                     struct snap_copy **ret, struct error *e);
+/* Half copies come to nothing. NULL is allowed. */
+void snap_copy_destroy(struct snap_copy *c);
+/* Where copies of others are put: borrowed, and created with snap_copy_begun() as
+ * on_begun. NULL, as at first: they are refused. */
+void snap_copy_hold(struct snap_copy *c, struct snap_hold *copies);
+void snap_copy_begun(struct snap_copy *c, uint64_t question, const struct snap *s,
+                     const struct error *e);
+
+/* Sends that save of a rank, when those before it are done; `to` is who gets it, for
+ * on_sent(), which never comes from inside this call. The save is pinned until then.
+ * -ENOENT, -ENOMEM. */
+int snap_copy_send(struct snap_copy *c, uint32_t rank, const char *uuid,
+                   uint32_t to, char *const *addrs, uint16_t port,
+                   struct error *e);
+
+/* Takes over a link whose first frame is an OFFER. */
+void snap_copy_take(struct snap_copy *c, struct link *l,
+                    const struct channel_frame *first);
+
+#endif

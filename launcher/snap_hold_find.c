@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What becomes of snapshots: found, settled, copied elsewhere, and written for a node
+ * that has been lost. */
+#include <config.h>
+
+#include "launcher/snap_hold_priv.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static void settle(struct slot *s, bool is_kept)
+{
+    if (is_kept && s->doing == IDLE) {
+        snap_hold_set_state(s, SNAP_KEPT);
+    } else if (!is_kept && s->doing == WRITING) {
+        s->is_dropped = true;
+        s->progress.cancel = true;
+    } else if (!is_kept) {
+        s->doing = IDLE;
+        snap_hold_set_state(s, SNAP_EMPTY);
+    }
+}
+
+void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept)
+{
+    for (struct slot *s = h->slots; s; s = s->next) {
+        if (s->doing != MAKING && snap_hold_is_whole(s) &&
+            strcmp(s->snap->head.uuid, uuid) == 0) {
+            settle(s, is_kept);
+        }
+    }
+    snap_hold_drop_strays(h);
+}
+
+/* Those that an agent before this one has left. */
+static void look_for(struct snap_hold *h, uint32_t rank)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct slot *s = snap_hold_slot(h, rank, i, true);
+
+        if (s && s->doing == IDLE && !s->snap && h->dir >= 0 &&
+            snap_open(h->dir, s->name, &s->snap, NULL) == 0 &&
+            s->snap->head.rank != rank) {
+            snap_destroy(s->snap);
+            s->snap = NULL;
+        }
+    }
+}
+
+const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,
+                                  const char *uuid)
+{
+    const struct snap *best = NULL;
+
+    if (access(h->dir_path, F_OK) == 0 && snap_hold_dir(h, NULL) == 0) {
+        look_for(h, rank);
+    }
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        const struct snap_head *head;
+
+        if (s->rank != rank || s->doing == MAKING || !snap_hold_is_whole(s)) {
+            continue;
+        }
+        head = &s->snap->head;
+        if (uuid[0] ? strcmp(head->uuid, uuid) == 0
+                    : head->state == SNAP_KEPT &&
+                          (!best || head->step > best->head.step)) {
+            best = s->snap;
+        }
+    }
+    return best;
+}
+
+unsigned snap_hold_n_writing(const struct snap_hold *h)
+{
+    unsigned n = 0;
+
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        n += s->doing == WAITING || s->doing == WRITING;
+    }
+    return n;
+}
+
+/* --- copies --- */
+
+void snap_hold_lend(struct snap_hold *h, struct snap_hold *copies)
+{
+    if (h->copies) {
+        h->copies->lender = NULL;
+    }
+    h->copies = copies;
+    if (copies) {
+        copies->lender = h;
+    }
+}
+
+static struct slot *whole_slot(const struct snap_hold *h, uint32_t rank,
+                               const char *uuid)
+{
+    struct slot *s = snap_hold_slot_of(h, rank, uuid);
+
+    return s && snap_hold_is_whole(s) ? s : NULL;
+}
+
+const struct snap *snap_hold_get(const struct snap_hold *h, uint32_t rank,
+                                 const char *uuid)
+{
+    const struct slot *s = whole_slot(h, rank, uuid);
+
+    return s ? s->snap : NULL;
+}
+
+const struct snap *snap_hold_pin(struct snap_hold *h, uint32_t rank,
+                                 const char *uuid)
+{
+    struct slot *s = whole_slot(h, rank, uuid);
+
+    if (s) {
+        s->is_pinned = true;
+    }
+    return s ? s->snap : NULL;
+}
+
+/* The save may have come to nothing meanwhile. */
+void snap_hold_unpin(struct snap_hold *h, uint32_t rank, const char *uuid)
+{
+    for (struct slot *s = h->slots; s; s = s->next) {
+        if (s->rank == rank && s->is_pinned &&
+            strcmp(s->snap->head.uuid, uuid) == 0) {
+            s->is_pinned = false;
+        }
+    }
+}
+
+struct snap *snap_hold_fill(const struct snap_hold *h, uint32_t rank,
+                            const char *uuid)
+{
+    const struct slot *s = snap_hold_slot_of(h, rank, uuid);
+
+    return s && s->snap->head.state == SNAP_FILLING ? s->snap : NULL;
+}
+
+int snap_hold_write(struct snap_hold *h, uint32_t rank, const char *uuid,
+                    struct error *e)
+{
+    struct slot *s = whole_slot(h, rank, uuid);
+
+    if (!s || s->doing != IDLE) {
+        return error_text(e, ENOENT, "there is no copy of rank %u, save %s",
+                          rank, uuid);
+    }
+    s->is_dropped = false;
+    s->is_instead = true;
+    snap_hold_queue(s);
+    return 0;
+}
+
+struct wanted {
+    uint64_t step;
+    bool (*is_wanted)(void *arg, uint32_t rank);
+    void *arg;
+};
+
+static bool is_still_wanted(void *arg, const struct slot *s)
+{
+    const struct wanted *w = arg;
+
+    return w->is_wanted(w->arg, s->rank) ||
+           (s->snap && snap_hold_is_whole(s) && s->snap->head.step >= w->step);
+}
+
+void snap_hold_keep(struct snap_hold *h, uint64_t step,
+                    bool (*is_wanted)(void *arg, uint32_t rank), void *arg)
+{
+    struct wanted w = {step, is_wanted, arg};
+
+    snap_hold_drop(h, is_still_wanted, &w);
+}
