@@ -208,9 +208,8 @@ static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
                                      : clock_mono_ms() + (uint64_t)timeout_ms;
     int rc;
 
-    if (level == MUSTER_CKPT_PARTNER || level == MUSTER_CKPT_REMOTE) {
-        return error_text(e, ENOTSUP, "nothing copies checkpoints to another "
-                          "node, or to a store");
+    if (level == MUSTER_CKPT_REMOTE) {
+        return error_text(e, ENOTSUP, "nothing copies checkpoints to a store");
     }
     while ((rc = look(w, uuid, level, e)) == 0 && clock_mono_ms() < end_ms) {
         struct pollfd p = {.fd = client_fd(w->client), .events = POLLIN};

@@ -11,7 +11,9 @@
 #include "base/cleanup.h"
 #include "base/key.h"
 #include "base/proc.h"
+#include "launcher/agent_snap.h"
 #include "launcher/jsonw.h"
+#include "launcher/snap_copy.h"
 #include "rendezvous/restart.h"
 
 #include <errno.h>
@@ -125,7 +127,11 @@ static void on_drained(void *ctx)
 static void on_stranger(void *ctx, struct link *l,
                         const struct channel_frame *first)
 {
-    agent_store_stranger(ctx, l, first);
+    if (first->type == SNAP_COPY_OFFER) {
+        agent_partner_stranger(ctx, l, first);
+    } else {
+        agent_store_stranger(ctx, l, first);
+    }
 }
 
 static void on_ask(void *ctx, const void *json, size_t len)

@@ -25,6 +25,23 @@ struct lead_hang {
 
 /* --- what is asked of all agents --- */
 
+/* Of nodes that are lost, what their partners have. */
+static void asked_to_write(struct agent *a, const json_t *ask)
+{
+    const char *uuid = json_string_value(json_object_get(ask, "uuid"));
+    json_t *pair;
+    size_t i;
+
+    json_array_foreach(json_object_get(ask, "ranks"), i, pair) {
+        json_int_t rank = json_integer_value(json_array_get(pair, 0));
+        json_int_t agent = json_integer_value(json_array_get(pair, 1));
+
+        if (uuid && agent == (json_int_t)a->rank) {
+            agent_snap_write(a, uuid, (uint32_t)rank);
+        }
+    }
+}
+
 void agent_asked(struct agent *a, const void *json, size_t len)
 {
     json_t *ask = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
@@ -49,6 +66,8 @@ void agent_asked(struct agent *a, const void *json, size_t len)
                                         json_object_get(ask, "serial")));
     } else if (strcmp(what, "look") == 0) {
         agent_look_asked(a, ask);
+    } else if (strcmp(what, "snap_write") == 0) {
+        asked_to_write(a, ask);
     } else if (strcmp(what, "snap") == 0 && why) {
         const char *uuid = json_string_value(json_object_get(ask, "uuid"));
 

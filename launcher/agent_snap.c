@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "launcher/agent_snap.h"
+#include "launcher/agent_snap_priv.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"
@@ -9,8 +9,6 @@
 #include "ckpt/io_direct.h"
 #include "ckpt/part.h"
 #include "launcher/jsonw.h"
-#include "launcher/snap_budget.h"
-#include "launcher/snap_hold.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,31 +29,9 @@ struct question {
     uint64_t connection;
 };
 
-/* What one rank has saved. */
-struct saved {
-    struct saved *next;
-    struct snap_head head;
-    enum snap_stage stage;
-    int error;
-    char why[WORKER_WHY_SIZE];
-};
-
-struct agent_snap {
-    struct agent *agent;
-    struct snap_hold *hold;
-    struct question *questions;
-    uint64_t n_questions;
-    struct saved *saved; /* and not settled */
-    uv_timer_t *timer;
-    uint32_t served;     /* the generation whose ranks save */
-    struct crew *waits; /* for all to be settled, or NULL */
-    uint32_t waited_for; /* generation ... */
-    uint64_t waits_since_ms;
-};
-
 /* --- to the lead --- */
 
-static void tell_lead(struct agent *a, const struct saved *s)
+void agent_snap_tell_lead(struct agent *a, const struct saved *s)
 {
     _buf_ struct buf b = {0};
     struct jsonw w = agent_fact_begin(&b, "snap");
@@ -70,6 +46,9 @@ static void tell_lead(struct agent *a, const struct saved *s)
     jsonw_int(&w, "stage", (int64_t)s->stage);
     jsonw_int(&w, "error", s->error);
     jsonw_str(&w, "why", s->why);
+    if (s->is_copy) {
+        jsonw_int(&w, "from", s->from);
+    }
     agent_fact_send(a, &w);
 }
 
@@ -87,7 +66,7 @@ static void tell_again(struct agent_snap *p)
             return;
         }
         copy = *s;
-        tell_lead(p->agent, &copy);
+        agent_snap_tell_lead(p->agent, &copy);
     }
 }
 
@@ -119,7 +98,7 @@ static void on_timer(uv_timer_t *t)
     crew_finish(c); /* which may wait on */
 }
 
-static void keep_telling(struct agent_snap *p)
+void agent_snap_keep_telling(struct agent_snap *p)
 {
     if (!p->saved) {
         uv_timer_stop(p->timer);
@@ -140,9 +119,9 @@ static struct worker_socket *socket_of(const struct agent *a, uint32_t rank)
                : NULL;
 }
 
-static void tell_worker(struct agent *a, uint32_t rank, const char *uuid,
-                        enum worker_snap_level level, int error,
-                        const char *why)
+void agent_snap_tell_worker(struct agent *a, uint32_t rank, const char *uuid,
+                            enum worker_snap_level level, int error,
+                            const char *why)
 {
     struct worker_socket *w = socket_of(a, rank);
     struct worker_snap_status status = {.level = (uint8_t)level,
@@ -208,8 +187,8 @@ static void on_begun(void *arg, uint64_t id, const struct snap *s,
     free(q);
 }
 
-static struct saved *find_saved(struct agent_snap *p, uint32_t rank,
-                                const char *uuid)
+struct saved *agent_snap_saved(struct agent_snap *p, uint32_t rank,
+                               const char *uuid)
 {
     struct saved *s = p->saved;
 
@@ -219,11 +198,11 @@ static struct saved *find_saved(struct agent_snap *p, uint32_t rank,
     return s;
 }
 
-static void on_written(void *arg, const struct snap_head *head,
-                       const struct error *e)
+void agent_snap_on_written(void *arg, const struct snap_head *head,
+                           const struct error *e)
 {
     struct agent_snap *p = arg;
-    struct saved *s = find_saved(p, head->rank, head->uuid);
+    struct saved *s = agent_snap_saved(p, head->rank, head->uuid);
 
     if (!s) {
         return; /* settled meanwhile */
@@ -231,7 +210,7 @@ static void on_written(void *arg, const struct snap_head *head,
     s->stage = e->code ? SNAP_STAGE_FAILED : SNAP_STAGE_WRITTEN;
     s->error = e->code;
     str_copy(s->why, sizeof(s->why), e->text);
-    tell_lead(p->agent, s);
+    agent_snap_tell_lead(p->agent, s);
 }
 
 /* --- life --- */
@@ -249,7 +228,7 @@ static int create(struct agent *a, struct error *e)
     struct snap_hold_config config = {
         .loop = &a->loop, .dir = dir, .agent = a->index, .io = io_direct(),
         .finish = part_finish,
-        .on_begun = on_begun, .on_written = on_written, .arg = p,
+        .on_begun = on_begun, .on_written = agent_snap_on_written, .arg = p,
     };
     int rc;
 
@@ -265,23 +244,30 @@ static int create(struct agent *a, struct error *e)
     if (rc == 0 && !p->timer) {
         rc = error_set(e, ENOMEM, "hold snapshots");
     }
+    p->agent = a;
+    rc = rc < 0 ? rc : agent_partner_create(p, &config, e);
     if (rc < 0) {
         snap_hold_destroy(p->hold);
+        free(p->timer);
         free(p);
         return rc;
     }
     uv_timer_init(&a->loop, p->timer);
     p->timer->data = p;
-    p->agent = a;
     a->snap = p;
     return 0;
+}
+
+int agent_snap_need(struct agent *a, struct error *e)
+{
+    return a->snap ? 0 : create(a, e);
 }
 
 /* For the ranks of that crew. */
 static int hold_for(struct crew *c, struct error *e)
 {
     struct agent *a = c->agent;
-    int rc = a->snap ? 0 : create(a, e);
+    int rc = agent_snap_need(a, e);
 
     if (rc == 0 && a->snap->served != c->generation) {
         a->snap->served = c->generation;
@@ -298,6 +284,7 @@ void agent_snap_stop(struct agent *a, bool is_resumable)
         return;
     }
     a->snap = NULL;
+    agent_partner_destroy(p);
     if (!is_resumable) {
         snap_hold_remove(p->hold);
     }
@@ -419,47 +406,18 @@ void agent_snap_done(struct crew *c, uint32_t local_rank,
     struct error e = {0};
     int rc = take(c, rank, m, &s, &e);
 
-    tell_worker(a, rank, m->uuid,
-                rc < 0 ? WORKER_SNAP_NONE : WORKER_SNAP_HELD, e.code, e.text);
+    agent_snap_tell_worker(a, rank, m->uuid,
+                           rc < 0 ? WORKER_SNAP_NONE : WORKER_SNAP_HELD, e.code,
+                           e.text);
     if (s) { /* a lead that is here may answer at once, that it came to nothing: then
                 `s` goes, and the crew where only that was waited for */
-        tell_lead(a, s);
-        keep_telling(a->snap);
+        agent_partner_send(c, s);
+        agent_snap_tell_lead(a, s);
+        agent_snap_keep_telling(a->snap);
     }
 }
 
-/* --- what the lead says --- */
-
-void agent_snap_settled(struct agent *a, const char *uuid, int error,
-                        const char *why)
-{
-    struct agent_snap *p = a->snap;
-    struct saved **at = p ? &p->saved : NULL;
-
-    while (at && *at) {
-        struct saved *s = *at;
-
-        if (strcmp(s->head.uuid, uuid) != 0) {
-            at = &s->next;
-            continue;
-        }
-        *at = s->next;
-        tell_worker(a, s->head.rank, uuid,
-                    error ? WORKER_SNAP_NONE : WORKER_SNAP_DURABLE, error, why);
-        free(s);
-    }
-    if (!p) {
-        return;
-    }
-    snap_hold_settle(p->hold, uuid, !error);
-    keep_telling(p);
-    if (!p->saved && p->waits) {
-        struct crew *c = p->waits;
-
-        p->waits = NULL;
-        crew_finish(c);
-    }
-}
+/* --- waiting --- */
 
 void agent_snap_hurry(struct crew *c)
 {
@@ -483,7 +441,7 @@ bool agent_snap_waits(struct crew *c)
     const struct order *order = member_order(c->agent->member);
     uint64_t now = uv_now(&c->agent->loop);
 
-    if (!p || !p->saved || c->any_failed || order->broken ||
+    if (!p || !agent_snap_has_own(p) || c->any_failed || order->broken ||
         (c->stopping && order->stop != ORDER_STOP_GRACE)) {
         return false;
     }

@@ -34,6 +34,12 @@ void agent_snap_done(struct crew *c, uint32_t local_rank,
 void agent_snap_settled(struct agent *a, const char *uuid, int error,
                         const char *why);
 
+/* That rank's node is lost, and the copy of it is here: to the disk. */
+void agent_snap_write(struct agent *a, const char *uuid, uint32_t rank);
+/* An agent has something to copy: takes the link over. */
+void agent_partner_stranger(struct agent *a, struct link *l,
+                            const struct channel_frame *first);
+
 /* The workers have ended well. True: crew_finish() comes again, once what they have
  * saved is settled, or has had its time. */
 bool agent_snap_waits(struct crew *c);

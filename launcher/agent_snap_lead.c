@@ -228,6 +228,46 @@ static bool is_due(const struct lead_save *s)
            snap_tally_judge(&s->tally, &now) != SNAP_FATE_WAIT;
 }
 
+/* --- for nodes that are lost --- */
+
+/* Who has a copy of what they held is to write it; said again until it is there. */
+static void rescue(struct lead_snap *l, struct lead_save *s)
+{
+    const struct snap_now now = now_for(s);
+    struct agent *a = l->agent;
+    _buf_ struct buf b = {0};
+    struct jsonw w = jsonw_start(&b);
+    uint32_t n = 0, agent;
+
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "ask", "snap_write");
+    jsonw_str(&w, "uuid", s->uuid);
+    jsonw_array(&w, "ranks");
+    for (uint32_t at = 0; snap_tally_rescue(&s->tally, &now, &at, &agent); at++) {
+        jsonw_array(&w, NULL);
+        jsonw_int(&w, NULL, at);
+        jsonw_int(&w, NULL, agent);
+        jsonw_end_array(&w);
+        n++;
+    }
+    jsonw_end_array(&w);
+    jsonw_end_object(&w);
+    if (n > 0 && !b.failed && a->tree) {
+        tree_ask(a->tree, b.data, b.len);
+        agent_asked(a, b.data, b.len);
+    }
+}
+
+static void rescue_all(struct lead_snap *l)
+{
+    for (struct lead_save *s = l->saves, *next; s; s = next) {
+        next = s->next;
+        if (!s->is_settled && !s->is_working) {
+            rescue(l, s);
+        }
+    }
+}
+
 /* --- who waits --- */
 
 static bool is_any_sure(const struct lead_snap *l)
@@ -244,6 +284,9 @@ static bool is_any_sure(const struct lead_snap *l)
 
 bool lead_snap_ask(struct lead_snap *l)
 {
+    if (l) {
+        rescue_all(l);
+    }
     if (!l || !is_any_sure(l)) {
         return false;
     }
@@ -359,6 +402,7 @@ static bool makes_sense(const json_t *fact)
 
 static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
 {
+    const json_t *from = json_object_get(fact, "from"); /* of a copy */
     uint32_t rank = (uint32_t)number(fact, "rank");
     int64_t stage = number(fact, "stage"), code = number(fact, "error");
 
@@ -366,8 +410,13 @@ static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
         error_text(&s->why, code > 0 && code <= INT_MAX ? (int)code : EIO,
                    "rank %u: %s", rank, text(fact, "why"));
     }
-    snap_tally_take(&s->tally, rank, agent, (enum snap_stage)stage,
-                    uv_now(&s->lead->agent->loop));
+    if (json_is_integer(from) && stage == SNAP_STAGE_HELD) {
+        snap_tally_copied(&s->tally, rank, (uint32_t)json_integer_value(from),
+                          agent, uv_now(&s->lead->agent->loop));
+    } else {
+        snap_tally_take(&s->tally, rank, agent, (enum snap_stage)stage,
+                        uv_now(&s->lead->agent->loop));
+    }
     if (s->tally.n_failed > 0 || s->tally.n_written == s->tally.n_ranks) {
         look_at_all(s->lead); /* else in time: it looks at all ranks */
     }
@@ -398,6 +447,7 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
 
 static void on_timer(uv_timer_t *t)
 {
+    rescue_all(t->data);
     look_at_all(t->data);
 }
 

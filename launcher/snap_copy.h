@@ -36,13 +36,14 @@ struct snap_copy_config {
     uv_loop_t *loop;
     const uint8_t *key;      /* copied */
     struct snap_hold *own;   /* sent from; borrowed */
+    uint32_t agent;          /* this one, for those who get copies */
     unsigned stuck_ms;       /* without progress */
 
     /* What became of snap_copy_send(): it is there, or (`e->code`) it is not. */
     void (*on_sent)(void *arg, uint32_t rank, const char *uuid, uint32_t to,
                     const struct error *e);
-    /* There is a copy of another node's in `copies`, whole. */
-    void (*on_got)(void *arg, const struct snap_head *head);
+    /* There is a copy of that agent's in `copies`, whole. */
+    void (*on_got)(void *arg, const struct snap_head *head, uint32_t from);
     void *arg;
 };
 

@@ -146,9 +146,12 @@ int snap_hold_write(struct snap_hold *h, uint32_t rank, const char *uuid,
 {
     struct slot *s = whole_slot(h, rank, uuid);
 
-    if (!s || s->doing != IDLE) {
+    if (!s) {
         return error_text(e, ENOENT, "there is no copy of rank %u, save %s",
                           rank, uuid);
+    }
+    if (s->doing != IDLE || s->snap->head.state != SNAP_FULL) {
+        return 0; /* it is on its way, or there */
     }
     s->is_dropped = false;
     s->is_instead = true;

@@ -13,7 +13,8 @@ int snap_tally_init(struct snap_tally *t, uint32_t generation, uint32_t n_ranks,
                              .heard_ms = now_ms, .news_ms = now_ms};
     t->stages = calloc((size_t)n_ranks + 1, sizeof(*t->stages));
     t->agents = calloc((size_t)n_ranks + 1, sizeof(*t->agents));
-    if (!t->stages || !t->agents) {
+    t->copies = calloc((size_t)n_ranks + 1, sizeof(*t->copies));
+    if (!t->stages || !t->agents || !t->copies) {
         snap_tally_release(t);
         return -ENOMEM;
     }
@@ -24,6 +25,7 @@ void snap_tally_release(struct snap_tally *t)
 {
     free(t->stages);
     free(t->agents);
+    free(t->copies);
     *t = (struct snap_tally){0};
 }
 
@@ -43,6 +45,38 @@ void snap_tally_take(struct snap_tally *t, uint32_t rank, uint32_t agent,
     t->n_failed += stage == SNAP_STAGE_FAILED;
     t->stages[rank] = (uint8_t)stage;
     t->agents[rank] = agent;
+}
+
+void snap_tally_copied(struct snap_tally *t, uint32_t rank, uint32_t from,
+                       uint32_t agent, uint64_t now_ms)
+{
+    if (rank < t->n_ranks) {
+        snap_tally_take(t, rank, from, SNAP_STAGE_HELD, now_ms);
+        t->copies[rank] = agent + 1;
+    }
+}
+
+bool snap_tally_rescue(struct snap_tally *t, const struct snap_now *now,
+                       uint32_t *at, uint32_t *ret_agent)
+{
+    for (uint32_t i = *at; i < t->n_ranks; i++) {
+        uint32_t copy = t->copies[i] - 1;
+
+        if (t->copies[i] == 0 || t->stages[i] != SNAP_STAGE_HELD ||
+            now->is_lost(now->arg, copy) ||
+            (t->agents[i] != copy && !now->is_lost(now->arg, t->agents[i]))) {
+            continue;
+        }
+        if (t->agents[i] != copy) {
+            t->agents[i] = copy;
+            t->news_ms = now->ms;
+        }
+        *at = i;
+        *ret_agent = copy;
+        return true;
+    }
+    *at = t->n_ranks;
+    return false;
 }
 
 /* Whether an agent that is there writes, and whether one that was lost did. */

@@ -4,7 +4,8 @@
  * a save can become a checkpoint is told in the end by what is on the disk: of a rank
  * whose agent was lost it may be there, although nobody has said so. Here is when it
  * is time to look: once nobody is writing any more, and nobody will begin to. No
- * clock, no input or output.
+ * clock, no input or output. Where the agent of a rank was lost, who has a copy writes
+ * instead of it.
  */
 #ifndef MUSTER_LAUNCHER_SNAP_TALLY_H
 #define MUSTER_LAUNCHER_SNAP_TALLY_H
@@ -33,6 +34,7 @@ struct snap_tally {
     uint32_t n_ranks, n_held, n_written, n_failed;
     uint8_t *stages;
     uint32_t *agents; /* that have said so */
+    uint32_t *copies; /* agents that have a copy, counted from 1; 0: none */
     uint64_t heard_ms; /* a word */
     uint64_t news_ms;  /* a word that said more than those before */
 };
@@ -60,6 +62,14 @@ void snap_tally_release(struct snap_tally *t);
 /* Ranks that are none are left aside, and stages that a rank has passed. */
 void snap_tally_take(struct snap_tally *t, uint32_t rank, uint32_t agent,
                      enum snap_stage stage, uint64_t now_ms);
+/* That agent has a copy of what `from` holds of a rank. */
+void snap_tally_copied(struct snap_tally *t, uint32_t rank, uint32_t from,
+                       uint32_t agent, uint64_t now_ms);
+/* The next rank from *at on which nobody writes but who has a copy, for its own agent
+ * was lost: that one is to write it, and counts as who writes from now on. False: none,
+ * and *at is the end. */
+bool snap_tally_rescue(struct snap_tally *t, const struct snap_now *now,
+                       uint32_t *at, uint32_t *ret_agent);
 enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now);
 /* All ranks have handed it over, none has failed, and all that write are there: as

@@ -10,6 +10,7 @@
  * generation; with "spoil" it changes a byte of what it has saved on the disk before.
  * With a file "lazy" it saves lazily, and with "copying", too, the last rank kills
  * itself before the fence.
+ * With "partner" all wait for copies of each save, and say "copied STEP".
  */
 #include <config.h>
 
@@ -165,6 +166,19 @@ static int save_step(int64_t step, uint64_t *ret_save)
                             : muster_ckpt_save(ck, step, 0, ret_save);
 }
 
+/* Outlives the node now, or is on the disk. */
+static int see_copy(int64_t step, uint64_t save)
+{
+    if (muster_ckpt_wait(ck, save, MUSTER_CKPT_PARTNER, 60000) < 0) {
+        return fail("wait for the partner");
+    }
+    printf("copied %" PRId64 "%s\n", step,
+           muster_ckpt_test(ck, save, MUSTER_CKPT_DURABLE) > 0 ? ", and on the disk"
+                                                              : "");
+    fflush(stdout);
+    return 0;
+}
+
 static int run(const char *dir, int64_t step)
 {
     uint64_t save = 0;
@@ -178,6 +192,9 @@ static int run(const char *dir, int64_t step)
             }
             printf("held %" PRId64 "\n", step);
             fflush(stdout);
+            if (there_is("partner") && see_copy(step, save) != 0) {
+                return 1;
+            }
             die(dir, step, save);
         }
         if (is_over()) {

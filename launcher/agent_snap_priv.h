@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What agent_snap.c and agent_partner.c share. */
+#ifndef MUSTER_LAUNCHER_AGENT_SNAP_PRIV_H
+#define MUSTER_LAUNCHER_AGENT_SNAP_PRIV_H
+
+#include "launcher/agent_snap.h"
+#include "launcher/snap_budget.h"
+#include "launcher/snap_copy.h"
+#include "launcher/snap_hold.h"
+
+/* What one rank has saved: here, or on a node that has its partner here. */
+struct saved {
+    struct saved *next;
+    struct snap_head head;
+    bool is_copy;
+    uint32_t from; /* a copy: the agent that has it */
+    enum snap_stage stage;
+    int error;
+    char why[WORKER_WHY_SIZE];
+};
+
+/* Ranks whose copies are here. */
+struct ranks_kept {
+    uint32_t first, n;
+};
+
+struct agent_snap {
+    struct agent *agent;
+    struct snap_hold *hold;
+    struct question *questions;
+    uint64_t n_questions;
+    struct saved *saved; /* and not settled */
+    uv_timer_t *timer;
+    uint32_t served;     /* the generation whose ranks save */
+    struct crew *waits; /* for all to be settled, or NULL */
+    uint32_t waited_for; /* generation ... */
+    uint64_t waits_since_ms;
+
+    /* Of agent_partner.c; NULL where the job wants no copies. */
+    struct snap_hold *copies;
+    struct snap_copy *copy;
+    uint32_t paired;  /* the generation for which ... */
+    uint32_t partner; /* ... that agent keeps our copies, PARTNERS_NONE: nobody */
+    struct ranks_kept *kept; /* ... and these are here */
+    uint32_t n_kept;
+    bool has_told; /* that there is no copy */
+};
+
+/* --- agent_snap.c --- */
+
+/* Where nobody has saved yet; 0 or a negative code. */
+int agent_snap_need(struct agent *a, struct error *e);
+void agent_snap_tell_lead(struct agent *a, const struct saved *s);
+void agent_snap_keep_telling(struct agent_snap *p);
+/* Somebody here waits for it to be settled, who has saved it. */
+bool agent_snap_has_own(const struct agent_snap *p);
+struct saved *agent_snap_saved(struct agent_snap *p, uint32_t rank,
+                               const char *uuid);
+void agent_snap_tell_worker(struct agent *a, uint32_t rank, const char *uuid,
+                            enum worker_snap_level level, int error,
+                            const char *why);
+void agent_snap_on_written(void *arg, const struct snap_head *head,
+                           const struct error *e);
+
+/* --- agent_partner.c --- */
+
+/* The part of a new agent_snap; `config` is that of its hold. */
+int agent_partner_create(struct agent_snap *p,
+                         const struct snap_hold_config *config, struct error *e);
+void agent_partner_destroy(struct agent_snap *p);
+/* A rank of that crew has handed over a save: off to the partner. */
+void agent_partner_send(struct crew *c, const struct saved *s);
+void agent_partner_settled(struct agent_snap *p, const char *uuid, uint64_t step,
+                           bool is_kept);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the lead says of saves: settled, or to be written for a node that is lost. */
+#include <config.h>
+
+#include "launcher/agent_snap_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool agent_snap_has_own(const struct agent_snap *p)
+{
+    const struct saved *s = p->saved;
+
+    while (s && s->is_copy) {
+        s = s->next;
+    }
+    return s != NULL;
+}
+
+void agent_snap_settled(struct agent *a, const char *uuid, int error,
+                        const char *why)
+{
+    struct agent_snap *p = a->snap;
+    struct saved **at = p ? &p->saved : NULL;
+    uint64_t step = 0;
+
+    while (at && *at) {
+        struct saved *s = *at;
+
+        if (strcmp(s->head.uuid, uuid) != 0) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        step = s->head.step;
+        if (!s->is_copy) {
+            agent_snap_tell_worker(a, s->head.rank, uuid,
+                                   error ? WORKER_SNAP_NONE : WORKER_SNAP_DURABLE,
+                                   error, why);
+        }
+        free(s);
+    }
+    if (!p) {
+        return;
+    }
+    snap_hold_settle(p->hold, uuid, !error);
+    agent_partner_settled(p, uuid, step, !error);
+    agent_snap_keep_telling(p);
+    if (!agent_snap_has_own(p) && p->waits) {
+        struct crew *c = p->waits;
+
+        p->waits = NULL;
+        crew_finish(c);
+    }
+}
+
+static void write_copy(struct agent_snap *p, struct saved *s)
+{
+    struct error e = {0};
+
+    if (s->stage != SNAP_STAGE_HELD ||
+        snap_hold_write(p->copies, s->head.rank, s->head.uuid, &e) == 0) {
+        return; /* or it is on its way */
+    }
+    s->stage = SNAP_STAGE_FAILED;
+    s->error = e.code;
+    str_copy(s->why, sizeof(s->why), e.text); /* the lead hears of it in time */
+}
+
+void agent_snap_write(struct agent *a, const char *uuid, uint32_t rank)
+{
+    struct saved *s = a->snap ? agent_snap_saved(a->snap, rank, uuid) : NULL;
+
+    if (s && s->is_copy) {
+        write_copy(a->snap, s);
+    }
+}

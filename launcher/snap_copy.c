@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "launcher/snap_copy_priv.h"
+
+#include "base/cleanup.h"
+#include "base/wire.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LOOK_MS = 1000,
+    MAX_RANKS = 1 << 20,
+};
+
+/* Larger than the memory of any node, and far from where sums of them overflow. */
+#define MAX_BYTES (UINT64_C(1) << 50)
+
+/* --- messages --- */
+
+void copy_offer_encode(const struct snap_head *h, uint32_t from, struct buf *b)
+{
+    wire_put_u32(b, from);
+    wire_put_u32(b, h->rank);
+    wire_put_u32(b, h->n_ranks);
+    wire_put_u32(b, h->generation);
+    wire_put_u64(b, h->token);
+    wire_put_u64(b, h->step);
+    wire_put_u64(b, h->image_bytes);
+    wire_put_u64(b, h->part_bytes);
+    wire_put_str(b, h->uuid);
+    wire_put_str(b, h->root);
+}
+
+bool copy_offer_decode(const struct channel_frame *f, struct snap_head *ret,
+                       uint32_t *ret_from)
+{
+    struct wire_reader r = wire_reader(f->data, f->len);
+
+    memset(ret, 0, sizeof(*ret));
+    ret->state = SNAP_FILLING;
+    *ret_from = wire_get_u32(&r);
+    ret->rank = wire_get_u32(&r);
+    ret->n_ranks = wire_get_u32(&r);
+    ret->generation = wire_get_u32(&r);
+    ret->token = wire_get_u64(&r);
+    ret->step = wire_get_u64(&r);
+    ret->image_bytes = wire_get_u64(&r);
+    ret->part_bytes = wire_get_u64(&r);
+    wire_get_str(&r, ret->uuid, sizeof(ret->uuid));
+    wire_get_str(&r, ret->root, sizeof(ret->root));
+    return f->type == SNAP_COPY_OFFER && wire_done(&r) &&
+           ret->n_ranks <= MAX_RANKS && ret->rank < ret->n_ranks &&
+           ret->step <= INT64_MAX && ret->image_bytes <= MAX_BYTES &&
+           ret->part_bytes <= MAX_BYTES && ret->root[0] == '/' &&
+           strlen(ret->uuid) == COMMIT_UUID_BYTES - 1 &&
+           strspn(ret->uuid, "0123456789abcdef") == COMMIT_UUID_BYTES - 1;
+}
+
+uint64_t copy_sum(uint64_t before, const void *chunk, size_t len)
+{
+    _buf_ struct buf both = {0};
+
+    wire_put_u64(&both, before);
+    wire_put_u64(&both, digest_short_of(chunk, len));
+    return digest_short_of(both.data, both.len);
+}
+
+/* --- who comes no further --- */
+
+static bool is_stuck(const struct snap_copy *c, uint64_t moved_ms)
+{
+    return uv_now(c->config.loop) - moved_ms >= c->config.stuck_ms;
+}
+
+static void on_watch(uv_timer_t *t)
+{
+    struct snap_copy *c = t->data;
+    struct error e = {0};
+
+    error_text(&e, ETIMEDOUT, "no progress for %u s", c->config.stuck_ms / 1000);
+    for (struct copy_in *in = c->ins, *next; in; in = next) {
+        next = in->next;
+        if (is_stuck(c, in->moved_ms)) {
+            copy_in_end(in, &e);
+        }
+    }
+    if (c->outs && c->outs->link && is_stuck(c, c->outs->moved_ms)) {
+        copy_out_end(c->outs, &e);
+    }
+    copy_watch(c);
+}
+
+void copy_watch(struct snap_copy *c)
+{
+    if (!c->outs && !c->ins) {
+        uv_timer_stop(c->watch);
+    } else if (!uv_is_active((uv_handle_t *)c->watch)) {
+        uv_timer_start(c->watch, on_watch, LOOK_MS, LOOK_MS);
+    }
+}
+
+/* --- life --- */
+
+static void free_timer(uv_handle_t *h)
+{
+    free(h);
+}
+
+int snap_copy_create(const struct snap_copy_config *config,
+                     struct snap_copy **ret, struct error *e)
+{
+    struct snap_copy *c = calloc(1, sizeof(*c));
+
+    if (c) {
+        c->pace = calloc(1, sizeof(*c->pace));
+        c->watch = calloc(1, sizeof(*c->watch));
+    }
+    if (!c || !c->pace || !c->watch) {
+        if (c) {
+            free(c->pace);
+            free(c->watch);
+        }
+        free(c);
+        return error_set(e, ENOMEM, "copy snapshots");
+    }
+    c->config = *config;
+    memcpy(c->key, config->key, sizeof(c->key));
+    uv_timer_init(config->loop, c->pace);
+    uv_timer_init(config->loop, c->watch);
+    c->pace->data = c->watch->data = c;
+    *ret = c;
+    return 0;
+}
+
+void snap_copy_destroy(struct snap_copy *c)
+{
+    if (!c) {
+        return;
+    }
+    copy_outs_forget(c);
+    copy_ins_forget(c);
+    uv_close((uv_handle_t *)c->pace, free_timer);
+    uv_close((uv_handle_t *)c->watch, free_timer);
+    sodium_memzero(c->key, sizeof(c->key));
+    free(c);
+}
+
+void snap_copy_hold(struct snap_copy *c, struct snap_hold *copies)
+{
+    copy_ins_forget(c);
+    c->copies = copies;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the parts of snap_copy*.c share. */
+#ifndef MUSTER_LAUNCHER_SNAP_COPY_PRIV_H
+#define MUSTER_LAUNCHER_SNAP_COPY_PRIV_H
+
+#include "base/str.h"
+#include "launcher/snap_copy.h"
+
+enum { COPY_CHUNK_BYTES = 1 << 20 };
+
+/* On its way to another agent, or waiting for its turn. */
+struct copy_out {
+    struct copy_out *next;
+    struct snap_copy *copy;
+    struct link *link; /* NULL: its turn has not come */
+    uint32_t rank, to;
+    char uuid[COMMIT_UUID_BYTES];
+    struct strlist addrs;
+    uint16_t port;
+    uint64_t at, room;
+    uint64_t sum; /* of what was sent, see copy_sum() */
+    uint64_t moved_ms; /* when it last came further */
+};
+
+/* On its way here. */
+struct copy_in {
+    struct copy_in *next;
+    struct snap_copy *copy;
+    struct link *link;
+    uint64_t question;
+    bool is_ready;
+    uint32_t from;
+    struct snap_head head;
+    uint64_t at, room, sum;
+    uint64_t moved_ms;
+};
+
+struct snap_copy {
+    struct snap_copy_config config;
+    uint8_t key[CHANNEL_KEY_BYTES];
+    struct snap_hold *copies;
+    struct copy_out *outs; /* the first one is sent */
+    struct copy_in *ins;
+    uint64_t n_questions;
+    uv_timer_t *pace;  /* the next chunk */
+    uv_timer_t *watch; /* that they come further */
+};
+
+/* The digest of chunks one after the other. */
+uint64_t copy_sum(uint64_t before, const void *chunk, size_t len);
+/* The watch is on while anything is on its way. */
+void copy_watch(struct snap_copy *c);
+
+/* --- snap_copy_send.c --- */
+
+void copy_send_next(struct snap_copy *c);
+void copy_out_end(struct copy_out *o, const struct error *e);
+void copy_outs_forget(struct snap_copy *c);
+void copy_pump(struct copy_out *o);
+
+/* --- snap_copy_take.c --- */
+
+void copy_in_end(struct copy_in *in, const struct error *e);
+void copy_ins_forget(struct snap_copy *c);
+
+/* --- snap_copy.c: messages --- */
+
+void copy_offer_encode(const struct snap_head *h, uint32_t from, struct buf *b);
+/* False for what encoding could not have written, or makes no sense. */
+bool copy_offer_decode(const struct channel_frame *f, struct snap_head *ret,
+                       uint32_t *ret_from);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sender's end. The memory that is sent is looked for again before each chunk: a
+ * save may come to nothing on the way. */
+#include <config.h>
+
+#include "launcher/snap_copy_priv.h"
+
+#include "base/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CONNECT_MS = 5000,
+    CHUNKS_A_TURN = 2, /* of the loop */
+};
+
+static const struct link_ops out_ops;
+
+static void unlink_out(struct copy_out *o)
+{
+    struct copy_out **at = &o->copy->outs;
+
+    while (*at != o) {
+        at = &(*at)->next;
+    }
+    *at = o->next;
+}
+
+static void free_out(struct copy_out *o)
+{
+    snap_hold_unpin(o->copy->config.own, o->rank, o->uuid);
+    link_close(o->link);
+    strlist_release(&o->addrs);
+    free(o);
+}
+
+void copy_outs_forget(struct snap_copy *c)
+{
+    while (c->outs) {
+        struct copy_out *o = c->outs;
+
+        c->outs = o->next;
+        free_out(o);
+    }
+}
+
+void copy_out_end(struct copy_out *o, const struct error *e)
+{
+    struct snap_copy *c = o->copy;
+    const struct error none = {0};
+    char uuid[COMMIT_UUID_BYTES];
+    uint32_t rank = o->rank, to = o->to;
+
+    str_copy(uuid, sizeof(uuid), o->uuid);
+    uv_timer_stop(c->pace);
+    unlink_out(o);
+    free_out(o);
+    copy_send_next(c);
+    copy_watch(c);
+    c->config.on_sent(c->config.arg, rank, uuid, to, e ? e : &none);
+}
+
+static void fail(struct copy_out *o, int code, const char *text)
+{
+    struct error e = {0};
+
+    error_text(&e, code, "%s", text);
+    copy_out_end(o, &e);
+}
+
+/* --- what is sent --- */
+
+static void on_pace(uv_timer_t *t)
+{
+    struct snap_copy *c = t->data;
+
+    if (c->outs) {
+        copy_pump(c->outs);
+    }
+}
+
+static int send_chunk(struct copy_out *o, const struct snap *s)
+{
+    const char *at = (const char *)snap_image(s) + o->at;
+    uint64_t left = o->room - o->at;
+    size_t n = left < COPY_CHUNK_BYTES ? (size_t)left : COPY_CHUNK_BYTES;
+    int rc = link_send(o->link, SNAP_COPY_DATA, at, n);
+
+    o->sum = copy_sum(o->sum, at, n);
+    o->at += n;
+    o->moved_ms = uv_now(o->copy->config.loop);
+    return rc;
+}
+
+static int send_end(struct copy_out *o)
+{
+    struct buf b = {0};
+    int rc;
+
+    wire_put_u64(&b, o->sum);
+    rc = b.failed ? -ENOMEM : link_send_buf(o->link, SNAP_COPY_END, &b);
+    buf_release(&b);
+    return rc;
+}
+
+void copy_pump(struct copy_out *o)
+{
+    const struct snap *s = snap_hold_get(o->copy->config.own, o->rank, o->uuid);
+    int rc = 0;
+
+    if (!s) {
+        fail(o, ECANCELED, "the save came to nothing");
+        return;
+    }
+    for (int i = 0; i < CHUNKS_A_TURN && o->at < o->room && rc == 0; i++) {
+        rc = send_chunk(o, s);
+    }
+    if (rc == 0 && o->at == o->room) {
+        rc = send_end(o);
+    } else if (rc == 0 && link_queued(o->link) > 0) {
+        link_tell_drained(o->link);
+    } else if (rc == 0) {
+        uv_timer_start(o->copy->pace, on_pace, 0, 0);
+    }
+    if (rc < 0) {
+        fail(o, -rc, "the link took no more");
+    }
+}
+
+/* --- what comes --- */
+
+static void on_up(struct link *l, void *ctx)
+{
+    struct copy_out *o = ctx;
+    const struct snap *s = snap_hold_get(o->copy->config.own, o->rank, o->uuid);
+    struct buf b = {0};
+
+    if (!s) {
+        fail(o, ECANCELED, "the save came to nothing");
+        return;
+    }
+    o->room = snap_room(s->head.image_bytes, s->head.part_bytes);
+    o->moved_ms = uv_now(o->copy->config.loop);
+    copy_offer_encode(&s->head, o->copy->config.agent, &b);
+    if (b.failed || link_send_buf(l, SNAP_COPY_OFFER, &b) < 0) {
+        fail(o, ENOMEM, "no memory to offer it");
+    }
+    buf_release(&b);
+}
+
+static void on_frame(struct link *l, const struct channel_frame *f, void *ctx)
+{
+    struct copy_out *o = ctx;
+    struct wire_reader r = wire_reader(f->data, f->len);
+    char why[256];
+    uint32_t code;
+
+    (void)l;
+    if (f->type == SNAP_COPY_READY && o->at == 0) {
+        copy_pump(o);
+    } else if (f->type == SNAP_COPY_DONE && o->at == o->room) {
+        copy_out_end(o, NULL);
+    } else if (f->type == SNAP_COPY_REFUSED) {
+        code = wire_get_u32(&r);
+        wire_get_str(&r, why, sizeof(why));
+        fail(o, wire_done(&r) && code > 0 && code < 4096 ? (int)code : EPROTO, why);
+    } else {
+        fail(o, EPROTO, "it answers what was not asked");
+    }
+}
+
+static void on_down(struct link *l, bool closed, const struct error *why,
+                    void *ctx)
+{
+    (void)l;
+    (void)closed;
+    copy_out_end(ctx, why);
+}
+
+static void on_drained(struct link *l, void *ctx)
+{
+    (void)l;
+    copy_pump(ctx);
+}
+
+static const struct link_ops out_ops = {
+    .on_up = on_up,
+    .on_frame = on_frame,
+    .on_down = on_down,
+    .on_drained = on_drained,
+};
+
+/* --- one after the other --- */
+
+static int start(struct copy_out *o, struct error *e)
+{
+    struct link_target target = {.addrs = o->addrs.items, .port = o->port,
+                                 .timeout_ms = CONNECT_MS};
+
+    o->moved_ms = uv_now(o->copy->config.loop);
+    return link_connect(o->copy->config.loop, &target, o->copy->key, &out_ops, o,
+                        &o->link, e);
+}
+
+/* Not from inside snap_copy_send(). */
+static void on_start(uv_timer_t *t)
+{
+    struct snap_copy *c = t->data;
+    struct error e = {0};
+
+    if (c->outs && !c->outs->link && start(c->outs, &e) < 0) {
+        copy_out_end(c->outs, &e);
+    }
+}
+
+void copy_send_next(struct snap_copy *c)
+{
+    if (c->outs && !c->outs->link) {
+        uv_timer_start(c->pace, on_start, 0, 0);
+    }
+}
+
+int snap_copy_send(struct snap_copy *c, uint32_t rank, const char *uuid,
+                   uint32_t to, char *const *addrs, uint16_t port,
+                   struct error *e)
+{
+    struct copy_out **at = &c->outs, *o = calloc(1, sizeof(*o));
+
+    if (o) {
+        strlist_add_all(&o->addrs, addrs);
+    }
+    if (!o || o->addrs.failed) {
+        free(o);
+        return error_set(e, ENOMEM, "copy a snapshot");
+    }
+    o->copy = c;
+    o->rank = rank;
+    o->to = to;
+    o->port = port;
+    str_copy(o->uuid, sizeof(o->uuid), uuid);
+    if (!snap_hold_pin(c->config.own, rank, uuid)) {
+        strlist_release(&o->addrs);
+        free(o);
+        return error_text(e, ENOENT, "no snapshot of rank %u to copy", rank);
+    }
+    while (*at) {
+        at = &(*at)->next;
+    }
+    *at = o;
+    copy_send_next(c);
+    copy_watch(c);
+    return 0;
+}

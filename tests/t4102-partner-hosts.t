@@ -1,0 +1,79 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Copies in memory of a partner, on another host: a save that had not come to the disk
+# when its node was lost is a checkpoint all the same, and what the next workers start
+# from.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+rig_hosts_up
+cd "$SHARED" || bail_out "no $SHARED"
+worker=$MUSTER_BUILDDIR/tests/lib/snap_worker
+four=node1,node2,node3,node4
+
+field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
+event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
+show_run() { diag "$(tail -n 40 run.out run.err)"; diag "$(tail -n 20 "$SHARED/run/events.jsonl")"; }
+shm_of() { on "$1" sh -c "cd /dev/shm/muster-$(id -u)-$(json id "$SHARED/run/run.json") && ls"; }
+agent_of() { pids_on "$1" 'muster agent --dir'; }
+times() { [ "$(grep -c "$1\$" run.out)" -ge "$2" ]; }
+
+# start ELEMENTS OPTION...: four workers that save.
+start() {
+    local n=$1
+    shift
+    cd "$SHARED" && rm -rf run ck
+    spawn run on node1 timeout 250 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four --nproc-per-node 1 "$@" -- "$worker" "$SHARED/ck" "$n"
+    runner=$spawned
+    ok 'four workers save' wait_for 60 times 'held 20' 4 || show_run
+    : >run/partner
+}
+go_home() {
+    : >run/go
+    wait_exit 120 "$runner"
+    is "$status" 0 "${1:-it ends well}" || show_run
+}
+# The last step of which all have seen copies, which is not on the disk.
+copied() { grep -o 'copied [0-9]*$' run.out | sort | uniq -c | awk '$1 >= 4 {print $3}' | sort -n | tail -n 1; }
+stands_still() {
+    local last
+    last=$(copied)
+    sleep 2
+    [ -n "$last" ] && [ "$(copied)" = "$last" ]
+}
+
+test_copies() {
+    start 4800000 --nnodes 4
+    ok 'and all of them see copies, or the disk' wait_for 60 eval '[ "$(grep -c "^.*copied [0-9]" run.out)" -ge 4 ]' || show_run
+    like "$(shm_of node1)" 'copy-0-1-' 'node 1 keeps copies of the second node'
+    like "$(shm_of node2)" 'copy-0-0-' 'and the other way'
+    like "$(shm_of node4)" 'copy-0-2-' 'and the fourth of the third'
+    is "$(grep -c 'has no copy' run/events.jsonl)" 0 'nobody complains'
+    go_home
+    for node in node1 node4; do
+        is "$(on $node sh -c 'ls /dev/shm | grep muster-')" '' "no memory is left on $node"
+    done
+}
+
+# Its disk does not come to an end with it, then the node is switched off.
+test_node_lost() {
+    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 10; return; }
+    start 480000 --nnodes 3:4 --set heartbeat.timeout=3s
+    spawn strace strace -f -qq -p "$(agent_of node3)" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o trace
+    tracer=$spawned
+    ok "the disk of a node hangs" wait_for 60 test -s trace || diag "$(cat strace.err)"
+    ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
+    step=$(copied)
+    is "$(find ck -path "*/step-*$step-*/COMMIT" | wc -l)" 0 'no checkpoint' || diag "$(find ck)"
+    hosts link_down node3
+    hosts power_off node3
+    ok 'three go on from just that save' wait_for 90 times "from $step" 3 || show_run
+    is "$(find ck -path "*/step-*$step-*/COMMIT" | wc -l)" 1 'which is a checkpoint now'
+    run "$MUSTER" ckpt verify ck
+    is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
+    go_home 'the run ends well'
+    is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right, to the last bit'
+    ok "nothing is left of what made the disk hang" wait_for 60 gone "$tracer"
+}
+
+run_cases
