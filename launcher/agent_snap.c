@@ -318,8 +318,12 @@ static int begin(struct crew *c, const struct question *from,
         .generation = c->generation,
         .token = (uint64_t)c->generation << 32,
     };
-    int rc = hold_for(c, e);
+    int rc;
 
+    if (!(a->config.job->checkpoint.levels & JOB_LEVEL_MEMORY)) {
+        return error_text(e, ENOTSUP, "the job wants no snapshots in memory");
+    }
+    rc = hold_for(c, e);
     if (rc < 0) {
         return rc;
     }

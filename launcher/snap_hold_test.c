@@ -65,18 +65,23 @@ static void on_written(void *arg, const struct snap_head *head,
     b->error = *e;
 }
 
-static void make_hold(struct bed *b, uint64_t budget)
+static void make_hold_of(struct bed *b, uint64_t budget, const char *name)
 {
     const struct snap_hold_config config = {
         .loop = &b->loop, .dir = b->dir, .agent = 3, .budget = budget,
         .budget_why = "all that this test has", .io = io_system(),
         .finish = finish, .on_begun = on_begun, .on_written = on_written,
-        .arg = b,
+        .name = name, .is_elsewhere = name != NULL, .arg = b,
     };
 
     if (snap_hold_create(&config, &b->hold, &b->error) < 0) {
         bail_out("%s", b->error.text);
     }
+}
+
+static void make_hold(struct bed *b, uint64_t budget)
+{
+    make_hold_of(b, budget, NULL);
 }
 
 static void bed_open(struct bed *b, uint64_t budget)
@@ -294,6 +299,57 @@ static void test_destroyed(void)
     is_int(b.n_failed, 0, "nobody is told afterwards");
 }
 
+/* Copies of another node's: written only when that is lost, over what it has begun;
+ * in memory that this node's own leave, and give back. */
+static void test_copies(void)
+{
+    struct snap_hold *own, *copies;
+    struct bed b;
+    char dir[160], name[STEP_NAME_BYTES], path[192];
+
+    bed_open(&b, 6 * (ROOM + SNAP_PAGE_BYTES));
+    own = b.hold;
+    make_hold_of(&b, 6 * (ROOM + SNAP_PAGE_BYTES), "copy");
+    snap_hold_lend(own, b.hold);
+    is_int(save(&b, 2, 10, UUID(1)), 0, "a copy");
+    is_int(snap_hold_n_writing(b.hold), 0, "is not written");
+    step_name(10, UUID(1), name);
+    snprintf(dir, sizeof(dir), "%s/%s", b.root, name);
+    fs_mkdirs(dir, NULL);
+    snprintf(path, sizeof(path), "%s/r00002.safetensors", dir);
+    fs_write_replace(path, "half", 4, NULL);
+    is_int(snap_hold_write(b.hold, 2, UUID(2), &b.error), -ENOENT,
+           "nothing of another save");
+    is_int(snap_hold_write(b.hold, 2, UUID(1), &b.error), 0, "until it is asked for");
+    is_int(snap_hold_write(b.hold, 2, UUID(1), &b.error), 0, "or again");
+    run_until(&b, &b.n_written, 1);
+    is_int(b.n_failed, 0, "in place of half a file");
+    ok(is_in(&b, 10, UUID(1), "r00002.part"), "with its part");
+
+    ok(snap_hold_pin(b.hold, 2, UUID(1)) != NULL, "one that is read");
+    is_int(save(&b, 2, 20, UUID(2)), 0, "another one");
+    is_int(save(&b, 2, 30, UUID(3)), 0, "the next one takes its place");
+    ok(snap_hold_get(b.hold, 2, UUID(1)) && !snap_hold_get(b.hold, 2, UUID(2)),
+       "and not of the one that is read");
+    snap_hold_unpin(b.hold, 2, UUID(1));
+    is_int(save(&b, 2, 40, UUID(4)), 0, "as soon as it is not");
+    ok(!snap_hold_get(b.hold, 2, UUID(1)), "it goes");
+    is_int(b.n_written, 1, "nothing else was written");
+
+    copies = b.hold;
+    b.hold = own;
+    is_int(begin(&b, 0, 10, UUID(5), 2 * ROOM), 0, "this node's own");
+    b.hold = copies;
+    is_int(begin(&b, 3, 10, UUID(5), ROOM), -ENOMEM,
+           "no copy in what it will want: %s", b.error.text);
+    b.hold = own;
+    is_int(begin(&b, 1, 10, UUID(5), 3 * ROOM), 0, "for its own copies give way");
+    ok(!snap_hold_get(copies, 2, UUID(4)), "they are gone");
+    snap_hold_lend(own, NULL);
+    snap_hold_destroy(copies);
+    bed_close(&b);
+}
+
 int main(void)
 {
     test_save();
@@ -303,5 +359,6 @@ int main(void)
     test_busy();
     test_no_disk();
     test_destroyed();
+    test_copies();
     return tap_done();
 }

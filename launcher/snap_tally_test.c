@@ -179,6 +179,56 @@ static void test_nonsense(void)
     snap_tally_release(&b.tally);
 }
 
+/* The agent of a rank is lost: who has a copy of what it held writes, if there is one,
+ * and counts as who writes from then on. */
+static void test_rescue(void)
+{
+    struct bed b;
+    struct snap_now now;
+    uint32_t at = 0, agent = 9;
+
+    open_with(&b, "wwhh");
+    snap_tally_copied(&b.tally, 2, 1, 5, BEGIN);
+    snap_tally_copied(&b.tally, 3, 1, 5, BEGIN);
+    now = now_of(&b, 10);
+    ok(!snap_tally_rescue(&b.tally, &now, &at, &agent), "who writes is there");
+    b.lost = 1 << 1;
+    at = 0;
+    ok(!snap_tally_is_sure(&b.tally, &now), "lost: it is not sure");
+    ok(snap_tally_rescue(&b.tally, &now, &at, &agent) && at == 2 && agent == 5,
+       "a copy of the first one");
+    at++;
+    ok(snap_tally_rescue(&b.tally, &now, &at, &agent) && at == 3 && agent == 5,
+       "and of the other");
+    at++;
+    ok(!snap_tally_rescue(&b.tally, &now, &at, &agent) && at == N, "no more");
+    ok(snap_tally_is_sure(&b.tally, &now), "it is sure again");
+    is_int(judge(&b, 2 * SNAP_TALLY_LOST_MS), SNAP_FATE_WAIT, "and waited for");
+    at = 0;
+    ok(snap_tally_rescue(&b.tally, &now, &at, &agent) && at == 2,
+       "who has not begun is told again");
+    snap_tally_take(&b.tally, 2, 5, SNAP_STAGE_WRITTEN, BEGIN + 20);
+    at = 0;
+    ok(snap_tally_rescue(&b.tally, &now, &at, &agent) && at == 3,
+       "not of what is written");
+    snap_tally_take(&b.tally, 3, 5, SNAP_STAGE_WRITTEN, BEGIN + 30);
+    is_int(judge(&b, 40), SNAP_FATE_COMMIT, "all is there");
+    snap_tally_release(&b.tally);
+    open_with(&b, "wwwh");
+    snap_tally_copied(&b.tally, 3, 1, 5, BEGIN);
+    b.lost = 1 << 1 | 1 << 5;
+    at = 0;
+    ok(!snap_tally_rescue(&b.tally, &now, &at, &agent), "both are lost: nobody has it");
+    is_int(judge(&b, 2 * SNAP_TALLY_LOST_MS), SNAP_FATE_COMMIT, "the disk tells");
+    snap_tally_release(&b.tally);
+    open_with(&b, "www");
+    snap_tally_copied(&b.tally, 3, 1, 5, BEGIN);
+    is_int((int)b.tally.n_held, N, "where there is a copy, it was handed over");
+    snap_tally_copied(&b.tally, N, 1, 5, BEGIN);
+    is_int((int)b.tally.n_held, N, "a rank that is none");
+    snap_tally_release(&b.tally);
+}
+
 int main(void)
 {
     test_all_written();
@@ -187,6 +237,7 @@ int main(void)
     test_lost();
     test_cut();
     test_sure();
+    test_rescue();
     test_nonsense();
     return tap_done();
 }

@@ -256,6 +256,16 @@ static void check_checkpoint(const struct context *c, const struct node *tree,
                     "$MUSTER_RESUME_PATH in the text",
                     job->command.items[0]);
     }
+    if (!(k->levels & JOB_LEVEL_DISK)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.levels is without disk, where checkpoints are "
+                    "written all the same");
+    }
+    if (k->levels & JOB_LEVEL_PARTNER && !(k->levels & JOB_LEVEL_MEMORY)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "partner of checkpoint.levels has no effect without memory: it "
+                    "is that what partners copy");
+    }
     if (!k->watch && (k->prune_keep || k->copy_to)) {
         report_warn(c->report, place_of(tree, "checkpoint"),
                     "checkpoint.%s has no effect without checkpoint.watch",

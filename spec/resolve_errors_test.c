@@ -275,8 +275,10 @@ static void test_warnings(void)
          "env has A again, first on line 4; this one counts"},
         {"container: img", "note: t:4:12: container is not acted on yet: the "
                            "job runs on the host"},
-        {"checkpoint: {levels: [disk]}", "note: t:4:22: checkpoint.levels is not "
-                                         "acted on yet: those that workers"},
+        {"checkpoint: {levels: [memory]}",
+         "warning: t:4:13: checkpoint.levels is without disk"},
+        {"checkpoint: {levels: [partner, disk]}",
+         "warning: t:4:13: partner of checkpoint.levels has no effect without"},
         {"checkpoint: {prune: {keep: 2}}",
          "warning: t:4:13: checkpoint.prune has no effect without"},
         {"checkpoint: {copy: {to: /b}}",

@@ -218,6 +218,7 @@ static void test_no_notes(void)
         "limits: {nodeFailures: 3, deadline: 1h, grace: 1s}",
         "checkpoint: {every: auto, keep: 3, store: none, watch: off}",
         "checkpoint: {levels: [memory, partner, disk]}",
+        "checkpoint: {levels: [disk]}",
         "checkpoint: {alarm: {after: off, then: tell}}",
         "checkpoint: {prune: {keep: 0, every: 0, best: off, goal: minimize}}",
         "checkpoint: {copy: {to: none, every: 30m, keep: 0}}",
