@@ -220,9 +220,9 @@ static const struct field checkpoint_fields[] = {
      .def = "3", .help = "checkpoints that are kept, of those that workers save by "
      "the library"},
     {"levels", FIELD_FLAGS, AT(checkpoint.levels), .words = level_words,
-     .def = "[memory, partner, disk]", .help = "where checkpoints that workers save by the library are held: in memory "
-     "of their node until it has written them, in that of a partner on another host, "
-     "on the disk"},
+     .def = "[memory, partner, disk]", .help = "where checkpoints that workers save "
+     "by the library are held: in memory of their node until it has written them, in "
+     "that of a partner on another host, on the disk"},
     {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
      .help = "URI to which checkpoints are copied",
      .later = "checkpoint.copy copies those of checkpoint.watch"},
