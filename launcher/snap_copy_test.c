@@ -21,7 +21,7 @@
 
 #define UUID(digit) "0000000000000000000000000000000" #digit
 enum { ROOM = 5 * COPY_CHUNK_BYTES + 3 * SNAP_PAGE_BYTES, STUCK_MS = 1500,
-       LONG_ROOM = 96 * COPY_CHUNK_BYTES };
+       PATIENT_MS = 300000, LONG_ROOM = 32 * COPY_CHUNK_BYTES };
 
 static const uint8_t key[CHANNEL_KEY_BYTES] = {1, 2, 3};
 static char *const addrs[] = {(char *)"127.0.0.1", NULL};
@@ -124,7 +124,7 @@ static struct snap_hold *make_hold(struct bed *b, int i, uint64_t budget)
 static void bed_open(struct bed *b, uint64_t budget)
 {
     struct snap_copy_config config = {.loop = &b->loop, .key = key,
-                                      .agent = 7, .stuck_ms = STUCK_MS,
+                                      .agent = 7, .stuck_ms = PATIENT_MS,
                                       .on_sent = on_sent, .on_got = on_got,
                                       .arg = b};
     struct error e;
@@ -162,9 +162,15 @@ static void bed_close(struct bed *b)
     fs_remove_tree(b->top, NULL);
 }
 
+/* From now on who makes no progress is given up soon. */
+static void lose_patience(struct bed *b)
+{
+    b->from->config.stuck_ms = b->to->config.stuck_ms = STUCK_MS;
+}
+
 static bool run_until(struct bed *b, const int *count, int n)
 {
-    uint64_t end = clock_mono_ms() + 20000;
+    uint64_t end = clock_mono_ms() + 300000;
 
     while (*count < n && clock_mono_ms() < end) {
         uv_run(&b->loop, UV_RUN_NOWAIT);
@@ -275,6 +281,7 @@ static void test_gone(void)
     if (link_listen(&b.loop, true, &b.listener, NULL) < 0) {
         bail_out("no port");
     }
+    lose_patience(&b);
     send_it(&b, 0, UUID(1)); /* connects, and nobody ever answers */
     ok(run_until(&b, &b.n_sent, 2), "one who hangs is given up");
     is_int(b.error.code, ETIMEDOUT, "in time: %s", b.error.text);
@@ -430,6 +437,7 @@ static void test_nonsense(void)
     while (link_queued(b.bad) > 0) {
         uv_run(&b.loop, UV_RUN_ONCE);
     }
+    lose_patience(&b);
     run_until(&b, &b.n_answers, 1);
     is_int(b.answer, SNAP_COPY_REFUSED, "one that comes no further is given up");
     is_int(b.n_got, 0, "no copy came of any of them");
