@@ -48,7 +48,7 @@ test_other_version() {
 }
 
 test_does_not_join() {
-    gang --set gang.timeout=3s --mpirun "$SHARED/held-mpirun"
+    gang --set gang.timeout=15s --mpirun "$SHARED/held-mpirun"
     is "$status" 69 'a host whose agent does not come' || show
     like "$(cat err)" 'did not gather in time (gang.timeout): mpirun was to start muster-mpi there, and nothing was heard of it from node3' \
         'is named, with what was tried' || show
@@ -70,7 +70,7 @@ kind: ClusterTrainingRuntime
 metadata: {name: three}
 spec:
   mlPolicy: {numNodes: 3, torch: {numProcPerNode: 1}}
-  podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 3}}
+  podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 15}}
   template:
     spec:
       replicatedJobs:
