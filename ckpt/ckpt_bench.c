@@ -223,32 +223,6 @@ static void save_once(uint64_t *ret_blocked, uint64_t *ret_durable)
     *ret_durable = slowest(clock_mono_ns() - begin);
 }
 
-static void measure_eager(void)
-{
-    uint64_t blocked[MAX_ROUNDS], durable[MAX_ROUNDS], limit[MAX_ROUNDS];
-    char *to = fresh();
-
-    limit[0] = fresh_copy_ns(true);
-    save_once(&blocked[0], &durable[0]);
-    tell("first", blocked, 1);
-    tell("first-limit", limit, 1);
-    copy_ns(to, true);
-    for (int i = -1; i < n_rounds; i++) {
-        int at = i < 0 ? 0 : i;
-
-        limit[at] = copy_ns(to, false);
-        save_once(&blocked[at], &durable[at]);
-        if (i < 0) {
-            tell("second", blocked, 1);
-            tell("second-limit", limit, 1);
-        }
-    }
-    munmap(to, n_bytes);
-    tell("eager", blocked, n_rounds);
-    tell("eager-limit", limit, n_rounds);
-    tell("durable", durable, n_rounds);
-}
-
 /* Arithmetic that needs no memory, for so long. */
 static void compute(uint64_t ns)
 {
@@ -260,6 +234,38 @@ static void compute(uint64_t ns)
             x = x * 3 + 1;
         }
     }
+}
+
+/* After the first one the program computes for a while, as it would: meanwhile the
+ * agent makes the memory of the second. */
+static void measure_eager(void)
+{
+    uint64_t blocked[MAX_ROUNDS], durable[MAX_ROUNDS], limit[MAX_ROUNDS];
+    char *to = fresh();
+
+    limit[0] = fresh_copy_ns(true);
+    save_once(&blocked[0], &durable[0]);
+    tell("first", blocked, 1);
+    tell("first-limit", limit, 1);
+    compute(3 * blocked[0]);
+    copy_ns(to, true);
+    for (int i = -1; i < n_rounds; i++) {
+        int at = i < 0 ? 0 : i;
+
+        limit[at] = copy_ns(to, false);
+        save_once(&blocked[at], &durable[at]);
+        if (i < 0) {
+            tell("second", blocked, 1);
+            tell("second-limit", limit, 1);
+        } else if (i == 0) {
+            tell("third", blocked, 1);
+            tell("third-limit", limit, 1);
+        }
+    }
+    munmap(to, n_bytes);
+    tell("eager", blocked, n_rounds);
+    tell("eager-limit", limit, n_rounds);
+    tell("durable", durable, n_rounds);
 }
 
 /* Four times as long as the copy takes is computed. */

@@ -6,19 +6,17 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "ckpt/crowd.h"
 #include "muster.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { MAX_THREADS_CHOSEN = 4 };
 
 int ckpt_make_uuid(char to[COMMIT_UUID_BYTES], struct error *e)
 {
@@ -83,17 +81,6 @@ int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
 
 /* --- opening --- */
 
-static int choose_threads(int wanted)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-
-    if (wanted > 0) {
-        return wanted;
-    }
-    return n < MAX_THREADS_CHOSEN ? n : MAX_THREADS_CHOSEN;
-}
-
 int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
                 struct io *io, int root, const char *root_path,
                 const struct muster_ckpt_options *options,
@@ -114,7 +101,9 @@ int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
     if (options) {
         ck->options = *options;
     }
-    ck->options.n_threads = choose_threads(ck->options.n_threads);
+    if (ck->options.n_threads <= 0) {
+        ck->options.n_threads = (int)crowd_n_threads();
+    }
     ck->root_path = strdup(root_path);
     rc = ckpt_due_open(ck, &ck->error);
     rc = rc < 0 ? rc : group_make(m, group, &ck->group, &ck->error);

@@ -6,10 +6,13 @@
 #include "base/thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #define MAX_THREADS 64
+
+enum { FEW_THREADS = 4 };
 
 struct row {
     const struct crowd *crowd;
@@ -75,4 +78,12 @@ int crowd_run(const struct crowd *c, size_t n, struct error *e)
         *e = r.error;
     }
     return r.rc;
+}
+
+unsigned crowd_n_threads(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    return (unsigned)(n < FEW_THREADS ? n : FEW_THREADS);
 }

@@ -21,4 +21,8 @@ struct crowd {
 };
 int crowd_run(const struct crowd *c, size_t n, struct error *e);
 
+/* As many as copies of memory gain from, where nobody says how many: one for each
+ * processor that this process may run on, but few. */
+unsigned crowd_n_threads(void);
+
 #endif

@@ -43,11 +43,12 @@ static void make_dir(void)
 
 static struct snap *make_snap(uint32_t rank)
 {
+    const struct snap_want want = {.room = snap_room(IMAGE_BYTES, 16)};
     struct snap *s = NULL;
     char name[32];
 
     snprintf(name, sizeof(name), "snap-%u", rank);
-    if (snap_create(dir, name, snap_room(IMAGE_BYTES, 16), &s, NULL) < 0) {
+    if (snap_create(dir, name, &want, &s, NULL) < 0) {
         bail_out("no snapshot");
     }
     s->head.state = SNAP_FULL;

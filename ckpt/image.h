@@ -60,9 +60,12 @@ struct image_copy {
     const struct image *image;
     char *to;
     uint64_t n_blocks;
+    bool is_untouched; /* `to` is shared memory that was mapped just now: whoever copies
+                          a block there gets its pages first, all at once */
     _Atomic uint64_t next;
 };
-void image_copy_begin(struct image_copy *c, const struct image *im, void *to);
+void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
+                      bool is_untouched);
 /* Starts up to `n_threads` - 1 more, and waits for those. */
 void image_copy_help(struct image_copy *c, unsigned n_threads);
 

@@ -8,8 +8,13 @@
 #include "ckpt/strided.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
-enum { MAX_THREADS = 64 };
+enum {
+    MAX_THREADS = 64,
+    POPULATE_READ = 22, /* MADV_POPULATE_READ, absent in old headers; of shared memory
+                           it gets pages that may be written to, many at a time */
+};
 
 static struct strided memory_of(const struct image_piece *p)
 {
@@ -77,18 +82,22 @@ static void *copy_blocks(void *arg)
 
     while ((i = atomic_fetch_add(&c->next, 1)) < c->n_blocks) {
         uint64_t at = i * DIGEST_BLOCK_BYTES, left = c->image->bytes - at;
+        size_t n = left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES;
 
-        image_read(c->image, at,
-                   left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES,
-                   c->to + at);
+        if (c->is_untouched) { /* where the kernel cannot, they come one by one */
+            madvise(c->to + at, n, POPULATE_READ);
+        }
+        image_read(c->image, at, n, c->to + at);
     }
     return NULL;
 }
 
-void image_copy_begin(struct image_copy *c, const struct image *im, void *to)
+void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
+                      bool is_untouched)
 {
     c->image = im;
     c->to = to;
+    c->is_untouched = is_untouched;
     c->n_blocks = digest_n_blocks(im->bytes);
     atomic_store(&c->next, 0);
 }

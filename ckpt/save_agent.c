@@ -34,6 +34,7 @@ struct map {
     ino_t file;
     char *at;
     size_t len;
+    bool is_touched;
 };
 
 struct agent_way {
@@ -89,8 +90,7 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
         return 0;
     }
     unmap(m);
-    at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd,
-              0);
+    at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         return error_set(e, errno, "map %zu bytes of the agent's", len);
     }
@@ -145,7 +145,8 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     }
     rc = rc < 0 ? rc : map_file(w, fd, begin.bytes, e);
     if (rc == 0) {
-        image_copy_begin(&w->copy, job->image, w->maps[0].at + SNAP_PAGE_BYTES);
+        image_copy_begin(&w->copy, job->image, w->maps[0].at + SNAP_PAGE_BYTES,
+                         !w->maps[0].is_touched);
     }
     return rc;
 }
@@ -157,6 +158,7 @@ static int put(void *self, const struct save_job *job, struct error *e)
 
     (void)e;
     image_copy_help(&w->copy, job->n_threads);
+    w->maps[0].is_touched = true;
     memcpy(image + snap_room(job->image->bytes, 0), w->part.data, w->part.len);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include "ckpt/snap.h"
 
 #include "base/str.h"
+#include "ckpt/crowd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,11 @@
 #include <unistd.h>
 
 #define MAGIC UINT64_C(0x31506e5374734d2e) /* of this form of records */
+
+enum {
+    PIECE_BYTES = 16 << 20, /* of memory that is taken; what a cancel waits for */
+    POPULATE_WRITE = 23,    /* MADV_POPULATE_WRITE, absent in old headers */
+};
 
 /* As it lies in memory: only programs of this host read it. */
 struct record {
@@ -136,40 +142,89 @@ static int map_file(struct snap *s, const char *name, struct error *e)
     return 0;
 }
 
-/* Memory that is only promised would be missed by whoever touches it, with a
- * SIGBUS. */
-static int take_memory(int fd, uint64_t bytes)
+/* --- memory --- */
+
+struct taking {
+    const struct snap *snap;
+    uint64_t bytes;
+    const struct snap_want *want;
+};
+
+/* Memory that is only promised would be missed by whoever touches it, with a SIGBUS.
+ * fallocate() leaves it to whoever touches it first to zero it, page by page, and the
+ * kernel runs one of a file at a time; pages of a mapping are zeroed here, and by
+ * several threads at once. */
+static int take_piece(void *arg, size_t i, struct error *e)
 {
+    const struct taking *t = arg;
+    uint64_t at = i * (uint64_t)PIECE_BYTES, left = t->bytes - at;
+    uint64_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
     int rc;
 
-    do {
-        rc = fallocate(fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0;
+    if (t->want->cancel && *t->want->cancel) {
+        return error_text(e, ECANCELED, "nobody wants the snapshot any more");
+    }
+    if (madvise(t->snap->map + at, n, POPULATE_WRITE) == 0) {
+        return 0;
+    }
+    do { /* where the kernel is old; or it says what is the matter */
+        rc = fallocate(t->snap->fd, 0, (off_t)at, (off_t)n) < 0 ? -errno : 0;
     } while (rc == -EINTR);
-    return rc;
+    return rc < 0 ? error_set(e, -rc, "take %llu bytes of shared memory for a "
+                              "snapshot", (unsigned long long)t->bytes)
+                  : 0;
 }
 
-int snap_create(int dir, const char *name, uint64_t room, struct snap **ret,
-                struct error *e)
+/* A file that has its length before its memory says that it is no snapshot, until it
+ * has both: who makes it may be killed. */
+static int set_length(int fd, uint64_t bytes)
+{
+    static const char none[SNAP_PAGE_BYTES];
+    struct stat st;
+
+    if (fstat(fd, &st) < 0 ||
+        (st.st_size > 0 && pwrite(fd, none, sizeof(none), 0) < 0) ||
+        ((uint64_t)st.st_size < bytes && ftruncate(fd, (off_t)bytes) < 0)) {
+        return -errno;
+    }
+    return 0;
+}
+
+static int take_memory(struct snap *s, const char *name,
+                       const struct snap_want *want, struct error *e)
+{
+    struct taking t = {s, SNAP_PAGE_BYTES + want->room, want};
+    struct crowd crowd = {.n_threads = want->n_threads, .work = take_piece,
+                          .arg = &t};
+    int rc = set_length(s->fd, t.bytes);
+
+    s->room = want->room;
+    if (rc < 0) {
+        return error_set(e, -rc, "give snapshot %s %llu bytes", name,
+                         (unsigned long long)t.bytes);
+    }
+    rc = map_file(s, name, e);
+    return rc < 0 ? rc : crowd_run(&crowd, (t.bytes - 1) / PIECE_BYTES + 1, e);
+}
+
+/* --- made and found --- */
+
+int snap_create(int dir, const char *name, const struct snap_want *want,
+                struct snap **ret, struct error *e)
 {
     _cleanup_(snap) struct snap *s = NULL;
     int rc;
 
-    if (room > (uint64_t)INT64_MAX - SNAP_PAGE_BYTES || room != even(room)) {
+    if (want->room > (uint64_t)INT64_MAX - SNAP_PAGE_BYTES ||
+        want->room != even(want->room)) {
         return error_set(e, EINVAL, "a snapshot of %llu bytes",
-                         (unsigned long long)room);
+                         (unsigned long long)want->room);
     }
     rc = open_file(dir, name, O_CREAT, &s, e);
     if (rc < 0) {
         return rc;
     }
-    s->room = room;
-    rc = take_memory(s->fd, SNAP_PAGE_BYTES + room);
-    if (rc < 0) {
-        unlinkat(dir, name, 0);
-        return error_set(e, -rc, "take %llu bytes of shared memory for a "
-                         "snapshot", (unsigned long long)room);
-    }
-    rc = map_file(s, name, e);
+    rc = take_memory(s, name, want, e);
     if (rc < 0) {
         unlinkat(dir, name, 0);
         return rc;

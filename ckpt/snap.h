@@ -20,6 +20,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/digest.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,11 +69,17 @@ struct snap {
 /* Bytes that an image and its part take. */
 uint64_t snap_room(uint64_t image_bytes, uint64_t part_bytes);
 
-/* Makes a file of `room` bytes behind its page, or makes one that is there as
- * large; its memory is there when this returns, which takes its time. It is empty.
- * -ENOSPC: there is not so much shared memory. `dir` is open. */
-int snap_create(int dir, const char *name, uint64_t room, struct snap **ret,
-                struct error *e);
+struct snap_want {
+    uint64_t room;      /* bytes behind the page */
+    unsigned n_threads; /* that the kernel's zeroing is shared by; 0: one */
+    const _Atomic bool *cancel; /* once it is set, it ends soon. NULL: never */
+};
+
+/* Makes a file, or makes one that is there as large; its memory is there when this
+ * returns, which takes its time. It is empty. -ENOSPC: there is not so much shared
+ * memory; -ECANCELED; no file is left then. `dir` is open. */
+int snap_create(int dir, const char *name, const struct snap_want *want,
+                struct snap **ret, struct error *e);
 /* One that is there. -ENOENT; -ERR_FORMAT: it is none, or holds less than it
  * says. */
 int snap_open(int dir, const char *name, struct snap **ret, struct error *e);

@@ -11,16 +11,27 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ROOM = 5 * SNAP_PAGE_BYTES };
 
 static char dir_path[PATH_MAX];
 static int dir = -1;
+
+static unsigned n_threads = 1;
+
+static int create(const char *name, uint64_t room, struct snap **ret)
+{
+    const struct snap_want want = {.room = room, .n_threads = n_threads};
+
+    return snap_create(dir, name, &want, ret, NULL);
+}
 
 static void make_dir(void)
 {
@@ -116,7 +127,7 @@ static void test_file(void)
     struct error e = {0};
     struct stat st;
 
-    is_int(snap_create(dir, "a", ROOM, &s, &e), 0, "a snapshot is made");
+    is_int(create("a", ROOM, &s), 0, "a snapshot is made");
     ok(fstat(s->fd, &st) == 0 && (st.st_mode & 0777) == 0600, "for its owner");
     is_int((int)s->head.state, SNAP_EMPTY, "it is empty");
     fill(s, 9000, 100);
@@ -138,7 +149,7 @@ static void test_reading(void)
     char got[8] = "";
     int fd;
 
-    is_int(snap_create(dir, "r", ROOM, &s, NULL), 0, "another one");
+    is_int(create("r", ROOM, &s), 0, "another one");
     memcpy(s->map + SNAP_PAGE_BYTES, "image", 6);
     fd = snap_for_reading(s);
     ok(fd >= 0 && pread(fd, got, sizeof(got), SNAP_PAGE_BYTES) == 8 &&
@@ -153,10 +164,105 @@ static void test_grows(void)
 {
     _cleanup_(snap) struct snap *s = NULL, *more = NULL;
 
-    is_int(snap_create(dir, "g", ROOM, &s, NULL), 0, "a small one");
+    is_int(create("g", ROOM, &s), 0, "a small one");
     fill(s, 100, 10);
-    is_int(snap_create(dir, "g", 4 * ROOM, &more, NULL), 0, "made larger");
+    is_int(create("g", 4 * ROOM, &more), 0, "made larger");
     ok(more->room == 4 * ROOM && more->head.state == SNAP_EMPTY, "and empty");
+}
+
+/* --- much memory, which is not really taken --- */
+
+enum { LARGE = 800 << 20, NEVER = INT_MAX };
+
+static bool is_faked, is_old_kernel;
+static atomic_int n_taken; /* pieces */
+/* From that one on there is none; nobody wants it; who takes it is killed. */
+static int n_full, n_cancel, n_die = NEVER;
+static _Atomic bool cancel;
+
+int __real_madvise(void *at, size_t len, int advice);
+int __wrap_madvise(void *at, size_t len, int advice);
+int __real_fallocate(int fd, int mode, off_t at, off_t len);
+int __wrap_fallocate(int fd, int mode, off_t at, off_t len);
+
+static int take(int no)
+{
+    int n = atomic_fetch_add(&n_taken, 1);
+
+    if (n >= n_die) {
+        _exit(1);
+    }
+    cancel = cancel || n >= n_cancel;
+    errno = no;
+    return n < n_full ? 0 : -1;
+}
+
+int __wrap_madvise(void *at, size_t len, int advice)
+{
+    if (is_faked && is_old_kernel) {
+        errno = EINVAL;
+        return -1;
+    }
+    return is_faked ? take(EFAULT) : __real_madvise(at, len, advice);
+}
+
+int __wrap_fallocate(int fd, int mode, off_t at, off_t len)
+{
+    return is_faked ? take(ENOSPC) : __real_fallocate(fd, mode, at, len);
+}
+
+static void test_much(const char *what, bool is_old, int full, int cancelled,
+                      int want_rc)
+{
+    const struct snap_want want = {.room = LARGE, .n_threads = 4, .cancel = &cancel};
+    _cleanup_(snap) struct snap *s = NULL;
+    struct error e = {0};
+    struct stat st;
+    int rc;
+
+    is_faked = true;
+    is_old_kernel = is_old;
+    n_taken = 0;
+    n_full = full;
+    n_cancel = cancelled;
+    cancel = false;
+    rc = snap_create(dir, "much", &want, &s, &e);
+    is_faked = false;
+    is_int(rc, want_rc, "%s: %s", what, e.text);
+    if (rc == 0) {
+        ok(fstat(s->fd, &st) == 0 && st.st_size == LARGE + SNAP_PAGE_BYTES &&
+               n_taken == (LARGE + SNAP_PAGE_BYTES) / (16 << 20) + 1,
+           "%s: all of it is taken, once", what);
+        return;
+    }
+    ok(fstatat(dir, "much", &st, 0) < 0 && !s, "%s: no file is left", what);
+    ok(n_taken < 20, "%s: it ends soon", what);
+}
+
+/* Killed while it makes one of those that are there larger. */
+static void test_half_made(void)
+{
+    _cleanup_(snap) struct snap *s = NULL, *again = NULL;
+    struct snap_want want = {.room = LARGE, .cancel = &cancel};
+    pid_t child;
+
+    create("half", ROOM, &s);
+    fill(s, 100, 10);
+    child = fork();
+    if (child == 0) {
+        is_faked = true;
+        cancel = false;
+        n_taken = 0;
+        n_full = NEVER;
+        n_cancel = NEVER;
+        n_die = 3;
+        snap_create(dir, "half", &want, &again, NULL);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    is_int(snap_open(dir, "half", &again, NULL), -ERR_FORMAT,
+           "killed before all of its memory was taken: it is none");
+    is_int(create("half", 2 * ROOM, &again), 0, "and is made anew");
 }
 
 static void test_strange(void)
@@ -171,9 +277,9 @@ static void test_strange(void)
     close(fd);
     ok(symlinkat("short", dir, "link") == 0, "a link");
     is_int(snap_open(dir, "link", &s, NULL), -ELOOP, "is not followed");
-    is_int(snap_create(dir, "link", ROOM, &s, NULL), -ELOOP, "nor written");
+    is_int(create("link", ROOM, &s), -ELOOP, "nor written");
     is_int(snap_open(dir, "none", &s, NULL), -ENOENT, "one that is not there");
-    is_int(snap_create(dir, "odd", 5000, &s, NULL), -EINVAL, "no whole pages");
+    is_int(create("odd", 5000, &s), -EINVAL, "no whole pages");
 }
 
 /* It says that it holds more than it does, as after a cut. */
@@ -181,7 +287,7 @@ static void test_cut(void)
 {
     _cleanup_(snap) struct snap *s = NULL, *again = NULL;
 
-    snap_create(dir, "cut", ROOM, &s, NULL);
+    create("cut", ROOM, &s);
     fill(s, ROOM, 0);
     ok(ftruncate(s->fd, 3 * SNAP_PAGE_BYTES) == 0, "a cut one");
     is_int(snap_open(dir, "cut", &again, NULL), -ERR_FORMAT, "is refused");
@@ -199,6 +305,16 @@ int main(void)
     test_file();
     test_reading();
     test_grows();
+    n_threads = 4;
+    test_file();
+    test_grows();
+    test_much("memory", false, NEVER, NEVER, 0);
+    test_much("an old kernel", true, NEVER, NEVER, 0);
+    test_much("no memory", false, 0, NEVER, -ENOSPC);
+    test_much("not so much memory", false, 2, NEVER, -ENOSPC);
+    test_much("not so much, an old kernel", true, 2, NEVER, -ENOSPC);
+    test_much("cancelled", false, NEVER, 1, -ECANCELED);
+    test_half_made();
     test_strange();
     test_cut();
     close(dir);

@@ -215,6 +215,15 @@ void agent_snap_on_written(void *arg, const struct snap_head *head,
 
 /* --- life --- */
 
+static uint64_t left(void *arg)
+{
+    struct snap_budget now;
+
+    (void)arg;
+    snap_budget_find(&now);
+    return now.bytes;
+}
+
 static void free_timer(uv_handle_t *h)
 {
     free(h);
@@ -226,7 +235,8 @@ static int create(struct agent *a, struct error *e)
     struct snap_budget budget;
     char dir[PATH_MAX];
     struct snap_hold_config config = {
-        .loop = &a->loop, .dir = dir, .agent = a->index, .io = io_direct(),
+        .loop = &a->loop, .dir = dir, .agent = a->index, .left = left,
+        .io = io_direct(),
         .finish = part_finish,
         .on_begun = on_begun, .on_written = agent_snap_on_written, .arg = p,
     };
@@ -413,6 +423,9 @@ void agent_snap_done(struct crew *c, uint32_t local_rank,
     agent_snap_tell_worker(a, rank, m->uuid,
                            rc < 0 ? WORKER_SNAP_NONE : WORKER_SNAP_HELD, e.code,
                            e.text);
+    if (s && !c->stopping) {
+        snap_hold_make_ahead(a->snap->hold, rank);
+    }
     if (s) { /* a lead that is here may answer at once, that it came to nothing: then
                 `s` goes, and the crew where only that was waited for */
         agent_partner_send(c, s);

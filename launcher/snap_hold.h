@@ -39,6 +39,8 @@ struct snap_hold_config {
     const char *name;     /* that files begin with; NULL: "snap" */
     bool is_elsewhere;    /* copies of other nodes', which write them: these go to the
                              disk only by snap_hold_write() */
+    /* How much memory could be had now; NULL: what the budget has. */
+    uint64_t (*left)(void *arg);
     struct io *io;
     int (*finish)(const void *part, size_t len, const uint64_t *blocks,
                   size_t n_blocks, struct buf *ret, struct error *e);
@@ -65,11 +67,16 @@ void snap_hold_remove(struct snap_hold *h);
  * to the disk. Also that of an agent before this one. */
 void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n);
 
-/* Memory for `bytes` bytes, see on_begun(). -EBUSY: both of the rank are on their
- * way; -ENOMEM: the budget, with its numbers; on_begun() does not come then. */
+/* Memory for `bytes` bytes, see on_begun(). What is being made ahead is waited for.
+ * -EBUSY: both of the rank are on their way; -ENOMEM: the budget, with its numbers;
+ * on_begun() does not come then. */
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t step, const char *uuid, const char *root,
                     uint64_t bytes, uint64_t question, struct error *e);
+/* The rank has one, and will want the other: a thread makes that, as large, where the
+ * budget has it and as much memory is left again. Silently not done otherwise, or
+ * given up for what is asked for. */
+void snap_hold_make_ahead(struct snap_hold *h, uint32_t rank);
 /* It is filled, and goes to the disk. -ENOENT, -EINVAL. */
 int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes,

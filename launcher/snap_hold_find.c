@@ -33,8 +33,7 @@ void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept)
     snap_hold_drop_strays(h);
 }
 
-/* Those that an agent before this one has left. */
-static void look_for(struct snap_hold *h, uint32_t rank)
+void snap_hold_look_for(struct snap_hold *h, uint32_t rank)
 {
     for (unsigned i = 0; i < 2; i++) {
         struct slot *s = snap_hold_slot(h, rank, i, true);
@@ -54,7 +53,7 @@ const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,
     const struct snap *best = NULL;
 
     if (access(h->dir_path, F_OK) == 0 && snap_hold_dir(h, NULL) == 0) {
-        look_for(h, rank);
+        snap_hold_look_for(h, rank);
     }
     for (const struct slot *s = h->slots; s; s = s->next) {
         const struct snap_head *head;

@@ -18,7 +18,12 @@ struct slot {
     uint32_t rank;
     char name[32];
     enum slot_doing doing;
-    struct snap *snap; /* NULL: none yet */
+    struct snap *snap; /* NULL: none yet, or MAKING */
+    uint64_t wanted;   /* bytes that were asked for, or will be */
+    bool is_due;       /* to be made ahead, when its turn has come */
+    bool is_ahead;     /* was made ahead, or is, and not handed out */
+    bool is_asked;     /* MAKING: somebody waits for it */
+    bool is_given_up;  /* MAKING: the thread is told to end, and nothing stays */
     uint64_t turn;     /* who waits longest is written first */
     bool is_dropped;   /* while it waited, or was written: of no use */
     bool is_pinned;    /* somebody reads it */
@@ -26,7 +31,9 @@ struct slot {
 
     /* The thread's, while there is one. */
     uv_work_t work;
-    uint64_t room;
+    uint64_t room;     /* only read meanwhile */
+    unsigned n_threads;
+    struct snap *made;
     struct error error;
     struct digest digest;
     struct drain_progress progress;
@@ -44,6 +51,7 @@ struct snap_hold {
     uint64_t n_turns;
     unsigned n_works;
     bool is_dying;
+    bool is_removed; /* no file may stay */
     struct snap_hold *copies; /* see snap_hold_lend() */
     struct snap_hold *lender;
     uint32_t first_rank, n_ranks; /* that save here */
@@ -56,16 +64,36 @@ struct slot *snap_hold_slot(struct snap_hold *h, uint32_t rank, unsigned which,
                             bool make);
 /* The directory is there, and open. */
 int snap_hold_dir(struct snap_hold *h, struct error *e);
+bool snap_hold_is_served(const struct snap_hold *h, uint32_t rank);
 bool snap_hold_is_whole(const struct slot *s);
 /* The slot that has this save of a rank, which a worker may be filling. */
 struct slot *snap_hold_slot_of(const struct snap_hold *h, uint32_t rank,
                                const char *uuid);
 void snap_hold_set_state(struct slot *s, enum snap_state state);
-/* To the disk with it, when its turn has come. */
-void snap_hold_queue(struct slot *s);
 /* Slots that nobody needs, and their files, go. */
 void snap_hold_drop(struct snap_hold *h,
                     bool (*is_wanted)(void *arg, const struct slot *s), void *arg);
 void snap_hold_drop_strays(struct snap_hold *h);
+/* A thread for the slot; `after` begins with snap_hold_work_is_over(), which is true
+ * where nothing else may be done: the hold may be no more. */
+void snap_hold_work(struct slot *s, enum slot_doing doing, uv_work_cb work,
+                    uv_after_work_cb after);
+bool snap_hold_work_is_over(struct snap_hold *h);
+
+/* --- snap_hold_make.c --- */
+
+/* Nothing is in it, nor is to be yet: memory for later. */
+bool snap_hold_is_spare(const struct slot *s);
+void snap_hold_give_up(struct slot *spare);
+
+/* --- snap_hold_disk.c --- */
+
+/* To the disk with it, when its turn has come. */
+void snap_hold_queue(struct slot *s);
+
+/* --- snap_hold_find.c --- */
+
+/* Takes up files of the rank that an agent before this one has left. */
+void snap_hold_look_for(struct snap_hold *h, uint32_t rank);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What an agent holds: memory comes, goes to the disk one after the other, is found,
- * and found again by the next agent; too much is refused with numbers.
+ * and found again by the next agent; too much is refused with numbers. What is made
+ * ahead gives way to all else.
  */
 #include <config.h>
 
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define UUID(digit) "0000000000000000000000000000000" #digit
@@ -33,6 +35,9 @@ struct bed {
     int n_begun, n_written, n_failed;
     struct error error;
     struct snap *snap; /* borrowed: of the last one that was begun */
+    uint64_t left;     /* memory that could be had */
+    uv_sem_t gate;     /* for the loop's threads, see close_gate() */
+    uv_work_t waiting[4];
 };
 
 static int finish(const void *part, size_t len, const uint64_t *blocks,
@@ -65,11 +70,18 @@ static void on_written(void *arg, const struct snap_head *head,
     b->error = *e;
 }
 
+static uint64_t left(void *arg)
+{
+    const struct bed *b = arg;
+
+    return b->left;
+}
+
 static void make_hold_of(struct bed *b, uint64_t budget, const char *name)
 {
     const struct snap_hold_config config = {
         .loop = &b->loop, .dir = b->dir, .agent = 3, .budget = budget,
-        .budget_why = "all that this test has", .io = io_system(),
+        .budget_why = "all that this test has", .left = left, .io = io_system(),
         .finish = finish, .on_begun = on_begun, .on_written = on_written,
         .name = name, .is_elsewhere = name != NULL, .arg = b,
     };
@@ -91,6 +103,7 @@ static void bed_open(struct bed *b, uint64_t budget)
     if (!mkdtemp(b->top) || uv_loop_init(&b->loop) < 0) {
         bail_out("no directory %s", b->top);
     }
+    b->left = UINT64_MAX;
     snprintf(b->dir, sizeof(b->dir), "%s/shm", b->top);
     snprintf(b->root, sizeof(b->root), "%s/ck", b->top);
     fs_mkdirs(b->root, NULL);
@@ -350,6 +363,233 @@ static void test_copies(void)
     bed_close(&b);
 }
 
+/* --- ahead --- */
+
+static void wait_at_gate(uv_work_t *work)
+{
+    struct bed *b = work->data;
+
+    uv_sem_wait(&b->gate);
+}
+
+/* What is given to the loop's threads from now on waits. */
+static void close_gate(struct bed *b)
+{
+    uv_sem_init(&b->gate, 0);
+    for (size_t i = 0; i < ARRAY_SIZE(b->waiting); i++) {
+        b->waiting[i].data = b;
+        uv_queue_work(&b->loop, &b->waiting[i], wait_at_gate, NULL);
+    }
+}
+
+static void open_gate(struct bed *b)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(b->waiting); i++) {
+        uv_sem_post(&b->gate);
+    }
+}
+
+static ino_t file_of(const struct bed *b, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/%s", b->dir, name);
+    return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+static ino_t begun_file(const struct bed *b)
+{
+    struct stat st;
+
+    return b->snap && fstat(b->snap->fd, &st) == 0 ? st.st_ino : 0;
+}
+
+static void run_works(struct bed *b)
+{
+    uv_run(&b->loop, UV_RUN_DEFAULT);
+}
+
+static void begin_later(struct bed *b, uint32_t rank, uint64_t step,
+                        const char *uuid, uint64_t room)
+{
+    const struct snap_rank who = {.rank = rank, .n_ranks = 4, .generation = 2};
+
+    is_int(snap_hold_begin(b->hold, &who, step, uuid, b->root, room, step,
+                           &b->error), 0, "a save is begun");
+}
+
+static void test_ahead(void)
+{
+    struct bed b;
+    ino_t file;
+
+    bed_open(&b, 4 * ROOM);
+    snap_hold_make_ahead(b.hold, 0);
+    save(&b, 0, 10, UUID(1));
+    save(&b, 1, 10, UUID(1));
+    run_works(&b);
+    ok(!is_held(&b, "snap-3-0-1"), "not before it is asked for");
+    snap_hold_make_ahead(b.hold, 0);
+    snap_hold_make_ahead(b.hold, 1);
+    snap_hold_make_ahead(b.hold, 2);
+    run_works(&b);
+    file = file_of(&b, "snap-3-0-1");
+    ok(file != 0 && is_held(&b, "snap-3-1-1"), "the second ones of two ranks are made");
+    ok(!is_held(&b, "snap-3-2-0"), "none of one that has not saved");
+    is_int(save(&b, 0, 20, UUID(2)), 0, "the next save");
+    ok(begun_file(&b) == file, "gets it");
+    snap_hold_make_ahead(b.hold, 0);
+    run_works(&b);
+    snap_hold_settle(b.hold, UUID(1), true);
+    snap_hold_settle(b.hold, UUID(2), true);
+    ok(snap_hold_find(b.hold, 0, UUID(1)) && snap_hold_find(b.hold, 0, UUID(2)),
+       "what is held stays");
+    snap_hold_serve(b.hold, 0, 1);
+    ok(!is_held(&b, "snap-3-1-1"), "what was made for a rank that has moved goes");
+    snap_hold_remove(b.hold);
+    bed_close(&b);
+}
+
+/* It comes while the thread is at it, and perhaps for more. */
+static void test_ahead_awaited(uint64_t room)
+{
+    struct bed b;
+
+    bed_open(&b, 1 << 20);
+    save(&b, 0, 10, UUID(1));
+    run_works(&b);
+    close_gate(&b);
+    snap_hold_make_ahead(b.hold, 0);
+    begin_later(&b, 0, 20, UUID(2), room);
+    is_int(b.n_begun, 1, "which waits for what is made ahead");
+    open_gate(&b);
+    run_until(&b, &b.n_begun, 2);
+    ok(b.snap && b.snap->room >= room && b.snap->head.step == 20,
+       "and gets its memory: %s", b.error.text);
+    ok(begun_file(&b) == file_of(&b, "snap-3-0-1"), "the second one");
+    is_int(snap_hold_done(b.hold, 0, UUID(2), room, 0, &b.error), 0, "it is filled");
+    run_until(&b, &b.n_written, 2);
+    bed_close(&b);
+}
+
+static void test_ahead_no_room(void)
+{
+    struct bed b;
+
+    bed_open(&b, 3 * ROOM);
+    save(&b, 0, 10, UUID(1));
+    save(&b, 1, 10, UUID(1));
+    run_works(&b);
+    b.left = ROOM - 1;
+    snap_hold_make_ahead(b.hold, 0);
+    run_works(&b);
+    ok(!is_held(&b, "snap-3-0-1"), "nothing where too little memory is left");
+    b.left = ROOM;
+    snap_hold_make_ahead(b.hold, 0);
+    snap_hold_make_ahead(b.hold, 1);
+    run_works(&b);
+    ok(is_held(&b, "snap-3-0-1"), "one where it is");
+    ok(!is_held(&b, "snap-3-1-1"), "no more than the budget has");
+    is_int(begin(&b, 2, 10, UUID(1), ROOM), 0, "another rank's first one");
+    ok(!is_held(&b, "snap-3-0-1"), "takes its place");
+    is_int(begin(&b, 0, 20, UUID(2), ROOM), -ENOMEM, "which is not free now");
+    bed_close(&b);
+}
+
+static void test_ahead_gives_way(void)
+{
+    struct bed b;
+
+    bed_open(&b, 2 * ROOM);
+    save(&b, 0, 10, UUID(1));
+    run_works(&b);
+    close_gate(&b);
+    snap_hold_make_ahead(b.hold, 0);
+    begin_later(&b, 1, 10, UUID(1), ROOM);
+    open_gate(&b);
+    run_works(&b);
+    is_int(b.n_begun, 2, "another rank's first one is made");
+    ok(b.snap && !is_held(&b, "snap-3-0-1"), "what was being made ahead is not");
+    bed_close(&b);
+}
+
+static void test_ahead_moved(void)
+{
+    struct bed b;
+
+    bed_open(&b, 1 << 20);
+    save(&b, 0, 10, UUID(1));
+    run_works(&b);
+    close_gate(&b);
+    snap_hold_make_ahead(b.hold, 0);
+    snap_hold_serve(b.hold, 1, 1);
+    open_gate(&b);
+    run_works(&b);
+    ok(!is_held(&b, "snap-3-0-1"), "the rank moves while it is made: it is not");
+    bed_close(&b);
+}
+
+/* The run ends: nothing stays, and nobody is told. */
+static void test_ahead_destroyed(void)
+{
+    char path[PATH_MAX];
+    struct bed b;
+
+    bed_open(&b, 1 << 20);
+    save(&b, 0, 10, UUID(1));
+    run_works(&b);
+    close_gate(&b);
+    snap_hold_make_ahead(b.hold, 0);
+    snprintf(path, sizeof(path), "%s/other", b.dir);
+    mkdir(path, 0700); /* as if the thread had come first */
+    snap_hold_remove(b.hold);
+    rmdir(path);
+    snap_hold_destroy(b.hold);
+    b.hold = NULL;
+    open_gate(&b);
+    run_works(&b);
+    ok(access(b.dir, F_OK) < 0, "no file is left, nor the directory");
+    is_int(b.n_begun, 1, "nobody is told");
+    bed_close(&b);
+}
+
+/* What an agent before this one has left is of use, and stays. */
+static void test_ahead_next_agent(void)
+{
+    struct bed b;
+    const struct snap *found;
+
+    bed_open(&b, 1 << 20);
+    save(&b, 0, 10, UUID(1));
+    save(&b, 0, 20, UUID(2));
+    run_until(&b, &b.n_written, 2);
+    snap_hold_settle(b.hold, UUID(1), true);
+    snap_hold_settle(b.hold, UUID(2), true);
+    snap_hold_destroy(b.hold);
+    make_hold(&b, 1 << 20);
+    is_int(save(&b, 0, 30, UUID(3)), 0, "the next agent takes the first one");
+    snap_hold_make_ahead(b.hold, 0);
+    run_until(&b, &b.n_written, 3);
+    found = snap_hold_find(b.hold, 0, "");
+    ok(found && found->head.step == 20, "and leaves the second one");
+    bed_close(&b);
+}
+
+static void test_ahead_of_copies(void)
+{
+    struct bed b;
+
+    bed_open(&b, 1 << 20);
+    snap_hold_destroy(b.hold);
+    make_hold_of(&b, 1 << 20, "copy");
+    save(&b, 0, 10, UUID(1));
+    snap_hold_make_ahead(b.hold, 0);
+    run_works(&b);
+    ok(!is_held(&b, "copy-3-0-1"), "nothing is made ahead for copies");
+    bed_close(&b);
+}
+
 int main(void)
 {
     test_save();
@@ -360,5 +600,14 @@ int main(void)
     test_no_disk();
     test_destroyed();
     test_copies();
+    test_ahead();
+    test_ahead_awaited(ROOM);
+    test_ahead_awaited(2 * ROOM);
+    test_ahead_no_room();
+    test_ahead_gives_way();
+    test_ahead_moved();
+    test_ahead_destroyed();
+    test_ahead_next_agent();
+    test_ahead_of_copies();
     return tap_done();
 }

@@ -52,6 +52,19 @@ test_worker_dies() {
     is "$(field restarts)" 1 'one restart'
 }
 
+# The memory of a second save is there before it comes, and goes with the run.
+test_once() {
+    mkdir -p once
+    printf '#!/bin/sh\n: >"$MUSTER_RUN_DIR/once"\nexec %s "$@"\n' "$worker" >once/worker
+    chmod +x once/worker
+    program=$PWD/once/worker start --nnodes 1
+    told 'two workers save, once' 'held 0$' 2
+    ok 'their agent makes memory for a second save' wait_for 60 eval '[ -e "$(shm)/snap-0-0-1" ] && [ -e "$(shm)/snap-0-1-1" ]' || diag "$(ls -l "$(shm)")"
+    go_home
+    is "$(grep -c held run.out)" 2 'which does not come'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 # What a rank has not copied to its end is no checkpoint.
 test_worker_dies_copying() {
     mkdir -p lazily

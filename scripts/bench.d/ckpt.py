@@ -21,7 +21,8 @@ LARGE = 64 << 20  # with less it is messages and syncs that count, not bytes
 # not measured: it needs a second node.
 RATIOS = (
     ("eager", 1.2, "a save blocks, from the third on", "copy"),
-    ("second", 1.2, "the second save", "copy"),
+    ("second", 1.2, "the second save, after computing three times as long as the first one took", "copy"),
+    ("third", 1.2, "the third save", "copy"),
     ("first", 1.2, "the first save", "copy into fresh shared memory"),
     ("lazy", 0.05, "a lazy save and its fence, computing four times as long as a copy takes", "copy"),
     ("restore", 1.2, "load from the agent's memory into fresh memory", "copy into fresh memory"),

@@ -9,7 +9,7 @@
  * file "die" there, the last rank kills itself after its next save, in the first
  * generation; with "spoil" it changes a byte of what it has saved on the disk before.
  * With a file "lazy" it saves lazily, and with "copying", too, the last rank kills
- * itself before the fence.
+ * itself before the fence. With a file "once" it saves no second time.
  * With "partner" all wait for copies of each save, and say "copied STEP".
  */
 #include <config.h>
@@ -186,7 +186,7 @@ static int run(const char *dir, int64_t step)
     for (;;) {
         step++;
         count(step);
-        if (step % 10 == 0) {
+        if (step % 10 == 0 && !(save && there_is("once"))) {
             if (save_step(step, &save) < 0) {
                 return fail("save");
             }

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What workers have filled goes to the disk: one after the other, by a thread. */
+#include <config.h>
+
+#include "launcher/snap_hold_priv.h"
+
+#include "base/cleanup.h"
+#include "ckpt/step.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+/* What the node that was lost may have left of it. */
+static void clear_way(struct io *io, int root, const struct snap_head *head,
+                      const char *file, const char *part)
+{
+    char name[STEP_NAME_BYTES];
+    int dir;
+
+    step_name(head->step, head->uuid, name);
+    dir = io->ops->open_dir(io, root, name);
+    if (dir >= 0) {
+        io->ops->unlink(io, dir, part);
+        io->ops->unlink(io, dir, file);
+        io->ops->close(io, dir);
+    }
+}
+
+static void write_it(uv_work_t *work)
+{
+    struct slot *s = work->data;
+    const struct snap_hold *h = s->hold;
+    char file[32], part[32];
+    _close_ int root = open(s->snap->head.root,
+                            O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct drain d = {.io = h->config.io, .root = root, .snap = s->snap,
+                      .file = file, .part_file = part,
+                      .finish = h->config.finish, .progress = &s->progress};
+
+    if (root < 0) {
+        error_set(&s->error, errno, "open %s", s->snap->head.root);
+        return;
+    }
+    snprintf(file, sizeof(file), "r%05u.safetensors", s->rank);
+    snprintf(part, sizeof(part), "r%05u.part", s->rank);
+    if (s->is_instead) {
+        clear_way(h->config.io, root, &s->snap->head, file, part);
+    }
+    drain_run(&d, &s->digest, &s->error);
+}
+
+static void write_next(struct snap_hold *h);
+
+static void after_write(uv_work_t *work, int status)
+{
+    struct slot *s = work->data;
+    struct snap_hold *h = s->hold;
+    struct snap_head head;
+
+    if (snap_hold_work_is_over(h)) {
+        return;
+    }
+    s->doing = IDLE;
+    if (status < 0 && s->error.code == 0) {
+        error_text(&s->error, ECANCELED, "no thread to write a snapshot");
+    }
+    s->snap->head.digest = s->digest;
+    snap_hold_set_state(s, s->error.code || s->is_dropped ? SNAP_EMPTY : SNAP_WRITTEN);
+    head = s->snap->head;
+    write_next(h);
+    h->config.on_written(h->config.arg, &head, &s->error);
+}
+
+static void write_next(struct snap_hold *h)
+{
+    struct slot *first = NULL;
+
+    for (struct slot *s = h->slots; s; s = s->next) {
+        if (s->doing == WRITING) {
+            return;
+        }
+        if (s->doing == WAITING && (!first || s->turn < first->turn)) {
+            first = s;
+        }
+    }
+    if (first) {
+        first->progress.bytes = 0;
+        snap_hold_work(first, WRITING, write_it, after_write);
+    }
+}
+
+void snap_hold_queue(struct slot *s)
+{
+    s->turn = s->hold->n_turns++;
+    s->doing = WAITING;
+    write_next(s->hold);
+}
+
+int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
+                   uint64_t image_bytes, uint64_t part_bytes, struct error *e)
+{
+    struct slot *s = snap_hold_slot_of(h, rank, uuid);
+
+    if (!s || s->snap->head.state != SNAP_FILLING) {
+        return error_text(e, ENOENT, "rank %u has begun no snapshot %s", rank,
+                          uuid);
+    }
+    if (image_bytes > s->snap->room || part_bytes > s->snap->room ||
+        snap_room(image_bytes, part_bytes) > s->snap->room) {
+        snap_hold_set_state(s, SNAP_EMPTY);
+        return error_text(e, EINVAL, "a snapshot of rank %u with %llu bytes in "
+                          "room for %llu", rank, (unsigned long long)image_bytes,
+                          (unsigned long long)s->snap->room);
+    }
+    s->snap->head.image_bytes = image_bytes;
+    s->snap->head.part_bytes = part_bytes;
+    snap_hold_set_state(s, SNAP_FULL);
+    s->is_dropped = s->is_instead = false;
+    if (!h->config.is_elsewhere) {
+        snap_hold_queue(s);
+    }
+    return 0;
+}

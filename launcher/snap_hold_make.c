@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory for snapshots: asked for, and waited for; and the second one of a rank made
+ * ahead, behind the back of workers, as making it takes many times as long as filling
+ * it. What is made ahead is only for speed: it never takes what others of the budget
+ * have, and gives way to whatever is asked for.
+ */
+#include <config.h>
+
+#include "launcher/snap_hold_priv.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "ckpt/crowd.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- which one --- */
+
+static bool is_free(const struct slot *s)
+{
+    return s->doing == MAKING ? !s->is_asked : s->doing == IDLE && !s->is_pinned;
+}
+
+/* What is given up for a new one: nothing whole, or else the older one. */
+static struct slot *choose(struct slot *a, struct slot *b)
+{
+    if (!is_free(a) || !is_free(b)) {
+        return is_free(a) ? a : is_free(b) ? b : NULL;
+    }
+    if (!snap_hold_is_whole(a) || !snap_hold_is_whole(b)) {
+        return snap_hold_is_whole(a) ? b : a;
+    }
+    return a->snap->head.step <= b->snap->head.step ? a : b;
+}
+
+bool snap_hold_is_spare(const struct slot *s)
+{
+    return is_free(s) &&
+           (s->doing == MAKING || (s->is_ahead && s->snap));
+}
+
+void snap_hold_give_up(struct slot *s)
+{
+    s->is_given_up = s->doing == MAKING;
+    if (s->is_given_up) {
+        s->progress.cancel = true;
+        return;
+    }
+    unlinkat(s->hold->dir, s->name, 0);
+    snap_destroy(s->snap);
+    s->snap = NULL;
+}
+
+/* --- the budget --- */
+
+static uint64_t room_of(const struct slot *s)
+{
+    if (s->doing != MAKING) {
+        return s->snap ? s->snap->room : 0;
+    }
+    return s->is_asked && s->wanted > s->room ? s->wanted
+           : !s->is_asked && s->is_given_up   ? 0
+                                              : s->room;
+}
+
+static uint64_t bytes_held(const struct snap_hold *h)
+{
+    uint64_t sum = 0;
+
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        sum += room_of(s);
+    }
+    return sum;
+}
+
+/* The same, and what is still to come: the second one of a rank is as large. */
+static uint64_t bytes_due(const struct snap_hold *h)
+{
+    uint64_t sum = 0;
+
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        uint64_t most = room_of(s);
+
+        for (const struct slot *o = h->slots; o; o = o->next) {
+            most = o->rank == s->rank && room_of(o) > most ? room_of(o) : most;
+        }
+        sum += most;
+    }
+    return sum;
+}
+
+static int check_budget(const struct snap_hold *h, const struct slot *s,
+                        uint64_t bytes, struct error *e)
+{
+    uint64_t has = room_of(s), held = bytes_held(h) - has;
+
+    held += h->lender ? bytes_due(h->lender) : 0;
+    held += h->copies ? bytes_held(h->copies) : 0;
+
+    if (bytes <= has) {
+        return 0;
+    }
+    if (bytes > h->config.budget || held > h->config.budget - bytes) {
+        return error_text(e, ENOMEM, "a snapshot of %llu MiB beside %llu MiB of "
+                          "others does not fit into %llu MiB, %s",
+                          (unsigned long long)(bytes >> 20),
+                          (unsigned long long)(held >> 20),
+                          (unsigned long long)(h->config.budget >> 20),
+                          h->budget_why);
+    }
+    return 0;
+}
+
+static bool is_none(void *arg, const struct slot *s)
+{
+    (void)arg;
+    (void)s;
+    return false;
+}
+
+/* Memory that is for later gives way first, then copies of other nodes'. */
+static int make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes,
+                    struct error *e)
+{
+    int rc = check_budget(h, s, bytes, e);
+
+    for (struct slot *o = h->slots; o && rc == -ENOMEM; o = o->next) {
+        if (o != s && snap_hold_is_spare(o)) {
+            snap_hold_give_up(o);
+            rc = check_budget(h, s, bytes, e);
+        }
+    }
+    if (rc == -ENOMEM && h->copies) {
+        snap_hold_drop(h->copies, is_none, NULL);
+        rc = check_budget(h, s, bytes, e);
+    }
+    return rc;
+}
+
+/* --- making --- */
+
+static void make(uv_work_t *work)
+{
+    struct slot *s = work->data;
+    const struct snap_want want = {.room = s->room, .n_threads = s->n_threads,
+                                   .cancel = &s->progress.cancel};
+
+    if (s->made && s->made->room >= s->room) {
+        return;
+    }
+    snap_destroy(s->made);
+    s->made = NULL;
+    snap_create(s->hold->dir, s->name, &want, &s->made, &s->error);
+}
+
+static void after_make(uv_work_t *work, int status);
+static void make_next_ahead(struct snap_hold *h);
+
+static void start_making(struct slot *s, uint64_t room, bool is_ahead)
+{
+    s->is_ahead = is_ahead;
+    s->is_asked = !is_ahead;
+    s->is_given_up = false;
+    s->room = room;
+    s->n_threads = is_ahead ? 1 : crowd_n_threads(); /* the program computes */
+    s->made = take_ptr(&s->snap);
+    snap_hold_work(s, MAKING, make, after_make);
+}
+
+static void answer(struct slot *s)
+{
+    const struct snap_hold_config *c = &s->hold->config;
+
+    s->is_ahead = false;
+    if (s->error.code == 0) {
+        s->snap->head = s->head;
+        snap_note(s->snap);
+    }
+    c->on_begun(c->arg, s->question, s->error.code ? NULL : s->snap, &s->error);
+}
+
+/* Where it cannot be had nobody is told: who asks for it later is. */
+static void after_make(uv_work_t *work, int status)
+{
+    struct slot *s = work->data;
+    struct snap_hold *h = s->hold;
+
+    s->snap = take_ptr(&s->made);
+    if (snap_hold_work_is_over(h)) {
+        return;
+    }
+    s->doing = IDLE;
+    if (status < 0 && s->error.code == 0) {
+        error_text(&s->error, ECANCELED, "no thread for a snapshot");
+    }
+    if (!s->is_asked) {
+        if (s->is_given_up && s->snap) {
+            snap_hold_give_up(s);
+        }
+        snap_hold_drop_strays(h); /* `s`, too */
+        make_next_ahead(h);
+    } else if (s->is_ahead && (s->error.code || s->snap->room < s->wanted)) {
+        start_making(s, s->wanted, false);
+    } else {
+        answer(s);
+    }
+}
+
+int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
+                    uint64_t step, const char *uuid, const char *root,
+                    uint64_t bytes, uint64_t question, struct error *e)
+{
+    struct slot *a = snap_hold_slot(h, who->rank, 0, true);
+    struct slot *b = snap_hold_slot(h, who->rank, 1, true);
+    struct slot *s = a && b ? choose(a, b) : NULL;
+    int rc;
+
+    if (!a || !b) {
+        return error_set(e, ENOMEM, "hold a snapshot");
+    }
+    if (!s) {
+        return error_text(e, EBUSY, "two snapshots of rank %u are on their way "
+                          "to the disk", who->rank);
+    }
+    rc = snap_hold_dir(h, e);
+    rc = rc < 0 ? rc : make_way(h, s, bytes, e);
+    if (rc < 0) {
+        return rc;
+    }
+    memset(&s->head, 0, sizeof(s->head));
+    s->head.state = SNAP_FILLING;
+    s->head.rank = who->rank;
+    s->head.n_ranks = who->n_ranks;
+    s->head.generation = who->generation;
+    s->head.token = who->token;
+    s->head.step = step;
+    str_copy(s->head.uuid, sizeof(s->head.uuid), uuid);
+    str_copy(s->head.root, sizeof(s->head.root), root);
+    s->question = question;
+    s->wanted = snap_room(bytes, 0);
+    s->is_due = false;
+    if (s->doing == MAKING) {
+        s->is_asked = true;
+    } else {
+        start_making(s, s->wanted, false);
+    }
+    return 0;
+}
+
+/* --- ahead --- */
+
+static bool is_made_ahead(const struct snap_hold *h)
+{
+    const struct slot *s = h->slots;
+
+    while (s && (s->doing != MAKING || !s->is_ahead)) {
+        s = s->next;
+    }
+    return s != NULL;
+}
+
+/* One at a time, so that threads are left for what is waited for. */
+static void make_next_ahead(struct snap_hold *h)
+{
+    const struct snap_hold_config *c = &h->config;
+
+    for (struct slot *s = h->slots; s && !is_made_ahead(h); s = s->next) {
+        bool is_due = s->is_due && s->doing == IDLE && !s->snap &&
+                      snap_hold_is_served(h, s->rank);
+
+        s->is_due = false;
+        if (is_due && check_budget(h, s, s->wanted, NULL) == 0 &&
+            (!c->left || s->wanted <= c->left(c->arg))) {
+            start_making(s, s->wanted, true);
+        }
+    }
+}
+
+void snap_hold_make_ahead(struct snap_hold *h, uint32_t rank)
+{
+    struct slot *a = snap_hold_slot(h, rank, 0, true);
+    struct slot *b = snap_hold_slot(h, rank, 1, true);
+
+    if (!a || !b || h->config.is_elsewhere || h->dir < 0) {
+        return;
+    }
+    snap_hold_look_for(h, rank); /* what an agent before this one has left stays */
+    if (!a->snap == !b->snap || a->doing == MAKING || b->doing == MAKING) {
+        return;
+    }
+    if (a->snap) {
+        b->wanted = a->snap->room;
+        b->is_due = true;
+    } else {
+        a->wanted = b->snap->room;
+        a->is_due = true;
+    }
+    make_next_ahead(h);
+}
