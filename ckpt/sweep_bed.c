@@ -271,6 +271,16 @@ void sweep_run(const struct sweep_case *c, unsigned stride, uint64_t *kills,
     free(s.calls);
 }
 
+const char *sweep_why_not(bool is_long)
+{
+    const char *why = NULL;
+
+    if (is_long && (tap_valgrind() || getenv("MUSTER_INSTRUMENTED"))) {
+        return "what takes long there";
+    }
+    return tracer_works(&why) ? NULL : why;
+}
+
 unsigned sweep_stride(int argc, char **argv, unsigned usual)
 {
     const char *text = argc > 1 ? argv[1] : getenv("MUSTER_SWEEP_STRIDE");

@@ -38,6 +38,10 @@ void sweep_run(const struct sweep_case *c, unsigned stride, uint64_t *kills,
  * less than 0 if it did not come to its end. */
 int sweep_order(const struct sweep_case *c, char **ret_first);
 
+/* Why not here, or NULL; with `is_long` also where all takes long: under valgrind and
+ * sanitizers. */
+const char *sweep_why_not(bool is_long);
+
 /* What the command line or the environment's MUSTER_SWEEP_STRIDE says, or `usual`. */
 unsigned sweep_stride(int argc, char **argv, unsigned usual);
 

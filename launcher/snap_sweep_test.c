@@ -19,7 +19,6 @@
 #include "launcher/snap_commit.h"
 #include "launcher/snap_hold.h"
 #include "tests/lib/tap.h"
-#include "tests/lib/tracer.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -274,11 +273,10 @@ int main(int argc, char **argv)
     };
     unsigned stride = sweep_stride(argc, argv, USUAL_STRIDE);
     uint64_t kills = 0, n_errors = 0;
-    const char *why;
+    const char *why = sweep_why_not(true);
 
-    if (tap_valgrind() || getenv("MUSTER_INSTRUMENTED") || !tracer_works(&why)) {
-        skip("%s", tap_valgrind() || getenv("MUSTER_INSTRUMENTED")
-                       ? "what takes long there" : why);
+    if (why) {
+        skip("%s", why);
         return tap_done();
     }
     sweep_run(&c, stride, &kills, &n_errors);
