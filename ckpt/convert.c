@@ -4,6 +4,7 @@
 #include "ckpt/convert.h"
 
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "ckpt/safetensors.h"
 
 #include <errno.h>
@@ -132,7 +133,7 @@ static int plan_file(const struct work *w, const struct shard *s,
     meta[1] = (struct st_meta){(char *)"muster.from",
                                (char *)from->found.name};
     f->meta = meta;
-    f->n_meta = 2;
+    f->n_meta = utf8_is_valid(from->found.name) ? 2 : 1;
     rc = st_layout(f, e);
     rc = rc < 0 ? rc : st_write(f, ALIGN, header, e);
     return rc < 0 ? rc : header->failed ? error_set(e, ENOMEM, "write its header")

@@ -218,6 +218,9 @@ static void test_shards(void)
            "and made one file: %s", e.text);
     is_int(open_contents("again.safetensors", &c, &e), 0, "read again");
     ok(has_all(&c), "with all of it");
+    ok(linkat(dir, "again.safetensors", dir, "\xff.safetensors", 0) == 0 &&
+           convert("\xff.safetensors", "utf8.safetensors", 0, 0, &facts, &e) == 0,
+       "also of a name that is not UTF-8: %s", e.text);
 }
 
 static void test_refused(void)
@@ -235,7 +238,7 @@ static void test_refused(void)
     flock(other, LOCK_EX);
     is_int(convert(step_dir, "busy.safetensors", 0, 0, &facts, &e), -EBUSY,
            "nor two at a time");
-    flock(other, LOCK_UN);
+    close_fd(&other);
     snprintf(path, sizeof(path), "%.200s/old.bin", top);
     fs_write_atomic(path, "\x80\x02}.", 4, NULL);
     is_int(convert("old.bin", "new.safetensors", 0, 0, &facts, &e), -ENOTSUP,
