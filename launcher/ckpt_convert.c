@@ -41,6 +41,10 @@ static int open_parent(const char *path, char *name, size_t size, struct error *
     size_t n = strlen(path);
     int fd;
 
+    if (n == 0) {
+        return error_text(e, ERR_USAGE, "ckpt convert: expected the name of what is to "
+                          "be made, and no empty one");
+    }
     while (n > 1 && path[n - 1] == '/') {
         n--;
     }
@@ -83,8 +87,9 @@ static int tell(const struct ckpt_options *o, const struct contents *c,
         return show_json(&text, o->format);
     }
     ckpt_format_bytes(f->bytes, size, sizeof(size));
-    fprintf(stderr, "muster: converted %zu tensors, %s, into %zu file%s\n",
-            c->n_tensors, size, f->n_files, f->n_files == 1 ? "" : "s");
+    fprintf(stderr, "muster: converted %zu tensor%s, %s, into %zu file%s\n",
+            c->n_tensors, c->n_tensors == 1 ? "" : "s", size, f->n_files,
+            f->n_files == 1 ? "" : "s");
     if (left_out) {
         fprintf(stderr, "muster: %zu blob%s no tensor: left out\n", left_out,
                 left_out == 1 ? " is" : "s are");
@@ -122,6 +127,7 @@ int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
     }
     dir = open_parent(to, name, sizeof(name), &e);
     if (dir < 0 || convert_run(&job, dir, name, &facts, &e) < 0) {
+        fputs(shown_ms ? "\n" : "", stderr); /* behind what was shown last */
         return command_fail(&e);
     }
     return tell(o, &c, &facts, to);
