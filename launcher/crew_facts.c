@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "launcher/agent_snap.h"
 #include "launcher/jsonw.h"
+#include "launcher/status.h"
 
 struct jsonw crew_fact_begin(struct buf *b, const char *kind,
                              const struct crew *c)
@@ -92,14 +93,14 @@ static void on_save_plan(void *arg, uint32_t local_rank,
     struct crew *c = arg;
     _buf_ struct buf b = {0};
     struct jsonw w = crew_fact_begin(&b, "save_plan", c);
+    const struct status_plan told = {
+        .is_assumed = plan->is_assumed, .every_s = plan->every_s,
+        .cost_s = plan->cost_s, .mtbf_s = plan->mtbf_s, .ran_s = plan->ran_s,
+        .n_failures = plan->n_failures,
+    };
 
     jsonw_int(&w, "rank", c->layout.first_rank + local_rank);
-    jsonw_num(&w, "every", plan->every_s);
-    jsonw_num(&w, "cost", plan->cost_s);
-    jsonw_bool(&w, "assumed", plan->is_assumed);
-    jsonw_num(&w, "mtbf", plan->mtbf_s);
-    jsonw_int(&w, "failures", plan->n_failures);
-    jsonw_num(&w, "ran", plan->ran_s);
+    status_put_plan(&w, &told);
     agent_fact_send(c->agent, &w);
 }
 

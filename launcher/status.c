@@ -296,16 +296,14 @@ static void put_verdict(struct jsonw *w, const struct status_verdict *v)
     jsonw_end_object(w);
 }
 
-static void put_plan(struct jsonw *w, const struct status_plan *p)
+void status_put_plan(struct jsonw *w, const struct status_plan *p)
 {
-    jsonw_object(w, "save_plan");
     jsonw_num(w, "every", p->every_s);
     jsonw_num(w, "cost", p->cost_s);
     jsonw_bool(w, "assumed", p->is_assumed);
     jsonw_num(w, "mtbf", p->mtbf_s);
     jsonw_int(w, "failures", (int64_t)p->n_failures);
     jsonw_num(w, "ran", p->ran_s);
-    jsonw_end_object(w);
 }
 
 void run_status_to_json(const struct run_status *s, struct buf *to)
@@ -355,7 +353,9 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
         jsonw_end_object(&w);
     }
     if (s->save_plan.is_set) {
-        put_plan(&w, &s->save_plan);
+        jsonw_object(&w, "save_plan");
+        status_put_plan(&w, &s->save_plan);
+        jsonw_end_object(&w);
     }
     if (s->checkpoint_is_late) {
         jsonw_bool(&w, "checkpoint_late", true);

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "launcher/jsonw.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -197,7 +198,9 @@ void run_status_to_json(const struct run_status *s, struct buf *to);
 int run_status_from_json(const char *json, size_t len, struct run_status **ret,
                          struct error *e);
 
-/* Of what agents say, and of status.json. Unset where `o` is none. */
+/* Its fields, in what agents say and in status.json; and read. Unset where `o` is
+ * none. */
+void status_put_plan(struct jsonw *w, const struct status_plan *p);
 void status_read_plan(const json_t *o, struct status_plan *ret);
 
 #endif
