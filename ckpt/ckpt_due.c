@@ -113,6 +113,7 @@ static void tell_plan(struct muster_ckpt *ck)
     struct interval_facts facts = facts_of(ck);
     struct interval chosen;
 
+    ck->automatic.is_told = true;
     if (client) {
         interval_choose(&facts, &chosen);
         client_save_plan(client, &(struct worker_save_plan){
@@ -189,6 +190,9 @@ int ckpt_due_all(struct muster_ckpt *ck, int64_t step)
     _free_ struct opening *all = NULL;
     int reasons = own_reasons(ck, step), rc;
 
+    if (!ck->automatic.is_told) {
+        tell_plan(ck);
+    }
     if (ck->m || ck->options.every_seconds > 0) {
         ck->n_requests += ck->m && muster_checkpoint_requested(ck->m) > 0;
         mine.reasons = reasons;

@@ -133,6 +133,7 @@ struct ckpt_auto {
     double ran_s;        /* the run, before that */
     uint32_t n_failures;
     double cost_s;       /* of a save, newer ones count for more; 0: none yet */
+    bool is_told;        /* what muster status shows of it */
 };
 
 struct muster_ckpt {

@@ -80,6 +80,7 @@ test_when() {
     is "$status:$(grep -c 'due 2, after 0 failures' out)" 0:2 'workers save as often as the job says' || show
     due_by 2 --set restart.backoff=1ms..1ms
     is "$status:$(grep -c 'due 16, after 1 failures' out)" 0:2 'or as muster chooses, soon where the run has just failed' || show
+    is "$(grep -c 'before a save: True' out)" 2 'what a save costs is assumed before there is one' || show
     is "$(json save_plan.failures run/status.json),$(json save_plan.assumed run/status.json)" 1,false 'by what status tells'
     matches "$(json save_plan.every run/status.json)" '^[0-9.]+$' 'with the time'
 }
