@@ -205,8 +205,9 @@ int muster_ckpt_fence(struct muster_ckpt *ck);
  * level that there is not. `save` 0 is the newest. */
 int muster_ckpt_test(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level);
-/* Waits for it: 0, -ETIMEDOUT, or what it failed of. A negative time is for ever.
- * -EDEADLK: a lazy save of several ranks without an agent, before its fence. */
+/* Waits for it: 0, -ETIMEDOUT, or what it failed of. A negative time is for ever. Of a
+ * lazy save it waits for this rank's copy first, and for other ranks until they are at
+ * the fence. -EDEADLK: a lazy save of several ranks without an agent, before its fence. */
 int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level, int64_t timeout_ms);
 
