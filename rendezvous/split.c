@@ -384,7 +384,8 @@ static bool is_for_agent(const struct split_event *e)
 {
     return e->type == SP_DIAL || e->type == SP_BEAT || e->type == SP_FRAME ||
            e->type == SP_WAKE || e->type == SP_LOST || e->type == SP_LOOK ||
-           e->type == SP_SPAWNED || e->type == SP_GONE || e->type == SP_ANSWER ||
+           e->type == SP_SPAWNED || e->type == SP_GONE || e->type == SP_SAVE ||
+           e->type == SP_ANSWER ||
            e->type == SP_STORE;
 }
 
@@ -415,7 +416,8 @@ static void dispatch(struct split *s, struct split_event *e)
     case SP_WAKE: on_wake(s, a, e->tag); break;
     case SP_LOST: split_on_lost(s, e); break;
     case SP_LOOK: split_on_look(s, e); break;
-    case SP_SPAWNED: case SP_DIE: case SP_GONE: split_on_work(s, e); break;
+    case SP_SPAWNED: case SP_DIE: case SP_GONE:
+    case SP_SAVE: split_on_work(s, e); break;
     case SP_ASK: split_on_ask(s, e); break;
     case SP_ANSWER: split_on_answer(s, e); break;
     case SP_STORE: split_member(s, a, store); break;

@@ -40,7 +40,7 @@ enum split_case {
 
 enum split_type {
     SP_JOIN, SP_DIAL, SP_BEAT, SP_FRAME, SP_WAKE, SP_LOST, SP_LOOK,
-    SP_SPAWNED, SP_DIE, SP_GONE, SP_SWEEP,
+    SP_SPAWNED, SP_DIE, SP_GONE, SP_SAVE, SP_SWEEP,
     SP_ASK, SP_ANSWER, SP_STORE,
     SP_KILL, SP_PAUSE, SP_RESUME, SP_CUT, SP_HEAL, SP_ONE_WAY, SP_STOP, SP_HANG,
 };
@@ -124,6 +124,8 @@ struct split_agent {
     uint32_t view;       /* ... under that view */
     bool worker;         /* it is alive */
     bool starting, ended_well, signalled;
+    uint64_t untold_ms;     /* since then its lead knows of a newer save than its
+                               orders tell; 0: it does not */
     uint64_t die_ms;
     bool disturbed;      /* cut, stopped or killed, ever */
     bool member_of_view; /* of the newest one that has run */
@@ -225,6 +227,8 @@ void split_on_answer(struct split *s, struct split_event *e);
 /* split_check.c */
 void split_fail(struct split *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Orders tell soon of a save that the lead knows of. */
+void split_check_told(struct split *s, struct split_agent *a);
 void split_check_order(struct split *s, const struct order *o);
 void split_check_start(struct split *s, const struct split_agent *a,
                        const struct order *o);

@@ -308,6 +308,7 @@ void split_lead(struct split *s, struct split_agent *a,
         split_check_order(s, do_->order);
         order_encode(do_->order, &bytes);
     }
+    split_check_told(s, a);
     if (do_->claim && view_copy(&claim, do_->claim) < 0) {
         abort();
     }
@@ -356,6 +357,10 @@ static void spawn(struct split *s, struct split_agent *a)
     a->die_ms = s->now_ms + (fails ? split_pick(s, 0, s->duration_ms)
                                    : s->duration_ms);
     split_post(s, a->die_ms, SP_DIE, rank, a->generation);
+    if (split_chance(s, 500)) {
+        split_post(s, s->now_ms + split_pick(s, 1, 2000), SP_SAVE, rank,
+                   a->generation);
+    }
     if (a->signalled) {
         split_stop_worker(s, a, true);
     }
@@ -377,6 +382,17 @@ static void reap(struct split *s, struct split_agent *a)
                                              .generation = a->generation});
 }
 
+static void save(struct split *s, struct split_agent *a)
+{
+    if (a->worker) {
+        split_post(s, s->now_ms + split_pick(s, 1, 2000), SP_SAVE,
+                   split_rank(s, a), a->generation);
+        split_member(s, a, (struct member_event){
+            .type = MEMBER_SAVED, .generation = a->generation, .text = "saved",
+            .step = (int64_t)s->now_ms});
+    }
+}
+
 void split_on_work(struct split *s, struct split_event *e)
 {
     struct split_agent *a = &s->agents[e->to];
@@ -386,6 +402,8 @@ void split_on_work(struct split *s, struct split_event *e)
     }
     if (e->type == SP_SPAWNED) {
         spawn(s, a);
+    } else if (e->type == SP_SAVE) {
+        save(s, a);
     } else if (e->type == SP_GONE) {
         reap(s, a);
     } else if (a->worker && a->die_ms <= s->now_ms) {

@@ -107,6 +107,27 @@ void split_check_order(struct split *s, const struct order *o)
     }
 }
 
+/* Each wake-up may be some milliseconds late, where clocks are slow. */
+enum { TELL_MS = 300 };
+
+void split_check_told(struct split *s, struct split_agent *a)
+{
+    const struct order *o = lead_order(a->lead);
+    int64_t step;
+
+    (void)lead_resume(a->lead, &step);
+    if (!o || o->step == ORDER_LEAVE || o->past.resume_step >= step) {
+        a->untold_ms = 0;
+    } else if (!a->untold_ms || is_beyond(s, a)) {
+        a->untold_ms = s->now_ms;
+    } else if (s->now_ms - a->untold_ms > TELL_MS) {
+        split_fail(s, "node %u knows of step %lld for %llu ms, and its orders of "
+                   "%lld", split_rank(s, a), (long long)step,
+                   (unsigned long long)(s->now_ms - a->untold_ms),
+                   (long long)o->past.resume_step);
+    }
+}
+
 void split_check_world(struct split *s)
 {
     const struct split_agent *first = NULL;

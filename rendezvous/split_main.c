@@ -39,6 +39,7 @@ static const char *const mutants[] = {
     "a new lead does not wait for PREPARE",
     "who ended while the lead was stopped cannot have gone on",
     "who was stopped waits no more for the answer to its claim",
+    "what is saved between two orders is told to nobody",
 };
 
 /* Every other one is anything: a majority decides in no other. */
