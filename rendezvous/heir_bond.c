@@ -146,6 +146,7 @@ int heir_on_order(struct heir *h, const struct order *o,
         if (view_copy(&h->view, v) < 0) {
             return -ENOMEM;
         }
+        h->ordered = v->number;
         bind(h, ret);
     } else if (v->shared != h->view.shared) {
         h->view.shared = v->shared;

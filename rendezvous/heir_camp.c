@@ -33,10 +33,21 @@ int heir_take_follow(struct heir *h, const struct follow *f)
     return 0;
 }
 
+/* Who followed out of an older view than orders have told of since has promised nothing
+ * of that one: it may be bound by it. What only the arbiter has said is not known to
+ * those below. */
+static bool is_in_camp(const struct heir *h, uint32_t rank)
+{
+    const struct camper *c = &h->camp[rank];
+
+    return rank == h->config.rank ||
+           (c->follows && (c->view >= h->ordered || MUTANT(121)));
+}
+
 static void list_camp(struct heir *h)
 {
     for (uint32_t i = 0; i < h->n_nodes; i++) {
-        h->in[i] = h->camp[i].follows || i == h->config.rank;
+        h->in[i] = is_in_camp(h, i);
     }
 }
 

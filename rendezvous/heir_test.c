@@ -54,13 +54,19 @@ static void hear(uint32_t view, uint64_t stamp_ms, uint64_t age_ms)
                              .stamp_ms = stamp_ms, .age_ms = age_ms});
 }
 
-static void follow(uint32_t rank, uint64_t ago_ms, uint32_t generation)
+static void follow_from(uint32_t view, uint32_t rank, uint64_t ago_ms,
+                        uint32_t generation)
 {
     static uint64_t serial;
-    struct follow f = {.rank = rank, .serial = ++serial, .view = 1,
+    struct follow f = {.rank = rank, .serial = ++serial, .view = view,
                        .heard_ago_ms = ago_ms, .generation = generation};
 
     step((struct heir_event){.type = HEIR_FOLLOW, .follow = &f});
+}
+
+static void follow(uint32_t rank, uint64_t ago_ms, uint32_t generation)
+{
+    follow_from(1, rank, ago_ms, generation);
 }
 
 static void open_heir(uint32_t rank, uint32_t min_nodes)
@@ -296,6 +302,32 @@ static void test_majority(void)
     ok(a.leave && strstr(a.leave, "no lead was found for 10 s"), "not for ever");
 }
 
+/* Who followed out of an older view may be bound to the newer one by now. */
+static void test_stale_followers(void)
+{
+    for (int is_shared = 0; is_shared < 2; is_shared++) {
+        open_bound(1, 2, is_shared);
+        follow(2, 0, 1);
+        follow(3, 0, 1);
+        give(order_of(1 << 16, 0, is_shared, 1, ORDER_RUN));
+        hear(1 << 16, 600, 0);
+        tick(LEASE_MS);
+        step((struct heir_event){.type = HEIR_TOP});
+        tick(SETTLE_MS * 2);
+        ok(heir_is_free(h) && !a.claim && !a.lead, "who followed before it was "
+           "bound anew does not count, %s", is_shared ? "shared" : "majority");
+        follow_from(1, 2, 0, 1);
+        ok(!a.claim && !a.lead, "nor who comes from there late");
+        follow_from(1 << 16, 3, 0, 1);
+        if (!is_shared) {
+            follow_from(1 << 16, 2, 0, 1);
+        }
+        ok(is_shared ? a.claim && !view_has(a.claim, 2)
+                     : a.lead && a.lead->follows[2] && a.lead->follows[3],
+           "who is free of this view too does");
+    }
+}
+
 /* Three nodes below: what they have acknowledged, and how old the word is. */
 static void test_word(void)
 {
@@ -421,6 +453,7 @@ int main(void)
     test_more_members();
     test_end_without_lead();
     test_majority();
+    test_stale_followers();
     test_word();
     test_found_dead();
     test_deposed();

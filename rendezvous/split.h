@@ -227,6 +227,10 @@ void split_on_answer(struct split *s, struct split_event *e);
 /* split_check.c */
 void split_fail(struct split *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Where a majority decides nobody who follows the new lead `a` is bound to the view
+ * `left` that it was free of, nor to an older one. */
+void split_check_camp(struct split *s, const struct split_agent *a,
+                      const struct heritage *h, uint32_t left);
 /* Orders tell soon of a save that the lead knows of. */
 void split_check_told(struct split *s, struct split_agent *a);
 void split_check_order(struct split *s, const struct order *o);

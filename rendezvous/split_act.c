@@ -173,6 +173,7 @@ static bool step_heir(struct split *s, struct split_agent *a,
     _view_ struct view claim = {0};
     _order_ struct order end = {0};
     _buf_ struct buf found = {0};
+    uint32_t left = heir_view(a->heir)->number;
     bool obey, leads;
 
     event->now_ms = split_clock(s, a);
@@ -200,6 +201,7 @@ static bool step_heir(struct split *s, struct split_agent *a,
         split_trace(s, "node %u: takes the lead, view %u, clear at %llu",
                     split_rank(s, a), do_.lead->view.number,
                     (unsigned long long)split_when(s, a, do_.lead->clear_ms));
+        split_check_camp(s, a, do_.lead, left);
         start_lead(s, a, do_.lead);
     }
     if (do_.seek != HEIR_NO_RANK) {

@@ -107,6 +107,21 @@ void split_check_order(struct split *s, const struct order *o)
     }
 }
 
+void split_check_camp(struct split *s, const struct split_agent *a,
+                      const struct heritage *h, uint32_t left)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct heir *heir = s->agents[i].heir;
+
+        if (!s->shared && h->follows[i] && s->agents[i].alive && heir != a->heir &&
+            !heir_is_free(heir) && heir_view(heir)->number <= left) {
+            split_fail(s, "node %u takes the lead after view %u with node %u, "
+                       "which is bound to view %u", split_rank(s, a), left, i,
+                       heir_view(heir)->number);
+        }
+    }
+}
+
 /* Each wake-up may be some milliseconds late, where clocks are slow. */
 enum { TELL_MS = 300 };
 

@@ -40,6 +40,7 @@ static const char *const mutants[] = {
     "who ended while the lead was stopped cannot have gone on",
     "who was stopped waits no more for the answer to its claim",
     "what is saved between two orders is told to nobody",
+    "who followed out of an older view is of the camp",
 };
 
 /* Every other one is anything: a majority decides in no other. */
