@@ -12,6 +12,7 @@
 #include "rendezvous/layout.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -666,6 +667,25 @@ static void take_world(struct record *r, const char *kind, int64_t epoch)
     }
 }
 
+/* A generation has begun without an MPI world for all of it: as good as lost. One of
+ * many who say so is enough, and who only knows an older one says nothing. */
+static void take_short_world(struct record *r, const json_t *fact)
+{
+    const char *host = json_string_value(json_object_get(fact, "host"));
+    int64_t epoch = int_of(fact, "epoch");
+    char text[ROSTER_HOST_BYTES + 96];
+
+    if (!host || epoch < r->status->mpi_epoch || epoch <= r->status->mpi_lost) {
+        return;
+    }
+    snprintf(text, sizeof(text), "%.*s takes part in generation %lld, and is not "
+             "in MPI world %lld", ROSTER_HOST_BYTES - 1, host,
+             (long long)int_in(fact, "generation", INT32_MAX), (long long)epoch);
+    record_event(r, "mpi_lost", (uint32_t)r->status->generation, text, NULL,
+                 epoch);
+    take_world(r, "mpi_lost", epoch);
+}
+
 void record_fact(struct record *r, uint32_t node, const char *kind,
                  const json_t *fact)
 {
@@ -679,6 +699,8 @@ void record_fact(struct record *r, uint32_t node, const char *kind,
     }
     if (strcmp(kind, "agent") == 0 && node < r->status->n_nodes) {
         r->status->nodes[node].agent_pid = int_in(fact, "pid", INT32_MAX);
+    } else if (strcmp(kind, "mpi_short") == 0) {
+        take_short_world(r, fact);
     } else if (int_of(fact, "generation") != r->status->generation) {
         return; /* of workers that are history */
     } else if (strcmp(kind, "started") == 0) {

@@ -4,6 +4,7 @@
 #include "launcher/crew.h"
 
 #include "base/cleanup.h"
+#include "launcher/jsonw.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -76,6 +77,51 @@ void crew_world_end(struct crew_world *w, const char *why)
     }
 }
 
+/* One that takes part is in no MPI world, or only in an older one: it was away when
+ * this one was made, or has lost its muster-mpi and nobody heard of it. The lead tells
+ * the front end, which makes another world. */
+static void tell_short(struct agent *a, const struct crew_world *w,
+                       const char *host)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw fact = agent_fact_begin(&b, "mpi_short");
+
+    jsonw_int(&fact, "epoch", (int64_t)a->epoch);
+    jsonw_int(&fact, "generation", w->generation);
+    jsonw_str(&fact, "host", host);
+    agent_fact_send(a, &fact);
+}
+
+/* Their MPI ranks. False if one of them has none, as far as this agent knows; the
+ * first that has one tells of that. */
+static bool find_origins(struct agent *a, const struct crew_world *w,
+                         uint32_t *origins)
+{
+    const struct roster_entry *entries = a->roster.entries;
+    uint32_t first = ROSTER_NO_RANK, absent = ROSTER_NO_RANK;
+
+    for (uint32_t i = 0; i < w->n_nodes; i++) {
+        uint32_t rank = w->members[i];
+
+        if (rank >= a->roster.n) {
+            return false; /* of a world that has not come here */
+        }
+        origins[i] = entries[rank].origin;
+        if (origins[i] == ROSTER_NO_RANK) {
+            absent = rank;
+        } else if (first == ROSTER_NO_RANK) {
+            first = rank;
+        }
+    }
+    if (absent == ROSTER_NO_RANK) {
+        return true;
+    }
+    if (first == a->rank) {
+        tell_short(a, w, entries[absent].host);
+    }
+    return false;
+}
+
 static void attach(struct agent *a, const struct crew_world *w)
 {
     struct companion_attach attach = {0};
@@ -85,18 +131,15 @@ static void attach(struct agent *a, const struct crew_world *w)
         return;
     }
     origins = calloc(w->n_nodes, sizeof(*origins));
-    if (!origins) {
-        return;
-    }
-    for (uint32_t i = 0; i < w->n_nodes; i++) {
-        origins[i] = a->roster.entries[w->members[i]].origin;
-        if (origins[i] == ROSTER_NO_RANK) {
-            return; /* one of them is not in this world: there will be another */
-        }
+    if (!origins || !find_origins(a, w, origins)) {
+        return; /* there will be another world */
     }
     attach = (struct companion_attach){w->generation, w->n_nodes, origins};
     companion_link_attach(a->companion, &attach, w->segment->fd,
                           w->segment->event_fd);
+    if (!companion_link_is_up(a->companion)) {
+        tell_short(a, w, a->host);
+    }
 }
 
 void crew_join_world(struct agent *a)

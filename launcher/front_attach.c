@@ -233,13 +233,17 @@ static void wait_for_lead(struct front *f)
     }
 }
 
-/* --- MPI worlds of others --- */
+/* --- MPI worlds, of others, too --- */
 
 void front_see_world(struct front *f, const struct run_status *s)
 {
     bool is_lost = s->mpi_lost && s->mpi_lost >= s->mpi_epoch;
 
-    if (!f->config->attach || f->phase != FRONT_RUNNING) {
+    if (f->phase != FRONT_RUNNING) {
+        return;
+    }
+    front_on_mpi_lost(f, s->mpi_lost); /* the event may have come to nobody */
+    if (!f->config->attach) {
         return;
     }
     f->epoch = s->mpi_epoch > f->epoch ? s->mpi_epoch : f->epoch;

@@ -23,8 +23,8 @@ enum {
     MPIRUN_KILL_MS = 3000, /* between SIGTERM and SIGKILL */
     REPEAT_MS = 1000,      /* before mpirun is run again */
     LOST_WORLD_MS = 2000,  /* for an mpirun that lost a node to end by itself */
-    MAX_REPEATS = 5,       /* in a row, of worlds that do not last: */
-    LASTING_MS = 60000,
+    MAX_REPEATS = 5,       /* in a row, of worlds that do not last ... */
+    LASTING_MS = 60000,    /* ... so long, and before the next one then */
     LOG_TAIL_BYTES = 4096,
 };
 
@@ -72,12 +72,13 @@ static void on_mpirun_exit(void *arg, const struct child_exit *how)
 
 void front_remake_world(struct front *f, uint64_t after_ms, const char *why)
 {
-    if (f->config->plan.n_agents > 1 && f->n_repeats < MAX_REPEATS &&
-        !agent_step_is_over(f->step)) {
+    bool is_rash = f->n_repeats >= MAX_REPEATS;
+
+    if (f->config->plan.n_agents > 1 && !agent_step_is_over(f->step)) {
         screen_note(f->screen, "%s; the workers go on, and a new MPI world is "
-                    "made", why);
-        f->n_repeats++;
-        f->repeat_at_ms = front_now_ms(f) + after_ms;
+                    "made%s", why, is_rash ? " in a minute" : "");
+        f->n_repeats += !is_rash;
+        f->repeat_at_ms = front_now_ms(f) + (is_rash ? LASTING_MS : after_ms);
     }
 }
 

@@ -180,6 +180,43 @@ static void test_old(struct bed *b)
     end_mpirun(b);
 }
 
+/* The state tells of a lost world where the event came to nobody. */
+static void test_told_late(struct bed *b)
+{
+    struct front *f = &b->front;
+    struct run_status s = {.mpi_epoch = 1};
+    struct error e = {0};
+
+    is_int(front_start_mpirun(f, &e), 0, "a world %s", e.text);
+    s.mpi_lost = (uint32_t)f->epoch - 1;
+    front_see_world(f, &s);
+    ok(!f->end_mpirun_at_ms, "one before it was lost");
+    s.mpi_lost = (uint32_t)f->epoch;
+    front_see_world(f, &s);
+    ok(f->end_mpirun_at_ms, "it is: its mpirun has to end");
+    end_mpirun(b);
+}
+
+static void test_often(struct bed *b)
+{
+    struct front *f = &b->front;
+    uint64_t now = front_now_ms(f);
+
+    f->n_repeats = 0;
+    for (int i = 0; i < 5; i++) {
+        f->repeat_at_ms = 0;
+        front_remake_world(f, 1000, "a test");
+        is_int((intmax_t)(f->repeat_at_ms - now), 1000, "a world is made soon");
+    }
+    for (int i = 0; i < 2; i++) {
+        f->repeat_at_ms = 0;
+        front_remake_world(f, 1000, "a test");
+        is_int((intmax_t)(f->repeat_at_ms - now), 60000,
+               "after five that did not last, later: not never");
+    }
+    f->repeat_at_ms = 0;
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -189,6 +226,8 @@ int main(void)
     test_asked_meanwhile(b);
     test_asked_beside(b);
     test_old(b);
+    test_told_late(b);
+    test_often(b);
     release(b);
     free(b);
     return tap_done();

@@ -203,7 +203,7 @@ int front_start_mpirun(struct front *f, struct error *e);
 int front_address(const struct front *f, struct buf *to, struct error *e);
 /* Writes down what a next front end has to know. */
 int front_save(const struct front *f, struct error *e);
-/* There is no MPI world: make a new one, soon, unless that was done too often.
+/* There is no MPI world: make a new one, soon, or later where that was done often.
  * `why` is told. */
 void front_remake_world(struct front *f, uint64_t after_ms, const char *why);
 /* The lead says that a node has left the MPI world of `epoch`. */

@@ -7,7 +7,7 @@ need_muster
 need_command mpirun
 WORKER=$MUSTER_BUILDDIR/tests/lib/comm_worker
 [ -x "$WORKER" ] || skip_all "no $WORKER"
-rig_hosts_up --hosts node1,node2
+rig_hosts_up --hosts node1,node2,node3
 cd "$SHARED" || bail_out "no $SHARED"
 
 # A grace time so long that workers end by themselves, or the test fails.
@@ -104,6 +104,34 @@ test_agents() {
     is "$(told 1 | grep -c right)" 0 'without a result'
     kill -KILL "$agent"
     ok 'nobody is left then' wait_for 60 nobody_left
+}
+
+# world EPOCH N: so many nodes have joined it.
+world() { [ "$(grep -c "mpi_joined.*\"epoch\":$1" run/events.jsonl)" = "$2" ]; }
+
+# Too few to go on by itself, it keeps its agent; what it has missed is a world, and
+# the front end that knew of that is gone.
+test_away() {
+    start_run --hosts node1,node2,node3 --nnodes 2:3 --nproc-per-node 1 --max-restarts 3 --set heartbeat.timeout=3s \
+        --set limits.grace=1s --set restart.backoff=1ms..1ms -- "$WORKER" "$SHARED/stop"
+    ok 'collectives over three hosts' wait_for 120 steps 1 3 || diag "$(cat run.err)"
+    hosts pause node3
+    ok 'go on over two while one is stopped' wait_for 60 steps 2 3 || diag "$(cat run.err run/events.jsonl)"
+    ok 'in an MPI world without it' wait_for 60 world 2 2 || diag "$(cat run.err run/events.jsonl)"
+    kill -KILL "$(inner_pid "$runner")" # who hears of no loss is not told that there was one
+    ok 'whose front end is gone' wait_for 60 grep -q front_lost run/events.jsonl
+    hosts resume node3
+    ok 'which is there again, with the agent that it had' wait_for 60 grep -q node_back run/events.jsonl ||
+        diag "$(cat run.err run/events.jsonl)"
+    spawn attach on node1 "$MUSTER" attach run
+    runner=$spawned
+    ok 'another front end takes the run over' wait_for 60 grep -q '^muster: attached to run' attach.err || diag "$(cat attach.err)"
+    kill -KILL $(pids_on node2 '^[^ ]*comm_worker ')
+    ok 'and all three are in another MPI world' wait_for 30 world 3 3 || diag "$(cat attach.err run/events.jsonl)"
+    touch stop
+    wait_exit 60 "$runner"
+    is "$status" 0 'where they come to a good end' || diag "$(cat attach.err)"
+    is "$(told 3)" "$(head -n 3 <<<"$right")" 'with the right values'
 }
 
 run_cases
