@@ -144,7 +144,8 @@ void lead_advance(struct lead *lead, struct lead_actions *ret)
         lead_advance_claim(lead, ret);
         return;
     case PHASE_END:
-        if (lead_all_ready(lead) || lead->now_ms >= lead->limit_ms) {
+        if ((lead_all_ready(lead) || lead->now_ms >= lead->limit_ms) &&
+            !lead_claims_end_again(lead, ret)) {
             lead_leave(lead, ret);
         }
         return;

@@ -180,7 +180,8 @@ bool lead_is_at_end(struct lead *lead, char *to, size_t size)
         return true;
     }
     if (lead->phase != PHASE_GATHER && !lead_may_go_on(lead)) {
-        snprintf(to, size, "more than half of the nodes may go on without us");
+        snprintf(to, size, "more than half of the nodes may go on without us: "
+                 "their own run directories tell");
         return true;
     }
     if (lead->ran && lead->config.restart.kind == RESTART_NEVER) {

@@ -91,6 +91,8 @@ struct lead {
     bool proposing;      /* CLAIM: the verdict is in the past of the order */
     bool adrift;         /* another may lead by now */
     bool waits_on;       /* CLAIM: for that, longer than for the arbiter */
+    bool claims_again;   /* END: claimed once more, when LEAVE was due ... */
+    bool is_last;        /* ... and won */
     bool harsh;          /* nothing can be saved together: kill */
     enum order_stop end_stop; /* CLAIM: of the END to come ... */
     uint32_t end_grace_ms;
@@ -205,6 +207,8 @@ void lead_give_up(struct lead *lead, struct lead_actions *ret);
 
 /* --- lead_view.c --- */
 
+/* END, and LEAVE is due: whether it has to wait for a claim. */
+bool lead_claims_end_again(struct lead *lead, struct lead_actions *ret);
 /* False: others may go on by themselves, and we may not. */
 bool lead_may_go_on(struct lead *lead);
 /* PREPARE and RUN: claims the next view if there is need; true as long as there can

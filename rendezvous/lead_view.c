@@ -342,11 +342,33 @@ void lead_advance_claim(struct lead *lead, struct lead_actions *ret)
         lead->verdict.status = RUN_RESUMABLE;
         str_copy(lead->verdict.reason, sizeof(lead->verdict.reason),
                  lead->view.shared ? "the run directory does not answer"
-                 : "too few nodes know that the run has ended");
+                 : "too few nodes know that the run has ended, and the others may "
+                   "go on: their own run directories tell");
         publish_end(lead, ret);
     } else if (lead->view.shared) {
         claim(lead, ret, true);
     }
+}
+
+/* Who was stopped since its END may not be the one who sees to it any more: those that
+ * knew of the verdict claim it again when they are free. So does this one, and only
+ * the one who wins says that the run has ended. */
+bool lead_claims_end_again(struct lead *lead, struct lead_actions *ret)
+{
+    if (!lead->claims_again) {
+        if (!lead->adrift || !lead->view.shared || lead->claiming ||
+            !has_rivals(lead) || MUTANT(122)) {
+            return false;
+        }
+        lead->claims_again = true;
+        lead->limit_ms = lead_later(lead->now_ms, lead->config.claim_ms);
+        claim(lead, ret, true);
+    }
+    if (lead->claiming && lead->now_ms < lead->limit_ms) {
+        return true;
+    }
+    lead->verdict.is_unsure = !lead->is_last;
+    return false;
 }
 
 /* --- the answer --- */
@@ -373,6 +395,9 @@ static void win(struct lead *lead, struct lead_actions *ret)
     }
     if (is_end) {
         publish_end(lead, ret);
+    } else if (lead->phase == PHASE_END) {
+        lead->is_last = true;
+        lead->limit_ms = lead->now_ms;
     } else if (lead->phase == PHASE_PREPARE && !was_ready) {
         lead_prepare(lead, ret);
     } else if (lead->phase == PHASE_RUN) {

@@ -204,6 +204,33 @@ static void test_adrift_in_claim(void)
     lead_destroy(t.lead);
 }
 
+/* It was stopped after END had gone out. */
+static void test_adrift_at_end(void)
+{
+    static const enum heir_outcome outcomes[] = {HEIR_WON, HEIR_LOST,
+                                                 HEIR_UNKNOWN};
+
+    for (size_t i = 0; i < ARRAY_SIZE(outcomes); i++) {
+        struct bench t;
+
+        open_running(&t, 2, true);
+        say_all(&t, REPORT_DONE, 1, 1);
+        answer(&t, HEIR_WON);
+        ok(t.a.order && t.a.order->step == ORDER_END, "the end is claimed, and said");
+        t.now_ms += 60000;
+        (void)bed_step(&t, (struct lead_event){.adrift = true});
+        ok(t.a.claim && t.a.claim->has_verdict && !t.a.order && !t.a.finished,
+           "who was stopped then asks whether another has seen to it");
+        t.now_ms += 5000;
+        answer(&t, outcomes[i]);
+        ok(t.a.finished == (outcomes[i] != HEIR_LOST), "%s",
+           outcomes[i] == HEIR_LOST ? "and is silent then" : "and sees to it else");
+        ok(lead_verdict(t.lead)->is_unsure == (outcomes[i] == HEIR_UNKNOWN),
+           "without an answer not for the records");
+        lead_destroy(t.lead);
+    }
+}
+
 static void test_stand_down(void)
 {
     struct bench t;
@@ -580,6 +607,7 @@ int main(void)
     test_loss();
     test_adrift();
     test_adrift_in_claim();
+    test_adrift_at_end();
     test_stand_down();
     test_stand_down_by_majority();
     test_end();

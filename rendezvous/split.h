@@ -163,6 +163,7 @@ struct split {
     bool succeeded;
     bool has_record;      /* a lead has said what to write down as the end */
     uint8_t record_status;
+    uint32_t record_view;
     uint32_t n_runs;
 
     bool trace;

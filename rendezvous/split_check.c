@@ -70,8 +70,8 @@ void split_check_start(struct split *s, const struct split_agent *a,
     s->run_lead = o->view.lead;
 }
 
-/* What is written down as the end must not be written over with another one, not even
- * by who was stopped; where the directory answers, that is. */
+/* What is written down as the end must not be written over with another one, nor by
+ * another one who was stopped; where the directory answers, that is. */
 static void check_record(struct split *s, const struct order *o)
 {
     if (!s->shared || s->arbiter_hung || s->arbiter_bad) {
@@ -81,6 +81,11 @@ static void check_record(struct split *s, const struct order *o)
         split_fail(s, "the end %u of node %u is written over the end %u",
                    o->status, o->view.lead, s->record_status);
     }
+    if (o->view.number < s->record_view) {
+        split_fail(s, "the end is written by node %u, of view %u, after it was in "
+                   "view %u", o->view.lead, o->view.number, s->record_view);
+    }
+    s->record_view = o->view.number;
     s->has_record = true;
     s->record_status = o->status;
 }

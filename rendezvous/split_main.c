@@ -41,6 +41,7 @@ static const char *const mutants[] = {
     "who was stopped waits no more for the answer to its claim",
     "what is saved between two orders is told to nobody",
     "who followed out of an older view is of the camp",
+    "who was stopped between END and LEAVE sees to the end all the same",
 };
 
 /* Every other one is anything: a majority decides in no other. */
