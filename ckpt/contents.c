@@ -59,17 +59,9 @@ static int add(struct contents *c, const char *name, size_t len,
 
 /* --- muster's own --- */
 
-static void add_file(struct contents_tensor *t, const char *name)
-{
-    for (size_t i = 0; i < t->files.n; i++) {
-        if (strcmp(t->files.items[i], name) == 0) {
-            return;
-        }
-    }
-    strlist_add(&t->files, name);
-}
-
-static int add_own(struct contents *c, size_t place)
+/* `newest` has for each file the number of the tensor that was last seen in it: there
+ * may be thousands of ranks, and each tensor in the files of all. */
+static int add_own(struct contents *c, size_t place, size_t *newest)
 {
     const struct index *x = c->load.index;
     struct index_tensor from = index_tensor(x, place);
@@ -90,7 +82,10 @@ static int add_own(struct contents *c, size_t place)
     for (size_t i = 0; i < from.n_chunks; i++) {
         struct index_chunk k = index_chunk(x, &from, place, i);
 
-        add_file(t, c->load.step.manifest.files[k.file].name);
+        if (newest[k.file] != c->n_tensors) {
+            newest[k.file] = c->n_tensors;
+            strlist_add(&t->files, c->load.step.manifest.files[k.file].name);
+        }
     }
     return t->files.failed ? -ENOMEM : 0;
 }
@@ -98,11 +93,16 @@ static int add_own(struct contents *c, size_t place)
 static int open_own(struct contents *c, int dir, struct error *e)
 {
     _step_ struct step s = {0};
+    _free_ size_t *newest = NULL;
     int rc = step_open(c->io, dir, c->found.name, &s, e);
 
     rc = rc < 0 ? rc : load_open(&s, &c->load, e);
     if (rc < 0) {
         return rc;
+    }
+    newest = calloc(c->load.step.manifest.n_files + 1, sizeof(*newest));
+    if (!newest) {
+        return error_set(e, ENOMEM, "list what is in it");
     }
     c->is_verified = true;
     for (size_t i = 0; i < index_n_tensors(c->load.index) && rc == 0; i++) {
@@ -110,7 +110,7 @@ static int open_own(struct contents *c, int dir, struct error *e)
 
         if (t.name_len < sizeof(BLOB_PREFIX) - 1 ||
             memcmp(t.name, BLOB_PREFIX, sizeof(BLOB_PREFIX) - 1) != 0) {
-            rc = add_own(c, i);
+            rc = add_own(c, i, newest);
         }
     }
     return rc < 0 ? error_set(e, ENOMEM, "list what is in it") : 0;
