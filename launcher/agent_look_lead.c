@@ -32,6 +32,7 @@ enum {
     PAUSE_MIN_MS = 1000,
     PAUSE_MAX_MS = 60000,
     SHOWN = 4, /* hosts, by name */
+    VIEW_SHIFT = 31, /* what is said in JSON is an int64_t */
 };
 
 enum phase { IDLE, NEAR, ALL, PAUSE };
@@ -61,7 +62,8 @@ struct lead_look {
     int64_t step;
     struct near *near;
     pid_t pid;
-    uint32_t serial; /* of the question to all; answers to others do not count */
+    int64_t serial; /* of the question to all; answers to others do not count, nor
+                       to a lead before */
     struct look answers;
     enum part *parts; /* by rank */
     uint32_t n_nodes;
@@ -208,9 +210,11 @@ static void judge(struct lead_look *l, bool is_late)
 static void ask_all(struct lead_look *l)
 {
     struct agent *a = l->agent;
+    int64_t first = (int64_t)a->view << VIEW_SHIFT;
     _buf_ struct buf b = {0};
     struct jsonw w = jsonw_start(&b);
 
+    l->serial = (l->serial < first ? first : l->serial) + 1;
     l->phase = ALL;
     l->answers = (struct look){0};
     for (uint32_t i = 0; i < l->n_nodes; i++) {
@@ -219,7 +223,7 @@ static void ask_all(struct lead_look *l)
     }
     jsonw_object(&w, NULL);
     jsonw_str(&w, "ask", "look");
-    jsonw_int(&w, "serial", ++l->serial);
+    jsonw_int(&w, "serial", l->serial);
     jsonw_str(&w, "path", l->path);
     jsonw_end_object(&w);
     uv_timer_start(l->timer, on_timer, ALL_MS, 0);

@@ -20,7 +20,8 @@ struct bed {
     struct agent agent;
     struct record *record;
     struct lead_look *lead;
-    unsigned n_found, n_asked;
+    unsigned n_found;
+    int64_t n_asked; /* the serial of the question */
     char path[ORDER_PATH_BYTES];
     int64_t step;
 };
@@ -58,8 +59,8 @@ static void wait_child(struct bed *b)
 static void say(struct bed *b, uint32_t rank, const char *state, const char *path,
                 int64_t changed)
 {
-    json_t *fact = json_pack("{s:i, s:s, s:s, s:i, s:I, s:b}", "serial",
-                             (int)b->n_asked, "state", state, "path", path, "step",
+    json_t *fact = json_pack("{s:I, s:s, s:s, s:i, s:I, s:b}", "serial",
+                             (json_int_t)b->n_asked, "state", state, "path", path, "step",
                              40, "changed", (json_int_t)changed, "whole", 1);
 
     lead_look_fact(b->lead, rank, fact);
@@ -109,6 +110,21 @@ static void test_gone(struct bed *b)
     say(b, 0, "none", "", 0);
     say(b, 2, "none", "", 0);
     ok(b->n_found == 1 && b->step == -1 && !b->path[0], "nothing does: nothing");
+}
+
+/* Last, for questions are numbered from there on. */
+static void test_lead_before(struct bed *b)
+{
+    b->agent.view = 3;
+    ok(ask(b, "/nowhere/at-20"), "a lead of another view asks");
+    b->n_asked++;
+    wait_child(b);
+    say(b, 2, "itself", "", 0);
+    is_int((int)b->n_found, 0, "what was said to the lead before does not count");
+    b->n_asked = (INT64_C(3) << 31) + 1;
+    say(b, 2, "itself", "", 0);
+    is_int((int)b->n_found, 1, "what is said to it does");
+    b->agent.view = 0;
 }
 
 static void blind(struct bed *b)
@@ -161,6 +177,7 @@ int main(void)
     test_seen_elsewhere(b);
     test_gone(b);
     test_unknown(b);
+    test_lead_before(b);
     lead_look_destroy(b->lead);
     record_destroy(b->record, CLOSE_MS);
     fs_remove_tree(b->agent.run.dir, NULL);
