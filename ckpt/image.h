@@ -66,6 +66,9 @@ struct image_copy {
 };
 void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
                       bool is_untouched);
+/* Gets pages of shared memory that is there, all at once. -errno: they come one by one
+ * then, when they are touched. */
+int image_map_pages(void *at, size_t len);
 /* Starts up to `n_threads` - 1 more, and waits for those. */
 void image_copy_help(struct image_copy *c, unsigned n_threads);
 

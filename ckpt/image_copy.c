@@ -7,6 +7,7 @@
 #include "ckpt/digest.h"
 #include "ckpt/strided.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -75,6 +76,11 @@ void image_read(const struct image *im, uint64_t at, size_t len, void *to)
 
 /* --- all of it --- */
 
+int image_map_pages(void *at, size_t len)
+{
+    return madvise(at, len, POPULATE_READ) < 0 ? -errno : 0;
+}
+
 static void *copy_blocks(void *arg)
 {
     struct image_copy *c = arg;
@@ -84,8 +90,8 @@ static void *copy_blocks(void *arg)
         uint64_t at = i * DIGEST_BLOCK_BYTES, left = c->image->bytes - at;
         size_t n = left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES;
 
-        if (c->is_untouched) { /* where the kernel cannot, they come one by one */
-            madvise(c->to + at, n, POPULATE_READ);
+        if (c->is_untouched) {
+            image_map_pages(c->to + at, n);
         }
         image_read(c->image, at, n, c->to + at);
     }

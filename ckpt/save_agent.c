@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "ckpt/save_ahead.h"
 #include "ckpt/snap.h"
 #include "comm/client.h"
 
@@ -29,17 +30,10 @@ enum {
     BUSY_LOOK_MS = 5,
 };
 
-/* Mapped once: what is there already need not be faulted in again. */
-struct map {
-    ino_t file;
-    char *at;
-    size_t len;
-    bool is_touched;
-};
-
 struct agent_way {
     struct client *client; /* borrowed */
-    struct map maps[N_MAPS]; /* the newest first */
+    struct save_map maps[N_MAPS]; /* the newest first */
+    struct save_ahead *ahead; /* of the second one; NULL: none */
     struct buf part;
     struct image_copy copy; /* of the save that is being put */
 
@@ -53,18 +47,18 @@ struct agent_way {
 
 /* --- memory --- */
 
-static void unmap(struct map *m)
+static void unmap(struct save_map *m)
 {
     if (m->at) {
         munmap(m->at, m->len);
     }
-    *m = (struct map){0};
+    *m = (struct save_map){0};
 }
 
 /* Brings the map of that file to the front, where there is one. */
 static bool find_map(struct agent_way *w, ino_t file)
 {
-    struct map last = w->maps[N_MAPS - 1];
+    struct save_map last = w->maps[N_MAPS - 1];
 
     if (w->maps[0].at && w->maps[0].file == file) {
         return true;
@@ -78,7 +72,7 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
                     struct error *e)
 {
     size_t len = SNAP_PAGE_BYTES + bytes;
-    struct map *m = &w->maps[0];
+    struct save_map *m = &w->maps[0], ahead;
     struct stat st;
     void *at;
 
@@ -86,7 +80,13 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
         return error_text(e, EPROTO, "the agent's memory has less than %zu "
                           "bytes", len);
     }
-    if (find_map(w, st.st_ino) && m->len >= len) {
+    save_ahead_end(w->ahead, st.st_ino, &ahead);
+    w->ahead = NULL;
+    if (!find_map(w, st.st_ino)) {
+        unmap(m);
+        *m = ahead;
+    }
+    if (m->len >= len) {
         return 0;
     }
     unmap(m);
@@ -94,7 +94,7 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
     if (at == MAP_FAILED) {
         return error_set(e, errno, "map %zu bytes of the agent's", len);
     }
-    *m = (struct map){.file = st.st_ino, .at = at, .len = len};
+    *m = (struct save_map){.file = st.st_ino, .at = at, .len = len};
     return 0;
 }
 
@@ -144,6 +144,9 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
                           "is far behind");
     }
     rc = rc < 0 ? rc : map_file(w, fd, begin.bytes, e);
+    if (rc == 0 && !w->maps[1].at) {
+        w->ahead = save_ahead_create(fd);
+    }
     if (rc == 0) {
         image_copy_begin(&w->copy, job->image, w->maps[0].at + SNAP_PAGE_BYTES,
                          !w->maps[0].is_touched);
@@ -176,8 +179,14 @@ static int hand(void *self, const struct save_job *job, struct error *e)
     struct worker_snap_done done = {.image_bytes = job->image->bytes,
                                     .part_bytes = w->part.len};
 
+    int rc;
+
     str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
-    return client_snap_done(w->client, &done, e);
+    rc = client_snap_done(w->client, &done, e);
+    if (rc == 0 && w->ahead) {
+        save_ahead_start(w->ahead);
+    }
+    return rc;
 }
 
 /* A snapshot that not all ranks have made comes to nothing by itself. */
@@ -283,8 +292,10 @@ static const char *find_held(void *arg, const struct step *s, uint32_t file)
 static void destroy(void *self)
 {
     struct agent_way *w = self;
+    struct save_map ahead;
 
     drop_held(w);
+    save_ahead_end(w->ahead, 0, &ahead);
     for (size_t i = 0; i < N_MAPS; i++) {
         unmap(&w->maps[i]);
     }

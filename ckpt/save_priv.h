@@ -12,6 +12,7 @@
  *   ckpt_lazy.c     one that goes on behind the caller's back, up to the fence
  *   save_direct.c   written by the ranks themselves
  *   save_agent.c    handed to the agents of the ranks
+ *   save_ahead.c    the memory of the second save is mapped before that comes
  *   ckpt_load.c     choosing a checkpoint together, and loading it
  */
 #ifndef MUSTER_CKPT_SAVE_PRIV_H

@@ -113,6 +113,15 @@ void snap_destroy(struct snap *s)
     free(s);
 }
 
+void snap_cut(struct snap *s)
+{
+    int rc;
+
+    do {
+        rc = ftruncate(s->fd, 0);
+    } while (rc < 0 && errno == EINTR);
+}
+
 static int open_file(int dir, const char *name, int flags, struct snap **ret,
                      struct error *e)
 {

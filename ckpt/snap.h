@@ -84,6 +84,8 @@ int snap_create(int dir, const char *name, const struct snap_want *want,
  * says. */
 int snap_open(int dir, const char *name, struct snap **ret, struct error *e);
 void snap_destroy(struct snap *s);
+/* Gives its memory back, whoever has mapped it: nobody may touch that any more. */
+void snap_cut(struct snap *s);
 DEFINE_CLEANUP(snap);
 
 /* Writes s->head down. */

@@ -50,6 +50,7 @@ void snap_hold_give_up(struct slot *s)
         return;
     }
     unlinkat(s->hold->dir, s->name, 0);
+    snap_cut(s->snap); /* a worker may have mapped it, and never touches it */
     snap_destroy(s->snap);
     s->snap = NULL;
 }
