@@ -57,6 +57,7 @@ swept=
 fault_everything() {
     swept="$swept $1"
     kill -KILL $(pids_on "$1" 'orted|prted|muster|charlm --steps') 2>/dev/null
+    [ "$1" != node1 ] || take_over
 }
 
 # nsenter stops when what it runs does, and where both are told to go on it may be
@@ -66,10 +67,10 @@ runner_gone() {
     gone "$runner"
 }
 has_attached() { grep -q '^muster: attached to run' attach.err; }
-# It may be refused while the death of the first one has not been noticed.
-fault_front() {
+# take_over: the front end, which is on node1, is gone: another one comes. It may be
+# refused while the death of the first one has not been noticed.
+take_over() {
     local n
-    kill -KILL "$(inner_pid "$runner")"
     wait_for 60 runner_gone
     for n in 1 2 3 4 5; do
         spawn attach on node1 "$MUSTER" attach "$run"
@@ -78,6 +79,10 @@ fault_front() {
         ! has_attached || return 0
     done
     return 1
+}
+fault_front() {
+    kill -KILL "$(inner_pid "$runner")"
+    take_over
 }
 
 link_for() { hosts link_down "$1"; sleep "$2"; hosts link_up "$1"; }
@@ -102,6 +107,7 @@ fault_power() {
     hosts power_off "$1"
     sleep 2
     hosts power_on "$1"
+    [ "$1" != node1 ] || take_over
 }
 
 # The run directory: full for a while, or without an answer to anybody.
@@ -122,7 +128,7 @@ fault_stall() {
 # a daemon of it that was killed are not looked at: Open MPI leaves those.
 what_is_there() {
     on "$1" sh -c '
-        echo "processes:"; ps -e -o stat=,args= | grep -v -E "^Z|sshd|ps -e|grep|sort\$|sh -c" | sort
+        echo "processes:"; ps -e -o stat=,args= | grep -v -E "^Z|sshd|ps -e|\[ps\]|grep|sort\]?\$|sh -c" | sort
         echo "sockets:"; ss -H -l -n -t -u -x | awk "{ print \$1, \$5 }" | grep -v ":22\$" | sort
         echo "files:"; find /tmp /dev/shm -xdev -mindepth 1 ! -path "/tmp/muster-$(id -u)" ! -path "/tmp/ompi.*" | sort
         echo "shared memory:"; tail -n +2 /proc/sysvipc/shm /proc/sysvipc/sem'
