@@ -73,6 +73,10 @@ test_waits() {
     spawn s sleep 1000
     not_ok 'and gives up' wait_exit 0 "$spawned"
     not_ok 'wait_for gives up' wait_for 0 false
+    local before
+    before=$(now_ms)
+    snooze 0.2
+    num $(($(now_ms) - before)) -ge 200 'snooze waits'
     echo old >s.out
     echo old >s.err
     spawn s sh -c 'kill -STOP $$'

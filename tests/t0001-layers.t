@@ -132,26 +132,26 @@ test_banned() {
     none 'no line is longer than 100 columns'
 }
 
-# What a header needs to be found; MPI alone under comm/mpi.
-flags() {
-    echo "-I$MUSTER_BUILDDIR -I. -Iinclude $(pkg-config --cflags libuv libsodium jansson yaml-0.1 hwloc 2>/dev/null)"
-    case $1 in comm/mpi/* | include/muster_mpi.h)
-        mpicc --showme:compile 2>/dev/null
-        echo -DOMPI_SKIP_MPICXX # its bindings for C++ have warnings of their own
-        ;;
-    esac
+# What a header needs to be found, in $flags; MPI alone under comm/mpi.
+usual_flags="-I$MUSTER_BUILDDIR -I. -Iinclude $(pkg-config --cflags libuv libsodium jansson yaml-0.1 hwloc 2>/dev/null)"
+# The bindings of MPI for C++ have warnings of their own.
+mpi_flags="$(mpicc --showme:compile 2>/dev/null) -DOMPI_SKIP_MPICXX"
+set_flags() {
+    flags=$usual_flags
+    case $1 in comm/mpi/* | include/muster_mpi.h) flags="$flags $mpi_flags" ;; esac
 }
 
 test_headers_alone() {
     cd "$MUSTER_SRCDIR" || return
     local f std
     for f in "${headers[@]}"; do
+        set_flags "$f"
         case $f in
         include/*) for std in c99 c11; do
-            echo "#include \"$f\"" | cc -std=$std -Wall -Wextra -Wpedantic -Werror $(flags "$f") -fsyntax-only -x c - 2>&1
+            echo "#include \"$f\"" | cc -std=$std -Wall -Wextra -Wpedantic -Werror $flags -fsyntax-only -x c - 2>&1
         done
-            echo "#include \"$f\"" | c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror $(flags "$f") -fsyntax-only -x c++ - 2>&1 ;;
-        *) echo "#include \"$f\"" | cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror $(flags "$f") -fsyntax-only -x c - 2>&1 ;;
+            echo "#include \"$f\"" | c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror $flags -fsyntax-only -x c++ - 2>&1 ;;
+        *) echo "#include \"$f\"" | cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror $flags -fsyntax-only -x c - 2>&1 ;;
         esac
     done >"$TRASH/found" 2>&1
     none 'every header compiles alone; the public ones as C99, C11 and C++'

@@ -6,7 +6,6 @@
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun
-[ -z "${MUSTER_INSTRUMENTED:-}" ] || skip_all 'an instrumented muster does the same in t2300'
 need_module torch jax accelerate deepspeed pytorch_lightning
 examples=$MUSTER_SRCDIR/examples
 export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore

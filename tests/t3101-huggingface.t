@@ -6,7 +6,6 @@
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun
-[ -z "${MUSTER_INSTRUMENTED:-}" ] || skip_all 'an instrumented muster does the same in t2300'
 need_module torch transformers accelerate
 train=$MUSTER_SRCDIR/examples/huggingface.py
 export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore HF_HUB_OFFLINE=1

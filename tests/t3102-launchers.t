@@ -5,7 +5,6 @@
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun
-[ -z "${MUSTER_INSTRUMENTED:-}" ] || skip_all 'an instrumented muster does the same in t2300'
 need_module torch accelerate deepspeed
 bin=$(dirname "$MODULE_PYTHON")
 export PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore HF_HUB_OFFLINE=1 DS_ACCELERATOR=cpu HF_HOME=$TRASH/hf

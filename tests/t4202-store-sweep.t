@@ -6,7 +6,6 @@
 need_muster
 . "$MUSTER_SRCDIR/tests/lib/object-store.sh"
 need_object_store
-[ -z "${MUSTER_INSTRUMENTED:-}" ] || skip_all "what takes long there"
 store_up
 
 test_sweep() {
