@@ -263,8 +263,8 @@ static void check_checkpoint(const struct context *c, const struct node *tree,
     }
     if (k->levels & JOB_LEVEL_PARTNER && !(k->levels & JOB_LEVEL_MEMORY)) {
         report_warn(c->report, place_of(tree, "checkpoint"),
-                    "partner of checkpoint.levels has no effect without memory: it "
-                    "is that what partners copy");
+                    "partner of checkpoint.levels has no effect without memory, which "
+                    "is what partners copy");
     }
     if (!k->watch && (k->prune_keep || k->copy_to)) {
         report_warn(c->report, place_of(tree, "checkpoint"),
