@@ -127,7 +127,7 @@ static void on_drained(void *ctx)
 static void on_stranger(void *ctx, struct link *l,
                         const struct channel_frame *first)
 {
-    if (first->type == SNAP_COPY_OFFER) {
+    if (first->type == SNAP_COPY_OFFER || first->type == SNAP_COPY_WANT) {
         agent_partner_stranger(ctx, l, first);
     } else {
         agent_store_stranger(ctx, l, first);

@@ -68,6 +68,8 @@ void agent_asked(struct agent *a, const void *json, size_t len)
         agent_look_asked(a, ask);
     } else if (strcmp(what, "snap_write") == 0) {
         asked_to_write(a, ask);
+    } else if (strcmp(what, "snap_where") == 0) {
+        agent_fetch_told(a, ask);
     } else if (strcmp(what, "snap") == 0 && why) {
         const char *uuid = json_string_value(json_object_get(ask, "uuid"));
 

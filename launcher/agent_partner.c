@@ -231,7 +231,8 @@ int agent_partner_create(struct agent_snap *p,
     struct snap_copy_config copy = {
         .loop = config->loop, .key = p->agent->key, .own = p->hold,
         .agent = p->agent->rank, .stuck_ms = STUCK_MS,
-        .on_sent = on_sent, .on_got = on_got, .arg = p,
+        .on_sent = on_sent, .on_got = on_got,
+        .on_fetched = agent_fetch_fetched, .arg = p,
     };
     int rc;
 
@@ -244,6 +245,7 @@ int agent_partner_create(struct agent_snap *p,
     other.on_begun = on_begun;
     rc = snap_hold_create(&other, &p->copies, e);
     rc = rc < 0 ? rc : snap_copy_create(&copy, &p->copy, e);
+    rc = rc < 0 ? rc : agent_fetch_create(p, e);
     if (rc < 0) {
         agent_partner_destroy(p);
         return rc;
@@ -257,6 +259,7 @@ int agent_partner_create(struct agent_snap *p,
 
 void agent_partner_destroy(struct agent_snap *p)
 {
+    agent_fetch_destroy(p);
     snap_copy_destroy(p->copy);
     if (p->copies) {
         snap_hold_lend(p->hold, NULL);

@@ -21,14 +21,6 @@ enum {
     WAIT_STOP_MS = 5000, /* beyond a grace: less than the lead waits */
 };
 
-/* A worker that has asked for memory. */
-struct question {
-    struct question *next;
-    uint64_t id;
-    uint32_t generation, local_rank;
-    uint64_t connection;
-};
-
 /* --- to the lead --- */
 
 void agent_snap_tell_lead(struct agent *a, const struct saved *s)
@@ -134,7 +126,7 @@ void agent_snap_tell_worker(struct agent *a, uint32_t rank, const char *uuid,
     }
 }
 
-static void answer(struct agent *a, const struct question *q,
+static void answer(struct agent *a, const struct snap_question *q,
                    const struct snap *s, int fd, const struct error *e)
 {
     struct crew *c = a->crew;
@@ -158,13 +150,25 @@ static void answer(struct agent *a, const struct question *q,
     }
 }
 
+void agent_snap_hand_out(struct agent *a, const struct snap_question *q,
+                         uint32_t rank, const struct snap *s)
+{
+    int fd = s ? snap_for_reading(s) : -1;
+    struct error e = {0};
+
+    if (fd < 0) {
+        error_text(&e, ENOENT, "no snapshot of rank %u on %s", rank, a->host);
+    }
+    answer(a, q, fd < 0 ? NULL : s, fd, &e);
+}
+
 /* --- what comes of it --- */
 
 static void on_begun(void *arg, uint64_t id, const struct snap *s,
                      const struct error *e)
 {
     struct agent_snap *p = arg;
-    struct question **at = &p->questions, *q;
+    struct snap_question **at = &p->questions, *q;
     struct error why = *e;
     int fd = -1;
 
@@ -296,12 +300,13 @@ void agent_snap_stop(struct agent *a, bool is_resumable)
     a->snap = NULL;
     agent_partner_destroy(p);
     if (!is_resumable) {
+        snap_hold_serve(p->hold, 0, 0); /* also what an agent before this one left */
         snap_hold_remove(p->hold);
     }
     snap_hold_destroy(p->hold);
     uv_close((uv_handle_t *)p->timer, free_timer);
     while (p->questions) {
-        struct question *q = p->questions;
+        struct snap_question *q = p->questions;
 
         p->questions = q->next;
         free(q);
@@ -317,11 +322,11 @@ void agent_snap_stop(struct agent *a, bool is_resumable)
 
 /* --- what workers say --- */
 
-static int begin(struct crew *c, const struct question *from,
+static int begin(struct crew *c, const struct snap_question *from,
                  const struct worker_snap_begin *m, struct error *e)
 {
     struct agent *a = c->agent;
-    struct question *q;
+    struct snap_question *q;
     struct snap_rank who = {
         .rank = c->layout.first_rank + from->local_rank,
         .n_ranks = c->layout.world,
@@ -357,7 +362,7 @@ static int begin(struct crew *c, const struct question *from,
 void agent_snap_begin(struct crew *c, uint32_t local_rank, uint64_t connection,
                       const struct worker_snap_begin *m)
 {
-    struct question q = {.generation = c->generation, .local_rank = local_rank,
+    struct snap_question q = {.generation = c->generation, .local_rank = local_rank,
                          .connection = connection};
     struct error e = {0};
 
@@ -370,23 +375,22 @@ void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
                      const char *uuid)
 {
     struct agent *a = c->agent;
-    struct question q = {.generation = c->generation, .local_rank = local_rank,
+    struct snap_question q = {.generation = c->generation, .local_rank = local_rank,
                          .connection = connection};
     uint32_t rank = c->layout.first_rank + local_rank;
     const struct snap *s = NULL;
-    struct error e = {0};
-    int fd = -1;
 
-    if (hold_for(c, &e) == 0) {
+    /* What is of ranks that do not run here stays until these save: others may
+     * fetch it. */
+    if (agent_snap_need(a, NULL) == 0) {
         s = snap_hold_find(a->snap->hold, rank, uuid);
     }
-    if (s) {
-        fd = snap_for_reading(s);
+    if (!s && a->snap && a->snap->copies && uuid[0]) {
+        s = snap_hold_get(a->snap->copies, rank, uuid);
     }
-    if (fd < 0) {
-        error_text(&e, ENOENT, "no snapshot of rank %u on %s", rank, a->host);
+    if (s || !a->snap || !agent_fetch_begin(a->snap, &q, rank, uuid)) {
+        agent_snap_hand_out(a, &q, rank, s);
     }
-    answer(a, &q, fd < 0 ? NULL : s, fd, &e);
 }
 
 static int take(struct crew *c, uint32_t rank, const struct worker_snap_done *m,
@@ -447,8 +451,13 @@ void agent_snap_hurry(struct crew *c)
 
 void agent_snap_forget(struct crew *c)
 {
-    if (c->agent->snap && c->agent->snap->waits == c) {
-        c->agent->snap->waits = NULL;
+    struct agent_snap *p = c->agent->snap;
+
+    if (p && p->waits == c) {
+        p->waits = NULL;
+    }
+    if (p) {
+        agent_fetch_forget(p);
     }
 }
 

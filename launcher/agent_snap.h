@@ -36,7 +36,9 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
 
 /* That rank's node is lost, and the copy of it is here: to the disk. */
 void agent_snap_write(struct agent *a, const char *uuid, uint32_t rank);
-/* An agent has something to copy: takes the link over. */
+/* Who has a save, see lead_snap_want(). */
+void agent_fetch_told(struct agent *a, const json_t *ask);
+/* An agent has something to copy, or wants something: takes the link over. */
 void agent_partner_stranger(struct agent *a, struct link *l,
                             const struct channel_frame *first);
 
@@ -81,5 +83,7 @@ bool lead_snap_ask(struct lead_snap *l);
 bool lead_snap_forget(struct lead_snap *l);
 /* A fact "snap" of that agent. */
 void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact);
+/* A fact "snap_want": somebody needs ranks of a save. Says to all who has them. */
+void lead_snap_want(struct lead_snap *l, const json_t *fact);
 
 #endif

@@ -54,6 +54,10 @@ struct lead_snap {
     struct lead_save *saves; /* newest first */
     uv_timer_t *timer;
     uint64_t asked_ms; /* since when somebody waits */
+    /* Who has which save was said last: */
+    char where_uuid[COMMIT_UUID_BYTES];
+    json_int_t where_generation;
+    uint64_t where_ms;
     unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
     bool is_asked;
     bool is_dying;
@@ -400,9 +404,22 @@ static bool makes_sense(const json_t *fact)
            number(fact, "step") >= 0;
 }
 
+/* False: it speaks of no copy that is whole. */
+static bool take_copy(struct lead_save *s, uint32_t agent, const json_t *fact)
+{
+    const json_t *from = json_object_get(fact, "from");
+
+    if (!json_is_integer(from) || number(fact, "stage") != SNAP_STAGE_HELD) {
+        return false;
+    }
+    snap_tally_copied(&s->tally, (uint32_t)number(fact, "rank"),
+                      (uint32_t)json_integer_value(from), agent,
+                      uv_now(&s->lead->agent->loop));
+    return true;
+}
+
 static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
 {
-    const json_t *from = json_object_get(fact, "from"); /* of a copy */
     uint32_t rank = (uint32_t)number(fact, "rank");
     int64_t stage = number(fact, "stage"), code = number(fact, "error");
 
@@ -410,10 +427,7 @@ static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
         error_text(&s->why, code > 0 && code <= INT_MAX ? (int)code : EIO,
                    "rank %u: %s", rank, text(fact, "why"));
     }
-    if (json_is_integer(from) && stage == SNAP_STAGE_HELD) {
-        snap_tally_copied(&s->tally, rank, (uint32_t)json_integer_value(from),
-                          agent, uv_now(&s->lead->agent->loop));
-    } else {
+    if (!take_copy(s, agent, fact)) {
         snap_tally_take(&s->tally, rank, agent, (enum snap_stage)stage,
                         uv_now(&s->lead->agent->loop));
     }
@@ -431,6 +445,7 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     }
     s = find(l, text(fact, "uuid"));
     if (s && s->is_settled) {
+        take_copy(s, agent, fact); /* one that came late */
         /* Who says so has not heard; there may be many, who all say it again. */
         if (uv_now(&l->agent->loop) - s->told_ms >= TELL_AGAIN_MS) {
             tell_all(l, s);
@@ -442,6 +457,70 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
         take_stage(s, agent, fact);
         forget_old(l);
         show(l);
+    }
+}
+
+/* Those that have the same holder are one run of ranks. */
+static void put_holders(struct jsonw *w, const struct lead_save *s)
+{
+    const struct snap_now now = now_for(s);
+    uint32_t n, holder;
+
+    for (uint32_t at = 0; at < s->tally.n_ranks; at += n) {
+        holder = snap_tally_holder(&s->tally, &now, at);
+        for (n = 1; at + n < s->tally.n_ranks &&
+                    snap_tally_holder(&s->tally, &now, at + n) == holder; n++) {
+        }
+        if (holder > 0) {
+            jsonw_array(w, NULL);
+            jsonw_int(w, NULL, at);
+            jsonw_int(w, NULL, n);
+            jsonw_int(w, NULL, holder - 1);
+            jsonw_end_array(w);
+        }
+    }
+}
+
+/* All nodes of a new generation ask at about the same time, and all hear it. */
+static bool was_said(struct lead_snap *l, const json_t *fact)
+{
+    uint64_t now = uv_now(&l->agent->loop);
+    bool was = strcmp(l->where_uuid, text(fact, "uuid")) == 0 &&
+               l->where_generation == number(fact, "generation") &&
+               now - l->where_ms < TELL_AGAIN_MS;
+
+    if (!was) {
+        str_copy(l->where_uuid, sizeof(l->where_uuid), text(fact, "uuid"));
+        l->where_generation = number(fact, "generation");
+        l->where_ms = now;
+    }
+    return was;
+}
+
+void lead_snap_want(struct lead_snap *l, const json_t *fact)
+{
+    const struct lead_save *s;
+    _buf_ struct buf b = {0};
+    struct jsonw w = jsonw_start(&b);
+
+    if (!l || strlen(text(fact, "uuid")) != COMMIT_UUID_BYTES - 1 ||
+        was_said(l, fact)) {
+        return;
+    }
+    s = find(l, text(fact, "uuid"));
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "ask", "snap_where");
+    jsonw_str(&w, "uuid", text(fact, "uuid"));
+    jsonw_int(&w, "generation", number(fact, "generation"));
+    jsonw_array(&w, "ranks");
+    if (s) {
+        put_holders(&w, s);
+    }
+    jsonw_end_array(&w);
+    jsonw_end_object(&w);
+    if (!b.failed && l->agent->tree) {
+        tree_ask(l->agent->tree, b.data, b.len);
+        agent_asked(l->agent, b.data, b.len);
     }
 }
 

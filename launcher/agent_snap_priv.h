@@ -24,10 +24,20 @@ struct ranks_kept {
     uint32_t first, n;
 };
 
+/* A worker that has asked for a snapshot. */
+struct snap_question {
+    struct snap_question *next;
+    uint64_t id;
+    uint32_t generation, local_rank;
+    uint64_t connection;
+};
+
+struct fetch;
+
 struct agent_snap {
     struct agent *agent;
     struct snap_hold *hold;
-    struct question *questions;
+    struct snap_question *questions;
     uint64_t n_questions;
     struct saved *saved; /* and not settled */
     uv_timer_t *timer;
@@ -44,6 +54,12 @@ struct agent_snap {
     struct ranks_kept *kept; /* ... and these are here */
     uint32_t n_kept;
     bool has_told; /* that there is no copy */
+
+    /* Of agent_fetch.c. */
+    struct fetch *fetches; /* that workers wait for */
+    uv_timer_t *fetch_timer;
+    json_t *where; /* what the lead has said last, or NULL */
+    uint32_t fetched_from;
 };
 
 /* --- agent_snap.c --- */
@@ -61,6 +77,24 @@ void agent_snap_tell_worker(struct agent *a, uint32_t rank, const char *uuid,
                             const char *why);
 void agent_snap_on_written(void *arg, const struct snap_head *head,
                            const struct error *e);
+
+/* Answers: that snapshot, or (NULL) there is none. */
+void agent_snap_hand_out(struct agent *a, const struct snap_question *q,
+                         uint32_t rank, const struct snap *s);
+
+/* --- agent_fetch.c --- */
+
+int agent_fetch_create(struct agent_snap *p, struct error *e);
+void agent_fetch_destroy(struct agent_snap *p);
+/* This node has nothing of that rank. True: the answer comes, once another node has
+ * sent it, or has not. */
+bool agent_fetch_begin(struct agent_snap *p, const struct snap_question *question,
+                       uint32_t rank, const char *uuid);
+/* See struct snap_copy_config. */
+void agent_fetch_fetched(void *arg, uint32_t rank, const char *uuid,
+                         const struct error *e);
+/* The workers are going. */
+void agent_fetch_forget(struct agent_snap *p);
 
 /* --- agent_partner.c --- */
 

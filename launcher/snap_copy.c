@@ -35,6 +35,12 @@ void copy_offer_encode(const struct snap_head *h, uint32_t from, struct buf *b)
     wire_put_str(b, h->root);
 }
 
+static bool is_uuid(const char *s)
+{
+    return strlen(s) == COMMIT_UUID_BYTES - 1 &&
+           strspn(s, "0123456789abcdef") == COMMIT_UUID_BYTES - 1;
+}
+
 bool copy_offer_decode(const struct channel_frame *f, struct snap_head *ret,
                        uint32_t *ret_from)
 {
@@ -56,8 +62,35 @@ bool copy_offer_decode(const struct channel_frame *f, struct snap_head *ret,
            ret->n_ranks <= MAX_RANKS && ret->rank < ret->n_ranks &&
            ret->step <= INT64_MAX && ret->image_bytes <= MAX_BYTES &&
            ret->part_bytes <= MAX_BYTES && ret->root[0] == '/' &&
-           strlen(ret->uuid) == COMMIT_UUID_BYTES - 1 &&
-           strspn(ret->uuid, "0123456789abcdef") == COMMIT_UUID_BYTES - 1;
+           is_uuid(ret->uuid);
+}
+
+void copy_want_encode(uint32_t rank, const char *uuid, struct buf *b)
+{
+    wire_put_u32(b, rank);
+    wire_put_str(b, uuid);
+}
+
+bool copy_want_decode(const struct channel_frame *f, uint32_t *ret_rank,
+                      char ret_uuid[COMMIT_UUID_BYTES])
+{
+    struct wire_reader r = wire_reader(f->data, f->len);
+
+    *ret_rank = wire_get_u32(&r);
+    wire_get_str(&r, ret_uuid, COMMIT_UUID_BYTES);
+    return f->type == SNAP_COPY_WANT && wire_done(&r) &&
+           *ret_rank < MAX_RANKS && is_uuid(ret_uuid);
+}
+
+void copy_refused_decode(const struct channel_frame *f, struct error *ret)
+{
+    struct wire_reader r = wire_reader(f->data, f->len);
+    uint32_t code = wire_get_u32(&r);
+    char why[256];
+
+    wire_get_str(&r, why, sizeof(why));
+    error_text(ret, wire_done(&r) && code > 0 && code < 4096 ? (int)code : EPROTO,
+               "%s", why);
 }
 
 uint64_t copy_sum(uint64_t before, const void *chunk, size_t len)
@@ -84,11 +117,13 @@ static void on_watch(uv_timer_t *t)
     error_text(&e, ETIMEDOUT, "no progress for %u s", c->config.stuck_ms / 1000);
     for (struct copy_in *in = c->ins, *next; in; in = next) {
         next = in->next;
-        if (is_stuck(c, in->moved_ms)) {
+        /* One that we have asked for, and has not been offered yet, has the time of
+         * its link. */
+        if ((in->room > 0 || !in->is_wanted) && is_stuck(c, in->moved_ms)) {
             copy_in_end(in, &e);
         }
     }
-    if (c->outs && c->outs->link && is_stuck(c, c->outs->moved_ms)) {
+    if (c->outs && c->outs->is_begun && is_stuck(c, c->outs->moved_ms)) {
         copy_out_end(c->outs, &e);
     }
     copy_watch(c);

@@ -11,6 +11,9 @@
  *
  * What has not come to its end is no copy. An agent sends one at a time; who makes no
  * progress for a while is given up. Everything runs on the loop's thread.
+ *
+ * Who needs one asks for it: its first frame is a WANT, and who has that save of that
+ * rank, its own or a copy, answers with an OFFER on the same link, or REFUSED.
  */
 #ifndef MUSTER_LAUNCHER_SNAP_COPY_H
 #define MUSTER_LAUNCHER_SNAP_COPY_H
@@ -28,6 +31,7 @@ enum {
     SNAP_COPY_END = 83,
     SNAP_COPY_DONE = 84,
     SNAP_COPY_REFUSED = 85,
+    SNAP_COPY_WANT = 86,
 };
 
 struct snap_copy;
@@ -44,6 +48,10 @@ struct snap_copy_config {
                     const struct error *e);
     /* There is a copy of that agent's in `copies`, whole. */
     void (*on_got)(void *arg, const struct snap_head *head, uint32_t from);
+    /* What became of snap_copy_fetch(): it is in `copies`, whole, or (`e->code`) it
+     * is not. */
+    void (*on_fetched)(void *arg, uint32_t rank, const char *uuid,
+                       const struct error *e);
     void *arg;
 };
 
@@ -64,7 +72,14 @@ int snap_copy_send(struct snap_copy *c, uint32_t rank, const char *uuid,
                    uint32_t to, char *const *addrs, uint16_t port,
                    struct error *e);
 
-/* Takes over a link whose first frame is an OFFER. */
+/* Has that save of a rank sent here by the agent at `addrs`. on_fetched() never comes
+ * from inside this call. -ENOTSUP: copies are put nowhere. */
+int snap_copy_fetch(struct snap_copy *c, uint32_t rank, const char *uuid,
+                    char *const *addrs, uint16_t port, struct error *e);
+/* Nobody waits for those any more: on_fetched() does not come. */
+void snap_copy_fetch_forget(struct snap_copy *c);
+
+/* Takes over a link whose first frame is an OFFER or a WANT. */
 void snap_copy_take(struct snap_copy *c, struct link *l,
                     const struct channel_frame *first);
 

@@ -12,7 +12,10 @@ enum { COPY_CHUNK_BYTES = 1 << 20 };
 struct copy_out {
     struct copy_out *next;
     struct snap_copy *copy;
-    struct link *link; /* NULL: its turn has not come */
+    struct link *link;
+    struct snap_hold *hold; /* that has it */
+    bool is_begun;          /* its turn has come */
+    bool is_asked;          /* who gets it has asked for it: nobody else is told */
     uint32_t rank, to;
     char uuid[COMMIT_UUID_BYTES];
     struct strlist addrs;
@@ -29,6 +32,8 @@ struct copy_in {
     struct link *link;
     uint64_t question;
     bool is_ready;
+    bool is_wanted; /* we have asked for it: on_fetched() comes */
+    bool is_whole;
     uint32_t from;
     struct snap_head head;
     uint64_t at, room, sum;
@@ -58,12 +63,27 @@ void copy_out_end(struct copy_out *o, const struct error *e);
 void copy_outs_forget(struct snap_copy *c);
 void copy_pump(struct copy_out *o);
 
+/* A link whose first frame is a WANT. */
+void copy_out_asked(struct snap_copy *c, struct link *l,
+                    const struct channel_frame *first);
+
 /* --- snap_copy_take.c --- */
+
+/* Says so, where `e` is there. */
+void copy_refuse(struct link *l, const struct error *e);
+/* Gets memory for what in->head says. */
+int copy_in_begin(struct copy_in *in, struct error *e);
 
 void copy_in_end(struct copy_in *in, const struct error *e);
 void copy_ins_forget(struct snap_copy *c);
 
 /* --- snap_copy.c: messages --- */
+
+void copy_want_encode(uint32_t rank, const char *uuid, struct buf *b);
+bool copy_want_decode(const struct channel_frame *f, uint32_t *ret_rank,
+                      char ret_uuid[COMMIT_UUID_BYTES]);
+/* What a REFUSED says. */
+void copy_refused_decode(const struct channel_frame *f, struct error *ret);
 
 void copy_offer_encode(const struct snap_head *h, uint32_t from, struct buf *b);
 /* False for what encoding could not have written, or makes no sense. */

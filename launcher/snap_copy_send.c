@@ -14,6 +14,7 @@
 enum {
     CONNECT_MS = 5000,
     CHUNKS_A_TURN = 2, /* of the loop */
+    MAX_ASKED = 256,   /* that wait, or are sent */
 };
 
 static const struct link_ops out_ops;
@@ -30,7 +31,7 @@ static void unlink_out(struct copy_out *o)
 
 static void free_out(struct copy_out *o)
 {
-    snap_hold_unpin(o->copy->config.own, o->rank, o->uuid);
+    snap_hold_unpin(o->hold, o->rank, o->uuid);
     link_close(o->link);
     strlist_release(&o->addrs);
     free(o);
@@ -49,17 +50,28 @@ void copy_outs_forget(struct snap_copy *c)
 void copy_out_end(struct copy_out *o, const struct error *e)
 {
     struct snap_copy *c = o->copy;
-    const struct error none = {0};
+    struct error why = {0};
     char uuid[COMMIT_UUID_BYTES];
     uint32_t rank = o->rank, to = o->to;
+    bool is_asked = o->is_asked;
 
+    if (e) {
+        why = *e; /* it may be the link's, which goes */
+    }
     str_copy(uuid, sizeof(uuid), o->uuid);
-    uv_timer_stop(c->pace);
+    if (c->outs == o) {
+        uv_timer_stop(c->pace);
+    }
+    if (is_asked && e) {
+        copy_refuse(o->link, &why);
+    }
     unlink_out(o);
     free_out(o);
     copy_send_next(c);
     copy_watch(c);
-    c->config.on_sent(c->config.arg, rank, uuid, to, e ? e : &none);
+    if (!is_asked) {
+        c->config.on_sent(c->config.arg, rank, uuid, to, &why);
+    }
 }
 
 static void fail(struct copy_out *o, int code, const char *text)
@@ -107,7 +119,7 @@ static int send_end(struct copy_out *o)
 
 void copy_pump(struct copy_out *o)
 {
-    const struct snap *s = snap_hold_get(o->copy->config.own, o->rank, o->uuid);
+    const struct snap *s = snap_hold_get(o->hold, o->rank, o->uuid);
     int rc = 0;
 
     if (!s) {
@@ -131,10 +143,9 @@ void copy_pump(struct copy_out *o)
 
 /* --- what comes --- */
 
-static void on_up(struct link *l, void *ctx)
+static void offer(struct copy_out *o)
 {
-    struct copy_out *o = ctx;
-    const struct snap *s = snap_hold_get(o->copy->config.own, o->rank, o->uuid);
+    const struct snap *s = snap_hold_get(o->hold, o->rank, o->uuid);
     struct buf b = {0};
 
     if (!s) {
@@ -144,28 +155,33 @@ static void on_up(struct link *l, void *ctx)
     o->room = snap_room(s->head.image_bytes, s->head.part_bytes);
     o->moved_ms = uv_now(o->copy->config.loop);
     copy_offer_encode(&s->head, o->copy->config.agent, &b);
-    if (b.failed || link_send_buf(l, SNAP_COPY_OFFER, &b) < 0) {
+    if (b.failed || link_send_buf(o->link, SNAP_COPY_OFFER, &b) < 0) {
         fail(o, ENOMEM, "no memory to offer it");
     }
     buf_release(&b);
 }
 
+static void on_up(struct link *l, void *ctx)
+{
+    (void)l;
+    offer(ctx);
+}
+
 static void on_frame(struct link *l, const struct channel_frame *f, void *ctx)
 {
     struct copy_out *o = ctx;
-    struct wire_reader r = wire_reader(f->data, f->len);
-    char why[256];
-    uint32_t code;
+    struct error e = {0};
 
     (void)l;
-    if (f->type == SNAP_COPY_READY && o->at == 0) {
+    if (!o->is_begun) {
+        fail(o, EPROTO, "it does not wait for its turn");
+    } else if (f->type == SNAP_COPY_READY && o->at == 0) {
         copy_pump(o);
     } else if (f->type == SNAP_COPY_DONE && o->at == o->room) {
         copy_out_end(o, NULL);
     } else if (f->type == SNAP_COPY_REFUSED) {
-        code = wire_get_u32(&r);
-        wire_get_str(&r, why, sizeof(why));
-        fail(o, wire_done(&r) && code > 0 && code < 4096 ? (int)code : EPROTO, why);
+        copy_refused_decode(f, &e);
+        copy_out_end(o, &e);
     } else {
         fail(o, EPROTO, "it answers what was not asked");
     }
@@ -210,23 +226,41 @@ static void on_start(uv_timer_t *t)
     struct snap_copy *c = t->data;
     struct error e = {0};
 
-    if (c->outs && !c->outs->link && start(c->outs, &e) < 0) {
+    if (!c->outs || c->outs->is_begun) {
+        return;
+    }
+    c->outs->is_begun = true;
+    if (c->outs->is_asked) {
+        offer(c->outs);
+    } else if (start(c->outs, &e) < 0) {
         copy_out_end(c->outs, &e);
     }
 }
 
 void copy_send_next(struct snap_copy *c)
 {
-    if (c->outs && !c->outs->link) {
+    if (c->outs && !c->outs->is_begun) {
         uv_timer_start(c->pace, on_start, 0, 0);
     }
+}
+
+static void append(struct copy_out *o)
+{
+    struct copy_out **at = &o->copy->outs;
+
+    while (*at) {
+        at = &(*at)->next;
+    }
+    *at = o;
+    copy_send_next(o->copy);
+    copy_watch(o->copy);
 }
 
 int snap_copy_send(struct snap_copy *c, uint32_t rank, const char *uuid,
                    uint32_t to, char *const *addrs, uint16_t port,
                    struct error *e)
 {
-    struct copy_out **at = &c->outs, *o = calloc(1, sizeof(*o));
+    struct copy_out *o = calloc(1, sizeof(*o));
 
     if (o) {
         strlist_add_all(&o->addrs, addrs);
@@ -236,6 +270,7 @@ int snap_copy_send(struct snap_copy *c, uint32_t rank, const char *uuid,
         return error_set(e, ENOMEM, "copy a snapshot");
     }
     o->copy = c;
+    o->hold = c->config.own;
     o->rank = rank;
     o->to = to;
     o->port = port;
@@ -245,11 +280,66 @@ int snap_copy_send(struct snap_copy *c, uint32_t rank, const char *uuid,
         free(o);
         return error_text(e, ENOENT, "no snapshot of rank %u to copy", rank);
     }
-    while (*at) {
-        at = &(*at)->next;
-    }
-    *at = o;
-    copy_send_next(c);
-    copy_watch(c);
+    append(o);
     return 0;
+}
+
+/* --- for who has asked --- */
+
+static unsigned count_asked(const struct snap_copy *c)
+{
+    unsigned n = 0;
+
+    for (const struct copy_out *o = c->outs; o; o = o->next) {
+        n += o->is_asked;
+    }
+    return n;
+}
+
+static bool pin(struct copy_out *o, struct snap_hold *h)
+{
+    o->hold = h;
+    return h && snap_hold_pin(h, o->rank, o->uuid);
+}
+
+static int answer(struct copy_out *o, const struct channel_frame *first,
+                  struct error *e)
+{
+    struct snap_copy *c = o->copy;
+
+    if (!copy_want_decode(first, &o->rank, o->uuid)) {
+        return error_text(e, EPROTO, "what is asked for makes no sense");
+    }
+    if (count_asked(c) >= MAX_ASKED) {
+        return error_text(e, EBUSY, "%d others ask for snapshots", MAX_ASKED);
+    }
+    if (!pin(o, c->config.own) && !pin(o, c->copies)) {
+        return error_text(e, ENOENT, "there is no snapshot of rank %u, save %s",
+                          o->rank, o->uuid);
+    }
+    return 0;
+}
+
+void copy_out_asked(struct snap_copy *c, struct link *l,
+                    const struct channel_frame *first)
+{
+    struct copy_out *o = calloc(1, sizeof(*o));
+    struct error e = {0};
+
+    if (!o) {
+        error_set(&e, ENOMEM, "send a snapshot");
+    } else {
+        o->copy = c;
+        answer(o, first, &e);
+    }
+    if (e.code) {
+        copy_refuse(l, &e);
+        link_close(l);
+        free(o);
+        return;
+    }
+    o->link = l;
+    o->is_asked = true;
+    link_adopt(l, &out_ops, o);
+    append(o);
 }

@@ -12,9 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_INS = 16 }; /* senders send one at a time, and have few partners */
+enum {
+    MAX_INS = 16, /* senders send one at a time, and have few partners */
+    CONNECT_MS = 20000, /* until who has it says so, which sends one at a time */
+};
 
-static void answer_no(struct link *l, const struct error *e)
+void copy_refuse(struct link *l, const struct error *e)
 {
     _buf_ struct buf b = {0};
 
@@ -39,19 +42,28 @@ static void unlink_in(struct copy_in *in)
 void copy_in_end(struct copy_in *in, const struct error *e)
 {
     struct snap_copy *c = in->copy;
+    const struct copy_in was = *in;
+    struct error why = {0};
 
     if (e) {
-        answer_no(in->link, e);
+        why = *e; /* it may be the link's, which goes */
+        copy_refuse(in->link, &why);
+    } else if (!in->is_whole) {
+        error_text(&why, ECANCELED, "it is not wanted any more");
     }
     link_close(in->link);
     unlink_in(in);
     free(in);
     copy_watch(c);
+    if (was.is_wanted) {
+        c->config.on_fetched(c->config.arg, was.head.rank, was.head.uuid, &why);
+    }
 }
 
 void copy_ins_forget(struct snap_copy *c)
 {
     while (c->ins) {
+        c->ins->is_wanted = false; /* nobody is told */
         copy_in_end(c->ins, NULL);
     }
 }
@@ -89,6 +101,7 @@ static void take_end(struct copy_in *in, const struct channel_frame *f)
     uint64_t sum = wire_get_u64(&r);
     struct snap_head head = in->head;
     uint32_t from = in->from;
+    bool is_wanted = in->is_wanted;
     struct error e = {0};
 
     if (!wire_done(&r) || in->at != in->room || sum != in->sum) {
@@ -99,9 +112,10 @@ static void take_end(struct copy_in *in, const struct channel_frame *f)
     }
     if (e.code == 0) {
         link_send(in->link, SNAP_COPY_DONE, NULL, 0);
+        in->is_whole = true;
     }
     copy_in_end(in, e.code ? &e : NULL);
-    if (e.code == 0) {
+    if (e.code == 0 && !is_wanted) {
         c->config.on_got(c->config.arg, &head, from);
     }
 }
@@ -109,9 +123,13 @@ static void take_end(struct copy_in *in, const struct channel_frame *f)
 static void on_frame(struct link *l, const struct channel_frame *f, void *ctx)
 {
     struct copy_in *in = ctx;
+    struct error e = {0};
 
     (void)l;
-    if (in->is_ready && f->type == SNAP_COPY_DATA) {
+    if (in->is_wanted && f->type == SNAP_COPY_REFUSED) {
+        copy_refused_decode(f, &e); /* it has changed its mind */
+        copy_in_end(in, &e);
+    } else if (in->is_ready && f->type == SNAP_COPY_DATA) {
         take_data(in, f);
     } else if (in->is_ready && f->type == SNAP_COPY_END) {
         take_end(in, f);
@@ -125,8 +143,7 @@ static void on_down(struct link *l, bool closed, const struct error *why,
 {
     (void)l;
     (void)closed;
-    (void)why;
-    copy_in_end(ctx, NULL);
+    copy_in_end(ctx, why);
 }
 
 static const struct link_ops in_ops = {.on_frame = on_frame, .on_down = on_down};
@@ -138,7 +155,7 @@ static void forget_rank(struct snap_copy *c, uint32_t rank)
 {
     for (struct copy_in *in = c->ins, *next; in; in = next) {
         next = in->next;
-        if (in->head.rank == rank) {
+        if (in->head.rank == rank && !in->is_wanted) {
             copy_in_end(in, NULL);
         }
     }
@@ -154,56 +171,152 @@ static unsigned count(const struct snap_copy *c)
     return n;
 }
 
-static int begin(struct snap_copy *c, const struct snap_head *h, uint64_t question,
-                 struct error *e)
+int copy_in_begin(struct copy_in *in, struct error *e)
 {
+    struct snap_copy *c = in->copy;
+    const struct snap_head *h = &in->head;
     struct snap_rank who = {.rank = h->rank, .n_ranks = h->n_ranks,
                             .generation = h->generation, .token = h->token};
 
     if (!c->copies) {
         return error_text(e, ENOTSUP, "it holds no copies");
     }
-    forget_rank(c, h->rank);
-    if (count(c) >= MAX_INS) {
+    in->question = ++c->n_questions; /* 0: it has asked for no memory yet */
+    in->room = snap_room(h->image_bytes, h->part_bytes);
+    in->moved_ms = uv_now(c->config.loop);
+    return snap_hold_begin(c->copies, &who, h->step, h->uuid, h->root,
+                           snap_room(h->image_bytes, h->part_bytes), in->question, e);
+}
+
+static int take_offer(struct copy_in *in, const struct channel_frame *first,
+                      struct error *e)
+{
+    if (!copy_offer_decode(first, &in->head, &in->from)) {
+        return error_text(e, EPROTO, "an offer of a copy that makes no sense");
+    }
+    forget_rank(in->copy, in->head.rank);
+    if (count(in->copy) >= MAX_INS) {
         return error_text(e, EBUSY, "it gets %d others", MAX_INS);
     }
-    return snap_hold_begin(c->copies, &who, h->step, h->uuid, h->root,
-                           snap_room(h->image_bytes, h->part_bytes), question, e);
+    return copy_in_begin(in, e);
 }
 
-static void refuse(struct link *l, const struct error *e)
-{
-    answer_no(l, e);
-    link_close(l);
-}
-
-void snap_copy_take(struct snap_copy *c, struct link *l,
-                    const struct channel_frame *first)
+static void take(struct snap_copy *c, struct link *l,
+                 const struct channel_frame *first)
 {
     struct copy_in *in = calloc(1, sizeof(*in));
     struct error e = {0};
 
     if (!in) {
         error_set(&e, ENOMEM, "take a copy");
-    } else if (!copy_offer_decode(first, &in->head, &in->from)) {
-        error_text(&e, EPROTO, "an offer of a copy that makes no sense");
     } else {
-        in->question = c->n_questions++;
-        begin(c, &in->head, in->question, &e);
+        in->copy = c;
+        take_offer(in, first, &e);
     }
     if (e.code) {
-        refuse(l, &e);
+        copy_refuse(l, &e);
+        link_close(l);
         free(in);
         return;
     }
-    in->copy = c;
     in->link = l;
-    in->room = snap_room(in->head.image_bytes, in->head.part_bytes);
-    in->moved_ms = uv_now(c->config.loop);
     in->next = c->ins;
     c->ins = in;
     link_adopt(l, &in_ops, in);
     copy_watch(c);
+}
+
+void snap_copy_take(struct snap_copy *c, struct link *l,
+                    const struct channel_frame *first)
+{
+    if (first->type == SNAP_COPY_WANT) {
+        copy_out_asked(c, l, first);
+    } else {
+        take(c, l, first);
+    }
+}
+
+/* --- what we have asked for --- */
+
+static void on_want_up(struct link *l, void *ctx)
+{
+    struct copy_in *in = ctx;
+    _buf_ struct buf b = {0};
+
+    copy_want_encode(in->head.rank, in->head.uuid, &b);
+    if (link_send_buf(l, SNAP_COPY_WANT, &b) < 0) {
+        fail(in, ENOMEM, "no memory to ask for it");
+    }
+}
+
+static bool is_it(const struct snap_head *a, const struct snap_head *b)
+{
+    return a->rank == b->rank && strcmp(a->uuid, b->uuid) == 0;
+}
+
+static void on_want_frame(struct link *l, const struct channel_frame *f, void *ctx)
+{
+    struct copy_in *in = ctx;
+    struct snap_head head;
+    struct error e = {0};
+
+    if (f->type == SNAP_COPY_REFUSED) {
+        copy_refused_decode(f, &e);
+    } else if (!copy_offer_decode(f, &head, &in->from) || !is_it(&head, &in->head)) {
+        error_text(&e, EPROTO, "another one came than was asked for");
+    } else {
+        in->head = head;
+        link_adopt(l, &in_ops, in);
+        copy_in_begin(in, &e);
+    }
+    if (e.code) {
+        copy_in_end(in, &e);
+    }
+}
+
+static const struct link_ops want_ops = {
+    .on_up = on_want_up,
+    .on_frame = on_want_frame,
+    .on_down = on_down,
+};
+
+int snap_copy_fetch(struct snap_copy *c, uint32_t rank, const char *uuid,
+                    char *const *addrs, uint16_t port, struct error *e)
+{
+    struct link_target target = {.addrs = addrs, .port = port,
+                                 .timeout_ms = CONNECT_MS};
+    struct copy_in *in = c->copies ? calloc(1, sizeof(*in)) : NULL;
+    int rc;
+
+    if (!in) {
+        return error_text(e, c->copies ? ENOMEM : ENOTSUP,
+                          "no memory for a snapshot of rank %u", rank);
+    }
+    in->copy = c;
+    in->is_wanted = true;
+    in->head.rank = rank;
+    str_copy(in->head.uuid, sizeof(in->head.uuid), uuid);
+    in->moved_ms = uv_now(c->config.loop);
+    rc = link_connect(c->config.loop, &target, c->key, &want_ops, in, &in->link, e);
+    if (rc < 0) {
+        free(in);
+        return rc;
+    }
+    in->next = c->ins;
+    c->ins = in;
+    copy_watch(c);
+    return 0;
+}
+
+void snap_copy_fetch_forget(struct snap_copy *c)
+{
+    for (struct copy_in *in = c->ins, *next; in; in = next) {
+        next = in->next;
+        if (in->is_wanted) {
+            in->is_wanted = false;
+            copy_in_end(in, NULL);
+        }
+    }
 }
 
 void snap_copy_begun(struct snap_copy *c, uint64_t question, const struct snap *s,

@@ -33,7 +33,7 @@ struct bed {
     struct snap_copy *from, *to;
     struct link_listener *listener;
     struct snap *snap; /* borrowed: of the last one that was begun */
-    int n_begun, n_sent, n_got, n_written;
+    int n_begun, n_sent, n_got, n_written, n_fetched;
     uint32_t got_from;
     struct snap_head got;
     struct error error;  /* of what was sent last */
@@ -96,11 +96,22 @@ static void on_got(void *arg, const struct snap_head *head, uint32_t from)
     b->got_from = from;
 }
 
+static void on_fetched(void *arg, uint32_t rank, const char *uuid,
+                       const struct error *e)
+{
+    struct bed *b = arg;
+
+    (void)rank, (void)uuid;
+    b->n_fetched++;
+    b->error = *e;
+}
+
 static void on_peer(struct link *l, const struct channel_frame *first, void *ctx)
 {
     struct bed *b = ctx;
 
-    snap_copy_take(b->to, l, first);
+    /* Who has is asked by who has not. */
+    snap_copy_take(first->type == SNAP_COPY_WANT ? b->from : b->to, l, first);
 }
 
 static struct snap_hold *make_hold(struct bed *b, int i, uint64_t budget)
@@ -126,6 +137,7 @@ static void bed_open(struct bed *b, uint64_t budget)
     struct snap_copy_config config = {.loop = &b->loop, .key = key,
                                       .agent = 7, .stuck_ms = PATIENT_MS,
                                       .on_sent = on_sent, .on_got = on_got,
+                                      .on_fetched = on_fetched,
                                       .arg = b};
     struct error e;
 
@@ -170,7 +182,7 @@ static void lose_patience(struct bed *b)
 
 static bool run_until(struct bed *b, const int *count, int n)
 {
-    uint64_t end = clock_mono_ms() + 300000;
+    uint64_t end = clock_mono_ms() + 60000;
 
     while (*count < n && clock_mono_ms() < end) {
         uv_run(&b->loop, UV_RUN_NOWAIT);
@@ -278,12 +290,15 @@ static void test_gone(void)
     is_int(b.error.code, ENOTSUP, "with a reason");
     link_listener_close(b.listener);
     b.listener = NULL;
+    snap_copy_send(b.from, 0, UUID(1), 1, addrs, 1, NULL);
+    ok(run_until(&b, &b.n_sent, 2), "nobody listens");
+    is_int(b.error.code, ECONNREFUSED, "and why is said: %s", b.error.text);
     if (link_listen(&b.loop, true, &b.listener, NULL) < 0) {
         bail_out("no port");
     }
     lose_patience(&b);
     send_it(&b, 0, UUID(1)); /* connects, and nobody ever answers */
-    ok(run_until(&b, &b.n_sent, 2), "one who hangs is given up");
+    ok(run_until(&b, &b.n_sent, 3), "one who hangs is given up");
     is_int(b.error.code, ETIMEDOUT, "in time: %s", b.error.text);
     save(&b, 0, UUID(2), 20, ROOM, 1);
     save(&b, 0, UUID(3), 30, ROOM, 1);
@@ -335,6 +350,93 @@ static void test_sender_dies(void)
     send_it(&b, 0, UUID(1));
     ok(run_until(&b, &b.n_sent, 1), "again");
     ok(is_same(&b, 0, UUID(1)), "whole this time");
+    bed_close(&b);
+}
+
+/* --- what is asked for --- */
+
+static int fetch_it(struct bed *b, uint32_t rank, const char *uuid)
+{
+    struct error e;
+
+    return snap_copy_fetch(b->to, rank, uuid, addrs,
+                           link_listener_port(b->listener), &e);
+}
+
+static void test_fetch(void)
+{
+    struct bed b;
+
+    bed_open(&b, UINT64_C(1) << 30);
+    save(&b, 2, UUID(1), 10, ROOM, 1);
+    save(&b, 3, UUID(1), 10, ROOM, 2);
+    is_int(fetch_it(&b, 2, UUID(1)), 0, "one is asked for");
+    is_int(fetch_it(&b, 3, UUID(1)), 0, "and another one");
+    is_int(b.n_fetched, 0, "not from inside the call");
+    ok(run_until(&b, &b.n_fetched, 2), "they come");
+    is_int(b.error.code, 0, "without a word");
+    ok(is_same(&b, 2, UUID(1)) && is_same(&b, 3, UUID(1)), "byte by byte");
+    is_int(b.n_got + b.n_sent, 0, "nobody else is told");
+    fetch_it(&b, 2, UUID(7));
+    ok(run_until(&b, &b.n_fetched, 3), "of one that is not there");
+    is_int(b.error.code, ENOENT, "that is said: %s", b.error.text);
+    snap_copy_hold(b.to, NULL);
+    is_int(fetch_it(&b, 2, UUID(1)), -ENOTSUP, "who has no place for it cannot ask");
+    bed_close(&b);
+}
+
+/* A copy is sent to one, and asked for by another, at the same time. */
+static void test_fetch_beside(void)
+{
+    struct bed b;
+
+    bed_open(&b, UINT64_C(1) << 30);
+    send_half(&b);
+    fetch_it(&b, 0, UUID(1));
+    while (!b.from->outs->next) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    copy_out_end(b.from->outs, NULL); /* done with one: the other one reads it still */
+    save(&b, 0, UUID(2), 20, ROOM, 1);
+    save(&b, 0, UUID(3), 30, ROOM, 1);
+    ok(snap_hold_get(b.own, 0, UUID(1)) != NULL, "its memory is not given up");
+    ok(run_until(&b, &b.n_fetched, 1), "until it is there");
+    ok(is_same(&b, 0, UUID(1)), "whole");
+    bed_close(&b);
+}
+
+/* Workers go while it is on its way; and who sends it changes its mind, or dies. */
+static void test_fetch_ends(void)
+{
+    struct bed b;
+
+    bed_open(&b, UINT64_C(1) << 30);
+    save(&b, 0, UUID(1), 10, LONG_ROOM, 1);
+    fetch_it(&b, 0, UUID(1));
+    while (b.to->ins->at == 0) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    snap_copy_fetch_forget(b.to);
+    ok(!b.to->ins, "nobody waits any more");
+    while (b.from->outs) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    is_int(b.n_fetched, 0, "and nobody is told");
+    fetch_it(&b, 0, UUID(1));
+    while (b.to->ins->at == 0) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    copy_outs_forget(b.from); /* as its death */
+    ok(run_until(&b, &b.n_fetched, 1), "who sends it has gone");
+    is_int(b.error.code, ECONNRESET, "and why is said: %s", b.error.text);
+    fetch_it(&b, 0, UUID(1));
+    while (b.to->ins->at == 0) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    snap_hold_settle(b.own, UUID(1), false);
+    ok(run_until(&b, &b.n_fetched, 2), "it came to nothing");
+    is_int(b.error.code, ECANCELED, "and why is said: %s", b.error.text);
+    ok(!snap_hold_get(b.copies, 0, UUID(1)), "half of one is none");
     bed_close(&b);
 }
 
@@ -464,6 +566,9 @@ int main(void)
     test_gone();
     test_changed_mind();
     test_sender_dies();
+    test_fetch();
+    test_fetch_beside();
+    test_fetch_ends();
     test_nonsense();
     test_sum();
     return tap_done();

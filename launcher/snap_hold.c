@@ -166,7 +166,7 @@ void snap_hold_drop(struct snap_hold *h,
     for (struct slot **at = &h->slots; *at;) {
         struct slot *s = *at;
 
-        if (s->doing != IDLE || s->is_pinned || is_wanted(arg, s)) {
+        if (s->doing != IDLE || s->n_pins > 0 || is_wanted(arg, s)) {
             at = &s->next;
             continue;
         }

@@ -116,7 +116,7 @@ const struct snap *snap_hold_pin(struct snap_hold *h, uint32_t rank,
     struct slot *s = whole_slot(h, rank, uuid);
 
     if (s) {
-        s->is_pinned = true;
+        s->n_pins++;
     }
     return s ? s->snap : NULL;
 }
@@ -125,9 +125,9 @@ const struct snap *snap_hold_pin(struct snap_hold *h, uint32_t rank,
 void snap_hold_unpin(struct snap_hold *h, uint32_t rank, const char *uuid)
 {
     for (struct slot *s = h->slots; s; s = s->next) {
-        if (s->rank == rank && s->is_pinned &&
+        if (s->rank == rank && s->n_pins > 0 &&
             strcmp(s->snap->head.uuid, uuid) == 0) {
-            s->is_pinned = false;
+            s->n_pins--;
         }
     }
 }

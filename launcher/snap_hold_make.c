@@ -21,7 +21,7 @@
 
 static bool is_free(const struct slot *s)
 {
-    return s->doing == MAKING ? !s->is_asked : s->doing == IDLE && !s->is_pinned;
+    return s->doing == MAKING ? !s->is_asked : s->doing == IDLE && s->n_pins == 0;
 }
 
 /* What is given up for a new one: nothing whole, or else the older one. */

@@ -79,6 +79,19 @@ bool snap_tally_rescue(struct snap_tally *t, const struct snap_now *now,
     return false;
 }
 
+uint32_t snap_tally_holder(const struct snap_tally *t, const struct snap_now *now,
+                           uint32_t rank)
+{
+    if (rank >= t->n_ranks || t->stages[rank] == SNAP_STAGE_NONE) {
+        return 0;
+    }
+    if (!now->is_lost(now->arg, t->agents[rank])) {
+        return t->agents[rank] + 1;
+    }
+    return t->copies[rank] > 0 && !now->is_lost(now->arg, t->copies[rank] - 1)
+               ? t->copies[rank] : 0;
+}
+
 /* Whether an agent that is there writes, and whether one that was lost did. */
 static void look(const struct snap_tally *t, const struct snap_now *now,
                  bool *ret_writing, bool *ret_lost)

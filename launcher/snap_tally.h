@@ -70,6 +70,9 @@ void snap_tally_copied(struct snap_tally *t, uint32_t rank, uint32_t from,
  * and *at is the end. */
 bool snap_tally_rescue(struct snap_tally *t, const struct snap_now *now,
                        uint32_t *at, uint32_t *ret_agent);
+/* Who has it in memory, counted from 1, as far as was heard; 0: nobody that is there. */
+uint32_t snap_tally_holder(const struct snap_tally *t, const struct snap_now *now,
+                           uint32_t rank);
 enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now);
 /* All ranks have handed it over, none has failed, and all that write are there: as

@@ -57,17 +57,18 @@ test_copies() {
 
 # Its disk does not come to an end with it, then the node is switched off.
 test_node_lost() {
-    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 10; return; }
+    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 11; return; }
     start 480000 --nnodes 3:4 --set heartbeat.timeout=3s
-    spawn strace strace -f -qq -p "$(agent_of node3)" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o trace
+    spawn strace strace -f -qq -p "$(agent_of node2)" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o trace
     tracer=$spawned
     ok "the disk of a node hangs" wait_for 60 test -s trace || diag "$(cat strace.err)"
     ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
     step=$(copied)
     is "$(find ck -path "*/step-*$step-*/COMMIT" | wc -l)" 0 'no checkpoint' || diag "$(find ck)"
-    hosts link_down node3
-    hosts power_off node3
+    hosts link_down node2
+    hosts power_off node2
     ok 'three go on from just that save' wait_for 90 times "from $step" 3 || show_run
+    ok 'the rank that was lost from memory of its partner, over the wire' event 'node 2 has fetched what rank 1 starts from from memory of node 0' || show_run
     is "$(find ck -path "*/step-*$step-*/COMMIT" | wc -l)" 1 'which is a checkpoint now'
     run "$MUSTER" ckpt verify ck
     is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
