@@ -51,7 +51,8 @@ test_killed() {
     wait_exit 120 "$runner"
     is "$status" 0 'when it answers the run goes on to its end' || show_run
     is "$(said 2)" '0/3 node2;1/3 node3;2/3 node4;' 'over the three others'
-    is "$(ls slow/run/views | tr '\n' ' '):$(field lead)" '1.2 1.3 :1' 'by a view with them, and the one of the end'
+    # Who was held up for a lease at its end claims that once more.
+    matches "$(ls slow/run/views | tr '\n' ' '):$(field lead)" '^1\.2 1\.3 (1\.4 )?:1$' 'by a view with them, and the one of the end'
     nobody_left
 }
 
