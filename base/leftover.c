@@ -4,6 +4,7 @@
 #include "base/leftover.h"
 
 #include "base/cleanup.h"
+#include "base/proc.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -61,16 +62,29 @@ static int look_at_lock(struct survey *s, const char *name, struct error *e)
     return 0;
 }
 
+/* What was killed holds its sockets for as long as it takes it to end: on a slow
+ * disk in the midst of an fsync that is longer than whoever cleans up looks on. */
+static bool is_killed(int peer_fd)
+{
+    struct ucred who;
+    socklen_t len = sizeof(who);
+
+    return getsockopt(peer_fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 &&
+           proc_is_killed(who.pid);
+}
+
 /* errno of a connection to it as `type`, or 0. */
 static int try_connect(const struct sockaddr_un *sa, int type)
 {
     _close_ int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    return fd < 0 || connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) < 0
-               ? errno : 0;
+    if (fd < 0 || connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) < 0) {
+        return errno;
+    }
+    return is_killed(fd) ? ECONNREFUSED : 0;
 }
 
-/* Only a refusal says that nobody listens. */
+/* Only a refusal says that nobody listens, or nobody will. */
 static int look_at_socket(struct survey *s, const char *name, struct error *e)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};

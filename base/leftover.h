@@ -3,7 +3,8 @@
  * What dead processes left in a directory where they met: lock files (*.lock,
  * held by flock for as long as their owner lives), listening sockets, and plain
  * files that belong to them. While one lock is held or one socket is listened
- * on, somebody lives there, and nothing is touched.
+ * on, somebody lives there, and nothing is touched; a listener that SIGKILL has
+ * been sent to counts as dead.
  *
  * Whoever makes such a directory must be ready to make it again: it may go
  * between mkdir and the first lock or socket. A socket must listen from the

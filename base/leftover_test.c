@@ -8,12 +8,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char base[64] = "/tmp/muster-leftover-test.XXXXXX";
@@ -137,6 +139,31 @@ static void test_busy_listener(void)
     expect_untouched("a listener that is busy");
 }
 
+/* A killed process that still has its socket open, as one in the midst of an fsync
+ * has: here another one keeps it open. */
+static void test_killed_listener(void)
+{
+    _close_ int fd = -1;
+    siginfo_t info;
+    pid_t pid;
+
+    start_case();
+    fd = make_socket("front.ctl", SOCK_STREAM, false);
+    pid = fork();
+    if (pid == 0) {
+        listen(fd, 4);
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOWAIT);
+    expect_untouched("a listener that is stopped");
+    kill(pid, SIGKILL);
+    waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT);
+    is_int(leftover_remove(dir, NULL), 1, "one that was killed does not live there");
+    is_int(n_left(), 0, "even while its socket is open");
+    waitpid(pid, NULL, 0);
+}
+
 static void test_strangers(void)
 {
     struct error e = {0};
@@ -173,6 +200,7 @@ int main(void)
     test_nobody();
     test_somebody();
     test_busy_listener();
+    test_killed_listener();
     test_strangers();
     fs_remove_tree(base, NULL);
     return tap_done();

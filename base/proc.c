@@ -141,6 +141,22 @@ int proc_read(pid_t pid, struct proc *ret)
     return rc;
 }
 
+bool proc_is_killed(pid_t pid)
+{
+    _free_ char *text = NULL;
+    char path[64];
+    const char *pending;
+
+    snprintf(path, sizeof(path), "/proc/%ld/status", (long)pid);
+    if (pid <= 0 || fs_read(path, 64 << 10, &text, NULL, NULL) < 0) {
+        return false;
+    }
+    pending = strstr(text, "\nShdPnd:");
+    return pending &&
+           (strtoull(pending + strlen("\nShdPnd:"), NULL, 16) &
+            1ULL << (SIGKILL - 1));
+}
+
 int proc_list_add_living(struct proc_list *l, pid_t pid)
 {
     struct proc p;

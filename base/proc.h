@@ -43,6 +43,10 @@ int proc_list_add(struct proc_list *l, const struct proc *p);
 /* 0, or -ESRCH where there is no such process (any more). */
 int proc_read(pid_t pid, struct proc *ret);
 
+/* Whether SIGKILL was sent to it as a whole, so that it does nothing more: it may have
+ * ended or be about to. false for what cannot be seen. (proc(5), status, ShdPnd.) */
+bool proc_is_killed(pid_t pid);
+
 /* Appends the process, unless it has ended. 0 or -ENOMEM. */
 int proc_list_add_living(struct proc_list *l, pid_t pid);
 

@@ -389,6 +389,24 @@ static void test_end_session(void)
     close(stop[1]);
 }
 
+static void test_killed(void)
+{
+    siginfo_t info;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        wait_forever();
+    }
+    kill(pid, SIGSTOP);
+    ok(!proc_is_killed(pid), "a stopped process is not killed");
+    kill(pid, SIGKILL);
+    waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT);
+    ok(proc_is_killed(pid), "one that SIGKILL was sent to is");
+    waitpid(pid, NULL, 0);
+    ok(!proc_is_killed(pid) && !proc_is_killed(0) && !proc_is_killed(getpid()),
+       "nobody else is");
+}
+
 int main(void)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -402,5 +420,6 @@ int main(void)
     test_moving_targets();
     test_inventory();
     test_end_session();
+    test_killed();
     return tap_done();
 }
