@@ -29,10 +29,10 @@ dist.destroy_process_group()
 """
 
 
-def marks(path):
-    """Of all ranks, or nothing."""
+def marks(path, n):
+    """Of all n ranks, or nothing."""
     lines = path.read_text().splitlines() if path.exists() else []
-    return [float(line) for line in lines] if len(lines) == RANKS else []
+    return [float(line) for line in lines] if len(lines) == n else []
 
 
 def start(bench, command, path):
@@ -40,17 +40,17 @@ def start(bench, command, path):
     path.unlink(missing_ok=True)
     begun = time.monotonic()
     with bench.running(command, "said") as process:
-        last = max(bench.until(lambda: marks(path), process, "said"))
+        last = max(bench.until(lambda: marks(path, bench.ranks(RANKS)), process, "said"))
         process.wait(120)
     return last - begun
 
 
-def by_hand(worker):
+def by_hand(n, worker):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    env = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={port} WORLD_SIZE={RANKS} LOCAL_WORLD_SIZE={RANKS}"
-    return ["sh", "-c", f"for r in {' '.join(map(str, range(RANKS)))}; do"
+    env = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={port} WORLD_SIZE={n} LOCAL_WORLD_SIZE={n}"
+    return ["sh", "-c", f"for r in {' '.join(map(str, range(n)))}; do"
             f" {env} RANK=$r LOCAL_RANK=$r {shlex.join(worker)} & done; wait"]
 
 
@@ -59,17 +59,18 @@ def measure(bench):
     program = bench.directory / "worker.py"
     program.write_text(WORKER)
     torchrun = bench.torchrun()
+    n = bench.ranks(RANKS)
     worker = [torchrun.removesuffix("torchrun") + "python3", str(program), str(path)]
     bench.env["OMP_NUM_THREADS"] = "1"
-    muster = [bench.muster(), "run", *bench.root_option(), "--nproc-per-node", str(RANKS), "--", *worker]
-    theirs = [torchrun, "--standalone", "--nproc-per-node", str(RANKS), *worker[1:]]
+    muster = [bench.muster(), "run", *bench.root_option(), "--nproc-per-node", str(n), "--", *worker]
+    theirs = [torchrun, "--standalone", "--nproc-per-node", str(n), *worker[1:]]
     times = {"muster": [], "torchrun": [], "hand": []}
-    start(bench, by_hand(worker), path)  # PyTorch's files are in memory then
+    start(bench, by_hand(n, worker), path)  # PyTorch's files are in memory then
     for _ in range(bench.rounds):
         times["muster"].append(start(bench, muster, path))
         times["torchrun"].append(start(bench, theirs, path))
-        times["hand"].append(start(bench, by_hand(worker), path))
+        times["hand"].append(start(bench, by_hand(n, worker), path))
     ours, torch, hand = (statistics.median(t) for t in times.values())
-    yield bench.result("ddp.time", ours, "s", "", None, f"{RANKS} ranks", muster)
+    yield bench.result("ddp.time", ours, "s", "", None, f"{n} ranks", muster)
     yield bench.result("ddp.vs-hand", ours / hand, "x", "<=", 1.05, f"started by hand: {hand:.3f} s", muster)
     yield bench.result("ddp.vs-torchrun", ours / torch, "x", "<=", 1.0, f"torchrun: {torch:.3f} s", muster)

@@ -50,9 +50,11 @@ def restart(bench, command, path, run=None, patience=120):
     it could; else until it has imported."""
     path.unlink(missing_ok=True)
 
+    n = bench.ranks(WORKERS)
+
     def all_past(what, generations):
         found = marks(path, what)
-        return len(found) >= generations * WORKERS and found
+        return len(found) >= generations * n and found
 
     with bench.running(command, "said") as process:
         first = bench.until(lambda: all_past("init", 1), process, "said")
@@ -69,21 +71,22 @@ def restart(bench, command, path, run=None, patience=120):
             has_trained = False
             if run:
                 raise
-        return max(at for _, at in ends[WORKERS:]) - start, has_trained
+        return max(at for _, at in ends[n:]) - start, has_trained
 
 
 def measure(bench):
     path, script = bench.directory / "marks", bench.directory / "worker.py"
     script.write_text(WORKER)
     torchrun = bench.torchrun()
+    n = str(bench.ranks(WORKERS))
     worker = [str(pathlib.Path(torchrun).with_name("python3")), str(script), str(path)]
 
     def muster(run, *options):
         return [bench.muster(), "run", *bench.root_option(), "--run-dir", str(run),
-                "--nproc-per-node", str(WORKERS), "--max-restarts", "1", "--set", "restart.backoff=0s",
+                "--nproc-per-node", n, "--max-restarts", "1", "--set", "restart.backoff=0s",
                 "--set", "limits.grace=0s", *options, "--", *worker]
 
-    peer = [torchrun, "--standalone", "--nproc-per-node", str(WORKERS), "--max-restarts", "1",
+    peer = [torchrun, "--standalone", "--nproc-per-node", n, "--max-restarts", "1",
             str(script), str(path)]
     times = {name: [] for name in ("warm", "plain", "torchrun")}
     trained = []
