@@ -312,6 +312,27 @@ bool segment_is_finished(const struct segment *s, uint32_t worker)
            atomic_load(&s->head->workers[worker].finished);
 }
 
+void segment_say_left(const struct segment *s, uint32_t worker,
+                      char why[SEGMENT_WHY_SIZE])
+{
+    snprintf(why, SEGMENT_WHY_SIZE,
+             "worker %u has ended, and others wait for it in a collective",
+             s->spec.first_rank + worker);
+}
+
+bool segment_lacks_one(const struct segment *s, char why[SEGMENT_WHY_SIZE])
+{
+    for (uint32_t i = 0; i < s->spec.n_local; i++) {
+        const struct segment_worker *w = &s->head->workers[i];
+
+        if (atomic_load(&w->left) && !atomic_load(&w->finished)) {
+            segment_say_left(s, i, why);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool segment_take_over(const struct segment *s, uint32_t worker)
 {
     return worker < s->spec.n_local &&

@@ -162,6 +162,14 @@ void segment_finish(struct segment *s, uint32_t worker);
 /* For the agent: whether the worker's process did. */
 bool segment_is_finished(const struct segment *s, uint32_t worker);
 
+/* Whether a worker here has left and not finished, which nobody gets past; why then
+ * names the first. */
+bool segment_lacks_one(const struct segment *s, char why[SEGMENT_WHY_SIZE]);
+
+/* The text for it: that worker has left. */
+void segment_say_left(const struct segment *s, uint32_t worker,
+                      char why[SEGMENT_WHY_SIZE]);
+
 /* For the agent, for the next process: the same, and forgets it. */
 bool segment_take_over(const struct segment *s, uint32_t worker);
 

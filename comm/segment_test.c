@@ -117,6 +117,7 @@ static void test_wake(void)
     struct sleeper all[3];
     struct segment *s = NULL;
     struct pollfd p;
+    char why[SEGMENT_WHY_SIZE];
 
     if (segment_create(&good, &s, NULL) < 0) {
         bail_out("segment_create");
@@ -143,6 +144,11 @@ static void test_wake(void)
     is_int(poll(&p, 1, 0), 1, "who has left is told to the mover");
     ok(atomic_load(&s->head->workers[1].left) &&
            !atomic_load(&s->head->workers[0].left), "and to who waits for it");
+    ok(segment_lacks_one(s, why), "and nobody gets past it");
+    is_str(why, "worker 4 has ended, and others wait for it in a collective",
+           "which is said");
+    segment_finish(s, 1);
+    ok(!segment_lacks_one(s, why), "unless it had finished");
     segment_event_signal(&s->head->mover);
     segment_event_signal(&s->head->workers[0].event);
     for (int i = 0; i < 2; i++) {

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdio.h>
 
 enum {
     YIELDS = 50,
@@ -54,9 +53,7 @@ static int abort_left(const struct shm *s, const struct segment_worker *w,
 {
     char why[SEGMENT_WHY_SIZE];
 
-    snprintf(why, sizeof(why),
-             "worker %u has ended, and others wait for it in a collective",
-             s->seg->spec.first_rank + (uint32_t)(w - s->workers));
+    segment_say_left(s->seg, (uint32_t)(w - s->workers), why);
     segment_abort(s->seg, SEGMENT_ABORT_LOST, why);
     return shm_check_abort(s, e);
 }

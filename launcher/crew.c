@@ -239,10 +239,10 @@ void crew_stop(struct agent *a, bool kill)
         }
     }
     agent_snap_hurry(c);
-    if (kill || order->broken) {
-        crew_world_end(c->world,
-                       order->broken ? "another worker or node is gone"
-                                     : "the workers are being killed");
+    if (order->broken) {
+        crew_world_break(c->world);
+    } else if (kill) {
+        crew_world_end(c->world, "the workers are being killed");
     } else if (crew_is_stranded(a)) {
         crew_world_end(c->world, "the MPI world is lost");
     }

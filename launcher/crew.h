@@ -93,6 +93,8 @@ int crew_world_create(const struct order *order, const struct layout *layout,
                       struct crew_world **ret, struct error *e);
 /* Whoever waits in a collective, or comes to one, gets an error at once. */
 void crew_world_end(struct crew_world *w, const char *why);
+/* Likewise, for the word of the lead that somebody is gone. */
+void crew_world_break(struct crew_world *w);
 /* Its workers are gone. Where all is well, a->parted has it from now on, until the
  * generation is over: other nodes may still need what these workers gave to a
  * collective, in the next MPI world too. Takes `w`, which may be NULL. */

@@ -77,6 +77,16 @@ void crew_world_end(struct crew_world *w, const char *why)
     }
 }
 
+/* Workers elsewhere that have heard sooner than those here who it was that ended may
+ * have failed of it: that reason comes before theirs. */
+void crew_world_break(struct crew_world *w)
+{
+    char why[SEGMENT_WHY_SIZE] = "another worker or node is gone";
+
+    segment_lacks_one(w->segment, why);
+    crew_world_end(w, why);
+}
+
 /* One that takes part is in no MPI world, or only in an older one: it was away when
  * this one was made, or has lost its muster-mpi and nobody heard of it. The lead tells
  * the front end, which makes another world. */

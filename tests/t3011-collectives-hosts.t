@@ -63,6 +63,10 @@ test_faults() {
     like "$(told 1)" 'rank 3: -103 worker 2 has ended, and others wait for it in a collective' \
         'nor for one that has ended too early' || diag "$(told 1)"
     is "$(told 1 | cut -c 1-13 | tr '\n' ' ')" 'rank 0: -103  rank 1: -103  rank 3: -103  ' 'on either host' || diag "$(told 1)"
+    start_run --max-restarts 0 -- "$WORKER" "$SHARED/stop" leave@2 pause@3
+    wait_exit 120 "$runner"
+    like "$(told 1)" 'rank 3: -103 worker 2 has ended, and others wait for it in a collective' \
+        'also who hears of it after all others have failed of that' || diag "$(told 1)"
     start_run --max-restarts 0 -- "$WORKER" "$SHARED/stop" fail@2
     wait_exit 120 "$runner"
     is "$status" 3 'nor for one that has failed' || diag "$(cat run.err)"

@@ -3,8 +3,6 @@
 
 #include "comm/mpi/notice.h"
 
-#include <stdio.h>
-
 enum { NOTICE_TAG = 1 };
 
 int notice_listen(struct group *g, struct error *e)
@@ -53,9 +51,7 @@ static bool find_left(const struct group *g, struct notice *ret)
             any = true;
             ret->code = SEGMENT_ABORT_LOST;
             ret->chunk = chunk;
-            snprintf(ret->why, sizeof(ret->why),
-                     "worker %u has ended, and others wait for it in a "
-                     "collective", spec->first_rank + i);
+            segment_say_left(g->seg, i, ret->why);
         }
     }
     return any;

@@ -2,7 +2,7 @@
 /*
  * A worker that does nothing but collectives, and checks every value of them:
  *
- *   comm_worker STOP [FAULT@RANK]
+ *   comm_worker STOP [FAULT@RANK...]
  *
  * Rounds go on until the file STOP is there. Each worker prints "rank R: right",
  * or the first error as "rank R: CODE TEXT", and ends with 0 or 1. In generation
@@ -121,6 +121,14 @@ static int leave(struct worker *w)
     exit(0);
 }
 
+/* Goes on when it is told to end. */
+static int pause_here(struct worker *w)
+{
+    (void)w;
+    raise(SIGSTOP);
+    return 0;
+}
+
 static int fail(struct worker *w)
 {
     (void)w;
@@ -133,16 +141,16 @@ static const struct {
 } faults[] = {
     {"count", call_count}, {"type", call_type}, {"operation", call_operation},
     {"kind", call_kind},   {"huge", call_huge}, {"leave", leave},
-    {"fail", fail},
+    {"fail", fail},        {"pause", pause_here},
 };
 
-/* The fault of this worker, if it has one. */
+/* The fault, if it is this worker's. */
 static int commit_fault(struct worker *w, const char *text)
 {
     char name[32];
     int rank;
 
-    if (!text || sscanf(text, "%31[a-z]@%d", name, &rank) != 2 ||
+    if (sscanf(text, "%31[a-z]@%d", name, &rank) != 2 ||
         rank != w->rank || muster_generation(w->m) != 1) {
         return 0;
     }
@@ -160,7 +168,7 @@ int main(int argc, char **argv)
     int rc = argc > 1 ? muster_init(&w.m) : -EINVAL;
 
     if (rc < 0) {
-        fprintf(stderr, "comm_worker STOP [FAULT@RANK]: %s\n", strerror(-rc));
+        fprintf(stderr, "comm_worker STOP [FAULT@RANK...]: %s\n", strerror(-rc));
         return 2;
     }
     signal(SIGTERM, SIG_IGN); /* what a collective says is to be seen */
@@ -170,8 +178,8 @@ int main(int argc, char **argv)
     w.recv = malloc(N * sizeof(*w.recv));
     w.bytes = malloc(N);
     for (int round = 0; rc == 0; round++) {
-        if (round == 2) {
-            rc = commit_fault(&w, argv[2]);
+        for (char **fault = argv + 2; round == 2 && rc == 0 && *fault; fault++) {
+            rc = commit_fault(&w, *fault);
         }
         if (rc == 0) {
             rc = one_round(&w, round);
