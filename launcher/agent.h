@@ -18,7 +18,7 @@
  *   agent_late.c     its alarm where none comes
  *   agent_order.c    its orders: workers start once their generation is on disk
  *   agent_record.c   what the lead writes down: journal, status, front end;
- *                    with agent_record_note.c
+ *                    with agent_record_fact.c and agent_record_note.c
  *   agent_snap.c     checkpoints that workers save through it, and, where it
  *                    leads (agent_snap_lead.c), their commit
  *   agent_fact.c     what it tells the lead, and its own log
@@ -166,8 +166,8 @@ void agent_remove_files(struct agent *a);
 
 /* --- agent_fact.c --- */
 
-/* A fact for the lead, a JSON object in `b`: agent_record.c and agent_lead_ask.c know
- * the kinds. Send it once it is complete; one that fails is not sent. */
+/* A fact for the lead, a JSON object in `b`: agent_record_fact.c and agent_lead_ask.c
+ * know the kinds. Send it once it is complete; one that fails is not sent. */
 struct jsonw agent_fact_begin(struct buf *b, const char *kind);
 void agent_fact_send(struct agent *a, struct jsonw *w);
 /* Says something to the run's journal and front end. */
