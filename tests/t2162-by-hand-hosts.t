@@ -12,7 +12,7 @@ there=$(dirname "$MUSTER")
 # of the other's end.
 test_by_hand_lead_power_off() {
     by_hand --nnodes 2:3 -- sh -c "$wait_for_go; echo \$MUSTER_GENERATION: \$RANK/\$WORLD_SIZE \$(hostname)"
-    is $? 0 'a run by hand over three hosts' || show_run
+    is $? 0 'a run by hand over three hosts' || { show_run; return; }
     "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node1
     "$MUSTER_SRCDIR/tests/rigs/hosts" power_off "$BED" node1
     ok 'goes on without the first, which is switched off' wait_for 60 running 2 2 || show_run
@@ -29,7 +29,7 @@ test_by_hand_lead_power_off() {
 # wish, as far as they can tell.
 test_by_hand_lead_killed() {
     by_hand --nnodes 2:3 -- sh -c "$wait_for_go"
-    is $? 0 'a run by hand over three hosts' || show_run
+    is $? 0 'a run by hand over three hosts' || { show_run; return; }
     kill -KILL $(pids_on node1 'muster agent --dir')
     ok 'goes on under another lead when the agent of the first is killed' wait_for 60 running 2 2 || show_run
     is "$(field lead)" 1 'which is the next'

@@ -6,21 +6,29 @@
 # mpirun needs on this bed is in $launch_options.
 
 . "$MUSTER_SRCDIR/tests/lib/run-status.sh"
-# by_hand OPTION... -- CMD...: until three workers run.
+# by_hand OPTION... -- CMD...: until three workers run. Seen under load: Open MPI 4 does
+# not get through MPI_Init on one of the hosts ("orte_ess_init failed: Not found"), and
+# mpirun ends before there is a run. That is not what these tests are about; one more
+# try is.
 by_hand() {
+    local try
     local launch=(mpirun ${launch_options[@]+"${launch_options[@]}"} -np 3 --map-by ppr:1:node --host node1:1,node2:1,node3:1)
     [ "$(id -u)" != 0 ] || launch+=(--allow-run-as-root)
     cd "$SHARED" && rm -rf run
-    spawn run on node1 timeout 250 "${launch[@]}" "$there/muster" run --run-dir run --nproc-per-node 1 --set heartbeat.timeout=3s "$@"
-    runner=$spawned
-    wait_for 90 running 3
+    for try in 1 2; do
+        spawn run on node1 timeout 250 "${launch[@]}" "$there/muster" run --run-dir run --nproc-per-node 1 --set heartbeat.timeout=3s "$@"
+        runner=$spawned
+        wait_for 90 eval 'running 3 || gone "$runner"'
+        [ ! -e run ] || break
+    done
+    running 3
 }
 wait_for_go='until [ -e $MUSTER_RUN_DIR/go ]; do sleep 0.1; done'
 
 # Workers with collectives of their own do not need it.
 test_by_hand_power_off() {
     by_hand --nnodes 2:3 -- sh -c "$wait_for_go; echo \$MUSTER_GENERATION: \$RANK/\$WORLD_SIZE \$(hostname)"
-    is $? 0 'a run by hand over three hosts' || show_run
+    is $? 0 'a run by hand over three hosts' || { show_run; return; }
     "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node3
     "$MUSTER_SRCDIR/tests/rigs/hosts" power_off "$BED" node3
     ok 'goes on without one that is switched off' wait_for 60 running 2 2 || show_run
@@ -36,7 +44,7 @@ test_by_hand_power_off() {
 # after a loss a SIGTERM says nothing.
 test_by_hand_collectives() {
     by_hand --nnodes 2:3 -- "$MUSTER_BUILDDIR/tests/lib/comm_worker" "$SHARED/never"
-    is $? 0 "a run by hand with muster's collectives" || show_run
+    is $? 0 "a run by hand with muster's collectives" || { show_run; return; }
     "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node3
     "$MUSTER_SRCDIR/tests/rigs/hosts" power_off "$BED" node3
     ok 'goes on in another generation' wait_for 60 eval '[ "$(field generation)" = 2 ]' || show_run
@@ -50,7 +58,7 @@ test_by_hand_collectives() {
 # What ends with mpirun was told to end, as far as its ranks can tell.
 test_by_hand_mpirun_killed() {
     by_hand --nnodes 3 -- sh -c "$wait_for_go"
-    is $? 0 'a run by hand' || show_run
+    is $? 0 'a run by hand' || { show_run; return; }
     kill -KILL $(pids_on node1 '(mpirun|prterun) .*-np 3')
     ok 'loses its MPI world with mpirun' wait_for 60 event mpi_lost || show_run
     touch "$SHARED/run/go"
