@@ -76,7 +76,9 @@ static ssize_t find_env(const struct strlist *l, const char *name)
     size_t len = strlen(name);
 
     for (size_t i = 0; i < l->n; i++) {
-        if (strncmp(l->items[i], name, len) == 0 && l->items[i][len] == '=') {
+        /* Most differ in the first letter, and some lists are long. */
+        if (l->items[i][0] == name[0] && strncmp(l->items[i], name, len) == 0 &&
+            l->items[i][len] == '=') {
             return (ssize_t)i;
         }
     }
@@ -86,12 +88,16 @@ static ssize_t find_env(const struct strlist *l, const char *name)
 void strlist_setenv(struct strlist *l, const char *name, const char *value)
 {
     ssize_t at = find_env(l, name);
-    char *entry = NULL;
+    size_t n_name = strlen(name), n_value = strlen(value);
+    char *entry = malloc(n_name + n_value + 2);
 
-    if (asprintf(&entry, "%s=%s", name, value) < 0) {
+    if (!entry) {
         l->failed = true;
         return;
     }
+    memcpy(entry, name, n_name);
+    entry[n_name] = '=';
+    memcpy(entry + n_name + 1, value, n_value + 1);
     if (at < 0) {
         strlist_take(l, entry);
         return;

@@ -183,8 +183,6 @@ static void set_entry(const struct making *m, const struct contract_entry *en,
         en->policy == DEFAULTED ? CONTRACT_DEFAULT : CONTRACT_OWN);
 }
 
-
-
 static void set_all(const struct making *m, const struct contract_table *t,
                     const struct contract_facts *f)
 {
@@ -231,7 +229,9 @@ int contract_env_traced(const struct strlist *base, const struct strlist *job,
     struct making quiet = {.env = ret, .trace = trace};
     bool in_slurm = base && strlist_getenv(base, "SLURM_JOB_ID");
 
-    set_all(&known, &contract_names, f);
+    if (job && job->n > 0) { /* who may refer to them */
+        set_all(&known, &contract_names, f);
+    }
     add_base(&m, base);
     add_job(&m, job, &facts);
     add_list(&m, f->hints, CONTRACT_HINT);

@@ -162,10 +162,11 @@ static void settle(struct workers *w, uint64_t now)
         return;
     }
     /* A process whose parent ends while /proc is being read can be missed: it
-     * counts only if the next look finds nobody either. */
+     * counts only if the next look finds nobody either. That one can be at once,
+     * as by then whoever was missed has a parent that lives. */
     if (left.n == 0 && !w->seen_empty) {
         w->seen_empty = true;
-        look_in(w, FIRST_LOOK_MS);
+        look_in(w, 0);
         return;
     }
     if (left.n == 0) {
