@@ -2,8 +2,9 @@
 /*
  * What a rank loads, and another node has in memory: its ranks have saved it, or it
  * keeps a copy. The lead is asked who (it has heard of all that were saved), says it to
- * all, and the node is asked for it (launcher/snap_copy.h), one rank after the other.
- * Whoever waits too long, and whatever nobody has, is read from the disk.
+ * all, and the node is asked for it (launcher/snap_copy.h), one rank after the other;
+ * where that does not send it, the next one that has it. Whoever waits too long, and
+ * whatever nobody has, is read from the disk.
  */
 #include <config.h>
 
@@ -29,6 +30,7 @@ struct fetch {
     uint32_t rank;
     char uuid[COMMIT_UUID_BYTES];
     uint64_t since_ms;
+    size_t n_tried; /* of those that have it */
     bool is_started;
 };
 
@@ -55,6 +57,17 @@ static void answer(struct agent_snap *p, struct fetch *f)
     free(f);
 }
 
+/* The one that is on its way here, or NULL. */
+static struct fetch *find_started(const struct agent_snap *p)
+{
+    struct fetch *f = p->fetches;
+
+    while (f && !f->is_started) {
+        f = f->next;
+    }
+    return f;
+}
+
 /* --- who has it --- */
 
 static bool is_where(const struct agent_snap *p, const struct fetch *f)
@@ -66,24 +79,38 @@ static bool is_where(const struct agent_snap *p, const struct fetch *f)
                f->question.generation;
 }
 
-/* PARTNERS_NONE: nobody. */
-static uint32_t holder_of(const struct agent_snap *p, uint32_t rank)
+/* Of that rank, or NULL: see lead_snap_want(). */
+static const json_t *run_of(const struct agent_snap *p, uint32_t rank)
 {
-    const json_t *ranks = json_object_get(p->where, "ranks");
     json_t *run;
     size_t i;
 
-    json_array_foreach(ranks, i, run) {
+    json_array_foreach(json_object_get(p->where, "ranks"), i, run) {
         json_int_t first = json_integer_value(json_array_get(run, 0));
         json_int_t n = json_integer_value(json_array_get(run, 1));
-        json_int_t agent = json_integer_value(json_array_get(run, 2));
 
-        if (rank >= first && rank - first < n && agent >= 0 &&
-            agent < p->agent->roster.n && agent != p->agent->rank) {
-            return (uint32_t)agent;
+        if (first >= 0 && rank >= first && rank - first < n) {
+            return run;
         }
     }
-    return UINT32_MAX;
+    return NULL;
+}
+
+/* The next one that has it. False: there is no other. */
+static bool next_holder(const struct agent_snap *p, struct fetch *f, uint32_t *ret)
+{
+    const json_t *run = run_of(p, f->rank);
+
+    while (2 + f->n_tried < json_array_size(run)) {
+        json_int_t agent = json_integer_value(json_array_get(run, 2 + f->n_tried++));
+
+        if (agent >= 0 && agent < p->agent->roster.n &&
+            agent != p->agent->rank) {
+            *ret = (uint32_t)agent;
+            return true;
+        }
+    }
+    return false;
 }
 
 static void ask_where(struct agent_snap *p, const struct fetch *f)
@@ -98,7 +125,7 @@ static void ask_where(struct agent_snap *p, const struct fetch *f)
 
 /* --- one after the other --- */
 
-static int start(struct agent_snap *p, const struct fetch *f, uint32_t from)
+static int ask(struct agent_snap *p, const struct fetch *f, uint32_t from)
 {
     const struct roster_entry *r = &p->agent->roster.entries[from];
     _strlist_ struct strlist addrs = {0};
@@ -111,77 +138,112 @@ static int start(struct agent_snap *p, const struct fetch *f, uint32_t from)
                                           r->port, NULL);
 }
 
-static void start_next(struct agent_snap *p)
+/* False: nobody has it, or it is here by now. */
+static bool start(struct agent_snap *p, struct fetch *f)
 {
-    for (struct fetch *f = p->fetches, *next; f; f = next) {
-        uint32_t from;
+    uint32_t from;
 
-        next = f->next;
-        if (f->is_started) {
-            return;
-        }
-        if (!is_where(p, f)) {
-            continue;
-        }
-        from = holder_of(p, f->rank);
-        if (from != UINT32_MAX && start(p, f, from) == 0) {
+    if (snap_hold_get(p->copies, f->rank, f->uuid)) {
+        return false; /* asked for twice, say */
+    }
+    while (next_holder(p, f, &from)) {
+        if (ask(p, f, from) == 0) {
             f->is_started = true;
             p->fetched_from = from;
-            return;
+            return true;
         }
-        answer(p, f);
+    }
+    return false;
+}
+
+static void start_next(struct agent_snap *p)
+{
+    for (struct fetch *f = p->fetches, *next; f && !find_started(p); f = next) {
+        next = f->next;
+        if (is_where(p, f) && !start(p, f)) {
+            answer(p, f);
+        }
     }
 }
 
-void agent_fetch_told(struct agent *a, const json_t *ask)
+/* Again and again: nobody keeps a question for a lead that is none yet, and what the
+ * lead says to all at once is not said twice in a row. */
+static void ask_next(struct agent_snap *p)
 {
-    struct agent_snap *p = a->snap;
-
-    if (p && p->copy) {
-        json_decref(p->where);
-        p->where = json_deep_copy(ask);
-        start_next(p);
+    if (p->fetches && !find_started(p)) {
+        ask_where(p, p->fetches); /* last: the answer may come at once */
     }
+}
+
+void agent_fetch_told(struct agent *a, const json_t *told)
+{
+    struct agent_snap *p;
+
+    /* Others may ask first: a worker here would ask in vain, so soon after them. */
+    if (!a->has_config || a->leaving || agent_snap_need(a, NULL) < 0 ||
+        !a->snap->copy) {
+        return;
+    }
+    p = a->snap;
+    json_decref(p->where);
+    p->where = json_deep_copy(told);
+    start_next(p);
 }
 
 void agent_fetch_fetched(void *arg, uint32_t rank, const char *uuid,
                          const struct error *e)
 {
     struct agent_snap *p = arg;
-    struct fetch *f = p->fetches;
+    struct fetch *f = find_started(p);
 
-    while (f && (!f->is_started || f->rank != rank || strcmp(f->uuid, uuid) != 0)) {
-        f = f->next;
-    }
-    if (!f) {
+    if (!f || f->rank != rank || strcmp(f->uuid, uuid) != 0) {
         return;
     }
-    if (e->code) {
-        agent_log(p->agent, "rank %u reads from the disk, for node %u did not send "
-                  "what it has in memory: %s", rank, p->fetched_from, e->text);
-    } else {
+    f->is_started = false;
+    p->idle_ms = uv_now(&p->agent->loop);
+    if (e->code == 0) {
         agent_note(p->agent, "node %u has fetched what rank %u starts from from "
                    "memory of node %u", p->agent->rank, rank, p->fetched_from);
+        answer(p, f);
+    } else {
+        agent_log(p->agent, "node %u did not send what it has in memory of rank %u: "
+                  "%s", p->fetched_from, rank, e->text);
     }
-    answer(p, f);
-    start_next(p);
+    start_next(p); /* one that failed as well: from another node, or the disk */
+    ask_next(p);
+}
+
+/* --- who waits too long --- */
+
+/* While one is on its way the others wait for that, and not for the lead. */
+static bool is_late(const struct agent_snap *p, const struct fetch *f)
+{
+    uint64_t now = uv_now(&p->agent->loop);
+    uint64_t since = p->idle_ms > f->since_ms ? p->idle_ms : f->since_ms;
+
+    return now - f->since_ms >= p->fetch_ms ||
+           (!find_started(p) && !is_where(p, f) && now - since >= p->where_ms);
 }
 
 static void on_timer(uv_timer_t *t)
 {
     struct agent_snap *p = t->data;
-    uint64_t now = uv_now(&p->agent->loop);
 
     for (struct fetch *f = p->fetches, *next; f; f = next) {
         next = f->next;
-        if (now - f->since_ms >= (is_where(p, f) ? FETCH_MS : WHERE_MS)) {
-            if (f->is_started) {
-                snap_copy_fetch_forget(p->copy);
-            }
-            answer(p, f);
+        if (!is_late(p, f)) {
+            continue;
         }
+        if (f->is_started) {
+            snap_copy_fetch_forget(p->copy);
+            p->idle_ms = uv_now(&p->agent->loop);
+        }
+        agent_log(p->agent, "rank %u reads from the disk: nobody has sent what is in "
+                  "memory in time", f->rank);
+        answer(p, f);
     }
     start_next(p);
+    ask_next(p);
 }
 
 bool agent_fetch_begin(struct agent_snap *p, const struct snap_question *question,
@@ -208,7 +270,7 @@ bool agent_fetch_begin(struct agent_snap *p, const struct snap_question *questio
     if (is_where(p, f)) {
         start_next(p);
     } else {
-        ask_where(p, f); /* the answer may come at once */
+        ask_next(p);
     }
     return true;
 }
@@ -228,6 +290,8 @@ int agent_fetch_create(struct agent_snap *p, struct error *e)
     }
     uv_timer_init(&p->agent->loop, p->fetch_timer);
     p->fetch_timer->data = p;
+    p->where_ms = WHERE_MS;
+    p->fetch_ms = FETCH_MS;
     return 0;
 }
 

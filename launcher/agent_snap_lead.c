@@ -460,24 +460,54 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     }
 }
 
-/* Those that have the same holder are one run of ranks. */
+struct holders {
+    unsigned n;
+    uint32_t agents[SNAP_TALLY_HOLDERS];
+};
+
+static struct holders holders_of(const struct lead_save *s,
+                                 const struct snap_now *now, uint32_t rank)
+{
+    struct holders h = {0};
+
+    h.n = snap_tally_holders(&s->tally, now, rank, h.agents);
+    return h;
+}
+
+static bool is_same(const struct holders *a, const struct holders *b)
+{
+    return a->n == b->n && memcmp(a->agents, b->agents,
+                                  a->n * sizeof(a->agents[0])) == 0;
+}
+
+/* Those that have the same holders are one run of ranks: the first one, how many, and
+ * who has them. */
 static void put_holders(struct jsonw *w, const struct lead_save *s)
 {
     const struct snap_now now = now_for(s);
-    uint32_t n, holder;
+    uint32_t first = 0;
 
-    for (uint32_t at = 0; at < s->tally.n_ranks; at += n) {
-        holder = snap_tally_holder(&s->tally, &now, at);
-        for (n = 1; at + n < s->tally.n_ranks &&
-                    snap_tally_holder(&s->tally, &now, at + n) == holder; n++) {
+    while (first < s->tally.n_ranks) {
+        struct holders h = holders_of(s, &now, first), next = h;
+        uint32_t end = first + 1;
+
+        while (end < s->tally.n_ranks) {
+            next = holders_of(s, &now, end);
+            if (!is_same(&h, &next)) {
+                break;
+            }
+            end++;
         }
-        if (holder > 0) {
+        if (h.n > 0) {
             jsonw_array(w, NULL);
-            jsonw_int(w, NULL, at);
-            jsonw_int(w, NULL, n);
-            jsonw_int(w, NULL, holder - 1);
+            jsonw_int(w, NULL, first);
+            jsonw_int(w, NULL, end - first);
+            for (unsigned i = 0; i < h.n; i++) {
+                jsonw_int(w, NULL, h.agents[i]);
+            }
             jsonw_end_array(w);
         }
+        first = end;
     }
 }
 

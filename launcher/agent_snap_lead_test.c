@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who starts workers, or ends a run, waits for the saves that all ranks have handed
- * over, until they are settled: here they come to nothing, for there are no files.
+ * over, until they are settled: here they come to nothing, for there are no files. Who
+ * has them in memory is said to all, to whoever asks first.
  */
 #include <config.h>
 
@@ -14,9 +15,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define UUID_A "00000000000000000000000000000aaa"
 #define UUID_B "00000000000000000000000000000bbb"
+#define UUID_C "00000000000000000000000000000ccc"
+#define UUID_D "00000000000000000000000000000ddd"
 
 struct bed {
     struct agent agent;
@@ -25,6 +29,21 @@ struct bed {
     uint32_t saving; /* ranks of the oldest save that is on its way */
     uint32_t lost;   /* an agent */
 };
+
+/* What the lead has said last of who has what, seen by the linker's hand. */
+static char where[512];
+static int n_said;
+
+void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
+
+void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
+{
+    (void)a;
+    if (memmem(json, len, "snap_where", 10)) {
+        n_said++;
+        snprintf(where, sizeof(where), "%.*s", (int)len, (const char *)json);
+    }
+}
 
 static void on_saved(void *arg, const char *path, int64_t step)
 {
@@ -133,6 +152,72 @@ static void test_forgets(struct bed *b)
     is_int((int)b->n_quiet, 1, "is told nothing");
 }
 
+/* Of four ranks, of agents 0 and 1, copied to the other one and to agent 2. */
+static void say_more(struct bed *b, uint32_t rank, uint32_t agent, int from)
+{
+    json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}",
+                             "uuid", UUID_C, "root", b->agent.run.dir, "step", 20,
+                             "generation", 1, "token", 1, "rank", (int)rank,
+                             "ranks", 4, "stage", SNAP_STAGE_HELD);
+
+    if (from >= 0) {
+        json_object_set_new(fact, "from", json_integer(from));
+    }
+    lead_snap_fact(b->lead, agent, fact);
+    json_decref(fact);
+}
+
+static void want(struct bed *b, const char *uuid, int generation)
+{
+    json_t *fact = json_pack("{s:s, s:i}", "uuid", uuid, "generation", generation);
+
+    uv_update_time(&b->agent.loop);
+    lead_snap_want(b->lead, fact);
+    json_decref(fact);
+}
+
+static bool is_said(const char *ranks)
+{
+    return strstr(where, ranks) && strstr(where, ranks)[strlen(ranks)] == '}';
+}
+
+static void test_want(struct bed *b)
+{
+    want(b, UUID_C, 1);
+    ok(n_said == 1 && is_said("\"ranks\":[]"), "of a save that nobody knows: %s", where);
+    say_more(b, 0, 0, -1);
+    say_more(b, 1, 0, -1);
+    say_more(b, 3, 1, -1);
+    want(b, UUID_C, 1);
+    is_int(n_said, 1, "what was said just now is not said again");
+    want(b, UUID_C, 2);
+    ok(n_said == 2 && is_said("[[0,2,0],[3,1,1]]"), "who has saved it, and not: %s",
+       where);
+    say_more(b, 0, 1, 0);
+    say_more(b, 1, 1, 0);
+    say_more(b, 2, 2, 1);
+    want(b, UUID_C, 3);
+    ok(is_said("[[0,2,0,1],[2,1,1,2],[3,1,1]]"), "and who has a copy: %s", where);
+    b->lost = 1;
+    want(b, UUID_C, 4);
+    ok(is_said("[[0,2,0],[2,1,2]]"), "those that are there: %s", where);
+    b->lost = UINT32_MAX;
+    want(b, UUID_D, 4);
+    ok(is_said("\"ranks\":[]"), "another save is another question: %s", where);
+    want(b, UUID_C, 4);
+    ok(is_said("[[0,2,0,1],[2,1,1,2],[3,1,1]]"), "and may be asked for again: %s",
+       where);
+    while (n_said == 6) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+        want(b, UUID_C, 4);
+    }
+    ok(true, "so is the same, in time");
+    want(b, "short", 1);
+    want(b, "", 1);
+    lead_snap_want(NULL, NULL);
+    is_int(n_said, 7, "what is no save is not looked for");
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -149,6 +234,7 @@ int main(void)
     test_nothing(b);
     test_waits(b);
     test_forgets(b);
+    test_want(b);
     lead_snap_destroy(b->lead);
     fs_remove_tree(b->agent.run.dir, NULL);
     lead_bed_release(&b->agent);

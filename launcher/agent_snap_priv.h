@@ -60,6 +60,8 @@ struct agent_snap {
     uv_timer_t *fetch_timer;
     json_t *where; /* what the lead has said last, or NULL */
     uint32_t fetched_from;
+    uint64_t idle_ms; /* since when nothing is on its way here */
+    unsigned where_ms, fetch_ms; /* that workers wait for the lead, and in all */
 };
 
 /* --- agent_snap.c --- */

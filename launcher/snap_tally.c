@@ -79,17 +79,22 @@ bool snap_tally_rescue(struct snap_tally *t, const struct snap_now *now,
     return false;
 }
 
-uint32_t snap_tally_holder(const struct snap_tally *t, const struct snap_now *now,
-                           uint32_t rank)
+unsigned snap_tally_holders(const struct snap_tally *t, const struct snap_now *now,
+                            uint32_t rank, uint32_t ret[SNAP_TALLY_HOLDERS])
 {
+    unsigned n = 0;
+
     if (rank >= t->n_ranks || t->stages[rank] == SNAP_STAGE_NONE) {
         return 0;
     }
     if (!now->is_lost(now->arg, t->agents[rank])) {
-        return t->agents[rank] + 1;
+        ret[n++] = t->agents[rank];
     }
-    return t->copies[rank] > 0 && !now->is_lost(now->arg, t->copies[rank] - 1)
-               ? t->copies[rank] : 0;
+    if (t->copies[rank] > 0 && t->copies[rank] - 1 != t->agents[rank] &&
+        !now->is_lost(now->arg, t->copies[rank] - 1)) {
+        ret[n++] = t->copies[rank] - 1;
+    }
+    return n;
 }
 
 /* Whether an agent that is there writes, and whether one that was lost did. */

@@ -29,6 +29,8 @@ enum {
     SNAP_TALLY_STALE_MS = 600000, /* workers run, and some do not hand over */
 };
 
+enum { SNAP_TALLY_HOLDERS = 2 }; /* of one rank, at most */
+
 struct snap_tally {
     uint32_t generation; /* of the workers that save */
     uint32_t n_ranks, n_held, n_written, n_failed;
@@ -70,9 +72,10 @@ void snap_tally_copied(struct snap_tally *t, uint32_t rank, uint32_t from,
  * and *at is the end. */
 bool snap_tally_rescue(struct snap_tally *t, const struct snap_now *now,
                        uint32_t *at, uint32_t *ret_agent);
-/* Who has it in memory, counted from 1, as far as was heard; 0: nobody that is there. */
-uint32_t snap_tally_holder(const struct snap_tally *t, const struct snap_now *now,
-                           uint32_t rank);
+/* Agents that are there and have it in memory, as far as was heard: who has saved it,
+ * or writes it instead, then who has a copy. How many. */
+unsigned snap_tally_holders(const struct snap_tally *t, const struct snap_now *now,
+                            uint32_t rank, uint32_t ret[SNAP_TALLY_HOLDERS]);
 enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now);
 /* All ranks have handed it over, none has failed, and all that write are there: as

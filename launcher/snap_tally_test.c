@@ -229,6 +229,51 @@ static void test_rescue(void)
     snap_tally_release(&b.tally);
 }
 
+/* Who saved it, then who has a copy: those that are there. */
+static void test_holders(void)
+{
+    static const struct {
+        uint32_t rank;
+        unsigned lost, n;
+        uint32_t agents[SNAP_TALLY_HOLDERS];
+        const char *what;
+    } cases[] = {
+        {0, 0, 1, {0}, "nobody has a copy"},
+        {0, 1, 0, {0}, "nobody had one"},
+        {1, 0, 0, {0}, "nobody has handed it over"},
+        {2, 0, 2, {1, 5}, "who saved it, and a copy"},
+        {2, 1 << 1, 1, {5}, "the copy alone"},
+        {2, 1 << 5, 1, {1}, "the copy was lost"},
+        {2, 1 << 1 | 1 << 5, 0, {0}, "both were lost"},
+        {3, 0, 2, {1, 0}, "it was copied before its agent said so"},
+        {N, 0, 0, {0}, "a rank that is none"},
+        {UINT32_MAX, 0, 0, {0}, "nor that"},
+    };
+    struct bed b;
+    struct snap_now now;
+    uint32_t agents[SNAP_TALLY_HOLDERS], at = 0, agent;
+
+    open_with(&b, "wnh");
+    snap_tally_copied(&b.tally, 2, 1, 5, BEGIN);
+    snap_tally_copied(&b.tally, 3, 1, 0, BEGIN);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        unsigned n;
+
+        b.lost = cases[i].lost;
+        now = now_of(&b, 0);
+        n = snap_tally_holders(&b.tally, &now, cases[i].rank, agents);
+        ok(n == cases[i].n && (n < 1 || agents[0] == cases[i].agents[0]) &&
+               (n < 2 || agents[1] == cases[i].agents[1]), "%s", cases[i].what);
+    }
+    b.lost = 1 << 1;
+    ok(snap_tally_rescue(&b.tally, &now, &at, &agent) && at == 2, "a copy is written");
+    b.lost = 0;
+    is_int((int)snap_tally_holders(&b.tally, &now, 2, agents), 1,
+           "by one that counts once from then on");
+    is_int((int)agents[0], 5, "and who came back, without its memory, not at all");
+    snap_tally_release(&b.tally);
+}
+
 int main(void)
 {
     test_all_written();
@@ -238,6 +283,7 @@ int main(void)
     test_cut();
     test_sure();
     test_rescue();
+    test_holders();
     test_nonsense();
     return tap_done();
 }
