@@ -13,6 +13,7 @@
 
 enum {
     LOOK_MS = 1000,
+    MAKING_TIMES = 12, /* as long as who makes no progress */
     MAX_RANKS = 1 << 20,
 };
 
@@ -109,6 +110,24 @@ static bool is_stuck(const struct snap_copy *c, uint64_t moved_ms)
     return uv_now(c->config.loop) - moved_ms >= c->config.stuck_ms;
 }
 
+/* A thread gets its memory, which takes longer than stuck_ms where it is much: the
+ * sender is told. */
+static bool is_making(const struct snap_copy *c, const struct copy_in *in)
+{
+    if (in->is_ready || uv_now(c->config.loop) - in->moved_ms >=
+                            (uint64_t)c->config.stuck_ms * MAKING_TIMES) {
+        return false;
+    }
+    link_send(in->link, SNAP_COPY_MAKING, NULL, 0);
+    return true;
+}
+
+/* One that we have asked for, and has not been offered yet, has the time of its link. */
+static bool is_offered(const struct copy_in *in)
+{
+    return in->question > 0;
+}
+
 static void on_watch(uv_timer_t *t)
 {
     struct snap_copy *c = t->data;
@@ -117,9 +136,7 @@ static void on_watch(uv_timer_t *t)
     error_text(&e, ETIMEDOUT, "no progress for %u s", c->config.stuck_ms / 1000);
     for (struct copy_in *in = c->ins, *next; in; in = next) {
         next = in->next;
-        /* One that we have asked for, and has not been offered yet, has the time of
-         * its link. */
-        if ((in->room > 0 || !in->is_wanted) && is_stuck(c, in->moved_ms)) {
+        if (is_offered(in) && !is_making(c, in) && is_stuck(c, in->moved_ms)) {
             copy_in_end(in, &e);
         }
     }

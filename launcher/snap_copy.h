@@ -4,13 +4,15 @@
  * (base/link.h). A link carries one snapshot:
  *
  *   sender      OFFER   whose, of which save, how large
- *   receiver    READY   there is memory, or REFUSED with the reason
+ *   receiver    MAKING  memory is being made, every second, as long as it is
+ *               READY   there is memory, or REFUSED with the reason
  *   sender      DATA    in order, as many as it takes
  *               END     the digest of all of it
  *   receiver    DONE    it has that digest, or REFUSED
  *
- * What has not come to its end is no copy. An agent sends one at a time; who makes no
- * progress for a while is given up. Everything runs on the loop's thread.
+ * What has not come to its end is no copy. An agent sends one at a time, first what it
+ * was asked for; who makes no progress for a while is given up. Everything runs on the
+ * loop's thread.
  *
  * Who needs one asks for it: its first frame is a WANT, and who has that save of that
  * rank, its own or a copy, answers with an OFFER on the same link, or REFUSED.
@@ -32,6 +34,7 @@ enum {
     SNAP_COPY_DONE = 84,
     SNAP_COPY_REFUSED = 85,
     SNAP_COPY_WANT = 86,
+    SNAP_COPY_MAKING = 87,
 };
 
 struct snap_copy;

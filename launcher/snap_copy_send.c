@@ -177,6 +177,8 @@ static void on_frame(struct link *l, const struct channel_frame *f, void *ctx)
         fail(o, EPROTO, "it does not wait for its turn");
     } else if (f->type == SNAP_COPY_READY && o->at == 0) {
         copy_pump(o);
+    } else if (f->type == SNAP_COPY_MAKING && o->at == 0) {
+        o->moved_ms = uv_now(o->copy->config.loop);
     } else if (f->type == SNAP_COPY_DONE && o->at == o->room) {
         copy_out_end(o, NULL);
     } else if (f->type == SNAP_COPY_REFUSED) {
@@ -244,13 +246,16 @@ void copy_send_next(struct snap_copy *c)
     }
 }
 
+/* For what is asked for workers wait, who start; not for copies, of which many may be
+ * for a node that is lost. */
 static void append(struct copy_out *o)
 {
     struct copy_out **at = &o->copy->outs;
 
-    while (*at) {
+    while (*at && (!o->is_asked || (*at)->is_begun || (*at)->is_asked)) {
         at = &(*at)->next;
     }
+    o->next = *at;
     *at = o;
     copy_send_next(o->copy);
     copy_watch(o->copy);

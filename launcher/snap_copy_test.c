@@ -353,6 +353,73 @@ static void test_sender_dies(void)
     bed_close(&b);
 }
 
+/* --- memory that takes long --- */
+
+enum { MANY_WORKS = 128 }; /* more than there are threads */
+
+struct jam {
+    uv_work_t works[MANY_WORKS];
+    uv_sem_t go;
+};
+
+static void wait_go(uv_work_t *work)
+{
+    struct jam *j = work->data;
+
+    uv_sem_wait(&j->go);
+}
+
+static void after_go(uv_work_t *work, int status)
+{
+    (void)work, (void)status;
+}
+
+static void begin_jam(struct bed *b, struct jam *j)
+{
+    uv_sem_init(&j->go, 0);
+    for (int i = 0; i < MANY_WORKS; i++) {
+        j->works[i].data = j;
+        uv_queue_work(&b->loop, &j->works[i], wait_go, after_go);
+    }
+}
+
+static void end_jam(struct jam *j)
+{
+    for (int i = 0; i < MANY_WORKS; i++) {
+        uv_sem_post(&j->go);
+    }
+}
+
+static void run_for(struct bed *b, unsigned ms)
+{
+    uint64_t end = clock_mono_ms() + ms;
+
+    while (clock_mono_ms() < end) {
+        uv_run(&b->loop, UV_RUN_NOWAIT);
+        poll(NULL, 0, 1);
+    }
+}
+
+/* Making it takes longer than anybody may make no progress. */
+static void test_slow_memory(void)
+{
+    static struct jam jam;
+    struct bed b;
+
+    bed_open(&b, UINT64_C(1) << 30);
+    lose_patience(&b);
+    save(&b, 2, UUID(1), 10, ROOM, 1);
+    begin_jam(&b, &jam);
+    send_it(&b, 2, UUID(1));
+    run_for(&b, 3 * STUCK_MS);
+    is_int(b.n_sent, 0, "nobody is given up: %s", b.error.text);
+    end_jam(&jam);
+    ok(run_until(&b, &b.n_sent, 1) && b.error.code == 0, "it comes when there is memory");
+    ok(is_same(&b, 2, UUID(1)), "whole");
+    bed_close(&b);
+    uv_sem_destroy(&jam.go);
+}
+
 /* --- what is asked for --- */
 
 static int fetch_it(struct bed *b, uint32_t rank, const char *uuid)
@@ -402,6 +469,29 @@ static void test_fetch_beside(void)
     ok(snap_hold_get(b.own, 0, UUID(1)) != NULL, "its memory is not given up");
     ok(run_until(&b, &b.n_fetched, 1), "until it is there");
     ok(is_same(&b, 0, UUID(1)), "whole");
+    bed_close(&b);
+}
+
+/* Workers wait for what is asked for: it goes before copies that wait. */
+static void test_fetch_first(void)
+{
+    struct bed b;
+
+    bed_open(&b, UINT64_C(1) << 30);
+    save(&b, 2, UUID(1), 10, ROOM, 1);
+    save(&b, 3, UUID(1), 10, ROOM, 2);
+    send_half(&b);
+    send_it(&b, 2, UUID(1));
+    fetch_it(&b, 3, UUID(1));
+    fetch_it(&b, 2, UUID(1));
+    while (b.from->outs->next->next == NULL || !b.from->outs->next->next->next) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    ok(b.from->outs->rank == 0 && b.from->outs->is_begun, "what is on its way stays so");
+    ok(b.from->outs->next->is_asked && b.from->outs->next->next->is_asked,
+       "then what is asked for");
+    ok(!b.from->outs->next->next->next->is_asked, "then copies");
+    ok(run_until(&b, &b.n_fetched, 2) && run_until(&b, &b.n_sent, 2), "all of them come");
     bed_close(&b);
 }
 
@@ -566,7 +656,9 @@ int main(void)
     test_gone();
     test_changed_mind();
     test_sender_dies();
+    test_slow_memory();
     test_fetch();
+    test_fetch_first();
     test_fetch_beside();
     test_fetch_ends();
     test_nonsense();
