@@ -15,11 +15,13 @@
 #include "launcher/jsonw.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     LOOK_MS = 500,
+    SAY_MS = 1000,    /* without another one: that was all of that save */
     WHERE_MS = 3000,  /* for the lead, which may be another one by now */
     FETCH_MS = 30000, /* in all: less than workers wait for an answer */
 };
@@ -34,6 +36,47 @@ struct fetch {
     bool is_started;
 };
 
+static void rest(struct agent_snap *p)
+{
+    if (!p->fetches && p->fetched.n == 0) {
+        uv_timer_stop(p->fetch_timer);
+    }
+}
+
+/* --- what is said of it: once a save, however many ranks a node has --- */
+
+static void say_fetched(struct agent_snap *p)
+{
+    const struct fetched *d = &p->fetched;
+    char from[32];
+
+    snprintf(from, sizeof(from), "node %u", d->from);
+    if (d->n == 1) {
+        agent_note(p->agent, "node %u has fetched what rank %u starts from from "
+                   "memory of %s", p->agent->rank, d->rank, from);
+    } else if (d->n > 1) {
+        agent_note(p->agent, "node %u has fetched what %u of its ranks start from from "
+                   "memory of %s", p->agent->rank, d->n,
+                   d->is_of_several ? "several nodes" : from);
+    }
+    p->fetched.n = 0;
+}
+
+static void add_fetched(struct agent_snap *p, const struct fetch *f)
+{
+    struct fetched *d = &p->fetched;
+
+    if (strcmp(d->uuid, f->uuid) != 0) {
+        say_fetched(p);
+        *d = (struct fetched){0};
+        str_copy(d->uuid, sizeof(d->uuid), f->uuid);
+    }
+    d->is_of_several = d->n > 0 && (d->is_of_several || d->from != p->fetched_from);
+    d->n++;
+    d->rank = f->rank;
+    d->from = p->fetched_from;
+}
+
 /* --- answers --- */
 
 static void unlink_fetch(struct agent_snap *p, struct fetch *f)
@@ -44,9 +87,7 @@ static void unlink_fetch(struct agent_snap *p, struct fetch *f)
         at = &(*at)->next;
     }
     *at = f->next;
-    if (!p->fetches) {
-        uv_timer_stop(p->fetch_timer);
-    }
+    rest(p);
 }
 
 static void answer(struct agent_snap *p, struct fetch *f)
@@ -202,8 +243,7 @@ void agent_fetch_fetched(void *arg, uint32_t rank, const char *uuid,
     f->is_started = false;
     p->idle_ms = uv_now(&p->agent->loop);
     if (e->code == 0) {
-        agent_note(p->agent, "node %u has fetched what rank %u starts from from "
-                   "memory of node %u", p->agent->rank, rank, p->fetched_from);
+        add_fetched(p, f);
         answer(p, f);
     } else {
         agent_log(p->agent, "node %u did not send what it has in memory of rank %u: "
@@ -241,6 +281,10 @@ static void on_timer(uv_timer_t *t)
         agent_log(p->agent, "rank %u reads from the disk: nobody has sent what is in "
                   "memory in time", f->rank);
         answer(p, f);
+    }
+    if (!p->fetches && uv_now(&p->agent->loop) - p->idle_ms >= p->say_ms) {
+        say_fetched(p);
+        rest(p);
     }
     start_next(p);
     ask_next(p);
@@ -292,6 +336,7 @@ int agent_fetch_create(struct agent_snap *p, struct error *e)
     p->fetch_timer->data = p;
     p->where_ms = WHERE_MS;
     p->fetch_ms = FETCH_MS;
+    p->say_ms = SAY_MS;
     return 0;
 }
 
@@ -302,6 +347,10 @@ void agent_fetch_forget(struct agent_snap *p)
 
         unlink_fetch(p, f);
         free(f);
+    }
+    say_fetched(p);
+    if (p->fetch_timer) {
+        rest(p);
     }
     if (p->copy) {
         snap_copy_fetch_forget(p->copy);

@@ -15,6 +15,7 @@
 #include "tests/lib/tap.h"
 
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,11 @@ struct bed {
 /* What the agent does, seen by the linker's hand. */
 static int n_wants, n_answers, n_found;
 static uint64_t answered_ms;
+static int n_notes;
+static char note[256];
 
+void __wrap_agent_note(struct agent *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 void __wrap_agent_fact_send(struct agent *a, struct jsonw *w);
 void __wrap_agent_snap_hand_out(struct agent *a, const struct snap_question *q,
                                 uint32_t rank, const struct snap *s);
@@ -60,6 +65,17 @@ void __wrap_agent_fact_send(struct agent *a, struct jsonw *w)
     (void)a;
     jsonw_end_object(w);
     n_wants += strstr(buf_str(w->to), "\"snap_want\"") != NULL;
+}
+
+void __wrap_agent_note(struct agent *a, const char *fmt, ...)
+{
+    va_list ap;
+
+    (void)a;
+    va_start(ap, fmt);
+    vsnprintf(note, sizeof(note), fmt, ap);
+    va_end(ap);
+    n_notes++;
 }
 
 void __wrap_agent_snap_hand_out(struct agent *a, const struct snap_question *q,
@@ -213,13 +229,13 @@ static void open_ours(struct bed *b)
         bail_out("%s", e.text);
     }
     snap_copy_hold(p->copy, p->copies);
-    p->where_ms = p->fetch_ms = PATIENT_MS;
+    p->where_ms = p->fetch_ms = p->say_ms = PATIENT_MS;
 }
 
 static void bed_open(struct bed *b)
 {
     memset(b, 0, sizeof(*b));
-    n_wants = n_answers = n_found = 0;
+    n_wants = n_answers = n_found = n_notes = 0;
     str_copy(b->top, sizeof(b->top), "/tmp/agent_fetch_test.XXXXXX");
     if (!mkdtemp(b->top) || uv_loop_init(&b->agent.loop) < 0) {
         bail_out("no directory %s", b->top);
@@ -323,9 +339,46 @@ static void test_fetch(void)
     ok(run_until(&b, &n_answers, 2), "both are answered");
     is_int(n_found, 2, "with what was fetched");
     is_int(b.nodes[1].n_asked, 0, "from who has it");
+    is_int(n_notes, 0, "the journal hears of it when that was all");
+    b.snap.say_ms = 1;
+    ok(run_until(&b, &n_notes, 1), "now");
+    is_str(note, "node 0 has fetched what 2 of its ranks start from from memory of "
+           "node 1", "once");
     ok(!b.snap.fetches && !uv_is_active((uv_handle_t *)b.snap.fetch_timer),
        "and nobody waits");
     bed_close(&b);
+    is_int(n_notes, 1, "nor is there more to say");
+}
+
+static void fetch(struct bed *b, int i, uint32_t rank, const char *uuid, const char *from)
+{
+    int n = n_answers;
+
+    save(b, i, rank, uuid, ROOM);
+    tell(b, uuid, GENERATION, from);
+    begin(b, rank, uuid);
+    ok(run_until(b, &n_answers, n + 1), "it comes");
+}
+
+/* One note a save, of all its ranks here. */
+static void test_notes(void)
+{
+    struct bed b;
+
+    bed_open(&b);
+    fetch(&b, 0, 5, UUID_A, "[[5,1,1]]");
+    fetch(&b, 1, 6, UUID_B, "[[6,1,2]]");
+    is_str(note, "node 0 has fetched what rank 5 starts from from memory of node 1",
+           "another save: the one before was all");
+    fetch(&b, 0, 7, UUID_B, "[[7,1,1]]");
+    is_int(n_notes, 1, "more of it may come");
+    agent_fetch_forget(&b.snap);
+    is_str(note, "node 0 has fetched what 2 of its ranks start from from memory of "
+           "several nodes", "the workers go: that was all");
+    ok(!uv_is_active((uv_handle_t *)b.snap.fetch_timer), "nothing is left to say");
+    fetch(&b, 0, 8, UUID_B, "[[8,1,1]]");
+    bed_close(&b);
+    is_int(n_notes, 3, "at the end of the agent, likewise");
 }
 
 /* The lead has said so to others, before a worker here asks. */
@@ -485,6 +538,7 @@ static void test_ends(void)
 int main(void)
 {
     test_fetch();
+    test_notes();
     test_told_before();
     test_next();
     test_nonsense();

@@ -34,6 +34,13 @@ struct snap_question {
 
 struct fetch;
 
+/* What has been fetched of a save, and not told yet. */
+struct fetched {
+    char uuid[COMMIT_UUID_BYTES];
+    uint32_t n, rank, from; /* how many, the last one, and where it came from */
+    bool is_of_several;     /* nodes */
+};
+
 struct agent_snap {
     struct agent *agent;
     struct snap_hold *hold;
@@ -60,8 +67,10 @@ struct agent_snap {
     uv_timer_t *fetch_timer;
     json_t *where; /* what the lead has said last, or NULL */
     uint32_t fetched_from;
+    struct fetched fetched;
     uint64_t idle_ms; /* since when nothing is on its way here */
     unsigned where_ms, fetch_ms; /* that workers wait for the lead, and in all */
+    unsigned say_ms; /* until what was fetched is told: more may come */
 };
 
 /* --- agent_snap.c --- */

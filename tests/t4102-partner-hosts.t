@@ -68,7 +68,7 @@ test_node_lost() {
     hosts link_down node2
     hosts power_off node2
     ok 'three go on from just that save' wait_for 90 times "from $step" 3 || show_run
-    ok 'the rank that was lost from memory of its partner, over the wire' event 'node 2 has fetched what rank 1 starts from from memory of node 0' || show_run
+    ok 'the rank that was lost from memory of its partner, over the wire' wait_for 30 event 'node 2 has fetched what rank 1 starts from from memory of node 0' || show_run
     is "$(find ck -path "*/step-*$step-*/COMMIT" | wc -l)" 1 'which is a checkpoint now'
     run "$MUSTER" ckpt verify ck
     is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
