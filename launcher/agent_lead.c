@@ -248,6 +248,23 @@ static void on_saving(void *arg, uint64_t step_, uint32_t written, uint32_t rank
     }
 }
 
+static void on_held(void *arg, int64_t held_step, uint32_t ranks,
+                    const struct status_held *held, size_t n)
+{
+    struct agent_lead *l = arg;
+    struct run_status *s = record_status(l->record);
+
+    if (run_status_set_held(s, n) < 0) {
+        run_status_set_held(s, 0);
+        n = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        s->held[i] = held[i];
+    }
+    s->held_step = held_step;
+    s->held_ranks = n > 0 ? ranks : 0;
+}
+
 static uint32_t started(void *arg)
 {
     const struct agent_lead *l = arg;
@@ -265,6 +282,7 @@ static bool is_lost(void *arg, uint32_t rank)
 const struct lead_snap_ops agent_lead_snap_ops = {
     .on_saved = on_saved,
     .on_saving = on_saving,
+    .on_held = on_held,
     .started = started,
     .is_lost = is_lost,
     .on_quiet = on_quiet,

@@ -310,6 +310,7 @@ void agent_lead_stop(struct agent *a)
         !lead_verdict(l->core)->is_unsure) {
         record_may_tell(l->record, UINT64_MAX); /* nobody leads after an end */
         record_status(l->record)->saving_ranks = 0;
+        record_status(l->record)->held_ranks = 0;
         record_verdict(l->record, l->core);
         record_flush(l->record);
     }

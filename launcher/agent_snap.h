@@ -12,6 +12,7 @@
 
 #include "launcher/crew.h"
 #include "launcher/snap_tally.h"
+#include "launcher/status.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -62,6 +63,10 @@ struct lead_snap_ops {
     void (*on_saved)(void *arg, const char *path, int64_t step);
     /* The oldest save that is on its way; `ranks` 0: there is none. */
     void (*on_saving)(void *arg, uint64_t step, uint32_t written, uint32_t ranks);
+    /* Who has the newest save in memory, as far as was heard; every 2 s. `ranks` 0:
+     * there is none. Valid during the call. */
+    void (*on_held)(void *arg, int64_t step, uint32_t ranks,
+                    const struct status_held *held, size_t n);
     /* The newest generation that was ordered to run: no worker of one before it is
      * alive. */
     uint32_t (*started)(void *arg);

@@ -460,54 +460,22 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     }
 }
 
-struct holders {
-    unsigned n;
-    uint32_t agents[SNAP_TALLY_HOLDERS];
-};
-
-static struct holders holders_of(const struct lead_save *s,
-                                 const struct snap_now *now, uint32_t rank)
-{
-    struct holders h = {0};
-
-    h.n = snap_tally_holders(&s->tally, now, rank, h.agents);
-    return h;
-}
-
-static bool is_same(const struct holders *a, const struct holders *b)
-{
-    return a->n == b->n && memcmp(a->agents, b->agents,
-                                  a->n * sizeof(a->agents[0])) == 0;
-}
-
-/* Those that have the same holders are one run of ranks: the first one, how many, and
- * who has them. */
+/* Runs of ranks: the first one, how many, and who has them. */
 static void put_holders(struct jsonw *w, const struct lead_save *s)
 {
     const struct snap_now now = now_for(s);
-    uint32_t first = 0;
+    struct snap_run r = {0};
 
-    while (first < s->tally.n_ranks) {
-        struct holders h = holders_of(s, &now, first), next = h;
-        uint32_t end = first + 1;
-
-        while (end < s->tally.n_ranks) {
-            next = holders_of(s, &now, end);
-            if (!is_same(&h, &next)) {
-                break;
-            }
-            end++;
-        }
-        if (h.n > 0) {
+    while (snap_tally_next_run(&s->tally, &now, &r)) {
+        if (r.n > 0) {
             jsonw_array(w, NULL);
-            jsonw_int(w, NULL, first);
-            jsonw_int(w, NULL, end - first);
-            for (unsigned i = 0; i < h.n; i++) {
-                jsonw_int(w, NULL, h.agents[i]);
+            jsonw_int(w, NULL, r.first);
+            jsonw_int(w, NULL, r.end - r.first);
+            for (unsigned i = 0; i < r.n; i++) {
+                jsonw_int(w, NULL, r.agents[i]);
             }
             jsonw_end_array(w);
         }
-        first = end;
     }
 }
 
@@ -554,10 +522,53 @@ void lead_snap_want(struct lead_snap *l, const json_t *fact)
     }
 }
 
+/* The newest that all have handed over, or else the newest. */
+static const struct lead_save *find_held(const struct lead_snap *l)
+{
+    const struct lead_save *newest = NULL;
+
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        if (s->is_settled && s->error.code) {
+            continue; /* its memory went with it */
+        }
+        if (s->tally.n_held == s->tally.n_ranks) {
+            return s;
+        }
+        newest = newest ? newest : s;
+    }
+    return newest;
+}
+
+static void show_held(struct lead_snap *l)
+{
+    const struct lead_save *s = find_held(l);
+    _free_ struct status_held *held = calloc(STATUS_MAX_HELD, sizeof(*held));
+    struct snap_run r = {0};
+    struct snap_now now;
+    size_t n = 0;
+
+    if (!held) {
+        return;
+    }
+    if (s) {
+        now = now_for(s);
+    }
+    while (s && n < STATUS_MAX_HELD && snap_tally_next_run(&s->tally, &now, &r)) {
+        if (r.n > 0) {
+            held[n++] = (struct status_held){
+                .first = r.first, .n = r.end - r.first, .node = (int)r.agents[0],
+                .copied_to = r.n > 1 ? (int)r.agents[1] : -1};
+        }
+    }
+    l->ops->on_held(l->arg, s ? (int64_t)s->step : 0, s ? s->tally.n_ranks : 0, held,
+                    n);
+}
+
 static void on_timer(uv_timer_t *t)
 {
     rescue_all(t->data);
     look_at_all(t->data);
+    show_held(t->data);
 }
 
 /* --- life --- */

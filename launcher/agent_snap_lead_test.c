@@ -28,6 +28,11 @@ struct bed {
     unsigned n_quiet, n_saved;
     uint32_t saving; /* ranks of the oldest save that is on its way */
     uint32_t lost;   /* an agent */
+    int n_shown;
+    int64_t held_step;
+    uint32_t held_ranks;
+    size_t n_held;
+    struct status_held held[4];
 };
 
 /* What the lead has said last of who has what, seen by the linker's hand. */
@@ -63,6 +68,18 @@ static void on_saving(void *arg, uint64_t step, uint32_t written, uint32_t ranks
     b->saving = ranks;
 }
 
+static void on_held(void *arg, int64_t step, uint32_t ranks,
+                    const struct status_held *held, size_t n)
+{
+    struct bed *b = arg;
+
+    b->n_shown++;
+    b->held_step = step;
+    b->held_ranks = ranks;
+    b->n_held = n;
+    memcpy(b->held, held, (n < 4 ? n : 4) * sizeof(*held));
+}
+
 static uint32_t started(void *arg)
 {
     (void)arg;
@@ -85,7 +102,7 @@ static void on_quiet(void *arg)
 
 static const struct lead_snap_ops ops = {
     .on_saved = on_saved, .on_saving = on_saving, .started = started,
-    .is_lost = is_lost, .on_quiet = on_quiet,
+    .is_lost = is_lost, .on_quiet = on_quiet, .on_held = on_held,
 };
 
 /* Of two ranks, each of an agent of its own. */
@@ -218,6 +235,36 @@ static void test_want(struct bed *b)
     is_int(n_said, 7, "what is no save is not looked for");
 }
 
+static bool is_held(const struct status_held *h, uint32_t first, uint32_t n, int node,
+                    int copied_to)
+{
+    return h->first == first && h->n == n && h->node == node &&
+           h->copied_to == copied_to;
+}
+
+static void wait_shown(struct bed *b)
+{
+    int n = b->n_shown;
+
+    while (b->n_shown == n) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+}
+
+/* What the status has of it. */
+static void test_held(struct bed *b)
+{
+    wait_shown(b);
+    ok(b->held_step == 20 && b->held_ranks == 4 && b->n_held == 3, "the newest save");
+    ok(is_held(&b->held[0], 0, 2, 0, 1) && is_held(&b->held[1], 2, 1, 1, 2) &&
+           is_held(&b->held[2], 3, 1, 1, -1), "who has what, and what is copied");
+    b->lost = 1;
+    wait_shown(b);
+    ok(b->n_held == 2 && is_held(&b->held[0], 0, 2, 0, -1) &&
+           is_held(&b->held[1], 2, 1, 2, -1), "a copy counts where its node is lost");
+    b->lost = UINT32_MAX;
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -235,6 +282,7 @@ int main(void)
     test_waits(b);
     test_forgets(b);
     test_want(b);
+    test_held(b);
     lead_snap_destroy(b->lead);
     fs_remove_tree(b->agent.run.dir, NULL);
     lead_bed_release(&b->agent);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAST_LINES = 20, MAX_SLOW = 4 };
+enum { LAST_LINES = 20, MAX_SLOW = 4, FEW_HELD = 8 };
 
 static const char *state_colour(const struct run_view *v)
 {
@@ -229,6 +229,36 @@ static void put_saving(struct buf *b, const struct run_status *s)
     }
 }
 
+/* One line, and where they are few, who has which. */
+static void put_held(struct buf *b, const struct run_status *s)
+{
+    uint64_t n = 0, copied = 0;
+
+    if (!s->held_ranks || s->verdict.is_set) {
+        return;
+    }
+    for (size_t i = 0; i < s->n_held; i++) {
+        n += s->held[i].n;
+        copied += s->held[i].copied_to >= 0 ? s->held[i].n : 0;
+    }
+    buf_printf(b, "  in memory   step %" PRId64 ": %" PRIu64 " of %u ranks, %" PRIu64
+               " of them copied to another node\n", s->held_step, n, s->held_ranks,
+               copied);
+    for (size_t i = 0; i < s->n_held && s->n_held <= FEW_HELD; i++) {
+        const struct status_held *h = &s->held[i];
+
+        buf_printf(b, "              rank%s %u", h->n == 1 ? "" : "s", h->first);
+        if (h->n > 1) {
+            buf_printf(b, "-%u", h->first + h->n - 1);
+        }
+        buf_printf(b, ": memory of node %d", h->node);
+        if (h->copied_to >= 0) {
+            buf_printf(b, ", copied to node %d", h->copied_to);
+        }
+        buf_puts(b, "\n");
+    }
+}
+
 static void put_plan(struct buf *b, const struct status_plan *p)
 {
     struct interval_facts facts = {p->is_assumed ? 0 : p->cost_s, p->ran_s,
@@ -276,6 +306,7 @@ void run_text_head(struct buf *b, const struct run_view *v)
         put_text(b, "  checkpoint  ", s->resume_path);
     }
     put_saving(b, s);
+    put_held(b, s);
     if (s->save_plan.is_set && !s->verdict.is_set) {
         put_plan(b, &s->save_plan);
     }

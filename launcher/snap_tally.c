@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 int snap_tally_init(struct snap_tally *t, uint32_t generation, uint32_t n_ranks,
                     uint64_t now_ms)
@@ -95,6 +96,25 @@ unsigned snap_tally_holders(const struct snap_tally *t, const struct snap_now *n
         ret[n++] = t->copies[rank] - 1;
     }
     return n;
+}
+
+bool snap_tally_next_run(const struct snap_tally *t, const struct snap_now *now,
+                         struct snap_run *r)
+{
+    uint32_t others[SNAP_TALLY_HOLDERS];
+
+    r->first = r->end;
+    if (r->first >= t->n_ranks) {
+        return false;
+    }
+    r->n = snap_tally_holders(t, now, r->first, r->agents);
+    for (r->end = r->first + 1; r->end < t->n_ranks; r->end++) {
+        if (snap_tally_holders(t, now, r->end, others) != r->n ||
+            memcmp(others, r->agents, r->n * sizeof(others[0])) != 0) {
+            break;
+        }
+    }
+    return true;
 }
 
 /* Whether an agent that is there writes, and whether one that was lost did. */

@@ -76,6 +76,15 @@ bool snap_tally_rescue(struct snap_tally *t, const struct snap_now *now,
  * or writes it instead, then who has a copy. How many. */
 unsigned snap_tally_holders(const struct snap_tally *t, const struct snap_now *now,
                             uint32_t rank, uint32_t ret[SNAP_TALLY_HOLDERS]);
+/* Ranks one after the other that the same agents have in memory. */
+struct snap_run {
+    uint32_t first, end;
+    unsigned n;
+    uint32_t agents[SNAP_TALLY_HOLDERS]; /* see snap_tally_holders() */
+};
+/* The next ones from r->end on, 0 at first. False: there are no more ranks. */
+bool snap_tally_next_run(const struct snap_tally *t, const struct snap_now *now,
+                         struct snap_run *r);
 enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now);
 /* All ranks have handed it over, none has failed, and all that write are there: as

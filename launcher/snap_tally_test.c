@@ -252,6 +252,7 @@ static void test_holders(void)
     struct bed b;
     struct snap_now now;
     uint32_t agents[SNAP_TALLY_HOLDERS], at = 0, agent;
+    struct snap_run run = {0};
 
     open_with(&b, "wnh");
     snap_tally_copied(&b.tally, 2, 1, 5, BEGIN);
@@ -265,6 +266,15 @@ static void test_holders(void)
         ok(n == cases[i].n && (n < 1 || agents[0] == cases[i].agents[0]) &&
                (n < 2 || agents[1] == cases[i].agents[1]), "%s", cases[i].what);
     }
+    b.lost = 1;
+    now = now_of(&b, 0);
+    ok(snap_tally_next_run(&b.tally, &now, &run) && run.first == 0 && run.end == 2 &&
+           run.n == 0, "two that nobody has");
+    ok(snap_tally_next_run(&b.tally, &now, &run) && run.first == 2 && run.end == 3 &&
+           run.n == 2, "one that two have");
+    ok(snap_tally_next_run(&b.tally, &now, &run) && run.first == 3 && run.end == N &&
+           run.n == 1 && !snap_tally_next_run(&b.tally, &now, &run),
+       "and the last one");
     b.lost = 1 << 1;
     ok(snap_tally_rescue(&b.tally, &now, &at, &agent) && at == 2, "a copy is written");
     b.lost = 0;

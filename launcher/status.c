@@ -73,6 +73,7 @@ void run_status_destroy(struct run_status *s)
     if (s) {
         free(s->nodes);
         free(s->workers);
+        free(s->held);
         free(s->failure.lines);
         free(s);
     }
@@ -98,8 +99,10 @@ struct run_status *run_status_copy(const struct run_status *s)
     *c = *s;
     c->nodes = copy_array(s->nodes, s->n_nodes, sizeof(*s->nodes));
     c->workers = copy_array(s->workers, s->n_workers, sizeof(*s->workers));
+    c->held = copy_array(s->held, s->n_held, sizeof(*s->held));
     c->failure.lines = s->failure.lines ? strdup(s->failure.lines) : NULL;
     if ((s->n_nodes && !c->nodes) || (s->n_workers && !c->workers) ||
+        (s->n_held && !c->held) ||
         (s->failure.lines && !c->failure.lines)) {
         run_status_destroy(c);
         return NULL;
@@ -163,6 +166,18 @@ int run_status_set_workers(struct run_status *s, size_t n)
     }
     s->n_workers = n;
     return 0;
+}
+
+int run_status_set_held(struct run_status *s, size_t n)
+{
+    bool failed = false;
+
+    if (n > STATUS_MAX_HELD) {
+        return -E2BIG;
+    }
+    s->held = resize(s->held, s->n_held, n, sizeof(*s->held), &failed);
+    s->n_held = failed ? s->n_held : n;
+    return failed ? -ENOMEM : 0;
 }
 
 void run_status_metric(struct run_status *s, const char *name, double value,
@@ -253,6 +268,26 @@ static void put_workers(struct jsonw *w, const struct run_status *s)
         jsonw_end_object(w);
     }
     jsonw_end_array(w);
+}
+
+static void put_held(struct jsonw *w, const struct run_status *s)
+{
+    jsonw_object(w, "in_memory");
+    jsonw_int(w, "step", s->held_step);
+    jsonw_int(w, "ranks", s->held_ranks);
+    jsonw_array(w, "held");
+    for (size_t i = 0; i < s->n_held; i++) {
+        jsonw_object(w, NULL);
+        jsonw_int(w, "first", s->held[i].first);
+        jsonw_int(w, "ranks", s->held[i].n);
+        jsonw_int(w, "node", s->held[i].node);
+        if (s->held[i].copied_to >= 0) {
+            jsonw_int(w, "copied_to", s->held[i].copied_to);
+        }
+        jsonw_end_object(w);
+    }
+    jsonw_end_array(w);
+    jsonw_end_object(w);
 }
 
 static void put_metrics(struct jsonw *w, const struct run_status *s)
@@ -351,6 +386,9 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
         jsonw_int(&w, "written", s->saving_written);
         jsonw_int(&w, "ranks", s->saving_ranks);
         jsonw_end_object(&w);
+    }
+    if (s->held_ranks) {
+        put_held(&w, s);
     }
     if (s->save_plan.is_set) {
         jsonw_object(&w, "save_plan");

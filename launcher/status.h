@@ -23,6 +23,7 @@ enum {
     STATUS_MAX_NODES = 65536,
     STATUS_MAX_WORKERS = 1048576,
     STATUS_MAX_METRICS = 64,
+    STATUS_MAX_HELD = 4096,
     STATUS_MAX_LINES_BYTES = 16384,
     STATUS_MAX_JSON_BYTES = 256 << 20,
     STATUS_REFRESH_MS = 5000, /* the lead writes a status at least so often */
@@ -120,6 +121,13 @@ struct status_plan {
     uint64_t n_failures;
 };
 
+/* Ranks of a save that a node has in memory, and where a copy of them is. */
+struct status_held {
+    uint32_t first, n;
+    int node;
+    int copied_to; /* -1: there is none */
+};
+
 struct run_status {
     char id[64];
     char name[64];
@@ -133,6 +141,12 @@ struct run_status {
      * written it, and how many are to; 0: there is none. */
     int64_t saving_step;
     uint32_t saving_written, saving_ranks;
+    /* The newest save that nodes have in memory: its step, how many ranks it has, 0
+     * where there is none, and who has them. */
+    int64_t held_step;
+    uint32_t held_ranks;
+    struct status_held *held;   /* owned */
+    size_t n_held;
     struct status_plan save_plan;
     enum status_run_state state;
     int generation;             /* 0 before the first */
@@ -175,6 +189,7 @@ struct run_status *run_status_copy(const struct run_status *s);
  * -ENOMEM, -E2BIG. */
 int run_status_set_nodes(struct run_status *s, size_t n);
 int run_status_set_workers(struct run_status *s, size_t n);
+int run_status_set_held(struct run_status *s, size_t n);
 
 /* Takes the newest value of a metric; rank 0's are preferred over others'. One
  * that does not fit any more is left out. */

@@ -252,6 +252,32 @@ static void read_saving(struct reader *r, const json_t *o,
     r->where = "";
 }
 
+static int read_held(struct reader *r, const json_t *o, struct run_status *s)
+{
+    const json_t *held;
+    size_t n;
+
+    r->where = "in_memory";
+    s->held_step = get_int(r, o, "step", 0, INT64_MAX, 0);
+    s->held_ranks = (uint32_t)get_int(r, o, "ranks", 0, STATUS_MAX_WORKERS, 0);
+    held = get_array(r, o, "held", STATUS_MAX_HELD, &n);
+    if (run_status_set_held(s, n) < 0) {
+        return -ENOMEM;
+    }
+    r->where = "in_memory.held[]";
+    for (size_t i = 0; i < n; i++) {
+        const json_t *x = json_array_get(held, i);
+        struct status_held *h = &s->held[i];
+
+        h->first = (uint32_t)get_int(r, x, "first", 0, STATUS_MAX_WORKERS, 0);
+        h->n = (uint32_t)get_int(r, x, "ranks", 0, STATUS_MAX_WORKERS, 0);
+        h->node = (int)get_int(r, x, "node", 0, STATUS_MAX_NODES, 0);
+        h->copied_to = (int)get_int(r, x, "copied_to", 0, STATUS_MAX_NODES, -1);
+    }
+    r->where = "";
+    return 0;
+}
+
 void status_read_plan(const json_t *o, struct status_plan *ret)
 {
     struct status_plan p = {.is_set = true};
@@ -322,6 +348,7 @@ static int read_root(const json_t *root, struct run_status *s, struct error *e)
     }
     read_head(&r, root, s);
     rc = read_arrays(&r, root, s);
+    rc = rc < 0 ? rc : read_held(&r, json_object_get(root, "in_memory"), s);
     rc = rc < 0 ? rc : read_failure(&r, json_object_get(root, "failure"), s);
     if (rc < 0) {
         return error_set(e, -rc, "read a status");

@@ -28,6 +28,11 @@ static struct run_status *sample(void)
     s->saving_step = 14;
     s->saving_written = 3;
     s->saving_ranks = 8;
+    s->held_step = 12;
+    s->held_ranks = 8;
+    run_status_set_held(s, 2);
+    s->held[0] = (struct status_held){0, 4, 0, 1};
+    s->held[1] = (struct status_held){4, 2, 1, -1};
     s->save_plan = (struct status_plan){true, true, 66.5, 1, 11160, 111600, 10};
     s->checkpoint_is_late = true;
     s->state = STATUS_RESTARTING;
@@ -93,7 +98,10 @@ static void test_round_trip(void)
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
         "\"saved\":1795206358.000000,\"saving\":{\"step\":14,\"written\":3,"
-        "\"ranks\":8},\"save_plan\":{\"every\":66.5,\"cost\":1,\"assumed\":true,"
+        "\"ranks\":8},\"in_memory\":{\"step\":12,\"ranks\":8,\"held\":["
+        "{\"first\":0,\"ranks\":4,\"node\":0,\"copied_to\":1},"
+        "{\"first\":4,\"ranks\":2,\"node\":1}]},"
+        "\"save_plan\":{\"every\":66.5,\"cost\":1,\"assumed\":true,"
         "\"mtbf\":11160,\"failures\":10,\"ran\":111600},\"checkpoint_late\":true",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",
         "\"failure\":{\"generation\":2,\"rank\":2,\"node\":1,",

@@ -12,6 +12,7 @@ worker=$MUSTER_BUILDDIR/tests/lib/snap_worker
 four=node1,node2,node3,node4
 
 field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
+shows() { "$MUSTER" status "$SHARED/run" | grep -q "$1"; }
 event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
 show_run() { diag "$(tail -n 40 run.out run.err)"; diag "$(tail -n 20 "$SHARED/run/events.jsonl")"; }
 shm_of() { on "$1" sh -c "cd /dev/shm/muster-$(id -u)-$(json id "$SHARED/run/run.json") && ls"; }
@@ -49,6 +50,7 @@ test_copies() {
     like "$(shm_of node2)" 'copy-0-0-' 'and the other way'
     like "$(shm_of node4)" 'copy-0-2-' 'and the fourth of the third'
     is "$(grep -c 'has no copy' run/events.jsonl)" 0 'nobody complains'
+    ok 'and the status says who has what' wait_for 30 shows 'rank 1: memory of node 1, copied to node 0' || show_run
     go_home
     for node in node1 node4; do
         is "$(on $node sh -c 'ls /dev/shm | grep muster-')" '' "no memory is left on $node"
