@@ -24,6 +24,7 @@ enum {
     SAY_MS = 1000,    /* without another one: that was all of that save */
     WHERE_MS = 3000,  /* for the lead, which may be another one by now */
     FETCH_MS = 30000, /* in all: less than workers wait for an answer */
+    MAX_TRIED = 4,    /* that have not sent it: more than have it, as a rule */
 };
 
 struct fetch {
@@ -32,7 +33,8 @@ struct fetch {
     uint32_t rank;
     char uuid[COMMIT_UUID_BYTES];
     uint64_t since_ms;
-    size_t n_tried; /* of those that have it */
+    uint32_t tried[MAX_TRIED]; /* agents: what the lead says of them may change */
+    unsigned n_tried;
     bool is_started;
 };
 
@@ -137,17 +139,27 @@ static const json_t *run_of(const struct agent_snap *p, uint32_t rank)
     return NULL;
 }
 
+static bool was_tried(const struct fetch *f, uint32_t agent)
+{
+    for (unsigned i = 0; i < f->n_tried; i++) {
+        if (f->tried[i] == agent) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The next one that has it. False: there is no other. */
 static bool next_holder(const struct agent_snap *p, struct fetch *f, uint32_t *ret)
 {
     const json_t *run = run_of(p, f->rank);
 
-    while (2 + f->n_tried < json_array_size(run)) {
-        json_int_t agent = json_integer_value(json_array_get(run, 2 + f->n_tried++));
+    for (size_t i = 2; i < json_array_size(run) && f->n_tried < MAX_TRIED; i++) {
+        json_int_t agent = json_integer_value(json_array_get(run, i));
 
         if (agent >= 0 && agent < p->agent->roster.n &&
-            agent != p->agent->rank) {
-            *ret = (uint32_t)agent;
+            agent != p->agent->rank && !was_tried(f, (uint32_t)agent)) {
+            f->tried[f->n_tried++] = *ret = (uint32_t)agent;
             return true;
         }
     }

@@ -424,6 +424,24 @@ static void test_next(void)
     bed_close(&b);
 }
 
+/* The lead gives up the first one while that is asked, and speaks of the other alone. */
+static void test_told_meanwhile(void)
+{
+    struct bed b;
+
+    bed_open(&b);
+    b.nodes[0].is_mute = true;
+    save(&b, 1, 5, UUID_A, ROOM);
+    begin(&b, 5, UUID_A);
+    tell(&b, UUID_A, GENERATION, "[[5,1,1,2]]");
+    ok(run_until(&b, &b.nodes[0].n_asked, 1), "the first one is asked");
+    tell(&b, UUID_A, GENERATION, "[[5,1,2]]");
+    is_int(b.nodes[1].n_asked, 0, "and has its time");
+    link_close(take_ptr(&b.nodes[0].mute));
+    ok(run_until(&b, &n_answers, 1) && n_found == 1, "the other one sends it");
+    bed_close(&b);
+}
+
 /* Of a save of which the lead says what makes no sense, or nothing of use. */
 static void test_nonsense(void)
 {
@@ -541,6 +559,7 @@ int main(void)
     test_notes();
     test_told_before();
     test_next();
+    test_told_meanwhile();
     test_nonsense();
     test_twice();
     test_lead_is_silent();

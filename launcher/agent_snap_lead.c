@@ -6,15 +6,13 @@
  */
 #include <config.h>
 
-#include "launcher/agent_snap.h"
+#include "launcher/agent_snap_lead_priv.h"
 
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "ckpt/io_direct.h"
-#include "ckpt/snap.h"
 #include "ckpt/step.h"
 #include "launcher/jsonw.h"
-#include "launcher/snap_commit.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,43 +22,10 @@
 
 enum {
     LOOK_MS = 2000,
-    TELL_AGAIN_MS = 1000, /* to all, however many have not heard */
     QUIET_MS = 30000, /* for saves that the next workers could start from */
     MAX_RANKS = 1 << 20,
+    MAX_AGENTS = STATUS_MAX_NODES,
     KEEP_SETTLED = 16, /* for agents that have not heard */
-};
-
-struct lead_save {
-    struct lead_save *next;
-    struct lead_snap *lead;
-    char uuid[COMMIT_UUID_BYTES];
-    char root[SNAP_ROOT_BYTES];
-    uint64_t step, token;
-    struct snap_tally tally;
-    uint64_t told_ms;
-    bool is_working, is_settled;
-    struct error why; /* it has failed of that already; code 0: it has not */
-
-    /* The thread's, while there is one. */
-    uv_work_t work;
-    struct snap_commit commit;
-    struct error error;
-};
-
-struct lead_snap {
-    struct agent *agent;
-    const struct lead_snap_ops *ops;
-    void *arg;
-    struct lead_save *saves; /* newest first */
-    uv_timer_t *timer;
-    uint64_t asked_ms; /* since when somebody waits */
-    /* Who has which save was said last: */
-    char where_uuid[COMMIT_UUID_BYTES];
-    json_int_t where_generation;
-    uint64_t where_ms;
-    unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
-    bool is_asked;
-    bool is_dying;
 };
 
 /* --- what is said --- */
@@ -214,7 +179,7 @@ static bool is_passed(const struct lead_save *save)
     return false;
 }
 
-static struct snap_now now_for(const struct lead_save *s)
+struct snap_now lead_save_now(const struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
@@ -226,7 +191,7 @@ static struct snap_now now_for(const struct lead_save *s)
 
 static bool is_due(const struct lead_save *s)
 {
-    const struct snap_now now = now_for(s);
+    const struct snap_now now = lead_save_now(s);
 
     return !s->is_working && !s->is_settled &&
            snap_tally_judge(&s->tally, &now) != SNAP_FATE_WAIT;
@@ -237,7 +202,7 @@ static bool is_due(const struct lead_save *s)
 /* Who has a copy of what they held is to write it; said again until it is there. */
 static void rescue(struct lead_snap *l, struct lead_save *s)
 {
-    const struct snap_now now = now_for(s);
+    const struct snap_now now = lead_save_now(s);
     struct agent *a = l->agent;
     _buf_ struct buf b = {0};
     struct jsonw w = jsonw_start(&b);
@@ -277,7 +242,7 @@ static void rescue_all(struct lead_snap *l)
 static bool is_any_sure(const struct lead_snap *l)
 {
     for (const struct lead_save *s = l->saves; s; s = s->next) {
-        const struct snap_now now = now_for(s);
+        const struct snap_now now = lead_save_now(s);
 
         if (!s->is_settled && snap_tally_is_sure(&s->tally, &now)) {
             return true;
@@ -328,7 +293,7 @@ static void look_at_all(struct lead_snap *l)
 
 /* --- what is heard --- */
 
-static struct lead_save *find(struct lead_snap *l, const char *uuid)
+struct lead_save *lead_save_find(struct lead_snap *l, const char *uuid)
 {
     struct lead_save *s = l->saves;
 
@@ -390,6 +355,14 @@ static void forget_old(struct lead_snap *l)
     }
 }
 
+/* Whose copy it is, if it is one. */
+static bool is_agent(const json_t *from)
+{
+    json_int_t agent = json_integer_value(from);
+
+    return !from || (json_is_integer(from) && agent >= 0 && agent < MAX_AGENTS);
+}
+
 static bool makes_sense(const json_t *fact)
 {
     const char *uuid = text(fact, "uuid");
@@ -401,7 +374,7 @@ static bool makes_sense(const json_t *fact)
            strlen(text(fact, "root")) < SNAP_ROOT_BYTES && ranks > 0 &&
            ranks <= MAX_RANKS && rank >= 0 && rank < ranks &&
            stage > SNAP_STAGE_NONE && stage <= SNAP_STAGE_FAILED &&
-           number(fact, "step") >= 0;
+           number(fact, "step") >= 0 && is_agent(json_object_get(fact, "from"));
 }
 
 /* False: it speaks of no copy that is whole. */
@@ -409,7 +382,7 @@ static bool take_copy(struct lead_save *s, uint32_t agent, const json_t *fact)
 {
     const json_t *from = json_object_get(fact, "from");
 
-    if (!json_is_integer(from) || number(fact, "stage") != SNAP_STAGE_HELD) {
+    if (!from || number(fact, "stage") != SNAP_STAGE_HELD) {
         return false;
     }
     snap_tally_copied(&s->tally, (uint32_t)number(fact, "rank"),
@@ -443,11 +416,11 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     if (!l || !makes_sense(fact)) {
         return;
     }
-    s = find(l, text(fact, "uuid"));
+    s = lead_save_find(l, text(fact, "uuid"));
     if (s && s->is_settled) {
         take_copy(s, agent, fact); /* one that came late */
         /* Who says so has not heard; there may be many, who all say it again. */
-        if (uv_now(&l->agent->loop) - s->told_ms >= TELL_AGAIN_MS) {
+        if (uv_now(&l->agent->loop) - s->told_ms >= SNAP_TELL_AGAIN_MS) {
             tell_all(l, s);
         }
         return;
@@ -460,115 +433,11 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     }
 }
 
-/* Runs of ranks: the first one, how many, and who has them. */
-static void put_holders(struct jsonw *w, const struct lead_save *s)
-{
-    const struct snap_now now = now_for(s);
-    struct snap_run r = {0};
-
-    while (snap_tally_next_run(&s->tally, &now, &r)) {
-        if (r.n > 0) {
-            jsonw_array(w, NULL);
-            jsonw_int(w, NULL, r.first);
-            jsonw_int(w, NULL, r.end - r.first);
-            for (unsigned i = 0; i < r.n; i++) {
-                jsonw_int(w, NULL, r.agents[i]);
-            }
-            jsonw_end_array(w);
-        }
-    }
-}
-
-/* All nodes of a new generation ask at about the same time, and all hear it. */
-static bool was_said(struct lead_snap *l, const json_t *fact)
-{
-    uint64_t now = uv_now(&l->agent->loop);
-    bool was = strcmp(l->where_uuid, text(fact, "uuid")) == 0 &&
-               l->where_generation == number(fact, "generation") &&
-               now - l->where_ms < TELL_AGAIN_MS;
-
-    if (!was) {
-        str_copy(l->where_uuid, sizeof(l->where_uuid), text(fact, "uuid"));
-        l->where_generation = number(fact, "generation");
-        l->where_ms = now;
-    }
-    return was;
-}
-
-void lead_snap_want(struct lead_snap *l, const json_t *fact)
-{
-    const struct lead_save *s;
-    _buf_ struct buf b = {0};
-    struct jsonw w = jsonw_start(&b);
-
-    if (!l || strlen(text(fact, "uuid")) != COMMIT_UUID_BYTES - 1 ||
-        was_said(l, fact)) {
-        return;
-    }
-    s = find(l, text(fact, "uuid"));
-    jsonw_object(&w, NULL);
-    jsonw_str(&w, "ask", "snap_where");
-    jsonw_str(&w, "uuid", text(fact, "uuid"));
-    jsonw_int(&w, "generation", number(fact, "generation"));
-    jsonw_array(&w, "ranks");
-    if (s) {
-        put_holders(&w, s);
-    }
-    jsonw_end_array(&w);
-    jsonw_end_object(&w);
-    if (!b.failed && l->agent->tree) {
-        tree_ask(l->agent->tree, b.data, b.len);
-        agent_asked(l->agent, b.data, b.len);
-    }
-}
-
-/* The newest that all have handed over, or else the newest. */
-static const struct lead_save *find_held(const struct lead_snap *l)
-{
-    const struct lead_save *newest = NULL;
-
-    for (const struct lead_save *s = l->saves; s; s = s->next) {
-        if (s->is_settled && s->error.code) {
-            continue; /* its memory went with it */
-        }
-        if (s->tally.n_held == s->tally.n_ranks) {
-            return s;
-        }
-        newest = newest ? newest : s;
-    }
-    return newest;
-}
-
-static void show_held(struct lead_snap *l)
-{
-    const struct lead_save *s = find_held(l);
-    _free_ struct status_held *held = calloc(STATUS_MAX_HELD, sizeof(*held));
-    struct snap_run r = {0};
-    struct snap_now now;
-    size_t n = 0;
-
-    if (!held) {
-        return;
-    }
-    if (s) {
-        now = now_for(s);
-    }
-    while (s && n < STATUS_MAX_HELD && snap_tally_next_run(&s->tally, &now, &r)) {
-        if (r.n > 0) {
-            held[n++] = (struct status_held){
-                .first = r.first, .n = r.end - r.first, .node = (int)r.agents[0],
-                .copied_to = r.n > 1 ? (int)r.agents[1] : -1};
-        }
-    }
-    l->ops->on_held(l->arg, s ? (int64_t)s->step : 0, s ? s->tally.n_ranks : 0, held,
-                    n);
-}
-
 static void on_timer(uv_timer_t *t)
 {
     rescue_all(t->data);
     look_at_all(t->data);
-    show_held(t->data);
+    lead_snap_show_held(t->data);
 }
 
 /* --- life --- */

@@ -17,10 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NOBODY = -1 };
+
 #define UUID_A "00000000000000000000000000000aaa"
 #define UUID_B "00000000000000000000000000000bbb"
 #define UUID_C "00000000000000000000000000000ccc"
 #define UUID_D "00000000000000000000000000000ddd"
+#define UUID_E "00000000000000000000000000000eee"
+#define UUID_F "00000000000000000000000000000fff"
 
 struct bed {
     struct agent agent;
@@ -170,18 +174,24 @@ static void test_forgets(struct bed *b)
 }
 
 /* Of four ranks, of agents 0 and 1, copied to the other one and to agent 2. */
-static void say_more(struct bed *b, uint32_t rank, uint32_t agent, int from)
+static void say_of(struct bed *b, const char *uuid, int step, uint32_t rank,
+                   uint32_t agent, json_int_t from)
 {
     json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}",
-                             "uuid", UUID_C, "root", b->agent.run.dir, "step", 20,
+                             "uuid", uuid, "root", b->agent.run.dir, "step", step,
                              "generation", 1, "token", 1, "rank", (int)rank,
                              "ranks", 4, "stage", SNAP_STAGE_HELD);
 
-    if (from >= 0) {
+    if (from != NOBODY) {
         json_object_set_new(fact, "from", json_integer(from));
     }
     lead_snap_fact(b->lead, agent, fact);
     json_decref(fact);
+}
+
+static void say_more(struct bed *b, uint32_t rank, uint32_t agent, json_int_t from)
+{
+    say_of(b, UUID_C, 20, rank, agent, from);
 }
 
 static void want(struct bed *b, const char *uuid, int generation)
@@ -202,9 +212,11 @@ static void test_want(struct bed *b)
 {
     want(b, UUID_C, 1);
     ok(n_said == 1 && is_said("\"ranks\":[]"), "of a save that nobody knows: %s", where);
-    say_more(b, 0, 0, -1);
-    say_more(b, 1, 0, -1);
-    say_more(b, 3, 1, -1);
+    say_more(b, 0, 0, NOBODY);
+    say_more(b, 1, 0, NOBODY);
+    say_more(b, 3, 1, NOBODY);
+    say_more(b, 2, 1, -2);
+    say_more(b, 2, 1, INT64_C(4294967297));
     want(b, UUID_C, 1);
     is_int(n_said, 1, "what was said just now is not said again");
     want(b, UUID_C, 2);
@@ -263,6 +275,15 @@ static void test_held(struct bed *b)
     ok(b->n_held == 2 && is_held(&b->held[0], 0, 2, 0, -1) &&
            is_held(&b->held[1], 2, 1, 2, -1), "a copy counts where its node is lost");
     b->lost = UINT32_MAX;
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        say_of(b, UUID_D, 40, rank, 0, NOBODY);
+    }
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        say_of(b, UUID_E, 30, rank, 0, NOBODY);
+    }
+    say_of(b, UUID_F, 50, 0, 0, NOBODY);
+    wait_shown(b);
+    is_int((int)b->held_step, 40, "the newest that is whole, in whatever order");
 }
 
 int main(void)

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who has a save in memory, as the lead has heard (launcher/snap_tally.h): for agents
+ * whose ranks load it (launcher/agent_fetch.c), and for the status.
+ */
+#include <config.h>
+
+#include "launcher/agent_snap_lead_priv.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "launcher/jsonw.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- for agents whose ranks load it --- */
+
+/* Runs of ranks: the first one, how many, and who has them. */
+static void put_holders(struct jsonw *w, const struct lead_save *s)
+{
+    const struct snap_now now = lead_save_now(s);
+    struct snap_run r = {0};
+
+    while (snap_tally_next_run(&s->tally, &now, &r)) {
+        if (r.n > 0) {
+            jsonw_array(w, NULL);
+            jsonw_int(w, NULL, r.first);
+            jsonw_int(w, NULL, r.end - r.first);
+            for (unsigned i = 0; i < r.n; i++) {
+                jsonw_int(w, NULL, r.agents[i]);
+            }
+            jsonw_end_array(w);
+        }
+    }
+}
+
+/* All nodes of a new generation ask at about the same time, and all hear it. */
+static bool was_said(struct lead_snap *l, const char *uuid, json_int_t generation)
+{
+    uint64_t now = uv_now(&l->agent->loop);
+    bool was = strcmp(l->where_uuid, uuid) == 0 &&
+               l->where_generation == generation &&
+               now - l->where_ms < SNAP_TELL_AGAIN_MS;
+
+    if (!was) {
+        str_copy(l->where_uuid, sizeof(l->where_uuid), uuid);
+        l->where_generation = generation;
+        l->where_ms = now;
+    }
+    return was;
+}
+
+void lead_snap_want(struct lead_snap *l, const json_t *fact)
+{
+    const char *uuid = json_string_value(json_object_get(fact, "uuid"));
+    json_int_t generation = json_integer_value(json_object_get(fact, "generation"));
+    const struct lead_save *s;
+    _buf_ struct buf b = {0};
+    struct jsonw w = jsonw_start(&b);
+
+    if (!l || !uuid || strlen(uuid) != COMMIT_UUID_BYTES - 1 ||
+        was_said(l, uuid, generation)) {
+        return;
+    }
+    s = lead_save_find(l, uuid);
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "ask", "snap_where");
+    jsonw_str(&w, "uuid", uuid);
+    jsonw_int(&w, "generation", generation);
+    jsonw_array(&w, "ranks");
+    if (s) {
+        put_holders(&w, s);
+    }
+    jsonw_end_array(&w);
+    jsonw_end_object(&w);
+    if (!b.failed && l->agent->tree) {
+        tree_ask(l->agent->tree, b.data, b.len);
+        agent_asked(l->agent, b.data, b.len);
+    }
+}
+
+/* --- for people --- */
+
+/* One that all have handed over, and the newest: another lead hears of them in any
+ * order. */
+static bool is_better(const struct lead_save *a, const struct lead_save *b)
+{
+    bool a_is_whole = a->tally.n_held == a->tally.n_ranks;
+    bool b_is_whole = b->tally.n_held == b->tally.n_ranks;
+
+    if (a_is_whole != b_is_whole) {
+        return a_is_whole;
+    }
+    if (a->tally.generation != b->tally.generation) {
+        return a->tally.generation > b->tally.generation;
+    }
+    return a->step > b->step;
+}
+
+/* NULL: there is none in memory. */
+static const struct lead_save *find_held(const struct lead_snap *l)
+{
+    const struct lead_save *best = NULL;
+
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        bool is_none = s->is_settled && s->error.code; /* its memory went with it */
+
+        if (!is_none && (!best || is_better(s, best))) {
+            best = s;
+        }
+    }
+    return best;
+}
+
+void lead_snap_show_held(struct lead_snap *l)
+{
+    const struct lead_save *s = find_held(l);
+    _free_ struct status_held *held = calloc(STATUS_MAX_HELD, sizeof(*held));
+    struct snap_run r = {0};
+    struct snap_now now;
+    size_t n = 0;
+
+    if (!held) {
+        return;
+    }
+    if (s) {
+        now = lead_save_now(s);
+    }
+    while (s && n < STATUS_MAX_HELD && snap_tally_next_run(&s->tally, &now, &r)) {
+        if (r.n > 0) {
+            held[n++] = (struct status_held){
+                .first = r.first, .n = r.end - r.first, .node = (int)r.agents[0],
+                .copied_to = r.n > 1 ? (int)r.agents[1] : -1};
+        }
+    }
+    l->ops->on_held(l->arg, s ? (int64_t)s->step : 0, s ? s->tally.n_ranks : 0, held,
+                    n);
+}
