@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LATE_MS = 100000 }; /* by then a run is over */
-
 /* Random numbers, the log, events in order of time -------------------------- */
 
 uint64_t split_rnd(struct split *s)
@@ -153,111 +151,6 @@ static void heal(struct split *s)
 {
     memset(s->reach, 1, sizeof(s->reach));
     split_trace(s, "healed");
-}
-
-static uint32_t pick_mask(struct split *s)
-{
-    return (uint32_t)split_pick(s, 1, (1u << s->n) - 2);
-}
-
-static void plan_random(struct split *s)
-{
-    uint64_t n = split_pick(s, 0, 4);
-
-    for (uint64_t i = 0; i < n; i++) {
-        static const enum split_type kinds[] = {
-            SP_KILL, SP_PAUSE, SP_CUT, SP_CUT, SP_ONE_WAY, SP_HANG};
-        enum split_type kind = kinds[split_rnd(s) % 6];
-        uint64_t at_ms = split_pick(s, 0, s->faults_end_ms);
-        uint32_t tag = 0, who = (uint32_t)split_pick(s, 0, s->n - 1);
-
-        who = split_chance(s, 400) ? 0 : who;
-        if (kind == SP_CUT || kind == SP_ONE_WAY) {
-            if (s->n < 2) {
-                continue;
-            }
-            tag = pick_mask(s);
-            if (split_chance(s, 700)) {
-                split_post(s, at_ms + split_pick(s, 1, s->lease_ms * 4),
-                           SP_HEAL, 0, 0);
-            }
-        } else if (kind == SP_PAUSE) {
-            tag = (uint32_t)split_pick(s, 1, s->lease_ms * 3);
-        } else if (kind == SP_HANG) {
-            tag = (uint32_t)split_pick(s, 1, 6000);
-        }
-        split_post(s, at_ms, kind, who, tag);
-    }
-    s->arbiter_bad = split_chance(s, 200);
-    if (split_chance(s, 100)) {
-        split_post(s, split_pick(s, 0, 15000), SP_STOP, 0,
-                   (uint32_t)split_pick(s, 0, 2));
-    }
-}
-
-static void plan_case(struct split *s)
-{
-    uint64_t at_ms = split_pick(s, 1500, 5000);
-
-    switch (s->which) {
-    case SPLIT_ANY:
-        plan_random(s);
-        return;
-    case SPLIT_CREATE:
-        split_post(s, at_ms, SP_CUT, 0, 1);
-        return;
-    case SPLIT_EVEN:
-        split_post(s, at_ms, SP_CUT, 0, (1u << s->n / 2) - 1);
-        return;
-    case SPLIT_EEXIST:
-        split_post(s, at_ms, SP_KILL, 0, 0);
-        s->arbiter_bad = true;
-        return;
-    case SPLIT_SILENT:
-        split_post(s, at_ms, SP_CUT, 0, 1);
-        return;
-    case SPLIT_KILLED:
-        split_post(s, at_ms, SP_KILL, 0, 0);
-        split_post(s, at_ms + split_pick(s, 0, 6000), SP_KILL, 1, 0);
-        return;
-    case SPLIT_PAUSED:
-        split_post(s, at_ms, SP_PAUSE, 0,
-                   (uint32_t)split_pick(s, s->lease_ms, s->lease_ms * 4));
-        return;
-    case SPLIT_TURNS:
-        split_post(s, at_ms, SP_PAUSE, 0,
-                   (uint32_t)split_pick(s, s->lease_ms * 2, s->lease_ms * 4));
-        split_post(s, at_ms + s->lease_ms * 2 + split_pick(s, 0, 3000), SP_PAUSE,
-                   1, (uint32_t)split_pick(s, s->lease_ms, s->lease_ms * 2));
-        return;
-    case SPLIT_LATE:
-        split_post(s, at_ms, SP_PAUSE, 0, LATE_MS);
-        return;
-    case SPLIT_CASES:
-        break;
-    }
-}
-
-static void plan_job(struct split *s)
-{
-    s->n = (uint32_t)split_pick(s, 2, SPLIT_MAX);
-    s->shared = split_chance(s, 650);
-    s->min_nodes = (uint32_t)split_pick(s, 1, s->n > 2 ? s->n - 2 : 1);
-    if (s->which != SPLIT_ANY) {
-        s->n = (uint32_t)split_pick(s, 4, SPLIT_MAX);
-        s->shared = true;
-        s->min_nodes = (uint32_t)split_pick(s, 1, s->n / 2 - 1);
-    }
-    s->timeout_ms = split_pick(s, 1000, 3000);
-    s->lease_ms = s->timeout_ms + split_pick(s, 50, 200);
-    s->slack_ms = s->lease_ms / 100 + 100;
-    s->duration_ms = split_pick(s, 500, 12000);
-    s->p_fail = split_chance(s, 300) ? 200 : 0;
-    s->faults_end_ms = split_pick(s, 1000, 20000);
-    s->restart = (struct restart_policy){
-        .kind = RESTART_ON_FAILURE, .max = (uint32_t)split_pick(s, 0, 3),
-        .backoff_min_ms = 100, .backoff_max_ms = 1000};
-    s->give_up_ms = 300000;
 }
 
 static void create_agents(struct split *s)
@@ -479,11 +372,11 @@ bool split_run(uint64_t seed, enum split_case which, char *ret_violation,
     s->which = which;
     s->trace = log != NULL;
     memset(s->reach, 1, sizeof(s->reach));
-    plan_job(s);
+    split_plan_job(s);
     split_trace(s, "%u nodes, at least %u, %s, lease %" PRIu64, s->n,
                 s->min_nodes, s->shared ? "shared" : "majority", s->lease_ms);
     create_agents(s);
-    plan_case(s);
+    split_plan_case(s);
     while (s->n_events && !s->violation[0] && !is_over(s)) {
         struct split_event event = pop(s);
 

@@ -192,6 +192,11 @@ static inline uint32_t split_rank(const struct split *s,
     return (uint32_t)(a - s->agents);
 }
 
+/* split_plan.c: draws what `rng` gives, and so the order of the calls matters: the job,
+ * then its agents, then what goes wrong. */
+void split_plan_job(struct split *s);
+void split_plan_case(struct split *s);
+
 /* split_tree.c: frames between agents, parents, silence. */
 void split_on_frame(struct split *s, struct split_event *e);
 void split_on_dial(struct split *s, struct split_event *e);
