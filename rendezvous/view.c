@@ -192,7 +192,7 @@ uint32_t view_rival_size(const struct view_rule *rule, const struct view *v,
         most += i != v->lead && view_has(v, i) && !(dead && dead[i]);
     }
     if (!v->shared) {
-        need = n_members / 2 + (n_members % 2 || lowest == v->lead);
+        need = n_members / 2 + (n_members % 2 || lowest == v->lead || MUTANT(110));
     }
     return need > most ? VIEW_NO_SIDE : need;
 }
