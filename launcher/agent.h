@@ -290,7 +290,7 @@ void agent_lead_claimed(struct agent *a, enum heir_outcome outcome);
 void agent_lead_quiet(struct agent *a, uint32_t n);
 /* agent_heir_good_ms() has changed. */
 void agent_lead_good(struct agent *a);
-uint32_t agent_lead_n_silent(const struct agent *a);
+struct heir_rivals agent_lead_rivals(struct agent *a);
 /* When the job will have run for as long as it may, on the loop's clock, if this
  * is its start; 0: it may run for ever. */
 uint64_t agent_lead_deadline_ms(const struct agent *a);

@@ -120,7 +120,7 @@ void agent_heir_seen(void *ctx, const struct tree_seen *seen)
     struct tree_word own = {.view = seen->view,
                             .stamp_ms = uv_now(&a->loop)};
     struct heir_event saw = {.type = HEIR_SEEN,
-                             .n_silent = agent_lead_n_silent(a),
+                             .rivals = agent_lead_rivals(a),
                              .seen = {.all_ms = seen->all_ms,
                                       .live_ms = seen->live_ms,
                                       .n_suspect = seen->n_suspect,

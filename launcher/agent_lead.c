@@ -413,7 +413,7 @@ void agent_lead_good(struct agent *a)
     }
 }
 
-uint32_t agent_lead_n_silent(const struct agent *a)
+struct heir_rivals agent_lead_rivals(struct agent *a)
 {
-    return a->lead ? lead_n_silent(a->lead->core) : 0;
+    return a->lead ? lead_rivals(a->lead->core) : (struct heir_rivals){0};
 }

@@ -49,11 +49,20 @@ struct view_rule heir_rule(const struct heir *h)
     return rule;
 }
 
-bool heir_is_rigid(const struct heir *h)
+/* Where a majority decides, our lead knows who of the dead were bound to it to the
+ * end. */
+uint32_t heir_rival_size(const struct heir *h)
 {
     struct view_rule rule = heir_rule(h);
 
-    return view_rival_size(&rule, &h->view, h->dead) == VIEW_NO_SIDE;
+    return h->state == HEIR_LEAD && !h->view.shared
+               ? h->rival_size
+               : view_rival_size(&rule, &h->view, h->dead);
+}
+
+bool heir_is_rigid(const struct heir *h)
+{
+    return heir_rival_size(h) == VIEW_NO_SIDE;
 }
 
 uint64_t heir_word_age_ms(const struct heir *h, uint64_t now_ms)

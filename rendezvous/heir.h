@@ -23,6 +23,15 @@
  *    camp last heard of the old one, and all workers elsewhere are gone then.
  *  - Nobody has gone on without a lead whose word is good (heir_is_in_office()). Who is
  *    found dead later, as by a lead that was stopped, may have done so before.
+ *  - Where a majority decides a follow names no candidate: two may count the same one,
+ *    and both win. Who leads is whom a majority is bound to: a RUN comes when all that
+ *    are not lost have stopped for it, and so are bound, and the silent are too few for a
+ *    rival; a member is bound to no view older than one that it was bound to. So of two
+ *    views that run something a member was bound to both, to the older one first: the
+ *    newer lead has heard from it what the older one did, and for that one all of the
+ *    newer majority are silent or free, so that it runs nothing more. That holds as
+ *    long as nobody who is bound elsewhere is left out of the silent: of the dead only
+ *    who was bound to this lead when it ended (lead_may_stray()).
  *  - Of one view number there is one view that takes effect.
  *  - Serials of orders begin with the number of their view, and a generation
  *    is larger than any that the camp knows of.
@@ -110,6 +119,12 @@ struct heir_seen {
                            link and are not lost yet: for LEAD_QUIET */
 };
 
+/* What our lead (lead.h) knows of those that may go on without it. */
+struct heir_rivals {
+    uint32_t n_silent; /* lead_n_silent() */
+    uint32_t size;     /* view_rival_size() */
+};
+
 /* All pointers are borrowed for the call. */
 struct heir_event {
     enum heir_event_type type;
@@ -123,7 +138,7 @@ struct heir_event {
     enum heir_outcome outcome;
     const struct view *found;
     struct heir_seen seen; /* our own included */
-    uint32_t n_silent;     /* with SEEN: lead_n_silent() */
+    struct heir_rivals rivals; /* with SEEN: lead_rivals() */
 };
 
 /* What a new lead starts from (lead.h). */

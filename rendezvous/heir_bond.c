@@ -117,6 +117,9 @@ void heir_check_bond(struct heir *h, struct heir_actions *ret)
 /* A newer view is there, and this agent obeys it. */
 static void bind(struct heir *h, struct heir_actions *ret)
 {
+    if (h->state != HEIR_LEAD) {
+        h->rival_size = heir_rival_size(h);
+    }
     h->state = h->view.lead == h->config.rank ? HEIR_LEAD : HEIR_BOUND;
     h->has_stamp = false;
     h->has_word = false;
@@ -181,16 +184,16 @@ void heir_on_word(struct heir *h, const struct heir_event *event,
 
 void heir_on_seen(struct heir *h, const struct heir_event *event)
 {
-    struct view_rule rule = heir_rule(h);
-    uint64_t n_astray = (uint64_t)event->seen.n_suspect + event->n_silent;
+    uint64_t n_astray = (uint64_t)event->seen.n_suspect + event->rivals.n_silent;
     uint64_t acked_ms;
 
     if (h->state != HEIR_LEAD) {
         return;
     }
-    if (n_astray < view_rival_size(&rule, &h->view, h->dead)) {
+    h->rival_size = event->rivals.size;
+    if (n_astray < heir_rival_size(h)) {
         acked_ms = event->seen.live_ms;
-    } else if (!event->n_silent) {
+    } else if (!event->rivals.n_silent) {
         acked_ms = event->seen.all_ms;
     } else {
         return;

@@ -66,6 +66,7 @@ struct heir {
 
     bool has_word;         /* the lead's: what enough have acknowledged */
     uint64_t acked_ms;
+    uint32_t rival_size;   /* as its lead says */
 
     struct follow follow;  /* as it was sent last */
     struct heritage heritage;
@@ -80,6 +81,8 @@ static inline uint64_t heir_later(uint64_t a, uint64_t b)
 }
 
 struct view_rule heir_rule(const struct heir *h);
+/* How many it takes to go on without the lead, or VIEW_NO_SIDE. */
+uint32_t heir_rival_size(const struct heir *h);
 /* Nobody but the lead's side can ever go on. */
 bool heir_is_rigid(const struct heir *h);
 /* For all that a view names. 0 or -ENOMEM. */

@@ -280,6 +280,28 @@ static void test_end_without_lead(void)
     ok(a.leave && strstr(a.leave, "the lead is gone"), "not for ever");
 }
 
+/* Its lead knows who of the dead were bound to it, and who may be on another side. */
+static void test_majority_word(void)
+{
+    struct heir_event seen = {
+        .type = HEIR_SEEN,
+        .seen = {.all_ms = now_ms, .live_ms = now_ms, .n_suspect = 1},
+        .rivals = {.n_silent = 1, .size = 2}};
+
+    step(seen);
+    is_int(heir_word_age_ms(h, now_ms), HEIR_NEVER, "as long as they are enough");
+    seen.rivals.n_silent = 0;
+    step(seen);
+    is_int(heir_word_age_ms(h, now_ms), 0, "and is new then");
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 1});
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 3});
+    is_int(heir_word_age_ms(h, now_ms + 500), 500,
+           "who is dead may have been on another side");
+    seen.rivals.size = VIEW_NO_SIDE;
+    step(seen);
+    is_int(heir_word_age_ms(h, now_ms + 500), 0, "or not: its lead says that");
+}
+
 static void test_majority(void)
 {
     open_bound(2, 1, false);
@@ -293,6 +315,7 @@ static void test_majority(void)
     ok(view_has(&a.lead->view, 0), "all stay members");
     is_int(heir_word_age_ms(h, now_ms), HEIR_NEVER,
            "its word is none before enough have acknowledged it");
+    test_majority_word();
     open_bound(1, 1, false);
     tick(LEASE_MS);
     step((struct heir_event){.type = HEIR_TOP});
@@ -352,7 +375,7 @@ static void test_word(void)
     ok(heir_is_lead(h), "the first lead hears of it by its own order");
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         step((struct heir_event){.type = HEIR_SEEN, .seen = cases[i].seen,
-                                 .n_silent = cases[i].n_silent});
+                                 .rivals.n_silent = cases[i].n_silent});
         acked_ms = cases[i].acked_ms ? cases[i].acked_ms : acked_ms;
         is_int(heir_word_age_ms(h, now_ms), now_ms - acked_ms, "%s",
                cases[i].what);

@@ -258,6 +258,7 @@ const struct view *lead_view(const struct lead *lead);
 /* How many agents of the view are silent and not known to be dead, or have strayed, and
  * so what heir.h has to count as suspect besides those that the tree knows. */
 uint32_t lead_n_silent(const struct lead *lead);
+struct heir_rivals lead_rivals(struct lead *lead);
 
 /* A command has suspended the run: it is that if it ends resumable, whatever it
  * ends for. */

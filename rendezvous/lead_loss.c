@@ -299,7 +299,7 @@ void lead_lose(struct lead *lead, uint32_t rank, const struct lead_event *event,
 
     if (event->dead && event->type == LEAD_LOST && !n->dead) {
         n->dead = true;
-        n->strayed = lead->adrift && !MUTANT(118);
+        n->strayed = lead_may_stray(lead, rank) && !MUTANT(118);
     }
     if (n->lost) {
         return;

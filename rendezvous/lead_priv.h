@@ -222,6 +222,8 @@ void lead_on_claimed(struct lead *lead, enum heir_outcome outcome,
                      struct lead_actions *ret);
 /* Whether a report says what a node has made of orders of this view. */
 bool lead_is_of_view(const struct lead *lead, const struct report *r);
+/* Whether a node that ends now may have been bound to another before. */
+bool lead_may_stray(const struct lead *lead, uint32_t rank);
 /* Whether a node has promised to obey this view no more. */
 void lead_look_at_floor(struct lead *lead, const struct report *r,
                         struct lead_actions *ret);

@@ -70,6 +70,18 @@ uint32_t lead_n_silent(const struct lead *lead)
     return n;
 }
 
+/* Where a majority decides: it was bound to us, as far as anybody knows, or to nobody
+ * yet; what others had promised, or whom, nobody knows any more. */
+bool lead_may_stray(const struct lead *lead, uint32_t rank)
+{
+    const struct lead_node *n = &lead->nodes[rank];
+    bool is_first = lead->view.number == 1 && !n->floor;
+
+    return lead->adrift ||
+           (is_on(lead) && !lead->view.shared &&
+            (n->lost || (n->floor != lead->view.number && !is_first)));
+}
+
 static uint32_t count_astray(const struct lead *lead)
 {
     uint32_t n = 0;
@@ -88,27 +100,32 @@ static void list_dead(struct lead *lead)
     }
 }
 
-static bool has_rivals(struct lead *lead)
+static uint32_t rival_size(struct lead *lead)
 {
     struct view_rule rule = rule_of(lead);
 
     if (!is_on(lead)) {
-        return false;
+        return VIEW_NO_SIDE;
     }
     list_dead(lead);
-    return view_rival_size(&rule, &lead->view, lead->dead) != VIEW_NO_SIDE;
+    return view_rival_size(&rule, &lead->view, lead->dead);
+}
+
+struct heir_rivals lead_rivals(struct lead *lead)
+{
+    return (struct heir_rivals){.n_silent = lead_n_silent(lead),
+                                .size = rival_size(lead)};
+}
+
+static bool has_rivals(struct lead *lead)
+{
+    return rival_size(lead) != VIEW_NO_SIDE;
 }
 
 /* Looks at all nodes, and is asked at each report: but not where all is well. */
 static bool are_enough(struct lead *lead, uint32_t n)
 {
-    struct view_rule rule = rule_of(lead);
-
-    if (n == 0 || !is_on(lead)) {
-        return false;
-    }
-    list_dead(lead);
-    return n >= view_rival_size(&rule, &lead->view, lead->dead);
+    return n > 0 && n >= rival_size(lead);
 }
 
 static bool others_may_go_on(struct lead *lead)

@@ -87,7 +87,7 @@ void split_on_beat(struct split *s, struct split_event *e)
 
         split_heir(s, a, (struct heir_event){
             .type = HEIR_SEEN, .seen = seen,
-            .n_silent = lead_n_silent(a->lead)});
+            .rivals = lead_rivals(a->lead)});
         if (seen.n_quiet != a->n_quiet) {
             a->n_quiet = seen.n_quiet;
             split_lead(s, a, (struct lead_event){.type = LEAD_QUIET,

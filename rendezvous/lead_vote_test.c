@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lead where a majority decides: who of those that have ended may have been bound
+ * to another before. */
+#include <config.h>
+
+#include "rendezvous/lead_bed.h"
+#include "tests/lib/tap.h"
+
+#include <string.h>
+
+enum { N = 5, LEASE_MS = 1000, SLACK_MS = 50, STAND_MS = 3000, VIEW = 65537 };
+
+static struct lead_config config_of(void)
+{
+    struct lead_config config = bed_config(N);
+
+    config.min_nodes = 1;
+    config.max_losses = 9;
+    config.lease_ms = LEASE_MS;
+    config.lease_slack_ms = SLACK_MS;
+    config.claim_ms = 5000;
+    config.rule = (struct view_rule){.on = true, .min_nodes = 1};
+    return config;
+}
+
+static void say(struct bench *t, uint32_t rank, enum report_state state,
+                uint32_t generation, uint32_t floor)
+{
+    (void)bed_tell(t, (struct report){.rank = rank, .state = state,
+                                      .generation = generation, .floor = floor,
+                                      .heard_ago_ms = UINT64_MAX});
+}
+
+static void lose(struct bench *t, uint32_t rank, bool dead)
+{
+    (void)bed_step(t, (struct lead_event){.type = LEAD_LOST, .rank = rank,
+                                          .dead = dead, .text = "gone"});
+}
+
+/* Generation 1 runs on all, led by node 0. */
+static void open_running(struct bench *t)
+{
+    struct lead_config config = config_of();
+
+    bed_open(t, &config);
+    for (uint32_t i = 0; i < N; i++) {
+        say(t, i, REPORT_JOINED, 0, 0);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        say(t, i, REPORT_STOPPED, 1, 1);
+    }
+    ok(bed_ordered(t, ORDER_RUN, 1), "all run");
+}
+
+/* Node 1 has won with nodes 2 and 3; node 0 is dead, and of node 4 nothing is known. */
+static void open_heir(struct bench *t)
+{
+    static const bool follows[N] = {false, true, true, true, false};
+    static const bool dead[N] = {true, false, false, false, false};
+    static const uint16_t n_procs[N] = {1, 1, 1, 1, 1};
+    const struct heritage h = {
+        .view = {.number = VIEW, .lead = 1, .n_nodes = N}, .generation = 1,
+        .follows = follows, .dead = dead, .n_nodes = N, .n_procs = n_procs,
+        .n_procs_len = N, .past = {.ran = 1}};
+    struct lead_config config = config_of();
+
+    config.rank = 1;
+    config.heritage = &h;
+    bed_open(t, &config);
+    bed_tick(t, 0);
+    ok(bed_ordered(t, ORDER_PREPARE, 2), "it takes over");
+    say(t, 1, REPORT_STOPPED, 2, VIEW);
+    say(t, 2, REPORT_STOPPED, 2, VIEW);
+    bed_tick(t, LEASE_MS + SLACK_MS);
+    ok(!t->a.order, "a follower is waited for");
+}
+
+/* Two candidates may have counted node 3, and node 0 may have been bound to the other
+ * one before it ended. */
+static void test_stale_follower(void)
+{
+    struct bench t;
+
+    open_heir(&t);
+    say(&t, 3, REPORT_STOPPED, 2, VIEW);
+    ok(bed_ordered(&t, ORDER_RUN, 2), "three of five that are bound run");
+    lead_destroy(t.lead);
+    open_heir(&t);
+    lose(&t, 3, false);
+    is_int(lead_n_silent(t.lead), 3, "the old lead counts as one who is silent");
+    say(&t, 1, REPORT_STOPPED, lead_generation(t.lead), VIEW);
+    say(&t, 2, REPORT_STOPPED, lead_generation(t.lead), VIEW);
+    bed_tick(&t, LEASE_MS + SLACK_MS + STAND_MS - 1);
+    ok(lead_order(t.lead)->step == ORDER_PREPARE && !lead_verdict(t.lead),
+       "two run nothing");
+    bed_tick(&t, 1);
+    ok(t.a.order && t.a.order->step == ORDER_END &&
+           t.a.order->status == RUN_RESUMABLE, "and give up");
+    lead_destroy(t.lead);
+    open_heir(&t);
+    lose(&t, 3, false);
+    say(&t, 3, REPORT_STOPPED, 1, VIEW + 1);
+    is_int(lead_n_silent(t.lead), 2, "unless it comes back");
+    lead_destroy(t.lead);
+}
+
+static void test_ended(void)
+{
+    struct bench t;
+
+    open_running(&t);
+    lose(&t, 4, true);
+    is_int(lead_n_silent(t.lead), 0, "who ends while it is bound is on no other side");
+    lose(&t, 3, false);
+    lose(&t, 3, true);
+    is_int(lead_n_silent(t.lead), 1, "who was lost before it ended may be");
+    is_int(lead_rivals(t.lead).size, 3, "and makes three with two others");
+    lose(&t, 2, true);
+    is_int(lead_rivals(t.lead).size, VIEW_NO_SIDE, "but not with one");
+    lead_destroy(t.lead);
+    open_running(&t);
+    say(&t, 3, REPORT_STOPPED, 1, VIEW);
+    ok(lead_node(t.lead, 3)->estranged, "one is here that was bound to another");
+    lose(&t, 3, true);
+    is_int(lead_n_silent(t.lead), 1, "if it ends, it may be there still");
+    lead_destroy(t.lead);
+}
+
+/* What it was in before matters to nobody. */
+static void test_ended_at_start(void)
+{
+    struct lead_config config = config_of();
+    struct bench t;
+
+    bed_open(&t, &config);
+    for (uint32_t i = 0; i < N; i++) {
+        say(&t, i, REPORT_JOINED, 0, 0);
+    }
+    lose(&t, 4, true);
+    is_int(lead_n_silent(t.lead), 0, "who ends before the first order was bound to "
+           "nobody");
+    lead_destroy(t.lead);
+}
+
+int main(void)
+{
+    test_stale_follower();
+    test_ended();
+    test_ended_at_start();
+    return tap_done();
+}
