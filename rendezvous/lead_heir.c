@@ -23,7 +23,7 @@ static void inherit_node(struct lead *lead, const struct heritage *h,
         return;
     }
     n->dead = h->dead[rank];
-    n->strayed = n->dead && !h->view.shared;
+    n->strayed = n->dead && !h->view.shared && !MUTANT(123);
     n->lost = !h->follows[rank];
     n->expected = !n->lost && !MUTANT(117);
     n->takes_part = lead->ran && (is_known ? h->n_procs[rank] > 0 : !h->n_procs);

@@ -35,6 +35,7 @@ enum split_case {
     SPLIT_PAUSED,     /* the lead is stopped for longer than its lease */
     SPLIT_TURNS,      /* and then the next one, and the first goes on */
     SPLIT_LATE,       /* the lead is stopped until all others have ended */
+    SPLIT_MOVES,      /* a majority decides; who follows one goes to another */
     SPLIT_CASES,
 };
 

@@ -42,9 +42,10 @@ static const char *const mutants[] = {
     "what is saved between two orders is told to nobody",
     "who followed out of an older view is of the camp",
     "who was stopped between END and LEAVE sees to the end all the same",
+    "who ended before another took the lead is on no other side",
 };
 
-/* Every other one is anything: a majority decides in no other. */
+/* Every other one is anything: a majority decides there, and in one of the others. */
 static enum split_case case_of(uint64_t seed)
 {
     return seed % 2 ? (enum split_case)(seed / 2 % SPLIT_CASES) : SPLIT_ANY;
@@ -80,6 +81,7 @@ static const char *const cases[] = {
     [SPLIT_PAUSED] = "the lead is stopped",
     [SPLIT_TURNS] = "the lead is stopped, and then the next one",
     [SPLIT_LATE] = "the lead is stopped until the others have ended",
+    [SPLIT_MOVES] = "a follower goes to another lead",
 };
 
 enum { SCHEDULES = 10000, FEWER = 5, A_CASE = 10 };

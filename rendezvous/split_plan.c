@@ -47,6 +47,19 @@ static void plan_random(struct split *s)
     }
 }
 
+/* Node 1 leads and is cut off, and so is node 3, when it is about to follow node 2: when
+ * all is well again, what it says comes there, but it goes to node 1. */
+static void plan_move(struct split *s, uint64_t at_ms)
+{
+    uint64_t cut_ms = at_ms + s->lease_ms + split_pick(s, 1000, 3000);
+
+    split_post(s, at_ms, SP_KILL, 0, 0);
+    split_post(s, cut_ms, SP_CUT, 0, 1u << 1);
+    split_post(s, cut_ms + s->lease_ms - split_pick(s, 0, s->lease_ms / 3), SP_CUT, 0,
+               1u << 3);
+    split_post(s, cut_ms + s->lease_ms + split_pick(s, 0, 1000), SP_HEAL, 0, 0);
+}
+
 void split_plan_case(struct split *s)
 {
     uint64_t at_ms = split_pick(s, 1500, 5000);
@@ -85,6 +98,9 @@ void split_plan_case(struct split *s)
     case SPLIT_LATE:
         split_post(s, at_ms, SP_PAUSE, 0, LATE_MS);
         return;
+    case SPLIT_MOVES:
+        plan_move(s, at_ms);
+        return;
     case SPLIT_CASES:
         break;
     }
@@ -99,6 +115,10 @@ void split_plan_job(struct split *s)
         s->n = (uint32_t)split_pick(s, 4, SPLIT_MAX);
         s->shared = true;
         s->min_nodes = (uint32_t)split_pick(s, 1, s->n / 2 - 1);
+    }
+    if (s->which == SPLIT_MOVES) {
+        s->n = 5;
+        s->shared = false;
     }
     s->timeout_ms = split_pick(s, 1000, 3000);
     s->lease_ms = s->timeout_ms + split_pick(s, 50, 200);
