@@ -190,7 +190,8 @@ struct lead_node {
     bool lost;         /* given up */
     bool takes_part;   /* in the generation that runs, or ran last */
     bool dead;         /* known to have ended ... */
-    bool strayed;      /* ... when we were adrift: it may have gone on without us */
+    bool strayed;      /* ... but not as one of ours, or when we were adrift: it may have
+                          gone on without us */
     bool expected;     /* it followed when the lead was taken over */
     bool estranged;    /* it obeys no order of this view any more ... */
     uint32_t floor;    /* ... but only of those from this number on */

@@ -70,8 +70,9 @@ uint32_t lead_n_silent(const struct lead *lead)
     return n;
 }
 
-/* Where a majority decides: it was bound to us, as far as anybody knows, or to nobody
- * yet; what others had promised, or whom, nobody knows any more. */
+/* Where a majority decides (heir.h): who ends while it is bound to this lead, or before
+ * it was bound at all, is bound to no other for ever. What anybody else had promised to
+ * whom nobody knows any more. */
 bool lead_may_stray(const struct lead *lead, uint32_t rank)
 {
     const struct lead_node *n = &lead->nodes[rank];
