@@ -5,7 +5,6 @@
 
 #include "base/cleanup.h"
 #include "ckpt/found_priv.h"
-#include "ckpt/safetensors.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,6 +21,11 @@ void contents_release(struct contents *c)
         strlist_release(&c->tensors[i].files);
     }
     free(c->tensors);
+    for (size_t i = 0; i < c->n_meta; i++) {
+        free(c->meta[i].key);
+        free(c->meta[i].value);
+    }
+    free(c->meta);
     for (size_t i = 0; i < c->n_fds; i++) {
         c->io->ops->close(c->io, c->fds[i]);
     }
@@ -151,6 +155,23 @@ static int add_foreign(struct contents *c, const struct st_file *f,
     return t->files.failed ? -ENOMEM : 0;
 }
 
+/* Keys and values change hands. */
+static int add_meta(struct contents *c, struct st_file *f)
+{
+    struct st_meta *fresh = reallocarray(c->meta, c->n_meta + f->n_meta + 1,
+                                         sizeof(*fresh));
+
+    if (!fresh) {
+        return -ENOMEM;
+    }
+    c->meta = fresh;
+    for (size_t i = 0; i < f->n_meta; i++) {
+        c->meta[c->n_meta++] = f->meta[i];
+    }
+    f->n_meta = 0;
+    return 0;
+}
+
 static int open_file(struct contents *c, int dir, const char *name,
                      struct error *e)
 {
@@ -169,6 +190,7 @@ static int open_file(struct contents *c, int dir, const char *name,
     for (size_t i = 0; i < f.n_tensors && rc == 0; i++) {
         rc = add_foreign(c, &f, &f.tensors[i], name);
     }
+    rc = rc < 0 ? rc : add_meta(c, &f);
     return rc < 0 ? error_set(e, ENOMEM, "list what is in %s", name) : 0;
 }
 
@@ -188,6 +210,46 @@ static int open_directory(struct contents *c, int dir, struct error *e)
     }
     c->io->ops->close(c->io, sub);
     return rc;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const struct st_meta *)a)->key,
+                  ((const struct st_meta *)b)->key);
+}
+
+/* Each key once; of those [first, end) all have one. */
+static void keep_meta(struct contents *c, size_t *n, size_t first, size_t end)
+{
+    bool is_one = true;
+
+    for (size_t i = first + 1; i < end; i++) {
+        is_one = is_one && strcmp(c->meta[i].value, c->meta[first].value) == 0;
+    }
+    for (size_t i = first + is_one; i < end; i++) {
+        free(c->meta[i].key);
+        free(c->meta[i].value);
+    }
+    c->n_meta_left_out += !is_one;
+    if (is_one) {
+        c->meta[(*n)++] = c->meta[first];
+    }
+}
+
+static void join_meta(struct contents *c)
+{
+    size_t n = 0, end;
+
+    if (c->n_meta) {
+        qsort(c->meta, c->n_meta, sizeof(*c->meta), by_key);
+    }
+    for (size_t i = 0; i < c->n_meta; i = end) {
+        for (end = i + 1; end < c->n_meta &&
+                          strcmp(c->meta[end].key, c->meta[i].key) == 0; end++) {
+        }
+        keep_meta(c, &n, i, end);
+    }
+    c->n_meta = n;
 }
 
 static int by_name(const void *a, const void *b)
@@ -245,6 +307,7 @@ int contents_open(struct io *io, int dir, const struct found *f,
         contents_release(&c);
         return rc;
     }
+    join_meta(&c);
     if (f->kind == FOUND_TRAINER && c.n_tensors == 0) {
         c.why_no_tensors = "there are no safetensors files in it; those of "
                            "torch.save are pickles, which muster does not run";

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "ckpt/found.h"
 #include "ckpt/load.h"
+#include "ckpt/safetensors.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,6 +37,10 @@ struct contents {
     const char *why_no_tensors; /* NULL: they are known */
     size_t n_tensors;
     struct contents_tensor *tensors; /* by name, rising; blobs are not among them */
+    /* `__metadata__` of safetensors files, by key: owned. Where several files have a
+     * key with different values it is left out. */
+    size_t n_meta, n_meta_left_out;
+    struct st_meta *meta;
     bool is_verified; /* what is read is held against digests */
     struct load load; /* of muster's own; without an index else */
     /* Private. */

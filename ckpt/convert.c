@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/utf8.h"
+#include "ckpt/dirlock.h"
 #include "ckpt/safetensors.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -109,16 +109,38 @@ static int write_file(struct work *w, const struct st_file *f,
     return rc;
 }
 
-/* Names and values are borrowed: not to be released. */
+static const char FORMAT[] = "format", FROM[] = "muster.from";
+
+/* What the source says of itself, and what it was. The libraries of Hugging Face want
+ * a format. Names and values are borrowed: not to be released. */
+static void plan_meta(const struct contents *from, struct st_file *f)
+{
+    bool has_format = false;
+
+    for (size_t i = 0; i < from->n_meta; i++) {
+        has_format = has_format || strcmp(from->meta[i].key, FORMAT) == 0;
+        if (strcmp(from->meta[i].key, FROM) != 0) {
+            f->meta[f->n_meta++] = from->meta[i];
+        }
+    }
+    if (!has_format) {
+        f->meta[f->n_meta++] = (struct st_meta){(char *)FORMAT, (char *)"pt"};
+    }
+    if (utf8_is_valid(from->found.name)) {
+        f->meta[f->n_meta++] = (struct st_meta){(char *)FROM,
+                                                (char *)from->found.name};
+    }
+}
+
 static int plan_file(const struct work *w, const struct shard *s,
-                     struct st_file *f, struct st_meta meta[2],
-                     struct buf *header, struct error *e)
+                     struct st_file *f, struct buf *header, struct error *e)
 {
     const struct contents *from = w->c->from;
     int rc;
 
     f->tensors = calloc(s->end - s->first + 1, sizeof(*f->tensors));
-    if (!f->tensors) {
+    f->meta = calloc(from->n_meta + 2, sizeof(*f->meta));
+    if (!f->tensors || !f->meta) {
         return error_set(e, ENOMEM, "write its header");
     }
     for (size_t i = s->first; i < s->end; i++) {
@@ -129,11 +151,7 @@ static int plan_file(const struct work *w, const struct shard *s,
                                  .n_dims = t->n_dims};
         memcpy(to->shape, t->shape, sizeof(to->shape));
     }
-    meta[0] = (struct st_meta){(char *)"format", (char *)"pt"};
-    meta[1] = (struct st_meta){(char *)"muster.from",
-                               (char *)from->found.name};
-    f->meta = meta;
-    f->n_meta = utf8_is_valid(from->found.name) ? 2 : 1;
+    plan_meta(from, f);
     rc = st_layout(f, e);
     rc = rc < 0 ? rc : st_write(f, ALIGN, header, e);
     return rc < 0 ? rc : header->failed ? error_set(e, ENOMEM, "write its header")
@@ -143,11 +161,10 @@ static int plan_file(const struct work *w, const struct shard *s,
 static int write_shard(struct work *w, const struct shard *s, int dir,
                        const char *name, struct error *e)
 {
-    struct st_meta meta[2];
     struct st_file f = {0};
     _buf_ struct buf header = {0};
     struct io *io = io_system();
-    int fd = -1, closed = 0, rc = plan_file(w, s, &f, meta, &header, e);
+    int fd = -1, closed = 0, rc = plan_file(w, s, &f, &header, e);
 
     if (rc == 0) {
         fd = io->ops->create(io, dir, name);
@@ -156,6 +173,7 @@ static int write_shard(struct work *w, const struct shard *s, int dir,
     }
     closed = fd < 0 ? 0 : io->ops->close(io, fd);
     free(f.tensors);
+    free(f.meta);
     return rc < 0 ? rc : closed < 0 ? error_set(e, -closed, "close it") : 0;
 }
 
@@ -295,9 +313,10 @@ static int write_all(struct work *w, int dir, const char *temp, const char *name
 }
 
 static int check(const struct convert *c, int dir, const char *name,
-                 struct error *e)
+                 char suffix[DIRLOCK_SUFFIX_BYTES], struct error *e)
 {
     struct stat st;
+    int rc;
 
     if (c->from->why_no_tensors) {
         return error_text(e, ENOTSUP, "%s cannot be converted: %s",
@@ -306,9 +325,13 @@ static int check(const struct convert *c, int dir, const char *name,
     if (strlen(name) >= NAME_BYTES - 32) {
         return error_set(e, ENAMETOOLONG, "convert to %.60s", name);
     }
-    if (flock(dir, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+    rc = dirlock_take(dir, suffix);
+    if (rc == -EBUSY) {
         return error_text(e, EBUSY, "somebody else writes into the directory of "
                           "%s: try again once that is done", name);
+    }
+    if (rc < 0) {
+        return error_set(e, -rc, "lock the directory of %s", name);
     }
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
         return error_text(e, EEXIST, "%s is there already, and is not written "
@@ -345,8 +368,8 @@ int convert_run(const struct convert *c, int dir, const char *name,
     struct work w = {.c = c, .room = c->piece_bytes ? c->piece_bytes
                                                     : PIECE_BYTES};
     struct convert_facts facts = {0};
-    char temp[NAME_BYTES];
-    int rc = check(c, dir, name, e);
+    char temp[NAME_BYTES], suffix[DIRLOCK_SUFFIX_BYTES];
+    int rc = check(c, dir, name, suffix, e);
 
     if (rc < 0) {
         return rc;
@@ -358,7 +381,7 @@ int convert_run(const struct convert *c, int dir, const char *name,
     if (!w.piece) {
         return error_set(e, ENOMEM, "convert %s", c->from->found.name);
     }
-    snprintf(temp, sizeof(temp), ".%s.muster-part", name);
+    snprintf(temp, sizeof(temp), ".%s.muster-part%s", name, suffix);
     remove_temp(dir, temp);
     rc = write_all(&w, dir, temp, name, &facts, e);
     free(w.piece);

@@ -9,7 +9,10 @@
  *
  * It is on the disk, whole, under its name, or there is nothing of that name: it is
  * written as .NAME.muster-part, which whoever is killed leaves, and the next conversion
- * to that name takes away.
+ * to that name takes away (but where directories cannot be locked: ckpt/dirlock.h).
+ * Files are 0600, directories 0700.
+ *
+ * What safetensors files say of themselves in __metadata__ goes along.
  */
 #ifndef MUSTER_CKPT_CONVERT_H
 #define MUSTER_CKPT_CONVERT_H

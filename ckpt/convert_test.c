@@ -25,6 +25,20 @@
 
 enum { WORLD = 3, ROWS = 7, COLUMNS = 5, FLAT = 40 };
 
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+static int flock_fails_of; /* errno; 0: it does not */
+
+int __wrap_flock(int fd, int operation)
+{
+    if (flock_fails_of) {
+        errno = flock_fails_of;
+        return -1;
+    }
+    return __real_flock(fd, operation);
+}
+
 static char top[PATH_MAX];
 static int dir = -1;
 static char step_dir[NAME_MAX + 1];
@@ -223,6 +237,120 @@ static void test_shards(void)
        "also of a name that is not UTF-8: %s", e.text);
 }
 
+/* --- what goes along --- */
+
+static const char *meta(const struct contents *c, const char *key)
+{
+    for (size_t i = 0; i < c->n_meta; i++) {
+        if (strcmp(c->meta[i].key, key) == 0) {
+            return c->meta[i].value;
+        }
+    }
+    return NULL;
+}
+
+static void put_st(const char *path, const char *header)
+{
+    char bytes[512] = {(char)strlen(header)};
+    size_t n = ST_PREFIX_BYTES + strlen(header);
+
+    memcpy(bytes + ST_PREFIX_BYTES, header, strlen(header));
+    if (fs_write_atomic(path, bytes, n, NULL) < 0) {
+        bail_out("no %s", path);
+    }
+}
+
+/* A file's own, one directory's that has two which differ in a key. */
+static void test_meta(void)
+{
+    static const char one[] = "{\"__metadata__\":{\"format\":\"np\",\"lora\":\"8\","
+                              "\"muster.from\":\"x\",\"part\":\"1\"}}";
+    static const char two[] = "{\"__metadata__\":{\"lora\":\"8\",\"part\":\"2\","
+                              "\"title\":\"y\"}}";
+    static const char state[] = "{\"global_step\": 7}";
+    _contents_ struct contents c = {0};
+    struct convert_facts facts = {0};
+    struct error e = {0};
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%.200s/one.safetensors", top);
+    put_st(path, one);
+    is_int(convert("one.safetensors", "to.safetensors", 0, 0, &facts, &e), 0,
+           "a file with metadata: %s", e.text);
+    is_int(open_contents("to.safetensors", &c, &e), 0, "read again: %s", e.text);
+    is_str(meta(&c, "lora"), "8", "has it");
+    is_str(meta(&c, "format"), "np", "and its format");
+    is_str(meta(&c, "muster.from"), "one.safetensors", "and what it was made of");
+    is_int(c.n_meta, 4, "and no more");
+    contents_release(&c);
+
+    mkdirat(dir, "checkpoint-7", 0700);
+    snprintf(path, sizeof(path), "%.200s/checkpoint-7/model-1.safetensors", top);
+    put_st(path, one);
+    snprintf(path, sizeof(path), "%.200s/checkpoint-7/model-2.safetensors", top);
+    put_st(path, two);
+    snprintf(path, sizeof(path), "%.200s/checkpoint-7/trainer_state.json", top);
+    fs_write_atomic(path, state, strlen(state), NULL);
+    is_int(open_contents("checkpoint-7", &c, &e), 0, "of two files: %s", e.text);
+    ok(c.n_meta == 4 && c.n_meta_left_out == 1 && !meta(&c, "part"),
+       "what they do not agree on is left out");
+    is_str(meta(&c, "lora"), "8", "what both have stays");
+    is_str(meta(&c, "title"), "y", "and what one has");
+    contents_release(&c);
+    is_int(open_contents(step_dir, &c, &e), 0, "muster's own");
+    is_int(c.n_meta, 0, "say nothing of themselves");
+    unlinkat(dir, "to.safetensors", 0);
+}
+
+static unsigned mode_of(const char *name)
+{
+    struct stat st = {0};
+
+    fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
+    return st.st_mode & 07777;
+}
+
+static void test_modes(void)
+{
+    mode_t before = umask(0);
+    struct convert_facts facts;
+    struct error e = {0};
+
+    is_int(convert(step_dir, "mine.safetensors", 0, 0, &facts, &e), 0,
+           "a file: %s", e.text);
+    is_int(mode_of("mine.safetensors"), 0600, "for nobody else");
+    is_int(convert(step_dir, "mine", 100, 0, &facts, &e), 0, "a directory: %s",
+           e.text);
+    is_int(mode_of("mine"), 0700, "nor is that");
+    is_int(mode_of("mine/model.safetensors.index.json"), 0600, "nor its files");
+    umask(before);
+}
+
+/* --- locks --- */
+
+static void test_locks(void)
+{
+    static const int none[] = {EBADF, ENOLCK, ENOSYS, EOPNOTSUPP};
+    struct convert_facts facts;
+    struct error e = {0};
+    char name[NAME_MAX + 1];
+
+    flock_fails_of = EIO;
+    is_int(convert(step_dir, "lock.safetensors", 0, 0, &facts, &e), -EIO,
+           "no lock for another reason than that somebody has it");
+    like(e.text, "lock the directory", "which is said");
+    mkdirat(dir, ".lock0.safetensors.muster-part", 0700);
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+        flock_fails_of = none[i];
+        snprintf(name, sizeof(name), "lock%zu.safetensors", i);
+        is_int(convert(step_dir, name, 0, 0, &facts, &e), 0,
+               "where directories have no locks (%s)", strerror(none[i]));
+    }
+    flock_fails_of = 0;
+    ok(faccessat(dir, ".lock0.safetensors.muster-part", F_OK, 0) == 0,
+       "nobody takes away what another one may be writing");
+}
+
 static void test_refused(void)
 {
     _close_ int other = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -267,6 +395,9 @@ int main(void)
     test_contents();
     test_file();
     test_shards();
+    test_meta();
+    test_modes();
+    test_locks();
     test_refused();
     close(dir);
     fs_remove_tree(top, NULL);

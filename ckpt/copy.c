@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "ckpt/dirlock.h"
 #include "ckpt/watch.h"
 
 #include <dirent.h>
@@ -20,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ static int copy_file(int from, const char *name, int to, const char *to_name,
     _close_ int out = in < 0 ? -1
                              : openat(to, to_name, O_WRONLY | O_CREAT | O_EXCL |
                                                        O_NOFOLLOW | O_CLOEXEC,
-                                      0666);
+                                      0600);
     int rc = out < 0 ? -errno : copy_bytes(in, out);
 
     return rc < 0 ? error_set(e, -rc, "copy %s", name) : 0;
@@ -81,7 +81,7 @@ static int copy_directory(int from, const char *name, int to,
     DIR *d;
     int rc;
 
-    if (in < 0 || mkdirat(to, to_name, 0777) < 0) {
+    if (in < 0 || mkdirat(to, to_name, 0700) < 0) {
         return error_set(e, errno, "copy %s", name);
     }
     out = openat(to, to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -166,18 +166,23 @@ int copy_checkpoint(int from, const struct found *f, int to, const char *to_path
                     struct found_facts *ret, struct error *e)
 {
     char temp[FOUND_NAME_BYTES + 32], path[PATH_MAX];
+    char suffix[DIRLOCK_SUFFIX_BYTES];
     bool is_file = f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS;
-    int rc = snprintf(temp, sizeof(temp), ".muster-copy-%s", f->name);
+    int rc = dirlock_take(to, suffix);
 
+    if (rc == -EBUSY) {
+        return error_text(e, EBUSY, "somebody else copies into %s", to_path);
+    }
+    if (rc < 0) {
+        return error_set(e, -rc, "lock %s", to_path);
+    }
+    rc = snprintf(temp, sizeof(temp), ".muster-copy-%s%s", f->name, suffix);
     if (rc >= FOUND_NAME_BYTES) {
         return error_set(e, ENAMETOOLONG, "copy %s", f->name);
     }
     rc = fs_path(path, sizeof(path), e, "%s/%s", to_path, temp);
     if (rc < 0) {
         return rc;
-    }
-    if (flock(to, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
-        return error_text(e, EBUSY, "somebody else copies into %s", to_path);
     }
     if (!is_file && check_as(to, f, f->name, ret, NULL) == 0) {
         return 0;

@@ -2,7 +2,9 @@
 /*
  * A checkpoint of a program, copied into another directory: there it is whole,
  * verified and on the disk, or it is not there. Killed at any point it leaves a name
- * with a dot in front, which the next copy of that name takes away.
+ * with a dot in front, which the next copy of that name takes away (but where
+ * directories cannot be locked: ckpt/dirlock.h). Files are 0600, directories 0700,
+ * whatever those were that it is copied from.
  */
 #ifndef MUSTER_CKPT_COPY_H
 #define MUSTER_CKPT_COPY_H

@@ -20,6 +20,20 @@
 static const char header[] =
     "{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
 
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+static int flock_fails_of; /* errno; 0: it does not */
+
+int __wrap_flock(int fd, int operation)
+{
+    if (flock_fails_of) {
+        errno = flock_fails_of;
+        return -1;
+    }
+    return __real_flock(fd, operation);
+}
+
 struct bench {
     char path[64], to_path[80];
     int from, to;
@@ -170,9 +184,64 @@ static void test_refused(void)
     teardown(&b);
 }
 
+static unsigned mode_of(int dir, const char *name)
+{
+    struct stat st = {0};
+
+    fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
+    return st.st_mode & 07777;
+}
+
+/* Others may not read a copy of what they may not read. */
+static void test_modes(void)
+{
+    mode_t before = umask(0);
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put_trainer(b.from);
+    put(b.from, "m-5.safetensors", 0);
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), 0, "a directory");
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), 0, "a file");
+    is_int(mode_of(b.to, "checkpoint-5"), 0700, "a directory is private");
+    is_int(mode_of(b.to, "checkpoint-5/model.safetensors"), 0600, "its files are");
+    is_int(mode_of(b.to, "m-5.safetensors"), 0600, "a file is");
+    unlinkat(b.to, "checkpoint-5/trainer_state.json", 0);
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), 0, "over half of one");
+    is_int(mode_of(b.to, "checkpoint-5.broken.why"), 0600, "and so is the reason");
+    umask(before);
+    teardown(&b);
+}
+
+static void test_locks(void)
+{
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put(b.from, "m-5.safetensors", 0);
+    mkdirat(b.to, ".muster-copy-m-5.safetensors", 0700);
+    flock_fails_of = EIO;
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), -EIO,
+           "no lock for another reason than that somebody has it");
+    like(e.text, "lock /", "which is said");
+    there(&b, ".muster-copy-m-5.safetensors ", "and nothing is copied");
+    flock_fails_of = EBADF;
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), 0,
+           "where directories have no locks: %s", e.text);
+    flock_fails_of = 0;
+    ok(faccessat(b.to, ".muster-copy-m-5.safetensors", F_OK, 0) == 0,
+       "nobody takes away what another one may be writing");
+    ok(faccessat(b.to, "m-5.safetensors", F_OK, 0) == 0, "and it is copied");
+    teardown(&b);
+}
+
 int main(void)
 {
     test_whole();
+    test_modes();
+    test_locks();
     test_refused();
     return tap_done();
 }

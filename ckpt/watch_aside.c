@@ -49,7 +49,7 @@ static void note_why(int dir, const char *aside, const char *why)
 
     snprintf(name, sizeof(name), "%s.why", aside);
     fd = openat(dir, name,
-                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0 && (fs_write_all(fd, why, strlen(why)) < 0 ||
                     fs_write_all(fd, "\n", 1) < 0)) {
         unlinkat(dir, name, 0);

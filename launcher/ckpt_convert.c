@@ -82,6 +82,7 @@ static int tell(const struct ckpt_options *o, const struct contents *c,
         jsonw_int(&w, "tensors", (int64_t)c->n_tensors);
         jsonw_int(&w, "bytes", (int64_t)f->bytes);
         jsonw_int(&w, "blobs_left_out", (int64_t)left_out);
+        jsonw_int(&w, "metadata_left_out", (int64_t)c->n_meta_left_out);
         jsonw_bool(&w, "verified", c->is_verified);
         jsonw_end_object(&w);
         return show_json(&text, o->format);
@@ -93,6 +94,12 @@ static int tell(const struct ckpt_options *o, const struct contents *c,
     if (left_out) {
         fprintf(stderr, "muster: %zu blob%s no tensor: left out\n", left_out,
                 left_out == 1 ? " is" : "s are");
+    }
+    if (c->n_meta_left_out) {
+        fprintf(stderr, "muster: %zu key%s of __metadata__ differ%s from file to "
+                "file: left out\n", c->n_meta_left_out,
+                c->n_meta_left_out == 1 ? "" : "s",
+                c->n_meta_left_out == 1 ? "s" : "");
     }
     if (!c->is_verified) {
         fputs("muster: what it was converted from has no checksums\n", stderr);
