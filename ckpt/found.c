@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const char *found_kind_name(enum found_kind kind)
 {
@@ -61,8 +62,27 @@ int found_names(struct io *io, int dir, struct strlist *ret, struct error *e)
     return 0;
 }
 
+/* Whether what stands before a number, [name, name + end), says that it is a step. */
+static bool says_step(const char *name, size_t end)
+{
+    static const char *const words[] = {"step", "iter", "iteration",
+                                        "checkpoint", "ckpt"};
+
+    while (end > 0 && strchr("-_=", name[end - 1])) {
+        end--;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        size_t n = strlen(words[i]);
+
+        if (end >= n && strncasecmp(name + end - n, words[i], n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The last number in a name; false if there is none, or too large a one. */
-static bool last_number(const char *name, uint64_t *ret)
+static bool last_number(const char *name, uint64_t *ret, bool *ret_is_step)
 {
     size_t end = strcspn(name, ".");
     size_t begin;
@@ -77,17 +97,19 @@ static bool last_number(const char *name, uint64_t *ret)
         return false;
     }
     *ret = strtoull(name + begin, NULL, 10);
+    *ret_is_step = says_step(name, begin);
     return true;
 }
 
-static bool is_trainer_name(const char *name, uint64_t *ret_step)
+static bool is_trainer_name(const char *name, uint64_t *ret_step,
+                            bool *ret_is_step)
 {
     static const char prefix[] = "checkpoint-";
     size_t n = strlen(prefix);
 
     return strncmp(name, prefix, n) == 0 && name[n] &&
            strspn(name + n, "0123456789") == strlen(name + n) &&
-           last_number(name, ret_step);
+           last_number(name, ret_step, ret_is_step);
 }
 
 /* A directory with .metadata, or with what comes before it. */
@@ -132,15 +154,16 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     }
     str_copy(ret->name, sizeof(ret->name), name);
     ret->has_step = step_parse_name(name, &ret->step);
+    ret->is_step = ret->has_step;
     if (ret->has_step) {
         return true;
     }
-    if (is_trainer_name(name, &ret->step)) {
+    if (is_trainer_name(name, &ret->step, &ret->is_step)) {
         ret->kind = FOUND_TRAINER;
         ret->has_step = true;
         return true;
     }
-    ret->has_step = last_number(name, &ret->step);
+    ret->has_step = last_number(name, &ret->step, &ret->is_step);
     ret->kind = found_is_torch_name(name)         ? FOUND_TORCH
                 : found_is_safetensors_name(name) ? FOUND_SAFETENSORS
                                                   : FOUND_DCP;

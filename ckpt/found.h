@@ -38,7 +38,10 @@ struct found {
     char name[FOUND_NAME_BYTES]; /* in the directory */
     enum found_kind kind;
     bool has_step;
-    uint64_t step; /* that its name says: the last number in it */
+    uint64_t step; /* for the order: the last number in its name */
+    /* That number is a step: by the kind of checkpoint, or for the word before it, as
+     * in step-100, iter_100 and ckpt100. That of model-00001-of-00003 is none. */
+    bool is_step;
 };
 
 /* All that look like one: with the highest step first, those without a step last.

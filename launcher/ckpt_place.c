@@ -12,6 +12,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Most failures begin with the checkpoint's name, which becomes its path; others have it
+ * somewhere. It is said once. */
+static int name_path(const char *dir, const char *name, struct error *e)
+{
+    char text[sizeof(e->text)];
+
+    if (!str_starts(e->text, name)) {
+        return error_wrap(e, "%s", *dir ? dir : "/");
+    }
+    str_copy(text, sizeof(text), e->text);
+    return error_text(e, e->code, "%s/%s", dir, text);
+}
+
 int ckpt_place_open(const char *path, struct contents *ret, struct error *e)
 {
     char whole[PATH_MAX], *slash;
@@ -33,5 +46,5 @@ int ckpt_place_open(const char *path, struct contents *ret, struct error *e)
                           "directory are told by muster ckpt ls", path);
     }
     rc = contents_open(io_system(), dir, &f, ret, e);
-    return rc < 0 ? error_wrap(e, "%s is %s", path, found_state_name(rc)) : 0;
+    return rc < 0 ? name_path(whole, f.name, e) : 0;
 }

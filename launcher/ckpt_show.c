@@ -56,7 +56,7 @@ static void put_head(struct buf *b, const struct contents *c)
 
     put_line(b, "Checkpoint:", c->found.name);
     put_line(b, "Kind:", found_kind_name(c->found.kind));
-    if (c->found.has_step) {
+    if (c->found.is_step) {
         snprintf(text, sizeof(text), "%" PRIu64, c->found.step);
         put_line(b, "Step:", text);
     }
@@ -230,7 +230,7 @@ static int show_as_json(const struct contents *c, enum show_format format)
     jsonw_object(&w, NULL);
     jsonw_str(&w, "name", c->found.name);
     jsonw_str(&w, "kind", found_kind_name(c->found.kind));
-    if (c->found.has_step) {
+    if (c->found.is_step) {
         jsonw_int(&w, "step", (int64_t)c->found.step);
     }
     jsonw_int(&w, "bytes", (int64_t)c->facts.bytes);

@@ -33,6 +33,16 @@ test_show() {
     is "$(json step <out) $(json ranks <out) $(json tensor_bytes <out)" '30 3 36808' 'as JSON'
     is "$(json tensors.1.name <out) $(json tensors.1.shape.0 <out) $(json tensors.1.dtype <out) $(json tensors.1.files.2 <out)" \
         'model.weight 90 F32 r00002.safetensors' 'with all of each tensor'
+    mkdir names
+    printf '\002\0\0\0\0\0\0\0{}' >names/model-00001-of-00003.safetensors
+    cp names/model-*.safetensors names/llama-7b.safetensors
+    cp names/model-*.safetensors names/iter_0000070.safetensors
+    run ckpt show names/model-00001-of-00003.safetensors
+    unlike "$(cat out)" 'Step:' 'a number of files is no step'
+    run ckpt show names/llama-7b.safetensors -o json
+    is "$(json kind <out) $(json step <out || echo none)" 'safetensors none' 'nor is any other number'
+    run ckpt show names/iter_0000070.safetensors
+    like "$(cat out)" 'Step:       70' 'but for one of which the name says so'
     run ckpt show nowhere
     is "$status" 1 'none'
     run ckpt show ck
@@ -87,6 +97,15 @@ test_refused() {
     is "$status" 1 'a damaged one'
     like "$(cat err)" 'r00001.safetensors' 'which is named'
     is "$(ls -A | grep -c '^x\|^\.x')" 0 'nothing is left of it'
+    truncate -s 9 names/llama-7b.safetensors
+    run ckpt show names/llama-7b.safetensors
+    is "$status" 1 'a file that is cut'
+    is "$(grep -o 'llama-7b.safetensors' err | wc -l)" 1 'is named once' || show
+    like "$(cat err)" "names/llama-7b.safetensors: " 'by its path'
+    rm "bad/$step/r00001.safetensors"
+    run ckpt show "bad/$step"
+    is "$(grep -o "$step" err | wc -l)" 1 'so is a directory' || show
+    like "$(cat err)" "bad/$step/r00001.safetensors is missing" 'with what is wrong in it'
 }
 
 # A disk that is full, and a kill in the middle.
