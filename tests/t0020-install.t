@@ -27,7 +27,7 @@ for f in "$(of bindir)"/muster "$(of pkglibexecdir)"/muster-{mpi,watch,exec,seat
     "$(of pkglibexecdir)"/examples/charlm/{charlm,standalone.mk}; do
     ok "${f#"$prefix/"} is there" test -f "$root$f"
 done
-for page in muster.1 muster-run.1 muster-status.1 muster-job.5 muster.7; do
+for page in muster.1 muster-run.1 muster-status.1 muster-job.5 muster.7 muster_ckpt.3; do
     like "$(head -c 200 "$root$(of mandir)/man${page##*.}/$page")" '.\"' "$page is a manual page"
 done
 run "$root$(of bindir)/muster" version

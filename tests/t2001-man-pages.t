@@ -40,7 +40,7 @@ done
 
 # References lead somewhere.
 for page in "$pages"/*.scd; do
-    for ref in $(grep -oE '\*muster[a-z-]*\*\([0-9]\)' "$page" | tr -d '*' | sort -u); do
+    for ref in $(grep -oE '\*muster[a-z_-]*\*\([0-9]\)' "$page" | tr -d '*' | sort -u); do
         name=${ref%(*}.${ref: -2:1}
         ok "$(basename "$page"): $ref exists" \
             compgen -G "$pages/$name.*"
