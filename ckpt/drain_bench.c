@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ckpt/io_direct.h"
+#include "ckpt/limits.h"
 #include "ckpt/step.h"
 
 #include <fcntl.h>
@@ -46,24 +47,6 @@ static char *make_data(uint64_t len)
         memcpy(data + i, &x, sizeof(x));
     }
     return data == MAP_FAILED ? NULL : data;
-}
-
-/* The limit. */
-static int write_only(struct io *io, int root, const struct work *w,
-                      struct error *e)
-{
-    struct io_blocks b = {.data = w->data, .len = w->len,
-                          .block_bytes = DIGEST_BLOCK_BYTES};
-    int fd = io->ops->create(io, root, "limit");
-    int rc = fd < 0 ? fd : io->ops->allocate(io, fd, w->len);
-
-    rc = rc < 0 ? rc : io_write_blocks(io, fd, &b);
-    rc = rc < 0 ? rc : io->ops->sync(io, fd);
-    if (fd >= 0) {
-        io->ops->close(io, fd);
-    }
-    return rc < 0 ? error_set(e, -rc, "write %llu bytes",
-                              (unsigned long long)w->len) : 0;
 }
 
 static int hash(void *arg, uint64_t block)
@@ -105,15 +88,12 @@ static int save(struct io *io, int root, struct work *w, struct error *e)
 static int one_round(struct io *io, int root, struct work *w, struct error *e)
 {
     char name[STEP_NAME_BYTES];
-    uint64_t start = clock_mono_ns(), limit_ns;
-    int rc = write_only(io, root, w, e);
+    uint64_t start, limit_ns;
+    int rc = limits_write(io, root, "limit", w->data, w->len, &limit_ns, e);
 
     if (rc < 0) {
         return rc;
     }
-    limit_ns = clock_mono_ns() - start;
-    io->ops->unlink(io, root, "limit");
-    io->ops->sync(io, root);
     start = clock_mono_ns();
     rc = save(io, root, w, e);
     if (rc < 0) {

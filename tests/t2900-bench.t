@@ -37,7 +37,7 @@ test_others() {
 
 # figures_of SIZE: what is measured of each
 figures_of() {
-    printf '%s, '"$1"' ' eager second third first lazy restore cold drain durable
+    printf '%s, '"$1"' ' eager second third first lazy restore cold durable drain
 }
 
 test_checkpoints() {
