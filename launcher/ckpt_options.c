@@ -7,12 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "64Mi", "1Gi", or bytes. */
-static int set_size(void *into, const struct option_def *def,
-                         const char *value, struct error *e)
+/* "64Mi", "1Gi", or bytes: at most so many Gi. */
+static int take_size(const char *value, unsigned max_gi, uint64_t *to,
+                     struct error *e)
 {
     static const char units[] = "KMGT";
-    uint64_t *to = (uint64_t *)((char *)into + def->offset);
     char digits[32];
     size_t n = strspn(value, "0123456789");
     const char *unit = value[n] ? strchr(units, value[n]) : NULL;
@@ -27,11 +26,26 @@ static int set_size(void *into, const struct option_def *def,
     memcpy(digits, value, n);
     digits[n] = '\0';
     if (str_to_u64(digits, &number) < 0 || number == 0 ||
-        number > (UINT64_C(5) << 30) >> shift) {
-        return error_text(e, ERR_USAGE, "'%.40s': expected 1 to 5Gi", value);
+        number > ((uint64_t)max_gi << 30) >> shift) {
+        return error_text(e, ERR_USAGE, "'%.40s': expected 1 to %uGi", value,
+                          max_gi);
     }
     *to = number << shift;
     return 0;
+}
+
+/* Of a part or a file in a store. */
+static int set_size(void *into, const struct option_def *def, const char *value,
+                    struct error *e)
+{
+    return take_size(value, 5, (uint64_t *)((char *)into + def->offset), e);
+}
+
+/* Of what a rank has. */
+static int set_large_size(void *into, const struct option_def *def,
+                          const char *value, struct error *e)
+{
+    return take_size(value, 1024, (uint64_t *)((char *)into + def->offset), e);
 }
 
 static const struct option_def table[] = {
@@ -51,6 +65,18 @@ static const struct option_def table[] = {
     {.name = "shard-size", .value = "SIZE", .type = OPTION_CALL,
      .offset = offsetof(struct ckpt_options, shard_bytes), .call = set_size,
      .help = "convert: how large files in a directory may be (5Gi)"},
+    {.name = "size", .value = "SIZE", .type = OPTION_CALL,
+     .offset = offsetof(struct ckpt_options, bytes), .call = set_large_size,
+     .help = "bench: what each rank saves (256Mi)"},
+    {.name = "ranks", .value = "N", .type = OPTION_INT,
+     .offset = offsetof(struct ckpt_options, ranks),
+     .help = "bench: how many processes save together (1)"},
+    {.name = "tensors", .value = "N", .type = OPTION_INT,
+     .offset = offsetof(struct ckpt_options, tensors),
+     .help = "bench: in how many tensors (64)"},
+    {.name = "rounds", .value = "N", .type = OPTION_INT,
+     .offset = offsetof(struct ckpt_options, rounds),
+     .help = "bench: how often each figure is measured (5)"},
     {.name = "timeout", .value = "SECONDS", .type = OPTION_INT,
      .offset = offsetof(struct ckpt_options, timeout_s),
      .help = "without a byte from a store, after which a request is tried again "
@@ -68,7 +94,8 @@ const struct options ckpt_options = {
              "push CHECKPOINT s3://BUCKET/PREFIX\n"
              "pull s3://BUCKET/PREFIX[/NAME] DIRECTORY\n"
              "cp FROM TO\n"
-             "prune s3://BUCKET/PREFIX --keep N",
+             "prune s3://BUCKET/PREFIX --keep N\n"
+             "bench DIRECTORY [--size SIZE] [--ranks N] [-o json|yaml]",
     .about = "Looks at checkpoints, and copies them to and from object stores. A "
              "PLACE is a directory or s3://BUCKET/PREFIX. Those of muster, of "
              "torch.save, the Hugging Face Trainer, torch.distributed.checkpoint "
@@ -79,7 +106,8 @@ const struct options ckpt_options = {
              "files, and who saved it; convert makes safetensors files of it. push "
              "copies one that is whole, and goes on where an "
              "earlier one was cut; pull brings one back, or the newest that is "
-             "whole; cp is push or pull; prune removes all but the newest.",
+             "whole; cp is push or pull; prune removes all but the newest. bench "
+             "measures what saving and loading take in a directory.",
     .table = table,
     .min_args = 2,
     .max_args = SIZE_MAX,

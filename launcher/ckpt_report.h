@@ -18,8 +18,8 @@
 
 struct ckpt_options {
     enum show_format format;
-    int64_t keep, jobs, timeout_s;
-    uint64_t part_bytes, shard_bytes;
+    int64_t keep, jobs, timeout_s, ranks, rounds, tensors;
+    uint64_t part_bytes, shard_bytes, bytes;
     bool is_dry;
 };
 extern const struct options ckpt_options;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `muster ckpt` does with one checkpoint.
+ * What `muster ckpt` does with one checkpoint, or where one may be.
  *
+ *   ckpt_bench.c     what saving and loading take
  *   ckpt_place.c     which one
  *   ckpt_show.c      what is in it
  *   ckpt_convert.c   as safetensors files
@@ -20,5 +21,6 @@ int ckpt_place_open(const char *path, struct contents *ret, struct error *e);
 int ckpt_verb_show(const struct ckpt_options *o, const char *path);
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
                       const char *to);
+int ckpt_verb_bench(const struct ckpt_options *o, const char *dir);
 
 #endif

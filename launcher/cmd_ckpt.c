@@ -169,19 +169,26 @@ static bool is_one_of(const char *verb, const char *const *verbs)
 }
 
 static const char *const here[] = {"ls", "verify", "last-valid", NULL};
-static const char *const of_one[] = {"show", "convert", NULL};
+static const char *const of_one[] = {"show", "convert", "bench", NULL};
 static const char *const in_stores[] = {"push", "pull", "cp", "prune", NULL};
 
-/* Those in a store have to be fetched first. */
+/* One checkpoint, or one directory. Those in a store have to be fetched first. */
 static int on_one(const struct ckpt_options *o, const struct strlist *words)
 {
     const char *verb = words->items[0];
-    bool is_show = strcmp(verb, "show") == 0;
+    bool is_show = strcmp(verb, "show") == 0, is_bench = strcmp(verb, "bench") == 0;
     struct error e = {0};
 
-    if (words->n != (is_show ? 2 : 3)) {
+    if (words->n != (is_show || is_bench ? 2 : 3)) {
         error_text(&e, ERR_USAGE, "ckpt %s: expected %s, and nothing else", verb,
-                   is_show ? "a checkpoint" : "a checkpoint and what to make of it");
+                   is_bench  ? "a directory"
+                   : is_show ? "a checkpoint"
+                             : "a checkpoint and what to make of it");
+        return command_fail(&e);
+    }
+    if (is_bench && str_starts(words->items[1], "s3://")) {
+        error_text(&e, ERR_USAGE, "ckpt bench: expected a directory here: stores are "
+                   "not measured");
         return command_fail(&e);
     }
     for (size_t i = 1; i < words->n; i++) {
@@ -191,8 +198,9 @@ static int on_one(const struct ckpt_options *o, const struct strlist *words)
             return command_fail(&e);
         }
     }
-    return is_show ? ckpt_verb_show(o, words->items[1])
-                   : ckpt_verb_convert(o, words->items[1], words->items[2]);
+    return is_bench  ? ckpt_verb_bench(o, words->items[1])
+           : is_show ? ckpt_verb_show(o, words->items[1])
+                     : ckpt_verb_convert(o, words->items[1], words->items[2]);
 }
 
 int cmd_ckpt(int argc, char **argv)
@@ -210,7 +218,7 @@ int cmd_ckpt(int argc, char **argv)
     if (!is_one_of(verb, here) && !is_one_of(verb, of_one) &&
         !is_one_of(verb, in_stores)) {
         error_text(&e, ERR_USAGE, "ckpt: unknown '%.60s', expected ls, verify, "
-                   "last-valid, show, convert, push, pull, cp or prune", verb);
+                   "last-valid, show, convert, push, pull, cp, prune or bench", verb);
         return command_fail(&e);
     }
     if (is_one_of(verb, of_one)) {

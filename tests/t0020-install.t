@@ -23,7 +23,7 @@ lib=$root$(of libdir)
 run flock "$MUSTER_BUILDDIR/install.lock" make -s -C "$MUSTER_BUILDDIR" install DESTDIR="$root"
 is "$status" 0 'make install DESTDIR=' || { show; done_testing; }
 
-for f in "$(of bindir)"/muster "$(of pkglibexecdir)"/muster-{mpi,watch,exec,seat} \
+for f in "$(of bindir)"/muster "$(of pkglibexecdir)"/muster-{mpi,watch,exec,seat,ckpt-bench} \
     "$(of pkglibexecdir)"/examples/charlm/{charlm,standalone.mk}; do
     ok "${f#"$prefix/"} is there" test -f "$root$f"
 done

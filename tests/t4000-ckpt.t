@@ -125,7 +125,7 @@ test_usage() {
     fresh
     run "$MUSTER" ckpt prove d
     is "$status" 2 'an unknown verb'
-    like "$(cat err)" 'expected ls, verify, last-valid, show, convert, push' 'and which there are'
+    like "$(cat err)" 'expected ls, verify, last-valid, show, convert, push, pull, cp, prune or bench' 'and which there are'
     run "$MUSTER" ckpt verify d nothing
     is "$status" 1 'an unknown name'
     run "$MUSTER" ckpt ls missing.d
