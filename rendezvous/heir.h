@@ -152,7 +152,9 @@ struct heritage {
     const bool *dead;
     uint32_t n_nodes;
     uint64_t clear_ms;     /* by then all workers outside the camp are gone */
-    bool has_verdict;      /* an END was seen */
+    bool has_verdict;      /* an END was seen, or proposed (struct past) ... */
+    bool is_proposed;      /* ... no more than that: whether enough know it, nobody
+                              can tell */
     uint8_t status;
     char reason[ORDER_TEXT_BYTES];
 };

@@ -177,6 +177,7 @@ void heir_win(struct heir *h, struct heir_actions *ret)
         .clear_ms = heir_later(heard_ms, h->config.lease_ms +
                                              h->config.slack_ms),
         .has_verdict = h->known.has_verdict || h->known.past.has_end,
+        .is_proposed = !h->known.has_verdict && h->known.past.has_end,
         .status = h->known.has_verdict ? h->known.status
                                        : h->known.past.status,
     };

@@ -325,6 +325,25 @@ static void test_majority(void)
     ok(a.leave && strstr(a.leave, "no lead was found for 10 s"), "not for ever");
 }
 
+/* Only an END says that enough knew of it. */
+static void test_majority_end(enum order_step step_of_end)
+{
+    struct order o;
+
+    open_bound(1, 1, false);
+    o = order_of(1, 0, false, 2, step_of_end);
+    o.status = 3;
+    o.past.has_end = step_of_end == ORDER_PREPARE;
+    o.past.status = 3;
+    give(o);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(LEASE_MS);
+    follow(2, 0, 1);
+    follow(3, 0, 1);
+    ok(a.lead && a.lead->has_verdict && a.lead->status == 3 &&
+           a.lead->is_proposed == o.past.has_end, "an end is handed over as it was");
+}
+
 /* Who followed out of an older view may be bound to the newer one by now. */
 static void test_stale_followers(void)
 {
@@ -476,6 +495,8 @@ int main(void)
     test_more_members();
     test_end_without_lead();
     test_majority();
+    test_majority_end(ORDER_PREPARE);
+    test_majority_end(ORDER_END);
     test_stale_followers();
     test_word();
     test_found_dead();

@@ -71,6 +71,7 @@ static int inherit(struct lead *lead, const struct heritage *h)
         lead->verdict.n_restarts = lead->n_restarts;
         str_copy(lead->verdict.reason, sizeof(lead->verdict.reason), h->reason);
         lead->has_heritage_end = true;
+        lead->is_end_proposed = h->is_proposed && !MUTANT(124);
     }
     return view_copy(&lead->view, &h->view);
 }
@@ -119,6 +120,18 @@ static void count_losses(struct lead *lead, struct lead_actions *ret)
     }
 }
 
+/* Who only knows that it was proposed proposes it once more: this lead need not be the
+ * one that enough are bound to. */
+static void end_again(struct lead *lead, struct lead_actions *ret)
+{
+    enum order_stop stop = lead->ran ? ORDER_STOP_GRACE : ORDER_STOP_NONE;
+    uint32_t grace_ms = lead->config.restart_grace_ms;
+
+    if (!lead->is_end_proposed || !lead_claim_end(lead, ret, stop, grace_ms)) {
+        lead_publish_end(lead, ret, stop, grace_ms);
+    }
+}
+
 void lead_take_over(struct lead *lead, struct lead_actions *ret)
 {
     char why[ORDER_TEXT_BYTES / 4];
@@ -130,9 +143,7 @@ void lead_take_over(struct lead *lead, struct lead_actions *ret)
               "node %u leads from here on (view %u)", lead->config.rank,
               lead->view.number);
     if (lead->has_heritage_end) {
-        lead_publish_end(lead, ret, lead->ran ? ORDER_STOP_GRACE
-                                              : ORDER_STOP_NONE,
-                         lead->config.restart_grace_ms);
+        end_again(lead, ret);
         return;
     }
     count_losses(lead, ret);

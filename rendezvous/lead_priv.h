@@ -86,7 +86,8 @@ struct lead {
     uint32_t foreign;    /* the newest generation of other leads */
     bool retired;        /* another leads */
     bool is_new;         /* it has taken over, and has not said so yet */
-    bool has_heritage_end; /* and the verdict stands */
+    bool has_heritage_end; /* and the verdict stands ... */
+    bool is_end_proposed;  /* ... where enough know it */
     bool standing_down;
     bool proposing;      /* CLAIM: the verdict is in the past of the order */
     bool adrift;         /* another may lead by now */

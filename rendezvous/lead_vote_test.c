@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lead where a majority decides: who of those that have ended may have been bound
- * to another before. */
+ * to another before, and what an end is that not enough know of. */
 #include <config.h>
 
 #include "rendezvous/lead_bed.h"
@@ -104,6 +104,58 @@ static void test_stale_follower(void)
     lead_destroy(t.lead);
 }
 
+/* Node 0 wanted to end the run, and was lost: `seen` says whether its END was seen. */
+static void open_heir_of_end(struct bench *t, bool seen)
+{
+    static const bool follows[N] = {false, true, true, true, false};
+    static const bool dead[N] = {true, false, false, false, false};
+    const struct heritage h = {
+        .view = {.number = VIEW, .lead = 1, .n_nodes = N}, .generation = 2,
+        .follows = follows, .dead = dead, .n_nodes = N,
+        .past = {.ran = 1, .has_end = true, .status = RUN_CANCELLED},
+        .has_verdict = true, .is_proposed = !seen, .status = RUN_CANCELLED,
+        .reason = "cancelled"};
+    struct lead_config config = config_of();
+
+    config.rank = 1;
+    config.heritage = &h;
+    bed_open(t, &config);
+    bed_tick(t, 0);
+}
+
+/* Another may have counted those that this one has, and know nothing of it. */
+static void test_heritage_of_end(void)
+{
+    struct bench t;
+
+    open_heir_of_end(&t, true);
+    ok(t.a.order && t.a.order->step == ORDER_END &&
+           t.a.order->status == RUN_CANCELLED, "an end that was seen is told");
+    lead_destroy(t.lead);
+    open_heir_of_end(&t, false);
+    ok(bed_ordered(&t, ORDER_PREPARE, 3) && t.a.order->past.has_end &&
+           t.a.order->past.status == RUN_CANCELLED,
+       "one that was proposed is proposed again");
+    say(&t, 1, REPORT_STOPPED, 3, VIEW);
+    say(&t, 2, REPORT_STOPPED, 3, VIEW);
+    ok(!t.a.order && !lead_verdict(t.lead), "two do not make it one");
+    say(&t, 3, REPORT_STOPPED, 3, VIEW);
+    ok(t.a.order && t.a.order->step == ORDER_END &&
+           t.a.order->status == RUN_CANCELLED &&
+           !strcmp(t.a.order->reason, "cancelled"), "three do");
+    lead_destroy(t.lead);
+    open_heir_of_end(&t, false);
+    say(&t, 1, REPORT_STOPPED, 3, VIEW);
+    say(&t, 2, REPORT_STOPPED, 3, VIEW);
+    lose(&t, 3, false);
+    bed_tick(&t, 6000);
+    ok(t.a.order && t.a.order->step == ORDER_END &&
+           t.a.order->status == RUN_RESUMABLE &&
+           strstr(t.a.order->reason, "too few nodes know"),
+       "and with too few the others may go on");
+    lead_destroy(t.lead);
+}
+
 static void test_ended(void)
 {
     struct bench t;
@@ -145,6 +197,7 @@ static void test_ended_at_start(void)
 int main(void)
 {
     test_stale_follower();
+    test_heritage_of_end();
     test_ended();
     test_ended_at_start();
     return tap_done();

@@ -65,7 +65,7 @@ struct past {
     int64_t resume_step;
     char resume_path[ORDER_PATH_BYTES];
     /* A verdict that becomes one when enough have heard it (lead_view.c): whoever
-     * takes the lead ends the run with it. */
+     * takes the lead proposes it again, and ends the run with it then. */
     bool has_end;
     uint8_t status;
     char reason[ORDER_TEXT_BYTES];

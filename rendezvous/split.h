@@ -36,6 +36,7 @@ enum split_case {
     SPLIT_TURNS,      /* and then the next one, and the first goes on */
     SPLIT_LATE,       /* the lead is stopped until all others have ended */
     SPLIT_MOVES,      /* a majority decides; who follows one goes to another */
+    SPLIT_PROPOSED,   /* and one that knows of a proposed end takes the lead */
     SPLIT_CASES,
 };
 

@@ -43,6 +43,7 @@ static const char *const mutants[] = {
     "who followed out of an older view is of the camp",
     "who was stopped between END and LEAVE sees to the end all the same",
     "who ended before another took the lead is on no other side",
+    "who knows that an end was proposed ends the run with it",
 };
 
 /* Every other one is anything: a majority decides there, and in one of the others. */
@@ -82,6 +83,7 @@ static const char *const cases[] = {
     [SPLIT_TURNS] = "the lead is stopped, and then the next one",
     [SPLIT_LATE] = "the lead is stopped until the others have ended",
     [SPLIT_MOVES] = "a follower goes to another lead",
+    [SPLIT_PROPOSED] = "who knows of an end is left by its followers",
 };
 
 enum { SCHEDULES = 10000, FEWER = 5, A_CASE = 10 };

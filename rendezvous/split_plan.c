@@ -60,6 +60,21 @@ static void plan_move(struct split *s, uint64_t at_ms)
     split_post(s, cut_ms + s->lease_ms + split_pick(s, 0, 1000), SP_HEAL, 0, 0);
 }
 
+/* Only node 1 hears that node 0 wants to end the run, and then node 0 is killed. Nodes 2
+ * and 3 follow node 1, are cut off from it, and go on with node 4. */
+static void plan_proposed(struct split *s, uint64_t at_ms)
+{
+    uint64_t left_ms = at_ms + split_pick(s, s->lease_ms / 4, s->lease_ms);
+
+    split_post(s, at_ms, SP_CUT, 0, 1u << 0 | 1u << 1);
+    split_post(s, at_ms + split_pick(s, 1, 10), SP_STOP, 0, 0);
+    split_post(s, at_ms + split_pick(s, 30, 60), SP_KILL, 0, 0);
+    split_post(s, at_ms + 70, SP_HEAL, 0, 0);
+    split_post(s, at_ms + 70, SP_CUT, 0, 1u << 4);
+    split_post(s, left_ms, SP_HEAL, 0, 0);
+    split_post(s, left_ms, SP_CUT, 0, 1u << 1);
+}
+
 void split_plan_case(struct split *s)
 {
     uint64_t at_ms = split_pick(s, 1500, 5000);
@@ -101,6 +116,9 @@ void split_plan_case(struct split *s)
     case SPLIT_MOVES:
         plan_move(s, at_ms);
         return;
+    case SPLIT_PROPOSED:
+        plan_proposed(s, at_ms);
+        return;
     case SPLIT_CASES:
         break;
     }
@@ -116,7 +134,7 @@ void split_plan_job(struct split *s)
         s->shared = true;
         s->min_nodes = (uint32_t)split_pick(s, 1, s->n / 2 - 1);
     }
-    if (s->which == SPLIT_MOVES) {
+    if (s->which == SPLIT_MOVES || s->which == SPLIT_PROPOSED) {
         s->n = 5;
         s->shared = false;
     }
