@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/convert.h"
+#include "ckpt/flock_fails.h"
 #include "ckpt/step.h"
 #include "ckpt/team.h"
 #include "tests/lib/tap.h"
@@ -24,20 +25,6 @@
 #include <unistd.h>
 
 enum { WORLD = 3, ROWS = 7, COLUMNS = 5, FLAT = 40 };
-
-int __real_flock(int fd, int operation);
-int __wrap_flock(int fd, int operation);
-
-static int flock_fails_of; /* errno; 0: it does not */
-
-int __wrap_flock(int fd, int operation)
-{
-    if (flock_fails_of) {
-        errno = flock_fails_of;
-        return -1;
-    }
-    return __real_flock(fd, operation);
-}
 
 static char top[PATH_MAX];
 static int dir = -1;

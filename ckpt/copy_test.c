@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "ckpt/flock_fails.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -19,20 +20,6 @@
 
 static const char header[] =
     "{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
-
-int __real_flock(int fd, int operation);
-int __wrap_flock(int fd, int operation);
-
-static int flock_fails_of; /* errno; 0: it does not */
-
-int __wrap_flock(int fd, int operation)
-{
-    if (flock_fails_of) {
-        errno = flock_fails_of;
-        return -1;
-    }
-    return __real_flock(fd, operation);
-}
 
 struct bench {
     char path[64], to_path[80];
