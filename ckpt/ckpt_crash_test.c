@@ -19,7 +19,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { WORLD = 2, SEEDS = 4, SOME = 9 };
+enum { WORLD = 2, SEEDS = 2, SOME = 9 };
 
 /* Of the calls all are looked at, or, by slow instruments, some. */
 static uint64_t stride = 1;

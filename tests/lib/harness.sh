@@ -401,6 +401,16 @@ rig_mpi5_up() {
     there=$("$MUSTER_SRCDIR/tests/rigs/mpi5" build "$BED" 2>err) || bail_out "$(cat err)"
 }
 
+# rig_vm_up: a virtual machine with another kernel, which `in_vm` boots.
+rig_vm_up() {
+    BED=$TRASH/vm
+    rig_up vm "$BED"
+}
+
+# in_vm [--secs N] [--module NAME]... [--disk MB]... -- CMD...: boots it, and runs CMD
+# in this directory; what that writes to $BED/out stays.
+in_vm() { "$MUSTER_SRCDIR/tests/rigs/vm" run "$BED" "$@"; }
+
 # on HOST CMD...: in that host, in the same directory.
 on() {
     local host=$1
