@@ -132,6 +132,7 @@ void lead_on_stop(struct lead *lead, enum lead_stop stop, bool force,
                   const char *text, struct lead_actions *ret)
 {
     enum order_stop how = force ? ORDER_STOP_FORCE : ORDER_STOP_GRACE;
+    const char *reason = text && text[0] ? text : stops[stop].text;
 
     lead->suspended = lead->suspended || stop == LEAD_STOP_SUSPEND;
     if (lead->phase == PHASE_END) {
@@ -144,8 +145,12 @@ void lead_on_stop(struct lead *lead, enum lead_stop stop, bool force,
             return;
         }
     }
-    lead_end(lead, ret, stops[stop].status,
-             text && text[0] ? text : stops[stop].text,
+    if (lead->phase == PHASE_CLAIM && lead->standing_down && !lead->is_stopped) {
+        lead->verdict.status = stops[stop].status; /* of no END yet */
+        str_copy(lead->verdict.reason, sizeof(lead->verdict.reason), reason);
+    }
+    lead->is_stopped = true;
+    lead_end(lead, ret, stops[stop].status, reason,
              lead->ran ? how : ORDER_STOP_NONE, lead->config.grace_ms);
 }
 

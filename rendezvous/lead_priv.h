@@ -89,6 +89,7 @@ struct lead {
     bool has_heritage_end; /* and the verdict stands ... */
     bool is_end_proposed;  /* ... where enough know it */
     bool standing_down;
+    bool is_stopped;     /* by a command or a deadline: it ends, whoever comes back */
     bool proposing;      /* CLAIM: the verdict is in the past of the order */
     bool adrift;         /* another may lead by now */
     bool waits_on;       /* CLAIM: for that, longer than for the arbiter */

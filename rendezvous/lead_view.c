@@ -337,31 +337,72 @@ static bool is_whole_again(struct lead *lead)
 {
     return lead->standing_down && !lead->claiming &&
            lead_may_go_on(lead) &&
+           (lead->view.shared ||
+            !are_enough(lead, lead_n_silent(lead) + lead->n_quiet)) &&
            lead_count_left(lead) >= lead->min_nodes;
+}
+
+/* It was not for those who were away that the run was to end. */
+static bool is_wanted(const struct lead *lead)
+{
+    return lead->verdict.status != RUN_RESUMABLE || lead->is_stopped;
+}
+
+static void go_on_again(struct lead *lead, struct lead_actions *ret)
+{
+    lead->verdict = (struct lead_verdict){0};
+    lead_note(lead, ret, LEAD_NOTE_AGAIN, NO_RANK,
+              "going on after all: enough nodes are back");
+    lead_prepare(lead, ret);
+}
+
+/* Who obeys no more would not hear of a verdict of this view. */
+static void end_after_all(struct lead *lead, struct lead_actions *ret)
+{
+    lead->end_claim_ms = lead->now_ms;
+    if (!lead->view.shared) {
+        if (has_estranged(lead)) {
+            claim(lead, ret, false);
+        }
+        propose_end(lead, ret);
+    }
+    lead->phase = PHASE_CLAIM;
+    lead->limit_ms = lead_later(lead->now_ms, lead->config.claim_ms +
+                                                  lead->end_grace_ms);
+}
+
+/* A verdict that too few know of is none: those who do not know it may go on. */
+static void unsay(struct lead *lead)
+{
+    lead->verdict.status = RUN_RESUMABLE;
+    str_copy(lead->verdict.reason, sizeof(lead->verdict.reason),
+             lead->view.shared ? "the run directory does not answer"
+             : "too few nodes know that the run has ended, and the others may "
+               "go on: their own run directories tell");
 }
 
 void lead_advance_claim(struct lead *lead, struct lead_actions *ret)
 {
     if (is_whole_again(lead)) {
         lead->standing_down = false;
-        lead->verdict = (struct lead_verdict){0};
-        lead_note(lead, ret, LEAD_NOTE_AGAIN, NO_RANK,
-                  "going on after all: enough nodes are back");
-        lead_prepare(lead, ret);
+        if (is_wanted(lead)) {
+            end_after_all(lead, ret);
+        } else {
+            go_on_again(lead, ret);
+        }
     } else if (lead->now_ms < lead->end_claim_ms && !MUTANT(102)) {
         return;
     } else if (lead->standing_down && !lead->view.shared) {
+        if (lead->verdict.status != RUN_RESUMABLE) {
+            unsay(lead);
+        }
         publish_end(lead, ret);
     } else if (MUTANT(103) || (lead->proposing && is_accepted(lead))) {
         publish_end(lead, ret);
     } else if (is_unanswered(lead)) {
         lead->claiming = true; /* nothing more is claimed */
         lead->verdict.is_unsure = lead->adrift && lead->view.shared;
-        lead->verdict.status = RUN_RESUMABLE;
-        str_copy(lead->verdict.reason, sizeof(lead->verdict.reason),
-                 lead->view.shared ? "the run directory does not answer"
-                 : "too few nodes know that the run has ended, and the others may "
-                   "go on: their own run directories tell");
+        unsay(lead);
         publish_end(lead, ret);
     } else if (lead->view.shared) {
         claim(lead, ret, true);

@@ -194,11 +194,90 @@ static void test_ended_at_start(void)
     lead_destroy(t.lead);
 }
 
+/* Three are silent for long, and a command ends the run. */
+static void open_cancelled(struct bench *t)
+{
+    open_running(t);
+    (void)bed_step(t, (struct lead_event){.type = LEAD_QUIET, .n_quiet = 3});
+    (void)bed_step(t, (struct lead_event){.type = LEAD_STOP,
+                                          .stop = LEAD_STOP_CANCEL});
+    ok(bed_ordered(t, ORDER_PREPARE, 2) && !t->a.order->past.has_end &&
+           !lead_verdict(t->lead), "its lead stands down first");
+}
+
+/* They are lost, and may go on. */
+static void test_weak_end(void)
+{
+    struct bench t;
+
+    open_cancelled(&t);
+    for (uint32_t i = 2; i < N; i++) {
+        lose(&t, i, false);
+    }
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET});
+    say(&t, 0, REPORT_STOPPED, lead_generation(t.lead), 1);
+    say(&t, 1, REPORT_STOPPED, lead_generation(t.lead), 1);
+    bed_tick(&t, LEASE_MS + SLACK_MS + STAND_MS);
+    ok(t.a.order && t.a.order->step == ORDER_END &&
+           t.a.order->status == RUN_RESUMABLE &&
+           strstr(t.a.order->reason, "too few nodes know"),
+       "an end that nobody else has accepted is none");
+    lead_destroy(t.lead);
+}
+
+/* They are heard again: what the run was to end for has not changed. */
+static void test_end_after_all(void)
+{
+    struct bench t;
+
+    open_cancelled(&t);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET});
+    ok(bed_ordered(&t, ORDER_PREPARE, 3) && t.a.order->past.has_end &&
+           t.a.order->past.status == RUN_CANCELLED, "it is proposed then");
+    for (uint32_t i = 0; i < 3; i++) {
+        ok(!lead_verdict(t.lead), "and has to be accepted");
+        say(&t, i, REPORT_STOPPED, 3, 1);
+    }
+    ok(t.a.order && t.a.order->step == ORDER_END &&
+           t.a.order->status == RUN_CANCELLED, "three do");
+    lead_destroy(t.lead);
+}
+
+/* It stands down for nodes that are lost, and is told to end meanwhile; then they
+ * come back, free. */
+static void test_stopped_meanwhile(void)
+{
+    struct bench t;
+
+    open_running(&t);
+    for (uint32_t i = 2; i < N; i++) {
+        lose(&t, i, false);
+    }
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_STOP,
+                                           .stop = LEAD_STOP_CANCEL});
+    ok(!lead_verdict(t.lead), "it stands down");
+    say(&t, 2, REPORT_STOPPED, 1, 2);
+    ok(t.a.order && t.a.order->past.has_end &&
+           t.a.order->past.status == RUN_CANCELLED &&
+           t.a.order->view.number > 1, "the end is proposed to who is back");
+    lead_destroy(t.lead);
+    open_running(&t);
+    for (uint32_t i = 2; i < N; i++) {
+        lose(&t, i, false);
+    }
+    say(&t, 2, REPORT_STOPPED, 1, 2);
+    ok(t.a.order && !t.a.order->past.has_end, "without a command it goes on");
+    lead_destroy(t.lead);
+}
+
 int main(void)
 {
     test_stale_follower();
     test_heritage_of_end();
     test_ended();
     test_ended_at_start();
+    test_weak_end();
+    test_end_after_all();
+    test_stopped_meanwhile();
     return tap_done();
 }
