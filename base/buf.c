@@ -73,12 +73,20 @@ void buf_putc(struct buf *b, char c)
 
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
+    size_t room = b->failed ? 0 : b->cap - b->len;
     va_list again;
     int n;
 
     va_copy(again, ap);
-    n = vsnprintf(NULL, 0, fmt, again);
+    n = vsnprintf(room ? b->data + b->len : NULL, room, fmt, again);
     va_end(again);
+    if (n >= 0 && (size_t)n < room) {
+        b->len += (size_t)n;
+        return;
+    }
+    if (room) {
+        b->data[b->len] = '\0';
+    }
     if (n < 0) {
         b->failed = true;
         return;

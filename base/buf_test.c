@@ -4,6 +4,7 @@
 #include "base/wire.h"
 #include "tests/lib/tap.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,10 +126,30 @@ static void test_bad_strings(void)
     ok(wire_dup_str(&r, SIZE_MAX) == NULL && r.bad, "length beyond the frame");
 }
 
+/* Whatever room there is: text that just fits into it, and that does not. */
+static void test_printf(void)
+{
+    unsigned n_wrong = 0;
+
+    for (int before = 0; before < 70; before++) {
+        for (int n = 0; n < 140; n++) {
+            _buf_ struct buf b = {0};
+            char want[256];
+
+            snprintf(want, sizeof(want), "%0*d%0*d", before + 1, 7, n + 1, 8);
+            buf_printf(&b, "%0*d", before + 1, 7);
+            buf_printf(&b, "%0*d", n + 1, 8);
+            n_wrong += b.failed || b.len != strlen(want) || strcmp(b.data, want) != 0;
+        }
+    }
+    is_int((int)n_wrong, 0, "texts of all lengths");
+}
+
 int main(void)
 {
     test_buf();
     test_room();
+    test_printf();
     test_round_trip();
     test_every_cut();
     test_bad_strings();

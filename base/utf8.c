@@ -48,7 +48,7 @@ bool utf8_is_valid(const char *s)
     uint32_t c;
 
     while (*s) {
-        size_t n = utf8_next(s, &c);
+        size_t n = (signed char)*s > 0 ? 1 : utf8_next(s, &c);
 
         if (n == 0) {
             return false;

@@ -4,6 +4,7 @@
 #include "ckpt/arrays.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,34 +44,55 @@ static const struct array *array_of(const struct array *arrays, size_t n,
     return NULL;
 }
 
-int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
-                  size_t n_meta, struct buf *b, struct error *e)
+/* The tensors in their order, too. */
+static int encode_header(const struct array *arrays, size_t n, struct st_meta *meta,
+                         size_t n_meta, struct st_file *f, struct buf *b,
+                         struct error *e)
 {
-    struct st_file f = {.meta = meta, .n_meta = n_meta};
-    int rc = list_tensors(arrays, n, &f);
+    int rc = list_tensors(arrays, n, f);
 
+    f->meta = meta;
+    f->n_meta = n_meta;
     if (rc < 0) {
         error_set(e, ENOMEM, "write arrays");
     }
-    rc = rc < 0 ? rc : st_layout(&f, e);
-    rc = rc < 0 ? rc : st_write(&f, ALIGN, b, e);
+    rc = rc < 0 ? rc : st_layout(f, e);
+    rc = rc < 0 ? rc : st_write(f, ALIGN, b, e);
+    f->meta = NULL; /* the caller's */
+    f->n_meta = 0;
+    return rc;
+}
+
+int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
+                  size_t n_meta, struct buf *b, struct error *e)
+{
+    _st_file_ struct st_file f = {0};
+    int rc = encode_header(arrays, n, meta, n_meta, &f, b, e);
+
     for (size_t i = 0; i < n && rc == 0; i++) {
         const struct st_tensor *t = &f.tensors[i];
 
         buf_append(b, *array_of(arrays, n, t->name)->data, t->end - t->begin);
     }
-    f.meta = NULL; /* the caller's */
-    f.n_meta = 0;
-    st_release(&f);
+    return rc == 0 && b->failed ? error_set(e, ENOMEM, "write arrays") : rc;
+}
+
+int arrays_encode_header(const struct array *arrays, size_t n, struct st_meta *meta,
+                         size_t n_meta, struct buf *b, struct error *e)
+{
+    _st_file_ struct st_file f = {0};
+    int rc = encode_header(arrays, n, meta, n_meta, &f, b, e);
+
     return rc == 0 && b->failed ? error_set(e, ENOMEM, "write arrays") : rc;
 }
 
 /* --- decoding --- */
 
 static int take(struct array *to, const struct st_file *f, const char *what,
-                const char *data, struct error *e)
+                const char *data, bool is_copied, struct error *e)
 {
     const struct st_tensor *t = NULL;
+    const char *at;
 
     for (size_t i = 0; i < f->n_tensors; i++) {
         if (strcmp(f->tensors[i].name, to->name) == 0) {
@@ -82,11 +104,16 @@ static int take(struct array *to, const struct st_file *f, const char *what,
                           to->name, dtype_name(to->dtype));
     }
     to->n = t->shape[0];
+    at = data + f->data_at + t->begin;
+    if (!is_copied && (uintptr_t)at % (dtype_bits(to->dtype) / 8) == 0) {
+        *to->data = (void *)at;
+        return 0;
+    }
     *to->data = calloc(1, t->end - t->begin + sizeof(uint64_t));
     if (!*to->data) {
         return error_set(e, ENOMEM, "read an %s", what);
     }
-    memcpy(*to->data, data + f->data_at + t->begin, t->end - t->begin);
+    memcpy(*to->data, at, t->end - t->begin);
     return 0;
 }
 
@@ -102,19 +129,47 @@ static int read_header(const char *data, size_t len, struct st_file *ret,
     return rc < 0 ? rc : st_read(data + sizeof(prefix), n, len, ret, e);
 }
 
-int arrays_decode(const void *data, size_t len, const char *what,
-                  struct array *arrays, size_t n, struct st_file *ret,
-                  struct error *e)
+static int take_all(const void *data, size_t len, const char *what,
+                    struct array *arrays, size_t n, bool is_copied,
+                    struct st_file *ret, struct error *e)
 {
     _st_file_ struct st_file f = {0};
     int rc = read_header(data, len, &f, e);
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = take(&arrays[i], &f, what, data, e);
+        rc = take(&arrays[i], &f, what, data, is_copied, e);
     }
     if (rc == 0) {
         *ret = f;
         f = (struct st_file){0};
     }
     return rc;
+}
+
+int arrays_decode(const void *data, size_t len, const char *what,
+                  struct array *arrays, size_t n, struct st_file *ret,
+                  struct error *e)
+{
+    return take_all(data, len, what, arrays, n, true, ret, e);
+}
+
+int arrays_find(const void *data, size_t len, const char *what,
+                struct array *arrays, size_t n, struct st_file *ret,
+                struct error *e)
+{
+    return take_all(data, len, what, arrays, n, false, ret, e);
+}
+
+void arrays_free(const void *data, size_t len, struct array *arrays, size_t n)
+{
+    uintptr_t begin = (uintptr_t)data;
+
+    for (size_t i = 0; i < n; i++) {
+        uintptr_t at = (uintptr_t)*arrays[i].data;
+
+        if (!data || at < begin || at > begin + len) {
+            free(*arrays[i].data);
+        }
+        *arrays[i].data = NULL;
+    }
 }

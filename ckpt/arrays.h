@@ -26,6 +26,10 @@ struct array {
 int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
                   size_t n_meta, struct buf *b, struct error *e);
 
+/* All of that before the arrays themselves. */
+int arrays_encode_header(const struct array *arrays, size_t n, struct st_meta *meta,
+                         size_t n_meta, struct buf *b, struct error *e);
+
 /* Fills *data and n of each; there are 8 bytes more than n elements, so that an
  * empty one has memory too. `what` names the file in errors. The caller releases
  * `ret`, which has the metadata, on success, and frees the arrays always. 0,
@@ -33,5 +37,12 @@ int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
 int arrays_decode(const void *data, size_t len, const char *what,
                   struct array *arrays, size_t n, struct st_file *ret,
                   struct error *e);
+
+/* The same without copies: the arrays lie in `data`, as long as that is there, except
+ * those that are not aligned there. arrays_free() frees these, and no others. */
+int arrays_find(const void *data, size_t len, const char *what,
+                struct array *arrays, size_t n, struct st_file *ret,
+                struct error *e);
+void arrays_free(const void *data, size_t len, struct array *arrays, size_t n);
 
 #endif

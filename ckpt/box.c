@@ -154,41 +154,120 @@ static uint32_t first_whole_dim(const struct box *part, const struct box *a,
     return d;
 }
 
-void box_copy(const struct box *part, size_t size, void *to,
-              const struct box *to_box, const void *from,
-              const struct box *from_box)
+/* The runs of bytes of a part that lie together in both boxes, one after the other. */
+struct walk {
+    uint32_t n_dims; /* that are walked */
+    uint64_t run;    /* bytes */
+    uint64_t len[BOX_MAX_DIMS], to_step[BOX_MAX_DIMS], from_step[BOX_MAX_DIMS];
+    uint64_t i[BOX_MAX_DIMS];
+    uint64_t to, from; /* bytes behind the first one, in each */
+};
+
+static void walk_begin(struct walk *w, const struct box *part, size_t size,
+                       const struct box *to, const struct box *from)
 {
-    uint32_t whole = first_whole_dim(part, to_box, from_box);
-    uint32_t outer = whole ? whole - 1 : 0; /* dimensions that are walked */
-    uint64_t run = size, i[BOX_MAX_DIMS] = {0};
-    uint64_t to_step[BOX_MAX_DIMS], from_step[BOX_MAX_DIMS];
-    char *at = to;
-    const char *source = from;
-    uint32_t d;
+    uint32_t whole = first_whole_dim(part, to, from);
+
+    w->n_dims = whole ? whole - 1 : 0;
+    w->run = size;
+    w->to = 0;
+    w->from = 0;
+    for (uint32_t d = w->n_dims; d < part->n_dims; d++) {
+        w->run *= part->len[d];
+    }
+    for (uint32_t d = 0; d < w->n_dims; d++) {
+        w->len[d] = part->len[d];
+        w->to_step[d] = stride(to, d) * size;
+        w->from_step[d] = stride(from, d) * size;
+        w->i[d] = 0;
+    }
+}
+
+/* False behind the last one. */
+static bool walk_on(struct walk *w)
+{
+    for (uint32_t d = w->n_dims; d-- > 0;) {
+        w->to += w->to_step[d];
+        w->from += w->from_step[d];
+        if (++w->i[d] < w->len[d]) {
+            return true;
+        }
+        w->to -= w->to_step[d] * w->i[d];
+        w->from -= w->from_step[d] * w->i[d];
+        w->i[d] = 0;
+    }
+    return false;
+}
+
+/* From the first run to the first that ends behind a place in `from`; false if none
+ * does. */
+static bool walk_to(struct walk *w, uint64_t place)
+{
+    bool is_behind = false; /* of all runs with these first indices */
+
+    for (uint32_t d = 0; d < w->n_dims; d++) {
+        uint64_t i = is_behind ? w->len[d] - 1 : place / w->from_step[d];
+
+        if (i >= w->len[d]) {
+            i = w->len[d] - 1;
+            is_behind = true;
+        }
+        w->i[d] = i;
+        w->to += i * w->to_step[d];
+        w->from += i * w->from_step[d];
+        place -= is_behind ? 0 : i * w->from_step[d];
+    }
+    return (!is_behind && place < w->run) || walk_on(w);
+}
+
+void box_copy_bytes(const struct box *part, size_t size, void *to,
+                    const struct box *to_box, const void *from,
+                    const struct box *from_box, uint64_t begin, uint64_t end)
+{
+    struct walk w;
 
     if (box_is_empty(part)) {
         return;
     }
-    for (d = outer; d < part->n_dims; d++) {
-        run *= part->len[d];
+    walk_begin(&w, part, size, to_box, from_box);
+    for (bool more = walk_to(&w, begin); more && w.from < end; more = walk_on(&w)) {
+        uint64_t a = w.from > begin ? w.from : begin;
+        uint64_t b = w.from + w.run < end ? w.from + w.run : end;
+
+        memcpy((char *)to + w.to + (a - w.from), (const char *)from + (a - begin),
+               b - a);
     }
-    for (d = 0; d < outer; d++) {
-        to_step[d] = stride(to_box, d) * size;
-        from_step[d] = stride(from_box, d) * size;
+}
+
+void box_copy(const struct box *part, size_t size, void *to,
+              const struct box *to_box, const void *from,
+              const struct box *from_box)
+{
+    box_copy_bytes(part, size, to, to_box, from, from_box, 0, UINT64_MAX);
+}
+
+uint64_t box_next_byte(const struct box *part, size_t size, const struct box *whole,
+                       uint64_t place)
+{
+    struct walk w;
+
+    if (box_is_empty(part)) {
+        return UINT64_MAX;
     }
-    do {
-        memcpy(at, source, run);
-        for (d = outer; d-- > 0;) {
-            at += to_step[d];
-            source += from_step[d];
-            if (++i[d] < part->len[d]) {
-                break;
-            }
-            at -= to_step[d] * i[d];
-            source -= from_step[d] * i[d];
-            i[d] = 0;
+    walk_begin(&w, part, size, whole, whole);
+    return !walk_to(&w, place) ? UINT64_MAX : w.from > place ? w.from : place;
+}
+
+bool box_is_together(const struct box *part, const struct box *whole)
+{
+    uint32_t d = first_whole_dim(part, whole, whole);
+
+    for (uint32_t k = 0; k + 1 < d; k++) {
+        if (part->len[k] != 1) {
+            return false;
         }
-    } while (d != UINT32_MAX);
+    }
+    return true;
 }
 
 /* --- flat ranges --- */

@@ -68,6 +68,20 @@ void box_copy(const struct box *part, size_t size, void *to,
               const struct box *to_box, const void *from,
               const struct box *from_box);
 
+/* The same, of bytes [begin, end) of `from` only, counted from where the first element
+ * of the part lies there; `from` is where byte `begin` lies. They may cut elements. */
+void box_copy_bytes(const struct box *part, size_t size, void *to,
+                    const struct box *to_box, const void *from,
+                    const struct box *from_box, uint64_t begin, uint64_t end);
+
+/* The first byte at or behind `place` that is the part's, both counted from where its
+ * first element lies in `whole`; UINT64_MAX if there is none. */
+uint64_t box_next_byte(const struct box *part, size_t size, const struct box *whole,
+                       uint64_t place);
+
+/* Whether all of a part lies together in `whole`, without gaps. */
+bool box_is_together(const struct box *part, const struct box *whole);
+
 /* The elements [begin, end) of a tensor in row-major order, as boxes: at most
  * BOX_MAX_FLAT of them, one after the other in that order. The range must lie in
  * the tensor. How many. */

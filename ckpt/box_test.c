@@ -252,6 +252,60 @@ static void test_copy(void)
     ok(target[0] == source[0] && target[1] == 0xffff, "one element of a point");
 }
 
+/* Every range of bytes of a part, out of boxes in which it lies apart, or together. */
+static void test_copy_bytes(void)
+{
+    static const struct {
+        struct box part, from, to;
+    } cases[] = {
+        {{2, {1, 1}, {3, 2}}, {2, {0, 0}, {5, 4}}, {2, {1, 0}, {3, 5}}},
+        {{3, {1, 0, 0}, {2, 2, 3}}, {3, {0, 0, 0}, {3, 3, 3}}, {3, {1, 0, 0}, {2, 2, 3}}},
+        {{3, {0, 1, 1}, {3, 1, 1}}, {3, {0, 0, 0}, {3, 2, 2}}, {3, {0, 0, 0}, {3, 2, 2}}},
+        {{1, {2}, {4}}, {1, {0}, {9}}, {1, {2}, {4}}},
+        {{0}, {0}, {0}},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct box *part = &cases[i].part, *from = &cases[i].from;
+        const struct box *to = &cases[i].to;
+        uint64_t n_bytes = 2 * (box_end(from, part) - box_first(from, part)), next;
+        uint16_t source[64], all[64] = {0}, got[64];
+        char taken[128];
+        unsigned n_wrong = 0;
+
+        for (uint16_t k = 0; k < ARRAY_SIZE(source); k++) {
+            source[k] = (uint16_t)(0x101 * (k + 1));
+        }
+        box_copy(part, 2, all, to, source, from);
+        for (uint64_t a = 0; a <= n_bytes; a++) {
+            for (uint64_t b = a; b <= n_bytes; b++) { /* in three ranges */
+                uint64_t ends[] = {0, a, b, n_bytes};
+
+                memset(got, 0, sizeof(got));
+                for (size_t k = 0; k < 3; k++) {
+                    box_copy_bytes(part, 2, got, to, (char *)source + ends[k], from,
+                                   ends[k], ends[k + 1]);
+                }
+                n_wrong += memcmp(got, all, sizeof(got)) != 0;
+            }
+        }
+        memset(taken, 0, sizeof(taken)); /* bytes of the source that are the part's */
+        for (uint64_t a = 0; a < n_bytes; a++) {
+            memset(got, 0, sizeof(got));
+            box_copy_bytes(part, 2, got, to, (char *)source + a, from, a, a + 1);
+            taken[a] = memchr(got, (int)(a / 2 + 1), sizeof(got)) != NULL;
+        }
+        next = UINT64_MAX;
+        for (uint64_t a = n_bytes; a-- > 0;) {
+            next = taken[a] ? a : next;
+            n_wrong += box_next_byte(part, 2, from, a) != next;
+        }
+        n_wrong += box_next_byte(part, 2, from, n_bytes) != UINT64_MAX;
+        n_wrong += box_is_together(part, from) != !memchr(taken, 0, n_bytes);
+        is_int((int)n_wrong, 0, "case %zu, by bytes", i);
+    }
+}
+
 /* Each range of a small tensor: the pieces follow each other without a gap. */
 static void test_flat(void)
 {
@@ -289,6 +343,7 @@ int main(void)
     test_cover();
     test_random_covers();
     test_copy();
+    test_copy_bytes();
     test_flat();
     return tap_done();
 }

@@ -4,8 +4,9 @@
  * memory and the disk of this machine take for their bytes in the same run. For
  * `muster ckpt bench`, and scripts/bench.
  *
- *   muster-ckpt-bench DIRECTORY BYTES TENSORS ROUNDS OUTPUT
+ *   muster-ckpt-bench DIRECTORY BYTES TENSORS ROUNDS OUTPUT [PART[,PART]]
  *
+ * The parts, of which all are measured where none is named: saves, lazy, restore, cold.
  * Rank 0 writes lines to OUTPUT: what it is, and the nanoseconds of each round, of
  * which that of the slowest rank counts; and how far it is, as "# 3 5 saves".
  */
@@ -418,7 +419,30 @@ static void measure_cold(const char *dir)
 
 /* --- all --- */
 
-static void measure(const char *path)
+/* Whether it is one of the parts, between commas; NULL: all are. */
+static bool has_part(const char *parts, const char *part)
+{
+    size_t len = strlen(part);
+
+    for (const char *at = parts; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, part, len) == 0 && (at[len] == ',' || at[len] == '\0')) {
+            return true;
+        }
+    }
+    return !parts;
+}
+
+/* What the other parts need: both of the agent's buffers, and a checkpoint. */
+static void save_twice(void)
+{
+    uint64_t blocked, durable;
+
+    save_once(&blocked, &durable);
+    save_once(&blocked, &durable);
+}
+
+static void measure(const char *path, const char *parts)
 {
     struct muster_ckpt_options o = {.size = sizeof(o), .keep = 1};
     int dir;
@@ -432,20 +456,30 @@ static void measure(const char *path)
         fail(path);
     }
     register_all(data);
-    measure_eager(dir);
-    measure_lazy();
-    measure_restore();
+    if (has_part(parts, "saves")) {
+        measure_eager(dir);
+    } else {
+        save_twice();
+    }
+    if (has_part(parts, "lazy")) {
+        measure_lazy();
+    }
+    if (has_part(parts, "restore")) {
+        measure_restore();
+    }
     close(dir);
     muster_ckpt_close(ck);
     ck = NULL;
-    measure_cold(path);
+    if (has_part(parts, "cold")) {
+        measure_cold(path);
+    }
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 6) {
+    if (argc != 6 && argc != 7) {
         fprintf(stderr, "usage: muster-ckpt-bench DIRECTORY BYTES TENSORS ROUNDS "
-                        "OUTPUT\n");
+                        "OUTPUT [PART[,PART]]\n");
         return 2;
     }
     n_bytes = strtoull(argv[2], NULL, 10);
@@ -464,7 +498,7 @@ int main(int argc, char **argv)
             fail(argv[5]);
         }
     }
-    measure(argv[1]);
+    measure(argv[1], argv[6]); /* NULL, where there is none */
     muster_finalize(m);
     return out && fclose(out) != 0;
 }

@@ -29,7 +29,11 @@ static int prepare(struct muster_ckpt *ck, struct saving *s,
                             ck->m ? (uint32_t)muster_node(ck->m) : 0, &s->table,
                             e);
 
-    mine->table = rc == 0 ? ckpt_table_digest(&s->table) : 0;
+    if (ck->has_shares && ck->table_changes == ck->registry.n_changes) {
+        mine->table = ck->table_digest;
+    } else {
+        mine->table = rc == 0 ? ckpt_table_digest(&s->table) : 0;
+    }
     mine->reasons = ck->has_shares && mine->table == ck->table_digest;
     mine->common = registry_common(&ck->registry);
     if (rc == 0 && s->table.n_pieces == 0 && ck->registry.n_blobs == 0 &&

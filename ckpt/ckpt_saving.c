@@ -70,7 +70,7 @@ static void describe(struct muster_ckpt *ck, const struct opening *first,
     }
     s->job = (struct save_job){
         .io = ck->io, .root = ck->root, .root_path = ck->root_path,
-        .rank = ck->group.rank, .image = &s->image, .part = &s->part,
+        .rank = ck->group.rank, .image = &s->image, .part = &s->part, .plan = s->plan,
         .n_threads = (unsigned)ck->options.n_threads, .flags = first->flags,
         .gather = {.step = (uint64_t)first->step, .uuid = s->part.uuid,
                    .generation = generation,
@@ -108,6 +108,7 @@ bool saving_plan_again(struct muster_ckpt *ck, const struct opening *first,
     s->part_pieces = take_ptr(&old->part_pieces);
     s->keys = take_ptr(&old->keys);
     s->n = old->n;
+    s->plan = old->plan;
     s->image = old->image;
     old->image = (struct image){0};
     saving_forget_plan(ck);
@@ -137,6 +138,8 @@ int saving_plan(struct muster_ckpt *ck, const struct opening *first,
 {
     size_t room = s->table.n_pieces + 1;
     int rc = 0;
+
+    s->plan = ++ck->n_plans;
 
     s->pieces = calloc(room, sizeof(*s->pieces));
     s->part_pieces = calloc(room, sizeof(*s->part_pieces));

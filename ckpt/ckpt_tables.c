@@ -109,6 +109,7 @@ int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
     int rc;
 
     if (is_known(ck, all)) {
+        ck->table_changes = ck->registry.n_changes; /* and is as it was again */
         return 0;
     }
     ck->has_shares = false;
@@ -123,6 +124,7 @@ int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
     ck->shares = shares;
     ck->n_shares = table->n_pieces;
     ck->table_digest = all[ck->group.rank].table;
+    ck->table_changes = ck->registry.n_changes;
     ck->has_shares = true;
     return 0;
 }

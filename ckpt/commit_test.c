@@ -20,6 +20,13 @@ static const struct commit some = {
     .total_bytes = INT64_MAX,
 };
 
+static void append(void *arg, size_t at, size_t n)
+{
+    size_t *end = arg;
+
+    *end = *end == at ? at + n : SIZE_MAX;
+}
+
 static void test_digests(void)
 {
     char text[DIGEST_TEXT_BYTES];
@@ -30,6 +37,15 @@ static void test_digests(void)
     digest_format(digest_of("", 0), text);
     is_str(text, "99aa06d3014798d86001c324468d497f", "128 bits of nothing");
     ok(digest_short_of("", 0) == UINT64_C(0x2d06800538d394c2), "64 bits of it");
+    for (size_t part = 1; part < 400; part += 133) {
+        char bytes[1000];
+        size_t end = 0;
+
+        memset(bytes, 'x', sizeof(bytes));
+        ok(digest_short_while(bytes, sizeof(bytes), part, append, &end) ==
+                   digest_short_of(bytes, sizeof(bytes)) && end == sizeof(bytes),
+           "the same in parts of %zu", part);
+    }
     ok(digest_parse("0123456789abcdeffedcba9876543210", &d) &&
            digest_equal(d, some.manifest_digest), "parsed");
     ok(!digest_parse("0123456789abcdeffedcba987654321", &d) &&

@@ -25,6 +25,22 @@ uint64_t digest_short_of(const void *data, size_t len)
     return XXH3_64bits(data, len);
 }
 
+uint64_t digest_short_while(const void *data, size_t len, size_t part_bytes,
+                            void (*take)(void *arg, size_t at, size_t n), void *arg)
+{
+    XXH3_state_t state;
+
+    memset(&state, 0, sizeof(state));
+    XXH3_64bits_reset(&state);
+    for (size_t at = 0; at < len; at += part_bytes) {
+        size_t n = len - at < part_bytes ? len - at : part_bytes;
+
+        XXH3_64bits_update(&state, (const char *)data + at, n);
+        take(arg, at, n);
+    }
+    return XXH3_64bits_digest(&state);
+}
+
 bool digest_equal(struct digest a, struct digest b)
 {
     return a.high == b.high && a.low == b.low;

@@ -19,6 +19,11 @@ struct digest {
 struct digest digest_of(const void *data, size_t len);
 uint64_t digest_short_of(const void *data, size_t len);
 
+/* The short digest of `len` bytes that are given to `take` one after the other, in parts
+ * of at most `part_bytes`, while they are near: whoever copies them reads them once. */
+uint64_t digest_short_while(const void *data, size_t len, size_t part_bytes,
+                            void (*take)(void *arg, size_t at, size_t n), void *arg);
+
 bool digest_equal(struct digest a, struct digest b);
 
 /* As 32 lower-case hexadecimal digits, high ones first: what `xxhsum -H2`

@@ -8,7 +8,6 @@
 #include "ckpt/safetensors.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,23 +28,22 @@ static const char *key_of(const struct image_piece *p)
 /* {"NAME": {"saved_offsets": [0, 128]}, ...}, of pieces in the file. */
 static char *sharding_info(const struct image_piece *pieces, size_t n)
 {
-    json_t *all = json_object();
-    char *text;
-    int rc = all ? 0 : -1;
+    _buf_ struct buf b = {0};
 
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        json_t *corner = json_array();
-
-        for (uint32_t d = 0; d < pieces[i].n_dims; d++) {
-            json_array_append_new(corner,
-                                  json_integer((json_int_t)pieces[i].at[d]));
+    buf_putc(&b, '{');
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) {
+            buf_putc(&b, ',');
         }
-        rc = json_object_set_new(all, key_of(&pieces[i]),
-                                 json_pack("{s:o}", "saved_offsets", corner));
+        st_put_string(key_of(&pieces[i]), &b);
+        buf_puts(&b, ":{\"saved_offsets\":[");
+        for (uint32_t d = 0; d < pieces[i].n_dims; d++) {
+            buf_printf(&b, "%s%llu", d ? "," : "", (unsigned long long)pieces[i].at[d]);
+        }
+        buf_puts(&b, "]}");
     }
-    text = rc == 0 ? json_dumps(all, JSON_COMPACT) : NULL;
-    json_decref(all);
-    return text;
+    buf_putc(&b, '}');
+    return buf_take(&b);
 }
 
 enum { N_META = 5 };
@@ -104,16 +102,6 @@ static int by_key(const void *a, const void *b)
     return strcmp(key_of(a), key_of(b));
 }
 
-static int by_begin(const void *a, const void *b)
-{
-    const struct image_piece *x = a, *y = b;
-
-    if (x->begin != y->begin) {
-        return x->begin < y->begin ? -1 : 1;
-    }
-    return strcmp(key_of(x), key_of(y)); /* empty ones */
-}
-
 static int list_tensors(const struct image_piece *pieces, size_t n,
                         struct st_file *f, struct error *e)
 {
@@ -124,6 +112,7 @@ static int list_tensors(const struct image_piece *pieces, size_t n,
         if (!utf8_is_valid(key_of(&pieces[i]))) {
             return error_text(e, EINVAL, "the name of a tensor is not UTF-8");
         }
+        t->place = i;
         t->name = strdup(key_of(&pieces[i]));
         t->dtype = pieces[i].dtype;
         t->n_dims = pieces[i].n_dims;
@@ -138,24 +127,24 @@ static int list_tensors(const struct image_piece *pieces, size_t n,
     return f->tensors ? 0 : error_set(e, ENOMEM, "lay tensors out");
 }
 
-/* Both have each key once. */
-static void take_places(struct image_piece *pieces, size_t n,
-                        const struct st_file *f)
+/* Puts the pieces into the order of the tensors that were made of them. */
+static int take_places(struct image_piece *pieces, const struct st_file *f)
 {
-    if (n == 0) {
-        return;
-    }
-    qsort(pieces, n, sizeof(*pieces), by_key);
-    for (size_t i = 0; i < n; i++) {
-        struct image_piece key = {.name = f->tensors[i].name};
-        struct image_piece *p = bsearch(&key, pieces, n, sizeof(*pieces),
-                                        by_key);
+    size_t n = f->n_tensors;
+    _free_ struct image_piece *before = calloc(n + 1, sizeof(*before));
 
-        if (p) {
-            p->begin = f->tensors[i].begin;
-        }
+    if (!before) {
+        return -ENOMEM;
     }
-    qsort(pieces, n, sizeof(*pieces), by_begin);
+    for (size_t i = 0; i < n; i++) {
+        before[i] = pieces[i];
+    }
+    for (size_t i = 0; i < n; i++) {
+        pieces[i] = before[f->tensors[i].place];
+        pieces[i].begin = f->tensors[i].begin;
+        pieces[i].bytes = f->tensors[i].end - f->tensors[i].begin;
+    }
+    return 0;
 }
 
 int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
@@ -164,11 +153,17 @@ int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
     _image_ struct image im = {.pieces = pieces, .n = n};
     struct st_meta meta[N_META];
     struct st_file f = {0};
-    int rc = list_tensors(pieces, n, &f, e);
+    int rc;
 
+    if (n > 0) {
+        qsort(pieces, n, sizeof(*pieces), by_key);
+    }
+    rc = list_tensors(pieces, n, &f, e);
     rc = rc < 0 ? rc : st_layout(&f, e);
+    if (rc == 0 && take_places(pieces, &f) < 0) {
+        rc = error_set(e, ENOMEM, "lay tensors out");
+    }
     if (rc == 0) {
-        take_places(pieces, n, &f);
         f.meta = meta;
         f.n_meta = N_META;
         rc = make_meta(pieces, n, step, uuid, meta)

@@ -30,7 +30,7 @@ struct image_piece {
     const void *data;       /* the first element of the box */
     const int64_t *strides; /* in elements; NULL: row-major without gaps */
     size_t place;           /* the caller's own */
-    uint64_t begin;         /* in the file; image_plan() sets it */
+    uint64_t begin, bytes;  /* in the file; image_plan() sets both */
 };
 
 struct image {

@@ -23,11 +23,17 @@ static struct strided memory_of(const struct image_piece *p)
                             (void *)p->data};
 }
 
-static uint64_t bytes_of(const struct image_piece *p)
+/* Most lie in memory as they do in the file. */
+static void read_piece(const struct image_piece *p, uint64_t at, uint64_t len, void *to)
 {
-    struct strided s = memory_of(p);
+    struct strided s;
 
-    return strided_bytes(&s);
+    if (p->strides) {
+        s = memory_of(p);
+        strided_get(&s, at, len, to);
+    } else {
+        memcpy(to, (const char *)p->data + at, len);
+    }
 }
 
 /* The first piece that ends behind that byte; empty ones are in between. */
@@ -39,7 +45,7 @@ static size_t first_behind(const struct image *im, uint64_t at)
         size_t middle = low + (high - low) / 2;
         const struct image_piece *p = &im->pieces[middle];
 
-        if (p->begin + bytes_of(p) > at) {
+        if (p->begin + p->bytes > at) {
             high = middle;
         } else {
             low = middle + 1;
@@ -62,12 +68,11 @@ void image_read(const struct image *im, uint64_t at, size_t len, void *to)
     }
     for (size_t i = first_behind(im, at); i < im->n && at < end; i++) {
         const struct image_piece *p = &im->pieces[i];
-        struct strided s = memory_of(p);
-        uint64_t bytes = strided_bytes(&s), from = at - p->begin;
-        uint64_t n = bytes - from < end - at ? bytes - from : end - at;
+        uint64_t from = at - p->begin;
+        uint64_t n = p->bytes - from < end - at ? p->bytes - from : end - at;
 
-        if (bytes > 0) {
-            strided_get(&s, from, n, next);
+        if (p->bytes > 0) {
+            read_piece(p, from, n, next);
             next += n;
             at += n;
         }

@@ -60,6 +60,41 @@ struct index_chunk index_chunk(const struct index *x,
     };
 }
 
+/* The first chunk of a tensor that is cut by rows that ends behind a row. */
+static size_t first_behind(const uint64_t *boxes, uint32_t n_dims, size_t n, uint64_t row)
+{
+    size_t low = 0, high = n;
+
+    while (low < high) {
+        size_t i = low + (high - low) / 2;
+        const uint64_t *box = boxes + i * 2 * n_dims;
+
+        if (box[0] + box[n_dims] > row) {
+            high = i;
+        } else {
+            low = i + 1;
+        }
+    }
+    return low;
+}
+
+void index_chunks_of_rows(const struct index *x, const struct index_tensor *t, size_t i,
+                          uint64_t begin, uint64_t end, size_t *ret_first,
+                          size_t *ret_end)
+{
+    const uint64_t *boxes = x->chunk_boxes + x->box_at[i];
+    size_t first = 0, behind = t->n_chunks;
+
+    if (x->is_by_rows[i]) {
+        first = first_behind(boxes, t->n_dims, t->n_chunks, begin);
+        behind = begin < end ? first_behind(boxes, t->n_dims, t->n_chunks, end - 1)
+                             : first;
+        behind += begin < end && behind < t->n_chunks;
+    }
+    *ret_first = first;
+    *ret_end = behind;
+}
+
 struct box index_chunk_box(const struct index_tensor *t,
                            const struct index_chunk *c)
 {
@@ -95,19 +130,11 @@ size_t index_find(const struct index *x, const char *name)
 void index_destroy(struct index *x)
 {
     if (x) {
-        free(x->names);
-        free(x->name_ends);
-        free(x->dtypes);
-        free(x->n_dims);
-        free(x->shapes);
-        free(x->chunk_ends);
-        free(x->chunk_files);
-        free(x->chunk_begins);
-        free(x->chunk_boxes);
-        free(x->block_ends);
-        free(x->blocks);
+        index_free_arrays(x);
+        free(x->data);
         free(x->shape_at);
         free(x->box_at);
+        free(x->is_by_rows);
         free(x);
     }
 }

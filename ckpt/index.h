@@ -60,6 +60,11 @@ struct index_tensor index_tensor(const struct index *x, size_t i);
 struct index_chunk index_chunk(const struct index *x,
                                const struct index_tensor *t, size_t i,
                                size_t chunk);
+/* The chunks [*ret_first, *ret_end) of that tensor, among which are all that have some
+ * of its rows [begin, end): just those, or all, where it is not cut by rows. */
+void index_chunks_of_rows(const struct index *x, const struct index_tensor *t, size_t i,
+                          uint64_t begin, uint64_t end, size_t *ret_first,
+                          size_t *ret_end);
 /* What of its tensor a chunk is. */
 struct box index_chunk_box(const struct index_tensor *t,
                            const struct index_chunk *c);
@@ -102,5 +107,7 @@ int index_encode(const struct index *x, struct buf *b);
  * overflows. */
 int index_decode(const void *data, size_t len, struct index **ret,
                  struct error *e);
+/* The same of malloc'ed bytes, which are the index's on success: there may be many. */
+int index_take(char *data, size_t len, struct index **ret, struct error *e);
 
 #endif

@@ -37,7 +37,8 @@ static int find_places(struct index *x, struct error *e)
 
     x->shape_at = calloc(x->n + 1, sizeof(*x->shape_at));
     x->box_at = calloc(x->n + 1, sizeof(*x->box_at));
-    if (!x->shape_at || !x->box_at) {
+    x->is_by_rows = calloc(x->n + 1, sizeof(*x->is_by_rows));
+    if (!x->shape_at || !x->box_at || !x->is_by_rows) {
         return error_set(e, ENOMEM, "an index of %zu tensors", x->n);
     }
     for (size_t i = 0; i < x->n; i++) {
@@ -148,30 +149,39 @@ static int check_sizes(const struct index *x, size_t i, struct error *e)
     return 0;
 }
 
-/* Rows of a tensor one after the other, each piece as wide as it: nearly all tensors
- * are cut so, or not at all, and there are many pieces. */
+/* Rows of a tensor one after the other, each piece as wide as it, and in a file that has
+ * it: nearly all tensors are cut so, or not at all, and there are many pieces. */
 static bool is_cut_by_rows(const struct index *x, const struct index_tensor *t,
                            size_t i)
 {
-    uint64_t row = 0;
+    const uint64_t *box = x->chunk_boxes + x->box_at[i], *shape = t->shape;
+    uint64_t row = 0, row_bytes, end;
+    size_t n = t->n_dims;
 
-    if (t->n_dims == 0 || t->n_chunks == 0) {
+    if (n == 0 || !count_bytes(t, shape, &row_bytes) || row_bytes == 0 ||
+        dtype_bits(t->dtype) % 8 != 0) {
         return false;
     }
-    for (size_t k = 0; k < t->n_chunks; k++) {
-        struct index_chunk c = index_chunk(x, t, i, k);
+    row_bytes /= shape[0];
+    for (size_t k = t->first_chunk; k < t->first_chunk + t->n_chunks; k++, box += 2 * n) {
+        uint32_t file = x->chunk_files[k];
+        bool is_row = box[0] == row && box[n] <= shape[0] - row;
+        uint64_t first;
 
-        if (c.at[0] != row || c.len[0] > t->shape[0] - row) {
+        for (size_t d = 1; d < n; d++) {
+            is_row &= box[d] == 0 && box[n + d] == shape[d];
+        }
+        if (!is_row || file >= x->f ||
+            __builtin_add_overflow(x->chunk_begins[k], box[n] * row_bytes, &end)) {
             return false;
         }
-        for (uint32_t d = 1; d < t->n_dims; d++) {
-            if (c.at[d] != 0 || c.len[d] != t->shape[d]) {
-                return false;
-            }
+        first = file ? x->block_ends[file - 1] : 0;
+        if (digest_n_blocks(end) > x->block_ends[file] - first) {
+            return false;
         }
-        row += c.len[0];
+        row += box[n];
     }
-    return row == t->shape[0];
+    return row == shape[0];
 }
 
 static int check_cover(const struct index *x, size_t i, struct error *e)
@@ -182,9 +192,6 @@ static int check_cover(const struct index *x, size_t i, struct error *e)
     struct box_cover found;
     int rc;
 
-    if (is_cut_by_rows(x, &t, i)) {
-        return 0;
-    }
     boxes = calloc(t.n_chunks + 1, sizeof(*boxes));
     if (!boxes) {
         return error_set(e, ENOMEM, "check tensor '%s'", show(&t).text);
@@ -210,9 +217,14 @@ int index_check(struct index *x, struct error *e)
     }
     rc = find_places(x, e);
     for (size_t i = 0; i < x->n && rc == 0; i++) {
+        struct index_tensor t = index_tensor(x, i);
+
         rc = check_name(x, i, e);
-        rc = rc < 0 ? rc : check_cover(x, i, e);
-        rc = rc < 0 ? rc : check_sizes(x, i, e);
+        x->is_by_rows[i] = rc == 0 && is_cut_by_rows(x, &t, i);
+        if (!x->is_by_rows[i]) { /* in general, or to say what is wrong */
+            rc = rc < 0 ? rc : check_cover(x, i, e);
+            rc = rc < 0 ? rc : check_sizes(x, i, e);
+        }
     }
     return rc;
 }

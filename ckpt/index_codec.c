@@ -126,8 +126,7 @@ static int check_lengths(struct index *x, const struct array *f,
     return rc;
 }
 
-int index_decode(const void *data, size_t len, struct index **ret,
-                 struct error *e)
+int index_take(char *data, size_t len, struct index **ret, struct error *e)
 {
     _cleanup_(index) struct index *x = calloc(1, sizeof(*x));
     _st_file_ struct st_file f = {0};
@@ -137,12 +136,42 @@ int index_decode(const void *data, size_t len, struct index **ret,
     if (!x) {
         return error_set(e, ENOMEM, "read an index");
     }
+    x->data = data;
+    x->len = len;
     list_fields(x, fields);
-    rc = arrays_decode(data, len, "index", fields, N_FIELDS, &f, e);
+    rc = arrays_find(data, len, "index", fields, N_FIELDS, &f, e);
     rc = rc < 0 ? rc : check_lengths(x, fields, e);
     rc = rc < 0 ? rc : index_check(x, e);
     if (rc == 0) {
         *ret = take_ptr(&x);
+    } else {
+        index_free_arrays(x);
+        x->data = NULL; /* the caller's */
     }
     return rc;
+}
+
+int index_decode(const void *data, size_t len, struct index **ret,
+                 struct error *e)
+{
+    _free_ char *copy = malloc(len ? len : 1);
+    int rc;
+
+    if (!copy) {
+        return error_set(e, ENOMEM, "read an index");
+    }
+    memcpy(copy, data, len);
+    rc = index_take(copy, len, ret, e);
+    if (rc == 0) {
+        take_ptr(&copy);
+    }
+    return rc;
+}
+
+void index_free_arrays(struct index *x)
+{
+    struct array fields[N_FIELDS];
+
+    list_fields(x, fields);
+    arrays_free(x->data, x->len, fields, N_FIELDS);
 }

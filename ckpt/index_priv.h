@@ -14,7 +14,9 @@
 
 struct index {
     size_t n, m, f; /* tensors, chunks, files */
-    char *names; /* followed by a zero byte */
+    char *data; /* in which the arrays lie, or some of them; NULL: none */
+    size_t len;
+    char *names;
     uint64_t *name_ends;
     uint8_t *dtypes;
     uint8_t *n_dims;
@@ -25,13 +27,18 @@ struct index {
     uint64_t *chunk_boxes;
     uint64_t *block_ends;
     uint64_t *blocks;
-    /* Made from the above: where in shapes and chunk_boxes each tensor begins. */
+    /* Made from the above: where in shapes and chunk_boxes each tensor begins; whether
+     * its chunks are rows of it, one after the other. */
     size_t *shape_at;
     size_t *box_at;
+    bool *is_by_rows;
 };
 
 /* Whether all that is in it fits together. The arrays have the lengths that n, m, f
- * and the ends say. Fills shape_at and box_at. 0, -ERR_FORMAT, -ENOMEM. */
+ * and the ends say. Fills the last three. 0, -ERR_FORMAT, -ENOMEM. */
 int index_check(struct index *x, struct error *e);
+
+/* What can be encoded: those that `data` has, or that are the index's own. */
+void index_free_arrays(struct index *x);
 
 #endif

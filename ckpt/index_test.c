@@ -73,6 +73,70 @@ static void test_round_trip(void)
     ok(b.len == c.len && memcmp(b.data, c.data, b.len) == 0, "as it was");
 }
 
+/* Arrays that do not lie where their numbers may: a header that is one byte longer. */
+static void test_unaligned(void)
+{
+    _cleanup_(index) struct index *x = NULL;
+    _cleanup_(index) struct index *again = NULL;
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+    uint64_t header;
+    char *data;
+
+    index_create(some, ARRAY_SIZE(some), files, 2, &x, NULL);
+    index_encode(x, &b);
+    memcpy(&header, b.data, sizeof(header));
+    data = malloc(b.len + 1);
+    memcpy(data, b.data, sizeof(header) + header);
+    data[sizeof(header) + header] = ' ';
+    memcpy(data + sizeof(header) + header + 1, b.data + sizeof(header) + header,
+           b.len - sizeof(header) - header);
+    header++;
+    memcpy(data, &header, sizeof(header));
+    is_int(index_take(data, b.len + 1, &again, &e), 0, "taken (%s)", e.text);
+    check_some(again);
+}
+
+/* What rows lie in: found in a tensor that is cut by them, and all else in others. */
+static void test_rows(void)
+{
+    const struct index_piece pieces[] = {
+        {"r", DTYPE_U8, 2, NUMBERS(9, 2), NUMBERS(0, 0), NUMBERS(3, 2), 0, 0},
+        {"r", DTYPE_U8, 2, NUMBERS(9, 2), NUMBERS(3, 0), NUMBERS(0, 2), 0, 6},
+        {"r", DTYPE_U8, 2, NUMBERS(9, 2), NUMBERS(3, 0), NUMBERS(1, 2), 0, 7},
+        {"r", DTYPE_U8, 2, NUMBERS(9, 2), NUMBERS(4, 0), NUMBERS(5, 2), 0, 9},
+        {"t", DTYPE_U8, 2, NUMBERS(9, 2), NUMBERS(0, 0), NUMBERS(9, 1), 0, 30},
+        {"t", DTYPE_U8, 2, NUMBERS(9, 2), NUMBERS(0, 1), NUMBERS(9, 1), 0, 40},
+    };
+    _cleanup_(index) struct index *x = NULL;
+    unsigned n_wrong = 0;
+    size_t first, end;
+    struct index_tensor t;
+
+    is_int(index_create(pieces, ARRAY_SIZE(pieces), files, 2, &x, NULL), 0, "created");
+    t = index_tensor(x, 0);
+    for (uint64_t a = 0; a < 9; a++) {
+        for (uint64_t b = a + 1; b <= 9; b++) {
+            struct box want = {2, {a, 0}, {b - a, 2}}, part;
+
+            index_chunks_of_rows(x, &t, 0, a, b, &first, &end);
+            for (size_t k = 0; k < t.n_chunks; k++) {
+                struct index_chunk c = index_chunk(x, &t, 0, k);
+                struct box chunk = index_chunk_box(&t, &c);
+
+                n_wrong += box_meet(&chunk, &want, &part) != (k >= first && k < end) &&
+                           c.len[0] > 0;
+            }
+        }
+    }
+    is_int((int)n_wrong, 0, "just those that have some of the rows");
+    index_chunks_of_rows(x, &t, 0, 4, 4, &first, &end);
+    ok(first == end, "none for no rows");
+    t = index_tensor(x, 1);
+    index_chunks_of_rows(x, &t, 1, 8, 9, &first, &end);
+    ok(first == 0 && end == 2, "all where it is cut by columns");
+}
+
 static void test_create_refuses(void)
 {
     const struct {
@@ -182,6 +246,8 @@ static void test_decode_refuses(void)
 int main(void)
 {
     test_round_trip();
+    test_unaligned();
+    test_rows();
     test_create_refuses();
     test_decode_refuses();
     return tap_done();

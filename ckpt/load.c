@@ -12,10 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MAX_SPAN_BYTES = 8 << 20, /* what one thread reads at once */
-    MAX_SHOWN = 200,
-};
+enum { MAX_SHOWN = 200 };
 #define MAX_INDEX_BYTES (UINT64_C(1) << 36)
 
 bool load_is_damage(int rc)
@@ -63,8 +60,12 @@ static int read_index(const struct step *s, struct index **ret,
                           "have the digest in the manifest", s->name, f->name,
                           len);
     }
-    rc = index_decode(data, len, ret, e);
-    return rc < 0 ? error_wrap(e, "%s/%s", s->name, f->name) : 0;
+    rc = index_take(data, len, ret, e);
+    if (rc < 0) {
+        return error_wrap(e, "%s/%s", s->name, f->name);
+    }
+    take_ptr(&data);
+    return 0;
 }
 
 /* The blocks' digests in the index are those that the manifest vouches for. */
@@ -176,43 +177,6 @@ static int make_scratch(const struct load_want *w, char **scratch,
     return *scratch ? 0 : error_set(e, ENOMEM, "load a tensor with gaps");
 }
 
-/* Large boxes are read in parts that lie together in memory: the first dimension
- * that has more than one place is cut. */
-static int add_parts(struct load_job *job, size_t tensor, struct box box,
-                     const struct load_want *w, char *to, struct error *e)
-{
-    struct strided s = {w->dtype, box.n_dims, box.len, NULL, NULL};
-    uint64_t bytes = strided_bytes(&s), n_parts = 1, from, end;
-    uint32_t d = 0;
-
-    while (d < box.n_dims && box.len[d] == 1) {
-        d++;
-    }
-    if (d < box.n_dims && dtype_bits(w->dtype) % 8 == 0) {
-        n_parts = bytes / MAX_SPAN_BYTES + 1;
-        n_parts = n_parts < box.len[d] ? n_parts : box.len[d];
-    }
-    from = d < box.n_dims ? box.at[d] : 0;
-    end = d < box.n_dims ? from + box.len[d] : 1;
-    for (uint64_t i = 0; i < n_parts && bytes > 0; i++) {
-        uint64_t next = from + (end - from) / (n_parts - i);
-        int rc;
-
-        if (n_parts > 1) {
-            box.at[d] = from;
-            box.len[d] = next - from;
-        }
-        rc = load_job_add(job, tensor, &box, to);
-        if (rc < 0) {
-            return error_set(e, ENOMEM, "plan to load");
-        }
-        to += strided_bytes(&(struct strided){w->dtype, box.n_dims, box.len,
-                                              NULL, NULL});
-        from = next;
-    }
-    return 0;
-}
-
 static int add_want(struct load_job *job, const struct load *l,
                     const struct load_want *w, char **scratch, struct error *e)
 {
@@ -228,7 +192,8 @@ static int add_want(struct load_job *job, const struct load *l,
         memcpy(box.at, w->at, w->n_dims * sizeof(*box.at));
         memcpy(box.len, w->len, w->n_dims * sizeof(*box.len));
     }
-    return add_parts(job, tensor, box, w, *scratch ? *scratch : w->data, e);
+    rc = load_job_add(job, tensor, &box, *scratch ? *scratch : w->data);
+    return rc < 0 ? error_set(e, ENOMEM, "plan to load") : 0;
 }
 
 static void spread(const struct load_want *w, const char *scratch)
@@ -251,8 +216,8 @@ int load_boxes(const struct load *l, const struct load_source *source,
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = add_want(&job, l, &wants[i], &scratch[i], e);
     }
-    rc = rc < 0 ? rc : plan_make(l->index, job.wants, job.n, MAX_SPAN_BYTES,
-                                 DIGEST_BLOCK_BYTES / 4, &job.plan, e);
+    rc = rc < 0 ? rc : plan_make(l->index, job.wants, job.n, DIGEST_BLOCK_BYTES,
+                                 &job.plan, e);
     rc = rc < 0 ? rc : load_job_run(&job, n_threads, e);
     for (size_t i = 0; scratch && i < n; i++) {
         if (rc == 0) {

@@ -47,7 +47,8 @@ struct load_want {
     uint32_t rank; /* for messages: which rank wants it */
 };
 
-/* Fills all of them, with up to `n_threads` threads. `source` may be NULL. 0;
+/* Fills all of them, with up to `n_threads` threads, or more where they wait for a
+ * disk. `source` may be NULL. After a failure some may be filled, with anything. 0;
  * -ENODATA: there is no such tensor; -EINVAL: it has another type or shape; damage
  * is -ERR_FORMAT or what reading failed of, and load_is_damage() tells it apart;
  * -ENOMEM. */

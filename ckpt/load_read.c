@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads take the spans of the plan one by one. A span is widened to whole blocks,
- * read, and verified; then its pieces are copied to where they are wanted, which is
- * nobody else's place.
+ * Threads take the spans of the plan, which are blocks, one by one. What is wanted of a
+ * block is copied to its place, which is nobody else's, while the block is verified: its
+ * bytes come from memory once. So it is there before it is known to be good; of a block
+ * that is not, the load fails.
  */
 #include <config.h>
 
@@ -18,7 +19,11 @@
 #include <string.h>
 #include <sys/uio.h>
 
-enum { MAX_THREADS = 64 };
+enum {
+    MAX_THREADS = 64,
+    MANY_READERS = 8,       /* of a disk: they wait for it more than they compute */
+    NEAR_BYTES = 128 << 10, /* what stays in a processor's cache from one use to the next */
+};
 
 void load_job_release(struct load_job *job)
 {
@@ -62,109 +67,165 @@ struct run {
     struct error error;
 };
 
-static const char *tensor_at(const struct run *run, const struct plan_span *s,
-                             uint64_t begin, uint64_t end, size_t *ret_len)
+/* A block that is verified and copied. */
+struct block {
+    const struct run *run;
+    const struct plan_span *span;
+    const char *data;
+    size_t len;
+    size_t first; /* all pieces before it lie before what comes next */
+};
+
+static void copy_part(void *arg, size_t at, size_t n)
 {
-    const struct load_job *job = run->job;
+    struct block *b = arg;
+    const struct load_job *job = b->run->job;
+    uint64_t begin = b->span->begin + at, end = begin + n;
+    const struct plan_piece *p = &job->plan.pieces[b->first];
+    const struct plan_piece *last = &job->plan.pieces[b->span->first + b->span->n];
 
-    for (size_t i = s->first; i < s->first + s->n; i++) {
-        const struct plan_piece *p = &job->plan.pieces[i];
-
-        if (p->begin < end && p->end > begin) {
-            struct index_tensor t = index_tensor(
-                job->load->index, job->wants[p->want].tensor);
-
-            *ret_len = t.name_len < 200 ? t.name_len : 200;
-            return t.name;
-        }
+    for (; p < last && p->end <= begin; p++) {
+        b->first++;
     }
-    *ret_len = 0;
-    return "";
+    for (; p < last && p->begin < end; p++) {
+        plan_copy(job->load->index, job->wants, p, begin, end, b->data + at,
+                  job->to[p->want]);
+    }
 }
 
-static int verify(const struct run *run, const struct plan_span *s,
-                  const char *data, uint64_t begin, uint64_t end,
-                  struct error *e)
+/* Whether it is what it should be. */
+static bool copy_block(const struct run *run, const struct plan_span *s,
+                       const char *data, size_t len)
 {
-    const struct step *step = &run->job->load->step;
-    size_t n, name_len = 0;
-    const uint64_t *blocks = index_blocks(run->job->load->index, s->file, &n);
-    const char *name;
+    struct block b = {run, s, data, len, s->first};
+    size_t n;
 
-    for (uint64_t at = begin; at < end; at += DIGEST_BLOCK_BYTES) {
-        size_t len = end - at < DIGEST_BLOCK_BYTES ? end - at
-                                                   : DIGEST_BLOCK_BYTES;
+    return digest_short_while(data, len, NEAR_BYTES, copy_part, &b) ==
+           index_blocks(run->job->load->index, s->file, &n)[s->begin /
+                                                            DIGEST_BLOCK_BYTES];
+}
 
-        if (digest_short_of(data + (at - begin), len) ==
-            blocks[at / DIGEST_BLOCK_BYTES]) {
-            continue;
-        }
-        name = tensor_at(run, s, at, at + len, &name_len);
-        return error_text(e, ERR_FORMAT, "%s/%s is damaged: bytes %llu to %llu, "
-                          "with tensor '%.*s', do not have their digest",
-                          step->name, step->manifest.files[s->file].name,
-                          (unsigned long long)at,
-                          (unsigned long long)(at + len), (int)name_len, name);
-    }
-    return 0;
+static int tell_damage(const struct run *run, const struct plan_span *s, size_t len,
+                       struct error *e)
+{
+    const struct load_job *job = run->job;
+    const struct step *step = &job->load->step;
+    struct index_tensor t = index_tensor(
+        job->load->index, job->wants[job->plan.pieces[s->first].want].tensor);
+
+    return error_text(e, ERR_FORMAT, "%s/%s is damaged: bytes %llu to %llu, with tensor "
+                      "'%.*s', do not have their digest", step->name,
+                      step->manifest.files[s->file].name, (unsigned long long)s->begin,
+                      (unsigned long long)(s->begin + len),
+                      (int)(t.name_len < 200 ? t.name_len : 200), t.name);
 }
 
 enum { DIRECT_ALIGN = 4096 };
 
-/* Past the page cache, where the file is not in it: bytes that are read once need no
- * memory there, which costs more to get than the disk takes. Only of files of the
- * system; false where it cannot be. */
-static bool is_read_directly(const struct step *s, int fd, uint64_t at)
+/* What a thread reads with. */
+struct reader {
+    struct io *io;
+    char *data; /* of a block */
+    int fd;     /* of that file; -1: none */
+    uint32_t file;
+    bool is_direct, has_no_direct;
+};
+
+static void close_file(struct reader *r)
 {
-    struct iovec one = {&(char){0}, 1};
+    if (r->fd >= 0) {
+        r->io->ops->close(r->io, r->fd);
+        r->fd = -1;
+    }
+}
+
+static void reader_release(struct reader *r)
+{
+    close_file(r);
+    free(r->data);
+}
+
+static int open_file(struct reader *r, const struct step *s, uint32_t file)
+{
+    if (r->fd >= 0 && r->file == file) {
+        return 0;
+    }
+    close_file(r);
+    r->fd = s->io->ops->open_file(s->io, s->dir, s->manifest.files[file].name);
+    if (r->fd < 0) {
+        return r->fd;
+    }
+    r->file = file;
+    r->is_direct = false;
+    r->has_no_direct = s->io != io_system();
+    if (!r->has_no_direct) { /* to look for a byte in the cache fills it, else */
+        posix_fadvise(r->fd, 0, 0, POSIX_FADV_RANDOM);
+    }
+    return 0;
+}
+
+static bool set_direct(struct reader *r, bool on)
+{
     int flags;
 
-    if (s->io != io_system() || at % DIRECT_ALIGN != 0 ||
-        preadv2(fd, &one, 1, (off_t)at, RWF_NOWAIT) == 1) {
-        return false;
+    if (r->is_direct != on) {
+        flags = fcntl(r->fd, F_GETFL);
+        flags = flags < 0 ? flags : on ? flags | O_DIRECT : flags & ~O_DIRECT;
+        if (flags < 0 || fcntl(r->fd, F_SETFL, flags) < 0) {
+            return false;
+        }
+        r->is_direct = on;
     }
-    flags = fcntl(fd, F_GETFL);
-    return flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
+    return true;
 }
 
-static void read_through_cache(int fd)
+static bool is_cached(const struct reader *r, uint64_t at)
 {
-    int flags = fcntl(fd, F_GETFL);
+    struct iovec one = {&(char){0}, 1};
 
-    if (flags >= 0) {
-        fcntl(fd, F_SETFL, flags & ~O_DIRECT);
-    }
+    return preadv2(r->fd, &one, 1, (off_t)at, RWF_NOWAIT) == 1;
 }
 
-/* `to` is aligned. */
-static int read_bytes(const struct step *s, int fd, char *to, size_t len, uint64_t at)
+/* Past the page cache, where the block is not in it: bytes that are read once need no
+ * memory there, which costs more to get than the disk takes. Only of files of the
+ * system. */
+static int read_bytes(struct reader *r, size_t len, uint64_t at)
 {
-    size_t even = 0;
+    size_t even = len / DIRECT_ALIGN * DIRECT_ALIGN;
     int rc = 0;
 
-    if (is_read_directly(s, fd, at)) {
-        even = len / DIRECT_ALIGN * DIRECT_ALIGN;
-        rc = even > 0 ? io_read_all(s->io, fd, to, even, at) : 0;
-        read_through_cache(fd);
-        if (rc == -EINVAL) { /* not there */
-            even = 0;
-            rc = 0;
-        }
+    if (even == 0 || r->has_no_direct || !set_direct(r, false) ||
+        is_cached(r, at) || !set_direct(r, true)) {
+        even = 0;
     }
-    return rc < 0 || even == len
-               ? rc : io_read_all(s->io, fd, to + even, len - even, at + even);
+    rc = even > 0 ? io_read_all(r->io, r->fd, r->data, even, at) : 0;
+    if (rc == -EINVAL && even > 0) { /* not there */
+        r->has_no_direct = true;
+        even = 0;
+        rc = 0;
+    }
+    if (rc == 0 && even < len) {
+        rc = set_direct(r, false) ? io_read_all(r->io, r->fd, r->data + even, len - even,
+                                                at + even)
+                                  : -errno;
+    }
+    return rc;
 }
 
-static int read_file(const struct step *s, uint32_t file, char *to, size_t len,
-                     uint64_t at, struct error *e)
+static int read_block(struct reader *r, const struct step *s,
+                      const struct plan_span *span, size_t len, struct error *e)
 {
-    const char *name = s->manifest.files[file].name;
-    int fd = s->io->ops->open_file(s->io, s->dir, name);
-    int rc = fd < 0 ? fd : read_bytes(s, fd, to, len, at);
+    const char *name = s->manifest.files[span->file].name;
+    int rc;
 
-    if (fd >= 0) {
-        s->io->ops->close(s->io, fd);
+    if (!r->data) {
+        r->data = aligned_alloc(DIRECT_ALIGN, DIGEST_BLOCK_BYTES);
     }
+    if (!r->data) {
+        return error_set(e, ENOMEM, "load");
+    }
+    rc = open_file(r, s, span->file);
+    rc = rc < 0 ? rc : read_bytes(r, len, span->begin);
     if (rc == -ENODATA || rc == -EINVAL || rc == -ELOOP) {
         return error_text(e, ERR_FORMAT, "%s/%s was cut or replaced while it was "
                           "read", s->name, name);
@@ -172,70 +233,38 @@ static int read_file(const struct step *s, uint32_t file, char *to, size_t len,
     return rc < 0 ? error_set(e, -rc, "read %s/%s", s->name, name) : 0;
 }
 
-/* What a thread reads into. */
-struct space {
-    char *data;
-    size_t len;
-};
-
-static int make_space(struct space *s, size_t len, struct error *e)
+static const char *held(const struct load_job *job, uint32_t file)
 {
-    if (s->len < len) {
-        free(s->data);
-        s->data = aligned_alloc(DIRECT_ALIGN, len + -len % DIRECT_ALIGN);
-        s->len = s->data ? len : 0;
-    }
-    return s->data ? 0 : error_set(e, ENOMEM, "load");
+    const struct load_source *s = job->source;
+
+    return s ? s->file(s->arg, &job->load->step, file) : NULL;
 }
 
-/* Bytes [begin, end) of a file, verified: where they lie in memory and are good, else
- * from the directory, in `buffer`, which is made when it is needed. */
-static int read_span(const struct run *run, const struct plan_span *s,
-                     struct space *buffer, uint64_t begin, uint64_t end,
-                     const char **ret, struct error *e)
-{
-    const struct load_source *source = run->job->source;
-    const struct step *step = &run->job->load->step;
-    const char *held = source ? source->file(source->arg, step, s->file) : NULL;
-    int rc;
-
-    if (held && verify(run, s, held + begin, begin, end, NULL) == 0) {
-        *ret = held + begin;
-        return 0;
-    }
-    rc = make_space(buffer, end - begin, e);
-    rc = rc < 0 ? rc : read_file(step, s->file, buffer->data, end - begin, begin, e);
-    rc = rc < 0 ? rc : verify(run, s, buffer->data, begin, end, e);
-    *ret = buffer->data;
-    return rc;
-}
-
-static int load_span(struct run *run, const struct plan_span *s,
-                     struct space *buffer, struct error *e)
+/* Out of memory where it is there and good, else out of the directory. */
+static int load_span(const struct run *run, const struct plan_span *s,
+                     struct reader *reader, struct error *e)
 {
     const struct load_job *job = run->job;
-    uint64_t file_bytes = job->load->step.manifest.files[s->file].bytes;
-    uint64_t begin = s->begin - s->begin % DIGEST_BLOCK_BYTES;
-    uint64_t end = digest_n_blocks(s->end) * DIGEST_BLOCK_BYTES;
-    struct plan_span wide = *s;
-    const char *bytes = NULL;
+    const struct step *step = &job->load->step;
+    uint64_t file_bytes = step->manifest.files[s->file].bytes;
+    uint64_t end = s->end < file_bytes ? s->end : file_bytes;
+    const char *there = held(job, s->file);
+    bool is_behind = false;
     int rc;
 
-    end = end < file_bytes ? end : file_bytes;
-    if (s->end > end || begin == end) {
-        return s->end > end
-                   ? error_text(e, ERR_FORMAT, "%s: a tensor lies behind the end "
-                                "of %s", job->load->step.name,
-                                job->load->step.manifest.files[s->file].name)
-                   : 0;
+    for (size_t i = s->first; i < s->first + s->n; i++) {
+        is_behind |= job->plan.pieces[i].end > end;
     }
-    wide.begin = begin;
-    rc = read_span(run, s, buffer, begin, end, &bytes, e);
-    for (size_t i = s->first; i < s->first + s->n && rc == 0; i++) {
-        const struct plan_piece *p = &job->plan.pieces[i];
-
-        plan_copy(job->load->index, job->wants, p, &wide, bytes,
-                  job->to[p->want]);
+    if (is_behind) {
+        return error_text(e, ERR_FORMAT, "%s: a tensor lies behind the end of %s",
+                          step->name, step->manifest.files[s->file].name);
+    }
+    if (there && copy_block(run, s, there + s->begin, end - s->begin)) {
+        return 0;
+    }
+    rc = read_block(reader, step, s, end - s->begin, e);
+    if (rc == 0 && !copy_block(run, s, reader->data, end - s->begin)) {
+        rc = tell_damage(run, s, end - s->begin, e);
     }
     return rc;
 }
@@ -256,16 +285,16 @@ static void *work(void *arg)
 {
     struct run *run = arg;
     const struct plan *p = &run->job->plan;
-    struct space buffer = {0};
+    struct reader reader = {.io = run->job->load->step.io, .fd = -1};
     struct error e = {0};
     int rc = 0;
     size_t i;
 
     while (rc == 0 && atomic_load(&run->rc) == 0 &&
            (i = atomic_fetch_add(&run->next, 1)) < p->n_spans) {
-        rc = load_span(run, &p->spans[i], &buffer, &e);
+        rc = load_span(run, &p->spans[i], &reader, &e);
     }
-    free(buffer.data);
+    reader_release(&reader);
     if (rc < 0) {
         fail(run, rc, &e);
     }
@@ -288,12 +317,27 @@ static void work_all(struct run *run, unsigned n_threads)
     }
 }
 
+/* Whether something has to come from files of the system. */
+static bool has_disk(const struct load_job *job)
+{
+    const struct plan_span *s = job->plan.spans;
+    bool is_from_disk = false;
+
+    for (size_t i = 0; i < job->plan.n_spans && !is_from_disk; i++) {
+        is_from_disk = (i == 0 || s[i].file != s[i - 1].file) && !held(job, s[i].file);
+    }
+    return is_from_disk && job->load->step.io == io_system();
+}
+
 int load_job_run(const struct load_job *job, unsigned n_threads,
                  struct error *e)
 {
     struct run run = {.job = job, .lock = PTHREAD_MUTEX_INITIALIZER};
     int rc;
 
+    if (n_threads < MANY_READERS && has_disk(job)) {
+        n_threads = MANY_READERS;
+    }
     work_all(&run, n_threads);
     rc = atomic_load(&run.rc);
     if (rc < 0 && e) {

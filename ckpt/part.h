@@ -66,6 +66,11 @@ void part_release(struct part *p);
  * does not look at whether pieces lie in their tensors. */
 int part_encode(const struct part *p, struct buf *b, struct error *e);
 
+/* `b` is an encoded part of the same pieces in the same places, with as many blocks,
+ * and becomes this one. False, and it is not changed: it cannot, as the header is of
+ * another length, say. */
+bool part_encode_again(const struct part *p, struct buf *b);
+
 /* 0, -ERR_FORMAT, -ERR_VERSION, -ENOMEM. What comes out has names, types, and boxes
  * that lie in their tensors; a step's file has pieces that lie in it and as many
  * blocks as it needs. */

@@ -286,6 +286,62 @@ int part_encode(const struct part *p, struct buf *b, struct error *e)
     return rc;
 }
 
+/* How long its arrays are. */
+static bool read_lengths(const struct buf *b, struct array fields[N_FIELDS],
+                         uint64_t *ret_header)
+{
+    _st_file_ struct st_file f = {0};
+    uint8_t prefix[ST_PREFIX_BYTES];
+    size_t n_found = 0;
+    uint64_t n;
+
+    if (b->len < sizeof(prefix) + DIGEST_BYTES) {
+        return false;
+    }
+    memcpy(prefix, b->data, sizeof(prefix));
+    if (st_header_bytes(prefix, b->len - DIGEST_BYTES, &n, NULL) < 0 ||
+        st_read(b->data + sizeof(prefix), n, b->len - DIGEST_BYTES, &f, NULL) < 0) {
+        return false;
+    }
+    for (size_t i = 0; i < f.n_tensors; i++) {
+        for (size_t k = 0; k < N_FIELDS; k++) {
+            if (strcmp(f.tensors[i].name, fields[k].name) == 0) {
+                fields[k].n = f.tensors[i].shape[0];
+                n_found++;
+            }
+        }
+    }
+    *ret_header = f.data_at;
+    return n_found == N_FIELDS;
+}
+
+bool part_encode_again(const struct part *p, struct buf *b)
+{
+    struct arrays none = {0};
+    struct array fields[N_FIELDS];
+    struct st_meta meta[N_META];
+    _buf_ struct buf header = {0};
+    uint64_t n = 0, digest;
+    bool is_as_long;
+
+    list_fields(&none, fields);
+    if (!read_lengths(b, fields, &n)) {
+        return false;
+    }
+    is_as_long = make_meta(p, meta) &&
+                 arrays_encode_header(fields, N_FIELDS, meta, N_META, &header,
+                                      NULL) == 0 && header.len == n;
+    for (size_t i = 0; i < N_META; i++) {
+        free(meta[i].value);
+    }
+    if (is_as_long) {
+        memcpy(b->data, header.data, n);
+        digest = digest_short_of(b->data, b->len - DIGEST_BYTES);
+        memcpy(b->data + b->len - DIGEST_BYTES, &digest, sizeof(digest));
+    }
+    return is_as_long;
+}
+
 /* --- decoding --- */
 
 static int check_lengths(const struct array f[N_FIELDS],

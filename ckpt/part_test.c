@@ -6,6 +6,7 @@
 #include "ckpt/part.h"
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "ckpt/digest.h"
 #include "ckpt/gather.h"
 #include "tests/lib/tap.h"
@@ -72,6 +73,31 @@ static void test_round(void)
     ok(back.blobs[0].is_per_rank, "its kind");
     is_int((int)back.blocks[0], 77, "a digest");
     is_str(back.state, "{\"a\":1}", "the state");
+}
+
+/* The part of the next save, out of that of the last one. */
+static void test_again(void)
+{
+    static char state_2[] = "{\"a\":2}", state_long[100] = "{\"a\":[]}";
+    struct part p = example();
+    _buf_ struct buf b = {0}, want = {0}, before = {0}, junk = {0};
+
+    encode(&p, &b);
+    p.step = 13;
+    str_copy(p.uuid, sizeof(p.uuid), "fedcba9876543210fedcba9876543210");
+    p.state = state_2;
+    encode(&p, &want);
+    ok(part_encode_again(&p, &b), "another step");
+    ok(b.len == want.len && memcmp(b.data, want.data, b.len) == 0, "as made anew");
+    buf_append(&before, b.data, b.len);
+    memset(state_long + 6, ' ', sizeof(state_long) - 7);
+    memcpy(state_long + sizeof(state_long) - 3, "]}", 3);
+    p.state = state_long;
+    ok(!part_encode_again(&p, &b), "a longer header");
+    ok(b.len == before.len && memcmp(b.data, before.data, b.len) == 0, "nothing is done");
+    ok(!part_encode_again(&p, &junk), "nor to nothing");
+    buf_append(&junk, "0123456789abcdefghi", 19);
+    ok(!part_encode_again(&p, &junk), "nor to what is no part");
 }
 
 static void test_finish(void)
@@ -242,6 +268,7 @@ int main(int argc, char **argv)
         return 0;
     }
     test_round();
+    test_again();
     test_finish();
     test_damage();
     test_wrong();

@@ -61,29 +61,74 @@ static int check_want(const struct index_tensor *t, const struct box *want,
     return 0;
 }
 
-/* The bytes of the file that a part of a chunk spans. */
-static void find_bytes(const struct index_tensor *t,
-                       const struct index_chunk *c, const struct box *chunk,
-                       const struct box *part, struct plan_piece *ret)
+/* A part of a chunk, and where that lies. */
+struct source {
+    struct box chunk, part;
+    uint64_t begin, end; /* the bytes of the file from its first element to its last */
+    bool is_together;    /* there, and in the wanted box */
+    uint64_t to;         /* where its first byte goes in that */
+};
+
+static struct source find_source(const struct index_tensor *t,
+                                 const struct index_chunk *c, const struct box *chunk,
+                                 const struct box *part, const struct box *want)
 {
     uint32_t bits = dtype_bits(t->dtype);
 
-    ret->file = c->file;
-    ret->begin = c->begin + box_first(chunk, part) * bits / 8;
-    ret->end = c->begin + box_end(chunk, part) * bits / 8;
+    return (struct source){
+        .chunk = *chunk, .part = *part,
+        .begin = c->begin + box_first(chunk, part) * bits / 8,
+        .end = c->begin + box_end(chunk, part) * bits / 8,
+        .is_together = box_is_together(part, chunk) && box_is_together(part, want),
+        .to = box_first(want, part) * bits / 8,
+    };
+}
+
+/* A piece in each block that it has bytes in. */
+static int add_source(struct plan *p, size_t *room, const struct source *s,
+                      size_t size, uint64_t block_bytes, const struct plan_piece *like,
+                      struct error *e)
+{
+    uint64_t at = s->begin;
+
+    while (at < s->end) {
+        struct plan_piece *piece = add_piece(p, room);
+        uint64_t end = at / block_bytes * block_bytes + block_bytes, next;
+
+        if (!piece) {
+            return error_set(e, ENOMEM, "plan to read");
+        }
+        *piece = *like;
+        piece->begin = at;
+        piece->end = end < s->end ? end : s->end;
+        piece->to = s->is_together ? s->to + (at - s->begin) : PLAN_APART;
+        at = end;
+        if (!s->is_together && at < s->end) {
+            next = box_next_byte(&s->part, size, &s->chunk, at - s->begin);
+            at = next == UINT64_MAX ? s->end : s->begin + next;
+        }
+    }
+    return 0;
 }
 
 static int add_want(const struct index *x, const struct plan_want *want,
-                    size_t place, struct plan *p, size_t *room, struct error *e)
+                    size_t place, uint64_t block_bytes, struct plan *p, size_t *room,
+                    struct error *e)
 {
     struct index_tensor t = index_tensor(x, want->tensor);
-    uint64_t volume = 0, bytes = 0;
+    uint64_t row = t.n_dims ? want->box.at[0] : 0;
+    size_t first = 0, end = t.n_chunks;
     int rc = check_want(&t, &want->box, e);
 
-    for (size_t i = 0; i < t.n_chunks && rc == 0; i++) {
+    if (rc == 0 && t.n_dims > 0) {
+        index_chunks_of_rows(x, &t, want->tensor, row, row + want->box.len[0], &first,
+                             &end);
+    }
+    for (size_t i = first; i < end && rc == 0; i++) {
         struct index_chunk c = index_chunk(x, &t, want->tensor, i);
-        struct plan_piece *piece;
+        struct plan_piece like = {.want = place, .chunk = i, .file = c.file};
         struct box chunk, part;
+        struct source from;
 
         if (is_apart(&t, &c, &want->box)) {
             continue;
@@ -92,16 +137,8 @@ static int add_want(const struct index *x, const struct plan_want *want,
         if (!box_meet(&chunk, &want->box, &part)) {
             continue;
         }
-        piece = add_piece(p, room);
-        if (!piece) {
-            return error_set(e, ENOMEM, "plan to read");
-        }
-        *piece = (struct plan_piece){.want = place, .chunk = i};
-        find_bytes(&t, &c, &chunk, &part, piece);
-    }
-    if (rc == 0 && box_volume(&want->box, &volume) &&
-        dtype_bytes(t.dtype, volume, &bytes)) {
-        p->n_wanted_bytes += bytes;
+        from = find_source(&t, &c, &chunk, &part, &want->box);
+        rc = add_source(p, room, &from, dtype_bits(t.dtype) / 8, block_bytes, &like, e);
     }
     return rc;
 }
@@ -119,24 +156,18 @@ static int by_place(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* Whether a piece is read together with those before it. */
-static bool joins(const struct plan_span *s, const struct plan_piece *p,
-                  uint64_t max_bytes, uint64_t gap_bytes)
+/* Most are found in their order. */
+static void sort_pieces(struct plan *p)
 {
-    uint64_t end = p->end > s->end ? p->end : s->end;
-
-    if (p->file != s->file) {
-        return false;
+    for (size_t i = 1; i < p->n_pieces; i++) {
+        if (by_place(&p->pieces[i - 1], &p->pieces[i]) > 0) {
+            qsort(p->pieces, p->n_pieces, sizeof(*p->pieces), by_place);
+            return;
+        }
     }
-    if (p->end <= s->end) {
-        return true;
-    }
-    return (p->begin <= s->end || p->begin - s->end <= gap_bytes) &&
-           end - s->begin <= max_bytes;
 }
 
-static int make_spans(struct plan *p, uint64_t max_bytes, uint64_t gap_bytes,
-                      struct error *e)
+static int make_spans(struct plan *p, uint64_t block_bytes, struct error *e)
 {
     p->spans = calloc(p->n_pieces + 1, sizeof(*p->spans));
     if (!p->spans) {
@@ -146,36 +177,31 @@ static int make_spans(struct plan *p, uint64_t max_bytes, uint64_t gap_bytes,
         const struct plan_piece *piece = &p->pieces[i];
         struct plan_span *s = p->n_spans ? &p->spans[p->n_spans - 1] : NULL;
 
-        if (!s || !joins(s, piece, max_bytes, gap_bytes)) {
+        if (!s || s->file != piece->file || s->end <= piece->begin) {
+            uint64_t begin = piece->begin - piece->begin % block_bytes;
+
             s = &p->spans[p->n_spans++];
-            *s = (struct plan_span){.file = piece->file, .begin = piece->begin,
-                                    .end = piece->end, .first = i};
+            *s = (struct plan_span){.file = piece->file, .begin = begin,
+                                    .end = begin + block_bytes, .first = i};
         }
-        s->end = piece->end > s->end ? piece->end : s->end;
         s->n++;
-    }
-    for (size_t i = 0; i < p->n_spans; i++) {
-        p->n_read_bytes += p->spans[i].end - p->spans[i].begin;
     }
     return 0;
 }
 
 int plan_make(const struct index *x, const struct plan_want *wants, size_t n,
-              uint64_t max_bytes, uint64_t gap_bytes, struct plan *ret,
-              struct error *e)
+              uint64_t block_bytes, struct plan *ret, struct error *e)
 {
     _plan_ struct plan p = {0};
     size_t room = 0;
     int rc = 0;
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = add_want(x, &wants[i], i, &p, &room, e);
+        rc = add_want(x, &wants[i], i, block_bytes, &p, &room, e);
     }
     if (rc == 0) {
-        if (p.n_pieces) {
-            qsort(p.pieces, p.n_pieces, sizeof(*p.pieces), by_place);
-        }
-        rc = make_spans(&p, max_bytes, gap_bytes, e);
+        sort_pieces(&p);
+        rc = make_spans(&p, block_bytes, e);
     }
     if (rc == 0) {
         *ret = p;
@@ -184,23 +210,37 @@ int plan_make(const struct index *x, const struct plan_want *wants, size_t n,
     return rc;
 }
 
-void plan_copy(const struct index *x, const struct plan_want *wants,
-               const struct plan_piece *piece, const struct plan_span *span,
-               const void *bytes, void *to)
+static void copy_apart(const struct index *x, const struct plan_want *want,
+                       const struct plan_piece *piece, uint64_t begin, uint64_t end,
+                       const void *bytes, char *to)
 {
-    const struct plan_want *want = &wants[piece->want];
     struct index_tensor t = index_tensor(x, want->tensor);
     struct index_chunk c = index_chunk(x, &t, want->tensor, piece->chunk);
     struct box chunk = index_chunk_box(&t, &c), part;
-    const char *from = (const char *)bytes + (piece->begin - span->begin);
-    uint32_t bits = dtype_bits(t.dtype);
+    size_t size = dtype_bits(t.dtype) / 8;
+    uint64_t first;
 
-    if (bits % 8 != 0) {
-        memcpy(to, from, piece->end - piece->begin);
+    if (box_meet(&chunk, &want->box, &part)) {
+        first = c.begin + box_first(&chunk, &part) * size;
+        box_copy_bytes(&part, size, to + box_first(&want->box, &part) * size,
+                       &want->box, bytes, &chunk, begin - first, end - first);
+    }
+}
+
+void plan_copy(const struct index *x, const struct plan_want *wants,
+               const struct plan_piece *piece, uint64_t begin, uint64_t end,
+               const void *bytes, void *to)
+{
+    uint64_t from = piece->begin > begin ? piece->begin : begin;
+    const char *at = (const char *)bytes + (from - begin);
+
+    end = piece->end < end ? piece->end : end;
+    if (from >= end) {
         return;
     }
-    if (box_meet(&chunk, &want->box, &part)) {
-        to = (char *)to + box_first(&want->box, &part) * (bits / 8);
-        box_copy(&part, bits / 8, to, &want->box, from, &chunk);
+    if (piece->to == PLAN_APART) {
+        copy_apart(x, &wants[piece->want], piece, from, end, at, to);
+    } else {
+        memcpy((char *)to + piece->to + (from - piece->begin), at, end - from);
     }
 }

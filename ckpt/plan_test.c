@@ -56,9 +56,10 @@ static void save(struct bed *bed, const struct box *boxes, size_t n,
     }
 }
 
-/* Reads one box by its plan; how many elements are wrong. */
+/* Reads one box by its plan, of each block in parts of `part` bytes; how many elements
+ * are wrong, or pieces and blocks. */
 static unsigned load(const struct bed *bed, const struct box *want,
-                     uint64_t max_bytes, uint64_t gap_bytes, struct plan *p)
+                     uint64_t block_bytes, uint64_t part, struct plan *p)
 {
     static const uint64_t shape[] = {X, Y};
     struct box whole = box_whole(2, shape);
@@ -67,19 +68,27 @@ static unsigned load(const struct bed *bed, const struct box *want,
     unsigned n_wrong = 0, n = 0;
 
     memset(got, 0xff, sizeof(got));
-    if (plan_make(bed->index, wants, 1, max_bytes, gap_bytes, p, NULL) < 0) {
+    if (plan_make(bed->index, wants, 1, block_bytes, p, NULL) < 0) {
         return 1000;
     }
     for (size_t i = 0; i < p->n_spans; i++) {
         const struct plan_span *s = &p->spans[i];
-        size_t len = s->end - s->begin;
-        _free_ char *bytes = malloc(len); /* exactly so long, for ASan */
+        const char *file = (const char *)bed->files[s->file];
 
-        memcpy(bytes, (const char *)bed->files[s->file] + s->begin, len);
-        for (size_t k = s->first; k < s->first + s->n; k++) {
-            n_wrong += p->pieces[k].begin < s->begin ||
-                       p->pieces[k].end > s->end;
-            plan_copy(bed->index, wants, &p->pieces[k], s, bytes, got);
+        n_wrong += s->begin % block_bytes || s->end - s->begin != block_bytes ||
+                   (i > 0 && s[-1].file == s->file && s[-1].begin >= s->begin);
+        for (uint64_t at = s->begin; at < s->end; at += part) {
+            uint64_t end = at + part < s->end ? at + part : s->end;
+            _free_ char *bytes = malloc(end - at); /* exactly so long, for ASan */
+
+            end = end < sizeof(bed->files[0]) ? end : sizeof(bed->files[0]);
+            if (at < end) {
+                memcpy(bytes, file + at, end - at);
+            }
+            for (size_t k = s->first; k < s->first + s->n; k++) {
+                n_wrong += p->pieces[k].begin < s->begin || p->pieces[k].end > s->end;
+                plan_copy(bed->index, wants, &p->pieces[k], at, end, bytes, got);
+            }
         }
     }
     for (uint64_t x = 0; x < want->len[0]; x++) {
@@ -123,7 +132,7 @@ static void test_all_boxes(void)
             want.len[0] = 1 + k / (X * Y) % X;
             want.len[1] = 1 + k / (X * Y * X);
             if (want.at[0] + want.len[0] <= X && want.at[1] + want.len[1] <= Y) {
-                n_wrong += load(&bed, &want, 64, k % 24, &p);
+                n_wrong += load(&bed, &want, 7 + k % 57, 1 + k % 13, &p);
             }
         }
         is_int((int)n_wrong, 0, "pieces of %llu x %llu in %u files",
@@ -135,7 +144,7 @@ static void test_all_boxes(void)
 
 static void test_spans(void)
 {
-    struct box rows[X], column = {2, {0, 0}, {X, 1}};
+    struct box rows[X], column = {2, {0, 0}, {X, 1}}, whole = {2, {0}, {X, Y}};
     struct bed bed;
 
     for (uint64_t x = 0; x < X; x++) {
@@ -145,23 +154,31 @@ static void test_spans(void)
     {
         _plan_ struct plan p = {0};
 
-        is_int((int)load(&bed, &column, 1000, 0, &p), 0, "a column of rows");
-        is_int((int)p.n_spans, X, "without gaps: a span a row");
-        is_int((int)p.n_read_bytes, 2 * X, "and nothing else is read");
+        is_int((int)load(&bed, &column, 4, 4, &p), 0, "a column of rows");
+        is_int((int)p.n_spans, X, "blocks without any of it are not read");
     }
     {
         _plan_ struct plan p = {0};
 
-        load(&bed, &column, 1000, 2 * (Y - 1), &p);
-        is_int((int)p.n_spans, 1, "with gaps: one");
-        is_int((int)p.n_read_bytes, 2 * (Y * (X - 1) + 1), "with all between");
-        is_int((int)p.n_wanted_bytes, 2 * X, "of which few are wanted");
+        load(&bed, &column, 2 * 2 * Y, 2, &p);
+        is_int((int)p.n_spans, X / 2, "two rows a block: a span for both");
+        is_int((int)p.spans[0].n, 2, "with a piece of each");
+    }
+    index_destroy(bed.index);
+    save(&bed, &whole, 1, 1);
+    {
+        _plan_ struct plan p = {0};
+
+        is_int((int)load(&bed, &column, 4, 4, &p), 0, "a column of one piece");
+        is_int((int)p.n_spans, X, "what lies between is not read");
+        ok(p.n_pieces == X && p.pieces[0].to == PLAN_APART, "cut by blocks");
     }
     {
         _plan_ struct plan p = {0};
 
-        load(&bed, &column, 2 * (Y + 1), 2 * (Y - 1), &p);
-        is_int((int)p.n_spans, X / 2, "no longer than allowed");
+        is_int((int)load(&bed, &whole, 50, 7, &p), 0, "all of one piece");
+        is_int((int)p.n_pieces, 3, "cut by blocks");
+        ok(p.pieces[2].to == 100 && p.pieces[2].end == 2 * X * Y, "lies together");
     }
     index_destroy(bed.index);
 }
@@ -179,15 +196,15 @@ static void test_refuses(void)
     struct plan_want want = {0, out};
 
     save(&bed, &whole, 1, 1);
-    is_int(plan_make(bed.index, &want, 1, 1, 1, &p, &e), -EINVAL, "outside");
+    is_int(plan_make(bed.index, &want, 1, 64, &p, &e), -EINVAL, "outside");
     like(e.text, "tensor 'w' has no [1:7, 0:1]", "and why");
     index_destroy(bed.index);
     index_create(&nibbles, 1, files, 1, &x, NULL);
     want.box = half;
-    is_int(plan_make(x, &want, 1, 1, 1, &p, &e), -EINVAL, "half of nibbles");
+    is_int(plan_make(x, &want, 1, 64, &p, &e), -EINVAL, "half of nibbles");
     like(e.text, "elements of 4 bits", "and why");
     want.box.len[0] = 4;
-    is_int(plan_make(x, &want, 1, 1, 1, &p, &e), 0, "all of them");
+    is_int(plan_make(x, &want, 1, 64, &p, &e), 0, "all of them");
     ok(p.n_pieces == 1 && p.pieces[0].begin == 10 && p.pieces[0].end == 12,
        "two bytes");
 }

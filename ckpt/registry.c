@@ -94,10 +94,18 @@ static int make_room(struct registry *r)
     return 0;
 }
 
+static bool has_shape_of(const struct reg_piece *a, const struct reg_piece *b)
+{
+    return a->dtype == b->dtype &&
+           (a->n_dims == 0 ||
+            memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0);
+}
+
 /* Takes the piece's memory over, on success. */
 static int put(struct registry *r, const struct reg_piece *p)
 {
     int rc = make_room(r);
+    struct reg_piece *old;
     size_t *slot;
 
     if (rc < 0) {
@@ -105,11 +113,14 @@ static int put(struct registry *r, const struct reg_piece *p)
     }
     slot = slot_of(r, p);
     if (*slot) {
-        free(r->pieces[*slot - 1].name);
-        free(r->pieces[*slot - 1].shape);
-        r->pieces[*slot - 1] = *p;
+        old = &r->pieces[*slot - 1];
+        r->n_changes += !has_shape_of(old, p);
+        free(old->name);
+        free(old->shape);
+        *old = *p;
         return 0;
     }
+    r->n_changes++;
     r->pieces[r->n_pieces++] = *p;
     *slot = r->n_pieces;
     return 0;
@@ -322,6 +333,7 @@ static void set_blob(struct registry *r, struct reg_blob *b, void *data,
         b->json = data;
     } else {
         r->pieces[b->piece].data = data;
+        r->n_changes += r->pieces[b->piece].shape[0] != len;
         r->pieces[b->piece].shape[0] = len;
     }
 }

@@ -42,6 +42,7 @@ struct registry {
     size_t *slots; /* of a hash table: places in pieces, plus 1 */
     size_t n_blobs;
     struct reg_blob *blobs;
+    uint64_t n_changes; /* of what is in the table, but JSON */
 };
 
 void registry_release(struct registry *r);

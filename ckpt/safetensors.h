@@ -30,6 +30,7 @@ struct st_tensor {
     uint32_t n_dims;
     uint64_t shape[BOX_MAX_DIMS];
     uint64_t begin, end; /* in bytes, from where the tensors begin */
+    size_t place;        /* the maker's own: st_layout() orders tensors */
 };
 
 /* An entry of `__metadata__`. */
@@ -77,6 +78,9 @@ int st_layout(struct st_file *f, struct error *e);
  * takes), -ENOMEM. */
 int st_write(struct st_file *f, uint64_t align, struct buf *b,
              struct error *e);
+
+/* UTF-8 as a string of JSON. */
+void st_put_string(const char *s, struct buf *b);
 
 /* The bytes of a whole file. */
 uint64_t st_file_bytes(const struct st_file *f);

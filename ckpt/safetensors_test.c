@@ -148,6 +148,28 @@ static void start(struct st_file *f)
     f->meta = calloc(2, sizeof(*f->meta));
 }
 
+/* A name of every character comes back through a reader of JSON. */
+static void test_strings(void)
+{
+    unsigned n_wrong = 0;
+
+    for (int c = 1; c < 0xc0; c++) { /* from 0x80 on of two bytes */
+        char name[] = {'a', c < 0x80 ? (char)c : (char)0xc3, c < 0x80 ? 'b' : (char)c,
+                       '\0'};
+        _st_file_ struct st_file f = {0}, back = {0};
+        _buf_ struct buf b = {0};
+        struct error e = {0};
+
+        start(&f);
+        add(&f, name, DTYPE_U8, 1, 1, 0);
+        n_wrong += st_layout(&f, &e) < 0 || st_write(&f, 8, &b, &e) < 0 ||
+                   st_read(b.data + ST_PREFIX_BYTES, b.len - ST_PREFIX_BYTES, b.len + 1,
+                           &back, &e) < 0 ||
+                   strcmp(back.tensors[0].name, name) != 0;
+    }
+    is_int((int)n_wrong, 0, "names of all characters");
+}
+
 static void test_write(void)
 {
     _st_file_ struct st_file f = {0}, back = {0};
@@ -224,6 +246,7 @@ int main(void)
 {
     test_prefix();
     test_headers();
+    test_strings();
     test_write();
     test_write_refuses();
     test_write_text();

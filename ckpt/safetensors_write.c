@@ -6,7 +6,6 @@
 #include "base/utf8.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +28,20 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* What is made of sorted pieces comes sorted. */
+static void sort(void *items, size_t n, size_t size,
+                 int (*compare)(const void *, const void *))
+{
+    for (size_t i = 1; i < n; i++) {
+        const char *at = (const char *)items + i * size;
+
+        if (compare(at - size, at) > 0) {
+            qsort(items, n, size, compare);
+            return;
+        }
+    }
+}
+
 static int check_names(const struct st_file *f, struct error *e)
 {
     const char **names = calloc(f->n_tensors + 1, sizeof(*names));
@@ -45,7 +58,7 @@ static int check_names(const struct st_file *f, struct error *e)
                             names[i]);
         }
     }
-    qsort(names, f->n_tensors, sizeof(*names), by_name);
+    sort(names, f->n_tensors, sizeof(*names), by_name);
     for (size_t i = 1; i < f->n_tensors && rc == 0; i++) {
         if (strcmp(names[i - 1], names[i]) == 0) {
             rc = error_text(e, EINVAL, "two tensors of the name '%.200s'",
@@ -74,7 +87,7 @@ int st_layout(struct st_file *f, struct error *e)
     if (rc < 0) {
         return rc;
     }
-    qsort(f->tensors, f->n_tensors, sizeof(*f->tensors), by_size);
+    sort(f->tensors, f->n_tensors, sizeof(*f->tensors), by_size);
     for (size_t i = 0; i < f->n_tensors; i++) {
         struct st_tensor *t = &f->tensors[i];
 
@@ -87,27 +100,46 @@ int st_layout(struct st_file *f, struct error *e)
     return 0;
 }
 
-static void put_string(struct buf *b, const char *s)
+/* Control characters, quotes and backslashes are written otherwise. */
+static void put_escaped(unsigned char c, struct buf *b)
 {
-    json_t *v = json_string_nocheck(s);
-    size_t room = v ? json_dumpb(v, NULL, 0, JSON_ENCODE_ANY) : 0;
-    char *to = room ? buf_reserve(b, room) : NULL;
+    static const char short_of[] = "\bb\ff\nn\rr\tt\"\"\\\\";
 
-    if (to) {
-        b->len += json_dumpb(v, to, room, JSON_ENCODE_ANY);
-    } else {
-        b->failed = true;
+    for (size_t i = 0; i + 1 < sizeof(short_of); i += 2) {
+        if ((unsigned char)short_of[i] == c) {
+            buf_putc(b, '\\');
+            buf_putc(b, short_of[i + 1]);
+            return;
+        }
     }
-    json_decref(v);
+    buf_printf(b, "\\u%04X", c);
+}
+
+void st_put_string(const char *s, struct buf *b)
+{
+    buf_putc(b, '"');
+    while (*s) {
+        size_t n = 0;
+
+        while ((unsigned char)s[n] >= ' ' && s[n] != '"' && s[n] != '\\') {
+            n++;
+        }
+        buf_append(b, s, n);
+        s += n;
+        if (*s) {
+            put_escaped((unsigned char)*s++, b);
+        }
+    }
+    buf_putc(b, '"');
 }
 
 static void put_meta(const struct st_file *f, struct buf *b)
 {
     for (size_t i = 0; i < f->n_meta; i++) {
         buf_puts(b, i ? "," : "\"__metadata__\":{");
-        put_string(b, f->meta[i].key);
+        st_put_string(f->meta[i].key, b);
         buf_putc(b, ':');
-        put_string(b, f->meta[i].value);
+        st_put_string(f->meta[i].value, b);
     }
     if (f->n_meta) {
         buf_putc(b, '}');
@@ -116,7 +148,7 @@ static void put_meta(const struct st_file *f, struct buf *b)
 
 static void put_tensor(const struct st_tensor *t, struct buf *b)
 {
-    put_string(b, t->name);
+    st_put_string(t->name, b);
     buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(t->dtype));
     for (uint32_t d = 0; d < t->n_dims; d++) {
         buf_printf(b, "%s%llu", d ? "," : "", (unsigned long long)t->shape[d]);

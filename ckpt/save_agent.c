@@ -35,6 +35,7 @@ struct agent_way {
     struct save_map maps[N_MAPS]; /* the newest first */
     struct save_ahead *ahead; /* of the second one; NULL: none */
     struct buf part;
+    uint64_t part_plan; /* of what it is; 0: none */
     struct image_copy copy; /* of the save that is being put */
 
     /* What this rank has saved of a checkpoint that is being loaded. */
@@ -116,6 +117,21 @@ static int ask(struct agent_way *w, const struct worker_snap_begin *begin,
     return rc;
 }
 
+/* The part of a plan differs from save to save in its header only. */
+static int encode_part(struct agent_way *w, const struct save_job *job, struct error *e)
+{
+    int rc;
+
+    if (w->part_plan == job->plan && part_encode_again(job->part, &w->part)) {
+        return 0;
+    }
+    w->part_plan = 0;
+    buf_clear(&w->part);
+    rc = part_encode(job->part, &w->part, e);
+    w->part_plan = rc < 0 ? 0 : job->plan;
+    return rc;
+}
+
 static int reserve(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
@@ -124,8 +140,7 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     _close_ int fd = -1;
     int rc;
 
-    buf_clear(&w->part);
-    rc = part_encode(job->part, &w->part, e);
+    rc = encode_part(w, job, e);
     if (rc < 0) {
         return rc;
     }

@@ -46,6 +46,7 @@ struct save_job {
     struct gather gather;  /* step, uuid, generation, token, ranks */
     const struct image *image;
     const struct part *part; /* all but its file's digests */
+    uint64_t plan;         /* saves of one have the same pieces in the same places */
     unsigned n_threads;
     unsigned flags;        /* of muster_ckpt_save() */
 };
@@ -111,6 +112,7 @@ struct saving {
     struct image_piece *pieces;
     char **keys;
     size_t n;
+    uint64_t plan;     /* its number */
     struct image image;
     struct save_job job; /* points into the others */
     const struct save_way *way;
@@ -151,13 +153,14 @@ struct muster_ckpt {
 
     /* Who writes what, as long as no rank's table changes. */
     uint64_t table_digest;
+    uint64_t table_changes; /* of the registry, when it was made */
     bool has_shares;
     struct share *shares;
     size_t n_shares;
 
     struct saving *lazy; /* owned; NULL: none is under way */
     struct saving *planned; /* owned: the save before; NULL: by other shares */
-    uint64_t n_saves;
+    uint64_t n_saves, n_plans;
     struct recent recent[CKPT_N_RECENT]; /* by number */
     struct load load; /* of the last read(); load.index NULL: none */
     struct load_source source; /* file NULL: none */

@@ -105,21 +105,20 @@ uint64_t copy_sum(uint64_t before, const void *chunk, size_t len)
 
 /* --- who comes no further --- */
 
-static bool is_stuck(const struct snap_copy *c, uint64_t moved_ms)
+static bool is_stuck(const struct copy_out *o)
 {
-    return uv_now(c->config.loop) - moved_ms >= c->config.stuck_ms;
+    const struct snap_copy *c = o->copy;
+
+    return uv_now(c->config.loop) - o->moved_ms >= c->config.stuck_ms;
 }
 
-/* A thread gets its memory, which takes longer than stuck_ms where it is much: the
- * sender is told. */
-static bool is_making(const struct snap_copy *c, const struct copy_in *in)
+/* A thread gets its memory, which takes longer than stuck_ms where it is much. */
+static bool is_late(const struct snap_copy *c, const struct copy_in *in)
 {
-    if (in->is_ready || uv_now(c->config.loop) - in->moved_ms >=
-                            (uint64_t)c->config.stuck_ms * MAKING_TIMES) {
-        return false;
-    }
-    link_send(in->link, SNAP_COPY_MAKING, NULL, 0);
-    return true;
+    unsigned times = in->is_ready ? 1 : MAKING_TIMES;
+
+    return uv_now(c->config.loop) - in->moved_ms >=
+           (uint64_t)c->config.stuck_ms * times;
 }
 
 /* One that we have asked for, and has not been offered yet, has the time of its link. */
@@ -136,11 +135,13 @@ static void on_watch(uv_timer_t *t)
     error_text(&e, ETIMEDOUT, "no progress for %u s", c->config.stuck_ms / 1000);
     for (struct copy_in *in = c->ins, *next; in; in = next) {
         next = in->next;
-        if (is_offered(in) && !is_making(c, in) && is_stuck(c, in->moved_ms)) {
+        if (is_offered(in) && is_late(c, in)) {
             copy_in_end(in, &e);
+        } else if (is_offered(in) && !in->is_ready) {
+            link_send(in->link, SNAP_COPY_MAKING, NULL, 0);
         }
     }
-    if (c->outs && c->outs->is_begun && is_stuck(c, c->outs->moved_ms)) {
+    if (c->outs && c->outs->is_begun && is_stuck(c->outs)) {
         copy_out_end(c->outs, &e);
     }
     copy_watch(c);

@@ -11,7 +11,8 @@
  *   receiver    DONE    it has that digest, or REFUSED
  *
  * What has not come to its end is no copy. An agent sends one at a time, first what it
- * was asked for; who makes no progress for a while is given up. Everything runs on the
+ * was asked for, which passes a copy of which nothing was sent yet: that is offered anew
+ * in its turn. Who makes no progress for a while is given up. Everything runs on the
  * loop's thread.
  *
  * Who needs one asks for it: its first frame is a WANT, and who has that save of that

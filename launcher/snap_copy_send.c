@@ -5,6 +5,7 @@
 
 #include "launcher/snap_copy_priv.h"
 
+#include "base/cleanup.h"
 #include "base/wire.h"
 
 #include <errno.h>
@@ -246,14 +247,25 @@ void copy_send_next(struct snap_copy *c)
     }
 }
 
+/* Nothing of it was sent: it is offered anew, in its turn. */
+static void put_off(struct copy_out *o)
+{
+    link_close(take_ptr(&o->link));
+    o->is_begun = false;
+}
+
 /* For what is asked for workers wait, who start; not for copies, of which many may be
- * for a node that is lost. */
+ * for a node that is lost. Memory for a copy may be made for longer than anybody waits
+ * for an answer. */
 static void append(struct copy_out *o)
 {
     struct copy_out **at = &o->copy->outs;
 
-    while (*at && (!o->is_asked || (*at)->is_begun || (*at)->is_asked)) {
+    while (*at && (!o->is_asked || (*at)->at > 0 || (*at)->is_asked)) {
         at = &(*at)->next;
+    }
+    if (*at && (*at)->is_begun) {
+        put_off(*at);
     }
     o->next = *at;
     *at = o;

@@ -171,15 +171,43 @@ static unsigned count(const struct snap_copy *c)
     return n;
 }
 
+static bool is_it(const struct snap_head *a, const struct snap_head *b)
+{
+    return a->rank == b->rank && strcmp(a->uuid, b->uuid) == 0;
+}
+
+/* Of one save of a rank one comes here at a time. What is offered gives way: its sender
+ * offers it anew, or has put it off for just this one. */
+static int replace_same(struct copy_in *in, struct error *e)
+{
+    for (struct copy_in *o = in->copy->ins, *next; o; o = next) {
+        next = o->next;
+        if (o == in || o->question == 0 || !is_it(&o->head, &in->head)) {
+            continue;
+        }
+        if (o->is_wanted) {
+            return error_text(e, EBUSY, "another node sends that snapshot of rank %u",
+                              in->head.rank);
+        }
+        copy_in_end(o, NULL);
+    }
+    return 0;
+}
+
 int copy_in_begin(struct copy_in *in, struct error *e)
 {
     struct snap_copy *c = in->copy;
     const struct snap_head *h = &in->head;
     struct snap_rank who = {.rank = h->rank, .n_ranks = h->n_ranks,
                             .generation = h->generation, .token = h->token};
+    int rc;
 
     if (!c->copies) {
         return error_text(e, ENOTSUP, "it holds no copies");
+    }
+    rc = replace_same(in, e);
+    if (rc < 0) {
+        return rc;
     }
     in->question = ++c->n_questions; /* 0: it has asked for no memory yet */
     in->room = snap_room(h->image_bytes, h->part_bytes);
@@ -247,11 +275,6 @@ static void on_want_up(struct link *l, void *ctx)
     if (link_send_buf(l, SNAP_COPY_WANT, &b) < 0) {
         fail(in, ENOMEM, "no memory to ask for it");
     }
-}
-
-static bool is_it(const struct snap_head *a, const struct snap_head *b)
-{
-    return a->rank == b->rank && strcmp(a->uuid, b->uuid) == 0;
 }
 
 static void on_want_frame(struct link *l, const struct channel_frame *f, void *ctx)

@@ -69,7 +69,8 @@ void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n);
 
 /* Memory for `bytes` bytes, see on_begun(). What is being made ahead is waited for.
  * -EBUSY: both of the rank are on their way; -ENOMEM: the budget, with its numbers;
- * on_begun() does not come then. */
+ * on_begun() does not come then. Of copies, the same one once more takes the place of
+ * the question before, which is not answered. */
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t step, const char *uuid, const char *root,
                     uint64_t bytes, uint64_t question, struct error *e);

@@ -210,18 +210,38 @@ static void after_make(uv_work_t *work, int status)
     }
 }
 
+/* Who keeps copies is asked for the same one again where its sender had to put it off. */
+static struct slot *find_same(struct slot *a, struct slot *b, const char *uuid,
+                              uint64_t bytes)
+{
+    struct slot *of[] = {a, b};
+
+    for (size_t i = 0; i < 2; i++) {
+        if (of[i]->doing == MAKING && of[i]->is_asked &&
+            of[i]->wanted == snap_room(bytes, 0) &&
+            strcmp(of[i]->head.uuid, uuid) == 0) {
+            return of[i];
+        }
+    }
+    return NULL;
+}
+
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t step, const char *uuid, const char *root,
                     uint64_t bytes, uint64_t question, struct error *e)
 {
     struct slot *a = snap_hold_slot(h, who->rank, 0, true);
     struct slot *b = snap_hold_slot(h, who->rank, 1, true);
-    struct slot *s = a && b ? choose(a, b) : NULL;
+    struct slot *s = NULL;
     int rc;
 
     if (!a || !b) {
         return error_set(e, ENOMEM, "hold a snapshot");
     }
+    if (h->config.is_elsewhere) {
+        s = find_same(a, b, uuid, bytes);
+    }
+    s = s ? s : choose(a, b);
     if (!s) {
         return error_text(e, EBUSY, "two snapshots of rank %u are on their way "
                           "to the disk", who->rank);

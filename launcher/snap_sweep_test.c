@@ -4,7 +4,9 @@
  * checkpoints of it, on the real filesystem: killed at every system call, and every
  * call fails with everything that it may. The agent that comes after it finds memory
  * that is right, or none, and goes on saving; and the newest checkpoint is the last
- * that was told, or a newer one, bit by bit.
+ * that was told, or a newer one, bit by bit. Once more, at
+ * half as many points, with an agent that makes memory for the next save while one is on
+ * its way to the disk.
  *
  *   snap_sweep_test [STRIDE]      of all points every STRIDEth; 1: all
  */
@@ -74,6 +76,7 @@ struct agent {
     struct snap *snap; /* borrowed: what was begun, NULL for an error */
     int n_answers;     /* to what was asked for last */
     bool is_well;
+    bool is_ahead;     /* memory for the next save is made meanwhile */
 };
 
 static void on_begun(void *arg, uint64_t question, const struct snap *s,
@@ -157,6 +160,9 @@ static int hold(struct agent *a, uint64_t step, const char *uuid)
                   uuid, &part_bytes);
     rc = rc < 0 ? rc : snap_hold_done(a->hold, 0, uuid, BYTES, part_bytes, NULL);
     if (rc == 0) {
+        if (a->is_ahead) {
+            snap_hold_make_ahead(a->hold, 0);
+        }
         await(a);
     }
     return rc < 0 ? rc : a->is_well ? 0 : -EIO;
@@ -203,9 +209,10 @@ static void take_up(struct agent *a)
     }
 }
 
-static void play(const char *path, unsigned run, struct sweep_told *told)
+static void play_agent(const char *path, unsigned run, struct sweep_told *told,
+                       bool is_ahead)
 {
-    struct agent a = {0};
+    struct agent a = {.is_ahead = is_ahead};
 
     if (start(&a, path) < 0) {
         return;
@@ -215,6 +222,16 @@ static void play(const char *path, unsigned run, struct sweep_told *told)
         save(&a, step, run, told);
     }
     snap_hold_destroy(a.hold);
+}
+
+static void play(const char *path, unsigned run, struct sweep_told *told)
+{
+    play_agent(path, run, told, false);
+}
+
+static void play_ahead(const char *path, unsigned run, struct sweep_told *told)
+{
+    play_agent(path, run, told, true);
 }
 
 /* --- what is left --- */
@@ -266,10 +283,13 @@ static bool is_kept(const char *path, const struct sweep_told *told)
 
 int main(int argc, char **argv)
 {
-    static const struct sweep_case c = {
-        .name = "agent and relaunch", .prepare = make_places, .play = play,
-        .is_kept = is_kept, .newest = STEPS, .except = ".part",
-        .is_threaded = true,
+    static const struct sweep_case cases[] = {
+        {.name = "agent and relaunch", .prepare = make_places, .play = play,
+         .is_kept = is_kept, .newest = STEPS, .except = ".part",
+         .is_threaded = true},
+        {.name = "agent that makes memory ahead", .prepare = make_places,
+         .play = play_ahead, .is_kept = is_kept, .newest = STEPS,
+         .except = ".part", .is_threaded = true},
     };
     unsigned stride = sweep_stride(argc, argv, USUAL_STRIDE);
     uint64_t kills = 0, n_errors = 0;
@@ -279,7 +299,9 @@ int main(int argc, char **argv)
         skip("%s", why);
         return tap_done();
     }
-    sweep_run(&c, stride, &kills, &n_errors);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        sweep_run(&cases[i], i == 0 ? stride : 2 * stride - 1, &kills, &n_errors);
+    }
     diag("under ptrace: %llu kills, %llu failing calls",
          (unsigned long long)kills, (unsigned long long)n_errors);
     return tap_done();

@@ -37,7 +37,7 @@ test_others() {
 
 # figures_of SIZE: what is measured of each
 figures_of() {
-    printf '%s, '"$1"' ' eager second third first lazy restore cold durable drain
+    printf '%s, '"$1"' ' first second third eager durable lazy restore cold drain
 }
 
 test_checkpoints() {
@@ -47,6 +47,22 @@ test_checkpoints() {
             printf '%s, %s ' "$peer" "$size"
         done
     done | sed 's/ $//')"
+}
+
+# Rows by name, whole or up to the comma, and told while others are still measured.
+test_rows() {
+    run "$MUSTER_SRCDIR/scripts/bench" --list ckpt --quick
+    is "$(grep -c . out):$(sed -n '8p;19p' out | tr '\n' ';')" '35:cold, 1M;plan, 1e6 chunks;' 'rows are listed' || show
+    run "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 1 --only 'cold, 1M,drain'
+    is "$(grep -o '^[a-z]*, [0-9a-z]* *[a-zM]*' out | sed 's/ *$//' | tr '\n' ';')" 'cold, 1M;drain, 1M;drain, 1e2 tensors;' \
+        'rows that are asked for are measured, and no others' || show
+    run env MUSTER=/bin/false "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 1 --only 'plan,blocked vs torch'
+    is "$(grep -c '^plan, 1e6 chunks ' out) $(head -n 1 err)" '1 bench: ckpt: status 1 of /bin/false:' \
+        'each is told before the next is measured' || show
+    run "$MUSTER_SRCDIR/scripts/bench" ckpt --only cold,nothing
+    is "$status $(cat err)" '1 bench: ckpt has no row nothing: --list ckpt names them' 'a row that there is not is refused'
+    run "$MUSTER_SRCDIR/scripts/bench" launch --only cold
+    like "$status $(cat err)" 'there is no --only' 'as they are where rows are measured together'
 }
 
 # On four hosts, and with a file system of its own.

@@ -36,11 +36,13 @@ go_home() {
 }
 # The last step of which all have seen copies, which is not on the disk.
 copied() { grep -o 'copied [0-9]*$' run.out | sort | uniq -c | awk '$1 >= 4 {print $3}' | sort -n | tail -n 1; }
+# Two saves after the newest checkpoint: the one whose writing hangs, and one that waits.
+newest() { find ck -path "*/step-*/COMMIT" | sed "s,.*/step-0*\([0-9]*\)-.*,\1," | sort -n | tail -n 1; }
 stands_still() {
     local last
     last=$(copied)
     sleep 2
-    [ -n "$last" ] && [ "$(copied)" = "$last" ]
+    [ -n "$last" ] && [ "$(copied)" = "$last" ] && [ "$(newest)" = $((last - 20)) ]
 }
 
 test_copies() {
@@ -60,7 +62,7 @@ test_copies() {
 # Its disk does not come to an end with it, then the node is switched off.
 test_node_lost() {
     strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 11; return; }
-    start 480000 --nnodes 3:4 --set heartbeat.timeout=3s
+    start 480000 --nnodes 3:4 --set heartbeat.timeout=3s --set checkpoint.keep=100000
     spawn strace strace -f -qq -p "$(agent_of node2)" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o trace
     tracer=$spawned
     ok "the disk of a node hangs" wait_for 60 test -s trace || diag "$(cat strace.err)"

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Boxes out of one checkpoint: what is read of its file, and how. */
+#include <config.h>
+
+#include "muster.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/digest.h"
+#include "ckpt/load.h"
+#include "tests/lib/tap.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Three tensors that do not end with blocks: 4 rows of a block and a little, 6 MB, and
+ * a few bytes; with the header 6 blocks. */
+enum { ROWS = 4, WIDE = (4 << 20) + 1000, LONG = 6000000, SHORT = 77 };
+
+static char root_path[PATH_MAX];
+static int root = -1;
+static uint8_t *wide, *long_one, short_one[SHORT];
+static uint64_t file_bytes;
+
+/* --- a layer that counts --- */
+
+static _Atomic uint64_t n_read;
+static _Atomic int data_fd = -1;
+
+static int open_file(struct io *io, int dir, const char *name)
+{
+    int fd = io_system_ops.open_file(io, dir, name);
+
+    if (strcmp(name, "r00000.safetensors") == 0) {
+        data_fd = fd;
+    }
+    return fd;
+}
+
+static ssize_t read_at(struct io *io, int fd, void *to, size_t len, uint64_t at)
+{
+    ssize_t n = io_system_ops.read(io, fd, to, len, at);
+
+    if (fd == data_fd && n > 0) {
+        n_read += (size_t)n;
+    }
+    return n;
+}
+
+static struct io *counting(void)
+{
+    static struct io_ops ops;
+    static struct io io = {.ops = &ops};
+
+    ops = io_system_ops;
+    ops.open_file = open_file;
+    ops.read = read_at;
+    return &io;
+}
+
+/* --- the bed --- */
+
+static uint8_t byte_at(uint64_t i)
+{
+    return (uint8_t)(i * 2654435761u >> 13);
+}
+
+static void add(struct muster_ckpt *ck, const char *name, uint32_t n_dims,
+                const uint64_t *shape, uint8_t *data)
+{
+    struct muster_ckpt_tensor t = {.name = name, .dtype = MUSTER_U8, .n_dims = n_dims,
+                                   .shape = shape, .data = data};
+
+    if (muster_ckpt_tensor(ck, &t) < 0) {
+        bail_out("%s: %s", name, muster_ckpt_error_text(ck));
+    }
+}
+
+static const uint64_t wide_shape[] = {ROWS, WIDE}, long_shape[] = {LONG},
+                      short_shape[] = {SHORT};
+
+static void begin(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    struct muster_ckpt *ck = NULL;
+
+    snprintf(root_path, sizeof(root_path), "%s/load_test.XXXXXX", tmp ? tmp : "/tmp");
+    root = mkdtemp(root_path) ? open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                              : -1;
+    wide = malloc((size_t)ROWS * WIDE);
+    long_one = malloc(LONG);
+    if (root < 0 || !wide || !long_one ||
+        muster_ckpt_open(NULL, NULL, root_path, NULL, &ck) < 0) {
+        bail_out("no checkpoint in %s", root_path);
+    }
+    for (uint64_t i = 0; i < (uint64_t)ROWS * WIDE; i++) {
+        wide[i] = byte_at(i);
+    }
+    for (uint64_t i = 0; i < LONG; i++) {
+        long_one[i] = byte_at(i + 1);
+    }
+    memset(short_one, 'x', sizeof(short_one));
+    add(ck, "a.short", 1, short_shape, short_one);
+    add(ck, "long", 1, long_shape, long_one);
+    add(ck, "wide", 2, wide_shape, wide);
+    if (muster_ckpt_save(ck, 1, MUSTER_CKPT_WAIT, NULL) < 0) {
+        bail_out("save: %s", muster_ckpt_error_text(ck));
+    }
+    muster_ckpt_close(ck);
+}
+
+static void open_load(struct io *io, struct load *ret)
+{
+    _step_ struct step s = {0};
+    struct error e = {0};
+
+    if (step_find_newest(io, root, false, NULL, NULL, &s, &e) < 0 ||
+        load_open(&s, ret, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    file_bytes = ret->step.manifest.files[0].bytes;
+}
+
+static const uint64_t zeros[2];
+
+static struct load_want want_all(const char *name, uint32_t n_dims,
+                                 const uint64_t *shape, void *to)
+{
+    return (struct load_want){name, DTYPE_U8, n_dims, shape, zeros, shape, NULL, to, 0};
+}
+
+/* Everything, into fresh memory; whether it is right. */
+static bool load_all(const struct load *l, const struct load_source *source,
+                     unsigned n_threads, struct error *e)
+{
+    _free_ uint8_t *w = calloc(ROWS, WIDE), *o = calloc(1, LONG);
+    uint8_t s[SHORT] = {0};
+    struct load_want wants[] = {want_all("wide", 2, wide_shape, w),
+                                want_all("a.short", 1, short_shape, s),
+                                want_all("long", 1, long_shape, o)};
+
+    return load_boxes(l, source, wants, 3, n_threads, e) == 0 &&
+           memcmp(w, wide, (size_t)ROWS * WIDE) == 0 && memcmp(o, long_one, LONG) == 0 &&
+           memcmp(s, short_one, SHORT) == 0;
+}
+
+/* --- tests --- */
+
+static void test_once(void)
+{
+    _load_ struct load l = {0};
+    struct error e = {0};
+
+    open_load(counting(), &l);
+    n_read = 0;
+    ok(load_all(&l, NULL, 1, &e), "all, by one thread: %s", e.text);
+    ok(n_read == file_bytes, "each byte is read once");
+    ok(file_bytes % 4096 != 0 && file_bytes > 5 * DIGEST_BLOCK_BYTES,
+       "of a file that does not end with a block");
+}
+
+/* Of a column that lies in all rows only the blocks that have some of it. */
+static void test_column(void)
+{
+    const uint64_t at[] = {0, 5}, len[] = {ROWS, 3};
+    uint8_t got[ROWS * 3] = {0};
+    struct load_want want = {"wide", DTYPE_U8, 2, wide_shape, at, len, NULL, got, 0};
+    _load_ struct load l = {0};
+    struct error e = {0};
+    unsigned n_wrong = 0;
+
+    open_load(counting(), &l);
+    n_read = 0;
+    is_int(load_boxes(&l, NULL, &want, 1, 1, &e), 0, "a column: %s", e.text);
+    for (unsigned i = 0; i < sizeof(got); i++) {
+        n_wrong += got[i] != wide[(uint64_t)(i / 3) * WIDE + 5 + i % 3];
+    }
+    is_int((int)n_wrong, 0, "its bytes");
+    ok(n_read <= ROWS * DIGEST_BLOCK_BYTES, "no more than a block a row is read");
+}
+
+static int data_file(int flags)
+{
+    char path[2 * PATH_MAX];
+    _load_ struct load l = {0};
+
+    open_load(io_system(), &l);
+    snprintf(path, sizeof(path), "%s/%s/r00000.safetensors", root_path, l.step.name);
+    return open(path, flags | O_CLOEXEC);
+}
+
+/* Past the page cache, through it, and both in one file. */
+static void test_cache(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t cached; /* so many bytes at its beginning */
+    } cases[] = {{"not in the page cache", 0}, {"in it", UINT64_MAX},
+                 {"half of it", 2 * DIGEST_BLOCK_BYTES + 100}};
+    _free_ char *bytes = malloc(1 << 20);
+    int fd = data_file(O_RDONLY);
+    _load_ struct load l = {0};
+
+    open_load(io_system(), &l);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct error e = {0};
+
+        fdatasync(fd);
+        posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        for (uint64_t at = 0; at < cases[i].cached && at < file_bytes; at += 1 << 20) {
+            if (pread(fd, bytes, 1 << 20, (off_t)at) < 0) {
+                bail_out("read");
+            }
+        }
+        for (unsigned n = 1; n <= 4; n += 3) {
+            ok(load_all(&l, NULL, n, &e), "%s, %u threads: %s", cases[i].text, n,
+               e.text);
+        }
+    }
+    close(fd);
+}
+
+static const char *held_file(void *arg, const struct step *s, uint32_t file)
+{
+    return strcmp(s->manifest.files[file].name, "r00000.safetensors") == 0 ? arg : NULL;
+}
+
+/* A block that is damaged in memory comes from the disk; one that is damaged there, too,
+ * fails the load, and is named. */
+static void test_damage(void)
+{
+    int fd = data_file(O_RDWR);
+    char *memory = malloc(file_bytes), was;
+    struct load_source source = {held_file, memory};
+    _load_ struct load l = {0};
+    struct error e = {0};
+
+    open_load(counting(), &l);
+    is_int(io_read_all(io_system(), fd, memory, file_bytes, 0), 0, "in memory");
+    n_read = 0;
+    ok(load_all(&l, &source, 4, &e) && n_read == 0, "nothing is read: %s", e.text);
+    was = memory[DIGEST_BLOCK_BYTES + 7];
+    memory[DIGEST_BLOCK_BYTES + 7] ^= 1;
+    ok(load_all(&l, &source, 1, &e), "one is damaged there: %s", e.text);
+    ok(n_read == DIGEST_BLOCK_BYTES, "and only it is read");
+    was ^= 2;
+    is_int(io_write_all(io_system(), fd, &was, 1, DIGEST_BLOCK_BYTES + 7), 0, "spoil");
+    ok(!load_all(&l, &source, 1, &e), "and on the disk, too");
+    is_int(e.code, ERR_FORMAT, "that is damage");
+    like(e.text, "r00000.safetensors is damaged: bytes 4194304 to 8388608, with tensor "
+                 "'wide'", "file, bytes and tensor are named");
+    was ^= 2;
+    is_int(io_write_all(io_system(), fd, &was, 1, DIGEST_BLOCK_BYTES + 7), 0, "mend");
+    free(memory);
+    close(fd);
+}
+
+int main(void)
+{
+    begin();
+    test_once();
+    test_column();
+    test_cache();
+    test_damage();
+    close(root);
+    fs_remove_tree(root_path, NULL);
+    free(wide);
+    free(long_one);
+    return tap_done();
+}
