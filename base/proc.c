@@ -168,8 +168,20 @@ int proc_list_add_living(struct proc_list *l, pid_t pid)
     return proc_list_add(l, &p);
 }
 
+/* Whom to leave out. */
+struct skip {
+    proc_skip_f *f;
+    void *arg;
+};
+static const struct skip skip_none;
+
+static bool is_skipped(const struct skip *s, pid_t pid)
+{
+    return s->f && s->f(s->arg, pid);
+}
+
 /* The pids in one file of blank-separated numbers. */
-static int add_numbers(struct proc_list *l, char *text)
+static int add_numbers(struct proc_list *l, char *text, const struct skip *skip)
 {
     char *next = text;
 
@@ -180,7 +192,7 @@ static int add_numbers(struct proc_list *l, char *text)
         if (next == text || v <= 0 || v >= PROC_PID_LIMIT) {
             return 0;
         }
-        rc = proc_list_add_living(l, (pid_t)v);
+        rc = is_skipped(skip, (pid_t)v) ? 0 : proc_list_add_living(l, (pid_t)v);
         if (rc < 0) {
             return rc;
         }
@@ -189,7 +201,7 @@ static int add_numbers(struct proc_list *l, char *text)
 }
 
 /* The children of one process, from the lists of all its threads. */
-static int add_children(struct proc_list *l, pid_t pid)
+static int add_children(struct proc_list *l, pid_t pid, const struct skip *skip)
 {
     char path[96];
     _closedir_ DIR *dir = NULL;
@@ -209,7 +221,7 @@ static int add_children(struct proc_list *l, pid_t pid)
                  (int)tid);
         rc = fs_read(path, MAX_FILE_BYTES, &text, NULL, NULL);
         if (rc == 0) {
-            rc = add_numbers(l, text);
+            rc = add_numbers(l, text, skip);
         }
         if (rc == -ENOMEM) {
             return rc;
@@ -238,11 +250,12 @@ static int scan_all(struct proc_list *all)
 }
 
 static int add_children_of(const struct proc_list *all, pid_t pid,
-                           struct proc_list *l)
+                           struct proc_list *l, const struct skip *skip)
 {
     for (size_t i = 0; i < all->n; i++) {
         const struct proc *p = &all->items[i];
-        int rc = p->parent == pid ? proc_list_add(l, p) : 0;
+        int rc = p->parent == pid && !is_skipped(skip, p->pid)
+                     ? proc_list_add(l, p) : 0;
 
         if (rc < 0) {
             return rc;
@@ -251,20 +264,21 @@ static int add_children_of(const struct proc_list *all, pid_t pid,
     return 0;
 }
 
-static int collect(pid_t root, struct proc_list *l)
+static int collect(pid_t root, struct proc_list *l, const struct skip *skip)
 {
     bool has_lists = access("/proc/thread-self/children", R_OK) == 0;
     _proc_list_ struct proc_list all = {0};
     size_t from = l->n;
-    int rc = has_lists ? add_children(l, root) : scan_all(&all);
+    int rc = has_lists ? add_children(l, root, skip) : scan_all(&all);
 
     if (rc == 0 && !has_lists) {
-        rc = add_children_of(&all, root, l);
+        rc = add_children_of(&all, root, l, skip);
     }
     for (size_t i = from; rc == 0 && i < l->n; i++) {
         pid_t pid = l->items[i].pid;
 
-        rc = has_lists ? add_children(l, pid) : add_children_of(&all, pid, l);
+        rc = has_lists ? add_children(l, pid, &skip_none)
+                       : add_children_of(&all, pid, l, &skip_none);
         /* A cycle can only come from pids that were used again meanwhile. */
         if (l->n - from > PROC_PID_LIMIT) {
             return -EAGAIN;
@@ -275,7 +289,14 @@ static int collect(pid_t root, struct proc_list *l)
 
 int proc_descendants(pid_t root, struct proc_list *l, struct error *e)
 {
-    int rc = collect(root, l);
+    return proc_descendants_but(root, NULL, NULL, l, e);
+}
+
+int proc_descendants_but(pid_t root, proc_skip_f *f, void *arg,
+                         struct proc_list *l, struct error *e)
+{
+    const struct skip skip = {f, arg};
+    int rc = collect(root, l, &skip);
 
     return rc == 0 ? 0
                    : error_set(e, -rc, "list the descendants of process %d",

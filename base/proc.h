@@ -55,6 +55,12 @@ int proc_list_add_living(struct proc_list *l, pid_t pid);
  * meanwhile can be missed, so call until nothing new appears. */
 int proc_descendants(pid_t root, struct proc_list *l, struct error *e);
 
+/* As above, without those children of `root` that `f` says, and without what is
+ * below them: they are not even looked at. */
+typedef bool proc_skip_f(void *arg, pid_t pid);
+int proc_descendants_but(pid_t root, proc_skip_f *f, void *arg,
+                         struct proc_list *l, struct error *e);
+
 /* Appends all processes of this user but the caller, their pids alone: what else there
  * is to know takes ten times as long. `root` is /proc. */
 int proc_list_mine(const char *root, struct proc_list *l, struct error *e);

@@ -120,9 +120,15 @@ static void test_odd_names(void)
     }
 }
 
+static bool is_it(void *pid, pid_t other)
+{
+    return *(pid_t *)pid == other;
+}
+
 static void test_descendants(void)
 {
     _proc_list_ struct proc_list l = {0};
+    pid_t first, second;
     int fds[2];
 
     if (pipe2(fds, O_CLOEXEC) < 0) {
@@ -137,6 +143,15 @@ static void test_descendants(void)
     for (size_t i = 1; i < l.n; i++) {
         is_int(l.items[i].parent, l.items[i - 1].pid, "parents come first");
     }
+    first = l.items[0].pid;
+    second = l.items[1].pid;
+    l.n = 0;
+    is_int(proc_descendants_but(getpid(), is_it, &second, &l, NULL), 0,
+           "but one");
+    is_int((int)l.n, 5, "who is no child is not asked about");
+    l.n = 0;
+    proc_descendants_but(getpid(), is_it, &first, &l, NULL);
+    is_int((int)l.n, 0, "who is one is left out, with all below it");
     is_int(sweep_all(), 5, "swept and reaped");
     l.n = 0;
     proc_descendants(getpid(), &l, NULL);

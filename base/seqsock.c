@@ -99,7 +99,10 @@ int seqsock_peer(int fd)
 
 void seqsock_msg_init(struct seqsock_msg *m)
 {
-    *m = (struct seqsock_msg){.fds = {-1, -1, -1, -1}};
+    *m = (struct seqsock_msg){0};
+    for (size_t i = 0; i < SEQSOCK_MAX_FDS; i++) {
+        m->fds[i] = -1;
+    }
 }
 
 void seqsock_msg_release(struct seqsock_msg *m)

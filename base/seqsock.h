@@ -15,7 +15,7 @@
 
 enum {
     SEQSOCK_MAX = 64 * 1024,
-    SEQSOCK_MAX_FDS = 4,
+    SEQSOCK_MAX_FDS = 5,
 };
 
 /* Each returns a descriptor (O_CLOEXEC; the listener and what it accepts

@@ -194,13 +194,13 @@ static void test_descriptors(void)
 {
     struct pair p = make_pair();
     int before = count_fds();
-    int fds[SEQSOCK_MAX_FDS + 1] = {0, 1, 2, p.near, p.far};
+    int fds[SEQSOCK_MAX_FDS + 1] = {0, 1, 2, p.near, p.far, 0};
     _seqsock_msg_ struct seqsock_msg m;
 
     seqsock_msg_init(&m);
     is_int(seqsock_send(p.near, 1, NULL, fds, SEQSOCK_MAX_FDS + 1), -EMSGSIZE,
            "too many descriptors");
-    is_int(seqsock_send(p.near, 1, NULL, fds, SEQSOCK_MAX_FDS), 0, "four");
+    is_int(seqsock_send(p.near, 1, NULL, fds, SEQSOCK_MAX_FDS), 0, "as many as there may be");
     is_int(seqsock_recv(p.far, &m), 1, "arrive");
     is_int(count_fds(), before + SEQSOCK_MAX_FDS, "all of them");
     for (int i = 0; i < SEQSOCK_MAX_FDS; i++) {

@@ -60,6 +60,7 @@ struct agent_heir;
 struct agent_lead;
 struct agent_limit;
 struct agent_snap;
+struct blanks;
 struct crew;
 struct jsonw;
 struct soon;
@@ -128,6 +129,7 @@ struct agent {
     struct warm *warm;         /* the interpreter of restart.preload, or NULL */
     unsigned n_warm_renewals;
     bool warm_is_over;         /* there will be none, and it was told */
+    struct blanks *blanks;     /* processes that wait to become workers, or NULL */
 
     bool leaving;
     uint8_t status;
@@ -359,6 +361,8 @@ bool crew_mpi_outlives(struct agent *a);
 void crew_mpi_forget(struct agent *a);
 /* The agent leaves: ends the warm interpreter. */
 void crew_warm_end(struct agent *a);
+/* And what waits to become workers. */
+void crew_blanks_end(struct agent *a);
 /* Forgets the crew; its workers are gone. */
 void crew_destroy(struct agent *a);
 

@@ -134,6 +134,7 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason)
     agent_member_stop(a);
     crew_unstrand(a);
     crew_warm_end(a);
+    crew_blanks_end(a);
     if (a->crew) {
         /* Not dead after repeated SIGKILL: muster-watch goes on after us. */
         agent_log(a, "leaving %u workers to muster-watch", crew_alive(a));

@@ -307,7 +307,9 @@ static const struct contract_entry slurm_entries[] = {
 bool contract_strips(const char *name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(stripped_prefixes); i++) {
-        if (str_starts(name, stripped_prefixes[i])) {
+        /* Most differ in the first letter, and some environments are long. */
+        if (stripped_prefixes[i][0] == name[0] &&
+            str_starts(name, stripped_prefixes[i])) {
             return true;
         }
     }

@@ -23,6 +23,7 @@ static void on_started(void *arg)
 
     crew_tell_started(c);
     crew_warm_up(c);
+    crew_blanks_fill(c);
     agent_member_step(c->agent, &event);
 }
 
@@ -164,6 +165,7 @@ static int spawn(struct crew *c, const struct order *order, struct error *e)
                                a->rank);
     if (rc == 0) {
         config.warm = crew_warm(c);
+        config.blanks = a->blanks;
         config.logs_dir = job->logs.files == JOB_FILES_RANK ? logs : NULL;
         config.log_file = job->logs.files == JOB_FILES_NODE ? file : NULL;
         rc = workers_start(&a->workers_host, &config, &events, &c->workers, e);
@@ -227,6 +229,7 @@ void crew_stop(struct agent *a, bool kill)
         return;
     }
     if (!c->stopping) {
+        crew_blanks_rest(a);
         c->stopping = true;
         c->stopped_ms = uv_now(&a->loop);
         if (order->broken) {

@@ -12,6 +12,7 @@
  *   crew_hang.c   whether they make progress, and where they are
  *   crew_mpi.c    the mpirun of an MPI program
  *   crew_warm.c   the interpreter that workers may be forked from
+ *   crew_blanks.c processes that wait to become workers
  *   crew_gpus.c   memory of GPUs that killed workers had
  *   crew_shell.c  what others need to be where a worker is
  */
@@ -153,6 +154,13 @@ void crew_mpi_destroy(struct crew *c);
 struct warm *crew_warm(struct crew *c);
 /* All workers are there: gets it ready for the next ones. */
 void crew_warm_up(struct crew *c);
+
+/* --- crew_blanks.c --- */
+
+/* All workers are there: gets as many processes ready for the next ones. */
+void crew_blanks_fill(struct crew *c);
+/* Workers are to end: that comes first. */
+void crew_blanks_rest(struct agent *a);
 
 /* --- crew_facts.c --- */
 

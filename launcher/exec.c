@@ -74,6 +74,13 @@ void exec_argv(struct strlist *to, const struct exec_options *o,
     strlist_add_all(to, argv);
 }
 
+void exec_wait_argv(struct strlist *to, int fd)
+{
+    strlist_add(to, "muster-exec");
+    strlist_addf(to, "--parent=%d", (int)getpid());
+    strlist_addf(to, "--wait=%d", fd);
+}
+
 void exec_report_encode(struct buf *b, const struct exec_report *r)
 {
     size_t at = b->len;

@@ -98,6 +98,24 @@ int exec_report_decode(struct buf *b, struct exec_report *ret);
 void exec_report_text(const struct exec_report *r, const char *program,
                       char *to, size_t size);
 
+/* A blank (launcher/blanks.h) is muster-exec with no more than the pid of its agent and
+ * one end of a socket (base/seqsock.h). */
+void exec_wait_argv(struct strlist *to, int fd);
+
+/* What is said over it. */
+enum exec_wait_message {
+    EXEC_ROLE = 1,   /* to it: what it is to be, and is from then on */
+    EXEC_ROLE_TAKEN, /* its answer, the last thing that it says */
+};
+
+/* What comes with EXEC_ROLE. The blob is the number of words that exec_argv() made
+ * (32 bits), those, and the environment: each ended by a zero byte. */
+enum exec_role_fd {
+    EXEC_ROLE_BLOB, EXEC_ROLE_OUT, EXEC_ROLE_ERR, EXEC_ROLE_STATUS,
+    EXEC_ROLE_GATE, EXEC_ROLE_N_FDS
+};
+enum { EXEC_ROLE_MAX = 64 << 20 };
+
 /* As bash: 127 where the program does not exist, 126 otherwise. */
 int exec_report_status(const struct exec_report *r);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * muster-exec [option...] -- program [argument...]
+ * muster-exec --parent=PID --wait=FD
  *
  * Sets this process up and becomes the program. Everything that can go wrong is
  * looked for before the gate, so that a set of workers whose program is missing
@@ -51,7 +52,7 @@ void exec_fail(const struct setup *s, enum exec_stage stage, int code,
 enum option_id {
     OPT_ID = 256, OPT_STATUS, OPT_GATE, OPT_KEEP, OPT_PARENT, OPT_CWD,
     OPT_CPUS, OPT_UMASK, OPT_CORE, OPT_OOM, OPT_SAME_SESSION,
-    OPT_FIND, OPT_PYTHON_ONLY,
+    OPT_FIND, OPT_PYTHON_ONLY, OPT_WAIT,
 };
 
 static const struct option long_options[] = {
@@ -68,8 +69,12 @@ static const struct option long_options[] = {
     {"find", required_argument, NULL, OPT_FIND},
     {"python-only", no_argument, NULL, OPT_PYTHON_ONLY},
     {"same-session", no_argument, NULL, OPT_SAME_SESSION},
+    {"wait", required_argument, NULL, OPT_WAIT},
     {NULL, 0, NULL, 0},
 };
+
+static const struct setup no_setup = {
+    .o = {.status_fd = -1, .gate_fd = -1}, .wait_fd = -1};
 
 static int64_t number(const struct setup *s, const char *text, int64_t least,
                       int64_t most)
@@ -124,6 +129,9 @@ static void take_option(struct setup *s, int id, const char *value)
     case OPT_PYTHON_ONLY:
         s->o.python_only = true;
         break;
+    case OPT_WAIT:
+        s->wait_fd = (int)number(s, value, 3, INT_MAX);
+        break;
     case OPT_OOM:
         s->o.oom_score_adj = (int)number(s, value, -1000, 1000);
         break;
@@ -135,8 +143,9 @@ static void take_option(struct setup *s, int id, const char *value)
 static void parse(struct setup *s, int argc, char **argv)
 {
     opterr = 0;
+    optind = 0; /* anew */
     for (;;) {
-        int before = optind;
+        int before = optind ? optind : 1;
         int id = getopt_long(argc, argv, "+", long_options, NULL);
 
         if (id == -1) {
@@ -144,7 +153,7 @@ static void parse(struct setup *s, int argc, char **argv)
         }
         take_option(s, id, id == '?' ? argv[before] : optarg);
     }
-    if (optind >= argc) {
+    if (optind >= argc && s->wait_fd < 0) {
         exec_fail(s, EXEC_OPTIONS, 0, ": no program given");
     }
     s->argv = argv + optind;
@@ -179,12 +188,28 @@ static _Noreturn void run(const struct setup *s, const char *path)
     exec_fail(s, EXEC_RUN, code, "%s", path);
 }
 
+/* A blank: what it is to be takes the place of its own command line. */
+static void wait_for_role(struct setup *s)
+{
+    struct exec_role role;
+
+    exec_wait(s, &role);
+    *s = no_setup;
+    s->o.status_fd = role.status_fd;
+    s->o.gate_fd = role.gate_fd;
+    parse(s, role.argc, role.argv);
+}
+
 int main(int argc, char **argv)
 {
-    static struct setup s = {.o = {.status_fd = -1, .gate_fd = -1}};
+    static struct setup s;
     static char path[PATH_MAX];
 
+    s = no_setup;
     parse(&s, argc, argv);
+    if (s.wait_fd >= 0) {
+        wait_for_role(&s);
+    }
     exec_set_up(&s);
     if (s.o.find) {
         char *other[] = {(char *)(uintptr_t)s.o.find, NULL};

@@ -23,7 +23,7 @@ enum { MAX_CPUS = 65536 };
 
 /* The signal first, then the question: a parent that ended before the first is
  * noticed by the second. */
-static void tie_to_parent(const struct setup *s)
+void exec_tie_to_parent(const struct setup *s)
 {
     if (!s->parent) {
         return;
@@ -232,7 +232,7 @@ static void sort_fds(const struct setup *s)
 
 void exec_set_up(const struct setup *s)
 {
-    tie_to_parent(s);
+    exec_tie_to_parent(s);
     new_session(s);
     go_there(s);
     bind_to_cpus(s);

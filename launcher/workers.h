@@ -29,6 +29,7 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "base/proc_env.h"
+#include "launcher/blanks.h"
 #include "launcher/output.h"
 #include "launcher/warm.h"
 
@@ -76,6 +77,7 @@ struct workers_config {
     unsigned linger_ms;   /* 0: 1 s */
     struct warm *warm;    /* workers are made of what it has, as far as that goes;
                              it must fit (warm_check); NULL: none is */
+    struct blanks *blanks; /* likewise; NULL: none is made of one */
     bool hold;            /* do not release before workers_release() */
 };
 

@@ -77,7 +77,8 @@ int bed_try_start(struct bed *bed, struct view *v, struct launch_args a,
     char *argvs[64][4], *envs[64][8];
     struct workers_config c = {.workers = specs, .n = a.n, .cwd = a.cwd,
                                .logs_dir = a.logs_dir, .hold = a.hold,
-                               .linger_ms = a.linger_ms};
+                               .linger_ms = a.linger_ms,
+                               .blanks = bed->blanks};
     struct workers_events ev = {.on_started = on_started,
                                 .on_exit = on_exit_view,
                                 .on_stuck = on_stuck,
@@ -101,11 +102,34 @@ int bed_try_start(struct bed *bed, struct view *v, struct launch_args a,
     return workers_start(&bed->host, &c, &ev, &v->set, e);
 }
 
+void bed_use_blanks(struct bed *bed)
+{
+    static char *const none[] = {NULL};
+    struct blanks_config config = {.loop = &bed->loop,
+                                   .children = bed->host.children,
+                                   .exec_path = bed->host.exec_path,
+                                   .envp = none, .first_ms = 1,
+                                   .pace_ms = 1};
+
+    if (blanks_create(&config, &bed->blanks, NULL) < 0) {
+        bail_out("no blanks");
+    }
+}
+
+void bed_fill(struct bed *bed, unsigned n)
+{
+    if (bed->blanks) {
+        blanks_fill(bed->blanks, n);
+        bed_turn_until(bed, blanks_waiting(bed->blanks) == n);
+    }
+}
+
 void bed_start(struct bed *bed, struct view *v, struct launch_args a)
 {
     struct error e = {0};
 
     memset(v, 0, sizeof(*v));
+    bed_fill(bed, a.n);
     if (bed_try_start(bed, v, a, &e) < 0) {
         bail_out("%s", e.text);
     }
@@ -126,12 +150,13 @@ int bed_count(const struct bed *bed, const char *word)
     return n;
 }
 
-void bed_check_nobody(const char *what)
+void bed_check_nobody(const struct bed *bed, const char *what)
 {
     _proc_list_ struct proc_list l = {0};
 
     proc_descendants(getpid(), &l, NULL);
-    is_int((int)l.n, 0, "%s: nobody is left", what);
+    is_int((int)l.n, bed->blanks ? (int)blanks_waiting(bed->blanks) : 0,
+           "%s: nobody is left", what);
 }
 
 static void find_exec(struct bed *bed)
@@ -172,6 +197,7 @@ void bed_close(struct bed *bed)
 {
     _free_ char *fds = NULL;
 
+    blanks_destroy(bed->blanks);
     uv_run(&bed->loop, UV_RUN_NOWAIT);
     fds = proc_fd_inventory();
     is_str(fds, bed->fds_before, "no descriptor is left open");

@@ -13,6 +13,7 @@
 struct bed {
     uv_loop_t loop;
     struct workers_host host;
+    struct blanks *blanks; /* NULL: workers start plainly */
     char dir[64];
     char self[4096]; /* the program */
     struct buf printed; /* what the sink got, of all sets */
@@ -44,6 +45,11 @@ struct launch_args {
     unsigned linger_ms;
 };
 
+/* From now on workers are made of blanks. */
+void bed_use_blanks(struct bed *bed);
+/* So many are ready; bed_start() does that by itself. */
+void bed_fill(struct bed *bed, unsigned n);
+
 /* main() of a worker. */
 int bed_act(int argc, char **argv);
 
@@ -60,7 +66,7 @@ void bed_start(struct bed *bed, struct view *v, struct launch_args a);
 /* How often the workers have printed `word`. */
 int bed_count(const struct bed *bed, const char *word);
 /* A test case: nobody is left of anything that a test started. */
-void bed_check_nobody(const char *what);
+void bed_check_nobody(const struct bed *bed, const char *what);
 
 /* A timer's, that only wakes the loop. */
 void bed_on_tick(uv_timer_t *t);

@@ -113,7 +113,17 @@ static bool keep_ours(struct workers *w, struct proc_list *l)
     return unclear;
 }
 
+/* A child of the agent that is no worker of the set: of another one, a blank, an
+ * interpreter. Nothing below it is ours: orphans come to the agent. */
+static bool is_others(void *set, pid_t pid)
+{
+    const struct workers *w = set;
+
+    return child_is_known(w->host->children, pid) && !find_worker(w, pid);
+}
+
 bool workers_left(struct workers *w, struct proc_list *l)
 {
-    return proc_descendants(getpid(), l, NULL) == 0 && keep_ours(w, l);
+    return proc_descendants_but(getpid(), is_others, w, l, NULL) == 0 &&
+           keep_ours(w, l);
 }

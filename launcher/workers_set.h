@@ -31,6 +31,7 @@ struct workers {
     struct workers_events events;
     struct worker *all;
     unsigned n, n_alive;
+    unsigned n_lost; /* may have taken a byte of the gate that is another's */
     char tag[64]; /* NAME=VALUE in the environment of all */
     struct child_watch watch;
     unsigned linger_ms;

@@ -3,6 +3,9 @@
  * The start of a set: each worker gets two pipes for its output and waits at a
  * gate, which opens when all exist. The status pipe ends when the last of them
  * has been executed; before, muster-exec says there which step failed.
+ *
+ * Those that are made of blanks are waited for before the gate opens: in the place of
+ * one that does not answer another process is started, with the same pipes.
  */
 #include <config.h>
 
@@ -76,31 +79,45 @@ static void on_status(uv_poll_t *h, int status, int events)
 
 void workers_release(struct workers *w)
 {
-    char bytes[MAX_WORKERS];
+    char bytes[MAX_WORKERS + BLANKS_MAX];
     ssize_t n;
 
     if (w->gate_fd < 0) {
         return;
     }
-    memset(bytes, 'g', w->n);
+    memset(bytes, 'g', w->n + w->n_lost);
     /* A socket, because it can be told not to raise SIGPIPE; a byte each fits
      * into its buffer. Nobody there: they have all ended, which we shall hear. */
-    n = send(w->gate_fd, bytes, w->n, MSG_NOSIGNAL);
+    n = send(w->gate_fd, bytes, w->n + w->n_lost, MSG_NOSIGNAL);
     (void)n;
     close_fd(&w->gate_fd);
 }
+
+/* One that is made of a blank, and what another process needs to take its place. */
+struct told {
+    struct worker *worker;
+    int out_fd, err_fd; /* the writing ends */
+};
 
 /* Descriptors of the start that go to the children. */
 struct launch {
     const struct workers_config *config;
     int gate_fd;   /* the workers' end */
     int status_fd; /* the writing end */
+    struct told told[BLANKS_MAX];
+    unsigned n_told;
 };
 
 static void launch_release(struct launch *l)
 {
     close_fd(&l->gate_fd);
     close_fd(&l->status_fd);
+    while (l->n_told) {
+        struct told *t = &l->told[--l->n_told];
+
+        close_fd(&t->out_fd);
+        close_fd(&t->err_fd);
+    }
 }
 
 static int open_pipe(int p[2], struct error *e)
@@ -188,13 +205,12 @@ static bool spawn_warm(struct worker *k, const struct launch *l,
                       NULL) == 0;
 }
 
-static int spawn_with(struct worker *k, const struct launch *l, int out,
-                      int err, struct error *e)
+static struct exec_options options_of(const struct worker *k,
+                                      const struct launch *l)
 {
     const struct worker_spec *spec = &l->config->workers[k->local_rank];
-    struct workers_host *host = k->set->host;
-    const int pass[] = {l->status_fd, l->gate_fd};
-    struct exec_options o = {
+
+    return (struct exec_options){
         .id = k->local_rank,
         .cwd = l->config->cwd,
         .cpus = spec->cpus,
@@ -204,26 +220,65 @@ static int spawn_with(struct worker *k, const struct launch *l, int out,
         .status_fd = l->status_fd,
         .gate_fd = l->gate_fd,
     };
-    _free_ char **envp = tag_env(spec->envp, k->set->tag);
-    _strlist_ struct strlist argv = {0};
-    struct child_spec child = {
-        .path = host->exec_path, .envp = envp, .stdio = {-1, out, err},
-        .pass = pass, .n_pass = 2, .new_session = true,
-    };
-
-    exec_argv(&argv, &o, spec->argv);
-    if (argv.failed || !envp) {
-        return error_set(e, ENOMEM, "start worker %u", k->rank);
-    }
-    if (spawn_warm(k, l, envp, out, err)) {
-        return 0;
-    }
-    child.argv = argv.items;
-    return child_spawn(host->children, &child, workers_on_exit, k, &k->pid, e);
 }
 
-static int start_one(struct worker *k, const struct launch *l,
-                     struct error *e)
+/* Likewise. Where it can be, the descriptors are those of `l` from then on. */
+static bool tell_blank(struct worker *k, struct launch *l, char *const *envp,
+                       int *out, int *err)
+{
+    struct exec_options o = options_of(k, l);
+    struct blank_job job = {
+        .o = &o, .argv = l->config->workers[k->local_rank].argv, .envp = envp,
+        .out_fd = *out, .err_fd = *err,
+    };
+
+    if (!l->config->blanks || l->n_told == BLANKS_MAX ||
+        blanks_start(l->config->blanks, &job, workers_on_exit, k, &k->pid,
+                     NULL) < 0) {
+        return false;
+    }
+    l->told[l->n_told++] = (struct told){k, take_fd(out), take_fd(err)};
+    return true;
+}
+
+static int spawn_plainly(struct worker *k, const struct launch *l,
+                         char *const *envp, int out, int err, struct error *e)
+{
+    const int pass[] = {l->status_fd, l->gate_fd};
+    struct exec_options o = options_of(k, l);
+    _strlist_ struct strlist argv = {0};
+    struct child_spec child = {
+        .path = k->set->host->exec_path, .envp = envp,
+        .stdio = {-1, out, err}, .pass = pass, .n_pass = 2,
+        .new_session = true,
+    };
+
+    exec_argv(&argv, &o, l->config->workers[k->local_rank].argv);
+    if (argv.failed) {
+        return error_set(e, ENOMEM, "start worker %u", k->rank);
+    }
+    child.argv = argv.items;
+    return child_spawn(k->set->host->children, &child, workers_on_exit, k,
+                       &k->pid, e);
+}
+
+static int spawn_with(struct worker *k, struct launch *l, int *out, int *err,
+                      struct error *e)
+{
+    _free_ char **envp = tag_env(l->config->workers[k->local_rank].envp,
+                                 k->set->tag);
+
+    if (!envp) {
+        return error_set(e, ENOMEM, "start worker %u", k->rank);
+    }
+    if (spawn_warm(k, l, envp, *out, *err) ||
+        tell_blank(k, l, envp, out, err)) {
+        return 0;
+    }
+    return spawn_plainly(k, l, envp, *out, *err, e);
+}
+
+static int start_one(struct worker *k, struct launch *l, struct error *e)
 {
     int out[2] = {-1, -1}, err[2] = {-1, -1};
     int rc = open_pipe(out, e);
@@ -233,7 +288,7 @@ static int start_one(struct worker *k, const struct launch *l,
     }
     rc = open_pipe(err, e);
     if (rc == 0) {
-        rc = spawn_with(k, l, out[1], err[1], e);
+        rc = spawn_with(k, l, &out[1], &err[1], e);
     }
     close_fd(&out[1]);
     close_fd(&err[1]);
@@ -245,6 +300,44 @@ static int start_one(struct worker *k, const struct launch *l,
     k->was = k->pid;
     k->set->n_alive++;
     return open_streams(k, l->config, out[0], err[0], e);
+}
+
+/* The blank that it was to be made of is gone. */
+static int start_instead(struct worker *k, const struct launch *l,
+                         struct error *e)
+{
+    _free_ char **envp = tag_env(l->config->workers[k->local_rank].envp,
+                                 k->set->tag);
+    const struct told *t = l->told;
+    int rc;
+
+    while (t->worker != k) {
+        t++;
+    }
+    rc = envp ? spawn_plainly(k, l, envp, t->out_fd, t->err_fd, e)
+              : error_set(e, ENOMEM, "start worker %u", k->rank);
+    if (rc == 0) {
+        k->was = k->pid;
+        k->set->n_alive++;
+    }
+    return rc;
+}
+
+/* `rc` tells whether all have been started that far. */
+static int settle(struct workers *w, struct launch *l, int rc, struct error *e)
+{
+    void *lost[BLANKS_MAX];
+    unsigned n = l->n_told ? blanks_settle(l->config->blanks, lost) : 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        struct worker *k = lost[i];
+
+        k->pid = k->was = -1;
+        w->n_lost++;
+        w->n_alive--;
+        rc = rc < 0 ? rc : start_instead(k, l, e);
+    }
+    return rc;
 }
 
 static int open_launch(struct workers *w, struct launch *l, struct error *e)
@@ -373,6 +466,7 @@ int workers_start(struct workers_host *host,
     for (unsigned i = 0; i < w->n && rc == 0; i++) {
         rc = start_one(&w->all[i], &l, e);
     }
+    rc = settle(w, &l, rc, e);
     if (rc < 0) {
         /* Those that were started wait at the gate; they go unheard. */
         w->abandoned = true;

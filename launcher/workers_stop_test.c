@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that are stopped, what they leave behind, and the next generation. */
+/*
+ * Workers that are stopped, what they leave behind, and the next generation: with
+ * workers that start plainly, and with such as are made of blanks.
+ */
 #include <config.h>
 
 #include "base/cleanup.h"
@@ -61,7 +64,7 @@ static void test_stop(void)
     bed_turn_until(&bed, v.n_gone);
     is_int(v.ends[0].how.signal, SIGTERM, "a SIGSTOPped worker gets it, too");
     ok(clock_mono_ms() - t < 10000, "at once");
-    bed_check_nobody("stop");
+    bed_check_nobody(&bed, "stop");
 }
 
 static void test_left_behind(void)
@@ -80,14 +83,14 @@ static void test_left_behind(void)
         is_int(v.n_gone, 0, "%s is not taken for gone", cases[i].what);
         bed_turn_until(&bed, v.n_gone);
         is_int(v.n_gone, 1, "it goes when the time is over");
-        bed_check_nobody(cases[i].what);
+        bed_check_nobody(&bed, cases[i].what);
     }
     bed_start(&bed, &v, (struct launch_args){.n = 2, .verb = "daemon",
                                              .linger_ms = 60000});
     bed_turn_until(&bed, v.n_exits == 2);
     workers_stop(v.set, 0);
     bed_turn_until(&bed, v.n_gone);
-    bed_check_nobody("a forced stop does not linger");
+    bed_check_nobody(&bed, "a forced stop does not linger");
 
     buf_clear(&bed.printed);
     bed_start(&bed, &v, (struct launch_args){.n = 1, .verb = "many",
@@ -95,7 +98,7 @@ static void test_left_behind(void)
     bed_turn_until(&bed, bed_count(&bed, "forked"));
     workers_stop(v.set, 0);
     bed_turn_until(&bed, v.n_gone);
-    bed_check_nobody("50 children, half of them in sessions of their own");
+    bed_check_nobody(&bed, "50 children, half of them in sessions of their own");
 
     buf_clear(&bed.printed);
     bed_start(&bed, &v, (struct launch_args){.n = 3, .verb = "late",
@@ -130,7 +133,7 @@ static void test_two_sets(void)
     is_int(c.n_exits, 0, "and the third outlives the first");
     workers_stop(c.set, 0);
     bed_turn_until(&bed, c.n_gone);
-    bed_check_nobody("two sets");
+    bed_check_nobody(&bed, "two sets");
 }
 
 /* Makes a FIFO of the environment of one that is there instead of /proc. */
@@ -198,7 +201,7 @@ static void test_silent(void)
     is_int(a.n_exits, 0, "the other set lives on");
     workers_stop(a.set, 0);
     bed_turn_until(&bed, a.n_gone);
-    bed_check_nobody("one that was silent");
+    bed_check_nobody(&bed, "one that was silent");
 }
 
 /* --- how long a restart takes --- */
@@ -241,7 +244,7 @@ static uint64_t plain_ns(void)
     return best;
 }
 
-static void test_restart(void)
+static void test_restart(const char *how)
 {
     uint64_t plain = plain_ns(), best = UINT64_MAX;
     struct view v;
@@ -250,8 +253,10 @@ static void test_restart(void)
     v.then = next_round;
     bed_turn_until(&bed, v.n_started);
     for (int round = 1; round < N_ROUNDS; round++) {
-        uint64_t t = clock_mono_ns();
+        uint64_t t;
 
+        bed_fill(&bed, 8);
+        t = clock_mono_ns();
         workers_stop(v.set, 0);
         while (v.n_gone < round || !v.n_started) {
             uv_run(&bed.loop, UV_RUN_ONCE);
@@ -262,8 +267,9 @@ static void test_restart(void)
     workers_stop(v.set, 0);
     bed_turn_until(&bed, v.n_gone == N_ROUNDS);
     is_int(v.n_gone, N_ROUNDS, "ten generations");
-    diag("8 workers killed, reaped and 8 executed: %.2f ms; "
-         "8 x posix_spawn: %.2f ms", (double)best / 1e6, (double)plain / 1e6);
+    diag("8 workers killed, reaped and 8 executed %s: %.2f ms; "
+         "8 x posix_spawn: %.2f ms", how, (double)best / 1e6,
+         (double)plain / 1e6);
 }
 
 int main(int argc, char **argv)
@@ -276,7 +282,12 @@ int main(int argc, char **argv)
     test_left_behind();
     test_two_sets();
     test_silent();
-    test_restart();
+    test_restart("plainly");
+    bed_use_blanks(&bed);
+    test_stop();
+    test_left_behind();
+    test_two_sets();
+    test_restart("of blanks");
     bed_close(&bed);
     return tap_done();
 }

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers from their start to their end: what is told of them. */
+/*
+ * Workers from their start to their end: what is told of them. All of it twice: with
+ * workers that start plainly, and with such as are made of blanks.
+ */
 #include <config.h>
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/proc.h"
 #include "base/str.h"
 #include "launcher/workers_bed.h"
 #include "tests/lib/tap.h"
@@ -32,8 +36,9 @@ static void test_plain(void)
     _free_ char *text = NULL;
     struct view v;
 
-    snprintf(logs, sizeof(logs), "%s/1", bed.dir);
+    snprintf(logs, sizeof(logs), "%s/%d", bed.dir, bed.blanks != NULL);
     buf_clear(&bed.printed);
+    bed.n_wrong_stream = 0;
     bed_start(&bed, &v, (struct launch_args){.n = 4, .verb = "say",
                                              .logs_dir = logs});
     is_int((int)workers_count(v.set), 4, "four workers");
@@ -51,7 +56,7 @@ static void test_plain(void)
     snprintf(path, sizeof(path), "%s/102/stderr", logs);
     bed_turn_until(&bed, read_some(path, &text));
     is_str(text, "err 2\n", "a file for each");
-    bed_check_nobody("plain");
+    bed_check_nobody(&bed, "plain");
 }
 
 static void test_codes(void)
@@ -169,7 +174,7 @@ static void test_held(void)
     bed_turn_until(&bed, v.n_exits == 2);
     is_int(v.n_exits, 2, "what cannot run is told before the gate");
     bed_turn_until(&bed, v.n_gone);
-    bed_check_nobody("held");
+    bed_check_nobody(&bed, "held");
 }
 
 static void test_odd_output(void)
@@ -227,6 +232,7 @@ static void test_no_exec(void)
         skip("under valgrind it starts, and fails then");
         return;
     }
+    bed_fill(&bed, 0);
     str_copy(path, sizeof(path), bed.host.exec_path);
     str_copy(bed.host.exec_path, sizeof(path), "/none/muster-exec");
     is_int(bed_try_start(&bed, &v, three, &e), -ENOENT,
@@ -255,8 +261,10 @@ static void test_out_of_descriptors(void)
     struct rlimit old, few;
     struct error e = {0};
     struct view v = {0};
-    int probe = dup(0), rc;
+    int probe, rc;
 
+    bed_fill(&bed, 5);
+    probe = dup(0);
     close(probe);
     getrlimit(RLIMIT_NOFILE, &old);
     few = old;
@@ -268,7 +276,47 @@ static void test_out_of_descriptors(void)
     is_int(rc, -EMFILE, "too few descriptors");
     bed_turn_until(&bed, !bed.host.sets);
     is_int(v.n_exits + v.n_gone, 0, "nothing is told");
-    bed_check_nobody("a start that failed half-way");
+    bed_check_nobody(&bed, "a start that failed half-way");
+}
+
+static int count_of(const struct view *v, const struct proc_list *l)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        for (unsigned k = 0; k < workers_count(v->set); k++) {
+            n += worker_pid(v->set, k) == l->items[i].pid;
+        }
+    }
+    return n;
+}
+
+/* Of four two are stopped and one is dead: the set has four workers, and nobody hears
+ * of more. */
+static void test_lost_blanks(void)
+{
+    struct launch_args four = {.n = 4, .verb = "wait"};
+    _proc_list_ struct proc_list l = {0};
+    struct error e = {0};
+    struct view v = {0};
+
+    buf_clear(&bed.printed);
+    bed_fill(&bed, 4);
+    proc_descendants(getpid(), &l, NULL);
+    is_int((int)l.n, 4, "four blanks");
+    kill(l.items[0].pid, SIGSTOP);
+    kill(l.items[2].pid, SIGSTOP);
+    kill(l.items[3].pid, SIGKILL);
+    is_int(bed_try_start(&bed, &v, four, &e), 0, "a set is started");
+    is_int(count_of(&v, &l), 1, "one blank is of use");
+    bed_turn_until(&bed, bed_count(&bed, "up\n") == 4);
+    is_int(v.n_started, 1, "all are started");
+    is_int(v.n_exits, 0, "and nobody has ended");
+    workers_stop(v.set, 0);
+    bed_turn_until(&bed, v.n_gone);
+    is_int(v.n_exits, 4, "before they are stopped");
+    bed_check_nobody(&bed, "blanks that were lost");
+
 }
 
 /* For tests/t2031-watch.t: an agent with three sets, to be killed. */
@@ -290,15 +338,8 @@ static int be_agent(void)
     return uv_run(&bed.loop, UV_RUN_DEFAULT);
 }
 
-int main(int argc, char **argv)
+static void test_all(void)
 {
-    if (argc > 1 && strcmp(argv[1], "agent") == 0) {
-        return be_agent();
-    }
-    if (argc > 1) {
-        return bed_act(argc, argv);
-    }
-    bed_open(&bed);
     test_plain();
     test_codes();
     test_signals();
@@ -310,6 +351,21 @@ int main(int argc, char **argv)
     test_no_exec();
     test_no_workers();
     test_out_of_descriptors();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "agent") == 0) {
+        return be_agent();
+    }
+    if (argc > 1) {
+        return bed_act(argc, argv);
+    }
+    bed_open(&bed);
+    test_all();
+    bed_use_blanks(&bed);
+    test_all();
+    test_lost_blanks();
     bed_close(&bed);
     return tap_done();
 }
