@@ -46,6 +46,7 @@ static bool fill(struct s3 *s, const struct s3_config *c, const char *bucket)
     s->config.token = copy(c->token, &failed);
     s->config.region = copy(c->region, &failed);
     s->config.endpoint = copy(c->endpoint, &failed);
+    s->config.ca_bundle = copy(c->ca_bundle, &failed);
     s->config.whence = copy(c->whence, &failed);
     s->bucket = copy(bucket, &failed);
     place(s, c, bucket);

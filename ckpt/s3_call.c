@@ -198,6 +198,9 @@ static void set_connection(struct try *t)
     curl_easy_setopt(h, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(h, CURLOPT_XFERINFOFUNCTION, look_up);
     curl_easy_setopt(h, CURLOPT_XFERINFODATA, t->s);
+    if (t->s->config.ca_bundle) {
+        curl_easy_setopt(h, CURLOPT_CAINFO, t->s->config.ca_bundle);
+    }
 }
 
 static void set_request(struct try *t)

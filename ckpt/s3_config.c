@@ -7,12 +7,14 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "ckpt/s3_role.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FILE_MAX_BYTES (1u << 20)
 
@@ -47,6 +49,7 @@ void s3_config_release(struct s3_config *c)
     wipe(&c->token);
     free(c->region);
     free(c->endpoint);
+    free(c->ca_bundle);
     free(c->whence);
     *c = (struct s3_config){0};
 }
@@ -144,14 +147,22 @@ static int take_from_files(struct s3_config *c, const struct files *f,
         return error_text(e, EINVAL, "AWS_PROFILE is '%.60s', and there is no "
                           "such profile in %.200s", f->profile, f->path);
     }
+    return -ENOENT;
+}
+
+static int say_none(const struct files *f, struct error *e)
+{
     return error_text(e, EACCES, "no credentials: set AWS_ACCESS_KEY_ID and "
                       "AWS_SECRET_ACCESS_KEY, or put aws_access_key_id and "
-                      "aws_secret_access_key under [%.60s] into %.200s",
+                      "aws_secret_access_key under [%.60s] into %.200s; "
+                      "this machine has no role that has any",
                       f->profile, f->path);
 }
 
 static int take_key(struct s3_config *c, const struct files *f, struct error *e)
 {
+    int rc;
+
     if (!env("AWS_ACCESS_KEY_ID") != !env("AWS_SECRET_ACCESS_KEY")) {
         return error_text(e, EACCES, "of AWS_ACCESS_KEY_ID and "
                           "AWS_SECRET_ACCESS_KEY only one is set");
@@ -159,7 +170,9 @@ static int take_key(struct s3_config *c, const struct files *f, struct error *e)
     if (env("AWS_ACCESS_KEY_ID")) {
         return take_from_env(c) < 0 ? error_set(e, ENOMEM, "credentials") : 0;
     }
-    return take_from_files(c, f, e);
+    rc = take_from_files(c, f, e);
+    rc = rc == -ENOENT ? s3_role_load(c, e) : rc;
+    return rc == -ENOENT ? say_none(f, e) : rc;
 }
 
 /* The first that is there: of the environment, of the profile, the default. */
@@ -200,6 +213,16 @@ static bool is_region(const char *name)
                         "0123456789-_") == strlen(name);
 }
 
+/* libcurl would say so of each request, and not who has asked for that file. */
+static int check_bundle(const char *path, struct error *e)
+{
+    if (path && access(path, R_OK) < 0) {
+        return error_text(e, EINVAL, "certificates of AWS_CA_BUNDLE or ca_bundle, "
+                          "%.200s: %s", path, strerror(errno));
+    }
+    return 0;
+}
+
 static int take_place(struct s3_config *c, const struct files *f,
                       struct error *e)
 {
@@ -207,7 +230,9 @@ static int take_place(struct s3_config *c, const struct files *f,
                                           NULL};
     static const char *const endpoints[] = {"AWS_ENDPOINT_URL_S3",
                                             "AWS_ENDPOINT_URL", NULL};
+    static const char *const bundles[] = {"AWS_CA_BUNDLE", NULL};
 
+    c->ca_bundle = pick(bundles, f, "ca_bundle", NULL);
     c->region = pick(regions, f, "region", "us-east-1");
     c->endpoint = pick(endpoints, f, "endpoint_url", NULL);
     if (!c->region) {
@@ -217,7 +242,10 @@ static int take_place(struct s3_config *c, const struct files *f,
         return error_text(e, EINVAL, "the region '%.60s' (AWS_REGION) is no name "
                           "of one", c->region);
     }
-    return c->endpoint ? check_endpoint(c->endpoint, e) : 0;
+    if (c->endpoint && check_endpoint(c->endpoint, e) < 0) {
+        return -EINVAL;
+    }
+    return check_bundle(c->ca_bundle, e);
 }
 
 int s3_config_load(struct s3_config *ret, struct error *e)

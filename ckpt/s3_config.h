@@ -5,10 +5,13 @@
  *
  *   key, secret   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN,
  *                 else the profile ($AWS_PROFILE, else "default") in
- *                 ~/.aws/credentials, then in ~/.aws/config
+ *                 ~/.aws/credentials, then in ~/.aws/config, else what the
+ *                 machine's role has (ckpt/s3_role.h)
  *   region        AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1
  *   endpoint      AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's
  *                 endpoint_url, Amazon's
+ *   certificates  AWS_CA_BUNDLE, the profile's ca_bundle: a file of authorities that
+ *                 TLS trusts, instead of the system's
  *
  * AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE name other files. Secrets are
  * overwritten before their memory is freed, and appear in no message.
@@ -26,11 +29,12 @@ struct s3_config {
     char *region;
     char *endpoint; /* "http[s]://HOST[:PORT][/PATH]", no slash at its end; NULL for
                        Amazon's */
+    char *ca_bundle; /* path of a file; NULL for the system's */
     char *whence;   /* where the key is from, for messages */
 };
 
 /* 0; -EACCES: there is no key, and where was looked; -EINVAL: an endpoint that is
- * no URL, a profile that is not there. */
+ * no URL, a profile that is not there, certificates that cannot be read. */
 int s3_config_load(struct s3_config *ret, struct error *e);
 void s3_config_release(struct s3_config *c);
 #define _s3_config_ __attribute__((cleanup(s3_config_release)))

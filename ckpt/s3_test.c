@@ -5,6 +5,7 @@
 
 #include "ckpt/s3_answer.h"
 #include "ckpt/s3_config.h"
+#include "ckpt/s3_role.h"
 #include "ckpt/s3_head.h"
 #include "ckpt/s3_sign.h"
 #include "ckpt/s3_sum.h"
@@ -292,7 +293,9 @@ static void test_faults(void)
 static const char *const variables[] = {
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
     "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
 };
 
 static int load(struct s3_config *c, struct error *e)
@@ -313,11 +316,13 @@ static void test_config(void)
         "aws_session_token=five\n";
     static const char config[] =
         "[profile work]\nregion = eu-west-1\n"
-        "s3 =\n  endpoint_url = http://no\nendpoint_url = https://store:9000/\n";
+        "s3 =\n  endpoint_url = http://no\nendpoint_url = https://store:9000/\n"
+        "ca_bundle = /etc/passwd\n";
 
     for (size_t i = 0; i < ARRAY_SIZE(variables); i++) {
         unsetenv(variables[i]);
     }
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1); /* this may be an instance */
     if (!mkdtemp(dir)) {
         bail_out("no directory");
     }
@@ -332,13 +337,18 @@ static void test_config(void)
     is_int(load(&c, &e), 0, "the profile default");
     is_str(c.key_id, "one", "its key");
     is_str(c.secret, "two=2", "its secret");
-    ok(!c.token && !c.endpoint, "nothing more");
+    ok(!c.token && !c.endpoint && !c.ca_bundle, "nothing more");
     is_str(c.region, "us-east-1", "the region that is the default");
     setenv("AWS_PROFILE", "work", 1);
     is_int(load(&c, &e), 0, "another profile");
     is_str(c.token, "five", "its token");
     is_str(c.region, "eu-west-1", "its region");
     is_str(c.endpoint, "https://store:9000", "its endpoint");
+    is_str(c.ca_bundle, "/etc/passwd", "its certificates");
+    setenv("AWS_CA_BUNDLE", "/nowhere/ca.pem", 1);
+    is_int(load(&c, &e), -EINVAL, "certificates that are not there");
+    like(e.text, "AWS_CA_BUNDLE or ca_bundle, /nowhere/ca.pem: No such", "named");
+    unsetenv("AWS_CA_BUNDLE");
     setenv("AWS_ENDPOINT_URL_S3", "ftp://x", 1);
     is_int(load(&c, &e), -EINVAL, "an endpoint that is none");
     setenv("AWS_ENDPOINT_URL_S3", "http://x", 1);
@@ -359,8 +369,30 @@ static void test_config(void)
     fs_remove_tree(dir, NULL);
 }
 
+/* Keys are asked for over the wire in the clear only where nobody else hears it. */
+static void test_roles(void)
+{
+    static const struct {
+        const char *url;
+        bool may;
+    } cases[] = {
+        {"https://anywhere/keys", true}, {"http://127.0.0.1:80/keys", true},
+        {"http://localhost/keys", true}, {"http://[::1]:1/keys", true},
+        {"http://169.254.170.2/keys", true}, {"http://169.254.170.23", true},
+        {"http://[fd00:ec2::23]/v1", true}, {"http://169.254.170.21/keys", false},
+        {"http://localhost.evil/keys", false}, {"http://127.0.0.1@evil/", false},
+        {"http://10.0.0.1/keys", false}, {"ftp://127.0.0.1/", false}, {"", false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        ok(s3_role_may_ask(cases[i].url) == cases[i].may, "'%s' %s", cases[i].url,
+           cases[i].may ? "may be asked" : "may not");
+    }
+}
+
 int main(void)
 {
+    test_roles();
     test_names();
     test_signatures();
     test_sums();

@@ -31,6 +31,9 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
     }
     lead_late_note(l->late, n->type);
     record_note(l->record, l->core, n);
+    if (n->type == LEAD_NOTE_SAVED) {
+        lead_bucket_saved(l->bucket, record_status(l->record)->resume_path, true);
+    }
 }
 
 static void on_timer(uv_timer_t *t);
@@ -79,6 +82,7 @@ static void start_from(struct agent_lead *l, const char *path, int64_t step)
     }
     str_copy(s->resume_path, sizeof(s->resume_path),
              lead_resume(l->core, &s->resume_step));
+    lead_bucket_saved(l->bucket, s->resume_path, false);
     if (order) {
         l->held = 0;
         give(l, order);
@@ -108,8 +112,45 @@ static void look_and_give(struct agent_lead *l, const struct order *order)
     }
     l->held = order->serial;
     str_copy(path, sizeof(path), lead_resume(l->core, &step));
+    if (l->fetched[0] && (!path[0] || l->fetched_step > step)) {
+        str_copy(path, sizeof(path), l->fetched);
+        step = l->fetched_step;
+    }
+    l->fetched[0] = '\0';
     if (!lead_watch_ask(l->ckpts, order->generation, path, step)) {
         look_for(l, path, step);
+    }
+}
+
+enum {
+    STORE_END_MS = 600 * 1000, /* the front end waits longer than that */
+    STORE_STOP_MS = 10 * 1000, /* within what a batch system leaves */
+};
+
+/* Who stops the run has said how long that may take. */
+static uint64_t store_end_ms(const struct agent_lead *l)
+{
+    uint64_t grace_ms = l->agent->config.job->limits.grace_ms;
+
+    return l->is_forced      ? 0
+           : !l->is_stopping ? STORE_END_MS
+                             : grace_ms < STORE_STOP_MS ? grace_ms : STORE_STOP_MS;
+}
+
+/* The store is asked before the first workers start, and once all are gone. */
+static void ask_store(struct agent_lead *l, const struct order *order)
+{
+    bool is_asked = false;
+
+    if (order->step == ORDER_RUN && order->generation != l->started && !l->is_heir) {
+        is_asked = lead_bucket_fetch(l->bucket);
+    } else if (order->step == ORDER_LEAVE) {
+        is_asked = lead_bucket_finish(l->bucket, store_end_ms(l));
+    }
+    if (is_asked) {
+        l->held = order->serial;
+    } else {
+        look_and_give(l, order);
     }
 }
 
@@ -130,10 +171,11 @@ static void publish(struct agent_lead *l, const struct order *order)
     lead_watch_forget(l->ckpts);
     lead_snap_forget(l->snaps);
     lead_look_forget(l->look);
+    lead_bucket_forget(l->bucket);
     if (waits_for_saves(l, order) && lead_snap_ask(l->snaps)) {
         l->held = order->serial;
     } else {
-        look_and_give(l, order);
+        ask_store(l, order);
     }
 }
 
@@ -143,9 +185,38 @@ static void on_quiet(void *arg)
     const struct order *order = held(l);
 
     if (order) {
+        ask_store(l, order);
+    }
+}
+
+static void on_fetched(void *arg, const char *path, int64_t step)
+{
+    struct agent_lead *l = arg;
+    const struct order *order = held(l);
+
+    if (strlen(path) < sizeof(l->fetched)) {
+        str_copy(l->fetched, sizeof(l->fetched), path);
+        l->fetched_step = step;
+    }
+    if (order) {
         look_and_give(l, order);
     }
 }
+
+static void on_finished(void *arg)
+{
+    struct agent_lead *l = arg;
+    const struct order *order = held(l);
+
+    if (order) {
+        look_and_give(l, order);
+    }
+}
+
+const struct lead_bucket_ops agent_lead_bucket_ops = {
+    .on_fetched = on_fetched,
+    .on_finished = on_finished,
+};
 
 void agent_lead_step(struct agent_lead *l, struct lead_event *event)
 {
@@ -203,9 +274,14 @@ void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
 {
     struct lead_event event = {.type = LEAD_STOP, .stop = kind,
                                .force = force, .text = text};
+    bool is_over = lead_bucket_is_awaited(l->bucket); /* but for that */
 
     l->is_stopping = true;
+    l->is_forced |= force;
     agent_lead_step(l, &event);
+    if (is_over && lead_bucket_forget(l->bucket)) {
+        on_finished(l);
+    }
     if (force && lead_snap_forget(l->snaps)) {
         on_quiet(l);
     }
@@ -279,12 +355,20 @@ static bool is_lost(void *arg, uint32_t rank)
     return rank < l->n_nodes && lead_node(l->core, rank)->lost;
 }
 
+static const char *pinned(void *arg)
+{
+    const struct agent_lead *l = arg;
+
+    return lead_bucket_under_way(l->bucket);
+}
+
 const struct lead_snap_ops agent_lead_snap_ops = {
     .on_saved = on_saved,
     .on_saving = on_saving,
     .on_held = on_held,
     .started = started,
     .is_lost = is_lost,
+    .pinned = pinned,
     .on_quiet = on_quiet,
 };
 

@@ -210,6 +210,7 @@ static void set_past(struct agent_lead *l, const struct past *past)
     if (past->resume_path[0]) {
         str_copy(s->resume_path, sizeof(s->resume_path), past->resume_path);
         s->resume_step = past->resume_step;
+        lead_bucket_saved(l->bucket, past->resume_path, false);
     }
 }
 
@@ -226,6 +227,7 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     }
     l->agent = a;
     a->lead = l;
+    l->is_heir = heritage != NULL;
     l->n_nodes = l->n_first = a->roster.n;
     l->said_shared = calloc(l->n_first + 1, sizeof(bool));
     l->timer = make_timer(l);
@@ -250,6 +252,8 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     rc = rc < 0 ? rc : lead_snap_create(a, &agent_lead_snap_ops, l, &l->snaps, e);
     rc = rc < 0 ? rc : lead_look_create(a, l->record, &agent_lead_look_ops, l,
                                         &l->look, e);
+    rc = rc < 0 ? rc : lead_bucket_create(a, l->record, &agent_lead_bucket_ops, l,
+                                          &l->bucket, e);
     if (rc == 0) {
         agent_lead_good(a);
         record_size(l->record, l->core);
@@ -284,6 +288,7 @@ static void destroy(struct agent_lead *l, unsigned journal_ms)
     lead_late_destroy(l->late);
     lead_snap_destroy(l->snaps);
     lead_look_destroy(l->look);
+    lead_bucket_destroy(l->bucket);
     lead_hang_destroy(l->hang);
     agent_limit_destroy(l->limit);
     agent_order_release(&l->order);
@@ -310,6 +315,7 @@ void agent_lead_stop(struct agent *a)
         !lead_verdict(l->core)->is_unsure) {
         record_may_tell(l->record, UINT64_MAX); /* nobody leads after an end */
         record_status(l->record)->saving_ranks = 0;
+        record_status(l->record)->storing_path[0] = '\0';
         record_status(l->record)->held_ranks = 0;
         record_verdict(l->record, l->core);
         record_flush(l->record);

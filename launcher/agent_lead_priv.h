@@ -12,6 +12,7 @@
 
 #include "base/str.h"
 #include "launcher/agent.h"
+#include "launcher/agent_bucket.h"
 #include "launcher/agent_look.h"
 #include "launcher/agent_order.h"
 #include "launcher/agent_snap.h"
@@ -30,6 +31,9 @@ struct agent_lead {
     struct lead_late *late;   /* likewise */
     struct lead_snap *snaps;
     struct lead_look *look;
+    struct lead_bucket *bucket; /* or NULL */
+    char fetched[ORDER_PATH_BYTES]; /* from the store, for the first generation ... */
+    int64_t fetched_step;           /* ... or -1 */
     uint64_t held;         /* the order that waits for a checkpoint */
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
@@ -41,7 +45,8 @@ struct agent_lead {
     uint32_t n_nodes;      /* agents that the core knows */
     char front_name[256];  /* who asked to take over last; "" for nobody */
     bool front_was_there;
-    bool is_stopping;
+    bool is_stopping, is_forced;
+    bool is_heir; /* another one led before */
     struct lead_hang *hang;
     uint32_t started;  /* the newest generation; it may be ordered again */
     uint32_t n_quiet;  /* agents that are silent now */
@@ -56,6 +61,7 @@ struct agent_lead {
 extern const struct lead_watch_ops agent_lead_watch_ops;
 extern const struct lead_snap_ops agent_lead_snap_ops;
 extern const struct lead_look_ops agent_lead_look_ops;
+extern const struct lead_bucket_ops agent_lead_bucket_ops;
 
 void agent_lead_step(struct agent_lead *l, struct lead_event *event);
 /* The run is to stop, for that reason. */

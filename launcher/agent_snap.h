@@ -72,6 +72,9 @@ struct lead_snap_ops {
     uint32_t (*started)(void *arg);
     /* The node of that agent was given up, and has not come back. */
     bool (*is_lost)(void *arg, uint32_t agent);
+    /* The path of a checkpoint that is being read, and has to stay meanwhile; or
+     * "". */
+    const char *(*pinned)(void *arg);
     /* The answer to lead_snap_ask(). */
     void (*on_quiet)(void *arg);
 };

@@ -139,11 +139,25 @@ static uint64_t busy_from(const struct lead_save *save)
     return from;
 }
 
+/* In that directory, or "". */
+static void find_pinned(struct lead_save *s)
+{
+    const char *path = s->lead->ops->pinned(s->lead->arg);
+    size_t n = strlen(s->root);
+
+    s->pinned[0] = '\0';
+    if (strncmp(path, s->root, n) == 0 && path[n] == '/' &&
+        strlen(path + n + 1) < sizeof(s->pinned)) {
+        str_copy(s->pinned, sizeof(s->pinned), path + n + 1);
+    }
+}
+
 static void finish(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
     s->is_working = true;
+    find_pinned(s);
     s->error = (struct error){0};
     s->commit = (struct snap_commit){
         .root = s->root,
@@ -152,6 +166,7 @@ static void finish(struct lead_save *s)
                    .n_ranks = s->tally.n_ranks},
         .n_written = s->tally.n_written,
         .keep = l->agent->config.job->checkpoint.keep,
+        .pinned = s->pinned,
         .busy_from = busy_from(s),
     };
     s->work.data = s;

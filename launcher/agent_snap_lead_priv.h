@@ -4,6 +4,7 @@
 #define MUSTER_LAUNCHER_AGENT_SNAP_LEAD_PRIV_H
 
 #include "ckpt/snap.h"
+#include "ckpt/step.h"
 #include "launcher/agent_snap.h"
 #include "launcher/snap_commit.h"
 
@@ -17,6 +18,7 @@ struct lead_save {
     char uuid[COMMIT_UUID_BYTES];
     char root[SNAP_ROOT_BYTES];
     uint64_t step, token;
+    char pinned[STEP_NAME_BYTES];
     struct snap_tally tally;
     uint64_t told_ms;
     bool is_working, is_settled;

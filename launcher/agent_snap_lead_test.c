@@ -104,9 +104,15 @@ static void on_quiet(void *arg)
     b->n_quiet++;
 }
 
+static const char *pinned(void *arg)
+{
+    (void)arg;
+    return "";
+}
+
 static const struct lead_snap_ops ops = {
     .on_saved = on_saved, .on_saving = on_saving, .started = started,
-    .is_lost = is_lost, .on_quiet = on_quiet, .on_held = on_held,
+    .is_lost = is_lost, .pinned = pinned, .on_quiet = on_quiet, .on_held = on_held,
 };
 
 /* Of two ranks, each of an agent of its own. */

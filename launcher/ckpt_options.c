@@ -52,7 +52,10 @@ static const struct option_def table[] = {
     SHOW_OPTION(struct ckpt_options, format),
     {.name = "keep", .value = "N", .type = OPTION_INT,
      .offset = offsetof(struct ckpt_options, keep),
-     .help = "prune: how many whole checkpoints to keep"},
+     .help = "prune, push: how many whole checkpoints to keep there"},
+    {.name = "newer", .type = OPTION_FLAG,
+     .offset = offsetof(struct ckpt_options, is_newer),
+     .help = "pull: only one that is newer than all whole ones in DIRECTORY"},
     {.name = "dry-run", .type = OPTION_FLAG,
      .offset = offsetof(struct ckpt_options, is_dry),
      .help = "push, pull, cp, prune: tell what would be done"},
@@ -91,8 +94,9 @@ const struct options ckpt_options = {
              "last-valid PLACE\n"
              "show CHECKPOINT [-o json|yaml]\n"
              "convert CHECKPOINT FILE.safetensors|DIRECTORY\n"
-             "push CHECKPOINT s3://BUCKET/PREFIX\n"
+             "push CHECKPOINT s3://BUCKET/PREFIX [--keep N]\n"
              "pull s3://BUCKET/PREFIX[/NAME] DIRECTORY\n"
+             "pull s3://BUCKET/PREFIX DIRECTORY --newer\n"
              "cp FROM TO\n"
              "prune s3://BUCKET/PREFIX --keep N\n"
              "bench DIRECTORY [--size SIZE] [--ranks N] [-o json|yaml]",

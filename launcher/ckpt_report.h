@@ -20,7 +20,7 @@ struct ckpt_options {
     enum show_format format;
     int64_t keep, jobs, timeout_s, ranks, rounds, tensors;
     uint64_t part_bytes, shard_bytes, bytes;
-    bool is_dry;
+    bool is_dry, is_newer;
 };
 extern const struct options ckpt_options;
 

@@ -46,11 +46,23 @@ bool front_settle_from_record(struct front *f)
     return true;
 }
 
+bool front_is_storing(const struct front *f)
+{
+    const struct run_status *s = screen_last(f->screen);
+
+    return f->lead && s && s->storing_path[0];
+}
+
+static uint64_t lead_end_ms(const struct front *f)
+{
+    return front_is_storing(f) ? FRONT_STORE_END_MS : FRONT_LEAD_END_MS;
+}
+
 void front_finish_if_done(struct front *f)
 {
     uint64_t waited = front_now_ms(f) - f->over_ms;
 
-    if (f->phase != FRONT_OVER || (f->lead && waited < FRONT_LEAD_END_MS)) {
+    if (f->phase != FRONT_OVER || (f->lead && waited < lead_end_ms(f))) {
         return;
     }
     if (front_reach_is_gone(f) && front_mpirun_is_gone(f, waited) &&

@@ -39,6 +39,7 @@
 
 enum {
     FRONT_LEAD_END_MS = 45000,  /* for the lead to deliver what it has */
+    FRONT_STORE_END_MS = 660000, /* likewise, into checkpoint.store */
     FRONT_MPIRUN_END_MS = 5000, /* for mpirun to go by itself after that */
 };
 
@@ -92,6 +93,7 @@ struct front {
     bool in_order;         /* the lead itself gave the verdict */
     bool lost_node;        /* it says that it has lost one */
     bool lets_go;          /* of what nobody reads, and ends */
+    bool skips_store;      /* the lead was told not to wait for checkpoint.store */
     bool is_ending;        /* only that is left */
     bool has_left;         /* the run goes on, or may do so, without us */
 
@@ -156,6 +158,8 @@ void front_leave(struct front *f, int status, const char *text);
 /* By the record of the run, where the lead may have ended in order while nobody
  * here could hear it. False if it has not. */
 bool front_settle_from_record(struct front *f);
+/* The lead takes a checkpoint to a store, or waits to. */
+bool front_is_storing(const struct front *f);
 /* Stops the loop once there is a verdict and all that belongs to the run has
  * gone; what is late is killed. */
 void front_finish_if_done(struct front *f);

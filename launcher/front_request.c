@@ -92,6 +92,18 @@ static bool is_repeated(const struct front *f, int sig)
            getenv("SLURM_JOB_ID");
 }
 
+/* The run is over but for its last checkpoint on the way to a store. */
+static void end_storing(struct front *f, int sig)
+{
+    if (sig == SIGHUP || f->skips_store || !front_is_storing(f)) {
+        f->lets_go = true;
+        return;
+    }
+    f->skips_store = true;
+    screen_note(f->screen, "%s: not waiting for the store", child_signal_name(sig));
+    front_send_request(f, "preempt", true);
+}
+
 /* The first signal asks, the second forces, the third lets go. */
 void front_on_signal(uv_signal_t *s, int sig)
 {
@@ -109,7 +121,7 @@ void front_on_signal(uv_signal_t *s, int sig)
     f->was_noticed = true;
     f->n_signals += !is_notice;
     if (f->phase == FRONT_OVER) {
-        f->lets_go = true;
+        end_storing(f, sig);
         return;
     }
     if (f->phase == FRONT_STARTING) {

@@ -305,6 +305,12 @@ void run_text_head(struct buf *b, const struct run_view *v)
     if (s->resume_path[0]) {
         put_text(b, "  checkpoint  ", s->resume_path);
     }
+    if (s->stored_path[0]) {
+        put_text(b, "  stored      ", s->stored_path);
+    }
+    if (s->storing_path[0]) {
+        put_text(b, "  storing     ", s->storing_path);
+    }
     put_saving(b, s);
     put_held(b, s);
     if (s->save_plan.is_set && !s->verdict.is_set) {

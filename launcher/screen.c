@@ -119,6 +119,7 @@ static bool is_news(const char *event)
     static const char *const dull[] = {
         "nodes_gathered", "generation_preparing", "generation_running",
         "checkpoint_saved", "checkpoint_removed", "checkpoint_copied",
+        "checkpoint_stored",
         "ended", "front_back",
     };
 

@@ -41,6 +41,11 @@ static int commit(const struct snap_commit *c, struct io *io, int root,
     return rc;
 }
 
+static bool may_go(const struct snap_commit *c, const char *name, const char *saved)
+{
+    return strcmp(name, saved) != 0 && !(c->pinned && strcmp(name, c->pinned) == 0);
+}
+
 /* The newest stay, as many as are to be kept. What was never finished goes once all of
  * those are of later steps: it would not stay if it were a checkpoint. */
 static void tidy(const struct snap_commit *c, struct io *io, int root,
@@ -62,7 +67,7 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
         step_close(&found);
         if (rc == 0 && ++n_whole <= c->keep) {
             oldest = at->step;
-        } else if (rc == 0 ? strcmp(at->name, saved) != 0
+        } else if (rc == 0 ? may_go(c, at->name, saved)
                            : rc == -ENOENT && n_whole >= c->keep &&
                                  at->step < oldest && at->step < c->busy_from) {
             step_remove(io, root, at->name, NULL);

@@ -18,6 +18,7 @@ struct snap_commit {
     struct gather gather; /* what it is */
     uint32_t n_written;   /* ranks that have said so */
     unsigned keep;        /* checkpoints; 0: all */
+    const char *pinned;   /* the name of one that stays; NULL or "" for none */
     uint64_t busy_from;   /* other saves are on their way, none of a step below it */
 };
 

@@ -92,6 +92,21 @@ static int commit(uint64_t step, uint32_t n_written, uint64_t busy_from,
     return snap_commit(&c, io_system(), why, e);
 }
 
+static int commit_beside(uint64_t step, uint64_t pinned, struct error *e)
+{
+    char name[STEP_NAME_BYTES];
+    const struct snap_commit c = {
+        .root = top, .n_written = N, .keep = 2, .busy_from = UINT64_MAX,
+        .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
+                   .token = 1, .n_ranks = N},
+        .pinned = name,
+    };
+
+    step_name(pinned, uuid_of(pinned), name);
+    write_ranks(step, N);
+    return snap_commit(&c, io_system(), NULL, e);
+}
+
 static bool is_there(uint64_t step, const char *file)
 {
     char path[PATH_MAX], name[STEP_NAME_BYTES];
@@ -157,6 +172,11 @@ static void test_keep(void)
     is_int(commit(34, N, 31, NULL, &e), 0, "one more: %s", e.text);
     ok(!is_there(29, "") && is_there(31, ""),
        "others may be saving: no older ones than they say");
+    is_int(commit_beside(35, 33, &e), 0, "one that somebody reads: %s", e.text);
+    is_int(commit_beside(36, 33, &e), 0, "and another: %s", e.text);
+    ok(is_there(33, "COMMIT") && !is_there(34, ""), "stays, and no other one");
+    is_int(commit_beside(37, 36, &e), 0, "it was read: %s", e.text);
+    ok(!is_there(33, ""), "it goes");
 }
 
 /* Of two leads one may come late. */

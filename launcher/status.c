@@ -62,6 +62,7 @@ struct run_status *run_status_create(void)
     if (s) {
         s->step = -1;
         s->resume_step = -1;
+        s->stored_step = -1;
         s->failure.rank = -1;
         s->failure.node = -1;
     }
@@ -379,6 +380,11 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     if (s->resume_path[0] && s->resume_step >= 0) {
         jsonw_int(&w, "resume_step", s->resume_step);
     }
+    jsonw_opt_str(&w, "stored_path", s->stored_path);
+    if (s->stored_path[0] && s->stored_step >= 0) {
+        jsonw_int(&w, "stored_step", s->stored_step);
+    }
+    jsonw_opt_str(&w, "storing", s->storing_path);
     put_time(&w, "saved", s->saved_ns);
     if (s->saving_ranks) {
         jsonw_object(&w, "saving");

@@ -135,6 +135,9 @@ struct run_status {
     char run_dir[PATH_MAX];
     char resume_path[PATH_MAX]; /* last accepted checkpoint; "" for none */
     int64_t resume_step;        /* -1 unknown */
+    char stored_path[PATH_MAX]; /* the last one that is in checkpoint.store; or "" */
+    int64_t stored_step;        /* -1 unknown */
+    char storing_path[PATH_MAX]; /* on its way there, or waited for; or "" */
     uint64_t saved_ns;          /* when a checkpoint came last; 0: none did */
     bool checkpoint_is_late;    /* checkpoint.alarm */
     /* The oldest save that is on its way to the disk: its step, how many ranks have

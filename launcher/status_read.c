@@ -304,6 +304,9 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     get_str(r, o, "trouble", s->trouble, sizeof(s->trouble));
     get_str(r, o, "resume_path", s->resume_path, sizeof(s->resume_path));
     s->resume_step = get_int(r, o, "resume_step", -1, INT64_MAX, -1);
+    get_str(r, o, "stored_path", s->stored_path, sizeof(s->stored_path));
+    s->stored_step = get_int(r, o, "stored_step", -1, INT64_MAX, -1);
+    get_str(r, o, "storing", s->storing_path, sizeof(s->storing_path));
     s->saved_ns = get_time(r, o, "saved");
     read_saving(r, json_object_get(o, "saving"), s);
     status_read_plan(json_object_get(o, "save_plan"), &s->save_plan);

@@ -24,6 +24,9 @@ static struct run_status *sample(void)
     str_copy(s->run_dir, sizeof(s->run_dir), "/r/tiny/x");
     str_copy(s->resume_path, sizeof(s->resume_path), "/r/ckpt/step-10");
     s->resume_step = 10;
+    str_copy(s->stored_path, sizeof(s->stored_path), "s3://b/run/step-12");
+    s->stored_step = 12;
+    str_copy(s->storing_path, sizeof(s->storing_path), "/ckpt/step-13");
     s->saved_ns = 1795206358000000000u;
     s->saving_step = 14;
     s->saving_written = 3;
@@ -97,6 +100,8 @@ static void test_round_trip(void)
         "\"mpi_epoch\":4,\"mpi_lost\":3",
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
+        "\"stored_path\":\"s3://b/run/step-12\",\"stored_step\":12,"
+        "\"storing\":\"/ckpt/step-13\","
         "\"saved\":1795206358.000000,\"saving\":{\"step\":14,\"written\":3,"
         "\"ranks\":8},\"in_memory\":{\"step\":12,\"ranks\":8,\"held\":["
         "{\"first\":0,\"ranks\":4,\"node\":0,\"copied_to\":1},"

@@ -32,7 +32,8 @@ static void print_facts(const struct ckpt_options *o, const char *done,
 }
 
 static int print_result(const struct ckpt_options *o, const char *done,
-                        const char *name, const struct store_facts *f)
+                        const char *name, const struct found *found,
+                        const struct store_facts *f)
 {
     _buf_ struct buf json = {0};
     struct jsonw w;
@@ -46,6 +47,9 @@ static int print_result(const struct ckpt_options *o, const char *done,
     w = jsonw_start(&json);
     jsonw_object(&w, NULL);
     jsonw_str(&w, "name", name);
+    if (found->has_step) {
+        jsonw_int(&w, "step", (int64_t)found->step);
+    }
     jsonw_int(&w, "files_moved", (int64_t)f->n_moved);
     jsonw_int(&w, "bytes_moved", (int64_t)f->bytes_moved);
     jsonw_int(&w, "files_kept", (int64_t)f->n_kept);
@@ -114,6 +118,26 @@ static int pack(int dir, const char *name, const char *path, struct parcel *ret,
     return rc < 0 ? error_wrap(e, "not pushed") : 0;
 }
 
+static void on_removed(void *arg, const char *name)
+{
+    (void)arg;
+    store_progress_end();
+    fprintf(stderr, "muster: %s is not kept\n", name);
+}
+
+/* It is there, whatever comes of the older ones; in a dry run it is not, so that
+ * these cannot be counted. */
+static int prune(const struct ckpt_options *o, const struct store *st,
+                 const struct parcel *p, struct error *e)
+{
+    int rc = o->keep && !o->is_dry
+                 ? store_prune(st, o->keep, p->name, on_removed, NULL, e) : 0;
+
+    return rc < 0 ? error_wrap(e, "%s is there, but older ones still are, too",
+                               p->name)
+                  : 0;
+}
+
 int store_verb_push(const struct ckpt_options *o, const char *path,
                     const char *uri)
 {
@@ -128,12 +152,13 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
 
     rc = rc < 0 ? rc : pack(dir, last, path, &parcel, &e);
     rc = rc < 0 ? rc : store_push(&place.store, dir, &parcel, &facts, &e);
+    rc = rc < 0 ? rc : prune(o, &place.store, &parcel, &e);
     if (rc < 0) {
         return store_fail(&e);
     }
     buf_printf(&name, "s3://%s/%s%s%s", place.uri.bucket, place.uri.prefix,
                place.uri.prefix[0] ? "/" : "", parcel.name);
-    return print_result(o, "sent", buf_str(&name), &facts);
+    return print_result(o, "sent", buf_str(&name), &parcel.found, &facts);
 }
 
 /* --- pull --- */
@@ -149,10 +174,11 @@ static int pull_one(const struct store *st, const char *name, int dir,
 }
 
 /* Damaged ones are passed over, and told: whoever starts from an older one wants to
- * know why. */
+ * know why. With `here` those that are not newer than that are none, nor are those
+ * whose name has something else in the directory, which may be what is left of it. */
 static int pull_newest(struct store_place *place, const char *uri, int dir,
-                       struct parcel *ret, struct store_facts *facts,
-                       struct error *e)
+                       const struct found *here, struct parcel *ret,
+                       struct store_facts *facts, struct error *e)
 {
     _free_ struct store_entry *all = NULL;
     size_t n = 0;
@@ -160,21 +186,25 @@ static int pull_newest(struct store_place *place, const char *uri, int dir,
 
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct error why = all[i].why;
-        int one = all[i].rc < 0 ? all[i].rc
-                                : pull_one(&place->store, all[i].name, dir, ret,
-                                           facts, &why);
+        int one;
 
+        if (here && !store_is_newer(&all[i], here)) {
+            break;
+        }
+        one = all[i].rc < 0 ? all[i].rc
+                            : pull_one(&place->store, all[i].name, dir, ret, facts,
+                                       &why);
         if (one == 0) {
             return 0;
         }
-        if (one != -ENOENT && one != -ERR_FORMAT) {
+        if (one != -ENOENT && one != -ERR_FORMAT && !(here && one == -EEXIST)) {
             *e = why;
             return one;
         }
         parcel_release(ret);
         store_progress_end();
-        fprintf(stderr, "muster: passed over, %s: %s\n", found_state_name(one),
-                why.text);
+        fprintf(stderr, "muster: passed over, %s: %s\n",
+                one == -EEXIST ? "in the way" : found_state_name(one), why.text);
     }
     return rc < 0 ? rc : error_text(e, ENOENT, "no valid checkpoint in %s", uri);
 }
@@ -208,7 +238,38 @@ static int pull(const struct ckpt_options *o, const char *uri, int dir,
             return rc;
         }
     }
-    return pull_newest(&place, uri, dir, ret, facts, e);
+    return pull_newest(&place, uri, dir, NULL, ret, facts, e);
+}
+
+/* 1: nothing in the store is newer. */
+static int pull_newer(const struct ckpt_options *o, const char *uri, int dir,
+                      struct parcel *ret, struct store_facts *facts,
+                      struct error *e)
+{
+    _store_place_ struct store_place place = {0};
+    struct found here = {0};
+    int rc = store_place_open(o, uri, &place, e);
+
+    rc = rc < 0 ? rc : store_newest_here(dir, &here, e);
+    if (rc < 0 && rc != -ENOENT) {
+        return rc;
+    }
+    rc = pull_newest(&place, uri, dir, &here, ret, facts, e);
+    return rc == -ENOENT ? 1 : rc;
+}
+
+static int print_none(const struct ckpt_options *o, const char *uri,
+                      const char *path)
+{
+    const struct found none = {0};
+    const struct store_facts facts = {0};
+
+    if (o->format == SHOW_JSON || o->format == SHOW_YAML) {
+        return print_result(o, "", "", &none, &facts);
+    }
+    store_progress_end();
+    fprintf(stderr, "muster: nothing in %s is newer than what is in %s\n", uri, path);
+    return EXIT_OK;
 }
 
 int store_verb_pull(const struct ckpt_options *o, const char *uri,
@@ -220,11 +281,14 @@ int store_verb_pull(const struct ckpt_options *o, const char *uri,
     struct error e = {0};
     _close_ int dir = open_target(path, o->is_dry, &e);
     size_t len = strlen(path);
+    int rc = dir < 0 ? dir
+             : o->is_newer ? pull_newer(o, uri, dir, &parcel, &facts, &e)
+                           : pull(o, uri, dir, &parcel, &facts, &e);
 
-    if (dir < 0 || pull(o, uri, dir, &parcel, &facts, &e) < 0) {
-        return store_fail(&e);
+    if (rc != 0) {
+        return rc < 0 ? store_fail(&e) : print_none(o, uri, path);
     }
     buf_printf(&name, "%s%s%s", path, path[len - 1] == '/' ? "" : "/",
                parcel.found.name);
-    return print_result(o, "fetched", buf_str(&name), &facts);
+    return print_result(o, "fetched", buf_str(&name), &parcel.found, &facts);
 }

@@ -40,6 +40,9 @@ static int check_options(const struct ckpt_options *o, struct error *e)
     if (o->jobs < 0 || o->jobs > 64) {
         return error_text(e, ERR_USAGE, "option --jobs: expected 1 to 64");
     }
+    if (o->keep < 0) {
+        return error_text(e, ERR_USAGE, "option --keep: expected 1 or more");
+    }
     if (o->timeout_s < 0 || o->timeout_s > 3600) {
         return error_text(e, ERR_USAGE, "option --timeout: expected 1 to 3600 "
                           "seconds");

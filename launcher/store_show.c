@@ -110,13 +110,6 @@ int store_verb_show(const struct ckpt_options *o, const struct strlist *words,
 
 /* --- the newest --- */
 
-static void print_name(const char *uri, const char *name)
-{
-    size_t len = strlen(uri);
-
-    printf("%s%s%s\n", uri, uri[len - 1] == '/' ? "" : "/", name);
-}
-
 int store_verb_last(const struct ckpt_options *o, const char *uri)
 {
     _store_place_ struct store_place place = {0};
@@ -130,7 +123,7 @@ int store_verb_last(const struct ckpt_options *o, const char *uri)
     for (size_t i = 0; i < n; i++) {
         verify(&place.store, &all[i]);
         if (all[i].rc == 0) {
-            print_name(uri, all[i].name);
+            store_print_name(uri, all[i].name);
             return EXIT_OK;
         }
         fprintf(stderr, "muster: passed over, %s: %s\n",
@@ -138,49 +131,4 @@ int store_verb_last(const struct ckpt_options *o, const char *uri)
     }
     fprintf(stderr, "muster: no valid checkpoint in %s\n", uri);
     return EXIT_FAILED;
-}
-
-/* --- prune --- */
-
-/* All but the newest that are whole, and whatever is older than those and was never
- * finished: a younger one may be on its way. */
-static int prune(const struct ckpt_options *o, const char *uri,
-                 struct store_place *place, struct store_entry *all, size_t n,
-                 struct error *e)
-{
-    int64_t kept = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        int rc = 0;
-
-        if (kept < o->keep || !all[i].found.has_step) {
-            kept += all[i].rc == 0 && all[i].found.has_step;
-            continue;
-        }
-        if (!o->is_dry) {
-            rc = store_remove(&place->store, all[i].name, e);
-        }
-        if (rc < 0) {
-            return error_wrap(e, "remove %s", all[i].name);
-        }
-        print_name(uri, all[i].name);
-    }
-    return 0;
-}
-
-int store_verb_prune(const struct ckpt_options *o, const char *uri)
-{
-    _store_place_ struct store_place place = {0};
-    _free_ struct store_entry *all = NULL;
-    struct error e = {0};
-    size_t n = 0;
-
-    if (o->keep < 1) {
-        error_text(&e, ERR_USAGE, "ckpt prune: --keep N is needed, and at least 1");
-        return store_fail(&e);
-    }
-    return list(o, uri, &place, &all, &n, &e) < 0 ||
-                   prune(o, uri, &place, all, n, &e) < 0
-               ? store_fail(&e)
-               : EXIT_OK;
 }

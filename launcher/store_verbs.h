@@ -5,7 +5,9 @@
  *   store_main.c     words and verbs; what people see meanwhile
  *   store_place.c    a place in a store, open
  *   store_copy.c     push, pull
- *   store_show.c     ls, verify, last-valid, prune
+ *   store_newer.c    whether there is something to pull
+ *   store_prune.c    prune, also after a push
+ *   store_show.c     ls, verify, last-valid
  */
 #ifndef MUSTER_LAUNCHER_STORE_VERBS_H
 #define MUSTER_LAUNCHER_STORE_VERBS_H
@@ -40,6 +42,20 @@ void store_tell(void *arg, const char *text);
 
 /* As command_fail(), and 75 where trying again may help. */
 int store_fail(const struct error *e);
+
+/* A name in that place, as a line. */
+void store_print_name(const char *uri, const char *name);
+
+/* Removes all but the newest `keep` that are whole, and `pinned` ("" for none);
+ * on_removed() is told of each, also in a dry run. */
+int store_prune(const struct store *st, int64_t keep, const char *pinned,
+                void (*on_removed)(void *arg, const char *name), void *arg,
+                struct error *e);
+
+/* The newest that is whole in a directory; -ENOENT: there is none. */
+int store_newest_here(int dir, struct found *ret, struct error *e);
+/* Whether the checkpoint is newer than that one. */
+bool store_is_newer(const struct store_entry *entry, const struct found *here);
 
 /* --- verbs: the exit status --- */
 

@@ -100,7 +100,9 @@ struct job_checkpoint {
     uint64_t every_ms; /* JOB_AUTO, JOB_OFF */
     uint32_t keep;
     unsigned levels;  /* of enum job_level */
-    char *store;      /* URI, or NULL */
+    char *store;      /* s3://BUCKET/PREFIX, or NULL */
+    uint64_t store_every_ms;
+    uint32_t store_keep; /* 0: all */
     char *watch;      /* directory of the program's own checkpoints, or NULL */
     char *resume_arg; /* see launcher/resume_arg.h; or NULL */
     uint64_t alarm_ms; /* without a checkpoint for so long; JOB_OFF: never */

@@ -206,7 +206,7 @@ static const struct field copy_fields[] = {
     {"every", FIELD_SPAN, AT(checkpoint.copy_every_ms), .min = 1 * SECONDS,
      .max = 365 * DAYS, .def = "30m", .help = "how often"},
     {"keep", FIELD_COUNT, AT(checkpoint.copy_keep), .max = 1000000, .def = "0",
-     .help = "so many are kept in that directory; 0: all"},
+     .help = "so many are kept there; 0: all"},
     {0},
 };
 
@@ -224,8 +224,12 @@ static const struct field checkpoint_fields[] = {
      "by the library are held: in memory of their node until it has written them, in "
      "that of a partner on another host, on the disk"},
     {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
-     .help = "URI to which checkpoints are copied",
-     .later = "checkpoint.copy copies those of checkpoint.watch"},
+     .help = "s3://BUCKET/PREFIX, into which the newest checkpoint is taken, and from "
+     "where a newer one than the directory has is fetched at the start"},
+    {"storeEvery", FIELD_SPAN, AT(checkpoint.store_every_ms), .max = 365 * DAYS,
+     .def = "0s", .help = "how often at most; 0s: as soon as the one before is there"},
+    {"storeKeep", FIELD_COUNT, AT(checkpoint.store_keep), .max = 1000000, .def = "0",
+     .help = "so many are kept in the store; 0: all"},
     {"watch", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.watch),
      .help = "directory into which the program itself writes checkpoints: the "
              "newest that is whole is where a restart starts"},

@@ -271,6 +271,16 @@ static void check_checkpoint(const struct context *c, const struct node *tree,
                     "checkpoint.%s has no effect without checkpoint.watch",
                     k->prune_keep ? "prune" : "copy");
     }
+    if (k->store && (!str_starts(k->store, "s3://") || !k->store[5])) {
+        report_error(c->report, place_of(tree, "checkpoint"),
+                     "checkpoint.store is \"%.100s\"; expected s3://BUCKET/PREFIX",
+                     k->store);
+    }
+    if (!k->store && (k->store_every_ms || k->store_keep)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.store%s has no effect without checkpoint.store",
+                    k->store_keep ? "Keep" : "Every");
+    }
     if (k->watch && k->copy_to && strcmp(k->watch, k->copy_to) == 0) {
         report_error(c->report, place_of(tree, "checkpoint"),
                      "checkpoint.copy.to is checkpoint.watch itself; expected "

@@ -14,7 +14,7 @@ is_told() { grep -Eq "\"event\":\"$1\".*$2" muster-runs/stored/latest/events.jso
 
 spawn stored "$MUSTER" run --allow-run-as-root --name stored --nproc-per-node 1 --max-restarts 1 \
     --set restart.backoff=1ms..1ms --set checkpoint.watch=stored --set checkpoint.copy.every=1s \
-    --set checkpoint.copy.to=s3://bucket/run --set 'checkpoint.resumeArg=--resume={path}' -- \
+    --set checkpoint.copy.keep=1 --set checkpoint.copy.to=s3://bucket/run --set 'checkpoint.resumeArg=--resume={path}' -- \
     python3 "$MUSTER_SRCDIR/tests/py/saver.py" stored 40 30 --kind trainer
 ok 'the newest goes to the store' wait_for 60 is_told checkpoint_copied 'checkpoint-30 was copied to s3://bucket/run' ||
     diag "$(cat muster-runs/stored/latest/events.jsonl)"

@@ -177,6 +177,52 @@ test_prune() {
     ok 'another client reads what is kept' s3_do get bucket pruned/step-000000000002-00000002/COMMIT
     run ckpt prune s3://bucket/pruned
     is "$status" 2 'not without --keep'
+    make_step p 5 1 100
+    run ckpt push "p/$step" s3://bucket/pruned --keep 1 --dry-run
+    is "$(in_all s3://bucket/pruned '"name"')" 3 'a push that is not one removes nothing'
+    run ckpt push "p/$step" s3://bucket/pruned --keep 1
+    is "$(cat out)" "s3://bucket/pruned/$step" 'a push that keeps one' || show
+    like "$(cat err)" 'muster: step-000000000003-00000003 is not kept' 'tells which go'
+    is "$(s3_do keys bucket pruned | cut -d/ -f2 | sort -u)" "$step" 'the others'
+    make_step p/older 2 1 100
+    ckpt push "p/older/$step" s3://bucket/pruned --keep 1 >/dev/null 2>&1
+    is "$(in_all s3://bucket/pruned '"whole"')" 2 'what was just sent stays, older as it may be'
+    run ckpt push "p/older/$step" s3://bucket/pruned --keep -1
+    is "$status" 2 'at least one'
+}
+
+# newer WHAT NAME MESSAGE: what a pull fetches now, "" for nothing.
+newer() {
+    run ckpt pull s3://bucket/newer new --newer
+    is "$status:$(cat out)" "0:${2:+new/$2}" "$1" || show
+    matches "$(cat err)" "$3" 'as is said'
+}
+
+test_newer() {
+    local i names=()
+    run ckpt pull s3://bucket/newer new --newer
+    is "$status:$(cat out)" 0: 'nothing comes of a place where nothing is' || show
+    like "$(cat err)" 'nothing in s3://bucket/newer is newer than what is in new' 'which is said'
+    for i in 1 2 3; do
+        make_step n "$i" 1 100
+        names[i]=$step
+        ckpt push "n/$step" s3://bucket/newer >/dev/null 2>&1
+    done
+    cp -r "n/${names[2]}" new
+    newer 'the newest comes' "${names[3]}" 'fetched 3 files'
+    newer 'once' '' 'nothing in .* is newer'
+    run ckpt pull s3://bucket/newer new --newer -o json
+    is "$(json name <out)" '' 'nor for programs'
+    truncate -s -1 "new/${names[3]}/r00000.safetensors"
+    newer 'what is left of it is made whole' "${names[3]}" 'fetched 1 files'
+    echo >new/"${names[3]}"/COMMIT
+    newer 'another one is not written over' '' "passed over, in the way: .*${names[3]}"
+    rm -r "new/${names[3]}" "new/${names[2]}"
+    s3_do rm bucket "newer/${names[3]}/r00000.safetensors"
+    newer 'what is damaged there is not newer' "${names[2]}" "passed over, damaged: .*r00000.safetensors is missing"
+    rm -r new
+    run ckpt pull s3://bucket/newer new --newer -o json
+    is "$(json name <out),$(json step <out)" "new/${names[2]},2" 'with its step'
 }
 
 test_many() {
@@ -222,6 +268,91 @@ test_usage() {
 }
 
 # A clock that is a day ahead, and one that is an hour behind.
+test_tls() {
+    openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=store -addext subjectAltName=IP:127.0.0.1 \
+        -keyout tls.key -out tls.crt 2>/dev/null || { skip 'no openssl' 7; return; }
+    cat tls.key tls.crt >tls.pem
+    serve tls "$debian" "$MUSTER_SRCDIR/tests/py/s3_proxy.py" "$(cat store.port)" tls.port tls.rules tls.log "$PWD/tls.pem"
+    local AWS_ENDPOINT_URL
+    AWS_ENDPOINT_URL=https://127.0.0.1:$(cat tls.port)
+    export AWS_ENDPOINT_URL
+    make_step secure 1 2 300000
+    run ckpt push "secure/$step" s3://bucket/tls
+    is "$status" 1 'a certificate of nobody who is known'
+    like "$(cat err)" 'certificate' 'is told'
+    AWS_CA_BUNDLE=$PWD/tls.crt run ckpt push "secure/$step" s3://bucket/tls
+    is "$status" 0 'AWS_CA_BUNDLE knows it' || show
+    AWS_CA_BUNDLE=$PWD/tls.crt run ckpt pull "s3://bucket/tls/$step" back6
+    ok 'and all comes back' diff -r "secure/$step" "back6/$step"
+    AWS_CA_BUNDLE=$PWD/tls.missing run ckpt ls s3://bucket/tls
+    is "$status" 1 'a file that is not there'
+    like "$(cat err)" "ca_bundle, $PWD/tls.missing: No such file" 'is named'
+    AWS_ENDPOINT_URL=https://localhost:$(cat tls.port) AWS_CA_BUNDLE=$PWD/tls.crt run ckpt ls s3://bucket/tls
+    is "$status" 1 'nor is a host that it is not for'
+}
+
+# What gives a machine the keys of its role: a container's, and an instance's.
+roles_up() {
+    cat >roles.py <<'END'
+import http.server, json, os, sys
+keys = {"AccessKeyId": "test:tester", "SecretAccessKey": "testing", "Code": "Success"}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, status, text):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def do_PUT(self):
+        good = self.path == "/latest/api/token" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
+        self.answer(200 if good else 403, "a-token")
+    def do_GET(self):
+        roles, given = "/latest/meta-data/iam/security-credentials/", self.headers["X-aws-ec2-metadata-token"]
+        if self.path == "/container":
+            good = self.headers["Authorization"] == "Bearer of this"
+            self.answer(200 if good else 403, json.dumps(keys))
+        elif given != "a-token":
+            self.answer(401, "")
+        else:
+            self.answer(200, json.dumps(keys) if self.path == roles + "worker" else "worker")
+    def log_message(self, *_):
+        pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+import threading
+threading.Thread(target=server.serve_forever, daemon=True).start()
+with open("roles.new", "w") as f:
+    f.write(str(server.server_port))
+os.rename("roles.new", "roles.port")
+sys.stdin.read()
+END
+    serve roles "$debian" roles.py
+}
+
+test_roles() {
+    local at
+    roles_up
+    at=http://127.0.0.1:$(cat roles.port)
+    make_step role 1
+    echo 'Bearer of this' >token
+    role=(env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY)
+    run "${role[@]}" AWS_CONTAINER_CREDENTIALS_FULL_URI="$at/container" AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE=token \
+        "$MUSTER" ckpt push "role/$step" s3://bucket/role
+    is "$status" 0 "with a container's role" || show
+    run "${role[@]}" AWS_CONTAINER_CREDENTIALS_FULL_URI="$at/container" AWS_CONTAINER_AUTHORIZATION_TOKEN=other \
+        "$MUSTER" ckpt ls s3://bucket/role
+    is "$status" 1 'but not with a wrong token'
+    like "$(cat err)" "ask $at/container for keys: status 403" 'which is told'
+    run "${role[@]}" AWS_CONTAINER_CREDENTIALS_FULL_URI=http://10.0.0.1/x "$MUSTER" ckpt ls s3://bucket/role
+    like "$(cat err)" "expected https://, or http:// of this machine" 'nor in the clear over a network'
+    role+=(-u AWS_EC2_METADATA_DISABLED)
+    run "${role[@]}" AWS_EC2_METADATA_SERVICE_ENDPOINT="$at" "$MUSTER" ckpt ls s3://bucket/role
+    is "$status" 0 "with an instance's role" || show
+    like "$(cat out)" "$step" 'all is there'
+    run "${role[@]}" AWS_EC2_METADATA_SERVICE_ENDPOINT="$at/off" "$MUSTER" ckpt ls s3://bucket/role
+    like "$(cat err)" 'this machine has no role that has any' 'nor with one that is turned off'
+    run "${role[@]}" AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:1 "$MUSTER" ckpt ls s3://bucket/role
+    is "$status" 1 'without any'
+    like "$(cat err)" 'this machine has no role that has any' 'it is said'
+}
+
 test_clock() {
     local shift
     if sanitized; then skip 'a sanitizer and faketime do not go together' 4; return; fi

@@ -8,7 +8,9 @@
 debian=/usr/bin/python3
 export AWS_ACCESS_KEY_ID=test:tester AWS_SECRET_ACCESS_KEY=testing HOME=$TRASH
 export no_proxy=127.0.0.1
-unset AWS_PROFILE AWS_REGION AWS_DEFAULT_REGION AWS_SESSION_TOKEN AWS_ENDPOINT_URL_S3
+export AWS_EC2_METADATA_DISABLED=true # the machine that runs the tests is nobody here
+unset AWS_PROFILE AWS_REGION AWS_DEFAULT_REGION AWS_SESSION_TOKEN AWS_ENDPOINT_URL_S3 AWS_CA_BUNDLE
+unset AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_CONTAINER_CREDENTIALS_FULL_URI AWS_EC2_METADATA_SERVICE_ENDPOINT
 
 need_object_store() {
     [ -x "$MUSTER_BUILDDIR/muster-store" ] || skip_rig 'muster was built without libcurl'

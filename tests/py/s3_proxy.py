@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands between a client and an object store on loopback, and does harm.
 
-    s3_proxy.py SERVER-PORT PORT-FILE RULES LOG
+    s3_proxy.py SERVER-PORT PORT-FILE RULES LOG [CERTIFICATE]
+
+It speaks TLS to the client where it is given a certificate, with its key in that file.
 
 Each request goes into LOG as a line "METHOD PATH". RULES, read again before each
 one, is JSON; what is in it is counted anew when its "id" changes:
@@ -21,11 +23,16 @@ import os
 import re
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
 
 SERVER, PORT_FILE, RULES, LOG = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+TLS = None
+if len(sys.argv) > 5:
+    TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    TLS.load_cert_chain(sys.argv[5])
 lock = threading.Lock()
 state = {"id": None, "requests": 0, "used": {}}
 
@@ -126,6 +133,11 @@ def answer(client, head, body, found):
 
 
 def serve(client):
+    if TLS:
+        try:
+            client = TLS.wrap_socket(client, server_side=True)
+        except OSError:  # it does not trust us
+            return
     with client:
         f = client.makefile("rb")
         while True:

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which checkpoints stay in a store (ckpt/retain.h), and removing the others. */
+#include <config.h>
+
+#include "launcher/store_verbs.h"
+
+#include "base/cleanup.h"
+#include "ckpt/retain.h"
+#include "launcher/commands.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void store_print_name(const char *uri, const char *name)
+{
+    size_t len = strlen(uri);
+
+    printf("%s%s%s\n", uri, uri[len - 1] == '/' ? "" : "/", name);
+}
+
+/* Whatever is newer than those that stay, and not whole, may be on its way. */
+static int mark(const struct store_entry *all, size_t n, int64_t keep,
+                const char *pinned, struct retain_item **ret, struct error *e)
+{
+    const struct retain_rule rule = {.keep = (uint64_t)keep};
+    struct retain_item *items = calloc(n + 1, sizeof(*items));
+
+    if (!items) {
+        return error_set(e, ENOMEM, "look at a store");
+    }
+    for (size_t i = 0; i < n; i++) {
+        items[i] = (struct retain_item){
+            .step = all[i].found.step, .has_step = all[i].found.has_step,
+            .is_whole = all[i].rc == 0 && all[i].found.has_step,
+            .is_pinned = strcmp(all[i].name, pinned) == 0};
+    }
+    retain_mark(&rule, items, n);
+    *ret = items;
+    return 0;
+}
+
+int store_prune(const struct store *st, int64_t keep, const char *pinned,
+                void (*on_removed)(void *arg, const char *name), void *arg,
+                struct error *e)
+{
+    _free_ struct store_entry *all = NULL;
+    _free_ struct retain_item *items = NULL;
+    size_t n = 0;
+    int rc = store_list(st, false, &all, &n, e);
+
+    rc = rc < 0 ? rc : mark(all, n, keep, pinned, &items, e);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        if (!items[i].is_removed) {
+            continue;
+        }
+        if (!st->is_dry && store_remove(st, all[i].name, e) < 0) {
+            return error_wrap(e, "remove %s", all[i].name);
+        }
+        on_removed(arg, all[i].name);
+    }
+    return rc;
+}
+
+static void on_removed(void *arg, const char *name)
+{
+    store_print_name(arg, name);
+}
+
+int store_verb_prune(const struct ckpt_options *o, const char *uri)
+{
+    _store_place_ struct store_place place = {0};
+    _free_ char *copy = strdup(uri);
+    struct error e = {0};
+    int rc;
+
+    if (o->keep < 1) {
+        error_text(&e, ERR_USAGE, "ckpt prune: --keep N is needed, and at least 1");
+        return store_fail(&e);
+    }
+    rc = copy ? store_place_open(o, uri, &place, &e)
+              : error_set(&e, ENOMEM, "prune");
+    rc = rc < 0 ? rc : store_prune(&place.store, o->keep, "", on_removed, copy, &e);
+    return rc < 0 ? store_fail(&e) : EXIT_OK;
+}

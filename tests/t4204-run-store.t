@@ -1,0 +1,118 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# checkpoint.store: what a run saves is taken to an object store while it goes on, the
+# last one before it ends, and fetched where the disk was lost.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+need_command mpirun
+. "$MUSTER_SRCDIR/tests/lib/object-store.sh"
+need_object_store
+store_up
+proxy_up
+export MUSTER_CHECKPOINT_DIR=$TRASH/ck
+root=--allow-run-as-root
+worker=$MUSTER_BUILDDIR/tests/lib/snap_worker
+
+# start NAME OPTION...: a run in NAME that saves into ck.
+start() {
+    dir=$1
+    shift
+    rm -f "$dir".*
+    spawn "$dir" "$MUSTER" run $root --run-dir "$dir" --nproc-per-node 1 --set "checkpoint.store=s3://bucket/$dir" \
+        --set restart.backoff=1ms..1ms "$@" -- sh -c 'echo "path $MUSTER_RESUME_PATH"
+            [ -z "$1" ] || : >"$MUSTER_RUN_DIR/$1"; shift; exec "$@"' sh "$once" "$worker" "$TRASH/ck" 4800
+    run_pid=$spawned
+}
+once=
+field() { json "$1" <"$dir/status.json" 2>/dev/null; }
+event() { grep -Eq "\"event\":\"$1\".*${2:-}" "$dir/events.jsonl" 2>/dev/null; }
+told() { ok "$3" wait_for 20 event "$1" "$2" || diag "$(tail -n 30 "$dir.err" "$dir/events.jsonl")"; }
+go_home() {
+    wait_for 20 grep -q held "$dir.out"
+    : >"$dir/go"
+    wait_exit 60 "$run_pid"
+    is "$status" 0 "${1:-the run ends well}" || diag "$(tail -n 30 "$dir.out" "$dir.err")"
+}
+stored() { s3_do keys bucket "$1" | sed -n 's,.*/\(step-[^/]*\)/COMMIT$,\1,p'; }
+newest() { find ck -name COMMIT | sort | tail -n 1 | cut -d/ -f2; }
+pushes() { pgrep -f "ckpt push .*$TRASH/ck" || :; }
+
+test_store() {
+    start kept --set checkpoint.storeKeep=1
+    told checkpoint_stored 's3://bucket/kept in' 'what it saves is in the store while it runs'
+    go_home
+    last=$(newest)
+    is "$(stored kept)" "$last" 'the last one is there at its end, and no other'
+    is "$(field stored_path)" "s3://bucket/kept/$last" 'as the status says'
+    is "$(field stored_step)" "$(field resume_step)" 'with its step'
+    like "$("$MUSTER" status kept)" "stored      s3://bucket/kept/$last" 'to people, too'
+    is "$(grep -c stored kept.err)" 0 'who are not told of each'
+    rm -rf ck kept
+    start kept
+    step=$((10#${last:5:12}))
+    ok 'a disk that was lost' wait_for 20 grep -q "from $step\$" kept.out || diag "$(head -n 30 kept.out kept.err)"
+    like "$(cat kept.err)" "$TRASH/ck/$last was fetched from s3://bucket/kept in" 'has it again'
+    like "$(cat kept.out)" "path $TRASH/ck/$last" 'before the workers start'
+    go_home
+    rm -rf kept
+    start kept
+    go_home 'and what is there'
+    ok 'is not fetched' eval '! event checkpoint_fetched' || diag "$(head -n 30 kept/events.jsonl)"
+}
+
+test_refused() {
+    AWS_SECRET_ACCESS_KEY=wrong start refused
+    told checkpoint_trouble 'nothing was fetched from .* is refused' 'a store that refuses'
+    told checkpoint_trouble 'was not taken to s3://bucket/refused: .* is refused.*the next one' 'is told'
+    go_home 'and changes nothing'
+    like "$(cat refused.err)" 'is refused (key of AWS_ACCESS_KEY_ID)' 'to people, too'
+    is "$(grep -c testing refused/*.jsonl refused/*.json | grep -vc ':0')" 0 'no secret is in the records'
+}
+
+# No other checkpoint comes: the same one is tried again.
+test_busy() {
+    rm -rf ck
+    rules '{"fail": {"match": "^PUT .*busy", "times": 1, "status": 503, "code": "SlowDown"}}'
+    once=once
+    AWS_MAX_ATTEMPTS=1 start busy
+    told checkpoint_trouble 'was not taken to s3://bucket/busy: .*SlowDown.*; again in 10' 'a store that is busy is asked again'
+    go_home
+    is "$(stored busy)" "$(newest)" 'at the latest when the run ends'
+}
+
+test_end() {
+    rules '{"stall": {"match": "^PUT .*stalled", "times": 100}}'
+    rm -rf ck
+    start stalled
+    ok 'a store that does not answer' wait_for 20 grep -q 'PUT .*stalled' log
+    : >stalled/go
+    ok 'is waited for at the end' wait_for 20 grep -q 'the run ends once .* is in s3://bucket/stalled' stalled.err ||
+        diag "$(cat stalled.err)"
+    matches "$(field storing)" "^$TRASH/ck/step-" 'as the status says'
+    is "$(field state)" Succeeded 'of a run that is over'
+    num "$(pushes | wc -l)" -ge 1 'by a child'
+    kill -INT "$run_pid"
+    wait_exit 20 "$run_pid"
+    is "$status" 0 'Ctrl-C ends it'
+    matches "$(cat stalled.err)" 'step-[^ ]* is not in s3://bucket/stalled: the run ends without it' 'and says so'
+    is "$(pushes)" '' 'nobody is left'
+}
+
+# The next lead pushes again.
+test_lead() {
+    local pid
+    rm -rf ck
+    rules '{"stall": {"match": "^PUT .*led", "times": 1}}'
+    start led --nnodes 1:2 --agent-is-node --set heartbeat.timeout=1s --set limits.nodeFailures=1
+    ok 'the lead pushes' wait_for 20 grep -q 'PUT .*led' log || diag "$(cat led.err)"
+    pid=$(pushes)
+    isnt "$pid" '' 'by a child'
+    kill -KILL "$(field nodes.0.agent_pid)"
+    ok 'which goes with it' wait_for 20 gone "$pid"
+    told checkpoint_stored led 'another one leads, and pushes'
+    is "$(field lead)" 1 'from then on'
+    go_home
+    is "$(stored led | tail -n 1)" "$(newest)" 'to the last one'
+}
+
+run_cases
