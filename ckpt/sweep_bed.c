@@ -42,6 +42,17 @@ struct script {
     uint64_t n;
 };
 
+void sweep_tell(struct sweep_told *told, uint64_t step)
+{
+    if (step <= told->newest) {
+        return;
+    }
+    told->newest = step;
+    if (told->on_tell) {
+        told->on_tell(step);
+    }
+}
+
 static void *shared(size_t size)
 {
     void *m = mmap(NULL, size, PROT_READ | PROT_WRITE,

@@ -13,7 +13,11 @@
 /* What the program was told, in memory that is shared with whoever looks. */
 struct sweep_told {
     volatile uint64_t newest; /* step that it was promised; 0: none yet */
+    void (*on_tell)(uint64_t newest); /* called then, or NULL */
 };
+
+/* It was promised that step; older ones count for nothing. */
+void sweep_tell(struct sweep_told *told, uint64_t step);
 
 struct sweep_case {
     const char *name;
