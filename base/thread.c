@@ -6,7 +6,10 @@
 #include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 int thread_start(pthread_t *ret, void *(*body)(void *arg), void *arg)
@@ -108,6 +111,70 @@ void thread_apart(void (*body)(void *arg), void *arg)
         return;
     }
     pthread_join(thread, NULL);
+}
+
+/* Owned by two: whoever is the last to leave frees it. */
+struct patient {
+    struct call call;
+    sem_t is_done;
+    atomic_bool is_left;
+};
+
+static void leave(struct patient *p)
+{
+    if (atomic_exchange(&p->is_left, true)) {
+        sem_destroy(&p->is_done);
+        free(p);
+    }
+}
+
+static void *run_patient(void *arg)
+{
+    struct patient *p = arg;
+
+    p->call.body(p->call.arg);
+    sem_post(&p->is_done);
+    leave(p);
+    return NULL;
+}
+
+static bool wait_done(struct patient *p, unsigned ms)
+{
+    struct timespec until;
+    int rc;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    do {
+        rc = sem_clockwait(&p->is_done, CLOCK_MONOTONIC, &until);
+    } while (rc < 0 && errno == EINTR);
+    return rc == 0;
+}
+
+bool thread_call_within(void (*body)(void *arg), void *arg, unsigned ms)
+{
+    struct patient *p = calloc(1, sizeof(*p));
+    pthread_t thread;
+    bool is_done;
+
+    if (p) {
+        p->call = (struct call){body, arg};
+        sem_init(&p->is_done, 0, 0);
+    }
+    if (!p || thread_start(&thread, run_patient, p) != 0) {
+        free(p);
+        body(arg);
+        return true;
+    }
+    pthread_detach(thread);
+    is_done = wait_done(p, ms);
+    leave(p);
+    return is_done;
 }
 
 static void *do_nothing(void *arg)

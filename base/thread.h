@@ -31,6 +31,12 @@ int thread_start_apart(pthread_t *ret, void *(*body)(void *arg), void *arg,
 /* Calls `body` in such a thread, and waits for its end. */
 void thread_apart(void (*body)(void *arg), void *arg);
 
+/* Calls `body` in a thread and waits for its end, so long at most. False when that has
+ * not come: the thread goes on, `arg` is its own then, and a filesystem that it waits
+ * for holds up neither exit nor exec. Where there is no thread to be had it is called
+ * here. */
+bool thread_call_within(void (*body)(void *arg), void *arg, unsigned ms);
+
 /* Tries whether such a thread gets a table of its own here. */
 bool thread_can_be_apart(void);
 

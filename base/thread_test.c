@@ -224,6 +224,40 @@ static void test_call(void)
     close(s.others[1]);
 }
 
+/* One that ends when it is told to. */
+struct slow {
+    sem_t may_end, is_over;
+    pid_t tid;
+};
+
+static void be_slow(void *arg)
+{
+    struct slow *s = arg;
+
+    s->tid = gettid();
+    while (sem_wait(&s->may_end) < 0 && errno == EINTR) {
+    }
+    sem_post(&s->is_over);
+}
+
+static void test_within(void)
+{
+    struct slow s = {0};
+
+    sem_init(&s.may_end, 0, 1);
+    sem_init(&s.is_over, 0, 0);
+    ok(thread_call_within(be_slow, &s, 60000), "who ends in time is waited for");
+    ok(s.tid && s.tid != gettid(), "and is another thread");
+    is_int(sem_trywait(&s.is_over), 0, "which has ended");
+    ok(!thread_call_within(be_slow, &s, 20), "who does not is left behind");
+    sem_post(&s.may_end);
+    while (sem_wait(&s.is_over) < 0 && errno == EINTR) {
+    }
+    ok(true, "and goes on by itself");
+    sem_destroy(&s.may_end);
+    sem_destroy(&s.is_over);
+}
+
 static void on_wake(void *arg)
 {
     ++*(int *)arg;
@@ -272,6 +306,7 @@ int main(void)
     test_nothing_kept();
     test_refused();
     test_call();
+    test_within();
     test_waker();
     return tap_done();
 }

@@ -33,7 +33,7 @@ int cmd_checkpoint(int argc, char **argv)
     if (rc >= 0) {
         return rc;
     }
-    if (run_view_load(args.words.items[0], &v, &e) < 0) {
+    if (run_request_view(args.words.items[0], &v, &e) < 0) {
         return command_fail(&e);
     }
     rc = run_request(&v, "checkpoint", false, "asking its workers to save");

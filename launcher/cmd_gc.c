@@ -231,7 +231,7 @@ static void collect_run(struct gc *gc, const struct rundir_entry *entry,
     _run_view_ struct run_view v = {0};
     struct error e = {0};
 
-    if (!rundir_is_current(entry)) {
+    if (run_view_entry_is_gone(entry, RUN_VIEW_BRIEF_MS)) {
         if (!gc->o->dry_run) {
             runindex_remove(entry);
         }

@@ -12,6 +12,7 @@
 #include "launcher/show.h"
 #include "launcher/live.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -39,13 +40,14 @@ static const struct options options = {
     .max_args = 1,
 };
 
-enum { N_COLUMNS = 8, ID_COLUMN = 1, AGE_COLUMN = 3, PERIOD_MS = 2000 };
+enum { N_COLUMNS = 8, ID_COLUMN = 1, AGE_COLUMN = 3, PERIOD_MS = 2000, SLOW_MS = 100 };
 
 struct listing {
     struct strlist cells;
     struct buf json;
     struct jsonw w; /* into it */
     bool is_wide;
+    bool is_slow;   /* a directory did not answer */
     size_t n;       /* runs */
 };
 
@@ -126,19 +128,24 @@ static void add_json(struct jsonw *w, const struct run_view *v)
     jsonw_end_object(w);
 }
 
-/* A run that cannot be read is named on stderr and passed over. */
-static void add_run(struct listing *l, const struct rundir_entry *entry)
+/* A run that cannot be read is named on stderr and passed over; false where it is
+ * gone. Once one did not answer, others are not waited for that long. */
+static bool add_run(struct listing *l, const struct rundir_entry *entry)
 {
     _run_view_ struct run_view v = {0};
     struct error e = {0};
+    int rc = run_view_entry(entry, l->is_slow ? SLOW_MS : RUN_VIEW_BRIEF_MS, &v,
+                            &e);
 
-    if (run_view_open(entry->path, &v, &e) < 0) {
+    if (rc == 0) {
+        add_row(l, &v);
+        add_json(&l->w, &v);
+        l->n++;
+    } else if (rc != -ENOENT) {
         fprintf(stderr, "muster: %s\n", e.text);
-        return;
     }
-    add_row(l, &v);
-    add_json(&l->w, &v);
-    l->n++;
+    l->is_slow = l->is_slow || rc == -ETIMEDOUT;
+    return rc != -ENOENT;
 }
 
 static int list_runs(const struct list_options *set, struct listing *l,
@@ -153,10 +160,8 @@ static int list_runs(const struct list_options *set, struct listing *l,
     add_head(l);
     jsonw_array(&l->w, NULL);
     for (size_t i = 0; i < n; i++) {
-        if (rundir_is_current(&entries[i]) &&
-            (set->limit == 0 || n_tried < (size_t)set->limit)) {
-            add_run(l, &entries[i]);
-            n_tried++;
+        if (set->limit == 0 || n_tried < (size_t)set->limit) {
+            n_tried += add_run(l, &entries[i]);
         }
     }
     jsonw_end_array(&l->w);

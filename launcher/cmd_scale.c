@@ -44,7 +44,7 @@ static int check(const struct run_view *v, int64_t n, struct error *e)
     size_t n_hosts;
 
     if (!s->want_nodes) {
-        return 0; /* it is only being put together */
+        return 0; /* it is only being put together, or its state is not known */
     }
     if (s->min_nodes == s->max_nodes) {
         return error_text(e, ERR_USAGE, "run %s has %d node%s, no more and no "
@@ -102,7 +102,7 @@ int cmd_scale(int argc, char **argv)
                    args.words.items[1]);
         return command_fail(&e);
     }
-    if (run_view_load(args.words.items[0], &v, &e) < 0 ||
+    if (run_request_view(args.words.items[0], &v, &e) < 0 ||
         (!status_run_is_over(v.status->state) && check(&v, n, &e) < 0)) {
         return command_fail(&e);
     }

@@ -20,6 +20,7 @@ extern char **environ;
 enum {
     /* Of the index, newest first: a run that is alive is among them. */
     MAX_RUNS = 500,
+    SLOW_MS = 100, /* for each, once one did not answer */
     /* What a GPU shows as used when nobody uses it, at most. In a container the
      * library hides the processes of others, but not their memory. */
     IDLE_GPU_BYTES = 256 << 20,
@@ -338,15 +339,19 @@ static void put_run(struct node_view *v, const struct run_status *s)
 int node_views_add_runs(struct node_view *views, size_t n, struct error *e)
 {
     _free_ struct rundir_entry *entries = NULL;
+    unsigned patience_ms = RUN_VIEW_BRIEF_MS;
     size_t n_entries = 0;
     int rc = rundir_index(NULL, &entries, &n_entries, e);
 
     for (size_t i = 0; rc == 0 && i < n_entries && i < MAX_RUNS; i++) {
         _run_view_ struct run_view run = {0};
 
-        if (!rundir_is_current(&entries[i]) ||
-            run_view_open(entries[i].path, &run, NULL) < 0 ||
-            !run_view_is_alive(&run)) {
+        int found = run_view_entry(&entries[i], patience_ms, &run, NULL);
+
+        if (found == -ETIMEDOUT) {
+            patience_ms = SLOW_MS; /* of others there, too */
+        }
+        if (found < 0 || !run_view_is_alive(&run)) {
             continue;
         }
         for (size_t k = 0; k < n; k++) {

@@ -29,11 +29,21 @@ int run_request_start(const struct options *options, int argc, char **argv,
     struct error e = {0};
     int rc = options_start(options, argc, argv, &set, &args);
 
-    if (rc < 0 && run_view_load(args.words.items[0], ret, &e) < 0) {
+    if (rc < 0 && run_request_view(args.words.items[0], ret, &e) < 0) {
         return command_fail(&e);
     }
     *ret_force = set.force;
     return rc;
+}
+
+int run_request_view(const char *arg, struct run_view *ret, struct error *e)
+{
+    int rc = run_view_load_within(arg, RUN_VIEW_BRIEF_MS, ret, e);
+
+    if (rc == -ETIMEDOUT && run_view_heard(arg, ret, NULL) == 0) {
+        return 0;
+    }
+    return rc == -ETIMEDOUT ? run_view_load(arg, ret, e) : rc;
 }
 
 /* The run's answer for people; the exit status. */
@@ -81,6 +91,9 @@ static int ask(struct run_view *v, const json_t *request, const char *doing)
         rc = show_reply(v, reply, doing);
         json_decref(reply);
         return rc;
+    }
+    if (v->is_silent) {
+        return command_fail(&e);
     }
     /* It may have ended since its status was read. */
     if (run_view_refresh(v, &e) < 0) {

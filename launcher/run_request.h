@@ -20,6 +20,10 @@ extern const struct option_def run_request_table[];
 int run_request_start(const struct options *options, int argc, char **argv,
                       bool *ret_force, struct run_view *ret);
 
+/* The run that `arg` means. One whose directory does not answer can still be asked
+ * where somebody of it is on this host: `is_silent` then. */
+int run_request_view(const char *arg, struct run_view *ret, struct error *e);
+
 /* `op` is as in doc/formats.md, `doing` what is said where the run says nothing
  * ("cancelling"). An exit status, or RUN_REQUEST_IS_OVER: the run is over, and
  * nothing was said. `v` is as new as that. */

@@ -22,8 +22,7 @@ void run_view_release(struct run_view *v)
     *v = (struct run_view){0};
 }
 
-/* A run whose lead has not written a status yet. */
-static int make_fresh(struct run_view *v, struct error *e)
+int run_view_make_fresh(struct run_view *v, struct error *e)
 {
     v->status = run_status_create();
     if (!v->status) {
@@ -68,7 +67,7 @@ int run_view_refresh(struct run_view *v, struct error *e)
     v->status = NULL;
     v->json = NULL;
     v->has_status = rc == 0;
-    rc = rc == 0 ? parse_status(v, text, len, e) : make_fresh(v, e);
+    rc = rc == 0 ? parse_status(v, text, len, e) : run_view_make_fresh(v, e);
     if (rc < 0) {
         return rc;
     }
@@ -80,7 +79,7 @@ int run_view_refresh(struct run_view *v, struct error *e)
     return 0;
 }
 
-int run_view_open(const char *path, struct run_view *ret, struct error *e)
+int run_view_read(const char *path, struct run_view *ret, struct error *e)
 {
     struct run_view v = {0};
     int rc = rundir_open(path, &v.dir, e);
@@ -92,14 +91,6 @@ int run_view_open(const char *path, struct run_view *ret, struct error *e)
     }
     *ret = v;
     return 0;
-}
-
-int run_view_load(const char *arg, struct run_view *ret, struct error *e)
-{
-    char path[PATH_MAX];
-    int rc = rundir_resolve(arg, path, sizeof(path), e);
-
-    return rc < 0 ? rc : run_view_open(path, ret, e);
 }
 
 bool run_view_is_alive(const struct run_view *v)
