@@ -70,6 +70,11 @@ PUBLIC int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data
                                        &ck->error);
 }
 
+PUBLIC int muster_ckpt_is_device(struct muster_ckpt *ck, const void *data)
+{
+    return ck ? device_of(&ck->registry.finder, data) != NULL : -EINVAL;
+}
+
 PUBLIC int muster_ckpt_clear(struct muster_ckpt *ck)
 {
     int rc = enter_registry(ck);

@@ -233,7 +233,7 @@ static int check_blob(const struct load *l, const struct registry *r,
 static struct load_want want_of(const struct reg_piece *p, uint32_t rank)
 {
     return (struct load_want){p->name, p->dtype, p->n_dims, p->shape, p->at,
-                              p->len, p->strides, p->data, rank};
+                              p->len, p->strides, p->data, p->device, rank};
 }
 
 static int list_wants(const struct load *l, const struct registry *r,

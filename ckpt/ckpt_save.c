@@ -29,6 +29,7 @@ static int prepare(struct muster_ckpt *ck, struct saving *s,
                             ck->m ? (uint32_t)muster_node(ck->m) : 0, &s->table,
                             e);
 
+    rc = rc < 0 ? rc : registry_settle(&ck->registry, e);
     if (ck->has_shares && ck->table_changes == ck->registry.n_changes) {
         mine->table = ck->table_digest;
     } else {

@@ -35,7 +35,8 @@ static int take_piece(struct muster_ckpt *ck, struct saving *s, size_t place)
     *to = (struct image_piece){
         .name = p->name, .dtype = p->dtype, .n_dims = p->n_dims,
         .shape = p->shape, .at = p->at, .len = p->len,
-        .data = memory->data, .strides = memory->strides, .place = place,
+        .data = memory->data, .strides = memory->strides,
+        .device = memory->device, .place = place,
     };
     if (ck->shares[place].chunk > 0) {
         buf_printf(&key, ".chunk/%u/%s", ck->shares[place].chunk, p->name);
@@ -93,6 +94,7 @@ static void rebind(struct muster_ckpt *ck, struct saving *s)
         to->len = p->len;
         to->data = memory->data;
         to->strides = memory->strides;
+        to->device = memory->device;
     }
 }
 

@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "ckpt/box.h"
 #include "ckpt/dtype.h"
+#include "comm/device.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +31,8 @@ struct image_piece {
     const uint64_t *shape, *at, *len;
     const void *data;       /* the first element of the box */
     const int64_t *strides; /* in elements; NULL: row-major without gaps */
+    const struct device *device; /* that reaches the data, which is dense then; NULL: the
+                                    processor does */
     size_t place;           /* the caller's own */
     uint64_t begin, bytes;  /* in the file; image_plan() sets both */
 };
@@ -50,8 +54,9 @@ bool image_set_step(struct image *im, uint64_t step, const char *uuid);
 void image_release(struct image *im);
 #define _image_ __attribute__((cleanup(image_release)))
 
-/* Makes bytes [at, at + len) of the file. Any thread. */
-void image_read(const struct image *im, uint64_t at, size_t len, void *to);
+/* Makes bytes [at, at + len) of the file. Any thread. 0, or -EREMOTEIO of a GPU. */
+int image_read(const struct image *im, uint64_t at, size_t len, void *to,
+               struct error *e);
 
 /* Makes the file in `to`, of im->bytes bytes, block by block: any number of threads
  * help, each until no block is left that nobody has begun. It is there when all of
@@ -63,6 +68,8 @@ struct image_copy {
     bool is_untouched; /* `to` is shared memory that was mapped just now: whoever copies
                           a block there gets its pages first, all at once */
     _Atomic uint64_t next;
+    pthread_mutex_t lock; /* for the first failure */
+    struct error error;
 };
 void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
                       bool is_untouched);
@@ -71,5 +78,7 @@ void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
 int image_map_pages(void *at, size_t len);
 /* Starts up to `n_threads` - 1 more, and waits for those. */
 void image_copy_help(struct image_copy *c, unsigned n_threads);
+/* Once all have returned: 0, or what reading failed of. */
+int image_copy_end(struct image_copy *c, struct error *e);
 
 #endif

@@ -23,17 +23,30 @@ static struct strided memory_of(const struct image_piece *p)
                             (void *)p->data};
 }
 
+static int read_device(const struct image_piece *p, uint64_t at, uint64_t len,
+                       void *to, struct error *e)
+{
+    int rc = device_get(p->device, to, (const char *)p->data + at, len, e);
+
+    return rc < 0 && e ? error_wrap(e, "tensor '%.100s'", p->name) : rc;
+}
+
 /* Most lie in memory as they do in the file. */
-static void read_piece(const struct image_piece *p, uint64_t at, uint64_t len, void *to)
+static int read_piece(const struct image_piece *p, uint64_t at, uint64_t len, void *to,
+                      struct error *e)
 {
     struct strided s;
 
+    if (p->device) {
+        return read_device(p, at, len, to, e);
+    }
     if (p->strides) {
         s = memory_of(p);
         strided_get(&s, at, len, to);
     } else {
         memcpy(to, (const char *)p->data + at, len);
     }
+    return 0;
 }
 
 /* The first piece that ends behind that byte; empty ones are in between. */
@@ -54,10 +67,12 @@ static size_t first_behind(const struct image *im, uint64_t at)
     return low;
 }
 
-void image_read(const struct image *im, uint64_t at, size_t len, void *to)
+int image_read(const struct image *im, uint64_t at, size_t len, void *to,
+               struct error *e)
 {
     uint64_t end = at + len;
     char *next = to;
+    int rc = 0;
 
     if (at < im->header.len) {
         size_t n = im->header.len - at < len ? im->header.len - at : len;
@@ -66,17 +81,18 @@ void image_read(const struct image *im, uint64_t at, size_t len, void *to)
         next += n;
         at += n;
     }
-    for (size_t i = first_behind(im, at); i < im->n && at < end; i++) {
+    for (size_t i = first_behind(im, at); i < im->n && at < end && rc == 0; i++) {
         const struct image_piece *p = &im->pieces[i];
         uint64_t from = at - p->begin;
         uint64_t n = p->bytes - from < end - at ? p->bytes - from : end - at;
 
         if (p->bytes > 0) {
-            read_piece(p, from, n, next);
+            rc = read_piece(p, from, n, next, e);
             next += n;
             at += n;
         }
     }
+    return rc;
 }
 
 /* --- all of it --- */
@@ -84,6 +100,16 @@ void image_read(const struct image *im, uint64_t at, size_t len, void *to)
 int image_map_pages(void *at, size_t len)
 {
     return madvise(at, len, POPULATE_READ) < 0 ? -errno : 0;
+}
+
+static void keep_failure(struct image_copy *c, const struct error *e)
+{
+    pthread_mutex_lock(&c->lock);
+    if (!c->error.code) {
+        c->error = *e;
+    }
+    pthread_mutex_unlock(&c->lock);
+    atomic_store(&c->next, c->n_blocks); /* the others need not go on */
 }
 
 static void *copy_blocks(void *arg)
@@ -94,11 +120,14 @@ static void *copy_blocks(void *arg)
     while ((i = atomic_fetch_add(&c->next, 1)) < c->n_blocks) {
         uint64_t at = i * DIGEST_BLOCK_BYTES, left = c->image->bytes - at;
         size_t n = left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES;
+        struct error e = {0};
 
         if (c->is_untouched) {
             image_map_pages(c->to + at, n);
         }
-        image_read(c->image, at, n, c->to + at);
+        if (image_read(c->image, at, n, c->to + at, &e) < 0) {
+            keep_failure(c, &e);
+        }
     }
     return NULL;
 }
@@ -110,6 +139,8 @@ void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
     c->to = to;
     c->is_untouched = is_untouched;
     c->n_blocks = digest_n_blocks(im->bytes);
+    c->error = (struct error){0};
+    pthread_mutex_init(&c->lock, NULL);
     atomic_store(&c->next, 0);
 }
 
@@ -129,4 +160,13 @@ void image_copy_help(struct image_copy *c, unsigned n_threads)
     while (n > 0) {
         pthread_join(threads[--n], NULL);
     }
+}
+
+int image_copy_end(struct image_copy *c, struct error *e)
+{
+    pthread_mutex_destroy(&c->lock);
+    if (c->error.code && e) {
+        *e = c->error;
+    }
+    return -c->error.code;
 }

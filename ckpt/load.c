@@ -23,6 +23,7 @@ bool load_is_damage(int rc)
     case -ENOMEM:  /* this process has not what it needs */
     case -EMFILE:
     case -ENFILE:
+    case -EREMOTEIO: /* a GPU */
         return false;
     default:
         return rc < 0;
@@ -170,11 +171,11 @@ static int make_scratch(const struct load_want *w, char **scratch,
 {
     struct strided s = memory_of(w);
 
-    if (!w->strides || strided_bytes(&s) == 0) {
+    if ((!w->strides && !w->device) || strided_bytes(&s) == 0) {
         return 0;
     }
     *scratch = malloc(strided_bytes(&s));
-    return *scratch ? 0 : error_set(e, ENOMEM, "load a tensor with gaps");
+    return *scratch ? 0 : error_set(e, ENOMEM, "load a tensor by way of memory");
 }
 
 static int add_want(struct load_job *job, const struct load *l,
@@ -196,13 +197,22 @@ static int add_want(struct load_job *job, const struct load *l,
     return rc < 0 ? error_set(e, ENOMEM, "plan to load") : 0;
 }
 
-static void spread(const struct load_want *w, const char *scratch)
+/* What the program has asked of a GPU before may write there, too: `last` as for
+ * device_settle(). */
+static int spread(const struct load_want *w, const char *scratch, void **last,
+                  struct error *e)
 {
     struct strided s = memory_of(w);
+    int rc = 0;
 
-    if (scratch) {
+    if (scratch && w->device) {
+        rc = device_settle(w->device, w->data, last, e);
+        rc = rc < 0 ? rc : device_put(w->device, w->data, scratch,
+                                      strided_bytes(&s), e);
+    } else if (scratch) {
         strided_put(&s, 0, strided_bytes(&s), scratch);
     }
+    return rc < 0 && e ? error_wrap(e, "tensor '%.100s'", w->name) : rc;
 }
 
 int load_boxes(const struct load *l, const struct load_source *source,
@@ -211,6 +221,7 @@ int load_boxes(const struct load *l, const struct load_source *source,
 {
     _load_job_ struct load_job job = {.load = l, .source = source};
     char **scratch = calloc(n + 1, sizeof(*scratch));
+    void *last = NULL;
     int rc = scratch ? 0 : error_set(e, ENOMEM, "load");
 
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -221,7 +232,7 @@ int load_boxes(const struct load *l, const struct load_source *source,
     rc = rc < 0 ? rc : load_job_run(&job, n_threads, e);
     for (size_t i = 0; scratch && i < n; i++) {
         if (rc == 0) {
-            spread(&wants[i], scratch[i]);
+            rc = spread(&wants[i], scratch[i], &last, e);
         }
         free(scratch[i]);
     }

@@ -10,6 +10,7 @@
 #include "ckpt/index.h"
 #include "ckpt/step.h"
 #include "ckpt/strided.h"
+#include "comm/device.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,6 +45,7 @@ struct load_want {
     const uint64_t *at, *len;
     const int64_t *strides;
     void *data;
+    const struct device *device; /* that reaches the data, which is dense then; or NULL */
     uint32_t rank; /* for messages: which rank wants it */
 };
 

@@ -132,7 +132,7 @@ static const uint64_t zeros[2];
 static struct load_want want_all(const char *name, uint32_t n_dims,
                                  const uint64_t *shape, void *to)
 {
-    return (struct load_want){name, DTYPE_U8, n_dims, shape, zeros, shape, NULL, to, 0};
+    return (struct load_want){name, DTYPE_U8, n_dims, shape, zeros, shape, NULL, to, NULL, 0};
 }
 
 /* Everything, into fresh memory; whether it is right. */
@@ -170,7 +170,7 @@ static void test_column(void)
 {
     const uint64_t at[] = {0, 5}, len[] = {ROWS, 3};
     uint8_t got[ROWS * 3] = {0};
-    struct load_want want = {"wide", DTYPE_U8, 2, wide_shape, at, len, NULL, got, 0};
+    struct load_want want = {"wide", DTYPE_U8, 2, wide_shape, at, len, NULL, got, NULL, 0};
     _load_ struct load l = {0};
     struct error e = {0};
     unsigned n_wrong = 0;

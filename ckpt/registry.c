@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "ckpt/digest.h"
 #include "ckpt/safetensors.h"
+#include "ckpt/strided.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -33,6 +34,7 @@ void registry_release(struct registry *r)
     free(r->pieces);
     free(r->slots);
     free(r->blobs);
+    device_finder_release(&r->finder);
     *r = (struct registry){0};
 }
 
@@ -138,7 +140,8 @@ static int add_piece(struct registry *r, const char *name, enum dtype dtype,
                      const int64_t *strides)
 {
     uint32_t n = box->n_dims;
-    struct reg_piece p = {.dtype = dtype, .n_dims = n, .data = data};
+    struct reg_piece p = {.dtype = dtype, .n_dims = n, .data = data,
+                          .device = device_of(&r->finder, data)};
     int rc = -ENOMEM;
 
     p.name = strdup(name);
@@ -251,6 +254,19 @@ static int check_box(const struct muster_ckpt_tensor *t, const struct box *box,
                ? 0 : refuse(t->name, e, "it has no data");
 }
 
+/* Memory of a GPU is copied as it lies there. */
+static int check_place(struct registry *r, const struct muster_ckpt_tensor *t,
+                       const struct box *box, struct error *e)
+{
+    struct strided s = {(enum dtype)t->dtype, box->n_dims, box->len, t->strides,
+                        t->data};
+
+    return !t->strides || strided_is_dense(&s) || !device_of(&r->finder, t->data)
+               ? 0
+               : refuse(t->name, e, "it is in the memory of a GPU, with gaps or "
+                        "in another order: expected it row-major there");
+}
+
 int registry_tensor(struct registry *r, const struct muster_ckpt_tensor *t,
                     struct error *e)
 {
@@ -268,6 +284,7 @@ int registry_tensor(struct registry *r, const struct muster_ckpt_tensor *t,
         copy_numbers(box.len, t->len, t->n_dims);
     }
     rc = check_box(t, &box, e);
+    rc = rc < 0 ? rc : check_place(r, t, &box, e);
     if (rc < 0) {
         return rc;
     }
@@ -352,6 +369,10 @@ int registry_blob(struct registry *r, const char *name, void *data, size_t len,
         return error_text(e, EINVAL, "blob '%.200s': expected a kind of enum "
                           "muster_blob, and data", name);
     }
+    if (device_of(&r->finder, data)) {
+        return error_text(e, EINVAL, "blob '%.200s' is in the memory of a GPU: "
+                          "expected a tensor, or a copy of it", name);
+    }
     b = find_blob(r, name);
     if (b && b->kind != kind) {
         return error_text(e, EINVAL, "blob '%.200s' was of another kind before",
@@ -362,6 +383,19 @@ int registry_blob(struct registry *r, const char *name, void *data, size_t len,
     }
     set_blob(r, b, data, len);
     return 0;
+}
+
+int registry_settle(const struct registry *r, struct error *e)
+{
+    void *last = NULL;
+    int rc = 0;
+
+    for (size_t i = 0; i < r->n_pieces && rc == 0; i++) {
+        const struct reg_piece *p = &r->pieces[i];
+
+        rc = p->device ? device_settle(p->device, p->data, &last, e) : 0;
+    }
+    return rc;
 }
 
 /* --- the table --- */

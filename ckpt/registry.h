@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "ckpt/box.h"
 #include "ckpt/part.h"
+#include "comm/device.h"
 #include "muster_ckpt.h"
 
 #include <stdbool.h>
@@ -24,6 +25,7 @@ struct reg_piece {
     uint64_t *shape, *at, *len; /* owned by shape */
     int64_t *strides;           /* NULL: row-major; owned by shape */
     void *data;                 /* the caller's */
+    const struct device *device; /* that reaches it; NULL: the processor */
 };
 
 struct reg_blob {
@@ -43,6 +45,7 @@ struct registry {
     size_t n_blobs;
     struct reg_blob *blobs;
     uint64_t n_changes; /* of what is in the table, but JSON */
+    struct device_finder finder;
 };
 
 void registry_release(struct registry *r);
@@ -52,6 +55,9 @@ int registry_tensor(struct registry *r, const struct muster_ckpt_tensor *t,
                     struct error *e);
 int registry_blob(struct registry *r, const char *name, void *data, size_t len,
                   enum muster_blob kind, struct error *e);
+
+/* What GPUs were asked to do with what is registered has been done. */
+int registry_settle(const struct registry *r, struct error *e);
 
 /* The table of this rank; pieces are borrowed, and the rest is its own. 0,
  * -ENOMEM, -EINVAL (a JSON blob that is none). */

@@ -173,9 +173,13 @@ static int put(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
     char *image = w->maps[0].at + SNAP_PAGE_BYTES;
+    int rc;
 
-    (void)e;
     image_copy_help(&w->copy, job->n_threads);
+    rc = image_copy_end(&w->copy, e);
+    if (rc < 0) {
+        return rc;
+    }
     w->maps[0].is_touched = true;
     memcpy(image + snap_room(job->image->bytes, 0), w->part.data, w->part.len);
     return 0;

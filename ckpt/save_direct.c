@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct direct {
     struct step_save *save; /* NULL: none is open */
@@ -36,13 +37,17 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
 struct hashing {
     const struct image *image;
     uint64_t *blocks;
+    struct error error; /* the first of making blocks */
 };
 
 static void make_block(void *arg, uint64_t at, size_t len, void *to)
 {
     struct hashing *h = arg;
 
-    image_read(h->image, at, len, to);
+    if (h->error.code ||
+        image_read(h->image, at, len, to, &h->error) < 0) {
+        memset(to, 0, len); /* nothing of this process's goes to the disk */
+    }
     h->blocks[at / DIGEST_BLOCK_BYTES] = digest_short_of(to, len);
 }
 
@@ -66,7 +71,7 @@ static int put(void *self, const struct save_job *job, struct error *e)
     struct direct *d = self;
     uint64_t n = digest_n_blocks(job->image->bytes);
     _free_ uint64_t *blocks = calloc(n + 1, sizeof(*blocks));
-    struct hashing h = {job->image, blocks};
+    struct hashing h = {job->image, blocks, {0}};
     char name[STEP_NAME_BYTES], file[PART_NAME_BYTES];
     int rc = blocks ? 0 : error_set(e, ENOMEM, "save");
 
@@ -77,6 +82,12 @@ static int put(void *self, const struct save_job *job, struct error *e)
     part_data_name(job->rank, file);
     rc = rc < 0 ? rc : step_save_made(d->save, file, job->image->bytes,
                                       make_block, &h, e);
+    if (rc == 0 && h.error.code) {
+        if (e) {
+            *e = h.error;
+        }
+        rc = -h.error.code;
+    }
     rc = rc < 0 ? rc : put_part(d, job, blocks, n, e);
     return rc < 0 ? rc : step_save_sync(d->save, e);
 }

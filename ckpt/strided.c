@@ -45,6 +45,13 @@ static struct runs find_runs(const struct strided *s)
     return r;
 }
 
+bool strided_is_dense(const struct strided *s)
+{
+    struct runs r = find_runs(s);
+
+    return r.n_outer == 0 || strided_bytes(s) == 0;
+}
+
 static char *run_at(const struct strided *s, const struct runs *r, uint64_t run)
 {
     int64_t offset = 0;

@@ -8,6 +8,7 @@
 
 #include "ckpt/dtype.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,9 @@ struct strided {
 };
 
 uint64_t strided_bytes(const struct strided *s);
+
+/* Whether it lies in memory as it does in the file. */
+bool strided_is_dense(const struct strided *s);
 
 /* Bytes [at, at + len) of it into `to`, or from there. */
 void strided_get(const struct strided *s, uint64_t at, uint64_t len, void *to);

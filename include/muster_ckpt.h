@@ -26,6 +26,10 @@
  * registered anew, or muster_ckpt_close(). It is read by save, up to the fence, and
  * written by load. Names and shapes are copied.
  *
+ * A tensor may lie in the memory of an NVIDIA GPU, row-major there, where the program
+ * has loaded the driver (libcuda): it is copied by that, after all that the GPU was
+ * asked to do before the call. Blobs lie in the program's memory.
+ *
  * A *lazy* save copies while the program goes on:
  *
  *     muster_ckpt_save(ck, step, MUSTER_CKPT_LAZY, NULL);
@@ -177,6 +181,9 @@ int muster_ckpt_tensor(struct muster_ckpt *ck,
 /* Registers bytes; again with the same name: the new ones count. */
 int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data,
                      size_t len, enum muster_blob kind);
+/* 1 where `data` is memory of a GPU, and can be registered as that of a tensor; else 0.
+ * Managed and pinned memory is the program's. */
+int muster_ckpt_is_device(struct muster_ckpt *ck, const void *data);
 /* Nothing is registered any more. */
 int muster_ckpt_clear(struct muster_ckpt *ck);
 
@@ -193,7 +200,8 @@ int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why);
  * -EINVAL: ranks differ in a tensor's shape, or nobody or two have a part of it;
  * -ENOSPC and others: no checkpoint was made, older ones are as they were, and the
  * program may go on; -EBUSY: the last one is still on its way, and policy says not
- * to wait; -ECONNABORTED: a rank is gone. */
+ * to wait; -EREMOTEIO: a GPU failed, in its driver's words; -ECONNABORTED: a rank is
+ * gone. */
 int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
                      uint64_t *ret_save);
 /* Together, after a lazy save; else it does nothing. Before registered memory is
@@ -221,8 +229,8 @@ int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
  * was loaded. Boxes need not be those that were saved. Blobs of a rank
  * that was not there when it was saved are left alone.
  * -ENOENT: there is none; -EILSEQ: only damaged ones; -ENODATA: it lacks a tensor
- * or a blob; -EINVAL: one of another type, shape or length. After a failure the
- * memory may hold anything. */
+ * or a blob; -EINVAL: one of another type, shape or length; -EREMOTEIO: a GPU failed.
+ * After a failure the memory may hold anything. */
 int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags,
                      int64_t *ret_step);
 

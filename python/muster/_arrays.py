@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the memory of tensors and arrays is: PyTorch's, and NumPy's.
 
-Memory that is not the CPU's, or not as it looks (conjugated, another byte order), is
-copied to and from the CPU by the library that it is of. Neither is imported here: who
+Memory of NVIDIA's GPUs is copied by libmuster, row-major. What is on other devices, or
+not as it looks (conjugated, another byte order), is copied to and from the CPU by the
+library that it is of. Neither is imported here: who
 has such a thing has imported it.
 """
 
@@ -89,10 +90,17 @@ def shape_of(name: str, value: Any) -> Tuple[int, ...]:
     return shape
 
 
-def memory_of(name: str, value: Any, is_written: bool, in_order: bool = False) -> Memory:
-    """`is_written`: it is to be filled. `in_order`: row-major, without gaps."""
+def _nowhere(_address: int) -> bool:
+    return False
+
+
+def memory_of(
+    name: str, value: Any, is_written: bool, in_order: bool = False, is_device: Callable[[int], bool] = _nowhere
+) -> Memory:
+    """`is_written`: it is to be filled. `in_order`: row-major, without gaps.
+    `is_device`: whether libmuster copies what lies there on a GPU."""
     if library_of(value) == "torch":
-        return _of_torch(name, value, is_written, in_order)
+        return _of_torch(name, value, is_written, in_order, is_device)
     return _of_numpy(name, value, is_written, in_order)
 
 
@@ -117,7 +125,7 @@ def _refusal(tensor: Any) -> str:
     return ""
 
 
-def _of_torch(name: str, value: Any, is_written: bool, in_order: bool) -> Memory:
+def _of_torch(name: str, value: Any, is_written: bool, in_order: bool, is_device: Callable[[int], bool]) -> Memory:
     torch = sys.modules["torch"]
     tensor = value.detach()
     problem = _refusal(tensor)
@@ -126,12 +134,16 @@ def _of_torch(name: str, value: Any, is_written: bool, in_order: bool) -> Memory
     dtype, shape = dtype_of(name, tensor), shape_of(name, tensor)
     if is_written and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
         raise TypeError(f"'{name}': {SHARED} (expand()), and cannot be loaded into")
-    plain = tensor.device.type == "cpu" and not tensor.is_conj() and not tensor.is_neg()
+    as_it_looks = not tensor.is_conj() and not tensor.is_neg()
+    plain = tensor.device.type == "cpu" and as_it_looks
+    # That of AMD is called cuda, too, and has another driver.
+    if tensor.device.type == "cuda" and as_it_looks and tensor.numel() and is_device(tensor.data_ptr()):
+        plain = in_order = True
     in_order = in_order or shape != tuple(tensor.shape)  # two elements a byte have no strides
     memory: Any = tensor
     after: Optional[Callable[[], None]] = None
     if is_written and not (plain and (not in_order or tensor.is_contiguous())):
-        memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+        memory = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device if plain else "cpu")
         after = functools.partial(tensor.copy_, memory)
     elif not is_written:
         memory = tensor if plain else tensor.resolve_conj().resolve_neg().cpu()

@@ -57,6 +57,7 @@ SIGNATURES: Dict[str, Sequence[Any]] = {
     "muster_ckpt_open": [c_void_p, POINTER(Group), c_char_p, POINTER(Options), POINTER(c_void_p)],
     "muster_ckpt_tensor": [c_void_p, POINTER(Tensor)],
     "muster_ckpt_blob": [c_void_p, c_char_p, c_void_p, c_size_t, c_int],
+    "muster_ckpt_is_device": [c_void_p, c_void_p],
     "muster_ckpt_clear": [c_void_p],
     "muster_ckpt_due": [c_void_p, c_int64],
     "muster_ckpt_should_stop": [c_void_p, POINTER(c_int)],

@@ -5,6 +5,7 @@ has saved. Prints TAP.
 
     ckpt_torch.py DIRECTORY SHARDED
 """
+import ctypes
 import itertools
 import os
 import pathlib
@@ -284,6 +285,51 @@ def through_dcp(where):
     ok(equal(got, first), "dcp.async_save()")
 
 
+class OnMock(torch.Tensor):
+    """One whose memory is that of a driver without a GPU: what PyTorch itself does with
+    it happens in the driver's view of that."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    device = property(lambda self: torch.device("cuda", 0))
+
+    def detach(self):
+        return self
+
+    def data_ptr(self):
+        return self.address
+
+
+def on_mock(driver, values):
+    size = values.numel() * values.element_size()
+    address = driver.mock_cuda_alloc(ctypes.c_size_t(size), 0)
+    view = (ctypes.c_char * size).from_address(driver.mock_cuda_view(ctypes.c_void_p(address)))
+    made = torch.Tensor._make_subclass(OnMock, torch.frombuffer(view, dtype=values.dtype).view(values.shape))
+    made.address = address
+    made.copy_(values)
+    return made
+
+
+def device(c, path):
+    """Such tensors are copied by the driver, and stay where they are."""
+    driver = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    driver.mock_cuda_alloc.restype = driver.mock_cuda_view.restype = ctypes.c_void_p
+    values = torch.randn(700, 900)
+    state = {"a": on_mock(driver, values), "b": torch.ones(3), "none": torch.empty(0)}
+    n = driver.mock_cuda_copies()
+    c.save(9, state)
+    ok(driver.mock_cuda_copies() > n, "a CUDA tensor is saved through the driver")
+    state["a"].zero_()
+    n = driver.mock_cuda_copies()
+    c.load(9, into=state)
+    ok(driver.mock_cuda_copies() == n + 1, "and loaded")
+    ok(torch.equal(state["a"].as_subclass(torch.Tensor), values), "as it was")
+    c.save(10, state, lazy=True)
+    c.fence()
+    ok(torch.equal(c.load(10).state["a"], values), "lazily, too, and onto the CPU")
+    driver.mock_cuda_fail(b"get", 1, 700)
+    ok(raises(OSError, lambda: c.save(11, state), "CUDA_ERROR_ILLEGAL_ADDRESS"), "what the driver fails of is told")
+
+
 for world, name in ((1, "one loads what four have saved, bit by bit"), (3, "so do three")):
     ok(ckpt_sharded.load_by(world, saved), name)
 with ckpt.Checkpoints(root) as c:
@@ -293,6 +339,7 @@ with ckpt.Checkpoints(root) as c:
     memory(c)
     names(c)
     placements()
+    device(c, os.path.join(os.environ["MUSTER_BUILDDIR"], "tests/lib/libcuda.so.1"))
     if torch.cuda.is_available():
         state = {"a": torch.randn(33, 7, device="cuda").t(), "b": torch.randn(5, device="cuda", dtype=torch.bfloat16)}
         c.save(8, state)

@@ -101,9 +101,9 @@ class Checkpoints:
         of which each has its own (no tensors in it). `wait`: until it is on the disk,
         with an agent; without one it is anyway. Returns the number of the save.
 
-        `lazy`: returns before tensors on the CPU are copied, which a thread does until
-        the fence(). They may be read until then, and not be changed; those on other
-        devices, and numbers and text, are as they were at save()."""
+        `lazy`: returns before tensors on the CPU and on CUDA devices are copied, which a
+        thread does until the fence(). They may be read until then, and not be changed;
+        those on other devices, and numbers and text, are as they were at save()."""
         tree, tensors = _tree.flatten(state, _arrays.library_of)
         return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy)
 

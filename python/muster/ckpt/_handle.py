@@ -152,7 +152,7 @@ class Handle:
             registered[name] = Registered(lib.DTYPES[dtype], shape)
             for part in parts:
                 local = part.local
-                memory = _arrays.memory_of(name, local, is_written, in_order=part.flat is not None)
+                memory = _arrays.memory_of(name, local, is_written, part.flat is not None, self._is_device)
                 if is_written and memory.place is not None:
                     other = first.setdefault(memory.place, (name, local))
                     if other[0] != name:
@@ -186,10 +186,13 @@ class Handle:
     def read(self, step: int, name: str, tensor: Any) -> None:
         """Fills a whole tensor, by this rank alone."""
         shape, parts = _placed.parts_of(name, tensor)
-        memory = _arrays.memory_of(name, tensor, True)
+        memory = _arrays.memory_of(name, tensor, True, is_device=self._is_device)
         self.call("read", step, ctypes.byref(self._described(name, memory, shape, parts[0])))
 
     # --- the rest is between these and the library ---
+
+    def _is_device(self, address: int) -> bool:
+        return self.call("is_device", address) > 0
 
     def _beside(self, name: str, part: _placed.Part, other_name: str, other: Any) -> _arrays.Memory:
         """Memory to load into for what has the place of another: both have to be the
