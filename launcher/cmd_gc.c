@@ -15,6 +15,7 @@
 #include "base/leftover.h"
 #include "base/proc_env.h"
 #include "base/str.h"
+#include "launcher/gc_memory.h"
 #include "launcher/options.h"
 #include "launcher/runindex.h"
 #include "launcher/runview.h"
@@ -204,6 +205,23 @@ static void collect_leftovers(struct gc *gc)
     }
 }
 
+static void tell_memory(void *arg, const char *path)
+{
+    tell(arg, "memory of a run in", path);
+}
+
+static void fail_memory(void *arg, const struct error *e)
+{
+    fail(arg, e);
+}
+
+static void collect_memory(struct gc *gc)
+{
+    gc_memory_collect(&(struct gc_memory){
+        .dry_run = gc->o->dry_run, .with_stopped = gc->o->with_stopped,
+        .tell = tell_memory, .fail = fail_memory, .arg = gc});
+}
+
 /* --- runs --- */
 
 static bool may_go(const struct gc *gc, const struct run_view *v,
@@ -292,6 +310,7 @@ int cmd_gc(int argc, char **argv)
     gc.name = args.words.n ? args.words.items[0] : NULL;
     if (!gc.name) {
         collect_leftovers(&gc);
+        collect_memory(&gc);
     }
     collect_runs(&gc);
     proc_env_release(&gc.env);

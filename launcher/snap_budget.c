@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -108,6 +109,23 @@ int snap_dir(const char *run_id, char *to, size_t size, struct error *e)
 {
     return fs_path(to, size, e, SHM "/muster-%u-%s", (unsigned)geteuid(),
                    run_id);
+}
+
+void snap_dir_each(void (*f)(void *arg, const char *run_id), void *arg)
+{
+    char prefix[64];
+    const struct dirent *d;
+    DIR *dir = opendir(SHM);
+
+    snprintf(prefix, sizeof(prefix), "muster-%u-", (unsigned)geteuid());
+    while (dir && (d = readdir(dir))) {
+        if (str_starts(d->d_name, prefix) && d->d_name[strlen(prefix)]) {
+            f(arg, d->d_name + strlen(prefix));
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
 }
 
 int snap_dir_remove(const char *run_id, struct error *e)

@@ -23,6 +23,9 @@ void snap_budget_find(struct snap_budget *ret);
 /* Of a run: "/dev/shm/muster-<uid>-<run id>". */
 int snap_dir(const char *run_id, char *to, size_t size, struct error *e);
 
+/* Calls `f` with the run id of each that this user has. It may remove that one. */
+void snap_dir_each(void (*f)(void *arg, const char *run_id), void *arg);
+
 /* Removes what a run has left there. 0, also if there is nothing. */
 int snap_dir_remove(const char *run_id, struct error *e);
 

@@ -57,6 +57,58 @@ test_killed() {
     ok 'and ends its processes' wait_for 60 not marked
 }
 
+# memory_of ID: what an agent that was killed has left of its snapshots, a while ago.
+memory_of() {
+    shm=/dev/shm/muster-$(id -u)-$1
+    mkdir -m 700 "$shm" && echo saved >"$shm/snap-0-0-0" && touch -d '5 minutes ago' "$shm"
+    at_exit "rm -rf '$shm'"
+}
+
+test_memory() {
+    local over lost
+    a_run memory
+    memory_of "$(json id "$run_path/run.json")"
+    over=$shm
+    memory_of "t2004-nobody-$$"
+    lost=$shm
+    run "$MUSTER" gc --dry-run
+    is "$(cat out)" "would remove memory of a run in $over" 'memory of a run that is over can go'
+    run "$MUSTER" gc
+    is "$status,$(cat out)" "0,removed memory of a run in $over" 'and does'
+    # Another home may know it, and its agent have another runtime directory.
+    run "$MUSTER" gc --stopped
+    ok 'not that of a run which is not in the list' test -e "$lost"
+    a_run fresh
+    memory_of "$(json id "$run_path/run.json")"
+    touch -d now "$shm"
+    run "$MUSTER" gc
+    ok 'nor what is new' test -e "$shm"
+    # Whoever can go on needs it.
+    run "${RUN[@]}" --run-dir halted --nproc-per-node 1 -- sh -c '"$MUSTER" cancel "$MUSTER_RUN_DIR"; exec sleep 1000'
+    is "$status" 130 'a run that was stopped'
+    memory_of "$(json id halted/run.json)"
+    run "$MUSTER" gc
+    ok 'keeps its memory' test -e "$shm"
+    run "$MUSTER" gc --stopped --dry-run
+    like "$(cat out)" "would remove memory of a run in $shm" 'unless it is not to'
+    rm -rf halted
+    run "$MUSTER" gc
+    not_ok 'or is gone' test -e "$shm"
+}
+
+# Whose agent lives has it, whatever else is known.
+test_memory_in_use() {
+    spawn uses "${RUN[@]}" --run-dir uses --nproc-per-node 1 -- sleep 1000
+    ok 'a run' wait_for 60 grep -qs '"state":"Running","generation":1' uses/status.json
+    memory_of "$(json id uses/run.json)"
+    mv uses/run.json kept.json
+    run "$MUSTER" gc --stopped
+    ok 'keeps its memory while an agent of it is here' test -e "$shm" || show
+    mv kept.json uses/run.json
+    "$MUSTER" cancel --force uses >/dev/null
+    wait_exit 60 "$spawned"
+}
+
 test_young() {
     mkdir -m 700 rt/muster/starting
     run "$MUSTER" gc
