@@ -249,14 +249,15 @@ static int join_tree(struct agent *a, struct error *e)
 }
 
 /* The front end makes a new world when one is lost. */
-static void tell_mpi(struct agent *a, const char *fact, const char *what)
+static void tell_mpi(struct agent *a, const char *fact, uint64_t epoch,
+                     const char *what)
 {
     _buf_ struct buf b = {0};
     struct jsonw w = agent_fact_begin(&b, fact);
     char text[ROSTER_HOST_BYTES + 64];
 
     snprintf(text, sizeof(text), "%s %s", a->host, what);
-    jsonw_int(&w, "epoch", (int64_t)a->epoch);
+    jsonw_int(&w, "epoch", (int64_t)epoch);
     jsonw_str(&w, "text", text);
     agent_fact_send(a, &w);
 }
@@ -316,7 +317,7 @@ static void on_world(void *ctx, const struct companion_world *w,
             return;
         }
         a->epoch = w->epoch;
-        tell_mpi(a, "mpi_joined", "is in a new MPI world");
+        tell_mpi(a, "mpi_joined", a->epoch, "is in a new MPI world");
         crew_unstrand(a);
         crew_join_world(a);
         return;
@@ -378,7 +379,9 @@ static void on_notice(void *ctx)
     }
 }
 
-static void on_companion_lost(void *ctx)
+/* The world that was lost may be one that was only being made: who waits for it has to
+ * know that it comes no more. */
+static void on_companion_lost(void *ctx, uint64_t epoch)
 {
     struct agent *a = ctx;
 
@@ -389,7 +392,9 @@ static void on_companion_lost(void *ctx)
         agent_leave(a, RUN_RESUMABLE, "muster-mpi ended before the run began");
         return;
     }
-    tell_mpi(a, "mpi_lost", "has lost its MPI world; training goes on");
+    tell_mpi(a, "mpi_lost", epoch, epoch > a->epoch
+             ? "has lost an MPI world that was being made; training goes on"
+             : "has lost its MPI world; training goes on");
     if (a->config.by_hand) {
         crew_strand(a);
     }

@@ -247,11 +247,11 @@ static void take_save_plan(struct record *r, const json_t *fact)
 static void take_world(struct record *r, const char *kind, int64_t epoch)
 {
     struct run_status *s = r->status;
-    bool is_loss = strcmp(kind, "mpi_lost") == 0;
-    uint32_t *newest = is_loss ? &s->mpi_lost : &s->mpi_epoch;
+    uint32_t *newest = strcmp(kind, "mpi_lost") == 0     ? &s->mpi_lost
+                       : strcmp(kind, "mpi_joined") == 0 ? &s->mpi_epoch
+                       : strcmp(kind, "mpi_late") == 0   ? &s->mpi_late : NULL;
 
-    if ((is_loss || strcmp(kind, "mpi_joined") == 0) && epoch > *newest &&
-        epoch <= UINT32_MAX) {
+    if (newest && epoch > *newest && epoch <= UINT32_MAX) {
         *newest = (uint32_t)epoch;
         record_touch(r);
     }
@@ -281,7 +281,7 @@ void record_fact(struct record *r, uint32_t node, const char *kind,
 {
     const char *text = json_string_value(json_object_get(fact, "text"));
 
-    if (text) { /* "note", "mpi_lost", "mpi_joined": for the journal as it is */
+    if (text) { /* "note", "mpi_lost" and the like: for the journal as it is */
         record_event(r, kind, (uint32_t)r->status->generation, text, NULL,
                      int_of(fact, "epoch"));
         take_world(r, kind, int_of(fact, "epoch"));

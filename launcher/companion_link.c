@@ -149,6 +149,7 @@ static void take_hello(struct peer *p, const struct seqsock_msg *m)
 static void take_world(struct peer *p, const struct seqsock_msg *m)
 {
     struct companion_link *l = p->link;
+    uint64_t epoch = p->epoch;
     struct companion_world w;
     _roster_ struct roster roster = {0};
     _buf_ struct buf bytes = {0};
@@ -159,7 +160,7 @@ static void take_world(struct peer *p, const struct seqsock_msg *m)
         roster_decode(bytes.data, bytes.len, &roster, NULL) < 0 ||
         w.epoch != p->epoch) {
         refuse(p, "the world that was sent does not parse");
-        l->ops.on_lost(l->ctx);
+        l->ops.on_lost(l->ctx, epoch);
         return;
     }
     explicit_bzero(m->data.data, m->data.len); /* the key was in it */
@@ -196,6 +197,7 @@ static void on_peer_readable(uv_poll_t *poll, int status, int events)
     struct companion_link *l = p->link;
     _seqsock_msg_ struct seqsock_msg m;
     bool was_current = p == l->current;
+    uint64_t epoch = p->epoch;
     int rc;
 
     (void)events;
@@ -210,7 +212,7 @@ static void on_peer_readable(uv_poll_t *poll, int status, int events)
     }
     peer_close(p);
     if (was_current) {
-        l->ops.on_lost(l->ctx);
+        l->ops.on_lost(l->ctx, epoch);
     }
 }
 

@@ -33,8 +33,9 @@ struct companion_link_ops {
     void (*on_term)(void *ctx);
     /* mpirun passed on SIGUSR1 or SIGUSR2: the end is near. */
     void (*on_notice)(void *ctx);
-    /* The newest companion is gone, and with it its MPI world. */
-    void (*on_lost)(void *ctx);
+    /* The newest companion is gone, and with it its MPI world, that of `epoch`,
+     * which it may not have brought yet. */
+    void (*on_lost)(void *ctx, uint64_t epoch);
 };
 
 /* `info` is this agent's encoded roster entry; copied. */

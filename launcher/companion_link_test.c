@@ -23,7 +23,7 @@ struct world {
     char dir[64], path[80];
     struct companion_link *link;
     int n_worlds, n_lost, n_terms, n_notices, n_attached;
-    uint64_t epoch;
+    uint64_t epoch, lost_epoch;
     uint32_t n_roster, tag;
 };
 
@@ -60,9 +60,12 @@ static void on_term(void *ctx)
     ((struct world *)ctx)->n_terms++;
 }
 
-static void on_lost(void *ctx)
+static void on_lost(void *ctx, uint64_t epoch)
 {
-    ((struct world *)ctx)->n_lost++;
+    struct world *t = ctx;
+
+    t->n_lost++;
+    t->lost_epoch = epoch;
 }
 
 static void on_notice(void *ctx)
@@ -187,6 +190,7 @@ static void test_epochs(void)
     close(second);
     turn(&t);
     is_int(t.n_lost, 1, "its end is a loss");
+    is_int((intmax_t)t.lost_epoch, 5, "of its world");
     ok(!companion_link_is_up(t.link), "nobody is there");
     close(first);
     close_world(&t);
@@ -231,6 +235,7 @@ static void test_hostile(void)
     turn(&t);
     is_int(next_type(fd), COMPANION_REFUSED, "but not a world");
     is_int(t.n_lost, 1, "which is then lost");
+    is_int((intmax_t)t.lost_epoch, 1, "although it never was one");
     close(fd);
     fd = say_hello(&t, 1, PACKAGE_VERSION);
     next_type(fd);

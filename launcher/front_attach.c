@@ -242,7 +242,8 @@ void front_see_world(struct front *f, const struct run_status *s)
     if (f->phase != FRONT_RUNNING) {
         return;
     }
-    front_on_mpi_lost(f, s->mpi_lost); /* the event may have come to nobody */
+    front_see_joined(f, s->mpi_epoch); /* the events may have come to nobody */
+    front_on_mpi_lost(f, s->mpi_lost);
     if (!f->config->attach) {
         return;
     }

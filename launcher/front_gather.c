@@ -20,25 +20,26 @@ enum {
     MAX_NAMED = 8, /* hosts in one message */
 };
 
-/* Ranks of the first world are in the order of the hosts. */
-static bool *find_heard(const struct front *f)
+/* Of which of the `n` ranks of the newest world something was heard. */
+static bool *find_heard(const struct front *f, unsigned n)
 {
     static const char word[] = "muster-mpi: rank ";
-    const struct mpirun_plan *plan = &f->config->plan;
-    bool *heard = calloc(plan->n_agents + 1, sizeof(*heard));
+    bool *heard = calloc(n + 1, sizeof(*heard));
     _free_ char *text = NULL;
     const char *at;
+    size_t len;
 
-    if (!heard || fs_read(f->log_path, MAX_LOG, &text, NULL, NULL) < 0) {
+    if (!heard || fs_read(f->log_path, MAX_LOG, &text, &len, NULL) < 0) {
         return heard;
     }
-    for (at = text; (at = strstr(at, word)); ) {
+    at = text + (f->log_from < len ? f->log_from : len);
+    while ((at = strstr(at, word))) {
         char *end;
         unsigned long rank;
 
         at += strlen(word);
         rank = strtoul(at, &end, 10);
-        if (rank < plan->n_agents && str_starts(end, " is here")) {
+        if (rank < n && str_starts(end, " is here")) {
             heard[rank] = true;
         }
     }
@@ -56,25 +57,24 @@ static bool lacks_one(const bool *heard, unsigned first, unsigned n)
     return false;
 }
 
-static size_t name_missing(const struct front *f, const bool *heard,
-                           struct buf *names)
+/* Ranks of a world are in the order of its hosts. */
+size_t front_name_unheard(const struct front *f, struct buf *names)
 {
     const struct mpirun_plan *plan = &f->config->plan;
-    const bool *absent = f->config->absent;
-    unsigned rank = 0, left = plan->n_agents;
+    const struct front_reach *r = f->reach;
+    const struct host_list *hosts = r->world.n ? &r->world : plan->hosts;
+    unsigned rank = 0, left = r->world.n ? r->n_agents : plan->n_agents;
+    _free_ bool *heard = find_heard(f, left);
     size_t n_missing = 0;
 
-    for (size_t i = 0; i < plan->hosts->n && left; i++) {
+    for (size_t i = 0; heard && i < hosts->n && left; i++) {
         unsigned n = left < plan->agents_per_host ? left
                                                   : plan->agents_per_host;
 
         left -= n;
-        if (absent && absent[i]) {
-            continue; /* mpirun knows nothing of it */
-        }
         if (lacks_one(heard, rank, n) && n_missing++ < MAX_NAMED) {
             buf_printf(names, "%s%s", names->len ? ", " : "",
-                       plan->hosts->items[i].name);
+                       hosts->items[i].name);
         }
         rank += n;
     }
@@ -85,15 +85,14 @@ void front_word_late(const struct front *f, char *to, size_t size)
 {
     static const char late[] = "the nodes did not gather in time "
                                "(gang.timeout)";
-    _free_ bool *heard = f->config->by_hand ? NULL : find_heard(f);
     _buf_ struct buf names = {0};
     size_t n;
 
-    if (!heard) {
+    if (f->config->by_hand) {
         str_copy(to, size, late);
         return;
     }
-    n = name_missing(f, heard, &names);
+    n = front_name_unheard(f, &names);
     if (n) {
         snprintf(to, size, "%s: mpirun was to start muster-mpi there, and nothing "
                  "was heard of it from %s%s", late, buf_str(&names),

@@ -51,6 +51,8 @@ static void take_event(struct front *f, const struct channel_frame *frame)
 
     if (event && strcmp(event, "mpi_lost") == 0) {
         front_on_mpi_lost(f, (uint64_t)epoch);
+    } else if (event && strcmp(event, "mpi_joined") == 0) {
+        front_see_joined(f, (uint64_t)epoch);
     }
     if (event) {
         front_see_loss(f, event);
@@ -202,6 +204,7 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
     }
     if (f->phase == FRONT_STARTING) {
         f->phase = FRONT_RUNNING;
+        front_see_joined(f, f->config->attach ? 0 : f->epoch);
         front_attach_done(f);
     } else if (f->phase == FRONT_OVER) {
         /* It was given up for lost, and the user was told so. */

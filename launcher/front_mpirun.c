@@ -61,7 +61,8 @@ static void on_mpirun_exit(void *arg, const struct child_exit *how)
         front_finish_if_done(f);
         return;
     }
-    if (front_now_ms(f) - f->mpirun_at_ms > LASTING_MS) {
+    if (f->joined_epoch >= f->epoch &&
+        front_now_ms(f) - f->mpirun_at_ms > LASTING_MS) {
         f->n_repeats = 0;
     }
     snprintf(why, sizeof(why), "mpirun ended (%s %d)",
@@ -213,6 +214,7 @@ int front_start_mpirun(struct front *f, struct error *e)
     }
     spec.argv = argv.items;
     f->mpirun_at_ms = front_now_ms(f);
+    front_late_begin(f);
     rc = child_spawn(f->children, &spec, on_mpirun_exit, f, &f->mpirun_pid, e);
     if (rc == 0) {
         save_or_say(f);
@@ -269,6 +271,7 @@ void front_repeat_mpirun(struct front *f)
 
 void front_tick_mpirun(struct front *f)
 {
+    front_tick_late(f);
     end_wedged_mpirun(f);
     if (f->repeat_at_ms && front_now_ms(f) >= f->repeat_at_ms &&
         f->mpirun_pid <= 0 && !front_old_is_ending(f)) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which mpirun is started when: one at a time. It is a script here. */
+/* Which mpirun is started when: one at a time, and how long it has for a world. It is
+ * a script here. */
 #include <config.h>
 
 #include "launcher/front_priv.h"
@@ -7,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "rendezvous/tree_msg.h"
 #include "tests/lib/tap.h"
 
 #include <signal.h>
@@ -25,6 +27,8 @@ struct bed {
     struct job *job;
     struct mpirun mpirun;
     struct host_list hosts;
+    struct link *lead; /* its end; ours is the front end's */
+    char heard[512];   /* the last that it was asked */
 };
 
 static void expect(bool fact, const char *what)
@@ -217,6 +221,146 @@ static void test_often(struct bed *b)
     f->repeat_at_ms = 0;
 }
 
+/* --- a world that does not come --- */
+
+static const uint8_t key[CHANNEL_KEY_BYTES] = {7};
+
+static void on_peer(struct link *l, const struct channel_frame *first, void *ctx)
+{
+    static const struct link_ops none = {0};
+    struct bed *b = ctx;
+
+    (void)first;
+    link_adopt(l, &none, b);
+    b->front.lead = l;
+}
+
+static void on_up(struct link *l, void *ctx)
+{
+    (void)ctx;
+    link_send(l, TREE_HELLO, "x", 1);
+}
+
+static void on_asked(struct link *l, const struct channel_frame *frame, void *ctx)
+{
+    struct bed *b = ctx;
+
+    (void)l;
+    if (frame->type == TREE_REQUEST) {
+        snprintf(b->heard, sizeof(b->heard), "%.*s", (int)frame->len,
+                 (const char *)frame->data);
+    }
+}
+
+static void meet_lead(struct bed *b)
+{
+    static const struct link_ops ops = {.on_up = on_up, .on_frame = on_asked};
+    struct front *f = &b->front;
+    char *addrs[] = {(char *)"127.0.0.1", NULL};
+    struct link_target target = {.addrs = addrs, .timeout_ms = 30000,
+                                 .port = link_listener_port(f->listener)};
+    struct error e = {0};
+
+    link_listener_open(f->listener, key, on_peer, b);
+    expect(link_connect(&f->loop, &target, key, &ops, b, &b->lead, &e) == 0,
+           e.text);
+    while (!f->lead) {
+        uv_run(&f->loop, UV_RUN_ONCE);
+    }
+}
+
+/* So many seconds go by, as the ticks see them. */
+static void pass(struct bed *b, unsigned seconds)
+{
+    while (seconds--) {
+        b->front.late_seen_ms -= 1000;
+        b->front.mpirun_at_ms -= 1000;
+        tick(b);
+    }
+}
+
+static void start(struct bed *b)
+{
+    struct front *f = &b->front;
+    struct error e = {0};
+
+    f->end_mpirun_at_ms = f->repeat_at_ms = 0;
+    expect(front_start_mpirun(f, &e) == 0, e.text);
+    f->late_seen_ms = front_now_ms(f);
+}
+
+/* Whether it is ended after more than `seconds`, and not before. */
+static void is_ended_after(struct bed *b, unsigned seconds, const char *what)
+{
+    struct front *f = &b->front;
+
+    start(b);
+    pass(b, seconds - 1);
+    ok(!f->end_mpirun_at_ms, "%s: it has %u s", what, seconds);
+    pass(b, 2);
+    ok(f->end_mpirun_at_ms, "%s: and no more", what);
+    while (f->mpirun_pid > 0) {
+        uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    ok(f->repeat_at_ms, "another one is made");
+}
+
+static void test_late(struct bed *b)
+{
+    struct front *f = &b->front;
+    char epoch[32];
+
+    b->job->heartbeat_timeout_ms = 10000;
+    b->job->gang_timeout_ms = 300000;
+    f->n_repeats = 0;
+    is_ended_after(b, 60, "no world");
+    while (!b->heard[0]) {
+        uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    snprintf(epoch, sizeof(epoch), "\"epoch\":%u,", (unsigned)f->epoch);
+    ok(strstr(b->heard, "\"fact\":\"mpi_late\"") && strstr(b->heard, epoch) &&
+           strstr(b->heard, "nothing was heard of muster-mpi on localhost"),
+       "the lead is told: %s", b->heard);
+    is_int((intmax_t)f->n_repeats, 1, "in the pace of worlds that do not last");
+    is_ended_after(b, 120, "again");
+    is_ended_after(b, 240, "a third time");
+    is_int((intmax_t)f->n_repeats, 3, "although it took more than a minute each time");
+    is_ended_after(b, 300, "never longer than gang.timeout");
+    start(b);
+    pass(b, 100);
+    front_see_joined(f, f->epoch);
+    pass(b, 1000);
+    ok(!f->end_mpirun_at_ms && f->n_late == 0, "one that has come stays");
+    end_mpirun(b);
+    is_ended_after(b, 60, "the next one");
+    b->job->gang_timeout_ms = 5000;
+    f->n_late = 0;
+    is_ended_after(b, 5, "a short gang.timeout");
+}
+
+/* Time in which nobody could have said that it is there. */
+static void test_late_unheard(struct bed *b)
+{
+    struct front *f = &b->front;
+    struct link *lead = f->lead;
+
+    f->n_late = 0;
+    b->job->gang_timeout_ms = 300000;
+    start(b);
+    f->lead = NULL;
+    pass(b, 1000);
+    ok(!f->end_mpirun_at_ms, "without a lead no time goes by");
+    f->lead = lead;
+    f->late_seen_ms -= 1000000;
+    tick(b);
+    ok(!f->end_mpirun_at_ms && f->late_ms <= 1000,
+       "nor while this process stood still");
+    end_mpirun(b);
+    link_close(f->lead);
+    link_close(b->lead);
+    f->lead = NULL;
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -228,6 +372,9 @@ int main(void)
     test_old(b);
     test_told_late(b);
     test_often(b);
+    meet_lead(b);
+    test_late(b);
+    test_late_unheard(b);
     release(b);
     free(b);
     return tap_done();

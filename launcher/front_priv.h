@@ -8,6 +8,7 @@
  *   front_output.c   what workers print, and who is slow to read it
  *   front_lead.c     the link to the lead
  *   front_mpirun.c   mpirun, again and again: one MPI world each
+ *   front_late.c     one that makes no MPI world in time
  *   front_reach.c    which hosts the next world is made of
  *   front_grow.c     hosts that are wanted and not there
  *   front_step.c     Slurm: the step that the agents live in
@@ -61,7 +62,8 @@ struct front_reach {
     bool is_for_world; /* which waits for it */
     struct reach_host *hosts;
     char path[PATH_MAX]; /* of the list for mpirun */
-    struct host_list world;
+    struct host_list world; /* the hosts of the newest one ... */
+    unsigned n_agents;      /* ... and its agents */
     size_t n_missing;    /* as it was told last */
 };
 
@@ -119,6 +121,11 @@ struct front {
     uint64_t repeat_at_ms; /* 0: no need */
     uint64_t end_mpirun_at_ms; /* its world is lost; 0: it is not */
     bool is_short;         /* a node was lost since it was made */
+    uint64_t joined_epoch; /* the newest world that a node is known to be in */
+    uint64_t late_ms;      /* so long mpirun has had for its own */
+    uint64_t late_seen_ms; /* until then that was counted */
+    unsigned n_late;       /* in a row that had not made one in time */
+    size_t log_from;       /* where in mpirun.log its words begin */
     struct front_reach *reach;
     char log_path[PATH_MAX];
 
@@ -223,7 +230,20 @@ void front_tick_mpirun(struct front *f);
 bool front_mpirun_is_gone(struct front *f, uint64_t waited);
 void front_show_mpirun_log(struct front *f);
 
+/* --- front_late.c --- */
+
+/* A node is in the MPI world of `epoch`. */
+void front_see_joined(struct front *f, uint64_t epoch);
+/* mpirun was started. */
+void front_late_begin(struct front *f);
+/* Gives it up where its time is over: call it at every tick. */
+void front_tick_late(struct front *f);
+
 /* --- front_gather.c --- */
+
+/* Hosts of the newest world of whose muster-mpi nothing was heard, some by name; how
+ * many they are. */
+size_t front_name_unheard(const struct front *f, struct buf *names);
 
 /* Why the lead has not come in time. */
 void front_word_late(const struct front *f, char *to, size_t size);
@@ -243,6 +263,9 @@ bool front_has_newcomers(struct front *f, struct buf *names);
 
 /* Comes to front_repeat_mpirun(), now or soon. */
 void front_choose_hosts(struct front *f);
+/* Those that did not come with the newest world are not tried again for long: it may
+ * have hung by them. */
+void front_blame_newcomers(struct front *f);
 /* Leaves those out of `plan` that were lost and do not answer. */
 int front_plan_world(struct front *f, struct mpirun_plan *plan,
                      struct error *e);

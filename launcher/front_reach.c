@@ -34,6 +34,7 @@ enum {
     FRESH_MS = 15000,      /* for so long an answer counts */
     FIRST_PAUSE_MS = 5000, /* between two questions to a host ... */
     LAST_PAUSE_MS = 60000, /* ... at most */
+    BLAMED_PAUSE_MS = 600000, /* of one that a world may have hung by */
     MAX_ANSWER = 1 << 20,
     MAX_NAMED = 8, /* hosts in one message */
 };
@@ -270,6 +271,18 @@ static void await_newcomers(struct front *f)
     }
 }
 
+void front_blame_newcomers(struct front *f)
+{
+    for (size_t i = 0; i < f->config->plan.hosts->n; i++) {
+        struct reach_host *h = &f->reach->hosts[i];
+
+        if (!h->is_out && !is_there(f, i, false)) {
+            h->answered_ms = 0;
+            h->again_ms = front_now_ms(f) + BLAMED_PAUSE_MS;
+        }
+    }
+}
+
 static void go_on(struct front *f)
 {
     tell_left_out(f);
@@ -430,6 +443,7 @@ int front_plan_world(struct front *f, struct mpirun_plan *plan,
         }
     }
     plan->hosts = &r->world;
+    r->n_agents = plan->n_agents;
     return plan->n_agents
                ? run_write_hostfile(f->config->dir, plan, r->path,
                                     sizeof(r->path), e)

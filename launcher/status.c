@@ -369,6 +369,9 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     put_time(&w, "time_limit", s->time_limit_ns);
     jsonw_int(&w, "mpi_epoch", s->mpi_epoch);
     jsonw_int(&w, "mpi_lost", s->mpi_lost);
+    if (s->mpi_late) {
+        jsonw_int(&w, "mpi_late", s->mpi_late);
+    }
     put_time(&w, "created", s->created_ns);
     put_time(&w, "started", s->started_ns);
     put_time(&w, "updated", s->updated_ns);

@@ -167,6 +167,7 @@ struct run_status {
                                    known, or never */
     uint32_t mpi_epoch;         /* the newest MPI world that a node was in */
     uint32_t mpi_lost;          /* the newest that a node has lost; 0: none */
+    uint32_t mpi_late;          /* the newest that did not come in time; 0: none */
     int64_t step;               /* -1 before the first report */
     uint64_t created_ns, started_ns, updated_ns, ended_ns;
     struct status_node *nodes;  /* owned */

@@ -327,6 +327,7 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     s->time_limit_ns = get_time(r, o, "time_limit");
     s->mpi_epoch = (uint32_t)get_int(r, o, "mpi_epoch", 0, UINT32_MAX, 0);
     s->mpi_lost = (uint32_t)get_int(r, o, "mpi_lost", 0, UINT32_MAX, 0);
+    s->mpi_late = (uint32_t)get_int(r, o, "mpi_late", 0, UINT32_MAX, 0);
     s->step = get_int(r, o, "step", -1, INT64_MAX, -1);
     s->created_ns = get_time(r, o, "created");
     s->started_ns = get_time(r, o, "started");

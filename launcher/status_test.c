@@ -51,6 +51,7 @@ static struct run_status *sample(void)
     s->deadline_ns = s->time_limit_ns = 1795209957000000000u;
     s->mpi_epoch = 4;
     s->mpi_lost = 3;
+    s->mpi_late = 2;
     s->step = 12;
     s->created_ns = 1795206357123456000u;
     s->updated_ns = s->created_ns + 1000;
@@ -97,7 +98,7 @@ static void test_round_trip(void)
         "\"min_nodes\":2,\"max_nodes\":8,\"want_nodes\":4",
         "\"starts\":2,\"ran\":90.5,\"deadline\":1795209957",
         "\"time_limit\":1795209957",
-        "\"mpi_epoch\":4,\"mpi_lost\":3",
+        "\"mpi_epoch\":4,\"mpi_lost\":3,\"mpi_late\":2",
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
         "\"stored_path\":\"s3://b/run/step-12\",\"stored_step\":12,"

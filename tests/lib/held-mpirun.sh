@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # An mpirun under which muster-mpi never starts on node3: its rank there waits for
-# ever. In the current directory; to be sourced.
+# ever, while there is no file "pass" beside it. In the current directory; to be
+# sourced.
 
-printf '#!/bin/bash\n[ "$(hostname)" != node3 ] || exec sleep 1000\nexec "$@"\n' >held
+printf '#!/bin/bash\n[ "$(hostname)" != node3 ] || [ -e "%s/pass" ] || exec sleep 1000\nexec "$@"\n' "$PWD" >held
 cat >held-mpirun <<END
 #!/bin/bash
 words=()
