@@ -24,6 +24,11 @@ uint64_t clock_mono_ms(void)
     return now_ns(CLOCK_MONOTONIC) / 1000000u;
 }
 
+uint64_t clock_boot_ms(void)
+{
+    return now_ns(CLOCK_BOOTTIME) / 1000000u;
+}
+
 uint64_t clock_wall_ns(void)
 {
     return now_ns(CLOCK_REALTIME);

@@ -159,26 +159,43 @@ static int take_blobs(struct part *first, uint32_t n_ranks, struct manifest *m)
     return m->blobs ? 0 : -ENOMEM;
 }
 
-/* Of checkpoints of one step the one with the highest token counts: this one. */
+/* Of checkpoints of one step the one with the highest token counts: this one. A token
+ * begins with the generation that saved. Above one of a run before it is counted from
+ * that: of two generations the later one has the higher token, also where neither
+ * knows of the other's. */
+static uint64_t token_above(uint64_t own, uint64_t other)
+{
+    const uint64_t generation = own >> 32, past = other >> 32;
+
+    if (other < own) {
+        return own;
+    }
+    return !generation || past == generation || past + generation > INT32_MAX
+               ? other + 1 : (past + generation) << 32;
+}
+
 static int choose_token(const struct step_save *save, const struct gather *g,
                         uint64_t *ret, struct error *e)
 {
     struct io *io = step_save_io(save);
     int root = step_save_root(save);
     _free_ struct step_entry *entries = NULL;
+    uint64_t highest = 0;
+    bool is_first = true;
     size_t n = 0;
     int rc = step_list(io, root, &entries, &n, e);
 
-    *ret = g->token;
     for (size_t i = 0; i < n && rc == 0; i++) {
         _step_ struct step s = {0};
 
         if (entries[i].step == g->step &&
             step_open(io, root, entries[i].name, &s, NULL) == 0 &&
-            s.commit.token >= *ret) {
-            *ret = s.commit.token + 1;
+            s.commit.token >= highest) {
+            highest = s.commit.token;
+            is_first = false;
         }
     }
+    *ret = is_first ? g->token : token_above(g->token, highest);
     return rc;
 }
 

@@ -494,6 +494,7 @@ void agent_lead_good(struct agent *a)
 {
     if (a->lead) {
         record_may_tell(a->lead->record, agent_heir_good_ms(a));
+        lead_snap_good(a->lead->snaps, agent_heir_good_ms(a));
     }
 }
 

@@ -82,6 +82,9 @@ struct lead_snap_ops {
 int lead_snap_create(struct agent *a, const struct lead_snap_ops *ops, void *arg,
                      struct lead_snap **ret, struct error *e);
 /* Threads end when they can. NULL is allowed. */
+/* The lead's word is good until then (agent_heir_good_ms()): nothing on the disk is
+ * changed later. */
+void lead_snap_good(struct lead_snap *l, uint64_t until_ms);
 void lead_snap_destroy(struct lead_snap *l);
 /* No worker is alive. True: what they have saved, all of them, is on its way to the
  * disk; on_quiet() comes when it is there, or has had its time, and not from inside

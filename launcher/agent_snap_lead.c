@@ -119,6 +119,9 @@ static void after_work(uv_work_t *work, int status)
         error_text(&s->error, ECANCELED, "no thread to commit it");
     }
     s->is_working = false;
+    if (s->error.code && !office_holds(&l->office)) {
+        return; /* nothing more was done: if this agent leads on, it is looked at again */
+    }
     s->is_settled = true;
     show(l);
     announce(l, s);
@@ -168,6 +171,7 @@ static void finish(struct lead_save *s)
         .keep = l->agent->config.job->checkpoint.keep,
         .pinned = s->pinned,
         .busy_from = busy_from(s),
+        .office = &l->office,
     };
     s->work.data = s;
     l->n_works++;
@@ -294,7 +298,7 @@ static void look_at_all(struct lead_snap *l)
     struct lead_save *oldest = NULL;
 
     for (struct lead_save *s = l->saves; s && l->n_works == 0; s = s->next) {
-        oldest = is_due(s) ? s : oldest;
+        oldest = is_due(s) && office_holds(&l->office) ? s : oldest;
     }
     if (oldest) {
         finish(oldest);
@@ -477,11 +481,17 @@ int lead_snap_create(struct agent *a, const struct lead_snap_ops *ops, void *arg
     l->agent = a;
     l->ops = ops;
     l->arg = arg;
+    office_begin(&l->office);
     uv_timer_init(&a->loop, l->timer);
     l->timer->data = l;
     uv_timer_start(l->timer, on_timer, LOOK_MS, LOOK_MS);
     *ret = l;
     return 0;
+}
+
+void lead_snap_good(struct lead_snap *l, uint64_t until_ms)
+{
+    office_set(&l->office, until_ms);
 }
 
 void lead_snap_destroy(struct lead_snap *l)

@@ -41,6 +41,7 @@ struct lead_snap {
     char where_uuid[COMMIT_UUID_BYTES];
     json_int_t where_generation;
     uint64_t where_ms;
+    struct office office; /* the threads ask it */
     unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
     bool is_asked;
     bool is_dying;

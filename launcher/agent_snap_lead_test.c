@@ -13,9 +13,12 @@
 #include "launcher/lead_bed.h"
 #include "tests/lib/tap.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { NOBODY = -1 };
 
@@ -25,6 +28,7 @@ enum { NOBODY = -1 };
 #define UUID_D "00000000000000000000000000000ddd"
 #define UUID_E "00000000000000000000000000000eee"
 #define UUID_F "00000000000000000000000000000fff"
+#define UUID_G "00000000000000000000000000000ff0"
 
 struct bed {
     struct agent agent;
@@ -179,6 +183,24 @@ static void test_forgets(struct bed *b)
     is_int((int)b->n_quiet, 1, "is told nothing");
 }
 
+/* Who may lead no more begins nothing; what it would have done is done if it leads on. */
+static void test_office(struct bed *b)
+{
+    char path[PATH_MAX];
+
+    ok(fs_path(path, sizeof(path), NULL, "%s/step-000000000010-%.8s",
+               b->agent.run.dir, UUID_G) == 0 && mkdir(path, 0700) == 0, "a save");
+    lead_snap_good(b->lead, 1);
+    say(b, UUID_G, 0, SNAP_STAGE_FAILED);
+    say(b, UUID_G, 1, SNAP_STAGE_FAILED);
+    turn(b, 100);
+    ok(b->saving == 2 && access(path, F_OK) == 0,
+       "that has failed, as one hears who may lead no more: it stays");
+    lead_snap_good(b->lead, UINT64_MAX);
+    wait_settled(b);
+    ok(access(path, F_OK) < 0, "and goes, if he leads on");
+}
+
 /* Of four ranks, of agents 0 and 1, copied to the other one and to agent 2. */
 static void say_of(struct bed *b, const char *uuid, int step, uint32_t rank,
                    uint32_t agent, json_int_t from)
@@ -308,6 +330,7 @@ int main(void)
     test_nothing(b);
     test_waits(b);
     test_forgets(b);
+    test_office(b);
     test_want(b);
     test_held(b);
     lead_snap_destroy(b->lead);

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "ckpt/step.h"
+#include "launcher/office_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,8 +76,8 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     }
 }
 
-int snap_commit(const struct snap_commit *c, struct io *io,
-                const struct error *why, struct error *e)
+static int commit_or_remove(const struct snap_commit *c, struct io *io,
+                            const struct error *why, struct error *e)
 {
     _close_ int root = open(c->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char name[STEP_NAME_BYTES];
@@ -99,4 +100,20 @@ int snap_commit(const struct snap_commit *c, struct io *io,
         step_remove(io, root, name, NULL);
     }
     return rc;
+}
+
+int snap_commit(const struct snap_commit *c, struct io *io,
+                const struct error *why, struct error *e)
+{
+    struct office_io guarded;
+    int rc;
+
+    if (!c->office) {
+        return commit_or_remove(c, io, why, e);
+    }
+    office_io_begin(&guarded, io, c->office);
+    rc = commit_or_remove(c, &guarded.io, why, e);
+    return rc == 0 || office_holds(c->office)
+               ? rc : error_text(e, ESTALE, "this agent may lead no more: another one "
+                                 "may have begun to");
 }

@@ -2,7 +2,8 @@
 /*
  * The end of a save, by the lead's agent: a checkpoint, or nothing. Two leads may come
  * to commit the same one, one after the other: who finds that it is a checkpoint
- * already says so.
+ * already says so. One that was stopped, and goes on when another one leads already,
+ * changes nothing.
  */
 #ifndef MUSTER_LAUNCHER_SNAP_COMMIT_H
 #define MUSTER_LAUNCHER_SNAP_COMMIT_H
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "ckpt/gather.h"
 #include "ckpt/io.h"
+#include "launcher/office.h"
 
 #include <stdint.h>
 
@@ -20,11 +22,13 @@ struct snap_commit {
     unsigned keep;        /* checkpoints; 0: all */
     const char *pinned;   /* the name of one that stays; NULL or "" for none */
     uint64_t busy_from;   /* other saves are on their way, none of a step below it */
+    const struct office *office; /* asked before each change; NULL: it lasts */
 };
 
 /* 0: it is a checkpoint, and what `keep` does not want is gone, with what was begun
  * and never finished before that. Else it is removed; `why` is what it has failed of
- * already, or NULL: then -ECONNABORTED says that some rank has not written it.
+ * already, or NULL: then -ECONNABORTED says that some rank has not written it. With
+ * -ESTALE it is neither: the office is over, and what it becomes is another one's.
  * Blocks: for a thread. */
 int snap_commit(const struct snap_commit *c, struct io *io,
                 const struct error *why, struct error *e);

@@ -2,7 +2,8 @@
 /*
  * A save of which all files are there becomes a checkpoint, whoever has said so; of
  * one that misses a file nothing is left; and what was never finished goes when it is
- * too old to be kept.
+ * too old to be kept. A lead whose office is over changes nothing, wherever it was
+ * stopped.
  */
 #include <config.h>
 
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { N = 2, BYTES = 8 }; /* ranks, and bytes of each */
@@ -215,6 +217,150 @@ static void test_twice(void)
     nth = '0';
 }
 
+/* --- a lead that was stopped --- */
+
+/* The kernel's calls, of which the n-th that changes something is the last one of an
+ * office: a stop that began there has lasted for too long. */
+static struct office office;
+static int n_left, n_late;
+
+static int turn(int rc)
+{
+    n_late += n_left <= 0;
+    if (--n_left == 0) {
+        office_set(&office, 1);
+    }
+    return rc;
+}
+
+static int late_create(struct io *io, int dir, const char *name)
+{
+    return turn(io_system_ops.create(io, dir, name));
+}
+
+static int late_rename(struct io *io, int dir, const char *from, const char *to)
+{
+    return turn(io_system_ops.rename(io, dir, from, to));
+}
+
+static int late_remove_dir(struct io *io, int dir, const char *name)
+{
+    return turn(io_system_ops.remove_dir(io, dir, name));
+}
+
+static int late_unlink(struct io *io, int dir, const char *name)
+{
+    return turn(io_system_ops.unlink(io, dir, name));
+}
+
+static int commit_late(uint64_t step, int n, const struct error *why, struct error *e)
+{
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    const struct snap_commit c = {
+        .root = top, .n_written = N, .keep = 2, .busy_from = UINT64_MAX,
+        .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
+                   .token = 1, .n_ranks = N},
+        .office = &office,
+    };
+
+    ops.create = late_create;
+    ops.rename = late_rename;
+    ops.unlink = late_unlink;
+    ops.remove_dir = late_remove_dir;
+    office_begin(&office);
+    office_set(&office, n ? UINT64_MAX : 1);
+    n_left = n;
+    n_late = 0;
+    *e = (struct error){0};
+    return snap_commit(&c, &io, why, e);
+}
+
+static void clear(void)
+{
+    fs_remove_tree(top, NULL);
+    mkdir(top, 0700);
+    close(root);
+    root = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Returns whether it came to its end before. */
+static bool stop_at(int n)
+{
+    struct error e, next;
+    bool was_whole;
+    int rc;
+
+    clear();
+    save(70);
+    save(71);
+    write_ranks(72, N);
+    rc = commit_late(72, n, NULL, &e);
+    if (n_left > 0) {
+        return true;
+    }
+    was_whole = is_there(72, "COMMIT");
+    ok(rc == (was_whole ? 0 : -ESTALE) && n_late == 0,
+       "stopped at %d: no more is changed, and it says so: %s", n, e.text);
+    ok(was_whole ? is_there(71, "COMMIT") : is_there(70, "COMMIT") && is_there(71, "COMMIT"),
+       "what is to be kept is there");
+    rc = commit(72, N, UINT64_MAX, NULL, &next);
+    ok(rc == 0 ? token_of(72) > 0 : !was_whole && !is_there(72, ""),
+       "for the next lead it is whole, or none: %s", next.text);
+    return false;
+}
+
+static void test_stopped(void)
+{
+    const struct error why = {.code = EIO, .text = "rank 1: broken"};
+    struct error e;
+    int n = 1;
+
+    clear();
+    write_ranks(73, N);
+    is_int(commit_late(73, 0, NULL, &e), -ESTALE, "the office is over: %s", e.text);
+    is_int(commit_late(73, 0, &why, &e), -ESTALE, "also of one that has failed");
+    is_int(commit(73, N, UINT64_MAX, NULL, &e), 0, "the next lead commits it: %s",
+           e.text);
+    is_int(commit_late(73, 0, &why, &e), 0, "which is what the other one finds");
+    ok(is_there(73, "COMMIT"), "and leaves");
+    while (n < 100 && !stop_at(n)) {
+        n++;
+    }
+    ok(n > 8 && n < 100, "at each of %d changes", n - 1);
+    write_ranks(74, N);
+    is_int(commit_late(74, 1, &why, &e), -ESTALE, "one that was being removed");
+}
+
+/* Two that do not know of each other, above one of a run before. */
+static void test_generations(void)
+{
+    struct error e;
+    uint64_t tokens[2];
+
+    clear();
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t generation = i == 0 ? 5 : i;
+        const struct snap_commit c = {
+            .root = top, .n_written = N, .keep = 0, .busy_from = UINT64_MAX,
+            .gather = {.step = 80, .uuid = uuid_of(80), .generation = generation,
+                       .token = (uint64_t)generation << 32, .n_ranks = N}};
+        char name[STEP_NAME_BYTES];
+
+        write_ranks(80, N);
+        must(snap_commit(&c, io_system(), NULL, &e), &e);
+        if (i > 0) {
+            tokens[i - 1] = token_of(80);
+            step_name(80, uuid_of(80), name);
+            must(step_remove(io_system(), root, name, &e), &e);
+        }
+        nth++;
+    }
+    nth = '0';
+    ok(tokens[0] > UINT64_C(5) << 32, "a later run's counts more");
+    ok(tokens[1] > tokens[0] + UINT32_MAX, "and in it the later generation's");
+}
+
 static void test_no_root(void)
 {
     const struct error why = {.code = EIO, .text = "rank 1: broken"};
@@ -240,6 +386,8 @@ int main(void)
     test_keep();
     test_late();
     test_twice();
+    test_stopped();
+    test_generations();
     test_no_root();
     close(root);
     fs_remove_tree(top, NULL);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copies in memory of a partner, on another host: a save that had not come to the disk
 # when its node was lost is a checkpoint all the same, and what the next workers start
-# from.
+# from. And a lead that is stopped while it makes a checkpoint of one.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun
@@ -79,6 +79,32 @@ test_node_lost() {
     go_home 'the run ends well'
     is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right, to the last bit'
     ok "nothing is left of what made the disk hang" wait_for 60 gone "$tracer"
+}
+
+# It goes on when others have saved under another lead: nothing that they were told of is
+# gone, and nothing of its own is in their way.
+test_lead_stopped() {
+    local old before told
+    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 10; return; }
+    start 48000 --nnodes 3:4 --set heartbeat.timeout=3s --set checkpoint.keep=100000
+    old=$(agent_of node1 | tail -n 1) # below its watch
+    # Part files go before a COMMIT comes.
+    spawn strace strace -f -qq -p "$old" -e trace=unlinkat -e inject=unlinkat:delay_enter=50000 -o trace
+    tracer=$spawned
+    ok 'its lead makes checkpoints, slowly' wait_for 60 grep -qs 'part"' trace || diag "$(cat strace.err)"
+    kill -STOP "$old"
+    ok 'and is stopped: three go on' wait_for 90 eval '[ "$(field lead)" = 1 ] && [ "$(grep -c "from [0-9]" run.out)" -ge 3 ]' || show_run
+    before=$(grep -c checkpoint_saved run/events.jsonl)
+    ok 'and save, under another lead' wait_for 90 eval '[ "$(grep -c checkpoint_saved run/events.jsonl)" -gt $((before + 2)) ]' || show_run
+    kill -CONT "$old"
+    ok 'the old one goes on, and leaves' wait_for 60 gone "$old"
+    ok 'with whoever looked on' wait_for 60 gone "$tracer"
+    go_home
+    told=$(grep checkpoint_saved run/events.jsonl | grep -o '/[^" ]*/step-[0-9]*-[0-9a-f]*' | sort -u)
+    num "$(echo "$told" | wc -l)" -ge 4 'checkpoints were told of'
+    is "$(for s in $told; do [ -e "$s/COMMIT" ] || echo "$s"; done)" '' 'and all of them are there' || show_run
+    run "$MUSTER" ckpt verify ck
+    is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
 }
 
 run_cases
