@@ -269,6 +269,7 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
         agent_lead_front(a, tree_has_uplink(a->tree));
         tell_start(l);
         record_touch(l->record);
+        agent_lead_outcast(l);
         agent_lead_step(l, &tick);
     }
     return rc;

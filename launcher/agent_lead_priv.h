@@ -64,6 +64,11 @@ extern const struct lead_look_ops agent_lead_look_ops;
 extern const struct lead_bucket_ops agent_lead_bucket_ops;
 
 void agent_lead_step(struct agent_lead *l, struct lead_event *event);
+
+/* --- agent_lead_outcast.c --- */
+
+/* At the start: whom an earlier one had excluded. */
+void agent_lead_outcast(struct agent_lead *l);
 /* The run is to stop, for that reason. */
 void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
                      const char *text);

@@ -69,6 +69,7 @@ static const char *kept(struct strlist *owned, const char *text)
 
 static void take_hosts(struct run_options *o, const struct front_record *was)
 {
+    o->chose_hosts = o->hosts || o->hostfile;
     if (!o->hosts && !o->hostfile && !getenv("SLURM_JOB_ID") && was->hosts.n &&
         !hosts_all_local(&was->hosts)) {
         join_hosts(&was->hosts, &o->job.owned);

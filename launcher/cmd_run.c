@@ -189,6 +189,17 @@ static int probe(const struct run_options *o, const struct job *job,
                   : do_without(job, plan, absent, &why, e);
 }
 
+/* Who names hosts to go on with means all of them. */
+static void keep_out(const struct run_options *o, struct run_config *c)
+{
+    if (o->chose_hosts && c->excluded.n) {
+        fprintf(stderr, "muster: --hosts and --hostfile name whom to use: also nodes "
+                "that this run had excluded\n");
+        strlist_release(&c->excluded);
+        c->excluded = (struct strlist){0};
+    }
+}
+
 /* --- ways to run --- */
 
 static void plan_mpirun(const struct run_options *o, const struct job *job,
@@ -333,6 +344,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
         return e.code == ERR_LOST ? (command_fail(&e), EXIT_NOT_GATHERED)
                                   : command_fail(&e);
     }
+    keep_out(o, &config);
     plan_mpirun(o, config.job, dir, &hosts, helper, &plan);
     if (plan_world(&mpirun, &plan, &config, &e) < 0 ||
         run_write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {

@@ -34,6 +34,7 @@ struct run_options {
     int64_t agents_per_node;
     bool agent_is_node, dry_run, quiet, as_root, insecure, attach;
     const char *resume; /* the run that is gone on with, or NULL */
+    bool chose_hosts;   /* for this start of it */
     const char *cwd;    /* where that was started; NULL: here */
     const char *show_env; /* ranks, "" for all, or NULL */
     bool show_secrets;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    FORMAT = 5,
+    FORMAT = 6,
     MAX_JOB_BYTES = 4 * 1024 * 1024,
     MAX_ENV = 16384,
     MAX_HOSTS = 65536,
@@ -68,6 +68,7 @@ void run_config_encode(const struct run_config *c, struct buf *b)
     wire_put_bytes(b, c->nonce, sizeof(c->nonce));
     put_list(&c->mpirun, b);
     put_list(&c->hosts, b);
+    put_list(&c->excluded, b);
 }
 
 static void get_list(struct wire_reader *r, uint32_t most, struct strlist *to)
@@ -121,8 +122,9 @@ int run_config_decode(const void *data, size_t len, struct run_config *ret,
     get_nonce(&r, c.nonce);
     get_list(&r, MAX_ENV, &c.mpirun);
     get_list(&r, MAX_HOSTS, &c.hosts);
+    get_list(&r, MAX_HOSTS, &c.excluded);
     if (!wire_done(&r) || !job || c.env.failed || c.mpirun.failed ||
-        c.hosts.failed) {
+        c.hosts.failed || c.excluded.failed) {
         return error_text(e, ERR_FORMAT, "a run configuration that does not "
                           "parse");
     }
@@ -141,5 +143,6 @@ void run_config_release(struct run_config *c)
     strlist_release(&c->env);
     strlist_release(&c->mpirun);
     strlist_release(&c->hosts);
+    strlist_release(&c->excluded);
     *c = (struct run_config){0};
 }

@@ -31,6 +31,8 @@ struct run_config {
     uint32_t n_starts;         /* of the run before this one */
     uint32_t n_node_failures;  /* nodes lost in them */
     uint32_t want_nodes;       /* by the newest muster scale; 0: none was */
+    struct strlist excluded;   /* nodes that were excluded in them: which agent of
+                                  its host, that host, and why: "0 node3 ..." */
     uint64_t ran_ms;           /* how long they ran, together */
     uint8_t nonce[RUNDIR_NONCE_BYTES]; /* of the run directory, where all see
                                           the same */

@@ -31,6 +31,7 @@ static void make(struct run_config *c)
     c->n_node_failures = 2;
     c->want_nodes = 5;
     c->ran_ms = UINT64_MAX;
+    strlist_add(&c->excluded, "1 node3 it was the cause");
     memset(c->nonce, 7, sizeof(c->nonce));
 }
 
@@ -56,6 +57,8 @@ static void test_there_and_back(void)
     ok(got.n_starts == 4 && got.n_node_failures == 2 &&
        got.want_nodes == 5 &&
        got.ran_ms == UINT64_MAX, "and how long");
+    ok(got.excluded.n == 1 && strcmp(got.excluded.items[0], c.excluded.items[0]) == 0,
+       "and who is not to take part");
     is_int(memcmp(got.nonce, c.nonce, sizeof(c.nonce)), 0, "its nonce");
 }
 

@@ -84,6 +84,25 @@ static int check_time(const struct rundir *dir, const struct run_config *config,
                       "resume --set limits.deadline=TIME", dir->id, ran, limit);
 }
 
+/* Those that were to be excluded with a generation that did not come any more have a
+ * reason, too; of one that was lost it says why that was. */
+static int take_excluded(const struct run_status *s, struct run_config *config)
+{
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        const struct status_node *n = &s->nodes[i];
+        unsigned nth = 0;
+
+        if (!n->why[0] || n->state == STATUS_NODE_LOST) {
+            continue;
+        }
+        for (size_t k = 0; k < i; k++) {
+            nth += strcmp(s->nodes[k].host, n->host) == 0;
+        }
+        strlist_addf(&config->excluded, "%u %s %s", nth, n->host, n->why);
+    }
+    return config->excluded.failed ? -ENOMEM : 0;
+}
+
 static void take_spent(const struct run_status *s, struct run_config *config)
 {
     config->n_restarts = (uint32_t)s->restarts;
@@ -119,6 +138,9 @@ int takeup_run(const struct rundir *dir, bool resumes,
     if (s->state != STATUS_SUCCEEDED && s->state != STATUS_FAILED) {
         take_spent(s, config);
         take_checkpoint(s, config);
+        if (take_excluded(s, config) < 0) {
+            return error_set(e, ENOMEM, "list nodes");
+        }
     } else if (resumes) {
         take_checkpoint(s, config);
     }

@@ -3,8 +3,8 @@
  * Going on with a run whose directory was found there: a requeued job, or a
  * directory given once more. Generations go on counting, so that no file of an
  * earlier life is written again. Where that life did not end by itself (killed,
- * stopped, preempted), its checkpoint, its spent restarts, the nodes that it lost
- * and the time that it ran count as well.
+ * stopped, preempted), its checkpoint, its spent restarts, the nodes that it lost or
+ * excluded and the time that it ran count as well.
  */
 #ifndef MUSTER_LAUNCHER_TAKEUP_H
 #define MUSTER_LAUNCHER_TAKEUP_H

@@ -44,6 +44,21 @@ static void write_status(const struct rundir *r, const struct run_status *s)
     }
 }
 
+/* Of four agents one was excluded, the second one on its host, and one was lost. */
+static void set_hosts(struct run_status *s)
+{
+    static const char *const hosts[] = {"a", "b", "a", "b"};
+
+    run_status_set_nodes(s, 4);
+    for (size_t i = 0; i < 4; i++) {
+        str_copy(s->nodes[i].host, sizeof(s->nodes[i].host), hosts[i]);
+        s->nodes[i].state = STATUS_NODE_LEFT;
+    }
+    str_copy(s->nodes[2].why, sizeof(s->nodes[2].why), "it fails: twice");
+    str_copy(s->nodes[3].why, sizeof(s->nodes[3].why), "no word from it");
+    s->nodes[3].state = STATUS_NODE_LOST;
+}
+
 /* How an earlier life ended, and what of it counts in the next one. */
 static void test_states(void)
 {
@@ -86,6 +101,7 @@ static void test_states(void)
         s->resume_step = 40;
         str_copy(s->resume_path, sizeof(s->resume_path),
                  cases[i].resume_path);
+        set_hosts(s);
         write_status(r, s);
         r->reopened = true;
         is_int(takeup_run(r, cases[i].resumes, &config, &e), 0,
@@ -102,6 +118,10 @@ static void test_states(void)
                "%s: spent time", name);
         is_str(config.resume_path, cases[i].want_path, "%s: checkpoint", name);
         is_int(config.resume_step, cases[i].want_step, "%s: its step", name);
+        is_str(config.excluded.n ? config.excluded.items[0] : "",
+               cases[i].want_spent ? "1 a it fails: twice" : "", "%s: bad nodes", name);
+        is_int((intmax_t)config.excluded.n, cases[i].want_spent ? 1 : 0, "no other one");
+        strlist_release(&config.excluded);
         run_status_destroy(s);
     }
 }

@@ -166,6 +166,50 @@ test_excluded() {
     go_home
 }
 
+# It stays out when the run is gone on with, unless the hosts are named.
+test_excluded_before() {
+    start --nnodes 2 --set elastic.spares=1 --set restart.maxPerNode=1 --set restart.backoff=1ms..1ms
+    told 'two nodes and a spare' 'of 2 in 1' 2
+    ok 'are there' wait_for 60 is_at 1
+    : >run/fail
+    ok 'one that fails again and again is excluded' wait_for 60 is_at 3
+    rm run/fail
+    run "$MUSTER" suspend run
+    wait_exit 60 "$spawned"
+    is "$status" 75 'the run is suspended' || diag "$(cat run.err)"
+    ended
+    spawn run "$MUSTER" resume $root run
+    ok 'and gone on with' wait_for 60 is_at 4 || diag "$(cat run.err)"
+    is "$(field nodes.0.state):$(field nodes.1.state):$(field nodes.2.state)" Running:Excluded:Running 'without that node'
+    like "$(cat run.err)" 'excluded node 1 (' 'which is said'
+    like "$(cat run.err)" 'restart.maxPerNode is 1 (in a start before this one)' 'with the reason'
+    run "$MUSTER" suspend run
+    wait_exit 60 "$spawned"
+    ended
+    spawn run "$MUSTER" resume $root --set elastic.spares=0 --set nodes=3 run
+    ok 'where it is needed' wait_for 60 is_at 5 || diag "$(cat run.err)"
+    like "$(cat run.err)" 'is used again: without it there would be too few' 'it is used, and that is said'
+    run "$MUSTER" suspend run
+    wait_exit 60 "$spawned"
+    ended
+}
+
+test_excluded_named() {
+    start --nnodes 2 --set elastic.spares=1 --set restart.maxPerNode=1 --set restart.backoff=1ms..1ms
+    told 'two nodes and a spare' 'of 2 in 1' 2
+    : >run/fail
+    ok 'one that fails again and again is excluded' wait_for 60 is_at 3
+    rm run/fail
+    run "$MUSTER" suspend run
+    wait_exit 60 "$spawned"
+    ended
+    spawn run "$MUSTER" resume $root --hosts localhost run
+    ok 'who names the hosts' wait_for 60 is_at 4 || diag "$(cat run.err)"
+    is "$(field nodes.0.state):$(field nodes.1.state):$(field nodes.2.state)" Running:Running:Spare 'gets all of them'
+    like "$(cat run.err)" 'also nodes that this run had excluded' 'as is said'
+    go_home
+}
+
 # One rank is slow, and says so; its node is excluded after the next checkpoint.
 test_slow() {
     rm -rf run
