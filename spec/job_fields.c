@@ -168,7 +168,8 @@ static const struct field limits_fields[] = {
      .help = "longest time that the job may run, in all its starts together; "
              "it ends with status 124"},
     {"grace", FIELD_SPAN, AT(limits.grace_ms), .max = DAYS, .def = "30s",
-     .help = "time between SIGTERM and SIGKILL; after a failure at most 2 s"},
+     .help = "time between SIGTERM and SIGKILL; after a failure at most 2 s; in a "
+             "pod of Kubernetes 25s unless given, as that is killed after 30"},
     {"nodeFailures", FIELD_COUNT, AT(limits.node_failures), .max = 1000000,
      .def = "3",
      .help = "lost nodes that a run outlives; the next one ends it, and it can "

@@ -41,7 +41,8 @@ bool resolve_is_owned(const char *name);
  * env has the name; what is left is a template for where the worker starts. */
 void resolve_expand(const struct context *c, struct node *tree);
 
-/* What PET_* in the environment says, where the tree says nothing. */
+/* What PET_* and others in the environment say, where the tree says nothing; and what
+ * a pod of Kubernetes leaves of the grace time. */
 void resolve_environment(const struct context *c, struct node *tree);
 
 /* What no single field can be wrong about. May settle values that depend on

@@ -8,6 +8,8 @@
  *
  * LOG_FORMAT=json is a default of logs.format in the same way. Other programs know
  * that name as well, and other values of it, which mean nothing here.
+ *
+ * KUBERNETES_SERVICE_HOST is in the environment of every container of a pod.
  */
 #include <config.h>
 
@@ -18,6 +20,21 @@
 
 #include <string.h>
 #include <strings.h>
+
+/* A pod is killed 30 s after it was told to go, unless it says otherwise: workers have to
+ * be gone a little before that. */
+static void settle_grace(const struct context *c, struct node *tree)
+{
+    static const char name[] = "KUBERNETES_SERVICE_HOST";
+    const struct place at = {.file = "environment KUBERNETES_SERVICE_HOST"};
+    const char *value = form_getenv(c, name);
+    const struct node *own = node_get_path(tree, "limits.grace");
+
+    if (value && value[0] && (!own || node_is_null(own))) {
+        node_set_path(c->arena, tree, "limits.grace",
+                      node_scalar(c->arena, &at, "25s", true));
+    }
+}
 
 void resolve_environment(const struct context *c, struct node *tree)
 {
@@ -33,6 +50,7 @@ void resolve_environment(const struct context *c, struct node *tree)
         {"LOG_FORMAT", "environment LOG_FORMAT", "logs.format", "json"},
     };
 
+    settle_grace(c, tree);
     if (form_getenv(c, "MUSTER_RUN_ID")) {
         return;
     }

@@ -119,6 +119,39 @@ static void test_environment(void)
     }
 }
 
+/* In a pod a little of the time is left. */
+static void test_grace(void)
+{
+    static const struct {
+        const char *env, *keys;
+        int want_ms;
+        const char *want_origin;
+    } cases[] = {
+        {"KUBERNETES_SERVICE_HOST=10.0.0.1", "", 25000,
+         "environment KUBERNETES_SERVICE_HOST"},
+        {"KUBERNETES_SERVICE_HOST=10.0.0.1", "limits: {deadline: 1h}", 25000,
+         "environment KUBERNETES_SERVICE_HOST"},
+        {"KUBERNETES_SERVICE_HOST=10.0.0.1", "limits: {grace: 30s}", 30000, "t:"},
+        {"KUBERNETES_SERVICE_HOST=", "", 30000, "default"},
+        {"KUBERNETES_SERVICE_PORT=443", "", 30000, "default"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *env[] = {cases[i].env, NULL};
+        _buf_ struct buf text = {0};
+        _outcome_ struct outcome o = {0};
+
+        buf_printf(&text, "%scommand: [a]\n%s\n", head, cases[i].keys);
+        o = outcome_of(&(struct spec_request){
+            .text = buf_str(&text), .text_name = "t",
+            .env = (char *const *)(uintptr_t)env});
+        is_int(o.result.job ? (int)o.result.job->limits.grace_ms : -1,
+               cases[i].want_ms, "%s with \"%s\"", cases[i].env, cases[i].keys);
+        like(o.result.job ? spec_origin_of(&o.result, "limits.grace") : "",
+             cases[i].want_origin, "and why");
+    }
+}
+
 static void test_log_format(void)
 {
     static const struct {
@@ -203,6 +236,7 @@ int main(void)
 {
     test_secrets();
     test_environment();
+    test_grace();
     test_log_format();
     test_files();
     test_examples();

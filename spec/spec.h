@@ -39,7 +39,7 @@ struct spec_request {
     size_t n_overrides;
     char *const *torch_options; /* options of torchrun with their values, which
                                    count as overrides; NULL: none */
-    char *const *env;   /* for secrets, hidden values, PET_* and LOG_FORMAT, usually
+    char *const *env;   /* for secrets, hidden values, PET_* and the like, usually
                            `environ` */
     const char *const *runtime_dirs; /* NULL-terminated; NULL: those of the user
                                         and the site */

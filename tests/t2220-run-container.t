@@ -69,6 +69,35 @@ test_grace() {
     isnt "$(pods state pod0 ExitCode)" 137 'and there is no need to kill'
 }
 
+# As the kubelet does it, which kills 30 s after it has told, to a worker that saves for
+# long, and then does not go.
+test_whole_grace() {
+    cat >"$SHARED/slow.py" <<'END'
+import glob, os, signal, sys, time
+sys.path += glob.glob("/usr/local/lib/python3*/*-packages")
+import muster
+told = []
+signal.signal(signal.SIGTERM, lambda *a: told.append(1))
+print("up", flush=True)
+while not told:
+    time.sleep(0.1)
+path = os.environ["MUSTER_RUN_DIR"] + "/ckpt/last"
+with open(path, "w") as f:
+    for i in range(15):
+        print(i, file=f, flush=True)
+        time.sleep(1)
+muster.checkpoint_saved(path, 15)
+while True:
+    time.sleep(1)
+END
+    pods start pod0 -- env KUBERNETES_SERVICE_HOST=10.0.0.1 muster run --run-dir whole --nproc-per-node 1 -- python3 /shared/slow.py
+    ok 'a job runs' wait_for 60 eval 'logs pod0 | grep -q up' || diag "$(logs pod0)"
+    ok 'and its pod is told to go' pods stop pod0 30
+    is "$(pods state pod0 ExitCode)" 75 'it ends before it is killed' || diag "$(logs pod0)"
+    is "$(wc -l <"$SHARED/whole/ckpt/last"):$(field whole resume_step)" 15:15 'with a checkpoint that is whole, and known'
+    is "$(field whole state):$(field whole verdict.resumable)" Stopped:true 'as the run directory says'
+}
+
 # A worker that takes more memory than the pod has.
 greedy='[ $RANK = 1 ] && exec python3 -c "x = bytearray(512 << 20)"; exec sleep 1000'
 
