@@ -23,6 +23,28 @@ static const char scheduler[] = "hosts are chosen by mpirun or Slurm";
 
 /* --- mlPolicy --- */
 
+/* A rule for more and fewer nodes by how busy they are. A job with a range of nodes takes
+ * all that there are, and more when they come: who wanted that only under load has to
+ * know. */
+static void refuse_metrics(struct reader *r, const struct node *n,
+                           const struct node *min, const struct node *max)
+{
+    const struct node *metrics = node_given(n, "metrics");
+
+    if (!metrics || (metrics->kind != NODE_SCALAR && metrics->n == 0)) {
+        return;
+    }
+    if (!min || strcmp(min->text, max->text) == 0) {
+        report_warn(r->report, &metrics->place, "%s.metrics is not honoured, and would "
+                    "change nothing: the number of nodes is fixed", r->path);
+    } else {
+        report_warn(r->report, &metrics->place, "%s.metrics is not honoured: muster does "
+                    "not scale by load. The job has as many of its %s to %s nodes as "
+                    "there are; muster scale RUN N sets how many", r->path, min->text,
+                    max->text);
+    }
+}
+
 /* Either end alone is both. */
 static void take_elastic(struct reader *r, const struct field *f,
                          struct node *n)
@@ -40,6 +62,7 @@ static void take_elastic(struct reader *r, const struct field *f,
                                           max->text),
                              true));
     }
+    refuse_metrics(r, n, min, max);
 }
 
 static const struct field elastic_fields[] = {
@@ -47,7 +70,7 @@ static const struct field elastic_fields[] = {
     {"maxNodes", .type = FIELD_COUNT, .min = 1, .max = 65536},
     {"maxRestarts", .type = FIELD_COUNT, .max = 1000000, .to = "restart.max",
      .take = form_take_least},
-    NO_EFFECT("metrics", "muster grows when nodes are there, not by load"),
+    {"metrics", .type = FIELD_ANY},
     {0},
 };
 

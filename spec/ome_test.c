@@ -258,6 +258,20 @@ static void test_settled(void)
          "numNodes 5 is outside of elasticPolicy's 2..4; the latter counts"},
         {"{mlPolicy: {numNodes: 2, torch: {elasticPolicy: {minNodes: 2, "
          "maxNodes: 2}}}}", "2..2 OnFailure 3 30000 300000", ""},
+        {"{mlPolicy: {torch: {elasticPolicy: {minNodes: 2, maxNodes: 4, metrics: "
+         "[{type: Resource, resource: {name: cpu}}]}}}}",
+         "2..4 OnFailure 3 30000 300000", "warning: t:4:78: "
+         "spec.mlPolicy.torch.elasticPolicy.metrics is not honoured: muster does not "
+         "scale by load. The job has as many of its 2 to 4 nodes as there are"},
+        {"{mlPolicy: {torch: {elasticPolicy: {minNodes: 2, metrics: [{type: x}]}}}}",
+         "2..2 OnFailure 3 30000 300000", "elasticPolicy.metrics is not honoured, and "
+         "would change nothing: the number of nodes is fixed"},
+        {"{mlPolicy: {torch: {elasticPolicy: {metrics: 5}}}}",
+         "1..1 OnFailure 3 30000 300000", "warning: "},
+        {"{mlPolicy: {torch: {elasticPolicy: {minNodes: 2, maxNodes: 4, metrics: []}}}}",
+         "2..4 OnFailure 3 30000 300000", ""},
+        {"{mlPolicy: {torch: {elasticPolicy: {minNodes: 2, maxNodes: 4, metrics: }}}}",
+         "2..4 OnFailure 3 30000 300000", ""},
         {"{podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 0}}}",
          "1..1 OnFailure 3 30000 300000", ""},
         {"{podGroupPolicy: {coscheduling: {scheduleTimeoutSeconds: 60}}}",

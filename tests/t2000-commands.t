@@ -335,6 +335,41 @@ dry() {
 }
 ome_job() { printf 'apiVersion: ome.io/v1beta1\nkind: TrainingJob\nmetadata: {name: %s}\nspec:\n' "$1"; cat; }
 
+# A rule that is not honoured is named each time, and why.
+test_ome_metrics() {
+    local rule='metrics is not honoured: muster does not scale by load. The job has as many of its 1 to 2 nodes as there are; muster scale RUN N sets how many'
+    command -v mpirun >/dev/null || { skip 'no mpirun: see scripts/install-deps' 5; return; }
+    ome_job busy >job.yaml <<'END'
+  runtimeRef: {name: busy}
+---
+apiVersion: ome.io/v1beta1
+kind: TrainingRuntime
+metadata: {name: busy}
+spec:
+  mlPolicy:
+    torch:
+      numProcPerNode: 1
+      elasticPolicy:
+        minNodes: 1
+        maxNodes: 2
+        metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]
+  template:
+    spec:
+      replicatedJobs:
+      - name: worker
+        template: {spec: {template: {spec: {containers: [{name: trainer, command: ["true"]}]}}}}
+END
+    run "$MUSTER" validate --quiet job.yaml
+    is "$status" 0 'a rule for the load is no error' || show
+    like "$(cat err)" "warning: job.yaml:17:18: spec.mlPolicy.torch.elasticPolicy.$rule" 'validate tells what becomes of it, where it is'
+    rm -rf metrics
+    run timeout 600 "$MUSTER" run --allow-run-as-root --quiet --run-dir metrics job.yaml
+    is "$status" 0 'such a job runs' || show
+    like "$(cat err)" "$rule" 'and says it at its start'
+    run timeout 600 "$MUSTER" run --allow-run-as-root --quiet --set nodes=1 --dry-run job.yaml
+    like "$(cat err)" "metrics is not honoured" 'whatever else is given'
+}
+
 # Jobs of the shapes that OME's documents show, with nothing installed.
 test_ome_jobs() {
     command -v mpirun >/dev/null || { skip 'no mpirun: see scripts/install-deps' 10; return; }
