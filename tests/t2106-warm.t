@@ -11,12 +11,13 @@ export PATH=/usr/bin:/bin:$PATH XDG_STATE_HOME=$TRASH/state
 unset PYTHONPATH PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE
 PY=$MUSTER_SRCDIR/tests/py
 
-# begin DIR OPTION...: a run in the background.
+# begin DIR OPTION...: a run in the background; by the command "within", if there is one.
+within=()
 begin() {
     local dir=$1
     shift
     rm -rf "$dir"
-    spawn "$dir" timeout 300 "$MUSTER" run --allow-run-as-root --run-dir "$PWD/$dir" \
+    spawn "$dir" "${within[@]}" timeout 300 "$MUSTER" run --allow-run-as-root --run-dir "$PWD/$dir" \
         --max-restarts 1 --set restart.backoff=0s "$@"
 }
 said() { grep -q -- "$2" "$1/events.jsonl"; }
@@ -195,6 +196,43 @@ restart: {preload: [json], max: 1, backoff: 0s..0s}
 E3
     refused 'what differs by rank in the command' 'workers differ: the command has' \
         spec.yaml
+}
+
+# What a GPU's driver has in a process does not go along with fork(). A torch of our own
+# says what the real one would, and a file is where the driver's would be.
+test_refused_gpu() {
+    cat >plain.py <<'E3'
+import os, sys, time
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    while not os.path.exists("go"): time.sleep(0.02)
+    sys.exit(9)
+E3
+    local p='--nproc-per-node 2 --set restart.preload=' name
+    for name in initialised forked; do
+        cat >$name.py <<E3
+import sys, types
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.cuda = types.SimpleNamespace(is_initialized=lambda: "$name" == "initialised", _is_in_bad_fork=lambda: "$name" == "forked")
+E3
+    done
+    refused 'CUDA that is initialised' 'the imports have initialised CUDA, which does not work in a forked process' ${p}[initialised] -- python3 plain.py
+    refused 'CUDA that does not fork' 'after the imports CUDA does not work in a forked process' ${p}[forked] -- python3 plain.py
+    unshare -m true 2>/dev/null || { skip 'no mounts of our own here' 5; return; }
+    printf 'import os\nos.open("/dev/nvidia0", os.O_RDONLY)\n' >device.py
+    cat >own-dev <<'E3'
+#!/bin/sh -e
+mkdir -p dev/shm dev/pts
+for n in null zero full random urandom tty ptmx; do : >dev/$n; mount --bind /dev/$n dev/$n; done
+for n in shm pts; do mount --rbind /dev/$n dev/$n; done
+[ -e dev/fd ] || ln -s /proc/self/fd dev/fd
+: >dev/nvidia0
+mount --rbind dev /dev
+exec "$@"
+E3
+    chmod +x own-dev
+    within=(unshare -m ./own-dev)
+    refused 'a device that is open' 'the imports have opened /dev/nvidia0, which does not work in a forked process' ${p}[device] -- python3 plain.py
+    within=()
 }
 
 # interpreter AGENT: the eldest that is warm.
