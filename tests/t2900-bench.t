@@ -67,8 +67,22 @@ test_rows() {
 
 # On four hosts, and with a file system of its own.
 test_elastic() {
-    [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || { skip 'not root, or no namespaces' 2; return; }
-    figures elastic 'elastic.view-messages elastic.view-rounds elastic.view-cpu elastic.many elastic.closed elastic.closed-vs-torchrun elastic.silent elastic.silent-vs-torchrun elastic.alarms'
+    local bench=$MUSTER_SRCDIR/scripts/bench views='elastic.view-messages elastic.view-rounds elastic.view-cpu elastic.many'
+    local on_hosts='elastic.closed elastic.closed-vs-torchrun elastic.silent elastic.silent-vs-torchrun elastic.alarms'
+    local models='elastic.model, 1000 ranks;elastic.model, 10000 ranks;elastic.model, 100000 ranks;'
+    local tree=$(printf 'tree-store.%s ' {8,32}-nodes.{connections,messages-vs-direct,cpu-vs-direct})
+    run "$bench" --list elastic
+    is "$(tr '\n' ';' <out)" "${views// /;};$models${tree// /;}warm.time;warm.vs-torchrun;${on_hosts// /;};" \
+        'its rows are named, with those of the benchmarks that belong to it' || show
+    run "$bench" elastic --rounds 1 --quick -o json --only elastic.view-rounds,elastic.model
+    is "$(grep -o '"name": "[^"]*"' out | cut -d '"' -f 4 | tr '\n' ';')" "elastic.view-rounds;$models" 'some of them alone' || show
+    like "$(json 3.baseline out)" 'start: ' 'the model names what costs most' || show
+    run "$bench" elastic --rounds 1 --quick -o json --only "${tree%% *}"
+    is "$(grep -o '"name": "[^"]*"' out | cut -d '"' -f 4)" "${tree%% *}" 'one of another benchmark, too' || show
+    [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || { skip 'not root, or no namespaces' 3; return; }
+    run "$bench" elastic --rounds 1 --quick -o json --only "$(echo $views $on_hosts | tr ' ' ,)"
+    num "$status" -le 1 'elastic is measured' || show
+    is "$(grep -o '"name": "[^"]*"' out | cut -d '"' -f 4 | tr '\n' ' ')" "$views $on_hosts " 'with its figures on four hosts'
     is "$(json 0.ok out)$(json 1.ok out)" truetrue 'a change of view takes no more messages and rounds than it should' || show
 }
 

@@ -10,14 +10,19 @@ hold connections to rank 0 and end when they lose it, as those of collectives do
 Further: nodes that count as lost although nothing but load, a throttled cgroup and a
 run directory that stalls is wrong, in 1 minute, with --long in 30; and what a change of
 view costs among 1000 agents in one process (rendezvous/view_load.c), counted; and how
-long one of 64 agents of this machine is missed, for the model of doc/scaling.md."""
+long one of 64 agents of this machine is missed, for the model of doc/scaling.md.
+What that says of 1000 to 100000 ranks is told with it; and what `bench warm` and
+`bench tree-store` measure, of restarts and of many who start."""
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
+import pathlib
 import signal
 import statistics
 import subprocess
+import sys
 import threading
 import time
 
@@ -26,6 +31,13 @@ PROCS = 2
 PATIENCE = 60  # s, for who does not come back
 HEARTBEAT = 10  # s, the default of heartbeat.timeout
 ARITY = 32  # of the agents' tree
+VIEWS = ["elastic.view-messages", "elastic.view-rounds", "elastic.view-cpu"]
+MODELLED = 1000, 10000, 100000  # ranks
+LOSSES = {"closed": ["elastic.closed", "elastic.closed-vs-torchrun"],
+          "silent": ["elastic.silent", "elastic.silent-vs-torchrun"]}
+OTHERS = {"warm": ["warm.time", "warm.vs-torchrun"],
+          "tree-store": [f"tree-store.{n}-nodes.{what}" for n in (8, 32)
+                         for what in ("connections", "messages-vs-direct", "cpu-vs-direct")]}
 # Appends the time of its main() to the file that is its argument; then all are
 # connected to rank 0, and end when that breaks.
 WORKER = """
@@ -239,6 +251,8 @@ def losses(bench):
     command = muster_command(bench, Bed(bench), ["worker"])
     for name, fault, times, extra, share in (("closed", kill_agent, bench.rounds, 0.1, 0.1),
                                              ("silent", cut_link, min(bench.rounds, 2), HEARTBEAT + 1, 1 / 3)):
+        if not wants_any(bench, LOSSES[name]):
+            continue
         ours, theirs, execs = [], [], []
         for _ in range(times):
             ours.append(recover(bench, start_muster, ["muster agent", "agent"], fault))
@@ -373,10 +387,66 @@ def many(bench):
                        f"{exec_seconds(bench, n - 1):.4f} s", command)
 
 
-def measure(bench):
-    yield from views(bench)
-    yield from many(bench)
-    if os.geteuid() != 0:
+# --- what is measured elsewhere ---
+
+def sibling(name):
+    """Another benchmark of this folder."""
+    spec = importlib.util.spec_from_file_location("bench_" + name.replace("-", "_"),
+                                                  pathlib.Path(__file__).with_name(name + ".py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def model_row(ranks):
+    return f"elastic.model, {ranks} ranks"
+
+
+def model(bench):
+    """What scripts/model says, of the constants that are in it."""
+    command = [sys.executable, str(bench.top / "scripts/model"), "-o", "json", *map(str, MODELLED)]
+    said = subprocess.run(command, env=bench.env, stdout=subprocess.PIPE, text=True, check=True).stdout
+    for one in json.loads(said)["results"]:
+        costs = []
+        for case in ("start", "change of view", "failure, silent node"):
+            term, most = max(one[case].items(), key=lambda item: item[1])
+            costs.append(f"{case}: {sum(one[case].values()):.3g} s, most of it {term} ({most:.3g})")
+        yield bench.result(model_row(one["ranks"]), sum(one["failure, socket closed"].values()), "s", "", None,
+                           f"by doc/scaling.md, after a closed socket; {'; '.join(costs)}", command)
+
+
+def wants_any(bench, names):
+    return any(map(bench.wants, names))
+
+
+ON_HOSTS = [*LOSSES["closed"], *LOSSES["silent"], "elastic.alarms"]
+
+
+def rows(_):
+    """The names of all results."""
+    return [*VIEWS, "elastic.many", *map(model_row, MODELLED), *OTHERS["tree-store"], *OTHERS["warm"], *ON_HOSTS]
+
+
+def all_of(bench):
+    if wants_any(bench, VIEWS):
+        yield from views(bench)
+    if bench.wants("elastic.many"):
+        yield from many(bench)
+    if wants_any(bench, map(model_row, MODELLED)):
+        yield from model(bench)
+    for name in ("tree-store", "warm"):
+        if wants_any(bench, OTHERS[name]):
+            yield from sibling(name).measure(bench)
+    if wants_any(bench, ON_HOSTS) and os.geteuid() != 0:
         raise bench.CannotMeasure("not root, as the test bed of four hosts needs (tests/rigs/hosts)")
-    yield from losses(bench)
-    yield from alarms(bench)
+    if wants_any(bench, ON_HOSTS[:-1]):
+        yield from losses(bench)
+    if bench.wants("elastic.alarms"):
+        yield from alarms(bench)
+
+
+def measure(bench):
+    """Some are measured together; those that were not asked for are not told."""
+    for result in all_of(bench):
+        if bench.wants(result["name"]):
+            yield result
