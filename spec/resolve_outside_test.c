@@ -211,7 +211,7 @@ static void test_examples(void)
     static const struct {
         const char *file, *command;
     } examples[] = {
-        {"charlm.yaml", "charlm --steps 300 --checkpoint-every 50"},
+        {"charlm.yaml", "charlm --steps 300 --checkpoint-every 50 --save-together"},
         {"ddp.yaml", "python3 examples/ddp.py --steps 300"},
         {"ome-job.yaml", "python3 -u examples/ddp.py --steps 300"},
     };

@@ -72,4 +72,28 @@ test_not_alive() {
     is "$status" 2 'needs a run'
 }
 
+# The example that users are given goes on from a checkpoint of muster's. Its model is
+# made small here.
+test_example() {
+    local charlm=$MUSTER_BUILDDIR/examples/charlm step
+    for ((i = 0; i < 200; i++)); do echo "line $i: the quick brown fox $((i * i))"; done >text
+    sed "s/\"300\", --checkpoint-every, \"50\"/\"60\", --checkpoint-every, \"20\", --step-time, \"20\", --data, text, \
+        --width, \"16\", --heads, \"2\", --layers, \"1\", --batch, \"8\", --context, \"16\"/" \
+        "$MUSTER_SRCDIR/examples/charlm.yaml" >example.yaml
+    is "$(grep -c 'width' example.yaml)" 1 'the example, with a small model'
+    rm -rf run
+    PATH=$charlm:$PATH spawn run "$MUSTER" run $root --run-dir run example.yaml
+    ok 'saves' wait_for 60 eval '[ "$(field resume_step)" -ge 20 ]' || diag "$(cat run.out run.err)"
+    kill -KILL "$(field workers.2.pid)"
+    wait_exit 60 "$spawned"
+    is "$status" 0 'and ends well with one of its workers killed' || diag "$(cat run.out run.err)"
+    is "$(field restarts)" 1 'after a restart'
+    step=$(sed -n "s|.*resumed from step \([0-9]*\) (.*/run/ckpt)\$|\1|p" run.out)
+    ok "which went on from step $step" test "${step:-0}" -ge 20 || diag "$(cat run.out)"
+    matches "$(field resume_path)" '/run/ckpt/step-000000000060-[0-9a-f]+$' 'the last one is in the format of muster'
+    is "$(find run -name '*.ckpt')" '' 'there are no others'
+    run "$MUSTER" ckpt verify run/ckpt
+    is "$status" 0 'they are whole' || show
+}
+
 run_cases
