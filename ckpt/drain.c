@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct run {
     const struct drain *d;
@@ -64,15 +65,32 @@ static int put_files(struct run *r, struct step_save *s, struct error *e)
     struct io_blocks b = {.data = snap_image(d->snap), .len = h->image_bytes,
                           .block_bytes = DIGEST_BLOCK_BYTES,
                           .before = before_block, .arg = r};
+    _free_ char *said = malloc(h->part_bytes + 1);
     _buf_ struct buf part = {0};
-    int rc = step_save_blocks(s, d->file, &b, e);
+    int rc = said ? step_save_blocks(s, d->file, &b, e)
+                  : error_set(e, ENOMEM, "what a rank says of what it has");
 
-    rc = rc < 0 ? rc : d->finish(snap_part(d->snap), h->part_bytes, r->blocks,
+    if (rc == 0) { /* what is looked at twice changes no more */
+        memcpy(said, snap_part(d->snap), h->part_bytes);
+    }
+    rc = rc < 0 ? rc : d->finish(said, h->part_bytes, r->blocks,
                                  digest_n_blocks(h->image_bytes), &part, e);
     rc = rc < 0 ? rc : step_save_file(s, d->part_file, part.data, part.len, e);
     rc = rc < 0 ? rc : step_save_sync(s, e);
     return rc == 0 && d->progress->cancel
                ? error_text(e, ECANCELED, "nobody wants it any more") : rc;
+}
+
+/* Memory that is gone is why, whatever came of it: the kernel's EFAULT, zeros that are
+ * no part. */
+static int check_memory(const struct drain *d, int rc, struct error *e)
+{
+    struct error why = {0};
+
+    if (rc == -ECANCELED || snap_check(d->snap, &why) == 0) {
+        return rc;
+    }
+    return error_text(e, why.code, "%s", why.text);
 }
 
 int drain_run(const struct drain *d, struct digest *ret, struct error *e)
@@ -89,7 +107,7 @@ int drain_run(const struct drain *d, struct digest *ret, struct error *e)
                          (unsigned long long)bytes);
     }
     rc = begin_or_join(d, &s, e);
-    rc = rc < 0 ? rc : put_files(&r, s, e);
+    rc = rc < 0 ? rc : check_memory(d, put_files(&r, s, e), e);
     if (rc < 0 && s) {
         step_save_abort(s);
     }

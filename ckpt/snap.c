@@ -104,6 +104,7 @@ void snap_destroy(struct snap *s)
     if (!s) {
         return;
     }
+    mapguard_remove(s->guard);
     if (s->map) {
         munmap(s->map, SNAP_PAGE_BYTES + s->room);
     }
@@ -148,6 +149,20 @@ static int map_file(struct snap *s, const char *name, struct error *e)
                          (unsigned long long)s->room, name);
     }
     s->map = map;
+    s->guard = mapguard_add(map, SNAP_PAGE_BYTES + s->room);
+    return s->guard ? 0 : error_set(e, ENOMEM, "map snapshot %s", name);
+}
+
+int snap_check(const struct snap *s, struct error *e)
+{
+    struct stat st;
+
+    if (mapguard_is_torn(s->guard) || fstat(s->fd, &st) < 0 ||
+        (uint64_t)st.st_size < SNAP_PAGE_BYTES + s->room) {
+        return error_text(e, EIO, "another program has cut the shared memory that "
+                          "step %llu of rank %u was saved in",
+                          (unsigned long long)s->head.step, s->head.rank);
+    }
     return 0;
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/mapguard.h"
 #include "ckpt/commit.h"
 #include "ckpt/digest.h"
 
@@ -62,6 +63,7 @@ void snap_encode(void *page, const struct snap_head *h);
 struct snap {
     int fd;
     char *map;     /* all of it */
+    struct mapguard *guard;
     uint64_t room; /* bytes behind the page */
     struct snap_head head; /* our own: what others may scribble over is not asked */
 };
@@ -87,6 +89,11 @@ void snap_destroy(struct snap *s);
 /* Gives its memory back, whoever has mapped it: nobody may touch that any more. */
 void snap_cut(struct snap *s);
 DEFINE_CLEANUP(snap);
+
+/* Anybody who can open the file may cut it, or take memory that it needs. Then it reads
+ * as zeros where mapguard_install() was called, else with a SIGBUS; who has read it
+ * asks before it believes that. -EIO: it is of no use any more. */
+int snap_check(const struct snap *s, struct error *e);
 
 /* Writes s->head down. */
 void snap_note(struct snap *s);

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/mapguard.h"
 #include "base/str.h"
 #include "ckpt/io_direct.h"
 #include "ckpt/part.h"
@@ -266,6 +267,7 @@ static int create(struct agent *a, struct error *e)
         free(p);
         return rc;
     }
+    mapguard_install();
     uv_timer_init(&a->loop, p->timer);
     p->timer->data = p;
     a->snap = p;

@@ -121,6 +121,7 @@ static int send_end(struct copy_out *o)
 void copy_pump(struct copy_out *o)
 {
     const struct snap *s = snap_hold_get(o->hold, o->rank, o->uuid);
+    struct error e = {0};
     int rc = 0;
 
     if (!s) {
@@ -129,6 +130,10 @@ void copy_pump(struct copy_out *o)
     }
     for (int i = 0; i < CHUNKS_A_TURN && o->at < o->room && rc == 0; i++) {
         rc = send_chunk(o, s);
+    }
+    if (snap_check(s, &e) < 0) {
+        copy_out_end(o, &e);
+        return;
     }
     if (rc == 0 && o->at == o->room) {
         rc = send_end(o);

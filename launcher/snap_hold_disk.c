@@ -5,6 +5,7 @@
 #include "launcher/snap_hold_priv.h"
 
 #include "base/cleanup.h"
+#include "base/mapguard.h"
 #include "ckpt/step.h"
 
 #include <errno.h>
@@ -38,6 +39,7 @@ static void write_it(uv_work_t *work)
                       .file = file, .part_file = part,
                       .finish = h->config.finish, .progress = &s->progress};
 
+    mapguard_admit();
     if (root < 0) {
         error_set(&s->error, errno, "open %s", s->snap->head.root);
         return;
@@ -112,6 +114,10 @@ int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
         return error_text(e, EINVAL, "a snapshot of rank %u with %llu bytes in "
                           "room for %llu", rank, (unsigned long long)image_bytes,
                           (unsigned long long)s->snap->room);
+    }
+    if (snap_check(s->snap, e) < 0) {
+        snap_hold_set_state(s, SNAP_EMPTY);
+        return -EIO;
     }
     s->snap->head.image_bytes = image_bytes;
     s->snap->head.part_bytes = part_bytes;

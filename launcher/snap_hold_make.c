@@ -149,7 +149,7 @@ static void make(uv_work_t *work)
     const struct snap_want want = {.room = s->room, .n_threads = s->n_threads,
                                    .cancel = &s->progress.cancel};
 
-    if (s->made && s->made->room >= s->room) {
+    if (s->made && s->made->room >= s->room && snap_check(s->made, NULL) == 0) {
         return;
     }
     snap_destroy(s->made);

@@ -17,6 +17,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static bool is_in(const struct hold_bed *b, uint64_t step, const char *uuid,
@@ -73,6 +74,44 @@ static void test_next_agent(void)
        "the next agent finds it");
     snap_hold_remove(b.hold);
     ok(access(b.dir, F_OK) < 0, "and removes it");
+    hold_bed_close(&b);
+}
+
+/* Cuts what rank 3 has in the first of its two places. */
+static void cut(const struct hold_bed *b)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/snap-3-3-0", b->dir);
+    ok(truncate(path, 0) == 0, "a worker cuts its memory");
+}
+
+/* Workers can open that memory, and cut it: their save fails, and nobody else. */
+static void test_cut(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_begin(&b, 3, 10, UUID(1), HOLD_ROOM);
+    memset(b.said.snap->map + SNAP_PAGE_BYTES, 1, 5000);
+    cut(&b);
+    is_int(snap_hold_done(b.hold, 3, UUID(1), 5000, 100, &b.said.error), -EIO,
+           "before it is handed over it is refused");
+    like(b.said.error.text, "has cut the shared memory that step 10 of rank 3",
+         "and why");
+    is_int(hold_bed_save(&b, 3, 20, UUID(2)), 0, "the next save has memory again");
+    cut(&b);
+    hold_bed_run_until(&b, &b.said.n_failed, 1);
+    is_int(b.said.error.code, EIO, "one that is cut before it is on the disk fails");
+    like(b.said.error.text, "has cut the shared memory that step 20", "and why");
+    ok(!is_in(&b, 20, UUID(2), "r00003.safetensors"), "nothing is left of it");
+    b.said.error = (struct error){0};
+    hold_bed_save(&b, 3, 30, UUID(3));
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    is_int(b.said.error.code, 0, "the next one is written");
+    cut(&b);
+    snap_hold_settle(b.hold, UUID(3), true);
+    ok(snap_hold_find(b.hold, 3, ""), "one that is cut later is on the disk");
     hold_bed_close(&b);
 }
 
@@ -247,8 +286,10 @@ static void test_same_again(void)
 
 int main(void)
 {
+    mapguard_install();
     test_save();
     test_next_agent();
+    test_cut();
     test_moved();
     test_refused();
     test_busy();

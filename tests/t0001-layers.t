@@ -180,10 +180,11 @@ test_no_state() {
             src=${o#"$MUSTER_BUILDDIR"/}
             src=${src/.libs\//}
             case $src in tests/* | examples/* | *_test.o | *_fuzz.o) continue ;; esac
+            case $src in base/mapguard.o) continue ;; esac # a signal's handler is told an address
             objdump -t "$o" 2>/dev/null | grep -qE ' F \.text[^ ]*\s.* main$' && continue
             objdump -t "$o" 2>/dev/null | awk -v o="$src" '$0 ~ / O \.(bss|data|tbss|tdata)(\.[^r ][^ ]*)?[ \t]/ { print o ": " $NF }'
         done >"$TRASH/found" 2>&1
-    none 'no mutable state at file scope outside main files'
+    none 'no mutable state at file scope outside main files, and but for a handler of signals'
 }
 
 # The tables of tests/README.md name tests that there are.

@@ -154,6 +154,26 @@ test_lead_lost() {
     ok 'no memory is left, of the killed agent either' test ! -e "$(shm)"
 }
 
+# A worker that cuts the memory which its agent holds for it spoils its own saves, and
+# neither its agent nor the run.
+test_cut() {
+    local agent
+    start --nnodes 2
+    told 'four workers save' 'held 20' 4
+    agent=$(field nodes.1.agent_pid)
+    : >run/cut
+    told 'one cuts what its agent has of it' 'has cut [12] files' 3
+    ok 'a save fails of that' wait_for 60 grep -q 'has cut the shared memory that step [0-9]* of rank 3' run/events.jsonl || diag "$(tail -n 20 run.err)"
+    rm run/cut
+    before=$(grep -c checkpoint_saved run/events.jsonl)
+    ok 'later ones do not' wait_for 60 eval '[ "$(grep -c checkpoint_saved run/events.jsonl)" -gt "$((before + 1))" ]' || diag "$(tail -n 20 run.err)"
+    is "$(field nodes.1.agent_pid)/$(field generation)" "$agent/1" 'its agent lives, and nobody was started again'
+    go_home
+    run "$MUSTER" ckpt verify ck
+    is "$status" 0 'what is there is whole' || show
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 # A disk that takes nothing fails saves, not the run.
 test_no_disk() {
     start --nnodes 2

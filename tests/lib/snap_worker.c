@@ -10,6 +10,7 @@
  * generation; with "spoil" it changes a byte of what it has saved on the disk before.
  * With a file "lazy" it saves lazily, and with "copying", too, the last rank kills
  * itself before the fence. With a file "once" it saves no second time.
+ * With "cut" the last rank cuts all that its agent has of it, once it has saved.
  * With "partner" all wait for copies of each save, and say "copied STEP".
  */
 #include <config.h>
@@ -120,6 +121,25 @@ static int spoil(const char *dir, int64_t step, uint64_t save)
     return 0;
 }
 
+/* Its agent's memory, which the files are of, is gone. */
+static void cut(int64_t step)
+{
+    const char *run = getenv("MUSTER_RUN_ID");
+    char pattern[4096];
+    glob_t found = {0};
+    size_t k = 0;
+
+    snprintf(pattern, sizeof(pattern), "/dev/shm/muster-%u-%s/snap-*-%d-*",
+             (unsigned)geteuid(), run ? run : "", muster_rank(m));
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        for (; k < found.gl_pathc && truncate(found.gl_pathv[k], 0) == 0; k++) {
+        }
+    }
+    globfree(&found);
+    printf("has cut %zu files at %" PRId64 "\n", k, step);
+    fflush(stdout);
+}
+
 /* The last rank, once, where it is told to. */
 static void die(const char *dir, int64_t step, uint64_t save)
 {
@@ -192,6 +212,9 @@ static int run(const char *dir, int64_t step)
             }
             printf("held %" PRId64 "\n", step);
             fflush(stdout);
+            if (there_is("cut") && muster_rank(m) == muster_world(m) - 1) {
+                cut(step);
+            }
             if (there_is("partner") && see_copy(step, save) != 0) {
                 return 1;
             }
