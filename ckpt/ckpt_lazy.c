@@ -160,6 +160,9 @@ int ckpt_reached(struct muster_ckpt *ck, const struct recent *r,
                  struct error *e)
 {
     forget_in_child(ck);
+    if (level == MUSTER_CKPT_REMOTE) {
+        return ckpt_reached_store(ck, r, timeout_ms, e);
+    }
     if (r->why.code) {
         if (e) {
             *e = r->why;

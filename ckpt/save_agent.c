@@ -224,10 +224,10 @@ static int look(struct agent_way *w, const char *uuid,
     if (rc < 0) {
         return rc;
     }
-    if (s.error) {
-        return error_text(e, (int)(s.error & 0xffff), "%s", s.why);
+    if ((int)s.level >= (int)level + 1) {
+        return 1;
     }
-    return (int)s.level >= (int)level + 1;
+    return s.error ? error_text(e, (int)(s.error & 0xffff), "%s", s.why) : 0;
 }
 
 static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
@@ -238,9 +238,6 @@ static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
                                      : clock_mono_ms() + (uint64_t)timeout_ms;
     int rc;
 
-    if (level == MUSTER_CKPT_REMOTE) {
-        return error_text(e, ENOTSUP, "nothing copies checkpoints to a store");
-    }
     while ((rc = look(w, uuid, level, e)) == 0 && clock_mono_ms() < end_ms) {
         struct pollfd p = {.fd = client_fd(w->client), .events = POLLIN};
         uint64_t left = end_ms - clock_mono_ms();

@@ -130,9 +130,10 @@ static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
 {
     (void)self;
     (void)uuid;
+    (void)level;
     (void)timeout_ms;
-    return level <= MUSTER_CKPT_DURABLE
-               ? 1 : error_text(e, ENOTSUP, "there is no object store");
+    (void)e;
+    return 1;
 }
 
 static void destroy(void *self)

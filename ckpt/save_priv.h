@@ -245,6 +245,9 @@ void ckpt_lazy_close(struct muster_ckpt *ck);
 int ckpt_reached(struct muster_ckpt *ck, const struct recent *r,
                  enum muster_ckpt_level level, int64_t timeout_ms,
                  struct error *e);
+/* The same for MUSTER_CKPT_REMOTE. */
+int ckpt_reached_store(struct muster_ckpt *ck, const struct recent *r,
+                       int64_t timeout_ms, struct error *e);
 
 int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   uint64_t *ret_save);

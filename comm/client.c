@@ -30,6 +30,7 @@ struct client {
     size_t n_fds;
     struct worker_welcome welcome;
     struct worker_state state;
+    bool has_store;
     struct worker_snap_status snaps[N_SNAPS]; /* newest last; uuid "" for none */
 };
 
@@ -197,6 +198,8 @@ static int next_message(struct client *c, struct worker_msg *ret,
         c->state = ret->state;
     } else if (ret->type == WORKER_SNAP_STATUS) {
         note_snap(c, &ret->snap_status);
+    } else if (ret->type == WORKER_STORE) {
+        c->has_store = true;
     }
     return 1;
 }
@@ -461,6 +464,13 @@ int client_snap_status(struct client *c, const char *uuid,
         }
     }
     return error_text(e, ENOENT, "no snapshot %s", uuid);
+}
+
+int client_has_store(struct client *c, struct error *e)
+{
+    int rc = catch_up(c, e);
+
+    return rc < 0 ? rc : c->has_store;
 }
 
 static int send_or_drop(struct client *c, const struct worker_msg *m,

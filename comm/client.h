@@ -50,6 +50,9 @@ int client_snap_done(struct client *c, const struct worker_snap_done *done,
 /* How far that is, without waiting. -ENOENT: nothing was said of it. */
 int client_snap_status(struct client *c, const char *uuid,
                        struct worker_snap_status *ret, struct error *e);
+/* 1: checkpoints of the run are taken to a store, and saves reach WORKER_SNAP_REMOTE;
+ * 0, or an error. */
+int client_has_store(struct client *c, struct error *e);
 /* One that is held for this rank, to be read; "": the newest. -ENOENT. */
 int client_snap_find(struct client *c, const char *uuid,
                      struct worker_snap *ret, int *ret_fd, struct error *e);

@@ -316,6 +316,7 @@ static const struct codec {
                             get_snap_status},
     [WORKER_SNAP_FIND] = {"snapshot find", put_snap_find, get_snap_find},
     [WORKER_SAVE_PLAN] = {"save plan", put_save_plan, get_save_plan},
+    [WORKER_STORE] = {"store", put_nothing, get_nothing},
 };
 
 void worker_msg_encode(struct buf *b, const struct worker_msg *m)

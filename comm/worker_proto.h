@@ -62,6 +62,7 @@ enum worker_msg_type {
     WORKER_SNAP_STATUS = 12,
     WORKER_SNAP_FIND = 13,
     WORKER_SAVE_PLAN = 14,
+    WORKER_STORE = 15, /* checkpoints of the run are taken to a store */
 };
 
 struct worker_hello {

@@ -152,6 +152,8 @@ static void test_round_trips(void)
     m = blank(WORKER_SAVE_PLAN);
     m.save_plan = (struct worker_save_plan){66.5, 0.2, 11160, 111600, 10, 1};
     round_trip(&m, "save plan");
+    m = blank(WORKER_STORE);
+    round_trip(&m, "store");
     m = blank(WORKER_STATE);
     m.state.should_stop = 1;
     m.state.checkpoint_requests = 12;

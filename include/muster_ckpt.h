@@ -134,7 +134,7 @@ enum muster_ckpt_level {
     MUSTER_CKPT_PARTNER = 1,  /* outlives this node: copied to another host, or on the
                                  disk */
     MUSTER_CKPT_DURABLE = 2,  /* committed in the directory, and on the disk */
-    MUSTER_CKPT_REMOTE = 3,   /* and in the object store */
+    MUSTER_CKPT_REMOTE = 3,   /* and in the object store of the run, checkpoint.store */
 };
 
 /* Flags of muster_ckpt_save(). */
@@ -210,7 +210,8 @@ int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
  * of then is told by muster_ckpt_test()); and whatever registers waits for the copy. */
 int muster_ckpt_fence(struct muster_ckpt *ck);
 /* How far a save has come: 1 there, 0 not yet, or what it failed of; -ENOTSUP for a
- * level that there is not. `save` 0 is the newest. */
+ * level that there is not; -ESTALE: a later one was taken to the store instead. `save` 0
+ * is the newest. */
 int muster_ckpt_test(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level);
 /* Waits for it: 0, -ETIMEDOUT, or what it failed of. A negative time is for ever. Of a

@@ -164,6 +164,7 @@ static void keep_stored(struct lead_bucket *b, const char *json)
     struct run_status *s = record_status(b->record);
     json_t *o = json_loads(json, 0, NULL);
     const char *name = json_string_value(json_object_get(o, "name"));
+    const char *uuid = json_string_value(json_object_get(o, "uuid"));
     const json_t *step = json_object_get(o, "step");
 
     if (name) {
@@ -171,6 +172,7 @@ static void keep_stored(struct lead_bucket *b, const char *json)
         s->stored_step = step ? json_integer_value(step) : -1;
         record_touch(b->record);
     }
+    b->ops->on_stored(b->arg, b->under_way, uuid ? uuid : "", 0, "");
     json_decref(o);
 }
 
@@ -190,6 +192,9 @@ static void fail(struct lead_bucket *b, const struct ckpt_child_end *end)
     }
     event(b, "checkpoint_trouble", "%s was not taken to %s: %s%s", b->under_way,
           b->uri, end->why, b->is_awaited ? "" : again);
+    if (b->is_hopeless) {
+        b->ops->on_stored(b->arg, b->under_way, "", EIO, end->why);
+    }
 }
 
 static void on_pushed(void *arg, const struct ckpt_child_end *end)

@@ -19,6 +19,10 @@ struct lead_bucket;
 struct lead_bucket_ops {
     /* The answer to lead_bucket_fetch(): what came, "" for nothing. */
     void (*on_fetched)(void *arg, const char *path, int64_t step);
+    /* That path is in the store, or (`error`) will not be; the save that it is of, if
+     * the push knows: "". */
+    void (*on_stored)(void *arg, const char *path, const char *uuid, int error,
+                      const char *why);
     /* The answer to lead_bucket_finish(). */
     void (*on_finished)(void *arg);
 };

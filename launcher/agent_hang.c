@@ -4,6 +4,7 @@
 #include "launcher/agent_hang.h"
 
 #include "base/cleanup.h"
+#include "ckpt/commit.h"
 #include "launcher/agent_look.h"
 #include "launcher/agent_snap.h"
 #include "launcher/hang.h"
@@ -24,6 +25,17 @@ struct lead_hang {
 };
 
 /* --- what is asked of all agents --- */
+
+static void told_of_save(struct agent *a, const json_t *ask, const char *why,
+                         void (*said)(struct agent *a, const char *uuid, int error,
+                                      const char *why))
+{
+    const char *uuid = json_string_value(json_object_get(ask, "uuid"));
+
+    if (uuid && strlen(uuid) == COMMIT_UUID_BYTES - 1) {
+        said(a, uuid, (int)json_integer_value(json_object_get(ask, "error")), why);
+    }
+}
 
 /* Of nodes that are lost, what their partners have. */
 static void asked_to_write(struct agent *a, const json_t *ask)
@@ -71,11 +83,9 @@ void agent_asked(struct agent *a, const void *json, size_t len)
     } else if (strcmp(what, "snap_where") == 0) {
         agent_fetch_told(a, ask);
     } else if (strcmp(what, "snap") == 0 && why) {
-        const char *uuid = json_string_value(json_object_get(ask, "uuid"));
-
-        agent_snap_settled(a, uuid ? uuid : "",
-                           (int)json_integer_value(json_object_get(ask, "error")),
-                           why);
+        told_of_save(a, ask, why, agent_snap_settled);
+    } else if (strcmp(what, "snap_stored") == 0 && why) {
+        told_of_save(a, ask, why, agent_snap_stored);
     }
     json_decref(ask);
 }

@@ -213,7 +213,16 @@ static void on_finished(void *arg)
     }
 }
 
+static void on_stored(void *arg, const char *path, const char *uuid, int error,
+                      const char *why)
+{
+    struct agent_lead *l = arg;
+
+    lead_snap_stored(l->snaps, path, uuid, error, why);
+}
+
 const struct lead_bucket_ops agent_lead_bucket_ops = {
+    .on_stored = on_stored,
     .on_fetched = on_fetched,
     .on_finished = on_finished,
 };

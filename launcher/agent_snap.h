@@ -35,6 +35,9 @@ void agent_snap_done(struct crew *c, uint32_t local_rank,
 void agent_snap_settled(struct agent *a, const char *uuid, int error,
                         const char *why);
 
+/* And later: it is in the store, or (`error`) it will not be. */
+void agent_snap_stored(struct agent *a, const char *uuid, int error, const char *why);
+
 /* That rank's node is lost, and the copy of it is here: to the disk. */
 void agent_snap_write(struct agent *a, const char *uuid, uint32_t rank);
 /* Who has a save, see lead_snap_want(). */
@@ -94,6 +97,10 @@ bool lead_snap_ask(struct lead_snap *l);
 bool lead_snap_forget(struct lead_snap *l);
 /* A fact "snap" of that agent. */
 void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact);
+/* The checkpoint at that path, whose uuid is "" where it is not known, is in the store,
+ * or (`error`) will not be: workers that wait for it are told. */
+void lead_snap_stored(struct lead_snap *l, const char *path, const char *uuid, int error,
+                      const char *why);
 /* A fact "snap_want": somebody needs ranks of a save. Says to all who has them. */
 void lead_snap_want(struct lead_snap *l, const json_t *fact);
 

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "ckpt/step.h"
 #include "launcher/jsonw.h"
 
 #include <stdlib.h>
@@ -73,6 +74,47 @@ void lead_snap_want(struct lead_snap *l, const json_t *fact)
         put_holders(&w, s);
     }
     jsonw_end_array(&w);
+    jsonw_end_object(&w);
+    if (!b.failed && l->agent->tree) {
+        tree_ask(l->agent->tree, b.data, b.len);
+        agent_asked(l->agent, b.data, b.len);
+    }
+}
+
+/* --- for workers that wait for a store --- */
+
+static const char *uuid_of(const struct lead_snap *l, const char *path)
+{
+    const struct lead_save *s = l->saves;
+    char name[STEP_NAME_BYTES];
+    size_t n;
+
+    for (; s; s = s->next) {
+        n = strlen(s->root);
+        step_name(s->step, s->uuid, name);
+        if (strncmp(path, s->root, n) == 0 && path[n] == '/' &&
+            strcmp(path + n + 1, name) == 0) {
+            return s->uuid;
+        }
+    }
+    return "";
+}
+
+void lead_snap_stored(struct lead_snap *l, const char *path, const char *uuid, int error,
+                      const char *why)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = jsonw_start(&b);
+
+    uuid = uuid[0] || !l ? uuid : uuid_of(l, path);
+    if (!l || !uuid[0]) {
+        return; /* of a program that saves by itself */
+    }
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "ask", "snap_stored");
+    jsonw_str(&w, "uuid", uuid);
+    jsonw_int(&w, "error", error);
+    jsonw_str(&w, "why", why);
     jsonw_end_object(&w);
     if (!b.failed && l->agent->tree) {
         tree_ask(l->agent->tree, b.data, b.len);

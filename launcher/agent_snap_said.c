@@ -55,6 +55,17 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
     }
 }
 
+void agent_snap_stored(struct agent *a, const char *uuid, int error, const char *why)
+{
+    const struct crew *c = a->crew;
+
+    for (uint32_t i = 0; c && i < c->layout.n_local; i++) {
+        agent_snap_tell_worker(a, c->layout.first_rank + i, uuid,
+                               error ? WORKER_SNAP_DURABLE : WORKER_SNAP_REMOTE,
+                               error, why);
+    }
+}
+
 static void write_copy(struct agent_snap *p, struct saved *s)
 {
     struct error e = {0};

@@ -65,6 +65,9 @@ static int make_socket(struct crew *c, uint32_t i, const struct order *order,
                               &c->list[i].socket, e);
     if (rc == 0) {
         worker_socket_set_segment(c->list[i].socket, c->world->segment);
+        if (a->config.job->checkpoint.store) {
+            worker_socket_set_store(c->list[i].socket);
+        }
     }
     return rc;
 }

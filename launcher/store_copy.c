@@ -5,7 +5,9 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "ckpt/found.h"
+#include "ckpt/step.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -31,9 +33,10 @@ static void print_facts(const struct ckpt_options *o, const char *done,
             (unsigned long long)f->n_kept, kept);
 }
 
+/* `uuid`: of the save, as programs know it; "" where it has none. */
 static int print_result(const struct ckpt_options *o, const char *done,
                         const char *name, const struct found *found,
-                        const struct store_facts *f)
+                        const char *uuid, const struct store_facts *f)
 {
     _buf_ struct buf json = {0};
     struct jsonw w;
@@ -50,6 +53,7 @@ static int print_result(const struct ckpt_options *o, const char *done,
     if (found->has_step) {
         jsonw_int(&w, "step", (int64_t)found->step);
     }
+    jsonw_opt_str(&w, "uuid", uuid);
     jsonw_int(&w, "files_moved", (int64_t)f->n_moved);
     jsonw_int(&w, "bytes_moved", (int64_t)f->bytes_moved);
     jsonw_int(&w, "files_kept", (int64_t)f->n_kept);
@@ -146,7 +150,8 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
     _buf_ struct buf name = {0};
     struct store_facts facts = {0};
     struct error e = {0};
-    char last[FOUND_NAME_BYTES];
+    char last[FOUND_NAME_BYTES], uuid[COMMIT_UUID_BYTES] = "";
+    _step_ struct step step = {0};
     _close_ int dir = open_parent(path, last, &e);
     int rc = dir < 0 ? dir : store_place_open(o, uri, &place, &e);
 
@@ -158,7 +163,11 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
     }
     buf_printf(&name, "s3://%s/%s%s%s", place.uri.bucket, place.uri.prefix,
                place.uri.prefix[0] ? "/" : "", parcel.name);
-    return print_result(o, "sent", buf_str(&name), &parcel.found, &facts);
+    if (parcel.found.kind == FOUND_MUSTER &&
+        step_open(io_system(), dir, last, &step, NULL) == 0) {
+        str_copy(uuid, sizeof(uuid), step.commit.uuid);
+    }
+    return print_result(o, "sent", buf_str(&name), &parcel.found, uuid, &facts);
 }
 
 /* --- pull --- */
@@ -265,7 +274,7 @@ static int print_none(const struct ckpt_options *o, const char *uri,
     const struct store_facts facts = {0};
 
     if (o->format == SHOW_JSON || o->format == SHOW_YAML) {
-        return print_result(o, "", "", &none, &facts);
+        return print_result(o, "", "", &none, "", &facts);
     }
     store_progress_end();
     fprintf(stderr, "muster: nothing in %s is newer than what is in %s\n", uri, path);
@@ -290,5 +299,5 @@ int store_verb_pull(const struct ckpt_options *o, const char *uri,
     }
     buf_printf(&name, "%s%s%s", path, path[len - 1] == '/' ? "" : "/",
                parcel.found.name);
-    return print_result(o, "fetched", buf_str(&name), &parcel.found, &facts);
+    return print_result(o, "fetched", buf_str(&name), &parcel.found, "", &facts);
 }

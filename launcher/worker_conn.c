@@ -266,6 +266,9 @@ static void got_hello(struct connection *c, const struct worker_hello *hello)
     m.welcome = w->welcome;
     m.welcome.version = WORKER_PROTO_VERSION;
     put(c, &m);
+    if (w->has_store) {
+        put(c, &(struct worker_msg){.type = WORKER_STORE});
+    }
     c->said_hello = true;
     c->state_is_old = true;
     if (!c->closing && w->ops->on_hello) {

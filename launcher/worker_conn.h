@@ -42,6 +42,7 @@ struct worker_socket {
     bool closing;
     struct worker_welcome welcome;
     struct worker_state state;
+    bool has_store;
     const struct worker_socket_ops *ops;
     void *arg;
     const struct segment *segment;

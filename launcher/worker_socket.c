@@ -264,6 +264,11 @@ void worker_socket_answer_snap(struct worker_socket *w, uint64_t connection,
     }
 }
 
+void worker_socket_set_store(struct worker_socket *w)
+{
+    w->has_store = true;
+}
+
 void worker_socket_tell_snap(struct worker_socket *w,
                              const struct worker_snap_status *status)
 {

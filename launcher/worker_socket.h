@@ -68,6 +68,9 @@ void worker_socket_destroy(struct worker_socket *w);
 void worker_socket_set_segment(struct worker_socket *w,
                                const struct segment *segment);
 
+/* Connections in the future are told that there is a store. */
+void worker_socket_set_store(struct worker_socket *w);
+
 /* Tells all connections, now and in the future. A connection that does not
  * read is told the newest when it reads again. */
 void worker_socket_set_state(struct worker_socket *w, bool should_stop,

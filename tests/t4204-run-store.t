@@ -60,6 +60,53 @@ test_store() {
     ok 'is not fetched' eval '! event checkpoint_fetched' || diag "$(head -n 30 kept/events.jsonl)"
 }
 
+# Whoever saves hears when it is there; the others of two nodes, too.
+test_wait() {
+    rm -rf ck
+    once=store
+    start waits --nnodes 2 --agent-is-node
+    once=
+    ok 'workers wait for their saves to be in the store' wait_for 60 eval '[ "$(grep -c "stored 30" waits.out)" = 2 ]' || diag "$(tail -n 30 waits.out waits.err)"
+    step=$(sed -n 's/.*stored //p' waits.out | tail -n 1)
+    like "$(stored waits)" "step-0000000000$step-" 'where they are'
+    go_home
+}
+
+# The same from Python; one that was passed over is told so.
+test_wait_python() {
+    rm -rf ck
+    cat >wait.py <<'END'
+import sys
+import muster.ckpt
+with muster.ckpt.Checkpoints(sys.argv[1]) as checkpoints:
+    def save(step):
+        return checkpoints.save(step, {"step": step})
+    first = save(1)
+    checkpoints.wait(first, level="remote", timeout=60)
+    print("there", checkpoints.is_durable(first, level="remote"), flush=True)
+    passed, last = save(2), save(3)
+    print("yet", checkpoints.is_durable(last, level="remote"), flush=True)
+    checkpoints.wait(last, level="remote", timeout=60)
+    try:
+        checkpoints.wait(passed, level="remote")
+    except muster.ckpt.CheckpointError as error:
+        print(error, flush=True)
+    try:
+        checkpoints.wait(level="moon")
+    except ValueError as error:
+        print(error, flush=True)
+END
+    dir=python
+    PYTHONPATH=$MUSTER_SRCDIR/python LIBMUSTER=$MUSTER_BUILDDIR/.libs/libmuster.so.0 run "$MUSTER" run $root --run-dir python \
+        --set checkpoint.store=s3://bucket/python --set checkpoint.storeEvery=5s --max-restarts 0 -- python3 wait.py "$TRASH/ck"
+    is "$status" 0 'a Python program waits for the store' || show
+    like "$(cat out)" 'there True' 'its first save is there'
+    like "$(cat out)" 'yet False' 'a later one not yet'
+    like "$(cat out)" 'save 2 was not taken to the store: save 3, a later one, was' 'and one was passed over' || show
+    like "$(cat out)" "level 'moon': expected one of memory, partner, disk, remote" 'there are four levels'
+    is "$(stored python | wc -l)" 2 'two are there'
+}
+
 test_refused() {
     AWS_SECRET_ACCESS_KEY=wrong start refused
     told checkpoint_trouble 'nothing was fetched from .* is refused' 'a store that refuses'

@@ -11,7 +11,7 @@ LATEST = (1 << 63) - 1
 REPLICATED, PER_RANK, JSON = 0, 1, 2
 LAZY, WAIT = 1, 2
 CANNOT = 1
-DURABLE = 2
+LEVELS = {"memory": 0, "partner": 1, "disk": 2, "remote": 3}
 
 DTYPES = (
     "BOOL F4 F6_E2M3 F6_E3M2 U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ "

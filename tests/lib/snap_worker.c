@@ -11,6 +11,7 @@
  * With a file "lazy" it saves lazily, and with "copying", too, the last rank kills
  * itself before the fence. With a file "once" it saves no second time.
  * With "cut" the last rank cuts all that its agent has of it, once it has saved.
+ * With "store" all wait until each save is in the store, and say "stored STEP".
  * With "partner" all wait for copies of each save, and say "copied STEP".
  */
 #include <config.h>
@@ -199,6 +200,16 @@ static int see_copy(int64_t step, uint64_t save)
     return 0;
 }
 
+static int see_store(int64_t step, uint64_t save)
+{
+    if (muster_ckpt_wait(ck, save, MUSTER_CKPT_REMOTE, 60000) < 0) {
+        return fail("wait for the store");
+    }
+    printf("stored %" PRId64 "\n", step);
+    fflush(stdout);
+    return 0;
+}
+
 static int run(const char *dir, int64_t step)
 {
     uint64_t save = 0;
@@ -216,6 +227,9 @@ static int run(const char *dir, int64_t step)
                 cut(step);
             }
             if (there_is("partner") && see_copy(step, save) != 0) {
+                return 1;
+            }
+            if (there_is("store") && see_store(step, save) != 0) {
                 return 1;
             }
             die(dir, step, save);

@@ -114,14 +114,19 @@ class Checkpoints:
         self._handle.call("fence")
         self._handle.clear()
 
-    def is_durable(self, save: int = 0) -> bool:
-        """Whether that save (0: the newest) is on the disk; raises what it failed of."""
-        return self._handle.call("test", save, lib.DURABLE) > 0
+    def is_durable(self, save: int = 0, *, level: str = "disk") -> bool:
+        """Whether that save (0: the newest) is on the disk, or has come to another level,
+        see wait(); raises what it failed of."""
+        return self._handle.call("test", save, _level(level)) > 0
 
-    def wait(self, save: int = 0, timeout: Optional[float] = None) -> None:
-        """Until that save is on the disk. TimeoutError."""
+    def wait(self, save: int = 0, timeout: Optional[float] = None, *, level: str = "disk") -> None:
+        """Until that save is on the disk; TimeoutError. `level`, what it outlives then:
+        "memory", this process; "partner", this node, copied to another host or on the
+        disk; "disk"; "remote", the disk, being in the object store of the run
+        (checkpoint.store). CheckpointError with ENOTSUP: there is no such level here;
+        with ESTALE: a later save was taken to the store instead."""
         ms = -1 if timeout is None else int(timeout * 1000)
-        self._handle.call("wait", save, lib.DURABLE, ms)
+        self._handle.call("wait", save, _level(level), ms)
 
     def load(self, step: Optional[int] = None, *, into: Any = None, strict: Optional[bool] = None) -> Optional[Loaded]:
         """The checkpoint of `step`, or the newest that is whole; None: there is none.
@@ -248,6 +253,12 @@ class Checkpoints:
             if error.errno == ENODATA:  # there were fewer ranks
                 return None
             raise
+
+
+def _level(name: str) -> int:
+    if name not in lib.LEVELS:
+        raise ValueError(f"level '{name}': expected one of {', '.join(lib.LEVELS)}")
+    return lib.LEVELS[name]
 
 
 def _made_anew(described: Dict[str, Any], names: List[Tuple[str, str]], ties: Dict[str, str]) -> Dict[str, Any]:
