@@ -192,12 +192,16 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
 {
     bool is_lazy = (flags & MUSTER_CKPT_LAZY) && !(flags & MUSTER_CKPT_WAIT);
     _cleanup_(saving) struct saving *s = NULL;
-    struct opening mine = {.call = CALL_SAVE, .step = step, .flags = flags};
+    struct opening mine = {.call = CALL_SAVE, .step = step};
     _free_ struct opening *all = NULL;
     int64_t began_ns = (int64_t)clock_mono_ns();
     struct error *e = &ck->error;
     int rc;
 
+    if (ck->is_stopping) {
+        flags &= ~MUSTER_CKPT_SKIP; /* on all ranks: it is the last chance */
+    }
+    mine.flags = flags;
     ckpt_lazy_end(ck, NULL); /* what it failed of is told of its number */
     s = calloc(1, sizeof(*s));
     rc = s ? prepare(ck, s, &mine, e) : error_set(e, ENOMEM, "save");
@@ -216,6 +220,9 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         *ret_save = ck->n_saves;
     }
     load_close(&ck->load); /* it may be of this step */
+    if (rc == -EBUSY && (flags & MUSTER_CKPT_SKIP)) {
+        return error_wrap(e, "step %" PRId64 " is skipped", step); /* and still due */
+    }
     ck->last_save_ns = (int64_t)clock_mono_ns();
     if (rc == 0 && is_lazy) {
         ck->lazy->held_up_ns = ck->last_save_ns - began_ns;

@@ -101,13 +101,17 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
 
 /* --- saving --- */
 
-/* The one before the last is still on its way: training waits for it here. */
-static int ask(struct agent_way *w, const struct worker_snap_begin *begin,
+/* The one before the last is still on its way: training waits for it here, unless it
+ * is to go on without this one. */
+static int ask(struct agent_way *w, const struct worker_snap_begin *begin, unsigned flags,
                struct worker_snap *ret, int *ret_fd, struct error *e)
 {
     uint64_t end_ms = clock_mono_ms() + BUSY_WAIT_MS;
     int rc;
 
+    if (flags & MUSTER_CKPT_SKIP) {
+        return client_snap_begin(w->client, begin, ret, ret_fd, e);
+    }
     do {
         rc = client_snap_begin(w->client, begin, ret, ret_fd, e);
         if (rc == -EBUSY) {
@@ -153,7 +157,7 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
         return error_text(e, EILSEQ, "agents tell each other of paths in UTF-8 only");
     }
     str_copy(begin.root, sizeof(begin.root), job->root_path);
-    rc = ask(w, &begin, &snap, &fd, e);
+    rc = ask(w, &begin, job->flags, &snap, &fd, e);
     if (rc == 0 && strcmp(snap.uuid, begin.uuid) != 0) {
         return error_text(e, EPROTO, "the agent answers what was asked before: it "
                           "is far behind");

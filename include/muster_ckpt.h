@@ -140,6 +140,7 @@ enum muster_ckpt_level {
 /* Flags of muster_ckpt_save(). */
 #define MUSTER_CKPT_LAZY 1u /* copy behind the caller's back, until the fence */
 #define MUSTER_CKPT_WAIT 2u /* return when it is durable */
+#define MUSTER_CKPT_SKIP 4u /* do not wait for memory that earlier saves are in: -EBUSY */
 
 /* Flags of muster_ckpt_load(); a rank may have its own. */
 #define MUSTER_CKPT_CANNOT 1u /* this rank has seen already that it cannot load what it
@@ -199,9 +200,10 @@ int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why);
  * rest. *ret_save, which may be NULL, numbers the save for the calls below.
  * -EINVAL: ranks differ in a tensor's shape, or nobody or two have a part of it;
  * -ENOSPC and others: no checkpoint was made, older ones are as they were, and the
- * program may go on; -EBUSY: the last one is still on its way, and policy says not
- * to wait; -EREMOTEIO: a GPU failed, in its driver's words; -ECONNABORTED: a rank is
- * gone. */
+ * program may go on; -EBUSY: with SKIP, earlier saves of some rank are still on their way
+ * to the disk, so that none saves, and muster_ckpt_due() says so again; a run that is
+ * being stopped waits all the same; -EREMOTEIO: a GPU failed, in its driver's words;
+ * -ECONNABORTED: a rank is gone. */
 int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
                      uint64_t *ret_save);
 /* Together, after a lazy save; else it does nothing. Before registered memory is

@@ -105,6 +105,30 @@ test_slow_disk() {
     go_home
 }
 
+# Saves that would have to wait are skipped, by all ranks or by none, though one node
+# alone is slow.
+test_skip() {
+    local run tracer skipped
+    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 7; return; }
+    start --nnodes 2
+    run=$spawned
+    told 'four workers save' 'held 20' 4
+    spawn strace strace -f -qq -p "$(field nodes.1.agent_pid)" -e trace=fsync -e inject=fsync:delay_enter=300000 -o trace
+    tracer=$spawned
+    ok 'the disk of a node becomes slow' wait_for 60 test -s trace || diag "$(cat strace.err)"
+    : >run/skip
+    told 'saves are skipped' 'skipped [0-9]*: step [0-9]* is skipped: .*two snapshots of rank' 8
+    kill "$tracer"
+    ok 'the disk is as it was' wait_for 60 gone "$tracer"
+    spawned=$run
+    before=$(grep -c held run.out)
+    told 'and saved' held $((before + 8))
+    go_home
+    skipped=$(sed -n 's/.*skipped \([0-9]*\):.*/\1/p' run.out | sort -n | uniq -c | awk '$1 != 4')
+    is "$skipped" '' 'by all ranks'
+    is "$(sed -n 's/.*skipped \([0-9]*\):.*/held \1$/p' run.out | sort -u | grep -cf - run.out)" 0 'and by no rank saved'
+}
+
 # The end of a run that fails leaves nothing behind that was saved.
 test_run_fails() {
     start --nnodes 2 --max-restarts 0

@@ -10,6 +10,7 @@
  * generation; with "spoil" it changes a byte of what it has saved on the disk before.
  * With a file "lazy" it saves lazily, and with "copying", too, the last rank kills
  * itself before the fence. With a file "once" it saves no second time.
+ * With "skip" it skips saves that would have to wait, and says "skipped STEP".
  * With "cut" the last rank cuts all that its agent has of it, once it has saved.
  * With "store" all wait until each save is in the store, and say "stored STEP".
  * With "partner" all wait for copies of each save, and say "copied STEP".
@@ -30,6 +31,7 @@
 
 static struct muster *m;
 static struct muster_ckpt *ck;
+static int is_skipping; /* the same on all ranks */
 static float *mine;
 static uint64_t n, first; /* elements here, and of those before */
 
@@ -161,9 +163,11 @@ static void die(const char *dir, int64_t step, uint64_t save)
 /* What all say: 1 if any has a reason to end. */
 static int is_over(void)
 {
-    int32_t x = there_is("go") || muster_should_stop(m) > 0;
+    int32_t x[2] = {there_is("go") || muster_should_stop(m) > 0, there_is("skip")};
+    int rc = muster_allreduce(m, x, x, 2, MUSTER_INT32, MUSTER_MAX);
 
-    return muster_allreduce(m, &x, &x, 1, MUSTER_INT32, MUSTER_MAX) < 0 || x;
+    is_skipping = x[1];
+    return rc < 0 || x[0];
 }
 
 /* What was saved is changed only then, as by an optimizer. */
@@ -184,7 +188,8 @@ static int save_lazily(int64_t step, uint64_t *ret_save)
 static int save_step(int64_t step, uint64_t *ret_save)
 {
     return there_is("lazy") ? save_lazily(step, ret_save)
-                            : muster_ckpt_save(ck, step, 0, ret_save);
+                            : muster_ckpt_save(ck, step, is_skipping ? MUSTER_CKPT_SKIP : 0,
+                                               ret_save);
 }
 
 /* Outlives the node now, or is on the disk. */
@@ -218,7 +223,14 @@ static int run(const char *dir, int64_t step)
         step++;
         count(step);
         if (step % 10 == 0 && !(save && there_is("once"))) {
-            if (save_step(step, &save) < 0) {
+            int rc = save_step(step, &save);
+
+            if (rc == -EBUSY && is_skipping) {
+                printf("skipped %" PRId64 ": %s\n", step, muster_ckpt_error_text(ck));
+                fflush(stdout);
+                continue;
+            }
+            if (rc < 0) {
                 return fail("save");
             }
             printf("held %" PRId64 "\n", step);

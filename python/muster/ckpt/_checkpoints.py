@@ -8,10 +8,10 @@ import json
 import logging
 import os
 from types import TracebackType
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, overload
 
 from .. import _arrays, _libckpt as lib, _placed, _tree
-from ._handle import EILSEQ, ENODATA, ENOENT, CheckpointError, Group, Handle, KeysError, NotFound
+from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, CheckpointError, Group, Handle, KeysError, NotFound
 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
@@ -94,18 +94,43 @@ class Checkpoints:
             return None
         return step.value
 
+    @overload
     def save(
         self, step: int, state: Any, *, per_rank: Any = None, wait: bool = False, lazy: bool = False
-    ) -> int:
+    ) -> int: ...
+
+    @overload
+    def save(
+        self, step: int, state: Any, *, per_rank: Any = None, wait: bool = False, lazy: bool = False, skip: bool
+    ) -> Optional[int]: ...
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        per_rank: Any = None,
+        wait: bool = False,
+        lazy: bool = False,
+        skip: bool = False,
+    ) -> Optional[int]:
         """Saves `state`, the same on all ranks but for parts of tensors, and `per_rank`,
         of which each has its own (no tensors in it). `wait`: until it is on the disk,
         with an agent; without one it is anyway. Returns the number of the save.
 
         `lazy`: returns before tensors on the CPU and on CUDA devices are copied, which a
         thread does until the fence(). They may be read until then, and not be changed;
-        those on other devices, and numbers and text, are as they were at save()."""
+        those on other devices, and numbers and text, are as they were at save().
+
+        `skip`: where a rank would have to wait for earlier saves of its to be on the
+        disk, none saves, and the result is None; unless the run is being stopped."""
         tree, tensors = _tree.flatten(state, _arrays.library_of)
-        return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy)
+        try:
+            return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy, skip)
+        except CheckpointError as error:
+            if not skip or error.errno != EBUSY:
+                raise
+            return None
 
     def fence(self) -> None:
         """Until what a lazy save is of may be changed, as by optimizer.step(). All
@@ -170,10 +195,11 @@ class Checkpoints:
         per_rank: Any = None,
         wait: bool = False,
         lazy: bool = False,
+        skip: bool = False,
     ) -> int:
         """With a description that has a "tree"; its "tensors", if it lacks them, are
         those given."""
-        flags = (lib.WAIT if wait else 0) | (lib.LAZY if lazy else 0)
+        flags = (lib.WAIT if wait else 0) | (lib.LAZY if lazy else 0) | (lib.SKIP if skip else 0)
         is_read = False
         try:
             number = self._save(step, description, tensors, per_rank, flags)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from .. import _arrays, _libckpt as lib, _placed
 
-ENOENT, ENODATA, EILSEQ, ETIMEDOUT = 2, 61, 84, 110
+ENOENT, EBUSY, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 61, 84, 110
 
 Group = Tuple[int, int, lib.Gather]
 
