@@ -23,7 +23,9 @@ static void *copy_behind(void *arg)
 {
     struct saving *s = arg;
 
-    s->rc = s->way->ops->put(s->way->self, &s->job, &s->error);
+    if (s->rc == 0) {
+        s->rc = s->way->ops->put(s->way->self, &s->job, &s->error);
+    }
     atomic_store(&s->is_put, true);
     return NULL;
 }
@@ -44,6 +46,7 @@ void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s)
     s->number = ck->n_saves;
     s->pid = getpid();
     s->job.n_threads = 1; /* the program computes */
+    s->rc = ck->is_checking ? saving_note_memory(s, &s->error) : 0;
     s->is_behind = thread_start(&s->thread, copy_behind, s) == 0;
     if (!s->is_behind) {
         copy_behind(s);
@@ -73,6 +76,10 @@ void ckpt_lazy_await(struct muster_ckpt *ck)
         }
         pthread_join(s->thread, NULL);
         s->is_behind = false;
+    }
+    if (s && s->rc == 0 && !s->is_checked) {
+        s->is_checked = true;
+        s->rc = saving_check_memory(s, &s->error);
     }
     if (s) {
         hand(s);

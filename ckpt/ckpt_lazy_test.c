@@ -347,6 +347,54 @@ static void test_team(void)
     is_int((int)(wrong[0] + wrong[1]), 0, "and does no harm");
 }
 
+/* MUSTER_CKPT_CHECK: one rank computes on before the fence. */
+static void save_and_change(void *arg, const struct muster_ckpt_group *group)
+{
+    static char texts[WORLD][256];
+    struct muster_ckpt *ck = NULL;
+    int r = group->rank;
+    int32_t own[4] = {r, r, r, r};
+    uint64_t shape[2] = {WORLD, 4}, at[2] = {(uint64_t)r, 0}, len[2] = {1, 2};
+    int64_t strides[2] = {4, 2};
+    struct muster_ckpt_tensor t = {.name = "rows", .dtype = MUSTER_I32, .n_dims = 2,
+                                   .shape = shape, .at = at, .len = len, .data = own,
+                                   .strides = strides};
+
+    shape[1] = 2;
+    open_model(group, "checked", &ck);
+    muster_ckpt_tensor(ck, &t);
+    muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL);
+    own[1] = 9; /* between what is registered */
+    told[r][0] = muster_ckpt_fence(ck);
+    muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL);
+    own[2] += r == 1;
+    told[r][1] = muster_ckpt_fence(ck);
+    snprintf(texts[r], sizeof(texts[r]), "%s", muster_ckpt_error_text(ck));
+    ((const char **)arg)[r] = texts[r];
+    told[r][2] = muster_ckpt_save(ck, 3, 0, NULL);
+    told[r][3] = muster_ckpt_latest(ck, 3, &loaded[r]);
+    muster_ckpt_close(ck);
+}
+
+static void test_check(void)
+{
+    const char *texts[WORLD] = {"", "", ""};
+
+    setenv("MUSTER_CKPT_CHECK", "1", 1);
+    team_run(WORLD, false, save_and_change, texts);
+    for (int r = 0; r < WORLD; r++) {
+        is_int(told[r][0], 0, "rank %d changes what is not saved", r);
+        is_int(told[r][1], -EINVAL, "what rank 1 changes fails at the fence");
+        like(texts[r], "rank 1: 'rows' was changed while it was copied", "and how");
+        is_int(told[r][2], 0, "the next one is saved");
+        is_int(told[r][3] == 0 && loaded[r] == 1, 1, "that one is none");
+    }
+    setenv("MUSTER_CKPT_CHECK", "0", 1);
+    team_run(WORLD, false, save_and_change, texts);
+    is_int(told[0][1], 0, "without it nobody looks");
+    unsetenv("MUSTER_CKPT_CHECK");
+}
+
 static void test_alone(void)
 {
     struct muster_ckpt *ck = NULL;
@@ -385,6 +433,7 @@ int main(void)
     test_failures();
     test_fork();
     test_team();
+    test_check();
     test_alone();
     close(root_fd);
     fs_remove_tree(root, NULL);

@@ -86,11 +86,13 @@ static int reserve(struct muster_ckpt *ck, struct saving *s, struct error *e)
     return rc;
 }
 
-static void put(struct saving *s)
+static void put(const struct muster_ckpt *ck, struct saving *s)
 {
     const struct save_ops *ops = s->way->ops;
 
-    s->rc = ops->put(s->way->self, &s->job, &s->error);
+    s->rc = ck->is_checking ? saving_note_memory(s, &s->error) : 0;
+    s->rc = s->rc < 0 ? s->rc : ops->put(s->way->self, &s->job, &s->error);
+    s->rc = s->rc < 0 ? s->rc : saving_check_memory(s, &s->error);
     if (s->rc == 0 && ops->hand) {
         s->rc = ops->hand(s->way->self, &s->job, &s->error);
     }
@@ -174,7 +176,7 @@ static int save_now(struct muster_ckpt *ck, struct saving *s, struct error *e)
     const struct save_way *way = s->way;
     int rc;
 
-    put(s);
+    put(ck, s);
     rc = ckpt_save_end(ck, s, e);
     if (rc == 0) {
         ckpt_number(ck, s);

@@ -19,6 +19,7 @@ void saving_destroy(struct saving *s)
     }
     free(s->keys);
     free(s->pieces);
+    free(s->sums);
     free(s->part_pieces);
     image_release(&s->image);
     part_release(&s->table);

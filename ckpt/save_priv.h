@@ -117,6 +117,7 @@ struct saving {
     struct save_job job; /* points into the others */
     const struct save_way *way;
     int64_t held_up_ns; /* the caller, so far */
+    uint64_t *sums;     /* owned: of each piece's memory; NULL: not to be checked */
 
     /* A lazy one's. */
     uint64_t number;
@@ -124,7 +125,7 @@ struct saving {
     bool is_behind;    /* there is a thread */
     pthread_t thread;
     _Atomic bool is_put; /* the thread is about to end */
-    bool is_handed;
+    bool is_handed, is_checked;
     int rc;            /* of put, and then of hand */
     struct error error;
 };
@@ -170,6 +171,7 @@ struct muster_ckpt {
     uint32_t n_requests; /* that this rank has seen, and ... */
     uint32_t n_answered; /* ... that all ranks were told of */
     bool is_stopping;
+    bool is_checking; /* MUSTER_CKPT_CHECK */
     struct error error;
 };
 
@@ -231,6 +233,15 @@ int ckpt_save_end(struct muster_ckpt *ck, const struct saving *s,
                   struct error *e);
 /* Gives a save its number. */
 struct recent *ckpt_number(struct muster_ckpt *ck, const struct saving *s);
+
+/* --- ckpt_check.c --- */
+
+bool ckpt_check_is_on(void);
+/* Before what is registered is copied. 0 or -ENOMEM. */
+int saving_note_memory(struct saving *s, struct error *e);
+/* And behind it. -EINVAL: it has been changed meanwhile; 0 also where it was not
+ * noted. */
+int saving_check_memory(const struct saving *s, struct error *e);
 
 /* Takes `s` over, of which all is reserved. */
 void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s);

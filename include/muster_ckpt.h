@@ -37,6 +37,10 @@
  *     muster_ckpt_fence(ck);
  *     ... the optimizer changes it ...
  *
+ * With MUSTER_CKPT_CHECK=1 in the environment what is registered is held against what it
+ * was at the save once it is copied: a program that changes it before the fence fails
+ * there, with the name of the tensor and the rank. That takes two more passes over it.
+ *
  * Errors: a negative errno value; muster_ckpt_error_text() says which rank, which
  * file or tensor, what was expected, and what to do. Bad arguments are -EINVAL.
  * -EILSEQ: no checkpoint that is whole, where damaged ones are.
