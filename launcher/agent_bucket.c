@@ -34,6 +34,7 @@ struct lead_bucket {
     uv_timer_t *say;   /* somebody waits */
     struct ckpt_child *child; /* or NULL */
     bool has_fetched, is_fetching;
+    struct strlist damaged; /* names in `dir`, when something was fetched last */
     char dir[PATH_MAX];
     char newest[PATH_MAX], under_way[PATH_MAX], stored[PATH_MAX];
     bool is_hopeless;    /* to try again with the one that was under way */
@@ -276,6 +277,36 @@ bool lead_bucket_finish(struct lead_bucket *b, uint64_t limit_ms)
 
 /* --- what is there at the start --- */
 
+static void keep_damaged(struct lead_bucket *b, const json_t *names)
+{
+    json_t *name;
+    size_t i;
+
+    strlist_release(&b->damaged);
+    b->damaged = (struct strlist){0};
+    json_array_foreach(names, i, name) {
+        const char *text = json_string_value(name);
+
+        if (text) {
+            strlist_add(&b->damaged, text);
+            event(b, "checkpoint_broken", "%s/%s is damaged: passed over", b->dir, text);
+        }
+    }
+}
+
+bool lead_bucket_is_damaged(const struct lead_bucket *b, const char *path)
+{
+    size_t n = b ? strlen(b->dir) : 0;
+
+    for (size_t i = 0; b && i < b->damaged.n; i++) {
+        if (strncmp(path, b->dir, n) == 0 && path[n] == '/' &&
+            strcmp(path + n + 1, b->damaged.items[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void on_pulled(void *arg, const struct ckpt_child_end *end)
 {
     struct lead_bucket *b = arg;
@@ -287,6 +318,7 @@ static void on_pulled(void *arg, const struct ckpt_child_end *end)
 
     b->child = NULL;
     end_wait(b);
+    keep_damaged(b, json_object_get(o, "damaged"));
     if (!end->is_ok) {
         event(b, "checkpoint_trouble", "nothing was fetched from %s: %s; the run "
               "starts from what is in %s", b->uri, end->why, b->dir);
@@ -352,13 +384,18 @@ static int pull(struct lead_bucket *b, struct error *e)
     return ckpt_child_start(b->agent, &argv, LIMIT_MS, on_pulled, b, &b->child, e);
 }
 
-bool lead_bucket_fetch(struct lead_bucket *b)
+bool lead_bucket_fetch(struct lead_bucket *b, bool is_in_doubt)
 {
     struct error e = {0};
 
-    if (!b || b->has_fetched || b->child) {
+    if (!b || (b->has_fetched && !is_in_doubt)) {
         return false;
     }
+    if (is_in_doubt && !find_dir(b, &e)) {
+        return false; /* that was told before */
+    }
+    uv_timer_stop(b->timer);
+    drop_child(b); /* a push: it goes on later, with what is there then */
     b->has_fetched = true;
     if (!find_dir(b, &e) || pull(b, &e) < 0) {
         event(b, "checkpoint_trouble", "nothing is fetched from %s: %s", b->uri,
@@ -413,6 +450,7 @@ void lead_bucket_destroy(struct lead_bucket *b)
         drop_child(b);
         uv_close((uv_handle_t *)b->timer, free_timer);
         uv_close((uv_handle_t *)b->say, free_timer);
+        strlist_release(&b->damaged);
         free(b);
     }
 }

@@ -4,7 +4,8 @@
  * children (`muster ckpt push`) one after the other: what becomes a checkpoint while
  * one goes on waits, and only the newest of those that wait goes. The run never waits
  * for it but at its end, for a bounded time; and at its start a newer one than the
- * directory has is fetched. What a push leaves that is killed is no checkpoint, and the
+ * directory has is fetched, and again where workers have saved nothing before they failed:
+ * what is in the directory may be damaged. What a push leaves that is killed is no checkpoint, and the
  * next one goes on with it, so that a lead that is lost leaves nothing to be cleaned.
  * Private to agent*.c; on the loop's thread.
  */
@@ -37,9 +38,11 @@ void lead_bucket_destroy(struct lead_bucket *b);
  * the name of one that is in the store. */
 void lead_bucket_saved(struct lead_bucket *b, const char *path, bool is_new);
 
-/* Before the first workers start. True: on_fetched() comes, not from inside this
- * call. */
-bool lead_bucket_fetch(struct lead_bucket *b);
+/* Before the first workers start, and where that is in doubt others. True: on_fetched()
+ * comes, not from inside this call. */
+bool lead_bucket_fetch(struct lead_bucket *b, bool is_in_doubt);
+/* It was found damaged by the last fetch. */
+bool lead_bucket_is_damaged(const struct lead_bucket *b, const char *path);
 /* The run is over but for this. True: on_finished() comes, not from inside this call:
  * when the newest is there, or cannot be, or `limit_ms` have passed. */
 bool lead_bucket_finish(struct lead_bucket *b, uint64_t limit_ms);

@@ -32,6 +32,7 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
     lead_late_note(l->late, n->type);
     record_note(l->record, l->core, n);
     if (n->type == LEAD_NOTE_SAVED) {
+        l->has_saved = true;
         lead_bucket_saved(l->bucket, record_status(l->record)->resume_path, true);
     }
 }
@@ -54,6 +55,7 @@ static void give(struct agent_lead *l, const struct order *order)
 {
     if (order->step == ORDER_RUN && order->generation != l->started) {
         l->started = order->generation;
+        l->has_saved = false;
         warn(l, order);
         record_started(l->record, order);
         lead_hang_ordered(l->hang, order);
@@ -112,7 +114,8 @@ static void look_and_give(struct agent_lead *l, const struct order *order)
     }
     l->held = order->serial;
     str_copy(path, sizeof(path), lead_resume(l->core, &step));
-    if (l->fetched[0] && (!path[0] || l->fetched_step > step)) {
+    if (l->fetched[0] && (!path[0] || l->fetched_step > step ||
+                          lead_bucket_is_damaged(l->bucket, path))) {
         str_copy(path, sizeof(path), l->fetched);
         step = l->fetched_step;
     }
@@ -137,13 +140,17 @@ static uint64_t store_end_ms(const struct agent_lead *l)
                              : grace_ms < STORE_STOP_MS ? grace_ms : STORE_STOP_MS;
 }
 
-/* The store is asked before the first workers start, and once all are gone. */
+/* The store is asked before the first workers start, where those before have saved
+ * nothing, which may be for what they were to start from, and once all are gone. */
 static void ask_store(struct agent_lead *l, const struct order *order)
 {
     bool is_asked = false;
 
-    if (order->step == ORDER_RUN && order->generation != l->started && !l->is_heir) {
-        is_asked = lead_bucket_fetch(l->bucket);
+    if (order->step == ORDER_RUN && order->generation != l->started) {
+        bool is_first = !l->started && !l->is_heir;
+
+        is_asked = (is_first || !l->has_saved) &&
+                   lead_bucket_fetch(l->bucket, !is_first);
     } else if (order->step == ORDER_LEAVE) {
         is_asked = lead_bucket_finish(l->bucket, store_end_ms(l));
     }

@@ -207,6 +207,7 @@ static void set_past(struct agent_lead *l, const struct past *past)
     s->generation = past->ran ? (int)past->ran : s->generation;
     s->restarts = (int)past->n_restarts;
     s->node_failures = (int)past->n_losses;
+    l->has_saved = past->ran && past->saved_generation == past->ran;
     if (past->resume_path[0]) {
         str_copy(s->resume_path, sizeof(s->resume_path), past->resume_path);
         s->resume_step = past->resume_step;

@@ -32,8 +32,9 @@ struct agent_lead {
     struct lead_snap *snaps;
     struct lead_look *look;
     struct lead_bucket *bucket; /* or NULL */
-    char fetched[ORDER_PATH_BYTES]; /* from the store, for the first generation ... */
+    char fetched[ORDER_PATH_BYTES]; /* from the store, for the next generation ... */
     int64_t fetched_step;           /* ... or -1 */
+    bool has_saved;                 /* the newest generation, something */
     uint64_t held;         /* the order that waits for a checkpoint */
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */

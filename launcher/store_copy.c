@@ -33,27 +33,44 @@ static void print_facts(const struct ckpt_options *o, const char *done,
             (unsigned long long)f->n_kept, kept);
 }
 
-/* `uuid`: of the save, as programs know it; "" where it has none. */
+/* What came of it. */
+struct result {
+    const char *name;
+    const struct found *found;
+    const char *uuid; /* of the save, as programs know it; NULL: it has none */
+    const struct store_facts *facts;
+    const struct strlist *damaged; /* here, and newer; NULL: not looked for */
+};
+
 static int print_result(const struct ckpt_options *o, const char *done,
-                        const char *name, const struct found *found,
-                        const char *uuid, const struct store_facts *f)
+                        const struct result *r)
 {
+    const struct store_facts *f = r->facts;
     _buf_ struct buf json = {0};
     struct jsonw w;
 
     store_progress_end();
     if (o->format != SHOW_JSON && o->format != SHOW_YAML) {
         print_facts(o, done, f);
-        printf("%s\n", name);
+        printf("%s\n", r->name);
         return EXIT_OK;
     }
     w = jsonw_start(&json);
     jsonw_object(&w, NULL);
-    jsonw_str(&w, "name", name);
-    if (found->has_step) {
-        jsonw_int(&w, "step", (int64_t)found->step);
+    jsonw_str(&w, "name", r->name);
+    if (r->found->has_step) {
+        jsonw_int(&w, "step", (int64_t)r->found->step);
     }
-    jsonw_opt_str(&w, "uuid", uuid);
+    jsonw_opt_str(&w, "uuid", r->uuid);
+    for (size_t i = 0; r->damaged && i < r->damaged->n; i++) {
+        if (i == 0) {
+            jsonw_array(&w, "damaged");
+        }
+        jsonw_str(&w, NULL, r->damaged->items[i]);
+        if (i + 1 == r->damaged->n) {
+            jsonw_end_array(&w);
+        }
+    }
     jsonw_int(&w, "files_moved", (int64_t)f->n_moved);
     jsonw_int(&w, "bytes_moved", (int64_t)f->bytes_moved);
     jsonw_int(&w, "files_kept", (int64_t)f->n_kept);
@@ -167,7 +184,9 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
         step_open(io_system(), dir, last, &step, NULL) == 0) {
         str_copy(uuid, sizeof(uuid), step.commit.uuid);
     }
-    return print_result(o, "sent", buf_str(&name), &parcel.found, uuid, &facts);
+    return print_result(o, "sent", &(struct result){
+        .name = buf_str(&name), .found = &parcel.found, .facts = &facts,
+        .uuid = uuid[0] ? uuid : NULL});
 }
 
 /* --- pull --- */
@@ -253,13 +272,13 @@ static int pull(const struct ckpt_options *o, const char *uri, int dir,
 /* 1: nothing in the store is newer. */
 static int pull_newer(const struct ckpt_options *o, const char *uri, int dir,
                       struct parcel *ret, struct store_facts *facts,
-                      struct error *e)
+                      struct strlist *damaged, struct error *e)
 {
     _store_place_ struct store_place place = {0};
     struct found here = {0};
     int rc = store_place_open(o, uri, &place, e);
 
-    rc = rc < 0 ? rc : store_newest_here(dir, &here, e);
+    rc = rc < 0 ? rc : store_newest_here(dir, &here, damaged, e);
     if (rc < 0 && rc != -ENOENT) {
         return rc;
     }
@@ -268,13 +287,14 @@ static int pull_newer(const struct ckpt_options *o, const char *uri, int dir,
 }
 
 static int print_none(const struct ckpt_options *o, const char *uri,
-                      const char *path)
+                      const char *path, const struct strlist *damaged)
 {
     const struct found none = {0};
     const struct store_facts facts = {0};
 
     if (o->format == SHOW_JSON || o->format == SHOW_YAML) {
-        return print_result(o, "", "", &none, "", &facts);
+        return print_result(o, "", &(struct result){
+            .name = "", .found = &none, .facts = &facts, .damaged = damaged});
     }
     store_progress_end();
     fprintf(stderr, "muster: nothing in %s is newer than what is in %s\n", uri, path);
@@ -286,18 +306,22 @@ int store_verb_pull(const struct ckpt_options *o, const char *uri,
 {
     _parcel_ struct parcel parcel = {0};
     _buf_ struct buf name = {0};
+    _strlist_ struct strlist damaged = {0};
     struct store_facts facts = {0};
     struct error e = {0};
     _close_ int dir = open_target(path, o->is_dry, &e);
     size_t len = strlen(path);
     int rc = dir < 0 ? dir
-             : o->is_newer ? pull_newer(o, uri, dir, &parcel, &facts, &e)
+             : o->is_newer ? pull_newer(o, uri, dir, &parcel, &facts, &damaged,
+                                       &e)
                            : pull(o, uri, dir, &parcel, &facts, &e);
 
     if (rc != 0) {
-        return rc < 0 ? store_fail(&e) : print_none(o, uri, path);
+        return rc < 0 ? store_fail(&e) : print_none(o, uri, path, &damaged);
     }
     buf_printf(&name, "%s%s%s", path, path[len - 1] == '/' ? "" : "/",
                parcel.found.name);
-    return print_result(o, "fetched", buf_str(&name), &parcel.found, "", &facts);
+    return print_result(o, "fetched", &(struct result){
+        .name = buf_str(&name), .found = &parcel.found, .facts = &facts,
+        .damaged = &damaged});
 }

@@ -6,11 +6,13 @@
 #include "base/cleanup.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-/* As deep as before a push: those of muster have digests, which whoever loads them
- * looks at; others are read now or never. */
-int store_newest_here(int dir, struct found *ret, struct error *e)
+/* Every byte is read: workers who find later that it is damaged go back to an older
+ * one, and nobody asks the store any more. */
+int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
+                      struct error *e)
 {
     _free_ struct found *all = NULL;
     size_t n = 0;
@@ -18,11 +20,16 @@ int store_newest_here(int dir, struct found *ret, struct error *e)
 
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct found_facts facts;
+        struct error why = {0};
+        int one = found_check(io_system(), dir, &all[i], true, &facts, &why);
 
-        if (found_check(io_system(), dir, &all[i], all[i].kind != FOUND_MUSTER,
-                        &facts, NULL) == 0) {
+        if (one == 0) {
             *ret = all[i];
             return 0;
+        }
+        if (one == -ERR_FORMAT) {
+            strlist_add(damaged, all[i].name);
+            fprintf(stderr, "muster: passed over here, damaged: %s\n", why.text);
         }
     }
     return rc < 0 ? rc : -ENOENT;

@@ -52,8 +52,10 @@ int store_prune(const struct store *st, int64_t keep, const char *pinned,
                 void (*on_removed)(void *arg, const char *name), void *arg,
                 struct error *e);
 
-/* The newest that is whole in a directory; -ENOENT: there is none. */
-int store_newest_here(int dir, struct found *ret, struct error *e);
+/* The newest that is whole in a directory, to the last byte, and the names of newer ones
+ * that are not; -ENOENT: there is none. */
+int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
+                      struct error *e);
 /* Whether the checkpoint is newer than that one. */
 bool store_is_newer(const struct store_entry *entry, const struct found *here);
 

@@ -107,6 +107,39 @@ END
     is "$(stored python | wc -l)" 2 'two are there'
 }
 
+# What the disk has spoilt is fetched again: before the first workers, and where those
+# before have saved nothing.
+test_spoilt() {
+    local last step
+    rm -rf ck
+    start spoilt
+    told checkpoint_stored spoilt 'a run saves'
+    go_home
+    last=$(newest)
+    printf '\377' | dd of="ck/$last/r00000.safetensors" bs=1 seek=$(($(stat -c %s "ck/$last/r00000.safetensors") - 1)) conv=notrunc status=none
+    run "$MUSTER" ckpt verify ck
+    is "$status" 1 'the disk spoils its last checkpoint'
+    rm -rf spoilt
+    start spoilt
+    told checkpoint_broken "$last is damaged" 'which the next start finds'
+    told checkpoint_fetched "ck/$last was fetched from s3://bucket/spoilt" 'and mends'
+    ok 'to start from it' wait_for 20 grep -q "from $((10#${last:5:12}))\$" spoilt.out || diag "$(tail -n 30 spoilt.out spoilt.err)"
+    go_home
+    rm -rf ck later
+    spawn later "$MUSTER" run $root --run-dir later --nproc-per-node 1 --set checkpoint.store=s3://bucket/later \
+        --set "checkpoint.levels=[disk]" --set restart.backoff=1ms..1ms -- sh -c '[ $MUSTER_GENERATION = 2 ] && exit 1
+            [ $MUSTER_GENERATION -gt 2 ] || : >"$MUSTER_RUN_DIR/store"; exec "$@"' sh "$worker" "$TRASH/ck" 4800
+    run_pid=$spawned dir=later
+    ok 'another run saves' wait_for 60 grep -q 'stored 20' later.out || diag "$(tail -n 30 later.out later.err)"
+    : >later/spoil
+    ok 'and spoils what is in the store, too' wait_for 60 grep -q 'spoilt [0-9]' later.out || diag "$(tail -n 30 later.out later.err)"
+    rm -f later/spoil later/store
+    step=$(sed -n 's/.*spoilt //p' later.out)
+    go_home 'the next but one'
+    like "$(cat later.out)" "from $step" 'starts from it'
+    is "$(field generation)" 3 'after one that has saved nothing'
+}
+
 test_refused() {
     AWS_SECRET_ACCESS_KEY=wrong start refused
     told checkpoint_trouble 'nothing was fetched from .* is refused' 'a store that refuses'
