@@ -19,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 /* --- beginning --- */
 
@@ -62,6 +64,25 @@ static int check_common(const struct muster_ckpt *ck, const struct opening *all,
 
 /* --- going through it --- */
 
+/* What does not fit is told with numbers, before training has waited for it; what fills
+ * the disk later is found then. Where an agent writes it looks (ckpt/drain.c), as the
+ * filesystem may hang. */
+static int check_space(const struct muster_ckpt *ck, struct error *e)
+{
+    struct statvfs fs;
+    uint64_t room;
+
+    if (ck->group.rank > 0 || fstatvfs(ck->root, &fs) < 0 || fs.f_blocks == 0) {
+        return 0;
+    }
+    room = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
+    return room >= ck->n_bytes
+               ? 0
+               : error_text(e, ENOSPC, "%s: its filesystem has %" PRIu64 " bytes left, "
+                            "and this checkpoint has %" PRIu64, ck->root_path, room,
+                            ck->n_bytes);
+}
+
 /* By the agent where that can; by the ranks themselves where its memory does not
  * suffice. */
 static int reserve(struct muster_ckpt *ck, struct saving *s, struct error *e)
@@ -74,12 +95,13 @@ static int reserve(struct muster_ckpt *ck, struct saving *s, struct error *e)
             continue;
         }
         s->way = ways[i];
-        rc = group_agree(&ck->group,
-                         s->way->ops->reserve(s->way->self, &s->job, e), e);
+        rc = ways[i] == &ck->direct ? check_space(ck, e) : 0;
+        rc = rc < 0 ? rc : s->way->ops->reserve(s->way->self, &s->job, e);
+        rc = group_agree(&ck->group, rc, e);
         if (rc < 0) {
             s->way->ops->abort(s->way->self, &s->job);
         }
-        if (rc == 0 || rc == -EBUSY || rc == -ECONNABORTED) {
+        if (rc == 0 || rc == -EBUSY || rc == -ENOSPC || rc == -ECONNABORTED) {
             break;
         }
     }

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 struct run {
     const struct drain *d;
@@ -93,6 +95,25 @@ static int check_memory(const struct drain *d, int rc, struct error *e)
     return error_text(e, why.code, "%s", why.text);
 }
 
+/* Told with numbers before anything is written; others may take the room meanwhile. */
+static int check_space(const struct drain *d, struct error *e)
+{
+    const struct snap_head *h = &d->snap->head;
+    struct statvfs fs;
+    uint64_t room;
+
+    if (fstatvfs(d->root, &fs) < 0 || fs.f_blocks == 0) {
+        return 0;
+    }
+    room = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
+    return room >= h->image_bytes
+               ? 0
+               : error_text(e, ENOSPC, "%s: its filesystem has %llu bytes left, and what "
+                            "this rank has of step %llu takes %llu", h->root,
+                            (unsigned long long)room, (unsigned long long)h->step,
+                            (unsigned long long)h->image_bytes);
+}
+
 int drain_run(const struct drain *d, struct digest *ret, struct error *e)
 {
     uint64_t bytes = d->snap->head.image_bytes;
@@ -106,7 +127,8 @@ int drain_run(const struct drain *d, struct digest *ret, struct error *e)
         return error_set(e, ENOMEM, "the digests of %llu bytes",
                          (unsigned long long)bytes);
     }
-    rc = begin_or_join(d, &s, e);
+    rc = check_space(d, e);
+    rc = rc < 0 ? rc : begin_or_join(d, &s, e);
     rc = rc < 0 ? rc : check_memory(d, put_files(&r, s, e), e);
     if (rc < 0 && s) {
         step_save_abort(s);

@@ -158,6 +158,9 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     }
     str_copy(begin.root, sizeof(begin.root), job->root_path);
     rc = ask(w, &begin, job->flags, &snap, &fd, e);
+    if (rc == -ENOSPC) {
+        rc = error_text(e, ENOMEM, "%s", snap.why); /* of memory, not of the disk */
+    }
     if (rc == 0 && strcmp(snap.uuid, begin.uuid) != 0) {
         return error_text(e, EPROTO, "the agent answers what was asked before: it "
                           "is far behind");

@@ -158,6 +158,7 @@ struct muster_ckpt {
     bool has_shares;
     struct share *shares;
     size_t n_shares;
+    uint64_t n_bytes; /* that all ranks write of it */
 
     struct saving *lazy; /* owned; NULL: none is under way */
     struct saving *planned; /* owned: the save before; NULL: by other shares */

@@ -322,7 +322,7 @@ static int answer(const struct sharing *s, uint32_t n, uint32_t rank,
 }
 
 int share_out(const struct part *tables, uint32_t n, uint32_t rank,
-              struct share **ret, struct error *e)
+              struct share **ret, uint64_t *ret_bytes, struct error *e)
 {
     __attribute__((cleanup(sharing_release))) struct sharing s = {0};
     _free_ struct share *mine = calloc(tables[rank].n_pieces + 1,
@@ -341,5 +341,11 @@ int share_out(const struct part *tables, uint32_t n, uint32_t rank,
         return error_set(e, ENOMEM, "share out what is saved");
     }
     *ret = take_ptr(&mine);
+    if (ret_bytes) {
+        *ret_bytes = 0;
+        for (size_t i = 0; i < s.n_claims; i++) {
+            *ret_bytes += s.claims[i].bytes;
+        }
+    }
     return 0;
 }

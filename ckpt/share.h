@@ -24,9 +24,10 @@ struct share {
 
 /* `tables` are those of the ranks 0 .. n-1; *ret, which the caller frees, has an
  * entry for each piece of that of `rank`. Boxes of a tensor that are not the same do
- * not overlap, and together they are the tensor. 0; -EINVAL: `e` says which tensor,
+ * not overlap, and together they are the tensor. *ret_bytes, which may be NULL: what all
+ * of them write. 0; -EINVAL: `e` says which tensor,
  * which ranks, and what; -ENOMEM. */
 int share_out(const struct part *tables, uint32_t n, uint32_t rank,
-              struct share **ret, struct error *e);
+              struct share **ret, uint64_t *ret_bytes, struct error *e);
 
 #endif

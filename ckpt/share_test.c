@@ -50,7 +50,7 @@ static void test_replicas(void)
     for (uint32_t r = 0; r < w.n; r++) {
         _free_ struct share *mine = NULL;
 
-        is_int(share_out(w.tables, w.n, r, &mine, NULL), 0, "rank %u", r);
+        is_int(share_out(w.tables, w.n, r, &mine, NULL, NULL), 0, "rank %u", r);
         for (size_t i = 0; mine && i < ARRAY_SIZE(lens); i++) {
             n_writers[i] += mine[i].is_mine;
             load[r] += mine[i].is_mine ? lens[i] : 0;
@@ -77,15 +77,15 @@ static void test_chunks(void)
     hold(&w, 0, "b", shape, NUMBERS(0), NUMBERS(9));
     hold(&w, 0, "b", shape, NUMBERS(4), NUMBERS(0));
     hold(&w, 1, "a", shape, NUMBERS(3), NUMBERS(3));
-    is_int(share_out(w.tables, 2, 0, &first, NULL), 0, "two pieces of one");
-    is_int(share_out(w.tables, 2, 1, &second, NULL), 0, "and one");
+    is_int(share_out(w.tables, 2, 0, &first, NULL, NULL), 0, "two pieces of one");
+    is_int(share_out(w.tables, 2, 1, &second, NULL, NULL), 0, "and one");
     ok(first && first[0].chunk == 1 && first[1].chunk == 2, "are told apart");
     ok(second && second[0].chunk == 1, "on all ranks");
     ok(first && first[2].is_mine && first[2].chunk == 0, "one piece is not");
     ok(first && !first[3].is_mine, "nothing is not written");
     free(second);
     w.tables[1].n_pieces = 0;
-    is_int(share_out(w.tables, 2, 1, &none, NULL), -EINVAL, "a hole");
+    is_int(share_out(w.tables, 2, 1, &none, NULL, NULL), -EINVAL, "a hole");
 }
 
 static void test_empty(void)
@@ -100,7 +100,7 @@ static void test_empty(void)
     for (uint32_t r = 0; r < 3; r++) {
         _free_ struct share *mine = NULL;
 
-        n_writers += share_out(w.tables, 3, r, &mine, NULL) == 0 &&
+        n_writers += share_out(w.tables, 3, r, &mine, NULL, NULL) == 0 &&
                      mine[0].is_mine;
     }
     is_int((int)n_writers, 1, "an empty tensor is there, once");
@@ -115,7 +115,7 @@ static void test_hole(void)
 
     hold(&w, 0, "w", shape, NUMBERS(0), NUMBERS(0));
     hold(&w, 1, "w", shape, NUMBERS(4), NUMBERS(0));
-    is_int(share_out(w.tables, 2, 0, &mine, &e), -EINVAL, "only empty boxes");
+    is_int(share_out(w.tables, 2, 0, &mine, NULL, &e), -EINVAL, "only empty boxes");
     like(e.text, "tensor 'w': no rank has [0:4]", "are all of it missing");
 }
 

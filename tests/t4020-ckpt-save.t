@@ -74,6 +74,34 @@ due_by() { # due_by GENERATIONS OPTION...
         "$MODULE_PYTHON" "$PY/ckpt_due.py" "$TRASH/due.d" "$n"
 }
 
+# A save that has no room is refused before it begins; others are as they were.
+test_no_space() {
+    need_module numpy
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 5; return; }
+    mkdir -p full
+    cat >full.py <<'END'
+import os
+import numpy
+from muster import ckpt
+with ckpt.Checkpoints("full/ck") as checkpoints:
+    checkpoints.save(1, {"a": numpy.arange(1 << 18)})
+    try:
+        checkpoints.save(2, {"a": numpy.arange(1 << 20)})
+    except ckpt.CheckpointError as error:
+        print(error)
+    print(len(os.listdir("full/ck")), "there")
+    checkpoints.save(3, {"a": numpy.arange(8)})
+    found = checkpoints.load(1)
+    print("step", found.step, int(found.state["a"].sum()))
+END
+    run unshare -m sh -c 'mount -t tmpfs -o size=6m none full && exec "$@"' sh "$MODULE_PYTHON" full.py
+    is "$status" 0 'a disk with little room' || show
+    matches "$(cat out)" 'Errno 28. save step 2: .*/full/ck: its filesystem has [0-9]+ bytes left, and this checkpoint has 83[0-9]+' 'refuses with numbers' || show
+    like "$(cat out)" '1 there' 'leaves nothing of it'
+    like "$(cat out)" 'step 1 34359607296' 'and the one before as it was'
+    is "$(grep -c Traceback err)" 0 'and the next one is saved'
+}
+
 test_when() {
     need_module numpy
     due_by 1 --set checkpoint.every=1s

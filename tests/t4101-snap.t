@@ -198,6 +198,24 @@ test_cut() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# Where there is no room for a save it fails with numbers, and the run goes on.
+test_no_room() {
+    rm -rf run ck
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 6; return; }
+    mkdir -p little
+    spawn run unshare -m sh -c 'mount -t tmpfs -o size=5m none little && exec "$@"' sh "$MUSTER" run $root --run-dir run \
+        --agent-is-node --nproc-per-node 2 --nnodes 2 --set checkpoint.keep=2 -- "$worker" "$PWD/little/ck" 480000
+    ok 'a disk with room for two saves' wait_for 60 eval '[ "$(grep -c checkpoint_saved run/events.jsonl 2>/dev/null)" -ge 2 ]' || diag "$(tail -n 30 run.err)"
+    ok 'a third one has none' wait_for 60 grep -q 'is none: rank [0-9]: .*little/ck: its filesystem has [0-9]* bytes left, and what this rank has of step [0-9]* takes 48' run/events.jsonl run.err || diag "$(tail -n 30 run.err)"
+    is "$(field state)/$(field generation)" Running/1 'and the run goes on'
+    before=$(grep -c held run.out)
+    ok 'and saves' wait_for 60 eval '[ "$(grep -c held run.out)" -gt "$((before + 8))" ]'
+    : >run/go
+    wait_exit 60 "$spawned"
+    like "$(cat run.err run.out)" 'wait: ' 'up to one that has no room' || diag "$(tail -n 30 run.out run.err)"
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 # A disk that takes nothing fails saves, not the run.
 test_no_disk() {
     start --nnodes 2
