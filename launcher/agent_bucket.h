@@ -4,10 +4,10 @@
  * children (`muster ckpt push`) one after the other: what becomes a checkpoint while
  * one goes on waits, and only the newest of those that wait goes. The run never waits
  * for it but at its end, for a bounded time; and at its start a newer one than the
- * directory has is fetched, and again where workers have saved nothing before they failed:
- * what is in the directory may be damaged. What a push leaves that is killed is no checkpoint, and the
- * next one goes on with it, so that a lead that is lost leaves nothing to be cleaned.
- * Private to agent*.c; on the loop's thread.
+ * directory has is fetched, and again where workers have saved nothing before they
+ * failed: what is in the directory may be damaged. What a push leaves that is killed is
+ * no checkpoint, and the next one goes on with it, so that a lead that is lost leaves
+ * nothing to be cleaned. Private to agent*.c; on the loop's thread.
  */
 #ifndef MUSTER_LAUNCHER_AGENT_BUCKET_H
 #define MUSTER_LAUNCHER_AGENT_BUCKET_H

@@ -108,13 +108,11 @@ static void after_work(uv_work_t *work, int status)
     struct lead_save *s = work->data;
     struct lead_snap *l = s->lead;
 
-    l->n_works--;
     if (l->is_dying) {
-        if (l->n_works == 0) {
-            free_lead(l);
-        }
+        lead_snap_worked(l);
         return;
     }
+    l->n_works--;
     if (status < 0 && s->error.code == 0) {
         error_text(&s->error, ECANCELED, "no thread to commit it");
     }
@@ -126,7 +124,27 @@ static void after_work(uv_work_t *work, int status)
     show(l);
     announce(l, s);
     tell_all(l, s);
+    if (s->error.code == 0 && s->is_due) {
+        lead_check_want(l, s);
+    }
     look_at_all(l);
+}
+
+void lead_snap_may_go(struct lead_snap *l)
+{
+    if (l->is_dying && l->n_works == 0 && !l->check.is_running) {
+        free_lead(l);
+    }
+}
+
+void lead_snap_worked(struct lead_snap *l)
+{
+    l->n_works--;
+    if (l->is_dying) {
+        lead_snap_may_go(l);
+    } else {
+        look_at_all(l);
+    }
 }
 
 /* Below that no other save is on its way. */
@@ -142,16 +160,16 @@ static uint64_t busy_from(const struct lead_save *save)
     return from;
 }
 
-/* In that directory, or "". */
-static void find_pinned(struct lead_save *s)
+void lead_snap_pinned(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES])
 {
-    const char *path = s->lead->ops->pinned(s->lead->arg);
-    size_t n = strlen(s->root);
+    const char *path = l->ops->pinned(l->arg);
+    size_t n = strlen(root);
 
-    s->pinned[0] = '\0';
-    if (strncmp(path, s->root, n) == 0 && path[n] == '/' &&
-        strlen(path + n + 1) < sizeof(s->pinned)) {
-        str_copy(s->pinned, sizeof(s->pinned), path + n + 1);
+    ret[0] = '\0';
+    if (strncmp(path, root, n) == 0 && path[n] == '/' &&
+        strlen(path + n + 1) < STEP_NAME_BYTES) {
+        str_copy(ret, STEP_NAME_BYTES, path + n + 1);
     }
 }
 
@@ -160,7 +178,9 @@ static void finish(struct lead_save *s)
     struct lead_snap *l = s->lead;
 
     s->is_working = true;
-    find_pinned(s);
+    s->is_due = false;
+    lead_snap_pinned(l, s->root, s->pinned);
+    lead_check_know(l, s);
     s->error = (struct error){0};
     s->commit = (struct snap_commit){
         .root = s->root,
@@ -172,6 +192,9 @@ static void finish(struct lead_save *s)
         .pinned = s->pinned,
         .busy_from = busy_from(s),
         .office = &l->office,
+        .verified = s->verified,
+        .checking = s->checking,
+        .ret_is_due = &s->is_due,
     };
     s->work.data = s;
     l->n_works++;
@@ -501,7 +524,6 @@ void lead_snap_destroy(struct lead_snap *l)
     }
     uv_close((uv_handle_t *)l->timer, free_timer);
     l->is_dying = true;
-    if (l->n_works == 0) {
-        free_lead(l);
-    }
+    l->check.cancel = true;
+    lead_snap_may_go(l);
 }

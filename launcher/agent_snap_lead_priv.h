@@ -18,7 +18,8 @@ struct lead_save {
     char uuid[COMMIT_UUID_BYTES];
     char root[SNAP_ROOT_BYTES];
     uint64_t step, token;
-    char pinned[STEP_NAME_BYTES];
+    char pinned[STEP_NAME_BYTES], verified[STEP_NAME_BYTES], checking[STEP_NAME_BYTES];
+    bool is_due; /* one that is kept is to be read again */
     struct snap_tally tally;
     uint64_t told_ms;
     bool is_working, is_settled;
@@ -28,6 +29,26 @@ struct lead_save {
     uv_work_t work;
     struct snap_commit commit;
     struct error error;
+};
+
+/* What is read again (launcher/agent_snap_check.c). */
+struct lead_check {
+    struct lead_snap *lead;
+    char verified_root[SNAP_ROOT_BYTES], verified[STEP_NAME_BYTES];
+    bool is_running;
+    _Atomic bool cancel;
+
+    /* Set before, and the thread's while there is one. */
+    uv_work_t work;
+    uint64_t step;
+    char uuid[COMMIT_UUID_BYTES];
+    char root[SNAP_ROOT_BYTES], name[STEP_NAME_BYTES];
+    int rc;
+    struct error error;
+
+    uv_work_t tidying; /* data NULL: it is over */
+    struct snap_commit tidy;
+    char pinned[STEP_NAME_BYTES];
 };
 
 struct lead_snap {
@@ -45,6 +66,7 @@ struct lead_snap {
     unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
     bool is_asked;
     bool is_dying;
+    struct lead_check check;
 };
 
 /* --- agent_snap_lead.c --- */
@@ -52,6 +74,21 @@ struct lead_snap {
 /* NULL: nobody has spoken of it, or it is long past. */
 struct lead_save *lead_save_find(struct lead_snap *l, const char *uuid);
 struct snap_now lead_save_now(const struct lead_save *s);
+
+/* One of n_works has ended; `l` may be gone. */
+void lead_snap_worked(struct lead_snap *l);
+/* It is dying, and nobody works for it: it goes. */
+void lead_snap_may_go(struct lead_snap *l);
+/* What somebody reads in that directory, or "". */
+void lead_snap_pinned(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES]);
+
+/* --- agent_snap_check.c --- */
+
+/* What the save's tidying has to know. */
+void lead_check_know(const struct lead_snap *l, struct lead_save *s);
+/* That one is a checkpoint, and none that is kept was read again. */
+void lead_check_want(struct lead_snap *l, const struct lead_save *s);
 
 /* --- agent_snap_lead_held.c --- */
 

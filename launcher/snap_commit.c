@@ -42,13 +42,21 @@ static int commit(const struct snap_commit *c, struct io *io, int root,
     return rc;
 }
 
-static bool may_go(const struct snap_commit *c, const char *name, const char *saved)
+static bool is_it(const char *name, const char *other)
 {
-    return strcmp(name, saved) != 0 && !(c->pinned && strcmp(name, c->pinned) == 0);
+    return other && strcmp(name, other) == 0;
 }
 
-/* The newest stay, as many as are to be kept. What was never finished goes once all of
- * those are of later steps: it would not stay if it were a checkpoint. */
+static bool may_go(const struct snap_commit *c, const char *name, const char *saved)
+{
+    return !is_it(name, saved) && !is_it(name, c->pinned) && !is_it(name, c->checking) &&
+           !is_it(name, c->verified) && !(c->verified && !c->verified[0]);
+}
+
+/* The newest stay, as many as are to be kept, and the newest that was read again: one of
+ * which nobody knows that it is right does not take the place of one that is. What was
+ * never finished goes once all of those are of later steps: it would not stay if it were a
+ * checkpoint. */
 static void tidy(const struct snap_commit *c, struct io *io, int root,
                  const char *saved)
 {
@@ -56,6 +64,7 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     size_t n = 0;
     unsigned n_whole = 0;
     uint64_t oldest = 0; /* of those that stay */
+    bool is_due = c->verified != NULL;
 
     if (c->keep == 0 || step_list(io, root, &entries, &n, NULL) < 0) {
         return;
@@ -68,12 +77,38 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
         step_close(&found);
         if (rc == 0 && ++n_whole <= c->keep) {
             oldest = at->step;
+            is_due = is_due && !is_it(at->name, c->verified);
         } else if (rc == 0 ? may_go(c, at->name, saved)
                            : rc == -ENOENT && n_whole >= c->keep &&
                                  at->step < oldest && at->step < c->busy_from) {
             step_remove(io, root, at->name, NULL);
         }
     }
+    if (c->ret_is_due) {
+        *c->ret_is_due = is_due;
+    }
+}
+
+static void tidy_all(const struct snap_commit *c, struct io *io)
+{
+    _close_ int root = open(c->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char name[STEP_NAME_BYTES];
+
+    step_name(c->gather.step, c->gather.uuid, name);
+    if (root >= 0) {
+        tidy(c, io, root, name);
+    }
+}
+
+void snap_tidy(const struct snap_commit *c, struct io *io)
+{
+    struct office_io guarded;
+
+    if (c->office) {
+        office_io_begin(&guarded, io, c->office);
+        io = &guarded.io;
+    }
+    tidy_all(c, io);
 }
 
 static int commit_or_remove(const struct snap_commit *c, struct io *io,

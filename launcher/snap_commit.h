@@ -13,6 +13,7 @@
 #include "ckpt/io.h"
 #include "launcher/office.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct snap_commit {
@@ -23,6 +24,12 @@ struct snap_commit {
     const char *pinned;   /* the name of one that stays; NULL or "" for none */
     uint64_t busy_from;   /* other saves are on their way, none of a step below it */
     const struct office *office; /* asked before each change; NULL: it lasts */
+
+    /* The newest one that was read again, to the last byte, and was right: it stays, and
+     * as long as it is "" all that are whole do. NULL: nobody reads them again. */
+    const char *verified;
+    const char *checking; /* one that is being read; stays, too. NULL or "" for none */
+    bool *ret_is_due;     /* those that are kept anyway lack such a one. NULL: not asked */
 };
 
 /* 0: it is a checkpoint, and what `keep` does not want is gone, with what was begun
@@ -32,5 +39,12 @@ struct snap_commit {
  * Blocks: for a thread. */
 int snap_commit(const struct snap_commit *c, struct io *io,
                 const struct error *why, struct error *e);
+/* What it removes at the end, again. */
+void snap_tidy(const struct snap_commit *c, struct io *io);
+/* Whether the checkpoint is right, to the last byte: 0, -ERR_FORMAT or why nobody can
+ * tell; -ECANCELED soon after `cancel` was set. A thread of its own reads, which takes
+ * only what nobody else wants of processor and disk. */
+int snap_reread(const char *root, const char *name, const _Atomic bool *cancel,
+                struct error *e);
 
 #endif

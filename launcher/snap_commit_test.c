@@ -181,6 +181,56 @@ static void test_keep(void)
     ok(!is_there(33, ""), "it goes");
 }
 
+static bool is_due;
+
+static void commit_verified(uint64_t step, const char *verified, uint64_t checking)
+{
+    char name[STEP_NAME_BYTES];
+    struct error e = {0};
+    const struct snap_commit c = {
+        .root = top, .n_written = N, .keep = 2, .busy_from = UINT64_MAX,
+        .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
+                   .token = 1, .n_ranks = N},
+        .verified = verified, .checking = name, .ret_is_due = &is_due,
+    };
+
+    step_name(checking, uuid_of(checking), name);
+    write_ranks(step, N);
+    is_int(snap_commit(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
+}
+
+/* The newest of which somebody knows that it is right does not give way to those of which
+ * nobody does. */
+static void test_verified(void)
+{
+    char first[STEP_NAME_BYTES], third[STEP_NAME_BYTES], path[PATH_MAX];
+    const _Atomic bool goes_on = false, is_over = true;
+    struct error e = {0};
+
+    step_name(40, uuid_of(40), first);
+    commit_verified(40, "", 0);
+    commit_verified(41, "", 0);
+    commit_verified(42, "", 0);
+    ok(is_due && is_there(40, "COMMIT"), "nobody knows of any: none goes, one is due");
+    is_int(snap_reread(top, first, &goes_on, &e), 0, "one is read: %s", e.text);
+    is_int(snap_reread(top, first, &is_over, &e), -ECANCELED, "not by one who is to end");
+    commit_verified(43, first, 42);
+    ok(is_due && is_there(40, "COMMIT") && is_there(42, "COMMIT"),
+       "that one stays, and one that is read");
+    ok(!is_there(41, ""), "the others go");
+    step_name(42, uuid_of(42), third);
+    commit_verified(44, third, 0);
+    ok(is_due && !is_there(40, ""), "it goes when a newer one was right");
+    step_name(44, uuid_of(44), third);
+    commit_verified(45, third, 0);
+    ok(!is_due && !is_there(42, "") && is_there(44, ""), "where it is kept none is due");
+    snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", top, third);
+    ok(truncate(path, BYTES - 2) == 0 && truncate(path, BYTES) == 0, "a byte is lost");
+    is_int(snap_reread(top, third, &goes_on, &e), -ERR_FORMAT, "which is found");
+    like(e.text, "r00001.safetensors", "and where");
+    is_int(snap_reread(top, first, &goes_on, &e), -ENOENT, "one that is gone");
+}
+
 /* Of two leads one may come late. */
 static void test_late(void)
 {
@@ -384,6 +434,7 @@ int main(void)
     test_whole();
     test_not_whole();
     test_keep();
+    test_verified();
     test_late();
     test_twice();
     test_stopped();

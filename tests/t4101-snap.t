@@ -216,6 +216,23 @@ test_no_room() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# Checkpoints are read again behind the back of all, at any time after they were made: what
+# the disk has damaged by then is told, and older ones go once a newer one was right.
+test_read_again() {
+    local first
+    mkdir -p slowly
+    printf '#!/bin/sh\n: >"$MUSTER_RUN_DIR/damage"\nexec %s "$@"\n' "$worker" >slowly/worker
+    chmod +x slowly/worker
+    program=$PWD/slowly/worker start --nnodes 1 --set checkpoint.keep=1
+    ok 'what is on the disk is read again, and wrong' wait_for 60 grep -q 'step-[0-9]*-[0-9a-f]* is damaged: .*older ones stay' run/events.jsonl || diag "$(tail -n 20 run.err run.out)"
+    rm run/damage
+    first=$(grep -l . ck/*/COMMIT | sort | head -n 1)
+    told 'saves go on' 'held' $(($(grep -c held run.out) + 8))
+    ok 'and once one was right others go' wait_for 60 eval '[ ! -e "$first" ]' || diag "$(ls ck)"
+    go_home
+    num "$(n_steps)" -le 3 'again one is kept, and what was read last' || diag "$(ls ck)"
+}
+
 # A disk that takes nothing fails saves, not the run.
 test_no_disk() {
     start --nnodes 2

@@ -10,6 +10,7 @@
  * generation; with "spoil" it changes a byte of what it has saved on the disk before.
  * With a file "lazy" it saves lazily, and with "copying", too, the last rank kills
  * itself before the fence. With a file "once" it saves no second time.
+ * With "damage" the last rank changes a byte on the disk of each save but the first.
  * With "skip" it skips saves that would have to wait, and says "skipped STEP".
  * With "cut" the last rank cuts all that its agent has of it, once it has saved.
  * With "store" all wait until each save is in the store, and say "stored STEP".
@@ -235,6 +236,9 @@ static int run(const char *dir, int64_t step)
             }
             printf("held %" PRId64 "\n", step);
             fflush(stdout);
+            if (there_is("damage") && step > 0 && muster_rank(m) == muster_world(m) - 1) {
+                spoil(dir, step, save);
+            }
             if (there_is("cut") && muster_rank(m) == muster_world(m) - 1) {
                 cut(step);
             }

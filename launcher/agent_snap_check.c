@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether what is on the disk is what was saved: the lead has checkpoints read again, one
+ * at a time and when nobody else wants the disk. The newest that was right stays until a
+ * newer one is; so not each of them is read, but one where the last that was would have
+ * to go.
+ */
+#include <config.h>
+
+#include "launcher/agent_snap_lead_priv.h"
+
+#include "base/str.h"
+
+#include <errno.h>
+#include <string.h>
+
+void lead_check_know(const struct lead_snap *l, struct lead_save *s)
+{
+    const struct lead_check *c = &l->check;
+    bool is_read = c->is_running && strcmp(c->root, s->root) == 0;
+
+    str_copy(s->verified, sizeof(s->verified),
+             strcmp(c->verified_root, s->root) == 0 ? c->verified : "");
+    str_copy(s->checking, sizeof(s->checking), is_read ? c->name : "");
+}
+
+/* --- what came of it --- */
+
+static void work_on_tidy(uv_work_t *work)
+{
+    const struct lead_check *c = work->data;
+
+    snap_tidy(&c->tidy, io_system());
+}
+
+static void after_tidy(uv_work_t *work, int status)
+{
+    struct lead_check *c = work->data;
+
+    (void)status;
+    c->tidying.data = NULL;
+    lead_snap_worked(c->lead);
+}
+
+/* What could not go before. Where a save ends just now that comes with it. */
+static void tidy(struct lead_check *c)
+{
+    struct lead_snap *l = c->lead;
+
+    if (l->n_works > 0) {
+        return;
+    }
+    lead_snap_pinned(l, c->root, c->pinned);
+    c->tidy = (struct snap_commit){
+        .root = c->root, .gather = {.step = c->step, .uuid = c->uuid},
+        .keep = l->agent->config.job->checkpoint.keep, .pinned = c->pinned,
+        .office = &l->office, .verified = c->verified,
+    };
+    c->tidying.data = c;
+    l->n_works++;
+    uv_queue_work(&l->agent->loop, &c->tidying, work_on_tidy, after_tidy);
+}
+
+static void work_on(uv_work_t *work)
+{
+    struct lead_check *c = work->data;
+
+    c->rc = snap_reread(c->root, c->name, &c->cancel, &c->error);
+}
+
+static void after_work(uv_work_t *work, int status)
+{
+    struct lead_check *c = work->data;
+    struct lead_snap *l = c->lead;
+
+    c->is_running = false;
+    if (l->is_dying || status < 0) {
+        lead_snap_may_go(l);
+        return;
+    }
+    if (c->rc == 0) {
+        str_copy(c->verified_root, sizeof(c->verified_root), c->root);
+        str_copy(c->verified, sizeof(c->verified), c->name);
+        tidy(c);
+    } else if (c->rc == -ERR_FORMAT) {
+        agent_note(l->agent, "%s/%s is damaged: %s; older ones stay until a newer one "
+                   "is whole", c->root, c->name, c->error.text);
+    } else if (c->rc != -ENOENT) {
+        agent_log(l->agent, "%s/%s was not read again: %s", c->root, c->name,
+                  c->error.text);
+    }
+}
+
+void lead_check_want(struct lead_snap *l, const struct lead_save *s)
+{
+    struct lead_check *c = &l->check;
+
+    if (c->is_running || l->is_dying || c->tidying.data) {
+        return;
+    }
+    c->lead = l;
+    c->step = s->step;
+    c->error = (struct error){0};
+    str_copy(c->uuid, sizeof(c->uuid), s->uuid);
+    str_copy(c->root, sizeof(c->root), s->root);
+    step_name(s->step, s->uuid, c->name);
+    c->work.data = c;
+    c->is_running = true;
+    uv_queue_work(&l->agent->loop, &c->work, work_on, after_work);
+}
