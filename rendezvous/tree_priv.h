@@ -173,6 +173,8 @@ void tree_dial(struct tree *t, uint32_t rank);
 void tree_find_ways(struct tree *t);
 /* The link up failed. */
 void tree_uplink_gone(struct tree *t, const char *why);
+/* The same, of a parent that has said nothing for tree_suspect_ms(). */
+void tree_parent_silent(struct tree *t);
 
 /* --- tree_beat.c --- */
 

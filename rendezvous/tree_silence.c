@@ -87,7 +87,7 @@ static bool parent_is_behind(const struct tree *t)
 static void beat(struct tree *t)
 {
     if (parent_is_silent(t)) {
-        tree_uplink_gone(t, "nothing heard from the parent");
+        tree_parent_silent(t);
     } else if (parent_is_behind(t)) {
         tree_uplink_gone(t, "the parent follows a lead of before");
     } else if (t->up_ready) {

@@ -58,6 +58,20 @@ void tree_uplink_gone(struct tree *t, const char *why)
     }
 }
 
+/* Who does not speak will not answer either, and this subtree has to be heard of
+ * within a lease: the next ancestor is asked first, where there is one. */
+void tree_parent_silent(struct tree *t)
+{
+    uint32_t silent = t->up_rank;
+
+    tree_uplink_gone(t, "nothing heard from the parent");
+    for (size_t i = 0; i + 1 < t->n_ways; i++) {
+        if (t->ways[i] == silent) {
+            t->next_way = i + 1;
+        }
+    }
+}
+
 static void on_up_connected(struct link *l, void *ctx)
 {
     struct tree *t = ctx;

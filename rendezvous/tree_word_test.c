@@ -28,6 +28,28 @@ static void test_silent_parent(void)
     bed_close(&w);
 }
 
+static bool lead_has_third(struct world *w)
+{
+    return w->here[3] > 0;
+}
+
+/* Where it still takes connections, too: those below it have a lease to be heard of. */
+static void test_beyond_silent_parent(void)
+{
+    struct world w;
+    struct rogue parent = {0};
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    link_listener_open(w.nodes[1].listener, bed_key, rogue_accept, &parent);
+    bed_join(&w, 3, "run");
+    ok(bed_run_until(&w, lead_has_third),
+       "the next ancestor is asked when a parent is silent");
+    is_int(w.nodes[3].n_uplinks, 2, "and not the same one again");
+    link_close(parent.link);
+    bed_close(&w);
+}
+
 /* A child that asks for the word again and again. */
 struct asking {
     int n_asked;
@@ -274,6 +296,7 @@ static void test_silent_children(void)
 int main(void)
 {
     test_silent_parent();
+    test_beyond_silent_parent();
     test_age_of_words();
     test_silent_front();
     test_late_words();
