@@ -84,13 +84,36 @@ static void add_missing(const struct tree *t, struct tree_seen *to)
     }
 }
 
+/* How many are silent with a child that is: of those that it counted last some may
+ * have found another way here, and count there. Who counts anywhere was told of before
+ * that on the same link (on_welcome()). */
+static uint32_t count_behind(const struct tree *t, const struct child *c)
+{
+    uint32_t said = c->seen.n ? c->seen.n : 1, n = 1;
+
+    for (uint32_t i = 0; i < t->n_below; i++) {
+        const struct below *b = &t->below[i];
+
+        if (i != c->rank && b->via == c->rank && !b->lost && !b->due_ms) {
+            n = add_u32(n, 1);
+        }
+    }
+    return n < said ? n : said;
+}
+
 static void add_below(const struct tree *t, struct tree_seen *to)
 {
     uint64_t now = tree_now_ms(t);
 
     for (const struct child *c = t->children; c; c = c->next) {
-        add_seen(to, &c->seen,
-                 now - link_last_heard_ms(c->link) >= tree_suspect_ms(t));
+        struct tree_seen seen = c->seen;
+        bool is_suspect =
+            now - link_last_heard_ms(c->link) >= tree_suspect_ms(t);
+
+        if (is_suspect) {
+            seen.n = count_behind(t, c);
+        }
+        add_seen(to, &seen, is_suspect);
     }
     add_missing(t, to);
 }

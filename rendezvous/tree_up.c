@@ -142,11 +142,11 @@ static void on_welcome(struct tree *t, const struct channel_frame *f)
     if (was_top && t->ops.on_top) {
         t->ops.on_top(t->config.ctx, false);
     }
+    t->front_gone_at_ms = 0;
+    repeat_reports(t); /* before the beat that counts those below */
     if (!tree_is_lead(t)) {
         tree_beat_up(t);
     }
-    t->front_gone_at_ms = 0;
-    repeat_reports(t);
     t->ops.on_uplink(t->config.ctx, true, "");
     tree_pump_output(t);
 }

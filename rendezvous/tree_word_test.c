@@ -50,6 +50,75 @@ static void test_beyond_silent_parent(void)
     bed_close(&w);
 }
 
+/* As a child: has `rank` below it. */
+static void say_here(struct rogue *r, uint32_t rank)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u32(&b, rank);
+    wire_put_bytes(&b, NULL, 0);
+    link_send_buf(r->link, TREE_HERE, &b);
+}
+
+static void say_three(struct rogue *r)
+{
+    static const struct tree_seen three = {.n = 3};
+    _buf_ struct buf b = {0};
+
+    say_here(r, 3);
+    say_here(r, 4);
+    wire_put_u64(&b, 1);
+    tree_seen_put(&b, &three);
+    link_send_buf(r->link, TREE_BEAT, &b);
+}
+
+static bool three_were_said(struct world *w)
+{
+    return w->nodes[0].seen.n == 4;
+}
+
+static bool one_is_silent_or_down(struct world *w)
+{
+    return w->rogue->down ||
+           (w->nodes[3].n_uplinks && w->nodes[4].n_uplinks &&
+            w->nodes[0].seen.n_suspect == 1);
+}
+
+/* Whether the lead took the one child for silent, and not those that it has left. Not
+ * so if this process stood still until the child was given up. */
+static bool counts_the_one(void)
+{
+    struct world w;
+    struct rogue child;
+    bool is_counted;
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    rogue_join(&w, &child, 0, 1);
+    say_three(&child);
+    bed_run_until(&w, three_were_said);
+    link_listener_close(w.nodes[1].listener);
+    w.nodes[1].listener = NULL;
+    bed_join(&w, 3, "run");
+    bed_join(&w, 4, "run");
+    bed_run_until(&w, one_is_silent_or_down);
+    is_counted = !child.down;
+    rogue_leave(&child);
+    bed_close(&w);
+    return is_counted;
+}
+
+/* They have found the lead by then: they are heard, and the lead's word is good. */
+static void test_silent_inner_node(void)
+{
+    bool is_counted = false;
+
+    for (int try = 0; !is_counted && try < 5; try++) {
+        is_counted = counts_the_one();
+    }
+    ok(is_counted, "those below a silent child that come back are not silent");
+}
+
 /* A child that asks for the word again and again. */
 struct asking {
     int n_asked;
@@ -297,6 +366,7 @@ int main(void)
 {
     test_silent_parent();
     test_beyond_silent_parent();
+    test_silent_inner_node();
     test_age_of_words();
     test_silent_front();
     test_late_words();
