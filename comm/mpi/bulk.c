@@ -129,17 +129,10 @@ int bulk_attach(struct bulk *b, uint32_t tag, const int *members,
     return 0;
 }
 
-/* Freeing is a collective call by the standard, though a local act in fact:
- * where members may have ended differently, communicators are left alone. */
-static void free_comms(struct group *g)
-{
-    if (g->n > 1 && !g->failed &&
-        segment_aborted(g->seg, NULL) == SEGMENT_OK) {
-        MPI_Comm_free(&g->control);
-        MPI_Comm_free(&g->data);
-    }
-}
-
+/* Its communicators stay. Freeing is a collective call by the standard, and what a
+ * member said last (notice_push()) may come when another one has freed them: Open MPI
+ * gives their number to those of the next group, where messages are then mixed up (seen
+ * with 5.0: receives of the next group never ended). */
 void bulk_detach(struct bulk *b, uint32_t tag)
 {
     struct group **at = find(b, tag);
@@ -157,7 +150,6 @@ void bulk_detach(struct bulk *b, uint32_t tag)
         MPI_Cancel(&g->hear);
     }
     if (group_is_quiet(g)) {
-        free_comms(g);
         group_destroy(g);
         return;
     }
