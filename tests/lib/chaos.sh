@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Faults for t2340, to be sourced after harness.sh. Each is a function
+# Faults for t2340 and t2341, to be sourced after harness.sh. Each is a function
 # fault_NAME HOST, done with it when it returns: what it cut, stopped or filled is
-# as before. Needs $run (the run directory), $lease (s), $BED.
+# as before. Needs $run (the run directory), $lease (s), $BED, $there (the folder of
+# muster in it).
 
 # chaos_next N: a number below N in $drawn, the next of the sequence that began
 # with chaos_seed. Of our own, so that a seed means the same in every bash.
@@ -50,7 +51,7 @@ fault_agent() { kill_one KILL $(agent_on "$1"); }
 fault_watch() { kill_one KILL $(pids_on "$1" '^[^ ]*muster-watch'); }
 fault_mpi() { kill_one KILL $(pids_on "$1" '^[^ ]*muster-mpi --run-id'); }
 fault_orted() { kill_one KILL $(pids_on "$1" '^[^ ]*(orted|prted)'); }
-fault_mpirun() { kill_one KILL $(pids_on node1 '^[^ ]*mpirun .*muster-mpi'); }
+fault_mpirun() { kill_one KILL $(pids_on node1 '^[^ ]*(mpirun|prterun) .*muster-mpi'); }
 # Nobody is left there who could take the agent's files away, unless another one
 # comes: that is for muster gc.
 swept=
@@ -73,7 +74,7 @@ take_over() {
     local n
     wait_for 60 runner_gone
     for n in 1 2 3 4 5; do
-        spawn attach on node1 "$MUSTER" attach "$run"
+        spawn attach on node1 "$there/muster" attach "$run"
         runner=$spawned
         wait_for 60 eval 'gone "$runner" || has_attached'
         ! has_attached || return 0
@@ -121,15 +122,4 @@ fault_full() {
 fault_stall() {
     fsfreeze -f "$SHARED"
     setsid sh -c 'sleep 3; fsfreeze -u "$1"' sh "$SHARED"
-}
-
-# what_is_there HOST: its processes, listening sockets, files and shared memory,
-# to be compared with what was there before. The session directories of an mpirun or
-# a daemon of it that was killed are not looked at: Open MPI leaves those.
-what_is_there() {
-    on "$1" sh -c '
-        echo "processes:"; ps -e -o stat=,args= | grep -v -E "^Z|sshd|ps -e|\[ps\]|grep|sort\]?\$|sh -c" | sort
-        echo "sockets:"; ss -H -l -n -t -u -x | awk "{ print \$1, \$5 }" | grep -v ":22\$" | sort
-        echo "files:"; find /tmp /dev/shm -xdev -mindepth 1 ! -path "/tmp/muster-$(id -u)" ! -path "/tmp/ompi.*" | sort
-        echo "shared memory:"; tail -n +2 /proc/sysvipc/shm /proc/sysvipc/sem'
 }
