@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/key.h"
 #include "base/proc.h"
+#include "base/str.h"
 #include "launcher/agent_snap.h"
 #include "launcher/jsonw.h"
 #include "launcher/snap_copy.h"
@@ -18,6 +19,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -215,6 +217,16 @@ static bool find_rank(struct agent *a)
     return false;
 }
 
+/* Tests have deep trees of few agents. */
+static uint32_t tree_arity(void)
+{
+    const char *text = getenv("MUSTER_TEST_TREE_ARITY");
+    uint64_t n;
+
+    return text && str_to_u64(text, &n) == 0 && n >= 1 && n < ARITY
+               ? (uint32_t)n : ARITY;
+}
+
 static int join_tree(struct agent *a, struct error *e)
 {
     _strlist_ struct strlist front = {0};
@@ -223,7 +235,7 @@ static int join_tree(struct agent *a, struct error *e)
         .roster = &a->roster,
         .rank = a->rank,
         .lead = a->lead_rank,
-        .arity = ARITY,
+        .arity = tree_arity(),
         .lease_ms = FIRST_LEASE_MS,
         .run_id = a->run.id,
         .version = PACKAGE_VERSION,
