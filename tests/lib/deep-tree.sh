@@ -12,7 +12,7 @@ links_of() {
         grep -v "0\.${1#node}\$" | sed 's/.*\.//' | sort -u | tr '\n' ' '
 }
 chain() {
-    start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- sh -c "$wait_for_go"
+    start_run 4 --nnodes 2:4 --set heartbeat.timeout=6s -- sh -c "$wait_for_go"
     is $? 0 'four hosts'
     is "$(links_of node2):$(links_of node3):$(links_of node4)" '1 3 :2 4 :3 ' 'in a chain' || show_run
     below=$(agent_of node3; agent_of node4)
