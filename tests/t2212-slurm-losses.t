@@ -5,6 +5,7 @@
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command sbatch mpirun
+need_torch
 rig_slurm_up
 cd "$SHARED" || bail_out "no $SHARED"
 charlm="$MUSTER_BUILDDIR/examples/charlm/charlm --width 16 --heads 2 --layers 1 --context 16"
@@ -31,13 +32,21 @@ batch() {
 }
 
 . "$MUSTER_SRCDIR/tests/lib/run-status.sh"
+there=$MUSTER_BUILDDIR
+. "$MUSTER_SRCDIR/tests/lib/left-behind.sh"
 field() { "$MUSTER" status "$dir" -o json 2>/dev/null | json "$1"; }
 event() { grep -q "$1" "$dir/events.jsonl"; }
 job_over() { [ -z "$(on ctl squeue -h -j "$job" -t pending,running,completing,suspended 2>/dev/null)" ]; }
 restarts() { on ctl scontrol show job "$job" | grep -o 'Restarts=[0-9]*'; }
 said() { sed 's/^\[[^]]*\] *//' "$out" | grep "^$1: " | sort -t ' ' -k 2n | cut -d ' ' -f 2- | tr '\n' ';'; }
 left() { local h; for h in node1 node2 node3 node4; do pids_on "$h" '(muster|muster-mpi|muster-watch|muster-exec|orted)( |$)|^sleep 1000'; done; }
-nobody_left() { ok 'nobody is left' wait_for 90 eval '[ -z "$(left)" ]' || diag "$(left | xargs -r ps -o pid,args -p)"; }
+# nobody_left HOST...: Slurm has killed all that was on those, at once.
+nobody_left() {
+    local h
+    ok 'nobody is left' wait_for 90 eval '[ -z "$(left)" ]' || diag "$(left | xargs -r ps -o pid,args -p)"
+    for h; do sweep "$h"; done
+    nothing_left
+}
 show_job() { diag "$(cat "$out")"; diag "$(tail -n 20 "$dir/events.jsonl")"; }
 
 down() { on ctl scontrol update nodename="$1" state=DOWN reason=test; }
@@ -49,6 +58,8 @@ resume() {
     wait_for 60 is_idle "$1" || diag "$1 stays $(on ctl sinfo -h -n "$1" -o '%t %E')"
 }
 
+remember
+
 test_down() {
     batch down '-N 4 --no-kill' "$run --name down --nnodes 2:4 -- $wait_once" 'echo status $?'
     ok 'a job of four nodes' wait_for 90 running 4 || show_job
@@ -58,8 +69,25 @@ test_down() {
     is "$(said 2)" '0/3 0/3 node1;1/3 1/3 node2;2/3 2/3 node3;' 'over those that are left' || show_job
     is "$(field nodes.3.state),$(field node_failures),$(field restarts)" Lost,1,0 'which status tells'
     is "$(restarts)" Restarts=0 'in the same job'
-    nobody_left
+    nobody_left node4
     resume node4
+}
+
+# The user, or who has to do with the machine, makes the job smaller while it runs.
+test_shrunk() {
+    batch shrunk '-N 4 --no-kill' "$run --name shrunk --nnodes 2:4 -- sh -c '$tell; until [ -e \$MUSTER_RUN_DIR/go ]; do sleep 0.1; done'" 'echo status $?'
+    ok 'a job of four nodes' wait_for 90 running 4 || show_job
+    run on ctl scontrol update jobid="$job" numnodes=2
+    is "$status" 0 'is to have two from here on' || show
+    ok 'goes on over those' wait_for 120 eval '[ "$(field generation)" -ge 2 ] && running 2 "$(field generation)"' || show_job
+    is "$(on ctl squeue -h -j "$job" -o %N)" 'node[1-2]' 'which it keeps'
+    is "$(field nodes.2.state),$(field nodes.3.state),$(field restarts)" Lost,Lost,0 'and by no restart' || show_job
+    touch "$dir/go"
+    ok 'to its end' wait_for 90 job_over || show_job
+    like "$(cat "$out")" 'status 0' 'well' || show_job
+    is "$(said "$(field generation)")" '0/2 0/2 node1;1/2 1/2 node2;' 'as two workers' || show_job
+    is "$(restarts)" Restarts=0 'in the same job'
+    nobody_left node3 node4
 }
 
 # charlm's collectives need an MPI world: mpirun makes it, in a job that has shrunk.
@@ -75,8 +103,22 @@ test_world() {
     on ctl scancel --signal=USR1 "$job"
     ok 'until it is told to stop' wait_for 90 job_over || show_job
     like "$(cat "$out")" 'status 75' 'which it does' || show_job
-    nobody_left
+    nobody_left node3
     resume node3
+}
+
+# An unmodified PyTorch script.
+test_ddp() {
+    batch ddp '-N 3 -w node[1-3] --no-kill' "export OMP_NUM_THREADS=1 TORCHINDUCTOR_CACHE_DIR=$SHARED/inductor" \
+        "$run --name ddp --nnodes 2:3 -- $TORCH_PYTHON $MUSTER_SRCDIR/examples/ddp.py --steps 80 --step-time 0.2" 'echo status $?'
+    ok 'PyTorch over three nodes' wait_for 90 grep -q 'step 20 ' "$out" || show_job
+    down node2
+    ok 'loses one' wait_for 120 job_over || show_job
+    like "$(cat "$out")" 'status 0' 'and goes on' || show_job
+    matches "$(cat "$out")" 'world 2: from step [246]0 to 80' 'from a checkpoint'
+    like "$(cat "$out")" 'done: accuracy' 'to the end'
+    nobody_left node2
+    resume node2
 }
 
 test_spare() {
@@ -86,7 +128,7 @@ test_spare() {
     ok 'lose one' wait_for 90 job_over || show_job
     like "$(cat "$out")" 'status 0' 'and go on' || show_job
     is "$(said 2)" '0/3 0/3 node1;1/3 1/3 node3;2/3 2/3 node4;' 'with the spare in its place' || show_job
-    nobody_left
+    nobody_left node2
     resume node2
 }
 
@@ -103,7 +145,7 @@ test_slurmd() {
     touch "$dir/go"
     ok 'the run ends' wait_for 90 job_over || show_job
     like "$(cat "$out")" 'status 0' 'well' || show_job
-    nobody_left
+    nobody_left node3
 }
 slurmd_dies() {
     kill -KILL $(pids_on "$1" '^slurmd( |$)')
@@ -127,7 +169,7 @@ test_requeued() {
         like "$(cat "$out")" 'resumed from step' 'where it was' || show_job
         is "$(field id):$(field starts):$(field nodes | grep -c "$lost")" "$job:2:0" 'in the same run' || show_job
         slurmd_starts $lost
-        nobody_left
+        nobody_left $lost
     done
 }
 
@@ -144,7 +186,7 @@ test_fewer() {
     ok 'one is too few' wait_for 90 job_over || show_job
     like "$(cat "$out")" 'status 75' 'to be resumed' || show_job
     like "$(field verdict.reason)" '1 node is left, and the job needs 2' 'which is said'
-    nobody_left
+    nobody_left node2 node3
     for h in node2 node3 node4; do resume $h; done
 }
 
@@ -167,7 +209,7 @@ test_by_hand() {
     down node3
     ok 'lose one' wait_for 120 job_over || show_job
     is "$(field state):$(field verdict.exit_status):$(said 2)" 'Succeeded:0:0/2 0/2 node1;1/2 1/2 node2;' 'the others come to the end' || show_job
-    nobody_left
+    nobody_left node3
     resume node3
     batch hand '-N 3 -w node[1-3] --no-kill' "mpirun $root -np 3 --map-by ppr:1:node $MUSTER run --nproc-per-node 1 --name hand --nnodes 2:3 -- $wait_once"
     ok 'ranks of mpirun' wait_for 90 running 3 || show_job
@@ -175,7 +217,7 @@ test_by_hand() {
     ok 'lose one' wait_for 120 job_over || show_job
     is "$(field state):$(field verdict.exit_status):$(field verdict.resumable)" Stopped:75:true 'and stop, to be resumed' || show_job
     like "$(cat "$out")" 'lost node 2 (node3)' 'because of this one' || show_job
-    nobody_left
+    nobody_left node2 node3 # the step of mpirun's daemons ends on both
     resume node3
 }
 
