@@ -5,8 +5,11 @@
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 sanitized && skip_all 'the image has no sanitizer libraries'
+need_torch
 BED=$TRASH/bed SHARED=$BED/shared
-rig_up container "$BED" --pods 3
+# The PyTorch here, for the Python there.
+torch=$("$TORCH_PYTHON" -c 'import importlib.util, os; print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin)))')
+rig_up container "$BED" --pods 3 --volume "$torch:/torch"
 charlm="/usr/local/libexec/muster/examples/charlm/charlm --width 16 --heads 2 --layers 1 --context 16 --batch 6"
 launch="muster run --ssh /shared/ssh/client --nproc-per-node 1"
 
@@ -113,6 +116,24 @@ test_launcher_apart() {
     pods stop pod0 60
     is "$(pods state pod0 ExitCode)" 75 'it stops with that pod' || show_run
     nobody_left pod1 pod2
+}
+
+# An unmodified PyTorch script.
+test_ddp() {
+    local version='import sys; print(sys.version_info[:2])'
+    up
+    [ "$("$TORCH_PYTHON" -c "$version")" = "$(pods exec pod1 -- python3 -c "$version")" ] ||
+        { skip_rig 'PyTorch is there for another Python' 7; return; }
+    dir=ddp
+    pods start pod0 --env PYTHONPATH=/torch --env OMP_NUM_THREADS=1 -- $launch --run-dir ddp --hosts pod0,pod1,pod2 \
+        --nnodes 2:3 -- python3 /usr/local/libexec/muster/examples/ddp.py --steps 80 --step-time 0.2
+    ok 'PyTorch over three pods' wait_for 120 eval 'logs | grep -q "step 20 "' || show_run
+    pods kill pod2 KILL
+    is "$(pods wait pod0)" 0 'comes to the end without one that is killed' || show_run
+    matches "$(logs)" 'world 2: from step [246]0 to 80' 'from a checkpoint'
+    like "$(logs)" 'done: accuracy' 'with its result'
+    is "$(field node_failures):$(field restarts)" 1:0 'by one loss'
+    nobody_left pod1
 }
 
 test_succeeded() {
