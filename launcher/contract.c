@@ -68,6 +68,7 @@ STRING(resume_path, f->resume_path)
 STRING(socket_path, f->socket)
 STRING(stacks, f->stacks)
 STRING(stop_file, f->stop_file)
+STRING(timers, f->timers)
 STRING(trial, f->trial)
 STRING(visible_gpus, f->visible_gpus)
 STRING(interface, f->interface)
@@ -210,6 +211,7 @@ static const struct contract_entry entries[] = {
     {"TORCHELASTIC_MAX_RESTARTS", OWNED, max_restarts},
     {"TORCHELASTIC_USE_AGENT_STORE", OWNED, agent_store},
     {"TORCHELASTIC_ERROR_FILE", QUIET, error_file},
+    {"TORCHELASTIC_TIMER_FILE", QUIET, timers},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", DEFAULTED, async_errors},
     {"OMP_NUM_THREADS", DEFAULTED, one_thread},
     /* what it, and others, reach their peers by */

@@ -60,6 +60,7 @@ struct contract_facts {
     const char *resume_path;
     const char *socket;
     const char *stacks;        /* where Python writes its tracebacks */
+    const char *timers;        /* TORCHELASTIC_TIMER_FILE, where it is served */
     const char *stop_file;     /* is there once the worker is to stop */
 
     uint32_t n_gpus;            /* that the workers of this node may use */

@@ -179,6 +179,7 @@ static void crew_free(struct crew *c)
     agent_snap_forget(c);
     crew_blame_end(c);
     crew_hang_end(c);
+    crew_timers_end(c);
     crew_mpi_destroy(c);
     crew_strip(c);
     crew_world_close(c->agent, c->world);
@@ -207,6 +208,7 @@ int crew_start(struct agent *a, const struct order *order, struct error *e)
     rc = rc < 0 ? rc : crew_equip(c, order, e);
     rc = rc < 0 ? rc : crew_mpi_start(c, order, e);
     rc = rc < 0 ? rc : crew_hang_start(c, e);
+    rc = rc < 0 ? rc : crew_timers_start(c, e);
     rc = rc < 0 ? rc : spawn(c, order, e);
     if (rc < 0) {
         crew_free(c);

@@ -10,6 +10,7 @@
  *   crew_facts.c  what is told to the lead of how they fare
  *   crew_blame.c  which of them failed first, and what it said
  *   crew_hang.c   whether they make progress, and where they are
+ *   crew_timers.c timers that programs guard themselves by
  *   crew_mpi.c    the mpirun of an MPI program
  *   crew_warm.c   the interpreter that workers may be forked from
  *   crew_blanks.c processes that wait to become workers
@@ -70,6 +71,7 @@ struct crew {
     bool is_gone;        /* likewise not told yet */
     struct crew_mpi *mpi; /* NULL: no MPI program, or not here */
     struct crew_hang *hang; /* NULL: nobody asks */
+    struct crew_timers *timers; /* likewise */
     struct strlist killed;  /* pids of workers that SIGKILL ended, with GPUs */
     bool has_asked_gpus;    /* about these */
     struct crew_gpus *gpus; /* is being asked, or NULL */
@@ -122,6 +124,18 @@ int crew_error_path(const struct crew *c, uint32_t local_rank, char *to,
 /* Its MUSTER_STACKS: likewise. */
 int crew_stacks_path(const struct crew *c, uint32_t local_rank, char *to,
                      size_t size, struct error *e);
+
+/* Whether it may set timers, by what file: TORCHELASTIC_TIMER_FILE. */
+bool crew_has_timers(const struct crew *c);
+int crew_timers_path(const struct crew *c, char *to, size_t size,
+                     struct error *e);
+
+/* --- crew_timers.c --- */
+
+/* Serves them where somebody asks for that. After a failure, too, there is
+ * something to end. */
+int crew_timers_start(struct crew *c, struct error *e);
+void crew_timers_end(struct crew *c);
 
 /* --- crew_see.c --- */
 

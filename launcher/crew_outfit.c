@@ -88,6 +88,21 @@ int crew_stacks_path(const struct crew *c, uint32_t local_rank, char *to,
     return outfit_stacks_path(&node, c->generation, local_rank, to, size, e);
 }
 
+bool crew_has_timers(const struct crew *c)
+{
+    struct outfit_node node = node_of(c);
+
+    return outfit_has_timers(&node);
+}
+
+int crew_timers_path(const struct crew *c, char *to, size_t size,
+                     struct error *e)
+{
+    struct outfit_node node = node_of(c);
+
+    return outfit_timers_path(&node, c->generation, to, size, e);
+}
+
 /* mpirun starts the program itself: here is who stands in for it. */
 static int seat_worker(struct outfit *o, uint64_t wait_ms, struct error *e)
 {

@@ -52,6 +52,22 @@ int outfit_stop_path(const struct outfit_node *node, uint32_t generation,
                    node->agent_index, generation);
 }
 
+int outfit_timers_path(const struct outfit_node *node, uint32_t generation,
+                       char *to, size_t size, struct error *e)
+{
+    return fs_path(to, size, e, "%s/a%u-g%u.timers", node->agent_dir,
+                   node->agent_index, generation);
+}
+
+bool outfit_has_timers(const struct outfit_node *node)
+{
+    static const char name[] = "TORCHELASTIC_ENABLE_FILE_TIMER";
+    const char *value = strlist_getenv(&node->job->env, name);
+
+    value = value ? value : strlist_getenv(node->env, name);
+    return value && strcmp(value, "1") == 0;
+}
+
 /* Python tells where it is when it is asked: see launcher/python/. */
 static int add_python_dir(const struct outfit_node *node, struct strlist *env,
                           struct error *e)
@@ -116,7 +132,7 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
 {
     struct contract_facts facts = facts_of(node, order, layout, local_rank);
     char error_file[PATH_MAX], socket[PATH_MAX], stacks[PATH_MAX];
-    char stop_file[PATH_MAX];
+    char stop_file[PATH_MAX], timers[PATH_MAX];
     const char *tag = strrchr(node->agent_dir, '/');
     _strlist_ struct strlist extra = {0};
     int rc;
@@ -129,6 +145,7 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
     facts.socket = socket;
     facts.stop_file = stop_file;
     facts.stacks = node->python_dir ? stacks : NULL;
+    facts.timers = outfit_has_timers(node) ? timers : NULL;
     rc = outfit_error_path(node, order->generation, local_rank, error_file,
                            sizeof(error_file), e);
     rc = rc < 0 ? rc : outfit_socket_path(node, order->generation, local_rank,
@@ -137,6 +154,8 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
                                           stacks, sizeof(stacks), e);
     rc = rc < 0 ? rc : outfit_stop_path(node, order->generation, stop_file,
                                         sizeof(stop_file), e);
+    rc = rc < 0 ? rc : outfit_timers_path(node, order->generation, timers,
+                                          sizeof(timers), e);
     rc = rc < 0 ? rc : contract_env_traced(node->env, &node->job->env, &facts,
                                            &ret->env, ret->trace,
                                            ret->warnings, e);

@@ -15,6 +15,7 @@
 #include "spec/job.h"
 #include "spec/procs.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -63,6 +64,11 @@ int outfit_stacks_path(const struct outfit_node *node, uint32_t generation,
 /* What MUSTER_STOP_FILE is, of all workers of an agent; likewise. */
 int outfit_stop_path(const struct outfit_node *node, uint32_t generation,
                      char *to, size_t size, struct error *e);
+/* Whether workers may set timers: TORCHELASTIC_ENABLE_FILE_TIMER of the user's, or of
+ * the job. What TORCHELASTIC_TIMER_FILE is then, of all workers of an agent. */
+bool outfit_has_timers(const struct outfit_node *node);
+int outfit_timers_path(const struct outfit_node *node, uint32_t generation,
+                       char *to, size_t size, struct error *e);
 int outfit_socket_path(const struct outfit_node *node, uint32_t generation,
                        uint32_t local_rank, char *to, size_t size,
                        struct error *e);

@@ -2,8 +2,8 @@
 /*
  * Any bytes as one of the things that are read from memory: requests to a run,
  * what workers print on its way to a terminal, host lists and times that were
- * asked for, what muster-exec says of a start, what a seat and its agent say, and
- * what Slurm answers.
+ * asked for, what muster-exec says of a start, what a seat and its agent say, what
+ * Slurm answers, and timers that programs ask for.
  * The first byte says which.
  */
 #include <config.h>
@@ -22,6 +22,7 @@
 #include "launcher/since.h"
 #include "launcher/slurm.h"
 #include "launcher/time_limit.h"
+#include "launcher/timers.h"
 #include "tests/lib/fuzz.h"
 
 #include <stdint.h>
@@ -268,12 +269,46 @@ static void try_slurm(char *text, size_t len)
     expect(!to.failed);
 }
 
+/* Every process has begun at the time of its pid; odd ones have ended. */
+static bool start_of(pid_t pid, uint64_t *ret)
+{
+    *ret = (uint64_t)pid;
+    return pid % 2 == 0;
+}
+
+/* In two pieces: it must not matter where they meet. */
+static void try_timers(char *text, size_t len)
+{
+    static const struct timers_now now = {.wall_ms = 1795206357000,
+                                          .mono_ms = 5000};
+    struct timers *t = timers_create();
+    size_t half = len ? (uint8_t)text[0] % (len + 1) : 0;
+    uint64_t due = 0;
+    struct timer over;
+    struct error e = {0};
+
+    expect(t != NULL);
+    if (timers_feed(t, text, half, now, start_of, &e) +
+        timers_feed(t, text + half, len - half, now, start_of, &e) > 0) {
+        expect(e.text[0]);
+    }
+    expect(timers_count(t) <= TIMERS_MAX);
+    while (timers_next(t, &due)) {
+        size_t n = timers_count(t);
+
+        expect(due >= now.mono_ms && timers_expire(t, due, &over));
+        expect(over.scope && over.pid > 0 && timers_count(t) < n);
+        timer_release(&over);
+    }
+    timers_destroy(t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static try_f *const tries[] = {
         try_request, try_last_words, try_hosts, try_since, try_exec_report,
         try_fold, try_json_output, try_label, try_seat,
-        try_slurm,
+        try_slurm, try_timers,
     };
     char *text = malloc(size + 1);
 

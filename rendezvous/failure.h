@@ -26,8 +26,9 @@ enum failure_kind {
     FAILURE_OOM = 5,    /* the kernel's out-of-memory killer; signal is 9 */
     FAILURE_SAID = 6,   /* said so itself, and had not ended when it was
                            stopped; exit_code is 1, as after an exception */
-    FAILURE_HANG = 7,   /* it was alive and made no progress; signal is 9, by
-                           which it was to die */
+    FAILURE_HANG = 7,   /* it was alive and made no progress, or did not release
+                           its timer; signal is that by which it was to die: 9,
+                           or the timer's */
 };
 
 /* How much speaks for a failure being the first of its generation: one of a

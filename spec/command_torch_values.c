@@ -248,9 +248,6 @@ void torch_settle_streams(struct command *cmd,
 void torch_note_variables(struct command *cmd)
 {
     static const char *const lost[][2] = {
-        {"TORCHELASTIC_ENABLE_FILE_TIMER",
-         "nobody serves timers of torch.distributed.elastic; hang.timeout ends "
-         "workers that do not go on"},
         {"TORCHELASTIC_HEALTH_CHECK_PORT",
          "nobody answers at that port; muster status tells how a run is"},
     };

@@ -184,4 +184,64 @@ test_once() {
     is "$(field state),$(field restarts)" Succeeded,0 'and has used no restart'
 }
 
+# PyTorch's own client asks; whoever does not release its timer in time gets its signal.
+test_timers() {
+    cat >timed.py <<'END'
+import os, subprocess, sys, time
+import torch.distributed.elastic.timer as timer
+file = os.environ["TORCHELASTIC_TIMER_FILE"]
+timer.configure(timer.FileTimerClient(file))
+if len(sys.argv) > 1:
+    with timer.expires(after=0.1, scope="in a child"):
+        time.sleep(1000)
+first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+with timer.expires(after=600, scope="long"):
+    if first and os.environ["RANK"] == "0":
+        print("mode %o" % os.stat(file).st_mode)
+with timer.expires(after=0.1, scope="quick"):
+    pass
+time.sleep(0.5)
+if first and os.environ["RANK"] == "1":
+    if os.environ["WHO"] == "child":
+        timer.configure(timer.FileTimerClient(file, signal=0))
+    with timer.expires(after=0.1, scope="epoch 3"):
+        if os.environ["WHO"] == "child":
+            subprocess.run([sys.executable, __file__, "child"], start_new_session=True)
+        time.sleep(1000)
+print("over")
+END
+    export TORCHELASTIC_ENABLE_FILE_TIMER=1
+    mrun --nproc-per-node 2 --max-restarts 1 --set env.WHO=worker -- "$quick" timed.py
+    is "$status,$(field restarts),$(grep -cF '[1] over' out)" 0,1,1 'a worker that does not release its timer' || show
+    like "$(cat out)" 'mode 10600' 'by a private FIFO'
+    like "$(cat err)" 'rank 1 (node 0' 'is named'
+    like "$(cat err)" 'hangs: timer epoch 3 expired' 'with the timer' || show
+    mrun --nproc-per-node 2 --max-restarts 0 --set env.WHO=child -- "$quick" timed.py
+    is "$status,$(field failure.rank)" 137,1 'one whose child does not ends the run' || show
+    like "$(cat err)" 'timer in a child expired' 'by the timer of the child' || show
+    like "$(cat err)" 'timer epoch 3 of process' 'a timer without a signal is told alone' || show
+    ok 'nobody is left' wait_for 60 nobody_left
+    is "$(find rt /tmp/muster-"$(id -u)" -name '*.timers' 2>/dev/null | wc -l)" 0 'nor is a FIFO'
+}
+
+# Who has the pid of somebody else gets that one no signal, and noise is told once.
+test_timers_of_others() {
+    export TORCHELASTIC_ENABLE_FILE_TIMER=1
+    spawn other sleep 1000
+    mrun --nproc-per-node 1 --max-restarts 0 --set env.OTHER="$spawned" -- sh -c '
+        ask() { echo "{\"pid\": $1, \"scope_id\": \"$2\", \"expiration_time\": 1, \"signal\": 9}" >"$TORCHELASTIC_TIMER_FILE"; }
+        echo noise >"$TORCHELASTIC_TIMER_FILE"
+        head -c 100000 /dev/zero >"$TORCHELASTIC_TIMER_FILE"
+        echo >"$TORCHELASTIC_TIMER_FILE"
+        ask $OTHER stranger; ask $PPID agent; ask 1 init; ask 4194304 nobody
+        ask $$ own; sleep 1000'
+    is "$status" 137 'a worker may end itself' || show
+    like "$(cat err)" 'timer own expired' 'and it is named'
+    is "$(grep -c 'is left out' err)" 1 'noise is told once' || show
+    ok 'a process of somebody else lives' kill -0 "$spawned"
+    kill "$spawned"
+    mrun --nproc-per-node 1 --set env.TORCHELASTIC_ENABLE_FILE_TIMER=0 -- sh -c 'echo "file ${TORCHELASTIC_TIMER_FILE-none}"'
+    like "$(cat out)" 'file none' 'where nobody asks for timers there are none' || show
+}
+
 run_cases
