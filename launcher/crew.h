@@ -61,6 +61,10 @@ struct crew {
     uint32_t n_checkpoints; /* asked for so far */
     uint64_t since_ns;   /* since 1970 */
     int64_t oom_kills;   /* in our cgroup, as of the last look */
+    bool oom_of_host;    /* nobody counts there: that and the next are the host's,
+                            a while ago and not so long ago */
+    int64_t oom_recent;
+    uv_timer_t *oom_timer; /* where that is so */
     bool stopping;
     bool start_failed;
     uint64_t stopped_ms; /* when that began */

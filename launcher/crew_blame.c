@@ -39,6 +39,7 @@
 enum {
     SHOWN_LINES = 20, /* of a worker that failed without a traceback */
     ECHO_MS = 2000,   /* for the cause to show behind what it causes */
+    OOM_MS = 5000,    /* two of these: how long the host's kills are news */
 };
 
 /* --- what a worker said --- */
@@ -51,7 +52,8 @@ static const char *why_not_run(const char *text)
     return why ? why + 2 : text;
 }
 
-/* The kernel counts before it kills. */
+/* The kernel counts before it kills. Where only the host's kills are counted, those
+ * of the last moments alone are believed: they may have been anybody's. */
 static bool is_oom_kill(struct crew *c, const struct worker_end *end)
 {
     int64_t before = c->oom_kills;
@@ -59,8 +61,37 @@ static bool is_oom_kill(struct crew *c, const struct worker_end *end)
     if (end->how.signal != SIGKILL || end->stopped) {
         return false;
     }
-    c->oom_kills = oom_kills(NULL, NULL);
+    c->oom_kills = c->oom_of_host ? oom_kills_host(NULL)
+                                  : oom_kills(NULL, NULL);
+    c->oom_recent = c->oom_kills;
     return before >= 0 && c->oom_kills > before;
+}
+
+/* One that is killed may take seconds to give its memory back. */
+static void on_oom_timer(uv_timer_t *t)
+{
+    struct crew *c = t->data;
+
+    c->oom_kills = c->oom_recent;
+    c->oom_recent = oom_kills_host(NULL);
+}
+
+static int count_oom_kills(struct crew *c, struct error *e)
+{
+    c->oom_kills = oom_kills(NULL, NULL);
+    if (c->oom_kills >= 0) {
+        return 0;
+    }
+    c->oom_timer = calloc(1, sizeof(*c->oom_timer));
+    if (!c->oom_timer) {
+        return error_set(e, ENOMEM, "start workers");
+    }
+    c->oom_of_host = true;
+    c->oom_kills = c->oom_recent = oom_kills_host(NULL);
+    uv_timer_init(&c->agent->loop, c->oom_timer);
+    c->oom_timer->data = c;
+    uv_timer_start(c->oom_timer, on_oom_timer, OOM_MS, OOM_MS);
+    return 0;
 }
 
 /* The end of `from`, where not all of it fits. */
@@ -309,8 +340,7 @@ int crew_blame_start(struct crew *c, struct error *e)
     }
     uv_timer_init(&c->agent->loop, c->echo_timer);
     c->echo_timer->data = c;
-    c->oom_kills = oom_kills(NULL, NULL);
-    return 0;
+    return count_oom_kills(c, e);
 }
 
 static void free_timer(uv_handle_t *h)
@@ -327,5 +357,8 @@ void crew_blame_end(struct crew *c)
     }
     if (c->echo_timer) {
         uv_close((uv_handle_t *)c->echo_timer, free_timer);
+    }
+    if (c->oom_timer) {
+        uv_close((uv_handle_t *)c->oom_timer, free_timer);
     }
 }

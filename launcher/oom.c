@@ -90,6 +90,11 @@ int64_t oom_kills(const char *proc, const char *sys)
     return count(proc, sys, "oom_kill");
 }
 
+int64_t oom_kills_host(const char *vmstat)
+{
+    return read_count(vmstat ? vmstat : "/proc/vmstat", "oom_kill");
+}
+
 int64_t oom_group_kills(const char *proc, const char *sys)
 {
     return count(proc, sys, "oom_group_kill");

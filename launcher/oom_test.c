@@ -57,7 +57,9 @@ static void check_case(size_t i, const char *dir)
 
 int main(void)
 {
+    static const char host_text[] = "pgfault 9\noom_killer 3\noom_kill 12\n";
     char dir[] = "/tmp/muster-oom.XXXXXX";
+    char vmstat[64];
 
     if (!mkdtemp(dir)) {
         return 1;
@@ -66,6 +68,11 @@ int main(void)
         check_case(i, dir);
     }
     is_int(oom_kills("/nonexistent", "/nonexistent"), -1, "nothing at all");
+    snprintf(vmstat, sizeof(vmstat), "%s/vmstat", dir);
+    fs_write_replace(vmstat, host_text, strlen(host_text), NULL);
+    is_int(oom_kills_host(vmstat), 12, "of the host");
+    is_int(oom_kills_host("/nonexistent"), -1, "which nobody counts");
+    ok(oom_kills_host(NULL) >= -1, "of this host");
     ok(oom_kills(NULL, NULL) >= -1, "this machine");
     fs_remove_tree(dir, NULL);
     return tap_done();

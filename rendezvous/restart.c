@@ -64,11 +64,28 @@ static unsigned shell_code(const struct failure *f)
     return RUN_FAILED;
 }
 
+/* The sets known by name have codes that others than the kernel's lack of memory
+ * ends with as well; who lists them means each. */
+static bool is_listed(const struct restart_policy *p)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(presets); i++) {
+        struct restart_policy preset = {0};
+
+        restart_preset(&preset, presets[i].name);
+        if (memcmp(preset.retryable, p->retryable,
+                   sizeof(p->retryable)) == 0) {
+            return false;
+        }
+    }
+    return p->kind == RESTART_EXIT_CODE;
+}
+
 bool restart_allowed(const struct restart_policy *p, const struct failure *f)
 {
     unsigned code = shell_code(f);
 
-    if (f->kind == FAILURE_EXEC || f->kind == FAILURE_OOM) {
+    if (f->kind == FAILURE_EXEC ||
+        (f->kind == FAILURE_OOM && !is_listed(p))) {
         return false;
     }
     switch (p->kind) {

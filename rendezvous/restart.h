@@ -51,7 +51,8 @@ void restart_allow(struct restart_policy *p, unsigned first, unsigned last);
 bool restart_preset(struct restart_policy *p, const char *name);
 
 /* Whether this failure may be followed by a restart, the budget aside. Not a
- * command that cannot start, nor lack of memory: they would only come again. */
+ * command that cannot start, nor lack of memory: they would only come again. But
+ * codes other than a set known by name may have 137, which is to mean it. */
 bool restart_allowed(const struct restart_policy *p, const struct failure *f);
 
 /* How long to wait before restart number `n_quick` (from 1) of a row of

@@ -100,8 +100,40 @@ static void test_backoff(void)
     ok(restart_backoff_ms(&p, 9) == UINT64_MAX, "does not wrap");
 }
 
+/* Lack of memory is started again after by those alone who have listed its code. */
+static void test_memory(void)
+{
+    static const struct failure oom = {.kind = FAILURE_OOM, .signal = 9};
+    static const struct {
+        const char *what;
+        enum restart_kind kind;
+        uint8_t codes[5];
+        bool want;
+    } cases[] = {
+        {"a list with 137", RESTART_EXIT_CODE, {137}, true},
+        {"with others beside it", RESTART_EXIT_CODE, {1, 137}, true},
+        {"a list without it", RESTART_EXIT_CODE, {1, 139}, false},
+        {"no code", RESTART_EXIT_CODE, {0}, false},
+        {"the list that is t9k", RESTART_EXIT_CODE, {130, 137, 138, 143}, false},
+        {"another policy", RESTART_ALWAYS, {137}, false},
+        {"another policy", RESTART_ON_FAILURE, {137}, false},
+        {"another policy", RESTART_NEVER, {137}, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct restart_policy p = {.kind = cases[i].kind};
+
+        for (size_t k = 0; cases[i].codes[k]; k++) {
+            restart_allow(&p, cases[i].codes[k], cases[i].codes[k]);
+        }
+        is_int(restart_allowed(&p, &oom), cases[i].want, "%s, policy %d",
+               cases[i].what, cases[i].kind);
+    }
+}
+
 int main(void)
 {
+    test_memory();
     test_exit_status();
     test_allowed();
     test_backoff();

@@ -120,7 +120,8 @@ static const struct field restart_fields[] = {
      .help = "wait before the first restart, doubled up to the second time"},
     {"exitCodes", FIELD_CODES, AT(restart.retry_codes), .def = "kubeflow",
      .help = "with policy ExitCode: the codes that are started again; "
-             "kubeflow is 128 to 255, t9k is 130, 137, 138 and 143"},
+             "kubeflow is 128 to 255, t9k is 130, 137, 138 and 143; after lack of "
+             "memory only where another list has 137"},
     {"preload", FIELD_LIST, AT(restart.preload), .def = "[]",
      .help = "Python modules that an interpreter on each node imports "
              "beforehand; the workers of a restart are forked from it"},

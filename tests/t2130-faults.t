@@ -341,6 +341,33 @@ test_memory_kill() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# On a machine without cgroups of its own only the host's kills are counted, which may
+# have been anybody's.
+test_memory_kill_of_host() {
+    can_fake || { skip 'no mount namespace' 6; return; }
+    rm -rf run fake && mkdir fake
+    printf 'pgfault 3\noom_kill 5\n' >fake/vmstat
+    bare() { unshare -m sh -c 'mount --bind fake /sys/fs/cgroup && mount --bind fake/vmstat /proc/vmstat && exec "$@"' sh "$@"; }
+    run bare timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 --max-restarts 2 -- \
+        sh -c "[ \$RANK = 0 ] && exec sleep 1000; printf 'pgfault 4\noom_kill 6\n' >fake/vmstat; kill -KILL \$\$"
+    is "$status:$(field failure.rank):$(field restarts)" 137:1:0 'a worker that dies with a kill of the host' || show
+    like "$(cat err)" 'was killed by the kernel for lack of memory' 'was killed for lack of memory' || show
+    rm -rf run
+    run bare timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 --max-restarts 1 \
+        --set restart.backoff=1ms..1ms -- sh -c '[ $RANK = 0 ] && exec sleep 1000; kill -KILL $$'
+    is "$status:$(field restarts)" 137:1 'one that somebody killed was not' || show
+    rm -rf run
+    run bare timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 --max-restarts 0 -- \
+        sh -c "[ \$RANK = 0 ] && exec sleep 1000; printf 'pgfault 4\noom_kill 9\n' >fake/vmstat; sleep 15; kill -KILL \$\$"
+    is "$status" 137 'nor one that died long after another kill' || show
+    unlike "$(cat err)" 'lack of memory' 'whatever was counted'
+    rm -rf run
+    printf 'oom_kill 5\n' >fake/vmstat
+    run bare timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 --set 'restart={policy: ExitCode, exitCodes: [137], max: 1, backoff: 1ms..1ms}' -- \
+        sh -c "[ \$TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; printf 'oom_kill 6\n' >fake/vmstat; kill -KILL \$\$"
+    is "$status:$(field restarts)" 0:1 'who lists its code is started again' || show
+}
+
 # The kernel killed all of a cgroup at once: the next start in it finds the count.
 test_group_kill() {
     can_fake || { skip 'no mount namespace' 4; return; }
