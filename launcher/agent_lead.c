@@ -59,6 +59,7 @@ static void give(struct agent_lead *l, const struct order *order)
         warn(l, order);
         record_started(l->record, order);
         lead_hang_ordered(l->hang, order);
+        log_pruner_start(l->old_logs, order->generation);
     }
     agent_order_publish(&l->order, order);
 }

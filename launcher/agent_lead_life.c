@@ -241,6 +241,9 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     }
     rc = record_create(a, &l->record, e);
     rc = rc < 0 ? rc : lead_hang_create(a, l->record, &l->hang, e);
+    rc = rc < 0 ? rc : log_pruner_create(a->run.dir,
+                                         a->config.job->logs.generations,
+                                         &l->old_logs, e);
     rc = rc < 0 ? rc : create_core(l, node_of, heritage, e);
     rc = rc < 0 ? rc : control_watch_create(&a->loop, a->run.dir,
                                             agent_lead_file_request, a,
@@ -292,6 +295,7 @@ static void destroy(struct agent_lead *l, unsigned journal_ms)
     lead_look_destroy(l->look);
     lead_bucket_destroy(l->bucket);
     lead_hang_destroy(l->hang);
+    log_pruner_release(l->old_logs);
     agent_limit_destroy(l->limit);
     agent_order_release(&l->order);
     record_destroy(l->record, journal_ms);

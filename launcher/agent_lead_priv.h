@@ -17,6 +17,7 @@
 #include "launcher/agent_order.h"
 #include "launcher/agent_snap.h"
 #include "launcher/agent_watch.h"
+#include "launcher/log_prune.h"
 #include "rendezvous/lead.h"
 
 #include <jansson.h>
@@ -49,6 +50,7 @@ struct agent_lead {
     bool is_stopping, is_forced;
     bool is_heir; /* another one led before */
     struct lead_hang *hang;
+    struct log_pruner *old_logs;
     uint32_t started;  /* the newest generation; it may be ordered again */
     uint32_t n_quiet;  /* agents that are silent now */
     bool has_warned;

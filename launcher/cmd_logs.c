@@ -222,6 +222,12 @@ static void note_missing(const struct logs *l)
     _free_ bool *here = calloc(s->n_nodes + 1, sizeof(*here));
     size_t n_missing = 0, first = 0;
 
+    if (l->files.n == 0 && l->files.generation > 0 &&
+        l->files.generation < s->generation) {
+        fprintf(stderr, "muster: run %s has no logs of generation %lld here; of "
+                "older ones logs.generations says how many are kept\n",
+                l->run->dir->id, (long long)l->files.generation);
+    }
     if (!here || l->files.generation != s->generation) {
         return;
     }

@@ -203,6 +203,7 @@ struct job_logs {
     char *prefix; /* of each line of it: log_prefix.h */
     uint64_t max_bytes; /* of a log file; 0: no limit */
     uint32_t keep;      /* full ones of each */
+    uint32_t generations; /* beside the first and the one that runs; 0: all */
     bool fold; /* lines that several ranks print are shown once */
     enum job_log_format format;
     enum job_log_files files;

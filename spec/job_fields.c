@@ -345,6 +345,10 @@ static const struct field logs_fields[] = {
     {"keep", FIELD_COUNT, AT(logs.keep), .min = 1, .max = 1000000, .def = "3",
      .help = "with maxSize: so many full files of each log are kept, then the "
              "oldest is removed"},
+    {"generations", FIELD_COUNT, AT(logs.generations), .max = 1000000,
+     .def = "20",
+     .help = "the logs of so many generations before the one that runs are kept, "
+             "and those of the first; older ones are removed; 0: none is"},
     {"dir", FIELD_STRING, FIELD_TAKES_OFF, AT(logs.dir),
      .help = "directory below which the run directory is made, as NAME/ID; "
              "else ./muster-runs"},

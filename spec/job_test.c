@@ -112,7 +112,7 @@ static const char full[] =
     "binding: core\n"
     "preflight: full\n"
     "logs: {show: [0, 3-5], prefix: '{rank} ', fold: yes, format: json, files: node,\n"
-    "       maxSize: 64Mi, keep: 7}\n"
+    "       maxSize: 64Mi, keep: 7, generations: 3}\n"
     "store: tree\n"
     "heartbeat: {timeout: 3s}\n"
     "detach: {timeout: never}\n"

@@ -165,6 +165,26 @@ test_no_files() {
     done
 }
 
+# A run that is started again often keeps the logs of the first generation and of the
+# last ones.
+test_generations() {
+    mrun --nproc-per-node 2 --max-restarts 6 --set logs.generations=2 --set restart.backoff=1ms..1ms -- \
+        sh -c 'echo generation $MUSTER_GENERATION; [ $MUSTER_GENERATION = 7 ] || exit 1'
+    is "$status" 0 'a run with six restarts' || show
+    pruned() { [ "$(ls run/logs | sort -n | tr '\n' ' ')" = '1 5 6 7 ' ]; }
+    ok 'keeps the logs of four generations' wait_for 60 pruned || diag "$(ls run/logs)"
+    run "$MUSTER" logs run -r 0 --previous
+    is "$(cat out)" '[0] generation 6' 'of the one before the newest' || show
+    run "$MUSTER" logs run -r 0 -g 1
+    is "$(cat out)" '[0] generation 1' 'and of the first' || show
+    run "$MUSTER" logs run -g 3
+    is "$status:$(cat out)" 0: 'one has none any more'
+    like "$(cat err)" 'no logs of generation 3 here; of older ones logs.generations says' 'which is said' || show
+    mrun --nproc-per-node 1 --max-restarts 3 --set logs.generations=0 --set restart.backoff=1ms..1ms -- \
+        sh -c 'echo $MUSTER_GENERATION; exit $((MUSTER_GENERATION < 4))'
+    is "$(ls run/logs | tr '\n' ' ')" '1 2 3 4 ' 'none is removed where all are to be kept' || show
+}
+
 test_previous() {
     mrun --nproc-per-node 2 --max-restarts 2 --set restart.backoff=10ms..20ms -- \
         sh -c 'echo generation $MUSTER_GENERATION; [ $MUSTER_GENERATION = 3 ] || [ $RANK = 1 ] || exit 1'

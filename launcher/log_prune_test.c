@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "launcher/log_prune.h"
+#include "tests/lib/tap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/muster-prune.XXXXXX";
+
+static void make(const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/logs/%s/0", dir, name);
+    if (fs_mkdirs(path, NULL) < 0) {
+        bail_out("%s", path);
+    }
+    snprintf(path, sizeof(path), "%s/logs/%s/0/stdout", dir, name);
+    fs_write_replace(path, "x\n", 2, NULL);
+}
+
+static bool there(const char *name)
+{
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/logs/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* As digits: the generations of 1 to 9 that are there. */
+static const char *left(void)
+{
+    static char text[10];
+    size_t n = 0;
+
+    for (char c = '1'; c <= '9'; c++) {
+        if (there((char[]){c, '\0'})) {
+            text[n++] = c;
+        }
+    }
+    text[n] = '\0';
+    return text;
+}
+
+static void test_keeps(void)
+{
+    static const struct {
+        uint32_t keep;
+        int64_t running;
+        const char *want; /* of 1 to 9 */
+    } cases[] = {
+        {0, 9, "123456789"}, {1, 9, "189"}, {2, 9, "1789"},
+        {7, 9, "123456789"}, {8, 9, "123456789"}, {UINT32_MAX, 9, "123456789"},
+        {1, 1, "123456789"}, {1, 2, "123456789"}, {1, 3, "123456789"},
+        {1, 4, "13456789"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char got[10] = "";
+
+        for (char c = '1'; c <= '9'; c++) {
+            if (log_prune_keeps(c - '0', cases[i].running, cases[i].keep)) {
+                strncat(got, &c, 1);
+            }
+        }
+        is_str(got, cases[i].want, "%u beside number %d", cases[i].keep,
+               (int)cases[i].running);
+    }
+}
+
+static void test_prune(void)
+{
+    static const char *const others[] = {"notes", "3x", "-4", "node-3"};
+    struct error e = {0};
+
+    for (char c = '1'; c <= '9'; c++) {
+        make((char[]){c, '\0'});
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        make(others[i]);
+    }
+    is_int(log_prune(dir, 9, 2, &e), 5, "five are removed: %s", e.text);
+    is_str(left(), "1789", "the first is left, and the last ones");
+    is_int(log_prune(dir, 9, 2, &e), 0, "once");
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        ok(there(others[i]), "%s is nobody's", others[i]);
+    }
+    is_int(log_prune("/nonexistent", 9, 2, &e), 0, "no logs are no failure");
+}
+
+/* A link of that name leads elsewhere, where all stays. */
+static void test_link(void)
+{
+    struct error e = {0};
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/logs/4", dir);
+    make("notes");
+    is_int(symlink("notes", path), 0, "a link");
+    log_prune(dir, 9, 2, &e);
+    ok(!there("4"), "is removed");
+    ok(there("notes/0/stdout"), "and what it leads to is not");
+}
+
+int main(void)
+{
+    if (!mkdtemp(dir)) {
+        bail_out("mkdtemp");
+    }
+    test_keeps();
+    test_prune();
+    test_link();
+    fs_remove_tree(dir, NULL);
+    return tap_done();
+}
