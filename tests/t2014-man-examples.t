@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # What the manual pages show as examples does what it says: every line of every
-# EXAMPLES section is run, on runs of the names that it has. Only what one machine
+# EXAMPLES section, which each page of a command has, is run, on runs of the names that
+# it has, and what muster-job(5) shows of a file is held to be one. Only what one machine
 # lacks is put in another way (as_here).
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
@@ -112,6 +113,13 @@ try() {
         wait "$front" 2>/dev/null
         on_run "$1"
         ;;
+    'muster cancel '*)
+        hold
+        works 0 "$1"
+        wait_exit 60 "$front"
+        is "$status" 130 'the run is cancelled' || diag "$(cat train.err)"
+        rm -f hold
+        ;;
     'muster checkpoint '*)
         hold
         works 0 "$1"
@@ -154,11 +162,27 @@ is "$status" 0 'a run that is over' || show
 rm fail
 
 for page in "$MUSTER_SRCDIR"/doc/man/*.scd; do
-    grep -q '^# EXAMPLES' "$page" || continue
+    if ! grep -q '^# EXAMPLES' "$page"; then
+        case $page in *.1.scd) fail "$(basename "$page") has no examples" ;; esac
+        continue
+    fi
     isnt "$(examples "$page")" '' "$(basename "$page") has examples"
     while IFS= read -r line <&9; do
         [ -z "$line" ] || try "$line"
     done 9< <(examples "$page")
 done
 num "$tried" -ge 30 "$tried examples were run"
+
+# The page of the file: the whole one that it begins with, and what it shows of others.
+page=$MUSTER_SRCDIR/doc/man/muster-job.5.in
+sed -n '/^```/,/^```/{/^```/!p}' "$page" >whole.yaml
+works 0 'muster validate whole.yaml'
+n=0
+while IFS= read -r line <&9; do
+    printf '%s\n' 'apiVersion: muster/v1' 'kind: Job' 'command: [python, train.py]' "$line" >part.yaml
+    run muster validate part.yaml
+    is "$status" 0 "$line" || show
+    n=$((n + 1))
+done 9< <(sed -n 's/^\t\([a-zA-Z]*: .*\)/\1/p' "$page")
+num "$n" -ge 5 "$n parts of a file are right"
 done_testing
