@@ -63,7 +63,8 @@ static const struct launcher_option options[] = {
      "with deepspeed itself"},
     {"bind-cores-to-rank", 0, BIND, NULL},
     {"bind-core-list", 1, REFUSED,
-     "expected binding in the spec, which shares out all cores of a node"},
+     "muster binds workers to nothing yet: expected taskset or numactl in the "
+     "command"},
     {"ssh-port", 1, REFUSED,
      "expected Port for these hosts in the configuration of ssh"},
     {"venv-script", 1, REFUSED,

@@ -48,7 +48,9 @@ static const struct launcher_option options[] = {
     {"mpi-args", 1, BY_MPI},
     {"mpi-threads-disable", 0, ENV, "HOROVOD_MPI_THREADS_DISABLE"},
     {"no-mpi-threads-disable", 0, OFF, "HOROVOD_MPI_THREADS_DISABLE"},
-    {"binding-args", 1, REFUSED, "expected binding in the spec"},
+    {"binding-args", 1, REFUSED,
+     "muster binds workers to nothing yet: expected taskset or numactl in the "
+     "command"},
     {"ssh-port", 1, OWN_SSH},
     {"p", 1, OWN_SSH},
     {"ssh-identity-file", 1, OWN_SSH},

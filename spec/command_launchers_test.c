@@ -130,7 +130,10 @@ static void test_bad(void)
         {"deepspeed --ssh_port 1 t.py", "--ssh_port of deepspeed"},
         {"deepspeed --venv_script a t.py", "--venv_script of deepspeed"},
         {"deepspeed --launcher_args a t.py", "--launcher_args of deepspeed"},
-        {"deepspeed --bind_core_list 1 t.py", "--bind_core_list of deepspeed"},
+        {"deepspeed --bind_core_list 1 t.py", "--bind_core_list of deepspeed; "
+         "muster binds workers to nothing yet"},
+        {"horovodrun --binding-args=x t", "--binding-args of horovodrun; muster "
+                                          "binds workers to nothing yet"},
         {"deepspeed --module --no_python t", "both --module and --no-python"},
         {"deepspeed --bogus t.py", "--bogus of deepspeed; expected an option"},
         {"deepspeed --num_gpus", "--num_gpus of deepspeed without a value"},

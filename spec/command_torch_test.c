@@ -248,7 +248,19 @@ static void test_noted(void)
         {"--rdzv-backend=etcd", "gathers the processes itself"},
         {"--rdzv-endpoint=h:1", "gathers the processes itself"},
         {"--rdzv-conf=", "gathers the processes itself"},
-        {"--rdzv-conf=timeout=9", "gathers the processes itself"},
+        {"--rdzv-conf=timeout=9", "timeout in --rdzv-conf of torchrun has no "
+                                  "effect: muster gathers the processes"},
+        {"--rdzv-conf=join_timeout=9,last_call_timeout=3",
+         "last_call_timeout in --rdzv-conf of torchrun has no effect: muster "
+         "looks for the hosts itself"},
+        {"--rdzv-conf=keep_alive_interval=3,join_timeout=9",
+         "heartbeat.timeout says"},
+        {"--rdzv-conf=rank=3", "rank in --rdzv-conf of torchrun has no effect: "
+                               "muster gives the ranks"},
+        {"--rdzv-conf=close_timeout=3", "limits.grace"},
+        {"--rdzv-conf=join_timeout=9", NULL},
+        {"--rdzv-conf=mine=3", "mine in --rdzv-conf of torchrun has no effect: "
+                               "muster does not know it"},
         {"--rdzv-id=none", NULL},
         {"--node-rank=0", "gathers the processes itself"},
         {"--master-addr=h", "gathers the processes itself"},

@@ -33,6 +33,46 @@ void torch_refuse(struct command *cmd, const struct launcher_hit *hit,
 
 /* --- --rdzv-conf --- */
 
+#define GATHERS "muster gathers the processes itself"
+
+/* Why a key changes nothing; NULL for the one that does. */
+static const char *why_not(const char *key, size_t len)
+{
+    static const char *const keys[][2] = {
+        {"join_timeout", NULL},
+        {"timeout", GATHERS},
+        {"read_timeout", GATHERS},
+        {"is_host", GATHERS},
+        {"store_type", GATHERS},
+        {"use_libuv", GATHERS},
+        {"last_call_timeout", "muster looks for the hosts itself, and begins "
+                              "with those that have answered"},
+        {"close_timeout", "limits.grace is the time that workers get to end"},
+        {"heartbeat", "heartbeat.timeout says when a node is lost"},
+        {"keep_alive_interval", "heartbeat.timeout says when a node is lost"},
+        {"keep_alive_max_attempt",
+         "heartbeat.timeout says when a node is lost"},
+        {"rank", "muster gives the ranks itself"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        if (strlen(keys[i][0]) == len && memcmp(keys[i][0], key, len) == 0) {
+            return keys[i][1];
+        }
+    }
+    return "muster does not know it";
+}
+
+static void note_key(struct command *cmd, const struct launcher_hit *hit,
+                     const char *key, const char *why)
+{
+    if (why && !hit->is_environment) {
+        report_note(cmd->c->report, &hit->node->place,
+                    "%.*s in --rdzv-conf of %s has no effect: %s",
+                    (int)strcspn(key, "="), key, cmd->launcher, why);
+    }
+}
+
 void torch_read_rdzv_conf(struct command *cmd, const struct launcher_hit *hit)
 {
     static const char key[] = "join_timeout=";
@@ -46,14 +86,15 @@ void torch_read_rdzv_conf(struct command *cmd, const struct launcher_hit *hit)
             return;
         }
         timeout = str_starts(s, key) ? s + sizeof(key) - 1 : timeout;
+        note_key(cmd, hit, s, why_not(s, strcspn(s, "=")));
         s += len + (s[len] == ',');
     }
     if (timeout) {
         command_offer(cmd, hit, "gang.timeout",
                       command_seconds(cmd, hit->values[0], timeout,
                                       strcspn(timeout, ",")));
-    } else {
-        command_note(cmd, hit, "muster gathers the processes itself");
+    } else if (!hit->values[0]->text[0]) {
+        command_note(cmd, hit, GATHERS);
     }
 }
 

@@ -73,12 +73,17 @@ E2
 test_noted() {
     local o
     for o in --monitor-interval=1 --start-method=fork --tee=3 '-t 3' --log-line-prefix-template=a --standalone \
-        --rdzv-backend=c10d --rdzv-endpoint=h:1 --signals-to-handle=SIGTERM --node-rank=1 --master-addr=h --master-port=1 --local-addr=h --local-addr=127.0.0.1 --local-addr=::1 \
-        --rdzv-conf=timeout=3; do
+        --rdzv-backend=c10d --rdzv-endpoint=h:1 --signals-to-handle=SIGTERM --node-rank=1 --master-addr=h --master-port=1 --local-addr=h --local-addr=127.0.0.1 --local-addr=::1; do
         run "$MUSTER" validate -- torchrun $o show.py
         is "$status" 0 "$o is taken"
         like "$(cat out)" "${o%% *} of torchrun has no effect: " 'and its loss is told'
     done
+    run "$MUSTER" validate -- torchrun --rdzv-conf=timeout=3,join_timeout=9,rank=1 show.py
+    is "$status" 0 '--rdzv-conf is taken'
+    for o in timeout rank; do
+        like "$(cat out)" "$o in --rdzv-conf of torchrun has no effect: " "and the loss of its $o is told"
+    done
+    unlike "$(cat out)" 'join_timeout in' 'but not of what counts'
 }
 
 test_refused() {

@@ -80,5 +80,8 @@ for ((i = 0; i < ${#parts[@]}; i++)); do
         check "${parts[i]}" "${parts[k]}"
     done
 done
+# Far more than it takes, and far less than what a lease and a grace time that wait for
+# one another in turn would come to.
+num "$slowest" -le 30000 'nothing is left for long'
 diag "nothing was left after at most $slowest ms (killed: $slowest_what)"
 done_testing
