@@ -8,6 +8,7 @@
 
 #include "launcher/agent.h"
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/key.h"
 #include "base/proc.h"
@@ -238,7 +239,7 @@ static int join_tree(struct agent *a, struct error *e)
         .arity = tree_arity(),
         .lease_ms = FIRST_LEASE_MS,
         .run_id = a->run.id,
-        .version = PACKAGE_VERSION,
+        .version = build_name(),
         .key = a->key,
         .listener = a->listener,
         .front_port = a->run.front_port,

@@ -7,6 +7,7 @@
 
 #include "launcher/agent.h"
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/key.h"
@@ -41,7 +42,7 @@ static int describe_self(struct agent *a, struct buf *ret, struct error *e)
         return rc;
     }
     str_copy(entry.host, sizeof(entry.host), a->host);
-    str_copy(entry.version, sizeof(entry.version), PACKAGE_VERSION);
+    str_copy(entry.version, sizeof(entry.version), build_name());
     node_facts(NULL, &node);
     entry.slots = procs_cpus(&node);
     entry.port = link_listener_port(a->listener);

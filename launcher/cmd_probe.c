@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/key.h"
@@ -77,7 +78,7 @@ static int answer(const json_t *question, struct jsonw *w, struct error *e)
     }
     gethostname(host, sizeof(host) - 1);
     machine_id(id, sizeof(id));
-    jsonw_str(w, "version", PACKAGE_VERSION);
+    jsonw_str(w, "version", build_name());
     jsonw_str(w, "host", host);
     jsonw_str(w, "id", id);
     jsonw_bool(w, "shared", shared == 1);
@@ -133,7 +134,7 @@ static void answer_node(struct jsonw *w)
     gethostname(host, sizeof(host) - 1);
     fs_read("/proc/meminfo", 64 << 10, &memory, NULL, NULL);
     node_facts(NULL, &facts);
-    jsonw_str(w, "version", PACKAGE_VERSION);
+    jsonw_str(w, "version", build_name());
     jsonw_str(w, "host", host);
     jsonw_opt_str(w, "slurm_node", node ? node : "");
     jsonw_int(w, "cpus", procs_cpus(&facts));

@@ -5,6 +5,7 @@
 #include "launcher/commands.h"
 
 #include "base/buf.h"
+#include "base/build.h"
 #include "launcher/jsonw.h"
 #include "launcher/options.h"
 #include "launcher/show.h"
@@ -28,8 +29,8 @@ static const struct option_def table[] = {
 static const struct options options = {
     .command = "version",
     .usage = "[-o json|yaml]",
-    .about = "Shows the version of muster, of the formats that it writes, and "
-             "of the libraries that it runs with.",
+    .about = "Shows the version and the build of muster, the formats that it "
+             "writes, and the libraries that it runs with.",
     .table = table,
 };
 
@@ -39,6 +40,7 @@ static void write_version(struct buf *to)
 
     jsonw_object(&w, NULL);
     jsonw_str(&w, "version", PACKAGE_VERSION);
+    jsonw_opt_str(&w, "build", build_id());
     jsonw_int(&w, "run_directory_format", RUNDIR_FORMAT);
     jsonw_int(&w, "status_format", STATUS_VERSION);
     jsonw_str(&w, "libuv", uv_version_string());
@@ -58,7 +60,7 @@ int cmd_version(int argc, char **argv)
         return rc;
     }
     if (set.format == SHOW_TABLE || set.format == SHOW_WIDE) {
-        printf("muster %s\n", PACKAGE_VERSION);
+        printf("muster %s\n", build_name());
         return EXIT_OK;
     }
     write_version(&json);

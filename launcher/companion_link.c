@@ -3,6 +3,7 @@
 
 #include "launcher/companion_link.h"
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/key.h"
 #include "base/seqsock.h"
@@ -36,6 +37,7 @@ struct companion_link {
     struct peer *peers[MAX_PEERS];
     uint64_t n_peers; /* that ever connected */
     struct peer *current; /* of the newest epoch */
+    bool had_one; /* there was one, at some time */
     uv_loop_t *loop;
 };
 
@@ -105,10 +107,22 @@ static void refuse_version(struct peer *p, const struct companion_hello *h)
     snprintf(why, sizeof(why), "this agent is of muster %s (companions of "
              "version %d), and muster-mpi of muster %s (version %u): install "
              "both from one build, and none while a run is under way",
-             PACKAGE_VERSION, COMPANION_VERSION,
+             build_name(), COMPANION_VERSION,
              h->muster_version[0] ? h->muster_version : "of another age",
              h->version);
     refuse(p, why);
+}
+
+/* Of another build than this agent: nobody else will come to one that was started
+ * for it. */
+static void refuse_build(struct peer *p, const struct companion_hello *h)
+{
+    struct companion_link *l = p->link;
+
+    refuse_version(p, h);
+    if (!l->had_one) {
+        l->ops.on_lost(l->ctx, h->epoch);
+    }
 }
 
 static void take_hello(struct peer *p, const struct seqsock_msg *m)
@@ -122,8 +136,8 @@ static void take_hello(struct peer *p, const struct seqsock_msg *m)
         h = (struct companion_hello){0};
     }
     if (h.version != COMPANION_VERSION ||
-        strcmp(h.muster_version, PACKAGE_VERSION) != 0) {
-        refuse_version(p, &h);
+        strcmp(h.muster_version, build_name()) != 0) {
+        refuse_build(p, &h);
         return;
     }
     if (l->current && l->current->epoch >= h.epoch) {
@@ -140,6 +154,7 @@ static void take_hello(struct peer *p, const struct seqsock_msg *m)
         peer_close(l->current);
     }
     l->current = p;
+    l->had_one = true;
     companion_info_encode(&l->place, &l->info, &b);
     if (seqsock_send(p->fd, COMPANION_INFO, &b, NULL, 0) < 0) {
         peer_close(p);

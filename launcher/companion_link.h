@@ -34,7 +34,8 @@ struct companion_link_ops {
     /* mpirun passed on SIGUSR1 or SIGUSR2: the end is near. */
     void (*on_notice)(void *ctx);
     /* The newest companion is gone, and with it its MPI world, that of `epoch`,
-     * which it may not have brought yet. */
+     * which it may not have brought yet; or the first one to come is of another
+     * build, and was sent away. */
     void (*on_lost)(void *ctx, uint64_t epoch);
 };
 

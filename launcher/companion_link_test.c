@@ -208,6 +208,8 @@ static void test_hostile(void)
     open_world(&t);
     fd = say_hello(&t, 1, "another version");
     is_int(next_type(fd), COMPANION_REFUSED, "another version is refused");
+    is_int(t.n_lost, 1, "and nobody else will come");
+    t.n_lost = 0;
     close(fd);
     fd = seqsock_connect(t.path, NULL);
     bring_world(&t, fd, 9);
@@ -224,6 +226,7 @@ static void test_hostile(void)
     seqsock_send(fd, COMPANION_HELLO, &b, NULL, 0);
     turn(&t);
     is_int(next_type(fd), COMPANION_REFUSED, "another protocol is refused");
+    t.n_lost = 0;
     close(fd);
     fd = say_hello(&t, 1, PACKAGE_VERSION);
     next_type(fd);
@@ -236,6 +239,10 @@ static void test_hostile(void)
     is_int(next_type(fd), COMPANION_REFUSED, "but not a world");
     is_int(t.n_lost, 1, "which is then lost");
     is_int((intmax_t)t.lost_epoch, 1, "although it never was one");
+    close(fd);
+    fd = say_hello(&t, 9, "another version");
+    next_type(fd);
+    is_int(t.n_lost, 1, "that one of another build came is none, later");
     close(fd);
     fd = say_hello(&t, 1, PACKAGE_VERSION);
     next_type(fd);

@@ -3,6 +3,7 @@
 
 #include "launcher/front_priv.h"
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "base/wire.h"
@@ -130,7 +131,7 @@ static void refuse_version(struct front *f, const char *version)
 
     snprintf(text, sizeof(text), "the lead's host has muster %s, and this one "
              "%s: install the same one on all hosts", version,
-             PACKAGE_VERSION);
+             build_name());
     if (f->config->attach) {
         front_leave(f, EXIT_FAILED, text);
     } else {
@@ -182,7 +183,7 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
         link_close(l);
         return;
     }
-    if (strcmp(h.version, PACKAGE_VERSION) != 0) {
+    if (strcmp(h.version, build_name()) != 0) {
         link_close(l);
         refuse_version(f, h.version);
         return;

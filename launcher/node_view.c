@@ -3,6 +3,7 @@
 
 #include "launcher/node_view.h"
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
@@ -66,9 +67,9 @@ static void take_answer(struct node_view *v, const json_t *o)
     take_text(v->problem, sizeof(v->problem), o, "error");
     take_text(v->host, sizeof(v->host), o, "host");
     take_text(v->slurm_node, sizeof(v->slurm_node), o, "slurm_node");
-    if (!v->problem[0] && strcmp(version, PACKAGE_VERSION) != 0) {
+    if (!v->problem[0] && strcmp(version, build_name()) != 0) {
         snprintf(v->problem, sizeof(v->problem), "has muster %s, this machine "
-                 "has %s", version[0] ? version : "?", PACKAGE_VERSION);
+                 "has %s", version[0] ? version : "?", build_name());
     }
     v->cpus = (uint32_t)take_u64(o, "cpus");
     jsonw_read_num(json_object_get(o, "load"), &v->load);

@@ -4,6 +4,7 @@
 #include "launcher/probe.h"
 
 #include "base/buf.h"
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
@@ -64,9 +65,9 @@ void probe_judge(const struct fanout_task *task, struct probe_answer *ret)
                  ? "muster is not installed there at the same path (%s)"
                  : "cannot be reached over ssh (%s)",
                  line[0] ? line : "no output");
-    } else if (strcmp(version, PACKAGE_VERSION) != 0) {
+    } else if (strcmp(version, build_name()) != 0) {
         snprintf(ret->problem, sizeof(ret->problem), "has muster %.60s, this "
-                 "machine has %s", version, PACKAGE_VERSION);
+                 "machine has %s", version, build_name());
     }
     str_copy(ret->boot_id, sizeof(ret->boot_id), id ? id : "");
     str_copy(ret->host, sizeof(ret->host), host ? host : "");

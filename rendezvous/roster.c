@@ -3,6 +3,7 @@
 
 #include "rendezvous/roster.h"
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/wire.h"
 
@@ -110,12 +111,12 @@ static int refuse_format(struct wire_reader *r, struct error *e)
         return error_text(e, ERR_VERSION, "an agent of another version of "
                           "muster than this (%s): install the same one on all "
                           "hosts, muster and libexec/muster from one build",
-                          PACKAGE_VERSION);
+                          build_name());
     }
     return error_text(e, ERR_VERSION, "muster is version %s on %s, and version "
                       "%s here: install the same one on all hosts, muster and "
                       "libexec/muster from one build", version, host,
-                      PACKAGE_VERSION);
+                      build_name());
 }
 
 int roster_entry_decode(const void *data, size_t len, struct roster_entry *ret,

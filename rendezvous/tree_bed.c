@@ -85,8 +85,10 @@ static void on_uplink(void *ctx, bool up, const char *why)
 
 static void on_refused(void *ctx, const char *why)
 {
-    (void)why;
-    ((struct node *)ctx)->n_refused++;
+    struct node *n = ctx;
+
+    str_copy(n->refused, sizeof(n->refused), why);
+    n->n_refused++;
 }
 
 static void on_writable(void *ctx)
@@ -169,8 +171,9 @@ void bed_join(struct world *w, uint32_t rank, const char *run_id)
     struct tree_config config = {
         .loop = &w->loop, .roster = &w->roster, .rank = rank,
         .arity = BED_ARITY, .lease_ms = bed_lease_ms(), .run_id = run_id,
-        .version = "v", .key = bed_key, .listener = n->listener, .ops = &ops,
-        .ctx = n, .front_addrs = w->front_port ? front : NULL,
+        .version = w->version ? w->version : "v", .key = bed_key,
+        .listener = n->listener, .ops = &ops, .ctx = n,
+        .front_addrs = w->front_port ? front : NULL,
         .front_port = w->front_port,
     };
 

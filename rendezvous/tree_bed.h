@@ -24,6 +24,7 @@ struct node {
     char order[32];
     char config[32];
     char asked[32];
+    char refused[256];
     int n_uplinks, n_words, n_refused, n_configs, n_drained;
     uint64_t word_age;
     struct tree_word word;
@@ -38,6 +39,7 @@ struct world {
     uv_loop_t loop;
     struct roster roster;
     struct node nodes[BED_NODES];
+    const char *version; /* of those that join from here on; NULL: "v" */
     int reports[BED_NODES]; /* at the lead, by rank */
     int events[BED_NODES];
     int lost[BED_NODES];

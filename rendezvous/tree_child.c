@@ -7,6 +7,7 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,7 +139,9 @@ static void refuse(struct link *l, const char *why)
     link_close(l);
 }
 
-static const char *why_not(const struct tree *t, const struct tree_hello *h)
+/* NULL, or words: fixed ones, or in `text`. */
+static const char *why_not(const struct tree *t, const struct tree_hello *h,
+                           char text[2 * TREE_ID_BYTES + 64])
 {
     if (strcmp(h->run_id, t->run_id) != 0) {
         return "another run";
@@ -150,7 +153,9 @@ static const char *why_not(const struct tree *t, const struct tree_hello *h)
         return "this rank belongs to another part of the tree";
     }
     if (strcmp(h->version, t->version) != 0) {
-        return "another version of muster";
+        snprintf(text, 2 * TREE_ID_BYTES + 64, "it is of muster %s, and the "
+                 "node above it of muster %s", h->version, t->version);
+        return text;
     }
     return NULL;
 }
@@ -176,6 +181,7 @@ void tree_on_peer(struct link *l, const struct channel_frame *first,
     struct tree *t = ctx;
     struct tree_hello h;
     struct child *c, *old;
+    char text[2 * TREE_ID_BYTES + 64];
     const char *why;
 
     if (first->type != TREE_HELLO && t->ops.on_stranger) {
@@ -187,7 +193,7 @@ void tree_on_peer(struct link *l, const struct channel_frame *first,
         link_close(l);
         return;
     }
-    why = why_not(t, &h);
+    why = why_not(t, &h, text);
     c = why ? NULL : calloc(1, sizeof(*c));
     if (!c) {
         refuse(l, why ? why : "out of memory");

@@ -132,6 +132,20 @@ static void test_other_run(void)
     bed_close(&w);
 }
 
+static void test_other_build(void)
+{
+    struct world w;
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    w.version = "v (build 2)";
+    bed_join(&w, 2, "run");
+    ok(bed_run_until(&w, refused), "a member of another build is refused");
+    is_str(w.nodes[2].refused, "it is of muster v (build 2), and the node above "
+           "it of muster v", "and told which one it would have to be");
+    bed_close(&w);
+}
+
 static bool is_here(struct world *w)
 {
     return w->here[3] > 0;
@@ -294,6 +308,7 @@ int main(void)
     test_here();
     test_comes_back();
     test_other_run();
+    test_other_build();
     test_lost_with_parent();
     test_loss_is_repeated();
     test_no_word();

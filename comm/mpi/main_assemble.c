@@ -4,6 +4,7 @@
 #include "comm/mpi/main_priv.h"
 
 #include "base/addr.h"
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/key.h"
@@ -213,7 +214,7 @@ static int meet_agent(struct companion *c, struct buf *ret_info,
     }
     c->agent_fd = rc;
     str_copy(hello.muster_version, sizeof(hello.muster_version),
-             PACKAGE_VERSION);
+             build_name());
     companion_hello_encode(&hello, &b);
     rc = seqsock_send(c->agent_fd, COMPANION_HELLO, &b, NULL, 0);
     rc = rc < 0 ? error_set(e, -rc, "speak to the agent")
