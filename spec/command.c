@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "spec/command.h"
+#include "spec/command_wrap.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -314,22 +314,6 @@ static void join_args(const struct context *c, struct node *tree)
              node_scalar(c->arena, &args->place, "", true));
 }
 
-/* Launchers whose options are not read. */
-static void warn_of_unread(const struct context *c, const struct node *word)
-{
-    static const char *const names[] = {"accelerate", "srun", NULL};
-    const char *name = command_basename(word->text);
-
-    for (size_t i = 0; names[i]; i++) {
-        if (strcmp(names[i], name) == 0) {
-            report_warn(c->report, &word->place,
-                        "%s starts processes of its own, and would be started "
-                        "as each of muster's; expected the program itself",
-                        name);
-        }
-    }
-}
-
 static const struct launcher {
     bool (*is)(struct command *cmd);
     bool (*read)(struct command *cmd);
@@ -340,6 +324,21 @@ static const struct launcher {
     {command_is_accelerate, command_read_accelerate},
     {command_is_horovod, command_read_horovod},
 };
+
+static const struct launcher *launcher_of(struct command *cmd)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
+        if (launchers[i].is(cmd)) {
+            return &launchers[i];
+        }
+    }
+    return NULL;
+}
+
+bool command_is_launcher(struct command *cmd)
+{
+    return launcher_of(cmd);
+}
 
 /* The launcher that the job's command is, with its words in `cmd`; NULL where
  * there is no command of words, or it is the program itself. */
@@ -352,12 +351,7 @@ static const struct launcher *find_launcher(struct command *cmd)
     }
     cmd->argv = command->items;
     cmd->n = command->n;
-    for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
-        if (launchers[i].is(cmd)) {
-            return &launchers[i];
-        }
-    }
-    return NULL;
+    return launcher_of(cmd);
 }
 
 /* One launcher that starts another: the resolved job would be read as if it was
@@ -365,8 +359,11 @@ static const struct launcher *find_launcher(struct command *cmd)
 static bool is_last(const struct command *before)
 {
     struct command cmd = {.c = before->c, .tree = before->tree};
+    struct wrap wrap;
 
-    if (!find_launcher(&cmd)) {
+    if (!find_launcher(&cmd) &&
+        (!cmd.n || !command_unwrap(before->c, before->tree, &wrap) ||
+         !find_launcher(&cmd))) {
         return true;
     }
     report_error(cmd.c->report, &cmd.argv[0]->place,
@@ -380,16 +377,22 @@ bool command_settle(const struct context *c, struct node *tree)
     size_t errors = c->report->n_errors;
     struct command cmd = {.c = c, .tree = tree};
     const struct launcher *launcher;
+    struct wrap wrap = {0};
 
     join_args(c, tree);
     launcher = find_launcher(&cmd);
-    if (launcher) {
-        return launcher->read(&cmd) && is_last(&cmd) &&
-               c->report->n_errors == errors;
+    if (!launcher && cmd.n && command_unwrap(c, tree, &wrap)) {
+        launcher = find_launcher(&cmd);
     }
-    if (cmd.n == 0) {
-        return true;
+    if (launcher && (!launcher->read(&cmd) || !is_last(&cmd))) {
+        return false;
     }
-    warn_of_unread(c, cmd.argv[0]);
+    if (launcher && wrap.is_wrapped) {
+        command_rewrap(&wrap);
+    }
+    if (launcher || cmd.n == 0) {
+        return c->report->n_errors == errors;
+    }
+    command_warn_of_unread(c, cmd.argv[0]);
     return c->report->n_errors == errors;
 }

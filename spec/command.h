@@ -145,6 +145,9 @@ bool command_check_python(struct command *cmd);
 bool command_is_one_of(struct command *cmd, const char *const *programs,
                        const char *const *modules);
 
+/* Whether the words at cmd->argv begin with one of the launchers. */
+bool command_is_launcher(struct command *cmd);
+
 /* What a launcher's file gives: whether the command is one of its kind, with
  * cmd->at moved behind its name; and the reading of it. */
 bool command_is_torch(struct command *cmd);

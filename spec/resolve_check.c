@@ -4,7 +4,7 @@
 #include "spec/resolve.h"
 
 #include "base/str.h"
-#include "spec/command.h"
+#include "spec/command_wrap.h"
 
 #include <math.h>
 #include <string.h>
@@ -241,7 +241,8 @@ static bool is_shell_line(const struct strlist *command)
     const char *slash = command->n > 2 ? strrchr(command->items[0], '/') : NULL;
 
     return command->n > 2 && strcmp(command->items[1], "-c") == 0 &&
-           str_ends(slash ? slash + 1 : command->items[0], "sh");
+           str_ends(slash ? slash + 1 : command->items[0], "sh") &&
+           (command->n == 3 || !command_passes_words(command->items[2]));
 }
 
 static void check_checkpoint(const struct context *c, const struct node *tree,

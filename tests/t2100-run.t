@@ -196,6 +196,20 @@ test_many_hosts() {
     num "$(tail -n 1 out | wc -c)" -lt 2000 'and a command that can be run'
 }
 
+# As pods write it: one launcher a node there, which is no program to start twice.
+test_shell_line() {
+    mkdir -p app
+    echo 'import os, sys; print(os.environ["RANK"], os.environ["WORLD_SIZE"], os.getcwd(), *sys.argv[1:])' >app/t.py
+    mrun -- bash -c "cd app && LR=3 && torchrun --nproc_per_node=2 t.py --lr \$LR"
+    is "$status" 0 'a line of shell with a launcher in it' || show
+    is "$(sort out | tr '\n' ';')" "[0] 0 2 $PWD/app --lr 3;[1] 1 2 $PWD/app --lr 3;" 'starts two workers, as the launcher would' || show
+    like "$(cat err)" 'torchrun is not run: muster starts t.py itself' 'which is said'
+    mrun -- env A=5 nice -n 3 bash -c 'torchrun --no-python --nproc-per-node 2 sh -c "echo \$RANK \$WORLD_SIZE \$A; nice"'
+    is "$(sort out | tr '\n' ';')" "[0] 0 2 5;[0] $(($(nice) + 3));[1] 1 2 5;[1] $(($(nice) + 3));" 'behind env and nice' || show
+    mrun --nproc-per-node 1 -- bash -c 'mpirun --version >/dev/null; true'
+    unlike "$(cat err)" 'starts processes' 'and what is not the last command is no launcher of the job' || show
+}
+
 test_dry_run() {
     run "$MUSTER" run --allow-run-as-root --dry-run --nproc-per-node 2 -- python3 'a b.py'
     is "$status" 0 '--dry-run'
