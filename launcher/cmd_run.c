@@ -17,6 +17,7 @@
 #include "launcher/front.h"
 #include "launcher/mpi_world.h"
 #include "launcher/options.h"
+#include "launcher/other_launch.h"
 #include "launcher/probe.h"
 #include "launcher/slurm.h"
 #include "launcher/ssh.h"
@@ -369,7 +370,8 @@ static int run_here(struct run_options *o, struct spec_result *r)
     bool in_mpi = getenv("OMPI_COMM_WORLD_SIZE") || slurm_is_mpi_launch();
     struct error e = {0};
 
-    if (run_check_show_env(o, &e) < 0 || slurm_check_tasks(&e) < 0) {
+    if (run_check_show_env(o, &e) < 0 || slurm_check_tasks(&e) < 0 ||
+        other_launch_check(&e) < 0) {
         return command_fail(&e);
     }
     if (in_mpi && o->attach) {

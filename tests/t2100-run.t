@@ -181,6 +181,17 @@ test_by_hand() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# An mpiexec that muster does not know starts it several times.
+test_other_mpiexec() {
+    rm -rf run
+    PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 run "$MUSTER" run --allow-run-as-root --run-dir run -- touch started
+    is "$status" 2 'one of several processes of MPICH'"'"'s mpiexec is refused' || show
+    like "$(cat err)" 'this is one of 2 processes of an mpiexec that is not Open MPI'"'"'s' 'with the reason'
+    ok 'and starts nothing' [ ! -e run -a ! -e started ]
+    PMI_RANK=0 PMI_SIZE=1 mrun --nproc-per-node 1 -- sh -c 'echo ${PMI_SIZE-none}'
+    is "$status:$(cat out)" '0:[0] none' 'one alone is a run, whose workers know nothing of it' || show
+}
+
 test_output() {
     mrun --nproc-per-node 2 -- sh -c 'i=0; while [ $i -lt 20000 ]; do echo line $i of rank $RANK; i=$((i+1)); done; printf "no newline at the end"'
     is "$status" 0 'workers that print a lot' || show
