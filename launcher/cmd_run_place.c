@@ -49,10 +49,19 @@ static int place(const struct run_options *o, const struct job *job,
         *ret_agents = (unsigned)agents;
         return 0;
     }
+    if (hosts->n < job->nodes.min && hosts->n == 1 && o->as_launcher) {
+        return error_text(e, ERR_USAGE, "--nnodes is %u, and there is 1 host: "
+                          "muster torchrun is started once, and not on each "
+                          "node as torchrun with --node-rank is. On one of "
+                          "them `muster torchrun --hosts A,B ...` reaches the "
+                          "others over ssh; or start it on all at once, by "
+                          "`mpirun --host A,B --map-by ppr:1:node muster "
+                          "torchrun ...`", job->nodes.min);
+    }
     if (hosts->n < job->nodes.min) {
         return error_text(e, ERR_USAGE, "the job needs %u node%s, and %s %zu "
-                          "host%s (--agent-is-node lets one machine stand for "
-                          "many)", job->nodes.min,
+                          "host%s (--hosts A,B names more; --agent-is-node lets "
+                          "one machine stand for many)", job->nodes.min,
                           job->nodes.min == 1 ? "" : "s",
                           hosts->n == 1 ? "there is" : "there are", hosts->n,
                           hosts->n == 1 ? "" : "s");

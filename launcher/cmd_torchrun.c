@@ -45,7 +45,7 @@ static const struct option_def torchrun_options[] = {
      .help = "not shown: 0, 1 (stdout), 2 (stderr), 3, or by local rank: "
              "0:1,1:2; files have all", .letter = 'r'},
     {.name = "tee", .value = "STREAMS",
-     .help = "shown in spite of --redirects", .letter = 't'},
+     .help = "shown in spite of --redirects, behind the role and the local rank", .letter = 't'},
     {.name = "local-ranks-filter", .value = "RANKS",
      .help = "local ranks whose output is shown, as 0,2"},
     {.name = "local-addr", .value = "ADDRESS",

@@ -314,7 +314,9 @@ static void read_option(struct command *cmd, const struct launcher_hit *hit,
         torch_read_prefix(cmd, hit);
         break;
     case TEE:
-        command_note(cmd, hit, hit->option->text);
+        if (!cmd->c->request->as_launcher) {
+            command_note(cmd, hit, hit->option->text);
+        }
         break;
     case EVENTS:
         if (strcmp(value->text, "null") != 0) {
@@ -363,12 +365,17 @@ static struct node *local_rank(struct command *cmd, const struct given *given)
 
 /* torchrun's own defaults, where muster stands in for the command itself; in a
  * job those of muster count. */
-static void settle_defaults(struct command *cmd)
+static void settle_defaults(struct command *cmd, const struct given *given)
 {
     static const char *const defaults[][2] = {{"procsPerNode", "1"},
                                               {"restart.max", "0"}};
     static const struct place at = {.file = "default of torchrun"};
+    const struct launcher_hit *tee = hit_of(given, TEE);
 
+    if (cmd->c->request->as_launcher && !node_get_path(cmd->tree, "logs.prefix")) {
+        torch_default_prefix(cmd, tee->option &&
+                                      strcmp(tee->values[0]->text, "0") != 0);
+    }
     if (cmd->c->request->as_launcher) {
         for (size_t i = 0; i < ARRAY_SIZE(defaults); i++) {
             if (!node_get_path(cmd->tree, defaults[i][0])) {
@@ -424,7 +431,7 @@ bool command_read_torch(struct command *cmd)
         return false;
     }
     resolve_environment(cmd->c, cmd->tree);
-    settle_defaults(cmd);
+    settle_defaults(cmd, &given);
     command_start_python(cmd, local_rank(cmd, &given));
     return cmd->c->report->n_errors == errors;
 }

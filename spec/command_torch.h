@@ -27,6 +27,10 @@ void torch_settle_streams(struct command *cmd,
 /* "[${role_name}${local_rank}]:" becomes logs.prefix. */
 void torch_read_prefix(struct command *cmd, const struct launcher_hit *hit);
 
+/* What torchrun puts before lines where nothing says it: only what it tees has
+ * anything, that is "[default0]:". */
+void torch_default_prefix(struct command *cmd, bool is_teed);
+
 /* Variables by which torchrun's agent is asked for what muster does not do: who
  * relies on that is told. */
 void torch_note_variables(struct command *cmd);

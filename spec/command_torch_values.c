@@ -136,16 +136,32 @@ void torch_read_signals(struct command *cmd, const struct launcher_hit *hit)
 
 /* --- --log-line-prefix-template --- */
 
-void torch_read_prefix(struct command *cmd, const struct launcher_hit *hit)
+static const char *role_of(const struct command *cmd)
 {
     const struct node *role = node_given(node_get(cmd->tree, "torch"), "role");
+
+    return role && role->kind == NODE_SCALAR ? role->text : "default";
+}
+
+void torch_default_prefix(struct command *cmd, bool is_teed)
+{
+    static const struct place at = {.file = "default of torchrun"};
+    struct arena *a = cmd->c->arena;
+    _buf_ struct buf text = {0};
+
+    if (is_teed) {
+        log_prefix_from_torch("[${role_name}${local_rank}]:", role_of(cmd), &text);
+    }
+    node_set_path(a, cmd->tree, "logs.prefix",
+                  node_scalar(a, &at, is_teed ? arena_strdup(a, buf_str(&text))
+                                              : "none", false));
+}
+
+void torch_read_prefix(struct command *cmd, const struct launcher_hit *hit)
+{
     struct node *value = hit->values[0];
     _buf_ struct buf text = {0};
-    int rc = log_prefix_from_torch(value->text,
-                                   role && role->kind == NODE_SCALAR
-                                       ? role->text
-                                       : "default",
-                                   &text);
+    int rc = log_prefix_from_torch(value->text, role_of(cmd), &text);
 
     if (rc < 0) {
         torch_refuse(cmd, hit, "macros as ${rank}, ${local_rank}, ${hostname} "

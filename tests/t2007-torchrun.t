@@ -18,26 +18,26 @@ lines() { sort out | tr '\n' ';'; }
 
 test_defaults() {
     torchrun show.py --lr 3
-    is "$status,$(lines)" '0,[0] I am 0 of 1 with 0 --lr 3;' 'one process, no restarts'
+    is "$status,$(lines)" '0,I am 0 of 1 with 0 --lr 3;' 'one process, no restarts'
     run env FAIL=9 "$MUSTER" torchrun --allow-run-as-root --quiet show.py
     is "$status" 9 'the status of a script that fails'
     is "$(grep -c 'I am' out)" 1 'which is not started again'
     run env PET_NPROC_PER_NODE=2 "$MUSTER" torchrun --allow-run-as-root --quiet show.py
-    is "$(lines)" '[0] I am 0 of 2 with 0;[1] I am 1 of 2 with 0;' 'PET_* are defaults'
+    is "$(lines)" 'I am 0 of 2 with 0;I am 1 of 2 with 0;' 'PET_* are defaults'
 }
 
 test_options() {
     torchrun --standalone --nproc_per_node=2 --max-restarts 1 show.py --nnodes=7
-    is "$(lines)" '[0] I am 0 of 2 with 1 --nnodes=7;[1] I am 1 of 2 with 1 --nnodes=7;' 'options end at the script'
+    is "$(lines)" 'I am 0 of 2 with 1 --nnodes=7;I am 1 of 2 with 1 --nnodes=7;' 'options end at the script'
     torchrun --nnodes 1:1 --nproc-per-node 1 --rdzv_id=7 --rdzv-backend c10d --rdzv-endpoint h:1 -m show a
-    is "$(lines)" '[0] I am 0 of 1 with 0 a;' 'a module may be named'
+    is "$(lines)" 'I am 0 of 1 with 0 a;' 'a module may be named'
     like "$(cat err)" '--rdzv-endpoint of torchrun has no effect' 'what is muster'"'"'s own is noted'
     torchrun --no-python --nproc-per-node 1 -- sh -c 'echo $RANK'
-    is "$(lines)" '[0] 0;' 'or any program'
+    is "$(lines)" '0;' 'or any program'
     torchrun --agent-is-node --nnodes=2 --nproc-per-node=1 show.py
-    is "$(lines)" '[0] I am 0 of 2 with 0;[1] I am 1 of 2 with 0;' 'options of muster run may stand among them'
+    is "$(lines)" 'I am 0 of 2 with 0;I am 1 of 2 with 0;' 'options of muster run may stand among them'
     torchrun --nproc-per-node 2 --set limits.grace=5s -s restart.max=3 --run-dir run show.py --run-dir x
-    is "$(lines)" '[0] I am 0 of 2 with 3 --run-dir x;[1] I am 1 of 2 with 3 --run-dir x;' 'with their values in words of their own' || cat err
+    is "$(lines)" 'I am 0 of 2 with 3 --run-dir x;I am 1 of 2 with 3 --run-dir x;' 'with their values in words of their own' || cat err
     torchrun --show-env show.py
     is "$status" 2 'one that may have a value takes no word' || cat err
 }
@@ -105,8 +105,32 @@ test_refused() {
 
 test_filter() {
     torchrun --nproc-per-node 3 --local-ranks-filter 0,2 show.py
-    is "$status,$(lines)" '0,[0] I am 0 of 3 with 0;[2] I am 2 of 3 with 0;' 'ranks that were asked for are shown'
+    is "$status,$(lines)" '0,I am 0 of 3 with 0;I am 2 of 3 with 0;' 'ranks that were asked for are shown'
     is "$("$MUSTER" logs --rank 1)" '[1] I am 1 of 3 with 0' 'and all are kept'
+}
+
+# Bare lines, and what is teed with torchrun's own words in front.
+test_lines() {
+    torchrun --nproc-per-node 2 --tee 3 show.py
+    is "$status,$(lines)" '0,[default0]:I am 0 of 2 with 0;[default1]:I am 1 of 2 with 0;' '--tee puts role and local rank before lines' || show
+    unlike "$(cat err)" '--tee' 'which is no loss'
+    torchrun --nproc-per-node 1 --tee 1 --role 'a{b' show.py
+    is "$(lines)" '[a{b0]:I am 0 of 1 with 0;' 'with the role that there is' || show
+    torchrun --nproc-per-node 1 --tee 0 show.py
+    is "$(lines)" 'I am 0 of 1 with 0;' 'but not with none' || show
+    torchrun --log-prefix rank --nproc-per-node 1 show.py
+    is "$(lines)" '[0] I am 0 of 1 with 0;' 'muster'"'"'s own option counts'
+    run "$MUSTER" run --allow-run-as-root --quiet -- torchrun --nproc-per-node 1 show.py
+    is "$(lines)" '[0] I am 0 of 1 with 3;' 'and in a job lines have the rank' || show
+}
+
+# As torchrun is started on each node.
+test_each_node() {
+    torchrun --nnodes=2 --node-rank=1 --master-addr=n1 --nproc-per-node=2 show.py
+    is "$status" 2 'one start for each node is refused'
+    like "$(cat err)" 'muster torchrun is started once, and not on each node as torchrun with --node-rank is' 'with the reason' || show
+    like "$(cat err)" 'muster torchrun --hosts A,B ...' 'and what to do'
+    like "$(cat err)" 'mpirun --host A,B --map-by ppr:1:node muster torchrun ...' 'or else'
 }
 
 test_prefix() {

@@ -16,7 +16,7 @@ torchrun() {
 }
 field() { json "$1" <run/status.json; }
 # What was shown of the workers, sorted, on one line.
-shown() { { grep '^\[' out; grep '^\[' err; } | sort | tr '\n' ';'; }
+shown() { { grep -E '^(\[|out|err)' out; grep -E '^(\[|out|err)' err; } | sort | tr '\n' ';'; }
 
 cat >echo.sh <<'END'
 #!/bin/sh
@@ -41,23 +41,23 @@ test_redirects() {
         is "$status,$(shown)" "0,$want" "shown with '$options'" || show
         ok 'and the files have all of it' kept 2
     done <<'END'
-|[0] err 0;[0] out 0;[1] err 1;[1] out 1;
--r 0|[0] err 0;[0] out 0;[1] err 1;[1] out 1;
--r 1|[0] err 0;[1] err 1;
--r 2|[0] out 0;[1] out 1;
+|err 0;err 1;out 0;out 1;
+-r 0|err 0;err 1;out 0;out 1;
+-r 1|err 0;err 1;
+-r 2|out 0;out 1;
 -r 3|
--t 3|[0] err 0;[0] out 0;[1] err 1;[1] out 1;
--r 3 -t 1|[0] out 0;[1] out 1;
---redirects=0:1,1:2|[0] err 0;[1] out 1;
---redirects=0:3|[1] err 1;[1] out 1;
--r 3 --tee 1:3|[1] err 1;[1] out 1;
---local-ranks-filter=1|[1] err 1;[1] out 1;
---local_ranks_filter 0,1|[0] err 0;[0] out 0;[1] err 1;[1] out 1;
---local-ranks-filter=1 -r 2|[1] out 1;
+-t 3|[default0]:err 0;[default0]:out 0;[default1]:err 1;[default1]:out 1;
+-r 3 -t 1|[default0]:out 0;[default1]:out 1;
+--redirects=0:1,1:2|err 0;out 1;
+--redirects=0:3|err 1;out 1;
+-r 3 --tee 1:3|[default1]:err 1;[default1]:out 1;
+--local-ranks-filter=1|err 1;out 1;
+--local_ranks_filter 0,1|err 0;err 1;out 0;out 1;
+--local-ranks-filter=1 -r 2|out 1;
 END
     # Ranks of a filter are those of each node.
     torchrun --agent-is-node --nnodes=2 --nproc-per-node=2 --local-ranks-filter=1 -r 2 --no-python ./echo.sh
-    is "$status,$(shown)" '0,[1] out 1;[3] out 3;' 'by local rank, on all nodes' || show
+    is "$status,$(shown)" '0,out 1;out 3;' 'by local rank, on all nodes' || show
     ok 'and the files have all of it' kept 4
     is "$("$MUSTER" logs run | sort | tr '\n' ';')" "$(for r in 0 1 2 3; do
         echo "[$r] err $r"; echo "[$r] out $r"; done | sort | tr '\n' ';')" 'as muster logs shows' || show
@@ -175,14 +175,14 @@ END
 # worker comes after its one before.
 test_lines() {
     torchrun --nproc-per-node=8 --no-python sh -c 'i=0; while [ $i -lt 500 ]; do echo "$RANK $i"; i=$((i + 1)); done; printf last'
-    is "$status,$(grep -cE '^\[[0-7]\] [0-7] [0-9]+$' out)" 0,4000 'all lines of eight workers are shown whole' || show
+    is "$status,$(grep -cE '^[0-7] [0-9]+$' out)" 0,4000 'all lines of eight workers are shown whole' || show
     local r
     for r in 0 7; do
-        sed -n "s/^\\[$r\\] $r //p" out >order
+        sed -n "s/^$r //p" out >order
         ok "those of rank $r in their order" sort -nc order
         is "$(wc -l <order)" 500 'every one'
     done
-    is "$(grep -c '^\[[0-7]\] last$' out)" 8 'and the end of each, without a newline'
+    is "$(grep -c '^last$' out)" 8 'and the end of each, without a newline'
 }
 
 run_cases
