@@ -44,8 +44,8 @@ static const struct options options = {
     .command = "nodes",
     .usage = "[-H A,B,...] [-w] [-o json|yaml|wide]",
     .about = "Shows the hosts of --hosts or --hostfile, else those of the Slurm "
-             "job around, else this machine: CPUs, memory, GPUs, and the runs "
-             "of this user that are alive there. With -o wide each GPU is "
+             "job around, else this machine: slots, CPUs, memory, GPUs, and the "
+             "runs of this user that are alive there. With -o wide each GPU is "
              "shown too.",
     .table = table,
 };
@@ -129,6 +129,9 @@ static void add_node(struct jsonw *w, const struct node_view *v)
     jsonw_opt_str(w, "host", v->host);
     jsonw_str(w, "state", v->problem[0] ? "Unknown" : "Up");
     jsonw_opt_str(w, "problem", v->problem);
+    if (v->slots) {
+        jsonw_int(w, "slots", v->slots);
+    }
     if (!v->problem[0]) {
         add_known(w, v);
     }
@@ -159,15 +162,19 @@ static void add_runs(struct strlist *cells, const struct node_view *v)
 static void add_row(struct strlist *cells, const struct node_view *v)
 {
     strlist_add(cells, v->name);
+    strlist_add(cells, v->problem[0] ? "Unknown" : "Up");
+    if (v->slots) {
+        strlist_addf(cells, "%u", v->slots);
+    } else {
+        strlist_add(cells, "-");
+    }
     if (v->problem[0]) {
-        strlist_add(cells, "Unknown");
         for (int i = 0; i < 5; i++) {
             strlist_add(cells, "-");
         }
         strlist_add(cells, v->problem);
         return;
     }
-    strlist_add(cells, "Up");
     strlist_addf(cells, "%u", v->cpus);
     strlist_addf(cells, "%.1f", v->load);
     add_bytes(cells, v->memory_free_bytes, v->memory_bytes);
@@ -223,14 +230,14 @@ static void put_gpus(const struct node_view *v, size_t n, struct buf *to)
     }
 }
 
-enum { N_COLUMNS = 8, NAME_COLUMN = 0, LOAD_COLUMN = 3, MEMORY_COLUMN = 4 };
+enum { N_COLUMNS = 9, NAME_COLUMN = 0, LOAD_COLUMN = 4, MEMORY_COLUMN = 5 };
 
 static void list_nodes(const struct node_view *v, size_t n,
                        struct strlist *cells)
 {
     static const char *const head[N_COLUMNS] = {
-        "HOST", "STATE", "CPUS", "LOAD", "FREE MEMORY", "GPUS", "FREE",
-        "RUNS (WORKERS)"};
+        "HOST", "STATE", "SLOTS", "CPUS", "LOAD", "FREE MEMORY", "GPUS",
+        "FREE", "RUNS (WORKERS)"};
 
     for (size_t i = 0; i < N_COLUMNS; i++) {
         strlist_add(cells, head[i]);
@@ -349,6 +356,7 @@ static int run(struct looking *l, struct error *e)
         e->code = o->hostfile ? ERR_USAGE : e->code;
         return rc;
     }
+    hosts_add_slurm_slots(&l->hosts);
     ssh_argv(o->ssh, &l->ssh);
     if (l->ssh.failed) {
         return error_set(e, ENOMEM, "ask hosts");

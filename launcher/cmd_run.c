@@ -22,6 +22,7 @@
 #include "launcher/slurm.h"
 #include "launcher/ssh.h"
 #include "launcher/takeup.h"
+#include "launcher/unread.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -315,6 +316,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
         return command_fail(&e);
     }
     n_given = hosts.n;
+    run_take_slots(o, r->job, &hosts);
     if (run_place(o, r->job, &hosts, &plan.agents_per_host, &plan.n_agents,
                   &e) < 0 ||
         run_as_usage(o->mpirun, mpirun_find(o->mpirun, &mpirun, &e), &e) < 0 ||
@@ -362,6 +364,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     secret_forget();
     front.plan = plan;
     front.absent = absent;
+    unread_note(config.job->program == JOB_MPI);
     return front_run(&front);
 }
 

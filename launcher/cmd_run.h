@@ -91,6 +91,11 @@ int run_make_config(struct spec_result *r, struct run_config *ret,
                     struct error *e);
 
 /* How many agents, on how many of the hosts: the rest of the list is cut. */
+/* The slots of the list of hosts for procsPerNode, where that is auto or cpu: as
+ * many processes as mpirun would start there. Says so. */
+void run_take_slots(const struct run_options *o, struct job *job,
+                    const struct host_list *hosts);
+
 int run_place(const struct run_options *o, const struct job *job,
               struct host_list *hosts, unsigned *ret_per_host,
               unsigned *ret_agents, struct error *e);

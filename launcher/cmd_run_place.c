@@ -7,6 +7,7 @@
 #include "base/fs.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 enum { MAX_AGENTS_PER_HOST = 1024 };
 
@@ -70,6 +71,32 @@ static int place(const struct run_options *o, const struct job *job,
     *ret_per_host = per_host ? (unsigned)per_host : 1;
     *ret_agents = *ret_per_host * (unsigned)hosts->n;
     return 0;
+}
+
+/* Slots that differ stay what they are for others: a node counts for itself. */
+void run_take_slots(const struct run_options *o, struct job *job,
+                    const struct host_list *hosts)
+{
+    uint32_t slots = hosts_same_slots(hosts);
+
+    if ((job->procs.mode != JOB_PROCS_AUTO &&
+         job->procs.mode != JOB_PROCS_CPU) ||
+        o->agent_is_node || o->agents_per_node > 1) {
+        return;
+    }
+    if (slots) {
+        job->procs = (struct job_procs){.mode = JOB_PROCS_FIXED, .n = slots};
+        fprintf(stderr, "muster: note: procsPerNode is %u: the slots that the "
+                "list of hosts gives\n", slots);
+        return;
+    }
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (hosts->items[i].slots) {
+            fputs("muster: note: hosts do not have the same slots: "
+                  "procsPerNode counts each node's CPUs or GPUs\n", stderr);
+            return;
+        }
+    }
 }
 
 int run_place(const struct run_options *o, const struct job *job,

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_FILE_BYTES = 16 * 1024 * 1024 };
+enum { MAX_FILE_BYTES = 16 * 1024 * 1024, MAX_COUNT = 1 << 20 };
 
 void host_list_release(struct host_list *l)
 {
@@ -82,7 +82,8 @@ static int grow(struct host_list *l, struct error *e)
     return 0;
 }
 
-static int add(struct host_list *l, const char *name, struct error *e)
+static int add(struct host_list *l, const char *name, uint32_t slots,
+               struct error *e)
 {
     uint32_t *place;
     int rc;
@@ -103,6 +104,7 @@ static int add(struct host_list *l, const char *name, struct error *e)
     }
     str_copy(l->items[l->n].name, sizeof(l->items[0].name), name);
     l->items[l->n].is_local = is_this_machine(name);
+    l->items[l->n].slots = slots;
     *place = (uint32_t)++l->n;
     return 0;
 }
@@ -110,7 +112,7 @@ static int add(struct host_list *l, const char *name, struct error *e)
 /* "7" or "007-012" between brackets: leading zeros give the width. */
 static int add_range(struct host_list *l, const char *prefix,
                      const char *range, size_t len, const char *suffix,
-                     struct error *e)
+                     uint32_t slots, struct error *e)
 {
     char text[64], name[HOSTS_NAME_BYTES];
     uint64_t first, last;
@@ -138,14 +140,26 @@ static int add_range(struct host_list *l, const char *prefix,
                              (unsigned long long)i, suffix) >= sizeof(name)) {
             return error_text(e, ERR_USAGE, "a host name is too long");
         }
-        rc = add(l, name, e);
+        rc = add(l, name, slots, e);
     }
     return rc;
 }
 
-/* One comma-separated word, brackets and all. */
+static int read_slots(const char *text, uint32_t *ret, struct error *e)
+{
+    uint64_t n;
+
+    if (str_to_u64(text, &n) < 0 || n < 1 || n > HOSTS_MAX_SLOTS) {
+        return error_text(e, ERR_USAGE, "'%.60s' is not a number of slots; "
+                          "expected 1 to %d", text, HOSTS_MAX_SLOTS);
+    }
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+/* One comma-separated word, brackets and all; `slots` unless it has its own. */
 static int add_word(struct host_list *l, const char *word, size_t len,
-                    struct error *e)
+                    uint32_t slots, struct error *e)
 {
     char text[4096];
     char *open, *close, *colon;
@@ -159,11 +173,15 @@ static int add_word(struct host_list *l, const char *word, size_t len,
     colon = strrchr(text, ':');
     if (colon && colon == strchr(text, ':')) {
         *colon = '\0';
+        rc = read_slots(colon + 1, &slots, e);
+        if (rc < 0) {
+            return rc;
+        }
     }
     open = strchr(text, '[');
     close = open ? strchr(open, ']') : NULL;
     if (!open) {
-        return add(l, text, e);
+        return add(l, text, slots, e);
     }
     if (!close) {
         return error_text(e, ERR_USAGE, "'%.100s' lacks a ]", text);
@@ -173,7 +191,7 @@ static int add_word(struct host_list *l, const char *word, size_t len,
     for (char *range = open + 1; rc == 0; ) {
         size_t n = strcspn(range, ",");
 
-        rc = add_range(l, text, range, n, close + 1, e);
+        rc = add_range(l, text, range, n, close + 1, slots, e);
         if (!range[n]) {
             break;
         }
@@ -195,7 +213,7 @@ int hosts_parse(const char *text, struct host_list *ret, struct error *e)
             inside = text[len] == '[' || (inside && text[len] != ']');
             len++;
         }
-        rc = add_word(&l, text, len, e);
+        rc = add_word(&l, text, len, 0, e);
         if (!text[len]) {
             break;
         }
@@ -208,12 +226,27 @@ int hosts_parse(const char *text, struct host_list *ret, struct error *e)
     return rc;
 }
 
+/* "NAME slots=N max-slots=M": what else there is, is for mpirun. */
 static int add_line(struct host_list *l, char *line, struct error *e)
 {
+    static const char slots_is[] = "slots=";
+    uint32_t slots = 0;
+    char *name, *word;
+
     line[strcspn(line, "#")] = '\0';
-    line += strspn(line, " \t\r");
-    line[strcspn(line, " \t\r")] = '\0';
-    return line[0] ? add_word(l, line, strlen(line), e) : 0;
+    name = strsep(&line, " \t\r");
+    while (name && !name[0]) {
+        name = strsep(&line, " \t\r");
+    }
+    while ((word = strsep(&line, " \t\r"))) {
+        int rc = str_starts(word, slots_is)
+                     ? read_slots(word + strlen(slots_is), &slots, e) : 0;
+
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return name ? add_word(l, name, strlen(name), slots, e) : 0;
 }
 
 int hosts_read_file(const char *path, struct host_list *ret, struct error *e)
@@ -250,7 +283,7 @@ int hosts_read_file(const char *path, struct host_list *ret, struct error *e)
 static int take_local(struct host_list *ret, struct error *e)
 {
     _host_list_ struct host_list l = {.source = HOSTS_LOCAL};
-    int rc = add(&l, "localhost", e);
+    int rc = add(&l, "localhost", 0, e);
 
     if (rc == 0) {
         *ret = l;
@@ -259,14 +292,65 @@ static int take_local(struct host_list *ret, struct error *e)
     return rc;
 }
 
-static bool has_host(const struct host_list *l, const char *name)
+bool hosts_slurm_count(const char *text, uint32_t node, uint32_t *ret)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->items[i].name, name) == 0) {
+    while (text && *text) {
+        char *end;
+        unsigned long n = strtoul(text, &end, 10), times = 1;
+
+        if (end == text || n > MAX_COUNT) {
+            return false;
+        }
+        if (str_starts(end, "(x")) {
+            times = strtoul(end + 2, &end, 10);
+            end += *end == ')';
+        }
+        if (node < times) {
+            *ret = (uint32_t)n;
             return true;
         }
+        node -= (uint32_t)times;
+        text = *end == ',' ? end + 1 : NULL;
     }
     return false;
+}
+
+uint32_t hosts_same_slots(const struct host_list *hosts)
+{
+    uint32_t slots = hosts->n ? hosts->items[0].slots : 0;
+
+    for (size_t i = 1; i < hosts->n; i++) {
+        slots = hosts->items[i].slots == slots ? slots : 0;
+    }
+    return slots;
+}
+
+/* The place of a name in the allocation, or -1. */
+static int64_t place_in(const struct host_list *all, const char *name)
+{
+    return all->n_places ? (int64_t)*find_place(all, name) - 1 : -1;
+}
+
+void hosts_add_slurm_slots(struct host_list *l)
+{
+    const char *nodes = getenv("SLURM_JOB_NODELIST");
+    const char *tasks = getenv("SLURM_TASKS_PER_NODE");
+    const char *cpus = getenv("SLURM_JOB_CPUS_PER_NODE");
+    _host_list_ struct host_list all = {0};
+
+    if (!nodes || hosts_parse(nodes, &all, NULL) < 0) {
+        return;
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        struct host *host = &l->items[i];
+        int64_t at = place_in(&all, host->name);
+
+        if (at >= 0 && !host->slots &&
+            !hosts_slurm_count(tasks ? tasks : cpus, (uint32_t)at,
+                               &host->slots)) {
+            host->slots = 0;
+        }
+    }
 }
 
 /* Hosts that Slurm has given to this job are reached through it, whoever names
@@ -279,7 +363,7 @@ static void find_in_allocation(struct host_list *l, const char *slurm)
         return;
     }
     for (size_t i = 0; i < l->n; i++) {
-        if (!has_host(&all, l->items[i].name)) {
+        if (place_in(&all, l->items[i].name) < 0) {
             return;
         }
     }

@@ -12,11 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HOSTS_NAME_BYTES = 256, HOSTS_MAX = 65536 };
+enum { HOSTS_NAME_BYTES = 256, HOSTS_MAX = 65536, HOSTS_MAX_SLOTS = 65536 };
 
 struct host {
     char name[HOSTS_NAME_BYTES];
     bool is_local; /* this machine */
+    uint32_t slots; /* as the list or Slurm has it; 0: nothing says */
 };
 
 enum hosts_source {
@@ -36,13 +37,24 @@ struct host_list {
 void host_list_release(struct host_list *l);
 #define _host_list_ __attribute__((cleanup(host_list_release)))
 
-/* "a,b,node[1-3,07]"; a ":slots" behind a name is allowed and ignored: muster
- * runs one agent a node. A name that comes twice is an error, as is one that
- * could be read as an option. */
+/* "a,b,node[1-3,07]", each with its slots behind a colon, or without. A name that
+ * comes twice is an error, as is one that could be read as an option. */
 int hosts_parse(const char *text, struct host_list *ret, struct error *e);
 
 /* One "name [slots=N ...]" a line; # begins a comment. Errors name the line. */
 int hosts_read_file(const char *path, struct host_list *ret, struct error *e);
+
+/* The number of node `node` (from 0) in a list of Slurm such as "2(x3),1". False
+ * where it has none. */
+bool hosts_slurm_count(const char *text, uint32_t node, uint32_t *ret);
+
+/* Where the list says no slots of a node of Slurm's allocation: the tasks that the
+ * job was asked to have there, else its CPUs. */
+void hosts_add_slurm_slots(struct host_list *l);
+
+/* The slots that all of them have, by what the user wrote; 0 where some have
+ * others, or none. */
+uint32_t hosts_same_slots(const struct host_list *hosts);
 
 /* What was asked for, else Slurm's allocation ($SLURM_JOB_NODELIST), else this
  * machine. Either of `text` and `file` may be NULL, not both be given. */

@@ -39,11 +39,16 @@ static void test_file(void)
     fs_write_replace(path, good, strlen(good), &e);
     is_int(hosts_read_file(path, &l, &e), 0, "host file");
     is_int((intmax_t)l.n, 2, "two hosts");
-    is_str(l.items[1].name, "b", "slots and comments are left out");
+    is_str(l.items[1].name, "b", "names without slots and comments");
+    ok(l.items[0].slots == 8 && l.items[1].slots == 4, "which are kept");
+    is_int(hosts_same_slots(&l), 0, "they are not the same");
     host_list_release(&l);
     fs_write_replace(path, bad, strlen(bad), &e);
     ok(hosts_read_file(path, &l, &e) == 0, "only the first word counts");
     host_list_release(&l);
+    fs_write_replace(path, "a\n b  max-slots=4 slots=x\n", 26, &e);
+    is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "slots that are no number");
+    like(e.text, ":2: 'x' is not a number of slots", "are told of");
     fs_write_replace(path, "a\na\n", 4, &e);
     is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "twice");
     like(e.text, ":2: host a is given twice", "with file and line");
@@ -93,8 +98,52 @@ static void test_sources(void)
     is_int(hosts_find("x", "y", &l, &e), -ERR_USAGE, "not both");
 }
 
+static void test_slots(void)
+{
+    static const struct {
+        const char *text;
+        uint32_t node;
+        int want; /* -1: none */
+    } lists[] = {
+        {"4", 0, 4}, {"4", 1, -1}, {"2(x3),1", 2, 2}, {"2(x3),1", 3, 1},
+        {"2(x3),1", 4, -1}, {"", 0, -1}, {"x", 0, -1}, {"2(x", 0, -1},
+        {"2(x3", 1, 2}, {"99999999999999999999", 0, -1}, {"2,,3", 1, -1},
+    };
+    _host_list_ struct host_list l = {0};
+    uint32_t n;
+
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        is_int(hosts_slurm_count(lists[i].text, lists[i].node, &n) ? (int)n : -1,
+               lists[i].want, "node %u of '%s'", lists[i].node, lists[i].text);
+    }
+    hosts_parse("n[1-2]:3,m:3", &l, NULL);
+    ok(l.n == 3 && l.items[1].slots == 3, "slots of a range");
+    is_int(hosts_same_slots(&l), 3, "all have the same");
+    setenv("SLURM_JOB_NODELIST", "n[1-2],m", 1);
+    setenv("SLURM_JOB_CPUS_PER_NODE", "8(x2),4", 1);
+    hosts_add_slurm_slots(&l);
+    is_int(l.items[2].slots, 3, "the list counts before Slurm");
+    host_list_release(&l);
+    hosts_parse("m,n2,x", &l, NULL);
+    hosts_add_slurm_slots(&l);
+    ok(l.items[0].slots == 4 && l.items[1].slots == 8, "Slurm's CPUs");
+    is_int(l.items[2].slots, 0, "of its own nodes");
+    host_list_release(&l);
+    setenv("SLURM_TASKS_PER_NODE", "2(x3)", 1);
+    hosts_parse("m", &l, NULL);
+    hosts_add_slurm_slots(&l);
+    is_int(l.items[0].slots, 2, "or its tasks");
+    unsetenv("SLURM_JOB_NODELIST");
+}
+
 int main(void)
 {
+    unsetenv("SLURM_JOB_NODELIST");
+    unsetenv("SLURM_TASKS_PER_NODE");
+    test_slots();
+    check_list("a:x", "error: 'x' is not a number of slots; expected 1 to 65536");
+    check_list("a:0", "error: '0' is not a number of slots; expected 1 to 65536");
+    check_list("a:", "error: '' is not a number of slots; expected 1 to 65536");
     check_list("a", "a");
     check_list("a,b:2,c.example", "a b c.example");
     check_list("n[1-3]", "n1 n2 n3");

@@ -252,6 +252,7 @@ int node_views_ask(const struct host_list *hosts, char *const *ssh,
         struct node_view *v = &a.views[i];
 
         str_copy(v->name, sizeof(v->name), hosts->items[i].name);
+        v->slots = hosts->items[i].slots;
         memset(v->gpu_use, -1, sizeof(v->gpu_use));
     }
     rc = a.views && a.tasks ? ask(&a, ssh, timeout_ms, e)

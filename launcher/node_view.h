@@ -29,6 +29,7 @@ struct node_view {
     char host[HOSTS_NAME_BYTES]; /* as it calls itself; "" before it answers */
     char slurm_node[HOSTS_NAME_BYTES];
     char problem[512];           /* why nothing is known; "" where all is well */
+    uint32_t slots;              /* of the list or Slurm's; 0: nothing says */
     uint32_t cpus;
     double load;                 /* of the last minute */
     uint64_t memory_bytes, memory_free_bytes;

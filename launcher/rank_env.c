@@ -113,30 +113,6 @@ static bool read_mpirun(const struct strlist *env, struct rank_place *p)
            number(env, "OMPI_COMM_WORLD_LOCAL_SIZE", &p->local_world);
 }
 
-/* The node's own number of a list such as "2(x3),1". */
-static bool tasks_of_node(const char *text, uint32_t node, uint32_t *ret)
-{
-    while (text && *text) {
-        char *end;
-        unsigned long n = strtoul(text, &end, 10), times = 1;
-
-        if (end == text || n > MAX_RANKS) {
-            return false;
-        }
-        if (str_starts(end, "(x")) {
-            times = strtoul(end + 2, &end, 10);
-            end += *end == ')';
-        }
-        if (node < times) {
-            *ret = (uint32_t)n;
-            return true;
-        }
-        node -= (uint32_t)times;
-        text = *end == ',' ? end + 1 : NULL;
-    }
-    return false;
-}
-
 static void read_first_host(const struct strlist *env, struct rank_place *p)
 {
     const char *nodes = strlist_getenv(env, "SLURM_STEP_NODELIST");
@@ -161,8 +137,8 @@ static bool read_srun(const struct strlist *env, struct rank_place *p)
     return p->knows_nodes && number(env, "SLURM_PROCID", &p->rank) &&
            number(env, "SLURM_STEP_NUM_TASKS", &p->world) &&
            number(env, "SLURM_LOCALID", &p->local_rank) &&
-           tasks_of_node(strlist_getenv(env, "SLURM_STEP_TASKS_PER_NODE"),
-                         p->node, &p->local_world);
+           hosts_slurm_count(strlist_getenv(env, "SLURM_STEP_TASKS_PER_NODE"),
+                             p->node, &p->local_world);
 }
 
 static bool is_sane(const struct rank_place *p)

@@ -218,7 +218,8 @@ test_version() {
     run "$MUSTER" version
     matches "$(cat out)" '^muster [0-9]+\.' 'version'
     is "$("$MUSTER" --version)" "$(cat out)" '--version is the same'
-    is "$("$MUSTER" version -o json | json version)" "$(sed 's/muster //' out)" 'as JSON'
+    "$MUSTER" version -o json >json
+    is "$(json version json) (build $(json build json))" "$(sed "s/muster //" out)" 'as JSON'
 }
 
 test_logs() {

@@ -98,6 +98,12 @@ test_hosts() {
     printf 'n1\n# none\nn2 slots=4\n' >hosts
     nodes --hostfile hosts
     is "$(grep -c ' Up ' out)" 2 'of a file'
+    is "$(awk '{ print $1 ":" $3 }' out | tr '\n' ' ')" 'HOST:SLOTS n1:- n2:4 ' 'with the slots that it gives' || show
+    SLURM_JOB_NODELIST='n[1-2],chatty' SLURM_TASKS_PER_NODE='6(x2),1' nodes -H n2,chatty:3 -o json
+    is "$(json 0.slots out),$(json 1.slots out)" 6,3 'or Slurm, where the list gives none' || show
+    nodes -H n1:many
+    is "$status" 2 'what is no number is refused'
+    like "$(cat err)" "'many' is not a number of slots" 'and told' || show
     nodes -H n1,gone,bare
     is "$status" 1 'one that does not answer counts'
     matches "$(cat out)" 'gone +Unknown .*no route to gone' 'and why is told'

@@ -181,6 +181,39 @@ test_by_hand() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# Workers have nothing to read, which whoever gives them something is told.
+test_stdin() {
+    local of=(timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run)
+    echo some >in
+    rm -rf run
+    "${of[@]}" --nproc-per-node 1 -- sh -c 'cat; echo end' <in >out 2>err
+    is "$?:$(cat out)" '0:[0] end' 'workers read nothing' || show
+    like "$(cat err)" 'standard input is not passed on' 'a file that is given is told of'
+    unlike "$(cat err)" 'muster exec' 'without a word of MPI'
+    mkfifo pipe
+    exec 7<>pipe
+    echo some >&7
+    rm -rf run
+    "${of[@]}" -- mpirun -n 1 true <pipe >out 2>err
+    like "$(cat err)" 'mpirun -n N muster exec -- PROGRAM <FILE' 'so is a pipe, with what an MPI program can do' || show
+    exec 7>&-
+    mrun --nproc-per-node 1 -- true
+    unlike "$(cat err)" 'standard input' 'nothing is no loss'
+    rm -rf run
+    "${of[@]}" - <<<'{apiVersion: muster/v1, kind: Job, command: ["true"], procsPerNode: 1}' >out 2>err
+    is "$?:$(grep -c 'standard input' err)" 0:0 'nor is a spec that came that way' || show
+}
+
+# As mpirun reads them.
+test_slots() {
+    echo 'localhost slots=3' >hosts.txt
+    mrun --hostfile hosts.txt -- sh -c 'echo $RANK/$WORLD_SIZE'
+    is "$status:$(sort out | tr '\n' ' ')" '0:[0] 0/3 [1] 1/3 [2] 2/3 ' 'so many workers as the host has slots' || show
+    like "$(cat err)" 'procsPerNode is 3: the slots that the list of hosts gives' 'which is said'
+    mrun --hosts localhost:3 --nproc-per-node 1 -- sh -c 'echo $RANK/$WORLD_SIZE'
+    is "$(cat out)" '[0] 0/1' 'but what is asked for counts' || show
+}
+
 # An mpiexec that muster does not know starts it several times.
 test_other_mpiexec() {
     rm -rf run
