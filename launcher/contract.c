@@ -306,12 +306,79 @@ static const struct contract_entry slurm_entries[] = {
     {"SLURM_NTASKS_PER_NODE", QUIET, local_world},
 };
 
-bool contract_strips(const char *name)
+/* Where the MPI lies, and what root has agreed to: the same inside of a launch. */
+static const char *const kept_names[] = {
+    "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+    "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",
+    "OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX",
+};
+
+/* Where nothing around is a launch these are the user's own, for an mpirun in a
+ * worker and for MPI_Init. */
+static const char *const user_prefixes[] = {
+    "OMPI_CC", "OMPI_CFLAGS", "OMPI_CPPFLAGS", "OMPI_CXX", "OMPI_FC",
+    "OMPI_LDFLAGS", "OMPI_LIBS", "OMPI_MCA_", "OPAL_", "PMIX_MCA_", "PRTE_MCA_",
+};
+
+/* But for what only a rank is told, wherever it comes from. */
+static const char *const rank_parameters[] = {
+    "ess", "orte_app_num", "orte_bound_at_launch", "orte_ess_", "orte_hnp_uri",
+    "orte_jobfam_", "orte_launch", "orte_local_daemon_uri", "orte_num_nodes",
+    "orte_precondition_", "orte_top_session_dir",
+};
+
+/* In a launch parameters are handed on to all ranks; these are those of the launch
+ * itself: its daemons, places and how it was mapped. */
+static const char *const launch_parameters[] = {
+    "hwloc_base_", "initial_wdir", "mpi_oversubscribe", "orte_", "plm",
+    "pmix", "rmaps", "shmem_RUNTIME_",
+};
+
+static bool has_prefix(const char *const *prefixes, size_t n, const char *name)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(stripped_prefixes); i++) {
+    for (size_t i = 0; i < n; i++) {
         /* Most differ in the first letter, and some environments are long. */
-        if (stripped_prefixes[i][0] == name[0] &&
-            str_starts(name, stripped_prefixes[i])) {
+        if (prefixes[i][0] == name[0] && str_starts(name, prefixes[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_users(const char *name, bool in_launch)
+{
+    static const char mca[] = "OMPI_MCA_";
+    const char *parameter = str_starts(name, mca) ? name + strlen(mca) : "";
+
+    for (size_t i = 0; i < ARRAY_SIZE(kept_names); i++) {
+        if (strcmp(kept_names[i], name) == 0) {
+            return true;
+        }
+    }
+    if (has_prefix(rank_parameters, ARRAY_SIZE(rank_parameters), parameter)) {
+        return false;
+    }
+    if (in_launch) {
+        return parameter[0] && !has_prefix(launch_parameters,
+                                           ARRAY_SIZE(launch_parameters),
+                                           parameter);
+    }
+    return has_prefix(user_prefixes, ARRAY_SIZE(user_prefixes), name);
+}
+
+bool contract_strips(const char *name, bool in_launch)
+{
+    return has_prefix(stripped_prefixes, ARRAY_SIZE(stripped_prefixes), name) &&
+           !is_users(name, in_launch);
+}
+
+bool contract_is_launch(const struct strlist *env)
+{
+    static const char *const marks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+                                        "PMI_RANK", "PRTE_LAUNCHED"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
+        if (strlist_getenv(env, marks[i])) {
             return true;
         }
     }

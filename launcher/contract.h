@@ -121,7 +121,9 @@ bool contract_owns(const char *name);
  * the user's own doing. */
 bool contract_varies(const char *name);
 
-/* True for names that are removed from what workers inherit. */
-bool contract_strips(const char *name);
+/* True for names that are removed from what workers inherit; `in_launch` where that
+ * is an environment of a rank of MPI, or of a worker of muster. */
+bool contract_strips(const char *name, bool in_launch);
+bool contract_is_launch(const struct strlist *env);
 
 #endif

@@ -63,13 +63,15 @@ static void put(const struct making *m, const char *name, const char *value,
 
 static void add_base(const struct making *m, const struct strlist *base)
 {
+    bool in_launch = base && contract_is_launch(base);
+
     for (size_t i = 0; base && i < base->n; i++) {
         const char *value;
         char name[256];
 
         if (!split(base->items[i], name, sizeof(name), &value)) {
             strlist_add(m->env, base->items[i]);
-        } else if (contract_strips(name)) {
+        } else if (contract_strips(name, in_launch)) {
             note_lost(m, name, "of the launch, batch step or run around this");
         } else {
             strlist_add(m->env, base->items[i]);

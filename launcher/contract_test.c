@@ -340,8 +340,8 @@ static void test_save_every(void)
 static void test_stripped(void)
 {
     static const char *const gone[] = {
-        "OMPI_MCA_ess", "PMIX_SERVER_URI", "PMI_RANK", "ORTE_PROC", "PRTE_X",
-        "OPAL_PREFIX", "HYDRA_PROXY", "HYDI_CONTROL_FD", "MPIEXEC_HOSTNAME",
+        "PMIX_SERVER_URI", "PMI_RANK", "ORTE_PROC", "PRTE_X", "HYDRA_PROXY",
+        "HYDI_CONTROL_FD", "MPIEXEC_HOSTNAME",
         "FLUX_TASK_RANK", "FLUX_KVS_NAMESPACE", "SLURM_STEP_ID",
         "SLURM_STEP_NODELIST", "SLURM_STEPID", "SLURM_SRUN_COMM_HOST",
         "SLURM_PMIXP_ABORT", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_PROCID",
@@ -355,6 +355,9 @@ static void test_stripped(void)
     static const char *const kept[] = {
         "PATH", "LD_LIBRARY_PATH", "SLURM_JOB_NAME", "SLURM_SUBMIT_DIR",
         "SLURM_CPUS_ON_NODE", "FLUX_JOB_ID", "UCX_TLS", "NCCL_DEBUG",
+        "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+        "PRTE_ALLOW_RUN_AS_ROOT", "OPAL_PREFIX", "OMPI_MCA_btl", "OMPI_CC",
+        "OMPI_MCA_orte_tmpdir_base", "PMIX_MCA_gds", "PRTE_MCA_plm",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(gone) + ARRAY_SIZE(kept); i++) {
@@ -368,6 +371,38 @@ static void test_stripped(void)
         make(base, NULL, &facts, &env, NULL);
         is_str(strlist_getenv(&env, name), is_kept ? "x" : NULL, "%s is %s",
                name, is_kept ? "kept" : "stripped");
+    }
+}
+
+/* The same in a rank of mpirun, which hands on the user's parameters. */
+static void test_stripped_in_launch(void)
+{
+    static const char *const gone[] = {
+        "OMPI_MCA_ess", "OMPI_MCA_ess_base_vpid", "OMPI_MCA_orte_num_nodes",
+        "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
+        "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_plm_rsh_agent",
+        "OMPI_MCA_shmem_RUNTIME_QUERY_hint", "OMPI_COMMAND", "OMPI_FIRST_RANKS",
+        "PMIX_MCA_gds", "PRTE_MCA_plm", "OPAL_X", "PMIX_RANK",
+    };
+    static const char *const kept[] = {
+        "OMPI_ALLOW_RUN_AS_ROOT", "OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_btl", "OMPI_MCA_pml",
+        "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_mpi_yield_when_idle",
+    };
+    static const char *const marks[] = {"OMPI_COMM_WORLD_RANK=0", "PMIX_RANK=0",
+                                        "PMI_RANK=0", "PRTE_LAUNCHED=1"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(gone) + ARRAY_SIZE(kept); i++) {
+        bool is_kept = i >= ARRAY_SIZE(gone);
+        const char *name = is_kept ? kept[i - ARRAY_SIZE(gone)] : gone[i];
+        char entry[64];
+        const char *base[] = {entry, marks[i % ARRAY_SIZE(marks)], NULL};
+        _strlist_ struct strlist env = {0};
+
+        snprintf(entry, sizeof(entry), "%s=x", name);
+        make(base, NULL, &facts, &env, NULL);
+        is_str(strlist_getenv(&env, name), is_kept ? "x" : NULL,
+               "in a launch %s is %s", name, is_kept ? "kept" : "stripped");
     }
 }
 
@@ -416,7 +451,8 @@ static void test_words(void)
     ok(contract_owns("MASTER_ADDR") && contract_owns("RANK"), "owned");
     ok(!contract_owns("OMP_NUM_THREADS") && !contract_owns("HOME"),
        "not owned");
-    ok(contract_strips("PMIX_ID") && !contract_strips("PATH"), "stripped");
+    ok(contract_strips("PMIX_ID", false) &&
+       !contract_strips("PATH", true), "stripped");
 }
 
 static void test_hints(void)
@@ -570,6 +606,7 @@ int main(void)
     test_odd();
     test_save_every();
     test_stripped();
+    test_stripped_in_launch();
     test_stale();
     test_slurm();
     test_words();

@@ -15,12 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
+/* What mpirun gives a rank for its output is a terminal, wherever that goes. */
 static bool wants_color(int fd)
 {
     const char *no = getenv("NO_COLOR");
     const char *term = getenv("TERM");
 
-    return isatty(fd) && !(no && no[0]) && !(term && !strcmp(term, "dumb"));
+    return isatty(fd) && !getenv("OMPI_COMM_WORLD_RANK") && !(no && no[0]) &&
+           !(term && !strcmp(term, "dumb"));
 }
 
 static void put(void *arg, int fd, struct buf *data)

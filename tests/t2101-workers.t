@@ -53,6 +53,39 @@ END
         wait_for 60 test ! -e "${TMPDIR:-/tmp}/muster-$(id -u)/$(json id run/run.json)"
 }
 
+# A worker may be a script that runs an mpirun of its own, by the user's settings.
+test_nested_mpirun() {
+    cat >world.c <<'END'
+#include <mpi.h>
+#include <stdio.h>
+
+int main(void)
+{
+    int rank, size;
+
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    printf("%d of %d\n", rank, size);
+    return MPI_Finalize();
+}
+END
+    mpicc -o world world.c 2>err || { fail "mpicc: $(cat err)"; return; }
+    local own=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl=tcp,self)
+    rm -rf run
+    run env "${own[@]}" timeout 120 "$MUSTER" run --run-dir run --nproc-per-node 2 -- \
+        sh -c 'echo btl=$OMPI_MCA_btl; mpirun -n 3 ./world && echo ready'
+    is "$status" 0 'an mpirun in each worker, as root if the user agreed to it' || show
+    is "$(sed 's/^\[.\] //' out | sort | uniq -c | sed 's/^ *//' | tr '\n' ';')" \
+        '2 0 of 3;2 1 of 3;2 2 of 3;2 btl=tcp,self;2 ready;' 'is a world of its own' || show
+    rm -rf run
+    run env "${own[@]}" timeout 120 mpirun -np 1 --map-by ppr:1:node "$MUSTER" run --run-dir run --nproc-per-node 2 -- \
+        sh -c 'echo btl=$OMPI_MCA_btl; mpirun --oversubscribe -n 3 ./world && echo ready'
+    is "$status" 0 'also where mpirun has started the run' || show
+    is "$(sed 's/^\[.\] //' out | sort | uniq -c | sed 's/^ *//' | tr '\n' ';')" \
+        '2 0 of 3;2 1 of 3;2 2 of 3;2 btl=tcp,self;2 ready;' 'whose mapping is not theirs, nor are there colours' || show
+}
+
 test_failure_is_named() {
     mrun --nnodes 2 --agent-is-node --nproc-per-node 2 --max-restarts 0 -- \
         sh -c 'echo last words; [ $RANK = 3 ] && kill -KILL $$; sleep 1000'

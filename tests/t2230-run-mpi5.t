@@ -26,6 +26,21 @@ running() { [ "$(field state)" = Running ] && [ "$(field workers.2.state)" = Run
 event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
 agents() { field nodes | grep -o '"agent_pid": [0-9]*'; }
 workers() { field workers | grep -o '"pid": [0-9]*'; }
+cat >world.c <<'END'
+#include <mpi.h>
+#include <stdio.h>
+
+int main(void)
+{
+    int rank, size;
+
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    printf("%d of %d\n", rank, size);
+    return MPI_Finalize();
+}
+END
 nobody_left() {
     ok 'nobody is left' wait_for 60 run_gone "$(json id "$SHARED/run/run.json")" ||
         diag "$(run_alive "$(json id "$SHARED/run/run.json")")"
@@ -38,6 +53,17 @@ test_run() {
     is "$(grep -o '[0-9] of 6 on node[123]' out | sort | tr '\n' ';')" \
         '0 of 6 on node1;1 of 6 on node1;2 of 6 on node2;3 of 6 on node2;4 of 6 on node3;5 of 6 on node3;' \
         'with a worker for each slot'
+}
+
+# A worker may be a script that runs an mpirun of its own.
+test_nested() {
+    on node1 mpicc -o "$SHARED/world" "$SHARED/world.c" 2>err || bail_out "$(cat err)"
+    OMPI_MCA_btl=tcp,self PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe mrun --nproc-per-node 1 -- \
+        sh -c 'echo btl=$OMPI_MCA_btl; mpirun --allow-run-as-root -n 2 ./world; echo ready'
+    is "$status" 0 'an mpirun in each worker' || show
+    is "$(sed 's/^\[.\] //' out | sort | uniq -c | sed 's/^ *//' | tr '\n' ';')" '3 0 of 2;3 1 of 2;3 btl=tcp,self;3 ready;' \
+        'is a world of its own, with parameters of the user' || show
+    nobody_left
 }
 
 # Open MPI 5 ends the whole world at the loss of a daemon: agents and workers go on.
