@@ -176,6 +176,10 @@ void agent_remove_files(struct agent *a);
 struct jsonw agent_fact_begin(struct buf *b, const char *kind);
 void agent_fact_send(struct agent *a, struct jsonw *w);
 /* Says something to the run's journal and front end. */
+/* Says so where the directory for temporary files that workers will be told of is
+ * not there on this host. */
+void agent_look_tmpdir(struct agent *a);
+
 void agent_note(struct agent *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same into this agent's own log, for what the run cannot be told. */

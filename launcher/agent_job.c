@@ -249,5 +249,6 @@ void agent_config(struct agent *a, const void *data, size_t len)
     }
     agent_tell_pid(a);
     tell_session(a);
+    agent_look_tmpdir(a);
     tell_group_kill(a);
 }

@@ -48,6 +48,21 @@ order() {
     [ "$status" = 0 ] || show
     sed 's/^\[.*\] //' out | sort -n | cut -d ' ' -f 2 | tr '\n' ' '
 }
+# A batch system may have made it for one host.
+test_tmpdir() {
+    on node1 mkdir -p /tmp/of-a-job
+    cd "$SHARED" && rm -rf run
+    run on node1 env TMPDIR=/tmp/of-a-job timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run \
+        --hosts node1,node2 --nnodes 2 --nproc-per-node 1 -- sh -c 'echo $TMPDIR; sleep 1'
+    is "$status:$(sort -u out | tr '\n' ' ')" '0:[0] /tmp/of-a-job [1] /tmp/of-a-job ' 'a TMPDIR reaches all workers' || show
+    like "$(cat err)" 'TMPDIR /tmp/of-a-job is not there on node2 (No such file or directory)' 'a host that lacks it is named' || show
+    unlike "$(cat err)" 'not there on node1' 'but not one that has it'
+    run on node1 timeout 120 "$MUSTER" run --allow-run-as-root --hosts node1,node2 --nnodes 2 --nproc-per-node 1 \
+        --set env.TMPDIR=/proc/version -- true
+    like "$(cat err)" 'TMPDIR /proc/version' 'one that the job sets counts' || show
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 test_order() {
     is "$(order node2 --hosts node1,node2 --nnodes 2)" 'node1 node2 ' 'ranks go by the list of hosts'
     is "$(order node2 --hosts node4,node3,node2,node1 --nnodes 4)" 'node4 node3 node2 node1 ' \
