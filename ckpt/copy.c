@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "ckpt/copy.h"
+#include "ckpt/copy_priv.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"
@@ -42,8 +42,8 @@ static int copy_bytes(int from, int to)
     return rc < 0 ? rc : fsync(to) < 0 ? -errno : 0;
 }
 
-static int copy_file(int from, const char *name, int to, const char *to_name,
-                     struct error *e)
+int copy_file(int from, const char *name, int to, const char *to_name,
+              struct error *e)
 {
     _close_ int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     _close_ int out = in < 0 ? -1
@@ -186,6 +186,9 @@ int copy_checkpoint(int from, const struct found *f, int to, const char *to_path
     }
     if (!is_file && check_as(to, f, f->name, ret, NULL) == 0) {
         return 0;
+    }
+    if (f->kind == FOUND_MUSTER) {
+        return copy_step(from, f->name, to, ret, e);
     }
     rc = fs_remove_tree(path, e);
     rc = rc < 0 ? rc : copy_over(from, f, to, temp, ret, e);

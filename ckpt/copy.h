@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint of a program, copied into another directory: there it is whole,
- * verified and on the disk, or it is not there. Killed at any point it leaves a name
- * with a dot in front, which the next copy of that name takes away (but where
- * directories cannot be locked: ckpt/dirlock.h). Files are 0600, directories 0700,
- * whatever those were that it is copied from.
+ * A checkpoint, copied into another directory: there it is whole, verified and on the
+ * disk, or it is not there. Killed at any point it leaves a name with a dot in front,
+ * which the next copy of that name takes away (but where directories cannot be locked:
+ * ckpt/dirlock.h), or, of one of muster's own, what was never finished. Files are
+ * 0600, directories 0700, whatever those were that it is copied from.
  */
 #ifndef MUSTER_CKPT_COPY_H
 #define MUSTER_CKPT_COPY_H

@@ -69,8 +69,7 @@ int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
 /* What it says, in a word: "whole", "unfinished", "damaged", "unreadable". */
 const char *found_state_name(int rc);
 
-/* The value of that metric as a checkpoint of the Hugging Face Trainer has it, at its
- * step: the last one in its log. False: it has none. */
+/* The value of that metric, as its files say it (ckpt/metric.h). False: it has none. */
 bool found_metric(struct io *io, int dir, const struct found *f,
                   const char *name, double *ret);
 

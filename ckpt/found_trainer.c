@@ -158,30 +158,3 @@ int found_check_trainer(struct io *io, int dir, uint64_t step, bool is_deep,
     }
     return rc;
 }
-
-bool found_metric(struct io *io, int dir, const struct found *f,
-                  const char *name, double *ret)
-{
-    int fd = f->kind == FOUND_TRAINER ? io->ops->open_dir(io, dir, f->name) : -1;
-    json_t *state = NULL;
-    const json_t *line;
-    bool is_there = false;
-    size_t i;
-
-    if (fd < 0) {
-        return false;
-    }
-    if (read_json(io, fd, "trainer_state.json", &state, NULL) == 0) {
-        json_array_foreach(json_object_get(state, "log_history"), i, line) {
-            const json_t *value = json_object_get(line, name);
-
-            if (json_is_number(value)) {
-                *ret = json_number_value(value);
-                is_there = true;
-            }
-        }
-    }
-    json_decref(state);
-    io->ops->close(io, fd);
-    return is_there;
-}

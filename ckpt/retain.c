@@ -10,9 +10,8 @@ static bool is_better(const struct retain_rule *rule, double a, double b)
     return rule->is_highest ? a > b : a < b;
 }
 
-/* The newest of those that are best; n for none. NaN is never best. */
-static size_t find_best(const struct retain_rule *rule,
-                        const struct retain_item *items, size_t n)
+size_t retain_best(const struct retain_rule *rule, const struct retain_item *items,
+                   size_t n)
 {
     size_t best = n;
 
@@ -29,7 +28,7 @@ static size_t find_best(const struct retain_rule *rule,
 void retain_mark(const struct retain_rule *rule, struct retain_item *items,
                  size_t n)
 {
-    size_t best = find_best(rule, items, n);
+    size_t best = retain_best(rule, items, n);
     uint64_t n_whole = 0;
 
     for (size_t i = 0; i < n; i++) {

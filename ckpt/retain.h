@@ -30,7 +30,11 @@ struct retain_item {
     bool is_removed;    /* the decision */
 };
 
-/* `items` has the newest first. */
+/* `items` has the newest first, here and below. The newest of those that are best; n
+ * for none. NaN is never best. */
+size_t retain_best(const struct retain_rule *rule, const struct retain_item *items,
+                   size_t n);
+
 void retain_mark(const struct retain_rule *rule, struct retain_item *items,
                  size_t n);
 

@@ -5,6 +5,7 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/manifest.h"
+#include "ckpt/metric.h"
 #include "ckpt/step.h"
 
 #include <errno.h>
@@ -230,6 +231,16 @@ int store_remove(const struct store *st, const char *name, struct error *e)
         rc = seal ? s3_delete(st->s3, seal->key, e) : 0;
     }
     return rc < 0 ? rc : store_crowd(st, remove_one, &r, there.listing.n, e);
+}
+
+bool store_metric(const struct store *st, const struct store_entry *entry,
+                  const char *name, double *ret)
+{
+    const char *file = metric_file(entry->found.kind);
+    _buf_ struct buf text = {0};
+
+    return file && get(st, entry->name, file, METRIC_MAX_FILE_BYTES, &text, NULL) == 0 &&
+           metric_parse(entry->found.kind, buf_str(&text), text.len, name, ret);
 }
 
 /* --- lists --- */

@@ -60,6 +60,15 @@ int store_pull(const struct store *st, const struct parcel *p, int dir,
 /* Makes it no checkpoint, then removes all objects under its name. */
 int store_remove(const struct store *st, const char *name, struct error *e);
 
+/* Its files as those of a directory are read (ckpt/io.h), by ranges: found_check()
+ * without all bytes, and contents_open(), with 0 as the directory that it is in. Only
+ * reads. `st` and `p` stay the caller's. */
+int store_io_open(const struct store *st, const struct parcel *p, struct io **ret,
+                  struct error *e);
+/* What the first request that failed has failed of; NULL: none has. */
+const struct error *store_io_failure(struct io *io);
+void store_io_close(struct io *io);
+
 struct store_entry {
     char name[PARCEL_NAME_BYTES];
     bool has_seal;
@@ -71,5 +80,8 @@ struct store_entry {
 /* All names, highest step first; looked into. The caller frees *ret. */
 int store_list(const struct store *st, bool is_deep, struct store_entry **ret,
                size_t *ret_n, struct error *e);
+/* As found_metric(). */
+bool store_metric(const struct store *st, const struct store_entry *entry,
+                  const char *name, double *ret);
 
 #endif

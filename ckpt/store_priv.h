@@ -3,6 +3,7 @@
  * What the parts share. Private to store*.c.
  *
  *   store.c          names, seals, lists, checks, removing
+ *   store_io.c       read by ranges, as if it were a directory
  *   store_push.c     to the store
  *   store_pull.c     from it
  */

@@ -108,14 +108,13 @@ static int tell(const struct ckpt_options *o, const struct contents *c,
     return EXIT_OK;
 }
 
-int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
-                      const char *to)
+int ckpt_convert_contents(const struct ckpt_options *o, const struct contents *c,
+                          const char *to)
 {
     bool is_file = str_ends(to, ".safetensors");
-    _contents_ struct contents c = {0};
     uint64_t shown_ms = 0;
     struct convert job = {
-        .from = &c, .arg = &shown_ms,
+        .from = c, .arg = &shown_ms,
         .shard_bytes = is_file ? 0 : o->shard_bytes ? o->shard_bytes : SHARD_BYTES,
         .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
     };
@@ -124,18 +123,30 @@ int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
     char name[NAME_MAX + 1];
     _close_ int dir = -1;
 
-    if (is_file && o->shard_bytes) {
-        error_text(&e, ERR_USAGE, "ckpt convert: --shard-size is for a directory of "
-                   "files, and %.100s is one file", to);
-        return command_fail(&e);
-    }
-    if (ckpt_place_open(from, &c, &e) < 0) {
-        return command_fail(&e);
-    }
     dir = open_parent(to, name, sizeof(name), &e);
     if (dir < 0 || convert_run(&job, dir, name, &facts, &e) < 0) {
         fputs(shown_ms ? "\n" : "", stderr); /* behind what was shown last */
         return command_fail(&e);
     }
-    return tell(o, &c, &facts, to);
+    return tell(o, c, &facts, to);
+}
+
+int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct error *e)
+{
+    return str_ends(to, ".safetensors") && o->shard_bytes
+               ? error_text(e, ERR_USAGE, "ckpt convert: --shard-size is for a "
+                            "directory of files, and %.100s is one file", to)
+               : 0;
+}
+
+int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
+                      const char *to)
+{
+    _contents_ struct contents c = {0};
+    struct error e = {0};
+
+    if (ckpt_convert_check(o, to, &e) < 0 || ckpt_place_open(from, &c, &e) < 0) {
+        return command_fail(&e);
+    }
+    return ckpt_convert_contents(o, &c, to);
 }

@@ -53,6 +53,12 @@ static const struct option_def table[] = {
     {.name = "keep", .value = "N", .type = OPTION_INT,
      .offset = offsetof(struct ckpt_options, keep),
      .help = "prune, push: how many whole checkpoints to keep there"},
+    {.name = "every", .value = "N", .type = OPTION_INT,
+     .offset = offsetof(struct ckpt_options, every),
+     .help = "prune, push: and those whose step is a multiple of N"},
+    {.name = "best", .value = "METRIC", .type = OPTION_STR,
+     .offset = offsetof(struct ckpt_options, best),
+     .help = "prune, push: and the one with the lowest, or METRIC:max"},
     {.name = "newer", .type = OPTION_FLAG,
      .offset = offsetof(struct ckpt_options, is_newer),
      .help = "pull: only one that is newer than all whole ones in DIRECTORY"},
@@ -98,7 +104,7 @@ const struct options ckpt_options = {
              "pull s3://BUCKET/PREFIX[/NAME] DIRECTORY\n"
              "pull s3://BUCKET/PREFIX DIRECTORY --newer\n"
              "cp FROM TO\n"
-             "prune s3://BUCKET/PREFIX --keep N\n"
+             "prune PLACE --keep N [--every N] [--best METRIC[:min|max]]\n"
              "bench DIRECTORY [--size SIZE] [--ranks N] [-o json|yaml]",
     .about = "Looks at checkpoints, and copies them to and from object stores. A "
              "PLACE is a directory or s3://BUCKET/PREFIX. Those of muster, of "
@@ -110,8 +116,9 @@ const struct options ckpt_options = {
              "files, and who saved it; convert makes safetensors files of it. push "
              "copies one that is whole, and goes on where an "
              "earlier one was cut; pull brings one back, or the newest that is "
-             "whole; cp is push or pull; prune removes all but the newest. bench "
-             "measures what saving and loading take in a directory.",
+             "whole; cp is push or pull, or copies from one directory into another; "
+             "prune removes all but the newest and those that are to stay besides. "
+             "bench measures what saving and loading take in a directory.",
     .table = table,
     .min_args = 2,
     .max_args = SIZE_MAX,

@@ -25,12 +25,12 @@ static int name_path(const char *dir, const char *name, struct error *e)
     return error_text(e, e->code, "%s/%s", dir, text);
 }
 
-int ckpt_place_open(const char *path, struct contents *ret, struct error *e)
+/* `whole` gets the path of the directory. */
+static int find(const char *path, char whole[PATH_MAX], struct found *ret,
+                struct error *e)
 {
-    char whole[PATH_MAX], *slash;
     _close_ int dir = -1;
-    struct found f;
-    int rc;
+    char *slash;
 
     if (!realpath(path, whole)) {
         return error_set(e, errno, "open %s", path);
@@ -41,10 +41,26 @@ int ckpt_place_open(const char *path, struct contents *ret, struct error *e)
     if (dir < 0) {
         return error_set(e, errno, "open %s", whole);
     }
-    if (!found_one(io_system(), dir, slash + 1, &f)) {
+    if (!found_one(io_system(), dir, slash + 1, ret)) {
         return error_text(e, ENOENT, "%s is no checkpoint that is known: those in a "
                           "directory are told by muster ckpt ls", path);
     }
-    rc = contents_open(io_system(), dir, &f, ret, e);
-    return rc < 0 ? name_path(whole, f.name, e) : 0;
+    return take_fd(&dir);
+}
+
+int ckpt_place_find(const char *path, struct found *ret, struct error *e)
+{
+    char whole[PATH_MAX];
+
+    return find(path, whole, ret, e);
+}
+
+int ckpt_place_open(const char *path, struct contents *ret, struct error *e)
+{
+    char whole[PATH_MAX];
+    struct found f;
+    _close_ int dir = find(path, whole, &f, e);
+    int rc = dir < 0 ? dir : contents_open(io_system(), dir, &f, ret, e);
+
+    return dir >= 0 && rc < 0 ? name_path(whole, f.name, e) : rc;
 }

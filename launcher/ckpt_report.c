@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { N_COLUMNS = 6 };
 
@@ -107,4 +108,11 @@ int ckpt_report_print(struct ckpt_report *r, enum show_format format)
         fputs("muster: no checkpoints\n", stderr);
     }
     return EXIT_OK;
+}
+
+void ckpt_print_name(const char *place, const char *name)
+{
+    size_t len = strlen(place);
+
+    printf("%s%s%s\n", place, len && place[len - 1] == '/' ? "" : "/", name);
 }

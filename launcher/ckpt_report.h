@@ -18,8 +18,9 @@
 
 struct ckpt_options {
     enum show_format format;
-    int64_t keep, jobs, timeout_s, ranks, rounds, tensors;
+    int64_t keep, every, jobs, timeout_s, ranks, rounds, tensors;
     uint64_t part_bytes, shard_bytes, bytes;
+    const char *best;
     bool is_dry, is_newer;
 };
 extern const struct options ckpt_options;
@@ -36,6 +37,9 @@ struct ckpt_look {
     int rc;
     struct error why;
 };
+
+/* A name in that place, a directory or a store, as a line. */
+void ckpt_print_name(const char *place, const char *name);
 
 /* "1.5 GiB". */
 void ckpt_format_bytes(uint64_t bytes, char *to, size_t size);

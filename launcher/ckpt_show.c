@@ -252,22 +252,26 @@ static int show_as_json(const struct contents *c, enum show_format format)
     return show_json(&text, format);
 }
 
+int ckpt_show_contents(const struct ckpt_options *o, const struct contents *c)
+{
+    _buf_ struct buf text = {0};
+
+    if (o->format == SHOW_JSON || o->format == SHOW_YAML) {
+        return show_as_json(c, o->format);
+    }
+    put_head(&text, c);
+    put_state(&text, manifest_of(c));
+    put_tensors(&text, c);
+    put_blobs(&text, manifest_of(c));
+    fputs(buf_str(&text), stdout);
+    return EXIT_OK;
+}
+
 int ckpt_verb_show(const struct ckpt_options *o, const char *path)
 {
     _contents_ struct contents c = {0};
-    _buf_ struct buf text = {0};
     struct error e = {0};
 
-    if (ckpt_place_open(path, &c, &e) < 0) {
-        return command_fail(&e);
-    }
-    if (o->format == SHOW_JSON || o->format == SHOW_YAML) {
-        return show_as_json(&c, o->format);
-    }
-    put_head(&text, &c);
-    put_state(&text, manifest_of(&c));
-    put_tensors(&text, &c);
-    put_blobs(&text, manifest_of(&c));
-    fputs(buf_str(&text), stdout);
-    return EXIT_OK;
+    return ckpt_place_open(path, &c, &e) < 0 ? command_fail(&e)
+                                             : ckpt_show_contents(o, &c);
 }

@@ -6,6 +6,8 @@
  *   ckpt_place.c     which one
  *   ckpt_show.c      what is in it
  *   ckpt_convert.c   as safetensors files
+ *   ckpt_cp.c        in another directory, too
+ *   ckpt_prune.c     all but those that are to stay
  */
 #ifndef MUSTER_LAUNCHER_CKPT_VERBS_H
 #define MUSTER_LAUNCHER_CKPT_VERBS_H
@@ -16,11 +18,22 @@
 /* The checkpoint of that path, whatever links lead to it. 0; -ENOENT: there is none,
  * or it looks like none; and those of contents_open(). */
 int ckpt_place_open(const char *path, struct contents *ret, struct error *e);
+/* The directory that it is in, open, and what it is, by its name; not looked into. */
+int ckpt_place_find(const char *path, struct found *ret, struct error *e);
 
 /* The exit status. */
 int ckpt_verb_show(const struct ckpt_options *o, const char *path);
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
                       const char *to);
+int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to);
+int ckpt_verb_prune(const struct ckpt_options *o, const char *path);
+
+/* The same of one that is open, wherever it is; ckpt_convert_check(): whether the
+ * options go with where it is to go. */
+int ckpt_show_contents(const struct ckpt_options *o, const struct contents *c);
+int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct error *e);
+int ckpt_convert_contents(const struct ckpt_options *o, const struct contents *c,
+                          const char *to);
 int ckpt_verb_bench(const struct ckpt_options *o, const char *dir);
 
 #endif

@@ -172,8 +172,9 @@ static const char *const here[] = {"ls", "verify", "last-valid", NULL};
 static const char *const of_one[] = {"show", "convert", "bench", NULL};
 static const char *const in_stores[] = {"push", "pull", "cp", "prune", NULL};
 
-/* One checkpoint, or one directory. Those in a store have to be fetched first. */
-static int on_one(const struct ckpt_options *o, const struct strlist *words)
+/* One checkpoint, or one directory. */
+static int on_one(const struct ckpt_options *o, const struct strlist *words,
+                  char **argv)
 {
     const char *verb = words->items[0];
     bool is_show = strcmp(verb, "show") == 0, is_bench = strcmp(verb, "bench") == 0;
@@ -191,16 +192,46 @@ static int on_one(const struct ckpt_options *o, const struct strlist *words)
                    "not measured");
         return command_fail(&e);
     }
-    for (size_t i = 1; i < words->n; i++) {
-        if (str_starts(words->items[i], "s3://")) {
-            error_text(&e, ERR_USAGE, "ckpt %s: %.100s is in a store: muster ckpt "
-                       "pull it first", verb, words->items[i]);
-            return command_fail(&e);
-        }
+    if (words->n == 3 && str_starts(words->items[2], "s3://")) {
+        error_text(&e, ERR_USAGE, "ckpt convert: %.100s is in a store: expected a name "
+                   "here, and muster ckpt push brings it there", words->items[2]);
+        return command_fail(&e);
+    }
+    if (str_starts(words->items[1], "s3://")) {
+        return become_store(argv);
     }
     return is_bench  ? ckpt_verb_bench(o, words->items[1])
            : is_show ? ckpt_verb_show(o, words->items[1])
                      : ckpt_verb_convert(o, words->items[1], words->items[2]);
+}
+
+/* Whether what stores are copied to and from, and tidied, for once is none. */
+static bool is_here(const struct strlist *words)
+{
+    const char *verb = words->items[0];
+    bool is_prune = strcmp(verb, "prune") == 0;
+
+    for (size_t i = 1; i < words->n; i++) {
+        if (str_starts(words->items[i], "s3://")) {
+            return false;
+        }
+    }
+    return is_prune || (strcmp(verb, "cp") == 0 && words->n == 3);
+}
+
+static int in_directory(const struct ckpt_options *o, const struct strlist *words)
+{
+    struct error e = {0};
+
+    if (strcmp(words->items[0], "cp") == 0) {
+        return ckpt_verb_cp(o, words->items[1], words->items[2]);
+    }
+    if (words->n != 2) {
+        error_text(&e, ERR_USAGE, "ckpt prune: expected one directory, or "
+                   "s3://BUCKET/PREFIX, and nothing else");
+        return command_fail(&e);
+    }
+    return ckpt_verb_prune(o, words->items[1]);
 }
 
 int cmd_ckpt(int argc, char **argv)
@@ -222,7 +253,10 @@ int cmd_ckpt(int argc, char **argv)
         return command_fail(&e);
     }
     if (is_one_of(verb, of_one)) {
-        return on_one(&set, &args.words);
+        return on_one(&set, &args.words, argv);
+    }
+    if (is_one_of(verb, in_stores) && is_here(&args.words)) {
+        return in_directory(&set, &args.words);
     }
     if (is_one_of(verb, in_stores) || str_starts(args.words.items[1], "s3://")) {
         return become_store(argv);

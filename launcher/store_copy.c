@@ -151,9 +151,11 @@ static void on_removed(void *arg, const char *name)
 static int prune(const struct ckpt_options *o, const struct store *st,
                  const struct parcel *p, struct error *e)
 {
-    int rc = o->keep && !o->is_dry
-                 ? store_prune(st, o->keep, p->name, on_removed, NULL, e) : 0;
+    struct ckpt_keep keep;
+    int rc = o->keep ? ckpt_keep_take(o, &keep, e) : 0;
 
+    rc = o->keep && rc == 0 && !o->is_dry
+             ? store_prune(st, &keep, p->name, on_removed, NULL, e) : rc;
     return rc < 0 ? error_wrap(e, "%s is there, but older ones still are, too",
                                p->name)
                   : 0;

@@ -113,6 +113,10 @@ static int run(const struct ckpt_options *o, const struct strlist *words)
         return words->n == 3 ? copy(o, verb, words->items[1], words->items[2])
                              : use(verb, "two places, and nothing else");
     }
+    if (strcmp(verb, "show") == 0 || strcmp(verb, "convert") == 0) {
+        return store_verb_look(o, words->items[1],
+                               words->n == 3 ? words->items[2] : NULL);
+    }
     if (!s3_is_uri(words->items[1]) || (!is_verify && words->n > 2)) {
         return use(verb, "s3://BUCKET/PREFIX, and nothing else");
     }

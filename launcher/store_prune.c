@@ -13,18 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-void store_print_name(const char *uri, const char *name)
-{
-    size_t len = strlen(uri);
-
-    printf("%s%s%s\n", uri, uri[len - 1] == '/' ? "" : "/", name);
-}
-
 /* Whatever is newer than those that stay, and not whole, may be on its way. */
-static int mark(const struct store_entry *all, size_t n, int64_t keep,
-                const char *pinned, struct retain_item **ret, struct error *e)
+static int mark(const struct store *st, const struct store_entry *all, size_t n,
+                const struct ckpt_keep *keep, const char *pinned,
+                struct retain_item **ret, struct error *e)
 {
-    const struct retain_rule rule = {.keep = (uint64_t)keep};
     struct retain_item *items = calloc(n + 1, sizeof(*items));
 
     if (!items) {
@@ -35,13 +28,17 @@ static int mark(const struct store_entry *all, size_t n, int64_t keep,
             .step = all[i].found.step, .has_step = all[i].found.has_step,
             .is_whole = all[i].rc == 0 && all[i].found.has_step,
             .is_pinned = strcmp(all[i].name, pinned) == 0};
+        items[i].has_metric = keep->metric[0] && items[i].is_whole &&
+                              store_metric(st, &all[i], keep->metric,
+                                           &items[i].metric);
     }
-    retain_mark(&rule, items, n);
+    retain_mark(&keep->rule, items, n);
     *ret = items;
     return 0;
 }
 
-int store_prune(const struct store *st, int64_t keep, const char *pinned,
+int store_prune(const struct store *st, const struct ckpt_keep *keep,
+                const char *pinned,
                 void (*on_removed)(void *arg, const char *name), void *arg,
                 struct error *e)
 {
@@ -50,7 +47,7 @@ int store_prune(const struct store *st, int64_t keep, const char *pinned,
     size_t n = 0;
     int rc = store_list(st, false, &all, &n, e);
 
-    rc = rc < 0 ? rc : mark(all, n, keep, pinned, &items, e);
+    rc = rc < 0 ? rc : mark(st, all, n, keep, pinned, &items, e);
     for (size_t i = 0; i < n && rc == 0; i++) {
         if (!items[i].is_removed) {
             continue;
@@ -65,22 +62,23 @@ int store_prune(const struct store *st, int64_t keep, const char *pinned,
 
 static void on_removed(void *arg, const char *name)
 {
-    store_print_name(arg, name);
+    ckpt_print_name(arg, name);
 }
 
 int store_verb_prune(const struct ckpt_options *o, const char *uri)
 {
     _store_place_ struct store_place place = {0};
     _free_ char *copy = strdup(uri);
+    struct ckpt_keep keep;
     struct error e = {0};
-    int rc;
+    int rc = ckpt_keep_take(o, &keep, &e);
 
-    if (o->keep < 1) {
-        error_text(&e, ERR_USAGE, "ckpt prune: --keep N is needed, and at least 1");
+    if (rc < 0) {
+        error_wrap(&e, "ckpt prune");
         return store_fail(&e);
     }
     rc = copy ? store_place_open(o, uri, &place, &e)
               : error_set(&e, ENOMEM, "prune");
-    rc = rc < 0 ? rc : store_prune(&place.store, o->keep, "", on_removed, copy, &e);
+    rc = rc < 0 ? rc : store_prune(&place.store, &keep, "", on_removed, copy, &e);
     return rc < 0 ? store_fail(&e) : EXIT_OK;
 }

@@ -123,7 +123,7 @@ int store_verb_last(const struct ckpt_options *o, const char *uri)
     for (size_t i = 0; i < n; i++) {
         verify(&place.store, &all[i]);
         if (all[i].rc == 0) {
-            store_print_name(uri, all[i].name);
+            ckpt_print_name(uri, all[i].name);
             return EXIT_OK;
         }
         fprintf(stderr, "muster: passed over, %s: %s\n",

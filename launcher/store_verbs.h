@@ -8,12 +8,14 @@
  *   store_newer.c    whether there is something to pull
  *   store_prune.c    prune, also after a push
  *   store_show.c     ls, verify, last-valid
+ *   store_look.c     show, convert: of one
  */
 #ifndef MUSTER_LAUNCHER_STORE_VERBS_H
 #define MUSTER_LAUNCHER_STORE_VERBS_H
 
 #include "ckpt/s3_uri.h"
 #include "ckpt/store.h"
+#include "launcher/ckpt_keep.h"
 #include "launcher/ckpt_report.h"
 
 /* --- a place --- */
@@ -43,12 +45,10 @@ void store_tell(void *arg, const char *text);
 /* As command_fail(), and 75 where trying again may help. */
 int store_fail(const struct error *e);
 
-/* A name in that place, as a line. */
-void store_print_name(const char *uri, const char *name);
-
-/* Removes all but the newest `keep` that are whole, and `pinned` ("" for none);
- * on_removed() is told of each, also in a dry run. */
-int store_prune(const struct store *st, int64_t keep, const char *pinned,
+/* Removes all but those that are to stay, and `pinned` ("" for none); on_removed() is
+ * told of each, also in a dry run. */
+int store_prune(const struct store *st, const struct ckpt_keep *keep,
+                const char *pinned,
                 void (*on_removed)(void *arg, const char *name), void *arg,
                 struct error *e);
 
@@ -69,5 +69,7 @@ int store_verb_show(const struct ckpt_options *o, const struct strlist *words,
                     bool is_deep);
 int store_verb_last(const struct ckpt_options *o, const char *uri);
 int store_verb_prune(const struct ckpt_options *o, const char *uri);
+/* `to` is NULL for show. */
+int store_verb_look(const struct ckpt_options *o, const char *uri, const char *to);
 
 #endif

@@ -88,9 +88,9 @@ test_refused() {
     run ckpt show old.bin
     is "$status" 0 'can be shown'
     like "$(cat out)" 'not known' 'but for its tensors'
-    run ckpt convert s3://b/p/x x.safetensors
-    is "$status" 2 'one in a store'
-    like "$(cat err)" 'pull it first' 'says what to do'
+    run ckpt convert "ck/$step" s3://b/p/x
+    is "$status" 2 'into a store'
+    like "$(cat err)" 'muster ckpt push brings it there' 'says what to do'
     cp -r ck bad
     printf X | dd of="bad/$step/r00001.safetensors" bs=1 seek=4200 conv=notrunc status=none
     run ckpt convert "bad/$step" x.safetensors
@@ -106,6 +106,44 @@ test_refused() {
     run ckpt show "bad/$step"
     is "$(grep -o "$step" err | wc -l)" 1 'so is a directory' || show
     like "$(cat err)" "bad/$step/r00001.safetensors is missing" 'with what is wrong in it'
+}
+
+# By ranges, without a copy on this disk.
+test_store() {
+    . "$MUSTER_SRCDIR/tests/lib/object-store.sh"
+    [ -x "$MUSTER_BUILDDIR/muster-store" ] && "$debian" -c 'import swift, boto3' 2>/dev/null || {
+        skip 'no object store: see scripts/install-deps' 15
+        return
+    }
+    store_up
+    ckpt push "ck/$step" s3://bucket/own >/dev/null 2>&1
+    ckpt show "ck/$step" >want
+    run ckpt show "s3://bucket/own/$step"
+    ok 'show tells of one in a store what it tells of it here' cmp want out || show
+    run ckpt convert "s3://bucket/own/$step" from-store.safetensors
+    is "$status:$(cat out)" 0:from-store.safetensors 'convert makes a file of it' || show
+    is "$(program read from-store.safetensors)" 'right 3' 'in which all is right'
+    ok 'nothing else is made here' test "$(ls -A | grep -c from-store)" = 1
+    ckpt push hf/checkpoint-30 s3://bucket/others >foreign 2>/dev/null
+    ckpt show hf/checkpoint-30 -o json >want
+    run ckpt show "$(cat foreign)" -o json
+    ok 'so of one of another program' cmp want out || show
+    run ckpt convert "$(cat foreign)" of-others.safetensors -o json
+    is "$status $(json verified <out)" '0 true' 'which is held against the digests of the copy' || show
+    ok 'converts to the same' cmp of-others.safetensors back.safetensors
+    ckpt push old.bin s3://bucket/others >foreign 2>/dev/null
+    run ckpt show "$(cat foreign)"
+    like "$(cat out)" 'not known' 'a pickle can be shown, but for its tensors'
+    run ckpt show s3://bucket/own
+    is "$status" 1 'no directory of them'
+    like "$(cat err)" 'muster ckpt ls' 'which says what lists those'
+    s3_do rm bucket "own/$step/r00001.safetensors"
+    run ckpt convert "s3://bucket/own/$step" lost.safetensors
+    is "$status" 1 'one that lacks a file'
+    like "$(cat err)" "$step/r00001.safetensors is missing" 'which is named'
+    is "$(ls -A | grep -c lost)" 0 'nothing is left of it'
+    AWS_SECRET_ACCESS_KEY=wrong run ckpt show "s3://bucket/own/$step"
+    is "$status" 1 'wrong credentials are told' || show
 }
 
 # A disk that is full, and a kill in the middle.

@@ -191,6 +191,35 @@ test_prune() {
     is "$status" 2 'at least one'
 }
 
+# The same options as in a directory (t4001).
+test_prune_kept() {
+    local i loss=(0 0.5 0.1 0.4 0.3 0.2)
+    for i in 1 2 3 4 5; do
+        make_step k "$i" 1 100 "{\"loss\": ${loss[i]}}"
+        ckpt push "k/$step" s3://bucket/kept >/dev/null 2>&1
+    done
+    run ckpt prune s3://bucket/kept --keep 1 --every 4 --best loss --dry-run
+    is "$(sed 's|.*/||' out | tr '\n' ' ')" 'step-000000000003-00000003 step-000000000001-00000001 ' \
+        'the best and the multiples stay' || show
+    run ckpt prune s3://bucket/kept --keep 1 --best loss:max
+    is "$(s3_do keys bucket kept | cut -d/ -f2 | sort -u | tr '\n' ' ')" \
+        'step-000000000001-00000001 step-000000000005-00000005 ' 'or the one with the highest' || show
+    run ckpt push "k/step-000000000002-00000002" s3://bucket/kept --keep 1 --best loss
+    is "$status" 0 'a push has the rule, too' || show
+    is "$(s3_do keys bucket kept | cut -d/ -f2 | sort -u | tr '\n' ' ')" \
+        'step-000000000002-00000002 step-000000000005-00000005 ' 'and what it sent is the best'
+    make_foreign kf 30
+    make_foreign kf 40
+    for i in 30 40; do
+        echo "{\"global_step\": $i, \"log_history\": [{\"eval_loss\": $i}]}" >"kf/checkpoint-$i/trainer_state.json"
+        ckpt push "kf/checkpoint-$i" s3://bucket/kept2 >/dev/null 2>&1
+    done
+    run ckpt prune s3://bucket/kept2 --keep 1 --best eval_loss
+    is "$status:$(cat out)" 0: 'the metric of the Trainer' || show
+    run ckpt prune s3://bucket/kept2 --keep 1 --best :max
+    is "$status" 2 'a metric has a name'
+}
+
 # newer WHAT NAME MESSAGE: what a pull fetches now, "" for nothing.
 newer() {
     run ckpt pull s3://bucket/newer new --newer

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * make_step DIRECTORY STEP UUID FILES BYTES: a checkpoint as muster leaves it, with
- * so many files of so many bytes, whose content follows from step and file alone.
- * Prints its name.
+ * make_step DIRECTORY STEP UUID FILES BYTES [JSON]: a checkpoint as muster leaves it,
+ * with so many files of so many bytes, whose content follows from step and file alone,
+ * and with an object of JSON values. Prints its name.
  */
 #include <config.h>
 
@@ -73,6 +73,7 @@ static int make(int root, char **argv, struct error *e)
 
     str_copy(m.uuid, sizeof(m.uuid), argv[3]);
     str_copy(m.version, sizeof(m.version), VERSION);
+    m.state = argv[6] ? strdup(argv[6]) : NULL;
     m.files = calloc(n + 1, sizeof(*m.files));
     rc = m.files ? step_save_begin(io_system(), root, step, m.uuid, &s, e) : -1;
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -93,7 +94,7 @@ int main(int argc, char **argv)
 {
     struct error e = {0};
     char name[STEP_NAME_BYTES];
-    _close_ int root = argc == 6 ? open(argv[1], O_RDONLY | O_DIRECTORY) : -1;
+    _close_ int root = argc == 6 || argc == 7 ? open(argv[1], O_RDONLY | O_DIRECTORY) : -1;
 
     if (root < 0 || make(root, argv, &e) < 0) {
         fprintf(stderr, "make_step: %s\n", e.text);

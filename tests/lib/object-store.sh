@@ -52,10 +52,10 @@ rules() {
     : >log
 }
 
-# make_step DIRECTORY STEP [FILES BYTES]: one of muster's own; sets $step.
+# make_step DIRECTORY STEP [FILES BYTES [JSON]]: one of muster's own; sets $step.
 make_step() {
     mkdir -p "$1"
-    step=$("$MUSTER_BUILDDIR/make_step" "$1" "$2" "$(printf '%08x%024x' "$2" 1)" "${3:-2}" "${4:-1000}") ||
+    step=$("$MUSTER_BUILDDIR/make_step" "$1" "$2" "$(printf '%08x%024x' "$2" 1)" "${3:-2}" "${4:-1000}" ${5:+"$5"}) ||
         bail_out 'no checkpoint made'
 }
 

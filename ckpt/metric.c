@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/metric.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#include <jansson.h>
+#include <string.h>
+
+const char *metric_file(enum found_kind kind)
+{
+    return kind == FOUND_TRAINER  ? "trainer_state.json"
+           : kind == FOUND_MUSTER ? "manifest.json"
+                                  : NULL;
+}
+
+static bool take_number(const json_t *value, double *ret)
+{
+    if (!json_is_number(value)) {
+        return false;
+    }
+    *ret = json_number_value(value);
+    return true;
+}
+
+/* "eval_loss", or "metrics.loss": names of values may have dots, too, so the longest
+ * that there is goes first. */
+static bool find(const json_t *in, const char *name, double *ret)
+{
+    char key[METRIC_NAME_BYTES];
+
+    if (strlen(name) >= sizeof(key) || !json_is_object(in)) {
+        return false;
+    }
+    if (take_number(json_object_get(in, name), ret)) {
+        return true;
+    }
+    str_copy(key, sizeof(key), name);
+    for (char *dot = strrchr(key, '.'); dot; dot = strrchr(key, '.')) {
+        *dot = '\0';
+        if (find(json_object_get(in, key), name + (dot - key) + 1, ret)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool find_in_log(const json_t *log, const char *name, double *ret)
+{
+    bool is_there = false;
+    const json_t *line;
+    size_t i;
+
+    json_array_foreach(log, i, line) {
+        is_there = take_number(json_object_get(line, name), ret) || is_there;
+    }
+    return is_there;
+}
+
+bool metric_parse(enum found_kind kind, const char *data, size_t len,
+                  const char *name, double *ret)
+{
+    json_t *json = metric_file(kind) ? json_loadb(data, len, 0, NULL) : NULL;
+    bool is_there;
+
+    is_there = kind == FOUND_TRAINER
+                   ? find_in_log(json_object_get(json, "log_history"), name, ret)
+                   : find(json_object_get(json, "state"), name, ret);
+    json_decref(json);
+    return is_there;
+}
+
+bool metric_of_state(const char *state, const char *name, double *ret)
+{
+    json_t *json = state ? json_loads(state, 0, NULL) : NULL;
+    bool is_there = find(json, name, ret);
+
+    json_decref(json);
+    return is_there;
+}
+
+bool found_metric(struct io *io, int dir, const struct found *f,
+                  const char *name, double *ret)
+{
+    const char *file = metric_file(f->kind);
+    int fd = file ? io->ops->open_dir(io, dir, f->name) : -1;
+    _free_ char *text = NULL;
+    size_t len = 0;
+    int rc;
+
+    if (fd < 0) {
+        return false;
+    }
+    rc = io_read_file(io, fd, file, METRIC_MAX_FILE_BYTES, &text, &len);
+    io->ops->close(io, fd);
+    return rc == 0 && metric_parse(f->kind, text, len, name, ret);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which checkpoints stay, as --keep, --every and --best say it: the same in a directory
+ * and in a store. */
+#include <config.h>
+
+#include "launcher/ckpt_keep.h"
+
+#include "base/str.h"
+
+#include <string.h>
+
+/* "eval_loss", "eval_loss:min", "accuracy:max". */
+static int take_metric(const char *text, struct ckpt_keep *ret, struct error *e)
+{
+    size_t len = strlen(text);
+
+    if (str_ends(text, ":max") || str_ends(text, ":min")) {
+        ret->rule.is_highest = str_ends(text, ":max");
+        len -= 4;
+    }
+    if (len == 0 || len >= sizeof(ret->metric)) {
+        return error_text(e, ERR_USAGE, "option --best: expected METRIC, METRIC:min or "
+                          "METRIC:max");
+    }
+    memcpy(ret->metric, text, len);
+    return 0;
+}
+
+int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct error *e)
+{
+    *ret = (struct ckpt_keep){0};
+    if (o->keep < 1) {
+        return error_text(e, ERR_USAGE, "--keep N is needed, and at least 1");
+    }
+    if (o->every < 0) {
+        return error_text(e, ERR_USAGE, "option --every: expected 1 or more");
+    }
+    ret->rule.keep = (uint64_t)o->keep;
+    ret->rule.every = (uint64_t)o->every;
+    return o->best ? take_metric(o->best, ret, e) : 0;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * muster ckpt prune in a directory. Those that stay because they are the newest, or
+ * the best, were verified to the last byte before any other one goes. Only what is
+ * whole is removed: somebody may be writing the rest.
+ */
+#include <config.h>
+
+#include "launcher/ckpt_verbs.h"
+
+#include "base/cleanup.h"
+#include "ckpt/dirlock.h"
+#include "ckpt/found.h"
+#include "ckpt/step.h"
+#include "ckpt/watch.h"
+#include "launcher/ckpt_keep.h"
+#include "launcher/commands.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct prune {
+    const char *path;
+    int dir;
+    struct ckpt_keep keep;
+    size_t n;
+    struct found *all;          /* newest first */
+    struct retain_item *items;
+    bool *is_read;              /* and found to be right */
+};
+
+static void prune_release(struct prune *p)
+{
+    close_fd(&p->dir);
+    free(p->all);
+    free(p->items);
+    free(p->is_read);
+}
+
+/* Nobody prunes what a run looks after, nor what is copied into just now. */
+static int lock(const struct prune *p, struct error *e)
+{
+    char suffix[DIRLOCK_SUFFIX_BYTES];
+    int rc = dirlock_take(p->dir, suffix);
+
+    return rc == -EBUSY ? error_text(e, EBUSY, "a run watches %s, or somebody copies "
+                                     "into it: nothing is removed", p->path)
+           : rc < 0     ? error_set(e, -rc, "lock %s", p->path)
+                        : 0;
+}
+
+static int check(struct prune *p, size_t i, bool is_deep)
+{
+    struct found_facts facts;
+    struct error why = {0};
+    int rc = found_check(io_system(), p->dir, &p->all[i], is_deep, &facts, &why);
+
+    p->is_read[i] = rc == 0 && is_deep;
+    p->items[i].is_whole = rc == 0;
+    p->items[i].is_pinned = rc != 0;
+    if (rc < 0) {
+        p->items[i].has_metric = false;
+        fprintf(stderr, "muster: left alone, %s: %s\n", found_state_name(rc),
+                why.text);
+    }
+    return rc;
+}
+
+/* What the newest are, by all of their bytes; of the others the structure is enough. */
+static void look(struct prune *p)
+{
+    uint64_t n_whole = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        struct retain_item *at = &p->items[i];
+
+        at->step = p->all[i].step;
+        at->has_step = p->all[i].has_step;
+        if (check(p, i, n_whole < p->keep.rule.keep) < 0) {
+            continue;
+        }
+        n_whole++;
+        at->has_metric = p->keep.metric[0] &&
+                         found_metric(io_system(), p->dir, &p->all[i],
+                                      p->keep.metric, &at->metric);
+    }
+}
+
+/* One that is damaged is the best of nothing. */
+static void settle_best(struct prune *p)
+{
+    size_t best = retain_best(&p->keep.rule, p->items, p->n);
+
+    while (best < p->n && !p->is_read[best] && check(p, best, true) < 0) {
+        best = retain_best(&p->keep.rule, p->items, p->n);
+    }
+    if (p->keep.metric[0] && best == p->n) {
+        fprintf(stderr, "muster: none in %s has a metric '%s'\n", p->path,
+                p->keep.metric);
+    }
+}
+
+static int remove_one(const struct prune *p, size_t i, struct error *e)
+{
+    return p->all[i].kind == FOUND_MUSTER
+               ? step_remove(io_system(), p->dir, p->all[i].name, e)
+               : watch_remove(p->dir, p->path, p->all[i].name, e);
+}
+
+static int run(struct prune *p, bool is_dry, struct error *e)
+{
+    int rc = is_dry ? 0 : lock(p, e);
+
+    rc = rc < 0 ? rc : found_list(io_system(), p->dir, &p->all, &p->n, e);
+    if (rc < 0) {
+        return rc;
+    }
+    p->items = calloc(p->n + 1, sizeof(*p->items));
+    p->is_read = calloc(p->n + 1, sizeof(*p->is_read));
+    if (!p->items || !p->is_read) {
+        return error_set(e, ENOMEM, "look at %s", p->path);
+    }
+    look(p);
+    settle_best(p);
+    retain_mark(&p->keep.rule, p->items, p->n);
+    for (size_t i = p->n; i-- > 0;) { /* the oldest goes first */
+        if (!p->items[i].is_removed) {
+            continue;
+        }
+        if (!is_dry && remove_one(p, i, e) < 0) {
+            return error_wrap(e, "%s", p->path);
+        }
+        ckpt_print_name(p->path, p->all[i].name);
+    }
+    if (!is_dry) {
+        watch_sweep(p->dir, p->path);
+    }
+    return 0;
+}
+
+int ckpt_verb_prune(const struct ckpt_options *o, const char *path)
+{
+    __attribute__((cleanup(prune_release))) struct prune p = {.path = path, .dir = -1};
+    struct error e = {0};
+    int rc = ckpt_keep_take(o, &p.keep, &e);
+
+    if (rc < 0) {
+        error_wrap(&e, "ckpt prune");
+        return command_fail(&e);
+    }
+    p.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (p.dir < 0) {
+        error_set(&e, errno, "open %s", path);
+        return command_fail(&e);
+    }
+    return run(&p, o->is_dry, &e) < 0 ? command_fail(&e) : EXIT_OK;
+}

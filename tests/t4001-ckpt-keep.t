@@ -1,0 +1,181 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# muster ckpt prune and cp in directories: which checkpoints stay, and that a copy is
+# whole or is not there, whoever wrote them.
+. "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+need_muster
+ckpt() { "$MUSTER" ckpt "$@"; }
+
+# make_own DIRECTORY STEP [JSON]: one of muster's; sets $step.
+make_own() {
+    mkdir -p "$1"
+    step=$("$MUSTER_BUILDDIR/make_step" "$1" "$2" "$(printf '%08x%024x' "$2" 1)" 2 1000 ${3:+"$3"}) ||
+        bail_out 'no checkpoint made'
+}
+
+# make_foreign DIRECTORY STEP LOSS: what the Hugging Face Trainer leaves.
+make_foreign() {
+    mkdir -p "$1/checkpoint-$2"
+    printf '\002\0\0\0\0\0\0\0{}' >"$1/checkpoint-$2/model.safetensors"
+    echo "{\"global_step\": $2, \"log_history\": [{\"eval_loss\": 99}, {\"eval_loss\": $3}]}" \
+        >"$1/checkpoint-$2/trainer_state.json"
+}
+
+# made: steps 1 to 5, of which the second has the lowest loss and the first the highest.
+made() {
+    local i loss=(0 0.5 0.1 0.4 0.3 0.2)
+    rm -rf p
+    for i in 1 2 3 4 5; do
+        make_own p "$i" "{\"loss\": ${loss[i]}, \"eval\": {\"acc\": $i, \"a.b\": -$i}}"
+    done
+}
+
+# left [DIRECTORY]: the numbers of those that are there.
+left() { ls "${1:-p}" | sed 's/^step-0*\([0-9]*\)-.*/\1/; s/^checkpoint-//' | sort -n | tr '\n' ' '; }
+name_of() { printf 'step-%012d-%08x' "$1" "$1"; }
+
+test_rules() {
+    made
+    run ckpt prune p --keep 2 --dry-run
+    is "$status:$(tr '\n' ' ' <out)" "0:p/$(name_of 1) p/$(name_of 2) p/$(name_of 3) " 'what would go is told' || show
+    is "$(left)" '1 2 3 4 5 ' 'and stays'
+    run ckpt prune p/ --keep 2
+    is "$(head -1 out)" "p/$(name_of 1)" 'what goes is told'
+    is "$(left)" '4 5 ' 'the newest stay'
+    made
+    ckpt prune p --keep 1 --every 2 >/dev/null
+    is "$(left)" '2 4 5 ' 'so do multiples'
+    made
+    ckpt prune p --keep 1 --best loss >/dev/null
+    is "$(left)" '2 5 ' 'so does the best, with the lowest'
+    made
+    ckpt prune p --keep 1 --best loss:max >/dev/null
+    is "$(left)" '1 5 ' 'or with the highest'
+    made
+    ckpt prune p --keep 1 --best eval.acc:min >/dev/null
+    is "$(left)" '1 5 ' 'by a number in an object'
+    made
+    ckpt prune p --keep 1 --best eval.a.b:max >/dev/null
+    is "$(left)" '1 5 ' 'whose name may have dots'
+    made
+    run ckpt prune p --keep 1 --best nothing
+    is "$status:$(left)" '0:5 ' 'by what none has'
+    like "$(cat err)" "none in p has a metric 'nothing'" 'which is said'
+    run ckpt prune p --keep 3
+    is "$status:$(left):$(cat out)" '0:5 :' 'fewer than that stay as they are'
+}
+
+# The newest that verifies is never among those that go.
+test_damaged() {
+    made
+    printf X | dd of="p/$(name_of 5)/r00001.safetensors" bs=1 seek=420 conv=notrunc status=none
+    printf X | dd of="p/$(name_of 2)/r00001.safetensors" bs=1 seek=420 conv=notrunc status=none
+    run ckpt prune p --keep 1 --best loss
+    is "$(left)" '2 4 5 ' 'neither the newest nor the best are those that are damaged, and these are left' || show
+    like "$(cat err)" 'left alone, damaged: '"$(name_of 5)" 'which is said'
+    made
+    rm "p/$(name_of 1)/COMMIT" "p/$(name_of 5)/COMMIT"
+    run ckpt prune p --keep 1
+    is "$(left)" '1 4 5 ' 'somebody may be writing what is not finished' || show
+    like "$(cat err)" 'left alone, unfinished: '"$(name_of 1)" 'which is said'
+}
+
+# COMMIT first: a removal that is cut leaves no checkpoint that looks like one.
+test_order() {
+    strace -qq -o /dev/null true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 3; return; }
+    made
+    run strace -f -qq -o trace -e trace=unlinkat,rmdir,fsync -e inject=unlinkat:signal=KILL:when=2 \
+        "$MUSTER" ckpt prune p --keep 4
+    like "$(grep -m 1 unlink trace)" '"COMMIT"' 'it goes first'
+    run ckpt verify p -o json
+    is "$(json 4.state <out)" unfinished 'killed then, what is left is none' || show
+    is "$(json 3.state <out)" whole 'all others are'
+}
+
+test_foreign() {
+    local i
+    for i in 10 20 30 40; do
+        make_foreign f $i $((i == 20 ? 1 : i))
+    done
+    make_own f 5
+    run ckpt prune f --keep 1 --best eval_loss --every 30
+    is "$status:$(left f)" '0:20 30 40 ' 'those of the Trainer, by its log, and of muster' || show
+    is "$(ls -A f | grep -c '^\.')" 0 'nothing is left of the others'
+    exec {held}<f
+    flock -n "$held" || bail_out 'no lock'
+    run ckpt prune f --keep 1
+    is "$status:$(left f)" '1:20 30 40 ' 'not while a run watches it'
+    like "$(cat err)" 'a run watches f' 'which is said'
+    exec {held}<&-
+}
+
+test_cp() {
+    made
+    run ckpt cp "p/$(name_of 3)" to/there/
+    is "$status:$(cat out)" "0:to/there/$(name_of 3)" 'a copy says where it is' || show
+    ok 'the same' diff -r "p/$(name_of 3)" "to/there/$(name_of 3)"
+    is "$(ckpt verify to/there -o json | json 0.state)" whole 'is a checkpoint'
+    is "$(stat -c %a "to/there/$(name_of 3)") $(stat -c %a "to/there/$(name_of 3)/COMMIT")" '700 600' 'for nobody else'
+    run ckpt cp "p/$(name_of 3)" to/there
+    is "$status" 0 'again: it is there'
+    rm "to/there/$(name_of 3)/COMMIT" "to/there/$(name_of 3)/manifest.json"
+    run ckpt cp "p/$(name_of 3)" to/there
+    is "$status" 0 'what was cut is done again' || show
+    is "$(ckpt verify to/there -o json | json 0.state)" whole 'to the end'
+    run ckpt cp "p/$(name_of 4)" to/there --dry-run
+    is "$status:$(left to/there)" '0:3 ' 'a dry run copies nothing' || show
+    like "$(cat err)" 'would have copied' 'and says what it would'
+    printf X | dd of="p/$(name_of 4)/r00000.safetensors" bs=1 seek=420 conv=notrunc status=none
+    run ckpt cp "p/$(name_of 4)" to/there
+    is "$status:$(left to/there)" '1:3 ' 'a damaged one is not copied' || show
+    like "$(cat err)" "not copied: $(name_of 4)/r00000.safetensors is damaged" 'which is said'
+    run ckpt cp "p/$(name_of 4)" p
+    is "$status" 1 'nor over itself'
+    ok 'and it is still there' test -e "p/$(name_of 4)/COMMIT"
+    make_foreign f2 10 1
+    run ckpt cp f2/checkpoint-10 to/there -o json
+    is "$(json name <out) $(json files <out)" 'checkpoint-10 1' 'one of the Trainer' || show
+    ok 'the same' diff -r f2/checkpoint-10 to/there/checkpoint-10
+    run ckpt cp p to/there
+    is "$status" 1 'no directory of them'
+}
+
+# Killed at each of its writes, a copy leaves nothing that passes for a checkpoint.
+test_cp_killed() {
+    strace -qq -o /dev/null true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 2; return; }
+    local n=0 bad=0 state
+    made
+    while
+        n=$((n + 1))
+        rm -rf cut
+        strace -f -qq -o /dev/null -e inject=fsync,renameat,renameat2:signal=KILL:when=$n \
+            "$MUSTER" ckpt cp "p/$(name_of 5)" cut >out 2>err
+        [ $? != 0 ]
+    do
+        state=$([ ! -d cut ] || ckpt verify cut -o json | python3 -c 'import json,sys; print(*[c["state"] for c in json.load(sys.stdin)])')
+        case $state in '' | unfinished | whole) ;; *) bad=$((bad + 1)) ;; esac
+        [ $n -lt 50 ] || break
+    done
+    num $n -ge 8 'killed at each of them'
+    is "$bad" 0 'it leaves one that is whole, or none'
+}
+
+test_usage() {
+    made
+    run ckpt prune p
+    is "$status" 2 'not without --keep'
+    like "$(cat err)" 'ckpt prune: --keep N is needed' 'which is said'
+    run ckpt prune p --keep 0
+    is "$status" 2 'at least one'
+    run ckpt prune p --keep 1 --every -1
+    is "$status" 2 'every -1'
+    run ckpt prune p --keep 1 --best :max
+    is "$status" 2 'a metric has a name'
+    run ckpt prune p q --keep 1
+    is "$status" 2 'two directories'
+    run ckpt prune nowhere --keep 1
+    is "$status" 1 'one that is not there'
+    is "$(left)" '1 2 3 4 5 ' 'nothing has gone'
+}
+
+run_cases
