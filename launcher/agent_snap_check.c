@@ -53,7 +53,8 @@ static void tidy(struct lead_check *c)
     lead_snap_pinned(l, c->root, c->pinned);
     c->tidy = (struct snap_commit){
         .root = c->root, .gather = {.step = c->step, .uuid = c->uuid},
-        .keep = l->agent->config.job->checkpoint.keep, .pinned = c->pinned,
+        .rule = lead_snap_rule(l),
+        .best = l->agent->config.job->checkpoint.keep_best, .pinned = c->pinned,
         .office = &l->office, .verified = c->verified,
     };
     c->tidying.data = c;

@@ -173,9 +173,18 @@ void lead_snap_pinned(const struct lead_snap *l, const char *root,
     }
 }
 
+struct retain_rule lead_snap_rule(const struct lead_snap *l)
+{
+    const struct job_checkpoint *k = &l->agent->config.job->checkpoint;
+
+    return (struct retain_rule){.keep = k->keep, .every = k->keep_every,
+                                .is_highest = k->keep_goal == JOB_MAXIMIZE};
+}
+
 static void finish(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
+    const struct job_checkpoint *k = &l->agent->config.job->checkpoint;
 
     s->is_working = true;
     s->is_due = false;
@@ -188,7 +197,8 @@ static void finish(struct lead_save *s)
                    .generation = s->tally.generation,
                    .n_ranks = s->tally.n_ranks},
         .n_written = s->tally.n_written,
-        .keep = l->agent->config.job->checkpoint.keep,
+        .rule = lead_snap_rule(l),
+        .best = k->keep_best,
         .pinned = s->pinned,
         .busy_from = busy_from(s),
         .office = &l->office,

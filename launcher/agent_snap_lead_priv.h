@@ -79,6 +79,8 @@ struct snap_now lead_save_now(const struct lead_save *s);
 void lead_snap_worked(struct lead_snap *l);
 /* It is dying, and nobody works for it: it goes. */
 void lead_snap_may_go(struct lead_snap *l);
+/* Which checkpoints stay. */
+struct retain_rule lead_snap_rule(const struct lead_snap *l);
 /* What somebody reads in that directory, or "". */
 void lead_snap_pinned(const struct lead_snap *l, const char *root,
                       char ret[STEP_NAME_BYTES]);

@@ -4,11 +4,13 @@
 #include "launcher/snap_commit.h"
 
 #include "base/cleanup.h"
+#include "ckpt/metric.h"
 #include "ckpt/step.h"
 #include "launcher/office_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -47,41 +49,67 @@ static bool is_it(const char *name, const char *other)
     return other && strcmp(name, other) == 0;
 }
 
-static bool may_go(const struct snap_commit *c, const char *name, const char *saved)
+/* Whether it is one, and how good. */
+static int look(const struct snap_commit *c, struct io *io, int root, const char *name,
+                struct retain_item *item)
 {
-    return !is_it(name, saved) && !is_it(name, c->pinned) && !is_it(name, c->checking) &&
-           !is_it(name, c->verified) && !(c->verified && !c->verified[0]);
+    struct step found = {0};
+    int rc = step_open(io, root, name, &found, NULL);
+
+    item->is_whole = rc == 0;
+    item->has_metric = rc == 0 && c->best &&
+                       metric_of_state(found.manifest.state, c->best, &item->metric);
+    step_close(&found);
+    return rc;
 }
 
-/* The newest stay, as many as are to be kept, and the newest that was read again: one of
- * which nobody knows that it is right does not take the place of one that is. What was
- * never finished goes once all of those are of later steps: it would not stay if it were a
- * checkpoint. */
+/* What was never finished goes once all that are newest are of later steps: it would
+ * not stay if it were a checkpoint. What is damaged is nobody's to remove. */
+static bool is_pinned(const struct snap_commit *c, int rc, const char *name,
+                      const char *saved, uint64_t step, uint64_t oldest)
+{
+    if (rc == 0) {
+        return is_it(name, saved) || is_it(name, c->pinned) ||
+               is_it(name, c->checking) || is_it(name, c->verified) ||
+               (c->verified && !c->verified[0]);
+    }
+    return rc != -ENOENT || step >= oldest || step >= c->busy_from;
+}
+
+/* The newest stay, as many as are to be kept, and what the rule wants besides; and the
+ * newest that was read again: one of which nobody knows that it is right does not take
+ * the place of one that is. */
 static void tidy(const struct snap_commit *c, struct io *io, int root,
                  const char *saved)
 {
     _free_ struct step_entry *entries = NULL;
+    _free_ struct retain_item *items = NULL;
     size_t n = 0;
-    unsigned n_whole = 0;
-    uint64_t oldest = 0; /* of those that stay */
+    uint64_t n_whole = 0, oldest = 0; /* of those that stay as the newest */
     bool is_due = c->verified != NULL;
 
-    if (c->keep == 0 || step_list(io, root, &entries, &n, NULL) < 0) {
+    if (c->rule.keep == 0 || step_list(io, root, &entries, &n, NULL) < 0 ||
+        !(items = calloc(n + 1, sizeof(*items)))) {
         return;
     }
     for (size_t i = 0; i < n; i++) {
         const struct step_entry *at = &entries[i];
-        struct step found = {0};
-        int rc = step_open(io, root, at->name, &found, NULL);
+        int rc;
 
-        step_close(&found);
-        if (rc == 0 && ++n_whole <= c->keep) {
+        items[i] = (struct retain_item){.step = at->step, .has_step = true};
+        rc = look(c, io, root, at->name, &items[i]);
+        if (rc == 0 && ++n_whole == c->rule.keep) {
             oldest = at->step;
+        }
+        if (rc == 0 && n_whole <= c->rule.keep) {
             is_due = is_due && !is_it(at->name, c->verified);
-        } else if (rc == 0 ? may_go(c, at->name, saved)
-                           : rc == -ENOENT && n_whole >= c->keep &&
-                                 at->step < oldest && at->step < c->busy_from) {
-            step_remove(io, root, at->name, NULL);
+        }
+        items[i].is_pinned = is_pinned(c, rc, at->name, saved, at->step, oldest);
+    }
+    retain_mark(&c->rule, items, n);
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].is_removed || (!items[i].is_whole && !items[i].is_pinned)) {
+            step_remove(io, root, entries[i].name, NULL);
         }
     }
     if (c->ret_is_due) {

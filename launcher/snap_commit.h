@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "ckpt/gather.h"
 #include "ckpt/io.h"
+#include "ckpt/retain.h"
 #include "launcher/office.h"
 
 #include <stdbool.h>
@@ -20,7 +21,8 @@ struct snap_commit {
     const char *root;     /* the directory of checkpoints */
     struct gather gather; /* what it is */
     uint32_t n_written;   /* ranks that have said so */
-    unsigned keep;        /* checkpoints; 0: all */
+    struct retain_rule rule; /* which checkpoints stay */
+    const char *best;     /* by the metric of that name, too; NULL for none */
     const char *pinned;   /* the name of one that stays; NULL or "" for none */
     uint64_t busy_from;   /* other saves are on their way, none of a step below it */
     const struct office *office; /* asked before each change; NULL: it lasts */
@@ -32,7 +34,7 @@ struct snap_commit {
     bool *ret_is_due;     /* those that are kept anyway lack such a one. NULL: not asked */
 };
 
-/* 0: it is a checkpoint, and what `keep` does not want is gone, with what was begun
+/* 0: it is a checkpoint, and what `rule` does not want is gone, with what was begun
  * and never finished before that. Else it is removed; `why` is what it has failed of
  * already, or NULL: then -ECONNABORTED says that some rank has not written it. With
  * -ESTALE it is neither: the office is over, and what it becomes is another one's.

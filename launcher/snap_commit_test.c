@@ -30,6 +30,7 @@ enum { N = 2, BYTES = 8 }; /* ranks, and bytes of each */
 static char top[64];
 static int root;
 static char nth = '0'; /* save of a step */
+static const char *saved_state; /* JSON values, or NULL */
 
 /* Differs in what the directory is called by. */
 static const char *uuid_of(uint64_t step)
@@ -61,10 +62,12 @@ static void put_rank(struct step_save *s, uint64_t step, uint32_t rank)
     _buf_ struct buf b = {0};
     struct error e = {0};
 
+    p.state = saved_state && rank == 0 ? strdup(saved_state) : NULL;
     str_copy(p.uuid, sizeof(p.uuid), uuid_of(step));
     must(part_encode(&p, &b, &e), &e);
     part_data_name(rank, name);
     must(step_save_file(s, name, data, BYTES, &e), &e);
+    free(p.state);
     part_file_name(rank, name);
     must(step_save_file(s, name, b.data, b.len, &e), &e);
 }
@@ -85,7 +88,7 @@ static int commit(uint64_t step, uint32_t n_written, uint64_t busy_from,
                   const struct error *why, struct error *e)
 {
     const struct snap_commit c = {
-        .root = top, .n_written = n_written, .keep = 2, .busy_from = busy_from,
+        .root = top, .n_written = n_written, .rule.keep = 2, .busy_from = busy_from,
         .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
                    .token = 1, .n_ranks = N},
     };
@@ -94,11 +97,28 @@ static int commit(uint64_t step, uint32_t n_written, uint64_t busy_from,
     return snap_commit(&c, io_system(), why, e);
 }
 
+/* As a rule says, with a metric beside. */
+static void save_with(uint64_t step, const char *state, struct retain_rule rule)
+{
+    struct error e = {0};
+    const struct snap_commit c = {
+        .root = top, .n_written = N, .rule = rule, .busy_from = UINT64_MAX,
+        .best = "m.loss",
+        .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
+                   .token = 1, .n_ranks = N},
+    };
+
+    saved_state = state;
+    write_ranks(step, N);
+    saved_state = NULL;
+    must(snap_commit(&c, io_system(), NULL, &e), &e);
+}
+
 static int commit_beside(uint64_t step, uint64_t pinned, struct error *e)
 {
     char name[STEP_NAME_BYTES];
     const struct snap_commit c = {
-        .root = top, .n_written = N, .keep = 2, .busy_from = UINT64_MAX,
+        .root = top, .n_written = N, .rule.keep = 2, .busy_from = UINT64_MAX,
         .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
                    .token = 1, .n_ranks = N},
         .pinned = name,
@@ -181,6 +201,27 @@ static void test_keep(void)
     ok(!is_there(33, ""), "it goes");
 }
 
+static void say_left(char *to, size_t size)
+{
+    _free_ struct step_entry *entries = NULL;
+    struct error e = {0};
+    size_t n = 0;
+
+    must(step_list(io_system(), root, &entries, &n, &e), &e);
+    *to = '\0';
+    for (size_t i = 0; i < n; i++) {
+        snprintf(to + strlen(to), size - strlen(to), "%d ", (int)entries[i].step);
+    }
+}
+
+static void remove_step(uint64_t step)
+{
+    char name[STEP_NAME_BYTES];
+
+    step_name(step, uuid_of(step), name);
+    step_remove(io_system(), root, name, NULL);
+}
+
 static bool is_due;
 
 static void commit_verified(uint64_t step, const char *verified, uint64_t checking)
@@ -188,7 +229,7 @@ static void commit_verified(uint64_t step, const char *verified, uint64_t checki
     char name[STEP_NAME_BYTES];
     struct error e = {0};
     const struct snap_commit c = {
-        .root = top, .n_written = N, .keep = 2, .busy_from = UINT64_MAX,
+        .root = top, .n_written = N, .rule = {.keep = 2}, .busy_from = UINT64_MAX,
         .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
                    .token = 1, .n_ranks = N},
         .verified = verified, .checking = name, .ret_is_due = &is_due,
@@ -229,6 +270,45 @@ static void test_verified(void)
     is_int(snap_reread(top, third, &goes_on, &e), -ERR_FORMAT, "which is found");
     like(e.text, "r00001.safetensors", "and where");
     is_int(snap_reread(top, first, &goes_on, &e), -ENOENT, "one that is gone");
+    for (uint64_t step = 40; step <= 45; step++) {
+        remove_step(step);
+    }
+}
+
+/* Multiples and the best stay, as in a directory that is pruned by hand. */
+static void test_rule(void)
+{
+    static const struct {
+        struct retain_rule rule;
+        const char *want;
+    } cases[] = {
+        {{.keep = 2}, "706 705 703 "},
+        {{.keep = 2, .every = 4}, "706 705 704 703 700 "},
+        {{.keep = 2, .is_highest = true}, "706 705 701 "},
+        {{.keep = 1, .every = 2}, "706 704 703 702 700 "},
+        {{.keep = 9}, "706 705 704 703 702 701 700 "},
+    };
+    static const char *const losses[] = {"5", "9", "3", "1", "4", "2", "\"none\""};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char left[128];
+
+        for (size_t k = 0; k < ARRAY_SIZE(losses); k++) {
+            char state[64];
+
+            snprintf(state, sizeof(state), "{\"m\":{\"loss\":%s}}", losses[k]);
+            save_with(700 + k, state, cases[i].rule);
+        }
+        say_left(left, sizeof(left));
+        is_str(left, cases[i].want, "which stay, %d", (int)i);
+        for (size_t k = 0; k < ARRAY_SIZE(losses); k++) {
+            remove_step(700 + k);
+        }
+    }
+    write_ranks(700, 1);
+    save_with(701, "{}", (struct retain_rule){.keep = 1, .every = 100});
+    ok(!is_there(700, ""), "what was never finished is no multiple");
+    remove_step(701);
 }
 
 /* Of two leads one may come late. */
@@ -308,7 +388,7 @@ static int commit_late(uint64_t step, int n, const struct error *why, struct err
     struct io_ops ops = io_system_ops;
     struct io io = {.ops = &ops};
     const struct snap_commit c = {
-        .root = top, .n_written = N, .keep = 2, .busy_from = UINT64_MAX,
+        .root = top, .n_written = N, .rule = {.keep = 2}, .busy_from = UINT64_MAX,
         .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
                    .token = 1, .n_ranks = N},
         .office = &office,
@@ -392,7 +472,7 @@ static void test_generations(void)
     for (uint32_t i = 0; i < 3; i++) {
         const uint32_t generation = i == 0 ? 5 : i;
         const struct snap_commit c = {
-            .root = top, .n_written = N, .keep = 0, .busy_from = UINT64_MAX,
+            .root = top, .n_written = N, .busy_from = UINT64_MAX,
             .gather = {.step = 80, .uuid = uuid_of(80), .generation = generation,
                        .token = (uint64_t)generation << 32, .n_ranks = N}};
         char name[STEP_NAME_BYTES];
@@ -435,6 +515,7 @@ int main(void)
     test_not_whole();
     test_keep();
     test_verified();
+    test_rule();
     test_late();
     test_twice();
     test_stopped();

@@ -171,7 +171,7 @@ static int hold(struct agent *a, uint64_t step, const char *uuid)
 static int commit(const struct agent *a, uint64_t step, const char *uuid)
 {
     const struct snap_commit c = {
-        .root = a->root, .n_written = 1, .keep = 2, .busy_from = UINT64_MAX,
+        .root = a->root, .n_written = 1, .rule.keep = 2, .busy_from = UINT64_MAX,
         .gather = {.step = step, .uuid = uuid, .generation = 1, .token = 1,
                    .n_ranks = 1},
     };

@@ -98,7 +98,9 @@ enum job_alarm {
 
 struct job_checkpoint {
     uint64_t every_ms; /* JOB_AUTO, JOB_OFF */
-    uint32_t keep;
+    uint32_t keep, keep_every;  /* keep_every: 0: none for their step */
+    char *keep_best;            /* a metric, or NULL */
+    enum job_goal keep_goal;
     unsigned levels;  /* of enum job_level */
     char *store;      /* s3://BUCKET/PREFIX, or NULL */
     uint64_t store_every_ms;

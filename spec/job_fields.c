@@ -221,6 +221,13 @@ static const struct field checkpoint_fields[] = {
     {"keep", FIELD_COUNT, AT(checkpoint.keep), .min = 1, .max = 1000000,
      .def = "3", .help = "checkpoints that are kept, of those that workers save by "
      "the library"},
+    {"keepEvery", FIELD_COUNT, AT(checkpoint.keep_every), .max = 1000000000,
+     .def = "0", .help = "those whose step is a multiple of it are kept, too"},
+    {"keepBest", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.keep_best),
+     .help = "and the best one by that metric: a number that is saved with it as a JSON "
+             "value of that name, or in one, as metrics.loss"},
+    {"keepGoal", FIELD_ENUM, AT(checkpoint.keep_goal), .words = goal_words,
+     .def = "minimize", .help = "what is better"},
     {"levels", FIELD_FLAGS, AT(checkpoint.levels), .words = level_words,
      .def = "[memory, partner, disk]", .help = "where checkpoints that workers save "
      "by the library are held: in memory of their node until it has written them, in "

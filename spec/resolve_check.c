@@ -267,6 +267,10 @@ static void check_checkpoint(const struct context *c, const struct node *tree,
                     "partner of checkpoint.levels has no effect without memory, which "
                     "is what partners copy");
     }
+    if (!k->keep_best && k->keep_goal == JOB_MAXIMIZE) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.keepGoal has no effect without checkpoint.keepBest");
+    }
     if (!k->watch && (k->prune_keep || k->copy_to)) {
         report_warn(c->report, place_of(tree, "checkpoint"),
                     "checkpoint.%s has no effect without checkpoint.watch",

@@ -285,6 +285,8 @@ static void test_warnings(void)
          "warning: t:4:13: checkpoint.storeKeep has no effect without"},
         {"checkpoint: {storeEvery: 30m}",
          "warning: t:4:13: checkpoint.storeEvery has no effect without"},
+        {"checkpoint: {keepGoal: maximize}",
+         "warning: t:4:13: checkpoint.keepGoal has no effect without"},
         {"checkpoint: {prune: {keep: 2}}",
          "warning: t:4:13: checkpoint.prune has no effect without"},
         {"checkpoint: {copy: {to: /b}}",

@@ -38,6 +38,20 @@ test_saved() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# Besides the newest: every hundredth step, and the best by what was saved along.
+test_kept() {
+    start --nnodes 1 --set checkpoint.keep=1 --set checkpoint.keepEvery=100 --set checkpoint.keepBest=far
+    told 'two workers save' 'held 250' 2
+    go_home
+    run "$MUSTER" ckpt verify ck
+    is "$status" 0 'all that stay are whole' || show
+    like "$(ls ck)" step-000000000030- 'the best stays' || show
+    like "$(ls ck)" step-000000000100- 'a multiple stays'
+    like "$(ls ck)" step-000000000200- 'so does the next'
+    unlike "$(ls ck)" step-000000000120- 'others do not'
+    unlike "$(ls ck)" step-000000000040- 'nor those that come close'
+}
+
 test_worker_dies() {
     start --nnodes 2 --max-restarts 1
     told 'four workers save' 'held 20' 4

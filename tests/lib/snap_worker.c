@@ -15,6 +15,7 @@
  * With "cut" the last rank cuts all that its agent has of it, once it has saved.
  * With "store" all wait until each save is in the store, and say "stored STEP".
  * With "partner" all wait for copies of each save, and say "copied STEP".
+ * A JSON value `far` is saved along: how far the step is from 30.
  */
 #include <config.h>
 
@@ -33,6 +34,7 @@
 static struct muster *m;
 static struct muster_ckpt *ck;
 static int is_skipping; /* the same on all ranks */
+static char far[32];
 static float *mine;
 static uint64_t n, first; /* elements here, and of those before */
 
@@ -188,6 +190,10 @@ static int save_lazily(int64_t step, uint64_t *ret_save)
 
 static int save_step(int64_t step, uint64_t *ret_save)
 {
+    snprintf(far, sizeof(far), "%" PRId64, step < 30 ? 30 - step : step - 30);
+    if (muster_ckpt_blob(ck, "far", far, strlen(far), MUSTER_JSON) < 0) {
+        return -1;
+    }
     return there_is("lazy") ? save_lazily(step, ret_save)
                             : muster_ckpt_save(ck, step, is_skipping ? MUSTER_CKPT_SKIP : 0,
                                                ret_save);

@@ -6,6 +6,7 @@
 import gc
 import json
 import logging
+import json
 import os
 import sys
 import weakref
@@ -145,6 +146,11 @@ with ckpt.Checkpoints(root + ".lazy") as c:
         os._exit(0)
     ok(os.waitpid(child, 0)[1] == 0, "a child has no part in it")
     c.save(8, {"last": torch.full((1 << 20,), 8.0)}, lazy=True)
+with ckpt.Checkpoints(root + ".metrics") as c:
+    c.save(1, {"x": torch.ones(3)}, metrics={"loss": torch.tensor(0.5), "bad": float("nan")})
+    ok(c.load().step == 1, "metrics are saved along")
+    saved = os.path.join(root + ".metrics", os.listdir(root + ".metrics")[0], "manifest.json")
+    ok(json.load(open(saved))["state"]["metrics"] == {"loss": 0.5}, "those that are numbers")
 with ckpt.Checkpoints(root + ".lazy") as c:
     ok(bool((c.load().state["last"] == 8).all()), "close is a fence for who is alone")
 

@@ -6,15 +6,17 @@ import ctypes
 import enum
 import json
 import logging
+import math
 import os
 from types import TracebackType
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, overload
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type, overload
 
 from .. import _arrays, _libckpt as lib, _placed, _tree
 from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, CheckpointError, Group, Handle, KeysError, NotFound
 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
+METRICS = "metrics"
 
 _log = logging.getLogger("muster")
 
@@ -96,12 +98,27 @@ class Checkpoints:
 
     @overload
     def save(
-        self, step: int, state: Any, *, per_rank: Any = None, wait: bool = False, lazy: bool = False
+        self,
+        step: int,
+        state: Any,
+        *,
+        per_rank: Any = None,
+        wait: bool = False,
+        lazy: bool = False,
+        metrics: Optional[Mapping[str, float]] = None,
     ) -> int: ...
 
     @overload
     def save(
-        self, step: int, state: Any, *, per_rank: Any = None, wait: bool = False, lazy: bool = False, skip: bool
+        self,
+        step: int,
+        state: Any,
+        *,
+        per_rank: Any = None,
+        wait: bool = False,
+        lazy: bool = False,
+        metrics: Optional[Mapping[str, float]] = None,
+        skip: bool,
     ) -> Optional[int]: ...
 
     def save(
@@ -112,6 +129,7 @@ class Checkpoints:
         per_rank: Any = None,
         wait: bool = False,
         lazy: bool = False,
+        metrics: Optional[Mapping[str, float]] = None,
         skip: bool = False,
     ) -> Optional[int]:
         """Saves `state`, the same on all ranks but for parts of tensors, and `per_rank`,
@@ -122,11 +140,14 @@ class Checkpoints:
         thread does until the fence(). They may be read until then, and not be changed;
         those on other devices, and numbers and text, are as they were at save().
 
+        `metrics`: numbers, the same on all ranks, by which the best checkpoint is kept:
+        {"loss": 0.3} is `metrics.loss` to checkpoint.keepBest and muster ckpt prune.
+
         `skip`: where a rank would have to wait for earlier saves of its to be on the
         disk, none saves, and the result is None; unless the run is being stopped."""
         tree, tensors = _tree.flatten(state, _arrays.library_of)
         try:
-            return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy, skip)
+            return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy, metrics, skip)
         except CheckpointError as error:
             if not skip or error.errno != EBUSY:
                 raise
@@ -195,6 +216,7 @@ class Checkpoints:
         per_rank: Any = None,
         wait: bool = False,
         lazy: bool = False,
+        metrics: Optional[Mapping[str, float]] = None,
         skip: bool = False,
     ) -> int:
         """With a description that has a "tree"; its "tensors", if it lacks them, are
@@ -202,7 +224,7 @@ class Checkpoints:
         flags = (lib.WAIT if wait else 0) | (lib.LAZY if lazy else 0) | (lib.SKIP if skip else 0)
         is_read = False
         try:
-            number = self._save(step, description, tensors, per_rank, flags)
+            number = self._save(step, description, tensors, per_rank, flags, metrics or {})
             is_read = lazy and not wait
             return number
         finally:
@@ -231,13 +253,22 @@ class Checkpoints:
     # --- the rest is for these ---
 
     def _save(
-        self, step: int, description: Dict[str, Any], tensors: Dict[str, Any], per_rank: Any, flags: int
+        self,
+        step: int,
+        description: Dict[str, Any],
+        tensors: Dict[str, Any],
+        per_rank: Any,
+        flags: int,
+        metrics: Mapping[str, float],
     ) -> int:
         registered = self._handle.register(tensors, False, {})
         description = {"v": 1, "tensors": registered, "ties": _ties(tensors), **description}
         own = _tree.flatten(per_rank, lambda v: "")[0]
         self._handle.blob(TREE, json.dumps(description).encode(), lib.REPLICATED)
         self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
+        if metrics:  # JSON has no numbers that are not finite: they are the best of nothing
+            finite = {name: float(v) for name, v in metrics.items() if math.isfinite(v)}
+            self._handle.blob(METRICS, json.dumps(finite).encode(), lib.JSON)
         number = ctypes.c_uint64()
         self._handle.call("save", step, flags, ctypes.byref(number))
         return number.value
