@@ -9,10 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Between two failures of one worker, with its GPU and its share of a node: about
- * what is published of large clusters. */
-#define WORKER_MTBF_S (50e3 * 3600)
-
 #define COST_BEFORE_ANY_S 1.0
 #define MAX_SHARE (1.0 / 20)
 #define MIN_S 1.0
@@ -28,21 +24,18 @@ static double no_more(double v, double most)
     return v < most ? v : most;
 }
 
-/* The prior counts as one failure. Once there are failures, the worse of it and of
- * what was seen: too short an interval costs the square root of the error, too long a
- * one costs work. */
-static double mtbf_of(const struct interval_facts *f)
+/* Once there are failures, the worse of the prior and of what was seen: too short an
+ * interval costs the square root of the error, too long a one costs work. */
+double interval_mtbf(double ran_s, uint64_t n_failures, double prior_s)
 {
-    double ran = no_less(f->ran_s, 0);
-    double n = no_less(f->n_workers, 1);
-    double k = (double)f->n_failures;
-    double expected = (ran + WORKER_MTBF_S / n) / (k + 1);
+    double ran = no_less(ran_s, 0), k = (double)n_failures;
+    double expected = (ran + prior_s) / (k + 1);
 
     return no_less(k > 0 ? no_more(expected, ran / k) : expected, MIN_S);
 }
 
 /* Daly (2006), eq. 37: for cost < 2 mtbf; beyond, the mtbf itself. */
-static double daly(double cost, double mtbf)
+double interval_daly(double cost, double mtbf)
 {
     double x = cost / (2 * mtbf);
 
@@ -53,9 +46,10 @@ static double daly(double cost, double mtbf)
 void interval_choose(const struct interval_facts *f, struct interval *ret)
 {
     double cost = f->cost_s > 0 ? f->cost_s : COST_BEFORE_ANY_S;
-    double mtbf = mtbf_of(f), s;
+    double prior = INTERVAL_WORKER_MTBF_S / no_less(f->n_workers, 1);
+    double mtbf = interval_mtbf(f->ran_s, f->n_failures, prior), s;
 
-    s = no_more(no_less(daly(cost, mtbf), MIN_S), MAX_S);
+    s = no_more(no_less(interval_daly(cost, mtbf), MIN_S), MAX_S);
     *ret = (struct interval){
         .seconds = no_less(s, cost / MAX_SHARE),
         .cost_s = cost,

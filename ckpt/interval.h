@@ -31,6 +31,16 @@ struct interval {
 /* Numbers that make no sense count as 0. */
 void interval_choose(const struct interval_facts *f, struct interval *ret);
 
+/* Between two failures of one worker, with its GPU and its share of a node: about
+ * what is published of large clusters. */
+#define INTERVAL_WORKER_MTBF_S (50e3 * 3600)
+
+/* What it goes by. Seconds between failures: `prior_s` is what was expected before any,
+ * and counts as one failure. */
+double interval_mtbf(double ran_s, uint64_t n_failures, double prior_s);
+/* Young's with Daly's terms. */
+double interval_daly(double cost, double mtbf);
+
 enum { INTERVAL_TEXT_BYTES = 240 };
 
 /* "67 s: a save holds up 0.20 s, a failure is expected every 3.1 h (2 in 6.2 h)" */

@@ -137,7 +137,9 @@ static void on_due(uv_timer_t *t);
 static void schedule(struct lead_bucket *b)
 {
     uint64_t now = uv_now(&b->agent->loop), due = now;
-    uint64_t every_ms = b->agent->config.job->checkpoint.store_every_ms;
+    uint64_t every_ms =
+        run_status_store_ms(record_status(b->record),
+                            b->agent->config.job->checkpoint.store_every_ms);
     uint64_t pause_ms = b->is_awaited && b->again_ms > AGAIN_MIN_MS ? AGAIN_MIN_MS
                                                                     : b->again_ms;
 
@@ -209,6 +211,8 @@ static void on_pushed(void *arg, const struct ckpt_child_end *end)
         b->again_ms = 0;
         str_copy(b->stored, sizeof(b->stored), b->under_way);
         keep_stored(b, end->out);
+        run_status_took(record_status(b->record), INTERVAL_STORE,
+                        (double)(uv_now(&b->agent->loop) - b->began_ms) / 1e3);
         clock_format_span(end->ms, span, sizeof(span));
         event(b, "checkpoint_stored", "%s was taken to %s in %s", b->under_way,
               b->uri, span);

@@ -341,6 +341,13 @@ static void on_saving(void *arg, uint64_t step_, uint32_t written, uint32_t rank
     }
 }
 
+static void on_took(void *arg, enum interval_level_id level, double seconds)
+{
+    struct agent_lead *l = arg;
+
+    run_status_took(record_status(l->record), level, seconds);
+}
+
 static void on_held(void *arg, int64_t held_step, uint32_t ranks,
                     const struct status_held *held, size_t n)
 {
@@ -382,6 +389,7 @@ static const char *pinned(void *arg)
 const struct lead_snap_ops agent_lead_snap_ops = {
     .on_saved = on_saved,
     .on_saving = on_saving,
+    .on_took = on_took,
     .on_held = on_held,
     .started = started,
     .is_lost = is_lost,

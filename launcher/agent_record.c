@@ -222,6 +222,17 @@ static int make_handles(struct record *r, struct error *e)
     return waker_create(&r->agent->loop, on_word, r, &r->word, e);
 }
 
+/* The job's levels, by the names that plans have for them. */
+static unsigned levels_of(const struct job_checkpoint *k)
+{
+    bool has_memory = k->levels & JOB_LEVEL_MEMORY;
+    bool has_partner = has_memory && k->levels & JOB_LEVEL_PARTNER;
+
+    return (unsigned)has_memory << INTERVAL_MEMORY |
+           (unsigned)has_partner << INTERVAL_PARTNER | 1u << INTERVAL_DISK |
+           (unsigned)(k->store != NULL) << INTERVAL_STORE;
+}
+
 int record_create(struct agent *a, struct record **ret, struct error *e)
 {
     struct record *r = calloc(1, sizeof(*r));
@@ -258,6 +269,7 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     s->state = STATUS_JOINING;
     s->step = -1;
     s->max_restarts = (int)a->config.job->restart.max;
+    s->levels = levels_of(&a->config.job->checkpoint);
     s->lead = (int)a->rank;
     s->created_ns = s->started_ns = a->config_ns;
     s->mpi_epoch = (uint32_t)a->epoch;

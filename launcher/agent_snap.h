@@ -66,6 +66,8 @@ struct lead_snap_ops {
     void (*on_saved)(void *arg, const char *path, int64_t step);
     /* The oldest save that is on its way; `ranks` 0: there is none. */
     void (*on_saving)(void *arg, uint64_t step, uint32_t written, uint32_t ranks);
+    /* So long it took from the first word of a save until all of it was there. */
+    void (*on_took)(void *arg, enum interval_level_id level, double seconds);
     /* Who has the newest save in memory, as far as was heard; every 2 s. `ranks` 0:
      * there is none. Valid during the call. */
     void (*on_held)(void *arg, int64_t step, uint32_t ranks,

@@ -103,6 +103,14 @@ static void work_on(uv_work_t *work)
 
 static void look_at_all(struct lead_snap *l);
 
+static void tell_took(const struct lead_save *s, enum interval_level_id level)
+{
+    struct lead_snap *l = s->lead;
+
+    l->ops->on_took(l->arg, level,
+                    (double)(uv_now(&l->agent->loop) - s->began_ms) / 1e3);
+}
+
 static void after_work(uv_work_t *work, int status)
 {
     struct lead_save *s = work->data;
@@ -121,6 +129,9 @@ static void after_work(uv_work_t *work, int status)
         return; /* nothing more was done: if this agent leads on, it is looked at again */
     }
     s->is_settled = true;
+    if (s->error.code == 0) {
+        tell_took(s, INTERVAL_DISK);
+    }
     show(l);
     announce(l, s);
     tell_all(l, s);
@@ -379,6 +390,7 @@ static struct lead_save *add(struct lead_snap *l, const json_t *fact)
     str_copy(s->root, sizeof(s->root), text(fact, "root"));
     s->step = (uint64_t)number(fact, "step");
     s->token = (uint64_t)number(fact, "token");
+    s->began_ms = uv_now(&l->agent->loop);
     if (snap_tally_init(&s->tally, (uint32_t)number(fact, "generation"),
                         (uint32_t)number(fact, "ranks"),
                         uv_now(&l->agent->loop)) < 0) {
@@ -440,6 +452,14 @@ static bool take_copy(struct lead_save *s, uint32_t agent, const json_t *fact)
     snap_tally_copied(&s->tally, (uint32_t)number(fact, "rank"),
                       (uint32_t)json_integer_value(from), agent,
                       uv_now(&s->lead->agent->loop));
+    if (s->n_copied < s->tally.n_ranks) {
+        while (s->n_copied < s->tally.n_ranks && s->tally.copies[s->n_copied]) {
+            s->n_copied++;
+        }
+        if (s->n_copied == s->tally.n_ranks) {
+            tell_took(s, INTERVAL_PARTNER);
+        }
+    }
     return true;
 }
 

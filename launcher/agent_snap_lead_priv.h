@@ -21,7 +21,8 @@ struct lead_save {
     char pinned[STEP_NAME_BYTES], verified[STEP_NAME_BYTES], checking[STEP_NAME_BYTES];
     bool is_due; /* one that is kept is to be read again */
     struct snap_tally tally;
-    uint64_t told_ms;
+    uint64_t told_ms, began_ms;
+    uint32_t n_copied; /* ranks of which there is a copy, up to the first without */
     bool is_working, is_settled;
     struct error why; /* it has failed of that already; code 0: it has not */
 

@@ -41,6 +41,7 @@ struct bed {
     uint32_t held_ranks;
     size_t n_held;
     struct status_held held[4];
+    int n_took[INTERVAL_N_LEVELS];
 };
 
 /* What the lead has said last of who has what, seen by the linker's hand. */
@@ -74,6 +75,13 @@ static void on_saving(void *arg, uint64_t step, uint32_t written, uint32_t ranks
     (void)step;
     (void)written;
     b->saving = ranks;
+}
+
+static void on_took(void *arg, enum interval_level_id level, double seconds)
+{
+    struct bed *b = arg;
+
+    b->n_took[level] += seconds >= 0;
 }
 
 static void on_held(void *arg, int64_t step, uint32_t ranks,
@@ -117,6 +125,7 @@ static const char *pinned(void *arg)
 static const struct lead_snap_ops ops = {
     .on_saved = on_saved, .on_saving = on_saving, .started = started,
     .is_lost = is_lost, .pinned = pinned, .on_quiet = on_quiet, .on_held = on_held,
+    .on_took = on_took,
 };
 
 /* Of two ranks, each of an agent of its own. */
@@ -303,6 +312,10 @@ static void test_held(struct bed *b)
     ok(b->n_held == 2 && is_held(&b->held[0], 0, 2, 0, -1) &&
            is_held(&b->held[1], 2, 1, 2, -1), "a copy counts where its node is lost");
     b->lost = UINT32_MAX;
+    is_int(b->n_took[INTERVAL_PARTNER], 0, "one is not copied yet");
+    say_more(b, 3, 2, 1);
+    say_more(b, 3, 2, 1);
+    is_int(b->n_took[INTERVAL_PARTNER], 1, "all are, which is told once");
     for (uint32_t rank = 0; rank < 4; rank++) {
         say_of(b, UUID_D, 40, rank, 0, NOBODY);
     }

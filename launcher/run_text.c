@@ -270,6 +270,22 @@ static void put_plan(struct buf *b, const struct status_plan *p)
     buf_printf(b, "  saves       every %s\n", text);
 }
 
+/* What each level would cost least at, below what saves themselves do. */
+static void put_levels(struct buf *b, const struct run_status *s)
+{
+    struct interval_level l[INTERVAL_N_LEVELS];
+    struct interval_levels_facts f;
+    char text[INTERVAL_TEXT_BYTES];
+
+    run_status_levels(s, &f, l);
+    for (size_t i = 0; i < INTERVAL_N_LEVELS; i++) {
+        if (l[i].is_there) {
+            interval_level_explain(&f, &l[i], text);
+            buf_printf(b, "              %-8s %s\n", interval_level_name(i), text);
+        }
+    }
+}
+
 void run_text_head(struct buf *b, const struct run_view *v)
 {
     const struct run_status *s = v->status;
@@ -315,6 +331,7 @@ void run_text_head(struct buf *b, const struct run_view *v)
     put_held(b, s);
     if (s->save_plan.is_set && !s->verdict.is_set) {
         put_plan(b, &s->save_plan);
+        put_levels(b, s);
     }
     put_late(b, s);
     put_text(b, "  directory   ", v->dir->path);

@@ -403,6 +403,7 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
         jsonw_object(&w, "save_plan");
         status_put_plan(&w, &s->save_plan);
         jsonw_end_object(&w);
+        status_put_levels(&w, s);
     }
     if (s->checkpoint_is_late) {
         jsonw_bool(&w, "checkpoint_late", true);

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "ckpt/interval_levels.h"
 #include "launcher/jsonw.h"
 
 #include <jansson.h>
@@ -151,6 +152,8 @@ struct run_status {
     struct status_held *held;   /* owned */
     size_t n_held;
     struct status_plan save_plan;
+    unsigned levels;            /* that saves go to: 1 << enum interval_level_id */
+    double took_s[INTERVAL_N_LEVELS]; /* until one was there; 0: not known */
     enum status_run_state state;
     int generation;             /* 0 before the first */
     int lead;                   /* rank of the node that leads */
@@ -221,5 +224,19 @@ int run_status_from_json(const char *json, size_t len, struct run_status **ret,
  * none. */
 void status_put_plan(struct jsonw *w, const struct status_plan *p);
 void status_read_plan(const json_t *o, struct status_plan *ret);
+
+/* --- status_levels.c --- */
+
+/* One more was measured. */
+void run_status_took(struct run_status *s, enum interval_level_id level,
+                     double seconds);
+/* What is there of the run, and what follows; nothing is there without a plan. */
+void run_status_levels(const struct run_status *s, struct interval_levels_facts *f,
+                       struct interval_level ret[INTERVAL_N_LEVELS]);
+/* How far apart pushes to the store begin: `every_ms`, or where that is JOB_AUTO as is
+ * planned; 0 without a plan. */
+uint64_t run_status_store_ms(const struct run_status *s, uint64_t every_ms);
+void status_put_levels(struct jsonw *w, const struct run_status *s);
+void status_read_levels(const json_t *array, struct run_status *s);
 
 #endif

@@ -310,6 +310,7 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     s->saved_ns = get_time(r, o, "saved");
     read_saving(r, json_object_get(o, "saving"), s);
     status_read_plan(json_object_get(o, "save_plan"), &s->save_plan);
+    status_read_levels(json_object_get(o, "save_levels"), s);
     s->checkpoint_is_late = json_is_true(json_object_get(o, "checkpoint_late"));
     s->state = (enum status_run_state)get_state(r, o, run_name,
                                                 STATUS_N_STATES);

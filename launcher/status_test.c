@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "spec/job.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -37,6 +38,8 @@ static struct run_status *sample(void)
     s->held[0] = (struct status_held){0, 4, 0, 1};
     s->held[1] = (struct status_held){4, 2, 1, -1};
     s->save_plan = (struct status_plan){true, true, 66.5, 1, 11160, 111600, 10};
+    s->levels = 1 << INTERVAL_MEMORY | 1 << INTERVAL_PARTNER | 1 << INTERVAL_DISK;
+    s->took_s[INTERVAL_DISK] = 4;
     s->checkpoint_is_late = true;
     s->state = STATUS_RESTARTING;
     s->generation = 3;
@@ -108,7 +111,12 @@ static void test_round_trip(void)
         "{\"first\":0,\"ranks\":4,\"node\":0,\"copied_to\":1},"
         "{\"first\":4,\"ranks\":2,\"node\":1}]},"
         "\"save_plan\":{\"every\":66.5,\"cost\":1,\"assumed\":true,"
-        "\"mtbf\":11160,\"failures\":10,\"ran\":111600},\"checkpoint_late\":true",
+        "\"mtbf\":11160,\"failures\":10,\"ran\":111600},\"save_levels\":["
+        "{\"level\":\"memory\",\"saves\":1,\"every\":66.5,",
+        "{\"level\":\"partner\",\"saves\":5,\"every\":332.5,\"best\":",
+        "\"cost\":1,\"assumed\":true,\"took\":0,",
+        "{\"level\":\"disk\",\"saves\":5,\"every\":332.5,",
+        "\"assumed\":false,\"took\":4,", "\"checkpoint_late\":true",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",
         "\"failure\":{\"generation\":2,\"rank\":2,\"node\":1,",
         "\"signal\":9,\"reason\":\"killed\",\"advice\":\"take less\",\"lines\":\"one",
@@ -295,6 +303,25 @@ static void test_names(void)
        "which states are the end");
 }
 
+/* The store goes by the plan, where it is to. */
+static void test_store_ms(void)
+{
+    struct run_status s = {.n_nodes = 1, .n_workers = 8, .starts = 1,
+                           .levels = 1 << INTERVAL_MEMORY | 1 << INTERVAL_STORE};
+
+    is_int((int)run_status_store_ms(&s, 5000), 5000, "as the job says");
+    is_int((int)run_status_store_ms(&s, JOB_AUTO), 0, "at once without a plan");
+    s.save_plan = (struct status_plan){true, false, 66, 0.2, 11160, 111600, 9};
+    run_status_took(&s, INTERVAL_STORE, 40);
+    /* By hand: nodes 45111600 s, runs 2703600, all 31647600: together 2360483 s apart;
+     * sqrt(2 * 2 * that) = 3073 s, with Daly's terms 3071, of 66 s 46.5 */
+    is_int((int)run_status_store_ms(&s, JOB_AUTO), 47 * 66000, "as is planned");
+    run_status_took(&s, INTERVAL_STORE, 140);
+    is_int((int)(s.took_s[INTERVAL_STORE] * 10), 700, "newer ones count for more");
+    run_status_took(&s, INTERVAL_STORE, -1);
+    is_int((int)(s.took_s[INTERVAL_STORE] * 10), 700, "what makes no sense does not");
+}
+
 int main(void)
 {
     test_round_trip();
@@ -305,5 +332,6 @@ int main(void)
     test_arrays();
     test_large();
     test_names();
+    test_store_ms();
     return tap_done();
 }

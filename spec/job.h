@@ -103,7 +103,7 @@ struct job_checkpoint {
     enum job_goal keep_goal;
     unsigned levels;  /* of enum job_level */
     char *store;      /* s3://BUCKET/PREFIX, or NULL */
-    uint64_t store_every_ms;
+    uint64_t store_every_ms; /* JOB_AUTO */
     uint32_t store_keep; /* 0: all */
     char *watch;      /* directory of the program's own checkpoints, or NULL */
     char *resume_arg; /* see launcher/resume_arg.h; or NULL */

@@ -235,8 +235,9 @@ static const struct field checkpoint_fields[] = {
     {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
      .help = "s3://BUCKET/PREFIX, into which the newest checkpoint is taken, and from "
      "where a newer one than the directory has is fetched at the start"},
-    {"storeEvery", FIELD_SPAN, AT(checkpoint.store_every_ms), .max = 365 * DAYS,
-     .def = "0s", .help = "how often at most; 0s: as soon as the one before is there"},
+    {"storeEvery", FIELD_SPAN, FIELD_TAKES_AUTO, AT(checkpoint.store_every_ms),
+     .max = 365 * DAYS, .def = "0s", .help = "how often at most; 0s: as soon as the one "
+     "before is there; auto: by what one costs, as muster status shows it"},
     {"storeKeep", FIELD_COUNT, AT(checkpoint.store_keep), .max = 1000000, .def = "0",
      .help = "so many are kept in the store; 0: all"},
     {"watch", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.watch),

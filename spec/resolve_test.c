@@ -219,6 +219,7 @@ static void test_no_notes(void)
         "checkpoint: {every: auto, keep: 3, store: none, watch: off}",
         "checkpoint: {levels: [memory, partner, disk]}",
         "checkpoint: {levels: [disk]}",
+        "checkpoint: {store: s3://b/p, storeEvery: auto}",
         "checkpoint: {keepEvery: 0, keepBest: off, keepGoal: minimize}",
         "checkpoint: {alarm: {after: off, then: tell}}",
         "checkpoint: {prune: {keep: 0, every: 0, best: off, goal: minimize}}",

@@ -111,6 +111,10 @@ test_when() {
     is "$(grep -c 'before a save: True' out)" 2 'what a save costs is assumed before there is one' || show
     is "$(json save_plan.failures run/status.json),$(json save_plan.assumed run/status.json)" 1,false 'by what status tells'
     matches "$(json save_plan.every run/status.json)" '^[0-9.]+$' 'with the time'
+    is "$(json save_levels.0.level run/status.json),$(json save_levels.1.level run/status.json)" memory,disk 'by level, too'
+    is "$(json save_levels.0.saves run/status.json),$(json save_levels.0.failures run/status.json),$(json save_levels.1.failures run/status.json)" \
+        1,1,0 'of which a worker that died needs memory alone'
+    is "$(json save_levels.1.assumed run/status.json)" false 'and what the disk takes was measured'
 }
 
 test_mpi() {

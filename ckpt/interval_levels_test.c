@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/interval_levels.h"
+
+#include "base/cleanup.h"
+#include "tests/lib/tap.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    M = 1 << INTERVAL_MEMORY,
+    P = 1 << INTERVAL_PARTNER,
+    D = 1 << INTERVAL_DISK,
+    S = 1 << INTERVAL_STORE,
+};
+
+#define DAY 86400.0
+
+/* 8 workers that save every 66 s and have run for 31 h. */
+static struct interval_levels_facts facts(unsigned there, uint64_t n_failures,
+                                          uint64_t n_nodes, uint64_t n_runs)
+{
+    return (struct interval_levels_facts){
+        .first = {.seconds = 66, .cost_s = 0.2, .mtbf_s = 11160},
+        .n_failures = n_failures, .n_nodes = n_nodes, .n_runs = n_runs,
+        .ran_s = 111600, .n_workers = 8, .there = there,
+        .took_s = {0, 1, 4, 40},
+    };
+}
+
+static bool is_near(double got, double want)
+{
+    return fabs(got - want) <= want / 1000;
+}
+
+/*
+ * By hand. A kind that was not seen: its prior and 111600 s: of the run 2592000 s more,
+ * 2703600; of all 31536000 more, 31647600; of nodes 45e6 more, 45111600. One node that
+ * was lost in 111600 s: the worse of 111600 and half of 45111600. Costs are a twentieth
+ * of 1, 4 and 40 s: 0.05, 0.2, 2.
+ */
+static void test_table(void)
+{
+    static const struct {
+        unsigned there;
+        uint64_t n_nodes, n_runs;
+        enum interval_level_id level;
+        double mtbf, best;
+        uint64_t saves, n_failures;
+    } cases[] = {
+        /* 1 / (1/111600 + 1/2703600 + 1/31647600) = 106814; sqrt(2 * 0.05 * that) =
+         * 103.35, with Daly's terms 103.32; of 66 s that is 1.57: 2 */
+        {M | P | D | S, 1, 0, INTERVAL_PARTNER, 106814, 103.32, 2, 1},
+        /* 1 / (1/2703600 + 1/31647600) = 2490814; sqrt(2 * 0.2 * that) = 998.16; of
+         * 132 s 7.56: 8, of saves 16 */
+        {M | P | D | S, 1, 0, INTERVAL_DISK, 2490814, 998.03, 16, 0},
+        /* sqrt(2 * 2 * 31647600) = 11251; of 1056 s 10.65: 11, of saves 176 */
+        {M | P | D | S, 1, 0, INTERVAL_STORE, 31647600, 11250, 176, 0},
+        /* Without a partner nodes need the disk: sqrt(2 * 0.2 * 106814) = 206.70; of 66 s
+         * 3.13: 3 */
+        {M | D | S, 1, 0, INTERVAL_DISK, 106814, 206.5, 3, 1},
+        /* Without a store nothing helps where the filesystem is lost: 1 / (1/111600 +
+         * 1/2703600) = 107176; sqrt(2 * 0.2 * that) = 207.05 */
+        {M | D, 1, 0, INTERVAL_DISK, 107176, 206.85, 3, 1},
+        /* Two runs gone on with: 111600/2 = 55800 and a third of 2703600: 55800. With
+         * nodes 1 / (1/45111600 + 1/55800) = 55731; sqrt(2 * 0.2 * that) = 149.31 */
+        {M | D, 0, 2, INTERVAL_DISK, 55731, 149.11, 2, 2},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct interval_levels_facts f = facts(cases[i].there, cases[i].n_nodes + 9,
+                                               cases[i].n_nodes, cases[i].n_runs);
+        struct interval_level l[INTERVAL_N_LEVELS];
+        const struct interval_level *got = &l[cases[i].level];
+
+        interval_levels(&f, l);
+        ok(is_near(got->mtbf_s, cases[i].mtbf), "%zu: failures %.0f s apart", i,
+           got->mtbf_s);
+        ok(is_near(got->best_s, cases[i].best), "%zu: best is %.2f s", i, got->best_s);
+        is_int((int)got->saves, (int)cases[i].saves, "%zu: one save in so many", i);
+        ok(is_near(got->seconds, 66.0 * (double)cases[i].saves), "%zu: so often", i);
+        is_int((int)got->n_failures, (int)cases[i].n_failures, "%zu: failures", i);
+    }
+}
+
+static void test_first(void)
+{
+    struct interval_levels_facts f = facts(M | D, 10, 1, 1);
+    struct interval_level l[INTERVAL_N_LEVELS];
+
+    interval_levels(&f, l);
+    ok(l[INTERVAL_MEMORY].saves == 1 && l[INTERVAL_MEMORY].seconds == 66 &&
+       l[INTERVAL_MEMORY].n_failures == 11, "every save is in memory, for all failures");
+    ok(!l[INTERVAL_PARTNER].is_there && !l[INTERVAL_STORE].is_there,
+       "what is not there has no plan");
+    f.there = D;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_DISK].saves == 1 && l[INTERVAL_DISK].seconds == 66,
+       "or on the disk, where that is the first");
+}
+
+static void test_bounds(void)
+{
+    struct interval_levels_facts f = facts(M | P | D | S, 0, 0, 0);
+    struct interval_level l[INTERVAL_N_LEVELS];
+
+    f.took_s[INTERVAL_DISK] = 1e6;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_DISK].seconds >= 1e6, "no more often than it can get there");
+    f = facts(M | P | D | S, 0, 0, 0);
+    f.took_s[INTERVAL_DISK] = 1000;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_DISK].best_s > 3600 && l[INTERVAL_DISK].seconds < 3700,
+       "nobody loses more than an hour");
+    f.took_s[INTERVAL_STORE] = 30000;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_STORE].best_s > DAY && l[INTERVAL_STORE].seconds < 1.1 * DAY,
+       "nor more than a day with all of the filesystem");
+    f.took_s[INTERVAL_PARTNER] = 0;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_PARTNER].is_assumed && l[INTERVAL_PARTNER].cost_s == 1,
+       "what was not measured is assumed");
+}
+
+/* Multiples of each other, whatever comes in. */
+static void test_nested(void)
+{
+    static const double odd[] = {0, -1, 1e-9, 0.3, 7, 1e5, 1e30, INFINITY, NAN};
+    unsigned n_bad = 0;
+
+    for (unsigned i = 0; i < ARRAY_SIZE(odd) * ARRAY_SIZE(odd) * 16; i++) {
+        double a = odd[i % ARRAY_SIZE(odd)];
+        double b = odd[i / ARRAY_SIZE(odd) % ARRAY_SIZE(odd)];
+        struct interval_levels_facts f = facts(
+            i / ARRAY_SIZE(odd) / ARRAY_SIZE(odd), 3, i % 5, UINT64_MAX * (i % 2));
+        struct interval_level l[INTERVAL_N_LEVELS];
+        uint64_t below = 1;
+
+        f.first = (struct interval){a, b, a};
+        f.ran_s = b;
+        f.took_s[INTERVAL_PARTNER] = a;
+        f.took_s[INTERVAL_DISK] = f.took_s[INTERVAL_STORE] = b;
+        interval_levels(&f, l);
+        for (size_t k = 0; k < INTERVAL_N_LEVELS; k++) {
+            char text[INTERVAL_TEXT_BYTES];
+
+            if (l[k].is_there) {
+                n_bad += l[k].saves == 0 || l[k].saves % below != 0 ||
+                         !(l[k].seconds >= 1);
+                below = l[k].saves ? l[k].saves : 1;
+                interval_level_explain(&f, &l[k], text);
+            }
+        }
+    }
+    is_int((int)n_bad, 0, "multiples, of whatever");
+}
+
+static void test_explain(void)
+{
+    struct interval_levels_facts f = facts(M | P | D | S, 10, 1, 0);
+    struct interval_level l[INTERVAL_N_LEVELS];
+    char text[INTERVAL_TEXT_BYTES];
+
+    interval_levels(&f, l);
+    interval_level_explain(&f, &l[INTERVAL_DISK], text);
+    is_str(text, "one save in 16, 17m36s: sqrt(2 x 0.2 s x 28d19h) = 16m38s, needed 0 "
+           "times in 1d07h", "in words");
+    interval_level_explain(&f, &l[INTERVAL_MEMORY], text);
+    like(text, "every save, 1m06s: sqrt(2 x 0.2 s x 3h06m) = 1m06s, needed 10 times",
+         "of every save");
+}
+
+int main(void)
+{
+    test_table();
+    test_first();
+    test_bounds();
+    test_nested();
+    test_explain();
+    return tap_done();
+}
