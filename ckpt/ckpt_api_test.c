@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/io.h"
+#include "ckpt/step.h"
 #include "ckpt/model_bed.h"
 #include "ckpt/team.h"
 #include "tests/lib/tap.h"
@@ -377,6 +378,31 @@ static int find_step_two(void *arg, const char *name)
 
 /* Of a file of the newer of two checkpoints, one bit is changed: both ranks load the
  * older one, and say which file it was. */
+/* To verify it names the file, and of a rank's what is in it and whose it is. */
+static bool is_blamed(const char *file, long byte)
+{
+    _step_ struct step s = {0};
+    struct error e = {0};
+    char dir[4200], rank[64] = "";
+    _close_ int fd = -1;
+    bool is_named;
+    int rc;
+
+    snprintf(dir, sizeof(dir), "%s/damage", root);
+    fd = open(dir, O_RDONLY | O_DIRECTORY);
+    rc = step_open(io_system(), fd, name_of_two, &s, &e);
+    rc = rc < 0 ? rc : step_verify(&s, &e);
+    if (file[0] == 'r') {
+        snprintf(rank, sizeof(rank), " of rank %d, do not have their", file[5] - '0');
+    }
+    is_named = rc == -ERR_FORMAT && strstr(e.text, file) && strstr(e.text, rank) &&
+               (!*rank || strstr(e.text, "tensor '") || strstr(e.text, "its header"));
+    if (!is_named) {
+        diag("%s, byte %ld: verified: %d, %s", file, byte, rc, e.text);
+    }
+    return is_named;
+}
+
 static unsigned count_unseen(const char *path, const char *file, long byte)
 {
     struct trip back = {.name = "damage", .step = MUSTER_CKPT_LATEST,
@@ -397,6 +423,7 @@ static unsigned count_unseen(const char *path, const char *file, long byte)
         }
         n_bad += !is_seen;
     }
+    n_bad += !is_blamed(file, byte);
     flip(path, byte, (int)(byte % 8));
     return n_bad;
 }

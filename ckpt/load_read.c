@@ -11,10 +11,12 @@
 
 #include "base/cleanup.h"
 #include "base/thread.h"
+#include "ckpt/part.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -113,11 +115,18 @@ static int tell_damage(const struct run *run, const struct plan_span *s, size_t 
     struct index_tensor t = index_tensor(
         job->load->index, job->wants[job->plan.pieces[s->first].want].tensor);
 
+    const char *file = step->manifest.files[s->file].name;
+    char rank[32] = "";
+    uint32_t number;
+
+    if (part_data_rank(file, &number)) {
+        snprintf(rank, sizeof(rank), " of rank %u", number);
+    }
     return error_text(e, ERR_FORMAT, "%s/%s is damaged: bytes %llu to %llu, with tensor "
-                      "'%.*s', do not have their digest", step->name,
-                      step->manifest.files[s->file].name, (unsigned long long)s->begin,
+                      "'%.*s'%s, do not have their digest", step->name, file,
+                      (unsigned long long)s->begin,
                       (unsigned long long)(s->begin + len),
-                      (int)(t.name_len < 200 ? t.name_len : 200), t.name);
+                      (int)(t.name_len < 80 ? t.name_len : 80), t.name, rank);
 }
 
 enum { DIRECT_ALIGN = 4096 };

@@ -85,6 +85,8 @@ int part_finish(const void *part, size_t len, const uint64_t *blocks,
 /* "r00003.part" and "r00003.safetensors". */
 void part_file_name(uint32_t rank, char to[PART_NAME_BYTES]);
 void part_data_name(uint32_t rank, char to[PART_NAME_BYTES]);
+/* And back; false: it is no such name. */
+bool part_data_rank(const char *name, uint32_t *ret);
 
 /* ".blob/NAME", or ".blob/NAME/RANK" of one of each rank. */
 void part_blob_name(const char *name, bool is_per_rank, uint32_t rank,

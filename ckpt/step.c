@@ -234,9 +234,9 @@ void step_close(struct step *s)
 
 /* --- all of its bytes --- */
 
-static int verify_file(struct step *s, const struct manifest_file *f,
-                       char *block, struct error *e)
+static int verify_file(struct step *s, size_t at_file, char *block, struct error *e)
 {
+    const struct manifest_file *f = &s->manifest.files[at_file];
     uint64_t n = digest_n_blocks(f->bytes), at = 0;
     _free_ uint64_t *blocks = calloc(n + 1, sizeof(*blocks));
     int fd = blocks ? open_listed(s, f, e) : error_set(e, ENOMEM, "verify");
@@ -258,11 +258,12 @@ static int verify_file(struct step *s, const struct manifest_file *f,
         return error_set(e, -rc, "read %s/%s", s->name, f->name);
     }
     if (!digest_equal(digest_of_blocks(blocks, f->bytes), f->digest)) {
-        return error_text(e, ERR_FORMAT, "%s/%s is damaged: its %llu bytes do "
-                          "not have the digest in the manifest", s->name,
-                          f->name, (unsigned long long)f->bytes);
+        rc = error_text(e, ERR_FORMAT, "%s/%s is damaged: its %llu bytes do "
+                        "not have the digest in the manifest", s->name,
+                        f->name, (unsigned long long)f->bytes);
+        step_blame(s, at_file, blocks, n, e);
     }
-    return 0;
+    return rc;
 }
 
 int step_verify(struct step *s, struct error *e)
@@ -273,7 +274,7 @@ int step_verify(struct step *s, struct error *e)
         return error_set(e, ENOMEM, "verify %s", s->name);
     }
     for (size_t i = 0; i < s->manifest.n_files; i++) {
-        int rc = verify_file(s, &s->manifest.files[i], block, e);
+        int rc = verify_file(s, i, block, e);
 
         if (rc < 0) {
             return rc;

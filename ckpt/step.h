@@ -118,7 +118,8 @@ int step_open(struct io *io, int root, const char *name, struct step *ret,
 void step_close(struct step *s);
 #define _step_ __attribute__((cleanup(step_close)))
 
-/* Reads every byte. -ERR_FORMAT names the file that is damaged, and where. */
+/* Reads every byte. -ERR_FORMAT names the file that is damaged, and, as the index has
+ * it, which bytes, tensor and rank. */
 int step_verify(struct step *s, struct error *e);
 
 /* The newest that is one, by step, then by fencing token. With `is_deep` one whose

@@ -5,16 +5,27 @@
  *   step.c         finding, opening and verifying
  *   step_save.c    saving
  *   step_remove.c  removing
+ *   step_blame.c   what is damaged
  */
 #ifndef MUSTER_CKPT_STEP_PRIV_H
 #define MUSTER_CKPT_STEP_PRIV_H
 
+#include "base/error.h"
 #include "ckpt/io.h"
+
+#include <stddef.h>
+#include <stdint.h>
 
 /* Names inside a checkpoint's directory. */
 #define STEP_COMMIT "COMMIT"
 #define STEP_COMMIT_NEW ".COMMIT.new" /* while it is written */
 #define STEP_MANIFEST "manifest.json"
+
+/* Says in `e` what is damaged of a file, by its number and the digests that its blocks
+ * have; leaves it as it is where that cannot be told. */
+struct step;
+void step_blame(const struct step *s, size_t file, const uint64_t *blocks, size_t n,
+                struct error *e);
 
 /* Takes COMMIT away, and leaves that on the disk: nothing else may go before. */
 int step_uncommit(struct io *io, int dir);

@@ -14,6 +14,7 @@
 #include "ckpt/step.h"
 #include "ckpt/watch.h"
 #include "launcher/ckpt_keep.h"
+#include "launcher/ckpt_progress.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -55,10 +56,16 @@ static int lock(const struct prune *p, struct error *e)
 
 static int check(struct prune *p, size_t i, bool is_deep)
 {
+    struct ckpt_progress progress;
     struct found_facts facts;
     struct error why = {0};
-    int rc = found_check(io_system(), p->dir, &p->all[i], is_deep, &facts, &why);
+    int rc = found_check(io_system(), p->dir, &p->all[i], false, &facts, &why);
 
+    if (rc == 0 && is_deep) {
+        rc = found_check(ckpt_progress_start(&progress, p->all[i].name, facts.bytes),
+                         p->dir, &p->all[i], true, &facts, &why);
+        ckpt_progress_end(&progress);
+    }
     p->is_read[i] = rc == 0 && is_deep;
     p->items[i].is_whole = rc == 0;
     p->items[i].is_pinned = rc != 0;

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/found.h"
+#include "launcher/ckpt_progress.h"
 #include "launcher/ckpt_verbs.h"
 
 #include <errno.h>
@@ -24,15 +25,21 @@
 
 /* --- verbs --- */
 
-/* On a terminal people see what takes so long. */
-static void tell_progress(const struct found *f, bool is_deep)
+/* On a terminal people see how far it is. What is not whole as it stands need not be
+ * read. */
+static int check(int dir, const struct found *f, bool is_deep,
+                 struct found_facts *facts, struct error *e)
 {
-    _buf_ struct buf text = {0};
+    struct ckpt_progress p;
+    int rc = found_check(io_system(), dir, f, false, facts, e);
 
-    if (is_deep && isatty(STDERR_FILENO)) {
-        show_clean(&text, f->name, strlen(f->name));
-        fprintf(stderr, "muster: reading %s\n", buf_str(&text));
+    if (rc < 0 || !is_deep) {
+        return rc;
     }
+    rc = found_check(ckpt_progress_start(&p, f->name, facts->bytes), dir, f, true, facts,
+                     e);
+    ckpt_progress_end(&p);
+    return rc;
 }
 
 static void look_at(int dir, const struct found *f, bool is_deep,
@@ -42,8 +49,7 @@ static void look_at(int dir, const struct found *f, bool is_deep,
 
     *ret = (struct ckpt_look){.name = f->name, .kind = found_kind_name(f->kind),
                               .has_step = f->has_step, .step = f->step};
-    tell_progress(f, is_deep);
-    ret->rc = found_check(io_system(), dir, f, is_deep, &facts, &ret->why);
+    ret->rc = check(dir, f, is_deep, &facts, &ret->why);
     ret->bytes = facts.bytes;
     ret->n_files = facts.n_files;
     ret->is_structure_only = facts.is_structure_only;

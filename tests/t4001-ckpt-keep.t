@@ -160,6 +160,20 @@ test_cp_killed() {
     is "$bad" 0 'it leaves one that is whole, or none'
 }
 
+# On a terminal people see how far it is, which is gone at the end.
+test_progress() {
+    command -v script >/dev/null || { skip 'no script: see scripts/install-deps' 4; return; }
+    rm -rf big
+    mkdir big
+    "$MUSTER_BUILDDIR/make_step" big 7 "$(printf '%032x' 7)" 2 50000000 >/dev/null || bail_out 'no checkpoint made'
+    for verb in verify last-valid; do
+        TERM=xterm script -qec "'$MUSTER' ckpt $verb big 2>err 3>&2 2>&3" /dev/null >out </dev/null
+        is "$(grep -c reading err out)" $'err:0\nout:0' "$verb: a file is not told"
+        TERM=xterm script -qec "'$MUSTER' ckpt $verb big" /dev/null >out </dev/null
+        matches "$(tr '\r' '\n' <out)" 'reading step-000000000007-.*: [0-9.]+ [KMiB]+ of 95\.4 MiB, [0-9]+%' "$verb: a terminal is" || show
+    done
+}
+
 test_usage() {
     made
     run ckpt prune p

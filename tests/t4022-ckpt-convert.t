@@ -93,6 +93,9 @@ test_refused() {
     like "$(cat err)" 'muster ckpt push brings it there' 'says what to do'
     cp -r ck bad
     printf X | dd of="bad/$step/r00001.safetensors" bs=1 seek=4200 conv=notrunc status=none
+    run ckpt verify bad
+    like "$(cat out)" "r00001.safetensors is damaged: bytes 0 to " 'what is damaged is named'
+    like "$(cat out)" "with tensor 'model.weight' and 2 more of rank 1, do not have their digest" 'with tensors and rank' || show
     run ckpt convert "bad/$step" x.safetensors
     is "$status" 1 'a damaged one'
     like "$(cat err)" 'r00001.safetensors' 'which is named'
