@@ -307,11 +307,13 @@ static void copy_all(const char *path, unsigned run, struct sweep_told *told)
     }
 }
 
-static bool all_are_whole(const char *path, uint64_t newest)
+/* Of muster's own one may be there that was never finished. */
+static bool all_are_whole(const char *path, bool is_target, uint64_t newest)
 {
     _close_ int dir = open_root(path);
     _free_ struct found *all = NULL;
     size_t n = 0;
+    bool has_newest = newest == 0;
     int rc = found_list(io_system(), dir, &all, &n, NULL);
 
     for (size_t i = 0; i < n && rc == 0; i++) {
@@ -319,11 +321,14 @@ static bool all_are_whole(const char *path, uint64_t newest)
         struct error e = {0};
 
         rc = found_check(io_system(), dir, &all[i], true, &facts, &e);
-        if (rc < 0) {
+        has_newest = has_newest || (rc == 0 && all[i].step >= newest);
+        if (rc == -ENOENT && is_target && all[i].kind == FOUND_MUSTER) {
+            rc = 0;
+        } else if (rc < 0) {
             diag("%s: %s", all[i].name, e.text);
         }
     }
-    return rc == 0 && (newest == 0 || (n > 0 && all[0].step >= newest));
+    return rc == 0 && has_newest;
 }
 
 static bool copies_are_kept(const char *path, const struct sweep_told *told)
@@ -331,11 +336,11 @@ static bool copies_are_kept(const char *path, const struct sweep_told *told)
     char sub[PATH_MAX];
 
     snprintf(sub, sizeof(sub), "%.4000s/from", path);
-    if (!all_are_whole(sub, 50)) {
+    if (!all_are_whole(sub, false, 50)) {
         return false;
     }
     snprintf(sub, sizeof(sub), "%.4000s/to", path);
-    return all_are_whole(sub, told->newest);
+    return all_are_whole(sub, true, told->newest);
 }
 
 const struct sweep_case *sweep_cases(size_t *ret_n)
