@@ -21,6 +21,31 @@ static void put_check(const char *line, size_t len, char to[CHECK_BYTES + 1])
              (unsigned long long)digest_short_of(line, len));
 }
 
+static bool is_plain(char c)
+{
+    return c > ' ' && c <= '~' && c != '"' && c != '\\';
+}
+
+void commit_put_writer(char to[COMMIT_WRITER_BYTES], const char *text)
+{
+    size_t n = 0;
+
+    for (; n < COMMIT_WRITER_BYTES - 1 && text[n]; n++) {
+        to[n] = is_plain(text[n]) ? text[n] : '_';
+    }
+    to[n] = '\0';
+}
+
+static void put_writer(struct buf *b, const char *key, const char *value)
+{
+    char plain[COMMIT_WRITER_BYTES];
+
+    commit_put_writer(plain, value);
+    if (plain[0]) {
+        buf_printf(b, ",\"%s\":\"%s\"", key, plain);
+    }
+}
+
 void commit_encode(const struct commit *c, struct buf *b)
 {
     char digest[DIGEST_TEXT_BYTES], check[CHECK_BYTES + 1];
@@ -30,12 +55,15 @@ void commit_encode(const struct commit *c, struct buf *b)
     buf_printf(b, "{\"v\":%d,\"step\":%llu,\"uuid\":\"%s\",\"generation\":%u,"
                "\"token\":%llu,\"manifest_bytes\":%llu,"
                "\"manifest_digest\":\"%s\",\"n_files\":%llu,"
-               "\"total_bytes\":%llu}\n",
+               "\"total_bytes\":%llu",
                FORMAT, (unsigned long long)c->step, c->uuid, c->generation,
                (unsigned long long)c->token,
                (unsigned long long)c->manifest_bytes, digest,
                (unsigned long long)c->n_files,
                (unsigned long long)c->total_bytes);
+    put_writer(b, "host", c->host);
+    put_writer(b, "muster", c->version);
+    buf_puts(b, "}\n");
     if (!b->failed) {
         put_check(b->data + from, b->len - from, check);
         buf_append(b, check, CHECK_BYTES);
@@ -87,6 +115,27 @@ static bool take_digest(const json_t *from, struct digest *ret)
     return text && digest_parse(text, ret);
 }
 
+/* It may be missing. */
+static bool take_writer(const json_t *from, const char *key,
+                        char to[COMMIT_WRITER_BYTES])
+{
+    const json_t *v = json_object_get(from, key);
+    const char *text = json_string_value(v);
+    size_t n = 0;
+
+    if (!v) {
+        return true;
+    }
+    while (text && is_plain(text[n])) {
+        n++;
+    }
+    if (!text || text[n] || n >= COMMIT_WRITER_BYTES) {
+        return false;
+    }
+    str_copy(to, COMMIT_WRITER_BYTES, text);
+    return true;
+}
+
 static int take(const json_t *from, struct commit *ret, struct error *e)
 {
     uint64_t version, generation;
@@ -106,7 +155,9 @@ static int take(const json_t *from, struct commit *ret, struct error *e)
         !take_number(from, "manifest_bytes", &ret->manifest_bytes) ||
         !take_digest(from, &ret->manifest_digest) ||
         !take_number(from, "n_files", &ret->n_files) ||
-        !take_number(from, "total_bytes", &ret->total_bytes)) {
+        !take_number(from, "total_bytes", &ret->total_bytes) ||
+        !take_writer(from, "host", ret->host) ||
+        !take_writer(from, "muster", ret->version)) {
         return error_text(e, ERR_FORMAT, "COMMIT lacks a value, or has a wrong "
                           "one");
     }

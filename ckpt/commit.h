@@ -5,11 +5,12 @@
  *
  *   {"v":1,"step":1200,"uuid":"...","generation":3,"token":8589934593,
  *    "manifest_bytes":5120,"manifest_digest":"...","n_files":9,
- *    "total_bytes":1073741824}                          (one line)
+ *    "total_bytes":1073741824,"host":"n3","muster":"0.1.0"}   (one line)
  *   xxh3 0123456789abcdef
  *
  * The second has the digest of the first with its newline, so that no change of a
- * bit goes unseen.
+ * bit goes unseen. Who wrote it may be missing, and what a reader does not know does not
+ * hinder it.
  */
 #ifndef MUSTER_CKPT_COMMIT_H
 #define MUSTER_CKPT_COMMIT_H
@@ -22,6 +23,7 @@
 #include <stdint.h>
 
 #define COMMIT_MAX_BYTES 4096
+#define COMMIT_WRITER_BYTES 65
 #define COMMIT_UUID_BYTES 33 /* 32 hexadecimal digits, and a zero byte */
 
 struct commit {
@@ -33,7 +35,14 @@ struct commit {
     struct digest manifest_digest;
     uint64_t n_files;             /* beside COMMIT itself */
     uint64_t total_bytes;         /* of these */
+    /* Who wrote it, for people: printable, and "" where it does not say. */
+    char host[COMMIT_WRITER_BYTES];
+    char version[COMMIT_WRITER_BYTES]; /* of that muster */
 };
+
+/* To one of these: what is no printable character of ASCII, or would have to be escaped,
+ * becomes an underscore, and what is too long is cut. */
+void commit_put_writer(char to[COMMIT_WRITER_BYTES], const char *text);
 
 /* An allocation failure is remembered in `b`. Numbers are below 2^63. */
 void commit_encode(const struct commit *c, struct buf *b);

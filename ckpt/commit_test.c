@@ -18,7 +18,11 @@ static const struct commit some = {
     .manifest_digest = {0x0123456789abcdef, 0xfedcba9876543210},
     .n_files = 9,
     .total_bytes = INT64_MAX,
+    .host = "node-3.example",
+    .version = "0.1.0-dev+1",
 };
+
+#define LONG "0123456789012345678901234567890123456789"
 
 static void append(void *arg, size_t at, size_t n)
 {
@@ -73,8 +77,32 @@ static void test_round_trip(void)
            c.generation == some.generation && c.token == some.token &&
            c.manifest_bytes == some.manifest_bytes &&
            digest_equal(c.manifest_digest, some.manifest_digest) &&
-           c.n_files == some.n_files && c.total_bytes == some.total_bytes,
+           c.n_files == some.n_files && c.total_bytes == some.total_bytes &&
+           strcmp(c.host, some.host) == 0 && strcmp(c.version, some.version) == 0,
        "as it was");
+}
+
+/* Those that do not say who wrote them are read, as they were before they did. */
+static void test_writer(void)
+{
+    static const char old[] =
+        "{\"v\":1,\"step\":7,\"uuid\":\"00112233445566778899aabbccddeeff\","
+        "\"generation\":3,\"token\":5,\"manifest_bytes\":5120,\"manifest_digest\":"
+        "\"0123456789abcdeffedcba9876543210\",\"n_files\":9,\"total_bytes\":77}\n";
+    _buf_ struct buf b = {0}, odd = {0};
+    struct commit c = {0}, o = some;
+    struct error e = {0};
+
+    buf_printf(&b, "%sxxh3 %016llx\n", old,
+               (unsigned long long)digest_short_of(old, strlen(old)));
+    is_int(commit_decode(b.data, b.len, &c, &e), 0, "an old one is read (%s)", e.text);
+    ok(c.step == 7 && c.token == 5 && !c.host[0] && !c.version[0], "and says nothing");
+    memset(o.host, 'h', sizeof(o.host) - 1);
+    commit_put_writer(o.version, "a \"b\"\\\n\xff-1");
+    commit_encode(&o, &odd);
+    is_int(commit_decode(odd.data, odd.len, &c, &e), 0, "odd ones are read (%s)", e.text);
+    is_str(c.version, "a__b____-1", "what is not plain is none");
+    is_int((int)strlen(c.host), 64, "a long name");
 }
 
 /* Every change of a bit, every length. */
@@ -121,6 +149,12 @@ static void test_lines(void)
         {"fedc", "xedc", -ERR_FORMAT},
         {"\"n_files\":9,", "", -ERR_FORMAT},
         {"\"n_files\":9", "\"n_files\":9,\"later\":[]", 0},
+        {"\"host\":\"node-3.example\"", "\"host\":7", -ERR_FORMAT},
+        {"\"host\":\"node-3.example\"", "\"host\":\"a b\"", -ERR_FORMAT},
+        {"\"host\":\"node-3.example\"", "\"host\":\"a\\u001b[0m\"", -ERR_FORMAT},
+        {"\"host\":\"node-3.example\"", "\"host\":\"" LONG LONG "\"", -ERR_FORMAT},
+        {"\"host\":\"node-3.example\"", "\"host\":\"" LONG "\"", 0},
+        {"\"host\":\"node-3.example\"", "\"host\":\"\"", 0},
         {"\"n_files\":9", "\"n_files\":9,\"n_files\":8", -ERR_FORMAT},
         {"{", "[", -ERR_FORMAT},
     };
@@ -148,6 +182,7 @@ int main(void)
 {
     test_digests();
     test_round_trip();
+    test_writer();
     test_damage();
     test_lines();
     return tap_done();

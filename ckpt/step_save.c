@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BLOCK_ALIGN = 4096 };
 
@@ -268,6 +269,8 @@ void step_save_abort(struct step_save *s)
 static void describe(const struct manifest *m, const struct buf *text,
                      struct commit *ret)
 {
+    char host[256] = "";
+
     *ret = (struct commit){
         .step = m->step,
         .generation = m->generation,
@@ -278,6 +281,10 @@ static void describe(const struct manifest *m, const struct buf *text,
         .total_bytes = text->len,
     };
     str_copy(ret->uuid, sizeof(ret->uuid), m->uuid);
+    commit_put_writer(ret->version, m->version);
+    if (gethostname(host, sizeof(host) - 1) == 0) {
+        commit_put_writer(ret->host, host);
+    }
     for (size_t i = 0; i < m->n_files; i++) {
         ret->total_bytes += m->files[i].bytes;
     }

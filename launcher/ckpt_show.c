@@ -52,6 +52,7 @@ static void put_line(struct buf *b, const char *key, const char *text)
 static void put_head(struct buf *b, const struct contents *c)
 {
     const struct manifest *m = manifest_of(c);
+    const char *host = m ? c->load.step.commit.host : "";
     char text[256], size[32], tensors[32];
 
     put_line(b, "Checkpoint:", c->found.name);
@@ -67,9 +68,9 @@ static void put_head(struct buf *b, const struct contents *c)
         snprintf(text, sizeof(text), "%s, by muster %s, generation %u, token %"
                  PRIu64, when, m->version, m->generation, m->token);
         put_line(b, "Saved:", text);
-        snprintf(text, sizeof(text), "%u rank%s on %u node%s", m->n_ranks,
+        snprintf(text, sizeof(text), "%u rank%s on %u node%s%s%s", m->n_ranks,
                  m->n_ranks == 1 ? "" : "s", m->n_nodes,
-                 m->n_nodes == 1 ? "" : "s");
+                 m->n_nodes == 1 ? "" : "s", *host ? ", committed by " : "", host);
         put_line(b, "By:", text);
     }
     ckpt_format_bytes(c->facts.bytes, size, sizeof(size));
@@ -237,6 +238,7 @@ static int show_as_json(const struct contents *c, enum show_format format)
     jsonw_int(&w, "files", (int64_t)c->facts.n_files);
     if (m) {
         json_manifest(&w, m);
+        jsonw_opt_str(&w, "host", c->load.step.commit.host);
     }
     if (c->why_no_tensors) {
         jsonw_str(&w, "no_tensors", c->why_no_tensors);

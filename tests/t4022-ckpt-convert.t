@@ -25,12 +25,13 @@ step=$(basename "$(echo ck/step-*)")
 test_show() {
     run ckpt show "ck/$step"
     is "$status" 0 'show' || show
-    like "$(cat out)" 'By:         3 ranks on 1 node' 'says who saved it'
+    like "$(cat out)" "By:         3 ranks on 1 node, committed by $(hostname)" 'says who saved it'
     matches "$(cat out)" 'model\.weight +F32 +\[90, 100\] +35\.2 KiB +3 +r00000\.safetensors r00001\.safetensors r00002\.safetensors' 'a tensor, its pieces and files'
     matches "$(cat out)" 'scale +F64 +\[\] +8 B +1 ' 'one without dimensions'
     matches "$(cat out)" 'python\.tree +replicated +1' 'blobs'
     run ckpt show "ck/$step/" -o json
     is "$(json step <out) $(json ranks <out) $(json tensor_bytes <out)" '30 3 36808' 'as JSON'
+    is "$(json host <out)" "$(hostname)" 'with the host that wrote COMMIT'
     is "$(json tensors.1.name <out) $(json tensors.1.shape.0 <out) $(json tensors.1.dtype <out) $(json tensors.1.files.2 <out)" \
         'model.weight 90 F32 r00002.safetensors' 'with all of each tensor'
     mkdir names
