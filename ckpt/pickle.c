@@ -107,30 +107,44 @@ static bool skip_argument(const uint8_t *data, size_t len, size_t *at,
     }
 }
 
+int pickle_next(const void *data, size_t len, size_t *at,
+                struct pickle_op *ret, struct error *e)
+{
+    const uint8_t *bytes = data;
+    size_t from = *at;
+    int argument;
+
+    if (from >= len) {
+        return error_text(e, ERR_FORMAT, "the pickle is cut: %zu bytes without an "
+                          "end", len);
+    }
+    ret->op = bytes[(*at)++];
+    ret->argument = bytes + *at;
+    argument = argument_of(ret->op);
+    if (argument == NONE) {
+        return error_text(e, ERR_FORMAT, "no pickle: its byte %zu, 0x%02x, is "
+                          "no instruction", from, ret->op);
+    }
+    if (!skip_argument(bytes, len, at, argument)) {
+        return error_text(e, ERR_FORMAT, "the pickle is cut in the instruction at "
+                          "its byte %zu of %zu", from, len);
+    }
+    ret->len = *at - from - 1;
+    return 0;
+}
+
 int pickle_check(const void *data, size_t len, size_t *ret_len,
                  struct error *e)
 {
-    const uint8_t *bytes = data;
+    struct pickle_op op = {0};
     size_t at = 0;
+    int rc = 0;
 
-    while (at < len) {
-        size_t from = at;
-        uint8_t op = bytes[at++];
-        int argument = argument_of(op);
-
-        if (argument == NONE) {
-            return error_text(e, ERR_FORMAT, "no pickle: its byte %zu, 0x%02x, is "
-                              "no instruction", from, op);
-        }
-        if (op == '.') {
-            *ret_len = at;
-            return 0;
-        }
-        if (!skip_argument(bytes, len, &at, argument)) {
-            return error_text(e, ERR_FORMAT, "the pickle is cut in the "
-                              "instruction at its byte %zu of %zu", from, len);
-        }
+    while (rc == 0 && op.op != PICKLE_STOP) {
+        rc = pickle_next(data, len, &at, &op, e);
     }
-    return error_text(e, ERR_FORMAT, "the pickle is cut: %zu bytes without an "
-                      "end", len);
+    if (rc == 0) {
+        *ret_len = at;
+    }
+    return rc;
 }

@@ -9,11 +9,43 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#define PICKLE_STOP '.'
 
 /* 0, and how many bytes it takes; -ERR_FORMAT: cut, or an instruction that there
  * is not, at a byte that `e` names. */
 int pickle_check(const void *data, size_t len, size_t *ret_len,
                  struct error *e);
+
+/* One instruction; its argument is in the pickle's bytes. */
+struct pickle_op {
+    uint8_t op;
+    const uint8_t *argument;
+    size_t len; /* of the argument, with a length or the ends of lines that it has */
+};
+
+/* The one at `*at`, which then is the next one's. 0 or -ERR_FORMAT. */
+int pickle_next(const void *data, size_t len, size_t *at,
+                struct pickle_op *ret, struct error *e);
+
+/* What an instruction leaves behind, where that is a text, a name (of a class, without
+ * its module) or a number of 0 or more; anything else has neither. */
+struct pickle_value {
+    const char *text; /* in the pickle's bytes, without a zero byte behind it */
+    size_t len;
+    uint64_t number;
+    bool is_number;
+};
+
+/* Each value in order, those too that were seen before and are only referred to. Ends
+ * at STOP. `each` returns less than 0 to end it, which is returned then. 0;
+ * -ERR_FORMAT; -ENOMEM; -EFBIG: it refers to more than is kept here. */
+int pickle_values(const void *data, size_t len,
+                  int (*each)(void *arg, const struct pickle_value *v),
+                  void *arg, struct error *e);
+bool pickle_is_text(const struct pickle_value *v, const char *text);
 
 #endif

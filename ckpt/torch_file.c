@@ -67,12 +67,11 @@ static int check_names(const struct zip *z, size_t prefix,
     return 0;
 }
 
-static int check_pickle(struct io *io, int fd, const struct zip_entry *entry,
-                        struct error *e)
+static int read_pickle(struct io *io, int fd, const struct zip_entry *entry,
+                       char **ret, struct error *e)
 {
     uint64_t bytes = entry->end - entry->begin;
     _free_ char *data = bytes <= MAX_PICKLE_BYTES ? malloc(bytes + 1) : NULL;
-    size_t len = 0;
     int rc;
 
     if (!data) {
@@ -82,6 +81,21 @@ static int check_pickle(struct io *io, int fd, const struct zip_entry *entry,
     rc = io_read_all(io, fd, data, bytes, entry->begin);
     if (rc < 0) {
         return error_set(e, -rc, "read data.pkl");
+    }
+    *ret = take_ptr(&data);
+    return 0;
+}
+
+static int check_pickle(struct io *io, int fd, const struct zip_entry *entry,
+                        struct error *e)
+{
+    uint64_t bytes = entry->end - entry->begin;
+    _free_ char *data = NULL;
+    size_t len = 0;
+    int rc = read_pickle(io, fd, entry, &data, e);
+
+    if (rc < 0) {
+        return rc;
     }
     rc = pickle_check(data, bytes, &len, e);
     if (rc == 0 && len != bytes) {
@@ -128,4 +142,44 @@ int torch_file_check(struct io *io, int fd, bool is_deep,
         *ret = facts;
     }
     return rc;
+}
+
+/* --- a number --- */
+
+struct search {
+    const char *key;
+    bool was_key, is_found;
+    uint64_t number;
+};
+
+static int take_value(void *arg, const struct pickle_value *v)
+{
+    struct search *s = arg;
+
+    if (s->was_key && v->is_number) {
+        s->number = v->number;
+        s->is_found = true;
+        return -ECANCELED; /* it has all it wants */
+    }
+    s->was_key = pickle_is_text(v, s->key);
+    return 0;
+}
+
+bool torch_file_number(struct io *io, int fd, const char *key, uint64_t *ret)
+{
+    struct search s = {.key = key};
+    const struct zip_entry *entry;
+    _free_ char *data = NULL;
+    _zip_ struct zip z = {0};
+
+    if (zip_read(io, fd, &z, NULL) < 0) {
+        return false;
+    }
+    entry = find(&z, prefix_of(&z), "data.pkl");
+    if (!entry || read_pickle(io, fd, entry, &data, NULL) < 0) {
+        return false;
+    }
+    pickle_values(data, entry->end - entry->begin, take_value, &s, NULL);
+    *ret = s.is_found ? s.number : *ret;
+    return s.is_found;
 }

@@ -27,4 +27,9 @@ struct torch_file {
 int torch_file_check(struct io *io, int fd, bool is_deep,
                      struct torch_file *ret, struct error *e);
 
+/* The number under that key of a dict in it, the first that there is. Nothing is run:
+ * the key is looked for as it is written, and a file with another dict that has it
+ * first fools it. False: none. */
+bool torch_file_number(struct io *io, int fd, const char *key, uint64_t *ret);
+
 #endif

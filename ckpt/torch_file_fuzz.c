@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a file of torch.save, and as a pickle. */
+/* Any bytes as a file of torch.save, new or old, as a pickle, and as .metadata of a
+ * distributed checkpoint. */
 #include <config.h>
 
 #include "ckpt/bytes_io.h"
+#include "ckpt/dcp_places.h"
 #include "ckpt/pickle.h"
 #include "ckpt/torch_file.h"
+#include "ckpt/torch_old.h"
 #include "ckpt/zip.h"
 #include "tests/lib/fuzz.h"
 
@@ -13,7 +16,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct bytes_io b = bytes_io(data, size);
+    _dcp_places_ struct dcp_places places = {0};
     struct torch_file facts = {0};
+    uint64_t n = 0;
     _zip_ struct zip z = {0};
     size_t len = 0;
 
@@ -28,6 +33,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (pickle_check(data, size, &len, NULL) == 0) {
         expect(len <= size && data[len - 1] == '.');
+    }
+    torch_file_number(&b.io, 0, "dp_world_size", &n);
+    if (size > 0) {
+        torch_old_check(&b.io, 0, size, NULL);
+    }
+    if (dcp_places_read(data, size, &places, NULL) == 0) {
+        for (size_t i = 0; i < places.n; i++) {
+            const char *end = places.items[i].file + places.items[i].file_len;
+
+            expect(places.items[i].file > (const char *)data &&
+                   end <= (const char *)data + size);
+        }
     }
     return 0;
 }

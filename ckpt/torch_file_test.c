@@ -257,8 +257,30 @@ static void test_no_checksums(void)
     ok(f.has_no_checksums, "that is told");
 }
 
+static void test_number(void)
+{
+    static const struct part parts[] = {
+        {"x/data.pkl", "}(X\1???wK\2X\1???nK\7X\1???nK\1u.", true},
+        {"x/version", "3", true}};
+    _buf_ struct buf b = {0};
+    struct bytes_io io;
+    uint64_t n = 0;
+
+    make(&b, parts, ARRAY_SIZE(parts), false);
+    for (size_t i = 0; i < b.len; i++) { /* parts have no zero bytes */
+        b.data[i] = b.data[i] == '?' && i > 40 ? '\0' : b.data[i];
+    }
+    io = bytes_io(b.data, b.len);
+    ok(torch_file_number(&io.io, 0, "n", &n), "a number by its key");
+    is_int((int)n, 7, "the first of it");
+    ok(!torch_file_number(&io.io, 0, "m", &n), "one that is not there");
+    io = bytes_io(b.data, b.len - 1);
+    ok(!torch_file_number(&io.io, 0, "n", &n), "of a file that is cut");
+}
+
 int main(void)
 {
+    test_number();
     test_pickles();
     test_whole();
     test_flips();

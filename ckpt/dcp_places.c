@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/dcp_places.h"
+
+#include "base/cleanup.h"
+#include "ckpt/pickle.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PLACES = 1 << 24 };
+
+void dcp_places_release(struct dcp_places *p)
+{
+    free(p->items);
+    *p = (struct dcp_places){0};
+}
+
+/* What is expected next: keys and values of one record, one after the other. */
+enum expect {
+    FILE_KEY,
+    FILE_VALUE,
+    OFFSET_KEY,
+    OFFSET_VALUE,
+    LENGTH_KEY,
+    LENGTH_VALUE,
+};
+
+struct reader {
+    struct dcp_places *places;
+    size_t room;
+    enum expect expect;
+    struct dcp_place now;
+};
+
+static int add(struct reader *r)
+{
+    struct dcp_places *p = r->places;
+
+    if (p->n == MAX_PLACES) {
+        return -EFBIG;
+    }
+    if (p->n == r->room) {
+        size_t room = r->room ? 2 * r->room : 64;
+        struct dcp_place *fresh = reallocarray(p->items, room, sizeof(*fresh));
+
+        if (!fresh) {
+            return -ENOMEM;
+        }
+        p->items = fresh;
+        r->room = room;
+    }
+    p->items[p->n++] = r->now;
+    return 0;
+}
+
+static bool take_expected(struct reader *r, const struct pickle_value *v)
+{
+    switch (r->expect) {
+    case FILE_KEY:
+        return pickle_is_text(v, "relative_path");
+    case FILE_VALUE:
+        r->now = (struct dcp_place){.file = v->text, .file_len = v->len};
+        return v->text != NULL;
+    case OFFSET_KEY:
+        return pickle_is_text(v, "offset");
+    case OFFSET_VALUE:
+        r->now.offset = v->number;
+        return v->is_number;
+    case LENGTH_KEY:
+        return pickle_is_text(v, "length");
+    case LENGTH_VALUE:
+        r->now.length = v->number;
+        return v->is_number;
+    }
+    return false;
+}
+
+static int take_value(void *arg, const struct pickle_value *v)
+{
+    struct reader *r = arg;
+
+    if (!take_expected(r, v)) {
+        r->expect = pickle_is_text(v, "relative_path") ? FILE_VALUE : FILE_KEY;
+        return 0;
+    }
+    if (r->expect != LENGTH_VALUE) {
+        r->expect++;
+        return 0;
+    }
+    r->expect = FILE_KEY;
+    return add(r);
+}
+
+int dcp_place_file_compare(const struct dcp_place *a, const char *name, size_t len)
+{
+    size_t n = a->file_len < len ? a->file_len : len;
+    int rc = memcmp(a->file, name, n);
+
+    return rc ? rc : a->file_len < len ? -1 : a->file_len > len;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct dcp_place *x = a, *y = b;
+    int rc = dcp_place_file_compare(x, y->file, y->file_len);
+
+    if (rc == 0) {
+        rc = x->offset < y->offset ? -1 : x->offset > y->offset;
+    }
+    return rc ? rc : x->length < y->length ? -1 : x->length > y->length;
+}
+
+int dcp_places_read(const void *metadata, size_t len, struct dcp_places *ret,
+                    struct error *e)
+{
+    struct dcp_places p = {0};
+    struct reader r = {.places = &p};
+    int rc = pickle_values(metadata, len, take_value, &r, e);
+
+    if (rc < 0) {
+        dcp_places_release(&p);
+        return error_set(e, -rc, "read .metadata");
+    }
+    if (p.n) {
+        qsort(p.items, p.n, sizeof(*p.items), by_place);
+    }
+    *ret = p;
+    return 0;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is read out of pickles without running them. */
+#include <config.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "ckpt/bytes_io.h"
+#include "ckpt/dcp_places.h"
+#include "ckpt/pickle.h"
+#include "ckpt/torch_old.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- values --- */
+
+static int show_value(void *arg, const struct pickle_value *v)
+{
+    if (v->text) {
+        buf_append(arg, v->text, v->len);
+    } else if (v->is_number) {
+        buf_printf(arg, "%llu", (unsigned long long)v->number);
+    } else {
+        buf_puts(arg, "-");
+    }
+    buf_puts(arg, " ");
+    return 0;
+}
+
+static void test_values(void)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+        const char *want; /* NULL: refused */
+        int rc;
+    } cases[] = {
+        {"\x80\x02}q\x00X\x01\x00\x00\x00" "aq\x01K\x03s.", 17, "- a 3 - ", 0},
+        {"\x80\x04\x8c\x02" "ab\x94h\x00M\x01\x02.", 13, "ab ab 513 ", 0},
+        {"\x80\x04\x8c\x01m\x94\x8c\x01n\x94\x93\x94h\x02h\x01.", 17, "m n n n n ", 0},
+        {"ctorch\nFloatStorage\nq\x05h\x05.", 25, "FloatStorage FloatStorage ", 0},
+        {"\x8d\x02\0\0\0\0\0\0\0okr\x01\0\0\0j\x01\0\0\0.", 22, "ok ok ", 0},
+        {"\x8a\x02\xff\x7f\x8a\x01\xff\x8a\x00\x8a\x09\1\0\0\0\0\0\0\0\0.", 21, "32767 - 0 1 ", 0},
+        {"\x8a\x09\1\0\0\0\0\0\0\0\1.", 12, "- ", 0},
+        {"J\xff\xff\xff\xffJ\xff\xff\xff\x7f.", 11, "- 2147483647 ", 0},
+        {"Vtext\nU\x01x.", 10, "text x ", 0},
+        {"h\x07j\xff\xff\xff\xff.", 8, "- - ", 0}, /* never kept */
+        {"q\x00h\x00.", 5, "- ", 0}, /* of nothing: it refers to itself */
+        {"\x94\x94h\x01.", 5, "- ", 0},
+        {"\x93.", 2, "- ", 0},
+        {"Nr\xff\xff\xff\x7f.", 7, NULL, -EFBIG},
+        {"X\x05\0\0\0ab.", 8, NULL, -ERR_FORMAT},
+        {"K\x01", 2, NULL, -ERR_FORMAT},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _free_ char *exact = malloc(cases[i].len);
+        _buf_ struct buf b = {0};
+        struct error e = {0};
+
+        memcpy(exact, cases[i].bytes, cases[i].len);
+        is_int(pickle_values(exact, cases[i].len, show_value, &b, &e), cases[i].rc,
+               "pickle %zu %s", i, e.text);
+        if (cases[i].want) {
+            is_str(buf_str(&b), cases[i].want, "its values");
+        }
+    }
+}
+
+/* --- places --- */
+
+/* (relative_path, offset, length) of a record, as the second of two has them. */
+static void put_text(struct buf *b, const char *text)
+{
+    buf_putc(b, '\x8c');
+    buf_putc(b, (char)strlen(text));
+    buf_puts(b, text);
+    buf_putc(b, '\x94');
+}
+
+static void put_number(struct buf *b, unsigned n)
+{
+    buf_putc(b, 'M');
+    buf_putc(b, (char)n);
+    buf_putc(b, (char)(n >> 8));
+}
+
+static void put_place(struct buf *b, const char *file, unsigned at, unsigned len)
+{
+    buf_puts(b, ")\x81}\x94(");
+    put_text(b, "relative_path");
+    put_text(b, file);
+    put_text(b, "offset");
+    put_number(b, at);
+    put_text(b, "length");
+    put_number(b, len);
+    buf_puts(b, "ub");
+}
+
+static void test_places(void)
+{
+    _dcp_places_ struct dcp_places p = {0};
+    _buf_ struct buf b = {0}, text = {0};
+    unsigned n_taken = 0;
+
+    buf_puts(&b, "\x80\x04}(");
+    put_place(&b, "__1_0.distcp", 7, 3);
+    put_place(&b, "__0_0.distcp", 500, 20);
+    put_text(&b, "offset");
+    put_number(&b, 9);
+    put_place(&b, "__0_0.distcp", 0, 500);
+    put_text(&b, "relative_path");
+    put_text(&b, "relative_path"); /* a file of that name, and then no offset */
+    put_text(&b, "relative_path");
+    put_place(&b, "x", 1, 1);
+    buf_puts(&b, "u.");
+    is_int(dcp_places_read(b.data, b.len, &p, NULL), 0, "places");
+    for (size_t i = 0; i < p.n; i++) {
+        buf_printf(&text, "%.*s %llu %llu; ", (int)p.items[i].file_len,
+                   p.items[i].file, (unsigned long long)p.items[i].offset,
+                   (unsigned long long)p.items[i].length);
+    }
+    is_str(buf_str(&text), "__0_0.distcp 0 500; __0_0.distcp 500 20; "
+           "__1_0.distcp 7 3; x 1 1; ", "in their order");
+    for (size_t len = 0; len < b.len; len++) {
+        struct dcp_places none = {0};
+
+        n_taken += dcp_places_read(b.data, len, &none, NULL) == 0;
+        dcp_places_release(&none);
+    }
+    is_int((int)n_taken, 0, "cut to each of %zu lengths", b.len);
+}
+
+/* --- old files --- */
+
+static int check_old(const void *data, size_t len, struct error *e)
+{
+    _free_ char *exact = malloc(len + 1);
+    struct bytes_io io;
+
+    memcpy(exact, data, len);
+    io = bytes_io(exact, len);
+    return torch_old_check(&io.io, 0, len, e);
+}
+
+#define MAGIC "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19."
+#define PROTOCOL "\x80\x02M\xe9\x03."
+#define SYSTEM "\x80\x02}q\x00."
+/* ('storage', torch.<class>, '<key>', 'cpu', 2) */
+#define STORAGE(class, key) "(X\x07\0\0\0storageq\x01" "ctorch\n" class "\nq\x02" \
+                            "X\x01\0\0\0" key "q\x03X\x03\0\0\0cpuK\x02tQ"
+#define OBJECT(text) "\x80\x02" text "."
+#define KEYS(text) "\x80\x02]q\x00(" text "e."
+#define KEY(key) "X\x01\0\0\0" key
+
+#define BYTES(text) text, sizeof(text) - 1
+
+static void test_old(void)
+{
+    static const struct {
+        const char *what, *bytes;
+        size_t len;
+        const char *why; /* NULL: taken */
+    } cases[] = {
+        {"two storages", BYTES(MAGIC PROTOCOL SYSTEM
+             OBJECT(STORAGE("FloatStorage", "7") STORAGE("HalfStorage", "8"))
+             KEYS(KEY("7") KEY("8")) "\2\0\0\0\0\0\0\0ABCDEFGH"
+             "\2\0\0\0\0\0\0\0abcd"), NULL},
+        {"one that is shared", BYTES(MAGIC PROTOCOL SYSTEM
+             OBJECT(STORAGE("FloatStorage", "7") STORAGE("FloatStorage", "7"))
+             KEYS(KEY("7")) "\2\0\0\0\0\0\0\0ABCDEFGH"), NULL},
+        {"none", BYTES(MAGIC PROTOCOL SYSTEM OBJECT("}") KEYS("")), NULL},
+        {"none, and a byte", BYTES(MAGIC PROTOCOL SYSTEM OBJECT("}") KEYS("") "x"),
+         "too long a file"},
+        {"a class that is not known", BYTES(MAGIC PROTOCOL SYSTEM
+             OBJECT(STORAGE("OddStorage", "7")) KEYS(KEY("7")) "any"), NULL},
+        {"a key that nothing names", BYTES(MAGIC PROTOCOL SYSTEM OBJECT("}")
+             KEYS(KEY("7")) "any"), NULL},
+        {"cut in its bytes", BYTES(MAGIC PROTOCOL SYSTEM
+             OBJECT(STORAGE("FloatStorage", "7")) KEYS(KEY("7"))
+             "\2\0\0\0\0\0\0\0ABCDEFG"), "has 2 elements of 4"},
+        {"cut in its length", BYTES(MAGIC PROTOCOL SYSTEM
+             OBJECT(STORAGE("FloatStorage", "7")) KEYS(KEY("7")) "\2\0\0\0"),
+         "a storage begins at"},
+        {"of more than all bytes", BYTES(MAGIC PROTOCOL SYSTEM
+             OBJECT(STORAGE("FloatStorage", "7")) KEYS(KEY("7"))
+             "\xff\xff\xff\xff\xff\xff\xff\xffx"), "it is cut"},
+        {"of bytes that wrap", BYTES(MAGIC PROTOCOL SYSTEM
+             OBJECT(STORAGE("FloatStorage", "7")) KEYS(KEY("7"))
+             "\0\0\0\0\0\0\0\x40"), "it is cut"},
+        {"too long", BYTES(MAGIC PROTOCOL SYSTEM
+             OBJECT(STORAGE("ByteStorage", "7")) KEYS(KEY("7"))
+             "\1\0\0\0\0\0\0\0ABC"), "too long a file"},
+        {"without an object", BYTES(MAGIC PROTOCOL SYSTEM), "cut"},
+        {"another pickle", BYTES("\x80\x02}q\x00."), NULL},
+        {"and bytes behind it", BYTES("\x80\x02}q\x00.and more"), NULL},
+        {"another one, cut", BYTES("\x80\x02}q\x00"), "the pickle is cut"},
+        {"no pickle", BYTES("\x80\x02\xff"), "no instruction"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct error e = {0};
+
+        is_int(check_old(cases[i].bytes, cases[i].len, &e),
+               cases[i].why ? -ERR_FORMAT : 0, "%s (%s)", cases[i].what, e.text);
+        like(e.text, cases[i].why ? cases[i].why : "", "and why");
+    }
+}
+
+/* Each length but the whole one is refused. */
+static void test_old_cut(void)
+{
+    static const char bytes[] = MAGIC PROTOCOL SYSTEM
+        OBJECT(STORAGE("FloatStorage", "7")) KEYS(KEY("7"))
+        "\2\0\0\0\0\0\0\0ABCDEFGH";
+    unsigned n_taken = 0;
+
+    /* Up to the first pickle alone it may be of another program. */
+    for (size_t len = 15; len < sizeof(bytes) - 1; len++) {
+        n_taken += check_old(bytes, len, NULL) == 0;
+    }
+    is_int((int)n_taken, 0, "cut to each of %zu lengths", sizeof(bytes) - 1);
+}
+
+/* A pickle that is longer than what is read at first. */
+static void test_old_long(void)
+{
+    enum { N = 300000 };
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    buf_append(&b, BYTES("\x80\x02" "B"));
+    buf_append(&b, "\xe0\x93\x04\0", 4);
+    for (unsigned i = 0; i < N; i++) {
+        buf_putc(&b, '.');
+    }
+    is_int(check_old(b.data, b.len, &e), -ERR_FORMAT, "one that is long, cut");
+    buf_putc(&b, '.');
+    is_int(check_old(b.data, b.len, &e), 0, "and whole (%s)", e.text);
+}
+
+int main(void)
+{
+    test_values();
+    test_places();
+    test_old();
+    test_old_cut();
+    test_old_long();
+    return tap_done();
+}
