@@ -282,11 +282,14 @@ static int open_any(struct contents *c, int dir, struct error *e)
     case FOUND_SAFETENSORS:
         return open_file(c, dir, c->found.name, e);
     case FOUND_TRAINER:
+    case FOUND_ACCELERATE:
         return open_directory(c, dir, e);
     case FOUND_DCP:
         c->why_no_tensors = "their names and shapes are in .metadata, a pickle, "
                             "which muster does not run";
         return 0;
+    case FOUND_DEEPSPEED:
+    case FOUND_MEGATRON:
     case FOUND_TORCH:
         break;
     }
@@ -308,7 +311,8 @@ int contents_open(struct io *io, int dir, const struct found *f,
         return rc;
     }
     join_meta(&c);
-    if (f->kind == FOUND_TRAINER && c.n_tensors == 0) {
+    if ((f->kind == FOUND_TRAINER || f->kind == FOUND_ACCELERATE) &&
+        c.n_tensors == 0) {
         c.why_no_tensors = "there are no safetensors files in it; those of "
                            "torch.save are pickles, which muster does not run";
     }

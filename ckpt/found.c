@@ -4,18 +4,21 @@
 #include "ckpt/found_priv.h"
 
 #include "base/cleanup.h"
-#include "ckpt/step.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 const char *found_kind_name(enum found_kind kind)
 {
     static const char *const names[] = {
-        [FOUND_MUSTER] = "muster", [FOUND_TRAINER] = "hf-trainer",
-        [FOUND_DCP] = "dcp",       [FOUND_TORCH] = "torch",
+        [FOUND_MUSTER] = "muster",
+        [FOUND_TRAINER] = "hf-trainer",
+        [FOUND_ACCELERATE] = "accelerate",
+        [FOUND_DEEPSPEED] = "deepspeed",
+        [FOUND_MEGATRON] = "megatron",
+        [FOUND_DCP] = "dcp",
+        [FOUND_TORCH] = "torch",
         [FOUND_SAFETENSORS] = "safetensors",
     };
 
@@ -62,94 +65,22 @@ int found_names(struct io *io, int dir, struct strlist *ret, struct error *e)
     return 0;
 }
 
-/* Whether what stands before a number, [name, name + end), says that it is a step. */
-static bool says_step(const char *name, size_t end)
+/* Whose names are ours to tell a file by; it may be a directory all the same. */
+static bool is_file(struct io *io, int dir, const char *name)
 {
-    static const char *const words[] = {"step", "iter", "iteration",
-                                        "checkpoint", "ckpt"};
-
-    while (end > 0 && strchr("-_=", name[end - 1])) {
-        end--;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-        size_t n = strlen(words[i]);
-
-        if (end >= n && strncasecmp(name + end - n, words[i], n) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The last number in a name; false if there is none, or too large a one. */
-static bool last_number(const char *name, uint64_t *ret, bool *ret_is_step)
-{
-    size_t end = strcspn(name, ".");
-    size_t begin;
-
-    while (end > 0 && (name[end - 1] < '0' || name[end - 1] > '9')) {
-        end--;
-    }
-    for (begin = end; begin > 0 && name[begin - 1] >= '0' &&
-                      name[begin - 1] <= '9'; begin--) {
-    }
-    if (begin == end || end - begin > 18) {
-        return false;
-    }
-    *ret = strtoull(name + begin, NULL, 10);
-    *ret_is_step = says_step(name, begin);
-    return true;
-}
-
-static bool is_trainer_name(const char *name, uint64_t *ret_step,
-                            bool *ret_is_step)
-{
-    static const char prefix[] = "checkpoint-";
-    size_t n = strlen(prefix);
-
-    return strncmp(name, prefix, n) == 0 && name[n] &&
-           strspn(name + n, "0123456789") == strlen(name + n) &&
-           last_number(name, ret_step, ret_is_step);
-}
-
-/* A directory with .metadata, or with what comes before it. */
-static bool is_dcp(struct io *io, int dir, const char *name)
-{
-    _strlist_ struct strlist names = {0};
     int fd = io->ops->open_dir(io, dir, name);
-    bool is_one = false;
 
-    if (fd < 0) {
-        return false;
+    if (fd >= 0) {
+        io->ops->close(io, fd);
     }
-    if (found_names(io, fd, &names, NULL) == 0) {
-        for (size_t i = 0; i < names.n; i++) {
-            is_one = is_one || strcmp(names.items[i], ".metadata") == 0 ||
-                     str_ends(names.items[i], ".distcp");
-        }
-    }
-    io->ops->close(io, fd);
-    return is_one;
-}
-
-static bool is_aside(const char *name)
-{
-    const char *last = NULL, *at = name;
-    size_t n = strlen(FOUND_ASIDE);
-
-    while ((at = strstr(at, FOUND_ASIDE))) {
-        last = at;
-        at += n;
-    }
-    return last && (last[n] == '\0' ||
-                    (last[n] == '-' &&
-                     last[n + 1 + strspn(last + n + 1, "0123456789")] == '\0'));
+    return fd < 0;
 }
 
 bool found_one(struct io *io, int dir, const char *name, struct found *ret)
 {
     *ret = (struct found){.kind = FOUND_MUSTER};
-    if (strlen(name) >= sizeof(ret->name) || name[0] == '.' || is_aside(name)) {
+    if (strlen(name) >= sizeof(ret->name) || name[0] == '.' ||
+        found_is_aside_name(name) || found_is_unfinished_name(name)) {
         return false;
     }
     str_copy(ret->name, sizeof(ret->name), name);
@@ -158,16 +89,12 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     if (ret->has_step) {
         return true;
     }
-    if (is_trainer_name(name, &ret->step, &ret->is_step)) {
-        ret->kind = FOUND_TRAINER;
-        ret->has_step = true;
-        return true;
-    }
-    ret->has_step = last_number(name, &ret->step, &ret->is_step);
-    ret->kind = found_is_torch_name(name)         ? FOUND_TORCH
-                : found_is_safetensors_name(name) ? FOUND_SAFETENSORS
-                                                  : FOUND_DCP;
-    return ret->kind != FOUND_DCP || is_dcp(io, dir, name);
+    ret->has_step = found_number(name, &ret->step, &ret->is_step);
+    ret->is_part = found_is_part_name(name);
+    ret->kind = found_is_torch_name(name) ? FOUND_TORCH : FOUND_SAFETENSORS;
+    return (found_is_torch_name(name) || found_is_safetensors_name(name)) &&
+                   is_file(io, dir, name)
+               ? true : found_directory(io, dir, ret);
 }
 
 int found_compare(const struct found *a, const struct found *b)
@@ -175,10 +102,10 @@ int found_compare(const struct found *a, const struct found *b)
     if (a->has_step != b->has_step) {
         return a->has_step ? -1 : 1;
     }
-    if (a->step != b->step) {
+    if (a->has_step && a->step != b->step) {
         return a->step > b->step ? -1 : 1;
     }
-    return strcmp(a->name, b->name);
+    return found_compare_names(a->name, b->name);
 }
 
 static int by_step(const void *a, const void *b)
@@ -226,6 +153,23 @@ static int check_muster(struct io *io, int dir, const struct found *f,
     return rc;
 }
 
+static int check_inside(struct io *io, int fd, const struct found *f,
+                        bool is_deep, struct found_facts *ret, struct error *e)
+{
+    switch (f->kind) {
+    case FOUND_TRAINER:
+        return found_check_trainer(io, fd, f, is_deep, ret, e);
+    case FOUND_ACCELERATE:
+        return found_check_accelerate(io, fd, f, is_deep, ret, e);
+    case FOUND_DEEPSPEED:
+        return found_check_deepspeed(io, fd, is_deep, ret, e);
+    case FOUND_MEGATRON:
+        return found_check_megatron(io, fd, is_deep, ret, e);
+    default:
+        return found_check_dcp(io, fd, is_deep, ret, e);
+    }
+}
+
 static int check_directory(struct io *io, int dir, const struct found *f,
                            bool is_deep, struct found_facts *ret,
                            struct error *e)
@@ -236,9 +180,7 @@ static int check_directory(struct io *io, int dir, const struct found *f,
     if (fd < 0) {
         return error_set(e, -fd, "open %s", f->name);
     }
-    rc = f->kind == FOUND_TRAINER
-             ? found_check_trainer(io, fd, f->step, is_deep, ret, e)
-             : found_check_dcp(io, fd, ret, e);
+    rc = check_inside(io, fd, f, is_deep, ret, e);
     io->ops->close(io, fd);
     return rc < 0 ? error_wrap(e, "%s", f->name) : 0;
 }
@@ -251,11 +193,14 @@ int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
     case FOUND_MUSTER:
         return check_muster(io, dir, f, is_deep, ret, e);
     case FOUND_TRAINER:
+    case FOUND_ACCELERATE:
+    case FOUND_DEEPSPEED:
+    case FOUND_MEGATRON:
     case FOUND_DCP:
         return check_directory(io, dir, f, is_deep, ret, e);
     case FOUND_TORCH:
     case FOUND_SAFETENSORS:
-        return found_check_file(io, dir, f->name, is_deep, ret, e);
+        return found_check_file(io, dir, f->name, f->kind, is_deep, ret, e);
     }
     return -EINVAL;
 }

@@ -6,6 +6,9 @@
  *
  *   muster       step-<step>-<uuid>/           COMMIT and what it vouches for
  *   hf-trainer   checkpoint-<step>/            of the Hugging Face Trainer
+ *   accelerate   random_states_*.pkl in it     of Accelerate's save_state()
+ *   deepspeed    *_states.pt in it             of DeepSpeed
+ *   megatron     mp_rank_*, or common.pt in it of Megatron
  *   dcp          .metadata and *.distcp in it  of torch.distributed.checkpoint
  *   torch        *.pt *.pth *.bin *.ckpt       of torch.save
  *   safetensors  *.safetensors
@@ -28,6 +31,9 @@
 enum found_kind {
     FOUND_MUSTER,
     FOUND_TRAINER,
+    FOUND_ACCELERATE,
+    FOUND_DEEPSPEED,
+    FOUND_MEGATRON,
     FOUND_DCP,
     FOUND_TORCH,
     FOUND_SAFETENSORS,
@@ -38,14 +44,19 @@ struct found {
     char name[FOUND_NAME_BYTES]; /* in the directory */
     enum found_kind kind;
     bool has_step;
-    uint64_t step; /* for the order: the last number in its name */
+    uint64_t step; /* for the order: the number in its name that says most */
     /* That number is a step: by the kind of checkpoint, or for the word before it, as
-     * in step-100, iter_100 and ckpt100. That of model-00001-of-00003 is none. */
+     * in step-100, iter_100 and ckpt100. That of epoch=3 is none. */
     bool is_step;
+    /* It belongs to a checkpoint and is none: optimizer.pt, training_args.bin, or
+     * weights as model.safetensors, of no step. Nobody starts from it. */
+    bool is_part;
+    unsigned world; /* how many ranks saved it; 0: not known. For the caller to set */
 };
 
-/* All that look like one: with the highest step first, those without a step last.
- * Times of files say nothing: copies have others. The caller frees *ret. */
+/* All that look like one: with the highest step first, those without a step last; of
+ * one step those first whose names have the higher numbers. Times of files say
+ * nothing: copies have others. The caller frees *ret. */
 int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
                struct error *e);
 /* One by its name; false: it looks like none. */
@@ -59,6 +70,9 @@ struct found_facts {
     /* Its format has no checksums, or not for all: what was verified is that all
      * parts are there and have their lengths. */
     bool is_structure_only;
+    /* It is damaged because nothing in it is of its format: by that alone it may as
+     * well be a file of something else with such a name. */
+    bool is_foreign;
 };
 
 /* 0: it is whole, and with `is_deep` every byte was held against its checksum where
@@ -68,6 +82,11 @@ int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
                 struct found_facts *ret, struct error *e);
 /* What it says, in a word: "whole", "unfinished", "damaged", "unreadable". */
 const char *found_state_name(int rc);
+
+/* What `whole` has and `f`, whose name differs in nothing but numbers, lacks: a file
+ * of it, or one of some; numbers in names aside. False: nothing. */
+bool found_lacks(struct io *io, int dir, const struct found *f,
+                 const struct found *whole, char *ret, size_t size);
 
 /* The value of that metric, as its files say it (ckpt/metric.h). False: it has none. */
 bool found_metric(struct io *io, int dir, const struct found *f,

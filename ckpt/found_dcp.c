@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * torch.distributed.checkpoint: each rank writes __<rank>_<n>.distcp, and one of
- * them at last .metadata, a pickle which says what lies where. What it says is not
- * read, for that would be to run it: so lengths of .distcp files are not verified.
+ * them at last .metadata, a pickle which says what lies where. It is looked through,
+ * not run: whatever it names must be there, and each piece within its file. A piece is
+ * a file of torch.save of its own, whose checksums are then held against its bytes; or
+ * the file is one of safetensors, which has none; or it has another format (compressed
+ * by an extension, say), of which no more can be verified.
  */
 #include <config.h>
 
 #include "ckpt/found_priv.h"
 
 #include "base/cleanup.h"
+#include "ckpt/dcp_places.h"
+#include "ckpt/part_io.h"
 #include "ckpt/pickle.h"
+#include "ckpt/safetensors.h"
+#include "ckpt/torch_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +24,7 @@
 
 enum { MAX_METADATA_BYTES = 1 << 30 };
 
-static int check_metadata(struct io *io, int dir, struct found_facts *facts,
+static int check_metadata(struct io *io, int dir, char **ret, size_t *ret_len,
                           struct error *e)
 {
     _free_ char *text = NULL;
@@ -30,53 +37,208 @@ static int check_metadata(struct io *io, int dir, struct found_facts *facts,
     if (rc < 0) {
         return error_set(e, -rc, "read .metadata");
     }
-    facts->bytes += len;
-    facts->n_files++;
     rc = pickle_check(text, len, &end, e);
     if (rc == 0 && end != len) {
         rc = error_text(e, ERR_FORMAT, "it ends at its byte %zu of %zu", end,
                         len);
     }
-    return rc < 0 ? error_wrap(e, ".metadata") : 0;
+    if (rc < 0) {
+        return error_wrap(e, ".metadata");
+    }
+    *ret = take_ptr(&text);
+    *ret_len = len;
+    return 0;
 }
 
-static int check_data(struct io *io, int dir, const char *name,
-                      struct found_facts *facts, struct error *e)
+/* --- pieces --- */
+
+/* One file, and which of its pieces are known. */
+struct data_file {
+    struct io *io;
+    int fd;
+    uint64_t bytes;
+    const struct dcp_place *places;
+    size_t n;
+};
+
+static bool has_at(const struct data_file *f, uint64_t at, const char *text)
 {
-    int fd = io->ops->open_file(io, dir, name);
-    uint64_t bytes = 0;
+    char bytes[8];
+    size_t len = strlen(text);
+
+    return at <= f->bytes && len <= f->bytes - at && len <= sizeof(bytes) &&
+           io_read_all(f->io, f->fd, bytes, len, at) == 0 &&
+           memcmp(bytes, text, len) == 0;
+}
+
+/* By its beginning or its end, so that no change of a bit makes it another format. */
+static bool is_archive(const struct data_file *f, const struct dcp_place *p)
+{
+    enum { END_BYTES = 22 };
+
+    return has_at(f, p->offset, "PK\3\4") ||
+           (p->length >= END_BYTES &&
+            has_at(f, p->offset + p->length - END_BYTES, "PK\5\6"));
+}
+
+static int check_bounds(const struct data_file *f, struct error *e)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const struct dcp_place *p = &f->places[i];
+
+        if (p->offset > f->bytes || p->length > f->bytes - p->offset) {
+            return error_text(e, ERR_FORMAT, "it is cut: expected %llu bytes at "
+                              "%llu, and it has %llu",
+                              (unsigned long long)p->length,
+                              (unsigned long long)p->offset,
+                              (unsigned long long)f->bytes);
+        }
+    }
+    return 0;
+}
+
+/* Reads every byte of a piece that is a file of torch.save. */
+static int check_piece(const struct data_file *f, const struct dcp_place *p,
+                       struct found_facts *facts, struct error *e)
+{
+    struct torch_file torch = {0};
+    struct part_io part;
     int rc;
 
-    if (fd < 0) {
-        return error_set(e, -fd, "open %s", name);
+    if (!is_archive(f, p)) {
+        facts->is_structure_only = true;
+        return 0;
     }
-    rc = io->ops->size(io, fd, &bytes);
-    io->ops->close(io, fd);
-    if (rc < 0) {
-        return error_set(e, -rc, "look at %s", name);
-    }
-    facts->bytes += bytes;
-    facts->n_files++;
-    return bytes ? 0 : error_text(e, ERR_FORMAT, "%s is empty", name);
+    part_io_open(&part, f->io, p->offset, p->length);
+    rc = torch_file_check(&part.io, f->fd, true, &torch, e);
+    facts->is_structure_only |= torch.has_no_checksums;
+    return rc < 0 ? error_wrap(e, "its %llu bytes at %llu",
+                               (unsigned long long)p->length,
+                               (unsigned long long)p->offset) : 0;
 }
 
-int found_check_dcp(struct io *io, int dir, struct found_facts *facts,
-                    struct error *e)
+static bool is_safetensors(const struct data_file *f)
+{
+    uint8_t prefix[ST_PREFIX_BYTES];
+    uint64_t n;
+
+    return f->bytes > sizeof(prefix) &&
+           io_read_all(f->io, f->fd, prefix, sizeof(prefix), 0) == 0 &&
+           st_header_bytes(prefix, f->bytes, &n, NULL) == 0 &&
+           has_at(f, sizeof(prefix), "{\"");
+}
+
+static int check_pieces(const struct data_file *f, bool is_deep,
+                        struct found_facts *facts, struct error *e)
+{
+    _st_file_ struct st_file st = {0};
+    int rc = check_bounds(f, e);
+
+    if (rc < 0 || is_safetensors(f)) {
+        facts->is_structure_only = true;
+        return rc < 0 ? rc : st_load(f->io, f->fd, &st, e);
+    }
+    facts->is_structure_only |= f->n == 0;
+    for (size_t i = 0; i < f->n && rc == 0 && is_deep; i++) {
+        rc = check_piece(f, &f->places[i], facts, e);
+    }
+    return rc;
+}
+
+/* --- files --- */
+
+static int check_data(struct io *io, int dir, const char *name,
+                      const struct dcp_place *places, size_t n, bool is_deep,
+                      struct found_facts *facts, struct error *e)
+{
+    struct data_file f = {.io = io, .fd = io->ops->open_file(io, dir, name),
+                          .places = places, .n = n};
+    int rc;
+
+    if (f.fd < 0) {
+        return f.fd == -ENOENT
+                   ? error_text(e, ERR_FORMAT, "%s is missing", name)
+                   : error_set(e, -f.fd, "open %s", name);
+    }
+    rc = io->ops->size(io, f.fd, &f.bytes);
+    if (rc < 0) {
+        error_set(e, -rc, "look at it");
+    } else if (f.bytes == 0) {
+        rc = error_text(e, ERR_FORMAT, "it is empty");
+    } else {
+        rc = check_pieces(&f, is_deep, facts, e);
+    }
+    io->ops->close(io, f.fd);
+    facts->bytes += f.bytes;
+    facts->n_files++;
+    return rc < 0 ? error_wrap(e, "%s", name) : 0;
+}
+
+/* Those that .metadata names. */
+static int check_named(struct io *io, int dir, const struct dcp_places *all,
+                       bool is_deep, struct found_facts *facts, struct error *e)
+{
+    char name[FOUND_NAME_BYTES];
+    size_t n = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < all->n && rc == 0; i += n) {
+        const struct dcp_place *first = &all->items[i];
+
+        if (first->file_len >= sizeof(name) || first->file_len == 0 ||
+            first->file[0] == '.' ||
+            memchr(first->file, '/', first->file_len) ||
+            memchr(first->file, '\0', first->file_len)) {
+            return error_text(e, ERR_FORMAT, ".metadata names a file that can be "
+                              "none of it");
+        }
+        for (n = 1; i + n < all->n &&
+                    dcp_place_file_compare(&all->items[i + n], first->file,
+                                           first->file_len) == 0; n++) {
+        }
+        memcpy(name, first->file, first->file_len);
+        name[first->file_len] = '\0';
+        rc = check_data(io, dir, name, first, n, is_deep, facts, e);
+    }
+    return rc;
+}
+
+/* Nothing is known of pieces: that there are files, and that they are not empty. */
+static int check_unnamed(struct io *io, int dir, struct found_facts *facts,
+                         struct error *e)
 {
     _strlist_ struct strlist names = {0};
     size_t n_data = 0;
-    int rc = check_metadata(io, dir, facts, e);
+    int rc = found_names(io, dir, &names, e);
 
-    rc = rc < 0 ? rc : found_names(io, dir, &names, e);
     for (size_t i = 0; i < names.n && rc == 0; i++) {
         if (str_ends(names.items[i], ".distcp")) {
-            rc = check_data(io, dir, names.items[i], facts, e);
+            rc = check_data(io, dir, names.items[i], NULL, 0, false, facts, e);
             n_data++;
         }
     }
-    facts->is_structure_only = true;
-    if (rc == 0 && n_data == 0) {
-        rc = error_text(e, ERR_FORMAT, "it has .metadata, and no .distcp file");
+    return rc == 0 && n_data == 0
+               ? error_text(e, ERR_FORMAT, "it has .metadata, and no .distcp file")
+               : rc;
+}
+
+int found_check_dcp(struct io *io, int dir, bool is_deep,
+                    struct found_facts *facts, struct error *e)
+{
+    _dcp_places_ struct dcp_places places = {0};
+    _free_ char *metadata = NULL;
+    size_t len = 0;
+    int rc = check_metadata(io, dir, &metadata, &len, e);
+
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    facts->bytes += len;
+    facts->n_files++;
+    rc = dcp_places_read(metadata, len, &places, e);
+    if (rc < 0 && rc != -EFBIG) {
+        return rc;
+    }
+    return places.n ? check_named(io, dir, &places, is_deep, facts, e)
+                    : check_unnamed(io, dir, facts, e);
 }

@@ -6,9 +6,9 @@
 #include "base/cleanup.h"
 #include "ckpt/safetensors.h"
 #include "ckpt/torch_file.h"
+#include "ckpt/torch_old.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 bool found_is_safetensors_name(const char *name)
@@ -22,49 +22,58 @@ bool found_is_torch_name(const char *name)
            str_ends(name, ".bin") || str_ends(name, ".ckpt");
 }
 
-static int check_safetensors(struct io *io, int fd, struct error *e)
+/* The format has no checksums. */
+static int check_safetensors(struct io *io, int fd, struct found_facts *facts,
+                             struct error *e)
 {
     _st_file_ struct st_file f = {0};
 
+    facts->is_structure_only = true;
     return st_load(io, fd, &f, e);
 }
 
-/* Before 1.6, and by choice since, torch.save wrote pickles one after the other:
- * where they end is known to nobody who does not run them. */
-static bool is_archive(struct io *io, int fd)
+/* What the first bytes make of it. A cut archive still begins as one. */
+static bool is_archive(const uint8_t *first, size_t n)
 {
-    char magic[2];
+    return n >= 4 && memcmp(first, "PK\3\4", 4) == 0;
+}
 
-    return io_read_all(io, fd, magic, sizeof(magic), 0) == 0 &&
-           memcmp(magic, "PK", sizeof(magic)) == 0;
+/* Protocol 2 or later: PROTO, and its number. */
+static bool is_pickle(const uint8_t *first, size_t n)
+{
+    return n >= 2 && first[0] == 0x80 && first[1] >= 2 && first[1] <= 5;
 }
 
 static int check_torch(struct io *io, int fd, uint64_t bytes, bool is_deep,
                        struct found_facts *facts, struct error *e)
 {
     struct torch_file f = {0};
-    uint8_t first = 0;
-    int rc;
+    uint8_t first[4];
+    size_t n = bytes < sizeof(first) ? bytes : sizeof(first);
+    int rc = io_read_all(io, fd, first, n, 0);
 
+    if (rc < 0) {
+        return error_set(e, -rc, "read it");
+    }
     if (bytes == 0) {
         return error_text(e, ERR_FORMAT, "it is empty");
     }
-    if (is_archive(io, fd)) {
+    if (is_archive(first, n)) {
         rc = torch_file_check(io, fd, is_deep, &f, e);
         facts->is_structure_only |= f.has_no_checksums;
         return rc;
     }
-    rc = io_read_all(io, fd, &first, 1, 0);
-    if (rc < 0) {
-        return error_set(e, -rc, "read it");
-    }
     facts->is_structure_only = true;
-    return first == 0x80 ? 0 : error_text(e, ERR_FORMAT, "it is no file of "
-                                          "torch.save: neither an archive nor a "
-                                          "pickle");
+    if (is_pickle(first, n)) {
+        return torch_old_check(io, fd, bytes, e);
+    }
+    facts->is_foreign = true;
+    return error_text(e, ERR_FORMAT, "it is no file of torch.save: neither an "
+                      "archive nor a pickle");
 }
 
-int found_check_file(struct io *io, int dir, const char *name, bool is_deep,
+int found_check_file(struct io *io, int dir, const char *name,
+                     enum found_kind kind, bool is_deep,
                      struct found_facts *facts, struct error *e)
 {
     int fd = io->ops->open_file(io, dir, name);
@@ -80,10 +89,9 @@ int found_check_file(struct io *io, int dir, const char *name, bool is_deep,
     rc = io->ops->size(io, fd, &bytes);
     if (rc < 0) {
         error_set(e, -rc, "look at it");
-    } else if (found_is_safetensors_name(name)) {
-        facts->is_structure_only = true; /* the format has no checksums */
-        rc = check_safetensors(io, fd, e);
-    } else if (found_is_torch_name(name)) {
+    } else if (kind == FOUND_SAFETENSORS) {
+        rc = check_safetensors(io, fd, facts, e);
+    } else {
         rc = check_torch(io, fd, bytes, is_deep, facts, e);
     }
     io->ops->close(io, fd);

@@ -3,31 +3,95 @@
  * What the parts share. Private to found*.c.
  *
  *   found.c          which there are; checking one
+ *   found_name.c     what names say
+ *   found_dir.c      who wrote a directory
+ *   found_tree.c     all that is in one
+ *   found_ranks.c    files of which each rank writes one
  *   found_files.c    single files
- *   found_trainer.c  directories of the Hugging Face Trainer
- *   found_dcp.c      directories of torch.distributed.checkpoint
+ *   found_trainer.c  directories of the Hugging Face Trainer, and of Accelerate
+ *   found_model.c    those of DeepSpeed and Megatron
+ *   found_dcp.c      those of torch.distributed.checkpoint
+ *   found_like.c     what one has that another lacks
  */
 #ifndef MUSTER_CKPT_FOUND_PRIV_H
 #define MUSTER_CKPT_FOUND_PRIV_H
 
 #include "base/str.h"
 #include "ckpt/found.h"
+#include "ckpt/step.h"
+
+#include <jansson.h>
 
 /* The names in a directory, in order. */
 int found_names(struct io *io, int dir, struct strlist *ret, struct error *e);
 
+/* --- names --- */
+
 bool found_is_torch_name(const char *name);
 bool found_is_safetensors_name(const char *name);
+/* Whether it begins and ends so, the two apart. */
+bool found_matches(const char *name, const char *begin, const char *end);
 
-/* One file, by its name; adds to the facts. A name of torch.save whose file is no
- * archive (an old pickle) has no structure to look at: only that it is there and
- * not empty. */
-int found_check_file(struct io *io, int dir, const char *name, bool is_deep,
-                     struct found_facts *facts, struct error *e);
-int found_check_trainer(struct io *io, int dir, uint64_t step, bool is_deep,
-                        struct found_facts *facts, struct error *e);
-/* Without the name of the directory, as the ones above. */
-int found_check_dcp(struct io *io, int dir, struct found_facts *facts,
+/* How much of a name is before the ending of a file of ours. */
+size_t found_stem(const char *name);
+/* The number for the order, and whether it is a step by the word before it. False:
+ * there is none. */
+bool found_number(const char *name, uint64_t *ret, bool *ret_is_step);
+/* Of a checkpoint, and none by itself: what goes on from optimizer.pt alone? */
+bool found_is_part_name(const char *name);
+bool found_is_aside_name(const char *name);
+/* What a program calls one while it writes it. */
+bool found_is_unfinished_name(const char *name);
+/* Less than 0 where `a` is the later one: a `last`, or the one with higher numbers. */
+int found_compare_names(const char *a, const char *b);
+
+/* --- directories --- */
+
+/* Sets the kind of what is called f->name, whose number is known; false: it is none,
+ * or no directory. */
+bool found_directory(struct io *io, int dir, struct found *f);
+
+struct found_tree {
+    struct io *io;
+    bool is_deep;
+    bool has_weights; /* of a model that is not split */
+    bool has_states;  /* of DeepSpeed, and those of all ranks */
+};
+/* Each file in it that has a structure, down to a depth; what is no file of torch.save
+ * but only called like one is left alone. */
+int found_check_tree(struct found_tree *t, int dir, struct found_facts *facts,
+                     struct error *e);
+
+/* Of <begin><rank><end>: none is missing below the highest, nor below `world`. -ENOENT.
+ * None at all is right. */
+int found_check_ranks(const struct strlist *names, const char *begin,
+                      const char *end, unsigned world, unsigned *ret_n,
+                      struct error *e);
+/* Likewise of DeepSpeed's, which are in this directory, if any. */
+int found_check_shards(struct found_tree *t, int dir,
+                       const struct strlist *names, struct error *e);
+
+int found_read_json(struct io *io, int dir, const char *name, json_t **ret,
                     struct error *e);
+
+/* --- checks, as found_check() --- */
+
+/* One file, of safetensors or else of torch.save, whatever its name; adds to the
+ * facts. */
+int found_check_file(struct io *io, int dir, const char *name,
+                     enum found_kind kind, bool is_deep,
+                     struct found_facts *facts, struct error *e);
+/* Inside one; messages without its name. */
+int found_check_trainer(struct io *io, int dir, const struct found *f,
+                        bool is_deep, struct found_facts *facts, struct error *e);
+int found_check_accelerate(struct io *io, int dir, const struct found *f,
+                           bool is_deep, struct found_facts *facts,
+                           struct error *e);
+int found_check_deepspeed(struct io *io, int dir, bool is_deep,
+                          struct found_facts *facts, struct error *e);
+int found_check_megatron(struct io *io, int dir, bool is_deep,
+                         struct found_facts *facts, struct error *e);
+int found_check_dcp(struct io *io, int dir, bool is_deep,
+                    struct found_facts *facts, struct error *e);
 
 #endif

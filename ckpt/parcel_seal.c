@@ -92,8 +92,9 @@ static bool check(const char *data, size_t len, size_t *ret_len)
 
 static bool take_kind(const char *name, enum found_kind *ret)
 {
-    static const enum found_kind kinds[] = {FOUND_TRAINER, FOUND_DCP, FOUND_TORCH,
-                                            FOUND_SAFETENSORS};
+    static const enum found_kind kinds[] = {
+        FOUND_TRAINER, FOUND_ACCELERATE, FOUND_DEEPSPEED, FOUND_MEGATRON,
+        FOUND_DCP,     FOUND_TORCH,      FOUND_SAFETENSORS};
 
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         if (name && strcmp(name, found_kind_name(kinds[i])) == 0) {

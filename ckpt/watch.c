@@ -4,6 +4,7 @@
 #include "ckpt/watch.h"
 
 #include "base/cleanup.h"
+#include "ckpt/beside.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -87,15 +88,21 @@ int watch_mark(int dir, const char *name, uint64_t *ret)
 
 /* --- looking --- */
 
-/* What the last look knew of it, where it is still the same. */
+/* What the last look knew of it, where it is still the same. One that it did not know
+ * is of the ranks that run now. */
 static void recall(const struct watch *w, size_t *at, struct watch_entry *entry)
 {
     while (*at < w->n &&
            found_compare(&w->entries[*at].found, &entry->found) < 0) {
         (*at)++;
     }
-    if (*at < w->n && w->entries[*at].mark == entry->mark &&
-        found_compare(&w->entries[*at].found, &entry->found) == 0) {
+    if (*at == w->n ||
+        found_compare(&w->entries[*at].found, &entry->found) != 0) {
+        entry->found.world = w->has_looked ? w->world : 0;
+        return;
+    }
+    entry->found.world = w->entries[*at].found.world;
+    if (w->entries[*at].mark == entry->mark) {
         *entry = w->entries[*at];
         entry->is_still = true;
     }
@@ -118,7 +125,8 @@ int watch_look(struct watch *w, int dir, struct error *e)
     for (size_t i = 0; i < n_found; i++) {
         entries[n].found = all[i];
         entries[n].mark = 0;
-        if (add_mark(dir, all[i].name, 0, &entries[n].mark) == 0) {
+        if (!all[i].is_part &&
+            add_mark(dir, all[i].name, 0, &entries[n].mark) == 0) {
             recall(w, &at, &entries[n]);
             n++;
         }
@@ -126,6 +134,7 @@ int watch_look(struct watch *w, int dir, struct error *e)
     watch_release(w);
     w->entries = entries;
     w->n = n;
+    w->has_looked = true;
     return 0;
 }
 
@@ -160,21 +169,105 @@ int watch_check(struct watch *w, int dir, struct watch_entry *entry)
     return entry->rc;
 }
 
+/* --- choosing --- */
+
+static bool is_whole(const struct watch_entry *entry)
+{
+    return entry->is_checked && entry->rc == 0;
+}
+
+/* Another one of the same program, as names say, that is whole. */
+static const struct watch_entry *like_it(const struct watch *w,
+                                         const struct watch_entry *entry,
+                                         size_t *at)
+{
+    for (; *at < w->n; (*at)++) {
+        const struct watch_entry *other = &w->entries[*at];
+
+        if (other != entry && is_whole(other) &&
+            beside_is_like(other->found.name, entry->found.name)) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+bool watch_is_of_ours(const struct watch *w, const struct watch_entry *entry)
+{
+    size_t at = 0;
+
+    return is_whole(entry) || like_it(w, entry, &at) != NULL;
+}
+
+static void add_proof(struct watch_entry *entry, const char *whole,
+                      const char *what)
+{
+    struct error why = entry->why;
+
+    error_text(&entry->why, why.code, "%s; %s, which is whole, has %s", why.text,
+               whole, what);
+}
+
+bool watch_is_broken(const struct watch *w, int dir, struct watch_entry *entry)
+{
+    const struct watch_entry *other;
+    char what[128];
+    size_t at = 0;
+
+    if (entry->found.kind == FOUND_MUSTER || !entry->found.has_step ||
+        !entry->is_checked) {
+        return false;
+    }
+    if (entry->rc == -ERR_FORMAT) {
+        return (entry->found.is_step && !entry->facts.is_foreign) ||
+               like_it(w, entry, &at) != NULL;
+    }
+    for (; entry->rc == -ENOENT && (other = like_it(w, entry, &at)); at++) {
+        if (found_lacks(w->io, dir, &entry->found, &other->found, what,
+                        sizeof(what))) {
+            add_proof(entry, other->found.name, what);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Something else with such a name: nobody wants to hear of it. */
+static bool is_something_else(const struct watch *w,
+                              const struct watch_entry *entry)
+{
+    return entry->facts.is_foreign && !watch_is_of_ours(w, entry);
+}
+
+size_t watch_count(const struct watch *w)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < w->n; i++) {
+        n += !is_something_else(w, &w->entries[i]);
+    }
+    return n;
+}
+
 int watch_choose(struct watch *w, int dir,
                  void (*on_passed)(void *arg, struct watch_entry *entry),
                  void *arg, struct watch_entry **ret, struct error *e)
 {
     int rc = watch_look(w, dir, e);
+    size_t n = 0;
 
     *ret = NULL;
-    for (size_t i = 0; rc == 0 && i < w->n && !*ret; i++) {
-        struct watch_entry *entry = &w->entries[i];
-        int what = entry->is_checked ? entry->rc : watch_check(w, dir, entry);
+    for (; rc == 0 && n < w->n && !*ret; n++) {
+        struct watch_entry *entry = &w->entries[n];
 
-        if (what == 0) {
+        if (entry->is_checked ? entry->rc == 0
+                              : watch_check(w, dir, entry) == 0) {
             *ret = entry;
-        } else {
-            on_passed(arg, entry);
+        }
+    }
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        if (&w->entries[i] != *ret && !is_something_else(w, &w->entries[i])) {
+            on_passed(arg, &w->entries[i]);
         }
     }
     return rc;

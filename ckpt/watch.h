@@ -8,6 +8,8 @@
  * ours. So one that was found the same by two looks, one after the other, counts as
  * still; it is verified once, and again only after it has changed. What is not whole
  * while programs run may only be unfinished: it is left alone until they have ended.
+ * Then, too, it is touched only where that is proven (watch_is_broken()), for the
+ * directory may have other files in it, and checkpoints of programs that are not known.
  *
  * Links among the checkpoints (a `last` that points to one) are passed over.
  */
@@ -39,6 +41,10 @@ struct watch {
     struct io *io; /* borrowed: of checks */
     struct watch_entry *entries; /* owned; the newest first */
     size_t n;
+    /* How many ranks write now; 0: not known. What comes after the first look is
+     * theirs. */
+    unsigned world;
+    bool has_looked;
 };
 
 void watch_release(struct watch *w);
@@ -54,11 +60,25 @@ struct watch_entry *watch_next(struct watch *w, size_t n_whole);
 /* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */
 int watch_check(struct watch *w, int dir, struct watch_entry *entry);
 
-/* For when nobody writes any more: the newest that is whole, or NULL. `on_passed` is
- * called for each newer one, with its entry. Looks first. */
+/* For when nobody writes any more: the newest that is whole, or NULL. Then `on_passed`
+ * is called for each newer one, with its entry; not for files of another format that
+ * are only called like one. Looks first. */
 int watch_choose(struct watch *w, int dir,
                  void (*on_passed)(void *arg, struct watch_entry *entry),
                  void *arg, struct watch_entry **ret, struct error *e);
+
+/* Of one that was passed: whether it is proven to be broken, so that it may be set
+ * aside. Its name says a step, and it is cut or has wrong bytes; or it has a number, and
+ * another one with the same name but for numbers is whole, while this one is damaged, or
+ * unfinished and lacks a file that the other has: which then `why` says, too. Never one
+ * without a number, or of muster. */
+bool watch_is_broken(const struct watch *w, int dir, struct watch_entry *entry);
+
+/* Whether it is whole, or is named like one that is, but for numbers. */
+bool watch_is_of_ours(const struct watch *w, const struct watch_entry *entry);
+
+/* How many there are without files of another format. */
+size_t watch_count(const struct watch *w);
 
 /* Of its names, sizes and times. 0 or -errno; -ELOOP for a link. */
 int watch_mark(int dir, const char *name, uint64_t *ret);

@@ -38,6 +38,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .has_step = entry->found.has_step,
             .is_whole = entry->is_checked && entry->rc == 0,
             .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||
+                         !watch_is_of_ours(w, entry) ||
                          (pinned && strcmp(pinned, entry->found.name) == 0),
         };
         items[i].has_metric = best && found_metric(w->io, dir, &entry->found,

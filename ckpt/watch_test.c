@@ -132,6 +132,185 @@ static void test_choice(void)
     teardown(&b);
 }
 
+/* A file of any bytes. */
+static void put_text(const struct bench *b, const char *name, const char *text)
+{
+    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0) {
+        bail_out("write %s", name);
+    }
+}
+
+/* Names among those that were passed which may be set aside. */
+static void on_broken(void *arg, struct watch_entry *entry)
+{
+    struct bench *b = arg;
+
+    if (watch_is_broken(&b->w, b->dir, entry)) {
+        on_passed(arg, entry);
+    }
+}
+
+static void broken(struct bench *b, const char *want, const char *chosen,
+                   const char *what)
+{
+    struct watch_entry *entry = NULL;
+
+    b->passed[0] = '\0';
+    watch_release(&b->w);
+    is_int(watch_choose(&b->w, b->dir, on_broken, b, &entry, NULL), 0, "chosen");
+    is_str(b->passed, want, "%s", what);
+    is_str(entry ? entry->found.name : "", chosen, "and what is chosen");
+}
+
+/* The files of a checkpoint of the Trainer, or of diffusers. */
+static void put_trainer(struct bench *b, unsigned step, bool has_state)
+{
+    char name[64], text[64];
+
+    snprintf(name, sizeof(name), "checkpoint-%u", step);
+    mkdirat(b->dir, name, 0700);
+    snprintf(name, sizeof(name), "checkpoint-%u/model.safetensors", step);
+    put(b, name, 0);
+    snprintf(name, sizeof(name), "checkpoint-%u/trainer_state.json", step);
+    snprintf(text, sizeof(text), "{\"global_step\": %u}", step);
+    if (has_state) {
+        put_text(b, name, text);
+    } else {
+        unlinkat(b->dir, name, 0);
+    }
+}
+
+static void put_accelerate(struct bench *b, unsigned step, bool has_random)
+{
+    static const char *const names[] = {"optimizer.bin", "random_states_0.pkl"};
+    char name[64];
+
+    snprintf(name, sizeof(name), "checkpoint-%u", step);
+    mkdirat(b->dir, name, 0700);
+    for (size_t i = 0; i < (has_random ? 2 : 1); i++) {
+        snprintf(name, sizeof(name), "checkpoint-%u/%s", step, names[i]);
+        put_text(b, name, "\x80\x02}.");
+    }
+}
+
+/* What is touched needs a proof, for the directory may have anything in it. */
+static void test_proof(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put_text(&b, "vocab.bin", "words");
+    put_text(&b, "train.bin", "tokens");
+    put_text(&b, "train-1.bin", "tokens");
+    put_text(&b, "step-1.bin", "tokens");
+    put(&b, "x.safetensors", 1);
+    put_text(&b, "x.ckpt", "\x80\x02}");
+    broken(&b, "", "", "files of something else, and of no step");
+    is_str(choose(&b), "", "none is chosen");
+    is_str(b.passed, "x.ckpt x.safetensors ", "and of others nothing is said");
+    is_int((int)watch_count(&b.w), 2, "nor are they counted");
+    put(&b, "m-3.safetensors", 5);
+    broken(&b, "", "", "a number that nobody calls a step");
+    put(&b, "step-3.safetensors", 5);
+    broken(&b, "step-3.safetensors ", "", "one that is, cut");
+    unlinkat(b.dir, "step-3.safetensors", 0);
+    put(&b, "m-2.safetensors", 0);
+    broken(&b, "m-3.safetensors ", "m-2.safetensors", "with a whole one like it");
+    put_text(&b, "t-7.bin", "");
+    put_text(&b, "train-5.bin", "\x80\x02}.");
+    broken(&b, "", "train-5.bin", "one that begins as a pickle is chosen");
+    put_text(&b, "train-6.bin", "zeros");
+    broken(&b, "train-6.bin ", "train-5.bin", "then others like it are broken");
+    teardown(&b);
+
+    setup(&b);
+    put_trainer(&b, 60, false);
+    broken(&b, "", "", "the first, not finished: nobody knows of what");
+    put_trainer(&b, 50, true);
+    broken(&b, "checkpoint-60 ", "checkpoint-50",
+           "a whole one shows what it lacks");
+    put_text(&b, "checkpoint-50/trainer_state.json", "{");
+    broken(&b, "checkpoint-50 ", "", "one that is damaged is, by itself");
+    teardown(&b);
+
+    setup(&b);
+    put_accelerate(&b, 50, true);
+    put_accelerate(&b, 60, true);
+    broken(&b, "", "checkpoint-60", "diffusers have no trainer_state.json");
+    put_accelerate(&b, 70, false);
+    broken(&b, "checkpoint-70 ", "checkpoint-60", "nor is it missed");
+    like(choose(&b), "checkpoint-60", "once more");
+    mkdirat(b.dir, "checkpoint-80", 0700);
+    broken(&b, "checkpoint-80 checkpoint-70 ", "checkpoint-60",
+           "an empty one, beside them");
+    teardown(&b);
+}
+
+static void test_parts(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put_text(&b, "training_args.bin", "\x80\x02}.");
+    put_text(&b, "optimizer-9.pt", "\x80\x02}.");
+    put(&b, "model.safetensors", 0);
+    put(&b, "model-00001-of-00003.safetensors", 0);
+    look(&b, 0);
+    is_str(choose(&b), "", "what belongs to one is none");
+    put_text(&b, "epoch=1-val_loss=0.9.ckpt", "\x80\x02}.");
+    put_text(&b, "epoch=2-val_loss=0.31.ckpt", "\x80\x02}.");
+    put_text(&b, "epoch=10-val_loss=0.32.ckpt", "\x80\x02}.");
+    is_str(choose(&b), "epoch=10-val_loss=0.32.ckpt", "by the epoch");
+    teardown(&b);
+}
+
+/* A number that rules go by is not enough to remove a file. */
+static void count(void *arg, const struct watch_entry *entry)
+{
+    on_passed(arg, (struct watch_entry *)entry);
+}
+
+static void test_retain(void)
+{
+    const struct retain_rule rule = {.keep = 1};
+    struct bench b;
+
+    setup(&b);
+    put(&b, "m-1.safetensors", 0);
+    put(&b, "m-2.safetensors", 0);
+    put_text(&b, "train-1.bin", "tokens");
+    look(&b, 3);
+    look(&b, 3);
+    is_str(choose(&b), "m-2.safetensors", "the newest");
+    b.passed[0] = '\0';
+    watch_retain(&b.w, b.dir, &rule, NULL, NULL, count, &b);
+    is_str(b.passed, "m-1.safetensors ", "what is like it goes, and nothing else");
+    teardown(&b);
+}
+
+/* Those that come later are of the ranks that run. */
+static void test_world(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put_trainer(&b, 10, true);
+    put_text(&b, "checkpoint-10/rng_state_0.pth", "\x80\x02}.");
+    b.w.world = 2;
+    is_str(choose(&b), "checkpoint-10", "who saved it is not known");
+    put_trainer(&b, 20, true);
+    put_text(&b, "checkpoint-20/rng_state_0.pth", "\x80\x02}.");
+    is_str(choose(&b), "checkpoint-10", "two ranks run, and one has saved");
+    b.w.world = 1;
+    put_text(&b, "checkpoint-20/note", "");
+    is_str(choose(&b), "checkpoint-10", "also when others run");
+    put_text(&b, "checkpoint-20/rng_state_1.pth", "\x80\x02}.");
+    is_str(choose(&b), "checkpoint-20", "both have");
+    teardown(&b);
+}
+
 static void test_aside(void)
 {
     _free_ char *text = NULL;
@@ -218,6 +397,10 @@ int main(void)
 {
     test_looks();
     test_choice();
+    test_proof();
+    test_parts();
+    test_retain();
+    test_world();
     test_aside();
     test_writing();
     test_many();

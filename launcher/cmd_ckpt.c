@@ -115,6 +115,9 @@ static int last_valid(const char *path, int dir, const struct found *all,
     for (size_t i = 0; i < n; i++) {
         struct ckpt_look l;
 
+        if (all[i].is_part) {
+            continue;
+        }
         look_at(dir, &all[i], true, &l);
         if (l.rc == 0) {
             printf("%s/%s\n", path, all[i].name);

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/beside.h"
 #include "ckpt/copy.h"
 #include "ckpt/watch.h"
 #include "launcher/options.h"
@@ -42,8 +43,10 @@ static const struct options options = {
     .max_args = 2,
 };
 
-/* Whatever lies there under a checkpoint's name was verified before it got it. */
-static int prune(int dir, const char *path, uint64_t keep, struct error *e)
+/* Whatever lies there under a name like that of a copy was verified before it got it;
+ * anything else is not ours. */
+static int prune(int dir, const char *path, const char *name, uint64_t keep,
+                 struct error *e)
 {
     const struct retain_rule rule = {.keep = keep};
     _free_ struct found *all = NULL;
@@ -60,6 +63,7 @@ static int prune(int dir, const char *path, uint64_t keep, struct error *e)
 
         items[i] = (struct retain_item){
             .step = all[i].step, .has_step = all[i].has_step,
+            .is_pinned = !beside_is_like(all[i].name, name),
             .is_whole = found_check(io_system(), dir, &all[i], false, &facts,
                                     NULL) == 0};
     }
@@ -99,7 +103,7 @@ static int copy(char *checkpoint, const char *to, uint64_t keep,
         return error_text(e, ENOENT, "%s is no checkpoint that is known", name);
     }
     rc = copy_checkpoint(from_fd, &f, to_fd, to, &facts, e);
-    return rc == 0 && keep ? prune(to_fd, to, keep, e) : rc;
+    return rc == 0 && keep ? prune(to_fd, to, name, keep, e) : rc;
 }
 
 int cmd_ckpt_copy(int argc, char **argv)

@@ -261,10 +261,6 @@ static void set_aside(struct ckpt_watch *c, const struct watch_entry *entry,
     char to[FOUND_NAME_BYTES];
     struct error e = {0};
 
-    if (entry->found.kind == FOUND_MUSTER || !entry->is_checked ||
-        (entry->rc != -ENOENT && entry->rc != -ERR_FORMAT)) {
-        return;
-    }
     if (!is_ours(c->dir)) {
         jsonw_str(w, "aside_why", "another run watches this directory");
     } else if (watch_set_aside(c->dir, entry->found.name, entry->why.text, to,
@@ -280,11 +276,14 @@ static void on_passed(void *arg, struct watch_entry *entry)
     struct ckpt_watch *c = arg;
     _buf_ struct buf b = {0};
     struct jsonw w = begin(&b, "passed");
+    bool is_broken = watch_is_broken(&c->watch, c->dir, entry);
 
     jsonw_str(&w, "name", entry->found.name);
     jsonw_str(&w, "state", found_state_name(entry->rc));
     jsonw_str(&w, "why", entry->why.text);
-    set_aside(c, entry, &w);
+    if (is_broken) {
+        set_aside(c, entry, &w);
+    }
     say(&w);
 }
 
@@ -302,7 +301,7 @@ static void choose(struct ckpt_watch *c)
         rc = watch_choose(&c->watch, c->dir, on_passed, c, &entry, &e);
     }
     w = begin(&b, "chosen");
-    jsonw_int(&w, "n", (int64_t)c->watch.n);
+    jsonw_int(&w, "n", (int64_t)watch_count(&c->watch));
     if (rc < 0 && e.code != ENOENT) {
         jsonw_str(&w, "trouble", e.text);
     } else if (entry) {

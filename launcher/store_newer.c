@@ -21,7 +21,9 @@ int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct found_facts facts;
         struct error why = {0};
-        int one = found_check(io_system(), dir, &all[i], true, &facts, &why);
+        int one = all[i].is_part ? -ENOENT
+                                 : found_check(io_system(), dir, &all[i], true,
+                                               &facts, &why);
 
         if (one == 0) {
             *ret = all[i];

@@ -15,6 +15,17 @@ debian=/usr/bin/python3
 # fresh [FROM]: a copy to be damaged.
 fresh() { rm -rf d && cp -r "${1:-whole.d}" d; }
 
+# flip FILE BYTE: one bit of it.
+flip() {
+    python3 -c '
+import sys
+with open(sys.argv[1], "r+b") as f:
+    f.seek(int(sys.argv[2]))
+    b = f.read(1)
+    f.seek(-1, 1)
+    f.write(bytes([b[0] ^ 4]))' "$1" "$2"
+}
+
 # state_of NAME: as verify says.
 state_of() { "$MUSTER" ckpt verify d "$1" -o json | json 0.state; }
 why_of() { "$MUSTER" ckpt verify d "$1" -o json | json 0.why; }
@@ -24,7 +35,7 @@ test_whole() {
     run "$MUSTER" ckpt verify d
     is "$status" 0 'all are whole' || show
     unlike "$(cat out)" 'damaged' 'none is damaged'
-    num "$(grep -c whole out)" -eq "$(find d -mindepth 1 -maxdepth 1 | wc -l)" 'each is told'
+    num "$(grep -c whole out)" -eq "$(find d -mindepth 1 -maxdepth 1 -name '*[0-9]*' | wc -l)" 'each is told'
     like "$(grep -E '^checkpoint-60 +hf-trainer +60 ' out)" 'whole' 'with its kind and step'
     like "$(grep '^old-5.bin' out)" 'structure only' 'an old pickle has nothing to verify'
     run "$MUSTER" ckpt ls d -o json
@@ -119,6 +130,66 @@ test_others() {
     else
         skip 'this PyTorch has no safetensors: see scripts/install-deps'
     fi
+}
+
+# Whoever else calls theirs checkpoint-N.
+test_writers() {
+    fresh whole.d/deepspeed
+    run "$MUSTER" ckpt verify d -o json
+    is "$status $(json 0.kind <out) $(json 0.state <out)" '0 hf-trainer whole' "DeepSpeed's weights are elsewhere" || show
+    rm d/checkpoint-90/global_step90/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt
+    is "$(state_of checkpoint-90)" unfinished 'without the part of the highest rank'
+    like "$(why_of checkpoint-90)" 'of 2 files *_optim_states.pt 1 are there' 'which a file of the first one tells'
+    [ -d whole.d/accelerate ] || { skip 'this PyTorch has no Accelerate: see scripts/install-deps'; return; }
+    fresh whole.d/accelerate
+    run "$MUSTER" ckpt verify d -o json
+    is "$status $(json 0.kind <out) $(json 0.state <out)" '0 accelerate whole' "Accelerate's has no trainer_state.json" || show
+    truncate -s -1 d/checkpoint-80/random_states_0.pkl
+    is "$(state_of checkpoint-80)" damaged 'what it writes last, cut'
+    rm d/checkpoint-80/random_states_0.pkl
+    is "$(state_of checkpoint-80)" unfinished 'or not there'
+    run "$MUSTER" ckpt last-valid d
+    is "$(cat out)" d/checkpoint-70 'the one before is the last valid'
+}
+
+# Pieces of a DCP directory, and old files, are held against what they say of themselves.
+test_cut_inside() {
+    fresh
+    if [ -d d/step-40 ]; then
+        "$MUSTER" ckpt verify d step-40 -o json >out
+        is "$(json 0.state <out) $(json 0.structure_only <out)" 'whole false' 'a DCP directory has checksums'
+        size=$(stat -c %s d/step-40/__0_0.distcp)
+        truncate -s $((size / 2)) d/step-40/__0_0.distcp
+        is "$(state_of step-40)" damaged 'half a .distcp file'
+        like "$(why_of step-40)" 'step-40: __0_0.distcp: it is cut: expected ' 'says what is missing'
+        is "$("$MUSTER" ckpt ls d -o json | python3 -c '
+import json, sys
+print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "step-40"))')" damaged 'which ls sees, too'
+        cp whole.d/step-40/__0_0.distcp d/step-40/__0_0.distcp
+        flip d/step-40/__0_0.distcp $((size / 4))
+        is "$(state_of step-40)" damaged 'a flipped bit'
+        cp whole.d/step-40/__0_0.distcp d/step-40/__0_0.distcp
+        flip d/step-40/__0_0.distcp 0
+        is "$(state_of step-40)" damaged 'also in the first byte'
+        rm d/step-40/__0_0.distcp
+        like "$(why_of step-40)" '__0_0.distcp is missing' 'a file that .metadata names'
+    else
+        skip 'this PyTorch has no torch.distributed.checkpoint.save: see scripts/install-deps'
+    fi
+    if [ -d d/step-45 ]; then
+        is "$(state_of step-45)" whole 'a DCP directory of safetensors'
+        truncate -s -1 d/step-45/__0_0.distcp
+        is "$(state_of step-45)" damaged 'cut by a byte'
+    else
+        skip 'this PyTorch has no DCP of safetensors'
+    fi
+    size=$(stat -c %s d/old-5.bin)
+    for cut in 1 $((size / 2)) $((size - 20)); do
+        cp whole.d/old-5.bin d && truncate -s -$cut d/old-5.bin
+        is "$(state_of old-5.bin)" damaged "an old file, cut by $cut bytes"
+    done
+    cp whole.d/old-5.bin d && echo >>d/old-5.bin
+    like "$(why_of old-5.bin)" 'too long a file' 'or a byte too long'
 }
 
 test_usage() {

@@ -72,6 +72,31 @@ test_trainer() {
     broken trainer checkpoint-20 checkpoint-15 rm trainer/checkpoint-20/trainer_state.json
 }
 
+# Of Accelerate's none has a trainer_state.json, and that is no fault.
+test_accelerate() {
+    broken accelerate checkpoint-20 checkpoint-15 rm accelerate/checkpoint-20/random_states_0.pkl
+    like "$(cat accelerate/checkpoint-20.broken.why)" 'checkpoint-15, which is whole, has random_states_#.pkl' 'which the one before shows'
+    run ls accelerate
+    is "$(tr '\n' ' ' <out)" 'checkpoint-10 checkpoint-15 checkpoint-20 checkpoint-20.broken checkpoint-20.broken.why checkpoint-25 checkpoint-30 checkpoint-5 ' \
+        'and nothing else was touched'
+}
+
+# What lies beside checkpoints, and is none, is neither moved nor started from.
+test_beside() {
+    mkdir -p data/checkpoint-7
+    for i in vocab.bin train.bin train-1.bin x.ckpt training_args.bin optimizer.pt; do echo "words of $i" >data/$i; done
+    printf '\200\002}.' >data/training_args.bin
+    printf '\002\0\0\0\0\0\0\0{}' | tee data/model.safetensors >data/checkpoint-7/model.safetensors
+    find data -type f -exec md5sum {} + | sort >before
+    run "$MUSTER" run --allow-run-as-root --name data --max-restarts 1 --set restart.backoff=1ms..1ms \
+        --nproc-per-node 1 --set checkpoint.watch=data -- sh -c 'echo "${MUSTER_RESUME_PATH:-none}" >>data.log; exit 9'
+    is "$(tr '\n' ' ' <data.log)" 'none none ' 'twice from the beginning' || show
+    find data -type f -exec md5sum {} + | sort >after
+    ok 'all is where it was' cmp before after || diag "$(diff before after)"
+    told data checkpoint_broken 'checkpoint-7 is unfinished: .*passed over' 'what looks like one is told'
+    ok 'but not of files of something else' not is_told data checkpoint_broken '(vocab|train|train-1)\.bin'
+}
+
 # A directory that hangs: whoever looks at it says nothing any more.
 test_hang() {
     options=(--set heartbeat.timeout=1s)

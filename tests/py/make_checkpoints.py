@@ -37,8 +37,40 @@ try:
     import torch.distributed.checkpoint as dcp
     if hasattr(dcp, "save"):
         dcp.save(state(40)["model"], checkpoint_id=f"{top}/step-40", no_dist=True)
+        from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
+        dcp.save(state(45)["model"], no_dist=True, storage_writer=FileSystemWriter(
+            f"{top}/step-45", serialization_format=SerializationFormat.SAFETENSORS))
 except ImportError:
     pass
+
+# Accelerate's, which diffusers call checkpoint-N, too: of a real one.
+try:
+    import accelerate
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model, optimizer = accelerator.prepare(model, optimizer)
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    for step in (70, 80):
+        accelerator.save_state(f"{top}/accelerate/checkpoint-{step}")
+except ImportError:
+    pass
+
+# By the names that DeepSpeed gives: weights in global_stepN alone. `latest` is there
+# before the others have written theirs.
+d = f"{top}/deepspeed/checkpoint-90"
+os.makedirs(f"{d}/global_step90")
+torch.save({"module": state(90), "dp_world_size": 2, "mp_world_size": 1},
+           f"{d}/global_step90/mp_rank_00_model_states.pt")
+for rank in range(2):
+    torch.save({"optimizer_state_dict": state(90), "rank": rank},
+               f"{d}/global_step90/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+    torch.save(torch.get_rng_state(), f"{d}/rng_state_{rank}.pth")
+with open(f"{d}/latest", "w", encoding="utf-8") as f:
+    f.write("global_step90")
+with open(f"{d}/trainer_state.json", "w", encoding="utf-8") as f:
+    json.dump({"global_step": 90, "log_history": []}, f)
 
 # What the Trainer leaves, in the order in which it writes.
 for step in (50, 60):

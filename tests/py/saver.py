@@ -5,7 +5,8 @@
 
 Counts steps to LAST, and after each fifth one (N) rank 0 saves into DIRECTORY. KIND:
 safetensors (model-<step>.safetensors), torch (model-<step>.pt), trainer
-(checkpoint-<step>/, as the Hugging Face Trainer writes them). Where a rank starts is
+(checkpoint-<step>/, as the Hugging Face Trainer writes them), accelerate (the same
+name, as Accelerate writes them). Where a rank starts is
 a line "GENERATION RANK STEP MUSTER_RESUME_PATH" in DIRECTORY.log. Rank 0 of the
 first generation ends itself by SIGKILL after step FAIL-AT, once DIRECTORY.go is
 there. Only torch needs PyTorch, the others nothing.
@@ -56,6 +57,18 @@ def write_trainer(name, step):
         json.dump({"global_step": step, "log_history": [{"step": step, "eval_loss": abs(step - 10)}]}, f)
 
 
+def write_accelerate(name, step):
+    os.makedirs(f"{name}/unet")
+    write_safetensors(f"{name}/unet/model.safetensors", step)
+    for part in ("optimizer.bin", "scheduler.bin", "random_states_0.pkl"):
+        with open(f"{name}/{part}", "wb") as f:
+            f.write(b"\x80\x02}.")
+
+
+def read_accelerate(name):
+    return read_safetensors(f"{name}/unet/model.safetensors")
+
+
 def read_trainer(name):
     return read_safetensors(f"{name}/model.safetensors")
 
@@ -64,6 +77,7 @@ names, write, read = {
     "safetensors": ("model-%d.safetensors", write_safetensors, read_safetensors),
     "torch": ("model-%d.pt", write_torch, read_torch),
     "trainer": ("checkpoint-%d", write_trainer, read_trainer),
+    "accelerate": ("checkpoint-%d", write_accelerate, read_accelerate),
 }[o.kind]
 
 step = read(o.resume) if o.resume else 0

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/found.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/found_priv.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- names --- */
+
+static void test_numbers(void)
+{
+    static const struct {
+        const char *name;
+        int64_t want; /* -1: none */
+        bool is_step;
+    } cases[] = {
+        {"checkpoint-500", 500, true},
+        {"checkpoint-500-1a2b3c4d", 500, true},
+        {"checkpoint_7", 7, true},
+        {"global_step1200", 1200, true},
+        {"iter_0000100", 100, true},
+        {"iter_0000100_3_local.pt", 100, true},
+        {"step=100.0.ckpt", 100, true},
+        {"step.12.pt", 12, true},
+        {"Step-3.pt", 3, true},
+        {"ckpt100.pt", 100, true},
+        {"epoch=2-step=300.ckpt", 300, true},
+        {"step=300-epoch=2.ckpt", 300, true},
+        {"epoch=2-step=300-v1.ckpt", 300, true},
+        {"epoch=02-val_loss=0.32.ckpt", 2, false},
+        {"epoch=11-val_loss=1e-05.ckpt", 11, false},
+        {"epoch_3", 3, false},
+        {"checkpoint-epoch5.pt", 5, false},
+        {"model-v1.5-step100.pt", 100, true},
+        {"model-v1.5.pt", -1, false},
+        {"model-v2.pt", -1, false},
+        {"last-v1.ckpt", -1, false},
+        {"model-20.pt", 20, false},
+        {"model-1-20.pt", 20, false},
+        {"lr1e-5-100.pt", 100, false},
+        {"rank3_step100.pt", 100, true},
+        {"step100_rank3.pt", 100, true},
+        {"model-seed42.pt", -1, false},
+        {"loss=0.25.ckpt", -1, false},
+        {"llama-7b.safetensors", -1, false},
+        {"model-00001-of-00003.safetensors", -1, false},
+        {"step-5-00001-of-00003.safetensors", 5, true},
+        {"x-99999999999999999999.pt", -1, false},
+        {"step-99999999999999999999.pt", -1, false},
+        {"step-1.pt.tmp", 1, true},
+        {"model.safetensors", -1, false},
+        {"", -1, false},
+        {"1", 1, false},
+        {"v1", -1, false},
+        {"e5", 5, false},
+        {"-of-3", 3, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        uint64_t n = 0;
+        bool is_step = false;
+        bool is = found_number(cases[i].name, &n, &is_step);
+
+        is_int(is ? (long long)n : -1, cases[i].want, "the number of '%s'",
+               cases[i].name);
+        ok(is_step == cases[i].is_step, "is %sa step",
+           cases[i].is_step ? "" : "not ");
+    }
+}
+
+static void test_order(void)
+{
+    static const char *const pairs[][2] = { /* the later one first */
+        {"epoch=2-val_loss=0.40.ckpt", "epoch=2-val_loss=0.32.ckpt"},
+        {"epoch=0-step=10-v1.ckpt", "epoch=0-step=10.ckpt"},
+        {"epoch=0-step=10-v10.ckpt", "epoch=0-step=10-v9.ckpt"},
+        {"epoch=4-step=100.ckpt", "epoch=3-step=100.ckpt"},
+        {"last.ckpt", "model.ckpt"},
+        {"last-v1.ckpt", "last.ckpt"},
+        {"latest.pt", "z.pt"},
+        {"model.pt", "best.pt"},
+        {"b-07.pt", "b-7.pt"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+        bool is = found_compare_names(pairs[i][0], pairs[i][1]) < 0 &&
+                  found_compare_names(pairs[i][1], pairs[i][0]) > 0;
+
+        ok(is || strcmp(pairs[i][0], "b-07.pt") == 0, "%s is later than %s",
+           pairs[i][0], pairs[i][1]);
+    }
+    is_int(found_compare_names("a-1.pt", "a-1.pt"), 0, "one is like itself");
+}
+
+static void test_parts(void)
+{
+    static const char *const parts[] = {
+        "training_args.bin", "optimizer.pt", "optimizer_1.bin", "scheduler.bin",
+        "optimizer-20.pt", "rng_state_0.pth", "random_states_0.pkl",
+        "tokenizer.bin", "vocab.bin", "scaler.pt", "model.safetensors",
+        "pytorch_model.bin", "model-00001-of-00003.safetensors",
+        "pytorch_model-00002-of-00002.bin", "adapter_model.safetensors",
+    };
+    static const char *const whole[] = {
+        "model.pt", "model-20.safetensors", "last.ckpt", "optimized.pt",
+        "pytorch_model-step-20.bin", "ckpt.pt", "checkpoint-5",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        ok(found_is_part_name(parts[i]), "%s is a part of one", parts[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(whole); i++) {
+        ok(!found_is_part_name(whole[i]), "%s may be one", whole[i]);
+    }
+    ok(found_is_unfinished_name("iter_0000100_0_local.dirty.pt") &&
+           found_is_unfinished_name("tmp-checkpoint-5") &&
+           !found_is_unfinished_name("dirty.pt"), "names of what is written");
+}
+
+/* --- directories --- */
+
+struct bench {
+    char path[64];
+    int dir;
+};
+
+static void setup(struct bench *b)
+{
+    *b = (struct bench){.path = "/tmp/found.XXXXXX"};
+    if (!mkdtemp(b->path)) {
+        bail_out("mkdtemp");
+    }
+    b->dir = open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static void teardown(struct bench *b)
+{
+    close(b->dir);
+    fs_remove_tree(b->path, NULL);
+}
+
+static void put_bytes(const struct bench *b, const char *name, const void *bytes,
+                      size_t len)
+{
+    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    if (fd < 0 || fs_write_all(fd, bytes, len) < 0) {
+        bail_out("write %s", name);
+    }
+}
+
+/* A file that is right for its name: a pickle, a safetensors file, or text. */
+static void put(const struct bench *b, const char *name)
+{
+    static const char st[] = "\x02\0\0\0\0\0\0\0{}";
+    char path[256], *slash;
+
+    snprintf(path, sizeof(path), "%s", name);
+    for (slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdirat(b->dir, path, 0700);
+        *slash = '/';
+    }
+    if (str_ends(name, ".safetensors")) {
+        put_bytes(b, name, st, sizeof(st) - 1);
+    } else if (str_ends(name, "/trainer_state.json")) {
+        put_bytes(b, name, "{\"global_step\":5}", 17);
+    } else if (str_ends(name, ".json")) {
+        put_bytes(b, name, "{}", 2);
+    } else {
+        put_bytes(b, name, "\x80\x02}.", 4);
+    }
+}
+
+/* Names separated by blanks. */
+static void put_all(const struct bench *b, const char *dir, const char *names)
+{
+    char text[1024], path[512], *rest = text;
+
+    snprintf(text, sizeof(text), "%s", names);
+    mkdirat(b->dir, dir, 0700);
+    for (char *name; (name = strsep(&rest, " "));) {
+        if (*name) {
+            snprintf(path, sizeof(path), "%s/%s", dir, name);
+            put(b, path);
+        }
+    }
+}
+
+#define TRAINER "model.safetensors optimizer.pt scheduler.pt training_args.bin "
+#define DIFFUSERS "unet/diffusion_pytorch_model.safetensors unet/config.json " \
+                  "optimizer.bin scheduler.bin "
+#define ZERO "global_step5/mp_rank_00_model_states.pt " \
+             "global_step5/bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt "
+
+static void test_kinds(void)
+{
+    static const struct {
+        const char *dir, *names;
+        enum found_kind kind;
+        int rc; /* 1: it is none */
+        const char *why;
+    } cases[] = {
+        {"checkpoint-5", TRAINER "rng_state.pth trainer_state.json", FOUND_TRAINER, 0,
+         NULL},
+        {"checkpoint-5", TRAINER "rng_state_0.pth rng_state_1.pth trainer_state.json",
+         FOUND_TRAINER, 0, NULL},
+        {"checkpoint-5", TRAINER "rng_state_1.pth trainer_state.json", FOUND_TRAINER,
+         -ENOENT, "of 2 files rng_state_<rank>.pth 1 are there"},
+        {"checkpoint-5", TRAINER, FOUND_TRAINER, -ENOENT, "no trainer_state.json"},
+        {"checkpoint-5", "", FOUND_TRAINER, -ENOENT, "no trainer_state.json"},
+        {"checkpoint-5", "optimizer.pt trainer_state.json", FOUND_TRAINER, -ENOENT,
+         "no weights"},
+        {"checkpoint-6", TRAINER "trainer_state.json", FOUND_TRAINER, -ERR_FORMAT,
+         "of another step, 5"},
+        /* DeepSpeed: its weights are elsewhere, and `latest` says nothing. */
+        {"checkpoint-5", ZERO "latest trainer_state.json", FOUND_TRAINER, 0, NULL},
+        {"checkpoint-5", ZERO "global_step5/bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt "
+         "latest trainer_state.json", FOUND_TRAINER, -ENOENT,
+         "of 3 files *_optim_states.pt 2 are there"},
+        {"checkpoint-5", "global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt latest "
+         "trainer_state.json", FOUND_TRAINER, -ENOENT, "no file *_model_states.pt"},
+        {"checkpoint-5", ZERO "latest", FOUND_TRAINER, -ENOENT, "no trainer_state.json"},
+        {"global_step5", "mp_rank_00_model_states.pt mp_rank_01_model_states.pt",
+         FOUND_DEEPSPEED, 0, NULL},
+        {"global_step5", "mp_rank_01_model_states.pt", FOUND_DEEPSPEED, -ENOENT,
+         "of 2 files *_model_states.pt 1 are there"},
+        {"global_step5", "zero_pp_rank_0_mp_rank_00_model_states.pt "
+         "zero_pp_rank_1_mp_rank_00_model_states.pt "
+         "zero_pp_rank_0_mp_rank_00_optim_states.pt "
+         "zero_pp_rank_1_mp_rank_00_optim_states.pt layer_0_expert_1_mp_rank_00_model_states.pt",
+         FOUND_DEEPSPEED, 0, NULL},
+        {"epoch=1-step=5.ckpt", "checkpoint/mp_rank_00_model_states.pt latest",
+         FOUND_DEEPSPEED, 0, NULL},
+        {"epoch=1-step=5.ckpt", "checkpoint/x latest", FOUND_DEEPSPEED, -ENOENT,
+         "no file *_model_states.pt"},
+        /* FSDP */
+        {"checkpoint-5", "pytorch_model_fsdp_0/__0_0.distcp trainer_state.json",
+         FOUND_TRAINER, -ENOENT, "pytorch_model_fsdp_0: it was never finished"},
+        {"checkpoint-5", "pytorch_model_fsdp_0/__0_0.distcp optimizer_0/__0_0.distcp "
+         "random_states_0.pkl scheduler.bin", FOUND_ACCELERATE, -ENOENT,
+         "no .metadata"},
+        /* Accelerate */
+        {"checkpoint-5", DIFFUSERS "random_states_0.pkl", FOUND_ACCELERATE, 0, NULL},
+        {"checkpoint-5", "model.safetensors optimizer.bin random_states_0.pkl "
+         "random_states_1.pkl sampler.bin scaler.pt", FOUND_ACCELERATE, 0, NULL},
+        {"checkpoint-5", DIFFUSERS "random_states_1.pkl", FOUND_ACCELERATE, -ENOENT,
+         "of 2 files random_states_<rank>.pkl 1 are there"},
+        {"checkpoint-5", DIFFUSERS, FOUND_ACCELERATE, -ENOENT,
+         "no random_states_0.pkl"},
+        {"epoch_3", DIFFUSERS "random_states_0.pkl", FOUND_ACCELERATE, 0, NULL},
+        {"checkpoint_0", "random_states_0.pkl", FOUND_ACCELERATE, -ENOENT,
+         "no weights"},
+        {"checkpoint-5", "pytorch_model/mp_rank_00_model_states.pt latest "
+         "random_states_0.pkl", FOUND_ACCELERATE, 0, NULL},
+        /* Megatron */
+        {"iter_0000100", "mp_rank_00/model_optim_rng.pt mp_rank_01/model_optim_rng.pt",
+         FOUND_MEGATRON, 0, NULL},
+        {"iter_0000100", "mp_rank_00_000/model_optim_rng.pt mp_rank_00_001/distrib_optim.pt",
+         FOUND_MEGATRON, -ENOENT, "no mp_rank_00_001/model_optim_rng.pt"},
+        {"iter_0000100", "mp_rank_00_000/model_optim_rng.pt mp_rank_01_001/model_optim_rng.pt",
+         FOUND_MEGATRON, -ENOENT, "of 4 directories mp_rank_<rank> 2 are there"},
+        {"iter_0000100", "common.pt __0_0.distcp", FOUND_MEGATRON, -ENOENT,
+         "no metadata.json"},
+        {"iter_0000100", "common.pt metadata.json __0_0.distcp", FOUND_MEGATRON,
+         -ENOENT, "no .metadata"},
+        {"step-5", "__0_0.distcp", FOUND_DCP, -ENOENT, "no .metadata"},
+        {"x.ckpt", "__0_0.distcp meta.pt", FOUND_DCP, -ENOENT, "no .metadata"},
+        /* none */
+        {"logs", "events.out.tfevents.1 optimizer.txt", 0, 1, NULL},
+        {"out", "trainer_state.json model.safetensors checkpoint-5/x", 0, 1, NULL},
+        {"iter_0000100", "data.bin", 0, 1, NULL},
+        {"tmp-checkpoint-5", TRAINER "trainer_state.json", 0, 1, NULL},
+        {"checkpoint-5.broken", TRAINER "trainer_state.json", 0, 1, NULL},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found_facts facts;
+        struct error e = {0};
+        struct found f;
+        struct bench b;
+        bool is;
+
+        setup(&b);
+        put_all(&b, cases[i].dir, cases[i].names);
+        is = found_one(io_system(), b.dir, cases[i].dir, &f);
+        ok(is == (cases[i].rc != 1), "%s of '%s' is %s", cases[i].dir,
+           cases[i].names, cases[i].rc == 1 ? "none" : "one");
+        if (is && cases[i].rc != 1) {
+            is_str(found_kind_name(f.kind), found_kind_name(cases[i].kind),
+                   "its kind");
+            is_int(found_check(io_system(), b.dir, &f, true, &facts, &e),
+                   cases[i].rc, "%s", e.text);
+            like(e.text, cases[i].why ? cases[i].why : "", "and why");
+        }
+        teardown(&b);
+    }
+}
+
+/* What a file of each name does to a whole checkpoint. */
+static void test_inside(void)
+{
+    static const struct {
+        const char *name, *bytes;
+        int rc;
+    } cases[] = {
+        {"optimizer.bin", "not one", -ERR_FORMAT},
+        {"optimizer.bin", "", -ERR_FORMAT},
+        {"vocab.bin", "not one", 0},
+        {"tokens.bin", "not one", 0},
+        {"unet/weights.bin", "not one", 0},
+        {"unet/diffusion_pytorch_model.safetensors", "cut", -ERR_FORMAT},
+        {"unet/x.safetensors.index.json", "{", -ERR_FORMAT},
+        {"unet/x.safetensors.index.json", "{\"weight_map\":{\"a\":\"no.safetensors\"}}",
+         -ERR_FORMAT},
+        {"random_states_0.pkl", "\x80\x02}", -ERR_FORMAT},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found_facts facts;
+        struct error e = {0};
+        struct found f;
+        struct bench b;
+        char path[256];
+
+        setup(&b);
+        put_all(&b, "checkpoint-5", DIFFUSERS "random_states_0.pkl");
+        snprintf(path, sizeof(path), "checkpoint-5/%s", cases[i].name);
+        put_bytes(&b, path, cases[i].bytes, strlen(cases[i].bytes));
+        found_one(io_system(), b.dir, "checkpoint-5", &f);
+        is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), cases[i].rc,
+               "%s of '%s' (%s)", cases[i].name, cases[i].bytes, e.text);
+        teardown(&b);
+    }
+}
+
+/* Those of the highest ranks are missed where it is known how many there are. */
+static void test_world(void)
+{
+    struct found_facts facts;
+    struct error e = {0};
+    struct found f;
+    struct bench b;
+
+    setup(&b);
+    put_all(&b, "checkpoint-5", TRAINER "rng_state_0.pth rng_state_1.pth "
+                                        "trainer_state.json");
+    found_one(io_system(), b.dir, "checkpoint-5", &f);
+    is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), 0, "of any ranks");
+    f.world = 2;
+    is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), 0, "of two");
+    f.world = 3;
+    is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), -ENOENT,
+           "of three");
+    like(e.text, "of 3 files rng_state_<rank>.pth 2 are there", "says so");
+    teardown(&b);
+}
+
+static void test_lacks(void)
+{
+    struct found f = {.name = "checkpoint-60"}, whole = {.name = "checkpoint-5"};
+    struct bench b;
+    char what[64];
+
+    setup(&b);
+    put_all(&b, "checkpoint-5", TRAINER ZERO "rng_state_0.pth rng_state_1.pth "
+                                             "trainer_state.json");
+    put_all(&b, "checkpoint-60", TRAINER "global_step60/mp_rank_00_model_states.pt "
+                                 "rng_state_0.pth rng_state_1.pth trainer_state.json");
+    ok(found_lacks(io_system(), b.dir, &f, &whole, what, sizeof(what)),
+       "one lacks a file");
+    is_str(what, "global_step#/bf#_zero_pp_rank_#_mp_rank_#_optim_states.pt", "this");
+    put(&b, "checkpoint-60/global_step60/"
+            "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
+    ok(!found_lacks(io_system(), b.dir, &f, &whole, what, sizeof(what)),
+       "with it, it has all");
+    unlinkat(b.dir, "checkpoint-60/rng_state_1.pth", 0);
+    ok(found_lacks(io_system(), b.dir, &f, &whole, what, sizeof(what)),
+       "of two files alike it has one");
+    is_str(what, "rng_state_#.pth", "these");
+    str_copy(whole.name, sizeof(whole.name), "step-5");
+    ok(!found_lacks(io_system(), b.dir, &f, &whole, what, sizeof(what)),
+       "another name says nothing");
+    teardown(&b);
+}
+
+int main(void)
+{
+    test_numbers();
+    test_order();
+    test_parts();
+    test_kinds();
+    test_inside();
+    test_world();
+    test_lacks();
+    return tap_done();
+}
