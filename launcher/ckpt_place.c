@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Most failures begin with the checkpoint's name, which becomes its path; others have it
@@ -25,27 +26,74 @@ static int name_path(const char *dir, const char *name, struct error *e)
     return error_text(e, e->code, "%s/%s", dir, text);
 }
 
-/* `whole` gets the path of the directory. */
-static int find(const char *path, char whole[PATH_MAX], struct found *ret,
-                struct error *e)
+/* The directory that it is in, whatever links lead to it. */
+static int open_above(const char *path, char whole[PATH_MAX], const char **ret_name,
+                      struct error *e)
 {
-    _close_ int dir = -1;
     char *slash;
+    int dir;
 
     if (!realpath(path, whole)) {
         return error_set(e, errno, "open %s", path);
     }
     slash = strrchr(whole, '/');
     *slash = '\0';
+    *ret_name = slash + 1;
     dir = open(*whole ? whole : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return dir < 0 ? error_set(e, errno, "open %s", whole) : dir;
+}
+
+/* Of a directory whose own name says nothing: others in it do. */
+static bool has_others(int dir, const char *name)
+{
+    _close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _free_ struct found *all = NULL;
+    size_t n = 0;
+
+    return fd < 0 || found_list(io_system(), fd, &all, &n, NULL) < 0 ||
+           (n > 0 && all[0].has_step);
+}
+
+int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
+                      struct error *e)
+{
+    char whole[PATH_MAX];
+    const char *name;
+    _close_ int dir = open_above(path, whole, &name, e);
+    struct stat st;
+    bool is_directory;
+
     if (dir < 0) {
-        return error_set(e, errno, "open %s", whole);
+        return dir;
     }
-    if (!found_one(io_system(), dir, slash + 1, ret)) {
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        return error_set(e, errno, "open %s", path);
+    }
+    is_directory = S_ISDIR(st.st_mode);
+    if (!found_one(io_system(), dir, name, ret)) {
+        return is_directory ? 0
+                            : error_text(e, ENOENT, "%s is no checkpoint that is "
+                                         "known", path);
+    }
+    if (is_directory && !ret->is_step && has_others(dir, name)) {
+        return 0;
+    }
+    *ret_dir = take_fd(&dir);
+    return 1;
+}
+
+/* `whole` gets the path of the directory. */
+static int find(const char *path, char whole[PATH_MAX], struct found *ret,
+                struct error *e)
+{
+    const char *name;
+    _close_ int dir = open_above(path, whole, &name, e);
+
+    if (dir >= 0 && !found_one(io_system(), dir, name, ret)) {
         return error_text(e, ENOENT, "%s is no checkpoint that is known: those in a "
                           "directory are told by muster ckpt ls", path);
     }
-    return take_fd(&dir);
+    return dir < 0 ? dir : take_fd(&dir);
 }
 
 int ckpt_place_find(const char *path, struct found *ret, struct error *e)

@@ -21,6 +21,11 @@ int ckpt_place_open(const char *path, struct contents *ret, struct error *e);
 /* The directory that it is in, open, and what it is, by its name; not looked into. */
 int ckpt_place_find(const char *path, struct found *ret, struct error *e);
 
+/* Whether it is a checkpoint by itself, and not a directory that has some: 1, with the
+ * directory that it is in, which the caller closes; 0: a directory; -ENOENT: neither. */
+int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
+                      struct error *e);
+
 /* The exit status. */
 int ckpt_verb_show(const struct ckpt_options *o, const char *path);
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,

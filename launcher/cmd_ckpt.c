@@ -109,18 +109,18 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
 
 /* Those that are passed over are told: whoever starts from an older one wants to
  * know why. */
-static int last_valid(const char *path, int dir, const struct found *all,
-                      size_t n)
+static int last_valid(const char *path, bool is_itself, int dir,
+                      const struct found *all, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct ckpt_look l;
 
-        if (all[i].is_part) {
+        if (all[i].is_part && !is_itself) {
             continue;
         }
         look_at(dir, &all[i], true, &l);
         if (l.rc == 0) {
-            printf("%s/%s\n", path, all[i].name);
+            printf(is_itself ? "%s\n" : "%s/%s\n", path, all[i].name);
             return EXIT_OK;
         }
         fprintf(stderr, "muster: passed over, %s: %s\n", found_state_name(l.rc),
@@ -130,24 +130,42 @@ static int last_valid(const char *path, int dir, const struct found *all,
     return EXIT_FAILED;
 }
 
+/* Those in a directory, or, where the path is one itself, that: 1 then. With names they
+ * are in the directory. */
+static int list(const char *path, bool has_names, int *ret_dir,
+                struct found **ret, size_t *ret_n, struct error *e)
+{
+    _free_ struct found *one = calloc(1, sizeof(*one));
+    int rc = !one       ? error_set(e, ENOMEM, "look at %s", path)
+             : has_names ? 0 : ckpt_place_itself(path, ret_dir, one, e);
+
+    if (rc != 0) {
+        *ret = rc > 0 ? take_ptr(&one) : NULL;
+        *ret_n = rc > 0;
+        return rc;
+    }
+    *ret_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*ret_dir < 0) {
+        return error_set(e, errno, "open %s", path);
+    }
+    rc = found_list(io_system(), *ret_dir, ret, ret_n, e);
+    return rc < 0 ? error_wrap(e, "%s", path) : 0;
+}
+
 static int run_verb(const struct ckpt_options *o, const struct option_args *args,
                     struct error *e)
 {
     const char *verb = args->words.items[0], *path = args->words.items[1];
-    _close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _free_ struct found *all = NULL;
+    _close_ int dir = -1;
     size_t n = 0;
+    int rc = list(path, args->words.n > 2, &dir, &all, &n, e);
 
-    if (dir < 0) {
-        error_set(e, errno, "open %s", path);
-        return command_fail(e);
-    }
-    if (found_list(io_system(), dir, &all, &n, e) < 0) {
-        error_wrap(e, "%s", path);
+    if (rc < 0) {
         return command_fail(e);
     }
     if (strcmp(verb, "last-valid") == 0) {
-        return last_valid(path, dir, all, n);
+        return last_valid(path, rc > 0, dir, all, n);
     }
     return report(o, args, dir, all, n, strcmp(verb, "verify") == 0);
 }

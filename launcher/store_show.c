@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "ckpt/found.h"
+#include "ckpt/step.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -12,12 +13,54 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int list(const struct ckpt_options *o, const char *uri,
+/* The place itself may be a checkpoint: one with a seal, or of a name that only those
+ * of muster have. It is looked for in the place above. 1: it is; 0: it is none. */
+static int find_itself(const struct ckpt_options *o, const char *uri,
+                       struct store_place *place, struct store_entry *ret,
+                       struct error *e)
+{
+    _parcel_ struct parcel p = {0};
+    int rc = store_place_open(o, uri, place, e);
+
+    if (rc < 0 || !store_place_split(place, ret->name)) {
+        return rc;
+    }
+    rc = store_open(&place->store, ret->name, &p, &ret->why);
+    ret->found.has_step = step_parse_name(ret->name, &ret->found.step);
+    if (rc == 0) {
+        ret->has_seal = true;
+        ret->found = p.found;
+        ret->bytes = p.bytes;
+        ret->n_files = p.n;
+        rc = store_check(&place->store, &p, false, &ret->why);
+    }
+    ret->rc = rc;
+    if (rc < 0 && rc != -ENOENT && rc != -ERR_FORMAT && rc != -ERR_VERSION) {
+        return error_text(e, -rc, "%s", ret->why.text);
+    }
+    return rc != -ENOENT || ret->found.has_step;
+}
+
+/* 1: it is one itself. With names they are in the place. */
+static int list(const struct ckpt_options *o, const char *uri, bool has_names,
                 struct store_place *place, struct store_entry **ret,
                 size_t *ret_n, struct error *e)
 {
-    int rc = store_place_open(o, uri, place, e);
+    _free_ struct store_entry *one = calloc(1, sizeof(*one));
+    int rc;
 
+    if (!one) {
+        return error_set(e, ENOMEM, "look at %s", uri);
+    }
+    rc = has_names ? 0 : find_itself(o, uri, place, one, e);
+    if (rc != 0) {
+        *ret = rc > 0 ? take_ptr(&one) : NULL;
+        *ret_n = rc > 0;
+        return rc;
+    }
+    store_place_close(place);
+    *place = (struct store_place){0};
+    rc = store_place_open(o, uri, place, e);
     return rc < 0 ? rc : store_list(&place->store, false, ret, ret_n, e);
 }
 
@@ -87,7 +130,7 @@ int store_verb_show(const struct ckpt_options *o, const struct strlist *words,
     size_t n = 0;
     int status;
 
-    if (list(o, words->items[1], &place, &all, &n, &e) < 0 ||
+    if (list(o, words->items[1], words->n > 2, &place, &all, &n, &e) < 0 ||
         check_wanted(words, all, n, &e) < 0) {
         return store_fail(&e);
     }
@@ -116,12 +159,17 @@ int store_verb_last(const struct ckpt_options *o, const char *uri)
     _free_ struct store_entry *all = NULL;
     struct error e = {0};
     size_t n = 0;
+    int rc = list(o, uri, false, &place, &all, &n, &e);
 
-    if (list(o, uri, &place, &all, &n, &e) < 0) {
+    if (rc < 0) {
         return store_fail(&e);
     }
     for (size_t i = 0; i < n; i++) {
         verify(&place.store, &all[i]);
+        if (all[i].rc == 0 && rc > 0) {
+            puts(uri);
+            return EXIT_OK;
+        }
         if (all[i].rc == 0) {
             ckpt_print_name(uri, all[i].name);
             return EXIT_OK;

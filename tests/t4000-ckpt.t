@@ -192,6 +192,47 @@ print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "step-40"))'
     like "$(why_of old-5.bin)" 'too long a file' 'or a byte too long'
 }
 
+# A path that is a checkpoint by itself, and not a place for them.
+itself() { "$MUSTER" ckpt verify "$1" -o json | json "0.$2"; }
+test_itself() {
+    fresh
+    run "$MUSTER" ckpt verify d/checkpoint-60/
+    is "$status $(awk 'NR > 1 { print $1, $2, $6 }' out)" '0 checkpoint-60 hf-trainer whole' 'a directory' || show
+    run "$MUSTER" ckpt last-valid d/checkpoint-60/
+    is "$status $(cat out)" '0 d/checkpoint-60/' 'is the last valid one'
+    run "$MUSTER" ckpt verify d/model-20.pth
+    is "$status $(awk 'NR > 1 { print $1, $2, $6 }' out)" '0 model-20.pth torch whole' 'a file' || show
+    run "$MUSTER" ckpt verify d/checkpoint-60/optimizer.pt
+    is "$status" 0 'and one that is only a part'
+    flip d/checkpoint-60/pytorch_model.bin 1500
+    run "$MUSTER" ckpt verify d/checkpoint-60
+    is "$status $(itself d/checkpoint-60 state)" '1 damaged' 'a flipped bit in it'
+    run "$MUSTER" ckpt last-valid d/checkpoint-60
+    is "$status" 1 'it is not the last valid one'
+    flip d/model-20.pth 1500
+    run "$MUSTER" ckpt verify d/model-20.pth
+    is "$status" 1 'likewise in a file'
+    rm d/checkpoint-50/trainer_state.json
+    is "$(itself d/checkpoint-50 state)" unfinished 'one that was not finished'
+    (cd d/checkpoint-50 && "$MUSTER" ckpt verify . -o json >../../out)
+    is "$(json 0.name <out)" checkpoint-50 'from inside'
+    echo words >d/notes.txt
+    run "$MUSTER" ckpt verify d/notes.txt
+    is "$status" 1 'a file of something else'
+    like "$(cat err)" 'd/notes.txt is no checkpoint that is known' 'is called so'
+    [ ! -d d/step-40 ] || is "$(itself d/step-40 kind)" dcp 'a DCP directory'
+    mkdir -p out-5 && mv d/model-10.pt out-5
+    is "$(itself out-5 name)" model-10.pt 'a place whose name has a number'
+    mkdir own
+    step=$("$MUSTER_BUILDDIR/make_step" own 30 "$(printf '%08x%024x' 30 1)" 2 5000) || bail_out 'no checkpoint made'
+    is "$(itself "own/$step" state)" whole "one of muster's"
+    flip "own/$step/r00000.safetensors" $(($(stat -c %s "own/$step/r00000.safetensors") - 1))
+    is "$(itself "own/$step" state)" damaged 'with a flipped bit'
+    rm "own/$step/COMMIT"
+    run "$MUSTER" ckpt verify "own/$step"
+    is "$status $(itself "own/$step" state)" '1 unfinished' 'and without COMMIT'
+}
+
 test_usage() {
     fresh
     run "$MUSTER" ckpt prove d

@@ -64,6 +64,10 @@ test_own() {
     matches "$(sed -n 2p out)" "^$step +muster +20 .* whole" 'ls has the newest first' || show
     run ckpt verify s3://bucket/own
     is "$status" 0 'verify reads all' || show
+    run ckpt verify "s3://bucket/own/$whole" -o json
+    is "$status $(json 0.name <out) $(json 0.state <out)" "0 $whole whole" 'or one by itself' || show
+    run ckpt last-valid "s3://bucket/own/$whole"
+    is "$status $(cat out)" "0 s3://bucket/own/$whole" 'which is the last valid one, then'
     run ckpt last-valid s3://bucket/own
     is "$(cat out)" "s3://bucket/own/$step" 'last-valid names the newest'
     run ckpt pull "s3://bucket/own/$whole" back --part-size 1Mi
