@@ -73,6 +73,7 @@ struct found_facts {
     /* It is damaged because nothing in it is of its format: by that alone it may as
      * well be a file of something else with such a name. */
     bool is_foreign;
+    unsigned n_ranks; /* whose files were counted; 0: those of none */
 };
 
 /* 0: it is whole, and with `is_deep` every byte was held against its checksum where

@@ -49,12 +49,11 @@ int found_check_trainer(struct io *io, int dir, const struct found *f,
 {
     struct found_tree t = {.io = io, .is_deep = is_deep};
     _strlist_ struct strlist names = {0};
-    unsigned n;
     int rc = check_state(io, dir, f, e);
 
     rc = rc < 0 ? rc : found_names(io, dir, &names, e);
     rc = rc < 0 ? rc : found_check_ranks(&names, "rng_state_", ".pth", f->world,
-                                         &n, e);
+                                         &facts->n_ranks, e);
     rc = rc < 0 ? rc : found_check_tree(&t, dir, facts, e);
     return rc < 0 ? rc : t.has_weights || t.has_states ? 0 : no_weights(e);
 }
@@ -75,12 +74,11 @@ int found_check_accelerate(struct io *io, int dir, const struct found *f,
 {
     struct found_tree t = {.io = io, .is_deep = is_deep};
     _strlist_ struct strlist names = {0};
-    unsigned n = 0;
     int rc = found_names(io, dir, &names, e);
 
     rc = rc < 0 ? rc : found_check_ranks(&names, "random_states_", ".pkl",
-                                         f->world, &n, e);
-    if (rc == 0 && n == 0) {
+                                         f->world, &facts->n_ranks, e);
+    if (rc == 0 && facts->n_ranks == 0) {
         rc = error_text(e, ENOENT, "it was never finished: no "
                         "random_states_0.pkl");
     }

@@ -153,7 +153,38 @@ struct watch_entry *watch_next(struct watch *w, size_t n_whole)
     return NULL;
 }
 
-int watch_check(struct watch *w, int dir, struct watch_entry *entry)
+/* Unfinished, because of so many ranks only those below wrote a file. */
+static bool lacks_ranks(const struct watch_entry *entry)
+{
+    return entry->is_checked && entry->rc == -ENOENT && entry->facts.n_ranks &&
+           entry->facts.n_ranks < entry->found.world;
+}
+
+/* Where a second one lacks as many that is how it is: workers that do not train. Both
+ * are to be checked again then. */
+static bool learn_ranks(struct watch *w, const struct watch_entry *entry)
+{
+    bool is_custom = false;
+
+    for (size_t i = 0; i < w->n && lacks_ranks(entry); i++) {
+        const struct watch_entry *other = &w->entries[i];
+
+        is_custom = is_custom ||
+                    (other != entry && lacks_ranks(other) &&
+                     other->found.world == entry->found.world &&
+                     other->facts.n_ranks == entry->facts.n_ranks);
+    }
+    for (size_t i = 0; i < w->n && is_custom; i++) {
+        if (lacks_ranks(&w->entries[i])) {
+            w->entries[i].is_checked = false;
+        }
+        w->entries[i].found.world = 0;
+    }
+    w->world = is_custom ? 0 : w->world;
+    return is_custom;
+}
+
+static int check(struct watch *w, int dir, struct watch_entry *entry)
 {
     uint64_t mark = 0;
 
@@ -167,6 +198,13 @@ int watch_check(struct watch *w, int dir, struct watch_entry *entry)
     }
     entry->is_checked = true;
     return entry->rc;
+}
+
+int watch_check(struct watch *w, int dir, struct watch_entry *entry)
+{
+    int rc = check(w, dir, entry);
+
+    return learn_ranks(w, entry) ? check(w, dir, entry) : rc;
 }
 
 /* --- choosing --- */
@@ -249,15 +287,13 @@ size_t watch_count(const struct watch *w)
     return n;
 }
 
-int watch_choose(struct watch *w, int dir,
-                 void (*on_passed)(void *arg, struct watch_entry *entry),
-                 void *arg, struct watch_entry **ret, struct error *e)
+/* The newest that is whole; how many were looked at. */
+static size_t find_whole(struct watch *w, int dir, struct watch_entry **ret)
 {
-    int rc = watch_look(w, dir, e);
     size_t n = 0;
 
     *ret = NULL;
-    for (; rc == 0 && n < w->n && !*ret; n++) {
+    for (; n < w->n && !*ret; n++) {
         struct watch_entry *entry = &w->entries[n];
 
         if (entry->is_checked ? entry->rc == 0
@@ -265,10 +301,29 @@ int watch_choose(struct watch *w, int dir,
             *ret = entry;
         }
     }
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    return n;
+}
+
+int watch_choose(struct watch *w, int dir,
+                 void (*on_passed)(void *arg, struct watch_entry *entry),
+                 void *arg, struct watch_entry **ret, struct error *e)
+{
+    int rc = watch_look(w, dir, e);
+    unsigned world = w->world;
+    size_t n = 0;
+
+    *ret = NULL;
+    if (rc < 0) {
+        return rc;
+    }
+    n = find_whole(w, dir, ret);
+    if (w->world != world) { /* so that newer ones may be whole after all */
+        n = find_whole(w, dir, ret);
+    }
+    for (size_t i = 0; i < n; i++) {
         if (&w->entries[i] != *ret && !is_something_else(w, &w->entries[i])) {
             on_passed(arg, &w->entries[i]);
         }
     }
-    return rc;
+    return 0;
 }

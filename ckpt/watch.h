@@ -42,7 +42,8 @@ struct watch {
     struct watch_entry *entries; /* owned; the newest first */
     size_t n;
     /* How many ranks write now; 0: not known. What comes after the first look is
-     * theirs. */
+     * theirs. Two that lack files of as many ranks show that only the others save:
+     * then it is 0 again. */
     unsigned world;
     bool has_looked;
 };

@@ -309,6 +309,23 @@ static void test_world(void)
     put_text(&b, "checkpoint-20/rng_state_1.pth", "\x80\x02}.");
     is_str(choose(&b), "checkpoint-20", "both have");
     teardown(&b);
+
+    setup(&b);
+    put_trainer(&b, 10, true);
+    is_str(choose(&b), "checkpoint-10", "before the run");
+    b.w.world = 3;
+    for (unsigned step = 20; step <= 40; step += 10) {
+        char name[64];
+
+        put_trainer(&b, step, true);
+        snprintf(name, sizeof(name), "checkpoint-%u/rng_state_0.pth", step);
+        put_text(&b, name, "\x80\x02}.");
+        is_str(choose(&b), step == 20 ? "checkpoint-10" :
+               step == 30 ? "checkpoint-30" : "checkpoint-40",
+               step == 20 ? "one of three has saved" : "one of three does, always");
+    }
+    is_int((int)b.w.world, 0, "then three are not waited for");
+    teardown(&b);
 }
 
 static void test_aside(void)

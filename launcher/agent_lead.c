@@ -121,7 +121,7 @@ static void look_and_give(struct agent_lead *l, const struct order *order)
         step = l->fetched_step;
     }
     l->fetched[0] = '\0';
-    if (!lead_watch_ask(l->ckpts, order->generation, path, step)) {
+    if (!lead_watch_ask(l->ckpts, order, path, step)) {
         look_for(l, path, step);
     }
 }

@@ -402,16 +402,26 @@ static void on_timer(uv_timer_t *t)
 
 /* --- for the lead --- */
 
-bool lead_watch_ask(struct lead_watch *w, uint32_t generation, const char *told,
-                    int64_t step)
+static bool tell(const struct lead_watch *w, const char *words)
 {
-    static const char word[] = "choose\n";
+    return write(w->in, words, strlen(words)) == (ssize_t)strlen(words);
+}
+
+bool lead_watch_ask(struct lead_watch *w, const struct order *order,
+                    const char *told, int64_t step)
+{
     struct error e = {0};
+    char words[64];
+    unsigned n = 0;
 
     if (!w) {
         return false;
     }
-    w->generation = generation;
+    for (uint32_t i = 0; i < order->n_nodes; i++) {
+        n += order->n_procs[i];
+    }
+    snprintf(words, sizeof(words), "choose\nranks %u\n", n);
+    w->generation = order->generation;
     str_copy(w->told, sizeof(w->told), told);
     w->told_step = step;
     w->told_is_broken = false;
@@ -419,7 +429,7 @@ bool lead_watch_ask(struct lead_watch *w, uint32_t generation, const char *told,
         event(w, "checkpoint_trouble", "%s", e.text);
         return false;
     }
-    if (write(w->in, word, strlen(word)) != (ssize_t)strlen(word)) {
+    if (!tell(w, words)) {
         give_up(w, "nobody looks at it");
         return false;
     }

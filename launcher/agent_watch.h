@@ -31,11 +31,11 @@ int lead_watch_create(struct agent *a, struct record *record,
                       struct lead_watch **ret, struct error *e);
 void lead_watch_destroy(struct lead_watch *w);
 
-/* No worker is alive: from which checkpoint does `generation` start? `told`, of
- * `step`, is the newest that is known otherwise, or "". False: that one; nobody can
- * be asked. True: on_chosen() comes, not from inside this call. */
-bool lead_watch_ask(struct lead_watch *w, uint32_t generation, const char *told,
-                    int64_t step);
+/* No worker is alive: from which checkpoint does the generation of `order` start, which
+ * is to run? `told`, of `step`, is the newest that is known otherwise, or "". False:
+ * that one; nobody can be asked. True: on_chosen() comes, not from inside this call. */
+bool lead_watch_ask(struct lead_watch *w, const struct order *order,
+                    const char *told, int64_t step);
 
 /* Nobody waits for an answer any more. */
 void lead_watch_forget(struct lead_watch *w);

@@ -4,8 +4,8 @@
  * the agent that leads (launcher/agent_watch.h). A process of its own, because the
  * filesystem may hang: whoever hears nothing from it for some time does without it.
  *
- * On stdin it is asked, a word a line: "choose". On stdout it says, a JSON object a
- * line, by "op":
+ * On stdin it is told, a line each: "ranks N", how many will write from now on, and
+ * asked: "choose". On stdout it says, a JSON object a line, by "op":
  *
  *   alive                     nothing new
  *   whole   path, kind, step  one that was verified
@@ -240,6 +240,7 @@ static void look(struct ckpt_watch *c)
         if (e.code != ENOENT) {
             say_trouble(c, &e);
         }
+        c->watch.has_looked |= e.code == ENOENT; /* there was nothing */
         watch_release(&c->watch);
         return;
     }
@@ -313,19 +314,31 @@ static void choose(struct ckpt_watch *c)
 
 /* --- the loop --- */
 
-/* False: nobody asks any more. */
+static void take_line(struct ckpt_watch *c, const char *line)
+{
+    static const char ranks[] = "ranks ";
+    uint64_t n = 0;
+
+    if (strcmp(line, "choose") == 0) {
+        choose(c);
+    } else if (str_starts(line, ranks) &&
+               str_to_u64(line + strlen(ranks), &n) == 0 && n <= UINT_MAX) {
+        c->watch.world = (unsigned)n;
+    }
+}
+
+/* False: nobody asks any more. Lines are short, and come whole. */
 static bool take_words(struct ckpt_watch *c)
 {
-    static const char word[] = "choose\n";
-    char text[256];
+    char text[256], *rest = text;
     ssize_t n = read(STDIN_FILENO, text, sizeof(text) - 1);
 
     if (n <= 0) {
         return n < 0 && (errno == EAGAIN || errno == EINTR);
     }
     text[n] = '\0';
-    if (strstr(text, word)) {
-        choose(c);
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        take_line(c, line);
     }
     return true;
 }

@@ -72,6 +72,12 @@ test_trainer() {
     broken trainer checkpoint-20 checkpoint-15 rm trainer/checkpoint-20/trainer_state.json
 }
 
+# The last rank has not written its file: the run knows how many there are.
+test_ranks() {
+    broken ranks checkpoint-20 checkpoint-15 rm ranks/checkpoint-20/rng_state_1.pth
+    told ranks checkpoint_broken 'of 2 files rng_state_<rank>.pth 1 are there' 'and whose file is missing'
+}
+
 # Of Accelerate's none has a trainer_state.json, and that is no fault.
 test_accelerate() {
     broken accelerate checkpoint-20 checkpoint-15 rm accelerate/checkpoint-20/random_states_0.pkl

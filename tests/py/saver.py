@@ -6,7 +6,7 @@
 Counts steps to LAST, and after each fifth one (N) rank 0 saves into DIRECTORY. KIND:
 safetensors (model-<step>.safetensors), torch (model-<step>.pt), trainer
 (checkpoint-<step>/, as the Hugging Face Trainer writes them), accelerate (the same
-name, as Accelerate writes them). Where a rank starts is
+name, as Accelerate writes them), ranks (as trainer, with a file of each rank). Where a rank starts is
 a line "GENERATION RANK STEP MUSTER_RESUME_PATH" in DIRECTORY.log. Rank 0 of the
 first generation ends itself by SIGKILL after step FAIL-AT, once DIRECTORY.go is
 there. Only torch needs PyTorch, the others nothing.
@@ -51,10 +51,18 @@ def read_torch(name):
 
 
 def write_trainer(name, step):
-    os.makedirs(name)
+    os.makedirs(name, exist_ok=True)
     write_safetensors(f"{name}/model.safetensors", step)
     with open(f"{name}/trainer_state.json", "w", encoding="utf-8") as f:
         json.dump({"global_step": step, "log_history": [{"step": step, "eval_loss": abs(step - 10)}]}, f)
+
+
+def write_ranks(name, step):
+    os.makedirs(name)
+    for r in range(int(os.environ["WORLD_SIZE"])):
+        with open(f"{name}/rng_state_{r}.pth", "wb") as f:
+            f.write(b"\x80\x02}.")
+    write_trainer(name, step)
 
 
 def write_accelerate(name, step):
@@ -77,6 +85,7 @@ names, write, read = {
     "safetensors": ("model-%d.safetensors", write_safetensors, read_safetensors),
     "torch": ("model-%d.pt", write_torch, read_torch),
     "trainer": ("checkpoint-%d", write_trainer, read_trainer),
+    "ranks": ("checkpoint-%d", write_ranks, read_trainer),
     "accelerate": ("checkpoint-%d", write_accelerate, read_accelerate),
 }[o.kind]
 
