@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The reference reader goes to 127. */
+enum { MAX_HEADER_DEPTH = 127 };
+
 static const char META_KEY[] = "__metadata__";
 
 int st_header_bytes(const uint8_t prefix[ST_PREFIX_BYTES], uint64_t file_bytes,
@@ -223,6 +226,28 @@ static int take_all(const json_t *header, struct st_file *f, struct error *e)
     return 0;
 }
 
+/* How deep lists and objects are in each other; parsers of others end at some depth. */
+static size_t depth_of(const char *text, size_t len)
+{
+    size_t depth = 0, most = 0;
+    bool is_string = false;
+
+    for (size_t i = 0; i < len; i++) {
+        if (is_string) {
+            is_string = text[i] != '"';
+            i += text[i] == '\\';
+        } else if (text[i] == '"') {
+            is_string = true;
+        } else if (text[i] == '{' || text[i] == '[') {
+            depth++;
+            most = depth > most ? depth : most;
+        } else if ((text[i] == '}' || text[i] == ']') && depth > 0) {
+            depth--;
+        }
+    }
+    return most;
+}
+
 int st_read(const void *header, size_t len, uint64_t file_bytes,
             struct st_file *ret, struct error *e)
 {
@@ -234,6 +259,10 @@ int st_read(const void *header, size_t len, uint64_t file_bytes,
     if (len == 0 || *(const char *)header != '{' || f.data_at > file_bytes) {
         return error_text(e, ERR_FORMAT, "no safetensors file: its header does "
                           "not begin with '{'");
+    }
+    if (depth_of(header, len) > MAX_HEADER_DEPTH) {
+        return error_text(e, ERR_FORMAT, "the header is nested more than %d levels "
+                          "deep", MAX_HEADER_DEPTH);
     }
     json = json_loadb(header, len, JSON_REJECT_DUPLICATES, &why);
     if (!json) {

@@ -6,6 +6,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +43,11 @@ static void test_prefix(void)
     }
 }
 
+#define TEN(text) text text text text text text text text text text
+#define DEEP(more) "{\"a\":{" ONE ",\"x\":" TEN(TEN("[")) TEN("[") TEN("[") more \
+                   "}}"
+#define CLOSE_120 TEN(TEN("]")) TEN("]") TEN("]")
+
 /* A header, and how many bytes follow it. */
 static const struct {
     const char *header;
@@ -59,7 +65,36 @@ static const struct {
      "\"b\":{" ONE "}}", 1, NULL},
     {"{\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]},"
      "\"a\":{" ONE "}}", 3, NULL},
+    {"{\"a\":{" ONE "}}\t\n", 1, NULL},
+    {"{\"\":{" ONE "}}", 1, NULL},
+    {"{\"a\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[0,3]}}", 3,
+     NULL},
+    {"{\"a\":{\"dtype\":\"C64\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8, NULL},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]},"
+     "\"b\":{" ONE "}}", 1, NULL},
+    {DEEP("[[[[[]]]]]" CLOSE_120), 1, NULL},
+    {DEEP("[[[[[[]]]]]]" CLOSE_120), 1, "more than 127 levels"},
+    {"{\"[[\":{" ONE ",\"\\\"[\":{}}}", 1, NULL},
 
+    {"{\"__metadata__\":null}", 0, "is no object"},
+    {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "duplicate"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "duplicate"},
+    {"{\"__metadata__\":{\"k\":null}}", 0, "'k' is no string"},
+    {"{\"a\":null}", 0, "unknown dtype"},
+    {"{\"a\":[\"U8\",[1],[0,1]]}", 1, "unknown dtype ''"},
+    {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "unknown dtype"},
+    {"{\"a\":{" ONE "},}", 1, "no JSON object"},
+    {"{\"a\":{" ONE ",\"x\":99999999999999999999}}", 1, "too big integer"},
+    {"{\"a\":{" ONE ",\"x\":1e999}}", 1, "real number overflow"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[01],\"data_offsets\":[0,1]}}", 1,
+     "no JSON object"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[true],\"data_offsets\":[0,1]}}", 1,
+     "length 0 of its shape"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[-1,0]}}", 1,
+     "data_offsets"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":"
+     "[0,18446744073709551616]}}", 1, "too big integer"},
+    {"\xef\xbb\xbf{}", 0, "does not begin with '{'"},
     {"", 0, "does not begin with '{'"},
     {" {}", 0, "does not begin with '{'"},
     {"[]", 0, "does not begin with '{'"},
@@ -69,7 +104,7 @@ static const struct {
     {"{\"a\":{" ONE ",\"dtype\":\"I8\"}}", 1, "duplicate"},
     {"{\"\\ud800\":{" ONE "}}", 1, "no JSON object"},
     {"{\"\xff\":{" ONE "}}", 1, "no JSON object"},
-    {"{\"a\\u0000b\":{" ONE "}}", 1, "no JSON object"},
+    {"{\"a\\u0000b\":{" ONE "}}", 1, "NUL byte in object key"},
     {"{\"a\":[]}", 0, "unknown dtype"},
     {"{\"a\":{\"dtype\":\"f32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4,
      "unknown dtype 'f32'"},
@@ -242,8 +277,44 @@ static void test_write_text(void)
     is_int(st_write(&f, 8, &b, &e), -EINVAL, "a name that is not UTF-8");
 }
 
-int main(void)
+/* --- for another reader --- */
+
+/* Every header of the table as a file, and in `list` a line for each: its name, whether
+ * it is taken here, and why not. tests/t4022 has the library of others read
+ * them. */
+static int dump(const char *directory)
 {
+    static const char zeros[64];
+    char path[4096];
+    FILE *list;
+
+    snprintf(path, sizeof(path), "%s/list", directory);
+    list = fopen(path, "we");
+    for (size_t i = 0; i < ARRAY_SIZE(headers) && list; i++) {
+        uint64_t len = strlen(headers[i].header);
+        FILE *f;
+
+        snprintf(path, sizeof(path), "%s/%03zu.safetensors", directory, i);
+        f = fopen(path, "we");
+        if (!f || headers[i].bytes > sizeof(zeros) ||
+            fwrite(&len, sizeof(len), 1, f) != 1 ||
+            fwrite(headers[i].header, 1, len, f) != len ||
+            fwrite(zeros, 1, headers[i].bytes, f) != headers[i].bytes ||
+            fclose(f) != 0) {
+            return 1;
+        }
+        fprintf(list, "%03zu.safetensors\t%s\t%s\n", i,
+                headers[i].why ? "refused" : "taken",
+                headers[i].why ? headers[i].why : "");
+    }
+    return !list || fclose(list) != 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "--dump") == 0) {
+        return dump(argv[2]);
+    }
     test_prefix();
     test_headers();
     test_strings();

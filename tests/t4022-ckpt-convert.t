@@ -150,6 +150,16 @@ test_store() {
     is "$status" 1 'wrong credentials are told' || show
 }
 
+# Every malformed file that the reader's own test has, read by the reference library, too.
+test_reference() {
+    mkdir differ
+    ok 'the table as files' "$MUSTER_BUILDDIR/ckpt/safetensors_test" --dump differ
+    run "$MODULE_PYTHON" "$MUSTER_SRCDIR/tests/py/safetensors_differ.py" differ "$MUSTER"
+    is "$status $(wc -l <out)" '0 1' 'what the library refuses is refused here, and more only for a reason' || show
+    matches "$(cat out)" '^[0-9]{2} taken by both, [0-9]{2} refused by both, [0-9]+ by muster alone$' 'of so many'
+    diag "$(cat out)"
+}
+
 # A disk that is full, and a kill in the middle.
 test_cut() {
     strace -qq -o /dev/null true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 6; return; }
