@@ -218,6 +218,10 @@ static int take_blob(const json_t *v, struct manifest_blob *to, size_t place,
                           "kind or number", place);
     }
     to->is_per_rank = strcmp(kind, PER_RANK) == 0;
+    if (to->n == 0 || (!to->is_per_rank && to->n != 1)) {
+        return error_text(e, ERR_FORMAT, "the manifest: blob %zu is of %u ranks",
+                          place, to->n);
+    }
     to->name = strdup(name);
     return to->name ? 0 : error_set(e, ENOMEM, "read a manifest");
 }

@@ -136,6 +136,10 @@ static void test_decode_refuses(void)
         {"\"files\":[", "\"files\":[1,", "file 0"},
         {"\"kind\":\"per-rank\"", "\"kind\":\"both\"", "blob 0"},
         {"\"name\":\"rng\",", "", "blob 0"},
+        {"\"kind\":\"per-rank\",\"n\":2", "\"kind\":\"per-rank\",\"n\":0",
+         "blob 0 is of 0 ranks"},
+        {"\"kind\":\"replicated\",\"n\":1", "\"kind\":\"replicated\",\"n\":2",
+         "blob 1 is of 2 ranks"},
         {"\"state\":{\"epoch\":3}", "\"state\":[]", "no object"},
         {"\"step\":1200", "\"step\":1200,\"step\":1201", "no JSON object"},
     };
