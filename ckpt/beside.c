@@ -169,18 +169,11 @@ static enum verdict judge(struct io *io, const char *path)
 
 static int64_t step_of(const char *name)
 {
-    const char *end = name + strcspn(name, "."), *begin;
     uint64_t step;
+    bool is_step;
 
-    if (step_parse_name(name, &step)) {
-        return (int64_t)step;
-    }
-    while (end > name && !is_digit(end[-1])) {
-        end--;
-    }
-    for (begin = end; begin > name && is_digit(begin[-1]); begin--) {
-    }
-    return begin == end || end - begin > 18 ? -1 : strtoll(begin, NULL, 10);
+    return step_parse_name(name, &step) || found_number(name, &step, &is_step)
+               ? (int64_t)step : -1;
 }
 
 /* Among them, the newest first. */

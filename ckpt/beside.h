@@ -33,7 +33,7 @@ const char *beside_state_name(enum beside_state state);
 struct beside {
     enum beside_state state;
     char path[PATH_MAX];
-    int64_t step;       /* the last number in its name; -1: there is none */
+    int64_t step;       /* the number of its name (ckpt/found.h); -1: there is none */
     int64_t changed_ns; /* on the clock of the filesystem */
     bool is_whole;      /* its format says so; false: nobody knows */
 };

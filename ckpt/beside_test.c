@@ -119,6 +119,10 @@ static void test_known_formats(void)
     b = find("st/m-5.safetensors", BESIDE_OTHER, "st/m-10.safetensors",
              "one that is cut is none");
     ok(b.is_whole && b.step == 10, "the one before is whole");
+    put("st/step=40-loss=0.32.safetensors", 0, 1);
+    b = find("st/step=9-loss=0.50.safetensors", BESIDE_OTHER,
+             "st/step=40-loss=0.32.safetensors", "one with other numbers, too");
+    ok(b.step == 40, "of which one is the step");
     put("st/m-10.safetensors", 3, 9);
     find("st/m-5.safetensors", BESIDE_NONE, "", "all are cut");
 }
