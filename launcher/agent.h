@@ -8,6 +8,7 @@
  *   agent_leave.c    leaving, with the verdict
  *   agent_member.c   carries out what the member (rendezvous/member.h) decides
  *   agent_store.c    the store of a generation
+ *   agent_steps.c    a log of what the core was told and said, where it is asked for
  *   agent_heir.c     who leads, and whether that is this node; with agent_heir_tree.c
  *   agent_lead.c     carries out what the lead decides, on the node that leads; with
  *                    agent_lead_ask.c, agent_lead_front.c, agent_lead_life.c
@@ -60,6 +61,7 @@ struct agent_heir;
 struct agent_lead;
 struct agent_limit;
 struct agent_snap;
+struct agent_steps;
 struct blanks;
 struct crew;
 struct jsonw;
@@ -102,6 +104,7 @@ struct agent {
     char interface[32]; /* of the network that the job chose, or "" */
     char python_dir[PATH_MAX]; /* see launcher/outfit.h, or "" */
     struct member *member;
+    struct agent_steps *steps; /* a log, or NULL; see agent_steps.h */
     struct agent_heir *heir; /* or NULL, where nobody can take the lead over */
     struct agent_lead *lead; /* on the node that leads, else NULL */
     uint32_t view;           /* the newest that is known of, or 0 */

@@ -10,6 +10,7 @@
 #include "launcher/agent_heir_priv.h"
 
 #include "base/cleanup.h"
+#include "launcher/agent_steps.h"
 #include "launcher/arbiter.h"
 #include "launcher/jsonw.h"
 #include "rendezvous/restart.h"
@@ -172,13 +173,16 @@ bool agent_heir_step(struct agent_heir *h, struct heir_event *event)
     struct heir_actions do_;
     bool is_bound_anew = false;
     uint64_t now;
+    int rc;
 
     if (a->leaving) {
         return false;
     }
     uv_update_time(&a->loop);
     now = event->now_ms = uv_now(&a->loop);
-    if (heir_step(h->core, event, &do_) == -ENOMEM) {
+    rc = heir_step(h->core, event, &do_);
+    agent_steps_heir(a, h->core, event, rc, &do_);
+    if (rc == -ENOMEM) {
         agent_log(a, "out of memory: an event of the lead's is lost");
     }
     if (do_.wake_ms != HEIR_NEVER) {
@@ -287,6 +291,7 @@ void agent_heir_grow(struct agent *a)
         return;
     }
     agent_fit_nodes(a, node_of);
+    agent_steps_heir_grows(a, a->roster.n, node_of);
     if (heir_grow(a->heir->core, a->roster.n, node_of) < 0) {
         agent_log(a, "out of memory: a newcomer cannot take the lead");
     }
@@ -336,6 +341,7 @@ static int create_core(struct agent_heir *h, const uint32_t *node_of,
     };
 
     config.rule.node_of = node_of;
+    agent_steps_heir_begins(a, &config, uv_now(&a->loop));
     return heir_create(&config, uv_now(&a->loop), &h->core, e);
 }
 

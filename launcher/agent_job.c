@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "launcher/agent_steps.h"
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
 #include "launcher/outfit.h"
@@ -157,6 +158,7 @@ static int begin_work(struct agent *a, struct error *e)
     a->workers_host.env.arg = a;
     rc = fs_helper("muster-exec", a->workers_host.exec_path,
                    sizeof(a->workers_host.exec_path), e);
+    agent_steps_start(a);
     rc = rc < 0 ? rc : agent_heir_start(a, e);
     rc = rc < 0 || !agent_leads(a) ? rc : agent_lead_start(a, NULL, e);
     if (rc == 0 && ((agent_leads(a) && agent_fit_check(a, &misfit) < 0) ||

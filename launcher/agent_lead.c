@@ -12,6 +12,7 @@
 #include "launcher/agent_hang.h"
 #include "launcher/agent_late.h"
 #include "launcher/agent_record.h"
+#include "launcher/agent_steps.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -253,6 +254,7 @@ void agent_lead_step(struct agent_lead *l, struct lead_event *event)
     event->now_ms = uv_now(&a->loop);
     event->adrift = !agent_heir_in_office(a);
     rc = lead_step(l->core, event, do_);
+    agent_steps_lead(a, l->core, event, rc, do_);
     if (rc == -EPROTO) {
         agent_log(a, "a report that makes no sense was left aside");
     }

@@ -10,6 +10,7 @@
 #include "launcher/agent_hang.h"
 #include "launcher/agent_late.h"
 #include "launcher/agent_record.h"
+#include "launcher/agent_steps.h"
 #include "launcher/agent_watch.h"
 
 #include <errno.h>
@@ -49,13 +50,19 @@ void agent_lead_grow(struct agent *a)
 {
     struct agent_lead *l = a->lead;
     _free_ uint32_t *node_of = NULL;
+    const char *const *names;
+    int rc;
 
     if (!l || a->roster.n <= l->n_nodes) {
         return;
     }
-    if (list_nodes(l, &node_of) < 0 ||
-        lead_add_nodes(l->core, a->roster.n,
-                       (const char *const *)l->names.items, node_of) < 0) {
+    rc = list_nodes(l, &node_of);
+    names = (const char *const *)l->names.items;
+    if (rc == 0) {
+        agent_steps_lead_grows(a, a->roster.n, names, node_of);
+        rc = lead_add_nodes(l->core, a->roster.n, names, node_of);
+    }
+    if (rc < 0) {
         agent_log(a, "out of memory: a newcomer is not used");
         return;
     }
@@ -157,6 +164,7 @@ static int create_core(struct agent_lead *l, const uint32_t *node_of,
         .deadline_ms = agent_lead_deadline_ms(a),
     };
 
+    agent_steps_lead_begins(a, &config, now);
     return lead_create(&config, now, &l->core, e);
 }
 

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/leftover.h"
 #include "launcher/agent_snap.h"
+#include "launcher/agent_steps.h"
 #include "rendezvous/restart.h"
 
 #include <string.h>
@@ -70,6 +71,7 @@ static void finish_leaving(uv_timer_t *t)
     }
     agent_lead_stop(a);
     agent_heir_stop(a);
+    agent_steps_stop(a);
     agent_snap_stop(a, a->status == RUN_RESUMABLE || a->status == RUN_CANCELLED);
     tree_close(a->tree);
     a->tree = NULL;

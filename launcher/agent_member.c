@@ -13,6 +13,7 @@
 #include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "launcher/agent_steps.h"
 #include "launcher/outfit.h"
 
 #include <errno.h>
@@ -160,13 +161,16 @@ static void send_report(struct agent *a, const struct report *report)
 void agent_member_step(struct agent *a, struct member_event *event)
 {
     struct member_actions do_;
+    int rc;
 
     if (!a->member || a->leaving) {
         return;
     }
     uv_update_time(&a->loop);
     event->now_ms = uv_now(&a->loop);
-    if (member_step(a->member, event, &do_) == -ENOMEM) {
+    rc = member_step(a->member, event, &do_);
+    agent_steps_member(a, event, rc, &do_);
+    if (rc == -ENOMEM) {
         agent_log(a, "out of memory: an order is lost");
     }
     if (do_.stop != MEMBER_STOP_NONE) {
@@ -211,6 +215,7 @@ int agent_member_start(struct agent *a, struct error *e)
     };
 
     uv_update_time(&a->loop);
+    agent_steps_member_begins(a, &config, uv_now(&a->loop));
     return member_create(&config, uv_now(&a->loop), &a->member, e);
 }
 

@@ -80,7 +80,7 @@ for name in sys.argv[1:]:
                 print(where, '(no such file from the top of the tree)')
         elif top == 'tests':
             if not name.endswith(('_test.c', '_bed.c', '_fuzz.c', 'sim_main.c',
-                                     'split_main.c')) and own != 'tests':
+                                     'split_main.c', 'replay_main.c')) and own != 'tests':
                 print(where, '(tests only)')
         elif own == 'include' or not allowed(own, top):
             print(where, f'({own} does not know {top})')
