@@ -55,6 +55,9 @@ uint32_t heir_rival_size(const struct heir *h)
 {
     struct view_rule rule = heir_rule(h);
 
+    if (h->known.has_verdict && rule.min_nodes) {
+        rule.min_nodes = 1; /* who knows the end may write it down, alone */
+    }
     return h->state == HEIR_LEAD && !h->view.shared
                ? h->rival_size
                : view_rival_size(&rule, &h->view, h->dead);
@@ -83,6 +86,9 @@ bool heir_is_in_office(const struct heir *h, uint64_t now_ms)
 {
     uint64_t age_ms = heir_word_age_ms(h, now_ms);
 
+    if (MUTANT(125)) {
+        return h->state == HEIR_LEAD;
+    }
     return age_ms != HEIR_NEVER &&
            heir_later(age_ms, h->config.slack_ms) < h->config.lease_ms;
 }

@@ -35,6 +35,11 @@
  *  - Of one view number there is one view that takes effect.
  *  - Serials of orders begin with the number of their view, and a generation
  *    is larger than any that the camp knows of.
+ *  - Who knows the end may write it down, alone: for it any one is a rival.
+ *
+ * Clocks may show any time and run at different rates, and go on while their agent is
+ * stopped, within slack_ms a lease. One that leaps by more while no time passes makes
+ * whoever waits for the leases of others start too early.
  */
 #ifndef MUSTER_RENDEZVOUS_HEIR_H
 #define MUSTER_RENDEZVOUS_HEIR_H
@@ -202,7 +207,8 @@ uint64_t heir_seen_ms(const struct heir *h);
 /* The lead: how old its word is, for beats below and for its own member;
  * HEIR_NEVER as long as it has none. */
 uint64_t heir_word_age_ms(const struct heir *h, uint64_t now_ms);
-/* It leads, and no other side can have been formed yet. */
+/* It leads, and nobody can have started a generation in another view yet; that view may
+ * have been made. */
 bool heir_is_in_office(const struct heir *h, uint64_t now_ms);
 
 /* "bound", "free", "lead", "out". */

@@ -129,6 +129,13 @@ static void bind(struct heir *h, struct heir_actions *ret)
     heir_promise(h, h->view.number, ret);
 }
 
+/* Who says that this agent leads has read it where nobody wrote it. */
+static bool is_never_won(const struct heir *h, const struct view *v)
+{
+    return h->view.number && v->number > h->view.number &&
+           v->lead == h->config.rank && h->state != HEIR_LEAD;
+}
+
 int heir_on_order(struct heir *h, const struct order *o,
                   struct heir_actions *ret)
 {
@@ -138,7 +145,8 @@ int heir_on_order(struct heir *h, const struct order *o,
     if (h->state == HEIR_OUT || v->number < h->floor ||
         v->number < h->view.number ||
         (!is_newer && v->lead != h->view.lead && v->number) ||
-        (h->state == HEIR_LEAD && v->lead != h->config.rank && !is_newer)) {
+        (h->state == HEIR_LEAD && v->lead != h->config.rank && !is_newer) ||
+        is_never_won(h, v)) {
         return 0;
     }
     if (heir_make_room_for(h, v) < 0 || learn_order(h, o) < 0) {
@@ -149,11 +157,11 @@ int heir_on_order(struct heir *h, const struct order *o,
         if (view_copy(&h->view, v) < 0) {
             return -ENOMEM;
         }
-        h->ordered = v->number;
         bind(h, ret);
     } else if (v->shared != h->view.shared) {
         h->view.shared = v->shared;
     }
+    h->ordered = v->number; /* also of one that the arbiter had told of */
     ret->obey = true;
     return 0;
 }

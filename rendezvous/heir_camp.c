@@ -76,6 +76,10 @@ uint64_t heir_settled_ms(const struct heir *h)
     if (n * 2 <= h->view.n_nodes - h->view.n_out) {
         ms *= 2;
     }
+    /* A majority that is too small for the job can do no more than end the run. */
+    if (!h->view.shared && n < h->config.rule.min_nodes) {
+        ms = heir_later(ms, h->config.lease_ms);
+    }
     return heir_later(h->word_ms, heir_later(h->config.lease_ms, ms));
 }
 

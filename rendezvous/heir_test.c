@@ -438,6 +438,78 @@ static void test_deposed(void)
        "a lead that is deposed is a member");
 }
 
+/* Nodes 2 and 3 followed this one, and then go to another lead with it: by the word of
+ * the arbiter, which orders follow. */
+static void test_followed_before(void)
+{
+    struct view found = {.number = 2, .lead = 0, .shared = true, .n_nodes = N};
+
+    open_bound(1, 3, true);
+    tick(LEASE_MS);
+    step((struct heir_event){.type = HEIR_TOP});
+    follow(2, 30, 1);
+    follow(3, 30, 1);
+    ok(a.claim && a.claim->number == 2, "with two others it claims the next view");
+    step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_LOST,
+                             .found = &found});
+    is_int(a.floor, 2, "which is another's");
+    give(order_of(2, 0, true, 2, ORDER_RUN));
+    ok(a.obey, "whose orders it obeys");
+    hear(2, 900, 0);
+    tick(LEASE_MS);
+    ok(heir_is_free(h) && !a.claim, "who followed it before that is none of its camp");
+    tick(2 * SETTLE_MS);
+    ok(!a.claim, "nor later");
+    follow_from(2, 2, 30, 2);
+    follow_from(2, 3, 30, 2);
+    ok(a.claim && a.claim->number == 3, "who follows again is");
+}
+
+/* Somebody has read in a file what nobody wrote there. */
+static void test_never_won(void)
+{
+    open_bound(1, 2, true);
+    give(order_of(2, 1, true, 2, ORDER_END));
+    ok(!a.obey && !heir_is_lead(h), "nobody leads by an order of others");
+    is_int(heir_view(h)->number, 1, "and stays bound as before");
+}
+
+/* Half of four with the lowest of them may go on, but the job needs three. */
+static void test_small_majority(void)
+{
+    open_heir(0, 3);
+    give(order_of(1, 3, false, 1, ORDER_RUN));
+    hear(1, 500, 0);
+    tick(LEASE_MS);
+    step((struct heir_event){.type = HEIR_TOP});
+    follow(1, 30, 1);
+    tick(2 * SETTLE_MS);
+    ok(!a.lead && heir_is_free(h), "a side that is too small for the job waits");
+    tick(LEASE_MS - 1);
+    ok(!a.lead, "for others");
+    tick(1);
+    ok(a.lead != NULL, "for a lease more");
+}
+
+/* Alone it cannot go on, but who knows the end may write it down. */
+static void test_end_is_anybodys(void)
+{
+    struct heir_rivals none = {.size = 1};
+
+    open_heir(0, 2);
+    give(order_of(1, 0, true, 1, ORDER_RUN));
+    step((struct heir_event){.type = HEIR_SEEN, .rivals = none,
+                             .seen = {.all_ms = now_ms, .live_ms = now_ms}});
+    for (uint32_t i = 1; i < 3; i++) {
+        step((struct heir_event){.type = HEIR_DEAD, .rank = i});
+    }
+    tick(LEASE_MS * 2);
+    ok(heir_is_in_office(h, now_ms), "a lead whose last node could not go on alone is "
+       "in office");
+    give(order_of(1, 0, true, 1, ORDER_END));
+    ok(!heir_is_in_office(h, now_ms), "not for the end, where it is silent");
+}
+
 static void test_messages(void)
 {
     struct follow f = {.rank = 3, .serial = 2, .view = 7, .heard_ago_ms = 12,
@@ -501,6 +573,10 @@ int main(void)
     test_word();
     test_found_dead();
     test_deposed();
+    test_followed_before();
+    test_never_won();
+    test_small_majority();
+    test_end_is_anybodys();
     test_messages();
     test_senseless();
     heir_destroy(h);

@@ -108,6 +108,9 @@ static uint32_t rival_size(struct lead *lead)
     if (!is_on(lead)) {
         return VIEW_NO_SIDE;
     }
+    if (lead->phase >= PHASE_END && rule.min_nodes) {
+        rule.min_nodes = 1; /* who knows the end may write it down, alone */
+    }
     list_dead(lead);
     return view_rival_size(&rule, &lead->view, lead->dead);
 }

@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Beyond what drift and a kill take, the slack of a lease leaves so much for a step of the
+ * clock. */
+enum { JUMP_MS = 40 };
+
 /* Random numbers, the log, events in order of time -------------------------- */
 
 uint64_t split_rnd(struct split *s)
@@ -153,59 +157,6 @@ static void heal(struct split *s)
     split_trace(s, "healed");
 }
 
-static void create_agents(struct split *s)
-{
-    for (uint32_t i = 0; i < s->n; i++) {
-        struct split_agent *a = &s->agents[i];
-
-        a->up = a->seek = SPLIT_NONE;
-        a->drift_ppm = (int64_t)split_pick(s, 0, 1000) - 500;
-        a->offset_ms = (int64_t)split_pick(s, 0, 100000);
-        for (uint32_t k = 0; k < SPLIT_MAX; k++) {
-            a->below[k].via = SPLIT_NONE;
-            a->below[k].other = SPLIT_NONE;
-        }
-        split_post(s, i ? split_pick(s, 0, 1000) : 0, SP_JOIN, i, 0);
-    }
-}
-
-static void on_join(struct split *s, struct split_agent *a)
-{
-    uint32_t rank = split_rank(s, a);
-    struct view_rule rule = {.on = true, .min_nodes = s->min_nodes};
-    struct heir_config heir = {
-        .rank = rank, .n_nodes = s->n, .rule = rule, .lease_ms = s->lease_ms,
-        .join_ms = 12000, .slack_ms = s->slack_ms,
-        .settle_ms = s->lease_ms / 5,
-        .wait_ms = s->lease_ms * 3 < 10000 ? 10000 : s->lease_ms * 3};
-    struct member_config member = {
-        .rank = rank, .n_procs = 1, .host = "h", .lease_ms = s->lease_ms,
-        .waits = true, .join_ms = 12000, .linger_ms = 200, .margin_ms = 3000};
-    struct lead_config lead = {
-        .n_nodes = s->n, .rank = rank, .rule = rule, .claim_ms = 3000,
-        .min_nodes = s->min_nodes, .max_nodes = s->n, .max_losses = 1000,
-        .lease_ms = s->lease_ms, .lease_slack_ms = s->slack_ms,
-        .restart = s->restart, .gang_timeout_ms = 8000, .grace_ms = 500,
-        .restart_grace_ms = 300, .margin_ms = 3000};
-    uint64_t now = split_clock(s, a);
-
-    if (heir_create(&heir, now, &a->heir, NULL) < 0 ||
-        member_create(&member, now, &a->member, NULL) < 0 ||
-        (rank == 0 && lead_create(&lead, now, &a->lead, NULL) < 0)) {
-        abort();
-    }
-    a->alive = a->started = true;
-    split_post(s, s->now_ms + split_pick(s, 1, 50), SP_BEAT, rank, 0);
-    split_member(s, a, (struct member_event){.type = MEMBER_UPLINK_UP});
-    if (a->lead) {
-        split_lead(s, a, (struct lead_event){
-            .type = s->shared ? LEAD_SHARED : LEAD_TICK});
-    } else {
-        split_dial_soon(s, a, 1);
-    }
-    split_heir(s, a, (struct heir_event){.type = HEIR_TICK});
-}
-
 static void on_wake(struct split *s, struct split_agent *a, uint32_t which)
 {
     a->wake_ms[which] = 0;
@@ -228,6 +179,29 @@ static void on_stop(struct split *s, uint32_t kind)
                 .type = LEAD_STOP, .stop = (enum lead_stop)kind});
             return;
         }
+    }
+}
+
+/* Its machine is moved to another host: agent and worker stop, and when they go on their
+ * clock shows so much more, and a little that no time has passed for. What timers wait
+ * for is due then. */
+static void jump(struct split *s, struct split_agent *a, uint32_t ms)
+{
+    uint32_t rank = split_rank(s, a);
+
+    if (!a->alive || a->paused_until_ms >= s->now_ms) {
+        return;
+    }
+    split_trace(s, "node %u: its clock jumps by %u ms", rank, ms);
+    a->disturbed = true;
+    a->paused_until_ms = s->now_ms + ms;
+    a->offset_ms += (int64_t)split_pick(s, 0, JUMP_MS);
+    if (a->worker) {
+        a->die_ms += ms;
+        split_post(s, a->die_ms, SP_DIE, rank, a->generation);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        split_post(s, a->paused_until_ms, SP_WAKE, rank, i);
     }
 }
 
@@ -254,6 +228,9 @@ static void on_fault(struct split *s, struct split_event *e)
             a->paused_until_ms = s->now_ms + e->tag;
         }
         return;
+    case SP_JUMP:
+        jump(s, a, e->tag);
+        return;
     case SP_CUT:
     case SP_ONE_WAY:
         cut(s, e->tag, e->type == SP_ONE_WAY);
@@ -266,6 +243,7 @@ static void on_fault(struct split *s, struct split_event *e)
     case SP_HANG:
         s->hung_until_ms = s->now_ms + e->tag;
         s->arbiter_hung = true;
+        s->hung_ms += e->tag;
         return;
     default:
         on_stop(s, e->tag);
@@ -278,8 +256,8 @@ static bool is_for_agent(const struct split_event *e)
     return e->type == SP_DIAL || e->type == SP_BEAT || e->type == SP_FRAME ||
            e->type == SP_WAKE || e->type == SP_LOST || e->type == SP_LOOK ||
            e->type == SP_SPAWNED || e->type == SP_GONE || e->type == SP_SAVE ||
-           e->type == SP_ANSWER ||
-           e->type == SP_STORE;
+           e->type == SP_ANSWER || e->type == SP_STORE || e->type == SP_COMMIT ||
+           e->type == SP_UPLOAD || e->type == SP_GROW;
 }
 
 static void dispatch(struct split *s, struct split_event *e)
@@ -302,7 +280,7 @@ static void dispatch(struct split *s, struct split_event *e)
         return;
     }
     switch (e->type) {
-    case SP_JOIN: on_join(s, a); break;
+    case SP_JOIN: split_on_join(s, a); break;
     case SP_DIAL: split_on_dial(s, e); break;
     case SP_BEAT: split_on_beat(s, e); break;
     case SP_FRAME: split_on_frame(s, e); break;
@@ -314,6 +292,9 @@ static void dispatch(struct split *s, struct split_event *e)
     case SP_ASK: split_on_ask(s, e); break;
     case SP_ANSWER: split_on_answer(s, e); break;
     case SP_STORE: split_member(s, a, store); break;
+    case SP_COMMIT: case SP_UPLOAD: split_on_effect(s, e); break;
+    case SP_GROW: split_on_grow(s, a); break;
+    case SP_ARRIVE: split_on_arrive(s, e); break;
     default: on_fault(s, e); break;
     }
     buf_release(&e->bytes);
@@ -375,7 +356,7 @@ bool split_run(uint64_t seed, enum split_case which, char *ret_violation,
     split_plan_job(s);
     split_trace(s, "%u nodes, at least %u, %s, lease %" PRIu64, s->n,
                 s->min_nodes, s->shared ? "shared" : "majority", s->lease_ms);
-    create_agents(s);
+    split_create_agents(s);
     split_plan_case(s);
     while (s->n_events && !s->violation[0] && !is_over(s)) {
         struct split_event event = pop(s);

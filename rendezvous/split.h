@@ -2,10 +2,11 @@
 /*
  * A simulated run whose lead can be lost: heirs, leads and members as they ship,
  * on agents that find each other as the control tree does, with one process each.
- * Networks are cut in two, or one way only, and heal; agents are killed and
- * stopped; clocks drift; the arbiter answers late, or never, or has done what it
- * did not tell. The same seed gives the same run. (sim.h looks closely at one lead;
- * this at several.)
+ * on agents that find each other as the control tree does, with one process each.
+ * Networks are cut in two, or one way only, and heal; agents are killed and stopped,
+ * and others come in their place; clocks drift and step; the arbiter answers late, or
+ * never, or has done what it did not tell, or lies. The same seed gives the same run.
+ * (sim.h looks closely at one lead; this at several.)
  *
  * After each event the whole world is looked at (split_check.c).
  */
@@ -20,10 +21,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SPLIT_MAX 7
+#define SPLIT_MAX 10 /* agents that there ever are ... */
+#define SPLIT_FIRST 7 /* ... of them at the start */
 #define SPLIT_NEVER UINT64_MAX
 #define SPLIT_NONE UINT32_MAX
 #define SPLIT_VIEWS 64
+#define SPLIT_CLAIM_MS 3000 /* a lead waits so long for the arbiter ... */
+#define SPLIT_ASK_MS 700    /* ... and asks again after that */
 
 enum split_case {
     SPLIT_ANY,        /* whatever the seed makes of it */
@@ -37,14 +41,16 @@ enum split_case {
     SPLIT_LATE,       /* the lead is stopped until all others have ended */
     SPLIT_MOVES,      /* a majority decides; who follows one goes to another */
     SPLIT_PROPOSED,   /* and one that knows of a proposed end takes the lead */
+    SPLIT_RETURNS,    /* who was killed comes again, as another; then the lead is killed */
     SPLIT_CASES,
 };
 
 enum split_type {
     SP_JOIN, SP_DIAL, SP_BEAT, SP_FRAME, SP_WAKE, SP_LOST, SP_LOOK,
-    SP_SPAWNED, SP_DIE, SP_GONE, SP_SAVE, SP_SWEEP,
+    SP_SPAWNED, SP_DIE, SP_GONE, SP_SAVE, SP_COMMIT, SP_UPLOAD, SP_GROW,
     SP_ASK, SP_ANSWER, SP_STORE,
-    SP_KILL, SP_PAUSE, SP_RESUME, SP_CUT, SP_HEAL, SP_ONE_WAY, SP_STOP, SP_HANG,
+    SP_KILL, SP_PAUSE, SP_CUT, SP_HEAL, SP_ONE_WAY, SP_STOP, SP_HANG, SP_ARRIVE,
+    SP_JUMP,
 };
 
 enum split_frame {
@@ -97,6 +103,7 @@ struct split_agent {
     struct member *member;
     struct lead *lead, *old_lead; /* the latter is to be destroyed */
     bool alive, started;
+    uint32_t n_known;    /* agents that it knows of */
     uint64_t died_ms;
     uint32_t n_quiet;    /* as its lead was told */
     uint8_t status;
@@ -119,13 +126,14 @@ struct split_agent {
 
     bool asks;           /* the arbiter, and its answer is awaited ... */
     bool for_lead;
-    uint32_t ask_tag;
+    uint32_t ask_tag, n_unanswered;
     struct view ask;
 
     uint32_t generation; /* of its worker ... */
     uint32_t view;       /* ... under that view */
     bool worker;         /* it is alive */
     bool starting, ended_well, signalled;
+    uint32_t ordered_run;   /* the newest generation that its lead has ordered */
     uint64_t untold_ms;     /* since then its lead knows of a newer save than its
                                orders tell; 0: it does not */
     uint64_t die_ms;
@@ -139,9 +147,10 @@ struct split {
     size_t n_events, cap_events;
     enum split_case which;
 
-    uint32_t n;
+    uint32_t n;          /* agents that have come, or are about to at the start */
+    uint32_t node_of[SPLIT_MAX];
     bool shared;
-    uint32_t min_nodes;
+    uint32_t min_nodes, max_nodes;
     uint64_t lease_ms, timeout_ms, slack_ms;
     uint64_t duration_ms, faults_end_ms, give_up_ms;
     uint32_t p_fail;
@@ -151,8 +160,12 @@ struct split {
 
     struct view files[SPLIT_VIEWS]; /* the arbiter's */
     uint64_t hung_until_ms;
-    bool arbiter_hung; /* ever */
-    bool arbiter_bad;
+    bool arbiter_hung; /* ever ... */
+    uint64_t hung_ms;  /* ... in all, so long */
+    bool arbiter_bad;  /* answers get lost ... */
+    bool is_patient;   /* ... but never more than two of an agent in a row */
+    bool arbiter_lies; /* link() is forgotten, what is read is another's */
+    uint64_t wait_ms;  /* of heirs */
     bool stop_sent, killed_creator;
     uint32_t n_cuts, n_faults;
 
@@ -167,6 +180,7 @@ struct split {
     uint8_t record_status;
     uint32_t record_view;
     uint32_t n_runs;
+    uint32_t n_commits, n_uploads, n_void; /* that took effect; that did not */
 
     bool trace;
     struct buf log;
@@ -232,6 +246,19 @@ void split_on_work(struct split *s, struct split_event *e);
 void split_on_ask(struct split *s, struct split_event *e);
 void split_on_answer(struct split *s, struct split_event *e);
 
+/* split_effect.c: what outlives a generation. */
+void split_on_saved(struct split *s, struct split_agent *a);
+void split_on_effect(struct split *s, struct split_event *e);
+
+/* split_arrive.c: agents that come later. */
+void split_create_agents(struct split *s);
+void split_on_join(struct split *s, struct split_agent *a);
+struct lead_config split_lead_config(const struct split *s,
+                                     const struct split_agent *a,
+                                     const struct heritage *h);
+void split_on_arrive(struct split *s, struct split_event *e);
+void split_on_grow(struct split *s, struct split_agent *a);
+
 /* split_check.c */
 void split_fail(struct split *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -244,6 +271,8 @@ void split_check_told(struct split *s, struct split_agent *a);
 void split_check_order(struct split *s, const struct order *o);
 void split_check_start(struct split *s, const struct split_agent *a,
                        const struct order *o);
+void split_check_effect(struct split *s, const struct split_agent *a,
+                        uint32_t generation, const char *what);
 void split_check_world(struct split *s);
 void split_check_end(struct split *s);
 

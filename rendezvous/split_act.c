@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { DEADLINE_MS = 700, KILL_MS = 5 };
+enum { KILL_MS = 5, MAX_UNANSWERED = 2 };
 
 /* --- the arbiter: views/ in a directory that all see --- */
 
@@ -29,7 +29,7 @@ static void ask(struct split *s, struct split_agent *a, const struct view *v,
     split_push(s, (struct split_event){
         .at_ms = at_ms, .seq = ++s->seq, .type = SP_ASK,
         .to = split_rank(s, a), .tag = a->ask_tag});
-    split_post(s, s->now_ms + DEADLINE_MS, SP_ANSWER, split_rank(s, a),
+    split_post(s, s->now_ms + SPLIT_ASK_MS, SP_ANSWER, split_rank(s, a),
                a->ask_tag);
 }
 
@@ -41,6 +41,10 @@ void split_on_ask(struct split *s, struct split_event *e)
 
     if (a->ask_tag != e->tag || (!a->alive && split_chance(s, 500))) {
         return;
+    }
+    if (s->arbiter_lies && !file->number && split_chance(s, 100)) {
+        split_trace(s, "view %u of node %u is forgotten", a->ask.number, e->to);
+        return; /* link() has succeeded, and there is nothing to read */
     }
     if (!file->number) {
         split_trace(s, "view %u is of node %u", a->ask.number, e->to);
@@ -58,9 +62,12 @@ void split_on_ask(struct split *s, struct split_event *e)
             return;
         }
     }
-    if (s->arbiter_bad && split_chance(s, 200)) {
+    if (s->arbiter_bad && split_chance(s, 200) &&
+        !(s->is_patient && a->n_unanswered >= MAX_UNANSWERED)) {
+        a->n_unanswered++;
         return; /* the answer is lost; or what is read back is stale */
     }
+    a->n_unanswered = 0;
     split_post(s, s->now_ms + split_pick(s, 0, 20), SP_ANSWER, e->to,
                e->tag | 1u << 31);
 }
@@ -83,12 +90,18 @@ void split_on_answer(struct split *s, struct split_event *e)
     struct split_agent *a = &s->agents[e->to];
     bool is_real = e->tag >> 31;
     const struct view *file = &s->files[a->ask.number % SPLIT_VIEWS];
+    struct view other = *file; /* borrowed */
     enum heir_outcome outcome = !is_real            ? HEIR_UNKNOWN
                                 : is_own(s, a, file) ? HEIR_WON
                                                      : HEIR_LOST;
 
     if (!a->alive || !a->asks || a->ask_tag != (e->tag & ~(1u << 31))) {
         return;
+    }
+    if (is_real && s->arbiter_lies && split_chance(s, 100)) {
+        other.lead = (uint32_t)split_pick(s, 0, s->n - 1);
+        outcome = other.lead == e->to ? outcome : HEIR_LOST;
+        file = other.lead == e->to ? file : &other;
     }
     a->asks = false;
     split_trace(s, "node %u: view %u: %s", e->to, a->ask.number,
@@ -150,15 +163,9 @@ static void wake(struct split *s, struct split_agent *a, uint32_t which,
 static void start_lead(struct split *s, struct split_agent *a,
                        const struct heritage *h)
 {
-    struct lead_config config = {
-        .n_nodes = s->n, .rank = split_rank(s, a),
-        .rule = {.on = true, .min_nodes = s->min_nodes},
-        .claim_ms = 3000, .heritage = h, .min_nodes = s->min_nodes,
-        .max_nodes = s->n, .max_losses = 1000, .lease_ms = s->lease_ms,
-        .lease_slack_ms = s->slack_ms, .restart = s->restart,
-        .gang_timeout_ms = 8000, .grace_ms = 500, .restart_grace_ms = 300,
-        .margin_ms = 3000};
+    struct lead_config config = split_lead_config(s, a, h);
 
+    a->ordered_run = 0;
     if (lead_create(&config, split_clock(s, a), &a->lead, NULL) < 0) {
         abort();
     }
@@ -308,6 +315,8 @@ void split_lead(struct split *s, struct split_agent *a,
                     order_step_name(do_->order->step), do_->order->generation,
                     do_->order->view.number, do_->order->status);
         split_check_order(s, do_->order);
+        a->ordered_run = do_->order->step == ORDER_RUN ? do_->order->generation
+                                                       : a->ordered_run;
         order_encode(do_->order, &bytes);
     }
     split_check_told(s, a);
@@ -375,6 +384,7 @@ static void reap(struct split *s, struct split_agent *a)
 {
     struct failure f = {.kind = FAILURE_EXIT, .exit_code = 3,
                         .generation = a->generation, .pid = 7,
+                        .wall_ns = split_rnd(s), /* wall clocks jump */
                         .killed_by_us = a->signalled};
 
     split_member(s, a, (struct member_event){
@@ -392,6 +402,7 @@ static void save(struct split *s, struct split_agent *a)
         split_member(s, a, (struct member_event){
             .type = MEMBER_SAVED, .generation = a->generation, .text = "saved",
             .step = (int64_t)s->now_ms});
+        split_on_saved(s, a);
     }
 }
 

@@ -18,11 +18,11 @@ void split_tell_lost(struct split *s, struct split_agent *a, uint32_t rank)
         split_heir(s, a, (struct heir_event){.type = HEIR_DEAD, .rank = rank});
     }
     split_heir(s, a, (struct heir_event){.type = HEIR_UNFOLLOW, .rank = rank});
-    if (a->alive && a->lead) {
+    if (a->alive && a->lead && rank < a->n_known) {
         split_lead(s, a, (struct lead_event){
             .type = LEAD_LOST, .rank = rank, .dead = b->dead, .text = "silent",
             .quiet_ms = split_clock(s, a) - b->quiet_at_ms});
-    } else if (a->alive) {
+    } else if (a->alive && !a->lead) {
         split_send_lost_up(s, a, rank);
     }
 }
@@ -133,6 +133,9 @@ void split_child_lost(struct split *s, struct split_agent *a, uint32_t child,
 
 void split_take_here(struct split *s, struct split_agent *a, uint32_t rank)
 {
+    if (a->lead && rank >= a->n_known) {
+        return; /* it meets it later */
+    }
     if (a->lead) {
         split_lead(s, a, (struct lead_event){.type = LEAD_HERE, .rank = rank});
     } else {
@@ -148,7 +151,8 @@ void split_take_report(struct split *s, struct split_agent *a, uint32_t rank,
     split_keep(&a->below[rank].report, bytes);
     if (!a->lead) {
         split_send_up(s, a, FR_REPORT, rank, bytes);
-    } else if (report_decode(bytes->data, bytes->len, &r, NULL) == 0) {
+    } else if (rank < a->n_known &&
+               report_decode(bytes->data, bytes->len, &r, NULL) == 0) {
         split_lead(s, a, (struct lead_event){.type = LEAD_REPORT,
                                              .report = &r});
     }

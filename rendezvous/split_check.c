@@ -74,7 +74,7 @@ void split_check_start(struct split *s, const struct split_agent *a,
  * another one who was stopped; where the directory answers, that is. */
 static void check_record(struct split *s, const struct order *o)
 {
-    if (!s->shared || s->arbiter_hung || s->arbiter_bad) {
+    if (!s->shared || s->arbiter_hung || s->arbiter_bad || s->arbiter_lies) {
         return;
     }
     if (s->has_record && s->record_status != o->status) {
@@ -115,7 +115,7 @@ void split_check_order(struct split *s, const struct order *o)
 void split_check_camp(struct split *s, const struct split_agent *a,
                       const struct heritage *h, uint32_t left)
 {
-    for (uint32_t i = 0; i < s->n; i++) {
+    for (uint32_t i = 0; i < s->n && i < h->n_nodes; i++) {
         const struct heir *heir = s->agents[i].heir;
 
         if (!s->shared && h->follows[i] && s->agents[i].alive && heir != a->heir &&
@@ -148,6 +148,27 @@ void split_check_told(struct split *s, struct split_agent *a)
     }
 }
 
+/* Nothing of a generation takes effect once a newer one runs, or the end is written. */
+void split_check_effect(struct split *s, const struct split_agent *a,
+                        uint32_t generation, const char *what)
+{
+    uint32_t number = heir_view(a->heir)->number;
+
+    if (generation < s->ran) {
+        split_fail(s, "the %s of generation %u by node %u takes effect after %u was "
+                   "started", what, generation, split_rank(s, a), s->ran);
+    }
+    for (uint32_t i = 0; s->shared && i < SPLIT_VIEWS; i++) {
+        const struct view *v = &s->files[i];
+
+        if (v->number > number && v->lead != split_rank(s, a) && v->has_verdict) {
+            split_fail(s, "the %s of generation %u by node %u, of view %u, takes "
+                       "effect after node %u has written the end", what, generation,
+                       split_rank(s, a), number, v->lead);
+        }
+    }
+}
+
 void split_check_world(struct split *s)
 {
     const struct split_agent *first = NULL;
@@ -167,20 +188,44 @@ void split_check_world(struct split *s)
     }
 }
 
+/* A lead that was answered in less than its patience goes on, and so does whoever is
+ * free, whose patience is longer. */
+static bool has_answered_in_time(const struct split *s)
+{
+    uint64_t asks_ms = (s->arbiter_bad ? 3 : 1) * (SPLIT_ASK_MS + 60);
+
+    return !s->shared ||
+           (s->hung_ms + asks_ms < SPLIT_CLAIM_MS && !s->arbiter_lies &&
+            s->hung_ms + 2 * s->lease_ms < s->wait_ms &&
+            (!s->arbiter_bad || s->is_patient));
+}
+
+static bool is_in_newest(const struct split *s, uint32_t rank)
+{
+    const struct view *newest = &s->files[0];
+
+    for (uint32_t i = 1; i < SPLIT_VIEWS; i++) {
+        newest = s->files[i].number > newest->number ? &s->files[i] : newest;
+    }
+    return !s->shared || !newest->number || view_has(newest, rank);
+}
+
 /* Whether enough nodes were never disturbed, so that the run had to go on on some
- * side: members of the view that ran last, for who came too late to be one does not
- * count when another lead is found. Of a cut, the side counts that is larger; where
- * more happened, the other one may have won, and failed then. */
+ * side: members of the view that ran last, and of the one that was won last, for who
+ * came too late to be one does not count when another lead is found. Of a cut, the side
+ * counts that is larger; where more happened, the other one may have won, and failed
+ * then. */
 static bool must_have_succeeded(const struct split *s)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < s->n; i++) {
-        n += s->agents[i].member_of_view && !s->agents[i].disturbed;
+        n += s->agents[i].member_of_view && !s->agents[i].disturbed &&
+             is_in_newest(s, i);
     }
     return s->n_runs && (!s->n_cuts || s->n_faults == 1) &&
-           n >= s->min_nodes && n * 2 > s->n && !s->arbiter_hung &&
-           !s->arbiter_bad && !s->stop_sent;
+           n >= s->min_nodes && n * 2 > s->n && has_answered_in_time(s) &&
+           !s->stop_sent;
 }
 
 void split_check_end(struct split *s)

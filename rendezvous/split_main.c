@@ -44,6 +44,8 @@ static const char *const mutants[] = {
     "who was stopped between END and LEAVE sees to the end all the same",
     "who ended before another took the lead is on no other side",
     "who knows that an end was proposed ends the run with it",
+    "who leads is in office, whatever is acknowledged",
+    "office is looked at when a commit begins, not when it takes effect",
 };
 
 /* Every other one is anything: a majority decides there, and in one of the others. */
@@ -83,6 +85,7 @@ static const char *const cases[] = {
     [SPLIT_TURNS] = "the lead is stopped, and then the next one",
     [SPLIT_LATE] = "the lead is stopped until the others have ended",
     [SPLIT_MOVES] = "a follower goes to another lead",
+    [SPLIT_RETURNS] = "who was killed comes again",
     [SPLIT_PROPOSED] = "who knows of an end is left by its followers",
 };
 

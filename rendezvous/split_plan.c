@@ -39,8 +39,18 @@ static void plan_random(struct split *s)
             tag = (uint32_t)split_pick(s, 1, 6000);
         }
         split_post(s, at_ms, kind, who, tag);
+        if (kind == SP_KILL && split_chance(s, 600)) {
+            split_post(s, at_ms + split_pick(s, 50, 6000), SP_ARRIVE, who, 0);
+        }
     }
     s->arbiter_bad = split_chance(s, 200);
+    s->is_patient = split_chance(s, 500);
+    s->arbiter_lies = split_chance(s, 100);
+    if (split_chance(s, 150)) {
+        split_post(s, split_pick(s, 0, s->faults_end_ms), SP_JUMP,
+                   (uint32_t)split_pick(s, 0, s->n - 1),
+                   (uint32_t)split_pick(s, 1, s->lease_ms * 2));
+    }
     if (split_chance(s, 100)) {
         split_post(s, split_pick(s, 0, 15000), SP_STOP, 0,
                    (uint32_t)split_pick(s, 0, 2));
@@ -73,6 +83,21 @@ static void plan_proposed(struct split *s, uint64_t at_ms)
     split_post(s, at_ms + 70, SP_CUT, 0, 1u << 4);
     split_post(s, left_ms, SP_HEAL, 0, 0);
     split_post(s, left_ms, SP_CUT, 0, 1u << 1);
+}
+
+/* It comes twice, so that each part of it may be among those that follow the next. */
+static void plan_returns(struct split *s, uint64_t at_ms)
+{
+    uint32_t who = (uint32_t)split_pick(s, 1, s->n - 1), newcomer = s->n;
+
+    split_post(s, at_ms, SP_KILL, who, 0);
+    split_post(s, at_ms + split_pick(s, 50, 1500), SP_ARRIVE, who, 0);
+    split_post(s, at_ms + split_pick(s, 1500, 4000), SP_KILL,
+               split_chance(s, 700) ? 0 : newcomer, 0);
+    split_post(s, at_ms + split_pick(s, 4000, 7000), SP_ARRIVE,
+               split_chance(s, 700) ? 0 : newcomer, 0);
+    split_post(s, at_ms + split_pick(s, 5000, 12000), SP_KILL,
+               split_chance(s, 500) ? newcomer : 1, 0);
 }
 
 void split_plan_case(struct split *s)
@@ -119,6 +144,9 @@ void split_plan_case(struct split *s)
     case SPLIT_PROPOSED:
         plan_proposed(s, at_ms);
         return;
+    case SPLIT_RETURNS:
+        plan_returns(s, at_ms);
+        return;
     case SPLIT_CASES:
         break;
     }
@@ -126,11 +154,11 @@ void split_plan_case(struct split *s)
 
 void split_plan_job(struct split *s)
 {
-    s->n = (uint32_t)split_pick(s, 2, SPLIT_MAX);
+    s->n = (uint32_t)split_pick(s, 2, SPLIT_FIRST);
     s->shared = split_chance(s, 650);
     s->min_nodes = (uint32_t)split_pick(s, 1, s->n > 2 ? s->n - 2 : 1);
     if (s->which != SPLIT_ANY) {
-        s->n = (uint32_t)split_pick(s, 4, SPLIT_MAX);
+        s->n = (uint32_t)split_pick(s, 4, SPLIT_FIRST);
         s->shared = true;
         s->min_nodes = (uint32_t)split_pick(s, 1, s->n / 2 - 1);
     }
@@ -148,4 +176,9 @@ void split_plan_job(struct split *s)
         .kind = RESTART_ON_FAILURE, .max = (uint32_t)split_pick(s, 0, 3),
         .backoff_min_ms = 100, .backoff_max_ms = 1000};
     s->give_up_ms = 300000;
+    s->wait_ms = s->lease_ms * 3 < 10000 ? 10000 : s->lease_ms * 3;
+    s->max_nodes = s->n;
+    if (s->which == SPLIT_ANY && split_chance(s, 300)) {
+        s->max_nodes = (uint32_t)split_pick(s, s->min_nodes, s->n);
+    }
 }
