@@ -9,11 +9,9 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Before any was seen, and each counts as one failure (ckpt/interval.c). Of what
- * workers fail of about half takes the node along. */
-#define NODE_MTBF_S (2 * INTERVAL_WORKER_MTBF_S)
-#define RUN_MTBF_S (30.0 * 24 * 3600)
-#define ALL_MTBF_S (365.0 * 24 * 3600)
+/* Before any was seen: of the failures that ckpt/interval.c expects about half take the
+ * node along, a tenth the run, and a hundredth what it has on the disk. */
+static const double times_worker[INTERVAL_N_LEVELS] = {1, 2, 10, 100};
 
 /* What goes to a partner, a disk or a store does so behind the program's back: it takes
  * a core, and memory and network that the program would use. */
@@ -48,13 +46,14 @@ static void look_at_kinds(const struct interval_levels_facts *f,
 {
     double n = no_less(f->n_workers, 1);
 
-    kinds[INTERVAL_MEMORY] = (struct kind){
-        f->n_failures > f->n_nodes ? f->n_failures - f->n_nodes : 0, 0};
-    kinds[INTERVAL_PARTNER] = (struct kind){f->n_nodes, NODE_MTBF_S / n};
-    kinds[INTERVAL_DISK] = (struct kind){f->n_runs, RUN_MTBF_S};
-    kinds[INTERVAL_STORE] = (struct kind){0, ALL_MTBF_S};
-    for (size_t i = INTERVAL_PARTNER; i < INTERVAL_N_LEVELS; i++) {
-        kinds[i].mtbf_s = interval_mtbf(f->ran_s, kinds[i].n, kinds[i].mtbf_s);
+    kinds[INTERVAL_MEMORY].n = f->n_failures > f->n_nodes ? f->n_failures - f->n_nodes
+                                                          : 0;
+    kinds[INTERVAL_PARTNER].n = f->n_nodes;
+    kinds[INTERVAL_DISK].n = f->n_runs;
+    kinds[INTERVAL_STORE].n = 0;
+    for (size_t i = 0; i < INTERVAL_N_LEVELS; i++) {
+        kinds[i].mtbf_s = interval_mtbf(f->ran_s, kinds[i].n,
+                                        times_worker[i] * INTERVAL_WORKER_MTBF_S / n);
     }
 }
 

@@ -57,7 +57,7 @@ struct interval_level {
 void interval_levels(const struct interval_levels_facts *f,
                      struct interval_level ret[INTERVAL_N_LEVELS]);
 
-/* "one save in 16, 17m36s: sqrt(2 x 0.2 s x 28d19h), needed 0 times in 1d07h" */
+/* "one save in 5, 5m30s: sqrt(2 x 0.2 s x 3d09h) = 5m43s, needed 0 times in 1d07h" */
 void interval_level_explain(const struct interval_levels_facts *f,
                             const struct interval_level *l,
                             char to[INTERVAL_TEXT_BYTES]);

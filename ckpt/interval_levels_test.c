@@ -19,14 +19,14 @@ enum {
 
 #define DAY 86400.0
 
-/* 8 workers that save every 66 s and have run for 31 h. */
+/* 8000 workers that save every 66 s and have run for 31 h. */
 static struct interval_levels_facts facts(unsigned there, uint64_t n_failures,
                                           uint64_t n_nodes, uint64_t n_runs)
 {
     return (struct interval_levels_facts){
         .first = {.seconds = 66, .cost_s = 0.2, .mtbf_s = 11160},
         .n_failures = n_failures, .n_nodes = n_nodes, .n_runs = n_runs,
-        .ran_s = 111600, .n_workers = 8, .there = there,
+        .ran_s = 111600, .n_workers = 8000, .there = there,
         .took_s = {0, 1, 4, 40},
     };
 }
@@ -37,10 +37,10 @@ static bool is_near(double got, double want)
 }
 
 /*
- * By hand. A kind that was not seen: its prior and 111600 s: of the run 2592000 s more,
- * 2703600; of all 31536000 more, 31647600; of nodes 45e6 more, 45111600. One node that
- * was lost in 111600 s: the worse of 111600 and half of 45111600. Costs are a twentieth
- * of 1, 4 and 40 s: 0.05, 0.2, 2.
+ * By hand. A kind that was not seen: its prior, of one worker's 180e6 s / 8000 = 22500,
+ * and 111600 s: of nodes twice 22500, 156600; of the run ten times, 336600; of all a
+ * hundred times, 2361600. One node that was lost in 111600 s: the worse of that and of
+ * 156600/2: 78300. Costs are a twentieth of 1, 4 and 40 s: 0.05, 0.2, 2.
  */
 static void test_table(void)
 {
@@ -51,23 +51,23 @@ static void test_table(void)
         double mtbf, best;
         uint64_t saves, n_failures;
     } cases[] = {
-        /* 1 / (1/111600 + 1/2703600 + 1/31647600) = 106814; sqrt(2 * 0.05 * that) =
-         * 103.35, with Daly's terms 103.32; of 66 s that is 1.57: 2 */
-        {M | P | D | S, 1, 0, INTERVAL_PARTNER, 106814, 103.32, 2, 1},
-        /* 1 / (1/2703600 + 1/31647600) = 2490814; sqrt(2 * 0.2 * that) = 998.16; of
-         * 132 s 7.56: 8, of saves 16 */
-        {M | P | D | S, 1, 0, INTERVAL_DISK, 2490814, 998.03, 16, 0},
-        /* sqrt(2 * 2 * 31647600) = 11251; of 1056 s 10.65: 11, of saves 176 */
-        {M | P | D | S, 1, 0, INTERVAL_STORE, 31647600, 11250, 176, 0},
-        /* Without a partner nodes need the disk: sqrt(2 * 0.2 * 106814) = 206.70; of 66 s
-         * 3.13: 3 */
-        {M | D | S, 1, 0, INTERVAL_DISK, 106814, 206.5, 3, 1},
-        /* Without a store nothing helps where the filesystem is lost: 1 / (1/111600 +
-         * 1/2703600) = 107176; sqrt(2 * 0.2 * that) = 207.05 */
-        {M | D, 1, 0, INTERVAL_DISK, 107176, 206.85, 3, 1},
-        /* Two runs gone on with: 111600/2 = 55800 and a third of 2703600: 55800. With
-         * nodes 1 / (1/45111600 + 1/55800) = 55731; sqrt(2 * 0.2 * that) = 149.31 */
-        {M | D, 0, 2, INTERVAL_DISK, 55731, 149.11, 2, 2},
+        /* 1 / (1/78300 + 1/336600 + 1/2361600) = 61859; sqrt(2 * 0.05 * that) = 78.65,
+         * with Daly's terms 78.62; of 66 s that is 1.19: 1 */
+        {M | P | D | S, 1, 0, INTERVAL_PARTNER, 61859, 78.62, 1, 1},
+        /* 1 / (1/336600 + 1/2361600) = 294609; sqrt(2 * 0.2 * that) = 343.28, 343.15;
+         * of 66 s 5.20: 5 */
+        {M | P | D | S, 1, 0, INTERVAL_DISK, 294609, 343.15, 5, 0},
+        /* sqrt(2 * 2 * 2361600) = 3073.5, 3072.2; of 330 s 9.31: 9, of saves 45 */
+        {M | P | D | S, 1, 0, INTERVAL_STORE, 2361600, 3072.2, 45, 0},
+        /* Without a partner nodes need the disk: sqrt(2 * 0.2 * 61859) = 157.30, 157.17;
+         * of 66 s 2.38: 2 */
+        {M | D | S, 1, 0, INTERVAL_DISK, 61859, 157.17, 2, 1},
+        /* Without a store nothing helps where the filesystem is lost: 1 / (1/78300 +
+         * 1/336600) = 63523; sqrt(2 * 0.2 * that) = 159.40, 159.27 */
+        {M | D, 1, 0, INTERVAL_DISK, 63523, 159.27, 2, 1},
+        /* Two runs gone on with: 111600/2 = 55800, less than 336600/3. With nodes
+         * 1 / (1/156600 + 1/55800) = 41141; sqrt(2 * 0.2 * that) = 128.28, 128.15 */
+        {M | D, 0, 2, INTERVAL_DISK, 41141, 128.15, 2, 2},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -115,7 +115,7 @@ static void test_bounds(void)
     interval_levels(&f, l);
     ok(l[INTERVAL_DISK].best_s > 3600 && l[INTERVAL_DISK].seconds < 3700,
        "nobody loses more than an hour");
-    f.took_s[INTERVAL_STORE] = 30000;
+    f.took_s[INTERVAL_STORE] = 60000;
     interval_levels(&f, l);
     ok(l[INTERVAL_STORE].best_s > DAY && l[INTERVAL_STORE].seconds < 1.1 * DAY,
        "nor more than a day with all of the filesystem");
@@ -166,7 +166,7 @@ static void test_explain(void)
 
     interval_levels(&f, l);
     interval_level_explain(&f, &l[INTERVAL_DISK], text);
-    is_str(text, "one save in 16, 17m36s: sqrt(2 x 0.2 s x 28d19h) = 16m38s, needed 0 "
+    is_str(text, "one save in 5, 5m30s: sqrt(2 x 0.2 s x 3d09h) = 5m43s, needed 0 "
            "times in 1d07h", "in words");
     interval_level_explain(&f, &l[INTERVAL_MEMORY], text);
     like(text, "every save, 1m06s: sqrt(2 x 0.2 s x 3h06m) = 1m06s, needed 10 times",

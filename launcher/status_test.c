@@ -313,9 +313,9 @@ static void test_store_ms(void)
     is_int((int)run_status_store_ms(&s, JOB_AUTO), 0, "at once without a plan");
     s.save_plan = (struct status_plan){true, false, 66, 0.2, 11160, 111600, 9};
     run_status_took(&s, INTERVAL_STORE, 40);
-    /* By hand: nodes 45111600 s, runs 2703600, all 31647600: together 2360483 s apart;
-     * sqrt(2 * 2 * that) = 3073 s, with Daly's terms 3071, of 66 s 46.5 */
-    is_int((int)run_status_store_ms(&s, JOB_AUTO), 47 * 66000, "as is planned");
+    /* By hand: nodes 45111600 s, runs 225111600, all 2250111600: together 36963165 s
+     * apart; sqrt(2 * 2 * that) = 12159 s, with Daly's terms 12158, of 66 s 184.2 */
+    is_int((int)run_status_store_ms(&s, JOB_AUTO), 184 * 66000, "as is planned");
     run_status_took(&s, INTERVAL_STORE, 140);
     is_int((int)(s.took_s[INTERVAL_STORE] * 10), 700, "newer ones count for more");
     run_status_took(&s, INTERVAL_STORE, -1);
