@@ -104,6 +104,31 @@ test_environment() {
     is "$status" 0 'a torchrun within a worker' || show
 }
 
+# Three devices that are none: by the list of those that are visible, and by /dev.
+test_gpus() {
+    rm -rf run seen && mkdir seen
+    run env CUDA_VISIBLE_DEVICES=GPU-1,GPU-2,GPU-3 timeout 120 "$MUSTER" torchrun --allow-run-as-root --run-dir=run \
+        --nproc-per-node=gpu --no-python ./touch.sh
+    is "$status,$(seen)" '0,0 1 2 ' 'gpu is one for each of three that are visible' || show
+    if [ "$(id -u)" != 0 ] || ! unshare -m true 2>/dev/null; then
+        skip 'no mount namespace' 2
+        return
+    fi
+    mkdir -p dev/shm dev/pts
+    cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom dev
+    ln -sf /proc/self/fd dev/fd
+    ln -sf /dev/pts/ptmx dev/ptmx
+    touch dev/nvidia0 dev/nvidia1 dev/nvidia2 dev/nvidiactl
+    local word
+    for word in gpu auto; do
+        rm -rf run seen && mkdir seen
+        run env -u CUDA_VISIBLE_DEVICES timeout 120 unshare -m sh -c \
+            'mount --rbind /dev/pts dev/pts && mount --rbind /dev/shm dev/shm && mount --rbind dev /dev && exec "$@"' sh \
+            "$MUSTER" torchrun --allow-run-as-root --run-dir=run --nproc-per-node=$word --no-python ./touch.sh
+        is "$status,$(seen)" '0,0 1 2 ' "$word is one for each of three in /dev" || show
+    done
+}
+
 test_processes() {
     local n
     n=$(env -u OMP_NUM_THREADS nproc)

@@ -74,7 +74,7 @@ test_sum() {
     local case n
     cp "$PY/gloo_allreduce.py" .
     for case in '--nnodes 2 --agent-is-node --nproc-per-node 2:4' \
-        '--agents-per-node 2 --nproc-per-node 3:3'; do
+        '--agents-per-node 2 --nproc-per-node 3:3' '--agents-per-node 3 --nproc-per-node 4:4'; do
         n=${case##*:}
         shared ${case%:*} --set env.GROUP=all -- "$quick" gloo_allreduce.py
         is "$status,$(grep -c "of $n in all: ok" out)" "0,$n" "the sum over ${case%:*}" || show
@@ -173,6 +173,42 @@ test_drift() {
         is "$status" "$end" "and how it ends, $end, is how the run does" || diag "$(cat drift.err)"
     done
     is "$(field failure.rank)" 1 'by its fault alone'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+# with_two OPTION...: two agents with a worker each, that end when there is a file go.
+with_two() {
+    rm -rf run go
+    spawn two "$MUSTER" run --allow-run-as-root --run-dir run --agent-is-node --nproc-per-node 1 --max-restarts 0 "$@" -- \
+        sh -c 'echo $MUSTER_GENERATION $RANK/$WORLD_SIZE; until [ -e go ]; do sleep 0.05; done'
+    two=$spawned
+    ok 'two agents' wait_for 60 eval '[ "$(grep -c "1 [01]/2" two.out)" = 2 ]' || diag "$(cat two.err)"
+    ok 'run' wait_for 60 eval '[ "$(field state)" = Running ]'
+    kill -KILL "$(field nodes.1.agent_pid)"
+}
+
+# One of two is killed, and started again: the job goes on, and ends well.
+test_double_agent_fault_tolerance() {
+    with_two --nnodes 2
+    wait_exit 60 "$two"
+    is "$status" 75 'without one of two that it needs a job stops, to be resumed' || diag "$(cat two.err)"
+    spawn two "$MUSTER" resume --allow-run-as-root run
+    two=$spawned
+    ok 'both are started again' wait_for 60 eval '[ "$(grep -c "2 [01]/2" two.out)" = 2 ]' || diag "$(cat two.err)"
+    : >go
+    wait_exit 60 "$two"
+    is "$status,$(field state),$(field restarts)" 0,Succeeded,0 'and the job ends well' || diag "$(cat two.err)"
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
+# One of one to two is killed: the other is enough.
+test_double_agent_elastic() {
+    with_two --nnodes 1:2 --set elastic.growInterval=1h
+    ok 'the other goes on alone' wait_for 60 grep -q '2 0/1' two.out || diag "$(cat two.err)"
+    : >go
+    wait_exit 60 "$two"
+    is "$status,$(field state)" 0,Succeeded 'and ends well' || diag "$(cat two.err)"
+    is "$(field node_failures),$(field restarts),$(field nodes.1.state)" 1,0,Lost 'without the one that was killed' || show
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
