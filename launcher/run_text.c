@@ -204,6 +204,15 @@ static void put_excluded(struct buf *b, const struct run_status *s)
     }
 }
 
+/* Workers that share muster's collectives between nodes wait for it. */
+static void put_world(struct buf *b, const struct run_status *s)
+{
+    if (s->mpi_late > s->mpi_epoch && !s->verdict.is_set) {
+        buf_puts(b, "  MPI world   mpirun has not made one in time, and is run again; see "
+                 "mpirun.log\n");
+    }
+}
+
 static void put_late(struct buf *b, const struct run_status *s)
 {
     uint64_t now_ns = clock_wall_ns();
@@ -302,6 +311,7 @@ void run_text_head(struct buf *b, const struct run_view *v)
     put_progress(b, s);
     put_slow(b, s);
     put_excluded(b, s);
+    put_world(b, s);
     if (s->verdict.is_set) {
         buf_printf(b, "  exit status %d%s", s->verdict.exit_status,
                    s->verdict.is_resumable ? ", resumable" : "");

@@ -30,11 +30,13 @@ ok 'which is told, by a name, when its time is over' \
 like "$(cat run.err)" 'no MPI world in 18 s' 'after six leases'
 ok 'the state has it' wait_for 30 eval '[ "$(field mpi_late)" -ge 2 ]'
 late=$(field mpi_late)
+like "$("$MUSTER" status run)" 'MPI world   mpirun has not made one in time' 'as muster status says'
 : >pass
 ok 'another one is made' wait_for 180 joined_after "$late" || diag "$(cat run.err; tail -n 20 run/mpirun.log)"
 trains 'and the workers go on' $(($(field step) + 20))
 is "$(field generation):$(field restarts):$(field node_failures)" 1:0:0 'the same ones'
 is "$(held)" '' 'nothing is left of what hung'
+unlike "$("$MUSTER" status run)" 'MPI world' 'nor to be told'
 "$MUSTER" cancel run >cancel.out 2>&1
 wait_exit 120 "$runner"
 is "$status" 130 'until they are cancelled' || diag "$(cat run.err)"
