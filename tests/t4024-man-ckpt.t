@@ -35,7 +35,7 @@ for pattern in (call, struct):
     told("not in the page", ours, theirs)
     told("not in the header", theirs, ours)
 ours, theirs = (set(word.findall(text)) for text in (header, page))
-elsewhere = {"MUSTER_CKPT_H", "MUSTER_CHECKPOINT_DIR"}
+elsewhere = {"MUSTER_CKPT_H", "MUSTER_CHECKPOINT_DIR", "MUSTER_CKPT_CHECK"}
 told("not in the page", ours, theirs | elsewhere)
 told("not in the header", theirs, ours | elsewhere)
 END
