@@ -6,10 +6,10 @@
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command mpirun
-rig_hosts_up
+rig_hosts_up --hosts node1,node2,node3,node4,node5
 cd "$SHARED" || bail_out "no $SHARED"
 worker=$MUSTER_BUILDDIR/tests/lib/snap_worker
-four=node1,node2,node3,node4
+hosts=node1,node2,node3,node4
 
 field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
 shows() { "$MUSTER" status "$SHARED/run" | grep -q "$1"; }
@@ -24,7 +24,7 @@ start() {
     local n=$1
     shift
     cd "$SHARED" && rm -rf run ck
-    spawn run on node1 timeout 250 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four --nproc-per-node 1 "$@" -- "$worker" "$SHARED/ck" "$n"
+    spawn run on node1 timeout 250 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $hosts --nproc-per-node 1 "$@" -- "$worker" "$SHARED/ck" "$n"
     runner=$spawned
     ok 'four workers save' wait_for 60 times 'held 20' 4 || show_run
     : >run/partner
@@ -105,6 +105,54 @@ test_lead_stopped() {
     is "$(for s in $told; do [ -e "$s/COMMIT" ] || echo "$s"; done)" '' 'and all of them are there' || show_run
     run "$MUSTER" ckpt verify ck
     is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
+}
+
+# hang HOST NAME: what its agent syncs does not come to an end.
+hang() {
+    spawn "$2" strace -f -qq -p "$(agent_of "$1")" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o "$2.trace"
+    ok "the disk of $1 hangs" wait_for 60 test -s "$2.trace" || diag "$(cat "$2.err")"
+}
+
+# Memory of an older job's rank 2: the agent was killed, so nobody has removed it.
+keep_stale() {
+    local pid
+    spawn old on node5 "$MUSTER" run --allow-run-as-root --run-dir old --nproc-per-node 3 -- "$worker" "$SHARED/ck.old" 480000
+    ok 'an older job has saved' wait_for 60 eval '[ "$(grep -c "held [1-9]" old.out)" -ge 9 ]' || diag "$(cat old.out old.err)"
+    for pid in $(agent_of node5); do kill -STOP "$pid"; done
+    old=muster-$(id -u)-$(json id old/run.json)
+    on node5 sh -c "cp /dev/shm/$old/snap-0-2-0 '$SHARED/stale'"
+    for pid in $(agent_of node5); do kill -KILL "$pid"; done
+    wait_exit 60 "$spawned"
+    ok 'and left memory' test -s "$SHARED/stale"
+}
+
+# Both of a pair are lost with what only they had: the others, and a spare where an older
+# job has left memory of the same rank, go on from what is on the disk.
+test_pair_lost() {
+    local last dir old
+    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 13; return; }
+    keep_stale
+    hosts=node1,node2,node3,node4,node5 start 480000 --nnodes 3:4 --set elastic.spares=1 --set heartbeat.timeout=3s --set checkpoint.keep=100000
+    dir=/dev/shm/muster-$(id -u)-$(json id run/run.json)
+    on node5 sh -c "mkdir -m 700 -p $dir && cp stale $dir/snap-0-2-0 && chmod 600 $dir/snap-0-2-0"
+    hang node3 third
+    hang node4 fourth
+    ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
+    last=$(newest)
+    hosts link_down node3
+    hosts link_down node4
+    hosts power_off node3
+    hosts power_off node4
+    ok 'both of a pair are lost: three go on from the disk' wait_for 120 times "from $last" 3 || show_run
+    is "$(field nodes.4.host)" node5 'one of them where the stale memory is'
+    ok 'which is memory for its own saves' wait_for 60 eval "on node5 sh -c '! cmp -s stale $dir/snap-0-2-0'" || diag "$(shm_of node5)"
+    : >run/go
+    wait_exit 120 "$runner"
+    is "$status" 0 'the run ends well' || show_run
+    is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right, and none of it stale'
+    run "$MUSTER" ckpt verify ck
+    is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
+    is "$(on node5 sh -c 'ls /dev/shm | grep muster-')" "$old" 'no memory of the run is left there'
 }
 
 run_cases
