@@ -135,8 +135,9 @@ void member_follow(struct member *m, struct member_actions *ret)
         }
         return;
     case ORDER_RUN:
+        /* A word of a newer view makes no order of an older one good again. */
         if ((!m->workers.alive || MUTANT(10)) && !m->lapsed &&
-            !m->is_strange) {
+            !m->is_strange && m->order.view.number >= m->report.floor) {
             start_workers(m, ret);
         }
         return;

@@ -550,9 +550,37 @@ static void test_waiting(void)
     member_destroy(t.m);
 }
 
+/* It had no word of the lead when it was to run, and then follows another. */
+static void test_old_order(void)
+{
+    struct member_config config = {
+        .rank = 1, .n_procs = 2, .host = "n1", .lease_ms = 10000,
+        .waits = true, .join_ms = 60000, .linger_ms = 300, .margin_ms = 2000};
+    struct bench t = {.now_ms = 1000, .n_procs = {2, 2}};
+    struct order o = {.serial = 1, .generation = 1, .step = ORDER_PREPARE,
+                      .view = {.number = 1}};
+
+    if (member_create(&config, t.now_ms, &t.m, NULL) < 0) {
+        bail_out("no member");
+    }
+    (void)step(&t, (struct member_event){.type = MEMBER_PROMISE, .floor = 1,
+                                         .heard_ms = MEMBER_NEVER});
+    (void)order(&t, o);
+    o.step = ORDER_RUN;
+    o.serial++;
+    (void)order(&t, o);
+    ok(!t.a.start, "no word, no workers");
+    (void)step(&t, (struct member_event){.type = MEMBER_PROMISE, .floor = 2,
+                                         .heard_ms = MEMBER_NEVER});
+    (void)step(&t, (struct member_event){.type = MEMBER_WORD});
+    ok(!t.a.start, "a word of a newer view makes no older order good");
+    member_destroy(t.m);
+}
+
 int main(void)
 {
     test_success();
+    test_old_order();
     test_store();
     test_orders();
     test_no_processes_here();

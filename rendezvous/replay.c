@@ -214,6 +214,7 @@ int replay_log(struct replay *r, const void *data, size_t len, struct error *e)
     struct steps_reader reader;
     struct core c = {.all = r};
     _free_ struct step *s = calloc(1, sizeof(*s));
+    uint64_t before = r->n_steps;
     size_t at = 0;
     int rc = s ? steps_open(data, len, &reader, e)
                : error_set(e, ENOMEM, "replay");
@@ -229,8 +230,8 @@ int replay_log(struct replay *r, const void *data, size_t len, struct error *e)
         r->n_steps++;
         step_release(s);
         if (rc < 0) {
-            error_wrap(e, "step %llu, at byte %zu", (unsigned long long)r->n_steps,
-                       at);
+            error_wrap(e, "step %llu, at byte %zu",
+                       (unsigned long long)(r->n_steps - before), at);
         }
     }
     core_release(&c);

@@ -2,7 +2,6 @@
 /*
  * A simulated run whose lead can be lost: heirs, leads and members as they ship,
  * on agents that find each other as the control tree does, with one process each.
- * on agents that find each other as the control tree does, with one process each.
  * Networks are cut in two, or one way only, and heal; agents are killed and stopped,
  * and others come in their place; clocks drift and step; the arbiter answers late, or
  * never, or has done what it did not tell, or lies. The same seed gives the same run.

@@ -6,7 +6,8 @@
  * be faster than the loop that learns that another one leads.
  *
  * The rule: just before it takes effect the lead has to be in office
- * (heir_is_in_office()), and to have ordered nothing newer than that generation.
+ * (heir_is_in_office()), and to have ordered nothing newer than that generation. What
+ * was begun in another view is void: others may have led in between.
  */
 #include <config.h>
 
@@ -25,7 +26,7 @@ static void begin(struct split *s, struct split_agent *lead, enum split_type typ
     split_push(s, (struct split_event){
         .at_ms = s->now_ms + split_pick(s, 1, s->lease_ms * 2), .seq = ++s->seq,
         .type = (uint8_t)type, .to = split_rank(s, lead), .tag = generation,
-        .rank = is_in_office(s, lead)});
+        .from = heir_view(lead->heir)->number, .rank = is_in_office(s, lead)});
 }
 
 /* A worker has saved: the lead that its agent follows hears of it, if it can. */
@@ -46,7 +47,9 @@ void split_on_effect(struct split *s, struct split_event *e)
     const char *what = e->type == SP_COMMIT ? "commit" : "upload";
     bool may = MUTANT(126) ? e->rank : is_in_office(s, a);
 
-    if (!a->alive || !a->lead || !may || e->tag < a->ordered_run) {
+    if (!a->alive || !a->lead || !may ||
+        e->from != heir_view(a->heir)->number ||
+        e->tag < a->ordered_run) {
         s->n_void++;
         return;
     }
