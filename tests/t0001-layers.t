@@ -204,6 +204,8 @@ for line in open('tests/README.md', encoding='utf-8'):
             continue
         name = unit + '.c' if unit else next(iter(glob.glob(f'tests/{script}-*.t')), script)
         text = open(name, encoding='utf-8').read() if os.path.exists(name) else ''
+        for lib in re.findall(r'tests/lib/[\w-]+\.sh', text):  # cases that scripts share
+            text += open(lib, encoding='utf-8').read()
         if not text:
             print(f'no {name}')
 END
