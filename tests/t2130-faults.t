@@ -278,10 +278,11 @@ END
     protocol=$(sed -n 's/.*COMPANION_VERSION = \([0-9]*\),.*/\1/p' "$MUSTER_SRCDIR/comm/companion.h")
     start_run --nnodes 2 --agent-is-node --nproc-per-node 1 --log-prefix none -- \
         sh -c '[ $RANK = 0 ] || exec sleep 1000; until [ -e socket ]; do sleep 0.1; done
-               python3 feign.py $(cat socket); python3 feign.py $(cat socket) daemon; exec sleep 1000'
+               { read -r path; read -r version; read -r rest; } <socket
+               python3 feign.py "$path" "$version" $rest; python3 feign.py "$path" "$version" $rest daemon; exec sleep 1000'
     is $? 0 'a run of two agents'
     socket=$(find "${TMPDIR:-/tmp}" -path "*$id/mpi-0" 2>/dev/null)
-    printf '%s' "$socket $version 99 $protocol" >socket.new && mv socket.new socket
+    printf '%s\n' "$socket" "$version" "99 $protocol" >socket.new && mv socket.new socket
     ok 'two ask' wait_for 60 eval '[ $(wc -l <run.out) = 2 ]' || diag "$(cat run.out run.err)"
     is "$(grep -ac 'it comes from a worker of this agent' run.out)" 2 'a worker is refused, and so is a daemon that it made' || diag "$(cat run.out)"
     run python3 feign.py "$socket" "$version" 99 "$protocol"
