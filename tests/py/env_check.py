@@ -30,6 +30,9 @@ PAIRS = (
 # What launchers leave behind, and would make MPI or JAX in a worker go wrong.
 ABSENT_PREFIXES = ("PMIX_", "PMI_", "ORTE_", "PRTE_", "OMPI_MCA_ess", "OMPI_MCA_orte_")
 
+# But for how the user has an mpirun of theirs set up.
+USERS_OWN = ("PRTE_MCA_", "PMIX_MCA_")
+
 
 def wrong_numbers(env):
     numbers = {}
@@ -58,6 +61,8 @@ def wrong_texts(env):
     for name, value in env.items():
         if name == "OMPI_MCA_orte_hnp_uri" and value.startswith("0.0;tcp"):
             continue  # muster's own word to JAX
+        if name.startswith(USERS_OWN):
+            continue
         if name.startswith(ABSENT_PREFIXES):
             yield f"{name} is left over"
 
