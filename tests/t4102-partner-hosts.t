@@ -79,6 +79,7 @@ test_node_lost() {
     go_home 'the run ends well'
     is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right, to the last bit'
     ok "nothing is left of what made the disk hang" wait_for 60 gone "$tracer"
+    hosts power_on node2
 }
 
 # It goes on when others have saved under another lead: nothing that they were told of is
@@ -108,10 +109,8 @@ test_lead_stopped() {
 }
 
 # hang HOST NAME: what its agent syncs does not come to an end.
-hang() {
-    spawn "$2" strace -f -qq -p "$(agent_of "$1")" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o "$2.trace"
-    ok "the disk of $1 hangs" wait_for 60 test -s "$2.trace" || diag "$(cat "$2.err")"
-}
+hang() { spawn "$2" strace -f -qq -p "$(agent_of "$1")" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o "$2.trace"; }
+hangs() { ok "the disk of $1 hangs" wait_for 60 test -s "$2.trace" || diag "$(cat "$2.err")"; }
 
 # Memory of an older job's rank 2: the agent was killed, so nobody has removed it.
 keep_stale() {
@@ -135,8 +134,11 @@ test_pair_lost() {
     hosts=node1,node2,node3,node4,node5 start 480000 --nnodes 3:4 --set elastic.spares=1 --set heartbeat.timeout=3s --set checkpoint.keep=100000
     dir=/dev/shm/muster-$(id -u)-$(json id run/run.json)
     on node5 sh -c "mkdir -m 700 -p $dir && cp stale $dir/snap-0-2-0 && chmod 600 $dir/snap-0-2-0"
+    # Of both before one of them holds up the saves of all.
     hang node3 third
     hang node4 fourth
+    hangs node3 third
+    hangs node4 fourth
     ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
     last=$(newest)
     hosts link_down node3

@@ -155,6 +155,7 @@ test_busy() {
     rules '{"fail": {"match": "^PUT .*busy", "times": 1, "status": 503, "code": "SlowDown"}}'
     once=once
     AWS_MAX_ATTEMPTS=1 start busy
+    once=
     told checkpoint_trouble 'was not taken to s3://bucket/busy: .*SlowDown.*; again in 10' 'a store that is busy is asked again'
     go_home
     is "$(stored busy)" "$(newest)" 'at the latest when the run ends'
@@ -200,23 +201,23 @@ test_lead() {
 test_lead_stopped() {
     local pid old n
     rm -rf ck
-    rules '{"fail": {"match": "^PUT .*late", "times": 1, "status": 503, "code": "SlowDown", "retry_after": 20}}'
-    start late --nnodes 1:2 --agent-is-node --set heartbeat.timeout=1s --set limits.nodeFailures=1 --set checkpoint.storeKeep=2
-    ok 'the lead pushes' wait_for 20 grep -q 'PUT .*late' log || diag "$(cat late.err)"
+    rules '{"fail": {"match": "^PUT .*paused", "times": 1, "status": 503, "code": "SlowDown", "retry_after": 20}}'
+    start paused --nnodes 1:2 --agent-is-node --set heartbeat.timeout=1s --set limits.nodeFailures=1 --set checkpoint.storeKeep=2
+    ok 'the lead pushes' wait_for 20 grep -q 'PUT .*paused' log || diag "$(cat paused.err)"
     pid=$(pushes)
     old=$(field nodes.0.agent_pid)
     kill -STOP $pid "$old"
-    ok 'and is stopped: another one leads' wait_for 60 eval '[ "$(field lead)" = 1 ]' || diag "$(tail -n 30 late.err)"
-    n=$(grep -c checkpoint_stored late/events.jsonl)
-    ok 'and pushes' wait_for 60 eval '[ "$(grep -c checkpoint_stored late/events.jsonl)" -ge $((n + 3)) ]' || diag "$(tail -n 30 late.err)"
+    ok 'and is stopped: another one leads' wait_for 60 eval '[ "$(field lead)" = 1 ]' || diag "$(tail -n 30 paused.err)"
+    n=$(grep -c checkpoint_stored paused/events.jsonl)
+    ok 'and pushes' wait_for 60 eval '[ "$(grep -c checkpoint_stored paused/events.jsonl)" -ge $((n + 3)) ]' || diag "$(tail -n 30 paused.err)"
     rules '{}'
     kill -CONT $pid
     ok 'what the first one had started comes to its end late' wait_for 120 eval '[ "$(ps -o stat= -p '"$pid"' | cut -c 1)" = Z ]' || diag "$(ps -o pid,stat,args -p $pid)"
     kill -CONT "$old"
-    ok 'and it leaves when it goes on' wait_for 60 gone "$old" || diag "$(tail -n 30 late.err)"
+    ok 'and it leaves when it goes on' wait_for 60 gone "$old" || diag "$(tail -n 30 paused.err)"
     go_home
-    is "$(stored late | tail -n 1):$(stored late | wc -l)" "$(newest):2" 'the newest are in the store at the end' || diag "$(stored late)"
-    run "$MUSTER" ckpt verify s3://bucket/late -o json
+    is "$(stored paused | tail -n 1):$(stored paused | wc -l)" "$(newest):2" 'the newest are in the store at the end' || diag "$(stored paused)"
+    run "$MUSTER" ckpt verify s3://bucket/paused -o json
     is "$status:$(grep -c '"state": "whole"' out)" 0:2 'whole' || show
 }
 
