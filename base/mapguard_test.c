@@ -140,7 +140,11 @@ int main(void)
     mapguard_install();
     mapguard_install();
     test_cut();
-    test_threads();
+    if (TAP_FINDS_RACES) {
+        skip("memory that is replaced while it is read is a race");
+    } else {
+        test_threads();
+    }
     test_others();
     return tap_done();
 }

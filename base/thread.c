@@ -117,6 +117,7 @@ void thread_apart(void (*body)(void *arg), void *arg)
 struct patient {
     struct call call;
     sem_t is_done;
+    atomic_bool has_returned; /* what it did before is seen by who sees that */
     atomic_bool is_left;
 };
 
@@ -133,6 +134,7 @@ static void *run_patient(void *arg)
     struct patient *p = arg;
 
     p->call.body(p->call.arg);
+    atomic_store(&p->has_returned, true);
     sem_post(&p->is_done);
     leave(p);
     return NULL;
@@ -153,7 +155,7 @@ static bool wait_done(struct patient *p, unsigned ms)
     do {
         rc = sem_clockwait(&p->is_done, CLOCK_MONOTONIC, &until);
     } while (rc < 0 && errno == EINTR);
-    return rc == 0;
+    return rc == 0 && atomic_load(&p->has_returned);
 }
 
 bool thread_call_within(void (*body)(void *arg), void *arg, unsigned ms)

@@ -433,7 +433,11 @@ int main(void)
     test_failures();
     test_fork();
     test_team();
-    test_check();
+    if (TAP_FINDS_RACES) {
+        skip("memory that is changed while it is copied is a race");
+    } else {
+        test_check();
+    }
     test_alone();
     close(root_fd);
     fs_remove_tree(root, NULL);

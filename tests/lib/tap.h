@@ -32,6 +32,13 @@ bool tap_like(const char *file, int line, const char *got, const char *part,
 /* A line of comment in the output. */
 void diag(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* The thread sanitizer finds races, also those that a test is about. */
+#ifdef __SANITIZE_THREAD__
+enum { TAP_FINDS_RACES = 1 };
+#else
+enum { TAP_FINDS_RACES = 0 };
+#endif
+
 /* One skipped case, with the reason. */
 void skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
 
