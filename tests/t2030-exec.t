@@ -132,7 +132,7 @@ test_python_only() {
     fails 126 'Python reads its program from stdin' 'stdin' --python-only -- python3 - x
     fails 126 'env changes the environment (A=b)' 'env that sets' --python-only -- env A=b python3 x
     fails 127 "cannot run nopython: not found in PATH ($PATH)" 'none' --python-only -- nopython x
-    if command -v strace >/dev/null && strace -qq -o /dev/null true 2>/dev/null; then
+    if can_trace; then
         python '"python3", "-c", "pass"' python3 x.py a b
         python '"python3", "-u", "-Wignore", "-X", "dev", "-c", "pass"' python3 -u -Wignore -X dev -m mod -E
         python '"python3", "-u", "-c", "pass"' python3 -um mod

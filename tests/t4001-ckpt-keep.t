@@ -82,7 +82,7 @@ test_damaged() {
 
 # COMMIT first: a removal that is cut leaves no checkpoint that looks like one.
 test_order() {
-    strace -qq -o /dev/null true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 3; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }
     made
     run strace -f -qq -o trace -e trace=unlinkat,rmdir,fsync -e inject=unlinkat:signal=KILL:when=2 \
         "$MUSTER" ckpt prune p --keep 4
@@ -142,7 +142,7 @@ test_cp() {
 
 # Killed at each of its writes, a copy leaves nothing that passes for a checkpoint.
 test_cp_killed() {
-    strace -qq -o /dev/null true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 2; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }
     local n=0 bad=0 state
     made
     while
@@ -157,6 +157,7 @@ test_cp_killed() {
         [ $n -lt 50 ] || break
     done
     num $n -ge 8 'killed at each of them'
+    num $n -lt 50 'until there is none left'
     is "$bad" 0 'it leaves one that is whole, or none'
 }
 

@@ -162,7 +162,7 @@ test_reference() {
 
 # A disk that is full, and a kill in the middle.
 test_cut() {
-    strace -qq -o /dev/null true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 6; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 6; return; }
     run strace -f -qq -o /dev/null -e inject=fallocate:error=ENOSPC "$MUSTER" ckpt convert "ck/$step" cut
     is "$status" 1 'a full disk'
     like "$(cat err)" 'No space left' 'is told'

@@ -101,7 +101,7 @@ test_worker_dies_copying() {
 # Workers that start again wait for what was saved, however slow its disk is.
 test_slow_disk() {
     local run tracer
-    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 6; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 6; return; }
     start --nnodes 1 --max-restarts 1
     run=$spawned
     told 'two workers save' 'held 20' 2
@@ -123,7 +123,7 @@ test_slow_disk() {
 # alone is slow.
 test_skip() {
     local run tracer skipped
-    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || { skip 'no strace: see scripts/install-deps' 7; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 7; return; }
     start --nnodes 2
     run=$spawned
     told 'four workers save' 'held 20' 4

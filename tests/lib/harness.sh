@@ -266,6 +266,13 @@ wait_inner() {
 # sanitized: what is under test was built with a sanitizer.
 sanitized() { grep -qE '^#define SANITIZER' "$MUSTER_BUILDDIR/config.h" 2>/dev/null; }
 
+# can_trace: strace works here, delays and failures included. What it traces from here
+# on looks for no leaks at its end: a sanitizer would have to trace it for that itself.
+can_trace() {
+    strace -qq -o /dev/null -e inject=fsync:delay_enter=1 true 2>/dev/null || return
+    export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+}
+
 # run_alive RUNID: "pid command" of each live process of that run, found by the
 # run id in its environment, whatever its session, parent or namespace.
 run_alive() {
