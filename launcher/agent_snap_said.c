@@ -4,7 +4,11 @@
 
 #include "launcher/agent_snap_priv.h"
 
+#include "ckpt/step.h"
+
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +22,27 @@ bool agent_snap_has_own(const struct agent_snap *p)
     return s != NULL;
 }
 
+/* The lead knows; but whoever leads next hears it from members alone. */
+static void remember(struct agent *a, const struct snap_head *head)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+    struct member_event event = {.type = MEMBER_SAVED, .text = path,
+                                 .step = (int64_t)head->step,
+                                 .generation = head->generation};
+
+    step_name(head->step, head->uuid, name);
+    snprintf(path, sizeof(path), "%s/%s", head->root, name);
+    if (strlen(path) < ORDER_PATH_BYTES) {
+        agent_member_soon(a, &event);
+    }
+}
+
 void agent_snap_settled(struct agent *a, const char *uuid, int error,
                         const char *why)
 {
     struct agent_snap *p = a->snap;
     struct saved **at = p ? &p->saved : NULL;
-    uint64_t step = 0;
+    struct snap_head head = {0};
 
     while (at && *at) {
         struct saved *s = *at;
@@ -33,7 +52,7 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
             continue;
         }
         *at = s->next;
-        step = s->head.step;
+        head = s->head;
         if (!s->is_copy) {
             agent_snap_tell_worker(a, s->head.rank, uuid,
                                    error ? WORKER_SNAP_NONE : WORKER_SNAP_DURABLE,
@@ -45,7 +64,10 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
         return;
     }
     snap_hold_settle(p->hold, uuid, !error);
-    agent_partner_settled(p, uuid, step, !error);
+    agent_partner_settled(p, uuid, head.step, !error);
+    if (head.uuid[0] && !error) {
+        remember(a, &head);
+    }
     agent_snap_keep_telling(p);
     if (!agent_snap_has_own(p) && p->waits) {
         struct crew *c = p->waits;

@@ -192,6 +192,24 @@ test_lead_lost() {
     ok 'no memory is left, of the killed agent either' test ! -e "$(shm)"
 }
 
+# It says that a save is a checkpoint, and is gone: whoever leads next has heard as much.
+test_lead_lost_at_once() {
+    local last
+    mkdir -p path
+    printf '#!/bin/sh\necho "path $MUSTER_RESUME_PATH"\nexec %s "$@"\n' "$worker" >path/worker
+    chmod +x path/worker
+    program=$PWD/path/worker start --nnodes 1:2 --set limits.nodeFailures=1
+    told 'four workers save' 'held 20' 4
+    field nodes.0.agent_pid >fell
+    mv fell run/fell
+    ok 'the lead is lost just after a save has got to the disk' wait_for 60 grep -qrs 'fells at' run/logs || diag "$(tail -n 30 run.out run.err)"
+    last=$(sed -n 's/.*fells at //p' run/logs/1/*/stdout)
+    told 'two go on' 'path .*/step-' 2
+    num "$((10#$(sed -n 's,.*path .*/step-\([0-9]*\)-.*,\1,p' run.out | sort -n | head -n 1)))" -ge "$last" 'from that one, or a later one' ||
+        diag "$(tail -n 30 run.out run.err run/events.jsonl)"
+    go_home
+}
+
 # A worker that cuts the memory which its agent holds for it spoils its own saves, and
 # neither its agent nor the run.
 test_cut() {

@@ -194,7 +194,8 @@ test_lead() {
     told checkpoint_stored led 'another one leads, and pushes'
     is "$(field lead)" 1 'from then on'
     go_home
-    is "$(stored led | tail -n 1)" "$(newest)" 'to the last one'
+    is "$(stored led | tail -n 1)" "$(newest)" 'to the last one' ||
+        diag "$(find ck -name COMMIT | sort | tail -n 4; s3_do keys bucket led; tail -n 30 led/events.jsonl led.err)"
 }
 
 # One that is stopped with what pushes for it goes on when the next lead has taken newer

@@ -15,6 +15,8 @@
  * With "cut" the last rank cuts all that its agent has of it, once it has saved.
  * With "store" all wait until each save is in the store, and say "stored STEP".
  * With "partner" all wait for copies of each save, and say "copied STEP".
+ * With "fell", in which there is a process id, the last rank kills that one as soon as
+ * its next save is on the disk, and says "fells at STEP".
  * A JSON value `far` is saved along: how far the step is from 30.
  */
 #include <config.h>
@@ -146,6 +148,28 @@ static void cut(int64_t step)
     fflush(stdout);
 }
 
+static void fell(int64_t step, uint64_t save)
+{
+    char path[4096];
+    FILE *f;
+    int pid = 0;
+
+    if (muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
+        return;
+    }
+    snprintf(path, sizeof(path), "%s/fell", muster_run_dir(m));
+    f = fopen(path, "r");
+    if (f && fscanf(f, "%d", &pid) == 1 && pid > 1) {
+        kill(pid, SIGKILL);
+        printf("fells at %" PRId64 "\n", step);
+        fflush(stdout);
+        unlink(path);
+    }
+    if (f) {
+        fclose(f);
+    }
+}
+
 /* The last rank, once, where it is told to. */
 static void die(const char *dir, int64_t step, uint64_t save)
 {
@@ -155,6 +179,9 @@ static void die(const char *dir, int64_t step, uint64_t save)
     if (there_is("spoil")) {
         spoil(dir, step, save);
         raise(SIGKILL);
+    }
+    if (there_is("fell")) {
+        fell(step, save);
     }
     if (there_is("die")) {
         printf("dies at %" PRId64 "\n", step);
