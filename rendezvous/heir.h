@@ -32,7 +32,13 @@
  *    newer majority are silent or free, so that it runs nothing more. That holds as
  *    long as nobody who is bound elsewhere is left out of the silent: of the dead only
  *    who was bound to this lead when it ended (lead_may_stray()).
- *  - Of one view number there is one view that takes effect.
+ *  - Of one view number there is one view that takes effect. So whoever claims the next
+ *    counts those alone that have promised to obey none of the number before it, which
+ *    are those that were bound to it; also where it has read only in the run directory
+ *    who has that number. Then it tells those below (ORDER_VIEW), also who comes later:
+ *    they are bound by that view as it is, find its lead or are free of it when a lease
+ *    is over, and follow from there. To be told stops no worker, renews no lease of one,
+ *    and changes nothing of what is known of the run.
  *  - Serials of orders begin with the number of their view, and a generation
  *    is larger than any that the camp knows of.
  *  - Who knows the end may write it down, alone: for it any one is a rival.
@@ -172,9 +178,10 @@ struct heir_actions {
     bool quit;       /* our lead leads no more: destroy it */
     const struct follow *follow; /* send upward, or NULL; valid until next step */
     uint32_t seek;   /* look for that rank first, or HEIR_NO_RANK */
-    const struct order *order; /* an END that was found: give it to the member
-                                  (MEMBER_ORDER), and publish it to all below; or
-                                  NULL; valid until the next step */
+    const struct order *order; /* an END, or a view, that was found: give it to the
+                                  member (MEMBER_ORDER), and publish it to all
+                                  below, and who comes later, if its serial is the
+                                  newest; or NULL; valid until the next step */
     const struct view *claim; /* claim it, and answer CLAIMED; or NULL */
     const struct heritage *lead; /* take the lead: lead_create() with it, then
                                     give it the kept reports; or NULL */

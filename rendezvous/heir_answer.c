@@ -16,18 +16,31 @@ static void take_end(struct heir *h, const struct view *found,
     (void)view_copy(&h->view, found); /* only the verdict matters now */
     heir_learn_end(h, found->status, found->reason);
     if (!h->member_has_end) {
-        h->end = (struct order){
+        h->told = (struct order){
             .serial = ((uint64_t)found->number << ORDER_SERIAL_BITS) + 1,
             .generation = h->known.generation, .step = ORDER_END,
             .stop = ORDER_STOP_FORCE, .status = found->status,
             .view = h->view, /* borrowed */
         };
-        str_copy(h->end.reason, sizeof(h->end.reason), found->reason);
-        ret->order = &h->end;
+        str_copy(h->told.reason, sizeof(h->told.reason), found->reason);
+        ret->order = &h->told;
         h->member_has_end = true;
     }
     str_copy(h->why, sizeof(h->why), "the run has ended");
     heir_leave(h, ret);
+}
+
+/* Those below have promised nothing of this view yet. The lead of it may be gone: then
+ * this agent is their top again, and counts who is free of it. */
+static void tell_below(struct heir *h, struct heir_actions *ret)
+{
+    h->told = (struct order){
+        .serial = (uint64_t)h->view.number << ORDER_SERIAL_BITS,
+        .step = ORDER_VIEW, .view = h->view /* borrowed */
+    };
+    if (!MUTANT(128)) {
+        ret->order = &h->told;
+    }
 }
 
 /* The view that this agent wanted is another's. */
@@ -44,22 +57,19 @@ static int on_found(struct heir *h, const struct view *found,
         take_end(h, found, ret);
         return 0;
     }
-    if (!view_has(found, h->config.rank) && !MUTANT(113)) {
+    if (!view_has(found, h->config.rank)) {
         snprintf(h->why, sizeof(h->why), "the others go on without this node "
                  "(view %u, led by node %u)", found->number, found->lead);
         heir_leave(h, ret);
         return 0;
     }
-    if (view_copy(&h->view, found) < 0) {
-        return -ENOMEM;
-    }
-    h->state = HEIR_BOUND; /* also to itself, should it have been the one */
-    h->has_stamp = false;
-    h->word_ms = h->now_ms;
     h->has_heard = true;
     h->heard_ms = h->now_ms; /* its lead may be heard of by others */
-    heir_promise(h, found->number, ret);
+    if (heir_bind_unheard(h, found, ret) < 0) {
+        return -ENOMEM;
+    }
     ret->seek = found->lead;
+    tell_below(h, ret);
     return 0;
 }
 

@@ -129,6 +129,34 @@ static void bind(struct heir *h, struct heir_actions *ret)
     heir_promise(h, h->view.number, ret);
 }
 
+int heir_bind_unheard(struct heir *h, const struct view *v,
+                      struct heir_actions *ret)
+{
+    if (view_copy(&h->view, v) < 0) {
+        return -ENOMEM;
+    }
+    h->state = HEIR_BOUND; /* also to itself, should it have been the one */
+    h->has_stamp = false;
+    h->word_ms = h->now_ms;
+    h->claiming = false;
+    heir_promise(h, v->number, ret);
+    return 0;
+}
+
+/* Somebody has read that the view was won. Who has won it learns that from its claim. */
+static int on_told(struct heir *h, const struct view *v, struct heir_actions *ret)
+{
+    if (h->state == HEIR_OUT || v->number <= h->view.number ||
+        v->lead == h->config.rank) {
+        return 0;
+    }
+    if (heir_make_room_for(h, v) < 0) {
+        return -ENOMEM;
+    }
+    ret->quit = h->state == HEIR_LEAD;
+    return heir_bind_unheard(h, v, ret);
+}
+
 /* Who says that this agent leads has read it where nobody wrote it. */
 static bool is_never_won(const struct heir *h, const struct view *v)
 {
@@ -142,6 +170,9 @@ int heir_on_order(struct heir *h, const struct order *o,
     const struct view *v = &o->view;
     bool is_newer = v->number > h->view.number;
 
+    if (o->step == ORDER_VIEW) {
+        return on_told(h, v, ret);
+    }
     if (h->state == HEIR_OUT || v->number < h->floor ||
         v->number < h->view.number ||
         (!is_newer && v->lead != h->view.lead && v->number) ||
@@ -161,7 +192,6 @@ int heir_on_order(struct heir *h, const struct order *o,
     } else if (v->shared != h->view.shared) {
         h->view.shared = v->shared;
     }
-    h->ordered = v->number; /* also of one that the arbiter had told of */
     ret->obey = true;
     return 0;
 }

@@ -33,15 +33,16 @@ int heir_take_follow(struct heir *h, const struct follow *f)
     return 0;
 }
 
-/* Who followed out of an older view than orders have told of since has promised nothing
- * of that one: it may be bound by it. What only the arbiter has said is not known to
- * those below. */
+/* Who followed out of an older view has promised nothing of this one: it may be bound by
+ * it, also where this agent knows of it from the arbiter alone. */
 static bool is_in_camp(const struct heir *h, uint32_t rank)
 {
     const struct camper *c = &h->camp[rank];
+    uint32_t ordered = (uint32_t)(h->known.order_serial >> ORDER_SERIAL_BITS);
 
     return rank == h->config.rank ||
-           (c->follows && (c->view >= h->ordered || MUTANT(121)));
+           (c->follows && (c->view >= h->view.number || MUTANT(121) ||
+                           (MUTANT(127) && c->view >= ordered)));
 }
 
 static void list_camp(struct heir *h)
@@ -163,12 +164,12 @@ void heir_win(struct heir *h, struct heir_actions *ret)
     struct heritage *to = &h->heritage;
     uint64_t heard_ms = camp_heard_ms(h);
 
+    list_camp(h); /* those who are free of the old view */
     if (h->state != HEIR_FREE || view_copy(&h->view, &h->claim) < 0) {
         return;
     }
     h->view.has_verdict = false;
     heard_ms = heard_ms > h->claim_heard_ms ? heard_ms : h->claim_heard_ms;
-    list_camp(h);
     *to = (struct heritage){
         .view = h->view,
         .generation = h->known.generation - MUTANT(106),

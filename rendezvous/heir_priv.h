@@ -37,7 +37,6 @@ struct heir {
     uint32_t n_nodes;      /* that there is room for */
     uint32_t n_known;      /* that this agent knows how to reach */
     struct view view;
-    uint32_t ordered;      /* the newest view that an order was of */
     uint32_t floor;        /* obeys views from this number on */
 
     bool has_stamp;
@@ -70,7 +69,7 @@ struct heir {
 
     struct follow follow;  /* as it was sent last */
     struct heritage heritage;
-    struct order end;      /* found, not heard */
+    struct order told;     /* below, of what the arbiter has told */
     char why[ORDER_TEXT_BYTES];
 };
 
@@ -101,6 +100,9 @@ void heir_leave(struct heir *h, struct heir_actions *ret);
 uint64_t heir_lease_end_ms(const struct heir *h);
 /* The lease ends; or the lead has, and somebody can follow it. */
 void heir_check_bond(struct heir *h, struct heir_actions *ret);
+/* To a view of which its lead has not told. 0 or -ENOMEM. */
+int heir_bind_unheard(struct heir *h, const struct view *v,
+                      struct heir_actions *ret);
 int heir_on_order(struct heir *h, const struct order *o,
                   struct heir_actions *ret);
 void heir_on_word(struct heir *h, const struct heir_event *event,

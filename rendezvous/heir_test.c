@@ -200,6 +200,9 @@ static void test_lost(void)
                              .found = &found});
     ok(!a.leave && a.seek == 3 && a.floor == 2 && !heir_is_free(h),
        "who is named in it looks for its lead");
+    ok(a.order && a.order->step == ORDER_VIEW && a.order->view.number == 2 &&
+           a.order->view.lead == 3 && a.order->serial == 2ull << ORDER_SERIAL_BITS &&
+           a.order->past.ran == 0, "and tells those below whose it is, and no more");
     tick(LEASE_MS);
     ok(heir_is_free(h), "for a lease");
     found.number = 3;
@@ -436,11 +439,61 @@ static void test_deposed(void)
     step((struct heir_event){.type = HEIR_DEPOSED, .found = &found});
     ok(a.quit && !heir_is_lead(h) && !a.leave && a.seek == 1,
        "a lead that is deposed is a member");
+    ok(a.order && a.order->step == ORDER_VIEW && a.order->view.number == 2,
+       "and tells those who obeyed it");
+}
+
+static struct order told(uint32_t number, uint32_t lead)
+{
+    return (struct order){
+        .serial = (uint64_t)number << ORDER_SERIAL_BITS, .step = ORDER_VIEW,
+        .view = {.number = number, .lead = lead, .n_nodes = N, .shared = true}};
+}
+
+/* By one above, who has read it in the run directory. */
+static void test_told(void)
+{
+    struct order order = order_of(1, 0, true, 7, ORDER_RUN);
+
+    open_heir(1, 2);
+    give(order);
+    hear(1, 500, 0);
+    tick(LEASE_MS / 2);
+    give(told(2, 3));
+    ok(a.floor == 2 && a.heard_ms == now_ms - LEASE_MS / 2 && !heir_is_free(h) &&
+           !a.order,
+       "who is told of a view is bound by it");
+    ok(!a.obey, "there is nothing for its member");
+    give(order_of(1, 0, true, 8, ORDER_RUN));
+    ok(!a.obey, "the older lead has nothing more to say");
+    tick(LEASE_MS - 1);
+    ok(!heir_is_free(h), "for a lease of its own");
+    tick(1);
+    ok(heir_is_free(h) && a.floor == 3 && a.follow && a.follow->view == 2,
+       "and follows from there");
+    ok(a.follow->order_serial == order.serial && a.follow->generation == 7 &&
+           a.follow->past.n_restarts == 1, "with what it has heard of the run before");
+    give(told(2, 3));
+    ok(heir_is_free(h) && !a.floor, "it has promised that for good");
+    give(told(3, 1));
+    ok(heir_is_free(h) && !a.floor, "nobody makes it a lead");
+    give(told(3, 2));
+    give(order_of(3, 2, true, 8, ORDER_PREPARE));
+    ok(a.obey && !a.floor, "it obeys the lead of a view that it was told of");
+    open_bound(1, 2, true);
+    step((struct heir_event){.type = HEIR_DEAD, .rank = 3});
+    give(told(2, 3));
+    ok(heir_is_free(h) && a.follow && a.follow->view == 2,
+       "it is free at once where that one is dead");
+    open_heir(0, 2);
+    give(order_of(1, 0, true, 1, ORDER_RUN));
+    give(told(2, 3));
+    ok(a.quit && !heir_is_lead(h), "a lead that is told leads no more");
 }
 
 /* Nodes 2 and 3 followed this one, and then go to another lead with it: by the word of
- * the arbiter, which orders follow. */
-static void test_followed_before(void)
+ * the arbiter, which orders follow, or do not. */
+static void test_followed_before(bool has_order)
 {
     struct view found = {.number = 2, .lead = 0, .shared = true, .n_nodes = N};
 
@@ -453,9 +506,11 @@ static void test_followed_before(void)
     step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_LOST,
                              .found = &found});
     is_int(a.floor, 2, "which is another's");
-    give(order_of(2, 0, true, 2, ORDER_RUN));
-    ok(a.obey, "whose orders it obeys");
-    hear(2, 900, 0);
+    if (has_order) {
+        give(order_of(2, 0, true, 2, ORDER_RUN));
+        ok(a.obey, "whose orders it obeys");
+        hear(2, 900, 0);
+    }
     tick(LEASE_MS);
     ok(heir_is_free(h) && !a.claim, "who followed it before that is none of its camp");
     tick(2 * SETTLE_MS);
@@ -573,7 +628,9 @@ int main(void)
     test_word();
     test_found_dead();
     test_deposed();
-    test_followed_before();
+    test_told();
+    test_followed_before(true);
+    test_followed_before(false);
     test_never_won();
     test_small_majority();
     test_end_is_anybodys();

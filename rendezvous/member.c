@@ -68,7 +68,8 @@ static int on_order(struct member *m, const struct order *order,
 {
     int rc;
 
-    if (order->serial <= m->order.serial && !MUTANT(9)) {
+    if (order->step == ORDER_VIEW ||
+        (order->serial <= m->order.serial && !MUTANT(9))) {
         return 0;
     }
     if (m->fenced) {

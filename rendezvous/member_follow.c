@@ -147,5 +147,7 @@ void member_follow(struct member *m, struct member_actions *ret)
             report_state(m, REPORT_ENDED);
         }
         return;
+    case ORDER_VIEW:
+        return; /* none that a member takes */
     }
 }

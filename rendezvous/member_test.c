@@ -574,6 +574,11 @@ static void test_old_order(void)
                                          .heard_ms = MEMBER_NEVER});
     (void)step(&t, (struct member_event){.type = MEMBER_WORD});
     ok(!t.a.start, "a word of a newer view makes no older order good");
+    o = (struct order){.serial = 2ull << ORDER_SERIAL_BITS, .step = ORDER_VIEW,
+                       .view = {.number = 2}};
+    (void)order(&t, o);
+    ok(!t.a.start && !t.a.send && member_order(t.m)->serial == 2,
+       "nor is it one that the view was won");
     member_destroy(t.m);
 }
 

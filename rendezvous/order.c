@@ -15,6 +15,7 @@ static const char *const step_names[] = {
     [ORDER_RUN] = "run",
     [ORDER_END] = "end",
     [ORDER_LEAVE] = "leave",
+    [ORDER_VIEW] = "view",
 };
 
 static const char *const state_names[] = {
@@ -179,7 +180,7 @@ static void put_run(struct buf *b, const struct order *o)
 
 void order_encode(const struct order *o, struct buf *b)
 {
-    assert(o->step >= ORDER_PREPARE && o->step <= ORDER_LEAVE);
+    assert(o->step >= ORDER_PREPARE && o->step <= ORDER_VIEW);
     wire_put_u8(b, ORDER_FORMAT);
     wire_put_u64(b, o->serial);
     wire_put_u32(b, o->generation);
@@ -198,6 +199,8 @@ void order_encode(const struct order *o, struct buf *b)
     case ORDER_LEAVE:
         wire_put_u8(b, o->status);
         wire_put_str(b, o->reason);
+        break;
+    case ORDER_VIEW:
         break;
     }
     view_put(b, &o->view);
@@ -269,6 +272,9 @@ static int get_body(struct wire_reader *r, struct order *o)
         o->status = wire_get_u8(r);
         wire_get_str(r, o->reason, sizeof(o->reason));
         return 0;
+    case ORDER_VIEW:
+        r->bad = r->bad || o->generation != 0;
+        return 0;
     }
     r->bad = true;
     return 0;
@@ -314,6 +320,7 @@ int order_decode(const void *data, size_t len, struct order *ret,
     }
     rc = get_body(&r, &o);
     rc = rc == 0 ? view_get(&r, &o.view) : rc;
+    r.bad = r.bad || (o.step == ORDER_VIEW && !o.view.number);
     past_get(&r, &o.past);
     if (rc < 0) {
         return error_set(e, -rc, "order for %u nodes", o.n_nodes);

@@ -35,6 +35,10 @@ enum order_step {
     ORDER_RUN = 2,     /* run the workers of `generation` */
     ORDER_END = 3,     /* stop all workers, then report REPORT_ENDED */
     ORDER_LEAVE = 4,   /* the run is over: exit */
+    ORDER_VIEW = 5,    /* no more than that `view` was won: from who has read that in
+                          the run directory, and the same from all who have. Its
+                          serial is older than those of the lead of that view, and
+                          only heirs take it (heir.h) */
 };
 
 enum order_stop {

@@ -36,6 +36,8 @@ static const struct order orders[] = {
     {.serial = 9, .step = ORDER_END, .stop = ORDER_STOP_FORCE, .status = 130,
      .reason = "cancelled"},
     {.serial = 10, .generation = 2, .step = ORDER_LEAVE, .status = 0},
+    {.serial = 2ull << ORDER_SERIAL_BITS, .step = ORDER_VIEW,
+     .view = {.number = 2, .lead = 1, .n_nodes = 2, .shared = true}},
 };
 
 static const struct report reports[] = {
@@ -185,7 +187,7 @@ static void test_out_of_range(void)
         size_t at;
         uint8_t byte;
     } cases[] = {
-        {"step 0", 0, 13, 0},         {"step 5", 0, 13, 5},
+        {"step 0", 0, 13, 0},         {"step 6", 0, 13, 6},
         {"stop 3", 0, 14, 3},         {"broken 2", 0, 19, 2},
         {"store rank", 0, 20, 255},
         {"more gone than there can be", 0, 24, 127},
@@ -246,6 +248,9 @@ static void test_senseless(void)
          {.serial = 1, .step = ORDER_END, .past = {.n_marks = 1}}},
         {"a lead that is no rank",
          {.serial = 1, .step = ORDER_END, .view = {.lead = ORDER_MAX_NODES}}},
+        {"of no view", {.serial = 1, .step = ORDER_VIEW}},
+        {"of a view, and a generation",
+         {.serial = 1, .step = ORDER_VIEW, .generation = 1, .view = {.number = 1}}},
         {"to run on no nodes", {.serial = 1, .generation = 1,
                                 .step = ORDER_RUN, .n_procs = procs}},
     };

@@ -41,6 +41,7 @@ enum split_case {
     SPLIT_MOVES,      /* a majority decides; who follows one goes to another */
     SPLIT_PROPOSED,   /* and one that knows of a proposed end takes the lead */
     SPLIT_RETURNS,    /* who was killed comes again, as another; then the lead is killed */
+    SPLIT_LOST,       /* who has lost a view loses those that follow it, too */
     SPLIT_CASES,
 };
 
@@ -165,7 +166,7 @@ struct split {
     bool is_patient;   /* ... but never more than two of an agent in a row */
     bool arbiter_lies; /* link() is forgotten, what is read is another's */
     uint64_t wait_ms;  /* of heirs */
-    bool stop_sent, killed_creator;
+    bool stop_sent, killed_creator, stopped_loser;
     uint32_t n_cuts, n_faults;
 
     uint32_t ran;         /* the newest generation that was started ... */
@@ -261,8 +262,8 @@ void split_on_grow(struct split *s, struct split_agent *a);
 /* split_check.c */
 void split_fail(struct split *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Where a majority decides nobody who follows the new lead `a` is bound to the view
- * `left` that it was free of, nor to an older one. */
+/* Nobody who follows the new lead `a` is bound to the view `left` that it was free of,
+ * nor to an older one. */
 void split_check_camp(struct split *s, const struct split_agent *a,
                       const struct heritage *h, uint32_t left);
 /* Orders tell soon of a save that the lead knows of. */

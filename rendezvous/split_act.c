@@ -85,6 +85,16 @@ static bool is_own(const struct split *s, const struct split_agent *a,
     return same;
 }
 
+/* Those that followed it go to another one meanwhile. */
+static void stop_loser(struct split *s, struct split_agent *a)
+{
+    if (s->which == SPLIT_LOST && !s->stopped_loser) {
+        s->stopped_loser = true;
+        split_post(s, s->now_ms + 1, SP_PAUSE, split_rank(s, a),
+                   (uint32_t)split_pick(s, s->lease_ms, s->lease_ms * 2));
+    }
+}
+
 void split_on_answer(struct split *s, struct split_event *e)
 {
     struct split_agent *a = &s->agents[e->to];
@@ -110,6 +120,9 @@ void split_on_answer(struct split *s, struct split_event *e)
     if (!a->for_lead) {
         split_heir(s, a, (struct heir_event){
             .type = HEIR_CLAIMED, .outcome = outcome, .found = file});
+        if (outcome == HEIR_LOST) {
+            stop_loser(s, a);
+        }
         return;
     }
     if (a->lead) {
@@ -234,7 +247,10 @@ static bool step_heir(struct split *s, struct split_agent *a,
     }
     if (end.serial) {
         order_encode(&end, &found);
-        split_send_below(s, a, &found);
+        if (end.serial > a->order_serial) {
+            a->order_serial = end.serial;
+            split_send_below(s, a, &found);
+        }
         split_member(s, a, (struct member_event){.type = MEMBER_ORDER,
                                                  .order = &end});
     }

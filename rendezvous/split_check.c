@@ -118,7 +118,7 @@ void split_check_camp(struct split *s, const struct split_agent *a,
     for (uint32_t i = 0; i < s->n && i < h->n_nodes; i++) {
         const struct heir *heir = s->agents[i].heir;
 
-        if (!s->shared && h->follows[i] && s->agents[i].alive && heir != a->heir &&
+        if (h->follows[i] && s->agents[i].alive && heir != a->heir &&
             !heir_is_free(heir) && heir_view(heir)->number <= left) {
             split_fail(s, "node %u takes the lead after view %u with node %u, "
                        "which is bound to view %u", split_rank(s, a), left, i,

@@ -100,6 +100,23 @@ static void plan_returns(struct split *s, uint64_t at_ms)
                split_chance(s, 500) ? newcomer : 1, 0);
 }
 
+/* Nodes 1, 2, 5 and 6 hear the lead no more, which does not miss them yet when all leases
+ * are over: it claims view 2 for all, to take back those of its own side (its own worker
+ * has ended by then). Node 1 is alone when it claims that view, too, for those that
+ * followed it, and is stopped when it has lost it (split_on_answer()). */
+static void plan_lost(struct split *s, uint64_t at_ms)
+{
+    uint64_t alone_ms = at_ms + s->lease_ms * split_pick(s, 80, 90) / 100;
+
+    s->p_fail = 0;
+    s->max_nodes = s->min_nodes;
+    s->duration_ms = at_ms - 1300 + s->lease_ms * split_pick(s, 55, 75) / 100;
+    split_post(s, at_ms, SP_ONE_WAY, 0, 1u << 0 | 1u << 3 | 1u << 4);
+    split_post(s, alone_ms, SP_HEAL, 0, 0);
+    split_post(s, alone_ms, SP_CUT, 0, 1u << 1);
+    split_post(s, alone_ms + split_pick(s, 1, 4) * s->lease_ms, SP_HEAL, 0, 0);
+}
+
 void split_plan_case(struct split *s)
 {
     uint64_t at_ms = split_pick(s, 1500, 5000);
@@ -147,6 +164,9 @@ void split_plan_case(struct split *s)
     case SPLIT_RETURNS:
         plan_returns(s, at_ms);
         return;
+    case SPLIT_LOST:
+        plan_lost(s, at_ms);
+        return;
     case SPLIT_CASES:
         break;
     }
@@ -165,6 +185,10 @@ void split_plan_job(struct split *s)
     if (s->which == SPLIT_MOVES || s->which == SPLIT_PROPOSED) {
         s->n = 5;
         s->shared = false;
+    }
+    if (s->which == SPLIT_LOST) {
+        s->n = SPLIT_FIRST;
+        s->min_nodes = 3;
     }
     s->timeout_ms = split_pick(s, 1000, 3000);
     s->lease_ms = s->timeout_ms + split_pick(s, 50, 200);
