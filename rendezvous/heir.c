@@ -217,7 +217,7 @@ static int on_event(struct heir *h, const struct heir_event *event,
         h->tells = h->tells || !h->is_top;
         return 0;
     case HEIR_FOLLOW:
-        return heir_take_follow(h, event->follow);
+        return heir_take_follow(h, event->follow, ret);
     case HEIR_UNFOLLOW:
         if (event->rank >= h->n_nodes) {
             return -EPROTO;

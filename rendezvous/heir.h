@@ -29,9 +29,12 @@
  *    rival; a member is bound to no view older than one that it was bound to. So of two
  *    views that run something a member was bound to both, to the older one first: the
  *    newer lead has heard from it what the older one did, and for that one all of the
- *    newer majority are silent or free, so that it runs nothing more. That holds as
- *    long as nobody who is bound elsewhere is left out of the silent: of the dead only
- *    who was bound to this lead when it ended (lead_may_stray()).
+ *    newer majority are silent or free, so that it runs nothing more. A lead to which
+ *    somebody comes out of a newer view has not heard what that one did: it claims
+ *    nothing with such a one (lead_view.c), and when it follows leads no more, but is a
+ *    candidate like all others. That holds as long as nobody who is bound elsewhere is
+ *    left out of the silent: of the dead only who was bound to this lead when it ended
+ *    (lead_may_stray()).
  *  - Of one view number there is one view that takes effect. So whoever claims the next
  *    counts those alone that have promised to obey none of the number before it, which
  *    are those that were bound to it; also where it has read only in the run directory
@@ -41,7 +44,8 @@
  *    and changes nothing of what is known of the run.
  *  - Serials of orders begin with the number of their view, and a generation
  *    is larger than any that the camp knows of.
- *  - Who knows the end may write it down, alone: for it any one is a rival.
+ *  - Who knows the end may write it down, alone: for it any one is a rival. So with the end
+ *    a lead has no word until all of those have acknowledged it.
  *
  * Clocks may show any time and run at different rates, and go on while their agent is
  * stopped, within slack_ms a lease. One that leaps by more while no time passes makes

@@ -5,6 +5,7 @@
 #include "rendezvous/heir_priv.h"
 
 #include "base/str.h"
+#include "rendezvous/mutant.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ static void word_lease(struct heir *h)
              (unsigned long long)(h->now_ms - h->word_ms) / 1000);
 }
 
-static void become_free(struct heir *h, struct heir_actions *ret)
+void heir_become_free(struct heir *h, struct heir_actions *ret)
 {
     h->state = HEIR_FREE;
     h->free_ms = h->now_ms;
@@ -107,7 +108,7 @@ void heir_check_bond(struct heir *h, struct heir_actions *ret)
         return;
     }
     if (h->view.number && !heir_is_rigid(h)) {
-        become_free(h, ret);
+        heir_become_free(h, ret);
     } else if (is_over) {
         word_lease(h);
         heir_leave(h, ret);
@@ -164,11 +165,21 @@ static bool is_never_won(const struct heir *h, const struct view *v)
            v->lead == h->config.rank && h->state != HEIR_LEAD;
 }
 
+/* With an end that is known all who are astray are enough for it: the word was good
+ * without them so far. */
+static void doubt_word(struct heir *h)
+{
+    if (h->state == HEIR_LEAD && h->n_astray >= heir_rival_size(h) && !MUTANT(130)) {
+        h->has_word = false;
+    }
+}
+
 int heir_on_order(struct heir *h, const struct order *o,
                   struct heir_actions *ret)
 {
     const struct view *v = &o->view;
     bool is_newer = v->number > h->view.number;
+    bool had_end = h->member_has_end;
 
     if (o->step == ORDER_VIEW) {
         return on_told(h, v, ret);
@@ -191,6 +202,9 @@ int heir_on_order(struct heir *h, const struct order *o,
         bind(h, ret);
     } else if (v->shared != h->view.shared) {
         h->view.shared = v->shared;
+    }
+    if (h->member_has_end && !had_end) {
+        doubt_word(h);
     }
     ret->obey = true;
     return 0;
@@ -229,6 +243,7 @@ void heir_on_seen(struct heir *h, const struct heir_event *event)
         return;
     }
     h->rival_size = event->rivals.size;
+    h->n_astray = n_astray;
     if (n_astray < heir_rival_size(h)) {
         acked_ms = event->seen.live_ms;
     } else if (!event->rivals.n_silent) {

@@ -8,7 +8,17 @@
 
 #include <errno.h>
 
-int heir_take_follow(struct heir *h, const struct follow *f)
+/* Where a majority decides nobody tells a lead of a newer view. What that one has done
+ * its followers know, and whoever leads them has to: this agent is a candidate like any
+ * other then. */
+static bool is_outdated(const struct heir *h, const struct follow *f)
+{
+    return h->state == HEIR_LEAD && !h->view.shared && !h->member_has_end &&
+           f->view > h->view.number && !MUTANT(129);
+}
+
+int heir_take_follow(struct heir *h, const struct follow *f,
+                     struct heir_actions *ret)
 {
     struct camper *c;
 
@@ -29,6 +39,10 @@ int heir_take_follow(struct heir *h, const struct follow *f)
     heir_learn(h, f->order_serial, f->generation, &f->past);
     if (f->has_verdict) {
         heir_learn_end(h, f->status, f->reason);
+    }
+    if (is_outdated(h, f)) {
+        ret->quit = true;
+        heir_become_free(h, ret);
     }
     return 0;
 }

@@ -65,6 +65,7 @@ struct heir {
 
     bool has_word;         /* the lead's: what enough have acknowledged */
     uint64_t acked_ms;
+    uint64_t n_astray;     /* suspect or silent, as it was told last */
     uint32_t rival_size;   /* as its lead says */
 
     struct follow follow;  /* as it was sent last */
@@ -97,6 +98,8 @@ void heir_learn_end(struct heir *h, uint8_t status, const char *reason);
 /* It obeys views from `floor` on alone. */
 void heir_promise(struct heir *h, uint32_t floor, struct heir_actions *ret);
 void heir_leave(struct heir *h, struct heir_actions *ret);
+/* It obeys nobody of its view any more. */
+void heir_become_free(struct heir *h, struct heir_actions *ret);
 uint64_t heir_lease_end_ms(const struct heir *h);
 /* The lease ends; or the lead has, and somebody can follow it. */
 void heir_check_bond(struct heir *h, struct heir_actions *ret);
@@ -118,7 +121,8 @@ int heir_on_deposed(struct heir *h, const struct view *found,
 
 /* --- heir_camp.c --- */
 
-int heir_take_follow(struct heir *h, const struct follow *f);
+int heir_take_follow(struct heir *h, const struct follow *f,
+                     struct heir_actions *ret);
 /* FREE: the claim, if it is time. Then when that may be, if nothing comes. */
 void heir_consider(struct heir *h, struct heir_actions *ret);
 uint64_t heir_settled_ms(const struct heir *h);

@@ -373,6 +373,53 @@ static void test_stale_followers(void)
     }
 }
 
+/* A lead that is followed out of a newer view knows nothing of what that one did. */
+static void test_outdated(bool shared, bool has_end)
+{
+    struct follow f = {.rank = 3, .serial = 1000, .view = 2u << 16, .generation = 7,
+                       .order_serial = 2ull << (16 + ORDER_SERIAL_BITS),
+                       .past = {.ran = 7, .has_end = true, .status = 4}};
+
+    open_bound(1, 1, false);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(LEASE_MS);
+    follow(2, 0, 1);
+    follow(3, 0, 1);
+    ok(heir_is_lead(h), "a majority has chosen it");
+    give(order_of(1u << 16 | 1, 1, shared, 2, has_end ? ORDER_END : ORDER_RUN));
+    follow(2, 0, 2);
+    ok(heir_is_lead(h) && !a.quit, "who is free of an older view comes back to it");
+    step((struct heir_event){.type = HEIR_FOLLOW, .follow = &f});
+    if (shared || has_end) {
+        ok(heir_is_lead(h) && !a.quit, "it goes on leading where %s", shared
+           ? "there is a directory to ask" : "it has told the end");
+        return;
+    }
+    ok(a.quit && !heir_is_lead(h) && heir_is_free(h) &&
+           a.floor == ((1u << 16 | 1) + 1), "it leads no more, and is free");
+    follow_from(1u << 16 | 1, 2, 0, 2);
+    tick(LEASE_MS + 2 * SETTLE_MS);
+    ok(a.lead && a.lead->view.number == (3u << 16 | 1) && a.lead->generation == 7 &&
+           a.lead->has_verdict && a.lead->is_proposed && a.lead->status == 4,
+       "and may lead again, knowing that");
+}
+
+/* One is astray, which could not go on by itself: for the end it is enough. */
+static void test_word_at_end(void)
+{
+    for (uint32_t n_suspect = 0; n_suspect < 2; n_suspect++) {
+        open_heir(0, 2);
+        give(order_of(1, 0, true, 1, ORDER_RUN));
+        step((struct heir_event){
+            .type = HEIR_SEEN, .seen = {.all_ms = 9000, .live_ms = now_ms,
+                                        .n_suspect = n_suspect}});
+        ok(heir_is_in_office(h, now_ms), "%u of the members are silent", n_suspect);
+        give(order_of(1, 0, true, 1, ORDER_END));
+        ok(heir_is_in_office(h, now_ms) == !n_suspect, "who may claim the end that "
+           "it knows makes the word of the lead none");
+    }
+}
+
 /* Three nodes below: what they have acknowledged, and how old the word is. */
 static void test_word(void)
 {
@@ -625,7 +672,11 @@ int main(void)
     test_majority_end(ORDER_PREPARE);
     test_majority_end(ORDER_END);
     test_stale_followers();
+    test_outdated(false, false);
+    test_outdated(false, true);
+    test_outdated(true, false);
     test_word();
+    test_word_at_end();
     test_found_dead();
     test_deposed();
     test_told();

@@ -181,6 +181,20 @@ static int set_members(struct lead *lead, struct view *v)
                                               : lead->view.n_nodes);
 }
 
+/* Where a majority decides: somebody is here that was bound to a newer view. What that
+ * one has done it tells in a follow, when it is free of it, and then this agent leads no
+ * more (heir_take_follow()). */
+static bool is_outdated(const struct lead *lead)
+{
+    for (uint32_t i = 0; i < lead->n_nodes && !lead->view.shared; i++) {
+        if (lead->nodes[i].floor > lead->view.number + 1 &&
+            lead_is_here(&lead->nodes[i])) {
+            return !MUTANT(129);
+        }
+    }
+    return false;
+}
+
 static void win(struct lead *lead, struct lead_actions *ret);
 
 static void claim(struct lead *lead, struct lead_actions *ret, bool is_end)
@@ -230,6 +244,9 @@ bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret)
         return lead->claiming;
     }
     lead->claim_adds = false;
+    if (is_outdated(lead)) {
+        return lead->phase != PHASE_RUN;
+    }
     if (lead->phase == PHASE_RUN) {
         if (has_estranged(lead) ||
             (others_may_go_on(lead) && lead_may_go_on(lead) && is_sure(lead) &&

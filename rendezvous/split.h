@@ -135,7 +135,8 @@ struct split_agent {
     bool starting, ended_well, signalled;
     uint32_t ordered_run;   /* the newest generation that its lead has ordered */
     uint64_t untold_ms;     /* since then its lead knows of a newer save than its
-                               orders tell; 0: it does not */
+                               orders tell; 0: it does not ... */
+    int64_t untold_step;    /* ... which was this one, at first */
     uint64_t die_ms;
     bool disturbed;      /* cut, stopped or killed, ever */
     bool member_of_view; /* of the newest one that has run */

@@ -179,6 +179,7 @@ static void start_lead(struct split *s, struct split_agent *a,
     struct lead_config config = split_lead_config(s, a, h);
 
     a->ordered_run = 0;
+    a->untold_ms = 0;
     if (lead_create(&config, split_clock(s, a), &a->lead, NULL) < 0) {
         abort();
     }

@@ -138,8 +138,10 @@ void split_check_told(struct split *s, struct split_agent *a)
     (void)lead_resume(a->lead, &step);
     if (!o || o->step == ORDER_LEAVE || o->past.resume_step >= step) {
         a->untold_ms = 0;
-    } else if (!a->untold_ms || is_beyond(s, a)) {
+    } else if (!a->untold_ms || o->past.resume_step >= a->untold_step ||
+               is_beyond(s, a)) {
         a->untold_ms = s->now_ms;
+        a->untold_step = step;
     } else if (s->now_ms - a->untold_ms > TELL_MS) {
         split_fail(s, "node %u knows of step %lld for %llu ms, and its orders of "
                    "%lld", split_rank(s, a), (long long)step,

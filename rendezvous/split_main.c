@@ -18,6 +18,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* They have found something once, in long runs. */
+static const uint64_t found[] = {2706330, 3004516, 3033302, 3167091, 3168616};
+
 #ifdef MUTANT_BUILD
 enum { SCHEDULES = 20000, FEWER = 1, FIRST = 101 };
 int mutant_number;
@@ -48,12 +51,25 @@ static const char *const mutants[] = {
     "office is looked at when a commit begins, not when it takes effect",
     "who followed before the arbiter told of a newer view is of the camp",
     "of a view that only the arbiter has told of nobody below is told",
+    "a lead takes back who was bound to a newer view, and does not ask what that did",
+    "with the end the word of the lead stays as good as it was",
 };
 
 /* Every other one is anything: a majority decides there, and in one of the others. */
 static enum split_case case_of(uint64_t seed)
 {
     return seed % 2 ? (enum split_case)(seed / 2 % SPLIT_CASES) : SPLIT_ANY;
+}
+
+/* What those of long runs find is rare. */
+static bool is_found_again(char *why, size_t size)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(found); i++) {
+        if (!split_run(found[i], SPLIT_ANY, why, size, NULL)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void run_all(uint64_t first, uint64_t n, int which)
@@ -68,7 +84,8 @@ static void run_all(uint64_t first, uint64_t n, int which)
         }
         mutant_number = (int)k + FIRST;
         while (seed < first + n &&
-               split_run(seed, case_of(seed), why, sizeof(why), NULL)) {
+               split_run(seed, case_of(seed), why, sizeof(why), NULL) &&
+               !(seed == first && is_found_again(why, sizeof(why)))) {
             seed++;
         }
         ok(seed < first + n, "mutant %zu is found: %s", k + FIRST, mutants[k]);
@@ -124,9 +141,6 @@ static void run_case(uint64_t first, uint64_t n, int which)
     (void)split_run(seed, (enum split_case)which, why, sizeof(why), &log);
     print_lines(buf_str(&log));
 }
-
-/* They have found something once, in long runs. */
-static const uint64_t found[] = {3004516};
 
 static void run_all(uint64_t first, uint64_t n, int which)
 {
