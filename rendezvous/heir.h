@@ -44,8 +44,8 @@
  *    and changes nothing of what is known of the run.
  *  - Serials of orders begin with the number of their view, and a generation
  *    is larger than any that the camp knows of.
- *  - Who knows the end may write it down, alone: for it any one is a rival. So with the end
- *    a lead has no word until all of those have acknowledged it.
+ *  - Who knows the end may write it down, alone: for it any one is a rival. So with the
+ *    end a lead has no word until all of those have acknowledged it.
  *
  * Clocks may show any time and run at different rates, and go on while their agent is
  * stopped, within slack_ms a lease. One that leaps by more while no time passes makes

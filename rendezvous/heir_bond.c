@@ -136,6 +136,7 @@ int heir_bind_unheard(struct heir *h, const struct view *v,
     if (view_copy(&h->view, v) < 0) {
         return -ENOMEM;
     }
+    h->is_unheard = true;
     h->state = HEIR_BOUND; /* also to itself, should it have been the one */
     h->has_stamp = false;
     h->word_ms = h->now_ms;
@@ -156,6 +157,13 @@ static int on_told(struct heir *h, const struct view *v, struct heir_actions *re
     }
     ret->quit = h->state == HEIR_LEAD;
     return heir_bind_unheard(h, v, ret);
+}
+
+/* What was read of it may have been wrong: who leads it says so itself. */
+static bool is_corrected(const struct heir *h, const struct view *v)
+{
+    return h->is_unheard && h->state == HEIR_BOUND && v->number == h->view.number &&
+           v->lead != h->view.lead && v->lead != h->config.rank;
 }
 
 /* Who says that this agent leads has read it where nobody wrote it. */
@@ -186,7 +194,7 @@ int heir_on_order(struct heir *h, const struct order *o,
     }
     if (h->state == HEIR_OUT || v->number < h->floor ||
         v->number < h->view.number ||
-        (!is_newer && v->lead != h->view.lead && v->number) ||
+        (!is_newer && v->lead != h->view.lead && v->number && !is_corrected(h, v)) ||
         (h->state == HEIR_LEAD && v->lead != h->config.rank && !is_newer) ||
         is_never_won(h, v)) {
         return 0;
@@ -194,6 +202,10 @@ int heir_on_order(struct heir *h, const struct order *o,
     if (heir_make_room_for(h, v) < 0 || learn_order(h, o) < 0) {
         return -ENOMEM;
     }
+    if (is_corrected(h, v) && view_copy(&h->view, v) < 0) {
+        return -ENOMEM;
+    }
+    h->is_unheard = false;
     if (is_newer) {
         ret->quit = h->state == HEIR_LEAD && v->lead != h->config.rank;
         if (view_copy(&h->view, v) < 0) {

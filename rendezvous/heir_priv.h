@@ -37,6 +37,7 @@ struct heir {
     uint32_t n_nodes;      /* that there is room for */
     uint32_t n_known;      /* that this agent knows how to reach */
     struct view view;
+    bool is_unheard;       /* no order of its lead has come yet */
     uint32_t floor;        /* obeys views from this number on */
 
     bool has_stamp;

@@ -528,6 +528,14 @@ static void test_told(void)
     give(order_of(3, 2, true, 8, ORDER_PREPARE));
     ok(a.obey && !a.floor, "it obeys the lead of a view that it was told of");
     open_bound(1, 2, true);
+    give(told(2, 3));
+    give(order_of(2, 1, true, 8, ORDER_PREPARE));
+    ok(!a.obey && !heir_is_lead(h), "not one that says that it leads itself");
+    give(order_of(2, 2, true, 8, ORDER_PREPARE));
+    ok(a.obey && heir_view(h)->lead == 2, "who leads says so, whatever was read of it");
+    give(order_of(2, 3, true, 9, ORDER_PREPARE));
+    ok(!a.obey && heir_view(h)->lead == 2, "and that is not changed any more");
+    open_bound(1, 2, true);
     step((struct heir_event){.type = HEIR_DEAD, .rank = 3});
     give(told(2, 3));
     ok(heir_is_free(h) && a.follow && a.follow->view == 2,
