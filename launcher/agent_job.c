@@ -16,6 +16,7 @@
 #include "launcher/outfit.h"
 #include "launcher/oom.h"
 #include "launcher/session.h"
+#include "launcher/slots.h"
 #include "launcher/slurm.h"
 #include "launcher/stacks.h"
 #include "rendezvous/restart.h"
@@ -23,6 +24,7 @@
 #include "spec/stream_set.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -76,6 +78,26 @@ void agent_writable(struct agent *a)
 
 /* --- the job --- */
 
+/* By the list of hosts; 0: it counts for itself. */
+static uint32_t own_slots(struct agent *a)
+{
+    struct slots_self self = {.host = a->host, .addrs = &a->addrs,
+                              .slurm_name = getenv("SLURMD_NODENAME")};
+    uint32_t slots = 0;
+
+    for (uint32_t i = 0; i < a->rank; i++) {
+        self.place += a->roster.entries[i].host_index == 0;
+    }
+    if (!a->config.slots.n || a->run.agent_is_node) {
+        return 0;
+    }
+    if (!slots_find(&a->config.slots, &self, &slots)) {
+        agent_note(a, "%s is in the list of hosts by another name: its slots are "
+                   "not known, and it counts its CPUs or GPUs", a->host);
+    }
+    return slots;
+}
+
 /* How many processes this agent runs: the node's number, divided evenly among
  * the agents on it. One that came in the place of another has its number. */
 static int count_procs(struct agent *a, struct error *e)
@@ -85,6 +107,7 @@ static int count_procs(struct agent *a, struct error *e)
     int rc;
 
     node_facts(&a->config.env, &node);
+    node.slots = own_slots(a);
     for (uint32_t i = 0; i < a->roster.n; i++) {
         const struct roster_entry *entry = &a->roster.entries[i];
 

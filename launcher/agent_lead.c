@@ -410,7 +410,8 @@ const struct lead_watch_ops agent_lead_watch_ops = {
 
 /* --- what comes in --- */
 
-/* Nodes that count their processes by themselves have to agree. */
+/* Nodes that count their processes by themselves have to agree. Where a list says
+ * how many each has, they need not. */
 static void check_fit(struct agent_lead *l, const struct report *r)
 {
     const struct agent *a = l->agent;
@@ -420,13 +421,14 @@ static void check_fit(struct agent_lead *l, const struct report *r)
 
     if (r->state != REPORT_JOINED || !own->serial ||
         lead_generation(l->core) > 0 ||
-        a->config.job->procs.mode == JOB_PROCS_FIXED ||
+        a->config.job->procs.mode == JOB_PROCS_FIXED || a->config.slots.n ||
         (a->roster.entries[r->rank].host_index && !a->run.agent_is_node) ||
         r->n_procs == own->n_procs) {
         return;
     }
     snprintf(text, sizeof(text), "%s would run %u processes and %s %u: set "
-             "procsPerNode to a number", a->host, own->n_procs,
+             "procsPerNode to a number, or give hosts their slots (--hosts "
+             "A:4,B:8)", a->host, own->n_procs,
              l->names.items[r->rank], r->n_procs);
     agent_lead_step(l, &event);
 }

@@ -55,7 +55,10 @@ static void join_hosts(const struct host_list *hosts, struct strlist *to)
     _buf_ struct buf names = {0};
 
     for (size_t i = 0; i < hosts->n; i++) {
-        buf_printf(&names, "%s%s", i ? "," : "", hosts->items[i].name);
+        const struct host *h = &hosts->items[i];
+
+        buf_printf(&names, h->slots ? "%s%s:%u" : "%s%s", i ? "," : "", h->name,
+                   h->slots);
     }
     strlist_add(to, buf_str(&names));
     to->failed = to->failed || names.failed;

@@ -19,6 +19,7 @@
 #include "launcher/options.h"
 #include "launcher/other_launch.h"
 #include "launcher/probe.h"
+#include "launcher/slots.h"
 #include "launcher/slurm.h"
 #include "launcher/ssh.h"
 #include "launcher/takeup.h"
@@ -240,6 +241,16 @@ static int plan_world(const struct mpirun *mpirun,
                ? error_set(e, ENOMEM, "plan the MPI world") : 0;
 }
 
+/* Hosts with the same are the job's procsPerNode already. */
+static int plan_slots(const struct host_list *hosts, const bool *absent,
+                      struct run_config *config, struct error *e)
+{
+    if (config->job->procs.mode != JOB_PROCS_FIXED) {
+        slots_list(hosts, absent, &config->slots);
+    }
+    return config->slots.failed ? error_set(e, ENOMEM, "list slots") : 0;
+}
+
 static void print_unused(const struct host_list *all, size_t n_used)
 {
     if (all->n > n_used) {
@@ -350,6 +361,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     keep_out(o, &config);
     plan_mpirun(o, config.job, dir, &hosts, helper, &plan);
     if (plan_world(&mpirun, &plan, &config, &e) < 0 ||
+        plan_slots(&hosts, absent, &config, &e) < 0 ||
         run_write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {
         return command_fail(&e);
     }

@@ -90,12 +90,14 @@ int run_mark_dir(const struct rundir *dir, struct run_config *config,
 int run_make_config(struct spec_result *r, struct run_config *ret,
                     struct error *e);
 
-/* How many agents, on how many of the hosts: the rest of the list is cut. */
-/* The slots of the list of hosts for procsPerNode, where that is auto or cpu: as
- * many processes as mpirun would start there. Says so. */
+/* For procsPerNode, where that is auto or cpu: the slots of the list of hosts, as
+ * many processes as mpirun would start there, else what Slurm was asked for. Hosts
+ * keep slots that count, and lose others. Says so, and where there are more workers
+ * on a node than CPUs that Slurm has granted. */
 void run_take_slots(const struct run_options *o, struct job *job,
-                    const struct host_list *hosts);
+                    struct host_list *hosts);
 
+/* How many agents, on how many of the hosts: the rest of the list is cut. */
 int run_place(const struct run_options *o, const struct job *job,
               struct host_list *hosts, unsigned *ret_per_host,
               unsigned *ret_agents, struct error *e);

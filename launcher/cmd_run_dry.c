@@ -107,10 +107,21 @@ int run_check_show_env(const struct run_options *o, struct error *e)
     return 0;
 }
 
+static bool have_all_slots(const struct host_list *hosts)
+{
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (!hosts->items[i].slots) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Hosts may have other numbers of GPUs and CPUs than this one. */
 static void note_guess(const struct job *job, const struct host_list *hosts)
 {
-    if (job->procs.mode != JOB_PROCS_FIXED && !hosts_all_local(hosts)) {
+    if (job->procs.mode != JOB_PROCS_FIXED && !hosts_all_local(hosts) &&
+        !have_all_slots(hosts)) {
         fputs("muster: note: procsPerNode is counted on this machine\n",
               stderr);
     }

@@ -73,30 +73,97 @@ static int place(const struct run_options *o, const struct job *job,
     return 0;
 }
 
-/* Slots that differ stay what they are for others: a node counts for itself. */
-void run_take_slots(const struct run_options *o, struct job *job,
-                    const struct host_list *hosts)
-{
-    uint32_t slots = hosts_same_slots(hosts);
+enum { MAX_NAMED = 8 };
 
-    if ((job->procs.mode != JOB_PROCS_AUTO &&
-         job->procs.mode != JOB_PROCS_CPU) ||
-        o->agent_is_node || o->agents_per_node > 1) {
-        return;
+/* "2 on n1, 1 on n2", of those that have any. */
+static void put_slots(const struct host_list *hosts, struct buf *to)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < hosts->n; i++) {
+        const struct host *h = &hosts->items[i];
+
+        if (h->slots && n++ < MAX_NAMED) {
+            buf_printf(to, "%s%u on %s", n > 1 ? ", " : "", h->slots, h->name);
+        }
     }
-    if (slots) {
-        job->procs = (struct job_procs){.mode = JOB_PROCS_FIXED, .n = slots};
-        fprintf(stderr, "muster: note: procsPerNode is %u: the slots that the "
-                "list of hosts gives\n", slots);
+    if (n > MAX_NAMED) {
+        buf_printf(to, " and so on, %zu in all", n);
+    }
+}
+
+static void tell_slots(const struct host_list *hosts, bool is_slurm)
+{
+    _buf_ struct buf list = {0};
+
+    put_slots(hosts, &list);
+    if (list.len) {
+        fprintf(stderr, "muster: note: procsPerNode is %s: the %s\n",
+                buf_str(&list), is_slurm ? "tasks that Slurm was asked for"
+                                         : "slots that the list of hosts gives");
+    }
+}
+
+/* More workers than there are CPUs for them. */
+static void tell_crowded(const struct job *job, const struct host_list *hosts)
+{
+    bool is_fixed = job->procs.mode == JOB_PROCS_FIXED;
+    const char *nodes = getenv("SLURM_JOB_NODELIST");
+    _host_list_ struct host_list all = {0};
+    size_t n = 0;
+
+    if (hosts->source != HOSTS_SLURM || !nodes ||
+        hosts_parse(nodes, &all, NULL) < 0) {
         return;
     }
     for (size_t i = 0; i < hosts->n; i++) {
-        if (hosts->items[i].slots) {
-            fputs("muster: note: hosts do not have the same slots: "
-                  "procsPerNode counts each node's CPUs or GPUs\n", stderr);
-            return;
+        const struct host *h = &hosts->items[i];
+        uint32_t cpus = hosts_slurm_cpus(&all, h->name);
+        uint32_t procs = is_fixed ? job->procs.n : h->slots;
+
+        if (cpus && procs > cpus && n++ == 0) {
+            fprintf(stderr, "muster: note: %u workers on %s share the %u CPU%s "
+                    "that Slurm has granted there\n", procs, h->name, cpus,
+                    cpus == 1 ? "" : "s");
         }
     }
+    if (n > 1) {
+        fprintf(stderr, "muster: note: and so on %zu more nodes\n", n - 1);
+    }
+}
+
+static bool may_take_slots(const struct run_options *o, const struct job *job)
+{
+    return (job->procs.mode == JOB_PROCS_AUTO ||
+            job->procs.mode == JOB_PROCS_CPU) &&
+           !o->agent_is_node && o->agents_per_node <= 1;
+}
+
+/* Where all have the same, that is the job's number; else each agent has to be told
+ * of its own. */
+void run_take_slots(const struct run_options *o, struct job *job,
+                    struct host_list *hosts)
+{
+    bool takes = may_take_slots(o, job), is_slurm = false;
+    uint32_t same;
+
+    if (takes && hosts->source == HOSTS_SLURM && hosts_slurm_chose()) {
+        is_slurm = !hosts_have_slots(hosts);
+        hosts_add_slurm_slots(hosts);
+    }
+    same = takes ? hosts_same_slots(hosts) : 0;
+    if (same) {
+        job->procs = (struct job_procs){.mode = JOB_PROCS_FIXED, .n = same};
+        fprintf(stderr, "muster: note: procsPerNode is %u: the %s\n", same,
+                is_slurm ? "tasks that Slurm was asked for on each node"
+                         : "slots that the list of hosts gives");
+    } else if (takes) {
+        tell_slots(hosts, is_slurm);
+    }
+    for (size_t i = 0; i < hosts->n && !takes; i++) {
+        hosts->items[i].slots = 0;
+    }
+    tell_crowded(job, hosts);
 }
 
 int run_place(const struct run_options *o, const struct job *job,

@@ -184,8 +184,11 @@ static int make_order(struct planning *p, const struct procs_node *facts,
         uint32_t n = spec->agent_is_node ? 1
                      : left < spec->agents_per_host ? left
                                                     : spec->agents_per_host;
-        int rc = outfit_procs(spec->job, facts, n, at, &o->n_procs[i], e);
+        struct procs_node node = *facts;
+        int rc;
 
+        node.slots = spec->hosts->items[i / spec->agents_per_host].slots;
+        rc = outfit_procs(spec->job, &node, n, at, &o->n_procs[i], e);
         if (rc < 0) {
             return rc;
         }

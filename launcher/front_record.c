@@ -41,6 +41,19 @@ static const char *name_for_others(const struct front_record *r,
     return h->is_local && is_alias ? r->host : h->name;
 }
 
+/* Nothing where no host has any. */
+static void print_slots(const struct host_list *hosts, struct jsonw *w)
+{
+    if (!hosts_have_slots(hosts)) {
+        return;
+    }
+    jsonw_array(w, "slots");
+    for (size_t i = 0; i < hosts->n; i++) {
+        jsonw_int(w, NULL, hosts->items[i].slots);
+    }
+    jsonw_end_array(w);
+}
+
 static void print_hosts(const struct front_record *r, struct jsonw *w)
 {
     jsonw_str(w, "source", sources[r->hosts.source]);
@@ -49,6 +62,7 @@ static void print_hosts(const struct front_record *r, struct jsonw *w)
         jsonw_str(w, NULL, name_for_others(r, &r->hosts.items[i]));
     }
     jsonw_end_array(w);
+    print_slots(&r->hosts, w);
 }
 
 void front_record_print(const struct front_record *r, struct buf *to)
@@ -204,10 +218,34 @@ static int get_hosts(const json_t *o, struct front_record *r, struct error *e)
     return 0;
 }
 
+/* Of a record that has them, one for each host. */
+static int get_slots(const json_t *o, struct front_record *r, struct error *e)
+{
+    const json_t *slots = json_object_get(o, "slots");
+
+    if (!slots) {
+        return 0;
+    }
+    if (!json_is_array(slots) || json_array_size(slots) != r->hosts.n) {
+        return error_text(e, ERR_FORMAT, "expected the slots of each host");
+    }
+    for (size_t i = 0; i < r->hosts.n; i++) {
+        const json_t *one = json_array_get(slots, i);
+
+        if (!json_is_integer(one) || json_integer_value(one) < 0 ||
+            json_integer_value(one) > HOSTS_MAX_SLOTS) {
+            return error_text(e, ERR_FORMAT, "expected numbers of slots");
+        }
+        r->hosts.items[i].slots = (uint32_t)json_integer_value(one);
+    }
+    return 0;
+}
+
 static int parse_object(const json_t *o, struct front_record *r,
                         struct error *e)
 {
     const json_t *version = json_object_get(o, "v");
+    int rc;
 
     if (!json_is_integer(version) || json_integer_value(version) < 1) {
         return error_text(e, ERR_FORMAT, "expected an object with a format "
@@ -220,7 +258,8 @@ static int parse_object(const json_t *o, struct front_record *r,
         return error_text(e, ERR_FORMAT, "a value is of another type, or out "
                           "of range");
     }
-    return get_hosts(o, r, e);
+    rc = get_hosts(o, r, e);
+    return rc < 0 ? rc : get_slots(o, r, e);
 }
 
 int front_record_parse(const char *text, size_t len, struct front_record *ret,

@@ -46,8 +46,14 @@ static void test_round_trip(void)
     struct error e = {0};
 
     front_record_print(&r, &a);
+    ok(!strstr(buf_str(&a), "slots"), "no slots, no word of them");
+    a.len = 0;
+    r.hosts.items[2].slots = 3;
+    front_record_print(&r, &a);
     is_int(front_record_parse(a.data, a.len, &back, &e), 0, "read back: %s",
            e.text);
+    is_int(back.hosts.items[2].slots, 3, "with slots");
+    is_int(back.hosts.items[1].slots, 0, "or none");
     front_record_print(&back, &b);
     is_str(buf_str(&b), buf_str(&a), "as it was written");
     is_int((intmax_t)back.epoch, 7, "epoch");
@@ -139,6 +145,11 @@ static void test_bad(void)
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"n_agents\":2}",
         "{\"v\":1,\"source\":\"given\",\"hosts\":[],\"n_agents\":1}",
         "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"v\":1}",
+        "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"slots\":7}",
+        "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"slots\":[]}",
+        "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"slots\":[\"1\"]}",
+        "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"slots\":[-1]}",
+        "{\"v\":1,\"source\":\"given\",\"hosts\":[\"a\"],\"slots\":[65537]}",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_FILE_BYTES = 16 * 1024 * 1024, MAX_COUNT = 1 << 20 };
+enum { MAX_FILE_BYTES = 16 * 1024 * 1024 };
 
 void host_list_release(struct host_list *l)
 {
@@ -292,25 +292,12 @@ static int take_local(struct host_list *ret, struct error *e)
     return rc;
 }
 
-bool hosts_slurm_count(const char *text, uint32_t node, uint32_t *ret)
+bool hosts_have_slots(const struct host_list *hosts)
 {
-    while (text && *text) {
-        char *end;
-        unsigned long n = strtoul(text, &end, 10), times = 1;
-
-        if (end == text || n > MAX_COUNT) {
-            return false;
-        }
-        if (str_starts(end, "(x")) {
-            times = strtoul(end + 2, &end, 10);
-            end += *end == ')';
-        }
-        if (node < times) {
-            *ret = (uint32_t)n;
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (hosts->items[i].slots) {
             return true;
         }
-        node -= (uint32_t)times;
-        text = *end == ',' ? end + 1 : NULL;
     }
     return false;
 }
@@ -325,32 +312,9 @@ uint32_t hosts_same_slots(const struct host_list *hosts)
     return slots;
 }
 
-/* The place of a name in the allocation, or -1. */
-static int64_t place_in(const struct host_list *all, const char *name)
+int64_t hosts_place(const struct host_list *all, const char *name)
 {
     return all->n_places ? (int64_t)*find_place(all, name) - 1 : -1;
-}
-
-void hosts_add_slurm_slots(struct host_list *l)
-{
-    const char *nodes = getenv("SLURM_JOB_NODELIST");
-    const char *tasks = getenv("SLURM_TASKS_PER_NODE");
-    const char *cpus = getenv("SLURM_JOB_CPUS_PER_NODE");
-    _host_list_ struct host_list all = {0};
-
-    if (!nodes || hosts_parse(nodes, &all, NULL) < 0) {
-        return;
-    }
-    for (size_t i = 0; i < l->n; i++) {
-        struct host *host = &l->items[i];
-        int64_t at = place_in(&all, host->name);
-
-        if (at >= 0 && !host->slots &&
-            !hosts_slurm_count(tasks ? tasks : cpus, (uint32_t)at,
-                               &host->slots)) {
-            host->slots = 0;
-        }
-    }
 }
 
 /* Hosts that Slurm has given to this job are reached through it, whoever names
@@ -363,7 +327,7 @@ static void find_in_allocation(struct host_list *l, const char *slurm)
         return;
     }
     for (size_t i = 0; i < l->n; i++) {
-        if (place_in(&all, l->items[i].name) < 0) {
+        if (hosts_place(&all, l->items[i].name) < 0) {
             return;
         }
     }

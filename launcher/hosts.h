@@ -48,12 +48,26 @@ int hosts_read_file(const char *path, struct host_list *ret, struct error *e);
  * where it has none. */
 bool hosts_slurm_count(const char *text, uint32_t node, uint32_t *ret);
 
+/* The place of a name in a list, or -1. */
+int64_t hosts_place(const struct host_list *l, const char *name);
+
 /* Where the list says no slots of a node of Slurm's allocation: the tasks that the
  * job was asked to have there, else its CPUs. */
 void hosts_add_slurm_slots(struct host_list *l);
 
-/* The slots that all of them have, by what the user wrote; 0 where some have
- * others, or none. */
+/* Whether Slurm was asked for tasks, or CPUs for each, by who made the job: then
+ * tasks are how many processes it is to have on each node. Not where it was asked
+ * for one task a node that has GPUs, as for launchers which start one a GPU; nor
+ * in a step, which hides what its job was asked for. */
+bool hosts_slurm_chose(void);
+
+/* The CPUs that Slurm has granted on a host of the list; 0: not known. */
+uint32_t hosts_slurm_cpus(const struct host_list *all, const char *name);
+
+/* Whether any of them has. */
+bool hosts_have_slots(const struct host_list *hosts);
+
+/* The slots that all of them have; 0 where some have others, or none. */
 uint32_t hosts_same_slots(const struct host_list *hosts);
 
 /* What was asked for, else Slurm's allocation ($SLURM_JOB_NODELIST), else this

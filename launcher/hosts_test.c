@@ -133,7 +133,52 @@ static void test_slots(void)
     hosts_parse("m", &l, NULL);
     hosts_add_slurm_slots(&l);
     is_int(l.items[0].slots, 2, "or its tasks");
+    is_int(hosts_place(&l, "m"), 0, "a name has its place");
+    is_int(hosts_place(&l, "x"), -1, "or none");
+    host_list_release(&l);
+    hosts_parse("n[1-2],m", &l, NULL);
+    is_int(hosts_slurm_cpus(&l, "m"), 4, "CPUs of a node");
+    is_int(hosts_slurm_cpus(&l, "x"), 0, "of none");
     unsetenv("SLURM_JOB_NODELIST");
+    unsetenv("SLURM_JOB_CPUS_PER_NODE");
+    unsetenv("SLURM_TASKS_PER_NODE");
+}
+
+/* What an allocation says of itself, and whether its tasks count. */
+static void test_slurm_chose(void)
+{
+    static const struct {
+        const char *what, *env[4][2];
+        bool want;
+    } cases[] = {
+        {"no job", {{0}}, false},
+        {"a job that asked for nodes alone",
+         {{"SLURM_TASKS_PER_NODE", "2(x3)"}}, false},
+        {"for so many tasks", {{"SLURM_TASKS_PER_NODE", "2(x2),1"},
+                               {"SLURM_NTASKS", "5"}}, true},
+        {"for tasks on each", {{"SLURM_TASKS_PER_NODE", "4(x2)"},
+                               {"SLURM_NTASKS_PER_NODE", "4"}}, true},
+        {"for CPUs of each", {{"SLURM_TASKS_PER_NODE", "1(x2)"},
+                              {"SLURM_CPUS_PER_TASK", "8"}}, true},
+        {"for one task a node, and GPUs",
+         {{"SLURM_TASKS_PER_NODE", "1(x2)"}, {"SLURM_NTASKS_PER_NODE", "1"},
+          {"SLURM_GPUS_ON_NODE", "8"}}, false},
+        {"for one task a GPU",
+         {{"SLURM_TASKS_PER_NODE", "8(x2)"}, {"SLURM_NTASKS_PER_NODE", "8"},
+          {"SLURM_GPUS_ON_NODE", "8"}}, true},
+        {"a step", {{"SLURM_TASKS_PER_NODE", "1"}, {"SLURM_NTASKS", "1"},
+                    {"SLURM_STEP_NUM_TASKS", "1"}}, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        for (size_t k = 0; k < 4 && cases[i].env[k][0]; k++) {
+            setenv(cases[i].env[k][0], cases[i].env[k][1], 1);
+        }
+        is_int(hosts_slurm_chose(), cases[i].want, "%s", cases[i].what);
+        for (size_t k = 0; k < 4 && cases[i].env[k][0]; k++) {
+            unsetenv(cases[i].env[k][0]);
+        }
+    }
 }
 
 int main(void)
@@ -141,6 +186,7 @@ int main(void)
     unsetenv("SLURM_JOB_NODELIST");
     unsetenv("SLURM_TASKS_PER_NODE");
     test_slots();
+    test_slurm_chose();
     check_list("a:x", "error: 'x' is not a number of slots; expected 1 to 65536");
     check_list("a:0", "error: '0' is not a number of slots; expected 1 to 65536");
     check_list("a:", "error: '' is not a number of slots; expected 1 to 65536");

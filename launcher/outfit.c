@@ -90,6 +90,10 @@ static struct contract_facts facts_of(const struct outfit_node *node,
                                       const struct layout *layout,
                                       uint32_t local_rank)
 {
+    uint32_t cross_rank, cross_size;
+
+    layout_cross(order->n_procs, order->n_nodes, layout->node, local_rank,
+                 &cross_rank, &cross_size);
     return (struct contract_facts){
         .run_id = node->run_id,
         .run_dir = node->run_dir,
@@ -108,6 +112,8 @@ static struct contract_facts facts_of(const struct outfit_node *node,
         .local_world = layout->n_local,
         .node = layout->group,
         .n_nodes = layout->n_groups,
+        .cross_rank = cross_rank,
+        .cross_size = cross_size,
         .node_name = node->host,
         .agent_index = node->agent_index,
         .master_addr = node->store_port ? "127.0.0.1" : order->master_addr,

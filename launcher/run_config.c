@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    FORMAT = 6,
+    FORMAT = 7,
     MAX_JOB_BYTES = 4 * 1024 * 1024,
     MAX_ENV = 16384,
     MAX_HOSTS = 65536,
@@ -69,6 +69,7 @@ void run_config_encode(const struct run_config *c, struct buf *b)
     put_list(&c->mpirun, b);
     put_list(&c->hosts, b);
     put_list(&c->excluded, b);
+    put_list(&c->slots, b);
 }
 
 static void get_list(struct wire_reader *r, uint32_t most, struct strlist *to)
@@ -123,8 +124,9 @@ int run_config_decode(const void *data, size_t len, struct run_config *ret,
     get_list(&r, MAX_ENV, &c.mpirun);
     get_list(&r, MAX_HOSTS, &c.hosts);
     get_list(&r, MAX_HOSTS, &c.excluded);
+    get_list(&r, MAX_HOSTS, &c.slots);
     if (!wire_done(&r) || !job || c.env.failed || c.mpirun.failed ||
-        c.hosts.failed || c.excluded.failed) {
+        c.hosts.failed || c.excluded.failed || c.slots.failed) {
         return error_text(e, ERR_FORMAT, "a run configuration that does not "
                           "parse");
     }
@@ -144,5 +146,6 @@ void run_config_release(struct run_config *c)
     strlist_release(&c->mpirun);
     strlist_release(&c->hosts);
     strlist_release(&c->excluded);
+    strlist_release(&c->slots);
     *c = (struct run_config){0};
 }

@@ -39,6 +39,8 @@ struct run_config {
     struct strlist mpirun; /* for an MPI program: its mpirun, with options */
     struct strlist hosts;  /* its hosts, by rank of the agent; none: this machine
                               alone */
+    struct strlist slots;  /* of slots_list(): how many workers hosts have; none:
+                              each counts for itself */
 };
 
 /* The environment, directory and umask of this process. */

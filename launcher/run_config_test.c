@@ -32,6 +32,8 @@ static void make(struct run_config *c)
     c->want_nodes = 5;
     c->ran_ms = UINT64_MAX;
     strlist_add(&c->excluded, "1 node3 it was the cause");
+    strlist_add(&c->slots, "n1:1");
+    strlist_add(&c->slots, "n2");
     memset(c->nonce, 7, sizeof(c->nonce));
 }
 
@@ -59,6 +61,8 @@ static void test_there_and_back(void)
        got.ran_ms == UINT64_MAX, "and how long");
     ok(got.excluded.n == 1 && strcmp(got.excluded.items[0], c.excluded.items[0]) == 0,
        "and who is not to take part");
+    ok(got.slots.n == 2 && strcmp(got.slots.items[0], "n1:1") == 0 &&
+       strcmp(got.slots.items[1], "n2") == 0, "and how many workers hosts have");
     is_int(memcmp(got.nonce, c.nonce, sizeof(c.nonce)), 0, "its nonce");
 }
 

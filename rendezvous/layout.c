@@ -44,7 +44,7 @@ uint32_t tree_depth(uint32_t n, uint32_t arity)
 struct layout layout_of(const uint16_t *n_procs, uint32_t n_nodes,
                         uint32_t node)
 {
-    struct layout l = {0};
+    struct layout l = {.node = node};
 
     for (uint32_t i = 0; i < n_nodes; i++) {
         if (i == node) {
@@ -56,6 +56,18 @@ struct layout layout_of(const uint16_t *n_procs, uint32_t n_nodes,
         l.n_groups += n_procs[i] > 0;
     }
     return l;
+}
+
+void layout_cross(const uint16_t *n_procs, uint32_t n_nodes, uint32_t node,
+                  uint32_t local_rank, uint32_t *ret_rank, uint32_t *ret_size)
+{
+    *ret_rank = *ret_size = 0;
+    for (uint32_t i = 0; i < n_nodes; i++) {
+        if (n_procs[i] > local_rank) {
+            *ret_rank += i < node;
+            ++*ret_size;
+        }
+    }
 }
 
 uint32_t layout_node_of(const uint16_t *n_procs, uint32_t n_nodes,

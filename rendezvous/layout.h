@@ -31,11 +31,16 @@ struct layout {
     uint32_t first_rank; /* global rank of local rank 0 */
     uint32_t n_local;
     uint32_t world;
+    uint32_t node;    /* which of all nodes */
     uint32_t group;   /* GROUP_RANK; 0 where n_local is 0 */
     uint32_t n_groups;
 };
 struct layout layout_of(const uint16_t *n_procs, uint32_t n_nodes,
                         uint32_t node);
+
+/* Among the workers that have that local rank: which one, and of how many. */
+void layout_cross(const uint16_t *n_procs, uint32_t n_nodes, uint32_t node,
+                  uint32_t local_rank, uint32_t *ret_rank, uint32_t *ret_size);
 
 /* The node of a global rank, or n_nodes if there is no such rank. */
 uint32_t layout_node_of(const uint16_t *n_procs, uint32_t n_nodes,

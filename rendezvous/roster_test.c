@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "base/cleanup.h"
 #include "base/wire.h"
 #include "rendezvous/roster.h"
 #include "tests/lib/tap.h"
@@ -210,6 +211,10 @@ static void test_tree(void)
 static void test_layout(void)
 {
     static const uint16_t n_procs[] = {4, 0, 2, 4};
+    static const struct {
+        uint32_t node, local, rank, size;
+    } cross[] = {{0, 0, 0, 3}, {2, 1, 1, 3}, {3, 1, 2, 3}, {0, 2, 0, 2},
+                 {3, 3, 1, 2}, {3, 4, 0, 0}};
     struct layout l = layout_of(n_procs, 4, 2);
     uint32_t local = 99;
 
@@ -225,6 +230,14 @@ static void test_layout(void)
         }
     }
     is_int(layout_node_of(n_procs, 4, 10, &local), 4, "no such rank");
+    for (size_t i = 0; i < ARRAY_SIZE(cross); i++) {
+        uint32_t rank = 99, size = 99;
+
+        layout_cross(n_procs, 4, cross[i].node, cross[i].local, &rank, &size);
+        ok(rank == cross[i].rank && size == cross[i].size,
+           "node %u, local rank %u: %u of %u", cross[i].node, cross[i].local,
+           rank, size);
+    }
 }
 
 static void test_arrange(void)

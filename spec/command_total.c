@@ -126,7 +126,8 @@ void command_offer_hosts(struct command *cmd, const struct launcher_hit *hit)
         if (!own || n == MAX_HOSTS || (slots && own != slots)) {
             report_error(cmd->c->report, &hit->values[0]->place,
                          "%.60s of %s is %.60s; expected HOST:SLOTS,... with "
-                         "as many slots on each",
+                         "as many slots on each (others are for --hosts of "
+                         "muster run)",
                          hit->node->text, cmd->launcher, hit->values[0]->text);
             return;
         }

@@ -425,8 +425,9 @@ const struct field job_fields[] = {
     {"nodes", FIELD_NODES, AT(nodes), .max = 65536, .def = "1",
      .help = "number of nodes; a range makes the job elastic"},
     {"procsPerNode", FIELD_PROCS, AT(procs), .max = 65536, .def = "auto",
-     .help = "processes on each node; auto is the slots of the list of hosts where "
-             "all have the same, else one a GPU, or one a CPU where there is no GPU"},
+     .help = "processes on each node; auto is the slots that the list of hosts gives "
+             "each, or the tasks that Slurm was asked for, else one a GPU, or one a "
+             "CPU where there is no GPU"},
     {"command", FIELD_LIST, AT(command),
      .help = "program and arguments; no shell is used"},
     {"mpiArgs", FIELD_LIST, AT(mpi_args), .def = "[]",

@@ -74,7 +74,7 @@ int procs_count(const struct job_procs *procs, const struct procs_node *node,
         *ret = procs->n;
         return 0;
     case JOB_PROCS_CPU:
-        *ret = procs_cpus(node);
+        *ret = node->slots ? node->slots : procs_cpus(node);
         return 0;
     case JOB_PROCS_GPU:
         if (gpus == 0) {
@@ -86,7 +86,7 @@ int procs_count(const struct job_procs *procs, const struct procs_node *node,
         *ret = gpus;
         return 0;
     case JOB_PROCS_AUTO:
-        *ret = gpus ? gpus : procs_cpus(node);
+        *ret = node->slots ? node->slots : gpus ? gpus : procs_cpus(node);
         return 0;
     }
     return error_set(e, EINVAL, "procsPerNode");

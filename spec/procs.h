@@ -16,6 +16,7 @@ struct procs_node {
     int64_t quota_us;    /* of the cgroup's CPU time; below 1: no quota */
     int64_t period_us;
     uint32_t n_gpus;     /* devices that are there */
+    uint32_t slots;      /* of the list of hosts, or Slurm's; 0: nothing says */
     const char *visible; /* CUDA_VISIBLE_DEVICES or the like; NULL: not set */
 };
 
@@ -27,7 +28,8 @@ uint32_t procs_cpus(const struct procs_node *node);
  * ends at the first entry that is no device; MIG and UUID names count. */
 uint32_t procs_gpus(const struct procs_node *node);
 
-/* 0 and the number; or -ENODEV where `gpu` was asked for and there is none. */
+/* 0 and the number; or -ENODEV where `gpu` was asked for and there is none. Slots
+ * come before what the node has, but for `gpu`. */
 int procs_count(const struct job_procs *procs, const struct procs_node *node,
                 uint32_t *ret, struct error *e);
 

@@ -64,6 +64,25 @@ test_run() {
     ok 'the run has the id of the job' test -d "$dir"
 }
 
+# What the job was asked for is how many workers there are; more than it has CPUs for
+# is said.
+test_granted() {
+    local where='echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE on $(hostname)'
+    cd "$SHARED" || return
+    run on ctl salloc -N 3 -n 5 -w 'node[1-3]' --no-kill "$MUSTER" run $root --name granted --nnodes 3 -- sh -c "$where"
+    is "$status:$(sed 's/^\[.*\] //' out | sort | tr '\n' ';')" \
+        '0:0 of 5, 0 of 2 on node1;1 of 5, 1 of 2 on node1;2 of 5, 0 of 2 on node2;3 of 5, 1 of 2 on node2;4 of 5, 0 of 1 on node3;' \
+        'five tasks on three nodes are five workers' || show
+    like "$(cat err)" 'procsPerNode is 2 on node1, 2 on node2, 1 on node3: the tasks that Slurm was asked for' 'which is said' || show
+    run on ctl salloc -N 2 -w 'node[1-2]' --ntasks-per-node=1 --cpus-per-task=2 --no-kill "$MUSTER" run $root --name granted --nnodes 2 -- sh -c "$where"
+    is "$status:$(wc -l <out)" 0:2 'a task with two CPUs is one worker' || show
+    like "$(cat err)" 'procsPerNode is 1: the tasks that Slurm was asked for on each node' 'which is said, too' || show
+    unlike "$(cat err)" 'workers on node1 share' 'and no word of CPUs that are shared'
+    run on ctl salloc -N 2 -w 'node[1-2]' --exclusive --no-kill "$MUSTER" run $root --name granted --nnodes 2 --nproc-per-node 3 -- sh -c "$where"
+    is "$status:$(wc -l <out)" 0:6 'what muster is asked for counts' || show
+    like "$(cat err)" '3 workers on node1 share the 2 CPUs that Slurm has granted there' 'more than there are CPUs is said' || show
+}
+
 # Nodes are named in files: a run may have thousands.
 test_order() {
     batch order 3 "$MUSTER run $root --name order --hosts node3,node1 --nnodes 2 --nproc-per-node 1 -- sh -c 'echo \$RANK on \$(hostname)'" 'echo status $?'
