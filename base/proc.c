@@ -383,6 +383,25 @@ int proc_end_session(pid_t leader, struct error *e)
     return rc < 0 ? rc : n;
 }
 
+void proc_wait_name(pid_t pid, char *to, size_t size)
+{
+    _free_ char *text = NULL;
+    char path[64];
+    size_t len;
+
+    to[0] = '\0';
+    snprintf(path, sizeof(path), "/proc/%ld/wchan", (long)pid);
+    if (pid <= 0 || fs_read(path, 4096, &text, NULL, NULL) < 0) {
+        return;
+    }
+    len = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                       "0123456789_.");
+    text[len] = '\0';
+    if (strcmp(text, "0") != 0) {
+        str_copy(to, size, text);
+    }
+}
+
 int proc_signal(const struct proc *p, int sig)
 {
     _close_ int fd = -1;

@@ -47,6 +47,10 @@ int proc_read(pid_t pid, struct proc *ret);
  * ended or be about to. false for what cannot be seen. (proc(5), status, ShdPnd.) */
 bool proc_is_killed(pid_t pid);
 
+/* Where in the kernel it waits, as the kernel calls that ("folio_wait_bit_common"):
+ * "" where it does not wait, or the kernel does not tell. */
+void proc_wait_name(pid_t pid, char *to, size_t size);
+
 /* Appends the process, unless it has ended. 0 or -ENOMEM. */
 int proc_list_add_living(struct proc_list *l, pid_t pid);
 

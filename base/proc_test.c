@@ -10,10 +10,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -273,6 +275,107 @@ static void test_identity(void)
     is_int(proc_signal(&p, 0), -ESRCH, "never our own group");
 }
 
+/* --- a pid that another process has by now, in a space of pids of our own --- */
+
+static bool become_first(void)
+{
+    pid_t pid;
+    int status;
+
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0 ||
+        mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) < 0) {
+        return false;
+    }
+    pid = fork();
+    if (pid > 0) {
+        waitpid(pid, &status, 0);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+    }
+    return pid == 0 && mount("proc", "/proc", "proc", 0, NULL) == 0;
+}
+
+/* The next process gets `pid`. */
+static bool ask_for(pid_t pid)
+{
+    FILE *f = fopen("/proc/sys/kernel/ns_last_pid", "we");
+
+    return f && fprintf(f, "%d", (int)pid - 1) > 0 && fclose(f) == 0;
+}
+
+static pid_t start_one(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        wait_forever();
+    }
+    return pid;
+}
+
+static void end_one(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+/* 0: as it should be; 1: it was hit; 2: there can be no such pid here. */
+static int reuse_pid(void)
+{
+    struct proc was = {0}, now = {0};
+    pid_t pid;
+    bool spared;
+
+    if (!become_first() || proc_read(pid = start_one(), &was) < 0) {
+        return 2;
+    }
+    /* Starts are told in ticks: two of the same tick are the same one, for us. */
+    do {
+        end_one(pid);
+        if (!ask_for(pid) || start_one() != pid || proc_read(pid, &now) < 0) {
+            return 2;
+        }
+    } while (now.start == was.start);
+    spared = proc_signal(&was, SIGKILL) == -ESRCH;
+    spared = spared && waitpid(pid, NULL, WNOHANG) == 0;
+    end_one(pid);
+    return spared ? 0 : 1;
+}
+
+static void test_reused(void)
+{
+    pid_t pid = fork();
+    int status = 0;
+
+    if (pid == 0) {
+        _exit(reuse_pid());
+    }
+    waitpid(pid, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 2) {
+        skip("no space of pids of our own here (not root?)");
+        return;
+    }
+    is_int(status, 0, "a process that has the pid by now is not signalled");
+}
+
+static void test_wait_name(void)
+{
+    char name[64] = "x";
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        wait_forever();
+    }
+    proc_wait_name(pid, name, sizeof(name));
+    ok(strspn(name, "abcdefghijklmnopqrstuvwxyz_.0123456789") == strlen(name),
+       "where a process waits: '%s'", name);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    proc_wait_name(pid, name, sizeof(name));
+    is_str(name, "", "one that has ended waits nowhere");
+    proc_wait_name(-1, name, sizeof(name));
+    is_str(name, "", "nor does none");
+}
+
 static void *wait_in_thread(void *arg)
 {
     (void)arg;
@@ -431,6 +534,8 @@ int main(void)
     test_below();
     test_pick();
     test_identity();
+    test_reused();
+    test_wait_name();
     test_dead_leader();
     test_moving_targets();
     test_inventory();

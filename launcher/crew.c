@@ -88,6 +88,8 @@ static void give_node_up(struct crew *c)
 
 static void tell_stuck(struct crew *c, const struct worker_survivor *who)
 {
+    char where[64];
+
     if (who->is_silent) {
         agent_note(c->agent, "process %ld (%s) on %s does not tell whose it is "
                    "(state %c), so workers here do not count as gone; kill it if "
@@ -95,9 +97,10 @@ static void tell_stuck(struct crew *c, const struct worker_survivor *who)
                    c->agent->host, who->state);
         return;
     }
+    proc_wait_name(who->pid, where, sizeof(where));
     agent_note(c->agent, "process %ld (%s) on %s does not die of SIGKILL "
-               "(state %c)", (long)who->pid, who->name, c->agent->host,
-               who->state);
+               "(state %c%s%s)", (long)who->pid, who->name, c->agent->host,
+               who->state, where[0] ? ", waits in " : "", where);
 }
 
 static void on_stuck(void *arg, const struct worker_survivor *who, size_t n)
