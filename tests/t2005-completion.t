@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Completion in bash and zsh offers what muster has.
+# Completion in bash and zsh offers what muster has. For zsh that is looked at twice: in
+# the function alone, and with all of zsh around it.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 need_muster
 need_command zsh
@@ -54,4 +55,43 @@ like " $(in_bash muster torchrun job) " ' job.yaml ' 'bash: files for scripts'
 is "$(in_zsh muster torchrun '')" FILES 'zsh: files for scripts'
 like " $(in_bash muster run -- tru) " ' true ' 'bash: programs behind --'
 is "$(in_zsh muster run -- prog --n)" 'NORMAL 2 prog --n' 'zsh: a program has its own completion'
+is "$(in_bash muster status --output = y)" yaml 'bash: a value behind =, as bash splits it'
+is "$(in_bash muster status --output =)" 'json yaml wide' 'bash: all that there may be'
+
+# The whole of it, as at a terminal: what compsys, zsh's own machinery, makes of a line
+# and a Tab.
+at_tab() { zsh -f "$MUSTER_SRCDIR/tests/lib/complete.zsh" "$MUSTER_SRCDIR/launcher/completion/zsh" "$1"; }
+list() { at_tab "$1" | grep -vF -- "$1" | tr -s ' \n' '\n' | grep . | sort | tr '\n' ' '; }
+line() { at_tab "$1" | sed -n 's/^.*<\(.*\)>$/\1/p'; }
+
+all=$("$MUSTER" --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\)  .*/\1/p' | sort | tr '\n' ' ')
+is "$(list 'muster ')" "$all" 'a Tab in zsh: all commands'
+while IFS='|' read -r typed want what; do
+    is "$(line "$typed")" "$want" "a Tab in zsh: $what" || diag "$(at_tab "$typed" | cat -v)"
+done <<'END'
+muster stat|muster status |a command
+muster status --ou|muster status --output |an option
+muster run --nproc|muster run --nproc-per-node |of run
+muster run --nproc-per-node g|muster run --nproc-per-node gpu |its value
+muster run --nproc-per-node=g|muster run --nproc-per-node=gpu |also behind =
+muster status --output=y|muster status --output=yaml |that of another
+muster run --hostfile=job|muster run --hostfile=job.yaml |a file there
+muster status -o y|muster status -o yaml |behind a short one
+muster status sho|muster status shown |a run
+muster run --resume sho|muster run --resume shown |that is gone on with
+muster run job|muster run job.yaml |a spec
+muster torchrun job|muster torchrun job.yaml |a script
+muster run -- mkfif|muster run -- mkfifo |a program
+muster run -- muster stat|muster run -- muster status |which completes its own words
+muster exec mkfif|muster exec mkfifo |also of exec
+muster ckpt last|muster ckpt last-valid |what ckpt can do
+muster ckpt verify job|muster ckpt verify job.yaml |a directory
+muster help lo|muster help logs |help
+muster nodes --ho|muster nodes --host|what several options have in common
+muster version x|muster version x|nothing where there is nothing
+END
+for c in run torchrun status logs cancel nodes ckpt describe; do
+    options=$("$MUSTER" "$c" --help | sed -nE 's/^  (-[a-zA-Z0-9],)? *(--[a-z0-9-]+).*/\2/p' | sort | tr '\n' ' ')
+    is "$(list "muster $c --")" "${options:-none}" "a Tab in zsh: options of $c" || diag "$(at_tab "muster $c --" | cat -v)"
+done
 done_testing
