@@ -202,6 +202,11 @@ test_stdin() {
     rm -rf run
     "${of[@]}" - <<<'{apiVersion: muster/v1, kind: Job, command: ["true"], procsPerNode: 1}' >out 2>err
     is "$?:$(grep -c 'standard input' err)" 0:0 'nor is a spec that came that way' || show
+    mrun --nproc-per-node 2 -- sh -c '[ $RANK = 0 ] && exec cat <in; exec cat'
+    is "$status:$(cat out)" '0:[0] some' 'rank 0 alone can open a file itself' || show
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        timeout 120 mpirun -n 2 --oversubscribe "$MUSTER" exec -- sh -c 'sed "s/^/$RANK /"' <in >out 2>err
+    is "$?:$(cat out)" '0:0 some' 'or gets what mpirun was given, under muster exec' || show
 }
 
 # As mpirun reads them.

@@ -109,6 +109,31 @@ END
     ok 'and nobody is left' wait_for 60 nobody_left
 }
 
+# In the background of a terminal whoever reads from it is stopped (SIGTTIN): nobody
+# does, neither muster nor a worker.
+test_background() {
+    rm -rf run
+    cat >back.py <<'END'
+import os, pty, select, sys, time
+pid, master = pty.fork()
+if pid == 0:
+    os.execv('/bin/bash', ['bash', '-c', 'set -m; "$@" & wait -f $!; echo "status $?"', 'bash'] + sys.argv[1:])
+os.write(master, b'typed\n')
+seen = b''
+deadline = time.time() + 60
+while b'status ' not in seen and time.time() < deadline:
+    if select.select([master], [], [], 1)[0]:
+        try: seen += os.read(master, 65536)
+        except OSError: break
+sys.stdout.buffer.write(seen)
+os.close(master)
+END
+    run timeout 200 python3 back.py "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 -- sh -c 'cat; echo read all'
+    like "$(cat out)" 'status 0' 'a run in the background of a terminal is not stopped' || show
+    is "$(grep -c 'read all' out)" 2 'and its workers have nothing to read' || show
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 test_cancel() {
     local i a b bad=0
     start_run --nproc-per-node 2 -- sh -c 'trap "sleep 1; exit 0" TERM; while :; do sleep 0.1; done'
