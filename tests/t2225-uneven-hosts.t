@@ -83,6 +83,24 @@ test_loss() {
     hosts power_on node2
 }
 
+# One that comes back has its own number, behind all others: by its name, not its place.
+came_back() { [ "$(field nodes.3.host)" = node2 ] && [ "$(field nodes.3.state)" = Spare ]; }
+without_it() { [ "$(field generation)" = 2 ] && [ "$(field workers.3.state)" = Running ]; }
+test_return() {
+    start --nnodes 2:3 --set heartbeat.timeout=2s -- sh -c "[ \$MUSTER_GENERATION -lt 3 ] && exec sleep 1000; $place"
+    is $? 0 'an elastic run again' || diag "$(cat run.err)"
+    hosts power_off node2
+    ok 'goes on without one' wait_for 60 without_it || diag "$(cat run.err)"
+    hosts power_on node2
+    ok 'which comes back' wait_for 90 came_back || diag "$("$MUSTER" status run)"
+    run on node1 "$MUSTER" scale run 3
+    wait_exit 120 "$runner"
+    is "$status" 0 'and takes part again' || diag "$(cat run.err)"
+    is "$(sed 's/^\[.*\] //' run.out | sort -n | awk '{ print $1, $2, $NF }' | tr '\n' ';')" \
+        '0/6 0/1 node1;1/6 0/3 node3;2/6 1/3 node3;3/6 2/3 node3;4/6 0/2 node2;5/6 1/2 node2;' 'with as many workers as before' ||
+        diag "$(cat run.err)"
+}
+
 test_restart() {
     start --nnodes 3 --max-restarts 1 -- sh -c "[ \$MUSTER_GENERATION = 1 ] && exec sleep 1000; $place"
     kill -KILL "$(pids_on node3 '^sleep 1000' | head -n 1)"
