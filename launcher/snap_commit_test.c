@@ -255,22 +255,23 @@ static void test_verified(void)
     ok(is_due && is_there(40, "COMMIT"), "nobody knows of any: none goes, one is due");
     is_int(snap_reread(top, first, &goes_on, &e), 0, "one is read: %s", e.text);
     is_int(snap_reread(top, first, &is_over, &e), -ECANCELED, "not by one who is to end");
-    commit_verified(43, first, 42);
-    ok(is_due && is_there(40, "COMMIT") && is_there(42, "COMMIT"),
+    commit_verified(43, first, 41);
+    ok(is_due && is_there(40, "COMMIT") && is_there(41, "COMMIT"),
        "that one stays, and one that is read");
-    ok(!is_there(41, ""), "the others go");
+    commit_verified(44, first, 42);
+    ok(!is_there(41, "") && is_there(42, "COMMIT"), "the others go");
     step_name(42, uuid_of(42), third);
-    commit_verified(44, third, 0);
-    ok(is_due && !is_there(40, ""), "it goes when a newer one was right");
-    step_name(44, uuid_of(44), third);
     commit_verified(45, third, 0);
-    ok(!is_due && !is_there(42, "") && is_there(44, ""), "where it is kept none is due");
+    ok(is_due && !is_there(40, ""), "it goes when a newer one was right");
+    step_name(45, uuid_of(45), third);
+    commit_verified(46, third, 0);
+    ok(!is_due && !is_there(42, "") && is_there(45, ""), "where it is kept none is due");
     snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", top, third);
     ok(truncate(path, BYTES - 2) == 0 && truncate(path, BYTES) == 0, "a byte is lost");
     is_int(snap_reread(top, third, &goes_on, &e), -ERR_FORMAT, "which is found");
     like(e.text, "r00001.safetensors", "and where");
     is_int(snap_reread(top, first, &goes_on, &e), -ENOENT, "one that is gone");
-    for (uint64_t step = 40; step <= 45; step++) {
+    for (uint64_t step = 40; step <= 46; step++) {
         remove_step(step);
     }
 }

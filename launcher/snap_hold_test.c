@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool is_in(const struct hold_bed *b, uint64_t step, const char *uuid,
@@ -72,8 +73,38 @@ static void test_next_agent(void)
     found = snap_hold_find(b.hold, 0, "");
     ok(found && found->head.step == 10 && snap_verify(found, NULL) == 0,
        "the next agent finds it");
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, NULL);
+    snap_hold_serve(b.hold, 0, 2);
+    found = snap_hold_find(b.hold, 0, "");
+    ok(found && found->head.step == 10, "also one whose workers save before they load");
     snap_hold_remove(b.hold);
     ok(access(b.dir, F_OK) < 0, "and removes it");
+    hold_bed_close(&b);
+}
+
+/* Others could have made its directory before: what workers save is for no one else. */
+static void test_directory(void)
+{
+    static const mode_t open_to[] = {0710, 0701, 0750, 0705, 0720, 0702};
+    struct hold_bed b;
+    char away[PATH_MAX];
+
+    hold_bed_open(&b, 1 << 20);
+    mkdir(b.dir, 0700);
+    for (size_t i = 0; i < ARRAY_SIZE(open_to); i++) {
+        chmod(b.dir, open_to[i]);
+        is_int(hold_bed_save(&b, 0, 10, UUID(1)), -EPERM, "a directory of mode %o",
+               (unsigned)open_to[i]);
+    }
+    like(b.said.error.text, "shm belongs to somebody else", "and why");
+    chmod(b.dir, 0700);
+    snprintf(away, sizeof(away), "%.200s.away", b.dir);
+    ok(rename(b.dir, away) == 0 && symlink(away, b.dir) == 0, "it is a link");
+    ok(hold_bed_save(&b, 0, 10, UUID(1)) < 0, "which is not followed");
+    ok(unlink(b.dir) == 0, "the link goes");
+    is_int(hold_bed_save(&b, 0, 10, UUID(1)), 0, "one of its own");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
     hold_bed_close(&b);
 }
 
@@ -209,6 +240,13 @@ static void test_destroyed(void)
     is_int(b.said.n_failed, 0, "nobody is told afterwards");
 }
 
+static bool is_of_nobody(void *arg, uint32_t rank)
+{
+    (void)arg;
+    (void)rank;
+    return false;
+}
+
 /* Copies of another node's: written only when that is lost, over what it has begun;
  * in memory that this node's own leave, and give back. */
 static void test_copies(void)
@@ -239,6 +277,8 @@ static void test_copies(void)
     ok(is_in(&b, 10, UUID(1), "r00002.part"), "with its part");
 
     ok(snap_hold_pin(b.hold, 2, UUID(1)) != NULL, "one that is read");
+    snap_hold_keep(b.hold, 100, is_of_nobody, NULL);
+    ok(snap_hold_get(b.hold, 2, UUID(1)) != NULL, "stays, though nobody wants it");
     is_int(hold_bed_save(&b, 2, 20, UUID(2)), 0, "another one");
     is_int(hold_bed_save(&b, 2, 30, UUID(3)), 0, "the next one takes its place");
     ok(snap_hold_get(b.hold, 2, UUID(1)) && !snap_hold_get(b.hold, 2, UUID(2)),
@@ -289,6 +329,7 @@ int main(void)
     mapguard_install();
     test_save();
     test_next_agent();
+    test_directory();
     test_cut();
     test_moved();
     test_refused();

@@ -221,6 +221,17 @@ static void test_rescue(void)
     ok(!snap_tally_rescue(&b.tally, &now, &at, &agent), "both are lost: nobody has it");
     is_int(judge(&b, 2 * SNAP_TALLY_LOST_MS), SNAP_FATE_COMMIT, "the disk tells");
     snap_tally_release(&b.tally);
+    open_with(&b, "wwwh");
+    snap_tally_copied(&b.tally, 3, 1, 5, BEGIN);
+    b.lost = 1 << 1;
+    now = now_of(&b, SNAP_TALLY_LOST_MS);
+    at = 0;
+    ok(snap_tally_rescue(&b.tally, &now, &at, &agent) && agent == 5, "a copy, late");
+    b.lost |= 1 << 5;
+    is_int(judge(&b, SNAP_TALLY_LOST_MS + 10), SNAP_FATE_WAIT,
+           "who has just been told of it may come back as well");
+    is_int(judge(&b, 2 * SNAP_TALLY_LOST_MS), SNAP_FATE_COMMIT, "not for ever");
+    snap_tally_release(&b.tally);
     open_with(&b, "www");
     snap_tally_copied(&b.tally, 3, 1, 5, BEGIN);
     is_int((int)b.tally.n_held, N, "where there is a copy, it was handed over");
