@@ -156,6 +156,32 @@ static void wait_settled(struct bed *b)
     }
 }
 
+/* Facts of which one value makes no sense. */
+static void test_nonsense(struct bed *b)
+{
+    static const struct {
+        const char *key;
+        json_int_t value;
+    } all[] = {
+        {"step", -1},  {"step", INT64_MIN}, {"ranks", 0}, {"ranks", -1},
+        {"ranks", (1 << 20) + 1}, {"rank", 2}, {"rank", -1}, {"stage", 0},
+        {"stage", 4}, {"stage", -1}, {"from", -1}, {"root", 0}, {"uuid", 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "uuid",
+                                 UUID_A, "root", b->agent.run.dir, "step", 10,
+                                 "generation", 1, "token", 1, "rank", 0, "ranks", 2,
+                                 "stage", SNAP_STAGE_HELD);
+
+        json_object_set_new(fact, all[i].key, json_integer(all[i].value));
+        lead_snap_fact(b->lead, 0, fact);
+        is_int((int)b->saving, 0, "%s %lld: no save", all[i].key,
+               (long long)all[i].value);
+        json_decref(fact);
+    }
+}
+
 static void test_nothing(struct bed *b)
 {
     ok(!lead_snap_ask(NULL) && !lead_snap_forget(NULL), "nobody leads: no waiting");
@@ -327,6 +353,20 @@ static void test_held(struct bed *b)
     is_int((int)b->held_step, 40, "the newest that is whole, in whatever order");
 }
 
+/* Old ones are forgotten, but not what is on its way. */
+static void test_many(struct bed *b)
+{
+    char uuid[sizeof(UUID_A)];
+
+    for (int i = 0; i < 20; i++) {
+        snprintf(uuid, sizeof(uuid), "%032d", i);
+        say_of(b, uuid, 100 + i, 0, 0, NOBODY);
+    }
+    snprintf(uuid, sizeof(uuid), "%032d", 0);
+    want(b, uuid, 9);
+    ok(is_said("[[0,1,0]]"), "the first of twenty is known: %s", where);
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -340,12 +380,14 @@ int main(void)
     if (lead_snap_create(&b->agent, &ops, b, &b->lead, &e) < 0) {
         bail_out("%s", e.text);
     }
+    test_nonsense(b);
     test_nothing(b);
     test_waits(b);
     test_forgets(b);
     test_office(b);
     test_want(b);
     test_held(b);
+    test_many(b);
     lead_snap_destroy(b->lead);
     fs_remove_tree(b->agent.run.dir, NULL);
     lead_bed_release(&b->agent);

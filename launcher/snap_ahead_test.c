@@ -4,9 +4,11 @@
 
 #include "launcher/hold_bed.h"
 
+#include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -86,6 +88,9 @@ static void test_ahead_awaited(uint64_t room)
 
 static void test_ahead_no_room(void)
 {
+    char path[PATH_MAX];
+    struct stat st;
+    _close_ int mapped = -1; /* as a worker has it */
     struct hold_bed b;
 
     hold_bed_open(&b, 3 * HOLD_ROOM);
@@ -102,8 +107,12 @@ static void test_ahead_no_room(void)
     hold_bed_run_works(&b);
     ok(hold_bed_has(&b, "snap-3-0-1"), "one where it is");
     ok(!hold_bed_has(&b, "snap-3-1-1"), "no more than the budget has");
+    snprintf(path, sizeof(path), "%s/snap-3-0-1", b.dir);
+    mapped = open(path, O_RDWR | O_CLOEXEC);
     is_int(hold_bed_begin(&b, 2, 10, UUID(1), HOLD_ROOM), 0, "another rank's first one");
     ok(!hold_bed_has(&b, "snap-3-0-1"), "takes its place");
+    ok(fstat(mapped, &st) == 0 && st.st_size == 0,
+       "and its memory, whoever has mapped that");
     is_int(hold_bed_begin(&b, 0, 20, UUID(2), HOLD_ROOM), -ENOMEM,
            "which is not free now");
     hold_bed_close(&b);

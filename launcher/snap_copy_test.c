@@ -230,6 +230,10 @@ static void test_nonsense(void)
     h.rank = 4;
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_REFUSED, "a rank that is none");
+    h = head_of(1000);
+    h.n_ranks = (1 << 20) + 1;
+    offer(&s, &h);
+    is_int(s.answer, SNAP_COPY_REFUSED, "of more ranks than there can be");
     h = head_of(UINT64_MAX - 5);
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_REFUSED, "more bytes than there can be");
@@ -278,8 +282,41 @@ static void test_bad_data(void)
     copy_bed_give_up_after(&b, COPY_STUCK_MS);
     await(&s);
     is_int(s.answer, SNAP_COPY_REFUSED, "one that comes no further is given up");
+    offer(&s, &h);
+    for (uint64_t left = snap_room(h.image_bytes, h.part_bytes); left > 0;) {
+        size_t n = left < sizeof(junk) ? left : sizeof(junk);
+
+        link_send(s.link, SNAP_COPY_DATA, junk, n);
+        left -= n;
+    }
+    link_send(s.link, SNAP_COPY_END, &zero, sizeof(zero));
+    await(&s);
+    is_int(s.answer, SNAP_COPY_REFUSED, "other bytes came than were sent");
     is_int(b.n_got, 0, "no copy came of any of them");
     link_close(s.link);
+    copy_bed_close(&b);
+}
+
+/* More senders than one node has partners: others are told, and nobody is cut off. */
+static void test_many_senders(void)
+{
+    enum { MOST = 16 };
+    struct bad_sender all[MOST + 1] = {0};
+    struct snap_head h = head_of(1000);
+    struct copy_bed b;
+
+    copy_bed_open(&b, UINT64_C(1) << 30);
+    h.n_ranks = MOST + 1;
+    for (uint32_t i = 0; i <= MOST; i++) {
+        all[i].bed = &b;
+        h.rank = i;
+        offer(&all[i], &h);
+        is_int(all[i].answer, i < MOST ? SNAP_COPY_READY : SNAP_COPY_REFUSED,
+               "sender %u of %d", i + 1, MOST + 1);
+    }
+    for (uint32_t i = 0; i <= MOST; i++) {
+        link_close(all[i].link);
+    }
     copy_bed_close(&b);
 }
 
@@ -328,6 +365,7 @@ int main(void)
     test_slow_memory();
     test_nonsense();
     test_bad_data();
+    test_many_senders();
     test_two_senders();
     test_sum();
     return tap_done();

@@ -61,6 +61,7 @@ static void test_save(void)
 /* The agent dies, and another one comes. */
 static void test_next_agent(void)
 {
+    char from[PATH_MAX], to[PATH_MAX];
     struct hold_bed b;
     const struct snap *found;
 
@@ -78,6 +79,14 @@ static void test_next_agent(void)
     snap_hold_serve(b.hold, 0, 2);
     found = snap_hold_find(b.hold, 0, "");
     ok(found && found->head.step == 10, "also one whose workers save before they load");
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, NULL);
+    snprintf(from, sizeof(from), "%s/snap-3-0-0", b.dir);
+    snprintf(to, sizeof(to), "%s/snap-3-1-0", b.dir);
+    ok(rename(from, to) == 0 && !snap_hold_find(b.hold, 1, UUID(1)),
+       "under another rank's name it is nobody's");
+    rename(to, from);
+    ok(snap_hold_find(b.hold, 0, UUID(1)) != NULL, "and under its own it is there");
     snap_hold_remove(b.hold);
     ok(access(b.dir, F_OK) < 0, "and removes it");
     hold_bed_close(&b);
@@ -191,7 +200,10 @@ static void test_refused(void)
            "one that was not begun");
     is_int(snap_hold_done(b.hold, 0, UUID(1), HOLD_ROOM, SNAP_PAGE_BYTES, NULL),
            -EINVAL, "more than was asked for");
-    is_int(snap_hold_done(b.hold, 0, UUID(1), 1, 1, NULL), -ENOENT,
+    is_int(hold_bed_begin(&b, 0, 2, UUID(2), HOLD_ROOM), 0, "another one");
+    is_int(snap_hold_done(b.hold, 0, UUID(2), UINT64_MAX - 100, SNAP_PAGE_BYTES, NULL),
+           -EINVAL, "so much more that sums of it are small");
+    is_int(snap_hold_done(b.hold, 0, UUID(2), 1, 1, NULL), -ENOENT,
            "is none any more");
     hold_bed_close(&b);
 }
