@@ -178,6 +178,26 @@ static void test_lines(void)
     }
 }
 
+/* Blanks do not change what it says, but nobody writes that many. */
+static void test_length(void)
+{
+    static const int lengths[] = {0, COMMIT_MAX_BYTES, COMMIT_MAX_BYTES + 1};
+
+    for (size_t i = 0; i < ARRAY_SIZE(lengths); i++) {
+        _buf_ struct buf b = {0}, line = {0};
+        struct commit c;
+        int n;
+
+        commit_encode(&some, &b);
+        n = lengths[i] > (int)b.len ? lengths[i] - (int)b.len : 0;
+        buf_printf(&line, "{%*s%.*s", n, "", (int)strcspn(b.data, "\n"), b.data + 1);
+        buf_printf(&line, "xxh3 %016llx\n",
+                   (unsigned long long)digest_short_of(line.data, line.len));
+        is_int(commit_decode(line.data, line.len, &c, NULL), i < 2 ? 0 : -ERR_FORMAT,
+               "one of %zu bytes", line.len);
+    }
+}
+
 int main(void)
 {
     test_digests();
@@ -185,5 +205,6 @@ int main(void)
     test_writer();
     test_damage();
     test_lines();
+    test_length();
     return tap_done();
 }

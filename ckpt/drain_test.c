@@ -142,6 +142,29 @@ static uint64_t test_two(const struct snap *a, const struct snap *b)
     return disk_n_calls(d);
 }
 
+/* Who made the directory may have been killed before its name was on the disk. */
+static void test_joined(const struct snap *a)
+{
+    enum { N_SEEDS = 40 };
+    struct drain_progress progress = {0};
+    unsigned n_there = 0;
+    struct digest got;
+    char name[STEP_NAME_BYTES];
+
+    step_name(40, uuid, name);
+    for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+        _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+
+        disk_io(d)->ops->make_dir(disk_io(d), disk_root(d), name);
+        if (drain(d, a, &progress, &got, NULL) < 0) {
+            bail_out("it does not join");
+        }
+        disk_lose_power(d, seed);
+        n_there += look(d, a) == 1;
+    }
+    is_int((int)n_there, N_SEEDS, "what joins another's directory is there without power");
+}
+
 /* What fails cleans up, unless that fails, too; the other rank's files stay. */
 static void test_failures(const struct snap *a, const struct snap *b,
                           uint64_t n_calls)
@@ -233,6 +256,7 @@ int main(void)
     a = make_snap(0);
     b = make_snap(1);
     n_calls = test_two(a, b);
+    test_joined(a);
     test_failures(a, b, n_calls);
     test_cancelled(a);
     test_cancelled_late(a);

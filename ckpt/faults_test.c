@@ -32,7 +32,7 @@ enum { WORLD = 2, MAX_FDS = 1024 };
 
 /* --- the layer --- */
 
-enum call { NO_CALL, CREATE, WRITE, READ, SYNC, RENAME, UNLINK };
+enum call { NO_CALL, CREATE, WRITE, READ, SYNC, CLOSE, RENAME, UNLINK };
 
 static struct fault {
     enum call call;
@@ -135,10 +135,13 @@ static int unlink_in(struct io *io, int dir, const char *name)
 
 static int close_fd_of(struct io *io, int fd)
 {
+    int rc = fd >= 0 && fd < MAX_FDS ? meet(CLOSE, names[fd]) : 0, closed;
+
     if (fd >= 0 && fd < MAX_FDS) {
         names[fd][0] = '\0';
     }
-    return real->close(io, fd);
+    closed = real->close(io, fd);
+    return rc < 0 ? rc : closed;
 }
 
 static struct io *layer(void)
@@ -322,6 +325,43 @@ static void test_sync_fails_once(void)
     end();
 }
 
+/* A server that was written to may say only then that it had no room. */
+static void test_close_fails(void)
+{
+    static const char *const files[] = {"r00000.safetensors", "r00001.part",
+                                        "manifest.json", STEP_COMMIT_NEW};
+
+    begin();
+    save(1, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        const struct fault f = {.call = CLOSE, .error = EDQUOT, .file = files[i]};
+        struct play p = save(2, &f);
+
+        ok(p.rc[0] == -EDQUOT && p.rc[1] == -EDQUOT, "%s: a close that fails",
+           files[i]);
+        is_int(n_steps(), 1, "nothing is left of it");
+        p = load(NULL);
+        ok(is_loaded(&p, 1), "and the one before is there");
+    }
+    end();
+}
+
+/* Nobody knows whether the name of a save is on the disk: there is none. */
+static void test_root_sync_fails(void)
+{
+    const struct fault f = {.call = SYNC, .error = EIO, .file = ".", .limit = 1};
+    struct play p;
+
+    begin();
+    save(1, NULL);
+    remember(root, ".");
+    p = save(2, &f);
+    names[root][0] = '\0';
+    ok(p.rc[0] == -EIO && p.rc[1] == -EIO, "an fsync of the root that fails");
+    is_int(n_steps(), 1, "leaves no directory");
+    end();
+}
+
 /* A server did what it was asked, its answer was lost, and the question that came
  * again finds nothing to do. */
 static void test_answer_lost(void)
@@ -330,6 +370,7 @@ static void test_answer_lost(void)
                                   .file = STEP_COMMIT_NEW, .is_done_all_the_same = true};
     const struct fault gone = {.call = UNLINK, .error = ENOENT, .file = "r0000",
                                .is_done_all_the_same = true};
+    char name[STEP_NAME_BYTES];
     struct play p;
 
     begin();
@@ -345,6 +386,11 @@ static void test_answer_lost(void)
     is_int(p.rc[0], 0, "a removal: it is gone, as it was to be");
     p = load(NULL);
     ok(is_loaded(&p, 3), "loaded");
+    dir_of(3, name);
+    fault = gone;
+    is_int(step_remove(layer(), root, name, NULL), 0, "one is removed by two at once");
+    dir_of(3, name);
+    ok(!name[0], "and gone");
     end();
 }
 
@@ -622,6 +668,8 @@ int main(void)
 {
     test_one_rank_fails();
     test_sync_fails_once();
+    test_close_fails();
+    test_root_sync_fails();
     test_answer_lost();
     test_moved_away();
     test_unreadable();

@@ -192,6 +192,10 @@ static void test_faults(void)
             ok(strstr(e.text, "step-000000000020") ||
                    strstr(e.text, "manifest.json") || strstr(e.text, "COMMIT"),
                "by its name");
+            if (i < 2 && fault <= LONGER) {
+                like(e.text, fault == CUT ? " is cut: expected " : " is too long: expected ",
+                     "and what it is");
+            }
             is_int(find(true, &found), 0, "another is found");
             is_int((int)found.commit.step, 10, "the older one");
             if (fault == DIRECTORY) {

@@ -77,6 +77,38 @@ test_unsealed() {
     is "$(state_of s3://bucket/unsealed)" whole 'now it is one'
 }
 
+# spoil FILE: another byte in its middle; again: what it was.
+spoil() {
+    python3 - "$1" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as f:
+    at = f.seek(0, 2) // 2
+    f.seek(at)
+    byte = f.read(1)[0] ^ 255
+    f.seek(at)
+    f.write(bytes([byte]))
+END
+}
+
+# What a push has read wrongly is sealed by nobody: not in one piece, and of pieces none
+# is kept that has other bytes.
+test_source() {
+    local size
+    make_step source 6 1 4300000
+    rules '{}'
+    for size in 1Mi 64Mi; do
+        spoil "source/$step/r00000.safetensors"
+        run ckpt push "source/$step" "s3://bucket/source$size" --part-size $size
+        is "$status" 1 "pieces of $size: bytes that the disk has changed" || show
+        like "$(cat err)" "r00000.safetensors has changed since it was looked at, or is damaged" 'are named'
+        is "$(s3_do keys bucket | grep -c "^source$size/.*COMMIT")" 0 'and nothing is sealed'
+        spoil "source/$step/r00000.safetensors"
+        run ckpt push "source/$step" "s3://bucket/source$size" --part-size $size
+        is "$status" 0 'when it is as it was it goes' || show
+        is "$(AWS_ENDPOINT_URL=$S3_SERVER ckpt verify "s3://bucket/source$size" -o json | json 0.state)" whole 'with the right bytes'
+    done
+}
+
 test_busy() {
     make_step busy 2
     rules '{"fail": {"match": "PUT ", "times": 3, "status": 503, "code": "SlowDown", "retry_after": 1}}'
