@@ -104,6 +104,39 @@ static void test_stale_follower(void)
     lead_destroy(t.lead);
 }
 
+/* Spares decide, too: without most of all nodes those that work do not go on, for the
+ * others may. */
+static void test_spares_lost(void)
+{
+    struct lead_config config = config_of();
+    struct bench t;
+
+    config.max_nodes = 2;
+    bed_open(&t, &config);
+    for (uint32_t i = 0; i < N; i++) {
+        say(&t, i, REPORT_JOINED, 0, 0);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        say(&t, i, REPORT_STOPPED, 1, 1);
+    }
+    ok(bed_ordered(&t, ORDER_RUN, 1), "two run, three wait");
+    for (uint32_t i = 0; i < 2; i++) {
+        say(&t, i, REPORT_RUNNING, 1, 1);
+    }
+    lose(&t, 2, false);
+    lose(&t, 4, false);
+    ok(lead_order(t.lead)->step == ORDER_RUN && !lead_verdict(t.lead),
+       "two spares are lost, and they run on");
+    lose(&t, 3, false);
+    ok(bed_ordered(&t, ORDER_PREPARE, 2), "with the third one they are stopped");
+    bed_tick(&t, LEASE_MS + SLACK_MS + STAND_MS);
+    ok(t.a.order && t.a.order->step == ORDER_END &&
+           t.a.order->status == RUN_RESUMABLE, "and the run ends");
+    like(t.a.order ? t.a.order->reason : "",
+         "more than half of the nodes may go on without us", "and why");
+    lead_destroy(t.lead);
+}
+
 /* Node 0 wanted to end the run, and was lost: `seen` says whether its END was seen. */
 static void open_heir_of_end(struct bench *t, bool seen)
 {
@@ -273,6 +306,7 @@ static void test_stopped_meanwhile(void)
 int main(void)
 {
     test_stale_follower();
+    test_spares_lost();
     test_heritage_of_end();
     test_ended();
     test_ended_at_start();
