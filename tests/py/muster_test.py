@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 import muster
 from muster import _store, _worker
@@ -127,6 +128,9 @@ class Agent:
         connection, _ = self.listener.accept()
         connection.recv(HELLO_BYTES)
         connection.sendall(WELCOME + state(1, 0))
+        with contextlib.suppress(OSError):
+            while data := connection.recv(65536):
+                self.got += data
 
     def close(self):
         # Not close() alone: a reading thread would keep it open.
@@ -174,6 +178,23 @@ def test_session():
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+# A program that deals with SIGTERM by itself goes on to do so.
+def test_own_handler():
+    agent = Agent([WELCOME + state(0, 0)])
+    seen = []
+
+    def on_sigterm(number, frame):
+        seen.append(number)
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+    w = _worker.Worker(agent.path)
+    equal(w.should_stop(), False, "a program with a handler of its own asks")
+    os.kill(os.getpid(), signal.SIGTERM)
+    equal((signal.getsignal(signal.SIGTERM), seen), (on_sigterm, [signal.SIGTERM]), "and keeps it")
+    w.close()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 # An agent that dies is no reason for a training to end, nor for it to be asked
 # at every step; another one at its place is found, and told the checkpoint.
 def test_replaced():
@@ -196,6 +217,9 @@ def test_replaced():
     ok(wait_for(lambda: (w.should_stop(), saved in other.got)[1]), "it is told of the checkpoint")
     w.report(8, loss=1.0)
     ok(wait_for(lambda: (w.report(9), struct.pack(">q", 9) in other.got)[1]), "and of steps")
+    other.connection.sendall(state(1, 0))
+    ok(wait_for(lambda: (w.should_stop(), w._requests == 0)[1]), "one that counts requests anew")
+    equal(w.checkpoint_requested(), False, "asks for nothing by that")
     w.close()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -211,6 +235,10 @@ def test_orphan():
         equal(w.should_stop(), False, "an agent that is gone stops nobody")
         os.kill(os.getpid(), signal.SIGTERM)
         equal(w.should_stop(), True, "SIGTERM does")
+        for _ in range(20):
+            w._retry_at = 0.0
+            w.should_stop()
+        equal(w._retry_s, _worker.RETRY_MOST_S, "it is looked for less and less, but goes on")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -329,6 +357,9 @@ def test_fork():
     agent = Agent([WELCOME + state(0, 0)])
     w = _worker.Worker(agent.path)
     w.should_stop()
+    w.checkpoint_saved("/c/3", 3)
+    saved = frame(7, struct.pack(">q", 3) + text("/c/3"))
+    ok(wait_for(lambda: saved in agent.got), "a worker tells of a checkpoint")
     inside, leave = threading.Event(), threading.Event()
 
     def hold():
@@ -343,8 +374,12 @@ def test_fork():
     if pid == 0:
         right = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and w.identity.rank == 5
         agent.listener.settimeout(60)
+        agent.got = b""
         threading.Thread(target=lambda: agent.again(), daemon=True).start()
         right = right and not w.should_stop() and wait_for(lambda: w.should_stop())
+        step = struct.pack(">q", 4)
+        right = right and wait_for(lambda: (w.report(4, loss=1.0), step in agent.got)[1])
+        right = right and saved not in agent.got  # which is not its own
         os._exit(0 if right else 1)
     leave.set()
     thread.join()
@@ -407,6 +442,7 @@ def test_record():
     extra = message["extraInfo"]
     ok("in fails" in extra["py_callstack"], "with the traceback")
     ok(abs(int(extra["timestamp"]) - time.time()) < 3600, "and the time, in whole seconds")
+    equal(type(extra["timestamp"]), str, "as PyTorch writes it")
     equal(os.listdir(directory.name), ["error.json"], "and nothing else")
     os.unlink(path)
 
@@ -479,12 +515,79 @@ def test_barrier(endpoint):
         thread.join()
     equal(wrong, [], f"{rounds} barriers of {world} workers")
     store = _store.Store(endpoint, time.monotonic() + 60)
-    equal(store.add("muster/barrier/1/5/n", 0), 0, "leave nothing behind")
+    left = [store.add(f"muster/barrier/1/{n}/n", 0) for n in range(1, rounds)]
+    equal(left, [0] * (rounds - 1), "leave nothing behind")
     late, early = Barrier(endpoint, Identity(0, 2, generation=7)), None
     early = Barrier(endpoint, Identity(1, 2, generation=7))
     raises(TimeoutError, "barrier 1 of rank 1", lambda: early.wait(0.2), "one comes alone")
     late.wait(60)
     ok(True, "and still counts for who is late")
+    next_one = Barrier(endpoint, Identity(1, 2, generation=8))
+    raises(TimeoutError, "", lambda: next_one.wait(0.2), "but for nobody of the next generation")
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    broken = Barrier(endpoint, Identity(1, 2, generation=9))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    raises(KeyboardInterrupt, "", lambda: broken.wait(60), "one that is interrupted")
+    equal(broken._store, None, "takes no later answer for its own")
+
+
+class Control:
+    should_save = should_training_stop = False
+
+
+# The callback for the Trainer, with as much of transformers as it needs.
+def test_trainer():
+    sys.modules["transformers"] = types.SimpleNamespace(TrainerCallback=object)
+    from muster import huggingface
+
+    values = {"loss": 1, "flag": True, "a b": 2.5, "text": "x", "none": None}
+    equal(huggingface.metrics_of(values), {"loss": 1.0, "a_b": 2.5}, "numbers of a log are metrics")
+    equal(len(huggingface.metrics_of({str(i): i for i in range(99)})), 64, "as many as can be told")
+    with tempfile.TemporaryDirectory() as directory:
+        os.makedirs(os.path.join(directory, "c", "d"))
+        for name in ("a", "c/b", "c/d/e"):
+            with open(os.path.join(directory, name), "w", encoding="utf-8"):
+                pass
+        synced, fsync = [], os.fsync
+
+        def note(fd):
+            synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), directory))
+
+        os.fsync = note
+        huggingface.sync_tree(directory)
+        equal(sorted(synced), [".", "a", "c", "c/b", "c/d", "c/d/e"], "a tree is synced, with its names")
+        agent = Agent([WELCOME + state(0, 1)])
+        os.environ["MUSTER_SOCKET"] = agent.path
+        muster._this = None
+        huggingface.agreed = lambda wishes, device: wishes
+        callback, control = huggingface.MusterCallback(), Control()
+        args = types.SimpleNamespace(device="cpu", output_dir=directory)
+        at = types.SimpleNamespace(global_step=7, is_world_process_zero=True)
+        callback.on_step_end(args, at, control)
+        wants = (control.should_save, control.should_training_stop)
+        equal(wants, (True, False), "asked to save it saves, and trains on")
+        os.mkdir(os.path.join(directory, "checkpoint-7"))
+        synced.clear()
+        huggingface.group_of_ranks = lambda: None
+        callback.on_save(args, at, control)
+        equal(synced, ["checkpoint-7"], "what it has saved is on the disk")
+        saved = frame(7, struct.pack(">q", 7) + text(os.path.join(directory, "checkpoint-7")))
+        ok(wait_for(lambda: saved in agent.got), "before muster hears of it")
+        os.fsync = fsync
+        agent.connection.sendall(state(1, 1))
+        ok(wait_for(muster.should_stop), "it is told to stop")
+        control = Control()
+        callback.on_step_end(args, at, control)
+        wants = (control.should_save, control.should_training_stop)
+        equal(wants, (True, True), "then it saves and stops")
+    muster._this.close()
+    muster._this = None
+    del os.environ["MUSTER_SOCKET"]
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def test_real(path, pid):
@@ -516,6 +619,7 @@ def test_real(path, pid):
 def main():
     test_alone()
     test_session()
+    test_own_handler()
     test_replaced()
     test_orphan()
     test_byte_by_byte()
@@ -527,6 +631,7 @@ def main():
     test_threads_and_signals()
     test_record()
     test_wrong_stores()
+    test_trainer()
     if len(sys.argv) > 3:
         test_real(sys.argv[1], int(sys.argv[2]))
         test_barrier(sys.argv[3])
