@@ -56,6 +56,19 @@ static void test_one(void)
            "again");
 }
 
+/* The first step that counts is one of those of which the median is taken. */
+static void test_first(void)
+{
+    _cleanup_(slow) struct slow *s = make();
+    struct slow_change c[MAX];
+
+    add(s, SLOW_SKIP, 1, 1, 1, 1);
+    add(s, SLOW_ENOUGH / 2 + 1, 1, 1, 2, 1);
+    add(s, SLOW_ENOUGH / 2 - 1, 1, 1, 1, 1);
+    is_int((intmax_t)slow_look(s, c, MAX), 1, "more than half of its steps were slow");
+    is_int(c[0].percent, 200, "by so much");
+}
+
 static void test_noise(void)
 {
     _cleanup_(slow) struct slow *s = make();
@@ -101,6 +114,7 @@ static void test_few(void)
 int main(void)
 {
     test_one();
+    test_first();
     test_noise();
     test_few();
     return tap_done();

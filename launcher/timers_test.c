@@ -11,11 +11,12 @@
 /* The wall clock is an hour behind what the one of boot is at. */
 static const struct timers_now now = {.wall_ms = 1000000, .mono_ms = 4600000};
 
-static pid_t ended; /* that is gone, of all processes */
+static pid_t ended;  /* that is gone, of all processes */
+static pid_t reused; /* the pid of another one by now */
 
 static bool start_of(pid_t pid, uint64_t *ret)
 {
-    *ret = 7000 + (uint64_t)pid;
+    *ret = 7000 + (uint64_t)pid + (pid == reused);
     return pid != ended;
 }
 
@@ -115,6 +116,16 @@ static void test_ended(void)
     ask(t, 20, "more", 1001, 9);
     is_int((int64_t)timers_count(t), TIMERS_MAX / 2 + 1,
            "but those of a process that has ended since");
+    for (int i = 0; i < TIMERS_MAX / 2 - 1; i++) {
+        snprintf(line, sizeof(line), "%d", i);
+        ask(t, 22, line, 1001, 9);
+    }
+    is_int((int64_t)timers_count(t), TIMERS_MAX, "again as many as there may be");
+    reused = 22;
+    ask(t, 20, "yet more", 1001, 9);
+    is_int((int64_t)timers_count(t), TIMERS_MAX / 2 + 2,
+           "nor do those of one whose pid is another's now");
+    reused = 0;
     timers_destroy(t);
 }
 

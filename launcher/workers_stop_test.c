@@ -57,6 +57,15 @@ static void test_stop(void)
     is_int(v.n_gone, 1, "may be cut short");
 
     buf_clear(&bed.printed);
+    bed_start(&bed, &v, (struct launch_args){.n = 2, .verb = "stubborn"});
+    bed_turn_until(&bed, bed_count(&bed, "up\n") == 2);
+    t = clock_mono_ms();
+    workers_stop(v.set, 50000);
+    workers_stop(v.set, 150);
+    bed_turn_until(&bed, v.n_gone);
+    ok(v.n_gone == 1 && clock_mono_ms() - t < 40000, "by another grace, too");
+
+    buf_clear(&bed.printed);
     bed_start(&bed, &v, (struct launch_args){.n = 2, .verb = "stopped"});
     bed_turn_until(&bed, bed_count(&bed, "up\n") == 2);
     t = clock_mono_ms();
