@@ -108,6 +108,27 @@ END
     is "$(stored python | wc -l)" 2 'two are there'
 }
 
+# What the store has refused is told to those who wait for it.
+test_wait_refused() {
+    sanitized && { skip 'libmuster wants the sanitizer in the program' 2; return; }
+    rm -rf ck
+    cat >refused.py <<'END'
+import sys
+import muster.ckpt
+with muster.ckpt.Checkpoints(sys.argv[1]) as checkpoints:
+    one = checkpoints.save(1, {"step": 1})
+    try:
+        checkpoints.wait(one, level="remote", timeout=60)
+        print("there", flush=True)
+    except muster.ckpt.CheckpointError as error:
+        print(error, flush=True)
+END
+    AWS_SECRET_ACCESS_KEY=wrong PYTHONPATH=$MUSTER_SRCDIR/python LIBMUSTER=$MUSTER_BUILDDIR/.libs/libmuster.so.0 run "$MUSTER" run $root \
+        --run-dir not_there --set checkpoint.store=s3://bucket/not_there --max-restarts 0 -- python3 refused.py "$TRASH/ck"
+    is "$status" 0 'a program waits for a store that refuses' || show
+    like "$(cat out)" 'it was not taken to the store' 'and hears that its save is not there' || show
+}
+
 # What the disk has spoilt is fetched again: before the first workers, and where those
 # before have saved nothing.
 test_spoilt() {
