@@ -9,11 +9,13 @@
 #include "launcher/copy_bed.h"
 
 #include "base/cleanup.h"
+#include "base/mapguard.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 static void test_whole(void)
 {
@@ -58,6 +60,24 @@ static void test_too_large(void)
     ok(strstr(b.error.text, "does not fit into 2 MiB") != NULL, "with numbers: %s",
        b.error.text);
     is_int(b.n_got, 0, "there is no copy");
+    copy_bed_close(&b);
+}
+
+/* A worker cuts what it has saved before it is copied: the zeros that are there instead
+ * are no copy. */
+static void test_cut(void)
+{
+    const struct snap *s;
+    struct copy_bed b;
+
+    copy_bed_open(&b, UINT64_C(1) << 30);
+    copy_bed_save(&b, 0, UUID(1), 10, COPY_ROOM, 1);
+    s = snap_hold_get(b.own, 0, UUID(1));
+    ok(s && ftruncate(s->fd, 0) == 0, "a worker cuts its memory");
+    copy_bed_send(&b, 0, UUID(1));
+    ok(copy_bed_run_until(&b, &b.n_sent, 1), "the copy comes to its end");
+    is_int(b.error.code, EIO, "and is none: %s", b.error.text);
+    is_int(b.n_got, 0, "nobody has got it");
     copy_bed_close(&b);
 }
 
@@ -357,8 +377,11 @@ static void test_sum(void)
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
+    mapguard_install();
+    mapguard_admit();
     test_whole();
     test_too_large();
+    test_cut();
     test_gone();
     test_changed_mind();
     test_sender_dies();
