@@ -330,6 +330,7 @@ static void test_world(void)
 
 static void test_aside(void)
 {
+    struct stat why;
     _free_ char *text = NULL;
     char to[FOUND_NAME_BYTES], path[512], name[FOUND_NAME_BYTES];
     struct error e = {0};
@@ -341,6 +342,7 @@ static void test_aside(void)
            "set aside");
     is_str(to, "m-3.safetensors.broken", "under that name");
     snprintf(path, sizeof(path), "%s/%s.why", b.path, to);
+    ok(stat(path, &why) == 0 && (why.st_mode & 077) == 0, "why is for its owner alone");
     is_int(fs_read(path, 100, &text, NULL, NULL), 0, "with the reason");
     is_str(text ? text : "", "it is cut\n", "for people");
     look(&b, 0);
