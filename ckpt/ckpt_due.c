@@ -75,12 +75,13 @@ int ckpt_due_open(struct muster_ckpt *ck, struct error *e)
 /* --- whether it is time --- */
 
 /* One save at a time goes to the disk: the next is not due before. */
-static bool last_is_durable(struct muster_ckpt *ck)
+static bool last_is_there(struct muster_ckpt *ck)
 {
     const struct recent *r = &ck->recent[ck->n_saves % CKPT_N_RECENT];
 
     return ck->n_saves == 0 ||
-           ckpt_reached(ck, r, MUSTER_CKPT_DURABLE, 0, NULL) != 0;
+           ckpt_reached(ck, r, MUSTER_CKPT_DURABLE, 0, NULL) != 0 ||
+           (r->way->ops->stays && r->way->ops->stays(r->way->self, r->uuid));
 }
 
 static struct interval_facts facts_of(const struct muster_ckpt *ck)
@@ -102,7 +103,7 @@ static bool is_time(struct muster_ckpt *ck)
 
     interval_choose(&facts, &chosen);
     return seconds_since(ck->last_save_ns) >= chosen.seconds &&
-           last_is_durable(ck);
+           last_is_there(ck);
 }
 
 /* For muster status. One that is not taken is told with the next save. */
@@ -207,5 +208,15 @@ int ckpt_due_all(struct muster_ckpt *ck, int64_t step)
         reasons |= requested(ck, all);
     }
     ck->is_stopping = ck->is_stopping || (reasons & MUSTER_CKPT_STOPPING);
+    ck->reasons |= reasons;
     return reasons;
+}
+
+/* What somebody has asked for goes everywhere. */
+void ckpt_due_begins(struct muster_ckpt *ck, struct save_job *job)
+{
+    job->may_stay = !(job->flags & MUSTER_CKPT_WAIT) && !ck->is_stopping &&
+                    !(ck->reasons & (MUSTER_CKPT_REQUESTED | MUSTER_CKPT_STOPPING));
+    job->is_chosen = ck->reasons == MUSTER_CKPT_AUTO;
+    ck->reasons = 0;
 }

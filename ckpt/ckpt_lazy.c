@@ -166,6 +166,8 @@ int ckpt_reached(struct muster_ckpt *ck, const struct recent *r,
                  enum muster_ckpt_level level, int64_t timeout_ms,
                  struct error *e)
 {
+    int rc;
+
     forget_in_child(ck);
     if (level == MUSTER_CKPT_REMOTE) {
         return ckpt_reached_store(ck, r, timeout_ms, e);
@@ -179,5 +181,6 @@ int ckpt_reached(struct muster_ckpt *ck, const struct recent *r,
     if (ck->lazy && ck->lazy->number == r->number) {
         return lazy_reached(ck, r, level, timeout_ms, e);
     }
-    return r->way->ops->reached(r->way->self, r->uuid, level, timeout_ms, e);
+    rc = r->way->ops->reached(r->way->self, r->uuid, level, timeout_ms, e);
+    return rc == -ESTALE ? ckpt_passed_over(ck, r, level, e) : rc;
 }

@@ -3,7 +3,8 @@
  * The store of a run (checkpoint.store): the run's lead takes the newest checkpoint
  * there, and the agent tells its workers which one that was. What becomes a checkpoint
  * while another one is on its way may be passed over for one that is newer still: who
- * waits for it hears of that.
+ * waits for it hears of that. So does who waits for one that has stayed in memory of the
+ * node (checkpoint.diskEvery), until a later one took its place.
  */
 #include <config.h>
 
@@ -16,27 +17,52 @@
 #include <inttypes.h>
 #include <poll.h>
 
-static bool is_stored(struct client *client, const struct recent *r)
+/* The first save behind `r` that has got so far; NULL: none has. */
+static const struct recent *find_later(const struct muster_ckpt *ck,
+                                       struct client *client, const struct recent *r,
+                                       enum worker_snap_level level)
 {
+    const struct recent *best = NULL;
     struct worker_snap_status s;
 
-    return client_snap_status(client, r->uuid, &s, NULL) == 0 &&
-           s.level == WORKER_SNAP_REMOTE;
+    for (size_t i = 0; i < CKPT_N_RECENT; i++) {
+        const struct recent *o = &ck->recent[i];
+
+        if (o->number > r->number && (!best || o->number < best->number) &&
+            client_snap_status(client, o->uuid, &s, NULL) == 0 && s.level >= level &&
+            s.error != ESTALE) {
+            best = o;
+        }
+    }
+    return best;
 }
 
 static int check_later(const struct muster_ckpt *ck, struct client *client,
                        const struct recent *r, struct error *e)
 {
-    for (size_t i = 0; i < CKPT_N_RECENT; i++) {
-        const struct recent *o = &ck->recent[i];
+    const struct recent *o = find_later(ck, client, r, WORKER_SNAP_REMOTE);
 
-        if (o->number > r->number && is_stored(client, o)) {
-            return error_text(e, ESTALE, "save %" PRIu64 " was not taken to the "
-                              "store: save %" PRIu64 ", a later one, was",
-                              r->number, o->number);
-        }
+    return !o ? 0
+              : error_text(e, ESTALE, "save %" PRIu64 " was not taken to the "
+                           "store: save %" PRIu64 ", a later one, was",
+                           r->number, o->number);
+}
+
+/* What stayed in memory until then gave it to one that came later, which may be on its
+ * way still. */
+int ckpt_passed_over(struct muster_ckpt *ck, const struct recent *r,
+                     enum muster_ckpt_level level, struct error *e)
+{
+    struct client *client = ck->m ? client_of(ck->m) : NULL;
+    const char *where = level == MUSTER_CKPT_PARTNER ? "partner" : "disk";
+    const struct recent *o = client ? find_later(ck, client, r, level + 1) : NULL;
+
+    if (o) {
+        return error_text(e, ESTALE, "save %" PRIu64 " was not taken to the %s: save %"
+                          PRIu64 ", a later one, was", r->number, where, o->number);
     }
-    return 0;
+    return error_text(e, ESTALE, "save %" PRIu64 " was not taken to the %s: a later one "
+                      "has its place in memory", r->number, where);
 }
 
 /* One that the agent has not told of yet may be one that the ranks wrote. */

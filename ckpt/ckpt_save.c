@@ -231,6 +231,9 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     rc = s ? prepare(ck, s, &mine, e) : error_set(e, ENOMEM, "save");
     rc = ckpt_meet(ck, &mine, rc, &all, e);
     rc = rc < 0 ? rc : begin(ck, s, all, e);
+    if (rc == 0) {
+        ckpt_due_begins(ck, &s->job);
+    }
     if (rc == 0 && is_lazy) {
         ckpt_number(ck, s);
         ckpt_lazy_begin(ck, take_ptr(&s));

@@ -76,16 +76,36 @@ static void add_up(const struct kind kinds[INTERVAL_N_LEVELS], unsigned there,
     ret->mtbf_s = 1 / no_less(rate, 1e-12);
 }
 
-static void choose(const struct interval_levels_facts *f, size_t at,
-                   const struct interval_level *below, struct interval_level *ret)
+static void look_at_cost(const struct interval_levels_facts *f, size_t at,
+                         struct interval_level *ret)
 {
-    double took = no_less(f->took_s[at], 0), times;
+    double took = no_less(f->took_s[at], 0);
 
     ret->is_assumed = took <= 0;
     ret->cost_s = ret->is_assumed ? BEHIND_UNKNOWN_S : took * BEHIND_SHARE;
     ret->best_s = no_less(interval_daly(ret->cost_s, ret->mtbf_s), 0);
-    times = round((ret->best_s < most_s[at] ? ret->best_s : most_s[at]) /
-                  below->seconds);
+}
+
+/* What goes higher goes here as well: so no more seldom than what is best there. */
+static double want_s(const struct interval_level l[INTERVAL_N_LEVELS], size_t at)
+{
+    double want = INFINITY;
+
+    for (size_t i = at; i < INTERVAL_N_LEVELS; i++) {
+        if (l[i].is_there) {
+            want = l[i].best_s < want ? l[i].best_s : want;
+            want = most_s[i] < want ? most_s[i] : want;
+        }
+    }
+    return want;
+}
+
+static void choose(const struct interval_levels_facts *f, size_t at, double want,
+                   const struct interval_level *below, struct interval_level *ret)
+{
+    double took = no_less(f->took_s[at], 0), times;
+
+    times = round(want / below->seconds);
     times = no_less(times, ceil(took / below->seconds));
     times = no_less(times < MAX_TIMES ? times : MAX_TIMES, 1);
     ret->saves = below->saves * (uint64_t)times;
@@ -113,9 +133,16 @@ void interval_levels(const struct interval_levels_facts *f,
             ret[i].seconds = no_less(f->first.seconds, 1);
         } else {
             add_up(kinds, f->there, i, &ret[i]);
-            choose(f, i, below, &ret[i]);
+            look_at_cost(f, i, &ret[i]);
         }
         below = &ret[i];
+    }
+    below = NULL;
+    for (size_t i = 0; i < INTERVAL_N_LEVELS; i++) {
+        if (ret[i].is_there && below) {
+            choose(f, i, want_s(ret, i), below, &ret[i]);
+        }
+        below = ret[i].is_there ? &ret[i] : below;
     }
 }
 

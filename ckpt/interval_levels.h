@@ -14,7 +14,8 @@
  * apart failures come that need level i or a higher one: their rates add up, and a kind
  * whose level is not there needs the next that is. Then T = sqrt(2 C M) with Daly's
  * terms, no less than the time that one takes to get there, and rounded to a multiple
- * of the level below, so that what is on the disk was with the partner, too.
+ * of the level below, so that what is on the disk was with the partner, too: for which
+ * the level below is no more seldom than is best above it.
  */
 #ifndef MUSTER_CKPT_INTERVAL_LEVELS_H
 #define MUSTER_CKPT_INTERVAL_LEVELS_H

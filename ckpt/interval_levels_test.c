@@ -125,6 +125,26 @@ static void test_bounds(void)
        "what was not measured is assumed");
 }
 
+/* What nobody has measured would be copied once in an hour; a disk that costs little is
+ * worth more: then each copy that goes there goes to the partner, too. */
+static void test_no_more_seldom(void)
+{
+    struct interval_levels_facts f = facts(M | P | D, 0, 0, 0);
+    struct interval_level l[INTERVAL_N_LEVELS];
+
+    f.took_s[INTERVAL_PARTNER] = 0;
+    f.took_s[INTERVAL_DISK] = 0.2;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_PARTNER].best_s > 5 * l[INTERVAL_DISK].best_s, "a disk is cheap");
+    is_int((int)l[INTERVAL_DISK].saves, 1, "and gets as many as is best");
+    is_int((int)l[INTERVAL_PARTNER].saves, 1, "the partner as many");
+    f.there = M | P | S;
+    f.took_s[INTERVAL_STORE] = 0.2;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_STORE].saves == l[INTERVAL_PARTNER].saves &&
+       l[INTERVAL_STORE].best_s < l[INTERVAL_PARTNER].best_s, "so with a store");
+}
+
 /* Multiples of each other, whatever comes in. */
 static void test_nested(void)
 {
@@ -178,6 +198,7 @@ int main(void)
     test_table();
     test_first();
     test_bounds();
+    test_no_more_seldom();
     test_nested();
     test_explain();
     return tap_done();

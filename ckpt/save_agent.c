@@ -199,6 +199,15 @@ static void help(void *self, unsigned n_threads)
     image_copy_help(&w->copy, n_threads);
 }
 
+static int want(struct agent_way *w, const char *uuid, enum worker_snap_level level,
+                bool is_chosen, struct error *e)
+{
+    struct worker_snap_want m = {.level = (uint8_t)level, .is_chosen = is_chosen};
+
+    str_copy(m.uuid, sizeof(m.uuid), uuid);
+    return client_snap_want(w->client, &m, e);
+}
+
 static int hand(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
@@ -208,7 +217,8 @@ static int hand(void *self, const struct save_job *job, struct error *e)
     int rc;
 
     str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
-    rc = client_snap_done(w->client, &done, e);
+    rc = job->may_stay ? want(w, done.uuid, WORKER_SNAP_HELD, job->is_chosen, e) : 0;
+    rc = rc < 0 ? rc : client_snap_done(w->client, &done, e);
     if (rc == 0 && w->ahead) {
         save_ahead_start(w->ahead);
     }
@@ -243,15 +253,26 @@ static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
     struct agent_way *w = self;
     uint64_t end_ms = timeout_ms < 0 ? UINT64_MAX
                                      : clock_mono_ms() + (uint64_t)timeout_ms;
-    int rc;
+    int rc = look(w, uuid, level, e);
 
-    while ((rc = look(w, uuid, level, e)) == 0 && clock_mono_ms() < end_ms) {
+    if (rc == 0 && timeout_ms != 0 && level > MUSTER_CKPT_SNAPSHOT) {
+        rc = want(w, uuid, (enum worker_snap_level)level + 1, false, e);
+    }
+    while (rc == 0 && (rc = look(w, uuid, level, e)) == 0 && clock_mono_ms() < end_ms) {
         struct pollfd p = {.fd = client_fd(w->client), .events = POLLIN};
         uint64_t left = end_ms - clock_mono_ms();
 
         poll(&p, 1, left > 1000 ? 1000 : (int)left);
     }
     return rc;
+}
+
+static bool stays(void *self, const char *uuid)
+{
+    struct agent_way *w = self;
+    struct worker_snap_status s;
+
+    return client_snap_status(w->client, uuid, &s, NULL) == 0 && s.error == 0 && s.why[0];
 }
 
 /* --- loading --- */
@@ -334,6 +355,7 @@ static const struct save_ops ops = {
     .abort = forget,
     .done = forget,
     .reached = reached,
+    .stays = stays,
     .destroy = destroy,
 };
 

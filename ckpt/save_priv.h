@@ -49,6 +49,8 @@ struct save_job {
     uint64_t plan;         /* saves of one have the same pieces in the same places */
     unsigned n_threads;
     unsigned flags;        /* of muster_ckpt_save() */
+    bool may_stay;         /* in memory of the node, by what the job says */
+    bool is_chosen;        /* it was muster that found it due, and nobody else */
 };
 
 /* A way to save. Calls come in this order: reserve on every rank; if all could, put
@@ -76,6 +78,8 @@ struct save_ops {
      * `timeout_ms` it waits, for ever if negative. */
     int (*reached)(void *self, const char *uuid, enum muster_ckpt_level level,
                    int64_t timeout_ms, struct error *e);
+    /* It stays in memory, and nobody writes it. NULL: that never is. */
+    bool (*stays)(void *self, const char *uuid);
     void (*destroy)(void *self);
 };
 
@@ -172,6 +176,7 @@ struct muster_ckpt {
     uint32_t n_requests; /* that this rank has seen, and ... */
     uint32_t n_answered; /* ... that all ranks were told of */
     bool is_stopping;
+    int reasons;         /* of the last due() that found some, until a save */
     bool is_checking; /* MUSTER_CKPT_CHECK */
     struct error error;
 };
@@ -212,6 +217,9 @@ int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
 /* What the job says, where the program says nothing. 0 or a negative code. */
 int ckpt_due_open(struct muster_ckpt *ck, struct error *e);
 int ckpt_due_all(struct muster_ckpt *ck, int64_t step);
+/* Of a save that begins: whether it may stay in memory, see struct save_job. On all ranks
+ * alike. */
+void ckpt_due_begins(struct muster_ckpt *ck, struct save_job *job);
 /* A save has held this rank up for so long. */
 void ckpt_due_saved(struct muster_ckpt *ck, double cost_s);
 
@@ -260,6 +268,10 @@ int ckpt_reached(struct muster_ckpt *ck, const struct recent *r,
 /* The same for MUSTER_CKPT_REMOTE. */
 int ckpt_reached_store(struct muster_ckpt *ck, const struct recent *r,
                        int64_t timeout_ms, struct error *e);
+
+/* -ESTALE, with the save that went there instead of `r`. */
+int ckpt_passed_over(struct muster_ckpt *ck, const struct recent *r,
+                     enum muster_ckpt_level level, struct error *e);
 
 int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   uint64_t *ret_save);

@@ -449,6 +449,14 @@ int client_snap_done(struct client *c, const struct worker_snap_done *done,
     return rc;
 }
 
+int client_snap_want(struct client *c, const struct worker_snap_want *want,
+                     struct error *e)
+{
+    struct worker_msg m = {.type = WORKER_SNAP_WANT, .snap_want = *want};
+
+    return send_wait(c, &m, e);
+}
+
 int client_snap_status(struct client *c, const char *uuid,
                        struct worker_snap_status *ret, struct error *e)
 {

@@ -47,6 +47,9 @@ int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
 /* It is filled; the agent has it when this returns. */
 int client_snap_done(struct client *c, const struct worker_snap_done *done,
                      struct error *e);
+/* Where it is to get to: see struct worker_snap_want. */
+int client_snap_want(struct client *c, const struct worker_snap_want *want,
+                     struct error *e);
 /* How far that is, without waiting. -ENOENT: nothing was said of it. */
 int client_snap_status(struct client *c, const char *uuid,
                        struct worker_snap_status *ret, struct error *e);

@@ -254,6 +254,24 @@ static void get_snap_find(struct wire_reader *r, struct worker_msg *m)
     get_uuid(r, m->snap_find.uuid, true);
 }
 
+static void put_snap_want(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_u8(b, m->snap_want.level);
+    wire_put_u8(b, m->snap_want.is_chosen);
+    wire_put_str(b, m->snap_want.uuid);
+}
+
+static void get_snap_want(struct wire_reader *r, struct worker_msg *m)
+{
+    m->snap_want.level = wire_get_u8(r);
+    m->snap_want.is_chosen = wire_get_u8(r);
+    get_uuid(r, m->snap_want.uuid, false);
+    if (m->snap_want.level < WORKER_SNAP_HELD ||
+        m->snap_want.level > WORKER_SNAP_DURABLE || m->snap_want.is_chosen > 1) {
+        r->bad = true;
+    }
+}
+
 static void put_save_plan(struct buf *b, const struct worker_msg *m)
 {
     wire_put_f64(b, m->save_plan.every_s);
@@ -317,6 +335,7 @@ static const struct codec {
     [WORKER_SNAP_FIND] = {"snapshot find", put_snap_find, get_snap_find},
     [WORKER_SAVE_PLAN] = {"save plan", put_save_plan, get_save_plan},
     [WORKER_STORE] = {"store", put_nothing, get_nothing},
+    [WORKER_SNAP_WANT] = {"snapshot want", put_snap_want, get_snap_want},
 };
 
 void worker_msg_encode(struct buf *b, const struct worker_msg *m)

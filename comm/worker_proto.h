@@ -20,6 +20,7 @@
  *                  <-   SNAP with a descriptor: a snapshot; or without
  *   SNAP_DONE      ->
  *                  <-   SNAP_STATUS  then, and whenever it changes
+ *   SNAP_WANT      ->   before SNAP_DONE, or later, not answered
  *                  <-   STATE  whenever it changes
  *
  * Nothing here does I/O.
@@ -63,6 +64,7 @@ enum worker_msg_type {
     WORKER_SNAP_FIND = 13,
     WORKER_SAVE_PLAN = 14,
     WORKER_STORE = 15, /* checkpoints of the run are taken to a store */
+    WORKER_SNAP_WANT = 16,
 };
 
 struct worker_hello {
@@ -156,9 +158,19 @@ enum worker_snap_level {
 
 struct worker_snap_status {
     uint8_t level;  /* enum worker_snap_level */
-    uint32_t error; /* errno: it will not get any further */
+    uint32_t error; /* errno: it will not get any further. ESTALE: a later one did. 0 with
+                       a `why`: it stays there, unless somebody wants it elsewhere */
     char uuid[WORKER_UUID_SIZE];
     char why[WORKER_WHY_SIZE];
+};
+
+/* Where a save is to get to. Before SNAP_DONE: memory is enough, and how seldom saves go
+ * on from there is for the job to say (checkpoint.diskEvery); `is_chosen`, it was muster
+ * that found this one due. Later: somebody waits for it to be there. */
+struct worker_snap_want {
+    uint8_t level; /* WORKER_SNAP_HELD; or, later, PARTNER or DURABLE */
+    uint8_t is_chosen;
+    char uuid[WORKER_UUID_SIZE];
 };
 
 struct worker_snap_find {
@@ -180,6 +192,7 @@ struct worker_msg {
         struct worker_snap_done snap_done;
         struct worker_snap_status snap_status;
         struct worker_snap_find snap_find;
+        struct worker_snap_want snap_want;
         struct worker_save_plan save_plan;
     };
 };

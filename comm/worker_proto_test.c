@@ -91,6 +91,11 @@ static void test_snap_round_trips(void)
     round_trip(&m, "snapshot status");
     m = blank(WORKER_SNAP_FIND);
     round_trip(&m, "snapshot find");
+    m = blank(WORKER_SNAP_WANT);
+    m.snap_want.level = WORKER_SNAP_DURABLE;
+    m.snap_want.is_chosen = 1;
+    str_copy(m.snap_want.uuid, WORKER_UUID_SIZE, UUID);
+    round_trip(&m, "snapshot want");
 }
 
 /* What a worker names is what files are called by. */
@@ -116,6 +121,30 @@ static void test_bad_snaps(void)
         worker_msg_encode(&b, &m);
         is_int(worker_msg_decode(b.data, b.len, &got, NULL), -ERR_FORMAT,
                "no snapshot '%s' of '%s'", cases[i].uuid, cases[i].root);
+    }
+}
+
+static void test_bad_wants(void)
+{
+    static const struct {
+        uint8_t level, is_chosen;
+        const char *uuid;
+    } cases[] = {
+        {0, 0, UUID}, {4, 0, UUID}, {255, 1, UUID}, {1, 2, UUID}, {3, 0, ""},
+        {3, 0, "0123456789abcdef/123456789abcdef"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct worker_msg m = blank(WORKER_SNAP_WANT), got;
+        _buf_ struct buf b = {0};
+
+        m.snap_want.level = cases[i].level;
+        m.snap_want.is_chosen = cases[i].is_chosen;
+        str_copy(m.snap_want.uuid, WORKER_UUID_SIZE, cases[i].uuid);
+        worker_msg_encode(&b, &m);
+        is_int(worker_msg_decode(b.data, b.len, &got, NULL), -ERR_FORMAT,
+               "nobody wants '%s' at %u, %u", cases[i].uuid, cases[i].level,
+               cases[i].is_chosen);
     }
 }
 
@@ -243,6 +272,7 @@ int main(void)
 {
     test_round_trips();
     test_bad_snaps();
+    test_bad_wants();
     test_lengths();
     test_later_versions();
     test_values();

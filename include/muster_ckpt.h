@@ -216,13 +216,15 @@ int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
  * of then is told by muster_ckpt_test()); and whatever registers waits for the copy. */
 int muster_ckpt_fence(struct muster_ckpt *ck);
 /* How far a save has come: 1 there, 0 not yet, or what it failed of; -ENOTSUP for a
- * level that there is not; -ESTALE: a later one was taken to the store instead. `save` 0
- * is the newest. */
+ * level that there is not; -ESTALE: a later one was taken there instead. `save` 0 is the
+ * newest. */
 int muster_ckpt_test(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level);
-/* Waits for it: 0, -ETIMEDOUT, or what it failed of. A negative time is for ever. Of a
- * lazy save it waits for this rank's copy first, and for other ranks until they are at
- * the fence. -EDEADLK: a lazy save of several ranks without an agent, before its fence. */
+/* Waits for it: 0, -ETIMEDOUT, or what it failed of. What would stay in memory, by the
+ * job's checkpoint.diskEvery, goes to the partner and the disk where that is waited for.
+ * A negative time is for ever. Of a lazy save it waits for this rank's copy first, and for
+ * other ranks until they are at the fence. -EDEADLK: a lazy save of several ranks without
+ * an agent, before its fence. */
 int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level, int64_t timeout_ms);
 

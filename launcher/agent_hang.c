@@ -54,6 +54,16 @@ static void asked_to_write(struct agent *a, const json_t *ask)
     }
 }
 
+static void told_to_go(struct agent *a, const json_t *ask)
+{
+    const char *uuid = json_string_value(json_object_get(ask, "uuid"));
+    json_int_t levels = json_integer_value(json_object_get(ask, "levels"));
+
+    if (uuid && levels >= 0 && levels < 1 << INTERVAL_N_LEVELS) {
+        agent_snap_go(a, uuid, (unsigned)levels);
+    }
+}
+
 void agent_asked(struct agent *a, const void *json, size_t len)
 {
     json_t *ask = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
@@ -80,6 +90,8 @@ void agent_asked(struct agent *a, const void *json, size_t len)
         agent_look_asked(a, ask);
     } else if (strcmp(what, "snap_write") == 0) {
         asked_to_write(a, ask);
+    } else if (strcmp(what, "snap_go") == 0) {
+        told_to_go(a, ask);
     } else if (strcmp(what, "snap_where") == 0) {
         agent_fetch_told(a, ask);
     } else if (strcmp(what, "snap") == 0 && why) {

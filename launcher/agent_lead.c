@@ -350,6 +350,16 @@ static void on_took(void *arg, enum interval_level_id level, double seconds)
     run_status_took(record_status(l->record), level, seconds);
 }
 
+static uint64_t every(void *arg, enum interval_level_id level)
+{
+    const struct agent_lead *l = arg;
+    const struct job_checkpoint *k = &l->agent->config.job->checkpoint;
+
+    return run_status_save_ms(record_status(l->record), level,
+                              level == INTERVAL_DISK ? k->disk_every_ms
+                                                     : k->partner_every_ms);
+}
+
 static void on_held(void *arg, int64_t held_step, uint32_t ranks,
                     const struct status_held *held, size_t n)
 {
@@ -392,6 +402,7 @@ const struct lead_snap_ops agent_lead_snap_ops = {
     .on_saved = on_saved,
     .on_saving = on_saving,
     .on_took = on_took,
+    .every = every,
     .on_held = on_held,
     .started = started,
     .is_lost = is_lost,

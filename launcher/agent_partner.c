@@ -132,15 +132,28 @@ static void on_sent(void *arg, uint32_t rank, const char *uuid, uint32_t to,
                     const struct error *e)
 {
     struct agent_snap *p = arg;
+    struct saved *s = agent_snap_saved(p, rank, uuid);
 
     if (e->code) {
         tell_none(p, to, e);
-    } else if (agent_snap_saved(p, rank, uuid)) { /* not on the disk yet */
-        agent_snap_tell_worker(p->agent, rank, uuid, WORKER_SNAP_PARTNER, 0, "");
+        if (s) {
+            agent_snap_unpin(p, s);
+        }
+    } else if (s) { /* not on the disk yet */
+        s->level = WORKER_SNAP_PARTNER;
+        agent_snap_tell_own(p->agent, s);
     }
 }
 
-void agent_partner_send(struct crew *c, const struct saved *s)
+/* What is not to go to the disk keeps its memory once there is a copy: without this half
+ * the other one is worth nothing. */
+static void pin(struct agent_snap *p, struct saved *s)
+{
+    s->is_pinned = (s->waits & 1u << INTERVAL_DISK) &&
+                   snap_hold_pin(p->hold, s->head.rank, s->head.uuid);
+}
+
+void agent_partner_send(struct crew *c, struct saved *s)
 {
     struct agent_snap *p = c->agent->snap;
     const struct roster_entry *to;
@@ -163,6 +176,8 @@ void agent_partner_send(struct crew *c, const struct saved *s)
     }
     if (e.code) {
         tell_none(p, p->partner, &e);
+    } else {
+        pin(p, s);
     }
 }
 

@@ -18,6 +18,7 @@
 
 enum {
     TELL_MS = 2000,  /* what is not settled, again */
+    TELL_STAYS = 3,  /* of what stays in memory every so many times, for that lasts */
     WAIT_MS = 30000, /* of workers that have ended well */
     WAIT_STOP_MS = 5000, /* beyond a grace: less than the lead waits */
 };
@@ -42,12 +43,23 @@ void agent_snap_tell_lead(struct agent *a, const struct saved *s)
     if (s->is_copy) {
         jsonw_int(&w, "from", s->from);
     }
+    if (s->waits) {
+        jsonw_int(&w, "waits", s->waits);
+        jsonw_int(&w, "wanted", s->is_wanted);
+    }
     agent_fact_send(a, &w);
+}
+
+static bool stays(const struct saved *s)
+{
+    return (s->waits & 1u << INTERVAL_DISK) && !(s->waits & 1u << INTERVAL_MEMORY) &&
+           !s->is_wanted;
 }
 
 /* Where this agent leads it may be settled on the way. */
 static void tell_again(struct agent_snap *p)
 {
+    bool all = p->n_tells++ % TELL_STAYS == 0;
     const struct saved *s;
     struct saved copy;
 
@@ -59,7 +71,9 @@ static void tell_again(struct agent_snap *p)
             return;
         }
         copy = *s;
-        agent_snap_tell_lead(p->agent, &copy);
+        if (all || !stays(&copy)) {
+            agent_snap_tell_lead(p->agent, &copy);
+        }
     }
 }
 
@@ -125,6 +139,13 @@ void agent_snap_tell_worker(struct agent *a, uint32_t rank, const char *uuid,
         str_copy(status.why, sizeof(status.why), why);
         worker_socket_tell_snap(w, &status);
     }
+}
+
+/* `why` without an error: it stays there. */
+void agent_snap_tell_own(struct agent *a, const struct saved *s)
+{
+    agent_snap_tell_worker(a, s->head.rank, s->head.uuid, s->level, 0,
+                           stays(s) ? "it stays in memory" : "");
 }
 
 static void answer(struct agent *a, const struct snap_question *q,
@@ -287,6 +308,7 @@ static int hold_for(struct crew *c, struct error *e)
 
     if (rc == 0 && a->snap->served != c->generation) {
         a->snap->served = c->generation;
+        agent_snap_forget_ranks(a->snap);
         snap_hold_serve(a->snap->hold, c->layout.first_rank, c->layout.n_local);
     }
     return rc;
@@ -306,6 +328,7 @@ void agent_snap_stop(struct agent *a, bool is_resumable)
         snap_hold_remove(p->hold);
     }
     snap_hold_destroy(p->hold);
+    agent_snap_forget_ranks(p);
     uv_close((uv_handle_t *)p->timer, free_timer);
     while (p->questions) {
         struct snap_question *q = p->questions;
@@ -358,6 +381,7 @@ static int begin(struct crew *c, const struct snap_question *from,
     }
     q->next = a->snap->questions;
     a->snap->questions = q;
+    agent_snap_taken(a->snap, who.rank);
     return 0;
 }
 
@@ -400,17 +424,23 @@ static int take(struct crew *c, uint32_t rank, const struct worker_snap_done *m,
 {
     struct agent_snap *p = c->agent->snap;
     struct saved *s = calloc(1, sizeof(*s));
-    int rc = !s ? error_set(e, ENOMEM, "hold a snapshot")
-             : !p ? error_text(e, ENOENT, "no snapshot was begun")
-                  : snap_hold_done(p->hold, rank, m->uuid, m->image_bytes,
-                                   m->part_bytes, e);
+    int rc;
 
+    if (s && p) {
+        s->waits = agent_snap_waiting(c, rank, m->uuid);
+    }
+    rc = !s   ? error_set(e, ENOMEM, "hold a snapshot")
+         : !p ? error_text(e, ENOENT, "no snapshot was begun")
+         : s->waits & 1u << INTERVAL_DISK
+             ? snap_hold_stay(p->hold, rank, m->uuid, m->image_bytes, m->part_bytes, e)
+             : snap_hold_done(p->hold, rank, m->uuid, m->image_bytes, m->part_bytes, e);
     if (rc < 0) {
         free(s);
         return rc;
     }
     s->head = snap_hold_find(p->hold, rank, m->uuid)->head;
     s->stage = SNAP_STAGE_HELD;
+    s->level = WORKER_SNAP_HELD;
     s->next = p->saved;
     p->saved = s;
     *ret = s;
@@ -434,7 +464,9 @@ void agent_snap_done(struct crew *c, uint32_t local_rank,
     }
     if (s) { /* a lead that is here may answer at once, that it came to nothing: then
                 `s` goes, and the crew where only that was waited for */
-        agent_partner_send(c, s);
+        if (!(s->waits & 1u << INTERVAL_PARTNER)) {
+            agent_partner_send(c, s);
+        }
         agent_snap_tell_lead(a, s);
         agent_snap_keep_telling(a->snap);
     }
@@ -446,6 +478,9 @@ void agent_snap_hurry(struct crew *c)
 {
     struct agent_snap *p = c->agent->snap;
 
+    if (p && c->stopping && !member_order(c->agent->member)->broken) {
+        agent_snap_flush(p);
+    }
     if (p && p->waits == c) {
         uv_timer_start(p->timer, on_timer, 0, TELL_MS);
     }
@@ -479,6 +514,10 @@ bool agent_snap_waits(struct crew *c)
     }
     if (now >= wait_until(p, c)) {
         return false;
+    }
+    agent_snap_flush(p);
+    if (!agent_snap_has_own(p)) {
+        return false; /* it came to nothing at once, as this agent leads */
     }
     p->waits = c;
     return true;

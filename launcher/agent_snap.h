@@ -30,6 +30,8 @@ void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
                      const char *uuid);
 void agent_snap_done(struct crew *c, uint32_t local_rank,
                      const struct worker_snap_done *done);
+void agent_snap_want(struct crew *c, uint32_t local_rank,
+                     const struct worker_snap_want *want);
 
 /* What the lead says of a save: it is a checkpoint, or (`error`) it is none. */
 void agent_snap_settled(struct agent *a, const char *uuid, int error,
@@ -37,6 +39,10 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
 
 /* And later: it is in the store, or (`error`) it will not be. */
 void agent_snap_stored(struct agent *a, const char *uuid, int error, const char *why);
+
+/* What the lead says of one that waits for its word: it goes to these levels (1 <<
+ * enum interval_level_id), and stays where it is else. */
+void agent_snap_go(struct agent *a, const char *uuid, unsigned levels);
 
 /* That rank's node is lost, and the copy of it is here: to the disk. */
 void agent_snap_write(struct agent *a, const char *uuid, uint32_t rank);
@@ -68,6 +74,8 @@ struct lead_snap_ops {
     void (*on_saving)(void *arg, uint64_t step, uint32_t written, uint32_t ranks);
     /* So long it took from the first word of a save until all of it was there. */
     void (*on_took)(void *arg, enum interval_level_id level, double seconds);
+    /* How far apart saves are to go there, in ms; 0: each one goes. */
+    uint64_t (*every)(void *arg, enum interval_level_id level);
     /* Who has the newest save in memory, as far as was heard; every 2 s. `ranks` 0:
      * there is none. Valid during the call. */
     void (*on_held)(void *arg, int64_t step, uint32_t ranks,

@@ -53,6 +53,9 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
 {
     char path[PATH_MAX], name[STEP_NAME_BYTES];
 
+    if (s->error.code == ESTALE) {
+        return; /* a later one has its place */
+    }
     if (s->error.code) {
         agent_note(l->agent, "the checkpoint of step %llu is none: %s",
                    (unsigned long long)s->step, s->error.text);
@@ -68,7 +71,7 @@ static void show(struct lead_snap *l)
     const struct lead_save *oldest = NULL;
 
     for (const struct lead_save *s = l->saves; s; s = s->next) {
-        oldest = s->is_settled ? oldest : s;
+        oldest = s->is_settled || lead_save_is_parked(s) ? oldest : s;
     }
     l->ops->on_saving(l->arg, oldest ? oldest->step : 0,
                       oldest ? oldest->tally.n_written : 0,
@@ -131,6 +134,8 @@ static void after_work(uv_work_t *work, int status)
     s->is_settled = true;
     if (s->error.code == 0) {
         tell_took(s, INTERVAL_DISK);
+    } else {
+        lead_levels_failed(s);
     }
     show(l);
     announce(l, s);
@@ -138,7 +143,15 @@ static void after_work(uv_work_t *work, int status)
     if (s->error.code == 0 && s->is_due) {
         lead_check_want(l, s);
     }
+    lead_levels_replace(l);
     look_at_all(l);
+}
+
+void lead_snap_drop(struct lead_save *s, int code, const char *why)
+{
+    error_text(&s->error, code, "%s", why);
+    s->is_settled = true;
+    tell_all(s->lead, s);
 }
 
 void lead_snap_may_go(struct lead_snap *l)
@@ -248,7 +261,8 @@ struct snap_now lead_save_now(const struct lead_save *s)
 
     return (struct snap_now){.ms = uv_now(&l->agent->loop),
                              .started = l->ops->started(l->arg),
-                             .is_passed = is_passed(s), .is_lost = is_lost,
+                             .is_passed = is_passed(s),
+                             .is_parked = lead_save_is_parked(s), .is_lost = is_lost,
                              .arg = l};
 }
 
@@ -294,7 +308,7 @@ static void rescue_all(struct lead_snap *l)
 {
     for (struct lead_save *s = l->saves, *next; s; s = next) {
         next = s->next;
-        if (!s->is_settled && !s->is_working) {
+        if (!s->is_settled && !s->is_working && !lead_save_is_parked(s)) {
             rescue(l, s);
         }
     }
@@ -307,7 +321,7 @@ static bool is_any_sure(const struct lead_snap *l)
     for (const struct lead_save *s = l->saves; s; s = s->next) {
         const struct snap_now now = lead_save_now(s);
 
-        if (!s->is_settled && snap_tally_is_sure(&s->tally, &now)) {
+        if (!s->is_settled && !now.is_parked && snap_tally_is_sure(&s->tally, &now)) {
             return true;
         }
     }
@@ -317,6 +331,7 @@ static bool is_any_sure(const struct lead_snap *l)
 bool lead_snap_ask(struct lead_snap *l)
 {
     if (l) {
+        lead_levels_promote(l);
         rescue_all(l);
     }
     if (!l || !is_any_sure(l)) {
@@ -341,6 +356,9 @@ static void look_at_all(struct lead_snap *l)
 {
     struct lead_save *oldest = NULL;
 
+    if (l->is_asked) {
+        lead_levels_promote(l); /* the next one, where the one before has failed */
+    }
     for (struct lead_save *s = l->saves; s && l->n_works == 0; s = s->next) {
         oldest = is_due(s) && office_holds(&l->office) ? s : oldest;
     }
@@ -458,6 +476,7 @@ static bool take_copy(struct lead_save *s, uint32_t agent, const json_t *fact)
         }
         if (s->n_copied == s->tally.n_ranks) {
             tell_took(s, INTERVAL_PARTNER);
+            lead_levels_replace(s->lead);
         }
     }
     return true;
@@ -500,6 +519,9 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     s = s ? s : add(l, fact);
     if (s) {
         take_stage(s, agent, fact);
+        if (!json_object_get(fact, "from")) {
+            lead_levels_take(s, fact);
+        }
         forget_old(l);
         show(l);
     }

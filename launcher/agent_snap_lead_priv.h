@@ -7,6 +7,7 @@
 #include "ckpt/step.h"
 #include "launcher/agent_snap.h"
 #include "launcher/snap_commit.h"
+#include "launcher/snap_levels.h"
 
 #include <uv.h>
 
@@ -24,6 +25,13 @@ struct lead_save {
     uint64_t told_ms, began_ms;
     uint32_t n_copied; /* ranks of which there is a copy, up to the first without */
     bool is_working, is_settled;
+
+    /* Of agent_snap_lead_levels.c. Bits are 1 << enum interval_level_id. */
+    unsigned waits;   /* levels that some agents wait for a word of */
+    unsigned goes;    /* to these it goes: as agents say that do not wait, or ... */
+    bool is_decided;  /* ... by the plan, and somebody's word */
+    bool is_wanted;   /* everywhere */
+    uint64_t went_ms; /* that was said */
     struct error why; /* it has failed of that already; code 0: it has not */
 
     /* The thread's, while there is one. */
@@ -67,6 +75,7 @@ struct lead_snap {
     unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
     bool is_asked;
     bool is_dying;
+    struct snap_levels levels;
     struct lead_check check;
 };
 
@@ -85,6 +94,22 @@ struct retain_rule lead_snap_rule(const struct lead_snap *l);
 /* What somebody reads in that directory, or "". */
 void lead_snap_pinned(const struct lead_snap *l, const char *root,
                       char ret[STEP_NAME_BYTES]);
+
+/* It is none, and never was begun on the disk: says so. What else is settled may go. */
+void lead_snap_drop(struct lead_save *s, int code, const char *why);
+
+/* --- agent_snap_lead_levels.c --- */
+
+/* It is in memory only, as far as is known. */
+bool lead_save_is_parked(const struct lead_save *s);
+/* What an agent says besides, of a save that it has itself. `s` may be gone then. */
+void lead_levels_take(struct lead_save *s, const json_t *fact);
+/* Something has changed: those that a later one takes the place of go. */
+void lead_levels_replace(struct lead_snap *l);
+/* No worker is alive: the newest that can be is to go to the disk. */
+void lead_levels_promote(struct lead_snap *l);
+/* It was to go there, and has come to nothing. */
+void lead_levels_failed(struct lead_save *s);
 
 /* --- agent_snap_check.c --- */
 

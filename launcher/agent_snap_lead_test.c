@@ -42,17 +42,27 @@ struct bed {
     size_t n_held;
     struct status_held held[4];
     int n_took[INTERVAL_N_LEVELS];
+    uint64_t every_ms;
 };
 
 /* What the lead has said last of who has what, seen by the linker's hand. */
 static char where[512];
 static int n_said;
+/* And where one goes, or that it has no place any more. */
+static char gone[512];
+static int n_gone, n_failed;
 
 void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
 
 void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
 {
     (void)a;
+    n_failed += memmem(json, len, UUID_F, sizeof(UUID_F) - 1) &&
+                memmem(json, len, "\"error\":5,", 10);
+    if (memmem(json, len, "snap_go", 7) || memmem(json, len, "\"error\":116", 11)) {
+        n_gone++;
+        snprintf(gone, sizeof(gone), "%.*s", (int)len, (const char *)json);
+    }
     if (memmem(json, len, "snap_where", 10)) {
         n_said++;
         snprintf(where, sizeof(where), "%.*s", (int)len, (const char *)json);
@@ -96,6 +106,14 @@ static void on_held(void *arg, int64_t step, uint32_t ranks,
     memcpy(b->held, held, (n < 4 ? n : 4) * sizeof(*held));
 }
 
+static uint64_t every(void *arg, enum interval_level_id level)
+{
+    const struct bed *b = arg;
+
+    (void)level;
+    return b->every_ms;
+}
+
 static uint32_t started(void *arg)
 {
     (void)arg;
@@ -125,7 +143,7 @@ static const char *pinned(void *arg)
 static const struct lead_snap_ops ops = {
     .on_saved = on_saved, .on_saving = on_saving, .started = started,
     .is_lost = is_lost, .pinned = pinned, .on_quiet = on_quiet, .on_held = on_held,
-    .on_took = on_took,
+    .on_took = on_took, .every = every,
 };
 
 /* Of two ranks, each of an agent of its own. */
@@ -367,6 +385,76 @@ static void test_many(struct bed *b)
     ok(is_said("[[0,1,0]]"), "the first of twenty is known: %s", where);
 }
 
+enum { WAITS = 1 << INTERVAL_MEMORY | 1 << INTERVAL_PARTNER | 1 << INTERVAL_DISK };
+
+/* Of two ranks, each of an agent of its own, that wait for the lead's word. */
+static void say_waits(struct bed *b, const char *uuid, int step, uint32_t rank, int waits,
+                      bool is_wanted)
+{
+    json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}",
+                             "uuid", uuid, "root", b->agent.run.dir, "step", step,
+                             "generation", 1, "token", 1, "rank", (int)rank,
+                             "ranks", 2, "stage", SNAP_STAGE_HELD, "waits", waits,
+                             "wanted", (int)is_wanted);
+
+    uv_update_time(&b->agent.loop);
+    lead_snap_fact(b->lead, rank, fact);
+    json_decref(fact);
+}
+
+static void say_both(struct bed *b, const char *uuid, int step)
+{
+    say_waits(b, uuid, step, 0, WAITS, false);
+    say_waits(b, uuid, step, 1, WAITS, false);
+}
+
+static bool is_gone(const char *uuid, int levels)
+{
+    char want[128];
+
+    snprintf(want, sizeof(want), "\"uuid\":\"%s\",\"levels\":%d", uuid, levels);
+    return strstr(gone, want) != NULL;
+}
+
+/* Which saves go on from memory: as a lead says who has heard of none. */
+static void test_levels(struct bed *b)
+{
+    n_gone = n_failed = 0;
+    b->every_ms = 3600000;
+    say_waits(b, UUID_A, 10, 0, WAITS, false);
+    is_int(n_gone, 0, "one that a rank has not handed over goes nowhere");
+    say_waits(b, UUID_A, 10, 1, WAITS, false);
+    ok(n_gone == 1 && is_gone(UUID_A, 6), "the first one goes everywhere: %s", gone);
+    say_waits(b, UUID_A, 10, 1, WAITS, false);
+    is_int(n_gone, 1, "which is not said again at once");
+    say_both(b, UUID_B, 20);
+    ok(n_gone == 2 && is_gone(UUID_B, 0), "the next one stays in memory: %s", gone);
+    ok(b->saving == 2 && lead_snap_ask(b->lead) && lead_snap_forget(b->lead),
+       "the first one is on its way");
+    ok(n_gone == 3 && is_gone(UUID_B, 6), "and so is the other one, where workers start "
+       "again: %s", gone);
+    say_both(b, UUID_C, 30);
+    say_both(b, UUID_D, 40);
+    ok(n_gone == 6 && strstr(gone, UUID_C) && strstr(gone, "116"), "one that stays gives "
+       "its place to the next: %s", gone);
+    say_waits(b, UUID_D, 40, 0, WAITS, true);
+    ok(n_gone == 7 && is_gone(UUID_D, 6), "that somebody waits for: %s", gone);
+    say_waits(b, UUID_E, 50, 0, WAITS, false);
+    say_waits(b, UUID_E, 50, 1, 0, false);
+    ok(n_gone == 8 && is_gone(UUID_E, 6), "what one agent does not wait with goes: %s",
+       gone);
+    b->every_ms = 0;
+    say_both(b, UUID_F, 60);
+    ok(n_gone == 9 && is_gone(UUID_F, 6), "each one, where that is the plan: %s", gone);
+    say(b, UUID_F, 0, SNAP_STAGE_FAILED);
+    while (n_failed == 0) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+    b->every_ms = 3600000;
+    say_both(b, UUID_G, 70);
+    ok(is_gone(UUID_G, 6), "where one has failed the next one goes: %s", gone);
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -388,6 +476,11 @@ int main(void)
     test_want(b);
     test_held(b);
     test_many(b);
+    lead_snap_destroy(b->lead);
+    if (lead_snap_create(&b->agent, &ops, b, &b->lead, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    test_levels(b);
     lead_snap_destroy(b->lead);
     fs_remove_tree(b->agent.run.dir, NULL);
     lead_bed_release(&b->agent);

@@ -17,6 +17,23 @@ struct saved {
     enum snap_stage stage;
     int error;
     char why[WORKER_WHY_SIZE];
+
+    /* Of agent_snap_levels.c; of one that was saved here: */
+    enum worker_snap_level level; /* that it has got to, below the disk */
+    unsigned waits; /* 1 << level: the lead is to say whether it goes there */
+    bool is_wanted; /* everywhere */
+    bool is_pinned; /* it is copied, and not on the disk: its memory stays */
+};
+
+/* What a worker says of the save that it hands over next, and how many more of its
+ * saves go everywhere, for somebody has asked for one. */
+struct may_stay {
+    struct may_stay *next;
+    uint32_t rank;
+    char uuid[COMMIT_UUID_BYTES]; /* "": nothing */
+    bool is_chosen;
+    uint32_t n_asked; /* questions that were seen */
+    unsigned n_left;
 };
 
 /* Ranks whose copies are here. */
@@ -48,10 +65,12 @@ struct agent_snap {
     uint64_t n_questions;
     struct saved *saved; /* and not settled */
     uv_timer_t *timer;
+    unsigned n_tells;
     uint32_t served;     /* the generation whose ranks save */
     struct crew *waits; /* for all to be settled, or NULL */
     uint32_t waited_for; /* generation ... */
     uint64_t waits_since_ms;
+    struct may_stay *may_stay; /* by rank, of the ranks that are served */
 
     /* Of agent_partner.c; NULL where the job wants no copies. */
     struct snap_hold *copies;
@@ -89,6 +108,20 @@ void agent_snap_tell_worker(struct agent *a, uint32_t rank, const char *uuid,
 void agent_snap_on_written(void *arg, const struct snap_head *head,
                            const struct error *e);
 
+/* Tells its worker how far it is. */
+void agent_snap_tell_own(struct agent *a, const struct saved *s);
+
+/* --- agent_snap_levels.c --- */
+
+/* Of a save that is handed over: which levels wait for the lead's word; 0: none does. */
+unsigned agent_snap_waiting(struct crew *c, uint32_t rank, const char *uuid);
+/* The rank has begun another one: tells of those whose memory it has taken. */
+void agent_snap_taken(struct agent_snap *p, uint32_t rank);
+/* The newest of the ranks here is to go to the disk, whatever the plan says. */
+void agent_snap_flush(struct agent_snap *p);
+void agent_snap_unpin(struct agent_snap *p, struct saved *s);
+void agent_snap_forget_ranks(struct agent_snap *p);
+
 /* Answers: that snapshot, or (NULL) there is none. */
 void agent_snap_hand_out(struct agent *a, const struct snap_question *q,
                          uint32_t rank, const struct snap *s);
@@ -114,7 +147,7 @@ int agent_partner_create(struct agent_snap *p,
                          const struct snap_hold_config *config, struct error *e);
 void agent_partner_destroy(struct agent_snap *p);
 /* A rank of that crew has handed over a save: off to the partner. */
-void agent_partner_send(struct crew *c, const struct saved *s);
+void agent_partner_send(struct crew *c, struct saved *s);
 void agent_partner_settled(struct agent_snap *p, const char *uuid, uint64_t step,
                            bool is_kept);
 

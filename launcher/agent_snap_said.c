@@ -53,9 +53,12 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
         }
         *at = s->next;
         head = s->head;
+        agent_snap_unpin(p, s);
         if (!s->is_copy) {
             agent_snap_tell_worker(a, s->head.rank, uuid,
-                                   error ? WORKER_SNAP_NONE : WORKER_SNAP_DURABLE,
+                                   !error             ? WORKER_SNAP_DURABLE
+                                   : error == ESTALE ? s->level
+                                                      : WORKER_SNAP_NONE,
                                    error, why);
         }
         free(s);

@@ -147,6 +147,12 @@ static void on_snap_done(void *arg, uint32_t local_rank,
     agent_snap_done(arg, local_rank, done);
 }
 
+static void on_snap_want(void *arg, uint32_t local_rank,
+                         const struct worker_snap_want *want)
+{
+    agent_snap_want(arg, local_rank, want);
+}
+
 const struct worker_socket_ops crew_socket_ops = {
     .whose = whose,
     .on_report = on_report,
@@ -155,5 +161,6 @@ const struct worker_socket_ops crew_socket_ops = {
     .on_snap_begin = on_snap_begin,
     .on_snap_find = on_snap_find,
     .on_snap_done = on_snap_done,
+    .on_snap_want = on_snap_want,
     .on_disconnect = on_disconnect,
 };

@@ -82,6 +82,11 @@ void snap_hold_make_ahead(struct snap_hold *h, uint32_t rank);
 int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes,
                    struct error *e);
+/* The same, but it stays in memory: snap_hold_write() sends it to the disk. Its memory is
+ * the next to be had where that of the other one is not free. */
+int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,
+                   uint64_t image_bytes, uint64_t part_bytes,
+                   struct error *e);
 /* The save is part of a checkpoint, or came to nothing. */
 void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept);
 /* One of this rank: of that save, or "" for the newest that is part of a
@@ -105,8 +110,8 @@ const struct snap *snap_hold_get(const struct snap_hold *h, uint32_t rank,
 struct snap *snap_hold_fill(const struct snap_hold *h, uint32_t rank,
                             const char *uuid);
 
-/* Of a node that was lost, and may have begun to write it: it goes to the disk, see
- * on_written(). -ENOENT: it is not whole, or came to nothing. */
+/* Of a node that was lost, and may have begun to write it, or one that has stayed here:
+ * it goes to the disk, see on_written(). -ENOENT: it is not whole, or came to nothing. */
 int snap_hold_write(struct snap_hold *h, uint32_t rank, const char *uuid,
                     struct error *e);
 /* What is of a step before that one, and of a rank that is not wanted any more,

@@ -99,7 +99,7 @@ void snap_hold_queue(struct slot *s)
     write_next(s->hold);
 }
 
-int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
+int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes, struct error *e)
 {
     struct slot *s = snap_hold_slot_of(h, rank, uuid);
@@ -123,8 +123,16 @@ int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
     s->snap->head.part_bytes = part_bytes;
     snap_hold_set_state(s, SNAP_FULL);
     s->is_dropped = s->is_instead = false;
-    if (!h->config.is_elsewhere) {
-        snap_hold_queue(s);
-    }
     return 0;
+}
+
+int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
+                   uint64_t image_bytes, uint64_t part_bytes, struct error *e)
+{
+    int rc = snap_hold_stay(h, rank, uuid, image_bytes, part_bytes, e);
+
+    if (rc == 0 && !h->config.is_elsewhere) {
+        snap_hold_queue(snap_hold_slot_of(h, rank, uuid));
+    }
+    return rc;
 }

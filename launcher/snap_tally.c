@@ -132,6 +132,19 @@ static void look(const struct snap_tally *t, const struct snap_now *now,
     }
 }
 
+/* Nothing of it is on the disk. One that is whole stays until a later one takes its
+ * place. */
+static enum snap_fate judge_parked(const struct snap_tally *t, const struct snap_now *now)
+{
+    bool is_over = t->generation < now->started || now->is_passed;
+    uint64_t limit_ms = is_over ? SNAP_TALLY_SETTLE_MS : SNAP_TALLY_STALE_MS;
+
+    return t->n_failed > 0 || now->ms - t->heard_ms >= SNAP_TALLY_SILENT_MS ||
+                   (t->n_held < t->n_ranks && now->ms - t->news_ms >= limit_ms)
+               ? SNAP_FATE_REMOVE
+               : SNAP_FATE_WAIT;
+}
+
 enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now)
 {
@@ -139,6 +152,9 @@ enum snap_fate snap_tally_judge(const struct snap_tally *t,
     bool is_over = t->generation < now->started || now->is_passed;
     bool writing, lost;
 
+    if (now->is_parked) {
+        return judge_parked(t, now);
+    }
     if (t->n_failed > 0) {
         return SNAP_FATE_REMOVE;
     }
@@ -168,6 +184,22 @@ bool snap_tally_is_sure(const struct snap_tally *t, const struct snap_now *now)
     for (uint32_t i = 0; i < t->n_ranks; i++) {
         if (t->stages[i] == SNAP_STAGE_HELD &&
             now->is_lost(now->arg, t->agents[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool snap_tally_can_be(const struct snap_tally *t, const struct snap_now *now)
+{
+    uint32_t holders[SNAP_TALLY_HOLDERS];
+
+    if (t->n_failed > 0 || t->n_held < t->n_ranks) {
+        return false;
+    }
+    for (uint32_t i = 0; i < t->n_ranks; i++) {
+        if (t->stages[i] == SNAP_STAGE_HELD &&
+            snap_tally_holders(t, now, i, holders) == 0) {
             return false;
         }
     }

@@ -53,6 +53,7 @@ struct snap_now {
                          an older one is alive */
     bool is_passed;      /* all ranks have handed over one that came later: who has
                             not handed this one over never will */
+    bool is_parked;      /* nobody writes it: it stays in memory */
     bool (*is_lost)(void *arg, uint32_t agent);
     void *arg;
 };
@@ -90,5 +91,7 @@ enum snap_fate snap_tally_judge(const struct snap_tally *t,
 /* All ranks have handed it over, none has failed, and all that write are there: as
  * things are it will be a checkpoint. */
 bool snap_tally_is_sure(const struct snap_tally *t, const struct snap_now *now);
+/* The same of one that stays in memory, if it went to the disk now: copies count. */
+bool snap_tally_can_be(const struct snap_tally *t, const struct snap_now *now);
 
 #endif

@@ -69,6 +69,40 @@ static void turns_at(struct bed *b, uint64_t ms, const char *what)
     snap_tally_release(&b->tally);
 }
 
+/* It stays in memory, as long as a later one does not take its place. */
+static void test_parked(void)
+{
+    struct bed b;
+    struct snap_now now;
+
+    open_with(&b, "hhhh");
+    now = now_of(&b, 9 * SNAP_TALLY_STALE_MS);
+    now.is_parked = true;
+    b.tally.heard_ms = now.ms;
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_WAIT, "one that all have");
+    ok(snap_tally_can_be(&b.tally, &now), "can be a checkpoint");
+    b.lost = 2;
+    ok(!snap_tally_can_be(&b.tally, &now), "unless a node is lost");
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_WAIT, "that may come back");
+    snap_tally_copied(&b.tally, 2, 1, 0, now.ms);
+    ok(!snap_tally_can_be(&b.tally, &now), "with all that it has");
+    snap_tally_copied(&b.tally, 3, 1, 0, now.ms);
+    ok(snap_tally_can_be(&b.tally, &now), "or who has a copy of it");
+    take(&b, 1, SNAP_STAGE_FAILED, now.ms);
+    ok(!snap_tally_can_be(&b.tally, &now), "not where one has failed");
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_REMOVE, "which ends it");
+    snap_tally_release(&b.tally);
+    open_with(&b, "hhhn");
+    now = now_of(&b, SNAP_TALLY_SETTLE_MS - 1);
+    now.is_parked = true;
+    now.started = GENERATION + 1;
+    ok(!snap_tally_can_be(&b.tally, &now), "one that a rank has not handed over");
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_WAIT, "may be on its way");
+    now.ms++;
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_REMOVE, "for a while");
+    snap_tally_release(&b.tally);
+}
+
 static void test_all_written(void)
 {
     struct bed b;
@@ -297,6 +331,7 @@ static void test_holders(void)
 
 int main(void)
 {
+    test_parked();
     test_all_written();
     test_failed();
     test_slow();

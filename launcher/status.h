@@ -236,6 +236,10 @@ void run_status_levels(const struct run_status *s, struct interval_levels_facts 
 /* How far apart pushes to the store begin: `every_ms`, or where that is JOB_AUTO as is
  * planned; 0 without a plan. */
 uint64_t run_status_store_ms(const struct run_status *s, uint64_t every_ms);
+/* The same of saves that go to that level; a save is a bit early where that is nearer to
+ * the plan than the next one would be. */
+uint64_t run_status_save_ms(const struct run_status *s, enum interval_level_id level,
+                            uint64_t every_ms);
 void status_put_levels(struct jsonw *w, const struct run_status *s);
 void status_read_levels(const json_t *array, struct run_status *s);
 

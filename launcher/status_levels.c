@@ -22,6 +22,22 @@ void run_status_took(struct run_status *s, enum interval_level_id level,
     }
 }
 
+/* Hosts are what fails: a partner is on another one. */
+static bool has_hosts(const struct run_status *s)
+{
+    const char *first = NULL;
+
+    for (size_t i = 0; s->nodes && i < s->n_nodes; i++) {
+        const struct status_node *n = &s->nodes[i];
+
+        if (n->n_procs > 0 && first && strcmp(first, n->host) != 0) {
+            return true;
+        }
+        first = n->n_procs > 0 ? n->host : first;
+    }
+    return false;
+}
+
 void run_status_levels(const struct run_status *s, struct interval_levels_facts *f,
                        struct interval_level ret[INTERVAL_N_LEVELS])
 {
@@ -37,11 +53,29 @@ void run_status_levels(const struct run_status *s, struct interval_levels_facts 
         .n_workers = (uint32_t)s->n_workers,
         .there = p->is_set ? s->levels : 0,
     };
-    if (s->n_nodes < 2) {
+    if (!has_hosts(s)) {
         f->there &= ~(1u << INTERVAL_PARTNER);
     }
     memcpy(f->took_s, s->took_s, sizeof(f->took_s));
     interval_levels(f, ret);
+}
+
+static uint64_t to_ms(double seconds)
+{
+    return seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e3) : 0;
+}
+
+uint64_t run_status_save_ms(const struct run_status *s, enum interval_level_id level,
+                            uint64_t every_ms)
+{
+    struct interval_level l[INTERVAL_N_LEVELS];
+    struct interval_levels_facts f;
+
+    if (every_ms != JOB_AUTO) {
+        return every_ms;
+    }
+    run_status_levels(s, &f, l);
+    return l[level].is_there ? to_ms(l[level].seconds - f.first.seconds / 2) : 0;
 }
 
 uint64_t run_status_store_ms(const struct run_status *s, uint64_t every_ms)
@@ -53,8 +87,7 @@ uint64_t run_status_store_ms(const struct run_status *s, uint64_t every_ms)
         return every_ms;
     }
     run_status_levels(s, &f, l);
-    return l[INTERVAL_STORE].is_there && l[INTERVAL_STORE].seconds < 1e9
-               ? (uint64_t)(l[INTERVAL_STORE].seconds * 1e3) : 0;
+    return l[INTERVAL_STORE].is_there ? to_ms(l[INTERVAL_STORE].seconds) : 0;
 }
 
 void status_put_levels(struct jsonw *w, const struct run_status *s)

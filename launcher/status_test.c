@@ -60,6 +60,8 @@ static struct run_status *sample(void)
     s->updated_ns = s->created_ns + 1000;
     run_status_set_nodes(s, 2);
     run_status_set_workers(s, 3);
+    str_copy(s->nodes[0].host, sizeof(s->nodes[0].host), "n0");
+    s->nodes[0].n_procs = 1;
     str_copy(s->nodes[1].host, sizeof(s->nodes[1].host), "n\"1");
     s->nodes[1].state = STATUS_NODE_LOST;
     s->nodes[1].agent_pid = 77;
@@ -113,9 +115,9 @@ static void test_round_trip(void)
         "\"save_plan\":{\"every\":66.5,\"cost\":1,\"assumed\":true,"
         "\"mtbf\":11160,\"failures\":10,\"ran\":111600},\"save_levels\":["
         "{\"level\":\"memory\",\"saves\":1,\"every\":66.5,",
-        "{\"level\":\"partner\",\"saves\":5,\"every\":332.5,\"best\":",
+        "{\"level\":\"partner\",\"saves\":3,\"every\":199.5,\"best\":",
         "\"cost\":1,\"assumed\":true,\"took\":0,",
-        "{\"level\":\"disk\",\"saves\":5,\"every\":332.5,",
+        "{\"level\":\"disk\",\"saves\":3,\"every\":199.5,",
         "\"assumed\":false,\"took\":4,", "\"checkpoint_late\":true",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",
         "\"failure\":{\"generation\":2,\"rank\":2,\"node\":1,",
@@ -322,6 +324,33 @@ static void test_store_ms(void)
     is_int((int)(s.took_s[INTERVAL_STORE] * 10), 700, "what makes no sense does not");
 }
 
+/* Saves go to a level by the plan, a bit early where that is nearer to it. */
+static void test_save_ms(void)
+{
+    struct status_node nodes[2] = {{.n_procs = 4, .host = "a"}, {.n_procs = 4, .host = "a"}};
+    struct run_status s = {.n_nodes = 2, .nodes = nodes, .n_workers = 8, .starts = 1,
+                           .levels = 1 << INTERVAL_MEMORY | 1 << INTERVAL_PARTNER |
+                                     1 << INTERVAL_DISK};
+
+    is_int((int)run_status_save_ms(&s, INTERVAL_DISK, 7000), 7000, "as the job says");
+    is_int((int)run_status_save_ms(&s, INTERVAL_DISK, 0), 0, "which may be each save");
+    is_int((int)run_status_save_ms(&s, INTERVAL_DISK, JOB_AUTO), 0, "each without a plan");
+    s.save_plan = (struct status_plan){true, false, 66, 0.2, 11160, 111600, 9};
+    run_status_took(&s, INTERVAL_DISK, 0.4);
+    run_status_took(&s, INTERVAL_PARTNER, 40);
+    /* By hand: nodes 45111600 s, runs 225111600: together 37580692 s apart;
+     * sqrt(2 * 0.02 * that) = 1226 s, of 66 s 18.6 */
+    is_int((int)run_status_save_ms(&s, INTERVAL_DISK, JOB_AUTO), 19 * 66000 - 33000,
+           "as is planned");
+    is_int((int)run_status_save_ms(&s, INTERVAL_PARTNER, JOB_AUTO), 0,
+           "nobody on the same host is a partner");
+    str_copy(nodes[1].host, sizeof(nodes[1].host), "b");
+    ok(run_status_save_ms(&s, INTERVAL_PARTNER, JOB_AUTO) > 66000, "who is on another, is");
+    nodes[1].n_procs = 0;
+    is_int((int)run_status_save_ms(&s, INTERVAL_PARTNER, JOB_AUTO), 0,
+           "unless it has no workers");
+}
+
 int main(void)
 {
     test_round_trip();
@@ -333,5 +362,6 @@ int main(void)
     test_large();
     test_names();
     test_store_ms();
+    test_save_ms();
     return tap_done();
 }

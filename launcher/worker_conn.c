@@ -295,6 +295,12 @@ static void got_snap(struct connection *c, const struct worker_msg *m)
         }
         return;
     }
+    if (m->type == WORKER_SNAP_WANT) {
+        if (ops->on_snap_want) {
+            ops->on_snap_want(w->arg, rank, &m->snap_want);
+        }
+        return;
+    }
     if (c->wants_snap) {
         worker_conn_end(c, "a second question for a snapshot");
         return;
@@ -344,6 +350,7 @@ static void got_message(struct connection *c, const struct worker_msg *m)
     case WORKER_SNAP_BEGIN:
     case WORKER_SNAP_DONE:
     case WORKER_SNAP_FIND:
+    case WORKER_SNAP_WANT:
         got_snap(c, m);
         break;
     case WORKER_UNKNOWN:

@@ -45,6 +45,8 @@ struct worker_socket_ops {
                          const char *uuid);
     void (*on_snap_done)(void *arg, uint32_t local_rank,
                          const struct worker_snap_done *done);
+    void (*on_snap_want)(void *arg, uint32_t local_rank,
+                         const struct worker_snap_want *want);
     /* A connection that had said hello is gone. `had_joined`: it was the one in
      * collectives, so those of the others will not complete any more unless it
      * comes back. `why` is "" for a plain close. */

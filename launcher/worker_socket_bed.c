@@ -99,12 +99,22 @@ static void on_snap_done(void *arg, uint32_t local_rank,
     worker_socket_tell_snap(a->sockets[local_rank], &status);
 }
 
+static void on_snap_want(void *arg, uint32_t local_rank,
+                         const struct worker_snap_want *want)
+{
+    struct agent *a = arg;
+
+    (void)local_rank;
+    a->wanted = *want;
+}
+
 const struct worker_socket_ops bed_ops = {
     .on_hello = on_hello,
     .on_report = on_report,
     .on_checkpoint_saved = on_saved,
     .on_snap_begin = on_snap_begin,
     .on_snap_done = on_snap_done,
+    .on_snap_want = on_snap_want,
     .on_disconnect = on_disconnect,
 };
 

@@ -34,6 +34,7 @@ struct agent {
     int n_snaps; /* asked for; one of step 99 is refused */
     uint64_t snap_bytes;
     struct worker_snap_done done;
+    struct worker_snap_want wanted;
     uint64_t deadline_ms;
 };
 extern const struct worker_socket_ops bed_ops;

@@ -153,6 +153,14 @@ static void on_snap_done(void *arg, uint32_t local_rank,
     }
 }
 
+static void on_snap_want(void *arg, uint32_t local_rank,
+                         const struct worker_snap_want *want)
+{
+    (void)arg;
+    expect(local_rank == 0 && want->level >= WORKER_SNAP_HELD &&
+           want->level <= WORKER_SNAP_DURABLE && want->is_chosen <= 1);
+}
+
 static void on_disconnect(void *arg, uint32_t local_rank, bool had_joined,
                           const char *why)
 {
@@ -165,7 +173,8 @@ static const struct worker_socket_ops ops = {
     .whose = whose, .on_hello = on_hello, .on_report = on_report,
     .on_checkpoint_saved = on_saved, .on_save_plan = on_plan,
     .on_snap_begin = on_snap_begin, .on_snap_find = on_snap_find,
-    .on_snap_done = on_snap_done, .on_disconnect = on_disconnect,
+    .on_snap_done = on_snap_done, .on_snap_want = on_snap_want,
+    .on_disconnect = on_disconnect,
 };
 
 /* --- the peers --- */

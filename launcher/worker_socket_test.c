@@ -360,7 +360,9 @@ static int worker_snap(struct agent *a, int i)
         fstat(fd, &st) < 0 || st.st_size != 8192) {
         return 4;
     }
-    if (client_snap_done(c, &done, &e) < 0) {
+    if (client_snap_want(c, &(struct worker_snap_want){.level = WORKER_SNAP_HELD,
+                                                       .is_chosen = 1, .uuid = UUID},
+                         &e) < 0 || client_snap_done(c, &done, &e) < 0) {
         return 5;
     }
     do {
@@ -388,6 +390,8 @@ static void test_snap(void)
     is_int((int)a.snap_bytes, 8192, "for so much");
     ok(a.done.image_bytes == 5000 && a.done.part_bytes == 7 &&
            strcmp(a.done.uuid, UUID) == 0, "and told what is there");
+    ok(a.wanted.level == WORKER_SNAP_HELD && a.wanted.is_chosen == 1 &&
+           strcmp(a.wanted.uuid, UUID) == 0, "and where it is to get to");
     bed_close(&a);
 }
 

@@ -102,6 +102,7 @@ struct job_checkpoint {
     char *keep_best;            /* a metric, or NULL */
     enum job_goal keep_goal;
     unsigned levels;  /* of enum job_level */
+    uint64_t partner_every_ms, disk_every_ms; /* JOB_AUTO; 0: each save */
     char *store;      /* s3://BUCKET/PREFIX, or NULL */
     uint64_t store_every_ms; /* JOB_AUTO */
     uint32_t store_keep; /* 0: all */

@@ -232,6 +232,14 @@ static const struct field checkpoint_fields[] = {
      .def = "[memory, partner, disk]", .help = "where checkpoints that workers save "
      "by the library are held: in memory of their node until it has written them, in "
      "that of a partner on another host, on the disk"},
+    {"partnerEvery", FIELD_SPAN, FIELD_TAKES_AUTO, AT(checkpoint.partner_every_ms),
+     .max = 365 * DAYS, .def = "auto", .help = "how often a save is copied to the "
+     "partner; 0s: each one; auto: each one but where checkpoint.every is auto, too: "
+     "then by what one costs, as muster status shows it"},
+    {"diskEvery", FIELD_SPAN, FIELD_TAKES_AUTO, AT(checkpoint.disk_every_ms),
+     .max = 365 * DAYS, .def = "auto", .help = "how often a save goes to the disk; others "
+     "stay in memory until a later one is there, or somebody wants them on the disk; 0s "
+     "and auto as with partnerEvery"},
     {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
      .help = "s3://BUCKET/PREFIX, into which the newest checkpoint is taken, and from "
      "where a newer one than the directory has is fetched at the start"},

@@ -245,6 +245,11 @@ static bool is_shell_line(const struct strlist *command)
            (command->n == 3 || !command_passes_words(command->items[2]));
 }
 
+static bool is_span(uint64_t ms)
+{
+    return ms != 0 && ms != JOB_AUTO;
+}
+
 static void check_checkpoint(const struct context *c, const struct node *tree,
                              const struct job *job)
 {
@@ -266,6 +271,16 @@ static void check_checkpoint(const struct context *c, const struct node *tree,
         report_warn(c->report, place_of(tree, "checkpoint"),
                     "partner of checkpoint.levels has no effect without memory, which "
                     "is what partners copy");
+    }
+    if (is_span(k->disk_every_ms) && !(k->levels & JOB_LEVEL_MEMORY)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.diskEvery has no effect without memory in "
+                    "checkpoint.levels, where the others would stay");
+    }
+    if (is_span(k->partner_every_ms) && !(k->levels & JOB_LEVEL_PARTNER)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.partnerEvery has no effect without partner in "
+                    "checkpoint.levels");
     }
     if (!k->keep_best && k->keep_goal == JOB_MAXIMIZE) {
         report_warn(c->report, place_of(tree, "checkpoint"),

@@ -220,6 +220,8 @@ static void test_no_notes(void)
         "checkpoint: {levels: [memory, partner, disk]}",
         "checkpoint: {levels: [disk]}",
         "checkpoint: {store: s3://b/p, storeEvery: auto}",
+        "checkpoint: {partnerEvery: auto, diskEvery: 30m}",
+        "checkpoint: {partnerEvery: 0s, diskEvery: 0s}",
         "checkpoint: {keepEvery: 0, keepBest: off, keepGoal: minimize}",
         "checkpoint: {alarm: {after: off, then: tell}}",
         "checkpoint: {prune: {keep: 0, every: 0, best: off, goal: minimize}}",

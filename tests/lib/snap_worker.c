@@ -14,9 +14,14 @@
  * With "skip" it skips saves that would have to wait, and says "skipped STEP".
  * With "cut" the last rank cuts all that its agent has of it, once it has saved.
  * With "store" all wait until each save is in the store, and say "stored STEP".
+ * With "due" it saves first, and then when muster_ckpt_due() says so.
  * With "partner" all wait for copies of each save, and say "copied STEP".
  * With "fell", in which there is a process id, the last rank kills that one as soon as
  * its next save is on the disk, and says "fells at STEP".
+ * With "pace" it goes on up to the step that this has, and says "asked" where it is asked
+ * for a checkpoint while it waits there; with "disk" all wait until
+ * each save is on the disk, and say "on disk STEP"; with "leave" it ends without waiting
+ * for its last save.
  * A JSON value `far` is saved along: how far the step is from 30.
  */
 #include <config.h>
@@ -239,6 +244,34 @@ static int see_copy(int64_t step, uint64_t save)
     return 0;
 }
 
+static int see_disk(int64_t step, uint64_t save)
+{
+    if (muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
+        return fail("wait for the disk");
+    }
+    printf("on disk %" PRId64 "\n", step);
+    fflush(stdout);
+    return 0;
+}
+
+/* The step up to which it may go. */
+static int64_t pace(void)
+{
+    char path[4096], text[32] = "";
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/pace", muster_run_dir(m));
+    f = fopen(path, "r");
+    if (!f) {
+        return INT64_MAX;
+    }
+    if (!fgets(text, sizeof(text), f)) {
+        text[0] = '\0';
+    }
+    fclose(f);
+    return text[0] ? strtoll(text, NULL, 10) : -1;
+}
+
 static int see_store(int64_t step, uint64_t save)
 {
     if (muster_ckpt_wait(ck, save, MUSTER_CKPT_REMOTE, 60000) < 0) {
@@ -249,14 +282,29 @@ static int see_store(int64_t step, uint64_t save)
     return 0;
 }
 
+static int is_due(int64_t step, int has_saved)
+{
+    if (there_is("due")) {
+        return muster_ckpt_due(ck, step) > 0 || !has_saved;
+    }
+    return step % 10 == 0 && !(has_saved && there_is("once"));
+}
+
 static int run(const char *dir, int64_t step)
 {
     uint64_t save = 0;
 
     for (;;) {
+        while (step + 1 > pace() && !there_is("go") && muster_should_stop(m) == 0) {
+            if (muster_checkpoint_requested(m) > 0) {
+                printf("asked\n");
+                fflush(stdout);
+            }
+            usleep(5000);
+        }
         step++;
         count(step);
-        if (step % 10 == 0 && !(save && there_is("once"))) {
+        if (is_due(step, save > 0)) {
             int rc = save_step(step, &save);
 
             if (rc == -EBUSY && is_skipping) {
@@ -278,6 +326,9 @@ static int run(const char *dir, int64_t step)
             if (there_is("partner") && see_copy(step, save) != 0) {
                 return 1;
             }
+            if (there_is("disk") && see_disk(step, save) != 0) {
+                return 1;
+            }
             if (there_is("store") && see_store(step, save) != 0) {
                 return 1;
             }
@@ -288,7 +339,7 @@ static int run(const char *dir, int64_t step)
         }
         usleep(5000);
     }
-    if (save && muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
+    if (save && !there_is("leave") && muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
         return fail("wait");
     }
     printf("ended %" PRId64 "\n", step);

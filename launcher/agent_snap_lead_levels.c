@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The lead's word on saves that need not go everywhere (launcher/snap_levels.h): once
+ * all ranks have handed one over it is said which levels it goes to, again to whoever
+ * has not heard. What stays in memory is dropped when a later one takes its place; and
+ * where workers end, the newest goes to the disk, for the next ones start from there.
+ *
+ * A lead that is new knows of no save that went anywhere: the first one that it hears of
+ * goes everywhere, and so does one of which some agent has been told already.
+ */
+#include <config.h>
+
+#include "launcher/agent_snap_lead_priv.h"
+
+#include "base/cleanup.h"
+#include "launcher/jsonw.h"
+
+#include <errno.h>
+
+static const unsigned disk = 1u << INTERVAL_DISK;
+static const unsigned all = 1u << INTERVAL_DISK | 1u << INTERVAL_PARTNER;
+
+bool lead_save_is_parked(const struct lead_save *s)
+{
+    return (s->waits & disk) && !(s->goes & disk);
+}
+
+static bool is_whole(const struct lead_save *s)
+{
+    return s->tally.n_held == s->tally.n_ranks && s->tally.n_failed == 0;
+}
+
+/* --- where it goes --- */
+
+/* This agent may answer at once, and others may be settled by that. */
+static void say(struct lead_save *s)
+{
+    struct agent *a = s->lead->agent;
+    _buf_ struct buf b = {0};
+    struct jsonw w = jsonw_start(&b);
+
+    s->went_ms = uv_now(&a->loop);
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "ask", "snap_go");
+    jsonw_str(&w, "uuid", s->uuid);
+    jsonw_int(&w, "levels", s->goes);
+    jsonw_end_object(&w);
+    if (!b.failed && a->tree) {
+        tree_ask(a->tree, b.data, b.len);
+        agent_asked(a, b.data, b.len);
+    }
+}
+
+static void send_to(struct lead_save *s, unsigned levels)
+{
+    s->goes |= levels;
+    snap_levels_note(&s->lead->levels, s->goes, s->began_ms);
+    say(s);
+}
+
+static void decide(struct lead_save *s)
+{
+    struct lead_snap *l = s->lead;
+    uint64_t every_ms[INTERVAL_N_LEVELS] = {0};
+
+    s->is_decided = true;
+    if (s->waits == 0) {
+        snap_levels_note(&l->levels, s->goes, s->began_ms);
+        return;
+    }
+    every_ms[INTERVAL_PARTNER] = l->ops->every(l->arg, INTERVAL_PARTNER);
+    every_ms[INTERVAL_DISK] = l->ops->every(l->arg, INTERVAL_DISK);
+    send_to(s, s->is_wanted || (s->goes & disk)
+                   ? all : snap_levels_choose(&l->levels, s->began_ms, every_ms));
+}
+
+static bool read_waits(const json_t *fact, unsigned *ret)
+{
+    json_int_t waits = json_integer_value(json_object_get(fact, "waits"));
+
+    *ret = waits > 0 && waits < 1 << INTERVAL_N_LEVELS ? (unsigned)waits : 0;
+    return json_integer_value(json_object_get(fact, "wanted")) != 0;
+}
+
+void lead_levels_take(struct lead_save *s, const json_t *fact)
+{
+    struct lead_snap *l = s->lead;
+    uint64_t now_ms = uv_now(&l->agent->loop);
+    unsigned waits;
+    bool is_wanted = read_waits(fact, &waits);
+
+    s->is_wanted = s->is_wanted || is_wanted;
+    s->waits |= waits;
+    s->goes |= all & ~waits;
+    if (!is_whole(s)) {
+        return;
+    }
+    if (!s->is_decided) {
+        decide(s);
+        lead_levels_replace(l);
+    } else if (s->is_wanted && lead_save_is_parked(s)) {
+        send_to(s, all);
+    } else if ((waits & (s->goes | 1u << INTERVAL_MEMORY)) &&
+               now_ms - s->went_ms >= SNAP_TELL_AGAIN_MS) {
+        say(s);
+    }
+}
+
+void lead_levels_failed(struct lead_save *s)
+{
+    if (s->is_decided && s->error.code != ESTALE) {
+        snap_levels_forget(&s->lead->levels, s->goes);
+    }
+}
+
+/* --- which are of no use any more --- */
+
+static struct snap_standing standing_of(const struct lead_save *s)
+{
+    return (struct snap_standing){
+        .generation = s->tally.generation,
+        .step = s->step,
+        .is_whole = is_whole(s) && s->is_decided,
+        .is_copied = s->tally.n_ranks > 0 && s->n_copied == s->tally.n_ranks,
+        .is_on_disk = s->is_settled,
+    };
+}
+
+static bool is_replaced(const struct lead_save *s)
+{
+    const struct snap_standing own = standing_of(s);
+
+    for (const struct lead_save *o = s->lead->saves; o; o = o->next) {
+        const struct snap_standing other = standing_of(o);
+
+        if (!(o->is_settled && o->error.code) &&
+            snap_levels_replaces(&other, &own)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct lead_save *find_replaced(struct lead_snap *l)
+{
+    for (struct lead_save *s = l->saves; s; s = s->next) {
+        if (!s->is_settled && !s->is_working && lead_save_is_parked(s) && is_whole(s) &&
+            is_replaced(s)) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+void lead_levels_replace(struct lead_snap *l)
+{
+    struct lead_save *s;
+
+    while ((s = find_replaced(l))) {
+        lead_snap_drop(s, ESTALE, "a later one has its place in memory");
+    }
+}
+
+/* --- the end of workers --- */
+
+static bool is_newer(const struct lead_save *a, const struct lead_save *b)
+{
+    return a->tally.generation != b->tally.generation
+               ? a->tally.generation > b->tally.generation
+               : a->step > b->step;
+}
+
+void lead_levels_promote(struct lead_snap *l)
+{
+    struct lead_save *best = NULL;
+
+    for (struct lead_save *s = l->saves; s; s = s->next) {
+        const struct snap_now now = lead_save_now(s);
+        bool can_be = s->is_settled ? s->error.code == 0
+                                    : snap_tally_can_be(&s->tally, &now);
+
+        if (can_be && (!best || is_newer(s, best))) {
+            best = s;
+        }
+    }
+    if (best && !best->is_settled && lead_save_is_parked(best)) {
+        best->is_decided = true;
+        send_to(best, all);
+    }
+}
