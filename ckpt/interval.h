@@ -41,7 +41,7 @@ double interval_mtbf(double ran_s, uint64_t n_failures, double prior_s);
 /* Young's with Daly's terms. */
 double interval_daly(double cost, double mtbf);
 
-enum { INTERVAL_TEXT_BYTES = 240 };
+enum { INTERVAL_TEXT_BYTES = 400 };
 
 /* "67 s: a save holds up 0.20 s, a failure is expected every 3.1 h (2 in 6.2 h)" */
 void interval_explain(const struct interval_facts *f, const struct interval *i,

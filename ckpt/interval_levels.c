@@ -81,8 +81,13 @@ static void look_at_cost(const struct interval_levels_facts *f, size_t at,
 {
     double took = no_less(f->took_s[at], 0);
 
+    double slower = no_less(f->slower[at], 0);
+
     ret->is_assumed = took <= 0;
-    ret->cost_s = ret->is_assumed ? BEHIND_UNKNOWN_S : took * BEHIND_SHARE;
+    ret->is_measured = took > 0 && f->slower_known & 1u << at && slower < 1e9;
+    ret->cost_s = ret->is_assumed    ? BEHIND_UNKNOWN_S
+                  : ret->is_measured ? took * slower / (1 + slower)
+                                     : took * BEHIND_SHARE;
     ret->best_s = no_less(interval_daly(ret->cost_s, ret->mtbf_s), 0);
 }
 
@@ -126,6 +131,7 @@ void interval_levels(const struct interval_levels_facts *f,
         }
         if (!below) { /* where saves go first */
             ret[i].n_failures = f->n_failures + f->n_runs;
+            ret[i].is_first = true;
             ret[i].cost_s = no_less(f->first.cost_s, 0);
             ret[i].mtbf_s = no_less(f->first.mtbf_s, 1);
             ret[i].best_s = interval_daly(ret[i].cost_s, ret[i].mtbf_s);
@@ -152,11 +158,28 @@ static void span(double seconds, char *to, size_t size)
                                                             : 1e15), to, size);
 }
 
+/* Where the cost comes from. */
+static void derive(const struct interval_levels_facts *f, enum interval_level_id id,
+                   const struct interval_level *l, char to[96])
+{
+    if (l->is_first) {
+        snprintf(to, 96, "for which it holds workers up");
+    } else if (l->is_assumed) {
+        snprintf(to, 96, "as long as none was measured");
+    } else if (l->is_measured) {
+        snprintf(to, 96, "of steps that are %.3g %% slower for %.3g s",
+                 f->slower[id] * 100, f->took_s[id]);
+    } else {
+        snprintf(to, 96, "a twentieth of %.3g s: no step times were reported",
+                 f->took_s[id]);
+    }
+}
+
 void interval_level_explain(const struct interval_levels_facts *f,
-                            const struct interval_level *l,
+                            enum interval_level_id id, const struct interval_level *l,
                             char to[INTERVAL_TEXT_BYTES])
 {
-    char which[48] = "every save", every[32], mtbf[32], ran[32], best[32];
+    char which[48] = "every save", every[32], mtbf[32], ran[32], best[32], cost[96];
 
     if (l->saves > 1) {
         snprintf(which, sizeof(which), "one save in %" PRIu64, l->saves);
@@ -165,8 +188,9 @@ void interval_level_explain(const struct interval_levels_facts *f,
     span(l->best_s, best, sizeof(best));
     span(l->mtbf_s, mtbf, sizeof(mtbf));
     span(f->ran_s, ran, sizeof(ran));
+    derive(f, id, l, cost);
     snprintf(to, INTERVAL_TEXT_BYTES,
-             "%s, %s: sqrt(2 x %.3g s%s x %s) = %s, needed %" PRIu64 " times in %s",
-             which, every, l->cost_s, l->is_assumed ? " (assumed)" : "", mtbf, best,
-             l->n_failures, ran);
+             "%s, %s: sqrt(2 x %.3g s x %s) = %s, needed %" PRIu64 " times in %s; "
+             "%.3g s a save, %s", which, every, l->cost_s, mtbf, best, l->n_failures,
+             ran, l->cost_s, cost);
 }

@@ -10,9 +10,11 @@
  *   disk      all nodes are, and the run is gone on with
  *   store     so is the filesystem
  *
- * Of level i, C seconds is what a save that goes there costs the program, and M how far
- * apart failures come that need level i or a higher one: their rates add up, and a kind
- * whose level is not there needs the next that is. Then T = sqrt(2 C M) with Daly's
+ * Of level i, C seconds is what a save that goes there costs the program: of the first
+ * one the time that it holds workers up, which each save does; of those above, by how
+ * much steps are slower while it is on its way there (ckpt/slowdown.h). And M is how
+ * far apart failures come that need level i or a higher one: their rates add up, and a
+ * kind whose level is not there needs the next that is. Then T = sqrt(2 C M) with Daly's
  * terms, no less than the time that one takes to get there, and rounded to a multiple
  * of the level below, so that what is on the disk was with the partner, too: for which
  * the level below is no more seldom than is best above it.
@@ -42,11 +44,15 @@ struct interval_levels_facts {
     uint32_t n_workers;
     unsigned there;         /* 1 << level */
     double took_s[INTERVAL_N_LEVELS]; /* until one was there; 0: not known */
+    unsigned slower_known;            /* 1 << level: it was measured, that ... */
+    double slower[INTERVAL_N_LEVELS]; /* ... steps take longer meanwhile, 0.04: by 4 % */
 };
 
 struct interval_level {
     bool is_there;
+    bool is_first;       /* where each save goes: it costs what it holds workers up */
     bool is_assumed;     /* the cost: none was measured */
+    bool is_measured;    /* by steps: else a share of what it takes */
     uint64_t n_failures; /* that needed it, or a higher one */
     double cost_s, mtbf_s;
     double best_s;       /* T, before it is rounded */
@@ -58,9 +64,10 @@ struct interval_level {
 void interval_levels(const struct interval_levels_facts *f,
                      struct interval_level ret[INTERVAL_N_LEVELS]);
 
-/* "one save in 5, 5m30s: sqrt(2 x 0.2 s x 3d09h) = 5m43s, needed 0 times in 1d07h" */
+/* "one save in 5, 5m30s: sqrt(2 x 0.2 s x 3d09h) = 5m43s, needed 0 times in 1d07h; 0.2 s
+ * a save, of steps that are 4 % slower for 5.2 s" */
 void interval_level_explain(const struct interval_levels_facts *f,
-                            const struct interval_level *l,
+                            enum interval_level_id id, const struct interval_level *l,
                             char to[INTERVAL_TEXT_BYTES]);
 
 #endif

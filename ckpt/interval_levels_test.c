@@ -163,6 +163,9 @@ static void test_nested(void)
         f.ran_s = b;
         f.took_s[INTERVAL_PARTNER] = a;
         f.took_s[INTERVAL_DISK] = f.took_s[INTERVAL_STORE] = b;
+        f.slower[INTERVAL_PARTNER] = b;
+        f.slower[INTERVAL_DISK] = a;
+        f.slower_known = i % 3 ? P | D : 0;
         interval_levels(&f, l);
         for (size_t k = 0; k < INTERVAL_N_LEVELS; k++) {
             char text[INTERVAL_TEXT_BYTES];
@@ -171,7 +174,7 @@ static void test_nested(void)
                 n_bad += l[k].saves == 0 || l[k].saves % below != 0 ||
                          !(l[k].seconds >= 1);
                 below = l[k].saves ? l[k].saves : 1;
-                interval_level_explain(&f, &l[k], text);
+                interval_level_explain(&f, k, &l[k], text);
             }
         }
     }
@@ -185,12 +188,50 @@ static void test_explain(void)
     char text[INTERVAL_TEXT_BYTES];
 
     interval_levels(&f, l);
-    interval_level_explain(&f, &l[INTERVAL_DISK], text);
+    interval_level_explain(&f, INTERVAL_DISK, &l[INTERVAL_DISK], text);
     is_str(text, "one save in 5, 5m30s: sqrt(2 x 0.2 s x 3d09h) = 5m43s, needed 0 "
-           "times in 1d07h", "in words");
-    interval_level_explain(&f, &l[INTERVAL_MEMORY], text);
+           "times in 1d07h; 0.2 s a save, a twentieth of 4 s: no step times were reported",
+           "in words");
+    interval_level_explain(&f, INTERVAL_MEMORY, &l[INTERVAL_MEMORY], text);
     like(text, "every save, 1m06s: sqrt(2 x 0.2 s x 3h06m) = 1m06s, needed 10 times",
          "of every save");
+    like(text, "; 0.2 s a save, for which it holds workers up", "which each one does");
+    f.slower_known = D;
+    f.slower[INTERVAL_DISK] = 0.25;
+    f.took_s[INTERVAL_PARTNER] = 0;
+    interval_levels(&f, l);
+    interval_level_explain(&f, INTERVAL_DISK, &l[INTERVAL_DISK], text);
+    like(text, "; 0.8 s a save, of steps that are 25 % slower for 4 s", "as was measured");
+    interval_level_explain(&f, INTERVAL_PARTNER, &l[INTERVAL_PARTNER], text);
+    like(text, "; 1 s a save, as long as none was measured", "or assumed");
+    ok(strlen(text) < INTERVAL_TEXT_BYTES - 1, "all of it");
+}
+
+/* What a save costs is what steps are slower for it. */
+static void test_slower(void)
+{
+    struct interval_levels_facts f = facts(M | D, 10, 1, 0);
+    struct interval_level l[INTERVAL_N_LEVELS];
+
+    f.slower_known = D;
+    f.slower[INTERVAL_DISK] = 1;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_DISK].is_measured && l[INTERVAL_DISK].cost_s == 2,
+       "twice as slow for 4 s: 2 s are lost");
+    f.slower[INTERVAL_DISK] = 0;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_DISK].cost_s == 0 && l[INTERVAL_DISK].saves == 1,
+       "not at all: each save goes there");
+    f.took_s[INTERVAL_DISK] = 200;
+    interval_levels(&f, l);
+    is_int((int)l[INTERVAL_DISK].saves, 4, "that can get there");
+    f.slower[INTERVAL_DISK] = NAN;
+    interval_levels(&f, l);
+    ok(l[INTERVAL_DISK].cost_s == 0, "what makes no sense is none");
+    f.slower_known = 0;
+    interval_levels(&f, l);
+    ok(!l[INTERVAL_DISK].is_measured && l[INTERVAL_DISK].cost_s == 10,
+       "without steps it is a share of what it takes");
 }
 
 int main(void)
@@ -201,5 +242,6 @@ int main(void)
     test_no_more_seldom();
     test_nested();
     test_explain();
+    test_slower();
     return tap_done();
 }

@@ -66,6 +66,7 @@ static void show(struct lead_bucket *b)
     bool is_push = b->child && !b->is_fetching;
     const char *path = is_push ? b->under_way : b->is_awaited ? b->newest : "";
 
+    record_busy(b->record, INTERVAL_STORE, is_push);
     if (strcmp(s->storing_path, path) != 0) {
         str_copy(s->storing_path, sizeof(s->storing_path), path);
         record_touch(b->record);

@@ -350,6 +350,15 @@ static void on_took(void *arg, enum interval_level_id level, double seconds)
     run_status_took(record_status(l->record), level, seconds);
 }
 
+static void on_busy(void *arg, enum interval_level_id level, bool is_busy)
+{
+    struct agent_lead *l = arg;
+
+    if (level != INTERVAL_PARTNER || run_status_has_partner(record_status(l->record))) {
+        record_busy(l->record, level, is_busy);
+    }
+}
+
 static uint64_t every(void *arg, enum interval_level_id level)
 {
     const struct agent_lead *l = arg;
@@ -402,6 +411,7 @@ const struct lead_snap_ops agent_lead_snap_ops = {
     .on_saved = on_saved,
     .on_saving = on_saving,
     .on_took = on_took,
+    .on_busy = on_busy,
     .every = every,
     .on_held = on_held,
     .started = started,

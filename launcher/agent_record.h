@@ -48,6 +48,9 @@ void record_set_limit(struct record *r, uint64_t at_ms);
 /* The roster has grown, by nodes that wait for the next generation. */
 void record_newcomers(struct record *r);
 
+/* Something is on its way to that level of checkpoints from now on, or nothing is. */
+void record_busy(struct record *r, enum interval_level_id level, bool is_busy);
+
 /* Asks all workers to save, for `who`. -EAGAIN: none run (agent_scale.c). */
 int record_ask_checkpoint(struct record *r, struct agent *a,
                           const struct lead *core, const char *who,

@@ -61,6 +61,7 @@ void record_started(struct record *r, const struct order *run)
     s->resume_step = run->resume_path[0] ? run->resume_step : -1;
     slow_destroy(r->slow);
     r->slow = slow_create(whole.world);
+    slowdown_restart(&r->slowdown);
     if (run_status_set_workers(s, whole.world) < 0) {
         return;
     }
@@ -209,6 +210,29 @@ static void look_for_slow(struct record *r, uint32_t rank, const json_t *fact)
     exclude_slow(r);
 }
 
+void record_busy(struct record *r, enum interval_level_id level, bool is_busy)
+{
+    slowdown_turn(&r->slowdown, level, is_busy, clock_mono_ms());
+}
+
+/* Steps of rank 0 stand for all: ranks wait for each other. */
+static void look_for_slowdown(struct record *r, const json_t *fact)
+{
+    struct run_status *s = r->status;
+    double seconds, span_s;
+
+    if (!jsonw_read_num(json_object_get(fact, "took"), &seconds) ||
+        !jsonw_read_num(json_object_get(fact, "span"), &span_s)) {
+        return;
+    }
+    slowdown_step(&r->slowdown, seconds, span_s, clock_mono_ms());
+    for (enum interval_level_id i = 0; i < INTERVAL_N_LEVELS; i++) {
+        if (slowdown_of(&r->slowdown, i, &s->slower[i])) {
+            s->slower_known |= 1u << i;
+        }
+    }
+}
+
 static void take_report(struct record *r, const json_t *fact)
 {
     int64_t step = int_of(fact, "step"), rank = int_of(fact, "rank");
@@ -221,6 +245,7 @@ static void take_report(struct record *r, const json_t *fact)
     }
     if (rank == 0) {
         r->status->step = step;
+        look_for_slowdown(r, fact);
     }
     look_for_slow(r, (uint32_t)rank, fact);
     json_object_foreach(metrics, name, value) {

@@ -7,6 +7,7 @@
 #define MUSTER_LAUNCHER_AGENT_RECORD_PRIV_H
 
 #include "base/waker.h"
+#include "ckpt/slowdown.h"
 #include "launcher/agent_record.h"
 #include "launcher/journal.h"
 #include "launcher/slow.h"
@@ -31,6 +32,7 @@ struct record {
     uint64_t started_ms;  /* all of them on the loop's clock */
     uint64_t deadline_ms; /* 0: none */
     uint64_t limit_ms;    /* of the batch system; 0: none */
+    struct slowdown slowdown; /* by saves on their way */
     struct slow *slow; /* of this generation; NULL without memory */
     uint64_t slow_ms;  /* the last look at it */
     uint64_t until_ms; /* another may lead from then on, on the loop's clock */

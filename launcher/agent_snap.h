@@ -74,6 +74,9 @@ struct lead_snap_ops {
     void (*on_saving)(void *arg, uint64_t step, uint32_t written, uint32_t ranks);
     /* So long it took from the first word of a save until all of it was there. */
     void (*on_took)(void *arg, enum interval_level_id level, double seconds);
+    /* Something is on its way there from now on, or nothing is any more; may be said
+     * again. */
+    void (*on_busy)(void *arg, enum interval_level_id level, bool is_busy);
     /* How far apart saves are to go there, in ms; 0: each one goes. */
     uint64_t (*every)(void *arg, enum interval_level_id level);
     /* Who has the newest save in memory, as far as was heard; every 2 s. `ranks` 0:

@@ -73,6 +73,7 @@ static void show(struct lead_snap *l)
     for (const struct lead_save *s = l->saves; s; s = s->next) {
         oldest = s->is_settled || lead_save_is_parked(s) ? oldest : s;
     }
+    lead_levels_show_busy(l);
     l->ops->on_saving(l->arg, oldest ? oldest->step : 0,
                       oldest ? oldest->tally.n_written : 0,
                       oldest ? oldest->tally.n_ranks : 0);

@@ -113,6 +113,26 @@ void lead_levels_failed(struct lead_save *s)
     }
 }
 
+/* A copy that nobody makes, for there is no memory, has no end that is told. */
+enum { COPIES_MS = 60000 };
+
+void lead_levels_show_busy(const struct lead_snap *l)
+{
+    uint64_t now_ms = uv_now(&l->agent->loop);
+    bool writes = false, copies = false;
+
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        if (!s->is_settled && s->is_decided) {
+            writes = writes || (s->goes & disk);
+            copies = copies || ((s->goes & all & ~disk) &&
+                                s->n_copied < s->tally.n_ranks &&
+                                now_ms - s->began_ms < COPIES_MS);
+        }
+    }
+    l->ops->on_busy(l->arg, INTERVAL_PARTNER, copies);
+    l->ops->on_busy(l->arg, INTERVAL_DISK, writes);
+}
+
 /* --- which are of no use any more --- */
 
 static struct snap_standing standing_of(const struct lead_save *s)

@@ -108,6 +108,8 @@ void lead_levels_take(struct lead_save *s, const json_t *fact);
 void lead_levels_replace(struct lead_snap *l);
 /* No worker is alive: the newest that can be is to go to the disk. */
 void lead_levels_promote(struct lead_snap *l);
+/* Says which levels something is on its way to. */
+void lead_levels_show_busy(const struct lead_snap *l);
 /* It was to go there, and has come to nothing. */
 void lead_levels_failed(struct lead_save *s);
 

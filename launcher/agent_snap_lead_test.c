@@ -43,6 +43,7 @@ struct bed {
     struct status_held held[4];
     int n_took[INTERVAL_N_LEVELS];
     uint64_t every_ms;
+    bool is_busy[INTERVAL_N_LEVELS];
 };
 
 /* What the lead has said last of who has what, seen by the linker's hand. */
@@ -106,6 +107,13 @@ static void on_held(void *arg, int64_t step, uint32_t ranks,
     memcpy(b->held, held, (n < 4 ? n : 4) * sizeof(*held));
 }
 
+static void on_busy(void *arg, enum interval_level_id level, bool is_busy)
+{
+    struct bed *b = arg;
+
+    b->is_busy[level] = is_busy;
+}
+
 static uint64_t every(void *arg, enum interval_level_id level)
 {
     const struct bed *b = arg;
@@ -143,7 +151,7 @@ static const char *pinned(void *arg)
 static const struct lead_snap_ops ops = {
     .on_saved = on_saved, .on_saving = on_saving, .started = started,
     .is_lost = is_lost, .pinned = pinned, .on_quiet = on_quiet, .on_held = on_held,
-    .on_took = on_took, .every = every,
+    .on_took = on_took, .every = every, .on_busy = on_busy,
 };
 
 /* Of two ranks, each of an agent of its own. */
@@ -427,6 +435,8 @@ static void test_levels(struct bed *b)
     ok(n_gone == 1 && is_gone(UUID_A, 6), "the first one goes everywhere: %s", gone);
     say_waits(b, UUID_A, 10, 1, WAITS, false);
     is_int(n_gone, 1, "which is not said again at once");
+    ok(b->is_busy[INTERVAL_DISK] && b->is_busy[INTERVAL_PARTNER],
+       "something is on its way to both");
     say_both(b, UUID_B, 20);
     ok(n_gone == 2 && is_gone(UUID_B, 0), "the next one stays in memory: %s", gone);
     ok(b->saving == 2 && lead_snap_ask(b->lead) && lead_snap_forget(b->lead),

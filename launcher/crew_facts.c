@@ -59,8 +59,10 @@ static void put_pace(struct jsonw *w, struct crew_worker *k, int64_t step)
     uint64_t now = clock_mono_ns();
 
     if (k->reported_ns && step > k->step) {
-        jsonw_num(w, "took", (double)(now - k->reported_ns) / 1e9 /
-                  (double)(step - k->step));
+        double span_s = (double)(now - k->reported_ns) / 1e9;
+
+        jsonw_num(w, "took", span_s / (double)(step - k->step));
+        jsonw_num(w, "span", span_s);
     }
     if (!k->reported_ns || step != k->step) {
         k->reported_ns = now;

@@ -289,7 +289,7 @@ static void put_levels(struct buf *b, const struct run_status *s)
     run_status_levels(s, &f, l);
     for (size_t i = 0; i < INTERVAL_N_LEVELS; i++) {
         if (l[i].is_there) {
-            interval_level_explain(&f, &l[i], text);
+            interval_level_explain(&f, i, &l[i], text);
             buf_printf(b, "              %-8s %s\n", interval_level_name(i), text);
         }
     }

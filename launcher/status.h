@@ -154,6 +154,8 @@ struct run_status {
     struct status_plan save_plan;
     unsigned levels;            /* that saves go to: 1 << enum interval_level_id */
     double took_s[INTERVAL_N_LEVELS]; /* until one was there; 0: not known */
+    unsigned slower_known;      /* 1 << level: by so much steps are slower meanwhile */
+    double slower[INTERVAL_N_LEVELS];
     enum status_run_state state;
     int generation;             /* 0 before the first */
     int lead;                   /* rank of the node that leads */
@@ -236,6 +238,8 @@ void run_status_levels(const struct run_status *s, struct interval_levels_facts 
 /* How far apart pushes to the store begin: `every_ms`, or where that is JOB_AUTO as is
  * planned; 0 without a plan. */
 uint64_t run_status_store_ms(const struct run_status *s, uint64_t every_ms);
+/* Some nodes are partners of each other. */
+bool run_status_has_partner(const struct run_status *s);
 /* The same of saves that go to that level; a save is a bit early where that is nearer to
  * the plan than the next one would be. */
 uint64_t run_status_save_ms(const struct run_status *s, enum interval_level_id level,

@@ -23,10 +23,13 @@ void run_status_took(struct run_status *s, enum interval_level_id level,
 }
 
 /* Hosts are what fails: a partner is on another one. */
-static bool has_hosts(const struct run_status *s)
+bool run_status_has_partner(const struct run_status *s)
 {
     const char *first = NULL;
 
+    if (!(s->levels & 1u << INTERVAL_PARTNER)) {
+        return false;
+    }
     for (size_t i = 0; s->nodes && i < s->n_nodes; i++) {
         const struct status_node *n = &s->nodes[i];
 
@@ -53,10 +56,12 @@ void run_status_levels(const struct run_status *s, struct interval_levels_facts 
         .n_workers = (uint32_t)s->n_workers,
         .there = p->is_set ? s->levels : 0,
     };
-    if (!has_hosts(s)) {
+    if (!run_status_has_partner(s)) {
         f->there &= ~(1u << INTERVAL_PARTNER);
     }
     memcpy(f->took_s, s->took_s, sizeof(f->took_s));
+    memcpy(f->slower, s->slower, sizeof(f->slower));
+    f->slower_known = s->slower_known;
     interval_levels(f, ret);
 }
 
@@ -112,6 +117,9 @@ void status_put_levels(struct jsonw *w, const struct run_status *s)
         jsonw_num(w, "cost", l[i].cost_s);
         jsonw_bool(w, "assumed", l[i].is_assumed);
         jsonw_num(w, "took", f.took_s[i]);
+        if (s->slower_known & 1u << i) {
+            jsonw_num(w, "slower", s->slower[i]);
+        }
         jsonw_num(w, "mtbf", l[i].mtbf_s);
         jsonw_int(w, "failures", (int64_t)l[i].n_failures);
         jsonw_end_object(w);
@@ -136,6 +144,9 @@ void status_read_levels(const json_t *array, struct run_status *s)
         if (name && at < INTERVAL_N_LEVELS) {
             s->levels |= 1u << at;
             jsonw_read_num(json_object_get(o, "took"), &s->took_s[at]);
+            if (jsonw_read_num(json_object_get(o, "slower"), &s->slower[at])) {
+                s->slower_known |= 1u << at;
+            }
         }
     }
 }

@@ -39,6 +39,8 @@ static struct run_status *sample(void)
     s->held[1] = (struct status_held){4, 2, 1, -1};
     s->save_plan = (struct status_plan){true, true, 66.5, 1, 11160, 111600, 10};
     s->levels = 1 << INTERVAL_MEMORY | 1 << INTERVAL_PARTNER | 1 << INTERVAL_DISK;
+    s->slower_known = 1 << INTERVAL_PARTNER;
+    s->slower[INTERVAL_PARTNER] = 0.0625;
     s->took_s[INTERVAL_DISK] = 4;
     s->checkpoint_is_late = true;
     s->state = STATUS_RESTARTING;
@@ -116,7 +118,7 @@ static void test_round_trip(void)
         "\"mtbf\":11160,\"failures\":10,\"ran\":111600},\"save_levels\":["
         "{\"level\":\"memory\",\"saves\":1,\"every\":66.5,",
         "{\"level\":\"partner\",\"saves\":3,\"every\":199.5,\"best\":",
-        "\"cost\":1,\"assumed\":true,\"took\":0,",
+        "\"cost\":1,\"assumed\":true,\"took\":0,\"slower\":0.0625,",
         "{\"level\":\"disk\",\"saves\":3,\"every\":199.5,",
         "\"assumed\":false,\"took\":4,", "\"checkpoint_late\":true",
         "{\"name\":\"loss\",\"value\":0.25,\"step\":12,\"rank\":1}",

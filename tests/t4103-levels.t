@@ -58,11 +58,29 @@ test_auto() {
     START=2 start 100000 due --nnodes 1 --set checkpoint.diskEvery=auto --set restart.backoff=1ms..1ms --max-restarts 2
     told 'two workers that have failed before save' 'held' 8
     on_disk 'once to the disk' 0
-    matches "$("$MUSTER" status run)" 'disk *one save in [0-9]*, ' 'as the status says' || show_run
+    matches "$("$MUSTER" status run)" 'disk *one save in [0-9]*, .* a save, ' 'as the status says' || show_run
     is "$(field save_levels.1.level)" disk 'and shows, without a partner'
     go_home
     last=$(sed -n 's/.*held //p' run.out | tail -n 1)
     is "$(steps)" "0 $last " 'the last one is there' || show_run
+}
+
+# What the disk costs is by how much steps that are reported take longer meanwhile.
+test_slower() {
+    local run tracer
+    can_trace || { skip 'no strace: see scripts/install-deps' 5; return; }
+    START=2 start 100000 'due report' --nnodes 1 --set checkpoint.diskEvery=0s --set restart.backoff=1ms..1ms --max-restarts 2
+    run=$spawned
+    told 'two workers save, and report' 'held' 4
+    spawn strace strace -f -qq -p "$(field nodes.0.agent_pid)" -e trace=fsync -e inject=fsync:delay_enter=500000 -o trace
+    tracer=$spawned
+    ok 'their disk becomes slow' wait_for 60 test -s trace || diag "$(cat strace.err)"
+    ok 'and steps with it, as the status says' wait_for 60 eval '"$MUSTER" status run | grep -Eq "disk .*s a save, of steps that are [0-9.e+]* % slower for [0-9.]* s"' || show_run
+    kill "$tracer"
+    wait_for 60 gone "$tracer"
+    num "$(field save_levels.1.slower | awk '{print int($1 * 100)}')" -ge 10 'by so much'
+    spawned=$run
+    go_home
 }
 
 # Who waits for the disk, or for the partner, gets there.

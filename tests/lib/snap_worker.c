@@ -14,6 +14,8 @@
  * With "skip" it skips saves that would have to wait, and says "skipped STEP".
  * With "cut" the last rank cuts all that its agent has of it, once it has saved.
  * With "store" all wait until each save is in the store, and say "stored STEP".
+ * With "report" it reports each step, which takes four times as long while the last save
+ * is on its way.
  * With "due" it saves first, and then when muster_ckpt_due() says so.
  * With "partner" all wait for copies of each save, and say "copied STEP".
  * With "fell", in which there is a process id, the last rank kills that one as soon as
@@ -282,6 +284,11 @@ static int see_store(int64_t step, uint64_t save)
     return 0;
 }
 
+static useconds_t slow_us(uint64_t save)
+{
+    return save && muster_ckpt_test(ck, save, MUSTER_CKPT_DURABLE) == 0 ? 80000 : 20000;
+}
+
 static int is_due(int64_t step, int has_saved)
 {
     if (there_is("due")) {
@@ -337,7 +344,10 @@ static int run(const char *dir, int64_t step)
         if (is_over()) {
             break;
         }
-        usleep(5000);
+        usleep(there_is("report") ? slow_us(save) : 5000);
+        if (there_is("report")) {
+            muster_report(m, step, NULL, 0);
+        }
     }
     if (save && !there_is("leave") && muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
         return fail("wait");
