@@ -35,13 +35,15 @@ test_others() {
     done | tr '\n' ' ' | sed 's/ $//')"
 }
 
-# figures_of SIZE: what is measured of each
+# figures_of SIZE [MORE...]: what is measured of each
 figures_of() {
-    printf '%s, '"$1"' ' first second third eager durable lazy restore cold drain
+    local size=$1
+    shift
+    printf '%s, '"$size"' ' first second third eager durable lazy restore cold drain "$@"
 }
 
 test_checkpoints() {
-    figures ckpt "$(figures_of 1M)$(figures_of '1e2 tensors')plan, 1e6 chunks $(for size in 1M '1e2 tensors'; do
+    figures ckpt "$(figures_of 1M partner lost)$(figures_of '1e2 tensors')plan, 1e6 chunks $(for size in 1M '1e2 tensors'; do
         for peer in 'blocked vs torch' 'blocked vs dcp' 'blocked vs dcp-async' \
             'durable vs torch' 'durable vs dcp' 'durable vs dcp-async' 'load vs torch' 'load vs dcp'; do
             printf '%s, %s ' "$peer" "$size"
@@ -52,13 +54,19 @@ test_checkpoints() {
 # Rows by name, whole or up to the comma, and told while others are still measured.
 test_rows() {
     run "$MUSTER_SRCDIR/scripts/bench" --list ckpt --quick
-    is "$(grep -c . out):$(sed -n '8p;19p' out | tr '\n' ';')" '35:cold, 1M;plan, 1e6 chunks;' 'rows are listed' || show
+    is "$(grep -c . out):$(sed -n '8p;21p' out | tr '\n' ';')" '37:cold, 1M;plan, 1e6 chunks;' 'rows are listed' || show
     run "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 1 --only 'cold, 1M,drain'
     is "$(grep -o '^[a-z]*, [0-9a-z]* *[a-zM]*' out | sed 's/ *$//' | tr '\n' ';')" 'cold, 1M;drain, 1M;drain, 1e2 tensors;' \
         'rows that are asked for are measured, and no others' || show
     run env MUSTER=/bin/false "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 1 --only 'plan,blocked vs torch'
     is "$(grep -c '^plan, 1e6 chunks ' out) $(head -n 1 err)" '1 bench: ckpt: status 1 of /bin/false:' \
         'each is told before the next is measured' || show
+    run "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 1 --only partner,lost
+    is "$(grep -c '^partner, 1M .*; MPI over TCP of loopback: .*; to seal it alone' out) $(grep -c '^lost, 1M ' out)" '1 1' \
+        'copies between agents, beside MPI over the same' || show
+    run script -qec "'$MUSTER_SRCDIR/scripts/bench' ckpt --quick --rounds 1 --only plan" /dev/null
+    is "$(tr '\r' '\n' <out | sed 's/\x1b\[K//' | grep -c -e '^plan, 1e6 chunks$' -e '^plan, 1e6 chunks .*ms')" 2 \
+        'a terminal shows what is measured before there is a row' || show
     run "$MUSTER_SRCDIR/scripts/bench" ckpt --only cold,nothing
     is "$status $(cat err)" '1 bench: ckpt has no row nothing: --list ckpt names them' 'a row that there is not is refused'
     run "$MUSTER_SRCDIR/scripts/bench" launch --only cold

@@ -5,9 +5,10 @@ A worker of a run saves and loads through its agent, in the directory $MUSTER_BE
 (the benchmark's own, where that is not set). The limits are measured in the same run:
 a copy of the same bytes into memory that is there, or is fresh, by as many threads as
 a save has; the same bytes into one file, past the page cache, several blocks at a
-time, and synced; the file read likewise. The peers are torch.save and
-torch.distributed.checkpoint, with the same tensors on the same disk. A round is
-compared with a limit's median, and the median of the rounds is told."""
+time, and synced; the file read likewise. Copies go from one agent to another over TCP
+of this machine; the limit is a message of MPI over the same, which does not encrypt it.
+The peers are torch.save and torch.distributed.checkpoint, with the same tensors on the
+same disk. Each round is compared with its limit, and the median of the rounds is told."""
 import os
 import pathlib
 import shutil
@@ -19,7 +20,7 @@ SIZES = ((1 << 20, "1M", 16), (64 << 20, "64M", 64), (1 << 30, "1G", 64), (250 <
 LARGE = 64 << 20  # with less it is messages and syncs that count, not bytes
 
 # What is measured, as it comes: in which part of muster-ckpt-bench; its target over its limit, and
-# what both are. A partner's memory is not measured: it needs a second node.
+# what both are.
 RATIOS = {
     "first": ("saves", 1.2, "the first save", "copy into fresh shared memory"),
     "second": ("saves", 1.2, "the second save, after computing three times as long as the first one took", "copy"),
@@ -30,6 +31,64 @@ RATIOS = {
     "restore": ("restore", 1.2, "load from the agent's memory into fresh memory", "copy into fresh memory"),
     "cold": ("cold", 1.15, "load from the disk into fresh memory", "read into fresh memory"),
 }
+# Between two agents: the target over a message of MPI, into which memory; and what it is.
+COPIES = {
+    "partner": (1.2, "present", "until a partner has a copy, in memory that it had"),
+    "lost": (1.3, "fresh", "until a worker has what another node had, in fresh memory"),
+}
+# Over TCP of loopback, as the links of muster on one machine go: nothing of shared memory.
+MPI = ["-n", "2", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
+SEND = r"""
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static char *memory(size_t n)
+{
+    char *at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return at;
+}
+
+/* Until the sender has heard that all is there. */
+static void send(const char *what, char *data, int n, int rank)
+{
+    double begin;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    begin = MPI_Wtime();
+    if (rank == 0) {
+        MPI_Send(data, n, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+        MPI_Recv(NULL, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        printf("%s %.0f\n", what, (MPI_Wtime() - begin) * 1e9);
+    } else {
+        MPI_Recv(data, n, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(NULL, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int n = atoi(argv[1]), rank;
+    char *there, *fresh;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    there = memory(n);
+    memset(there, rank + 1, n);
+    send("warm", there, n, rank);
+    send("present", there, n, rank);
+    fresh = rank == 0 ? there : memory(n);
+    send("fresh", fresh, n, rank);
+    MPI_Finalize();
+    return 0;
+}
+"""
 PLAN = "plan, 1e6 chunks"
 PEERS = {f"{what} vs {way}": (what, way) for what, ways in
          (("blocked", ("torch", "dcp", "dcp-async")), ("durable", ("torch", "dcp", "dcp-async")),
@@ -79,6 +138,8 @@ def figures_as_they_come(bench, command, path):
             is_over = process.poll() is not None
             lines = path.read_text().split("\n")[:-1]
             if len(lines) > n_lines:
+                told = [line.split(maxsplit=3) for line in lines if line.startswith("#")]
+                bench.progress(f"{told[-1][3]}: {told[-1][1]} of {told[-1][2]}" if told else "")
                 yield parse(lines)
             n_lines = None if is_over else len(lines)
             time.sleep(0 if is_over else 0.5)
@@ -116,6 +177,7 @@ def measure_ratios(bench, root, size, label, tensors, command):
 def measure_drain(bench, root, size, label, command):
     if not bench.wants(f"drain, {label}"):
         return
+    bench.progress(f"from memory to durable, {label}")
     said = run(bench, [program(bench, "ckpt/drain_bench"), str(root), str(size), str(bench.rounds + 1)])
     rounds = [[int(word) / 1e6 for word in line.split()] for line in said.splitlines()][1:]  # the first one warms up
     disk = f"{size / statistics.median(r[0] for r in rounds) / 1e6:.2f} GB/s"
@@ -123,9 +185,31 @@ def measure_drain(bench, root, size, label, command):
                        1.15 if size >= LARGE else None, f"from memory to durable; write and sync: {disk}", command)
 
 
+def measure_copies(bench, size, label, command):
+    """Rounds of both in turn: what else the machine does meets both alike."""
+    names = [name for name in COPIES if bench.wants(f"{name}, {label}")]
+    if not names:
+        return
+    send = [bench.program("mpirun"), *MPI, bench.mpi_program("send", SEND), str(size)]
+    copy = [program(bench, "launcher/copy_bench"), str(size), "1"]
+    rounds = []
+    for i in range(bench.rounds):
+        bench.progress(f"copies between agents, {label}: {i} of {bench.rounds}")
+        lines = run(bench, send).splitlines() + run(bench, copy).splitlines()
+        rounds.append({name: ns[0] for name, ns in parse(lines).items()})
+    for name in names:
+        target, memory, text = COPIES[name]
+        took, mpi, seal = (statistics.median(r[key] for r in rounds) for key in (name, memory, "seal"))
+        said = f"{text}: {took:.1f} ms; MPI over TCP of loopback: {mpi:.1f} ms, {size / mpi / 1e6:.2f} GB/s; " \
+               f"to seal it alone, by one core: {seal:.1f} ms, {seal / mpi:.2f} times that of MPI"
+        yield bench.result(f"{name}, {label}", statistics.median(r[name] / r[memory] for r in rounds), "", "<=",
+                           target if size >= LARGE else None, said, command)
+
+
 def measure_plan(bench, command):
     if not bench.wants(PLAN):
         return
+    bench.progress(PLAN)
     said = run(bench, [program(bench, "ckpt/plan_bench"), "1000000", str(bench.rounds)])
     value = statistics.median(int(line) / 1e6 for line in said.splitlines())
     yield bench.result(PLAN, value, "ms", "<=", 50,
@@ -151,6 +235,8 @@ def peers(bench, root, size, tensors):
 
 def measure_peers(bench, root, size, label, tensors, command):
     names = [name for name in PEERS if bench.wants(f"{name}, {label}")]
+    if names:
+        bench.progress(f"PyTorch, {label}")
     got = peers(bench, root, size, tensors) if names else {}
     for name in names:
         what, way = PEERS[name]
@@ -166,7 +252,8 @@ def sizes(bench):
 def rows(bench):
     """The names of all results."""
     labels = [label for _, label, _ in sizes(bench)]
-    return [f"{name}, {label}" for label in labels for name in (*RATIOS, "drain")] + [PLAN] + \
+    return [f"{name}, {label}" for label in labels
+            for name in (*RATIOS, "drain", *(COPIES if label != labels[-1] else ()))] + [PLAN] + \
         [f"{name}, {label}" for label in labels[-2:] for name in PEERS]
 
 
@@ -176,6 +263,8 @@ def measure(bench):
     for size, label, tensors in sizes(bench):
         yield from measure_ratios(bench, root, size, label, tensors, command)
         yield from measure_drain(bench, root, size, label, command)
+        if label != sizes(bench)[-1][1]:  # copies know nothing of tensors
+            yield from measure_copies(bench, size, label, command)
     yield from measure_plan(bench, command)
     for size, label, tensors in sizes(bench)[-2:]:
         yield from measure_peers(bench, root, size, label, tensors, command)

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How long a snapshot takes from one agent to another, and to a worker that starts
+ * from it there: two processes with what agents have for that (launcher/snap_copy.h),
+ * over TCP by way of loopback, as muster's links go between hosts. Beside it, what one
+ * core takes to seal the same bytes, and to open them, as each end does.
+ *
+ *   copy_bench BYTES ROUNDS     lines: what, and nanoseconds
+ *
+ *   partner  until the partner has said that the copy is there, in memory that it had
+ *   seal     to seal, or to open, whichever is slower
+ *   lost     until what was asked for has come, into fresh memory, and has been copied
+ *            from there to fresh memory of a worker
+ *
+ * Two copies go before, for which the partner makes its memory.
+ */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "ckpt/limits.h"
+#include "launcher/snap_bed.h"
+#include "launcher/snap_copy_priv.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WARM_UP = 2, MAX_THREADS = 4, STUCK_MS = 120000 };
+
+static const uint8_t key[CHANNEL_KEY_BYTES] = {1, 2, 3};
+static char *const addrs[] = {(char *)"127.0.0.1", NULL};
+
+/* From the end that has saves to the one that gets them, and back. */
+struct order {
+    char uuid[COMMIT_UUID_BYTES]; /* to be fetched */
+    uint16_t port;                /* from there */
+    uint64_t ns;                  /* what it took */
+};
+
+/* One of the two. */
+struct end {
+    uv_loop_t loop;
+    uv_poll_t poll; /* orders and answers */
+    int fd;
+    struct snap_said said;
+    struct snap_hold *hold;
+    struct snap_copy *copy;
+    struct link_listener *listener;
+    int n_sent, n_fetched, n_orders;
+    struct order order; /* the last one */
+    struct error error;
+};
+
+static char dir[64]; /* of this end, in memory */
+
+static void remove_dir(void)
+{
+    if (dir[0]) {
+        fs_remove_tree(dir, NULL);
+    }
+}
+
+static _Noreturn void die(const char *what, const char *why)
+{
+    fprintf(stderr, "copy_bench: %s: %s\n", what, why);
+    remove_dir();
+    exit(1);
+}
+
+/* --- both ends --- */
+
+static void on_copy_begun(void *arg, uint64_t question, const struct snap *s,
+                          const struct error *e)
+{
+    struct end *end = arg;
+
+    snap_copy_begun(end->copy, question, s, e);
+}
+
+static void on_copy_written(void *arg, const struct snap_head *head,
+                            const struct error *e)
+{
+    (void)arg, (void)head, (void)e;
+}
+
+static void on_sent(void *arg, uint32_t rank, const char *uuid, uint32_t to,
+                    const struct error *e)
+{
+    struct end *end = arg;
+
+    (void)rank, (void)uuid, (void)to;
+    end->n_sent++;
+    end->error = *e;
+}
+
+static void on_got(void *arg, const struct snap_head *head, uint32_t from)
+{
+    (void)arg, (void)head, (void)from;
+}
+
+static void on_fetched(void *arg, uint32_t rank, const char *uuid,
+                       const struct error *e)
+{
+    struct end *end = arg;
+
+    (void)rank, (void)uuid;
+    end->n_fetched++;
+    end->error = *e;
+}
+
+static void on_peer(struct link *l, const struct channel_frame *first, void *ctx)
+{
+    struct end *end = ctx;
+
+    snap_copy_take(end->copy, l, first);
+}
+
+static void on_order(uv_poll_t *poll, int status, int events)
+{
+    struct end *end = poll->data;
+
+    (void)status, (void)events;
+    if (recv(end->fd, &end->order, sizeof(end->order), 0) != sizeof(end->order)) {
+        end->n_orders = -1; /* the other one has come to its end */
+        uv_poll_stop(poll);
+        return;
+    }
+    end->n_orders++;
+}
+
+static void say(struct end *end)
+{
+    if (send(end->fd, &end->order, sizeof(end->order), 0) < 0) {
+        die("the other end", strerror(errno));
+    }
+}
+
+/* Blocks in the loop: nothing else is to take time. */
+static void run_until(struct end *end, const int *count, int n)
+{
+    while (*count < n && end->n_orders >= 0) {
+        uv_run(&end->loop, UV_RUN_ONCE);
+    }
+    if (*count < n || end->error.code) {
+        die("copy", *count < n ? "the other end is gone" : end->error.text);
+    }
+}
+
+static void open_end(struct end *end, int fd, bool has_copies)
+{
+    struct snap_hold_config hold;
+    struct snap_copy_config copy = {.loop = &end->loop, .key = key,
+                                    .stuck_ms = STUCK_MS, .on_sent = on_sent,
+                                    .on_got = on_got, .on_fetched = on_fetched,
+                                    .arg = end};
+    struct error e = {0};
+
+    snprintf(dir, sizeof(dir), "/dev/shm/copy_bench.XXXXXX");
+    if (!mkdtemp(dir) || uv_loop_init(&end->loop) < 0) {
+        die("a directory and a loop", strerror(errno));
+    }
+    end->fd = fd;
+    uv_poll_init(&end->loop, &end->poll, fd);
+    end->poll.data = end;
+    uv_poll_start(&end->poll, UV_READABLE, on_order);
+    hold = snap_bed_config(&end->loop, dir, &end->said);
+    hold.budget = UINT64_MAX / 2;
+    hold.left = NULL;
+    hold.is_elsewhere = true; /* the disk is measured elsewhere */
+    if (has_copies) {
+        hold.name = "copy";
+        hold.on_begun = on_copy_begun;
+        hold.on_written = on_copy_written;
+        hold.arg = end;
+    }
+    end->hold = snap_bed_hold(&hold);
+    copy.own = end->hold;
+    if (snap_copy_create(&copy, &end->copy, &e) < 0 ||
+        link_listen(&end->loop, true, &end->listener, &e) < 0) {
+        die("listen", e.text);
+    }
+    if (has_copies) {
+        snap_copy_hold(end->copy, end->hold);
+    }
+    link_listener_open(end->listener, key, on_peer, end);
+}
+
+/* --- who gets them --- */
+
+static unsigned n_processors(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    return (unsigned)(n < MAX_THREADS ? n : MAX_THREADS);
+}
+
+/* As a worker loads it: through a mapping of its own, into memory of its own. */
+static void load(const struct snap *s)
+{
+    size_t room = SNAP_PAGE_BYTES + s->room;
+    _close_ int fd = snap_for_reading(s);
+    char *from = mmap(NULL, room, PROT_READ, MAP_SHARED, fd, 0);
+    char *to = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                    -1, 0);
+
+    if (from == MAP_FAILED || to == MAP_FAILED) {
+        die("map what came", strerror(errno));
+    }
+    limits_copy(to, from + SNAP_PAGE_BYTES, s->head.image_bytes, n_processors());
+    munmap(to, room);
+    munmap(from, room);
+}
+
+static bool is_none(void *arg, uint32_t rank)
+{
+    (void)arg, (void)rank;
+    return false;
+}
+
+/* The memory of copies goes first: a node that is new has none. */
+static void fetch(struct end *end)
+{
+    uint64_t begin;
+    struct error e = {0};
+
+    snap_hold_keep(end->hold, UINT64_MAX, is_none, NULL);
+    begin = clock_mono_ns();
+    if (snap_copy_fetch(end->copy, 0, end->order.uuid, addrs, end->order.port,
+                        &e) < 0) {
+        die("fetch", e.text);
+    }
+    run_until(end, &end->n_fetched, end->n_fetched + 1);
+    load(snap_hold_get(end->hold, 0, end->order.uuid));
+    end->order.ns = clock_mono_ns() - begin;
+    say(end);
+}
+
+static void get_copies(int fd)
+{
+    static struct end end;
+    int n_done = 0;
+
+    open_end(&end, fd, true);
+    end.order.port = link_listener_port(end.listener);
+    say(&end);
+    while (end.n_orders >= 0) {
+        uv_run(&end.loop, UV_RUN_ONCE);
+        if (end.n_orders > n_done) {
+            n_done = end.n_orders;
+            fetch(&end);
+        }
+    }
+    remove_dir();
+    exit(0);
+}
+
+/* --- who has them --- */
+
+/* As random as it may be, where nothing is yet. */
+static void fill(char *data, uint64_t len)
+{
+    uint64_t x = 1;
+
+    for (uint64_t i = 0; i + 8 <= len; i += 8) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        memcpy(data + i, &x, sizeof(x));
+    }
+}
+
+static void save(struct end *end, const char *uuid, uint64_t step, uint64_t len)
+{
+    struct error e = {0};
+
+    snap_bed_begin(&end->loop, end->hold, &end->said, 0, uuid, step, dir,
+                   snap_room(len, 1));
+    if (step <= 2) {
+        fill((char *)end->said.snap->map + SNAP_PAGE_BYTES, len);
+    }
+    if (snap_hold_done(end->hold, 0, uuid, len, 1, &e) < 0) {
+        die("save", e.text);
+    }
+}
+
+static uint64_t copy_ns(struct end *end, const char *uuid, uint16_t port)
+{
+    uint64_t begin = clock_mono_ns();
+    struct error e = {0};
+
+    if (snap_copy_send(end->copy, 0, uuid, 1, addrs, port, &e) < 0) {
+        die("send", e.text);
+    }
+    run_until(end, &end->n_sent, end->n_sent + 1);
+    return clock_mono_ns() - begin;
+}
+
+static uint64_t fetch_ns(struct end *end, const char *uuid)
+{
+    str_copy(end->order.uuid, sizeof(end->order.uuid), uuid);
+    end->order.port = link_listener_port(end->listener);
+    say(end);
+    run_until(end, &end->n_orders, end->n_orders + 1);
+    return end->order.ns;
+}
+
+/* Of a channel (base/channel.c), without all that is around it. */
+static uint64_t seal_ns(const char *data, uint64_t len)
+{
+    enum { TAG = crypto_aead_chacha20poly1305_ietf_ABYTES };
+    static const uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
+    static uint8_t sealed[COPY_CHUNK_BYTES + TAG];
+    uint64_t ns[2] = {0};
+    unsigned long long n_sealed;
+
+    for (uint64_t at = 0; at < len; at += COPY_CHUNK_BYTES) {
+        size_t n = len - at < COPY_CHUNK_BYTES ? len - at : COPY_CHUNK_BYTES;
+        uint64_t begin = clock_mono_ns(), between;
+
+        crypto_aead_chacha20poly1305_ietf_encrypt(
+            sealed, &n_sealed, (const uint8_t *)data + at, n, NULL, 0, NULL, nonce,
+            key);
+        between = clock_mono_ns();
+        if (crypto_aead_chacha20poly1305_ietf_decrypt(sealed, NULL, NULL, sealed,
+                                                      n_sealed, NULL, 0, nonce,
+                                                      key) < 0) {
+            die("open", "what was sealed");
+        }
+        ns[0] += between - begin;
+        ns[1] += clock_mono_ns() - between;
+    }
+    return ns[0] > ns[1] ? ns[0] : ns[1];
+}
+
+static void have_saves(int fd, uint64_t len, int n_rounds)
+{
+    static struct end end;
+    uint16_t port;
+
+    open_end(&end, fd, false);
+    run_until(&end, &end.n_orders, 1);
+    port = end.order.port;
+    for (int i = 1; i <= WARM_UP + n_rounds; i++) {
+        char uuid[COMMIT_UUID_BYTES];
+        uint64_t copy, seal;
+
+        snprintf(uuid, sizeof(uuid), "%032x", i);
+        save(&end, uuid, (uint64_t)i, len);
+        copy = copy_ns(&end, uuid, port);
+        if (i > WARM_UP) {
+            seal = seal_ns(snap_image(snap_hold_get(end.hold, 0, uuid)), len);
+            printf("partner %llu\nseal %llu\n", (unsigned long long)copy,
+                   (unsigned long long)seal);
+        }
+    }
+    for (int i = 0; i < n_rounds; i++) {
+        char uuid[COMMIT_UUID_BYTES];
+
+        snprintf(uuid, sizeof(uuid), "%032x", WARM_UP + n_rounds);
+        printf("lost %llu\n", (unsigned long long)fetch_ns(&end, uuid));
+    }
+    remove_dir();
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t len = argc == 3 ? strtoull(argv[1], NULL, 10) : 0;
+    int n_rounds = argc == 3 ? atoi(argv[2]) : 0, fds[2], status;
+    pid_t pid;
+
+    if (len == 0 || n_rounds < 1) {
+        fprintf(stderr, "usage: copy_bench BYTES ROUNDS\n");
+        return 2;
+    }
+    if (sodium_init() < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds) < 0 ||
+        (pid = fork()) < 0) {
+        die("begin", strerror(errno));
+    }
+    if (pid == 0) {
+        close(fds[0]);
+        get_copies(fds[1]);
+    }
+    close(fds[1]);
+    have_saves(fds[0], len, n_rounds);
+    close(fds[0]);
+    return waitpid(pid, &status, 0) != pid || status != 0;
+}
