@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "ckpt/view.h"
 #include "muster.h"
 
 #include <errno.h>
@@ -202,6 +203,25 @@ PUBLIC int muster_ckpt_read(struct muster_ckpt *ck, int64_t step,
                         "muster_ckpt_latest() tells");
     }
     return rc < 0 ? rc : to_errno(ckpt_read_one(ck, step, box));
+}
+
+PUBLIC int muster_ckpt_map(struct muster_ckpt *ck, int64_t step,
+                    const struct muster_ckpt_tensor *box, unsigned flags,
+                    struct muster_ckpt_view **ret)
+{
+    int rc = enter(ck);
+
+    if (rc == 0 && (!box || !ret || step < 0 || step == MUSTER_CKPT_LATEST ||
+                    (flags & ~(MUSTER_CKPT_WRITABLE | MUSTER_CKPT_VERIFY)))) {
+        rc = error_text(&ck->error, EINVAL, "map: a box, the step that "
+                        "muster_ckpt_latest() tells, and flags %#x", flags);
+    }
+    return rc < 0 ? rc : to_errno(ckpt_map_one(ck, step, box, flags, ret));
+}
+
+PUBLIC void muster_ckpt_unmap(struct muster_ckpt_view *view)
+{
+    view_destroy(view);
 }
 
 PUBLIC int muster_ckpt_read_blob(struct muster_ckpt *ck, int64_t step, const char *name,

@@ -6,8 +6,8 @@
  *
  *   muster-ckpt-bench DIRECTORY BYTES TENSORS ROUNDS OUTPUT [PART[,PART]]
  *
- * The parts, of which all are measured where none is named: saves, lazy, restore, cold.
- * Rank 0 writes lines to OUTPUT: what it is, and the nanoseconds of each round, of
+ * The parts, of which all are measured where none is named: saves, lazy, restore, map,
+ * cold. Rank 0 writes lines to OUTPUT: what it is, and the nanoseconds of each round, of
  * which that of the slowest rank counts; and how far it is, as "# 3 5 saves".
  */
 #include <config.h>
@@ -151,6 +151,11 @@ static void fill(void)
     }
 }
 
+static void tensor_name(char *to, size_t size, uint64_t rank, uint64_t i)
+{
+    snprintf(to, size, "rank.%" PRIu64 ".layers.%" PRIu64 ".weight", rank, i);
+}
+
 static void register_all(char *at)
 {
     uint64_t n = n_bytes / n_tensors, rank = (uint64_t)muster_rank(m);
@@ -161,8 +166,7 @@ static void register_all(char *at)
                                        .n_dims = 1, .shape = &n,
                                        .data = at + i * n};
 
-        snprintf(name, sizeof(name), "rank.%" PRIu64 ".layers.%" PRIu64 ".weight",
-                 rank, i);
+        tensor_name(name, sizeof(name), rank, i);
         if (muster_ckpt_tensor(ck, &t) < 0) {
             fail("register");
         }
@@ -324,6 +328,44 @@ static void measure_restore(void)
     tell("restore-limit", limit, n_rounds);
 }
 
+/* All that the agent has: the first of each round maps the file, and when the last one
+ * goes it is unmapped. That what is there is right is not measured. */
+static void measure_map(void)
+{
+    struct muster_ckpt_view **views = calloc(n_tensors, sizeof(*views));
+    uint64_t ns[MAX_ROUNDS], n = n_bytes / n_tensors, rank = (uint64_t)muster_rank(m);
+    int64_t step;
+
+    if (!views || muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step) < 0) {
+        fail("look for what is to be mapped");
+    }
+    for (int i = -1; i < n_rounds; i++) { /* the first one reads the index */
+        uint64_t begin = clock_mono_ns();
+
+        tell_round("maps", i < 0 ? 0 : i);
+        for (uint64_t k = 0; k < n_tensors; k++) {
+            char name[64];
+            struct muster_ckpt_tensor t = {.name = name, .dtype = MUSTER_U8,
+                                           .n_dims = 1, .shape = &n};
+
+            tensor_name(name, sizeof(name), rank, k);
+            if (muster_ckpt_map(ck, step, &t, 0, &views[k]) < 0) {
+                fail("map");
+            }
+        }
+        ns[i < 0 ? 0 : i] = slowest(clock_mono_ns() - begin);
+        for (uint64_t k = 0; k < n_tensors; k++) {
+            if (views[k]->where != MUSTER_CKPT_IN_MEMORY ||
+                memcmp(views[k]->data, data + k * n, n) != 0) {
+                fail_as("map", "it is not the agent's memory, or wrong");
+            }
+            muster_ckpt_unmap(views[k]);
+        }
+    }
+    free(views);
+    tell("map", ns, n_rounds);
+}
+
 /* --- from the disk --- */
 
 static void forget_cache(const char *pattern)
@@ -466,6 +508,9 @@ static void measure(const char *path, const char *parts)
     }
     if (has_part(parts, "restore")) {
         measure_restore();
+    }
+    if (has_part(parts, "map")) {
+        measure_map();
     }
     close(dir);
     muster_ckpt_close(ck);

@@ -378,7 +378,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
 
 /* Of that step the one that was loaded, or the newest; kept open for the next call,
  * until there may be a newer one. */
-static int open_one(struct muster_ckpt *ck, int64_t step, struct error *e)
+int ckpt_open_step(struct muster_ckpt *ck, int64_t step, struct error *e)
 {
     struct rank_of bound = below_step((uint64_t)step + 1);
     _step_ struct step s = {0};
@@ -408,7 +408,7 @@ int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
     size_t n = 0;
     int rc = registry_tensor(&r, box, e);
 
-    rc = rc < 0 ? rc : open_one(ck, step, e);
+    rc = rc < 0 ? rc : ckpt_open_step(ck, step, e);
     if (rc == 0) {
         wants = calloc(r.n_pieces + 1, sizeof(*wants));
         rc = wants ? list_wants(&ck->load, &r, wants, &n, e)
@@ -439,7 +439,7 @@ int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,
     _free_ char *text = NULL;
     struct error *e = &ck->error;
     uint64_t len = 0;
-    int rc = open_one(ck, step, e);
+    int rc = ckpt_open_step(ck, step, e);
 
     if (rc < 0) {
         return rc;

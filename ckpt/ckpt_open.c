@@ -238,6 +238,9 @@ PUBLIC void muster_ckpt_close(struct muster_ckpt *ck)
             ways[i]->ops->destroy(ways[i]->self);
         }
     }
+    if (ck->views.gone) {
+        ck->views.gone(ck->views.data);
+    }
     saving_forget_plan(ck);
     load_close(&ck->load);
     registry_release(&ck->registry);

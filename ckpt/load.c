@@ -140,8 +140,8 @@ static int refuse_shape(const struct load_want *w, const struct load *l,
     return refuse(w, l, EINVAL, why, e);
 }
 
-static int find_tensor(const struct load *l, const struct load_want *w,
-                       size_t *ret, struct error *e)
+int load_find(const struct load *l, const struct load_want *w, size_t *ret,
+              struct error *e)
 {
     size_t place = index_find(l->index, w->name);
     struct index_tensor t;
@@ -183,7 +183,7 @@ static int add_want(struct load_job *job, const struct load *l,
 {
     struct box box = {.n_dims = w->n_dims};
     size_t tensor = 0;
-    int rc = find_tensor(l, w, &tensor, e);
+    int rc = load_find(l, w, &tensor, e);
 
     rc = rc < 0 ? rc : make_scratch(w, scratch, e);
     if (rc < 0) {

@@ -14,10 +14,13 @@
 #include "base/utf8.h"
 #include "ckpt/save_ahead.h"
 #include "ckpt/snap.h"
+#include "ckpt/view.h"
 #include "comm/client.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -44,6 +47,8 @@ struct agent_way {
     struct worker_snap held;
     char *held_at;
     size_t held_len;
+    char absent_uuid[COMMIT_UUID_BYTES]; /* of a save that the agent does not have: where
+                                            others are asked that takes its time */
 };
 
 /* --- memory --- */
@@ -80,6 +85,9 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
     if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < len) {
         return error_text(e, EPROTO, "the agent's memory has less than %zu "
                           "bytes", len);
+    }
+    if (views_leave(client_place(w->client)->data, st.st_dev, st.st_ino, e) < 0) {
+        return -ENOMEM;
     }
     save_ahead_end(w->ahead, st.st_ino, &ahead);
     w->ahead = NULL;
@@ -331,6 +339,55 @@ static const char *find_held(void *arg, const struct step *s, uint32_t file)
                    s->manifest.files[file].bytes == w->held.image_bytes;
 
     return is_held ? w->held_at + SNAP_PAGE_BYTES : NULL;
+}
+
+/* --- mapping --- */
+
+/* Of what this rank saves itself (launcher/snap_hold.h): a copy of another node's may be
+ * written to by the agent, and nobody here is asked before. */
+static bool is_own_memory(int fd)
+{
+    char link[64], path[PATH_MAX];
+    const char *name;
+    ssize_t n;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof(path) - 1);
+    if (n < 0) {
+        return false;
+    }
+    path[n] = '\0';
+    name = strrchr(path, '/');
+    return name && str_starts(name + 1, "snap-");
+}
+
+int save_agent_open(void *self, uint32_t rank, const struct step *step, uint32_t file)
+{
+    struct agent_way *w = self;
+    const struct manifest_file *f = &step->manifest.files[file];
+    char own[PART_NAME_BYTES];
+    struct worker_snap held;
+    _close_ int fd = -1;
+
+    part_data_name(rank, own);
+    if (strcmp(f->name, own) != 0 || strcmp(w->absent_uuid, step->commit.uuid) == 0) {
+        return -ENOENT;
+    }
+    if (client_snap_find(w->client, step->commit.uuid, &held, &fd,
+                         &(struct error){0}) < 0 ||
+        strcmp(held.uuid, step->commit.uuid) != 0 || held.image_bytes != f->bytes ||
+        !is_own_memory(fd)) {
+        str_copy(w->absent_uuid, sizeof(w->absent_uuid), step->commit.uuid);
+        return -ENOENT;
+    }
+    return take_fd(&fd);
+}
+
+struct client_place *save_agent_place(void *self)
+{
+    struct agent_way *w = self;
+
+    return client_place(w->client);
 }
 
 static void destroy(void *self)

@@ -14,6 +14,7 @@
  *   save_agent.c    handed to the agents of the ranks
  *   save_ahead.c    the memory of the second save is mapped before that comes
  *   ckpt_load.c     choosing a checkpoint together, and loading it
+ *   ckpt_map.c      mapping what one has
  */
 #ifndef MUSTER_CKPT_SAVE_PRIV_H
 #define MUSTER_CKPT_SAVE_PRIV_H
@@ -27,6 +28,7 @@
 #include "ckpt/part.h"
 #include "ckpt/registry.h"
 #include "ckpt/share.h"
+#include "comm/client.h"
 #include "muster_ckpt.h"
 
 #include <pthread.h>
@@ -97,6 +99,11 @@ int save_agent_create(struct muster *m, struct save_way *ret,
                       struct load_source *ret_source);
 /* `step` is about to be loaded: asks the agent what it holds of it. */
 void save_agent_look(void *self, uint32_t rank, const struct step *step);
+/* A file of that checkpoint that this rank has saved, and this node's agent has in
+ * memory, behind SNAP_PAGE_BYTES: to be read. A descriptor, or -ENOENT. */
+int save_agent_open(void *self, uint32_t rank, const struct step *step, uint32_t file);
+/* What all handles of the connection have mapped (ckpt/view.h). */
+struct client_place *save_agent_place(void *self);
 
 enum { CKPT_N_RECENT = 64 };
 
@@ -170,6 +177,7 @@ struct muster_ckpt {
     struct recent recent[CKPT_N_RECENT]; /* by number */
     struct load load; /* of the last read(); load.index NULL: none */
     struct load_source source; /* file NULL: none */
+    struct client_place views; /* without an agent, which has them else */
 
     int64_t last_save_ns; /* by this rank's clock; due() uses that of rank 0 */
     struct ckpt_auto automatic;
@@ -280,6 +288,11 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   int64_t *ret_step);
 int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
                   const struct muster_ckpt_tensor *box);
+/* That checkpoint is in ck->load. */
+int ckpt_open_step(struct muster_ckpt *ck, int64_t step, struct error *e);
+int ckpt_map_one(struct muster_ckpt *ck, int64_t step,
+                 const struct muster_ckpt_tensor *box, unsigned flags,
+                 struct muster_ckpt_view **ret);
 int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,
                        void *to, size_t size, size_t *ret_len);
 

@@ -32,6 +32,7 @@ struct client {
     struct worker_state state;
     bool has_store;
     struct worker_snap_status snaps[N_SNAPS]; /* newest last; uuid "" for none */
+    struct client_place place;
 };
 
 static void drop_fds(struct client *c)
@@ -47,6 +48,9 @@ void client_destroy(struct client *c)
     if (!c) {
         return;
     }
+    if (c->place.gone) {
+        c->place.gone(c->place.data);
+    }
     drop_fds(c);
     close_fd(&c->fd);
     buf_release(&c->in);
@@ -59,6 +63,11 @@ DEFINE_CLEANUP(client);
 const struct worker_welcome *client_welcome(const struct client *c)
 {
     return &c->welcome;
+}
+
+struct client_place *client_place(struct client *c)
+{
+    return &c->place;
 }
 
 int client_fd(const struct client *c)

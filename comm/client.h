@@ -29,6 +29,14 @@ const struct worker_welcome *client_welcome(const struct client *c);
 /* The socket, to poll for a hangup. */
 int client_fd(const struct client *c);
 
+/* A place for who uses the connection by several handles: `gone` is called with what is
+ * there when it ends. Empty at first. */
+struct client_place {
+    void *data;
+    void (*gone)(void *data);
+};
+struct client_place *client_place(struct client *c);
+
 /* Asks to be let into collectives. The caller owns both descriptors. */
 int client_join(struct client *c, int *ret_segment_fd, int *ret_event_fd,
                 struct error *e);

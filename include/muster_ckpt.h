@@ -150,6 +150,10 @@ enum muster_ckpt_level {
 #define MUSTER_CKPT_CANNOT 1u /* this rank has seen already that it cannot load what it
                                  needs: all fail with -EILSEQ */
 
+/* Flags of muster_ckpt_map(). */
+#define MUSTER_CKPT_WRITABLE 1u /* it may be written to, which nobody else sees */
+#define MUSTER_CKPT_VERIFY 2u   /* hold it against its digests first */
+
 /* Reasons of muster_ckpt_due(). */
 #define MUSTER_CKPT_BY_STEPS 1
 #define MUSTER_CKPT_BY_SECONDS 2
@@ -246,6 +250,45 @@ int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags,
 /* Reads a box of a tensor, registered or not, from the checkpoint of `step`. */
 int muster_ckpt_read(struct muster_ckpt *ck, int64_t step,
                      const struct muster_ckpt_tensor *box);
+enum muster_ckpt_where {
+    MUSTER_CKPT_COPIED = 0,    /* it was read */
+    MUSTER_CKPT_IN_MEMORY = 1, /* mapped from the memory of this node's agent */
+    MUSTER_CKPT_IN_FILE = 2,   /* mapped from the checkpoint's file */
+};
+
+/* What muster_ckpt_map() gives; the caller changes nothing in it. */
+struct muster_ckpt_view {
+    void *data;                   /* its first element, row-major without gaps */
+    size_t bytes;
+    enum muster_ckpt_where where; /* at last */
+};
+
+/* The same as muster_ckpt_read(), without copying where that can be: the box is mapped,
+ * which takes the same time for any size; `data` and `strides` of `box` do not count.
+ * What this rank has saved is mapped from the memory of the node's agent, as long as
+ * that has it, and anything else from the checkpoint's file. A box is read instead, and
+ * verified, where it does not lie together in one file, or not aligned to its elements.
+ *
+ * What is mapped is not held against digests, but with VERIFY, which reads all blocks
+ * of 4 MiB that the box lies in; one that is damaged is looked for in the next of these
+ * places. It is only to be read: writing to it is a SIGSEGV. With WRITABLE it may be
+ * written to: a page that is, becomes the caller's own.
+ *
+ * It is as it is until muster_ckpt_unmap(), whatever is saved, removed or closed
+ * meanwhile: what is in the agent's memory is copied, to where it is mapped, by the save
+ * that would take its place, as a rule the second one after it; that fails with -ENOMEM
+ * where there is no memory for that. During a save no other thread writes to it. In a
+ * forked child it may change. A program that cuts the file or the memory, or a disk that
+ * cannot be read, means a SIGBUS to who touches it.
+ *
+ * Fails as muster_ckpt_read() does; -EINVAL also for unknown flags. */
+int muster_ckpt_map(struct muster_ckpt *ck, int64_t step,
+                    const struct muster_ckpt_tensor *box, unsigned flags,
+                    struct muster_ckpt_view **ret);
+/* At any time, but during no other call of that handle, or of one with the same `m`.
+ * NULL is allowed. */
+void muster_ckpt_unmap(struct muster_ckpt_view *view);
+
 /* Reads a blob: at most `size` bytes of it into `to`, and *ret_len is how many it
  * has. Of one of each rank this rank's; JSON as text. */
 int muster_ckpt_read_blob(struct muster_ckpt *ck, int64_t step, const char *name,

@@ -66,6 +66,24 @@ test_worker_dies() {
     is "$(field restarts)" 1 'one restart'
 }
 
+# Out of memory of the agent, and what is mapped stays when that is written to again.
+test_mapped() {
+    need_module numpy
+    ! nm -D "$MUSTER_BUILDDIR/.libs/libmuster.so.0" 2>/dev/null | grep -q __asan || { skip 'libmuster wants the sanitizer in the program' 4; return; }
+    rm -rf run ck
+    run env PYTHONPATH="$MUSTER_SRCDIR/python" PYTHONDONTWRITEBYTECODE=1 LIBMUSTER="$MUSTER_BUILDDIR/.libs/libmuster.so.0" \
+        timeout 200 "$MUSTER" run $root --run-dir run --max-restarts 1 --nproc-per-node 2 -- \
+        "$MODULE_PYTHON" "$MUSTER_SRCDIR/tests/py/ckpt_map.py" "$PWD/ck"
+    is "$status" 0 'two workers start again, of which one was killed' || show
+    is "$(grep -o 'rank.*step.*' out | sort | tr '\n' ';')" \
+        'rank 0: step 1: agent agent r00001.safetensors True True;rank 1: step 1: agent agent r00000.safetensors True True;' \
+        'each maps what it had saved, where the agent has it' || show
+    is "$(grep -o 'rank.*then.*' out | sort | tr '\n' ';')" \
+        'rank 0: then: none none r00001.safetensors True;rank 1: then: none none r00000.safetensors True;' \
+        'later saves leave it as it is' || show
+    is "$(grep -c 'closed: True True' out)" 2 'so does the end' || show
+}
+
 # The memory of a second save is there before it comes, and goes with the run.
 test_once() {
     mkdir -p once

@@ -186,6 +186,25 @@ def is_same(a: Any, b: Any) -> bool:
     return bool(a.tobytes() == b.tobytes())
 
 
+def of_bytes(mapped: Any, dtype: str, shape: Sequence[int], library: str, is_writable: bool) -> Any:
+    """An array or a tensor in that memory, which stays as long as it does."""
+    if not len(mapped):
+        return empty(dtype, shape, library)
+    if library == "torch":
+        import torch
+
+        if dtype == "F4":
+            shape = (*shape[:-1], shape[-1] // 2)
+        return torch.frombuffer(mapped, dtype=torch_dtype(dtype)).reshape(tuple(shape))
+    import numpy
+
+    if dtype not in _NUMPY.values():
+        raise TypeError(f"NumPy has no type {dtype}: expected library='torch'")
+    array = numpy.frombuffer(mapped, dtype=next(k for k, v in _NUMPY.items() if v == dtype)).reshape(tuple(shape))
+    array.flags.writeable = is_writable
+    return array
+
+
 def empty(dtype: str, shape: Sequence[int], library: str) -> Any:
     """A new one of a type by its name in files."""
     if library == "torch":

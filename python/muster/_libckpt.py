@@ -11,6 +11,7 @@ LATEST = (1 << 63) - 1
 REPLICATED, PER_RANK, JSON = 0, 1, 2
 LAZY, WAIT, SKIP = 1, 2, 4
 CANNOT = 1
+WRITABLE, VERIFY = 1, 2
 LEVELS = {"memory": 0, "partner": 1, "disk": 2, "remote": 3}
 
 DTYPES = (
@@ -51,6 +52,10 @@ class Tensor(ctypes.Structure):
     ]
 
 
+class View(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t), ("where", c_int)]
+
+
 SIGNATURES: Dict[str, Sequence[Any]] = {
     "muster_init": [POINTER(c_void_p)],
     "muster_should_stop": [c_void_p],
@@ -68,6 +73,7 @@ SIGNATURES: Dict[str, Sequence[Any]] = {
     "muster_ckpt_latest": [c_void_p, c_int64, POINTER(c_int64)],
     "muster_ckpt_load": [c_void_p, c_int64, c_uint, POINTER(c_int64)],
     "muster_ckpt_read": [c_void_p, c_int64, POINTER(Tensor)],
+    "muster_ckpt_map": [c_void_p, c_int64, POINTER(Tensor), c_uint, POINTER(POINTER(View))],
     "muster_ckpt_read_blob": [c_void_p, c_int64, c_char_p, c_void_p, c_size_t, POINTER(c_size_t)],
 }
 
@@ -105,6 +111,8 @@ def library() -> ctypes.CDLL:
             lib.muster_ckpt_error_text.restype = c_char_p
             lib.muster_ckpt_close.argtypes = [c_void_p]
             lib.muster_ckpt_close.restype = None
+            lib.muster_ckpt_unmap.argtypes = [POINTER(View)]
+            lib.muster_ckpt_unmap.restype = None
             lib.muster_finalize.argtypes = [c_void_p]
             lib.muster_finalize.restype = None
             _library = lib

@@ -90,6 +90,7 @@ int main(int argc, char **argv)
 }
 """
 PLAN = "plan, 1e6 chunks"
+MAP = "map"  # of two sizes, with as many tensors: what takes the same time for any
 PEERS = {f"{what} vs {way}": (what, way) for what, ways in
          (("blocked", ("torch", "dcp", "dcp-async")), ("durable", ("torch", "dcp", "dcp-async")),
           ("load", ("torch", "dcp"))) for way in ways}
@@ -206,6 +207,24 @@ def measure_copies(bench, size, label, command):
                            target if size >= LARGE else None, said, command)
 
 
+def measure_map(bench, root, command):
+    """A worker that starts again maps what the agent has, of the smallest size and the largest."""
+    if not bench.wants(MAP):
+        return
+    small, large, n = 1 << 20, (2 << 20 if bench.quick else 1 << 30), 16
+    output, took = bench.directory / "figures", {}
+    for size in (small, large):
+        bench.progress(f"maps of {size >> 20} MiB")
+        shutil.rmtree(root / "ckpt", ignore_errors=True)
+        run(bench, run_command(bench, [program(bench, "muster-ckpt-bench"), str(root / "ckpt"), str(size), str(n),
+                                       str(2 * bench.rounds), str(output), "map"]))
+        took[size] = statistics.median(figures(output)["map"])
+    shutil.rmtree(root / "ckpt")
+    said = f"map {n} tensors that the agent has, of {large >> 20} MiB: {1000 * took[large]:.0f} us; " \
+           f"of {small >> 20} MiB: {1000 * took[small]:.0f} us"
+    yield bench.result(MAP, took[large] / took[small], "", "<=", 2, said, command)
+
+
 def measure_plan(bench, command):
     if not bench.wants(PLAN):
         return
@@ -253,7 +272,7 @@ def rows(bench):
     """The names of all results."""
     labels = [label for _, label, _ in sizes(bench)]
     return [f"{name}, {label}" for label in labels
-            for name in (*RATIOS, "drain", *(COPIES if label != labels[-1] else ()))] + [PLAN] + \
+            for name in (*RATIOS, "drain", *(COPIES if label != labels[-1] else ()))] + [MAP, PLAN] + \
         [f"{name}, {label}" for label in labels[-2:] for name in PEERS]
 
 
@@ -265,6 +284,7 @@ def measure(bench):
         yield from measure_drain(bench, root, size, label, command)
         if label != sizes(bench)[-1][1]:  # copies know nothing of tensors
             yield from measure_copies(bench, size, label, command)
+    yield from measure_map(bench, root, command)
     yield from measure_plan(bench, command)
     for size, label, tensors in sizes(bench)[-2:]:
         yield from measure_peers(bench, root, size, label, tensors, command)

@@ -154,6 +154,28 @@ with ckpt.Checkpoints(root + ".metrics") as c:
 with ckpt.Checkpoints(root + ".lazy") as c:
     ok(bool((c.load().state["last"] == 8).all()), "close is a fence for who is alone")
 
+with ckpt.Checkpoints(root) as c:
+    got, found = c.load(), c.latest()
+    mapped = c.map(found)
+    ok(same(mapped.state, got.state) and mapped.step == got.step, "a state that is mapped is what is loaded")
+    ok(same(c.map(found, verify=True).state, got.state), "and is right")
+    model = trained(9)[0]
+    model.load_state_dict(mapped.state["model"], assign=True)
+    ok(same(model.state_dict(), got.state["model"]), "a model takes it as it is")
+    with torch.no_grad():
+        model[0].weight.add_(1)
+    ok(same(c.map(found).state, got.state), "what it changes is its own")
+    name, kind = next((n, k) for n, k in c.describe(found)["tensors"].items() if n == "model.0.weight")
+    part = c.map_box(found, name, (3, 2), (2, 5))
+    ok(np.array_equal(part, got.state["model"]["0.weight"][3:5, 2:7].numpy()), "a box of it")
+    row = c.map_box(found, name, (3, 0), (1, 8))
+    ok(not row.flags.writeable and c.map_box(found, name, (3, 0), (1, 8), writable=True).flags.writeable, "to be read, or written to")
+    ok(raises(ckpt.KeysError, lambda: c.map_box(found, "no.such", (0,), (1,)), "no.such"), "of a tensor that there is not")
+    ok(raises(ValueError, lambda: c.map_box(found, name, (0,), (1,)), "2 dimensions"), "nor of so few dimensions")
+    ok(raises(ckpt.CheckpointError, lambda: c.map_box(found, name, (15, 0), (2, 8)), "does not lie"), "nor outside of it")
+    ok(raises(FileNotFoundError, lambda: c.map(found + 1)), "nor of another step")
+ok(np.array_equal(row[0], got.state["model"]["0.weight"][3].numpy()), "it is there when all is closed")
+
 step = max(d for d in os.listdir(root) if d.startswith("step-"))
 path = os.path.join(root, step, "r00000.safetensors")
 from safetensors.torch import load_file  # noqa: E402

@@ -9,10 +9,10 @@ import logging
 import math
 import os
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type, overload
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, overload
 
 from .. import _arrays, _libckpt as lib, _placed, _tree
-from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, CheckpointError, Group, Handle, KeysError, NotFound
+from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered
 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
@@ -205,6 +205,59 @@ class Checkpoints:
                 _log.warning("muster: passed over: %s", error.strerror)
                 passed += 1
                 below = found
+
+    def map(self, step: int, *, writable: bool = False, verify: bool = False) -> Loaded:
+        """The checkpoint of `step`, which latest() tells, with tensors that are not copied,
+        by this rank alone: mapped from the memory in which this node has what this rank
+        has saved, or from the checkpoint's files. All of them are whole; what lies there in
+        several pieces is read. See muster_ckpt_map().
+
+            found = checkpoints.latest()
+            model.load_state_dict(checkpoints.map(found).state["model"], assign=True)
+
+        They stay as they are, whatever is saved, removed or closed meanwhile, until nobody
+        has them any more. Arrays of NumPy are read-only unless `writable`; PyTorch has no
+        such tensors. What is written to one nobody else sees. They are not held against
+        their digests, but with `verify`, which reads all.
+        """
+        described, own = self.describe(step), self._read_own(step)
+        ties = described.get("ties", {})
+        mapped: Dict[str, Any] = {}
+        for name, library in _tree.tensors_of(described["tree"]):
+            if ties.get(name) in mapped:
+                mapped[name] = mapped[ties[name]]
+                continue
+            mapped[name] = self._map(step, name, Registered(*described["tensors"][name]), None, library, writable, verify)
+        return Loaded(step, _tree.build(described["tree"], mapped), own, 0, [], [])
+
+    def map_box(
+        self,
+        step: int,
+        name: str,
+        at: Sequence[int],
+        shape: Sequence[int],
+        *,
+        library: str = "numpy",
+        writable: bool = False,
+        verify: bool = False,
+    ) -> Any:
+        """The same of a box of one tensor, from `at` on, for who has parts of it: an array,
+        or with `library="torch"` a tensor."""
+        if library not in ("numpy", "torch"):
+            raise ValueError(f"library '{library}': expected numpy or torch")
+        tensors = self.describe(step)["tensors"]
+        if name not in tensors:
+            raise KeysError(step, [name], [])
+        return self._map(step, name, Registered(*tensors[name]), (at, shape), library, writable, verify)
+
+    def _map(
+        self, step: int, name: str, kind: Registered, box: Optional[Box], library: str, writable: bool, verify: bool
+    ) -> Any:
+        if box is not None and not len(box[0]) == len(box[1]) == len(kind.shape):
+            raise ValueError(f"'{name}' has {len(kind.shape)} dimensions, and the box {len(box[0])} and {len(box[1])}")
+        flags = (lib.WRITABLE if writable or library == "torch" else 0) | (lib.VERIFY if verify else 0)
+        memory = self._handle.map(step, name, kind, flags, box)
+        return _arrays.of_bytes(memory, kind.dtype, box[1] if box else kind.shape, library, writable)
 
     # --- what muster.ckpt.dcp uses, too ---
 

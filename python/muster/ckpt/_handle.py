@@ -14,6 +14,7 @@ from .. import _arrays, _libckpt as lib, _placed
 ENOENT, EBUSY, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 61, 84, 110
 
 Group = Tuple[int, int, lib.Gather]
+Box = Tuple[Sequence[int], Sequence[int]]  # its corner, and its lengths
 
 
 class CheckpointError(OSError):
@@ -79,6 +80,11 @@ def _forked() -> None:
 
 atexit.register(_leave)
 os.register_at_fork(after_in_child=_forked)
+
+
+def _unmap(library: ctypes.CDLL, view: Any) -> None:
+    with _lock:
+        library.muster_ckpt_unmap(view)
 
 
 class Handle:
@@ -188,6 +194,18 @@ class Handle:
         shape, parts = _placed.parts_of(name, tensor)
         memory = _arrays.memory_of(name, tensor, True, is_device=self._is_device)
         self.call("read", step, ctypes.byref(self._described(name, memory, shape, parts[0])))
+
+    def map(self, step: int, name: str, kind: Registered, flags: int, box: Optional[Box] = None) -> Any:
+        """The bytes of a tensor, or of a box of it, mapped as long as anybody has them."""
+        t = lib.Tensor(name=name.encode(), dtype=lib.DTYPES.index(kind.dtype), n_dims=len(kind.shape))
+        t.shape = lib.numbers(ctypes.c_uint64, kind.shape)
+        if box is not None:
+            t.at, t.len = (lib.numbers(ctypes.c_uint64, n) for n in box)
+        view = ctypes.POINTER(lib.View)()
+        self.call("map", step, ctypes.byref(t), flags, ctypes.byref(view))
+        mapped = (ctypes.c_uint8 * view.contents.bytes).from_address(view.contents.data)
+        weakref.finalize(mapped, _unmap, self._lib, view).atexit = False
+        return mapped
 
     # --- the rest is between these and the library ---
 
