@@ -6,8 +6,9 @@
  *
  *   muster-ckpt-bench DIRECTORY BYTES TENSORS ROUNDS OUTPUT [PART[,PART]]
  *
- * The parts, of which all are measured where none is named: saves, lazy, restore, map,
- * cold. Rank 0 writes lines to OUTPUT: what it is, and the nanoseconds of each round, of
+ * The parts, of which all are measured where none is named: saves, lazy, restore, cold;
+ * and map, only where it is named, as it needs an agent with room for the saves.
+ * Rank 0 writes lines to OUTPUT: what it is, and the nanoseconds of each round, of
  * which that of the slowest rank counts; and how far it is, as "# 3 5 saves".
  */
 #include <config.h>
@@ -509,7 +510,7 @@ static void measure(const char *path, const char *parts)
     if (has_part(parts, "restore")) {
         measure_restore();
     }
-    if (has_part(parts, "map")) {
+    if (parts && has_part(parts, "map")) {
         measure_map();
     }
     close(dir);
