@@ -60,19 +60,21 @@ struct index_chunk index_chunk(const struct index *x,
     };
 }
 
-/* The first chunk of a tensor that is cut by rows that ends behind a row. */
-static size_t first_behind(const uint64_t *boxes, uint32_t n_dims, size_t n, uint64_t row)
+/* The first chunk of a loaf that ends behind a row, or that begins at it or behind. */
+static size_t first_behind(const struct index *x, const struct index_tensor *t, size_t i,
+                           uint64_t row, bool is_by_end)
 {
-    size_t low = 0, high = n;
+    const uint64_t *boxes = x->chunk_boxes + x->box_at[i];
+    size_t low = 0, high = t->n_chunks;
 
     while (low < high) {
-        size_t i = low + (high - low) / 2;
-        const uint64_t *box = boxes + i * 2 * n_dims;
+        size_t k = low + (high - low) / 2;
+        const uint64_t *box = boxes + k * 2 * t->n_dims;
 
-        if (box[0] + box[n_dims] > row) {
-            high = i;
+        if (is_by_end ? box[0] + box[t->n_dims] > row : box[0] >= row) {
+            high = k;
         } else {
-            low = i + 1;
+            low = k + 1;
         }
     }
     return low;
@@ -82,17 +84,10 @@ void index_chunks_of_rows(const struct index *x, const struct index_tensor *t, s
                           uint64_t begin, uint64_t end, size_t *ret_first,
                           size_t *ret_end)
 {
-    const uint64_t *boxes = x->chunk_boxes + x->box_at[i];
-    size_t first = 0, behind = t->n_chunks;
-
-    if (x->is_by_rows[i]) {
-        first = first_behind(boxes, t->n_dims, t->n_chunks, begin);
-        behind = begin < end ? first_behind(boxes, t->n_dims, t->n_chunks, end - 1)
-                             : first;
-        behind += begin < end && behind < t->n_chunks;
-    }
-    *ret_first = first;
-    *ret_end = behind;
+    *ret_first = x->is_loaf[i] ? first_behind(x, t, i, begin, true) : 0;
+    *ret_end = !x->is_loaf[i] ? t->n_chunks
+               : begin < end  ? first_behind(x, t, i, end, false)
+                              : *ret_first;
 }
 
 struct box index_chunk_box(const struct index_tensor *t,
@@ -134,7 +129,7 @@ void index_destroy(struct index *x)
         free(x->data);
         free(x->shape_at);
         free(x->box_at);
-        free(x->is_by_rows);
+        free(x->is_loaf);
         free(x);
     }
 }

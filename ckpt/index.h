@@ -61,7 +61,7 @@ struct index_chunk index_chunk(const struct index *x,
                                const struct index_tensor *t, size_t i,
                                size_t chunk);
 /* The chunks [*ret_first, *ret_end) of that tensor, among which are all that have some
- * of its rows [begin, end): just those, or all, where it is not cut by rows. */
+ * of its rows [begin, end): just those, or all, where its chunks are in no order. */
 void index_chunks_of_rows(const struct index *x, const struct index_tensor *t, size_t i,
                           uint64_t begin, uint64_t end, size_t *ret_first,
                           size_t *ret_end);

@@ -37,8 +37,8 @@ static int find_places(struct index *x, struct error *e)
 
     x->shape_at = calloc(x->n + 1, sizeof(*x->shape_at));
     x->box_at = calloc(x->n + 1, sizeof(*x->box_at));
-    x->is_by_rows = calloc(x->n + 1, sizeof(*x->is_by_rows));
-    if (!x->shape_at || !x->box_at || !x->is_by_rows) {
+    x->is_loaf = calloc(x->n + 1, sizeof(*x->is_loaf));
+    if (!x->shape_at || !x->box_at || !x->is_loaf) {
         return error_set(e, ENOMEM, "an index of %zu tensors", x->n);
     }
     for (size_t i = 0; i < x->n; i++) {
@@ -149,39 +149,91 @@ static int check_sizes(const struct index *x, size_t i, struct error *e)
     return 0;
 }
 
-/* Rows of a tensor one after the other, each piece as wide as it, and in a file that has
- * it: nearly all tensors are cut so, or not at all, and there are many pieces. */
-static bool is_cut_by_rows(const struct index *x, const struct index_tensor *t,
-                           size_t i)
-{
-    const uint64_t *box = x->chunk_boxes + x->box_at[i], *shape = t->shape;
-    uint64_t row = 0, row_bytes, end;
-    size_t n = t->n_dims;
+/* Pieces in the order of their corners, cut like loaves: slabs of the first dimension one
+ * after the other, each of them into slabs of the next, and so on. */
+struct loaf {
+    size_t n_dims;
+    const uint64_t *shape;
+    uint64_t at[BOX_MAX_DIMS];  /* where the next piece begins */
+    uint64_t len[BOX_MAX_DIMS]; /* of the slab that it is in ... */
+    size_t n_open;              /* ... in so many of the dimensions */
+    bool is_over;
+};
 
-    if (n == 0 || !count_bytes(t, shape, &row_bytes) || row_bytes == 0 ||
-        dtype_bits(t->dtype) % 8 != 0) {
+static bool is_all(const struct loaf *l, const uint64_t *at, const uint64_t *len, size_t d)
+{
+    while (d < l->n_dims && at[d] == 0 && len[d] == l->shape[d]) {
+        d++;
+    }
+    return d == l->n_dims;
+}
+
+/* Whether that piece is the next one. Nothing of a slab of rows is one, too. */
+static bool take_slice(struct loaf *l, const uint64_t *at, const uint64_t *len)
+{
+    size_t d = 0;
+
+    if (l->n_open == 0 && len[0] == 0) {
+        return at[0] == l->at[0] && is_all(l, at, len, 1);
+    }
+    for (d = 0; d < l->n_dims; d++) {
+        if (l->is_over || at[d] != l->at[d] ||
+            (d < l->n_open ? len[d] != l->len[d]
+                           : len[d] == 0 || len[d] > l->shape[d] - at[d])) {
+            return false;
+        }
+        l->len[d] = len[d];
+    }
+    while (d > 0 && l->at[d - 1] + l->len[d - 1] == l->shape[d - 1]) {
+        d--;
+        l->at[d] = d > 0 ? 0 : l->at[d];
+    }
+    l->is_over = d == 0;
+    l->n_open = d > 0 ? d - 1 : 0;
+    l->at[l->n_open] += l->len[l->n_open];
+    return true;
+}
+
+/* Each piece is in a file that has it, as far as that has blocks. */
+static bool is_in_file(const struct index *x, size_t chunk, uint64_t bytes)
+{
+    uint32_t file = x->chunk_files[chunk];
+    uint64_t end;
+
+    return file < x->f &&
+           !__builtin_add_overflow(x->chunk_begins[chunk], bytes, &end) &&
+           digest_n_blocks(end) <=
+               x->block_ends[file] - (file ? x->block_ends[file - 1] : 0);
+}
+
+/* Nearly all tensors are cut so, or not at all, and there are many pieces. A whole that
+ * has a size has pieces that have one. False: it is to be looked at in general. */
+static bool is_cut_like_loaf(const struct index *x, const struct index_tensor *t,
+                             size_t i)
+{
+    const uint64_t *box = x->chunk_boxes + x->box_at[i];
+    struct loaf l = {.n_dims = t->n_dims, .shape = t->shape};
+    size_t n = t->n_dims, bytes_each = dtype_bits(t->dtype) / 8;
+    uint64_t whole;
+
+    if (n == 0 || dtype_bits(t->dtype) % 8 != 0 || !count_bytes(t, t->shape, &whole) ||
+        whole == 0) {
         return false;
     }
-    row_bytes /= shape[0];
     for (size_t k = t->first_chunk; k < t->first_chunk + t->n_chunks; k++, box += 2 * n) {
-        uint32_t file = x->chunk_files[k];
-        bool is_row = box[0] == row && box[n] <= shape[0] - row;
-        uint64_t first;
+        uint64_t bytes = bytes_each;
 
-        for (size_t d = 1; d < n; d++) {
-            is_row &= box[d] == 0 && box[n + d] == shape[d];
-        }
-        if (!is_row || file >= x->f ||
-            __builtin_add_overflow(x->chunk_begins[k], box[n] * row_bytes, &end)) {
+        if (!take_slice(&l, box, box + n)) {
             return false;
         }
-        first = file ? x->block_ends[file - 1] : 0;
-        if (digest_n_blocks(end) > x->block_ends[file] - first) {
+        for (size_t d = 0; d < n; d++) {
+            bytes *= box[n + d];
+        }
+        if (!is_in_file(x, k, bytes)) {
             return false;
         }
-        row += box[n];
     }
-    return row == shape[0];
+    return l.is_over;
 }
 
 static int check_cover(const struct index *x, size_t i, struct error *e)
@@ -220,8 +272,8 @@ int index_check(struct index *x, struct error *e)
         struct index_tensor t = index_tensor(x, i);
 
         rc = check_name(x, i, e);
-        x->is_by_rows[i] = rc == 0 && is_cut_by_rows(x, &t, i);
-        if (!x->is_by_rows[i]) { /* in general, or to say what is wrong */
+        x->is_loaf[i] = rc == 0 && is_cut_like_loaf(x, &t, i);
+        if (!x->is_loaf[i]) { /* in general, or to say what is wrong */
             rc = rc < 0 ? rc : check_cover(x, i, e);
             rc = rc < 0 ? rc : check_sizes(x, i, e);
         }

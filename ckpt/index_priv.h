@@ -28,10 +28,11 @@ struct index {
     uint64_t *block_ends;
     uint64_t *blocks;
     /* Made from the above: where in shapes and chunk_boxes each tensor begins; whether
-     * its chunks are rows of it, one after the other. */
+     * its chunks are cut like slices of a loaf: no row of one begins, or ends, before that
+     * of one before it. */
     size_t *shape_at;
     size_t *box_at;
-    bool *is_by_rows;
+    bool *is_loaf;
 };
 
 /* Whether all that is in it fits together. The arrays have the lengths that n, m, f

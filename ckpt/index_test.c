@@ -137,6 +137,129 @@ static void test_rows(void)
     ok(first == 0 && end == 2, "all where it is cut by columns");
 }
 
+/* --- cuts that are checked as they come, and any others: to the same end --- */
+
+enum { MAX_PIECES = 64, EDGE = 4 };
+
+struct cutting {
+    uint64_t state; /* of chance */
+    uint64_t at[MAX_PIECES][3], len[MAX_PIECES][3];
+    size_t n;
+};
+
+static uint64_t chance(struct cutting *c, uint64_t n)
+{
+    c->state = c->state * 6364136223846793005u + 1442695040888963407u;
+    return (c->state >> 33) % n;
+}
+
+/* Slabs of one dimension, and each of them into those of the next. */
+static void cut(struct cutting *c, const uint64_t shape[3], uint32_t d,
+                uint64_t at[3], uint64_t len[3])
+{
+    if (d == 3) {
+        memcpy(c->at[c->n], at, 3 * sizeof(*at));
+        memcpy(c->len[c->n++], len, 3 * sizeof(*len));
+        return;
+    }
+    for (at[d] = 0; at[d] < shape[d]; at[d] += len[d]) {
+        len[d] = 1 + chance(c, shape[d] - at[d]);
+        cut(c, shape, d + 1, at, len);
+    }
+}
+
+static void spoil(struct cutting *c)
+{
+    size_t i = chance(c, c->n);
+    uint64_t *number = chance(c, 2) ? &c->at[i][chance(c, 3)] : &c->len[i][chance(c, 3)];
+
+    *number += chance(c, 2) ? 1 : -1;
+}
+
+/* Each place in just one piece. */
+static bool is_tiled(const struct cutting *c, const uint64_t shape[3])
+{
+    unsigned count[EDGE][EDGE][EDGE] = {0};
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < c->n; i++) {
+        const uint64_t *at = c->at[i], *len = c->len[i];
+
+        for (uint32_t d = 0; d < 3; d++) {
+            if (at[d] > shape[d] || len[d] > shape[d] - at[d]) {
+                return false;
+            }
+        }
+        for (uint64_t x = at[0]; x < at[0] + len[0]; x++) {
+            for (uint64_t y = at[1]; y < at[1] + len[1]; y++) {
+                for (uint64_t z = at[2]; z < at[2] + len[2]; z++, n++) {
+                    if (count[x][y][z]++) {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+    return n == shape[0] * shape[1] * shape[2];
+}
+
+/* Backwards they are in no order that is known. Of all rows just what has some is
+ * found. */
+static bool is_as_it_is(const struct cutting *c, const uint64_t shape[3], bool backwards)
+{
+    const struct index_file file = {NUMBERS(1), 1};
+    struct index_piece pieces[MAX_PIECES];
+    _cleanup_(index) struct index *x = NULL;
+    struct index_tensor t;
+    bool is_right = true;
+
+    for (size_t i = 0; i < c->n; i++) {
+        pieces[i] = (struct index_piece){"t", DTYPE_U8, 3, shape, c->at[i], c->len[i], 0,
+                                         100 * (backwards ? c->n - i : i)};
+    }
+    if (index_create(pieces, c->n, &file, 1, &x, NULL) < 0) {
+        return !is_tiled(c, shape);
+    }
+    t = index_tensor(x, 0);
+    for (uint64_t row = 0; row < shape[0]; row++) {
+        size_t first, end;
+
+        index_chunks_of_rows(x, &t, 0, row, row + 1, &first, &end);
+        for (size_t k = 0; k < c->n; k++) {
+            struct index_chunk chunk = index_chunk(x, &t, 0, k);
+
+            if (chunk.at[0] <= row && row < chunk.at[0] + chunk.len[0] &&
+                (k < first || k >= end)) {
+                is_right = false;
+            }
+        }
+    }
+    return is_right && is_tiled(c, shape);
+}
+
+static void test_cuts(void)
+{
+    unsigned n_wrong = 0, n_tiled = 0, n_rounds = 20000;
+
+    for (unsigned i = 0; i < n_rounds; i++) {
+        struct cutting c = {.state = i + 1};
+        uint64_t shape[3], at[3], len[3];
+
+        for (uint32_t d = 0; d < 3; d++) {
+            shape[d] = 1 + chance(&c, EDGE);
+        }
+        cut(&c, shape, 0, at, len);
+        for (uint64_t k = chance(&c, 3); k > 0; k--) {
+            spoil(&c);
+        }
+        n_tiled += is_tiled(&c, shape);
+        n_wrong += !is_as_it_is(&c, shape, false) || !is_as_it_is(&c, shape, true);
+    }
+    ok(n_tiled > n_rounds / 4 && n_tiled < n_rounds / 2, "%u of %u cuts are whole",
+       n_tiled, n_rounds);
+    is_int((int)n_wrong, 0, "and told apart");
+}
+
 static void test_create_refuses(void)
 {
     const struct {
@@ -248,6 +371,7 @@ int main(void)
     test_round_trip();
     test_unaligned();
     test_rows();
+    test_cuts();
     test_create_refuses();
     test_decode_refuses();
     return tap_done();

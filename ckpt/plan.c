@@ -14,13 +14,18 @@ void plan_release(struct plan *p)
     *p = (struct plan){0};
 }
 
-/* Nearly all chunks of a large tensor are somewhere else: told by their first
- * dimension alone. */
+/* Nearly all chunks of a large tensor are somewhere else: told before more is made of
+ * them. */
 static bool is_apart(const struct index_tensor *t, const struct index_chunk *c,
                      const struct box *want)
 {
-    return t->n_dims > 0 && (c->at[0] >= want->at[0] + want->len[0] ||
-                             want->at[0] >= c->at[0] + c->len[0]);
+    bool is = false;
+
+    for (uint32_t d = 0; d < t->n_dims && !is; d++) {
+        is = c->at[d] >= want->at[d] + want->len[d] ||
+             want->at[d] >= c->at[d] + c->len[d];
+    }
+    return is;
 }
 
 static struct plan_piece *add_piece(struct plan *p, size_t *room)

@@ -3,7 +3,7 @@
  * How long a rank takes to plan what it reads of a checkpoint of many pieces: to check
  * its index, which is in memory, and to find what of it lies where.
  *
- *   plan_bench CHUNKS ROUNDS     a line a round: nanoseconds
+ *   plan_bench CHUNKS ROUNDS rows|columns|grid|whole     a line a round: nanoseconds
  */
 #include <config.h>
 
@@ -24,17 +24,38 @@ static void die(const char *what)
     exit(1);
 }
 
-enum { SAVED_BY = 1000, LOADED_BY = 64, NAME_BYTES = 64 };
+enum {
+    SAVED_BY = 1000,
+    LOADED_BY = 64, /* a rank of those: 5 */
+    RANK = 5,
+    NAME_BYTES = 64,
+    CHUNK_BYTES = 512,
+};
 
-/* Tensors cut by rows, a piece each by as many ranks as saved them. */
-static void make_index(size_t n_chunks, struct buf *to)
+/* How tensors are cut: into so many pieces in each dimension, all of 8 x 16. */
+struct cut {
+    const char *name;
+    uint64_t n[2];
+};
+
+static const struct cut cuts[] = {
+    {"rows", {SAVED_BY, 1}},
+    {"columns", {1, SAVED_BY}},
+    {"grid", {40, 25}},
+    {"whole", {1, 1}}, /* as many tensors as pieces */
+};
+
+static const uint64_t piece_len[2] = {8, 16};
+
+static void make_index(const struct cut *cut, size_t n_chunks, struct buf *to)
 {
-    static const uint64_t shape[2] = {SAVED_BY * 8, 16}, len[2] = {8, 16};
+    const uint64_t shape[2] = {piece_len[0] * cut->n[0], piece_len[1] * cut->n[1]};
+    size_t n_each = cut->n[0] * cut->n[1], n_tensors = n_chunks / n_each;
     struct index_piece *pieces = calloc(n_chunks, sizeof(*pieces));
     struct index_file *files = calloc(SAVED_BY, sizeof(*files));
     uint64_t *corners = calloc(n_chunks, 2 * sizeof(*corners)), *blocks;
-    char (*names)[NAME_BYTES] = calloc(n_chunks / SAVED_BY, NAME_BYTES);
-    uint64_t n_blocks = n_chunks / SAVED_BY * 512 / DIGEST_BLOCK_BYTES + 1;
+    char (*names)[NAME_BYTES] = calloc(n_tensors, NAME_BYTES);
+    uint64_t n_blocks = n_chunks / SAVED_BY * CHUNK_BYTES / DIGEST_BLOCK_BYTES + 1;
     _cleanup_(index) struct index *x = NULL;
 
     blocks = calloc(n_blocks, sizeof(*blocks));
@@ -42,13 +63,15 @@ static void make_index(size_t n_chunks, struct buf *to)
         die("memory");
     }
     for (size_t i = 0; i < n_chunks; i++) {
-        size_t tensor = i / SAVED_BY, rank = i % SAVED_BY;
+        size_t tensor = i / n_each, k = i % n_each;
 
         snprintf(names[tensor], NAME_BYTES, "model.layers.%zu.weight", tensor);
-        corners[2 * i] = 8 * rank;
+        corners[2 * i] = piece_len[0] * (k / cut->n[1]);
+        corners[2 * i + 1] = piece_len[1] * (k % cut->n[1]);
         pieces[i] = (struct index_piece){names[tensor], DTYPE_F32, 2, shape,
-                                         corners + 2 * i, len, (uint32_t)rank,
-                                         tensor * 512};
+                                         corners + 2 * i, piece_len,
+                                         (uint32_t)(i % SAVED_BY),
+                                         i / SAVED_BY * CHUNK_BYTES};
     }
     for (size_t i = 0; i < SAVED_BY; i++) {
         files[i] = (struct index_file){blocks, n_blocks};
@@ -64,7 +87,29 @@ static void make_index(size_t n_chunks, struct buf *to)
     free(blocks);
 }
 
-/* Of each tensor the rows of one of other ranks, fewer. */
+/* Of each tensor what one of other ranks, fewer, has of it: a part in the dimension that
+ * is longer, or each so many whole ones. */
+static size_t list_wants(const struct index *x, struct plan_want *wants)
+{
+    bool is_whole = index_n_tensors(x) == index_n_chunks(x);
+    size_t n = 0;
+
+    for (size_t i = is_whole ? RANK : 0; i < index_n_tensors(x);
+         i += is_whole ? LOADED_BY : 1) {
+        struct index_tensor t = index_tensor(x, i);
+        uint32_t d = t.shape[1] > t.shape[0];
+        struct box *box = &wants[n].box;
+
+        *box = box_whole(t.n_dims, t.shape);
+        if (!is_whole) {
+            box->len[d] = t.shape[d] / LOADED_BY;
+            box->at[d] = RANK * box->len[d];
+        }
+        wants[n++].tensor = i;
+    }
+    return n;
+}
+
 static uint64_t plan_ns(const struct buf *encoded)
 {
     char *data = malloc(encoded->len); /* as it was read */
@@ -72,7 +117,6 @@ static uint64_t plan_ns(const struct buf *encoded)
     _cleanup_(index) struct index *x = NULL;
     struct plan_want *wants;
     struct plan p = {0};
-    size_t n;
 
     if (!data) {
         die("memory");
@@ -82,14 +126,9 @@ static uint64_t plan_ns(const struct buf *encoded)
     if (index_take(data, encoded->len, &x, NULL) < 0) {
         die("read an index");
     }
-    n = index_n_tensors(x);
-    wants = calloc(n, sizeof(*wants));
-    for (size_t i = 0; wants && i < n; i++) {
-        wants[i] = (struct plan_want){
-            i, {.n_dims = 2, .at = {SAVED_BY * 8 / LOADED_BY * 5, 0},
-                .len = {SAVED_BY * 8 / LOADED_BY, 16}}};
-    }
-    if (!wants || plan_make(x, wants, n, DIGEST_BLOCK_BYTES, &p, NULL) < 0) {
+    wants = calloc(index_n_tensors(x), sizeof(*wants));
+    if (!wants ||
+        plan_make(x, wants, list_wants(x, wants), DIGEST_BLOCK_BYTES, &p, NULL) < 0) {
         die("plan");
     }
     ns = clock_mono_ns() - begin;
@@ -98,16 +137,28 @@ static uint64_t plan_ns(const struct buf *encoded)
     return ns;
 }
 
+static const struct cut *find_cut(const char *name)
+{
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        if (strcmp(cuts[i].name, name) == 0) {
+            return &cuts[i];
+        }
+    }
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
-    uint64_t n_chunks = argc == 3 ? strtoull(argv[1], NULL, 10) : 0;
+    uint64_t n_chunks = argc == 4 ? strtoull(argv[1], NULL, 10) : 0;
+    const struct cut *cut = argc == 4 ? find_cut(argv[3]) : NULL;
     _buf_ struct buf encoded = {0};
 
-    if (n_chunks < SAVED_BY) {
-        fprintf(stderr, "usage: plan_bench CHUNKS ROUNDS (at least %d)\n", SAVED_BY);
+    if (n_chunks < SAVED_BY || !cut) {
+        fprintf(stderr, "usage: plan_bench CHUNKS ROUNDS rows|columns|grid|whole "
+                        "(at least %d)\n", SAVED_BY);
         return 2;
     }
-    make_index(n_chunks / SAVED_BY * SAVED_BY, &encoded);
+    make_index(cut, n_chunks / SAVED_BY * SAVED_BY, &encoded);
     for (int i = 0; i < atoi(argv[2]); i++) {
         printf("%" PRIu64 "\n", plan_ns(&encoded));
         fflush(stdout);

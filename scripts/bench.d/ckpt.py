@@ -89,7 +89,9 @@ int main(int argc, char **argv)
     return 0;
 }
 """
-PLAN = "plan, 1e6 chunks"
+# 10^6 chunks, of tensors that are cut in 1000: by rows, and so on; or of as many tensors.
+PLANS = {"plan, 1e6 chunks": "rows", "plan, by columns": "columns", "plan, in a grid": "grid",
+         "plan, 1e6 tensors": "whole"}
 MAP = "map"  # of two sizes, with as many tensors: what takes the same time for any
 PEERS = {f"{what} vs {way}": (what, way) for what, ways in
          (("blocked", ("torch", "dcp", "dcp-async")), ("durable", ("torch", "dcp", "dcp-async")),
@@ -225,14 +227,14 @@ def measure_map(bench, root, command):
     yield bench.result(MAP, took[large] / took[small], "", "<=", 2, said, command)
 
 
-def measure_plan(bench, command):
-    if not bench.wants(PLAN):
-        return
-    bench.progress(PLAN)
-    said = run(bench, [program(bench, "ckpt/plan_bench"), "1000000", str(bench.rounds)])
-    value = statistics.median(int(line) / 1e6 for line in said.splitlines())
-    yield bench.result(PLAN, value, "ms", "<=", 50,
-                       "read the index, and plan what one of 64 ranks reads", command)
+def measure_plans(bench, command):
+    for name, cut in PLANS.items():
+        if bench.wants(name):
+            bench.progress(name)
+            said = run(bench, [program(bench, "ckpt/plan_bench"), "1000000", str(bench.rounds), cut])
+            value = statistics.median(int(line) / 1e6 for line in said.splitlines())
+            yield bench.result(name, value, "ms", "<=", 50,
+                               "read the index, and plan what one of 64 ranks reads", command)
 
 
 def peers(bench, root, size, tensors):
@@ -272,7 +274,7 @@ def rows(bench):
     """The names of all results."""
     labels = [label for _, label, _ in sizes(bench)]
     return [f"{name}, {label}" for label in labels
-            for name in (*RATIOS, "drain", *(COPIES if label != labels[-1] else ()))] + [MAP, PLAN] + \
+            for name in (*RATIOS, "drain", *(COPIES if label != labels[-1] else ()))] + [MAP, *PLANS] + \
         [f"{name}, {label}" for label in labels[-2:] for name in PEERS]
 
 
@@ -285,6 +287,6 @@ def measure(bench):
         if label != sizes(bench)[-1][1]:  # copies know nothing of tensors
             yield from measure_copies(bench, size, label, command)
     yield from measure_map(bench, root, command)
-    yield from measure_plan(bench, command)
+    yield from measure_plans(bench, command)
     for size, label, tensors in sizes(bench)[-2:]:
         yield from measure_peers(bench, root, size, label, tensors, command)
