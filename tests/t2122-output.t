@@ -169,7 +169,7 @@ test_no_files() {
 # last ones.
 test_generations() {
     mrun --nproc-per-node 2 --max-restarts 6 --set logs.generations=2 --set restart.backoff=1ms..1ms -- \
-        sh -c 'echo generation $MUSTER_GENERATION; [ $MUSTER_GENERATION = 7 ] || exit 1'
+        sh -c 'echo generation $MUSTER_GENERATION; [ $MUSTER_GENERATION = 7 ] || [ $RANK = 1 ] || exit 1'
     is "$status" 0 'a run with six restarts' || show
     pruned() { [ "$(ls run/logs | sort -n | tr '\n' ' ')" = '1 5 6 7 ' ]; }
     ok 'keeps the logs of four generations' wait_for 60 pruned || diag "$(ls run/logs)"
