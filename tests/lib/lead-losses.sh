@@ -130,6 +130,7 @@ test_suspended() {
     wait_exit 120 "$runner"
     is "$status" 75 'when their lead is lost' || show_run
     is "$(field state),$(field lead)" Suspended,1 'and are suspended by the next' || show_run
+    sweep node1
     nobody_left
 }
 
