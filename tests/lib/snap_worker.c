@@ -62,6 +62,24 @@ static int there_is(const char *name)
     return access(path, F_OK) == 0;
 }
 
+/* What stands in that file of the run directory: -1 for nothing. */
+static int64_t number_in(const char *name, int64_t if_there_is_none)
+{
+    char path[4096], text[32] = "";
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", muster_run_dir(m), name);
+    f = fopen(path, "r");
+    if (!f) {
+        return if_there_is_none;
+    }
+    if (!fgets(text, sizeof(text), f)) {
+        text[0] = '\0';
+    }
+    fclose(f);
+    return text[0] ? strtoll(text, NULL, 10) : -1;
+}
+
 static void count(int64_t step)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -155,25 +173,20 @@ static void cut(int64_t step)
     fflush(stdout);
 }
 
+/* The process whose number is in that file, once. */
 static void fell(int64_t step, uint64_t save)
 {
-    char path[4096];
-    FILE *f;
-    int pid = 0;
+    static int64_t felled;
+    int64_t pid;
 
-    if (muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
+    if (felled || muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
         return;
     }
-    snprintf(path, sizeof(path), "%s/fell", muster_run_dir(m));
-    f = fopen(path, "r");
-    if (f && fscanf(f, "%d", &pid) == 1 && pid > 1) {
-        kill(pid, SIGKILL);
+    pid = number_in("fell", 0);
+    if (pid > 1 && kill((pid_t)pid, SIGKILL) == 0) {
+        felled = pid;
         printf("fells at %" PRId64 "\n", step);
         fflush(stdout);
-        unlink(path);
-    }
-    if (f) {
-        fclose(f);
     }
 }
 
@@ -246,12 +259,13 @@ static int see_copy(int64_t step, uint64_t save)
     return 0;
 }
 
-static int see_disk(int64_t step, uint64_t save)
+/* It is there, and that is said. */
+static int see(const char *said, enum muster_ckpt_level level, int64_t step, uint64_t save)
 {
-    if (muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, 60000) < 0) {
-        return fail("wait for the disk");
+    if (muster_ckpt_wait(ck, save, level, 60000) < 0) {
+        return fail("wait for a level");
     }
-    printf("on disk %" PRId64 "\n", step);
+    printf("%s %" PRId64 "\n", said, step);
     fflush(stdout);
     return 0;
 }
@@ -259,29 +273,7 @@ static int see_disk(int64_t step, uint64_t save)
 /* The step up to which it may go. */
 static int64_t pace(void)
 {
-    char path[4096], text[32] = "";
-    FILE *f;
-
-    snprintf(path, sizeof(path), "%s/pace", muster_run_dir(m));
-    f = fopen(path, "r");
-    if (!f) {
-        return INT64_MAX;
-    }
-    if (!fgets(text, sizeof(text), f)) {
-        text[0] = '\0';
-    }
-    fclose(f);
-    return text[0] ? strtoll(text, NULL, 10) : -1;
-}
-
-static int see_store(int64_t step, uint64_t save)
-{
-    if (muster_ckpt_wait(ck, save, MUSTER_CKPT_REMOTE, 60000) < 0) {
-        return fail("wait for the store");
-    }
-    printf("stored %" PRId64 "\n", step);
-    fflush(stdout);
-    return 0;
+    return number_in("pace", INT64_MAX);
 }
 
 static useconds_t slow_us(uint64_t save)
@@ -333,10 +325,10 @@ static int run(const char *dir, int64_t step)
             if (there_is("partner") && see_copy(step, save) != 0) {
                 return 1;
             }
-            if (there_is("disk") && see_disk(step, save) != 0) {
+            if (there_is("disk") && see("on disk", MUSTER_CKPT_DURABLE, step, save) != 0) {
                 return 1;
             }
-            if (there_is("store") && see_store(step, save) != 0) {
+            if (there_is("store") && see("stored", MUSTER_CKPT_REMOTE, step, save) != 0) {
                 return 1;
             }
             die(dir, step, save);
