@@ -182,10 +182,14 @@ int heir_create(const struct heir_config *config, uint64_t now_ms,
 
 /* Bound and free ---------------------------------------------------------- */
 
-/* For a lead it stays a rival where it may have been one before it died. */
+/* For a lead it stays a rival where it may have been one before it died; so for one
+ * whose claim is not answered, should it win. */
 static void on_dead(struct heir *h, uint32_t rank)
 {
-    h->camp[rank].follows = false;
+    struct camper *c = &h->camp[rank];
+
+    c->follows = false;
+    c->died_late = c->died_late || (h->claiming && !h->dead[rank]);
     if (h->state != HEIR_LEAD || heir_is_in_office(h, h->now_ms) ||
         MUTANT(118)) {
         h->dead[rank] = true;

@@ -22,7 +22,10 @@
  *  - So whoever takes the lead waits until a lease has passed since anybody of its
  *    camp last heard of the old one, and all workers elsewhere are gone then.
  *  - Nobody has gone on without a lead whose word is good (heir_is_in_office()). Who is
- *    found dead later, as by a lead that was stopped, may have done so before.
+ *    found dead later, as by a lead that was stopped, may have done so before. Who is
+ *    found dead while a claim is not answered may have gone on from the view that it
+ *    has made, and come to the run's end: it counts as silent for who wins it then, so
+ *    that the directory decides.
  *  - Where a majority decides a follow names no candidate: two may count the same one,
  *    and both win. Who leads is whom a majority is bound to: a RUN comes when all that
  *    are not lost have stopped for it, and so are bound, and the silent are too few for a

@@ -152,6 +152,14 @@ static bool may_claim(const struct heir *h)
            view_may_go_on(&rule, &h->view, h->in);
 }
 
+/* Who is dead by now has not gone on from a view that nobody has made. */
+static void forget_late_deaths(struct heir *h)
+{
+    for (uint32_t i = 0; i < h->n_nodes; i++) {
+        h->camp[i].died_late = false;
+    }
+}
+
 /* Nobody leads members that it does not know: they may have workers. */
 void heir_consider(struct heir *h, struct heir_actions *ret)
 {
@@ -169,8 +177,18 @@ void heir_consider(struct heir *h, struct heir_actions *ret)
         heir_win(h, ret);
         return;
     }
+    forget_late_deaths(h);
     h->claiming = true;
     ret->claim = &h->claim;
+}
+
+/* Who was found dead before the answer came has perhaps gone on from this view, which
+ * was there: it is as silent as if it lived. */
+static void doubt_late_deaths(struct heir *h)
+{
+    for (uint32_t i = 0; i < h->n_nodes && !MUTANT(131); i++) {
+        h->dead[i] = h->dead[i] && !h->camp[i].died_late;
+    }
 }
 
 void heir_win(struct heir *h, struct heir_actions *ret)
@@ -182,6 +200,7 @@ void heir_win(struct heir *h, struct heir_actions *ret)
     if (h->state != HEIR_FREE || view_copy(&h->view, &h->claim) < 0) {
         return;
     }
+    doubt_late_deaths(h);
     h->view.has_verdict = false;
     heard_ms = heard_ms > h->claim_heard_ms ? heard_ms : h->claim_heard_ms;
     *to = (struct heritage){

@@ -27,6 +27,7 @@ struct camper {
     uint32_t view;
     bool has_heard;
     uint64_t heard_ms; /* by our clock: of a lead, at the latest */
+    bool died_late;    /* found dead when the view that we claim may have been made */
 };
 
 struct heir {

@@ -477,6 +477,31 @@ static void test_found_dead(void)
     }
 }
 
+/* Its claim was carried out, and not answered. */
+static void test_died_late(void)
+{
+    for (int is_late = 0; is_late < 2; is_late++) {
+        open_bound(1, 1, true);
+        step((struct heir_event){.type = HEIR_TOP});
+        step((struct heir_event){.type = HEIR_DEAD, .rank = 3});
+        follow(2, 0, 1);
+        if (!is_late) {
+            step((struct heir_event){.type = HEIR_DEAD, .rank = 2});
+        }
+        step((struct heir_event){.type = HEIR_DEAD, .rank = 0});
+        ok(a.claim && view_has(a.claim, 2) == is_late, "a claim");
+        step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_UNKNOWN});
+        step((struct heir_event){.type = HEIR_DEAD, .rank = 2});
+        step((struct heir_event){.type = HEIR_DEAD, .rank = 3});
+        step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_WON});
+        ok(a.lead && a.lead->dead[3] && a.lead->dead[2] == !is_late, is_late
+           ? "who is found dead meanwhile may have gone on from it, and is silent"
+           : "who was dead before it is dead");
+        ok(heir_is_in_office(h, now_ms) == !is_late, "%s in office",
+           is_late ? "not" : "at once");
+    }
+}
+
 static void test_deposed(void)
 {
     struct view found = {.number = 2, .lead = 1, .n_nodes = N, .shared = true};
@@ -686,6 +711,7 @@ int main(void)
     test_word();
     test_word_at_end();
     test_found_dead();
+    test_died_late();
     test_deposed();
     test_told();
     test_followed_before(true);
