@@ -219,6 +219,13 @@ int lead_add_nodes(struct lead *lead, uint32_t n, const char *const *names,
     return lead_set_nodes(lead, n, node_of);
 }
 
+/* After LEAVE nothing happens any more. But what was begun before takes effect as long
+ * as this lead is in office, which it is not by the word of those that are silent. */
+static bool is_late_loss(const struct lead *lead, const struct lead_event *event)
+{
+    return lead->phase == PHASE_OVER && event->type == LEAD_LOST && !MUTANT(132);
+}
+
 int lead_step(struct lead *lead, const struct lead_event *event,
               struct lead_actions *ret)
 {
@@ -233,7 +240,9 @@ int lead_step(struct lead *lead, const struct lead_event *event,
         lead->now_ms = event->now_ms;
     }
     lead->adrift = event->adrift;
-    if (lead->phase != PHASE_OVER && !lead->retired) {
+    if (is_late_loss(lead, event)) {
+        rc = on_event(lead, event, ret);
+    } else if (lead->phase != PHASE_OVER && !lead->retired) {
         if (lead->is_new) {
             lead_take_over(lead, ret);
         }

@@ -13,7 +13,8 @@
  *   CLAIM    where another might lead: the verdict has to be won (lead_view.c)
  *   END      the verdict stands; until all are ENDED or lost, or the time for
  *            it is over                                     -> OVER
- *   OVER     LEAVE is published, nothing happens any more
+ *   OVER     LEAVE is published, nothing happens any more; only who is lost counts as
+ *            silent still
  *
  * A worker failure stops everybody first (PREPARE g+1) and is judged when all
  * have stopped: by then every node has told its own first failure, and the

@@ -311,6 +311,9 @@ void lead_lose(struct lead *lead, uint32_t rank, const struct lead_event *event,
     n->may_run = n->may_run && !event->dead && !MUTANT(22);
     n->clear_ms = clear_ms > n->clear_ms ? clear_ms : n->clear_ms;
     lead_count(lead, n);
+    if (lead->phase == PHASE_OVER) {
+        return; /* it is silent, and that is all */
+    }
     snprintf(lead->loss, sizeof(lead->loss), "lost node %u (%s): %.500s", rank,
              lead_name_of(lead, rank, name, sizeof(name)),
              event->text && event->text[0] ? event->text : "no word from it");

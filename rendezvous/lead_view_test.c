@@ -231,6 +231,30 @@ static void test_adrift_at_end(void)
     }
 }
 
+/* What was begun before LEAVE takes effect as long as the lead's word is good. */
+static void test_lost_after_leave(void)
+{
+    for (int is_adrift = 0; is_adrift < 2; is_adrift++) {
+        struct bench t;
+
+        open_running(&t, 1, false);
+        (void)bed_step(&t, (struct lead_event){.type = LEAD_STOP,
+                                               .stop = LEAD_STOP_PREEMPT});
+        say_all(&t, REPORT_ENDED, 1, 1);
+        ok(t.a.finished, "LEAVE");
+        (void)bed_step(&t, (struct lead_event){
+            .type = LEAD_LOST, .rank = 1, .dead = true, .adrift = is_adrift});
+        is_int(lead_n_silent(t.lead), is_adrift, "who is dead then is %s", is_adrift
+               ? "silent, if it may have gone on" : "silent no more than before");
+        lose(&t, 2, false);
+        lose(&t, 3, false);
+        is_int(lead_n_silent(t.lead), 2 + is_adrift, "who is lost then is silent");
+        ok(!t.a.order && !t.a.n_notes && t.a.wake_ms == LEAD_NEVER && t.a.finished,
+           "nothing follows from it");
+        lead_destroy(t.lead);
+    }
+}
+
 static void test_stand_down(void)
 {
     struct bench t;
@@ -608,6 +632,7 @@ int main(void)
     test_adrift();
     test_adrift_in_claim();
     test_adrift_at_end();
+    test_lost_after_leave();
     test_stand_down();
     test_stand_down_by_majority();
     test_end();
