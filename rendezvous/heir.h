@@ -35,7 +35,8 @@
  *    newer majority are silent or free, so that it runs nothing more. A lead to which
  *    somebody comes out of a newer view has not heard what that one did: it claims
  *    nothing with such a one (lead_view.c), and when it follows leads no more, but is a
- *    candidate like all others. That holds as long as nobody who is bound elsewhere is
+ *    candidate like all others. Who is back counts as silent until it has said which
+ *    views it has promised to obey. That holds as long as nobody who is bound elsewhere is
  *    left out of the silent: of the dead only who was bound to this lead when it ended
  *    (lead_may_stray()).
  *  - Of one view number there is one view that takes effect. So whoever claims the next

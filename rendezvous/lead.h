@@ -194,6 +194,7 @@ struct lead_node {
     bool strayed;      /* ... but not as one of ours, or when we were adrift: it may have
                           gone on without us */
     bool expected;     /* it followed when the lead was taken over */
+    bool untold;       /* it is back, and has not said yet what it has promised */
     bool estranged;    /* it obeys no order of this view any more ... */
     uint32_t floor;    /* ... but only of those from this number on */
     bool chosen;       /* for the next one, as it looks now */

@@ -347,7 +347,7 @@ void lead_lose_workers(struct lead *lead, uint32_t rank,
     take_loss(lead, rank, true, ret);
 }
 
-static void take_back(struct lead *lead, uint32_t rank,
+static void take_back(struct lead *lead, uint32_t rank, bool is_untold,
                       struct lead_actions *ret)
 {
     struct lead_node *n = &lead->nodes[rank];
@@ -355,6 +355,7 @@ static void take_back(struct lead *lead, uint32_t rank,
 
     lead_uncount(lead, n);
     n->lost = false;
+    n->untold = is_untold;
     /* A new lead need not have had a report of it, and waits for it all the same. */
     n->expected = n->expected || (n->may_run && !n->serial);
     lead->came_ms = lead->now_ms;
@@ -376,7 +377,7 @@ void lead_hear_again(struct lead *lead, uint32_t rank,
     bool is_over = n->may_run && lead->now_ms >= n->clear_ms;
 
     if (n->lost && lead->phase < PHASE_END && !is_over && !MUTANT(17)) {
-        take_back(lead, rank, ret);
+        take_back(lead, rank, true, ret);
     }
 }
 
@@ -410,7 +411,7 @@ bool lead_hear_report(struct lead *lead, const struct report *r,
         lead->phase >= PHASE_END || !is_ready_again(lead, r)) {
         return false;
     }
-    take_back(lead, r->rank, ret);
+    take_back(lead, r->rank, false, ret);
     return true;
 }
 

@@ -42,12 +42,15 @@ static struct view_rule rule_of(const struct lead *lead)
     return rule;
 }
 
+/* Where a majority decides, who is back is silent until it has said what it has promised
+ * while it was away: it may have been in a newer view (is_outdated()). */
 static bool is_silent(const struct lead *lead, uint32_t rank)
 {
     const struct lead_node *n = &lead->nodes[rank];
 
     return view_has(&lead->view, rank) && rank != lead->config.rank &&
-           n->lost && (!n->dead || n->strayed);
+           ((n->lost && (!n->dead || n->strayed)) ||
+            (n->untold && !lead->view.shared && !MUTANT(135)));
 }
 
 /* Those, and others that may come to be in a rival's camp: who obeys no more, and
@@ -525,6 +528,7 @@ void lead_look_at_floor(struct lead *lead, const struct report *r,
     struct lead_node *n = &lead->nodes[r->rank];
     uint64_t heard_ms;
 
+    n->untold = n->untold && r->serial < n->serial;
     n->floor = r->floor > n->floor ? r->floor : n->floor;
     if (!is_on(lead) || lead->phase >= PHASE_END) {
         return;

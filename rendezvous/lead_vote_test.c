@@ -104,6 +104,33 @@ static void test_stale_follower(void)
     lead_destroy(t.lead);
 }
 
+/* Who is back may have been bound to another lead meanwhile: it has to say so first. */
+static void test_back(void)
+{
+    for (int is_newer = 0; is_newer < 2; is_newer++) {
+        struct bench t;
+
+        open_heir(&t);
+        lose(&t, 3, false);
+        is_str(lead_phase_name(t.lead), "claim", "with three silent it stands down");
+        (void)bed_step(&t, (struct lead_event){.type = LEAD_HERE, .rank = 3});
+        ok(bed_note(&t, LEAD_NOTE_BACK) && !t.a.order && lead_n_silent(t.lead) == 3,
+           "one is back, and has not said where it was");
+        say(&t, 3, REPORT_STOPPED, 1, is_newer ? (2u << 16 | 3) + 1 : VIEW);
+        is_int(lead_n_silent(t.lead), 2, "it has now");
+        ok(bed_ordered(&t, ORDER_PREPARE, lead_generation(t.lead)) &&
+               lead_view(t.lead)->number == VIEW, "and is counted");
+        for (uint32_t i = 1; i < 4; i++) {
+            say(&t, i, REPORT_STOPPED, lead_generation(t.lead), VIEW);
+        }
+        bed_tick(&t, LEASE_MS + SLACK_MS);
+        ok((lead_order(t.lead)->step == ORDER_RUN) == !is_newer, "%s", is_newer
+           ? "nothing runs before it has told what the newer lead did"
+           : "the run goes on");
+        lead_destroy(t.lead);
+    }
+}
+
 /* Spares decide, too: without most of all nodes those that work do not go on, for the
  * others may. */
 static void test_spares_lost(void)
@@ -306,6 +333,7 @@ static void test_stopped_meanwhile(void)
 int main(void)
 {
     test_stale_follower();
+    test_back();
     test_spares_lost();
     test_heritage_of_end();
     test_ended();
