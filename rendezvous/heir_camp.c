@@ -79,10 +79,12 @@ static bool is_complete(const struct heir *h)
 }
 
 /* By then the leases of all who come have ended. A camp that is not the larger part
- * leaves such a one time to be first. */
+ * leaves such a one time to be first. Who was stopped until after its lease meets those
+ * that are looking for it now. */
 uint64_t heir_settled_ms(const struct heir *h)
 {
     uint64_t ms = h->config.settle_ms;
+    uint64_t from_ms = heir_later(h->word_ms, h->config.lease_ms);
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < h->n_nodes; i++) {
@@ -95,7 +97,10 @@ uint64_t heir_settled_ms(const struct heir *h)
     if (!h->view.shared && n < h->config.rule.min_nodes) {
         ms = heir_later(ms, h->config.lease_ms);
     }
-    return heir_later(h->word_ms, heir_later(h->config.lease_ms, ms));
+    if (h->free_ms > heir_later(from_ms, h->config.slack_ms) && !MUTANT(133)) {
+        from_ms = h->free_ms;
+    }
+    return heir_later(from_ms, ms);
 }
 
 /* When anybody of the camp last heard of a lead. */

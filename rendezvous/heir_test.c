@@ -227,6 +227,26 @@ static void test_lost(void)
        "a verdict that is found is the verdict");
 }
 
+/* Its lease was over long before it went on: the others look for it only now. */
+static void test_stopped(void)
+{
+    for (int is_complete = 0; is_complete < 2; is_complete++) {
+        open_bound(1, 1, true);
+        tick(LEASE_MS * 5);
+        step((struct heir_event){.type = HEIR_TOP});
+        follow(2, LEASE_MS, 1);
+        ok(heir_is_free(h) && !a.claim && a.wake_ms == now_ms + SETTLE_MS * 2,
+           "who was stopped waits for those whose lease ends after its own, too");
+        if (is_complete) {
+            follow(3, LEASE_MS, 1);
+        } else {
+            tick(SETTLE_MS * 2);
+        }
+        ok(a.claim && view_has(a.claim, 2) && view_has(a.claim, 3) == is_complete,
+           "%s", is_complete ? "all have come" : "not for ever");
+    }
+}
+
 /* The view that is found has more members than this agent has been told of, the
  * lead among them. */
 static void test_more_members(void)
@@ -242,7 +262,8 @@ static void test_more_members(void)
     step((struct heir_event){.type = HEIR_CLAIMED, .outcome = HEIR_LOST,
                              .found = &found});
     ok(a.seek == N + 1 && !heir_is_free(h), "one that it does not know may lead");
-    tick(LEASE_MS + SETTLE_MS * 2);
+    tick(LEASE_MS);
+    tick(SETTLE_MS * 2);
     ok(heir_is_free(h) && !a.claim, "who does not know all members does not");
     is_int(heir_grow(h, N + 1, node_of), 0, "there is one more");
     tick(0);
@@ -699,6 +720,7 @@ int main(void)
     test_candidate();
     test_dead_lead();
     test_lost();
+    test_stopped();
     test_more_members();
     test_end_without_lead();
     test_majority();
