@@ -166,11 +166,14 @@ static bool is_corrected(const struct heir *h, const struct view *v)
            v->lead != h->view.lead && v->lead != h->config.rank;
 }
 
-/* Who says that this agent leads has read it where nobody wrote it. */
+/* Who says that this agent leads has read it where nobody wrote it; but for the first
+ * view, which nobody has to win. */
 static bool is_never_won(const struct heir *h, const struct view *v)
 {
-    return h->view.number && v->number > h->view.number &&
-           v->lead == h->config.rank && h->state != HEIR_LEAD;
+    bool is_first = MUTANT(134) ? !h->view.number : v->number == 1;
+
+    return !is_first && v->number > h->view.number && v->lead == h->config.rank &&
+           h->state != HEIR_LEAD;
 }
 
 /* With an end that is known all who are astray are enough for it: the word was good

@@ -628,6 +628,14 @@ static void test_never_won(void)
     give(order_of(2, 1, true, 2, ORDER_END));
     ok(!a.obey && !heir_is_lead(h), "nobody leads by an order of others");
     is_int(heir_view(h)->number, 1, "and stays bound as before");
+    open_heir(1, 2);
+    give(order_of(2, 1, true, 2, ORDER_END));
+    ok(!a.obey && !heir_is_lead(h), "not before its first order either");
+    tick(5000);
+    ok(a.leave != NULL, "it does not stay for ever");
+    open_heir(1, 2);
+    give(order_of(1, 1, true, 1, ORDER_PREPARE));
+    ok(a.obey && heir_is_lead(h), "the first view has its lead without a claim");
 }
 
 /* Half of four with the lowest of them may go on, but the job needs three. */
