@@ -443,10 +443,11 @@ bool lead_claims_end_again(struct lead *lead, struct lead_actions *ret)
             return false;
         }
         lead->claims_again = true;
+        lead->waits_on = false;
         lead->limit_ms = lead_later(lead->now_ms, lead->config.claim_ms);
         claim(lead, ret, true);
     }
-    if (lead->claiming && lead->now_ms < lead->limit_ms) {
+    if (lead->claiming && !is_unanswered(lead)) {
         return true;
     }
     lead->verdict.is_unsure = !lead->is_last;

@@ -231,6 +231,34 @@ static void test_adrift_at_end(void)
     }
 }
 
+/* It is stopped once more, when it asks whether another has seen to its end. */
+static void test_adrift_again(void)
+{
+    for (int is_answered = 0; is_answered < 2; is_answered++) {
+        struct bench t;
+
+        open_running(&t, 2, true);
+        say_all(&t, REPORT_DONE, 1, 1);
+        answer(&t, HEIR_WON);
+        t.now_ms += 60000;
+        (void)bed_step(&t, (struct lead_event){.adrift = true});
+        t.now_ms += 60000;
+        (void)bed_step(&t, (struct lead_event){.adrift = true});
+        ok(!t.a.finished && t.a.wake_ms == t.now_ms + 5000,
+           "it has not waited for the answer yet");
+        if (is_answered) {
+            (void)bed_step(&t, (struct lead_event){
+                .type = LEAD_CLAIMED, .outcome = HEIR_WON, .adrift = true});
+        } else {
+            t.now_ms += 5000;
+            (void)bed_step(&t, (struct lead_event){.adrift = true});
+        }
+        ok(t.a.finished && lead_verdict(t.lead)->is_unsure == !is_answered, "%s",
+           is_answered ? "it sees to the end" : "not for ever");
+        lead_destroy(t.lead);
+    }
+}
+
 /* What was begun before LEAVE takes effect as long as the lead's word is good. */
 static void test_lost_after_leave(void)
 {
@@ -632,6 +660,7 @@ int main(void)
     test_adrift();
     test_adrift_in_claim();
     test_adrift_at_end();
+    test_adrift_again();
     test_lost_after_leave();
     test_stand_down();
     test_stand_down_by_majority();
