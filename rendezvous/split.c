@@ -169,11 +169,16 @@ static void on_wake(struct split *s, struct split_agent *a, uint32_t which)
     }
 }
 
+/* A lead that is stopped itself hears of it when it goes on. */
 static void on_stop(struct split *s, uint32_t kind)
 {
     for (uint32_t i = 0; i < s->n; i++) {
         if (s->agents[i].lead && s->agents[i].alive) {
             s->stop_sent = true;
+            if (s->agents[i].paused_until_ms > s->now_ms) {
+                split_post(s, s->agents[i].paused_until_ms, SP_STOP, 0, kind);
+                return;
+            }
             split_trace(s, "stop %u", kind);
             split_lead(s, &s->agents[i], (struct lead_event){
                 .type = LEAD_STOP, .stop = (enum lead_stop)kind});
@@ -194,6 +199,7 @@ static void jump(struct split *s, struct split_agent *a, uint32_t ms)
     }
     split_trace(s, "node %u: its clock jumps by %u ms", rank, ms);
     a->disturbed = true;
+    a->n_stops++;
     a->paused_until_ms = s->now_ms + ms;
     a->offset_ms += (int64_t)split_pick(s, 0, JUMP_MS);
     if (a->worker) {
@@ -225,6 +231,7 @@ static void on_fault(struct split *s, struct split_event *e)
         if (a->alive && a->paused_until_ms < s->now_ms) {
             split_trace(s, "node %u: stopped for %u ms", e->to, e->tag);
             a->disturbed = true;
+            a->n_stops++;
             a->paused_until_ms = s->now_ms + e->tag;
         }
         return;

@@ -138,6 +138,7 @@ struct split_agent {
                                orders tell; 0: it does not ... */
     int64_t untold_step;    /* ... which was this one, at first */
     uint64_t die_ms;
+    uint32_t n_stops;    /* how often it was stopped */
     bool disturbed;      /* cut, stopped or killed, ever */
     bool member_of_view; /* of the newest one that has run */
 };
@@ -269,7 +270,9 @@ void split_check_camp(struct split *s, const struct split_agent *a,
                       const struct heritage *h, uint32_t left);
 /* Orders tell soon of a save that the lead knows of. */
 void split_check_told(struct split *s, struct split_agent *a);
-void split_check_order(struct split *s, const struct order *o);
+/* The order that the lead of `a` has just said. */
+void split_check_order(struct split *s, const struct split_agent *a,
+                       const struct order *o);
 void split_check_start(struct split *s, const struct split_agent *a,
                        const struct order *o);
 void split_check_effect(struct split *s, const struct split_agent *a,

@@ -331,7 +331,7 @@ void split_lead(struct split *s, struct split_agent *a,
                     split_rank(s, a), (unsigned long long)do_->order->serial,
                     order_step_name(do_->order->step), do_->order->generation,
                     do_->order->view.number, do_->order->status);
-        split_check_order(s, do_->order);
+        split_check_order(s, a, do_->order);
         a->ordered_run = do_->order->step == ORDER_RUN ? do_->order->generation
                                                        : a->ordered_run;
         order_encode(do_->order, &bytes);

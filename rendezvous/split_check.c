@@ -71,10 +71,19 @@ void split_check_start(struct split *s, const struct split_agent *a,
 }
 
 /* What is written down as the end must not be written over with another one, nor by
- * another one who was stopped; where the directory answers, that is. */
-static void check_record(struct split *s, const struct order *o)
+ * another one who was stopped; where the directory answers, that is. Who has had no time
+ * for its answer, for it was stopped once more, writes nothing down. */
+static void check_record(struct split *s, const struct split_agent *a,
+                         const struct order *o)
 {
     if (!s->shared || s->arbiter_hung || s->arbiter_bad || s->arbiter_lies) {
+        return;
+    }
+    if (lead_verdict(a->lead)->is_unsure) {
+        if (a->n_stops < 2) {
+            split_fail(s, "node %u is not sure of the end, though the directory "
+                       "answers", o->view.lead);
+        }
         return;
     }
     if (s->has_record && s->record_status != o->status) {
@@ -90,7 +99,8 @@ static void check_record(struct split *s, const struct order *o)
     s->record_status = o->status;
 }
 
-void split_check_order(struct split *s, const struct order *o)
+void split_check_order(struct split *s, const struct split_agent *a,
+                       const struct order *o)
 {
     if (o->past.n_restarts > s->restart.max) {
         split_fail(s, "%u restarts of %u", o->past.n_restarts, s->restart.max);
@@ -108,7 +118,7 @@ void split_check_order(struct split *s, const struct order *o)
         s->end_status = o->status;
     }
     if (o->step == ORDER_LEAVE) {
-        check_record(s, o);
+        check_record(s, a, o);
     }
 }
 
