@@ -85,6 +85,7 @@ struct split_child {
     uint64_t heard_ms; /* by our clock, as all here */
     uint64_t word_ms;
     struct split_beat beat;
+    uint32_t n_new;    /* told of since then */
 };
 
 struct split_below {

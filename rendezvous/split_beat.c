@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "rendezvous/mutant.h"
 #include "rendezvous/split_priv.h"
 
 static uint64_t suspect_ms(const struct split *s)
@@ -42,6 +43,10 @@ static struct heir_seen sum_seen(struct split *s, struct split_agent *a)
             seen.n_quiet = is_quiet ? seen.n_suspect : 0;
         }
         heir_seen_add(&sum, &seen);
+        if (c->n_new && !MUTANT(136)) { /* its last beat was without them */
+            heir_seen_add(&sum, &(struct heir_seen){.live_ms = HEIR_NEVER,
+                                                    .n_suspect = c->n_new});
+        }
     }
     for (uint32_t k = 0; k < s->n; k++) {
         const struct split_below *b = &a->below[k];
@@ -112,6 +117,7 @@ void split_answer_beat(struct split *s, struct split_agent *a,
     uint64_t now = split_clock(s, a);
 
     a->child[e->from].beat = e->beat;
+    a->child[e->from].n_new = 0;
     a->child[e->from].word_ms = now;
     if (a->lead) {
         beat.view = heir_view(a->heir)->number;

@@ -80,6 +80,7 @@ void split_heard_of(struct split *s, struct split_agent *a, uint32_t rank,
     struct split_below *b = &a->below[rank];
 
     if (via != rank && a->child[rank].linked) {
+        a->child[via].n_new += b->other != via;
         b->other = via;
         b->other_ms = split_clock(s, a);
         return;
@@ -91,6 +92,7 @@ void split_heard_of(struct split *s, struct split_agent *a, uint32_t rank,
 
         b->word_ms = word_ms > b->word_ms ? word_ms : b->word_ms;
     }
+    a->child[via].n_new += via != rank && (b->via != via || b->due_ms || b->lost);
     b->other = SPLIT_NONE;
     b->via = via;
     b->lost = false;

@@ -101,6 +101,17 @@ static uint32_t count_behind(const struct tree *t, const struct child *c)
     return n < said ? n : said;
 }
 
+/* Those of which a child has told since its last beat have heard nothing yet, for all
+ * that is known. */
+static void add_new(const struct child *c, struct tree_seen *to)
+{
+    struct tree_seen nothing = {.n = c->n_new};
+
+    if (c->n_new) {
+        add_seen(to, &nothing, false);
+    }
+}
+
 static void add_below(const struct tree *t, struct tree_seen *to)
 {
     uint64_t now = tree_now_ms(t);
@@ -114,6 +125,7 @@ static void add_below(const struct tree *t, struct tree_seen *to)
             seen.n = count_behind(t, c);
         }
         add_seen(to, &seen, is_suspect);
+        add_new(c, to);
     }
     add_missing(t, to);
 }
@@ -198,6 +210,7 @@ bool tree_take_beat(struct child *c, const struct channel_frame *f)
         return false;
     }
     c->seen = seen;
+    c->n_new = 0;
     c->stamp = stamp;
     /* Not before it was sent, which the loop's time may be. */
     uv_update_time(t->config.loop);

@@ -67,6 +67,16 @@ static void keep_word(struct tree *t, struct below *b)
     b->word_ms = word_ms > b->word_ms ? word_ms : b->word_ms;
 }
 
+/* The child `via` speaks for `rank` from now on, but its last beat was without it. */
+static void expect_beat(struct tree *t, uint32_t rank, uint32_t via)
+{
+    struct child *c = via == rank ? NULL : tree_child_of(t, via);
+
+    if (c && c->n_new < TREE_MAX_SEEN) {
+        c->n_new++;
+    }
+}
+
 /* `rank` was heard through the child `via`. Where it has a link of its own, either a
  * parent that it has left repeats what it knew, or it has left us, and the link, which
  * is cut, does not say so. Its silence will tell: see tree_child_lost(). */
@@ -75,12 +85,18 @@ void tree_heard(struct tree *t, uint32_t rank, uint32_t via)
     struct below *b = &t->below[rank];
 
     if (via != rank && tree_child_of(t, rank)) {
+        if (b->other != via) {
+            expect_beat(t, rank, via);
+        }
         b->other = via;
         b->other_ms = tree_now_ms(t);
         return;
     }
     if (b->via != via || b->due_ms) {
         keep_word(t, b);
+    }
+    if (b->via != via || b->due_ms || b->lost) {
+        expect_beat(t, rank, via);
     }
     b->other = NO_RANK;
     b->via = via;

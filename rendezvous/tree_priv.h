@@ -32,6 +32,7 @@ struct child {
     uint64_t word_ms; /* the last time that it can have had a word of the lead */
     struct tree_seen seen; /* as it said last ... */
     uint64_t stamp;        /* ... by its clock, when it did */
+    uint32_t n_new;        /* that it has told of since then, and did not count */
     size_t queued; /* of its output, in `waiting` */
     struct child *next;
 };

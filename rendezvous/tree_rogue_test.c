@@ -151,6 +151,62 @@ static void test_left_unheard(void)
     bed_close(&w);
 }
 
+/* As a child: `n` have heard of the lead of view 2. */
+static void beat_of(struct rogue *r, uint32_t n)
+{
+    const struct tree_seen seen = {.view = 2, .all_ms = 5, .live_ms = 5, .n = n};
+    _buf_ struct buf b = {0};
+
+    wire_put_u64(&b, 1);
+    tree_seen_put(&b, &seen);
+    link_send_buf(r->link, TREE_BEAT, &b);
+}
+
+static bool one_is_counted(struct world *w)
+{
+    beat_of(w->rogue, 1);
+    return w->nodes[0].seen.n == 2 && w->nodes[0].seen.n_suspect == 0;
+}
+
+static bool third_is_here(struct world *w)
+{
+    return w->here[3];
+}
+
+static bool lead_has_looked(struct world *w)
+{
+    return w->nodes[0].seen.n;
+}
+
+static bool two_are_counted(struct world *w)
+{
+    beat_of(w->rogue, 2);
+    return w->nodes[0].seen.n == 3 && w->nodes[0].seen.n_suspect == 0;
+}
+
+/* Who comes below another one was in no beat of that one so far. */
+static void test_new_below(void)
+{
+    struct world w;
+    struct rogue r;
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    tree_set_view(w.nodes[0].tree, 2, 0);
+    rogue_join(&w, &r, 0, 1);
+    ok(bed_run_until(&w, one_is_counted), "a child has heard of the lead");
+    rogue_blob(&r, TREE_HERE, 3, NULL, 0);
+    bed_run_until(&w, third_is_here);
+    w.nodes[0].seen = (struct tree_seen){0};
+    bed_run_until(&w, lead_has_looked);
+    ok(w.nodes[0].seen.n == 3 && w.nodes[0].seen.n_suspect &&
+           w.nodes[0].seen.all_ms == 0,
+       "who has come below it has heard nothing, for all that is known");
+    ok(bed_run_until(&w, two_are_counted), "until its beat counts that one, too");
+    rogue_leave(&r);
+    bed_close(&w);
+}
+
 static bool inner_lost(struct world *w)
 {
     return w->lost[1];
@@ -250,6 +306,7 @@ int main(void)
     test_hellos();
     test_old_parent();
     test_left_unheard();
+    test_new_below();
     test_silent_child();
     test_lies_about_ranks();
     test_lies_about_numbers();
