@@ -166,40 +166,6 @@ static const struct tree_ops tree_ops_ = {
     .on_ask = on_ask,
 };
 
-/* --- commands on this host --- */
-
-static int on_control(void *arg, const char *op, const json_t *body,
-                      struct jsonw *reply, struct error *e)
-{
-    static const char *const passed[] = {"from", "front"};
-    struct agent *a = arg;
-    const char *from = json_string_value(json_object_get(body, "from"));
-    _buf_ struct buf b = {0};
-    struct jsonw w;
-
-    if (strcmp(op, "shell") == 0) {
-        return crew_shell(a, json_integer_value(json_object_get(body, "rank")),
-                          reply, e);
-    }
-    if (a->lead) {
-        return agent_lead_request(a, op, body, from ? from : "a command", e);
-    }
-    w = agent_fact_begin(&b, "request");
-    jsonw_str(&w, "op", op);
-    jsonw_bool(&w, "force", json_is_true(json_object_get(body, "force")));
-    jsonw_int(&w, "nodes", json_integer_value(json_object_get(body, "nodes")));
-    for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
-        const char *s = json_string_value(json_object_get(body, passed[i]));
-
-        if (s) {
-            jsonw_str(&w, passed[i], s);
-        }
-    }
-    agent_fact_send(a, &w);
-    jsonw_str(reply, "text", "passed on to the lead");
-    return 0;
-}
-
 /* --- the companion --- */
 
 /* This agent's place: by its address, which nobody else has. */
@@ -254,7 +220,7 @@ static int join_tree(struct agent *a, struct error *e)
     }
     config.front_addrs = front.items;
     snprintf(name, sizeof(name), "agent-%u", a->index);
-    if (control_server_create(&a->loop, a->run.id, name, on_control, a,
+    if (control_server_create(&a->loop, a->run.id, name, agent_on_control, a,
                               &a->control, e) < 0) {
         agent_log(a, "commands cannot reach this agent: %s", e->text);
     }

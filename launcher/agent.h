@@ -108,6 +108,8 @@ struct agent {
     struct agent_heir *heir; /* or NULL, where nobody can take the lead over */
     struct agent_lead *lead; /* on the node that leads, else NULL */
     uint32_t view;           /* the newest that is known of, or 0 */
+    bool is_cancelled;       /* before the job had come: see agent_control.c */
+    bool cancels_by_force;
     char *front_ways;        /* of one that has taken the run over, or NULL ... */
     int64_t front_serial;    /* ... told so, or 0 */
     uint64_t order_serial;   /* of the newest order that came here */
@@ -149,6 +151,11 @@ extern const struct companion_link_ops agent_companion_ops;
 
 /* The config of the run, as its front end (or muster-mpi) made it. */
 void agent_config(struct agent *a, const void *data, size_t len);
+
+/* agent_control.c: a control_f; and, once the job has come, what was asked before */
+int agent_on_control(void *arg, const char *op, const json_t *body,
+                     struct jsonw *reply, struct error *e);
+void agent_cancel_early(struct agent *a);
 /* The tree takes output again. */
 void agent_writable(struct agent *a);
 

@@ -52,7 +52,8 @@ int control_watch_create(uv_loop_t *loop, const char *run_dir,
                          struct control_watch **ret, struct error *e);
 void control_watch_destroy(struct control_watch *w);
 
-/* For commands; both block. Asks over a socket of the run on this host:
+/* For commands; both block. Asks over a socket of the run on this host, and the next
+ * one where the answer has "alone": true, which is from one that knows of no lead:
  * *ret_reply (the caller decrefs it) is the answer object. -ENOENT when nobody of
  * that run listens here, -ERR_LOST when the peer went away, -ETIMEDOUT. */
 int control_ask(const char *run_id, const json_t *request, unsigned timeout_ms,

@@ -130,6 +130,12 @@ static int only_sockets(const struct dirent *d)
            strlen(d->d_name) < CONTROL_NAME_SIZE;
 }
 
+/* Who answers for nobody but itself says so, and the next one is asked, too. */
+static bool is_whole_answer(const json_t *reply)
+{
+    return !json_is_true(json_object_get(reply, "alone"));
+}
+
 /* Sockets whose owner died, or is just leaving, are passed over. */
 int control_ask(const char *run_id, const json_t *request, unsigned timeout_ms,
                 json_t **ret_reply, struct error *e)
@@ -137,7 +143,7 @@ int control_ask(const char *run_id, const json_t *request, unsigned timeout_ms,
     struct dirent **names = NULL;
     _close_ int dir_fd = -1;
     int n, rc = control_open_dir(run_id, false, &dir_fd, e);
-    bool is_done = false;
+    bool is_done = false, has_reply = false;
 
     if (rc < 0) {
         return rc;
@@ -148,9 +154,15 @@ int control_ask(const char *run_id, const json_t *request, unsigned timeout_ms,
     for (int i = 0; i < n; i++) {
         _close_ int fd = is_done ? -1 : connect_to(dir_fd, names[i]->d_name);
 
+        if (fd >= 0 && has_reply) {
+            json_decref(*ret_reply);
+            has_reply = false;
+        }
         if (fd >= 0) {
             rc = ask_one(fd, request, timeout_ms, ret_reply, e);
-            is_done = rc != -ERR_LOST;
+            has_reply = rc == 0;
+            is_done = has_reply ? is_whole_answer(*ret_reply)
+                                : rc != -ERR_LOST;
         }
         free(names[i]);
     }

@@ -155,6 +155,12 @@ static int on_control(void *arg, const char *op, const json_t *body,
         jsonw_str(reply, "text", "the run has ended");
         return 0;
     }
+    if (f->phase == FRONT_STARTING && !f->config->attach &&
+        strcmp(op, "cancel") == 0) {
+        leave_early(f, EXIT_CANCELLED);
+        jsonw_str(reply, "text", "cancelling before it begins");
+        return 0;
+    }
     if (!f->lead) {
         return error_text(e, EAGAIN, f->phase == FRONT_STARTING
                           ? "the run is only being put together"

@@ -109,6 +109,54 @@ END
     ok 'and nobody is left' wait_for 60 nobody_left
 }
 
+# Before the job has come to the agents there is no lead that could be told: mpirun is
+# held, and the front end killed meanwhile.
+early_ctl() { ls "$rt/muster/$id" 2>/dev/null | grep -c '^agent-[01][.]ctl$'; }
+early_there() { [ "$(early_ctl)" = 2 ]; }
+begin_held() {
+    rm -rf run held go
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run --agent-is-node --nnodes 2 --nproc-per-node 1 \
+        --mpirun "$TRASH/held-mpirun" -- sleep 1000
+    runner=$spawned
+    wait_for 60 test -e held && id=$(json id run/run.json)
+}
+test_early_cancel() {
+    local rt=$TRASH/rt
+    mkdir -m 700 "$rt"
+    local -x XDG_RUNTIME_DIR=$rt
+    cat >held-mpirun <<END
+#!/bin/sh
+case "\$*" in
+*muster-mpi*)
+    touch "$TRASH/held"
+    while [ ! -e "$TRASH/go" ]; do sleep 0.1; done
+    ;;
+esac
+exec "$(command -v mpirun)" "\$@"
+END
+    chmod +x held-mpirun
+    begin_held
+    is $? 0 'a run that is being put together'
+    run "$MUSTER" cancel run
+    is "$status" 0 'can be cancelled' || show
+    wait_exit 60 "$runner"
+    is "$status" 130 'and ends as one that was' || diag "$(cat run.err)"
+    touch go
+    ok 'nobody is left' wait_for 60 nobody_left
+    begin_held
+    kill -KILL "$runner"
+    wait_exit 60 "$runner"
+    touch go
+    ok 'agents without a front end wait for a job' wait_for 60 early_there || diag "$(ls -R rt)"
+    run "$MUSTER" suspend run
+    is "$status" 1 'what cannot be passed on to anybody is refused' || show
+    like "$(cat err)" 'only being put together' 'with the reason' || show
+    run "$MUSTER" cancel run
+    is "$status" 0 'it can be cancelled' || show
+    like "$(cat out)" 'cancelling' 'which is not said to be passed on' || show
+    ok 'and nobody is left, long before they would have given up' wait_for 60 nobody_left
+}
+
 # In the background of a terminal whoever reads from it is stopped (SIGTTIN): nobody
 # does, neither muster nor a worker.
 test_background() {
