@@ -48,12 +48,26 @@ static int set_large_size(void *into, const struct option_def *def,
     return take_size(value, 1024, (uint64_t *)((char *)into + def->offset), e);
 }
 
+/* None of them can be 0, which is what a field has that nobody has set. */
+static int set_count(void *into, const struct option_def *def, const char *value,
+                     struct error *e)
+{
+    uint64_t n;
+
+    if (str_to_u64(value, &n) < 0 || n < 1 || n > INT64_MAX) {
+        return error_text(e, ERR_USAGE, "expected a number, at least 1, found '%.40s'",
+                          value);
+    }
+    *(int64_t *)((char *)into + def->offset) = (int64_t)n;
+    return 0;
+}
+
 static const struct option_def table[] = {
     SHOW_OPTION(struct ckpt_options, format),
-    {.name = "keep", .value = "N", .type = OPTION_INT,
+    {.name = "keep", .value = "N", .type = OPTION_CALL, .call = set_count,
      .offset = offsetof(struct ckpt_options, keep),
      .help = "prune, push: how many whole checkpoints to keep there"},
-    {.name = "every", .value = "N", .type = OPTION_INT,
+    {.name = "every", .value = "N", .type = OPTION_CALL, .call = set_count,
      .offset = offsetof(struct ckpt_options, every),
      .help = "prune, push: and those whose step is a multiple of N"},
     {.name = "best", .value = "METRIC", .type = OPTION_STR,
@@ -65,8 +79,8 @@ static const struct option_def table[] = {
     {.name = "dry-run", .type = OPTION_FLAG,
      .offset = offsetof(struct ckpt_options, is_dry),
      .help = "push, pull, cp, prune: tell what would be done"},
-    {.name = "jobs", .value = "N", .letter = 'j', .type = OPTION_INT,
-     .offset = offsetof(struct ckpt_options, jobs),
+    {.name = "jobs", .value = "N", .letter = 'j', .type = OPTION_CALL,
+     .offset = offsetof(struct ckpt_options, jobs), .call = set_count,
      .help = "how many requests to a store at a time (8)"},
     {.name = "part-size", .value = "SIZE", .type = OPTION_CALL,
      .offset = offsetof(struct ckpt_options, part_bytes), .call = set_size,
@@ -77,16 +91,16 @@ static const struct option_def table[] = {
     {.name = "size", .value = "SIZE", .type = OPTION_CALL,
      .offset = offsetof(struct ckpt_options, bytes), .call = set_large_size,
      .help = "bench: what each rank saves (256Mi)"},
-    {.name = "ranks", .value = "N", .type = OPTION_INT,
+    {.name = "ranks", .value = "N", .type = OPTION_CALL, .call = set_count,
      .offset = offsetof(struct ckpt_options, ranks),
      .help = "bench: how many processes save together (1)"},
-    {.name = "tensors", .value = "N", .type = OPTION_INT,
+    {.name = "tensors", .value = "N", .type = OPTION_CALL, .call = set_count,
      .offset = offsetof(struct ckpt_options, tensors),
      .help = "bench: in how many tensors (64)"},
-    {.name = "rounds", .value = "N", .type = OPTION_INT,
+    {.name = "rounds", .value = "N", .type = OPTION_CALL, .call = set_count,
      .offset = offsetof(struct ckpt_options, rounds),
      .help = "bench: how often each figure is measured (5)"},
-    {.name = "timeout", .value = "SECONDS", .type = OPTION_INT,
+    {.name = "timeout", .value = "SECONDS", .type = OPTION_CALL, .call = set_count,
      .offset = offsetof(struct ckpt_options, timeout_s),
      .help = "without a byte from a store, after which a request is tried again "
              "(60)"},

@@ -71,8 +71,7 @@ static int check(struct prune *p, size_t i, bool is_deep)
     p->items[i].is_pinned = rc != 0;
     if (rc < 0) {
         p->items[i].has_metric = false;
-        fprintf(stderr, "muster: left alone, %s: %s\n", found_state_name(rc),
-                why.text);
+        ckpt_tell("left alone", found_state_name(rc), &why);
     }
     return rc;
 }

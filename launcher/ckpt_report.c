@@ -19,6 +19,14 @@ void ckpt_report_release(struct ckpt_report *r)
     buf_release(&r->json);
 }
 
+void ckpt_tell(const char *what, const char *state, const struct error *why)
+{
+    _buf_ struct buf line = {0};
+
+    show_clean(&line, why->text, strlen(why->text));
+    fprintf(stderr, "muster: %s, %s: %s\n", what, state, buf_str(&line));
+}
+
 void ckpt_format_bytes(uint64_t bytes, char *to, size_t size)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -41,6 +41,10 @@ struct ckpt_look {
 /* A name in that place, a directory or a store, as a line. */
 void ckpt_print_name(const char *place, const char *name);
 
+/* "muster: passed over, damaged: ..." on stderr, without what a terminal acts on: the
+ * names in `why` are anybody's. */
+void ckpt_tell(const char *what, const char *state, const struct error *why);
+
 /* "1.5 GiB". */
 void ckpt_format_bytes(uint64_t bytes, char *to, size_t size);
 

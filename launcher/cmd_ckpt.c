@@ -123,8 +123,7 @@ static int last_valid(const char *path, bool is_itself, int dir,
             printf(is_itself ? "%s\n" : "%s/%s\n", path, all[i].name);
             return EXIT_OK;
         }
-        fprintf(stderr, "muster: passed over, %s: %s\n", found_state_name(l.rc),
-                l.why.text);
+        ckpt_tell("passed over", found_state_name(l.rc), &l.why);
     }
     fprintf(stderr, "muster: no valid checkpoint in %s\n", path);
     return EXIT_FAILED;

@@ -233,8 +233,8 @@ static int pull_newest(struct store_place *place, const char *uri, int dir,
         }
         parcel_release(ret);
         store_progress_end();
-        fprintf(stderr, "muster: passed over, %s: %s\n",
-                one == -EEXIST ? "in the way" : found_state_name(one), why.text);
+        ckpt_tell("passed over", one == -EEXIST ? "in the way" : found_state_name(one),
+                  &why);
     }
     return rc < 0 ? rc : error_text(e, ENOENT, "no valid checkpoint in %s", uri);
 }

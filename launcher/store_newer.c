@@ -31,7 +31,7 @@ int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
         }
         if (one == -ERR_FORMAT) {
             strlist_add(damaged, all[i].name);
-            fprintf(stderr, "muster: passed over here, damaged: %s\n", why.text);
+            ckpt_tell("passed over here", "damaged", &why);
         }
     }
     return rc < 0 ? rc : -ENOENT;

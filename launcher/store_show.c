@@ -174,8 +174,7 @@ int store_verb_last(const struct ckpt_options *o, const char *uri)
             ckpt_print_name(uri, all[i].name);
             return EXIT_OK;
         }
-        fprintf(stderr, "muster: passed over, %s: %s\n",
-                found_state_name(all[i].rc), all[i].why.text);
+        ckpt_tell("passed over", found_state_name(all[i].rc), &all[i].why);
     }
     fprintf(stderr, "muster: no valid checkpoint in %s\n", uri);
     return EXIT_FAILED;

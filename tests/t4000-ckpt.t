@@ -132,6 +132,21 @@ test_others() {
     fi
 }
 
+# A name may be made for the terminal of whoever looks: a line of its own, colours.
+test_names() {
+    local name=$'checkpoint-70\nmuster: all is well\x1b[31m'
+    fresh
+    mkdir "d/$name"
+    echo '{"global_step": 7}' >"d/$name/trainer_state.json"
+    run "$MUSTER" ckpt last-valid d
+    is "$status" 0 'one with a name that is none'
+    is "$(grep -c 'all is well' err)" 1 'is told' || show
+    is "$(grep -c '^muster: all is well' err)" 0 'and gets no line of its own' || diag "$(cat -v err)"
+    is "$(grep -c $'\x1b' err)" 0 'nor what a terminal acts on' || diag "$(cat -v err)"
+    run "$MUSTER" ckpt prune d --keep 1 --dry-run
+    is "$(grep -c $'\x1b' err)" 0 'where it is left alone, too' || diag "$(cat -v err)"
+}
+
 # Whoever else calls theirs checkpoint-N.
 test_writers() {
     fresh whole.d/deepspeed

@@ -184,6 +184,8 @@ test_usage() {
     is "$status" 2 'at least one'
     run ckpt prune p --keep 1 --every -1
     is "$status" 2 'every -1'
+    run ckpt prune p --keep 1 --every 0 --dry-run
+    is "$status" 2 'nor every 0'
     run ckpt prune p --keep 1 --best :max
     is "$status" 2 'a metric has a name'
     run ckpt prune p q --keep 1

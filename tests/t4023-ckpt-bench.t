@@ -53,6 +53,12 @@ test_refused() {
     is "$status" 2 'too many'
     run bench d --rounds -1
     is "$status" 2 'none'
+    local option
+    for option in ranks rounds tensors; do
+        run timeout 60 "$MUSTER" ckpt bench d --$option 0
+        is "$status" 2 "--$option 0 is not the default"
+        like "$(cat err)" "option --$option: expected a number, at least 1" 'which is said'
+    done
     run bench nowhere
     is "$status" 1 'no directory'
     like "$(cat err)" 'open nowhere: No such file' 'named'
