@@ -132,7 +132,7 @@ def _of_torch(name: str, value: Any, is_written: bool, in_order: bool, is_device
     if problem:
         raise TypeError(f"'{name}': {problem}")
     dtype, shape = dtype_of(name, tensor), shape_of(name, tensor)
-    if is_written and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
+    if is_written and tensor.numel() and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
         raise TypeError(f"'{name}': {SHARED} (expand()), and cannot be loaded into")
     as_it_looks = not tensor.is_conj() and not tensor.is_neg()
     plain = tensor.device.type == "cpu" and as_it_looks
@@ -158,7 +158,8 @@ def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory
     plain = array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides if array.itemsize)
     if is_written and not (plain and array.flags.writeable and isinstance(value, numpy.ndarray)):
         raise TypeError(f"'{name}': expected an array that can be written, in the machine's byte order")
-    if is_written and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides)):
+    # One without elements shares nothing, whatever NumPy says of its strides: they are 0.
+    if is_written and array.size and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides)):
         raise TypeError(f"'{name}': {SHARED} (broadcast_to()), and cannot be loaded into")
     dtype = dtype_of(name, array)
     place = place_of(value)

@@ -67,7 +67,7 @@ def states(seed):
         "every_other": torch.arange(20)[::2],
         "scalar": torch.tensor(3.5),
         "nothing": torch.empty(0, 5),
-        "np": {"f": np.linspace(0, 1, 9).reshape(3, 3).T, "b": np.array([True, False]), "back": np.arange(5)[::-1]},
+        "np": {"f": np.linspace(0, 1, 9).reshape(3, 3).T, "b": np.array([True, False]), "back": np.arange(5)[::-1], "none": np.zeros((0, 3))},
         "plain": {"epoch": 3, "lr": 0.1, "best": float("inf"), "none": None, 7: "seven", "t": (1, [2, "x"]), "raw": b"\0\1"},
     }
 
@@ -98,6 +98,8 @@ with ckpt.Checkpoints(root) as c:
     ok(raises(ValueError, lambda: c.save(1, {"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}), "'a.b'"), "names that meet")
     ok(raises(TypeError, lambda: c.save(1, {"z": torch.zeros(2, dtype=torch.complex128)}), "complex128"), "no such type in files")
     ok(raises(FileNotFoundError, lambda: c.load(150), "150"), "no such step")
+    ok(raises(ValueError, lambda: c.save(2**64 + 5, {"a": 1}), "too large a number"), "one that is 5 in 64 bits")
+    ok(raises(ValueError, lambda: c.load(2**64 + 99), "too large a number"), "to be loaded neither")
     wrong = states(1)
     wrong["bf16"] = torch.zeros(3, 7, dtype=torch.bfloat16)
     ok(raises(ckpt.CheckpointError, lambda: c.load(into=wrong), "tensor 'bf16' is BF16 [0:7, 0:3] there"), "another shape")

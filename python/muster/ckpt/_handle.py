@@ -132,6 +132,9 @@ class Handle:
     def call(self, name: str, *arguments: Any) -> int:
         """What muster_ckpt_NAME() returns, if that is no failure."""
         assert "muster_ckpt_" + name in lib.SIGNATURES  # without, ctypes cuts pointers
+        for value in arguments:  # ctypes takes what is left of it in 64 bits
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValueError(f"{name}: {value} is too large a number")
         function = getattr(self._lib, "muster_ckpt_" + name)
         with _lock:
             return self._check(function(self._open(), *arguments))
