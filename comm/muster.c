@@ -438,7 +438,9 @@ PUBLIC int muster_should_stop(struct muster *m)
     struct worker_state state;
     int rc;
 
-    outlive_sigterm(m);
+    if (m) {
+        outlive_sigterm(m);
+    }
     rc = read_state(m, &state);
     return rc < 0 ? rc : state.should_stop;
 }

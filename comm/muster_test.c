@@ -87,6 +87,9 @@ static void test_arguments(struct muster *m)
     is_int(muster_report(m, 1, NULL, 1), -EINVAL, "NULL metrics");
     is_int(muster_checkpoint_saved(m, "", 1), -EINVAL, "empty path");
     is_int(muster_checkpoint_saved(m, NULL, 1), -EINVAL, "NULL path");
+    is_int(muster_should_stop(NULL), -EINVAL, "no handle to ask");
+    is_int(muster_checkpoint_requested(NULL), -EINVAL, "nor whether to save");
+    is_int(muster_barrier(NULL), -EINVAL, "nor to wait with");
     memset(long_path, 'x', sizeof(long_path));
     long_path[sizeof(long_path) - 1] = '\0';
     is_int(muster_checkpoint_saved(m, long_path, 1), -ENAMETOOLONG, "long path");
