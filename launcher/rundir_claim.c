@@ -3,6 +3,7 @@
 
 #include "launcher/rundir_priv.h"
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
@@ -52,19 +53,45 @@ static int make_absolute(const char *path, char *to, size_t size,
     return fs_path(to, size, e, "%s/%s", cwd, path);
 }
 
-static bool is_empty_dir(const char *path)
+static bool is_of_none(const char *path, const char *name)
+{
+    (void)path;
+    return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+/* Whether all that is in a directory is so. */
+static bool has_only(const char *path,
+                     bool (*is_so)(const char *path, const char *name))
 {
     DIR *dir = opendir(path);
     struct dirent *d;
-    bool empty = dir;
+    bool is_only = dir;
 
-    while (empty && (d = readdir(dir))) {
-        empty = !strcmp(d->d_name, ".") || !strcmp(d->d_name, "..");
+    while (is_only && (d = readdir(dir))) {
+        is_only = is_so(path, d->d_name);
     }
     if (dir) {
         closedir(dir);
     }
-    return empty;
+    return is_only;
+}
+
+/* What comes before run.json, see rundir_create(): folders, without anything in them,
+ * and the key. */
+static bool is_of_beginning(const char *path, const char *name)
+{
+    static const char *const folders[] = {"ckpt", "control", "errors", "logs"};
+    char folder[PATH_MAX];
+
+    for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+        if (strcmp(name, folders[i]) == 0) {
+            return fs_path(folder, sizeof(folder), NULL, "%s/%s", path, name) == 0 &&
+                   has_only(folder, is_of_none);
+        }
+    }
+    return is_of_none(path, name) || strcmp(name, "key") == 0 ||
+           ((str_starts(name, "key.") || str_starts(name, "run.json.")) &&
+            strlen(strrchr(name, '.')) == sizeof(".XXXXXX") - 1);
 }
 
 static int make_parent(const char *path, struct error *e)
@@ -78,8 +105,8 @@ static int make_parent(const char *path, struct error *e)
     return fs_mkdirs(parent, e);
 }
 
-/* Makes r->path. 1 if it is new (or was left behind without its run.json), 0 if
- * it holds a run already, whose file is in *f. */
+/* Makes r->path. 1 if it is new (or was left behind without its run.json, by one that
+ * found the disk full or was killed), 0 if it holds a run already, whose file is in *f. */
 static int claim_dir(struct rundir *r, bool may_adopt, struct run_file *f,
                      struct error *e)
 {
@@ -92,7 +119,7 @@ static int claim_dir(struct rundir *r, bool may_adopt, struct run_file *f,
         return error_set(e, errno, "make run directory %s", r->path);
     }
     rc = run_file_read(r->path, f, e);
-    if (rc == -ERR_FORMAT && (may_adopt || is_empty_dir(r->path))) {
+    if (rc == -ERR_FORMAT && (may_adopt || has_only(r->path, is_of_beginning))) {
         char path[PATH_MAX];
 
         snprintf(path, sizeof(path), "%.*s/run.json", PATH_MAX - 16, r->path);

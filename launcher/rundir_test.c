@@ -178,6 +178,35 @@ static void test_versions(void)
     }
 }
 
+/* One that found the disk full, or was killed, before there was a run.json: the next
+ * with that --run-dir makes the run. What may be somebody else's is left alone. */
+static void test_left_behind(void)
+{
+    static const char *const foreign[] = {
+        "logs/other", "train.py", "keys", "key.other", "run.json.old", "ckpt/1",
+    };
+    struct rundir_params p = {.name = "tiny", .dir = "begun"};
+    struct rundir *r = NULL;
+    struct error e = {0};
+
+    mkdir("begun", 0700);
+    mkdir("begun/ckpt", 0700);
+    mkdir("begun/logs", 0700);
+    for (size_t i = 0; i < ARRAY_SIZE(foreign); i++) {
+        char path[64];
+
+        snprintf(path, sizeof(path), "begun/%s", foreign[i]);
+        bed_write(path, "x");
+        is_int(rundir_create(&p, &r, &e), -ERR_FORMAT, "not with %s", foreign[i]);
+        unlink(path);
+    }
+    bed_write("begun/run.json.aB3xY9", "{\"v\":1,");
+    bed_write("begun/key.Qw12rt", "12");
+    is_int(rundir_create(&p, &r, &e), 0, "what a run has begun is gone on with");
+    ok(r && !r->reopened, "as a new one");
+    rundir_destroy(r);
+}
+
 static void test_open_errors(void)
 {
     struct rundir *r = NULL;
@@ -287,6 +316,7 @@ int main(void)
     test_explicit_dir();
     test_half_made();
     test_versions();
+    test_left_behind();
     test_open_errors();
     test_nonce();
     test_requests();
