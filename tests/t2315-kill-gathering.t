@@ -47,7 +47,7 @@ has_agent() {
     id=$(json id "run.$1/run.json" 2>/dev/null) && agent=$(first_pid muster "agent .*$id") && [ -n "$agent" ]
 }
 # All at once: each takes its time to give up.
-declare -A fronts ids
+declare -A fronts=() ids=() # set -u: one that is only declared has no number
 for part in front mpirun mpi watch agent; do
     spawn "run.$part" "$MUSTER" run --allow-run-as-root --run-dir "run.$part" --set detach.timeout=1s \
         --set gang.timeout=20s --agent-is-node --nnodes 2 --mpirun "$TRASH/held-mpirun" --nproc-per-node 1 \
