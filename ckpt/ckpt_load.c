@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "ckpt/avoided.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -64,6 +65,12 @@ static struct rank_of rank_of(const struct step *s)
     return at;
 }
 
+static bool is_out(const struct muster_ckpt *ck, const char *name)
+{
+    return ck->choice != CKPT_ALL &&
+           avoided_has_name(ck->avoided, name) != (ck->choice == CKPT_ONLY_AVOIDED);
+}
+
 /* The newest that opens below `bound`, or at it if `or_equal`. One that was never
  * finished is not worth a word. */
 static int find_below(struct muster_ckpt *ck, const struct rank_of *bound,
@@ -84,7 +91,7 @@ static int find_below(struct muster_ckpt *ck, const struct rank_of *bound,
         if (best.io && entries[i].step < best_at.step) {
             break;
         }
-        if (entries[i].step > bound->step) {
+        if (entries[i].step > bound->step || is_out(ck, entries[i].name)) {
             continue;
         }
         rc = step_open(ck->io, ck->root, entries[i].name, &s, &why);
@@ -177,17 +184,34 @@ static struct rank_of below_step(uint64_t step)
     return (struct rank_of){.step = step};
 }
 
+/* Below `bound`; or, where there is none and it was not asked for by its step, below
+ * `first` what is avoided: that is better than nothing. */
+static int choose_any(struct muster_ckpt *ck, const struct rank_of *bound,
+                      const struct rank_of *first, struct passed *passed,
+                      struct step *ret, struct error *e)
+{
+    int rc = choose(ck, *bound, false, passed, ret, e);
+
+    if (rc == -ENOENT && ck->choice == CKPT_NOT_AVOIDED) {
+        ck->choice = CKPT_ONLY_AVOIDED;
+        rc = choose(ck, *first, false, passed, ret, e);
+    }
+    return rc;
+}
+
 int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
 {
     struct opening mine = {.call = CALL_LATEST, .step = below};
     _free_ struct opening *all = NULL;
     _step_ struct step s = {0};
+    struct rank_of bound = below_step((uint64_t)below);
     int rc;
 
     ckpt_lazy_end(ck, NULL);
     rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
-    rc = rc < 0 ? rc : choose(ck, below_step((uint64_t)below), false, NULL, &s,
-                              &ck->error);
+    ck->choice = CKPT_NOT_AVOIDED;
+    rc = rc < 0 ? rc : choose_any(ck, &bound, &bound, NULL, &s, &ck->error);
+    ck->choice = CKPT_ALL;
     if (rc == 0) {
         *ret_step = (int64_t)s.commit.step;
     }
@@ -344,7 +368,8 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     bool is_any = step == MUSTER_CKPT_LATEST;
     struct opening mine = {.call = CALL_LOAD, .step = step};
     _free_ struct opening *all = NULL;
-    struct rank_of bound = below_step(is_any ? INT64_MAX : (uint64_t)step + 1);
+    struct rank_of first = below_step(is_any ? INT64_MAX : (uint64_t)step + 1);
+    struct rank_of bound = first;
     struct passed passed = {0};
     struct error *e = &ck->error;
     int rc = flags & MUSTER_CKPT_CANNOT
@@ -352,10 +377,11 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
 
     ckpt_lazy_end(ck, NULL);
     rc = ckpt_meet(ck, &mine, rc, &all, e);
+    ck->choice = is_any ? CKPT_NOT_AVOIDED : CKPT_ALL;
     while (rc == 0) {
         _step_ struct step s = {0};
 
-        rc = choose(ck, bound, false, &passed, &s, e);
+        rc = choose_any(ck, &bound, &first, &passed, &s, e);
         if (rc == 0 && !is_any && s.commit.step != (uint64_t)step) {
             rc = error_text(e, ENOENT, "no checkpoint of step %" PRId64 " in %s",
                             step, ck->root_path);
@@ -371,6 +397,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         note(&passed, e);
         rc = 0;
     }
+    ck->choice = CKPT_ALL;
     return end(ck, rc, &passed, &bound, ret_step);
 }
 

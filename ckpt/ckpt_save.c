@@ -139,7 +139,8 @@ static void finish(struct muster_ckpt *ck, const struct save_job *job)
     step_name(job->gather.step, job->gather.uuid, name);
     tell(ck, job, name);
     if (ck->options.keep > 0) {
-        keep_newest(ck->io, ck->root, (size_t)ck->options.keep, name, NULL);
+        keep_newest(ck->io, ck->root, (size_t)ck->options.keep, name,
+                    ck->avoided, NULL);
     }
 }
 

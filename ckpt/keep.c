@@ -4,12 +4,13 @@
 #include "ckpt/keep.h"
 
 #include "base/cleanup.h"
+#include "ckpt/avoided.h"
 #include "ckpt/step.h"
 
 #include <string.h>
 
 int keep_newest(struct io *io, int root, size_t keep, const char *saved,
-                  struct error *e)
+                const char *avoided, struct error *e)
 {
     _free_ struct step_entry *entries = NULL;
     size_t n = 0, n_kept = saved ? 1 : 0;
@@ -20,6 +21,7 @@ int keep_newest(struct io *io, int root, size_t keep, const char *saved,
         int removed;
 
         if ((saved && strcmp(entries[i].name, saved) == 0) ||
+            avoided_has_name(avoided, entries[i].name) ||
             step_open(io, root, entries[i].name, &s, NULL) < 0) {
             continue;
         }

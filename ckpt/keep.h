@@ -8,11 +8,12 @@
 
 #include <stddef.h>
 
-/* Removes all but the `keep` newest that are checkpoints; `saved`, the name of one
- * that was just saved, is among those that stay, whatever its step. What is no
- * checkpoint is left alone: somebody may be writing it. Goes on over failures, and
- * returns the first: 0 or a negative code. */
+/* Removes all but the `keep` newest that are checkpoints; `saved`, the name of one that
+ * was just saved, is among those that stay, whatever its step. Those that are `avoided`
+ * (ckpt/avoided.h; or NULL) stay, too, and are not counted. What is no checkpoint is left
+ * alone: somebody may be writing it. Goes on over failures, and returns the first: 0 or a
+ * negative code. */
 int keep_newest(struct io *io, int root, size_t keep, const char *saved,
-                  struct error *e);
+                const char *avoided, struct error *e);
 
 #endif

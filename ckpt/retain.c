@@ -16,7 +16,7 @@ size_t retain_best(const struct retain_rule *rule, const struct retain_item *ite
     size_t best = n;
 
     for (size_t i = 0; i < n; i++) {
-        if (items[i].has_metric && !isnan(items[i].metric) &&
+        if (!items[i].is_apart && items[i].has_metric && !isnan(items[i].metric) &&
             (best == n ||
              is_better(rule, items[i].metric, items[best].metric))) {
             best = i;
@@ -36,8 +36,8 @@ void retain_mark(const struct retain_rule *rule, struct retain_item *items,
 
         at->is_removed =
             rule->keep > 0 && n_whole >= rule->keep && at->has_step &&
-            !at->is_pinned && i != best &&
+            !at->is_pinned && !at->is_apart && i != best &&
             !(rule->every > 0 && at->step % rule->every == 0);
-        n_whole += at->is_whole;
+        n_whole += at->is_whole && !at->is_apart;
     }
 }

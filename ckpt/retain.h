@@ -4,8 +4,8 @@
  *
  * Kept are the newest `keep` that are whole, all that are newer, those whose step is
  * a multiple of `every`, the best one by its metric, where that is known, and those
- * that are pinned. Where fewer than `keep` are whole nothing goes: so never the
- * newest that is.
+ * that are pinned. Those that nobody starts from for now stand apart. Where fewer than
+ * `keep` are whole nothing goes: so never the newest that is.
  */
 #ifndef MUSTER_CKPT_RETAIN_H
 #define MUSTER_CKPT_RETAIN_H
@@ -25,6 +25,7 @@ struct retain_item {
     bool has_step;      /* one without is never removed */
     bool is_whole;      /* it was verified */
     bool is_pinned;
+    bool is_apart;      /* it stays, and counts for nothing */
     bool has_metric;
     double metric;
     bool is_removed;    /* the decision */

@@ -151,6 +151,10 @@ struct ckpt_auto {
     bool is_told;        /* what muster status shows of it */
 };
 
+/* Which checkpoints count. Those that are avoided (ckpt/avoided.h) have their turn when
+ * there is no other one. */
+enum ckpt_choice { CKPT_ALL = 0, CKPT_NOT_AVOIDED, CKPT_ONLY_AVOIDED };
+
 struct muster_ckpt {
     struct muster *m; /* borrowed; may be NULL */
     struct group group;
@@ -158,6 +162,8 @@ struct muster_ckpt {
     int root; /* -1: not open */
     bool root_is_borrowed;
     char *root_path;
+    const char *avoided; /* MUSTER_AVOID_PATHS, borrowed from the environment; NULL */
+    enum ckpt_choice choice; /* of the choice that is being made */
     struct muster_ckpt_options options;
     struct registry registry;
     struct save_way direct;

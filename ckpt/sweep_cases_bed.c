@@ -77,7 +77,7 @@ void sweep_play_steps(struct io *io, const char *path, unsigned run,
         }
         sweep_tell(told, step);
         bed_name(step, run * 100 + step, name);
-        keep_newest(io, root, 1, name, NULL);
+        keep_newest(io, root, 1, name, NULL, NULL);
     }
 }
 
@@ -105,7 +105,7 @@ static void prune(const char *path, unsigned run, struct sweep_told *told)
     _close_ int root = open_root(path);
 
     (void)run;
-    if (keep_newest(io_system(), root, 1, NULL, NULL) == 0) {
+    if (keep_newest(io_system(), root, 1, NULL, NULL, NULL) == 0) {
         sweep_tell(told, 40);
     }
 }

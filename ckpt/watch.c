@@ -4,6 +4,7 @@
 #include "ckpt/watch.h"
 
 #include "base/cleanup.h"
+#include "ckpt/avoided.h"
 #include "ckpt/beside.h"
 
 #include <dirent.h>
@@ -99,12 +100,15 @@ static void recall(const struct watch *w, size_t *at, struct watch_entry *entry)
     if (*at == w->n ||
         found_compare(&w->entries[*at].found, &entry->found) != 0) {
         entry->found.world = w->has_looked ? w->world : 0;
+        entry->is_new = w->has_looked;
         return;
     }
     entry->found.world = w->entries[*at].found.world;
     if (w->entries[*at].mark == entry->mark) {
         *entry = w->entries[*at];
         entry->is_still = true;
+    } else {
+        entry->is_new = true;
     }
 }
 
@@ -287,7 +291,12 @@ size_t watch_count(const struct watch *w)
     return n;
 }
 
-/* The newest that is whole; how many were looked at. */
+static bool is_avoided(const struct watch *w, const struct watch_entry *entry)
+{
+    return avoided_has_name(w->avoided, entry->found.name);
+}
+
+/* The newest that is whole and may be used; how many were looked at. */
 static size_t find_whole(struct watch *w, int dir, struct watch_entry **ret)
 {
     size_t n = 0;
@@ -296,8 +305,9 @@ static size_t find_whole(struct watch *w, int dir, struct watch_entry **ret)
     for (; n < w->n && !*ret; n++) {
         struct watch_entry *entry = &w->entries[n];
 
-        if (entry->is_checked ? entry->rc == 0
-                              : watch_check(w, dir, entry) == 0) {
+        if (!is_avoided(w, entry) &&
+            (entry->is_checked ? entry->rc == 0
+                               : watch_check(w, dir, entry) == 0)) {
             *ret = entry;
         }
     }
@@ -321,7 +331,8 @@ int watch_choose(struct watch *w, int dir,
         n = find_whole(w, dir, ret);
     }
     for (size_t i = 0; i < n; i++) {
-        if (&w->entries[i] != *ret && !is_something_else(w, &w->entries[i])) {
+        if (&w->entries[i] != *ret && !is_avoided(w, &w->entries[i]) &&
+            !is_something_else(w, &w->entries[i])) {
             on_passed(arg, &w->entries[i]);
         }
     }

@@ -31,6 +31,8 @@ struct watch_entry {
     bool is_still;   /* the last two looks found the same */
     bool is_checked; /* and what follows is of this mark */
     bool is_told;    /* for the caller; false again after a change */
+    bool is_new;     /* it has come, or was written to, since the first look, or since
+                        the caller has said that it is not */
     int rc;          /* of found_check() */
     struct found_facts facts;
     struct error why;
@@ -46,6 +48,9 @@ struct watch {
      * then it is 0 again. */
     unsigned world;
     bool has_looked;
+    /* Nobody starts from these for now, and they count for nothing: names in the
+     * directory, a path each (ckpt/avoided.h). Borrowed; NULL for none. */
+    const char *avoided;
 };
 
 void watch_release(struct watch *w);
@@ -61,9 +66,9 @@ struct watch_entry *watch_next(struct watch *w, size_t n_whole);
 /* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */
 int watch_check(struct watch *w, int dir, struct watch_entry *entry);
 
-/* For when nobody writes any more: the newest that is whole, or NULL. Then `on_passed`
- * is called for each newer one, with its entry; not for files of another format that
- * are only called like one. Looks first. */
+/* For when nobody writes any more: the newest that is whole and not avoided, or NULL.
+ * Then `on_passed` is called for each newer one, with its entry; not for files of another
+ * format that are only called like one. Looks first. */
 int watch_choose(struct watch *w, int dir,
                  void (*on_passed)(void *arg, struct watch_entry *entry),
                  void *arg, struct watch_entry **ret, struct error *e);

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "ckpt/avoided.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -37,6 +38,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .step = entry->found.step,
             .has_step = entry->found.has_step,
             .is_whole = entry->is_checked && entry->rc == 0,
+            .is_apart = avoided_has_name(w->avoided, entry->found.name),
             .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||
                          !watch_is_of_ours(w, entry) ||
                          (pinned && strcmp(pinned, entry->found.name) == 0),

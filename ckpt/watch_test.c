@@ -290,6 +290,58 @@ static void test_retain(void)
     teardown(&b);
 }
 
+/* From some nobody starts for now: they count for nothing, and stay. */
+static void test_avoided(void)
+{
+    const struct retain_rule rule = {.keep = 2};
+    struct bench b;
+
+    setup(&b);
+    put(&b, "m-1.safetensors", 0);
+    put(&b, "m-2.safetensors", 0);
+    put(&b, "m-3.safetensors", 0);
+    put(&b, "m-4.safetensors", 0);
+    look(&b, 4);
+    look(&b, 4);
+    b.w.avoided = "/elsewhere/m-9.safetensors\n/c/m-4.safetensors\n";
+    is_str(choose(&b), "m-3.safetensors", "the newest of the others");
+    is_str(b.passed, "", "that is no fault of it");
+    while (b.w.n && watch_next(&b.w, 9)) {
+        (void)watch_check(&b.w, b.dir, watch_next(&b.w, 9));
+    }
+    watch_retain(&b.w, b.dir, &rule, NULL, NULL, count, &b);
+    is_str(b.passed, "m-1.safetensors ", "two others are kept, and that one");
+    b.w.avoided = "/c/m-4.safetensors\n/c/m-3.safetensors\n/c/m-2.safetensors\n"
+                  "/c/m-1.safetensors\n";
+    is_str(choose(&b), "", "of all there is none");
+    b.w.avoided = NULL;
+    is_str(choose(&b), "m-4.safetensors", "and when it is over all are as before");
+    teardown(&b);
+}
+
+/* What had a name, and what has it now. */
+static void test_new(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put(&b, "m-1.safetensors", 0);
+    look(&b, 1);
+    look(&b, 1);
+    ok(!b.w.entries[0].is_new, "what was there is not new");
+    put(&b, "m-2.safetensors", 0);
+    look(&b, 2);
+    look(&b, 2);
+    ok(b.w.entries[0].is_new && !b.w.entries[1].is_new, "what comes is, and stays so");
+    b.w.entries[0].is_new = false;
+    look(&b, 2);
+    ok(!b.w.entries[0].is_new, "until the caller knows of it");
+    put(&b, "m-2.safetensors", 1);
+    look(&b, 2);
+    ok(b.w.entries[0].is_new, "and again when it is written to");
+    teardown(&b);
+}
+
 /* Those that come later are of the ranks that run. */
 static void test_world(void)
 {
@@ -419,6 +471,8 @@ int main(void)
     test_proof();
     test_parts();
     test_retain();
+    test_avoided();
+    test_new();
     test_world();
     test_aside();
     test_writing();
