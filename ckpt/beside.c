@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "ckpt/avoided.h"
 #include "ckpt/found_priv.h"
 #include "ckpt/step.h"
 
@@ -83,8 +84,9 @@ static bool go_up(struct place *p)
 }
 
 /* The directory that it is in; or the one above, where each checkpoint has one of its
- * own, with a number. */
-static bool find_place(const char *path, struct place *p)
+ * own, with a number: because it is not there, or, where those that are older are looked
+ * for, because the last name has none. */
+static bool find_place(const char *path, bool is_older, struct place *p)
 {
     size_t n = strlen(path);
 
@@ -96,7 +98,7 @@ static bool find_place(const char *path, struct place *p)
     if (!go_up(p)) {
         return false;
     }
-    if (is_directory(p->dir)) {
+    if (is_directory(p->dir) && (!is_older || beside_is_like(p->name, p->name))) {
         return true;
     }
     snprintf(p->rest, sizeof(p->rest), "/%.*s", PATH_MAX - 2, p->name);
@@ -108,6 +110,13 @@ static bool find_place(const char *path, struct place *p)
 struct candidate {
     const char *name; /* borrowed */
     int64_t changed_ns;
+    int64_t step;
+};
+
+/* Of which those that are older are looked for. */
+struct older {
+    const char *avoided;
+    int64_t step;
 };
 
 static int by_time(const void *a, const void *b)
@@ -125,13 +134,29 @@ static bool join(const struct place *p, const char *name, char ret[PATH_MAX])
     return n > 0 && n < PATH_MAX;
 }
 
+static int64_t step_of(const char *name)
+{
+    uint64_t step;
+    bool is_step;
+
+    return step_parse_name(name, &step) || found_number(name, &step, &is_step)
+               ? (int64_t)step : -1;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    return x->step != y->step ? (x->step > y->step ? -1 : 1) : by_time(a, b);
+}
+
 /* Empty files are none. */
 static bool look_at(const struct place *p, const char *name, struct candidate *ret)
 {
     char path[PATH_MAX];
     struct stat st;
 
-    *ret = (struct candidate){.name = name};
+    *ret = (struct candidate){.name = name, .step = step_of(name)};
     if (!join(p, name, path) || stat(path, &st) < 0 ||
         (S_ISREG(st.st_mode) ? st.st_size == 0 : !S_ISDIR(st.st_mode))) {
         return false;
@@ -167,15 +192,6 @@ static enum verdict judge(struct io *io, const char *path)
     return IS_BROKEN;
 }
 
-static int64_t step_of(const char *name)
-{
-    uint64_t step;
-    bool is_step;
-
-    return step_parse_name(name, &step) || found_number(name, &step, &is_step)
-               ? (int64_t)step : -1;
-}
-
 /* Among them, the newest first. */
 static void choose(struct io *io, const struct place *p, const struct candidate *all,
                    size_t n, struct beside *ret)
@@ -199,8 +215,18 @@ static void choose(struct io *io, const struct place *p, const struct candidate 
     }
 }
 
-static int look_beside(struct io *io, const struct place *p, struct beside *ret,
-                       struct error *e)
+static bool is_older(const struct place *p, const struct candidate *c,
+                     const struct older *than)
+{
+    char path[PATH_MAX];
+
+    return c->step >= 0 && c->step < than->step && join(p, c->name, path) &&
+           !avoided_has_path(than->avoided, path);
+}
+
+/* `than` is NULL where any other one will do. */
+static int look_beside(struct io *io, const struct place *p, const struct older *than,
+                       struct beside *ret, struct error *e)
 {
     _strlist_ struct strlist names = {0};
     _free_ struct candidate *all = NULL;
@@ -218,11 +244,22 @@ static int look_beside(struct io *io, const struct place *p, struct beside *ret,
     }
     for (size_t i = 0; i < names.n; i++) {
         n += beside_is_like(p->name, names.items[i]) &&
-             look_at(p, names.items[i], &all[n]);
+             look_at(p, names.items[i], &all[n]) &&
+             (!than || is_older(p, &all[n], than));
     }
-    qsort(all, n, sizeof(*all), by_time);
+    qsort(all, n, sizeof(*all), than ? by_step : by_time);
     choose(io, p, all, n, ret);
     return 0;
+}
+
+static int check_path(const char *path, const struct place *p, struct beside *ret,
+                      struct error *e)
+{
+    *ret = (struct beside){.step = -1};
+    if (path[0] != '/' || strlen(path) >= sizeof(ret->path)) {
+        return error_text(e, EINVAL, "%.100s: expected an absolute path", path);
+    }
+    return p ? 0 : error_set(e, ENOMEM, "look for a checkpoint");
 }
 
 int beside_find(struct io *io, const char *path, struct beside *ret,
@@ -230,13 +267,10 @@ int beside_find(struct io *io, const char *path, struct beside *ret,
 {
     _free_ struct place *p = calloc(1, sizeof(*p));
     struct stat st;
+    int rc = check_path(path, p, ret, e);
 
-    *ret = (struct beside){.step = -1};
-    if (path[0] != '/' || strlen(path) >= sizeof(ret->path)) {
-        return error_text(e, EINVAL, "%.100s: expected an absolute path", path);
-    }
-    if (!p) {
-        return error_set(e, ENOMEM, "look for a checkpoint");
+    if (rc < 0) {
+        return rc;
     }
     if (stat(path, &st) == 0) {
         str_copy(ret->path, sizeof(ret->path), path);
@@ -245,10 +279,30 @@ int beside_find(struct io *io, const char *path, struct beside *ret,
     if (errno != ENOENT && errno != ENOTDIR) {
         return error_set(e, errno, "look for %s", path);
     }
-    if (!find_place(path, p)) {
+    if (!find_place(path, false, p)) {
         ret->state = BESIDE_NO_DIR;
         return 0;
     }
     ret->state = BESIDE_NONE;
-    return look_beside(io, p, ret, e);
+    return look_beside(io, p, NULL, ret, e);
+}
+
+int beside_older(struct io *io, const char *path, const char *avoided,
+                 struct beside *ret, struct error *e)
+{
+    _free_ struct place *p = calloc(1, sizeof(*p));
+    struct older than = {.avoided = avoided};
+    int rc = check_path(path, p, ret, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    ret->state = BESIDE_NONE;
+    if (!find_place(path, true, p)) {
+        str_copy(p->dir, sizeof(p->dir), path);
+        ret->state = go_up(p) && is_directory(p->dir) ? BESIDE_NONE : BESIDE_NO_DIR;
+        return 0;
+    }
+    than.step = step_of(p->name);
+    return look_beside(io, p, &than, ret, e);
 }

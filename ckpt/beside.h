@@ -42,6 +42,12 @@ struct beside {
 int beside_find(struct io *io, const char *path, struct beside *ret,
                 struct error *e);
 
+/* As if `path` were gone, from which nobody is to start for now: OTHER is the one of the
+ * highest number below its own then, NONE where there is none. Nor is it one of `avoided`
+ * (ckpt/avoided.h), and those of another run may be there, so that no time counts. */
+int beside_older(struct io *io, const char *path, const char *avoided,
+                 struct beside *ret, struct error *e);
+
 /* Whether two names differ in nothing but their numbers, of which they have some. */
 bool beside_is_like(const char *a, const char *b);
 

@@ -140,6 +140,52 @@ static void test_directories(void)
     find("tree/away-3/step-5/model", BESIDE_NO_DIR, "", "two levels up is too far");
 }
 
+static void older(const char *name, const char *avoided, enum beside_state state,
+                  const char *want, const char *what)
+{
+    struct error e = {0};
+    struct beside b;
+    char path[PATH_MAX], lines[2 * PATH_MAX] = "", full[PATH_MAX] = "";
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(lines, sizeof(lines), "%s\n%s/%s\n", path, dir, avoided);
+    if (want[0]) {
+        snprintf(full, sizeof(full), "%s/%s", dir, want);
+    }
+    is_int(beside_older(io_system(), path, lines, &b, &e), 0, "%s: looked%s", what,
+           e.text);
+    is_str(beside_state_name(b.state), beside_state_name(state), "%s", what);
+    is_str(b.path, full, "%s: which", what);
+}
+
+/* From one that is there nobody is to start. */
+static void test_older(void)
+{
+    put("old/at-40", 0, 5);
+    older("old/at-40", "", BESIDE_NONE, "", "there is only that one");
+    put("old/at-9", 0, 1);
+    put("old/at-30", 0, 99);
+    put("old/at-50", 0, 1);
+    put("old/at-20.new", 0, 1);
+    put("old/other", 0, 1);
+    older("old/at-40", "", BESIDE_OTHER, "old/at-30", "the one below, however old");
+    older("old/at-40", "old/at-30", BESIDE_OTHER, "old/at-9", "but not from that");
+    older("old/at-9", "old/at-30", BESIDE_NONE, "", "of the lowest there is none");
+    older("old/other", "", BESIDE_NONE, "", "nor of one without a number");
+    put("oldst/m-10.safetensors", 0, 9);
+    put("oldst/m-20.safetensors", 3, 9);
+    put("oldst/m-30.safetensors", 0, 9);
+    older("oldst/m-30.safetensors", "", BESIDE_OTHER, "oldst/m-10.safetensors",
+          "one that is cut is none");
+    put("oldtree/step-10/model", 0, 9);
+    put("oldtree/step-20/model", 0, 9);
+    put("oldtree/step-20/model-7", 0, 9);
+    older("oldtree/step-20/model", "", BESIDE_OTHER, "oldtree/step-10/model",
+          "each has a directory of its own");
+    older("oldtree/step-20", "", BESIDE_OTHER, "oldtree/step-10", "or is one");
+    older("oldaway/at-10", "", BESIDE_NO_DIR, "", "its directory is not there");
+}
+
 static void test_wrong(void)
 {
     struct error e = {0};
@@ -162,6 +208,7 @@ int main(void)
     test_files();
     test_known_formats();
     test_directories();
+    test_older();
     test_wrong();
     fs_remove_tree(dir, NULL);
     return tap_done();
