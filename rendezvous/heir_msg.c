@@ -5,7 +5,7 @@
 
 #include "rendezvous/mutant.h"
 
-#define FOLLOW_FORMAT 1
+#define FOLLOW_FORMAT 2
 
 void follow_encode(const struct follow *f, struct buf *b)
 {

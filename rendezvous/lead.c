@@ -57,6 +57,16 @@ const char *lead_resume(const struct lead *lead, int64_t *ret_step)
     return lead->resume_path;
 }
 
+const struct avoid *lead_avoid(const struct lead *lead)
+{
+    return &lead->avoid;
+}
+
+bool lead_has_moved(const struct lead *lead)
+{
+    return lead->has_moved;
+}
+
 const struct lead_verdict *lead_verdict(const struct lead *lead)
 {
     return lead->phase >= PHASE_END ? &lead->verdict : NULL;
@@ -109,6 +119,7 @@ int lead_create(const struct lead_config *config, uint64_t now_ms,
     str_copy(lead->resume_path, sizeof(lead->resume_path),
              config->resume_path ? config->resume_path : "");
     lead->config.resume_path = NULL;
+    lead->avoid = config->avoid;
     if (lead_begin(lead, config) < 0) {
         return error_set(e, ENOMEM, "lead of %u nodes", config->n_nodes);
     }
@@ -178,12 +189,16 @@ static int on_event(struct lead *lead, const struct lead_event *event,
         return 0;
     case LEAD_SAVED:
         if (event->text && (!lead->resume_path[0] ||
-                            event->step > lead->resume_step)) {
+                            event->step > lead->resume_step) &&
+            lead_avoid_saved(lead, event->text, event->step, !event->force)) {
             lead_set_resume(lead, event->text, event->step, ret);
         }
         return 0;
     case LEAD_CHOSEN:
-        lead_choose_resume(lead, event);
+        lead_choose_resume(lead, event, ret);
+        return 0;
+    case LEAD_PROGRESS:
+        lead_on_progress(lead, event->step);
         return 0;
     case LEAD_MISFIT:
         lead_end(lead, ret, RUN_FAILED, event->text ? event->text : "misfit",

@@ -88,6 +88,8 @@ struct lead_config {
     uint32_t first_generation; /* 0 is read as 1 */
     const char *resume_path;   /* copied; NULL or "" for none */
     int64_t resume_step;
+    uint32_t avoid_after;      /* deaths until one is left alone; 0: never is */
+    struct avoid avoid;        /* what was known of that before */
     uint64_t gang_timeout_ms;
     uint32_t grace_ms;         /* for workers at the end of the run */
     uint32_t restart_grace_ms; /* for the survivors of a failed generation */
@@ -102,7 +104,8 @@ enum lead_event_type {
                         up; its reports count no more, until ... */
     LEAD_STOP = 3,   /* stop, force, text */
     LEAD_SAVED = 4,  /* text, step: a checkpoint found by other means than a
-                        report; is resumed from if newer */
+                        report; is resumed from if newer. force: it was written
+                        now, though one of its name may be left alone */
     LEAD_MISFIT = 5, /* text: nodes cannot work together (versions, process
                         counts): end with RUN_FAILED */
     LEAD_HERE = 6,   /* rank: ... it is connected again. Of one that it has come
@@ -113,7 +116,9 @@ enum lead_event_type {
                          as that costs little; -ENOENT where the others are too
                          few for it */
     LEAD_CHOSEN = 9,  /* text, step: what the next workers start from, whatever was
-                         known before; "" for nothing. While none is alive */
+                         known before; "" for nothing. While none is alive. Where the one
+                         that was known is left alone (lead_avoid()) "" says that there
+                         is none that is older: it has its turn again then */
     LEAD_CLAIMED = 10, /* outcome: the answer to `claim`; WON or UNKNOWN (which
                          ends the attempt: there may be another). Who has LOST
                          tells the heir (HEIR_DEPOSED), and this lead is done */
@@ -121,6 +126,7 @@ enum lead_event_type {
                          from the next order on. Before the first RUN */
     LEAD_QUIET = 12,  /* n_quiet: so many are silent for long (struct heir_seen), and
                          may be lost soon. When that changes */
+    LEAD_PROGRESS = 13, /* step: a worker of the generation that runs has reported it */
 };
 
 enum lead_stop {
@@ -170,6 +176,8 @@ enum lead_note_type {
     LEAD_NOTE_CHANGING = 15,  /* now; all are asked to stop for that */
     LEAD_NOTE_EXCLUDED = 16,
     LEAD_NOTE_LEADS = 17,     /* this one has taken the lead over */
+    LEAD_NOTE_AVOIDED = 18,   /* a checkpoint is left alone, and what is used instead;
+                                 or it has its turn again */
 };
 
 /* A line for the journal. */
@@ -254,6 +262,13 @@ const struct order *lead_order(const struct lead *lead);
 /* The checkpoint that the next generation starts from, "" for none, and its
  * step. Valid until the next step. */
 const char *lead_resume(const struct lead *lead, int64_t *ret_step);
+
+/* What is left alone: where lead_resume() is one of these, an older one is to be
+ * chosen before the next generation starts. Valid until the next step. */
+const struct avoid *lead_avoid(const struct lead *lead);
+
+/* Whether the newest generation has got somewhere (rendezvous/avoid.h). */
+bool lead_has_moved(const struct lead *lead);
 
 /* The view that it leads. Valid until the next step. */
 const struct view *lead_view(const struct lead *lead);

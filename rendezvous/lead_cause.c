@@ -198,6 +198,7 @@ bool lead_judge(struct lead *lead, struct lead_actions *ret)
                  lead->n_restarts, policy->max,
                  lead->hold_ms > lead->now_ms ? " after a pause" : "", what);
         lead_note_failure(lead, ret, LEAD_NOTE_RESTARTING, text);
+        lead_avoid_died(lead, ret);
         return true;
     }
     word_end(lead, allowed, what, text, sizeof(text));

@@ -59,6 +59,8 @@ static int inherit(struct lead *lead, const struct heritage *h)
     lead->saved_generation = p->saved_generation;
     lead->resume_step = p->resume_step;
     str_copy(lead->resume_path, sizeof(lead->resume_path), p->resume_path);
+    lead->avoid = p->avoid;
+    lead->has_moved = p->ran && p->saved_generation == p->ran;
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
         inherit_node(lead, h, i);
     }

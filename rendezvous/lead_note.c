@@ -31,6 +31,7 @@ static const char *const note_names[] = {
     [LEAD_NOTE_CHANGING] = "nodes_changing",
     [LEAD_NOTE_EXCLUDED] = "node_excluded",
     [LEAD_NOTE_LEADS] = "lead_taken",
+    [LEAD_NOTE_AVOIDED] = "checkpoint_avoided",
 };
 
 const char *lead_note_name(enum lead_note_type type)

@@ -107,6 +107,7 @@ static void keep_past(const struct lead *lead, struct past *past)
     past->saved_generation = lead->saved_generation;
     past->resume_step = lead->resume_step;
     str_copy(past->resume_path, sizeof(past->resume_path), lead->resume_path);
+    past->avoid = lead->avoid;
     if (lead->proposing) {
         past->has_end = true;
         past->status = lead->verdict.status;
@@ -245,6 +246,7 @@ void lead_run(struct lead *lead, struct lead_actions *ret)
     lead->has_lost = false;
     lead->judged = false;
     lead->is_due = lead->is_gentle = false;
+    lead->has_moved = lead->has_step = false;
     lead->change[0] = '\0';
     lead->ran = lead->generation;
     order->past.ran = lead->ran;

@@ -6,6 +6,7 @@
  *   lead_order.c  phases, and the orders that they begin with
  *   lead_loss.c   lost nodes, spares and newcomers: who takes part
  *   lead_grow.c   other nodes for a run that is well
+ *   lead_avoid.c  which checkpoints no generation starts from
  *   lead_cause.c  which failure is the cause, and what follows from it
  *   lead_view.c   the view, and claims of the next one
  *   lead_heir.c   taking over from another
@@ -75,6 +76,10 @@ struct lead {
     uint32_t saved_generation; /* who wrote resume_path; 0: an earlier run */
     int64_t resume_step;
     char resume_path[ORDER_PATH_BYTES];
+    struct avoid avoid;
+    bool has_moved;      /* generation `ran` got somewhere ... */
+    bool has_step;       /* ... for which it takes another step than ... */
+    int64_t first_step;  /* ... that, which it has reported first */
     bool is_untold;      /* no order has said that ... */
     uint64_t told_ms;    /* ... the newest of which was then */
 
@@ -242,7 +247,21 @@ int lead_on_report(struct lead *lead, const struct report *r,
 /* A checkpoint was made, from which the next generation starts. */
 void lead_set_resume(struct lead *lead, const char *path, int64_t step,
                      struct lead_actions *ret);
-void lead_choose_resume(struct lead *lead, const struct lead_event *event);
+void lead_choose_resume(struct lead *lead, const struct lead_event *event,
+                        struct lead_actions *ret);
+
+/* --- lead_avoid.c --- */
+
+/* LEAD_PROGRESS. */
+void lead_on_progress(struct lead *lead, int64_t step);
+/* Something was saved. False: it is one that is left alone, which was only found. */
+bool lead_avoid_saved(struct lead *lead, const char *path, int64_t step,
+                      bool is_found);
+/* A worker's failure was the end of generation `ran`. */
+void lead_avoid_died(struct lead *lead, struct lead_actions *ret);
+/* The next one starts from another one; of what was chosen, what it does start from. */
+struct avoid_one lead_avoid_chosen(struct lead *lead, const char *path, int64_t step,
+                                   struct lead_actions *ret);
 
 /* --- lead_advance.c --- */
 

@@ -40,16 +40,21 @@ static void keep_saved(struct lead *lead, const struct report *r,
     }
     if (lead->saved_generation < lead->ran ||
         r->saved_step > lead->resume_step) {
+        (void)lead_avoid_saved(lead, r->saved_path, r->saved_step, false);
         lead_set_resume(lead, r->saved_path, r->saved_step, ret);
     }
 }
 
 /* No checkpoint was made: nothing that waits for one goes on. */
-void lead_choose_resume(struct lead *lead, const struct lead_event *event)
+void lead_choose_resume(struct lead *lead, const struct lead_event *event,
+                        struct lead_actions *ret)
 {
-    str_copy(lead->resume_path, sizeof(lead->resume_path),
-             event->text ? event->text : "");
-    lead->resume_step = event->step;
+    struct avoid_one chosen = lead_avoid_chosen(lead,
+                                                event->text ? event->text : "",
+                                                event->step, ret);
+
+    str_copy(lead->resume_path, sizeof(lead->resume_path), chosen.path);
+    lead->resume_step = chosen.step;
     if (lead->order.step == ORDER_RUN) {
         struct order *o = &lead->order;
 
@@ -57,6 +62,7 @@ void lead_choose_resume(struct lead *lead, const struct lead_event *event)
                  lead->resume_path);
         str_copy(o->resume_path, sizeof(o->resume_path), lead->resume_path);
         o->past.resume_step = o->resume_step = lead->resume_step;
+        o->past.avoid = lead->avoid;
         lead->is_untold = false; /* whoever asks has not given it yet */
     }
 }

@@ -483,7 +483,10 @@ static void test_inherit(void)
         .n_procs = n_procs, .n_procs_len = N, .clear_ms = 900,
         .past = {.ran = 6, .n_restarts = 1, .n_losses = 1,
                  .saved_generation = 4, .resume_step = 30,
-                 .resume_path = "ckpt/30", .suspended = true, .n_marks = 1,
+                 .resume_path = "ckpt/30", .suspended = true,
+                 .avoid = {.n_deaths = 1, .n = 1,
+                           .list = {{.path = "ckpt/40", .step = 40}}},
+                 .n_marks = 1,
                  .marks = {{.rank = 2, .n_causes = 3}}}};
     struct lead_config config = config_of(2);
     struct bench t;
@@ -501,6 +504,8 @@ static void test_inherit(void)
            t.a.order->past.marks[0].n_causes == 3 &&
            t.a.order->past.suspended && lead_is_suspended(t.lead),
        "which the next one is told, too");
+    ok(t.a.order->past.avoid.n_deaths == 1 && avoid_has(lead_avoid(t.lead), "ckpt/40"),
+       "so is from which checkpoint nobody starts");
     ok(order_is_gone(t.a.order, 0) && order_is_gone(t.a.order, 3),
        "who they are is told");
     say(&t, 1, REPORT_STOPPED, 7, 5);

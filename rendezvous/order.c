@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORDER_FORMAT 4
+#define ORDER_FORMAT 5
 
 static const char *const step_names[] = {
     [ORDER_PREPARE] = "prepare",
@@ -127,6 +127,7 @@ void past_put(struct buf *b, const struct past *p)
     wire_put_u32(b, p->saved_generation);
     wire_put_i64(b, p->resume_step);
     wire_put_str(b, p->resume_path);
+    avoid_put(b, &p->avoid);
     wire_put_u8(b, p->has_end);
     wire_put_u8(b, p->status);
     wire_put_str(b, p->reason);
@@ -145,6 +146,7 @@ void past_get(struct wire_reader *r, struct past *ret)
     ret->saved_generation = wire_get_u32(r);
     ret->resume_step = wire_get_i64(r);
     wire_get_str(r, ret->resume_path, sizeof(ret->resume_path));
+    avoid_get(r, &ret->avoid);
     has_end = wire_get_u8(r);
     ret->has_end = has_end;
     ret->status = wire_get_u8(r);

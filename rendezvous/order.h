@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "rendezvous/avoid.h"
 #include "rendezvous/failure.h"
 #include "rendezvous/view.h"
 
@@ -68,6 +69,7 @@ struct past {
     uint32_t saved_generation; /* who wrote it; 0: an earlier run */
     int64_t resume_step;
     char resume_path[ORDER_PATH_BYTES];
+    struct avoid avoid; /* checkpoints that no generation starts from */
     /* A verdict that becomes one when enough have heard it (lead_view.c): whoever
      * takes the lead proposes it again, and ends the run with it then. */
     bool has_end;

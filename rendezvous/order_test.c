@@ -27,6 +27,9 @@ static const struct order orders[] = {
      .past = {.ran = 1, .n_restarts = 1, .n_losses = 2, .want_nodes = 3,
               .saved_generation = 1, .resume_step = -1,
               .resume_path = "/run/ckpt/step 10", .suspended = true,
+              .avoid = {.n_deaths = 1, .n = 1,
+                        .list = {{.path = "/run/ckpt/12", .step = 12,
+                                  .n_deaths = 2}}},
               .n_marks = 2, .marks = {{.rank = 1, .excluded = true},
                                       {.rank = 3, .n_causes = 2}}}},
     {.serial = 1ull << 40, .generation = 7, .step = ORDER_RUN, .n_nodes = 3,
@@ -93,6 +96,8 @@ static void test_orders(void)
                back.resume_step == orders[i].resume_step &&
                back.past.suspended == orders[i].past.suspended &&
                back.past.n_marks == orders[i].past.n_marks &&
+               memcmp(&back.past.avoid, &orders[i].past.avoid,
+                      sizeof(back.past.avoid)) == 0 &&
                back.view.number == orders[i].view.number &&
                view_has(&back.view, 1) == (orders[i].view.n_nodes > 1) &&
                !view_has(&back.view, 2),
@@ -204,7 +209,7 @@ static void test_out_of_range(void)
     }
     is_int(decode_changed(&orders[0], 0, 0, &e), -ERR_VERSION, "format 0");
     is_int(decode_changed(&orders[0], 0, 9, &e), -ERR_VERSION, "format");
-    like(e.text, "format 9, expected 4", "both formats are named");
+    like(e.text, "format 9, expected 5", "both formats are named");
     is_int(order_decode("", 0, NULL, &e), -ERR_FORMAT, "nothing");
     is_int(report_decode("\1", 1, &r, &e), -ERR_VERSION, "report format");
     r.serial = 0;

@@ -271,7 +271,7 @@ static void test_two_leads(void)
 
 /* --- hostile --- */
 
-#define HEAD "mstrstep\0\0\0\1\0\0\0\0"
+#define HEAD "mstrstep\0\0\0\2\0\0\0\0"
 #define U64 "\0\0\0\0\0\0\0\0"
 
 static const struct {
@@ -281,9 +281,9 @@ static const struct {
 } hostile[] = {
 #define LOG(name, bytes, code) {name, bytes, sizeof(bytes) - 1, code}
     LOG("nothing", "", ERR_FORMAT),
-    LOG("half a head", "mstrstep\0\0\0\1", ERR_FORMAT),
-    LOG("another magic", "mstrstop\0\0\0\1\0\0\0\0", ERR_FORMAT),
-    LOG("another version", "mstrstep\0\0\0\2\0\0\0\0", ERR_VERSION),
+    LOG("half a head", "mstrstep\0\0\0\2", ERR_FORMAT),
+    LOG("another magic", "mstrstop\0\0\0\2\0\0\0\0", ERR_FORMAT),
+    LOG("another version", "mstrstep\0\0\0\1\0\0\0\0", ERR_VERSION),
     LOG("an empty record", HEAD "\0\0\0\0", ERR_FORMAT),
     LOG("a record of 4 GiB", HEAD "\xff\xff\xff\xff\1", ERR_FORMAT),
     LOG("kind 0", HEAD "\0\0\0\1\0", ERR_FORMAT),

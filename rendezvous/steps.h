@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STEPS_VERSION 1
+#define STEPS_VERSION 2
 #define STEPS_MAX_RECORD (4u << 20)
 
 enum steps_kind {

@@ -252,6 +252,8 @@ static void get_lead_create(struct wire_reader *r, struct step *s)
     c->first_generation = wire_get_u32(r);
     c->resume_path = get_text(r, &s->text);
     c->resume_step = wire_get_i64(r);
+    c->avoid_after = wire_get_u32(r);
+    avoid_get(r, &c->avoid);
     c->gang_timeout_ms = wire_get_u64(r);
     c->grace_ms = wire_get_u32(r);
     c->restart_grace_ms = wire_get_u32(r);
@@ -374,7 +376,7 @@ static void get_lead(struct wire_reader *r, struct step *s)
     struct lead_event *event = &s->lead;
     unsigned has;
 
-    event->type = get_enum(r, LEAD_QUIET);
+    event->type = get_enum(r, LEAD_PROGRESS);
     has = wire_get_u8(r);
     r->bad = r->bad || (has & ~(STEPS_HAS_REPORT | STEPS_HAS_TEXT));
     event->now_ms = wire_get_u64(r);

@@ -173,6 +173,8 @@ void steps_put_lead_create(struct buf *b, const struct lead_config *c,
     wire_put_u32(b, c->first_generation);
     wire_put_str(b, c->resume_path);
     wire_put_i64(b, c->resume_step);
+    wire_put_u32(b, c->avoid_after);
+    avoid_put(b, &c->avoid);
     wire_put_u64(b, c->gang_timeout_ms);
     wire_put_u32(b, c->grace_ms);
     wire_put_u32(b, c->restart_grace_ms);
