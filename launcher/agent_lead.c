@@ -80,7 +80,8 @@ static void start_from(struct agent_lead *l, const char *path, int64_t step)
     struct run_status *s = record_status(l->record);
     const struct order *order = held(l);
 
-    if (order && strcmp(order->resume_path, path) != 0) {
+    if (order && (strcmp(order->resume_path, path) != 0 ||
+                  avoid_has(lead_avoid(l->core), path))) {
         agent_lead_step(l, &event);
         order = held(l);
     }
@@ -93,12 +94,16 @@ static void start_from(struct agent_lead *l, const char *path, int64_t step)
     }
 }
 
+/* Where nobody is to start from it, and no older one can be asked for, the core has the
+ * last word. */
 static void look_for(struct agent_lead *l, const char *path, int64_t step)
 {
     const struct order *order = held(l);
+    bool is_out = avoid_has(lead_avoid(l->core), path);
 
-    if (order && !lead_look_ask(l->look, order, path, step)) {
-        start_from(l, path, step);
+    if (order && !lead_look_ask(l->look, order, path, step,
+                                is_out ? l->avoided : NULL)) {
+        start_from(l, is_out ? "" : path, is_out ? -1 : step);
     }
 }
 
@@ -116,8 +121,9 @@ static void look_and_give(struct agent_lead *l, const struct order *order)
     }
     l->held = order->serial;
     str_copy(path, sizeof(path), lead_resume(l->core, &step));
-    if (l->fetched[0] && (!path[0] || l->fetched_step > step ||
-                          lead_bucket_is_damaged(l->bucket, path))) {
+    if (l->fetched[0] && !avoid_has(lead_avoid(l->core), l->fetched) &&
+        (!path[0] || l->fetched_step > step ||
+         lead_bucket_is_damaged(l->bucket, path))) {
         str_copy(path, sizeof(path), l->fetched);
         step = l->fetched_step;
     }
@@ -255,6 +261,7 @@ void agent_lead_step(struct agent_lead *l, struct lead_event *event)
     event->adrift = !agent_heir_in_office(a);
     rc = lead_step(l->core, event, do_);
     agent_steps_lead(a, l->core, event, rc, do_);
+    agent_lead_avoid(l);
     if (rc == -EPROTO) {
         agent_log(a, "a report that makes no sense was left aside");
     }
@@ -308,14 +315,20 @@ void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
 
 /* --- checkpoints that the program writes by itself --- */
 
-static void on_saved(void *arg, const char *path, int64_t step_)
+static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_new)
 {
     struct agent_lead *l = arg;
-    struct lead_event event = {.type = LEAD_SAVED, .text = path, .step = step_};
+    struct lead_event event = {.type = LEAD_SAVED, .text = path, .step = step_,
+                               .force = is_new};
 
     lead_late_saved(l->late);
     record_status(l->record)->saved_ns = clock_wall_ns();
     agent_lead_step(l, &event);
+}
+
+static void on_saved(void *arg, const char *path, int64_t step_)
+{
+    on_found_saved(arg, path, step_, true);
 }
 
 static void on_chosen(void *arg, const char *path, int64_t step_)
@@ -407,6 +420,13 @@ static const char *pinned(void *arg)
     return lead_bucket_under_way(l->bucket);
 }
 
+static const char *avoided(void *arg)
+{
+    const struct agent_lead *l = arg;
+
+    return l->avoided;
+}
+
 const struct lead_snap_ops agent_lead_snap_ops = {
     .on_saved = on_saved,
     .on_saving = on_saving,
@@ -417,6 +437,7 @@ const struct lead_snap_ops agent_lead_snap_ops = {
     .started = started,
     .is_lost = is_lost,
     .pinned = pinned,
+    .avoided = avoided,
     .on_quiet = on_quiet,
 };
 
@@ -425,7 +446,7 @@ const struct lead_look_ops agent_lead_look_ops = {
 };
 
 const struct lead_watch_ops agent_lead_watch_ops = {
-    .on_saved = on_saved,
+    .on_saved = on_found_saved,
     .on_chosen = on_chosen,
 };
 

@@ -192,6 +192,9 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
         agent_lead_request(a, op, fact,
                            from ? from : a->roster.entries[rank].host, NULL);
     } else if (!lead_hang_fact(a->lead->hang, rank, kind, fact)) {
+        if (strcmp(kind, "report") == 0) {
+            agent_lead_progress(a->lead, fact);
+        }
         record_fact(a->lead->record, rank, kind, fact);
     }
     json_decref(fact);

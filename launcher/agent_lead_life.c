@@ -157,6 +157,8 @@ static int create_core(struct agent_lead *l, const uint32_t *node_of,
         .first_generation = a->config.first_generation,
         .resume_path = a->config.resume_path,
         .resume_step = a->config.resume_step,
+        .avoid_after = job->checkpoint.avoid_after,
+        .avoid = a->config.avoid,
         .gang_timeout_ms = job->gang_timeout_ms,
         .grace_ms = (uint32_t)job->limits.grace_ms,
         .restart_grace_ms = restart_grace_ms(job),
@@ -273,6 +275,9 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     }
     if (rc == 0 && heritage) {
         set_past(l, &heritage->past);
+    }
+    if (rc == 0) {
+        agent_lead_avoid(l);
     }
     if (rc == 0 && heritage && a->run.has_front) {
         agent_lead_expect_front(l);

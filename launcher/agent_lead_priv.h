@@ -36,6 +36,7 @@ struct agent_lead {
     char fetched[ORDER_PATH_BYTES]; /* from the store, for the next generation ... */
     int64_t fetched_step;           /* ... or -1 */
     bool has_saved;                 /* the newest generation, something */
+    char avoided[AVOID_LINES_BYTES]; /* from which nobody starts: ckpt/avoided.h */
     uint64_t held;         /* the order that waits for a checkpoint */
     struct agent_limit *limit; /* or NULL */
     struct strlist names;  /* of nodes, for the core */
@@ -67,6 +68,13 @@ extern const struct lead_look_ops agent_lead_look_ops;
 extern const struct lead_bucket_ops agent_lead_bucket_ops;
 
 void agent_lead_step(struct agent_lead *l, struct lead_event *event);
+
+/* --- agent_lead_avoid.c --- */
+
+/* What is left alone may have changed. */
+void agent_lead_avoid(struct agent_lead *l);
+/* A fact "report" of a worker. */
+void agent_lead_progress(struct agent_lead *l, const json_t *fact);
 
 /* --- agent_lead_outcast.c --- */
 

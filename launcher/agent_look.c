@@ -58,7 +58,8 @@ static void on_exit_(void *arg, const struct child_exit *how)
     release(k);
 }
 
-static int spawn(struct agent_look *k, const char *path, struct error *e)
+static int spawn(struct agent_look *k, const char *path, const char *avoided,
+                 struct error *e)
 {
     char program[PATH_MAX];
     _strlist_ struct strlist argv = {0};
@@ -73,6 +74,9 @@ static int spawn(struct agent_look *k, const char *path, struct error *e)
     }
     strlist_add(&argv, "muster");
     strlist_add(&argv, "ckpt-look");
+    if (avoided) {
+        strlist_addf(&argv, "--older-than=%s", avoided);
+    }
     strlist_add(&argv, "--");
     strlist_add(&argv, path);
     if (argv.failed) {
@@ -86,6 +90,7 @@ static int spawn(struct agent_look *k, const char *path, struct error *e)
 void agent_look_asked(struct agent *a, const json_t *ask)
 {
     const char *path = json_string_value(json_object_get(ask, "path"));
+    const char *avoided = json_string_value(json_object_get(ask, "avoided"));
     struct agent_look *k = path ? calloc(1, sizeof(*k)) : NULL;
     struct error e = {0};
 
@@ -95,7 +100,7 @@ void agent_look_asked(struct agent *a, const json_t *ask)
     *k = (struct agent_look){
         .agent = a, .answer = -1,
         .serial = json_integer_value(json_object_get(ask, "serial"))};
-    if (spawn(k, path, &e) < 0) {
+    if (spawn(k, path, avoided, &e) < 0) {
         agent_log(a, "%s", e.text);
         release(k); /* the lead does not wait for ever */
     }

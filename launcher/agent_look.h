@@ -46,9 +46,11 @@ int lead_look_create(struct agent *a, struct record *record,
 void lead_look_destroy(struct lead_look *l);
 
 /* Is `path` there, from which the workers of `run` are to start? False: that is not
- * asked of such a one. True: on_found() comes, not from inside this call. */
+ * asked of such a one. True: on_found() comes, not from inside this call. With `avoided`
+ * (ckpt/avoided.h; else NULL) they are not to start from it, but from one beside it that
+ * is older, and is none of those; "" is found where there is none, or nobody can tell. */
 bool lead_look_ask(struct lead_look *l, const struct order *run, const char *path,
-                   int64_t step);
+                   int64_t step, const char *avoided);
 /* Nobody waits for an answer any more. */
 void lead_look_forget(struct lead_look *l);
 void lead_look_fact(struct lead_look *l, uint32_t rank, const json_t *fact);

@@ -4,6 +4,8 @@
  *   ALL     all that take part do      -> it is there, or another is taken, or none
  *   PAUSE   nobody can tell, again     -> NEAR, once more
  *
+ * Where an older one is looked for, ALL comes first, and is the end of it.
+ *
  * Where nobody can tell the order goes out as it is: workers may see what agents do
  * not, or say it better. What fails for that is a failure of theirs, in their budget;
  * but from the second time on there is a pause before, which doubles, so that a budget
@@ -60,6 +62,7 @@ struct lead_look {
     uint32_t generation;
     char path[ORDER_PATH_BYTES];
     int64_t step;
+    char avoided[AVOID_LINES_BYTES]; /* "": it is `path` that is wanted */
     struct near *near;
     pid_t pid;
     int64_t serial; /* of the question to all; answers to others do not count, nor
@@ -186,7 +189,16 @@ static void take_unknown(struct lead_look *l)
 
 static void judge(struct lead_look *l, bool is_late)
 {
-    switch (look_judge(&l->answers, is_late)) {
+    enum look_verdict verdict = look_judge(&l->answers, is_late);
+
+    if (l->avoided[0] && verdict != LOOK_WAIT) {
+        bool is_other = verdict == LOOK_OTHER;
+
+        finish(l, is_other ? l->answers.best.path : "",
+               is_other ? l->answers.best.step : -1);
+        return;
+    }
+    switch (verdict) {
     case LOOK_WAIT:
         break;
     case LOOK_ITSELF:
@@ -225,6 +237,7 @@ static void ask_all(struct lead_look *l)
     jsonw_str(&w, "ask", "look");
     jsonw_int(&w, "serial", l->serial);
     jsonw_str(&w, "path", l->path);
+    jsonw_opt_str(&w, "avoided", l->avoided);
     jsonw_end_object(&w);
     uv_timer_start(l->timer, on_timer, ALL_MS, 0);
     if (!b.failed && a->tree) {
@@ -355,15 +368,22 @@ static int set_nodes(struct lead_look *l, const struct order *run)
 }
 
 bool lead_look_ask(struct lead_look *l, const struct order *run, const char *path,
-                   int64_t step)
+                   int64_t step, const char *avoided)
 {
-    if (!l || path[0] != '/' || !utf8_is_valid(path) || set_nodes(l, run) < 0) {
+    avoided = avoided ? avoided : "";
+    if (!l || path[0] != '/' || !utf8_is_valid(path) || !utf8_is_valid(avoided) ||
+        set_nodes(l, run) < 0) {
         return false;
     }
     l->generation = run->generation;
     str_copy(l->path, sizeof(l->path), path);
     l->step = step;
     l->has_paused = false;
+    str_copy(l->avoided, sizeof(l->avoided), avoided);
+    if (avoided[0]) {
+        ask_all(l);
+        return true;
+    }
     return ask_near(l);
 }
 

@@ -37,13 +37,18 @@ static void on_found(void *arg, const char *path, int64_t step)
 
 static const struct lead_look_ops ops = {.on_found = on_found};
 
-static bool ask(struct bed *b, const char *path)
+static bool ask_besides(struct bed *b, const char *path, const char *avoided)
 {
     uint16_t n_procs[BED_NODES];
     struct order run = lead_bed_run(7, n_procs);
 
     b->n_found = 0;
-    return lead_look_ask(b->lead, &run, path, 20);
+    return lead_look_ask(b->lead, &run, path, 20, avoided);
+}
+
+static bool ask(struct bed *b, const char *path)
+{
+    return ask_besides(b, path, NULL);
 }
 
 /* Once its own child has looked all are asked, the first time with serial 1. */
@@ -112,6 +117,27 @@ static void test_gone(struct bed *b)
     ok(b->n_found == 1 && b->step == -1 && !b->path[0], "nothing does: nothing");
 }
 
+/* It is there, and nobody starts from it: what is older is looked for. */
+static void test_avoided(struct bed *b)
+{
+    for (int is_other = 0; is_other < 2; is_other++) {
+        ok(ask_besides(b, b->agent.run.dir, b->agent.run.dir), "an older one is wanted");
+        b->n_asked++;
+        say(b, 0, "none", "", 0);
+        is_int((int)b->n_found, 0, "all are asked");
+        say(b, 2, is_other ? "other" : "none", is_other ? "/nowhere/at-10" : "", 5);
+        ok(b->n_found == 1 && b->step == (is_other ? 40 : -1), "they have answered");
+        is_str(b->path, is_other ? "/nowhere/at-10" : "", "%s",
+               is_other ? "one of them sees it" : "none is older");
+    }
+    ok(ask_besides(b, b->agent.run.dir, b->agent.run.dir), "one more time");
+    b->n_asked++;
+    say(b, 0, "no directory", "", 0);
+    say(b, 2, "no directory", "", 0);
+    ok(b->n_found == 1 && !b->path[0], "nobody can tell: none is, and no pause is made");
+    ok(!ask_besides(b, b->agent.run.dir, "/a\xff"), "what cannot be told is not asked");
+}
+
 /* Last, for questions are numbered from there on. */
 static void test_lead_before(struct bed *b)
 {
@@ -177,6 +203,7 @@ int main(void)
     test_seen_elsewhere(b);
     test_gone(b);
     test_unknown(b);
+    test_avoided(b);
     test_lead_before(b);
     lead_look_destroy(b->lead);
     record_destroy(b->record, CLOSE_MS);

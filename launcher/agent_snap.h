@@ -91,6 +91,8 @@ struct lead_snap_ops {
     /* The path of a checkpoint that is being read, and has to stay meanwhile; or
      * "". */
     const char *(*pinned)(void *arg);
+    /* From which nobody starts for now (ckpt/avoided.h), or "". NULL: from all. */
+    const char *(*avoided)(void *arg);
     /* The answer to lead_snap_ask(). */
     void (*on_quiet)(void *arg);
 };

@@ -198,6 +198,12 @@ void lead_snap_pinned(const struct lead_snap *l, const char *root,
     }
 }
 
+void lead_snap_avoided(const struct lead_snap *l, char ret[AVOID_LINES_BYTES])
+{
+    str_copy(ret, AVOID_LINES_BYTES,
+             l->ops->avoided ? l->ops->avoided(l->arg) : "");
+}
+
 struct retain_rule lead_snap_rule(const struct lead_snap *l)
 {
     const struct job_checkpoint *k = &l->agent->config.job->checkpoint;
@@ -214,6 +220,7 @@ static void finish(struct lead_save *s)
     s->is_working = true;
     s->is_due = false;
     lead_snap_pinned(l, s->root, s->pinned);
+    lead_snap_avoided(l, s->avoided);
     lead_check_know(l, s);
     s->error = (struct error){0};
     s->commit = (struct snap_commit){
@@ -225,6 +232,7 @@ static void finish(struct lead_save *s)
         .rule = lead_snap_rule(l),
         .best = k->keep_best,
         .pinned = s->pinned,
+        .avoided = s->avoided,
         .busy_from = busy_from(s),
         .office = &l->office,
         .verified = s->verified,

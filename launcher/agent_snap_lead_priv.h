@@ -8,6 +8,7 @@
 #include "launcher/agent_snap.h"
 #include "launcher/snap_commit.h"
 #include "launcher/snap_levels.h"
+#include "rendezvous/avoid.h"
 
 #include <uv.h>
 
@@ -20,6 +21,7 @@ struct lead_save {
     char root[SNAP_ROOT_BYTES];
     uint64_t step, token;
     char pinned[STEP_NAME_BYTES], verified[STEP_NAME_BYTES], checking[STEP_NAME_BYTES];
+    char avoided[AVOID_LINES_BYTES];
     bool is_due; /* one that is kept is to be read again */
     struct snap_tally tally;
     uint64_t told_ms, began_ms;
@@ -57,7 +59,7 @@ struct lead_check {
 
     uv_work_t tidying; /* data NULL: it is over */
     struct snap_commit tidy;
-    char pinned[STEP_NAME_BYTES];
+    char pinned[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
 };
 
 struct lead_snap {
@@ -91,6 +93,8 @@ void lead_snap_worked(struct lead_snap *l);
 void lead_snap_may_go(struct lead_snap *l);
 /* Which checkpoints stay. */
 struct retain_rule lead_snap_rule(const struct lead_snap *l);
+/* From which nobody starts for now, or "". */
+void lead_snap_avoided(const struct lead_snap *l, char ret[AVOID_LINES_BYTES]);
 /* What somebody reads in that directory, or "". */
 void lead_snap_pinned(const struct lead_snap *l, const char *root,
                       char ret[STEP_NAME_BYTES]);

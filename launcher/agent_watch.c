@@ -5,6 +5,9 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/avoided.h"
+#include "ckpt/found.h"
 #include "launcher/agent_copy.h"
 #include "launcher/outfit.h"
 
@@ -48,6 +51,7 @@ struct lead_watch {
     char told[ORDER_PATH_BYTES], whole[ORDER_PATH_BYTES];
     int64_t told_step, whole_step;
     bool told_is_broken;
+    char avoided[AVOID_LINES_BYTES];
     bool has_news; /* so that an answer without a path is worth a word */
 };
 
@@ -86,10 +90,12 @@ static void answer(struct lead_watch *w, const char *path, int64_t step)
     if (step >= 0) {
         snprintf(text, sizeof(text), " (step %" PRId64 ")", step);
     }
-    if (path[0]) {
+    if (path[0] && avoided_has_path(w->avoided, path)) {
+        ; /* it is not what it starts from, and who has asked looks for another */
+    } else if (path[0]) {
         event(w, "checkpoint_chosen", "generation %u starts from %s%s",
               w->generation, path, text);
-    } else if (w->has_news) {
+    } else if (w->has_news && !w->avoided[0]) {
         event(w, "checkpoint_chosen", "generation %u starts without a "
               "checkpoint: there is none in %s", w->generation, w->path);
     }
@@ -104,6 +110,9 @@ static bool told_is_better(const struct lead_watch *w, const char *path,
 {
     if (!w->told[0] || w->told_is_broken || strcmp(w->told, path) == 0) {
         return false;
+    }
+    if (avoided_has_path(w->avoided, w->told)) {
+        return !path[0] && (n == 0 || !name_in(w, w->told));
     }
     if (name_in(w, w->told)) {
         return n == 0; /* of a kind that is not known here */
@@ -172,7 +181,8 @@ static void take_whole(struct lead_watch *w, const json_t *o)
         str_copy(w->whole, sizeof(w->whole), path);
         w->whole_step = step ? json_integer_value(step) : -1;
         lead_copy_saved(w->copies, w->whole);
-        w->ops->on_saved(w->arg, w->whole, w->whole_step);
+        w->ops->on_saved(w->arg, w->whole, w->whole_step,
+                         json_is_true(json_object_get(o, "new")));
     }
 }
 
@@ -359,6 +369,29 @@ static int spawn(struct lead_watch *w, int in, int out, struct error *e)
                                      &w->pid, e);
 }
 
+static bool tell(const struct lead_watch *w, const char *words)
+{
+    return write(w->in, words, strlen(words)) == (ssize_t)strlen(words);
+}
+
+/* The names of those that are in its directory: short, and together one write. */
+static bool tell_avoided(const struct lead_watch *w)
+{
+    char lines[AVOID_LINES_BYTES], *rest = lines;
+    _buf_ struct buf b = {0};
+
+    str_copy(lines, sizeof(lines), w->avoided);
+    buf_printf(&b, "avoid\n");
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        const char *name = name_in(w, line);
+
+        if (name && strlen(name) < FOUND_NAME_BYTES) {
+            buf_printf(&b, "avoid %s\n", name);
+        }
+    }
+    return tell(w, buf_str(&b));
+}
+
 static int start_child(struct lead_watch *w, struct error *e)
 {
     int to[2], from[2], rc;
@@ -383,6 +416,9 @@ static int start_child(struct lead_watch *w, struct error *e)
         return error_wrap(e, "watch %s", w->path);
     }
     await_word(w);
+    if (w->avoided[0] && !tell_avoided(w)) {
+        agent_log(w->agent, "the watch over checkpoints does not listen");
+    }
     return 0;
 }
 
@@ -401,11 +437,6 @@ static void on_timer(uv_timer_t *t)
 }
 
 /* --- for the lead --- */
-
-static bool tell(const struct lead_watch *w, const char *words)
-{
-    return write(w->in, words, strlen(words)) == (ssize_t)strlen(words);
-}
 
 bool lead_watch_ask(struct lead_watch *w, const struct order *order,
                     const char *told, int64_t step)
@@ -436,6 +467,17 @@ bool lead_watch_ask(struct lead_watch *w, const struct order *order,
     w->is_asked = true;
     await_word(w);
     return true;
+}
+
+void lead_watch_avoid(struct lead_watch *w, const char *avoided)
+{
+    if (!w) {
+        return;
+    }
+    str_copy(w->avoided, sizeof(w->avoided), avoided);
+    if (w->pid > 0 && !tell_avoided(w)) {
+        give_up(w, "nobody looks at it");
+    }
 }
 
 void lead_watch_forget(struct lead_watch *w)

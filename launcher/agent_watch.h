@@ -20,7 +20,9 @@ struct lead_watch;
 
 struct lead_watch_ops {
     /* One that is whole; `step` is -1 where its name has none. */
-    void (*on_saved)(void *arg, const char *path, int64_t step);
+    /* `is_new`: it was written since it was looked there first, and since nobody is to
+     * start from what had its name. */
+    void (*on_saved)(void *arg, const char *path, int64_t step, bool is_new);
     /* The answer to lead_watch_ask(); "" for none. */
     void (*on_chosen)(void *arg, const char *path, int64_t step);
 };
@@ -36,6 +38,9 @@ void lead_watch_destroy(struct lead_watch *w);
  * that one; nobody can be asked. True: on_chosen() comes, not from inside this call. */
 bool lead_watch_ask(struct lead_watch *w, const struct order *order,
                     const char *told, int64_t step);
+
+/* From these nobody starts from now on (ckpt/avoided.h); "" for none. */
+void lead_watch_avoid(struct lead_watch *w, const char *avoided);
 
 /* Nobody waits for an answer any more. */
 void lead_watch_forget(struct lead_watch *w);

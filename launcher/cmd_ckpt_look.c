@@ -16,11 +16,20 @@
 #include "launcher/options.h"
 
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const struct option_def table[] = {{0}};
+struct look_options {
+    const char *older_than;
+};
+
+static const struct option_def table[] = {
+    {"older-than", "PATHS", "one beside it that is older, and none of these lines",
+     OPTION_STR, offsetof(struct look_options, older_than), NULL, 0},
+    {0},
+};
 
 static const struct options options = {
     .command = "ckpt-look",
@@ -50,14 +59,18 @@ int cmd_ckpt_look(int argc, char **argv)
     _buf_ struct buf out = {0};
     struct jsonw w = jsonw_start(&out);
     struct error e = {0};
-    int status = options_start(&options, argc, argv, NULL, &args);
+    struct look_options look = {0};
+    int status = options_start(&options, argc, argv, &look, &args), rc;
 
     if (status >= 0 || !b) {
         return status >= 0 ? status : EXIT_FAILED;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     jsonw_object(&w, NULL);
-    if (beside_find(io_system(), args.words.items[0], b, &e) < 0) {
+    rc = look.older_than ? beside_older(io_system(), args.words.items[0],
+                                        look.older_than, b, &e)
+                         : beside_find(io_system(), args.words.items[0], b, &e);
+    if (rc < 0) {
         jsonw_str(&w, "error", e.text);
     } else {
         put(&w, b);

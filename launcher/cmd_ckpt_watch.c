@@ -5,10 +5,12 @@
  * filesystem may hang: whoever hears nothing from it for some time does without it.
  *
  * On stdin it is told, a line each: "ranks N", how many will write from now on, and
- * asked: "choose". On stdout it says, a JSON object a line, by "op":
+ * asked: "choose"; "avoid NAME", not that one (AVOID_MAX at most), and "avoid", all again.
+ * On stdout it says, a JSON object a line, by "op":
  *
  *   alive                     nothing new
- *   whole   path, kind, step  one that was verified
+ *   whole   path, kind, step, new  one that was verified; new: it was written since this
+ *           looks, and since nobody is to start from what had that name
  *   passed  name, state, why, aside, aside_why   on "choose": one that is not whole
  *   chosen  n, path, step     the answer, of n; without a path: none is whole
  *   removed text              one that is not to be kept
@@ -27,6 +29,7 @@
 #include "ckpt/watch.h"
 #include "launcher/jsonw.h"
 #include "launcher/options.h"
+#include "rendezvous/avoid.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +71,7 @@ struct ckpt_watch {
     const struct keep_options *keep;
     bool has_new; /* whole ones, since it was looked which are to be kept */
     char chosen[FOUND_NAME_BYTES]; /* workers may still read it */
+    char avoided[AVOID_LINES_BYTES];
     struct error trouble; /* that was said last */
 };
 
@@ -160,6 +164,7 @@ static void say_whole(const struct ckpt_watch *c, struct watch_entry *entry)
 
     put_place(&w, c, entry);
     jsonw_int(&w, "bytes", (int64_t)entry->facts.bytes);
+    jsonw_bool(&w, "new", entry->is_new);
     say(&w);
     entry->is_told = true;
 }
@@ -314,13 +319,32 @@ static void choose(struct ckpt_watch *c)
 
 /* --- the loop --- */
 
+static void avoid(struct ckpt_watch *c, const char *name)
+{
+    size_t at = strlen(c->avoided);
+    int n = snprintf(c->avoided + at, sizeof(c->avoided) - at, "/%s\n", name);
+
+    if (n < 0 || (size_t)n >= sizeof(c->avoided) - at) {
+        c->avoided[at] = '\0';
+    }
+    for (size_t i = 0; i < c->watch.n; i++) {
+        struct watch_entry *entry = &c->watch.entries[i];
+
+        entry->is_new = entry->is_new && strcmp(entry->found.name, name) != 0;
+    }
+}
+
 static void take_line(struct ckpt_watch *c, const char *line)
 {
-    static const char ranks[] = "ranks ";
+    static const char ranks[] = "ranks ", one[] = "avoid ";
     uint64_t n = 0;
 
     if (strcmp(line, "choose") == 0) {
         choose(c);
+    } else if (strcmp(line, "avoid") == 0) {
+        c->avoided[0] = '\0';
+    } else if (str_starts(line, one)) {
+        avoid(c, line + strlen(one));
     } else if (str_starts(line, ranks) &&
                str_to_u64(line + strlen(ranks), &n) == 0 && n <= UINT_MAX) {
         c->watch.world = (unsigned)n;
@@ -330,7 +354,7 @@ static void take_line(struct ckpt_watch *c, const char *line)
 /* False: nobody asks any more. Lines are short, and come whole. */
 static bool take_words(struct ckpt_watch *c)
 {
-    char text[256], *rest = text;
+    char text[4096], *rest = text;
     ssize_t n = read(STDIN_FILENO, text, sizeof(text) - 1);
 
     if (n <= 0) {
@@ -380,6 +404,7 @@ int cmd_ckpt_watch(int argc, char **argv)
     c.alive.ops.read = read_alive;
     c.alive.io.ops = &c.alive.ops;
     c.watch.io = &c.alive.io;
+    c.watch.avoided = c.avoided;
     c.path = args.words.items[0];
     status = run_watch(&c);
     watch_release(&c.watch);

@@ -65,6 +65,7 @@ STRING(routable_addr, f->routable_addr ? f->routable_addr : f->master_addr)
 STRING(agent_store, f->agent_store ? "True" : "False")
 STRING(error_file, f->error_file)
 STRING(resume_path, f->resume_path)
+STRING(avoid_paths, f->avoid_paths && f->avoid_paths[0] ? f->avoid_paths : NULL)
 STRING(socket_path, f->socket)
 STRING(stacks, f->stacks)
 STRING(stop_file, f->stop_file)
@@ -278,6 +279,7 @@ static const struct contract_entry entries[] = {
     {"MUSTER_STOP_FILE", QUIET, stop_file},
     {"MUSTER_STORE", QUIET, endpoint},
     {"MUSTER_RESUME_PATH", QUIET, resume_path},
+    {"MUSTER_AVOID_PATHS", QUIET, avoid_paths},
     {"MUSTER_TRIAL", QUIET, trial},
     {"CUDA_VISIBLE_DEVICES", QUIET, visible_gpus},
 };

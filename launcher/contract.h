@@ -58,6 +58,7 @@ struct contract_facts {
     /* files and sockets */
     const char *error_file;
     const char *resume_path;
+    const char *avoid_paths;   /* ckpt/avoided.h; "" or NULL for none */
     const char *socket;
     const char *stacks;        /* where Python writes its tracebacks */
     const char *timers;        /* TORCHELASTIC_TIMER_FILE, where it is served */

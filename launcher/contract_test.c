@@ -200,6 +200,8 @@ static void test_facts(void)
          "/s/g1.timers"},
         {"none are served", {.timers = NULL}, "TORCHELASTIC_TIMER_FILE", NULL},
         {"resume", {.resume_path = "/c/9"}, "MUSTER_RESUME_PATH", "/c/9"},
+        {"avoid", {.avoid_paths = "/c/9\n/c/8\n"}, "MUSTER_AVOID_PATHS",
+         "/c/9\n/c/8\n"},
         {"a part of a node", {.visible_gpus = "GPU-1,GPU-2"},
          "CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2"},
         {"whole node", {.visible_gpus = NULL}, "CUDA_VISIBLE_DEVICES", NULL},

@@ -138,7 +138,7 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
 {
     struct contract_facts facts = facts_of(node, order, layout, local_rank);
     char error_file[PATH_MAX], socket[PATH_MAX], stacks[PATH_MAX];
-    char stop_file[PATH_MAX], timers[PATH_MAX];
+    char stop_file[PATH_MAX], timers[PATH_MAX], avoided[AVOID_LINES_BYTES];
     const char *tag = strrchr(node->agent_dir, '/');
     _strlist_ struct strlist extra = {0};
     int rc;
@@ -146,6 +146,8 @@ int outfit_make(const struct outfit_node *node, const struct order *order,
     /* Whose it is, for whoever has to sweep up after this agent. */
     strlist_addf(&extra, "MUSTER_AGENT=%s.%u", tag ? tag + 1 : node->agent_dir,
                  node->agent_index);
+    avoid_lines(&order->past.avoid, avoided);
+    facts.avoid_paths = avoided;
     facts.extra = &extra;
     facts.error_file = error_file;
     facts.socket = socket;

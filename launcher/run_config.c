@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    FORMAT = 7,
+    FORMAT = 8,
     MAX_JOB_BYTES = 4 * 1024 * 1024,
     MAX_ENV = 16384,
     MAX_HOSTS = 65536,
@@ -59,6 +59,7 @@ void run_config_encode(const struct run_config *c, struct buf *b)
     wire_put_u64(b, c->detach_ms);
     wire_put_str(b, c->resume_path);
     wire_put_i64(b, c->resume_step);
+    avoid_put(b, &c->avoid);
     wire_put_u32(b, c->first_generation);
     wire_put_u32(b, c->n_restarts);
     wire_put_u32(b, c->n_starts);
@@ -114,6 +115,7 @@ int run_config_decode(const void *data, size_t len, struct run_config *ret,
     c.detach_ms = wire_get_u64(&r);
     wire_get_str(&r, c.resume_path, sizeof(c.resume_path));
     c.resume_step = wire_get_i64(&r);
+    avoid_get(&r, &c.avoid);
     c.first_generation = wire_get_u32(&r);
     c.n_restarts = wire_get_u32(&r);
     c.n_starts = wire_get_u32(&r);

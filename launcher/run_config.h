@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "launcher/rundir.h"
+#include "rendezvous/avoid.h"
 #include "spec/job.h"
 
 #include <stdbool.h>
@@ -26,6 +27,7 @@ struct run_config {
                              UINT64_MAX: to its end */
     char resume_path[1024];
     int64_t resume_step;
+    struct avoid avoid;
     uint32_t first_generation; /* of a run that is taken up again */
     uint32_t n_restarts;       /* already spent */
     uint32_t n_starts;         /* of the run before this one */

@@ -25,6 +25,8 @@ static void make(struct run_config *c)
     c->by_hand = true;
     c->detach_ms = UINT64_MAX;
     c->resume_step = INT64_MIN;
+    c->avoid = (struct avoid){.n_deaths = 1, .n = 1,
+                              .list = {{.path = "/ckpt/9", .step = 9, .n_deaths = 2}}};
     c->first_generation = 9;
     c->n_restarts = UINT32_MAX;
     c->n_starts = 4;
@@ -54,6 +56,7 @@ static void test_there_and_back(void)
     is_int(got.umask, 027, "the umask");
     ok(got.by_hand && got.detach_ms == UINT64_MAX, "how it was started");
     is_str(got.resume_path, "/ckpt/7", "what to resume from");
+    ok(memcmp(&got.avoid, &c.avoid, sizeof(c.avoid)) == 0, "and from what not");
     ok(got.resume_step == INT64_MIN && got.first_generation == 9 &&
        got.n_restarts == UINT32_MAX, "where it was");
     ok(got.n_starts == 4 && got.n_node_failures == 2 &&

@@ -229,6 +229,17 @@ static void put_late(struct buf *b, const struct run_status *s)
     }
 }
 
+/* From which no generation starts for now, and why. */
+static void put_avoided(struct buf *b, const struct avoid *a)
+{
+    for (uint32_t i = 0; i < a->n; i++) {
+        buf_puts(b, "  avoided     ");
+        show_clean(b, a->list[i].path, strlen(a->list[i].path));
+        buf_printf(b, " (%u start%s from it died)\n", a->list[i].n_deaths,
+                   a->list[i].n_deaths == 1 ? "" : "s");
+    }
+}
+
 static void put_saving(struct buf *b, const struct run_status *s)
 {
     if (s->saving_ranks && !s->verdict.is_set) {
@@ -331,6 +342,7 @@ void run_text_head(struct buf *b, const struct run_view *v)
     if (s->resume_path[0]) {
         put_text(b, "  checkpoint  ", s->resume_path);
     }
+    put_avoided(b, &s->avoid);
     if (s->stored_path[0]) {
         put_text(b, "  stored      ", s->stored_path);
     }

@@ -4,6 +4,7 @@
 #include "launcher/snap_commit.h"
 
 #include "base/cleanup.h"
+#include "ckpt/avoided.h"
 #include "ckpt/metric.h"
 #include "ckpt/step.h"
 #include "launcher/office_io.h"
@@ -97,6 +98,11 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
         int rc;
 
         items[i] = (struct retain_item){.step = at->step, .has_step = true};
+        items[i].is_apart = avoided_has_name(c->avoided, at->name);
+        if (items[i].is_apart) {
+            items[i].is_pinned = true;
+            continue;
+        }
         rc = look(c, io, root, at->name, &items[i]);
         if (rc == 0 && ++n_whole == c->rule.keep) {
             oldest = at->step;

@@ -276,6 +276,43 @@ static void test_verified(void)
     }
 }
 
+static void commit_avoided(uint64_t step, const char *avoided)
+{
+    struct error e = {0};
+    const struct snap_commit c = {
+        .root = top, .n_written = N, .rule = {.keep = 2}, .busy_from = UINT64_MAX,
+        .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
+                   .token = 1, .n_ranks = N},
+        .avoided = avoided,
+    };
+
+    write_ranks(step, N);
+    is_int(snap_commit(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
+}
+
+/* From some nobody starts for now: they count for nothing, and stay. */
+static void test_avoided(void)
+{
+    char name[STEP_NAME_BYTES], lines[PATH_MAX + STEP_NAME_BYTES + 2];
+
+    step_name(52, uuid_of(52), name);
+    snprintf(lines, sizeof(lines), "%s/%s\n", top, name);
+    commit_avoided(50, NULL);
+    commit_avoided(52, NULL);
+    commit_avoided(51, lines);
+    ok(is_there(50, "COMMIT") && is_there(51, "COMMIT") && is_there(52, "COMMIT"),
+       "two are kept besides one that is avoided");
+    commit_avoided(53, lines);
+    ok(!is_there(50, "") && is_there(51, "COMMIT") && is_there(52, "COMMIT"),
+       "which stays");
+    commit_avoided(54, "");
+    ok(!is_there(51, "") && !is_there(52, "") && is_there(53, "COMMIT"),
+       "once it is one like any other it goes as they do");
+    for (uint64_t step = 50; step <= 54; step++) {
+        remove_step(step);
+    }
+}
+
 /* Multiples and the best stay, as in a directory that is pruned by hand. */
 static void test_rule(void)
 {
@@ -516,6 +553,7 @@ int main(void)
     test_not_whole();
     test_keep();
     test_verified();
+    test_avoided();
     test_rule();
     test_late();
     test_twice();

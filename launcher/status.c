@@ -271,6 +271,30 @@ static void put_workers(struct jsonw *w, const struct run_status *s)
     jsonw_end_array(w);
 }
 
+static void put_avoid(struct jsonw *w, const struct avoid *a)
+{
+    if (a->n_deaths) {
+        jsonw_int(w, "resume_deaths", a->n_deaths);
+    }
+    if (a->is_spent) {
+        jsonw_bool(w, "resume_spent", true);
+    }
+    if (a->n == 0) {
+        return;
+    }
+    jsonw_array(w, "avoided");
+    for (uint32_t i = 0; i < a->n && i < AVOID_MAX; i++) {
+        jsonw_object(w, NULL);
+        jsonw_str(w, "path", a->list[i].path);
+        if (a->list[i].step >= 0) {
+            jsonw_int(w, "step", a->list[i].step);
+        }
+        jsonw_int(w, "deaths", a->list[i].n_deaths);
+        jsonw_end_object(w);
+    }
+    jsonw_end_array(w);
+}
+
 static void put_held(struct jsonw *w, const struct run_status *s)
 {
     jsonw_object(w, "in_memory");
@@ -383,6 +407,7 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     if (s->resume_path[0] && s->resume_step >= 0) {
         jsonw_int(&w, "resume_step", s->resume_step);
     }
+    put_avoid(&w, &s->avoid);
     jsonw_opt_str(&w, "stored_path", s->stored_path);
     if (s->stored_path[0] && s->stored_step >= 0) {
         jsonw_int(&w, "stored_step", s->stored_step);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ckpt/interval_levels.h"
 #include "launcher/jsonw.h"
+#include "rendezvous/avoid.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -136,6 +137,7 @@ struct run_status {
     char run_dir[PATH_MAX];
     char resume_path[PATH_MAX]; /* last accepted checkpoint; "" for none */
     int64_t resume_step;        /* -1 unknown */
+    struct avoid avoid;         /* from which nobody starts */
     char stored_path[PATH_MAX]; /* the last one that is in checkpoint.store; or "" */
     int64_t stored_step;        /* -1 unknown */
     char storing_path[PATH_MAX]; /* on its way there, or waited for; or "" */

@@ -295,6 +295,32 @@ void status_read_plan(const json_t *o, struct status_plan *ret)
     *ret = p;
 }
 
+static void read_avoid(struct reader *r, const json_t *o, struct avoid *ret)
+{
+    const json_t *list = json_object_get(o, "avoided");
+    size_t n = json_array_size(list);
+
+    ret->n_deaths = (uint32_t)get_int(r, o, "resume_deaths", 0, UINT32_MAX, 0);
+    ret->is_spent = json_is_true(json_object_get(o, "resume_spent"));
+    if (n > AVOID_MAX || (n && ret->is_spent)) {
+        refuse(r, "avoided", "fewer of them");
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_array_get(list, i);
+        struct avoid_one *one = &ret->list[i];
+
+        get_str(r, item, "path", one->path, sizeof(one->path));
+        one->step = get_int(r, item, "step", -1, INT64_MAX, -1);
+        one->n_deaths = (uint32_t)get_int(r, item, "deaths", 0, UINT32_MAX, 0);
+        if (!one->path[0] || strchr(one->path, '\n')) {
+            refuse(r, "avoided", "paths of one line");
+            return;
+        }
+        ret->n = (uint32_t)i + 1;
+    }
+}
+
 static void read_head(struct reader *r, const json_t *o, struct run_status *s)
 {
     get_str(r, o, "id", s->id, sizeof(s->id));
@@ -304,6 +330,7 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     get_str(r, o, "trouble", s->trouble, sizeof(s->trouble));
     get_str(r, o, "resume_path", s->resume_path, sizeof(s->resume_path));
     s->resume_step = get_int(r, o, "resume_step", -1, INT64_MAX, -1);
+    read_avoid(r, o, &s->avoid);
     get_str(r, o, "stored_path", s->stored_path, sizeof(s->stored_path));
     s->stored_step = get_int(r, o, "stored_step", -1, INT64_MAX, -1);
     get_str(r, o, "storing", s->storing_path, sizeof(s->storing_path));

@@ -25,6 +25,12 @@ static struct run_status *sample(void)
     str_copy(s->run_dir, sizeof(s->run_dir), "/r/tiny/x");
     str_copy(s->resume_path, sizeof(s->resume_path), "/r/ckpt/step-10");
     s->resume_step = 10;
+    s->avoid.n_deaths = 1;
+    s->avoid.n = 2;
+    s->avoid.list[0] = (struct avoid_one){.path = "/r/ckpt/step-30", .step = 30,
+                                          .n_deaths = 2};
+    s->avoid.list[1] = (struct avoid_one){.path = "/r/ckpt/last", .step = -1,
+                                          .n_deaths = 3};
     str_copy(s->stored_path, sizeof(s->stored_path), "s3://b/run/step-12");
     s->stored_step = 12;
     str_copy(s->storing_path, sizeof(s->storing_path), "/ckpt/step-13");
@@ -108,6 +114,8 @@ static void test_round_trip(void)
         "\"mpi_epoch\":4,\"mpi_lost\":3,\"mpi_late\":2",
         "\"created\":1795206357.123456", "\"step\":12",
         "\"resume_path\":\"/r/ckpt/step-10\"", "\"resume_step\":10",
+        "\"resume_deaths\":1,\"avoided\":[{\"path\":\"/r/ckpt/step-30\",\"step\":30,"
+        "\"deaths\":2},{\"path\":\"/r/ckpt/last\",\"deaths\":3}]",
         "\"stored_path\":\"s3://b/run/step-12\",\"stored_step\":12,"
         "\"storing\":\"/ckpt/step-13\","
         "\"saved\":1795206358.000000,\"saving\":{\"step\":14,\"written\":3,"
@@ -149,6 +157,7 @@ static void test_round_trip(void)
     for (size_t i = 0; i < ARRAY_SIZE(said); i++) {
         like(buf_str(&a), said[i], "says it");
     }
+    ok(memcmp(&back->avoid, &s->avoid, sizeof(s->avoid)) == 0, "what is avoided");
     is_int(back->failure.signal, 9, "signal");
     is_str(back->failure.advice, "take less", "advice");
     is_int(back->workers[1].exit_code, 3, "exit code");
@@ -210,6 +219,19 @@ static void test_bad(void)
         {"{\"v\":1,\"state\":\"Running\",\"metrics\":[{\"name\":\"x\","
          "\"value\":\"much\"}]}", "metrics[].value", -ERR_FORMAT},
         {"{\"v\":1,\"state\":\"Running\",\"failure\":[]}", "", 0},
+        {"{\"v\":1,\"state\":\"Running\",\"resume_spent\":true}", "", 0},
+        {"{\"v\":1,\"state\":\"Running\",\"resume_deaths\":-1}", "resume_deaths",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"avoided\":{}}", "", 0},
+        {"{\"v\":1,\"state\":\"Running\",\"avoided\":[1]}", "avoided", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"avoided\":[{\"path\":\"\"}]}", "avoided",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"avoided\":[{\"path\":\"/a\\n/b\"}]}",
+         "avoided", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"avoided\":[{\"path\":\"/a\"},"
+         "{\"path\":\"/b\"},{\"path\":\"/c\"}]}", "avoided", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"resume_spent\":true,"
+         "\"avoided\":[{\"path\":\"/a\"}]}", "avoided", -ERR_FORMAT},
         {"{\"v\":1,\"state\":\"Running\",\"verdict\":{\"exit_status\":999}}",
          "verdict.exit_status", -ERR_FORMAT},
     };

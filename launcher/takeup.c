@@ -119,6 +119,7 @@ static void take_checkpoint(const struct run_status *s,
         str_copy(config->resume_path, sizeof(config->resume_path),
                  s->resume_path);
         config->resume_step = s->resume_path[0] ? s->resume_step : 0;
+        config->avoid = s->avoid;
     }
 }
 

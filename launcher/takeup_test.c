@@ -99,6 +99,7 @@ static void test_states(void)
         s->max_nodes = 4;
         s->ran_ms = 3500;
         s->resume_step = 40;
+        s->avoid.n_deaths = 1;
         str_copy(s->resume_path, sizeof(s->resume_path),
                  cases[i].resume_path);
         set_hosts(s);
@@ -118,6 +119,8 @@ static void test_states(void)
                "%s: spent time", name);
         is_str(config.resume_path, cases[i].want_path, "%s: checkpoint", name);
         is_int(config.resume_step, cases[i].want_step, "%s: its step", name);
+        ok(!config.resume_path[0] || config.avoid.n_deaths == 1,
+           "%s: who has died of it", name);
         is_str(config.excluded.n ? config.excluded.items[0] : "",
                cases[i].want_spent ? "1 a it fails: twice" : "", "%s: bad nodes", name);
         is_int((intmax_t)config.excluded.n, cases[i].want_spent ? 1 : 0, "no other one");

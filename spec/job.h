@@ -107,6 +107,7 @@ struct job_checkpoint {
     uint64_t store_every_ms; /* JOB_AUTO */
     uint32_t store_keep; /* 0: all */
     char *watch;      /* directory of the program's own checkpoints, or NULL */
+    uint32_t avoid_after; /* starts from one that died; 0: never */
     char *resume_arg; /* see launcher/resume_arg.h; or NULL */
     uint64_t alarm_ms; /* without a checkpoint for so long; JOB_OFF: never */
     enum job_alarm alarm_then;

@@ -255,6 +255,11 @@ static const struct field checkpoint_fields[] = {
      .help = "how the program is told the checkpoint that it starts from: an "
              "option, with {path} in it or the path behind it, put at the end "
              "of the command"},
+    {"avoidAfter", FIELD_COUNT, AT(checkpoint.avoid_after), .max = 1000,
+     .def = "2",
+     .help = "after so many generations in a row that started from the same "
+             "checkpoint, and died before a save or a report of progress, the "
+             "next one starts from an older one; 0: never"},
     {"alarm", FIELD_MAP, .fields = alarm_fields},
     {"prune", FIELD_MAP, .fields = prune_fields},
     {"copy", FIELD_MAP, .fields = copy_fields},

@@ -24,6 +24,10 @@
  * for a checkpoint while it waits there; with "disk" all wait until
  * each save is on the disk, and say "on disk STEP"; with "leave" it ends without waiting
  * for its last save.
+ * With "poison" the step of the save at which it dies, and what is at most as many steps
+ * older as the number in that file, is death to each rank that begins there; and with
+ * "hold" those of later generations wait where they have begun. They say "avoids PATH"
+ * of what nobody is to begin with.
  * A JSON value `far` is saved along: how far the step is from 30.
  */
 #include <config.h>
@@ -100,6 +104,48 @@ static int is_right(int64_t step)
     return right;
 }
 
+static void poison(int64_t step)
+{
+    char path[4096];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/poisoned", muster_run_dir(m));
+    f = fopen(path, "we");
+    if (f) {
+        fprintf(f, "%" PRId64 "\n", step);
+        fclose(f);
+    }
+}
+
+static void say_avoided(void)
+{
+    char *lines = strdup(getenv("MUSTER_AVOID_PATHS") ? getenv("MUSTER_AVOID_PATHS")
+                                                      : "");
+    char *rest = lines;
+
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        if (line[0]) {
+            printf("avoids %s\n", line);
+        }
+    }
+    free(lines);
+}
+
+/* What was loaded is right, and ends all the same where it was saved to do so. */
+static void live_or_die(int64_t step)
+{
+    int64_t last = number_in("poisoned", -1), far_back = number_in("poison", -1);
+
+    if (last >= 0 && step <= last && step >= last - far_back) {
+        printf("poisoned by %" PRId64 "\n", step);
+        fflush(stdout);
+        _exit(7);
+    }
+    while (muster_generation(m) > 1 && there_is("hold")) {
+        usleep(10000);
+    }
+}
+
 static int begin(const char *uri, int64_t *ret_step)
 {
     uint64_t shape[1] = {n * (uint64_t)muster_world(m)};
@@ -124,8 +170,10 @@ static int begin(const char *uri, int64_t *ret_step)
         t.data = mine;
         muster_ckpt_tensor(ck, &t);
     }
+    say_avoided();
     printf("from %" PRId64 "\n", *ret_step);
     fflush(stdout);
+    live_or_die(*ret_step);
     return 0;
 }
 
@@ -203,7 +251,10 @@ static void die(const char *dir, int64_t step, uint64_t save)
     if (there_is("fell")) {
         fell(step, save);
     }
-    if (there_is("die")) {
+    if (there_is("poison")) {
+        poison(step);
+    }
+    if (there_is("die") || there_is("poison")) {
         printf("dies at %" PRId64 "\n", step);
         fflush(stdout);
         raise(SIGKILL);

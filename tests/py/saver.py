@@ -2,6 +2,7 @@
 """A script that saves by itself, and knows nothing of muster.
 
     saver.py DIRECTORY LAST FAIL-AT [--resume PATH] [--kind KIND] [--every N]
+             [--poison N]... [--wait N]
 
 Counts steps to LAST, and after each fifth one (N) rank 0 saves into DIRECTORY. KIND:
 safetensors (model-<step>.safetensors), torch (model-<step>.pt), trainer
@@ -9,13 +10,16 @@ safetensors (model-<step>.safetensors), torch (model-<step>.pt), trainer
 name, as Accelerate writes them), ranks (as trainer, with a file of each rank). Where a rank starts is
 a line "GENERATION RANK STEP MUSTER_RESUME_PATH" in DIRECTORY.log. Rank 0 of the
 first generation ends itself by SIGKILL after step FAIL-AT, once DIRECTORY.go is
-there. Only torch needs PyTorch, the others nothing.
+there. A rank that starts from a step of --poison ends with code 7 at once, as if what was
+saved were the state that it dies of. Generations after the first wait after step N of
+--wait until DIRECTORY.on is there. Only torch needs PyTorch, the others nothing.
 """
 import argparse
 import json
 import os
 import signal
 import struct
+import sys
 import time
 
 p = argparse.ArgumentParser()
@@ -25,6 +29,8 @@ p.add_argument("fail_at", type=int)
 p.add_argument("--resume")
 p.add_argument("--kind", default="safetensors")
 p.add_argument("--every", type=int, default=5)
+p.add_argument("--wait", type=int)
+p.add_argument("--poison", type=int, action="append", default=[])
 o = p.parse_args()
 rank = int(os.environ["RANK"])
 
@@ -92,6 +98,8 @@ names, write, read = {
 step = read(o.resume) if o.resume else 0
 fd = os.open(o.directory + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 os.write(fd, f"{os.environ['MUSTER_GENERATION']} {rank} {step} {os.environ.get('MUSTER_RESUME_PATH')}\n".encode())
+if step in o.poison:
+    sys.exit(7)
 while step < o.last:
     step += 1
     if step % o.every == 0 and rank == 0:
@@ -103,3 +111,5 @@ while step < o.last:
         while not os.path.exists(o.directory + ".go"):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
+    while step == o.wait and os.environ["MUSTER_GENERATION"] != "1" and not os.path.exists(o.directory + ".on"):
+        time.sleep(0.01)
