@@ -41,6 +41,9 @@ struct snap_hold_config {
                              disk only by snap_hold_write() */
     /* How much memory could be had now; NULL: what the budget has. */
     uint64_t (*left)(void *arg);
+    /* Who lends this one its budget is short: what snap_hold_beside() has told of is to
+     * go. NULL: nothing has. */
+    void (*on_short)(void *arg);
     struct io *io;
     int (*finish)(const void *part, size_t len, const uint64_t *blocks,
                   size_t n_blocks, struct buf *ret, struct error *e);
@@ -98,6 +101,10 @@ const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,
  * some; and gives memory back where that of h becomes short. NULL: no more. Both
  * live until then. */
 void snap_hold_lend(struct snap_hold *h, struct snap_hold *copies);
+
+/* So much is held beside what is here, in memory that is not the hold's, and counts
+ * against its budget as that does. -ENOMEM: more than there was, and it does not fit. */
+int snap_hold_beside(struct snap_hold *h, uint64_t bytes, struct error *e);
 
 /* That save of a rank, which is whole, or NULL. Until snap_hold_unpin() nothing takes
  * its memory, though it may come to nothing: ask again with snap_hold_get(). */

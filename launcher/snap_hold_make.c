@@ -69,7 +69,7 @@ static uint64_t room_of(const struct slot *s)
 
 static uint64_t bytes_held(const struct snap_hold *h)
 {
-    uint64_t sum = 0;
+    uint64_t sum = h->beside;
 
     for (const struct slot *s = h->slots; s; s = s->next) {
         sum += room_of(s);
@@ -93,10 +93,11 @@ static uint64_t bytes_due(const struct snap_hold *h)
     return sum;
 }
 
-static int check_budget(const struct snap_hold *h, const struct slot *s,
-                        uint64_t bytes, struct error *e)
+/* Beside what else there is, but for `has` bytes that are as good as free. */
+static int check_fit(const struct snap_hold *h, const char *what, uint64_t bytes,
+                     uint64_t has, struct error *e)
 {
-    uint64_t has = room_of(s), held = bytes_held(h) - has;
+    uint64_t held = bytes_held(h) - has;
 
     held += h->lender ? bytes_due(h->lender) : 0;
     held += h->copies ? bytes_held(h->copies) : 0;
@@ -105,14 +106,28 @@ static int check_budget(const struct snap_hold *h, const struct slot *s,
         return 0;
     }
     if (bytes > h->config.budget || held > h->config.budget - bytes) {
-        return error_text(e, ENOMEM, "a snapshot of %llu MiB beside %llu MiB of "
-                          "others does not fit into %llu MiB, %s",
+        return error_text(e, ENOMEM, "%s of %llu MiB beside %llu MiB of "
+                          "others does not fit into %llu MiB, %s", what,
                           (unsigned long long)(bytes >> 20),
                           (unsigned long long)(held >> 20),
                           (unsigned long long)(h->config.budget >> 20),
                           h->budget_why);
     }
     return 0;
+}
+
+static int check_budget(const struct snap_hold *h, const struct slot *s,
+                        uint64_t bytes, struct error *e)
+{
+    return check_fit(h, "a snapshot", bytes, room_of(s), e);
+}
+
+int snap_hold_beside(struct snap_hold *h, uint64_t bytes, struct error *e)
+{
+    int rc = check_fit(h, "parity", bytes, h->beside, e);
+
+    h->beside = rc < 0 ? h->beside : bytes;
+    return rc;
 }
 
 static bool is_none(void *arg, const struct slot *s)
@@ -136,6 +151,10 @@ static int make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes,
     }
     if (rc == -ENOMEM && h->copies) {
         snap_hold_drop(h->copies, is_none, NULL);
+        rc = check_budget(h, s, bytes, e);
+    }
+    if (rc == -ENOMEM && h->copies && h->copies->config.on_short) {
+        h->copies->config.on_short(h->copies->config.arg);
         rc = check_budget(h, s, bytes, e);
     }
     return rc;

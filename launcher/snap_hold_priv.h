@@ -54,6 +54,7 @@ struct snap_hold {
     bool is_removed; /* no file may stay */
     struct snap_hold *copies; /* see snap_hold_lend() */
     struct snap_hold *lender;
+    uint64_t beside; /* see snap_hold_beside() */
     uint32_t first_rank, n_ranks; /* that save here */
 };
 

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the lead has heard of parity: who is protected, who makes what again when nodes
+ * are lost, who does instead of one that is lost, too, and where nobody can.
+ */
+#include <config.h>
+
+#include "launcher/snap_sets.h"
+
+#include "tests/lib/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 6 };
+
+/* Of agents 10, 11, 12, 13, of which 13 has no rank of its own in this set. */
+static const struct parity_group four = {
+    {4, 1}, 0, {10, 11, 12, 13}, {0, 1, 2, PARITY_NO_RANK}};
+/* And of the others of the same ones, with more parity. */
+static const struct parity_group more = {
+    {4, 2}, 1, {10, 11, 12, 13}, {PARITY_NO_RANK, 3, 4, 5}};
+
+struct bed {
+    struct snap_sets sets;
+    struct snap_tally tally;
+    uint32_t lost[4];
+    unsigned n_lost;
+};
+
+static bool is_lost(void *arg, uint32_t agent)
+{
+    const struct bed *b = arg;
+
+    for (unsigned i = 0; i < b->n_lost; i++) {
+        if (b->lost[i] == agent) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct snap_now now_of(struct bed *b)
+{
+    return (struct snap_now){.ms = 5000, .is_lost = is_lost, .arg = b};
+}
+
+static void lose(struct bed *b, uint32_t agent)
+{
+    b->lost[b->n_lost++] = agent;
+}
+
+static void open_bed(struct bed *b)
+{
+    static const uint32_t agents[RANKS] = {10, 11, 12, 11, 12, 13};
+
+    memset(b, 0, sizeof(*b));
+    if (snap_tally_init(&b->tally, 1, RANKS, 0) < 0) {
+        bail_out("no memory");
+    }
+    for (uint32_t i = 0; i < RANKS; i++) {
+        snap_tally_take(&b->tally, i, agents[i], SNAP_STAGE_HELD, 0);
+    }
+}
+
+static void take_all(struct bed *b)
+{
+    for (uint32_t agent = 10; agent < 14; agent++) {
+        snap_sets_take(&b->sets, RANKS, agent, &four);
+        snap_sets_take(&b->sets, RANKS, agent, &more);
+    }
+}
+
+static void close_bed(struct bed *b)
+{
+    snap_sets_release(&b->sets);
+    snap_tally_release(&b->tally);
+}
+
+/* "rank>agent ", with "!" where one is hopeless. */
+static const char *rescue(struct bed *b, char to[256])
+{
+    struct snap_now now = now_of(b);
+    const struct snap_set *hopeless;
+    bool is_hopeless = false;
+    uint32_t at = 0, agent;
+    size_t n = 0;
+    bool is;
+
+    to[0] = '\0';
+    do {
+        is = snap_sets_rescue(&b->sets, &b->tally, &now, &at, &agent, &hopeless);
+        is_hopeless = is_hopeless || hopeless;
+        if (is) {
+            n += (size_t)snprintf(to + n, 256 - n, "%u>%u ", at++, agent);
+        }
+    } while (is);
+    snprintf(to + n, 256 - n, "%s", is_hopeless ? "!" : "");
+    return to;
+}
+
+static void test_heard(void)
+{
+    struct bed b;
+    struct parity_group g;
+
+    open_bed(&b);
+    ok(!snap_sets_has(&b.sets, 0), "nothing was heard");
+    ok(snap_sets_take(&b.sets, RANKS, 10, &four), "one of four");
+    ok(snap_sets_take(&b.sets, RANKS, 11, &four), "another one");
+    ok(snap_sets_take(&b.sets, RANKS, 13, &four), "and who has no rank");
+    ok(snap_sets_has(&b.sets, 2), "a rank of which all others keep parity");
+    ok(!snap_sets_has(&b.sets, 0), "not all of this one");
+    ok(snap_sets_take(&b.sets, RANKS, 12, &four) && snap_sets_has(&b.sets, 0), "now");
+    ok(!snap_sets_has(&b.sets, 3) && !snap_sets_has(&b.sets, RANKS), "of no other");
+    ok(!snap_sets_take(&b.sets, RANKS, 14, &four), "who is none of them");
+    g = four;
+    g.shape.m = 2;
+    ok(!snap_sets_take(&b.sets, RANKS, 10, &g), "who says something else");
+    g = four;
+    g.ranks[1] = RANKS;
+    ok(!snap_sets_take(&b.sets, RANKS, 10, &g), "a rank that is none");
+    g.ranks[1] = 2;
+    ok(!snap_sets_take(&b.sets, RANKS, 10, &g), "a rank twice");
+    g = four;
+    g.agents[1] = 10;
+    ok(!snap_sets_take(&b.sets, RANKS, 10, &g), "an agent twice");
+    g = four;
+    g.ranks[0] = g.ranks[1] = g.ranks[2] = PARITY_NO_RANK;
+    ok(!snap_sets_take(&b.sets, RANKS, 10, &g), "of nothing");
+    g.shape.n = 1;
+    ok(!snap_sets_take(&b.sets, RANKS, 10, &g), "a group of one");
+    g = more;
+    g.ranks[1] = 2;
+    ok(!snap_sets_take(&b.sets, RANKS, 11, &g), "a rank of another set");
+    close_bed(&b);
+}
+
+static void test_rescue(void)
+{
+    struct bed b;
+    char text[256];
+
+    open_bed(&b);
+    is_str(rescue(&b, text), "", "nobody has parity");
+    take_all(&b);
+    is_str(rescue(&b, text), "", "nobody is lost");
+    lose(&b, 11);
+    is_str(rescue(&b, text), "1>12 3>13 ", "one is: others of its group share it");
+    is_int((int)b.tally.news_ms, 5000, "that is news");
+    is_str(rescue(&b, text), "1>12 3>13 ", "and said again");
+    snap_tally_take(&b.tally, 3, 13, SNAP_STAGE_WRITTEN, 6000);
+    is_str(rescue(&b, text), "1>12 ", "until it is there");
+    snap_tally_copied(&b.tally, 1, 11, 12, 6000);
+    is_str(rescue(&b, text), "", "or a copy is, which is written as any other");
+    close_bed(&b);
+
+    open_bed(&b);
+    take_all(&b);
+    snap_tally_copied(&b.tally, 1, 11, 10, 0);
+    lose(&b, 11);
+    is_str(rescue(&b, text), "3>13 ", "who has a copy needs no parity");
+    lose(&b, 10);
+    is_str(rescue(&b, text), "3>13 !", "but with that one, and two of four are lost");
+    close_bed(&b);
+}
+
+static void test_more_lost(void)
+{
+    struct bed b;
+    char text[256];
+
+    open_bed(&b);
+    take_all(&b);
+    lose(&b, 11);
+    rescue(&b, text);
+    lose(&b, 13);
+    is_str(rescue(&b, text), "1>12 3>10 5>12 ", "one of two is asked instead of who was "
+           "lost, and who began goes on");
+    lose(&b, 12);
+    is_str(rescue(&b, text), "3>10 !", "three of four are too many, but who has begun "
+           "may have it by now");
+    close_bed(&b);
+
+    open_bed(&b);
+    for (uint32_t agent = 10; agent < 13; agent++) {
+        snap_sets_take(&b.sets, RANKS, agent, &four);
+    }
+    lose(&b, 12);
+    lose(&b, 13);
+    is_str(rescue(&b, text), "!", "one with no rank counts: its parity is gone");
+    close_bed(&b);
+}
+
+int main(void)
+{
+    test_heard();
+    test_rescue();
+    test_more_lost();
+    return tap_done();
+}
