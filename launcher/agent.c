@@ -16,6 +16,7 @@
 #include "launcher/agent_snap.h"
 #include "launcher/jsonw.h"
 #include "launcher/snap_copy.h"
+#include "launcher/snap_parity.h"
 #include "rendezvous/restart.h"
 
 #include <errno.h>
@@ -130,7 +131,8 @@ static void on_drained(void *ctx)
 static void on_stranger(void *ctx, struct link *l,
                         const struct channel_frame *first)
 {
-    if (first->type == SNAP_COPY_OFFER || first->type == SNAP_COPY_WANT) {
+    if (first->type == SNAP_COPY_OFFER || first->type == SNAP_COPY_WANT ||
+        first->type == SNAP_PARITY_OFFER || first->type == SNAP_PARITY_WANT) {
         agent_partner_stranger(ctx, l, first);
     } else {
         agent_store_stranger(ctx, l, first);

@@ -64,6 +64,32 @@ static void told_to_go(struct agent *a, const json_t *ask)
     }
 }
 
+enum { MAX_LOST = 256 }; /* that anybody asks about at once */
+
+/* Of nodes that are lost, what parity makes up for. */
+static void asked_to_rebuild(struct agent *a, const json_t *ask)
+{
+    const char *uuid = json_string_value(json_object_get(ask, "uuid"));
+    uint32_t lost[MAX_LOST];
+    size_t i, n = 0;
+    json_t *one;
+
+    json_array_foreach(json_object_get(ask, "lost"), i, one) {
+        if (n < MAX_LOST) {
+            lost[n++] = (uint32_t)json_integer_value(one);
+        }
+    }
+    json_array_foreach(json_object_get(ask, "ranks"), i, one) {
+        json_int_t rank = json_integer_value(json_array_get(one, 0));
+        json_int_t agent = json_integer_value(json_array_get(one, 1));
+
+        if (uuid && strlen(uuid) == COMMIT_UUID_BYTES - 1 && rank >= 0 &&
+            rank < UINT32_MAX && agent == (json_int_t)a->rank) {
+            agent_snap_rebuild(a, uuid, (uint32_t)rank, lost, n);
+        }
+    }
+}
+
 void agent_asked(struct agent *a, const void *json, size_t len)
 {
     json_t *ask = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
@@ -92,6 +118,8 @@ void agent_asked(struct agent *a, const void *json, size_t len)
         asked_to_write(a, ask);
     } else if (strcmp(what, "snap_go") == 0) {
         told_to_go(a, ask);
+    } else if (strcmp(what, "snap_rebuild") == 0) {
+        asked_to_rebuild(a, ask);
     } else if (strcmp(what, "snap_where") == 0) {
         agent_fetch_told(a, ask);
     } else if (strcmp(what, "snap") == 0 && why) {

@@ -184,6 +184,8 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
         take_stranded(a->lead, fact);
     } else if (strcmp(kind, "snap") == 0) {
         lead_snap_fact(a->lead->snaps, rank, fact);
+    } else if (strcmp(kind, "snap_parity") == 0) {
+        lead_snap_parity(a->lead->snaps, rank, fact);
     } else if (strcmp(kind, "snap_want") == 0) {
         lead_snap_want(a->lead->snaps, fact);
     } else if (strcmp(kind, "look") == 0) {

@@ -29,14 +29,10 @@ static uint32_t domain_of(const struct agent *a, uint32_t place)
     return (uint32_t)digest_short_of(host, strlen(host));
 }
 
-/* Those that have workers in this order, with partners. How many, or -ENOMEM. */
-static int find_partners(const struct agent *a, const struct order *run,
-                         struct partners_node **ret_nodes, uint32_t **ret)
+int agent_partner_nodes(const struct agent *a, const struct order *run,
+                        struct partners_node **ret)
 {
-    _free_ struct partners_node *nodes = calloc((size_t)run->n_nodes + 1,
-                                                sizeof(*nodes));
-    _free_ uint32_t *partner = calloc((size_t)run->n_nodes + 1,
-                                      sizeof(*partner));
+    struct partners_node *nodes = calloc((size_t)run->n_nodes + 1, sizeof(*nodes));
     uint32_t n = 0;
 
     for (uint32_t i = 0; nodes && i < run->n_nodes && i < a->roster.n; i++) {
@@ -44,12 +40,25 @@ static int find_partners(const struct agent *a, const struct order *run,
             nodes[n++] = (struct partners_node){i, domain_of(a, i)};
         }
     }
-    if (!nodes || !partner || partners_find(nodes, n, partner) < 0) {
+    *ret = nodes;
+    return nodes ? (int)n : -ENOMEM;
+}
+
+/* The same, with partners. */
+static int find_partners(const struct agent *a, const struct order *run,
+                         struct partners_node **ret_nodes, uint32_t **ret)
+{
+    _free_ struct partners_node *nodes = NULL;
+    _free_ uint32_t *partner = calloc((size_t)run->n_nodes + 1,
+                                      sizeof(*partner));
+    int n = agent_partner_nodes(a, run, &nodes);
+
+    if (n < 0 || !partner || partners_find(nodes, (uint32_t)n, partner) < 0) {
         return -ENOMEM;
     }
     *ret_nodes = take_ptr(&nodes);
     *ret = take_ptr(&partner);
-    return (int)n;
+    return n;
 }
 
 static void keep_ranks(struct agent_snap *p, const struct order *run,
@@ -117,15 +126,23 @@ static bool is_kept_here(void *arg, uint32_t rank)
 
 /* --- copies of ours --- */
 
-/* Once a run: a partner that is short of memory is short of it at each save. */
-static void tell_none(struct agent_snap *p, uint32_t to, const struct error *e)
+/* A partner that is short of memory is short of it at each save. */
+void agent_partner_tell_none(struct agent_snap *p, const struct error *e)
 {
     if (!p->has_told && e->code != ECANCELED) {
         p->has_told = true;
-        agent_note(p->agent, "node %u has no copy of what node %u saves: %s; what "
-                   "is not on the disk is lost with the node", to,
-                   p->agent->rank, e->text);
+        agent_note(p->agent, "%s; what is not on the disk is lost with the node",
+                   e->text);
     }
+}
+
+static void tell_none(struct agent_snap *p, uint32_t to, const struct error *e)
+{
+    struct error why = {0};
+
+    error_text(&why, e->code, "node %u has no copy of what node %u saves: %s", to,
+               p->agent->rank, e->text);
+    agent_partner_tell_none(p, &why);
 }
 
 static void on_sent(void *arg, uint32_t rank, const char *uuid, uint32_t to,
@@ -160,6 +177,10 @@ void agent_partner_send(struct crew *c, struct saved *s)
     _strlist_ struct strlist addrs = {0};
     struct error e = {0};
 
+    if (p->parity) {
+        agent_parity_send(c, s);
+        return;
+    }
     if (!p->copy || !pair_now(p) || p->paired != c->generation ||
         p->partner >= c->agent->roster.n) {
         return;
@@ -183,15 +204,15 @@ void agent_partner_send(struct crew *c, struct saved *s)
 
 /* --- copies of others --- */
 
-static void on_got(void *arg, const struct snap_head *head, uint32_t from)
+struct saved *agent_partner_add(struct agent_snap *p, const struct snap_head *head,
+                                uint32_t from)
 {
-    struct agent_snap *p = arg;
     struct saved *s = agent_snap_saved(p, head->rank, head->uuid);
 
     if (!s) {
         s = calloc(1, sizeof(*s));
         if (!s) {
-            return; /* nobody hears of it: as if there were none */
+            return NULL;
         }
         s->head = *head;
         s->is_copy = true;
@@ -201,7 +222,17 @@ static void on_got(void *arg, const struct snap_head *head, uint32_t from)
         p->saved = s;
     }
     agent_snap_keep_telling(p);
-    agent_snap_tell_lead(p->agent, s); /* which may settle it, at once */
+    return s;
+}
+
+static void on_got(void *arg, const struct snap_head *head, uint32_t from)
+{
+    struct agent_snap *p = arg;
+    struct saved *s = agent_partner_add(p, head, from);
+
+    if (s) { /* else nobody hears of it: as if there were none */
+        agent_snap_tell_lead(p->agent, s); /* which may settle it, at once */
+    }
 }
 
 static void on_begun(void *arg, uint64_t question, const struct snap *s,
@@ -209,7 +240,11 @@ static void on_begun(void *arg, uint64_t question, const struct snap *s,
 {
     struct agent_snap *p = arg;
 
-    snap_copy_begun(p->copy, question, s, e);
+    if (p->parity && question & SNAP_PARITY_QUESTION) {
+        snap_parity_begun(p->parity, question, s, e);
+    } else {
+        snap_copy_begun(p->copy, question, s, e);
+    }
 }
 
 void agent_partner_settled(struct agent_snap *p, const char *uuid, uint64_t step,
@@ -219,6 +254,9 @@ void agent_partner_settled(struct agent_snap *p, const char *uuid, uint64_t step
         return;
     }
     snap_hold_settle(p->copies, uuid, is_kept);
+    if (p->parity) {
+        snap_parity_settle(p->parity, uuid, is_kept);
+    }
     if (is_kept && step > 0 && pair_now(p)) {
         snap_hold_keep(p->copies, step, is_kept_here, p);
     }
@@ -234,7 +272,13 @@ void agent_partner_stranger(struct agent *a, struct link *l,
         link_close(l);
         return;
     }
-    snap_copy_take(a->snap->copy, l, first);
+    if (first->type == SNAP_COPY_OFFER || first->type == SNAP_COPY_WANT) {
+        snap_copy_take(a->snap->copy, l, first);
+    } else if (a->snap->parity) {
+        snap_parity_take(a->snap->parity, l, first);
+    } else {
+        link_close(l);
+    }
 }
 
 /* --- life --- */
@@ -258,9 +302,11 @@ int agent_partner_create(struct agent_snap *p,
     other.name = "copy";
     other.is_elsewhere = true;
     other.on_begun = on_begun;
+    other.on_short = agent_parity_short;
     rc = snap_hold_create(&other, &p->copies, e);
     rc = rc < 0 ? rc : snap_copy_create(&copy, &p->copy, e);
     rc = rc < 0 ? rc : agent_fetch_create(p, e);
+    rc = rc < 0 ? rc : agent_parity_create(p, e);
     if (rc < 0) {
         agent_partner_destroy(p);
         return rc;
@@ -275,6 +321,7 @@ int agent_partner_create(struct agent_snap *p,
 void agent_partner_destroy(struct agent_snap *p)
 {
     agent_fetch_destroy(p);
+    snap_parity_destroy(p->parity);
     snap_copy_destroy(p->copy);
     if (p->copies) {
         snap_hold_lend(p->hold, NULL);
@@ -282,6 +329,7 @@ void agent_partner_destroy(struct agent_snap *p)
         snap_hold_destroy(p->copies);
     }
     free(p->kept);
+    p->parity = NULL;
     p->copy = NULL;
     p->copies = NULL;
     p->kept = NULL;

@@ -93,6 +93,9 @@ static void on_timer(uv_timer_t *t)
     struct crew *c;
 
     tell_again(p);
+    if (p->parity) {
+        snap_parity_tell(p->parity);
+    }
     c = p->waits; /* unless that has been settled, too */
     if (!c) {
         return;

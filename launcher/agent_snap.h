@@ -46,6 +46,10 @@ void agent_snap_go(struct agent *a, const char *uuid, unsigned levels);
 
 /* That rank's node is lost, and the copy of it is here: to the disk. */
 void agent_snap_write(struct agent *a, const char *uuid, uint32_t rank);
+/* That rank's node is lost: its snapshot is made again here, from parity and what
+ * others have but for those agents, and goes to the disk. */
+void agent_snap_rebuild(struct agent *a, const char *uuid, uint32_t rank,
+                        const uint32_t *lost, size_t n_lost);
 /* Who has a save, see lead_snap_want(). */
 void agent_fetch_told(struct agent *a, const json_t *ask);
 /* An agent has something to copy, or wants something: takes the link over. */
@@ -112,6 +116,8 @@ bool lead_snap_ask(struct lead_snap *l);
 bool lead_snap_forget(struct lead_snap *l);
 /* A fact "snap" of that agent. */
 void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact);
+/* A fact "snap_parity" of that agent: it keeps whole parity of a set of ranks. */
+void lead_snap_parity(struct lead_snap *l, uint32_t agent, const json_t *fact);
 /* The checkpoint at that path, whose uuid is "" where it is not known, is in the store,
  * or (`error`) will not be: workers that wait for it are told. */
 void lead_snap_stored(struct lead_snap *l, const char *path, const char *uuid, int error,

@@ -82,6 +82,7 @@ static void show(struct lead_snap *l)
 static void free_save(struct lead_save *s)
 {
     snap_tally_release(&s->tally);
+    snap_sets_release(&s->sets);
     free(s);
 }
 
@@ -320,6 +321,9 @@ static void rescue_all(struct lead_snap *l)
         if (!s->is_settled && !s->is_working && !lead_save_is_parked(s)) {
             rescue(l, s);
         }
+        if (!s->is_settled && !s->is_working && s->sets.list) {
+            lead_save_rebuild(s);
+        }
     }
 }
 
@@ -468,6 +472,21 @@ static bool makes_sense(const json_t *fact)
            number(fact, "step") >= 0 && is_agent(json_object_get(fact, "from"));
 }
 
+void lead_save_copied(struct lead_save *s)
+{
+    if (s->n_copied == s->tally.n_ranks) {
+        return;
+    }
+    while (s->n_copied < s->tally.n_ranks &&
+           (s->tally.copies[s->n_copied] || snap_sets_has(&s->sets, s->n_copied))) {
+        s->n_copied++;
+    }
+    if (s->n_copied == s->tally.n_ranks) {
+        tell_took(s, INTERVAL_PARTNER);
+        lead_levels_replace(s->lead);
+    }
+}
+
 /* False: it speaks of no copy that is whole. */
 static bool take_copy(struct lead_save *s, uint32_t agent, const json_t *fact)
 {
@@ -479,15 +498,7 @@ static bool take_copy(struct lead_save *s, uint32_t agent, const json_t *fact)
     snap_tally_copied(&s->tally, (uint32_t)number(fact, "rank"),
                       (uint32_t)json_integer_value(from), agent,
                       uv_now(&s->lead->agent->loop));
-    if (s->n_copied < s->tally.n_ranks) {
-        while (s->n_copied < s->tally.n_ranks && s->tally.copies[s->n_copied]) {
-            s->n_copied++;
-        }
-        if (s->n_copied == s->tally.n_ranks) {
-            tell_took(s, INTERVAL_PARTNER);
-            lead_levels_replace(s->lead);
-        }
-    }
+    lead_save_copied(s);
     return true;
 }
 
@@ -534,6 +545,17 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
         forget_old(l);
         show(l);
     }
+}
+
+struct lead_save *lead_save_of(struct lead_snap *l, const json_t *fact)
+{
+    struct lead_save *s;
+
+    if (!l || !makes_sense(fact)) {
+        return NULL;
+    }
+    s = lead_save_find(l, text(fact, "uuid"));
+    return s ? s : add(l, fact);
 }
 
 static void on_timer(uv_timer_t *t)

@@ -8,6 +8,7 @@
 #include "launcher/agent_snap.h"
 #include "launcher/snap_commit.h"
 #include "launcher/snap_levels.h"
+#include "launcher/snap_sets.h"
 #include "rendezvous/avoid.h"
 
 #include <uv.h>
@@ -24,6 +25,8 @@ struct lead_save {
     char avoided[AVOID_LINES_BYTES];
     bool is_due; /* one that is kept is to be read again */
     struct snap_tally tally;
+    struct snap_sets sets;
+    bool is_hopeless; /* that was told, of a group of which too many are lost */
     uint64_t told_ms, began_ms;
     uint32_t n_copied; /* ranks of which there is a copy, up to the first without */
     bool is_working, is_settled;
@@ -87,6 +90,12 @@ struct lead_snap {
 struct lead_save *lead_save_find(struct lead_snap *l, const char *uuid);
 struct snap_now lead_save_now(const struct lead_save *s);
 
+/* The save that a fact is of, which is remembered from now on; NULL: it makes no
+ * sense. */
+struct lead_save *lead_save_of(struct lead_snap *l, const json_t *fact);
+/* There is a copy, or parity, of more ranks. */
+void lead_save_copied(struct lead_save *s);
+
 /* One of n_works has ended; `l` may be gone. */
 void lead_snap_worked(struct lead_snap *l);
 /* It is dying, and nobody works for it: it goes. */
@@ -123,6 +132,11 @@ void lead_levels_failed(struct lead_save *s);
 void lead_check_know(const struct lead_snap *l, struct lead_save *s);
 /* That one is a checkpoint, and none that is kept was read again. */
 void lead_check_want(struct lead_snap *l, const struct lead_save *s);
+
+/* --- agent_snap_lead_parity.c --- */
+
+/* Who can make what lost nodes had is to; said again until it is there. */
+void lead_save_rebuild(struct lead_save *s);
 
 /* --- agent_snap_lead_held.c --- */
 

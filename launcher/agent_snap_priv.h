@@ -4,9 +4,11 @@
 #define MUSTER_LAUNCHER_AGENT_SNAP_PRIV_H
 
 #include "launcher/agent_snap.h"
+#include "launcher/partners.h"
 #include "launcher/snap_budget.h"
 #include "launcher/snap_copy.h"
 #include "launcher/snap_hold.h"
+#include "launcher/snap_parity.h"
 
 /* What one rank has saved: here, or on a node that has its partner here. */
 struct saved {
@@ -81,6 +83,11 @@ struct agent_snap {
     uint32_t n_kept;
     bool has_told; /* that there is no copy */
 
+    /* Of agent_parity.c: instead of copies; NULL where the job wants none. */
+    struct snap_parity *parity;
+    uint32_t grouped;          /* the generation for which ... */
+    struct parity_group group; /* ... that is our group; but for ranks. n 0: none */
+
     /* Of agent_fetch.c. */
     struct fetch *fetches; /* that workers wait for */
     uv_timer_t *fetch_timer;
@@ -150,5 +157,23 @@ void agent_partner_destroy(struct agent_snap *p);
 void agent_partner_send(struct crew *c, struct saved *s);
 void agent_partner_settled(struct agent_snap *p, const char *uuid, uint64_t step,
                            bool is_kept);
+/* Nodes that have workers in this order, with their failure domains. How many, or
+ * -ENOMEM. */
+int agent_partner_nodes(const struct agent *a, const struct order *run,
+                        struct partners_node **ret);
+/* That there is no copy, or parity, of what is saved here: once a run. */
+void agent_partner_tell_none(struct agent_snap *p, const struct error *e);
+/* A copy is here of what that agent had. NULL: no memory to note it. */
+struct saved *agent_partner_add(struct agent_snap *p, const struct snap_head *head,
+                                uint32_t from);
+
+/* --- agent_parity.c --- */
+
+/* The part of a new agent_snap that has copies. */
+int agent_parity_create(struct agent_snap *p, struct error *e);
+/* As agent_partner_send(). */
+void agent_parity_send(struct crew *c, const struct saved *s);
+/* See struct snap_hold_config, of copies. */
+void agent_parity_short(void *arg);
 
 #endif

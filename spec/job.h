@@ -86,6 +86,12 @@ enum job_level {
     JOB_LEVEL_DISK = 1 << 2,
 };
 
+enum job_partner {
+    JOB_PARTNER_COPY,
+    JOB_PARTNER_XOR,
+    JOB_PARTNER_RS,
+};
+
 enum job_goal {
     JOB_MINIMIZE,
     JOB_MAXIMIZE,
@@ -103,6 +109,8 @@ struct job_checkpoint {
     enum job_goal keep_goal;
     unsigned levels;  /* of enum job_level */
     uint64_t partner_every_ms, disk_every_ms; /* JOB_AUTO; 0: each save */
+    enum job_partner partner;
+    uint32_t partner_group, partner_parities; /* unless it is copies */
     char *store;      /* s3://BUCKET/PREFIX, or NULL */
     uint64_t store_every_ms; /* JOB_AUTO */
     uint32_t store_keep; /* 0: all */

@@ -30,6 +30,13 @@ static const char *const policy_words[] = {
 
 static const char *const level_words[] = {"memory", "partner", "disk", NULL};
 
+static const char *const partner_words[] = {
+    [JOB_PARTNER_COPY] = "copy",
+    [JOB_PARTNER_XOR] = "xor",
+    [JOB_PARTNER_RS] = "rs",
+    NULL,
+};
+
 static const char *const method_words[] = {
     [JOB_SEARCH_NONE] = "none",
     [JOB_SEARCH_GRID] = "grid",
@@ -240,6 +247,16 @@ static const struct field checkpoint_fields[] = {
      .max = 365 * DAYS, .def = "auto", .help = "how often a save goes to the disk; others "
      "stay in memory until a later one is there, or somebody wants them on the disk; 0s "
      "and auto as with partnerEvery"},
+    {"partner", FIELD_ENUM, AT(checkpoint.partner), .words = partner_words,
+     .def = "copy", .help = "what partners have: copy: whole copies; xor: parity over a "
+     "group of nodes, by which the loss of one is made up for; rs: Reed-Solomon, "
+     "of as many as partnerParities"},
+    {"partnerGroup", FIELD_COUNT, AT(checkpoint.partner_group), .min = 2, .max = 32,
+     .def = "8", .help = "nodes of a group with parity, about; all on different hosts"},
+    {"partnerParities", FIELD_COUNT, AT(checkpoint.partner_parities), .min = 1,
+     .max = 8, .def = "2", .help = "nodes of a group that may be lost at once, with rs; "
+     "each keeps so many pieces of what is saved, of which a rank has partnerGroup less "
+     "partnerParities"},
     {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
      .help = "s3://BUCKET/PREFIX, into which the newest checkpoint is taken, and from "
      "where a newer one than the directory has is fetched at the start"},

@@ -250,6 +250,35 @@ static bool is_span(uint64_t ms)
     return ms != 0 && ms != JOB_AUTO;
 }
 
+/* As in job_fields.c: who has said no more than what is so anyway need not hear of it. */
+enum { PARTNER_GROUP = 8, PARTNER_PARITIES = 2 };
+
+static void check_partner(const struct context *c, const struct node *tree,
+                          const struct job_checkpoint *k)
+{
+    bool is_copy = k->partner == JOB_PARTNER_COPY, is_rs = k->partner == JOB_PARTNER_RS;
+    bool has_group = k->partner_group != PARTNER_GROUP;
+    bool has_parities = k->partner_parities != PARTNER_PARITIES;
+
+    if (!is_copy && !(k->levels & JOB_LEVEL_PARTNER)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.partner has no effect without partner in "
+                    "checkpoint.levels");
+    }
+    if (is_rs && k->partner_parities >= k->partner_group) {
+        report_error(c->report, place_of(tree, "checkpoint"),
+                     "checkpoint.partnerParities is %u in groups of %u nodes; expected "
+                     "less than checkpoint.partnerGroup", k->partner_parities,
+                     k->partner_group);
+    }
+    if ((has_group && is_copy) || (has_parities && !is_rs)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.%s has no effect with checkpoint.partner: %s",
+                    has_parities ? "partnerParities" : "partnerGroup",
+                    is_copy ? "copy" : "xor");
+    }
+}
+
 static void check_checkpoint(const struct context *c, const struct node *tree,
                              const struct job *job)
 {
@@ -282,6 +311,7 @@ static void check_checkpoint(const struct context *c, const struct node *tree,
                     "checkpoint.partnerEvery has no effect without partner in "
                     "checkpoint.levels");
     }
+    check_partner(c, tree, k);
     if (!k->keep_best && k->keep_goal == JOB_MAXIMIZE) {
         report_warn(c->report, place_of(tree, "checkpoint"),
                     "checkpoint.keepGoal has no effect without checkpoint.keepBest");

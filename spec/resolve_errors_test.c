@@ -71,6 +71,11 @@ static void test_bad_keys(void)
          "checkpoint.levels is \"tape\"; expected a list of memory, partner or "
          "disk"},
         {"checkpoint: {keep: 0}", "from 1 to"},
+        {"checkpoint: {partner: raid}",
+         "checkpoint.partner is raid; expected copy, xor or rs"},
+        {"checkpoint: {partner: xor, partnerGroup: 1}", "from 2 to 32"},
+        {"checkpoint: {partner: rs, partnerGroup: 3, partnerParities: 3}",
+         "checkpoint.partnerParities is 3 in groups of 3 nodes; expected less"},
         {"checkpoint: {store: /mnt/store}",
          "checkpoint.store is \"/mnt/store\"; expected s3://BUCKET/PREFIX"},
         {"checkpoint: {watch: o, copy: {to: o}}",
@@ -289,6 +294,14 @@ static void test_warnings(void)
          "warning: t:4:13: checkpoint.storeKeep has no effect without"},
         {"checkpoint: {storeEvery: 30m}",
          "warning: t:4:13: checkpoint.storeEvery has no effect without"},
+        {"checkpoint: {partner: xor, levels: [memory, disk]}",
+         "warning: t:4:13: checkpoint.partner has no effect without partner"},
+        {"checkpoint: {partnerGroup: 4}",
+         "warning: t:4:13: checkpoint.partnerGroup has no effect with "
+         "checkpoint.partner: copy"},
+        {"checkpoint: {partner: xor, partnerParities: 3}",
+         "warning: t:4:13: checkpoint.partnerParities has no effect with "
+         "checkpoint.partner: xor"},
         {"checkpoint: {keepGoal: maximize}",
          "warning: t:4:13: checkpoint.keepGoal has no effect without"},
         {"checkpoint: {prune: {keep: 2}}",
