@@ -158,7 +158,7 @@ static bool next_holder(const struct agent_snap *p, struct fetch *f, uint32_t *r
         json_int_t agent = json_integer_value(json_array_get(run, i));
 
         if (agent >= 0 && agent < p->agent->roster.n &&
-            agent != p->agent->rank && !was_tried(f, (uint32_t)agent)) {
+            !was_tried(f, (uint32_t)agent)) {
             f->tried[f->n_tried++] = *ret = (uint32_t)agent;
             return true;
         }
@@ -183,6 +183,9 @@ static int ask(struct agent_snap *p, const struct fetch *f, uint32_t from)
     const struct roster_entry *r = &p->agent->roster.entries[from];
     _strlist_ struct strlist addrs = {0};
 
+    if (from == p->agent->rank) { /* it has parity of it, at most */
+        return agent_parity_make(p, f->rank, f->uuid) ? 0 : -ENOENT;
+    }
     for (size_t i = 0; i < r->n_addrs; i++) {
         strlist_add(&addrs, r->addrs[i]);
     }

@@ -164,28 +164,68 @@ static void on_whole(void *arg, const struct snap_head *head,
     agent_fact_send(p->agent, &w);
 }
 
-static void on_built(void *arg, const struct snap_head *head, uint32_t from,
-                     const struct error *e)
+/* As of a copy that has come: the lead has it written, if the save is not on the disk.
+ * Where it has ordered it, it hears of a failure, too: nobody will write that rank. */
+static void tell_built(struct agent_snap *p, const struct snap_head *head,
+                       uint32_t from, bool is_ordered, const struct error *e)
 {
-    struct agent_snap *p = arg;
-    struct saved *s = agent_partner_add(p, head, from);
+    struct saved *s = e->code == 0 || is_ordered ? agent_partner_add(p, head, from)
+                                                 : NULL;
 
     if (!s || !s->is_copy) {
-        return; /* it is asked for again */
+        return; /* it is ordered again */
     }
-    if (e->code == 0) {
-        agent_note(p->agent, "node %u has made what rank %u had saved on node %u again, "
-                   "from parity", p->agent->rank, head->rank, from);
-        agent_snap_tell_lead(p->agent, s); /* which may settle it, at once */
-        agent_snap_write(p->agent, head->uuid, head->rank);
-    } else {
-        agent_note(p->agent, "what rank %u had saved on node %u cannot be made again: "
-                   "%s", head->rank, from, e->text);
+    if (e->code) {
         s->stage = SNAP_STAGE_FAILED;
         s->error = e->code;
         str_copy(s->why, sizeof(s->why), e->text);
-        agent_snap_tell_lead(p->agent, s);
     }
+    agent_snap_tell_lead(p->agent, s); /* which may settle it, at once */
+}
+
+static void on_built(void *arg, const struct snap_head *head, uint32_t from,
+                     bool is_ordered, const struct error *e)
+{
+    struct agent_snap *p = arg;
+
+    if (e->code == 0) {
+        agent_note(p->agent, "node %u has made what rank %u had saved on node %u again, "
+                   "from parity", p->agent->rank, head->rank, from);
+    } else {
+        agent_note(p->agent, "what rank %u had saved on node %u cannot be made again: "
+                   "%s", head->rank, from, e->text);
+    }
+    snap_copy_made(p->copy, head->rank, head->uuid);
+    p->fetched_from = p->agent->rank;
+    agent_fetch_fetched(p, head->rank, head->uuid, e); /* if a rank here waits for it */
+    tell_built(p, head, from, is_ordered, e);
+}
+
+/* Members of a group that have no workers: who was lost is among them. */
+static size_t find_idle(const struct agent_snap *p, const struct parity_group *g,
+                        uint32_t ret[PARITY_MAX_MEMBERS])
+{
+    const struct order *order = member_order(p->agent->member);
+    size_t n = 0;
+
+    for (unsigned i = 0; order->step == ORDER_RUN && i < g->shape.n; i++) {
+        if (g->agents[i] >= order->n_nodes || order->n_procs[g->agents[i]] == 0) {
+            ret[n++] = g->agents[i];
+        }
+    }
+    return n <= g->shape.m ? n : 0; /* too many: who is lost does not answer */
+}
+
+bool agent_parity_make(void *arg, uint32_t rank, const char *uuid)
+{
+    struct agent_snap *p = arg;
+    const struct parity_group *g = p->parity ? snap_parity_find(p->parity, rank, uuid)
+                                             : NULL;
+    uint32_t idle[PARITY_MAX_MEMBERS];
+    struct snap_parity_order order = {.rank = rank, .uuid = uuid, .lost = idle};
+
+    order.n_lost = g ? find_idle(p, g, idle) : 0;
+    return g && snap_parity_build(p->parity, &order, NULL) == 0;
 }
 
 void agent_snap_rebuild(struct agent *a, const char *uuid, uint32_t rank,
@@ -193,15 +233,15 @@ void agent_snap_rebuild(struct agent *a, const char *uuid, uint32_t rank,
 {
     struct agent_snap *p = a->snap;
     struct snap_head head = {.rank = rank, .n_ranks = rank + 1, .root = "/"};
+    const struct snap_parity_order order = {rank, uuid, lost, n_lost, true};
     struct error e = {0};
 
-    if (!p || !p->parity || agent_snap_saved(p, rank, uuid) ||
-        snap_parity_is_building(p->parity, rank, uuid)) {
-        return; /* it is told of, or will be */
+    if (!p || !p->parity || agent_snap_saved(p, rank, uuid)) {
+        return; /* it is told of */
     }
-    if (snap_parity_build(p->parity, rank, uuid, lost, n_lost, &e) < 0) {
+    if (snap_parity_build(p->parity, &order, &e) < 0) {
         str_copy(head.uuid, sizeof(head.uuid), uuid);
-        on_built(p, &head, n_lost > 0 ? lost[0] : 0, &e);
+        tell_built(p, &head, n_lost > 0 ? lost[0] : 0, true, &e);
     }
 }
 

@@ -116,7 +116,7 @@ static bool is_kept_here(void *arg, uint32_t rank)
 {
     const struct agent_snap *p = arg;
 
-    for (uint32_t i = 0; i < p->n_kept; i++) {
+    for (uint32_t i = 0; !p->parity && i < p->n_kept; i++) {
         if (rank >= p->kept[i].first && rank - p->kept[i].first < p->kept[i].n) {
             return true;
         }
@@ -291,7 +291,7 @@ int agent_partner_create(struct agent_snap *p,
         .loop = config->loop, .key = p->agent->key, .own = p->hold,
         .agent = p->agent->rank, .stuck_ms = STUCK_MS,
         .on_sent = on_sent, .on_got = on_got,
-        .on_fetched = agent_fetch_fetched, .arg = p,
+        .on_fetched = agent_fetch_fetched, .make = agent_parity_make, .arg = p,
     };
     int rc;
 

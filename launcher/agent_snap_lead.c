@@ -542,6 +542,10 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
         if (!json_object_get(fact, "from")) {
             lead_levels_take(s, fact);
         }
+        if (s->sets.list && !s->is_settled && !s->is_working &&
+            !lead_save_is_parked(s)) {
+            rescue(l, s); /* what was made again goes to the disk at once */
+        }
         forget_old(l);
         show(l);
     }

@@ -17,6 +17,24 @@
 
 /* --- for agents whose ranks load it --- */
 
+/* Of those that nobody has, who can make them again (launcher/snap_copy.h: whoever asks
+ * waits for that). */
+static void put_builders(struct jsonw *w, const struct lead_save *s,
+                         const struct snap_now *now, const struct snap_run *r)
+{
+    uint32_t agent;
+
+    for (uint32_t rank = r->first; rank < r->end; rank++) {
+        if (snap_sets_builder(&s->sets, now, rank, &agent)) {
+            jsonw_array(w, NULL);
+            jsonw_int(w, NULL, rank);
+            jsonw_int(w, NULL, 1);
+            jsonw_int(w, NULL, agent);
+            jsonw_end_array(w);
+        }
+    }
+}
+
 /* Runs of ranks: the first one, how many, and who has them. */
 static void put_holders(struct jsonw *w, const struct lead_save *s)
 {
@@ -32,6 +50,8 @@ static void put_holders(struct jsonw *w, const struct lead_save *s)
                 jsonw_int(w, NULL, r.agents[i]);
             }
             jsonw_end_array(w);
+        } else {
+            put_builders(w, s, &now, &r);
         }
     }
 }

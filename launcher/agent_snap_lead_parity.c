@@ -43,7 +43,8 @@ void lead_snap_parity(struct lead_snap *l, uint32_t agent, const json_t *fact)
     struct lead_save *s = lead_save_of(l, fact);
     struct parity_group g;
 
-    if (s && !s->is_settled && read_group(fact, &g) &&
+    /* It may be on the disk before it has parity. */
+    if (s && read_group(fact, &g) &&
         snap_sets_take(&s->sets, s->tally.n_ranks, agent, &g)) {
         lead_save_copied(s);
     }

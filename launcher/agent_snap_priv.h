@@ -175,5 +175,7 @@ int agent_parity_create(struct agent_snap *p, struct error *e);
 void agent_parity_send(struct crew *c, const struct saved *s);
 /* See struct snap_hold_config, of copies. */
 void agent_parity_short(void *arg);
+/* See struct snap_copy_config. */
+bool agent_parity_make(void *arg, uint32_t rank, const char *uuid);
 
 #endif

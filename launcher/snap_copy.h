@@ -56,6 +56,9 @@ struct snap_copy_config {
      * is not. */
     void (*on_fetched)(void *arg, uint32_t rank, const char *uuid,
                        const struct error *e);
+    /* Somebody asks for one that is not here. True: it is made, and snap_copy_made()
+     * comes. NULL: none is. */
+    bool (*make)(void *arg, uint32_t rank, const char *uuid);
     void *arg;
 };
 
@@ -82,6 +85,10 @@ int snap_copy_fetch(struct snap_copy *c, uint32_t rank, const char *uuid,
                     char *const *addrs, uint16_t port, struct error *e);
 /* Nobody waits for those any more: on_fetched() does not come. */
 void snap_copy_fetch_forget(struct snap_copy *c);
+
+/* That one is there by now, or will not be: who has waited for it gets it, or hears
+ * that. */
+void snap_copy_made(struct snap_copy *c, uint32_t rank, const char *uuid);
 
 /* Takes over a link whose first frame is an OFFER or a WANT. */
 void snap_copy_take(struct snap_copy *c, struct link *l,

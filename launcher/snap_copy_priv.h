@@ -46,6 +46,7 @@ struct snap_copy {
     struct snap_hold *copies;
     struct copy_out *outs; /* the first one is sent */
     struct copy_in *ins;
+    struct copy_out *waits; /* for what is being made */
     uint64_t n_questions;
     uv_timer_t *pace;  /* the next chunk */
     uv_timer_t *watch; /* that they come further */

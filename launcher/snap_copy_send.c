@@ -32,7 +32,9 @@ static void unlink_out(struct copy_out *o)
 
 static void free_out(struct copy_out *o)
 {
-    snap_hold_unpin(o->hold, o->rank, o->uuid);
+    if (o->hold) {
+        snap_hold_unpin(o->hold, o->rank, o->uuid);
+    }
     link_close(o->link);
     strlist_release(&o->addrs);
     free(o);
@@ -44,6 +46,12 @@ void copy_outs_forget(struct snap_copy *c)
         struct copy_out *o = c->outs;
 
         c->outs = o->next;
+        free_out(o);
+    }
+    while (c->waits) {
+        struct copy_out *o = c->waits;
+
+        c->waits = o->next;
         free_out(o);
     }
 }
@@ -315,6 +323,9 @@ static unsigned count_asked(const struct snap_copy *c)
     for (const struct copy_out *o = c->outs; o; o = o->next) {
         n += o->is_asked;
     }
+    for (const struct copy_out *o = c->waits; o; o = o->next) {
+        n++;
+    }
     return n;
 }
 
@@ -324,8 +335,19 @@ static bool pin(struct copy_out *o, struct snap_hold *h)
     return h && snap_hold_pin(h, o->rank, o->uuid);
 }
 
-static int answer(struct copy_out *o, const struct channel_frame *first,
-                  struct error *e)
+/* True: it is here. */
+static bool pin_any(struct copy_out *o, struct error *e)
+{
+    if (!pin(o, o->copy->config.own) && !pin(o, o->copy->copies)) {
+        o->hold = NULL;
+        error_text(e, ENOENT, "there is no snapshot of rank %u, save %s", o->rank,
+                   o->uuid);
+    }
+    return o->hold != NULL;
+}
+
+static int check_asked(struct copy_out *o, const struct channel_frame *first,
+                       struct error *e)
 {
     struct snap_copy *c = o->copy;
 
@@ -335,11 +357,80 @@ static int answer(struct copy_out *o, const struct channel_frame *first,
     if (count_asked(c) >= MAX_ASKED) {
         return error_text(e, EBUSY, "%d others ask for snapshots", MAX_ASKED);
     }
-    if (!pin(o, c->config.own) && !pin(o, c->copies)) {
-        return error_text(e, ENOENT, "there is no snapshot of rank %u, save %s",
-                          o->rank, o->uuid);
-    }
     return 0;
+}
+
+static void refuse(struct copy_out *o, const struct error *e)
+{
+    copy_refuse(o->link, e);
+    link_close(take_ptr(&o->link));
+    free(o);
+}
+
+/* --- of what is being made --- */
+
+static void unlink_wait(struct copy_out *o)
+{
+    struct copy_out **at = &o->copy->waits;
+
+    while (*at != o) {
+        at = &(*at)->next;
+    }
+    *at = o->next;
+}
+
+static void on_wait_frame(struct link *l, const struct channel_frame *f, void *ctx)
+{
+    struct error e = {0};
+
+    (void)l, (void)f;
+    error_text(&e, EPROTO, "it does not wait for an answer");
+    unlink_wait(ctx);
+    refuse(ctx, &e);
+}
+
+static void on_wait_down(struct link *l, bool closed, const struct error *why, void *ctx)
+{
+    struct copy_out *o = ctx;
+
+    (void)l, (void)closed, (void)why;
+    unlink_wait(o);
+    link_close(take_ptr(&o->link));
+    free(o);
+}
+
+static const struct link_ops wait_ops = {.on_frame = on_wait_frame,
+                                         .on_down = on_wait_down};
+
+static void wait_for(struct copy_out *o)
+{
+    link_adopt(o->link, &wait_ops, o);
+    o->next = o->copy->waits;
+    o->copy->waits = o;
+}
+
+static void send_asked(struct copy_out *o)
+{
+    link_adopt(o->link, &out_ops, o);
+    append(o);
+}
+
+void snap_copy_made(struct snap_copy *c, uint32_t rank, const char *uuid)
+{
+    struct error e = {0};
+
+    for (struct copy_out *o = c->waits, *next; o; o = next) {
+        next = o->next;
+        if (o->rank != rank || strcmp(o->uuid, uuid) != 0) {
+            continue;
+        }
+        unlink_wait(o);
+        if (pin_any(o, &e)) {
+            send_asked(o);
+        } else {
+            refuse(o, &e);
+        }
+    }
 }
 
 void copy_out_asked(struct snap_copy *c, struct link *l,
@@ -350,18 +441,20 @@ void copy_out_asked(struct snap_copy *c, struct link *l,
 
     if (!o) {
         error_set(&e, ENOMEM, "send a snapshot");
-    } else {
-        o->copy = c;
-        answer(o, first, &e);
-    }
-    if (e.code) {
         copy_refuse(l, &e);
         link_close(l);
-        free(o);
         return;
     }
+    o->copy = c;
     o->link = l;
     o->is_asked = true;
-    link_adopt(l, &out_ops, o);
-    append(o);
+    if (check_asked(o, first, &e) < 0) {
+        refuse(o, &e);
+    } else if (pin_any(o, &e)) {
+        send_asked(o);
+    } else if (c->config.make && c->config.make(c->config.arg, o->rank, o->uuid)) {
+        wait_for(o);
+    } else {
+        refuse(o, &e);
+    }
 }

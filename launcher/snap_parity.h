@@ -78,7 +78,7 @@ struct snap_parity_config {
     /* What became of snap_parity_build(): it is in `copies`, whole, or (`e->code`) it
      * is not. `from` had it. */
     void (*on_built)(void *arg, const struct snap_head *head, uint32_t from,
-                     const struct error *e);
+                     bool is_ordered, const struct error *e);
     void *arg;
 };
 
@@ -92,14 +92,21 @@ void snap_parity_destroy(struct snap_parity *c);
 /* That save of a rank, which is pinned meanwhile. -ENOENT, -ENOMEM. */
 int snap_parity_send(struct snap_parity *c, uint32_t rank, const char *uuid,
                      const struct parity_group *g, struct error *e);
-/* Makes the snapshot of a rank again, from what is left when those agents are gone.
- * on_built() never comes from inside this call. -ENOENT: there is no whole parity of
- * it here. */
-int snap_parity_build(struct snap_parity *c, uint32_t rank, const char *uuid,
-                      const uint32_t *lost, size_t n_lost, struct error *e);
-/* It is on its way. */
-bool snap_parity_is_building(const struct snap_parity *c, uint32_t rank,
-                             const char *uuid);
+/* Whose is made again, for whom, and from what. */
+struct snap_parity_order {
+    uint32_t rank;
+    const char *uuid;
+    const uint32_t *lost; /* agents that are gone; n_lost of them */
+    size_t n_lost;
+    bool is_ordered; /* on_built() says it again; true where any who has asked did so */
+};
+/* Makes a snapshot again. on_built() never comes from inside this call; it comes once
+ * where it was on its way. -ENOENT: there is no whole parity of it here. */
+int snap_parity_build(struct snap_parity *c, const struct snap_parity_order *order,
+                      struct error *e);
+/* There is whole parity of it here; of which group. NULL: there is none. */
+const struct parity_group *snap_parity_find(const struct snap_parity *c, uint32_t rank,
+                                            const char *uuid);
 void snap_parity_begun(struct snap_parity *c, uint64_t question, const struct snap *s,
                        const struct error *e);
 

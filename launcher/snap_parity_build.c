@@ -57,6 +57,7 @@ static void end(struct parity_build *b, const struct error *e)
     const struct parity_kept *k = parity_kept_find(c, b->head.uuid, b->head.rank);
     uint32_t from = k ? k->group.agents[b->member] : 0;
     struct snap_head head = b->head;
+    bool is_ordered = b->is_ordered;
     struct error why = {0};
 
     if (e) {
@@ -64,7 +65,7 @@ static void end(struct parity_build *b, const struct error *e)
     }
     forget(b);
     parity_go_on(c);
-    c->config.on_built(c->config.arg, &head, from, &why);
+    c->config.on_built(c->config.arg, &head, from, is_ordered, &why);
 }
 
 /* The memory that it is made in, while it is; its bytes behind the page. */
@@ -494,48 +495,76 @@ void parity_builds_go_on(struct snap_parity *c)
     }
 }
 
-bool snap_parity_is_building(const struct snap_parity *c, uint32_t rank,
-                             const char *uuid)
+static struct parity_build *find_build(const struct snap_parity *c, uint32_t rank,
+                                       const char *uuid)
 {
-    const struct parity_build *b = c->builds;
+    struct parity_build *b = c->builds;
 
     while (b && (b->head.rank != rank || strcmp(b->head.uuid, uuid) != 0)) {
         b = b->next;
     }
-    return b != NULL;
+    return b;
 }
 
-int snap_parity_build(struct snap_parity *c, uint32_t rank, const char *uuid,
-                      const uint32_t *lost, size_t n_lost, struct error *e)
+static const struct parity_kept *find_whole(const struct snap_parity *c, uint32_t rank,
+                                            const char *uuid)
 {
     const struct parity_kept *k = parity_kept_find(c, uuid, rank);
-    struct parity_build **at = &c->builds, *b;
-    unsigned member = k ? parity_member_of_rank(&k->group, rank) : 0;
 
-    if (!k || !k->is_whole || member == k->me) {
-        return error_text(e, ENOENT, "there is no whole parity of rank %u, save %s",
-                          rank, uuid);
-    }
-    b = calloc(1, sizeof(*b));
-    if (!b) {
-        return error_set(e, ENOMEM, "make a snapshot again");
-    }
-    b->parity = c;
-    b->head = k->heads[member];
-    b->member = member;
-    b->gone = PARITY_BIT(member);
-    b->question = SNAP_PARITY_QUESTION | ++c->n_questions;
-    for (size_t i = 0; i < n_lost; i++) {
-        unsigned m = parity_member(&k->group, lost[i]);
+    return k && k->is_whole && parity_member_of_rank(&k->group, rank) != k->me ? k
+                                                                               : NULL;
+}
 
-        b->gone |= m < PARITY_MAX_MEMBERS && m != k->me ? PARITY_BIT(m) : 0;
-    }
+const struct parity_group *snap_parity_find(const struct snap_parity *c, uint32_t rank,
+                                            const char *uuid)
+{
+    const struct parity_kept *k = find_whole(c, rank, uuid);
+
+    return k ? &k->group : NULL;
+}
+
+static void append(struct snap_parity *c, struct parity_build *b)
+{
+    struct parity_build **at = &c->builds;
+
     while (*at) {
         at = &(*at)->next;
     }
     *at = b;
     parity_go_on(c);
     parity_watch(c);
+}
+
+int snap_parity_build(struct snap_parity *c, const struct snap_parity_order *order,
+                      struct error *e)
+{
+    const struct parity_kept *k = find_whole(c, order->rank, order->uuid);
+    struct parity_build *b = find_build(c, order->rank, order->uuid);
+
+    if (b) {
+        b->is_ordered = b->is_ordered || order->is_ordered;
+        return 0;
+    }
+    if (!k) {
+        return error_text(e, ENOENT, "there is no whole parity of rank %u, save %s",
+                          order->rank, order->uuid);
+    }
+    b = calloc(1, sizeof(*b));
+    if (!b) {
+        return error_set(e, ENOMEM, "make a snapshot again");
+    }
+    b->parity = c;
+    b->member = parity_member_of_rank(&k->group, order->rank);
+    b->head = k->heads[b->member];
+    b->gone = PARITY_BIT(b->member);
+    b->is_ordered = order->is_ordered;
+    b->question = SNAP_PARITY_QUESTION | ++c->n_questions;
+    for (size_t i = 0; i < order->n_lost; i++) {
+        unsigned m = parity_member(&k->group, order->lost[i]);
+
+        b->gone |= m < PARITY_MAX_MEMBERS && m != k->me ? PARITY_BIT(m) : 0;
+    }
+    append(c, b);
     return 0;
 }
 

@@ -146,12 +146,13 @@ void snap_parity_drop(struct snap_parity *c)
     }
 }
 
+/* What is on the disk goes first, and then what will not be whole: who saves again has
+ * given that up. */
 static bool is_before(const struct parity_kept *a, const struct parity_kept *b)
 {
-    if (a->is_whole != b->is_whole) {
-        return b->is_whole; /* half of one is nothing */
-    }
-    return a->step < b->step;
+    return a->is_settled != b->is_settled ? a->is_settled
+           : a->is_whole != b->is_whole   ? !a->is_whole
+                                          : a->step < b->step;
 }
 
 /* Memory of the oldest of the set is that of the new one. */

@@ -120,7 +120,7 @@ struct parity_build {
     struct snap_head head;
     unsigned member;
     uint64_t gone;
-    bool is_begun, is_ready;
+    bool is_begun, is_ready, is_ordered;
     struct parity_ask *asks;
     uint64_t has_sum; /* stripes */
     uint64_t sums[PARITY_MAX_MEMBERS];

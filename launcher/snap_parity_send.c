@@ -358,7 +358,8 @@ static int add_way(struct parity_out *o, unsigned to, const struct snap *s,
 
 static void start_out(struct parity_out *o)
 {
-    const struct snap *s = snap_hold_get(o->parity->config.own, o->rank, o->uuid);
+    struct snap_parity *c = o->parity;
+    const struct snap *s = snap_hold_get(c->config.own, o->rank, o->uuid);
     const struct parity *shape = &o->group.shape;
     struct error e = {0};
     int rc = s ? 0 : error_text(&e, ECANCELED, "the save came to nothing");
@@ -370,7 +371,7 @@ static void start_out(struct parity_out *o)
     if (rc < 0) {
         out_end(o, &e);
     }
-    parity_watch(o->parity);
+    parity_watch(c);
 }
 
 void parity_outs_start(struct snap_parity *c)

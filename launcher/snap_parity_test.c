@@ -31,7 +31,7 @@ struct node {
     struct snap_hold *own, *copies;
     struct snap_parity *parity;
     struct link_listener *listener;
-    int n_sent, n_whole, n_built;
+    int n_sent, n_whole, n_built, n_ordered;
     struct error sent, built;
     uint32_t built_from;
     bool is_gone;
@@ -93,11 +93,12 @@ static void on_whole(void *arg, const struct snap_head *head,
 }
 
 static void on_built(void *arg, const struct snap_head *head, uint32_t from,
-                     const struct error *e)
+                     bool is_ordered, const struct error *e)
 {
     struct node *n = arg;
 
     (void)head;
+    n->n_ordered += is_ordered;
     n->n_built++;
     n->bed->n_built++;
     n->built = *e;
@@ -238,10 +239,11 @@ static int build(struct bed *b, unsigned at, unsigned i, const char *uuid,
                  const uint32_t *lost, size_t n_lost)
 {
     struct node *n = &b->nodes[at];
+    const struct snap_parity_order order = {10 + i, uuid, lost, n_lost, false};
     int n_built = n->n_built;
 
     snap_hold_settle(n->copies, uuid, false);
-    if (snap_parity_build(n->parity, 10 + i, uuid, lost, n_lost, &n->built) < 0) {
+    if (snap_parity_build(n->parity, &order, &n->built) < 0) {
         return n->built.code;
     }
     return snap_bed_run_until(&b->loop, &n->n_built, n_built + 1) ? n->built.code : -1;
@@ -313,6 +315,7 @@ static void test_too_many(void)
 static void test_left_out(void)
 {
     const uint32_t lost[] = {0};
+    struct snap_parity_order order = {10, UUID(1), lost, 1, true};
     struct bed b;
 
     bed_open(&b, 4, 2, UINT64_C(1) << 30);
@@ -327,9 +330,12 @@ static void test_left_out(void)
     snap_hold_settle(b.nodes[2].copies, UUID(1), false);
     is_int(build(&b, 2, 0, UUID(1), lost, 1), 0, "but for one of them");
     b.nodes[1].is_gone = b.nodes[3].is_gone = true;
-    snap_parity_build(b.nodes[2].parity, 10, UUID(1), lost, 1, NULL);
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    order.is_ordered = false;
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
     ok(snap_bed_run_until(&b.loop, &b.nodes[2].n_built, 4) &&
            b.nodes[2].built.code == 0, "it is there already: nobody is asked");
+    is_int(b.nodes[2].n_ordered, 1, "and who has asked last has not ordered it");
     bed_close(&b);
 }
 
@@ -384,6 +390,48 @@ static void test_saves(void)
     snap_parity_settle(b.nodes[1].parity, UUID(2), true);
     snap_parity_tell(b.nodes[1].parity);
     is_int(b.n_whole, 1, "and no more when it is");
+    bed_close(&b);
+}
+
+static bool all_know(const struct bed *b, const char *uuid)
+{
+    for (unsigned i = 0; i < b->group.shape.n; i++) {
+        unsigned any = 10;
+
+        while (any < 14 && !parity_kept_find(b->nodes[i].parity, uuid, any)) {
+            any++;
+        }
+        if (any == 14) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void save_two(struct bed *b, unsigned i, const char *uuid, uint64_t step)
+{
+    for (unsigned end = i + 2; i < end; i++) {
+        save(b, i, uuid, step);
+        send_it(b, i, uuid);
+    }
+    while (!all_know(b, uuid)) {
+        uv_run(&b->loop, UV_RUN_ONCE);
+    }
+}
+
+/* What not all have sent never makes what is whole go. */
+static void test_not_whole(void)
+{
+    const uint32_t lost[] = {0};
+    struct bed b;
+
+    bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    save_all(&b, UUID(1), 10);
+    save_two(&b, 0, UUID(2), 20);
+    save_two(&b, 2, UUID(3), 30);
+    is_int(build(&b, 1, 0, UUID(1), lost, 1), 0, "two saves have come that are not whole: "
+           "the one before is there");
+    ok(is_same(&b, 1, 0, UUID(1)), "to the last byte");
     bed_close(&b);
 }
 
@@ -694,6 +742,7 @@ int main(void)
     test_left_out();
     test_no_rank();
     test_saves();
+    test_not_whole();
     test_short();
     test_damaged();
     test_half();

@@ -130,7 +130,7 @@ uint64_t snap_sets_lost(const struct snap_set *set, const struct snap_now *now)
 }
 
 /* Those that a group has to make again are shared out. */
-static bool choose(struct snap_set *set, uint32_t rank, uint64_t lost, uint32_t *ret)
+static bool choose(const struct snap_set *set, uint32_t rank, uint64_t lost, uint32_t *ret)
 {
     unsigned n = set->group.shape.n;
 
@@ -143,6 +143,26 @@ static bool choose(struct snap_set *set, uint32_t rank, uint64_t lost, uint32_t 
         }
     }
     return false;
+}
+
+/* No more are lost than parity makes up for, and somebody has it. */
+static bool find_builder(const struct snap_set *set, const struct snap_now *now,
+                         uint32_t rank, uint32_t *ret)
+{
+    uint64_t lost = snap_sets_lost(set, now);
+
+    return (unsigned)__builtin_popcountll(lost) <= set->group.shape.m &&
+           choose(set, rank, lost, ret);
+}
+
+bool snap_sets_builder(const struct snap_sets *s, const struct snap_now *now,
+                       uint32_t rank, uint32_t *ret_agent)
+{
+    const struct snap_set *set = rank < s->n_ranks ? s->of_rank[rank] : NULL;
+    unsigned m = set ? member_of(&set->group, set->group.ranks, rank) : 0;
+
+    return set && now->is_lost(now->arg, set->group.agents[m]) &&
+           find_builder(set, now, rank, ret_agent);
 }
 
 static bool needs_it(const struct snap_tally *t, const struct snap_now *now, uint32_t rank)
@@ -162,7 +182,6 @@ bool snap_sets_rescue(struct snap_sets *s, struct snap_tally *t,
         struct snap_set *set = s->of_rank[i];
         bool is_lost = now->is_lost(now->arg, t->agents[i]);
         uint32_t *builder;
-        uint64_t lost;
 
         if (!set || !needs_it(t, now, i)) {
             continue;
@@ -172,9 +191,7 @@ bool snap_sets_rescue(struct snap_sets *s, struct snap_tally *t,
             continue; /* it writes what it has saved */
         }
         if (is_lost) {
-            lost = snap_sets_lost(set, now);
-            if ((unsigned)__builtin_popcountll(lost) > set->group.shape.m ||
-                !choose(set, i, lost, ret_agent)) {
+            if (!find_builder(set, now, i, ret_agent)) {
                 *ret_hopeless = set;
                 continue;
             }

@@ -35,7 +35,10 @@ bool snap_sets_take(struct snap_sets *s, uint32_t n_ranks, uint32_t agent,
                     const struct parity_group *g);
 /* All others of its group keep parity of it. */
 bool snap_sets_has(const struct snap_sets *s, uint32_t rank);
-/* Agents of a rank's group that are lost. */
+/* Who could make that rank's again, if its agent is lost. False: nobody. */
+bool snap_sets_builder(const struct snap_sets *s, const struct snap_now *now,
+                       uint32_t rank, uint32_t *ret_agent);
+/* Members of a group that are lost. */
 uint64_t snap_sets_lost(const struct snap_set *set, const struct snap_now *now);
 /* The next rank from *at on which nobody writes, nor has a copy, but which can be made
  * again: that agent is to, and counts as who writes from now on; or has been told so

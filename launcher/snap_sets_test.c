@@ -165,6 +165,27 @@ static void test_rescue(void)
     close_bed(&b);
 }
 
+/* For who loads what is on the disk. */
+static void test_builder(void)
+{
+    struct bed b;
+    struct snap_now now = now_of(&b);
+    uint32_t agent = 0;
+
+    open_bed(&b);
+    ok(!snap_sets_builder(&b.sets, &now, 1, &agent), "nobody has parity");
+    take_all(&b);
+    ok(!snap_sets_builder(&b.sets, &now, 1, &agent), "nobody is lost");
+    lose(&b, 11);
+    ok(snap_sets_builder(&b.sets, &now, 1, &agent) && agent == 12, "one is");
+    ok(!snap_sets_builder(&b.sets, &now, 2, &agent), "another rank is where it was");
+    ok(!snap_sets_builder(&b.sets, &now, RANKS, &agent), "and one is none");
+    lose(&b, 10);
+    ok(!snap_sets_builder(&b.sets, &now, 1, &agent), "two are too many");
+    ok(snap_sets_builder(&b.sets, &now, 3, &agent) && agent == 13, "for one set");
+    close_bed(&b);
+}
+
 static void test_more_lost(void)
 {
     struct bed b;
@@ -196,6 +217,7 @@ int main(void)
 {
     test_heard();
     test_rescue();
+    test_builder();
     test_more_lost();
     return tap_done();
 }

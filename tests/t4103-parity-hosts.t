@@ -36,8 +36,8 @@ go_home() {
     run "$MUSTER" ckpt verify ck
     is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show
 }
-# The last step of which all have parity, which is not on the disk.
-copied() { grep -o 'copied [0-9]*$' run.out | sort | uniq -c | awk '$1 >= 4 {print $3}' | sort -n | tail -n 1; }
+# The last step of which all have parity, or which is on the disk.
+copied() { grep -o 'copied [0-9]*' run.out | sort | uniq -c | awk '$1 >= 4 {print $3}' | sort -n | tail -n 1; }
 newest() { find ck -path "*/step-*/COMMIT" | sed "s,.*/step-0*\([0-9]*\)-.*,\1," | sort -n | tail -n 1; }
 # Two saves after the newest checkpoint: the one whose writing hangs, and one that waits.
 stands_still() {
@@ -56,6 +56,13 @@ hang() {
         ok "the disk of $host hangs" wait_for 60 test -s "trace-$host" || diag "$(cat "trace-$host.err")"
     done
     ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
+}
+held() { grep -o 'held [0-9]*' run.out | sort | uniq -c | awk '$1 >= 4 {print $3}' | sort -n | tail -n 1; }
+stands_on_disk() {
+    local last
+    last=$(held)
+    sleep 1
+    [ -n "$last" ] && [ "$(held)" = "$last" ] && [ "$(newest)" = "$last" ]
 }
 lose() {
     local host
@@ -77,6 +84,30 @@ test_one_lost() {
     ok 'three go on from just that save' wait_for 90 times "from $step" 3 || show_run
     ok 'which one of the others has made again' event 'has made what rank 1 had saved on node 1 again, from parity' || show_run
     ok 'which becomes a checkpoint' wait_for 30 eval '[ -n "$(find ck -path "*/step-*$step-*/COMMIT")" ]' || show_run
+    go_home
+    hosts power_on node2
+}
+
+# What is on the disk is read from memory all the same, as it is with copies.
+test_on_disk() {
+    local last image
+    start 24000000 --nnodes 3:4 --set heartbeat.timeout=3s --set checkpoint.keep=100000 --set checkpoint.partner=xor --set checkpoint.partnerGroup=4
+    : >run/once
+    ok 'a save is on the disk, and no other is on its way' wait_for 90 stands_on_disk || show_run
+    last=$(newest)
+    image=$(on node3 sh -c 'du -bc /dev/shm/muster-*/snap-*' | awk '/total/ {print $1 / 2}')
+    diag "the agent has $(private_of node3) kB of its own, with two saves of $image bytes"
+    if sanitized; then
+        skip 'a sanitizer has memory of its own' 1
+    else
+        num "$(private_of node3)" -lt $((image * 2 / 1024)) 'parity takes less memory than copies of both'
+    fi
+    is "$(grep -c 'there is no parity' run/events.jsonl)" 0 'nobody complains'
+    lose node2
+    ok 'a node is lost: three go on from it' wait_for 90 times "from $last" 3 || show_run
+    ok 'what was of that node in memory is made again' wait_for 30 event 'has made what rank 1 had saved on node 1 again, from parity' || show_run
+    rm run/once
+    ok 'and goes when they have saved' wait_for 60 eval '[ -z "$(on node3 sh -c "ls /dev/shm/muster-*/copy-* 2>/dev/null")" ]' || show_run
     go_home
     hosts power_on node2
 }
