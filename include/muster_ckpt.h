@@ -135,8 +135,8 @@ enum muster_blob {
 
 enum muster_ckpt_level {
     MUSTER_CKPT_SNAPSHOT = 0, /* outlives this process */
-    MUSTER_CKPT_PARTNER = 1,  /* outlives this node: copied to another host, or on the
-                                 disk */
+    MUSTER_CKPT_PARTNER = 1,  /* outlives this node: copied to another host, or made up
+                                 for by parity there, or on the disk */
     MUSTER_CKPT_DURABLE = 2,  /* committed in the directory, and on the disk */
     MUSTER_CKPT_REMOTE = 3,   /* and in the object store of the run, checkpoint.store */
 };

@@ -52,6 +52,8 @@ static int n_said;
 /* And where one goes, or that it has no place any more. */
 static char gone[512];
 static int n_gone, n_failed;
+/* And of what is to be made again. */
+static char rebuild[512];
 
 void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
 
@@ -67,6 +69,9 @@ void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
     if (memmem(json, len, "snap_where", 10)) {
         n_said++;
         snprintf(where, sizeof(where), "%.*s", (int)len, (const char *)json);
+    }
+    if (memmem(json, len, "snap_rebuild", 12)) {
+        snprintf(rebuild, sizeof(rebuild), "%.*s", (int)len, (const char *)json);
     }
 }
 
@@ -465,6 +470,79 @@ static void test_levels(struct bed *b)
     ok(is_gone(UUID_G, 6), "where one has failed the next one goes: %s", gone);
 }
 
+/* --- parity --- */
+
+#define UUID_P "00000000000000000000000000000123"
+
+/* As an agent says that it keeps parity of four ranks, of agents 0 to 3. */
+static void say_parity(struct bed *b, const char *uuid, uint32_t agent,
+                       const char *members, int parities)
+{
+    json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}",
+                             "uuid", uuid, "root", b->agent.run.dir, "step", 60,
+                             "generation", 1, "token", 1, "rank", 0,
+                             "ranks", 4, "stage", SNAP_STAGE_HELD, "parities",
+                             parities);
+
+    json_object_set_new(fact, "members", json_loads(members, 0, NULL));
+    lead_snap_parity(b->lead, agent, fact);
+    json_decref(fact);
+}
+
+#define FOUR "[[0,0],[1,1],[2,2],[3,3]]"
+
+static void test_parity_hostile(struct bed *b)
+{
+    static const char *const bad[] = {
+        "[]", "[[0,0]]", "[[0,0],[1,4]]", "[[0,0],[0,1]]", "[[0,0],[1,0]]",
+        "[[-1,0],[1,1]]", "[[0,-2],[1,1]]", "[[0,0],[1]]", "[[0,0],1]",
+        "[[0,0],[4294967296,1]]", "[[0,0],[1,4294967295]]", "[[2,0],[1,1]]",
+        "{}",
+    };
+    int n = b->n_took[INTERVAL_PARTNER];
+
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        say_parity(b, UUID_P, 0, bad[i], 1);
+    }
+    for (uint32_t agent = 0; agent < 4; agent++) {
+        say_parity(b, UUID_P, agent, FOUR, 0);
+        say_parity(b, UUID_P, agent, FOUR, 4);
+        say_parity(b, "x", agent, FOUR, 1);
+        say_parity(b, UUID_P, agent + 4, FOUR, 1);
+    }
+    is_int(b->n_took[INTERVAL_PARTNER], n, "what makes no sense is no parity");
+}
+
+static void test_parity(struct bed *b)
+{
+    int n = b->n_took[INTERVAL_PARTNER];
+
+    lead_snap_parity(NULL, 0, NULL);
+    test_parity_hostile(b);
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        say_of(b, UUID_P, 60, rank, rank, NOBODY);
+        is_int(b->n_took[INTERVAL_PARTNER], n, "not all keep parity yet");
+        say_parity(b, UUID_P, rank, FOUR, 1);
+    }
+    is_int(b->n_took[INTERVAL_PARTNER], n + 1, "all do: the save is with partners");
+    b->lost = 1;
+    want(b, UUID_P, 1);
+    ok(is_said("[[0,1,0],[1,1,2],[2,1,2],[3,1,3]]"),
+       "of who is lost somebody can make it again: %s", where);
+    ok(lead_snap_ask(b->lead), "so all of it will be on the disk");
+    ok(strstr(rebuild, "\"ranks\":[[1,2]],\"lost\":[1]") != NULL, "who is to: %s",
+       rebuild);
+    rebuild[0] = '\0';
+    lead_snap_ask(b->lead);
+    ok(strstr(rebuild, "[[1,2]]") != NULL, "and again, until it is there");
+    say_of(b, UUID_P, 60, 1, 2, 1);
+    rebuild[0] = '\0';
+    lead_snap_ask(b->lead);
+    is_str(rebuild, "", "now it is");
+    lead_snap_forget(b->lead);
+    b->lost = UINT32_MAX;
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -486,6 +564,7 @@ int main(void)
     test_want(b);
     test_held(b);
     test_many(b);
+    test_parity(b);
     lead_snap_destroy(b->lead);
     if (lead_snap_create(&b->agent, &ops, b, &b->lead, &e) < 0) {
         bail_out("%s", e.text);

@@ -181,6 +181,48 @@ static void test_passes_none(void)
     copy_bed_close(&b);
 }
 
+static bool make(void *arg, uint32_t rank, const char *uuid)
+{
+    (void)arg, (void)uuid;
+    return rank != 5;
+}
+
+/* Who has it makes it first: whoever asks waits for that, or goes. */
+static void test_made(void)
+{
+    struct copy_bed b;
+
+    copy_bed_open(&b, UINT64_C(1) << 30);
+    b.from->config.make = make;
+    copy_bed_fetch(&b, 5, UUID(1));
+    ok(copy_bed_run_until(&b, &b.n_fetched, 1) && b.error.code == ENOENT,
+       "one that cannot be made is not there");
+    copy_bed_fetch(&b, 2, UUID(1));
+    copy_bed_fetch(&b, 3, UUID(1));
+    copy_bed_fetch(&b, 4, UUID(1));
+    snap_bed_run_for(&b.loop, 200);
+    is_int(b.n_fetched, 1, "others are waited for");
+    copy_bed_save(&b, 2, UUID(1), 10, COPY_ROOM, 1);
+    copy_bed_save(&b, 3, UUID(2), 10, COPY_ROOM, 2);
+    snap_copy_made(b.from, 2, UUID(1));
+    ok(copy_bed_run_until(&b, &b.n_fetched, 2) && b.error.code == 0, "until they are made");
+    ok(copy_bed_is_same(&b, 2, UUID(1)), "byte by byte");
+    snap_copy_made(b.from, 3, UUID(2));
+    snap_bed_run_for(&b.loop, 50);
+    is_int(b.n_fetched, 2, "that is another one");
+    snap_copy_made(b.from, 3, UUID(1));
+    ok(copy_bed_run_until(&b, &b.n_fetched, 3) && b.error.code == ENOENT,
+       "or could not be");
+    snap_copy_fetch_forget(b.to);
+    snap_bed_run_for(&b.loop, 200);
+    ok(!b.from->waits, "who does not wait any more is forgotten");
+    copy_bed_fetch(&b, 4, UUID(1));
+    while (!b.from->waits) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    copy_bed_close(&b);
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
@@ -191,5 +233,6 @@ int main(void)
     test_passes();
     test_passes_same();
     test_passes_none();
+    test_made();
     return tap_done();
 }

@@ -72,7 +72,7 @@ static void test_bad_keys(void)
          "disk"},
         {"checkpoint: {keep: 0}", "from 1 to"},
         {"checkpoint: {partner: raid}",
-         "checkpoint.partner is raid; expected copy, xor or rs"},
+         "checkpoint.partner is \"raid\"; expected copy, xor or rs"},
         {"checkpoint: {partner: xor, partnerGroup: 1}", "from 2 to 32"},
         {"checkpoint: {partner: rs, partnerGroup: 3, partnerParities: 3}",
          "checkpoint.partnerParities is 3 in groups of 3 nodes; expected less"},
