@@ -175,6 +175,16 @@ static const struct lead_save *find_held(const struct lead_snap *l)
     return best;
 }
 
+static bool has_parity(const struct lead_save *s, const struct snap_run *r)
+{
+    uint32_t rank = r->first;
+
+    while (rank < r->end && snap_sets_has(&s->sets, rank)) {
+        rank++;
+    }
+    return rank == r->end;
+}
+
 void lead_snap_show_held(struct lead_snap *l)
 {
     const struct lead_save *s = find_held(l);
@@ -193,7 +203,8 @@ void lead_snap_show_held(struct lead_snap *l)
         if (r.n > 0) {
             held[n++] = (struct status_held){
                 .first = r.first, .n = r.end - r.first, .node = (int)r.agents[0],
-                .copied_to = r.n > 1 ? (int)r.agents[1] : -1};
+                .copied_to = r.n > 1 ? (int)r.agents[1] : -1,
+                .has_parity = has_parity(s, &r)};
         }
     }
     l->ops->on_held(l->arg, s ? (int64_t)s->step : 0, s ? s->tally.n_ranks : 0, held,

@@ -252,7 +252,7 @@ static void put_saving(struct buf *b, const struct run_status *s)
 /* One line, and where they are few, who has which. */
 static void put_held(struct buf *b, const struct run_status *s)
 {
-    uint64_t n = 0, copied = 0;
+    uint64_t n = 0, copied = 0, parity = 0;
 
     if (!s->held_ranks || s->verdict.is_set) {
         return;
@@ -260,10 +260,12 @@ static void put_held(struct buf *b, const struct run_status *s)
     for (size_t i = 0; i < s->n_held; i++) {
         n += s->held[i].n;
         copied += s->held[i].copied_to >= 0 ? s->held[i].n : 0;
+        parity += s->held[i].has_parity ? s->held[i].n : 0;
     }
     buf_printf(b, "  in memory   step %" PRId64 ": %" PRIu64 " of %u ranks, %" PRIu64
-               " of them copied to another node\n", s->held_step, n, s->held_ranks,
-               copied);
+               " of them %s\n", s->held_step, n, s->held_ranks,
+               parity ? parity : copied,
+               parity ? "with parity on other nodes" : "copied to another node");
     for (size_t i = 0; i < s->n_held && s->n_held <= FEW_HELD; i++) {
         const struct status_held *h = &s->held[i];
 

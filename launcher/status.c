@@ -309,6 +309,9 @@ static void put_held(struct jsonw *w, const struct run_status *s)
         if (s->held[i].copied_to >= 0) {
             jsonw_int(w, "copied_to", s->held[i].copied_to);
         }
+        if (s->held[i].has_parity) {
+            jsonw_bool(w, "parity", true);
+        }
         jsonw_end_object(w);
     }
     jsonw_end_array(w);

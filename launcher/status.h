@@ -128,6 +128,7 @@ struct status_held {
     uint32_t first, n;
     int node;
     int copied_to; /* -1: there is none */
+    bool has_parity; /* all of them */
 };
 
 struct run_status {

@@ -273,6 +273,7 @@ static int read_held(struct reader *r, const json_t *o, struct run_status *s)
         h->n = (uint32_t)get_int(r, x, "ranks", 0, STATUS_MAX_WORKERS, 0);
         h->node = (int)get_int(r, x, "node", 0, STATUS_MAX_NODES, 0);
         h->copied_to = (int)get_int(r, x, "copied_to", 0, STATUS_MAX_NODES, -1);
+        h->has_parity = json_is_true(json_object_get(x, "parity"));
     }
     r->where = "";
     return 0;

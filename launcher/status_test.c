@@ -41,8 +41,8 @@ static struct run_status *sample(void)
     s->held_step = 12;
     s->held_ranks = 8;
     run_status_set_held(s, 2);
-    s->held[0] = (struct status_held){0, 4, 0, 1};
-    s->held[1] = (struct status_held){4, 2, 1, -1};
+    s->held[0] = (struct status_held){0, 4, 0, 1, false};
+    s->held[1] = (struct status_held){4, 2, 1, -1, true};
     s->save_plan = (struct status_plan){true, true, 66.5, 1, 11160, 111600, 10};
     s->levels = 1 << INTERVAL_MEMORY | 1 << INTERVAL_PARTNER | 1 << INTERVAL_DISK;
     s->slower_known = 1 << INTERVAL_PARTNER;
@@ -121,7 +121,7 @@ static void test_round_trip(void)
         "\"saved\":1795206358.000000,\"saving\":{\"step\":14,\"written\":3,"
         "\"ranks\":8},\"in_memory\":{\"step\":12,\"ranks\":8,\"held\":["
         "{\"first\":0,\"ranks\":4,\"node\":0,\"copied_to\":1},"
-        "{\"first\":4,\"ranks\":2,\"node\":1}]},"
+        "{\"first\":4,\"ranks\":2,\"node\":1,\"parity\":true}]},"
         "\"save_plan\":{\"every\":66.5,\"cost\":1,\"assumed\":true,"
         "\"mtbf\":11160,\"failures\":10,\"ran\":111600},\"save_levels\":["
         "{\"level\":\"memory\",\"saves\":1,\"every\":66.5,",
