@@ -104,15 +104,20 @@ static void tell_none(struct agent_snap *p, const struct error *e)
 static void on_sent(void *arg, uint32_t rank, const char *uuid, const struct error *e)
 {
     struct agent_snap *p = arg;
+    struct saved *s = agent_snap_saved(p, rank, uuid);
 
     if (e->code) {
         tell_none(p, e);
-    } else if (agent_snap_saved(p, rank, uuid)) { /* not on the disk yet */
-        agent_snap_tell_worker(p->agent, rank, uuid, WORKER_SNAP_PARTNER, 0, "");
+        if (s) {
+            agent_snap_unpin(p, s);
+        }
+    } else if (s) { /* not on the disk yet */
+        s->level = WORKER_SNAP_PARTNER;
+        agent_snap_tell_own(p->agent, s);
     }
 }
 
-void agent_parity_send(struct crew *c, const struct saved *s)
+void agent_parity_send(struct crew *c, struct saved *s)
 {
     struct agent_snap *p = c->agent->snap;
     const struct parity *shape = &p->group.shape;
@@ -131,6 +136,8 @@ void agent_parity_send(struct crew *c, const struct saved *s)
     }
     if (e.code) {
         tell_none(p, &e);
+    } else {
+        agent_partner_pin(p, s);
     }
 }
 

@@ -162,9 +162,7 @@ static void on_sent(void *arg, uint32_t rank, const char *uuid, uint32_t to,
     }
 }
 
-/* What is not to go to the disk keeps its memory once there is a copy: without this half
- * the other one is worth nothing. */
-static void pin(struct agent_snap *p, struct saved *s)
+void agent_partner_pin(struct agent_snap *p, struct saved *s)
 {
     s->is_pinned = (s->waits & 1u << INTERVAL_DISK) &&
                    snap_hold_pin(p->hold, s->head.rank, s->head.uuid);
@@ -198,7 +196,7 @@ void agent_partner_send(struct crew *c, struct saved *s)
     if (e.code) {
         tell_none(p, p->partner, &e);
     } else {
-        pin(p, s);
+        agent_partner_pin(p, s);
     }
 }
 

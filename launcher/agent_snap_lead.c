@@ -49,6 +49,13 @@ static void tell_all(struct lead_snap *l, struct lead_save *s)
     }
 }
 
+void lead_save_tell_again(struct lead_save *s)
+{
+    if (uv_now(&s->lead->agent->loop) - s->told_ms >= SNAP_TELL_AGAIN_MS) {
+        tell_all(s->lead, s);
+    }
+}
+
 static void announce(struct lead_snap *l, const struct lead_save *s)
 {
     char path[PATH_MAX], name[STEP_NAME_BYTES];
@@ -320,8 +327,6 @@ static void rescue_all(struct lead_snap *l)
         next = s->next;
         if (!s->is_settled && !s->is_working && !lead_save_is_parked(s)) {
             rescue(l, s);
-        }
-        if (!s->is_settled && !s->is_working && s->sets.list) {
             lead_save_rebuild(s);
         }
     }
@@ -478,7 +483,7 @@ void lead_save_copied(struct lead_save *s)
         return;
     }
     while (s->n_copied < s->tally.n_ranks &&
-           (s->tally.copies[s->n_copied] || snap_sets_has(&s->sets, s->n_copied))) {
+           snap_sets_outlives(&s->sets, &s->tally, s->n_copied)) {
         s->n_copied++;
     }
     if (s->n_copied == s->tally.n_ranks) {
@@ -530,10 +535,7 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     s = lead_save_find(l, text(fact, "uuid"));
     if (s && s->is_settled) {
         take_copy(s, agent, fact); /* one that came late */
-        /* Who says so has not heard; there may be many, who all say it again. */
-        if (uv_now(&l->agent->loop) - s->told_ms >= SNAP_TELL_AGAIN_MS) {
-            tell_all(l, s);
-        }
+        lead_save_tell_again(s);
         return;
     }
     s = s ? s : add(l, fact);
@@ -541,8 +543,9 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
         take_stage(s, agent, fact);
         if (!json_object_get(fact, "from")) {
             lead_levels_take(s, fact);
+            s = lead_save_find(l, text(fact, "uuid"));
         }
-        if (s->sets.list && !s->is_settled && !s->is_working &&
+        if (s && s->sets.list && !s->is_settled && !s->is_working &&
             !lead_save_is_parked(s)) {
             rescue(l, s); /* what was made again goes to the disk at once */
         }

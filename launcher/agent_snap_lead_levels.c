@@ -197,7 +197,7 @@ void lead_levels_promote(struct lead_snap *l)
     for (struct lead_save *s = l->saves; s; s = s->next) {
         const struct snap_now now = lead_save_now(s);
         bool can_be = s->is_settled ? s->error.code == 0
-                                    : snap_tally_can_be(&s->tally, &now);
+                                    : snap_sets_can_be(&s->sets, &s->tally, &now);
 
         if (can_be && (!best || is_newer(s, best))) {
             best = s;

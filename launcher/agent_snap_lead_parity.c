@@ -43,10 +43,18 @@ void lead_snap_parity(struct lead_snap *l, uint32_t agent, const json_t *fact)
     struct lead_save *s = lead_save_of(l, fact);
     struct parity_group g;
 
+    if (!s) {
+        return;
+    }
     /* It may be on the disk before it has parity. */
-    if (s && read_group(fact, &g) &&
+    if (read_group(fact, &g) &&
         snap_sets_take(&s->sets, s->tally.n_ranks, agent, &g)) {
         lead_save_copied(s);
+        lead_levels_show_busy(l);
+        s = lead_save_of(l, fact); /* others may have been dropped, and this one gone */
+    }
+    if (s && s->is_settled) {
+        lead_save_tell_again(s);
     }
 }
 

@@ -95,6 +95,8 @@ struct snap_now lead_save_now(const struct lead_save *s);
 struct lead_save *lead_save_of(struct lead_snap *l, const json_t *fact);
 /* There is a copy, or parity, of more ranks. */
 void lead_save_copied(struct lead_save *s);
+/* Somebody has not heard what became of it; there may be many, who all say it again. */
+void lead_save_tell_again(struct lead_save *s);
 
 /* One of n_works has ended; `l` may be gone. */
 void lead_snap_worked(struct lead_snap *l);

@@ -543,6 +543,54 @@ static void test_parity(struct bed *b)
     b->lost = UINT32_MAX;
 }
 
+/* As say_waits(), of a save of four ranks that stays in memory. */
+static void say_stays(struct bed *b, const char *uuid, int step)
+{
+    for (int rank = 0; rank < 4; rank++) {
+        json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}",
+                                 "uuid", uuid, "root", b->agent.run.dir, "step", step,
+                                 "generation", 1, "token", 1, "rank", rank,
+                                 "ranks", 4, "stage", SNAP_STAGE_HELD, "waits",
+                                 WAITS & ~(1 << INTERVAL_PARTNER), "wanted", 0);
+
+        uv_update_time(&b->agent.loop);
+        lead_snap_fact(b->lead, (uint32_t)rank, fact);
+        json_decref(fact);
+    }
+}
+
+/* What has parity in memory stays until a later one has, and goes to the disk, made
+ * again, where a node is lost. */
+static void test_parity_levels(struct bed *b)
+{
+    b->every_ms = 3600000;
+    say_stays(b, UUID_A, 10); /* to the disk */
+    say_stays(b, UUID_B, 20);
+    for (uint32_t agent = 0; agent < 4; agent++) {
+        say_parity(b, UUID_B, agent, FOUR, 1);
+    }
+    gone[0] = '\0';
+    say_stays(b, UUID_C, 30);
+    ok(!strstr(gone, UUID_B), "one with parity stays, as the next one has none: %s", gone);
+    for (uint32_t agent = 0; agent < 3; agent++) {
+        say_parity(b, UUID_C, agent, FOUR, 1);
+    }
+    ok(!strstr(gone, UUID_B), "nor that of all: %s", gone);
+    rebuild[0] = '\0';
+    b->lost = 3;
+    uv_update_time(&b->agent.loop);
+    lead_snap_ask(b->lead);
+    lead_snap_forget(b->lead);
+    ok(is_gone(UUID_C, 6), "a node is lost: the newest that can be made again goes to the "
+       "disk: %s", gone);
+    ok(strstr(rebuild, UUID_C) && strstr(rebuild, "\"ranks\":[[3,"),
+       "and that part of it is made: %s", rebuild);
+    b->lost = UINT32_MAX;
+    say_parity(b, UUID_C, 3, FOUR, 1);
+    ok(strstr(gone, UUID_B) && strstr(gone, "116"), "with parity of all of the later one "
+       "the one before is of no use: %s", gone);
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -570,6 +618,11 @@ int main(void)
         bail_out("%s", e.text);
     }
     test_levels(b);
+    lead_snap_destroy(b->lead);
+    if (lead_snap_create(&b->agent, &ops, b, &b->lead, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    test_parity_levels(b);
     lead_snap_destroy(b->lead);
     fs_remove_tree(b->agent.run.dir, NULL);
     lead_bed_release(&b->agent);

@@ -163,6 +163,9 @@ int agent_partner_nodes(const struct agent *a, const struct order *run,
                         struct partners_node **ret);
 /* That there is no copy, or parity, of what is saved here: once a run. */
 void agent_partner_tell_none(struct agent_snap *p, const struct error *e);
+/* What is not to go to the disk keeps its memory once it goes to others: without this
+ * part what they have is worth nothing. */
+void agent_partner_pin(struct agent_snap *p, struct saved *s);
 /* A copy is here of what that agent had. NULL: no memory to note it. */
 struct saved *agent_partner_add(struct agent_snap *p, const struct snap_head *head,
                                 uint32_t from);
@@ -172,7 +175,7 @@ struct saved *agent_partner_add(struct agent_snap *p, const struct snap_head *he
 /* The part of a new agent_snap that has copies. */
 int agent_parity_create(struct agent_snap *p, struct error *e);
 /* As agent_partner_send(). */
-void agent_parity_send(struct crew *c, const struct saved *s);
+void agent_parity_send(struct crew *c, struct saved *s);
 /* See struct snap_hold_config, of copies. */
 void agent_parity_short(void *arg);
 /* See struct snap_copy_config. */

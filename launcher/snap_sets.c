@@ -106,6 +106,13 @@ bool snap_sets_take(struct snap_sets *s, uint32_t n_ranks, uint32_t agent,
     return true;
 }
 
+static uint64_t all_of(const struct snap_set *set)
+{
+    uint64_t last = PARITY_BIT(set->group.shape.n - 1);
+
+    return last - 1 + last;
+}
+
 bool snap_sets_has(const struct snap_sets *s, uint32_t rank)
 {
     const struct snap_set *set = rank < s->n_ranks ? s->of_rank[rank] : NULL;
@@ -114,9 +121,14 @@ bool snap_sets_has(const struct snap_sets *s, uint32_t rank)
     if (!set) {
         return false;
     }
-    others = PARITY_BIT(set->group.shape.n - 1) - 1 + PARITY_BIT(set->group.shape.n - 1);
-    others &= ~PARITY_BIT(member_of(&set->group, set->group.ranks, rank));
+    others = all_of(set) & ~PARITY_BIT(member_of(&set->group, set->group.ranks, rank));
     return (set->whole & others) == others;
+}
+
+bool snap_sets_outlives(const struct snap_sets *s, const struct snap_tally *t,
+                        uint32_t rank)
+{
+    return (rank < t->n_ranks && t->copies[rank] > 0) || snap_sets_has(s, rank);
 }
 
 uint64_t snap_sets_lost(const struct snap_set *set, const struct snap_now *now)
@@ -163,6 +175,39 @@ bool snap_sets_builder(const struct snap_sets *s, const struct snap_now *now,
 
     return set && now->is_lost(now->arg, set->group.agents[m]) &&
            find_builder(set, now, rank, ret_agent);
+}
+
+/* All that are left keep their parity of it: no more than that is known of those who
+ * were lost before this lead began. */
+static bool can_be_made(const struct snap_sets *s, const struct snap_now *now,
+                        uint32_t rank)
+{
+    const struct snap_set *set = rank < s->n_ranks ? s->of_rank[rank] : NULL;
+    uint64_t lost;
+
+    if (!set) {
+        return false;
+    }
+    lost = snap_sets_lost(set, now);
+    return (unsigned)__builtin_popcountll(lost) <= set->group.shape.m &&
+           (set->whole | lost) == all_of(set);
+}
+
+bool snap_sets_can_be(const struct snap_sets *s, const struct snap_tally *t,
+                      const struct snap_now *now)
+{
+    uint32_t holders[SNAP_TALLY_HOLDERS];
+
+    if (t->n_failed > 0 || t->n_held < t->n_ranks) {
+        return false;
+    }
+    for (uint32_t i = 0; i < t->n_ranks; i++) {
+        if (t->stages[i] == SNAP_STAGE_HELD &&
+            snap_tally_holders(t, now, i, holders) == 0 && !can_be_made(s, now, i)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static bool needs_it(const struct snap_tally *t, const struct snap_now *now, uint32_t rank)

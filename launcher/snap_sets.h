@@ -35,6 +35,13 @@ bool snap_sets_take(struct snap_sets *s, uint32_t n_ranks, uint32_t agent,
                     const struct parity_group *g);
 /* All others of its group keep parity of it. */
 bool snap_sets_has(const struct snap_sets *s, uint32_t rank);
+/* It outlives its node: somebody has a copy, or there is parity. */
+bool snap_sets_outlives(const struct snap_sets *s, const struct snap_tally *t,
+                        uint32_t rank);
+/* One that stays in memory can be a checkpoint, if it went to the disk now: all of it is
+ * there, or a copy of what is not, or that can be made again. */
+bool snap_sets_can_be(const struct snap_sets *s, const struct snap_tally *t,
+                      const struct snap_now *now);
 /* Who could make that rank's again, if its agent is lost. False: nobody. */
 bool snap_sets_builder(const struct snap_sets *s, const struct snap_now *now,
                        uint32_t rank, uint32_t *ret_agent);

@@ -213,8 +213,79 @@ static void test_more_lost(void)
     close_bed(&b);
 }
 
+static bool can_be(struct bed *b)
+{
+    struct snap_now now = now_of(b);
+
+    return snap_sets_can_be(&b->sets, &b->tally, &now);
+}
+
+/* Of one that stays in memory: by copies alone. */
+static void test_copies(void)
+{
+    struct bed b;
+
+    open_bed(&b);
+    ok(can_be(&b), "one that all have can be a checkpoint");
+    lose(&b, 11);
+    ok(!can_be(&b), "unless a node is lost");
+    snap_tally_copied(&b.tally, 1, 11, 10, 0);
+    ok(!can_be(&b), "with all that it has");
+    ok(snap_sets_outlives(&b.sets, &b.tally, 1), "one rank of it has a copy");
+    ok(!snap_sets_outlives(&b.sets, &b.tally, 3), "and the other has none");
+    snap_tally_copied(&b.tally, 3, 11, 13, 0);
+    ok(can_be(&b), "or who has copies of all is there");
+    lose(&b, 13);
+    ok(!can_be(&b), "which that one may be lost, too");
+    close_bed(&b);
+
+    open_bed(&b);
+    snap_tally_take(&b.tally, 1, 11, SNAP_STAGE_FAILED, 0);
+    ok(!can_be(&b), "not where one has failed");
+    close_bed(&b);
+    open_bed(&b);
+    b.tally.n_held--;
+    ok(!can_be(&b), "nor where a rank has not handed it over");
+    close_bed(&b);
+}
+
+/* And by parity, which makes up for one in one set, and for two in the other. */
+static void test_parity(void)
+{
+    struct bed b;
+
+    open_bed(&b);
+    ok(!snap_sets_outlives(&b.sets, &b.tally, 0), "nothing outlives its node");
+    take_all(&b);
+    ok(snap_sets_outlives(&b.sets, &b.tally, 0) &&
+       snap_sets_outlives(&b.sets, &b.tally, 5), "all does that has parity");
+    ok(!snap_sets_outlives(&b.sets, &b.tally, RANKS), "but for a rank that is none");
+    lose(&b, 11);
+    ok(can_be(&b), "a node is lost: what it had can be made again");
+    lose(&b, 13);
+    ok(!can_be(&b), "two are: not what is of the set that makes up for one");
+    snap_tally_copied(&b.tally, 1, 11, 10, 0);
+    ok(can_be(&b), "of which there may be a copy");
+    close_bed(&b);
+
+    open_bed(&b);
+    take_all(&b);
+    snap_sets_release(&b.sets);
+    for (uint32_t agent = 10; agent < 13; agent++) {
+        snap_sets_take(&b.sets, RANKS, agent, &four);
+        snap_sets_take(&b.sets, RANKS, agent, &more);
+    }
+    lose(&b, 13);
+    ok(can_be(&b), "who is lost need not have said that it kept parity");
+    b.lost[0] = 12;
+    ok(!can_be(&b), "but all that are left have to");
+    close_bed(&b);
+}
+
 int main(void)
 {
+    test_copies();
+    test_parity();
     test_heard();
     test_rescue();
     test_builder();

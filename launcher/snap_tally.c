@@ -189,19 +189,3 @@ bool snap_tally_is_sure(const struct snap_tally *t, const struct snap_now *now)
     }
     return true;
 }
-
-bool snap_tally_can_be(const struct snap_tally *t, const struct snap_now *now)
-{
-    uint32_t holders[SNAP_TALLY_HOLDERS];
-
-    if (t->n_failed > 0 || t->n_held < t->n_ranks) {
-        return false;
-    }
-    for (uint32_t i = 0; i < t->n_ranks; i++) {
-        if (t->stages[i] == SNAP_STAGE_HELD &&
-            snap_tally_holders(t, now, i, holders) == 0) {
-            return false;
-        }
-    }
-    return true;
-}

@@ -91,7 +91,5 @@ enum snap_fate snap_tally_judge(const struct snap_tally *t,
 /* All ranks have handed it over, none has failed, and all that write are there: as
  * things are it will be a checkpoint. */
 bool snap_tally_is_sure(const struct snap_tally *t, const struct snap_now *now);
-/* The same of one that stays in memory, if it went to the disk now: copies count. */
-bool snap_tally_can_be(const struct snap_tally *t, const struct snap_now *now);
 
 #endif

@@ -140,4 +140,68 @@ test_two_made_up_for() {
     hosts power_on node3
 }
 
+# Saves that need not go to the disk: what is only in memory, with parity, is what there is.
+steps() { find ck -name COMMIT 2>/dev/null | sed 's,.*/step-0*\([0-9][0-9]*\)-.*,\1,' | sort -n | tr '\n' ' '; }
+pace() { echo "$1" >run/.pace && mv run/.pace run/pace; }
+told() { ok "$1" wait_for 90 times "$2" "$3" || show_run; }
+shows() { "$MUSTER" status "$SHARED/run" | grep -q "$1"; }
+show_levels() { show_run; diag "$("$MUSTER" status "$SHARED/run")"; }
+# start_levels PACE OPTION...: four workers that save up to that step.
+start_levels() {
+    local pace=$1
+    shift
+    cd "$SHARED" && rm -rf run ck
+    spawn run on node1 timeout 250 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $hosts --nproc-per-node 1 \
+        --set heartbeat.timeout=3s --set checkpoint.keep=100 --set checkpoint.diskEvery=1h --set checkpoint.partnerGroup=4 --set checkpoint.partner=xor "$@" -- sh -c '
+        cd "$MUSTER_RUN_DIR" && { [ -e pace ] || { echo "$1" >.pace.$MUSTER_RANK && mv .pace.$MUSTER_RANK pace; }; }
+        cd "$OLDPWD"; shift; exec "$@"' sh "$pace" "$worker" "$SHARED/ck" 48000
+    runner=$spawned
+}
+saves() {
+    told 'four workers save' 'held 20' 4
+    ok 'once to the disk' wait_for 60 eval '[ "$(steps)" = "0 " ]' || show_run
+    ok 'and each time to memory, with parity' wait_for 30 shows 'in memory *step 20: 4 of 4 ranks, 4 of them with parity' || show_levels
+}
+
+test_levels() {
+    start_levels 25 --nnodes 3:4 --set checkpoint.partnerEvery=0s
+    saves
+    lose node2
+    told 'without a node three go on from what the others have made again' 'from 20' 3
+    is "$(steps)" '0 20 ' 'which is on the disk by then' || show_run
+    pace 45
+    told 'and save' 'held 40' 3
+    ok 'with parity of three' wait_for 30 shows 'in memory *step 40: 3 of 3 ranks, 3 of them with parity' || show_levels
+    go_home
+    hosts power_on node2
+}
+
+# What has parity stays, on all nodes, while later ones come that have none.
+test_levels_once() {
+    start_levels 5 --nnodes 3:4 --set checkpoint.partnerEvery=20s
+    told 'four workers save' 'held 0' 4
+    sleep 21
+    pace 15
+    told 'after a while it is the turn of parity' 'held 10' 4
+    ok 'which the others keep' wait_for 30 shows 'in memory *step 10: 4 of 4 ranks, 4 of them with parity' || show_levels
+    pace 35
+    told 'others stay' 'held 30' 4
+    is "$(steps)" '0 ' 'none of them goes to the disk'
+    lose node3
+    told 'without a node three go on from what has parity' 'from 10' 3
+    go_home
+    hosts power_on node3
+}
+
+test_levels_two_lost() {
+    start_levels 25 --nnodes 2:4 --set checkpoint.partnerEvery=0s
+    saves
+    lose node2 node3
+    told 'without two nodes two go on from the disk' 'from 0' 2
+    is "$(steps)" '0 ' 'which is all that there is' || show_run
+    go_home
+    hosts power_on node2
+    hosts power_on node3
+}
+
 run_cases
