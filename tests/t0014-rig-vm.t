@@ -43,11 +43,25 @@ test_ends() {
     is "$status" 124 'a machine that takes too long is turned off'
     like "$(cat err)" 'ended after 2 s' 'and it says so'
     ok 'nothing of it is left' wait_for 10 not left
+    lose_caller
+    ok 'which goes when its caller is killed' wait_for 10 not left
+    slow_setpriv
+    PATH=$PWD/bin:$PATH lose_caller
+    ok 'which goes when its caller was killed before it could be told' wait_for 10 not left
+}
+
+lose_caller() {
     bash -c '"$1" run "$2" -- sleep 100; :' caller "$MUSTER_SRCDIR/tests/rigs/vm" "$BED" >caller.out 2>&1 &
     ok 'another one starts' wait_for 30 left
     kill -KILL $!
     wait $! 2>/dev/null
-    ok 'which goes when its caller is killed' wait_for 10 not left
+}
+
+# So that there is time before anything has asked for a signal.
+slow_setpriv() {
+    mkdir bin
+    printf '#!/bin/sh\nsleep 1\nexec %s "$@"\n' "$(command -v setpriv)" >bin/setpriv
+    chmod +x bin/setpriv
 }
 
 run_cases
