@@ -17,6 +17,12 @@
 # a subshell or in a pipeline.
 
 set -u
+
+# What nohup, or the background of a script, starts ignores signals that tests send: HUP,
+# INT, QUIT and TERM. A shell cannot undo that for those that it starts.
+if (($(sed -n 's/^SigIgn:[[:space:]]*/0x/p' /proc/$$/status) & 0x4007)) && [ -z "${MUSTER_TEST_SIGNALS-}" ]; then
+    MUSTER_TEST_SIGNALS=reset exec env --default-signal=HUP,INT,QUIT,TERM bash "$0" "$@"
+fi
 export LC_ALL=C.UTF-8
 umask 022
 
