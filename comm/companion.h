@@ -15,7 +15,8 @@
  *                                      <- DETACH  tag
  *   TERM  mpirun told it to end        ->
  *   NOTICE  mpirun passed on a signal that says that the end is near ->
- *                                      <- VERDICT  status, reason: the end
+ *                                      <- VERDICT  status, reason: the end; the
+ *                                               connection ends with the agent
  */
 #ifndef MUSTER_COMM_COMPANION_H
 #define MUSTER_COMM_COMPANION_H

@@ -75,6 +75,9 @@ static void finish_leaving(uv_timer_t *t)
     agent_snap_stop(a, a->status == RUN_RESUMABLE || a->status == RUN_CANCELLED);
     tree_close(a->tree);
     a->tree = NULL;
+    if (a->companion) {
+        companion_link_keep_open(a->companion);
+    }
     companion_link_destroy(a->companion);
     link_listener_close(a->listener);
     control_server_destroy(a->control);

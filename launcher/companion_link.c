@@ -10,6 +10,7 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -303,6 +304,13 @@ int companion_link_create(uv_loop_t *loop, const char *path,
     }
     *ret = l;
     return 0;
+}
+
+void companion_link_keep_open(struct companion_link *l)
+{
+    if (l->current && fcntl(l->current->fd, F_DUPFD_CLOEXEC, 0) < 0) {
+        /* then the companion does not wait for all of it */
+    }
 }
 
 void companion_link_destroy(struct companion_link *l)

@@ -50,6 +50,10 @@ int companion_link_create(uv_loop_t *loop, const char *path,
 void companion_link_set_place(struct companion_link *l, uint32_t rank,
                               uint32_t n_known);
 
+/* From now on the connection ends with this process, not before: by that the companion,
+ * which has had the last word, sees when the agent is gone. */
+void companion_link_keep_open(struct companion_link *l);
+
 /* Removes the socket. NULL is allowed. */
 void companion_link_destroy(struct companion_link *l);
 

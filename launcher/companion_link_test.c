@@ -327,11 +327,31 @@ static void test_words(void)
     close_world(&t);
 }
 
+static void test_kept_open(void)
+{
+    struct world t;
+    int fd;
+
+    open_world(&t);
+    companion_link_keep_open(t.link); /* of nobody */
+    fd = say_hello(&t, 1, PACKAGE_VERSION);
+    next_type(fd);
+    bring_world(&t, fd, 1);
+    companion_link_keep_open(t.link);
+    companion_link_destroy(t.link);
+    t.link = NULL;
+    turn(&t);
+    is_int(next_type(fd), -EAGAIN, "the connection is there until the process ends");
+    close(fd);
+    close_world(&t);
+}
+
 int main(void)
 {
     test_epochs();
     test_hostile();
     test_unwanted();
     test_words();
+    test_kept_open();
     return tap_done();
 }

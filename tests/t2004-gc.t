@@ -22,6 +22,20 @@ test_nothing() {
     is "$(cat out)" 'nothing to remove' 'and is not removed unless asked for'
 }
 
+# The agent takes its time: mpirun, and so the front end, wait for it.
+test_slow_agent() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }
+    spawn slow "${RUN[@]}" --run-dir slow --nproc-per-node 1 -- \
+        sh -c 'echo $PPID >agent.new && mv agent.new agent && until [ -e go ]; do sleep 0.1; done'
+    ok 'a worker runs' wait_for 60 test -e agent
+    strace -qq -f -o trace -e trace=unlink -e inject=unlink:delay_enter=200000 -p "$(cat agent)" &
+    ok 'its agent is slow' wait_for 20 grep -q '^TracerPid:.[1-9]' "/proc/$(cat agent)/status"
+    touch go
+    wait "$spawned"
+    is "$?,$(find rt/muster -mindepth 1),$(ps -o pid= -p "$(cat agent)")" 0,, 'and gone when the run has ended'
+    wait
+}
+
 # Whether any process of $id has the mark in its environment.
 marked() { run_alive "$id" | grep -q 'sleep 1000'; }
 

@@ -14,6 +14,7 @@
 #include <config.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/key.h"
 #include "base/proc_env.h"
 #include "base/seqsock.h"
@@ -39,6 +40,7 @@ enum {
     ATTACH_SECONDS = 60,
     FINALIZE_SECONDS = 3,
     VERDICT_MS = 3000,
+    AGENT_END_MS = 2000,
     MAX_POLL = 2 + BULK_GROUPS_MAX,
     STATUS_NOT_GATHERED = 69,
     STATUS_RESUMABLE = 75,
@@ -88,6 +90,23 @@ static int take_signals(struct error *e)
     return 0;
 }
 
+/* Until the agent's process has ended, and closed its end by that: when mpirun has
+ * ended nobody should find anything of the run on its hosts. An agent that has output
+ * to get rid of takes longer. */
+static void await_agent(const struct companion *c)
+{
+    uint64_t until_ms = clock_mono_ms() + AGENT_END_MS, now_ms;
+    struct pollfd p = {.fd = c->agent_fd, .events = POLLIN};
+    _seqsock_msg_ struct seqsock_msg m;
+
+    seqsock_msg_init(&m);
+    while ((now_ms = clock_mono_ms()) < until_ms &&
+           poll(&p, 1, (int)(until_ms - now_ms)) == 1 &&
+           seqsock_recv(c->agent_fd, &m) > 0) {
+        seqsock_msg_release(&m);
+    }
+}
+
 /* Leaves MPI politely if the others do too, and in any case. */
 static _Noreturn void leave(struct companion *c, int status)
 {
@@ -96,7 +115,9 @@ static _Noreturn void leave(struct companion *c, int status)
     if (c->in_mpi) {
         alarm(FINALIZE_SECONDS);
         MPI_Finalize();
+        alarm(0);
     }
+    await_agent(c);
     _exit(c->report_status ? status : 0);
 }
 
