@@ -112,7 +112,7 @@ test_spdx() {
 test_no_machine() {
     cd "$MUSTER_SRCDIR" || return
     # Written so that this file does not find itself.
-    grep -nIE '(^|[^a-z.])/wor[k]/|/tm[p]/w/|deb\.debia[n]\.org|pyp[i]\.org|pythonhoste[d]|npmj[s]\.|/op[t]/(wheels|pypi)' \
+    grep -nIE '(^|[^a-z.])/wor[k]/|/tm[p]/w/|deb\.debia[n]\.org|pyp[i]\.org|pythonhoste[d]|pytorc[h]\.org|npmj[s]\.|/op[t]/(wheels|pypi)' \
         -- "${files[@]}" >"$TRASH/found" 2>&1
     none 'no path of one machine, no registry host'
 }
