@@ -256,9 +256,10 @@ int front_know_hosts(struct front *f, const bool *absent);
 /* How many hosts there are that take part, or may. */
 size_t front_count_hosts(struct front *f);
 /* Asks hosts that are not there, unless it is too soon for all of them; comes to
- * front_take_newcomers(). */
+ * front_take_newcomers(), from inside this call where only this machine is due. True:
+ * they are being asked. */
 bool front_look_for_hosts(struct front *f);
-/* Whether hosts have just answered, and which. */
+/* Whether hosts have just answered, and which; `names` may be NULL. */
 bool front_has_newcomers(struct front *f, struct buf *names);
 
 /* Comes to front_repeat_mpirun(), now or soon. */

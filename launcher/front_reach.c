@@ -120,6 +120,13 @@ size_t front_count_hosts(struct front *f)
     return n;
 }
 
+/* Nobody has to ask this machine: that it asks is the answer. */
+static void answer_by_itself(struct reach_host *h, uint64_t now_ms)
+{
+    h->is_out = h->is_asked = false;
+    h->answered_ms = now_ms;
+}
+
 /* Leaves out who is not there, but for those that have just answered. The rest of
  * them that may be asked now; how many these are. */
 static size_t find_lost(struct front *f)
@@ -137,7 +144,10 @@ static size_t find_lost(struct front *f)
             h->again_ms = h->pause_ms = h->answered_ms = 0;
         } else if (!h->answered_ms || now - h->answered_ms > FRESH_MS) {
             h->is_out = true;
-            h->is_asked = now >= h->again_ms && !hosts->items[i].is_local;
+            h->is_asked = now >= h->again_ms;
+            if (h->is_asked && hosts->items[i].is_local) {
+                answer_by_itself(h, now);
+            }
             n += h->is_asked;
         }
     }
@@ -371,11 +381,17 @@ bool front_look_for_hosts(struct front *f)
 {
     struct error e = {0};
 
-    if (f->reach->pid || find_lost(f) == 0) {
+    if (f->reach->pid) {
         return false;
     }
     f->reach->is_for_world = false;
-    return spawn_reach(f, &e) == 0;
+    if (find_lost(f) > 0) {
+        return spawn_reach(f, &e) == 0;
+    }
+    if (front_has_newcomers(f, NULL)) {
+        front_take_newcomers(f);
+    }
+    return false;
 }
 
 bool front_has_newcomers(struct front *f, struct buf *names)
@@ -387,7 +403,7 @@ bool front_has_newcomers(struct front *f, struct buf *names)
         const struct reach_host *h = &f->reach->hosts[i];
 
         if (!h->is_out && h->answered_ms && !is_there(f, i, false) &&
-            n++ < MAX_NAMED) {
+            n++ < MAX_NAMED && names) {
             buf_printf(names, "%s%s", names->len ? ", " : "",
                        hosts->items[i].name);
         }

@@ -79,6 +79,18 @@ test_comes_back() {
     go_home
 }
 
+# On the host of the front end, which nobody has to ask.
+test_own_host() {
+    start --nnodes 2:4
+    told 'four nodes' '1 has . of 4 on' 4
+    ok 'run' wait_for 60 running 4
+    kill -KILL $(pids_on node1 'muster agent --dir')
+    told 'the agent beside the front end is lost: three go on' ' has . of 3 on node[234]$' 3
+    told 'another one takes its place' ' has . of 4 on node1$' 2
+    is "$(field nodes.4.host):$(field restarts):$(field node_failures)" node1:0:1 'one loss, and no restart'
+    go_home
+}
+
 test_scale() {
     start --nnodes 1:4
     told 'four nodes' '1 has . of 4 on' 4
