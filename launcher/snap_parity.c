@@ -70,7 +70,7 @@ static void on_watch(uv_timer_t *t)
 
     error_text(&late, ETIMEDOUT, "no progress for %u s", c->config.stuck_ms / 1000);
     parity_ins_watch(c, &late);
-    parity_outs_watch(c, &late);
+    parity_ways_watch(c, &late);
     parity_builds_watch(c, &late);
     parity_watch(c);
 }

@@ -15,10 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONNECT_MS = 5000 };
-
-static const struct link_ops ask_ops;
-
 /* --- the end of it --- */
 
 static void forget_asks(struct parity_build *b)
@@ -69,7 +65,7 @@ static void end(struct parity_build *b, const struct error *e)
 }
 
 /* The memory that it is made in, while it is; its bytes behind the page. */
-static unsigned char *target_of(const struct parity_build *b)
+unsigned char *parity_build_target(const struct parity_build *b)
 {
     struct snap *s = snap_hold_fill(b->parity->config.copies, b->head.rank,
                                     b->head.uuid);
@@ -79,109 +75,9 @@ static unsigned char *target_of(const struct parity_build *b)
                : NULL;
 }
 
-/* --- what is asked for --- */
+/* --- with those that are not gone --- */
 
-static uint64_t empty_of(const struct parity_kept *k)
-{
-    uint64_t set = 0;
-
-    for (unsigned i = 0; i < k->group.shape.n; i++) {
-        set |= k->group.ranks[i] == PARITY_NO_RANK ? PARITY_BIT(i) : 0;
-    }
-    return set;
-}
-
-/* Of this agent's own rank no pieces have come here. */
-static uint64_t image_bytes_of(const struct parity_build *b,
-                               const struct parity_kept *k, unsigned member)
-{
-    const struct snap *s;
-
-    if (k->group.ranks[member] == PARITY_NO_RANK) {
-        return 0;
-    }
-    if (member != k->me) {
-        return parity_image_bytes(&k->heads[member]);
-    }
-    s = snap_hold_get(b->parity->config.own, k->group.ranks[member], b->head.uuid);
-    return s ? parity_image_bytes(&s->head) : 0;
-}
-
-static struct parity_ask *ask_of(struct parity_build *b, unsigned member,
-                                 uint32_t rank)
-{
-    struct parity_ask *a = b->asks;
-
-    while (a && a->member != member) {
-        a = a->next;
-    }
-    if (!a) {
-        a = calloc(1, sizeof(*a));
-        if (a) {
-            a->build = b;
-            a->member = member;
-            a->want.rank = rank;
-            a->want.lost = b->head.rank;
-            str_copy(a->want.uuid, sizeof(a->want.uuid), b->head.uuid);
-            a->moved_ms = uv_now(b->parity->config.loop);
-            a->next = b->asks;
-            b->asks = a;
-        }
-    }
-    return a;
-}
-
-/* What that member has for the piece at `to`, of `len` bytes. */
-static int want(struct parity_build *b, const struct parity_kept *k, unsigned stripe,
-                unsigned member, uint8_t factor, uint64_t to, uint64_t len)
-{
-    struct parity_ask *a = ask_of(b, member, k->group.ranks[member]);
-    int parity = parity_kept(&k->group.shape, stripe, member);
-    struct parity_seg s = {.kept = (uint8_t)(parity + 1), .len = len};
-    uint64_t has;
-
-    if (!a) {
-        return -ENOMEM;
-    }
-    if (parity < 0) {
-        parity_piece(&k->group.shape, stripe, member, image_bytes_of(b, k, member),
-                     &s.at, &has);
-        s.len = has < len ? has : len;
-    }
-    if (s.len > 0) { /* beyond what it has are zeros */
-        a->to[a->want.n] = to;
-        a->factors[a->want.n] = factor;
-        a->want.segs[a->want.n++] = s;
-    }
-    return 0;
-}
-
-static int plan(struct parity_build *b, const struct parity_kept *k, struct error *e)
-{
-    const struct parity *shape = &k->group.shape;
-    uint8_t factors[PARITY_MAX_MEMBERS];
-    uint64_t at, len;
-
-    for (unsigned s = 0; s < shape->n; s++) {
-        if (parity_kept(shape, s, b->member) >= 0) {
-            continue;
-        }
-        if (parity_solve(shape, s, b->member, b->gone, empty_of(k), factors) < 0) {
-            return error_text(e, ENODATA, "%d of %u nodes of the group are gone, and "
-                              "parity makes up for %u",
-                              __builtin_popcountll(b->gone), shape->n, shape->m);
-        }
-        parity_piece(shape, s, b->member, parity_image_bytes(&b->head), &at, &len);
-        for (unsigned i = 0; i < shape->n; i++) {
-            if (factors[i] && want(b, k, s, i, factors[i], at, len) < 0) {
-                return error_set(e, ENOMEM, "make a snapshot again");
-            }
-        }
-    }
-    return 0;
-}
-
-static void note_sums(struct parity_build *b, const struct parity_sums *s)
+void parity_build_sums(struct parity_build *b, const struct parity_sums *s)
 {
     for (unsigned i = 0; i < s->n; i++) {
         b->has_sum |= PARITY_BIT(s->stripes[i]);
@@ -189,28 +85,12 @@ static void note_sums(struct parity_build *b, const struct parity_sums *s)
     }
 }
 
-static int connect_ask(struct parity_ask *a, const struct parity_kept *k,
-                       struct error *e)
-{
-    struct snap_parity *c = a->build->parity;
-    _strlist_ struct strlist addrs = {0};
-    struct link_target target = {.timeout_ms = CONNECT_MS};
-
-    if (!c->config.find(c->config.arg, k->group.agents[a->member], &addrs,
-                        &target.port) || addrs.failed) {
-        return error_text(e, ENOENT, "node %u is not known",
-                          k->group.agents[a->member]);
-    }
-    target.addrs = addrs.items;
-    return link_connect(c->config.loop, &target, c->key, &ask_ops, a, &a->link, e);
-}
-
 /* From nothing, with those that are not gone. */
 static int start(struct parity_build *b, struct error *e)
 {
     const struct parity_kept *k = parity_kept_find(b->parity, b->head.uuid,
                                                    b->head.rank);
-    unsigned char *to = target_of(b);
+    unsigned char *to = parity_build_target(b);
     struct parity_sums here;
     int rc;
 
@@ -220,11 +100,11 @@ static int start(struct parity_build *b, struct error *e)
     }
     memset(to, 0, parity_image_bytes(&b->head));
     parity_kept_sums(k, b->member, &here);
-    note_sums(b, &here);
-    rc = plan(b, k, e);
+    parity_build_sums(b, &here);
+    rc = parity_plan(b, k, e);
     for (struct parity_ask *a = b->asks; a && rc == 0; a = a->next) {
         if (a->member != k->me) {
-            rc = connect_ask(a, k, e);
+            rc = parity_ask_connect(a, k, e);
         }
     }
     parity_go_on(b->parity);
@@ -241,7 +121,7 @@ static void start_or_end(struct parity_build *b)
 }
 
 /* Once more without that one, where it can be done: that is found out first thing. */
-static void leave_out(struct parity_ask *a, const struct error *e)
+void parity_build_without(struct parity_ask *a, const struct error *e)
 {
     struct parity_build *b = a->build;
     const struct parity_kept *k = parity_kept_find(b->parity, b->head.uuid,
@@ -259,15 +139,7 @@ static void leave_out(struct parity_ask *a, const struct error *e)
     start_or_end(b);
 }
 
-static void fail(struct parity_ask *a, int code, const char *text)
-{
-    struct error e = {0};
-
-    error_text(&e, code, "%s", text);
-    leave_out(a, &e);
-}
-
-/* --- what comes --- */
+/* --- whether it is right --- */
 
 static uint64_t sum_of(const unsigned char *at, uint64_t len)
 {
@@ -298,11 +170,11 @@ static bool is_right(const struct parity_build *b, const struct parity_kept *k,
     return true;
 }
 
-static void look_if_over(struct parity_build *b)
+void parity_build_look(struct parity_build *b)
 {
     const struct snap_head *h = &b->head;
     const struct parity_kept *k = parity_kept_find(b->parity, h->uuid, h->rank);
-    const unsigned char *image = target_of(b);
+    const unsigned char *image = parity_build_target(b);
     struct error e = {0};
 
     for (const struct parity_ask *a = b->asks; a; a = a->next) {
@@ -320,125 +192,6 @@ static void look_if_over(struct parity_build *b)
                        h->part_bytes, &e);
     }
     end(b, &e);
-}
-
-/* False: more than was asked for. */
-static bool add(struct parity_ask *a, const unsigned char *bytes, size_t len)
-{
-    unsigned char *to = target_of(a->build);
-
-    if (!to || a->i == a->want.n || len == 0 || len > a->want.segs[a->i].len - a->at) {
-        return false;
-    }
-    parity_add(to + a->to[a->i] + a->at, bytes, len, a->factors[a->i]);
-    a->at += len;
-    if (a->at == a->want.segs[a->i].len) {
-        a->i++;
-        a->at = 0;
-    }
-    a->moved_ms = uv_now(a->build->parity->config.loop);
-    return true;
-}
-
-static void on_up(struct link *l, void *ctx)
-{
-    struct parity_ask *a = ctx;
-    struct buf b = {0};
-    int rc;
-
-    parity_want_encode(&a->want, &b);
-    rc = b.failed ? -ENOMEM : link_send_buf(l, SNAP_PARITY_WANT, &b);
-    buf_release(&b);
-    a->moved_ms = uv_now(a->build->parity->config.loop);
-    if (rc < 0) {
-        fail(a, ENOMEM, "no memory to ask for it");
-    }
-}
-
-static void take_end(struct parity_ask *a, const struct channel_frame *f)
-{
-    struct parity_build *b = a->build;
-    struct parity_sums s;
-
-    if (a->i < a->want.n || !parity_sums_decode(f, &s)) {
-        fail(a, EPROTO, "less came than was asked for");
-        return;
-    }
-    note_sums(b, &s);
-    a->is_over = true;
-    look_if_over(b);
-}
-
-static void on_frame(struct link *l, const struct channel_frame *f, void *ctx)
-{
-    struct parity_ask *a = ctx;
-    struct error e = {0};
-
-    (void)l;
-    if (f->type == SNAP_COPY_REFUSED) {
-        copy_refused_decode(f, &e);
-        leave_out(a, &e);
-    } else if (f->type == SNAP_PARITY_READY && a->i == 0 && a->at == 0) {
-        a->moved_ms = uv_now(a->build->parity->config.loop);
-    } else if (f->type == SNAP_PARITY_END && !a->is_over) {
-        take_end(a, f);
-    } else if (f->type != SNAP_PARITY_DATA || !add(a, f->data, f->len)) {
-        fail(a, EPROTO, "what came was not asked for");
-    }
-}
-
-static void on_down(struct link *l, bool closed, const struct error *why, void *ctx)
-{
-    struct parity_ask *a = ctx;
-    const struct error e = *why; /* the link goes */
-
-    (void)l;
-    (void)closed;
-    if (!a->is_over) {
-        leave_out(a, &e);
-    }
-}
-
-static const struct link_ops ask_ops = {
-    .on_up = on_up, .on_frame = on_frame, .on_down = on_down};
-
-/* --- what is here --- */
-
-static const unsigned char *find_here(const struct parity_ask *a)
-{
-    const struct snap_parity *c = a->build->parity;
-    const struct parity_seg *s = &a->want.segs[a->i];
-    const struct parity_kept *k = parity_kept_find(c, a->want.uuid, a->want.lost);
-    const struct snap *snap = snap_hold_get(c->config.own, a->want.rank,
-                                            a->want.uuid);
-    uint64_t room = !k ? 0 : k->memory[s->kept ? s->kept - 1 : 0].room;
-
-    if (s->kept == 0) {
-        return snap ? (const unsigned char *)snap_image(snap) + s->at : NULL;
-    }
-    return s->len <= room ? k->memory[s->kept - 1].at : NULL;
-}
-
-/* A chunk of it in each turn of the loop. */
-static void add_here(struct parity_ask *a)
-{
-    struct snap_parity *c = a->build->parity;
-    const unsigned char *from;
-    uint64_t left;
-
-    if (a->i == a->want.n) {
-        a->is_over = true;
-        look_if_over(a->build);
-        return;
-    }
-    from = find_here(a);
-    left = a->want.segs[a->i].len - a->at;
-    if (!from || !add(a, from + a->at, left < PARITY_CHUNK_BYTES
-                                           ? (size_t)left : PARITY_CHUNK_BYTES)) {
-        fail(a, ECANCELED, "it is not in memory any more");
-        return;
-    }
-    parity_go_on(c);
 }
 
 /* --- one after the other --- */
@@ -491,7 +244,7 @@ void parity_builds_go_on(struct snap_parity *c)
         a = a->next;
     }
     if (a) {
-        add_here(a);
+        parity_ask_here(a);
     }
 }
 
@@ -577,6 +330,6 @@ void parity_builds_watch(struct snap_parity *c, const struct error *late)
         a = a->next;
     }
     if (a) {
-        leave_out(a, late);
+        parity_build_without(a, late);
     }
 }

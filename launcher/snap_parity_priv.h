@@ -164,9 +164,20 @@ bool parity_sums_decode(const struct channel_frame *f, struct parity_sums *ret);
 /* --- snap_parity_send.c --- */
 
 void parity_outs_start(struct snap_parity *c);
-void parity_ways_pump(struct snap_parity *c);
-void parity_outs_watch(struct snap_parity *c, const struct error *late);
+/* All that is on its way to others. */
 void parity_outs_forget(struct snap_parity *c);
+/* It has come to its end, as `e` says, or (NULL) all others have it: on_sent(). */
+void parity_out_end(struct parity_out *o, const struct error *e);
+
+/* --- snap_parity_way.c --- */
+
+int parity_way_connect(struct parity_way *w, struct error *e);
+void parity_way_free(struct parity_way *w);
+/* For `e`, or (NULL) because all has gone; that may be the end of its out, and of others
+ * then. */
+void parity_way_end(struct parity_way *w, const struct error *e);
+void parity_ways_pump(struct snap_parity *c);
+void parity_ways_watch(struct snap_parity *c, const struct error *late);
 /* A link whose first frame is a WANT. */
 void parity_asked(struct snap_parity *c, struct link *l,
                   const struct channel_frame *first);
@@ -177,9 +188,22 @@ struct parity_kept *parity_kept_find(const struct snap_parity *c, const char *uu
                                      uint32_t rank);
 void parity_kept_free(struct snap_parity *c, struct parity_kept *k,
                       const struct error *e);
+/* Of a new set or save, for which the oldest one of the set may go. NULL: no memory. */
+struct parity_kept *parity_kept_add(struct snap_parity *c, const struct parity_group *g,
+                                    const struct snap_head *h);
+/* Memory of at least so many bytes; what is new of it is zero. */
+int parity_kept_grow(struct snap_parity *c, struct parity_memory *m, uint64_t bytes,
+                     struct error *e);
 /* Digests of what was added of a member. */
 void parity_kept_sums(const struct parity_kept *k, unsigned member,
                       struct parity_sums *ret);
+/* on_whole(); it may be settled by that. */
+void parity_kept_tell(struct snap_parity *c, const struct parity_kept *k);
+
+/* --- snap_parity_take.c --- */
+
+/* What it has added stays in the sum. */
+void parity_in_end(struct parity_in *in, const struct error *e);
 /* A link whose first frame is an OFFER. */
 void parity_offered(struct snap_parity *c, struct link *l,
                     const struct channel_frame *first);
@@ -190,5 +214,25 @@ void parity_ins_watch(struct snap_parity *c, const struct error *late);
 void parity_builds_go_on(struct snap_parity *c);
 void parity_builds_watch(struct snap_parity *c, const struct error *late);
 void parity_builds_forget(struct snap_parity *c);
+/* The memory that it is made in, while it is; its bytes behind the page. */
+unsigned char *parity_build_target(const struct parity_build *b);
+/* Digests of its pieces, from who has added those. */
+void parity_build_sums(struct parity_build *b, const struct parity_sums *s);
+/* Once more without that one, where it can be done; else it ends, and `a` with it. */
+void parity_build_without(struct parity_ask *a, const struct error *e);
+/* One of them has given all: it may be over. */
+void parity_build_look(struct parity_build *b);
+
+/* --- snap_parity_plan.c --- */
+
+/* Makes all of the build's asks. -ENODATA: too many are gone; -ENOMEM. */
+int parity_plan(struct parity_build *b, const struct parity_kept *k, struct error *e);
+
+/* --- snap_parity_ask.c --- */
+
+int parity_ask_connect(struct parity_ask *a, const struct parity_kept *k,
+                       struct error *e);
+/* A chunk of what this agent has itself. */
+void parity_ask_here(struct parity_ask *a);
 
 #endif
