@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lead's side of saves: hears how far each rank is (launcher/snap_tally.h), has
+ * The lead's side of saves: knows how far each rank is (launcher/snap_tally.h), has
  * a thread commit what is whole and remove what cannot become so any more
  * (launcher/snap_commit.h), and says to all what became of it.
  */
@@ -23,9 +23,6 @@
 enum {
     LOOK_MS = 2000,
     QUIET_MS = 30000, /* for saves that the next workers could start from */
-    MAX_RANKS = 1 << 20,
-    MAX_AGENTS = STATUS_MAX_NODES,
-    KEEP_SETTLED = 16, /* for agents that have not heard */
 };
 
 /* --- what is said --- */
@@ -73,7 +70,7 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
     l->ops->on_saved(l->arg, path, (int64_t)s->step);
 }
 
-static void show(struct lead_snap *l)
+void lead_snap_show(struct lead_snap *l)
 {
     const struct lead_save *oldest = NULL;
 
@@ -86,7 +83,7 @@ static void show(struct lead_snap *l)
                       oldest ? oldest->tally.n_ranks : 0);
 }
 
-static void free_save(struct lead_save *s)
+void lead_save_free(struct lead_save *s)
 {
     snap_tally_release(&s->tally);
     snap_sets_release(&s->sets);
@@ -99,7 +96,7 @@ static void free_lead(struct lead_snap *l)
         struct lead_save *s = l->saves;
 
         l->saves = s->next;
-        free_save(s);
+        lead_save_free(s);
     }
     free(l);
 }
@@ -113,9 +110,7 @@ static void work_on(uv_work_t *work)
     snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
 }
 
-static void look_at_all(struct lead_snap *l);
-
-static void tell_took(const struct lead_save *s, enum interval_level_id level)
+void lead_save_took(const struct lead_save *s, enum interval_level_id level)
 {
     struct lead_snap *l = s->lead;
 
@@ -142,18 +137,18 @@ static void after_work(uv_work_t *work, int status)
     }
     s->is_settled = true;
     if (s->error.code == 0) {
-        tell_took(s, INTERVAL_DISK);
+        lead_save_took(s, INTERVAL_DISK);
     } else {
         lead_levels_failed(s);
     }
-    show(l);
+    lead_snap_show(l);
     announce(l, s);
     tell_all(l, s);
     if (s->error.code == 0 && s->is_due) {
         lead_check_want(l, s);
     }
     lead_levels_replace(l);
-    look_at_all(l);
+    lead_snap_look(l);
 }
 
 void lead_snap_drop(struct lead_save *s, int code, const char *why)
@@ -176,7 +171,7 @@ void lead_snap_worked(struct lead_snap *l)
     if (l->is_dying) {
         lead_snap_may_go(l);
     } else {
-        look_at_all(l);
+        lead_snap_look(l);
     }
 }
 
@@ -291,86 +286,9 @@ static bool is_due(const struct lead_save *s)
            snap_tally_judge(&s->tally, &now) != SNAP_FATE_WAIT;
 }
 
-/* --- for nodes that are lost --- */
+/* --- what is to be done --- */
 
-/* Who has a copy of what they held is to write it; said again until it is there. */
-static void rescue(struct lead_snap *l, struct lead_save *s)
-{
-    const struct snap_now now = lead_save_now(s);
-    struct agent *a = l->agent;
-    _buf_ struct buf b = {0};
-    struct jsonw w = jsonw_start(&b);
-    uint32_t n = 0, agent;
-
-    jsonw_object(&w, NULL);
-    jsonw_str(&w, "ask", "snap_write");
-    jsonw_str(&w, "uuid", s->uuid);
-    jsonw_array(&w, "ranks");
-    for (uint32_t at = 0; snap_tally_rescue(&s->tally, &now, &at, &agent); at++) {
-        jsonw_array(&w, NULL);
-        jsonw_int(&w, NULL, at);
-        jsonw_int(&w, NULL, agent);
-        jsonw_end_array(&w);
-        n++;
-    }
-    jsonw_end_array(&w);
-    jsonw_end_object(&w);
-    if (n > 0 && !b.failed && a->tree) {
-        tree_ask(a->tree, b.data, b.len);
-        agent_asked(a, b.data, b.len);
-    }
-}
-
-static void rescue_all(struct lead_snap *l)
-{
-    for (struct lead_save *s = l->saves, *next; s; s = next) {
-        next = s->next;
-        if (!s->is_settled && !s->is_working && !lead_save_is_parked(s)) {
-            rescue(l, s);
-            lead_save_rebuild(s);
-        }
-    }
-}
-
-/* --- who waits --- */
-
-static bool is_any_sure(const struct lead_snap *l)
-{
-    for (const struct lead_save *s = l->saves; s; s = s->next) {
-        const struct snap_now now = lead_save_now(s);
-
-        if (!s->is_settled && !now.is_parked && snap_tally_is_sure(&s->tally, &now)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool lead_snap_ask(struct lead_snap *l)
-{
-    if (l) {
-        lead_levels_promote(l);
-        rescue_all(l);
-    }
-    if (!l || !is_any_sure(l)) {
-        return false;
-    }
-    l->is_asked = true;
-    l->asked_ms = uv_now(&l->agent->loop);
-    return true;
-}
-
-bool lead_snap_forget(struct lead_snap *l)
-{
-    bool was_asked = l && l->is_asked;
-
-    if (l) {
-        l->is_asked = false;
-    }
-    return was_asked;
-}
-
-static void look_at_all(struct lead_snap *l)
+void lead_snap_look(struct lead_snap *l)
 {
     struct lead_save *oldest = NULL;
 
@@ -384,191 +302,16 @@ static void look_at_all(struct lead_snap *l)
         finish(oldest);
     }
     if (l->is_asked && (uv_now(&l->agent->loop) - l->asked_ms >= QUIET_MS ||
-                        !is_any_sure(l))) {
+                        !lead_snap_is_any_sure(l))) {
         l->is_asked = false;
         l->ops->on_quiet(l->arg);
     }
 }
 
-/* --- what is heard --- */
-
-struct lead_save *lead_save_find(struct lead_snap *l, const char *uuid)
-{
-    struct lead_save *s = l->saves;
-
-    while (s && strcmp(s->uuid, uuid) != 0) {
-        s = s->next;
-    }
-    return s;
-}
-
-static int64_t number(const json_t *fact, const char *name)
-{
-    return json_integer_value(json_object_get(fact, name));
-}
-
-static const char *text(const json_t *fact, const char *name)
-{
-    const char *s = json_string_value(json_object_get(fact, name));
-
-    return s ? s : "";
-}
-
-static struct lead_save *add(struct lead_snap *l, const json_t *fact)
-{
-    struct lead_save *s = calloc(1, sizeof(*s));
-
-    if (!s) {
-        return NULL;
-    }
-    s->lead = l;
-    str_copy(s->uuid, sizeof(s->uuid), text(fact, "uuid"));
-    str_copy(s->root, sizeof(s->root), text(fact, "root"));
-    s->step = (uint64_t)number(fact, "step");
-    s->token = (uint64_t)number(fact, "token");
-    s->began_ms = uv_now(&l->agent->loop);
-    if (snap_tally_init(&s->tally, (uint32_t)number(fact, "generation"),
-                        (uint32_t)number(fact, "ranks"),
-                        uv_now(&l->agent->loop)) < 0) {
-        free(s);
-        return NULL;
-    }
-    s->next = l->saves;
-    l->saves = s;
-    return s;
-}
-
-/* Of those that are settled the newest are remembered. */
-static void forget_old(struct lead_snap *l)
-{
-    unsigned n = 0;
-
-    for (struct lead_save **at = &l->saves; *at;) {
-        struct lead_save *s = *at;
-
-        if (s->is_settled && ++n > KEEP_SETTLED) {
-            *at = s->next;
-            free_save(s);
-        } else {
-            at = &s->next;
-        }
-    }
-}
-
-/* Whose copy it is, if it is one. */
-static bool is_agent(const json_t *from)
-{
-    json_int_t agent = json_integer_value(from);
-
-    return !from || (json_is_integer(from) && agent >= 0 && agent < MAX_AGENTS);
-}
-
-static bool makes_sense(const json_t *fact)
-{
-    const char *uuid = text(fact, "uuid");
-    int64_t ranks = number(fact, "ranks"), rank = number(fact, "rank");
-    int64_t stage = number(fact, "stage");
-
-    return strlen(uuid) == COMMIT_UUID_BYTES - 1 &&
-           text(fact, "root")[0] == '/' &&
-           strlen(text(fact, "root")) < SNAP_ROOT_BYTES && ranks > 0 &&
-           ranks <= MAX_RANKS && rank >= 0 && rank < ranks &&
-           stage > SNAP_STAGE_NONE && stage <= SNAP_STAGE_FAILED &&
-           number(fact, "step") >= 0 && is_agent(json_object_get(fact, "from"));
-}
-
-void lead_save_copied(struct lead_save *s)
-{
-    if (s->n_copied == s->tally.n_ranks) {
-        return;
-    }
-    while (s->n_copied < s->tally.n_ranks &&
-           snap_sets_outlives(&s->sets, &s->tally, s->n_copied)) {
-        s->n_copied++;
-    }
-    if (s->n_copied == s->tally.n_ranks) {
-        tell_took(s, INTERVAL_PARTNER);
-        lead_levels_replace(s->lead);
-    }
-}
-
-/* False: it speaks of no copy that is whole. */
-static bool take_copy(struct lead_save *s, uint32_t agent, const json_t *fact)
-{
-    const json_t *from = json_object_get(fact, "from");
-
-    if (!from || number(fact, "stage") != SNAP_STAGE_HELD) {
-        return false;
-    }
-    snap_tally_copied(&s->tally, (uint32_t)number(fact, "rank"),
-                      (uint32_t)json_integer_value(from), agent,
-                      uv_now(&s->lead->agent->loop));
-    lead_save_copied(s);
-    return true;
-}
-
-static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
-{
-    uint32_t rank = (uint32_t)number(fact, "rank");
-    int64_t stage = number(fact, "stage"), code = number(fact, "error");
-
-    if (stage == SNAP_STAGE_FAILED && s->why.code == 0 && !s->is_working) {
-        error_text(&s->why, code > 0 && code <= INT_MAX ? (int)code : EIO,
-                   "rank %u: %s", rank, text(fact, "why"));
-    }
-    if (!take_copy(s, agent, fact)) {
-        snap_tally_take(&s->tally, rank, agent, (enum snap_stage)stage,
-                        uv_now(&s->lead->agent->loop));
-    }
-    if (s->tally.n_failed > 0 || s->tally.n_written == s->tally.n_ranks) {
-        look_at_all(s->lead); /* else in time: it looks at all ranks */
-    }
-}
-
-void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
-{
-    struct lead_save *s;
-
-    if (!l || !makes_sense(fact)) {
-        return;
-    }
-    s = lead_save_find(l, text(fact, "uuid"));
-    if (s && s->is_settled) {
-        take_copy(s, agent, fact); /* one that came late */
-        lead_save_tell_again(s);
-        return;
-    }
-    s = s ? s : add(l, fact);
-    if (s) {
-        take_stage(s, agent, fact);
-        if (!json_object_get(fact, "from")) {
-            lead_levels_take(s, fact);
-            s = lead_save_find(l, text(fact, "uuid"));
-        }
-        if (s && s->sets.list && !s->is_settled && !s->is_working &&
-            !lead_save_is_parked(s)) {
-            rescue(l, s); /* what was made again goes to the disk at once */
-        }
-        forget_old(l);
-        show(l);
-    }
-}
-
-struct lead_save *lead_save_of(struct lead_snap *l, const json_t *fact)
-{
-    struct lead_save *s;
-
-    if (!l || !makes_sense(fact)) {
-        return NULL;
-    }
-    s = lead_save_find(l, text(fact, "uuid"));
-    return s ? s : add(l, fact);
-}
-
 static void on_timer(uv_timer_t *t)
 {
-    rescue_all(t->data);
-    look_at_all(t->data);
+    lead_snap_rescue(t->data);
+    lead_snap_look(t->data);
     lead_snap_show_held(t->data);
 }
 

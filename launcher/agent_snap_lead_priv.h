@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What agent_snap_lead.c and agent_snap_lead_held.c share. */
+/* What the parts of agent_snap_lead*.c and agent_snap_check.c share. */
 #ifndef MUSTER_LAUNCHER_AGENT_SNAP_LEAD_PRIV_H
 #define MUSTER_LAUNCHER_AGENT_SNAP_LEAD_PRIV_H
 
@@ -86,18 +86,18 @@ struct lead_snap {
 
 /* --- agent_snap_lead.c --- */
 
-/* NULL: nobody has spoken of it, or it is long past. */
-struct lead_save *lead_save_find(struct lead_snap *l, const char *uuid);
 struct snap_now lead_save_now(const struct lead_save *s);
-
-/* The save that a fact is of, which is remembered from now on; NULL: it makes no
- * sense. */
-struct lead_save *lead_save_of(struct lead_snap *l, const json_t *fact);
-/* There is a copy, or parity, of more ranks. */
-void lead_save_copied(struct lead_save *s);
+/* One that is in no list any more. */
+void lead_save_free(struct lead_save *s);
+/* It is on that level now. */
+void lead_save_took(const struct lead_save *s, enum interval_level_id level);
 /* Somebody has not heard what became of it; there may be many, who all say it again. */
 void lead_save_tell_again(struct lead_save *s);
 
+/* What is due is finished, and who waits for nothing more is told. */
+void lead_snap_look(struct lead_snap *l);
+/* Says how far the oldest on its way is. */
+void lead_snap_show(struct lead_snap *l);
 /* One of n_works has ended; `l` may be gone. */
 void lead_snap_worked(struct lead_snap *l);
 /* It is dying, and nobody works for it: it goes. */
@@ -112,6 +112,25 @@ void lead_snap_pinned(const struct lead_snap *l, const char *root,
 
 /* It is none, and never was begun on the disk: says so. What else is settled may go. */
 void lead_snap_drop(struct lead_save *s, int code, const char *why);
+
+/* --- agent_snap_lead_heard.c --- */
+
+/* NULL: nobody has spoken of it, or it is long past. */
+struct lead_save *lead_save_find(struct lead_snap *l, const char *uuid);
+/* The save that a fact is of, which is remembered from now on; NULL: it makes no
+ * sense. */
+struct lead_save *lead_save_of(struct lead_snap *l, const json_t *fact);
+/* There is a copy, or parity, of more ranks. */
+void lead_save_copied(struct lead_save *s);
+
+/* --- agent_snap_lead_lost.c --- */
+
+/* Who has a copy of what lost nodes held is to write it; said again until it is there. */
+void lead_save_rescue(struct lead_save *s);
+/* Of all, by copies and by parity. */
+void lead_snap_rescue(struct lead_snap *l);
+/* One may still become a checkpoint, with what is known to be there. */
+bool lead_snap_is_any_sure(const struct lead_snap *l);
 
 /* --- agent_snap_lead_levels.c --- */
 
