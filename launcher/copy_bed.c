@@ -10,52 +10,6 @@
 
 enum { PATIENT_MS = 300000 };
 
-const uint8_t copy_bed_key[CHANNEL_KEY_BYTES] = {1, 2, 3};
-char *const copy_bed_addrs[] = {(char *)"127.0.0.1", NULL};
-
-static void on_copy_begun(void *arg, uint64_t question, const struct snap *s,
-                          const struct error *e)
-{
-    struct copy_bed *b = arg;
-
-    snap_copy_begun(b->to, question, s, e);
-}
-
-static void on_copy_written(void *arg, const struct snap_head *head,
-                            const struct error *e)
-{
-    (void)arg, (void)head, (void)e;
-}
-
-static void on_sent(void *arg, uint32_t rank, const char *uuid, uint32_t to,
-                    const struct error *e)
-{
-    struct copy_bed *b = arg;
-
-    (void)rank, (void)uuid, (void)to;
-    b->n_sent++;
-    b->error = *e;
-}
-
-static void on_got(void *arg, const struct snap_head *head, uint32_t from)
-{
-    struct copy_bed *b = arg;
-
-    b->n_got++;
-    b->got = *head;
-    b->got_from = from;
-}
-
-static void on_fetched(void *arg, uint32_t rank, const char *uuid,
-                       const struct error *e)
-{
-    struct copy_bed *b = arg;
-
-    (void)rank, (void)uuid;
-    b->n_fetched++;
-    b->error = *e;
-}
-
 static void on_peer(struct link *l, const struct channel_frame *first, void *ctx)
 {
     struct copy_bed *b = ctx;
@@ -69,12 +23,8 @@ static struct snap_hold *make_copies(struct copy_bed *b, uint64_t budget)
     struct snap_said unused;
     struct snap_hold_config config = snap_bed_config(&b->loop, b->dir[1], &unused);
 
+    copy_said_hold(&config, &b->copied);
     config.budget = budget;
-    config.left = NULL;
-    config.on_begun = on_copy_begun;
-    config.on_written = on_copy_written;
-    config.arg = b;
-    config.name = "copy";
     config.is_elsewhere = true;
     return snap_bed_hold(&config);
 }
@@ -89,11 +39,7 @@ static struct snap_hold *make_own(struct copy_bed *b)
 
 void copy_bed_open(struct copy_bed *b, uint64_t budget)
 {
-    struct snap_copy_config config = {.loop = &b->loop, .key = copy_bed_key,
-                                      .agent = 7, .stuck_ms = PATIENT_MS,
-                                      .on_sent = on_sent, .on_got = on_got,
-                                      .on_fetched = on_fetched,
-                                      .arg = b};
+    struct snap_copy_config config = copy_said_config(&b->loop, PATIENT_MS, &b->copied);
     struct error e;
 
     memset(b, 0, sizeof(*b));
@@ -103,14 +49,16 @@ void copy_bed_open(struct copy_bed *b, uint64_t budget)
     }
     b->own = make_own(b);
     b->copies = make_copies(b, budget);
+    config.agent = 7;
     config.own = b->own;
     if (snap_copy_create(&config, &b->from, &e) < 0 ||
         snap_copy_create(&config, &b->to, &e) < 0 ||
         link_listen(&b->loop, true, &b->listener, &e) < 0) {
         bail_out("%s", e.text);
     }
+    b->copied.to = b->to;
     snap_copy_hold(b->to, b->copies);
-    link_listener_open(b->listener, copy_bed_key, on_peer, b);
+    link_listener_open(b->listener, copy_said_key, on_peer, b);
 }
 
 void copy_bed_close(struct copy_bed *b)
@@ -151,7 +99,7 @@ void copy_bed_save(struct copy_bed *b, uint32_t rank, const char *uuid,
 
 int copy_bed_send(struct copy_bed *b, uint32_t rank, const char *uuid)
 {
-    return snap_copy_send(b->from, rank, uuid, 1, copy_bed_addrs,
+    return snap_copy_send(b->from, rank, uuid, 1, copy_said_addrs,
                           link_listener_port(b->listener), NULL);
 }
 
@@ -166,7 +114,7 @@ void copy_bed_send_half(struct copy_bed *b)
 
 int copy_bed_fetch(struct copy_bed *b, uint32_t rank, const char *uuid)
 {
-    return snap_copy_fetch(b->to, rank, uuid, copy_bed_addrs,
+    return snap_copy_fetch(b->to, rank, uuid, copy_said_addrs,
                            link_listener_port(b->listener), NULL);
 }
 

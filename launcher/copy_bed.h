@@ -4,8 +4,8 @@
 #ifndef MUSTER_LAUNCHER_COPY_BED_H
 #define MUSTER_LAUNCHER_COPY_BED_H
 
+#include "launcher/copy_said.h"
 #include "launcher/snap_bed.h"
-#include "launcher/snap_copy_priv.h"
 
 enum {
     COPY_ROOM = 5 * COPY_CHUNK_BYTES + 3 * SNAP_PAGE_BYTES,
@@ -20,15 +20,9 @@ struct copy_bed {
     struct snap_said said; /* by own */
     struct snap_copy *from, *to;
     struct link_listener *listener;
-    int n_sent, n_got, n_fetched;
-    uint32_t got_from;
-    struct snap_head got;
-    struct error error;  /* of what was sent last */
+    struct copy_said copied;
     struct snap_jam jam;
 };
-
-extern const uint8_t copy_bed_key[CHANNEL_KEY_BYTES];
-extern char *const copy_bed_addrs[];
 
 /* Nobody is given up in it; `budget` is that of the copies. */
 void copy_bed_open(struct copy_bed *b, uint64_t budget);

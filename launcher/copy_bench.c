@@ -20,8 +20,8 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "ckpt/limits.h"
+#include "launcher/copy_said.h"
 #include "launcher/snap_bed.h"
-#include "launcher/snap_copy_priv.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -35,9 +35,6 @@
 #include <unistd.h>
 
 enum { WARM_UP = 2, MAX_THREADS = 4, STUCK_MS = 120000 };
-
-static const uint8_t key[CHANNEL_KEY_BYTES] = {1, 2, 3};
-static char *const addrs[] = {(char *)"127.0.0.1", NULL};
 
 /* From the end that has saves to the one that gets them, and back. */
 struct order {
@@ -55,9 +52,9 @@ struct end {
     struct snap_hold *hold;
     struct snap_copy *copy;
     struct link_listener *listener;
-    int n_sent, n_fetched, n_orders;
+    struct copy_said copied;
+    int n_orders;
     struct order order; /* the last one */
-    struct error error;
 };
 
 static char dir[64]; /* of this end, in memory */
@@ -77,45 +74,6 @@ static _Noreturn void die(const char *what, const char *why)
 }
 
 /* --- both ends --- */
-
-static void on_copy_begun(void *arg, uint64_t question, const struct snap *s,
-                          const struct error *e)
-{
-    struct end *end = arg;
-
-    snap_copy_begun(end->copy, question, s, e);
-}
-
-static void on_copy_written(void *arg, const struct snap_head *head,
-                            const struct error *e)
-{
-    (void)arg, (void)head, (void)e;
-}
-
-static void on_sent(void *arg, uint32_t rank, const char *uuid, uint32_t to,
-                    const struct error *e)
-{
-    struct end *end = arg;
-
-    (void)rank, (void)uuid, (void)to;
-    end->n_sent++;
-    end->error = *e;
-}
-
-static void on_got(void *arg, const struct snap_head *head, uint32_t from)
-{
-    (void)arg, (void)head, (void)from;
-}
-
-static void on_fetched(void *arg, uint32_t rank, const char *uuid,
-                       const struct error *e)
-{
-    struct end *end = arg;
-
-    (void)rank, (void)uuid;
-    end->n_fetched++;
-    end->error = *e;
-}
 
 static void on_peer(struct link *l, const struct channel_frame *first, void *ctx)
 {
@@ -150,18 +108,16 @@ static void run_until(struct end *end, const int *count, int n)
     while (*count < n && end->n_orders >= 0) {
         uv_run(&end->loop, UV_RUN_ONCE);
     }
-    if (*count < n || end->error.code) {
-        die("copy", *count < n ? "the other end is gone" : end->error.text);
+    if (*count < n || end->copied.error.code) {
+        die("copy", *count < n ? "the other end is gone" : end->copied.error.text);
     }
 }
 
 static void open_end(struct end *end, int fd, bool has_copies)
 {
     struct snap_hold_config hold;
-    struct snap_copy_config copy = {.loop = &end->loop, .key = key,
-                                    .stuck_ms = STUCK_MS, .on_sent = on_sent,
-                                    .on_got = on_got, .on_fetched = on_fetched,
-                                    .arg = end};
+    struct snap_copy_config copy = copy_said_config(&end->loop, STUCK_MS,
+                                                    &end->copied);
     struct error e = {0};
 
     snprintf(dir, sizeof(dir), "/dev/shm/copy_bench.XXXXXX");
@@ -177,10 +133,7 @@ static void open_end(struct end *end, int fd, bool has_copies)
     hold.left = NULL;
     hold.is_elsewhere = true; /* the disk is measured elsewhere */
     if (has_copies) {
-        hold.name = "copy";
-        hold.on_begun = on_copy_begun;
-        hold.on_written = on_copy_written;
-        hold.arg = end;
+        copy_said_hold(&hold, &end->copied);
     }
     end->hold = snap_bed_hold(&hold);
     copy.own = end->hold;
@@ -188,10 +141,11 @@ static void open_end(struct end *end, int fd, bool has_copies)
         link_listen(&end->loop, true, &end->listener, &e) < 0) {
         die("listen", e.text);
     }
+    end->copied.to = end->copy;
     if (has_copies) {
         snap_copy_hold(end->copy, end->hold);
     }
-    link_listener_open(end->listener, key, on_peer, end);
+    link_listener_open(end->listener, copy_said_key, on_peer, end);
 }
 
 /* --- who gets them --- */
@@ -235,11 +189,11 @@ static void fetch(struct end *end)
 
     snap_hold_keep(end->hold, UINT64_MAX, is_none, NULL);
     begin = clock_mono_ns();
-    if (snap_copy_fetch(end->copy, 0, end->order.uuid, addrs, end->order.port,
+    if (snap_copy_fetch(end->copy, 0, end->order.uuid, copy_said_addrs, end->order.port,
                         &e) < 0) {
         die("fetch", e.text);
     }
-    run_until(end, &end->n_fetched, end->n_fetched + 1);
+    run_until(end, &end->copied.n_fetched, end->copied.n_fetched + 1);
     load(snap_hold_get(end->hold, 0, end->order.uuid));
     end->order.ns = clock_mono_ns() - begin;
     say(end);
@@ -296,10 +250,10 @@ static uint64_t copy_ns(struct end *end, const char *uuid, uint16_t port)
     uint64_t begin = clock_mono_ns();
     struct error e = {0};
 
-    if (snap_copy_send(end->copy, 0, uuid, 1, addrs, port, &e) < 0) {
+    if (snap_copy_send(end->copy, 0, uuid, 1, copy_said_addrs, port, &e) < 0) {
         die("send", e.text);
     }
-    run_until(end, &end->n_sent, end->n_sent + 1);
+    run_until(end, &end->copied.n_sent, end->copied.n_sent + 1);
     return clock_mono_ns() - begin;
 }
 
@@ -327,11 +281,11 @@ static uint64_t seal_ns(const char *data, uint64_t len)
 
         crypto_aead_chacha20poly1305_ietf_encrypt(
             sealed, &n_sealed, (const uint8_t *)data + at, n, NULL, 0, NULL, nonce,
-            key);
+            copy_said_key);
         between = clock_mono_ns();
         if (crypto_aead_chacha20poly1305_ietf_decrypt(sealed, NULL, NULL, sealed,
                                                       n_sealed, NULL, 0, nonce,
-                                                      key) < 0) {
+                                                      copy_said_key) < 0) {
             die("open", "what was sealed");
         }
         ns[0] += between - begin;

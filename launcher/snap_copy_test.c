@@ -27,22 +27,22 @@ static void test_whole(void)
     copy_bed_save(&b, 3, UUID(1), 10, 2 * SNAP_PAGE_BYTES, 2);
     is_int(copy_bed_send(&b, 2, UUID(1)), 0, "one");
     is_int(copy_bed_send(&b, 3, UUID(1)), 0, "another one waits for it");
-    is_int(b.n_sent, 0, "not from inside the call");
-    ok(copy_bed_run_until(&b, &b.n_sent, 2), "both are there");
-    is_int(b.error.code, 0, "without a word");
+    is_int(b.copied.n_sent, 0, "not from inside the call");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 2), "both are there");
+    is_int(b.copied.error.code, 0, "without a word");
     ok(copy_bed_is_same(&b, 2, UUID(1)), "byte by byte");
     ok(copy_bed_is_same(&b, 3, UUID(1)), "both");
-    is_int(b.n_got, 2, "and who got them knows");
-    is_int((int)b.got_from, 7, "from whom");
-    is_int((int)b.got.n_ranks, 16, "and what they are");
+    is_int(b.copied.n_got, 2, "and who got them knows");
+    is_int((int)b.copied.got_from, 7, "from whom");
+    is_int((int)b.copied.got.n_ranks, 16, "and what they are");
     copy_bed_save(&b, 2, UUID(2), 20, COPY_ROOM, 3);
     copy_bed_send(&b, 2, UUID(2));
-    ok(copy_bed_run_until(&b, &b.n_sent, 3), "the next save");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 3), "the next save");
     ok(copy_bed_is_same(&b, 2, UUID(2)), "is there");
     ok(copy_bed_is_same(&b, 2, UUID(1)), "and the one before");
     copy_bed_save(&b, 2, UUID(3), 30, COPY_ROOM, 4);
     copy_bed_send(&b, 2, UUID(3));
-    ok(copy_bed_run_until(&b, &b.n_sent, 4), "one more");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 4), "one more");
     ok(copy_bed_is_same(&b, 2, UUID(3)), "is there");
     ok(!snap_hold_get(b.copies, 2, UUID(1)), "in place of the oldest");
     copy_bed_close(&b);
@@ -55,11 +55,11 @@ static void test_too_large(void)
     copy_bed_open(&b, 2 * COPY_CHUNK_BYTES);
     copy_bed_save(&b, 0, UUID(1), 10, COPY_ROOM, 1);
     copy_bed_send(&b, 0, UUID(1));
-    ok(copy_bed_run_until(&b, &b.n_sent, 1), "an answer comes");
-    is_int(b.error.code, ENOMEM, "it does not fit");
-    ok(strstr(b.error.text, "does not fit into 2 MiB") != NULL, "with numbers: %s",
-       b.error.text);
-    is_int(b.n_got, 0, "there is no copy");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "an answer comes");
+    is_int(b.copied.error.code, ENOMEM, "it does not fit");
+    ok(strstr(b.copied.error.text, "does not fit into 2 MiB") != NULL, "with numbers: %s",
+       b.copied.error.text);
+    is_int(b.copied.n_got, 0, "there is no copy");
     copy_bed_close(&b);
 }
 
@@ -75,9 +75,9 @@ static void test_cut(void)
     s = snap_hold_get(b.own, 0, UUID(1));
     ok(s && ftruncate(s->fd, 0) == 0, "a worker cuts its memory");
     copy_bed_send(&b, 0, UUID(1));
-    ok(copy_bed_run_until(&b, &b.n_sent, 1), "the copy comes to its end");
-    is_int(b.error.code, EIO, "and is none: %s", b.error.text);
-    is_int(b.n_got, 0, "nobody has got it");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "the copy comes to its end");
+    is_int(b.copied.error.code, EIO, "and is none: %s", b.copied.error.text);
+    is_int(b.copied.n_got, 0, "nobody has got it");
     copy_bed_close(&b);
 }
 
@@ -90,20 +90,20 @@ static void test_gone(void)
     copy_bed_save(&b, 0, UUID(1), 10, COPY_ROOM, 1);
     snap_copy_hold(b.to, NULL);
     copy_bed_send(&b, 0, UUID(1));
-    ok(copy_bed_run_until(&b, &b.n_sent, 1), "one who keeps no copies says so");
-    is_int(b.error.code, ENOTSUP, "with a reason");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "one who keeps no copies says so");
+    is_int(b.copied.error.code, ENOTSUP, "with a reason");
     link_listener_close(b.listener);
     b.listener = NULL;
-    snap_copy_send(b.from, 0, UUID(1), 1, copy_bed_addrs, 1, NULL);
-    ok(copy_bed_run_until(&b, &b.n_sent, 2), "nobody listens");
-    is_int(b.error.code, ECONNREFUSED, "and why is said: %s", b.error.text);
+    snap_copy_send(b.from, 0, UUID(1), 1, copy_said_addrs, 1, NULL);
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 2), "nobody listens");
+    is_int(b.copied.error.code, ECONNREFUSED, "and why is said: %s", b.copied.error.text);
     if (link_listen(&b.loop, true, &b.listener, NULL) < 0) {
         bail_out("no port");
     }
     copy_bed_give_up_after(&b, COPY_STUCK_MS);
     copy_bed_send(&b, 0, UUID(1)); /* connects, and nobody ever answers */
-    ok(copy_bed_run_until(&b, &b.n_sent, 3), "one who hangs is given up");
-    is_int(b.error.code, ETIMEDOUT, "in time: %s", b.error.text);
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 3), "one who hangs is given up");
+    is_int(b.copied.error.code, ETIMEDOUT, "in time: %s", b.copied.error.text);
     copy_bed_save(&b, 0, UUID(2), 20, COPY_ROOM, 1);
     copy_bed_save(&b, 0, UUID(3), 30, COPY_ROOM, 1);
     ok(snap_hold_get(b.own, 0, UUID(3)) && !snap_hold_get(b.own, 0, UUID(1)),
@@ -119,13 +119,13 @@ static void test_changed_mind(void)
     copy_bed_open(&b, UINT64_C(1) << 30);
     copy_bed_send_half(&b);
     snap_hold_settle(b.own, UUID(1), false);
-    ok(copy_bed_run_until(&b, &b.n_sent, 1), "its copy ends");
-    is_int(b.error.code, ECANCELED, "for that reason");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "its copy ends");
+    is_int(b.copied.error.code, ECANCELED, "for that reason");
     while (b.to->ins) {
         uv_run(&b.loop, UV_RUN_ONCE);
     }
     ok(!snap_hold_get(b.copies, 0, UUID(1)), "half a copy is none");
-    is_int(b.n_got, 0, "and nobody heard of one");
+    is_int(b.copied.n_got, 0, "and nobody heard of one");
     copy_bed_close(&b);
 }
 
@@ -142,7 +142,7 @@ static void test_sender_dies(void)
     }
     ok(!snap_hold_get(b.copies, 0, UUID(1)), "half a copy is none");
     copy_bed_send(&b, 0, UUID(1));
-    ok(copy_bed_run_until(&b, &b.n_sent, 1), "again");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "again");
     ok(copy_bed_is_same(&b, 0, UUID(1)), "whole this time");
     copy_bed_close(&b);
 }
@@ -158,11 +158,11 @@ static void test_slow_memory(void)
     snap_jam_begin(&b.jam, &b.loop);
     copy_bed_send(&b, 2, UUID(1));
     snap_bed_run_for(&b.loop, 5 * COPY_STUCK_MS);
-    is_int(b.n_sent, 0, "nobody is given up: %s", b.error.text);
+    is_int(b.copied.n_sent, 0, "nobody is given up: %s", b.copied.error.text);
     copy_bed_give_up_after(&b, 300000);
     snap_jam_end(&b.jam);
-    ok(copy_bed_run_until(&b, &b.n_sent, 1), "it comes when there is memory");
-    is_int(b.error.code, 0, "without a word: %s", b.error.text);
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "it comes when there is memory");
+    is_int(b.copied.error.code, 0, "without a word: %s", b.copied.error.text);
     ok(copy_bed_is_same(&b, 2, UUID(1)), "whole");
     copy_bed_close(&b);
 }
@@ -212,14 +212,14 @@ static void await(struct bad_sender *s)
 
 static void offer(struct bad_sender *s, const struct snap_head *h)
 {
-    struct link_target target = {.addrs = copy_bed_addrs,
+    struct link_target target = {.addrs = copy_said_addrs,
                                  .port = link_listener_port(s->bed->listener),
                                  .timeout_ms = 5000};
     _buf_ struct buf bytes = {0};
 
     link_close(s->link);
     s->n_answers = 0;
-    if (link_connect(&s->bed->loop, &target, copy_bed_key, &bad_ops, s, &s->link,
+    if (link_connect(&s->bed->loop, &target, copy_said_key, &bad_ops, s, &s->link,
                      NULL) < 0) {
         bail_out("no link");
     }
@@ -268,7 +268,7 @@ static void test_nonsense(void)
     str_copy(h.root, sizeof(h.root), "ck");
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_REFUSED, "a path that is not absolute");
-    is_int(b.n_got, 0, "no copy came of any of them");
+    is_int(b.copied.n_got, 0, "no copy came of any of them");
     link_close(s.link);
     copy_bed_close(&b);
 }
@@ -312,7 +312,7 @@ static void test_bad_data(void)
     link_send(s.link, SNAP_COPY_END, &zero, sizeof(zero));
     await(&s);
     is_int(s.answer, SNAP_COPY_REFUSED, "other bytes came than were sent");
-    is_int(b.n_got, 0, "no copy came of any of them");
+    is_int(b.copied.n_got, 0, "no copy came of any of them");
     link_close(s.link);
     copy_bed_close(&b);
 }
@@ -358,7 +358,8 @@ static void test_two_senders(void)
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_REFUSED, "nor is it taken meanwhile");
     snap_jam_end(&b.jam);
-    ok(copy_bed_run_until(&b, &b.n_fetched, 1) && b.error.code == 0, "that comes");
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 1) &&
+           b.copied.error.code == 0, "that comes");
     ok(copy_bed_is_same(&b, h.rank, h.uuid), "whole");
     link_close(s.link);
     copy_bed_close(&b);

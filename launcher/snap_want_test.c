@@ -21,15 +21,15 @@ static void test_fetch(void)
     copy_bed_save(&b, 3, UUID(1), 10, COPY_ROOM, 2);
     is_int(copy_bed_fetch(&b, 2, UUID(1)), 0, "one is asked for");
     is_int(copy_bed_fetch(&b, 3, UUID(1)), 0, "and another one");
-    is_int(b.n_fetched, 0, "not from inside the call");
-    ok(copy_bed_run_until(&b, &b.n_fetched, 2), "they come");
-    is_int(b.error.code, 0, "without a word");
+    is_int(b.copied.n_fetched, 0, "not from inside the call");
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 2), "they come");
+    is_int(b.copied.error.code, 0, "without a word");
     ok(copy_bed_is_same(&b, 2, UUID(1)) && copy_bed_is_same(&b, 3, UUID(1)),
        "byte by byte");
-    is_int(b.n_got + b.n_sent, 0, "nobody else is told");
+    is_int(b.copied.n_got + b.copied.n_sent, 0, "nobody else is told");
     copy_bed_fetch(&b, 2, UUID(7));
-    ok(copy_bed_run_until(&b, &b.n_fetched, 3), "of one that is not there");
-    is_int(b.error.code, ENOENT, "that is said: %s", b.error.text);
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 3), "of one that is not there");
+    is_int(b.copied.error.code, ENOENT, "that is said: %s", b.copied.error.text);
     snap_copy_hold(b.to, NULL);
     is_int(copy_bed_fetch(&b, 2, UUID(1)), -ENOTSUP,
            "who has no place for it cannot ask");
@@ -51,7 +51,7 @@ static void test_fetch_beside(void)
     copy_bed_save(&b, 0, UUID(2), 20, COPY_ROOM, 1);
     copy_bed_save(&b, 0, UUID(3), 30, COPY_ROOM, 1);
     ok(snap_hold_get(b.own, 0, UUID(1)) != NULL, "its memory is not given up");
-    ok(copy_bed_run_until(&b, &b.n_fetched, 1), "until it is there");
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 1), "until it is there");
     ok(copy_bed_is_same(&b, 0, UUID(1)), "whole");
     copy_bed_close(&b);
 }
@@ -75,8 +75,8 @@ static void test_fetch_first(void)
     ok(b.from->outs->next->is_asked && b.from->outs->next->next->is_asked,
        "then what is asked for");
     ok(!b.from->outs->next->next->next->is_asked, "then copies");
-    ok(copy_bed_run_until(&b, &b.n_fetched, 2) &&
-           copy_bed_run_until(&b, &b.n_sent, 2),
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 2) &&
+           copy_bed_run_until(&b, &b.copied.n_sent, 2),
        "all of them come");
     copy_bed_close(&b);
 }
@@ -97,21 +97,21 @@ static void test_fetch_ends(void)
     while (b.from->outs) {
         uv_run(&b.loop, UV_RUN_ONCE);
     }
-    is_int(b.n_fetched, 0, "and nobody is told");
+    is_int(b.copied.n_fetched, 0, "and nobody is told");
     copy_bed_fetch(&b, 0, UUID(1));
     while (b.to->ins->at == 0) {
         uv_run(&b.loop, UV_RUN_ONCE);
     }
     copy_outs_forget(b.from); /* as its death */
-    ok(copy_bed_run_until(&b, &b.n_fetched, 1), "who sends it has gone");
-    is_int(b.error.code, ECONNRESET, "and why is said: %s", b.error.text);
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 1), "who sends it has gone");
+    is_int(b.copied.error.code, ECONNRESET, "and why is said: %s", b.copied.error.text);
     copy_bed_fetch(&b, 0, UUID(1));
     while (b.to->ins->at == 0) {
         uv_run(&b.loop, UV_RUN_ONCE);
     }
     snap_hold_settle(b.own, UUID(1), false);
-    ok(copy_bed_run_until(&b, &b.n_fetched, 2), "it came to nothing");
-    is_int(b.error.code, ECANCELED, "and why is said: %s", b.error.text);
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 2), "it came to nothing");
+    is_int(b.copied.error.code, ECANCELED, "and why is said: %s", b.copied.error.text);
     ok(!snap_hold_get(b.copies, 0, UUID(1)), "half of one is none");
     copy_bed_close(&b);
 }
@@ -136,9 +136,11 @@ static void test_passes(void)
     ok(b.to->ins && b.to->ins->question > 0 && !b.to->ins->next,
        "and who gets both makes memory for what it has asked for");
     snap_jam_end(&b.jam);
-    ok(copy_bed_run_until(&b, &b.n_fetched, 1) && b.error.code == 0, "it comes");
-    is_int(b.n_sent, 0, "first");
-    ok(copy_bed_run_until(&b, &b.n_sent, 1) && b.error.code == 0, "then the copy");
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 1) &&
+           b.copied.error.code == 0, "it comes");
+    is_int(b.copied.n_sent, 0, "first");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1) &&
+           b.copied.error.code == 0, "then the copy");
     ok(copy_bed_is_same(&b, 2, UUID(1)) && copy_bed_is_same(&b, 3, UUID(1)),
        "byte by byte");
     copy_bed_close(&b);
@@ -159,8 +161,10 @@ static void test_passes_same(void)
     copy_bed_fetch(&b, 2, UUID(1));
     snap_bed_run_for(&b.loop, 300);
     snap_jam_end(&b.jam);
-    ok(copy_bed_run_until(&b, &b.n_fetched, 1) && b.error.code == 0, "it comes");
-    ok(copy_bed_run_until(&b, &b.n_sent, 1) && b.error.code == 0, "so does the copy");
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 1) &&
+           b.copied.error.code == 0, "it comes");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1) &&
+           b.copied.error.code == 0, "so does the copy");
     ok(copy_bed_is_same(&b, 2, UUID(1)), "byte by byte");
     copy_bed_close(&b);
 }
@@ -174,8 +178,9 @@ static void test_passes_none(void)
     copy_bed_save(&b, 3, UUID(1), 10, COPY_ROOM, 2);
     copy_bed_send_half(&b);
     copy_bed_fetch(&b, 3, UUID(1));
-    ok(copy_bed_run_until(&b, &b.n_sent, 1) && b.n_fetched == 0, "it comes first");
-    ok(copy_bed_run_until(&b, &b.n_fetched, 1), "then what is asked for");
+    ok(copy_bed_run_until(&b, &b.copied.n_sent, 1) &&
+           b.copied.n_fetched == 0, "it comes first");
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 1), "then what is asked for");
     ok(copy_bed_is_same(&b, 0, UUID(1)) && copy_bed_is_same(&b, 3, UUID(1)),
        "both whole");
     copy_bed_close(&b);
@@ -195,23 +200,24 @@ static void test_made(void)
     copy_bed_open(&b, UINT64_C(1) << 30);
     b.from->config.make = make;
     copy_bed_fetch(&b, 5, UUID(1));
-    ok(copy_bed_run_until(&b, &b.n_fetched, 1) && b.error.code == ENOENT,
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 1) && b.copied.error.code == ENOENT,
        "one that cannot be made is not there");
     copy_bed_fetch(&b, 2, UUID(1));
     copy_bed_fetch(&b, 3, UUID(1));
     copy_bed_fetch(&b, 4, UUID(1));
     snap_bed_run_for(&b.loop, 200);
-    is_int(b.n_fetched, 1, "others are waited for");
+    is_int(b.copied.n_fetched, 1, "others are waited for");
     copy_bed_save(&b, 2, UUID(1), 10, COPY_ROOM, 1);
     copy_bed_save(&b, 3, UUID(2), 10, COPY_ROOM, 2);
     snap_copy_made(b.from, 2, UUID(1));
-    ok(copy_bed_run_until(&b, &b.n_fetched, 2) && b.error.code == 0, "until they are made");
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 2) &&
+           b.copied.error.code == 0, "until they are made");
     ok(copy_bed_is_same(&b, 2, UUID(1)), "byte by byte");
     snap_copy_made(b.from, 3, UUID(2));
     snap_bed_run_for(&b.loop, 50);
-    is_int(b.n_fetched, 2, "that is another one");
+    is_int(b.copied.n_fetched, 2, "that is another one");
     snap_copy_made(b.from, 3, UUID(1));
-    ok(copy_bed_run_until(&b, &b.n_fetched, 3) && b.error.code == ENOENT,
+    ok(copy_bed_run_until(&b, &b.copied.n_fetched, 3) && b.copied.error.code == ENOENT,
        "or could not be");
     snap_copy_fetch_forget(b.to);
     snap_bed_run_for(&b.loop, 200);
