@@ -4,6 +4,7 @@
 #include "ckpt/found_priv.h"
 
 #include "base/cleanup.h"
+#include "ckpt/torch_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -76,6 +77,23 @@ static bool is_file(struct io *io, int dir, const char *name)
     return fd < 0;
 }
 
+/* Lightning's last.ckpt is the newest, whatever the others' names say: those may be the
+ * best ones only. The file says of which step it is, near its beginning. */
+static void look_inside(struct io *io, int dir, struct found *f)
+{
+    int fd = f->has_step || !found_is_last_name(f->name) || !str_ends(f->name, ".ckpt")
+                 ? -1 : io->ops->open_file(io, dir, f->name);
+    uint64_t step = 0;
+
+    if (fd >= 0) {
+        f->is_inside = torch_file_number(io, fd, "global_step", &step) &&
+                       step <= FOUND_MAX_STEP;
+        f->has_step = f->is_inside;
+        f->step = f->is_inside ? step : 0;
+        io->ops->close(io, fd);
+    }
+}
+
 bool found_one(struct io *io, int dir, const char *name, struct found *ret)
 {
     *ret = (struct found){.kind = FOUND_MUSTER};
@@ -92,9 +110,12 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     ret->has_step = found_number(name, &ret->step, &ret->is_step);
     ret->is_part = found_is_part_name(name);
     ret->kind = found_is_torch_name(name) ? FOUND_TORCH : FOUND_SAFETENSORS;
-    return (found_is_torch_name(name) || found_is_safetensors_name(name)) &&
-                   is_file(io, dir, name)
-               ? true : found_directory(io, dir, ret);
+    if ((found_is_torch_name(name) || found_is_safetensors_name(name)) &&
+        is_file(io, dir, name)) {
+        look_inside(io, dir, ret);
+        return true;
+    }
+    return found_directory(io, dir, ret);
 }
 
 int found_compare(const struct found *a, const struct found *b)
@@ -104,6 +125,9 @@ int found_compare(const struct found *a, const struct found *b)
     }
     if (a->has_step && a->step != b->step) {
         return a->step > b->step ? -1 : 1;
+    }
+    if (a->is_inside != b->is_inside) {
+        return a->is_inside ? 1 : -1;
     }
     return found_compare_names(a->name, b->name);
 }

@@ -48,6 +48,9 @@ struct found {
     /* That number is a step: by the kind of checkpoint, or for the word before it, as
      * in step-100, iter_100 and ckpt100. That of epoch=3 is none. */
     bool is_step;
+    /* Its name says none, and what is in it does: last.ckpt of Lightning. It is written
+     * over, time and again: nothing removes it, or sets it aside. */
+    bool is_inside;
     /* It belongs to a checkpoint and is none: optimizer.pt, training_args.bin, or
      * weights as model.safetensors, of no step. Nobody starts from it. */
     bool is_part;
@@ -55,7 +58,7 @@ struct found {
 };
 
 /* All that look like one: with the highest step first, those without a step last; of
- * one step those first whose names have the higher numbers. Times of files say
+ * one step those first whose names say it, and have the higher numbers. Times of files say
  * nothing: copies have others. The caller frees *ret. */
 int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
                struct error *e);

@@ -9,7 +9,7 @@
  * the model, a model_optim_rng.pt in each; or in its distributed format common.pt,
  * metadata.json and a checkpoint of torch.distributed.checkpoint. The number in
  * latest_checkpointed_iteration.txt beside them is written over in place, and may be
- * missing after a crash: it counts for nothing.
+ * missing after a crash: it proves nothing (ckpt/tracker.h).
  */
 #include <config.h>
 

@@ -285,7 +285,7 @@ static int compare_parts(const char *a, size_t n_a, const char *b, size_t n_b)
     return i < n_a ? 1 : k < n_b ? -1 : 0;
 }
 
-static bool is_last_name(const char *name)
+bool found_is_last_name(const char *name)
 {
     return begins_with_word(name, "last") || begins_with_word(name, "latest");
 }
@@ -294,8 +294,8 @@ int found_compare_names(const char *a, const char *b)
 {
     int rc;
 
-    if (is_last_name(a) != is_last_name(b)) {
-        return is_last_name(a) ? -1 : 1;
+    if (found_is_last_name(a) != found_is_last_name(b)) {
+        return found_is_last_name(a) ? -1 : 1;
     }
     rc = compare_parts(b, found_stem(b), a, found_stem(a));
     return rc ? rc : strcmp(a, b);

@@ -22,6 +22,9 @@
 
 #include <jansson.h>
 
+/* As large as a number in a name may be (found_number()). */
+#define FOUND_MAX_STEP UINT64_C(999999999999999999)
+
 /* The names in a directory, in order. */
 int found_names(struct io *io, int dir, struct strlist *ret, struct error *e);
 
@@ -42,6 +45,8 @@ bool found_is_part_name(const char *name);
 bool found_is_aside_name(const char *name);
 /* What a program calls one while it writes it. */
 bool found_is_unfinished_name(const char *name);
+/* As `last` and `latest` are. */
+bool found_is_last_name(const char *name);
 /* Less than 0 where `a` is the later one: a `last`, or the one with higher numbers. */
 int found_compare_names(const char *a, const char *b);
 

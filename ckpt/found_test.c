@@ -6,6 +6,8 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/found_priv.h"
+
+#include "ckpt/last_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -308,6 +310,49 @@ static void test_kinds(void)
     }
 }
 
+/* Lightning's last one says its step only inside, and comes where that puts it: behind
+ * one that says the same in its name. */
+static void test_last(void)
+{
+    static const char *const want[] = {"last.ckpt", "epoch=2-step=300.ckpt", "last-v1.ckpt",
+                                       "epoch=1-step=200.ckpt", "last", "last.pt"};
+    _free_ struct found *all = NULL;
+    struct found_facts facts;
+    struct found f;
+    struct bench b;
+    size_t n = 0;
+
+    setup(&b);
+    last_bed_put(b.dir, "epoch=1-step=200.ckpt", 201, 0, false);
+    last_bed_put(b.dir, "epoch=2-step=300.ckpt", 301, 0, false);
+    last_bed_put(b.dir, "last.ckpt", 900, 0, false);
+    last_bed_put(b.dir, "last-v1.ckpt", 300, 0, false);
+    last_bed_put(b.dir, "last.pt", 901, 0, false);
+    put(&b, "last/common.pt");
+    is_int(found_list(io_system(), b.dir, &all, &n, NULL), 0, "a list");
+    is_int((int)n, ARRAY_SIZE(want), "of all");
+    for (size_t i = 0; i < n && i < ARRAY_SIZE(want); i++) {
+        is_str(all[i].name, want[i], "number %zu", i);
+    }
+    ok(all[0].is_inside && all[0].has_step && all[0].step == 900 && !all[0].is_step,
+       "a step that its name does not say");
+    ok(!all[1].is_inside && all[1].step == 300, "a name counts before what is inside");
+    ok(!all[5].has_step, "another program's last.pt says nothing");
+    is_int(found_check(io_system(), b.dir, &all[0], true, &facts, NULL), 0, "it is whole");
+    last_bed_put(b.dir, "last.ckpt", 900, -1, false);
+    ok(found_one(io_system(), b.dir, "last.ckpt", &f) && !f.has_step && !f.is_inside,
+       "one that is cut says no step");
+    last_bed_put(b.dir, "last.ckpt", UINT64_C(1000000000000000000), 0, false);
+    ok(found_one(io_system(), b.dir, "last.ckpt", &f) && !f.has_step && !f.is_inside,
+       "nor one that says more than a name could");
+    put_bytes(&b, "last.ckpt", "\x80\x02}.", 4);
+    ok(found_one(io_system(), b.dir, "last.ckpt", &f) && !f.has_step, "nor a bare pickle");
+    unlinkat(b.dir, "last.ckpt", 0);
+    symlinkat("epoch=1-step=200.ckpt", b.dir, "last.ckpt");
+    ok(!found_one(io_system(), b.dir, "last.ckpt", &f) || !f.has_step, "nor a link");
+    teardown(&b);
+}
+
 /* What a file of each name does to a whole checkpoint. */
 static void test_inside(void)
 {
@@ -401,6 +446,7 @@ int main(void)
     test_order();
     test_parts();
     test_kinds();
+    test_last();
     test_inside();
     test_world();
     test_lacks();

@@ -149,7 +149,8 @@ struct watch_entry *watch_next(struct watch *w, size_t n_whole)
     size_t n = 0;
 
     for (size_t i = 0; i < w->n && n < n_whole; i++) {
-        n += w->entries[i].is_checked && w->entries[i].rc == 0;
+        n += w->entries[i].is_checked && w->entries[i].rc == 0 &&
+             !w->entries[i].found.is_inside;
         if (w->entries[i].is_still && !w->entries[i].is_checked) {
             return &w->entries[i];
         }
@@ -257,7 +258,7 @@ bool watch_is_broken(const struct watch *w, int dir, struct watch_entry *entry)
     size_t at = 0;
 
     if (entry->found.kind == FOUND_MUSTER || !entry->found.has_step ||
-        !entry->is_checked) {
+        entry->found.is_inside || !entry->is_checked) {
         return false;
     }
     if (entry->rc == -ERR_FORMAT) {

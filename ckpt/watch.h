@@ -60,7 +60,7 @@ void watch_release(struct watch *w);
 int watch_look(struct watch *w, int dir, struct error *e);
 
 /* The newest that is still and was not checked, or NULL; none that is older than
- * `n_whole` that are whole. */
+ * `n_whole` that are whole, and say their step by their name. */
 struct watch_entry *watch_next(struct watch *w, size_t n_whole);
 
 /* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */
@@ -77,7 +77,7 @@ int watch_choose(struct watch *w, int dir,
  * aside. Its name says a step, and it is cut or has wrong bytes; or it has a number, and
  * another one with the same name but for numbers is whole, while this one is damaged, or
  * unfinished and lacks a file that the other has: which then `why` says, too. Never one
- * without a number, or of muster. */
+ * without a number in its name, or of muster. */
 bool watch_is_broken(const struct watch *w, int dir, struct watch_entry *entry);
 
 /* Whether it is whole, or is named like one that is, but for numbers. */
@@ -89,8 +89,9 @@ size_t watch_count(const struct watch *w);
 /* Of its names, sizes and times. 0 or -errno; -ELOOP for a link. */
 int watch_mark(int dir, const char *name, uint64_t *ret);
 
-/* Which go by that rule, `pinned` (or NULL) never; `best` is the metric by which one
- * is kept, or NULL. Calls `remove` for each. */
+/* Which go by that rule, `pinned` (or NULL) never, nor what a program names as its last
+ * (ckpt/tracker.h), nor one that says its step but by what is in it; `best` is the metric by which one
+ * is kept, or NULL. Calls `remove` for each. 0 or -errno: then for none. */
 int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                  const char *best, const char *pinned,
                  void (*remove)(void *arg, const struct watch_entry *entry),

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/avoided.h"
+#include "ckpt/tracker.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -27,9 +28,11 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                  void *arg)
 {
     _free_ struct retain_item *items = calloc(w->n + 1, sizeof(*items));
+    _strlist_ struct strlist named = {0};
+    int rc = items ? tracker_read(dir, &named) : -ENOMEM;
 
-    if (!items) {
-        return -ENOMEM;
+    if (rc < 0) {
+        return rc;
     }
     for (size_t i = 0; i < w->n; i++) {
         const struct watch_entry *entry = &w->entries[i];
@@ -38,9 +41,11 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .step = entry->found.step,
             .has_step = entry->found.has_step,
             .is_whole = entry->is_checked && entry->rc == 0,
-            .is_apart = avoided_has_name(w->avoided, entry->found.name),
+            .is_apart = entry->found.is_inside ||
+                        avoided_has_name(w->avoided, entry->found.name),
             .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||
                          !watch_is_of_ours(w, entry) ||
+                         tracker_has(&named, entry->found.name) ||
                          (pinned && strcmp(pinned, entry->found.name) == 0),
         };
         items[i].has_metric = best && found_metric(w->io, dir, &entry->found,

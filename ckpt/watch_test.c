@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/last_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -246,6 +247,14 @@ static void test_proof(void)
     broken(&b, "checkpoint-80 checkpoint-70 ", "checkpoint-60",
            "an empty one, beside them");
     teardown(&b);
+
+    setup(&b);
+    mkdirat(b.dir, "step-000000000030-0000abcd", 0700);
+    put_text(&b, "step-000000000030-0000abcd/COMMIT", "{");
+    broken(&b, "", "", "one of muster's own stays: what its COMMIT says is for muster");
+    is_int(b.w.entries[0].found.kind, FOUND_MUSTER, "as which it is known");
+    is_int(b.w.entries[0].rc, -ERR_FORMAT, "damaged as it is");
+    teardown(&b);
 }
 
 static void test_parts(void)
@@ -287,6 +296,94 @@ static void test_retain(void)
     b.passed[0] = '\0';
     watch_retain(&b.w, b.dir, &rule, NULL, NULL, count, &b);
     is_str(b.passed, "m-1.safetensors ", "what is like it goes, and nothing else");
+    put(&b, "m-0.safetensors", 5);
+    put(&b, "m-1.safetensors", 5);
+    look(&b, 4);
+    b.passed[0] = '\0';
+    watch_retain(&b.w, b.dir, &rule, NULL, NULL, count, &b);
+    is_str(b.passed, "", "old as they may be by their numbers: not what comes now, "
+           "nor what is written to");
+    look(&b, 4);
+    watch_retain(&b.w, b.dir, &rule, NULL, NULL, count, &b);
+    is_str(b.passed, "m-1.safetensors m-0.safetensors ", "until they are still");
+    teardown(&b);
+}
+
+static void retain(struct bench *b, const char *want, const char *what)
+{
+    const struct retain_rule rule = {.keep = 1};
+
+    b->passed[0] = '\0';
+    look(b, b->w.n);
+    look(b, b->w.n);
+    is_int(watch_retain(&b->w, b->dir, &rule, NULL, NULL, count, b), 0, "%s", what);
+    is_str(b->passed, want, "which go");
+}
+
+/* A program may start by itself from what it names as its last, old as it is. */
+static void test_named(void)
+{
+    struct bench b;
+
+    setup(&b);
+    for (int i = 1; i <= 4; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "iter_%07d", i);
+        mkdirat(b.dir, name, 0700);
+        snprintf(name, sizeof(name), "iter_%07d/mp_rank_00", i);
+        mkdirat(b.dir, name, 0700);
+        snprintf(name, sizeof(name), "iter_%07d/mp_rank_00/model_optim_rng.pt", i);
+        put_text(&b, name, "\x80\x02}.");
+    }
+    put_text(&b, "latest_checkpointed_iteration.txt", "2");
+    is_str(choose(&b), "iter_0000004", "what the tracker says does not count");
+    retain(&b, "iter_0000003 iter_0000001 ", "but what it names stays");
+    put_text(&b, "latest_checkpointed_iteration.txt", "");
+    retain(&b, "iter_0000003 iter_0000002 iter_0000001 ", "a tracker that was cut");
+    symlinkat("iter_0000001", b.dir, "last");
+    retain(&b, "iter_0000003 iter_0000002 ", "a link");
+    put_text(&b, "latest", "iter_0000003\n");
+    retain(&b, "iter_0000002 ", "and DeepSpeed's tracker");
+    teardown(&b);
+}
+
+/* Lightning's last one is written over each time. */
+static void test_last(void)
+{
+    struct watch_entry *entry;
+    struct bench b;
+
+    setup(&b);
+    last_bed_put(b.dir, "epoch=0-step=10.ckpt", 10, 0, false);
+    last_bed_put(b.dir, "epoch=1-step=20.ckpt", 20, 0, false);
+    last_bed_put(b.dir, "last.ckpt", 20, 0, false);
+    is_str(choose(&b), "epoch=1-step=20.ckpt", "of one step that with a name of its own");
+    last_bed_put(b.dir, "last.ckpt", 30, 0, false);
+    is_str(choose(&b), "last.ckpt", "where it is later it is the one");
+    is_int((int)b.w.entries[0].found.step, 30, "by what is in it");
+    retain(&b, "epoch=0-step=10.ckpt ", "it is not counted among those that are kept");
+    last_bed_put(b.dir, "last.ckpt", 40, 0, true);
+    broken(&b, "", "epoch=1-step=20.ckpt", "damaged it is passed over, and not touched");
+    last_bed_put(b.dir, "last.ckpt", 40, -9, false);
+    broken(&b, "", "epoch=1-step=20.ckpt", "and so it is cut");
+    last_bed_put(b.dir, "epoch=2-step=50.ckpt", 50, 0, false);
+    last_bed_put(b.dir, "last.ckpt", 15, 0, false);
+    is_str(choose(&b), "epoch=2-step=50.ckpt", "it may be of a run before");
+    retain(&b, "epoch=1-step=20.ckpt epoch=0-step=10.ckpt ", "and is not removed then");
+    last_bed_put(b.dir, "last.ckpt", 60, 0, false);
+    watch_release(&b.w);
+    look(&b, 4);
+    look(&b, 4);
+    entry = watch_next(&b.w, 1);
+    is_str(entry ? entry->found.name : "", "last.ckpt", "the newest is looked at first");
+    is_int(entry ? watch_check(&b.w, b.dir, entry) : -1, 0, "it is whole");
+    entry = watch_next(&b.w, 1);
+    is_str(entry ? entry->found.name : "", "epoch=2-step=50.ckpt",
+           "and then one that stays as it is");
+    last_bed_put(b.dir, "last-v1.ckpt", 61, 0, false);
+    last_bed_put(b.dir, "last-v2.ckpt", 62, 0, true);
+    broken(&b, "", "last-v1.ckpt", "of several, too, none is touched");
     teardown(&b);
 }
 
@@ -471,6 +568,8 @@ int main(void)
     test_proof();
     test_parts();
     test_retain();
+    test_named();
+    test_last();
     test_avoided();
     test_new();
     test_world();

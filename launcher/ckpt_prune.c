@@ -12,6 +12,7 @@
 #include "ckpt/dirlock.h"
 #include "ckpt/found.h"
 #include "ckpt/step.h"
+#include "ckpt/tracker.h"
 #include "ckpt/watch.h"
 #include "launcher/ckpt_keep.h"
 #include "launcher/ckpt_progress.h"
@@ -32,6 +33,7 @@ struct prune {
     struct found *all;          /* newest first */
     struct retain_item *items;
     bool *is_read;              /* and found to be right */
+    struct strlist named;       /* by the programs (ckpt/tracker.h) */
 };
 
 static void prune_release(struct prune *p)
@@ -40,6 +42,7 @@ static void prune_release(struct prune *p)
     free(p->all);
     free(p->items);
     free(p->is_read);
+    strlist_release(&p->named);
 }
 
 /* Nobody prunes what a run looks after, nor what is copied into just now. */
@@ -68,7 +71,7 @@ static int check(struct prune *p, size_t i, bool is_deep)
     }
     p->is_read[i] = rc == 0 && is_deep;
     p->items[i].is_whole = rc == 0;
-    p->items[i].is_pinned = rc != 0;
+    p->items[i].is_pinned = rc != 0 || tracker_has(&p->named, p->all[i].name);
     if (rc < 0) {
         p->items[i].has_metric = false;
         ckpt_tell("left alone", found_state_name(rc), &why);
@@ -86,10 +89,11 @@ static void look(struct prune *p)
 
         at->step = p->all[i].step;
         at->has_step = p->all[i].has_step;
+        at->is_apart = p->all[i].is_inside;
         if (check(p, i, n_whole < p->keep.rule.keep) < 0) {
             continue;
         }
-        n_whole++;
+        n_whole += !at->is_apart;
         at->has_metric = p->keep.metric[0] &&
                          found_metric(io_system(), p->dir, &p->all[i],
                                       p->keep.metric, &at->metric);
@@ -124,6 +128,10 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     rc = rc < 0 ? rc : found_list(io_system(), p->dir, &p->all, &p->n, e);
     if (rc < 0) {
         return rc;
+    }
+    rc = tracker_read(p->dir, &p->named);
+    if (rc < 0) {
+        return error_set(e, -rc, "look at %s", p->path);
     }
     p->items = calloc(p->n + 1, sizeof(*p->items));
     p->is_read = calloc(p->n + 1, sizeof(*p->is_read));

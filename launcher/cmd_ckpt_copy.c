@@ -63,6 +63,7 @@ static int prune(int dir, const char *path, const char *name, uint64_t keep,
 
         items[i] = (struct retain_item){
             .step = all[i].step, .has_step = all[i].has_step,
+            .is_apart = all[i].is_inside,
             .is_pinned = !beside_is_like(all[i].name, name),
             .is_whole = found_check(io_system(), dir, &all[i], false, &facts,
                                     NULL) == 0};

@@ -87,6 +87,30 @@ test_accelerate() {
         'and nothing else was touched'
 }
 
+# Megatron and DeepSpeed name their last one in a file: it proves nothing, and where
+# nothing is wrong they agree.
+test_megatron() {
+    broken megatron iter_0000020 iter_0000015 rm megatron/iter_0000020/mp_rank_00/model_optim_rng.pt
+    is "$(cat megatron/latest_checkpointed_iteration.txt)" 30 'its tracker is its own'
+}
+
+test_deepspeed() {
+    broken deepspeed global_step20 global_step15 truncate -s 2 deepspeed/global_step20/mp_rank_00_model_states.pt
+    is "$(cat deepspeed/latest)" global_step30 'its tracker is its own'
+}
+
+# Lightning writes over its last one: by what is in it that is later than all that say a
+# step.
+test_lightning() {
+    begin lightning --kind lightning --every 7
+    ok 'the last one is noticed' wait_for 60 is_told lightning checkpoint_saved /lightning/last.ckpt || diag "$(cat lightning.err; tail -n 3 muster-runs/lightning/latest/events.jsonl)"
+    go_on lightning
+    is "$status" 0 'the run succeeds' || diag "$(cat lightning.err)"
+    is "$(began lightning 2)" 21,21 'all go on from it'
+    is "$(awk '$1 == 2 { print $4 }' lightning.log | sort -u)" "$TRASH/lightning/last.ckpt" 'which is in the environment, too'
+    told lightning checkpoint_chosen 'starts from [^ ]*/lightning/last.ckpt \(step 21\)' 'with its step'
+}
+
 # What lies beside checkpoints, and is none, is neither moved nor started from.
 test_beside() {
     mkdir -p data/checkpoint-7

@@ -17,7 +17,7 @@ begin() {
     shift
     spawn "$name" "$MUSTER" run --allow-run-as-root --name "$name" --nproc-per-node 1 --max-restarts 1 \
         --set restart.backoff=1ms..1ms --set checkpoint.watch="$TRASH/$name" --set 'checkpoint.resumeArg=--resume {path}' \
-        "${options[@]}" -- python3 "$MUSTER_SRCDIR/tests/py/saver.py" "$name" 40 30 --kind trainer "$@"
+        "${options[@]}" -- python3 "$MUSTER_SRCDIR/tests/py/saver.py" "$name" 40 30 --kind "${run_kind:-trainer}" "$@"
     run_pid=$spawned
 }
 go_on() {
@@ -27,7 +27,7 @@ go_on() {
 is_told() { grep -Eq "\"event\":\"$2\".*$3" "muster-runs/$1/latest/events.jsonl" 2>/dev/null; }
 told() { ok "$4" wait_for 60 is_told "$1" "$2" "$3" || diag "$(cat "muster-runs/$1/latest/events.jsonl")"; }
 began() { awk -v g="$2" '$1 == g { print $3 }' "$1.log" | paste -sd,; }
-names() { ls "$1" | sed 's/checkpoint-//' | sort -n | paste -sd' '; }
+names() { ls "$1" | grep -v '^latest' | sed 's/checkpoint-//; s/iter_0*//' | sort -n | paste -sd' '; }
 has() { [ "$(names "$1")" = "$2" ]; }
 
 # eval_loss is least at step 10.
@@ -37,6 +37,33 @@ test_prune() {
     told keep checkpoint_removed '/keep/checkpoint-20 is not kept' 'what goes is told'
     go_on keep
     is "$(began keep 2)" 30 'and the newest is where it goes on'
+}
+
+# What the program names as its last stays: it may start from that by itself.
+test_named() {
+    run_kind=megatron begin named --set checkpoint.prune.keep=1 -- --track 10
+    ok 'the last one, and what the tracker names' wait_for 60 has named '10 30' || ls named
+    is "$(cat named/latest_checkpointed_iteration.txt)" 10 'which is older'
+    go_on named
+    is "$(began named 2)" 30 'and nobody starts from it' || diag "$(cat named.err)"
+    ok 'kept it is to the end' test -e named/iter_0000010
+    run "$MUSTER" ckpt prune named --keep 1 --dry-run
+    is "$status:$(grep -c iter_0000010 out)" 0:0 'nor does ckpt prune remove it' || show
+    rm named/latest_checkpointed_iteration.txt
+    run "$MUSTER" ckpt prune named --keep 1 --dry-run
+    like "$(cat out)" named/iter_0000010 'which it does once nobody names it' || show
+}
+
+test_last() {
+    run_kind=lightning begin lit --set checkpoint.prune.keep=1 --
+    ok 'of those with a step one is kept, beside the last' wait_for 60 has lit 'epoch=0-step=30.ckpt last.ckpt' || ls lit
+    run "$MUSTER" ckpt ls lit -o json
+    is "$(json 0.name <out) $(json 0.step <out) $(json 1.name <out) $(json 1.step <out)" 'epoch=0-step=30.ckpt 30 last.ckpt 30' \
+        'ls has the step that is in it' || show
+    go_on lit
+    is "$(began lit 2)" 30 'and all goes on'
+    run "$MUSTER" ckpt prune lit --keep 1 --dry-run
+    is "$status:$(grep -c last.ckpt out)" 0:0 'ckpt prune leaves it, too' || show
 }
 
 test_copy() {
