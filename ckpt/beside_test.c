@@ -183,6 +183,25 @@ static void test_older(void)
     older("oldtree/step-20/model", "", BESIDE_OTHER, "oldtree/step-10/model",
           "each has a directory of its own");
     older("oldtree/step-20", "", BESIDE_OTHER, "oldtree/step-10", "or is one");
+    put("oldodd/m-40.x", 0, 9);
+    put("oldodd/m-040.x", 0, 1);
+    put("oldodd/m-99999999999999999999.x", 0, 1);
+    older("oldodd/m-40.x", "", BESIDE_NONE, "", "one of the same number is no older one, "
+          "and one that is too large is none");
+    put("oldodd/m-7.x", 0, 9);
+    put("oldodd/m-07.x", 0, 2);
+    put("oldodd/m-007.x", 0, 5);
+    older("oldodd/m-40.x", "", BESIDE_OTHER, "oldodd/m-07.x", "of one number the newest");
+    for (int i = 0; i <= 16; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "oldmany/m-%d.safetensors", 100 + i);
+        put(name, 3, 9);
+    }
+    put("oldmany/m-50.safetensors", 0, 9);
+    older("oldmany/m-115.safetensors", "", BESIDE_OTHER, "oldmany/m-50.safetensors",
+          "behind fifteen that are cut there may be one");
+    older("oldmany/m-116.safetensors", "", BESIDE_NONE, "", "but no more are read");
     older("oldaway/at-10", "", BESIDE_NO_DIR, "", "its directory is not there");
 }
 
