@@ -116,7 +116,7 @@ test_refused() {
 test_store() {
     . "$MUSTER_SRCDIR/tests/lib/object-store.sh"
     [ -x "$MUSTER_BUILDDIR/muster-store" ] && "$debian" -c 'import swift, boto3' 2>/dev/null || {
-        skip 'no object store: see scripts/install-deps' 15
+        skip 'no object store: see scripts/install-deps' 16
         return
     }
     store_up
@@ -138,6 +138,16 @@ test_store() {
     ckpt push old.bin s3://bucket/others >foreign 2>/dev/null
     run ckpt show "$(cat foreign)"
     like "$(cat out)" 'not known' 'a pickle can be shown, but for its tensors'
+    "$MODULE_PYTHON" - wide.safetensors <<'END'
+import json, struct, sys
+h = json.dumps({"w": {"dtype": "U8", "shape": [9], "data_offsets": [0, 9]}}).encode().ljust(262140)
+with open(sys.argv[1], "wb") as f:
+    f.write(struct.pack("<Q", len(h)) + h + bytes(9))
+END
+    ckpt push wide.safetensors s3://bucket/wide >foreign 2>/dev/null
+    ckpt show wide.safetensors -o json >want
+    run ckpt show "$(cat foreign)" -o json
+    ok 'what is read across a border of what is fetched at once is the same' cmp want out || show
     run ckpt show s3://bucket/own
     is "$status" 1 'no directory of them'
     like "$(cat err)" 'muster ckpt ls' 'which says what lists those'

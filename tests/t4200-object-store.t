@@ -133,6 +133,10 @@ test_damage() {
     like "$(cat err)" 'sent 1 files' 'a push puts it back'
     s3_do put bucket "damaged/$step/r00000.safetensors" short
     like "$(why_of s3://bucket/damaged "$step")" 'r00000.safetensors is cut: expected 1000 bytes, found 5' 'a cut one'
+    s3_do put bucket "damaged/$step/r00000.safetensors" "$(printf 'x%.0s' {1..1000})"
+    run ckpt push "e/$step" s3://bucket/damaged
+    like "$(cat err)" 'sent 1 files' 'one as long, of other bytes, is not taken for the same' || show
+    is "$(state_of s3://bucket/damaged "$step")" whole 'and is written over'
     s3_do put bucket "damaged/$old/COMMIT" '{"v":1}'
     like "$(why_of s3://bucket/damaged "$old")" 'COMMIT is cut or damaged' 'a damaged COMMIT'
     run ckpt push "e/$old" s3://bucket/damaged
@@ -164,6 +168,21 @@ test_rot() {
     run ckpt pull s3://bucket/rot back4
     is "$(cat out)" "back4/$old" 'without a name the one before is'
     like "$(cat err)" 'passed over, damaged' 'and why'
+}
+
+# What does not fit is told before anything is fetched.
+test_no_room() {
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 4; return; }
+    make_step room 80 1 3000000
+    ckpt push "room/$step" s3://bucket/room >/dev/null 2>&1
+    mkdir little
+    run unshare -m sh -c 'mount -t tmpfs -o size=2m none little && "$@"; rc=$?; du -k little | tail -n 1 | cut -f 1 >used; exit $rc' \
+        sh "$MUSTER" ckpt pull "s3://bucket/room/$step" little
+    is "$status" 1 'a disk that is too small' || show
+    matches "$(cat err)" 'needs 3[0-9]* bytes more, and the filesystem has [0-9]* left' 'is told, with both numbers' || show
+    num "$(cat used)" -lt 100 'before anything is fetched'
+    run ckpt pull "s3://bucket/room/$step" little
+    is "$status" 0 'where it fits it comes' || show
 }
 
 test_prune() {

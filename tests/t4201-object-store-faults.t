@@ -174,4 +174,98 @@ test_cut() {
     num "$(grep -c 'GET .*r0000' log)" -lt 2 'without what is there'
 }
 
+# What others began of an object is ended by whoever completes it.
+test_begun() {
+    make_step begun 7 1 4300000
+    rules '{}'
+    s3_do begin bucket "begun/$step/r00000.safetensors"
+    s3_do begin bucket "begun/$step/r00000.safetensors"
+    is "$(s3_do uploads bucket | wc -l)" 2 'two have begun to send it'
+    run ckpt push "begun/$step" s3://bucket/begun --part-size 1Mi
+    is "$status" 0 'a third one goes on with one of them' || show
+    is "$(s3_do uploads bucket)" '' 'and neither is left behind'
+}
+
+# Answers that make no sense are errors, not reasons to go on.
+test_nonsense() {
+    local code
+    make_step nonsense 8 1 4300000
+    rules '{"fail": {"match": "PUT .*partNumber", "times": 999, "status": 200, "body": ""}}'
+    run ckpt push "nonsense/$step" s3://bucket/no-etag --part-size 1Mi
+    is "$status" 1 'a part that is taken without an ETag' || show
+    like "$(cat err)" 'the answer has no ETag' 'is told'
+    s3_do begin bucket "pages/$step/r00000.safetensors"
+    rules '{"fail": {"match": "GET .*[?&]uploadId=", "times": 50, "status": 200, "body": "<ListPartsResult><IsTruncated>true</IsTruncated><NextPartNumberMarker>5</NextPartNumberMarker></ListPartsResult>"}}'
+    run ckpt push "nonsense/$step" s3://bucket/pages --part-size 1Mi
+    is "$status" 1 'a page of parts behind which the same comes' || show
+    like "$(cat err)" 'pages go back' 'is told'
+    is "$(grep -c 'GET .*[?&]uploadId=' log)" 2 'and asked for no more'
+    rules '{"fail": {"match": "GET .*list-type", "times": 99, "status": 200, "bytes": 17825792}}'
+    run ckpt push "nonsense/$step" s3://bucket/long
+    is "$status" 1 'an answer without an end' || show
+    like "$(cat err)" 'the answer has more bytes than there can be' 'is not read to it'
+    for code in 301 307 400; do
+        rules '{"fail": {"match": "GET ", "times": 99, "status": '$code', "headers": {"x-amz-bucket-region": "far-away-1"}}}'
+        run ckpt ls s3://bucket/pages
+        like "$(cat err)" "bucket 'bucket' is in region far-away-1: set AWS_REGION to it" "a bucket that is elsewhere, status $code" || show
+    done
+    rules '{}'
+    s3_do abort bucket
+}
+
+# Nobody waits for minutes to try again what has failed as a whole meanwhile.
+test_given_up() {
+    make_step given_up 9 2
+    rules '{"fail": {"match": "PUT .*r00000", "times": 99, "status": 503, "code": "SlowDown", "retry_after": 300},
+        "also": {"match": "PUT .*r00001", "times": 99, "status": 403, "code": "AccessDenied"}}'
+    run timeout 100 "$MUSTER" ckpt push "given_up/$step" s3://bucket/given-up -j 2
+    is "$status" 1 'one file is refused, and another is to be sent in five minutes' || show
+    like "$(cat err)" 'r00001.safetensors is refused' 'the first is the reason'
+}
+
+# others_file FILE: of others, with few bytes.
+others_file() {
+    python3 - "$1" <<'END'
+import json, struct, sys
+h = json.dumps({"w": {"dtype": "U8", "shape": [9], "data_offsets": [0, 9]}}).encode()
+with open(sys.argv[1], "wb") as f:
+    f.write(struct.pack("<Q", len(h)) + h + bytes(9))
+END
+}
+
+# What comes here while it is fetched stays.
+test_in_the_way() {
+    local pid
+    others_file one-5.safetensors
+    rules '{}'
+    run ckpt push one-5.safetensors s3://bucket/way
+    is "$status" 0 'a file of others' || show
+    mkdir way
+    rules '{"stall": {"match": "GET .*/one-5.safetensors$", "times": 999}}'
+    AWS_MAX_ATTEMPTS=1000 spawn late "$MUSTER" ckpt pull s3://bucket/way way --timeout 1
+    pid=$spawned
+    ok 'it is being fetched' wait_for 60 grep -q 'GET .*/one-5.safetensors$' log
+    echo mine >way/one-5.safetensors
+    rules '{}'
+    wait_exit 120 "$pid"
+    is "$status" 1 'and another one has come under its name' || diag "$(cat late.err)"
+    is "$(cat way/one-5.safetensors)" mine 'which is not written over'
+}
+
+# What is wrong is the store, not what it has.
+test_seen() {
+    others_file seen-6.safetensors
+    rules '{}'
+    run ckpt push seen-6.safetensors s3://bucket/seen
+    is "$status" 0 'a file of others' || show
+    local at
+    at=$(cat out)
+    run ckpt show "$at"
+    is "$status" 0 'is looked into' || show
+    rules '{"fail": {"match": "GET .*/seen-6.safetensors$", "times": 99, "status": 403, "code": "AccessDenied"}}'
+    run ckpt show "$at"
+    is "$status" 1 'as long as that is allowed' || show
+    matches "$(cat err)" 'GET .*/seen-6.safetensors is refused .*AccessDenied' 'else the store says why'
+}
+
 run_cases

@@ -4,6 +4,8 @@
     make BUCKET              keys BUCKET [PREFIX]     rm BUCKET KEY...
     put BUCKET KEY TEXT      get BUCKET KEY           (to standard output)
     many BUCKET PREFIX N     N empty objects          uploads BUCKET (unfinished ones)
+    begin BUCKET KEY         an upload in parts, which nobody goes on with
+    abort BUCKET             ends all of those
 """
 import os
 import sys
@@ -32,6 +34,11 @@ elif verb == "get":
 elif verb == "many":
     for i in range(int(rest[1])):
         s3.put_object(Bucket=bucket, Key=f"{rest[0]}/{i:05d}", Body=b"")
+elif verb == "begin":
+    s3.create_multipart_upload(Bucket=bucket, Key=rest[0])
+elif verb == "abort":
+    for item in s3.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
+        s3.abort_multipart_upload(Bucket=bucket, Key=item["Key"], UploadId=item["UploadId"])
 elif verb == "uploads":
     for item in s3.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
         print(item["Key"])

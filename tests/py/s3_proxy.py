@@ -11,7 +11,9 @@ one, is JSON; what is in it is counted anew when its "id" changes:
     kill_before, kill_after   the number of a request: the process whose pid is in
                               the file "pid" is killed before the server has the
                               request, or before the client has the answer
-    fail      {match, times, status, code, retry_after, date}   answered in the server's place
+    fail, also   {match, times, status, code, retry_after, date, headers, body, bytes}
+                               answered in the server's place: with an error of that
+                               code, or that body, or so many bytes
     cut       {match, times}   the answer's head says more bytes than come
     stall     {match, times}   never answered, the connection stays open
     flip      {match, times}   a bit of the request's body is changed on the way
@@ -71,7 +73,7 @@ def plan(what):
             f.write(what + "\n")
         found = {name: True for name in ("kill_before", "kill_after")
                  if rules.get(name) == state["requests"]}
-        for name in ("fail", "cut", "stall", "flip"):
+        for name in ("fail", "also", "cut", "stall", "flip"):
             rule = rules.get(name)
             if not rule or not re.search(rule["match"], what):
                 continue
@@ -97,11 +99,14 @@ def kill_client():
 
 
 def error(rule):
-    body = f"<Error><Code>{rule.get('code', '')}</Code><Message>by the proxy</Message></Error>"
+    body = rule.get("body", f"<Error><Code>{rule.get('code', '')}</Code><Message>by the proxy</Message></Error>")
+    body = "x" * rule["bytes"] if "bytes" in rule else body
     head = f"HTTP/1.1 {rule['status']} x\r\nContent-Length: {len(body)}\r\n"
     for name, key in (("Retry-After", "retry_after"), ("Date", "date")):
         if key in rule:
             head += f"{name}: {rule[key]}\r\n"
+    for name, value in rule.get("headers", {}).items():
+        head += f"{name}: {value}\r\n"
     return (head + "\r\n" + body).encode()
 
 
@@ -116,9 +121,10 @@ def forward(head, body):
 
 
 def answer(client, head, body, found):
-    if "fail" in found:
-        client.sendall(error(found["fail"]))
-        return True
+    for name in ("fail", "also"):
+        if name in found:
+            client.sendall(error(found[name]))
+            return True
     if "flip" in found:
         body = bytes([body[0] ^ 1]) + body[1:]
     got_head, got = forward(head, body)
