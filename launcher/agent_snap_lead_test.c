@@ -429,6 +429,23 @@ static bool is_gone(const char *uuid, int levels)
     return strstr(gone, want) != NULL;
 }
 
+#define FOUR "[[0,0],[1,1],[2,2],[3,3]]"
+
+/* As an agent says that it keeps parity of four ranks, of agents 0 to 3. */
+static void say_parity(struct bed *b, const char *uuid, uint32_t agent,
+                       const char *members, int parities)
+{
+    json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}",
+                             "uuid", uuid, "root", b->agent.run.dir, "step", 60,
+                             "generation", 1, "token", 1, "rank", 0,
+                             "ranks", 4, "stage", SNAP_STAGE_HELD, "parities",
+                             parities);
+
+    json_object_set_new(fact, "members", json_loads(members, 0, NULL));
+    lead_snap_parity(b->lead, agent, fact);
+    json_decref(fact);
+}
+
 /* Which saves go on from memory: as a lead says who has heard of none. */
 static void test_levels(struct bed *b)
 {
@@ -468,35 +485,26 @@ static void test_levels(struct bed *b)
     b->every_ms = 3600000;
     say_both(b, UUID_G, 70);
     ok(is_gone(UUID_G, 6), "where one has failed the next one goes: %s", gone);
+    for (uint64_t until = uv_now(&b->agent.loop) + 1100;
+         uv_now(&b->agent.loop) < until;) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE); /* it was said only a moment ago */
+    }
+    n_failed = 0;
+    say_parity(b, UUID_F, 0, FOUR, 1);
+    is_int(n_failed, 1, "who comes late, with parity of one that has failed, hears of that");
 }
 
 /* --- parity --- */
 
 #define UUID_P "00000000000000000000000000000123"
 
-/* As an agent says that it keeps parity of four ranks, of agents 0 to 3. */
-static void say_parity(struct bed *b, const char *uuid, uint32_t agent,
-                       const char *members, int parities)
-{
-    json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}",
-                             "uuid", uuid, "root", b->agent.run.dir, "step", 60,
-                             "generation", 1, "token", 1, "rank", 0,
-                             "ranks", 4, "stage", SNAP_STAGE_HELD, "parities",
-                             parities);
-
-    json_object_set_new(fact, "members", json_loads(members, 0, NULL));
-    lead_snap_parity(b->lead, agent, fact);
-    json_decref(fact);
-}
-
-#define FOUR "[[0,0],[1,1],[2,2],[3,3]]"
-
 static void test_parity_hostile(struct bed *b)
 {
     static const char *const bad[] = {
         "[]", "[[0,0]]", "[[0,0],[1,4]]", "[[0,0],[0,1]]", "[[0,0],[1,0]]",
         "[[-1,0],[1,1]]", "[[0,-2],[1,1]]", "[[0,0],[1]]", "[[0,0],1]",
-        "[[0,0],[4294967296,1]]", "[[0,0],[1,4294967295]]", "[[2,0],[1,1]]",
+        "[[0,0],[4294967296,1]]", "[[0,0],[4294967297,1]]", "[[0,0],[1,4294967295]]",
+        "[[2,0],[1,1]]",
         "{}",
     };
     int n = b->n_took[INTERVAL_PARTNER];

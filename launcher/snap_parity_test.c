@@ -36,6 +36,9 @@ struct node {
     struct error sent, built;
     uint32_t built_from;
     bool is_gone;
+    bool is_mute; /* it takes links, and says nothing */
+    bool is_liar; /* it gives a byte more than it was asked for */
+    struct link *mute;
 };
 
 struct bed {
@@ -106,11 +109,51 @@ static void on_built(void *arg, const struct snap_head *head, uint32_t from,
     n->built_from = from;
 }
 
+static void on_mute_frame(struct link *l, const struct channel_frame *f, void *ctx)
+{
+    (void)l, (void)f, (void)ctx;
+}
+
+static void on_mute_down(struct link *l, bool closed, const struct error *why, void *ctx)
+{
+    (void)l, (void)closed, (void)why, (void)ctx;
+}
+
+static const struct link_ops mute_ops = {.on_frame = on_mute_frame,
+                                         .on_down = on_mute_down};
+
+static void give_more(struct link *l, const struct channel_frame *first)
+{
+    struct parity_sums none = {0};
+    struct parity_want w;
+    struct buf b = {0};
+
+    if (!parity_want_decode(first, &w)) {
+        bail_out("what it asks for");
+    }
+    link_send(l, SNAP_PARITY_READY, NULL, 0);
+    for (uint64_t i = 0; i <= w.segs[0].len; i++) {
+        buf_append(&b, "x", 1);
+    }
+    link_send_buf(l, SNAP_PARITY_DATA, &b);
+    buf_clear(&b);
+    parity_sums_encode(&none, &b);
+    link_send_buf(l, SNAP_PARITY_END, &b);
+    buf_release(&b);
+}
+
 static void on_peer(struct link *l, const struct channel_frame *first, void *ctx)
 {
     struct node *n = ctx;
 
-    if (first->type == SNAP_PARITY_OFFER || first->type == SNAP_PARITY_WANT) {
+    if (n->is_mute || n->is_liar) {
+        link_close(n->mute);
+        n->mute = l;
+        link_adopt(l, &mute_ops, n);
+        if (n->is_liar) {
+            give_more(l, first);
+        }
+    } else if (first->type == SNAP_PARITY_OFFER || first->type == SNAP_PARITY_WANT) {
         snap_parity_take(n->parity, l, first);
     } else {
         link_close(l);
@@ -173,6 +216,7 @@ static void bed_close(struct bed *b)
         struct node *n = &b->nodes[i];
 
         snap_parity_destroy(n->parity);
+        link_close(n->mute);
         link_listener_close(n->listener);
         snap_hold_destroy(n->own);
         snap_hold_destroy(n->copies);
@@ -394,6 +438,24 @@ static void test_saves(void)
     bed_close(&b);
 }
 
+/* What is on the disk makes way before what only memory has, newer as it may be. */
+static void test_settled_first(void)
+{
+    struct bed b;
+
+    bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    save_all(&b, UUID(1), 10);
+    save_all(&b, UUID(2), 20);
+    snap_parity_settle(b.nodes[1].parity, UUID(2), true);
+    save_all(&b, UUID(3), 30);
+    ok(snap_parity_find(b.nodes[1].parity, 10, UUID(1)) &&
+           !snap_parity_find(b.nodes[1].parity, 10, UUID(2)) &&
+           snap_parity_find(b.nodes[1].parity, 10, UUID(3)), "the one on the disk has gone");
+    ok(snap_parity_find(b.nodes[2].parity, 10, UUID(2)) &&
+           !snap_parity_find(b.nodes[2].parity, 10, UUID(1)), "else the older one goes");
+    bed_close(&b);
+}
+
 static bool all_know(const struct bed *b, const char *uuid)
 {
     for (unsigned i = 0; i < b->group.shape.n; i++) {
@@ -538,6 +600,95 @@ static void test_changed_mind(void)
     bed_close(&b);
 }
 
+/* --- who comes no further --- */
+
+/* From now on; in a group of three. */
+static void be_impatient(struct bed *b)
+{
+    for (unsigned i = 0; i < N; i++) {
+        b->nodes[i].parity->config.stuck_ms = 1000;
+    }
+}
+
+static void test_mute(void)
+{
+    const uint32_t lost[] = {0}, with_it[] = {0, 20};
+    struct bed b;
+
+    bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    save_all(&b, UUID(1), 10);
+    be_impatient(&b);
+    b.nodes[1].is_mute = true;
+    save(&b, 0, UUID(2), 20);
+    send_it(&b, 0, UUID(2));
+    ok(snap_bed_run_until(&b.loop, &b.nodes[0].n_sent, 2), "who never answers an offer");
+    is_int(b.nodes[0].sent.code, ETIMEDOUT, "is given up");
+    like(b.nodes[0].sent.text, "node 10: no progress for 1 s", "and named");
+    is_int(build(&b, 2, 0, UUID(1), lost, 1), ETIMEDOUT, "so is who does not answer what "
+           "is asked for");
+    like(b.nodes[2].built.text, "node 10: no progress", "and named, too");
+    b.nodes[1].is_mute = false;
+    b.nodes[1].is_liar = true;
+    is_int(build(&b, 2, 0, UUID(1), lost, 1), EPROTO, "who gives more than that");
+    like(b.nodes[2].built.text, "node 10: what came was not asked for", "is caught at it");
+    b.nodes[1].is_liar = false;
+    is_int(build(&b, 2, 0, UUID(1), lost, 1), 0, "when it answers all is there");
+    ok(is_same(&b, 2, 0, UUID(1)), "to the last byte");
+    is_int(build(&b, 2, 0, UUID(1), with_it, 2), 0, "also for who hears that it is lost "
+           "itself");
+    bed_close(&b);
+}
+
+/* What has failed holds no memory of the rank: a third save has its place. */
+static void test_let_go(void)
+{
+    struct bed b;
+
+    bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    b.nodes[1].is_gone = true;
+    for (int i = 1; i <= 2; i++) {
+        save(&b, 0, i == 1 ? UUID(1) : UUID(2), (uint64_t)i);
+        send_it(&b, 0, i == 1 ? UUID(1) : UUID(2));
+        ok(snap_bed_run_until(&b.loop, &b.n_sent, i) && b.nodes[0].sent.code,
+           "one that is not sent");
+        snap_hold_settle(b.nodes[0].own, i == 1 ? UUID(1) : UUID(2), true);
+    }
+    save(&b, 0, UUID(3), 3);
+    ok(snap_hold_get(b.nodes[0].own, 10, UUID(3)) != NULL, "a third one is saved");
+    bed_close(&b);
+}
+
+/* Memory that parity had is for copies again; and what workers that have gone had saved
+ * makes way when a save of others counts. */
+static void test_memory(void)
+{
+    const struct snap_rank who = {.rank = 9, .n_ranks = 16};
+    struct parity_kept *k;
+    struct node *n;
+    struct bed b;
+    uint64_t bytes, most;
+
+    bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    n = &b.nodes[1];
+    save_all(&b, UUID(1), 10);
+    bytes = n->parity->bytes;
+    save_all(&b, UUID(2), 20);
+    is_int((int)n->parity->bytes, (int)(2 * bytes), "parity of two saves");
+    most = (UINT64_C(1) << 30) - bytes / 2;
+    k = parity_kept_find(n->parity, UUID(2), 10);
+    k->generation++; /* of later workers */
+    snap_parity_settle(n->parity, UUID(2), true);
+    is_int((int)n->parity->bytes, (int)bytes, "of which that of earlier workers goes");
+    ok(!parity_kept_find(n->parity, UUID(1), 10) &&
+           parity_kept_find(n->parity, UUID(2), 10), "and no other");
+    is_int(snap_hold_begin(n->copies, &who, 11, UUID(7), "/", most, 1, NULL),
+           -ENOMEM, "a copy that takes all that there is");
+    snap_parity_drop(n->parity);
+    is_int(snap_hold_begin(n->copies, &who, 11, UUID(7), "/", most, 1, NULL),
+           0, "has it when parity goes");
+    bed_close(&b);
+}
+
 /* --- bytes from outside --- */
 
 static void offer(struct buf *b, const struct parity_group *g, uint32_t rank,
@@ -631,6 +782,36 @@ static void test_wants(void)
         f.len = b.len;
         n_taken += parity_want_decode(&f, &back);
     }
+    w.segs[1] = w.segs[0];
+    w.lost = 1 << 20;
+    buf_clear(&b);
+    parity_want_encode(&w, &b);
+    f.data = (void *)b.data;
+    f.len = b.len;
+    n_taken += parity_want_decode(&f, &back);
+    w.lost = 4;
+    w.n = PARITY_MAX_SEGS;
+    for (unsigned i = 0; i < w.n; i++) {
+        w.segs[i] = w.segs[0];
+    }
+    buf_clear(&b);
+    parity_want_encode(&w, &b);
+    f.data = (void *)b.data;
+    f.len = b.len;
+    ok(parity_want_decode(&f, &back) && back.n == PARITY_MAX_SEGS, "as many as there can be");
+    buf_clear(&b);
+    wire_put_str(&b, w.uuid);
+    wire_put_u32(&b, 3);
+    wire_put_u32(&b, 4);
+    wire_put_u32(&b, PARITY_MAX_SEGS + 1);
+    for (unsigned i = 0; i <= PARITY_MAX_SEGS; i++) {
+        wire_put_u8(&b, 0);
+        wire_put_u64(&b, 0);
+        wire_put_u64(&b, 1);
+    }
+    f.data = (void *)b.data;
+    f.len = b.len;
+    n_taken += parity_want_decode(&f, &back);
     is_int((int)n_taken, 0, "cut, or beyond its bounds, it is nothing");
     buf_clear(&b);
     parity_sums_encode(&s, &b);
@@ -640,6 +821,19 @@ static void test_wants(void)
     ok(parity_sums_decode(&f, &sums) && sums.sums[1] == 8, "digests");
     f.len--;
     ok(!parity_sums_decode(&f, &sums), "cut");
+    s = (struct parity_sums){PARITY_MAX_SEGS, {0}, {0}};
+    buf_clear(&b);
+    parity_sums_encode(&s, &b);
+    ok(parity_sums_decode(&(struct channel_frame){.type = SNAP_PARITY_END,
+                                                  .data = (void *)b.data, .len = b.len},
+                          &sums), "as many as there can be");
+    buf_append(&b, "\0\0\0\0\0\0\0\0\0\0\0", 12);
+    b.data[0] = (char)(b.data[0] + (b.data[0] ? 1 : 0));
+    b.data[3] = (char)(b.data[3] + (b.data[3] ? 1 : 0));
+    ok(!parity_sums_decode(&(struct channel_frame){.type = SNAP_PARITY_END,
+                                                   .data = (void *)b.data, .len = b.len},
+                           &sums), "and one more");
+    s = (struct parity_sums){2, {5, 63}, {7, 8}};
     s.stripes[0] = 64;
     buf_clear(&b);
     parity_sums_encode(&s, &b);
@@ -702,6 +896,7 @@ static void test_liars(void)
     struct bed b;
     _buf_ struct buf good = {0}, big = {0}, want = {0}, none = {0};
     struct parity_want w = {UUID(1), 10, 11, 1, {{0, 0, UINT64_C(1) << 40}}};
+    struct parity_want far = {UUID(1), 10, 11, 1, {{0, UINT64_C(1) << 40, 1}}};
     struct liar x = {.types = {SNAP_PARITY_OFFER, SNAP_PARITY_DATA, SNAP_PARITY_DATA,
                                SNAP_PARITY_END}};
 
@@ -729,8 +924,115 @@ static void test_liars(void)
     x.frames[0] = &want;
     save(&b, 0, UUID(1), 10);
     lie(&b, &x, "for more than there is");
-    ok(x.n_refused >= 2, "all of that is refused");
+    buf_clear(&want);
+    parity_want_encode(&far, &want);
+    lie(&b, &x, "for what lies behind it");
+    ok(x.n_refused >= 3, "all of that is refused");
     ok(save_all(&b, UUID(2), 20) && b.n_whole == 3, "others are none the worse");
+    str_copy(far.uuid, sizeof(far.uuid), UUID(2));
+    far.segs[0].kept = 1;
+    buf_clear(&want);
+    parity_want_encode(&far, &want);
+    lie(&b, &x, "for what lies behind its parity");
+    ok(x.n_refused >= 4, "is refused, too");
+    bed_close(&b);
+}
+
+/* As many bytes as were offered, or so many more; and a digest that is not theirs. */
+static void test_digests(void)
+{
+    struct parity_sums s = {1, {0}, {12345}};
+    _buf_ struct buf good = {0}, data = {0}, end = {0};
+    struct liar x = {.types = {SNAP_PARITY_OFFER, SNAP_PARITY_DATA, SNAP_PARITY_END}};
+    struct snap_head h = {.image_bytes = 100};
+    uint64_t at, len;
+    struct bed b;
+
+    bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    offer(&good, &b.group, 11, 10);
+    parity_piece(&b.group.shape, 0, 1, parity_image_bytes(&h), &at, &len);
+    for (uint64_t i = 0; i < len; i++) {
+        buf_append(&data, "x", 1);
+    }
+    parity_sums_encode(&s, &end);
+    x.frames[0] = &good;
+    x.frames[1] = &data;
+    x.frames[2] = &end;
+    lie(&b, &x, "bytes that have another digest");
+    is_int(x.n_refused, 1, "are refused");
+    ok(!b.nodes[0].parity->kept, "and leave nothing");
+    s.sums[0] = copy_sum(0, data.data, data.len);
+    buf_clear(&end);
+    parity_sums_encode(&s, &end);
+    buf_append(&data, "x", 1);
+    lie(&b, &x, "a byte more");
+    is_int(x.n_refused, 2, "is refused");
+    x.frames[1] = NULL;
+    be_impatient(&b);
+    lie(&b, &x, "an offer, and nothing behind it");
+    is_int(x.n_refused, 3, "is not waited for");
+    ok(!b.nodes[0].parity->kept, "nor kept");
+    bed_close(&b);
+}
+
+/* What one has sent stays whatever others say of that save. */
+static void test_strangers(void)
+{
+    const struct parity_want half = {UUID(1), PARITY_NO_RANK, 11, 1, {{1, 0, 8}}};
+    struct parity_group other;
+    _buf_ struct buf first = {0}, want = {0};
+    struct liar x = {.types = {SNAP_PARITY_OFFER}, .frames = {&first}};
+    struct parity_kept *k;
+    struct bed b;
+
+    bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    for (unsigned i = 0; i < 3; i++) {
+        save(&b, i, UUID(1), 10);
+    }
+    send_it(&b, 1, UUID(1));
+    do {
+        uv_run(&b.loop, UV_RUN_ONCE);
+        k = b.nodes[0].parity->kept;
+    } while (!k || k->coming[1] != PARITY_THERE);
+    offer(&first, &b.group, 11, 10);
+    lie(&b, &x, "one that has sent it offers it again");
+    other = b.group;
+    other.shape.m = 2;
+    offer(&first, &other, 12, 20);
+    lie(&b, &x, "another one sees another group");
+    is_int(x.n_refused, 2, "both are refused");
+    parity_want_encode(&half, &want);
+    x.types[0] = SNAP_PARITY_WANT;
+    x.frames[0] = &want;
+    lie(&b, &x, "who asks for parity that is not whole");
+    is_int(x.n_refused, 3, "gets none");
+    ok(b.nodes[0].parity->kept == k && k->coming[1] == PARITY_THERE &&
+           k->coming[2] == PARITY_NONE, "and what is here stays");
+    send_it(&b, 0, UUID(1));
+    send_it(&b, 2, UUID(1));
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 3) && b.n_whole == 3, "it becomes whole");
+    bed_close(&b);
+}
+
+/* Who has given all may go: it is in the sum. */
+static void test_gone_after(void)
+{
+    struct parity_kept *k;
+    struct bed b;
+
+    bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    save(&b, 1, UUID(1), 10);
+    send_it(&b, 1, UUID(1));
+    do {
+        uv_run(&b.loop, UV_RUN_ONCE);
+        k = b.nodes[0].parity->kept;
+    } while (!k || k->coming[1] != PARITY_THERE);
+    parity_outs_forget(b.nodes[1].parity);
+    while (b.nodes[0].parity->ins) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    ok(b.nodes[0].parity->kept == k && k->coming[1] == PARITY_THERE,
+       "who goes away behind all that it has to give spoils nothing");
     bed_close(&b);
 }
 
@@ -744,11 +1046,18 @@ int main(void)
     test_left_out();
     test_no_rank();
     test_saves();
+    test_settled_first();
     test_not_whole();
     test_short();
     test_damaged();
     test_half();
     test_changed_mind();
+    test_mute();
+    test_let_go();
+    test_memory();
     test_liars();
+    test_digests();
+    test_strangers();
+    test_gone_after();
     return tap_done();
 }

@@ -165,6 +165,24 @@ static void test_rescue(void)
     close_bed(&b);
 }
 
+/* A copy that went with its holder is none: there is parity for that, too. */
+static void test_copy_lost(void)
+{
+    struct bed b;
+    char text[256];
+
+    open_bed(&b);
+    for (uint32_t agent = 10; agent < 14; agent++) {
+        snap_sets_take(&b.sets, RANKS, agent, &more);
+    }
+    snap_tally_copied(&b.tally, 3, 11, 10, 0);
+    lose(&b, 11);
+    is_str(rescue(&b, text), "", "who has a copy has it");
+    lose(&b, 10);
+    is_str(rescue(&b, text), "3>13 ", "and when that one is lost it is made again");
+    close_bed(&b);
+}
+
 /* For who loads what is on the disk. */
 static void test_builder(void)
 {
@@ -288,6 +306,7 @@ int main(void)
     test_parity();
     test_heard();
     test_rescue();
+    test_copy_lost();
     test_builder();
     test_more_lost();
     return tap_done();

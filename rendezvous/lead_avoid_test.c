@@ -229,6 +229,47 @@ static void test_newer(void)
     lead_destroy(t.lead);
 }
 
+/* Without a step nothing is known of which is the older one: it is the one that was
+ * chosen instead. */
+static void test_no_step(void)
+{
+    struct lead_config config = config_of();
+    const struct lead_note *n;
+    struct bench t;
+
+    config.resume_path = "/c/best";
+    config.resume_step = -1;
+    begin(&t, &config);
+    die(&t, 1);
+    die(&t, 2);
+    choose(&t, "/c/30", 30);
+    n = bed_note(&t, LEAD_NOTE_AVOIDED);
+    ok(n && strstr(n->text, "started from /c/best and died") && n_avoided(&t) == 1,
+       "one without a step is left alone: %s", n ? n->text : "");
+    lead_destroy(t.lead);
+}
+
+/* What a worker still says when its generation has failed. */
+static void test_too_late(void)
+{
+    struct lead_config config = config_of();
+    struct bench t;
+
+    begin(&t, &config);
+    for (uint32_t g = 1; g <= 2; g++) {
+        t.now_ms += 5000;
+        (void)bed_fail(&t, 0, g, 9, 500, 0);
+        progress(&t, 41);
+        (void)bed_tell(&t, (struct report){.state = REPORT_STOPPED,
+                                           .generation = g + 1});
+        if (!t.a.order) {
+            (void)bed_tick(&t, 10);
+        }
+    }
+    is_int((int)n_avoided(&t), 1, "a report that comes after the death is none of a life");
+    lead_destroy(t.lead);
+}
+
 static void test_off(void)
 {
     struct lead_config config = config_of();
@@ -292,6 +333,8 @@ int main(void)
     test_progress();
     test_saves();
     test_newer();
+    test_no_step();
+    test_too_late();
     test_off();
     test_losses();
     test_heritage();
