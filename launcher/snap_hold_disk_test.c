@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The disk takes one block, and no other before it is let. */
 static atomic_int n_blocks;
@@ -31,6 +32,23 @@ static ssize_t write_late(struct io *io, int fd, const void *data, size_t len,
         poll(NULL, 0, 1);
     }
     return io_system_ops.write(io, fd, data, len, at);
+}
+
+/* Nothing comes behind that but what the loop does with it. */
+static atomic_int n_closing;
+static atomic_bool may_close;
+
+static int close_late(struct io *io, int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        atomic_fetch_add(&n_closing, 1);
+        while (!atomic_load(&may_close)) {
+            poll(NULL, 0, 1);
+        }
+    }
+    return io_system_ops.close(io, fd);
 }
 
 static void on_written(void *arg, const struct snap_head *head, const struct error *e)
@@ -55,6 +73,7 @@ static void open_slow(struct hold_bed *b)
     snap_hold_destroy(b->hold);
     slow_ops = io_system_ops;
     slow_ops.write = write_late;
+    slow_ops.close = close_late;
     config = snap_bed_config(&b->loop, b->dir, &b->said);
     config.agent = 3;
     config.io = &slow;
@@ -62,6 +81,9 @@ static void open_slow(struct hold_bed *b)
     b->hold = snap_bed_hold(&config);
     atomic_store(&n_blocks, 0);
     atomic_store(&may_write, false);
+    atomic_store(&n_closing, 0);
+    n_order = 0;
+    atomic_store(&may_close, true);
 }
 
 static void wait_for_block(void)
@@ -107,9 +129,31 @@ static void test_order(void)
     hold_bed_close(&b);
 }
 
+/* A save that comes to nothing when all of it is on the disk, and nobody here knows. */
+static void test_dropped_late(void)
+{
+    struct hold_bed b;
+
+    open_slow(&b);
+    atomic_store(&may_write, true);
+    atomic_store(&may_close, false);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "a save");
+    for (int i = 0; i < 60000 && atomic_load(&n_closing) == 0; i++) {
+        poll(NULL, 0, 1);
+    }
+    is_int(atomic_load(&n_closing), 1, "all of it is written");
+    snap_hold_settle(b.hold, UUID(1), false);
+    atomic_store(&may_close, true);
+    hold_bed_run_works(&b);
+    is_int(b.said.n_written + b.said.n_failed, 1, "which is told");
+    ok(!snap_hold_get(b.hold, 0, UUID(1)), "but it counts no more");
+    hold_bed_close(&b);
+}
+
 int main(void)
 {
     mapguard_install();
+    test_dropped_late();
     test_destroyed();
     test_order();
     return tap_done();
