@@ -237,6 +237,8 @@ static void finish(struct lead_save *s)
         .pinned = s->pinned,
         .avoided = s->avoided,
         .busy_from = busy_from(s),
+        .known_ms = uv_now(&l->agent->loop),
+        .strays = &l->strays,
         .office = &l->office,
         .verified = s->verified,
         .checking = s->checking,

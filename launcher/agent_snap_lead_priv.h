@@ -78,6 +78,7 @@ struct lead_snap {
     uint64_t where_ms;
     struct office office; /* the threads ask it */
     unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
+    struct snap_strays strays; /* that one's, while there is one */
     bool is_asked;
     bool is_dying;
     struct snap_levels levels;

@@ -4,6 +4,7 @@
 #include "launcher/snap_commit.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "ckpt/avoided.h"
 #include "ckpt/metric.h"
 #include "ckpt/step.h"
@@ -64,6 +65,13 @@ static int look(const struct snap_commit *c, struct io *io, int root, const char
     return rc;
 }
 
+/* Of a step below all that are on their way, but it may be one that began just now. */
+static bool is_stray(const struct snap_commit *c, const char *name)
+{
+    return !c->strays ||
+           snap_strays_take(c->strays, name, clock_mono_ms(), c->known_ms);
+}
+
 /* What was never finished goes once all that are newest are of later steps: it would
  * not stay if it were a checkpoint. What is damaged is nobody's to remove. */
 static bool is_pinned(const struct snap_commit *c, int rc, const char *name,
@@ -74,7 +82,7 @@ static bool is_pinned(const struct snap_commit *c, int rc, const char *name,
                is_it(name, c->checking) || is_it(name, c->verified) ||
                (c->verified && !c->verified[0]);
     }
-    return rc != -ENOENT || step >= oldest || step >= c->busy_from;
+    return rc != -ENOENT || step >= oldest || step >= c->busy_from || !is_stray(c, name);
 }
 
 /* The newest stay, as many as are to be kept, and what the rule wants besides; and the

@@ -13,6 +13,7 @@
 #include "ckpt/io.h"
 #include "ckpt/retain.h"
 #include "launcher/office.h"
+#include "launcher/snap_strays.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,7 +27,9 @@ struct snap_commit {
     const char *pinned;   /* the name of one that stays; NULL or "" for none */
     const char *avoided;  /* from which nobody starts (ckpt/avoided.h): they stay, and
                              count for nothing; or NULL */
-    uint64_t busy_from;   /* other saves are on their way, none of a step below it */
+    uint64_t busy_from;   /* other saves are on their way, none of a step below it ... */
+    uint64_t known_ms;    /* ... that was heard of by then, by clock_mono_ms(); ... */
+    struct snap_strays *strays; /* ... others may be. NULL: none is */
     const struct office *office; /* asked before each change; NULL: it lasts */
 
     /* The newest one that was read again, to the last byte, and was right: it stays, and

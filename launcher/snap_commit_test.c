@@ -10,6 +10,7 @@
 #include "launcher/snap_commit.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/part.h"
@@ -201,6 +202,50 @@ static void test_keep(void)
     ok(!is_there(33, ""), "it goes");
 }
 
+static void remove_step(uint64_t step)
+{
+    char name[STEP_NAME_BYTES];
+
+    step_name(step, uuid_of(step), name);
+    step_remove(io_system(), root, name, NULL);
+}
+
+static int commit_known(uint64_t step, uint64_t known_ms, struct snap_strays *strays)
+{
+    const struct snap_commit c = {
+        .root = top, .n_written = N, .rule.keep = 2, .busy_from = UINT64_MAX,
+        .gather = {.step = step, .uuid = uuid_of(step), .generation = 1,
+                   .token = 1, .n_ranks = N},
+        .known_ms = known_ms, .strays = strays,
+    };
+
+    return snap_commit(&c, io_system(), NULL, NULL);
+}
+
+/* One of a step below those that are kept may have begun just now, by workers that have
+ * started from an older one: the lead has not heard of it yet. */
+static void test_strays(void)
+{
+    struct snap_strays strays = {0};
+
+    save(80);
+    save(81);
+    write_ranks(61, N);
+    write_ranks(60, 1);
+    is_int(commit_known(61, clock_mono_ms(), &strays), 0, "an earlier step");
+    ok(is_there(60, "r00000.part"), "another one that was begun meanwhile is left alone");
+    write_ranks(62, N);
+    is_int(commit_known(62, clock_mono_ms(), &strays), 0, "and one more");
+    ok(is_there(60, "r00000.part"), "also by that");
+    write_ranks(83, N);
+    is_int(commit_known(83, clock_mono_ms() + SNAP_STRAYS_MS, &strays), 0,
+           "once whoever writes it would have told");
+    ok(!is_there(60, ""), "it is nobody's, and goes");
+    for (uint64_t step = 60; step <= 83; step++) {
+        remove_step(step);
+    }
+}
+
 static void say_left(char *to, size_t size)
 {
     _free_ struct step_entry *entries = NULL;
@@ -212,14 +257,6 @@ static void say_left(char *to, size_t size)
     for (size_t i = 0; i < n; i++) {
         snprintf(to + strlen(to), size - strlen(to), "%d ", (int)entries[i].step);
     }
-}
-
-static void remove_step(uint64_t step)
-{
-    char name[STEP_NAME_BYTES];
-
-    step_name(step, uuid_of(step), name);
-    step_remove(io_system(), root, name, NULL);
 }
 
 static bool is_due;
@@ -552,6 +589,7 @@ int main(void)
     test_whole();
     test_not_whole();
     test_keep();
+    test_strays();
     test_verified();
     test_avoided();
     test_rule();

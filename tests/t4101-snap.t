@@ -249,6 +249,26 @@ test_cut() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# What an agent has just begun to write may be of a step below those that are kept: it is
+# left alone until it would have told of it.
+test_stray() {
+    local stray=ck/step-000000000001-0badc0de
+    mkdir -p step
+    printf '#!/bin/sh\n: >"$MUSTER_RUN_DIR/disk"\n[ -e "$MUSTER_RUN_DIR/pace" ] || echo 19 >"$MUSTER_RUN_DIR/pace"\nexec %s "$@"\n' "$worker" >step/worker
+    chmod +x step/worker
+    program=$PWD/step/worker start --nnodes 1 --set checkpoint.keep=1
+    told 'two workers save' 'on disk 10$' 2
+    mkdir "$stray"
+    : >"$stray/r00000.part"
+    echo 29 >run/pace.new
+    mv run/pace.new run/pace
+    told 'and save again' 'on disk 20$' 2
+    ok 'what may have begun meanwhile is there' test -e "$stray/r00000.part"
+    rm run/pace
+    ok 'what nobody tells of is not, in the end' wait_for 60 test ! -e "$stray" || diag "$(ls ck)"
+    go_home
+}
+
 # Where there is no room for a save it fails with numbers, and the run goes on.
 test_no_room() {
     rm -rf run ck
