@@ -132,7 +132,7 @@ static void after_work(uv_work_t *work, int status)
         error_text(&s->error, ECANCELED, "no thread to commit it");
     }
     s->is_working = false;
-    if (s->error.code && !office_holds(&l->office)) {
+    if (s->error.code == ESTALE || (s->error.code && !office_holds(&l->office))) {
         return; /* nothing more was done: if this agent leads on, it is looked at again */
     }
     s->is_settled = true;

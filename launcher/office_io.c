@@ -5,9 +5,9 @@
 
 #include <errno.h>
 
-static const struct office_io *of(struct io *io)
+static struct office_io *of(struct io *io)
 {
-    return (const struct office_io *)io;
+    return (struct office_io *)io;
 }
 
 static struct io *below(struct io *io)
@@ -17,7 +17,8 @@ static struct io *below(struct io *io)
 
 static bool may(struct io *io)
 {
-    return office_holds(of(io)->office);
+    of(io)->was_over = of(io)->was_over || !office_holds(of(io)->office);
+    return !of(io)->was_over;
 }
 
 /* --- changes --- */

@@ -10,10 +10,14 @@
 #include "ckpt/io.h"
 #include "launcher/office.h"
 
+#include <stdbool.h>
+
 struct office_io {
     struct io io; /* for who makes them */
     struct io *below;
     const struct office *office;
+    bool was_over; /* something was not done for that: nothing more is, though it may
+                      hold again by now */
 };
 
 /* Both are borrowed. A copy does not work: it has to stay where it is. */

@@ -190,7 +190,18 @@ int snap_commit(const struct snap_commit *c, struct io *io,
     }
     office_io_begin(&guarded, io, c->office);
     rc = commit_or_remove(c, &guarded.io, why, e);
-    return rc == 0 || office_holds(c->office)
-               ? rc : error_text(e, ESTALE, "this agent may lead no more: another one "
-                                 "may have begun to");
+    if (rc == 0) {
+        return 0;
+    }
+    if (guarded.was_over || !office_holds(c->office)) {
+        return error_text(e, ESTALE, "this agent may lead no more: another one may have "
+                          "begun to");
+    }
+    if (rc == -ESTALE) { /* a server's word, not ours */
+        rc = -EIO;
+        if (e) {
+            e->code = EIO;
+        }
+    }
+    return rc;
 }

@@ -537,6 +537,65 @@ static void test_stopped(void)
     is_int(commit_late(74, 1, &why, &e), -ESTALE, "one that was being removed");
 }
 
+/* From when its token is chosen until the save is closed, whose directory has been
+ * looked at once before that. */
+static int n_closes;
+
+static int late_list(struct io *io, int dir, int (*each)(void *arg, const char *name),
+                     void *arg)
+{
+    office_set(&office, 1);
+    n_closes = 2;
+    return io_system_ops.list(io, dir, each, arg);
+}
+
+static int again_close(struct io *io, int fd)
+{
+    if (n_closes > 0 && --n_closes == 0) {
+        office_set(&office, UINT64_MAX);
+    }
+    return io_system_ops.close(io, fd);
+}
+
+static int stale_make_file(struct io *io, int dir, const char *name)
+{
+    (void)io, (void)dir, (void)name;
+    return -ESTALE;
+}
+
+/* Its word was not good for a moment, in which it has left something undone: it is looked
+ * at again. What a server calls stale is a failure like any other. */
+static void test_interrupted(void)
+{
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    const struct snap_commit c = {
+        .root = top, .n_written = N, .rule = {.keep = 2}, .busy_from = UINT64_MAX,
+        .gather = {.step = 75, .uuid = uuid_of(75), .generation = 1,
+                   .token = 1, .n_ranks = N},
+        .office = &office,
+    };
+    struct error e = {0};
+
+    clear();
+    write_ranks(75, N);
+    ops.list = late_list;
+    ops.close = again_close;
+    office_begin(&office);
+    office_set(&office, UINT64_MAX);
+    is_int(snap_commit(&c, &io, NULL, &e), -ESTALE, "between two changes: %s", e.text);
+    ok(office_holds(&office) && is_there(75, "r00001.part"), "nothing more was done");
+    is_int(commit(75, N, UINT64_MAX, NULL, &e), 0, "and it is made one then: %s", e.text);
+    write_ranks(76, N);
+    ops.list = io_system_ops.list;
+    ops.create = stale_make_file;
+    is_int(snap_commit(&(struct snap_commit){.root = top, .n_written = N,
+                           .gather = {.step = 76, .uuid = uuid_of(76), .n_ranks = N},
+                           .office = &office}, &io, NULL, &e), -EIO,
+           "a stale file of a server: %s", e.text);
+    ok(!is_there(76, ""), "the save has failed of it");
+}
+
 /* Two that do not know of each other, above one of a run before. */
 static void test_generations(void)
 {
@@ -596,6 +655,7 @@ int main(void)
     test_late();
     test_twice();
     test_stopped();
+    test_interrupted();
     test_generations();
     test_no_root();
     close(root);
