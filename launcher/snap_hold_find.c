@@ -64,7 +64,7 @@ const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,
         head = &s->snap->head;
         if (uuid[0] ? strcmp(head->uuid, uuid) == 0
                     : head->state == SNAP_KEPT &&
-                          (!best || head->step > best->head.step)) {
+                          (!best || snap_hold_is_newer(head, &best->head))) {
             best = s->snap;
         }
     }

@@ -24,6 +24,13 @@ static bool is_free(const struct slot *s)
     return s->doing == MAKING ? !s->is_asked : s->doing == IDLE && s->n_pins == 0;
 }
 
+/* Steps go down where workers have started from an older checkpoint. */
+bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b)
+{
+    return a->generation != b->generation ? a->generation > b->generation
+                                          : a->step > b->step;
+}
+
 /* What is given up for a new one: nothing whole, or else the older one. */
 static struct slot *choose(struct slot *a, struct slot *b)
 {
@@ -33,7 +40,7 @@ static struct slot *choose(struct slot *a, struct slot *b)
     if (!snap_hold_is_whole(a) || !snap_hold_is_whole(b)) {
         return snap_hold_is_whole(a) ? b : a;
     }
-    return a->snap->head.step <= b->snap->head.step ? a : b;
+    return snap_hold_is_newer(&a->snap->head, &b->snap->head) ? b : a;
 }
 
 bool snap_hold_is_spare(const struct slot *s)

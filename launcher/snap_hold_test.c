@@ -240,6 +240,34 @@ static void test_no_disk(void)
     hold_bed_close(&b);
 }
 
+/* Workers that start from an older checkpoint save lower steps: the one that was saved
+ * first goes first all the same. */
+static void test_down(void)
+{
+    const struct snap_rank who = {.n_ranks = 4, .generation = 3, .token = 10};
+    const struct snap *found;
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_save(&b, 0, 100, UUID(1));
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    snap_hold_settle(b.hold, UUID(1), true);
+    is_int(snap_hold_begin(b.hold, &who, 50, UUID(2), b.root, HOLD_ROOM, 0, NULL), 0,
+           "the next generation saves an earlier step");
+    hold_bed_run_until(&b, &b.said.n_begun, 2);
+    snap_hold_done(b.hold, 0, UUID(2), 5000, 100, NULL);
+    hold_bed_run_until(&b, &b.said.n_written, 2);
+    snap_hold_settle(b.hold, UUID(2), true);
+    found = snap_hold_find(b.hold, 0, "");
+    ok(found && found->head.step == 50, "which is the newest now");
+    is_int(snap_hold_begin(b.hold, &who, 60, UUID(3), b.root, HOLD_ROOM, 0, NULL), 0,
+           "another one");
+    hold_bed_run_until(&b, &b.said.n_begun, 3);
+    ok(snap_hold_find(b.hold, 0, UUID(2)) && !snap_hold_find(b.hold, 0, UUID(1)),
+       "takes the place of the first");
+    hold_bed_close(&b);
+}
+
 /* Whoever is told to go goes, with all that is on its way. */
 static void test_destroyed(void)
 {
@@ -347,6 +375,7 @@ int main(void)
     test_refused();
     test_busy();
     test_no_disk();
+    test_down();
     test_destroyed();
     test_copies();
     test_same_again();
