@@ -127,7 +127,8 @@ int drain_run(const struct drain *d, struct digest *ret, struct error *e)
         return error_set(e, ENOMEM, "the digests of %llu bytes",
                          (unsigned long long)bytes);
     }
-    rc = check_space(d, e);
+    rc = d->progress->cancel ? error_text(e, ECANCELED, "nobody wants it any more")
+                             : check_space(d, e);
     rc = rc < 0 ? rc : begin_or_join(d, &s, e);
     rc = rc < 0 ? rc : check_memory(d, put_files(&r, s, e), e);
     if (rc < 0 && s) {

@@ -76,3 +76,42 @@ int step_remove(struct io *io, int root, const char *name, struct error *e)
     }
     return rc < 0 && rc != -ENOENT ? error_set(e, -rc, "remove %s", name) : 0;
 }
+
+/* Its manifest is there before COMMIT is. */
+static bool is_begun_to_be_one(struct io *io, int dir)
+{
+    static const char *const marks[] = {STEP_COMMIT, STEP_MANIFEST};
+
+    for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
+        int fd = io->ops->open_file(io, dir, marks[i]);
+
+        if (fd != -ENOENT) {
+            if (fd >= 0) {
+                io->ops->close(io, fd);
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+int step_remove_files(struct io *io, int root, const char *name,
+                      const char *const *files, size_t n, struct error *e)
+{
+    int dir = io->ops->open_dir(io, root, name), rc = 0;
+
+    if (dir < 0) {
+        return dir == -ENOENT ? 0 : error_set(e, -dir, "open %s", name);
+    }
+    if (is_begun_to_be_one(io, dir)) {
+        io->ops->close(io, dir);
+        return 0;
+    }
+    for (size_t i = 0; i < n && (rc == 0 || rc == -ENOENT); i++) {
+        rc = io->ops->unlink(io, dir, files[i]);
+    }
+    io->ops->close(io, dir);
+    rc = rc < 0 && rc != -ENOENT ? rc : io->ops->remove_dir(io, root, name);
+    return rc == 0 || rc == -ENOENT || rc == -ENOTEMPTY || rc == -EEXIST
+               ? 0 : error_set(e, -rc, "remove %s", name);
+}

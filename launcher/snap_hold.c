@@ -76,7 +76,7 @@ void snap_hold_destroy(struct snap_hold *h)
     for (struct slot *s = h->slots; s; s = s->next) {
         s->progress.cancel = true;
     }
-    if (h->n_works == 0) {
+    if (h->n_works == 0 && !snap_hold_clear_next(h)) {
         free_hold(h);
     }
 }
@@ -101,7 +101,7 @@ void snap_hold_work(struct slot *s, enum slot_doing doing, uv_work_cb work,
 bool snap_hold_work_is_over(struct snap_hold *h)
 {
     h->n_works--;
-    if (h->is_dying && h->n_works == 0) {
+    if (h->is_dying && h->n_works == 0 && !snap_hold_clear_next(h)) {
         free_hold(h);
         return true;
     }

@@ -90,7 +90,8 @@ int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
 int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes,
                    struct error *e);
-/* The save is part of a checkpoint, or came to nothing. */
+/* The save is part of a checkpoint, or came to nothing: then what is on the disk of it
+ * goes, also that which gets there just now, and nothing of it is written any more. */
 void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept);
 /* One of this rank: of that save, or "" for the newest that is part of a
  * checkpoint. Borrowed, until the loop turns; NULL if there is none. */

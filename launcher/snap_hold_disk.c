@@ -12,6 +12,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+void snap_hold_names(uint32_t rank, char file[32], char part[32])
+{
+    snprintf(file, 32, "r%05u.safetensors", rank);
+    snprintf(part, 32, "r%05u.part", rank);
+}
+
 /* What the node that was lost may have left of it. */
 static void clear_way(struct io *io, int root, const struct snap_head *head,
                       const char *file, const char *part)
@@ -44,15 +50,12 @@ static void write_it(uv_work_t *work)
         error_set(&s->error, errno, "open %s", s->snap->head.root);
         return;
     }
-    snprintf(file, sizeof(file), "r%05u.safetensors", s->rank);
-    snprintf(part, sizeof(part), "r%05u.part", s->rank);
+    snap_hold_names(s->rank, file, part);
     if (s->is_instead) {
         clear_way(h->config.io, root, &s->snap->head, file, part);
     }
     drain_run(&d, &s->digest, &s->error);
 }
-
-static void write_next(struct snap_hold *h);
 
 static void after_write(uv_work_t *work, int status)
 {
@@ -70,14 +73,20 @@ static void after_write(uv_work_t *work, int status)
     s->snap->head.digest = s->digest;
     snap_hold_set_state(s, s->error.code || s->is_dropped ? SNAP_EMPTY : SNAP_WRITTEN);
     head = s->snap->head;
-    write_next(h);
+    if (s->is_dropped && s->error.code == 0) {
+        snap_hold_clear(h, &head); /* it was on the disk when it was to end */
+    }
+    snap_hold_write_next(h);
     h->config.on_written(h->config.arg, &head, &s->error);
 }
 
-static void write_next(struct snap_hold *h)
+void snap_hold_write_next(struct snap_hold *h)
 {
     struct slot *first = NULL;
 
+    if (h->clearing) {
+        return;
+    }
     for (struct slot *s = h->slots; s; s = s->next) {
         if (s->doing == WRITING) {
             return;
@@ -86,7 +95,7 @@ static void write_next(struct snap_hold *h)
             first = s;
         }
     }
-    if (first) {
+    if (!snap_hold_clear_next(h) && first) {
         first->progress.bytes = 0;
         snap_hold_work(first, WRITING, write_it, after_write);
     }
@@ -96,7 +105,7 @@ void snap_hold_queue(struct slot *s)
 {
     s->turn = s->hold->n_turns++;
     s->doing = WAITING;
-    write_next(s->hold);
+    snap_hold_write_next(s->hold);
 }
 
 int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,

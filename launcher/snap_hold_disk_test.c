@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an agent holds on its way to a disk that is slow: one after the other, in the
- * order that they came, and no more of it than somebody wants. */
+ * order that they came, and no more of it than somebody wants: what comes to nothing
+ * leaves nothing there, whenever that is heard. */
 #include <config.h>
 
 #include "launcher/hold_bed.h"
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/mapguard.h"
 #include "ckpt/digest.h"
+#include "ckpt/step.h"
 #include "tests/lib/tap.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 /* The disk takes one block, and no other before it is let. */
 static atomic_int n_blocks;
 static atomic_bool may_write;
+static atomic_int n_made, n_closed; /* directories, and what was open */
 
 /* Ranks, as they got there. */
 static uint32_t order[4];
@@ -34,21 +39,18 @@ static ssize_t write_late(struct io *io, int fd, const void *data, size_t len,
     return io_system_ops.write(io, fd, data, len, at);
 }
 
-/* Nothing comes behind that but what the loop does with it. */
-static atomic_int n_closing;
-static atomic_bool may_close;
-
-static int close_late(struct io *io, int fd)
+static int make_dir(struct io *io, int dir, const char *name)
 {
-    struct stat st;
+    atomic_fetch_add(&n_made, 1);
+    return io_system_ops.make_dir(io, dir, name);
+}
 
-    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
-        atomic_fetch_add(&n_closing, 1);
-        while (!atomic_load(&may_close)) {
-            poll(NULL, 0, 1);
-        }
-    }
-    return io_system_ops.close(io, fd);
+static int close_it(struct io *io, int fd)
+{
+    int rc = io_system_ops.close(io, fd);
+
+    atomic_fetch_add(&n_closed, 1);
+    return rc;
 }
 
 static void on_written(void *arg, const struct snap_head *head, const struct error *e)
@@ -73,7 +75,8 @@ static void open_slow(struct hold_bed *b)
     snap_hold_destroy(b->hold);
     slow_ops = io_system_ops;
     slow_ops.write = write_late;
-    slow_ops.close = close_late;
+    slow_ops.make_dir = make_dir;
+    slow_ops.close = close_it;
     config = snap_bed_config(&b->loop, b->dir, &b->said);
     config.agent = 3;
     config.io = &slow;
@@ -81,17 +84,21 @@ static void open_slow(struct hold_bed *b)
     b->hold = snap_bed_hold(&config);
     atomic_store(&n_blocks, 0);
     atomic_store(&may_write, false);
-    atomic_store(&n_closing, 0);
-    n_order = 0;
-    atomic_store(&may_close, true);
+    atomic_store(&n_made, 0);
+    atomic_store(&n_closed, 0);
+}
+
+static void wait_for(atomic_int *count, int n, const char *what)
+{
+    for (int i = 0; i < 60000 && atomic_load(count) < n; i++) {
+        poll(NULL, 0, 1);
+    }
+    is_int(atomic_load(count), n, "%s", what);
 }
 
 static void wait_for_block(void)
 {
-    for (int i = 0; i < 60000 && atomic_load(&n_blocks) == 0; i++) {
-        poll(NULL, 0, 1);
-    }
-    is_int(atomic_load(&n_blocks), 1, "the first block is on its way");
+    wait_for(&n_blocks, 1, "the first block is on its way");
 }
 
 /* An agent that ends does not wait for the rest. */
@@ -129,32 +136,153 @@ static void test_order(void)
     hold_bed_close(&b);
 }
 
-/* A save that comes to nothing when all of it is on the disk, and nobody here knows. */
-static void test_dropped_late(void)
+/* --- what comes to nothing --- */
+
+static bool is_there(const struct hold_bed *b, const char *file)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+
+    step_name(1, UUID(1), name);
+    snprintf(path, sizeof(path), "%s/%s/%s", b->root, name, file);
+    return access(path, F_OK) == 0;
+}
+
+/* What another agent has put there, which goes by that one's hand. */
+static void put_other(const struct hold_bed *b)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+
+    step_name(1, UUID(1), name);
+    snprintf(path, sizeof(path), "%s/%s/r00009.part", b->root, name);
+    fs_write_replace(path, "", 0, NULL);
+}
+
+static void test_nothing_written(void)
 {
     struct hold_bed b;
 
     open_slow(&b);
     atomic_store(&may_write, true);
-    atomic_store(&may_close, false);
-    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "a save");
-    for (int i = 0; i < 60000 && atomic_load(&n_closing) == 0; i++) {
-        poll(NULL, 0, 1);
-    }
-    is_int(atomic_load(&n_closing), 1, "all of it is written");
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "two ranks save");
+    is_int(hold_bed_save(&b, 1, 1, UUID(1)), 0, "both");
+    hold_bed_run_until(&b, &b.said.n_written, 2);
+    ok(is_there(&b, "r00000.part") && is_there(&b, "r00001.safetensors"),
+       "they are on the disk");
+    put_other(&b);
     snap_hold_settle(b.hold, UUID(1), false);
-    atomic_store(&may_close, true);
+    is_int(hold_bed_save(&b, 0, 2, UUID(2)), 0, "it comes to nothing, and the next is saved");
+    hold_bed_run_until(&b, &b.said.n_written, 3);
+    ok(!is_there(&b, "r00000.part") && !is_there(&b, "r00001.safetensors"),
+       "nothing of it is left by then");
+    ok(is_there(&b, "r00009.part"), "but what is another agent's");
+    snap_hold_settle(b.hold, UUID(2), true);
+    hold_bed_close(&b);
+}
+
+/* One that was made a checkpoint all the same loses nothing. */
+static void test_nothing_committed(void)
+{
+    static const char *const marks[] = {"COMMIT", "manifest.json"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
+        char path[PATH_MAX], name[STEP_NAME_BYTES];
+        struct hold_bed b;
+
+        open_slow(&b);
+        atomic_store(&may_write, true);
+        is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "a rank saves");
+        hold_bed_run_until(&b, &b.said.n_written, 1);
+        step_name(1, UUID(1), name);
+        snprintf(path, sizeof(path), "%s/%s/%s", b.root, name, marks[i]);
+        fs_write_replace(path, "", 0, NULL);
+        snap_hold_settle(b.hold, UUID(1), false);
+        hold_bed_run_works(&b);
+        ok(is_there(&b, "r00000.safetensors"), "where there is a %s it stays", marks[i]);
+        hold_bed_close(&b);
+    }
+}
+
+static void test_nothing_writing(void)
+{
+    struct hold_bed b;
+
+    open_slow(&b);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is written");
+    is_int(hold_bed_save(&b, 1, 1, UUID(1)), 0, "and one waits");
+    wait_for_block();
+    snap_hold_settle(b.hold, UUID(1), false);
+    atomic_store(&may_write, true);
     hold_bed_run_works(&b);
-    is_int(b.said.n_written + b.said.n_failed, 1, "which is told");
-    ok(!snap_hold_get(b.hold, 0, UUID(1)), "but it counts no more");
+    ok(!is_there(&b, "") && atomic_load(&n_made) == 1, "neither is any more");
+    hold_bed_close(&b);
+}
+
+/* The thread has come to its end, and nobody knows. */
+static void test_nothing_just_written(void)
+{
+    struct hold_bed b;
+
+    open_slow(&b);
+    atomic_store(&may_write, true);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is written");
+    wait_for(&n_closed, 3, "two files, and then the directory, are closed");
+    snap_hold_settle(b.hold, UUID(1), false);
+    hold_bed_run_works(&b);
+    is_int(b.said.n_written + b.said.n_failed, 1, "it is told of");
+    ok(!snap_hold_get(b.hold, 0, UUID(1)), "but counts no more");
+    ok(!is_there(&b, ""), "what has just got there goes");
+    hold_bed_close(&b);
+}
+
+/* What has not begun does not begin. */
+static void test_nothing_begun(void)
+{
+    struct hold_bed b;
+
+    open_slow(&b);
+    atomic_store(&may_write, true);
+    is_int(hold_bed_begin(&b, 0, 1, UUID(1), HOLD_ROOM), 0, "a save");
+    snap_jam_begin(&b.jam, &b.loop);
+    is_int(snap_hold_done(b.hold, 0, UUID(1), 5000, 100, &b.said.error), 0,
+           "for which there is no thread yet");
+    snap_hold_settle(b.hold, UUID(1), false);
+    snap_jam_end(&b.jam);
+    hold_bed_run_works(&b);
+    ok(!is_there(&b, "") && atomic_load(&n_made) == 0, "makes no directory any more");
+    hold_bed_close(&b);
+}
+
+/* Also an agent that goes takes it away first. */
+static void test_nothing_at_the_end(void)
+{
+    struct hold_bed b;
+
+    open_slow(&b);
+    atomic_store(&may_write, true);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is written");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    atomic_store(&may_write, false);
+    atomic_store(&n_blocks, 0);
+    is_int(hold_bed_save(&b, 1, 2, UUID(2)), 0, "and another one");
+    wait_for_block();
+    snap_hold_settle(b.hold, UUID(1), false);
+    snap_hold_destroy(take_ptr(&b.hold));
+    atomic_store(&may_write, true);
+    hold_bed_run_works(&b);
+    ok(!is_there(&b, ""), "nothing is left of the first");
     hold_bed_close(&b);
 }
 
 int main(void)
 {
     mapguard_install();
-    test_dropped_late();
     test_destroyed();
     test_order();
+    test_nothing_written();
+    test_nothing_committed();
+    test_nothing_writing();
+    test_nothing_just_written();
+    test_nothing_begun();
+    test_nothing_at_the_end();
     return tap_done();
 }

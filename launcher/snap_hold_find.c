@@ -17,6 +17,9 @@ static void settle(struct slot *s, bool is_kept)
         s->is_dropped = true;
         s->progress.cancel = true;
     } else if (!is_kept) {
+        if (s->snap->head.state == SNAP_WRITTEN) {
+            snap_hold_clear(s->hold, &s->snap->head);
+        }
         s->doing = IDLE;
         snap_hold_set_state(s, SNAP_EMPTY);
     }

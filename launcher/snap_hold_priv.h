@@ -42,6 +42,8 @@ struct slot {
     uint64_t question;
 };
 
+struct leftover;
+
 struct snap_hold {
     struct snap_hold_config config;
     char *dir_path;
@@ -56,6 +58,12 @@ struct snap_hold {
     struct snap_hold *lender;
     uint64_t beside; /* see snap_hold_beside() */
     uint32_t first_rank, n_ranks; /* that save here */
+
+    /* Of snap_hold_clear.c. */
+    struct leftover *pending; /* to be taken from the disk */
+    unsigned n_pending;
+    struct leftover *clearing; /* the thread's; NULL: there is none */
+    uv_work_t clear_work;
 };
 
 /* --- snap_hold.c --- */
@@ -93,6 +101,17 @@ void snap_hold_give_up(struct slot *spare);
 
 /* To the disk with it, when its turn has come. */
 void snap_hold_queue(struct slot *s);
+/* Whatever is to be done on the disk next, where nothing is being done. */
+void snap_hold_write_next(struct snap_hold *h);
+/* What the files of a rank are called. */
+void snap_hold_names(uint32_t rank, char file[32], char part[32]);
+
+/* --- snap_hold_clear.c --- */
+
+/* What this agent has put on the disk of a save that came to nothing goes. */
+void snap_hold_clear(struct snap_hold *h, const struct snap_head *head);
+/* Where a thread may begin: true if one has. */
+bool snap_hold_clear_next(struct snap_hold *h);
 
 /* --- snap_hold_find.c --- */
 
