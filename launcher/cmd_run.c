@@ -22,7 +22,6 @@
 #include "launcher/slots.h"
 #include "launcher/slurm.h"
 #include "launcher/ssh.h"
-#include "launcher/takeup.h"
 #include "launcher/unread.h"
 
 #include <errno.h>
@@ -353,7 +352,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     plan.agent_is_node = o->agent_is_node;
     if (probe(o, r->job, &plan, dir, key, absent, &e) < 0 ||
         run_make_config(r, &config, &e) < 0 ||
-        takeup_run(dir, o->resume, &config, &e) < 0 ||
+        run_take_up(dir, o, &config, &e) < 0 ||
         run_mark_dir(dir, &config, &e) < 0) {
         return e.code == ERR_LOST ? (command_fail(&e), EXIT_NOT_GATHERED)
                                   : command_fail(&e);

@@ -83,6 +83,9 @@ int run_attach(const char *dir, bool quiet);
  * caller owns *ret, also on failure. */
 int run_make_dir(const struct run_options *o, const struct job *job,
                  struct rundir **ret, uint8_t *key, struct error *e);
+/* takeup_run(), which says where there is nothing but names to go by. */
+int run_take_up(const struct rundir *dir, const struct run_options *o,
+                struct run_config *config, struct error *e);
 /* Gives the directory a nonce, by which agents know it: once nobody else does. */
 int run_mark_dir(const struct rundir *dir, struct run_config *config,
                  struct error *e);

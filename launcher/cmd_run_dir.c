@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -50,6 +51,21 @@ int run_make_dir(const struct run_options *o, const struct job *job,
     yaml = job_write_yaml(job);
     return yaml ? fs_write_replace(path, yaml, strlen(yaml), e)
                 : error_set(e, ENOMEM, "write the spec");
+}
+
+int run_take_up(const struct rundir *dir, const struct run_options *o,
+                struct run_config *config, struct error *e)
+{
+    char path[PATH_MAX];
+    int rc = rundir_path(dir, path, sizeof(path), e, "status.json");
+
+    rc = rc < 0 ? rc : takeup_run(dir, o->resume, config, e);
+    if (rc == 0 && config->first_generation > 1 && access(path, F_OK) < 0) {
+        fprintf(stderr, "muster: %s is gone: generations go on from %u, by its events and "
+                "the names of its logs; which checkpoint was the last one, and how often "
+                "it was restarted, is not known\n", path, config->first_generation);
+    }
+    return rc;
 }
 
 static uint64_t detach_of(const struct job *job)

@@ -10,7 +10,6 @@
 #include "launcher/commands.h"
 #include "launcher/front.h"
 #include "launcher/slurm.h"
-#include "launcher/takeup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +47,7 @@ static int run_as_first(const struct run_options *o, struct spec_result *r,
 
     if (run_make_dir(o, r->job, &dir, key, &e) < 0 ||
         run_make_config(r, &config, &e) < 0 ||
-        takeup_run(dir, o->resume, &config, &e) < 0 ||
+        run_take_up(dir, o, &config, &e) < 0 ||
         run_mark_dir(dir, &config, &e) < 0) {
         return command_fail(&e);
     }

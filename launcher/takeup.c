@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "launcher/control.h"
+#include "launcher/front_record.h"
 #include "launcher/runview.h"
 
 #include <errno.h>
@@ -32,6 +33,35 @@ static bool says_more(struct run_view *v)
     return false;
 }
 
+/* The same of one whose status was removed: it writes another one. */
+static bool says_anything(struct run_view *v)
+{
+    uint64_t from_ms = clock_mono_ms();
+
+    while (!v->has_status && clock_mono_ms() - from_ms < STATUS_STALE_MS) {
+        poll(NULL, 0, LOOK_MS);
+        if (run_view_refresh(v, NULL) < 0) {
+            return false;
+        }
+    }
+    return v->has_status && !status_run_is_over(v->status->state);
+}
+
+/* Where it ran is known from its last front end, too. */
+static bool was_here(const struct rundir *dir)
+{
+    _front_record_ struct front_record was = {0};
+
+    return front_record_read(dir, &was, NULL) == 0 && was.hosts.n > 0 &&
+           hosts_all_local(&was.hosts);
+}
+
+static int refuse_alive(const struct rundir *dir, struct error *e)
+{
+    return error_text(e, ERR_LOCKED, "run %s is alive, and only its front end is "
+                      "gone: muster attach %s takes it over", dir->id, dir->id);
+}
+
 static int check_wanted(const struct run_view *v, bool resumes,
                         struct error *e)
 {
@@ -48,11 +78,28 @@ static int check_wanted(const struct run_view *v, bool resumes,
     return 0;
 }
 
+/* One whose status is gone. 0: it is dead, or has never lived. */
+static int check_blind(const struct rundir *dir, struct run_view *v, struct error *e)
+{
+    struct takeup_left left = {0};
+    int rc = takeup_left(dir, &left, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    return control_is_heard(dir->id) ||
+                   (left.generation > 0 && !was_here(dir) && says_anything(v))
+               ? refuse_alive(dir, e) : 0;
+}
+
 int takeup_check(const struct rundir *dir, bool resumes, struct error *e)
 {
     _run_view_ struct run_view v = {0};
     int rc = dir->reopened ? run_view_open(dir->path, &v, e) : 0;
 
+    if (rc == 0 && dir->reopened && !v.has_status) {
+        rc = check_blind(dir, &v, e);
+    }
     if (rc < 0 || !v.has_status) {
         return rc;
     }
@@ -63,8 +110,7 @@ int takeup_check(const struct rundir *dir, bool resumes, struct error *e)
         (run_view_is_all_here(&v) || !says_more(&v))) {
         return 0;
     }
-    return error_text(e, ERR_LOCKED, "run %s is alive, and only its front end is "
-                      "gone: muster attach %s takes it over", dir->id, dir->id);
+    return refuse_alive(dir, e);
 }
 
 static int check_time(const struct rundir *dir, const struct run_config *config,
@@ -123,6 +169,19 @@ static void take_checkpoint(const struct run_status *s,
     }
 }
 
+/* Numbers that were given are not given again. */
+static int take_left(const struct rundir *dir, struct run_config *config, struct error *e)
+{
+    struct takeup_left left = {0};
+    int rc = takeup_left(dir, &left, e);
+
+    if (rc == 0) {
+        config->first_generation = left.generation + 1;
+        config->n_starts = left.start;
+    }
+    return rc;
+}
+
 int takeup_run(const struct rundir *dir, bool resumes,
                struct run_config *config, struct error *e)
 {
@@ -131,7 +190,7 @@ int takeup_run(const struct rundir *dir, bool resumes,
     int rc = dir->reopened ? run_view_open(dir->path, &v, e) : 0;
 
     if (rc < 0 || !v.has_status) {
-        return rc;
+        return rc < 0 || !dir->reopened ? rc : take_left(dir, config, e);
     }
     s = v.status;
     config->first_generation = (uint32_t)s->generation + 1;

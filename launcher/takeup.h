@@ -21,11 +21,20 @@
  * resumed: -EEXIST. */
 int takeup_check(const struct rundir *dir, bool resumes, struct error *e);
 
-/* Fills in what `dir` knows of its earlier life; nothing for a new directory, or
- * where no status was written. `resumes`: one that has failed gives its checkpoint
- * as well, with a new budget. A status that cannot be read is an error, and so
- * (-ERR_DEADLINE) is a run that has used up the time of the job, config->job. */
+/* Fills in what `dir` knows of its earlier life; nothing for a new directory. Where
+ * there is no status only generations and starts go on counting, from takeup_left().
+ * `resumes`: one that has failed gives its checkpoint as well, with a new budget. A
+ * status that cannot be read is an error, and so (-ERR_DEADLINE) is a run that has used
+ * up the time of the job, config->job. */
 int takeup_run(const struct rundir *dir, bool resumes,
                struct run_config *config, struct error *e);
+
+/* What other files tell of an earlier life, whatever its status says. */
+struct takeup_left {
+    uint32_t generation, start; /* the last ones; 0: none */
+};
+
+/* A directory that cannot be listed is an error. */
+int takeup_left(const struct rundir *dir, struct takeup_left *ret, struct error *e);
 
 #endif

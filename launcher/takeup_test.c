@@ -187,6 +187,93 @@ static void test_nothing_there(void)
     r->reopened = true;
     ok(takeup_run(r, false, &config, &e) < 0, "half a status is an error");
     like(e.text, "/run: status", "that is named");
+    unlink(path);
+}
+
+static void put(const struct rundir *r, const char *name)
+{
+    char path[PATH_MAX], *slash;
+
+    rundir_path(r, path, sizeof(path), NULL, "%s", name);
+    slash = strrchr(path, '/');
+    *slash = '\0';
+    fs_mkdirs(path, NULL);
+    *slash = '/';
+    fs_write_replace(path, "", 0, NULL);
+}
+
+/* A status that somebody has removed: numbers that were given are not given again. */
+static void test_no_status(void)
+{
+    static const struct {
+        const char *names[3];
+        uint32_t want, starts;
+        const char *what;
+    } cases[] = {
+        {{"logs/3/0/stdout", "logs/2/0/stdout", "logs/x/y"}, 4, 0, "by its logs"},
+        {{"logs/3/0/stdout", "errors/12-0.json", "errors/9-1.json"}, 13, 0,
+         "by error files"},
+        {{"logs/3/0/stdout", "views/2.1", "views/1.7"}, 4, 2, "starts by its views"},
+        {{"logs/4294967295/x", "logs/99999999999999999999/x", "logs/1073741825/x"}, 1, 0,
+         "numbers that no run has"},
+        {{"logs/-1/x", "errors/-1.json", "views/.1"}, 1, 0, "no numbers"},
+        {{"logs/3x/y", "errors/5.json", "views/4-1"}, 1, 0, "other names"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(rundir) struct rundir *r = open_run();
+        struct run_config config = {.first_generation = 1};
+        struct error e = {0};
+
+        for (size_t k = 0; k < ARRAY_SIZE(cases[i].names); k++) {
+            put(r, cases[i].names[k]);
+        }
+        r->reopened = true;
+        is_int(takeup_run(r, true, &config, &e), 0, "%s: %s", cases[i].what, e.text);
+        is_int(config.first_generation, cases[i].want, "%s: the next generation",
+               cases[i].what);
+        is_int(config.n_starts, cases[i].starts, "%s: starts", cases[i].what);
+        fs_remove_tree(r->path, NULL);
+    }
+}
+
+/* Workers that print nothing have no logs. */
+static void test_events(void)
+{
+    static const char text[] =
+        "{\"v\":1,\"t\":1,\"event\":\"generation_started\",\"generation\":7}\n"
+        "{\"v\":1,\"t\":2,\"event\":\"generation_started\",\"generation\":99999999999}\n"
+        "{\"v\":1,\"t\":2,\"event\":\"generation_started\",\"generation\":\"8\"}\n"
+        "{\"v\":1,\"t\":2,\"event\":\"generation_started\",\"generation\":-4}\n"
+        "{\"v\":1,\"t\":2,\"event\":\"generation_preparing\",\"generation\":9}\n"
+        "[9]\nx\n{\"v\":1,\"gener";
+    _cleanup_(rundir) struct rundir *r = open_run();
+    struct run_config config = {.first_generation = 1};
+    char path[PATH_MAX];
+
+    put(r, "logs/3/0/stdout");
+    rundir_path(r, path, sizeof(path), NULL, "events.jsonl");
+    fs_write_replace(path, text, sizeof(text) - 1, NULL);
+    r->reopened = true;
+    is_int(takeup_run(r, true, &config, NULL), 0, "a run with events");
+    is_int(config.first_generation, 8, "goes on from the highest in them");
+    fs_remove_tree(r->path, NULL);
+}
+
+static void test_no_logs(void)
+{
+    _cleanup_(rundir) struct rundir *r = open_run();
+    struct run_config config = {.first_generation = 1};
+    struct error e = {0};
+    char path[PATH_MAX];
+
+    rundir_path(r, path, sizeof(path), NULL, "logs");
+    rmdir(path);
+    fs_write_replace(path, "", 0, NULL);
+    r->reopened = true;
+    is_int(takeup_run(r, true, &config, &e), -ENOTDIR, "logs that cannot be listed");
+    like(e.text, "/run/logs: Not a directory", "are an error");
+    fs_remove_tree(r->path, NULL);
 }
 
 static struct run_status *running_on(const char *host, uint64_t age_ms)
@@ -270,6 +357,9 @@ int main(void)
     test_states();
     test_refused();
     test_nothing_there();
+    test_no_status();
+    test_events();
+    test_no_logs();
     test_alive();
     fs_remove_tree(dir, NULL);
     return tap_done();

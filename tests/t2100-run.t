@@ -134,6 +134,31 @@ test_two_front_ends() {
     is "$status" 130 'the first one was not disturbed'
 }
 
+# Whoever removes status.json loses what it told, and no log.
+test_no_status() {
+    mrun --nproc-per-node 1 --max-restarts 1 --set restart.backoff=10ms..20ms -- sh -c 'echo in $MUSTER_GENERATION; exit 7'
+    is "$status" 7 'a run that has had two generations' || show
+    rm run/status.json
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- sh -c 'echo then $MUSTER_GENERATION'
+    is "$status" 0 'is gone on with, without its status' || show
+    like "$(cat err)" 'status.json is gone: generations go on from 3' 'which is said' || show
+    is "$(cat run/logs/1/0/stdout run/logs/2/0/stdout run/logs/3/0/stdout | tr '\n' ';')" 'in 1;in 2;then 3;' 'no log is written over'
+    is "$(field generation)" 3 'the new status has the generation'
+    rm run/status.json
+    run timeout 120 "$MUSTER" resume --allow-run-as-root run
+    is "$status:$(cat run/logs/4/0/stdout)" '0:then 4' 'so does muster resume' || show
+    start_run --set detach.timeout=10m -- sleep 1000
+    is $? 0 'a run'
+    kill -KILL "$runner"
+    wait_exit 30 "$runner"
+    rm run/status.json
+    run timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run -- true
+    like "$status:$(cat err)" 'is alive' 'that lives is left alone' || show
+    ok 'it is still there' test ! -e run/logs/2
+    ok 'and cancelled' wait_for 60 eval '"$MUSTER" cancel run >cancel.out 2>&1' || diag "$(cat cancel.out)"
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 test_agents() {
     mrun --nnodes 4 --agent-is-node --nproc-per-node 2 -- sh -c 'echo $GROUP_RANK $GROUP_WORLD_SIZE $LOCAL_RANK $RANK'
     is "$status" 0 'one machine stands for four' || show
