@@ -47,8 +47,8 @@ static const struct option_def option_table[] = {
     RUN_REQUEUE_OPTION,
     {"run-dir", "DIR", "directory of the run, instead of "
      "./muster-runs/NAME/ID", OPTION_STR, FIELD(run_dir), NULL, 0},
-    {"agents-per-node", "N", "agents that share a node's slots", OPTION_INT,
-     FIELD(agents_per_node), NULL, 0},
+    {"agents-per-node", "N", "agents that share a node's slots", OPTION_CALL,
+     0, run_take_agents, 0},
     {"agent-is-node", NULL, "count every agent as a node, so that one machine "
      "stands for many", OPTION_FLAG, FIELD(agent_is_node), NULL, 0},
     {"key-file", "FILE", "job key that all hosts have there already",

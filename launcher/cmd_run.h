@@ -31,7 +31,7 @@ struct run_options {
     const char *hosts, *hostfile;
     const char *run_dir;
     const char *ssh, *mpirun, *key_file;
-    int64_t agents_per_node;
+    int64_t agents_per_node; /* 0: not said */
     bool agent_is_node, dry_run, quiet, as_root, insecure, attach;
     const char *resume; /* the run that is gone on with, or NULL */
     bool chose_hosts;   /* for this start of it */
@@ -100,6 +100,9 @@ int run_make_config(struct spec_result *r, struct run_config *ret,
 void run_take_slots(const struct run_options *o, struct job *job,
                     struct host_list *hosts);
 
+/* The value of --agents-per-node. */
+int run_take_agents(void *into, const struct option_def *def, const char *value,
+                    struct error *e);
 /* How many agents, on how many of the hosts: the rest of the list is cut. */
 int run_place(const struct run_options *o, const struct job *job,
               struct host_list *hosts, unsigned *ret_per_host,

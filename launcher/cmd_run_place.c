@@ -5,21 +5,33 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 enum { MAX_AGENTS_PER_HOST = 1024 };
 
-static int check_agents(const struct run_options *o, unsigned per_host,
-                        struct error *e)
+static int check_agents(unsigned per_host, struct error *e)
 {
-    if (o->agents_per_node < 0 || per_host > MAX_AGENTS_PER_HOST) {
-        return error_text(e, ERR_USAGE, "--agents-per-node: expected 1 to %d "
-                          "agents on a host, found %lld", MAX_AGENTS_PER_HOST,
-                          o->agents_per_node ? (long long)o->agents_per_node
-                                             : (long long)per_host);
+    return per_host <= MAX_AGENTS_PER_HOST
+               ? 0 : error_text(e, ERR_USAGE, "--agents-per-node: expected 1 to %d "
+                                "agents on a host, found %u", MAX_AGENTS_PER_HOST,
+                                per_host);
+}
+
+int run_take_agents(void *into, const struct option_def *def, const char *value,
+                    struct error *e)
+{
+    struct run_options *o = into;
+    int64_t n;
+
+    (void)def;
+    if (str_to_i64(value, &n) < 0 || n < 1 || n > MAX_AGENTS_PER_HOST) {
+        return error_text(e, ERR_USAGE, "expected 1 to %d agents on a host, found %.60s",
+                          MAX_AGENTS_PER_HOST, value);
     }
+    o->agents_per_node = n;
     return 0;
 }
 
@@ -170,10 +182,9 @@ int run_place(const struct run_options *o, const struct job *job,
               struct host_list *hosts, unsigned *ret_per_host,
               unsigned *ret_agents, struct error *e)
 {
-    int rc = check_agents(o, 0, e);
+    int rc = place(o, job, hosts, ret_per_host, ret_agents, e);
 
-    rc = rc < 0 ? rc : place(o, job, hosts, ret_per_host, ret_agents, e);
-    return rc < 0 ? rc : check_agents(o, *ret_per_host, e);
+    return rc < 0 ? rc : check_agents(*ret_per_host, e);
 }
 
 int run_write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,

@@ -155,6 +155,8 @@ test_options() {
     bad_option 2 'procsPerNode is "99999999999"' --nproc-per-node 99999999999
     bad_option 2 '--max-restarts: restart.max is "-1"' --max-restarts -1
     bad_option 2 'found -1' --agents-per-node -1
+    bad_option 2 '--agents-per-node: expected 1 to 1024 agents on a host, found 0' --agents-per-node 0
+    bad_option 2 'found 2x' --agents-per-node 2x
     bad_option 2 '1 to 1024 agents' --agents-per-node 99999999
     bad_option 2 '1 to 1024 agents' --agent-is-node --nnodes 60000
     bad_option 2 '--name: name is "../../x"' --name ../../x
