@@ -114,6 +114,73 @@ static int copy_any(int from, const char *name, int to, const char *to_name,
                       "copied", name);
 }
 
+/* --- where --- */
+
+/* Of a path what is there of it: its own directory, or one above. True: all is. */
+static bool find_real(const char *path, char real[PATH_MAX])
+{
+    char begin[PATH_MAX];
+    bool is_all = true;
+
+    str_copy(begin, sizeof(begin), path);
+    while (!realpath(begin[0] ? begin : ".", real)) {
+        char *slash = strrchr(begin, '/');
+
+        is_all = false;
+        if (!slash && !begin[0]) {
+            str_copy(real, PATH_MAX, "/");
+            return false;
+        }
+        begin[!slash ? 0 : slash == begin && slash[1] ? 1 : slash - begin] = '\0';
+    }
+    return is_all;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+/* Whether a directory is that one, or below it. */
+static bool is_in(char real[PATH_MAX], const struct stat *dir)
+{
+    struct stat st;
+
+    for (;;) {
+        char *slash = strrchr(real, '/');
+
+        if (stat(real[0] ? real : "/", &st) == 0 && is_same(&st, dir)) {
+            return true;
+        }
+        if (!slash) {
+            return false;
+        }
+        *slash = '\0';
+    }
+}
+
+int copy_check_place(int from, const struct found *f, const char *to_path,
+                     struct error *e)
+{
+    char real[PATH_MAX];
+    struct stat own, above, to;
+    bool is_there = find_real(to_path, real);
+
+    if (fstat(from, &above) < 0 ||
+        fstatat(from, f->name, &own, AT_SYMLINK_NOFOLLOW) < 0) {
+        return error_set(e, errno, "look at %s", f->name);
+    }
+    if (is_there && stat(real, &to) == 0 && is_same(&to, &above)) {
+        return error_text(e, EINVAL, "%s lies in %s already: it would be copied onto "
+                          "itself", f->name, to_path);
+    }
+    if (S_ISDIR(own.st_mode) && is_in(real, &own)) {
+        return error_text(e, EINVAL, "%s is %s itself, or lies in it: expected another "
+                          "directory to copy it into", to_path, f->name);
+    }
+    return 0;
+}
+
 /* --- one whole --- */
 
 static int check_as(int dir, const struct found *f, const char *name,

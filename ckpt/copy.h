@@ -12,6 +12,12 @@
 #include "base/error.h"
 #include "ckpt/found.h"
 
+/* Whether a copy in `to_path`, which need not be there yet, would be another one: -EINVAL
+ * where that is the directory that the checkpoint lies in, or one in the checkpoint
+ * itself. For who is about to make that directory. */
+int copy_check_place(int from, const struct found *f, const char *to_path,
+                     struct error *e);
+
 /* `from` and `to` are descriptors of directories, `to_path` is that of `to`, which is
  * locked from then on until it is closed. One that
  * is there already and whole is left as it is; a single file is replaced. -EAGAIN: it

@@ -47,8 +47,9 @@ int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
     struct error e = {0};
     struct found f;
     _close_ int from_fd = ckpt_place_find(from, &f, &e), to_fd = -1;
-    int rc = from_fd < 0 ? from_fd : o->is_dry ? 0 : fs_mkdirs(to, &e);
+    int rc = from_fd < 0 ? from_fd : copy_check_place(from_fd, &f, to, &e);
 
+    rc = rc < 0 || o->is_dry ? rc : fs_mkdirs(to, &e);
     if (rc == 0 && o->is_dry) {
         rc = found_check(io_system(), from_fd, &f, true, &facts, &e);
     } else if (rc == 0) {

@@ -86,22 +86,27 @@ static int copy(char *checkpoint, const char *to, uint64_t keep,
     struct found_facts facts = {0};
     struct found f;
     _close_ int from_fd = -1, to_fd = -1;
-    int rc = fs_mkdirs(to, e);
+    int rc;
 
     if (slash) {
         *slash = '\0';
     }
     from_fd = open(!slash ? "." : slash == checkpoint ? "/" : checkpoint,
                    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (rc < 0 || from_fd < 0) {
-        return rc < 0 ? rc : error_set(e, errno, "open %s", checkpoint);
+    if (from_fd < 0) {
+        return error_set(e, errno, "open %s", checkpoint);
+    }
+    if (!found_one(io_system(), from_fd, name, &f)) {
+        return error_text(e, ENOENT, "%s is no checkpoint that is known", name);
+    }
+    rc = copy_check_place(from_fd, &f, to, e);
+    rc = rc < 0 ? rc : fs_mkdirs(to, e);
+    if (rc < 0) {
+        return rc;
     }
     to_fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (to_fd < 0) {
         return error_set(e, errno, "open %s", to);
-    }
-    if (!found_one(io_system(), from_fd, name, &f)) {
-        return error_text(e, ENOENT, "%s is no checkpoint that is known", name);
     }
     rc = copy_checkpoint(from_fd, &f, to_fd, to, &facts, e);
     return rc == 0 && keep ? prune(to_fd, to, name, keep, e) : rc;

@@ -140,6 +140,42 @@ test_cp() {
     is "$status" 1 'no directory of them'
 }
 
+# Onto itself or into itself nothing is copied, nor made, nor lost.
+test_cp_itself() {
+    local to one
+    made
+    make_foreign f3 10 1
+    ln -s "$PWD/f3" link
+    for one in "p/$(name_of 3)" f3/checkpoint-10; do
+        cp -a "$one" before
+        find "${one%/*}" | sort >names
+        for to in "$one" "$one/" "./$one/../${one##*/}" "$one/sub" "$one/sub/sub"; do
+            run ckpt cp "$one" "$to"
+            is "$status" 1 "$one into $to" || show
+            like "$(cat err)" "not copied: $to is ${one##*/} itself, or lies in it" 'is refused'
+        done
+        for to in "${one%/*}" "${one%/*}/" "$one/.."; do
+            run ckpt cp "$one" "$to"
+            is "$status" 1 "$one into $to" || show
+            like "$(cat err)" "not copied: ${one##*/} lies in $to already" 'is refused'
+        done
+        run ckpt cp "$one" "$one/sub" --dry-run
+        is "$status" 1 'a dry run says the same' || show
+        ok 'nothing is lost' diff -r before "$one"
+        is "$(find "${one%/*}" | sort | diff - names)" '' 'nor made'
+        rm -rf before
+    done
+    run ckpt cp link/checkpoint-10 link/checkpoint-10/sub
+    is "$status" 1 'nor by a link' || show
+    run ckpt cp f3/checkpoint-10 f3/more/of
+    is "$status" 0 'a new directory beside it is another one' || show
+    run ckpt push "p/$(name_of 3)" "p/$(name_of 3)"
+    is "$status" 2 'pushed it goes to a store only' || show
+    like "$(cat err)" 'expected a checkpoint here and s3://BUCKET/PREFIX' 'which is said'
+    run ckpt pull p p
+    is "$status" 2 'and pulled it comes from one' || show
+}
+
 # Killed at each of its writes, a copy leaves nothing that passes for a checkpoint.
 test_cp_killed() {
     can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }
