@@ -76,6 +76,16 @@ static bool has_only(const char *path,
     return is_only;
 }
 
+/* The rest of a name that fs_write_atomic() writes to; a word, as in "run.json.backup",
+ * is somebody's. */
+static bool is_temporary(const char *rest)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+
+    return rest[0] == '.' && strlen(rest) == sizeof(".XXXXXX") - 1 &&
+           rest[1 + strspn(rest + 1, letters)] != '\0';
+}
+
 /* What comes before run.json, see rundir_create(): folders, without anything in them,
  * and the key. */
 static bool is_of_beginning(const char *path, const char *name)
@@ -90,8 +100,8 @@ static bool is_of_beginning(const char *path, const char *name)
         }
     }
     return is_of_none(path, name) || strcmp(name, "key") == 0 ||
-           ((str_starts(name, "key.") || str_starts(name, "run.json.")) &&
-            strlen(strrchr(name, '.')) == sizeof(".XXXXXX") - 1);
+           (str_starts(name, "key") && is_temporary(name + strlen("key"))) ||
+           (str_starts(name, "run.json") && is_temporary(name + strlen("run.json")));
 }
 
 static int make_parent(const char *path, struct error *e)

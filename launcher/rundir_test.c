@@ -184,6 +184,7 @@ static void test_left_behind(void)
 {
     static const char *const foreign[] = {
         "logs/other", "train.py", "keys", "key.other", "run.json.old", "ckpt/1",
+        "run.json.backup", "key.backup", "run.json.a.bcdef",
     };
     struct rundir_params p = {.name = "tiny", .dir = "begun"};
     struct rundir *r = NULL;
