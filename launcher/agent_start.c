@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/key.h"
 #include "base/machine.h"
+#include "base/open_files.h"
 #include "launcher/commands.h"
 #include "launcher/node_facts.h"
 #include "launcher/options.h"
@@ -26,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 enum { START_MS = 120000 }; /* for the run to become known */
@@ -187,18 +187,6 @@ static int hold_descriptors(const struct agent_options *o)
     return 0;
 }
 
-/* Several descriptors a worker: the soft limit, 1024 as a rule, is meant for
- * programs that use select(). muster-exec sets that of workers. */
-static void raise_open_files(void)
-{
-    struct rlimit l;
-
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
-        l.rlim_cur = l.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &l);
-    }
-}
-
 static void free_memory(struct agent *a)
 {
     member_destroy(a->member);
@@ -222,7 +210,9 @@ int cmd_agent(int argc, char **argv)
     }
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* muster-watch's death is ours */
     hold_descriptors(&o);
-    raise_open_files();
+    /* Several a worker: the soft limit, 1024 as a rule, is meant for programs that use
+     * select(). muster-exec sets that of workers. */
+    open_files_raise();
     str_copy(a->dir, sizeof(a->dir), o.dir);
     a->index = (unsigned)o.index;
     open_log(a);
@@ -230,7 +220,7 @@ int cmd_agent(int argc, char **argv)
     uv_loop_init(&a->loop);
     start_timers(a);
     take_signals(a);
-    if (come_up(a, &e) < 0) {
+    if (open_files_need(0, &e) < 0 || come_up(a, &e) < 0) {
         agent_log(a, "%s", e.text);
         return EXIT_FAILED;
     }

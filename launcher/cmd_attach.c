@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/key.h"
+#include "base/open_files.h"
 #include "base/str.h"
 #include "launcher/control.h"
 #include "launcher/front.h"
@@ -292,8 +293,8 @@ int run_attach(const char *run, bool quiet)
 {
     struct attaching a = {0};
     struct error e = {0};
-    int status = run_view_load(run, &a.view, &e) < 0 ? command_fail(&e)
-                                                     : claim(&a);
+    int status = open_files_need(0, &e) < 0 || run_view_load(run, &a.view, &e) < 0
+                     ? command_fail(&e) : claim(&a);
 
     if (status < 0) {
         status = attach(&a, quiet);

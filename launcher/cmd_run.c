@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/key.h"
+#include "base/open_files.h"
 #include "base/str.h"
 #include "launcher/commands.h"
 #include "launcher/front.h"
@@ -32,7 +33,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PROBE_MS = 30000 };
+enum {
+    PROBE_MS = 30000,
+    MPIRUN_FILES = 24, /* of mpirun, and ... */
+    AGENT_FILES = 5,   /* ... for each process that it starts on a host */
+};
 
 #define FIELD(name) offsetof(struct run_options, name)
 
@@ -329,6 +334,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     run_take_slots(o, r->job, &hosts);
     if (run_place(o, r->job, &hosts, &plan.agents_per_host, &plan.n_agents,
                   &e) < 0 ||
+        open_files_need(MPIRUN_FILES + AGENT_FILES * plan.agents_per_host, &e) < 0 ||
         run_as_usage(o->mpirun, mpirun_find(o->mpirun, &mpirun, &e), &e) < 0 ||
         fs_helper("muster-mpi", helper, sizeof(helper), &e) < 0) {
         return command_fail(&e);
@@ -384,7 +390,8 @@ static int run_here(struct run_options *o, struct spec_result *r)
     bool in_mpi = getenv("OMPI_COMM_WORLD_SIZE") || slurm_is_mpi_launch();
     struct error e = {0};
 
-    if (run_check_show_env(o, &e) < 0 || slurm_check_tasks(&e) < 0 ||
+    if (open_files_need(0, &e) < 0 || run_check_show_env(o, &e) < 0 ||
+        slurm_check_tasks(&e) < 0 ||
         other_launch_check(&e) < 0) {
         return command_fail(&e);
     }

@@ -94,6 +94,28 @@ test_many_workers() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# Who cannot accept a connection keeps waiting who makes one.
+test_few_files() {
+    local n
+    for n in 12 24 28 63; do
+        rm -rf run
+        (ulimit -n "$n"; exec timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run -- true) >out 2>err </dev/null
+        is $? 1 "no more than $n open files are too few" || show
+        like "$(cat err)" "the limit of open files is $n (ulimit -Hn): muster needs at least 64 here, and about 4 more for each worker" 'which is told'
+        ok 'nothing was made' test ! -e run
+    done
+    (ulimit -Sn 24; exec timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run -- true) >out 2>err </dev/null
+    is $? 0 'where more may be had they are' || show
+    rm -rf run
+    (ulimit -n 64; exec timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 2 -- true) >out 2>err </dev/null
+    is $? 0 'so many are enough' || show
+    rm -rf run
+    (ulimit -n 64; exec timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --nnodes 20 --agent-is-node -- true) >out 2>err </dev/null
+    is $? 1 'but not for an mpirun with many processes on a host' || show
+    like "$(cat err)" 'is 64 (ulimit -Hn): muster needs at least 124 here' 'which is told'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 test_file_limit() {
     rm -rf run
     (ulimit -f 2000; exec timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run --max-restarts 0 --nproc-per-node 2 -- true) >out 2>err </dev/null

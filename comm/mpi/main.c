@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/key.h"
+#include "base/open_files.h"
 #include "base/proc_env.h"
 #include "base/seqsock.h"
 #include "base/str.h"
@@ -297,7 +298,8 @@ int main(int argc, char **argv)
      * beside a dead mpirun alive. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     companion_read_place(&c);
-    if (take_signals(&e) < 0 || companion_assemble(&c, &e) < 0) {
+    if (open_files_need(0, &e) < 0 || take_signals(&e) < 0 ||
+        companion_assemble(&c, &e) < 0) {
         if (e.code != ERR_LOST) { /* else another rank says what is wrong */
             fprintf(stderr, "muster-mpi: rank %d: %s\n", c.rank, e.text);
         }
