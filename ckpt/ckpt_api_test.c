@@ -223,6 +223,15 @@ static void test_refused(void)
     like(muster_ckpt_error_text(none), "make /nonexistent/a/b", "named");
     is_int(muster_ckpt_save(none, 1, 0, NULL), -EINVAL, "good for nothing");
     muster_ckpt_close(none);
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    is_int(muster_ckpt_open(NULL, NULL, NULL, NULL, &none), -EINVAL, "no place");
+    like(muster_ckpt_error_text(none), "MUSTER_CHECKPOINT_DIR, which names it", "a "
+         "variable would say it");
+    muster_ckpt_close(none);
+    setenv("MUSTER_CHECKPOINT_DIR", "", 1);
+    is_int(muster_ckpt_open(NULL, NULL, NULL, NULL, &none), -EINVAL, "an empty one");
+    unsetenv("MUSTER_CHECKPOINT_DIR");
+    muster_ckpt_close(none);
     is_int(muster_ckpt_open(NULL, NULL, "s4://x", NULL, &none), -ENOTSUP,
            "an unknown kind of place");
     muster_ckpt_close(none);

@@ -156,11 +156,16 @@ static int open_root(struct muster_ckpt *ck, struct error *e)
     return ck->root < 0 ? error_set(e, errno, "open %s", full) : 0;
 }
 
-/* Of "dir:/path" and "/path". */
+/* Of "dir:/path" and "/path"; NULL: nothing says it. */
 static int path_of(const char *uri, const char **ret, struct error *e)
 {
-    const char *colon = strchr(uri, ':'), *slash = strchr(uri, '/');
+    const char *colon = uri ? strchr(uri, ':') : NULL;
+    const char *slash = uri ? strchr(uri, '/') : NULL;
 
+    if (!uri) {
+        return error_text(e, EINVAL, "no directory for checkpoints: none is given, and "
+                          "MUSTER_CHECKPOINT_DIR, which names it then, is not set");
+    }
     if (str_starts(uri, "dir:")) {
         uri += strlen("dir:");
     } else if (colon && (!slash || colon < slash)) {
@@ -201,7 +206,7 @@ PUBLIC int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *gr
     }
     uri = uri ? uri : getenv("MUSTER_CHECKPOINT_DIR");
     rc = check_options(options, &problem);
-    rc = rc < 0 ? rc : path_of(uri ? uri : "", &path, &problem);
+    rc = rc < 0 ? rc : path_of(uri, &path, &problem);
     if (ckpt_create(m, group, io_system(), -1, path, rc < 0 ? NULL : options,
                     &ck) < 0) {
         *ret = ck;

@@ -7,6 +7,7 @@ import enum
 import json
 import logging
 import math
+import operator
 import os
 from types import TracebackType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, overload
@@ -38,6 +39,14 @@ class Loaded(NamedTuple):
     passed_over: int  # damaged ones that were newer
     missing_keys: List[str]  # names in `into` that the checkpoint has not
     unexpected_keys: List[str]  # and the other way round
+
+
+def _whole(step: Any, also: str = "") -> int:
+    """Of what counts as one, an array's element among them."""
+    try:
+        return operator.index(step)
+    except TypeError:
+        raise TypeError(f"step: expected a whole number{also}, found {step!r:.60}") from None
 
 
 class Checkpoints:
@@ -80,7 +89,7 @@ class Checkpoints:
         stop: from the first due() or should_stop() on, a program without a handler of
         its own does not die of it.
         """
-        return Due(self._handle.call("due", step))
+        return Due(self._handle.call("due", _whole(step)))
 
     def should_stop(self) -> bool:
         """Whether the run is being stopped, as due() last saw; the same on all ranks."""
@@ -186,6 +195,7 @@ class Checkpoints:
         has not stay as they are, and others of it are left out. None: KeysError for
         the first, and others are made anew. The result tells of both.
         """
+        step = None if step is None else _whole(step, ", or None for the newest")
         templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
         below = lib.LATEST if step is None else step + 1
         passed = 0
@@ -220,6 +230,7 @@ class Checkpoints:
         such tensors. What is written to one nobody else sees. They are not held against
         their digests, but with `verify`, which reads all.
         """
+        step = _whole(step, ", as latest() tells")
         described, own = self.describe(step), self._read_own(step)
         ties = described.get("ties", {})
         mapped: Dict[str, Any] = {}
@@ -245,6 +256,7 @@ class Checkpoints:
         or with `library="torch"` a tensor."""
         if library not in ("numpy", "torch"):
             raise ValueError(f"library '{library}': expected numpy or torch")
+        step = _whole(step, ", as latest() tells")
         tensors = self.describe(step)["tensors"]
         if name not in tensors:
             raise KeysError(step, [name], [])
@@ -274,6 +286,7 @@ class Checkpoints:
     ) -> int:
         """With a description that has a "tree"; its "tensors", if it lacks them, are
         those given."""
+        step = _whole(step)
         flags = (lib.WAIT if wait else 0) | (lib.LAZY if lazy else 0) | (lib.SKIP if skip else 0)
         is_read = False
         try:
