@@ -79,7 +79,9 @@ struct muster_ckpt_options {
     double every_seconds; /* and by time, by the clock of rank 0; 0: not by time.
                              Both 0: as the job says (checkpoint.every), if this is
                              a worker of a run; else never */
-    int keep;             /* how many of the newest stay after a save; 0: all */
+    int keep;             /* how many of the newest stay after a save that the ranks
+                             write themselves; 0: all. Others that are to stay, by
+                             step or by a metric: muster ckpt prune */
     int n_threads;        /* to copy with; 0: as many as this process may use, at
                              most 4 */
 };
