@@ -378,7 +378,7 @@ static int check_executable(const char *path)
     if (stat(path, &st) < 0) {
         return -errno;
     }
-    if (S_ISDIR(st.st_mode) || access(path, X_OK) < 0) {
+    if (!S_ISREG(st.st_mode) || access(path, X_OK) < 0) {
         return -EACCES;
     }
     return 0;

@@ -256,7 +256,7 @@ static void test_runtime_dir(void)
 
 static void test_which(void)
 {
-    char path[128];
+    char path[128], pipe[128];
 
     is_int(fs_which("sh", "/nonexistent:/bin", path, sizeof(path)), 0, "sh");
     is_str(path, "/bin/sh", "in the second directory");
@@ -267,6 +267,9 @@ static void test_which(void)
     is_int(fs_which("", "/bin", path, sizeof(path)), -ENOENT, "empty name");
     is_int(fs_which("passwd", "/etc:/nonexistent", path, sizeof(path)),
            -EACCES, "one that may not be run, then none");
+    snprintf(pipe, sizeof(pipe), "%s/pipe", dir);
+    is_int(mkfifo(pipe, 0700), 0, "mkfifo");
+    is_int(fs_which(pipe, "", path, sizeof(path)), -EACCES, "a pipe");
 }
 
 int main(void)

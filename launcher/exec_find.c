@@ -54,6 +54,9 @@ static _Noreturn void fail_find(const struct setup *s, char *path, int code)
     if (code == EACCES && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         exec_fail(s, EXEC_FIND, EISDIR, "it is a directory");
     }
+    if (code == EACCES && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        exec_fail(s, EXEC_FIND, code, "%s is a pipe, a socket or a device", path);
+    }
     if (code == EACCES && stat(path, &st) == 0) {
         exec_fail(s, EXEC_FIND, code, "%s is not executable (chmod +x makes "
                   "it so, unless its filesystem is mounted noexec)", path);

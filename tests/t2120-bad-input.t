@@ -220,6 +220,8 @@ test_programs() {
     cannot_start 126 'interpreter /no/such/interpreter' ./bad-interpreter
     mkdir -p directory
     cannot_start 126 'it is a directory' ./directory
+    mkfifo -m 700 pipe
+    cannot_start 126 './pipe is a pipe' ./pipe
     echo 'echo hello' >no-interpreter
     chmod +x no-interpreter
     cannot_start 126 'neither a program' ./no-interpreter
