@@ -6,12 +6,13 @@
 
 #include "base/cleanup.h"
 #include "base/dollar.h"
+#include "spec/job.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_EXPANDED_BYTES = 1 << 20 };
+enum { MAX_EXPANDED_BYTES = 1 << 20, NAME_BYTES = JOB_ENV_NAME_MAX + 1 };
 
 /* Splits NAME=VALUE; false for anything else, which no exec would pass on. */
 static bool split(const char *item, char *name, size_t size,
@@ -67,7 +68,7 @@ static void add_base(const struct making *m, const struct strlist *base)
 
     for (size_t i = 0; base && i < base->n; i++) {
         const char *value;
-        char name[256];
+        char name[NAME_BYTES];
 
         if (!split(base->items[i], name, sizeof(name), &value)) {
             strlist_add(m->env, base->items[i]);
@@ -89,7 +90,7 @@ static const char *look_up(const struct scope *scope, const char *name,
                            size_t len)
 {
     const char *value;
-    char copy[256];
+    char copy[NAME_BYTES];
 
     if (len == 0 || len >= sizeof(copy)) {
         return NULL;
@@ -133,7 +134,7 @@ static void add_job(const struct making *m, const struct strlist *job,
 
     for (size_t i = 0; job && i < job->n; i++) {
         const char *value;
-        char name[256];
+        char name[NAME_BYTES];
         _free_ char *expanded = NULL;
 
         if (!split(job->items[i], name, sizeof(name), &value)) {
@@ -198,7 +199,7 @@ static void add_list(const struct making *m, const struct strlist *l,
 {
     for (size_t i = 0; l && i < l->n; i++) {
         const char *value;
-        char name[256];
+        char name[NAME_BYTES];
 
         if (split(l->items[i], name, sizeof(name), &value) &&
             !(origin == CONTRACT_HINT && strlist_getenv(m->env, name))) {
@@ -212,7 +213,7 @@ static void forget_replaced(struct contract_trace *t)
 {
     for (size_t i = 0; i < t->origins.n; i++) {
         const char *value;
-        char name[256];
+        char name[NAME_BYTES];
 
         if (split(t->origins.items[i], name, sizeof(name), &value)) {
             strlist_unsetenv(&t->lost, name);

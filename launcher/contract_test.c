@@ -299,20 +299,36 @@ static void test_inherited(void)
 /* What is no NAME=VALUE, or has a name that nobody gives: passed on as it is. */
 static void test_odd(void)
 {
-    char longest[300];
+    char longest[400];
     const char *const odd[] = {"noequals", "=C:=x", longest};
     const char *const base[] = {"noequals", "=C:=x", longest, NULL};
     const char *const job[] = {"=C:=y", "other", longest, NULL};
     _strlist_ struct strlist env = {0}, plain = {0};
 
     memset(longest, 'n', sizeof(longest));
-    memcpy(longest + 290, "=x", 3);
+    memcpy(longest + 390, "=x", 3);
     make(NULL, NULL, &facts, &plain, NULL);
     make(base, job, &facts, &env, NULL);
     is_int((int)env.n, (int)(plain.n + ARRAY_SIZE(odd)), "as many more");
     for (size_t i = 0; i < ARRAY_SIZE(odd) && i < env.n; i++) {
         is_str(env.items[i], odd[i], "as it was");
     }
+}
+
+/* As long as a spec may have it. */
+static void test_long_name(void)
+{
+    char name[JOB_ENV_NAME_MAX + 1], own[sizeof(name) + 2], use[sizeof(name) + 8];
+    const char *const job[] = {own, use, NULL};
+    _strlist_ struct strlist env = {0};
+
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    snprintf(own, sizeof(own), "%s=x", name);
+    snprintf(use, sizeof(use), "B=$(%s)", name);
+    make(NULL, job, &facts, &env, NULL);
+    is_str(strlist_getenv(&env, name), "x", "a variable with a long name is set");
+    is_str(strlist_getenv(&env, "B"), "x", "and can be referred to");
 }
 
 /* A job that wants no checkpoints made for it has no variable of them: an empty
@@ -606,6 +622,7 @@ int main(void)
     test_facts();
     test_inherited();
     test_odd();
+    test_long_name();
     test_save_every();
     test_stripped();
     test_stripped_in_launch();

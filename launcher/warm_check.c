@@ -11,9 +11,12 @@
 #include "launcher/warm_priv.h"
 
 #include "launcher/contract.h"
+#include "spec/job.h"
 
 #include <errno.h>
 #include <string.h>
+
+enum { NAME_BYTES = JOB_ENV_NAME_MAX + 1 };
 
 void warm_past_release(struct warm_past *p)
 {
@@ -55,7 +58,7 @@ static bool is_mark(const char *name)
 void warm_base_env(char *const *envp, struct strlist *ret)
 {
     for (size_t i = 0; envp[i]; i++) {
-        char name[256];
+        char name[NAME_BYTES];
 
         if (!cut_name(envp[i], name, sizeof(name)) || is_mark(name) ||
             !contract_varies(name)) {
@@ -84,7 +87,7 @@ static enum warm_fit check_argv(const struct warm_past *p, char *const *argv,
 static enum warm_fit check_entry(const struct warm_past *p, const char *entry,
                                  struct error *why)
 {
-    char name[256];
+    char name[NAME_BYTES];
 
     if (!cut_name(entry, name, sizeof(name)) || has(&p->env, entry)) {
         return WARM_FITS;
@@ -118,7 +121,7 @@ enum warm_fit warm_past_check(const struct warm_past *p, char *const *argv,
                               char *const *envp, struct error *why)
 {
     enum warm_fit fit = check_argv(p, argv, why);
-    char name[256];
+    char name[NAME_BYTES];
 
     for (size_t i = 0; envp[i] && fit == WARM_FITS; i++) {
         fit = check_entry(p, envp[i], why);

@@ -24,6 +24,9 @@
 #define JOB_AUTO UINT64_MAX
 #define JOB_NEVER (UINT64_MAX - 1)
 
+/* Of the name of a variable in `env`, and of a key of other maps of text. */
+enum { JOB_ENV_NAME_MAX = 320 };
+
 enum job_program {
     JOB_WORKERS, /* started by agents, one process a slot */
     JOB_MPI,     /* an MPI program: mpirun ... muster exec -- prog */

@@ -7,12 +7,13 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "spec/job.h"
 #include "spec/schema_types.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAME = 320 };
+enum { MAX_NAME = JOB_ENV_NAME_MAX };
 
 /* What one value of a list or map is expected to be. */
 static const struct field one_text = {"text", .type = FIELD_STRING};
