@@ -170,6 +170,9 @@ static void test_resolve(void)
     is_int(rundir_index("nobody", &entries, &n, NULL), 0, "unknown name");
     ok(n == 0, "has none");
     free(entries);
+    is_int(rundir_index("../runs/find-me", &entries, &n, NULL), 0, "no name");
+    ok(n == 0, "leads nowhere");
+    free(entries);
     check_resolve("find-me", b->path, "name");
     check_resolve(a->id, a->path, "id");
     check_resolve(a->path, a->path, "path");

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "launcher/rundir_priv.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -223,7 +224,9 @@ int rundir_index(const char *name, struct rundir_entry **ret, size_t *ret_n,
     char dir[PATH_MAX];
     int rc = 0;
 
-    if (index_dir(dir, sizeof(dir), NULL) == 0) {
+    /* What is no name leads nowhere, least of all out of the index. */
+    if (index_dir(dir, sizeof(dir), NULL) == 0 &&
+        (!name || run_file_is_word(name, RUNDIR_NAME_SIZE))) {
         rc = name ? add_name(&all, dir, name) : add_all(&all, dir);
     }
     if (rc < 0) {
