@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A command, as words between spaces, in a job with more keys. */
@@ -387,6 +388,15 @@ static void test_bad_config(void)
         is_int(o.rc, -ERR_SPEC, "refused: %s", cases[i].text);
         like(o.error.text, cases[i].error, "and says why");
     }
+    unlink("a.yaml");
+    if (mkfifo("a.yaml", 0600) < 0) {
+        bail_out("mkfifo");
+    }
+    _outcome_ struct outcome o =
+        resolve("accelerate launch --config_file a.yaml t", "");
+
+    like(o.error.text, "expected a regular file", "a FIFO is not waited for");
+    unlink("a.yaml");
 }
 
 static void test_default_config(void)

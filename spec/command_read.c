@@ -143,7 +143,7 @@ const struct node *command_load(struct command *cmd, const char *path,
         cmd->c->report->failed = true;
         return NULL;
     }
-    if (fs_read(path, YAML_MAX_BYTES, &text, &len, &e) < 0) {
+    if (fs_read_regular(path, YAML_MAX_BYTES, &text, &len, &e) < 0) {
         report_error(cmd->c->report, at, "the configuration of %s: %s",
                      cmd->launcher, e.text);
         return NULL;

@@ -229,8 +229,13 @@ static void set_file(const struct context *c, struct node *map,
     size_t len;
     unsigned line = 1;
 
-    if (fs_read(file->text, MAX_ENV_FILE, &text, &len, &e) < 0) {
+    if (fs_read_regular(file->text, MAX_ENV_FILE, &text, &len, &e) < 0) {
         report_error(c->report, &file->place, "envFrom: %s", e.text);
+        return;
+    }
+    if (strlen(text) != len) {
+        report_error(c->report, &file->place, "envFrom: %.200s has a zero byte; "
+                     "expected text", file->text);
         return;
     }
     for (char *at = text, *end; *at && !report_is_full(c->report); at = end) {

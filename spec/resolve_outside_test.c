@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char head[] = "apiVersion: muster/v1\nkind: Job\n";
 
@@ -20,6 +22,33 @@ static void write_text(const char *path, const char *text)
 
     if (fs_write_replace(path, text, strlen(text), &e) < 0) {
         bail_out("%s", e.text);
+    }
+}
+
+/* What would be waited for, and what would end in the middle. */
+static void check_no_text(const char *path, const char *text)
+{
+    static const char zero[] = "A=1\nB=2\0\nC=3\n";
+
+    {
+        _outcome_ struct outcome o = {0};
+        FILE *f = fopen(path, "w");
+
+        if (!f || fwrite(zero, 1, sizeof(zero) - 1, f) != sizeof(zero) - 1 ||
+            fclose(f)) {
+            bail_out("write %s", path);
+        }
+        o = outcome_of_text(text);
+        like(o.error.text, "has a zero byte; expected text", "a zero byte");
+    }
+    unlink(path);
+    if (mkfifo(path, 0600) < 0) {
+        bail_out("mkfifo %s", path);
+    }
+    {
+        _outcome_ struct outcome o = outcome_of_text(text);
+
+        like(o.error.text, "expected a regular file", "a FIFO is not waited for");
     }
 }
 
@@ -63,6 +92,7 @@ static void test_secrets(void)
         like(o.error.text, "vars:4:1: no assignment; expected NAME=VALUE",
              "a bad file is placed");
     }
+    check_no_text(path, buf_str(&text));
     fs_remove_tree(dir, NULL);
 }
 
