@@ -19,13 +19,25 @@ struct place yaml_place(const char *file, const struct place *fixed,
                           .column = (unsigned)mark->column + 1};
 }
 
-/* Where byte `offset` is; for errors that libyaml gives no line for. */
+/* Behind a mark of byte order, which is not counted. */
+static size_t first_byte(const char *text, size_t len)
+{
+    return len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+static bool begins_char(char byte)
+{
+    return (byte & 0xc0) != 0x80;
+}
+
+/* Where byte `offset` is, in characters as everywhere; for errors that libyaml
+ * gives no line for. What is before it is UTF-8. */
 static yaml_mark_t mark_at(const char *text, size_t len, size_t offset)
 {
     yaml_mark_t mark = {0};
 
-    for (size_t i = 0; i < offset && i < len; i++) {
-        mark.column++;
+    for (size_t i = first_byte(text, len); i < offset && i < len; i++) {
+        mark.column += begins_char(text[i]);
         if (text[i] == '\n') {
             mark.line++;
             mark.column = 0;
@@ -34,13 +46,11 @@ static yaml_mark_t mark_at(const char *text, size_t len, size_t offset)
     return mark;
 }
 
-/* The character of that number, or 0; a mark of byte order is not counted. */
+/* The character of that number, or 0. */
 static char char_at(const char *text, size_t len, size_t index)
 {
-    size_t at = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-
-    for (; at < len; at++) {
-        if ((text[at] & 0xc0) != 0x80 && index-- == 0) {
+    for (size_t at = first_byte(text, len); at < len; at++) {
+        if (begins_char(text[at]) && index-- == 0) {
             return text[at];
         }
     }

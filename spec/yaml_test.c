@@ -194,6 +194,8 @@ static void test_bytes(void)
         {"a: \xed\xa0\x80\n", "f:1:4: byte 0x", 0, 0},
         {"a: \xc2\x9b\n", "f:1:4: byte 0x9b", 0, 0},
         {"a: \x7f\n", "f:1:4: byte 0x7f", 0, 0},
+        {"a: \xc3\xa4\xc3\xa4 \xff\n", "f:1:7: byte 0xff", 0, 0},
+        {"\xef\xbb\xbf" "a: \x01\n", "f:1:4: byte 0x01", 0, 0},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
