@@ -138,7 +138,7 @@ static void check_command(const struct context *c, const struct node *tree,
                         "no command: the job has to give it");
             return;
         }
-        report_error(c->report, &tree->place,
+        report_error(c->report, place_of(tree, "command"),
                      "command is missing%s%.60s; expected the program and its "
                      "arguments, such as [python, train.py]",
                      job->runtime ? ", in the job and in runtime " : "",

@@ -46,7 +46,10 @@ static void test_bad_keys(void)
         {"procsPerNode: all", "procsPerNode is \"all\"; expected auto, cpu, "
                               "gpu or a whole number"},
         {"gang: {timeout: 300}",
-         "gang.timeout is \"300\"; expected a time such as 30s or 5m"},
+         "gang.timeout is \"300\"; expected a time such as 30s or 5m of at "
+         "least 1s and at most 365d"},
+        {"limits: {grace: 2d}", "limits.grace is \"2d\"; expected a time such as "
+                                "30s or 5m of at most 1d"},
         {"gang: {timeout: off}", "gang.timeout is \"off\""},
         {"gang: {timeout: 0}", "of at least 1s"},
         {"hang: {timeout: maybe}", "or off"},
@@ -151,7 +154,9 @@ static void test_bad_documents(void)
         {"apiVersion: muster/v1\nkind: Job\nname: a\n",
          "t:1:1: command is missing; expected the program and its arguments"},
         {"apiVersion: muster/v1\nkind: Job\ncommand: []\n",
-         "command is missing"},
+         "t:3:10: command is missing"},
+        {"apiVersion: muster/v1\nkind: Job\ncommand: ['', b]\n",
+         "t:3:10: command is missing"},
         {"apiVersion: muster/v1\nkind: Job\ncommand: python train.py\n",
          "t:3:10: command is \"python train.py\"; expected a list such as"},
         {"apiVersion: muster/v1\nkind: Job\ncommand: [a, [b]]\n",

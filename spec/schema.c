@@ -286,6 +286,10 @@ static void describe_span(const struct field *f, struct buf *to)
         buf_puts(to, " of at least ");
         value_write_span(to, f->min);
     }
+    if (f->max) {
+        buf_puts(to, f->min ? " and at most " : " of at most ");
+        value_write_span(to, f->max);
+    }
 }
 
 static void describe_count(const struct field *f, struct buf *to)
