@@ -165,6 +165,19 @@ const struct node *command_load(struct command *cmd, const char *path,
 
 /* --- Python --- */
 
+/* The letter of a word of python's options that takes a value, and what is behind
+ * it in that word: of -um an m with nothing, of -Wignore a W with the rest. */
+static char python_letter(const char *word, const char **ret_rest)
+{
+    size_t len = strcspn(word, "mcWX");
+
+    if (word[0] != '-' || word[1] == '-' || !word[len]) {
+        return '\0';
+    }
+    *ret_rest = word + len + 1;
+    return word[len];
+}
+
 /* The module after -m, where the command is python; *ret_at is behind it. */
 static const char *python_module(const struct command *cmd, size_t *ret_at)
 {
@@ -172,16 +185,18 @@ static const char *python_module(const struct command *cmd, size_t *ret_at)
         return NULL;
     }
     for (size_t i = 1; i < cmd->n && cmd->argv[i]->text[0] == '-'; i++) {
-        const char *s = cmd->argv[i]->text;
+        const char *rest = "";
+        char letter = python_letter(cmd->argv[i]->text, &rest);
+        bool is_apart = letter && !rest[0];
 
-        if (strcmp(s, "-m") == 0 && i + 1 < cmd->n) {
-            *ret_at = i + 2;
-            return cmd->argv[i + 1]->text;
-        }
-        if (strcmp(s, "-c") == 0) {
+        if (letter == 'c' || (letter == 'm' && is_apart && i + 1 == cmd->n)) {
             return NULL;
         }
-        i += strcmp(s, "-X") == 0 || strcmp(s, "-W") == 0;
+        i += is_apart;
+        if (letter == 'm') {
+            *ret_at = i + 1;
+            return is_apart ? cmd->argv[i]->text : rest;
+        }
     }
     return NULL;
 }
