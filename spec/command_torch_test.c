@@ -96,6 +96,7 @@ static void test_values(void)
         {"--redirects=1023:1", "logs.streams", "\"both,1023:stderr\""},
         {"--redirects=,0:2,", "logs.streams", "\"both,0:stdout\""},
         {"--redirects=0:3,0:1", "logs.streams", "\"both,0:stderr\""},
+        {"--local-ranks-filter=0, 2", "logs.streams", "\"none,0:both,2:both\""},
         {"--local-ranks-filter=1023", "logs.streams", "\"none,1023:both\""},
         {"--no-python", "command", "t.py --nnodes=9"},
         {"--module", "command", "python3 -u -m t.py --nnodes=9"},

@@ -227,6 +227,7 @@ static bool read_filter_item(char *item, bool is_only, struct std_map *to)
     uint64_t rank;
 
     (void)is_only;
+    item += strspn(item, " "); /* "0, 2", which torchrun takes, too */
     if (!is_local_rank(item, &rank)) {
         return false;
     }
