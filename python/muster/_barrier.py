@@ -30,7 +30,7 @@ class Barrier:
         if not self._endpoint:
             raise RuntimeError("muster: no barrier: MUSTER_STORE is not set")
         until = time.monotonic() + timeout
-        if not self._lock.acquire(timeout=max(0.0, timeout)):
+        if not self._lock.acquire(timeout=min(max(0.0, timeout), threading.TIMEOUT_MAX)):
             raise TimeoutError("muster: another thread of this worker is in a barrier")
         try:
             self._pass(self._endpoint, until)

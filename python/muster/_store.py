@@ -14,6 +14,7 @@ from typing import Tuple
 VALIDATE, SET, ADD, WAIT, DELETE, PING = 0, 1, 4, 6, 8, 13
 MAGIC = 0x3C85F7CE
 STOP_WAITING = 0
+MOST_S = 86400.0  # of one wait: a socket takes no more than some weeks, and another follows
 
 
 def address_of(endpoint: str) -> Tuple[str, int]:
@@ -74,7 +75,7 @@ class Store:
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError("no answer from the store of the run in time")
-        return left
+        return min(left, MOST_S)
 
     def _send(self, data: bytes) -> None:
         self._socket.settimeout(self._left())

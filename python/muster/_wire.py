@@ -71,19 +71,26 @@ def hello() -> bytes:
     return _frame(HELLO, struct.pack(">HI", VERSION, os.getpid()))
 
 
+def _value(name: str, value: float) -> bytes:
+    try:
+        return struct.pack(">d", float(value))
+    except Exception as error:  # whatever library the value is of
+        raise ValueError(f"not a number: {name}: {error}") from None
+
+
 def report(step: int, values: Mapping[str, float]) -> bytes:
     if len(values) > METRICS_MAX:
         raise ValueError(f"{len(values)} metrics in a report, limit {METRICS_MAX}")
     fields: List[bytes] = [_step(step), struct.pack(">H", len(values))]
     for name, value in values.items():
-        if not _name.match(name):
+        if not isinstance(name, str) or not _name.match(name):
             raise ValueError(f"not a name of a metric: {name!r}")
-        fields.append(_text(name) + struct.pack(">d", float(value)))
+        fields.append(_text(name) + _value(name, value))
     return _frame(REPORT, b"".join(fields))
 
 
 def checkpoint_saved(path: "os.PathLike[str] | str", step: int) -> bytes:
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     if not name:
         raise ValueError("checkpoint saved: no path")
     full = os.path.abspath(name)
