@@ -214,6 +214,32 @@ static int show_once(struct logs *l)
     return EXIT_OK;
 }
 
+/* That there is no such generation, or that none of the ranks is there. */
+static void note_wrong_choice(const struct logs *l)
+{
+    const struct run_status *s = l->run->status;
+    int64_t newest = newest_generation(l);
+
+    newest = s->generation > newest ? s->generation : newest;
+    if (newest && l->files.generation > newest) {
+        fprintf(stderr, "muster: run %s has no generation %" PRId64 ": %" PRId64
+                " is the newest\n", l->run->dir->id, l->files.generation,
+                newest);
+        return;
+    }
+    if (l->files.generation != s->generation || s->n_workers == 0) {
+        return;
+    }
+    for (size_t i = 0; i < s->n_workers; i++) {
+        if (logs_is_wanted(&l->set->choice, (unsigned)i)) {
+            return;
+        }
+    }
+    fprintf(stderr, "muster: run %s has no such rank: it has %zu worker%s, from "
+            "rank 0 on\n", l->run->dir->id, s->n_workers,
+            s->n_workers == 1 ? "" : "s");
+}
+
 /* Ranks whose logs are elsewhere: each node keeps its own where the run directory
  * is not shared. A rank without a log on a node that has others was silent. */
 static void note_missing(const struct logs *l)
@@ -342,6 +368,7 @@ static int show_run(struct logs *l)
         error_set(&e, progress_error(l->out), "write to standard output");
         rc = command_fail(&e);
     } else if (rc == EXIT_OK && !l->set->follow) {
+        note_wrong_choice(l);
         note_missing(l);
     }
     return rc;

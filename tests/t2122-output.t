@@ -195,10 +195,16 @@ test_previous() {
     is "$(cat out)" '[0] generation 2' 'or the one before'
     run "$MUSTER" logs run --previous -g 1
     is "$status" 2 'not that and another one'
-    mrun --nproc-per-node 1 -- true
+    mrun --nproc-per-node 1 -- echo hello
     run "$MUSTER" logs run --previous
     is "$status:$(cat out)" 0: 'where there is none'
     like "$(cat err)" 'has no logs of an earlier generation' 'that is said'
+    run "$MUSTER" logs run -g 2
+    like "$(cat err)" 'has no generation 2: 1 is the newest' 'as is a generation that there was not'
+    run "$MUSTER" logs run -r 1,3
+    like "$(cat err)" 'has no such rank: it has 1 worker, from rank 0 on' 'and ranks that nobody has'
+    run "$MUSTER" logs run -r 0-3
+    is "$(cat err)" '' 'but not where one is there'
 }
 
 # Somebody removes the run directory while the run goes on.
