@@ -410,6 +410,16 @@ static int run_here(struct run_options *o, struct spec_result *r)
     return in_mpi && !o->dry_run ? run_by_hand(o, r) : run_with_front(o, r);
 }
 
+/* All that need the key, on every host, are told the same file. */
+static void take_key_file(struct run_options *o)
+{
+    const char *named = getenv("MUSTER_KEY_FILE");
+
+    if (!o->key_file && named && named[0]) {
+        o->key_file = named;
+    }
+}
+
 int run_with_options(struct run_options *o, struct option_args *args)
 {
     struct spec_result result = {0};
@@ -419,6 +429,7 @@ int run_with_options(struct run_options *o, struct option_args *args)
     if (sodium_init() < 0) {
         return EXIT_FAILED;
     }
+    take_key_file(o);
     if (o->resume && run_resume_options(o, args, &e) < 0) {
         return command_fail(&e);
     }

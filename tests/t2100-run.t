@@ -123,6 +123,22 @@ test_stop() {
     ok 'and nobody is left' wait_for 60 nobody_left
 }
 
+# The front end, muster-mpi and the agents have to read the same one.
+test_key_file() {
+    head -c 32 /dev/urandom >mine
+    chmod 600 mine
+    rm -rf run
+    run env MUSTER_KEY_FILE="$PWD/mine" timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run \
+        --nproc-per-node 2 -- sh -c 'echo key ${MUSTER_KEY_FILE:-none}'
+    is "$status" 0 'a run with a key of its own, by the environment' || show
+    like "$(cat out)" '[1] key none' 'of which workers are told nothing'
+    run env MUSTER_KEY_FILE=/no/key "$MUSTER" run --allow-run-as-root --run-dir run1 -- true
+    is "$status" 2 'one that is not there is a mistake'
+    like "$(cat err)" 'open job key /no/key' 'and named' || show
+    run env MUSTER_KEY_FILE= timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run1 -- true
+    is "$status" 0 'an empty word names none' || show
+}
+
 test_two_front_ends() {
     start_run -- sleep 1000
     is $? 0 'a run'

@@ -36,7 +36,7 @@ static int read_key(struct companion *c, struct error *e)
     char path[PATH_MAX], base[PATH_MAX];
     int rc;
 
-    if (named) {
+    if (named && named[0]) {
         return key_read(named, false, c->run.key, e);
     }
     rc = fs_path(path, sizeof(path), e, "%s/key", c->run.dir);
