@@ -410,14 +410,29 @@ static int run_here(struct run_options *o, struct spec_result *r)
     return in_mpi && !o->dry_run ? run_by_hand(o, r) : run_with_front(o, r);
 }
 
-/* All that need the key, on every host, are told the same file. */
-static void take_key_file(struct run_options *o)
+/* All that need the key are told the same file: on every host, and whoever attaches
+ * or resumes elsewhere. */
+static int take_key_file(struct run_options *o, struct error *e)
 {
     const char *named = getenv("MUSTER_KEY_FILE");
+    struct strlist *owned = &o->job.owned;
+    char cwd[PATH_MAX];
 
     if (!o->key_file && named && named[0]) {
         o->key_file = named;
     }
+    if (!o->key_file || o->key_file[0] == '/') {
+        return 0;
+    }
+    if (!getcwd(cwd, sizeof(cwd))) {
+        return error_set(e, errno, "find the current directory");
+    }
+    strlist_addf(owned, "%s/%s", cwd, o->key_file);
+    if (owned->failed) {
+        return error_set(e, ENOMEM, "name the key file");
+    }
+    o->key_file = owned->items[owned->n - 1];
+    return 0;
 }
 
 int run_with_options(struct run_options *o, struct option_args *args)
@@ -429,7 +444,9 @@ int run_with_options(struct run_options *o, struct option_args *args)
     if (sodium_init() < 0) {
         return EXIT_FAILED;
     }
-    take_key_file(o);
+    if (take_key_file(o, &e) < 0) {
+        return command_fail(&e);
+    }
     if (o->resume && run_resume_options(o, args, &e) < 0) {
         return command_fail(&e);
     }

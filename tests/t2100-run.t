@@ -137,6 +137,10 @@ test_key_file() {
     like "$(cat err)" 'open job key /no/key' 'and named' || show
     run env MUSTER_KEY_FILE= timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run1 -- true
     is "$status" 0 'an empty word names none' || show
+    rm -rf run
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --key-file mine --nproc-per-node 1 -- \
+        true
+    is "$(json key_file run/front.json)" "$PWD/mine" 'who attaches elsewhere finds it, too' || show
 }
 
 test_two_front_ends() {
