@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -225,6 +226,33 @@ static int read_file(const char *path, struct error_file *f, size_t *ret_len,
     return 0;
 }
 
+static bool is_surrogate(const char *at, char from, char to)
+{
+    return at[0] == '\\' && at[1] == 'u' && tolower((unsigned char)at[2]) == 'd' &&
+           tolower((unsigned char)at[3]) >= from &&
+           tolower((unsigned char)at[3]) <= to &&
+           isxdigit((unsigned char)at[4]) && isxdigit((unsigned char)at[5]);
+}
+
+/* Python writes what is no character, as in names that are not UTF-8, as half of a
+ * pair of \uXXXX, which no JSON is; and the program may have printed a zero. Each
+ * becomes the mark for that, which is as long. */
+static void mark_no_characters(char *json)
+{
+    static const char zero[] = "\\u0000", mark[] = "\\ufffd";
+
+    for (char *at = json; (at = strchr(at, '\\')) && at[1];) {
+        if (is_surrogate(at, '8', 'b') && is_surrogate(at + 6, 'c', 'f')) {
+            at += 12;
+        } else if (is_surrogate(at, '8', 'f') || str_starts(at, zero)) {
+            memcpy(at, mark, sizeof(mark) - 1);
+            at += 6;
+        } else {
+            at += 2;
+        }
+    }
+}
+
 static char *copy_string(const json_t *v)
 {
     const char *s = json_string_value(v);
@@ -262,8 +290,10 @@ int error_file_read(const char *path, struct error_file *ret, struct error *e)
     int rc = read_file(path, &f, &len, e);
 
     if (rc == 0) {
-        json_t *o = json_loadb(f.json, len, 0, NULL);
+        json_t *o;
 
+        mark_no_characters(f.json);
+        o = json_loadb(f.json, len, 0, NULL);
         take_words(&f, o);
         json_decref(o);
         rc = f.message ? 0 : error_text(e, ERR_FORMAT, "%s: expected an object "

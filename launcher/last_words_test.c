@@ -3,6 +3,7 @@
 
 #include "launcher/last_words.h"
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
@@ -130,9 +131,44 @@ static const char *const files[][4] = {
     {"no JSON", "oops", NULL, NULL},
     {"half of it", "{\"message\": \"pl", NULL, NULL},
     {"bytes that are no UTF-8", "{\"message\": \"\xff\"}", NULL, NULL},
-    {"a zero byte", "{\"message\": \"a\\u0000b\"}", NULL, NULL},
     {"nothing", "", NULL, NULL},
 };
+
+/* What is no character in JSON, as Python writes it. */
+static void test_no_characters(void)
+{
+    static const char *const texts[][2] = {
+        {"a\\u0000b", "a\xef\xbf\xbd" "b"},
+        {"\\udcff", "\xef\xbf\xbd"},
+        {"\\uD83D\\uDE00 \\ud83d", "\xf0\x9f\x98\x80 \xef\xbf\xbd"},
+        {"\\ude00\\ud83d\\ude00", "\xef\xbf\xbd\xf0\x9f\x98\x80"},
+        {"\\\\udcff \\\\u0000", "\\udcff \\u0000"},
+        {"\\ud8", NULL},
+        {"\\ud83d\\", NULL},
+        {"\\u00", NULL},
+    };
+    char dir[] = "/tmp/last-words.XXXXXX";
+    char path[64];
+
+    if (!mkdtemp(dir)) {
+        bail_out("mkdtemp");
+    }
+    snprintf(path, sizeof(path), "%s/e.json", dir);
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        _buf_ struct buf text = {0};
+        struct error_file file = {0};
+        bool is_cut = !texts[i][1];
+
+        buf_printf(&text, "{\"message\": \"%s%s", texts[i][0],
+                   is_cut ? "" : "\"}");
+        fs_write_replace(path, text.data, text.len, NULL);
+        is_int(error_file_read(path, &file, NULL), is_cut ? -ERR_FORMAT : 0, "%s",
+               texts[i][0]);
+        is_str(file.message, texts[i][1], "is told with marks");
+        error_file_release(&file);
+    }
+    fs_remove_tree(dir, NULL);
+}
 
 static void test_files(void)
 {
@@ -206,6 +242,7 @@ int main(void)
     test_echoes();
     test_cut();
     test_files();
+    test_no_characters();
     test_hostile();
     return tap_done();
 }
