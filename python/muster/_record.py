@@ -18,8 +18,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("muster")
 
 
-def _end_of(text: str) -> str:
-    return text if len(text) <= TEXT_MAX else "[...] " + text[-TEXT_MAX:]
+def _ends_of(text: str) -> str:
+    """What it is stands at the beginning, and what it came to at the end."""
+    half = TEXT_MAX // 2
+    return text if len(text) <= TEXT_MAX else text[:half] + " [...] " + text[-half:]
 
 
 def write(error: BaseException, path: str) -> None:
@@ -27,9 +29,9 @@ def write(error: BaseException, path: str) -> None:
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     content = {
         "message": {
-            "message": _end_of(f"{type(error).__name__}: {error}"),
+            "message": _ends_of(f"{type(error).__name__}: {error}"),
             "extraInfo": {
-                "py_callstack": _end_of("".join(lines)),
+                "py_callstack": _ends_of("".join(lines)),
                 "timestamp": str(int(time.time())),
             },
         }

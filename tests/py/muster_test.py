@@ -460,6 +460,10 @@ def test_record():
         equal(os.path.exists(path), False, "is not recorded")
     raises(ValueError, "", lambda: leaves(ValueError("x" * 3_000_000)), "a long message")
     ok(os.path.getsize(path) < 1 << 20, "in a file that the agent takes")
+    with open(path) as f:
+        message = json.load(f)["message"]
+    ok(message["message"].startswith("ValueError: xxx"), "begins with what it is")
+    ok(message["extraInfo"]["py_callstack"].startswith("Traceback"), "as does the traceback")
     os.environ["TORCHELASTIC_ERROR_FILE"] = "/none/error.json"
     with said() as log:
         raises(ValueError, "here", lambda: leaves(ValueError("here")), "no such directory")
