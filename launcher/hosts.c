@@ -254,10 +254,14 @@ int hosts_read_file(const char *path, struct host_list *ret, struct error *e)
     _host_list_ struct host_list l = {.source = HOSTS_GIVEN};
     _free_ char *text = NULL;
     unsigned n_line = 0;
-    int rc = fs_read(path, MAX_FILE_BYTES, &text, NULL, e);
+    size_t len;
+    int rc = fs_read(path, MAX_FILE_BYTES, &text, &len, e);
 
     if (rc < 0) {
         return rc;
+    }
+    if (strlen(text) != len) {
+        return error_text(e, ERR_USAGE, "%s has a zero byte: expected text", path);
     }
     for (char *line = text; line && rc == 0;) {
         char *end = strchr(line, '\n');

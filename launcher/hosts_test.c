@@ -52,6 +52,9 @@ static void test_file(void)
     fs_write_replace(path, "a\na\n", 4, &e);
     is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "twice");
     like(e.text, ":2: host a is given twice", "with file and line");
+    fs_write_replace(path, "a\n\0b\n", 5, &e);
+    is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "a zero byte");
+    like(e.text, "has a zero byte", "hides no host behind it");
     fs_write_replace(path, "#\n", 2, &e);
     is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "empty");
     unlink(path);
