@@ -62,6 +62,9 @@ int mpirun_find(const char *name, struct mpirun *ret, struct error *e)
     int rc = fs_which(name ? name : "mpirun", getenv("PATH"), ret->path,
                       sizeof(ret->path));
 
+    if (rc < 0 && name && strchr(name, '/')) {
+        return error_set(e, -rc, "run %s", name);
+    }
     if (rc < 0) {
         return error_text(e, -rc, "%s is not in PATH: install Open MPI, or "
                           "name it with --mpirun", name ? name : "mpirun");

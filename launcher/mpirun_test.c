@@ -130,6 +130,8 @@ static void test_absent(void)
 
     is_int(mpirun_find("no-such-mpirun", &m, &e), -ENOENT, "none");
     like(e.text, "--mpirun", "says what to do");
+    is_int(mpirun_find("/no/mpirun", &m, &e), -ENOENT, "a path that is none");
+    is_str(e.text, "run /no/mpirun: No such file or directory", "has no PATH");
     is_int(mpirun_find("true", &m, &e), -ERR_VERSION, "something else");
     like(e.text, "Open MPI", "is told from it");
 }
