@@ -6,6 +6,7 @@
  *   found_name.c     what names say
  *   found_dir.c      who wrote a directory
  *   found_tree.c     all that is in one
+ *   found_json.c     JSON as Python writes it
  *   found_ranks.c    files of which each rank writes one
  *   found_files.c    single files
  *   found_trainer.c  directories of the Hugging Face Trainer, and of Accelerate
@@ -76,6 +77,7 @@ int found_check_ranks(const struct strlist *names, const char *begin,
 int found_check_shards(struct found_tree *t, int dir,
                        const struct strlist *names, struct error *e);
 
+/* As found_json_parse(). */
 int found_read_json(struct io *io, int dir, const char *name, json_t **ret,
                     struct error *e);
 

@@ -390,6 +390,46 @@ static void test_inside(void)
     }
 }
 
+/* What the Trainer says of itself: as Python writes it, which is not always JSON. */
+static void test_state(void)
+{
+    static const struct {
+        const char *bytes;
+        int rc;
+    } cases[] = {
+        {"{\"global_step\":5,\"log_history\":[{\"grad_norm\":NaN,\"loss\":-Infinity}]}", 0},
+        {"{\"total_flos\":36893488147419103232,\"best_metric\":Infinity,"
+         "\"global_step\":5}", 0},
+        {"{\"x\":\"\\\"NaN\", \"global_step\":5}", 0},
+        {"{\"global_step\":6,\"x\":NaN}", -ERR_FORMAT},
+        {"{\"global_step\":NaN}", -ERR_FORMAT},
+        {"{\"global_step\":36893488147419103232}", -ERR_FORMAT},
+        {"{\"global_step\":5,\"x\":NaN", -ERR_FORMAT},
+        {"{\"global_step\":5,\"x\":nan}", -ERR_FORMAT},
+        {"{\"global_step\":5,\"x\":NaNNaN}", -ERR_FORMAT},
+        {"{\"global_step\":5,\"x\":\"", -ERR_FORMAT},
+        {"{\"global_step\":5,\"x\":\"\\", -ERR_FORMAT},
+        {"NaN", -ERR_FORMAT},
+        {"-", -ERR_FORMAT},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found_facts facts;
+        struct error e = {0};
+        struct found f;
+        struct bench b;
+
+        setup(&b);
+        put_all(&b, "checkpoint-5", TRAINER);
+        put_bytes(&b, "checkpoint-5/trainer_state.json", cases[i].bytes,
+                  strlen(cases[i].bytes));
+        found_one(io_system(), b.dir, "checkpoint-5", &f);
+        is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), cases[i].rc,
+               "its state is '%s' (%s)", cases[i].bytes, e.text);
+        teardown(&b);
+    }
+}
+
 /* Those of the highest ranks are missed where it is known how many there are. */
 static void test_world(void)
 {
@@ -448,6 +488,7 @@ int main(void)
     test_kinds();
     test_last();
     test_inside();
+    test_state();
     test_world();
     test_lacks();
     return tap_done();

@@ -9,6 +9,7 @@
 #include "ckpt/found_priv.h"
 
 #include "base/cleanup.h"
+#include "ckpt/found_json.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -29,7 +30,7 @@ int found_read_json(struct io *io, int dir, const char *name, json_t **ret,
     if (rc < 0) {
         return error_set(e, -rc, "read %s", name);
     }
-    *ret = json_loadb(text, len, 0, NULL);
+    *ret = found_json_parse(text, len);
     return *ret ? 0 : error_text(e, ERR_FORMAT, "%s is cut or damaged: no JSON",
                                  name);
 }

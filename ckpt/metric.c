@@ -5,8 +5,10 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "ckpt/found_json.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *metric_file(enum found_kind kind)
@@ -47,6 +49,7 @@ static bool find(const json_t *in, const char *name, double *ret)
     return false;
 }
 
+/* The last one: where that is none, the checkpoint has none, whatever was before. */
 static bool find_in_log(const json_t *log, const char *name, double *ret)
 {
     bool is_there = false;
@@ -54,15 +57,31 @@ static bool find_in_log(const json_t *log, const char *name, double *ret)
     size_t i;
 
     json_array_foreach(log, i, line) {
-        is_there = take_number(json_object_get(line, name), ret) || is_there;
+        const json_t *value = json_object_get(line, name);
+
+        is_there = value ? take_number(value, ret) : is_there;
     }
     return is_there;
+}
+
+static json_t *parse(enum found_kind kind, const char *data, size_t len)
+{
+    _free_ char *text = kind == FOUND_TRAINER ? malloc(len + 1) : NULL;
+
+    if (kind != FOUND_TRAINER) {
+        return metric_file(kind) ? json_loadb(data, len, 0, NULL) : NULL;
+    }
+    if (!text) {
+        return NULL;
+    }
+    memcpy(text, data, len);
+    return found_json_parse(text, len);
 }
 
 bool metric_parse(enum found_kind kind, const char *data, size_t len,
                   const char *name, double *ret)
 {
-    json_t *json = metric_file(kind) ? json_loadb(data, len, 0, NULL) : NULL;
+    json_t *json = parse(kind, data, len);
     bool is_there;
 
     is_there = kind == FOUND_TRAINER

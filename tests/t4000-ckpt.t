@@ -91,6 +91,22 @@ print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "model-20.pt
     is "$status" 1 'the exit status'
 }
 
+# A gradient that was none stands in the Trainer's log as Python writes it.
+test_nan() {
+    fresh
+    python3 - d/checkpoint-60/trainer_state.json <<'END'
+import json, sys
+with open(sys.argv[1]) as f:
+    state = json.load(f)
+state["log_history"] = [{"grad_norm": float("nan"), "loss": float("inf")}]
+with open(sys.argv[1], "w") as f:
+    json.dump(state, f)
+END
+    like "$(cat d/checkpoint-60/trainer_state.json)" 'NaN' 'the log of the Trainer has it'
+    run "$MUSTER" ckpt last-valid d
+    is "$(cat out)" d/checkpoint-60 'and the checkpoint is whole' || show
+}
+
 # What the Trainer's own way of choosing falls for.
 test_unfinished() {
     fresh
