@@ -67,6 +67,15 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret);
 /* That order: less than 0 where `a` comes first. */
 int found_compare(const struct found *a, const struct found *b);
 
+/* Which are of one series, so that older ones go when there are newer ones: those whose
+ * names say a step; or, where none does, those whose names differ in numbers alone. Of
+ * each its series is the place of the first that is of it, or FOUND_NO_SERIES, for what
+ * may be anything with a number, as data_2024.pt is among step_100.pt and step_200.pt.
+ * From one to the next in `all` it is `stride` bytes. The caller frees it; NULL: no
+ * memory. */
+#define FOUND_NO_SERIES SIZE_MAX
+size_t *found_series(const struct found *all, size_t stride, size_t n);
+
 struct found_facts {
     uint64_t bytes;    /* of its files */
     uint64_t n_files;

@@ -13,6 +13,7 @@
  *   found_model.c    those of DeepSpeed and Megatron
  *   found_dcp.c      those of torch.distributed.checkpoint
  *   found_like.c     what one has that another lacks
+ *   found_series.c   which go when newer ones have come
  */
 #ifndef MUSTER_CKPT_FOUND_PRIV_H
 #define MUSTER_CKPT_FOUND_PRIV_H

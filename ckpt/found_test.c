@@ -3,6 +3,7 @@
 
 #include "ckpt/found.h"
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/found_priv.h"
@@ -353,6 +354,56 @@ static void test_last(void)
     teardown(&b);
 }
 
+/* The order of all, and of which series each is, by the place of its first. */
+static void test_series(void)
+{
+    static const struct {
+        const char *names, *order, *series; /* - of none */
+    } cases[] = {
+        {"step_100.pt data_2024.pt step_200.pt last.pt",
+         "data_2024.pt step_200.pt step_100.pt last.pt", "- 1 1 -"},
+        {"step_100.pt step-000000000007-00000001 iter_9.pt",
+         "step_100.pt iter_9.pt step-000000000007-00000001", "0 0 0"},
+        {"net-1.pt net-2.pt other-2.pt net-10.pt best.pt",
+         "net-10.pt other-2.pt net-2.pt net-1.pt best.pt", "0 1 0 0 -"},
+        {"epoch=1.pt epoch=2.pt", "epoch=2.pt epoch=1.pt", "0 0"},
+        {"epoch=1-step=7.pt epoch=9.pt", "epoch=9.pt epoch=1-step=7.pt", "- 1"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf order = {0}, series = {0};
+        _free_ struct found *all = NULL;
+        _free_ size_t *of = NULL;
+        char text[256], *rest = text;
+        struct bench b;
+        size_t n = 0;
+
+        setup(&b);
+        snprintf(text, sizeof(text), "%s", cases[i].names);
+        for (char *name; (name = strsep(&rest, " "));) {
+            if (str_starts(name, "step-")) {
+                mkdirat(b.dir, name, 0700);
+            } else {
+                put_bytes(&b, name, "x", 1);
+            }
+        }
+        is_int(found_list(io_system(), b.dir, &all, &n, NULL), 0, "a list");
+        of = found_series(all, sizeof(*all), n);
+        for (size_t k = 0; k < n; k++) {
+            buf_printf(&order, "%s%s", k ? " " : "", all[k].name);
+            buf_puts(&series, k ? " " : "");
+            if (of[k] == FOUND_NO_SERIES) {
+                buf_putc(&series, '-');
+            } else {
+                buf_printf(&series, "%zu", of[k]);
+            }
+        }
+        is_str(buf_str(&order), cases[i].order, "the order of %s", cases[i].names);
+        is_str(buf_str(&series), cases[i].series, "and their series");
+        teardown(&b);
+    }
+}
+
 /* What a file of each name does to a whole checkpoint. */
 static void test_inside(void)
 {
@@ -487,6 +538,7 @@ int main(void)
     test_parts();
     test_kinds();
     test_last();
+    test_series();
     test_inside();
     test_state();
     test_world();

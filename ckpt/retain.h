@@ -5,7 +5,8 @@
  * Kept are the newest `keep` that are whole, all that are newer, those whose step is
  * a multiple of `every`, the best one by its metric, where that is known, and those
  * that are pinned. Those that nobody starts from for now stand apart. Where fewer than
- * `keep` are whole nothing goes: so never the newest that is.
+ * `keep` are whole nothing goes: so never the newest that is. That counts for each
+ * series, those whose names are alike (found_series()), by itself.
  */
 #ifndef MUSTER_CKPT_RETAIN_H
 #define MUSTER_CKPT_RETAIN_H
@@ -22,6 +23,7 @@ struct retain_rule {
 
 struct retain_item {
     uint64_t step;
+    size_t series;
     bool has_step;      /* one without is never removed */
     bool is_whole;      /* it was verified */
     bool is_pinned;
@@ -35,6 +37,9 @@ struct retain_item {
  * for none. NaN is never best. */
 size_t retain_best(const struct retain_rule *rule, const struct retain_item *items,
                    size_t n);
+
+/* How many whole ones of its series are newer than the i-th; no more than `most`. */
+uint64_t retain_n_newer(const struct retain_item *items, size_t i, uint64_t most);
 
 void retain_mark(const struct retain_rule *rule, struct retain_item *items,
                  size_t n);

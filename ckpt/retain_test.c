@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Each a step, w where it is whole, p where it is pinned, a where it stands apart, and
- * =metric. */
+/* Each a step, w where it is whole, p where it is pinned, a where it stands apart, s of
+ * another series, and =metric. */
 static size_t parse(const char *text, struct retain_item *items)
 {
     size_t n = 0;
@@ -19,10 +19,11 @@ static size_t parse(const char *text, struct retain_item *items)
 
     for (unsigned step; sscanf(text, "%u%n", &step, &len) == 1; n++) {
         items[n] = (struct retain_item){.step = step, .has_step = step > 0};
-        for (text += len; strchr("wpa", *text) && *text; text++) {
+        for (text += len; strchr("wpas", *text) && *text; text++) {
             items[n].is_whole |= *text == 'w';
             items[n].is_pinned |= *text == 'p';
             items[n].is_apart |= *text == 'a';
+            items[n].series |= *text == 's';
         }
         if (sscanf(text, "=%lf%n", &items[n].metric, &len) == 1) {
             items[n].has_metric = true;
@@ -54,6 +55,9 @@ static void test_rules(void)
         {{.keep = 1}, "50w 40wa 30w", "30 "},
         {{.keep = 2}, "50wa 40wa 30w 20w 10w", "10 "},
         {{.keep = 1}, "50wa=1 40w=3 30w=2 20w=4", "20 "},
+        {{.keep = 2}, "50w 45ws 40w 35ws 30w 20ws", "30 20 "},
+        {{.keep = 1}, "50w 40ws 30s 20w", "30 20 "},
+        {{.keep = 2}, "50w 40ws", ""},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

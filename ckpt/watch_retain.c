@@ -29,7 +29,9 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
 {
     _free_ struct retain_item *items = calloc(w->n + 1, sizeof(*items));
     _strlist_ struct strlist named = {0};
-    int rc = items ? tracker_read(dir, &named) : -ENOMEM;
+    _free_ size_t *series = found_series(w->entries ? &w->entries->found : NULL,
+                                         sizeof(*w->entries), w->n);
+    int rc = items && series ? tracker_read(dir, &named) : -ENOMEM;
 
     if (rc < 0) {
         return rc;
@@ -41,7 +43,8 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .step = entry->found.step,
             .has_step = entry->found.has_step,
             .is_whole = entry->is_checked && entry->rc == 0,
-            .is_apart = entry->found.is_inside ||
+            .series = series[i],
+            .is_apart = series[i] == FOUND_NO_SERIES ||
                         avoided_has_name(w->avoided, entry->found.name),
             .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||
                          !watch_is_of_ours(w, entry) ||

@@ -387,6 +387,28 @@ static void test_last(void)
     teardown(&b);
 }
 
+/* What is whole and has a number may be what training began with. */
+static void test_retain_steps(void)
+{
+    const struct retain_rule rule = {.keep = 1};
+    struct bench b;
+
+    setup(&b);
+    put(&b, "pretrained-2.safetensors", 0);
+    put(&b, "data-2024.safetensors", 0);
+    put(&b, "step-3.safetensors", 0);
+    put(&b, "step-4.safetensors", 0);
+    look(&b, 4);
+    look(&b, 4);
+    while (b.w.n && watch_next(&b.w, 9)) {
+        (void)watch_check(&b.w, b.dir, watch_next(&b.w, 9));
+    }
+    b.passed[0] = '\0';
+    watch_retain(&b.w, b.dir, &rule, NULL, NULL, count, &b);
+    is_str(b.passed, "step-3.safetensors ", "among steps only these are counted, and go");
+    teardown(&b);
+}
+
 /* From some nobody starts for now: they count for nothing, and stay. */
 static void test_avoided(void)
 {
@@ -570,6 +592,7 @@ int main(void)
     test_retain();
     test_named();
     test_last();
+    test_retain_steps();
     test_avoided();
     test_new();
     test_world();

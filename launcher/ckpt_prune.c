@@ -32,6 +32,7 @@ struct prune {
     size_t n;
     struct found *all;          /* newest first */
     struct retain_item *items;
+    size_t *series;             /* of each (found_series()) */
     bool *is_read;              /* and found to be right */
     struct strlist named;       /* by the programs (ckpt/tracker.h) */
 };
@@ -41,6 +42,7 @@ static void prune_release(struct prune *p)
     close_fd(&p->dir);
     free(p->all);
     free(p->items);
+    free(p->series);
     free(p->is_read);
     strlist_release(&p->named);
 }
@@ -79,21 +81,36 @@ static int check(struct prune *p, size_t i, bool is_deep)
     return rc;
 }
 
+/* It has a number, and may be anything. */
+static void leave(const struct found *f)
+{
+    struct error why = {0};
+
+    error_text(&why, EINVAL, "%s: others are called by their step, and its number need "
+               "not be one", f->name);
+    ckpt_tell("left alone", "no step", &why);
+}
+
 /* What the newest are, by all of their bytes; of the others the structure is enough. */
 static void look(struct prune *p)
 {
-    uint64_t n_whole = 0;
-
     for (size_t i = 0; i < p->n; i++) {
         struct retain_item *at = &p->items[i];
 
         at->step = p->all[i].step;
         at->has_step = p->all[i].has_step;
-        at->is_apart = p->all[i].is_inside;
-        if (check(p, i, n_whole < p->keep.rule.keep) < 0) {
+        at->series = p->series[i];
+        at->is_apart = at->series == FOUND_NO_SERIES;
+        if (at->is_apart) {
+            if (at->has_step && !p->all[i].is_inside) {
+                leave(&p->all[i]);
+            }
             continue;
         }
-        n_whole += !at->is_apart;
+        if (check(p, i, retain_n_newer(p->items, i, p->keep.rule.keep) <
+                            p->keep.rule.keep) < 0) {
+            continue;
+        }
         at->has_metric = p->keep.metric[0] &&
                          found_metric(io_system(), p->dir, &p->all[i],
                                       p->keep.metric, &at->metric);
@@ -134,8 +151,9 @@ static int run(struct prune *p, bool is_dry, struct error *e)
         return error_set(e, -rc, "look at %s", p->path);
     }
     p->items = calloc(p->n + 1, sizeof(*p->items));
+    p->series = found_series(p->all, sizeof(*p->all), p->n);
     p->is_read = calloc(p->n + 1, sizeof(*p->is_read));
-    if (!p->items || !p->is_read) {
+    if (!p->items || !p->series || !p->is_read) {
         return error_set(e, ENOMEM, "look at %s", p->path);
     }
     look(p);

@@ -109,6 +109,27 @@ test_foreign() {
     exec {held}<&-
 }
 
+# What has a number, and no word that says that it is a step, may be anything.
+test_numbers() {
+    local name
+    mkdir n
+    for name in step_100 step_200 step_300 pretrained-2 data_2024 resnet50; do
+        printf '\002\0\0\0\0\0\0\0{}' >n/$name.safetensors
+    done
+    run ckpt prune n --keep 1
+    is "$status:$(tr '\n' ' ' <out)" '0:n/step_100.safetensors n/step_200.safetensors ' 'steps go' || show
+    is "$(ls n | tr '\n' ' ')" 'data_2024.safetensors pretrained-2.safetensors resnet50.safetensors step_300.safetensors ' \
+        'and nothing else'
+    like "$(cat err)" 'left alone, no step: pretrained-2.safetensors: others are called by their step' 'which is said'
+    mkdir e
+    for name in gen-1 gen-2 gen-10 dis-1 dis-2 base; do
+        printf '\002\0\0\0\0\0\0\0{}' >e/$name.safetensors
+    done
+    run ckpt prune e --keep 1
+    is "$status:$(ls e | tr '\n' ' ')" '0:base.safetensors dis-2.safetensors gen-10.safetensors ' \
+        'where none says a step, those that are named alike are counted together' || show
+}
+
 test_cp() {
     made
     run ckpt cp "p/$(name_of 3)" to/there/
