@@ -12,7 +12,7 @@
 #include <string.h>
 
 static const char PREFIX[] = "step-";
-enum { PREFIX_LEN = 5, MIN_DIGITS = 12, MAX_DIGITS = 18, UUID_DIGITS = 8 };
+enum { PREFIX_LEN = 5, MIN_DIGITS = 12, MAX_DIGITS = 19, UUID_DIGITS = 8 };
 
 void step_name(uint64_t step, const char *uuid, char to[STEP_NAME_BYTES])
 {
@@ -22,6 +22,7 @@ void step_name(uint64_t step, const char *uuid, char to[STEP_NAME_BYTES])
 
 bool step_parse_name(const char *name, uint64_t *ret_step)
 {
+    uint64_t step;
     size_t n;
 
     if (strncmp(name, PREFIX, PREFIX_LEN) != 0) {
@@ -35,7 +36,11 @@ bool step_parse_name(const char *name, uint64_t *ret_step)
         name[n + 1 + UUID_DIGITS] != '\0') {
         return false;
     }
-    *ret_step = strtoull(name, NULL, 10);
+    step = strtoull(name, NULL, 10); /* of so many digits each fits into 64 bits */
+    if (step > INT64_MAX) {
+        return false;
+    }
+    *ret_step = step;
     return true;
 }
 

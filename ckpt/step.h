@@ -31,7 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STEP_NAME_BYTES 32
+#define STEP_NAME_BYTES 40 /* of any step up to INT64_MAX */
 
 /* "step-000000001200-0f3a9c2e". */
 void step_name(uint64_t step, const char *uuid, char to[STEP_NAME_BYTES]);
