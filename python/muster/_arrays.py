@@ -26,6 +26,7 @@ _NUMPY = {
     "float64": "F64", "complex64": "C64",
 }  # fmt: skip
 SHARED = "elements of it share their memory"
+MANY = 1 << 20
 
 
 class Piece(NamedTuple):
@@ -82,12 +83,33 @@ def torch_dtype(name: str) -> Any:
 
 def shape_of(name: str, value: Any) -> Tuple[int, ...]:
     """In elements: PyTorch counts those of 4 bits in pairs."""
+    if getattr(value, "is_nested", False):
+        raise TypeError(f"'{name}' is a nested tensor: expected its values and its offsets")
     shape = tuple(value.shape)
     if library_of(value) == "torch" and _type_name(value).endswith("_x2"):
         if not shape:
             raise TypeError(f"'{name}': expected a dimension of pairs")
         return (*shape[:-1], 2 * shape[-1])
     return shape
+
+
+def _is_shared(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two elements have one place, as those of expand(), unfold() and as_strided()
+    may. Of many with such strides as are hard to tell it is assumed."""
+    dims = sorted((abs(s), n) for n, s in zip(shape, strides) if n > 1)
+    reach, is_clear = 0, True
+    for stride, n in dims:
+        is_clear = is_clear and stride > reach
+        reach += stride * (n - 1)
+    count = 1
+    for n in shape:
+        count *= n
+    if is_clear or count == 0:
+        return False
+    places = {0}
+    for stride, n in dims if count <= MANY else []:
+        places = {at + stride * i for at in places for i in range(n)}
+    return len(places) < count
 
 
 def _nowhere(_address: int) -> bool:
@@ -132,7 +154,7 @@ def _of_torch(name: str, value: Any, is_written: bool, in_order: bool, is_device
     if problem:
         raise TypeError(f"'{name}': {problem}")
     dtype, shape = dtype_of(name, tensor), shape_of(name, tensor)
-    if is_written and tensor.numel() and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride())):
+    if is_written and _is_shared(tensor.shape, tensor.stride()):
         raise TypeError(f"'{name}': {SHARED} (expand()), and cannot be loaded into")
     as_it_looks = not tensor.is_conj() and not tensor.is_neg()
     plain = tensor.device.type == "cpu" and as_it_looks
@@ -158,8 +180,10 @@ def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory
     plain = array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides if array.itemsize)
     if is_written and not (plain and array.flags.writeable and isinstance(value, numpy.ndarray)):
         raise TypeError(f"'{name}': expected an array that can be written, in the machine's byte order")
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise TypeError(f"'{name}' is a masked array: expected its data and its mask")
     # One without elements shares nothing, whatever NumPy says of its strides: they are 0.
-    if is_written and array.size and any(n > 1 and s == 0 for n, s in zip(array.shape, array.strides)):
+    if is_written and _is_shared(array.shape, array.strides):
         raise TypeError(f"'{name}': {SHARED} (broadcast_to()), and cannot be loaded into")
     dtype = dtype_of(name, array)
     place = place_of(value)

@@ -110,6 +110,14 @@ with ckpt.Checkpoints(root) as c:
     ok(c.load(np.int64(100)).step == 100, "a number of NumPy is one")
     os.environ.pop("MUSTER_CHECKPOINT_DIR", None)
     ok(raises(ckpt.CheckpointError, lambda: ckpt.Checkpoints(), "MUSTER_CHECKPOINT_DIR"), "where none is given a variable names the directory")
+    ok(raises(TypeError, lambda: c.save(1.5, {"a": 1}), "a whole number"), "a step that is no whole number")
+    twins = {"a": torch.ones(2), "a\0b": torch.zeros(2)}
+    ok(raises(ValueError, lambda: c.save(1, twins), "without zero bytes"), "a name that would be cut")
+    ok(raises(ValueError, lambda: ckpt.Checkpoints(root + "\0x"), "without zero bytes"), "a path likewise")
+    hidden = np.ma.array([1, 2], mask=[0, 1])
+    ok(raises(TypeError, lambda: c.save(1, {"a": hidden}), "'a' is a masked array"), "a mask is not lost")
+    uneven = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    ok(raises(TypeError, lambda: c.save(1, {"a": uneven}), "'a' is a nested tensor"), "a nested tensor")
     wrong = states(1)
     wrong["bf16"] = torch.zeros(3, 7, dtype=torch.bfloat16)
     ok(raises(ckpt.CheckpointError, lambda: c.load(into=wrong), "tensor 'bf16' is BF16 [0:7, 0:3] there"), "another shape")
@@ -119,6 +127,26 @@ with ckpt.Checkpoints(root) as c:
     flat = torch.zeros(10)
     c.load(100, into={"model": {"2.weight": ckpt.Piece(flat, (4, 16), flat=3)}})
     ok(torch.equal(flat, first["model"]["2.weight"].flatten()[3:13]), "a flat range")
+
+with ckpt.Checkpoints(root + ".steps") as c:
+    steps = (10**12, 10**17, 10**18, 2**63 - 2)
+    for step in steps:
+        c.save(step, {"step": step, "square": torch.arange(9.0).view(3, 3)})
+    ok(all(c.load(step).state["step"] == step for step in steps) and c.latest() == steps[-1], "large numbers of steps")
+    ok(raises(ckpt.CheckpointError, lambda: c.save(2**63 - 1, {}), "step"), "but no larger ones")
+    for what, memory in (
+        ("windows", torch.zeros(5).unfold(0, 3, 1)),
+        ("twice the same", torch.zeros(10).as_strided((3, 3), (1, 1))),
+        ("windows of an array", np.lib.stride_tricks.sliding_window_view(np.zeros(5, np.float32), 3, writeable=True)),
+    ):
+        ok(raises(TypeError, lambda: c.load(into={"square": memory}), "share their memory"), f"into {what}")
+    for what, memory in (
+        ("woven", torch.zeros(11).as_strided((3, 3), (3, 2))),
+        ("backwards", np.zeros((3, 3), np.float32)[::-1, ::-1]),
+        ("turned", torch.zeros(3, 3).T),
+    ):
+        c.load(into={"square": memory})
+        ok(np.array_equal(memory, np.arange(9.0).reshape(3, 3)), f"into one that is {what}")
 
 moving = torch.arange(1 << 20, dtype=torch.float32)
 array = np.arange(1 << 20)

@@ -82,6 +82,13 @@ atexit.register(_leave)
 os.register_at_fork(after_in_child=_forked)
 
 
+def _text(name: str) -> bytes:
+    """As the library takes it, to which a zero byte is the end."""
+    if "\0" in name:
+        raise ValueError(f"{name!r}: expected a name without zero bytes")
+    return name.encode()
+
+
 def _unmap(library: ctypes.CDLL, view: Any) -> None:
     with _lock:
         library.muster_ckpt_unmap(view)
@@ -98,6 +105,9 @@ class Handle:
         self._handle: Optional[int] = None
         self._group: Optional[lib.Group] = None
         handle = ctypes.c_void_p()
+        where = os.fsencode(path) if path is not None else None
+        if where is not None and b"\0" in where:
+            raise ValueError(f"{path!r}: expected a path without zero bytes")
         with _lock:
             muster = None
             if group is not None:
@@ -107,7 +117,7 @@ class Handle:
             rc = self._lib.muster_ckpt_open(
                 muster,
                 ctypes.byref(self._group) if self._group else None,
-                os.fsencode(path) if path is not None else None,
+                where,
                 ctypes.byref(options),
                 ctypes.byref(handle),
             )
@@ -133,6 +143,8 @@ class Handle:
         """What muster_ckpt_NAME() returns, if that is no failure."""
         assert "muster_ckpt_" + name in lib.SIGNATURES  # without, ctypes cuts pointers
         for value in arguments:  # ctypes takes what is left of it in 64 bits
+            if isinstance(value, float):
+                raise TypeError(f"{name}: expected a whole number, not {value}")
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise ValueError(f"{name}: {value} is too large a number")
         function = getattr(self._lib, "muster_ckpt_" + name)
@@ -183,13 +195,13 @@ class Handle:
     def blob(self, name: str, data: bytes, kind: int) -> None:
         buffer = ctypes.create_string_buffer(data, len(data))
         self._held.append(buffer)
-        self.call("blob", name.encode(), buffer, len(data), kind)
+        self.call("blob", _text(name), buffer, len(data), kind)
 
     def read_blob(self, step: int, name: str) -> bytes:
         length = ctypes.c_size_t()
-        self.call("read_blob", step, name.encode(), None, 0, ctypes.byref(length))
+        self.call("read_blob", step, _text(name), None, 0, ctypes.byref(length))
         to = ctypes.create_string_buffer(max(length.value, 1))
-        self.call("read_blob", step, name.encode(), to, length.value, ctypes.byref(length))
+        self.call("read_blob", step, _text(name), to, length.value, ctypes.byref(length))
         return to.raw[: length.value]
 
     def read(self, step: int, name: str, tensor: Any) -> None:
@@ -200,7 +212,7 @@ class Handle:
 
     def map(self, step: int, name: str, kind: Registered, flags: int, box: Optional[Box] = None) -> Any:
         """The bytes of a tensor, or of a box of it, mapped as long as anybody has them."""
-        t = lib.Tensor(name=name.encode(), dtype=lib.DTYPES.index(kind.dtype), n_dims=len(kind.shape))
+        t = lib.Tensor(name=_text(name), dtype=lib.DTYPES.index(kind.dtype), n_dims=len(kind.shape))
         t.shape = lib.numbers(ctypes.c_uint64, kind.shape)
         if box is not None:
             t.at, t.len = (lib.numbers(ctypes.c_uint64, n) for n in box)
@@ -231,7 +243,7 @@ class Handle:
         self.call("tensor", ctypes.byref(self._described(name, memory, shape, part)))
 
     def _described(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> lib.Tensor:
-        t = lib.Tensor(name=name.encode(), dtype=memory.dtype, n_dims=len(shape), data=memory.address)
+        t = lib.Tensor(name=_text(name), dtype=memory.dtype, n_dims=len(shape), data=memory.address)
         t.shape = lib.numbers(ctypes.c_uint64, shape)
         if part.flat is not None:
             count = 1
