@@ -66,6 +66,9 @@ int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
     if (dir < 0) {
         return dir;
     }
+    if (!*name) {
+        return 0; /* the root is in no directory */
+    }
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         return error_set(e, errno, "open %s", path);
     }

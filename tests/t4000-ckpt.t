@@ -274,6 +274,8 @@ test_usage() {
     run "$MUSTER" ckpt ls missing.d
     is "$status" 1 'a directory that is not there'
     like "$(cat err)" 'open missing.d: No such file' 'named'
+    run "$MUSTER" ckpt ls /
+    is "$status" 0 'the root is a directory, too' || show
     mkdir empty.d
     run "$MUSTER" ckpt last-valid empty.d
     is "$status" 1 'nothing there'
