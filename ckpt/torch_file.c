@@ -144,6 +144,12 @@ int torch_file_check(struct io *io, int fd, bool is_deep,
     return rc;
 }
 
+bool torch_file_is_program(struct io *io, int fd)
+{
+    return zip_mentions(io, fd, "/constants.pkl") ||
+           zip_mentions(io, fd, "/archive_format");
+}
+
 /* --- a number --- */
 
 struct search {

@@ -27,6 +27,10 @@ struct torch_file {
 int torch_file_check(struct io *io, int fd, bool is_deep,
                      struct torch_file *ret, struct error *e);
 
+/* Whether it is a program that PyTorch has saved, and no checkpoint: TorchScript, or of
+ * torch.export. */
+bool torch_file_is_program(struct io *io, int fd);
+
 /* The number under that key of a dict in it, the first that there is. Nothing is run:
  * the key is looked for as it is written, and a file with another dict that has it
  * first fools it. False: none. */

@@ -183,6 +183,31 @@ static void test_whole(void)
     }
 }
 
+/* What torch.jit.save() makes has such a name, and is no checkpoint. */
+static void test_program(void)
+{
+    static const struct part script[] = {
+        {"x/code/a.py", "pass", true},
+        {"x/constants.pkl", ").", true},
+    };
+    unsigned n_taken = 0;
+
+    for (int is_script = 0; is_script < 2; is_script++) {
+        _buf_ struct buf b = {0};
+
+        make(&b, is_script ? script : whole, is_script ? 2 : ARRAY_SIZE(whole), false);
+        for (size_t len = 0; len <= b.len; len++) {
+            _free_ char *exact = malloc(len + 1);
+            struct bytes_io io;
+
+            memcpy(exact, b.data, len);
+            io = bytes_io(exact, len);
+            n_taken += torch_file_is_program(&io.io, 0);
+        }
+    }
+    is_int((int)n_taken, 1, "TorchScript, of all lengths, and no checkpoint");
+}
+
 /* A changed bit is seen wherever it changes what is read. */
 static void test_flips(void)
 {
@@ -283,6 +308,7 @@ int main(void)
     test_number();
     test_pickles();
     test_whole();
+    test_program();
     test_flips();
     test_refused();
     test_no_checksums();

@@ -337,28 +337,49 @@ static int take_all(const struct source *s, const struct directory *d,
     return rc < 0 ? rc : check_apart(z, e);
 }
 
+/* No number is believed alone: an entry takes more than its fixed part. */
+static int read_directory(struct source *s, struct directory *d, uint8_t **ret,
+                          struct error *e)
+{
+    _free_ uint8_t *bytes = NULL;
+    int rc = s->io->ops->size(s->io, s->fd, &s->size);
+
+    if (rc < 0) {
+        return error_set(e, -rc, "read the archive");
+    }
+    rc = find_directory(s, d, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (d->n > ZIP_MAX_ENTRIES || d->bytes > ZIP_MAX_DIRECTORY_BYTES ||
+        d->n > d->bytes / CENTRAL_BYTES) {
+        return bad(e, "it has more entries than its directory can hold");
+    }
+    bytes = malloc(d->bytes + 1);
+    rc = bytes ? read_at(s, bytes, d->bytes, d->at, e)
+               : error_set(e, ENOMEM, "read the archive");
+    *ret = rc < 0 ? NULL : take_ptr(&bytes);
+    return rc;
+}
+
+bool zip_mentions(struct io *io, int fd, const char *text)
+{
+    struct source s = {.io = io, .fd = fd};
+    _free_ uint8_t *bytes = NULL;
+    struct directory d = {0};
+
+    return read_directory(&s, &d, &bytes, NULL) == 0 &&
+           memmem(bytes, d.bytes, text, strlen(text)) != NULL;
+}
+
 int zip_read(struct io *io, int fd, struct zip *ret, struct error *e)
 {
     struct source s = {.io = io, .fd = fd};
     _free_ uint8_t *bytes = NULL;
     _zip_ struct zip z = {0};
     struct directory d = {0};
-    int rc = io->ops->size(io, fd, &s.size);
+    int rc = read_directory(&s, &d, &bytes, e);
 
-    if (rc < 0) {
-        return error_set(e, -rc, "read the archive");
-    }
-    rc = find_directory(&s, &d, e);
-    /* An entry takes more than its fixed part: no number is believed alone. */
-    if (rc == 0 && (d.n > ZIP_MAX_ENTRIES || d.bytes > ZIP_MAX_DIRECTORY_BYTES ||
-                    d.n > d.bytes / CENTRAL_BYTES)) {
-        rc = bad(e, "it has more entries than its directory can hold");
-    }
-    bytes = rc == 0 ? malloc(d.bytes + 1) : NULL;
-    if (rc == 0) {
-        rc = bytes ? read_at(&s, bytes, d.bytes, d.at, e)
-                   : error_set(e, ENOMEM, "read the archive");
-    }
     rc = rc < 0 ? rc : take_all(&s, &d, bytes, &z, e);
     if (rc == 0) {
         *ret = z;

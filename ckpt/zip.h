@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "ckpt/io.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,10 @@ struct zip {
 int zip_read(struct io *io, int fd, struct zip *ret, struct error *e);
 void zip_release(struct zip *z);
 #define _zip_ __attribute__((cleanup(zip_release)))
+
+/* Whether its directory has that text, as in a name; of any archive, whatever was done to
+ * its entries. */
+bool zip_mentions(struct io *io, int fd, const char *text);
 
 const struct zip_entry *zip_find(const struct zip *z, const char *name);
 
