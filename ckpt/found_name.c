@@ -17,7 +17,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_DIGITS = 18 };
+enum { MAX_DIGITS = 19 };
 
 /* What stands before a number makes of it: the more, the better. */
 enum says {
@@ -140,11 +140,18 @@ static bool is_of_several(const struct number *n)
             is_digit(n->name[n->begin - len - 1]));
 }
 
+/* So many digits always fit into 64 bits; and a step has to fit into 63. */
+static bool is_too_large(const struct number *n)
+{
+    return n->end - n->begin > MAX_DIGITS ||
+           strtoull(n->name + n->begin, NULL, 10) > INT64_MAX;
+}
+
 static enum says what_is(const struct number *n)
 {
     enum says says = word_before(n);
 
-    if (n->end - n->begin > MAX_DIGITS || is_of_several(n)) {
+    if (is_too_large(n) || is_of_several(n)) {
         return SAYS_OTHER;
     }
     if (says == SAYS_NOTHING &&
