@@ -64,9 +64,11 @@ static void open_store(struct member *m, struct member_actions *ret)
     }
     m->store_stale = m->store_asked;
     m->store_asked = generation;
-    m->store_open = false;
-    m->report.store_port = 0;
-    m->report.store_addr[0] = '\0';
+    if (!MUTANT(137)) {
+        m->store_open = false;
+        m->report.store_port = 0;
+        m->report.store_addr[0] = '\0';
+    }
     ret->open_store = generation;
 }
 

@@ -25,6 +25,8 @@
 #define SPLIT_NEVER UINT64_MAX
 #define SPLIT_NONE UINT32_MAX
 #define SPLIT_VIEWS 64
+#define SPLIT_STORES 1024 /* that a run may have */
+#define SPLIT_FIRST_PORT 20000
 #define SPLIT_CLAIM_MS 3000 /* a lead waits so long for the arbiter ... */
 #define SPLIT_ASK_MS 700    /* ... and asks again after that */
 
@@ -172,6 +174,7 @@ struct split {
     bool stop_sent, killed_creator, stopped_loser;
     uint32_t n_cuts, n_faults;
 
+    uint32_t n_stores, store_of[SPLIT_STORES]; /* by port: of which generation */
     uint32_t ran;         /* the newest generation that was started ... */
     uint32_t run_lead;    /* ... by order of whom */
     uint32_t run_view[SPLIT_VIEWS]; /* shared: lead + 1 that has run in it */

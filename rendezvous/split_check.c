@@ -29,6 +29,18 @@ static bool is_beyond(const struct split *s, const struct split_agent *a)
 
 /* A lead that does not know that it is one no more may order what it likes: what
  * counts is what comes of it. */
+/* Workers see the keys of no other generation, and change none: the store that they are
+ * told of was opened for theirs. */
+static void check_store(struct split *s, const struct order *o)
+{
+    uint32_t k = o->master_port - SPLIT_FIRST_PORT;
+
+    if (k >= SPLIT_STORES || k >= s->n_stores || s->store_of[k] != o->generation) {
+        split_fail(s, "workers of generation %u use the store of generation %u",
+                   o->generation, k < SPLIT_STORES ? s->store_of[k] : 0);
+    }
+}
+
 void split_check_start(struct split *s, const struct split_agent *a,
                        const struct order *o)
 {
@@ -41,6 +53,7 @@ void split_check_start(struct split *s, const struct split_agent *a,
     if (is_beyond(s, a)) {
         return;
     }
+    check_store(s, o);
     if (n < s->min_nodes) {
         split_fail(s, "generation %u on %u nodes of at least %u",
                    o->generation, n, s->min_nodes);

@@ -61,6 +61,7 @@ static const char *const mutants[] = {
     "who has had no order leads by one of others that says so",
     "who is back is counted before it has said where it was",
     "who has found another parent has heard what that one had when it said so last",
+    "the store of an older generation serves the next one",
 };
 
 /* Every other one is anything: a majority decides there, and in one of the others. */
