@@ -211,7 +211,19 @@ static int on_event(struct lead *lead, const struct lead_event *event,
         if (event->rank >= lead->n_nodes) {
             return -EPROTO;
         }
-        return lead_exclude(lead, event->rank, event->text, ret) ? 0 : -ENOENT;
+        if (!lead_exclude(lead, event->rank, event->text, ret)) {
+            return -ENOENT;
+        }
+        if (event->force) {
+            lead_ask_change(lead, event->rank);
+        }
+        return 0;
+    case LEAD_READMIT:
+        if (event->rank >= lead->n_nodes) {
+            return -EPROTO;
+        }
+        lead_readmit(lead, event->rank, ret);
+        return 0;
     case LEAD_CLAIMED:
         lead_on_claimed(lead, event->outcome, ret);
         return 0;

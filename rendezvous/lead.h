@@ -113,8 +113,8 @@ enum lead_event_type {
     LEAD_SCALE = 7,  /* n_nodes: a command wants so many; -ERANGE where the job may
                         not have them */
     LEAD_EXCLUDE = 8, /* rank, text: its node is of no use, and is left out as soon
-                         as that costs little; -ENOENT where the others are too
-                         few for it */
+                         as that costs little, or, with force, now; -ENOENT where
+                         the others are too few for it */
     LEAD_CHOSEN = 9,  /* text, step: what the next workers start from, whatever was
                          known before; "" for nothing. While none is alive. Where the one
                          that was known is left alone (lead_avoid()) "" says that there
@@ -127,6 +127,8 @@ enum lead_event_type {
     LEAD_QUIET = 12,  /* n_quiet: so many are silent for long (struct heir_seen), and
                          may be lost soon. When that changes */
     LEAD_PROGRESS = 13, /* step: a worker of the generation that runs has reported it */
+    LEAD_READMIT = 14, /* rank: its node was excluded, and may be used again, as one
+                          that waits */
 };
 
 enum lead_stop {
@@ -178,6 +180,7 @@ enum lead_note_type {
     LEAD_NOTE_LEADS = 17,     /* this one has taken the lead over */
     LEAD_NOTE_AVOIDED = 18,   /* a checkpoint is left alone, and what is used instead;
                                  or it has its turn again */
+    LEAD_NOTE_READMITTED = 19,
 };
 
 /* A line for the journal. */

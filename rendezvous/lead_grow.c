@@ -8,7 +8,8 @@
  * asked to save, and stopped after the next checkpoint, which must be one of that
  * generation, at most once every grow_interval_ms. A run without checkpoints is
  * left in peace. Whoever gives a command knows what it costs: that waits for
- * nothing but other newcomers, as long as those are expected.
+ * nothing but other newcomers, as long as those are expected. Nor does who is
+ * excluded by force, because all others wait for it.
  *
  * The stop is a gentle one: nothing is broken, so that workers may save together,
  * and they have the grace time of the job.
@@ -70,6 +71,28 @@ bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
               rank, lead_name_of(lead, rank, name, sizeof(name)),
               why ? why : "it is of no use");
     return true;
+}
+
+/* Workers that wait for a node that is of no use save nothing any more. */
+void lead_ask_change(struct lead *lead, uint32_t rank)
+{
+    if (lead->nodes[rank].takes_part && lead->phase < PHASE_END) {
+        lead->is_asked = true;
+        lead->asked_ms = lead->now_ms;
+    }
+}
+
+/* What it was excluded for is over; what its workers failed of counts on. */
+void lead_readmit(struct lead *lead, uint32_t rank, struct lead_actions *ret)
+{
+    struct lead_node *n = &lead->nodes[rank];
+    char name[FAILURE_HOST_BYTES];
+
+    if (n->excluded && lead->phase < PHASE_END) {
+        lead_set_excluded(lead, n->node, false);
+        lead_note(lead, ret, LEAD_NOTE_READMITTED, rank, "node %u (%s) may be used "
+                  "again", rank, lead_name_of(lead, rank, name, sizeof(name)));
+    }
 }
 
 /* --- whether there is anything to change --- */

@@ -253,6 +253,45 @@ static void test_exclusion(void)
     lead_destroy(t.lead);
 }
 
+/* One that all others wait for. */
+static void test_readmission(void)
+{
+    struct lead_config config = elastic(3);
+    struct bench t;
+
+    config.min_nodes = 2;
+    config.max_nodes = 3;
+    open_running(&t, &config);
+    is_int(bed_step(&t, (struct lead_event){.type = LEAD_EXCLUDE, .rank = 1,
+                                            .force = true, .text = "hangs"}), 0,
+           "a node for which all wait is left out");
+    t.now_ms += 2000;
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_TICK});
+    ok(bed_ordered(&t, ORDER_PREPARE, 2) && !t.a.ask_checkpoint,
+       "at once, and nobody waits for a checkpoint");
+    bed_tell_all(&t, 3, REPORT_STOPPED, 2);
+    ok(bed_ordered(&t, ORDER_RUN, 2) && t.a.order->n_procs[0] &&
+           !t.a.order->n_procs[1] && t.a.order->n_procs[2], "the others go on");
+    running(&t, 2);
+    is_int(bed_step(&t, (struct lead_event){.type = LEAD_READMIT, .rank = 2}), 0,
+           "one that is not excluded cannot be readmitted");
+    ok(!bed_note(&t, LEAD_NOTE_READMITTED), "which says nothing");
+    is_int(bed_step(&t, (struct lead_event){.type = LEAD_READMIT, .rank = 9}),
+           -EPROTO, "nor one that there is not");
+    t.now_ms += 2 * INTERVAL_MS;
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_READMIT, .rank = 1});
+    is_str(bed_note(&t, LEAD_NOTE_READMITTED)->text, "node 1 (n1) may be used again",
+           "the one that is can be, which is told");
+    ok(!lead_node(t.lead, 1)->excluded && !t.a.order && t.a.ask_checkpoint,
+       "and comes in like others that wait");
+    save(&t, 2, 5);
+    ok(bed_ordered(&t, ORDER_PREPARE, 3), "after a checkpoint");
+    bed_tell_all(&t, 3, REPORT_STOPPED, 3);
+    ok(bed_ordered(&t, ORDER_RUN, 3) && t.a.order->n_procs[1] &&
+           t.a.order->past.n_marks == 0, "with its workers, and nothing against it");
+    lead_destroy(t.lead);
+}
+
 /* A node whose workers fail again and again. */
 static void test_weary(void)
 {
@@ -303,6 +342,7 @@ int main(void)
     test_scale();
     test_scale_up();
     test_exclusion();
+    test_readmission();
     test_weary();
     test_never();
     return tap_done();

@@ -32,6 +32,7 @@ static const char *const note_names[] = {
     [LEAD_NOTE_EXCLUDED] = "node_excluded",
     [LEAD_NOTE_LEADS] = "lead_taken",
     [LEAD_NOTE_AVOIDED] = "checkpoint_avoided",
+    [LEAD_NOTE_READMITTED] = "node_readmitted",
 };
 
 const char *lead_note_name(enum lead_note_type type)

@@ -192,6 +192,9 @@ int lead_scale(struct lead *lead, uint32_t n, struct lead_actions *ret);
 /* Leaves the node of that agent out from the next generation on, if there are
  * others enough: whether it does. */
 void lead_set_excluded(struct lead *lead, uint32_t node, bool excluded);
+/* It does not wait for a checkpoint, nor for grow_interval_ms. */
+void lead_ask_change(struct lead *lead, uint32_t rank);
+void lead_readmit(struct lead *lead, uint32_t rank, struct lead_actions *ret);
 bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
                   struct lead_actions *ret);
 /* RUN: stops a run that is well, if others are to take part, and now. */

@@ -52,7 +52,8 @@ enum sim_event_type {
     EV_STOP,        /* tag: enum lead_stop, + 16 for force */
     EV_LEAD_GONE,   /* the lead's agent exits after the run */
     EV_SCALE,       /* a command; tag: nodes that are wanted */
-    EV_EXCLUDE,     /* a node is found to be of no use */
+    EV_EXCLUDE,     /* a node is found to be of no use; tag 1: and waited for, 2: it
+                       is of use again */
 };
 
 /* A worker. */

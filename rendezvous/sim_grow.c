@@ -28,8 +28,13 @@ void sim_plan_grow(struct sim *s)
             sim_post(s, at_ms, EV_SCALE, 0,
                      (uint32_t)sim_pick(s, c->min_nodes, c->max_nodes));
         } else {
-            sim_post(s, at_ms, EV_EXCLUDE,
-                     (uint32_t)sim_pick(s, 0, s->n_nodes - 1), 0);
+            uint32_t who = (uint32_t)sim_pick(s, 0, s->n_nodes - 1);
+
+            /* Not drawn: seeds that have found something mean what they did. */
+            sim_post(s, at_ms, EV_EXCLUDE, who, at_ms % 3 == 0);
+            if (at_ms % 2) {
+                sim_post(s, at_ms + at_ms * 7919 % 8000, EV_EXCLUDE, who, 2);
+            }
         }
     }
 }
@@ -47,22 +52,34 @@ void sim_on_scale(struct sim *s, struct sim_event *event)
                                        .n_nodes = event->tag});
 }
 
-/* It is left out with all the agents that it has. */
+/* It is left out with all the agents that it has. Where the others wait for it the
+ * lead may stop them at once, as for a command. */
 void sim_on_exclude(struct sim *s, struct sim_event *event)
 {
+    bool is_waited_for = event->tag == 1;
+
     if (!s->lead_alive || s->has_verdict || event->node >= s->n_known) {
         return;
     }
-    sim_trace(s, "node %u: of no use", event->node);
-    sim_lead_do(s, (struct lead_event){.type = LEAD_EXCLUDE,
-                                       .rank = event->node, .text = "slow"});
+    if (event->tag == 2) {
+        sim_trace(s, "node %u: of use again", event->node);
+        sim_lead_do(s, (struct lead_event){.type = LEAD_READMIT, .rank = event->node});
+        return;
+    }
+    sim_trace(s, "node %u: of no use%s", event->node, is_waited_for ? ", now" : "");
+    if (is_waited_for) {
+        s->is_asked = true;
+        s->asked_ms = s->now_ms;
+    }
+    sim_lead_do(s, (struct lead_event){.type = LEAD_EXCLUDE, .rank = event->node,
+                                       .force = is_waited_for, .text = "slow"});
 }
 
-static void see_exclusion(struct sim *s, uint32_t rank)
+static void see_exclusion(struct sim *s, uint32_t rank, bool is_out)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         if (s->node_of[i] == s->node_of[rank]) {
-            s->nodes[i].excluded = true;
+            s->nodes[i].excluded = is_out;
         }
     }
 }
@@ -95,7 +112,9 @@ void sim_see_grow(struct sim *s, const struct lead_note *note)
     if (note->type == LEAD_NOTE_SAVED) {
         s->was_saved = true;
     } else if (note->type == LEAD_NOTE_EXCLUDED) {
-        see_exclusion(s, note->rank);
+        see_exclusion(s, note->rank, true);
+    } else if (note->type == LEAD_NOTE_READMITTED) {
+        see_exclusion(s, note->rank, false);
     } else if (note->type == LEAD_NOTE_CHANGING) {
         see_change(s);
     }

@@ -376,7 +376,7 @@ static void get_lead(struct wire_reader *r, struct step *s)
     struct lead_event *event = &s->lead;
     unsigned has;
 
-    event->type = get_enum(r, LEAD_PROGRESS);
+    event->type = get_enum(r, LEAD_READMIT);
     has = wire_get_u8(r);
     r->bad = r->bad || (has & ~(STEPS_HAS_REPORT | STEPS_HAS_TEXT));
     event->now_ms = wire_get_u64(r);
