@@ -3,6 +3,7 @@
 
 #include "base/channel.h"
 
+#include "base/aead.h"
 #include "base/cleanup.h"
 #include "base/key.h"
 #include "base/wire.h"
@@ -13,23 +14,25 @@
 #include <string.h>
 
 enum {
-    PREAMBLE_BYTES = 4 + 2 + crypto_scalarmult_BYTES,
-    TAG_BYTES = crypto_aead_chacha20poly1305_ietf_ABYTES,
-    NONCE_BYTES = crypto_aead_chacha20poly1305_ietf_NPUBBYTES,
-    SESSION_KEY_BYTES = crypto_aead_chacha20poly1305_ietf_KEYBYTES,
+    CAN_AT = 4 + 2, /* in a preamble */
+    PREAMBLE_BYTES = CAN_AT + 1 + crypto_scalarmult_BYTES,
+    TAG_BYTES = AEAD_TAG_BYTES,
+    SESSION_KEY_BYTES = AEAD_KEY_BYTES,
     LENGTH_BYTES = 4,
     TYPE_BYTES = 2,
     KEEP_BYTES = 1024 * 1024, /* of a buffer that is empty */
 };
 
+/* Bits of what a preamble says that its side can do; others are for later. */
+enum { CAN_AES = 1 };
+
 static const char magic[4] = {'M', 'S', 'T', 'R'};
 
 struct channel {
+    struct aead tx, rx;
     uint8_t job_key[CHANNEL_KEY_BYTES];
     uint8_t secret[crypto_scalarmult_SCALARBYTES];
     uint8_t preamble[PREAMBLE_BYTES]; /* ours */
-    uint8_t tx_key[SESSION_KEY_BYTES];
-    uint8_t rx_key[SESSION_KEY_BYTES];
     uint64_t n_sent;
     uint64_t n_received;
     bool initiator;
@@ -65,6 +68,7 @@ int channel_create(const uint8_t key[CHANNEL_KEY_BYTES], bool initiator,
     crypto_scalarmult_base(public_key, c->secret);
     buf_append(&preamble, magic, sizeof(magic));
     wire_put_u16(&preamble, CHANNEL_VERSION);
+    wire_put_u8(&preamble, aead_has_aes() ? CAN_AES : 0);
     buf_append(&preamble, public_key, sizeof(public_key));
     if (!preamble.failed) {
         memcpy(c->preamble, preamble.data, PREAMBLE_BYTES);
@@ -85,23 +89,28 @@ void channel_destroy(struct channel *c)
     if (!c) {
         return;
     }
+    aead_release(&c->tx);
+    aead_release(&c->rx);
     buf_release(&c->in);
     buf_release(&c->early);
     buf_release(&c->out);
     secret_free(c);
 }
 
-static void make_nonce(uint64_t count, uint8_t nonce[NONCE_BYTES])
-{
-    memset(nonce, 0, NONCE_BYTES);
-    for (int i = 0; i < 8; i++) {
-        nonce[NONCE_BYTES - 1 - i] = (uint8_t)(count >> (8 * i));
-    }
-}
-
 void channel_make_private(struct channel *c)
 {
     c->is_private = true;
+}
+
+void channel_forgo_aes(struct channel *c)
+{
+    c->preamble[CAN_AT] &= (uint8_t)~CAN_AES;
+    c->out.data[CAN_AT] = (char)c->preamble[CAN_AT];
+}
+
+bool channel_has_aes(const struct channel *c)
+{
+    return c->keyed && c->tx.cipher == AEAD_AES_256_GCM;
 }
 
 static void put_length(struct buf *b, size_t at, size_t len)
@@ -124,19 +133,19 @@ static int finish(struct channel *c, size_t at, struct error *e)
     size_t len = c->out.len - at - LENGTH_BYTES;
     bool sealed = is_sealed(c, c->n_sent);
     size_t wire_len = len + (sealed ? TAG_BYTES : 0);
-    uint8_t nonce[NONCE_BYTES], *text;
-    unsigned long long sealed_len;
+    struct aead_text text;
 
     if (!buf_reserve(&c->out, TAG_BYTES)) {
         return error_set(e, ENOMEM, "send %zu bytes", len);
     }
     put_length(&c->out, at, wire_len);
-    make_nonce(c->n_sent++, nonce);
     if (sealed) {
-        text = (uint8_t *)c->out.data + at + LENGTH_BYTES;
-        crypto_aead_chacha20poly1305_ietf_encrypt(
-            text, &sealed_len, text, len, text - LENGTH_BYTES, LENGTH_BYTES,
-            NULL, nonce, c->tx_key);
+        text = (struct aead_text){(uint8_t *)c->out.data + at, LENGTH_BYTES, len};
+        if (!aead_seal(&c->tx, c->n_sent++, &text)) {
+            return error_text(e, EIO, "%zu bytes could not be sealed", len);
+        }
+    } else {
+        c->n_sent++;
     }
     c->out.len = at + LENGTH_BYTES + wire_len;
     return 0;
@@ -241,6 +250,7 @@ static int derive_keys(struct channel *c, const uint8_t *peer, struct error *e)
     uint8_t shared[crypto_scalarmult_BYTES];
     uint8_t keys[2 * SESSION_KEY_BYTES];
     crypto_generichash_state hash;
+    enum aead_cipher cipher;
     static const char label[] = "muster-channel";
 
     if (crypto_scalarmult(shared, c->secret, peer + PREAMBLE_BYTES -
@@ -256,10 +266,10 @@ static int derive_keys(struct channel *c, const uint8_t *peer, struct error *e)
     crypto_generichash_update(&hash, c->initiator ? peer : c->preamble,
                               PREAMBLE_BYTES);
     crypto_generichash_final(&hash, keys, sizeof(keys));
-    memcpy(c->tx_key, keys + (c->initiator ? 0 : SESSION_KEY_BYTES),
-           SESSION_KEY_BYTES);
-    memcpy(c->rx_key, keys + (c->initiator ? SESSION_KEY_BYTES : 0),
-           SESSION_KEY_BYTES);
+    cipher = c->preamble[CAN_AT] & peer[CAN_AT] & CAN_AES ? AEAD_AES_256_GCM
+                                                          : AEAD_CHACHA20_POLY1305;
+    aead_init(&c->tx, cipher, keys + (c->initiator ? 0 : SESSION_KEY_BYTES));
+    aead_init(&c->rx, cipher, keys + (c->initiator ? SESSION_KEY_BYTES : 0));
     sodium_memzero(&hash, sizeof(hash));
     sodium_memzero(keys, sizeof(keys));
     sodium_memzero(shared, sizeof(shared));
@@ -319,21 +329,17 @@ static int take_preamble(struct channel *c, struct error *e)
     return rc < 0 ? rc : 1;
 }
 
-static int open_sealed(struct channel *c, uint8_t *text, size_t *len,
+static int open_sealed(struct channel *c, uint8_t *frame, size_t *len,
                        struct error *e)
 {
-    uint8_t nonce[NONCE_BYTES];
-    unsigned long long plain_len;
+    const struct aead_text text = {frame, LENGTH_BYTES, *len};
 
-    make_nonce(c->n_received, nonce);
-    if (crypto_aead_chacha20poly1305_ietf_decrypt(
-            text, &plain_len, NULL, text, *len, text - LENGTH_BYTES,
-            LENGTH_BYTES, nonce, c->rx_key) < 0) {
+    if (!aead_open(&c->rx, c->n_received, &text)) {
         return error_text(e, ERR_AUTH, c->authenticated
                           ? "a frame was changed on its way"
                           : "the peer does not know this run's key");
     }
-    *len = plain_len;
+    *len -= TAG_BYTES;
     return 0;
 }
 
@@ -345,7 +351,7 @@ static int open_frame(struct channel *c, size_t len, struct channel_frame *ret,
 
     c->in_at += LENGTH_BYTES + len;
     if (is_sealed(c, c->n_received)) {
-        int rc = open_sealed(c, text, &len, e);
+        int rc = open_sealed(c, text - LENGTH_BYTES, &len, e);
 
         if (rc < 0) {
             return rc;

@@ -4,15 +4,17 @@
  * peer go in, frames come out, and what has to be sent gathers in an output
  * buffer. Both sides know the 32-byte job key.
  *
- * Each side sends a preamble: "MSTR", a 16-bit protocol version, a fresh X25519
- * public key. The two session keys are the halves of
+ * Each side sends a preamble: "MSTR", a 16-bit protocol version, a byte of what it
+ * can do (1: AES), a fresh X25519 public key. The two session keys are the halves of
  *   BLAKE2b-512(key = job key, "muster-channel" || shared secret ||
  *               initiator's preamble || responder's preamble)
  * so that without the job key no frame can be made or read, an old recording
  * replays into nothing, and a key that leaks later opens no old recording.
- * A frame is a 32-bit length and that many bytes of ChaCha20-Poly1305 (IETF),
- * the nonce being the count of frames sent before it; inside are a 16-bit type
- * and the payload. The length is authenticated as well. Until the peer's first
+ * A frame is a 32-bit length and that many bytes of AES-256-GCM where both can do
+ * that, else of ChaCha20-Poly1305 (base/aead.h), the nonce being the count of frames
+ * sent before it; inside are a 16-bit type and the payload. The length is
+ * authenticated as well. Who changes on the way what a side can do changes the keys.
+ * Until the peer's first
  * frame has opened, frames are held to CHANNEL_MAX_FIRST bytes.
  *
  * On a stream that is private by itself (channel_make_private()) only the first
@@ -29,7 +31,7 @@
 #include <stdint.h>
 
 enum {
-    CHANNEL_VERSION = 2,
+    CHANNEL_VERSION = 3,
     CHANNEL_KEY_BYTES = 32,
     CHANNEL_MAX_FIRST = 8 * 1024,
     CHANNEL_MAX_FRAME = 4 * 1024 * 1024,
@@ -52,6 +54,12 @@ void channel_destroy(struct channel *c);
  * socket between processes of one user. Both sides have to say so, before the
  * first byte comes. */
 void channel_make_private(struct channel *c);
+
+/* It does without AES, as on a processor that has none: for tests, and before anything
+ * is sent or comes. */
+void channel_forgo_aes(struct channel *c);
+/* Whether frames are sealed by AES, once that is settled. */
+bool channel_has_aes(const struct channel *c);
 
 /* Queues a frame. Before the handshake is done frames are kept and follow it.
  * -EMSGSIZE over the limit. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
+#include "base/aead.h"
 #include "base/channel.h"
 #include "base/cleanup.h"
 #include "tests/lib/tap.h"
@@ -19,6 +20,9 @@ struct pair {
     struct channel *near, *far;
 };
 
+/* Who has no AES. */
+static bool near_forgoes, far_forgoes;
+
 static struct pair make_pair(const uint8_t *near_key, const uint8_t *far_key)
 {
     struct pair p = {0};
@@ -26,6 +30,12 @@ static struct pair make_pair(const uint8_t *near_key, const uint8_t *far_key)
     if (channel_create(near_key, true, &p.near, NULL) < 0 ||
         channel_create(far_key, false, &p.far, NULL) < 0) {
         bail_out("channel_create");
+    }
+    if (near_forgoes) {
+        channel_forgo_aes(p.near);
+    }
+    if (far_forgoes) {
+        channel_forgo_aes(p.far);
     }
     return p;
 }
@@ -135,6 +145,9 @@ static void test_every_flip(void)
            -ERR_VERSION, "an earlier version");
     is_int(send_flipped(key_a, key_a, 0, 0x40, &len, &e), -ERR_FORMAT,
            "another protocol");
+    /* Nobody on the way makes two do with less than they have, or with more. */
+    is_int(send_flipped(key_a, key_a, 6, 1, &len, &e), -ERR_AUTH,
+           "whether one side has AES");
 }
 
 /* Who only sends back what it got knows no key, whichever end it plays. */
@@ -162,7 +175,7 @@ static void test_weak_key(void)
     struct channel *c = NULL;
     struct channel_frame f;
     struct error e = {0};
-    char preamble[4 + 2 + 32] = {'M', 'S', 'T', 'R', 0, CHANNEL_VERSION};
+    char preamble[4 + 2 + 1 + 32] = {'M', 'S', 'T', 'R', 0, CHANNEL_VERSION};
 
     channel_create(key_a, false, &c, NULL);
     channel_feed(c, preamble, sizeof(preamble), NULL);
@@ -346,8 +359,29 @@ static void test_in_place(void)
     free_pair(&p);
 }
 
-int main(void)
+/* It is taken where both have it, and nowhere else. */
+static void test_cipher(void)
 {
+    bool has = aead_has_aes() && !near_forgoes && !far_forgoes;
+    struct pair p = make_pair(key_a, key_a);
+    struct channel_frame f;
+
+    ok(!channel_has_aes(p.near), "not before it is known whether both can");
+    channel_send(p.near, 7, "text", 4, NULL);
+    carry(p.near, p.far);
+    carry(p.far, p.near);
+    channel_next(p.near, &f, NULL);
+    channel_next(p.far, &f, NULL);
+    carry(p.near, p.far);
+    is_int(channel_next(p.far, &f, NULL), 1, "a frame comes");
+    ok(channel_has_aes(p.near) == has && channel_has_aes(p.far) == has,
+       "by AES if both have it: %d", has);
+    free_pair(&p);
+}
+
+static void test_all(void)
+{
+    test_cipher();
     test_private();
     test_private_wrong_key();
     test_in_place();
@@ -358,5 +392,14 @@ int main(void)
     test_weak_key();
     test_lengths();
     test_largest();
+}
+
+int main(void)
+{
+    for (int who = 0; who < 4; who++) {
+        near_forgoes = who & 1;
+        far_forgoes = who & 2;
+        test_all();
+    }
     return tap_done();
 }

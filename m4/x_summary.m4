@@ -12,6 +12,7 @@ AC_DEFUN([X_SUMMARY], [
     libmicrohttpd   $have_microhttpd
     liburing        $have_uring
     object stores   $have_curl
+    libcrypto       $have_crypto
     man pages       $SCDOC
     Python          $PYTHON ($pythondir)
     sanitizers      $enable_sanitizer])

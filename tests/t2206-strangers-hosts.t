@@ -26,8 +26,8 @@ END
 cat >crowd.py <<'END'
 import os, resource, socket, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-words = [b'', b'MSTR', b'MSTR\0\2' + os.urandom(32), b'MSTR\0\2' + os.urandom(32) + b'\0\0\x20\0' + b'x' * 100,
-         b'MSTR\0\2' + os.urandom(32) + b'\xff' * 4, b'MSTR\0\1' + os.urandom(32), os.urandom(100000)]
+words = [b'', b'MSTR', b'MSTR\0\3\1' + os.urandom(32), b'MSTR\0\3\1' + os.urandom(32) + b'\0\0\x20\0' + b'x' * 100,
+         b'MSTR\0\3\0' + os.urandom(32) + b'\xff' * 4, b'MSTR\0\1' + os.urandom(32), os.urandom(100000)]
 held, answered = [], 0
 for i in range(3000):
     s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)

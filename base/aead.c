@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/aead.h"
+
+#include "base/aead_lib.h"
+
+#include <sodium.h>
+#include <string.h>
+
+enum {
+    NONCE_BYTES = crypto_aead_chacha20poly1305_ietf_NPUBBYTES,
+    LARGE_BYTES = 32 * 1024, /* from where on another library pays */
+};
+
+_Static_assert((int)crypto_aead_aes256gcm_NPUBBYTES == (int)NONCE_BYTES &&
+                   (int)crypto_aead_aes256gcm_KEYBYTES == (int)AEAD_KEY_BYTES &&
+                   (int)crypto_aead_aes256gcm_ABYTES == (int)AEAD_TAG_BYTES &&
+                   (int)crypto_aead_chacha20poly1305_ietf_KEYBYTES ==
+                       (int)AEAD_KEY_BYTES &&
+                   (int)crypto_aead_chacha20poly1305_ietf_ABYTES ==
+                       (int)AEAD_TAG_BYTES,
+               "both take the same");
+_Static_assert(sizeof(crypto_aead_aes256gcm_state) <= AEAD_AES_BYTES &&
+                   _Alignof(crypto_aead_aes256gcm_state) <= 16,
+               "there is room for it");
+
+bool aead_has_aes(void)
+{
+    return sodium_init() >= 0 && crypto_aead_aes256gcm_is_available();
+}
+
+static crypto_aead_aes256gcm_state *aes_of(const struct aead *a)
+{
+    return (crypto_aead_aes256gcm_state *)(uintptr_t)a->aes;
+}
+
+void aead_init(struct aead *a, enum aead_cipher cipher,
+               const uint8_t key[AEAD_KEY_BYTES])
+{
+    a->cipher = cipher;
+    memcpy(a->key, key, AEAD_KEY_BYTES);
+    if (cipher == AEAD_AES_256_GCM) {
+        crypto_aead_aes256gcm_beforenm(aes_of(a), key);
+    }
+}
+
+void aead_release(struct aead *a)
+{
+    aead_lib_close(a->lib);
+    a->lib = NULL;
+}
+
+static struct aead_lib *lib_for(struct aead *a, const struct aead_text *t)
+{
+    if (a->cipher != AEAD_AES_256_GCM || t->len < LARGE_BYTES) {
+        return NULL;
+    }
+    if (!a->has_looked) {
+        a->has_looked = true;
+        a->lib = aead_lib_open(a->key);
+    }
+    return a->lib;
+}
+
+static void make_nonce(uint64_t count, uint8_t nonce[NONCE_BYTES])
+{
+    memset(nonce, 0, NONCE_BYTES);
+    for (int i = 0; i < 8; i++) {
+        nonce[NONCE_BYTES - 1 - i] = (uint8_t)(count >> (8 * i));
+    }
+}
+
+bool aead_seal(struct aead *a, uint64_t count, const struct aead_text *t)
+{
+    uint8_t nonce[NONCE_BYTES], *text = t->at + t->n_before;
+    struct aead_lib *lib = lib_for(a, t);
+
+    make_nonce(count, nonce);
+    if (lib) {
+        return aead_lib_seal(lib, nonce, t);
+    }
+    if (a->cipher == AEAD_AES_256_GCM) {
+        return crypto_aead_aes256gcm_encrypt_afternm(
+                   text, NULL, text, t->len, t->at, t->n_before, NULL, nonce,
+                   aes_of(a)) == 0;
+    }
+    return crypto_aead_chacha20poly1305_ietf_encrypt(text, NULL, text, t->len, t->at,
+                                                     t->n_before, NULL, nonce,
+                                                     a->key) == 0;
+}
+
+bool aead_open(struct aead *a, uint64_t count, const struct aead_text *t)
+{
+    uint8_t nonce[NONCE_BYTES], *text = t->at + t->n_before;
+    struct aead_lib *lib = lib_for(a, t);
+    struct aead_text plain = *t;
+
+    make_nonce(count, nonce);
+    if (lib) { /* a large one: it has a tag */
+        plain.len -= AEAD_TAG_BYTES;
+        return aead_lib_unseal(lib, nonce, &plain);
+    }
+    if (a->cipher == AEAD_AES_256_GCM) {
+        return crypto_aead_aes256gcm_decrypt_afternm(text, NULL, NULL, text, t->len,
+                                                     t->at, t->n_before, nonce,
+                                                     aes_of(a)) == 0;
+    }
+    return crypto_aead_chacha20poly1305_ietf_decrypt(text, NULL, NULL, text, t->len,
+                                                     t->at, t->n_before, nonce,
+                                                     a->key) == 0;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the frames of a channel are sealed with: authenticated encryption, so that who
+ * lacks the key can neither read, nor make, nor change one. ChaCha20-Poly1305 (IETF)
+ * is for any processor; AES-256-GCM is several times as fast where there are
+ * instructions for it, and is not used elsewhere: without them it would tell its key
+ * by the time that it takes. Both have keys of 32 bytes and tags of 16; a nonce counts
+ * the frames of a key, and comes once.
+ *
+ * Who has a struct aead sees to it that it lies where no core dump has it
+ * (base/key.h), and wipes it.
+ */
+#ifndef MUSTER_BASE_AEAD_H
+#define MUSTER_BASE_AEAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { AEAD_KEY_BYTES = 32, AEAD_TAG_BYTES = 16, AEAD_AES_BYTES = 512 };
+
+enum aead_cipher { AEAD_CHACHA20_POLY1305, AEAD_AES_256_GCM };
+
+struct aead {
+    _Alignas(16) uint8_t aes[AEAD_AES_BYTES]; /* the key as AES has it */
+    uint8_t key[AEAD_KEY_BYTES];
+    enum aead_cipher cipher;
+    struct aead_lib *lib; /* for large texts, from the first one on, or NULL */
+    bool has_looked;      /* for that */
+};
+
+/* Bytes that are sealed: `n_before` of them are not hidden, but can be changed no more
+ * than the `len` behind those, which are sealed and opened where they lie. */
+struct aead_text {
+    uint8_t *at;
+    size_t n_before, len;
+};
+
+/* Whether this processor has what AES takes. */
+bool aead_has_aes(void);
+
+/* Of memory that is zeroed. */
+void aead_init(struct aead *a, enum aead_cipher cipher,
+               const uint8_t key[AEAD_KEY_BYTES]);
+/* What it has beside itself. Also for one that is zeroed. */
+void aead_release(struct aead *a);
+
+/* There has to be room for a tag behind the text. False: it could not be done, and what
+ * lies there is of no use. */
+bool aead_seal(struct aead *a, uint64_t count, const struct aead_text *t);
+/* The tag is the end of the text. False: it was not sealed so; nothing of what lies
+ * there may be used. */
+bool aead_open(struct aead *a, uint64_t count, const struct aead_text *t);
+
+#endif

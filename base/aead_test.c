@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What seals frames: of both ciphers, what others say that comes out, and that nothing
+ * but what was sealed opens. */
+#include <config.h>
+
+#include "base/aead.h"
+#include "base/cleanup.h"
+#include "tests/lib/tap.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BEFORE = 4, MOST = 3 << 20 };
+
+static const uint8_t key[AEAD_KEY_BYTES] = {1, 2, 3};
+
+static struct aead make(enum aead_cipher cipher, const uint8_t *with)
+{
+    struct aead a;
+
+    memset(&a, 0, sizeof(a));
+    aead_init(&a, cipher, with);
+    return a;
+}
+
+static void fill(uint8_t *to, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        to[i] = (uint8_t)(i * 7 + i / 251);
+    }
+}
+
+/* Cases 13 and 14 of the paper that GCM is from: a key and a nonce of zeros. */
+static void test_vectors(void)
+{
+    static const uint8_t nothing[AEAD_KEY_BYTES];
+    static const uint8_t tag_of_none[] = {
+        0x53, 0x0f, 0x8a, 0xfb, 0xc7, 0x45, 0x36, 0xb9,
+        0xa9, 0x63, 0xb4, 0xf1, 0xc4, 0xcb, 0x73, 0x8b};
+    static const uint8_t of_zeros[] = {
+        0xce, 0xa7, 0x40, 0x3d, 0x4d, 0x60, 0x6b, 0x6e,
+        0x07, 0x4e, 0xc5, 0xd3, 0xba, 0xf3, 0x9d, 0x18,
+        0xd0, 0xd1, 0xc8, 0xa7, 0x99, 0x99, 0x6b, 0xf0,
+        0x26, 0x5b, 0x98, 0xb5, 0xd4, 0x8a, 0xb9, 0x19};
+    struct aead a = make(AEAD_AES_256_GCM, nothing);
+    uint8_t text[16 + AEAD_TAG_BYTES] = {0};
+
+    aead_seal(&a, 0, &(struct aead_text){text, 0, 0});
+    ok(memcmp(text, tag_of_none, sizeof(tag_of_none)) == 0, "the tag of nothing");
+    memset(text, 0, sizeof(text));
+    aead_seal(&a, 0, &(struct aead_text){text, 0, 16});
+    ok(memcmp(text, of_zeros, sizeof(of_zeros)) == 0, "16 zeros");
+}
+
+/* As libsodium does it, with a nonce that ends with the count. */
+static void seal_plainly(enum aead_cipher cipher, uint64_t count, uint8_t *at,
+                         size_t len)
+{
+    uint8_t nonce[12] = {0};
+
+    for (int i = 0; i < 8; i++) {
+        nonce[4 + i] = (uint8_t)(count >> (56 - 8 * i));
+    }
+    (cipher == AEAD_AES_256_GCM
+         ? crypto_aead_aes256gcm_encrypt
+         : crypto_aead_chacha20poly1305_ietf_encrypt)(
+        at + BEFORE, NULL, at + BEFORE, len, at, BEFORE, NULL, nonce, key);
+}
+
+static void test_sizes(enum aead_cipher cipher)
+{
+    static const size_t sizes[] = {0, 1, 2, 15, 16, 17, 255, 4096, 32767, 32768,
+                                   32769, 131074, 1 << 20, MOST - 5};
+    _free_ uint8_t *plain = malloc(MOST + 64), *sealed = malloc(MOST + 64),
+                   *other = malloc(MOST + 64);
+    struct aead a = make(cipher, key);
+
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        uint64_t count = UINT64_C(0x0102030405060708) * i;
+        size_t all = BEFORE + sizes[i];
+        struct aead_text text = {sealed, BEFORE, sizes[i]};
+
+        fill(plain, all);
+        memcpy(sealed, plain, all);
+        memcpy(other, plain, all);
+        aead_seal(&a, count, &text);
+        seal_plainly(cipher, count, other, sizes[i]);
+        ok(memcmp(sealed, other, all + AEAD_TAG_BYTES) == 0,
+           "%zu bytes, as libsodium seals them", sizes[i]);
+        text.len += AEAD_TAG_BYTES;
+        ok(aead_open(&a, count, &text) && memcmp(sealed, plain, all) == 0,
+           "and back");
+    }
+    aead_release(&a);
+}
+
+/* Opens `len` bytes, of which one is changed; or says they have another count. */
+static bool opens(struct aead *a, size_t len, size_t flip, uint64_t count)
+{
+    _free_ uint8_t *at = malloc(BEFORE + len + AEAD_TAG_BYTES);
+    struct aead_text text = {at, BEFORE, len};
+
+    fill(at, BEFORE + len);
+    aead_seal(a, 7, &text);
+    text.len += AEAD_TAG_BYTES;
+    if (flip < BEFORE + text.len) {
+        at[flip] ^= 0x10;
+    }
+    return aead_open(a, count, &text);
+}
+
+static void test_changed(enum aead_cipher cipher)
+{
+    static const uint8_t other[AEAD_KEY_BYTES] = {1, 2, 4};
+    enum { SMALL = 100, LARGE = 131072 };
+    struct aead a = make(cipher, key), b = make(cipher, other);
+    uint8_t at[SMALL + AEAD_TAG_BYTES] = {0};
+    struct aead_text text = {at, 0, SMALL};
+    int n = 0;
+
+    for (size_t i = 0; i < BEFORE + SMALL + AEAD_TAG_BYTES; i++) {
+        n += opens(&a, SMALL, i, 7);
+    }
+    is_int(n, 0, "none opens that has a byte changed");
+    for (size_t i = 0; i < BEFORE + LARGE + AEAD_TAG_BYTES; i += 4099) {
+        n += opens(&a, LARGE, i, 7);
+    }
+    n += opens(&a, LARGE, BEFORE + LARGE + AEAD_TAG_BYTES - 1, 7);
+    is_int(n, 0, "nor of large ones");
+    ok(!opens(&a, SMALL, SIZE_MAX, 8), "nor with another count");
+    ok(!opens(&a, LARGE, SIZE_MAX, 6), "nor a large one");
+    ok(opens(&a, SMALL, SIZE_MAX, 7) && opens(&a, LARGE, SIZE_MAX, 7),
+       "as they are they do");
+    aead_seal(&a, 1, &text);
+    text.len += AEAD_TAG_BYTES;
+    ok(!aead_open(&b, 1, &text), "with another key it does not");
+    text.len = AEAD_TAG_BYTES - 1;
+    ok(!aead_open(&a, 1, &text), "less than a tag does not");
+    aead_release(&a);
+    aead_release(&b);
+}
+
+int main(void)
+{
+    if (sodium_init() < 0) {
+        bail_out("libsodium");
+    }
+    test_sizes(AEAD_CHACHA20_POLY1305);
+    test_changed(AEAD_CHACHA20_POLY1305);
+    if (aead_has_aes()) {
+        test_vectors();
+        test_sizes(AEAD_AES_256_GCM);
+        test_changed(AEAD_AES_256_GCM);
+    } else {
+        skip("this processor has no instructions for AES");
+    }
+    return tap_done();
+}
