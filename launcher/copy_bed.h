@@ -8,8 +8,8 @@
 #include "launcher/snap_bed.h"
 
 enum {
-    COPY_ROOM = 5 * COPY_CHUNK_BYTES + 3 * SNAP_PAGE_BYTES,
-    COPY_LONG_ROOM = 32 * COPY_CHUNK_BYTES, /* it takes many turns of the loop */
+    COPY_ROOM = (5 << 20) + 3 * SNAP_PAGE_BYTES,
+    COPY_LONG_ROOM = 32 << 20, /* it takes many turns of the loop */
     COPY_STUCK_MS = 1500,
 };
 

@@ -14,7 +14,7 @@
 enum {
     FETCH_GENERATION = 3, /* of the workers that ask */
     FETCH_ROOM = 3 * SNAP_PAGE_BYTES,
-    FETCH_LONG_ROOM = 64 * COPY_CHUNK_BYTES, /* it takes many turns of the loop */
+    FETCH_LONG_ROOM = 64 << 20, /* it takes many turns of the loop */
     FETCH_PATIENT_MS = 300000,
 };
 

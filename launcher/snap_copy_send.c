@@ -14,7 +14,7 @@
 
 enum {
     CONNECT_MS = 5000,
-    CHUNKS_A_TURN = 2, /* of the loop */
+    CHUNKS_A_TURN = 8, /* of the loop */
     MAX_ASKED = 256,   /* that wait, or are sent */
 };
 
@@ -107,12 +107,18 @@ static int send_chunk(struct copy_out *o, const struct snap *s)
     const char *at = (const char *)snap_image(s) + o->at;
     uint64_t left = o->room - o->at;
     size_t n = left < COPY_CHUNK_BYTES ? (size_t)left : COPY_CHUNK_BYTES;
-    int rc = link_send(o->link, SNAP_COPY_DATA, at, n);
+    struct buf *b = link_begin(o->link, SNAP_COPY_DATA);
 
-    o->sum = copy_sum(o->sum, at, n);
+    if (!b) {
+        return -EPIPE;
+    }
+    buf_append(b, at, n);
+    if (!b->failed) { /* what is sent, whatever a worker does meanwhile */
+        o->sum = copy_sum(o->sum, b->data + b->len - n, n);
+    }
     o->at += n;
     o->moved_ms = uv_now(o->copy->config.loop);
-    return rc;
+    return link_end(o->link);
 }
 
 static int send_end(struct copy_out *o)

@@ -52,7 +52,7 @@ static void test_too_large(void)
 {
     struct copy_bed b;
 
-    copy_bed_open(&b, 2 * COPY_CHUNK_BYTES);
+    copy_bed_open(&b, 2 << 20);
     copy_bed_save(&b, 0, UUID(1), 10, COPY_ROOM, 1);
     copy_bed_send(&b, 0, UUID(1));
     ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "an answer comes");
