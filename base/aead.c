@@ -80,6 +80,9 @@ bool aead_seal(struct aead *a, uint64_t count, const struct aead_text *t)
     if (lib) {
         return aead_lib_seal(lib, nonce, t);
     }
+    if (t->n_away) {
+        memcpy(text + t->len - t->n_away, t->away, t->n_away);
+    }
     if (a->cipher == AEAD_AES_256_GCM) {
         return crypto_aead_aes256gcm_encrypt_afternm(
                    text, NULL, text, t->len, t->at, t->n_before, NULL, nonce,
@@ -90,23 +93,37 @@ bool aead_seal(struct aead *a, uint64_t count, const struct aead_text *t)
                                                      a->key) == 0;
 }
 
+static bool open_here(const struct aead *a, const uint8_t *nonce,
+                      const struct aead_text *t)
+{
+    uint8_t *text = t->at + t->n_before;
+
+    return (a->cipher == AEAD_AES_256_GCM
+                ? crypto_aead_aes256gcm_decrypt_afternm(
+                      text, NULL, NULL, text, t->len, t->at, t->n_before, nonce,
+                      aes_of(a))
+                : crypto_aead_chacha20poly1305_ietf_decrypt(
+                      text, NULL, NULL, text, t->len, t->at, t->n_before, nonce,
+                      a->key)) == 0;
+}
+
 bool aead_open(struct aead *a, uint64_t count, const struct aead_text *t)
 {
-    uint8_t nonce[NONCE_BYTES], *text = t->at + t->n_before;
+    const uint8_t *end = t->at + t->n_before + t->len;
     struct aead_lib *lib = lib_for(a, t);
     struct aead_text plain = *t;
+    uint8_t nonce[NONCE_BYTES];
 
     make_nonce(count, nonce);
     if (lib) { /* a large one: it has a tag */
         plain.len -= AEAD_TAG_BYTES;
         return aead_lib_unseal(lib, nonce, &plain);
     }
-    if (a->cipher == AEAD_AES_256_GCM) {
-        return crypto_aead_aes256gcm_decrypt_afternm(text, NULL, NULL, text, t->len,
-                                                     t->at, t->n_before, nonce,
-                                                     aes_of(a)) == 0;
+    if (!open_here(a, nonce, t)) {
+        return false;
     }
-    return crypto_aead_chacha20poly1305_ietf_decrypt(text, NULL, NULL, text, t->len,
-                                                     t->at, t->n_before, nonce,
-                                                     a->key) == 0;
+    if (t->n_away) {
+        memcpy(t->away, end - AEAD_TAG_BYTES - t->n_away, t->n_away);
+    }
+    return true;
 }

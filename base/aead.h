@@ -30,10 +30,13 @@ struct aead {
 };
 
 /* Bytes that are sealed: `n_before` of them are not hidden, but can be changed no more
- * than the `len` behind those, which are sealed and opened where they lie. */
+ * than the `len` behind those, which are sealed and opened where they lie; but for the
+ * last `n_away` of them, which as long as they are not sealed lie at `away`. */
 struct aead_text {
     uint8_t *at;
     size_t n_before, len;
+    void *away; /* only read where it is sealed */
+    size_t n_away;
 };
 
 /* Whether this processor has what AES takes. */
@@ -49,7 +52,7 @@ void aead_release(struct aead *a);
  * lies there is of no use. */
 bool aead_seal(struct aead *a, uint64_t count, const struct aead_text *t);
 /* The tag is the end of the text. False: it was not sealed so; nothing of what lies
- * there may be used. */
+ * there, or at `away`, may be used. */
 bool aead_open(struct aead *a, uint64_t count, const struct aead_text *t);
 
 #endif

@@ -98,12 +98,15 @@ static bool run(struct aead_lib *lib, int which, const uint8_t *nonce,
                 const struct aead_text *t)
 {
     EVP_CIPHER_CTX *c = lib->contexts[which];
-    uint8_t *text = t->at + t->n_before;
+    uint8_t *text = t->at + t->n_before, *rest = text + t->len - t->n_away;
+    uint8_t *away = t->n_away ? t->away : rest;
     int n;
 
     return lib->begin(c, NULL, NULL, NULL, nonce, which) &&
            lib->update(c, NULL, &n, t->at, (int)t->n_before) &&
-           lib->update(c, text, &n, text, (int)t->len) &&
+           lib->update(c, text, &n, text, (int)(t->len - t->n_away)) &&
+           lib->update(c, which == SEAL ? rest : away, &n,
+                       which == SEAL ? away : rest, (int)t->n_away) &&
            (which == SEAL || lib->control(c, EVP_CTRL_AEAD_SET_TAG,
                                           AEAD_TAG_BYTES, text + t->len)) &&
            lib->end(c, text + t->len, &n) > 0;

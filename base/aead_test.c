@@ -46,10 +46,10 @@ static void test_vectors(void)
     struct aead a = make(AEAD_AES_256_GCM, nothing);
     uint8_t text[16 + AEAD_TAG_BYTES] = {0};
 
-    aead_seal(&a, 0, &(struct aead_text){text, 0, 0});
+    aead_seal(&a, 0, &(struct aead_text){.at = text});
     ok(memcmp(text, tag_of_none, sizeof(tag_of_none)) == 0, "the tag of nothing");
     memset(text, 0, sizeof(text));
-    aead_seal(&a, 0, &(struct aead_text){text, 0, 16});
+    aead_seal(&a, 0, &(struct aead_text){.at = text, .len = 16});
     ok(memcmp(text, of_zeros, sizeof(of_zeros)) == 0, "16 zeros");
 }
 
@@ -79,7 +79,7 @@ static void test_sizes(enum aead_cipher cipher)
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
         uint64_t count = UINT64_C(0x0102030405060708) * i;
         size_t all = BEFORE + sizes[i];
-        struct aead_text text = {sealed, BEFORE, sizes[i]};
+        struct aead_text text = {.at = sealed, .n_before = BEFORE, .len = sizes[i]};
 
         fill(plain, all);
         memcpy(sealed, plain, all);
@@ -95,11 +95,41 @@ static void test_sizes(enum aead_cipher cipher)
     aead_release(&a);
 }
 
+/* Sealed from elsewhere, and opened to elsewhere, but for the first two bytes: what is
+ * sealed is the same, and what it was sealed from is not touched. */
+static void test_away(enum aead_cipher cipher)
+{
+    static const size_t sizes[] = {2, 3, 18, 4096, 32768, 131074};
+    _free_ uint8_t *plain = malloc(MOST), *sealed = malloc(MOST),
+                   *other = malloc(MOST), *away = malloc(MOST);
+    struct aead a = make(cipher, key);
+
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        size_t n = sizes[i] - 2, all = BEFORE + sizes[i];
+        struct aead_text text = {sealed, BEFORE, sizes[i], away, n};
+
+        fill(plain, all);
+        memcpy(other, plain, all);
+        seal_plainly(cipher, 9, other, sizes[i]);
+        memset(sealed, 0, all + AEAD_TAG_BYTES);
+        memcpy(sealed, plain, BEFORE + 2);
+        memcpy(away, plain + BEFORE + 2, n);
+        ok(aead_seal(&a, 9, &text) &&
+           memcmp(sealed, other, all + AEAD_TAG_BYTES) == 0 &&
+           memcmp(away, plain + BEFORE + 2, n) == 0, "%zu bytes from elsewhere", n);
+        memset(away, 0, n);
+        text.len += AEAD_TAG_BYTES;
+        ok(aead_open(&a, 9, &text) && memcmp(sealed, plain, BEFORE + 2) == 0 &&
+           memcmp(away, plain + BEFORE + 2, n) == 0, "and to there");
+    }
+    aead_release(&a);
+}
+
 /* Opens `len` bytes, of which one is changed; or says they have another count. */
 static bool opens(struct aead *a, size_t len, size_t flip, uint64_t count)
 {
     _free_ uint8_t *at = malloc(BEFORE + len + AEAD_TAG_BYTES);
-    struct aead_text text = {at, BEFORE, len};
+    struct aead_text text = {.at = at, .n_before = BEFORE, .len = len};
 
     fill(at, BEFORE + len);
     aead_seal(a, 7, &text);
@@ -116,7 +146,7 @@ static void test_changed(enum aead_cipher cipher)
     enum { SMALL = 100, LARGE = 131072 };
     struct aead a = make(cipher, key), b = make(cipher, other);
     uint8_t at[SMALL + AEAD_TAG_BYTES] = {0};
-    struct aead_text text = {at, 0, SMALL};
+    struct aead_text text = {.at = at, .len = SMALL};
     int n = 0;
 
     for (size_t i = 0; i < BEFORE + SMALL + AEAD_TAG_BYTES; i++) {
@@ -147,10 +177,12 @@ int main(void)
         bail_out("libsodium");
     }
     test_sizes(AEAD_CHACHA20_POLY1305);
+    test_away(AEAD_CHACHA20_POLY1305);
     test_changed(AEAD_CHACHA20_POLY1305);
     if (aead_has_aes()) {
         test_vectors();
         test_sizes(AEAD_AES_256_GCM);
+        test_away(AEAD_AES_256_GCM);
         test_changed(AEAD_AES_256_GCM);
     } else {
         skip("this processor has no instructions for AES");

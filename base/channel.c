@@ -21,6 +21,7 @@ enum {
     LENGTH_BYTES = 4,
     TYPE_BYTES = 2,
     KEEP_BYTES = 1024 * 1024, /* of a buffer that is empty */
+    AWAY_BYTES = 32 * 1024,   /* for less it does not pay to ask where they go */
 };
 
 /* Bits of what a preamble says that its side can do; others are for later. */
@@ -30,6 +31,8 @@ static const char magic[4] = {'M', 'S', 'T', 'R'};
 
 struct channel {
     struct aead tx, rx;
+    channel_place_f *place;
+    void *place_ctx;
     uint8_t job_key[CHANNEL_KEY_BYTES];
     uint8_t secret[crypto_scalarmult_SCALARBYTES];
     uint8_t preamble[PREAMBLE_BYTES]; /* ours */
@@ -127,8 +130,9 @@ static bool is_sealed(const struct channel *c, uint64_t n_before)
 }
 
 /* Completes the frame that begins at `at` and ends with the output: its type and
- * payload are sealed where they lie. */
-static int finish(struct channel *c, size_t at, struct error *e)
+ * payload are sealed where they lie, or are to lie: its last bytes are still `away`. */
+static int finish(struct channel *c, size_t at, const void *away, size_t n_away,
+                  struct error *e)
 {
     size_t len = c->out.len - at - LENGTH_BYTES;
     bool sealed = is_sealed(c, c->n_sent);
@@ -140,11 +144,15 @@ static int finish(struct channel *c, size_t at, struct error *e)
     }
     put_length(&c->out, at, wire_len);
     if (sealed) {
-        text = (struct aead_text){(uint8_t *)c->out.data + at, LENGTH_BYTES, len};
+        text = (struct aead_text){(uint8_t *)c->out.data + at, LENGTH_BYTES, len,
+                                  (void *)(uintptr_t)away, n_away};
         if (!aead_seal(&c->tx, c->n_sent++, &text)) {
             return error_text(e, EIO, "%zu bytes could not be sealed", len);
         }
     } else {
+        if (n_away) {
+            memcpy(c->out.data + c->out.len - n_away, away, n_away);
+        }
         c->n_sent++;
     }
     c->out.len = at + LENGTH_BYTES + wire_len;
@@ -178,7 +186,7 @@ static int end_begun(struct channel *c, struct buf *b, struct error *e)
                           len - TYPE_BYTES);
     }
     if (c->keyed) {
-        return finish(c, c->begun_at, e);
+        return finish(c, c->begun_at, NULL, 0, e);
     }
     put_length(b, c->begun_at, len);
     return 0;
@@ -196,14 +204,39 @@ int channel_end(struct channel *c, struct error *e)
     return rc;
 }
 
+/* As channel_end(), for what is not behind the beginning yet: it is sealed from where it
+ * is. */
+static int end_with(struct channel *c, const void *data, size_t len, struct error *e)
+{
+    int rc;
+
+    if (buf_reserve(&c->out, len + TAG_BYTES)) {
+        c->out.len += len;
+        rc = finish(c, c->begun_at, data, len, e);
+    } else {
+        rc = error_set(e, ENOMEM, "send %zu bytes", len);
+    }
+    if (rc < 0) {
+        c->out.failed = false;
+        c->out.len = c->begun_at;
+    }
+    return rc;
+}
+
 int channel_send(struct channel *c, uint16_t type, const void *data,
                  size_t len, struct error *e)
 {
+    struct buf *b;
+
     if (len > CHANNEL_MAX_FRAME - TYPE_BYTES - TAG_BYTES) {
         return error_text(e, EMSGSIZE, "a frame of %zu bytes is over the limit",
                           len);
     }
-    buf_append(channel_begin(c, type), data, len);
+    b = channel_begin(c, type);
+    if (c->keyed) {
+        return end_with(c, data, len, e);
+    }
+    buf_append(b, data, len);
     return channel_end(c, e);
 }
 
@@ -289,7 +322,7 @@ static int send_early(struct channel *c, struct error *e)
 
         wire_put_bytes(&c->out, text, len);
         rc = c->out.failed ? error_set(e, ENOMEM, "send %zu bytes", len)
-                           : finish(c, at, e);
+                           : finish(c, at, NULL, 0, e);
     }
     buf_release(&c->early);
     return rc;
@@ -329,17 +362,29 @@ static int take_preamble(struct channel *c, struct error *e)
     return rc < 0 ? rc : 1;
 }
 
-static int open_sealed(struct channel *c, uint8_t *frame, size_t *len,
-                       struct error *e)
+void channel_set_place(struct channel *c, channel_place_f *place, void *ctx)
 {
-    const struct aead_text text = {frame, LENGTH_BYTES, *len};
+    c->place = place;
+    c->place_ctx = ctx;
+}
 
+static int open_sealed(struct channel *c, uint8_t *frame, size_t *len,
+                       uint8_t **ret_away, struct error *e)
+{
+    struct aead_text text = {frame, LENGTH_BYTES, *len, NULL, 0};
+    size_t n = *len - TYPE_BYTES - TAG_BYTES;
+
+    if (c->place && c->authenticated && n >= AWAY_BYTES) {
+        text.away = c->place(c->place_ctx, n);
+        text.n_away = text.away ? n : 0;
+    }
     if (!aead_open(&c->rx, c->n_received, &text)) {
         return error_text(e, ERR_AUTH, c->authenticated
                           ? "a frame was changed on its way"
                           : "the peer does not know this run's key");
     }
     *len -= TAG_BYTES;
+    *ret_away = text.away;
     return 0;
 }
 
@@ -347,11 +392,11 @@ static int open_sealed(struct channel *c, uint8_t *frame, size_t *len,
 static int open_frame(struct channel *c, size_t len, struct channel_frame *ret,
                       struct error *e)
 {
-    uint8_t *text = (uint8_t *)c->in.data + c->in_at + LENGTH_BYTES;
+    uint8_t *text = (uint8_t *)c->in.data + c->in_at + LENGTH_BYTES, *away = NULL;
 
     c->in_at += LENGTH_BYTES + len;
     if (is_sealed(c, c->n_received)) {
-        int rc = open_sealed(c, text - LENGTH_BYTES, &len, e);
+        int rc = open_sealed(c, text - LENGTH_BYTES, &len, &away, e);
 
         if (rc < 0) {
             return rc;
@@ -360,7 +405,7 @@ static int open_frame(struct channel *c, size_t len, struct channel_frame *ret,
     c->n_received++;
     c->authenticated = true;
     ret->type = (uint16_t)(text[0] << 8 | text[1]);
-    ret->data = text + TYPE_BYTES;
+    ret->data = away ? away : text + TYPE_BYTES;
     ret->len = len - TYPE_BYTES;
     return 1;
 }

@@ -61,6 +61,13 @@ void channel_forgo_aes(struct channel *c);
 /* Whether frames are sealed by AES, once that is settled. */
 bool channel_has_aes(const struct channel *c);
 
+/* Where the payload of a frame that has come goes, in place of the channel's own memory:
+ * `len` bytes, of 32 KiB and more. Neither they nor their number are known by then to be
+ * of somebody with the key: they may be used only when channel_next() has said so. NULL:
+ * into its own. Asked for inside channel_next(), and uses no channel. */
+typedef void *channel_place_f(void *ctx, size_t len);
+void channel_set_place(struct channel *c, channel_place_f *place, void *ctx);
+
 /* Queues a frame. Before the handshake is done frames are kept and follow it.
  * -EMSGSIZE over the limit. */
 int channel_send(struct channel *c, uint16_t type, const void *data,

@@ -60,11 +60,25 @@ static void spoil(struct buf *b, const uint8_t *data, size_t size)
     }
 }
 
+enum { LARGE = 40000 }; /* it is opened elsewhere */
+
+/* What somebody on the way says of the length comes here, too. */
+static void *place(void *ctx, size_t len)
+{
+    return len <= LARGE ? ctx : NULL;
+}
+
+/* Of frame n: the first one is not large, or no stranger may send it. */
+static size_t len_of(size_t n, const uint8_t *data, size_t size)
+{
+    return n > 0 && size > 0 && data[size - 1] & 2 ? LARGE : size;
+}
+
 static void try_meddler(const uint8_t *data, size_t size)
 {
     struct channel *a = make(true), *b = make(false);
     bool forgoes = size > 0 && data[size - 1] & 1;
-    _buf_ struct buf sent = {0};
+    static uint8_t text[LARGE], away[LARGE];
     struct channel_frame f;
     struct error e = {0};
     size_t got = 0, n;
@@ -73,20 +87,22 @@ static void try_meddler(const uint8_t *data, size_t size)
     if (forgoes) {
         channel_forgo_aes(b);
     }
+    channel_set_place(b, place, away);
+    for (size_t at = 0; size > 0 && at < LARGE; at += size) {
+        memcpy(text + at, data, LARGE - at < size ? LARGE - at : size);
+    }
     move(a, b);
     move(b, a);
     expect(channel_next(a, &f, &e) == 0 && channel_next(b, &f, &e) == 0);
     for (n = 0; n < 4; n++) {
-        buf_append(&sent, data, size);
-        expect(channel_send(a, (uint16_t)n, data, size, NULL) ==
-               (size > CHANNEL_MAX_FRAME - 18 ? -EMSGSIZE : 0));
+        expect(channel_send(a, (uint16_t)n, text, len_of(n, data, size), NULL) == 0);
     }
     out = channel_output(a);
     spoil(out, data, size);
     move(a, b);
     while (channel_next(b, &f, &e) == 1) {
-        expect(f.type == got && f.len == size &&
-               (size == 0 || memcmp(f.data, data, size) == 0));
+        expect(f.type == got && f.len == len_of(got, data, size) &&
+               memcmp(f.data, text, f.len) == 0);
         got++;
     }
     expect(got <= n);

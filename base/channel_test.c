@@ -359,6 +359,75 @@ static void test_in_place(void)
     free_pair(&p);
 }
 
+struct place {
+    char at[1 << 16];
+    size_t len; /* asked for last */
+    int n_asked;
+    bool is_none;
+};
+
+static void *place_at(void *ctx, size_t len)
+{
+    struct place *p = ctx;
+
+    p->n_asked++;
+    p->len = len;
+    return p->is_none || len > sizeof(p->at) ? NULL : p->at;
+}
+
+/* Sends a frame, of which a byte is changed behind the first ones; what comes of it. */
+static int send_large(struct pair *p, size_t len, size_t flip,
+                      struct channel_frame *ret, struct error *e)
+{
+    _free_ char *data = malloc(len);
+    struct buf *out = channel_output(p->near);
+
+    memset(data, 'd', len);
+    channel_send(p->near, 5, data, len, NULL);
+    if (flip) {
+        out->data[flip] ^= 1;
+    }
+    carry(p->near, p->far);
+    return channel_next(p->far, ret, e);
+}
+
+/* A large frame goes to where the owner wants it, and is none there either that was
+ * changed on its way. */
+static void test_place(void)
+{
+    static const char expected[1 << 16] = {[0 ... (1 << 16) - 1] = 'd'};
+    static struct place at;
+    struct pair p = make_pair(key_a, key_a);
+    struct channel_frame f;
+    struct error e = {0};
+
+    memset(&at, 0, sizeof(at));
+    channel_set_place(p.far, place_at, &at);
+    channel_send(p.near, 7, "x", 1, NULL);
+    carry(p.near, p.far);
+    carry(p.far, p.near);
+    channel_next(p.far, &f, NULL);
+    channel_next(p.near, &f, NULL);
+    is_int(send_large(&p, 1, 0, &f, &e), 1, "the first frame");
+    channel_next(p.far, &f, &e);
+    is_int(send_large(&p, 32767, 0, &f, &e), 1, "one that is not large");
+    is_int(at.n_asked, 0, "nobody is asked where they go");
+    is_int(send_large(&p, sizeof(at.at), 0, &f, &e), 1, "a large one");
+    ok(f.data == (void *)at.at && f.len == sizeof(at.at) && f.type == 5 &&
+       memcmp(at.at, expected, f.len) == 0, "is where it is wanted");
+    is_int((intmax_t)at.len, sizeof(at.at), "for which its payload counts");
+    ok(send_large(&p, sizeof(at.at) + 1, 0, &f, &e) == 1 &&
+       f.data != (void *)at.at && f.len == sizeof(at.at) + 1 &&
+       memcmp(f.data, expected, sizeof(at.at)) == 0, "one that does not fit is not");
+    at.is_none = true;
+    ok(send_large(&p, sizeof(at.at), 0, &f, &e) == 1 && f.data != (void *)at.at,
+       "nor where it is not wanted");
+    at.is_none = false;
+    is_int(send_large(&p, sizeof(at.at), 5000, &f, &e), -ERR_AUTH,
+           "nor is one that was changed");
+    free_pair(&p);
+}
+
 /* It is taken where both have it, and nowhere else. */
 static void test_cipher(void)
 {
@@ -382,6 +451,7 @@ static void test_cipher(void)
 static void test_all(void)
 {
     test_cipher();
+    test_place();
     test_private();
     test_private_wrong_key();
     test_in_place();

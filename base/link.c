@@ -331,6 +331,13 @@ struct conn *link_make_conn(uv_loop_t *loop, bool is_local, struct link *l)
     return c;
 }
 
+static void *place(void *ctx, size_t len)
+{
+    struct link *l = ctx;
+
+    return l->ops && l->ops->place ? l->ops->place(l, len, l->ctx) : NULL;
+}
+
 struct link *link_create(uv_loop_t *loop, const uint8_t *key,
                                 bool initiator, struct error *e)
 {
@@ -348,6 +355,7 @@ struct link *link_create(uv_loop_t *loop, const uint8_t *key,
         error_set(e, ENOMEM, "make a link");
         return NULL;
     }
+    channel_set_place(l->channel, place, l);
     uv_timer_init(loop, l->timer);
     l->timer->data = l;
     str_copy(l->peer, sizeof(l->peer), "?");

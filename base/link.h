@@ -38,6 +38,9 @@ struct link_ops {
                     void *ctx);
     /* After link_tell_drained(); may be NULL for who never calls that. */
     void (*on_drained)(struct link *l, void *ctx);
+    /* Where the payload of a large frame goes, see channel_set_place(). NULL: it never
+     * goes elsewhere. Calls no function here. */
+    void *(*place)(struct link *l, size_t len, void *ctx);
 };
 
 struct link_target {

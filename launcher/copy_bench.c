@@ -281,7 +281,7 @@ static uint64_t seal_ns(const char *data, uint64_t len)
               copy_said_key);
     for (uint64_t at = 0; at < len; at += COPY_CHUNK_BYTES) {
         size_t n = len - at < COPY_CHUNK_BYTES ? len - at : COPY_CHUNK_BYTES;
-        struct aead_text t = {text, 0, n};
+        struct aead_text t = {.at = text, .len = n};
         uint64_t begin, between;
 
         memcpy(text, data + at, n);

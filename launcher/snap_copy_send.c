@@ -107,18 +107,13 @@ static int send_chunk(struct copy_out *o, const struct snap *s)
     const char *at = (const char *)snap_image(s) + o->at;
     uint64_t left = o->room - o->at;
     size_t n = left < COPY_CHUNK_BYTES ? (size_t)left : COPY_CHUNK_BYTES;
-    struct buf *b = link_begin(o->link, SNAP_COPY_DATA);
+    int rc;
 
-    if (!b) {
-        return -EPIPE;
-    }
-    buf_append(b, at, n);
-    if (!b->failed) { /* what is sent, whatever a worker does meanwhile */
-        o->sum = copy_sum(o->sum, b->data + b->len - n, n);
-    }
+    o->sum = copy_sum(o->sum, at, n); /* which brings it into the cache */
+    rc = link_send(o->link, SNAP_COPY_DATA, at, n);
     o->at += n;
     o->moved_ms = uv_now(o->copy->config.loop);
-    return link_end(o->link);
+    return rc;
 }
 
 static int send_end(struct copy_out *o)

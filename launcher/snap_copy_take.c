@@ -78,18 +78,39 @@ static void fail(struct copy_in *in, int code, const char *text)
 
 /* --- what comes --- */
 
-static void take_data(struct copy_in *in, const struct channel_frame *f)
+/* Of the bytes that come next, so many; NULL: they are not wanted. */
+static char *place_of(const struct copy_in *in, size_t len)
 {
     struct snap *s = snap_hold_fill(in->copy->copies, in->head.rank,
                                     in->head.uuid);
 
-    if (!s || f->len == 0 || f->len > in->room - in->at ||
-        in->room > s->room) {
+    return s && len > 0 && len <= in->room - in->at && in->room <= s->room
+               ? s->map + SNAP_PAGE_BYTES + in->at
+               : NULL;
+}
+
+/* A large frame is opened there at once. If it is none of a copy, or of nobody who has
+ * the key, this copy comes to nothing anyway. */
+static void *place(struct link *l, size_t len, void *ctx)
+{
+    const struct copy_in *in = ctx;
+
+    (void)l;
+    return in->is_ready ? place_of(in, len) : NULL;
+}
+
+static void take_data(struct copy_in *in, const struct channel_frame *f)
+{
+    char *to = place_of(in, f->len);
+
+    if (!to) {
         fail(in, EPROTO, "more came than was offered, or it is not wanted any more");
         return;
     }
-    memcpy((char *)s->map + SNAP_PAGE_BYTES + in->at, f->data, f->len);
-    in->sum = copy_sum(in->sum, s->map + SNAP_PAGE_BYTES + in->at, f->len);
+    if ((const char *)f->data != to) {
+        memcpy(to, f->data, f->len);
+    }
+    in->sum = copy_sum(in->sum, to, f->len);
     in->at += f->len;
     in->moved_ms = uv_now(in->copy->config.loop);
 }
@@ -146,7 +167,9 @@ static void on_down(struct link *l, bool closed, const struct error *why,
     copy_in_end(ctx, why);
 }
 
-static const struct link_ops in_ops = {.on_frame = on_frame, .on_down = on_down};
+static const struct link_ops in_ops = {.on_frame = on_frame,
+                                       .on_down = on_down,
+                                       .place = place};
 
 /* --- offers --- */
 

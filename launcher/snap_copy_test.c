@@ -317,6 +317,36 @@ static void test_bad_data(void)
     copy_bed_close(&b);
 }
 
+/* Large frames are opened where the copy lies. */
+static void test_bad_large(void)
+{
+    static const struct {
+        uint16_t type;
+        size_t len;
+        const char *what;
+    } cases[] = {
+        {SNAP_COPY_END, 64 << 10, "a digest that is as long as data"},
+        {SNAP_COPY_OFFER, 64 << 10, "another offer that is"},
+        {SNAP_COPY_DATA, 128 << 10, "data that is more than was offered"},
+    };
+    const struct snap_head h = head_of(100000);
+    _free_ char *junk = calloc(1, 128 << 10);
+    struct copy_bed b;
+    struct bad_sender s = {.bed = &b};
+
+    copy_bed_open(&b, UINT64_C(1) << 30);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        offer(&s, &h);
+        is_int(s.answer, SNAP_COPY_READY, "one that makes sense");
+        link_send(s.link, cases[i].type, junk, cases[i].len);
+        await(&s);
+        is_int(s.answer, SNAP_COPY_REFUSED, "%s", cases[i].what);
+    }
+    is_int(b.copied.n_got, 0, "no copy came of any of them");
+    link_close(s.link);
+    copy_bed_close(&b);
+}
+
 /* More senders than one node has partners: others are told, and nobody is cut off. */
 static void test_many_senders(void)
 {
@@ -389,6 +419,7 @@ int main(void)
     test_slow_memory();
     test_nonsense();
     test_bad_data();
+    test_bad_large();
     test_many_senders();
     test_two_senders();
     test_sum();
