@@ -182,6 +182,10 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
         take_front_fact(a->lead, fact);
     } else if (strcmp(kind, "stranded") == 0) {
         take_stranded(a->lead, fact);
+    } else if (strcmp(kind, "mpi_hung") == 0) {
+        agent_lead_hung(a->lead, fact);
+    } else if (strcmp(kind, "mpi_well") == 0) {
+        agent_lead_well(a->lead, fact);
     } else if (strcmp(kind, "snap") == 0) {
         lead_snap_fact(a->lead->snaps, rank, fact);
     } else if (strcmp(kind, "snap_parity") == 0) {

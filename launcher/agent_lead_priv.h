@@ -84,6 +84,12 @@ void agent_lead_outcast(struct agent_lead *l);
 void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
                      const char *text);
 
+/* --- agent_lead_hung.c --- */
+
+/* Facts of the front end: mpirun hangs on a host, or does not any more. */
+void agent_lead_hung(struct agent_lead *l, const json_t *fact);
+void agent_lead_well(struct agent_lead *l, const json_t *fact);
+
 /* --- agent_lead_ask.c --- */
 
 /* For control_watch_create(), with the agent. */

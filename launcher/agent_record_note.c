@@ -88,6 +88,20 @@ static void set_excluded(struct run_status *s, const struct lead *core,
     }
 }
 
+/* They wait as spares do. */
+static void set_readmitted(struct run_status *s, const struct lead *core)
+{
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        struct status_node *n = &s->nodes[i];
+
+        if (n->why[0] && !lead_node(core, i)->excluded &&
+            n->state != STATUS_NODE_LOST && n->state != STATUS_NODE_LEFT) {
+            n->why[0] = '\0';
+            n->state = n->state == STATUS_NODE_EXCLUDED ? STATUS_NODE_SPARE : n->state;
+        }
+    }
+}
+
 static void set_lost(struct run_status *s, const struct lead *core,
                      uint32_t rank)
 {
@@ -165,6 +179,9 @@ void record_note(struct record *r, const struct lead *core,
         break;
     case LEAD_NOTE_EXCLUDED:
         set_excluded(s, core, n->text);
+        break;
+    case LEAD_NOTE_READMITTED:
+        set_readmitted(s, core);
         break;
     case LEAD_NOTE_LEADS:
         set_excluded(s, core, "by the lead before this one");

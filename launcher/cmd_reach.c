@@ -2,7 +2,8 @@
 /*
  * muster reach: which of some hosts can be used, for a front end that must not
  * wait for them (launcher/front_reach.c). Reads one JSON object from stdin, and
- * prints those that can, one a line, and behind each what it calls itself.
+ * prints those that can, one a line, and behind each what it calls itself. Some are
+ * asked by an mpirun of their own, to which ssh is not all.
  */
 #include <config.h>
 
@@ -16,6 +17,10 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+
+extern char **environ;
+
+enum { AT_ONCE = 64 }; /* as many as fanout_run() has */
 
 static void get_bytes(const json_t *o, const char *key, uint8_t *to,
                       size_t size)
@@ -35,17 +40,23 @@ static void get_text(const json_t *o, const char *key, char *to, size_t size)
     str_copy(to, size, s ? s : "");
 }
 
-static int get_lists(const json_t *o, struct host_list *hosts,
-                     struct strlist *ssh)
+static void get_words(const json_t *o, const char *key, struct strlist *to)
 {
-    const json_t *names = json_object_get(o, "hosts");
-    const json_t *words = json_object_get(o, "ssh");
+    const json_t *words = json_object_get(o, key);
 
     for (size_t i = 0; i < json_array_size(words); i++) {
         const char *word = json_string_value(json_array_get(words, i));
 
-        strlist_add(ssh, word ? word : "");
+        strlist_add(to, word ? word : "");
     }
+}
+
+static int get_lists(const json_t *o, struct host_list *hosts,
+                     struct strlist *ssh)
+{
+    const json_t *names = json_object_get(o, "hosts");
+
+    get_words(o, "ssh", ssh);
     hosts->items = calloc(json_array_size(names) + 1, sizeof(*hosts->items));
     for (size_t i = 0; hosts->items && i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
@@ -95,6 +106,45 @@ static int reach(const json_t *question, struct error *e)
     return rc;
 }
 
+/* All at once; a hundred of them do not wait for one that hangs. */
+static int try_hosts(const json_t *question, struct error *e)
+{
+    static const char program[] = "true";
+    _strlist_ struct strlist names = {0}, words = {0};
+    static const struct buf nothing = {0};
+    struct fanout fan = {.input = &nothing, .env = environ};
+    int rc = 0;
+
+    get_words(question, "tried", &names);
+    get_words(question, "try", &words);
+    if (!names.n || !words.n) {
+        return names.failed || words.failed ? -ENOMEM : 0;
+    }
+    fan.tasks = calloc(names.n, sizeof(*fan.tasks));
+    if (!fan.tasks) {
+        return error_set(e, ENOMEM, "look at hosts");
+    }
+    for (fan.n = 0; fan.n < names.n; fan.n++) {
+        struct strlist *argv = &fan.tasks[fan.n].argv;
+
+        strlist_add_all(argv, words.items);
+        strlist_add(argv, names.items[fan.n]);
+        strlist_add(argv, program);
+        rc = argv->failed ? -ENOMEM : rc;
+    }
+    fan.timeout_ms = (unsigned)json_integer_value(json_object_get(question, "try_ms")) *
+                     (unsigned)(1 + names.n / AT_ONCE);
+    rc = rc < 0 ? rc : fanout_run(&fan, e);
+    for (size_t i = 0; i < fan.n; i++) {
+        if (rc == 0 && !fan.tasks[i].problem[0] && fan.tasks[i].status == 0) {
+            printf("%s\n", names.items[i]);
+        }
+        fanout_task_release(&fan.tasks[i]);
+    }
+    free(fan.tasks);
+    return rc;
+}
+
 int cmd_reach(int argc, char **argv)
 {
     json_t *question = json_loadf(stdin, JSON_DISABLE_EOF_CHECK, NULL);
@@ -106,6 +156,7 @@ int cmd_reach(int argc, char **argv)
     rc = !question || sodium_init() < 0
              ? error_text(&e, ERR_FORMAT, "the question does not parse")
              : reach(question, &e);
+    rc = rc < 0 ? rc : try_hosts(question, &e);
     json_decref(question);
     return rc < 0 ? command_fail(&e) : EXIT_OK;
 }

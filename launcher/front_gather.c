@@ -57,8 +57,17 @@ static bool lacks_one(const bool *heard, unsigned first, unsigned n)
     return false;
 }
 
+static void mark(const struct host_list *hosts, const char *name, bool *unheard)
+{
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (strcmp(hosts->items[i].name, name) == 0) {
+            unheard[i] = true;
+        }
+    }
+}
+
 /* Ranks of a world are in the order of its hosts. */
-size_t front_name_unheard(const struct front *f, struct buf *names)
+size_t front_find_unheard(const struct front *f, bool *unheard)
 {
     const struct mpirun_plan *plan = &f->config->plan;
     const struct front_reach *r = f->reach;
@@ -72,13 +81,30 @@ size_t front_name_unheard(const struct front *f, struct buf *names)
                                                   : plan->agents_per_host;
 
         left -= n;
-        if (lacks_one(heard, rank, n) && n_missing++ < MAX_NAMED) {
-            buf_printf(names, "%s%s", names->len ? ", " : "",
-                       hosts->items[i].name);
+        if (lacks_one(heard, rank, n)) {
+            n_missing++;
+            mark(plan->hosts, hosts->items[i].name, unheard);
         }
         rank += n;
     }
     return n_missing;
+}
+
+size_t front_name_unheard(const struct front *f, struct buf *names)
+{
+    const struct host_list *hosts = f->config->plan.hosts;
+    _free_ bool *unheard = calloc(hosts->n + 1, sizeof(*unheard));
+    size_t n = 0;
+
+    if (!unheard || front_find_unheard(f, unheard) == 0) {
+        return 0;
+    }
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (unheard[i] && n++ < MAX_NAMED) {
+            buf_printf(names, "%s%s", names->len ? ", " : "", hosts->items[i].name);
+        }
+    }
+    return n;
 }
 
 void front_word_late(const struct front *f, char *to, size_t size)

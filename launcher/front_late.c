@@ -34,6 +34,9 @@ void front_see_joined(struct front *f, uint64_t epoch)
     if (epoch > f->joined_epoch) {
         f->joined_epoch = epoch;
         f->n_late = 0;
+        if (epoch == f->epoch) {
+            front_clear_hung(f);
+        }
     }
 }
 
@@ -92,7 +95,7 @@ void front_tick_late(struct front *f)
     if (f->late_ms > may_take_ms) {
         tell(f, may_take_ms);
         f->n_late++;
-        front_blame_newcomers(f);
+        front_blame_late(f);
         f->end_mpirun_at_ms = now;
     }
 }

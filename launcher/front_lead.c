@@ -54,6 +54,8 @@ static void take_event(struct front *f, const struct channel_frame *frame)
         front_on_mpi_lost(f, (uint64_t)epoch);
     } else if (event && strcmp(event, "mpi_joined") == 0) {
         front_see_joined(f, (uint64_t)epoch);
+    } else if (event && strcmp(event, "nodes_wanted") == 0) {
+        front_ask_at_once(f);
     }
     if (event) {
         front_see_loss(f, event);

@@ -274,7 +274,7 @@ void front_tick_mpirun(struct front *f)
     front_tick_late(f);
     end_wedged_mpirun(f);
     if (f->repeat_at_ms && front_now_ms(f) >= f->repeat_at_ms &&
-        f->mpirun_pid <= 0 && !front_old_is_ending(f)) {
+        f->mpirun_pid <= 0 && !front_old_is_ending(f) && !front_awaits_exclusion(f)) {
         f->repeat_at_ms = 0;
         front_choose_hosts(f);
     }

@@ -11,6 +11,7 @@
  *   front_late.c     one that makes no MPI world in time
  *   front_reach.c    which hosts the next world is made of
  *   front_grow.c     hosts that are wanted and not there
+ *   front_hung.c     hosts at which mpirun hangs
  *   front_step.c     Slurm: the step that the agents live in
  *   front_requeue.c  Slurm: the job is put back into the queue
  *   front_attach.c   taking over from a front end that is gone
@@ -52,7 +53,11 @@ struct reach_host {
     bool is_asked;   /* by the question that is out */
     bool came_later; /* it was not in the first world */
     uint64_t answered_ms;
+    bool is_tried;   /* it is asked by an mpirun of its own */
     uint64_t again_ms, pause_ms; /* it is not asked before that; the last pause */
+    unsigned n_hung;   /* worlds in a row that were late for it */
+    unsigned n_blamed; /* how often it was left out for that, in a row */
+    uint64_t told_ms;  /* the lead was told of that */
     char name[HOSTS_NAME_BYTES]; /* as it calls itself, once it has answered */
 };
 
@@ -60,6 +65,8 @@ struct front_reach {
     pid_t pid;  /* of muster reach; 0: none */
     int answer; /* what it has printed */
     bool is_for_world; /* which waits for it */
+    bool is_suspect;   /* a world was late, and nothing tells for whom */
+    bool is_trial;     /* ... which is asked for */
     struct reach_host *hosts;
     char path[PATH_MAX]; /* of the list for mpirun */
     struct host_list world; /* the hosts of the newest one ... */
@@ -244,6 +251,8 @@ void front_tick_late(struct front *f);
 /* Hosts of the newest world of whose muster-mpi nothing was heard, some by name; how
  * many they are. */
 size_t front_name_unheard(const struct front *f, struct buf *names);
+/* The same, by host of the run. */
+size_t front_find_unheard(const struct front *f, bool *unheard);
 
 /* Why the lead has not come in time. */
 void front_word_late(const struct front *f, char *to, size_t size);
@@ -264,9 +273,12 @@ bool front_has_newcomers(struct front *f, struct buf *names);
 
 /* Comes to front_repeat_mpirun(), now or soon. */
 void front_choose_hosts(struct front *f);
-/* Those that did not come with the newest world are not tried again for long: it may
- * have hung by them. */
-void front_blame_newcomers(struct front *f);
+/* What a host calls itself, which may be another name than it was given by; NULL
+ * if that is not known. */
+const char *front_host_name(const struct front *f, const struct run_status *s,
+                            size_t host);
+/* Not all agents of it live, or it hangs: a world is made with it to have it back. */
+bool front_is_newcomer(const struct front *f, size_t host);
 /* Leaves those out of `plan` that were lost and do not answer. */
 int front_plan_world(struct front *f, struct mpirun_plan *plan,
                      struct error *e);
@@ -280,6 +292,23 @@ void front_forget_reach(struct front *f);
 void front_tick_grow(struct front *f);
 /* Some may have answered. */
 void front_take_newcomers(struct front *f);
+
+/* --- front_hung.c --- */
+
+/* The lead has excluded it for that. */
+bool front_host_hangs(const struct front *f, size_t host);
+/* The newest world is late: by whom is found out, and told. */
+void front_blame_late(struct front *f);
+/* Whether hosts are to be tried before there is another one; marks them. */
+bool front_choose_suspects(struct front *f);
+/* They have answered, or not; another world is made then. */
+void front_judge_trial(struct front *f);
+/* Whether one of them takes part until the next generation. */
+bool front_awaits_exclusion(struct front *f);
+/* The newest world is there. */
+void front_clear_hung(struct front *f);
+/* A command wants more: no pause counts. */
+void front_ask_at_once(struct front *f);
 
 /* --- front_step.c --- */
 

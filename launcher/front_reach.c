@@ -7,7 +7,8 @@
  * given them up, too. front_grow.c asks in between.
  *
  * A host that does not answer, or does and gets no agent, is asked again after a
- * pause, which doubles each time.
+ * pause, which doubles each time. Hosts at which mpirun hangs are asked by an mpirun
+ * (front_hung.c).
  */
 #include <config.h>
 
@@ -34,7 +35,8 @@ enum {
     FRESH_MS = 15000,      /* for so long an answer counts */
     FIRST_PAUSE_MS = 5000, /* between two questions to a host ... */
     LAST_PAUSE_MS = 60000, /* ... at most */
-    BLAMED_PAUSE_MS = 600000, /* of one that a world may have hung by */
+    MIN_TRY_MS = 10000,    /* for an mpirun to a host, and at least ... */
+    TRY_LEASES = 3,        /* ... as many leases */
     MAX_ANSWER = 1 << 20,
     MAX_NAMED = 8, /* hosts in one message */
 };
@@ -71,9 +73,8 @@ static const char *name_by_place(const struct front *f,
                                                       : NULL;
 }
 
-/* What a host calls itself, which may be another name than it was given by; NULL
- * if that is not known. Later agents have the name that earlier ones had. */
-static const char *own_name(const struct front *f, const struct run_status *s,
+/* Later agents have the name that earlier ones had. */
+const char *front_host_name(const struct front *f, const struct run_status *s,
                             size_t host)
 {
     const char *given = f->config->plan.hosts->items[host].name;
@@ -94,7 +95,7 @@ static const char *own_name(const struct front *f, const struct run_status *s,
 static bool is_there(const struct front *f, size_t host, bool is_of_use)
 {
     const struct run_status *s = screen_last(f->screen);
-    const char *name = s ? own_name(f, s, host) : NULL;
+    const char *name = s ? front_host_name(f, s, host) : NULL;
     unsigned n_alive = 0;
 
     if (!s || !s->n_nodes) {
@@ -108,6 +109,11 @@ static bool is_there(const struct front *f, size_t host, bool is_of_use)
                    (!is_of_use || state != STATUS_NODE_EXCLUDED);
     }
     return n_alive >= agents_of(&f->config->plan, host);
+}
+
+bool front_is_newcomer(const struct front *f, size_t host)
+{
+    return !is_there(f, host, false) || front_host_hangs(f, host);
 }
 
 size_t front_count_hosts(struct front *f)
@@ -139,7 +145,8 @@ static size_t find_lost(struct front *f)
         struct reach_host *h = &f->reach->hosts[i];
 
         h->is_asked = false;
-        if (is_there(f, i, false)) {
+        h->is_tried = front_host_hangs(f, i);
+        if (!front_is_newcomer(f, i)) {
             h->is_out = false;
             h->again_ms = h->pause_ms = h->answered_ms = 0;
         } else if (!h->answered_ms || now - h->answered_ms > FRESH_MS) {
@@ -166,12 +173,42 @@ static void put_hex(struct jsonw *w, const char *name, const uint8_t *bytes,
     sodium_memzero(hex, sizeof(hex));
 }
 
+static void put_words(struct jsonw *w, const char *name, const struct strlist *words)
+{
+    jsonw_array(w, name);
+    for (size_t i = 0; i < words->n; i++) {
+        jsonw_str(w, NULL, words->items[i]);
+    }
+    jsonw_end_array(w);
+}
+
+/* Those that are asked by ssh, or are tried by mpirun. */
+static void put_hosts(const struct front *f, struct jsonw *w, const char *name,
+                      bool is_tried)
+{
+    const struct host_list *hosts = f->config->plan.hosts;
+
+    jsonw_array(w, name);
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (f->reach->hosts[i].is_asked && f->reach->hosts[i].is_tried == is_tried) {
+            jsonw_str(w, NULL, hosts->items[i].name);
+        }
+    }
+    jsonw_end_array(w);
+}
+
+static uint64_t try_ms(const struct front *f)
+{
+    uint64_t ms = TRY_LEASES * f->config->run->job->heartbeat_timeout_ms;
+
+    return ms > MIN_TRY_MS ? ms : MIN_TRY_MS;
+}
+
 static int write_question(const struct front *f, struct buf *b,
                           struct error *e)
 {
-    const struct host_list *hosts = f->config->plan.hosts;
     uint8_t nonce[RUNDIR_NONCE_BYTES];
-    _strlist_ struct strlist ssh = {0};
+    _strlist_ struct strlist ssh = {0}, try = {0};
     struct jsonw w = jsonw_start(b);
     int rc;
 
@@ -187,20 +224,15 @@ static int write_question(const struct front *f, struct buf *b,
     put_hex(&w, "nonce", nonce, sizeof(nonce));
     put_hex(&w, "key", f->config->key, CHANNEL_KEY_BYTES);
     jsonw_int(&w, "timeout_ms", REACH_MS);
-    jsonw_array(&w, "ssh");
-    for (size_t i = 0; i < ssh.n; i++) {
-        jsonw_str(&w, NULL, ssh.items[i]);
-    }
-    jsonw_end_array(&w);
-    jsonw_array(&w, "hosts");
-    for (size_t i = 0; i < hosts->n; i++) {
-        if (f->reach->hosts[i].is_asked) {
-            jsonw_str(&w, NULL, hosts->items[i].name);
-        }
-    }
-    jsonw_end_array(&w);
+    put_words(&w, "ssh", &ssh);
+    put_hosts(f, &w, "hosts", false);
+    mpirun_try_argv(f->config->mpirun, &f->config->plan, &try);
+    put_words(&w, "try", &try);
+    jsonw_int(&w, "try_ms", (int64_t)try_ms(f));
+    put_hosts(f, &w, "tried", true);
     jsonw_end_object(&w);
-    return b->failed || ssh.failed ? error_set(e, ENOMEM, "ask hosts") : 0;
+    return b->failed || ssh.failed || try.failed ? error_set(e, ENOMEM, "ask hosts")
+                                                 : 0;
 }
 
 /* One line of the answer: the host, and what it calls itself. */
@@ -215,7 +247,9 @@ static void take_line(struct front *f, char *line)
         if (strcmp(hosts->items[i].name, name) == 0) {
             h->is_out = h->is_asked = false;
             h->answered_ms = front_now_ms(f);
-            str_copy(h->name, sizeof(h->name), line ? line : "");
+            if (!h->is_tried) {
+                str_copy(h->name, sizeof(h->name), line ? line : "");
+            }
         }
     }
 }
@@ -240,10 +274,17 @@ static void read_answer(struct front *f)
             take_line(f, line);
         }
     }
+}
+
+/* Those that have not answered. */
+static void pause_silent(struct front *f)
+{
     for (size_t i = 0; i < f->config->plan.hosts->n; i++) {
-        if (r->hosts[i].is_asked) {
-            r->hosts[i].is_asked = false;
-            pause_host(f, &r->hosts[i]);
+        struct reach_host *h = &f->reach->hosts[i];
+
+        if (h->is_asked) {
+            h->is_asked = false;
+            pause_host(f, h);
         }
     }
 }
@@ -273,22 +314,10 @@ static void await_newcomers(struct front *f)
     for (size_t i = 0; i < f->config->plan.hosts->n; i++) {
         struct reach_host *h = &f->reach->hosts[i];
 
-        if (!h->is_out && !is_there(f, i, false)) {
+        if (!h->is_out && front_is_newcomer(f, i)) {
             h->answered_ms = 0;
             h->pause_ms = LAST_PAUSE_MS / 2;
             pause_host(f, h);
-        }
-    }
-}
-
-void front_blame_newcomers(struct front *f)
-{
-    for (size_t i = 0; i < f->config->plan.hosts->n; i++) {
-        struct reach_host *h = &f->reach->hosts[i];
-
-        if (!h->is_out && !is_there(f, i, false)) {
-            h->answered_ms = 0;
-            h->again_ms = front_now_ms(f) + BLAMED_PAUSE_MS;
         }
     }
 }
@@ -311,6 +340,11 @@ static void on_reach_exit(void *arg, const struct child_exit *how)
         return;
     }
     read_answer(f);
+    if (f->reach->is_trial) {
+        front_judge_trial(f);
+        return;
+    }
+    pause_silent(f);
     if (f->reach->is_for_world) {
         go_on(f);
     } else {
@@ -402,7 +436,7 @@ bool front_has_newcomers(struct front *f, struct buf *names)
     for (size_t i = 0; i < hosts->n; i++) {
         const struct reach_host *h = &f->reach->hosts[i];
 
-        if (!h->is_out && h->answered_ms && !is_there(f, i, false) &&
+        if (!h->is_out && h->answered_ms && front_is_newcomer(f, i) &&
             n++ < MAX_NAMED && names) {
             buf_printf(names, "%s%s", names->len ? ", " : "",
                        hosts->items[i].name);
@@ -422,6 +456,9 @@ void front_choose_hosts(struct front *f)
     }
     if (hosts_all_local(hosts)) {
         front_repeat_mpirun(f);
+    } else if (front_choose_suspects(f)) {
+        f->reach->is_trial = spawn_reach(f, &e) == 0;
+        f->repeat_at_ms = f->reach->is_trial ? 0 : front_now_ms(f);
     } else if (find_lost(f) == 0 || hosts->source == HOSTS_SLURM) {
         go_on(f);
     } else {

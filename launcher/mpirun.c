@@ -135,6 +135,21 @@ static void add_version_options(const struct mpirun *m,
     mpirun_add_ssh(m, plan->ssh, to);
 }
 
+void mpirun_try_argv(const struct mpirun *m, const struct mpirun_plan *plan,
+                     struct strlist *to)
+{
+    strlist_add(to, m->path);
+    if (plan->as_root) {
+        strlist_add(to, "--allow-run-as-root");
+    }
+    strlist_add(to, "-np");
+    strlist_add(to, "1");
+    strlist_add(to, "--bind-to");
+    strlist_add(to, "none");
+    mpirun_add_ssh(m, plan->ssh, to);
+    strlist_add(to, "--host");
+}
+
 void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,
                  struct strlist *to)
 {

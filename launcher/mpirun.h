@@ -59,6 +59,11 @@ void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to);
 void mpirun_add_ssh(const struct mpirun *m, const char *ssh,
                     struct strlist *to);
 
+/* For a look whether it gets to a host at all: the host's name comes behind it, and
+ * then a command. */
+void mpirun_try_argv(const struct mpirun *m, const struct mpirun_plan *plan,
+                     struct strlist *to);
+
 void mpirun_argv(const struct mpirun *m, const struct mpirun_plan *plan,
                  struct strlist *to);
 
