@@ -106,7 +106,9 @@ test_lightning() {
     ok 'the last one is noticed' wait_for 60 is_told lightning checkpoint_saved /lightning/last.ckpt || diag "$(cat lightning.err; tail -n 3 muster-runs/lightning/latest/events.jsonl)"
     go_on lightning
     is "$status" 0 'the run succeeds' || diag "$(cat lightning.err)"
-    is "$(began lightning 2)" 21,21 'all go on from it'
+    # The other rank may come so late that the first one has written over it: these two
+    # do not wait for each other, as those of a real program do.
+    is "$(awk '$1 == 2 && $2 == 0 { print $3 }' lightning.log)" 21 'it goes on from that'
     is "$(awk '$1 == 2 { print $4 }' lightning.log | sort -u)" "$TRASH/lightning/last.ckpt" 'which is in the environment, too'
     told lightning checkpoint_chosen 'starts from [^ ]*/lightning/last.ckpt \(step 21\)' 'with its step'
 }
