@@ -24,8 +24,10 @@ show_run() { diag "$(cat run.err; tail -n 30 run/events.jsonl; tail -n 20 run/mp
 trains() { ok "$1" wait_for 120 eval '[ "$(field step)" -ge '"$2"' ]' || show_run; }
 
 start() {
+    local nodes=$1
+    shift
     cd "$SHARED" && rm -rf run && : >pass
-    spawn run on node1 timeout 580 "$there/muster" run $root --run-dir run --hosts node1,node2,node3 --nnodes 2:3 \
+    spawn run on node1 timeout 580 "$there/muster" run $root --run-dir run --hosts node1,node2,node3 --nnodes "$nodes" \
         --nproc-per-node 1 --set heartbeat.timeout=3s --set gang.timeout=60s --set elastic.growInterval=1s \
         --set limits.grace=5s "$@" -- \
         "$there/examples/charlm/charlm" --width 16 --heads 2 --layers 1 --context 16 --steps 1000000 --step-time 10 \
@@ -57,7 +59,7 @@ end() {
 
 # Nothing comes of muster-mpi there, and the others say that they wait.
 test_process() {
-    start --mpirun "$SHARED/held-mpirun"
+    start 2:3 --mpirun "$SHARED/held-mpirun"
     goes_without 'a host where muster-mpi never starts is excluded'
     : >pass
     run "$MUSTER" scale run 3
@@ -71,7 +73,7 @@ test_process() {
 
 # MPI's own daemon does not start there: no process is heard of on any host.
 test_daemon() {
-    start --ssh "$SHARED/held-ssh"
+    start 2:3 --ssh "$SHARED/held-ssh"
     goes_without 'a host where the daemon of MPI never starts is excluded'
     run "$MUSTER" scale run 3
     is "$status" 0 'all three are wanted' || show
@@ -79,5 +81,16 @@ test_daemon() {
         show_run
     trains 'and the others are left in peace' $(($(field step) + 25))
     is "$(field generation):$(grep -c '"mpi_late"' run/events.jsonl)" 2:3 'without it'
+    end
+}
+
+# A run that cannot do without it goes on trying.
+test_needed() {
+    start 3 --mpirun "$SHARED/held-mpirun"
+    ok 'a host is kept without which there would be too few' \
+        wait_for 300 event '"note".*mpirun hangs on node3 (3 MPI worlds in a row), which is used all the same' || show_run
+    : >pass
+    trains 'and the workers go on once there is a world' $(($(field step) + 25))
+    is "$(field generation):$(field nodes.2.state):$(grep -c node_excluded run/events.jsonl)" 1:Running:0 'the same ones'
     end
 }
