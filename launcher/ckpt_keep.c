@@ -7,6 +7,7 @@
 
 #include "base/str.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* "eval_loss", "eval_loss:min", "accuracy:max". */
@@ -38,4 +39,14 @@ int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct e
     ret->rule.keep = (uint64_t)o->keep;
     ret->rule.every = (uint64_t)o->every;
     return o->best ? take_metric(o->best, ret, e) : 0;
+}
+
+int ckpt_keep_check(const struct ckpt_keep *keep, const struct retain_item *items,
+                    size_t n, const char *place, struct error *e)
+{
+    if (!keep->metric[0] || n == 0 || retain_best(&keep->rule, items, n) < n) {
+        return 0;
+    }
+    return error_text(e, ENODATA, "none in %s has a metric '%s': nothing is removed",
+                      place, keep->metric);
 }

@@ -125,10 +125,6 @@ static void settle_best(struct prune *p)
     while (best < p->n && !p->is_read[best] && check(p, best, true) < 0) {
         best = retain_best(&p->keep.rule, p->items, p->n);
     }
-    if (p->keep.metric[0] && best == p->n) {
-        fprintf(stderr, "muster: none in %s has a metric '%s'\n", p->path,
-                p->keep.metric);
-    }
 }
 
 static int remove_one(const struct prune *p, size_t i, struct error *e)
@@ -158,6 +154,10 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     }
     look(p);
     settle_best(p);
+    rc = ckpt_keep_check(&p->keep, p->items, p->n, p->path, e);
+    if (rc < 0) {
+        return rc;
+    }
     retain_mark(&p->keep.rule, p->items, p->n);
     for (size_t i = p->n; i-- > 0;) { /* the oldest goes first */
         if (!p->items[i].is_removed) {

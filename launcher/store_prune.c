@@ -32,9 +32,9 @@ static int mark(const struct store *st, const struct store_entry *all, size_t n,
                               store_metric(st, &all[i], keep->metric,
                                            &items[i].metric);
     }
-    retain_mark(&keep->rule, items, n);
     *ret = items;
-    return 0;
+    retain_mark(&keep->rule, items, n);
+    return ckpt_keep_check(keep, items, n, "the store", e);
 }
 
 int store_prune(const struct store *st, const struct ckpt_keep *keep,

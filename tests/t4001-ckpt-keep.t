@@ -59,10 +59,12 @@ test_rules() {
     is "$(left)" '1 5 ' 'whose name may have dots'
     made
     run ckpt prune p --keep 1 --best nothing
-    is "$status:$(left)" '0:5 ' 'by what none has'
-    like "$(cat err)" "none in p has a metric 'nothing'" 'which is said'
-    run ckpt prune p --keep 3
-    is "$status:$(left):$(cat out)" '0:5 :' 'fewer than that stay as they are'
+    is "$status:$(left)" '1:1 2 3 4 5 ' 'by what none has nothing goes'
+    like "$(cat err)" "none in p has a metric 'nothing': nothing is removed" 'which is said'
+    run ckpt prune p --keep 6
+    is "$status:$(left):$(cat out)" '0:1 2 3 4 5 :' 'fewer than that stay as they are'
+    mkdir empty && run ckpt prune empty --keep 1 --best loss
+    is "$status:$(cat err)" 0: 'none at all is no matter'
 }
 
 # The newest that verifies is never among those that go.
