@@ -9,6 +9,8 @@
  *   front_lead.c     the link to the lead
  *   front_mpirun.c   mpirun, again and again: one MPI world each
  *   front_late.c     one that makes no MPI world in time
+ *   front_hosts.c    which hosts are there
+ *   front_ask.c      asking hosts that are not
  *   front_reach.c    which hosts the next world is made of
  *   front_grow.c     hosts that are wanted and not there
  *   front_hung.c     hosts at which mpirun hangs
@@ -257,13 +259,33 @@ size_t front_find_unheard(const struct front *f, bool *unheard);
 /* Why the lead has not come in time. */
 void front_word_late(const struct front *f, char *to, size_t size);
 
+/* --- front_hosts.c --- */
+
+/* How many a host has in a plan: those of one host follow each other. */
+unsigned front_agents_of(const struct mpirun_plan *plan, size_t host);
+/* What a host calls itself, which may be another name than it was given by; NULL
+ * if that is not known. */
+const char *front_host_name(const struct front *f, const struct run_status *s,
+                            size_t host);
+/* Not all agents of it live, or it hangs: a world is made with it to have it back. */
+bool front_is_newcomer(const struct front *f, size_t host);
+/* How many hosts there are that take part, or may. */
+size_t front_count_hosts(struct front *f);
+
+/* --- front_ask.c --- */
+
+/* Those that `is_asked`, in one question; comes to front_on_asked(). */
+int front_ask_hosts(struct front *f, struct error *e);
+/* What they have answered: these are in, and not asked any more. */
+void front_read_answer(struct front *f);
+
 /* --- front_reach.c --- */
+
+void front_on_asked(void *arg, const struct child_exit *how);
 
 /* Before anything else here; those that are absent are not in the first world.
  * 0 or -ENOMEM. */
 int front_know_hosts(struct front *f, const bool *absent);
-/* How many hosts there are that take part, or may. */
-size_t front_count_hosts(struct front *f);
 /* Asks hosts that are not there, unless it is too soon for all of them; comes to
  * front_take_newcomers(), from inside this call where only this machine is due. True:
  * they are being asked. */
@@ -273,12 +295,6 @@ bool front_has_newcomers(struct front *f, struct buf *names);
 
 /* Comes to front_repeat_mpirun(), now or soon. */
 void front_choose_hosts(struct front *f);
-/* What a host calls itself, which may be another name than it was given by; NULL
- * if that is not known. */
-const char *front_host_name(const struct front *f, const struct run_status *s,
-                            size_t host);
-/* Not all agents of it live, or it hangs: a world is made with it to have it back. */
-bool front_is_newcomer(const struct front *f, size_t host);
 /* Leaves those out of `plan` that were lost and do not answer. */
 int front_plan_world(struct front *f, struct mpirun_plan *plan,
                      struct error *e);
