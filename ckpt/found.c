@@ -87,7 +87,7 @@ static void look_inside(struct io *io, int dir, struct found *f)
 
     if (fd >= 0) {
         f->is_inside = torch_file_number(io, fd, "global_step", &step) &&
-                       step <= FOUND_MAX_STEP;
+                       step <= INT64_MAX;
         f->has_step = f->is_inside;
         f->step = f->is_inside ? step : 0;
         io->ops->close(io, fd);

@@ -24,9 +24,6 @@
 
 #include <jansson.h>
 
-/* As large as a number in a name may be (found_number()). */
-#define FOUND_MAX_STEP UINT64_C(999999999999999999)
-
 /* The names in a directory, in order. */
 int found_names(struct io *io, int dir, struct strlist *ret, struct error *e);
 

@@ -347,7 +347,10 @@ static void test_last(void)
     last_bed_put(b.dir, "last.ckpt", 900, -1, false);
     ok(found_one(io_system(), b.dir, "last.ckpt", &f) && !f.has_step && !f.is_inside,
        "one that is cut says no step");
-    last_bed_put(b.dir, "last.ckpt", UINT64_C(1000000000000000000), 0, false);
+    last_bed_put(b.dir, "last.ckpt", INT64_MAX, 0, false);
+    ok(found_one(io_system(), b.dir, "last.ckpt", &f) && f.is_inside && f.step == INT64_MAX,
+       "as large a step as any");
+    last_bed_put(b.dir, "last.ckpt", UINT64_C(1) << 63, 0, false);
     ok(found_one(io_system(), b.dir, "last.ckpt", &f) && !f.has_step && !f.is_inside,
        "nor one that says more than a name could");
     put_bytes(&b, "last.ckpt", "\x80\x02}.", 4);
