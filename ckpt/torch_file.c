@@ -28,12 +28,15 @@ static size_t prefix_of(const struct zip *z)
     return 0;
 }
 
+/* Others' names may be shorter than the part that is left out. */
 static const struct zip_entry *find(const struct zip *z, size_t prefix,
                                     const char *name)
 {
     for (size_t i = 0; i < z->n; i++) {
-        if (strcmp(z->entries[i].name + prefix, name) == 0) {
-            return &z->entries[i];
+        const struct zip_entry *entry = &z->entries[i];
+
+        if (strlen(entry->name) > prefix && strcmp(entry->name + prefix, name) == 0) {
+            return entry;
         }
     }
     return NULL;

@@ -303,9 +303,26 @@ static void test_number(void)
     ok(!torch_file_number(&io.io, 0, "n", &n), "of a file that is cut");
 }
 
+/* A name that ends before the others' first part does (with a sanitizer, or valgrind). */
+static void test_short_name(void)
+{
+    static const struct part parts[] = {
+        {"x", "3", true},
+        {"a-first-part-that-is-long/data.pkl", "}(X\1\1\1\1nK\7u.", true},
+        {"a-first-part-that-is-long/version", "3", true}};
+    _buf_ struct buf b = {0};
+    struct bytes_io io;
+    uint64_t n = 0;
+
+    make(&b, parts, ARRAY_SIZE(parts), false);
+    io = bytes_io(b.data, b.len);
+    ok(!torch_file_number(&io.io, 0, "n", &n), "nothing is read behind a short name");
+}
+
 int main(void)
 {
     test_number();
+    test_short_name();
     test_pickles();
     test_whole();
     test_program();
