@@ -104,8 +104,11 @@ test_files() {
     failing '{"message": {"message": "red \\u001b[31m \\u009b31m \\u202e x", "extraInfo": {}}}' 'one that would drive a terminal'
     like "$(cat err)" 'exited with code 3: red ?[31m ?31m ? x' 'is shown without that'
     ok 'on stderr and in the status' not grep -aP '\x1b\[31m|\xc2\x9b|\xe2\x80\xae' err <("$MUSTER" status run)
+    failing '{"message": {"message": "a\\u0000b \\ud800", "extraInfo": {}}}' 'one with what is no character'
+    like "$(cat err)" $'exited with code 3: a\ufffdb \ufffd' 'is shown with a mark for it'
+    is "$(field failure.error_file)" errors/1-0.json 'and kept'
     local bad
-    for bad in 'oops' '{"message": "half' '{"message": [1]}' '\377\376' '' '{"message": {"message": "a\\u0000b"}}'; do
+    for bad in 'oops' '{"message": "half' '{"message": [1]}' '\377\376' ''; do
         failing "$bad" "no error file: $(printf '%q' "$bad")"
         like "$(field failure.lines)" 'in its output' 'the output counts then'
         is "$(field failure.error_file 2>/dev/null)" '' 'and nothing is kept'
