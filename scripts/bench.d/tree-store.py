@@ -23,7 +23,11 @@ def cpu_ms(pid):
 
 
 def sockets(pid):
-    return sum(os.readlink(fd).startswith("socket:") for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+    n = 0
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            n += os.readlink(fd).startswith("socket:")
+    return n
 
 
 def ports(bench, output):
