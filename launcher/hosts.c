@@ -226,27 +226,78 @@ int hosts_parse(const char *text, struct host_list *ret, struct error *e)
     return rc;
 }
 
-/* "NAME slots=N max-slots=M": what else there is, is for mpirun. */
-static int add_line(struct host_list *l, char *line, struct error *e)
+static const char blanks[] = " \t\r";
+
+/* "KEY" or "KEY=VALUE", in a line. */
+struct setting {
+    char *key;
+    char *value; /* NULL: no = */
+};
+
+/* The next of a line, whose = may have blanks around it, as MPI allows. */
+static bool take_setting(char **line, struct setting *ret)
 {
-    static const char slots_is[] = "slots=";
+    char *key = *line + strspn(*line, blanks);
+    char *key_end = key + strcspn(key, "= \t\r");
+    char *at = key_end + strspn(key_end, blanks);
+
+    *ret = (struct setting){.key = key};
+    if (*at == '=') {
+        ret->value = at + 1 + strspn(at + 1, blanks);
+        at = ret->value + strcspn(ret->value, blanks);
+    } else {
+        at = key_end;
+    }
+    *line = *at ? at + 1 : at;
+    *key_end = '\0';
+    *at = '\0';
+    return *key || ret->value;
+}
+
+/* That muster starts more than the slots say is the job's wish alone, so that a
+ * limit to it, which MPI's host files may have, only has to be a number. What else
+ * MPI knows would do nothing here, and who wrote it thinks that it does. */
+static int read_setting(const struct setting *setting, uint32_t *slots,
+                        struct error *e)
+{
+    uint32_t most;
+
+    if (setting->value && strcmp(setting->key, "slots") == 0) {
+        return read_slots(setting->value, slots, e);
+    }
+    if (setting->value && (strcmp(setting->key, "max-slots") == 0 ||
+                           strcmp(setting->key, "max_slots") == 0)) {
+        return read_slots(setting->value, &most, e);
+    }
+    return error_text(e, ERR_USAGE,
+                      "'%.60s' is not known in a host file; expected slots=N or "
+                      "max-slots=N after the host", setting->key);
+}
+
+/* "NAME slots=N max-slots=M". *ret_at: where in the line it is wrong, if it is. */
+static int add_line(struct host_list *l, char *line, const char **ret_at,
+                    struct error *e)
+{
+    struct setting setting;
     uint32_t slots = 0;
-    char *name, *word;
+    char *name;
+    int rc = 0;
 
     line[strcspn(line, "#")] = '\0';
-    name = strsep(&line, " \t\r");
-    while (name && !name[0]) {
-        name = strsep(&line, " \t\r");
+    name = line + strspn(line, blanks);
+    line = name + strcspn(name, blanks);
+    if (*line) {
+        *line++ = '\0';
     }
-    while ((word = strsep(&line, " \t\r"))) {
-        int rc = str_starts(word, slots_is)
-                     ? read_slots(word + strlen(slots_is), &slots, e) : 0;
-
-        if (rc < 0) {
-            return rc;
-        }
+    while (rc == 0 && take_setting(&line, &setting)) {
+        *ret_at = setting.key;
+        rc = read_setting(&setting, &slots, e);
     }
-    return name ? add_word(l, name, strlen(name), slots, e) : 0;
+    if (rc == 0 && *name) {
+        *ret_at = name;
+        rc = add_word(l, name, strlen(name), slots, e);
+    }
+    return rc;
 }
 
 int hosts_read_file(const char *path, struct host_list *ret, struct error *e)
@@ -265,16 +316,18 @@ int hosts_read_file(const char *path, struct host_list *ret, struct error *e)
     }
     for (char *line = text; line && rc == 0;) {
         char *end = strchr(line, '\n');
+        const char *at = line;
 
         if (end) {
             *end = '\0';
         }
         n_line++;
-        rc = add_line(&l, line, e);
+        rc = add_line(&l, line, &at, e);
+        if (rc < 0) {
+            return error_wrap(e, "%s:%u:%zu", path, n_line,
+                              (size_t)(at - line) + 1);
+        }
         line = end ? end + 1 : NULL;
-    }
-    if (rc < 0) {
-        return error_wrap(e, "%s:%u", path, n_line);
     }
     if (l.n == 0) {
         return error_text(e, ERR_USAGE, "%s names no host", path);

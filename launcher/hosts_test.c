@@ -32,8 +32,21 @@ static void test_file(void)
     _host_list_ struct host_list l = {0};
     struct error e = {0};
     char path[] = "/tmp/muster-hosts.XXXXXX";
-    static const char good[] = "# mine\n a slots=8\n\nb:4 # second\n";
-    static const char bad[] = "a\nb\nbad name/x\n";
+    static const char good[] =
+        "# mine\n a slots = 8 max_slots= 9\r\n\nb:4\tmax-slots=4 # second\n";
+    static const struct {
+        const char *text, *error;
+    } bad[] = {
+        {"a\n b  max-slots=4 slots=x\n", ":2:17: 'x' is not a number of slots"},
+        {"a max-slots=0", ":1:3: '0' is not a number of slots"},
+        {"a\nb slots=2 frobs=3", ":2:11: 'frobs' is not known in a host file; "
+                                 "expected slots=N or max-slots=N"},
+        {"a\nb\ngood name/x\n", ":3:6: 'name/x' is not known"},
+        {"a slots", ":1:3: 'slots' is not known"},
+        {"a =3", ":1:3: '' is not known"},
+        {"a\n  a\n", ":2:3: host a is given twice"},
+        {" -a slots=2", ":1:2: '-a' is not a host name"},
+    };
 
     close(mkstemp(path));
     fs_write_replace(path, good, strlen(good), &e);
@@ -43,15 +56,11 @@ static void test_file(void)
     ok(l.items[0].slots == 8 && l.items[1].slots == 4, "which are kept");
     is_int(hosts_same_slots(&l), 0, "they are not the same");
     host_list_release(&l);
-    fs_write_replace(path, bad, strlen(bad), &e);
-    ok(hosts_read_file(path, &l, &e) == 0, "only the first word counts");
-    host_list_release(&l);
-    fs_write_replace(path, "a\n b  max-slots=4 slots=x\n", 26, &e);
-    is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "slots that are no number");
-    like(e.text, ":2: 'x' is not a number of slots", "are told of");
-    fs_write_replace(path, "a\na\n", 4, &e);
-    is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "twice");
-    like(e.text, ":2: host a is given twice", "with file and line");
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        fs_write_replace(path, bad[i].text, strlen(bad[i].text), &e);
+        is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "'%s'", bad[i].text);
+        like(e.text, bad[i].error, "with file, line and column");
+    }
     fs_write_replace(path, "a\n\0b\n", 5, &e);
     is_int(hosts_read_file(path, &l, &e), -ERR_USAGE, "a zero byte");
     like(e.text, "has a zero byte", "hides no host behind it");
