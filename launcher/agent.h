@@ -137,6 +137,7 @@ struct agent {
     struct blanks *blanks;     /* processes that wait to become workers, or NULL */
 
     bool leaving;
+    bool leaves_alone; /* the run goes on without this agent */
     uint8_t status;
 };
 

@@ -113,7 +113,7 @@ static void on_output_gone(void *arg, bool all_done)
         return;
     }
     uv_timer_start(&a->drain_timer, on_drain_late, DRAIN_MS, 0);
-    tree_finish(a->tree);
+    tree_finish(a->tree, a->leaves_alone ? TREE_FINISH_OWN : TREE_FINISH_ALL);
 }
 
 static void on_leave_late(uv_timer_t *t)
@@ -130,6 +130,7 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason)
         return;
     }
     a->leaving = true;
+    a->leaves_alone = a->member && member_order(a->member)->step != ORDER_LEAVE;
     a->status = status;
     agent_log(a, "leaving: %u %s", status, reason);
     uv_timer_start(&a->leave_timer, on_leave_late, LEAVE_MS, 0);

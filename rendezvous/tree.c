@@ -160,7 +160,7 @@ void tree_close(struct tree *t)
     if (!t) {
         return;
     }
-    t->is_finishing = false;
+    t->finishing = 0;
     tree_look_end(t);
     tree_seek_end(t);
     while (t->children) {

@@ -151,10 +151,15 @@ void tree_event(struct tree *t, const void *json, size_t len);
  * gives more. Where there is no front end it is dropped. */
 bool tree_output(struct tree *t, const struct tree_output *o);
 
-/* No more output comes from this member. on_drained() is called once nothing waits
- * here any more, and nobody below is connected who could bring some; or nobody
- * above takes it. That may be before this returns, or never: see to a deadline. */
-void tree_finish(struct tree *t);
+enum tree_finish {
+    TREE_FINISH_ALL = 1, /* the run ends: nobody below is left who could bring more */
+    TREE_FINISH_OWN,     /* it goes on elsewhere: what waits now, and no more */
+};
+
+/* No more output comes from this member. on_drained() is called once that which is to
+ * go up from here has gone, or nobody above takes it. That may be before this returns,
+ * or never: see to a deadline. */
+void tree_finish(struct tree *t, enum tree_finish what);
 
 /* The lead: a STATUS or EVENT to the front end, if one is connected. */
 void tree_tell_front(struct tree *t, enum tree_type type, const struct buf *b);

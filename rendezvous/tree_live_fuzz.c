@@ -413,7 +413,7 @@ static void act(uint8_t what, const uint8_t *data, size_t n)
         expect(tree_grow(w.tree) == 0);
         break;
     case 6:
-        tree_finish(w.tree);
+        tree_finish(w.tree, TREE_FINISH_ALL);
         break;
     default:
         tree_event(w.tree, data, n);

@@ -143,6 +143,7 @@ void tree_pump_output(struct tree *t)
         }
         settle_output(t, from, len);
     }
+    t->to_finish = less(t->to_finish, r.at - t->waiting_at);
     t->waiting_at = r.at;
     compact_waiting(t);
     if (t->blocked && t->own_queued < MAX_OWN_QUEUED) {
@@ -152,17 +153,27 @@ void tree_pump_output(struct tree *t)
     tree_look_if_drained(t);
 }
 
+static bool has_drained(const struct tree *t)
+{
+    if (!t->up_ready) {
+        return true;
+    }
+    return t->finishing == TREE_FINISH_OWN ? t->to_finish == 0
+                                           : !is_waiting(t) && !t->children;
+}
+
 void tree_look_if_drained(struct tree *t)
 {
-    if (t->is_finishing && (!t->up_ready || (!is_waiting(t) && !t->children))) {
-        t->is_finishing = false;
+    if (t->finishing && has_drained(t)) {
+        t->finishing = 0;
         t->ops.on_drained(t->config.ctx);
     }
 }
 
-void tree_finish(struct tree *t)
+void tree_finish(struct tree *t, enum tree_finish what)
 {
-    t->is_finishing = true;
+    t->finishing = what;
+    t->to_finish = t->waiting.len - t->waiting_at;
     tree_look_if_drained(t);
 }
 

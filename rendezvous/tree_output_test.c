@@ -178,7 +178,7 @@ static void test_finish_own(void)
     p.n_sent[2] = N_PIECES; /* node 2 is not there */
     bed_run_until(&w, rogue_lead_has_front);
     bed_run_until(&w, beats_without_credit);
-    tree_finish(w.nodes[0].tree);
+    tree_finish(w.nodes[0].tree, TREE_FINISH_ALL);
     is_int(w.nodes[0].n_drained, 0, "what waits has to go first");
     p.n_sent[0] = N_PIECES; /* it was the last */
     p.gives_credit = true;
@@ -198,13 +198,13 @@ static void test_finish_below(void)
     listener = open_printing(&w, &p);
     bed_run_until(&w, rogue_lead_has_front);
     bed_run_until(&w, beats_without_credit);
-    tree_finish(w.nodes[0].tree);
+    tree_finish(w.nodes[0].tree, TREE_FINISH_ALL);
     p.gives_credit = true;
     give_credit(&p.front, (uint32_t)p.front.owed);
     p.front.owed = 0;
     ok(bed_run_until(&w, all_printed), "it goes");
     is_int(w.nodes[0].n_drained, 0, "and who is below could bring more");
-    tree_finish(w.nodes[2].tree);
+    tree_finish(w.nodes[2].tree, TREE_FINISH_ALL);
     is_int(w.nodes[2].n_drained, 1, "who has nothing waits for nothing");
     bed_leave(&w, 2);
     ok(bed_run_until(&w, lead_has_drained), "when all below have gone, it has "
@@ -215,12 +215,36 @@ static void test_finish_below(void)
     bed_close(&w);
 }
 
+/* An agent that has to leave while the run goes on: those below have to find another
+ * one above them, and not to be waited for. */
+static void test_finish_alone(void)
+{
+    struct world w;
+    struct printing p = {.front = {.in_order = true}};
+    struct link_listener *listener;
+
+    listener = open_printing(&w, &p);
+    bed_run_until(&w, rogue_lead_has_front);
+    bed_run_until(&w, beats_without_credit);
+    tree_finish(w.nodes[0].tree, TREE_FINISH_OWN);
+    is_int(w.nodes[0].n_drained, 0, "what waits when one leaves alone goes first");
+    p.gives_credit = true;
+    give_credit(&p.front, (uint32_t)p.front.owed);
+    p.front.owed = 0;
+    ok(bed_run_until(&w, lead_has_drained), "then it may leave, with others below "
+       "who are there");
+    ok(p.front.n_output > 0, "that which waited has arrived");
+    link_close(p.front.link);
+    link_listener_close(listener);
+    bed_close(&w);
+}
+
 static void test_finish_without_front(void)
 {
     struct world w;
 
     bed_start_all(&w);
-    tree_finish(w.nodes[0].tree);
+    tree_finish(w.nodes[0].tree, TREE_FINISH_ALL);
     is_int(w.nodes[0].n_drained, 1, "with nobody above there is no waiting for "
            "those below");
     bed_close(&w);
@@ -281,6 +305,7 @@ int main(void)
     test_front_comes_back();
     test_finish_own();
     test_finish_below();
+    test_finish_alone();
     test_finish_without_front();
     return tap_done();
 }

@@ -101,7 +101,8 @@ struct tree {
     size_t waiting_at;      /* what of it has gone */
     size_t own_queued;      /* what of it is this member's */
     bool blocked;           /* on_writable() is owed */
-    bool is_finishing;      /* on_drained() is owed */
+    enum tree_finish finishing; /* not 0: on_drained() is owed */
+    size_t to_finish;       /* of what waits, bytes that have to go before it is */
 };
 
 static inline bool tree_is_lead(const struct tree *t)
