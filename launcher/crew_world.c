@@ -4,10 +4,15 @@
 #include "launcher/crew.h"
 
 #include "base/cleanup.h"
+#include "launcher/hosts.h"
 #include "launcher/jsonw.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+_Static_assert((int)JOB_PROCS_MAX <= (int)SEGMENT_LOCAL_MAX &&
+                   (int)HOSTS_MAX_SLOTS <= (int)JOB_PROCS_MAX,
+               "who may be asked for finds room");
 
 static uint32_t most_procs(const struct order *order)
 {

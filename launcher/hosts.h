@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HOSTS_NAME_BYTES = 256, HOSTS_MAX = 65536, HOSTS_MAX_SLOTS = 65536 };
+enum { HOSTS_NAME_BYTES = 256, HOSTS_MAX = 65536, HOSTS_MAX_SLOTS = 1024 };
 
 struct host {
     char name[HOSTS_NAME_BYTES];

@@ -199,9 +199,9 @@ int main(void)
     unsetenv("SLURM_TASKS_PER_NODE");
     test_slots();
     test_slurm_chose();
-    check_list("a:x", "error: 'x' is not a number of slots; expected 1 to 65536");
-    check_list("a:0", "error: '0' is not a number of slots; expected 1 to 65536");
-    check_list("a:", "error: '' is not a number of slots; expected 1 to 65536");
+    check_list("a:x", "error: 'x' is not a number of slots; expected 1 to 1024");
+    check_list("a:0", "error: '0' is not a number of slots; expected 1 to 1024");
+    check_list("a:", "error: '' is not a number of slots; expected 1 to 1024");
     check_list("a", "a");
     check_list("a,b:2,c.example", "a b c.example");
     check_list("n[1-3]", "n1 n2 n3");

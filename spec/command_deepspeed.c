@@ -13,6 +13,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +22,8 @@ enum meaning {
     LOCAL_RANK_OFF,
     BIND,
 };
+
+enum { MAX_GPUS = 1024 };
 
 #define NOTED LAUNCHER_NOTED
 #define REFUSED LAUNCHER_REFUSED
@@ -84,6 +87,28 @@ bool command_is_deepspeed(struct command *cmd)
     return command_is_one_of(cmd, programs, modules);
 }
 
+/* Of "0,2"; 0 where anything else is in it, or one of them twice. */
+static unsigned count_numbers(const char *list)
+{
+    bool seen[MAX_GPUS] = {false};
+    unsigned n = 0;
+
+    for (const char *s = list;; s++) {
+        size_t len = strspn(s, "0123456789");
+        unsigned long number = strtoul(s, NULL, 10);
+
+        if (len == 0 || len > 4 || number >= MAX_GPUS || seen[number]) {
+            return 0;
+        }
+        seen[number] = true;
+        n++;
+        s += len;
+        if (*s != ',') {
+            return *s ? 0 : n;
+        }
+    }
+}
+
 /* "localhost:0,2" as the GPUs of the one node. What names hosts is for muster's
  * own command line. */
 static void read_include(struct command *cmd, const struct launcher_hit *hit)
@@ -91,15 +116,13 @@ static void read_include(struct command *cmd, const struct launcher_hit *hit)
     struct node *value = hit->values[0];
     const char *colon = strchr(value->text, ':');
     const char *list = colon ? colon + 1 : "";
-    unsigned n = 0;
+    unsigned n;
 
     if (command_is_unexpanded(cmd, hit, value)) {
         return;
     }
-    for (const char *s = list; *s; s++) {
-        n += s == list || s[-1] == ',';
-    }
-    if (!colon || !*list || strspn(list, "0123456789,") != strlen(list)) {
+    n = count_numbers(list);
+    if (n == 0) {
         command_refuse(cmd, hit, "expected localhost:0,1,... for GPUs of one "
                                  "node; several hosts are for --hosts of "
                                  "muster run");

@@ -27,7 +27,7 @@ static const struct field trainer_fields[] = {
     {"args", .type = FIELD_LIST, .to = "args"},
     {"env", .type = FIELD_ANY, .take = form_take_env},
     {"numNodes", .type = FIELD_COUNT, .min = 1, .max = 65536, .to = "nodes"},
-    {"numProcPerNode", .type = FIELD_PROCS, .max = 65536,
+    {"numProcPerNode", .type = FIELD_PROCS, .max = JOB_PROCS_MAX,
      .to = "procsPerNode"},
     {"resourcesPerNode", .type = FIELD_ANY, .take = form_take_resources},
     {0},

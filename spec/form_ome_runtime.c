@@ -75,7 +75,7 @@ static const struct field elastic_fields[] = {
 };
 
 static const struct field torch_fields[] = {
-    {"numProcPerNode", .type = FIELD_PROCS, .max = 65536,
+    {"numProcPerNode", .type = FIELD_PROCS, .max = JOB_PROCS_MAX,
      .to = "procsPerNode"},
     {"elasticPolicy", .type = FIELD_MAP, .fields = elastic_fields,
      .take = take_elastic},

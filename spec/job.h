@@ -39,6 +39,12 @@ enum job_procs_mode {
     JOB_PROCS_FIXED,
 };
 
+enum {
+    /* On a node. Workers meet in a segment of shared memory that is made for so many
+     * (comm/segment.h); crew_world.c sees to it that both agree. */
+    JOB_PROCS_MAX = 1024,
+};
+
 /* Resolved to a number on each node: see spec/procs.h. */
 struct job_procs {
     enum job_procs_mode mode;

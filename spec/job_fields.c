@@ -454,7 +454,7 @@ const struct field job_fields[] = {
      .help = "mpi: the program's processes are ranks of one MPI world"},
     {"nodes", FIELD_NODES, AT(nodes), .max = 65536, .def = "1",
      .help = "number of nodes; a range makes the job elastic"},
-    {"procsPerNode", FIELD_PROCS, AT(procs), .max = 65536, .def = "auto",
+    {"procsPerNode", FIELD_PROCS, AT(procs), .max = JOB_PROCS_MAX, .def = "auto",
      .help = "processes on each node; auto is the slots that the list of hosts gives "
              "each, or the tasks that Slurm was asked for, else one a GPU, or one a "
              "CPU where there is no GPU"},

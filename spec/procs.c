@@ -64,8 +64,8 @@ uint32_t procs_gpus(const struct procs_node *node)
     return n;
 }
 
-int procs_count(const struct job_procs *procs, const struct procs_node *node,
-                uint32_t *ret, struct error *e)
+static int count(const struct job_procs *procs, const struct procs_node *node,
+                 uint32_t *ret, struct error *e)
 {
     uint32_t gpus = procs_gpus(node);
 
@@ -90,4 +90,17 @@ int procs_count(const struct job_procs *procs, const struct procs_node *node,
         return 0;
     }
     return error_set(e, EINVAL, "procsPerNode");
+}
+
+int procs_count(const struct job_procs *procs, const struct procs_node *node,
+                uint32_t *ret, struct error *e)
+{
+    int rc = count(procs, node, ret, e);
+
+    if (rc == 0 && *ret > JOB_PROCS_MAX) {
+        return error_text(e, E2BIG, "%u workers on a node, as its slots or CPUs say: "
+                          "expected %d at most; procsPerNode can say how many",
+                          *ret, JOB_PROCS_MAX);
+    }
+    return rc;
 }

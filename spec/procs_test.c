@@ -18,6 +18,8 @@ int main(void)
         {{JOB_PROCS_FIXED, 7}, {.n_cpus = 2}, 0, 7},
         {{JOB_PROCS_CPU, 0}, {.n_cpus = 8}, 0, 8},
         {{JOB_PROCS_CPU, 0}, {0}, 0, 1},
+        {{JOB_PROCS_CPU, 0}, {.n_cpus = 1024}, 0, 1024},
+        {{JOB_PROCS_CPU, 0}, {.n_cpus = 1025}, -E2BIG, 1025},
         {{JOB_PROCS_CPU, 0},
          {.n_cpus = 64, .quota_us = 150000, .period_us = 100000}, 0, 2},
         {{JOB_PROCS_CPU, 0},
@@ -60,7 +62,9 @@ int main(void)
                cases[i].rc, "case %zu", i);
         is_int(n, cases[i].n, "its number");
         if (cases[i].rc < 0) {
-            like(e.text, "there is no GPU", "and the reason");
+            like(e.text, cases[i].rc == -ENODEV ? "there is no GPU"
+                                                : "expected 1024 at most",
+                 "and the reason");
         }
     }
     return tap_done();
