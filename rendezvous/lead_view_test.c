@@ -441,31 +441,61 @@ static void test_run_on(void)
     lead_destroy(t.lead);
 }
 
-/* One came too late for the first view, and takes the place of one that is lost. */
-static void test_newcomer(void)
+/* Three of four run; the fourth comes too late for the first view. */
+static void open_with_newcomer(struct bench *t)
 {
     struct lead_config config = config_of(2);
+
+    bed_open(t, &config);
+    (void)bed_step(t, (struct lead_event){.type = LEAD_SHARED});
+    lose(t, 3, true);
+    say_each(t, 3, REPORT_JOINED, 0, 0);
+    say_each(t, 3, REPORT_STOPPED, 1, 1);
+    ok(bed_ordered(t, ORDER_RUN, 1) && !view_has(&t->a.order->view, 3),
+       "three of four run");
+    (void)bed_step(t, (struct lead_event){.type = LEAD_HERE, .rank = 3});
+    ok(!t->a.claim, "that the fourth is to come is no reason for another view");
+    say(t, 3, REPORT_JOINED, 0, 1);
+    ok(!t->a.order && t->a.claim && view_has(t->a.claim, 3) &&
+           view_has(t->a.claim, 2), "that it is there is: it may be the last one");
+}
+
+static void test_newcomer(void)
+{
     struct bench t;
 
-    bed_open(&t, &config);
-    (void)bed_step(&t, (struct lead_event){.type = LEAD_SHARED});
-    lose(&t, 3, true);
-    say_each(&t, 3, REPORT_JOINED, 0, 0);
-    say_each(&t, 3, REPORT_STOPPED, 1, 1);
-    ok(bed_ordered(&t, ORDER_RUN, 1) && !view_has(&t.a.order->view, 3),
-       "three of four run");
-    (void)bed_step(&t, (struct lead_event){.type = LEAD_HERE, .rank = 3});
-    say(&t, 3, REPORT_JOINED, 0, 1);
+    open_with_newcomer(&t);
+    answer(&t, HEIR_WON);
+    ok(bed_ordered(&t, ORDER_RUN, 1) && t.a.order->view.number == 2 &&
+           view_has(&t.a.order->view, 3) && !t.a.order->n_procs[3],
+       "nobody stops for it, and it waits");
+    lose(&t, 2, true);
+    ok(bed_ordered(&t, ORDER_PREPARE, 2), "one is lost");
+    lead_destroy(t.lead);
+}
+
+/* It takes the place of one that is lost before the view is answered. */
+static void test_newcomer_needed(void)
+{
+    struct bench t;
+
+    open_with_newcomer(&t);
+    answer(&t, HEIR_UNKNOWN);
     lose(&t, 2, true);
     ok(bed_ordered(&t, ORDER_PREPARE, 2), "one is lost when the fourth is there");
     say(&t, 0, REPORT_STOPPED, 2, 1);
     say(&t, 1, REPORT_STOPPED, 2, 1);
     say(&t, 3, REPORT_STOPPED, 2, 1);
-    ok(!t.a.order && t.a.claim && view_has(t.a.claim, 3) &&
-           !view_has(t.a.claim, 2), "which is taken in by a new view");
+    ok(!t.a.order, "which runs in no view without it");
     answer(&t, HEIR_WON);
-    ok(bed_ordered(&t, ORDER_RUN, 2) && t.a.order->view.number == 2 &&
-           t.a.order->n_procs[3],
+    ok(bed_ordered(&t, ORDER_PREPARE, 3) && t.a.order->view.number == 2,
+       "all are asked in that view");
+    for (uint32_t i = 0; i < N; i++) {
+        if (i != 2) {
+            say(&t, i, REPORT_STOPPED, 3, 2);
+        }
+    }
+    ok(bed_ordered(&t, ORDER_RUN, 3) && t.a.order->n_procs[3],
        "in which the generation runs that all are ready for");
     lead_destroy(t.lead);
 }
@@ -673,6 +703,7 @@ int main(void)
     test_estranged();
     test_run_on();
     test_newcomer();
+    test_newcomer_needed();
     test_inherit();
     test_inherit_excluded();
     return tap_done();
