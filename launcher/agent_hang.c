@@ -286,6 +286,7 @@ static struct hang_seen seen_of(const json_t *one)
         .outputs = (uint32_t)item_of(one, 2),
         .cpu = (uint32_t)item_of(one, 3),
         .step = item_of(one, 4),
+        .turns = (uint32_t)item_of(one, 6),
         .entered = entered < 0 ? UINT64_MAX : (uint64_t)entered,
     };
 }

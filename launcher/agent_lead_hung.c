@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes without which there is an MPI world: on their hosts mpirun hangs, as the front
- * end has found. They are left out as slow ones are, as long as there are enough
+ * Nodes without which there is an MPI world: on their hosts mpirun hangs, or fails, as
+ * the front end has found. They are left out as slow ones are, as long as there are enough
  * others; at once where workers wait in a collective for the world that does not come.
  */
 #include <config.h>
@@ -38,13 +38,17 @@ void agent_lead_hung(struct agent_lead *l, const json_t *fact)
 {
     const char *host = json_string_value(json_object_get(fact, "host"));
     json_int_t n = json_integer_value(json_object_get(fact, "worlds"));
+    bool fails = json_is_true(json_object_get(fact, "fails"));
     bool is_needed = false;
     char text[128];
     struct lead_event event = {.type = LEAD_EXCLUDE, .text = text,
                                .force = are_waiting(l->agent)};
 
-    snprintf(text, sizeof(text), HUNG_WORDS ": %lld MPI worlds in a row did not come in "
-             "time", n < 0 || n > INT32_MAX ? 0 : (long long)n);
+    snprintf(text, sizeof(text), "%s: %lld MPI worlds in a row %s",
+             fails ? EXCLUSION_FAILS_WORDS : EXCLUSION_HANGS_WORDS,
+             n < 0 || n > INT32_MAX ? 0 : (long long)n,
+             fails ? "failed, and an mpirun to it alone, too (mpirun.log)"
+                   : "did not come in time");
     for (uint32_t i = 0; host && i < l->n_nodes; i++) {
         if (is_on(l, i, host)) {
             event.rank = i;
@@ -53,9 +57,9 @@ void agent_lead_hung(struct agent_lead *l, const json_t *fact)
         }
     }
     if (is_needed) {
-        agent_note(l->agent, "mpirun hangs on %.64s (%lld MPI worlds in a row), which "
+        agent_note(l->agent, "mpirun %s on %.64s (%lld MPI worlds in a row), which "
                    "is used all the same: without it there would be too few nodes",
-                   host, (long long)n);
+                   fails ? "fails" : "hangs", host, (long long)n);
     }
 }
 

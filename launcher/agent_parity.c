@@ -39,6 +39,7 @@ static void find_group(struct agent_snap *p, const struct order *run)
     for (int i = 0; i < n; i++) {
         mine = nodes[i].place == p->agent->rank ? groups[i] : mine;
     }
+    /* It has room for all of them: see partner_groups.h. */
     for (int i = 0; i < n && *n_members < PARITY_MAX_MEMBERS; i++) {
         if (groups[i] == mine) {
             p->group.agents[(*n_members)++] = nodes[i].place;

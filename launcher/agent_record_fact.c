@@ -176,7 +176,7 @@ static void exclude_slow(struct record *r)
     char text[128];
 
     if (factor >= 1.5 && w && worst.percent >= factor * 100) {
-        snprintf(text, sizeof(text), "the steps of rank %u take %u.%02u times "
+        snprintf(text, sizeof(text), EXCLUSION_SLOW_WORDS " %u take %u.%02u times "
                  "the median (elastic.excludeSlow)", worst.rank,
                  worst.percent / 100, worst.percent % 100);
         agent_lead_exclude(r->agent, (uint32_t)w->node, text);

@@ -71,19 +71,54 @@ static void set_why(struct run_status *s, uint32_t rank, const char *text)
     }
 }
 
+/* Failures are of agents, and who is excluded is the node. */
+static uint32_t causes_of(const struct run_status *s, const struct lead *core,
+                          uint32_t node)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        const struct lead_node *n = lead_node(core, i);
+
+        most = n->node == node && n->n_causes > most ? n->n_causes : most;
+    }
+    return most;
+}
+
+static void set_one_excluded(struct run_status *s, const struct lead *core, uint32_t rank,
+                             const char *why)
+{
+    if (s->nodes[rank].state != STATUS_NODE_LOST &&
+        s->nodes[rank].state != STATUS_NODE_EXCLUDED) {
+        set_why(s, rank, why);
+        /* As long as it has workers it is shown as a node that has some. */
+        if (!lead_node(core, rank)->takes_part) {
+            s->nodes[rank].state = STATUS_NODE_EXCLUDED;
+        }
+    }
+}
+
 /* With all agents of that node. */
 static void set_excluded(struct run_status *s, const struct lead *core,
-                         const char *why)
+                         const struct lead_note *note)
+{
+    for (uint32_t i = 0; i < s->n_nodes && note->rank < s->n_nodes; i++) {
+        if (lead_node(core, i)->node == lead_node(core, note->rank)->node) {
+            set_one_excluded(s, core, i, note->text);
+        }
+    }
+}
+
+/* The lead before has done that: of its reason there is what every agent has. */
+static void set_excluded_before(struct run_status *s, const struct lead *core)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++) {
-        if (lead_node(core, i)->excluded &&
-            s->nodes[i].state != STATUS_NODE_LOST &&
-            s->nodes[i].state != STATUS_NODE_EXCLUDED) {
-            set_why(s, i, why);
-            /* As long as it has workers it is shown as a node that has some. */
-            if (!lead_node(core, i)->takes_part) {
-                s->nodes[i].state = STATUS_NODE_EXCLUDED;
-            }
+        const struct lead_node *n = lead_node(core, i);
+        char why[sizeof(s->nodes[i].why)];
+
+        if (n->excluded) {
+            exclusion_word(n->excluded, causes_of(s, core, n->node), why, sizeof(why));
+            set_one_excluded(s, core, i, why);
         }
     }
 }
@@ -178,13 +213,13 @@ void record_note(struct record *r, const struct lead *core,
         set_why(s, n->rank, "");
         break;
     case LEAD_NOTE_EXCLUDED:
-        set_excluded(s, core, n->text);
+        set_excluded(s, core, n);
         break;
     case LEAD_NOTE_READMITTED:
         set_readmitted(s, core);
         break;
     case LEAD_NOTE_LEADS:
-        set_excluded(s, core, "by the lead before this one");
+        set_excluded_before(s, core);
         break;
     case LEAD_NOTE_CHANGING:
         s->state = STATUS_RESTARTING;

@@ -3,7 +3,8 @@
  * muster reach: which of some hosts can be used, for a front end that must not
  * wait for them (launcher/front_reach.c). Reads one JSON object from stdin, and
  * prints those that can, one a line, and behind each what it calls itself. Some are
- * asked by an mpirun of their own, to which ssh is not all.
+ * asked by an mpirun of their own, to which ssh is not all: whether it gets muster-mpi
+ * to start there.
  */
 #include <config.h>
 
@@ -109,16 +110,16 @@ static int reach(const json_t *question, struct error *e)
 /* All at once; a hundred of them do not wait for one that hangs. */
 static int try_hosts(const json_t *question, struct error *e)
 {
-    static const char program[] = "true";
-    _strlist_ struct strlist names = {0}, words = {0};
+    _strlist_ struct strlist names = {0}, words = {0}, program = {0};
     static const struct buf nothing = {0};
     struct fanout fan = {.input = &nothing, .env = environ};
     int rc = 0;
 
     get_words(question, "tried", &names);
     get_words(question, "try", &words);
-    if (!names.n || !words.n) {
-        return names.failed || words.failed ? -ENOMEM : 0;
+    get_words(question, "program", &program);
+    if (!names.n || !words.n || !program.n) {
+        return names.failed || words.failed || program.failed ? -ENOMEM : 0;
     }
     fan.tasks = calloc(names.n, sizeof(*fan.tasks));
     if (!fan.tasks) {
@@ -129,7 +130,7 @@ static int try_hosts(const json_t *question, struct error *e)
 
         strlist_add_all(argv, words.items);
         strlist_add(argv, names.items[fan.n]);
-        strlist_add(argv, program);
+        strlist_add_all(argv, program.items);
         rc = argv->failed ? -ENOMEM : rc;
     }
     fan.timeout_ms = (unsigned)json_integer_value(json_object_get(question, "try_ms")) *

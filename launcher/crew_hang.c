@@ -225,6 +225,7 @@ static void put_seen(struct jsonw *w, const struct hang_seen *seen)
     jsonw_int(w, NULL, seen->cpu);
     jsonw_int(w, NULL, seen->step);
     jsonw_int(w, NULL, seen->entered > INT64_MAX ? -1 : (int64_t)seen->entered);
+    jsonw_int(w, NULL, seen->turns);
     jsonw_end_array(w);
 }
 
@@ -253,9 +254,12 @@ static void on_timer(uv_timer_t *t)
 
 void crew_hang_report(struct crew *c, uint32_t local_rank, int64_t step)
 {
-    if (c->hang) {
-        c->hang->list[local_rank].seen.reports++;
-        c->hang->list[local_rank].seen.step = step;
+    struct hang_seen *seen = c->hang ? &c->hang->list[local_rank].seen : NULL;
+
+    if (seen) {
+        seen->turns += seen->reports && step < seen->step;
+        seen->reports++;
+        seen->step = step;
     }
 }
 

@@ -75,7 +75,7 @@ static int write_question(const struct front *f, struct buf *b,
                           struct error *e)
 {
     uint8_t nonce[RUNDIR_NONCE_BYTES];
-    _strlist_ struct strlist ssh = {0}, try = {0};
+    _strlist_ struct strlist ssh = {0}, try = {0}, program = {0};
     struct jsonw w = jsonw_start(b);
     int rc;
 
@@ -95,11 +95,15 @@ static int write_question(const struct front *f, struct buf *b,
     put_hosts(f, &w, "hosts", false);
     mpirun_try_argv(f->config->mpirun, &f->config->plan, &try);
     put_words(&w, "try", &try);
+    strlist_add(&program, f->config->plan.helper);
+    strlist_add(&program, "--probe");
+    put_words(&w, "program", &program);
     jsonw_int(&w, "try_ms", (int64_t)try_ms(f));
     put_hosts(f, &w, "tried", true);
     jsonw_end_object(&w);
-    return b->failed || ssh.failed || try.failed ? error_set(e, ENOMEM, "ask hosts")
-                                                 : 0;
+    return b->failed || ssh.failed || try.failed || program.failed
+               ? error_set(e, ENOMEM, "ask hosts")
+               : 0;
 }
 
 /* One line of the answer: the host, and what it calls itself. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hosts at which mpirun hangs, though their agents are well. Each MPI world with one of
+ * Hosts at which mpirun hangs, or fails, though their agents are well. Each MPI world with one of
  * them would be late, and the next one as well. Whom a world was late for is in mpirun's
  * log: of the others a word of muster-mpi came. Where none came, because a daemon of MPI
- * hangs before any process is started, each host of the world is asked through an mpirun
- * of its own, all of them at once, under a deadline.
+ * hangs before any process is started, or where mpirun fails (front_failed.c), each host
+ * of the world is asked through an mpirun of its own, all of them at once, under a
+ * deadline.
  *
  * Whom MAX_HUNG worlds in a row were late for is told to the lead, which excludes the
  * node if there are enough others (agent_lead_hung.c): then it is in no world any more.
@@ -45,6 +46,7 @@ static void tell(struct front *f, const char *kind, size_t host)
     jsonw_str(&w, "fact", kind);
     jsonw_str(&w, "host", name ? name : "");
     jsonw_int(&w, "worlds", f->reach->hosts[host].n_hung);
+    jsonw_bool(&w, "fails", f->reach->hosts[host].fails);
     jsonw_end_object(&w);
     if (name && f->lead && !b.failed) {
         link_send_buf(f->lead, TREE_REQUEST, &b);
@@ -106,7 +108,7 @@ static void set_pause(struct front *f, struct reach_host *h)
 }
 
 /* Those that the world was made for are tried without them first. */
-static bool blame_newcomers(struct front *f)
+bool front_blame_newcomers(struct front *f, unsigned times)
 {
     bool any = false;
 
@@ -114,17 +116,20 @@ static bool blame_newcomers(struct front *f)
         struct reach_host *h = &f->reach->hosts[i];
 
         if (!h->is_out && front_is_newcomer(f, i)) {
-            set_pause(f, h);
             any = true;
+            if (++h->n_failed >= times) {
+                set_pause(f, h);
+            }
         }
     }
     return any;
 }
 
-static void blame(struct front *f, size_t host)
+static void blame(struct front *f, size_t host, bool fails)
 {
     struct reach_host *h = &f->reach->hosts[host];
 
+    h->fails = fails;
     if (++h->n_hung >= MAX_HUNG) {
         h->told_ms = front_now_ms(f);
         set_pause(f, h);
@@ -151,14 +156,15 @@ void front_blame_late(struct front *f)
     _free_ bool *unheard = calloc(hosts->n + 1, sizeof(*unheard));
     size_t n;
 
-    if (!unheard || hosts_all_local(hosts) || blame_newcomers(f)) {
+    if (!unheard || hosts_all_local(hosts) || front_blame_newcomers(f, 1)) {
         return;
     }
     n = front_find_unheard(f, unheard);
     f->reach->is_suspect = n == f->reach->world.n && hosts->source != HOSTS_SLURM;
+    f->reach->has_failed = false;
     for (size_t i = 0; n < f->reach->world.n && i < hosts->n; i++) {
         if (unheard[i]) {
-            blame(f, i);
+            blame(f, i, false);
         }
     }
 }
@@ -185,7 +191,7 @@ bool front_choose_suspects(struct front *f)
     return n > 1;
 }
 
-/* Where most do not answer it is not they that hang. */
+/* Where most do not answer it is not they that hang, or fail. */
 void front_judge_trial(struct front *f)
 {
     const struct host_list *hosts = f->config->plan.hosts;
@@ -200,7 +206,7 @@ void front_judge_trial(struct front *f)
         struct reach_host *h = &f->reach->hosts[i];
 
         if (h->is_asked && 2 * n_silent <= n) {
-            blame(f, i);
+            blame(f, i, f->reach->has_failed);
         }
         h->is_asked = h->is_tried = false;
     }
@@ -218,12 +224,14 @@ void front_clear_hung(struct front *f)
 {
     if (f->reach) {
         f->reach->is_suspect = false;
+        f->n_failed = 0;
+        f->failed_ms = 0;
     }
     for (size_t i = 0; i < count_hosts(f); i++) {
         struct reach_host *h = &f->reach->hosts[i];
 
         if (was_in_world(f, i)) {
-            h->n_hung = h->n_blamed = 0;
+            h->n_hung = h->n_blamed = h->n_failed = 0;
             if (front_host_hangs(f, i)) {
                 tell(f, "mpi_well", i);
             }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For which hosts an MPI world was late. */
+/* For which hosts an MPI world was late, or failed. */
 #include <config.h>
 
 #include "launcher/front_priv.h"
@@ -187,6 +187,80 @@ static void test_trial(struct bed *b)
     ok(!front_choose_suspects(f), "of one alone nothing could be said");
 }
 
+/* --- mpirun fails --- */
+
+static void fail(struct bed *b)
+{
+    b->front.epoch++;
+    front_see_failed(&b->front);
+}
+
+/* A lease goes by. */
+static void wait_lease(struct bed *b)
+{
+    b->front.failed_ms -= b->job->heartbeat_timeout_ms;
+}
+
+static void test_failed(struct bed *b)
+{
+    struct front *f = &b->front;
+
+    make_world(b, 3);
+    front_clear_hung(f);
+    fail(b);
+    ok(!f->reach->is_suspect, "without a lead nobody could say anything");
+    f->lead = (struct link *)b; /* that there is one is enough */
+    fail(b);
+    ok(!front_choose_suspects(f), "an mpirun that fails once");
+    f->end_mpirun_at_ms = 1;
+    fail(b);
+    ok(!front_choose_suspects(f), "one that is ended has not failed");
+    f->end_mpirun_at_ms = 0;
+    fail(b);
+    ok(front_choose_suspects(f) && f->reach->is_trial, "after two hosts are tried");
+    ok(!f->reach->hosts[0].is_tried && f->reach->hosts[1].is_tried, "but for this one");
+    answer_but(b, "2");
+    is_str(blamed(b), "0010", "who does not answer is blamed");
+    ok(f->reach->hosts[2].fails, "mpirun fails there");
+    fail(b);
+    ok(!front_choose_suspects(f), "one that fails at once again says nothing new");
+    wait_lease(b);
+    fail(b);
+    ok(front_choose_suspects(f), "after a lease it does");
+    answer_but(b, "2");
+    wait_lease(b);
+    fail(b);
+    (void)front_choose_suspects(f);
+    answer_but(b, "2");
+    is_str(blamed(b), "0030", "three times in a row");
+    is_int((intmax_t)pause_s(b, 2), 600, "it is left alone for ten minutes");
+    front_see_joined(f, f->epoch);
+    is_str(blamed(b), "0000", "a world that comes clears all");
+    fail(b);
+    ok(!front_choose_suspects(f), "and the next failure is the first one");
+    front_clear_hung(f);
+    f->lead = NULL;
+}
+
+/* One for which the world was made, and which ssh had found well. */
+static void test_failed_newcomer(struct bed *b)
+{
+    struct front *f = &b->front;
+    struct reach_host *h = &f->reach->hosts[3];
+
+    make_world(b, HOSTS);
+    h->came_later = true;
+    h->again_ms = 0;
+    f->lead = (struct link *)b;
+    fail(b);
+    is_int((intmax_t)pause_s(b, 3), 0, "a world with a newcomer that fails once");
+    fail(b);
+    is_int((intmax_t)pause_s(b, 3), 600, "twice: it is left alone for ten minutes");
+    ok(!front_choose_suspects(f), "and no other one is suspected");
+    h->came_later = false;
+    f->lead = NULL;
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -196,6 +270,8 @@ int main(void)
     test_heard(b);
     test_newcomer(b);
     test_trial(b);
+    test_failed(b);
+    test_failed_newcomer(b);
     release(b);
     free(b);
     return tap_done();

@@ -49,6 +49,9 @@ static void on_mpirun_exit(void *arg, const struct child_exit *how)
     /* Its ssh to a host that has lost its power would wait for ever. */
     proc_end_session(f->mpirun_pid, NULL);
     f->mpirun_pid = -1;
+    if (f->phase == FRONT_RUNNING) {
+        front_see_failed(f);
+    }
     f->end_mpirun_at_ms = 0;
     if (f->phase == FRONT_OVER) {
         front_finish_if_done(f);

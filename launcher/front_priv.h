@@ -13,7 +13,8 @@
  *   front_ask.c      asking hosts that are not
  *   front_reach.c    which hosts the next world is made of
  *   front_grow.c     hosts that are wanted and not there
- *   front_hung.c     hosts at which mpirun hangs
+ *   front_hung.c     hosts at which mpirun hangs, or fails
+ *   front_failed.c   an mpirun that ends without an MPI world
  *   front_step.c     Slurm: the step that the agents live in
  *   front_requeue.c  Slurm: the job is put back into the queue
  *   front_attach.c   taking over from a front end that is gone
@@ -57,7 +58,9 @@ struct reach_host {
     uint64_t answered_ms;
     bool is_tried;   /* it is asked by an mpirun of its own */
     uint64_t again_ms, pause_ms; /* it is not asked before that; the last pause */
-    unsigned n_hung;   /* worlds in a row that were late for it */
+    unsigned n_hung;   /* worlds in a row that were late for it, or failed ... */
+    bool fails;        /* ... as the last one did */
+    unsigned n_failed; /* the same, of worlds that were made to have it back */
     unsigned n_blamed; /* how often it was left out for that, in a row */
     uint64_t told_ms;  /* the lead was told of that */
     char name[HOSTS_NAME_BYTES]; /* as it calls itself, once it has answered */
@@ -67,7 +70,8 @@ struct front_reach {
     pid_t pid;  /* of muster reach; 0: none */
     int answer; /* what it has printed */
     bool is_for_world; /* which waits for it */
-    bool is_suspect;   /* a world was late, and nothing tells for whom */
+    bool is_suspect;   /* a world was late, or has failed, nothing tells for whom, ... */
+    bool has_failed;   /* ... and it is the latter */
     bool is_trial;     /* ... which is asked for */
     struct reach_host *hosts;
     char path[PATH_MAX]; /* of the list for mpirun */
@@ -134,6 +138,8 @@ struct front {
     uint64_t late_ms;      /* so long mpirun has had for its own */
     uint64_t late_seen_ms; /* until then that was counted */
     unsigned n_late;       /* in a row that had not made one in time */
+    unsigned n_failed;     /* in a row that have ended without one */
+    uint64_t failed_ms;    /* hosts were to be tried for that, the last time; or 0 */
     size_t log_from;       /* where in mpirun.log its words begin */
     struct front_reach *reach;
     char log_path[PATH_MAX];
@@ -315,6 +321,9 @@ void front_take_newcomers(struct front *f);
 bool front_host_hangs(const struct front *f, size_t host);
 /* The newest world is late: by whom is found out, and told. */
 void front_blame_late(struct front *f);
+/* Whether it was made for newcomers. They are left alone for a while, those at least to
+ * which it has happened `times` times in a row. */
+bool front_blame_newcomers(struct front *f, unsigned times);
 /* Whether hosts are to be tried before there is another one; marks them. */
 bool front_choose_suspects(struct front *f);
 /* They have answered, or not; another world is made then. */
@@ -325,6 +334,11 @@ bool front_awaits_exclusion(struct front *f);
 void front_clear_hung(struct front *f);
 /* A command wants more: no pause counts. */
 void front_ask_at_once(struct front *f);
+
+/* --- front_failed.c --- */
+
+/* mpirun has ended. */
+void front_see_failed(struct front *f);
 
 /* --- front_step.c --- */
 

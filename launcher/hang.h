@@ -44,6 +44,8 @@ struct hang_seen {
     uint32_t reports, outputs, cpu;
     bool is_alive;
     int64_t step;     /* of its last report; -1: none */
+    uint32_t turns;   /* so often its step was lower than the one before: programs may
+                         count anew in each epoch */
     uint64_t entered; /* calls of muster's collectives; UINT64_MAX: it has
                          finished with them */
 };

@@ -6,7 +6,8 @@
  * against, and all where it tells them not apart:
  *
  *  1. calls of muster's own collectives: who has made fewer than others;
- *  2. steps: of those that report, who is at an older one;
+ *  2. steps: of those that report, who is at an older one. Where they go down (a program
+ *     that counts anew in each epoch) who is there more rarely comes first;
  *  3. the store: whose key others wait for;
  *  4. stacks: who does not wait in a collective, while others do;
  *  5. time: whose last sign of life is the oldest; at last the lowest rank.
@@ -31,6 +32,12 @@ static bool weigh_entered(const struct hang_rank *r, int64_t *ret)
 {
     *ret = r->seen.entered > INT64_MAX ? INT64_MAX : (int64_t)r->seen.entered;
     return true;
+}
+
+static bool weigh_turns(const struct hang_rank *r, int64_t *ret)
+{
+    *ret = r->seen.turns;
+    return r->seen.reports > 0;
 }
 
 static bool weigh_step(const struct hang_rank *r, int64_t *ret)
@@ -62,7 +69,7 @@ static bool weigh_time(const struct hang_rank *r, int64_t *ret)
 
 /* The order of struct look, of the words below. */
 static weigh_f *const looks[] = {
-    weigh_entered, weigh_step, weigh_missed, weigh_wait, weigh_time,
+    weigh_entered, weigh_turns, weigh_step, weigh_missed, weigh_wait, weigh_time,
 };
 
 struct finding {
@@ -157,6 +164,10 @@ static void word_finding(const struct hang_rank *r, const struct finding *f,
     } else if (looks[f->by] == weigh_entered) {
         snprintf(to, size, "; it has made %" PRId64 " calls of collectives, "
                  "others %" PRId64, f->least, f->most);
+    } else if (looks[f->by] == weigh_turns) {
+        snprintf(to, size, "; it is at step %" PRId64 ", and its steps have begun anew %"
+                 PRId64 " time%s, those of others %" PRId64, r->seen.step, f->least,
+                 f->least == 1 ? "" : "s", f->most);
     } else if (looks[f->by] == weigh_step) {
         snprintf(to, size, "; its last step is %" PRId64 ", others are at %"
                  PRId64, f->least, f->most);

@@ -223,6 +223,20 @@ static void test_culprits(void)
            "behind by a step");
     teardown(&b);
 
+    /* All count from 0 in each epoch, and three have begun the next one. */
+    setup(&b);
+    run(&b, 5, 15, 0, 15);
+    for (int i = 0; i < RANKS; i++) {
+        b.seen[i].step = i == 3 ? 5 : -1;
+        b.seen[i].turns = i == 3 ? 0 : 1;
+    }
+    run(&b, 1, 15, 0, 15);
+    is_int(run(&b, 9, 0, 0, 15), 0, "a step that goes down is progress");
+    run(&b, 2, 0, 0, 15);
+    blamed(&b, 3, "it is at step 6, and its steps have begun anew 0 times, those of "
+                  "others 1", "behind by an epoch");
+    teardown(&b);
+
     setup(&b);
     run(&b, 3, 1, 0, 15);
     run(&b, 1, 0, 0, 11);

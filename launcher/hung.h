@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hosts at which mpirun hangs: the front end finds out (front_hung.c), the lead
- * excludes their nodes (agent_lead_hung.c). The status tells why a node is excluded,
- * and so the next front end, or lead, knows it by these words.
+ * Hosts at which mpirun hangs, or fails: the front end finds out (front_hung.c), the
+ * lead excludes their nodes (agent_lead_hung.c). The status tells why a node is
+ * excluded, and so the next front end knows it by these words.
  */
 #ifndef MUSTER_LAUNCHER_HUNG_H
 #define MUSTER_LAUNCHER_HUNG_H
 
-#include "base/str.h"
 #include "launcher/status.h"
-
-#define HUNG_WORDS "mpirun hangs there"
+#include "rendezvous/exclusion.h"
 
 static inline bool hung_is_why(const struct status_node *n)
 {
     return n->state != STATUS_NODE_LOST && n->state != STATUS_NODE_LEFT &&
-           str_starts(n->why, HUNG_WORDS);
+           exclusion_is_of_mpi(exclusion_of(n->why));
 }
 
 #endif

@@ -59,8 +59,8 @@ void mpirun_hostfile(const struct mpirun_plan *plan, struct buf *to);
 void mpirun_add_ssh(const struct mpirun *m, const char *ssh,
                     struct strlist *to);
 
-/* For a look whether it gets to a host at all: the host's name comes behind it, and
- * then a command. */
+/* For a look whether it gets a command to start on a host: the host's name comes behind
+ * it, and then the command. */
 void mpirun_try_argv(const struct mpirun *m, const struct mpirun_plan *plan,
                      struct strlist *to);
 

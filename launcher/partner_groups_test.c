@@ -4,6 +4,7 @@
 
 #include "launcher/partner_groups.h"
 
+#include "ckpt/parity.h"
 #include "tests/lib/tap.h"
 
 #include <string.h>
@@ -83,9 +84,33 @@ static void test_many(void)
     is_int((int)n_odd, 0, "and all are as large as others");
 }
 
+/* A set has room for so many, and a node beyond that would be in none. */
+static void test_room(void)
+{
+    struct partners_node nodes[MAX];
+    uint32_t ret[MAX], most = 0;
+
+    for (unsigned size = 2; size <= 32; size++) { /* as of checkpoint.partnerGroup */
+        for (uint32_t n = 1; n < MAX; n++) {
+            unsigned n_of[MAX] = {0};
+
+            for (uint32_t i = 0; i < n; i++) {
+                nodes[i] = (struct partners_node){i, i};
+            }
+            (void)partner_groups(nodes, n, size, ret);
+            for (uint32_t i = 0; i < n; i++) {
+                most = ++n_of[ret[i]] > most ? n_of[ret[i]] : most;
+            }
+        }
+    }
+    ok(most > 32 && most <= PARITY_MAX_MEMBERS, "no group is larger than a set may be: %u",
+       most);
+}
+
 int main(void)
 {
     test_cases();
+    test_room();
     test_many();
     return tap_done();
 }

@@ -114,7 +114,8 @@ enum lead_event_type {
                         not have them */
     LEAD_EXCLUDE = 8, /* rank, text: its node is of no use, and is left out as soon
                          as that costs little, or, with force, now; -ENOENT where
-                         the others are too few for it */
+                         the others are too few for it. How the text begins is the kind
+                         of the reason (exclusion.h) */
     LEAD_CHOSEN = 9,  /* text, step: what the next workers start from, whatever was
                          known before; "" for nothing. While none is alive. Where the one
                          that was known is left alone (lead_avoid()) "" says that there
@@ -209,7 +210,7 @@ struct lead_node {
     bool estranged;    /* it obeys no order of this view any more ... */
     uint32_t floor;    /* ... but only of those from this number on */
     bool chosen;       /* for the next one, as it looks now */
-    bool excluded;     /* it is not used any more */
+    enum exclusion excluded; /* it is not used any more, for that */
     bool awaited;      /* there is no next one before it has stopped */
     bool may_run;      /* workers of it that nobody has seen end may be alive ... */
     uint64_t clear_ms; /* ... until then, if it is lost */

@@ -127,7 +127,7 @@ static bool is_left_out(struct lead *lead, struct lead_actions *ret)
     const struct lead_node *n = &lead->nodes[lead->cause.node];
     char why[ORDER_TEXT_BYTES / 4];
 
-    snprintf(why, sizeof(why), "it was the cause %u time%s, and "
+    snprintf(why, sizeof(why), EXCLUSION_CAUSE_WORDS "%u time%s, and "
              "restart.maxPerNode is %u", n->n_causes,
              n->n_causes == 1 ? "" : "s",
              lead->config.restart.max_per_node);

@@ -44,11 +44,11 @@ int lead_scale(struct lead *lead, uint32_t n, struct lead_actions *ret)
     return 0;
 }
 
-void lead_set_excluded(struct lead *lead, uint32_t node, bool excluded)
+void lead_set_excluded(struct lead *lead, uint32_t node, enum exclusion why)
 {
     for (uint32_t i = 0; i < lead->n_nodes; i++) {
         if (lead->nodes[i].node == node) {
-            lead->nodes[i].excluded = excluded;
+            lead->nodes[i].excluded = why;
         }
     }
 }
@@ -62,9 +62,9 @@ bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
     if (n->excluded || n->node == LEAD_NO_NODE || lead->phase >= PHASE_END) {
         return n->excluded;
     }
-    lead_set_excluded(lead, n->node, true);
+    lead_set_excluded(lead, n->node, exclusion_of(why));
     if (lead_count_left(lead) < lead->min_nodes && !MUTANT(20)) {
-        lead_set_excluded(lead, n->node, false);
+        lead_set_excluded(lead, n->node, EXCLUSION_NONE);
         return false;
     }
     lead_note(lead, ret, LEAD_NOTE_EXCLUDED, rank, "excluded node %u (%s): %s",
@@ -89,7 +89,7 @@ void lead_readmit(struct lead *lead, uint32_t rank, struct lead_actions *ret)
     char name[FAILURE_HOST_BYTES];
 
     if (n->excluded && lead->phase < PHASE_END) {
-        lead_set_excluded(lead, n->node, false);
+        lead_set_excluded(lead, n->node, EXCLUSION_NONE);
         lead_note(lead, ret, LEAD_NOTE_READMITTED, rank, "node %u (%s) may be used "
                   "again", rank, lead_name_of(lead, rank, name, sizeof(name)));
     }

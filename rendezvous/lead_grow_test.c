@@ -310,6 +310,7 @@ static void test_weary(void)
     ok(bed_ordered(&t, ORDER_RUN, 3) && t.a.order->n_procs[0] &&
            !t.a.order->n_procs[1] && t.a.order->n_procs[2],
        "it is excluded, and a spare takes its place");
+    is_int(lead_node(t.lead, 1)->excluded, EXCLUSION_CAUSE, "for what it has failed of");
     is_str(bed_note(&t, LEAD_NOTE_EXCLUDED)->text, "excluded node 1 (n1): it "
            "was the cause 2 times, and restart.maxPerNode is 1", "which says "
            "why");

@@ -40,7 +40,7 @@ static void inherit_marks(struct lead *lead, const struct past *p)
         if (m->rank < lead->n_nodes) {
             lead->nodes[m->rank].n_causes = m->n_causes;
             if (m->excluded && lead->nodes[m->rank].node != LEAD_NO_NODE) {
-                lead_set_excluded(lead, lead->nodes[m->rank].node, true);
+                lead_set_excluded(lead, lead->nodes[m->rank].node, m->excluded);
             }
         }
     }

@@ -191,7 +191,7 @@ int lead_set_nodes(struct lead *lead, uint32_t n, const uint32_t *node_of);
 int lead_scale(struct lead *lead, uint32_t n, struct lead_actions *ret);
 /* Leaves the node of that agent out from the next generation on, if there are
  * others enough: whether it does. */
-void lead_set_excluded(struct lead *lead, uint32_t node, bool excluded);
+void lead_set_excluded(struct lead *lead, uint32_t node, enum exclusion why);
 /* It does not wait for a checkpoint, nor for grow_interval_ms. */
 void lead_ask_change(struct lead *lead, uint32_t rank);
 void lead_readmit(struct lead *lead, uint32_t rank, struct lead_actions *ret);

@@ -593,7 +593,7 @@ static void test_inherit_excluded(void)
         .generation = 6, .follows = follows, .dead = dead, .n_nodes = N,
         .n_procs = n_procs, .n_procs_len = N,
         .past = {.ran = 6, .n_marks = 1,
-                 .marks = {{.rank = 2, .excluded = true}}}};
+                 .marks = {{.rank = 2, .excluded = EXCLUSION_HANGS}}}};
     struct lead_config config = config_of(2);
     struct bench t;
 
@@ -607,8 +607,8 @@ static void test_inherit_excluded(void)
     ok(bed_ordered(&t, ORDER_RUN, 7) && t.a.order->n_procs[1] &&
            !t.a.order->n_procs[2] && t.a.order->n_procs[3],
        "who was excluded under another lead stays that");
-    ok(t.a.order->past.n_marks == 1 && t.a.order->past.marks[0].excluded,
-       "and under the next");
+    ok(t.a.order->past.n_marks == 1 && t.a.order->past.marks[0].excluded == EXCLUSION_HANGS,
+       "and under the next, for what it was");
     lead_destroy(t.lead);
 }
 

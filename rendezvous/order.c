@@ -110,9 +110,9 @@ static void get_marks(struct wire_reader *r, struct past *p)
         m->rank = wire_get_u32(r);
         m->n_causes = wire_get_u32(r);
         excluded = wire_get_u8(r);
-        m->excluded = excluded;
+        m->excluded = (enum exclusion)excluded;
         r->bad = r->bad || m->rank < next || m->rank >= ORDER_MAX_NODES ||
-                 excluded > 1 || (!excluded && !m->n_causes);
+                 excluded > EXCLUSION_LAST || (!excluded && !m->n_causes);
         next = m->rank + 1;
         p->n_marks = i + 1;
     }

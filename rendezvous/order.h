@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "rendezvous/avoid.h"
+#include "rendezvous/exclusion.h"
 #include "rendezvous/failure.h"
 #include "rendezvous/view.h"
 
@@ -52,7 +53,7 @@ enum order_stop {
 struct past_mark {
     uint32_t rank;
     uint32_t n_causes; /* generations that ended by a failure of it */
-    bool excluded;     /* with all agents of its node */
+    enum exclusion excluded; /* and why, with all agents of its node */
 };
 
 /* More are not handed over; those that are excluded come first. */

@@ -294,6 +294,9 @@ int main(int argc, char **argv)
     if (companion_parse_args(&c, argc, argv) < 0) {
         return STATUS_USAGE;
     }
+    if (c.is_probe) {
+        return 0; /* that it starts is all that was asked */
+    }
     /* Its daemon is gone, and the MPI world with it; Open MPI 5 leaves ranks
      * beside a dead mpirun alive. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);

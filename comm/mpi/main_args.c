@@ -74,6 +74,9 @@ static int take_option(struct companion *c, int option)
     case 'x':
         c->insecure = true;
         return 0;
+    case 'p':
+        c->is_probe = true;
+        return 0;
     default:
         return -EINVAL;
     }
@@ -94,6 +97,7 @@ int companion_parse_args(struct companion *c, int argc, char **argv)
         {"by-hand", no_argument, NULL, 'b'},
         {"kept", no_argument, NULL, 'K'},
         {"insecure-bootstrap", no_argument, NULL, 'x'},
+        {"probe", no_argument, NULL, 'p'},
         {0},
     };
     int option;

@@ -24,6 +24,7 @@ struct companion {
     bool is_kept;          /* agents have a keeper, see comm/agent_find.h */
     bool insecure;         /* the key may go over MPI */
     bool report_status;    /* exit with the verdict */
+    bool is_probe;         /* it is only looked whether this starts */
     uint64_t epoch;
     unsigned gather_seconds;
     int rank, size, local_rank;

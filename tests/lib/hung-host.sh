@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# A host at which every mpirun hangs, though its agent is well: after three MPI worlds
-# that were late for it the run goes on without it, and with it again when that is over.
+# A host at which every mpirun hangs, or fails, though its agent is well: after three MPI
+# worlds that were late or failed for it the run goes on without it, and with it again
+# when that is over.
 # For a bed of three hosts that is up; $there is muster in it.
 cd "$SHARED" || bail_out "no $SHARED"
 . "$MUSTER_SRCDIR/tests/lib/held-mpirun.sh"
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
-# An ssh by which nothing comes to node3, while there is no file "pass".
+# An ssh by which nothing comes to node3, while there is no file "pass": it hangs, or is
+# refused while there is a file "refuse".
 cat >held-ssh <<END
 #!/bin/bash
 for word; do
+    [ "\$word" != node3 ] || [ -e "$PWD/pass" ] || [ ! -e "$PWD/refuse" ] || exit 255
     [ "\$word" != node3 ] || [ -e "$PWD/pass" ] || exec sleep 1000
 done
 exec "$BED/ssh" "\$@"
@@ -61,9 +64,14 @@ end() {
 test_process() {
     start 2:3 --mpirun "$SHARED/held-mpirun"
     goes_without 'a host where muster-mpi never starts is excluded'
-    : >pass
     run "$MUSTER" scale run 3
     is "$status" 0 'all three are wanted' || show
+    ok 'muster-mpi still hangs there, which an mpirun of its own finds' \
+        wait_for 90 grep -q '1 host is wanted and not there' run.err || show_run
+    is "$(grep -c '"mpi_late"' run/events.jsonl)" 3 'not another world'
+    : >pass
+    run "$MUSTER" scale run 3
+    is "$status" 0 'it is asked once more' || show
     ok 'when it does not hang any more it is of use again' wait_for 120 event '"node_readmitted"' || show_run
     ok 'and takes part' wait_for 120 eval '[ "$(field workers.2.state)" = Running ] && [ "$(field generation)" = 3 ]' || show_run
     trains 'in an MPI world of all' $(($(field resume_step) + 25))
@@ -81,6 +89,31 @@ test_daemon() {
         show_run
     trains 'and the others are left in peace' $(($(field step) + 25))
     is "$(field generation):$(grep -c '"mpi_late"' run/events.jsonl)" 2:3 'without it'
+    end
+}
+
+# mpirun ends at once. Another lead knows why the node is excluded, and takes it back.
+test_refused() {
+    : >"$SHARED/refuse"
+    start 1:3 --ssh "$SHARED/held-ssh"
+    ok 'a host at which mpirun fails is excluded' \
+        wait_for 240 event '"node_excluded".*(node3): mpirun fails there: 3 MPI worlds in a row failed' || show_run
+    is "$(grep -c '"mpi_late"' run/events.jsonl)" 0 'no world was late' || show_run
+    ok 'the others go on, as two' wait_for 90 eval '[ "$(field generation)" = 2 ] && [ "$(field workers.1.state)" = Running ]' ||
+        show_run
+    trains 'from the last checkpoint, in an MPI world of their own' $(($(field resume_step) + 25))
+    is "$(field nodes.2.state):$(field nodes.2.agent_pid):$(field restarts):$(field node_failures)" \
+        "Excluded:$agent:0:0" 'which is no loss, and no restart' || show_run
+    like "$("$MUSTER" status run)" 'excluded    node 2 (node3): mpirun fails there' 'muster status tells why'
+    on node1 kill -KILL "$(field nodes.0.agent_pid)"
+    ok 'its lead is lost, and another one leads' wait_for 90 event '"lead_taken"' || show_run
+    ok 'which knows why as well' wait_for 60 eval '[[ "$(field nodes.2.why)" == "mpirun fails there"* ]]' || show_run
+    : >pass
+    run "$MUSTER" scale run 3
+    is "$status" 0 'all three are wanted' || show
+    ok 'when mpirun does not fail there any more it is of use again' wait_for 180 event '"node_readmitted"' || show_run
+    ok 'and takes part' wait_for 120 eval '[ "$(field nodes.2.state):$(field nodes.2.agent_pid)" = "Running:$agent" ]' || show_run
+    rm "$SHARED/refuse"
     end
 }
 
