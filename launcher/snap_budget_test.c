@@ -112,6 +112,9 @@ static void test_budget(void)
     kernel.top_max = "4096\n";
     kernel.top_current = NULL;
     is_budget(10 * GIB / 10 * 9, shm, "or nobody knows what is taken");
+    kernel.top_current = "-1\n";
+    is_budget(10 * GIB / 10 * 9, shm, "or what is none");
+    kernel.top_current = NULL;
     kernel.cgroup = "12:memory:/a/b\n";
     kernel.max = "4096\n";
     kernel.current = "0\n";
@@ -148,7 +151,7 @@ static void make_dir(unsigned uid, const char *id, const char *name)
 static void test_dirs(void)
 {
     unsigned me = (unsigned)geteuid();
-    char id[64], path[PATH_MAX], small[16];
+    char id[64], path[PATH_MAX], nameless[PATH_MAX], small[16];
     struct seen s = {.id = id};
 
     snprintf(id, sizeof(id), "budget-test-%ld", (long)getpid());
@@ -158,9 +161,12 @@ static void test_dirs(void)
     make_dir(me, id, "");
     make_dir(me, id, "/x");
     make_dir(me + 1, id, "");
+    make_dir(me, "", "");
     snap_dir_each(see, &s);
     is_int(s.n, 1, "one is there, and that of somebody else");
     is_int(s.n_empty, 0, "none without an id");
+    snprintf(nameless, sizeof(nameless), "/dev/shm/muster-%u-", me);
+    ok(rmdir(nameless) == 0, "which is somebody's who made it by hand");
     is_int(snap_dir_remove(id, NULL), 0, "removed");
     ok(access(path, F_OK) < 0, "with all that is in it");
     s.n = 0;

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/mapguard.h"
+#include "base/wire.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -261,6 +262,14 @@ static void test_nonsense(void)
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_REFUSED, "more bytes than there are");
     h = head_of(1000);
+    h.part_bytes = (UINT64_C(1) << 50) + 1;
+    offer(&s, &h);
+    is_int(s.answer, SNAP_COPY_REFUSED, "a part of more");
+    h = head_of(1000);
+    h.step = (uint64_t)INT64_MAX + 1;
+    offer(&s, &h);
+    is_int(s.answer, SNAP_COPY_REFUSED, "a step that is none");
+    h = head_of(1000);
     str_copy(h.uuid, sizeof(h.uuid), "../../x");
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_REFUSED, "a name that is none");
@@ -395,6 +404,41 @@ static void test_two_senders(void)
     copy_bed_close(&b);
 }
 
+static bool is_wanted(uint32_t rank, const char *uuid)
+{
+    _buf_ struct buf b = {0};
+    char got[COMMIT_UUID_BYTES];
+
+    copy_want_encode(rank, uuid, &b);
+    return copy_want_decode(&(struct channel_frame){.type = SNAP_COPY_WANT,
+                                                    .data = (void *)b.data,
+                                                    .len = b.len}, &rank, got);
+}
+
+static int refusal_of(uint32_t code, size_t cut)
+{
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    wire_put_u32(&b, code);
+    wire_put_str(&b, "why");
+    copy_refused_decode(&(struct channel_frame){.data = (void *)b.data,
+                                                .len = b.len - cut}, &e);
+    return e.code;
+}
+
+/* Questions and refusals that make no sense; a refusal is always one. */
+static void test_messages(void)
+{
+    ok(is_wanted((1 << 20) - 1, UUID(1)), "a question for the last rank there can be");
+    ok(!is_wanted(1 << 20, UUID(1)), "and for one more");
+    ok(!is_wanted(1, "1"), "for no save");
+    is_int(refusal_of(ENOMEM, 0), ENOMEM, "a refusal");
+    is_int(refusal_of(0, 0), EPROTO, "that says all is well");
+    is_int(refusal_of(4096, 0), EPROTO, "for no reason that there is");
+    is_int(refusal_of(ENOMEM, 1), EPROTO, "cut");
+}
+
 /* The digest: another byte than was sent, or another order. */
 static void test_sum(void)
 {
@@ -422,6 +466,7 @@ int main(void)
     test_bad_large();
     test_many_senders();
     test_two_senders();
+    test_messages();
     test_sum();
     return tap_done();
 }

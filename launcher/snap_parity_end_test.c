@@ -159,6 +159,11 @@ static void test_let_go(void)
     }
     parity_bed_save(&b, 0, UUID(3), 3);
     ok(snap_hold_get(b.nodes[0].own, 10, UUID(3)) != NULL, "a third one is saved");
+    parity_bed_save(&b, 0, UUID(4), 4);
+    parity_bed_send(&b, 0, UUID(3));
+    parity_bed_send(&b, 0, UUID(4));
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 4), "behind one that is not sent goes the "
+       "next");
     parity_bed_close(&b);
 }
 

@@ -220,6 +220,35 @@ static void test_not_whole(void)
     parity_bed_close(&b);
 }
 
+/* Memory of one image becomes that of a longer one: no more is taken than that. */
+static void test_grows(void)
+{
+    struct parity_bed b;
+    uint64_t bytes;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    bytes = b.nodes[0].parity->bytes;
+    parity_bed_close(&b);
+
+    parity_bed_open(&b, 4, 1, bytes);
+    for (unsigned i = 0; i < 4; i++) {
+        parity_bed_save(&b, i, UUID(1), 10);
+    }
+    parity_bed_send(&b, 1, UUID(1));
+    while (!b.nodes[0].parity->bytes) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    ok(b.nodes[0].parity->bytes < bytes, "parity of a short image");
+    parity_bed_send(&b, 0, UUID(1));
+    parity_bed_send(&b, 2, UUID(1));
+    parity_bed_send(&b, 3, UUID(1));
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 4), "others are longer");
+    ok(b.nodes[0].n_whole == 1 && b.nodes[0].parity->bytes == bytes,
+       "and it is whole, in just that memory: %s", b.nodes[3].sent.text);
+    parity_bed_close(&b);
+}
+
 static void test_short(void)
 {
     struct parity_bed b;
@@ -318,6 +347,7 @@ int main(void)
     test_saves();
     test_settled_first();
     test_not_whole();
+    test_grows();
     test_short();
     test_damaged();
     test_memory();
