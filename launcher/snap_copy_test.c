@@ -262,10 +262,6 @@ static void test_nonsense(void)
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_REFUSED, "more bytes than there are");
     h = head_of(1000);
-    h.part_bytes = (UINT64_C(1) << 50) + 1;
-    offer(&s, &h);
-    is_int(s.answer, SNAP_COPY_REFUSED, "a part of more");
-    h = head_of(1000);
     h.step = (uint64_t)INT64_MAX + 1;
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_REFUSED, "a step that is none");
@@ -415,6 +411,19 @@ static bool is_wanted(uint32_t rank, const char *uuid)
                                                     .len = b.len}, &rank, got);
 }
 
+static bool is_offered(uint64_t image_bytes, uint64_t part_bytes)
+{
+    struct snap_head h = head_of(image_bytes);
+    _buf_ struct buf b = {0};
+    uint32_t from;
+
+    h.part_bytes = part_bytes;
+    copy_offer_encode(&h, 7, &b);
+    return copy_offer_decode(&(struct channel_frame){.type = SNAP_COPY_OFFER,
+                                                     .data = (void *)b.data,
+                                                     .len = b.len}, &h, &from);
+}
+
 static int refusal_of(uint32_t code, size_t cut)
 {
     _buf_ struct buf b = {0};
@@ -427,9 +436,13 @@ static int refusal_of(uint32_t code, size_t cut)
     return e.code;
 }
 
-/* Questions and refusals that make no sense; a refusal is always one. */
+/* Messages that make no sense; a refusal is always one. */
 static void test_messages(void)
 {
+    const uint64_t most = UINT64_C(1) << 50;
+
+    ok(is_offered(most, most), "as many bytes as there can be");
+    ok(!is_offered(most + 1, 0) && !is_offered(0, most + 1), "and one more");
     ok(is_wanted((1 << 20) - 1, UUID(1)), "a question for the last rank there can be");
     ok(!is_wanted(1 << 20, UUID(1)), "and for one more");
     ok(!is_wanted(1, "1"), "for no save");
