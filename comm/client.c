@@ -257,7 +257,7 @@ static int flush(struct client *c, struct error *e)
             return 0;
         }
         if (n < 0) {
-                return error_text(e, ECONNABORTED,
+            return error_text(e, ECONNABORTED,
                               "the agent of this node is gone");
         }
         buf_consume(&c->out, (size_t)n);
