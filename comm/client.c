@@ -257,7 +257,7 @@ static int flush(struct client *c, struct error *e)
             return 0;
         }
         if (n < 0) {
-                return error_text(e, ECONNABORTED,
+            return error_text(e, ECONNABORTED,
                               "the agent of this node is gone");
         }
         buf_consume(&c->out, (size_t)n);
@@ -396,6 +396,12 @@ int client_state(struct client *c, struct worker_state *ret, struct error *e)
 
 /* --- snapshots --- */
 
+/* What the agent says is an error is one, whatever its number. */
+static int as_told(uint32_t code, const char *why, struct error *e)
+{
+    return error_text(e, code < 4096 ? (int)code : EPROTO, "%s", why);
+}
+
 static int ask_snap(struct client *c, const struct worker_msg *question,
                     struct worker_snap *ret, int *ret_fd, struct error *e)
 {
@@ -410,7 +416,7 @@ static int ask_snap(struct client *c, const struct worker_msg *question,
         return rc;
     }
     if (m.snap.error) {
-        return error_text(e, (int)(m.snap.error & 0xffff), "%s", m.snap.why);
+        return as_told(m.snap.error, m.snap.why, e);
     }
     if (c->n_fds != 1) {
         return error_text(e, EPROTO, "the agent sent %zu descriptors of 1",
@@ -452,8 +458,7 @@ int client_snap_done(struct client *c, const struct worker_snap_done *done,
         }
     }
     if (rc == 0 && m.snap_status.error) {
-        return error_text(e, (int)(m.snap_status.error & 0xffff), "%s",
-                          m.snap_status.why);
+        return as_told(m.snap_status.error, m.snap_status.why, e);
     }
     return rc;
 }

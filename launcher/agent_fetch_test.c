@@ -67,9 +67,10 @@ static void test_notes(void)
     is_str(b.did.note, "node 0 has fetched what rank 5 starts from from "
            "memory of node 1", "another save: the one before was all");
     fetch(&b, 0, 7, UUID_B, "[[7,1,1]]");
+    fetch(&b, 0, 9, UUID_B, "[[9,1,1]]");
     is_int(b.did.n_notes, 1, "more of it may come");
     agent_fetch_forget(&b.snap);
-    is_str(b.did.note, "node 0 has fetched what 2 of its ranks start from from "
+    is_str(b.did.note, "node 0 has fetched what 3 of its ranks start from from "
            "memory of several nodes", "the workers go: that was all");
     ok(!uv_is_active((uv_handle_t *)b.snap.fetch_timer), "nothing is left to say");
     fetch(&b, 0, 8, UUID_B, "[[8,1,1]]");
@@ -123,6 +124,50 @@ static void test_next(void)
     fetch_bed_close(&b);
 }
 
+/* However many have it, some are asked, and then the disk. */
+static void test_many(void)
+{
+    struct roster_entry entry = {.slots = 1, .port = 1, .n_addrs = 1, .host = "there"};
+    struct fetch_bed b;
+
+    fetch_bed_open(&b);
+    str_copy(entry.addrs[0], sizeof(entry.addrs[0]), "127.0.0.1");
+    for (int i = 3; i <= 5; i++) {
+        entry.port = i == 5 ? link_listener_port(b.nodes[0].listener) : 1;
+        if (roster_add(&b.agent.roster, &entry) < 0) {
+            bail_out("no roster");
+        }
+    }
+    fetch_bed_begin(&b, 5, UUID_A);
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1,2,3,4,5]]");
+    ok(fetch_bed_run_until(&b, &b.did.n_answers, 1) && b.did.n_found == 0,
+       "nobody sends it");
+    is_int(b.nodes[0].n_asked + b.nodes[1].n_asked, 2, "four are asked, and no fifth");
+    fetch_bed_close(&b);
+}
+
+/* Where there is no other node, or this one is going, nobody is asked. */
+static void test_alone(void)
+{
+    const struct snap_question q = {.generation = FETCH_GENERATION};
+    struct fetch_bed b;
+    uint32_t n;
+
+    fetch_bed_open(&b);
+    n = b.agent.roster.n;
+    b.agent.roster.n = 1;
+    ok(!agent_fetch_begin(&b.snap, &q, 5, UUID_A), "one node alone reads from the disk");
+    b.agent.roster.n = n;
+    b.agent.leaving = true;
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    ok(!b.snap.where, "who is going does not listen");
+    b.agent.leaving = b.agent.has_config = false;
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    ok(!b.snap.where, "nor does who knows of no job yet");
+    b.agent.has_config = true;
+    fetch_bed_close(&b);
+}
+
 /* The lead gives up the first one while that is asked, and speaks of the other alone. */
 static void test_told_meanwhile(void)
 {
@@ -136,6 +181,8 @@ static void test_told_meanwhile(void)
     ok(fetch_bed_run_until(&b, &b.nodes[0].n_asked, 1), "the first one is asked");
     fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,2]]");
     is_int(b.nodes[1].n_asked, 0, "and has its time");
+    agent_fetch_fetched(&b.snap, 6, UUID_A, &(struct error){0});
+    is_int(b.did.n_answers, 0, "what comes of another rank is no answer");
     link_close(take_ptr(&b.nodes[0].mute));
     ok(fetch_bed_run_until(&b, &b.did.n_answers, 1) && b.did.n_found == 1,
        "the other one sends it");
@@ -227,6 +274,7 @@ static void test_holder_is_silent(void)
     ok(b.did.answered_ms - begin_ms >= 3 * SOON_MS, "but not before its time");
     is_int(b.did.n_wants, n, "nor is the lead asked meanwhile");
     is_int(b.did.n_found, 0, "the disk");
+    ok(!b.snap.copy->ins, "and no answer of that one is waited for");
     b.snap.where_ms = FETCH_PATIENT_MS;
     fetch_bed_begin(&b, 6, UUID_A);
     fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1],[6,1,2]]");
@@ -265,6 +313,8 @@ int main(void)
     test_notes();
     test_told_before();
     test_next();
+    test_many();
+    test_alone();
     test_told_meanwhile();
     test_nonsense();
     test_twice();

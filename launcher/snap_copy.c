@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/wire.h"
+#include "launcher/snap_timers.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -158,33 +159,17 @@ void copy_watch(struct snap_copy *c)
 
 /* --- life --- */
 
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
 int snap_copy_create(const struct snap_copy_config *config,
                      struct snap_copy **ret, struct error *e)
 {
     struct snap_copy *c = calloc(1, sizeof(*c));
 
-    if (c) {
-        c->pace = calloc(1, sizeof(*c->pace));
-        c->watch = calloc(1, sizeof(*c->watch));
-    }
-    if (!c || !c->pace || !c->watch) {
-        if (c) {
-            free(c->pace);
-            free(c->watch);
-        }
+    if (!c || snap_timers_create(config->loop, c, &c->pace, &c->watch) < 0) {
         free(c);
         return error_set(e, ENOMEM, "copy snapshots");
     }
     c->config = *config;
     memcpy(c->key, config->key, sizeof(c->key));
-    uv_timer_init(config->loop, c->pace);
-    uv_timer_init(config->loop, c->watch);
-    c->pace->data = c->watch->data = c;
     *ret = c;
     return 0;
 }
@@ -196,8 +181,7 @@ void snap_copy_destroy(struct snap_copy *c)
     }
     copy_outs_forget(c);
     copy_ins_forget(c);
-    uv_close((uv_handle_t *)c->pace, free_timer);
-    uv_close((uv_handle_t *)c->watch, free_timer);
+    snap_timers_close(c->pace, c->watch);
     sodium_memzero(c->key, sizeof(c->key));
     free(c);
 }

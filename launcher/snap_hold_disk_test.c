@@ -202,6 +202,17 @@ static void test_nothing_committed(void)
     }
 }
 
+/* What has come to nothing has its memory for the next one, which is written. */
+static void save_next(struct hold_bed *b)
+{
+    int n = b->said.n_written;
+
+    is_int(hold_bed_save(b, 0, 2, UUID(2)), 0, "the next save");
+    hold_bed_run_works(b);
+    is_int(b->said.n_written, n + 1, "is written");
+    ok(snap_hold_get(b->hold, 0, UUID(2)) != NULL, "and counts");
+}
+
 static void test_nothing_writing(void)
 {
     struct hold_bed b;
@@ -214,6 +225,7 @@ static void test_nothing_writing(void)
     atomic_store(&may_write, true);
     hold_bed_run_works(&b);
     ok(!is_there(&b, "") && atomic_load(&n_made) == 1, "neither is any more");
+    save_next(&b);
     hold_bed_close(&b);
 }
 
@@ -231,6 +243,7 @@ static void test_nothing_just_written(void)
     is_int(b.said.n_written + b.said.n_failed, 1, "it is told of");
     ok(!snap_hold_get(b.hold, 0, UUID(1)), "but counts no more");
     ok(!is_there(&b, ""), "what has just got there goes");
+    save_next(&b);
     hold_bed_close(&b);
 }
 

@@ -112,6 +112,14 @@ static void test_directory(void)
     ok(rename(b.dir, away) == 0 && symlink(away, b.dir) == 0, "it is a link");
     ok(hold_bed_save(&b, 0, 10, UUID(1)) < 0, "which is not followed");
     ok(unlink(b.dir) == 0, "the link goes");
+    if (geteuid() == 0) {
+        mkdir(b.dir, 0700);
+        ok(chown(b.dir, 1, 1) == 0 && hold_bed_save(&b, 0, 10, UUID(1)) == -EPERM,
+           "one of another user, whom root need not trust");
+        rmdir(b.dir);
+    } else {
+        skip("not root");
+    }
     is_int(hold_bed_save(&b, 0, 10, UUID(1)), 0, "one of its own");
     hold_bed_run_until(&b, &b.said.n_written, 1);
     hold_bed_close(&b);
@@ -181,6 +189,27 @@ static void test_moved(void)
     snap_hold_serve(b.hold, 4, 1);
     ok(!hold_bed_has(&b, "snap-3-5-0"), "what an agent before this one has left goes");
     ok(hold_bed_has(&b, "snap-2-5-0"), "another agent's stays");
+    hold_bed_close(&b);
+}
+
+/* One that is read stays when ranks move, and its file. */
+static void test_pinned(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_save(&b, 4, 10, UUID(1));
+    hold_bed_save(&b, 5, 10, UUID(1));
+    hold_bed_run_until(&b, &b.said.n_written, 2);
+    ok(snap_hold_pin(b.hold, 4, UUID(1)) && snap_hold_pin(b.hold, 5, UUID(1)),
+       "both ranks of a save are read");
+    snap_hold_unpin(b.hold, 4, UUID(1));
+    snap_hold_serve(b.hold, 7, 1);
+    ok(!snap_hold_get(b.hold, 4, UUID(1)) && !hold_bed_has(&b, "snap-3-4-0"),
+       "one no more: it goes");
+    ok(snap_hold_get(b.hold, 5, UUID(1)) && hold_bed_has(&b, "snap-3-5-0"),
+       "the other one stays, and its file");
+    snap_hold_unpin(b.hold, 5, UUID(1));
     hold_bed_close(&b);
 }
 
@@ -315,6 +344,8 @@ static void test_copies(void)
     hold_bed_run_until(&b, &b.said.n_written, 1);
     is_int(b.said.n_failed, 0, "in place of half a file");
     ok(is_in(&b, 10, UUID(1), "r00002.part"), "with its part");
+    is_int(snap_hold_write(b.hold, 2, UUID(1), &b.said.error), 0, "and again,");
+    is_int(snap_hold_n_writing(b.hold), 0, "where it is there");
 
     ok(snap_hold_pin(b.hold, 2, UUID(1)) != NULL, "one that is read");
     snap_hold_keep(b.hold, 100, is_of_nobody, NULL);
@@ -339,7 +370,27 @@ static void test_copies(void)
            "for its own copies give way");
     ok(!snap_hold_get(copies, 2, UUID(4)), "they are gone");
     snap_hold_lend(own, NULL);
+    b.hold = copies;
+    is_int(hold_bed_begin(&b, 3, 10, UUID(6), HOLD_ROOM), 0,
+           "who lends nothing is not counted: %s", b.said.error.text);
+    b.hold = own;
     snap_hold_destroy(copies);
+    hold_bed_close(&b);
+}
+
+/* Copies as old as what is on the disk stay: who has lost it there reads them. */
+static void test_kept(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, "copy");
+    hold_bed_save(&b, 2, 10, UUID(1));
+    snap_hold_keep(b.hold, 10, is_of_nobody, NULL);
+    ok(snap_hold_get(b.hold, 2, UUID(1)) != NULL, "of that very step");
+    snap_hold_keep(b.hold, 11, is_of_nobody, NULL);
+    ok(!snap_hold_get(b.hold, 2, UUID(1)), "but not of one before it");
     hold_bed_close(&b);
 }
 
@@ -364,6 +415,25 @@ static void test_same_again(void)
     hold_bed_close(&b);
 }
 
+/* Another save of as many bytes is another matter. */
+static void test_other_meanwhile(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, "copy");
+    snap_jam_begin(&b.jam, &b.loop);
+    hold_bed_begin_later(&b, 2, 10, UUID(1), HOLD_ROOM);
+    hold_bed_begin_later(&b, 2, 20, UUID(2), HOLD_ROOM);
+    snap_jam_end(&b.jam);
+    hold_bed_run_works(&b);
+    is_int(b.said.n_begun, 2, "two saves of a rank, while memory is made: both are answered");
+    ok(snap_hold_fill(b.hold, 2, UUID(1)) && snap_hold_fill(b.hold, 2, UUID(2)),
+       "with memory of their own");
+    hold_bed_close(&b);
+}
+
 int main(void)
 {
     mapguard_install();
@@ -372,12 +442,15 @@ int main(void)
     test_directory();
     test_cut();
     test_moved();
+    test_pinned();
     test_refused();
     test_busy();
     test_no_disk();
     test_down();
     test_destroyed();
     test_copies();
+    test_kept();
     test_same_again();
+    test_other_meanwhile();
     return tap_done();
 }

@@ -4,6 +4,7 @@
 #include "launcher/snap_parity_priv.h"
 
 #include "base/cleanup.h"
+#include "launcher/snap_timers.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -104,30 +105,14 @@ int snap_parity_create(const struct snap_parity_config *config,
 {
     struct snap_parity *c = calloc(1, sizeof(*c));
 
-    if (c) {
-        c->pace = calloc(1, sizeof(*c->pace));
-        c->watch = calloc(1, sizeof(*c->watch));
-    }
-    if (!c || !c->pace || !c->watch) {
-        if (c) {
-            free(c->pace);
-            free(c->watch);
-        }
+    if (!c || snap_timers_create(config->loop, c, &c->pace, &c->watch) < 0) {
         free(c);
         return error_set(e, ENOMEM, "keep parity of snapshots");
     }
     c->config = *config;
     memcpy(c->key, config->key, sizeof(c->key));
-    uv_timer_init(config->loop, c->pace);
-    uv_timer_init(config->loop, c->watch);
-    c->pace->data = c->watch->data = c;
     *ret = c;
     return 0;
-}
-
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
 }
 
 void snap_parity_destroy(struct snap_parity *c)
@@ -138,8 +123,7 @@ void snap_parity_destroy(struct snap_parity *c)
     parity_builds_forget(c);
     parity_outs_forget(c);
     snap_parity_drop(c);
-    uv_close((uv_handle_t *)c->pace, free_timer);
-    uv_close((uv_handle_t *)c->watch, free_timer);
+    snap_timers_close(c->pace, c->watch);
     sodium_memzero(c->key, sizeof(c->key));
     free(c);
 }

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is on the disk is changed: who loads sees it, says where, and has the one before.
+ */
+#include <config.h>
+
+#include "ckpt/api_bed.h"
+
+#include "base/cleanup.h"
+#include "ckpt/io.h"
+#include "ckpt/step.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char root[API_BED_ROOT_BYTES];
+
+static char name_of_two[64];
+
+static int find_step_two(void *arg, const char *name)
+{
+    (void)arg;
+    if (strncmp(name, "step-000000000002-", 18) == 0) {
+        snprintf(name_of_two, sizeof(name_of_two), "%s", name);
+    }
+    return 0;
+}
+
+/* To verify it names the file, and of a rank's what is in it and whose it is. */
+static bool is_blamed(const char *file, long byte)
+{
+    _step_ struct step s = {0};
+    struct error e = {0};
+    char dir[4200], rank[64] = "";
+    _close_ int fd = -1;
+    bool is_named;
+    int rc;
+
+    snprintf(dir, sizeof(dir), "%s/damage", root);
+    fd = open(dir, O_RDONLY | O_DIRECTORY);
+    rc = step_open(io_system(), fd, name_of_two, &s, &e);
+    rc = rc < 0 ? rc : step_verify(&s, &e);
+    if (file[0] == 'r') {
+        snprintf(rank, sizeof(rank), " of rank %d, do not have their", file[5] - '0');
+    }
+    is_named = rc == -ERR_FORMAT && strstr(e.text, file) && strstr(e.text, rank) &&
+               (!*rank || strstr(e.text, "tensor '") || strstr(e.text, "its header"));
+    if (!is_named) {
+        diag("%s, byte %ld: verified: %d, %s", file, byte, rc, e.text);
+    }
+    return is_named;
+}
+
+static unsigned count_unseen(const char *path, const char *file, long byte)
+{
+    struct api_trip back = {.root = root, .name = "damage", .step = MUSTER_CKPT_LATEST,
+                        .seed = 5};
+    unsigned n_bad = 0;
+
+    if (!api_bed_flip(path, byte, (int)(byte % 8))) {
+        bail_out("flip %s", path);
+    }
+    team_run(2, false, api_bed_travel, &back);
+    for (int r = 0; r < 2; r++) {
+        bool is_seen = back.rc[r] == 1 && back.got[r] == 1 &&
+                       back.n_wrong[r] == 0 && strstr(back.text[r], file);
+
+        if (!is_seen) {
+            diag("%s, byte %ld: rank %d: %d, step %d: %s", file, byte, r,
+                 back.rc[r], (int)back.got[r], back.text[r]);
+        }
+        n_bad += !is_seen;
+    }
+    n_bad += !is_blamed(file, byte);
+    api_bed_flip(path, byte, (int)(byte % 8));
+    return n_bad;
+}
+
+/* Of a file of the newer of two checkpoints, one bit is changed: both ranks load the
+ * older one, and say which file it was. */
+static void test_damage(int n_places)
+{
+    static const char *const files[] = {"COMMIT", "manifest.json",
+                                        "tensors.index", "r00000.safetensors",
+                                        "r00001.safetensors"};
+    struct api_trip one = {.root = root, .name = "damage", .step = 1, .seed = 3,
+                           .is_save = true};
+    struct api_trip two = {.root = root, .name = "damage", .step = 2, .seed = 4,
+                           .is_save = true};
+    char dir[4200], path[4400];
+    int fd;
+
+    team_run(2, false, api_bed_travel, &one);
+    team_run(2, false, api_bed_travel, &two);
+    snprintf(dir, sizeof(dir), "%s/damage", root);
+    fd = open(dir, O_RDONLY | O_DIRECTORY);
+    io_system()->ops->list(io_system(), fd, find_step_two, NULL);
+    close(fd);
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        unsigned n_bad = 0;
+        long len;
+
+        snprintf(path, sizeof(path), "%s/%s/%s", dir, name_of_two, files[i]);
+        len = api_bed_length(path);
+        for (int k = 0; k <= n_places; k++) {
+            n_bad += count_unseen(path, files[i], (len - 1) * k / n_places);
+        }
+        is_int((int)n_bad, 0, "%s: a changed bit at %d places of %ld bytes",
+               files[i], n_places + 1, len);
+    }
+}
+
+/* A file of several blocks and an odd end, which is not in the page cache. */
+static void test_from_disk(void)
+{
+    enum { N = 9000001 };
+    struct muster_ckpt *ck = api_bed_open(root, "cold", NULL, NULL);
+    const uint64_t shape[1] = {N};
+    unsigned char *v = malloc(N), *to = malloc(N);
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_U8, .n_dims = 1,
+                                   .shape = shape, .data = v};
+    char path[5000];
+    int fd;
+
+    for (size_t i = 0; v && i < N; i++) {
+        v[i] = (unsigned char)(i * 7 + i / 251);
+    }
+    muster_ckpt_tensor(ck, &t);
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), 0, "a save of %d bytes", N);
+    api_bed_find_file(root, "cold", NULL, path, sizeof(path));
+    t.data = to;
+    muster_ckpt_tensor(ck, &t);
+    for (int i = 0; i < 2; i++) {
+        fd = open(path, O_RDONLY);
+        is_int(i == 0 ? posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) : 0, 0,
+               i == 0 ? "out of the page cache" : "as it is now");
+        close(fd);
+        memset(to, 0, N);
+        is_int(muster_ckpt_load(ck, 1, 0, NULL), 0, "loaded: %s",
+               muster_ckpt_error_text(ck));
+        ok(memcmp(to, v, N) == 0, "every byte");
+    }
+    ok(api_bed_flip(path, api_bed_length(path) - 1, 3), "its last byte is changed");
+    is_int(muster_ckpt_load(ck, 1, 0, NULL), -EILSEQ, "which is seen");
+    muster_ckpt_close(ck);
+    free(v);
+    free(to);
+}
+
+int main(void)
+{
+    api_bed_begin(root);
+    test_damage(tap_valgrind() ? 2 : 25);
+    test_from_disk();
+    return api_bed_end(root);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The C API by ranks that are threads: who differs from the others is told, and what any
+ * number of them has saved any other number loads.
+ */
+#include <config.h>
+
+#include "ckpt/api_bed.h"
+
+#include "base/cleanup.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char root[API_BED_ROOT_BYTES];
+
+static int expected[TEAM_MAX];
+static char texts[TEAM_MAX][512];
+
+static void save_differently(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "differ", group, NULL);
+    const char *what = arg;
+    const uint64_t shape[1] = {4}, other[1] = {5}, at[1] = {2}, len[1] = {2};
+    float w[5] = {0};
+    struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32,
+                                   .n_dims = 1, .shape = shape, .data = w};
+    char same[2] = {'x', (char)group->rank};
+    int64_t step = 1;
+
+    if (strcmp(what, "shape") == 0 && group->rank == 1) {
+        t.shape = other;
+    }
+    if (strcmp(what, "overlap") == 0 && group->rank == 1) {
+        t.at = at;
+        t.len = len;
+    }
+    if (strcmp(what, "step") == 0) {
+        step = group->rank;
+    }
+    muster_ckpt_tensor(ck, &t);
+    if (strcmp(what, "blob") == 0) {
+        muster_ckpt_blob(ck, "b", same, 2, MUSTER_REPLICATED);
+    }
+    if (strcmp(what, "list") == 0 && group->rank == 2) {
+        muster_ckpt_blob(ck, "b", same, 2, MUSTER_PER_RANK);
+    }
+    if (strcmp(what, "death") == 0 && group->rank == 1) {
+        muster_ckpt_close(ck);
+        return;
+    }
+    expected[group->rank] = muster_ckpt_save(ck, step, 0, NULL);
+    snprintf(texts[group->rank], sizeof(texts[0]), "%s",
+             muster_ckpt_error_text(ck));
+    muster_ckpt_close(ck);
+}
+
+static void test_differ(void)
+{
+    static const struct {
+        const char *what;
+        int rc;
+        const char *text;
+    } cases[] = {
+        {"shape", -EINVAL, "tensor 'w': [0:4] of rank 0 and [0:5] of rank 1 are "
+                           "of tensors of different shapes"},
+        {"overlap", -EINVAL, "tensor 'w': [0:4] of rank 0 and [2:4] of rank 1 "
+                             "overlap"},
+        {"step", -EINVAL, "ranks 0 and 1 do not make the same call"},
+        {"blob", -EINVAL, "differ between rank 0 and rank 1"},
+        {"list", -EINVAL, "blob 'b': ranks 0 and 2 have not"},
+        {"death", -ECONNABORTED, "the others cannot be heard of"},
+        {"nothing", 0, ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        memset(expected, 0, sizeof(expected));
+        memset(texts, 0, sizeof(texts));
+        team_run(3, false, save_differently, (void *)cases[i].what);
+        is_int(expected[0], cases[i].rc, "%s: rank 0", cases[i].what);
+        is_int(expected[2], cases[i].rc, "%s: rank 2", cases[i].what);
+        like(texts[0], cases[i].text, "%s: what", cases[i].what);
+    }
+}
+
+static bool went_well(const struct api_trip *t, int world)
+{
+    for (int r = 0; r < world; r++) {
+        if (t->rc[r] != 0 || t->n_wrong[r] != 0) {
+            diag("rank %d of %d: %d, %llu wrong: %s", r, world, t->rc[r],
+                 (unsigned long long)t->n_wrong[r], t->text[r]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void test_matrix(int most)
+{
+    int n_bad = 0;
+
+    for (int n = 1; n <= most; n++) {
+        struct api_trip out = {.root = root, .name = "matrix", .step = n,
+                               .seed = (uint64_t)n, .is_save = true};
+
+        team_run(n, false, api_bed_travel, &out);
+        n_bad += !went_well(&out, n);
+        for (int k = 1; k <= most; k++) {
+            struct api_trip back = {.root = root, .name = "matrix", .step = n,
+                                    .seed = (uint64_t)(n * 100 + k)};
+
+            team_run(k, false, api_bed_travel, &back);
+            n_bad += !went_well(&back, k);
+        }
+    }
+    is_int(n_bad, 0, "saved by 1 to %d ranks, loaded by 1 to %d", most, most);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    api_bed_begin(root);
+    test_differ();
+    test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);
+    return api_bed_end(root);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much memory snapshots may take: the least of what shared memory, the machine and
+ * the cgroup leave, with the reason; and the directories of runs. What the kernel says
+ * is made up, by --wrap.
+ */
+#include <config.h>
+
+#include "launcher/snap_budget.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define GIB (UINT64_C(1) << 30)
+
+/* What the kernel says; NULL: there is no such file. */
+static struct {
+    uint64_t free, block; /* of /dev/shm; block 0: nothing is there */
+    const char *meminfo, *cgroup, *max, *current, *top_max, *top_current;
+} kernel;
+
+int __real_fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
+                   struct error *e);
+int __wrap_fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
+                   struct error *e);
+int __wrap_statvfs(const char *path, struct statvfs *st);
+
+int __wrap_fs_read(const char *path, size_t max, char **ret, size_t *ret_len,
+                   struct error *e)
+{
+    const struct {
+        const char *path, *text;
+    } files[] = {
+        {"/proc/meminfo", kernel.meminfo},
+        {"/proc/self/cgroup", kernel.cgroup},
+        {"/sys/fs/cgroup/a/b/memory.max", kernel.max},
+        {"/sys/fs/cgroup/a/b/memory.current", kernel.current},
+        {"/sys/fs/cgroup/memory.max", kernel.top_max},
+        {"/sys/fs/cgroup/memory.current", kernel.top_current},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        if (strcmp(path, files[i].path) == 0) {
+            *ret = files[i].text ? strdup(files[i].text) : NULL;
+            return *ret ? 0 : error_set(e, ENOENT, "open %s", path);
+        }
+    }
+    return __real_fs_read(path, max, ret, ret_len, e);
+}
+
+int __wrap_statvfs(const char *path, struct statvfs *st)
+{
+    if (!kernel.block || strcmp(path, "/dev/shm") != 0) {
+        errno = ENOENT;
+        return -1;
+    }
+    *st = (struct statvfs){.f_bavail = kernel.free, .f_frsize = kernel.block,
+                           .f_bsize = 1 << 20, .f_bfree = UINT64_MAX / 1024};
+    return 0;
+}
+
+static void is_budget(uint64_t bytes, const char *why, const char *what)
+{
+    struct snap_budget b;
+
+    snap_budget_find(&b);
+    ok(b.bytes == bytes, "%s: %llu bytes, expected %llu", what,
+       (unsigned long long)b.bytes, (unsigned long long)bytes);
+    is_str(b.why, why, "and why");
+}
+
+static void test_budget(void)
+{
+    static const char shm[] = "nine tenths of what is free in /dev/shm";
+    static const char memory[] = "half of the memory that is free";
+    static const char cgroup[] = "half of what the memory limit of the cgroup leaves";
+
+    is_budget(UINT64_MAX, "", "nobody says anything");
+    kernel.block = 4096;
+    kernel.free = 10 * GIB / 4096;
+    is_budget(10 * GIB / 10 * 9, shm, "shared memory");
+    kernel.meminfo = "MemTotal:  9999999 kB\nMemFree: 1 kB\n"
+                     "MemAvailable:   8388608 kB\nBuffers: 1 kB\n";
+    is_budget(4 * GIB, memory, "less in the machine");
+    kernel.meminfo = "MemTotal:  9999999 kB\nMemFree: 1 kB\n";
+    is_budget(10 * GIB / 10 * 9, shm, "a kernel that does not say what is available");
+    kernel.cgroup = "12:memory:/x\n0::/a/b\n";
+    kernel.max = "6442450944\n";
+    kernel.current = "2147483648\n";
+    kernel.top_max = "4096\n";
+    kernel.top_current = "0\n";
+    is_budget(2 * GIB, cgroup, "its own cgroup, not that of others");
+    kernel.current = "6442450945\n";
+    is_budget(0, cgroup, "one that has more than its limit");
+    kernel.max = "max\n";
+    is_budget(2048, cgroup, "one without a limit: that of the container");
+    kernel.top_max = "max\n";
+    is_budget(10 * GIB / 10 * 9, shm, "that has none, either");
+    kernel.top_max = "-4096\n";
+    is_budget(10 * GIB / 10 * 9, shm, "or no number");
+    kernel.top_max = "4096\n";
+    kernel.top_current = NULL;
+    is_budget(10 * GIB / 10 * 9, shm, "or nobody knows what is taken");
+    kernel.top_current = "-1\n";
+    is_budget(10 * GIB / 10 * 9, shm, "or what is none");
+    kernel.top_current = NULL;
+    kernel.cgroup = "12:memory:/a/b\n";
+    kernel.max = "4096\n";
+    kernel.current = "0\n";
+    is_budget(10 * GIB / 10 * 9, shm, "a cgroup of the first version has no such files");
+    kernel.top_current = "0\n";
+    is_budget(2048, cgroup, "but the container may");
+}
+
+/* --- directories --- */
+
+struct seen {
+    const char *id;
+    int n, n_empty;
+};
+
+static void see(void *arg, const char *run_id)
+{
+    struct seen *s = arg;
+
+    s->n += strcmp(run_id, s->id) == 0;
+    s->n_empty += run_id[0] == '\0';
+}
+
+static void make_dir(unsigned uid, const char *id, const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "/dev/shm/muster-%u-%s%s", uid, id, name);
+    if (mkdir(path, 0700) < 0) {
+        bail_out("make %s", path);
+    }
+}
+
+static void test_dirs(void)
+{
+    unsigned me = (unsigned)geteuid();
+    char id[64], path[PATH_MAX], nameless[PATH_MAX], small[16];
+    struct seen s = {.id = id};
+
+    snprintf(id, sizeof(id), "budget-test-%ld", (long)getpid());
+    ok(snap_dir(id, small, sizeof(small), NULL) < 0, "no room for the path");
+    is_int(snap_dir(id, path, sizeof(path), NULL), 0, "with it");
+    is_int(snap_dir_remove(id, NULL), 0, "nothing is there: nothing to remove");
+    make_dir(me, id, "");
+    make_dir(me, id, "/x");
+    make_dir(me + 1, id, "");
+    make_dir(me, "", "");
+    snap_dir_each(see, &s);
+    is_int(s.n, 1, "one is there, and that of somebody else");
+    is_int(s.n_empty, 0, "none without an id");
+    snprintf(nameless, sizeof(nameless), "/dev/shm/muster-%u-", me);
+    ok(rmdir(nameless) == 0, "which is somebody's who made it by hand");
+    is_int(snap_dir_remove(id, NULL), 0, "removed");
+    ok(access(path, F_OK) < 0, "with all that is in it");
+    s.n = 0;
+    snap_dir_each(see, &s);
+    is_int(s.n, 0, "it is gone");
+    snprintf(path, sizeof(path), "/dev/shm/muster-%u-%s", me + 1, id);
+    ok(rmdir(path) == 0, "that of somebody else is there");
+}
+
+int main(void)
+{
+    test_budget();
+    if (access("/dev/shm", W_OK) == 0) {
+        test_dirs();
+    }
+    return tap_done();
+}

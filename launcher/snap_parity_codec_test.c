@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages about parity: what is cut, or beyond its bounds, is none. */
+#include <config.h>
+
+#include "launcher/parity_bed.h"
+
+#include "base/cleanup.h"
+#include "base/wire.h"
+#include "tests/lib/tap.h"
+
+
+static bool is_taken(const struct buf *b)
+{
+    struct channel_frame f = {.type = SNAP_PARITY_OFFER, .data = (void *)b->data,
+                              .len = b->len};
+    struct parity_group g;
+    struct snap_head h;
+    uint32_t from;
+
+    return parity_offer_decode(&f, &g, &h, &from);
+}
+
+static void test_offers(void)
+{
+    const struct parity_group good = {{3, 1}, 0, {10, 20, 30}, {1, PARITY_NO_RANK, 3}};
+    _buf_ struct buf b = {0};
+    struct parity_group g;
+    unsigned n_taken = 0;
+
+    parity_bed_offer(&b, &good, 3, 30);
+    ok(is_taken(&b), "an offer");
+    for (size_t len = 0; len < b.len; len++) {
+        struct buf cut = {.data = b.data, .len = len};
+
+        n_taken += is_taken(&cut);
+    }
+    is_int((int)n_taken, 0, "cut anywhere it is none");
+    parity_bed_offer(&b, &good, 1, 30);
+    ok(!is_taken(&b), "the rank of another one");
+    parity_bed_offer(&b, &good, 3, 40);
+    ok(!is_taken(&b), "somebody who is no member");
+    g = good;
+    g.agents[1] = 30;
+    parity_bed_offer(&b, &g, 3, 30);
+    ok(!is_taken(&b), "one agent twice");
+    g = good;
+    g.ranks[0] = 3;
+    parity_bed_offer(&b, &g, 3, 30);
+    ok(!is_taken(&b), "one rank twice");
+    g.ranks[0] = 16;
+    parity_bed_offer(&b, &g, 3, 30);
+    ok(!is_taken(&b), "a rank beyond all");
+    g = good;
+    g.index = 5000;
+    parity_bed_offer(&b, &g, 3, 30);
+    ok(!is_taken(&b), "too many ranks of a node");
+    g = good;
+    g.shape.m = 3;
+    parity_bed_offer(&b, &g, 3, 30);
+    ok(!is_taken(&b), "nothing but parity");
+    g.shape = (struct parity){PARITY_MAX_MEMBERS + 1, 1};
+    g.shape.n = 1;
+    parity_bed_offer(&b, &g, 3, 30);
+    ok(!is_taken(&b), "a group of one");
+}
+
+static void test_wants(void)
+{
+    struct parity_want w = {UUID(2), 3, 4, 2, {{0, 5, 6}, {8, 0, 1}}}, back;
+    struct parity_sums s = {2, {5, 63}, {7, 8}}, sums;
+    _buf_ struct buf b = {0};
+    struct channel_frame f = {.type = SNAP_PARITY_WANT};
+    static const struct parity_seg bad[] = {
+        {9, 0, 1}, {0, 0, 0}, {0, UINT64_MAX, 1}, {0, 1, UINT64_MAX}};
+    unsigned n_taken = 0;
+
+    parity_want_encode(&w, &b);
+    f.data = (void *)b.data;
+    f.len = b.len;
+    ok(parity_want_decode(&f, &back) && back.n == 2 && back.segs[1].kept == 8 &&
+           back.lost == 4, "what is asked for");
+    for (f.len = 0; f.len < b.len; f.len++) {
+        n_taken += parity_want_decode(&f, &back);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        w.segs[1] = bad[i];
+        buf_clear(&b);
+        parity_want_encode(&w, &b);
+        f.data = (void *)b.data;
+        f.len = b.len;
+        n_taken += parity_want_decode(&f, &back);
+    }
+    w.segs[1] = w.segs[0];
+    w.lost = 1 << 20;
+    buf_clear(&b);
+    parity_want_encode(&w, &b);
+    f.data = (void *)b.data;
+    f.len = b.len;
+    n_taken += parity_want_decode(&f, &back);
+    w.lost = 4;
+    w.rank = 1 << 20;
+    buf_clear(&b);
+    parity_want_encode(&w, &b);
+    f.data = (void *)b.data;
+    f.len = b.len;
+    n_taken += parity_want_decode(&f, &back);
+    w.rank = PARITY_NO_RANK;
+    w.uuid[COMMIT_UUID_BYTES - 2] = '\0';
+    buf_clear(&b);
+    parity_want_encode(&w, &b);
+    f.data = (void *)b.data;
+    f.len = b.len;
+    n_taken += parity_want_decode(&f, &back);
+    w.uuid[COMMIT_UUID_BYTES - 2] = '2';
+    w.n = PARITY_MAX_SEGS;
+    for (unsigned i = 0; i < w.n; i++) {
+        w.segs[i] = w.segs[0];
+    }
+    buf_clear(&b);
+    parity_want_encode(&w, &b);
+    f.data = (void *)b.data;
+    f.len = b.len;
+    ok(parity_want_decode(&f, &back) && back.n == PARITY_MAX_SEGS, "as many as there can be");
+    buf_clear(&b);
+    wire_put_str(&b, w.uuid);
+    wire_put_u32(&b, 3);
+    wire_put_u32(&b, 4);
+    wire_put_u32(&b, PARITY_MAX_SEGS + 1);
+    for (unsigned i = 0; i <= PARITY_MAX_SEGS; i++) {
+        wire_put_u8(&b, 0);
+        wire_put_u64(&b, 0);
+        wire_put_u64(&b, 1);
+    }
+    f.data = (void *)b.data;
+    f.len = b.len;
+    n_taken += parity_want_decode(&f, &back);
+    is_int((int)n_taken, 0, "cut, or beyond its bounds, it is nothing");
+    buf_clear(&b);
+    parity_sums_encode(&s, &b);
+    f.type = SNAP_PARITY_END;
+    f.data = (void *)b.data;
+    f.len = b.len;
+    ok(parity_sums_decode(&f, &sums) && sums.sums[1] == 8, "digests");
+    f.len--;
+    ok(!parity_sums_decode(&f, &sums), "cut");
+    s = (struct parity_sums){PARITY_MAX_SEGS, {0}, {0}};
+    buf_clear(&b);
+    parity_sums_encode(&s, &b);
+    ok(parity_sums_decode(&(struct channel_frame){.type = SNAP_PARITY_END,
+                                                  .data = (void *)b.data, .len = b.len},
+                          &sums), "as many as there can be");
+    buf_append(&b, "\0\0\0\0\0\0\0\0\0\0\0", 12);
+    b.data[0] = (char)(b.data[0] + (b.data[0] ? 1 : 0));
+    b.data[3] = (char)(b.data[3] + (b.data[3] ? 1 : 0));
+    ok(!parity_sums_decode(&(struct channel_frame){.type = SNAP_PARITY_END,
+                                                   .data = (void *)b.data, .len = b.len},
+                           &sums), "and one more");
+    s = (struct parity_sums){2, {5, 63}, {7, 8}};
+    s.stripes[0] = 64;
+    buf_clear(&b);
+    parity_sums_encode(&s, &b);
+    f.data = (void *)b.data;
+    f.len = b.len;
+    ok(!parity_sums_decode(&f, &sums), "of no stripe");
+}
+
+int main(void)
+{
+    test_offers();
+    test_wants();
+    return tap_done();
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who goes away, changes its mind or comes no further while parity is made: the others
+ * hear of it, hold nothing because of it, and never believe in what is not whole.
+ */
+#include <config.h>
+
+#include "launcher/parity_bed.h"
+
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <signal.h>
+
+/* Who goes away in the middle spoils what it was added to. */
+static void test_half(void)
+{
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    for (unsigned i = 0; i < 3; i++) {
+        parity_bed_save(&b, i, UUID(1), 10);
+    }
+    parity_bed_send(&b, 0, UUID(1));
+    parity_bed_send(&b, 1, UUID(1));
+    snap_bed_run_for(&b.loop, 200);
+    is_int(b.n_sent, 0, "all wait for the third");
+    is_int(b.n_whole, 1, "but for what is only of those two");
+    parity_bed_send(&b, 2, UUID(1));
+    while (!b.nodes[0].parity->ins || b.nodes[0].parity->ins->from != 2) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    parity_outs_forget(b.nodes[2].parity);
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 2), "which goes away: the others hear");
+    ok(b.nodes[0].sent.code != 0 || b.nodes[1].sent.code != 0, "why: %s; %s",
+       b.nodes[0].sent.text, b.nodes[1].sent.text);
+    ok(b.n_whole <= 2, "nobody believes that it is whole");
+    parity_bed_close(&b);
+}
+
+static void test_changed_mind(void)
+{
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    for (unsigned i = 0; i < 3; i++) {
+        parity_bed_save(&b, i, UUID(1), 10);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        parity_bed_send(&b, i, UUID(1));
+    }
+    snap_hold_settle(b.nodes[0].own, UUID(1), false);
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 1), "a save that comes to nothing");
+    is_int(b.nodes[0].sent.code, ECANCELED, "is sent no further");
+    for (unsigned i = 0; i < 3; i++) {
+        snap_bed_run_for(&b.loop, 50);
+        snap_parity_settle(b.nodes[i].parity, UUID(1), false);
+    }
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 3), "and the others, who hear of it,");
+    is_int(b.nodes[1].sent.code, ECANCELED, "do not wait");
+    parity_bed_close(&b);
+}
+
+static void test_mute(void)
+{
+    const uint32_t lost[] = {0}, with_it[] = {0, 20};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    parity_bed_be_impatient(&b);
+    b.nodes[1].lie = PARITY_MUTE;
+    parity_bed_save(&b, 0, UUID(2), 20);
+    parity_bed_send(&b, 0, UUID(2));
+    ok(snap_bed_run_until(&b.loop, &b.nodes[0].n_sent, 2), "who never answers an offer");
+    is_int(b.nodes[0].sent.code, ETIMEDOUT, "is given up");
+    like(b.nodes[0].sent.text, "node 10: no progress for 1 s", "and named");
+    is_int(parity_bed_build(&b, 2, 0, UUID(1), lost, 1), ETIMEDOUT,
+           "so is who does not answer what is asked for");
+    like(b.nodes[2].built.text, "node 10: no progress", "and named, too");
+    b.nodes[1].lie = PARITY_HONEST;
+    is_int(parity_bed_build(&b, 2, 0, UUID(1), lost, 1), 0,
+           "when it answers all is there");
+    ok(parity_bed_is_same(&b, 2, 0, UUID(1)), "to the last byte");
+    is_int(parity_bed_build(&b, 2, 0, UUID(1), with_it, 2), 0,
+           "also for who hears that it is lost itself");
+    parity_bed_close(&b);
+}
+
+/* Who has given all has more time: others of the group save later. */
+static void test_late(void)
+{
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    for (unsigned i = 0; i < 3; i++) {
+        parity_bed_save(&b, i, UUID(1), 10);
+    }
+    parity_bed_send(&b, 0, UUID(1));
+    parity_bed_send(&b, 1, UUID(1));
+    snap_bed_run_for(&b.loop, 200);
+    parity_bed_be_impatient(&b);
+    snap_bed_run_for(&b.loop, 3500);
+    is_int(b.n_sent, 0, "one saves later: the others wait");
+    parity_bed_be_patient(&b);
+    parity_bed_send(&b, 2, UUID(1));
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 3) && b.n_whole == 3, "it becomes whole");
+    for (unsigned i = 0; i < 3; i++) {
+        is_int(b.nodes[i].sent.code, 0, "node %u has sent it: %s", i,
+               b.nodes[i].sent.text);
+    }
+    parity_bed_close(&b);
+}
+
+/* One of them says what is not so. */
+static void test_lies(void)
+{
+    static const struct {
+        enum parity_lie lie;
+        const char *what, *why;
+    } cases[] = {
+        {PARITY_MORE, "more than was asked for", "node 10: what came was not asked for"},
+        {PARITY_BEHIND, "a byte behind it", "node 10: what came was not asked for"},
+        {PARITY_NOTHING, "nothing", "node 10: less came than was asked for"},
+    };
+    const uint32_t lost[] = {0};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        b.nodes[1].lie = cases[i].lie;
+        is_int(parity_bed_build(&b, 2, 0, UUID(1), lost, 1), EPROTO, "who gives %s",
+               cases[i].what);
+        like(b.nodes[2].built.text, cases[i].why, "is caught at it");
+    }
+    b.nodes[1].lie = PARITY_DONE;
+    parity_bed_save(&b, 0, UUID(2), 20);
+    parity_bed_send(&b, 0, UUID(2));
+    ok(snap_bed_run_until(&b.loop, &b.nodes[0].n_sent, 2) &&
+           b.nodes[0].sent.code == EPROTO, "who has all of it before it was sent keeps "
+       "nothing: %s", b.nodes[0].sent.text);
+    parity_bed_close(&b);
+}
+
+/* What has failed holds no memory of the rank: a third save has its place. */
+static void test_let_go(void)
+{
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    b.nodes[1].is_gone = true;
+    for (int i = 1; i <= 2; i++) {
+        parity_bed_save(&b, 0, i == 1 ? UUID(1) : UUID(2), (uint64_t)i);
+        parity_bed_send(&b, 0, i == 1 ? UUID(1) : UUID(2));
+        ok(snap_bed_run_until(&b.loop, &b.n_sent, i) && b.nodes[0].sent.code,
+           "one that is not sent");
+        snap_hold_settle(b.nodes[0].own, i == 1 ? UUID(1) : UUID(2), true);
+    }
+    parity_bed_save(&b, 0, UUID(3), 3);
+    ok(snap_hold_get(b.nodes[0].own, 10, UUID(3)) != NULL, "a third one is saved");
+    parity_bed_save(&b, 0, UUID(4), 4);
+    parity_bed_send(&b, 0, UUID(3));
+    parity_bed_send(&b, 0, UUID(4));
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 4), "behind one that is not sent goes the "
+       "next");
+    parity_bed_close(&b);
+}
+
+/* Who has given all may go: it is in the sum. */
+static void test_gone_after(void)
+{
+    struct parity_kept *k;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save(&b, 1, UUID(1), 10);
+    parity_bed_send(&b, 1, UUID(1));
+    do {
+        uv_run(&b.loop, UV_RUN_ONCE);
+        k = b.nodes[0].parity->kept;
+    } while (!k || k->coming[1] != PARITY_THERE);
+    parity_outs_forget(b.nodes[1].parity);
+    while (b.nodes[0].parity->ins) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    ok(b.nodes[0].parity->kept == k && k->coming[1] == PARITY_THERE,
+       "who goes away behind all that it has to give spoils nothing");
+    parity_bed_close(&b);
+}
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN); /* as in all that have links */
+    test_half();
+    test_changed_mind();
+    test_mute();
+    test_late();
+    test_lies();
+    test_let_go();
+    test_gone_after();
+    return tap_done();
+}
