@@ -221,6 +221,14 @@ print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "step-40"))'
     done
     cp whole.d/old-5.bin d && echo >>d/old-5.bin
     like "$(why_of old-5.bin)" 'too long a file' 'or a byte too long'
+    for protocol in 0 1 4; do
+        for cut in 1 60; do
+            cp whole.d/pickle$protocol-2.pt d && truncate -s -$cut d/pickle$protocol-2.pt
+            is "$(state_of pickle$protocol-2.pt)" damaged "an old file by protocol $protocol, cut by $cut bytes"
+        done
+        truncate -s -1 d/pickle$protocol-1.pt
+        is "$(state_of pickle$protocol-1.pt)" damaged 'an archive likewise'
+    done
 }
 
 # A path that is a checkpoint by itself, and not a place for them.

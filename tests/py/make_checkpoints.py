@@ -22,6 +22,11 @@ def state(step):
 torch.save(state(10), f"{top}/model-10.pt")
 torch.save(state(20), f"{top}/model-20.pth")
 torch.save(state(5), f"{top}/old-5.bin", _use_new_zipfile_serialization=False)
+# With numbers for names: what they are of is in their pickles.
+for protocol in (0, 1, 4):
+    torch.save(state(protocol), f"{top}/pickle{protocol}-1.pt", pickle_protocol=protocol)
+    torch.save(state(protocol), f"{top}/pickle{protocol}-2.pt", pickle_protocol=protocol,
+               _use_new_zipfile_serialization=False)
 if hasattr(torch.serialization, "set_crc32_options"):
     torch.serialization.set_crc32_options(False)
     torch.save(state(7), f"{top}/unchecked-7.pt")
