@@ -190,7 +190,7 @@ static int check_inside(struct io *io, int fd, const struct found *f,
     case FOUND_MEGATRON:
         return found_check_megatron(io, fd, is_deep, ret, e);
     default:
-        return found_check_dcp(io, fd, is_deep, ret, e);
+        return found_check_dcp(io, fd, f->world, is_deep, ret, e);
     }
 }
 

@@ -57,7 +57,8 @@ static void take_sign(struct signs *s, const char *name)
                          found_matches(name, "sampler", ".bin") ||
                          found_matches(name, "dl_state_dict", ".bin");
     s->has_states |= str_ends(name, "_states.pt");
-    s->has_dcp |= strcmp(name, ".metadata") == 0 || str_ends(name, ".distcp");
+    s->has_dcp |= strcmp(name, ".metadata") == 0 || str_ends(name, ".distcp") ||
+                  found_matches(name, "__", ".metadata");
     s->has_megatron |= str_starts(name, "mp_rank_") && !strchr(name, '.');
     s->has_common |= strcmp(name, "common.pt") == 0;
     s->has_deepspeed_dir |= strcmp(name, "checkpoint") == 0;

@@ -96,7 +96,7 @@ int found_check_deepspeed(struct io *io, int dir, bool is_deep,
                           struct found_facts *facts, struct error *e);
 int found_check_megatron(struct io *io, int dir, bool is_deep,
                          struct found_facts *facts, struct error *e);
-int found_check_dcp(struct io *io, int dir, bool is_deep,
+int found_check_dcp(struct io *io, int dir, unsigned world, bool is_deep,
                     struct found_facts *facts, struct error *e);
 
 #endif

@@ -283,6 +283,15 @@ static void test_kinds(void)
         {"iter_0000100", "common.pt metadata.json __0_0.distcp", FOUND_MEGATRON,
          -ENOENT, "no .metadata"},
         {"step-5", "__0_0.distcp", FOUND_DCP, -ENOENT, "no .metadata"},
+        /* Ranks that do not talk to each other. */
+        {"step-5", "__0_0.distcp __0.metadata __1.metadata", FOUND_DCP, 0, NULL},
+        {"step-5", "__0_0.distcp __1_0.distcp __0.metadata", FOUND_DCP, -ENOENT,
+         "no __1.metadata"},
+        {"step-5", "__0.metadata __2.metadata", FOUND_DCP, -ENOENT,
+         "of 3 files __<rank>.metadata 2 are there"},
+        {"step-5", "__0.metadata __x_0.distcp", FOUND_DCP, 0, NULL},
+        {"checkpoint-5", "pytorch_model_fsdp_0/__0.metadata trainer_state.json "
+         "pytorch_model_fsdp_0/__0_0.distcp", FOUND_TRAINER, 0, NULL},
         {"x.ckpt", "__0_0.distcp meta.pt", FOUND_DCP, -ENOENT, "no .metadata"},
         /* none */
         {"logs", "events.out.tfevents.1 optimizer.txt", 0, 1, NULL},

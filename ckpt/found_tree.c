@@ -116,7 +116,8 @@ static bool has_dcp(const struct strlist *names)
 {
     for (size_t i = 0; i < names->n; i++) {
         if (strcmp(names->items[i], ".metadata") == 0 ||
-            str_ends(names->items[i], ".distcp")) {
+            str_ends(names->items[i], ".distcp") ||
+            found_matches(names->items[i], "__", ".metadata")) {
             return true;
         }
     }
@@ -131,7 +132,7 @@ static int check_directory(struct found_tree *t, int fd, const char *name,
     int rc = found_names(t->io, fd, &names, e);
 
     if (rc == 0 && (is_dcp_name(name) || has_dcp(&names))) {
-        rc = found_check_dcp(t->io, fd, t->is_deep, facts, e);
+        rc = found_check_dcp(t->io, fd, 0, t->is_deep, facts, e);
         t->has_weights |= !str_starts(name, "optimizer");
         return rc;
     }

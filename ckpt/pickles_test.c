@@ -137,6 +137,35 @@ static void test_places(void)
     is_int((int)n_taken, 0, "cut to each of %zu lengths", b.len);
 }
 
+/* One that holds nothing says so: that is another thing than to say nothing. */
+static void test_no_places(void)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+        bool is_empty;
+    } cases[] = {
+#define FIELD "\x8c\x0cstorage_data\x94"
+#define NEXT "\x8c\x0cstorage_meta\x94N"
+#define CASE(text) text, sizeof(text) - 1
+        {CASE("\x80\x04}\x94(" FIELD "}\x94" NEXT "u."), true},
+        {CASE("\x80\x04}\x94(" FIELD "}\x94u."), true},
+        {CASE("\x80\x02}q\0(X\x0c\0\0\0storage_dataq\1}q\2X\x07\0\0\0versionq\3Nu."), true},
+        {CASE("\x80\x04}\x94(" FIELD "}\x94(K\1K\2u" NEXT "u."), false},
+        {CASE("\x80\x04}\x94(" FIELD "}\x94K\1K\2s" NEXT "u."), false},
+        {CASE("\x80\x04}\x94(" FIELD "N" NEXT "u."), false},
+        {CASE("\x80\x04}\x94(" NEXT "u."), false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _dcp_places_ struct dcp_places p = {0};
+
+        is_int(dcp_places_read(cases[i].bytes, cases[i].len, &p, NULL), 0, "of %zu", i);
+        ok(p.n == 0 && p.is_empty == cases[i].is_empty, "it is %sempty",
+           cases[i].is_empty ? "" : "not known to be ");
+    }
+}
+
 /* --- old files --- */
 
 static int check_old(const void *data, size_t len, struct error *e)
@@ -272,6 +301,7 @@ int main(void)
 {
     test_values();
     test_places();
+    test_no_places();
     test_old();
     test_old_cut();
     test_old_long();

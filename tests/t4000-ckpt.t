@@ -214,6 +214,21 @@ print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "step-40"))'
     else
         skip 'this PyTorch has no DCP of safetensors'
     fi
+    [ ! -d d/step-41 ] || is "$(state_of step-41)" whole 'a DCP directory of nothing'
+    if [ -d d/step-42 ]; then
+        "$MUSTER" ckpt verify d step-42 -o json >out
+        is "$(json 0.kind <out) $(json 0.state <out) $(json 0.structure_only <out)" 'dcp whole false' \
+            'a DCP directory of ranks by themselves'
+        flip d/step-42/__0_0.distcp $(($(stat -c %s d/step-42/__0_0.distcp) / 4))
+        is "$(state_of step-42)" damaged 'a flipped bit'
+        cp whole.d/step-42/__0_0.distcp d/step-42/__0_0.distcp
+        truncate -s -1 d/step-42/__0.metadata
+        like "$(why_of step-42)" '__0.metadata: the pickle is cut' 'half of what says where things are'
+        rm d/step-42/__0.metadata
+        is "$(state_of step-42)" unfinished 'and nothing of it'
+    else
+        skip 'this PyTorch has no DCP without collectives'
+    fi
     size=$(stat -c %s d/old-5.bin)
     for cut in 1 $((size / 2)) $((size - 20)); do
         cp whole.d/old-5.bin d && truncate -s -$cut d/old-5.bin
