@@ -67,6 +67,7 @@ static bool is_weights(const char *name)
     bool has_format = found_is_safetensors_name(name) || found_is_torch_name(name);
 
     return (str_starts(name, "model") && found_is_safetensors_name(name)) ||
+           found_is_shard_name(name) ||
            (has_format && (str_starts(name, "pytorch_model") ||
                            str_starts(name, "adapter_model") ||
                            str_starts(name, "pytorch_lora_weights") ||

@@ -49,6 +49,22 @@ try:
         dcp.save({}, checkpoint_id=f"{top}/step-41", no_dist=True)
         if "use_collectives" in inspect.signature(dcp.save).parameters:
             dcp.save(state(42)["model"], checkpoint_id=f"{top}/step-42", no_dist=True, use_collectives=False)
+    if hasattr(dcp, "HuggingFaceStorageWriter"):
+        for step, options in ((46, {}), (47, {"save_distributed": True}),
+                              (48, {"save_distributed": True, "enable_consolidation": True})):
+            dcp.save(state(step)["model"], no_dist=True,
+                     storage_writer=dcp.HuggingFaceStorageWriter(f"{top}/step-{step}", **options))
+except ImportError:
+    pass
+
+# save_pretrained(), of a real one: in one file, and in several.
+try:
+    import transformers
+    model = transformers.LlamaModel(transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=64))
+    model.save_pretrained(f"{top}/pretrained/step-3")
+    model.save_pretrained(f"{top}/pretrained/step-4", max_shard_size="4KB")
+    model.save_pretrained(f"{top}/pretrained/base")
 except ImportError:
     pass
 
