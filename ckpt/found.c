@@ -119,6 +119,15 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     return found_directory(io, dir, ret);
 }
 
+void found_recall(struct found *f)
+{
+    uint64_t step;
+
+    f->is_step = f->kind == FOUND_MUSTER;
+    f->is_inside = f->kind != FOUND_MUSTER && f->has_step &&
+                   !found_number(f->name, &step, &f->is_step);
+}
+
 int found_compare(const struct found *a, const struct found *b)
 {
     if (a->has_step != b->has_step) {

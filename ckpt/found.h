@@ -67,6 +67,9 @@ int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
                struct error *e);
 /* One by its name; false: it looks like none. */
 bool found_one(struct io *io, int dir, const char *name, struct found *ret);
+/* Sets what else its name says, where name, kind and step are known: of a copy, say, whose
+ * bytes are elsewhere. */
+void found_recall(struct found *f);
 /* That order: less than 0 where `a` comes first. */
 int found_compare(const struct found *a, const struct found *b);
 

@@ -146,6 +146,7 @@ static int take(const json_t *from, struct parcel *p, struct error *e)
     str_copy(p->found.name, sizeof(p->found.name), name);
     p->found.has_step = json_is_integer(step) && json_integer_value(step) >= 0;
     p->found.step = p->found.has_step ? (uint64_t)json_integer_value(step) : 0;
+    found_recall(&p->found);
     for (size_t i = 0; i < n; i++) {
         int rc = take_item(json_array_get(files, i), p, e);
 
