@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the pieces of a checkpoint of torch.distributed.checkpoint lie, as its
- * .metadata says (or that of a rank): for each a file, an offset and a length. That is a pickle, which is
- * not run: its records are found as they are written, by their keys.
+ * .metadata says (or that of a rank): for each a file, an offset and a length. That is a
+ * pickle, which is not run: its records are found as they are written, by their keys.
  */
 #ifndef MUSTER_CKPT_DCP_PLACES_H
 #define MUSTER_CKPT_DCP_PLACES_H
