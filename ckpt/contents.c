@@ -204,7 +204,8 @@ static int open_directory(struct contents *c, int dir, struct error *e)
     }
     rc = found_names(c->io, sub, &names, e);
     for (size_t i = 0; i < names.n && rc == 0; i++) {
-        if (found_is_safetensors_name(names.items[i])) {
+        if (found_is_safetensors_name(names.items[i]) &&
+            !found_is_shard_name(names.items[i])) {
             rc = open_file(c, sub, names.items[i], e);
         }
     }
@@ -283,6 +284,7 @@ static int open_any(struct contents *c, int dir, struct error *e)
         return open_file(c, dir, c->found.name, e);
     case FOUND_TRAINER:
     case FOUND_ACCELERATE:
+    case FOUND_MODEL:
         return open_directory(c, dir, e);
     case FOUND_DCP:
         c->why_no_tensors = "their names and shapes are in .metadata, a pickle, "
@@ -311,6 +313,10 @@ int contents_open(struct io *io, int dir, const struct found *f,
         return rc;
     }
     join_meta(&c);
+    if (f->kind == FOUND_MODEL && c.n_tensors == 0) {
+        c.why_no_tensors = "its files are of torch.save, pickles which muster does not "
+                           "run, or have pieces of tensors of each rank";
+    }
     if ((f->kind == FOUND_TRAINER || f->kind == FOUND_ACCELERATE) &&
         c.n_tensors == 0) {
         c.why_no_tensors = "there are no safetensors files in it; those of "

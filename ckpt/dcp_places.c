@@ -94,6 +94,41 @@ static int take_value(void *arg, const struct pickle_value *v)
     return add(r);
 }
 
+/* The next instruction that does more than keep; false: there is none. */
+static bool next_op(const void *data, size_t len, size_t *at, struct pickle_op *ret)
+{
+    do {
+        if (pickle_next(data, len, at, ret, NULL) < 0) {
+            return false;
+        }
+    } while (ret->op == 'p' || ret->op == 'q' || ret->op == 'r' || ret->op == 0x94);
+    return true;
+}
+
+static bool says(const struct pickle_op *op, const char *text)
+{
+    size_t len = strlen(text);
+    bool is_text = op->op == 0x8c || op->op == 'X';
+
+    return is_text && op->len > len && memcmp(op->argument + op->len - len, text, len) == 0;
+}
+
+/* "storage_data", a dictionary, and then nothing that goes into it, but the next field, or
+ * the end of all fields. */
+static bool is_empty(const void *data, size_t len)
+{
+    struct pickle_op op;
+    size_t at = 0;
+
+    while (next_op(data, len, &at, &op)) {
+        if (says(&op, "storage_data") && next_op(data, len, &at, &op) && op.op == '}' &&
+            next_op(data, len, &at, &op)) {
+            return says(&op, "storage_meta") || says(&op, "version") || op.op == 'u';
+        }
+    }
+    return false;
+}
+
 int dcp_place_file_compare(const struct dcp_place *a, const char *name, size_t len)
 {
     size_t n = a->file_len < len ? a->file_len : len;
@@ -122,11 +157,12 @@ int dcp_places_read(const void *metadata, size_t len, struct dcp_places *ret,
 
     if (rc < 0) {
         dcp_places_release(&p);
-        return error_set(e, -rc, "read .metadata");
+        return error_set(e, -rc, "look through it");
     }
     if (p.n) {
         qsort(p.items, p.n, sizeof(*p.items), by_place);
     }
+    p.is_empty = p.n == 0 && is_empty(metadata, len);
     *ret = p;
     return 0;
 }

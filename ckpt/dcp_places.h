@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the pieces of a checkpoint of torch.distributed.checkpoint lie, as its
- * .metadata says: for each a file, an offset and a length. That is a pickle, which is
- * not run: its records are found as they are written, by their keys.
+ * .metadata says (or that of a rank): for each a file, an offset and a length. That is a
+ * pickle, which is not run: its records are found as they are written, by their keys.
  */
 #ifndef MUSTER_CKPT_DCP_PLACES_H
 #define MUSTER_CKPT_DCP_PLACES_H
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ struct dcp_place {
 struct dcp_places {
     struct dcp_place *items; /* owned; by file, offset and length */
     size_t n;
+    bool is_empty; /* it says so: the record of places is there, and has none */
 };
 
 void dcp_places_release(struct dcp_places *p);

@@ -18,6 +18,7 @@ const char *found_kind_name(enum found_kind kind)
         [FOUND_ACCELERATE] = "accelerate",
         [FOUND_DEEPSPEED] = "deepspeed",
         [FOUND_MEGATRON] = "megatron",
+        [FOUND_MODEL] = "hf-model",
         [FOUND_DCP] = "dcp",
         [FOUND_TORCH] = "torch",
         [FOUND_SAFETENSORS] = "safetensors",
@@ -118,6 +119,15 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     return found_directory(io, dir, ret);
 }
 
+void found_recall(struct found *f)
+{
+    uint64_t step;
+
+    f->is_step = f->kind == FOUND_MUSTER;
+    f->is_inside = f->kind != FOUND_MUSTER && f->has_step &&
+                   !found_number(f->name, &step, &f->is_step);
+}
+
 int found_compare(const struct found *a, const struct found *b)
 {
     if (a->has_step != b->has_step) {
@@ -189,8 +199,10 @@ static int check_inside(struct io *io, int fd, const struct found *f,
         return found_check_deepspeed(io, fd, is_deep, ret, e);
     case FOUND_MEGATRON:
         return found_check_megatron(io, fd, is_deep, ret, e);
+    case FOUND_MODEL:
+        return found_check_model(io, fd, is_deep, ret, e);
     default:
-        return found_check_dcp(io, fd, is_deep, ret, e);
+        return found_check_dcp(io, fd, f->world, is_deep, ret, e);
     }
 }
 
@@ -220,6 +232,7 @@ int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
     case FOUND_ACCELERATE:
     case FOUND_DEEPSPEED:
     case FOUND_MEGATRON:
+    case FOUND_MODEL:
     case FOUND_DCP:
         return check_directory(io, dir, f, is_deep, ret, e);
     case FOUND_TORCH:

@@ -9,6 +9,7 @@
  *   accelerate   random_states_*.pkl in it     of Accelerate's save_state()
  *   deepspeed    *_states.pt in it             of DeepSpeed
  *   megatron     mp_rank_*, or common.pt in it of Megatron
+ *   hf-model     weights of Hugging Face libraries, with config.json or an index
  *   dcp          .metadata and *.distcp in it  of torch.distributed.checkpoint
  *   torch        *.pt *.pth *.bin *.ckpt       of torch.save
  *   safetensors  *.safetensors
@@ -34,6 +35,7 @@ enum found_kind {
     FOUND_ACCELERATE,
     FOUND_DEEPSPEED,
     FOUND_MEGATRON,
+    FOUND_MODEL,
     FOUND_DCP,
     FOUND_TORCH,
     FOUND_SAFETENSORS,
@@ -52,7 +54,8 @@ struct found {
      * over, time and again: nothing removes it, or sets it aside. */
     bool is_inside;
     /* It belongs to a checkpoint and is none: optimizer.pt, training_args.bin, or
-     * weights as model.safetensors, of no step. Nobody starts from it. */
+     * weights as model.safetensors, or a directory of those, of no step: a model that
+     * is trained further, it may be. Nobody starts from it. */
     bool is_part;
     unsigned world; /* how many ranks saved it; 0: not known. For the caller to set */
 };
@@ -64,6 +67,9 @@ int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
                struct error *e);
 /* One by its name; false: it looks like none. */
 bool found_one(struct io *io, int dir, const char *name, struct found *ret);
+/* Sets what else its name says, where name, kind and step are known: of a copy, say, whose
+ * bytes are elsewhere. */
+void found_recall(struct found *f);
 /* That order: less than 0 where `a` comes first. */
 int found_compare(const struct found *a, const struct found *b);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * torch.distributed.checkpoint: each rank writes __<rank>_<n>.distcp, and one of
- * them at last .metadata, a pickle which says what lies where. It is looked through,
+ * them at last .metadata, a pickle which says what lies where; or, where ranks do not
+ * talk to each other (use_collectives=False), each at last its own, __<rank>.metadata.
+ * It is looked through,
  * not run: whatever it names must be there, and each piece within its file. A piece is
  * a file of torch.save of its own, whose checksums are then held against its bytes; or
  * the file is one of safetensors, which has none; or it has another format (compressed
@@ -19,23 +21,24 @@
 #include "ckpt/torch_file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_METADATA_BYTES = 1 << 30 };
 
-static int check_metadata(struct io *io, int dir, char **ret, size_t *ret_len,
-                          struct error *e)
+static int check_metadata(struct io *io, int dir, const char *name, char **ret,
+                          size_t *ret_len, struct error *e)
 {
     _free_ char *text = NULL;
     size_t len = 0, end = 0;
-    int rc = io_read_file(io, dir, ".metadata", MAX_METADATA_BYTES, &text, &len);
+    int rc = io_read_file(io, dir, name, MAX_METADATA_BYTES, &text, &len);
 
     if (rc == -ENOENT) {
-        return error_text(e, ENOENT, "it was never finished: no .metadata");
+        return error_text(e, ENOENT, "it was never finished: no %s", name);
     }
     if (rc < 0) {
-        return error_set(e, -rc, "read .metadata");
+        return error_set(e, -rc, "read %s", name);
     }
     rc = pickle_check(text, len, &end, e);
     if (rc == 0 && end != len) {
@@ -43,7 +46,7 @@ static int check_metadata(struct io *io, int dir, char **ret, size_t *ret_len,
                         len);
     }
     if (rc < 0) {
-        return error_wrap(e, ".metadata");
+        return error_wrap(e, "%s", name);
     }
     *ret = take_ptr(&text);
     *ret_len = len;
@@ -147,8 +150,10 @@ static int check_pieces(const struct data_file *f, bool is_deep,
 
 /* --- files --- */
 
+/* Without places: nothing is known of them, or, with `may_be_empty`, there are none. */
 static int check_data(struct io *io, int dir, const char *name,
-                      const struct dcp_place *places, size_t n, bool is_deep,
+                      const struct dcp_place *places, size_t n, bool may_be_empty,
+                      bool is_deep,
                       struct found_facts *facts, struct error *e)
 {
     struct data_file f = {.io = io, .fd = io->ops->open_file(io, dir, name),
@@ -164,7 +169,7 @@ static int check_data(struct io *io, int dir, const char *name,
     if (rc < 0) {
         error_set(e, -rc, "look at it");
     } else if (f.bytes == 0) {
-        rc = error_text(e, ERR_FORMAT, "it is empty");
+        rc = may_be_empty ? 0 : error_text(e, ERR_FORMAT, "it is empty");
     } else {
         rc = check_pieces(&f, is_deep, facts, e);
     }
@@ -174,7 +179,7 @@ static int check_data(struct io *io, int dir, const char *name,
     return rc < 0 ? error_wrap(e, "%s", name) : 0;
 }
 
-/* Those that .metadata names. */
+/* Those that it names. */
 static int check_named(struct io *io, int dir, const struct dcp_places *all,
                        bool is_deep, struct found_facts *facts, struct error *e)
 {
@@ -189,7 +194,7 @@ static int check_named(struct io *io, int dir, const struct dcp_places *all,
             first->file[0] == '.' ||
             memchr(first->file, '/', first->file_len) ||
             memchr(first->file, '\0', first->file_len)) {
-            return error_text(e, ERR_FORMAT, ".metadata names a file that can be "
+            return error_text(e, ERR_FORMAT, "its metadata names a file that can be "
                               "none of it");
         }
         for (n = 1; i + n < all->n &&
@@ -198,14 +203,14 @@ static int check_named(struct io *io, int dir, const struct dcp_places *all,
         }
         memcpy(name, first->file, first->file_len);
         name[first->file_len] = '\0';
-        rc = check_data(io, dir, name, first, n, is_deep, facts, e);
+        rc = check_data(io, dir, name, first, n, false, is_deep, facts, e);
     }
     return rc;
 }
 
 /* Nothing is known of pieces: that there are files, and that they are not empty. */
-static int check_unnamed(struct io *io, int dir, struct found_facts *facts,
-                         struct error *e)
+static int check_unnamed(struct io *io, int dir, bool is_empty,
+                         struct found_facts *facts, struct error *e)
 {
     _strlist_ struct strlist names = {0};
     size_t n_data = 0;
@@ -213,22 +218,24 @@ static int check_unnamed(struct io *io, int dir, struct found_facts *facts,
 
     for (size_t i = 0; i < names.n && rc == 0; i++) {
         if (str_ends(names.items[i], ".distcp")) {
-            rc = check_data(io, dir, names.items[i], NULL, 0, false, facts, e);
+            rc = check_data(io, dir, names.items[i], NULL, 0, is_empty, false,
+                            facts, e);
             n_data++;
         }
     }
-    return rc == 0 && n_data == 0
+    return rc == 0 && n_data == 0 && !is_empty
                ? error_text(e, ERR_FORMAT, "it has .metadata, and no .distcp file")
                : rc;
 }
 
-int found_check_dcp(struct io *io, int dir, bool is_deep,
-                    struct found_facts *facts, struct error *e)
+/* What one of them says. Those of ranks name the files of each, and no other ones. */
+static int check_one(struct io *io, int dir, const char *name, bool is_of_all,
+                     bool is_deep, struct found_facts *facts, struct error *e)
 {
     _dcp_places_ struct dcp_places places = {0};
     _free_ char *metadata = NULL;
     size_t len = 0;
-    int rc = check_metadata(io, dir, &metadata, &len, e);
+    int rc = check_metadata(io, dir, name, &metadata, &len, e);
 
     if (rc < 0) {
         return rc;
@@ -237,8 +244,78 @@ int found_check_dcp(struct io *io, int dir, bool is_deep,
     facts->n_files++;
     rc = dcp_places_read(metadata, len, &places, e);
     if (rc < 0 && rc != -EFBIG) {
+        return error_wrap(e, "%s", name);
+    }
+    if (places.n > 0) {
+        return check_named(io, dir, &places, is_deep, facts, e);
+    }
+    facts->is_structure_only |= !places.is_empty;
+    return is_of_all ? check_unnamed(io, dir, places.is_empty, facts, e) : 0;
+}
+
+/* --- of ranks --- */
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool has_name(const struct strlist *names, const char *name)
+{
+    return names->n && bsearch(&name, names->items, names->n, sizeof(*names->items),
+                               by_text);
+}
+
+static const char rank_begin[] = "__", rank_end[] = ".metadata";
+
+/* Of __<rank>_<n>.distcp there is __<rank>.metadata. */
+static int check_finished(const struct strlist *names, const char *data,
+                          struct error *e)
+{
+    char want[FOUND_NAME_BYTES];
+    size_t n = strspn(data + strlen(rank_begin), "0123456789");
+
+    if (!found_matches(data, rank_begin, ".distcp") || n == 0) {
+        return 0;
+    }
+    snprintf(want, sizeof(want), "%.*s%s", (int)(strlen(rank_begin) + n), data,
+             rank_end);
+    return has_name(names, want)
+               ? 0 : error_text(e, ENOENT, "it was never finished: no %s", want);
+}
+
+static int check_ranks(struct io *io, int dir, const struct strlist *names,
+                       unsigned world, bool is_deep, struct found_facts *facts,
+                       struct error *e)
+{
+    int rc = found_check_ranks(names, rank_begin, rank_end, world, &facts->n_ranks, e);
+
+    for (size_t i = 0; i < names->n && rc == 0; i++) {
+        const char *name = names->items[i];
+
+        rc = check_finished(names, name, e);
+        if (rc == 0 && found_matches(name, rank_begin, rank_end)) {
+            rc = check_one(io, dir, name, false, is_deep, facts, e);
+        }
+    }
+    return rc;
+}
+
+int found_check_dcp(struct io *io, int dir, unsigned world, bool is_deep,
+                    struct found_facts *facts, struct error *e)
+{
+    _strlist_ struct strlist names = {0};
+    bool is_by_rank = false;
+    int rc = found_names(io, dir, &names, e);
+
+    for (size_t i = 0; i < names.n; i++) {
+        is_by_rank = is_by_rank ||
+                     found_matches(names.items[i], rank_begin, rank_end);
+    }
+    if (rc < 0) {
         return rc;
     }
-    return places.n ? check_named(io, dir, &places, is_deep, facts, e)
-                    : check_unnamed(io, dir, facts, e);
+    return is_by_rank && !has_name(&names, ".metadata")
+               ? check_ranks(io, dir, &names, world, is_deep, facts, e)
+               : check_one(io, dir, ".metadata", true, is_deep, facts, e);
 }

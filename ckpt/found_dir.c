@@ -9,6 +9,8 @@
 
 #include "ckpt/found_priv.h"
 
+#include "base/cleanup.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -39,8 +41,28 @@ struct signs {
     bool has_megatron;  /* directories of ranks */
     bool has_common;    /* of Megatron's distributed format */
     bool has_deepspeed_dir; /* as Lightning has it */
+    bool has_config;  /* of a model of Hugging Face libraries */
+    bool has_weights; /* of such a model */
+    bool has_model;   /* so many of its files, or such, that it needs no config.json */
     bool has_others;    /* other checkpoints: it is a place for them */
 };
+
+static void take_model_sign(struct signs *s, const char *name)
+{
+    static const char *const begins[] = {"model", "adapter_model", "pytorch_model"};
+
+    s->has_config |= strcmp(name, "config.json") == 0 ||
+                     strcmp(name, "adapter_config.json") == 0;
+    s->has_model |= found_is_shard_name(name);
+    for (size_t i = 0; i < ARRAY_SIZE(begins); i++) {
+        bool is_weights = found_matches(name, begins[i], ".safetensors") ||
+                          found_matches(name, begins[i], ".bin");
+
+        s->has_weights |= is_weights;
+        s->has_model |= (is_weights && found_is_of_several_name(name)) ||
+                        found_matches(name, begins[i], ".index.json");
+    }
+}
 
 static void take_sign(struct signs *s, const char *name)
 {
@@ -57,9 +79,11 @@ static void take_sign(struct signs *s, const char *name)
                          found_matches(name, "sampler", ".bin") ||
                          found_matches(name, "dl_state_dict", ".bin");
     s->has_states |= str_ends(name, "_states.pt");
-    s->has_dcp |= strcmp(name, ".metadata") == 0 || str_ends(name, ".distcp");
+    s->has_dcp |= strcmp(name, ".metadata") == 0 || str_ends(name, ".distcp") ||
+                  found_matches(name, "__", ".metadata");
     s->has_megatron |= str_starts(name, "mp_rank_") && !strchr(name, '.');
     s->has_common |= strcmp(name, "common.pt") == 0;
+    take_model_sign(s, name);
     s->has_deepspeed_dir |= strcmp(name, "checkpoint") == 0;
     s->has_others |= is_trainer_name(name) || step_parse_name(name, &step) ||
                      str_starts(name, "global_step") || str_starts(name, "iter_");
@@ -83,11 +107,26 @@ static bool tell_kind(const struct signs *s, const struct found *f,
         *ret = FOUND_DEEPSPEED;
     } else if (s->has_dcp) {
         *ret = FOUND_DCP;
+    } else if (((s->has_config && s->has_weights) || s->has_model) &&
+               !s->has_others && !is_trainer_name(f->name)) {
+        *ret = FOUND_MODEL;
     } else {
         *ret = FOUND_TRAINER;
         return is_trainer_name(f->name);
     }
     return true;
+}
+
+/* Weights of no step, and what has a number as gpt-2 has, may be what training began
+ * with: nobody goes on from these, or counts them. */
+static void settle_model(const struct signs *s, struct found *f)
+{
+    if (!f->is_step && !strcasestr(f->name, "epoch") &&
+        (s->has_config || !f->has_step)) {
+        f->is_part = true;
+        f->has_step = false;
+        f->step = 0;
+    }
 }
 
 bool found_directory(struct io *io, int dir, struct found *f)
@@ -105,5 +144,11 @@ bool found_directory(struct io *io, int dir, struct found *f)
     for (size_t i = 0; i < names.n && rc == 0; i++) {
         take_sign(&s, names.items[i]);
     }
-    return rc == 0 && tell_kind(&s, f, &f->kind);
+    if (rc < 0 || !tell_kind(&s, f, &f->kind)) {
+        return false;
+    }
+    if (f->kind == FOUND_MODEL) {
+        settle_model(&s, f);
+    }
+    return true;
 }

@@ -38,17 +38,20 @@ static bool is_archive(const uint8_t *first, size_t n)
     return n >= 4 && memcmp(first, "PK\3\4", 4) == 0;
 }
 
-/* Protocol 2 or later: PROTO, and its number. */
+/* Protocol 2 or later: PROTO, and its number. Earlier ones begin as any text may: only
+ * those of torch.save are known. */
 static bool is_pickle(const uint8_t *first, size_t n)
 {
-    return n >= 2 && first[0] == 0x80 && first[1] >= 2 && first[1] <= 5;
+    return (n >= 2 && first[0] == 0x80 && first[1] >= 2 && first[1] <= 5) ||
+           (n >= strlen(TORCH_OLD_LINE) &&
+            memcmp(first, TORCH_OLD_LINE, strlen(TORCH_OLD_LINE)) == 0);
 }
 
 static int check_torch(struct io *io, int fd, uint64_t bytes, bool is_deep,
                        struct found_facts *facts, struct error *e)
 {
     struct torch_file f = {0};
-    uint8_t first[4];
+    uint8_t first[sizeof(TORCH_OLD_LINE)];
     size_t n = bytes < sizeof(first) ? bytes : sizeof(first);
     int rc = io_read_all(io, fd, first, n, 0);
 

@@ -121,7 +121,7 @@ static int check_distributed(struct io *io, int dir, const struct strlist *names
     }
     rc = rc < 0 ? rc : need_file(io, dir, "common.pt", e);
     facts->is_structure_only |= !is_dcp;
-    return rc < 0 || !is_dcp ? rc : found_check_dcp(io, dir, is_deep, facts, e);
+    return rc < 0 || !is_dcp ? rc : found_check_dcp(io, dir, 0, is_deep, facts, e);
 }
 
 int found_check_megatron(struct io *io, int dir, bool is_deep,

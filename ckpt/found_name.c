@@ -196,7 +196,7 @@ static bool begins_with_word(const char *name, const char *word)
     return strncasecmp(name, word, n) == 0 && !is_letter(name[n]);
 }
 
-static bool has_of_several(const char *name)
+bool found_is_of_several_name(const char *name)
 {
     struct number n = {.name = name, .len = found_stem(name)};
 
@@ -233,7 +233,13 @@ bool found_is_part_name(const char *name)
             return true;
         }
     }
-    return has_of_several(name);
+    return found_is_of_several_name(name);
+}
+
+bool found_is_shard_name(const char *name)
+{
+    return found_matches(name, "shard-", ".safetensors") && strstr(name, "-model-") &&
+           found_is_of_several_name(name);
 }
 
 bool found_is_aside_name(const char *name)

@@ -44,6 +44,10 @@ bool found_is_part_name(const char *name);
 bool found_is_aside_name(const char *name);
 /* What a program calls one while it writes it. */
 bool found_is_unfinished_name(const char *name);
+/* model-00001-of-00003.safetensors: one of several. */
+bool found_is_of_several_name(const char *name);
+/* Files by which each rank of HuggingFaceStorageWriter tells its pieces. */
+bool found_is_shard_name(const char *name);
 /* As `last` and `latest` are. */
 bool found_is_last_name(const char *name);
 /* Less than 0 where `a` is the later one: a `last`, or the one with higher numbers. */
@@ -94,9 +98,11 @@ int found_check_accelerate(struct io *io, int dir, const struct found *f,
                            struct error *e);
 int found_check_deepspeed(struct io *io, int dir, bool is_deep,
                           struct found_facts *facts, struct error *e);
+int found_check_model(struct io *io, int dir, bool is_deep,
+                      struct found_facts *facts, struct error *e);
 int found_check_megatron(struct io *io, int dir, bool is_deep,
                          struct found_facts *facts, struct error *e);
-int found_check_dcp(struct io *io, int dir, bool is_deep,
+int found_check_dcp(struct io *io, int dir, unsigned world, bool is_deep,
                     struct found_facts *facts, struct error *e);
 
 #endif

@@ -283,7 +283,33 @@ static void test_kinds(void)
         {"iter_0000100", "common.pt metadata.json __0_0.distcp", FOUND_MEGATRON,
          -ENOENT, "no .metadata"},
         {"step-5", "__0_0.distcp", FOUND_DCP, -ENOENT, "no .metadata"},
+        /* Ranks that do not talk to each other. */
+        {"step-5", "__0_0.distcp __0.metadata __1.metadata", FOUND_DCP, 0, NULL},
+        {"step-5", "__0_0.distcp __1_0.distcp __0.metadata", FOUND_DCP, -ENOENT,
+         "no __1.metadata"},
+        {"step-5", "__0.metadata __2.metadata", FOUND_DCP, -ENOENT,
+         "of 3 files __<rank>.metadata 2 are there"},
+        {"step-5", "__0.metadata __x_0.distcp", FOUND_DCP, 0, NULL},
+        {"checkpoint-5", "pytorch_model_fsdp_0/__0.metadata trainer_state.json "
+         "pytorch_model_fsdp_0/__0_0.distcp", FOUND_TRAINER, 0, NULL},
         {"x.ckpt", "__0_0.distcp meta.pt", FOUND_DCP, -ENOENT, "no .metadata"},
+        /* Weights alone */
+        {"step-5", "config.json model.safetensors", FOUND_MODEL, 0, NULL},
+        {"epoch_3", "config.json pytorch_model.bin", FOUND_MODEL, 0, NULL},
+        {"step-5", "adapter_config.json adapter_model.safetensors", FOUND_MODEL, 0, NULL},
+        {"step-5", "config.json model-00001-of-00002.safetensors", FOUND_MODEL, -ENOENT,
+         "no model.safetensors.index.json"},
+        {"step-5", "model-00001-of-00001.safetensors model.safetensors.index.json",
+         FOUND_MODEL, 0, NULL},
+        {"step-5", "model.safetensors.index.json config.json", FOUND_MODEL, -ENOENT,
+         "no weights"},
+        {"step-5", "model-00001-of-00001.safetensors model.safetensors.index.json "
+         "sharded/shard-00001-model-00001-of-00001.safetensors", FOUND_MODEL, 0, NULL},
+        {"step-5", "shard-00001-model-00001-of-00001.safetensors", FOUND_MODEL, 0, NULL},
+        {"checkpoint-5", "config.json model.safetensors", FOUND_TRAINER, -ENOENT,
+         "no trainer_state.json"},
+        {"step-5", "model.safetensors", 0, 1, NULL},
+        {"run-5", "config.json model.safetensors checkpoint-5/x", 0, 1, NULL},
         /* none */
         {"logs", "events.out.tfevents.1 optimizer.txt", 0, 1, NULL},
         {"out", "trainer_state.json model.safetensors checkpoint-5/x", 0, 1, NULL},
@@ -311,6 +337,34 @@ static void test_kinds(void)
                    cases[i].rc, "%s", e.text);
             like(e.text, cases[i].why ? cases[i].why : "", "and why");
         }
+        teardown(&b);
+    }
+}
+
+/* A model that training begins with is none to go on from. */
+static void test_models(void)
+{
+    static const struct {
+        const char *dir, *names;
+        bool is_part;
+    } cases[] = {
+        {"step-500", "config.json model.safetensors", false},
+        {"epoch_3", "config.json model.safetensors", false},
+        {"gpt-2", "config.json model.safetensors", true},
+        {"base", "config.json model.safetensors", true},
+        {"out-5", "model.safetensors.index.json model-00001-of-00001.safetensors", false},
+        {"out", "model.safetensors.index.json model-00001-of-00001.safetensors", true},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found f;
+        struct bench b;
+
+        setup(&b);
+        put_all(&b, cases[i].dir, cases[i].names);
+        ok(found_one(io_system(), b.dir, cases[i].dir, &f) && f.kind == FOUND_MODEL &&
+               f.is_part == cases[i].is_part && f.has_step == !cases[i].is_part,
+           "%s is %s", cases[i].dir, cases[i].is_part ? "a model alone" : "one");
         teardown(&b);
     }
 }
@@ -544,6 +598,7 @@ int main(void)
     test_order();
     test_parts();
     test_kinds();
+    test_models();
     test_last();
     test_series();
     test_inside();

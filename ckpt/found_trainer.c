@@ -9,6 +9,13 @@
  *
  * Accelerate's save_state(), as diffusers call it: weights, optimizer.bin,
  * scheduler.bin, and last of each rank its random_states_<rank>.pkl.
+ *
+ * save_pretrained(): config.json, then weights, in one file or in several; of several
+ * an index comes last. HuggingFaceStorageWriter of torch.distributed.checkpoint writes
+ * an index, too, and no config.json; or, where each rank writes pieces of its own,
+ * shard-<rank>-model-<i>-of-<n>.safetensors, and nothing at last. A rank that has no
+ * pieces has no file, so gaps say nothing: of these no more is told than that each file
+ * is whole.
  */
 #include <config.h>
 
@@ -86,4 +93,41 @@ int found_check_accelerate(struct io *io, int dir, const struct found *f,
     return rc < 0 ? rc
            : t.has_weights || t.has_states || has_optimizer(&names)
                ? 0 : no_weights(e);
+}
+
+static bool has_index(const struct strlist *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        if (str_ends(names->items[i], ".index.json")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Weights in several files, of which there is to be an index. */
+static bool is_split(const struct strlist *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        if (found_is_of_several_name(names->items[i]) &&
+            !found_is_shard_name(names->items[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int found_check_model(struct io *io, int dir, bool is_deep,
+                      struct found_facts *facts, struct error *e)
+{
+    struct found_tree t = {.io = io, .is_deep = is_deep};
+    _strlist_ struct strlist names = {0};
+    int rc = found_names(io, dir, &names, e);
+
+    if (rc == 0 && is_split(&names) && !has_index(&names)) {
+        rc = error_text(e, ENOENT, "it was never finished: no "
+                        "model.safetensors.index.json or the like");
+    }
+    rc = rc < 0 ? rc : found_check_tree(&t, dir, facts, e);
+    return rc < 0 ? rc : t.has_weights ? 0 : no_weights(e);
 }

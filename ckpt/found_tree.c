@@ -67,6 +67,7 @@ static bool is_weights(const char *name)
     bool has_format = found_is_safetensors_name(name) || found_is_torch_name(name);
 
     return (str_starts(name, "model") && found_is_safetensors_name(name)) ||
+           found_is_shard_name(name) ||
            (has_format && (str_starts(name, "pytorch_model") ||
                            str_starts(name, "adapter_model") ||
                            str_starts(name, "pytorch_lora_weights") ||
@@ -116,7 +117,8 @@ static bool has_dcp(const struct strlist *names)
 {
     for (size_t i = 0; i < names->n; i++) {
         if (strcmp(names->items[i], ".metadata") == 0 ||
-            str_ends(names->items[i], ".distcp")) {
+            str_ends(names->items[i], ".distcp") ||
+            found_matches(names->items[i], "__", ".metadata")) {
             return true;
         }
     }
@@ -131,7 +133,7 @@ static int check_directory(struct found_tree *t, int fd, const char *name,
     int rc = found_names(t->io, fd, &names, e);
 
     if (rc == 0 && (is_dcp_name(name) || has_dcp(&names))) {
-        rc = found_check_dcp(t->io, fd, t->is_deep, facts, e);
+        rc = found_check_dcp(t->io, fd, 0, t->is_deep, facts, e);
         t->has_weights |= !str_starts(name, "optimizer");
         return rc;
     }

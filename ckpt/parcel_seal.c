@@ -94,7 +94,7 @@ static bool take_kind(const char *name, enum found_kind *ret)
 {
     static const enum found_kind kinds[] = {
         FOUND_TRAINER, FOUND_ACCELERATE, FOUND_DEEPSPEED, FOUND_MEGATRON,
-        FOUND_DCP,     FOUND_TORCH,      FOUND_SAFETENSORS};
+        FOUND_MODEL,   FOUND_DCP,        FOUND_TORCH,     FOUND_SAFETENSORS};
 
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         if (name && strcmp(name, found_kind_name(kinds[i])) == 0) {
@@ -146,6 +146,7 @@ static int take(const json_t *from, struct parcel *p, struct error *e)
     str_copy(p->found.name, sizeof(p->found.name), name);
     p->found.has_step = json_is_integer(step) && json_integer_value(step) >= 0;
     p->found.step = p->found.has_step ? (uint64_t)json_integer_value(step) : 0;
+    found_recall(&p->found);
     for (size_t i = 0; i < n; i++) {
         int rc = take_item(json_array_get(files, i), p, e);
 

@@ -54,6 +54,30 @@ static void take_name(const struct pickle_op *op, struct pickle_value *ret)
     ret->len = op->len - (size_t)(line + 1 - text) - 1;
 }
 
+/* "12", or "12L", to the end of the line. "01", as text protocols write True, is a
+ * number to whoever asks for one: they are the same to Python. */
+static void take_line_number(const struct pickle_op *op, struct pickle_value *ret)
+{
+    enum { MAX_DIGITS = 18 }; /* which fit into 64 bits */
+    const char *text = (const char *)op->argument;
+    size_t n = 0;
+
+    while (n < op->len && text[n] >= '0' && text[n] <= '9' && n <= MAX_DIGITS) {
+        ret->number = ret->number * 10 + (uint64_t)(text[n] - '0');
+        n++;
+    }
+    ret->is_number = n > 0 && n <= MAX_DIGITS && (text[n] == '\n' || text[n] == 'L');
+}
+
+/* What Python 2 says of a text without such signs: in quotes. */
+static void take_quoted(const struct pickle_op *op, struct pickle_value *ret)
+{
+    if (op->len >= 3) {
+        ret->text = (const char *)op->argument + 1;
+        ret->len = op->len - 3;
+    }
+}
+
 /* Of so many bytes, little-endian; below 0 it is none for us. */
 static void take_number(const uint8_t *at, size_t bytes, bool is_signed,
                         struct pickle_value *ret)
@@ -82,9 +106,15 @@ static struct pickle_value value_of(const struct pickle_op *op)
     case 0x8d:
         take_text(op, 8, &v);
         break;
-    case 'V':
+    case 'V': case 'P':
         take_text(op, 0, &v);
         v.len--;
+        break;
+    case 'S':
+        take_quoted(op, &v);
+        break;
+    case 'I': case 'L':
+        take_line_number(op, &v);
         break;
     case 'c':
         take_name(op, &v);
@@ -102,6 +132,18 @@ static struct pickle_value value_of(const struct pickle_op *op)
         break;
     }
     return v;
+}
+
+/* Where text protocols keep, and fetch from; UINT64_MAX: it says no place. */
+static uint64_t place_of(const struct pickle_op *op)
+{
+    struct pickle_value v = {0};
+
+    if (op->op != 'p' && op->op != 'g') {
+        return number(op->argument, op->len);
+    }
+    take_line_number(op, &v);
+    return v.is_number ? v.number : UINT64_MAX;
 }
 
 static int keep(struct kept *k, uint64_t place, size_t at)
@@ -136,10 +178,9 @@ static bool keeps(struct scan *s, const struct pickle_op *op, int *ret_rc)
     case 0x94:
         *ret_rc = keep(&s->kept, s->kept.n, s->last_at);
         return true;
-    case 'q': case 'r':
-        *ret_rc = keep(&s->kept, number(op->argument, op->len), s->last_at);
+    case 'p': case 'q': case 'r':
+        *ret_rc = keep(&s->kept, place_of(op), s->last_at);
         return true;
-    case 'p': /* text protocols: nobody's files here have them */
     case 0x80: case 0x95:
         return true;
     default:
@@ -149,7 +190,7 @@ static bool keeps(struct scan *s, const struct pickle_op *op, int *ret_rc)
 
 static struct pickle_value fetch(struct scan *s, const struct pickle_op *op)
 {
-    uint64_t place = number(op->argument, op->len);
+    uint64_t place = place_of(op);
     struct pickle_op from = {0};
     size_t at = place < s->kept.n ? s->kept.at[place] : SIZE_MAX;
 
@@ -168,7 +209,7 @@ static struct pickle_value next(struct scan *s, const struct pickle_op *op,
     struct pickle_op named = {0};
 
     s->last_at = from;
-    if (op->op == 'h' || op->op == 'j') {
+    if (op->op == 'h' || op->op == 'j' || op->op == 'g') {
         v = fetch(s, op);
     } else if (op->op == 0x93 &&
                pickle_next(s->data, s->len, &at, &named, NULL) == 0) {

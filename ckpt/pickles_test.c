@@ -47,6 +47,9 @@ static void test_values(void)
         {"\x8a\x09\1\0\0\0\0\0\0\0\1.", 12, "- ", 0},
         {"J\xff\xff\xff\xffJ\xff\xff\xff\x7f.", 11, "- 2147483647 ", 0},
         {"Vtext\nU\x01x.", 10, "text x ", 0},
+        {"(dp0\nVa\np1\nI17\nsg1\nI01\nI-3\nL9L\ng7\ng\n.", 39, "- - a 17 - a 1 - 9 - - ", 0},
+        {"(dp0\nS'step'\nS'\nS\nL1234567890123456789L\n.", 42, "- - step - - - ", 0},
+        {"P('storage', 7)\np99999999999999999999\n.", 39, NULL, -EFBIG},
         {"h\x07j\xff\xff\xff\xff.", 8, "- - ", 0}, /* never kept */
         {"q\x00h\x00.", 5, "- ", 0}, /* of nothing: it refers to itself */
         {"\x94\x94h\x01.", 5, "- ", 0},
@@ -134,6 +137,35 @@ static void test_places(void)
     is_int((int)n_taken, 0, "cut to each of %zu lengths", b.len);
 }
 
+/* One that holds nothing says so: that is another thing than to say nothing. */
+static void test_no_places(void)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+        bool is_empty;
+    } cases[] = {
+#define FIELD "\x8c\x0cstorage_data\x94"
+#define NEXT "\x8c\x0cstorage_meta\x94N"
+#define CASE(text) text, sizeof(text) - 1
+        {CASE("\x80\x04}\x94(" FIELD "}\x94" NEXT "u."), true},
+        {CASE("\x80\x04}\x94(" FIELD "}\x94u."), true},
+        {CASE("\x80\x02}q\0(X\x0c\0\0\0storage_dataq\1}q\2X\x07\0\0\0versionq\3Nu."), true},
+        {CASE("\x80\x04}\x94(" FIELD "}\x94(K\1K\2u" NEXT "u."), false},
+        {CASE("\x80\x04}\x94(" FIELD "}\x94K\1K\2s" NEXT "u."), false},
+        {CASE("\x80\x04}\x94(" FIELD "N" NEXT "u."), false},
+        {CASE("\x80\x04}\x94(" NEXT "u."), false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _dcp_places_ struct dcp_places p = {0};
+
+        is_int(dcp_places_read(cases[i].bytes, cases[i].len, &p, NULL), 0, "of %zu", i);
+        ok(p.n == 0 && p.is_empty == cases[i].is_empty, "it is %sempty",
+           cases[i].is_empty ? "" : "not known to be ");
+    }
+}
+
 /* --- old files --- */
 
 static int check_old(const void *data, size_t len, struct error *e)
@@ -155,6 +187,17 @@ static int check_old(const void *data, size_t len, struct error *e)
 #define OBJECT(text) "\x80\x02" text "."
 #define KEYS(text) "\x80\x02]q\x00(" text "e."
 #define KEY(key) "X\x01\0\0\0" key
+
+/* The same by a text protocol. */
+#define MAGIC_0 "L119547037146038801333356L\n."
+#define FRONT_0 MAGIC_0 "I1001\n." "(dp0\n."
+#define STORAGE_0(class, key) "P('storage', <class 'torch." class "'>, '" key "', 'cpu', 2, None)\n"
+#define KEYS_0(text) "(lp0\n" text "."
+#define KEY_0(key) "V" key "\np1\na"
+/* And by one with frames. */
+#define STORAGE_4(class, key) "(\x8c\x07storage\x94\x8c\x05torch\x94\x8c\x0c" class \
+                              "\x94\x93\x94\x8c\x01" key "\x94K\x02tQ"
+#define MAGIC_4 "\x80\x04\x95\x0d\0\0\0\0\0\0\0\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19."
 
 #define BYTES(text) text, sizeof(text) - 1
 
@@ -191,6 +234,18 @@ static void test_old(void)
         {"of bytes that wrap", BYTES(MAGIC PROTOCOL SYSTEM
              OBJECT(STORAGE("FloatStorage", "7")) KEYS(KEY("7"))
              "\0\0\0\0\0\0\0\x40"), "it is cut"},
+        {"protocol 0", BYTES(FRONT_0 STORAGE_0("FloatStorage", "7")
+             STORAGE_0("HalfStorage", "8") "." KEYS_0(KEY_0("7") KEY_0("8"))
+             "\2\0\0\0\0\0\0\0ABCDEFGH" "\2\0\0\0\0\0\0\0abcd"), NULL},
+        {"protocol 0, cut", BYTES(FRONT_0 STORAGE_0("FloatStorage", "7") "."
+             KEYS_0(KEY_0("7")) "\2\0\0\0\0\0\0\0ABCDEFG"), "has 2 elements of 4"},
+        {"protocol 0, of a line that is none", BYTES(FRONT_0 "P('storage', <class 'torch.\n."
+             KEYS_0(KEY_0("7")) "any"), NULL},
+        {"protocol 4", BYTES(MAGIC_4 PROTOCOL SYSTEM OBJECT(STORAGE_4("FloatStorage", "7"))
+             KEYS(KEY("7")) "\2\0\0\0\0\0\0\0ABCDEFGH"), NULL},
+        {"protocol 4, cut", BYTES(MAGIC_4 PROTOCOL SYSTEM
+             OBJECT(STORAGE_4("FloatStorage", "7")) KEYS(KEY("7"))
+             "\2\0\0\0\0\0\0\0ABCDEFG"), "has 2 elements of 4"},
         {"too long", BYTES(MAGIC PROTOCOL SYSTEM
              OBJECT(STORAGE("ByteStorage", "7")) KEYS(KEY("7"))
              "\1\0\0\0\0\0\0\0ABC"), "too long a file"},
@@ -246,6 +301,7 @@ int main(void)
 {
     test_values();
     test_places();
+    test_no_places();
     test_old();
     test_old_cut();
     test_old_long();

@@ -258,6 +258,7 @@ static int look_at(void *arg, size_t i, struct error *e)
 
     (void)e;
     entry->found.has_step = step_parse_name(entry->name, &entry->found.step);
+    entry->found.is_step = entry->found.has_step;
     entry->rc = store_open(l->st, entry->name, &p, &entry->why);
     if (entry->rc == 0) {
         entry->has_seal = true;

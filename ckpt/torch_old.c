@@ -23,9 +23,11 @@ enum {
     MAX_STORAGES = 1 << 20,
 };
 
-/* PROTO 2, LONG1 of 10 bytes, STOP. */
-static const uint8_t magic[] = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46,
-                                0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
+/* The number, as an instruction says it: LONG1 of 10 bytes, or LONG, of protocols 0
+ * and 1. */
+static const uint8_t magic[] = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46,
+                                0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
+static const char magic_line[] = TORCH_OLD_LINE;
 
 struct file {
     struct io *io;
@@ -140,11 +142,55 @@ static int add_storage(struct storages *s)
     return 0;
 }
 
-/* ('storage', class, key, ...). One that is shared comes more than once. */
+/* The part of `v` from the next place on where `begin` is, up to `end`; and `v` goes
+ * on behind that. */
+static bool take_between(struct pickle_value *v, const char *begin, const char *end,
+                         struct pickle_value *ret)
+{
+    const char *from = memmem(v->text, v->len, begin, strlen(begin));
+    size_t at = from ? (size_t)(from - v->text) + strlen(begin) : 0;
+    const char *to = from ? memmem(v->text + at, v->len - at, end, strlen(end)) : NULL;
+
+    if (!to) {
+        return false;
+    }
+    *ret = (struct pickle_value){.text = v->text + at,
+                                 .len = (size_t)(to - v->text) - at};
+    v->len -= (size_t)(to - v->text);
+    v->text = to;
+    return true;
+}
+
+/* The same in one line, of protocol 0:
+ *   ('storage', <class 'torch.FloatStorage'>, '7', 'cpu', 2, None) */
+static int take_line(struct storages *s, struct pickle_value v)
+{
+    struct pickle_value name, key;
+
+    if (!take_between(&v, "<class 'torch.", "'>", &name) ||
+        !take_between(&v, ", '", "'", &key)) {
+        return 0;
+    }
+    s->now = (struct storage){.key = key.text, .len = key.len,
+                              .element = element_of(&name)};
+    return add_storage(s);
+}
+
+/* ('storage', class, key, ...). One that is shared comes more than once. By protocols
+ * from 4 on a class is three values: module, name, and what the two make. */
 static int take_persistent(void *arg, const struct pickle_value *v)
 {
+    static const char line[] = "('storage', ";
     struct storages *s = arg;
 
+    if (v->text && v->len > strlen(line) && memcmp(v->text, line, strlen(line)) == 0) {
+        s->after = 3;
+        return take_line(s, *v);
+    }
+    if ((s->after == 0 && pickle_is_text(v, "torch")) ||
+        (s->after == 1 && element_of(v) > 0)) {
+        return 0;
+    }
     s->after = pickle_is_text(v, "storage") ? 0 : s->after + 1;
     if (s->after == 1) {
         s->now = (struct storage){.element = element_of(v)};
@@ -258,14 +304,32 @@ static int check_torch(struct file *f, struct error *e)
     return rc < 0 ? rc : check_storages(f, ends, e);
 }
 
+/* Its first pickle is the number, of whichever protocol. */
+static bool has_magic(const struct file *f)
+{
+    struct pickle_op op = {0};
+    size_t at = 0;
+    int rc = 0;
+
+    do {
+        rc = pickle_next(f->data, f->len, &at, &op, NULL);
+    } while (rc == 0 && (op.op == 0x80 || op.op == 0x95)); /* PROTO, FRAME */
+    if (rc < 0) {
+        return false;
+    }
+    return op.op == 'L' ? op.len == strlen(magic_line) - 1 &&
+                              memcmp(op.argument, magic_line + 1, op.len) == 0
+                        : op.op == magic[0] && op.len == sizeof(magic) - 1 &&
+                              memcmp(op.argument, magic + 1, op.len) == 0;
+}
+
 int torch_old_check(struct io *io, int fd, uint64_t bytes, struct error *e)
 {
     struct file f = {.io = io, .fd = fd, .bytes = bytes};
     int rc = read_more(&f, e);
     size_t end = 0;
 
-    if (rc == 0 && f.len >= sizeof(magic) &&
-        memcmp(f.data, magic, sizeof(magic)) == 0) {
+    if (rc == 0 && has_magic(&f)) {
         rc = check_torch(&f, e);
     } else if (rc == 0) {
         rc = find_end(&f, 0, &end, e);

@@ -11,6 +11,9 @@
 
 #include <stdint.h>
 
+/* What they begin with in protocols 0 and 1, which have no sign of their own. */
+#define TORCH_OLD_LINE "L119547037146038801333356L\n"
+
 /* A file of so many bytes, at least one, that begins as a pickle. Of one of torch.save
  * the length must be just what its storages take, where their types are known; of
  * another the first pickle must be whole. 0; -ERR_FORMAT: it is cut, or no pickle;

@@ -41,6 +41,15 @@ int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct e
     return o->best ? take_metric(o->best, ret, e) : 0;
 }
 
+void ckpt_keep_leave(const char *name)
+{
+    struct error why = {0};
+
+    error_text(&why, EINVAL, "%s: others are called by their step, and its number need "
+               "not be one", name);
+    ckpt_tell("left alone", "no step", &why);
+}
+
 int ckpt_keep_check(const struct ckpt_keep *keep, const struct retain_item *items,
                     size_t n, const char *place, struct error *e)
 {

@@ -16,6 +16,9 @@ struct ckpt_keep {
 int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret,
                    struct error *e);
 
+/* Tells that one is left alone: it has a number, and may be anything. */
+void ckpt_keep_leave(const char *name);
+
 /* 0; -ENODATA: a best one is to stay, and none at `place` has that metric, so that any of
  * them may be it. */
 int ckpt_keep_check(const struct ckpt_keep *keep, const struct retain_item *items,

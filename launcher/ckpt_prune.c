@@ -81,16 +81,6 @@ static int check(struct prune *p, size_t i, bool is_deep)
     return rc;
 }
 
-/* It has a number, and may be anything. */
-static void leave(const struct found *f)
-{
-    struct error why = {0};
-
-    error_text(&why, EINVAL, "%s: others are called by their step, and its number need "
-               "not be one", f->name);
-    ckpt_tell("left alone", "no step", &why);
-}
-
 /* What the newest are, by all of their bytes; of the others the structure is enough. */
 static void look(struct prune *p)
 {
@@ -103,7 +93,7 @@ static void look(struct prune *p)
         at->is_apart = at->series == FOUND_NO_SERIES;
         if (at->is_apart) {
             if (at->has_step && !p->all[i].is_inside) {
-                leave(&p->all[i]);
+                ckpt_keep_leave(p->all[i].name);
             }
             continue;
         }

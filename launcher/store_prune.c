@@ -13,28 +13,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whatever is newer than those that stay, and not whole, may be on its way. */
-static int mark(const struct store *st, const struct store_entry *all, size_t n,
-                const struct ckpt_keep *keep, const char *pinned,
-                struct retain_item **ret, struct error *e)
+/* Whatever is newer than those that stay, and not whole, may be on its way. Of which
+ * series one is its name says, as in a directory. */
+static void mark(const struct store *st, const struct store_entry *all, size_t n,
+                 const size_t *series, const struct ckpt_keep *keep, const char *pinned,
+                 struct retain_item *items)
 {
-    struct retain_item *items = calloc(n + 1, sizeof(*items));
-
-    if (!items) {
-        return error_set(e, ENOMEM, "look at a store");
-    }
     for (size_t i = 0; i < n; i++) {
+        const struct found *f = &all[i].found;
+
         items[i] = (struct retain_item){
-            .step = all[i].found.step, .has_step = all[i].found.has_step,
-            .is_whole = all[i].rc == 0 && all[i].found.has_step,
-            .is_pinned = strcmp(all[i].name, pinned) == 0};
+            .step = f->step, .series = series[i], .has_step = f->has_step,
+            .is_whole = all[i].rc == 0 && f->has_step,
+            .is_pinned = strcmp(all[i].name, pinned) == 0,
+            .is_apart = series[i] == FOUND_NO_SERIES};
+        if (items[i].is_apart) {
+            if (f->has_step && !f->is_inside) {
+                ckpt_keep_leave(all[i].name);
+            }
+            continue;
+        }
         items[i].has_metric = keep->metric[0] && items[i].is_whole &&
                               store_metric(st, &all[i], keep->metric,
                                            &items[i].metric);
     }
-    *ret = items;
     retain_mark(&keep->rule, items, n);
-    return ckpt_keep_check(keep, items, n, "the store", e);
 }
 
 int store_prune(const struct store *st, const struct ckpt_keep *keep,
@@ -44,10 +47,20 @@ int store_prune(const struct store *st, const struct ckpt_keep *keep,
 {
     _free_ struct store_entry *all = NULL;
     _free_ struct retain_item *items = NULL;
+    _free_ size_t *series = NULL;
     size_t n = 0;
     int rc = store_list(st, false, &all, &n, e);
 
-    rc = rc < 0 ? rc : mark(st, all, n, keep, pinned, &items, e);
+    if (rc < 0) {
+        return rc;
+    }
+    items = calloc(n + 1, sizeof(*items));
+    series = found_series(&all->found, sizeof(*all), n);
+    if (!items || !series) {
+        return error_set(e, ENOMEM, "look at a store");
+    }
+    mark(st, all, n, series, keep, pinned, items);
+    rc = ckpt_keep_check(keep, items, n, "the store", e);
     for (size_t i = 0; i < n && rc == 0; i++) {
         if (!items[i].is_removed) {
             continue;

@@ -183,6 +183,38 @@ test_writers() {
     is "$(cat out)" d/checkpoint-70 'the one before is the last valid'
 }
 
+# Weights alone, as Hugging Face libraries write them.
+test_models() {
+    fresh
+    if [ -d d/step-48 ]; then
+        for step in 46 47 48; do
+            "$MUSTER" ckpt verify d step-$step -o json >out
+            is "$(json 0.kind <out) $(json 0.state <out) $(json 0.structure_only <out)" 'hf-model whole true' \
+                "a directory of HuggingFaceStorageWriter, $step"
+        done
+        rm d/step-46/model.safetensors.index.json
+        is "$(state_of step-46)" unfinished 'without the index, which comes last'
+        truncate -s -1 d/step-47/shard-00001-model-00001-of-00001.safetensors
+        is "$(state_of step-47)" damaged 'pieces of a rank, cut'
+    else
+        skip 'this PyTorch has no HuggingFaceStorageWriter'
+    fi
+    [ -d whole.d/pretrained ] || { skip 'no Transformers: see scripts/install-deps'; return; }
+    fresh whole.d/pretrained
+    run "$MUSTER" ckpt verify d
+    is "$status" 0 'what save_pretrained() writes' || show
+    is "$(grep -c ' hf-model .* whole ' out)" 3 'in one file, and in several' || show
+    run "$MUSTER" ckpt show d/step-4
+    is "$status $(grep -c embed_tokens out)" '0 1' 'and what is in it' || show
+    run "$MUSTER" ckpt last-valid d
+    is "$(cat out)" d/step-4 'the last valid one'
+    rm d/step-4/model-00001-of-*.safetensors
+    like "$(why_of step-4)" 'names a file that is missing' 'one of several is missing'
+    truncate -s -1 d/step-3/model.safetensors
+    run "$MUSTER" ckpt last-valid d
+    is "$status" 1 'a model that has no step is none to go on from' || show
+}
+
 # Pieces of a DCP directory, and old files, are held against what they say of themselves.
 test_cut_inside() {
     fresh
@@ -214,6 +246,21 @@ print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "step-40"))'
     else
         skip 'this PyTorch has no DCP of safetensors'
     fi
+    [ ! -d d/step-41 ] || is "$(state_of step-41)" whole 'a DCP directory of nothing'
+    if [ -d d/step-42 ]; then
+        "$MUSTER" ckpt verify d step-42 -o json >out
+        is "$(json 0.kind <out) $(json 0.state <out) $(json 0.structure_only <out)" 'dcp whole false' \
+            'a DCP directory of ranks by themselves'
+        flip d/step-42/__0_0.distcp $(($(stat -c %s d/step-42/__0_0.distcp) / 4))
+        is "$(state_of step-42)" damaged 'a flipped bit'
+        cp whole.d/step-42/__0_0.distcp d/step-42/__0_0.distcp
+        truncate -s -1 d/step-42/__0.metadata
+        like "$(why_of step-42)" '__0.metadata: the pickle is cut' 'half of what says where things are'
+        rm d/step-42/__0.metadata
+        is "$(state_of step-42)" unfinished 'and nothing of it'
+    else
+        skip 'this PyTorch has no DCP without collectives'
+    fi
     size=$(stat -c %s d/old-5.bin)
     for cut in 1 $((size / 2)) $((size - 20)); do
         cp whole.d/old-5.bin d && truncate -s -$cut d/old-5.bin
@@ -221,6 +268,14 @@ print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "step-40"))'
     done
     cp whole.d/old-5.bin d && echo >>d/old-5.bin
     like "$(why_of old-5.bin)" 'too long a file' 'or a byte too long'
+    for protocol in 0 1 4; do
+        for cut in 1 60; do
+            cp whole.d/pickle$protocol-2.pt d && truncate -s -$cut d/pickle$protocol-2.pt
+            is "$(state_of pickle$protocol-2.pt)" damaged "an old file by protocol $protocol, cut by $cut bytes"
+        done
+        truncate -s -1 d/pickle$protocol-1.pt
+        is "$(state_of pickle$protocol-1.pt)" damaged 'an archive likewise'
+    done
 }
 
 # A path that is a checkpoint by itself, and not a place for them.

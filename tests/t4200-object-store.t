@@ -243,6 +243,27 @@ test_prune_kept() {
     is "$status" 2 'a metric has a name'
 }
 
+# A number that no word calls a step counts as in a directory: apart, or not at all.
+test_prune_series() {
+    local name i
+    mkdir series
+    for name in data-2024 data-2025 step-1 step-2 net-1 net-2 other-3 other-4; do
+        make_foreign series/made 1
+        mv series/made/checkpoint-1/model.safetensors "series/$name.safetensors"
+    done
+    for name in data-2024 data-2025 step-1 step-2; do
+        ckpt push "series/$name.safetensors" s3://bucket/series >/dev/null 2>&1
+    done
+    run ckpt prune s3://bucket/series --keep 1
+    is "$(sed 's|.*/||; s/\.safetensors-.*//' out)" step-1 'of those with a step the older one goes, and nothing else' || show
+    is "$(grep -c 'left alone, no step: data-202' err)" 2 'which is told' || show
+    for name in net-1 net-2 other-3 other-4; do
+        ckpt push "series/$name.safetensors" s3://bucket/series2 --keep 1 >/dev/null 2>&1
+    done
+    is "$(s3_do keys bucket series2 | sed 's|.*/series2/||; s|^series2/||; s/\.safetensors-.*//' | sort -u | tr '\n' ' ')" \
+        'net-2 other-4 ' 'without steps those of like names count together'
+}
+
 # newer WHAT NAME MESSAGE: what a pull fetches now, "" for nothing.
 newer() {
     run ckpt pull s3://bucket/newer new --newer

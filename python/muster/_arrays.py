@@ -9,7 +9,7 @@ has such a thing has imported it.
 
 import functools
 import sys
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import _libckpt as lib
 
@@ -136,6 +136,49 @@ def place_of(value: Any) -> Any:
     return value.ctypes.data, value.shape, value.strides, value.dtype
 
 
+def extent_of(value: Any) -> Optional[Tuple[str, int, int]]:
+    """Of which device, and from where to where, its memory reaches; None for what has
+    none, or is refused."""
+    is_torch = library_of(value) == "torch"
+    if (is_torch and _refusal(value)) or place_of(value) is None:
+        return None
+    if is_torch:
+        size, begin, device = value.element_size(), value.data_ptr(), str(value.device)
+        steps = [(n - 1) * s * size for n, s in zip(value.shape, value.stride())]
+    else:
+        size, begin, device = value.itemsize, value.ctypes.data, "cpu"
+        steps = [(n - 1) * s for n, s in zip(value.shape, value.strides)]
+    return device, begin + sum(s for s in steps if s < 0), begin + sum(s for s in steps if s > 0) + size
+
+
+def entangled(values: Sequence[Any]) -> Set[int]:
+    """Which of them reach into each other's memory without being the same: views of one
+    storage that overlap. Such as only take turns in it may be among them."""
+    extents = [(extent_of(v), i) for i, v in enumerate(values)]
+    found: Set[int] = set()
+    group: List[int] = []
+    places: Set[Any] = set()
+    device, reach = "", 0
+    for extent, i in sorted((e, i) for e, i in extents if e is not None):
+        if extent[0] != device or extent[1] >= reach:
+            group, places, device, reach = [], set(), extent[0], 0
+        group.append(i)
+        places.add(place_of(values[i]))
+        reach = max(reach, extent[2])
+        if len(places) > 1:
+            found.update(group)
+            group = []
+    return found
+
+
+def put(value: Any, own: Any) -> None:
+    """Fills it with the values of another one."""
+    if library_of(value) == "torch":
+        value.detach().copy_(own)
+    else:
+        sys.modules["numpy"].copyto(value, own)
+
+
 def _refusal(tensor: Any) -> str:
     torch = sys.modules["torch"]
     if tensor.device.type == "meta":
@@ -207,7 +250,8 @@ def clone(value: Any) -> Any:
 def is_same(a: Any, b: Any) -> bool:
     """Whether they have the same bytes."""
     if library_of(a) == "torch":
-        a, b = (t.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy() for t in (a, b))
+        a, b = (t.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1) for t in (a, b))
+        a, b = (t.view(sys.modules["torch"].uint8).numpy() for t in (a, b))
     return bool(a.tobytes() == b.tobytes())
 
 

@@ -153,6 +153,23 @@ def memory(c):
     ok(torch.equal(whole, got["t"]), "one tensor by itself")
 
 
+def overlapping(c):
+    """Views of one memory that reach into each other's."""
+    c.save(7, {"flat": torch.arange(30.0), "head": torch.arange(12.0), "tail": torch.arange(10.0, 30), "n": np.arange(9), "m": np.arange(4, 9)})
+    t, n = torch.zeros(30), np.zeros(9, int)
+    into = {"flat": t, "head": t[:12], "tail": t[10:], "n": n, "m": n[4:]}
+    c.load(7, into=into)
+    ok(torch.equal(t, torch.arange(30.0)) and (n == np.arange(9)).all(), "views that overlap in part, and agree")
+    for name, other in (("tail", torch.arange(20.0)), ("head", torch.ones(12)), ("m", np.zeros(5, int))):
+        state = {"flat": torch.arange(30.0), "head": torch.arange(12.0), "tail": torch.arange(10.0, 30), "n": np.arange(9), "m": np.arange(4, 9)}
+        c.save(7, {**state, name: other})
+        ok(raises(ValueError, lambda: c.load(7, into=into), "overlap in memory", "differ"), f"and where '{name}' does not, that is told")
+    c.save(7, {"a": torch.zeros(5, 3), "b": torch.ones(5, 3)})
+    whole = torch.full((5, 6), 7.0)
+    c.load(7, into={"a": whole[:, ::2], "b": whole[:, 1::2]})
+    ok(torch.equal(whole, torch.tensor([0.0, 1.0]).repeat(5, 3)), "views that only take turns")
+
+
 def again(where):
     """One step saved twice: all that is loaded is of the same one."""
     n = 2 << 20  # floats: more than is verified together
@@ -337,6 +354,7 @@ with ckpt.Checkpoints(root) as c:
     shapes(c)
     ties(c)
     memory(c)
+    overlapping(c)
     names(c)
     placements()
     device(c, os.path.join(os.environ["MUSTER_BUILDDIR"], "tests/lib/libcuda.so.1"))

@@ -3,6 +3,7 @@
 
 make_checkpoints.py DIRECTORY
 """
+import inspect
 import json
 import os
 import sys
@@ -22,6 +23,11 @@ def state(step):
 torch.save(state(10), f"{top}/model-10.pt")
 torch.save(state(20), f"{top}/model-20.pth")
 torch.save(state(5), f"{top}/old-5.bin", _use_new_zipfile_serialization=False)
+# With numbers for names: what they are of is in their pickles.
+for protocol in (0, 1, 4):
+    torch.save(state(protocol), f"{top}/pickle{protocol}-1.pt", pickle_protocol=protocol)
+    torch.save(state(protocol), f"{top}/pickle{protocol}-2.pt", pickle_protocol=protocol,
+               _use_new_zipfile_serialization=False)
 if hasattr(torch.serialization, "set_crc32_options"):
     torch.serialization.set_crc32_options(False)
     torch.save(state(7), f"{top}/unchecked-7.pt")
@@ -40,6 +46,25 @@ try:
         from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
         dcp.save(state(45)["model"], no_dist=True, storage_writer=FileSystemWriter(
             f"{top}/step-45", serialization_format=SerializationFormat.SAFETENSORS))
+        dcp.save({}, checkpoint_id=f"{top}/step-41", no_dist=True)
+        if "use_collectives" in inspect.signature(dcp.save).parameters:
+            dcp.save(state(42)["model"], checkpoint_id=f"{top}/step-42", no_dist=True, use_collectives=False)
+    if hasattr(dcp, "HuggingFaceStorageWriter"):
+        for step, options in ((46, {}), (47, {"save_distributed": True}),
+                              (48, {"save_distributed": True, "enable_consolidation": True})):
+            dcp.save(state(step)["model"], no_dist=True,
+                     storage_writer=dcp.HuggingFaceStorageWriter(f"{top}/step-{step}", **options))
+except ImportError:
+    pass
+
+# save_pretrained(), of a real one: in one file, and in several.
+try:
+    import transformers
+    model = transformers.LlamaModel(transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=64))
+    model.save_pretrained(f"{top}/pretrained/step-3")
+    model.save_pretrained(f"{top}/pretrained/step-4", max_shard_size="4KB")
+    model.save_pretrained(f"{top}/pretrained/base")
 except ImportError:
     pass
 

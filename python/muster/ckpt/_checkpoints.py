@@ -190,6 +190,10 @@ class Checkpoints:
         those of the result; what is no tensor comes from the checkpoint. Others are
         made anew, whole, on the CPU. Damaged ones are passed over, with a warning.
 
+        Where those of `into` overlap in memory, as views of one storage may, each is what
+        it was, or, where the checkpoint says two things of one place, ValueError: they
+        have undefined values then.
+
         `strict`: as for load_state_dict(), about the names of tensors. True: those of
         `into` and of the checkpoint are the same, or KeysError. False: those that it
         has not stay as they are, and others of it are left out. None: KeysError for

@@ -101,6 +101,7 @@ class Handle:
         self._lib = lib.library()
         self._held: List[Any] = []
         self._after: List[Callable[[], None]] = []  # once all is filled
+        self._checks: List[Callable[[], None]] = []  # and then
         self._failures: List[BaseException] = []
         self._handle: Optional[int] = None
         self._group: Optional[lib.Group] = None
@@ -137,7 +138,7 @@ class Handle:
     def close(self) -> None:
         self._finalizer()
         self._handle = None
-        self._held, self._after = [], []
+        self._held, self._after, self._checks = [], [], []
 
     def call(self, name: str, *arguments: Any) -> int:
         """What muster_ckpt_NAME() returns, if that is no failure."""
@@ -159,7 +160,7 @@ class Handle:
 
     def clear(self) -> None:
         self.call("clear")
-        self._held, self._after = [], []
+        self._held, self._after, self._checks = [], [], []
 
     def register(self, tensors: Dict[str, Any], is_written: bool, tied: Dict[str, str]) -> Dict[str, Registered]:
         """All of them, and nothing else. `tied`: names of what another one stands for in
@@ -167,8 +168,11 @@ class Handle:
         self.clear()
         first: Dict[Any, Tuple[str, Any]] = {}  # who has a place in memory
         registered = {}
+        placed = {name: _placed.parts_of(name, value) for name, value in tensors.items()}
+        locals_ = [part.local for _, parts in placed.values() for part in parts]
+        tangled = {id(locals_[i]) for i in _arrays.entangled(locals_)} if is_written else set()
         for name, value in tensors.items():
-            shape, parts = _placed.parts_of(name, value)
+            shape, parts = placed[name]
             dtype = _arrays.dtype_of(name, value)
             registered[name] = Registered(lib.DTYPES[dtype], shape)
             for part in parts:
@@ -180,6 +184,8 @@ class Handle:
                         if tied.get(name) == tied.get(other[0], other[0]):
                             continue  # the same there
                         memory = self._beside(name, part, *other)
+                    elif id(local) in tangled:
+                        memory = self._apart(name, part)
                 self._held.append(memory.keep)
                 if memory.after is not None:
                     self._after.append(memory.after)
@@ -188,7 +194,8 @@ class Handle:
 
     def filled(self) -> None:
         """After a load: what was not loaded into its place goes there."""
-        after, self._after = self._after, []
+        after, self._after = self._after + self._checks, []
+        self._checks = []
         for put in after:
             put()
 
@@ -237,6 +244,22 @@ class Handle:
                 raise ValueError(f"'{other_name}' and '{name}' are the same memory here, and differ in the checkpoint")
 
         self._after.append(compare)
+        return _arrays.memory_of(name, own, True, in_order=part.flat is not None)
+
+    def _apart(self, name: str, part: _placed.Part) -> _arrays.Memory:
+        """Memory to load into for what reaches into the memory of others. All go to their
+        places then, and where each is what it was no two of them contradict each other."""
+        own, local = _arrays.clone(part.local), part.local
+
+        def compare() -> None:
+            if not _arrays.is_same(own, local):
+                raise ValueError(
+                    f"'{name}' and another tensor overlap in memory here, and differ there in the checkpoint: "
+                    "expected memory of their own"
+                )
+
+        self._after.append(lambda: _arrays.put(local, own))
+        self._checks.append(compare)
         return _arrays.memory_of(name, own, True, in_order=part.flat is not None)
 
     def _tensor(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> None:
