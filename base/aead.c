@@ -49,6 +49,7 @@ void aead_release(struct aead *a)
 {
     aead_lib_close(a->lib);
     a->lib = NULL;
+    a->has_looked = false; /* another key may come */
 }
 
 static struct aead_lib *lib_for(struct aead *a, const struct aead_text *t)
@@ -61,6 +62,15 @@ static struct aead_lib *lib_for(struct aead *a, const struct aead_text *t)
         a->lib = aead_lib_open(a->key);
     }
     return a->lib;
+}
+
+void aead_prepare(void)
+{
+    static const uint8_t none[AEAD_KEY_BYTES];
+
+    if (aead_has_aes()) {
+        aead_lib_close(aead_lib_open(none));
+    }
 }
 
 static void make_nonce(uint64_t count, uint8_t nonce[NONCE_BYTES])

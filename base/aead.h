@@ -42,6 +42,10 @@ struct aead_text {
 /* Whether this processor has what AES takes. */
 bool aead_has_aes(void);
 
+/* Loads what large texts are sealed with, which takes milliseconds: for a thread, ahead
+ * of the first one. Any thread may call, also while others seal. */
+void aead_prepare(void);
+
 /* Of memory that is zeroed. */
 void aead_init(struct aead *a, enum aead_cipher cipher,
                const uint8_t key[AEAD_KEY_BYTES]);

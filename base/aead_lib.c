@@ -38,7 +38,9 @@ static bool look_up(const struct aead_lib *lib, const char *name, void *to)
 
 static bool load(struct aead_lib *lib)
 {
-    lib->handle = dlopen(NAME_OF(OPENSSL_SHLIB_VERSION), RTLD_NOW | RTLD_LOCAL);
+    /* It stays: there will be other large texts, and it keeps memory of its own. */
+    lib->handle = dlopen(NAME_OF(OPENSSL_SHLIB_VERSION),
+                         RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     return lib->handle &&
            look_up(lib, "OPENSSL_init_crypto", &lib->init) &&
            look_up(lib, "EVP_CIPHER_CTX_new", &lib->create) &&

@@ -8,6 +8,7 @@
 #include "tests/lib/tap.h"
 
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,10 +172,66 @@ static void test_changed(enum aead_cipher cipher)
     aead_release(&b);
 }
 
+#ifdef HAVE_LIBCRYPTO
+
+static bool is_loaded(const char *library)
+{
+    _fclose_ FILE *maps = fopen("/proc/self/maps", "re");
+    char line[4096];
+
+    while (maps && fgets(line, sizeof(line), maps)) {
+        if (strstr(line, library)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What one has loaded stays for the next one. */
+static void test_prepare(void)
+{
+    ok(!is_loaded("libcrypto.so"), "nothing is loaded before it is wanted");
+    aead_prepare();
+    ok(is_loaded("libcrypto.so"), "what large ones take is there, and stays");
+}
+
+/* One that was released gets another key, and looks for that again. */
+static void test_again(void)
+{
+    static uint8_t at[32768 + AEAD_TAG_BYTES];
+    struct aead_text text = {.at = at, .len = 32768};
+    struct aead a = make(AEAD_AES_256_GCM, key);
+
+    for (int i = 0; i < 2; i++) {
+        aead_seal(&a, 1, &text);
+        ok(a.lib != NULL, "large ones have another library, time %d", i + 1);
+        aead_release(&a);
+        aead_init(&a, AEAD_AES_256_GCM, key);
+    }
+}
+
+#else
+
+static void test_prepare(void)
+{
+    aead_prepare();
+    skip("built without libcrypto");
+}
+
+static void test_again(void)
+{
+}
+
+#endif
+
 int main(void)
 {
     if (sodium_init() < 0) {
         bail_out("libsodium");
+    }
+    if (aead_has_aes()) {
+        test_prepare();
+        test_again();
     }
     test_sizes(AEAD_CHACHA20_POLY1305);
     test_away(AEAD_CHACHA20_POLY1305);

@@ -3,6 +3,7 @@
 
 #include "launcher/snap_copy_priv.h"
 
+#include "base/aead.h"
 #include "base/cleanup.h"
 #include "base/wire.h"
 #include "launcher/snap_timers.h"
@@ -157,6 +158,30 @@ void copy_watch(struct snap_copy *c)
     }
 }
 
+/* --- what frames are sealed with --- */
+
+static void prepare(uv_work_t *work)
+{
+    (void)work;
+    aead_prepare();
+}
+
+static void after_prepare(uv_work_t *work, int status)
+{
+    (void)status; /* without, the first chunk has it done */
+    free(work);
+}
+
+/* By a thread, before there is something to send: the loop would stand still meanwhile. */
+static void prepare_to_seal(uv_loop_t *loop)
+{
+    uv_work_t *work = calloc(1, sizeof(*work));
+
+    if (work && uv_queue_work(loop, work, prepare, after_prepare) < 0) {
+        free(work);
+    }
+}
+
 /* --- life --- */
 
 int snap_copy_create(const struct snap_copy_config *config,
@@ -170,6 +195,7 @@ int snap_copy_create(const struct snap_copy_config *config,
     }
     c->config = *config;
     memcpy(c->key, config->key, sizeof(c->key));
+    prepare_to_seal(config->loop);
     *ret = c;
     return 0;
 }

@@ -8,12 +8,14 @@
 
 #include "launcher/copy_bed.h"
 
+#include "base/aead.h"
 #include "base/cleanup.h"
 #include "base/mapguard.h"
 #include "base/wire.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <link.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +50,39 @@ static void test_whole(void)
     ok(!snap_hold_get(b.copies, 2, UUID(1)), "in place of the oldest");
     copy_bed_close(&b);
 }
+
+#ifdef HAVE_LIBCRYPTO
+
+static int is_libcrypto(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    (void)size, (void)unused;
+    return strstr(info->dlpi_name, "libcrypto") != NULL;
+}
+
+/* Before there is a large frame, for which the loop would stand still meanwhile. */
+static void test_prepared(void)
+{
+    struct copy_bed b;
+    bool was_there = dl_iterate_phdr(is_libcrypto, NULL);
+
+    copy_bed_open(&b, UINT64_C(1) << 30);
+    for (int i = 0; i < 3000 && !dl_iterate_phdr(is_libcrypto, NULL); i++) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+        uv_sleep(10);
+    }
+    ok(!was_there && dl_iterate_phdr(is_libcrypto, NULL),
+       "what seals large frames is loaded with nothing sent yet");
+    copy_bed_close(&b);
+}
+
+#else
+
+static void test_prepared(void)
+{
+    skip("built without libcrypto");
+}
+
+#endif
 
 static void test_too_large(void)
 {
@@ -467,6 +502,9 @@ int main(void)
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
     mapguard_install();
     mapguard_admit();
+    if (aead_has_aes()) {
+        test_prepared();
+    }
     test_whole();
     test_too_large();
     test_cut();

@@ -202,9 +202,11 @@ def measure_copies(bench, size, label, command):
         rounds.append({name: ns[0] for name, ns in parse(lines).items()})
     for name in names:
         target, memory, text = COPIES[name]
-        took, mpi, seal = (statistics.median(r[key] for r in rounds) for key in (name, memory, "seal"))
+        took, mpi, seal, bare = (statistics.median(r[key] for r in rounds) for key in (name, memory, "seal", "bare"))
         said = f"{text}: {took:.1f} ms; MPI over TCP of loopback: {mpi:.1f} ms, {size / mpi / 1e6:.2f} GB/s; " \
-               f"to seal it alone, by one core: {seal:.1f} ms, {seal / mpi:.2f} times that of MPI"
+               f"to seal it alone, by one core: {seal:.1f} ms, {seal / mpi:.2f} times that of MPI; " \
+               f"two threads that only seal and send, and receive and open: {bare:.1f} ms, {bare / mpi:.2f} times " \
+               f"MPI, and this {took / bare:.2f} times that"
         yield bench.result(f"{name}, {label}", statistics.median(r[name] / r[memory] for r in rounds), "", "<=",
                            target if size >= LARGE else None, said, command)
 
