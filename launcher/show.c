@@ -254,16 +254,26 @@ bool show_has_colour(FILE *f)
            strcmp(term, "dumb") != 0;
 }
 
+/* What failed earlier has left no reason, but fails once more for the same one. */
+static int find_reason(void)
+{
+    errno = 0;
+    clearerr(stdout);
+    return putchar('\n') == EOF || fflush(stdout) ? errno : 0;
+}
+
 int show_finish(int exit_status)
 {
-    int failed;
+    bool failed;
+    int why;
 
     errno = 0;
     failed = fflush(stdout) || ferror(stdout);
-    if (!failed || errno == EPIPE) {
+    why = failed && !errno ? find_reason() : errno;
+    if (!failed || why == EPIPE) {
         return exit_status;
     }
     fprintf(stderr, "muster: write to standard output: %s\n",
-            errno ? strerror(errno) : "failed");
+            why ? strerror(why) : "it failed, and does no more");
     return exit_status ? exit_status : EXIT_FAILED;
 }

@@ -35,6 +35,7 @@ enum launcher_meaning {
     LAUNCHER_ENV,     /* text: a variable of the workers; 1 where the option has
                          no value */
     LAUNCHER_ENV_OFF, /* likewise, and 0 */
+    LAUNCHER_ENV_NUMBER, /* text: the same, where the value is a number from 0 on */
     LAUNCHER_MODULE,
     LAUNCHER_NO_PYTHON,
     LAUNCHER_OWN,     /* from here on: what a launcher's file reads itself */

@@ -36,7 +36,7 @@ const struct launcher_option accelerate_options[] = {
     {"use-megatron-lm", 0, ACCELERATE_PART + MEGATRON_LM, NULL},
     {"num-processes", 1, LAUNCHER_TOTAL, NULL},
     {"num-machines", 1, LAUNCHER_KEY, "nodes"},
-    {"num-cpu-threads-per-process", 1, LAUNCHER_ENV, "OMP_NUM_THREADS"},
+    {"num-cpu-threads-per-process", 1, LAUNCHER_ENV_NUMBER, "OMP_NUM_THREADS"},
     {"gpu-ids", 1, ACCELERATE_GPUS, NULL},
     {"same-network", 0, OWN_WORK},
     {"machine-rank", 1, OWN_WORK},

@@ -25,6 +25,7 @@ enum meaning {
 #define REFUSED LAUNCHER_REFUSED
 #define ENV LAUNCHER_ENV
 #define OFF LAUNCHER_ENV_OFF
+#define ENV_NUMBER LAUNCHER_ENV_NUMBER
 #define NOT_ELASTIC                                                           \
     LAUNCHER_REFUSED, "expected nodes: MIN..MAX in the spec: muster starts "  \
                       "all workers again when a size changes"
@@ -71,8 +72,8 @@ static const struct launcher_option options[] = {
     {"prefix-timestamp", 0, STAMPS, NULL},
     {"tcp", 0, ENV, "NCCL_IB_DISABLE"},
     {"fusion-threshold-mb", 1, FUSION, NULL},
-    {"cycle-time-ms", 1, ENV, "HOROVOD_CYCLE_TIME"},
-    {"cache-capacity", 1, ENV, "HOROVOD_CACHE_CAPACITY"},
+    {"cycle-time-ms", 1, ENV_NUMBER, "HOROVOD_CYCLE_TIME"},
+    {"cache-capacity", 1, ENV_NUMBER, "HOROVOD_CACHE_CAPACITY"},
     {"hierarchical-allreduce", 0, ENV, "HOROVOD_HIERARCHICAL_ALLREDUCE"},
     {"no-hierarchical-allreduce", 0, OFF, "HOROVOD_HIERARCHICAL_ALLREDUCE"},
     {"hierarchical-allgather", 0, ENV, "HOROVOD_HIERARCHICAL_ALLGATHER"},
@@ -80,11 +81,11 @@ static const struct launcher_option options[] = {
     {"autotune", 0, ENV, "HOROVOD_AUTOTUNE"},
     {"no-autotune", 0, OFF, "HOROVOD_AUTOTUNE"},
     {"autotune-log-file", 1, ENV, "HOROVOD_AUTOTUNE_LOG"},
-    {"autotune-warmup-samples", 1, ENV, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES"},
-    {"autotune-steps-per-sample", 1, ENV, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"},
-    {"autotune-bayes-opt-max-samples", 1, ENV,
+    {"autotune-warmup-samples", 1, ENV_NUMBER, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES"},
+    {"autotune-steps-per-sample", 1, ENV_NUMBER, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"},
+    {"autotune-bayes-opt-max-samples", 1, ENV_NUMBER,
      "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES"},
-    {"autotune-gaussian-process-noise", 1, ENV,
+    {"autotune-gaussian-process-noise", 1, ENV_NUMBER,
      "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE"},
     {"min-np", 1, NOT_ELASTIC},
     {"min-num-proc", 1, NOT_ELASTIC},
@@ -100,13 +101,13 @@ static const struct launcher_option options[] = {
     {"no-timeline-mark-cycles", 0, OFF, "HOROVOD_TIMELINE_MARK_CYCLES"},
     {"no-stall-check", 0, ENV, "HOROVOD_STALL_CHECK_DISABLE"},
     {"stall-check", 0, OFF, "HOROVOD_STALL_CHECK_DISABLE"},
-    {"stall-check-warning-time-seconds", 1, ENV,
+    {"stall-check-warning-time-seconds", 1, ENV_NUMBER,
      "HOROVOD_STALL_CHECK_TIME_SECONDS"},
-    {"stall-check-shutdown-time-seconds", 1, ENV,
+    {"stall-check-shutdown-time-seconds", 1, ENV_NUMBER,
      "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"},
-    {"num-nccl-streams", 1, ENV, "HOROVOD_NUM_NCCL_STREAMS"},
+    {"num-nccl-streams", 1, ENV_NUMBER, "HOROVOD_NUM_NCCL_STREAMS"},
     {"thread-affinity", 1, ENV, "HOROVOD_THREAD_AFFINITY"},
-    {"gloo-timeout-seconds", 1, ENV, "HOROVOD_GLOO_TIMEOUT_SECONDS"},
+    {"gloo-timeout-seconds", 1, ENV_NUMBER, "HOROVOD_GLOO_TIMEOUT_SECONDS"},
     {"log-level", 1, ENV, "HOROVOD_LOG_LEVEL"},
     {"log-with-timestamp", 0, OFF, "HOROVOD_LOG_HIDE_TIME"},
     {"no-log-hide-timestamp", 0, OFF, "HOROVOD_LOG_HIDE_TIME"},

@@ -126,6 +126,13 @@ static void test_bad(void)
         {"deepspeed --include a:0@b:1 t.py",
          "--include of deepspeed; expected"},
         {"deepspeed --include localhost t.py", "--include of deepspeed"},
+        {"horovodrun -np 2 --cycle-time-ms q t", "--cycle-time-ms of horovodrun; "
+                                                 "expected a number from 0 on"},
+        {"horovodrun -np 2 --num-nccl-streams -1 t", "expected a number from 0 on"},
+        {"horovodrun -np 2 --cache-capacity 1x t", "expected a number from 0 on"},
+        {"horovodrun -np 2 --gloo-timeout-seconds nan t", "a number from 0 on"},
+        {"accelerate launch --num_cpu_threads_per_process -3 t.py",
+         "expected a number from 0 on"},
         {"deepspeed --include localhost: t.py", "--include of deepspeed"},
         {"deepspeed --include localhost:0,,1 t.py", "--include of deepspeed"},
         {"deepspeed --include localhost:0, t.py", "--include of deepspeed"},

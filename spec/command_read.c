@@ -11,6 +11,7 @@
 #include "spec/command.h"
 #include "spec/yaml.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,21 @@ static void take_variable(struct command *cmd, const struct launcher_hit *hit,
     }
 }
 
+/* What a launcher finds out when it starts, its workers would find out one by one. */
+static void take_number(struct command *cmd, const struct launcher_hit *hit)
+{
+    const char *text = hit->values[0]->text;
+    char *end;
+    double n = strtod(text, &end);
+
+    if (!command_is_unexpanded(cmd, hit, hit->values[0]) &&
+        (end == text || *end || !(n >= 0) || !isfinite(n))) {
+        command_refuse(cmd, hit, "expected a number from 0 on");
+        return;
+    }
+    take_variable(cmd, hit, NULL);
+}
+
 void command_take(struct command *cmd, const struct launcher_hit *hit)
 {
     struct node *value = hit->values[0];
@@ -92,6 +108,9 @@ void command_take(struct command *cmd, const struct launcher_hit *hit)
         break;
     case LAUNCHER_ENV_OFF:
         take_variable(cmd, hit, "0");
+        break;
+    case LAUNCHER_ENV_NUMBER:
+        take_number(cmd, hit);
         break;
     case LAUNCHER_MODULE:
         cmd->module = true;
