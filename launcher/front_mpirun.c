@@ -41,14 +41,25 @@ void front_show_mpirun_log(struct front *f)
     }
 }
 
+/* "mpirun ended (status 1)"; one that a signal ended may have said nothing at all. */
+static void word_end(const struct child_exit *how, char *ret, size_t size)
+{
+    if (how->signal) {
+        snprintf(ret, size, "mpirun was ended by %s", child_signal_name(how->signal));
+    } else {
+        snprintf(ret, size, "mpirun ended (status %d)", how->code);
+    }
+}
+
 static void on_mpirun_exit(void *arg, const struct child_exit *how)
 {
     struct front *f = arg;
-    char why[64];
+    char end[64], why[128];
 
     /* Its ssh to a host that has lost its power would wait for ever. */
     proc_end_session(f->mpirun_pid, NULL);
     f->mpirun_pid = -1;
+    word_end(how, end, sizeof(end));
     if (f->phase == FRONT_RUNNING) {
         front_see_failed(f);
     }
@@ -59,8 +70,8 @@ static void on_mpirun_exit(void *arg, const struct child_exit *how)
     }
     if (f->phase == FRONT_STARTING) {
         front_show_mpirun_log(f);
-        front_settle(f, EXIT_NOT_GATHERED, "mpirun could not start muster on "
-                     "all hosts");
+        snprintf(why, sizeof(why), "mpirun could not start muster on all hosts: %s", end);
+        front_settle(f, EXIT_NOT_GATHERED, why);
         front_finish_if_done(f);
         return;
     }
@@ -68,10 +79,7 @@ static void on_mpirun_exit(void *arg, const struct child_exit *how)
         front_now_ms(f) - f->mpirun_at_ms > LASTING_MS) {
         f->n_repeats = 0;
     }
-    snprintf(why, sizeof(why), "mpirun ended (%s %d)",
-             how->signal ? "signal" : "status",
-             how->signal ? how->signal : how->code);
-    front_remake_world(f, REPEAT_MS, why);
+    front_remake_world(f, REPEAT_MS, end);
 }
 
 void front_remake_world(struct front *f, uint64_t after_ms, const char *why)

@@ -11,6 +11,20 @@ mrun() {
     run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run "$@"
 }
 
+# As with a stack of 100 KiB, where mpirun is killed before it says a word.
+test_mpirun_is_killed() {
+    mkdir -p bin
+    printf '#!/bin/sh\n[ "$1" != --version ] || exec "%s" --version\nkill -SEGV $$\n' "$(command -v mpirun)" >bin/mpirun
+    chmod +x bin/mpirun
+    PATH=$PWD/bin:$PATH mrun --nproc-per-node 1 -- true
+    is "$status" 69 'an mpirun that is killed starts nothing' || show
+    like "$(cat err)" 'could not start muster on all hosts: mpirun was ended by SIGSEGV' 'how it ended is told' || show
+    printf '#!/bin/sh\n[ "$1" != --version ] || exec "%s" --version\nexit 7\n' "$(command -v mpirun)" >bin/mpirun
+    PATH=$PWD/bin:$PATH mrun --nproc-per-node 1 -- true
+    is "$status" 69 'one that fails does not either' || show
+    like "$(cat err)" 'could not start muster on all hosts: mpirun ended (status 7)' 'with its status' || show
+}
+
 # A remote shell that ends, and leaves somebody who holds its output open.
 test_ssh_leaves_somebody() {
     local start
