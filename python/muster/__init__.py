@@ -34,6 +34,7 @@ that barrier() names.
 """
 
 import os
+import sys
 import threading
 from typing import Any, Callable, Mapping, Optional, TypeVar, Union, overload
 
@@ -81,6 +82,12 @@ def _connection() -> Worker:
                 _this = Worker(path, identity_of(os.environ) if has_rank else None)
             worker = _this
     return worker
+
+
+def _is_child() -> bool:
+    """Whether this process has the worker's environment, but is one of its children."""
+    process = sys.modules.get("multiprocessing.process")  # which starts them
+    return process is not None and process.parent_process() is not None
 
 
 def _meeting_place() -> Barrier:
@@ -194,8 +201,11 @@ def barrier(timeout: float = BARRIER_TIMEOUT_S) -> None:
 
     TimeoutError after `timeout` seconds: some have not come (those that come later
     still count). ConnectionError: the run is ending. RuntimeError in a process
-    forked from a worker.
+    that a worker has forked, or started with multiprocessing.
     """
+    if _is_child():
+        raise RuntimeError("barrier() in a process that a worker started with multiprocessing: "
+                           "only the worker itself counts, so call it there")
     _meeting_place().wait(timeout)
 
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import math
+import multiprocessing
 import os
 import signal
 import socket
@@ -396,6 +397,18 @@ def test_fork():
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+# They have the environment of the worker, and would count as it.
+def test_children():
+    for method in ("fork", "spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            try:
+                pool.apply_async(muster.barrier, (1,)).get(60)
+                why = "nothing"
+            except RuntimeError as e:
+                why = str(e)
+        ok("only the worker itself" in why, f"a child by {method} does not meet the others: {why}")
+
+
 def test_threads_and_signals():
     agent = Agent([WELCOME + state(0, 3)])
     w = _worker.Worker(agent.path)
@@ -638,6 +651,7 @@ def main():
     test_slow_agent()
     test_arguments()
     test_fork()
+    test_children()
     test_threads_and_signals()
     test_record()
     test_wrong_stores()
@@ -649,4 +663,5 @@ def main():
     sys.exit(n_failed > 0)
 
 
-main()
+if __name__ == "__main__":  # multiprocessing imports this file
+    main()
