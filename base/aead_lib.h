@@ -2,8 +2,8 @@
 /*
  * AES-256-GCM by libcrypto, which takes a fraction of the time that libsodium takes for
  * large texts. It is loaded by who has one, or has aead_prepare() called, so that the
- * others start as fast as without it; where it is not there, or muster was built without its headers, libsodium does
- * the same work. Private to aead.c.
+ * others start as fast as without it; where it is not there, or muster was built without
+ * its headers, libsodium does the same work. Private to aead.c.
  */
 #ifndef MUSTER_BASE_AEAD_LIB_H
 #define MUSTER_BASE_AEAD_LIB_H

@@ -218,7 +218,7 @@ static uint64_t run(struct side sides[2])
 
 uint64_t copy_bare_ns(const char *from, char *to, uint64_t len, size_t chunk)
 {
-    static struct side sides[2];
+    struct side sides[2];
     int fds[2];
     uint64_t ns = 0;
 
