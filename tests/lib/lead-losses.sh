@@ -30,6 +30,22 @@ test_watch() {
     nobody_left
 }
 
+# A node that has come back waits for the next generation, and is all that is left when
+# the one that runs is lost.
+newest_members() { json members "$(ls -v "$SHARED"/run/views/* | tail -n 1)" | tr -d ' '; }
+test_newcomer() {
+    start_run 2 --nnodes 1:2 -- sh -c "$tell; [ \$MUSTER_GENERATION -ge 3 ] || exec sleep 1000"
+    is $? 0 'a run of one to two nodes takes two'
+    kill -KILL $(agent_of node2)
+    ok 'goes on with one' wait_for 60 eval '[ "$(field generation)" = 2 ] && running 1' || show_run
+    ok 'and takes another into its view, that waits' \
+        wait_for 100 eval '[[ "$(newest_members)" = "[0,"*"]" ]] && [ "$(field generation)" = 2 ]' || show_run
+    kill -KILL $(agent_of node1)
+    ended_well 'which goes on to the end when it is alone'
+    is "$(field generation),$(said 3 | cut -c 1-2)" '3,0/' 'by itself, or with the other one that has come back' || show_run
+    nobody_left
+}
+
 test_power_off() {
     start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- sh -c "$wait_once"
     is $? 0 'four nodes'
