@@ -232,6 +232,7 @@ END
     told 'three nodes and a spare' 'of 3 in 1' 3
     told 'a slow one is excluded' 'of 3 in 2' 3
     ok 'after a checkpoint' wait_for 60 is_at 2
+    wait_for 60 eval '[ "$(field nodes.3.state)" = Running ]'
     is "$(field nodes.1.state):$(field nodes.3.state):$(field restarts)" Excluded:Running:0 'and the spare takes its place'
     like "$(field nodes.1.why)" 'the steps of rank 1 take 3.00 times the median (elastic.excludeSlow)' 'which says why'
     go_home
