@@ -23,9 +23,10 @@ static void test_half(void)
     }
     parity_bed_send(&b, 0, UUID(1));
     parity_bed_send(&b, 1, UUID(1));
+    ok(snap_bed_run_until(&b.loop, &b.n_whole, 1), "what is only of two is whole");
     snap_bed_run_for(&b.loop, 200);
     is_int(b.n_sent, 0, "all wait for the third");
-    is_int(b.n_whole, 1, "but for what is only of those two");
+    is_int(b.n_whole, 1, "but for that");
     parity_bed_send(&b, 2, UUID(1));
     while (!b.nodes[0].parity->ins || b.nodes[0].parity->ins->from != 2) {
         uv_run(&b.loop, UV_RUN_ONCE);
