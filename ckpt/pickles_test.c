@@ -47,8 +47,8 @@ static void test_values(void)
         {"\x8a\x09\1\0\0\0\0\0\0\0\1.", 12, "- ", 0},
         {"J\xff\xff\xff\xffJ\xff\xff\xff\x7f.", 11, "- 2147483647 ", 0},
         {"Vtext\nU\x01x.", 10, "text x ", 0},
-        {"(dp0\nVa\np1\nI17\nsg1\nI01\nI-3\nL9L\ng7\ng\n.", 39, "- - a 17 - a 1 - 9 - - ", 0},
-        {"(dp0\nS'step'\nS'\nS\nL1234567890123456789L\n.", 42, "- - step - - - ", 0},
+        {"(dp0\nVa\np1\nI17\nsg1\nI01\nI-3\nL9L\ng7\ng\n.", 37, "- - a 17 - a 1 - 9 - - ", 0},
+        {"(dp0\nS'step'\nS'\nS\nL1234567890123456789L\n.", 41, "- - step - - - ", 0},
         {"P('storage', 7)\np99999999999999999999\n.", 39, NULL, -EFBIG},
         {"h\x07j\xff\xff\xff\xff.", 8, "- - ", 0}, /* never kept */
         {"q\x00h\x00.", 5, "- ", 0}, /* of nothing: it refers to itself */
