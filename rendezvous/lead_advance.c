@@ -136,7 +136,7 @@ void lead_advance(struct lead *lead, struct lead_actions *ret)
             lead_end_short(lead, ret); /* spares, but many of them */
         } else if (lead_all_ready(lead)) {
             lead_succeed(lead, ret);
-        } else {
+        } else if (!lead->claiming) { /* with the answer all would be asked again */
             lead_change(lead, ret);
         }
         return;
