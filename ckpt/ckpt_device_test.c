@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/api_bed.h"
 #include "comm/device.h"
 #include "muster_ckpt.h"
 #include "tests/lib/tap.h"
@@ -78,18 +79,6 @@ static void test_find(void)
     device_finder_release(&f);
 }
 
-static struct muster_ckpt *open_in(const char *name)
-{
-    struct muster_ckpt *ck = NULL;
-    char path[5000];
-
-    snprintf(path, sizeof(path), "dir:%s/%s", root, name);
-    if (muster_ckpt_open(NULL, NULL, path, NULL, &ck) < 0) {
-        bail_out("open %s: %s", path, muster_ckpt_error_text(ck));
-    }
-    return ck;
-}
-
 static int add(struct muster_ckpt *ck, const char *name, void *data)
 {
     struct muster_ckpt_tensor t = {.name = name, .dtype = MUSTER_F32, .n_dims = 1,
@@ -136,7 +125,7 @@ static void *make(int kind, float first)
 
 static void test_trip(void)
 {
-    struct muster_ckpt *ck = open_in("trip");
+    struct muster_ckpt *ck = api_bed_open(root, "trip", NULL, NULL);
     void *a = make(OF_CONTEXT, 1), *b = make(OF_POOL, 2), *m = make(MANAGED, 3);
     void *worked = make(OF_CONTEXT, 0);
     float *host = calloc(N, sizeof(*host)), *back = calloc(N, sizeof(*back));
@@ -173,7 +162,7 @@ static void test_trip(void)
 
 static void test_lazy(void)
 {
-    struct muster_ckpt *ck = open_in("lazy");
+    struct muster_ckpt *ck = api_bed_open(root, "lazy", NULL, NULL);
     void *a = make(OF_CONTEXT, 5);
     int64_t step = 0;
 
@@ -191,7 +180,7 @@ static void test_lazy(void)
 
 static void test_shapes(void)
 {
-    struct muster_ckpt *ck = open_in("shapes");
+    struct muster_ckpt *ck = api_bed_open(root, "shapes", NULL, NULL);
     char *a = make(OF_CONTEXT, 0);
     const uint64_t rows[] = {300, 3000}, one_row[] = {1, 3000}, at[] = {7, 0};
     const int64_t by_rows[] = {3000, 1}, by_columns[] = {1, 300};
@@ -232,7 +221,7 @@ static void test_shapes(void)
 /* What a GPU fails of is no fault of a checkpoint. */
 static void test_failures(void)
 {
-    struct muster_ckpt *ck = open_in("failures");
+    struct muster_ckpt *ck = api_bed_open(root, "failures", NULL, NULL);
     void *a = make(OF_POOL, 1);
     static const char *const calls[] = {"push", "synchronize", "get"};
     int64_t step = 0;

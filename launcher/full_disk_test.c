@@ -13,6 +13,7 @@
 #include "launcher/journal.h"
 #include "launcher/log_store.h"
 #include "launcher/rundir.h"
+#include "launcher/status_bed.h"
 #include "launcher/status_file.h"
 #include "tests/lib/tap.h"
 
@@ -195,39 +196,10 @@ static void test_journal(void)
     unmount();
 }
 
-static struct run_status *make_status(enum status_run_state state,
-                                      size_t n_workers)
-{
-    struct run_status *s = run_status_create();
-
-    if (!s || run_status_set_nodes(s, 1) < 0 ||
-        run_status_set_workers(s, n_workers) < 0) {
-        bail_out("no memory");
-    }
-    str_copy(s->id, sizeof(s->id), "full");
-    s->state = state;
-    return s;
-}
-
-static struct run_status *read_status(void)
-{
-    struct run_status *s = NULL;
-    _free_ char *text = NULL;
-    char path[64];
-    size_t len;
-
-    snprintf(path, sizeof(path), "%s/status.json", base);
-    if (fs_read(path, 1 << 20, &text, &len, NULL) < 0 ||
-        run_status_from_json(text, len, &s, NULL) < 0) {
-        bail_out("%s cannot be read", path);
-    }
-    return s;
-}
-
 /* Writes and reads a status of so many workers, which finds no room. */
 static void check_reduced(enum status_run_state state, size_t n, size_t n_want)
 {
-    _cleanup_(run_status) struct run_status *s = make_status(state, n);
+    _cleanup_(run_status) struct run_status *s = status_bed_make(state, n);
     _cleanup_(run_status) struct run_status *back = NULL;
     bool is_reduced = false;
     struct error e = {0};
@@ -235,7 +207,7 @@ static void check_reduced(enum status_run_state state, size_t n, size_t n_want)
     is_int(status_file_write(base, s, &is_reduced, &e), -ENOSPC,
            "no room for %zu workers", n);
     ok(is_reduced, "but it is written");
-    back = read_status();
+    back = status_bed_read(base);
     is_int(back->state, state, "as %s", status_run_name(state));
     is_int(back->n_workers, n_want, "with what fits");
     like(back->trouble, "No space left on device", "and the reason");
@@ -244,7 +216,7 @@ static void check_reduced(enum status_run_state state, size_t n, size_t n_want)
 /* The spare files take whatever state the run comes to, again and again. */
 static void test_status(const char *options)
 {
-    _cleanup_(run_status) struct run_status *s = make_status(STATUS_JOINING, 4);
+    _cleanup_(run_status) struct run_status *s = status_bed_make(STATUS_JOINING, 4);
     bool is_reduced = true;
     char path[64];
 

@@ -12,17 +12,23 @@
 #include <errno.h>
 #include <signal.h>
 
+/* Of three with a save two have sent theirs. */
+static void open_half(struct parity_bed *b)
+{
+    parity_bed_open(b, 3, 1, UINT64_C(1) << 30);
+    for (unsigned i = 0; i < 3; i++) {
+        parity_bed_save(b, i, UUID(1), 10);
+    }
+    parity_bed_send(b, 0, UUID(1));
+    parity_bed_send(b, 1, UUID(1));
+}
+
 /* Who goes away in the middle spoils what it was added to. */
 static void test_half(void)
 {
     struct parity_bed b;
 
-    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
-    for (unsigned i = 0; i < 3; i++) {
-        parity_bed_save(&b, i, UUID(1), 10);
-    }
-    parity_bed_send(&b, 0, UUID(1));
-    parity_bed_send(&b, 1, UUID(1));
+    open_half(&b);
     ok(snap_bed_run_until(&b.loop, &b.n_whole, 1), "what is only of two is whole");
     snap_bed_run_for(&b.loop, 200);
     is_int(b.n_sent, 0, "all wait for the third");
@@ -93,12 +99,7 @@ static void test_late(void)
 {
     struct parity_bed b;
 
-    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
-    for (unsigned i = 0; i < 3; i++) {
-        parity_bed_save(&b, i, UUID(1), 10);
-    }
-    parity_bed_send(&b, 0, UUID(1));
-    parity_bed_send(&b, 1, UUID(1));
+    open_half(&b);
     snap_bed_run_for(&b.loop, 200);
     parity_bed_be_impatient(&b);
     snap_bed_run_for(&b.loop, 3500);

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "launcher/status_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -60,37 +61,9 @@ int __wrap_fsync(int fd)
     return __real_fsync(fd);
 }
 
-static struct run_status *make_status(enum status_run_state state, size_t n_workers)
-{
-    struct run_status *s = run_status_create();
-
-    if (!s || run_status_set_nodes(s, 1) < 0 ||
-        run_status_set_workers(s, n_workers) < 0) {
-        bail_out("no memory");
-    }
-    str_copy(s->id, sizeof(s->id), "full");
-    s->state = state;
-    return s;
-}
-
-static struct run_status *read_status(void)
-{
-    struct run_status *s = NULL;
-    _free_ char *text = NULL;
-    char path[64];
-    size_t len;
-
-    snprintf(path, sizeof(path), "%s/status.json", base);
-    if (fs_read(path, 1 << 20, &text, &len, NULL) < 0 ||
-        run_status_from_json(text, len, &s, NULL) < 0) {
-        bail_out("%s cannot be read", path);
-    }
-    return s;
-}
-
 static void check(int code, enum status_run_state state, size_t n_workers)
 {
-    _cleanup_(run_status) struct run_status *s = make_status(state, n_workers);
+    _cleanup_(run_status) struct run_status *s = status_bed_make(state, n_workers);
     _cleanup_(run_status) struct run_status *back = NULL;
     bool is_reduced = false;
 
@@ -101,7 +74,7 @@ static void check(int code, enum status_run_state state, size_t n_workers)
     no_room = 0;
     ok(is_reduced, "it is written all the same");
     is_int(n_synced, state == STATUS_FAILED ? 1 : 0, "and on the disk, if it is the last");
-    back = read_status();
+    back = status_bed_read(base);
     is_int(back->state, state, "as %s", status_run_name(state));
     like(back->trouble, strerror(code), "with the reason");
 }
@@ -116,7 +89,7 @@ static void test_no_room(void)
 
 static void test_other_trouble(void)
 {
-    _cleanup_(run_status) struct run_status *s = make_status(STATUS_RUNNING, 1);
+    _cleanup_(run_status) struct run_status *s = status_bed_make(STATUS_RUNNING, 1);
     bool is_reduced = true;
 
     no_room = EIO;
@@ -128,7 +101,7 @@ static void test_other_trouble(void)
 /* The lines of a worker that has failed may be longer than a spare file. */
 static void test_lines(void)
 {
-    _cleanup_(run_status) struct run_status *s = make_status(STATUS_RUNNING, 2);
+    _cleanup_(run_status) struct run_status *s = status_bed_make(STATUS_RUNNING, 2);
     _cleanup_(run_status) struct run_status *back = NULL;
     _free_ char *lines = malloc(STATUS_MAX_LINES_BYTES);
     bool is_reduced = false;
@@ -144,7 +117,7 @@ static void test_lines(void)
     status_file_write(base, s, &is_reduced, NULL);
     no_room = 0;
     ok(is_reduced, "lines that do not fit are left out");
-    back = read_status();
+    back = status_bed_read(base);
     ok(!back->failure.lines && back->n_workers == 0, "with nodes and workers");
     like(back->trouble, "nodes and workers are left out here", "which is said");
 }
@@ -152,7 +125,7 @@ static void test_lines(void)
 /* Nobody leads it to a file elsewhere. */
 static void test_link(void)
 {
-    _cleanup_(run_status) struct run_status *s = make_status(STATUS_RUNNING, 1);
+    _cleanup_(run_status) struct run_status *s = status_bed_make(STATUS_RUNNING, 1);
     char path[64], other[64], blank[STATUS_SPARE_BYTES];
     bool is_reduced = true;
     _free_ char *text = NULL;

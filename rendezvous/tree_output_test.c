@@ -188,6 +188,24 @@ static void test_finish_own(void)
     bed_close(&w);
 }
 
+/* All print, and the front end takes nothing more. */
+static struct link_listener *open_waiting(struct world *w, struct printing *p)
+{
+    struct link_listener *listener = open_printing(w, p);
+
+    bed_run_until(w, rogue_lead_has_front);
+    bed_run_until(w, beats_without_credit);
+    return listener;
+}
+
+/* Now it does. */
+static void take_all(struct printing *p)
+{
+    p->gives_credit = true;
+    give_credit(&p->front, (uint32_t)p->front.owed);
+    p->front.owed = 0;
+}
+
 /* And that from below. */
 static void test_finish_below(void)
 {
@@ -195,13 +213,9 @@ static void test_finish_below(void)
     struct printing p = {.front = {.in_order = true}};
     struct link_listener *listener;
 
-    listener = open_printing(&w, &p);
-    bed_run_until(&w, rogue_lead_has_front);
-    bed_run_until(&w, beats_without_credit);
+    listener = open_waiting(&w, &p);
     tree_finish(w.nodes[0].tree, TREE_FINISH_ALL);
-    p.gives_credit = true;
-    give_credit(&p.front, (uint32_t)p.front.owed);
-    p.front.owed = 0;
+    take_all(&p);
     ok(bed_run_until(&w, all_printed), "it goes");
     is_int(w.nodes[0].n_drained, 0, "and who is below could bring more");
     tree_finish(w.nodes[2].tree, TREE_FINISH_ALL);
@@ -223,14 +237,10 @@ static void test_finish_alone(void)
     struct printing p = {.front = {.in_order = true}};
     struct link_listener *listener;
 
-    listener = open_printing(&w, &p);
-    bed_run_until(&w, rogue_lead_has_front);
-    bed_run_until(&w, beats_without_credit);
+    listener = open_waiting(&w, &p);
     tree_finish(w.nodes[0].tree, TREE_FINISH_OWN);
     is_int(w.nodes[0].n_drained, 0, "what waits when one leaves alone goes first");
-    p.gives_credit = true;
-    give_credit(&p.front, (uint32_t)p.front.owed);
-    p.front.owed = 0;
+    take_all(&p);
     ok(bed_run_until(&w, lead_has_drained), "then it may leave, with others below "
        "who are there");
     ok(p.front.n_output > 0, "that which waited has arrived");

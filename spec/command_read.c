@@ -64,15 +64,20 @@ static void take_variable(struct command *cmd, const struct launcher_hit *hit,
     }
 }
 
+static bool is_number(const char *text)
+{
+    char *end;
+    double n = strtod(text, &end);
+
+    return end != text && !*end && n >= 0 && isfinite(n);
+}
+
 /* What a launcher finds out when it starts, its workers would find out one by one. */
 static void take_number(struct command *cmd, const struct launcher_hit *hit)
 {
     const char *text = hit->values[0]->text;
-    char *end;
-    double n = strtod(text, &end);
 
-    if (!command_is_unexpanded(cmd, hit, hit->values[0]) &&
-        (end == text || *end || !(n >= 0) || !isfinite(n))) {
+    if (!strchr(text, '$') && !is_number(text)) {
         command_refuse(cmd, hit, "expected a number from 0 on");
         return;
     }

@@ -41,16 +41,20 @@ start() {
     rm pass
     kill -KILL $(pids_on node1 '^[^ ]*(mpirun|prterun) .*muster-mpi')
 }
-goes_without() {
-    ok "$1" wait_for 300 event '"node_excluded".*(node3): mpirun hangs there: 3 MPI worlds in a row did not come' ||
-        show_run
-    is "$(grep -c '"mpi_late"' run/events.jsonl)" 3 'not sooner than after three' || show_run
+# go_on_as_two hangs|fails
+go_on_as_two() {
     ok 'the others go on, as two' wait_for 90 eval '[ "$(field generation)" = 2 ] && [ "$(field workers.1.state)" = Running ]' ||
         show_run
     trains 'from the last checkpoint, in an MPI world of their own' $(($(field resume_step) + 25))
     is "$(field nodes.2.state):$(field nodes.2.agent_pid):$(field restarts):$(field node_failures)" \
         "Excluded:$agent:0:0" 'which is no loss, and no restart' || show_run
-    like "$("$MUSTER" status run)" 'excluded    node 2 (node3): mpirun hangs there' 'muster status tells why'
+    like "$("$MUSTER" status run)" 'excluded    node 2 (node3): mpirun '"$1"' there' 'muster status tells why'
+}
+goes_without() {
+    ok "$1" wait_for 300 event '"node_excluded".*(node3): mpirun hangs there: 3 MPI worlds in a row did not come' ||
+        show_run
+    is "$(grep -c '"mpi_late"' run/events.jsonl)" 3 'not sooner than after three' || show_run
+    go_on_as_two hangs
     is "$(grep -c '"mpi_late"' run/events.jsonl)" 3 'no world is late any more' || show_run
 }
 end() {
@@ -99,12 +103,7 @@ test_refused() {
     ok 'a host at which mpirun fails is excluded' \
         wait_for 240 event '"node_excluded".*(node3): mpirun fails there: 3 MPI worlds in a row failed' || show_run
     is "$(grep -c '"mpi_late"' run/events.jsonl)" 0 'no world was late' || show_run
-    ok 'the others go on, as two' wait_for 90 eval '[ "$(field generation)" = 2 ] && [ "$(field workers.1.state)" = Running ]' ||
-        show_run
-    trains 'from the last checkpoint, in an MPI world of their own' $(($(field resume_step) + 25))
-    is "$(field nodes.2.state):$(field nodes.2.agent_pid):$(field restarts):$(field node_failures)" \
-        "Excluded:$agent:0:0" 'which is no loss, and no restart' || show_run
-    like "$("$MUSTER" status run)" 'excluded    node 2 (node3): mpirun fails there' 'muster status tells why'
+    go_on_as_two fails
     on node1 kill -KILL "$(field nodes.0.agent_pid)"
     ok 'its lead is lost, and another one leads' wait_for 90 event '"lead_taken"' || show_run
     ok 'which knows why as well' wait_for 60 eval '[[ "$(field nodes.2.why)" == "mpirun fails there"* ]]' || show_run

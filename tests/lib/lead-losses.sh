@@ -24,9 +24,15 @@ test_agent() {
 test_watch() {
     start_run 4 --nnodes 2:4 -- sh -c "$wait_once"
     is $? 0 'four nodes'
+    # The agent takes its log along: under another name it stays.
+    on node1 sh -c 'ln /tmp/muster-*/*/agent-*.log /tmp/kept.log'
     kill -KILL $(watch_of node1)
     ended_well 'go on when the watch of the lead is killed'
     is "$(field lead)" 1 'led by the next'
+    ok 'it ends' wait_for 60 eval '[ -z "$(agent_of node1)" ]' || show_run
+    like "$(on node1 cat /tmp/kept.log)" 'leaving' 'the old one leaves'
+    unlike "$(on node1 cat /tmp/kept.log)" 'did not get through' 'and waits for nobody below it to go'
+    on node1 rm /tmp/kept.log
     nobody_left
 }
 
