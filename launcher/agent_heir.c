@@ -141,6 +141,9 @@ static void take_lead(struct agent_heir *h, const struct heritage *heritage)
     a->lead_rank = a->rank;
     tree_set_view(a->tree, heritage->view.number, a->rank);
     agent_lead_begin(a);
+    if (a->tree) {
+        tree_tell_events(a->tree);
+    }
 }
 
 /* What an order says of the view is known to the tree at once. */

@@ -180,6 +180,7 @@ void tree_close(struct tree *t)
     strlist_release(&t->front_addrs);
     buf_release(&t->config_data);
     buf_release(&t->order);
+    buf_release(&t->events);
     buf_release(&t->waiting);
     key_drop(t->key);
     free(t);

@@ -143,8 +143,13 @@ void tree_beat_now(struct tree *t);
 #define TREE_NO_RANK UINT32_MAX
 void tree_seek_rank(struct tree *t, uint32_t rank);
 
-/* A fact for the journal, to the lead. */
+/* A fact for the journal, to the lead, in order and once; where there is no parent now,
+ * 1 MiB of them wait for one. */
 void tree_event(struct tree *t, const void *json, size_t len);
+
+/* Of those that wait here, what can be told now is: by on_event() once this member has
+ * taken the lead. */
+void tree_tell_events(struct tree *t);
 
 /* Output of a worker, to the front end. It is always taken; false when that was
  * the last that there is room for: the caller waits for on_writable() before it

@@ -160,25 +160,6 @@ void tree_pass_here(struct tree *t, uint32_t rank)
     tree_send_up(t, TREE_HERE, &b);
 }
 
-void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
-                     size_t len)
-{
-    _buf_ struct buf b = {0};
-
-    if (tree_is_lead(t)) {
-        t->ops.on_event(t->config.ctx, rank, json, len);
-        return;
-    }
-    wire_put_u32(&b, rank);
-    wire_put_bytes(&b, json, len);
-    tree_send_up(t, TREE_EVENT, &b);
-}
-
-void tree_event(struct tree *t, const void *json, size_t len)
-{
-    tree_pass_event(t, t->config.rank, json, len);
-}
-
 void tree_tell_front(struct tree *t, enum tree_type type, const struct buf *b)
 {
     if (tree_is_lead(t)) {

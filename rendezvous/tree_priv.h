@@ -4,6 +4,7 @@
  *
  *   tree.c         life, and the view that it serves
  *   tree_pass.c    what goes down and up
+ *   tree_event.c   what is told once, and waits for a parent
  *   tree_lost.c    who counts as lost
  *   tree_silence.c who has said nothing for too long
  *   tree_beat.c    heartbeats
@@ -92,6 +93,7 @@ struct tree {
     struct look *looks;
     struct buf config_data;
     struct buf order;
+    struct buf events;      /* that wait for a parent: ranks and blobs */
     struct tree_word word;  /* the newest; view and stamp are the lead's */
     bool has_word;          /* the lead was heard of; it was alive ... */
     uint64_t word_at_ms;    /* ... then or later, by this clock */
@@ -132,11 +134,15 @@ void tree_pass_report(struct tree *t, uint32_t rank, const void *data,
                       size_t len);
 void tree_pass_follow(struct tree *t, uint32_t rank, const void *data,
                       size_t len);
-void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
-                     size_t len);
 void tree_pass_here(struct tree *t, uint32_t rank);
 /* This member stands at the top now: what those below have said is news. */
 void tree_tell_top(struct tree *t);
+
+/* --- tree_event.c --- */
+
+/* Of this member or of one below. */
+void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
+                     size_t len);
 
 /* --- tree_lost.c --- */
 

@@ -144,6 +144,7 @@ static void on_welcome(struct tree *t, const struct channel_frame *f)
     }
     t->front_gone_at_ms = 0;
     repeat_reports(t); /* before the beat that counts those below */
+    tree_tell_events(t);
     if (!tree_is_lead(t)) {
         tree_beat_up(t);
     }
