@@ -78,6 +78,17 @@ static bool is_file(struct io *io, int dir, const char *name)
     return fd < 0;
 }
 
+/* latest.pt, of what lies beside it: a name more, and no checkpoint more. */
+static bool is_link(struct io *io, int dir, const char *name)
+{
+    int fd = io->ops->open_file(io, dir, name);
+
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    return fd == -ELOOP;
+}
+
 /* Lightning's last.ckpt is the newest, whatever the others' names say: those may be the
  * best ones only. The file says of which step it is, near its beginning. */
 static void look_inside(struct io *io, int dir, struct found *f)
@@ -114,7 +125,7 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     if ((found_is_torch_name(name) || found_is_safetensors_name(name)) &&
         is_file(io, dir, name)) {
         look_inside(io, dir, ret);
-        return true;
+        return !is_link(io, dir, name);
     }
     return found_directory(io, dir, ret);
 }

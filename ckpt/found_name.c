@@ -6,7 +6,7 @@
  * Names have many numbers (epoch=02-val_loss=0.32.ckpt). The one behind a word that
  * means a step counts before one behind another word, and of two alike the last.
  * Without such a word it is the last that can be one: neither a decimal number nor of
- * a version, a rank, a size as in 7b, or a count of files.
+ * a version, a rank, a type as in bf16, a size as in 7b, or a count of files.
  */
 #include <config.h>
 
@@ -128,6 +128,24 @@ static bool is_version(const struct number *n)
            (b == 1 || !is_letter(n->name[b - 2]));
 }
 
+/* bf16, int8 */
+static bool is_type(const struct number *n)
+{
+    static const char *const types[] = {"bf", "fp", "f", "nf", "mxfp", "int", "uint",
+                                        "float", "bfloat"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+        size_t len = strlen(types[i]);
+
+        if (n->end - n->begin <= 2 && n->begin >= len &&
+            strncasecmp(n->name + n->begin - len, types[i], len) == 0 &&
+            (n->begin == len || !is_letter(n->name[n->begin - len - 1]))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* 00001-of-00003 */
 static bool is_of_several(const struct number *n)
 {
@@ -155,7 +173,7 @@ static enum says what_is(const struct number *n)
         return SAYS_OTHER;
     }
     if (says == SAYS_NOTHING &&
-        (is_decimal(n) || is_exponent(n) || is_version(n) ||
+        (is_decimal(n) || is_exponent(n) || is_version(n) || is_type(n) ||
          is_letter(at(n, n->end)))) {
         return SAYS_OTHER;
     }

@@ -48,6 +48,12 @@ static void test_numbers(void)
         {"model-v1.5-step100.pt", 100, true},
         {"model-v1.5.pt", -1, false},
         {"model-v2.pt", -1, false},
+        {"bf16.pt", -1, false},
+        {"net-FP32.safetensors", -1, false},
+        {"f8-step_7.pt", 7, true},
+        {"step_16-bf16.pt", 16, true},
+        {"int8/bf160.pt", 160, false},
+        {"net_12-nf4.pt", 12, false},
         {"last-v1.ckpt", -1, false},
         {"model-20.pt", 20, false},
         {"model-1-20.pt", 20, false},
@@ -412,6 +418,11 @@ static void test_last(void)
     unlinkat(b.dir, "last.ckpt", 0);
     symlinkat("epoch=1-step=200.ckpt", b.dir, "last.ckpt");
     ok(!found_one(io_system(), b.dir, "last.ckpt", &f) || !f.has_step, "nor a link");
+    symlinkat("epoch=1-step=200.ckpt", b.dir, "now.pt");
+    symlinkat("gone", b.dir, "then.safetensors");
+    ok(!found_one(io_system(), b.dir, "now.pt", &f) &&
+       !found_one(io_system(), b.dir, "then.safetensors", &f),
+       "a link is a name more, and no checkpoint more");
     teardown(&b);
 }
 
