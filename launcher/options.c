@@ -251,6 +251,30 @@ static int parse_all(struct parse *p)
     return 0;
 }
 
+/* Of a usage of several lines, for as many subcommands, the first that is of this one. */
+static size_t usage_of(const char *usage, const struct strlist *words, const char **ret)
+{
+    const char *line = usage;
+    size_t n = words->n ? strlen(words->items[0]) : 0;
+
+    while (n && line && (strncmp(line, words->items[0], n) != 0 || line[n] != ' ')) {
+        line = strchr(line, '\n');
+        line = line ? line + 1 : NULL;
+    }
+    *ret = line && n ? line : usage;
+    return strcspn(*ret, "\n");
+}
+
+static int tell_missing(const struct options *o, const struct option_args *a,
+                        struct error *e)
+{
+    const char *line;
+    size_t n = usage_of(o->usage, &a->words, &line);
+
+    return error_text(e, ERR_USAGE, "missing argument: muster %s %.*s%s", o->command,
+                      (int)n, line, line == o->usage && line[n] ? ", or others" : "");
+}
+
 static int check_words(const struct options *o, const struct option_args *a,
                        struct error *e)
 {
@@ -262,8 +286,7 @@ static int check_words(const struct options *o, const struct option_args *a,
                           a->words.items[o->max_args]);
     }
     if (a->words.n < o->min_args) {
-        return error_text(e, ERR_USAGE, "missing argument: muster %s %s",
-                          o->command, o->usage);
+        return tell_missing(o, a, e);
     }
     return 0;
 }

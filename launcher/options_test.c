@@ -322,6 +322,32 @@ static void test_help(void)
     }
 }
 
+/* The usage of several subcommands is as many lines. */
+static void test_missing(void)
+{
+    static const struct {
+        const char *word, *error;
+    } cases[] = {
+        {NULL, "missing argument: muster x ls PLACE, or others"},
+        {"cp", "missing argument: muster x cp FROM TO"},
+        {"c", "missing argument: muster x ls PLACE, or others"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _option_args_ struct option_args args = {0};
+        struct options o = {.command = "x", .usage = "ls PLACE\ncp FROM TO\nrm PLACE",
+                            .about = "A test.", .table = table, .min_args = 2,
+                            .max_args = 3};
+        char *argv[] = {(char *)"x", (char *)cases[i].word};
+        struct set set = {0};
+        struct error e = {0};
+
+        is_int(options_parse(&o, cases[i].word ? 2 : 1, argv, &set, &args, &e), -ERR_USAGE,
+               "something is missing");
+        is_str(e.text, cases[i].error, "which is told in one line");
+    }
+}
+
 int main(void)
 {
     test_parse();
@@ -331,5 +357,6 @@ int main(void)
     test_others();
     test_n_values();
     test_help();
+    test_missing();
     return tap_done();
 }
