@@ -169,6 +169,7 @@ struct heritage {
     const uint16_t *n_procs; /* ... or NULL */
     const bool *follows;   /* n_nodes: those of the camp */
     const bool *dead;
+    const bool *idle;      /* surely without workers, wherever they are */
     uint32_t n_nodes;
     uint64_t clear_ms;     /* by then all workers outside the camp are gone */
     bool has_verdict;      /* an END was seen, or proposed (struct past) ... */

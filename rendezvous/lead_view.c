@@ -185,6 +185,18 @@ static bool has_outsiders(const struct lead *lead)
     return false;
 }
 
+/* A member has ended for good. It is no rival, but whoever has to take over waits for
+ * it, not knowing that. */
+static bool has_departed(const struct lead *lead)
+{
+    for (uint32_t i = 0; lead->view.shared && i < lead->n_nodes; i++) {
+        if (lead->nodes[i].lost && lead->nodes[i].dead && view_has(&lead->view, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Members of the next view: all that are here; where a majority decides, all
  * that may be alive. */
 static int set_members(struct lead *lead, struct view *v)
@@ -265,7 +277,7 @@ bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret)
         return lead->phase != PHASE_RUN;
     }
     if (lead->phase == PHASE_RUN) {
-        if (has_estranged(lead) || has_outsiders(lead) ||
+        if (has_estranged(lead) || has_outsiders(lead) || has_departed(lead) ||
             (others_may_go_on(lead) && lead_may_go_on(lead) && is_sure(lead) &&
              !MUTANT(101))) {
             claim(lead, ret, false);
