@@ -202,14 +202,14 @@ static void doubt_late_deaths(struct heir *h)
  * the directory decides, and where nothing newer than that RUN is known of the view. */
 static void list_idle(struct heir *h)
 {
-    bool is_newest = h->view.shared && !h->is_unheard && h->run_serial &&
+    bool is_newest = h->run_serial >> ORDER_SERIAL_BITS == h->view.number &&
                      h->run_serial == h->known.order_serial &&
-                     h->run_serial >> ORDER_SERIAL_BITS == h->view.number &&
                      h->n_procs_of == h->known.generation &&
                      h->n_procs_of == h->known.past.ran;
+    bool is_sure = h->view.shared && (is_newest || MUTANT(138));
 
     for (uint32_t i = 0; i < h->n_nodes; i++) {
-        h->idle[i] = is_newest && !view_has(&h->view, i) &&
+        h->idle[i] = is_sure && !view_has(&h->view, i) &&
                      (i >= h->n_procs_len || h->n_procs[i] == 0);
     }
 }
