@@ -2,13 +2,14 @@
 /*
  * The view that is led, where somebody else may take the lead (heir.h).
  *
- * A new view is claimed when the members that are silent, or have promised to obey
- * this one no more, could go on by themselves; and when somebody is here, or is to take
- * part, who is not in it, or has promised that; and while others run, without those that
- * have ended. Until the claim is answered there is no RUN. Members that are dead count as silent where they could have gone on before we
- * knew of it. An end is claimed as well: it is the last view, so that nobody goes on
- * after it. Who sees that the others may go on, and it may not, stands down: stops its
- * workers, leaves the others the time to claim, and claims the end then.
+ * A new view is claimed when the members that are silent, or have promised to obey this
+ * one no more, could go on by themselves; and when somebody is here, or is to take
+ * part, who is not in it, or has promised that; and while others run, without those
+ * that have ended. Until the claim is answered there is no RUN. Members that are dead
+ * count as silent where they could have gone on before we knew of it. An end is claimed
+ * as well: it is the last view, so that nobody goes on after it. Who sees that the
+ * others may go on, and it may not, stands down: stops its workers, leaves the others
+ * the time to claim, and claims the end then.
  */
 #include <config.h>
 
