@@ -102,6 +102,7 @@ void heir_destroy(struct heir *h)
         free(h->camp);
         free(h->dead);
         free(h->in);
+        free(h->idle);
         free(h->n_procs);
         free(h);
     }
@@ -131,6 +132,7 @@ static int make_room(struct heir *h, uint32_t n)
         !grow((void **)&h->camp, old, n, sizeof(*h->camp)) ||
         !grow((void **)&h->dead, old, n, sizeof(*h->dead)) ||
         !grow((void **)&h->in, old, n, sizeof(*h->in)) ||
+        !grow((void **)&h->idle, old, n, sizeof(*h->idle)) ||
         !grow((void **)&h->node_of, old, n, sizeof(*h->node_of))) {
         return -ENOMEM;
     }

@@ -20,7 +20,9 @@
  *    (heir_word_age_ms()): if members that could go on by themselves fall silent, the
  *    leases of all others end when theirs do.
  *  - So whoever takes the lead waits until a lease has passed since anybody of its
- *    camp last heard of the old one, and all workers elsewhere are gone then.
+ *    camp last heard of the old one, and all workers elsewhere are gone then; but not for
+ *    who is out of the view that has ended and had no part in what ran in it: a RUN with
+ *    it would have taken another view. That is known where the directory decides.
  *  - Nobody has gone on without a lead whose word is good (heir_is_in_office()). Who is
  *    found dead later, as by a lead that was stopped, may have done so before. Who is
  *    found dead while a claim is not answered may have gone on from the view that it
@@ -169,6 +171,7 @@ struct heritage {
     const uint16_t *n_procs; /* ... or NULL */
     const bool *follows;   /* n_nodes: those of the camp */
     const bool *dead;
+    const bool *idle;      /* surely without workers, wherever they are */
     uint32_t n_nodes;
     uint64_t clear_ms;     /* by then all workers outside the camp are gone */
     bool has_verdict;      /* an END was seen, or proposed (struct past) ... */

@@ -54,6 +54,9 @@ static int learn_order(struct heir *h, const struct order *o)
         h->n_procs_len = o->n_nodes;
         h->n_procs_of = o->generation;
     }
+    if (o->step == ORDER_RUN && o->serial > h->run_serial) {
+        h->run_serial = o->serial;
+    }
     heir_learn(h, o->serial, o->generation, &o->past);
     if (o->step >= ORDER_END) {
         h->member_has_end = true;

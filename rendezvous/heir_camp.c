@@ -196,12 +196,31 @@ static void doubt_late_deaths(struct heir *h)
     }
 }
 
+/* Who was in no generation of the view that has ended has had no workers since that one
+ * ran, and got none later: a RUN with it takes a view that has it, and there was none. So
+ * nobody waits for its lease, as for that of a node that was lost long ago. Only where
+ * the directory decides, and where nothing newer than that RUN is known of the view. */
+static void list_idle(struct heir *h)
+{
+    bool is_newest = h->run_serial >> ORDER_SERIAL_BITS == h->view.number &&
+                     h->run_serial == h->known.order_serial &&
+                     h->n_procs_of == h->known.generation &&
+                     h->n_procs_of == h->known.past.ran;
+    bool is_sure = h->view.shared && (is_newest || MUTANT(138));
+
+    for (uint32_t i = 0; i < h->n_nodes; i++) {
+        h->idle[i] = is_sure && !view_has(&h->view, i) &&
+                     (i >= h->n_procs_len || h->n_procs[i] == 0);
+    }
+}
+
 void heir_win(struct heir *h, struct heir_actions *ret)
 {
     struct heritage *to = &h->heritage;
     uint64_t heard_ms = camp_heard_ms(h);
 
     list_camp(h); /* those who are free of the old view */
+    list_idle(h);
     if (h->state != HEIR_FREE || view_copy(&h->view, &h->claim) < 0) {
         return;
     }
@@ -216,6 +235,7 @@ void heir_win(struct heir *h, struct heir_actions *ret)
         .n_procs = h->n_procs_of == h->known.past.ran ? h->n_procs : NULL,
         .follows = h->in,
         .dead = h->dead,
+        .idle = h->idle,
         .n_nodes = h->n_known,
         .clear_ms = heir_later(heard_ms, h->config.lease_ms +
                                              h->config.slack_ms),

@@ -52,6 +52,7 @@ struct heir {
     struct camper *camp;
     bool *dead;
     bool *in;              /* scratch, and what `heritage` points to */
+    bool *idle;            /* likewise */
 
     struct follow known;   /* the newest that anybody of the camp knows; own words
                               are filled in when it is sent */
@@ -59,6 +60,7 @@ struct heir {
     bool tells;            /* a follow is due */
     uint16_t *n_procs;     /* of generation n_procs_of */
     uint32_t n_procs_len, n_procs_of;
+    uint64_t run_serial;   /* of the newest RUN that came here */
     bool member_has_end;
 
     struct view claim;

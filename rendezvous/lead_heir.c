@@ -28,7 +28,8 @@ static void inherit_node(struct lead *lead, const struct heritage *h,
     n->expected = !n->lost && !MUTANT(117);
     n->takes_part = lead->ran && (is_known ? h->n_procs[rank] > 0 : !h->n_procs);
     n->n_procs = is_known ? h->n_procs[rank] : 0;
-    n->may_run = lead->generation && !n->dead; /* its RUN may not have come here */
+    /* Its RUN may not have come here. */
+    n->may_run = lead->generation && !n->dead && !(h->idle && h->idle[rank]);
     n->clear_ms = MUTANT(105) ? 0 : h->clear_ms;
 }
 

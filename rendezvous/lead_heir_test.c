@@ -124,6 +124,76 @@ static void test_inherit_excluded(void)
     lead_destroy(t.lead);
 }
 
+/* Nobody waits for the lease of who has no workers, wherever it is. */
+static void test_inherit_idle(void)
+{
+    static const bool follows[N] = {false, true, true, false};
+    static const bool dead[N] = {true, false, false, false};
+    static const uint16_t n_procs[N] = {2, 2, 2, 0};
+    uint32_t out[] = {0, 3};
+    bool idle[N] = {false, false, false, true};
+    struct heritage h = {
+        .view = {.number = 5, .lead = 1, .n_nodes = N, .shared = true,
+                 .n_out = 2, .out = out},
+        .generation = 6, .follows = follows, .dead = dead, .n_nodes = N,
+        .n_procs = n_procs, .n_procs_len = N, .clear_ms = 900, .idle = idle,
+        .past = {.ran = 6}};
+    struct lead_config config = view_bed_config(2);
+    struct bench t;
+
+    config.rank = 1;
+    config.heritage = &h;
+    for (int is_idle = 1; is_idle >= 0; is_idle--) {
+        idle[3] = is_idle;
+        bed_open(&t, &config);
+        bed_tick(&t, 0);
+        view_bed_say(&t, 1, REPORT_STOPPED, 7, 5);
+        view_bed_say(&t, 2, REPORT_STOPPED, 7, 5);
+        ok(is_idle ? bed_ordered(&t, ORDER_RUN, 7) : !t.a.order && t.a.wake_ms == 900,
+           is_idle ? "who is idle elsewhere is not waited for"
+           : "who may not be is, also where it had no part in what was heard of");
+        lead_destroy(t.lead);
+    }
+}
+
+/* One is lost, and the others run on: whoever leads next finds no member that it would
+ * wait for, where the lead has seen that it has ended. */
+static void test_departed(void)
+{
+    static const struct {
+        const char *what;
+        bool dead, shared;
+    } cases[] = {
+        {"who has ended is taken out of the view", true, true},
+        {"who is silent is not: it may come back", false, true},
+        {"nor anybody where a majority decides", true, false},
+    };
+    struct bench t;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bool is_out = cases[i].dead && cases[i].shared;
+
+        view_bed_open(&t, 2, cases[i].shared);
+        (void)bed_step(&t, (struct lead_event){.type = LEAD_LOST, .rank = 3,
+                                               .dead = cases[i].dead, .text = "gone"});
+        view_bed_say_each(&t, 3, REPORT_STOPPED, 2, 1);
+        if (!cases[i].dead) {
+            bed_tick(&t, VIEW_BED_LEASE_MS + VIEW_BED_SLACK_MS);
+        }
+        ok(bed_ordered(&t, ORDER_RUN, 2), "the others run");
+        ok(is_out ? t.a.claim && !view_has(t.a.claim, 3) && view_has(t.a.claim, 2)
+                  : !t.a.claim && lead_view(t.lead)->number == 1, "%s", cases[i].what);
+        if (is_out) {
+            view_bed_answer(&t, HEIR_WON);
+            ok(bed_ordered(&t, ORDER_RUN, 2) && !view_has(&t.a.order->view, 3),
+               "and they run on");
+            bed_tick(&t, 1);
+            ok(!t.a.claim, "once");
+        }
+        lead_destroy(t.lead);
+    }
+}
+
 static void save(struct bench *t, enum report_state state, uint32_t generation,
                  int64_t step, const char *path)
 {
@@ -205,5 +275,7 @@ int main(void)
     test_saves_are_kept();
     test_inherit();
     test_inherit_excluded();
+    test_inherit_idle();
+    test_departed();
     return tap_done();
 }

@@ -2,13 +2,14 @@
 /*
  * The view that is led, where somebody else may take the lead (heir.h).
  *
- * A new view is claimed when the members that are silent, or have promised to obey
- * this one no more, could go on by themselves; and when somebody is here, or is to take
- * part, who is not in it, or has promised that. Until the claim is answered there is no
- * RUN. Members that are dead count as silent where they could have gone on before we
- * knew of it. An end is claimed as well: it is the last view, so that nobody goes on
- * after it. Who sees that the others may go on, and it may not, stands down: stops its
- * workers, leaves the others the time to claim, and claims the end then.
+ * A new view is claimed when the members that are silent, or have promised to obey this
+ * one no more, could go on by themselves; and when somebody is here, or is to take
+ * part, who is not in it, or has promised that; and while others run, without those
+ * that have ended. Until the claim is answered there is no RUN. Members that are dead
+ * count as silent where they could have gone on before we knew of it. An end is claimed
+ * as well: it is the last view, so that nobody goes on after it. Who sees that the
+ * others may go on, and it may not, stands down: stops its workers, leaves the others
+ * the time to claim, and claims the end then.
  */
 #include <config.h>
 
@@ -185,6 +186,18 @@ static bool has_outsiders(const struct lead *lead)
     return false;
 }
 
+/* A member has ended for good. It is no rival, but whoever has to take over waits for
+ * it, not knowing that. */
+static bool has_departed(const struct lead *lead)
+{
+    for (uint32_t i = 0; lead->view.shared && i < lead->n_nodes; i++) {
+        if (lead->nodes[i].lost && lead->nodes[i].dead && view_has(&lead->view, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Members of the next view: all that are here; where a majority decides, all
  * that may be alive. */
 static int set_members(struct lead *lead, struct view *v)
@@ -265,7 +278,7 @@ bool lead_claim_if_needed(struct lead *lead, struct lead_actions *ret)
         return lead->phase != PHASE_RUN;
     }
     if (lead->phase == PHASE_RUN) {
-        if (has_estranged(lead) || has_outsiders(lead) ||
+        if (has_estranged(lead) || has_outsiders(lead) || has_departed(lead) ||
             (others_may_go_on(lead) && lead_may_go_on(lead) && is_sure(lead) &&
              !MUTANT(101))) {
             claim(lead, ret, false);

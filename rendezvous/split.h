@@ -29,6 +29,7 @@
 #define SPLIT_FIRST_PORT 20000
 #define SPLIT_CLAIM_MS 3000 /* a lead waits so long for the arbiter ... */
 #define SPLIT_ASK_MS 700    /* ... and asks again after that */
+#define SPLIT_LATE_MS 100000 /* by then a run is over */
 
 enum split_case {
     SPLIT_ANY,        /* whatever the seed makes of it */
@@ -44,6 +45,8 @@ enum split_case {
     SPLIT_PROPOSED,   /* and one that knows of a proposed end takes the lead */
     SPLIT_RETURNS,    /* who was killed comes again, as another; then the lead is killed */
     SPLIT_LOST,       /* who has lost a view loses those that follow it, too */
+    SPLIT_UNTOLD,     /* who has created a view is stopped until the others have ended */
+    SPLIT_MISSED,     /* who takes the lead has missed the generation that ran last */
     SPLIT_CASES,
 };
 
@@ -171,7 +174,7 @@ struct split {
     bool is_patient;   /* ... but never more than two of an agent in a row */
     bool arbiter_lies; /* link() is forgotten, what is read is another's */
     uint64_t wait_ms;  /* of heirs */
-    bool stop_sent, killed_creator, stopped_loser;
+    bool stop_sent, met_creator, stopped_loser, has_missed;
     uint32_t n_cuts, n_faults;
 
     uint32_t n_stores, store_of[SPLIT_STORES]; /* by port: of which generation */
@@ -218,6 +221,8 @@ static inline uint32_t split_rank(const struct split *s,
  * then its agents, then what goes wrong. */
 void split_plan_job(struct split *s);
 void split_plan_case(struct split *s);
+/* An agent takes an order: of its lead, or of itself as one. */
+void split_miss(struct split *s, struct split_agent *a, const struct order *o);
 
 /* split_tree.c: frames between agents, parents, silence. */
 void split_on_frame(struct split *s, struct split_event *e);

@@ -33,6 +33,22 @@ static void ask(struct split *s, struct split_agent *a, const struct view *v,
                a->ask_tag);
 }
 
+/* Who has made the first view does not hear of that: it is killed; or stopped until the
+ * run of the others is over, and finds that nobody has answered. */
+static bool meet_creator(struct split *s, struct split_agent *a)
+{
+    if (s->met_creator || (s->which != SPLIT_CREATE && s->which != SPLIT_UNTOLD)) {
+        return false;
+    }
+    s->met_creator = true;
+    if (s->which == SPLIT_CREATE) {
+        split_kill(s, a);
+    } else {
+        split_post(s, s->now_ms, SP_PAUSE, split_rank(s, a), SPLIT_LATE_MS);
+    }
+    return true;
+}
+
 /* link(): a claim is carried out, perhaps after nobody waits for it any more. */
 void split_on_ask(struct split *s, struct split_event *e)
 {
@@ -56,9 +72,7 @@ void split_on_ask(struct split *s, struct split_event *e)
         if (view_copy(file, &a->ask) < 0) {
             abort();
         }
-        if (s->which == SPLIT_CREATE && !s->killed_creator) {
-            s->killed_creator = true;
-            split_kill(s, a);
+        if (meet_creator(s, a)) {
             return;
         }
     }
@@ -290,6 +304,7 @@ void split_take_order(struct split *s, struct split_agent *a,
         split_fail(s, "an order does not parse");
         return;
     }
+    split_miss(s, a, &order);
     obey = step_heir(s, a, &event);
 
     if (!a->alive) {

@@ -62,6 +62,7 @@ static const char *const mutants[] = {
     "who is back is counted before it has said where it was",
     "who has found another parent has heard what that one had when it said so last",
     "the store of an older generation serves the next one",
+    "who takes the lead takes the last RUN that it has heard of for the newest",
 };
 
 /* Every other one is anything: a majority decides there, and in one of the others. */
@@ -116,6 +117,8 @@ static const char *const cases[] = {
     [SPLIT_RETURNS] = "who was killed comes again",
     [SPLIT_PROPOSED] = "who knows of an end is left by its followers",
     [SPLIT_LOST] = "who has lost a view is left by its followers",
+    [SPLIT_UNTOLD] = "who has created a view is stopped before it knows",
+    [SPLIT_MISSED] = "who takes the lead has missed the generation that ran last",
 };
 
 enum { SCHEDULES = 10000, FEWER = 5, A_CASE = 10 };

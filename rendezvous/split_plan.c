@@ -5,8 +5,6 @@
 
 #include "rendezvous/split.h"
 
-enum { LATE_MS = 100000 }; /* by then a run is over */
-
 static uint32_t pick_mask(struct split *s)
 {
     return (uint32_t)split_pick(s, 1, (1u << s->n) - 2);
@@ -117,6 +115,37 @@ static void plan_lost(struct split *s, uint64_t at_ms)
     split_post(s, alone_ms + split_pick(s, 1, 4) * s->lease_ms, SP_HEAL, 0, 0);
 }
 
+/* Node 3 comes in the place of node 2, and takes part in a generation that node 1 does not
+ * hear of (split_miss()). */
+static void plan_missed(struct split *s, uint64_t at_ms)
+{
+    s->p_fail = 0;
+    s->duration_ms = 30000;
+    split_post(s, at_ms, SP_KILL, 2, 0);
+    split_post(s, at_ms + split_pick(s, 500, 1500), SP_ARRIVE, 2, 0);
+}
+
+/* When that is ordered nobody reaches node 1 any more, and soon node 3 is cut off, too.
+ * Once it is missed node 1 hears of the view without it, and node 0 is killed. */
+void split_miss(struct split *s, struct split_agent *a, const struct order *o)
+{
+    uint64_t cut_ms = s->now_ms + 40, beat_ms = s->lease_ms / 15;
+    uint64_t back_ms = cut_ms + s->timeout_ms + beat_ms + 130;
+
+    if (s->which != SPLIT_MISSED) {
+        return;
+    }
+    if (!s->has_missed && o->step == ORDER_RUN && o->n_nodes > 3 && o->n_procs[3]) {
+        s->has_missed = true;
+        split_post(s, s->now_ms, SP_ONE_WAY, 0, ~(1u << 1));
+        split_post(s, cut_ms, SP_CUT, 0, 1u << 3);
+        split_post(s, back_ms, SP_HEAL, 0, 0);
+        split_post(s, back_ms, SP_CUT, 0, 1u << 3);
+    } else if (s->has_missed && split_rank(s, a) == 1 && !view_has(&o->view, 3)) {
+        split_post(s, s->now_ms + 1, SP_KILL, 0, 0);
+    }
+}
+
 void split_plan_case(struct split *s)
 {
     uint64_t at_ms = split_pick(s, 1500, 5000);
@@ -153,7 +182,7 @@ void split_plan_case(struct split *s)
                    1, (uint32_t)split_pick(s, s->lease_ms, s->lease_ms * 2));
         return;
     case SPLIT_LATE:
-        split_post(s, at_ms, SP_PAUSE, 0, LATE_MS);
+        split_post(s, at_ms, SP_PAUSE, 0, SPLIT_LATE_MS);
         return;
     case SPLIT_MOVES:
         plan_move(s, at_ms);
@@ -166,6 +195,13 @@ void split_plan_case(struct split *s)
         return;
     case SPLIT_LOST:
         plan_lost(s, at_ms);
+        return;
+    case SPLIT_UNTOLD:
+        split_post(s, at_ms, SP_KILL, 0, 0);
+        s->wait_ms = 2 * SPLIT_LATE_MS; /* it still wants to lead when it goes on */
+        return;
+    case SPLIT_MISSED:
+        plan_missed(s, at_ms);
         return;
     case SPLIT_CASES:
         break;
@@ -190,8 +226,15 @@ void split_plan_job(struct split *s)
         s->n = SPLIT_FIRST;
         s->min_nodes = 3;
     }
+    if (s->which == SPLIT_MISSED) {
+        s->n = 3;
+        s->min_nodes = 1;
+    }
     s->timeout_ms = split_pick(s, 1000, 3000);
     s->lease_ms = s->timeout_ms + split_pick(s, 50, 200);
+    if (s->which == SPLIT_MISSED) { /* who is missed has its workers for long */
+        s->lease_ms = s->timeout_ms * 2;
+    }
     s->slack_ms = s->lease_ms / 100 + 100;
     s->duration_ms = split_pick(s, 500, 12000);
     s->p_fail = split_chance(s, 300) ? 200 : 0;

@@ -52,6 +52,23 @@ test_newcomer() {
     nobody_left
 }
 
+# second_of EVENT: when the journal has had it last.
+second_of() { grep "\"event\":\"$1\"" "$SHARED/run/events.jsonl" | tail -n 1 | json t | cut -d . -f 1; }
+# All know that a node that was lost before has ended: nobody waits for its lease.
+test_after_another() {
+    start_run 4 --nnodes 2:4 --set heartbeat.timeout=20s -- sh -c "$tell; [ \$MUSTER_GENERATION -ge 3 ] || exec sleep 1000"
+    is $? 0 'four nodes'
+    kill -KILL $(agent_of node3)
+    ok 'go on without one' wait_for 60 eval '[ "$(field generation)" = 2 ] && running 3' || show_run
+    ok 'and without it in their view' wait_for 60 eval '[[ "$(newest_members)" = "[0,1,3"* ]]' || show_run
+    kill -KILL $(agent_of node1)
+    ended_well 'and without their lead'
+    is "$(field lead)" 1 'led by the next'
+    num "$(($(second_of generation_started) - $(second_of lead_taken)))" -lt 10 'at once, and not after a lease' || show_run
+    sweep node1 # as below
+    nobody_left
+}
+
 test_power_off() {
     start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- sh -c "$wait_once"
     is $? 0 'four nodes'
