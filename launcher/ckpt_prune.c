@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * muster ckpt prune in a directory. Those that stay because they are the newest, or
- * the best, were verified to the last byte before any other one goes. Only what is
- * whole is removed: somebody may be writing the rest.
+ * Pruning a directory: muster ckpt prune, and that of copies. Those that stay because
+ * they are the newest, or the best, were verified to the last byte before any other one
+ * goes, by the first of the two here, and by the second when they were copied. Only what
+ * is whole is removed: somebody may be writing the rest.
  */
 #include <config.h>
 
@@ -27,8 +28,9 @@
 
 struct prune {
     const char *path;
-    int dir;
+    int dir;                    /* borrowed */
     struct ckpt_keep keep;
+    const char *copied;         /* just now, by this process; NULL: all is read here */
     size_t n;
     struct found *all;          /* newest first */
     struct retain_item *items;
@@ -39,7 +41,6 @@ struct prune {
 
 static void prune_release(struct prune *p)
 {
-    close_fd(&p->dir);
     free(p->all);
     free(p->items);
     free(p->series);
@@ -73,9 +74,12 @@ static int check(struct prune *p, size_t i, bool is_deep)
     }
     p->is_read[i] = rc == 0 && is_deep;
     p->items[i].is_whole = rc == 0;
-    p->items[i].is_pinned = rc != 0 || tracker_has(&p->named, p->all[i].name);
+    p->items[i].is_pinned = rc != 0 || tracker_has(&p->named, p->all[i].name) ||
+                            (p->copied && strcmp(p->copied, p->all[i].name) == 0);
     if (rc < 0) {
         p->items[i].has_metric = false;
+    }
+    if (rc < 0 && !p->copied) {
         ckpt_tell("left alone", found_state_name(rc), &why);
     }
     return rc;
@@ -92,13 +96,13 @@ static void look(struct prune *p)
         at->series = p->series[i];
         at->is_apart = at->series == FOUND_NO_SERIES;
         if (at->is_apart) {
-            if (at->has_step && !p->all[i].is_inside) {
+            if (at->has_step && !p->all[i].is_inside && !p->copied) {
                 ckpt_keep_leave(p->all[i].name);
             }
             continue;
         }
-        if (check(p, i, retain_n_newer(p->items, i, p->keep.rule.keep) <
-                            p->keep.rule.keep) < 0) {
+        if (check(p, i, !p->copied && retain_n_newer(p->items, i, p->keep.rule.keep) <
+                                          p->keep.rule.keep) < 0) {
             continue;
         }
         at->has_metric = p->keep.metric[0] &&
@@ -156,7 +160,9 @@ static int run(struct prune *p, bool is_dry, struct error *e)
         if (!is_dry && remove_one(p, i, e) < 0) {
             return error_wrap(e, "%s", p->path);
         }
-        ckpt_print_name(p->path, p->all[i].name);
+        if (!p->copied) {
+            ckpt_print_name(p->path, p->all[i].name);
+        }
     }
     if (!is_dry) {
         watch_sweep(p->dir, p->path);
@@ -166,7 +172,8 @@ static int run(struct prune *p, bool is_dry, struct error *e)
 
 int ckpt_verb_prune(const struct ckpt_options *o, const char *path)
 {
-    __attribute__((cleanup(prune_release))) struct prune p = {.path = path, .dir = -1};
+    __attribute__((cleanup(prune_release))) struct prune p = {.path = path};
+    _close_ int dir = -1;
     struct error e = {0};
     int rc = ckpt_keep_take(o, &p.keep, &e);
 
@@ -174,10 +181,20 @@ int ckpt_verb_prune(const struct ckpt_options *o, const char *path)
         error_wrap(&e, "ckpt prune");
         return command_fail(&e);
     }
-    p.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (p.dir < 0) {
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
         error_set(&e, errno, "open %s", path);
         return command_fail(&e);
     }
+    p.dir = dir;
     return run(&p, o->is_dry, &e) < 0 ? command_fail(&e) : EXIT_OK;
+}
+
+int ckpt_prune_copies(int dir, const char *path, uint64_t keep, const char *copied,
+                      struct error *e)
+{
+    __attribute__((cleanup(prune_release))) struct prune p = {
+        .path = path, .dir = dir, .keep.rule.keep = keep, .copied = copied};
+
+    return run(&p, false, e);
 }

@@ -163,6 +163,37 @@ test_cp() {
     is "$status" 1 'no directory of them'
 }
 
+# checkpoint.copy.keep: the rule of prune, where a copy has just been made.
+test_copies() {
+    local name
+    copy() { "$MUSTER" ckpt-copy --keep="$1" "$2" kept >out 2>err || show; }
+    mkdir from kept
+    for name in step_100 step_200 step_300 epoch_7; do
+        printf '\002\0\0\0\0\0\0\0{}' >from/$name.safetensors
+    done
+    cp from/step_300.safetensors kept/data_2024.safetensors
+    for name in 100 200 300; do
+        copy 2 from/step_$name.safetensors
+    done
+    is "$(ls kept | tr '\n' ' ')" 'data_2024.safetensors step_200.safetensors step_300.safetensors ' \
+        'of copies two stay, and what has only a number counts for nothing'
+    is "$(cat out err)" '' 'which is not told'
+    copy 2 from/step_100.safetensors
+    is "$(ls kept | tr '\n' ' ')" 'data_2024.safetensors step_100.safetensors step_200.safetensors step_300.safetensors ' \
+        'what has just been copied stays, whatever its step'
+    make_foreign from 400 1
+    copy 2 from/checkpoint-400
+    is "$(ls kept | tr '\n' ' ')" 'checkpoint-400 data_2024.safetensors step_300.safetensors ' \
+        'whatever words their names have steps are of one series'
+    ln -s step_300.safetensors kept/latest
+    make_foreign from 500 1
+    make_foreign from 600 1
+    copy 1 from/checkpoint-500
+    copy 1 from/checkpoint-600
+    is "$(ls kept | tr '\n' ' ')" 'checkpoint-600 data_2024.safetensors latest step_300.safetensors ' \
+        'what is named as the last one stays'
+}
+
 # Onto itself or into itself nothing is copied, nor made, nor lost.
 test_cp_itself() {
     local to one
