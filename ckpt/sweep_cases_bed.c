@@ -322,7 +322,7 @@ static void copy_all(const char *path, unsigned run, struct sweep_told *told)
     for (size_t i = n; i-- > 0;) {
         struct found_facts facts;
 
-        if (copy_checkpoint(from, &all[i], to, to_path, &facts, NULL) < 0) {
+        if (copy_checkpoint(io_system(), from, &all[i], to, to_path, &facts, NULL) < 0) {
             continue;
         }
         sweep_tell(told, all[i].step);

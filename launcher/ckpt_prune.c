@@ -17,6 +17,7 @@
 #include "ckpt/watch.h"
 #include "launcher/ckpt_keep.h"
 #include "launcher/ckpt_progress.h"
+#include "launcher/ckpt_stop.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -68,8 +69,8 @@ static int check(struct prune *p, size_t i, bool is_deep)
     int rc = found_check(io_system(), p->dir, &p->all[i], false, &facts, &why);
 
     if (rc == 0 && is_deep) {
-        rc = found_check(ckpt_progress_start(&progress, p->all[i].name, facts.bytes),
-                         p->dir, &p->all[i], true, &facts, &why);
+        rc = found_check(ckpt_progress_start(&progress, "reading", p->all[i].name,
+                                             facts.bytes), p->dir, &p->all[i], true, &facts, &why);
         ckpt_progress_end(&progress);
     }
     p->is_read[i] = rc == 0 && is_deep;
@@ -128,6 +129,24 @@ static int remove_one(const struct prune *p, size_t i, struct error *e)
                : watch_remove(p->dir, p->path, p->all[i].name, e);
 }
 
+/* The oldest goes first. A signal waits until one is gone: what is left of it would be
+ * nobody's. */
+static int remove_all(const struct prune *p, bool is_dry, struct error *e)
+{
+    for (size_t i = p->n; i-- > 0 && !ckpt_stop_came();) {
+        if (!p->items[i].is_removed) {
+            continue;
+        }
+        if (!is_dry && remove_one(p, i, e) < 0) {
+            return error_wrap(e, "%s", p->path);
+        }
+        if (!p->copied) {
+            ckpt_print_name(p->path, p->all[i].name);
+        }
+    }
+    return 0;
+}
+
 static int run(struct prune *p, bool is_dry, struct error *e)
 {
     int rc = is_dry ? 0 : lock(p, e);
@@ -153,21 +172,13 @@ static int run(struct prune *p, bool is_dry, struct error *e)
         return rc;
     }
     retain_mark(&p->keep.rule, p->items, p->n);
-    for (size_t i = p->n; i-- > 0;) { /* the oldest goes first */
-        if (!p->items[i].is_removed) {
-            continue;
-        }
-        if (!is_dry && remove_one(p, i, e) < 0) {
-            return error_wrap(e, "%s", p->path);
-        }
-        if (!p->copied) {
-            ckpt_print_name(p->path, p->all[i].name);
-        }
-    }
-    if (!is_dry) {
+    ckpt_stop_begin();
+    rc = remove_all(p, is_dry, e);
+    if (rc == 0 && !is_dry) {
         watch_sweep(p->dir, p->path);
     }
-    return 0;
+    ckpt_stop_end();
+    return rc;
 }
 
 int ckpt_verb_prune(const struct ckpt_options *o, const char *path)

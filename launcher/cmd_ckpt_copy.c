@@ -72,7 +72,7 @@ static int copy(char *checkpoint, const char *to, uint64_t keep,
     if (to_fd < 0) {
         return error_set(e, errno, "open %s", to);
     }
-    rc = copy_checkpoint(from_fd, &f, to_fd, to, &facts, e);
+    rc = copy_checkpoint(io_system(), from_fd, &f, to_fd, to, &facts, e);
     return rc == 0 && keep ? ckpt_prune_copies(to_fd, to, keep, name, e) : rc;
 }
 
