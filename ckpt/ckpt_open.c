@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,68 @@ int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
 
 /* --- opening --- */
 
+/* Before there was keep_every. */
+enum { FIRST_OPTIONS_BYTES = offsetof(struct muster_ckpt_options, keep_every) };
+
+/* What is in those that the program was built with; the rest is 0. */
+static struct muster_ckpt_options fill_options(const struct muster_ckpt_options *o)
+{
+    struct muster_ckpt_options all = {0};
+
+    if (o) {
+        memcpy(&all, o, o->size < sizeof(all) ? o->size : sizeof(all));
+    }
+    return all;
+}
+
+static int check_keep(const struct muster_ckpt_options *o, struct error *e)
+{
+    struct ckpt_keep keep = {0};
+
+    if (o->keep_best && keep_take_best(&keep, o->keep_best) < 0) {
+        return error_text(e, EINVAL, "options: keep_best is '%.60s': expected METRIC, "
+                          "METRIC:min or METRIC:max, of less than %d bytes", o->keep_best,
+                          METRIC_NAME_BYTES);
+    }
+    if (o->keep == 0 && (o->keep_every > 0 || o->keep_best)) {
+        return error_text(e, EINVAL, "options: all stay, as keep is 0: expected how many "
+                          "of the newest stay besides those of %s",
+                          o->keep_best ? "keep_best" : "keep_every");
+    }
+    return 0;
+}
+
+static int check_options(const struct muster_ckpt_options *options, struct error *e)
+{
+    struct muster_ckpt_options o;
+
+    if (options && options->size != FIRST_OPTIONS_BYTES &&
+        options->size != sizeof(*options)) {
+        return error_text(e, EINVAL, "options: `size` is %zu: expected %zu, their size",
+                          options->size, sizeof(*options));
+    }
+    o = fill_options(options);
+    if (o.every_steps < 0 || !(o.every_seconds >= 0) || o.keep < 0 ||
+        o.n_threads < 0 || o.keep_every < 0) {
+        return error_text(e, EINVAL, "options: expected no negative number");
+    }
+    return check_keep(&o, e);
+}
+
+static void take_options(struct muster_ckpt *ck,
+                         const struct muster_ckpt_options *options)
+{
+    struct muster_ckpt_options o = fill_options(options);
+
+    ck->keep.rule.keep = (uint64_t)o.keep;
+    ck->keep.rule.every = (uint64_t)o.keep_every;
+    if (o.keep_best) {
+        keep_take_best(&ck->keep, o.keep_best);
+    }
+    o.keep_best = NULL; /* it is the caller's */
+    ck->options = o;
+}
+
 int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
                 struct io *io, int root, const char *root_path,
                 const struct muster_ckpt_options *options,
@@ -100,9 +163,7 @@ int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
     ck->is_checking = ckpt_check_is_on();
     ck->avoided = getenv("MUSTER_AVOID_PATHS");
     ck->last_save_ns = (int64_t)clock_mono_ns();
-    if (options) {
-        ck->options = *options;
-    }
+    take_options(ck, options);
     if (ck->options.n_threads <= 0) {
         ck->options.n_threads = (int)crowd_n_threads();
     }
@@ -177,16 +238,6 @@ static int path_of(const char *uri, const char **ret, struct error *e)
                           "checkpoints, as dir:/path");
     }
     *ret = uri;
-    return 0;
-}
-
-static int check_options(const struct muster_ckpt_options *o, struct error *e)
-{
-    if (o && (o->size != sizeof(*o) || o->every_steps < 0 ||
-              !(o->every_seconds >= 0) || o->keep < 0 || o->n_threads < 0)) {
-        return error_text(e, EINVAL, "options: expected `size` to be their size, "
-                          "and no negative number");
-    }
     return 0;
 }
 

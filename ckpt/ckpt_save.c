@@ -11,7 +11,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "ckpt/keep.h"
 #include "muster.h"
 
 #include <errno.h>
@@ -138,9 +137,8 @@ static void finish(struct muster_ckpt *ck, const struct save_job *job)
 
     step_name(job->gather.step, job->gather.uuid, name);
     tell(ck, job, name);
-    if (ck->options.keep > 0) {
-        keep_newest(ck->io, ck->root, (size_t)ck->options.keep, name,
-                    ck->avoided, NULL);
+    if (ck->keep.rule.keep > 0) {
+        keep_apply(ck->io, ck->root, &ck->keep, name, ck->avoided, NULL);
     }
 }
 

@@ -62,8 +62,8 @@ static int copy_tensor(struct work *w, const struct contents_tensor *t, int fd,
         }
         at += bytes;
         w->done += bytes;
-        if (w->c->progress) {
-            w->c->progress(w->c->arg, w->done, w->of);
+        if (w->c->progress && !w->c->progress(w->c->arg, w->done, w->of)) {
+            return error_set(e, ECANCELED, "write tensor '%.100s'", t->name);
         }
     }
     return 0;

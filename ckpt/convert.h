@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "ckpt/contents.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct convert {
@@ -27,8 +28,8 @@ struct convert {
     uint64_t shard_bytes; /* at most so many of tensors in a file, but one tensor at
                              least; 0: no directory, a file */
     uint64_t piece_bytes; /* read at once; 0: 32 MiB */
-    /* Bytes that are written, of how many. May be NULL. */
-    void (*progress)(void *arg, uint64_t done, uint64_t of);
+    /* Bytes that are written, of how many. False: give up, -ECANCELED. May be NULL. */
+    bool (*progress)(void *arg, uint64_t done, uint64_t of);
     void *arg;
 };
 

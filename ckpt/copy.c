@@ -26,39 +26,38 @@
 
 enum { PIECE_BYTES = 4 << 20, MAX_DEPTH = 16 };
 
-static int copy_bytes(int from, int to)
+static int copy_bytes(struct io *io, int from, int to)
 {
     _free_ char *piece = malloc(PIECE_BYTES);
-    ssize_t n;
+    uint64_t at = 0;
+    ssize_t n = 1;
     int rc = piece ? 0 : -ENOMEM;
 
-    while (rc == 0 && (n = read(from, piece, PIECE_BYTES)) != 0) {
-        if (n > 0) {
-            rc = fs_write_all(to, piece, (size_t)n);
-        } else if (errno != EINTR) {
-            rc = -errno;
-        }
+    while (rc == 0 && n > 0) {
+        n = io->ops->read(io, from, piece, PIECE_BYTES, at);
+        rc = n < 0 ? (int)n : fs_write_all(to, piece, (size_t)n);
+        at += n > 0 ? (uint64_t)n : 0;
     }
     return rc < 0 ? rc : fsync(to) < 0 ? -errno : 0;
 }
 
-int copy_file(int from, const char *name, int to, const char *to_name,
-              struct error *e)
+int copy_file(struct io *io, int from, const char *name, int to,
+              const char *to_name, struct error *e)
 {
     _close_ int in = openat(from, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     _close_ int out = in < 0 ? -1
                              : openat(to, to_name, O_WRONLY | O_CREAT | O_EXCL |
                                                        O_NOFOLLOW | O_CLOEXEC,
                                       0600);
-    int rc = out < 0 ? -errno : copy_bytes(in, out);
+    int rc = out < 0 ? -errno : copy_bytes(io, in, out);
 
     return rc < 0 ? error_set(e, -rc, "copy %s", name) : 0;
 }
 
-static int copy_any(int from, const char *name, int to, const char *to_name,
-                    unsigned depth, struct error *e);
+static int copy_any(struct io *io, int from, const char *name, int to,
+                    const char *to_name, unsigned depth, struct error *e);
 
-static int copy_names(DIR *d, int to, unsigned depth, struct error *e)
+static int copy_names(struct io *io, DIR *d, int to, unsigned depth, struct error *e)
 {
     struct dirent *entry;
     int rc = 0;
@@ -66,13 +65,13 @@ static int copy_names(DIR *d, int to, unsigned depth, struct error *e)
     while (rc == 0 && (errno = 0, entry = readdir(d))) {
         if (strcmp(entry->d_name, ".") != 0 &&
             strcmp(entry->d_name, "..") != 0) {
-            rc = copy_any(dirfd(d), entry->d_name, to, entry->d_name, depth, e);
+            rc = copy_any(io, dirfd(d), entry->d_name, to, entry->d_name, depth, e);
         }
     }
     return rc < 0 || entry ? rc : errno ? error_set(e, errno, "list it") : 0;
 }
 
-static int copy_directory(int from, const char *name, int to,
+static int copy_directory(struct io *io, int from, const char *name, int to,
                           const char *to_name, unsigned depth, struct error *e)
 {
     _close_ int in = openat(from, name,
@@ -90,14 +89,14 @@ static int copy_directory(int from, const char *name, int to,
         return error_set(e, errno, "copy %s", name);
     }
     take_fd(&in);
-    rc = copy_names(d, out, depth + 1, e);
+    rc = copy_names(io, d, out, depth + 1, e);
     closedir(d);
     return rc < 0 ? rc : fsync(out) < 0 ? error_set(e, errno, "sync %s", name)
                                         : 0;
 }
 
-static int copy_any(int from, const char *name, int to, const char *to_name,
-                    unsigned depth, struct error *e)
+static int copy_any(struct io *io, int from, const char *name, int to,
+                    const char *to_name, unsigned depth, struct error *e)
 {
     struct stat st;
 
@@ -105,10 +104,10 @@ static int copy_any(int from, const char *name, int to, const char *to_name,
         return error_set(e, errno, "look at %s", name);
     }
     if (S_ISREG(st.st_mode)) {
-        return copy_file(from, name, to, to_name, e);
+        return copy_file(io, from, name, to, to_name, e);
     }
     if (S_ISDIR(st.st_mode) && depth < MAX_DEPTH) {
-        return copy_directory(from, name, to, to_name, depth, e);
+        return copy_directory(io, from, name, to, to_name, depth, e);
     }
     return error_text(e, EINVAL, "%s is neither a file nor a directory: it is not "
                       "copied", name);
@@ -183,13 +182,13 @@ int copy_check_place(int from, const struct found *f, const char *to_path,
 
 /* --- one whole --- */
 
-static int check_as(int dir, const struct found *f, const char *name,
+static int check_as(struct io *io, int dir, const struct found *f, const char *name,
                     struct found_facts *ret, struct error *e)
 {
     struct found as = *f;
 
     str_copy(as.name, sizeof(as.name), name);
-    return found_check(io_system(), dir, &as, true, ret, e);
+    return found_check(io, dir, &as, true, ret, e);
 }
 
 /* What is there under its name: a directory that is no checkpoint goes out of the
@@ -207,8 +206,8 @@ static int clear_way(int to, const struct found *f, struct error *e)
                            e);
 }
 
-static int copy_over(int from, const struct found *f, int to, const char *temp,
-                     struct found_facts *ret, struct error *e)
+static int copy_over(struct io *io, int from, const struct found *f, int to,
+                     const char *temp, struct found_facts *ret, struct error *e)
 {
     uint64_t before = 0, after = 0;
     int rc = watch_mark(from, f->name, &before);
@@ -216,12 +215,12 @@ static int copy_over(int from, const struct found *f, int to, const char *temp,
     if (rc < 0) {
         return error_set(e, -rc, "look at %s", f->name);
     }
-    rc = copy_any(from, f->name, to, temp, 0, e);
+    rc = copy_any(io, from, f->name, to, temp, 0, e);
     if (watch_mark(from, f->name, &after) < 0 || after != before) {
         return error_text(e, EAGAIN, "%s was written to while it was copied",
                           f->name);
     }
-    rc = rc < 0 ? rc : check_as(to, f, temp, ret, e);
+    rc = rc < 0 ? rc : check_as(io, to, f, temp, ret, e);
     rc = rc < 0 ? rc : clear_way(to, f, e);
     if (rc == 0 && (renameat(to, temp, to, f->name) < 0 || fsync(to) < 0)) {
         rc = error_set(e, errno, "name the copy %s", f->name);
@@ -229,8 +228,8 @@ static int copy_over(int from, const struct found *f, int to, const char *temp,
     return rc;
 }
 
-int copy_checkpoint(int from, const struct found *f, int to, const char *to_path,
-                    struct found_facts *ret, struct error *e)
+int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
+                    const char *to_path, struct found_facts *ret, struct error *e)
 {
     char temp[FOUND_NAME_BYTES + 32], path[PATH_MAX];
     char suffix[DIRLOCK_SUFFIX_BYTES];
@@ -251,14 +250,14 @@ int copy_checkpoint(int from, const struct found *f, int to, const char *to_path
     if (rc < 0) {
         return rc;
     }
-    if (!is_file && check_as(to, f, f->name, ret, NULL) == 0) {
+    if (!is_file && check_as(io, to, f, f->name, ret, NULL) == 0) {
         return 0;
     }
     if (f->kind == FOUND_MUSTER) {
-        return copy_step(from, f->name, to, ret, e);
+        return copy_step(io, from, f->name, to, ret, e);
     }
     rc = fs_remove_tree(path, e);
-    rc = rc < 0 ? rc : copy_over(from, f, to, temp, ret, e);
+    rc = rc < 0 ? rc : copy_over(io, from, f, to, temp, ret, e);
     if (rc < 0) {
         fs_remove_tree(path, NULL);
     }

@@ -11,10 +11,10 @@
 #include "ckpt/copy.h"
 
 /* A file that is not there yet; it is on the disk, its name is not. */
-int copy_file(int from, const char *name, int to, const char *to_name,
-              struct error *e);
+int copy_file(struct io *io, int from, const char *name, int to,
+              const char *to_name, struct error *e);
 /* One that is not there whole. */
-int copy_step(int from, const char *name, int to, struct found_facts *ret,
-              struct error *e);
+int copy_step(struct io *io, int from, const char *name, int to,
+              struct found_facts *ret, struct error *e);
 
 #endif

@@ -48,30 +48,31 @@ static int make_place(int from, int to, const char *name, int *ret, struct error
     return *ret < 0 ? error_set(e, errno, "open %s", name) : 0;
 }
 
-static int copy_files(const struct step *s, int work, struct error *e)
+static int copy_files(struct io *io, const struct step *s, int work, struct error *e)
 {
-    int rc = copy_file(s->dir, STEP_MANIFEST, work, STEP_MANIFEST, e);
+    int rc = copy_file(io, s->dir, STEP_MANIFEST, work, STEP_MANIFEST, e);
 
     for (size_t i = 0; i < s->manifest.n_files && rc == 0; i++) {
         const char *name = s->manifest.files[i].name;
 
-        rc = copy_file(s->dir, name, work, name, e);
+        rc = copy_file(io, s->dir, name, work, name, e);
     }
     return rc < 0 ? rc : fsync(work) < 0 ? error_set(e, errno, "sync %s", s->name)
                                          : 0;
 }
 
-static int verify(const struct step *s, int work, struct error *e)
+static int verify(struct io *io, const struct step *s, int work, struct error *e)
 {
     struct step there = *s; /* borrowed */
 
+    there.io = io;
     there.dir = work;
     return step_verify(&there, e);
 }
 
 static int put_commit(const struct step *s, int work, struct error *e)
 {
-    int rc = copy_file(s->dir, STEP_COMMIT, work, STEP_COMMIT_NEW, e);
+    int rc = copy_file(io_system(), s->dir, STEP_COMMIT, work, STEP_COMMIT_NEW, e);
 
     return rc < 0 ? rc
            : renameat(work, STEP_COMMIT_NEW, work, STEP_COMMIT) < 0 ||
@@ -80,8 +81,8 @@ static int put_commit(const struct step *s, int work, struct error *e)
                : 0;
 }
 
-int copy_step(int from, const char *name, int to, struct found_facts *ret,
-              struct error *e)
+int copy_step(struct io *io, int from, const char *name, int to,
+              struct found_facts *ret, struct error *e)
 {
     _step_ struct step s = {0};
     _close_ int work = -1;
@@ -91,8 +92,8 @@ int copy_step(int from, const char *name, int to, struct found_facts *ret,
     if (rc < 0) {
         return rc;
     }
-    rc = copy_files(&s, work, e);
-    rc = rc < 0 ? rc : verify(&s, work, e);
+    rc = copy_files(io, &s, work, e);
+    rc = rc < 0 ? rc : verify(io, &s, work, e);
     rc = rc < 0 ? rc : put_commit(&s, work, e);
     if (rc < 0) {
         step_remove(io_system(), to, name, NULL);

@@ -90,7 +90,7 @@ static int copy(struct bench *b, const char *name, enum found_kind kind,
     struct found_facts facts = {0};
 
     snprintf(f.name, sizeof(f.name), "%s", name);
-    return copy_checkpoint(b->from, &f, b->to, b->to_path, &facts, e);
+    return copy_checkpoint(io_system(), b->from, &f, b->to, b->to_path, &facts, e);
 }
 
 static int add_name(void *arg, const char *name)

@@ -4,34 +4,72 @@
 #include "ckpt/keep.h"
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "ckpt/avoided.h"
 #include "ckpt/step.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-int keep_newest(struct io *io, int root, size_t keep, const char *saved,
-                const char *avoided, struct error *e)
+int keep_take_best(struct ckpt_keep *keep, const char *text)
+{
+    bool is_highest = str_ends(text, ":max");
+    size_t len = strlen(text) - (is_highest || str_ends(text, ":min") ? 4 : 0);
+
+    if (len == 0 || len >= sizeof(keep->metric)) {
+        return -EINVAL;
+    }
+    memcpy(keep->metric, text, len);
+    keep->metric[len] = '\0';
+    keep->rule.is_highest = is_highest;
+    return 0;
+}
+
+/* Whether it is one, and how good. */
+static void look(struct io *io, int root, const struct ckpt_keep *keep,
+                 const char *name, struct retain_item *item)
+{
+    struct step s = {0};
+
+    item->is_whole = step_open(io, root, name, &s, NULL) == 0;
+    item->has_metric = item->is_whole && keep->metric[0] &&
+                       metric_of_state(s.manifest.state, keep->metric, &item->metric);
+    step_close(&s);
+}
+
+int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char *saved,
+               const char *avoided, struct error *e)
 {
     _free_ struct step_entry *entries = NULL;
-    size_t n = 0, n_kept = saved ? 1 : 0;
+    _free_ struct retain_item *items = NULL;
+    size_t n = 0;
     int rc = step_list(io, root, &entries, &n, e), first = rc;
 
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        struct step s = {0};
-        int removed;
+    if (rc < 0) {
+        return rc;
+    }
+    items = calloc(n + 1, sizeof(*items));
+    if (!items) {
+        return error_set(e, ENOMEM, "look at checkpoints");
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct retain_item *at = &items[i];
 
-        if ((saved && strcmp(entries[i].name, saved) == 0) ||
-            avoided_has_name(avoided, entries[i].name) ||
-            step_open(io, root, entries[i].name, &s, NULL) < 0) {
-            continue;
+        at->step = entries[i].step;
+        at->has_step = true;
+        at->is_apart = avoided_has_name(avoided, entries[i].name);
+        if (!at->is_apart) {
+            look(io, root, keep, entries[i].name, at);
         }
-        step_close(&s);
-        if (n_kept < keep) {
-            n_kept++;
-            continue;
-        }
-        removed = step_remove(io, root, entries[i].name, first ? NULL : e);
-        first = first ? first : removed;
+        at->is_pinned = !at->is_whole || (saved && strcmp(entries[i].name, saved) == 0);
+    }
+    retain_mark(&keep->rule, items, n);
+    for (size_t i = n; i-- > 0;) {
+        rc = items[i].is_removed
+                 ? step_remove(io, root, entries[i].name, first ? NULL : e)
+                 : 0;
+        first = first ? first : rc;
     }
     return first;
 }

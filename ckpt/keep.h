@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which checkpoints stay. */
+/* Which checkpoints stay in a directory, as somebody has said it. */
 #ifndef MUSTER_CKPT_KEEP_H
 #define MUSTER_CKPT_KEEP_H
 
 #include "base/error.h"
 #include "ckpt/io.h"
+#include "ckpt/metric.h"
+#include "ckpt/retain.h"
 
-#include <stddef.h>
+struct ckpt_keep {
+    struct retain_rule rule;
+    char metric[METRIC_NAME_BYTES]; /* of the best one; "" for none */
+};
 
-/* Removes all but the `keep` newest that are checkpoints; `saved`, the name of one that
- * was just saved, is among those that stay, whatever its step. Those that are `avoided`
- * (ckpt/avoided.h; or NULL) stay, too, and are not counted. What is no checkpoint is left
- * alone: somebody may be writing it. Goes on over failures, and returns the first: 0 or a
+/* METRIC, METRIC:min or METRIC:max, into `metric` and the rule. 0; -EINVAL: it is none of
+ * them, and nothing is changed. */
+int keep_take_best(struct ckpt_keep *keep, const char *text);
+
+/* Removes all that `keep` does not want, the oldest first. `saved`, the name of one that
+ * was just saved (or NULL), stays, whatever its step; so do those that are `avoided`
+ * (ckpt/avoided.h; or NULL), which are not counted. What is no checkpoint is left alone:
+ * somebody may be writing it. Goes on over failures, and returns the first: 0 or a
  * negative code. */
-int keep_newest(struct io *io, int root, size_t keep, const char *saved,
-                const char *avoided, struct error *e);
+int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char *saved,
+               const char *avoided, struct error *e);
 
 #endif

@@ -77,9 +77,10 @@ int parcel_from_step(const char *name, const void *commit, size_t commit_len,
 
 /* --- from a directory --- */
 
-/* One that was found whole in `dir`: reads all of others' files for their digests.
+/* One that was found whole in `dir`: reads all of others' files, by `io`, for their
+ * digests.
  * -ENOTSUP: a link or a device among them. */
-int parcel_pack(int dir, const struct found *f, struct parcel *ret,
+int parcel_pack(struct io *io, int dir, const struct found *f, struct parcel *ret,
                 struct error *e);
 
 /* The directory, or the one that holds it where it is a file; the caller closes

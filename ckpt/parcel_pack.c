@@ -29,6 +29,7 @@ int parcel_open_dir(int dir, const struct parcel *p, struct error *e)
 /* --- of others --- */
 
 struct packing {
+    struct io *io;
     int dir;
     struct parcel *p;
 };
@@ -38,7 +39,7 @@ static int add_file(void *arg, const char *path, uint64_t bytes, struct error *e
     struct packing *k = arg;
     _close_ int fd = tree_open(k->dir, path);
     struct digest digest;
-    int rc = fd < 0 ? fd : tree_digest(fd, bytes, &digest);
+    int rc = fd < 0 ? fd : tree_digest(k->io, fd, bytes, &digest);
 
     if (rc < 0) {
         return error_set(e, -rc, "read %s/%s", k->p->found.name, path);
@@ -63,10 +64,10 @@ static int add_size(void *arg, const char *path, struct error *e)
                   : add_file(arg, path, bytes, e);
 }
 
-static int pack_foreign(int dir, struct parcel *p, struct error *e)
+static int pack_foreign(struct io *io, int dir, struct parcel *p, struct error *e)
 {
     _close_ int fd = parcel_open_dir(dir, p, e);
-    struct packing k = {fd, p};
+    struct packing k = {io, fd, p};
     int rc = fd < 0               ? fd
              : parcel_is_file(p) ? add_size(&k, p->found.name, e)
                                  : tree_walk(fd, add_file, &k, e);
@@ -107,7 +108,7 @@ static int pack_step(int dir, const struct found *f, struct parcel *ret,
                             ret, e);
 }
 
-int parcel_pack(int dir, const struct found *f, struct parcel *ret,
+int parcel_pack(struct io *io, int dir, const struct found *f, struct parcel *ret,
                 struct error *e)
 {
     _parcel_ struct parcel p = {.found = *f};
@@ -116,7 +117,7 @@ int parcel_pack(int dir, const struct found *f, struct parcel *ret,
     if (f->kind == FOUND_MUSTER) {
         return pack_step(dir, f, ret, e);
     }
-    rc = pack_foreign(dir, &p, e);
+    rc = pack_foreign(io, dir, &p, e);
     if (rc == 0) {
         *ret = p;
         p = (struct parcel){0};

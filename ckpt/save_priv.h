@@ -24,6 +24,7 @@
 #include "ckpt/gather.h"
 #include "ckpt/group.h"
 #include "ckpt/image.h"
+#include "ckpt/keep.h"
 #include "ckpt/load.h"
 #include "ckpt/part.h"
 #include "ckpt/registry.h"
@@ -164,7 +165,8 @@ struct muster_ckpt {
     char *root_path;
     const char *avoided; /* MUSTER_AVOID_PATHS, borrowed from the environment; NULL */
     enum ckpt_choice choice; /* of the choice that is being made */
-    struct muster_ckpt_options options;
+    struct muster_ckpt_options options; /* of any size; keep_best NULL, it is in keep */
+    struct ckpt_keep keep;
     struct registry registry;
     struct save_way direct;
     struct save_way agent; /* asked first, where there is one */

@@ -90,7 +90,7 @@ static bool is_here(int dir, const struct parcel_item *item)
     uint64_t bytes = 0;
 
     return fd >= 0 && io_system()->ops->size(io_system(), fd, &bytes) == 0 &&
-           bytes == item->bytes && tree_digest(fd, bytes, &digest) == 0 &&
+           bytes == item->bytes && tree_digest(io_system(), fd, bytes, &digest) == 0 &&
            digest_equal(digest, item->digest);
 }
 

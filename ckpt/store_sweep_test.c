@@ -57,7 +57,7 @@ static int push(const struct store *st, int root, const struct found *f)
 {
     _parcel_ struct parcel p = {0};
     struct store_facts facts;
-    int rc = parcel_pack(root, f, &p, NULL);
+    int rc = parcel_pack(io_system(), root, f, &p, NULL);
 
     return rc < 0 ? rc : store_push(st, root, &p, &facts, NULL);
 }

@@ -67,6 +67,7 @@ static bool is_kept(const char *path, const struct sweep_told *told)
 void sweep_play_steps(struct io *io, const char *path, unsigned run,
                       struct sweep_told *told)
 {
+    const struct ckpt_keep keep = {.rule.keep = 1};
     _close_ int root = open_root(path);
 
     for (uint64_t step = 10; step <= 30 && root >= 0; step += 10) {
@@ -77,7 +78,7 @@ void sweep_play_steps(struct io *io, const char *path, unsigned run,
         }
         sweep_tell(told, step);
         bed_name(step, run * 100 + step, name);
-        keep_newest(io, root, 1, name, NULL, NULL);
+        keep_apply(io, root, &keep, name, NULL, NULL);
     }
 }
 
@@ -100,14 +101,38 @@ static void make_four(const char *path, struct sweep_told *told)
     told->newest = 40;
 }
 
-static void prune(const char *path, unsigned run, struct sweep_told *told)
+static void prune_by(struct retain_rule rule, const char *path, struct sweep_told *told)
 {
+    const struct ckpt_keep keep = {.rule = rule};
     _close_ int root = open_root(path);
 
-    (void)run;
-    if (keep_newest(io_system(), root, 1, NULL, NULL, NULL) == 0) {
+    if (keep_apply(io_system(), root, &keep, NULL, NULL, NULL) == 0) {
         sweep_tell(told, 40);
     }
+}
+
+static void prune(const char *path, unsigned run, struct sweep_told *told)
+{
+    (void)run;
+    prune_by((struct retain_rule){.keep = 1}, path, told);
+}
+
+/* 20 stays, too. */
+static void prune_some(const char *path, unsigned run, struct sweep_told *told)
+{
+    (void)run;
+    prune_by((struct retain_rule){.keep = 1, .every = 20}, path, told);
+}
+
+static bool multiples_are_kept(const char *path, const struct sweep_told *told)
+{
+    _close_ int root = open_root(path);
+    _step_ struct step s = {0};
+    char name[STEP_NAME_BYTES];
+
+    bed_name(20, 20, name);
+    return step_open(io_system(), root, name, &s, NULL) == 0 && bed_is_right(&s) &&
+           is_kept(path, told);
 }
 
 /* --- the C API --- */
@@ -297,7 +322,7 @@ static void copy_all(const char *path, unsigned run, struct sweep_told *told)
     for (size_t i = n; i-- > 0;) {
         struct found_facts facts;
 
-        if (copy_checkpoint(from, &all[i], to, to_path, &facts, NULL) < 0) {
+        if (copy_checkpoint(io_system(), from, &all[i], to, to_path, &facts, NULL) < 0) {
             continue;
         }
         sweep_tell(told, all[i].step);
@@ -350,6 +375,8 @@ const struct sweep_case *sweep_cases(size_t *ret_n)
          .newest = 30},
         {.name = "prune", .prepare = make_four, .play = prune,
          .is_kept = is_kept, .newest = 40},
+        {.name = "prune, multiples stay", .prepare = make_four, .play = prune_some,
+         .is_kept = multiples_are_kept, .newest = 40},
         {.name = "the C API", .play = play_api, .is_kept = api_is_kept,
          .newest = 3, .except = ".part"},
         {.name = "copy", .prepare = make_source, .play = copy_all,

@@ -99,7 +99,7 @@ int tree_sync(int dir, const char *path)
     return fsync(at) < 0 ? -errno : 0;
 }
 
-int tree_digest(int fd, uint64_t bytes, struct digest *ret)
+int tree_digest(struct io *io, int fd, uint64_t bytes, struct digest *ret)
 {
     uint64_t n = digest_n_blocks(bytes);
     _free_ uint64_t *blocks = calloc(n + 1, sizeof(*blocks));
@@ -112,7 +112,7 @@ int tree_digest(int fd, uint64_t bytes, struct digest *ret)
         uint64_t at = i * DIGEST_BLOCK_BYTES;
         size_t len = bytes - at < DIGEST_BLOCK_BYTES ? bytes - at
                                                      : DIGEST_BLOCK_BYTES;
-        int rc = io_read_all(io_system(), fd, block, len, at);
+        int rc = io_read_all(io, fd, block, len, at);
 
         if (rc < 0) {
             return rc;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ckpt/digest.h"
+#include "ckpt/io.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +19,7 @@ int tree_sync(int dir, const char *path);
 
 /* digest_of_blocks() of a file's first `bytes` bytes. 0, -ENODATA where it is
  * shorter, and others. */
-int tree_digest(int fd, uint64_t bytes, struct digest *ret);
+int tree_digest(struct io *io, int fd, uint64_t bytes, struct digest *ret);
 
 /* Calls `each` for every file below, with its path and size. -ENOTSUP names what is
  * neither file nor directory. */

@@ -80,10 +80,17 @@ struct muster_ckpt_options {
                              Both 0: as the job says (checkpoint.every), if this is
                              a worker of a run; else never */
     int keep;             /* how many of the newest stay after a save that the ranks
-                             write themselves; 0: all. Others that are to stay, by
-                             step or by a metric: muster ckpt prune */
+                             write themselves; 0: all */
     int n_threads;        /* to copy with; 0: as many as this process may use, at
                              most 4 */
+    /* Besides the newest `keep`, by which they go. Programs that were built before there
+       were these have a smaller `size`. */
+    int64_t keep_every;   /* those stay whose step is a multiple of it; 0: none for that */
+    const char *keep_best; /* and the one that is best by a metric: METRIC or METRIC:min,
+                             the lowest, or METRIC:max. It is a number that was saved as
+                             MUSTER_JSON of that name, or as A.B the B of an object A.
+                             Where none has it the newest stay alone. NULL: none for
+                             that; copied */
 };
 
 /* Element types, those of safetensors. The numbers are fixed. */

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "launcher/ckpt_progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@ enum { MAX_FIGURES_BYTES = 1 << 20 };
 struct bench_run {
     const struct ckpt_bench *b;
     char figures[PATH_MAX];
-    bool is_shown; /* how far it is */
+    struct ckpt_line line; /* how far it is */
     int said;      /* what the run says */
     int held;
     pid_t pid;
@@ -153,10 +154,10 @@ static int start(struct bench_run *r, const char *place, struct error *e)
 static void show_progress(struct bench_run *r)
 {
     _free_ char *text = NULL;
-    char what[64], *at = NULL, *next;
+    char what[64], doing[96], *at = NULL, *next;
     unsigned done, of;
 
-    if (!isatty(STDERR_FILENO) ||
+    if (!ckpt_line_is_due(&r->line) ||
         fs_read(r->figures, MAX_FIGURES_BYTES, &text, NULL, NULL) < 0) {
         return;
     }
@@ -164,8 +165,8 @@ static void show_progress(struct bench_run *r)
         at = next;
     }
     if (at && sscanf(at, "# %u %u %63[a-z ]", &done, &of, what) == 3) {
-        fprintf(stderr, "\rmuster: measuring %s: %u of %u\033[K", what, done, of);
-        r->is_shown = true;
+        snprintf(doing, sizeof(doing), "measuring %s", what);
+        ckpt_line_count(&r->line, doing, done, of);
     }
 }
 
@@ -197,9 +198,7 @@ static int wait_for(struct bench_run *r)
         }
         show_progress(r);
     }
-    if (r->is_shown) {
-        fputs("\r\033[K", stderr);
-    }
+    ckpt_line_end(&r->line);
     return status;
 }
 

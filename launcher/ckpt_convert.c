@@ -4,8 +4,9 @@
 #include "launcher/ckpt_verbs.h"
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "ckpt/convert.h"
+#include "launcher/ckpt_progress.h"
+#include "launcher/ckpt_stop.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -15,23 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SHOW_EVERY_MS = 200 };
 #define SHARD_BYTES (UINT64_C(5) << 30) /* as Hugging Face libraries have it */
 
-/* One line on a terminal, again and again. */
-static void show_progress(void *arg, uint64_t done, uint64_t of)
+static bool show_progress(void *arg, uint64_t done, uint64_t of)
 {
-    uint64_t *shown_ms = arg, now = clock_mono_ms();
-    char have[32], all[32];
-
-    if (now - *shown_ms < SHOW_EVERY_MS && done < of) {
-        return;
-    }
-    *shown_ms = now;
-    ckpt_format_bytes(done, have, sizeof(have));
-    ckpt_format_bytes(of, all, sizeof(all));
-    fprintf(stderr, "\rmuster: %s of %s\033[K%s", have, all,
-            done < of ? "" : "\n");
+    ckpt_line_bytes(arg, "converting", NULL, done, of);
+    return !ckpt_stop_came();
 }
 
 /* The directory of a path, open, and its name in it. */
@@ -112,23 +102,27 @@ int ckpt_convert_contents(const struct ckpt_options *o, const struct contents *c
                           const char *to)
 {
     bool is_file = str_ends(to, ".safetensors");
-    uint64_t shown_ms = 0;
+    struct ckpt_line line = {0};
     struct convert job = {
-        .from = c, .arg = &shown_ms,
+        .from = c, .arg = &line, .progress = show_progress,
         .shard_bytes = is_file ? 0 : o->shard_bytes ? o->shard_bytes : SHARD_BYTES,
-        .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
     };
     struct convert_facts facts;
     struct error e = {0};
     char name[NAME_MAX + 1];
-    _close_ int dir = -1;
+    _close_ int dir = open_parent(to, name, sizeof(name), &e);
+    int rc = dir, status;
 
-    dir = open_parent(to, name, sizeof(name), &e);
-    if (dir < 0 || convert_run(&job, dir, name, &facts, &e) < 0) {
-        fputs(shown_ms ? "\n" : "", stderr); /* behind what was shown last */
-        return command_fail(&e);
+    ckpt_stop_begin();
+    rc = rc < 0 ? rc : convert_run(&job, dir, name, &facts, &e);
+    ckpt_line_end(&line);
+    if (rc == -ECANCELED) {
+        error_text(&e, ECANCELED, "not converted: ended by a signal, and nothing is left "
+                   "of %s", to);
     }
-    return tell(o, c, &facts, to);
+    status = rc < 0 ? command_fail(&e) : tell(o, c, &facts, to);
+    ckpt_stop_end();
+    return status;
 }
 
 int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct error *e)

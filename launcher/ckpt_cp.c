@@ -7,6 +7,8 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/copy.h"
+#include "launcher/ckpt_progress.h"
+#include "launcher/ckpt_stop.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -41,25 +43,61 @@ static int tell(const struct ckpt_options *o, const struct found *f,
     return EXIT_OK;
 }
 
+/* About how many bytes it has; 0: nobody knows. */
+static uint64_t bytes_of(int dir, const struct found *f)
+{
+    struct found_facts facts = {0};
+
+    return found_check(io_system(), dir, f, false, &facts, NULL) == 0 ? facts.bytes : 0;
+}
+
+static int copy(bool is_dry, int from, const struct found *f, const char *to,
+                struct found_facts *facts, struct error *e)
+{
+    struct ckpt_progress p;
+    uint64_t bytes = bytes_of(from, f);
+    _close_ int dir = -1;
+    int rc = is_dry ? 0 : fs_mkdirs(to, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    if (is_dry) {
+        rc = found_check(ckpt_progress_start(&p, "reading", f->name, bytes), from, f,
+                         true, facts, e);
+        ckpt_progress_end(&p);
+        return rc;
+    }
+    dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
+        return error_set(e, errno, "open %s", to);
+    }
+    /* It is read to be copied, and the copy to be verified. */
+    rc = copy_checkpoint(ckpt_progress_start(&p, "copying", f->name, 2 * bytes), from, f,
+                         dir, to, facts, e);
+    ckpt_progress_end(&p);
+    return rc;
+}
+
 int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
 {
     struct found_facts facts = {0};
     struct error e = {0};
     struct found f;
-    _close_ int from_fd = ckpt_place_find(from, &f, &e), to_fd = -1;
-    int rc = from_fd < 0 ? from_fd : copy_check_place(from_fd, &f, to, &e);
+    _close_ int from_fd = ckpt_place_find(from, &f, &e);
+    int rc = from_fd < 0 ? from_fd : copy_check_place(from_fd, &f, to, &e), status;
 
-    rc = rc < 0 || o->is_dry ? rc : fs_mkdirs(to, &e);
-    if (rc == 0 && o->is_dry) {
-        rc = found_check(io_system(), from_fd, &f, true, &facts, &e);
-    } else if (rc == 0) {
-        to_fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        rc = to_fd < 0 ? error_set(&e, errno, "open %s", to)
-                       : copy_checkpoint(from_fd, &f, to_fd, to, &facts, &e);
+    ckpt_stop_begin();
+    rc = rc < 0 ? rc : copy(o->is_dry, from_fd, &f, to, &facts, &e);
+    if (rc < 0 && ckpt_stop_came()) {
+        error_text(&e, ECANCELED, "ended by a signal, and nothing is left in %s", to);
     }
     if (rc < 0) {
         error_wrap(&e, "not copied");
-        return command_fail(&e);
+        status = command_fail(&e);
+    } else {
+        status = tell(o, &f, &facts, to);
     }
-    return tell(o, &f, &facts, to);
+    ckpt_stop_end();
+    return status;
 }

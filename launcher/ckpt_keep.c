@@ -5,27 +5,7 @@
 
 #include "launcher/ckpt_keep.h"
 
-#include "base/str.h"
-
 #include <errno.h>
-#include <string.h>
-
-/* "eval_loss", "eval_loss:min", "accuracy:max". */
-static int take_metric(const char *text, struct ckpt_keep *ret, struct error *e)
-{
-    size_t len = strlen(text);
-
-    if (str_ends(text, ":max") || str_ends(text, ":min")) {
-        ret->rule.is_highest = str_ends(text, ":max");
-        len -= 4;
-    }
-    if (len == 0 || len >= sizeof(ret->metric)) {
-        return error_text(e, ERR_USAGE, "option --best: expected METRIC, METRIC:min or "
-                          "METRIC:max");
-    }
-    memcpy(ret->metric, text, len);
-    return 0;
-}
 
 int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct error *e)
 {
@@ -38,7 +18,11 @@ int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct e
     }
     ret->rule.keep = (uint64_t)o->keep;
     ret->rule.every = (uint64_t)o->every;
-    return o->best ? take_metric(o->best, ret, e) : 0;
+    if (o->best && keep_take_best(ret, o->best) < 0) {
+        return error_text(e, ERR_USAGE, "option --best: expected METRIC, METRIC:min or "
+                          "METRIC:max");
+    }
+    return 0;
 }
 
 void ckpt_keep_leave(const char *name)

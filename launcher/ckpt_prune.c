@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * muster ckpt prune in a directory. Those that stay because they are the newest, or
- * the best, were verified to the last byte before any other one goes. Only what is
- * whole is removed: somebody may be writing the rest.
+ * Pruning a directory: muster ckpt prune, and that of copies. Those that stay because
+ * they are the newest, or the best, were verified to the last byte before any other one
+ * goes, by the first of the two here, and by the second when they were copied. Only what
+ * is whole is removed: somebody may be writing the rest.
  */
 #include <config.h>
 
@@ -16,6 +17,7 @@
 #include "ckpt/watch.h"
 #include "launcher/ckpt_keep.h"
 #include "launcher/ckpt_progress.h"
+#include "launcher/ckpt_stop.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -27,8 +29,9 @@
 
 struct prune {
     const char *path;
-    int dir;
+    int dir;                    /* borrowed */
     struct ckpt_keep keep;
+    const char *copied;         /* just now, by this process; NULL: all is read here */
     size_t n;
     struct found *all;          /* newest first */
     struct retain_item *items;
@@ -39,7 +42,6 @@ struct prune {
 
 static void prune_release(struct prune *p)
 {
-    close_fd(&p->dir);
     free(p->all);
     free(p->items);
     free(p->series);
@@ -67,15 +69,18 @@ static int check(struct prune *p, size_t i, bool is_deep)
     int rc = found_check(io_system(), p->dir, &p->all[i], false, &facts, &why);
 
     if (rc == 0 && is_deep) {
-        rc = found_check(ckpt_progress_start(&progress, p->all[i].name, facts.bytes),
-                         p->dir, &p->all[i], true, &facts, &why);
+        rc = found_check(ckpt_progress_start(&progress, "reading", p->all[i].name,
+                                             facts.bytes), p->dir, &p->all[i], true, &facts, &why);
         ckpt_progress_end(&progress);
     }
     p->is_read[i] = rc == 0 && is_deep;
     p->items[i].is_whole = rc == 0;
-    p->items[i].is_pinned = rc != 0 || tracker_has(&p->named, p->all[i].name);
+    p->items[i].is_pinned = rc != 0 || tracker_has(&p->named, p->all[i].name) ||
+                            (p->copied && strcmp(p->copied, p->all[i].name) == 0);
     if (rc < 0) {
         p->items[i].has_metric = false;
+    }
+    if (rc < 0 && !p->copied) {
         ckpt_tell("left alone", found_state_name(rc), &why);
     }
     return rc;
@@ -92,13 +97,13 @@ static void look(struct prune *p)
         at->series = p->series[i];
         at->is_apart = at->series == FOUND_NO_SERIES;
         if (at->is_apart) {
-            if (at->has_step && !p->all[i].is_inside) {
+            if (at->has_step && !p->all[i].is_inside && !p->copied) {
                 ckpt_keep_leave(p->all[i].name);
             }
             continue;
         }
-        if (check(p, i, retain_n_newer(p->items, i, p->keep.rule.keep) <
-                            p->keep.rule.keep) < 0) {
+        if (check(p, i, !p->copied && retain_n_newer(p->items, i, p->keep.rule.keep) <
+                                          p->keep.rule.keep) < 0) {
             continue;
         }
         at->has_metric = p->keep.metric[0] &&
@@ -122,6 +127,24 @@ static int remove_one(const struct prune *p, size_t i, struct error *e)
     return p->all[i].kind == FOUND_MUSTER
                ? step_remove(io_system(), p->dir, p->all[i].name, e)
                : watch_remove(p->dir, p->path, p->all[i].name, e);
+}
+
+/* The oldest goes first. A signal waits until one is gone: what is left of it would be
+ * nobody's. */
+static int remove_all(const struct prune *p, bool is_dry, struct error *e)
+{
+    for (size_t i = p->n; i-- > 0 && !ckpt_stop_came();) {
+        if (!p->items[i].is_removed) {
+            continue;
+        }
+        if (!is_dry && remove_one(p, i, e) < 0) {
+            return error_wrap(e, "%s", p->path);
+        }
+        if (!p->copied) {
+            ckpt_print_name(p->path, p->all[i].name);
+        }
+    }
+    return 0;
 }
 
 static int run(struct prune *p, bool is_dry, struct error *e)
@@ -149,24 +172,19 @@ static int run(struct prune *p, bool is_dry, struct error *e)
         return rc;
     }
     retain_mark(&p->keep.rule, p->items, p->n);
-    for (size_t i = p->n; i-- > 0;) { /* the oldest goes first */
-        if (!p->items[i].is_removed) {
-            continue;
-        }
-        if (!is_dry && remove_one(p, i, e) < 0) {
-            return error_wrap(e, "%s", p->path);
-        }
-        ckpt_print_name(p->path, p->all[i].name);
-    }
-    if (!is_dry) {
+    ckpt_stop_begin();
+    rc = remove_all(p, is_dry, e);
+    if (rc == 0 && !is_dry) {
         watch_sweep(p->dir, p->path);
     }
-    return 0;
+    ckpt_stop_end();
+    return rc;
 }
 
 int ckpt_verb_prune(const struct ckpt_options *o, const char *path)
 {
-    __attribute__((cleanup(prune_release))) struct prune p = {.path = path, .dir = -1};
+    __attribute__((cleanup(prune_release))) struct prune p = {.path = path};
+    _close_ int dir = -1;
     struct error e = {0};
     int rc = ckpt_keep_take(o, &p.keep, &e);
 
@@ -174,10 +192,20 @@ int ckpt_verb_prune(const struct ckpt_options *o, const char *path)
         error_wrap(&e, "ckpt prune");
         return command_fail(&e);
     }
-    p.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (p.dir < 0) {
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) {
         error_set(&e, errno, "open %s", path);
         return command_fail(&e);
     }
+    p.dir = dir;
     return run(&p, o->is_dry, &e) < 0 ? command_fail(&e) : EXIT_OK;
+}
+
+int ckpt_prune_copies(int dir, const char *path, uint64_t keep, const char *copied,
+                      struct error *e)
+{
+    __attribute__((cleanup(prune_release))) struct prune p = {
+        .path = path, .dir = dir, .keep.rule.keep = keep, .copied = copied};
+
+    return run(&p, false, e);
 }

@@ -7,7 +7,7 @@
  *   ckpt_show.c      what is in it
  *   ckpt_convert.c   as safetensors files
  *   ckpt_cp.c        in another directory, too
- *   ckpt_prune.c     all but those that are to stay
+ *   ckpt_prune.c     all but those that are to stay, of copies as well
  */
 #ifndef MUSTER_LAUNCHER_CKPT_VERBS_H
 #define MUSTER_LAUNCHER_CKPT_VERBS_H
@@ -32,6 +32,10 @@ int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
                       const char *to);
 int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to);
 int ckpt_verb_prune(const struct ckpt_options *o, const char *path);
+/* The same rule for a directory that one was just `copied` into, which stays; nothing is
+ * told, and nothing read again. 0 or a negative code. */
+int ckpt_prune_copies(int dir, const char *path, uint64_t keep, const char *copied,
+                      struct error *e);
 
 /* The same of one that is open, wherever it is; ckpt_convert_check(): whether the
  * options go with where it is to go. */

@@ -25,7 +25,7 @@
 
 /* --- verbs --- */
 
-/* On a terminal people see how far it is. What is not whole as it stands need not be
+/* People see how far it is. What is not whole as it stands need not be
  * read. */
 static int check(int dir, const struct found *f, bool is_deep,
                  struct found_facts *facts, struct error *e)
@@ -36,8 +36,8 @@ static int check(int dir, const struct found *f, bool is_deep,
     if (rc < 0 || !is_deep) {
         return rc;
     }
-    rc = found_check(ckpt_progress_start(&p, f->name, facts->bytes), dir, f, true, facts,
-                     e);
+    rc = found_check(ckpt_progress_start(&p, "reading", f->name, facts->bytes), dir, f, true,
+                     facts, e);
     ckpt_progress_end(&p);
     return rc;
 }

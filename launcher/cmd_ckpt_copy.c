@@ -9,9 +9,8 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "ckpt/beside.h"
 #include "ckpt/copy.h"
-#include "ckpt/watch.h"
+#include "launcher/ckpt_verbs.h"
 #include "launcher/options.h"
 
 #include <errno.h>
@@ -43,41 +42,6 @@ static const struct options options = {
     .max_args = 2,
 };
 
-/* Whatever lies there under a name like that of a copy was verified before it got it;
- * anything else is not ours. */
-static int prune(int dir, const char *path, const char *name, uint64_t keep,
-                 struct error *e)
-{
-    const struct retain_rule rule = {.keep = keep};
-    _free_ struct found *all = NULL;
-    _free_ struct retain_item *items = NULL;
-    size_t n = 0;
-    int rc = found_list(io_system(), dir, &all, &n, e);
-
-    items = rc < 0 ? NULL : calloc(n + 1, sizeof(*items));
-    if (!items) {
-        return rc < 0 ? rc : error_set(e, ENOMEM, "look at %s", path);
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct found_facts facts;
-
-        items[i] = (struct retain_item){
-            .step = all[i].step, .has_step = all[i].has_step,
-            .is_apart = all[i].is_inside,
-            .is_pinned = !beside_is_like(all[i].name, name),
-            .is_whole = found_check(io_system(), dir, &all[i], false, &facts,
-                                    NULL) == 0};
-    }
-    retain_mark(&rule, items, n);
-    watch_sweep(dir, path);
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        if (items[i].is_removed) {
-            rc = watch_remove(dir, path, all[i].name, e);
-        }
-    }
-    return rc;
-}
-
 static int copy(char *checkpoint, const char *to, uint64_t keep,
                 struct error *e)
 {
@@ -108,8 +72,8 @@ static int copy(char *checkpoint, const char *to, uint64_t keep,
     if (to_fd < 0) {
         return error_set(e, errno, "open %s", to);
     }
-    rc = copy_checkpoint(from_fd, &f, to_fd, to, &facts, e);
-    return rc == 0 && keep ? prune(to_fd, to, name, keep, e) : rc;
+    rc = copy_checkpoint(io_system(), from_fd, &f, to_fd, to, &facts, e);
+    return rc == 0 && keep ? ckpt_prune_copies(to_fd, to, keep, name, e) : rc;
 }
 
 int cmd_ckpt_copy(int argc, char **argv)

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "ckpt/found.h"
 #include "ckpt/step.h"
+#include "launcher/ckpt_progress.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -128,14 +129,21 @@ static int find_here(int dir, const char *name, const char *path,
 static int pack(int dir, const char *name, const char *path, struct parcel *ret,
                 struct error *e)
 {
+    struct ckpt_progress p;
     struct found_facts facts;
     struct found f;
+    struct io *io;
     int rc = find_here(dir, name, path, &f, e);
 
-    rc = rc < 0 ? rc
-                : found_check(io_system(), dir, &f, f.kind != FOUND_MUSTER,
-                              &facts, e);
-    rc = rc < 0 ? rc : parcel_pack(dir, &f, ret, e);
+    rc = rc < 0 ? rc : found_check(io_system(), dir, &f, false, &facts, e);
+    if (rc < 0) {
+        return error_wrap(e, "not pushed");
+    }
+    /* Those of others twice: to be verified, and for their digests. */
+    io = ckpt_progress_start(&p, "reading", f.name, 2 * facts.bytes);
+    rc = f.kind != FOUND_MUSTER ? found_check(io, dir, &f, true, &facts, e) : 0;
+    rc = rc < 0 ? rc : parcel_pack(io, dir, &f, ret, e);
+    ckpt_progress_end(&p);
     return rc < 0 ? error_wrap(e, "not pushed") : 0;
 }
 

@@ -9,7 +9,7 @@
 #include "launcher/store_verbs.h"
 
 #include "base/cleanup.h"
-#include "base/clock.h"
+#include "launcher/ckpt_progress.h"
 #include "launcher/commands.h"
 
 #include <pthread.h>
@@ -19,49 +19,26 @@
 
 /* --- what people see --- */
 
-#define SHOW_EVERY_MS 200
-
-/* One line on a terminal, which more than one thread writes. */
+/* One line, which more than one thread writes. */
 static struct {
     pthread_mutex_t lock;
-    uint64_t began_ms, shown_ms;
-    bool is_open;
-} line = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void end_line(void)
-{
-    if (line.is_open) {
-        fputs("\n", stderr);
-        line.is_open = false;
-    }
-}
+    struct ckpt_line line;
+    const char *doing; /* by the verb */
+} shown = {.lock = PTHREAD_MUTEX_INITIALIZER, .doing = "reading"};
 
 void store_progress_end(void)
 {
-    pthread_mutex_lock(&line.lock);
-    end_line();
-    line.began_ms = 0;
-    pthread_mutex_unlock(&line.lock);
+    pthread_mutex_lock(&shown.lock);
+    ckpt_line_end(&shown.line);
+    pthread_mutex_unlock(&shown.lock);
 }
 
 void store_progress_show(void *arg, uint64_t done, uint64_t of)
 {
-    uint64_t now = clock_mono_ms();
-    char have[32], all[32], rate[32];
-
     (void)arg;
-    pthread_mutex_lock(&line.lock);
-    line.began_ms = line.began_ms ? line.began_ms : now;
-    if (now - line.shown_ms >= SHOW_EVERY_MS || done == of) {
-        ckpt_format_bytes(done, have, sizeof(have));
-        ckpt_format_bytes(of, all, sizeof(all));
-        ckpt_format_bytes(done * 1000 / (now - line.began_ms + 1), rate,
-                          sizeof(rate));
-        fprintf(stderr, "\rmuster: %s of %s, %s/s\033[K", have, all, rate);
-        line.is_open = true;
-        line.shown_ms = now;
-    }
-    pthread_mutex_unlock(&line.lock);
+    pthread_mutex_lock(&shown.lock);
+    ckpt_line_bytes(&shown.line, shown.doing, NULL, done, of);
+    pthread_mutex_unlock(&shown.lock);
 }
 
 void store_tell(void *arg, const char *text)
@@ -70,10 +47,10 @@ void store_tell(void *arg, const char *text)
 
     (void)arg;
     show_clean(&clean, text, strlen(text));
-    pthread_mutex_lock(&line.lock);
-    end_line();
+    pthread_mutex_lock(&shown.lock);
+    ckpt_line_hide(&shown.line);
     fprintf(stderr, "muster: %s\n", buf_str(&clean));
-    pthread_mutex_unlock(&line.lock);
+    pthread_mutex_unlock(&shown.lock);
 }
 
 /* --- verbs --- */
@@ -100,6 +77,7 @@ static int copy(const struct ckpt_options *o, const char *verb, const char *from
     if (is_from == is_to) {
         return use(verb, "one of the two to be s3://BUCKET/PREFIX");
     }
+    shown.doing = is_to ? "pushing" : "fetching";
     return is_to ? store_verb_push(o, from, to) : store_verb_pull(o, from, to);
 }
 

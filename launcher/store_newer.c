@@ -4,10 +4,25 @@
 #include "launcher/store_verbs.h"
 
 #include "base/cleanup.h"
+#include "launcher/ckpt_progress.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+static int check(int dir, const struct found *f, struct error *e)
+{
+    struct ckpt_progress p;
+    struct found_facts facts;
+    int rc = found_check(io_system(), dir, f, false, &facts, e);
+
+    if (rc == 0) {
+        rc = found_check(ckpt_progress_start(&p, "reading", f->name, facts.bytes), dir, f,
+                         true, &facts, e);
+        ckpt_progress_end(&p);
+    }
+    return rc;
+}
 
 /* Every byte is read: workers who find later that it is damaged go back to an older
  * one, and nobody asks the store any more. */
@@ -19,11 +34,8 @@ int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
     int rc = found_list(io_system(), dir, &all, &n, e);
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        struct found_facts facts;
         struct error why = {0};
-        int one = all[i].is_part ? -ENOENT
-                                 : found_check(io_system(), dir, &all[i], true,
-                                               &facts, &why);
+        int one = all[i].is_part ? -ENOENT : check(dir, &all[i], &why);
 
         if (one == 0) {
             *ret = all[i];

@@ -35,7 +35,7 @@ void store_place_close(struct store_place *p);
  * where there is none. */
 bool store_place_split(struct store_place *p, char name[PARCEL_NAME_BYTES]);
 
-/* Progress, a line on a terminal that is written again and again; any thread. */
+/* Progress (launcher/ckpt_progress.h); any thread. */
 void store_progress_show(void *arg, uint64_t done, uint64_t of);
 /* Ends that line, if there is one. */
 void store_progress_end(void);

@@ -163,6 +163,37 @@ test_cp() {
     is "$status" 1 'no directory of them'
 }
 
+# checkpoint.copy.keep: the rule of prune, where a copy has just been made.
+test_copies() {
+    local name
+    copy() { "$MUSTER" ckpt-copy --keep="$1" "$2" kept >out 2>err || show; }
+    mkdir from kept
+    for name in step_100 step_200 step_300 epoch_7; do
+        printf '\002\0\0\0\0\0\0\0{}' >from/$name.safetensors
+    done
+    cp from/step_300.safetensors kept/data_2024.safetensors
+    for name in 100 200 300; do
+        copy 2 from/step_$name.safetensors
+    done
+    is "$(ls kept | tr '\n' ' ')" 'data_2024.safetensors step_200.safetensors step_300.safetensors ' \
+        'of copies two stay, and what has only a number counts for nothing'
+    is "$(cat out err)" '' 'which is not told'
+    copy 2 from/step_100.safetensors
+    is "$(ls kept | tr '\n' ' ')" 'data_2024.safetensors step_100.safetensors step_200.safetensors step_300.safetensors ' \
+        'what has just been copied stays, whatever its step'
+    make_foreign from 400 1
+    copy 2 from/checkpoint-400
+    is "$(ls kept | tr '\n' ' ')" 'checkpoint-400 data_2024.safetensors step_300.safetensors ' \
+        'whatever words their names have steps are of one series'
+    ln -s step_300.safetensors kept/latest
+    make_foreign from 500 1
+    make_foreign from 600 1
+    copy 1 from/checkpoint-500
+    copy 1 from/checkpoint-600
+    is "$(ls kept | tr '\n' ' ')" 'checkpoint-600 data_2024.safetensors latest step_300.safetensors ' \
+        'what is named as the last one stays'
+}
+
 # Onto itself or into itself nothing is copied, nor made, nor lost.
 test_cp_itself() {
     local to one
@@ -220,18 +251,129 @@ test_cp_killed() {
     is "$bad" 0 'it leaves one that is whole, or none'
 }
 
+# on_terminal COMMAND...: what it shows there is in out, a line each time.
+on_terminal() { TERM=xterm script -qec "$*" /dev/null </dev/null | tr '\r' '\n' >out; }
+
 # On a terminal people see how far it is, which is gone at the end.
 test_progress() {
     command -v script >/dev/null || { skip 'no script: see scripts/install-deps' 4; return; }
+    local verb
     rm -rf big
     mkdir big
     "$MUSTER_BUILDDIR/make_step" big 7 "$(printf '%032x' 7)" 2 50000000 >/dev/null || bail_out 'no checkpoint made'
-    for verb in verify last-valid; do
+    for verb in verify last-valid 'prune --keep 1'; do
         TERM=xterm script -qec "'$MUSTER' ckpt $verb big 2>err 3>&2 2>&3" /dev/null >out </dev/null
-        is "$(grep -c reading err out)" $'err:0\nout:0' "$verb: a file is not told"
-        TERM=xterm script -qec "'$MUSTER' ckpt $verb big" /dev/null >out </dev/null
-        matches "$(tr '\r' '\n' <out)" 'reading step-000000000007-.*: [0-9.]+ [KMiB]+ of 95\.4 MiB, [0-9]+%' "$verb: a terminal is" || show
+        is "$(grep -c reading err out)" $'err:0\nout:0' "$verb: a file is not told of what takes no time"
+        on_terminal "'$MUSTER' ckpt $verb big"
+        matches "$(cat out)" "reading step-000000000007-.*: [0-9.]+ [KMiB]+ of 95\.4 MiB, [0-9]+%, .*/s" "$verb: a terminal is" || show
     done
+    on_terminal "'$MUSTER' ckpt cp big/step-* to/big"
+    matches "$(cat out)" 'copying step-000000000007-.*: [0-9.]+ [KMiB]+ of 190\.7 MiB, [0-9]+%, .*/s' 'cp, too' || show
+    is "$(grep -c $'^\033\[K' out)" 1 'and in the end no more'
+    make_tensor big/step_9.safetensors 90000000
+    on_terminal "'$MUSTER' ckpt convert big/step_9.safetensors big/model"
+    matches "$(cat out)" 'converting: [0-9.]+ [KMiB]+ of 85\.8 MiB, [0-9]+%, .*/s' 'convert, too' || show
+    is "$(grep -c $'^\033\[K' out)" 1 'and in the end no more'
+    rm -r big/*
+}
+
+# In a log a line is written now and then.
+test_progress_logged() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 2; return; }
+    local pids=()
+    rm -rf big to
+    mkdir big
+    "$MUSTER_BUILDDIR/make_step" big 7 "$(printf '%032x' 7)" 1 90000000 >/dev/null || bail_out 'no checkpoint made'
+    slowly() { strace -f -qq -o /dev/null -e inject=pread64:delay_enter=700000 "$MUSTER" ckpt "$@"; }
+    slowly verify big >out1 2>err1 & pids+=($!)
+    slowly cp big/step-* to >out2 2>err2 & pids+=($!)
+    wait "${pids[@]}"
+    is "$?" 0 'they take more than ten seconds'
+    matches "$(cat err1)" '^muster: reading step-[^ ]*: [0-9.]+ MiB of 85\.8 MiB, [0-9]+%, [0-9.]+ MiB/s$' 'to verify' || show
+    num "$(grep -c copying err2)" -ge 1 'to copy' || diag "$(cat err2)"
+    num "$(grep -c copying err2)" -le 3 'but not often'
+}
+
+# interrupted WHEN CALL COMMAND...: SIGINT comes at that one of such system calls.
+interrupted() {
+    strace -f -qq -o /dev/null -e "inject=$2:signal=INT:when=$1" "$MUSTER" ckpt "${@:3}" >out 2>err
+    status=$?
+}
+
+# at_each CHECK CALL...: runs CHECK N CALL, with N from 1 on (each fourth under sanitizers), until nothing is interrupted
+# any more; $n of all calls were, and CHECK fails of $bad.
+at_each() {
+    local check=$1 i call every=1
+    ! sanitized || every=4
+    shift
+    n=0 bad=0 said=0
+    for call; do
+        for ((i = 1; i < 100; i += every)); do
+            $check "$i" "$call" || bad=$((bad + 1))
+            [ "$status" != 0 ] || break
+            n=$((n + 1))
+            [ "$status" = 130 ] || bad=$((bad + 1))
+            said=$((said + $(grep -c 'ended by a signal, and nothing is left' err)))
+        done
+    done
+    is "$status" 0 'until there is none left'
+}
+
+# make_tensor FILE BYTES: a safetensors file of zeros.
+make_tensor() {
+    local head="{\"w\":{\"dtype\":\"U8\",\"shape\":[$2],\"data_offsets\":[0,$2]}}"
+    printf "\\$(printf %o ${#head})\0\0\0\0\0\0\0%s" "$head" >"$1"
+    truncate -s +"$2" "$1"
+}
+
+# Ctrl-C at any moment leaves nothing in parts: it is whole, or not there.
+test_interrupted() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }
+    local one n bad said
+    cp_is_whole() {
+        rm -rf to5
+        interrupted "$1" "$2" cp "$one" to5
+        [ -z "$(ls -A to5 2>/dev/null)" ] || { diff -r "$one" "to5/${one##*/}" && [ "$(ls -A to5)" = "${one##*/}" ]; }
+    }
+    convert_is_whole() {
+        rm -rf to6
+        mkdir to6
+        interrupted "$1" "$2" convert ten-1.safetensors to6/m
+        case $(ls -A to6) in '' | m) ;; *) false ;; esac
+    }
+    made
+    make_foreign f4 10 1
+    make_tensor ten-1.safetensors 90000000
+    for one in "p/$(name_of 5)" f4/checkpoint-10; do
+        at_each cp_is_whole pread64 write fsync mkdirat renameat
+        num $n -ge 4 "cp ${one##*/}: interrupted at each of $n calls"
+        is $bad 0 'it leaves all of it or nothing, and ends by the signal'
+        num $said -ge 1 'which it says'
+    done
+    at_each convert_is_whole pread64 pwrite64 fsync renameat2
+    num $n -ge 4 "convert: at each of $n calls"
+    is $bad 0 'neither does that'
+    num $said -ge 1 'which it says'
+    interrupted 5+ pread64 cp "p/$(name_of 5)" to7
+    is $status 130 'a second signal ends it at once'
+}
+
+# What has begun to go is gone before a signal ends it.
+test_prune_interrupted() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }
+    local n bad said
+    prune_is_clean() {
+        local all=(1 2 3 4 5 10 20)
+        made
+        make_foreign p 10 1
+        make_foreign p 20 1
+        interrupted "$1" "$2" prune p --keep 1
+        [ "$(ckpt verify p -o json | grep -c unfinished)" = 0 ] && [ -z "$(ls -A p | grep '^\.')" ] &&
+            [ "$(left)" = "${all[*]:$(wc -l <out)} " ]
+    }
+    at_each prune_is_clean unlinkat renameat
+    num $n -ge 4 "prune: at each of $n calls"
+    is $bad 0 'what goes is all gone, and told'
 }
 
 test_usage() {

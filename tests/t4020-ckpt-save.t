@@ -130,6 +130,11 @@ test_mpi() {
     run timeout 120 mpirun $root --oversubscribe -n 2 "$prog" load mpi.d 5
     is "$status" 0 'two ranks load' || show
     is "$(grep -c 'step 5, 0 wrong' out)" 2 'what was saved'
+    local step
+    for step in 10 11 12; do
+        timeout 120 mpirun $root --oversubscribe -n 2 "$prog" save many.d $step 5 >out 2>err || show
+    done
+    is "$(ls many.d | sed 's/-[0-9a-f]*$//' | tr '\n' ' ')" 'step-000000000010 step-000000000012 ' 'the newest and a multiple stay'
     file=$(ls -d mpi.d/step-*)/r00001.safetensors
     truncate -s -1 "$file"
     run timeout 120 mpirun $root --oversubscribe -n 2 "$prog" load mpi.d 5

@@ -82,6 +82,20 @@ test_own() {
     is "$(json files_moved <out)" 0 'what is here is not fetched again'
 }
 
+# People see on a terminal how far it is, and nothing in a log of what takes no time.
+test_progress() {
+    command -v script >/dev/null || { skip 'no script: see scripts/install-deps' 4; return; }
+    on_terminal() { TERM=xterm script -qec "$*" /dev/null </dev/null | tr '\r' '\n' >out; }
+    make_foreign shown 30
+    on_terminal "'$MUSTER' ckpt push shown/checkpoint-30 s3://bucket/shown"
+    matches "$(cat out)" 'reading checkpoint-30: [0-9.]+ [KMi]*B of [0-9.]+ KiB, [0-9]+%, ' 'what it reads before a push' || show
+    matches "$(cat out)" 'pushing: [0-9.]+ [KMi]*B of [0-9.]+ KiB, [0-9]+%, ' 'what it sends' || show
+    on_terminal "'$MUSTER' ckpt pull s3://bucket/shown shown2"
+    matches "$(cat out)" 'fetching: [0-9.]+ [KMi]*B of [0-9.]+ KiB, [0-9]+%, ' 'what it fetches' || show
+    run ckpt pull s3://bucket/shown shown3
+    is "$(grep -c fetching: err)" 0 'a file is not told'
+}
+
 test_foreign() {
     make_foreign f 30
     run ckpt push f/checkpoint-30 's3://bucket/others of me/ü+&'

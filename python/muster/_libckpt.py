@@ -33,6 +33,8 @@ class Options(ctypes.Structure):
         ("every_seconds", c_double),
         ("keep", c_int),
         ("n_threads", c_int),
+        ("keep_every", c_int64),
+        ("keep_best", c_char_p),
     ]
 
 

@@ -3,7 +3,9 @@
  * Ranks of an MPI program save a matrix of which each has some rows, and load it, as
  * many as they are.
  *
- *   ckpt_mpi save|load DIRECTORY STEP
+ *   ckpt_mpi save|load DIRECTORY STEP [EVERY]
+ *
+ * With EVERY the newest stays, and those of each EVERYth step.
  */
 #include <config.h>
 
@@ -31,6 +33,7 @@ int main(int argc, char **argv)
                                    .n_dims = 2, .shape = shape, .at = at,
                                    .len = len};
     int64_t step = argc > 3 ? atoll(argv[3]) : 0, got = 0;
+    struct muster_ckpt_options options = {.size = sizeof(options)};
     unsigned n_wrong = 0;
     double *rows;
     int rc, is_save = argc > 1 && strcmp(argv[1], "save") == 0;
@@ -46,7 +49,9 @@ int main(int argc, char **argv)
     for (uint64_t i = 0; i < len[0] * COLUMNS && is_save; i++) {
         rows[i] = value(at[0] + i / COLUMNS, i % COLUMNS, step);
     }
-    rc = muster_ckpt_open(NULL, &group, argv[2], NULL, &ck);
+    options.keep_every = argc > 4 ? atoll(argv[4]) : 0;
+    options.keep = argc > 4;
+    rc = muster_ckpt_open(NULL, &group, argv[2], &options, &ck);
     rc = rc < 0 ? rc : muster_ckpt_tensor(ck, &t);
     if (rc == 0) {
         rc = is_save ? muster_ckpt_save(ck, step, 0, NULL)

@@ -191,6 +191,26 @@ with ckpt.Checkpoints(root + ".metrics") as c:
     ok(c.load().step == 1, "metrics are saved along")
     saved = os.path.join(root + ".metrics", os.listdir(root + ".metrics")[0], "manifest.json")
     ok(json.load(open(saved))["state"]["metrics"] == {"loss": 0.5}, "those that are numbers")
+losses = {100: 3.0, 200: 1.0, 300: 2.0, 400: 4.0, 500: 5.0}
+for name, options, want in (
+    ("every", {"keep_every": 200}, [500, 400, 200]),
+    ("best", {"keep_best": "metrics.loss"}, [500, 200]),
+    ("highest", {"keep_best": "metrics.loss:max", "keep_every": 300}, [500, 300]),
+    ("nobodys", {"keep_best": "metrics.los"}, [500]),
+):
+    with ckpt.Checkpoints(f"{root}.{name}", keep=1, **options) as c:
+        for step, loss in losses.items():
+            c.save(step, {"x": torch.ones(3)}, metrics={"loss": loss})
+        left, below = [], 10**6
+        while (below := c.latest(below)) is not None:
+            left.append(below)
+        ok(left == want, f"which stay by {options}: {left}")
+keeping = lambda **options: lambda: ckpt.Checkpoints(root + ".none", **options)
+ok(raises(ckpt.CheckpointError, keeping(keep_every=2), "all stay, as keep is 0"), "where all stay none is chosen to")
+ok(raises(ckpt.CheckpointError, keeping(keep=1, keep_best=":max"), "keep_best is ':max'"), "a best one by what")
+ok(raises(ValueError, keeping(keep=1, keep_best="a\0b"), "without zero bytes"), "a metric that would be cut")
+ok(raises(ValueError, keeping(keep=2**32 + 1), "keep: 4294967297 is too large"), "as would numbers")
+ok(raises(TypeError, keeping(keep=1.5), "keep: expected a whole number"), "of which there are no parts")
 with ckpt.Checkpoints(root + ".lazy") as c:
     ok(bool((c.load().state["last"] == 8).all()), "close is a fence for who is alone")
 

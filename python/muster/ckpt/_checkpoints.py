@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, overload
 
 from .. import _arrays, _libckpt as lib, _placed, _tree
-from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered
+from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered, as_text
 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
@@ -41,19 +41,22 @@ class Loaded(NamedTuple):
     unexpected_keys: List[str]  # and the other way round
 
 
-def _whole(step: Any, also: str = "") -> int:
+def _whole(value: Any, also: str = "", what: str = "step") -> int:
     """Of what counts as one, an array's element among them."""
     try:
-        return operator.index(step)
+        return operator.index(value)
     except TypeError:
-        raise TypeError(f"step: expected a whole number{also}, found {step!r:.60}") from None
+        raise TypeError(f"{what}: expected a whole number{also}, found {value!r:.60}") from None
 
 
 class Checkpoints:
     """The checkpoints in a directory, which all ranks see. One thread at a time.
 
     `path`: None is the environment's MUSTER_CHECKPOINT_DIR. `keep`: how many of the
-    newest stay (0: all). `every_steps`, `every_seconds`: what due() goes by; neither:
+    newest stay after a save that the ranks write themselves (0: all), besides those of
+    each `keep_every`th step, and the best by a number of save(metrics=):
+    `keep_best="metrics.loss"` is the one with the lowest, and "metrics.accuracy:max" with
+    the highest. Of what agents of a run write the job says it. `every_steps`, `every_seconds`: what due() goes by; neither:
     what the job says (checkpoint.every). `group`: (rank, world, gather), where
     gather(bytes) returns those of all ranks; None: the workers of the run.
     """
@@ -63,11 +66,17 @@ class Checkpoints:
         path: Optional["os.PathLike[str] | str"] = None,
         *,
         keep: int = 0,
+        keep_every: int = 0,
+        keep_best: Optional[str] = None,
         every_steps: int = 0,
         every_seconds: float = 0.0,
         group: Optional[Group] = None,
     ) -> None:
-        options = lib.Options(ctypes.sizeof(lib.Options), every_steps, every_seconds, keep, 0)
+        for name, value, bits in (("keep", keep, 31), ("keep_every", keep_every, 63), ("every_steps", every_steps, 63)):
+            if _whole(value, what=name) >> bits not in (0, -1):  # ctypes takes what is left of it
+                raise ValueError(f"{name}: {value} is too large a number")
+        best = None if keep_best is None else as_text(keep_best)
+        options = lib.Options(ctypes.sizeof(lib.Options), every_steps, every_seconds, keep, 0, keep_every, best)
         self._handle = Handle(path, options, group)
 
     def __enter__(self) -> "Checkpoints":
@@ -150,7 +159,8 @@ class Checkpoints:
         those on other devices, and numbers and text, are as they were at save().
 
         `metrics`: numbers, the same on all ranks, by which the best checkpoint is kept:
-        {"loss": 0.3} is `metrics.loss` to checkpoint.keepBest and muster ckpt prune.
+        {"loss": 0.3} is `metrics.loss` to keep_best, checkpoint.keepBest and muster ckpt
+        prune.
 
         `skip`: where a rank would have to wait for earlier saves of its to be on the
         disk, none saves, and the result is None; unless the run is being stopped."""

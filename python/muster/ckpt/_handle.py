@@ -82,7 +82,7 @@ atexit.register(_leave)
 os.register_at_fork(after_in_child=_forked)
 
 
-def _text(name: str) -> bytes:
+def as_text(name: str) -> bytes:
     """As the library takes it, to which a zero byte is the end."""
     if "\0" in name:
         raise ValueError(f"{name!r}: expected a name without zero bytes")
@@ -202,13 +202,13 @@ class Handle:
     def blob(self, name: str, data: bytes, kind: int) -> None:
         buffer = ctypes.create_string_buffer(data, len(data))
         self._held.append(buffer)
-        self.call("blob", _text(name), buffer, len(data), kind)
+        self.call("blob", as_text(name), buffer, len(data), kind)
 
     def read_blob(self, step: int, name: str) -> bytes:
         length = ctypes.c_size_t()
-        self.call("read_blob", step, _text(name), None, 0, ctypes.byref(length))
+        self.call("read_blob", step, as_text(name), None, 0, ctypes.byref(length))
         to = ctypes.create_string_buffer(max(length.value, 1))
-        self.call("read_blob", step, _text(name), to, length.value, ctypes.byref(length))
+        self.call("read_blob", step, as_text(name), to, length.value, ctypes.byref(length))
         return to.raw[: length.value]
 
     def read(self, step: int, name: str, tensor: Any) -> None:
@@ -219,7 +219,7 @@ class Handle:
 
     def map(self, step: int, name: str, kind: Registered, flags: int, box: Optional[Box] = None) -> Any:
         """The bytes of a tensor, or of a box of it, mapped as long as anybody has them."""
-        t = lib.Tensor(name=_text(name), dtype=lib.DTYPES.index(kind.dtype), n_dims=len(kind.shape))
+        t = lib.Tensor(name=as_text(name), dtype=lib.DTYPES.index(kind.dtype), n_dims=len(kind.shape))
         t.shape = lib.numbers(ctypes.c_uint64, kind.shape)
         if box is not None:
             t.at, t.len = (lib.numbers(ctypes.c_uint64, n) for n in box)
@@ -266,7 +266,7 @@ class Handle:
         self.call("tensor", ctypes.byref(self._described(name, memory, shape, part)))
 
     def _described(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> lib.Tensor:
-        t = lib.Tensor(name=_text(name), dtype=memory.dtype, n_dims=len(shape), data=memory.address)
+        t = lib.Tensor(name=as_text(name), dtype=memory.dtype, n_dims=len(shape), data=memory.address)
         t.shape = lib.numbers(ctypes.c_uint64, shape)
         if part.flat is not None:
             count = 1

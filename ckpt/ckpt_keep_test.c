@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which checkpoints stay by the options of the C API, and which options there are. */
+#include <config.h>
+
+#include "ckpt/api_bed.h"
+
+#include "base/cleanup.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+static char root[API_BED_ROOT_BYTES];
+
+/* Saves five steps, each with a loss; says which are left. */
+static void save_five(const char *name, const struct muster_ckpt_options *o, char *left,
+                      size_t size)
+{
+    static const char *const losses[] = {"3", "1", "2", "4", "\"none\""};
+    struct muster_ckpt *ck = api_bed_open(root, name, NULL, o);
+    int64_t below = MUSTER_CKPT_LATEST;
+    size_t n = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(losses) && rc == 0; i++) {
+        char json[64];
+        int len = snprintf(json, sizeof(json), "{\"loss\": %s}", losses[i]);
+
+        rc = muster_ckpt_blob(ck, "m", json, (size_t)len, MUSTER_JSON);
+        rc = rc < 0 ? rc : muster_ckpt_save(ck, 10 * (int64_t)(i + 1), 0, NULL);
+    }
+    is_int(rc, 0, "five saves: %s", muster_ckpt_error_text(ck));
+    left[0] = '\0';
+    while (muster_ckpt_latest(ck, below, &below) == 0 && n < size) {
+        n += (size_t)snprintf(left + n, size - n, "%lld ", (long long)below);
+    }
+    muster_ckpt_close(ck);
+}
+
+/* Multiples and the best stay, as of what agents write. */
+static void test_kept(void)
+{
+    static const struct {
+        const char *name;
+        struct muster_ckpt_options options;
+        const char *want;
+    } cases[] = {
+        {"all", {.keep = 0}, "50 40 30 20 10 "},
+        {"newest", {.keep = 2}, "50 40 "},
+        {"multiples", {.keep = 1, .keep_every = 20}, "50 40 20 "},
+        {"lowest", {.keep = 1, .keep_best = "m.loss"}, "50 20 "},
+        {"lowest-too", {.keep = 1, .keep_best = "m.loss:min"}, "50 20 "},
+        {"highest", {.keep = 1, .keep_best = "m.loss:max"}, "50 40 "},
+        {"both", {.keep = 1, .keep_every = 30, .keep_best = "m.loss"}, "50 30 20 "},
+        {"nobodys", {.keep = 1, .keep_best = "m.los"}, "50 "},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct muster_ckpt_options o = cases[i].options;
+        char left[128];
+
+        o.size = sizeof(o);
+        save_five(cases[i].name, &o, left, sizeof(left));
+        is_str(left, cases[i].want, "which stay: %s", cases[i].name);
+    }
+}
+
+/* A program that was built before there was keep_every: what is behind its options is
+ * anything. */
+static void test_small_options(void)
+{
+    struct muster_ckpt_options o;
+    char left[128];
+
+    memset(&o, 0x5a, sizeof(o));
+    o.size = offsetof(struct muster_ckpt_options, keep_every);
+    o.every_steps = 5;
+    o.every_seconds = 0;
+    o.keep = 2;
+    o.n_threads = 1;
+    save_five("small", &o, left, sizeof(left));
+    is_str(left, "50 40 ", "by the first options");
+}
+
+static void test_refused_options(void)
+{
+    static const struct {
+        struct muster_ckpt_options options;
+        const char *text;
+    } cases[] = {
+        {{.size = 3}, "`size` is 3: expected "},
+        {{.size = sizeof(struct muster_ckpt_options) + 8}, "`size` is "},
+        {{.keep = -1}, "no negative number"},
+        {{.keep = 1, .keep_every = -1}, "no negative number"},
+        {{.keep_every = 5}, "besides those of keep_every"},
+        {{.keep_best = "m"}, "all stay, as keep is 0"},
+        {{.keep = 1, .keep_best = ""}, "keep_best is '': expected METRIC"},
+        {{.keep = 1, .keep_best = ":min"}, "keep_best is ':min'"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct muster_ckpt_options o = cases[i].options;
+        struct muster_ckpt *ck = NULL;
+
+        o.size = o.size ? o.size : sizeof(o);
+        is_int(muster_ckpt_open(NULL, NULL, "/tmp", &o, &ck), -EINVAL, "refused");
+        like(muster_ckpt_error_text(ck), cases[i].text, "and said");
+        muster_ckpt_close(ck);
+    }
+}
+
+int main(void)
+{
+    api_bed_begin(root);
+    test_kept();
+    test_small_options();
+    test_refused_options();
+    return api_bed_end(root);
+}
