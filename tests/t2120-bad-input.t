@@ -34,6 +34,25 @@ bad_spec() {
     ok "$3: nothing was started" nothing_started
 }
 
+# --dry-run knows what the run would say.
+test_dry_run() {
+    local word way
+    word=$(printf '%01000d' 0)
+    { echo 'name: long'; echo 'nodes: 1'; printf 'command: ["true"'
+      for _ in $(seq $(($(getconf ARG_MAX) / 1000))); do printf ', "%s"' "$word"; done
+      echo ']'; } | spec
+    for way in '' --dry-run; do
+        mrun $way job.yaml
+        is "$status" 2 "a command that no program can be started with ${way:-run}" || show
+        matches "$(cat err)" 'the command has [0-9]+ bytes, and with the environment [0-9]+, but here no program' 'is told with its size' || show
+        ok 'before anything starts' nothing_started
+        mrun $way --hosts localhost,127.0.0.1 --nnodes 2 -- true
+        is "$status" 2 "two names of this machine ${way:-run}" || show
+        like "$(cat err)" '--hosts: localhost and 127.0.0.1 are both this machine' 'are named' || show
+        ok 'and nothing is started' nothing_started
+    done
+}
+
 test_specs() {
     bad_spec missing.yaml 'open missing.yaml: No such file' 'a missing file'
     mkdir -p dir
