@@ -53,6 +53,28 @@ test_dry_run() {
     done
 }
 
+# Options that users of other launchers type.
+test_habits() {
+    local want words
+    while IFS='|' read -r words want; do
+        run "$MUSTER" run --allow-run-as-root $words
+        is "$status" 2 "$words" || show
+        like "$(cat err)" "$want" 'is told what it is here' || show
+    done <<'END'
+-np 4 -- true|unknown option -np (here it is --nproc-per-node on each of --nnodes)
+-nnodes=2 -- true|unknown option -nnodes=2 (did you mean --nnodes?)
+-N 2 -- true|unknown option -N (here it is --nnodes, or --nproc-per-node for that of mpirun)
+--ntasks-per-node=4 -- true|unknown option --ntasks-per-node (here it is --nproc-per-node)
+--num_gpus 2 -- true|unknown option --num_gpus (here it is --nproc-per-node)
+--host a,b -- true|unknown option --host (here it is --hosts)
+-x A=1 -- true|unknown option -x (here it is --set env.NAME=VALUE
+--bind-to core -- true|unknown option --bind-to (here it is for MPI programs: -- mpirun --bind-to ... PROGRAM)
+-n 4 -- true|expected either a SPEC or -- PROGRAM, found both: '4' and -- true
+python3 train.py|unexpected argument 'train.py' (a program and its words stand behind --)
+END
+    ok 'and nothing was started' nothing_started
+}
+
 test_specs() {
     bad_spec missing.yaml 'open missing.yaml: No such file' 'a missing file'
     mkdir -p dir
