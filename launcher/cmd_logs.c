@@ -279,8 +279,9 @@ static bool note_missing(const struct logs *l)
     _free_ bool *here = calloc(s->n_nodes + 1, sizeof(*here));
     size_t n_missing = 0, first = 0;
 
-    if (l->files.n == 0 && l->files.generation > 0 &&
-        l->files.generation < s->generation) {
+    if (l->files.generation > 0 && l->files.generation < s->generation &&
+        logs_newest_generation(l->run->dir, l->files.generation + 1) !=
+            l->files.generation) {
         fprintf(stderr, "muster: run %s has no logs of generation %lld here; of "
                 "older ones logs.generations says how many are kept\n",
                 l->run->dir->id, (long long)l->files.generation);

@@ -210,13 +210,15 @@ test_previous() {
 # Workers that print nothing leave no files, which is not the same as lost ones.
 test_silent() {
     mrun --nproc-per-node 2 --max-restarts 1 --set restart.backoff=1ms..1ms -- \
-        sh -c '[ $MUSTER_GENERATION = 2 ] || { echo one; exit 1; }'
+        sh -c '[ $MUSTER_GENERATION = 2 ] && exit; [ $RANK = 0 ] || exec sleep 1000; echo one; exit 1'
     is "$status" 0 'a run whose second generation prints nothing' || show
     run "$MUSTER" logs run -r 0
     is "$(cat out)" '[0] one' 'what the first one printed is shown'
     like "$(cat err)" 'generation 2 has printed nothing here: this is generation 1' 'as such' || show
     run "$MUSTER" logs run -r 0 --previous
     is "$(cat out):$(cat err)" '[0] one:' 'and is that of the one before the newest' || show
+    run "$MUSTER" logs run -r 1 --previous
+    is "$(cat out):$(cat err)" : 'of which a rank may have been silent' || show
     run "$MUSTER" logs run -g 2
     is "$status:$(cat out)" 0: 'the second one has nothing'
     like "$(cat err)" ': generation 2 has printed nothing here' 'which is told' || show
