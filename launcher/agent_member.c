@@ -15,8 +15,10 @@
 #include "base/str.h"
 #include "launcher/agent_steps.h"
 #include "launcher/outfit.h"
+#include "rendezvous/restart.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -120,6 +122,15 @@ static void on_member_timer(uv_timer_t *t)
 
 /* --- actions --- */
 
+/* What the kernel refuses before there is a process, and would refuse again. */
+static void blame_command(const struct agent *a, struct failure *f)
+{
+    f->kind = FAILURE_EXEC;
+    f->exit_code = RUN_NOT_EXECUTABLE;
+    snprintf(f->text, sizeof(f->text), "cannot run %.200s: its arguments and "
+             "environment are too long together", a->config.job->command.items[0]);
+}
+
 static void start_workers(struct agent *a, const struct order *order)
 {
     struct error e = {0};
@@ -141,6 +152,9 @@ static void start_workers(struct agent *a, const struct order *order)
     }
     str_copy(f.host, sizeof(f.host), a->host);
     str_copy(f.text, sizeof(f.text), e.text);
+    if (e.code == E2BIG) {
+        blame_command(a, &f);
+    }
     agent_member_soon(a, &event);
     event = (struct member_event){.type = MEMBER_GONE,
                                   .generation = order->generation};

@@ -87,6 +87,15 @@ static int64_t newest_generation(const struct logs *l)
     return logs_newest_generation(l->run->dir, INT64_MAX);
 }
 
+/* The same, also where its workers have printed nothing. */
+static int64_t newest_begun(const struct logs *l)
+{
+    int64_t newest = newest_generation(l);
+
+    return l->run->status->generation > newest ? l->run->status->generation
+                                               : newest;
+}
+
 static void show_piece(void *arg, unsigned rank, bool is_err, const char *data,
                        size_t len)
 {
@@ -214,51 +223,76 @@ static int show_once(struct logs *l)
     return EXIT_OK;
 }
 
-/* That there is no such generation, or that none of the ranks is there. */
-static void note_wrong_choice(const struct logs *l)
+/* That there is no such generation, or that none of the ranks is there. True if so. */
+static bool note_wrong_choice(const struct logs *l)
 {
     const struct run_status *s = l->run->status;
-    int64_t newest = newest_generation(l);
+    int64_t newest = newest_begun(l);
 
-    newest = s->generation > newest ? s->generation : newest;
     if (newest && l->files.generation > newest) {
         fprintf(stderr, "muster: run %s has no generation %" PRId64 ": %" PRId64
                 " is the newest\n", l->run->dir->id, l->files.generation,
                 newest);
-        return;
+        return true;
     }
     if (l->files.generation != s->generation || s->n_workers == 0) {
-        return;
+        return false;
     }
     for (size_t i = 0; i < s->n_workers; i++) {
         if (logs_is_wanted(&l->set->choice, (unsigned)i)) {
-            return;
+            return false;
         }
     }
     fprintf(stderr, "muster: run %s has no such rank: it has %zu worker%s, from "
             "rank 0 on\n", l->run->dir->id, s->n_workers,
             s->n_workers == 1 ? "" : "s");
+    return true;
+}
+
+/* That the newest generation has printed nothing on hosts whose logs are here. */
+static void note_silent(const struct logs *l)
+{
+    const struct run_status *s = l->run->status;
+    bool shows_older = !l->set->generation && !l->set->previous &&
+                       l->files.generation < s->generation;
+
+    if (shows_older || (l->files.generation == s->generation &&
+                        newest_generation(l) < s->generation)) {
+        fprintf(stderr, "muster: run %s: generation %d has printed nothing "
+                "here%s", l->run->dir->id, s->generation,
+                status_run_is_over(s->state) ? "" : " yet");
+        if (shows_older) {
+            fprintf(stderr, ": this is generation %" PRId64,
+                    l->files.generation);
+        }
+        fputc('\n', stderr);
+    }
 }
 
 /* Ranks whose logs are elsewhere: each node keeps its own where the run directory
- * is not shared. A rank without a log on a node that has others was silent. */
-static void note_missing(const struct logs *l)
+ * is not shared. A rank without a log on a node that has others, or on this machine,
+ * was silent. True if there are any. */
+static bool note_missing(const struct logs *l)
 {
     const struct run_status *s = l->run->status;
+    char own[256] = "";
     _free_ bool *here = calloc(s->n_nodes + 1, sizeof(*here));
     size_t n_missing = 0, first = 0;
 
-    if (l->files.n == 0 && l->files.generation > 0 &&
-        l->files.generation < s->generation) {
+    if (l->files.generation > 0 && l->files.generation < s->generation &&
+        logs_newest_generation(l->run->dir, l->files.generation + 1) !=
+            l->files.generation) {
         fprintf(stderr, "muster: run %s has no logs of generation %lld here; of "
                 "older ones logs.generations says how many are kept\n",
                 l->run->dir->id, (long long)l->files.generation);
     }
     if (!here || l->files.generation != s->generation) {
-        return;
+        return false;
     }
+    gethostname(own, sizeof(own) - 1);
     for (size_t i = 0; i < s->n_nodes; i++) {
-        here[i] = logs_files_has_node(&l->files, i);
+        here[i] = logs_files_has_node(&l->files, i) ||
+                  strcmp(s->nodes[i].host, own) == 0;
     }
     for (size_t i = 0; i < s->n_workers; i++) {
         size_t node = (size_t)s->workers[i].node;
@@ -280,6 +314,7 @@ static void note_missing(const struct logs *l)
                 "where the run directory is not shared, look on their hosts\n",
                 n_missing, n_missing == 1 ? "" : "s", first);
     }
+    return n_missing > 0;
 }
 
 static int check_options(const struct logs_options *set, struct error *e)
@@ -329,9 +364,12 @@ static void choose_generation(struct logs *l)
 {
     int64_t newest = newest_generation(l);
 
+    if (newest == 0 && !l->set->follow) {
+        newest = l->run->status->generation; /* to say who was silent */
+    }
     l->files.generation = l->set->generation ? l->set->generation
                           : l->set->previous
-                          ? logs_newest_generation(l->run->dir, newest)
+                          ? logs_newest_generation(l->run->dir, newest_begun(l))
                           : newest;
 }
 
@@ -346,8 +384,10 @@ static bool note_none(const struct logs *l)
         return false;
     }
     if (l->files.generation == 0 && !l->set->follow) {
-        fprintf(stderr, "muster: run %s has no logs %s\n", id,
-                l->set->previous ? "of an earlier generation" : "yet");
+        fprintf(stderr, "muster: run %s has no logs%s\n", id,
+                l->set->previous ? " of an earlier generation"
+                : status_run_is_over(l->run->status->state)
+                    ? ": none of its workers was started" : " yet");
     }
     return true;
 }
@@ -358,7 +398,8 @@ static int show_run(struct logs *l)
     int rc;
 
     choose_generation(l);
-    if ((l->files.generation == 0 || l->set->generation) && !note_none(l)) {
+    if ((l->files.generation == 0 || newest_generation(l) == 0 ||
+         l->set->generation) && !note_none(l)) {
         return EXIT_OK;
     }
     rc = l->set->follow ? follow(l) : show_once(l);
@@ -367,9 +408,9 @@ static int show_run(struct logs *l)
     if (progress_error(l->out) && progress_error(l->out) != EPIPE) {
         error_set(&e, progress_error(l->out), "write to standard output");
         rc = command_fail(&e);
-    } else if (rc == EXIT_OK && !l->set->follow) {
-        note_wrong_choice(l);
-        note_missing(l);
+    } else if (rc == EXIT_OK && !l->set->follow && l->files.generation > 0 &&
+               !note_wrong_choice(l) && !note_missing(l)) {
+        note_silent(l);
     }
     return rc;
 }

@@ -334,6 +334,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     run_take_slots(o, r->job, &hosts);
     if (run_place(o, r->job, &hosts, &plan.agents_per_host, &plan.n_agents,
                   &e) < 0 ||
+        run_check_size(r->job, &hosts, &e) < 0 ||
         open_files_need(MPIRUN_FILES + AGENT_FILES * plan.agents_per_host, &e) < 0 ||
         run_as_usage(o->mpirun, mpirun_find(o->mpirun, &mpirun, &e), &e) < 0 ||
         fs_helper("muster-mpi", helper, sizeof(helper), &e) < 0) {

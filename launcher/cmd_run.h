@@ -108,6 +108,11 @@ int run_place(const struct run_options *o, const struct job *job,
               struct host_list *hosts, unsigned *ret_per_host,
               unsigned *ret_agents, struct error *e);
 
+/* Refuses a command that, with its environment, is too long for every kernel, or for
+ * the one here where all hosts are this machine. */
+int run_check_size(const struct job *job, const struct host_list *hosts,
+                   struct error *e);
+
 /* The file that mpirun needs, if it does: `path` is its own, for as long as the
  * plan lives. */
 int run_write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,

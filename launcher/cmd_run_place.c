@@ -9,8 +9,13 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
-enum { MAX_AGENTS_PER_HOST = 1024 };
+enum {
+    MAX_AGENTS_PER_HOST = 1024,
+    MAX_START_BYTES = 6 * 1024 * 1024, /* Linux's own limit, whatever the stack */
+};
 
 static int check_agents(unsigned per_host, struct error *e)
 {
@@ -200,4 +205,32 @@ int run_write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,
     mpirun_hostfile(plan, &text);
     return text.failed ? error_set(e, ENOMEM, "write %s", path)
                        : fs_write_replace(path, text.data, text.len, e);
+}
+
+static size_t bytes_of(char *const *words)
+{
+    size_t n = 0;
+
+    for (; words && *words; words++) {
+        n += strlen(*words) + 1 + sizeof(*words);
+    }
+    return n;
+}
+
+int run_check_size(const struct job *job, const struct host_list *hosts,
+                   struct error *e)
+{
+    size_t command = bytes_of(job->command.items);
+    size_t all = command + bytes_of(job->env.items) + bytes_of(environ);
+    long own = hosts_all_local(hosts) ? sysconf(_SC_ARG_MAX) : -1;
+    size_t most = own > 0 && own < MAX_START_BYTES ? (size_t)own
+                                                   : MAX_START_BYTES;
+
+    if (all <= most) {
+        return 0;
+    }
+    return error_text(e, ERR_USAGE, "the command has %zu bytes, and with the "
+                      "environment %zu, but %sno program can be started with more "
+                      "than %zu: expected less, or a file that it reads",
+                      command, all, own > 0 ? "here " : "", most);
 }

@@ -80,7 +80,8 @@ static bool split(int argc, char **argv, struct strlist *own,
 {
     int i = 1;
 
-    while (i < argc && argv[i][0] == '-' && strcmp(argv[i], "--") != 0) {
+    while (i < argc && argv[i][0] == '-' && argv[i][1] &&
+           strcmp(argv[i], "--") != 0) {
         int of_torchrun = spec_torchrun_option(argv[i]);
         struct strlist *to = of_torchrun < 0 ? own : torchrun;
         int n_values = of_torchrun < 0 ? run_option_values(argv[i])

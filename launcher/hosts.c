@@ -82,9 +82,24 @@ static int grow(struct host_list *l, struct error *e)
     return 0;
 }
 
+/* A host that is given by two names would have two agents, or none where mpirun
+ * refuses. Of other hosts nobody knows. */
+static int check_other_name(const struct host_list *l, const char *name,
+                            struct error *e)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->items[i].is_local) {
+            return error_text(e, ERR_USAGE, "%s and %s are both this machine: "
+                              "expected it once", l->items[i].name, name);
+        }
+    }
+    return 0;
+}
+
 static int add(struct host_list *l, const char *name, uint32_t slots,
                struct error *e)
 {
+    bool is_local = is_this_machine(name);
     uint32_t *place;
     int rc;
 
@@ -102,8 +117,12 @@ static int add(struct host_list *l, const char *name, uint32_t slots,
     if (*place) {
         return error_text(e, ERR_USAGE, "host %s is given twice", name);
     }
+    rc = is_local ? check_other_name(l, name, e) : 0;
+    if (rc < 0) {
+        return rc;
+    }
     str_copy(l->items[l->n].name, sizeof(l->items[0].name), name);
-    l->items[l->n].is_local = is_this_machine(name);
+    l->items[l->n].is_local = is_local;
     l->items[l->n].slots = slots;
     *place = (uint32_t)++l->n;
     return 0;

@@ -45,6 +45,8 @@ static void test_file(void)
         {"a slots", ":1:3: 'slots' is not known"},
         {"a =3", ":1:3: '' is not known"},
         {"a\n  a\n", ":2:3: host a is given twice"},
+        {"127.0.0.1\na\n localhost\n", ":3:2: 127.0.0.1 and localhost are both "
+                                        "this machine: expected it once"},
         {" -a slots=2", ":1:2: '-a' is not a host name"},
     };
 
@@ -209,6 +211,8 @@ int main(void)
     check_list("", "error: '' is not a host name");
     check_list("a,,b", "error: '' is not a host name");
     check_list("a,a", "error: host a is given twice");
+    check_list("localhost,a,127.0.0.2", "error: localhost and 127.0.0.2 are both "
+               "this machine: expected it once");
     check_list("-oProxyCommand=x", "error: '-oProxyCommand=x' is not a host "
                "name");
     check_list("-v", "error: '-v' is not a host name");

@@ -98,7 +98,12 @@ int job_options_resolve(const struct job_options *o,
 {
     struct spec_request request = like ? *like : (struct spec_request){0};
 
-    if ((args->words.n == 0) == (args->rest.n == 0)) {
+    if (args->words.n && args->rest.n) {
+        return error_text(e, ERR_USAGE, "expected either a SPEC or -- PROGRAM, "
+                          "found both: '%.200s' and -- %.200s (--help tells "
+                          "more)", args->words.items[0], args->rest.items[0]);
+    }
+    if (args->words.n == 0 && args->rest.n == 0) {
         return error_text(e, ERR_USAGE, "expected either a SPEC or -- PROGRAM "
                           "(--help tells more)");
     }

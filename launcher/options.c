@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "launcher/commands.h"
+#include "launcher/habits.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -60,19 +61,25 @@ static const struct option_def *find_letter(const struct options *o,
     return letter == help_def.letter ? &help_def : NULL;
 }
 
+/* `name` is what stands behind the dashes, or NULL. */
 static int unknown_option(struct parse *p, const char *given, const char *name)
 {
+    const struct habit *habit = name ? habit_find(name) : NULL;
     const char *names[256] = {help_def.name};
     const char *near;
     size_t n = 1;
 
+    if (habit && find_name(p->o, habit->option)) {
+        return error_text(p->e, ERR_USAGE, "unknown option %s (here it is %s)",
+                          given, habit->here);
+    }
     for (const struct option_def *d = p->o->table; d && d->name; d++) {
         if (d->help && n < ARRAY_SIZE(names) - 1) {
             names[n++] = d->name;
         }
     }
     names[n] = NULL;
-    near = name ? str_nearest(name, names) : NULL;
+    near = name && strlen(name) > 1 ? str_nearest(name, names) : NULL;
     return error_text(p->e, ERR_USAGE, "unknown option %s%s%s%s", given,
                       near ? " (did you mean --" : "", near ? near : "",
                       near ? "?)" : "");
@@ -166,15 +173,16 @@ static int take_other(struct parse *p, const char *arg, const char *given,
     return 0;
 }
 
-/* The name in --name or --name=value, with dashes. False if it is none's. */
+/* The name in --name or -name, also before =value, with dashes. False if it is none's. */
 static bool name_of(const char *arg, char *to, size_t size)
 {
-    size_t len = strcspn(arg + 2, "=");
+    const char *name = arg + 1 + (arg[1] == '-');
+    size_t len = strcspn(name, "=");
 
     if (len >= size) {
         return false;
     }
-    memcpy(to, arg + 2, len);
+    memcpy(to, name, len);
     to[len] = '\0';
     for (char *c = to; *c; c++) {
         *c = *c == '_' ? '-' : *c;
@@ -201,15 +209,35 @@ static int parse_long(struct parse *p, const char *arg)
     return take_value(p, def, arg[2 + len] ? arg + 2 + len + 1 : NULL);
 }
 
+/* -nnodes, or -np of mpirun: no flags that are bundled. */
+static bool is_long_by_one_dash(const struct parse *p, const char *arg,
+                                char *name, size_t size)
+{
+    const struct option_def *first = find_letter(p->o, arg[1]);
+    const struct habit *habit;
+
+    if ((first && first->value) || !name_of(arg, name, size) ||
+        strlen(name) < 2) {
+        return false;
+    }
+    habit = habit_find(name);
+    return find_name(p->o, name) || (habit && find_name(p->o, habit->option));
+}
+
 static int parse_short(struct parse *p, const char *arg)
 {
+    char name[MAX_NAME];
+
+    if (is_long_by_one_dash(p, arg, name, sizeof(name))) {
+        return unknown_option(p, arg, name);
+    }
     for (const char *c = arg + 1; *c; c++) {
         const struct option_def *def = find_letter(p->o, *c);
         char given[3] = {'-', *c, '\0'};
         int rc;
 
         if (!def) {
-            return c == arg + 1 ? take_other(p, arg, given, NULL)
+            return c == arg + 1 ? take_other(p, arg, given, given + 1)
                                 : unknown_option(p, given, NULL);
         }
         if (def->value) {
@@ -282,8 +310,10 @@ static int check_words(const struct options *o, const struct option_args *a,
         return error_set(e, ENOMEM, "read the command line");
     }
     if (a->words.n > o->max_args) {
-        return error_text(e, ERR_USAGE, "unexpected argument '%.200s'",
-                          a->words.items[o->max_args]);
+        return error_text(e, ERR_USAGE, "unexpected argument '%.200s'%s",
+                          a->words.items[o->max_args],
+                          o->takes_rest ? " (a program and its words stand "
+                                          "behind --)" : "");
     }
     if (a->words.n < o->min_args) {
         return tell_missing(o, a, e);

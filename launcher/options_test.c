@@ -95,6 +95,17 @@ static void test_parse(void)
         {.argv = {"x", "--max-restart=1"}, .want = -ERR_USAGE,
          .error = "unknown option --max-restart (did you mean "
                   "--max-restarts?)"},
+        {.argv = {"x", "-follow"}, .want = -ERR_USAGE,
+         .error = "unknown option -follow (did you mean --follow?)"},
+        {.argv = {"x", "--num_nodes=3"}, .want = -ERR_USAGE,
+         .error = "unknown option --num_nodes (here it is --nnodes)"},
+        {.argv = {"x", "--machinefile", "f"}, .want = -ERR_USAGE,
+         .error = "unknown option --machinefile"}, /* without --hostfile */
+        {.argv = {"x", "-x", "A=1"}, .want = -ERR_USAGE,
+         .error = "unknown option -x (here it is --set env.NAME=VALUE"},
+        {.argv = {"x", "-N"}, .want = -ERR_USAGE,
+         .error = "unknown option -N (here it is --nnodes, or --nproc-per-node"},
+        {.argv = {"x", "-=1"}, .want = -ERR_USAGE, .error = "unknown option -="},
         {.argv = {"x", "-q"}, .want = -ERR_USAGE, .error = "unknown option -q"},
         {.argv = {"x", "-fq"}, .want = -ERR_USAGE,
          .error = "unknown option -q"},

@@ -80,6 +80,10 @@ static void test_commands(void)
          "python3 -u t.py --local_rank=$(LOCAL_RANK)| 1 x auto",
          "--launcher of deepspeed has no effect: muster starts the other "
          "hosts itself"},
+        {"python /v/bin/accelerate launch t.py", "",
+         "python -u t.py| 1 x auto", ""},
+        {"python /v/bin/deepspeed --no_local_rank t.py", "",
+         "python -u t.py| 1 x auto", ""},
         {"accelerate launch t.py --lr 1", "", "python3 -u t.py --lr 1| "
          "1 x auto", "one process a GPU"},
         {"/v/bin/accelerate-launch --num_processes 4 -m pkg.mod", "",

@@ -202,51 +202,89 @@ static char python_letter(const char *word, const char **ret_rest)
     return word[len];
 }
 
-/* The module after -m, where the command is python; *ret_at is behind it. */
-static const char *python_module(const struct command *cmd, size_t *ret_at)
+/* What python is told to run: *ret_module after -m, or *ret_script; NULL is the
+ * other one. *ret_at is behind it. False where it is neither of both. */
+static bool python_program(const struct command *cmd, const char **ret_module,
+                           const char **ret_script, size_t *ret_at)
 {
+    size_t i = 1;
+
+    *ret_module = *ret_script = NULL;
     if (!command_is_python(cmd->argv[0]->text)) {
-        return NULL;
+        return false;
     }
-    for (size_t i = 1; i < cmd->n && cmd->argv[i]->text[0] == '-'; i++) {
+    for (; i < cmd->n && cmd->argv[i]->text[0] == '-' &&
+           cmd->argv[i]->text[1]; i++) {
         const char *rest = "";
         char letter = python_letter(cmd->argv[i]->text, &rest);
         bool is_apart = letter && !rest[0];
 
         if (letter == 'c' || (letter == 'm' && is_apart && i + 1 == cmd->n)) {
-            return NULL;
+            return false;
         }
         i += is_apart;
         if (letter == 'm') {
             *ret_at = i + 1;
-            return is_apart ? cmd->argv[i]->text : rest;
+            *ret_module = is_apart ? cmd->argv[i]->text : rest;
+            return true;
         }
     }
-    return NULL;
+    if (i >= cmd->n) {
+        return false;
+    }
+    *ret_at = i + 1;
+    *ret_script = cmd->argv[i]->text;
+    return true;
+}
+
+/* Whether a path ends as the file of a module would: .../torch/distributed/run.py
+ * is torch.distributed.run. */
+static bool is_file_of(const char *path, const char *module)
+{
+    size_t len = strlen(path), n = strlen(module);
+
+    if (!str_ends(path, ".py") || len < n + 3 ||
+        (len > n + 3 && path[len - n - 4] != '/')) {
+        return false;
+    }
+    path += len - n - 3;
+    for (size_t i = 0; i < n; i++) {
+        if (path[i] != (module[i] == '.' ? '/' : module[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static const char *find_program(const char *word, const char *const *programs)
+{
+    const char *name = command_basename(word);
+
+    while (*programs && strcmp(name, *programs) != 0) {
+        programs++;
+    }
+    return *programs;
 }
 
 bool command_is_one_of(struct command *cmd, const char *const *programs,
                        const char *const *modules)
 {
-    const char *name = command_basename(cmd->argv[0]->text);
-    size_t at = 0;
+    const char *module, *script;
 
-    for (size_t i = 0; programs[i]; i++) {
-        if (strcmp(name, programs[i]) == 0) {
-            cmd->launcher = programs[i];
-            cmd->at = 1;
-            return true;
-        }
+    cmd->at = 1;
+    cmd->launcher = find_program(cmd->argv[0]->text, programs);
+    if (cmd->launcher || !modules ||
+        !python_program(cmd, &module, &script, &cmd->at)) {
+        return cmd->launcher != NULL;
     }
-    name = modules ? python_module(cmd, &at) : NULL;
-    for (size_t i = 0; name && modules[i]; i++) {
-        if (strcmp(name, modules[i]) == 0) {
+    cmd->launcher = script ? find_program(script, programs) : NULL;
+    for (size_t i = 0; !cmd->launcher && modules[i]; i++) {
+        if (module ? strcmp(module, modules[i]) == 0
+                   : is_file_of(script, modules[i])) {
             cmd->launcher = modules[i];
-            cmd->at = at;
-            return true;
         }
     }
-    return false;
+    return cmd->launcher != NULL;
 }
 
 bool command_check_python(struct command *cmd)

@@ -44,6 +44,7 @@ enum meaning {
     PREFIX,
     REFUSED, /* what it asks for cannot be had; text: what can */
     UNLESS_EMPTY, /* the same, unless it asks for nothing */
+    LOGS_SPECS, /* the same, unless it asks for what torchrun does anyway */
 };
 
 static const struct launcher_option options[] = {
@@ -84,7 +85,8 @@ static const struct launcher_option options[] = {
     {"duplicate-stderr-filters", 1, UNLESS_EMPTY,
      "nothing: muster logs shows the output of a run, for grep"},
     {"log-line-prefix-template", 1, PREFIX, NULL},
-    {"logs-specs", 1, UNLESS_EMPTY, "nothing: muster keeps logs its own way"},
+    {"logs-specs", 1, LOGS_SPECS,
+     "nothing, or default: muster keeps logs its own way"},
     {"signals-to-handle", 1, SIGNALS, NULL},
     {"virtual-local-rank", 0, REFUSED,
      "a program that selects its GPU by LOCAL_RANK"},
@@ -320,6 +322,11 @@ static void read_option(struct command *cmd, const struct launcher_hit *hit,
         break;
     case EVENTS:
         if (strcmp(value->text, "null") != 0) {
+            torch_refuse(cmd, hit, hit->option->text);
+        }
+        break;
+    case LOGS_SPECS:
+        if (value->text[0] && strcmp(value->text, "default") != 0) {
             torch_refuse(cmd, hit, hit->option->text);
         }
         break;

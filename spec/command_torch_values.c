@@ -9,6 +9,7 @@
 #include "spec/log_prefix.h"
 #include "spec/stream_set.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { MAX_LOCAL = 1024, BOTH = STREAM_STDOUT | STREAM_STDERR };
@@ -34,6 +35,17 @@ void torch_refuse(struct command *cmd, const struct launcher_hit *hit,
 /* --- --rdzv-conf --- */
 
 #define GATHERS "muster gathers the processes itself"
+
+/* Parts of a text, without a zero byte behind them. */
+struct setting {
+    const char *key, *value;
+    size_t key_len, len;
+};
+
+static bool is_blank(char c)
+{
+    return c && strchr(" \t\n\r", c);
+}
 
 /* Why a key changes nothing; NULL for the one that does. */
 static const char *why_not(const char *key, size_t len)
@@ -64,37 +76,73 @@ static const char *why_not(const char *key, size_t len)
 }
 
 static void note_key(struct command *cmd, const struct launcher_hit *hit,
-                     const char *key, const char *why)
+                     const char *key, size_t len)
 {
+    const char *why = why_not(key, len);
+
     if (why && !hit->is_environment) {
         report_note(cmd->c->report, &hit->node->place,
-                    "%.*s in --rdzv-conf of %s has no effect: %s",
-                    (int)strcspn(key, "="), key, cmd->launcher, why);
+                    "%.*s in --rdzv-conf of %s has no effect: %s", (int)len,
+                    key, cmd->launcher, why);
     }
+}
+
+/* Without the blanks around it. */
+static const char *trim(const char *s, size_t *len)
+{
+    while (*len && is_blank(s[*len - 1])) {
+        --*len;
+    }
+    while (*len && is_blank(*s)) {
+        s++;
+        --*len;
+    }
+    return s;
+}
+
+/* One KEY=VALUE, of which neither is empty. */
+static bool read_pair(const char *s, size_t len, struct setting *ret)
+{
+    const char *sep = memchr(s, '=', len);
+
+    if (!sep) {
+        return false;
+    }
+    ret->key_len = (size_t)(sep - s);
+    ret->len = len - ret->key_len - 1;
+    ret->key = trim(s, &ret->key_len);
+    ret->value = trim(sep + 1, &ret->len);
+    return ret->key_len && ret->len;
 }
 
 void torch_read_rdzv_conf(struct command *cmd, const struct launcher_hit *hit)
 {
-    static const char key[] = "join_timeout=";
-    const char *timeout = NULL;
+    static const char join[] = "join_timeout";
+    const char *s = hit->values[0]->text;
+    struct setting pair = {0}, timeout = {0};
 
-    for (const char *s = hit->values[0]->text; *s;) {
+    if (!s[strspn(s, " \t\n\r")]) {
+        command_note(cmd, hit, GATHERS);
+        return;
+    }
+    do {
         size_t len = strcspn(s, ",");
 
-        if (!memchr(s, '=', len)) {
+        if (!read_pair(s, len, &pair)) {
             torch_refuse(cmd, hit, "KEY=VALUE,...");
             return;
         }
-        timeout = str_starts(s, key) ? s + sizeof(key) - 1 : timeout;
-        note_key(cmd, hit, s, why_not(s, strcspn(s, "=")));
-        s += len + (s[len] == ',');
-    }
-    if (timeout) {
+        if (pair.key_len == strlen(join) &&
+            memcmp(pair.key, join, pair.key_len) == 0) {
+            timeout = pair;
+        }
+        note_key(cmd, hit, pair.key, pair.key_len);
+        s += len;
+    } while (*s++);
+    if (timeout.key) {
         command_offer(cmd, hit, "gang.timeout",
-                      command_seconds(cmd, hit->values[0], timeout,
-                                      strcspn(timeout, ",")));
-    } else if (!hit->values[0]->text[0]) {
-        command_note(cmd, hit, GATHERS);
+                      command_seconds(cmd, hit->values[0], timeout.value,
+                                      timeout.len));
     }
 }
 
@@ -224,11 +272,13 @@ static bool read_std_item(char *item, bool is_only, struct std_map *to)
 
 static bool read_filter_item(char *item, bool is_only, struct std_map *to)
 {
+    size_t len = strlen(item);
+    const char *s = trim(item, &len); /* "0, 2", which torchrun takes, too */
     uint64_t rank;
 
     (void)is_only;
-    item += strspn(item, " "); /* "0, 2", which torchrun takes, too */
-    if (!is_local_rank(item, &rank)) {
+    item[s - item + (ptrdiff_t)len] = '\0';
+    if (!is_local_rank(s, &rank)) {
         return false;
     }
     name_rank(to, rank, BOTH);
@@ -240,7 +290,7 @@ static bool read_map(struct command *cmd, const struct launcher_hit *hit,
                      bool (*read_item)(char *, bool, struct std_map *),
                      const char *expected, struct std_map *to)
 {
-    char *text, *rest = NULL;
+    char *text, *rest;
     bool is_only;
 
     if (!hit->option || !hit->values[0]->text[0] ||
@@ -249,8 +299,8 @@ static bool read_map(struct command *cmd, const struct launcher_hit *hit,
     }
     text = arena_strdup(cmd->c->arena, hit->values[0]->text);
     is_only = text && !strchr(text, ',');
-    for (char *item = text ? strtok_r(text, ",", &rest) : NULL; item;
-         item = strtok_r(NULL, ",", &rest)) {
+    rest = text;
+    for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
         if (!read_item(item, is_only, to)) {
             torch_refuse(cmd, hit, expected);
             return false;

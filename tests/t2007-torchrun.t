@@ -42,6 +42,15 @@ test_options() {
     is "$status" 2 'one that may have a value takes no word' || cat err
 }
 
+# A script from standard input is no option, and a launcher that Python starts is one.
+test_script() {
+    torchrun --nproc-per-node 1 - a </dev/null
+    is "$status" 0 'the script may be standard input' || show
+    mkdir -p bin && printf '#!/bin/sh\n' >bin/torchrun
+    run "$MUSTER" run --allow-run-as-root --quiet -- python3 bin/torchrun --nproc-per-node 2 show.py
+    is "$status,$(lines)" '0,[0] I am 0 of 2 with 3;[1] I am 1 of 2 with 3;' 'python3 bin/torchrun is torchrun' || show
+}
+
 # Where each option goes.
 test_meaning() {
     local words key want

@@ -85,6 +85,21 @@ too_few() { # one of two nodes is lost, and two are needed
     ends
 }
 no_gang() { mrun --hosts localhost,nowhere.invalid --nnodes 2 --nproc-per-node 1 --set gang.timeout=5s -- true; }
+# As much as muster run lets pass, so that what muster adds is too much; it is no use
+# to start again.
+too_long() {
+    local word limit n
+    word=$(printf '%0990d' 0) # with its zero byte and its pointer 999 bytes
+    limit=$(env -i getconf ARG_MAX)
+    n=$(((limit - 1500) / 999))
+    { printf 'apiVersion: muster/v1\nkind: Job\nname: long\nprocsPerNode: 1\nnodes: 1\ncommand: ["true"'
+      for _ in $(seq "$n"); do printf ', "%s"' "$word"; done
+      printf ']\n'; } >long.yaml
+    rm -rf run
+    run env -i HOME="$HOME" PATH="$PATH" TMPDIR="$TRASH" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run long.yaml
+    grep -q 'cannot run true: its arguments and environment are too long together' err || status="$status without a word"
+    grep -q '(0 restarts)' err || status="$status after restarts"
+}
 no_program() { echo text >text; chmod 644 text; mrun -- ./text; }
 
 declare -A by=(
@@ -109,6 +124,7 @@ declare -A by=(
     ['fewer nodes are left than the job needs']=too_few
     ['limits.deadline is over']='mrun --set limits.deadline=1s --set limits.grace=1s -- sleep 1000'
     ['the command of the job is no program']=no_program
+    ['the command of the job is too long, with its environment, to be started']=too_long
     ['the command of the job is not found']='mrun -- ./no-such-program'
     ['SIGHUP to the front end: its terminal is gone, and the run goes on']='left HUP'
     ['SIGINT (Ctrl-C) to the front end']='front INT'

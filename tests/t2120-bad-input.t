@@ -34,6 +34,47 @@ bad_spec() {
     ok "$3: nothing was started" nothing_started
 }
 
+# --dry-run knows what the run would say.
+test_dry_run() {
+    local word way
+    word=$(printf '%01000d' 0)
+    { echo 'name: long'; echo 'nodes: 1'; printf 'command: ["true"'
+      for _ in $(seq $(($(getconf ARG_MAX) / 1000))); do printf ', "%s"' "$word"; done
+      echo ']'; } | spec
+    for way in '' --dry-run; do
+        mrun $way job.yaml
+        is "$status" 2 "a command that no program can be started with ${way:-run}" || show
+        matches "$(cat err)" 'the command has [0-9]+ bytes, and with the environment [0-9]+, but here no program' 'is told with its size' || show
+        ok 'before anything starts' nothing_started
+        mrun $way --hosts localhost,127.0.0.1 --nnodes 2 -- true
+        is "$status" 2 "two names of this machine ${way:-run}" || show
+        like "$(cat err)" '--hosts: localhost and 127.0.0.1 are both this machine' 'are named' || show
+        ok 'and nothing is started' nothing_started
+    done
+}
+
+# Options that users of other launchers type.
+test_habits() {
+    local want words
+    while IFS='|' read -r words want; do
+        run "$MUSTER" run --allow-run-as-root $words
+        is "$status" 2 "$words" || show
+        like "$(cat err)" "$want" 'is told what it is here' || show
+    done <<'END'
+-np 4 -- true|unknown option -np (here it is --nproc-per-node on each of --nnodes)
+-nnodes=2 -- true|unknown option -nnodes=2 (did you mean --nnodes?)
+-N 2 -- true|unknown option -N (here it is --nnodes, or --nproc-per-node for that of mpirun)
+--ntasks-per-node=4 -- true|unknown option --ntasks-per-node (here it is --nproc-per-node)
+--num_gpus 2 -- true|unknown option --num_gpus (here it is --nproc-per-node)
+--host a,b -- true|unknown option --host (here it is --hosts)
+-x A=1 -- true|unknown option -x (here it is --set env.NAME=VALUE
+--bind-to core -- true|unknown option --bind-to (here it is for MPI programs: -- mpirun --bind-to ... PROGRAM)
+-n 4 -- true|expected either a SPEC or -- PROGRAM, found both: '4' and -- true
+python3 train.py|unexpected argument 'train.py' (a program and its words stand behind --)
+END
+    ok 'and nothing was started' nothing_started
+}
+
 test_specs() {
     bad_spec missing.yaml 'open missing.yaml: No such file' 'a missing file'
     mkdir -p dir

@@ -207,6 +207,37 @@ test_previous() {
     is "$(cat err)" '' 'but not where one is there'
 }
 
+# Workers that print nothing leave no files, which is not the same as lost ones.
+test_silent() {
+    mrun --nproc-per-node 2 --max-restarts 1 --set restart.backoff=1ms..1ms -- \
+        sh -c '[ $MUSTER_GENERATION = 2 ] && exit; [ $RANK = 0 ] || exec sleep 1000; echo one; exit 1'
+    is "$status" 0 'a run whose second generation prints nothing' || show
+    run "$MUSTER" logs run -r 0
+    is "$(cat out)" '[0] one' 'what the first one printed is shown'
+    like "$(cat err)" 'generation 2 has printed nothing here: this is generation 1' 'as such' || show
+    run "$MUSTER" logs run -r 0 --previous
+    is "$(cat out):$(cat err)" '[0] one:' 'and is that of the one before the newest' || show
+    run "$MUSTER" logs run -r 1 --previous
+    is "$(cat out):$(cat err)" : 'of which a rank may have been silent' || show
+    run "$MUSTER" logs run -g 2
+    is "$status:$(cat out)" 0: 'the second one has nothing'
+    like "$(cat err)" ': generation 2 has printed nothing here' 'which is told' || show
+    unlike "$(cat err)" 'not shared' 'and not sought on other hosts'
+    mrun --nproc-per-node 2 -- true
+    run "$MUSTER" logs run
+    is "$status:$(cat out)" 0: 'a run that printed nothing'
+    is "$(sed 's/run [^ ]*:/run:/' err)" 'muster: run: generation 1 has printed nothing here' 'is said to be one' || show
+    run "$MUSTER" logs run -r 5
+    like "$(cat err)" 'has no such rank: it has 2 workers' 'of ranks, too' || show
+    run "$MUSTER" logs run --previous
+    like "$(cat err)" 'has no logs of an earlier generation' 'and there is no other'
+    run timeout 60 "$MUSTER" logs -f run
+    is "$status:$(cat out)" 0: 'nor is one waited for'
+    mrun --set logs.files=none --nproc-per-node 1 -- echo hi
+    run "$MUSTER" logs run
+    like "$(cat err)" 'keeps no files' 'one that keeps no files says so' || show
+}
+
 # Somebody removes the run directory while the run goes on.
 test_removed() {
     cat >worker <<'END'
