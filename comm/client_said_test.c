@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an agent says to a worker's end of its socket, or that it is not there to. */
+#include <config.h>
+
+#include "comm/client_bed.h"
+
+#include "base/cleanup.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { N_KNOWN = 64 }; /* snapshots of which it is known how far they are */
+
+/* --- no agent --- */
+
+static void refuse(struct client_bed *a)
+{
+    struct worker_msg m = {.type = WORKER_REFUSED};
+
+    client_bed_accept(a);
+    str_copy(m.refused.why, sizeof(m.refused.why), "too old");
+    client_bed_say(a, &m);
+}
+
+static void hang_up(struct client_bed *a)
+{
+    close_fd(&a->fd);
+}
+
+static void take_and_hang_up(struct client_bed *a)
+{
+    client_bed_accept(a);
+    hang_up(a);
+}
+
+static void test_no_welcome(void)
+{
+    struct client *c = NULL;
+    struct error e = {0};
+    struct client_bed a;
+
+    client_bed_open(&a);
+    {
+        plan_turns(&a, {.rc = 1, .act = refuse});
+        is_int(client_connect(a.path, &c, &e), -EPROTO, "refused");
+        like(e.text, "too old", "with the reason");
+        close_fd(&a.fd);
+    }
+    {
+        plan_turns(&a, {.rc = 1, .act = take_and_hang_up});
+        is_int(client_connect(a.path, &c, &e), -ECONNREFUSED,
+               "one that hangs up was not there");
+        like(e.text, "before a welcome", "%s", e.text);
+    }
+    close_fd(&a.listener);
+    is_int(client_connect(a.path, &c, &e), -ECONNREFUSED, "nobody listens");
+    unlink(a.path);
+    is_int(client_connect(a.path, &c, &e), -ECONNREFUSED, "nor is there a socket");
+    like(e.text, a.path, "which is told");
+    client_bed_close(&a, c);
+}
+
+static void test_path(void)
+{
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
+    struct client *c = NULL;
+    struct error e = {0};
+
+    memset(path, 'x', sizeof(path));
+    path[sizeof(path) - 1] = '\0';
+    is_int(client_connect(path, &c, &e), -ENAMETOOLONG, "a path that does not fit");
+    path[sizeof(path) - 2] = '\0';
+    is_int(client_connect(path, &c, &e), -ECONNREFUSED, "the longest that does");
+    is_int(client_connect("/dev/null/socket", &c, &e), -ENOTDIR, "one that cannot be");
+}
+
+/* The program has as many files open as it may. */
+static void test_no_descriptor(void)
+{
+    struct rlimit before, none;
+    struct client *c = NULL;
+    struct error e = {0};
+    struct client_bed a;
+
+    client_bed_open(&a);
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = before;
+    none.rlim_cur = 3;
+    setrlimit(RLIMIT_NOFILE, &none);
+    is_int(client_connect(a.path, &c, &e), -EMFILE, "no descriptor: %s", e.text);
+    setrlimit(RLIMIT_NOFILE, &before);
+    client_bed_close(&a, c);
+}
+
+static void test_gone(void)
+{
+    struct worker_report r = {.step = 1};
+    struct worker_state s;
+    struct error e = {0};
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+    int fds[2];
+
+    {
+        plan_turns(&a, {.rc = 1, .act = hang_up});
+        is_int(client_join(c, &fds[0], &fds[1], &e), -ECONNABORTED, "it goes");
+    }
+    is_int(client_state(c, &s, &e), -ECONNABORTED, "and is gone for all calls");
+    is_int(client_report(c, &r, &e), -ECONNABORTED, "a report");
+    is_int(client_checkpoint_saved(c, "out", 1, &e), -ECONNABORTED, "and a save");
+    is_int(client_has_store(c, &e), -ECONNABORTED, "and a question");
+    like(e.text, "the agent of this node is gone", "%s", e.text);
+    client_bed_close(&a, c);
+}
+
+/* --- snapshots --- */
+
+static void say_snap(struct client_bed *a, int i, enum worker_snap_level level)
+{
+    struct worker_msg m = {.type = WORKER_SNAP_STATUS};
+
+    m.snap_status.level = (uint8_t)level;
+    snprintf(m.snap_status.uuid, sizeof(m.snap_status.uuid), "%032d", i);
+    client_bed_say(a, &m);
+}
+
+/* What is said of snapshot i, or -1. */
+static int level_of(struct client *c, int i)
+{
+    struct worker_snap_status s;
+    struct error e = {0};
+    char uuid[WORKER_UUID_SIZE];
+    int rc;
+
+    snprintf(uuid, sizeof(uuid), "%032d", i);
+    rc = client_snap_status(c, uuid, &s, &e);
+    return rc == 0 ? s.level : rc == -ENOENT ? -1 : -2;
+}
+
+/* Of the newest ones it is known; the one of which nothing was heard for longest goes. */
+static void test_known(void)
+{
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+    int n_known = 0;
+
+    for (int i = 0; i < N_KNOWN; i++) {
+        say_snap(&a, i, WORKER_SNAP_HELD);
+    }
+    for (int i = 0; i < N_KNOWN; i++) {
+        n_known += level_of(c, i) == WORKER_SNAP_HELD;
+    }
+    is_int(n_known, N_KNOWN, "of 64 it is known");
+    say_snap(&a, N_KNOWN - 1, WORKER_SNAP_HELD);
+    is_int(level_of(c, 0), WORKER_SNAP_HELD, "the newest one, once more, is not one more");
+    say_snap(&a, 0, WORKER_SNAP_DURABLE);
+    say_snap(&a, 5, WORKER_SNAP_PARTNER);
+    is_int(level_of(c, 0), WORKER_SNAP_DURABLE, "the newest word counts");
+    is_int(level_of(c, 1), WORKER_SNAP_HELD, "others stay");
+    say_snap(&a, N_KNOWN, WORKER_SNAP_HELD);
+    is_int(level_of(c, N_KNOWN), WORKER_SNAP_HELD, "one more");
+    is_int(level_of(c, 1), -1, "is for the oldest");
+    n_known = 0;
+    for (int i = 2; i <= N_KNOWN; i++) {
+        n_known += level_of(c, i) > 0;
+    }
+    is_int(n_known + (level_of(c, 0) > 0), N_KNOWN, "no other one goes");
+    is_int(level_of(c, 5), WORKER_SNAP_PARTNER, "nor what was said of it");
+    client_bed_close(&a, c);
+}
+
+static void test_store(void)
+{
+    struct worker_msg m = {.type = WORKER_STORE};
+    struct error e = {0};
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+
+    is_int(client_has_store(c, &e), 0, "no store was spoken of");
+    client_bed_say(&a, &m);
+    is_int(client_has_store(c, &e), 1, "now one was");
+    client_bed_close(&a, c);
+}
+
+/* Answers that have errors: what the agent says, if that can be one. */
+static void test_told(void)
+{
+    static const struct {
+        uint32_t error;
+        int rc;
+    } cases[] = {{4095, -4095}, {4096, -EPROTO}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct worker_msg m = {.type = WORKER_SNAP_STATUS};
+        struct worker_snap_done done = {.image_bytes = 1};
+        struct error e = {0};
+        struct client_bed a;
+        struct client *c = client_bed_connect(&a);
+
+        m.snap_status.error = cases[i].error;
+        snprintf(done.uuid, sizeof(done.uuid), "%032d", 1);
+        str_copy(m.snap_status.uuid, sizeof(m.snap_status.uuid), done.uuid);
+        str_copy(m.snap_status.why, sizeof(m.snap_status.why), "no way");
+        client_bed_say(&a, &m);
+        plan_turns(&a, {.rc = 1});
+        is_int(client_snap_done(c, &done, &e), cases[i].rc, "error %u", cases[i].error);
+        is_str(e.text, "no way", "with the reason");
+        client_bed_close(&a, c);
+    }
+}
+
+/* An answer that nobody waits for any more is none to the next question. */
+static void test_late_answer(void)
+{
+    struct worker_msg m = {.type = WORKER_SNAP};
+    struct worker_snap got;
+    struct error e = {0};
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+    int fd = -1;
+
+    {
+        plan_turns(&a, {.rc = 0});
+        is_int(client_snap_find(c, "", &got, &fd, &e), -ETIMEDOUT, "no answer");
+    }
+    m.snap.error = ENOENT;
+    client_bed_say(&a, &m);
+    {
+        plan_turns(&a, {.rc = 0});
+        is_int(client_snap_find(c, "", &got, &fd, &e), -ETIMEDOUT,
+               "and it is not one to the next question when it comes");
+    }
+    client_bed_close(&a, c);
+}
+
+/* --- the end --- */
+
+static void count_gone(void *data)
+{
+    ++*(int *)data;
+}
+
+static void test_place(void)
+{
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+    int n = 0;
+
+    ok(!client_place(c)->gone && !client_place(c)->data, "the place is empty at first");
+    *client_place(c) = (struct client_place){.data = &n, .gone = count_gone};
+    client_bed_close(&a, c);
+    is_int(n, 1, "who is there hears of the end");
+    client_destroy(NULL);
+}
+
+int main(void)
+{
+    test_no_welcome();
+    test_path();
+    test_no_descriptor();
+    test_gone();
+    test_known();
+    test_store();
+    test_told();
+    test_late_answer();
+    test_place();
+    return tap_done();
+}
