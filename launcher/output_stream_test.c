@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include "launcher/output_bed.h"
+#include "launcher/output_priv.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"
@@ -24,6 +25,7 @@ enum {
     LINE_MAX_BYTES = 64 << 10, /* longer ones are cut */
     PIECE_MAX_BYTES = 128 << 10,
     MOST_DRAINED = 4 << 20,
+    TAIL_BYTES = 4 << 10, /* of what came last, that can be told */
     FOR_EVER_MS = 3600000,
 };
 
@@ -228,6 +230,12 @@ static void test_partial(void)
     turn_past(5);
     is_str(buf_str(&v.got), "prompt> 10%\r20", "as long again");
     is_int((intmax_t)output_last_ms(s), 1005, "which says nothing new");
+    ok(!uv_is_active((uv_handle_t *)&v.o->partial), "and nothing is waited for");
+    put_and_drain(fd, s, "%\n");
+    turn_past(5);
+    now_ms = 1100;
+    turn_past(5);
+    is_str(v.pieces, "CCCL", "nor behind whole lines");
     now_ms = 0;
     finish(&v, s, fd);
 }
@@ -252,6 +260,31 @@ static void test_partial_after_line(void)
     now_ms = 1008;
     turn_past(5);
     is_str(buf_str(&v.got), "ab\ncd", "but more of it gives it no more time");
+    now_ms = 0;
+    finish(&v, s, fd);
+}
+
+/* What is behind a cut waits from when it came. */
+static void test_partial_after_cut(void)
+{
+    struct output_stream *s;
+    struct view v;
+    int fd;
+
+    now_ms = 1000;
+    view_start(&v, (struct output_config){.partial_ms = 5});
+    fd = view_open(&v, NULL, &s);
+    put_and_drain(fd, s, "a");
+    now_ms = 1003;
+    put_bytes(fd, 'x', LINE_MAX_BYTES - 1);
+    output_drain(s);
+    put_and_drain(fd, s, "rest");
+    now_ms = 1007;
+    turn_past(5);
+    is_str(v.pieces, "C", "not from when the line began");
+    now_ms = 1008;
+    turn_past(5);
+    is_str(v.pieces, "CC", "as long as any other part");
     now_ms = 0;
     finish(&v, s, fd);
 }
@@ -329,6 +362,25 @@ static void test_read_fails(void)
     finish(&v, s, fd);
 }
 
+/* Much that comes at once. */
+static void test_tail(void)
+{
+    _buf_ struct buf text = {0}, tail = {0};
+    struct output_stream *s;
+    struct view v;
+    int fd;
+
+    view_start(&v, (struct output_config){0});
+    fd = view_open(&v, NULL, &s);
+    for (int i = 0; i < 4000; i++) {
+        buf_printf(&text, "%d\n", i);
+    }
+    put_and_drain(fd, s, buf_str(&text));
+    output_tail(s, 2, &tail);
+    is_str(buf_str(&tail), "3998\n3999\n", "the last lines are known");
+    finish(&v, s, fd);
+}
+
 /* Somebody writes as fast as it is read. */
 static void test_endless(void)
 {
@@ -342,6 +394,8 @@ static void test_endless(void)
     output_drain(s);
     is_endless = false;
     is_int((intmax_t)n_endless, MOST_DRAINED, "4 MiB are drained, and no more");
+    ok(s->tail.len >= TAIL_BYTES && s->tail.len <= 4 * TAIL_BYTES,
+       "of which little is kept (%zu)", s->tail.len);
     output_close(s, NULL, NULL);
     ok(write(fd, "x", 1) < 0 && errno == EPIPE, "then nobody reads it");
     close(fd);
@@ -474,9 +528,11 @@ int main(void)
     test_pieces();
     test_partial();
     test_partial_after_line();
+    test_partial_after_cut();
     test_partial_of_two();
     test_partial_paused();
     test_read_fails();
+    test_tail();
     test_endless();
     test_share_closed();
     test_no_sink();

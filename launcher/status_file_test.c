@@ -67,7 +67,7 @@ int __wrap_fs_write_atomic(const char *path, const void *data, size_t len,
 int __wrap_fsync(int fd)
 {
     n_synced++;
-    errno = sync_code;
+    errno = sync_code ? sync_code : EINTR;
     return sync_code ? -1 : __real_fsync(fd);
 }
 
@@ -221,6 +221,8 @@ static struct run_status *make_bare(enum status_run_state state)
     struct run_status *s = status_bed_make(state, 0);
 
     s->n_nodes = 0; /* what is left out has room for more words */
+    s->failure.is_set = true;
+    memset(s->failure.reason, 'r', sizeof(s->failure.reason) - 1);
     return s;
 }
 
@@ -318,6 +320,7 @@ static void test_reserve(void)
     struct stat st = {0};
     bool is_reduced = true;
     _cleanup_(run_status) struct run_status *s = make_bare(STATUS_RUNNING);
+    _free_ char *text = NULL;
 
     put_spare(STATUS_SPARE_BYTES - 1);
     other = inode_of(".status.spare-0");
@@ -325,6 +328,9 @@ static void test_reserve(void)
     is_int(stat(path_of(".status.spare-0"), &st), 0, "in a file");
     is_int(st.st_size, STATUS_SPARE_BYTES, "of its size");
     ok(st.st_ino != other, "in place of one that had not");
+    fs_read(path_of(".status.spare-1"), 1 << 20, &text, NULL, NULL);
+    ok(text && strspn(text, " ") == STATUS_SPARE_BYTES, "blanks");
+    ok(!inode_of(".status.spare-2"), "and in one more");
     before = inode_of(".status.spare-1");
     other = inode_of(".status.spare-0");
     is_int(status_file_reserve(base, NULL), 0, "once");
