@@ -47,14 +47,35 @@ int __wrap_poll(struct pollfd *p, nfds_t n, int timeout_ms)
 
 /* --- what the agent does --- */
 
-void client_bed_say(struct client_bed *a, const struct worker_msg *m)
+void client_bed_say_with(struct client_bed *a, const struct worker_msg *m,
+                         const int *fds, size_t n_fds)
 {
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {0};
     _buf_ struct buf b = {0};
+    struct iovec iov;
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 
     worker_msg_encode(&b, m);
-    if (send(a->fd, b.data, b.len, MSG_NOSIGNAL) != (ssize_t)b.len) {
+    iov = (struct iovec){.iov_base = b.data, .iov_len = b.len};
+    if (n_fds > 0) {
+        struct cmsghdr *h;
+
+        msg.msg_control = control;
+        msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        h = CMSG_FIRSTHDR(&msg);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(h), fds, n_fds * sizeof(int));
+    }
+    if (sendmsg(a->fd, &msg, MSG_NOSIGNAL) != (ssize_t)b.len) {
         bail_out("the agent cannot answer");
     }
+}
+
+void client_bed_say(struct client_bed *a, const struct worker_msg *m)
+{
+    client_bed_say_with(a, m, NULL, 0);
 }
 
 void client_bed_accept(struct client_bed *a)
@@ -73,7 +94,7 @@ static void welcome(struct client_bed *a)
     client_bed_say(a, &m);
 }
 
-/* The same in two parts; in the first one there is less than a length. */
+/* In the first part there is less than a length. */
 void client_bed_say_part(struct client_bed *a, bool is_first)
 {
     struct worker_msg m = {.type = WORKER_COMM};
@@ -132,7 +153,18 @@ void client_bed_close(struct client_bed *a, struct client *c)
     rmdir(a->dir);
 }
 
-/* One that is connected. */
+static void keep_hello(struct client_bed *a)
+{
+    struct worker_msg m;
+
+    if (worker_msg_decode(a->in.data, a->in.len, &m, NULL) < 0 ||
+        m.type != WORKER_HELLO) {
+        bail_out("no hello");
+    }
+    a->hello = m.hello;
+    buf_clear(&a->in);
+}
+
 struct client *client_bed_connect(struct client_bed *a)
 {
     struct client *c = NULL;
@@ -145,8 +177,8 @@ struct client *client_bed_connect(struct client_bed *a)
             bail_out("no client: %s", e.text);
         }
     }
-    client_bed_hear(a); /* its hello */
-    buf_clear(&a->in);
+    client_bed_hear(a);
+    keep_hello(a);
     return c;
 }
 
@@ -164,7 +196,8 @@ void client_bed_fill(struct client *c)
     }
 }
 
-void client_bed_check_waits(const struct client_bed *a, short events, int n, const int *want)
+void client_bed_check_waits(const struct client_bed *a, short events, int n,
+                            const int *want)
 {
     is_int((intmax_t)a->n_waited, n, "waits %d times", n);
     for (int i = 0; i < n; i++) {

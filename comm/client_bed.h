@@ -41,6 +41,7 @@ struct client_bed {
     short events[CLIENT_BED_TURNS];
     size_t n_waited;
     struct buf in; /* what has come */
+    struct worker_hello hello; /* with which the client came */
 };
 
 #define plan_turns(a, ...)                            \
@@ -57,6 +58,9 @@ void client_bed_close(struct client_bed *a, struct client *c);
 
 void client_bed_accept(struct client_bed *a);
 void client_bed_say(struct client_bed *a, const struct worker_msg *m);
+/* With so many descriptors, which stay the caller's. */
+void client_bed_say_with(struct client_bed *a, const struct worker_msg *m,
+                         const int *fds, size_t n_fds);
 /* The first three bytes of an answer to client_join(), or what is behind them. */
 void client_bed_say_part(struct client_bed *a, bool is_first);
 /* Takes all that has come. */

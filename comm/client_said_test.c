@@ -8,9 +8,11 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -70,6 +72,7 @@ static void test_path(void)
     char path[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
     struct client *c = NULL;
     struct error e = {0};
+    int own = fcntl(0, F_GETFD);
 
     memset(path, 'x', sizeof(path));
     path[sizeof(path) - 1] = '\0';
@@ -77,6 +80,7 @@ static void test_path(void)
     path[sizeof(path) - 2] = '\0';
     is_int(client_connect(path, &c, &e), -ECONNREFUSED, "the longest that does");
     is_int(client_connect("/dev/null/socket", &c, &e), -ENOTDIR, "one that cannot be");
+    ok(fcntl(0, F_GETFD) == own, "and no descriptor of others is closed");
 }
 
 /* The program has as many files open as it may. */
@@ -94,6 +98,16 @@ static void test_no_descriptor(void)
     setrlimit(RLIMIT_NOFILE, &none);
     is_int(client_connect(a.path, &c, &e), -EMFILE, "no descriptor: %s", e.text);
     setrlimit(RLIMIT_NOFILE, &before);
+    client_bed_close(&a, c);
+}
+
+static void test_hello(void)
+{
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+
+    is_int(a.hello.version, WORKER_PROTO_VERSION, "it says which version it speaks");
+    is_int(a.hello.pid, getpid(), "and who it is");
     client_bed_close(&a, c);
 }
 
@@ -238,6 +252,52 @@ static void test_late_answer(void)
     client_bed_close(&a, c);
 }
 
+/* --- descriptors --- */
+
+static const int *to_say;
+
+static void say_comm(struct client_bed *a)
+{
+    struct worker_msg m = {.type = WORKER_COMM};
+
+    m.comm.segment_bytes = 4096;
+    client_bed_say_with(a, &m, to_say, 2);
+}
+
+static bool is_same(int fd, int other)
+{
+    struct stat a, b;
+
+    return fstat(fd, &a) == 0 && fstat(other, &b) == 0 && a.st_ino == b.st_ino;
+}
+
+/* Memory that nobody waits for any more comes before what is asked for. */
+static void test_late_memory(void)
+{
+    struct worker_msg m = {.type = WORKER_SNAP};
+    struct error e = {0};
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+    int memory[2], p[2], fds[2] = {-1, -1};
+
+    if (pipe2(memory, O_CLOEXEC) < 0 || pipe2(p, O_CLOEXEC) < 0) {
+        bail_out("no pipes");
+    }
+    p[1] = dup2(a.listener, p[1]); /* two that are told apart */
+    to_say = p;
+    client_bed_say_with(&a, &m, memory, 1);
+    plan_turns(&a, {.rc = 1, .act = say_comm}, {.rc = 1}, {.rc = 1});
+    is_int(client_join(c, &fds[0], &fds[1], &e), 0, "joined: %s", e.text);
+    ok(is_same(fds[0], p[0]) && is_same(fds[1], p[1]), "with what was meant for that");
+    client_bed_close(&a, c);
+    ok(is_same(fds[0], p[0]) && is_same(fds[1], p[1]), "which are the caller's");
+    for (int i = 0; i < 2; i++) {
+        close(memory[i]);
+        close(p[i]);
+        close_fd(&fds[i]);
+    }
+}
+
 /* --- the end --- */
 
 static void count_gone(void *data)
@@ -263,11 +323,13 @@ int main(void)
     test_no_welcome();
     test_path();
     test_no_descriptor();
+    test_hello();
     test_gone();
     test_known();
     test_store();
     test_told();
     test_late_answer();
+    test_late_memory();
     test_place();
     return tap_done();
 }
