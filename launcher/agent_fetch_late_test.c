@@ -84,6 +84,11 @@ static void test_lead(void)
     look_at(&b, 11600);
     is_int(b.did.n_answers, 2, "from when that has asked");
     is_int(b.did.n_found, 0, "they read from the disk");
+    fetch_bed_begin(&b, 7, UUID_A);
+    ok(uv_is_active((uv_handle_t *)b.snap.fetch_timer), "one more asks");
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[]");
+    is_int(b.did.n_answers, 3, "that nobody has it is an answer at once");
+    ok(!uv_is_active((uv_handle_t *)b.snap.fetch_timer), "then nothing is waited for");
     fetch_bed_close(&b);
 }
 
