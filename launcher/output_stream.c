@@ -200,14 +200,10 @@ static void close_pipe(struct output_stream *s)
     if (s->fd < 0) {
         return;
     }
-    uv_poll_stop(&s->poll);
     s->is_polling = false;
     uv_close((uv_handle_t *)&s->poll, on_poll_closed);
     close_fd(&s->fd);
-    s->partial_since_ms = 0;
-    if (s->is_shared) {
-        output_lines_end(s);
-    }
+    output_lines_end(s);
     output_stream_deliver(s);
 }
 

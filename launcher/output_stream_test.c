@@ -381,6 +381,27 @@ static void test_tail(void)
     finish(&v, s, fd);
 }
 
+/* Pauses are for those that go on. */
+static void test_pause_after_end(void)
+{
+    struct output_stream *s, *other;
+    struct view v;
+    int fd, fd2;
+
+    view_start(&v, (struct output_config){0});
+    fd = view_open(&v, NULL, &s);
+    fd2 = view_open(&v, NULL, &other);
+    put_and_drain(fd, s, "end\n");
+    close(fd);
+    output_drain(s);
+    output_pause(v.o);
+    put_and_drain(fd2, other, "more\n");
+    output_resume(v.o);
+    is_str(buf_str(&v.got), "end\nmore\n", "one has ended, another one goes on");
+    output_close(s, NULL, NULL);
+    finish(&v, other, fd2);
+}
+
 /* Somebody writes as fast as it is read. */
 static void test_endless(void)
 {
@@ -533,6 +554,7 @@ int main(void)
     test_partial_paused();
     test_read_fails();
     test_tail();
+    test_pause_after_end();
     test_endless();
     test_share_closed();
     test_no_sink();
