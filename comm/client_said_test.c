@@ -16,6 +16,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define SAVE "000000000000000000000000000000aa"
+
 enum { N_KNOWN = 64 }; /* snapshots of which it is known how far they are */
 
 /* --- no agent --- */
@@ -114,6 +116,7 @@ static void test_hello(void)
 static void test_gone(void)
 {
     struct worker_report r = {.step = 1};
+    struct worker_snap_status snap;
     struct worker_state s;
     struct error e = {0};
     struct client_bed a;
@@ -128,6 +131,7 @@ static void test_gone(void)
     is_int(client_report(c, &r, &e), -ECONNABORTED, "a report");
     is_int(client_checkpoint_saved(c, "out", 1, &e), -ECONNABORTED, "and a save");
     is_int(client_has_store(c, &e), -ECONNABORTED, "and a question");
+    is_int(client_snap_status(c, SAVE, &snap, &e), -ECONNABORTED, "and another one");
     like(e.text, "the agent of this node is gone", "%s", e.text);
     client_bed_close(&a, c);
 }
@@ -245,7 +249,7 @@ static void test_late_answer(void)
     m.snap.error = ENOENT;
     client_bed_say(&a, &m);
     {
-        plan_turns(&a, {.rc = 0});
+        plan_turns(&a, {.rc = 1}, {.rc = 0});
         is_int(client_snap_find(c, "", &got, &fd, &e), -ETIMEDOUT,
                "and it is not one to the next question when it comes");
     }
@@ -298,6 +302,79 @@ static void test_late_memory(void)
     }
 }
 
+static void say_memory(struct client_bed *a)
+{
+    struct worker_msg m = {.type = WORKER_SNAP};
+
+    str_copy(m.snap.uuid, sizeof(m.snap.uuid), SAVE);
+    client_bed_say_with(a, &m, to_say, 1);
+}
+
+static struct worker_msg heard(struct client_bed *a, enum worker_msg_type type)
+{
+    struct worker_msg m = {0};
+    size_t len = 0;
+
+    client_bed_hear(a);
+    ok(worker_frame_next(a->in.data, a->in.len, &len, NULL) == 1 &&
+           worker_msg_decode(a->in.data, len, &m, NULL) == 0 && m.type == type,
+       "the agent hears of it");
+    buf_consume(&a->in, len);
+    return m;
+}
+
+/* An earlier answer has come meanwhile, and is of nobody. */
+static void test_memory(void)
+{
+    struct worker_msg late = {.type = WORKER_SNAP};
+    struct worker_snap got = {0};
+    struct error e = {0};
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+    int memory[2], fd = -1;
+
+    if (pipe2(memory, O_CLOEXEC) < 0) {
+        bail_out("no pipe");
+    }
+    client_bed_say_with(&a, &late, &a.listener, 1);
+    to_say = memory;
+    plan_turns(&a, {.rc = 1, .act = say_memory});
+    is_int(client_snap_find(c, SAVE, &got, &fd, &e), 0, "found: %s", e.text);
+    is_str(got.uuid, SAVE, "what was asked for");
+    is_str(heard(&a, WORKER_SNAP_FIND).snap_find.uuid, SAVE, "by its name");
+    client_bed_close(&a, c);
+    ok(is_same(fd, memory[0]), "its memory is the caller's");
+    close_fd(&fd);
+    close(memory[0]);
+    close(memory[1]);
+}
+
+/* --- what it is told --- */
+
+static void test_words(void)
+{
+    struct worker_report r = {.step = 5, .n_metrics = 1,
+                              .metrics = {{.name = "loss", .value = 0.5}}};
+    struct worker_save_plan plan = {.every_s = 2, .cost_s = 1, .n_failures = 3};
+    struct worker_msg m;
+    struct error e = {0};
+    struct client_bed a;
+    struct client *c = client_bed_connect(&a);
+
+    is_int(client_report(c, &r, &e), 0, "a report: %s", e.text);
+    m = heard(&a, WORKER_REPORT);
+    ok(m.report.step == 5 && m.report.n_metrics == 1 && m.report.metrics[0].value == 0.5,
+       "with all that is in it");
+    is_int(client_save_plan(c, &plan, &e), 0, "a plan");
+    m = heard(&a, WORKER_SAVE_PLAN);
+    ok(m.save_plan.every_s == 2 && m.save_plan.n_failures == 3, "as it was made");
+    is_int(client_checkpoint_saved(c, "out", 7, &e), 0, "a save");
+    m = heard(&a, WORKER_CHECKPOINT_SAVED);
+    is_int(m.checkpoint.step, 7, "of which step");
+    is_str(m.checkpoint.path, "out", "and where");
+    client_bed_close(&a, c);
+}
+
 /* --- the end --- */
 
 static void count_gone(void *data)
@@ -330,6 +407,8 @@ int main(void)
     test_told();
     test_late_answer();
     test_late_memory();
+    test_memory();
+    test_words();
     test_place();
     return tap_done();
 }
