@@ -14,20 +14,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static struct client_bed *the_agent;
-static uint64_t now_ms;
-
 uint64_t __wrap_clock_mono_ms(void);
 int __wrap_poll(struct pollfd *p, nfds_t n, int timeout_ms);
 
 uint64_t __wrap_clock_mono_ms(void)
 {
-    return now_ms;
+    return client_bed_world.now_ms;
 }
 
 int __wrap_poll(struct pollfd *p, nfds_t n, int timeout_ms)
 {
-    struct client_bed *a = the_agent;
+    struct client_bed *a = client_bed_world.agent;
     const struct turn *t;
 
     if (n != 1 || a->n_waited == CLIENT_BED_TURNS || a->n_turns == 0) {
@@ -37,7 +34,7 @@ int __wrap_poll(struct pollfd *p, nfds_t n, int timeout_ms)
     a->events[a->n_waited++] = p->events;
     t = a->turns++;
     a->n_turns--;
-    now_ms += t->rc == 0 ? (unsigned)timeout_ms : t->ms;
+    client_bed_world.now_ms += t->rc == 0 ? (unsigned)timeout_ms : t->ms;
     if (t->act) {
         t->act(a);
     }
@@ -139,8 +136,8 @@ void client_bed_open(struct client_bed *a)
         listen(a->listener, 1) < 0) {
         bail_out("no agent: %s", strerror(errno));
     }
-    the_agent = a;
-    now_ms = 1000000;
+    client_bed_world.agent = a;
+    client_bed_world.now_ms = 1000000;
 }
 
 void client_bed_close(struct client_bed *a, struct client *c)

@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum {
     CLIENT_BED_TURNS = 8,
@@ -43,6 +44,13 @@ struct client_bed {
     struct buf in; /* what has come */
     struct worker_hello hello; /* with which the client came */
 };
+
+/* Which agent has its turn, and when; each test has one. */
+struct client_bed_world {
+    struct client_bed *agent;
+    uint64_t now_ms;
+};
+extern struct client_bed_world client_bed_world;
 
 #define plan_turns(a, ...)                            \
     static const struct turn turns_[] = {__VA_ARGS__}; \

@@ -20,6 +20,8 @@
 
 enum { N_KNOWN = 64 }; /* snapshots of which it is known how far they are */
 
+struct client_bed_world client_bed_world;
+
 /* --- no agent --- */
 
 static void refuse(struct client_bed *a)

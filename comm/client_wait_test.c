@@ -18,6 +18,8 @@ enum {
     SEND_MS = 30000,   /* for room in the socket */
 };
 
+struct client_bed_world client_bed_world;
+
 /* --- answers --- */
 
 static void say_state(struct client_bed *a)
@@ -164,8 +166,9 @@ static void test_full(void)
     is_int(client_report(c, &r, &e), 0, "it has room again");
     is_int(client_report(c, &r, &e), 0, "for more");
     n = count_heard(&a, WORKER_REPORT);
-    ok(n > 2 && n < CLIENT_BED_REPORTS, "reports for which there was no room were left out (%d of %d came)",
-       n, CLIENT_BED_REPORTS);
+    ok(n > 2 && n < CLIENT_BED_REPORTS,
+       "reports for which there was no room were left out (%d of %d came)", n,
+       CLIENT_BED_REPORTS);
     client_bed_close(&a, c);
 }
 
