@@ -339,14 +339,32 @@ int client_connect(const char *path, struct client **ret, struct error *e)
     return 0;
 }
 
+/* Takes what has been said, which is noted. */
+static int catch_up(struct client *c, struct error *e)
+{
+    struct worker_msg m;
+    int rc;
+
+    do {
+        do {
+            rc = next_message(c, &m, e);
+        } while (rc > 0);
+        if (rc == 0) {
+            rc = receive(c, e);
+        }
+    } while (rc > 0);
+    return rc;
+}
+
 int client_join(struct client *c, int *ret_segment_fd, int *ret_event_fd,
                 struct error *e)
 {
     struct worker_msg m = {.type = WORKER_JOIN_COMM};
     int rc;
 
+    rc = catch_up(c, e); /* the descriptors of an answer that comes too late go */
     drop_fds(c);
-    rc = send_wait(c, &m, e);
+    rc = rc < 0 ? rc : send_wait(c, &m, e);
     if (rc == 0) {
         rc = await(c, WORKER_COMM, WORKER_COMM, &m, e);
     }
@@ -364,23 +382,6 @@ int client_join(struct client *c, int *ret_segment_fd, int *ret_event_fd,
     *ret_event_fd = c->fds[1];
     c->n_fds = 0;
     return 0;
-}
-
-/* Takes what has been said, which is noted. */
-static int catch_up(struct client *c, struct error *e)
-{
-    struct worker_msg m;
-    int rc;
-
-    do {
-        do {
-            rc = next_message(c, &m, e);
-        } while (rc > 0);
-        if (rc == 0) {
-            rc = receive(c, e);
-        }
-    } while (rc > 0);
-    return rc;
 }
 
 int client_state(struct client *c, struct worker_state *ret, struct error *e)

@@ -214,6 +214,20 @@ static void test_nonsense(void)
     fetch_bed_close(&b);
 }
 
+/* It is one as any other. */
+static void test_first_rank(void)
+{
+    struct fetch_bed b;
+
+    fetch_bed_open(&b);
+    fetch(&b, 1, 0, UUID_A, "[[0,1,2]]");
+    is_int(b.did.n_found, 1, "rank 0 has it from who has it");
+    fetch_bed_begin(&b, 1, UUID_A);
+    is_int(b.did.n_answers, 2, "the next one is of another run");
+    is_int(b.did.n_found, 1, "that nobody has");
+    fetch_bed_close(&b);
+}
+
 /* The same rank asks twice, by two connections. */
 static void test_twice(void)
 {
@@ -317,6 +331,7 @@ int main(void)
     test_alone();
     test_told_meanwhile();
     test_nonsense();
+    test_first_rank();
     test_twice();
     test_lead_is_silent();
     test_holder_is_silent();

@@ -130,7 +130,7 @@ static int write_sink(struct journal_disk *d, enum journal_file file,
     if (rc < 0) {
         return rc;
     }
-    if (s->is_torn && s->done == 0) {
+    while (rc == 0 && s->is_torn) {
         size_t n = 0;
 
         rc = write_some(s, "\n", 1, &n);

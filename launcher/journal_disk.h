@@ -14,7 +14,7 @@
 
 struct journal_sink {
     int fd;
-    bool is_torn;     /* the last write stopped inside a line */
+    bool is_torn;     /* what was there before ends inside a line */
     struct buf batch; /* taken from the queue, written from `done` on */
     size_t done;
 };

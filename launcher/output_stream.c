@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -30,8 +31,7 @@ static void on_readable(uv_poll_t *h, int status, int events);
 
 static bool may_read(const struct output_stream *s)
 {
-    return s->fd >= 0 && !s->o->is_paused && !(s->o->is_full && s->file) &&
-           s->line.len < PIECE_MAX_BYTES;
+    return s->fd >= 0 && !s->o->is_paused && !(s->o->is_full && s->file);
 }
 
 void output_stream_update(struct output_stream *s)
@@ -70,9 +70,6 @@ void output_stream_deliver(struct output_stream *s)
 {
     struct output *o = s->o;
 
-    if (!o->config.sink) {
-        buf_clear(&s->line);
-    }
     while (s->line.len && !o->is_paused) {
         size_t n = whole_lines(s->line.data, s->line.len);
 
@@ -122,7 +119,7 @@ static void on_partial(uv_timer_t *t)
         if (!s->partial_since_ms || o->is_paused) {
             continue;
         }
-        if (s->line.len && s->partial_since_ms + o->config.partial_ms <= now) {
+        if (s->partial_since_ms + o->config.partial_ms <= now) {
             give_partial(s);
             s->partial_since_ms = s->line.len ? now : 0;
         }
@@ -147,16 +144,17 @@ static void keep_tail(struct output_stream *s, const char *data, size_t len)
 }
 
 /* What was just read lies in the chunk: with the part of a line before it, its
- * whole lines go to the sink from there. Returns how many bytes are left, at the
- * end. */
+ * whole lines go to the sink from there. That part has room, for longer ones are cut
+ * where the sink is not paused. Returns how many bytes are left, at the end. */
 static size_t give_chunk(struct output_stream *s, const char *data, size_t len)
 {
     struct output *o = s->o;
     size_t head = s->line.len, n = whole_lines(data, len);
 
-    if (o->is_paused || !n || head > OUTPUT_LINE_MAX) {
+    if (o->is_paused || !n) {
         return len;
     }
+    assert(head < OUTPUT_LINE_MAX);
     if (head) {
         data = memcpy(o->chunk + OUTPUT_LINE_MAX - head, s->line.data, head);
         buf_clear(&s->line);
@@ -202,14 +200,10 @@ static void close_pipe(struct output_stream *s)
     if (s->fd < 0) {
         return;
     }
-    uv_poll_stop(&s->poll);
     s->is_polling = false;
     uv_close((uv_handle_t *)&s->poll, on_poll_closed);
     close_fd(&s->fd);
-    s->partial_since_ms = 0;
-    if (s->is_shared) {
-        output_lines_end(s);
-    }
+    output_lines_end(s);
     output_stream_deliver(s);
 }
 
@@ -238,7 +232,6 @@ static void on_readable(uv_poll_t *h, int status, int events)
         close_pipe(s);
         return;
     }
-    output_stream_update(s);
     if (s->file && !s->o->is_full && logwriter_is_full(s->o->writer)) {
         output_look_at_writer(s->o);
     }
@@ -255,9 +248,6 @@ void output_drain(struct output_stream *s)
         if (rc <= 0) {
             break;
         }
-    }
-    if (s->fd >= 0) {
-        output_stream_update(s);
     }
 }
 

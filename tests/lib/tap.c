@@ -4,6 +4,7 @@
 #include "tests/lib/tap.h"
 
 #include <limits.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,6 +137,26 @@ void bail_out(const char *fmt, ...)
     va_end(ap);
     fflush(stdout);
     exit(255);
+}
+
+static intmax_t allocated(void)
+{
+    struct mallinfo2 m = mallinfo2();
+
+    return (intmax_t)(m.uordblks + m.hblkhd);
+}
+
+/* What the first calls leave in caches is no leak. */
+intmax_t tap_leak(void (*f)(void *arg), void *arg)
+{
+    enum { N_WARM = 20, N = 100 };
+    intmax_t before = 0;
+
+    for (int i = 0; i < N_WARM + N; i++) {
+        before = i == N_WARM ? allocated() : before;
+        f(arg);
+    }
+    return (allocated() - before) / N;
 }
 
 const char *tap_self(void)

@@ -46,6 +46,10 @@ void skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void bail_out(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
 
+/* Bytes of memory that each call of `f`, which prints nothing, leaves allocated. 0 where
+ * a sanitizer or valgrind has an allocator of its own: that finds them itself. */
+intmax_t tap_leak(void (*f)(void *arg), void *arg);
+
 /* The path of this program, for those that run themselves: /proc/self/exe is
  * another one where valgrind runs it. */
 const char *tap_self(void);
