@@ -89,7 +89,11 @@ void record_newcomers(struct record *r)
     for (size_t i = n_before; i < roster->n; i++) {
         str_copy(s->nodes[i].host, sizeof(s->nodes[i].host),
                  roster->entries[i].host);
-        tell_spare(r, (uint32_t)i);
+        if (roster_is_absent(&roster->entries[i])) {
+            s->nodes[i].state = STATUS_NODE_LOST; /* it came and went unseen */
+        } else {
+            tell_spare(r, (uint32_t)i);
+        }
     }
     record_touch(r);
 }

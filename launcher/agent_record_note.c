@@ -123,6 +123,17 @@ static void set_excluded_before(struct run_status *s, const struct lead *core)
     }
 }
 
+/* A new lead has all places that there have been, and those that nobody of its camp holds
+ * are lost: also those that were so before, of which it need not know the host. */
+static void set_lost_before(struct run_status *s, const struct lead *core)
+{
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        if (lead_node(core, i)->lost) {
+            s->nodes[i].state = STATUS_NODE_LOST;
+        }
+    }
+}
+
 /* They wait as spares do. */
 static void set_readmitted(struct run_status *s, const struct lead *core)
 {
@@ -219,6 +230,7 @@ void record_note(struct record *r, const struct lead *core,
         set_readmitted(s, core);
         break;
     case LEAD_NOTE_LEADS:
+        set_lost_before(s, core);
         set_excluded_before(s, core);
         break;
     case LEAD_NOTE_CHANGING:
