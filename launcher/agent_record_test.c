@@ -71,6 +71,32 @@ static void test_grown(struct record *r, struct agent *a)
     is_int(s->nodes[BED_NODES + 1].state, STATUS_NODE_SPARE, "the other one is a spare");
 }
 
+/* An agent that came later knows how long the run has been under way. */
+static void test_times(struct record *r, struct agent *a)
+{
+    struct run_status *s = record_status(r);
+    uint64_t now_ms, age_s;
+
+    uv_update_time(&a->loop);
+    now_ms = uv_now(&a->loop);
+    a->began_ms = now_ms - 90000;
+    a->config.ran_ms = 1000;
+    a->config.job->limits.deadline_ms = 100000;
+    record_flush(r);
+    age_s = s->elapsed_ms / 1000;
+    ok(age_s >= 90 && age_s < 120, "it tells of all that time");
+    is_int((int)(s->ran_ms - s->elapsed_ms), 1000, "besides that of starts before");
+    is_int((int)(agent_lead_deadline_ms(a) - now_ms), 9000, "both count for the deadline");
+    a->config.job->limits.deadline_ms = 50000;
+    is_int((int)(agent_lead_deadline_ms(a) - now_ms), 0, "which may have passed");
+    s->ended_ns = s->updated_ns;
+    record_flush(r);
+    now_ms = s->elapsed_ms;
+    a->began_ms -= 5000;
+    record_flush(r);
+    ok(s->elapsed_ms == now_ms, "what a run took that is over does not grow");
+}
+
 static void test_events(const char *dir)
 {
     _free_ char *text = NULL;
@@ -96,6 +122,7 @@ int main(void)
     }
     test_taken_over(r);
     test_grown(r, &agent);
+    test_times(r, &agent);
     record_destroy(r, CLOSE_MS);
     snprintf(dir, sizeof(dir), "%s", agent.run.dir);
     test_events(dir);

@@ -352,6 +352,7 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     s->want_nodes = (int)get_int(r, o, "want_nodes", 0, STATUS_MAX_NODES, 0);
     s->starts = (int)get_int(r, o, "starts", 0, INT32_MAX, 0);
     s->ran_ms = get_span(r, o, "ran");
+    s->elapsed_ms = get_span(r, o, "elapsed");
     s->deadline_ns = get_time(r, o, "deadline");
     s->time_limit_ns = get_time(r, o, "time_limit");
     s->mpi_epoch = (uint32_t)get_int(r, o, "mpi_epoch", 0, UINT32_MAX, 0);
