@@ -320,7 +320,8 @@ void agent_lead_here(struct agent *a, uint32_t rank);
 /* The roster has grown. */
 void agent_lead_grow(struct agent *a);
 /* A node that is there and of no use; not in a step of the lead. */
-void agent_lead_exclude(struct agent *a, uint32_t rank, const char *why);
+void agent_lead_exclude(struct agent *a, uint32_t rank, enum exclusion why,
+                        const char *text);
 /* A fact from a node, or from the front end, as JSON. */
 void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
                      size_t len);

@@ -16,12 +16,14 @@
 enum { CLOSE_MS = 60000 };
 
 /* Of the three node 0 is gone. */
-static struct lead *make_heir(void)
+static struct lead *make_heir(bool has_excluded)
 {
     static const bool follows[BED_NODES] = {false, true, true}, dead[BED_NODES];
     static uint32_t out[] = {0};
     struct heritage heritage = {
         .view = {.number = 2, .lead = 1, .n_nodes = BED_NODES, .n_out = 1, .out = out},
+        .past = {.n_marks = has_excluded,
+                 .marks = {{.rank = 2, .excluded = EXCLUSION_HANGS}}},
         .follows = follows, .dead = dead, .n_nodes = BED_NODES};
     struct lead_config config = {.n_nodes = BED_NODES, .rank = 1, .min_nodes = 1,
                                  .rule.on = true, .heritage = &heritage};
@@ -47,7 +49,7 @@ static void test_taken_over(struct record *r)
 {
     struct lead_note leads = {.type = LEAD_NOTE_LEADS, .rank = 1};
     struct run_status *s = record_status(r);
-    _cleanup_(lead) struct lead *lead = make_heir();
+    _cleanup_(lead) struct lead *lead = make_heir(false);
     uint16_t n_procs[BED_NODES] = {0, BED_PROCS, 0};
     struct order run = {.serial = 7, .generation = 7, .step = ORDER_RUN,
                         .n_nodes = BED_NODES, .n_procs = n_procs};
@@ -57,6 +59,32 @@ static void test_taken_over(struct record *r)
     is_int(s->nodes[0].state, STATUS_NODE_LOST, "who does not follow a new lead is lost");
     is_int(s->nodes[1].state, STATUS_NODE_READY, "who has workers takes part");
     is_int(s->nodes[2].state, STATUS_NODE_SPARE, "who follows without any is a spare");
+}
+
+static void tell(struct record *r, const struct lead *lead, enum lead_note_type type)
+{
+    struct lead_note n = {.type = type, .rank = 2, .text = "lost node 2 (x): no word from it"};
+
+    record_note(r, lead, &n);
+}
+
+/* What it was lost by is over when it is back; what it is excluded for is not. */
+static void test_excluded(struct record *r)
+{
+    const struct status_node *n = &record_status(r)->nodes[2];
+    _cleanup_(lead) struct lead *lead = make_heir(true), *later = make_heir(false);
+
+    tell(r, lead, LEAD_NOTE_LEADS);
+    ok(n->state == STATUS_NODE_EXCLUDED && n->excluded == EXCLUSION_HANGS,
+       "who is excluded is that under a new lead");
+    tell(r, lead, LEAD_NOTE_LOST);
+    is_int(n->state, STATUS_NODE_LOST, "it may be lost");
+    is_str(n->why, "no word from it", "by which it is known then");
+    tell(r, lead, LEAD_NOTE_BACK);
+    is_int(n->state, STATUS_NODE_EXCLUDED, "back it is no spare");
+    is_str(n->why, "mpirun hangs there, as was told before", "for what it was");
+    tell(r, later, LEAD_NOTE_READMITTED);
+    ok(n->state == STATUS_NODE_SPARE && !n->excluded && !n->why[0], "until it is readmitted");
 }
 
 static void test_grown(struct record *r, struct agent *a)
@@ -121,6 +149,7 @@ int main(void)
         bail_out("no record");
     }
     test_taken_over(r);
+    test_excluded(r);
     test_grown(r, &agent);
     test_times(r, &agent);
     record_destroy(r, CLOSE_MS);

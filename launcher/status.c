@@ -255,6 +255,7 @@ static void put_nodes(struct jsonw *w, const struct run_status *s)
         jsonw_int(w, "agent_pid", n->agent_pid);
         jsonw_int(w, "n_procs", n->n_procs);
         jsonw_opt_str(w, "why", n->why);
+        jsonw_opt_str(w, "excluded", exclusion_name(n->excluded));
         jsonw_end_object(w);
     }
     jsonw_end_array(w);

@@ -13,6 +13,7 @@
 #include "ckpt/interval_levels.h"
 #include "launcher/jsonw.h"
 #include "rendezvous/avoid.h"
+#include "rendezvous/exclusion.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -72,6 +73,8 @@ struct status_node {
     int n_procs;
     char host[256];
     char why[128]; /* it is lost or excluded; "" else */
+    enum exclusion excluded; /* what it is not used for any more, also while it still has
+                                workers */
 };
 
 struct status_worker {

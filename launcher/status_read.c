@@ -141,6 +141,8 @@ static const json_t *get_array(struct reader *r, const json_t *o,
 
 static void read_node(struct reader *r, const json_t *o, struct status_node *n)
 {
+    char kind[32] = "";
+
     n->rank = (int)get_int(r, o, "rank", 0, STATUS_MAX_NODES, n->rank);
     n->agent_pid = get_int(r, o, "agent_pid", 0, INT32_MAX, 0);
     n->n_procs = (int)get_int(r, o, "n_procs", 0, STATUS_MAX_WORKERS, 0);
@@ -148,6 +150,8 @@ static void read_node(struct reader *r, const json_t *o, struct status_node *n)
                                                  STATUS_NODE_N_STATES);
     get_str(r, o, "host", n->host, sizeof(n->host));
     get_str(r, o, "why", n->why, sizeof(n->why));
+    get_str(r, o, "excluded", kind, sizeof(kind));
+    n->excluded = exclusion_by_name(kind);
 }
 
 static void read_worker(struct reader *r, const json_t *o,

@@ -75,6 +75,7 @@ static struct run_status *sample(void)
     s->nodes[1].state = STATUS_NODE_LOST;
     s->nodes[1].agent_pid = 77;
     str_copy(s->nodes[1].why, sizeof(s->nodes[1].why), "silent");
+    s->nodes[1].excluded = EXCLUSION_HANGS;
     s->nodes[1].n_procs = 2;
     s->workers[2].state = STATUS_WORKER_EXITED;
     s->workers[2].signal = 9;
@@ -148,7 +149,7 @@ static void test_round_trip(void)
         "\"verdict\":{\"exit_status\":75,\"resumable\":true,"
         "\"reason\":\"preempted\"}",
         "{\"rank\":1,\"host\":\"n\\\"1\",\"state\":\"Lost\","
-        "\"agent_pid\":77,\"n_procs\":2,\"why\":\"silent\"}",
+        "\"agent_pid\":77,\"n_procs\":2,\"why\":\"silent\",\"excluded\":\"hangs\"}",
         "{\"rank\":1,\"node\":0,\"pid\":0,\"state\":\"Exited\","
         "\"exit_code\":3}",
         "{\"rank\":2,\"node\":1,\"pid\":1234,\"state\":\"Exited\","
@@ -168,6 +169,8 @@ static void test_round_trip(void)
     is_str(buf_str(&b), buf_str(&a), "the same once more");
     ok(isnan(back->metrics[1].value), "NaN survives");
     ok(back->ran_ms == 90500 && back->elapsed_ms == 30500, "how long it has run");
+    ok(back->nodes[1].excluded == EXCLUSION_HANGS && !back->nodes[0].excluded,
+       "who is excluded, and for what");
     for (size_t i = 0; i < ARRAY_SIZE(said); i++) {
         like(buf_str(&a), said[i], "says it");
     }
