@@ -113,9 +113,9 @@ static void on_request(void *ctx, const void *data, size_t len)
     agent_lead_fact(a, a->rank, data, len);
 }
 
-static void on_config(void *ctx, const void *data, size_t len)
+static void on_config(void *ctx, uint64_t age_ms, const void *data, size_t len)
 {
-    agent_config(ctx, data, len);
+    agent_config(ctx, age_ms, data, len);
 }
 
 static void on_writable(void *ctx)

@@ -113,8 +113,10 @@ struct agent {
     char *front_ways;        /* of one that has taken the run over, or NULL ... */
     int64_t front_serial;    /* ... told so, or 0 */
     uint64_t order_serial;   /* of the newest order that came here */
-    uint64_t config_ns;      /* when it was known: on the wall clock, ... */
-    uint64_t config_ms;      /* ... and on the loop's */
+    uint64_t began_ns;       /* when this start of the run began: by the wall clock here,
+                                ... */
+    uint64_t began_ms;       /* ... and by the loop's, which may not have been up: only
+                                differences count */
     struct slurm_ask slurm;  /* of agent_limit.c */
     struct workers_host workers_host;
     struct output *output;
@@ -151,7 +153,7 @@ extern const struct companion_link_ops agent_companion_ops;
 /* --- agent_job.c --- */
 
 /* The config of the run, as its front end (or muster-mpi) made it. */
-void agent_config(struct agent *a, const void *data, size_t len);
+void agent_config(struct agent *a, uint64_t age_ms, const void *data, size_t len);
 
 /* agent_control.c: a control_f; and, once the job has come, what was asked before */
 int agent_on_control(void *arg, const char *op, const json_t *body,
@@ -318,7 +320,8 @@ void agent_lead_here(struct agent *a, uint32_t rank);
 /* The roster has grown. */
 void agent_lead_grow(struct agent *a);
 /* A node that is there and of no use; not in a step of the lead. */
-void agent_lead_exclude(struct agent *a, uint32_t rank, const char *why);
+void agent_lead_exclude(struct agent *a, uint32_t rank, enum exclusion why,
+                        const char *text);
 /* A fact from a node, or from the front end, as JSON. */
 void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
                      size_t len);

@@ -246,7 +246,7 @@ static void tell_session(struct agent *a)
     }
 }
 
-void agent_config(struct agent *a, const void *data, size_t len)
+void agent_config(struct agent *a, uint64_t age_ms, const void *data, size_t len)
 {
     struct error e = {0};
 
@@ -259,8 +259,8 @@ void agent_config(struct agent *a, const void *data, size_t len)
         return;
     }
     a->has_config = true;
-    a->config_ns = clock_wall_ns();
-    a->config_ms = uv_now(&a->loop);
+    a->began_ns = clock_wall_ns() - age_ms * 1000000u;
+    a->began_ms = uv_now(&a->loop) - age_ms;
     slurm_take_own(&a->config.env);
     tree_set_lease(a->tree, a->config.job->heartbeat_timeout_ms);
     find_interface(a);

@@ -518,10 +518,11 @@ void agent_lead_here(struct agent *a, uint32_t rank)
     }
 }
 
-void agent_lead_exclude(struct agent *a, uint32_t rank, const char *why)
+void agent_lead_exclude(struct agent *a, uint32_t rank, enum exclusion why,
+                        const char *text)
 {
     struct lead_event event = {.type = LEAD_EXCLUDE, .rank = rank,
-                               .text = why};
+                               .why = why, .text = text};
 
     if (a->lead && rank < a->lead->n_nodes) {
         agent_lead_step(a->lead, &event);

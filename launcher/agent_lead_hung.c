@@ -42,10 +42,11 @@ void agent_lead_hung(struct agent_lead *l, const json_t *fact)
     bool is_needed = false;
     char text[128];
     struct lead_event event = {.type = LEAD_EXCLUDE, .text = text,
+                               .why = fails ? EXCLUSION_FAILS : EXCLUSION_HANGS,
                                .force = are_waiting(l->agent)};
 
-    snprintf(text, sizeof(text), "%s: %lld MPI worlds in a row %s",
-             fails ? EXCLUSION_FAILS_WORDS : EXCLUSION_HANGS_WORDS,
+    snprintf(text, sizeof(text), "mpirun %s there: %lld MPI worlds in a row %s",
+             fails ? "fails" : "hangs",
              n < 0 || n > INT32_MAX ? 0 : (long long)n,
              fails ? "failed, and an mpirun to it alone, too (mpirun.log)"
                    : "did not come in time");

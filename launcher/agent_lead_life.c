@@ -113,12 +113,13 @@ static uint32_t restart_grace_ms(const struct job *job)
 uint64_t agent_lead_deadline_ms(const struct agent *a)
 {
     uint64_t deadline_ms = a->config.job->limits.deadline_ms;
-    uint64_t ran_ms = a->config.ran_ms;
+    uint64_t now_ms = uv_now(&a->loop);
+    uint64_t ran_ms = a->config.ran_ms + now_ms - a->began_ms;
 
     if (deadline_ms == JOB_OFF) {
         return 0;
     }
-    return a->config_ms + (ran_ms < deadline_ms ? deadline_ms - ran_ms : 0);
+    return now_ms + (ran_ms < deadline_ms ? deadline_ms - ran_ms : 0);
 }
 
 /* What a command wanted before the run was gone on with, where the job, which may

@@ -26,12 +26,13 @@ static uint32_t rank_of(const struct roster *roster, const char *host, unsigned 
 }
 
 static void exclude(struct agent_lead *l, const char *host, unsigned long nth,
-                    const char *why)
+                    enum exclusion kind, const char *why)
 {
     uint32_t rank = rank_of(&l->agent->roster, host, nth);
     static const char before[] = " (in a start before this one)";
     char text[256];
-    struct lead_event event = {.type = LEAD_EXCLUDE, .rank = rank, .text = text};
+    struct lead_event event = {.type = LEAD_EXCLUDE, .rank = rank, .why = kind,
+                               .text = text};
 
     if (rank == ROSTER_NO_RANK || lead_node(l->core, rank)->excluded) {
         return;
@@ -45,19 +46,30 @@ static void exclude(struct agent_lead *l, const char *host, unsigned long nth,
     }
 }
 
+/* The next word, of `all` that are separated by blanks; false without one that fits. */
+static bool take_word(const char **all, char *to, size_t size)
+{
+    size_t len = strcspn(*all, " ");
+
+    if (len == 0 || len >= size || (*all)[len] != ' ') {
+        return false;
+    }
+    snprintf(to, size, "%.*s", (int)len, *all);
+    *all += len + 1;
+    return true;
+}
+
 void agent_lead_outcast(struct agent_lead *l)
 {
     const struct strlist *all = &l->agent->config.excluded;
 
     for (size_t i = 0; i < all->n; i++) {
-        char *at;
-        unsigned long nth = strtoul(all->items[i], &at, 10);
-        char host[ROSTER_HOST_BYTES];
-        size_t len = *at == ' ' ? strcspn(++at, " ") : 0;
+        const char *at = all->items[i];
+        char nth[16], host[ROSTER_HOST_BYTES], kind[32];
 
-        if (len > 0 && len < sizeof(host) && at[len] == ' ') {
-            snprintf(host, sizeof(host), "%.*s", (int)len, at);
-            exclude(l, host, nth, at + len + 1);
+        if (take_word(&at, nth, sizeof(nth)) && take_word(&at, host, sizeof(host)) &&
+            take_word(&at, kind, sizeof(kind))) {
+            exclude(l, host, strtoul(nth, NULL, 10), exclusion_by_name(kind), at);
         }
     }
 }

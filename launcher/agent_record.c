@@ -43,8 +43,11 @@ static void set_times(struct record *r)
     struct run_status *s = r->status;
 
     uv_update_time(&r->agent->loop);
-    s->ran_ms = r->agent->config.ran_ms + uv_now(&r->agent->loop) -
-                r->started_ms;
+    if (!r->is_over) {
+        r->is_over = s->ended_ns != 0;
+        s->elapsed_ms = uv_now(&r->agent->loop) - r->agent->began_ms;
+        s->ran_ms = r->agent->config.ran_ms + s->elapsed_ms;
+    }
     set_time(r, r->deadline_ms, &s->deadline_ns);
     set_time(r, r->limit_ms, &s->time_limit_ns);
 }
@@ -271,7 +274,7 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     s->max_restarts = (int)a->config.job->restart.max;
     s->levels = levels_of(&a->config.job->checkpoint);
     s->lead = (int)a->rank;
-    s->created_ns = s->started_ns = a->config_ns;
+    s->created_ns = s->started_ns = a->began_ns;
     s->mpi_epoch = (uint32_t)a->epoch;
     /* What was before, until this start has a generation of its own: it may end
      * without one. */
@@ -279,7 +282,6 @@ int record_create(struct agent *a, struct record **ret, struct error *e)
     s->restarts = (int)a->config.n_restarts;
     s->starts = (int)a->config.n_starts + 1;
     s->node_failures = (int)a->config.n_node_failures;
-    r->started_ms = a->config_ms;
     r->deadline_ms = agent_lead_deadline_ms(a);
     *ret = r;
     return 0;

@@ -41,7 +41,7 @@ static void mark_spares(struct record *r, const struct order *run)
         }
         if (run->n_procs[i]) {
             s->nodes[i].state = STATUS_NODE_READY;
-        } else if (s->nodes[i].why[0]) {
+        } else if (s->nodes[i].excluded) {
             s->nodes[i].state = STATUS_NODE_EXCLUDED;
         } else if (s->nodes[i].state != STATUS_NODE_SPARE) {
             tell_spare(r, i);
@@ -89,7 +89,11 @@ void record_newcomers(struct record *r)
     for (size_t i = n_before; i < roster->n; i++) {
         str_copy(s->nodes[i].host, sizeof(s->nodes[i].host),
                  roster->entries[i].host);
-        tell_spare(r, (uint32_t)i);
+        if (roster_is_absent(&roster->entries[i])) {
+            s->nodes[i].state = STATUS_NODE_LOST; /* it came and went unseen */
+        } else {
+            tell_spare(r, (uint32_t)i);
+        }
     }
     record_touch(r);
 }
@@ -176,10 +180,10 @@ static void exclude_slow(struct record *r)
     char text[128];
 
     if (factor >= 1.5 && w && worst.percent >= factor * 100) {
-        snprintf(text, sizeof(text), EXCLUSION_SLOW_WORDS " %u take %u.%02u times "
+        snprintf(text, sizeof(text), "the steps of rank %u take %u.%02u times "
                  "the median (elastic.excludeSlow)", worst.rank,
                  worst.percent / 100, worst.percent % 100);
-        agent_lead_exclude(r->agent, (uint32_t)w->node, text);
+        agent_lead_exclude(r->agent, (uint32_t)w->node, EXCLUSION_SLOW, text);
     }
 }
 

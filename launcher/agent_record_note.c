@@ -91,6 +91,7 @@ static void set_one_excluded(struct run_status *s, const struct lead *core, uint
     if (s->nodes[rank].state != STATUS_NODE_LOST &&
         s->nodes[rank].state != STATUS_NODE_EXCLUDED) {
         set_why(s, rank, why);
+        s->nodes[rank].excluded = lead_node(core, rank)->excluded;
         /* As long as it has workers it is shown as a node that has some. */
         if (!lead_node(core, rank)->takes_part) {
             s->nodes[rank].state = STATUS_NODE_EXCLUDED;
@@ -109,7 +110,8 @@ static void set_excluded(struct run_status *s, const struct lead *core,
     }
 }
 
-/* The lead before has done that: of its reason there is what every agent has. */
+/* The lead before has done that, or what was said is gone: of the reason there is what
+ * every agent has. */
 static void set_excluded_before(struct run_status *s, const struct lead *core)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++) {
@@ -123,15 +125,27 @@ static void set_excluded_before(struct run_status *s, const struct lead *core)
     }
 }
 
+/* A new lead has all places that there have been, and those that nobody of its camp holds
+ * are lost: also those that were so before, of which it need not know the host. */
+static void set_lost_before(struct run_status *s, const struct lead *core)
+{
+    for (uint32_t i = 0; i < s->n_nodes; i++) {
+        if (lead_node(core, i)->lost) {
+            s->nodes[i].state = STATUS_NODE_LOST;
+        }
+    }
+}
+
 /* They wait as spares do. */
 static void set_readmitted(struct run_status *s, const struct lead *core)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         struct status_node *n = &s->nodes[i];
 
-        if (n->why[0] && !lead_node(core, i)->excluded &&
+        if (n->excluded && !lead_node(core, i)->excluded &&
             n->state != STATUS_NODE_LOST && n->state != STATUS_NODE_LEFT) {
             n->why[0] = '\0';
+            n->excluded = EXCLUSION_NONE;
             n->state = n->state == STATUS_NODE_EXCLUDED ? STATUS_NODE_SPARE : n->state;
         }
     }
@@ -211,6 +225,7 @@ void record_note(struct record *r, const struct lead *core,
     case LEAD_NOTE_BACK:
         set_node_state(s, n->rank, STATUS_NODE_SPARE);
         set_why(s, n->rank, "");
+        set_excluded_before(s, core); /* what was said of it meanwhile is that it is lost */
         break;
     case LEAD_NOTE_EXCLUDED:
         set_excluded(s, core, n);
@@ -219,6 +234,7 @@ void record_note(struct record *r, const struct lead *core,
         set_readmitted(s, core);
         break;
     case LEAD_NOTE_LEADS:
+        set_lost_before(s, core);
         set_excluded_before(s, core);
         break;
     case LEAD_NOTE_CHANGING:

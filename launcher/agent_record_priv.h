@@ -29,9 +29,9 @@ struct record {
     record_written_f *on_written;
     void *on_written_arg;
     bool dirty;
-    uint64_t started_ms;  /* all of them on the loop's clock */
-    uint64_t deadline_ms; /* 0: none */
-    uint64_t limit_ms;    /* of the batch system; 0: none */
+    bool is_over;         /* and what it took is told */
+    uint64_t deadline_ms; /* on the loop's clock; 0: none */
+    uint64_t limit_ms;    /* likewise, of the batch system */
     struct slowdown slowdown; /* by saves on their way */
     struct slow *slow; /* of this generation; NULL without memory */
     uint64_t slow_ms;  /* the last look at it */

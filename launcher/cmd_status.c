@@ -108,18 +108,16 @@ static void put_progress(const struct run_view *v, uint64_t elapsed_ms,
 static void add_line(const struct run_view *v, struct live_look *ret)
 {
     const struct run_status *s = v->status;
-    uint64_t until = s->ended_ns ? s->ended_ns : clock_wall_ns();
     _buf_ struct buf line = {0}, mark = {0};
 
     put_progress(v, 0, &mark);
-    put_progress(v, until > s->created_ns
-                        ? (until - s->created_ns) / 1000000u : 0, &line);
+    put_progress(v, run_status_elapsed_ms(s, clock_wall_ns()), &line);
     live_add(ret, s->id, buf_str(&mark), buf_str(&line));
 }
 
 static void add_json(const struct run_view *v, struct live_look *ret)
 {
-    static const char *const restless[] = {"updated", NULL};
+    static const char *const restless[] = {"updated", "ran", "elapsed", NULL};
     _buf_ struct buf text = {0};
 
     buf_putc(&text, '[');

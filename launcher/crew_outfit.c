@@ -25,7 +25,7 @@ static struct outfit_node node_of(const struct crew *c)
         .env = &a->config.env,
         .run_id = a->run.id,
         .run_dir = a->run.dir,
-        .ran_ms = a->config.ran_ms + uv_now(&a->loop) - a->config_ms,
+        .ran_ms = a->config.ran_ms + uv_now(&a->loop) - a->began_ms,
         .agent_dir = a->dir,
         .agent_index = a->index,
         .host = a->host,

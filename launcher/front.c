@@ -157,7 +157,7 @@ int front_run(const struct front_config *config)
 
     uv_loop_init(&f.loop);
     f.started_ms = front_now_ms(&f);
-    f.started_wall_ns = clock_wall_ns();
+    f.nth_start = (int)config->run->n_starts + 1;
     uv_timer_init(&f.loop, &f.tick);
     f.tick.data = &f;
     take_signals(&f);

@@ -178,12 +178,10 @@ static void show_status(struct front *f)
 int front_attach_start(struct front *f, struct error *e)
 {
     const struct front_attach *a = f->config->attach;
-    uint64_t now_ns = clock_wall_ns();
-    uint64_t started_ns = a->status->started_ns;
 
     f->attach_ms = front_now_ms(f);
-    f->started_wall_ns = started_ns;
-    f->started_ms -= now_ns > started_ns ? (now_ns - started_ns) / 1000000 : 0;
+    f->nth_start = a->status->starts;
+    f->started_ms -= run_status_elapsed_ms(a->status, clock_wall_ns());
     f->epoch = a->was->epoch > a->status->mpi_epoch ? a->was->epoch
                                                     : a->status->mpi_epoch;
     f->is_kept = a->was->is_kept;
@@ -230,6 +228,15 @@ static void wait_for_lead(struct front *f)
         give_up(f, waited_ms);
     } else {
         ask_lead(f);
+    }
+}
+
+/* The record may be old, and this host's clock not the lead's. */
+void front_attach_see(struct front *f, const struct run_status *s)
+{
+    if (f->config->attach && !f->is_timed && s->elapsed_ms) {
+        f->is_timed = true;
+        f->started_ms = front_now_ms(f) - s->elapsed_ms;
     }
 }
 

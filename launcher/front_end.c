@@ -39,7 +39,7 @@ bool front_settle_from_record(struct front *f)
 
     if (run_view_open(f->config->dir->path, &v, NULL) < 0 ||
         !v.status->verdict.is_set ||
-        v.status->started_ns < f->started_wall_ns) {
+        v.status->starts < f->nth_start) {
         return false;
     }
     front_settle(f, v.status->verdict.exit_status, v.status->verdict.reason);

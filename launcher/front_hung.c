@@ -171,27 +171,44 @@ void front_blame_late(struct front *f)
 
 /* --- each by an mpirun of its own --- */
 
-bool front_choose_suspects(struct front *f)
+/* All of the last world that are on this machine, or that are not; how many. */
+static size_t try_all(struct front *f, bool are_local)
 {
     const struct host_list *hosts = f->config->plan.hosts;
     size_t n = 0;
+
+    for (size_t i = 0; i < hosts->n; i++) {
+        struct reach_host *h = &f->reach->hosts[i];
+
+        if (hosts->items[i].is_local == are_local) {
+            h->is_asked = h->is_tried = was_in_world(f, i) && !h->is_out;
+            n += h->is_tried;
+        }
+    }
+    return n;
+}
+
+/* Of one alone nothing could be said: this machine is tried beside it, for where mpirun
+ * does not get through to that either it is not the other's fault. */
+bool front_choose_suspects(struct front *f)
+{
+    size_t n;
 
     if (!f->reach->is_suspect) {
         return false;
     }
     f->reach->is_suspect = false;
-    for (size_t i = 0; i < hosts->n; i++) {
-        struct reach_host *h = &f->reach->hosts[i];
-
-        h->is_tried = !hosts->items[i].is_local && was_in_world(f, i) && !h->is_out;
-        h->is_asked = h->is_tried;
-        n += h->is_tried;
-    }
+    n = try_all(f, false);
+    n += n == 1 ? try_all(f, true) : 0;
     f->reach->is_trial = n > 1;
+    for (size_t i = 0; n == 1 && i < f->config->plan.hosts->n; i++) {
+        f->reach->hosts[i].is_asked = f->reach->hosts[i].is_tried = false;
+    }
     return n > 1;
 }
 
-/* Where most do not answer it is not they that hang, or fail. */
+/* Where most do not answer it is not they that hang, or fail. This machine is never left
+ * out for it. */
 void front_judge_trial(struct front *f)
 {
     const struct host_list *hosts = f->config->plan.hosts;
@@ -205,7 +222,7 @@ void front_judge_trial(struct front *f)
     for (size_t i = 0; i < hosts->n; i++) {
         struct reach_host *h = &f->reach->hosts[i];
 
-        if (h->is_asked && 2 * n_silent <= n) {
+        if (h->is_asked && 2 * n_silent <= n && !hosts->items[i].is_local) {
             blame(f, i, f->reach->has_failed);
         }
         h->is_asked = h->is_tried = false;

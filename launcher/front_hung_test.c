@@ -184,7 +184,23 @@ static void test_trial(struct bed *b)
     is_str(blamed(b), "0010", "where most do not it is not they");
     make_world(b, 2);
     be_late(b, "");
-    ok(!front_choose_suspects(f), "of one alone nothing could be said");
+    ok(front_choose_suspects(f) && f->reach->hosts[0].is_tried && f->reach->hosts[1].is_tried &&
+           !f->reach->hosts[2].is_tried, "beside one alone this machine is tried");
+    answer_but(b, "01");
+    is_str(blamed(b), "0010", "where both do not answer it is not the other one");
+    be_late(b, "");
+    (void)front_choose_suspects(f);
+    answer_but(b, "0");
+    is_str(blamed(b), "0010", "nor where this machine alone does not");
+    be_late(b, "");
+    (void)front_choose_suspects(f);
+    answer_but(b, "1");
+    is_str(blamed(b), "0110", "where the other one alone does not it is that");
+    b->hosts.items[0].is_local = false;
+    make_world(b, 1);
+    be_late(b, "");
+    ok(!front_choose_suspects(f), "of one without this machine nothing can be said");
+    b->hosts.items[0].is_local = true;
 }
 
 /* --- mpirun fails --- */

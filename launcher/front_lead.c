@@ -36,6 +36,7 @@ static void take_status(struct front *f, const struct channel_frame *frame)
         f->lost_node |= s->nodes[i].state == STATUS_NODE_LOST;
     }
     if (s) {
+        front_attach_see(f, s);
         front_see_world(f, s);
     }
     if (s && s->verdict.is_set) {
@@ -127,6 +128,15 @@ int front_encode_run(struct front *f, struct error *e)
     return 0;
 }
 
+static void send_config(struct front *f)
+{
+    _buf_ struct buf b = {0};
+
+    tree_config_encode(front_now_ms(f) - f->started_ms, f->run_bytes.data, f->run_bytes.len,
+                       &b);
+    link_send_buf(f->lead, TREE_CONFIG, &b);
+}
+
 static void refuse_version(struct front *f, const char *version)
 {
     char text[TREE_ID_BYTES + 128];
@@ -203,7 +213,7 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
     wire_put_u32(&welcome, 0);
     link_send_buf(l, TREE_WELCOME, &welcome);
     if (!f->config->attach) {
-        link_send_buf(l, TREE_CONFIG, &f->run_bytes);
+        send_config(f);
     }
     if (f->phase == FRONT_STARTING) {
         f->phase = FRONT_RUNNING;

@@ -96,8 +96,10 @@ struct front {
     struct control_server *control; /* or NULL */
     enum front_phase phase;
     pid_t starter;         /* by hand: muster-mpi, whose child this is */
-    uint64_t started_ms;   /* the run; may be before this host was up */
-    uint64_t started_wall_ns; /* a verdict of a run before is not ours */
+    uint64_t started_ms;   /* the run; may be before this host was up: only differences
+                              count */
+    bool is_timed;         /* that is as its lead says, not as its record does */
+    int nth_start;         /* of the run; a verdict of one before is not ours */
     unsigned n_ticks;
     unsigned n_signals;
     bool was_noticed;      /* by any of them that the run is to stop */
@@ -361,6 +363,8 @@ int front_attach_start(struct front *f, struct error *e);
 void front_attach_done(struct front *f);
 /* Call it at every tick. */
 void front_attach_tick(struct front *f);
+/* What the lead says of the run. */
+void front_attach_see(struct front *f, const struct run_status *s);
 /* Forgets a request that nobody has taken. */
 void front_attach_drop(struct front *f);
 /* What the lead says of MPI worlds, which others may have made. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hosts at which mpirun hangs, or fails: the front end finds out (front_hung.c), the
- * lead excludes their nodes (agent_lead_hung.c). The status tells why a node is
- * excluded, and so the next front end knows it by these words.
+ * lead excludes their nodes (agent_lead_hung.c). The status tells what for, and so the
+ * next front end knows it.
  */
 #ifndef MUSTER_LAUNCHER_HUNG_H
 #define MUSTER_LAUNCHER_HUNG_H
@@ -13,7 +13,7 @@
 static inline bool hung_is_why(const struct status_node *n)
 {
     return n->state != STATUS_NODE_LOST && n->state != STATUS_NODE_LEFT &&
-           exclusion_is_of_mpi(exclusion_of(n->why));
+           exclusion_is_of_mpi(n->excluded);
 }
 
 #endif

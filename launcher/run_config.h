@@ -34,7 +34,8 @@ struct run_config {
     uint32_t n_node_failures;  /* nodes lost in them */
     uint32_t want_nodes;       /* by the newest muster scale; 0: none was */
     struct strlist excluded;   /* nodes that were excluded in them: which agent of
-                                  its host, that host, and why: "0 node3 ..." */
+                                  its host, that host, for what, and why in words:
+                                  "0 node3 cause it was ..." */
     uint64_t ran_ms;           /* how long they ran, together */
     uint8_t nonce[RUNDIR_NONCE_BYTES]; /* of the run directory, where all see
                                           the same */

@@ -33,7 +33,7 @@ static void make(struct run_config *c)
     c->n_node_failures = 2;
     c->want_nodes = 5;
     c->ran_ms = UINT64_MAX;
-    strlist_add(&c->excluded, "1 node3 it was the cause");
+    strlist_add(&c->excluded, "1 node3 cause it was the cause");
     strlist_add(&c->slots, "n1:1");
     strlist_add(&c->slots, "n2");
     memset(c->nonce, 7, sizeof(c->nonce));

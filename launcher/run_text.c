@@ -99,6 +99,16 @@ static void put_nodes(struct buf *b, const struct run_status *s)
     }
 }
 
+static void put_elapsed(struct buf *b, const struct run_status *s)
+{
+    char span[32];
+
+    if (s->started_ns) {
+        clock_format_span(run_status_elapsed_ms(s, clock_wall_ns()), span, sizeof(span));
+        buf_printf(b, ", %s %s", status_run_is_over(s->state) ? "took" : "for", span);
+    }
+}
+
 static void put_progress(struct buf *b, const struct run_status *s)
 {
     size_t n_alive = 0;
@@ -111,8 +121,7 @@ static void put_progress(struct buf *b, const struct run_status *s)
                n_alive, s->n_workers, s->n_workers == 1 ? "" : "s");
     put_nodes(b, s);
     buf_printf(b, "restarts %d of %d", s->restarts, s->max_restarts);
-    put_span(b, status_run_is_over(s->state) ? ", took " : ", for ",
-             s->started_ns, s->ended_ns ? s->ended_ns : clock_wall_ns());
+    put_elapsed(b, s);
     buf_putc(b, '\n');
     put_times(b, s);
     if (s->step >= 0) {
@@ -401,7 +410,7 @@ void run_text_nodes(struct buf *b, const struct run_status *s)
         const struct status_node *n = &s->nodes[i];
 
         strlist_addf(&cells, "%d%s", n->rank, n->rank == s->lead ? "*" : "");
-        strlist_add(&cells, n->host);
+        strlist_add(&cells, n->host[0] ? n->host : "-"); /* nobody who is left knows */
         strlist_add(&cells, status_node_name(n->state));
         strlist_addf(&cells, "%zu/%d", n_alive[n->rank], n->n_procs);
         strlist_addf(&cells, "%" PRId64, n->agent_pid);

@@ -33,6 +33,20 @@ static const char *const worker_names[STATUS_WORKER_N_STATES] = {
     [STATUS_WORKER_LOST] = "Lost",
 };
 
+uint64_t run_status_elapsed_ms(const struct run_status *s, uint64_t now_ns)
+{
+    uint64_t from_ns = s->updated_ns;
+
+    if (s->elapsed_ms && s->ended_ns) {
+        return s->elapsed_ms;
+    }
+    if (!s->elapsed_ms) { /* of a lead that did not tell, or of none so far */
+        from_ns = s->started_ns ? s->started_ns : s->created_ns;
+        now_ns = s->ended_ns ? s->ended_ns : now_ns;
+    }
+    return s->elapsed_ms + (now_ns > from_ns ? (now_ns - from_ns) / 1000000u : 0);
+}
+
 bool status_run_is_over(enum status_run_state state)
 {
     return state >= STATUS_SUCCEEDED && state < STATUS_N_STATES;
@@ -241,6 +255,7 @@ static void put_nodes(struct jsonw *w, const struct run_status *s)
         jsonw_int(w, "agent_pid", n->agent_pid);
         jsonw_int(w, "n_procs", n->n_procs);
         jsonw_opt_str(w, "why", n->why);
+        jsonw_opt_str(w, "excluded", exclusion_name(n->excluded));
         jsonw_end_object(w);
     }
     jsonw_end_array(w);
@@ -392,6 +407,9 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     }
     jsonw_int(&w, "starts", s->starts);
     jsonw_num(&w, "ran", (double)s->ran_ms / 1e3);
+    if (s->elapsed_ms) {
+        jsonw_num(&w, "elapsed", (double)s->elapsed_ms / 1e3);
+    }
     put_time(&w, "deadline", s->deadline_ns);
     put_time(&w, "time_limit", s->time_limit_ns);
     jsonw_int(&w, "mpi_epoch", s->mpi_epoch);

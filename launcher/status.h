@@ -13,6 +13,7 @@
 #include "ckpt/interval_levels.h"
 #include "launcher/jsonw.h"
 #include "rendezvous/avoid.h"
+#include "rendezvous/exclusion.h"
 
 #include <jansson.h>
 #include <limits.h>
@@ -72,6 +73,8 @@ struct status_node {
     int n_procs;
     char host[256];
     char why[128]; /* it is lost or excluded; "" else */
+    enum exclusion excluded; /* what it is not used for any more, also while it still has
+                                workers */
 };
 
 struct status_worker {
@@ -169,7 +172,8 @@ struct run_status {
                                    known */
     int starts;                 /* of the run: 1, and one more each time that it
                                    was gone on with */
-    uint64_t ran_ms;            /* in all of them together */
+    uint64_t ran_ms;            /* in all of them together, until `updated_ns` */
+    uint64_t elapsed_ms;        /* in this one; 0: not known */
     uint64_t deadline_ns;       /* when limits.deadline will have passed; 0: none */
     uint64_t time_limit_ns;     /* when the batch system ends the job; 0: not
                                    known, or never */
@@ -210,6 +214,10 @@ void run_status_metric(struct run_status *s, const char *name, double value,
 
 /* Remembers a failure's last lines (the last STATUS_MAX_LINES_BYTES). */
 int run_status_set_lines(struct run_status *s, const char *lines, size_t len);
+
+/* How long this start has run, at `now_ns`, or ran: by a clock of the lead that nobody
+ * sets, and since it was told by that of the caller. */
+uint64_t run_status_elapsed_ms(const struct run_status *s, uint64_t now_ns);
 
 bool status_run_is_over(enum status_run_state state);
 const char *status_run_name(enum status_run_state state);

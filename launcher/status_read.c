@@ -141,6 +141,8 @@ static const json_t *get_array(struct reader *r, const json_t *o,
 
 static void read_node(struct reader *r, const json_t *o, struct status_node *n)
 {
+    char kind[32] = "";
+
     n->rank = (int)get_int(r, o, "rank", 0, STATUS_MAX_NODES, n->rank);
     n->agent_pid = get_int(r, o, "agent_pid", 0, INT32_MAX, 0);
     n->n_procs = (int)get_int(r, o, "n_procs", 0, STATUS_MAX_WORKERS, 0);
@@ -148,6 +150,8 @@ static void read_node(struct reader *r, const json_t *o, struct status_node *n)
                                                  STATUS_NODE_N_STATES);
     get_str(r, o, "host", n->host, sizeof(n->host));
     get_str(r, o, "why", n->why, sizeof(n->why));
+    get_str(r, o, "excluded", kind, sizeof(kind));
+    n->excluded = exclusion_by_name(kind);
 }
 
 static void read_worker(struct reader *r, const json_t *o,
@@ -352,6 +356,7 @@ static void read_head(struct reader *r, const json_t *o, struct run_status *s)
     s->want_nodes = (int)get_int(r, o, "want_nodes", 0, STATUS_MAX_NODES, 0);
     s->starts = (int)get_int(r, o, "starts", 0, INT32_MAX, 0);
     s->ran_ms = get_span(r, o, "ran");
+    s->elapsed_ms = get_span(r, o, "elapsed");
     s->deadline_ns = get_time(r, o, "deadline");
     s->time_limit_ns = get_time(r, o, "time_limit");
     s->mpi_epoch = (uint32_t)get_int(r, o, "mpi_epoch", 0, UINT32_MAX, 0);

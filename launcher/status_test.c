@@ -59,6 +59,7 @@ static struct run_status *sample(void)
     s->want_nodes = 4;
     s->starts = 2;
     s->ran_ms = 90500;
+    s->elapsed_ms = 30500;
     s->deadline_ns = s->time_limit_ns = 1795209957000000000u;
     s->mpi_epoch = 4;
     s->mpi_lost = 3;
@@ -74,6 +75,7 @@ static struct run_status *sample(void)
     s->nodes[1].state = STATUS_NODE_LOST;
     s->nodes[1].agent_pid = 77;
     str_copy(s->nodes[1].why, sizeof(s->nodes[1].why), "silent");
+    s->nodes[1].excluded = EXCLUSION_HANGS;
     s->nodes[1].n_procs = 2;
     s->workers[2].state = STATUS_WORKER_EXITED;
     s->workers[2].signal = 9;
@@ -121,7 +123,7 @@ static void test_round_trip(void)
         "\"state\":\"Restarting\"", "\"generation\":3", "\"restarts\":2",
         "\"max_restarts\":5", "\"node_failures\":1",
         "\"min_nodes\":2,\"max_nodes\":8,\"want_nodes\":4",
-        "\"starts\":2,\"ran\":90.5,\"deadline\":1795209957",
+        "\"starts\":2,\"ran\":90.5,\"elapsed\":30.5,\"deadline\":1795209957",
         "\"time_limit\":1795209957",
         "\"mpi_epoch\":4,\"mpi_lost\":3,\"mpi_late\":2",
         "\"created\":1795206357.123456", "\"step\":12",
@@ -147,7 +149,7 @@ static void test_round_trip(void)
         "\"verdict\":{\"exit_status\":75,\"resumable\":true,"
         "\"reason\":\"preempted\"}",
         "{\"rank\":1,\"host\":\"n\\\"1\",\"state\":\"Lost\","
-        "\"agent_pid\":77,\"n_procs\":2,\"why\":\"silent\"}",
+        "\"agent_pid\":77,\"n_procs\":2,\"why\":\"silent\",\"excluded\":\"hangs\"}",
         "{\"rank\":1,\"node\":0,\"pid\":0,\"state\":\"Exited\","
         "\"exit_code\":3}",
         "{\"rank\":2,\"node\":1,\"pid\":1234,\"state\":\"Exited\","
@@ -166,6 +168,9 @@ static void test_round_trip(void)
     run_status_to_json(back, &b);
     is_str(buf_str(&b), buf_str(&a), "the same once more");
     ok(isnan(back->metrics[1].value), "NaN survives");
+    ok(back->ran_ms == 90500 && back->elapsed_ms == 30500, "how long it has run");
+    ok(back->nodes[1].excluded == EXCLUSION_HANGS && !back->nodes[0].excluded,
+       "who is excluded, and for what");
     for (size_t i = 0; i < ARRAY_SIZE(said); i++) {
         like(buf_str(&a), said[i], "says it");
     }
@@ -387,8 +392,27 @@ static void test_save_ms(void)
            "unless it has no workers");
 }
 
+static void test_elapsed(void)
+{
+    static const uint64_t s_ns = 1000000000u;
+    struct run_status s = {.created_ns = 9 * s_ns, .started_ns = 10 * s_ns};
+
+    is_int((int)run_status_elapsed_ms(&s, 30 * s_ns), 20000, "by the wall clock where "
+           "nobody has told");
+    is_int((int)run_status_elapsed_ms(&s, 5 * s_ns), 0, "never less than nothing");
+    s.ended_ns = 15 * s_ns;
+    is_int((int)run_status_elapsed_ms(&s, 30 * s_ns), 5000, "until its end");
+    s.elapsed_ms = 7000;
+    is_int((int)run_status_elapsed_ms(&s, 30 * s_ns), 7000, "as its lead has told, by "
+           "another clock");
+    s.ended_ns = 0;
+    s.updated_ns = 28 * s_ns;
+    is_int((int)run_status_elapsed_ms(&s, 30 * s_ns), 9000, "and what has passed since");
+}
+
 int main(void)
 {
+    test_elapsed();
     test_round_trip();
     test_empty();
     test_bad();

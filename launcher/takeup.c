@@ -130,21 +130,22 @@ static int check_time(const struct rundir *dir, const struct run_config *config,
                       "resume --set limits.deadline=TIME", dir->id, ran, limit);
 }
 
-/* Those that were to be excluded with a generation that did not come any more have a
- * reason, too; of one that was lost it says why that was. */
+/* Also those that were to be excluded with a generation that did not come any more; but
+ * of one that was lost it only says why that was. */
 static int take_excluded(const struct run_status *s, struct run_config *config)
 {
     for (size_t i = 0; i < s->n_nodes; i++) {
         const struct status_node *n = &s->nodes[i];
         unsigned nth = 0;
 
-        if (!n->why[0] || n->state == STATUS_NODE_LOST) {
+        if (!n->excluded || n->state == STATUS_NODE_LOST) {
             continue;
         }
         for (size_t k = 0; k < i; k++) {
             nth += strcmp(s->nodes[k].host, n->host) == 0;
         }
-        strlist_addf(&config->excluded, "%u %s %s", nth, n->host, n->why);
+        strlist_addf(&config->excluded, "%u %s %s %s", nth, n->host,
+                     exclusion_name(n->excluded), n->why);
     }
     return config->excluded.failed ? -ENOMEM : 0;
 }

@@ -55,6 +55,7 @@ static void set_hosts(struct run_status *s)
         s->nodes[i].state = STATUS_NODE_LEFT;
     }
     str_copy(s->nodes[2].why, sizeof(s->nodes[2].why), "it fails: twice");
+    s->nodes[2].excluded = EXCLUSION_FAILS;
     str_copy(s->nodes[3].why, sizeof(s->nodes[3].why), "no word from it");
     s->nodes[3].state = STATUS_NODE_LOST;
 }
@@ -122,7 +123,7 @@ static void test_states(void)
         ok(!config.resume_path[0] || config.avoid.n_deaths == 1,
            "%s: who has died of it", name);
         is_str(config.excluded.n ? config.excluded.items[0] : "",
-               cases[i].want_spent ? "1 a it fails: twice" : "", "%s: bad nodes", name);
+               cases[i].want_spent ? "1 a fails it fails: twice" : "", "%s: bad nodes", name);
         is_int((intmax_t)config.excluded.n, cases[i].want_spent ? 1 : 0, "no other one");
         strlist_release(&config.excluded);
         run_status_destroy(s);

@@ -3,21 +3,23 @@
 
 #include "rendezvous/exclusion.h"
 
-#include "base/str.h"
-
 #include <stdio.h>
+#include <string.h>
 
-static const char *const words[] = {
-    [EXCLUSION_CAUSE] = EXCLUSION_CAUSE_WORDS,
-    [EXCLUSION_SLOW] = EXCLUSION_SLOW_WORDS,
-    [EXCLUSION_HANGS] = EXCLUSION_HANGS_WORDS,
-    [EXCLUSION_FAILS] = EXCLUSION_FAILS_WORDS,
+static const char *const names[] = {
+    [EXCLUSION_NONE] = "",       [EXCLUSION_OTHER] = "other", [EXCLUSION_CAUSE] = "cause",
+    [EXCLUSION_SLOW] = "slow",   [EXCLUSION_HANGS] = "hangs", [EXCLUSION_FAILS] = "fails",
 };
 
-enum exclusion exclusion_of(const char *why)
+const char *exclusion_name(enum exclusion why)
 {
-    for (unsigned i = 0; why && i <= EXCLUSION_LAST; i++) {
-        if (words[i] && str_starts(why, words[i])) {
+    return why <= EXCLUSION_LAST ? names[why] : names[EXCLUSION_OTHER];
+}
+
+enum exclusion exclusion_by_name(const char *name)
+{
+    for (unsigned i = 0; i <= EXCLUSION_LAST; i++) {
+        if (strcmp(name ? name : "", names[i]) == 0) {
             return (enum exclusion)i;
         }
     }
@@ -33,20 +35,20 @@ void exclusion_word(enum exclusion why, uint32_t n_causes, char *to, size_t size
 {
     switch (why) {
     case EXCLUSION_CAUSE:
-        snprintf(to, size, EXCLUSION_CAUSE_WORDS "%u time%s, more often than "
+        snprintf(to, size, "it was the cause %u time%s, more often than "
                  "restart.maxPerNode", n_causes, n_causes == 1 ? "" : "s");
         break;
     case EXCLUSION_SLOW:
-        snprintf(to, size, EXCLUSION_SLOW_WORDS "s there take long (elastic.excludeSlow), "
-                 "as the lead before this one has found");
+        snprintf(to, size, "the steps of ranks there take long (elastic.excludeSlow), "
+                 "as was found before");
         break;
     case EXCLUSION_HANGS:
     case EXCLUSION_FAILS:
-        snprintf(to, size, "%s, as the lead before this one was told", words[why]);
+        snprintf(to, size, "mpirun %s there, as was told before", names[why]);
         break;
     case EXCLUSION_NONE:
     case EXCLUSION_OTHER:
-        snprintf(to, size, "by the lead before this one");
+        snprintf(to, size, "for what was found before");
         break;
     }
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Why a node is not used any more. Who excludes it says so in words; what kind of
- * reason that is follows from how they begin. The words are in the status of the lead
- * that wrote them; the kind is in what every agent has (struct past_mark), so that the
- * next lead can tell why, and knows what it may use again. Pure.
+ * Why a node is not used any more. Who excludes it says what kind of reason that is, and
+ * words for people. Both are in the status of the lead that wrote them; the kind is in
+ * what every agent has (struct past_mark), so that the next lead can tell why, and knows
+ * what it may use again. Pure.
  */
 #ifndef MUSTER_RENDEZVOUS_EXCLUSION_H
 #define MUSTER_RENDEZVOUS_EXCLUSION_H
@@ -11,12 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* How such words begin. */
-#define EXCLUSION_CAUSE_WORDS "it was the cause "
-#define EXCLUSION_SLOW_WORDS "the steps of rank"
-#define EXCLUSION_HANGS_WORDS "mpirun hangs there"
-#define EXCLUSION_FAILS_WORDS "mpirun fails there"
 
 enum exclusion {
     EXCLUSION_NONE = 0,  /* it is used */
@@ -28,14 +22,16 @@ enum exclusion {
     EXCLUSION_LAST = EXCLUSION_FAILS,
 };
 
-/* Of the words; NULL or unknown ones are EXCLUSION_OTHER. */
-enum exclusion exclusion_of(const char *why);
+/* "other", "cause" and so on, as files have it; "" of none. And back: none of "" or NULL,
+ * EXCLUSION_OTHER of a name that is not known. */
+const char *exclusion_name(enum exclusion why);
+enum exclusion exclusion_by_name(const char *name);
 
 /* Whether it is over once there is an MPI world with the node. */
 bool exclusion_is_of_mpi(enum exclusion why);
 
-/* What a lead says that did not exclude it itself; of the kind that these words begin
- * with. `n_causes` as the node has them. */
+/* What a lead says that has no words for it: another one has excluded it, say. `n_causes`
+ * as the node has them. */
 void exclusion_word(enum exclusion why, uint32_t n_causes, char *to, size_t size);
 
 #endif

@@ -9,29 +9,26 @@
 
 int main(void)
 {
-    static const struct {
-        const char *why;
-        enum exclusion want;
-    } cases[] = {
-        {"it was the cause 3 times, and restart.maxPerNode is 2", EXCLUSION_CAUSE},
-        {"the steps of rank 1 take 3.00 times the median", EXCLUSION_SLOW},
-        {"mpirun hangs there: 3 MPI worlds in a row", EXCLUSION_HANGS},
-        {"mpirun fails there", EXCLUSION_FAILS},
-        {"mpirun fails", EXCLUSION_OTHER},
-        {"by the lead before this one", EXCLUSION_OTHER},
-        {"", EXCLUSION_OTHER},
-        {NULL, EXCLUSION_OTHER},
+    static const char *const words[] = {
+        [EXCLUSION_OTHER] = "for what was found before",
+        [EXCLUSION_CAUSE] = "it was the cause 3 times, more often than restart.maxPerNode",
+        [EXCLUSION_SLOW] = "the steps of ranks there take long (elastic.excludeSlow), as "
+                           "was found before",
+        [EXCLUSION_HANGS] = "mpirun hangs there, as was told before",
+        [EXCLUSION_FAILS] = "mpirun fails there, as was told before",
     };
     char text[128];
 
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        is_int(exclusion_of(cases[i].why), cases[i].want, "%s",
-               cases[i].why ? cases[i].why : "none");
+    for (unsigned i = EXCLUSION_NONE; i <= EXCLUSION_LAST; i++) {
+        const char *name = exclusion_name((enum exclusion)i);
+
+        is_int(exclusion_by_name(name), (int)i, "its name is known: '%s'", name);
     }
+    is_int(exclusion_by_name(NULL), EXCLUSION_NONE, "no name");
+    is_int(exclusion_by_name("a newer one"), EXCLUSION_OTHER, "one of a newer muster");
     for (unsigned i = EXCLUSION_OTHER; i <= EXCLUSION_LAST; i++) {
         exclusion_word((enum exclusion)i, 3, text, sizeof(text));
-        ok(exclusion_of(text) == i && strlen(text) < sizeof(text) - 1,
-           "the words of the next lead are of the same kind: %s", text);
+        is_str(text, words[i], "what the next lead says");
     }
     exclusion_word(EXCLUSION_CAUSE, 1, text, sizeof(text));
     is_str(text, "it was the cause 1 time, more often than restart.maxPerNode", "once");

@@ -211,7 +211,7 @@ static int on_event(struct lead *lead, const struct lead_event *event,
         if (event->rank >= lead->n_nodes) {
             return -EPROTO;
         }
-        if (!lead_exclude(lead, event->rank, event->text, ret)) {
+        if (!lead_exclude(lead, event->rank, event->why, event->text, ret)) {
             return -ENOENT;
         }
         if (event->force) {

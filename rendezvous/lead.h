@@ -112,10 +112,9 @@ enum lead_event_type {
                         through this must be told before its reports */
     LEAD_SCALE = 7,  /* n_nodes: a command wants so many; -ERANGE where the job may
                         not have them */
-    LEAD_EXCLUDE = 8, /* rank, text: its node is of no use, and is left out as soon
+    LEAD_EXCLUDE = 8, /* rank, why, text: its node is of no use, and is left out as soon
                          as that costs little, or, with force, now; -ENOENT where
-                         the others are too few for it. How the text begins is the kind
-                         of the reason (exclusion.h) */
+                         the others are too few for it */
     LEAD_CHOSEN = 9,  /* text, step: what the next workers start from, whatever was
                          known before; "" for nothing. While none is alive. Where the one
                          that was known is left alone (lead_avoid()) "" says that there
@@ -148,6 +147,7 @@ struct lead_event {
     enum lead_stop stop;
     bool force; /* kill instead of asking; may follow a stop that asked */
     const char *text;
+    enum exclusion why; /* NONE is taken for OTHER */
     int64_t step;
     uint32_t n_nodes;
     bool dead;         /* its agent has ended, and so have its workers */

@@ -125,13 +125,13 @@ static bool is_weary(const struct lead *lead)
 static bool is_left_out(struct lead *lead, struct lead_actions *ret)
 {
     const struct lead_node *n = &lead->nodes[lead->cause.node];
-    char why[ORDER_TEXT_BYTES / 4];
+    char text[ORDER_TEXT_BYTES / 4];
 
-    snprintf(why, sizeof(why), EXCLUSION_CAUSE_WORDS "%u time%s, and "
+    snprintf(text, sizeof(text), "it was the cause %u time%s, and "
              "restart.maxPerNode is %u", n->n_causes,
              n->n_causes == 1 ? "" : "s",
              lead->config.restart.max_per_node);
-    return n->excluded || lead_exclude(lead, lead->cause.node, why, ret);
+    return n->excluded || lead_exclude(lead, lead->cause.node, EXCLUSION_CAUSE, text, ret);
 }
 
 /* Whether it is its code, or signal, alone that speaks against a restart. */

@@ -53,8 +53,8 @@ void lead_set_excluded(struct lead *lead, uint32_t node, enum exclusion why)
     }
 }
 
-bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
-                  struct lead_actions *ret)
+bool lead_exclude(struct lead *lead, uint32_t rank, enum exclusion why,
+                  const char *text, struct lead_actions *ret)
 {
     struct lead_node *n = &lead->nodes[rank];
     char name[FAILURE_HOST_BYTES];
@@ -62,14 +62,14 @@ bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
     if (n->excluded || n->node == LEAD_NO_NODE || lead->phase >= PHASE_END) {
         return n->excluded;
     }
-    lead_set_excluded(lead, n->node, exclusion_of(why));
+    lead_set_excluded(lead, n->node, why ? why : EXCLUSION_OTHER);
     if (lead_count_left(lead) < lead->min_nodes && !MUTANT(20)) {
         lead_set_excluded(lead, n->node, EXCLUSION_NONE);
         return false;
     }
     lead_note(lead, ret, LEAD_NOTE_EXCLUDED, rank, "excluded node %u (%s): %s",
               rank, lead_name_of(lead, rank, name, sizeof(name)),
-              why ? why : "it is of no use");
+              text ? text : "it is of no use");
     return true;
 }
 

@@ -74,7 +74,7 @@ static int scale(struct bench *t, uint32_t n)
 static int exclude(struct bench *t, uint32_t rank)
 {
     return bed_step(t, (struct lead_event){.type = LEAD_EXCLUDE, .rank = rank,
-                                           .text = "slow"});
+                                           .why = EXCLUSION_SLOW, .text = "slow"});
 }
 
 static void test_newcomer(void)
@@ -232,6 +232,7 @@ static void test_exclusion(void)
     is_int(exclude(&t, 0), 0, "a slow node is left out, where a spare waits");
     is_str(bed_note(&t, LEAD_NOTE_EXCLUDED)->text, "excluded node 0 (n0): slow",
            "which is told");
+    is_int(lead_node(t.lead, 0)->excluded, EXCLUSION_SLOW, "and known");
     ok(!t.a.order && t.a.ask_checkpoint, "but not before a checkpoint");
     save(&t, 1, 5);
     ok(bed_ordered(&t, ORDER_PREPARE, 2) && t.a.order->store_rank == 1,

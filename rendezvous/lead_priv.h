@@ -195,8 +195,8 @@ void lead_set_excluded(struct lead *lead, uint32_t node, enum exclusion why);
 /* It does not wait for a checkpoint, nor for grow_interval_ms. */
 void lead_ask_change(struct lead *lead, uint32_t rank);
 void lead_readmit(struct lead *lead, uint32_t rank, struct lead_actions *ret);
-bool lead_exclude(struct lead *lead, uint32_t rank, const char *why,
-                  struct lead_actions *ret);
+bool lead_exclude(struct lead *lead, uint32_t rank, enum exclusion why,
+                  const char *text, struct lead_actions *ret);
 /* RUN: stops a run that is well, if others are to take part, and now. */
 void lead_change(struct lead *lead, struct lead_actions *ret);
 /* RUN: when time alone makes that happen, or LEAD_NEVER. */

@@ -72,7 +72,8 @@ void sim_on_exclude(struct sim *s, struct sim_event *event)
         s->asked_ms = s->now_ms;
     }
     sim_lead_do(s, (struct lead_event){.type = LEAD_EXCLUDE, .rank = event->node,
-                                       .force = is_waited_for, .text = "slow"});
+                                       .force = is_waited_for, .text = "slow",
+                                       .why = EXCLUSION_SLOW});
 }
 
 static void see_exclusion(struct sim *s, uint32_t rank, bool is_out)

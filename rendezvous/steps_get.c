@@ -378,7 +378,7 @@ static void get_lead(struct wire_reader *r, struct step *s)
 
     event->type = get_enum(r, LEAD_READMIT);
     has = wire_get_u8(r);
-    r->bad = r->bad || (has & ~(STEPS_HAS_REPORT | STEPS_HAS_TEXT));
+    r->bad = r->bad || (has & ~(STEPS_HAS_REPORT | STEPS_HAS_TEXT | STEPS_HAS_WHY));
     event->now_ms = wire_get_u64(r);
     event->rank = wire_get_u32(r);
     event->stop = get_enum(r, LEAD_STOP_SUSPEND);
@@ -395,7 +395,8 @@ static void get_lead(struct wire_reader *r, struct step *s)
         event->report = &s->report;
     }
     event->text = has & STEPS_HAS_TEXT ? get_text(r, &s->text) : NULL;
-    r->bad = r->bad || !lead_needs(event);
+    event->why = has & STEPS_HAS_WHY ? get_enum(r, EXCLUSION_LAST) : EXCLUSION_NONE;
+    r->bad = r->bad || (has & STEPS_HAS_WHY && !event->why) || !lead_needs(event);
 }
 
 /* --- records --- */

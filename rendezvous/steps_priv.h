@@ -19,6 +19,7 @@ enum {
     STEPS_HAS_REPORT = 16,
     STEPS_HAS_TEXT = 32,
     STEPS_HAS_ADDR = 64,
+    STEPS_HAS_WHY = 128, /* not in older logs */
 };
 
 /* --- steps_put.c --- */

@@ -276,7 +276,7 @@ void steps_put_heir_event(struct buf *b, const struct heir_event *event)
 void steps_put_lead_event(struct buf *b, const struct lead_event *event)
 {
     unsigned has = (event->report ? STEPS_HAS_REPORT : 0) |
-                   (event->text ? STEPS_HAS_TEXT : 0);
+                   (event->text ? STEPS_HAS_TEXT : 0) | (event->why ? STEPS_HAS_WHY : 0);
     _buf_ struct buf report = {0};
 
     wire_put_u8(b, (uint8_t)event->type);
@@ -299,6 +299,9 @@ void steps_put_lead_event(struct buf *b, const struct lead_event *event)
     }
     if (event->text) {
         wire_put_str(b, event->text);
+    }
+    if (event->why) {
+        wire_put_u8(b, (uint8_t)event->why);
     }
 }
 

@@ -40,8 +40,9 @@ struct tree_word {
 };
 
 struct tree_ops {
-    /* From above (on the lead: from the front end). Valid for the call. */
-    void (*on_config)(void *ctx, const void *data, size_t len);
+    /* From above (on the lead: from the front end). Valid for the call. `age_ms`: for
+     * so long the run has been under way, whenever this member has come. */
+    void (*on_config)(void *ctx, uint64_t age_ms, const void *data, size_t len);
     /* Whether it is a newer one: then those below get it, too. */
     bool (*on_order)(void *ctx, const void *data, size_t len);
     /* A lead was alive so long ago; not on the lead. */
@@ -114,8 +115,9 @@ void tree_close(struct tree *t);
 /* The roster has grown: newcomers may connect. 0 or -ENOMEM. */
 int tree_grow(struct tree *t);
 
-/* The lead: to everybody below, now and later. */
-void tree_publish_config(struct tree *t, const void *data, size_t len);
+/* The lead: to everybody below, now and later. That began `age_ms` ago, which who gets
+ * it later is told so much later. */
+void tree_publish_config(struct tree *t, uint64_t age_ms, const void *data, size_t len);
 void tree_publish_order(struct tree *t, const struct buf *order);
 
 /* The lead: asks all that are below now for something, a JSON object. Nothing is

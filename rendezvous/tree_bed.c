@@ -19,10 +19,11 @@ static void on_text(char *to, size_t size, const void *data, size_t len)
     snprintf(to, size, "%.*s", (int)len, (const char *)data);
 }
 
-static void on_config(void *ctx, const void *data, size_t len)
+static void on_config(void *ctx, uint64_t age_ms, const void *data, size_t len)
 {
     struct node *n = ctx;
 
+    n->age_ms = age_ms;
     n->n_configs++;
     on_text(n->config, sizeof(n->config), data, len);
 }
@@ -298,7 +299,7 @@ void bed_start_all(struct world *w)
         bed_join(w, i, "run");
         bed_report(w, i);
     }
-    tree_publish_config(w->nodes[0].tree, "config", 6);
+    tree_publish_config(w->nodes[0].tree, BED_AGE_MS, "config", 6);
     bed_publish(w, "order 1");
     ok(bed_run_until(w, all_reported), "every report reaches the lead");
     ok(bed_run_until(w, all_know), "config, order and heartbeats reach all");

@@ -9,7 +9,7 @@
 
 #include "rendezvous/tree.h"
 
-enum { BED_NODES = 7, BED_ARITY = 2 };
+enum { BED_NODES = 7, BED_ARITY = 2, BED_AGE_MS = 5000 };
 
 /* Nobody is lost who is only slow: under valgrind all of them are. */
 unsigned bed_lease_ms(void);
@@ -23,6 +23,7 @@ struct node {
     uint32_t rank;
     char order[32];
     char config[32];
+    uint64_t age_ms; /* that it came with */
     char asked[32];
     char refused[256];
     int n_uplinks, n_words, n_refused, n_configs, n_drained;

@@ -168,7 +168,7 @@ static void welcome(struct tree *t, struct link *l)
     wire_put_u32(&b, t->view);
     link_send_buf(l, TREE_WELCOME, &b);
     if (t->config_data.len) {
-        link_send_buf(l, TREE_CONFIG, &t->config_data);
+        tree_send_config(t, l);
     }
     if (t->order.len) {
         link_send_buf(l, TREE_ORDER, &t->order);

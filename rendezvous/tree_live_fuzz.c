@@ -237,6 +237,12 @@ static void on_blob(void *ctx, const void *data, size_t len)
     touch(data, len);
 }
 
+static void on_config(void *ctx, uint64_t age_ms, const void *data, size_t len)
+{
+    (void)age_ms;
+    on_blob(ctx, data, len);
+}
+
 /* An order may make this member lead, or follow, from within. */
 static bool on_order(void *ctx, const void *data, size_t len)
 {
@@ -325,7 +331,7 @@ static void on_stranger(void *ctx, struct link *l,
 }
 
 static const struct tree_ops ops = {
-    .on_config = on_blob, .on_order = on_order, .on_word = on_word,
+    .on_config = on_config, .on_order = on_order, .on_word = on_word,
     .on_uplink = on_uplink, .on_refused = on_text,
     .on_writable = on_nothing, .own_seen = own_seen, .on_dead = on_rank,
     .on_follow = on_blob, .on_unfollow = on_rank, .on_seen = on_seen,

@@ -30,6 +30,12 @@ int tree_hello_decode(const void *data, size_t len, struct tree_hello *ret,
     return 0;
 }
 
+void tree_config_encode(uint64_t age_ms, const void *data, size_t len, struct buf *b)
+{
+    wire_put_u64(b, age_ms);
+    buf_append(b, data, len);
+}
+
 void tree_output_encode(const struct tree_output *o, struct buf *b)
 {
     wire_put_u32(b, o->node);

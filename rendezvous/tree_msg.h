@@ -76,6 +76,9 @@ void tree_hello_encode(const struct tree_hello *h, struct buf *b);
 int tree_hello_decode(const void *data, size_t len, struct tree_hello *ret,
                       struct error *e);
 
+/* The config of a run that has been under way for so long. */
+void tree_config_encode(uint64_t age_ms, const void *data, size_t len, struct buf *b);
+
 /* Ranks that a sum counts: more than there can be, as who is just between two parents
  * may count with both. */
 #define TREE_MAX_SEEN (1u << 20)

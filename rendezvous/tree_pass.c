@@ -23,10 +23,22 @@ void tree_keep(struct buf *b, const void *data, size_t len)
     buf_append(b, data, len);
 }
 
-void tree_publish_config(struct tree *t, const void *data, size_t len)
+void tree_publish_config(struct tree *t, uint64_t age_ms, const void *data, size_t len)
 {
     tree_keep(&t->config_data, data, len);
-    tree_send_below(t, TREE_CONFIG, data, len);
+    t->config_ms = tree_now_ms(t) - age_ms;
+    for (struct child *c = t->children; c; c = c->next) {
+        tree_send_config(t, c->link);
+    }
+}
+
+void tree_send_config(struct tree *t, struct link *l)
+{
+    _buf_ struct buf b = {0};
+
+    tree_config_encode(tree_now_ms(t) - t->config_ms, t->config_data.data,
+                       t->config_data.len, &b);
+    link_send_buf(l, TREE_CONFIG, &b);
 }
 
 void tree_publish_order(struct tree *t, const struct buf *order)

@@ -91,7 +91,9 @@ struct tree {
     struct below *below;    /* by rank */
     uint32_t n_below;       /* the roster's length; it may have grown since */
     struct look *looks;
-    struct buf config_data;
+    struct buf config_data; /* without its age: that grows */
+    uint64_t config_ms;     /* when that began, which may be before this host was up:
+                               only differences count */
     struct buf order;
     struct buf events;      /* that wait for a parent: ranks and blobs */
     struct tree_word word;  /* the newest; view and stamp are the lead's */
@@ -120,6 +122,7 @@ static inline uint64_t tree_now_ms(const struct tree *t)
 /* --- tree_pass.c --- */
 
 /* To all children. */
+void tree_send_config(struct tree *t, struct link *l);
 void tree_send_below(struct tree *t, enum tree_type type, const void *data,
                      size_t len);
 /* Replaces what a buffer holds. */

@@ -177,19 +177,33 @@ static bool its_child_knows(struct world *w)
     return knows(&w->nodes[5]);
 }
 
-/* Who comes when all has been said hears it all the same. */
+static bool has_aged(struct world *w)
+{
+    const uint64_t *began_ms = w->own;
+
+    return uv_now(&w->loop) - *began_ms > 20;
+}
+
+/* Who comes when all has been said hears it all the same, and how long ago that was. */
 static void test_latecomers(void)
 {
     struct world w;
+    uint64_t age_ms, began_ms;
 
     bed_open(&w);
     bed_join(&w, 0, "run");
-    tree_publish_config(w.nodes[0].tree, "config", 6);
+    tree_publish_config(w.nodes[0].tree, BED_AGE_MS, "config", 6);
     bed_publish(&w, "order 1");
     bed_join(&w, 2, "run");
     ok(bed_run_until(&w, latecomer_knows), "a late child has config and order");
+    age_ms = w.nodes[2].age_ms;
+    ok(age_ms >= BED_AGE_MS && age_ms < BED_AGE_MS + 60000, "it is told how old that is");
+    began_ms = uv_now(&w.loop);
+    w.own = &began_ms;
+    ok(bed_run_until(&w, has_aged), "time passes");
     bed_join(&w, 5, "run");
     ok(bed_run_until(&w, its_child_knows), "and so has a later one below it");
+    ok(w.nodes[5].age_ms > age_ms + 20, "to whom it is older");
     bed_close(&w);
 }
 

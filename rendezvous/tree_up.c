@@ -170,6 +170,20 @@ static void take_refusal(struct tree *t, const struct channel_frame *f)
     t->ops.on_refused(t->config.ctx, why);
 }
 
+static void take_config(struct tree *t, const struct channel_frame *f)
+{
+    struct wire_reader r = wire_reader(f->data, f->len);
+    uint64_t age_ms = wire_get_u64(&r);
+    size_t len = f->len - sizeof(age_ms);
+    const void *data = (const uint8_t *)f->data + sizeof(age_ms);
+
+    if (r.bad || len == 0 || t->config_data.len) {
+        return; /* one that is known: from a new parent, and those below have it too */
+    }
+    tree_publish_config(t, age_ms, data, len);
+    t->ops.on_config(t->config.ctx, age_ms, data, len);
+}
+
 /* What it says may make this member lead, or end it. */
 static void take_order(struct tree *t, const struct channel_frame *f)
 {
@@ -197,11 +211,7 @@ static void on_up_frame(struct link *l, const struct channel_frame *f,
         tree_take_word(t, f);
         break;
     case TREE_CONFIG:
-        if (t->config_data.len) {
-            break; /* from a new parent: those below have it too */
-        }
-        tree_publish_config(t, f->data, f->len);
-        t->ops.on_config(t->config.ctx, f->data, f->len);
+        take_config(t, f);
         break;
     case TREE_ORDER:
         if (!tree_is_lead(t)) {

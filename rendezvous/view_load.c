@@ -346,6 +346,12 @@ static void on_text(void *ctx, const void *data, size_t len)
     (void)len;
 }
 
+static void on_config(void *ctx, uint64_t age_ms, const void *data, size_t len)
+{
+    (void)age_ms;
+    on_text(ctx, data, len);
+}
+
 static void on_fact(void *ctx, uint32_t rank, const void *data, size_t len)
 {
     (void)rank;
@@ -364,7 +370,7 @@ static void on_nothing(void *ctx)
 }
 
 static const struct tree_ops ops = {
-    .on_config = on_text, .on_order = on_order, .on_word = on_word,
+    .on_config = on_config, .on_order = on_order, .on_word = on_word,
     .on_seen = on_seen, .on_uplink = on_uplink, .on_refused = on_said, .on_writable = on_nothing,
     .on_report = on_report, .on_lost = on_lost, .on_here = on_here,
     .on_event = on_fact, .on_request = on_text, .on_ask = on_text,

@@ -21,6 +21,8 @@ exec "$BED/ssh" "\$@"
 END
 chmod +x held-ssh
 
+over=node1,node2,node3
+last=2
 field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
 event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
 show_run() { diag "$(cat run.err; tail -n 30 run/events.jsonl; tail -n 20 run/mpirun.log)"; }
@@ -30,14 +32,14 @@ start() {
     local nodes=$1
     shift
     cd "$SHARED" && rm -rf run && : >pass
-    spawn run on node1 timeout 580 "$there/muster" run $root --run-dir run --hosts node1,node2,node3 --nnodes "$nodes" \
+    spawn run on node1 timeout 580 "$there/muster" run $root --run-dir run --hosts "$over" --nnodes "$nodes" \
         --nproc-per-node 1 --set heartbeat.timeout=3s --set gang.timeout=60s --set elastic.growInterval=1s \
         --set limits.grace=5s "$@" -- \
         "$there/examples/charlm/charlm" --width 16 --heads 2 --layers 1 --context 16 --steps 1000000 --step-time 10 \
         --batch 6 --checkpoint-every 20
     runner=$spawned
-    trains 'workers with collectives between three hosts' 25
-    agent=$(field nodes.2.agent_pid)
+    trains 'workers with collectives between all hosts' 25
+    agent=$(field nodes.$last.agent_pid)
     rm pass
     kill -KILL $(pids_on node1 '^[^ ]*(mpirun|prterun) .*muster-mpi')
 }
@@ -112,6 +114,23 @@ test_refused() {
     is "$status" 0 'all three are wanted' || show
     ok 'when mpirun does not fail there any more it is of use again' wait_for 180 event '"node_readmitted"' || show_run
     ok 'and takes part' wait_for 120 eval '[ "$(field nodes.2.state):$(field nodes.2.agent_pid)" = "Running:$agent" ]' || show_run
+    rm "$SHARED/refuse"
+    end
+}
+
+# Of two hosts, where the other one is the front end's own.
+test_refused_of_two() {
+    local over=node1,node3 last=1
+    : >"$SHARED/refuse"
+    start 1:2 --ssh "$SHARED/held-ssh"
+    ok 'a host at which mpirun fails is excluded, beside one alone' \
+        wait_for 240 event '"node_excluded".*(node3): mpirun fails there: 3 MPI worlds in a row failed' || show_run
+    ok 'which goes on' wait_for 90 eval '[ "$(field generation)" = 2 ] && [ "$(field workers.0.state)" = Running ]' || show_run
+    is "$(field nodes.1.state):$(field nodes.1.excluded)" Excluded:fails 'without it' || show_run
+    : >pass
+    run "$MUSTER" scale run 2
+    is "$status" 0 'both are wanted' || show
+    ok 'when mpirun does not fail there any more it is of use again' wait_for 180 event '"node_readmitted"' || show_run
     rm "$SHARED/refuse"
     end
 }

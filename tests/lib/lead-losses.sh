@@ -40,14 +40,18 @@ test_watch() {
 # the one that runs is lost.
 newest_members() { json members "$(ls -v "$SHARED"/run/views/* | tail -n 1)" | tr -d ' '; }
 test_newcomer() {
+    local began
     start_run 2 --nnodes 1:2 -- sh -c "$tell; [ \$MUSTER_GENERATION -ge 3 ] || exec sleep 1000"
     is $? 0 'a run of one to two nodes takes two'
     kill -KILL $(agent_of node2)
     ok 'goes on with one' wait_for 60 eval '[ "$(field generation)" = 2 ] && running 1' || show_run
     ok 'and takes another into its view, that waits' \
         wait_for 100 eval '[[ "$(newest_members)" = "[0,"*"]" ]] && [ "$(field generation)" = 2 ]' || show_run
+    began=$(field started)
     kill -KILL $(agent_of node1)
     ended_well 'which goes on to the end when it is alone'
+    ok 'and knows how long the run has been under way' \
+        awk "BEGIN { d = $(field started) - $began; exit !(d > -1 && d < 1) }" || show_run
     is "$(field generation),$(said 3 | cut -c 1-2)" '3,0/' 'by itself, or with the other one that has come back' || show_run
     nobody_left
 }
