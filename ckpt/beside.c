@@ -189,7 +189,7 @@ static enum verdict judge(struct io *io, const char *path)
     if (found_check(io, dir, &f, false, &facts, NULL) == 0) {
         return IS_WHOLE;
     }
-    return IS_BROKEN;
+    return facts.is_foreign ? IS_UNKNOWN : IS_BROKEN; /* .ckpt is whose it wants to be */
 }
 
 /* Among them, the newest first. */

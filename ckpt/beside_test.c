@@ -107,6 +107,10 @@ static void test_files(void)
        "what is known of it");
     find("own/last", BESIDE_NONE, "", "a name without a number has none beside");
     find("own/by-10", BESIDE_NONE, "", "nor one unlike all others");
+    put("own/net-10.ckpt", 0, 9);
+    put("own/net-20.ckpt", 0, 5);
+    find("own/net-5.ckpt", BESIDE_OTHER, "own/net-20.ckpt",
+         "what ends as files of torch.save do may be of another format");
     find("away/at-10", BESIDE_NO_DIR, "", "its directory is not there");
 }
 

@@ -114,6 +114,8 @@ test_chaos() {
     final=$(ls "$run"/ckpt/*.ckpt | tail -n 1)
     ok 'each step counts once in its model' once "$final" || diag "$(cat history)"
     diag "$(wc -l <history) stretches, the last: $(tail -n 1 history)"
+    ok 'never begun anew by one that found no checkpoint' eval '! grep -q "checkpoint_gone.*it starts without one" "$run/events.jsonl"' ||
+        diag "$(grep checkpoint_gone "$run/events.jsonl" | cut -c 1-200)"
     final=$(loss "$final")
     ok "its loss is $final, $reference without disturbance" \
         awk "BEGIN { d = $final - $reference; exit !(d <= 0.02 * $reference && -d <= 0.02 * $reference) }"
