@@ -38,6 +38,7 @@ struct attach_request {
     char run_id[RUNDIR_ID_SIZE];
     char run_dir[PATH_MAX];
     json_t *body;
+    bool by_file; /* at the socket of this host it is this process that answers */
     bool is_working;
     char dropped[PATH_MAX]; /* that file; "" for none */
     char refused[256];      /* the answer was a no, or there was none */
@@ -53,18 +54,24 @@ static void take_reply(struct attach_request *r, json_t *reply)
     json_decref(reply);
 }
 
+/* One is enough, until somebody has taken it. */
+static bool lies_there(const struct attach_request *r)
+{
+    return r->dropped[0] && access(r->dropped, F_OK) == 0;
+}
+
 static void ask(uv_work_t *work)
 {
     struct attach_request *r = work->data;
     json_t *reply = NULL;
-    struct error e = {0};
+    struct error e = {.code = ENOENT};
 
     r->refused[0] = '\0';
-    if (control_ask(r->run_id, r->body, ASK_MS, &reply, &e) == 0) {
+    if (!r->by_file && control_ask(r->run_id, r->body, ASK_MS, &reply, &e) == 0) {
         take_reply(r, reply);
     } else if (e.code != ENOENT) {
         str_copy(r->refused, sizeof(r->refused), e.text);
-    } else if (!r->dropped[0] && /* one that lies there is enough */
+    } else if (!lies_there(r) &&
                control_drop(r->run_dir, r->body, r->dropped, &e) < 0) {
         str_copy(r->refused, sizeof(r->refused), e.text);
     }
@@ -231,6 +238,22 @@ static void wait_for_lead(struct front *f)
     }
 }
 
+/* The one that came was lost before it could tell others of this front end, or, on a
+ * host that had stopped, was no lead any more: whoever is has to be told. */
+static void look_for_lead(struct front *f)
+{
+    uint64_t now = front_now_ms(f);
+    struct error e = {0};
+
+    if (!f->lead_gone_ms) {
+        front_attach_drop(f);
+    } else if (now - f->lead_gone_ms > ASK_AGAIN_MS && now - f->asked_ms > ASK_AGAIN_MS &&
+               (f->request || make_request(f, &e) == 0)) {
+        f->request->by_file = true;
+        ask_lead(f);
+    }
+}
+
 /* The record may be old, and this host's clock not the lead's. */
 void front_attach_see(struct front *f, const struct run_status *s)
 {
@@ -273,6 +296,8 @@ void front_attach_tick(struct front *f)
 {
     if (f->config->attach && f->phase == FRONT_STARTING) {
         wait_for_lead(f);
+    } else if (f->config->attach && f->phase == FRONT_RUNNING) {
+        look_for_lead(f);
     }
     front_old_tick(f);
 }

@@ -52,6 +52,29 @@ test_no_agent_there() {
     ok 'nobody is left, on any host' wait_for 100 nobody_left || diag "$(alive)"
 }
 
+# Who asks on a host that has stopped meanwhile may find one there that led before, and
+# does not know that it leads no more; and who leads does not know of who has asked.
+test_stopped_lead() {
+    local agent
+    start_run node4 --nnodes 2:3 --set heartbeat.timeout=3s -- sh -c "$job"
+    is $? 0 'a run over three hosts, from a fourth'
+    agent=$(pids_on node1 '^[^ ]*muster agent --dir')
+    kill -STOP "$agent"
+    ok 'another takes the lead from one that has stopped' wait_for 60 event lead_taken || diag "$(cat run.err)"
+    kill -KILL "$front"
+    ok 'which misses the front end' wait_for 60 event front_lost
+    spawn attach on node1 "$MUSTER" attach run
+    sleep 1
+    kill -CONT "$agent"
+    ok 'one that asks the first host is attached' wait_for 100 attached attach || diag "$(cat attach.err)"
+    ok 'to who leads' wait_for 60 event 'front_back.*node1' || diag "$(cat attach.err)"
+    touch go
+    wait_exit 100 "$spawned"
+    is "$status" 0 'and its status is that of the run' || diag "$(cat attach.err)"
+    is "$(ls run/control)" '' 'no request is left'
+    ok 'nobody is left' wait_for 100 nobody_left || diag "$(alive)"
+}
+
 # An mpirun that hangs, on the host of the first front end: who makes the next world
 # from another host ends it there, and who sees the end of the run does as well.
 test_old_mpirun() {
