@@ -112,6 +112,8 @@ struct agent {
     bool cancels_by_force;
     char *front_ways;        /* of one that has taken the run over, or NULL ... */
     int64_t front_serial;    /* ... told so, or 0 */
+    struct buf passed;       /* what a command on this host asked of the lead last ... */
+    uint64_t passed_ms;      /* ... then */
     uint64_t order_serial;   /* of the newest order that came here */
     uint64_t began_ns;       /* when this start of the run began: by the wall clock here,
                                 ... */
@@ -159,6 +161,8 @@ void agent_config(struct agent *a, uint64_t age_ms, const void *data, size_t len
 int agent_on_control(void *arg, const char *op, const json_t *body,
                      struct jsonw *reply, struct error *e);
 void agent_cancel_early(struct agent *a);
+/* Another one leads: asks it, too, for what was passed on not long ago. */
+void agent_control_again(struct agent *a);
 /* The tree takes output again. */
 void agent_writable(struct agent *a);
 

@@ -34,6 +34,21 @@ static void pass_on(struct agent *a, const char *op, const json_t *body)
         }
     }
     agent_fact_send(a, &w);
+    buf_release(&a->passed);
+    a->passed = b;
+    b = (struct buf){0};
+    a->passed_ms = uv_now(&a->loop);
+}
+
+/* One that was lost may have been silent for a lease before others knew. To ask again
+ * for what it has done, or told the others of, does no harm. */
+void agent_control_again(struct agent *a)
+{
+    uint64_t lease_ms = a->config.job->heartbeat_timeout_ms;
+
+    if (a->passed.len && a->tree && uv_now(&a->loop) - a->passed_ms <= 2 * lease_ms) {
+        tree_event(a->tree, a->passed.data, a->passed.len);
+    }
 }
 
 static void on_no_job(uv_timer_t *t)

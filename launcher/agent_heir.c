@@ -143,6 +143,7 @@ static void take_lead(struct agent_heir *h, const struct heritage *heritage)
     agent_lead_begin(a);
     if (a->tree) {
         tree_tell_events(a->tree);
+        agent_control_again(a);
     }
 }
 
@@ -151,22 +152,25 @@ static void set_view(struct agent_heir *h)
 {
     struct agent *a = h->agent;
     const struct view *v = heir_view(h->core);
+    bool is_new = v->lead != a->lead_rank;
 
-    if (heir_is_free(h->core) || !v->number ||
-        (v->number == a->view && v->lead == a->lead_rank)) {
+    if (heir_is_free(h->core) || !v->number || (v->number == a->view && !is_new)) {
         return;
     }
     a->view = v->number;
     if (heir_is_lead(h->core)) {
         h->good_ms = uv_now(&a->loop); /* it was won just now */
     }
-    if (v->lead != a->lead_rank) {
+    if (is_new) {
         a->lead_rank = v->lead;
         agent_log(a, "follows node %u (view %u)", v->lead, v->number);
         agent_tell_pid(a);
         agent_front_tell_lead(a);
     }
     tree_set_view(a->tree, v->number, v->lead);
+    if (is_new) {
+        agent_control_again(a);
+    }
 }
 
 /* Whether what the event brings is for the member. */

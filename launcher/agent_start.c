@@ -193,6 +193,7 @@ static void free_memory(struct agent *a)
     run_config_release(&a->config);
     roster_release(&a->roster);
     free(a->front_ways);
+    buf_release(&a->passed);
     strlist_release(&a->addrs);
 }
 

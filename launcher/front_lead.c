@@ -186,6 +186,7 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
     struct front *f = ctx;
     struct tree_hello h;
     _buf_ struct buf welcome = {0};
+    uint64_t heard_ms = f->heard_ms;
 
     /* Who leaves the run takes nobody back, while the last words are read. */
     if (f->has_left || first->type != TREE_HELLO ||
@@ -222,6 +223,8 @@ void front_on_peer(struct link *l, const struct channel_frame *first,
     } else if (f->phase == FRONT_OVER) {
         /* It was given up for lost, and the user was told so. */
         front_send_request(f, "preempt", true);
+    } else {
+        front_ask_again(f, heard_ms);
     }
 }
 

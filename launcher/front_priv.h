@@ -125,6 +125,12 @@ struct front {
     struct buf run_bytes;  /* the run's configuration, encoded */
     bool began;            /* the lead has connected once */
     uint64_t heard_ms;     /* from the lead, the last time */
+    struct {               /* of it, the last time: "" for nothing yet */
+        char op[16];
+        bool force;
+        int64_t n_nodes;
+        uint64_t ms;
+    } asked;
     uint64_t ticked_ms;
     uint64_t lead_gone_ms; /* since when; 0 while it is there */
     bool told_no_lead;     /* for so long that the user was told */
@@ -192,8 +198,11 @@ void front_say_end(struct front *f);
 
 /* --- front_request.c --- */
 
-/* Asks the lead, if it is there. */
+/* Asks the lead; where there is none, or it is lost before it can have heard, the one
+ * that comes next. */
 void front_send_request(struct front *f, const char *op, bool force);
+/* A lead has come; that before was heard last then. */
+void front_ask_again(struct front *f, uint64_t heard_ms);
 void front_on_signal(uv_signal_t *s, int sig);
 /* From now on commands on this host can ask it. */
 void front_take_commands(struct front *f);

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/str.h"
 #include "launcher/commands.h"
 #include "launcher/jsonw.h"
 #include "rendezvous/tree_msg.h"
@@ -16,26 +17,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void send_request(struct front *f, const char *op, bool force,
-                         int64_t n_nodes)
+static void tell_lead(const struct front *f)
 {
     _buf_ struct buf b = {0};
     struct jsonw w = jsonw_start(&b);
 
     jsonw_object(&w, NULL);
     jsonw_str(&w, "fact", "request");
-    jsonw_str(&w, "op", op);
-    jsonw_bool(&w, "force", force);
-    jsonw_int(&w, "nodes", n_nodes);
+    jsonw_str(&w, "op", f->asked.op);
+    jsonw_bool(&w, "force", f->asked.force);
+    jsonw_int(&w, "nodes", f->asked.n_nodes);
     jsonw_end_object(&w);
     if (f->lead) {
         link_send_buf(f->lead, TREE_REQUEST, &b);
     }
 }
 
+static void send_request(struct front *f, const char *op, bool force,
+                         int64_t n_nodes)
+{
+    str_copy(f->asked.op, sizeof(f->asked.op), op);
+    f->asked.force = force;
+    f->asked.n_nodes = n_nodes;
+    f->asked.ms = front_now_ms(f);
+    tell_lead(f);
+}
+
 void front_send_request(struct front *f, const char *op, bool force)
 {
     send_request(f, op, force, 0);
+}
+
+/* Whether the run ends by it: nothing is asked for after it that takes it back. */
+static bool is_end(const char *op)
+{
+    return strcmp(op, "cancel") == 0 || strcmp(op, "preempt") == 0 ||
+           strcmp(op, "suspend") == 0;
+}
+
+/* To ask twice does no harm, but for what somebody else may have changed since. */
+void front_ask_again(struct front *f, uint64_t heard_ms)
+{
+    if (f->asked.op[0] && (is_end(f->asked.op) || f->asked.ms >= heard_ms)) {
+        tell_lead(f);
+    }
 }
 
 static void let_go(struct front *f, int status)
@@ -132,7 +157,9 @@ void front_on_signal(uv_signal_t *s, int sig)
         let_go(f, cancel ? EXIT_CANCELLED : EXIT_RESUMABLE);
         return;
     }
-    screen_note(f->screen, is_notice
+    screen_note(f->screen, !f->lead
+                ? "%s: asking the workers to stop, once there is a lead"
+                : is_notice
                 ? "%s: asking the workers to stop"
                 : f->n_signals <= 1
                 ? "%s: asking the workers to stop (once more: kill them)"

@@ -73,6 +73,26 @@ test_after_another() {
     nobody_left
 }
 
+# What is asked of a lead that has stopped, or of none, is asked of the next one.
+front_of() { pids_on "$1" '^[^ ]*muster run '; }
+ask_meanwhile() {
+    local agent what=$1
+    shift
+    start_run 4 --nnodes 2:4 --set heartbeat.timeout=4s -- sh -c "$tell; exec sleep 1000"
+    is $? 0 'four nodes'
+    agent=$(agent_of node1)
+    kill -STOP $agent
+    ok "$what" "$@"
+    wait_exit 100 "$runner"
+    is "$status" 130 'it ends, by the next lead' || show_run
+    kill -CONT $agent
+    nobody_left
+}
+test_asked_meanwhile() {
+    ask_meanwhile 'Ctrl-C while the lead has stopped' eval 'kill -INT $(front_of node4)'
+    ask_meanwhile 'muster cancel on another node' eval 'on node2 "$there/muster" cancel "$SHARED/run" >/dev/null'
+}
+
 test_power_off() {
     start_run 4 --nnodes 2:4 --set heartbeat.timeout=3s -- sh -c "$wait_once"
     is $? 0 'four nodes'
