@@ -14,7 +14,14 @@ hosts=node1,node2,node3,node4
 
 field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
 event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
-show_run() { diag "$(tail -n 40 run.out run.err)"; diag "$(tail -n 20 "$SHARED/run/events.jsonl")"; }
+show_run() {
+    local h
+    diag "$(tail -n 40 run.out run.err)"
+    diag "$(tail -n 20 "$SHARED/run/events.jsonl")"
+    for h in node1 node4; do
+        diag "$h: $(on "$h" sh -c 'tail -n 40 /tmp/muster-*/*/agent-*.log' 2>&1)"
+    done
+}
 agent_of() { pids_on "$1" 'muster agent --dir'; }
 times() { [ "$(grep -c "$1\$" run.out)" -ge "$2" ]; }
 
@@ -46,14 +53,17 @@ stands_still() {
     sleep 2
     [ -n "$last" ] && [ "$(copied)" = "$last" ] && [ "$(newest)" = $((last - 20)) ]
 }
-# hang HOST...: what their agents sync does not come to an end.
+# hang HOST...: what their agents sync does not come to an end. Of the save that the first
+# of them holds up the others may have written their part before.
+traced() { grep -q '^TracerPid:[[:space:]]*[1-9]' "/proc/$(agent_of "$1" | tail -n 1)/status"; }
 hang() {
     local host
     for host; do
         spawn "trace-$host" strace -f -qq -p "$(agent_of "$host")" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o "trace-$host"
     done
-    for host; do
-        ok "the disk of $host hangs" wait_for 60 test -s "trace-$host" || diag "$(cat "trace-$host.err")"
+    ok "the disk of $1 hangs" wait_for 60 test -s "trace-$1" || diag "$(cat "trace-$1.err")"
+    for host in "${@:2}"; do
+        ok "or will, of $host" wait_for 60 traced "$host" || diag "$(cat "trace-$host.err")"
     done
     ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
 }

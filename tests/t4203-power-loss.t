@@ -23,7 +23,7 @@ test_sweep() {
             diag "$(cat $type.err)"
         }
         diag "$(grep '^# ' $type.out | sed 's/^# //')"
-        is "$(grep -c '^ok' $type.out)" 8 "$type: all programs have run, and the faults that are planted are found"
+        is "$(grep -c '^ok' $type.out)" 9 "$type: all programs have run, and the faults that are planted are found"
     done
 }
 
