@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 uint64_t __wrap_clock_mono_ms(void);
@@ -123,19 +122,8 @@ void client_bed_hear(struct client_bed *a)
 
 void client_bed_open(struct client_bed *a)
 {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-
-    *a = (struct client_bed){.dir = "/tmp/client-wait-XXXXXX", .fd = -1};
-    if (!mkdtemp(a->dir)) {
-        bail_out("no temporary directory");
-    }
-    snprintf(a->path, sizeof(a->path), "%s/socket", a->dir);
-    str_copy(addr.sun_path, sizeof(addr.sun_path), a->path);
-    a->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(a->listener, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
-        listen(a->listener, 1) < 0) {
-        bail_out("no agent: %s", strerror(errno));
-    }
+    *a = (struct client_bed){.fd = -1};
+    a->listener = agent_bed_open(&a->place);
     client_bed_world.agent = a;
     client_bed_world.now_ms = 1000000;
 }
@@ -146,8 +134,7 @@ void client_bed_close(struct client_bed *a, struct client *c)
     close_fd(&a->fd);
     close_fd(&a->listener);
     buf_release(&a->in);
-    unlink(a->path);
-    rmdir(a->dir);
+    agent_bed_remove(&a->place);
 }
 
 static void keep_hello(struct client_bed *a)
@@ -170,7 +157,7 @@ struct client *client_bed_connect(struct client_bed *a)
     client_bed_open(a);
     {
         plan_turns(a, {.rc = 1, .act = welcome});
-        if (client_connect(a->path, &c, &e) < 0) {
+        if (client_connect(a->place.path, &c, &e) < 0) {
             bail_out("no client: %s", e.text);
         }
     }

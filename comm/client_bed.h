@@ -7,6 +7,7 @@
 #ifndef MUSTER_COMM_CLIENT_BED_H
 #define MUSTER_COMM_CLIENT_BED_H
 
+#include "comm/agent_bed.h"
 #include "comm/client.h"
 #include "comm/worker_proto.h"
 
@@ -34,7 +35,7 @@ struct turn {
 };
 
 struct client_bed {
-    char dir[32], path[64];
+    struct agent_bed place;
     int listener, fd;
     const struct turn *turns;
     size_t n_turns;

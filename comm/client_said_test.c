@@ -53,21 +53,21 @@ static void test_no_welcome(void)
     client_bed_open(&a);
     {
         plan_turns(&a, {.rc = 1, .act = refuse});
-        is_int(client_connect(a.path, &c, &e), -EPROTO, "refused");
+        is_int(client_connect(a.place.path, &c, &e), -EPROTO, "refused");
         like(e.text, "too old", "with the reason");
         close_fd(&a.fd);
     }
     {
         plan_turns(&a, {.rc = 1, .act = take_and_hang_up});
-        is_int(client_connect(a.path, &c, &e), -ECONNREFUSED,
+        is_int(client_connect(a.place.path, &c, &e), -ECONNREFUSED,
                "one that hangs up was not there");
         like(e.text, "before a welcome", "%s", e.text);
     }
     close_fd(&a.listener);
-    is_int(client_connect(a.path, &c, &e), -ECONNREFUSED, "nobody listens");
-    unlink(a.path);
-    is_int(client_connect(a.path, &c, &e), -ECONNREFUSED, "nor is there a socket");
-    like(e.text, a.path, "which is told");
+    is_int(client_connect(a.place.path, &c, &e), -ECONNREFUSED, "nobody listens");
+    unlink(a.place.path);
+    is_int(client_connect(a.place.path, &c, &e), -ECONNREFUSED, "nor is there a socket");
+    like(e.text, a.place.path, "which is told");
     client_bed_close(&a, c);
 }
 
@@ -100,7 +100,7 @@ static void test_no_descriptor(void)
     none = before;
     none.rlim_cur = 3;
     setrlimit(RLIMIT_NOFILE, &none);
-    is_int(client_connect(a.path, &c, &e), -EMFILE, "no descriptor: %s", e.text);
+    is_int(client_connect(a.place.path, &c, &e), -EMFILE, "no descriptor: %s", e.text);
     setrlimit(RLIMIT_NOFILE, &before);
     client_bed_close(&a, c);
 }

@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "comm/agent_bed.h"
 #include "comm/client.h"
 #include "comm/worker_proto.h"
 
@@ -20,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define SAVE "000000000000000000000000000000aa"
@@ -33,7 +33,7 @@ struct answer {
 };
 
 struct agent {
-    char dir[32], path[64];
+    struct agent_bed place;
     int listener, fd;
     pthread_t thread;
     struct answer welcome;
@@ -87,27 +87,19 @@ static void *serve(void *arg)
 /* Connects to an agent that has one more answer. */
 static struct client *open_client(struct agent *a, const struct answer *next)
 {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
     struct client *c = NULL;
     struct error e = {0};
 
-    *a = (struct agent){.dir = "/tmp/client-test-XXXXXX", .fd = -1, .next = next,
-                        .welcome = {.n = 1}};
+    *a = (struct agent){.fd = -1, .next = next, .welcome = {.n = 1}};
     a->welcome.m[0].type = WORKER_WELCOME;
     a->welcome.m[0].welcome = (struct worker_welcome){.version = WORKER_PROTO_VERSION,
                                                       .world = 1, .local_world = 1,
                                                       .n_nodes = 1, .generation = 1};
-    if (!mkdtemp(a->dir)) {
-        bail_out("no temporary directory");
+    a->listener = agent_bed_open(&a->place);
+    if (pthread_create(&a->thread, NULL, serve, a) != 0) {
+        bail_out("no thread");
     }
-    snprintf(a->path, sizeof(a->path), "%s/socket", a->dir);
-    str_copy(addr.sun_path, sizeof(addr.sun_path), a->path);
-    a->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(a->listener, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
-        listen(a->listener, 1) < 0 || pthread_create(&a->thread, NULL, serve, a) != 0) {
-        bail_out("no agent: %s", strerror(errno));
-    }
-    if (client_connect(a->path, &c, &e) < 0) {
+    if (client_connect(a->place.path, &c, &e) < 0) {
         bail_out("no client: %s", e.text);
     }
     return c;
@@ -119,8 +111,7 @@ static void close_client(struct agent *a, struct client *c)
     pthread_join(a->thread, NULL);
     close(a->fd);
     close(a->listener);
-    unlink(a->path);
-    rmdir(a->dir);
+    agent_bed_remove(&a->place);
 }
 
 static int count_open(void)

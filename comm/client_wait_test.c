@@ -66,7 +66,7 @@ static void test_silent(void)
 
     client_bed_open(&a);
     plan_turns(&a, {.ms = 20000, .rc = -1}, {.ms = 10000, .rc = -1}, {.rc = 0});
-    is_int(client_connect(a.path, &c, &e), -ETIMEDOUT, "an agent that is silent");
+    is_int(client_connect(a.place.path, &c, &e), -ETIMEDOUT, "an agent that is silent");
     like(e.text, "in 60 s", "is given a minute: %s", e.text);
     check_waited(&a, POLLIN, ANSWER_MS, ANSWER_MS - 20000, ANSWER_MS - 30000);
     ok(!c, "there is no client");
@@ -82,7 +82,7 @@ static void test_interrupted(void)
 
     client_bed_open(&a);
     plan_turns(&a, {.ms = ANSWER_MS, .rc = -1});
-    is_int(client_connect(a.path, &c, &e), -ETIMEDOUT, "interrupted for a minute");
+    is_int(client_connect(a.place.path, &c, &e), -ETIMEDOUT, "interrupted for a minute");
     check_waited(&a, POLLIN, ANSWER_MS);
     client_bed_close(&a, c);
 }

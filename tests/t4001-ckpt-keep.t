@@ -256,7 +256,7 @@ on_terminal() { TERM=xterm script -qec "$*" /dev/null </dev/null | tr '\r' '\n' 
 
 # On a terminal people see how far it is, which is gone at the end.
 test_progress() {
-    command -v script >/dev/null || { skip 'no script: see scripts/install-deps' 4; return; }
+    command -v script >/dev/null || { skip 'no script, of bsdutils' 4; return; }
     local verb
     rm -rf big
     mkdir big

@@ -84,7 +84,7 @@ test_own() {
 
 # People see on a terminal how far it is, and nothing in a log of what takes no time.
 test_progress() {
-    command -v script >/dev/null || { skip 'no script: see scripts/install-deps' 4; return; }
+    command -v script >/dev/null || { skip 'no script, of bsdutils' 4; return; }
     on_terminal() { TERM=xterm script -qec "$*" /dev/null </dev/null | tr '\r' '\n' >out; }
     make_foreign shown 30
     on_terminal "'$MUSTER' ckpt push shown/checkpoint-30 s3://bucket/shown"
