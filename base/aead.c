@@ -38,8 +38,12 @@ static crypto_aead_aes256gcm_state *aes_of(const struct aead *a)
 void aead_init(struct aead *a, enum aead_cipher cipher,
                const uint8_t key[AEAD_KEY_BYTES])
 {
+    static const char label[] = "muster-sign";
+
     a->cipher = cipher;
     memcpy(a->key, key, AEAD_KEY_BYTES);
+    crypto_generichash(a->sign_key, AEAD_KEY_BYTES, (const uint8_t *)label,
+                       sizeof(label), key, AEAD_KEY_BYTES);
     if (cipher == AEAD_AES_256_GCM) {
         crypto_aead_aes256gcm_beforenm(aes_of(a), key);
     }
@@ -52,25 +56,30 @@ void aead_release(struct aead *a)
     a->has_looked = false; /* another key may come */
 }
 
-static struct aead_lib *lib_for(struct aead *a, const struct aead_text *t)
+/* What does large ones, or NULL. */
+static struct aead_lib *lib_for(struct aead *a, size_t len)
 {
-    if (a->cipher != AEAD_AES_256_GCM || t->len < LARGE_BYTES) {
+    if (len < LARGE_BYTES) {
         return NULL;
     }
     if (!a->has_looked) {
         a->has_looked = true;
-        a->lib = aead_lib_open(a->key);
+        a->lib = aead_lib_open(a->key, a->sign_key);
     }
     return a->lib;
+}
+
+/* ChaCha20 is libsodium's, which is as fast there. */
+static struct aead_lib *lib_to_seal(struct aead *a, size_t len)
+{
+    return a->cipher == AEAD_AES_256_GCM ? lib_for(a, len) : NULL;
 }
 
 void aead_prepare(void)
 {
     static const uint8_t none[AEAD_KEY_BYTES];
 
-    if (aead_has_aes()) {
-        aead_lib_close(aead_lib_open(none));
-    }
+    aead_lib_close(aead_lib_open(none, none));
 }
 
 static void make_nonce(uint64_t count, uint8_t nonce[NONCE_BYTES])
@@ -84,7 +93,7 @@ static void make_nonce(uint64_t count, uint8_t nonce[NONCE_BYTES])
 bool aead_seal(struct aead *a, uint64_t count, const struct aead_text *t)
 {
     uint8_t nonce[NONCE_BYTES], *text = t->at + t->n_before;
-    struct aead_lib *lib = lib_for(a, t);
+    struct aead_lib *lib = lib_to_seal(a, t->len);
 
     make_nonce(count, nonce);
     if (lib) {
@@ -120,7 +129,7 @@ static bool open_here(const struct aead *a, const uint8_t *nonce,
 bool aead_open(struct aead *a, uint64_t count, const struct aead_text *t)
 {
     const uint8_t *end = t->at + t->n_before + t->len;
-    struct aead_lib *lib = lib_for(a, t);
+    struct aead_lib *lib = lib_to_seal(a, t->len);
     struct aead_text plain = *t;
     uint8_t nonce[NONCE_BYTES];
 
@@ -136,4 +145,30 @@ bool aead_open(struct aead *a, uint64_t count, const struct aead_text *t)
         memcpy(t->away, end - AEAD_TAG_BYTES - t->n_away, t->n_away);
     }
     return true;
+}
+
+bool aead_sign(struct aead *a, uint64_t count, const void *data, size_t len,
+               uint8_t ret_tag[AEAD_TAG_BYTES])
+{
+    uint8_t nonce[NONCE_BYTES], nothing[1];
+    struct aead_lib *lib = lib_for(a, len);
+
+    make_nonce(count, nonce);
+    return lib ? aead_lib_sign(lib, nonce, data, len, ret_tag)
+               : crypto_aead_chacha20poly1305_ietf_encrypt_detached(
+                     nothing, ret_tag, NULL, nothing, 0, data, len, NULL, nonce,
+                     a->sign_key) == 0;
+}
+
+bool aead_check(struct aead *a, uint64_t count, const void *data, size_t len,
+                const uint8_t tag[AEAD_TAG_BYTES])
+{
+    uint8_t nonce[NONCE_BYTES], nothing[1];
+    struct aead_lib *lib = lib_for(a, len);
+
+    make_nonce(count, nonce);
+    return lib ? aead_lib_check(lib, nonce, data, len, tag)
+               : crypto_aead_chacha20poly1305_ietf_decrypt_detached(
+                     nothing, NULL, nothing, 0, tag, data, len, nonce,
+                     a->sign_key) == 0;
 }

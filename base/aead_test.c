@@ -172,6 +172,56 @@ static void test_changed(enum aead_cipher cipher)
     aead_release(&b);
 }
 
+/* What libsodium says that the tag of bytes is which are not hidden, by a key made of
+ * this one. */
+static void sign_plainly(uint64_t count, const uint8_t *data, size_t len, uint8_t *tag)
+{
+    uint8_t nonce[12] = {0}, none[1], by[AEAD_KEY_BYTES];
+
+    for (int i = 0; i < 8; i++) {
+        nonce[4 + i] = (uint8_t)(count >> (56 - 8 * i));
+    }
+    crypto_generichash(by, sizeof(by), (const uint8_t *)"muster-sign",
+                       sizeof("muster-sign"), key, sizeof(key));
+    crypto_aead_chacha20poly1305_ietf_encrypt_detached(none, tag, NULL, none, 0, data, len,
+                                                       NULL, nonce, by);
+}
+
+static void test_signed(enum aead_cipher cipher)
+{
+    static const size_t sizes[] = {1, 16, 4096, 32767, 32768, 262144, MOST};
+    static const uint8_t other[AEAD_KEY_BYTES] = {1, 2, 4};
+    _free_ uint8_t *data = malloc(MOST);
+    struct aead a = make(cipher, key), b = make(cipher, other);
+    uint8_t tag[AEAD_TAG_BYTES], plain[AEAD_TAG_BYTES];
+    int n_wrong = 0;
+
+    fill(data, MOST);
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        size_t len = sizes[i];
+
+        sign_plainly(9, data, len, plain);
+        ok(aead_sign(&a, 9, data, len, tag) && memcmp(tag, plain, sizeof(tag)) == 0,
+           "%zu bytes, as libsodium signs them", len);
+        ok(aead_check(&a, 9, data, len, tag), "and they are those");
+        n_wrong += aead_check(&a, 8, data, len, tag) + aead_check(&b, 9, data, len, tag) +
+                   aead_check(&a, 9, data, len - 1, tag);
+        for (size_t at = 0; at < len; at += len / 5 + 1) {
+            data[at] ^= 4;
+            n_wrong += aead_check(&a, 9, data, len, tag);
+            data[at] ^= 4;
+        }
+        for (int at = 0; at < AEAD_TAG_BYTES; at++) {
+            tag[at] ^= 0x80;
+            n_wrong += aead_check(&a, 9, data, len, tag);
+            tag[at] ^= 0x80;
+        }
+    }
+    is_int(n_wrong, 0, "no others, nor for another count, key or tag");
+    aead_release(&a);
+    aead_release(&b);
+}
+
 #ifdef HAVE_LIBCRYPTO
 
 static bool is_loaded(const char *library)
@@ -236,11 +286,13 @@ int main(void)
     test_sizes(AEAD_CHACHA20_POLY1305);
     test_away(AEAD_CHACHA20_POLY1305);
     test_changed(AEAD_CHACHA20_POLY1305);
+    test_signed(AEAD_CHACHA20_POLY1305);
     if (aead_has_aes()) {
         test_vectors();
         test_sizes(AEAD_AES_256_GCM);
         test_away(AEAD_AES_256_GCM);
         test_changed(AEAD_AES_256_GCM);
+        test_signed(AEAD_AES_256_GCM);
     } else {
         skip("this processor has no instructions for AES");
     }

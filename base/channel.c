@@ -1,55 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "base/channel.h"
+#include "base/channel_priv.h"
 
-#include "base/aead.h"
 #include "base/cleanup.h"
 #include "base/key.h"
 #include "base/wire.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    CAN_AT = 4 + 2, /* in a preamble */
-    PREAMBLE_BYTES = CAN_AT + 1 + crypto_scalarmult_BYTES,
+    CAN_AT = CHANNEL_CAN_AT,
+    PREAMBLE_BYTES = CHANNEL_PREAMBLE_BYTES,
     TAG_BYTES = AEAD_TAG_BYTES,
     SESSION_KEY_BYTES = AEAD_KEY_BYTES,
-    LENGTH_BYTES = 4,
-    TYPE_BYTES = 2,
+    LENGTH_BYTES = CHANNEL_LENGTH_BYTES,
+    TYPE_BYTES = CHANNEL_TYPE_BYTES,
     KEEP_BYTES = 1024 * 1024, /* of a buffer that is empty */
-    AWAY_BYTES = 32 * 1024,   /* for less it does not pay to ask where they go */
 };
 
 /* Bits of what a preamble says that its side can do; others are for later. */
 enum { CAN_AES = 1 };
 
 static const char magic[4] = {'M', 'S', 'T', 'R'};
-
-struct channel {
-    struct aead tx, rx;
-    channel_place_f *place;
-    void *place_ctx;
-    uint8_t job_key[CHANNEL_KEY_BYTES];
-    uint8_t secret[crypto_scalarmult_SCALARBYTES];
-    uint8_t preamble[PREAMBLE_BYTES]; /* ours */
-    uint64_t n_sent;
-    uint64_t n_received;
-    bool initiator;
-    bool is_private;
-    bool keyed;         /* the peer's preamble has come */
-    bool authenticated; /* a frame of the peer has opened */
-    struct buf in;
-    size_t in_at;    /* bytes of `in` that were taken */
-    /* Frames queued before the handshake, as they will be sent but for the seal:
-     * length (of type and payload), type, payload. */
-    struct buf early;
-    struct buf out;
-    size_t begun_at; /* where the frame under way begins, in one of those */
-};
 
 int channel_create(const uint8_t key[CHANNEL_KEY_BYTES], bool initiator,
                    struct channel **ret, struct error *e)
@@ -245,36 +220,53 @@ struct buf *channel_output(struct channel *c)
     return &c->out;
 }
 
-char *channel_room(struct channel *c, size_t len)
+char *channel_room(struct channel *c, size_t *len)
 {
+    char *away = channel_open_room(c, len);
+
+    c->is_room_away = away != NULL;
+    if (away) {
+        return away;
+    }
+    /* Where open frames come one after the other, no more than the head of the next one:
+     * what is behind it goes elsewhere. */
+    if (c->was_open && c->in_at == c->in.len && *len > CHANNEL_OPEN_HEAD_BYTES) {
+        *len = CHANNEL_OPEN_HEAD_BYTES;
+    }
     /* What was taken is dropped when that costs nothing, or room is needed. */
-    if (c->in_at == c->in.len || c->in.cap < c->in.len + len + 1) {
+    if (c->in_at == c->in.len || c->in.cap < c->in.len + *len + 1) {
         buf_consume(&c->in, c->in_at);
         c->in_at = 0;
     }
     if (!c->in.len && c->in.cap > KEEP_BYTES) {
         buf_release(&c->in);
     }
-    return buf_reserve(&c->in, len);
+    return buf_reserve(&c->in, *len);
 }
 
 void channel_fed(struct channel *c, size_t len)
 {
-    c->in.len += len;
+    *(c->is_room_away ? &c->coming.got : &c->in.len) += len;
 }
 
 int channel_feed(struct channel *c, const void *data, size_t len,
                  struct error *e)
 {
-    char *to = channel_room(c, len);
+    const char *at = data;
 
-    if (!to) {
-        return error_set(e, ENOMEM, "receive %zu bytes", len);
+    while (len > 0) {
+        size_t n = len;
+        char *to = channel_room(c, &n);
+
+        if (!to) {
+            return error_set(e, ENOMEM, "receive %zu bytes", len);
+        }
+        n = n < len ? n : len;
+        memcpy(to, at, n);
+        channel_fed(c, n);
+        at += n;
+        len -= n;
     }
-    if (len) {
-        memcpy(to, data, len);
-    }
-    channel_fed(c, len);
     return 0;
 }
 
@@ -374,10 +366,8 @@ static int open_sealed(struct channel *c, uint8_t *frame, size_t *len,
     struct aead_text text = {frame, LENGTH_BYTES, *len, NULL, 0};
     size_t n = *len - TYPE_BYTES - TAG_BYTES;
 
-    if (c->place && c->authenticated && n >= AWAY_BYTES) {
-        text.away = c->place(c->place_ctx, n);
-        text.n_away = text.away ? n : 0;
-    }
+    text.away = channel_place_for(c, n);
+    text.n_away = text.away ? n : 0;
     if (!aead_open(&c->rx, c->n_received, &text)) {
         return error_text(e, ERR_AUTH, c->authenticated
                           ? "a frame was changed on its way"
@@ -410,7 +400,7 @@ static int open_frame(struct channel *c, size_t len, struct channel_frame *ret,
     return 1;
 }
 
-int channel_next(struct channel *c, struct channel_frame *ret, struct error *e)
+static int next_frame(struct channel *c, struct channel_frame *ret, struct error *e)
 {
     struct wire_reader r;
     size_t len, least = TYPE_BYTES;
@@ -436,7 +426,25 @@ int channel_next(struct channel *c, struct channel_frame *ret, struct error *e)
     if (c->in.len - c->in_at < LENGTH_BYTES + len) {
         return 0;
     }
+    c->was_open = false;
     return open_frame(c, len, ret, e);
+}
+
+int channel_next(struct channel *c, struct channel_frame *ret, struct error *e)
+{
+    int rc;
+
+    if (!c->coming.is_coming) {
+        rc = next_frame(c, ret, e);
+        if (rc <= 0 || ret->type != CHANNEL_OPEN) {
+            return rc;
+        }
+        rc = channel_open_begin(c, ret, e);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return channel_open_next(c, ret, e);
 }
 
 bool channel_authenticated(const struct channel *c)

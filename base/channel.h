@@ -14,8 +14,12 @@
  * that, else of ChaCha20-Poly1305 (base/aead.h), the nonce being the count of frames
  * sent before it; inside are a 16-bit type and the payload. The length is
  * authenticated as well. Who changes on the way what a side can do changes the keys.
- * Until the peer's first
- * frame has opened, frames are held to CHANNEL_MAX_FIRST bytes.
+ * Until the peer's first frame has opened, frames are held to CHANNEL_MAX_FIRST bytes.
+ *
+ * Bulk may lie open (channel_sign()): a frame of the type 0xffff has its 16-bit type, its
+ * 32-bit length and its tag by the same cipher and key, for the next count; behind that
+ * frame come so many bytes as they are. They can be read on their way, and neither
+ * changed, left out nor put in.
  *
  * On a stream that is private by itself (channel_make_private()) only the first
  * frame each way is sealed, which shows the key; those after it are a length, a
@@ -31,10 +35,11 @@
 #include <stdint.h>
 
 enum {
-    CHANNEL_VERSION = 3,
+    CHANNEL_VERSION = 4,
     CHANNEL_KEY_BYTES = 32,
     CHANNEL_MAX_FIRST = 8 * 1024,
     CHANNEL_MAX_FRAME = 4 * 1024 * 1024,
+    CHANNEL_MAX_OPEN = 4 * 1024 * 1024, /* the payload of an open frame */
 };
 
 struct channel;
@@ -64,7 +69,9 @@ bool channel_has_aes(const struct channel *c);
 /* Where the payload of a frame that has come goes, in place of the channel's own memory:
  * `len` bytes, of 32 KiB and more. Neither they nor their number are known by then to be
  * of somebody with the key: they may be used only when channel_next() has said so. NULL:
- * into its own. Asked for inside channel_next(), and uses no channel. */
+ * into its own. Asked for inside channel_next() and, while an open frame comes piece by
+ * piece, channel_room(), again each time: another answer than the first one ends the
+ * channel, for nobody has use for half of it. It uses no channel. */
 typedef void *channel_place_f(void *ctx, size_t len);
 void channel_set_place(struct channel *c, channel_place_f *place, void *ctx);
 
@@ -79,6 +86,13 @@ int channel_send(struct channel *c, uint16_t type, const void *data,
 struct buf *channel_begin(struct channel *c, uint16_t type);
 int channel_end(struct channel *c, struct error *e);
 
+/* The head of an open frame, for whose payload the caller sees to it that the `len` bytes
+ * at `data` (CHANNEL_MAX_OPEN at most, and not none) are sent behind what is in the
+ * output, before anything else is. -EAGAIN where that is not to be had: before the
+ * handshake is done, and on a private stream, where nothing is sealed anyway. */
+int channel_sign(struct channel *c, uint16_t type, const void *data, size_t len,
+                 struct error *e);
+
 /* Bytes waiting to be sent: the caller sends and consumes them. */
 struct buf *channel_output(struct channel *c);
 
@@ -86,9 +100,9 @@ struct buf *channel_output(struct channel *c);
 int channel_feed(struct channel *c, const void *data, size_t len,
                  struct error *e);
 
-/* The same without a copy: room for `len` bytes, or NULL without memory, and how
- * many have been put there. */
-char *channel_room(struct channel *c, size_t len);
+/* The same without a copy: room for `len` bytes, or as many as are said there, or NULL
+ * without memory, and how many have been put there. */
+char *channel_room(struct channel *c, size_t *len);
 void channel_fed(struct channel *c, size_t len);
 
 /* 1 and a frame; 0 when more bytes are needed; -ERR_VERSION, -ERR_FORMAT or

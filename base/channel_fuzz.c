@@ -3,7 +3,8 @@
  * What a stranger, and somebody on the way, can do to a secure channel. The
  * first byte says which: raw bytes into a fresh channel; or two channels that
  * shake hands, and the rest of the input overwrites, cuts or feeds in pieces
- * what one sends, by either cipher. Nothing but the frames that were sent may ever come out.
+ * what one sends, by either cipher, sealed or open. Nothing but the frames that were sent
+ * may ever come out.
  */
 #include <config.h>
 
@@ -74,6 +75,20 @@ static size_t len_of(size_t n, const uint8_t *data, size_t size)
     return n > 0 && size > 0 && data[size - 1] & 2 ? LARGE : size;
 }
 
+/* Frame n, which lies open where the input wants that. */
+static void send_frame(struct channel *c, size_t n, const uint8_t *text,
+                       const uint8_t *data, size_t size)
+{
+    size_t len = len_of(n, data, size);
+
+    if (size > 0 && data[size - 1] & 4 && n % 2 == 1) {
+        expect(channel_sign(c, (uint16_t)n, text, len, NULL) == 0);
+        buf_append(channel_output(c), text, len);
+    } else {
+        expect(channel_send(c, (uint16_t)n, text, len, NULL) == 0);
+    }
+}
+
 static void try_meddler(const uint8_t *data, size_t size)
 {
     struct channel *a = make(true), *b = make(false);
@@ -95,7 +110,7 @@ static void try_meddler(const uint8_t *data, size_t size)
     move(b, a);
     expect(channel_next(a, &f, &e) == 0 && channel_next(b, &f, &e) == 0);
     for (n = 0; n < 4; n++) {
-        expect(channel_send(a, (uint16_t)n, text, len_of(n, data, size), NULL) == 0);
+        send_frame(a, n, text, data, size);
     }
     out = channel_output(a);
     spoil(out, data, size);

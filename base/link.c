@@ -111,6 +111,11 @@ static void on_flush_failed(uv_timer_t *t)
     link_fail(t->data, true);
 }
 
+void link_fail_soon(struct link *l)
+{
+    uv_timer_start(l->timer, on_flush_failed, 0, 0);
+}
+
 /* What the kernel did not take at once waits for it, from the byte `at` on. */
 static int send_later(struct link *l, size_t at)
 {
@@ -136,9 +141,7 @@ static int send_later(struct link *l, size_t at)
     return rc;
 }
 
-/* Gives what the channel has for the peer to the kernel. Never calls back: a
- * failure is told from the loop. */
-static void flush(struct link *l)
+void link_flush(struct link *l)
 {
     struct buf *out = channel_output(l->channel);
     uv_buf_t b;
@@ -167,7 +170,7 @@ static void flush(struct link *l)
     }
     if (n < 0) {
         error_set(&l->error, -n, "send to %s", l->peer);
-        uv_timer_start(l->timer, on_flush_failed, 0, 0);
+        link_fail_soon(l);
     }
 }
 
@@ -208,7 +211,7 @@ static void take_frames(struct link *l)
         return;
     }
     if (!l->down) {
-        flush(l);
+        link_flush(l);
         tell_if_drained(l);
     }
 }
@@ -216,10 +219,11 @@ static void take_frames(struct link *l)
 static void on_alloc(uv_handle_t *h, size_t size, uv_buf_t *b)
 {
     const struct conn *c = h->data;
+    size_t len = READ_BYTES;
 
     (void)size;
-    b->base = c->link ? channel_room(c->link->channel, READ_BYTES) : NULL;
-    b->len = b->base ? READ_BYTES : 0;
+    b->base = c->link ? channel_room(c->link->channel, &len) : NULL;
+    b->len = b->base ? len : 0;
 }
 
 static void finish_close(struct link *l)
@@ -308,7 +312,7 @@ void link_use_conn(struct link *l, struct conn *c)
     }
     l->heard_ms = uv_now(l->loop);
     uv_read_start(&c->stream, on_alloc, on_read);
-    flush(l);
+    link_flush(l);
 }
 
 struct conn *link_make_conn(uv_loop_t *loop, bool is_local, struct link *l)
@@ -335,7 +339,8 @@ static void *place(void *ctx, size_t len)
 {
     struct link *l = ctx;
 
-    return l->ops && l->ops->place ? l->ops->place(l, len, l->ctx) : NULL;
+    return !l->down && !l->closing && l->ops && l->ops->place
+               ? l->ops->place(l, len, l->ctx) : NULL;
 }
 
 struct link *link_create(uv_loop_t *loop, const uint8_t *key,
@@ -370,15 +375,14 @@ void link_adopt(struct link *l, const struct link_ops *ops, void *ctx)
     l->ctx = ctx;
 }
 
-/* 0 where a frame of so many bytes may be queued. */
-static int check_room(struct link *l, size_t len)
+int link_check_room(struct link *l, size_t len)
 {
     if (l->down || l->closing) {
         return -EPIPE;
     }
     if (link_queued(l) + len > (size_t)LINK_MAX_QUEUED) {
         error_text(&l->error, ENOBUFS, "%s does not read", l->peer);
-        uv_timer_start(l->timer, on_flush_failed, 0, 0);
+        link_fail_soon(l);
         return -ENOBUFS;
     }
     return 0;
@@ -386,18 +390,18 @@ static int check_room(struct link *l, size_t len)
 
 int link_send(struct link *l, uint16_t type, const void *data, size_t len)
 {
-    int rc = check_room(l, len);
+    int rc = link_check_room(l, len);
 
     rc = rc < 0 ? rc : channel_send(l->channel, type, data, len, NULL);
     if (rc == 0 && !l->in_frames) {
-        flush(l);
+        link_flush(l);
     }
     return rc;
 }
 
 struct buf *link_begin(struct link *l, uint16_t type)
 {
-    return check_room(l, 0) == 0 ? channel_begin(l->channel, type) : NULL;
+    return link_check_room(l, 0) == 0 ? channel_begin(l->channel, type) : NULL;
 }
 
 int link_end(struct link *l)
@@ -405,7 +409,7 @@ int link_end(struct link *l)
     int rc = channel_end(l->channel, NULL);
 
     if (rc == 0 && !l->in_frames) {
-        flush(l);
+        link_flush(l);
     }
     return rc;
 }
@@ -481,7 +485,7 @@ void link_close(struct link *l)
         return;
     }
     if (l->conn && !l->down) {
-        flush(l);
+        link_flush(l);
     }
     is_stranger = l->listener;
     link_hold(l, false);

@@ -39,7 +39,7 @@ struct link_ops {
     /* After link_tell_drained(); may be NULL for who never calls that. */
     void (*on_drained)(struct link *l, void *ctx);
     /* Where the payload of a large frame goes, see channel_set_place(). NULL: it never
-     * goes elsewhere. Calls no function here. */
+     * goes elsewhere. Calls no function here, and is not called once the link is down. */
     void *(*place)(struct link *l, size_t len, void *ctx);
 };
 
@@ -87,6 +87,15 @@ void link_adopt(struct link *l, const struct link_ops *ops, void *ctx);
  * that leaves LINK_MAX_QUEUED bytes unread has failed: -ENOBUFS, then on_down. */
 int link_send(struct link *l, uint16_t type, const void *data, size_t len);
 int link_send_buf(struct link *l, uint16_t type, const struct buf *b);
+
+/* The same for bulk that may be read on its way, but not changed (channel_sign()): what the
+ * kernel takes at once goes from where it is. */
+int link_send_open(struct link *l, uint16_t type, const void *data, size_t len);
+/* The same of a file that is mapped: its bytes from `at` on are those at `data`, and stay
+ * what they are until the peer has them; else the link comes to its end. The kernel takes
+ * them from the file, without a copy. */
+int link_send_file(struct link *l, uint16_t type, const void *data, size_t len, int fd,
+                   uint64_t at);
 
 /* The same without a copy: the frame is appended to the buffer that link_begin()
  * returns, and is queued by link_end(); no other call on the link in between.

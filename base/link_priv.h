@@ -3,6 +3,7 @@
  * What the parts of links share. Private to link*.c.
  *
  *   link.c          a link that is up: frames, failure, the end
+ *   link_bulk.c     what lies open on its way
  *   link_connect.c  one being made, to the first address that answers
  *   link_listen.c   those that come: strangers until they show the key
  *   link_local.c    the way between processes of one user on one host
@@ -82,6 +83,14 @@ struct link *link_create(uv_loop_t *loop, const uint8_t *key, bool initiator,
 void link_free(struct link *l);
 /* It fails by itself, as l->error says: tells the owner, or frees a stranger. */
 void link_fail(struct link *l, bool closed);
+
+/* The same from the loop, for who is inside a call of the owner's. */
+void link_fail_soon(struct link *l);
+/* 0 where a frame of so many bytes may be queued. */
+int link_check_room(struct link *l, size_t len);
+/* Gives what the channel has for the peer to the kernel. Never calls back: a
+ * failure is told from the loop. */
+void link_flush(struct link *l);
 
 /* NULL without memory. */
 struct conn *link_make_conn(uv_loop_t *loop, bool is_local, struct link *l);
