@@ -25,9 +25,11 @@ uint64_t __wrap_uv_now(const uv_loop_t *loop)
     return now_ms;
 }
 
+/* The loop looks at its timers before it waits: it would wait for ever then. */
 static void on_over(uv_timer_t *t)
 {
     *(bool *)t->data = true;
+    uv_stop(t->loop);
 }
 
 /* The timer of what is fetched looks at it then. */
