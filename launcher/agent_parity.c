@@ -269,6 +269,7 @@ int agent_parity_create(struct agent_snap *p, struct error *e)
     struct snap_parity_config config = {
         .loop = &p->agent->loop, .key = p->agent->key, .own = p->hold,
         .copies = p->copies, .agent = p->agent->rank, .stuck_ms = STUCK_MS,
+        .hides = p->agent->config.job->checkpoint.partner_encrypt,
         .find = find, .on_sent = on_sent, .on_whole = on_whole,
         .on_built = on_built, .arg = p,
     };

@@ -288,6 +288,7 @@ int agent_partner_create(struct agent_snap *p,
     struct snap_copy_config copy = {
         .loop = config->loop, .key = p->agent->key, .own = p->hold,
         .agent = p->agent->rank, .stuck_ms = STUCK_MS,
+        .hides = p->agent->config.job->checkpoint.partner_encrypt,
         .on_sent = on_sent, .on_got = on_got,
         .on_fetched = agent_fetch_fetched, .make = agent_parity_make, .arg = p,
     };

@@ -76,6 +76,11 @@ void copy_bed_give_up_after(struct copy_bed *b, unsigned stuck_ms)
     b->from->config.stuck_ms = b->to->config.stuck_ms = stuck_ms;
 }
 
+void copy_bed_hide(struct copy_bed *b, bool hides)
+{
+    b->from->config.hides = b->to->config.hides = hides;
+}
+
 bool copy_bed_run_until(struct copy_bed *b, const int *count, int n)
 {
     return snap_bed_run_until(&b->loop, count, n);

@@ -29,6 +29,8 @@ void copy_bed_open(struct copy_bed *b, uint64_t budget);
 void copy_bed_close(struct copy_bed *b);
 /* From now on who makes no progress for so long is given up. */
 void copy_bed_give_up_after(struct copy_bed *b, unsigned stuck_ms);
+/* Whether nobody can read on the way what is sent. */
+void copy_bed_hide(struct copy_bed *b, bool hides);
 bool copy_bed_run_until(struct copy_bed *b, const int *count, int n);
 
 /* A rank saves; `fill` is in all of it. */

@@ -3,13 +3,14 @@
  * How long a snapshot takes from one agent to another, and to a worker that starts
  * from it there: two processes with what agents have for that (launcher/snap_copy.h),
  * over TCP by way of loopback, as muster's links go between hosts. Beside it, what one
- * core takes to seal the same bytes, and to open them, as each end does.
+ * core takes to sign the same bytes, and to check them, as each end does; or, where they
+ * are encrypted on their way, to seal and to open them.
  *
- *   copy_bench BYTES ROUNDS     lines: what, and nanoseconds
+ *   copy_bench BYTES ROUNDS [encrypt]     lines: what, and nanoseconds
  *
  *   partner  until the partner has said that the copy is there, in memory that it had
- *   seal     to seal, or to open, whichever is slower
- *   bare     to seal, send, receive and open, by two threads that do nothing else
+ *   sign     to sign, or to check, whichever is slower
+ *   bare     to sign, send, receive and check, by two threads that do nothing else
  *   lost     until what was asked for has come, into fresh memory, and has been copied
  *            from there to fresh memory of a worker
  *
@@ -61,6 +62,7 @@ struct end {
 };
 
 static char dir[64]; /* of this end, in memory */
+static bool hides;   /* what is copied is encrypted */
 
 static void remove_dir(void)
 {
@@ -127,6 +129,7 @@ static void open_end(struct end *end, int fd, bool has_copies)
     if (!mkdtemp(dir) || uv_loop_init(&end->loop) < 0) {
         die("a directory and a loop", strerror(errno));
     }
+    copy.hides = hides;
     end->fd = fd;
     uv_poll_init(&end->loop, &end->poll, fd);
     end->poll.data = end;
@@ -272,8 +275,24 @@ static uint64_t fetch_ns(struct end *end, const char *uuid)
     return end->order.ns;
 }
 
+static bool sign(struct aead *aead, uint64_t at, const struct aead_text *t)
+{
+    return hides ? aead_seal(aead, at, t)
+                 : aead_sign(aead, at, t->at, t->len, t->at + t->len);
+}
+
+/* The tag is behind it in either case. */
+static bool check(struct aead *aead, uint64_t at, const struct aead_text *t)
+{
+    struct aead_text sealed = *t;
+
+    sealed.len += AEAD_TAG_BYTES;
+    return hides ? aead_open(aead, at, &sealed)
+                 : aead_check(aead, at, t->at, t->len, t->at + t->len);
+}
+
 /* As a channel does it (base/channel.c), without all that is around it. */
-static uint64_t seal_ns(const char *data, uint64_t len)
+static uint64_t sign_ns(const char *data, uint64_t len)
 {
     static struct aead aead;
     static uint8_t text[COPY_CHUNK_BYTES + AEAD_TAG_BYTES];
@@ -288,11 +307,12 @@ static uint64_t seal_ns(const char *data, uint64_t len)
 
         memcpy(text, data + at, n);
         begin = clock_mono_ns();
-        aead_seal(&aead, at, &t);
+        if (!sign(&aead, at, &t)) {
+            die("sign", "it cannot be done");
+        }
         between = clock_mono_ns();
-        t.len += AEAD_TAG_BYTES;
-        if (!aead_open(&aead, at, &t)) {
-            die("open", "what was sealed");
+        if (!check(&aead, at, &t)) {
+            die("check", "what was signed");
         }
         ns[0] += between - begin;
         ns[1] += clock_mono_ns() - between;
@@ -305,7 +325,7 @@ static uint64_t bare_ns(const char *data, uint64_t len)
 {
     char *to = mmap(NULL, len, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    uint64_t ns = to == MAP_FAILED ? 0 : copy_bare_ns(data, to, len, COPY_CHUNK_BYTES);
+    uint64_t ns = to == MAP_FAILED ? 0 : copy_bare_ns(data, to, len, COPY_CHUNK_BYTES, hides);
 
     if (ns == 0 || memcmp(to, data, len) != 0) {
         die("the bare copy", ns == 0 ? strerror(errno) : "it differs");
@@ -332,8 +352,8 @@ static void have_saves(int fd, uint64_t len, int n_rounds)
         copy = copy_ns(&end, uuid, port);
         if (i > WARM_UP) {
             image = snap_image(snap_hold_get(end.hold, 0, uuid));
-            printf("partner %llu\nseal %llu\nbare %llu\n", (unsigned long long)copy,
-                   (unsigned long long)seal_ns(image, len),
+            printf("partner %llu\nsign %llu\nbare %llu\n", (unsigned long long)copy,
+                   (unsigned long long)sign_ns(image, len),
                    (unsigned long long)bare_ns(image, len));
         }
     }
@@ -348,14 +368,16 @@ static void have_saves(int fd, uint64_t len, int n_rounds)
 
 int main(int argc, char **argv)
 {
-    uint64_t len = argc == 3 ? strtoull(argv[1], NULL, 10) : 0;
-    int n_rounds = argc == 3 ? atoi(argv[2]) : 0, fds[2], status;
+    bool is_said = argc == 3 || (argc == 4 && strcmp(argv[3], "encrypt") == 0);
+    uint64_t len = is_said ? strtoull(argv[1], NULL, 10) : 0;
+    int n_rounds = is_said ? atoi(argv[2]) : 0, fds[2], status;
     pid_t pid;
 
     if (len == 0 || n_rounds < 1) {
-        fprintf(stderr, "usage: copy_bench BYTES ROUNDS\n");
+        fprintf(stderr, "usage: copy_bench BYTES ROUNDS [encrypt]\n");
         return 2;
     }
+    hides = argc == 4;
     if (sodium_init() < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds) < 0 ||
         (pid = fork()) < 0) {
         die("begin", strerror(errno));

@@ -7,10 +7,11 @@
  *   receiver    MAKING  memory is being made, every second, as long as it is
  *               READY   there is memory, or REFUSED with the reason
  *   sender      DATA    in order, as many as it takes
- *               END     the digest of all of it
- *   receiver    DONE    it has that digest, or REFUSED
+ *               END
+ *   receiver    DONE    it has all of it, or REFUSED
  *
- * What has not come to its end is no copy. An agent sends one at a time, first what it
+ * That nothing is changed, left out or put in on the way is the link's affair. What has
+ * not come to its end is no copy. An agent sends one at a time, first what it
  * was asked for, which passes a copy of which nothing was sent yet: that is offered anew
  * in its turn. Who makes no progress for a while is given up. Everything runs on the
  * loop's thread.
@@ -46,6 +47,7 @@ struct snap_copy_config {
     struct snap_hold *own;   /* sent from; borrowed */
     uint32_t agent;          /* this one, for those who get copies */
     unsigned stuck_ms;       /* without progress */
+    bool hides;              /* nobody can read on the way what this one sends */
 
     /* What became of snap_copy_send(): it is there, or (`e->code`) it is not. */
     void (*on_sent)(void *arg, uint32_t rank, const char *uuid, uint32_t to,

@@ -6,9 +6,9 @@
 #include "base/str.h"
 #include "launcher/snap_copy.h"
 
-/* What is copied, digested, sealed and given to the kernel one after the other stays in
+/* What is signed, or sealed, and given to the kernel one after the other stays in
  * a processor's cache meanwhile, at both ends. */
-enum { COPY_CHUNK_BYTES = 128 << 10 };
+enum { COPY_CHUNK_BYTES = 256 << 10 };
 
 /* On its way to another agent, or waiting for its turn. */
 struct copy_out {
@@ -23,7 +23,6 @@ struct copy_out {
     struct strlist addrs;
     uint16_t port;
     uint64_t at, room;
-    uint64_t sum; /* of what was sent, see copy_sum() */
     uint64_t moved_ms; /* when it last came further */
 };
 
@@ -38,7 +37,7 @@ struct copy_in {
     bool is_whole;
     uint32_t from;
     struct snap_head head;
-    uint64_t at, room, sum;
+    uint64_t at, room;
     uint64_t moved_ms;
 };
 

@@ -107,24 +107,21 @@ static int send_chunk(struct copy_out *o, const struct snap *s)
     const char *at = (const char *)snap_image(s) + o->at;
     uint64_t left = o->room - o->at;
     size_t n = left < COPY_CHUNK_BYTES ? (size_t)left : COPY_CHUNK_BYTES;
-    int rc;
+    int rc = o->copy->config.hides
+                 ? link_send(o->link, SNAP_COPY_DATA, at, n)
+                 : link_send_file(o->link, SNAP_COPY_DATA, at, n, s->fd,
+                                  SNAP_PAGE_BYTES + o->at);
 
-    o->sum = copy_sum(o->sum, at, n); /* which brings it into the cache */
-    rc = link_send(o->link, SNAP_COPY_DATA, at, n);
     o->at += n;
     o->moved_ms = uv_now(o->copy->config.loop);
     return rc;
 }
 
-static int send_end(struct copy_out *o)
+/* What the kernel does not take of an open one is copied: it is left until it does. What
+ * is sealed is copied anyway, and is ready then. */
+static bool may_send(const struct copy_out *o)
 {
-    struct buf b = {0};
-    int rc;
-
-    wire_put_u64(&b, o->sum);
-    rc = b.failed ? -ENOMEM : link_send_buf(o->link, SNAP_COPY_END, &b);
-    buf_release(&b);
-    return rc;
+    return o->at < o->room && (o->copy->config.hides || link_queued(o->link) == 0);
 }
 
 void copy_pump(struct copy_out *o)
@@ -137,7 +134,7 @@ void copy_pump(struct copy_out *o)
         fail(o, ECANCELED, "the save came to nothing");
         return;
     }
-    for (int i = 0; i < CHUNKS_A_TURN && o->at < o->room && rc == 0; i++) {
+    for (int i = 0; i < CHUNKS_A_TURN && may_send(o) && rc == 0; i++) {
         rc = send_chunk(o, s);
     }
     if (snap_check(s, &e) < 0) {
@@ -145,7 +142,7 @@ void copy_pump(struct copy_out *o)
         return;
     }
     if (rc == 0 && o->at == o->room) {
-        rc = send_end(o);
+        rc = link_send(o->link, SNAP_COPY_END, NULL, 0);
     } else if (rc == 0 && link_queued(o->link) > 0) {
         link_tell_drained(o->link);
     } else if (rc == 0) {

@@ -110,7 +110,6 @@ static void take_data(struct copy_in *in, const struct channel_frame *f)
     if ((const char *)f->data != to) {
         memcpy(to, f->data, f->len);
     }
-    in->sum = copy_sum(in->sum, to, f->len);
     in->at += f->len;
     in->moved_ms = uv_now(in->copy->config.loop);
 }
@@ -118,15 +117,14 @@ static void take_data(struct copy_in *in, const struct channel_frame *f)
 static void take_end(struct copy_in *in, const struct channel_frame *f)
 {
     struct snap_copy *c = in->copy;
-    struct wire_reader r = wire_reader(f->data, f->len);
-    uint64_t sum = wire_get_u64(&r);
     struct snap_head head = in->head;
     uint32_t from = in->from;
     bool is_wanted = in->is_wanted;
     struct error e = {0};
 
-    if (!wire_done(&r) || in->at != in->room || sum != in->sum) {
-        error_text(&e, ERR_FORMAT, "the copy differs from what was sent");
+    if (f->len != 0 || in->at != in->room) {
+        error_text(&e, ERR_FORMAT, "%llu of %llu bytes came",
+                   (unsigned long long)in->at, (unsigned long long)in->room);
     } else {
         snap_hold_done(c->copies, head.rank, head.uuid, head.image_bytes,
                        head.part_bytes, &e);

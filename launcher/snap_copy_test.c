@@ -20,11 +20,20 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Whether it is encrypted on its way. */
+static bool hides;
+
+static void open_bed(struct copy_bed *b, uint64_t budget)
+{
+    copy_bed_open(b, budget);
+    copy_bed_hide(b, hides);
+}
+
 static void test_whole(void)
 {
     struct copy_bed b;
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     is_int(copy_bed_send(&b, 2, UUID(1)), -ENOENT, "nothing to copy yet");
     copy_bed_save(&b, 2, UUID(1), 10, COPY_ROOM, 1);
     copy_bed_save(&b, 3, UUID(1), 10, 2 * SNAP_PAGE_BYTES, 2);
@@ -65,7 +74,7 @@ static void test_prepared(void)
     struct copy_bed b;
     bool was_there = dl_iterate_phdr(is_libcrypto, NULL);
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     for (int i = 0; i < 3000 && !dl_iterate_phdr(is_libcrypto, NULL); i++) {
         uv_run(&b.loop, UV_RUN_NOWAIT);
         uv_sleep(10);
@@ -88,7 +97,7 @@ static void test_too_large(void)
 {
     struct copy_bed b;
 
-    copy_bed_open(&b, 2 << 20);
+    open_bed(&b, 2 << 20);
     copy_bed_save(&b, 0, UUID(1), 10, COPY_ROOM, 1);
     copy_bed_send(&b, 0, UUID(1));
     ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "an answer comes");
@@ -106,7 +115,7 @@ static void test_cut(void)
     const struct snap *s;
     struct copy_bed b;
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     copy_bed_save(&b, 0, UUID(1), 10, COPY_ROOM, 1);
     s = snap_hold_get(b.own, 0, UUID(1));
     ok(s && ftruncate(s->fd, 0) == 0, "a worker cuts its memory");
@@ -122,7 +131,7 @@ static void test_gone(void)
 {
     struct copy_bed b;
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     copy_bed_save(&b, 0, UUID(1), 10, COPY_ROOM, 1);
     snap_copy_hold(b.to, NULL);
     copy_bed_send(&b, 0, UUID(1));
@@ -152,7 +161,7 @@ static void test_changed_mind(void)
 {
     struct copy_bed b;
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     copy_bed_send_half(&b);
     snap_hold_settle(b.own, UUID(1), false);
     ok(copy_bed_run_until(&b, &b.copied.n_sent, 1), "its copy ends");
@@ -170,7 +179,7 @@ static void test_sender_dies(void)
 {
     struct copy_bed b;
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     copy_bed_send_half(&b);
     copy_outs_forget(b.from);
     while (b.to->ins) {
@@ -188,7 +197,7 @@ static void test_slow_memory(void)
 {
     struct copy_bed b;
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     copy_bed_give_up_after(&b, 2 * COPY_STUCK_MS);
     copy_bed_save(&b, 2, UUID(1), 10, COPY_ROOM, 1);
     snap_jam_begin(&b.jam, &b.loop);
@@ -281,7 +290,7 @@ static void test_nonsense(void)
     struct copy_bed b;
     struct bad_sender s = {.bed = &b};
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     h = head_of(1000);
     h.rank = 4;
     offer(&s, &h);
@@ -320,13 +329,12 @@ static void test_bad_data(void)
     const char junk[CHANNEL_KEY_BYTES] = {0};
     struct copy_bed b;
     struct bad_sender s = {.bed = &b};
-    uint64_t zero = 0;
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     offer(&s, &h);
     is_int(s.answer, SNAP_COPY_READY, "one that makes sense");
     link_send(s.link, SNAP_COPY_DATA, junk, sizeof(junk));
-    link_send(s.link, SNAP_COPY_END, &zero, sizeof(zero));
+    link_send(s.link, SNAP_COPY_END, NULL, 0);
     await(&s);
     is_int(s.answer, SNAP_COPY_REFUSED, "too little came");
     offer(&s, &h);
@@ -349,9 +357,9 @@ static void test_bad_data(void)
         link_send(s.link, SNAP_COPY_DATA, junk, n);
         left -= n;
     }
-    link_send(s.link, SNAP_COPY_END, &zero, sizeof(zero));
+    link_send(s.link, SNAP_COPY_END, junk, 1);
     await(&s);
-    is_int(s.answer, SNAP_COPY_REFUSED, "other bytes came than were sent");
+    is_int(s.answer, SNAP_COPY_REFUSED, "an end with something in it");
     is_int(b.copied.n_got, 0, "no copy came of any of them");
     link_close(s.link);
     copy_bed_close(&b);
@@ -365,7 +373,7 @@ static void test_bad_large(void)
         size_t len;
         const char *what;
     } cases[] = {
-        {SNAP_COPY_END, 64 << 10, "a digest that is as long as data"},
+        {SNAP_COPY_END, 64 << 10, "an end that is as long as data"},
         {SNAP_COPY_OFFER, 64 << 10, "another offer that is"},
         {SNAP_COPY_DATA, 128 << 10, "data that is more than was offered"},
     };
@@ -374,11 +382,11 @@ static void test_bad_large(void)
     struct copy_bed b;
     struct bad_sender s = {.bed = &b};
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         offer(&s, &h);
         is_int(s.answer, SNAP_COPY_READY, "one that makes sense");
-        link_send(s.link, cases[i].type, junk, cases[i].len);
+        (hides ? link_send : link_send_open)(s.link, cases[i].type, junk, cases[i].len);
         await(&s);
         is_int(s.answer, SNAP_COPY_REFUSED, "%s", cases[i].what);
     }
@@ -395,7 +403,7 @@ static void test_many_senders(void)
     struct snap_head h = head_of(1000);
     struct copy_bed b;
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     h.n_ranks = MOST + 1;
     for (uint32_t i = 0; i <= MOST; i++) {
         all[i].bed = &b;
@@ -417,7 +425,7 @@ static void test_two_senders(void)
     struct copy_bed b;
     struct bad_sender s = {.bed = &b};
 
-    copy_bed_open(&b, UINT64_C(1) << 30);
+    open_bed(&b, UINT64_C(1) << 30);
     copy_bed_save(&b, h.rank, h.uuid, h.step, COPY_ROOM, 1);
     snap_jam_begin(&b.jam, &b.loop);
     offer(&s, &h);
@@ -505,16 +513,19 @@ int main(void)
     if (aead_has_aes()) {
         test_prepared();
     }
-    test_whole();
+    for (int i = 0; i < 2; i++) {
+        hides = i;
+        test_whole();
+        test_cut();
+        test_changed_mind();
+        test_sender_dies();
+        test_bad_large();
+    }
     test_too_large();
-    test_cut();
     test_gone();
-    test_changed_mind();
-    test_sender_dies();
     test_slow_memory();
     test_nonsense();
     test_bad_data();
-    test_bad_large();
     test_many_senders();
     test_two_senders();
     test_messages();

@@ -65,6 +65,7 @@ struct snap_parity_config {
                                  snap_parity_begun() for questions with
                                  SNAP_PARITY_QUESTION */
     uint32_t agent;           /* this one */
+    bool hides;               /* nobody can read on the way what this one sends */
     unsigned stuck_ms;        /* without progress */
 
     /* Where an agent listens. False: nowhere. */

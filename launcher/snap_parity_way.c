@@ -157,7 +157,8 @@ static void pump(struct parity_way *w)
     }
     n = s->len - w->at < PARITY_CHUNK_BYTES ? (size_t)(s->len - w->at)
                                             : PARITY_CHUNK_BYTES;
-    if (link_send(w->link, SNAP_PARITY_DATA, bytes + w->at, n) < 0) {
+    if ((w->parity->config.hides ? link_send : link_send_open)(
+            w->link, SNAP_PARITY_DATA, bytes + w->at, n) < 0) {
         fail(w, EPIPE, "the link took no more");
         return;
     }

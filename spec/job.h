@@ -120,6 +120,7 @@ struct job_checkpoint {
     uint64_t partner_every_ms, disk_every_ms; /* JOB_AUTO; 0: each save */
     enum job_partner partner;
     uint32_t partner_group, partner_parities; /* unless it is copies */
+    bool partner_encrypt;
     char *store;      /* s3://BUCKET/PREFIX, or NULL */
     uint64_t store_every_ms; /* JOB_AUTO */
     uint32_t store_keep; /* 0: all */

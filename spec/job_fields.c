@@ -257,6 +257,9 @@ static const struct field checkpoint_fields[] = {
      .max = 8, .def = "2", .help = "nodes of a group that may be lost at once, with rs; "
      "each keeps so many pieces of what is saved, of which a rank has partnerGroup less "
      "partnerParities"},
+    {"partnerEncrypt", FIELD_BOOL, AT(checkpoint.partner_encrypt), .def = "false",
+     .help = "whether what goes to partners is encrypted on its way; it cannot be changed "
+     "there in either case"},
     {"store", FIELD_STRING, FIELD_TAKES_OFF, AT(checkpoint.store),
      .help = "s3://BUCKET/PREFIX, into which the newest checkpoint is taken, and from "
      "where a newer one than the directory has is fetched at the start"},

@@ -265,6 +265,11 @@ static void check_partner(const struct context *c, const struct node *tree,
                     "checkpoint.partner has no effect without partner in "
                     "checkpoint.levels");
     }
+    if (k->partner_encrypt && !(k->levels & JOB_LEVEL_PARTNER)) {
+        report_warn(c->report, place_of(tree, "checkpoint"),
+                    "checkpoint.partnerEncrypt has no effect without partner in "
+                    "checkpoint.levels");
+    }
     if (is_rs && k->partner_parities >= k->partner_group) {
         report_error(c->report, place_of(tree, "checkpoint"),
                      "checkpoint.partnerParities is %u in groups of %u nodes; expected "

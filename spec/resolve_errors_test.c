@@ -77,6 +77,7 @@ static void test_bad_keys(void)
         {"checkpoint: {partner: raid}",
          "checkpoint.partner is \"raid\"; expected copy, xor or rs"},
         {"checkpoint: {partner: xor, partnerGroup: 1}", "from 2 to 32"},
+        {"checkpoint: {partnerEncrypt: ja}", "checkpoint.partnerEncrypt is \"ja\""},
         {"checkpoint: {partner: rs, partnerGroup: 3, partnerParities: 3}",
          "checkpoint.partnerParities is 3 in groups of 3 nodes; expected less"},
         {"checkpoint: {store: /mnt/store}",
@@ -301,6 +302,8 @@ static void test_warnings(void)
          "warning: t:4:13: checkpoint.storeEvery has no effect without"},
         {"checkpoint: {partner: xor, levels: [memory, disk]}",
          "warning: t:4:13: checkpoint.partner has no effect without partner"},
+        {"checkpoint: {partnerEncrypt: true, levels: [memory, disk]}",
+         "warning: t:4:13: checkpoint.partnerEncrypt has no effect without partner"},
         {"checkpoint: {partnerGroup: 4}",
          "warning: t:4:13: checkpoint.partnerGroup has no effect with "
          "checkpoint.partner: copy"},

@@ -223,6 +223,7 @@ static void test_no_notes(void)
         "checkpoint: {partner: xor, partnerGroup: 4}",
         "checkpoint: {partner: rs, partnerGroup: 4, partnerParities: 3}",
         "checkpoint: {store: s3://b/p, storeEvery: auto}",
+        "checkpoint: {partnerEncrypt: true}",
         "checkpoint: {partnerEvery: auto, diskEvery: 30m}",
         "checkpoint: {partnerEvery: 0s, diskEvery: 0s}",
         "checkpoint: {keepEvery: 0, keepBest: off, keepGoal: minimize}",

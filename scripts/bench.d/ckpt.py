@@ -6,7 +6,8 @@ A worker of a run saves and loads through its agent, in the directory $MUSTER_BE
 a copy of the same bytes into memory that is there, or is fresh, by as many threads as
 a save has; the same bytes into one file, past the page cache, several blocks at a
 time, and synced; the file read likewise. Copies go from one agent to another over TCP
-of this machine; the limit is a message of MPI over the same, which does not encrypt it.
+of this machine; the limit is a message of MPI over the same, which neither encrypts nor
+authenticates it.
 The peers are torch.save and torch.distributed.checkpoint, with the same tensors on the
 same disk. Each round is compared with its limit, and the median of the rounds is told."""
 import os
@@ -31,10 +32,12 @@ RATIOS = {
     "restore": ("restore", 1.2, "load from the agent's memory into fresh memory", "copy into fresh memory"),
     "cold": ("cold", 1.15, "load from the disk into fresh memory", "read into fresh memory"),
 }
-# Between two agents: the target over a message of MPI, into which memory; and what it is.
+# Between two agents: the target over a message of MPI, into which memory; what it is; how
+# it goes. What is encrypted costs more, which MPI's message is not.
 COPIES = {
-    "partner": (1.2, "present", "until a partner has a copy, in memory that it had"),
-    "lost": (1.3, "fresh", "until a worker has what another node had, in fresh memory"),
+    "partner": (1.2, "present", "until a partner has a copy, in memory that it had", "signed"),
+    "lost": (1.3, "fresh", "until a worker has what another node had, in fresh memory", "signed"),
+    "partner-encrypted": (None, "present", "until a partner has a copy, by partnerEncrypt", "sealed"),
 }
 # Over TCP of loopback, as the links of muster on one machine go: nothing of shared memory.
 MPI = ["-n", "2", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
@@ -195,19 +198,24 @@ def measure_copies(bench, size, label, command):
         return
     send = [bench.program("mpirun"), *MPI, bench.mpi_program("send", SEND), str(size)]
     copy = [program(bench, "launcher/copy_bench"), str(size), "1"]
-    rounds = []
+    ways = {"signed": [], "sealed": ["encrypt"]}
+    rounds = {way: [] for way in ways}
     for i in range(bench.rounds):
         bench.progress(f"copies between agents, {label}: {i} of {bench.rounds}")
-        lines = run(bench, send).splitlines() + run(bench, copy).splitlines()
-        rounds.append({name: ns[0] for name, ns in parse(lines).items()})
+        lines = run(bench, send).splitlines()
+        for way, option in ways.items():
+            if any(COPIES[name][3] == way for name in names):
+                got = parse(lines + run(bench, copy + option).splitlines())
+                rounds[way].append({name: ns[0] for name, ns in got.items()})
     for name in names:
-        target, memory, text = COPIES[name]
-        took, mpi, seal, bare = (statistics.median(r[key] for r in rounds) for key in (name, memory, "seal", "bare"))
+        target, memory, text, way = COPIES[name]
+        what = name.split("-", maxsplit=1)[0]
+        took, mpi, sign, bare = (statistics.median(r[key] for r in rounds[way]) for key in (what, memory, "sign", "bare"))
         said = f"{text}: {took:.1f} ms; MPI over TCP of loopback: {mpi:.1f} ms, {size / mpi / 1e6:.2f} GB/s; " \
-               f"to seal it alone, by one core: {seal:.1f} ms, {seal / mpi:.2f} times that of MPI; " \
-               f"two threads that only seal and send, and receive and open: {bare:.1f} ms, {bare / mpi:.2f} times " \
+               f"to have it {way} alone, by one core: {sign:.1f} ms, {sign / mpi:.2f} times that of MPI; " \
+               f"two threads that do only this, send and receive: {bare:.1f} ms, {bare / mpi:.2f} times " \
                f"MPI, and this {took / bare:.2f} times that"
-        yield bench.result(f"{name}, {label}", statistics.median(r[name] / r[memory] for r in rounds), "", "<=",
+        yield bench.result(f"{name}, {label}", statistics.median(r[what] / r[memory] for r in rounds[way]), "", "<=",
                            target if size >= LARGE else None, said, command)
 
 
