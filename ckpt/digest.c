@@ -9,6 +9,9 @@
 /* For a state on the stack: its layout is fixed since 0.8. */
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
+#ifdef HAVE_XXH_DISPATCH
+#include <xxh_x86dispatch.h> /* the same names, for the widest instructions there are */
+#endif
 
 static struct digest from_xxh(XXH128_hash_t h)
 {
