@@ -3,6 +3,8 @@
 
 #include "ckpt/plan.h"
 
+#include "ckpt/streamed.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +234,14 @@ static void copy_apart(const struct index *x, const struct plan_want *want,
     }
 }
 
+/* Of tensors of that size little is in a cache any more when they are all there. */
+enum { STREAM_BYTES = 2 << 20 };
+
+static void copy_near(void *to, const void *from, size_t len)
+{
+    memcpy(to, from, len);
+}
+
 void plan_copy(const struct index *x, const struct plan_want *wants,
                const struct plan_piece *piece, uint64_t begin, uint64_t end,
                const void *bytes, void *to)
@@ -246,6 +256,7 @@ void plan_copy(const struct index *x, const struct plan_want *wants,
     if (piece->to == PLAN_APART) {
         copy_apart(x, &wants[piece->want], piece, from, end, at, to);
     } else {
-        memcpy((char *)to + piece->to + (from - piece->begin), at, end - from);
+        (piece->end - piece->begin < STREAM_BYTES ? copy_near : streamed_copy)(
+            (char *)to + piece->to + (from - piece->begin), at, end - from);
     }
 }

@@ -303,7 +303,7 @@ static int map_held(struct agent_way *w, int fd)
     if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < len) {
         return -EPROTO;
     }
-    at = mmap(NULL, len, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+    at = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         return -errno;
     }
