@@ -325,6 +325,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     size_t n_given;
     int status;
 
+    run_take_hosts(o, r);
     if (check_root(o, &e) < 0 ||
         run_as_usage(o->hostfile, hosts_find(o->hosts, o->hostfile, &hosts, &e),
                      &e) < 0) {

@@ -93,6 +93,9 @@ int run_mark_dir(const struct rundir *dir, struct run_config *config,
 int run_make_config(struct spec_result *r, struct run_config *ret,
                     struct error *e);
 
+/* Hosts that a launcher in the command names, unless options do. */
+void run_take_hosts(struct run_options *o, const struct spec_result *r);
+
 /* For procsPerNode, where that is auto or cpu: the slots of the list of hosts, as
  * many processes as mpirun would start there, else what Slurm was asked for. Hosts
  * keep slots that count, and lose others. Says so, and where there are more workers

@@ -284,6 +284,10 @@ static void resolve(struct resolving *s, struct spec_result *ret)
     if (ret->job && !resolve_origins(tree, ret)) {
         s->report.failed = true;
     }
+    ret->hosts = ret->job && s->hosts ? strdup(s->hosts) : NULL;
+    if (ret->job && s->hosts && !ret->hosts) {
+        s->report.failed = true;
+    }
 }
 
 static int check_request(const struct spec_request *q, struct error *e)
@@ -320,7 +324,8 @@ int spec_resolve(const struct spec_request *request, struct spec_result *ret,
         return rc < 0 ? rc : error_set(e, ENOMEM, "resolve the job");
     }
     s->c = (struct context){
-        .arena = &s->arena, .report = &s->report, .request = request};
+        .arena = &s->arena, .report = &s->report, .request = request,
+        .hosts = &s->hosts};
     if (!request->argv) {
         read_rc = load(s);
     }
@@ -351,6 +356,7 @@ void spec_result_release(struct spec_result *result)
     }
     free(result->messages);
     free(result->origins);
+    free(result->hosts);
     job_destroy(result->job);
     *result = (struct spec_result){0};
 }
