@@ -302,6 +302,10 @@ static int check_request(const struct spec_request *q, struct error *e)
                                    : "a spec and a command; expected one of "
                                      "them");
     }
+    if (q->path && !q->path[0]) {
+        return error_text(e, ERR_USAGE, "a spec without a name; expected a file, or "
+                          "- for standard input");
+    }
     for (size_t i = 0; i < q->n_overrides; i++) {
         if (!q->overrides[i].path || !q->overrides[i].path[0] ||
             !q->overrides[i].value) {

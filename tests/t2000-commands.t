@@ -70,6 +70,8 @@ test_bad_usage() {
     like "$status:$(cat err)" "2:muster status: option --output: expected json, yaml or wide, found 'xml'" 'an unknown format'
     run "$MUSTER" logs --rank x
     is "$status" 2 'a rank that is none'
+    run "$MUSTER" logs -g 0
+    like "$status:$(cat err)" '2:muster: expected a generation from 1 on' 'nor is there a generation 0'
     run "$MUSTER" logs --stdout --stderr
     is "$status" 2 'options that exclude each other'
 }
@@ -77,6 +79,10 @@ test_bad_usage() {
 test_no_runs() {
     run "$MUSTER" list
     is "$status:$(cat out):$(cat err)" '0::muster: no runs' 'an empty list'
+    run "$MUSTER" list $'no\ene'
+    is "$status:$(cat out):$(cat err)" '0::muster: no runs called no\x1bne' 'none of a name'
+    run "$MUSTER" gc nope
+    is "$status:$(cat out):$(cat err)" '0:nothing to remove:muster: no runs called nope' 'nor can any be removed' || show
     run "$MUSTER" list -o json
     is "$status:$(cat out)" '0:[]' 'an empty list as JSON'
     run "$MUSTER" list -o yaml
