@@ -291,6 +291,8 @@ static void collect_runs(struct gc *gc)
 
     if (rundir_index(gc->name, &entries, &n, &e) < 0) {
         fail(gc, &e);
+    } else if (gc->name && n == 0) {
+        show_no_runs(gc->name);
     }
     for (size_t i = 0; i < n; i++) {
         collect_run(gc, &entries[i], count_newer(entries, i));

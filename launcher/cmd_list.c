@@ -182,7 +182,7 @@ static int show_once(const struct list_options *set, struct error *e)
     show_table(&l.cells, n_columns(&l), &text);
     fputs(l.n ? buf_str(&text) : "", stdout);
     if (!l.n) {
-        fputs("muster: no runs\n", stderr);
+        show_no_runs(set->name);
     }
     return EXIT_OK;
 }

@@ -33,9 +33,11 @@
 
 enum { LOOK_MS = 200, LOOK_STATUS_EVERY = 5 };
 
+#define NEWEST INT64_MAX
+
 struct logs_options {
     struct logs_choice choice;
-    int64_t generation;
+    int64_t generation; /* 0: the newest */
     const char *since;
     bool follow, no_label, previous;
 };
@@ -373,6 +375,13 @@ static void choose_generation(struct logs *l)
                           : newest;
 }
 
+/* Over, or one whose nodes never came: it has no status, and no front end. */
+static bool starts_no_more(const struct run_view *v)
+{
+    return status_run_is_over(v->status->state) ||
+           (v->status->state == STATUS_CREATED && !v->is_locked);
+}
+
 /* Says what is not there, and why. False if it never will be. */
 static bool note_none(const struct logs *l)
 {
@@ -386,7 +395,7 @@ static bool note_none(const struct logs *l)
     if (l->files.generation == 0 && !l->set->follow) {
         fprintf(stderr, "muster: run %s has no logs%s\n", id,
                 l->set->previous ? " of an earlier generation"
-                : status_run_is_over(l->run->status->state)
+                : starts_no_more(l->run)
                     ? ": none of its workers was started" : " yet");
     }
     return true;
@@ -441,10 +450,12 @@ static int show_logs(const struct logs_options *set, const char *run)
 int cmd_logs(int argc, char **argv)
 {
     _option_args_ struct option_args args = {0};
-    struct logs_options set = {0};
+    struct logs_options set = {.generation = NEWEST};
     int rc = options_start(&options, argc, argv, &set, &args);
 
     if (rc < 0) {
+        set.generation = set.generation == NEWEST ? 0
+                         : set.generation ? set.generation : -1;
         rc = show_logs(&set, args.words.n ? args.words.items[0] : NULL);
     }
     strlist_release(&set.choice.ranks);

@@ -325,7 +325,8 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     size_t n_given;
     int status;
 
-    if (check_root(o, &e) < 0 ||
+    run_take_hosts(o, r);
+    if (check_root(o, &e) < 0 || run_check_cwd(&e) < 0 ||
         run_as_usage(o->hostfile, hosts_find(o->hosts, o->hostfile, &hosts, &e),
                      &e) < 0) {
         return command_fail(&e);
@@ -343,8 +344,9 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     print_unused(&(struct host_list){.n = n_given}, hosts.n);
     if (o->dry_run) {
         plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);
-        return o->show_env ? run_show_env(o, r, &plan)
-                           : run_show_plan(&mpirun, &plan, r->job);
+        status = o->show_env ? run_show_env(o, r, &plan)
+                             : run_show_plan(&mpirun, &plan, r->job);
+        return status != EXIT_OK ? status : run_check_here(o, r->job, &hosts);
     }
     if (r->job->suspend) {
         plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);

@@ -3,6 +3,7 @@
  * What the parts of muster run share. Private to cmd_run*.c and cmd_attach.c.
  *
  *   cmd_run.c        options, the job, and a run that starts an mpirun
+ *   cmd_run_check.c  what a run would fail of here
  *   cmd_run_dir.c    the run directory, and what is told to all nodes
  *   cmd_run_dry.c    --dry-run: what would be done
  *   cmd_run_hand.c   inside an MPI launch: `mpirun ... muster run`
@@ -93,6 +94,9 @@ int run_mark_dir(const struct rundir *dir, struct run_config *config,
 int run_make_config(struct spec_result *r, struct run_config *ret,
                     struct error *e);
 
+/* Hosts that a launcher in the command names, unless options do. */
+void run_take_hosts(struct run_options *o, const struct spec_result *r);
+
 /* For procsPerNode, where that is auto or cpu: the slots of the list of hosts, as
  * many processes as mpirun would start there, else what Slurm was asked for. Hosts
  * keep slots that count, and lose others. Says so, and where there are more workers
@@ -121,6 +125,13 @@ int run_write_hostfile(const struct rundir *dir, struct mpirun_plan *plan,
 /* What mpirun starts on other hosts ends with its step; and signals to the
  * steps of a job reach a run on any number of hosts alike. */
 bool run_needs_own_step(const struct host_list *hosts);
+
+/* Who has no working directory any more gets no run directory either. */
+int run_check_cwd(struct error *e);
+/* For --dry-run: says what on this machine the run would fail of, in its words. The
+ * exit status that it would have. */
+int run_check_here(const struct run_options *o, const struct job *job,
+                   const struct host_list *hosts);
 
 /* --dry-run, and with --show-env: exit statuses. `plan` has all but what only a
  * run knows. */

@@ -90,6 +90,19 @@ static int place(const struct run_options *o, const struct job *job,
     return 0;
 }
 
+void run_take_hosts(struct run_options *o, const struct spec_result *r)
+{
+    if (!r->hosts) {
+        return;
+    }
+    if (o->hosts || o->hostfile) {
+        fprintf(stderr, "muster: note: hosts are those of %s, and not those in the "
+                "command, %s\n", o->hosts ? "--hosts" : "--hostfile", r->hosts);
+    } else {
+        o->hosts = r->hosts;
+    }
+}
+
 enum { MAX_NAMED = 8 };
 
 /* "2 on n1, 1 on n2", of those that have any. */

@@ -11,6 +11,10 @@
  *  3. the store: whose key others wait for;
  *  4. stacks: who does not wait in a collective, while others do;
  *  5. time: whose last sign of life is the oldest; at last the lowest rank.
+ *
+ * From the second look on, who still reports is left alone where others do not: in a
+ * run whose ranks do not wait for each other one may hang before its first report, and
+ * others are only slower than the rest.
  */
 #include <config.h>
 
@@ -78,6 +82,30 @@ struct finding {
     int64_t most;
 };
 
+/* Of those that were watched until somebody else was quiet for long enough. */
+static bool still_reports(const struct hang *h, const struct hang_rank *r)
+{
+    return r->seen.reports > 0 && h->clock_ms - r->reported_ms < h->timeout_ms / 2;
+}
+
+/* Whether the look speaks only against ranks that report, while others do not. */
+static bool is_astray(const struct hang *h, int i, const bool *in, int64_t least)
+{
+    bool any_silent = false;
+    int64_t weight;
+
+    for (uint32_t k = 0; k < h->n_ranks; k++) {
+        if (!in[k] || still_reports(h, &h->ranks[k])) {
+            continue;
+        }
+        if (looks[i](&h->ranks[k], &weight) && weight == least) {
+            return false;
+        }
+        any_silent = true;
+    }
+    return any_silent && looks[i] != weigh_entered;
+}
+
 /* Leaves those of `in` against whom the look speaks, or all. */
 static void look(const struct hang *h, int i, bool *in, struct finding *f)
 {
@@ -89,7 +117,7 @@ static void look(const struct hang *h, int i, bool *in, struct finding *f)
             most = weight > most ? weight : most;
         }
     }
-    if (least >= most) {
+    if (least >= most || is_astray(h, i, in, least)) {
         return;
     }
     for (uint32_t k = 0; k < h->n_ranks; k++) {

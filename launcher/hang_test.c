@@ -288,6 +288,27 @@ static void test_culprits(void)
                   "it does not", "by stacks");
     teardown(&b);
 
+    /* Nobody waits for rank 0, which hangs before its first report. */
+    setup(&b);
+    for (int i = 0; i < 6; i++) {
+        run(&b, 1, 14, 0, 14);
+        run(&b, 1, 6, 0, 14);
+    }
+    hang_dumped(b.h, 0, HANG_WAIT_YES);
+    hang_dumped(b.h, 1, HANG_WAIT_NO);
+    hang_dumped(b.h, 2, HANG_WAIT_NO);
+    hang_dumped(b.h, 3, HANG_WAIT_NO);
+    blamed(&b, 0, "no CPU time for 10s", "never reported, and others go on");
+    teardown(&b);
+
+    /* All wait for rank 2, which has printed and hangs before its first report. */
+    setup(&b);
+    run(&b, 1, 0, 15, 15);
+    run(&b, 1, 11, 0, 15);
+    run(&b, 12, 0, 0, 11);
+    blamed(&b, 2, "no report of rank 0 for 10s", "never reported, and others wait");
+    teardown(&b);
+
     setup(&b);
     run(&b, 3, 0, 15, 15);
     run(&b, 1, 0, 0, 13);

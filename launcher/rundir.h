@@ -52,6 +52,10 @@ struct rundir_params {
 int rundir_create(const struct rundir_params *p, struct rundir **ret,
                   struct error *e);
 
+/* What rundir_create() would fail of, in its words, without making anything. What
+ * only the attempt shows (a quota, a disk that is full) it does not know. */
+int rundir_check(const struct rundir_params *p, struct error *e);
+
 /* An existing one, by its path. -ENOENT, -ERR_FORMAT (no run directory),
  * -ERR_VERSION (a newer muster's). */
 int rundir_open(const char *path, struct rundir **ret, struct error *e);

@@ -36,8 +36,7 @@ static int random_id(char *to, size_t size, struct error *e)
     return 0;
 }
 
-static int make_absolute(const char *path, char *to, size_t size,
-                         struct error *e)
+int rundir_absolute(const char *path, char *to, size_t size, struct error *e)
 {
     char cwd[PATH_MAX];
 
@@ -115,29 +114,31 @@ static int make_parent(const char *path, struct error *e)
     return fs_mkdirs(parent, e);
 }
 
-/* Makes r->path. 1 if it is new (or was left behind without its run.json, by one that
- * found the disk full or was killed), 0 if it holds a run already, whose file is in *f. */
-static int claim_dir(struct rundir *r, bool may_adopt, struct run_file *f,
-                     struct error *e)
+int rundir_adopt(const char *dir, bool may_adopt, struct run_file *f,
+                 struct error *e)
 {
-    int rc;
+    int rc = run_file_read(dir, f, e);
 
-    if (mkdir(r->path, 0700) == 0) {
-        return 1;
-    }
-    if (errno != EEXIST) {
-        return error_set(e, errno, "make run directory %s", r->path);
-    }
-    rc = run_file_read(r->path, f, e);
-    if (rc == -ERR_FORMAT && (may_adopt || has_only(r->path, is_of_beginning))) {
+    if (rc == -ERR_FORMAT && (may_adopt || has_only(dir, is_of_beginning))) {
         char path[PATH_MAX];
 
-        snprintf(path, sizeof(path), "%.*s/run.json", PATH_MAX - 16, r->path);
+        snprintf(path, sizeof(path), "%.*s/run.json", PATH_MAX - 16, dir);
         if (access(path, F_OK) < 0) {
             return 1;
         }
     }
     return rc;
+}
+
+/* Makes r->path; as rundir_adopt(). */
+static int claim_dir(struct rundir *r, bool may_adopt, struct run_file *f,
+                     struct error *e)
+{
+    if (mkdir(r->path, 0700) == 0) {
+        return 1;
+    }
+    return errno == EEXIST ? rundir_adopt(r->path, may_adopt, f, e)
+                           : error_set(e, errno, "make run directory %s", r->path);
 }
 
 static int path_of_id(struct rundir *r, const char *base, struct error *e)
@@ -204,7 +205,7 @@ static int claim_slurm(struct rundir *r, const char *base, struct run_file *f,
 static int claim_given(struct rundir *r, const struct rundir_params *p,
                        struct run_file *f, struct error *e)
 {
-    int rc = make_absolute(p->dir, r->path, sizeof(r->path), e);
+    int rc = rundir_absolute(p->dir, r->path, sizeof(r->path), e);
 
     rc = rc < 0 || p->id ? rc : random_id(r->id, sizeof(r->id), e);
     rc = rc < 0 ? rc : make_parent(r->path, e);
@@ -230,8 +231,8 @@ int rundir_claim(struct rundir *r, const struct rundir_params *p,
     if (p->dir) {
         return claim_given(r, p, f, e);
     }
-    rc = make_absolute(p->base ? p->base : "muster-runs", base, sizeof(base),
-                       e);
+    rc = rundir_absolute(p->base ? p->base : "muster-runs", base, sizeof(base),
+                         e);
     if (rc < 0) {
         return rc;
     }

@@ -155,6 +155,31 @@ static void check_resolve(const char *arg, const char *want, const char *name)
     ok(rc == 0 && strcmp(path, want) == 0, "%s: %s%s", name, path, e.text);
 }
 
+/* The run directory of somebody else. */
+static void test_closed(const char *path)
+{
+    bool is_root = geteuid() == 0;
+    char found[PATH_MAX];
+    struct error e = {0};
+
+    if (is_root && (chmod(".", 0711) < 0 || seteuid(65534) < 0)) {
+        skip("cannot be another user");
+        skip("cannot be another user");
+        return;
+    }
+    if (!is_root) {
+        chmod(path, 0);
+    }
+    is_int(rundir_resolve(path, found, sizeof(found), &e), -EACCES, "closed");
+    like(e.text, "Permission denied", "said so");
+    if (is_root && seteuid(0) < 0) {
+        bail_out("seteuid");
+    }
+    if (!is_root) {
+        chmod(path, 0700);
+    }
+}
+
 static void test_resolve(void)
 {
     struct rundir_params p = {.name = "find-me"};
@@ -183,6 +208,7 @@ static void test_resolve(void)
     like(e.text, "did you mean find-me?", "nearest");
     is_int(rundir_resolve("a/b", path, sizeof(path), &e), -ENOENT, "no path");
     is_int(rundir_resolve("", path, sizeof(path), &e), -ENOENT, "nothing");
+    test_closed(a->path);
     is_int(fs_remove_tree(b->path, NULL), 0, "newest removed");
     check_resolve("find-me", a->path, "removed runs are passed over");
 

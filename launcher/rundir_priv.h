@@ -4,6 +4,7 @@
  *
  *   rundir.c        making and opening one; what it holds
  *   rundir_claim.c  which directory, and which id, a new run gets
+ *   rundir_check.c  whether it could, for who makes none
  *   rundir_file.c   run.json, which says whose directory it is
  */
 #ifndef MUSTER_LAUNCHER_RUNDIR_PRIV_H
@@ -29,6 +30,15 @@ int run_file_write(const struct rundir *r, struct error *e);
  * -1 outside. */
 const char *rundir_slurm_job(void);
 int64_t rundir_slurm_restart(void);
+
+/* From the current directory on, unless it is absolute. */
+int rundir_absolute(const char *path, char *to, size_t size, struct error *e);
+
+/* A directory that is there: 0 if it holds a run, whose file is in *f; 1 if it may be
+ * one, being empty, or left behind without its run.json by a muster that found the
+ * disk full or was killed. `may_adopt`: whatever else is in it. */
+int rundir_adopt(const char *dir, bool may_adopt, struct run_file *f,
+                 struct error *e);
 
 /* Finds r->path, and r->id where it is not given, and makes the directory. 1 if
  * it is new, 0 if it holds a run already, whose file is in *f. */

@@ -275,6 +275,85 @@ static void test_not_writable(void)
            e.text);
 }
 
+/* What is said beforehand is what the attempt says; then it is made, if it can. */
+static void check_like(const struct rundir_params *p, const char *name)
+{
+    _cleanup_(rundir) struct rundir *r = NULL;
+    struct error asked = {0}, made = {0};
+    int before = rundir_check(p, &asked);
+    bool left = p->dir && access(p->dir, F_OK) < 0;
+    int rc = rundir_create(p, &r, &made);
+
+    is_int(before, rc, "%s: known before", name);
+    if (rc < 0) {
+        is_str(asked.text, made.text, "%s: in the same words", name);
+    } else {
+        ok(!p->dir || left || r->reopened, "%s: was not made by asking", name);
+    }
+}
+
+static void test_check(void)
+{
+    static const struct {
+        const char *dir, *base, *name;
+    } cases[] = {
+        {"check/new", NULL, "a new one"},
+        {"check/new", NULL, "the same again"},
+        {"check/other/with/parents", NULL, "one with parents"},
+        {"check/slash/", NULL, "one with a slash"},
+        {"./check/new", NULL, "another way to it"},
+        {"check/file", NULL, "a file"},
+        {"check/file/x", NULL, "below a file"},
+        {"check/file/x/y/z", NULL, "far below a file"},
+        {"check/full", NULL, "of something else"},
+        {NULL, "check/base", "a base"},
+        {NULL, "check/base", "the same base"},
+        {NULL, "check/file", "a file as the base"},
+        {NULL, "check/file/x", "a base below a file"},
+        {NULL, NULL, "no word of it"},
+    };
+    struct rundir_params p = {.name = "tiny"};
+    char name[300];
+
+    mkdir("check", 0755);
+    mkdir("check/full", 0755);
+    bed_write("check/full/of", "x");
+    bed_write("check/file", "x");
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        p.dir = cases[i].dir;
+        p.base = cases[i].base;
+        check_like(&p, cases[i].name);
+    }
+    memset(name, 'x', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    p = (struct rundir_params){.name = "tiny", .dir = name};
+    check_like(&p, "a name that is too long");
+}
+
+/* Asked as somebody else where this is root, who may write everywhere. */
+static void test_check_closed(void)
+{
+    bool is_root = geteuid() == 0;
+    struct rundir_params p = {.name = "tiny", .dir = "shut/run"};
+
+    chmod(".", 0711);
+    mkdir("shut", 0555);
+    if (is_root && seteuid(65534) < 0) {
+        for (int i = 0; i < 6; i++) {
+            skip("cannot be another user");
+        }
+        return;
+    }
+    check_like(&p, "in a closed directory");
+    p.dir = "shut/a/run";
+    check_like(&p, "below a closed directory");
+    p = (struct rundir_params){.name = "other", .base = "shut"};
+    check_like(&p, "by name in a closed directory");
+    if (is_root && seteuid(0) < 0) {
+        bail_out("seteuid");
+    }
+}
+
 static void test_keys(void)
 {
     static const struct {
@@ -322,6 +401,8 @@ int main(void)
     test_nonce();
     test_requests();
     test_not_writable();
+    test_check();
+    test_check_closed();
     test_keys();
     bed_down();
     return tap_done();

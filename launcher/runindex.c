@@ -308,6 +308,16 @@ static bool find_in(const struct rundir_entry *entries, size_t n,
     return false;
 }
 
+/* Somebody else's, as a rule. */
+static bool is_closed(const char *arg)
+{
+    char file[PATH_MAX];
+    struct stat st;
+
+    return arg[0] && fs_path(file, sizeof(file), NULL, "%s/run.json", arg) == 0 &&
+           stat(file, &st) < 0 && errno == EACCES;
+}
+
 static int say_missing(const struct rundir_entry *entries, size_t n,
                        const char *arg, struct error *e)
 {
@@ -317,6 +327,9 @@ static int say_missing(const struct rundir_entry *entries, size_t n,
     if (!arg) {
         return error_text(e, ENOENT, "there is no run yet: muster run starts "
                           "one");
+    }
+    if (is_closed(arg)) {
+        return error_set(e, EACCES, "open run directory %.300s", arg);
     }
     if (strchr(arg, '/') || n == 0) {
         return error_text(e, ENOENT, "no run '%.300s': expected a run "

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/utf8.h"
 #include "launcher/commands.h"
+#include "launcher/rundir.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -260,6 +261,17 @@ static int find_reason(void)
     errno = 0;
     clearerr(stdout);
     return putchar('\n') == EOF || fflush(stdout) ? errno : 0;
+}
+
+void show_no_runs(const char *name)
+{
+    _buf_ struct buf text = {0};
+
+    if (name) {
+        buf_puts(&text, " called ");
+        utf8_put_printable(&text, name, RUNDIR_NAME_SIZE);
+    }
+    fprintf(stderr, "muster: no runs%s\n", buf_str(&text));
 }
 
 int show_finish(int exit_status)

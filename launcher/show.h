@@ -66,6 +66,9 @@ void show_clean(struct buf *to, const char *s, size_t len);
 /* Whether `f` is a terminal that may get colours (NO_COLOR, TERM=dumb). */
 bool show_has_colour(FILE *f);
 
+/* On stderr, that there are none, or none called `name`. */
+void show_no_runs(const char *name);
+
 /* Flushes stdout at the end of a command. A reader that went away (EPIPE) is no
  * failure; any other failed write is reported and makes the status 1. */
 int show_finish(int exit_status);

@@ -123,11 +123,21 @@ struct node *command_seconds(struct command *cmd, const struct node *value,
 const struct node *command_load(struct command *cmd, const char *path,
                                 const struct place *at);
 
+/* cmd->total, or 0 where it is not given; false after an error. */
+bool command_total(struct command *cmd, uint64_t *ret);
+
 /* Nodes and processes of each from cmd->total, as far as they are open. */
 void command_settle_total(struct command *cmd);
 
-/* -H a:2,b:2, the hosts themselves being muster's: nodes and processes. */
-void command_offer_hosts(struct command *cmd, const struct launcher_hit *hit);
+/* -H a:2,b:2: the hosts of the run, and from them and cmd->total, which may be
+ * used up by that, nodes and processes of each, as far as they are open. `is_even`:
+ * not the first ones full before the next. False after an error. */
+bool command_settle_hosts(struct command *cmd, const struct launcher_hit *hit,
+                          bool is_even);
+
+/* A number as if the option had said it. */
+struct node *command_number(struct command *cmd, const struct launcher_hit *hit,
+                            uint64_t v);
 
 /* The rest of the command, from cmd->at, as the command of the tree, behind the
  * `n` nodes at `first`. */

@@ -165,17 +165,22 @@ static void read_fusion(struct command *cmd, const struct launcher_hit *hit)
                           (unsigned long long)mib << 20));
 }
 
+struct own {
+    struct node *config;
+    struct launcher_hit hosts; /* option is NULL: not given */
+};
+
 static void read_option(struct command *cmd, const struct launcher_hit *hit,
                         void *arg)
 {
-    struct node **config = arg;
+    struct own *own = arg;
 
     switch ((enum meaning)hit->option->meaning) {
     case CONFIG:
-        *config = hit->values[0];
+        own->config = hit->values[0];
         break;
     case HOSTS:
-        command_offer_hosts(cmd, hit);
+        own->hosts = *hit;
         break;
     case INTERFACES:
         read_interfaces(cmd, hit);
@@ -309,16 +314,20 @@ bool command_read_horovod(struct command *cmd)
     size_t errors = cmd->c->report->n_errors;
     struct arena *a = cmd->c->arena;
     const struct place *at = &cmd->argv[0]->place;
-    struct node *config = NULL;
+    struct own own = {0};
     const struct node *doc;
 
-    if (!command_read_options(cmd, options, read_option, &config)) {
+    if (!command_read_options(cmd, options, read_option, &own)) {
         return false;
     }
-    doc = config ? command_load(cmd, config->text, &config->place) : NULL;
+    doc = own.config ? command_load(cmd, own.config->text, &own.config->place)
+                     : NULL;
     for (size_t i = 0; doc && i < doc->n &&
                        !report_is_full(cmd->c->report); i++) {
         take_pair(cmd, NULL, &doc->pairs[i]);
+    }
+    if (own.hosts.option && !command_settle_hosts(cmd, &own.hosts, false)) {
+        return false;
     }
     command_settle_total(cmd);
     set_text(cmd, cmd->argv[0], "PYTHONUNBUFFERED", "1");

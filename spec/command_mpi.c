@@ -2,8 +2,9 @@
 /*
  * mpirun -np N prog: an MPI program, whose processes keep the ranks that MPI
  * gives them. N is the whole job's, so it is held against nodes times processes
- * of each, or says one of them where only the other is known. Options of the MPI
- * library itself are kept for the mpirun that muster runs.
+ * of each, or says one of them where only the other is known. Hosts that it names are
+ * those of the run. Options of the MPI library itself are kept for the mpirun that
+ * muster runs.
  */
 #include <config.h>
 
@@ -15,6 +16,10 @@
 enum meaning {
     VARIABLE = LAUNCHER_OWN, /* NAME=VALUE, or two words */
     PASSED,                  /* to the mpirun that muster runs */
+    HOSTS,
+    HOSTFILE,
+    BY_NODE,
+    MAP,
 };
 
 #define PLACED LAUNCHER_NOTED, "muster places the processes"
@@ -31,19 +36,19 @@ static const struct launcher_option options[] = {
     {"x", 1, VARIABLE, NULL},
     {"genv", 2, VARIABLE, NULL},
     {"env", 2, VARIABLE, NULL},
-    {"hostfile", 1, PLACED},
-    {"machinefile", 1, PLACED},
-    {"default-hostfile", 1, PLACED},
-    {"f", 1, PLACED},
-    {"host", 1, PLACED},
-    {"hosts", 1, PLACED},
-    {"H", 1, PLACED},
-    {"map-by", 1, PLACED},
+    {"hostfile", 1, HOSTFILE, NULL},
+    {"machinefile", 1, HOSTFILE, NULL},
+    {"default-hostfile", 1, HOSTFILE, NULL},
+    {"f", 1, HOSTFILE, NULL},
+    {"host", 1, HOSTS, NULL},
+    {"hosts", 1, HOSTS, NULL},
+    {"H", 1, HOSTS, NULL},
+    {"map-by", 1, MAP, NULL},
     {"rank-by", 1, PLACED},
     {"bind-to", 1, PASSED, NULL},
     {"bind-to-none", 0, PASSED, NULL},
     {"bind-to-core", 0, PASSED, NULL},
-    {"bynode", 0, PLACED},
+    {"bynode", 0, BY_NODE, NULL},
     {"byslot", 0, PLACED},
     {"nolocal", 0, PLACED},
     {"oversubscribe", 0, LAUNCHER_SILENT, NULL},
@@ -113,14 +118,92 @@ static void pass_on(struct command *cmd, const struct launcher_hit *hit)
     }
 }
 
+struct own {
+    struct launcher_hit hosts, map; /* option is NULL: not given */
+    bool is_even; /* processes go by node, and not by slot */
+};
+
+/* Given again, it adds to them. */
+static void take_hosts(struct command *cmd, const struct launcher_hit *hit,
+                       struct own *own)
+{
+    struct arena *a = cmd->c->arena;
+    const struct node *before = own->hosts.values[0];
+    struct node *both = NULL;
+
+    own->hosts = *hit;
+    if (before) {
+        both = node_scalar(a, &hit->values[0]->place,
+                           arena_printf(a, "%s,%s", before->text,
+                                        hit->values[0]->text), false);
+    }
+    if (both) {
+        own->hosts.values[0] = both;
+    }
+}
+
 static void read_own(struct command *cmd, const struct launcher_hit *hit,
                      void *arg)
 {
-    (void)arg;
-    if (hit->option->meaning == PASSED) {
-        pass_on(cmd, hit);
-    } else {
+    struct own *own = arg;
+
+    switch ((enum meaning)hit->option->meaning) {
+    case VARIABLE:
         set_variable(cmd, hit);
+        break;
+    case PASSED:
+        pass_on(cmd, hit);
+        break;
+    case HOSTS:
+        take_hosts(cmd, hit, own);
+        break;
+    case HOSTFILE:
+        report_warn(cmd->c->report, &hit->node->place,
+                    "%.80s of %s is not read; expected --hostfile of muster "
+                    "run, which takes such files, and nodes",
+                    hit->node->text, cmd->launcher);
+        break;
+    case BY_NODE:
+    case MAP:
+        own->map = *hit;
+        break;
+    }
+}
+
+/* "4" of ppr:4:node, or NULL. */
+static struct node *procs_of_map(struct command *cmd, const struct node *map)
+{
+    static const char head[] = "ppr:";
+    const char *at = map->text + sizeof(head) - 1;
+    size_t len;
+
+    if (!str_starts(map->text, head)) {
+        return NULL;
+    }
+    len = strspn(at, "0123456789");
+    if (!len || !str_starts(at + len, ":node") ||
+        (at[len + 5] && at[len + 5] != ':')) {
+        return NULL;
+    }
+    return node_scalar(cmd->c->arena, &map->place,
+                       arena_printf(cmd->c->arena, "%.*s", (int)len, at), true);
+}
+
+/* What mapping says of how many processes are where; the rest is muster's. */
+static void read_map(struct command *cmd, struct own *own)
+{
+    const struct node *map = own->map.values[0];
+    struct node *procs = map ? procs_of_map(cmd, map) : NULL;
+
+    if (!own->map.option) {
+        return;
+    }
+    own->is_even = !map || (str_starts(map->text, "node") &&
+                            (!map->text[4] || map->text[4] == ':'));
+    if (procs) {
+        command_offer(cmd, &own->map, "procsPerNode", procs);
+    } else if (!own->is_even || !own->hosts.option) {
+        command_note(cmd, &own->map, "muster places the processes");
     }
 }
 
@@ -142,8 +225,9 @@ bool command_read_mpi(struct command *cmd)
 {
     size_t errors = cmd->c->report->n_errors;
     const struct place *at = &cmd->argv[0]->place;
+    struct own own = {0};
 
-    if (!command_read_options(cmd, options, read_own, NULL)) {
+    if (!command_read_options(cmd, options, read_own, &own)) {
         return false;
     }
     for (size_t i = cmd->at; i < cmd->n; i++) {
@@ -153,6 +237,11 @@ bool command_read_mpi(struct command *cmd)
                          cmd->launcher);
             return false;
         }
+    }
+    read_map(cmd, &own);
+    if (own.hosts.option &&
+        !command_settle_hosts(cmd, &own.hosts, own.is_even)) {
+        return false;
     }
     command_settle_total(cmd);
     node_set(cmd->c->arena, cmd->tree, "program",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How large a job is, from launchers that say it for the whole job: so many
- * processes, or hosts with so many slots each.
+ * processes.
  */
 #include <config.h>
 
@@ -10,8 +10,6 @@
 #include "spec/value.h"
 
 #include <string.h>
-
-enum { MAX_HOSTS = 65536 };
 
 /* A fixed number at a path of the tree; 0: none, or not fixed. */
 static uint64_t fixed_at(const struct command *cmd, const char *path,
@@ -27,8 +25,8 @@ static uint64_t fixed_at(const struct command *cmd, const char *path,
                : 0;
 }
 
-static struct node *number(struct command *cmd, const struct launcher_hit *hit,
-                           uint64_t v)
+struct node *command_number(struct command *cmd, const struct launcher_hit *hit,
+                            uint64_t v)
 {
     return node_scalar(cmd->c->arena, &hit->node->place,
                        arena_printf(cmd->c->arena, "%llu",
@@ -39,7 +37,7 @@ static struct node *number(struct command *cmd, const struct launcher_hit *hit,
 static void set_number(struct command *cmd, const struct launcher_hit *hit,
                        const char *path, uint64_t v)
 {
-    node_set_path(cmd->c->arena, cmd->tree, path, number(cmd, hit, v));
+    node_set_path(cmd->c->arena, cmd->tree, path, command_number(cmd, hit, v));
 }
 
 /* A total that does not come out even, or as the job has it. */
@@ -62,22 +60,33 @@ static void warn_of_total(struct command *cmd, const struct launcher_hit *hit,
     }
 }
 
+bool command_total(struct command *cmd, uint64_t *ret)
+{
+    const struct launcher_hit *hit = &cmd->total;
+
+    *ret = 0;
+    if (!hit->option) {
+        return true;
+    }
+    if (value_count(hit->values[0]->text, ret) < 0 || *ret < 1 ||
+        *ret > UINT32_MAX) {
+        report_error(cmd->c->report, &hit->values[0]->place,
+                     "%s %.30s of %s; expected a number of processes",
+                     hit->node->text, hit->values[0]->text, cmd->launcher);
+        return false;
+    }
+    return true;
+}
+
 void command_settle_total(struct command *cmd)
 {
     const struct launcher_hit *hit = &cmd->total;
     bool has_nodes, has_procs;
     uint64_t nodes = fixed_at(cmd, "nodes", &has_nodes);
     uint64_t procs = fixed_at(cmd, "procsPerNode", &has_procs);
-    uint64_t total = 0;
+    uint64_t total;
 
-    if (!hit->option) {
-        return;
-    }
-    if (value_count(hit->values[0]->text, &total) < 0 || total < 1 ||
-        total > UINT32_MAX) {
-        report_error(cmd->c->report, &hit->values[0]->place,
-                     "%s %.30s of %s; expected a number of processes",
-                     hit->node->text, hit->values[0]->text, cmd->launcher);
+    if (!command_total(cmd, &total) || !total) {
         return;
     }
     if (!has_nodes && !has_procs) {
@@ -90,58 +99,4 @@ void command_settle_total(struct command *cmd)
                nodes * procs != total) {
         warn_of_total(cmd, hit, nodes, procs);
     }
-}
-
-/* One HOST[:SLOTS] of a list; slots are 1 where it says none. 0 if it is
- * none. */
-static uint64_t slots_of(const char *item, size_t len)
-{
-    const char *colon = memchr(item, ':', len);
-    char text[16];
-    uint64_t v;
-
-    if (len == 0 || colon == item) {
-        return 0;
-    }
-    if (!colon) {
-        return 1;
-    }
-    len -= (size_t)(colon + 1 - item);
-    str_copy(text, len < sizeof(text) ? len + 1 : sizeof(text), colon + 1);
-    return len < sizeof(text) && value_count(text, &v) == 0 ? v : 0;
-}
-
-void command_offer_hosts(struct command *cmd, const struct launcher_hit *hit)
-{
-    const char *s = hit->values[0]->text;
-    uint64_t n = 0, slots = 0;
-
-    if (command_is_unexpanded(cmd, hit, hit->values[0])) {
-        return;
-    }
-    for (;;) {
-        size_t len = strcspn(s, ",");
-        uint64_t own = slots_of(s, len);
-
-        if (!own || n == MAX_HOSTS || (slots && own != slots)) {
-            report_error(cmd->c->report, &hit->values[0]->place,
-                         "%.60s of %s is %.60s; expected HOST:SLOTS,... with "
-                         "as many slots on each (others are for --hosts of "
-                         "muster run)",
-                         hit->node->text, cmd->launcher, hit->values[0]->text);
-            return;
-        }
-        slots = own;
-        n++;
-        if (!s[len]) {
-            break;
-        }
-        s += len + 1;
-    }
-    command_offer(cmd, hit, "nodes", number(cmd, hit, n));
-    if (!cmd->total.option) {
-        command_offer(cmd, hit, "procsPerNode", number(cmd, hit, slots));
-    }
-    command_note(cmd, hit, "beyond the size of the job: which hosts they are "
-                           "is for --hosts of muster run");
 }

@@ -18,6 +18,7 @@ struct context {
     struct arena *arena;
     struct report *report;
     const struct spec_request *request;
+    const char **hosts; /* those that a launcher names, see struct spec_result */
 };
 
 /* Of the environment that the request has; NULL: not set. */

@@ -284,6 +284,10 @@ static void resolve(struct resolving *s, struct spec_result *ret)
     if (ret->job && !resolve_origins(tree, ret)) {
         s->report.failed = true;
     }
+    ret->hosts = ret->job && s->hosts ? strdup(s->hosts) : NULL;
+    if (ret->job && s->hosts && !ret->hosts) {
+        s->report.failed = true;
+    }
 }
 
 static int check_request(const struct spec_request *q, struct error *e)
@@ -297,6 +301,10 @@ static int check_request(const struct spec_request *q, struct error *e)
                           : n == 1 ? "no command; expected a program"
                                    : "a spec and a command; expected one of "
                                      "them");
+    }
+    if (q->path && !q->path[0]) {
+        return error_text(e, ERR_USAGE, "a spec without a name; expected a file, or "
+                          "- for standard input");
     }
     for (size_t i = 0; i < q->n_overrides; i++) {
         if (!q->overrides[i].path || !q->overrides[i].path[0] ||
@@ -320,7 +328,8 @@ int spec_resolve(const struct spec_request *request, struct spec_result *ret,
         return rc < 0 ? rc : error_set(e, ENOMEM, "resolve the job");
     }
     s->c = (struct context){
-        .arena = &s->arena, .report = &s->report, .request = request};
+        .arena = &s->arena, .report = &s->report, .request = request,
+        .hosts = &s->hosts};
     if (!request->argv) {
         read_rc = load(s);
     }
@@ -351,6 +360,7 @@ void spec_result_release(struct spec_result *result)
     }
     free(result->messages);
     free(result->origins);
+    free(result->hosts);
     job_destroy(result->job);
     *result = (struct spec_result){0};
 }

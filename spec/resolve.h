@@ -20,6 +20,7 @@ struct resolving {
     const char *file;      /* as messages call it; NULL: an argv */
     struct node *document; /* the chosen one; NULL: an argv */
     const struct form *form;
+    const char *hosts;     /* of a launcher in the command; NULL: it names none */
 };
 
 /* Sets document and form, or reports why there is none to be chosen. */

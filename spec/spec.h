@@ -75,6 +75,8 @@ struct spec_result {
     size_t n_errors;
     struct spec_origin *origins;
     size_t n_origins;
+    char *hosts; /* that a launcher in the command names, as --hosts takes them
+                    ("a:2,b:2"); NULL: none, or no job */
 };
 
 /* Resolves. 0 and result->job is set; or -ERR_SPEC (the first error is in `e`,

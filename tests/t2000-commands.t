@@ -70,6 +70,8 @@ test_bad_usage() {
     like "$status:$(cat err)" "2:muster status: option --output: expected json, yaml or wide, found 'xml'" 'an unknown format'
     run "$MUSTER" logs --rank x
     is "$status" 2 'a rank that is none'
+    run "$MUSTER" logs -g 0
+    like "$status:$(cat err)" '2:muster: expected a generation from 1 on' 'nor is there a generation 0'
     run "$MUSTER" logs --stdout --stderr
     is "$status" 2 'options that exclude each other'
 }
@@ -77,6 +79,10 @@ test_bad_usage() {
 test_no_runs() {
     run "$MUSTER" list
     is "$status:$(cat out):$(cat err)" '0::muster: no runs' 'an empty list'
+    run "$MUSTER" list $'no\ene'
+    is "$status:$(cat out):$(cat err)" '0::muster: no runs called no\x1bne' 'none of a name'
+    run "$MUSTER" gc nope
+    is "$status:$(cat out):$(cat err)" '0:nothing to remove:muster: no runs called nope' 'nor can any be removed' || show
     run "$MUSTER" list -o json
     is "$status:$(cat out)" '0:[]' 'an empty list as JSON'
     run "$MUSTER" list -o yaml
@@ -328,10 +334,10 @@ END
     like "$(cat err)" "expected PATH=VALUE, found 'nodes'" 'is told'
 }
 
-# dry COMMAND NAME: job.yaml resolves, and what would be started is shown.
+# dry COMMAND NAME [STATUS]: job.yaml resolves, and what would be started is shown.
 dry() {
-    run timeout 600 "$MUSTER" run --allow-run-as-root --agent-is-node --dry-run job.yaml
-    is "$status" 0 "$2: a dry run" || show
+    CUDA_VISIBLE_DEVICES= run timeout 600 "$MUSTER" run --allow-run-as-root --agent-is-node --dry-run job.yaml
+    is "$status" "${3:-0}" "$2: a dry run" || show
     like "$(cat out)" $'\n'"command: [$1]" "$2: the command" || show
     like "$(cat out)" '# started by' "$2: and what would start it"
     ok "$2: nothing is made" test ! -e muster-runs
@@ -428,7 +434,8 @@ spec:
                   args: ["--nnodes=4", "--nproc_per_node=gpu", "--rdzv_endpoint=$MASTER_ADDR:1", "train.py"]
                   env: [{name: NCCL_DEBUG, value: INFO}]
 END
-    dry 'python3, "-u", train.py' 'a job with its runtime'
+    dry 'python3, "-u", train.py' 'a job with its runtime' 1
+    like "$(cat err)" 'procsPerNode is gpu, but there is no GPU' 'a job with its runtime: what it would fail of here'
     ome_job bare >job.yaml <<'END'
   runtimeRef: {name: pytorch-distributed-runtime}
   trainer: {numNodes: 8, numProcPerNode: gpu}

@@ -262,6 +262,12 @@ test_slots() {
     like "$(cat err)" 'procsPerNode is 3: the slots that the list of hosts gives' 'which is said'
     mrun --hosts localhost:3 --nproc-per-node 1 -- sh -c 'echo $RANK/$WORLD_SIZE'
     is "$(cat out)" '[0] 0/1' 'but what is asked for counts' || show
+    run "$MUSTER" run --allow-run-as-root --dry-run -- mpirun -H a:2,b:2 -np 3 prog
+    is "$status:$(grep -x '[ab]' out | tr '\n' ' ')" '0:a b ' 'hosts of an mpirun are those of the run' || show
+    like "$(cat err)" 'procsPerNode is 2 on a, 1 on b' 'filled as mpirun does'
+    run "$MUSTER" run --allow-run-as-root --dry-run --hosts c -- mpirun -H a:2 prog
+    is "$status:$(grep -x '[a-d]' out | tr '\n' ' ')" '0:c ' 'unless there are others' || show
+    like "$(cat err)" 'hosts are those of --hosts, and not those in the command, a:2' 'which is said'
 }
 
 # An mpiexec that muster does not know starts it several times.

@@ -51,6 +51,49 @@ test_dry_run() {
         like "$(cat err)" '--hosts: localhost and 127.0.0.1 are both this machine' 'are named' || show
         ok 'and nothing is started' nothing_started
     done
+    touch file
+    mkdir -p other
+    touch other/precious
+    same 1 "make directory $PWD/file: Not a directory" --run-dir file/x
+    same 1 "open $PWD/file/run.json: Not a directory" --run-dir file
+    same 1 'other is no run directory' --run-dir other
+    same 1 "make directory $PWD/file/true: Not a directory" --set logs.dir=file
+    same 2 'open job key /no/key: No such file' --key-file /no/key
+    same 69 'has no address for network.interface nosuch0; it has' --interface nosuch0
+    CUDA_VISIBLE_DEVICES= same 1 "$(hostname): procsPerNode is gpu, but there is no GPU" --nproc-per-node gpu
+    mrun --dry-run --run-dir file/x --interface nosuch0 -- true
+    is "$(sed -n 's/^muster: \([a-z]* [a-z]*\) .*/\1/p' err | head -n 1):$(grep -c nosuch0 err)" 'make directory:1' 'all of it is said at once' || show
+    like "$(cat out)" '# started by' 'beside what would be done'
+    mkdir gone
+    for way in '' --dry-run; do
+        (cd gone && rmdir ../gone; exec "$MUSTER" run --allow-run-as-root $way --run-dir "$TRASH/homeless" -- true) >out 2>err
+        is "$?" 1 "a directory that is gone ${way:-run}" || show
+        like "$(cat err)" 'find the working directory: No such file' 'is told' || show
+        ok 'before there is a run' [ ! -e homeless ]
+        mkdir -p gone
+    done
+}
+
+# A run whose nodes never came has no status.
+test_not_started() {
+    mrun --interface nosuch0 -- true
+    is "$status" 69 'a run that does not start' || show
+    run "$MUSTER" logs run
+    like "$status:$(cat err)" 'has no logs: none of its workers was started' 'has no logs, nor will have' || show
+    rm -rf run
+}
+
+# same STATUS PART OPTION...: a run and its dry run end alike.
+same() {
+    local want=$1 part=$2 way
+    shift 2
+    for way in '' --dry-run; do
+        rm -rf muster-runs
+        run timeout 60 "$MUSTER" run --allow-run-as-root $way "$@" -- true
+        is "$status" "$want" "$* ${way:-run}" || show
+        like "$(cat err)" "$part" 'and why' || show
+    done
+    rm -rf muster-runs
 }
 
 # Options that users of other launchers type.
@@ -77,6 +120,7 @@ END
 
 test_specs() {
     bad_spec missing.yaml 'open missing.yaml: No such file' 'a missing file'
+    bad_spec '' 'a spec without a name; expected a file, or - for standard input' 'no name'
     mkdir -p dir
     bad_spec dir 'read dir: Is a directory' 'a directory'
     bad_spec /dev/null 'no job in it' 'an empty file'
@@ -303,7 +347,7 @@ test_run_dirs() {
 }
 
 test_not_writable() {
-    [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || { skip 'not root' 8; return; }
+    [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || { skip 'not root' 11; return; }
     for_everybody
     mkdir -p -m 755 closed && mkdir -p -m 777 open
     run $nobody timeout 20 "$TRASH/bin/muster" run --run-dir closed/run -- true
@@ -312,6 +356,10 @@ test_not_writable() {
     (cd closed && exec $nobody timeout 20 "$TRASH/bin/muster" run -- true) >out 2>err
     is "$?" 1 'nor here' || show
     like "$(cat err)" "closed/muster-runs: Permission denied" 'and is named'
+    run $nobody "$TRASH/bin/muster" run --dry-run --run-dir closed/run -- true
+    like "$status:$(cat err)" "1:muster: make run directory $TRASH/closed/run: Permission denied" 'as --dry-run says' || show
+    (cd closed && exec $nobody "$TRASH/bin/muster" run --dry-run -- true) >out 2>err
+    like "$?:$(cat err)" "1:muster: make directory $TRASH/closed/muster-runs: Permission denied" 'in both' || show
     run $nobody env XDG_STATE_HOME="$TRASH/open/state" timeout 60 \
         "$TRASH/bin/muster" run --run-dir open/run --nproc-per-node 2 -- id -u
     is "$status" 0 'an ordinary user runs a job' || show
@@ -321,6 +369,9 @@ test_not_writable() {
     chmod 777 run
     run $nobody timeout 20 "$TRASH/bin/muster" run --run-dir run -- true
     is "$status" 1 "somebody else's run directory is refused" || show
+    chmod 700 run
+    run $nobody "$TRASH/bin/muster" status "$TRASH/run"
+    like "$status:$(cat err)" "1:muster: open run directory $TRASH/run: Permission denied" 'nor looked at' || show
 }
 
 test_environment() {
