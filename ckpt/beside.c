@@ -192,6 +192,29 @@ static enum verdict judge(struct io *io, const char *path)
     return facts.is_foreign ? IS_UNKNOWN : IS_BROKEN; /* .ckpt is whose it wants to be */
 }
 
+bool beside_has_whole(struct io *io, int dir, const char *name)
+{
+    _strlist_ struct strlist names = {0};
+    bool is_found = false;
+    size_t n = 0;
+
+    if (found_names(io, dir, &names, NULL) < 0) {
+        return false;
+    }
+    for (size_t i = 0; i < names.n && n < MAX_CHECKS && !is_found; i++) {
+        struct found_facts facts;
+        struct found f;
+
+        if (strcmp(names.items[i], name) == 0 || !beside_is_like(names.items[i], name) ||
+            !found_one(io, dir, names.items[i], &f)) {
+            continue;
+        }
+        is_found = found_check(io, dir, &f, false, &facts, NULL) == 0;
+        n++;
+    }
+    return is_found;
+}
+
 /* Among them, the newest first. */
 static void choose(struct io *io, const struct place *p, const struct candidate *all,
                    size_t n, struct beside *ret)

@@ -48,6 +48,10 @@ int beside_find(struct io *io, const char *path, struct beside *ret,
 int beside_older(struct io *io, const char *path, const char *avoided,
                  struct beside *ret, struct error *e);
 
+/* Whether another one in that directory is named like `name` and known to be whole: by
+ * its structure, and of no more than 16. */
+bool beside_has_whole(struct io *io, int dir, const char *name);
+
 /* Whether two names differ in nothing but their numbers, of which they have some. */
 bool beside_is_like(const char *a, const char *b);
 

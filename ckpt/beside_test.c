@@ -209,6 +209,41 @@ static void test_older(void)
     older("oldaway/at-10", "", BESIDE_NO_DIR, "", "its directory is not there");
 }
 
+static bool has_whole(const char *in, const char *name)
+{
+    char path[PATH_MAX];
+    _close_ int fd = -1;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, in);
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return beside_has_whole(io_system(), fd, name);
+}
+
+/* Whether its format is one of those that are known. */
+static void test_has_whole(void)
+{
+    put("has/m-10.safetensors", 0, 9);
+    ok(!has_whole("has", "m-10.safetensors"), "none but itself");
+    put("has/m-20.safetensors", 3, 9);
+    ok(!has_whole("has", "m-10.safetensors"), "nor one that is cut");
+    put("has/n-30.safetensors", 0, 9);
+    put("has/m-40.ckpt", 0, 9);
+    put("has/m-50.safetensors.new", 0, 9);
+    ok(!has_whole("has", "m-10.safetensors"), "nor what is named otherwise");
+    ok(!has_whole("has", "m-50.ckpt"), "nor one of an own format");
+    ok(has_whole("has", "m-20.safetensors"), "one that is whole, of the same name");
+    for (int i = 0; i < 16; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "hasmany/m-%d.safetensors", 100 + i);
+        put(name, i == 15 ? 0 : 3, 9);
+    }
+    ok(has_whole("hasmany", "m-5.safetensors"), "behind fifteen that are cut");
+    put("hasmany/m-099.safetensors", 3, 9);
+    ok(!has_whole("hasmany", "m-5.safetensors"), "but no more are read");
+    ok(!has_whole("hasnone", "m-5.safetensors"), "nor where there is no directory");
+}
+
 static void test_wrong(void)
 {
     struct error e = {0};
@@ -232,6 +267,7 @@ int main(void)
     test_known_formats();
     test_directories();
     test_older();
+    test_has_whole();
     test_wrong();
     fs_remove_tree(dir, NULL);
     return tap_done();

@@ -21,12 +21,25 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { IMAGE_BYTES = 9000 };
+enum { IMAGE_BYTES = 9000, LONG_BYTES = DIGEST_BLOCK_BYTES + 5000 };
 static const char uuid[] = "0f3a9c2e000000000000000000000000";
 
 static char dir_path[PATH_MAX];
 static int dir = -1;
 static struct drain_progress *late; /* of cancel_late() */
+static struct drain_progress *at_block; /* told at the next block that nobody wants it */
+
+uint64_t __real_digest_short_of(const void *data, size_t len);
+uint64_t __wrap_digest_short_of(const void *data, size_t len);
+
+uint64_t __wrap_digest_short_of(const void *data, size_t len)
+{
+    if (at_block) {
+        at_block->cancel = true;
+        at_block = NULL;
+    }
+    return __real_digest_short_of(data, len);
+}
 
 static void make_dir(void)
 {
@@ -41,9 +54,9 @@ static void make_dir(void)
     }
 }
 
-static struct snap *make_snap(uint32_t rank)
+static struct snap *make_snap(uint32_t rank, size_t bytes)
 {
-    const struct snap_want want = {.room = snap_room(IMAGE_BYTES, 16)};
+    const struct snap_want want = {.room = snap_room(bytes, 16)};
     struct snap *s = NULL;
     char name[32];
 
@@ -55,13 +68,13 @@ static struct snap *make_snap(uint32_t rank)
     s->head.rank = rank;
     s->head.n_ranks = 2;
     s->head.step = 40;
-    s->head.image_bytes = IMAGE_BYTES;
+    s->head.image_bytes = bytes;
     s->head.part_bytes = 5;
     str_copy(s->head.uuid, sizeof(s->head.uuid), uuid);
-    for (size_t i = 0; i < IMAGE_BYTES; i++) {
+    for (size_t i = 0; i < bytes; i++) {
         s->map[SNAP_PAGE_BYTES + i] = (char)(i * 3 + rank);
     }
-    snprintf(s->map + SNAP_PAGE_BYTES + snap_room(IMAGE_BYTES, 0), 16, "part%u",
+    snprintf(s->map + SNAP_PAGE_BYTES + snap_room(bytes, 0), 16, "part%u",
              rank);
     snap_note(s);
     return s;
@@ -201,7 +214,37 @@ static void test_cancelled(const struct snap *a)
     struct digest got;
 
     is_int(drain(d, a, &progress, &got, NULL), -ECANCELED, "ended before it began");
+    is_int((int)disk_n_calls(d), 0, "the disk was not asked for anything");
     is_int(look(d, a), 0, "it has left nothing");
+}
+
+/* Of more than one block, the last one shorter. */
+static void test_blocks(const struct snap *large)
+{
+    const char *image = snap_image(large);
+    const uint64_t blocks[] = {
+        digest_short_of(image, DIGEST_BLOCK_BYTES),
+        digest_short_of(image + DIGEST_BLOCK_BYTES, LONG_BYTES - DIGEST_BLOCK_BYTES)};
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {0};
+    struct digest got;
+
+    is_int(drain(d, large, &progress, &got, NULL), 0, "two blocks");
+    ok(digest_equal(got, digest_of_blocks(blocks, LONG_BYTES)), "with their digests");
+    is_int((intmax_t)progress.bytes, LONG_BYTES, "and all bytes are counted");
+}
+
+/* Nobody waits for a large one to end. */
+static void test_cancelled_between(const struct snap *large)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {0};
+    struct digest got;
+
+    at_block = &progress;
+    is_int(drain(d, large, &progress, &got, NULL), -ECANCELED, "ended at its first block");
+    is_int((intmax_t)progress.bytes, DIGEST_BLOCK_BYTES, "it went no further");
+    is_int(look(d, large), 0, "it has left nothing");
 }
 
 /* Told so when the image is on the disk. */
@@ -224,6 +267,33 @@ static void test_cancelled_late(const struct snap *a)
     late = &progress;
     is_int(drain_run(&job, &got, NULL), -ECANCELED, "ended when all was there");
     is_int(look(d, a), 0, "it has left nothing, either");
+}
+
+/* The worker can write to its part at any time. */
+static struct snap *spoilt;
+
+static int spoil(const void *part, size_t len, const uint64_t *blocks, size_t n_blocks,
+                 struct buf *ret, struct error *e)
+{
+    memset(spoilt->map + SNAP_PAGE_BYTES + snap_room(IMAGE_BYTES, 0), 'x', len);
+    return finish(part, len, blocks, n_blocks, ret, e);
+}
+
+static void test_spoilt(struct snap *a)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {0};
+    struct drain job = {.io = disk_io(d), .root = disk_root(d), .snap = a,
+                        .file = "r00000.safetensors", .part_file = "r00000.part",
+                        .finish = spoil, .progress = &progress};
+    char part[5];
+    struct digest got;
+
+    memcpy(part, snap_part(a), sizeof(part));
+    spoilt = a;
+    is_int(drain_run(&job, &got, NULL), 0, "a part that changes while it is looked at");
+    memcpy(a->map + SNAP_PAGE_BYTES + snap_room(IMAGE_BYTES, 0), part, sizeof(part));
+    is_int(look(d, a), 1, "is what it was at first");
 }
 
 /* A part that does not parse, say. */
@@ -249,17 +319,21 @@ static void test_bad_part(const struct snap *a)
 
 int main(void)
 {
-    _cleanup_(snap) struct snap *a = NULL, *b = NULL;
+    _cleanup_(snap) struct snap *a = NULL, *b = NULL, *large = NULL;
     uint64_t n_calls;
 
     make_dir();
-    a = make_snap(0);
-    b = make_snap(1);
+    a = make_snap(0, IMAGE_BYTES);
+    b = make_snap(1, IMAGE_BYTES);
+    large = make_snap(2, LONG_BYTES);
     n_calls = test_two(a, b);
     test_joined(a);
     test_failures(a, b, n_calls);
     test_cancelled(a);
     test_cancelled_late(a);
+    test_blocks(large);
+    test_cancelled_between(large);
+    test_spoilt(a);
     test_bad_part(a);
     close(dir);
     fs_remove_tree(dir_path, NULL);

@@ -88,8 +88,9 @@ struct found_facts {
     /* Its format has no checksums, or not for all: what was verified is that all
      * parts are there and have their lengths. */
     bool is_structure_only;
-    /* It is damaged because nothing in it is of its format: by that alone it may as
-     * well be a file of something else with such a name. */
+    /* -ERR_FORMAT because nothing in it is of its format: by that alone it may as well
+     * be a file of something else with such a name, which is not to be called damaged
+     * unless others that are named like it are whole (beside_has_whole()). */
     bool is_foreign;
     unsigned n_ranks; /* whose files were counted; 0: those of none */
 };

@@ -69,6 +69,11 @@ static int check_torch(struct io *io, int fd, uint64_t bytes, bool is_deep,
             return error_text(e, ERR_FORMAT, "it is a program (TorchScript, or of "
                               "torch.export), and no checkpoint");
         }
+        if (rc == -ERR_FORMAT && torch_file_is_other(io, fd)) {
+            facts->is_foreign = true;
+            return error_text(e, ERR_FORMAT, "not a format that muster knows: an "
+                              "archive (ZIP), and none of torch.save");
+        }
         return rc;
     }
     facts->is_structure_only = true;
@@ -76,8 +81,8 @@ static int check_torch(struct io *io, int fd, uint64_t bytes, bool is_deep,
         return torch_old_check(io, fd, bytes, e);
     }
     facts->is_foreign = true;
-    return error_text(e, ERR_FORMAT, "it is no file of torch.save: neither an "
-                      "archive nor a pickle");
+    return error_text(e, ERR_FORMAT, "not a format that muster knows: neither an "
+                      "archive of torch.save nor a pickle");
 }
 
 int found_check_file(struct io *io, int dir, const char *name,
@@ -101,6 +106,7 @@ int found_check_file(struct io *io, int dir, const char *name,
         rc = check_safetensors(io, fd, facts, e);
     } else {
         rc = check_torch(io, fd, bytes, is_deep, facts, e);
+        facts->is_foreign = facts->is_foreign && !found_is_known_name(name);
     }
     io->ops->close(io, fd);
     facts->bytes += bytes;

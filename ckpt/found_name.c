@@ -260,6 +260,29 @@ bool found_is_shard_name(const char *name)
            found_is_of_several_name(name);
 }
 
+bool found_is_weights_name(const char *name)
+{
+    bool has_format = found_is_safetensors_name(name) || found_is_torch_name(name);
+
+    return (str_starts(name, "model") && found_is_safetensors_name(name)) ||
+           found_is_shard_name(name) ||
+           (has_format && (str_starts(name, "pytorch_model") ||
+                           str_starts(name, "adapter_model") ||
+                           str_starts(name, "pytorch_lora_weights") ||
+                           str_starts(name, "diffusion_pytorch_model"))) ||
+           str_ends(name, "_model_states.pt") ||
+           str_starts(name, "model_optim_rng") || str_starts(name, "model_rng");
+}
+
+bool found_is_known_name(const char *name)
+{
+    return found_is_weights_name(name) ||
+           (found_is_part_name(name) && !str_starts(name, "tokenizer") &&
+            !str_starts(name, "vocab")) ||
+           str_ends(name, "_states.pt") || strcmp(name, "common.pt") == 0 ||
+           strcmp(name, "distrib_optim.pt") == 0;
+}
+
 bool found_is_aside_name(const char *name)
 {
     const char *last = NULL, *next = name;

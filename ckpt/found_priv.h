@@ -48,6 +48,10 @@ bool found_is_unfinished_name(const char *name);
 bool found_is_of_several_name(const char *name);
 /* Files by which each rank of HuggingFaceStorageWriter tells its pieces. */
 bool found_is_shard_name(const char *name);
+bool found_is_weights_name(const char *name);
+/* Those that the writers that are known here make by torch.save: another file may be
+ * called .bin and be none of these. */
+bool found_is_known_name(const char *name);
 /* As `last` and `latest` are. */
 bool found_is_last_name(const char *name);
 /* Less than 0 where `a` is the later one: a `last`, or the one with higher numbers. */

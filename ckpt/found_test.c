@@ -513,6 +513,51 @@ static void test_inside(void)
     }
 }
 
+/* A file of another program says by its bytes that it is one, and nothing of damage. */
+static void test_foreign(void)
+{
+    static const char zip[] =
+        "PK\3\4\12\0\0\0\0\0\0\0\0\0\371\357\276\161\1\0\0\0\1\0\0\0\1\0\0\0ab"
+        "PK\1\2\12\0\12\0\0\0\0\0\0\0\0\0\371\357\276\161\1\0\0\0\1\0\0\0\1\0\0\0"
+        "\0\0\0\0\0\0\0\0\0\0\0\0\0\0a"
+        "PK\5\6\0\0\0\0\1\0\1\0\57\0\0\0\40\0\0\0\0";
+    static const struct {
+        const char *name, *bytes;
+        size_t len;
+        bool is_foreign;
+        const char *why;
+    } cases[] = {
+        {"step-1.ckpt", "of its own", 10, true, "not a format that muster knows: neither"},
+        {"step-1.pt", "\0\0\0\0", 4, true, "not a format that muster knows"},
+        {"vocab.bin", "words", 5, true, "not a format that muster knows"},
+        {"step-1.pt", zip, sizeof(zip), true, "not a format that muster knows: an archive"},
+        {"step-1.pt", zip, sizeof(zip) - 1, false, "the archive is cut"},
+        {"optimizer.pt", zip, sizeof(zip), false, ""},
+        {"optimizer.pt", "of its own", 10, false, ""},
+        {"pytorch_model-7.bin", "of its own", 10, false, ""},
+        {"step-1.pt", "", 0, false, "empty"},
+        {"step-1.pt", "\x80\x02}", 3, false, "cut"},
+        {"step-1.safetensors", "of its own", 10, false, ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found_facts facts;
+        struct error e = {0};
+        struct found f;
+        struct bench b;
+
+        setup(&b);
+        put_bytes(&b, cases[i].name, cases[i].bytes, cases[i].len);
+        found_one(io_system(), b.dir, cases[i].name, &f);
+        is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), -ERR_FORMAT,
+               "%s of %zu bytes is not whole", cases[i].name, cases[i].len);
+        is_int(facts.is_foreign, cases[i].is_foreign, "and whether it is another's: %s",
+               e.text);
+        like(e.text, cases[i].why, "why");
+        teardown(&b);
+    }
+}
+
 /* What the Trainer says of itself: as Python writes it, which is not always JSON. */
 static void test_state(void)
 {
@@ -613,6 +658,7 @@ int main(void)
     test_last();
     test_series();
     test_inside();
+    test_foreign();
     test_state();
     test_world();
     test_lacks();

@@ -62,31 +62,6 @@ static int check_index(struct io *io, int dir, const char *name,
     return rc;
 }
 
-static bool is_weights(const char *name)
-{
-    bool has_format = found_is_safetensors_name(name) || found_is_torch_name(name);
-
-    return (str_starts(name, "model") && found_is_safetensors_name(name)) ||
-           found_is_shard_name(name) ||
-           (has_format && (str_starts(name, "pytorch_model") ||
-                           str_starts(name, "adapter_model") ||
-                           str_starts(name, "pytorch_lora_weights") ||
-                           str_starts(name, "diffusion_pytorch_model"))) ||
-           str_ends(name, "_model_states.pt") ||
-           str_starts(name, "model_optim_rng") || str_starts(name, "model_rng");
-}
-
-/* Those that the writers that are known here make by torch.save: another file may be
- * called .bin and be none of these. */
-static bool is_known(const char *name)
-{
-    return is_weights(name) ||
-           (found_is_part_name(name) && !str_starts(name, "tokenizer") &&
-            !str_starts(name, "vocab")) ||
-           str_ends(name, "_states.pt") || strcmp(name, "common.pt") == 0 ||
-           strcmp(name, "distrib_optim.pt") == 0;
-}
-
 static int check_file(const struct found_tree *t, int dir, const char *name,
                       struct found_facts *facts, struct error *e)
 {
@@ -96,10 +71,9 @@ static int check_file(const struct found_tree *t, int dir, const char *name,
                                   ? FOUND_SAFETENSORS : FOUND_TORCH,
                               t->is_deep, &here, e);
 
-    if (rc < 0 && here.is_foreign && !is_known(name)) {
+    if (rc < 0 && here.is_foreign) {
         return 0;
     }
-    here.is_foreign = false;
     *facts = here;
     return rc;
 }
@@ -148,7 +122,7 @@ static int check_part(struct found_tree *t, int dir, const char *name,
     if (name[0] == '.') {
         return 0;
     }
-    t->has_weights |= is_weights(name);
+    t->has_weights |= found_is_weights_name(name);
     if (str_ends(name, ".index.json")) {
         return check_index(t->io, dir, name, e);
     }

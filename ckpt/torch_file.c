@@ -153,6 +153,14 @@ bool torch_file_is_program(struct io *io, int fd)
            zip_mentions(io, fd, "/archive_format");
 }
 
+bool torch_file_is_other(struct io *io, int fd)
+{
+    static const char entry[] = "PK\1\2"; /* what each begins with, there */
+
+    return zip_mentions(io, fd, entry) && !zip_mentions(io, fd, "/data.pkl") &&
+           !zip_mentions(io, fd, "/version");
+}
+
 /* --- a number --- */
 
 struct search {

@@ -31,6 +31,10 @@ int torch_file_check(struct io *io, int fd, bool is_deep,
  * torch.export. */
 bool torch_file_is_program(struct io *io, int fd);
 
+/* Whether it is an archive of another program: it has a directory, and nothing there is
+ * called as in those of torch.save. One that is cut has no directory. */
+bool torch_file_is_other(struct io *io, int fd);
+
 /* The number under that key of a dict in it, the first that there is. Nothing is run:
  * the key is looked for as it is written, and a file with another dict that has it
  * first fools it. False: none. */

@@ -208,6 +208,36 @@ static void test_program(void)
     is_int((int)n_taken, 1, "TorchScript, of all lengths, and no checkpoint");
 }
 
+/* An archive of another program is one as it ends; one of torch.save never is, whichever
+ * bit of it changes. */
+static void test_other(void)
+{
+    static const struct part other[] = {{"data", "{}", true}, {"policy.pth", "x", true}};
+    unsigned n_other = 0, n_own = 0;
+    _buf_ struct buf b = {0}, own = {0};
+
+    make(&b, other, ARRAY_SIZE(other), false);
+    for (size_t len = 0; len <= b.len; len++) {
+        _free_ char *exact = malloc(len + 1);
+        struct bytes_io io;
+
+        memcpy(exact, b.data, len);
+        io = bytes_io(exact, len);
+        n_other += torch_file_is_other(&io.io, 0);
+    }
+    make(&own, whole, ARRAY_SIZE(whole), false);
+    for (size_t bit = 0; bit < 8 * own.len; bit++) {
+        struct bytes_io io;
+
+        own.data[bit / 8] = (char)(own.data[bit / 8] ^ 1 << bit % 8);
+        io = bytes_io(own.data, own.len);
+        n_own += torch_file_is_other(&io.io, 0);
+        own.data[bit / 8] = (char)(own.data[bit / 8] ^ 1 << bit % 8);
+    }
+    is_int((int)n_other, 1, "an archive of another program, of all lengths");
+    is_int((int)n_own, 0, "one of torch.save, whichever bit of it changes");
+}
+
 /* A changed bit is seen wherever it changes what is read. */
 static void test_flips(void)
 {
@@ -326,6 +356,7 @@ int main(void)
     test_pickles();
     test_whole();
     test_program();
+    test_other();
     test_flips();
     test_refused();
     test_no_checksums();

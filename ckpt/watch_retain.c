@@ -22,6 +22,35 @@
 
 static const char old[] = ".muster-old-";
 
+static bool is_whole(const struct watch_entry *entry)
+{
+    return entry->is_checked && entry->rc == 0;
+}
+
+/* Those that may be the best: not those that are known to be broken, nor those that are
+ * written to, for the best of the others would go. */
+static bool has_metric(const struct watch *w, int dir, const struct watch_entry *entry,
+                       const char *best, double *ret)
+{
+    return best && entry->is_still && (!entry->is_checked || entry->rc == 0) &&
+           found_metric(w->io, dir, &entry->found, best, ret);
+}
+
+/* Nothing stays as the best that is not whole. What was there when this run began was
+ * looked at by nobody: it is read now. */
+static void settle_best(struct watch *w, int dir, const struct retain_rule *rule,
+                        struct retain_item *items)
+{
+    size_t best = retain_best(rule, items, w->n);
+
+    while (best < w->n && !w->entries[best].is_checked) {
+        (void)watch_check(w, dir, &w->entries[best]);
+        items[best].is_whole = items[best].has_metric = is_whole(&w->entries[best]);
+        items[best].is_pinned |= !w->entries[best].is_still;
+        best = retain_best(rule, items, w->n);
+    }
+}
+
 int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                  const char *best, const char *pinned,
                  void (*remove)(void *arg, const struct watch_entry *entry),
@@ -42,7 +71,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
         items[i] = (struct retain_item){
             .step = entry->found.step,
             .has_step = entry->found.has_step,
-            .is_whole = entry->is_checked && entry->rc == 0,
+            .is_whole = is_whole(entry),
             .series = series[i],
             .is_apart = series[i] == FOUND_NO_SERIES ||
                         avoided_has_name(w->avoided, entry->found.name),
@@ -51,9 +80,9 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                          tracker_has(&named, entry->found.name) ||
                          (pinned && strcmp(pinned, entry->found.name) == 0),
         };
-        items[i].has_metric = best && found_metric(w->io, dir, &entry->found,
-                                                   best, &items[i].metric);
+        items[i].has_metric = has_metric(w, dir, entry, best, &items[i].metric);
     }
+    settle_best(w, dir, rule, items);
     retain_mark(rule, items, w->n);
     for (size_t i = 0; i < w->n; i++) {
         if (items[i].is_removed) {

@@ -75,7 +75,7 @@ int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
     is_directory = S_ISDIR(st.st_mode);
     if (!found_one(io_system(), dir, name, ret)) {
         return is_directory ? 0
-                            : error_text(e, ENOENT, "%s is no checkpoint that is "
+                            : error_text(e, ERR_FORMAT, "%s is no checkpoint that is "
                                          "known", path);
     }
     if (is_directory && !ret->is_step && has_others(dir, name)) {

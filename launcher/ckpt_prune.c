@@ -81,7 +81,9 @@ static int check(struct prune *p, size_t i, bool is_deep)
         p->items[i].has_metric = false;
     }
     if (rc < 0 && !p->copied) {
-        ckpt_tell("left alone", found_state_name(rc), &why);
+        bool is_unknown = ckpt_is_unknown(p->dir, p->all[i].name, rc, &facts);
+
+        ckpt_tell("left alone", ckpt_state_name(rc, is_unknown), &why);
     }
     return rc;
 }

@@ -4,7 +4,7 @@
 #include "launcher/ckpt_report.h"
 
 #include "base/cleanup.h"
-#include "ckpt/found.h"
+#include "ckpt/beside.h"
 #include "launcher/commands.h"
 
 #include <inttypes.h>
@@ -17,6 +17,17 @@ void ckpt_report_release(struct ckpt_report *r)
 {
     strlist_release(&r->cells);
     buf_release(&r->json);
+}
+
+bool ckpt_is_unknown(int dir, const char *name, int rc, const struct found_facts *facts)
+{
+    return rc == -ERR_FORMAT && facts->is_foreign &&
+           !beside_has_whole(io_system(), dir, name);
+}
+
+const char *ckpt_state_name(int rc, bool is_unknown)
+{
+    return is_unknown ? "unknown" : found_state_name(rc);
 }
 
 void ckpt_tell(const char *what, const char *state, const struct error *why)
@@ -71,7 +82,7 @@ static void add_row(struct ckpt_report *r, const struct ckpt_look *l)
         strlist_add(&r->cells, "-");
     }
     strlist_add(&r->cells, l->rc < 0 ? "-" : size);
-    strlist_add(&r->cells, found_state_name(l->rc));
+    strlist_add(&r->cells, ckpt_state_name(l->rc, l->is_unknown));
     strlist_add(&r->cells, why_of(l));
 }
 
@@ -83,7 +94,7 @@ static void add_json(struct jsonw *w, const struct ckpt_look *l)
     if (l->has_step) {
         jsonw_int(w, "step", (int64_t)l->step);
     }
-    jsonw_str(w, "state", found_state_name(l->rc));
+    jsonw_str(w, "state", ckpt_state_name(l->rc, l->is_unknown));
     if (l->rc < 0) {
         jsonw_str(w, "why", l->why.text);
     } else {
@@ -99,7 +110,8 @@ void ckpt_report_add(struct ckpt_report *r, const struct ckpt_look *l)
     add_row(r, l);
     add_json(&r->w, l);
     r->n++;
-    r->n_bad += l->rc < 0;
+    r->n_bad += l->rc < 0 && !l->is_unknown;
+    r->n_unknown += l->is_unknown;
 }
 
 int ckpt_report_print(struct ckpt_report *r, enum show_format format)
@@ -116,6 +128,15 @@ int ckpt_report_print(struct ckpt_report *r, enum show_format format)
         fputs("muster: no checkpoints\n", stderr);
     }
     return EXIT_OK;
+}
+
+int ckpt_report_verdict(struct ckpt_report *r, enum show_format format)
+{
+    int status = ckpt_report_print(r, format);
+
+    return status != EXIT_OK || r->n_bad ? EXIT_FAILED
+           : r->n_unknown                ? CKPT_EXIT_UNKNOWN
+                                         : EXIT_OK;
 }
 
 void ckpt_print_name(const char *place, const char *name)

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "ckpt/found.h"
 #include "launcher/jsonw.h"
 #include "launcher/options.h"
 #include "launcher/show.h"
@@ -34,9 +35,16 @@ struct ckpt_look {
     uint64_t step;
     uint64_t bytes, n_files;
     bool is_structure_only;
+    bool is_unknown; /* ckpt_is_unknown() */
     int rc;
     struct error why;
 };
+
+/* What found_check() said of it is that it has no format that is known here, and nothing
+ * shows that it had one: it may be whole, and only its program knows. */
+bool ckpt_is_unknown(int dir, const char *name, int rc, const struct found_facts *facts);
+/* As found_state_name(), or "unknown". */
+const char *ckpt_state_name(int rc, bool is_unknown);
 
 /* A name in that place, a directory or a store, as a line. */
 void ckpt_print_name(const char *place, const char *name);
@@ -52,12 +60,16 @@ struct ckpt_report {
     struct strlist cells;
     struct buf json;
     struct jsonw w; /* into it */
-    size_t n, n_bad;
+    size_t n, n_bad, n_unknown;
 };
+/* What `muster ckpt verify` ends with where none is bad and some are unknown. */
+enum { CKPT_EXIT_UNKNOWN = 3 };
 void ckpt_report_start(struct ckpt_report *r);
 void ckpt_report_add(struct ckpt_report *r, const struct ckpt_look *l);
 /* Prints it. Returns the exit status. */
 int ckpt_report_print(struct ckpt_report *r, enum show_format format);
+/* The same, and the status says what they are. */
+int ckpt_report_verdict(struct ckpt_report *r, enum show_format format);
 void ckpt_report_release(struct ckpt_report *r);
 
 #endif

@@ -22,7 +22,8 @@ int ckpt_place_open(const char *path, struct contents *ret, struct error *e);
 int ckpt_place_find(const char *path, struct found *ret, struct error *e);
 
 /* Whether it is a checkpoint by itself, and not a directory that has some: 1, with the
- * directory that it is in, which the caller closes; 0: a directory; -ENOENT: neither. */
+ * directory that it is in, which the caller closes; 0: a directory; -ERR_FORMAT: neither.
+ * -ENOENT: it is not there. */
 int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
                       struct error *e);
 

@@ -53,6 +53,7 @@ static void look_at(int dir, const struct found *f, bool is_deep,
     ret->bytes = facts.bytes;
     ret->n_files = facts.n_files;
     ret->is_structure_only = facts.is_structure_only;
+    ret->is_unknown = ckpt_is_unknown(dir, f->name, ret->rc, &facts);
 }
 
 static bool is_wanted(const struct option_args *args, const char *name)
@@ -88,7 +89,6 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
 {
     __attribute__((cleanup(ckpt_report_release))) struct ckpt_report r = {0};
     struct error e = {0};
-    int status;
 
     if (check_wanted(args, all, n, &e) < 0) {
         return command_fail(&e);
@@ -103,8 +103,8 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
         look_at(dir, &all[i], is_deep, &l);
         ckpt_report_add(&r, &l);
     }
-    status = ckpt_report_print(&r, o->format);
-    return is_deep && r.n_bad ? EXIT_FAILED : status;
+    return is_deep ? ckpt_report_verdict(&r, o->format)
+                   : ckpt_report_print(&r, o->format);
 }
 
 /* Those that are passed over are told: whoever starts from an older one wants to
@@ -123,7 +123,7 @@ static int last_valid(const char *path, bool is_itself, int dir,
             printf(is_itself ? "%s\n" : "%s/%s\n", path, all[i].name);
             return EXIT_OK;
         }
-        ckpt_tell("passed over", found_state_name(l.rc), &l.why);
+        ckpt_tell("passed over", ckpt_state_name(l.rc, l.is_unknown), &l.why);
     }
     fprintf(stderr, "muster: no valid checkpoint in %s\n", path);
     return EXIT_FAILED;
@@ -160,6 +160,10 @@ static int run_verb(const struct ckpt_options *o, const struct option_args *args
     size_t n = 0;
     int rc = list(path, args->words.n > 2, &dir, &all, &n, e);
 
+    if (rc == -ERR_FORMAT && strcmp(verb, "verify") == 0) {
+        command_fail(e);
+        return CKPT_EXIT_UNKNOWN;
+    }
     if (rc < 0) {
         return command_fail(e);
     }

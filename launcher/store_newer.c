@@ -16,6 +16,9 @@ static int check(int dir, const struct found *f, struct error *e)
     struct found_facts facts;
     int rc = found_check(io_system(), dir, f, false, &facts, e);
 
+    if (ckpt_is_unknown(dir, f->name, rc, &facts)) {
+        return -ENOENT; /* of something else, of which nobody is to be told */
+    }
     if (rc == 0) {
         rc = found_check(ckpt_progress_start(&p, "reading", f->name, facts.bytes), dir, f,
                          true, &facts, e);

@@ -128,7 +128,6 @@ int store_verb_show(const struct ckpt_options *o, const struct strlist *words,
     _free_ struct store_entry *all = NULL;
     struct error e = {0};
     size_t n = 0;
-    int status;
 
     if (list(o, words->items[1], words->n > 2, &place, &all, &n, &e) < 0 ||
         check_wanted(words, all, n, &e) < 0) {
@@ -147,8 +146,8 @@ int store_verb_show(const struct ckpt_options *o, const struct strlist *words,
         l = look_of(&all[i]);
         ckpt_report_add(&r, &l);
     }
-    status = ckpt_report_print(&r, o->format);
-    return is_deep && r.n_bad ? EXIT_FAILED : status;
+    return is_deep ? ckpt_report_verdict(&r, o->format)
+                   : ckpt_report_print(&r, o->format);
 }
 
 /* --- the newest --- */

@@ -220,6 +220,7 @@ declare -A commands=(
     ['exec: the program ended with it']='mpi exec -- sh -c "exit 47"'
     ['exec: the program is not found']='mpi exec -- ./no-such-program'
     ['ckpt verify: a checkpoint is not whole']='ckpt verify broken'
+    ['ckpt verify: none is damaged or unfinished, and one is of no format that muster knows']='ckpt verify strange'
     ['ckpt last-valid: no checkpoint is whole']='ckpt last-valid broken'
     ['ckpt show: it cannot be read']='ckpt show nowhere'
 )
@@ -228,6 +229,7 @@ test_commands() {
     local command want when n=0 line
     mkdir -p broken/checkpoint-5
     echo '{' >broken/checkpoint-5/trainer_state.json
+    mkdir strange && echo 'of its own' >strange/step-5.ckpt
     echo 'apiVersion: muster/v1' >bad.yaml
     run "$MUSTER" run --allow-run-as-root --run-dir over -- true
     run "$MUSTER" run --allow-run-as-root --run-dir failed --nproc-per-node 1 --max-restarts 0 -- sh -c 'exit 47'

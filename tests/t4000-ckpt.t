@@ -86,7 +86,7 @@ print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "model-20.pt
     : >d/model-10.pt
     is "$(state_of model-10.pt)" damaged 'an empty file'
     head -c 1000 /dev/urandom >d/model-10.pt
-    is "$(state_of model-10.pt)" damaged 'anything else'
+    is "$(state_of model-10.pt)" unknown 'anything else may be of another program'
     run "$MUSTER" ckpt verify d
     is "$status" 1 'the exit status'
 }
@@ -278,6 +278,37 @@ print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == "step-40"))'
     done
 }
 
+# A program's own format: nobody can say that it is damaged, and nobody touches it.
+test_unknown() {
+    rm -rf d && mkdir d
+    echo 'of its own' >d/model-30.ckpt
+    head -c 1000 /dev/zero >d/step-40.pt
+    python3 -c 'import zipfile; zipfile.ZipFile("d/step-50.pth", "w").writestr("policy", "x")'
+    run "$MUSTER" ckpt verify d
+    is "$status $(grep -c ' unknown .* not a format that muster knows' out)" '3 3' 'of a format that is not known' || show
+    run "$MUSTER" ckpt verify d step-40.pt -o json
+    is "$status $(json 0.state <out)" '3 unknown' 'one by its name'
+    run "$MUSTER" ckpt verify d/model-30.ckpt
+    is "$status" 3 'by its path'
+    run "$MUSTER" ckpt ls d
+    is "$status $(grep -c ' unknown ' out)" '0 3' 'in a list'
+    run "$MUSTER" ckpt last-valid d
+    is "$status $(grep -c 'passed over, unknown: ' err)" '1 3' 'none to start from' || show
+    run "$MUSTER" ckpt show d/model-30.ckpt
+    like "$(cat err)" 'd/model-30.ckpt: not a format that muster knows' 'nor to be looked into'
+    cp whole.d/checkpoint-60/optimizer.pt d/ckpt-70.pt
+    cp d/ckpt-70.pt d/ckpt-80.pt
+    run "$MUSTER" ckpt verify d
+    is "$status" 3 'beside those that are whole'
+    run "$MUSTER" ckpt prune d --keep 1
+    is "$status $(ls d | tr '\n' ' ')" '0 ckpt-80.pt model-30.ckpt step-40.pt step-50.pth ' 'prune leaves them' || show
+    cp d/ckpt-80.pt d/model-20.ckpt
+    run "$MUSTER" ckpt verify d
+    is "$status $(grep -c ' unknown ' out)" '1 2' 'but where others of its name are whole' || show
+    is "$(state_of model-30.ckpt)" damaged 'it is damaged'
+    is "$(itself d/model-30.ckpt state)" damaged 'by its path, too'
+}
+
 # A path that is a checkpoint by itself, and not a place for them.
 itself() { "$MUSTER" ckpt verify "$1" -o json | json "0.$2"; }
 test_itself() {
@@ -304,7 +335,7 @@ test_itself() {
     is "$(json 0.name <out)" checkpoint-50 'from inside'
     echo words >d/notes.txt
     run "$MUSTER" ckpt verify d/notes.txt
-    is "$status" 1 'a file of something else'
+    is "$status" 3 'a file of something else'
     like "$(cat err)" 'd/notes.txt is no checkpoint that is known' 'is called so'
     [ ! -d d/step-40 ] || is "$(itself d/step-40 kind)" dcp 'a DCP directory'
     mkdir -p out-5 && mv d/model-10.pt out-5

@@ -60,6 +60,8 @@ test_workers() {
     is "$status:$(json resume_step <run/status.json)" 0:9 'three save lazily' || show
     run_ranks 2 load 9
     is "$(grep -c 'step 9, right True' out)" 2 'what was there at the fence' || show
+    run_ranks 2 gone 7
+    is "$status:$(grep -c 'step 7, right True' out)" 0:2 'where it is gone for one of them both load the one before' || show
     rm -rf ranks.d/step-000000000009-*
     run_ranks 3 differ 8
     is "$(grep -c "tensor 'm': no rank has \[7:8, 0:5\] of it" out)" 3 'a hole is told by all' || show

@@ -213,6 +213,36 @@ test_nonsense() {
     s3_do abort bucket
 }
 
+# Where there are many uploads or parts, the store tells them by pages.
+test_pages() {
+    make_step pages 11 1 4300000
+    s3_do begin bucket "paged/$step/r00000.safetensors"
+    rules '{"fail": {"match": "GET .*[?&]uploads=", "times": 1, "status": 200, "body": "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>a&amp;b</NextKeyMarker><NextUploadIdMarker>7</NextUploadIdMarker></ListMultipartUploadsResult>"},
+        "also": {"match": "GET .*[?&]uploadId=", "times": 1, "status": 200, "body": "<ListPartsResult><IsTruncated>true</IsTruncated><NextPartNumberMarker>1</NextPartNumberMarker></ListPartsResult>"}}'
+    run ckpt push "pages/$step" s3://bucket/paged --part-size 1Mi
+    is "$status" 0 'pages of both' || show
+    is "$(grep -c 'GET .*[?&]key-marker=a%26b.*upload-id-marker=7' log)" 1 'the next one of uploads is asked for'
+    is "$(grep -c 'GET .*[?&]part-number-marker=1&' log)" 1 'and of parts'
+    is "$(s3_do uploads bucket)" '' 'and the upload is gone on with'
+    is "$(state_of s3://bucket/paged)" whole 'to its end'
+}
+
+# What lies there under the same names and with the same lengths is looked at.
+test_same_length() {
+    local commit
+    make_step same 12 1 3000
+    rules '{}'
+    s3_do put bucket "same/$step/r00000.safetensors" "$(printf "%$(stat -c %s "same/$step/r00000.safetensors")s" x)"
+    run ckpt push "same/$step" s3://bucket/same
+    is "$status" 0 'a file of as many other bytes' || show
+    is "$(ckpt verify s3://bucket/same -o json | json 0.state)" whole 'is written over'
+    commit=$(tr 0-4 1-5 <"same/$step/COMMIT"; echo .)
+    s3_do put bucket "same/$step/COMMIT" "${commit%.}"
+    run ckpt push "same/$step" s3://bucket/same
+    is "$status" 1 'another seal of the same length' || show
+    like "$(cat err)" "same/$step/COMMIT is there already, with other content" 'is not, and told'
+}
+
 # Nobody waits for minutes to try again what has failed as a whole meanwhile.
 test_given_up() {
     make_step given_up 9 2

@@ -70,21 +70,39 @@ def _type_name(value: Any) -> str:
 def dtype_of(name: str, value: Any) -> int:
     """Of a tensor, an array or parts of them."""
     value = value.local if isinstance(value, Piece) else value
-    table = _NUMPY if library_of(value) == "numpy" else _TORCH
-    if _type_name(value) not in table:
-        raise TypeError(f"'{name}' is of type {_type_name(value)}, which safetensors files do not have")
-    return lib.DTYPES.index(table[_type_name(value)])
+    table, kind = _NUMPY if library_of(value) == "numpy" else _TORCH, _type_name(value)
+    if kind not in table and kind in _TORCH:
+        raise TypeError(f"'{name}' is of type {kind}, which NumPy itself has not: expected a tensor of PyTorch, or its bits")
+    if kind not in table:
+        raise TypeError(f"'{name}' is of type {kind}, which safetensors files do not have")
+    return lib.DTYPES.index(table[kind])
 
 
-def torch_dtype(name: str) -> Any:
-    """PyTorch's, by the name in files."""
-    return getattr(sys.modules["torch"], next(k for k, v in _TORCH.items() if v == name))
+def torch_dtype(name: str, dtype: str) -> Any:
+    """PyTorch's for a tensor, by the type's name in files."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"'{name}' was a tensor of PyTorch: {error}") from error
+    found = getattr(torch, next((k for k, v in _TORCH.items() if v == dtype), ""), None)
+    if found is None:
+        raise TypeError(f"'{name}' is of type {dtype}, which this PyTorch ({torch.__version__}) has not")
+    return found
+
+
+def _numpy_dtype(name: str, dtype: str) -> str:
+    found = next((k for k, v in _NUMPY.items() if v == dtype), None)
+    if found is None:
+        raise TypeError(f"'{name}' is of type {dtype}, which NumPy has not: expected library='torch'")
+    return found
 
 
 def shape_of(name: str, value: Any) -> Tuple[int, ...]:
     """In elements: PyTorch counts those of 4 bits in pairs."""
     if getattr(value, "is_nested", False):
         raise TypeError(f"'{name}' is a nested tensor: expected its values and its offsets")
+    if library_of(value) == "torch" and sys.modules["torch"].nn.parameter.is_lazy(value):
+        raise TypeError(f"'{name}' is a parameter without a shape: expected it made first, by a forward pass")
     shape = tuple(value.shape)
     if library_of(value) == "torch" and _type_name(value).endswith("_x2"):
         if not shape:
@@ -255,33 +273,33 @@ def is_same(a: Any, b: Any) -> bool:
     return bool(a.tobytes() == b.tobytes())
 
 
-def of_bytes(mapped: Any, dtype: str, shape: Sequence[int], library: str, is_writable: bool) -> Any:
+def of_bytes(name: str, mapped: Any, dtype: str, shape: Sequence[int], library: str, is_writable: bool) -> Any:
     """An array or a tensor in that memory, which stays as long as it does."""
     if not len(mapped):
-        return empty(dtype, shape, library)
+        return empty(name, dtype, shape, library)
     if library == "torch":
+        kind = torch_dtype(name, dtype)
         import torch
 
         if dtype == "F4":
             shape = (*shape[:-1], shape[-1] // 2)
-        return torch.frombuffer(mapped, dtype=torch_dtype(dtype)).reshape(tuple(shape))
+        return torch.frombuffer(mapped, dtype=kind).reshape(tuple(shape))
     import numpy
 
-    if dtype not in _NUMPY.values():
-        raise TypeError(f"NumPy has no type {dtype}: expected library='torch'")
-    array = numpy.frombuffer(mapped, dtype=next(k for k, v in _NUMPY.items() if v == dtype)).reshape(tuple(shape))
+    array = numpy.frombuffer(mapped, dtype=_numpy_dtype(name, dtype)).reshape(tuple(shape))
     array.flags.writeable = is_writable
     return array
 
 
-def empty(dtype: str, shape: Sequence[int], library: str) -> Any:
+def empty(name: str, dtype: str, shape: Sequence[int], library: str) -> Any:
     """A new one of a type by its name in files."""
     if library == "torch":
+        kind = torch_dtype(name, dtype)
         import torch
 
         if dtype == "F4":
             shape = (*shape[:-1], shape[-1] // 2)
-        return torch.empty(tuple(shape), dtype=torch_dtype(dtype))
+        return torch.empty(tuple(shape), dtype=kind)
     import numpy
 
-    return numpy.empty(tuple(shape), dtype=next(k for k, v in _NUMPY.items() if v == dtype))
+    return numpy.empty(tuple(shape), dtype=_numpy_dtype(name, dtype))

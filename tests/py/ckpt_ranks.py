@@ -2,7 +2,9 @@
 """Workers save and load together: rows of a matrix, a vector that all have, and
 something of each one's own.
 
-    ckpt_ranks.py save|lazy|load|differ DIRECTORY STEP
+    ckpt_ranks.py save|lazy|load|gone|differ DIRECTORY STEP
+
+`gone`: to load, and the last rank does not see any longer what is newer than that step.
 """
 import sys
 
@@ -17,7 +19,8 @@ full = np.arange(23 * 5, dtype=np.float32).reshape(23, 5) + step
 begin, end = 23 * rank // world, 23 * (rank + 1) // world
 mine = full[begin:end].copy()
 shared = np.arange(9) * step
-if what == "load":
+is_load = what in ("load", "gone")
+if is_load:
     mine[:] = 0
     shared[:] = 0
 if what == "differ" and rank == 1:
@@ -25,7 +28,7 @@ if what == "differ" and rank == 1:
     begin += 1
 state = {"m": ckpt.Piece(mine, full.shape, (begin, 0)), "shared": shared, "epoch": step}
 with ckpt.Checkpoints(root) as c:
-    if what != "load":
+    if not is_load:
         try:
             c.save(step, state, per_rank={"rank": rank, "world": world}, lazy=what == "lazy")
             c.fence()
@@ -35,6 +38,15 @@ with ckpt.Checkpoints(root) as c:
             sys.exit(0)
         print(f"rank {rank} saved, due {c.due(step)}", flush=True)
         sys.exit(0)
+    if what == "gone" and rank == world - 1:
+        describe = c.describe
+
+        def seen(newest):
+            if newest > step:
+                raise ckpt._handle.NotFound(2, f"no checkpoint of step {newest}")
+            return describe(newest)
+
+        c.describe = seen
     got = c.load(into=state)
     right = (
         np.array_equal(mine, full[begin:end])

@@ -8,13 +8,14 @@ import json
 import logging
 import json
 import os
+import shutil
 import sys
 import weakref
 
 import numpy as np
 import torch
 
-from muster import ckpt
+from muster import _arrays, ckpt
 
 logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
 count = 0
@@ -118,7 +119,17 @@ with ckpt.Checkpoints(root) as c:
     ok(raises(TypeError, lambda: c.save(1, {"a": hidden}), "'a' is a masked array"), "a mask is not lost")
     uneven = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     ok(raises(TypeError, lambda: c.save(1, {"a": uneven}), "'a' is a nested tensor"), "a nested tensor")
+    lazy = torch.nn.LazyLinear(3).state_dict()
+    ok(raises(TypeError, lambda: c.save(1, {"m": lazy}), "'m.weight' is a parameter without a shape"), "one that is not made yet")
+    type_name, _arrays._type_name = _arrays._type_name, lambda _: "bfloat16"  # as of JAX
+    ok(raises(TypeError, lambda: c.save(1, {"a": np.ones(2)}), "'a' is of type bfloat16, which NumPy itself"), "an array of others' types")
+    _arrays._type_name = type_name
+    ok(raises(TypeError, lambda: _arrays.empty("a.b", "F9", (1,), "torch"), "'a.b' is of type F9, which this PyTorch"), "a type of later ones")
     wrong = states(1)
+    wrong["bf16"] = torch.zeros(7, 3)
+    text = "tensor 'bf16' is BF16 [0:7, 0:3] there, and registered as F32 [0:7, 0:3]"
+    ok(raises(ckpt.CheckpointError, lambda: c.load(into=wrong), text), "another type")
+    ok(raises(ckpt.CheckpointError, lambda: c.load(into={"scalar": torch.zeros(1)}), "tensor 'scalar' is F32 []"), "a scalar is no vector")
     wrong["bf16"] = torch.zeros(3, 7, dtype=torch.bfloat16)
     ok(raises(ckpt.CheckpointError, lambda: c.load(into=wrong), "tensor 'bf16' is BF16 [0:7, 0:3] there"), "another shape")
     half = torch.zeros(4, 16)
@@ -235,6 +246,41 @@ with ckpt.Checkpoints(root) as c:
     ok(raises(ckpt.CheckpointError, lambda: c.map_box(found, name, (15, 0), (2, 8)), "does not lie"), "nor outside of it")
     ok(raises(FileNotFoundError, lambda: c.map(found + 1)), "nor of another step")
 ok(np.array_equal(row[0], got.state["model"]["0.weight"][3].numpy()), "it is there when all is closed")
+
+
+
+class Vanishing(ckpt.Checkpoints):
+    """A step is removed when it was seen: by latest(), or by describe()."""
+
+    def __init__(self, by, step):
+        super().__init__(root + ".gone")
+        self.by, self.step = by, step
+
+    def vanish(self, by, step):
+        if (by, step) == (self.by, self.step):
+            path = next(d for d in os.listdir(root + ".gone") if d.startswith(f"step-{step:012d}"))
+            shutil.rmtree(os.path.join(root + ".gone", path))
+
+    def latest(self, *below):
+        found = super().latest(*below)
+        self.vanish("latest", found)
+        return found
+
+    def describe(self, step):
+        described = super().describe(step)
+        self.vanish("describe", step)
+        return described
+
+
+with ckpt.Checkpoints(root + ".gone") as c:
+    for i in (1, 2, 3, 4):
+        c.save(i, {"x": torch.full((3,), float(i))})
+for by, gone in (("latest", 4), ("describe", 3)):
+    with Vanishing(by, gone) as c:
+        got = c.load()
+        ok((got.step, got.passed_over, got.state["x"][0]) == (gone - 1, 1, gone - 1), f"one that is removed after {by}()")
+with Vanishing("latest", 2) as c:
+    ok(raises(ckpt.CheckpointError, lambda: c.load(2), "1 passed over; no checkpoint of step 2"), "asked for by its step")
 
 step = max(d for d in os.listdir(root) if d.startswith("step-"))
 path = os.path.join(root, step, "r00000.safetensors")

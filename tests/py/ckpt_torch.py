@@ -295,6 +295,12 @@ def through_dcp(where):
     state = {"model": first["model"], "more": torch.zeros(1)}
     ok(raises(BaseException, lambda: dcp.load(state, storage_reader=muster.ckpt.dcp.Reader(where)), "more"), "a missing key is DCP's error")
     ok(raises(ValueError, lambda: muster.ckpt.dcp.Writer(where).reset("best"), "number of a step"), "a checkpoint_id is a step")
+    if hasattr(torch, "float4_e2m1fn_x2"):
+        four = {"four": of_bytes("float4_e2m1fn_x2", 24).reshape(4, 6)}
+        dcp.save(four, storage_writer=muster.ckpt.dcp.Writer(where, 35))
+        got = {"four": torch.zeros(4, 6, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)}
+        dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where, 35))
+        ok(same(got, four), "two elements a byte, through DCP")
     future = dcp.async_save(first, storage_writer=muster.ckpt.dcp.Writer(where, 40), no_dist=True)
     future.result()
     got = trained(3)

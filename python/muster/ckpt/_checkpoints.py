@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, overload
 
 from .. import _arrays, _libckpt as lib, _placed, _tree
-from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered, as_text
+from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered, as_text
 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
@@ -198,7 +198,8 @@ class Checkpoints:
 
         Tensors and arrays of `into`, a state as for save(), are filled in place and are
         those of the result; what is no tensor comes from the checkpoint. Others are
-        made anew, whole, on the CPU. Damaged ones are passed over, with a warning.
+        made anew, whole, on the CPU. Damaged ones, and those that are removed meanwhile,
+        are passed over, with a warning.
 
         Where those of `into` overlap in memory, as views of one storage may, each is what
         it was, or, where the checkpoint says two things of one place, ValueError: they
@@ -212,22 +213,23 @@ class Checkpoints:
         step = None if step is None else _whole(step, ", or None for the newest")
         templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
         below = lib.LATEST if step is None else step + 1
-        passed = 0
+        passed, why = 0, ""
         while True:
             found = self.latest(below)
             if found is None or (step is not None and found != step):
                 if passed:
-                    raise CheckpointError(EILSEQ, f"no checkpoint is whole; {passed} passed over")
+                    raise CheckpointError(EILSEQ, f"no checkpoint is whole; {passed} passed over; {why}")
                 if step is not None:
                     raise NotFound(ENOENT, f"no checkpoint of step {step}")
                 return None
             try:
                 return self._load_one(found, templates, strict, passed)
             except CheckpointError as error:
-                if error.errno != EILSEQ:
+                is_gone = step is None and isinstance(error, NotFound)  # since latest() told of it
+                if error.errno != EILSEQ and not is_gone:
                     raise
                 _log.warning("muster: passed over: %s", error.strerror)
-                passed += 1
+                passed, why = passed + 1, why or str(error.strerror)
                 below = found
 
     def map(self, step: int, *, writable: bool = False, verify: bool = False) -> Loaded:
@@ -283,7 +285,7 @@ class Checkpoints:
             raise ValueError(f"'{name}' has {len(kind.shape)} dimensions, and the box {len(box[0])} and {len(box[1])}")
         flags = (lib.WRITABLE if writable or library == "torch" else 0) | (lib.VERIFY if verify else 0)
         memory = self._handle.map(step, name, kind, flags, box)
-        return _arrays.of_bytes(memory, kind.dtype, box[1] if box else kind.shape, library, writable)
+        return _arrays.of_bytes(name, memory, kind.dtype, box[1] if box else kind.shape, library, writable)
 
     # --- what muster.ckpt.dcp uses, too ---
 
@@ -363,6 +365,8 @@ class Checkpoints:
             own = self._read_own(step)
         except CheckpointError as error:
             problem = error
+            if error.errno not in NO_DAMAGE:  # one that is gone, say: the others hear that it is damaged
+                problem = CheckpointError(EILSEQ, error.strerror)
         there = dict(_tree.tensors_of(described["tree"]))
         templates = into or {}
         missing = [] if problem else [name for name in templates if name not in there]
@@ -402,7 +406,7 @@ def _made_anew(described: Dict[str, Any], names: List[Tuple[str, str]], ties: Di
     made: Dict[str, Any] = {}
     for name, library in names:
         dtype, shape = described["tensors"][name]
-        made[name] = made[ties[name]] if ties.get(name) in made else _arrays.empty(dtype, shape, library)
+        made[name] = made[ties[name]] if ties.get(name) in made else _arrays.empty(name, dtype, shape, library)
     return made
 
 

@@ -12,6 +12,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from .. import _arrays, _libckpt as lib, _placed
 
 ENOENT, EBUSY, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 61, 84, 110
+# As muster_ckpt_load() has it: what is asked for is not what a checkpoint has (ENODATA,
+# EINVAL), or this process lacks something (ENOMEM, EMFILE, ENFILE, and EREMOTEIO: a GPU).
+NO_DAMAGE = (ENODATA, 22, 12, 24, 23, 121)
 
 Group = Tuple[int, int, lib.Gather]
 Box = Tuple[Sequence[int], Sequence[int]]  # its corner, and its lengths

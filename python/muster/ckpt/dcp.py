@@ -94,6 +94,17 @@ class _Storage:
         self._opened = None
 
 
+def _elements(dtype: Any, numbers: Any) -> List[int]:
+    """Lengths or places of a tensor, as files count them: PyTorch counts elements of 4
+    bits in pairs, along the last dimension."""
+    return [*numbers[:-1], 2 * numbers[-1]] if len(numbers) and str(dtype).endswith("_x2") else list(numbers)
+
+
+def _pairs(dtype: str, numbers: List[int]) -> List[int]:
+    """And back."""
+    return [*numbers[:-1], numbers[-1] // 2] if dtype == "F4" else numbers
+
+
 def _done(value: Any) -> Any:
     future: Any = Future()
     future.set_result(value)
@@ -134,7 +145,8 @@ def describe(plans: List[Any]) -> Dict[str, Any]:
                 values.append(name)
                 continue
             kind = torch.empty(0, dtype=item.tensor_data.properties.dtype)
-            tensors[name] = (lib.DTYPES[_arrays.dtype_of(name, kind)], list(item.tensor_data.size))
+            size = _elements(kind.dtype, item.tensor_data.size)
+            tensors[name] = (lib.DTYPES[_arrays.dtype_of(name, kind)], size)
     tree = _tree_of(list(tensors), paths)
     return {"tree": tree, "tensors": tensors, "ties": {}, "dcp": {"values": values, "paths": paths}}
 
@@ -175,8 +187,9 @@ class Writer(_Storage, StorageWriter):  # type: ignore[misc,unused-ignore]
                 size = value.numel()
             else:
                 local, chunk = data.detach(), item.tensor_data.chunk
-                parts = tensors.setdefault(name, _placed.Parts(str(local.dtype), list(item.tensor_data.size)))
-                parts.add(local, list(chunk.offsets))
+                whole = _elements(local.dtype, item.tensor_data.size)
+                parts = tensors.setdefault(name, _placed.Parts(str(local.dtype), whole))
+                parts.add(local, _elements(local.dtype, chunk.offsets))
                 size = local.numel() * local.element_size()
             results.append(WriteResult(index=item.index, size_in_bytes=size, storage_data=None))
         if names:
@@ -226,9 +239,10 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
         own = self._described.get("dcp")
         self._values = {} if own else _values_of(self._described["tree"])
         names: Dict[str, Any] = {name: BytesStorageMetadata() for name in (own["values"] if own else self._values)}
-        for name, (dtype, size) in self._described["tensors"].items():
+        for name, (dtype, elements) in self._described["tensors"].items():
+            size = _pairs(dtype, elements)
             whole = ChunkStorageMetadata(offsets=torch.Size([0] * len(size)), sizes=torch.Size(size))
-            properties = TensorProperties(dtype=_arrays.torch_dtype(dtype))
+            properties = TensorProperties(dtype=_arrays.torch_dtype(name, dtype))
             names[name] = TensorStorageMetadata(properties=properties, size=torch.Size(size), chunks=[whole])
         paths = {name: tuple(path) for name, path in own["paths"].items()} if own and own["paths"] else None
         return Metadata(state_dict_metadata=names, planner_data=paths, storage_meta=StorageMeta())
@@ -258,7 +272,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
                 parts = tensors.setdefault(
                     name, _placed.Parts(str(target.dtype), self._described["tensors"][name][1])
                 )
-                parts.add(target.detach(), list(item.storage_offsets))
+                parts.add(target.detach(), _elements(target.dtype, item.storage_offsets))
                 targets.append((item, target))
             self._checkpoints().load_tensors(self._step, tensors, {})
         finally:

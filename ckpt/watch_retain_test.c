@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a run that watches a directory removes from it, and how. */
+#include <config.h>
+
+#include "ckpt/watch.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/step_bed.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct bench {
+    char path[64];
+    int dir;
+    struct watch w;
+    char removed[1024]; /* names, each with a blank behind it */
+};
+
+static void setup(struct bench *b)
+{
+    *b = (struct bench){.path = "/tmp/watch_retain.XXXXXX", .w = {.io = io_system()}};
+    b->dir = mkdtemp(b->path) ? open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (b->dir < 0) {
+        bail_out("no directory %s", b->path);
+    }
+}
+
+static void teardown(struct bench *b)
+{
+    watch_release(&b->w);
+    close(b->dir);
+    fs_remove_tree(b->path, NULL);
+}
+
+static void put(const struct bench *b, const char *name, const void *bytes, size_t len)
+{
+    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    if (fd < 0 || fs_write_all(fd, bytes, len) < 0) {
+        bail_out("write %s", name);
+    }
+}
+
+/* As the Trainer leaves it, with a loss; `is_cut`: its weights are. */
+static void put_trainer(const struct bench *b, unsigned step, const char *loss, bool is_cut)
+{
+    static const char weights[] = "\2\0\0\0\0\0\0\0{}";
+    char dir[32], name[64], state[128];
+
+    snprintf(dir, sizeof(dir), "checkpoint-%u", step);
+    mkdirat(b->dir, dir, 0700);
+    snprintf(name, sizeof(name), "%s/model.safetensors", dir);
+    put(b, name, weights, sizeof(weights) - 1 - is_cut);
+    snprintf(name, sizeof(name), "%s/trainer_state.json", dir);
+    snprintf(state, sizeof(state),
+             "{\"global_step\":%u,\"log_history\":[{\"loss\":%s}]}", step, loss);
+    put(b, name, state, strlen(state));
+}
+
+static void look(struct bench *b)
+{
+    if (watch_look(&b->w, b->dir, NULL) < 0 || watch_look(&b->w, b->dir, NULL) < 0) {
+        bail_out("no look at %s", b->path);
+    }
+}
+
+/* All of them, or the newest until `n` are whole. */
+static void check(struct bench *b, size_t n)
+{
+    for (struct watch_entry *e; (e = watch_next(&b->w, n));) {
+        (void)watch_check(&b->w, b->dir, e);
+    }
+}
+
+static void on_removed(void *arg, const struct watch_entry *entry)
+{
+    struct bench *b = arg;
+    size_t at = strlen(b->removed);
+
+    snprintf(b->removed + at, sizeof(b->removed) - at, "%s ", entry->found.name);
+}
+
+/* The newest stays, and what has the lowest loss. */
+static void retain(struct bench *b, const char *pinned, const char *want, const char *what)
+{
+    const struct retain_rule rule = {.keep = 1};
+
+    b->removed[0] = '\0';
+    is_int(watch_retain(&b->w, b->dir, &rule, "loss", pinned, on_removed, b), 0, "%s", what);
+    is_str(b->removed, want, "which go");
+}
+
+/* --- the best --- */
+
+static void put_four(struct bench *b, bool is_cut)
+{
+    setup(b);
+    put_trainer(b, 10, "2.0", false);
+    put_trainer(b, 20, "1.0", is_cut);
+    put_trainer(b, 30, "3.0", false);
+    put_trainer(b, 40, "4.0", false);
+    look(b);
+}
+
+static void test_best(void)
+{
+    struct bench b;
+
+    put_four(&b, false);
+    check(&b, 9);
+    retain(&b, NULL, "checkpoint-30 checkpoint-10 ", "the best stays");
+    teardown(&b);
+
+    put_four(&b, true);
+    check(&b, 9);
+    retain(&b, NULL, "checkpoint-30 checkpoint-20 ", "one that is broken is not the best");
+    teardown(&b);
+}
+
+/* Those of a run before were looked at by nobody. */
+static void test_best_unread(void)
+{
+    struct bench b;
+
+    put_four(&b, true);
+    check(&b, 1);
+    ok(!b.w.entries[2].is_checked, "only the newest was read");
+    retain(&b, NULL, "checkpoint-30 checkpoint-20 ", "what may be the best is read first");
+    ok(b.w.entries[2].is_checked && b.w.entries[2].rc < 0, "and is found to be broken");
+    ok(b.w.entries[3].is_checked && b.w.entries[3].rc == 0, "so is the next one");
+    ok(!b.w.entries[1].is_checked, "and no other");
+    teardown(&b);
+}
+
+/* One that is written to may be the best once it is done, and then is looked at. */
+static void test_best_written(void)
+{
+    struct bench b;
+
+    put_four(&b, false);
+    check(&b, 9);
+    put_trainer(&b, 20, "0.125", false);
+    if (watch_look(&b.w, b.dir, NULL) < 0) {
+        bail_out("no look");
+    }
+    retain(&b, NULL, "checkpoint-30 ", "the best of the others stays meanwhile");
+    teardown(&b);
+}
+
+/* --- what stays --- */
+
+static void test_pinned(void)
+{
+    struct bench b;
+
+    put_four(&b, false);
+    check(&b, 9);
+    retain(&b, "checkpoint-30", "checkpoint-10 ", "what the run starts from stays");
+    retain(&b, "checkpoint-3", "checkpoint-30 checkpoint-10 ", "by its whole name");
+    teardown(&b);
+}
+
+/* The run that saves them looks after them. */
+static void test_own(void)
+{
+    struct bench b;
+
+    setup(&b);
+    for (uint64_t step = 1; step <= 3; step++) {
+        if (bed_save(io_system(), b.dir, step, step, NULL) < 0) {
+            bail_out("no checkpoint");
+        }
+    }
+    look(&b);
+    check(&b, 9);
+    ok(b.w.n == 3 && b.w.entries[2].rc == 0, "three of muster's own are whole");
+    retain(&b, NULL, "", "none of them is removed here");
+    teardown(&b);
+}
+
+/* --- removing --- */
+
+static bool is_there(const struct bench *b, const char *name)
+{
+    return faccessat(b->dir, name, F_OK, 0) == 0;
+}
+
+static void test_remove(void)
+{
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put_trainer(&b, 10, "1.0", false);
+    put_trainer(&b, 20, "1.0", false);
+    mkdirat(b.dir, ".muster-old-checkpoint-10", 0700);
+    put(&b, ".muster-old-checkpoint-10/left", "x", 1); /* of somebody who was killed */
+    is_int(watch_remove(b.dir, b.path, "checkpoint-10", &e), 0, "removed: %s", e.text);
+    ok(!is_there(&b, "checkpoint-10") && !is_there(&b, ".muster-old-checkpoint-10"),
+       "nothing is left of it");
+    ok(is_there(&b, "checkpoint-20/model.safetensors"), "nor missing of others");
+    is_int(watch_remove(b.dir, b.path, "checkpoint-10", &e), 0, "one that is gone");
+    put(&b, "m-1.pt", "x", 1);
+    is_int(watch_remove(b.dir, b.path, "m-1.pt", &e), 0, "a file");
+    ok(!is_there(&b, "m-1.pt") && !is_there(&b, ".muster-old-m-1.pt"), "likewise");
+    teardown(&b);
+}
+
+static void test_sweep(void)
+{
+    struct bench b;
+
+    setup(&b);
+    mkdirat(b.dir, ".muster-old-a", 0700);
+    put(&b, ".muster-old-a/x", "x", 1);
+    put(&b, ".muster-old-b", "x", 1);
+    put(&b, ".muster-copy-c", "x", 1);
+    put(&b, "muster-old-d", "x", 1);
+    put(&b, "x.muster-old-e", "x", 1);
+    watch_sweep(b.dir, b.path);
+    ok(!is_there(&b, ".muster-old-a") && !is_there(&b, ".muster-old-b"),
+       "what was begun to be removed goes");
+    ok(is_there(&b, ".muster-copy-c") && is_there(&b, "muster-old-d") &&
+       is_there(&b, "x.muster-old-e"), "and nothing else");
+    teardown(&b);
+}
+
+int main(void)
+{
+    test_best();
+    test_best_unread();
+    test_best_written();
+    test_pinned();
+    test_own();
+    test_remove();
+    test_sweep();
+    return tap_done();
+}
