@@ -12,11 +12,12 @@ root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
 # An ssh by which nothing comes to node3, while there is no file "pass": it hangs, or is
-# refused while there is a file "refuse".
+# refused while there is a file "refuse", after a moment: what fails again within a lease
+# does not count, and after five in a row there is a pause of a minute.
 cat >held-ssh <<END
 #!/bin/bash
 for word; do
-    [ "\$word" != node3 ] || [ -e "$PWD/pass" ] || [ ! -e "$PWD/refuse" ] || exit 255
+    [ "\$word" != node3 ] || [ -e "$PWD/pass" ] || [ ! -e "$PWD/refuse" ] || { sleep 2; exit 255; }
     [ "\$word" != node3 ] || [ -e "$PWD/pass" ] || exec sleep 1000
 done
 exec "$BED/ssh" "\$@"
