@@ -92,14 +92,22 @@ static bool is_near_end(const char *at)
     return n <= MAX_LINES_AFTER;
 }
 
+/* The last one that begins before `end`. */
+static const char *find_before(const char *text, const char *end, const char *part)
+{
+    size_t len = strlen(part);
+
+    for (const char *at = end; at-- > text;) {
+        if (*at == *part && strncmp(at, part, len) == 0) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
 static const char *find_last(const char *text, const char *part)
 {
-    const char *last = NULL;
-
-    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) {
-        last = at;
-    }
-    return last;
+    return find_before(text, text + strlen(text), part);
 }
 
 /* The last traceback, unless the program went on after it. */
@@ -113,18 +121,13 @@ static const char *find_traceback(const char *text)
 
 const char *last_words_start(const char *text, unsigned n_lines)
 {
-    const char *end = find_traceback(text);
-    const char *start = end, *last = NULL;
+    const char *start = find_traceback(text), *before;
 
-    if (!end) {
+    if (!start) {
         return last_lines(text, n_lines);
     }
-    for (const char *at = strstr(text, header); at && at <= end;
-         at = strstr(at + 1, header)) {
-        if (!last || !is_chained(last, at)) {
-            start = at;
-        }
-        last = at;
+    while ((before = find_before(text, start, header)) && is_chained(before, start)) {
+        start = before;
     }
     return line_start(text, start);
 }

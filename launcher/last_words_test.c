@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define HEADER "Traceback (most recent call last):\n"
+#define CHAINED "\nThe above exception was the direct cause of the following exception:\n\n"
 #define FRAME "  File \"x.py\", line 3, in f\n    f()\n    ^^^\n"
 
 static const struct {
@@ -43,6 +44,9 @@ static const struct {
      "n\n" HEADER FRAME "A: 1\n\nDuring handling of the above exception, "
      "another exception occurred:\n\n" HEADER FRAME "B: 2\n",
      HEADER FRAME "A: 1", "B: 2"},
+    {"and no more than that",
+     HEADER FRAME "A: 1\nlog\n" HEADER FRAME "B: 2\n" CHAINED HEADER FRAME "C: 3\n"
+     CHAINED HEADER FRAME "D: 4\n", HEADER FRAME "B: 2", "D: 4"},
     {"one that was cut at its end", HEADER "  File \"x\"\n", HEADER, ""},
     {"one that was cut at its beginning", "    f()\n" FRAME "B: 2\n", "    ",
      "B: 2"},
@@ -77,6 +81,23 @@ static void test_texts(void)
         last_words_summary(cases[i].text, summary, sizeof(summary));
         is_str(summary, cases[i].summary, "%s: summary", name);
     }
+}
+
+/* It is looked for from the end: each begin of a search may cost a look at all that is
+ * behind it, as it does with the address sanitizer. */
+static void test_long(void)
+{
+    enum { N = 25000 };
+    _buf_ struct buf b = {0};
+    char summary[64];
+
+    for (unsigned i = 0; i < N; i++) {
+        buf_puts(&b, HEADER);
+    }
+    buf_puts(&b, FRAME "E: x\n");
+    is_str(last_words_start(buf_str(&b), 3), HEADER FRAME "E: x\n", "the last of very many");
+    last_words_summary(buf_str(&b), summary, sizeof(summary));
+    is_str(summary, "E: x", "and its summary");
 }
 
 static void test_echoes(void)
@@ -239,6 +260,7 @@ static void test_hostile(void)
 int main(void)
 {
     test_texts();
+    test_long();
     test_echoes();
     test_cut();
     test_files();

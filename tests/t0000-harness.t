@@ -46,6 +46,17 @@ test_skips() {
     is "$status:$(grep -c '^not ok' out):$(grep -c '^ok' out)" 1:1:1 'after which it goes on'
 }
 
+# Cases that instruments are spared, unless they are asked for by name.
+test_left_out() {
+    local body='test_a() { pass a; }; test_b() { pass b; }; once_is_enough test_b test_c; test_c() { pass c; }; run_cases'
+    MUSTER_INSTRUMENTED='' MUSTER_TEST_ONLY='' child "$body"
+    is "$(grep -c '^ok' out)" 3 'all cases run'
+    MUSTER_INSTRUMENTED=1 MUSTER_TEST_ONLY='' child "$body"
+    is "$(grep -v '^#' out | tr '\n' ';')" 'ok 1 - a;1..1;' 'those for which once is enough do not where all is slow'
+    MUSTER_INSTRUMENTED=1 MUSTER_TEST_ONLY=test_c child "$body"
+    is "$(grep -v '^#' out | tr '\n' ';')" 'ok 1 - c;1..1;' 'unless one is named'
+}
+
 test_cleans_up() {
     child 'at_exit "echo one >>../log"; at_exit "echo two >>../log"
         spawn s sleep 1000; echo $spawned >../pid; kill -TERM $$; sleep 100; done_testing'
@@ -73,6 +84,8 @@ test_waits() {
     spawn s sleep 1000
     not_ok 'and gives up' wait_exit 0 "$spawned"
     not_ok 'wait_for gives up' wait_for 0 false
+    local until=5 now=6 pause=7
+    ok 'and looks with the variables of who waits' wait_for 1 eval '[ "$until$now$pause" = 567 ]'
     local before
     before=$(now_ms)
     snooze 0.2

@@ -10,11 +10,14 @@ SERVE=$MUSTER_BUILDDIR/tests/lib/store_serve
 PY=$MUSTER_SRCDIR/tests/py
 [ -x "$SERVE" ] || skip_all "store_serve is not built"
 
+# Each import takes seconds: what is to be known of a PyTorch is asked once.
 pythons=()
+declare -A versions has_libuv
 for python in "$MUSTER_CACHE/venv/bin/python3" /usr/bin/python3; do
-    if "$python" -c 'import torch.distributed as d; d.TCPStore' 2>/dev/null; then
-        pythons+=("$python")
-    fi
+    said=$("$python" -c 'import torch, torch.distributed as d
+print(torch.__version__, "use_libuv" in (d.TCPStore.__init__.__doc__ or ""))' 2>/dev/null) || continue
+    pythons+=("$python")
+    versions[$python]=${said% *} has_libuv[$python]=${said##* }
 done
 [ ${#pythons[@]} -gt 0 ] || skip_all 'no PyTorch: see scripts/install-deps'
 
@@ -35,62 +38,45 @@ serve_tree() {
     serve relay "$SERVE" --upstream "$(trunk_port ours.out)"
 }
 
-# ops NAME PYTHON PORT ARG...: what the clients see, in NAME.ops
-ops() {
-    local name=$1 python=$2 port=$3
-    shift 3
-    timeout 120 "$python" "$PY/store_ops.py" ops "$port" "$@" >"$name.ops" 2>"$name.ops.err"
+# ends PID NAME: it does when it is told to, well
+ends() {
+    kill -TERM "$1"
+    wait_exit 10 "$1"
+    is $status 0 "$2"
 }
 
-# compare PYTHON CLIENT_FLAG SERVER_FLAG: ours against theirs
+# compare PYTHON CLIENT_FLAG SERVER_FLAG: ours against theirs, and one that has no keys
 compare() {
-    local python=$1 client=$2 server=$3 version what
-    version=$("$python" -c 'import torch; print(torch.__version__)')
-    what="PyTorch $version${client:+ $client}"
+    local python=$1 client=$2 server=$3 what ours where
+    what="PyTorch ${versions[$python]}${client:+ $client}"
     mkfifo hold.$$ && { sleep 600 >hold.$$ & } # its stdin: it serves until then
     local holder=$!
     "$python" "$PY/store_ops.py" serve ${server:+$server} <hold.$$ >theirs.out 2>theirs.err &
     local theirs=$!
     at_exit "kill -KILL $theirs $holder 2>/dev/null"
     wait_for 60 test -s theirs.out || bail_out "PyTorch does not serve: $(cat theirs.err)"
-    ops theirs "$python" "$(cat theirs.out)" ${client:+$client}
-    is $? 0 "$what: own server"
+    serve alone "$SERVE"
+    ours=$spawned where="theirs:$(cat theirs.out) ours:$port"
+    serve_tree
+    rm -f ./*.ops
+    run timeout 300 "$python" "$PY/store_ops.py" ops $where "tree:$port" ${client:+$client}
+    is $status 0 "$what: own server, this one, and through another one" || show
     kill -KILL $theirs $holder
     wait $theirs $holder 2>/dev/null
     rm -f hold.$$ theirs.out
-    serve ours "$SERVE"
-    ops ours "$python" "$port" ${client:+$client}
-    is $? 0 "$what: this server"
     num "$(wc -l <ours.ops)" -ge 30 "$what: did $(wc -l <ours.ops) operations"
     ok "$what: no difference" diff -u theirs.ops ours.ops
-    kill -TERM "$spawned"
-    wait_exit 10 "$spawned"
-    is $status 0 "$what: the server ends clean"
-    compare_tree "$python" "$client" "$what"
-}
-
-# compare_tree PYTHON CLIENT_FLAG WHAT: through a server that has no keys
-compare_tree() {
-    serve_tree
-    ops tree "$1" "$port" ${2:+"$2"}
-    is $? 0 "$3: through another server"
-    ok "$3: no difference there" diff -u theirs.ops tree.ops
-    kill -TERM "$spawned"
-    wait_exit 10 "$spawned"
-    is $status 0 "$3: that ends clean"
-    kill -TERM "$keys"
-    wait_exit 10 "$keys"
-    is $status 0 "$3: and so does the one with the keys"
+    ok "$what: no difference there" diff -u theirs.ops tree.ops
+    ends "$ours" "$what: the server ends clean"
+    ends "$spawned" "$what: so does the one without keys"
+    ends "$keys" "$what: and the one with the keys"
 }
 
 test_differences() {
     local python
     for python in "${pythons[@]}"; do
         compare "$python" '' ''
-        if "$python" -c 'import sys, torch.distributed as d
-sys.exit("use_libuv" not in d.TCPStore.__init__.__doc__)'; then
-            compare "$python" --no-libuv --no-libuv
-        fi
+        [ "${has_libuv[$python]}" = False ] || compare "$python" --no-libuv --no-libuv
     done
 }
 

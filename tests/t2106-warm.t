@@ -321,7 +321,7 @@ E3
 test_torch() {
     local with n=0 dir
     for with in "$MUSTER_CACHE/venv/bin/python3" /usr/bin/python3; do
-        "$with" -c 'import torch' 2>/dev/null || { skip "no PyTorch in $with: see scripts/install-deps" 3; continue; }
+        has_torch "$with" || { skip "no PyTorch in $with: see scripts/install-deps" 3; continue; }
         dir=torch$((++n))
         rm -f go
         begin $dir --nproc-per-node 2 --set 'restart.preload=[torch]' -- "$with" "$PY/warm_torch.py" "$PWD/go"

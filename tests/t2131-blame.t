@@ -184,7 +184,7 @@ END
 # where memory does not suffice.
 test_loader() {
     local python=/usr/bin/python3
-    "$python" -c 'import torch' 2>/dev/null || { skip 'no PyTorch of the system' 3; return; }
+    has_torch "$python" || { skip 'no PyTorch of the system' 3; return; }
     cat >loader.py <<'END'
 import os, signal, time
 from torch.utils.data import DataLoader, Dataset

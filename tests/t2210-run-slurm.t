@@ -123,7 +123,7 @@ test_by_hand() {
 
 test_torch() {
     for python in "$MUSTER_CACHE/venv/bin/python3" ''; do
-        [ -n "$python" ] && "$python" -c 'import torch' 2>/dev/null && break
+        [ -n "$python" ] && has_torch "$python" && break
     done
     [ -n "$python" ] || { skip 'no PyTorch: see scripts/install-deps' 4; return; }
     batch ddp 2 "$MUSTER run $root --name ddp --nnodes 2 --nproc-per-node 1 -- $python $MUSTER_SRCDIR/examples/ddp.py --steps 40" 'echo status $?'

@@ -45,7 +45,7 @@ test_sums() {
 test_torch() {
     local python
     for python in /usr/bin/python3 "$MUSTER_CACHE/venv/bin/python3" ''; do
-        [ -n "$python" ] && "$python" -c 'import torch' 2>/dev/null && break
+        [ -n "$python" ] && has_torch "$python" && break
     done
     [ -n "$python" ] || { skip 'no PyTorch: see scripts/install-deps' 1; return; }
     mrun --hosts node1:1,node2:2,node3:3 --nnodes 3 --max-restarts 0 --set env.GROUP=all -- "$python" "$PY/gloo_allreduce.py"

@@ -14,7 +14,7 @@ DDP=$MUSTER_SRCDIR/examples/ddp.py
 pythons=("$TORCH_PYTHON")
 debian=/usr/bin/python3
 quick=$TORCH_PYTHON
-if [ "$TORCH_PYTHON" != $debian ] && $debian -c 'import torch' 2>/dev/null; then
+if [ "$TORCH_PYTHON" != $debian ] && has_torch $debian; then
     pythons+=($debian)
     quick=$debian
 fi

@@ -15,7 +15,7 @@ four=node1,node2,node3,node4
 pythons=("$TORCH_PYTHON")
 debian=/usr/bin/python3
 quick=$TORCH_PYTHON
-if [ "$TORCH_PYTHON" != $debian ] && $debian -c 'import torch' 2>/dev/null; then
+if [ "$TORCH_PYTHON" != $debian ] && has_torch $debian; then
     pythons+=($debian)
     quick=$debian
 fi

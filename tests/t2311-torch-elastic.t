@@ -11,7 +11,7 @@ PY=$MUSTER_SRCDIR/tests/py
 need_torch
 # The system's own PyTorch is imported faster, and one is enough here.
 quick=$TORCH_PYTHON
-! /usr/bin/python3 -c 'import torch' 2>/dev/null || quick=/usr/bin/python3
+! has_torch /usr/bin/python3 || quick=/usr/bin/python3
 
 mrun() {
     rm -rf run

@@ -8,7 +8,7 @@ need_torch
 ! sanitized || skip_all 'what a sanitizer makes of it is nobody'"'"'s measure'
 
 test_launch() {
-    run "$MUSTER_SRCDIR/scripts/bench" launch --rounds 1 -o json
+    run "$MUSTER_SRCDIR/scripts/bench" launch --rounds 1 --quick -o json
     num "$status" -le 1 'launch is measured' || show
     is "$(json 0.name out) $(json 1.name out) $(json 2.name out)" \
         'launch.time launch.vs-mpirun launch.vs-torchrun' 'against mpirun and torchrun'

@@ -68,7 +68,7 @@ test_direct_python() {
 }
 
 test_direct_torch() {
-    /usr/bin/python3 -c 'import torch' 2>/dev/null || { skip 'no PyTorch in /usr: see scripts/install-deps' 2; return; }
+    has_torch /usr/bin/python3 || { skip 'no PyTorch in /usr: see scripts/install-deps' 2; return; }
     cd "$SHARED" || return
     GROUP=direct mpi -x GROUP=direct "$MUSTER" exec -- /usr/bin/python3 "$MUSTER_SRCDIR/tests/py/gloo_allreduce.py"
     is "$status" 0 'PyTorch over three hosts' || show

@@ -48,7 +48,7 @@ test_whole() {
 
 # An older PyTorch writes other archives.
 test_older() {
-    [ "$TORCH_PYTHON" != $debian ] && $debian -c 'import torch' 2>/dev/null || {
+    [ "$TORCH_PYTHON" != $debian ] && has_torch $debian || {
         skip 'no second PyTorch: see scripts/install-deps'
         return
     }

@@ -396,4 +396,5 @@ test_usage() {
     is "$(left)" '1 2 3 4 5 ' 'nothing has gone'
 }
 
+once_is_enough test_cp_killed test_progress_logged
 run_cases

@@ -10,6 +10,7 @@ rig_hosts_up --hosts node1,node2,node3,node4,node5
 cd "$SHARED" || bail_out "no $SHARED"
 worker=$MUSTER_BUILDDIR/tests/lib/snap_worker
 hosts=node1,node2,node3,node4
+once_is_enough test_copies test_lead_stopped
 
 field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
 shows() { "$MUSTER" status "$SHARED/run" | grep -q "$1"; }

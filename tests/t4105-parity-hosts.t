@@ -216,4 +216,5 @@ test_levels_two_lost() {
     hosts power_on node3
 }
 
+once_is_enough test_two_lost test_levels_once test_levels_two_lost
 run_cases

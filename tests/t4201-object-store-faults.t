@@ -298,4 +298,5 @@ test_seen() {
     matches "$(cat err)" 'GET .*/seen-6.safetensors is refused .*AccessDenied' 'else the store says why'
 }
 
+once_is_enough test_killed
 run_cases

@@ -65,7 +65,8 @@ def measure(bench):
     muster = [bench.muster(), "run", *bench.root_option(), "--nproc-per-node", str(n), "--", *worker]
     theirs = [torchrun, "--standalone", "--nproc-per-node", str(n), *worker[1:]]
     times = {"muster": [], "torchrun": [], "hand": []}
-    start(bench, by_hand(n, worker), path)  # PyTorch's files are in memory then
+    if not bench.quick:
+        start(bench, by_hand(n, worker), path)  # PyTorch's files are in memory then
     for _ in range(bench.rounds):
         times["muster"].append(start(bench, muster, path))
         times["torchrun"].append(start(bench, theirs, path))

@@ -6,7 +6,8 @@
  *
  * Rounds go on until the file STOP is there. Each worker prints "rank R: right",
  * or the first error as "rank R: CODE TEXT", and ends with 0 or 1. In generation
- * 1 worker RANK does in its third round what FAULT says (see faults[]).
+ * 1 worker RANK does in its third round what FAULT says (see faults[]). One that was
+ * told to hold ends after an error once the file STOP is there.
  */
 #include <config.h>
 
@@ -15,6 +16,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,7 @@ struct worker {
     const char *stop;
     int rank;
     int world;
+    bool holds;
     float *send;
     float *recv;
     uint8_t *bytes;
@@ -129,6 +132,12 @@ static int pause_here(struct worker *w)
     return 0;
 }
 
+static int hold(struct worker *w)
+{
+    w->holds = true;
+    return 0;
+}
+
 static int fail(struct worker *w)
 {
     (void)w;
@@ -141,7 +150,7 @@ static const struct {
 } faults[] = {
     {"count", call_count}, {"type", call_type}, {"operation", call_operation},
     {"kind", call_kind},   {"huge", call_huge}, {"leave", leave},
-    {"fail", fail},        {"pause", pause_here},
+    {"fail", fail},        {"pause", pause_here},     {"hold", hold},
 };
 
 /* The fault, if it is this worker's. */
@@ -192,6 +201,9 @@ int main(int argc, char **argv)
     }
     fflush(stdout); /* before a leak checker has a look at the process, which a
                        SIGCONT can stop for good */
+    while (rc < 0 && w.holds && access(w.stop, F_OK) < 0) {
+        usleep(10000);
+    }
     muster_finalize(w.m);
     free(w.send);
     free(w.recv);

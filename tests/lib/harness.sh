@@ -153,8 +153,14 @@ done_testing() {
     exit
 }
 
+# once_is_enough NAME...: these cases run, of what is built here, nothing that others do
+# not run as well: where MUSTER_INSTRUMENTED says that a build is many times as slow,
+# they are left out. (For whole scripts scripts/check has the same.)
+left_out=
+once_is_enough() { [ -z "${MUSTER_INSTRUMENTED:-}" ] || left_out+=" $* "; }
+
 # run_cases: all functions named test_*, in order of definition, then the plan.
-# With names as arguments to the script, only those.
+# MUSTER_TEST_ONLY names some.
 run_cases() {
     local f
     shopt -s extdebug
@@ -164,6 +170,7 @@ run_cases() {
     done | sort -k 2n | cut -d ' ' -f 1)
     shopt -u extdebug
     for f in ${MUSTER_TEST_ONLY:-$all}; do
+        [ -n "${MUSTER_TEST_ONLY:-}" ] || [[ $left_out != *" $f "* ]] || continue
         diag "$f"
         cd "$TRASH" || bail_out "no $TRASH"
         "$f"
@@ -207,16 +214,21 @@ spawn() {
 # writes into the pipe that is read here.
 snooze() { { read -rt "$1" <>"$TRASH/.quiet" || [ $? -gt 128 ]; } 2>/dev/null || sleep "$1"; }
 
-# wait_for SECS CMD...: until CMD succeeds; fails at the deadline.
+# wait_for SECS CMD...: until CMD succeeds; fails at the deadline. To look costs more than
+# to wait, and others are at work: who has waited for long looks less often, and is late
+# by 3 % of that, or a quarter of a second. Its variables have names that are
+# nobody else's, for CMD sees them.
 wait_for() {
-    local now=${EPOCHREALTIME/[.,]/}
-    local patience=$((now + 2000000)) until=$((now + $1 * 1000000)) pause=0.05
+    local _began=${EPOCHREALTIME/[.,]/} _now _us _pause
+    local _until=$((_began + $1 * 1000000)) _secs=$1
     shift
     until "$@" >/dev/null 2>&1; do
-        now=${EPOCHREALTIME/[.,]/}
-        [ "$now" -lt $until ] || return 1
-        [ "$now" -lt $patience ] || pause=0.1
-        snooze $pause
+        _now=${EPOCHREALTIME/[.,]/}
+        [ "$_now" -lt $_until ] || { echo "waited $_secs s in vain: $*" >&2; return 1; }
+        _us=$(((_now - _began) / 32))
+        _us=$((_us < 50000 ? 50000 : _us > 250000 ? 250000 : _us))
+        printf -v _pause '0.%06d' $_us
+        snooze "$_pause"
     done
 }
 
@@ -343,11 +355,14 @@ need_command() {
     done
 }
 
+# has_torch PYTHON: it is looked for, not imported: that takes seconds.
+has_torch() { "$1" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))' 2>/dev/null; }
+
 # need_torch: $TORCH_PYTHON has PyTorch (scripts/install-deps check makes it).
 need_torch() {
     local f
     for f in "${TORCH_PYTHON:-}" "$MUSTER_CACHE/venv/bin/python3" python3; do
-        [ -n "$f" ] && "$f" -c 'import torch' 2>/dev/null || continue
+        [ -n "$f" ] && has_torch "$f" || continue
         TORCH_PYTHON=$f
         export TORCH_PYTHON
         return 0

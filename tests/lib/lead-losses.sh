@@ -6,6 +6,7 @@
 . "$MUSTER_SRCDIR/tests/lib/hosts-run.sh"
 # The front end is on the last host, so that it outlives the first.
 front_on=node4
+once_is_enough test_watch test_newcomer test_stopped_to_the_end_alone test_twice test_suspended test_charlm
 tell='echo "$MUSTER_GENERATION: $RANK/$WORLD_SIZE $(hostname)"'
 wait_once="$tell; [ \$MUSTER_GENERATION -ge 2 ] || exec sleep 1000"
 

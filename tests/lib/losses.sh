@@ -4,6 +4,7 @@
 # spares, with fewer nodes, with too few; and what is left of it. Sourced by a test for
 # each MPI; needs what hosts-run.sh needs.
 . "$MUSTER_SRCDIR/tests/lib/hosts-run.sh"
+once_is_enough test_everything test_charlm
 
 test_agent() {
     start_run 4 --nnodes 2:4 -- sh -c "setsid sleep 1000 & $wait_once"

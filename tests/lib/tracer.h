@@ -44,7 +44,7 @@ struct tracer_run {
     void (*look)(void *arg, const struct tracer_call *call);
     void *arg;
     uint64_t max_calls;  /* as many, and it is stuck: killed. 0: any number */
-    /* What became of it. */
+    /* What became of it. Where nobody looks, calls after the only harm do not count. */
     uint64_t n_calls, n_harmed;
     bool is_killed;      /* as `harm` has wanted it */
     bool is_stuck;       /* too many calls, or 60 s */
@@ -61,5 +61,8 @@ bool tracer_may_fail(const struct tracer_call *call, int error);
  * ends when that returns. */
 void tracer_run(void (*body)(void *arg), void *arg,
                 const struct tracer_harm *harm, struct tracer_run *run);
+
+/* The same, untraced; its status, of waitpid(). It has 60 s as well. */
+int tracer_let(void (*body)(void *arg), void *arg);
 
 #endif

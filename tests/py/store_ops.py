@@ -2,14 +2,16 @@
 """Clients of a c10d TCPStore, of the PyTorch that runs this file.
 
     store_ops.py serve [--no-libuv]            PyTorch's own server; prints its port
-    store_ops.py ops PORT [--no-libuv]         every operation; prints what came of each
+    store_ops.py ops NAME:PORT... [--no-libuv] every operation; NAME.ops has what came of each
     store_ops.py abandon PORT                  a wait given up, then other requests
 
-What `ops` prints against two servers can be compared: it has no times, no
+What `ops` writes of two servers can be compared: it has no times, no
 addresses and no order that is left open. An operation that this PyTorch does
-not have is not printed.
+not have is not written. All servers are asked by one process, for importing
+PyTorch takes longer than all operations.
 """
 
+import contextlib
 import datetime
 import sys
 import threading
@@ -168,16 +170,22 @@ def abandon(port):
     show("get", lambda: store.get("slow"))
 
 
+def ops(name, port):
+    with open(name + ".ops", "w") as to, contextlib.redirect_stdout(to):
+        s = connect(int(port))
+        for part in (basics, waits, extended, queues, refusals):
+            part(s, int(port))
+
+
 def main():
     if sys.argv[1] == "serve":
         serve()
     elif sys.argv[1] == "abandon":
         abandon(int(sys.argv[2]))
     else:
-        port = int(sys.argv[2])
-        s = connect(port)
-        for part in (basics, waits, extended, queues, refusals):
-            part(s, port)
+        for word in sys.argv[2:]:
+            if word != "--no-libuv":
+                ops(*word.split(":"))
 
 
 main()
