@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --dry-run: what a run would fail of on this machine, in the words that it would
- * have. Other hosts are not asked: what they lack, the run finds out.
+ * have. Other hosts are not asked: what they lack, the run finds out. And as a spec may
+ * be tried where there is less than where it is for, a lack of devices is a warning.
  */
 #include <config.h>
 
@@ -77,12 +78,17 @@ static const struct host *find_here(const struct host_list *hosts)
 }
 
 /* The first one counts, as it would end the run. */
-static void add(int *status, int rc, const struct error *e, int at_once)
+static void add(int *status, int rc, const struct error *e)
 {
     int own = rc < 0 ? command_fail(e) : EXIT_OK;
 
-    if (rc < 0 && *status == EXIT_OK) {
-        *status = at_once ? at_once : own;
+    *status = *status == EXIT_OK ? own : *status;
+}
+
+static void warn(int rc, const struct error *e)
+{
+    if (rc < 0) {
+        fprintf(stderr, "muster: warning: here the run would fail: %s\n", e->text);
     }
 }
 
@@ -94,11 +100,11 @@ int run_check_here(const struct run_options *o, const struct job *job,
     struct error e = {0};
 
     fflush(stdout);
-    add(&status, check_key(o, &e), &e, 0);
-    add(&status, check_dir(o, job, &e), &e, 0);
+    add(&status, check_key(o, &e), &e);
+    add(&status, check_dir(o, job, &e), &e);
     if (here) {
-        add(&status, check_interface(job, &e), &e, EXIT_NOT_GATHERED);
-        add(&status, check_procs(job, here, &e), &e, 0);
+        warn(check_interface(job, &e), &e);
+        warn(check_procs(job, here, &e), &e);
     }
     return status;
 }
