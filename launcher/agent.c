@@ -348,16 +348,9 @@ static void on_term(void *ctx)
     }
 }
 
-/* Open MPI sends neither signal by itself. */
 static void on_notice(void *ctx)
 {
-    struct agent *a = ctx;
-    _buf_ struct buf b = {0};
-    struct jsonw w = agent_fact_begin(&b, "notice");
-
-    if (a->config.by_hand) {
-        agent_fact_send(a, &w);
-    }
+    agent_notice(ctx);
 }
 
 /* The world that was lost may be one that was only being made: who waits for it has to

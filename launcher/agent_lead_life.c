@@ -240,6 +240,7 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     l->agent = a;
     a->lead = l;
     l->is_heir = heritage != NULL;
+    l->lost_ms = heritage ? uv_now(&a->loop) : 0; /* the lead before, just now */
     l->n_nodes = l->n_first = a->roster.n;
     l->said_shared = calloc(l->n_first + 1, sizeof(bool));
     l->timer = make_timer(l);
