@@ -243,37 +243,17 @@ static void tell_mpi(struct agent *a, const char *fact, uint64_t epoch,
     agent_fact_send(a, &w);
 }
 
-/* One entry of a later world; empty if its agent is not in that. */
-static int renew_entry(struct agent *a, const struct roster_entry *fresh)
-{
-    struct roster_entry *known;
-    bool is_absent = roster_is_absent(fresh);
-
-    if (fresh->rank >= a->roster.n && roster_add(&a->roster, fresh) < 0) {
-        return -ENOMEM;
-    }
-    known = &a->roster.entries[fresh->rank];
-    if (roster_is_absent(known)) {
-        *known = *fresh;
-    }
-    known->origin = is_absent ? ROSTER_NO_RANK : fresh->origin;
-    return 0;
-}
-
-/* A later world of the run: agents keep their ranks and get new MPI ranks, or none
- * if they are not in it; newcomers wait in the tree, as spares, until somebody
- * wants them. */
+/* A later world of the run: newcomers wait in the tree, as spares, until somebody
+ * wants them. Who came when others were in no world hears of those here. */
 static int renew_roster(struct agent *a, const struct roster *roster)
 {
-    uint32_t n_before = a->roster.n;
+    bool is_news;
 
-    for (uint32_t i = 0; i < roster->n; i++) {
-        if (renew_entry(a, &roster->entries[i]) < 0) {
-            return -ENOMEM;
-        }
+    if (roster_renew(&a->roster, roster, &is_news) < 0) {
+        return -ENOMEM;
     }
     companion_link_set_place(a->companion, a->rank, a->roster.n);
-    if (a->roster.n > n_before) {
+    if (is_news) {
         if (tree_grow(a->tree) < 0) {
             return -ENOMEM;
         }
@@ -348,16 +328,9 @@ static void on_term(void *ctx)
     }
 }
 
-/* Open MPI sends neither signal by itself. */
 static void on_notice(void *ctx)
 {
-    struct agent *a = ctx;
-    _buf_ struct buf b = {0};
-    struct jsonw w = agent_fact_begin(&b, "notice");
-
-    if (a->config.by_hand) {
-        agent_fact_send(a, &w);
-    }
+    agent_notice(ctx);
 }
 
 /* The world that was lost may be one that was only being made: who waits for it has to

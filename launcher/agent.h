@@ -110,10 +110,12 @@ struct agent {
     uint32_t view;           /* the newest that is known of, or 0 */
     bool is_cancelled;       /* before the job had come: see agent_control.c */
     bool cancels_by_force;
+    bool is_noticed;         /* by hand: mpirun was told that the end is near */
     char *front_ways;        /* of one that has taken the run over, or NULL ... */
     int64_t front_serial;    /* ... told so, or 0 */
     struct buf passed;       /* what a command on this host asked of the lead last ... */
-    uint64_t passed_ms;      /* ... then */
+    uint64_t passed_ms;      /* ... then ... */
+    bool passed_ends;        /* ... by which the run ends */
     uint64_t order_serial;   /* of the newest order that came here */
     uint64_t began_ns;       /* when this start of the run began: by the wall clock here,
                                 ... */
@@ -157,11 +159,14 @@ extern const struct companion_link_ops agent_companion_ops;
 /* The config of the run, as its front end (or muster-mpi) made it. */
 void agent_config(struct agent *a, uint64_t age_ms, const void *data, size_t len);
 
-/* agent_control.c: a control_f; and, once the job has come, what was asked before */
+/* agent_control.c: a control_f; what mpirun was told, by a signal that Open MPI itself
+ * does not send; and, once the job has come, what was asked before */
 int agent_on_control(void *arg, const char *op, const json_t *body,
                      struct jsonw *reply, struct error *e);
-void agent_cancel_early(struct agent *a);
-/* Another one leads: asks it, too, for what was passed on not long ago. */
+void agent_notice(struct agent *a);
+void agent_ask_late(struct agent *a);
+/* Another one leads: asks it, too, for what was passed on not long ago, and for the end
+ * of the run at any time. */
 void agent_control_again(struct agent *a);
 /* The tree takes output again. */
 void agent_writable(struct agent *a);

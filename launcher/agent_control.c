@@ -17,6 +17,26 @@
 
 enum { JOB_MS = 3000 }; /* for the job to come, to a run that is cancelled */
 
+/* Whether the run ends by it: nothing is asked for after it that takes it back. */
+static bool is_end(const char *op)
+{
+    return strcmp(op, "cancel") == 0 || strcmp(op, "preempt") == 0 ||
+           strcmp(op, "suspend") == 0;
+}
+
+/* For a next lead. */
+static void keep(struct agent *a, struct buf *request, bool ends)
+{
+    if (a->passed_ends && !ends) {
+        return;
+    }
+    buf_release(&a->passed);
+    a->passed = *request;
+    *request = (struct buf){0};
+    a->passed_ms = uv_now(&a->loop);
+    a->passed_ends = ends;
+}
+
 static void pass_on(struct agent *a, const char *op, const json_t *body)
 {
     static const char *const passed[] = {"from", "front"};
@@ -34,21 +54,37 @@ static void pass_on(struct agent *a, const char *op, const json_t *body)
         }
     }
     agent_fact_send(a, &w);
-    buf_release(&a->passed);
-    a->passed = b;
-    b = (struct buf){0};
-    a->passed_ms = uv_now(&a->loop);
+    keep(a, &b, is_end(op));
 }
 
-/* One that was lost may have been silent for a lease before others knew. To ask again
- * for what it has done, or told the others of, does no harm. */
+static void tell_notice(struct agent *a)
+{
+    _buf_ struct buf b = {0};
+    struct jsonw w = agent_fact_begin(&b, "notice");
+
+    if (a->is_noticed && a->has_config && a->config.by_hand) {
+        agent_fact_send(a, &w);
+    }
+}
+
+void agent_notice(struct agent *a)
+{
+    a->is_noticed = true;
+    tell_notice(a);
+}
+
+/* One that was lost may have been silent for a lease before others knew, and longer where
+ * they wait for the run directory. To ask again for what it has done, or told the others
+ * of, does no harm; nor does it ever where that is the end of the run. */
 void agent_control_again(struct agent *a)
 {
     uint64_t lease_ms = a->config.job->heartbeat_timeout_ms;
 
-    if (a->passed.len && a->tree && uv_now(&a->loop) - a->passed_ms <= 2 * lease_ms) {
+    if (a->passed.len && a->tree &&
+        (a->passed_ends || uv_now(&a->loop) - a->passed_ms <= 2 * lease_ms)) {
         tree_event(a->tree, a->passed.data, a->passed.len);
     }
+    tell_notice(a);
 }
 
 static void on_no_job(uv_timer_t *t)
@@ -74,7 +110,7 @@ static int ask_early(struct agent *a, const char *op, const json_t *body,
     return 0;
 }
 
-void agent_cancel_early(struct agent *a)
+void agent_ask_late(struct agent *a)
 {
     json_t *body = a->is_cancelled
                        ? json_pack("{s:b}", "force", a->cancels_by_force) : NULL;
@@ -83,6 +119,7 @@ void agent_cancel_early(struct agent *a)
         pass_on(a, "cancel", body);
         json_decref(body);
     }
+    tell_notice(a);
 }
 
 int agent_on_control(void *arg, const char *op, const json_t *body,

@@ -276,5 +276,5 @@ void agent_config(struct agent *a, uint64_t age_ms, const void *data, size_t len
     tell_session(a);
     agent_look_tmpdir(a);
     tell_group_kill(a);
-    agent_cancel_early(a);
+    agent_ask_late(a);
 }

@@ -29,13 +29,29 @@ static void free_handle(uv_handle_t *h)
     free(h);
 }
 
+/* One that was in no world before has had none. */
+static void name_node(struct agent_lead *l, uint32_t rank, const char *host)
+{
+    char *name;
+
+    if (rank >= l->names.n) {
+        strlist_add(&l->names, host);
+    } else if (!l->names.items[rank][0] && host[0]) {
+        name = strdup(host);
+        if (name) {
+            free(l->names.items[rank]);
+            l->names.items[rank] = name;
+        }
+    }
+}
+
 static int list_nodes(struct agent_lead *l, uint32_t **ret_node_of)
 {
     const struct roster *roster = &l->agent->roster;
     uint32_t *node_of = calloc(roster->n + 1, sizeof(*node_of));
 
-    for (uint32_t i = (uint32_t)l->names.n; i < roster->n; i++) {
-        strlist_add(&l->names, roster->entries[i].host);
+    for (uint32_t i = 0; i < roster->n; i++) {
+        name_node(l, i, roster->entries[i].host);
     }
     if (!node_of || l->names.failed) {
         free(node_of);
@@ -53,7 +69,7 @@ void agent_lead_grow(struct agent *a)
     const char *const *names;
     int rc;
 
-    if (!l || a->roster.n <= l->n_nodes) {
+    if (!l) {
         return;
     }
     rc = list_nodes(l, &node_of);
@@ -67,7 +83,7 @@ void agent_lead_grow(struct agent *a)
         return;
     }
     l->n_nodes = a->roster.n;
-    record_newcomers(l->record);
+    record_newcomers(l->record, l->core);
 }
 
 static struct restart_policy policy_of(const struct job_restart *r)
@@ -240,6 +256,7 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     l->agent = a;
     a->lead = l;
     l->is_heir = heritage != NULL;
+    l->lost_ms = heritage ? uv_now(&a->loop) : 0; /* the lead before, just now */
     l->n_nodes = l->n_first = a->roster.n;
     l->said_shared = calloc(l->n_first + 1, sizeof(bool));
     l->timer = make_timer(l);

@@ -45,8 +45,8 @@ void record_may_tell(struct record *r, uint64_t until_ms);
 /* When the batch system ends the job, on the loop's clock; 0: not known. */
 void record_set_limit(struct record *r, uint64_t at_ms);
 
-/* The roster has grown, by nodes that wait for the next generation. */
-void record_newcomers(struct record *r);
+/* The roster has news, of nodes that wait for the next generation. */
+void record_newcomers(struct record *r, const struct lead *core);
 
 /* Something is on its way to that level of checkpoints from now on, or nothing is. */
 void record_busy(struct record *r, enum interval_level_id level, bool is_busy);

@@ -77,23 +77,34 @@ void record_started(struct record *r, const struct order *run)
     }
 }
 
-void record_newcomers(struct record *r)
+/* Also of one that seemed to have come and gone unseen; but what else the lead has heard
+ * of it holds. */
+static void take_newcomer(struct record *r, uint32_t rank, bool is_new, bool is_lost)
 {
-    struct run_status *s = r->status;
-    const struct roster *roster = &r->agent->roster;
-    size_t n_before = s->n_nodes;
+    struct status_node *n = &r->status->nodes[rank];
+    const struct roster_entry *entry = &r->agent->roster.entries[rank];
 
-    if (run_status_set_nodes(s, roster->n) < 0) {
+    if (!is_new && (n->host[0] || roster_is_absent(entry))) {
         return;
     }
-    for (size_t i = n_before; i < roster->n; i++) {
-        str_copy(s->nodes[i].host, sizeof(s->nodes[i].host),
-                 roster->entries[i].host);
-        if (roster_is_absent(&roster->entries[i])) {
-            s->nodes[i].state = STATUS_NODE_LOST; /* it came and went unseen */
-        } else {
-            tell_spare(r, (uint32_t)i);
-        }
+    str_copy(n->host, sizeof(n->host), entry->host);
+    if (roster_is_absent(entry)) {
+        n->state = STATUS_NODE_LOST;
+    } else if (is_new || (n->state == STATUS_NODE_LOST && !is_lost)) {
+        tell_spare(r, rank);
+    }
+}
+
+void record_newcomers(struct record *r, const struct lead *core)
+{
+    size_t n_before = r->status->n_nodes;
+    uint32_t n = r->agent->roster.n;
+
+    if (run_status_set_nodes(r->status, n) < 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        take_newcomer(r, i, i >= n_before, lead_node(core, i)->lost);
     }
     record_touch(r);
 }

@@ -45,6 +45,14 @@ static void add_node(struct agent *a, const char *host)
     }
 }
 
+static void set_node(struct agent *a, uint32_t rank, const char *host)
+{
+    struct roster_entry *entry = &a->roster.entries[rank];
+
+    entry->port = 1;
+    snprintf(entry->host, sizeof(entry->host), "%s", host);
+}
+
 static void test_taken_over(struct record *r)
 {
     struct lead_note leads = {.type = LEAD_NOTE_LEADS, .rank = 1};
@@ -90,13 +98,25 @@ static void test_excluded(struct record *r)
 static void test_grown(struct record *r, struct agent *a)
 {
     struct run_status *s = record_status(r);
+    _cleanup_(lead) struct lead *lead = make_heir(false);
 
+    if (lead_add_nodes(lead, BED_NODES + 2, NULL, NULL) < 0) {
+        bail_out("memory");
+    }
     add_node(a, "");
     add_node(a, "later");
-    record_newcomers(r);
+    record_newcomers(r, lead);
     is_int((int)s->n_nodes, BED_NODES + 2, "two have come, and one of them has gone again");
     is_int(s->nodes[BED_NODES].state, STATUS_NODE_LOST, "which is lost");
     is_int(s->nodes[BED_NODES + 1].state, STATUS_NODE_SPARE, "the other one is a spare");
+    set_node(a, 0, "first");
+    set_node(a, BED_NODES, "late");
+    record_newcomers(r, lead);
+    ok(s->nodes[BED_NODES].state == STATUS_NODE_SPARE &&
+           strcmp(s->nodes[BED_NODES].host, "late") == 0,
+       "the one that had gone is there, as a later world says");
+    ok(s->nodes[0].state == STATUS_NODE_LOST && strcmp(s->nodes[0].host, "first") == 0,
+       "whom the lead knows to be lost is not, but has a name");
 }
 
 /* An agent that came later knows how long the run has been under way. */

@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "launcher/cmd_run.h"
 #include "launcher/jsonw.h"
+#include "launcher/slurm.h"
 #include "launcher/ssh.h"
 
 #include <errno.h>
@@ -143,7 +144,7 @@ int front_ask_hosts(struct front *f, struct error *e)
     static const char *const words[] = {"muster", "reach"};
     char path[PATH_MAX];
     _buf_ struct buf question = {0};
-    _strlist_ struct strlist argv = {0};
+    _strlist_ struct strlist argv = {0}, env = {0};
     _close_ int in = memfd_create("muster-question", MFD_CLOEXEC);
     _close_ int log = -1;
     struct child_spec spec = {.path = path, .envp = environ,
@@ -166,6 +167,13 @@ int front_ask_hosts(struct front *f, struct error *e)
     }
     for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
         strlist_add(&argv, words[i]);
+    }
+    if (f->config->own_step) { /* an mpirun of it makes a step as any other does */
+        slurm_mpirun_env(environ, f->config->plan.agents_per_host, &env);
+        spec.envp = env.items;
+    }
+    if (argv.failed || env.failed) {
+        return error_set(e, ENOMEM, "ask hosts");
     }
     log = open(f->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     spec.argv = argv.items;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An mpirun that ends before it has made an MPI world, again and again: ssh to a host is
- * refused, say, or its daemon of MPI is gone, though the agent there is well. mpirun
- * fails as a whole then, mostly before any of its processes was heard of. So from the
- * second one in a row on each host of the world is tried by an mpirun of its own, and
- * with one that fails there, too, it is as with one where mpirun hangs (front_hung.c).
+ * refused, say, or Slurm starts no step there, or its daemon of MPI is gone, though the
+ * agent there is well. mpirun fails as a whole then, mostly before any of its processes
+ * was heard of. So from the second one in a row on each host of the world is tried by an
+ * mpirun of its own, and with one that fails there, too, it is as with one where mpirun
+ * hangs (front_hung.c).
  *
  * These come one after the other in seconds: what they tell within a lease is one fact,
  * or a short disturbance would cost a node.
@@ -27,8 +28,7 @@ void front_see_failed(struct front *f)
 
     /* One that was ended on purpose has not failed. */
     if (!f->lead || f->joined_epoch >= f->epoch || f->end_mpirun_at_ms || !hosts ||
-        hosts_all_local(hosts) || hosts->source == HOSTS_SLURM ||
-        front_blame_newcomers(f, MIN_FAILED)) {
+        hosts_all_local(hosts) || front_blame_newcomers(f, MIN_FAILED)) {
         return;
     }
     f->n_failed++;

@@ -5,7 +5,8 @@
  * that are due at once; when any answers, the MPI world is made anew, with it. What
  * becomes of the agents that come is the lead's to decide.
  *
- * Not in Slurm: its nodes are Slurm's to give.
+ * Not in Slurm: its nodes are Slurm's to give. But where mpirun has hung or failed on one
+ * whose agent is well it is tried again.
  */
 #include <config.h>
 
@@ -22,7 +23,6 @@ static bool may_look(const struct front *f)
     return f->phase == FRONT_RUNNING && f->lead && s &&
            s->state == STATUS_RUNNING && c->mpirun && !c->by_hand &&
            !hosts_all_local(c->plan.hosts) &&
-           c->plan.hosts->source != HOSTS_SLURM &&
            c->run->job->restart.policy != JOB_RESTART_NEVER &&
            !f->reach->pid && !f->end_mpirun_at_ms && !f->repeat_at_ms;
 }
@@ -63,7 +63,8 @@ static void tell_missing(struct front *f)
     size_t n_wanted = count_wanted(f), n_there = front_count_hosts(f);
     size_t n = n_wanted > n_there ? n_wanted - n_there : 0;
 
-    if (n && n != f->reach->n_missing) {
+    if (n && n != f->reach->n_missing &&
+        f->config->plan.hosts->source != HOSTS_SLURM) {
         screen_note(f->screen, "%zu host%s wanted and not there: %s now and "
                     "then", n, n == 1 ? " is" : "s are",
                     n == 1 ? "it is asked" : "they are asked");

@@ -31,6 +31,7 @@ enum {
     MAX_DOUBLED = 3,   /* ... that often twice as long */
     REPEAT_MS = 1000,
     TELL_MS = 10000,   /* again, while nothing comes of it */
+    MAX_STEPS = 64,    /* of Slurm's, at once */
 };
 
 /* --- what the lead makes of it --- */
@@ -160,7 +161,7 @@ void front_blame_late(struct front *f)
         return;
     }
     n = front_find_unheard(f, unheard);
-    f->reach->is_suspect = n == f->reach->world.n && hosts->source != HOSTS_SLURM;
+    f->reach->is_suspect = n == f->reach->world.n;
     f->reach->has_failed = false;
     for (size_t i = 0; n < f->reach->world.n && i < hosts->n; i++) {
         if (unheard[i]) {
@@ -189,9 +190,12 @@ static size_t try_all(struct front *f, bool are_local)
 }
 
 /* Of one alone nothing could be said: this machine is tried beside it, for where mpirun
- * does not get through to that either it is not the other's fault. */
+ * does not get through to that either it is not the other's fault. In Slurm that would
+ * tell nothing: what fails there, too, is its controller, which mpirun does not need for
+ * this machine. Nor is that asked for very many steps at once. */
 bool front_choose_suspects(struct front *f)
 {
+    bool is_slurm = f->config->plan.hosts->source == HOSTS_SLURM;
     size_t n;
 
     if (!f->reach->is_suspect) {
@@ -199,12 +203,12 @@ bool front_choose_suspects(struct front *f)
     }
     f->reach->is_suspect = false;
     n = try_all(f, false);
-    n += n == 1 ? try_all(f, true) : 0;
-    f->reach->is_trial = n > 1;
-    for (size_t i = 0; n == 1 && i < f->config->plan.hosts->n; i++) {
+    n += n == 1 && !is_slurm ? try_all(f, true) : 0;
+    f->reach->is_trial = n > 1 && (!is_slurm || n <= MAX_STEPS);
+    for (size_t i = 0; !f->reach->is_trial && i < f->config->plan.hosts->n; i++) {
         f->reach->hosts[i].is_asked = f->reach->hosts[i].is_tried = false;
     }
-    return n > 1;
+    return f->reach->is_trial;
 }
 
 /* Where most do not answer it is not they that hang, or fail. This machine is never left

@@ -277,6 +277,46 @@ static void test_failed_newcomer(struct bed *b)
     f->lead = NULL;
 }
 
+/* A step of its own tries each. */
+static void test_slurm(struct bed *b)
+{
+    struct front *f = &b->front;
+    struct reach_host *lost = &f->reach->hosts[3];
+
+    b->hosts.source = HOSTS_SLURM;
+    f->lead = (struct link *)b;
+    make_world(b, 3);
+    front_clear_hung(f);
+    fail(b);
+    fail(b);
+    ok(front_choose_suspects(f) && f->reach->hosts[1].is_tried &&
+           f->reach->hosts[2].is_tried && !f->reach->hosts[0].is_tried,
+       "in Slurm hosts are tried as well");
+    answer_but(b, "12");
+    is_str(blamed(b), "0000", "where none answers its controller may not");
+    wait_lease(b);
+    fail(b);
+    ok(front_choose_suspects(f), "a lease later once more");
+    answer_but(b, "2");
+    is_str(blamed(b), "0010", "who alone does not answer is blamed");
+    be_late(b, "");
+    ok(front_choose_suspects(f), "it is so with a world that is late");
+    answer_but(b, "");
+    make_world(b, 2);
+    front_clear_hung(f);
+    fail(b);
+    fail(b);
+    ok(!front_choose_suspects(f) && !f->reach->hosts[1].is_tried,
+       "with one beside this machine it would be the controller, too");
+    lost->came_later = true;
+    lost->again_ms = 0;
+    ok(!front_look_for_hosts(f) && lost->is_out && !lost->is_asked,
+       "one that is lost is Slurm's to give");
+    lost->came_later = false;
+    b->hosts.source = HOSTS_GIVEN;
+    f->lead = NULL;
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -288,6 +328,7 @@ int main(void)
     test_trial(b);
     test_failed(b);
     test_failed_newcomer(b);
+    test_slurm(b);
     release(b);
     free(b);
     return tap_done();

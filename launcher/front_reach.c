@@ -4,7 +4,8 @@
  * is made for them. Any other is asked first, for mpirun fails as a whole with one
  * that does not answer: `muster reach` does it, under a deadline, while this loop
  * goes on. One that answers gets a new agent; Slurm's are left out, for Slurm has
- * given them up, too. front_grow.c asks in between.
+ * given them up, too, unless their agents live, and mpirun hangs there. front_grow.c asks
+ * in between.
  *
  * A host that does not answer, or does and gets no agent, is asked again after a
  * pause, which doubles each time. Hosts at which mpirun hangs are asked by an mpirun
@@ -39,6 +40,7 @@ static void answer_by_itself(struct reach_host *h, uint64_t now_ms)
 static size_t find_lost(struct front *f)
 {
     const struct host_list *hosts = f->config->plan.hosts;
+    bool is_slurm = hosts->source == HOSTS_SLURM;
     uint64_t now = front_now_ms(f);
     size_t n = 0;
 
@@ -52,7 +54,7 @@ static size_t find_lost(struct front *f)
             h->again_ms = h->pause_ms = h->answered_ms = 0;
         } else if (!h->answered_ms || now - h->answered_ms > FRESH_MS) {
             h->is_out = true;
-            h->is_asked = now >= h->again_ms;
+            h->is_asked = now >= h->again_ms && (!is_slurm || h->is_tried);
             if (h->is_asked && hosts->items[i].is_local) {
                 answer_by_itself(h, now);
             }
@@ -129,6 +131,7 @@ void front_on_asked(void *arg, const struct child_exit *how)
     struct front *f = arg;
 
     (void)how;
+    proc_end_session(f->reach->pid, NULL); /* ssh, or srun, of an mpirun that was killed */
     f->reach->pid = 0;
     if (f->phase == FRONT_OVER) {
         front_finish_if_done(f);

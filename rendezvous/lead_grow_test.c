@@ -116,6 +116,29 @@ static void test_newcomer(void)
     lead_destroy(t.lead);
 }
 
+/* Its lead came when one that lives was in no MPI world: where it is becomes known
+ * with a later one. */
+static void test_known_late(void)
+{
+    static const uint32_t node_of[] = {0, LEAD_NO_NODE, 2};
+    struct lead_config config = elastic(3);
+    struct bench t;
+
+    config.node_of = node_of;
+    open_running(&t, &config);
+    save(&t, 1, 10);
+    ok(!t.a.ask_checkpoint && lead_order(t.lead)->n_procs[1] == 0,
+       "an agent of which no node is known takes no part");
+    ok(lead_add_nodes(t.lead, 3, NULL, NULL) == 0, "it becomes known, and nobody else");
+    (void)bed_tick(&t, INTERVAL_MS);
+    ok(t.a.ask_checkpoint, "then it is as a newcomer is");
+    save(&t, 1, 11);
+    ok(bed_ordered(&t, ORDER_PREPARE, 2), "which comes in after a checkpoint");
+    bed_tell_all(&t, 3, REPORT_STOPPED, 2);
+    ok(bed_ordered(&t, ORDER_RUN, 2) && t.a.order->n_procs[1] == 2, "and takes part");
+    lead_destroy(t.lead);
+}
+
 static void test_restart_takes_in(void)
 {
     struct lead_config config = elastic(2);
@@ -339,6 +362,7 @@ static void test_never(void)
 int main(void)
 {
     test_newcomer();
+    test_known_late();
     test_restart_takes_in();
     test_loss_meanwhile();
     test_scale();

@@ -70,6 +70,12 @@ int roster_sort(struct roster *r);
 int roster_arrange(struct roster *r, const uint32_t *ranks, uint32_t n_known,
                    struct error *e);
 
+/* A later world of the run, as arranged above: agents get new MPI ranks, or
+ * ROSTER_NO_RANK if they are not in it; newcomers follow, and of those that were not
+ * in the worlds before it is known now where they are. *ret_is_news: there are such.
+ * 0, -ENOMEM, -E2BIG. */
+int roster_renew(struct roster *r, const struct roster *fresh, bool *ret_is_news);
+
 /* Such an empty one. */
 static inline bool roster_is_absent(const struct roster_entry *entry)
 {

@@ -273,10 +273,64 @@ static void test_arrange(void)
     is_int(roster_decode(b.data, b.len, &decoded, NULL), 0, "and can be sent");
 }
 
+/* A roster of these hosts by place, as "ab-d": nobody is where "-" is. */
+static struct roster world_of(const char *hosts)
+{
+    static const struct roster_entry nobody = {0};
+    struct roster r = {0};
+
+    for (uint32_t i = 0; hosts[i]; i++) {
+        char host[2] = {hosts[i], '\0'};
+
+        if (hosts[i] == '-') {
+            (void)roster_add(&r, &nobody);
+        } else {
+            add(&r, host, 0);
+        }
+        r.entries[i].origin = 10 + i;
+    }
+    return r;
+}
+
+static void test_renew(void)
+{
+    static const struct {
+        const char *was, *fresh, *is;
+        bool is_news;
+        const char *what;
+    } cases[] = {
+        {"abc", "abc", "abc", false, "the same agents: no news"},
+        {"abc", "a-c", "abc", false, "who is not in the world stays known"},
+        {"abc", "a-cd", "abcd", true, "a newcomer is news"},
+        {"a-c", "abc", "abc", true, "so is who was in no world before"},
+        {"a-c", "a-c", "a-c", false, "but not who still is in none"},
+        {"ab", "ab-", "ab-", true, "a place of which only this is known counts"},
+        {"ab-", "abc", "abc", true, "as its agent does, which comes later"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _roster_ struct roster r = world_of(cases[i].was);
+        _roster_ struct roster fresh = world_of(cases[i].fresh);
+        bool is_news = !cases[i].is_news, fine;
+
+        fine = roster_renew(&r, &fresh, &is_news) == 0 && r.n == strlen(cases[i].is);
+        for (uint32_t k = 0; fine && k < r.n; k++) {
+            bool is_there = fresh.n > k && !roster_is_absent(&fresh.entries[k]);
+
+            fine = r.entries[k].rank == k &&
+                   (cases[i].is[k] == '-' ? roster_is_absent(&r.entries[k])
+                                          : r.entries[k].host[0] == cases[i].is[k]) &&
+                   r.entries[k].origin == (is_there ? 10 + k : ROSTER_NO_RANK);
+        }
+        ok(fine && is_news == cases[i].is_news, "%s", cases[i].what);
+    }
+}
+
 int main(void)
 {
     test_sort();
     test_arrange();
+    test_renew();
     test_codec();
     test_too_many();
     test_check();

@@ -117,6 +117,7 @@ static void take_lead(struct tree *t)
     t->up = NULL;
     t->up_ready = false;
     t->in_flight = 0;
+    tree_events_unsent(t);
     t->awaits_front = t->front_addrs.n > 0;
     t->front_gone_at_ms = t->awaits_front ? tree_now_ms(t) : 0;
     uv_timer_stop(t->retry);
@@ -131,6 +132,7 @@ static void lay_down(struct tree *t)
     t->up = NULL;
     t->up_ready = false;
     t->in_flight = 0;
+    tree_events_unsent(t);
     t->front_gone_at_ms = 0;
     t->was_up = true;
     uv_timer_stop(t->retry);

@@ -45,20 +45,26 @@ static bool is_rank(const struct tree *t, uint32_t rank)
 
 /* REPORT, FOLLOW, EVENT, LOST and HERE: a rank and a blob. Parents are of lower
  * ranks, so that what comes through a child is about that one, or about a higher
- * one. False if it makes no sense. */
+ * one. A parent of before, which is a child of the lead that this one is now, may speak of
+ * this one, too: events that wait there are told, and of the rest this one knows better.
+ * False if it makes no sense. */
 static bool take_ranked(struct child *c, const struct channel_frame *f)
 {
     struct tree *t = c->tree;
     struct wire_reader r = wire_reader(f->data, f->len);
     uint32_t rank = wire_get_u32(&r);
+    bool is_event = f->type == TREE_EVENT;
+    uint64_t number = is_event ? wire_get_u64(&r) : 0;
     size_t len;
     const void *data = wire_get_bytes(&r, CHANNEL_MAX_FRAME, &len);
     struct tree_loss loss;
 
     if (!wire_done(&r) || !is_rank(t, rank) || rank < c->rank ||
-        rank == t->config.rank ||
         (f->type == TREE_LOST && tree_loss_decode(data, len, &loss) < 0)) {
         return false;
+    }
+    if (rank == t->config.rank && !is_event) {
+        return true;
     }
     if (f->type == TREE_REPORT) {
         tree_heard(t, rank, c->rank);
@@ -66,8 +72,8 @@ static bool take_ranked(struct child *c, const struct channel_frame *f)
     } else if (f->type == TREE_FOLLOW) {
         tree_heard(t, rank, c->rank);
         tree_pass_follow(t, rank, data, len);
-    } else if (f->type == TREE_EVENT) {
-        tree_pass_event(t, rank, data, len);
+    } else if (is_event) {
+        tree_pass_event(t, rank, number, data, len);
     } else if (f->type == TREE_HERE) {
         tree_heard(t, rank, c->rank);
         tree_pass_here(t, rank);

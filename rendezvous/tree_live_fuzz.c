@@ -99,6 +99,7 @@ static void check_said(uint16_t type, const void *data, size_t len)
     case TREE_HERE:
     case TREE_LOST:
         rank = wire_get_u32(&r);
+        expect(type != TREE_EVENT || wire_get_u64(&r) > 0);
         blob = wire_get_bytes(&r, CHANNEL_MAX_FRAME, &n);
         expect(wire_done(&r) && rank < w.roster.n);
         expect(type != TREE_LOST || tree_loss_decode(blob, n, &loss) == 0);

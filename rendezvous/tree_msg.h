@@ -13,7 +13,8 @@
  *   LOST    a rank is gone               ORDER    the newest order
  *   HERE    a rank is connected
  *   FOLLOW  of a rank without a lead
- *   EVENT   a fact for the journal       CREDIT   output that was passed on
+ *   EVENT   a fact for the journal; u64  CREDIT   output that was passed on
+ *           the how manieth of its rank
  *   OUTPUT  what workers print           REQUEST  (front end to lead)
  *   STATUS  (lead to front end)          REFUSED  this connection is not wanted
  *                                        ASK      the lead wants something
@@ -22,8 +23,10 @@
  * not later than it was, however long the answer was on its way.
  *
  * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS, REQUEST and ASK
- * carry one encoded thing and nothing else; only REPORT, FOLLOW, LOST and HERE name
- * a rank before it. HERE has nothing behind it, and comes before a report of that rank.
+ * carry one encoded thing and nothing else; only REPORT, FOLLOW, LOST, HERE and EVENT
+ * (but for one to a front end) name a rank before it. HERE has nothing behind it, and
+ * comes before a report of that rank. That a BEAT is answered says that all was read
+ * which was sent before it.
  */
 #ifndef MUSTER_RENDEZVOUS_TREE_MSG_H
 #define MUSTER_RENDEZVOUS_TREE_MSG_H

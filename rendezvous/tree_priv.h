@@ -4,7 +4,7 @@
  *
  *   tree.c         life, and the view that it serves
  *   tree_pass.c    what goes down and up
- *   tree_event.c   what is told once, and waits for a parent
+ *   tree_event.c   what is told once, and waits for a parent that reads it
  *   tree_lost.c    who counts as lost
  *   tree_silence.c who has said nothing for too long
  *   tree_beat.c    heartbeats
@@ -54,6 +54,8 @@ struct below {
     uint64_t due_ms;        /* its time to come back ends then; 0: it is there */
     uint64_t quiet_at_ms;   /* it has had no word since */
     bool dead;
+    uint64_t event;         /* the lead: the number of the newest that it was told ... */
+    uint64_t events;        /* ... and, by bits, which of those before it */
     char why[TREE_TEXT_BYTES];
 };
 
@@ -95,7 +97,11 @@ struct tree {
     uint64_t config_ms;     /* when that began, which may be before this host was up:
                                only differences count */
     struct buf order;
-    struct buf events;      /* that wait for a parent: ranks and blobs */
+    uint64_t n_events;      /* of this member */
+    struct buf events;      /* that wait for a parent, or for it to read them ... */
+    size_t events_sent;     /* ... which is so of the first of them ... */
+    size_t events_marked;   /* ... and some of these were sent before a beat ... */
+    uint64_t marked_ms;     /* ... of this stamp; or 0 bytes */
     struct tree_word word;  /* the newest; view and stamp are the lead's */
     bool has_word;          /* the lead was heard of; it was alive ... */
     uint64_t word_at_ms;    /* ... then or later, by this clock */
@@ -143,9 +149,14 @@ void tree_tell_top(struct tree *t);
 
 /* --- tree_event.c --- */
 
-/* Of this member or of one below. */
-void tree_pass_event(struct tree *t, uint32_t rank, const void *json,
+/* Of this member or of one below, which has given it that number. */
+void tree_pass_event(struct tree *t, uint32_t rank, uint64_t number, const void *json,
                      size_t len);
+/* The link that they were sent by is gone. */
+void tree_events_unsent(struct tree *t);
+/* A beat goes up, with that stamp; or one comes down that has answered it. */
+void tree_events_beat(struct tree *t, uint64_t stamp_ms);
+void tree_events_read(struct tree *t, uint64_t stamp_ms);
 
 /* --- tree_lost.c --- */
 

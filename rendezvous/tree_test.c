@@ -5,11 +5,9 @@
  */
 #include <config.h>
 
-#include "base/cleanup.h"
 #include "rendezvous/tree_bed.h"
 #include "tests/lib/tap.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static bool event_of_last(struct world *w)
@@ -32,81 +30,6 @@ static void test_both_ways(void)
     is_int(n_lost, 0, "nobody is lost");
     ok(w.nodes[BED_NODES - 1].word_age < bed_lease_ms(),
        "the lead's word is fresh below");
-    bed_close(&w);
-}
-
-static void send_events(struct world *w, uint32_t rank, int n, size_t len)
-{
-    _free_ char *text = calloc(1, len);
-
-    for (int i = 0; text && i < n; i++) {
-        tree_event(w->nodes[rank].tree, text, len);
-    }
-}
-
-static bool two_up(struct world *w)
-{
-    return w->nodes[5].n_uplinks && w->nodes[6].n_uplinks;
-}
-
-static bool events_of_three(struct world *w)
-{
-    return w->events[2] && w->events[5] && w->events[6];
-}
-
-/* Nodes 5 and 6 have a parent, which has none yet. */
-static void test_events_wait(void)
-{
-    struct world w;
-
-    bed_open(&w);
-    bed_join(&w, 5, "run");
-    send_events(&w, 5, 1, 2);
-    bed_join(&w, 2, "run");
-    bed_join(&w, 6, "run");
-    ok(bed_run_until(&w, two_up), "two are below one that has no parent");
-    send_events(&w, 2, 3, 2);
-    send_events(&w, 6, 2, 2);
-    bed_join(&w, 0, "run");
-    ok(bed_run_until(&w, events_of_three), "what they told meanwhile arrives");
-    is_int(w.events[2], 3, "all that the one told");
-    is_int(w.events[5] + w.events[6], 3, "and those below it, each once");
-    bed_close(&w);
-}
-
-static bool word_of_last(struct world *w)
-{
-    return w->events[6] == 1;
-}
-
-static void test_events_bounded(void)
-{
-    struct world w;
-
-    bed_open(&w);
-    bed_join(&w, 2, "run");
-    send_events(&w, 2, 17, 1 << 16);
-    bed_join(&w, 0, "run");
-    bed_join(&w, 6, "run");
-    send_events(&w, 6, 1, 2);
-    ok(bed_run_until(&w, word_of_last), "a lead is there");
-    is_int(w.events[2], 15, "of 17 events of 64 KiB, those wait that fit into 1 MiB");
-    bed_close(&w);
-}
-
-static void test_events_of_lead(void)
-{
-    struct world w;
-
-    bed_open(&w);
-    bed_join(&w, 1, "run");
-    send_events(&w, 1, 2, 2);
-    tree_set_view(w.nodes[1].tree, 2, 1);
-    is_int(w.events[1], 0, "one takes the lead, which has to begin first");
-    tree_tell_events(w.nodes[1].tree);
-    is_int(w.events[1], 2, "then it hears what it had to tell itself");
-    tree_tell_events(w.nodes[1].tree);
-    is_int(w.events[1], 2, "once");
     bed_close(&w);
 }
 
@@ -393,9 +316,6 @@ static void test_no_word(void)
 int main(void)
 {
     test_both_ways();
-    test_events_wait();
-    test_events_bounded();
-    test_events_of_lead();
     test_ask();
     test_lost_inner_node();
     test_latecomers();

@@ -43,6 +43,7 @@ void tree_uplink_gone(struct tree *t, const char *why)
     t->up_ready = false;
     t->awaits_front = false;
     t->in_flight = 0;
+    tree_events_unsent(t);
     if (!was_ready && !tree_is_lead(t)) {
         tree_seek_failed(t, t->up_rank);
     }

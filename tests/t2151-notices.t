@@ -161,6 +161,24 @@ test_by_hand() {
     nobody_left
 }
 
+# The lead has stopped, and is lost: the next one hears of what all others were told.
+test_by_hand_stopped_lead() {
+    local agent
+    fresh
+    spawn run mpirun $root --oversubscribe --enable-recovery -np 3 "$MUSTER" run --run-dir run --nnodes 2:3 --agent-is-node \
+        --nproc-per-node 1 --set heartbeat.timeout=3s $([ -z "$root" ] || echo $root) -- sleep 1000
+    ok 'three nodes under an mpirun by hand' wait_for 60 eval 'running && [ "$(field workers.2.state)" = Running ]' || diag "$(cat run.err)"
+    agent=$(field nodes.0.agent_pid)
+    kill -STOP "$agent"
+    kill -USR1 "$spawned"
+    ok 'stop by a notice that their lead does not hear' wait_for 60 eval '[ "$(field state)" = Stopped ]' || diag "$(tail -n 5 run/events.jsonl)"
+    is "$(field lead):$(field verdict.exit_status)" 1:75 'under the next one'
+    like "$(field verdict.reason)" 'a signal to mpirun' 'for that reason'
+    kill -CONT "$agent"
+    kill -KILL "$spawned" 2>/dev/null
+    nobody_left
+}
+
 # A node that was lost long ago does not make of a stop the loss of another.
 test_by_hand_after_loss() {
     local since

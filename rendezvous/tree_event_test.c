@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events: each reaches the lead, and once, whoever is lost on the way. */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "rendezvous/tree_bed.h"
+#include "tests/lib/tap.h"
+
+#include <stdlib.h>
+
+static void send_events(struct world *w, uint32_t rank, int n, size_t len)
+{
+    _free_ char *text = calloc(1, len);
+
+    for (int i = 0; text && i < n; i++) {
+        tree_event(w->nodes[rank].tree, text, len);
+    }
+}
+
+static bool two_up(struct world *w)
+{
+    return w->nodes[5].n_uplinks && w->nodes[6].n_uplinks;
+}
+
+static bool events_of_three(struct world *w)
+{
+    return w->events[2] && w->events[5] && w->events[6];
+}
+
+/* Nodes 5 and 6 have a parent, which has none yet. */
+static void test_wait(void)
+{
+    struct world w;
+
+    bed_open(&w);
+    bed_join(&w, 5, "run");
+    send_events(&w, 5, 1, 2);
+    bed_join(&w, 2, "run");
+    bed_join(&w, 6, "run");
+    ok(bed_run_until(&w, two_up), "two are below one that has no parent");
+    send_events(&w, 2, 3, 2);
+    send_events(&w, 6, 2, 2);
+    bed_join(&w, 0, "run");
+    ok(bed_run_until(&w, events_of_three), "what they told meanwhile arrives");
+    is_int(w.events[2], 3, "all that the one told");
+    is_int(w.events[5] + w.events[6], 3, "and those below it, each once");
+    bed_close(&w);
+}
+
+static bool word_of_last(struct world *w)
+{
+    return w->events[6] == 1;
+}
+
+static void test_bounded(void)
+{
+    struct world w;
+
+    bed_open(&w);
+    bed_join(&w, 2, "run");
+    send_events(&w, 2, 17, 1 << 16);
+    bed_join(&w, 0, "run");
+    bed_join(&w, 6, "run");
+    send_events(&w, 6, 1, 2);
+    ok(bed_run_until(&w, word_of_last), "a lead is there");
+    is_int(w.events[2], 15, "of 17 events of 64 KiB, those wait that fit into 1 MiB");
+    bed_close(&w);
+}
+
+static void test_of_lead(void)
+{
+    struct world w;
+
+    bed_open(&w);
+    bed_join(&w, 1, "run");
+    send_events(&w, 1, 2, 2);
+    tree_set_view(w.nodes[1].tree, 2, 1);
+    is_int(w.events[1], 0, "one takes the lead, which has to begin first");
+    tree_tell_events(w.nodes[1].tree);
+    is_int(w.events[1], 2, "then it hears what it had to tell itself");
+    tree_tell_events(w.nodes[1].tree);
+    is_int(w.events[1], 2, "once");
+    bed_close(&w);
+}
+
+static bool event_of_fifth(struct world *w)
+{
+    return w->events[5] == 1;
+}
+
+static bool fifth_is_back(struct world *w)
+{
+    return w->nodes[5].n_uplinks > 1;
+}
+
+static bool third_of_fifth(struct world *w)
+{
+    return w->events[5] >= 3;
+}
+
+/* As with one that is stopped, and is lost then. */
+static void test_unread(void)
+{
+    struct world w;
+
+    bed_start_all(&w);
+    send_events(&w, 5, 1, 2);
+    bed_leave(&w, 2);
+    ok(bed_run_until(&w, event_of_fifth), "what its parent has not read the next one hears");
+    send_events(&w, 5, 2, 2);
+    ok(bed_run_until(&w, third_of_fifth), "and what it tells then");
+    is_int(w.events[5], 3, "all of it once");
+    bed_close(&w);
+}
+
+static bool two_of_fifth(struct world *w)
+{
+    return w->events[5] == 2;
+}
+
+/* It does not know that its parent has read them. */
+static void test_again(void)
+{
+    struct world w;
+
+    bed_start_all(&w);
+    send_events(&w, 5, 2, 2);
+    ok(bed_run_until(&w, two_of_fifth), "what its parent has passed on arrives");
+    bed_leave(&w, 2);
+    ok(bed_run_until(&w, fifth_is_back), "it finds another parent");
+    send_events(&w, 5, 1, 2);
+    ok(bed_run_until(&w, third_of_fifth), "and tells more");
+    is_int(w.events[5], 3, "the lead hears nothing twice");
+    bed_close(&w);
+}
+
+static bool first_at_top(struct world *w)
+{
+    return w->nodes[1].top;
+}
+
+static bool third_was_read(struct world *w)
+{
+    return w->nodes[3].n_words > 8;
+}
+
+static bool event_of_third(struct world *w)
+{
+    return w->events[3] == 1;
+}
+
+static bool first_hears(struct world *w)
+{
+    return w->nodes[1].n_words > 2;
+}
+
+/* Node 1 has what node 3 had to tell, and no parent; then 3 leads. */
+static void test_come_back(void)
+{
+    struct world w;
+    int n_uplinks;
+
+    bed_start_all(&w);
+    bed_leave(&w, 0);
+    ok(bed_run_until(&w, first_at_top), "one has a parent, which has none");
+    n_uplinks = w.nodes[1].n_uplinks;
+    send_events(&w, 3, 1, 2);
+    w.nodes[3].n_words = 0;
+    ok(bed_run_until(&w, third_was_read), "that hears from it");
+    tree_set_view(w.nodes[3].tree, 2, 3);
+    tree_tell_events(w.nodes[3].tree);
+    tree_set_view(w.nodes[1].tree, 2, 3);
+    tree_seek_rank(w.nodes[1].tree, 3);
+    ok(bed_run_until(&w, event_of_third), "what it has told comes back to it when it leads");
+    send_events(&w, 3, 1, 2);
+    is_int(w.events[3], 2, "as what it tells itself then does");
+    w.nodes[1].n_words = 0;
+    ok(bed_run_until(&w, first_hears) && w.nodes[1].n_uplinks == n_uplinks + 1,
+       "its parent of before stays with it");
+    bed_close(&w);
+}
+
+int main(void)
+{
+    test_wait();
+    test_bounded();
+    test_of_lead();
+    test_unread();
+    test_again();
+    test_come_back();
+    return tap_done();
+}
