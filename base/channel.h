@@ -17,9 +17,9 @@
  * Until the peer's first frame has opened, frames are held to CHANNEL_MAX_FIRST bytes.
  *
  * Bulk may lie open (channel_sign()): a frame of the type 0xffff has its 16-bit type, its
- * 32-bit length and its tag by the same cipher and key, for the next count; behind that
- * frame come so many bytes as they are. They can be read on their way, and neither
- * changed, left out nor put in.
+ * 32-bit length and its tag (aead_sign()) for the next count; behind that frame come so
+ * many bytes as they are. They can be read on their way, and neither changed, left out
+ * nor put in.
  *
  * On a stream that is private by itself (channel_make_private()) only the first
  * frame each way is sealed, which shows the key; those after it are a length, a
