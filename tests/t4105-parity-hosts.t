@@ -53,17 +53,24 @@ stands_still() {
     sleep 2
     [ -n "$last" ] && [ "$(copied)" = "$last" ] && [ "$(newest)" = $((last - 20)) ]
 }
-# hang HOST...: what their agents sync does not come to an end. Of the save that the first
-# of them holds up the others may have written their part before.
+# hang HOST...: what their agents sync does not come to an end, from the same save on: to
+# attach to one takes time, in which another one would write. So nobody saves meanwhile.
+set_pace() { echo "$1" >run/.pace && mv run/.pace run/pace; }
+stands_at() { [ "$(copied)" = "$1" ] && [ "$(newest)" = "$1" ]; }
 traced() { grep -q '^TracerPid:[[:space:]]*[1-9]' "/proc/$(agent_of "$1" | tail -n 1)/status"; }
 hang() {
-    local host
+    local host step=$(($(held) + 300))
+    set_pace "$step"
+    ok 'all wait, and what they have saved is on the disk' wait_for 90 stands_at "$step" || show_run
     for host; do
         spawn "trace-$host" strace -f -qq -p "$(agent_of "$host")" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o "trace-$host"
     done
-    ok "the disk of $1 hangs" wait_for 60 test -s "trace-$1" || diag "$(cat "trace-$1.err")"
-    for host in "${@:2}"; do
-        ok "or will, of $host" wait_for 60 traced "$host" || diag "$(cat "trace-$host.err")"
+    for host; do
+        ok "the agent of $host is traced" wait_for 60 traced "$host" || diag "$(cat "trace-$host.err")"
+    done
+    rm run/pace
+    for host; do
+        ok "the disk of $host hangs" wait_for 60 test -s "trace-$host" || diag "$(cat "trace-$host.err")"
     done
     ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
 }
@@ -84,7 +91,7 @@ private_of() { awk '/^RssAnon/ {print $2}' "/proc/$(agent_of "$1" | tail -n 1)/s
 
 test_one_lost() {
     local step
-    can_trace || { skip 'no strace: see scripts/install-deps' 11; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 13; return; }
     start 480000 --nnodes 3:4 --set heartbeat.timeout=3s --set checkpoint.keep=100000 --set checkpoint.partner=xor --set checkpoint.partnerGroup=4
     hang node2
     step=$(copied)
@@ -124,7 +131,7 @@ test_on_disk() {
 
 test_two_lost() {
     local last
-    can_trace || { skip 'no strace: see scripts/install-deps' 9; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 12; return; }
     start 480000 --nnodes 2:4 --set heartbeat.timeout=3s --set checkpoint.keep=100000 --set checkpoint.partner=xor --set checkpoint.partnerGroup=4
     hang node2 node3
     last=$(newest)
@@ -139,7 +146,7 @@ test_two_lost() {
 both_made() { [ "$(grep -o 'has made what rank [12] had saved' run/events.jsonl | sort -u | wc -l)" = 2 ]; }
 test_two_made_up_for() {
     local step
-    can_trace || { skip 'no strace: see scripts/install-deps' 9; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 12; return; }
     start 480000 --nnodes 2:4 --set heartbeat.timeout=3s --set checkpoint.keep=100000 --set checkpoint.partner=rs --set checkpoint.partnerGroup=4 --set checkpoint.partnerParities=2
     hang node2 node3
     step=$(copied)
@@ -154,7 +161,6 @@ test_two_made_up_for() {
 
 # Saves that need not go to the disk: what is only in memory, with parity, is what there is.
 steps() { find ck -name COMMIT 2>/dev/null | sed 's,.*/step-0*\([0-9][0-9]*\)-.*,\1,' | sort -n | tr '\n' ' '; }
-pace() { echo "$1" >run/.pace && mv run/.pace run/pace; }
 told() { ok "$1" wait_for 90 times "$2" "$3" || show_run; }
 shows() { "$MUSTER" status "$SHARED/run" | grep -q "$1"; }
 show_levels() { show_run; diag "$("$MUSTER" status "$SHARED/run")"; }
@@ -181,7 +187,7 @@ test_levels() {
     lose node2
     told 'without a node three go on from what the others have made again' 'from 20' 3
     is "$(steps)" '0 20 ' 'which is on the disk by then' || show_run
-    pace 45
+    set_pace 45
     told 'and save' 'held 40' 3
     ok 'with parity of three' wait_for 30 shows 'in memory *step 40: 3 of 3 ranks, 3 of them with parity' || show_levels
     go_home
@@ -193,10 +199,10 @@ test_levels_once() {
     start_levels 5 --nnodes 3:4 --set checkpoint.partnerEvery=20s
     told 'four workers save' 'held 0' 4
     sleep 21
-    pace 15
+    set_pace 15
     told 'after a while it is the turn of parity' 'held 10' 4
     ok 'which the others keep' wait_for 30 shows 'in memory *step 10: 4 of 4 ranks, 4 of them with parity' || show_levels
-    pace 35
+    set_pace 35
     told 'others stay' 'held 30' 4
     is "$(steps)" '0 ' 'none of them goes to the disk'
     lose node3
