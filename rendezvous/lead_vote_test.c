@@ -104,6 +104,25 @@ static void test_stale_follower(void)
     lead_destroy(t.lead);
 }
 
+/* Another lead has prepared more generations, which this one has not heard of: their
+ * numbers are not used again. */
+static void test_numbers(void)
+{
+    struct bench t;
+
+    open_heir(&t);
+    say(&t, 3, REPORT_STOPPED, 5, VIEW);
+    ok(bed_ordered(&t, ORDER_PREPARE, 6), "one that was in generation 5: 6 is next");
+    for (uint32_t i = 1; i < 3; i++) {
+        say(&t, i, REPORT_STOPPED, 6, VIEW);
+    }
+    bed_tick(&t, LEASE_MS + SLACK_MS);
+    ok(lead_order(t.lead)->step == ORDER_PREPARE, "which is no answer to it");
+    say(&t, 3, REPORT_STOPPED, 6, VIEW);
+    ok(bed_ordered(&t, ORDER_RUN, 6), "then it runs");
+    lead_destroy(t.lead);
+}
+
 /* Who is back may have been bound to another lead meanwhile: it has to say so first. */
 static void test_back(void)
 {
@@ -333,6 +352,7 @@ static void test_stopped_meanwhile(void)
 int main(void)
 {
     test_stale_follower();
+    test_numbers();
     test_back();
     test_spares_lost();
     test_heritage_of_end();

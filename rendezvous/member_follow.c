@@ -106,14 +106,25 @@ static void start_workers(struct member *m, struct member_actions *ret)
     m->changed = true;
 }
 
-static void report_state(struct member *m, enum report_state state)
+static void report_state(struct member *m, enum report_state state,
+                         uint32_t generation)
 {
-    if (m->report.state != state ||
-        m->report.generation != m->order.generation) {
+    if (m->report.state != state || m->report.generation != generation) {
         m->report.state = state;
-        m->report.generation = m->order.generation;
+        m->report.generation = generation;
         m->changed = true;
     }
+}
+
+/* A lead that knows less than another one, whose member this was, prepares a number
+ * that was in use: what is said is the newest, by which it hears of that. An earlier
+ * report that said so need not have come. */
+static void report_stopped(struct member *m)
+{
+    if (m->stopped < m->order.generation) {
+        m->stopped = m->order.generation;
+    }
+    report_state(m, REPORT_STOPPED, m->stopped);
 }
 
 /* Does what the newest order asks for, as far as it can be done now. */
@@ -132,8 +143,7 @@ void member_follow(struct member *m, struct member_actions *ret)
     switch (m->order.step) {
     case ORDER_PREPARE:
         if (is_prepared(m)) {
-            m->stopped = m->order.generation;
-            report_state(m, REPORT_STOPPED);
+            report_stopped(m);
         }
         return;
     case ORDER_RUN:
@@ -146,7 +156,7 @@ void member_follow(struct member *m, struct member_actions *ret)
     case ORDER_END:
     case ORDER_LEAVE:
         if (!m->workers.alive) {
-            report_state(m, REPORT_ENDED);
+            report_state(m, REPORT_ENDED, m->order.generation);
         }
         return;
     case ORDER_VIEW:

@@ -550,6 +550,47 @@ static void test_waiting(void)
     member_destroy(t.m);
 }
 
+/* A lead of a newer view that knows less hears of generations that were prepared before:
+ * the report that said so at the time need not have come. */
+static void test_numbers(void)
+{
+    struct member_config config = {
+        .rank = 1, .n_procs = 2, .host = "n1", .lease_ms = 10000,
+        .waits = true, .join_ms = 60000, .linger_ms = 300, .margin_ms = 2000};
+    struct bench t = {.now_ms = 1000, .n_procs = {2, 2}};
+    struct order o = {.serial = 1, .generation = 5, .step = ORDER_PREPARE,
+                      .view = {.number = 1}};
+
+    if (member_create(&config, t.now_ms, &t.m, NULL) < 0) {
+        bail_out("no member");
+    }
+    (void)order(&t, o);
+    ok(says(&t, REPORT_STOPPED, 5), "it has stopped for generation 5");
+    (void)step(&t, (struct member_event){.type = MEMBER_PROMISE, .floor = 2,
+                                         .heard_ms = MEMBER_NEVER});
+    ok(says(&t, REPORT_STOPPED, 5) && t.a.send->floor == 2, "follows another lead");
+    o.serial = 2ull << ORDER_SERIAL_BITS;
+    o.generation = 3;
+    o.view.number = 2;
+    (void)order(&t, o);
+    ok(!t.a.send || says(&t, REPORT_STOPPED, 5), "which prepares 3, and hears of 5");
+    o.serial++;
+    o.step = ORDER_RUN;
+    (void)step(&t, (struct member_event){.type = MEMBER_WORD});
+    (void)order(&t, o);
+    ok(!t.a.start, "it does not run that");
+    o.serial++;
+    o.step = ORDER_PREPARE;
+    o.generation = 6;
+    (void)order(&t, o);
+    ok(says(&t, REPORT_STOPPED, 6), "but stops for the next");
+    o.serial++;
+    o.step = ORDER_RUN;
+    (void)order(&t, o);
+    ok(t.a.start && t.a.start->generation == 6, "and runs it");
+    member_destroy(t.m);
+}
+
 /* It had no word of the lead when it was to run, and then follows another. */
 static void test_old_order(void)
 {
@@ -586,6 +627,7 @@ int main(void)
 {
     test_success();
     test_old_order();
+    test_numbers();
     test_store();
     test_orders();
     test_no_processes_here();

@@ -88,6 +88,7 @@ struct sim_node {
     uint32_t link_epoch;
     uint64_t sent_ms;  /* when the newest word was sent to it, or it joined */
     uint64_t here_ms;  /* its parent in the tree is cut off itself until then */
+    uint32_t aside_with; /* ... when its workers were of this generation */
     bool lost;         /* as the lead was told */
     bool absent;       /* it never comes */
     bool ended;        /* its agent, seen by a kernel that lives */

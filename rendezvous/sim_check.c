@@ -51,8 +51,8 @@ static bool has_killable_workers(const struct sim_node *n)
 }
 
 /* What no lead can know of: workers that do not die when they are killed, on a
- * node that cannot tell, as it is gone, or has only read that it is lost; or whose agent
- * is stopped, and kills them when it goes on. */
+ * node that cannot tell, as it is gone, or has only read that it is lost, or could not when
+ * others were started; or whose agent is stopped, and kills them when it goes on. */
 static bool is_beyond(const struct sim *s, const struct sim_node *n)
 {
     if (n->paused_until_ms && s->now_ms <= n->paused_until_ms + WAKE_MS) {
@@ -60,7 +60,8 @@ static bool is_beyond(const struct sim *s, const struct sim_node *n)
     }
     for (uint32_t i = 0; i < n->n_procs; i++) {
         if (n->procs[i].alive && n->procs[i].slow &&
-            (n->told || !n->alive || sim_is_aside(s, n))) {
+            (n->told || !n->alive || sim_is_aside(s, n) ||
+             n->aside_with == n->generation)) {
             return true;
         }
     }

@@ -357,6 +357,7 @@ static void come_aside(struct sim *s, struct sim_node *n, uint32_t rank)
 {
     push_word(s, rank, s->now_ms + sim_pick(s, 0, 40));
     n->here_ms = s->now_ms + sim_pick(s, 0, s->lease_ms);
+    n->aside_with = n->generation;
 }
 
 /* Or one that the newest order has not reached; and it is gone again. */
