@@ -341,8 +341,8 @@ bool lead_claim_end(struct lead *lead, struct lead_actions *ret,
                     enum order_stop stop, uint32_t grace_ms)
 {
     if (!has_rivals(lead) || !lead->generation ||
-        (!lead->view.shared && lead_may_go_on(lead) &&
-         lead->verdict.status == RUN_RESUMABLE)) {
+        (!lead->view.shared && lead->verdict.status == RUN_RESUMABLE &&
+         !are_enough(lead, lead_n_silent(lead) + lead->n_quiet))) {
         return false;
     }
     lead->end_stop = stop;

@@ -304,6 +304,40 @@ static void test_weak_end(void)
     lead_destroy(t.lead);
 }
 
+/* Too few are left for the job; with who is quiet, and may be with them, those that are
+ * lost are enough. */
+static void test_quiet_at_loss(void)
+{
+    for (int n_quiet = 0; n_quiet < 2; n_quiet++) {
+        struct lead_config config = config_of();
+        struct bench t;
+
+        config.min_nodes = 4;
+        bed_open(&t, &config);
+        for (uint32_t i = 0; i < N; i++) {
+            say(&t, i, REPORT_JOINED, 0, 0);
+        }
+        for (uint32_t i = 0; i < N; i++) {
+            say(&t, i, REPORT_STOPPED, 1, 1);
+        }
+        ok(bed_ordered(&t, ORDER_RUN, 1), "all run");
+        lose(&t, 1, false);
+        (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET,
+                                               .n_quiet = (uint32_t)n_quiet});
+        lose(&t, 2, false);
+        if (n_quiet == 0) {
+            ok(lead_order(t.lead)->step == ORDER_END, "two are lost, and three of four "
+               "that it needs left: the end");
+        } else {
+            is_str(lead_phase_name(t.lead), "claim", "three may go on: it stands down");
+            ok(lead_order(t.lead)->step == ORDER_PREPARE, "and stops its workers");
+            bed_tick(&t, LEASE_MS + SLACK_MS + STAND_MS);
+            ok(lead_order(t.lead)->step == ORDER_END, "if they do not, it ends");
+        }
+        lead_destroy(t.lead);
+    }
+}
+
 /* They are heard again: what the run was to end for has not changed. */
 static void test_end_after_all(void)
 {
@@ -359,6 +393,7 @@ int main(void)
     test_ended();
     test_ended_at_start();
     test_weak_end();
+    test_quiet_at_loss();
     test_end_after_all();
     test_stopped_meanwhile();
     return tap_done();
