@@ -5,16 +5,23 @@
 
 #include "base/str.h"
 #include "rendezvous/mutant.h"
+#include "rendezvous/restart.h"
 
 #include <errno.h>
 
-/* Where a majority decides nobody tells a lead of a newer view. What that one has done
- * its followers know, and whoever leads them has to: this agent is a candidate like any
- * other then. */
+/* The run has come to an end that others have accepted. */
+static bool knows_end(const struct follow *f)
+{
+    return f->has_verdict && f->status != RUN_RESUMABLE;
+}
+
+/* Where a majority decides nobody tells a lead of a newer view, nor of one that was won in
+ * the same round, and has ended the run. What such a one has done its followers know, and
+ * whoever leads them has to: this agent is a candidate like any other then. */
 static bool is_outdated(const struct heir *h, const struct follow *f)
 {
     return h->state == HEIR_LEAD && !h->view.shared && !h->member_has_end &&
-           f->view > h->view.number && !MUTANT(129);
+           ((f->view > h->view.number && !MUTANT(129)) || knows_end(f));
 }
 
 int heir_take_follow(struct heir *h, const struct follow *f,

@@ -425,6 +425,26 @@ static void test_outdated(bool shared, bool has_end)
        "and may lead again, knowing that");
 }
 
+/* Nor one that is followed out of an older view of the same round, which has ended the
+ * run; an end that was only given up to is no reason. */
+static void test_ended_beside(uint8_t status)
+{
+    struct follow f = {.rank = 3, .serial = 1000, .view = 1u << 16, .generation = 2,
+                       .order_serial = 1ull << (16 + ORDER_SERIAL_BITS),
+                       .has_verdict = true, .status = status};
+
+    open_bound(1, 1, false);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(LEASE_MS);
+    follow(2, 0, 1);
+    follow(3, 0, 1);
+    ok(heir_is_lead(h), "a majority has chosen it");
+    give(order_of(1u << 16 | 1, 1, false, 2, ORDER_PREPARE));
+    step((struct heir_event){.type = HEIR_FOLLOW, .follow = &f});
+    ok(heir_is_lead(h) == (status == 75) && a.quit == (status != 75),
+       "status %u of a lead beside it", status);
+}
+
 /* One is astray, which could not go on by itself: for the end it is enough. */
 static void test_word_at_end(void)
 {
@@ -738,6 +758,9 @@ int main(void)
     test_outdated(false, false);
     test_outdated(false, true);
     test_outdated(true, false);
+    test_ended_beside(124);
+    test_ended_beside(0);
+    test_ended_beside(75);
     test_word();
     test_word_at_end();
     test_found_dead();
