@@ -394,6 +394,17 @@ static void test_stale_followers(void)
     }
 }
 
+/* Node 1 has been made the lead by nodes 2 and 3, without a directory to ask. */
+static void open_chosen(void)
+{
+    open_bound(1, 1, false);
+    step((struct heir_event){.type = HEIR_TOP});
+    tick(LEASE_MS);
+    follow(2, 0, 1);
+    follow(3, 0, 1);
+    ok(heir_is_lead(h), "a majority has chosen it");
+}
+
 /* A lead that is followed out of a newer view knows nothing of what that one did. */
 static void test_outdated(bool shared, bool has_end)
 {
@@ -401,12 +412,7 @@ static void test_outdated(bool shared, bool has_end)
                        .order_serial = 2ull << (16 + ORDER_SERIAL_BITS),
                        .past = {.ran = 7, .has_end = true, .status = 4}};
 
-    open_bound(1, 1, false);
-    step((struct heir_event){.type = HEIR_TOP});
-    tick(LEASE_MS);
-    follow(2, 0, 1);
-    follow(3, 0, 1);
-    ok(heir_is_lead(h), "a majority has chosen it");
+    open_chosen();
     give(order_of(1u << 16 | 1, 1, shared, 2, has_end ? ORDER_END : ORDER_RUN));
     follow(2, 0, 2);
     ok(heir_is_lead(h) && !a.quit, "who is free of an older view comes back to it");
@@ -433,12 +439,7 @@ static void test_ended_beside(uint8_t status)
                        .order_serial = 1ull << (16 + ORDER_SERIAL_BITS),
                        .has_verdict = true, .status = status};
 
-    open_bound(1, 1, false);
-    step((struct heir_event){.type = HEIR_TOP});
-    tick(LEASE_MS);
-    follow(2, 0, 1);
-    follow(3, 0, 1);
-    ok(heir_is_lead(h), "a majority has chosen it");
+    open_chosen();
     give(order_of(1u << 16 | 1, 1, false, 2, ORDER_PREPARE));
     step((struct heir_event){.type = HEIR_FOLLOW, .follow = &f});
     ok(heir_is_lead(h) == (status == 75) && a.quit == (status != 75),

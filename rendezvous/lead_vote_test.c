@@ -37,18 +37,24 @@ static void lose(struct bench *t, uint32_t rank, bool dead)
                                           .dead = dead, .text = "gone"});
 }
 
-/* Generation 1 runs on all, led by node 0. */
-static void open_running(struct bench *t)
+/* All have come, and have stopped for generation 1. */
+static void open_stopped(struct bench *t, const struct lead_config *config)
 {
-    struct lead_config config = config_of();
-
-    bed_open(t, &config);
+    bed_open(t, config);
     for (uint32_t i = 0; i < N; i++) {
         say(t, i, REPORT_JOINED, 0, 0);
     }
     for (uint32_t i = 0; i < N; i++) {
         say(t, i, REPORT_STOPPED, 1, 1);
     }
+}
+
+/* Generation 1 runs on all, led by node 0. */
+static void open_running(struct bench *t)
+{
+    struct lead_config config = config_of();
+
+    open_stopped(t, &config);
     ok(bed_ordered(t, ORDER_RUN, 1), "all run");
 }
 
@@ -158,13 +164,7 @@ static void test_spares_lost(void)
     struct bench t;
 
     config.max_nodes = 2;
-    bed_open(&t, &config);
-    for (uint32_t i = 0; i < N; i++) {
-        say(&t, i, REPORT_JOINED, 0, 0);
-    }
-    for (uint32_t i = 0; i < N; i++) {
-        say(&t, i, REPORT_STOPPED, 1, 1);
-    }
+    open_stopped(&t, &config);
     ok(bed_ordered(&t, ORDER_RUN, 1), "two run, three wait");
     for (uint32_t i = 0; i < 2; i++) {
         say(&t, i, REPORT_RUNNING, 1, 1);
@@ -313,13 +313,7 @@ static void test_quiet_at_loss(void)
         struct bench t;
 
         config.min_nodes = 4;
-        bed_open(&t, &config);
-        for (uint32_t i = 0; i < N; i++) {
-            say(&t, i, REPORT_JOINED, 0, 0);
-        }
-        for (uint32_t i = 0; i < N; i++) {
-            say(&t, i, REPORT_STOPPED, 1, 1);
-        }
+        open_stopped(&t, &config);
         ok(bed_ordered(&t, ORDER_RUN, 1), "all run");
         lose(&t, 1, false);
         (void)bed_step(&t, (struct lead_event){.type = LEAD_QUIET,
