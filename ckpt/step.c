@@ -20,6 +20,16 @@ void step_name(uint64_t step, const char *uuid, char to[STEP_NAME_BYTES])
              (unsigned long long)step, UUID_DIGITS, uuid);
 }
 
+bool step_is_at(const char *root, uint64_t step, const char *uuid, const char *path)
+{
+    size_t n = strlen(root);
+    char name[STEP_NAME_BYTES];
+
+    step_name(step, uuid, name);
+    return strncmp(path, root, n) == 0 && path[n] == '/' &&
+           strcmp(path + n + 1, name) == 0;
+}
+
 bool step_parse_name(const char *name, uint64_t *ret_step)
 {
     uint64_t step;

@@ -37,6 +37,8 @@
 void step_name(uint64_t step, const char *uuid, char to[STEP_NAME_BYTES]);
 /* Whether a directory may be one of ours, and of which step. */
 bool step_parse_name(const char *name, uint64_t *ret_step);
+/* Whether that path is where a save goes to, as <root>/<name>. */
+bool step_is_at(const char *root, uint64_t step, const char *uuid, const char *path);
 
 /* --- saving --- */
 

@@ -80,6 +80,29 @@ static void test_names(void)
     }
 }
 
+static void test_place(void)
+{
+    static const struct {
+        const char *path;
+        bool is_it;
+    } cases[] = {
+        {"/a/b/step-000000001200-0f3a9c2e", true},
+        {"/a/b/step-000000001201-0f3a9c2e", false},
+        {"/a/b/step-000000001200-0f3a9c2f", false},
+        {"/a/b/step-000000001200-0f3a9c2e/", false},
+        {"/a/b/c/step-000000001200-0f3a9c2e", false},
+        {"/a/bstep-000000001200-0f3a9c2e", false},
+        {"/a/b/", false},
+        {"/a/b", false},
+        {"", false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_int(step_is_at("/a/b", 1200, "0f3a9c2e00", cases[i].path), cases[i].is_it,
+               "'%s'", cases[i].path);
+    }
+}
+
 static int find(bool is_deep, struct step *ret)
 {
     return step_find_newest(io_system(), root, is_deep, NULL, NULL, ret, NULL);
@@ -325,6 +348,7 @@ int main(void)
 {
     make_root();
     test_names();
+    test_place();
     test_life();
     test_faults();
     test_flips();

@@ -4,7 +4,8 @@
  * keeps a copy. The lead is asked who (it has heard of all that were saved), says it to
  * all, and the node is asked for it (launcher/snap_copy.h), one rank after the other;
  * where that does not send it, the next one that has it. Whoever waits too long, and
- * whatever nobody has, is read from the disk.
+ * whatever nobody has, is read from the disk. What was fetched before its rank has asked
+ * (launcher/agent_fetch_ahead.c) stays here until it does.
  */
 #include <config.h>
 
@@ -24,18 +25,6 @@ enum {
     SAY_MS = 1000,    /* without another one: that was all of that save */
     WHERE_MS = 3000,  /* for the lead, which may be another one by now */
     FETCH_MS = 30000, /* in all: less than workers wait for an answer */
-    MAX_TRIED = 4,    /* that have not sent it: more than have it, as a rule */
-};
-
-struct fetch {
-    struct fetch *next;
-    struct snap_question question;
-    uint32_t rank;
-    char uuid[COMMIT_UUID_BYTES];
-    uint64_t since_ms;
-    uint32_t tried[MAX_TRIED]; /* agents: what the lead says of them may change */
-    unsigned n_tried;
-    bool is_started;
 };
 
 static void rest(struct agent_snap *p)
@@ -92,11 +81,23 @@ static void unlink_fetch(struct agent_snap *p, struct fetch *f)
     rest(p);
 }
 
+void agent_fetch_drop(struct agent_snap *p, struct fetch *f)
+{
+    if (f->is_started) {
+        snap_copy_fetch_forget(p->copy);
+        p->idle_ms = uv_now(&p->agent->loop);
+    }
+    unlink_fetch(p, f);
+    free(f);
+}
+
 static void answer(struct agent_snap *p, struct fetch *f)
 {
     unlink_fetch(p, f);
-    agent_snap_hand_out(p->agent, &f->question, f->rank,
-                        snap_hold_get(p->copies, f->rank, f->uuid));
+    if (!f->is_ahead) {
+        agent_snap_hand_out(p->agent, &f->question, f->rank,
+                            snap_hold_get(p->copies, f->rank, f->uuid));
+    }
     free(f);
 }
 
@@ -154,7 +155,7 @@ static bool next_holder(const struct agent_snap *p, struct fetch *f, uint32_t *r
 {
     const json_t *run = run_of(p, f->rank);
 
-    for (size_t i = 2; i < json_array_size(run) && f->n_tried < MAX_TRIED; i++) {
+    for (size_t i = 2; i < json_array_size(run) && f->n_tried < FETCH_MAX_TRIED; i++) {
         json_int_t agent = json_integer_value(json_array_get(run, i));
 
         if (agent >= 0 && agent < p->agent->roster.n &&
@@ -243,6 +244,7 @@ void agent_fetch_told(struct agent *a, const json_t *told)
     p = a->snap;
     json_decref(p->where);
     p->where = json_deep_copy(told);
+    agent_fetch_ahead_told(p);
     start_next(p);
 }
 
@@ -270,13 +272,14 @@ void agent_fetch_fetched(void *arg, uint32_t rank, const char *uuid,
 
 /* --- who waits too long --- */
 
-/* While one is on its way the others wait for that, and not for the lead. */
+/* While one is on its way the others wait for that, and not for the lead. Nobody waits
+ * for what is fetched ahead: it may take its time. */
 static bool is_late(const struct agent_snap *p, const struct fetch *f)
 {
     uint64_t now = uv_now(&p->agent->loop);
     uint64_t since = p->idle_ms > f->since_ms ? p->idle_ms : f->since_ms;
 
-    return now - f->since_ms >= p->fetch_ms ||
+    return (!f->is_ahead && now - f->since_ms >= p->fetch_ms) ||
            (!find_started(p) && !is_where(p, f) && now - since >= p->where_ms);
 }
 
@@ -293,8 +296,10 @@ static void on_timer(uv_timer_t *t)
             snap_copy_fetch_forget(p->copy);
             p->idle_ms = uv_now(&p->agent->loop);
         }
-        agent_log(p->agent, "rank %u reads from the disk: nobody has sent what is in "
-                  "memory in time", f->rank);
+        if (!f->is_ahead) {
+            agent_log(p->agent, "rank %u reads from the disk: nobody has sent what is "
+                      "in memory in time", f->rank);
+        }
         answer(p, f);
     }
     if (!p->fetches && uv_now(&p->agent->loop) - p->idle_ms >= p->say_ms) {
@@ -305,19 +310,14 @@ static void on_timer(uv_timer_t *t)
     ask_next(p);
 }
 
-bool agent_fetch_begin(struct agent_snap *p, const struct snap_question *question,
-                       uint32_t rank, const char *uuid)
+struct fetch *agent_fetch_add(struct agent_snap *p, uint32_t rank, const char *uuid)
 {
-    struct fetch **at = &p->fetches, *f;
+    struct fetch **at = &p->fetches;
+    struct fetch *f = calloc(1, sizeof(*f));
 
-    if (!p->copy || uuid[0] == '\0' || p->agent->roster.n < 2) {
-        return false;
-    }
-    f = calloc(1, sizeof(*f));
     if (!f) {
-        return false;
+        return NULL;
     }
-    f->question = *question;
     f->rank = rank;
     f->since_ms = uv_now(&p->agent->loop);
     str_copy(f->uuid, sizeof(f->uuid), uuid);
@@ -326,6 +326,24 @@ bool agent_fetch_begin(struct agent_snap *p, const struct snap_question *questio
     }
     *at = f;
     uv_timer_start(p->fetch_timer, on_timer, LOOK_MS, LOOK_MS);
+    return f;
+}
+
+bool agent_fetch_begin(struct agent_snap *p, const struct snap_question *question,
+                       uint32_t rank, const char *uuid)
+{
+    struct fetch *f;
+
+    if (!p->copy || uuid[0] == '\0' || p->agent->roster.n < 2) {
+        return false;
+    }
+    f = agent_fetch_ahead_taken(p, rank, uuid);
+    f = f ? f : agent_fetch_add(p, rank, uuid);
+    if (!f) {
+        return false;
+    }
+    f->question = *question;
+    f->since_ms = uv_now(&p->agent->loop);
     if (is_where(p, f)) {
         start_next(p);
     } else {
@@ -357,11 +375,9 @@ int agent_fetch_create(struct agent_snap *p, struct error *e)
 
 void agent_fetch_forget(struct agent_snap *p)
 {
+    p->ahead.path[0] = '\0';
     while (p->fetches) {
-        struct fetch *f = p->fetches;
-
-        unlink_fetch(p, f);
-        free(f);
+        agent_fetch_drop(p, p->fetches);
     }
     say_fetched(p);
     if (p->fetch_timer) {

@@ -50,6 +50,9 @@ void agent_snap_write(struct agent *a, const char *uuid, uint32_t rank);
  * others have but for those agents, and goes to the disk. */
 void agent_snap_rebuild(struct agent *a, const char *uuid, uint32_t rank,
                         const uint32_t *lost, size_t n_lost);
+/* The workers of that crew are starting from the checkpoint at that path. What this node
+ * has nothing of, and others have in memory, is fetched while they do. */
+void agent_fetch_ahead(struct crew *c, const char *path);
 /* Who has a save, see lead_snap_want(). */
 void agent_fetch_told(struct agent *a, const json_t *ask);
 /* An agent has something to copy, or wants something: takes the link over. */
@@ -122,7 +125,8 @@ void lead_snap_parity(struct lead_snap *l, uint32_t agent, const json_t *fact);
  * or (`error`) will not be: workers that wait for it are told. */
 void lead_snap_stored(struct lead_snap *l, const char *path, const char *uuid, int error,
                       const char *why);
-/* A fact "snap_want": somebody needs ranks of a save. Says to all who has them. */
+/* A fact "snap_want": somebody needs ranks of a save, by its uuid or its path. Says to
+ * all who has them. */
 void lead_snap_want(struct lead_snap *l, const json_t *fact);
 
 #endif

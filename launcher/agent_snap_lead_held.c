@@ -12,10 +12,23 @@
 #include "ckpt/step.h"
 #include "launcher/jsonw.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* --- for agents whose ranks load it --- */
+
+/* "": of none that was heard of. */
+static const char *uuid_of(const struct lead_snap *l, const char *path)
+{
+    const struct lead_save *s = l->saves;
+
+    while (s && !step_is_at(s->root, s->step, s->uuid, path)) {
+        s = s->next;
+    }
+    return s ? s->uuid : "";
+}
 
 /* Of those that nobody has, who can make them again (launcher/snap_copy.h: whoever asks
  * waits for that). */
@@ -72,28 +85,46 @@ static bool was_said(struct lead_snap *l, const char *uuid, json_int_t generatio
     return was;
 }
 
-void lead_snap_want(struct lead_snap *l, const json_t *fact)
+/* What the fact is of; a path is that of a checkpoint which ranks are starting from. */
+static const char *wanted(const struct lead_snap *l, const json_t *fact)
 {
     const char *uuid = json_string_value(json_object_get(fact, "uuid"));
+    const char *path = json_string_value(json_object_get(fact, "path"));
+
+    return uuid ? uuid : path ? uuid_of(l, path) : "";
+}
+
+static void put_where(struct jsonw *w, const struct lead_save *s)
+{
+    char name[STEP_NAME_BYTES], path[PATH_MAX];
+
+    if (s) {
+        step_name(s->step, s->uuid, name);
+        snprintf(path, sizeof(path), "%s/%s", s->root, name);
+        jsonw_str(w, "path", path);
+    }
+    jsonw_array(w, "ranks");
+    if (s) {
+        put_holders(w, s);
+    }
+    jsonw_end_array(w);
+}
+
+void lead_snap_want(struct lead_snap *l, const json_t *fact)
+{
+    const char *uuid = l ? wanted(l, fact) : "";
     json_int_t generation = json_integer_value(json_object_get(fact, "generation"));
-    const struct lead_save *s;
     _buf_ struct buf b = {0};
     struct jsonw w = jsonw_start(&b);
 
-    if (!l || !uuid || strlen(uuid) != COMMIT_UUID_BYTES - 1 ||
-        was_said(l, uuid, generation)) {
+    if (strlen(uuid) != COMMIT_UUID_BYTES - 1 || was_said(l, uuid, generation)) {
         return;
     }
-    s = lead_save_find(l, uuid);
     jsonw_object(&w, NULL);
     jsonw_str(&w, "ask", "snap_where");
     jsonw_str(&w, "uuid", uuid);
     jsonw_int(&w, "generation", generation);
-    jsonw_array(&w, "ranks");
-    if (s) {
-        put_holders(&w, s);
-    }
-    jsonw_end_array(&w);
+    put_where(&w, lead_save_find(l, uuid));
     jsonw_end_object(&w);
     if (!b.failed && l->agent->tree) {
         tree_ask(l->agent->tree, b.data, b.len);
@@ -102,23 +133,6 @@ void lead_snap_want(struct lead_snap *l, const json_t *fact)
 }
 
 /* --- for workers that wait for a store --- */
-
-static const char *uuid_of(const struct lead_snap *l, const char *path)
-{
-    const struct lead_save *s = l->saves;
-    char name[STEP_NAME_BYTES];
-    size_t n;
-
-    for (; s; s = s->next) {
-        n = strlen(s->root);
-        step_name(s->step, s->uuid, name);
-        if (strncmp(path, s->root, n) == 0 && path[n] == '/' &&
-            strcmp(path + n + 1, name) == 0) {
-            return s->uuid;
-        }
-    }
-    return "";
-}
 
 void lead_snap_stored(struct lead_snap *l, const char *path, const char *uuid, int error,
                       const char *why)

@@ -297,6 +297,17 @@ static void want(struct bed *b, const char *uuid, int generation)
     json_decref(fact);
 }
 
+static void want_path(struct bed *b, const char *step, const char *uuid, int generation)
+{
+    json_t *fact = json_pack("{s:o, s:i}", "path",
+                             json_sprintf("%s/step-%s-%.8s", b->agent.run.dir, step, uuid),
+                             "generation", generation);
+
+    uv_update_time(&b->agent.loop);
+    lead_snap_want(b->lead, fact);
+    json_decref(fact);
+}
+
 static bool is_said(const char *ranks)
 {
     return strstr(where, ranks) && strstr(where, ranks)[strlen(ranks)] == '}';
@@ -335,10 +346,16 @@ static void test_want(struct bed *b)
         want(b, UUID_C, 4);
     }
     ok(true, "so is the same, in time");
+    want_path(b, "000000000020", UUID_C, 5);
+    ok(n_said == 8 && strstr(where, UUID_C) && strstr(where, "/step-000000000020-0000") &&
+           is_said("[[0,2,0,1],[2,1,1,2],[3,1,1]]"),
+       "and by its path: %s", where);
     want(b, "short", 1);
     want(b, "", 1);
+    want_path(b, "000000000021", UUID_C, 6);
+    want_path(b, "000000000020", "dddddddd", 6);
     lead_snap_want(NULL, NULL);
-    is_int(n_said, 7, "what is no save is not looked for");
+    is_int(n_said, 8, "what is no save is not looked for");
 }
 
 static bool is_held(const struct status_held *h, uint32_t first, uint32_t n, int node,

@@ -10,6 +10,8 @@
 #include "launcher/snap_hold.h"
 #include "launcher/snap_parity.h"
 
+enum { FETCH_MAX_TRIED = 4 }; /* that have not sent it: more than have it, as a rule */
+
 /* What one rank has saved: here, or on a node that has its partner here. */
 struct saved {
     struct saved *next;
@@ -51,7 +53,24 @@ struct snap_question {
     uint64_t connection;
 };
 
-struct fetch;
+/* A rank's save that is to come from another node (launcher/agent_fetch.c). */
+struct fetch {
+    struct fetch *next;
+    struct snap_question question;
+    bool is_ahead; /* nobody has asked for it yet: there is no question */
+    uint32_t rank;
+    char uuid[COMMIT_UUID_BYTES];
+    uint64_t since_ms;
+    uint32_t tried[FETCH_MAX_TRIED]; /* agents: what the lead says of them may change */
+    unsigned n_tried;
+    bool is_started;
+};
+
+/* What the ranks here are going to ask for, see agent_fetch_ahead(). */
+struct fetch_ahead {
+    char path[ORDER_PATH_BYTES]; /* of the checkpoint; "": nothing, or it was begun */
+    uint32_t generation, first_rank, n_local;
+};
 
 /* What has been fetched of a save, and not told yet. */
 struct fetched {
@@ -94,6 +113,7 @@ struct agent_snap {
     json_t *where; /* what the lead has said last, or NULL */
     uint32_t fetched_from;
     struct fetched fetched;
+    struct fetch_ahead ahead;
     uint64_t idle_ms; /* since when nothing is on its way here */
     unsigned where_ms, fetch_ms; /* that workers wait for the lead, and in all */
     unsigned say_ms; /* until what was fetched is told: more may come */
@@ -146,6 +166,19 @@ void agent_fetch_fetched(void *arg, uint32_t rank, const char *uuid,
                          const struct error *e);
 /* The workers are going. */
 void agent_fetch_forget(struct agent_snap *p);
+/* Behind the others: it is started in its turn. NULL: no memory. */
+struct fetch *agent_fetch_add(struct agent_snap *p, uint32_t rank, const char *uuid);
+void agent_fetch_drop(struct agent_snap *p, struct fetch *f);
+
+/* --- agent_fetch_ahead.c --- */
+
+/* The lead has said who has a save (p->where): what it is that the ranks here start
+ * from, and is not here, is fetched before they ask. */
+void agent_fetch_ahead_told(struct agent_snap *p);
+/* A rank asks for that. What is to come of it already is the rank's from now on; NULL:
+ * nothing is. What was fetched ahead of another save gives way. */
+struct fetch *agent_fetch_ahead_taken(struct agent_snap *p, uint32_t rank,
+                                      const char *uuid);
 
 /* --- agent_partner.c --- */
 

@@ -13,6 +13,8 @@
  *   bare     to sign, send, receive and check, by two threads that do nothing else
  *   lost     until what was asked for has come, into fresh memory, and has been copied
  *            from there to fresh memory of a worker
+ *   started  the latter alone: for a worker that took as long to start as the former,
+ *            see launcher/agent_fetch_ahead.c
  *
  * Two copies go before, for which the partner makes its memory.
  */
@@ -45,6 +47,7 @@ struct order {
     char uuid[COMMIT_UUID_BYTES]; /* to be fetched */
     uint16_t port;                /* from there */
     uint64_t ns;                  /* what it took */
+    uint64_t load_ns;             /* of that, from memory of the node */
 };
 
 /* One of the two. */
@@ -194,7 +197,7 @@ static bool is_none(void *arg, uint32_t rank)
 /* The memory of copies goes first: a node that is new has none. */
 static void fetch(struct end *end)
 {
-    uint64_t begin;
+    uint64_t begin, came, had;
     struct error e = {0};
 
     snap_hold_keep(end->hold, UINT64_MAX, is_none, NULL);
@@ -204,7 +207,10 @@ static void fetch(struct end *end)
         die("fetch", e.text);
     }
     run_until(end, &end->copied.n_fetched, end->copied.n_fetched + 1);
-    end->order.ns = load(snap_hold_get(end->hold, 0, end->order.uuid)) - begin;
+    came = clock_mono_ns();
+    had = load(snap_hold_get(end->hold, 0, end->order.uuid));
+    end->order.ns = had - begin;
+    end->order.load_ns = had - came;
     say(end);
 }
 
@@ -266,13 +272,13 @@ static uint64_t copy_ns(struct end *end, const char *uuid, uint16_t port)
     return clock_mono_ns() - begin;
 }
 
-static uint64_t fetch_ns(struct end *end, const char *uuid)
+static const struct order *fetch_from(struct end *end, const char *uuid)
 {
     str_copy(end->order.uuid, sizeof(end->order.uuid), uuid);
     end->order.port = link_listener_port(end->listener);
     say(end);
     run_until(end, &end->n_orders, end->n_orders + 1);
-    return end->order.ns;
+    return &end->order;
 }
 
 static bool sign(struct aead *aead, uint64_t at, const struct aead_text *t)
@@ -359,9 +365,12 @@ static void have_saves(int fd, uint64_t len, int n_rounds)
     }
     for (int i = 0; i < n_rounds; i++) {
         char uuid[COMMIT_UUID_BYTES];
+        const struct order *took;
 
         snprintf(uuid, sizeof(uuid), "%032x", WARM_UP + n_rounds);
-        printf("lost %llu\n", (unsigned long long)fetch_ns(&end, uuid));
+        took = fetch_from(&end, uuid);
+        printf("lost %llu\nstarted %llu\n", (unsigned long long)took->ns,
+               (unsigned long long)took->load_ns);
     }
     remove_dir();
 }

@@ -222,6 +222,7 @@ int crew_start(struct agent *a, const struct order *order, struct error *e)
     a->generation = order->generation;
     a->first_rank = c->layout.first_rank;
     crew_join_world(a);
+    agent_fetch_ahead(c, order->resume_path);
     return 0;
 }
 

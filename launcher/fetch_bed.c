@@ -115,12 +115,12 @@ static void on_peer(struct link *l, const struct channel_frame *first, void *ctx
     }
 }
 
-static struct snap_hold *make_hold(struct fetch_bed *b, struct fetch_node *n)
+static struct snap_hold *make_hold(struct fetch_bed *b, int i, struct snap_said *said)
 {
     char dir[96] = "";
-    struct snap_hold_config config = snap_bed_config(&b->agent.loop, dir, &n->said);
+    struct snap_hold_config config = snap_bed_config(&b->agent.loop, dir, said);
 
-    snprintf(dir, sizeof(dir), "%s/%td", b->top, n - b->nodes);
+    snprintf(dir, sizeof(dir), "%s/%d", b->top, i);
     config.is_elsewhere = true; /* the disk is for other tests */
     return snap_bed_hold(&config);
 }
@@ -150,7 +150,7 @@ static void open_node(struct fetch_bed *b, int i)
     struct roster_entry entry = {.slots = 1, .n_addrs = 1, .host = "somewhere"};
     struct error e;
 
-    n->hold = make_hold(b, n);
+    n->hold = make_hold(b, i, &n->said);
     config.own = n->hold;
     if (snap_copy_create(&config, &n->copy, &e) < 0 ||
         link_listen(&b->agent.loop, true, &n->listener, &e) < 0) {
@@ -177,6 +177,7 @@ static void open_ours(struct fetch_bed *b)
     b->agent.snap = p;
     b->agent.has_config = true;
     p->agent = &b->agent;
+    p->hold = make_hold(b, -1, &b->said);
     p->copies = make_copies(b);
     if (snap_copy_create(&config, &p->copy, &e) < 0 ||
         agent_fetch_create(p, &e) < 0 ||
@@ -201,6 +202,7 @@ void fetch_bed_close(struct fetch_bed *b)
     agent_fetch_destroy(&b->snap);
     snap_copy_destroy(b->snap.copy);
     snap_hold_destroy(b->snap.copies);
+    snap_hold_destroy(b->snap.hold);
     for (int i = 0; i < 2; i++) {
         link_close(b->nodes[i].mute);
         snap_copy_destroy(b->nodes[i].copy);
@@ -221,29 +223,37 @@ bool fetch_bed_run_until(struct fetch_bed *b, const int *count, int n)
 void fetch_bed_save(struct fetch_bed *b, int i, uint32_t rank, const char *uuid,
                     uint64_t bytes)
 {
-    struct fetch_node *n = &b->nodes[i];
+    struct snap_hold *hold = i < 0 ? b->snap.hold : b->nodes[i].hold;
+    struct snap_said *said = i < 0 ? &b->said : &b->nodes[i].said;
     struct error e;
 
-    snap_bed_begin(&b->agent.loop, n->hold, &n->said, rank, uuid, 10, b->top, bytes);
-    if (snap_hold_done(n->hold, rank, uuid, bytes - SNAP_PAGE_BYTES, 100, &e) < 0) {
+    snap_bed_begin(&b->agent.loop, hold, said, rank, uuid, FETCH_STEP, b->top, bytes);
+    if (snap_hold_done(hold, rank, uuid, bytes - SNAP_PAGE_BYTES, 100, &e) < 0) {
         bail_out("%s", e.text);
     }
 }
 
+void fetch_bed_tell_all(struct fetch_bed *b, const char *text)
+{
+    json_t *told = json_loads(text, 0, NULL);
 
-/* `ranks` as in lead_snap_want(). */
+    if (!told) {
+        bail_out("what the lead says: %s", text);
+    }
+    agent_fetch_told(&b->agent, told);
+    json_decref(told);
+}
+
 void fetch_bed_tell(struct fetch_bed *b, const char *uuid, int generation,
                     const char *ranks)
 {
     _free_ char *text = NULL;
-    json_t *told;
 
     if (asprintf(&text, "{\"uuid\":\"%s\",\"generation\":%d,\"ranks\":%s}", uuid,
-                 generation, ranks) < 0 || !(told = json_loads(text, 0, NULL))) {
-        bail_out("what the lead says: %s", ranks);
+                 generation, ranks) < 0) {
+        bail_out("no memory");
     }
-    agent_fetch_told(&b->agent, told);
-    json_decref(told);
+    fetch_bed_tell_all(b, text);
 }
 
 void fetch_bed_begin(struct fetch_bed *b, uint32_t rank, const char *uuid)

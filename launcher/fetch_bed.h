@@ -13,6 +13,7 @@
 
 enum {
     FETCH_GENERATION = 3, /* of the workers that ask */
+    FETCH_STEP = 10, /* that they ask for */
     FETCH_ROOM = 3 * SNAP_PAGE_BYTES,
     FETCH_LONG_ROOM = 64 << 20, /* it takes many turns of the loop */
     FETCH_PATIENT_MS = 300000,
@@ -40,6 +41,7 @@ struct fetch_did {
 struct fetch_bed {
     struct agent agent; /* first: what it says is put down in `did` */
     struct agent_snap snap;
+    struct snap_said said; /* of what the agent's own ranks save */
     struct fetch_node nodes[2]; /* agents 1 and 2 */
     char top[64];
     struct fetch_did did;
@@ -49,12 +51,14 @@ void fetch_bed_open(struct fetch_bed *b);
 void fetch_bed_close(struct fetch_bed *b);
 bool fetch_bed_run_until(struct fetch_bed *b, const int *count, int n);
 
-/* A rank has saved on nodes[i]. */
+/* A rank has saved on nodes[i], -1: here. */
 void fetch_bed_save(struct fetch_bed *b, int i, uint32_t rank, const char *uuid,
                     uint64_t bytes);
 /* The lead says who has it; `ranks` as in lead_snap_want(). */
 void fetch_bed_tell(struct fetch_bed *b, const char *uuid, int generation,
                     const char *ranks);
+/* The same, with all that it says: "path":..., and so on. */
+void fetch_bed_tell_all(struct fetch_bed *b, const char *told);
 /* A rank asks. */
 void fetch_bed_begin(struct fetch_bed *b, uint32_t rank, const char *uuid);
 /* Some of it has come. */

@@ -62,7 +62,7 @@ test_copies() {
 
 # Its disk does not come to an end with it, then the node is switched off.
 test_node_lost() {
-    can_trace || { skip 'no strace: see scripts/install-deps' 11; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 12; return; }
     start 480000 --nnodes 3:4 --set heartbeat.timeout=3s --set checkpoint.keep=100000
     spawn strace strace -f -qq -p "$(agent_of node2)" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o trace
     tracer=$spawned
@@ -70,10 +70,13 @@ test_node_lost() {
     ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
     step=$(copied)
     is "$(find ck -path "*/step-*$step-*/COMMIT" | wc -l)" 0 'no checkpoint' || diag "$(find ck)"
+    : >run/start
     hosts link_down node2
     hosts power_off node2
+    ok 'the rank that was lost has it from memory of its partner, over the wire, as it starts' wait_for 90 event 'node 2 has fetched what rank 1 starts from from memory of node 0' || show_run
+    is "$(grep -c "from $step" run.out)" 0 'before it asks'
+    rm run/start
     ok 'three go on from just that save' wait_for 90 times "from $step" 3 || show_run
-    ok 'the rank that was lost from memory of its partner, over the wire' wait_for 30 event 'node 2 has fetched what rank 1 starts from from memory of node 0' || show_run
     ok 'which becomes a checkpoint' wait_for 30 eval '[ -n "$(find ck -path "*/step-*$step-*/COMMIT")" ]' || show_run
     run "$MUSTER" ckpt verify ck
     is "$(grep step- out | grep -vc -e whole -e unfinished)" 0 'nothing that is there is damaged' || show

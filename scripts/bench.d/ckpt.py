@@ -36,7 +36,8 @@ RATIOS = {
 # it goes. What is encrypted costs more, which MPI's message is not.
 COPIES = {
     "partner": (1.2, "present", "until a partner has a copy, in memory that it had", "signed"),
-    "lost": (1.3, "fresh", "until a worker has what another node had, in fresh memory", "signed"),
+    "lost": (1.3, "fresh", "until a worker that asks at once has what another node had, in fresh memory", "signed"),
+    "started": (1.3, "fresh", "the same, for a worker that takes longer to start than to copy that", "signed"),
     "partner-encrypted": (None, "present", "until a partner has a copy, by partnerEncrypt", "sealed"),
 }
 # Over TCP of loopback, as the links of muster on one machine go: nothing of shared memory.

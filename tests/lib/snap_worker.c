@@ -27,7 +27,8 @@
  * With "poison" the step of the save at which it dies, and what is at most as many steps
  * older as the number in that file, is death to each rank that begins there; and with
  * "hold" those of later generations wait where they have begun. They say "avoids PATH"
- * of what nobody is to begin with.
+ * of what nobody is to begin with. With "start" those of later generations are as slow
+ * to start: they load nothing until it is gone.
  * A JSON value `far` is saved along: how far the step is from 30.
  */
 #include <config.h>
@@ -155,6 +156,9 @@ static int begin(const char *uri, int64_t *ret_step)
     int rc;
 
     *ret_step = -1;
+    while (muster_generation(m) > 1 && there_is("start")) {
+        usleep(10000);
+    }
     if (muster_ckpt_open(m, NULL, uri, NULL, &ck) < 0 ||
         muster_ckpt_tensor(ck, &t) < 0) {
         return fail("open");
