@@ -160,6 +160,16 @@ struct loaf {
     bool is_over;
 };
 
+/* All of it to zero takes longer than a tensor of one piece does else. */
+static void begin_loaf(struct loaf *l, const struct index_tensor *t)
+{
+    l->n_dims = t->n_dims;
+    l->shape = t->shape;
+    memset(l->at, 0, t->n_dims * sizeof(*l->at));
+    l->n_open = 0;
+    l->is_over = false;
+}
+
 static bool is_all(const struct loaf *l, const uint64_t *at, const uint64_t *len, size_t d)
 {
     while (d < l->n_dims && at[d] == 0 && len[d] == l->shape[d]) {
@@ -212,7 +222,7 @@ static bool is_cut_like_loaf(const struct index *x, const struct index_tensor *t
                              size_t i)
 {
     const uint64_t *box = x->chunk_boxes + x->box_at[i];
-    struct loaf l = {.n_dims = t->n_dims, .shape = t->shape};
+    struct loaf l;
     size_t n = t->n_dims, bytes_each = dtype_bits(t->dtype) / 8;
     uint64_t whole;
 
@@ -220,6 +230,7 @@ static bool is_cut_like_loaf(const struct index *x, const struct index_tensor *t
         whole == 0) {
         return false;
     }
+    begin_loaf(&l, t);
     for (size_t k = t->first_chunk; k < t->first_chunk + t->n_chunks; k++, box += 2 * n) {
         uint64_t bytes = bytes_each;
 
