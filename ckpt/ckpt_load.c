@@ -300,11 +300,14 @@ static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
 
     rc = rc < 0 ? rc : load_open(s, &l, e);
     rc = rc < 0 ? rc : list_wants(&l, r, wants, &n, e);
-    if (rc == 0 && ck->source.file && ck->agent.ops) {
-        save_agent_look(ck->agent.self, ck->group.rank, &l.step);
+    if (rc == 0 && ck->source.file) {
+        save_agent_look(ck->agent.self, &l.step);
     }
     rc = rc < 0 ? rc : load_boxes(&l, ck->source.file ? &ck->source : NULL,
                                   wants, n, (unsigned)ck->options.n_threads, e);
+    if (ck->source.file) {
+        save_agent_looked(ck->agent.self);
+    }
     if (rc == 0) {
         load_close(&ck->load);
         ck->load = l;

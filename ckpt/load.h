@@ -19,6 +19,9 @@
 /* Where the bytes of a checkpoint's files come from, other than its directory: a
  * snapshot of one of them in memory, say. */
 struct load_source {
+    /* That file is going to be read: comes before anybody asks for it, maybe again, from
+     * the thread that loads. NULL: nothing is to be done for that. */
+    void (*look)(void *arg, const struct step *s, uint32_t file);
     /* All of that file, or NULL. It stays as it is until loading ends. Any thread. */
     const char *(*file)(void *arg, const struct step *s, uint32_t file);
     void *arg;

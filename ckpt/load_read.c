@@ -326,14 +326,21 @@ static void work_all(struct run *run, unsigned n_threads)
     }
 }
 
-/* Whether something has to come from files of the system. */
+/* Of all files that are needed: whether some have to come from files of the system. */
 static bool has_disk(const struct load_job *job)
 {
+    const struct load_source *from = job->source;
     const struct plan_span *s = job->plan.spans;
     bool is_from_disk = false;
 
-    for (size_t i = 0; i < job->plan.n_spans && !is_from_disk; i++) {
-        is_from_disk = (i == 0 || s[i].file != s[i - 1].file) && !held(job, s[i].file);
+    for (size_t i = 0; i < job->plan.n_spans; i++) {
+        if (i > 0 && s[i].file == s[i - 1].file) {
+            continue;
+        }
+        if (from && from->look) {
+            from->look(from->arg, &job->load->step, s[i].file);
+        }
+        is_from_disk |= !held(job, s[i].file);
     }
     return is_from_disk && job->load->step.io == io_system();
 }
@@ -344,7 +351,7 @@ int load_job_run(const struct load_job *job, unsigned n_threads,
     struct run run = {.job = job, .lock = PTHREAD_MUTEX_INITIALIZER};
     int rc;
 
-    if (n_threads < MANY_READERS && has_disk(job)) {
+    if (has_disk(job) && n_threads < MANY_READERS) {
         n_threads = MANY_READERS;
     }
     work_all(&run, n_threads);

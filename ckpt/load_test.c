@@ -231,13 +231,62 @@ static const char *held_file(void *arg, const struct step *s, uint32_t file)
     return strcmp(s->manifest.files[file].name, "r00000.safetensors") == 0 ? arg : NULL;
 }
 
+/* What a source was asked. */
+struct asked {
+    const char *memory;
+    int n_looks, n_before; /* in all, and before the first one was asked for */
+    _Atomic int n_files;
+};
+
+static void look_asked(void *arg, const struct step *s, uint32_t file)
+{
+    struct asked *a = arg;
+
+    ok(strcmp(s->manifest.files[file].name, "r00000.safetensors") == 0,
+       "%s is going to be read", s->manifest.files[file].name);
+    a->n_looks++;
+    a->n_before += a->n_files == 0;
+}
+
+static const char *file_asked(void *arg, const struct step *s, uint32_t file)
+{
+    struct asked *a = arg;
+
+    (void)s, (void)file;
+    a->n_files++;
+    return a->n_looks > 0 ? a->memory : NULL;
+}
+
+/* A source hears which files are needed before it is asked for them. */
+static void test_look(void)
+{
+    int fd = data_file(O_RDONLY);
+    char *memory = malloc(file_bytes);
+    _load_ struct load l = {0};
+    struct error e = {0};
+
+    open_load(counting(), &l);
+    is_int(io_read_all(io_system(), fd, memory, file_bytes, 0), 0, "in memory");
+    for (unsigned n_threads = 1; n_threads <= 16; n_threads += 15) {
+        struct asked a = {.memory = memory};
+        struct load_source source = {look_asked, file_asked, &a};
+
+        n_read = 0;
+        ok(load_all(&l, &source, n_threads, &e) && n_read == 0,
+           "%u threads: all is there: %s", n_threads, e.text);
+        ok(a.n_looks > 0 && a.n_before > 0, "that was told before");
+    }
+    free(memory);
+    close(fd);
+}
+
 /* A block that is damaged in memory comes from the disk; one that is damaged there, too,
  * fails the load, and is named. */
 static void test_damage(void)
 {
     int fd = data_file(O_RDWR);
     char *memory = malloc(file_bytes), was;
-    struct load_source source = {held_file, memory};
+    struct load_source source = {.file = held_file, .arg = memory};
     _load_ struct load l = {0};
     struct error e = {0};
 
@@ -267,6 +316,7 @@ int main(void)
     test_once();
     test_column();
     test_cache();
+    test_look();
     test_damage();
     close(root);
     fs_remove_tree(root_path, NULL);

@@ -33,6 +33,13 @@ enum {
     BUSY_LOOK_MS = 5,
 };
 
+/* A file of a checkpoint, in memory. */
+struct held {
+    bool is_asked;
+    char *at; /* NULL: it is not there, as far as was asked */
+    size_t len;
+};
+
 struct agent_way {
     struct client *client; /* borrowed */
     struct save_map maps[N_MAPS]; /* the newest first */
@@ -41,12 +48,10 @@ struct agent_way {
     uint64_t part_plan; /* of what it is; 0: none */
     struct image_copy copy; /* of the save that is being put */
 
-    /* What this rank has saved of a checkpoint that is being loaded. */
+    /* What the agent has of a checkpoint that is being loaded. */
     char held_uuid[COMMIT_UUID_BYTES]; /* "": nothing */
-    char held_name[PART_NAME_BYTES];
-    struct worker_snap held;
-    char *held_at;
-    size_t held_len;
+    struct held *held; /* of each of its files */
+    size_t n_held;
     char absent_uuid[COMMIT_UUID_BYTES]; /* of a save that the agent does not have: where
                                             others are asked that takes its time */
 };
@@ -287,58 +292,87 @@ static bool stays(void *self, const char *uuid)
 
 static void drop_held(struct agent_way *w)
 {
-    if (w->held_at) {
-        munmap(w->held_at, w->held_len);
+    for (size_t i = 0; i < w->n_held; i++) {
+        if (w->held[i].at) {
+            munmap(w->held[i].at, w->held[i].len);
+        }
     }
-    w->held_at = NULL;
+    free(w->held);
+    w->held = NULL;
+    w->n_held = 0;
     w->held_uuid[0] = '\0';
 }
 
-static int map_held(struct agent_way *w, int fd)
+void save_agent_look(void *self, const struct step *step)
 {
-    size_t len = SNAP_PAGE_BYTES + w->held.image_bytes;
+    struct agent_way *w = self;
+
+    drop_held(w);
+    w->held = calloc(step->manifest.n_files + 1, sizeof(*w->held));
+    if (w->held) {
+        w->n_held = step->manifest.n_files;
+        str_copy(w->held_uuid, sizeof(w->held_uuid), step->commit.uuid);
+    }
+}
+
+void save_agent_looked(void *self)
+{
+    drop_held(self);
+}
+
+static struct held *held_of(const struct agent_way *w, const struct step *s,
+                            uint32_t file)
+{
+    return strcmp(w->held_uuid, s->commit.uuid) == 0 && file < w->n_held
+               ? &w->held[file] : NULL;
+}
+
+static void map_held(struct held *h, int fd, uint64_t image_bytes)
+{
+    size_t len = SNAP_PAGE_BYTES + image_bytes;
     struct stat st;
     void *at;
 
     if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < len) {
-        return -EPROTO;
-    }
-    at = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) {
-        return -errno;
-    }
-    w->held_at = at;
-    w->held_len = len;
-    return 0;
-}
-
-/* A rank that asks for one that is there gets it from memory, another one from the
- * disk: every block is held against its digest either way. */
-void save_agent_look(void *self, uint32_t rank, const struct step *step)
-{
-    struct agent_way *w = self;
-    struct error e = {0};
-    _close_ int fd = -1;
-
-    drop_held(w); /* which later saves may have taken */
-    if (client_snap_find(w->client, step->commit.uuid, &w->held, &fd, &e) < 0 ||
-        strcmp(w->held.uuid, step->commit.uuid) != 0 || map_held(w, fd) < 0) {
         return;
     }
-    str_copy(w->held_uuid, sizeof(w->held_uuid), step->commit.uuid);
-    part_data_name(rank, w->held_name);
+    at = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    if (at != MAP_FAILED) {
+        h->at = at;
+        h->len = len;
+    }
 }
 
-/* Who would write to it is who loads. */
+/* What this rank has saved, other nodes are asked for, too; what others have, comes from
+ * memory where it is on this node. All else comes from the disk: every block is held
+ * against its digest either way. Whose memory it is writes to it in a later save, in which
+ * all ranks take part. */
+static void look_held(void *arg, const struct step *s, uint32_t file)
+{
+    struct agent_way *w = arg;
+    struct held *h = held_of(w, s, file);
+    struct error e = {0};
+    struct worker_snap got;
+    _close_ int fd = -1;
+    uint32_t rank;
+
+    if (!h || h->is_asked) {
+        return;
+    }
+    h->is_asked = true;
+    if (part_data_rank(s->manifest.files[file].name, &rank) &&
+        client_snap_find(w->client, rank, s->commit.uuid, &got, &fd, &e) == 0 &&
+        strcmp(got.uuid, s->commit.uuid) == 0 &&
+        got.image_bytes == s->manifest.files[file].bytes) {
+        map_held(h, fd, got.image_bytes);
+    }
+}
+
 static const char *find_held(void *arg, const struct step *s, uint32_t file)
 {
-    const struct agent_way *w = arg;
-    bool is_held = strcmp(w->held_uuid, s->commit.uuid) == 0 &&
-                   file < s->manifest.n_files &&
-                   strcmp(s->manifest.files[file].name, w->held_name) == 0 &&
-                   s->manifest.files[file].bytes == w->held.image_bytes;
+    const struct held *h = held_of(arg, s, file);
 
-    return is_held ? w->held_at + SNAP_PAGE_BYTES : NULL;
+    return h && h->at ? h->at + SNAP_PAGE_BYTES : NULL;
 }
 
 /* --- mapping --- */
@@ -373,7 +407,7 @@ int save_agent_open(void *self, uint32_t rank, const struct step *step, uint32_t
     if (strcmp(f->name, own) != 0 || strcmp(w->absent_uuid, step->commit.uuid) == 0) {
         return -ENOENT;
     }
-    if (client_snap_find(w->client, step->commit.uuid, &held, &fd,
+    if (client_snap_find(w->client, rank, step->commit.uuid, &held, &fd,
                          &(struct error){0}) < 0 ||
         strcmp(held.uuid, step->commit.uuid) != 0 || held.image_bytes != f->bytes ||
         !is_own_memory(fd)) {
@@ -431,6 +465,6 @@ int save_agent_create(struct muster *m, struct save_way *ret,
     }
     w->client = client;
     *ret = (struct save_way){&ops, w};
-    *ret_source = (struct load_source){.file = find_held, .arg = w};
+    *ret_source = (struct load_source){look_held, find_held, w};
     return 0;
 }

@@ -98,8 +98,11 @@ int save_direct_create(struct save_way *ret);
  * agent; -ENOMEM. */
 int save_agent_create(struct muster *m, struct save_way *ret,
                       struct load_source *ret_source);
-/* `step` is about to be loaded: asks the agent what it holds of it. */
-void save_agent_look(void *self, uint32_t rank, const struct step *step);
+/* `step` is about to be loaded: the agent is asked what it holds of it, as that is needed
+ * (struct load_source). */
+void save_agent_look(void *self, const struct step *step);
+/* It was loaded: nothing of the agent's stays mapped. */
+void save_agent_looked(void *self);
 /* A file of that checkpoint that this rank has saved, and this node's agent has in
  * memory, behind SNAP_PAGE_BYTES: to be read. A descriptor, or -ENOENT. */
 int save_agent_open(void *self, uint32_t rank, const struct step *step, uint32_t file);

@@ -437,10 +437,10 @@ int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
     return ask_snap(c, &m, ret, ret_fd, e);
 }
 
-int client_snap_find(struct client *c, const char *uuid,
+int client_snap_find(struct client *c, uint32_t rank, const char *uuid,
                      struct worker_snap *ret, int *ret_fd, struct error *e)
 {
-    struct worker_msg m = {.type = WORKER_SNAP_FIND};
+    struct worker_msg m = {.type = WORKER_SNAP_FIND, .snap_find.rank = rank};
 
     str_copy(m.snap_find.uuid, sizeof(m.snap_find.uuid), uuid);
     return ask_snap(c, &m, ret, ret_fd, e);

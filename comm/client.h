@@ -64,8 +64,8 @@ int client_snap_status(struct client *c, const char *uuid,
 /* 1: checkpoints of the run are taken to a store, and saves reach WORKER_SNAP_REMOTE;
  * 0, or an error. */
 int client_has_store(struct client *c, struct error *e);
-/* One that is held for this rank, to be read; "": the newest. -ENOENT. */
-int client_snap_find(struct client *c, const char *uuid,
+/* One that is held for that rank, to be read; "": the newest. -ENOENT. */
+int client_snap_find(struct client *c, uint32_t rank, const char *uuid,
                      struct worker_snap *ret, int *ret_fd, struct error *e);
 
 /* Likewise. */

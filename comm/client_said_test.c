@@ -246,13 +246,13 @@ static void test_late_answer(void)
 
     {
         plan_turns(&a, {.rc = 0});
-        is_int(client_snap_find(c, "", &got, &fd, &e), -ETIMEDOUT, "no answer");
+        is_int(client_snap_find(c, 0, "", &got, &fd, &e), -ETIMEDOUT, "no answer");
     }
     m.snap.error = ENOENT;
     client_bed_say(&a, &m);
     {
         plan_turns(&a, {.rc = 1}, {.rc = 0});
-        is_int(client_snap_find(c, "", &got, &fd, &e), -ETIMEDOUT,
+        is_int(client_snap_find(c, 0, "", &got, &fd, &e), -ETIMEDOUT,
                "and it is not one to the next question when it comes");
     }
     client_bed_close(&a, c);
@@ -333,6 +333,7 @@ static void test_memory(void)
     struct error e = {0};
     struct client_bed a;
     struct client *c = client_bed_connect(&a);
+    struct worker_snap_find asked;
     int memory[2], fd = -1;
 
     if (pipe2(memory, O_CLOEXEC) < 0) {
@@ -341,9 +342,11 @@ static void test_memory(void)
     client_bed_say_with(&a, &late, &a.listener, 1);
     to_say = memory;
     plan_turns(&a, {.rc = 1, .act = say_memory});
-    is_int(client_snap_find(c, SAVE, &got, &fd, &e), 0, "found: %s", e.text);
+    is_int(client_snap_find(c, 7, SAVE, &got, &fd, &e), 0, "found: %s", e.text);
     is_str(got.uuid, SAVE, "what was asked for");
-    is_str(heard(&a, WORKER_SNAP_FIND).snap_find.uuid, SAVE, "by its name");
+    asked = heard(&a, WORKER_SNAP_FIND).snap_find;
+    is_str(asked.uuid, SAVE, "by its name");
+    is_int(asked.rank, 7, "and whose it is");
     client_bed_close(&a, c);
     ok(is_same(fd, memory[0]), "its memory is the caller's");
     close_fd(&fd);

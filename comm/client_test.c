@@ -183,7 +183,7 @@ static void test_snap(void)
         snap.m[0].snap.error = cases[i].error;
         str_copy(snap.m[0].snap.uuid, sizeof(snap.m[0].snap.uuid), SAVE);
         c = open_client(&a, &snap);
-        is_int(client_snap_find(c, SAVE, &got, &fd, &e), cases[i].rc,
+        is_int(client_snap_find(c, 0, SAVE, &got, &fd, &e), cases[i].rc,
                "%d descriptors, error %u: %s", cases[i].n_fds, cases[i].error, e.text);
         ok((fd >= 0) == (cases[i].rc == 0), "memory comes, or none does");
         close_fd(&fd);

@@ -246,11 +246,13 @@ static void get_snap_status(struct wire_reader *r, struct worker_msg *m)
 
 static void put_snap_find(struct buf *b, const struct worker_msg *m)
 {
+    wire_put_u32(b, m->snap_find.rank);
     wire_put_str(b, m->snap_find.uuid);
 }
 
 static void get_snap_find(struct wire_reader *r, struct worker_msg *m)
 {
+    m->snap_find.rank = wire_get_u32(r);
     get_uuid(r, m->snap_find.uuid, true);
 }
 

@@ -173,7 +173,9 @@ struct worker_snap_want {
     char uuid[WORKER_UUID_SIZE];
 };
 
+/* What a rank has saved: the one that asks, or another one, of which nothing is fetched. */
 struct worker_snap_find {
+    uint32_t rank;
     char uuid[WORKER_UUID_SIZE]; /* "": the newest that is part of a checkpoint */
 };
 

@@ -400,25 +400,36 @@ void agent_snap_begin(struct crew *c, uint32_t local_rank, uint64_t connection,
     }
 }
 
+/* What is of ranks that do not run here stays until those that do save: others may ask
+ * for it, of other nodes, too. */
+static const struct snap *find_here(struct crew *c, const struct worker_snap_find *find)
+{
+    const struct agent_snap *p = c->agent->snap;
+    bool runs_here = find->rank >= c->layout.first_rank &&
+                     find->rank - c->layout.first_rank < c->layout.n_local;
+    const struct snap *s = runs_here
+                               ? snap_hold_find(p->hold, find->rank, find->uuid)
+                               : snap_hold_get(p->hold, find->rank, find->uuid);
+
+    return s || !p->copies || !find->uuid[0]
+               ? s : snap_hold_get(p->copies, find->rank, find->uuid);
+}
+
 void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
-                     const char *uuid)
+                     const struct worker_snap_find *find)
 {
     struct agent *a = c->agent;
     struct snap_question q = {.generation = c->generation, .local_rank = local_rank,
                          .connection = connection};
-    uint32_t rank = c->layout.first_rank + local_rank;
+    bool is_own = find->rank == c->layout.first_rank + local_rank;
     const struct snap *s = NULL;
 
-    /* What is of ranks that do not run here stays until these save: others may
-     * fetch it. */
     if (agent_snap_need(a, NULL) == 0) {
-        s = snap_hold_find(a->snap->hold, rank, uuid);
+        s = find_here(c, find);
     }
-    if (!s && a->snap && a->snap->copies && uuid[0]) {
-        s = snap_hold_get(a->snap->copies, rank, uuid);
-    }
-    if (s || !a->snap || !agent_fetch_begin(a->snap, &q, rank, uuid)) {
-        agent_snap_hand_out(a, &q, rank, s);
+    if (s || !is_own || !a->snap ||
+        !agent_fetch_begin(a->snap, &q, find->rank, find->uuid)) {
+        agent_snap_hand_out(a, &q, find->rank, s);
     }
 }
 

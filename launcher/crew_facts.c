@@ -138,9 +138,9 @@ static void on_snap_begin(void *arg, uint32_t local_rank, uint64_t connection,
 }
 
 static void on_snap_find(void *arg, uint32_t local_rank, uint64_t connection,
-                         const char *uuid)
+                         const struct worker_snap_find *find)
 {
-    agent_snap_find(arg, local_rank, connection, uuid);
+    agent_snap_find(arg, local_rank, connection, find);
 }
 
 static void on_snap_done(void *arg, uint32_t local_rank,

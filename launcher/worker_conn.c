@@ -309,7 +309,7 @@ static void got_snap(struct connection *c, const struct worker_msg *m)
     if (m->type == WORKER_SNAP_BEGIN && ops->on_snap_begin) {
         ops->on_snap_begin(w->arg, rank, c->id, &m->snap_begin);
     } else if (m->type == WORKER_SNAP_FIND && ops->on_snap_find) {
-        ops->on_snap_find(w->arg, rank, c->id, m->snap_find.uuid);
+        ops->on_snap_find(w->arg, rank, c->id, &m->snap_find);
     } else {
         refuse_snap(c, ENOTSUP, "this agent holds no snapshots");
     }

@@ -42,7 +42,7 @@ struct worker_socket_ops {
     void (*on_snap_begin)(void *arg, uint32_t local_rank, uint64_t connection,
                           const struct worker_snap_begin *begin);
     void (*on_snap_find)(void *arg, uint32_t local_rank, uint64_t connection,
-                         const char *uuid);
+                         const struct worker_snap_find *find);
     void (*on_snap_done)(void *arg, uint32_t local_rank,
                          const struct worker_snap_done *done);
     void (*on_snap_want)(void *arg, uint32_t local_rank,

@@ -133,11 +133,11 @@ static void on_snap_begin(void *arg, uint32_t local_rank, uint64_t connection,
 }
 
 static void on_snap_find(void *arg, uint32_t local_rank, uint64_t connection,
-                         const char *uuid)
+                         const struct worker_snap_find *find)
 {
     (void)arg;
     (void)local_rank;
-    asked(connection, uuid[0] == '\0');
+    asked(connection, find->uuid[0] == '\0');
 }
 
 static void on_snap_done(void *arg, uint32_t local_rank,

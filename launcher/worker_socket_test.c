@@ -373,7 +373,7 @@ static int worker_snap(struct agent *a, int i)
         return 6;
     }
     close(fd);
-    if (client_snap_find(c, "", &snap, &fd, &e) != -ENOTSUP) {
+    if (client_snap_find(c, 0, "", &snap, &fd, &e) != -ENOTSUP) {
         return 7; /* this agent does not know how */
     }
     client_destroy(c);

@@ -196,6 +196,27 @@ test_from_memory() {
     go_home
 }
 
+# What others on its node have saved is there, too, for a rank that needs all of it, as in
+# data-parallel training: the disk is spoilt altogether.
+test_all_from_memory() {
+    local step file
+    start --nnodes 1 --max-restarts 1
+    told 'two workers save' 'held 10' 2
+    : >run/whole
+    : >run/start
+    : >run/die
+    told 'one dies' 'dies at [0-9]' 1
+    step=$(sed -n 's/.*dies at //p' run.out)
+    ok 'they start again' wait_for 60 eval '[ "$(field generation)" = 2 ]' || diag "$(tail -n 20 run.err)"
+    for file in ck/step-*/r*.safetensors; do
+        printf '\377\377\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 3)) conv=notrunc status=none
+    done
+    rm run/start
+    told 'each has all of it, from memory' 'has loaded all, 0 of it wrong' 2
+    told 'of the newest step' "from $step\$" 2
+    go_home
+}
+
 # Whoever leads next goes on with what the agents hold, or finds that it is there.
 test_lead_lost() {
     start --nnodes 2:3
