@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "ckpt/avoided.h"
+#include "muster.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -300,6 +301,7 @@ static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
 
     rc = rc < 0 ? rc : load_open(s, &l, e);
     rc = rc < 0 ? rc : list_wants(&l, r, wants, &n, e);
+    l.is_shared = ck->m && muster_local_world(ck->m) > 1;
     if (rc == 0 && ck->source.file) {
         save_agent_look(ck->agent.self, &l.step);
     }

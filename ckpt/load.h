@@ -31,6 +31,8 @@ struct load_source {
 struct load {
     struct step step;
     struct index *index;
+    bool is_shared; /* other ranks of this node load, too: tensors that one wants whole
+                       come by way of the page cache, so from the disk once */
 };
 
 /* Takes over an open checkpoint, on success, and reads its index. 0; -ERR_FORMAT:

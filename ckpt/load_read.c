@@ -195,15 +195,15 @@ static bool is_cached(const struct reader *r, uint64_t at)
     return preadv2(r->fd, &one, 1, (off_t)at, RWF_NOWAIT) == 1;
 }
 
-/* Past the page cache, where the block is not in it: bytes that are read once need no
+/* Past the page cache, where the block is not in it: bytes that are read `once` need no
  * memory there, which costs more to get than the disk takes. Only of files of the
  * system. */
-static int read_bytes(struct reader *r, size_t len, uint64_t at)
+static int read_bytes(struct reader *r, size_t len, uint64_t at, bool once)
 {
     size_t even = len / DIRECT_ALIGN * DIRECT_ALIGN;
     int rc = 0;
 
-    if (even == 0 || r->has_no_direct || !set_direct(r, false) ||
+    if (even == 0 || !once || r->has_no_direct || !set_direct(r, false) ||
         is_cached(r, at) || !set_direct(r, true)) {
         even = 0;
     }
@@ -221,9 +221,25 @@ static int read_bytes(struct reader *r, size_t len, uint64_t at)
     return rc;
 }
 
-static int read_block(struct reader *r, const struct step *s,
+/* Data-parallel ranks want the same: what one wants whole others do. */
+static bool is_wanted_by_others(const struct load_job *job, const struct plan_span *s)
+{
+    bool is_whole = false;
+
+    for (size_t i = s->first; i < s->first + s->n && job->load->is_shared && !is_whole;
+         i++) {
+        const struct plan_want *w = &job->wants[job->plan.pieces[i].want];
+        struct index_tensor t = index_tensor(job->load->index, w->tensor);
+
+        is_whole = memcmp(w->box.len, t.shape, t.n_dims * sizeof(*t.shape)) == 0;
+    }
+    return is_whole;
+}
+
+static int read_block(struct reader *r, const struct load_job *job,
                       const struct plan_span *span, size_t len, struct error *e)
 {
+    const struct step *s = &job->load->step;
     const char *name = s->manifest.files[span->file].name;
     int rc;
 
@@ -234,7 +250,8 @@ static int read_block(struct reader *r, const struct step *s,
         return error_set(e, ENOMEM, "load");
     }
     rc = open_file(r, s, span->file);
-    rc = rc < 0 ? rc : read_bytes(r, len, span->begin);
+    rc = rc < 0 ? rc
+                : read_bytes(r, len, span->begin, !is_wanted_by_others(job, span));
     if (rc == -ENODATA || rc == -EINVAL || rc == -ELOOP) {
         return error_text(e, ERR_FORMAT, "%s/%s was cut or replaced while it was "
                           "read", s->name, name);
@@ -271,7 +288,7 @@ static int load_span(const struct run *run, const struct plan_span *s,
     if (there && copy_block(run, s, there + s->begin, end - s->begin)) {
         return 0;
     }
-    rc = read_block(reader, step, s, end - s->begin, e);
+    rc = read_block(reader, job, s, end - s->begin, e);
     if (rc == 0 && !copy_block(run, s, reader->data, end - s->begin)) {
         rc = tell_damage(run, s, end - s->begin, e);
     }

@@ -217,6 +217,34 @@ test_all_from_memory() {
     go_home
 }
 
+# Where none of it is in memory the disk has to give each byte once, however many ranks
+# of a node need it.
+test_all_from_disk() {
+    local file
+    start --nnodes 1
+    told 'two workers save' 'held 10' 2
+    go_home
+    mkdir -p whole
+    printf '#!/bin/sh\n: >"$MUSTER_RUN_DIR/whole"\nexec %s "$@"\n' "$worker" >whole/worker
+    chmod +x whole/worker
+    for file in ck/step-*/r*.safetensors; do
+        dd of="$file" oflag=nocache conv=notrunc,fdatasync count=0 status=none
+    done
+    mv ck kept
+    spawn again "$MUSTER" run $root --run-dir again --nproc-per-node 2 -- "$PWD/whole/worker" "$PWD/kept" 480000
+    ok 'another run has all of it' wait_for 60 eval '[ "$(grep -c "has loaded all, 0 of it wrong" again.out)" = 2 ]' || diag "$(tail -n 30 again.out again.err)"
+    : >again/go
+    wait_exit 60 "$spawned"
+    is "$status" 0 'and ends well' || diag "$(tail -n 30 again.out again.err)"
+    sum=$(awk '/has read/ {sum += $(NF - 3)} END {print sum}' again.out)
+    all=$(awk '/has read/ {print $(NF - 1); exit}' again.out)
+    if [ "$sum" -eq 0 ]; then
+        skip 'the disk of this directory does not say what it gives: memory, say' 1
+    else
+        num "$sum" -le $((all * 3 / 2)) 'which the disk has given once' || diag "$(grep 'has read' again.out)"
+    fi
+}
+
 # Whoever leads next goes on with what the agents hold, or finds that it is there.
 test_lead_lost() {
     start --nnodes 2:3
