@@ -477,6 +477,12 @@ def test_record():
         message = json.load(f)["message"]
     ok(message["message"].startswith("ValueError: xxx"), "begins with what it is")
     ok(message["extraInfo"]["py_callstack"].startswith("Traceback"), "as does the traceback")
+    for letter in ("x", "\u0436", "\U0001f600", "\0"):
+        raises(ValueError, "", lambda: leaves(ValueError(letter * 200_000 + "end")), "letters that are written longer")
+        size = os.path.getsize(path)
+        ok(200_000 < size < 1 << 20, f"no more than the agent takes: {size} bytes")
+        with open(path) as f:
+            ok(json.load(f)["message"]["message"].endswith(letter + "end"), "with the end")
     os.environ["TORCHELASTIC_ERROR_FILE"] = "/none/error.json"
     with said() as log:
         raises(ValueError, "here", lambda: leaves(ValueError("here")), "no such directory")
