@@ -568,6 +568,18 @@ class Control:
     should_save = should_training_stop = False
 
 
+# How long wait() of a checkpoint waits, by what the library is asked.
+def test_wait_of_a_save():
+    from muster import ckpt
+
+    asked = []
+    checkpoints = object.__new__(ckpt.Checkpoints)
+    checkpoints._handle = types.SimpleNamespace(call=lambda name, *arguments: asked.append(arguments[-1]))
+    for timeout in (None, 1.5, 0, -0.5, -3):
+        checkpoints.wait(timeout=timeout)
+    equal(asked, [-1, 1500, 0, 0, 0], "no time left is no time, and not for ever")
+
+
 # The callback for the Trainer, with as much of transformers as it needs.
 def test_trainer():
     sys.modules["transformers"] = types.SimpleNamespace(TrainerCallback=object)
@@ -661,6 +673,7 @@ def main():
     test_threads_and_signals()
     test_record()
     test_wrong_stores()
+    test_wait_of_a_save()
     test_trainer()
     if len(sys.argv) > 3:
         test_real(sys.argv[1], int(sys.argv[2]))
