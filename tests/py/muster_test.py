@@ -615,7 +615,7 @@ def test_trainer():
         synced.clear()
         huggingface.group_of_ranks = lambda: None
         callback.on_save(args, at, control)
-        equal(synced, ["checkpoint-7"], "what it has saved is on the disk")
+        equal(synced, ["checkpoint-7", "."], "what it has saved is on the disk, with its name")
         saved = frame(7, struct.pack(">q", 7) + text(os.path.join(directory, "checkpoint-7")))
         ok(wait_for(lambda: saved in agent.got), "before muster hears of it")
         os.fsync = fsync
