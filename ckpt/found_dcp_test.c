@@ -285,6 +285,8 @@ static void test_ranks(void)
     is_int((int)check(&b, true, 0, "", "of one rank").n_ranks, 1, "is counted");
     put(&b, "__1.metadata", "\x80\x02}.", 4);
     is_int((int)check(&b, true, 0, "", "one has nothing").n_ranks, 2, "counts as well");
+    put(&b, "x", "", 0);
+    is_int((int)check(&b, true, 0, "", "a file of a short name").n_ranks, 2, "does not");
     put(&b, "__11_0.distcp", b.piece, b.len);
     check(&b, true, -ENOENT, "it was never finished: no __11.metadata", "data of another");
     unlinkat(b.dir, "__11_0.distcp", 0);
