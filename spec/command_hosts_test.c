@@ -68,6 +68,9 @@ static void test_hosts(void)
         {"mpirun -H a:4,b:4 --map-by node:PE=2 -np 2 p", "", "2 x 1 on a:1,b:1"},
         {"mpirun -H a:4,b:4 --map-by ppr:2:node p", "", "2 x 2 on a:4,b:4"},
         {"mpirun -np 6 --map-by ppr:2:node p", "", "3 x 2 on any"},
+        {"mpirun -H a:1,b:4,c:2 -np 6 --map-by node p", "", "3 x auto on a:1,b:3,c:2"},
+        {"mpirun -H a:1,b:4 -np 5 --map-by node p", "", "2 x auto on a:1,b:4"},
+        {"mpirun -H a:1,b:4 -np 6 --map-by node p", "", "2 x 3 on a:3,b:3"},
         {"mpirun -H a:4,b:4 -np 4 --map-by slot p", "", "1 x 4 on a:4"},
         /* what the job says counts */
         {"mpirun -H a:2,b:2 p", "nodes: 1", "1 x 2 on a:2,b:2"},
