@@ -5,8 +5,8 @@
 
 #include "base/aead.h"
 #include "base/cleanup.h"
+#include "base/loop_timer.h"
 #include "base/wire.h"
-#include "launcher/snap_timers.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -189,7 +189,13 @@ int snap_copy_create(const struct snap_copy_config *config,
 {
     struct snap_copy *c = calloc(1, sizeof(*c));
 
-    if (!c || snap_timers_create(config->loop, c, &c->pace, &c->watch) < 0) {
+    if (c) {
+        c->pace = loop_timer_create(config->loop, c);
+        c->watch = loop_timer_create(config->loop, c);
+    }
+    if (!c || !c->pace || !c->watch) {
+        loop_timer_close(c ? c->pace : NULL);
+        loop_timer_close(c ? c->watch : NULL);
         free(c);
         return error_set(e, ENOMEM, "copy snapshots");
     }
@@ -207,7 +213,8 @@ void snap_copy_destroy(struct snap_copy *c)
     }
     copy_outs_forget(c);
     copy_ins_forget(c);
-    snap_timers_close(c->pace, c->watch);
+    loop_timer_close(c->pace);
+    loop_timer_close(c->watch);
     sodium_memzero(c->key, sizeof(c->key));
     free(c);
 }

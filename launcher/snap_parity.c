@@ -4,7 +4,7 @@
 #include "launcher/snap_parity_priv.h"
 
 #include "base/cleanup.h"
-#include "launcher/snap_timers.h"
+#include "base/loop_timer.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -105,7 +105,13 @@ int snap_parity_create(const struct snap_parity_config *config,
 {
     struct snap_parity *c = calloc(1, sizeof(*c));
 
-    if (!c || snap_timers_create(config->loop, c, &c->pace, &c->watch) < 0) {
+    if (c) {
+        c->pace = loop_timer_create(config->loop, c);
+        c->watch = loop_timer_create(config->loop, c);
+    }
+    if (!c || !c->pace || !c->watch) {
+        loop_timer_close(c ? c->pace : NULL);
+        loop_timer_close(c ? c->watch : NULL);
         free(c);
         return error_set(e, ENOMEM, "keep parity of snapshots");
     }
@@ -123,7 +129,8 @@ void snap_parity_destroy(struct snap_parity *c)
     parity_builds_forget(c);
     parity_outs_forget(c);
     snap_parity_drop(c);
-    snap_timers_close(c->pace, c->watch);
+    loop_timer_close(c->pace);
+    loop_timer_close(c->watch);
     sodium_memzero(c->key, sizeof(c->key));
     free(c);
 }
