@@ -4,7 +4,6 @@
 #include "launcher/snap_copy_priv.h"
 
 #include "base/aead.h"
-#include "base/cleanup.h"
 #include "base/loop_timer.h"
 #include "base/wire.h"
 
@@ -94,15 +93,6 @@ void copy_refused_decode(const struct channel_frame *f, struct error *ret)
     wire_get_str(&r, why, sizeof(why));
     error_text(ret, wire_done(&r) && code > 0 && code < 4096 ? (int)code : EPROTO,
                "%s", why);
-}
-
-uint64_t copy_sum(uint64_t before, const void *chunk, size_t len)
-{
-    _buf_ struct buf both = {0};
-
-    wire_put_u64(&both, before);
-    wire_put_u64(&both, digest_short_of(chunk, len));
-    return digest_short_of(both.data, both.len);
 }
 
 /* --- who comes no further --- */

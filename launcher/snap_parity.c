@@ -5,6 +5,8 @@
 
 #include "base/cleanup.h"
 #include "base/loop_timer.h"
+#include "base/wire.h"
+#include "ckpt/digest.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -36,6 +38,15 @@ unsigned parity_member_of_rank(const struct parity_group *g, uint32_t rank)
 uint64_t parity_image_bytes(const struct snap_head *h)
 {
     return snap_room(h->image_bytes, h->part_bytes);
+}
+
+uint64_t parity_sum(uint64_t before, const void *chunk, size_t len)
+{
+    _buf_ struct buf both = {0};
+
+    wire_put_u64(&both, before);
+    wire_put_u64(&both, digest_short_of(chunk, len));
+    return digest_short_of(both.data, both.len);
 }
 
 /* --- turns of the loop --- */
