@@ -10,7 +10,6 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -129,11 +128,7 @@ static void test_choice(void)
 /* A file of any bytes. */
 static void put_text(const struct bench *b, const char *name, const char *text)
 {
-    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-
-    if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0) {
-        bail_out("write %s", name);
-    }
+    found_bed_put(b->dir, name, text, strlen(text));
 }
 
 /* Names among those that were passed which may be set aside. */

@@ -10,20 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A command, as words between blanks, in a job with more keys. */
-static struct outcome resolve(const char *command, const char *keys)
-{
-    _buf_ struct buf text = {0};
-
-    buf_puts(&text, "apiVersion: muster/v1\nkind: Job\ncommand: [");
-    for (const char *s = command; *s; s += strcspn(s, " ")) {
-        s += *s == ' ';
-        buf_printf(&text, "'%.*s', ", (int)strcspn(s, " "), s);
-    }
-    buf_printf(&text, "]\n%s\n", keys);
-    return outcome_of_text(buf_str(&text));
-}
-
 /* "2 x 4 on a:4,b:4" */
 static char *show(const struct outcome *o)
 {
@@ -87,7 +73,8 @@ static void test_hosts(void)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _outcome_ struct outcome o = resolve(cases[i].command, cases[i].keys);
+        _outcome_ struct outcome o = outcome_of_command(
+            cases[i].command, cases[i].keys, NULL);
         _free_ char *got = show(&o);
 
         is_str(got, cases[i].want, "%s {%s} %s", cases[i].command, cases[i].keys,
@@ -112,7 +99,7 @@ static void test_words(void)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _outcome_ struct outcome o = resolve(cases[i].command, "");
+        _outcome_ struct outcome o = outcome_of_command(cases[i].command, "", NULL);
 
         is_int(o.rc, 0, "%s: %s", cases[i].command, o.error.text);
         like(o.all, cases[i].want, "what is said of it");
@@ -138,7 +125,7 @@ static void test_bad(void)
         like(o.error.text, "t:3:23: -H of mpirun is ", "with its place");
     }
     {
-        _outcome_ struct outcome o = resolve("mpirun -H a:2 -np x p", "");
+        _outcome_ struct outcome o = outcome_of_command("mpirun -H a:2 -np x p", "", NULL);
 
         like(o.error.text, "-np x of mpirun; expected a number", "a bad total");
         is_int((int)o.result.n_errors, 1, "is told once");
