@@ -12,26 +12,16 @@
 #include <string.h>
 
 enum {
-    CAN_AT = CHANNEL_CAN_AT,
-    PREAMBLE_BYTES = CHANNEL_PREAMBLE_BYTES,
     TAG_BYTES = AEAD_TAG_BYTES,
-    SESSION_KEY_BYTES = AEAD_KEY_BYTES,
     LENGTH_BYTES = CHANNEL_LENGTH_BYTES,
     TYPE_BYTES = CHANNEL_TYPE_BYTES,
     KEEP_BYTES = 1024 * 1024, /* of a buffer that is empty */
 };
 
-/* Bits of what a preamble says that its side can do; others are for later. */
-enum { CAN_AES = 1 };
-
-static const char magic[4] = {'M', 'S', 'T', 'R'};
-
 int channel_create(const uint8_t key[CHANNEL_KEY_BYTES], bool initiator,
                    struct channel **ret, struct error *e)
 {
     struct channel *c;
-    struct buf preamble = {0};
-    uint8_t public_key[crypto_scalarmult_BYTES];
 
     if (sodium_init() < 0) {
         return error_text(e, EIO, "libsodium does not start");
@@ -42,22 +32,11 @@ int channel_create(const uint8_t key[CHANNEL_KEY_BYTES], bool initiator,
     }
     memcpy(c->job_key, key, sizeof(c->job_key));
     c->initiator = initiator;
-    randombytes_buf(c->secret, sizeof(c->secret));
-    crypto_scalarmult_base(public_key, c->secret);
-    buf_append(&preamble, magic, sizeof(magic));
-    wire_put_u16(&preamble, CHANNEL_VERSION);
-    wire_put_u8(&preamble, aead_has_aes() ? CAN_AES : 0);
-    buf_append(&preamble, public_key, sizeof(public_key));
-    if (!preamble.failed) {
-        memcpy(c->preamble, preamble.data, PREAMBLE_BYTES);
-    }
-    buf_append(&c->out, c->preamble, PREAMBLE_BYTES);
-    if (preamble.failed || c->out.failed) {
-        buf_release(&preamble);
+    channel_greet(c);
+    if (c->out.failed) {
         channel_destroy(c);
         return error_set(e, ENOMEM, "secure channel");
     }
-    buf_release(&preamble);
     *ret = c;
     return 0;
 }
@@ -78,12 +57,6 @@ void channel_destroy(struct channel *c)
 void channel_make_private(struct channel *c)
 {
     c->is_private = true;
-}
-
-void channel_forgo_aes(struct channel *c)
-{
-    c->preamble[CAN_AT] &= (uint8_t)~CAN_AES;
-    c->out.data[CAN_AT] = (char)c->preamble[CAN_AT];
 }
 
 bool channel_has_aes(const struct channel *c)
@@ -270,39 +243,6 @@ int channel_feed(struct channel *c, const void *data, size_t len,
     return 0;
 }
 
-static int derive_keys(struct channel *c, const uint8_t *peer, struct error *e)
-{
-    uint8_t shared[crypto_scalarmult_BYTES];
-    uint8_t keys[2 * SESSION_KEY_BYTES];
-    crypto_generichash_state hash;
-    enum aead_cipher cipher;
-    static const char label[] = "muster-channel";
-
-    if (crypto_scalarmult(shared, c->secret, peer + PREAMBLE_BYTES -
-                                                 crypto_scalarmult_BYTES) < 0) {
-        return error_text(e, ERR_AUTH, "the peer sent a weak public key");
-    }
-    crypto_generichash_init(&hash, c->job_key, sizeof(c->job_key),
-                            sizeof(keys));
-    crypto_generichash_update(&hash, (const uint8_t *)label, sizeof(label));
-    crypto_generichash_update(&hash, shared, sizeof(shared));
-    crypto_generichash_update(&hash, c->initiator ? c->preamble : peer,
-                              PREAMBLE_BYTES);
-    crypto_generichash_update(&hash, c->initiator ? peer : c->preamble,
-                              PREAMBLE_BYTES);
-    crypto_generichash_final(&hash, keys, sizeof(keys));
-    cipher = c->preamble[CAN_AT] & peer[CAN_AT] & CAN_AES ? AEAD_AES_256_GCM
-                                                          : AEAD_CHACHA20_POLY1305;
-    aead_init(&c->tx, cipher, keys + (c->initiator ? 0 : SESSION_KEY_BYTES));
-    aead_init(&c->rx, cipher, keys + (c->initiator ? SESSION_KEY_BYTES : 0));
-    sodium_memzero(&hash, sizeof(hash));
-    sodium_memzero(keys, sizeof(keys));
-    sodium_memzero(shared, sizeof(shared));
-    sodium_memzero(c->secret, sizeof(c->secret));
-    sodium_memzero(c->job_key, sizeof(c->job_key));
-    return 0;
-}
-
 static int send_early(struct channel *c, struct error *e)
 {
     struct wire_reader r = wire_reader(c->early.data, c->early.len);
@@ -318,40 +258,6 @@ static int send_early(struct channel *c, struct error *e)
     }
     buf_release(&c->early);
     return rc;
-}
-
-/* 1 when the preamble was taken, 0 when it is not whole yet. */
-static int take_preamble(struct channel *c, struct error *e)
-{
-    struct wire_reader r = wire_reader(c->in.data, c->in.len);
-    size_t n = c->in.len < sizeof(magic) ? c->in.len : sizeof(magic);
-    int rc;
-
-    if (n && memcmp(c->in.data, magic, n) != 0) {
-        return error_text(e, ERR_FORMAT, "the peer does not speak muster's "
-                          "control protocol");
-    }
-    if (c->in.len < sizeof(magic) + 2) {
-        return 0;
-    }
-    r.at = sizeof(magic);
-    rc = wire_get_u16(&r);
-    if (rc != CHANNEL_VERSION) {
-        return error_text(e, ERR_VERSION, "the peer speaks version %d of the "
-                          "control protocol, this muster %d", rc,
-                          CHANNEL_VERSION);
-    }
-    if (c->in.len < PREAMBLE_BYTES) {
-        return 0;
-    }
-    rc = derive_keys(c, (const uint8_t *)c->in.data, e);
-    if (rc < 0) {
-        return rc;
-    }
-    c->in_at += PREAMBLE_BYTES;
-    c->keyed = true;
-    rc = send_early(c, e);
-    return rc < 0 ? rc : 1;
 }
 
 void channel_set_place(struct channel *c, channel_place_f *place, void *ctx)
@@ -407,8 +313,12 @@ static int next_frame(struct channel *c, struct channel_frame *ret, struct error
     int rc;
 
     if (!c->keyed) {
-        rc = take_preamble(c, e);
+        rc = channel_greeted(c, e);
         if (rc <= 0) {
+            return rc;
+        }
+        rc = send_early(c, e);
+        if (rc < 0) {
             return rc;
         }
     }

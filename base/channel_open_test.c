@@ -3,6 +3,7 @@
  * to them. */
 #include <config.h>
 
+#include "base/channel_bed.h"
 #include "base/channel_priv.h"
 #include "base/cleanup.h"
 #include "tests/lib/tap.h"
@@ -21,10 +22,6 @@ static const uint8_t key[CHANNEL_KEY_BYTES] = {1, 2, 3};
 
 static bool has_no_aes;
 
-struct pair {
-    struct channel *near, *far;
-};
-
 /* Where far wants what is large. */
 static struct {
     char at[LEN + 1];
@@ -39,33 +36,16 @@ static void *place(void *ctx, size_t len)
     return wanted.is_none || len > sizeof(wanted.at) ? NULL : wanted.at;
 }
 
-static void carry(struct channel *from, struct channel *to)
-{
-    struct buf *out = channel_output(from);
-
-    channel_feed(to, out->data, out->len, NULL);
-    buf_clear(out);
-}
-
 /* Two that know each other; has_place: far says where large ones go. */
-static struct pair make_pair(bool has_place)
+static struct channel_pair make_pair(bool has_place)
 {
-    struct pair p = {0};
+    struct channel_pair p = channel_pair_make(key, key);
     struct channel_frame f;
 
-    if (channel_create(key, true, &p.near, NULL) < 0 ||
-        channel_create(key, false, &p.far, NULL) < 0) {
-        bail_out("channel_create");
-    }
     if (has_no_aes) {
         channel_forgo_aes(p.near);
     }
-    channel_send(p.near, 1, "x", 1, NULL);
-    carry(p.near, p.far);
-    carry(p.far, p.near);
-    channel_next(p.near, &f, NULL);
-    channel_next(p.far, &f, NULL);
-    carry(p.near, p.far);
+    channel_pair_meet(&p);
     if (channel_next(p.far, &f, NULL) != 1) {
         bail_out("no handshake");
     }
@@ -74,12 +54,6 @@ static struct pair make_pair(bool has_place)
         channel_set_place(p.far, place, NULL);
     }
     return p;
-}
-
-static void free_pair(struct pair *p)
-{
-    channel_destroy(p->near);
-    channel_destroy(p->far);
 }
 
 static char data[CHANNEL_MAX_OPEN + 1];
@@ -110,7 +84,7 @@ static bool is_it(const struct channel_frame *f, size_t len)
 static void test_whole(bool has_place)
 {
     static const size_t sizes[] = {1, 20, 32767, 32768, LEN};
-    struct pair p = make_pair(has_place);
+    struct channel_pair p = make_pair(has_place);
     struct channel_frame f;
     struct buf *out = channel_output(p.near);
 
@@ -120,23 +94,23 @@ static void test_whole(bool has_place)
         is_int(sign(p.near, sizes[i]), 0, "%zu bytes", sizes[i]);
         is_int((intmax_t)out->len, (intmax_t)(HEAD + sizes[i]), "behind a head");
         ok(memcmp(out->data + HEAD, data, sizes[i]) == 0, "lie open");
-        carry(p.near, p.far);
+        channel_carry(p.near, p.far);
         is_int(channel_next(p.far, &f, NULL), 1, "come");
         ok(is_it(&f, sizes[i]), "as they were");
         ok((f.data == (void *)wanted.at) == is_away, "where they are wanted");
         is_int(channel_next(p.far, &f, NULL), 0, "and no more");
         channel_send(p.near, 6, "sealed", 6, NULL);
-        carry(p.near, p.far);
+        channel_carry(p.near, p.far);
         ok(channel_next(p.far, &f, NULL) == 1 && f.type == 6 && f.len == 6,
            "a sealed one between them");
     }
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* Three at once, in pieces of any size, both into place and not. */
 static void test_pieces(bool has_place, size_t piece)
 {
-    struct pair p = make_pair(has_place);
+    struct channel_pair p = make_pair(has_place);
     struct channel_frame f;
     struct buf *out = channel_output(p.near);
     int n = 0;
@@ -153,14 +127,14 @@ static void test_pieces(bool has_place, size_t piece)
         }
     }
     is_int(n, 3, "three, %zu bytes at a time", piece);
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* The kernel puts the payload where it is wanted, and the head of the next one alone
  * elsewhere. */
 static void test_room(void)
 {
-    struct pair p = make_pair(true);
+    struct channel_pair p = make_pair(true);
     struct channel_frame f;
     struct buf *out = channel_output(p.near);
     size_t len = 1 << 17;
@@ -190,13 +164,13 @@ static void test_room(void)
     len = 1 << 17;
     channel_room(p.far, &len);
     is_int((intmax_t)len, 1 << 17, "for which there is room again");
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* Its owner does without it, and the memory is gone. */
 static void test_not_wanted(bool with_room)
 {
-    struct pair p = make_pair(true);
+    struct channel_pair p = make_pair(true);
     struct channel_frame f;
     struct error e = {0};
     struct buf *out = channel_output(p.near);
@@ -218,7 +192,7 @@ static void test_not_wanted(bool with_room)
     }
     is_int(channel_next(p.far, &f, &e), -ECANCELED, "%s", e.text);
     is_int(wanted.at[FROM + 1], 0, "and nothing is written there");
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* A byte of head or payload changed; or the payload of another one, or of one before. */
@@ -230,23 +204,23 @@ static void test_changed(bool has_place)
     struct error e;
 
     for (size_t i = 0; i < ARRAY_SIZE(at); i++) {
-        struct pair p = make_pair(has_place);
+        struct channel_pair p = make_pair(has_place);
         struct buf *out = channel_output(p.near);
         int rc;
 
         sign(p.near, LEN);
         sign(p.near, LEN);
         out->data[at[i]] ^= 1;
-        carry(p.near, p.far);
+        channel_carry(p.near, p.far);
         rc = channel_next(p.far, &f, &e);
         ok(rc == -ERR_AUTH || (at[i] < 4 && rc <= 0), "byte %zu changed: %d", at[i], rc);
-        free_pair(&p);
+        channel_pair_free(&p);
     }
 }
 
 static void test_exchanged(void)
 {
-    struct pair p = make_pair(false);
+    struct channel_pair p = make_pair(false);
     struct buf *out = channel_output(p.near), both = {0};
     struct channel_frame f;
     struct error e;
@@ -260,7 +234,7 @@ static void test_exchanged(void)
     channel_feed(p.far, both.data, both.len, NULL);
     is_int(channel_next(p.far, &f, &e), -ERR_AUTH, "payloads exchanged");
     buf_release(&both);
-    free_pair(&p);
+    channel_pair_free(&p);
     fill();
 
     p = make_pair(false);
@@ -272,37 +246,37 @@ static void test_exchanged(void)
     is_int(channel_next(p.far, &f, &e), 1, "once");
     is_int(channel_next(p.far, &f, &e), -ERR_AUTH, "the same bytes twice");
     buf_release(&both);
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* No two frames have a count in common, whatever is sent between them. */
 static void test_counts(void)
 {
-    struct pair p = make_pair(false);
+    struct channel_pair p = make_pair(false);
     struct channel_frame f;
 
     is_int((intmax_t)p.near->n_sent, 1, "one was sealed");
     sign(p.near, 10);
     is_int((intmax_t)p.near->n_sent, 3, "a head and a payload are two");
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     channel_next(p.far, &f, NULL);
     is_int((intmax_t)p.far->n_received, 3, "there, too");
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 static void test_none(void)
 {
-    struct pair p = make_pair(false);
+    struct channel_pair p = make_pair(false);
     struct channel *c = NULL;
 
     is_int(sign(p.near, 0), -EAGAIN, "nothing has nothing to sign");
     is_int(sign(p.near, CHANNEL_MAX_OPEN + 1), -EMSGSIZE, "over the limit");
     is_int(sign(p.near, CHANNEL_MAX_OPEN), 0, "the most");
-    free_pair(&p);
+    channel_pair_free(&p);
     p = make_pair(false);
     channel_make_private(p.near);
     is_int(sign(p.near, 10), -EAGAIN, "in private nothing is hidden anyway");
-    free_pair(&p);
+    channel_pair_free(&p);
     channel_create(key, true, &c, NULL);
     is_int(sign(c, 10), -EAGAIN, "before it is known who is there");
     channel_destroy(c);
@@ -326,14 +300,14 @@ static void test_odd_heads(void)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct pair p = make_pair(false);
+        struct channel_pair p = make_pair(false);
         struct channel_frame f;
         struct error e = {0};
 
         channel_send(p.near, CHANNEL_OPEN, cases[i].head, cases[i].len, NULL);
-        carry(p.near, p.far);
+        channel_carry(p.near, p.far);
         is_int(channel_next(p.far, &f, &e), -ERR_FORMAT, "%s: %s", cases[i].what, e.text);
-        free_pair(&p);
+        channel_pair_free(&p);
     }
 }
 

@@ -2,8 +2,9 @@
 /*
  * What the parts of a channel share. Private to channel*.c.
  *
- *   channel.c       the handshake, and frames that are sealed
- *   channel_open.c  frames that are only signed: their payload lies open
+ *   channel.c        frames that are sealed
+ *   channel_greet.c  the handshake: how both get the keys
+ *   channel_open.c   frames that are only signed: their payload lies open
  */
 #ifndef MUSTER_BASE_CHANNEL_PRIV_H
 #define MUSTER_BASE_CHANNEL_PRIV_H
@@ -66,6 +67,13 @@ static inline void *channel_place_for(const struct channel *c, size_t len)
     return c->place && c->authenticated && len >= CHANNEL_AWAY_BYTES
                ? c->place(c->place_ctx, len) : NULL;
 }
+
+/* --- channel_greet.c --- */
+
+/* Makes the preamble, and queues it: c->out.failed tells. */
+void channel_greet(struct channel *c);
+/* 1 when the peer's preamble was taken, which gives the keys; 0 when it is not whole yet. */
+int channel_greeted(struct channel *c, struct error *e);
 
 /* --- channel_open.c --- */
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "base/aead.h"
-#include "base/channel.h"
+#include "base/channel_bed.h"
 #include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
@@ -16,21 +16,13 @@ static const uint8_t key_b[CHANNEL_KEY_BYTES] = {1, 2, 4};
 static const uint8_t key_c[CHANNEL_KEY_BYTES] = {
     1, 2, 3, [CHANNEL_KEY_BYTES - 1] = 1};
 
-struct pair {
-    struct channel *near, *far;
-};
-
 /* Who has no AES. */
 static bool near_forgoes, far_forgoes;
 
-static struct pair make_pair(const uint8_t *near_key, const uint8_t *far_key)
+static struct channel_pair make_pair(const uint8_t *near_key, const uint8_t *far_key)
 {
-    struct pair p = {0};
+    struct channel_pair p = channel_pair_make(near_key, far_key);
 
-    if (channel_create(near_key, true, &p.near, NULL) < 0 ||
-        channel_create(far_key, false, &p.far, NULL) < 0) {
-        bail_out("channel_create");
-    }
     if (near_forgoes) {
         channel_forgo_aes(p.near);
     }
@@ -40,41 +32,26 @@ static struct pair make_pair(const uint8_t *near_key, const uint8_t *far_key)
     return p;
 }
 
-static void free_pair(struct pair *p)
-{
-    channel_destroy(p->near);
-    channel_destroy(p->far);
-}
-
-/* Moves what one has to send to the other. */
-static void carry(struct channel *from, struct channel *to)
-{
-    struct buf *out = channel_output(from);
-
-    channel_feed(to, out->data, out->len, NULL);
-    buf_clear(out);
-}
-
 static void test_round_trip(void)
 {
-    struct pair p = make_pair(key_a, key_a);
+    struct channel_pair p = make_pair(key_a, key_a);
     struct channel_frame f;
     struct error e = {0};
     char *big = calloc(1, 1 << 20);
 
     channel_send(p.near, 7, "early", 5, &e);
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     is_int(channel_next(p.far, &f, &e), 0, "a preamble is no frame");
-    carry(p.far, p.near);
+    channel_carry(p.far, p.near);
     is_int(channel_next(p.near, &f, &e), 0, "nor the answer's");
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     is_int(channel_next(p.far, &f, &e), 1, "the early frame follows");
     is_int(f.type, 7, "type");
     ok(f.len == 5 && memcmp(f.data, "early", 5) == 0, "payload");
     ok(channel_authenticated(p.far), "the peer knows the key");
     channel_send(p.far, 8, NULL, 0, &e);
     channel_send(p.far, 9, big, 1 << 20, &e);
-    carry(p.far, p.near);
+    channel_carry(p.far, p.near);
     is_int(channel_next(p.near, &f, &e), 1, "an empty frame");
     is_int((intmax_t)f.len, 0, "is empty");
     is_int(channel_next(p.near, &f, &e), 1, "a large frame");
@@ -83,7 +60,7 @@ static void test_round_trip(void)
     is_int(channel_send(p.near, 1, big, CHANNEL_MAX_FRAME, &e), -EMSGSIZE,
            "over the limit");
     free(big);
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* One frame from near to far, byte by byte, byte `flip` xor'ed with `bits`. */
@@ -91,13 +68,13 @@ static int send_flipped(const uint8_t *near_key, const uint8_t *far_key,
                         size_t flip, uint8_t bits, size_t *ret_len,
                         struct error *e)
 {
-    struct pair p = make_pair(near_key, far_key);
+    struct channel_pair p = make_pair(near_key, far_key);
     struct channel_frame f;
     struct buf wire = {0};
     int rc = 0;
 
     channel_send(p.near, 7, "text", 4, NULL);
-    carry(p.far, p.near);
+    channel_carry(p.far, p.near);
     buf_append(&wire, channel_output(p.near)->data,
                channel_output(p.near)->len);
     buf_clear(channel_output(p.near));
@@ -113,7 +90,7 @@ static int send_flipped(const uint8_t *near_key, const uint8_t *far_key,
     }
     *ret_len = wire.len;
     buf_release(&wire);
-    free_pair(&p);
+    channel_pair_free(&p);
     return rc;
 }
 
@@ -160,9 +137,9 @@ static void test_reflection(void)
 
         channel_create(key_a, initiator, &c, NULL);
         channel_send(c, 7, "text", 4, NULL);
-        carry(c, c);
+        channel_carry(c, c);
         is_int(channel_next(c, &f, &e), 0, "our own preamble comes back");
-        carry(c, c);
+        channel_carry(c, c);
         is_int(channel_next(c, &f, &e), -ERR_AUTH, "our own frame does not "
                "open");
         channel_destroy(c);
@@ -185,24 +162,24 @@ static void test_weak_key(void)
 
 static void test_replay(void)
 {
-    struct pair p = make_pair(key_a, key_a);
+    struct channel_pair p = make_pair(key_a, key_a);
     struct channel_frame f;
     struct buf again = {0};
     struct error e = {0};
 
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     channel_next(p.far, &f, NULL);
-    carry(p.far, p.near);
+    channel_carry(p.far, p.near);
     channel_next(p.near, &f, NULL);
     channel_send(p.near, 7, "pay", 3, NULL);
     buf_append(&again, channel_output(p.near)->data,
                channel_output(p.near)->len);
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     is_int(channel_next(p.far, &f, &e), 1, "once");
     channel_feed(p.far, again.data, again.len, NULL);
     is_int(channel_next(p.far, &f, &e), -ERR_AUTH, "the same bytes twice");
     buf_release(&again);
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* Lengths that a peer announces, before and after it has shown that it knows
@@ -227,59 +204,54 @@ static void test_lengths(void)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct pair p = make_pair(key_a, key_a);
+        struct channel_pair p = make_pair(key_a, key_a);
         struct channel_frame f;
         struct error e = {0};
         uint32_t len = cases[i].len;
         const uint8_t head[] = {(uint8_t)(len >> 24), (uint8_t)(len >> 16),
                                 (uint8_t)(len >> 8), (uint8_t)len};
 
-        carry(p.near, p.far);
+        channel_carry(p.near, p.far);
         channel_next(p.far, &f, NULL);
-        carry(p.far, p.near);
+        channel_carry(p.far, p.near);
         channel_next(p.near, &f, NULL);
         if (cases[i].known) {
             channel_send(p.near, 7, "x", 1, NULL);
-            carry(p.near, p.far);
+            channel_carry(p.near, p.far);
             is_int(channel_next(p.far, &f, &e), 1, "a peer");
         }
         channel_feed(p.far, head, sizeof(head), NULL);
         is_int(channel_next(p.far, &f, &e), cases[i].rc, "%s", cases[i].what);
-        free_pair(&p);
+        channel_pair_free(&p);
     }
 }
 
 /* What may be sent may be taken. */
 static void test_largest(void)
 {
-    struct pair p = make_pair(key_a, key_a);
+    struct channel_pair p = make_pair(key_a, key_a);
     size_t most = CHANNEL_MAX_FRAME - 18;
     char *data = calloc(1, most + 1);
     struct channel_frame f;
     struct error e = {0};
 
-    channel_send(p.near, 7, "x", 1, NULL);
-    carry(p.near, p.far);
-    carry(p.far, p.near);
-    channel_next(p.far, &f, NULL);
-    carry(p.far, p.near);
-    channel_next(p.near, &f, NULL);
+    channel_pair_meet(&p);
     is_int(channel_send(p.near, 8, data, most + 1, &e), -EMSGSIZE,
            "a byte more than can be taken");
     is_int(channel_send(p.near, 8, data, most, &e), 0, "as much as can be");
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     is_int(channel_next(p.far, &f, &e), 1, "the first");
     is_int(channel_next(p.far, &f, &e), 1, "the largest");
     is_int((intmax_t)f.len, (intmax_t)most, "whole");
     free(data);
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* On a private stream the first frame each way shows the key; those after it
  * are as they are. */
 static void test_private(void)
 {
-    struct pair p = make_pair(key_a, key_a);
+    struct channel_pair p = make_pair(key_a, key_a);
     struct channel_frame f;
     struct error e = {0};
     struct buf *out;
@@ -288,48 +260,48 @@ static void test_private(void)
     channel_make_private(p.far);
     channel_send(p.near, 1, "first frame", 11, &e);
     channel_send(p.near, 2, "second frame", 12, &e);
-    carry(p.near, p.far);
-    carry(p.far, p.near);
+    channel_carry(p.near, p.far);
+    channel_carry(p.far, p.near);
     channel_next(p.far, &f, &e);
     channel_next(p.near, &f, &e);
     out = channel_output(p.near);
     ok(!memmem(out->data, out->len, "first frame", 11), "the first is sealed");
     ok(memmem(out->data, out->len, "second frame", 12), "the second is not");
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     is_int(channel_next(p.far, &f, &e), 1, "the first comes");
     is_int(channel_next(p.far, &f, &e), 1, "the second comes");
     ok(f.type == 2 && f.len == 12 && memcmp(f.data, "second frame", 12) == 0,
        "as it was sent");
     channel_send(p.near, 3, NULL, 0, &e);
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     ok(channel_next(p.far, &f, &e) == 1 && f.type == 3 && f.len == 0,
        "an empty frame");
     channel_feed(p.far, "\0\0\0\1x", 5, NULL);
     is_int(channel_next(p.far, &f, &e), -ERR_FORMAT, "less than a type");
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 static void test_private_wrong_key(void)
 {
-    struct pair p = make_pair(key_b, key_a);
+    struct channel_pair p = make_pair(key_b, key_a);
     struct channel_frame f;
     struct error e = {0};
 
     channel_make_private(p.near);
     channel_make_private(p.far);
     channel_send(p.near, 1, "x", 1, &e);
-    carry(p.far, p.near);
+    channel_carry(p.far, p.near);
     channel_next(p.near, &f, &e);
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     is_int(channel_next(p.far, &f, &e), -ERR_AUTH, "another key, in private");
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* A frame that is appended in pieces; one that gets too long is dropped, and what
  * is before and after it is whole. */
 static void test_in_place(void)
 {
-    struct pair p = make_pair(key_a, key_a);
+    struct channel_pair p = make_pair(key_a, key_a);
     char *big = calloc(1, CHANNEL_MAX_FRAME);
     struct channel_frame f;
     struct error e = {0};
@@ -339,8 +311,8 @@ static void test_in_place(void)
     buf_puts(b, "ear");
     buf_puts(b, "ly");
     is_int(channel_end(p.near, &e), 0, "before the handshake");
-    carry(p.near, p.far);
-    carry(p.far, p.near);
+    channel_carry(p.near, p.far);
+    channel_carry(p.far, p.near);
     channel_next(p.far, &f, &e);
     channel_next(p.near, &f, &e);
     b = channel_begin(p.near, 5);
@@ -349,14 +321,14 @@ static void test_in_place(void)
     b = channel_begin(p.near, 6);
     buf_puts(b, "late");
     is_int(channel_end(p.near, &e), 0, "after it");
-    carry(p.near, p.far);
+    channel_carry(p.near, p.far);
     ok(channel_next(p.far, &f, &e) == 1 && f.type == 4 && f.len == 5 &&
        memcmp(f.data, "early", 5) == 0, "the first");
     ok(channel_next(p.far, &f, &e) == 1 && f.type == 6 && f.len == 4 &&
        memcmp(f.data, "late", 4) == 0, "the last");
     is_int(channel_next(p.far, &f, &e), 0, "and no other");
     free(big);
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 struct place {
@@ -376,7 +348,7 @@ static void *place_at(void *ctx, size_t len)
 }
 
 /* Sends a frame, of which a byte is changed behind the first ones; what comes of it. */
-static int send_large(struct pair *p, size_t len, size_t flip,
+static int send_large(struct channel_pair *p, size_t len, size_t flip,
                       struct channel_frame *ret, struct error *e)
 {
     _free_ char *data = malloc(len);
@@ -387,7 +359,7 @@ static int send_large(struct pair *p, size_t len, size_t flip,
     if (flip) {
         out->data[flip] ^= 1;
     }
-    carry(p->near, p->far);
+    channel_carry(p->near, p->far);
     return channel_next(p->far, ret, e);
 }
 
@@ -397,17 +369,13 @@ static void test_place(void)
 {
     static const char expected[1 << 16] = {[0 ... (1 << 16) - 1] = 'd'};
     static struct place at;
-    struct pair p = make_pair(key_a, key_a);
+    struct channel_pair p = make_pair(key_a, key_a);
     struct channel_frame f;
     struct error e = {0};
 
     memset(&at, 0, sizeof(at));
     channel_set_place(p.far, place_at, &at);
-    channel_send(p.near, 7, "x", 1, NULL);
-    carry(p.near, p.far);
-    carry(p.far, p.near);
-    channel_next(p.far, &f, NULL);
-    channel_next(p.near, &f, NULL);
+    channel_pair_meet(&p);
     is_int(send_large(&p, 1, 0, &f, &e), 1, "the first frame");
     channel_next(p.far, &f, &e);
     is_int(send_large(&p, 32767, 0, &f, &e), 1, "one that is not large");
@@ -425,27 +393,22 @@ static void test_place(void)
     at.is_none = false;
     is_int(send_large(&p, sizeof(at.at), 5000, &f, &e), -ERR_AUTH,
            "nor is one that was changed");
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 /* It is taken where both have it, and nowhere else. */
 static void test_cipher(void)
 {
     bool has = aead_has_aes() && !near_forgoes && !far_forgoes;
-    struct pair p = make_pair(key_a, key_a);
+    struct channel_pair p = make_pair(key_a, key_a);
     struct channel_frame f;
 
     ok(!channel_has_aes(p.near), "not before it is known whether both can");
-    channel_send(p.near, 7, "text", 4, NULL);
-    carry(p.near, p.far);
-    carry(p.far, p.near);
-    channel_next(p.near, &f, NULL);
-    channel_next(p.far, &f, NULL);
-    carry(p.near, p.far);
+    channel_pair_meet(&p);
     is_int(channel_next(p.far, &f, NULL), 1, "a frame comes");
     ok(channel_has_aes(p.near) == has && channel_has_aes(p.far) == has,
        "by AES if both have it: %d", has);
-    free_pair(&p);
+    channel_pair_free(&p);
 }
 
 static void test_all(void)

@@ -4,6 +4,7 @@
 #include "base/link_priv.h"
 
 #include "base/cleanup.h"
+#include "base/loop_timer.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -37,22 +38,13 @@ void link_close_conn(struct conn *c)
     }
 }
 
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
 void link_free(struct link *l)
 {
     link_close_trying(l);
     if (l->conn) {
         link_close_conn(l->conn);
     }
-    if (l->timer) {
-        uv_timer_stop(l->timer);
-        l->timer->data = NULL;
-        uv_close((uv_handle_t *)l->timer, free_timer);
-    }
+    loop_timer_close(l->timer);
     channel_destroy(l->channel);
     strlist_release(&l->addrs);
     free(l);
@@ -353,16 +345,14 @@ struct link *link_create(uv_loop_t *loop, const uint8_t *key,
         return NULL;
     }
     l->loop = loop;
-    l->timer = calloc(1, sizeof(*l->timer));
+    l->timer = loop_timer_create(loop, l);
     if (!l->timer || channel_create(key, initiator, &l->channel, e) < 0) {
-        free(l->timer);
+        loop_timer_close(l->timer);
         free(l);
         error_set(e, ENOMEM, "make a link");
         return NULL;
     }
     channel_set_place(l->channel, place, l);
-    uv_timer_init(loop, l->timer);
-    l->timer->data = l;
     str_copy(l->peer, sizeof(l->peer), "?");
     return l;
 }

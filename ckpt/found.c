@@ -67,6 +67,13 @@ int found_names(struct io *io, int dir, struct strlist *ret, struct error *e)
     return 0;
 }
 
+int found_open_dir(struct io *io, int dir, const char *name)
+{
+    int fd = io->ops->open_dir(io, dir, name);
+
+    return fd == -ELOOP || fd == -ENOENT ? -ENOTDIR : fd;
+}
+
 /* Whose names are ours to tell a file by; it may be a directory all the same. */
 static bool is_file(struct io *io, int dir, const char *name)
 {

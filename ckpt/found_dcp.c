@@ -273,13 +273,16 @@ static int check_finished(const struct strlist *names, const char *data,
                           struct error *e)
 {
     char want[FOUND_NAME_BYTES];
-    size_t n = strspn(data + strlen(rank_begin), "0123456789");
+    size_t n = strlen(rank_begin), n_digits;
 
-    if (!found_matches(data, rank_begin, ".distcp") || n == 0) {
+    if (!found_matches(data, rank_begin, ".distcp")) {
         return 0;
     }
-    snprintf(want, sizeof(want), "%.*s%s", (int)(strlen(rank_begin) + n), data,
-             rank_end);
+    n_digits = strspn(data + n, "0123456789");
+    if (n_digits == 0) {
+        return 0;
+    }
+    snprintf(want, sizeof(want), "%.*s%s", (int)(n + n_digits), data, rank_end);
     return has_name(names, want)
                ? 0 : error_text(e, ENOENT, "it was never finished: no %s", want);
 }

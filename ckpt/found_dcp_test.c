@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/fs.h"
+#include "ckpt/found_bed.h"
 #include "ckpt/last_bed.h"
 #include "tests/lib/tap.h"
 
@@ -25,7 +25,7 @@ static const char name[] = "step-5";
 static const char data_file[] = "__0_0.distcp";
 
 struct bed {
-    char path[64];
+    char path[FOUND_BED_PATH_BYTES];
     int top, dir; /* dir: the checkpoint, in top */
     struct buf metadata;
     char *piece; /* a file of torch.save, */
@@ -34,10 +34,10 @@ struct bed {
 
 static void setup(struct bed *b)
 {
-    *b = (struct bed){.path = "/tmp/found_dcp_test.XXXXXX"};
-    b->top = mkdtemp(b->path) ? open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (b->top < 0 || mkdirat(b->top, name, 0700) < 0) {
-        bail_out("no directory %s", b->path);
+    *b = (struct bed){0};
+    b->top = found_bed_open(b->path);
+    if (mkdirat(b->top, name, 0700) < 0) {
+        bail_out("no directory %s/%s", b->path, name);
     }
     b->dir = openat(b->top, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     last_bed_put(b->top, "piece", 7, 0, false);
@@ -49,19 +49,14 @@ static void setup(struct bed *b)
 static void teardown(struct bed *b)
 {
     close(b->dir);
-    close(b->top);
+    found_bed_close(b->top, b->path);
     free(b->piece);
     buf_release(&b->metadata);
-    fs_remove_tree(b->path, NULL);
 }
 
 static void put(const struct bed *b, const char *file, const void *data, size_t len)
 {
-    _close_ int fd = openat(b->dir, file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-    if (fd < 0 || fs_write_all(fd, data, len) < 0) {
-        bail_out("write %s", file);
-    }
+    found_bed_put(b->dir, file, data, len);
 }
 
 /* --- metadata --- */
@@ -290,6 +285,8 @@ static void test_ranks(void)
     is_int((int)check(&b, true, 0, "", "of one rank").n_ranks, 1, "is counted");
     put(&b, "__1.metadata", "\x80\x02}.", 4);
     is_int((int)check(&b, true, 0, "", "one has nothing").n_ranks, 2, "counts as well");
+    put(&b, "x", "", 0);
+    is_int((int)check(&b, true, 0, "", "a file of a short name").n_ranks, 2, "does not");
     put(&b, "__11_0.distcp", b.piece, b.len);
     check(&b, true, -ENOENT, "it was never finished: no __11.metadata", "data of another");
     unlinkat(b.dir, "__11_0.distcp", 0);

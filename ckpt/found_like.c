@@ -45,7 +45,7 @@ static int add_all(struct io *io, int dir, const char *path, unsigned depth,
     int rc = found_names(io, dir, &names, NULL);
 
     for (size_t i = 0; i < names.n && rc == 0; i++) {
-        int fd = depth < MAX_DEPTH ? io->ops->open_dir(io, dir, names.items[i])
+        int fd = depth < MAX_DEPTH ? found_open_dir(io, dir, names.items[i])
                                    : -ENOTDIR;
         _free_ char *one = without_numbers(path, names.items[i]);
 
@@ -53,8 +53,10 @@ static int add_all(struct io *io, int dir, const char *path, unsigned depth,
             rc = -ENOMEM;
         } else if (fd >= 0) {
             rc = add_all(io, fd, one, depth + 1, ret);
-        } else {
+        } else if (fd == -ENOTDIR) {
             strlist_add(ret, one);
+        } else {
+            rc = fd;
         }
         if (fd >= 0) {
             io->ops->close(io, fd);

@@ -27,6 +27,10 @@
 /* The names in a directory, in order. */
 int found_names(struct io *io, int dir, struct strlist *ret, struct error *e);
 
+/* A descriptor of what is in one; -ENOTDIR: it is a file, a link, or gone; other errors are
+ * those of a directory that cannot be looked at. */
+int found_open_dir(struct io *io, int dir, const char *name);
+
 /* --- names --- */
 
 bool found_is_torch_name(const char *name);

@@ -5,16 +5,13 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/fs.h"
+#include "ckpt/found_bed.h"
 #include "ckpt/found_priv.h"
-
 #include "ckpt/last_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -144,33 +141,34 @@ static void test_parts(void)
 /* --- directories --- */
 
 struct bench {
-    char path[64];
+    char path[FOUND_BED_PATH_BYTES];
     int dir;
 };
 
 static void setup(struct bench *b)
 {
-    *b = (struct bench){.path = "/tmp/found.XXXXXX"};
-    if (!mkdtemp(b->path)) {
-        bail_out("mkdtemp");
-    }
-    b->dir = open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    b->dir = found_bed_open(b->path);
 }
 
 static void teardown(struct bench *b)
 {
-    close(b->dir);
-    fs_remove_tree(b->path, NULL);
+    found_bed_close(b->dir, b->path);
 }
 
 static void put_bytes(const struct bench *b, const char *name, const void *bytes,
                       size_t len)
 {
-    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    found_bed_put(b->dir, name, bytes, len);
+}
 
-    if (fd < 0 || fs_write_all(fd, bytes, len) < 0) {
-        bail_out("write %s", name);
-    }
+/* All bytes of one, by its name. */
+static int check(const struct bench *b, const char *name, struct found_facts *ret,
+                 struct error *e)
+{
+    struct found f;
+
+    found_one(io_system(), b->dir, name, &f);
+    return found_check(io_system(), b->dir, &f, true, ret, e);
 }
 
 /* A file that is right for its name: a pickle, a safetensors file, or text. */
@@ -498,7 +496,6 @@ static void test_inside(void)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct found_facts facts;
         struct error e = {0};
-        struct found f;
         struct bench b;
         char path[256];
 
@@ -506,8 +503,7 @@ static void test_inside(void)
         put_all(&b, "checkpoint-5", DIFFUSERS "random_states_0.pkl");
         snprintf(path, sizeof(path), "checkpoint-5/%s", cases[i].name);
         put_bytes(&b, path, cases[i].bytes, strlen(cases[i].bytes));
-        found_one(io_system(), b.dir, "checkpoint-5", &f);
-        is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), cases[i].rc,
+        is_int(check(&b, "checkpoint-5", &facts, &e), cases[i].rc,
                "%s of '%s' (%s)", cases[i].name, cases[i].bytes, e.text);
         teardown(&b);
     }
@@ -543,13 +539,11 @@ static void test_foreign(void)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct found_facts facts;
         struct error e = {0};
-        struct found f;
         struct bench b;
 
         setup(&b);
         put_bytes(&b, cases[i].name, cases[i].bytes, cases[i].len);
-        found_one(io_system(), b.dir, cases[i].name, &f);
-        is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), -ERR_FORMAT,
+        is_int(check(&b, cases[i].name, &facts, &e), -ERR_FORMAT,
                "%s of %zu bytes is not whole", cases[i].name, cases[i].len);
         is_int(facts.is_foreign, cases[i].is_foreign, "and whether it is another's: %s",
                e.text);
@@ -584,15 +578,13 @@ static void test_state(void)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct found_facts facts;
         struct error e = {0};
-        struct found f;
         struct bench b;
 
         setup(&b);
         put_all(&b, "checkpoint-5", TRAINER);
         put_bytes(&b, "checkpoint-5/trainer_state.json", cases[i].bytes,
                   strlen(cases[i].bytes));
-        found_one(io_system(), b.dir, "checkpoint-5", &f);
-        is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), cases[i].rc,
+        is_int(check(&b, "checkpoint-5", &facts, &e), cases[i].rc,
                "its state is '%s' (%s)", cases[i].bytes, e.text);
         teardown(&b);
     }

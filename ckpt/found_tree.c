@@ -35,6 +35,23 @@ int found_read_json(struct io *io, int dir, const char *name, json_t **ret,
                                  name);
 }
 
+/* What an index names: a file beside it. */
+static int check_indexed(struct io *io, int dir, const char *name, const char *index,
+                         struct error *e)
+{
+    int fd = !name || strchr(name, '/') || name[0] == '.'
+                 ? -ENOENT : io->ops->open_file(io, dir, name);
+
+    if (fd == -ENOENT || fd == -EINVAL) {
+        return error_text(e, ERR_FORMAT, "%s names a file that is missing", index);
+    }
+    if (fd < 0) {
+        return error_set(e, -fd, "open %s, which %s names", name, index);
+    }
+    io->ops->close(io, fd);
+    return 0;
+}
+
 /* Weights in several files: those that the index names. */
 static int check_index(struct io *io, int dir, const char *name,
                        struct error *e)
@@ -47,16 +64,10 @@ static int check_index(struct io *io, int dir, const char *name,
         return rc;
     }
     json_object_foreach(json_object_get(index, "weight_map"), tensor, file) {
-        const char *text = json_string_value(file);
-        int fd = !text || strchr(text, '/') || text[0] == '.'
-                     ? -EINVAL : io->ops->open_file(io, dir, text);
-
-        if (fd < 0) {
-            rc = error_text(e, ERR_FORMAT, "%s names a file that is missing",
-                            name);
+        rc = check_indexed(io, dir, json_string_value(file), name, e);
+        if (rc < 0) {
             break;
         }
-        io->ops->close(io, fd);
     }
     json_decref(index);
     return rc;
@@ -126,11 +137,14 @@ static int check_part(struct found_tree *t, int dir, const char *name,
     if (str_ends(name, ".index.json")) {
         return check_index(t->io, dir, name, e);
     }
-    fd = depth < MAX_DEPTH ? t->io->ops->open_dir(t->io, dir, name) : -ENOTDIR;
+    fd = depth < MAX_DEPTH ? found_open_dir(t->io, dir, name) : -ENOTDIR;
     if (fd >= 0) {
         rc = check_directory(t, fd, name, depth, facts, e);
         t->io->ops->close(t->io, fd);
         return rc < 0 ? error_wrap(e, "%s", name) : 0;
+    }
+    if (fd != -ENOTDIR) {
+        return error_set(e, -fd, "open %s", name);
     }
     return found_is_safetensors_name(name) || found_is_torch_name(name) ||
                    found_matches(name, "random_states_", ".pkl")

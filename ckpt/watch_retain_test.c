@@ -4,21 +4,19 @@
 
 #include "ckpt/watch.h"
 
-#include "base/cleanup.h"
-#include "base/fs.h"
+#include "ckpt/found_bed.h"
 #include "ckpt/step_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 struct bench {
-    char path[64];
+    char path[FOUND_BED_PATH_BYTES];
     int dir;
     struct watch w;
     char removed[1024]; /* names, each with a blank behind it */
@@ -26,27 +24,14 @@ struct bench {
 
 static void setup(struct bench *b)
 {
-    *b = (struct bench){.path = "/tmp/watch_retain.XXXXXX", .w = {.io = io_system()}};
-    b->dir = mkdtemp(b->path) ? open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (b->dir < 0) {
-        bail_out("no directory %s", b->path);
-    }
+    *b = (struct bench){.w = {.io = io_system()}};
+    b->dir = found_bed_open(b->path);
 }
 
 static void teardown(struct bench *b)
 {
     watch_release(&b->w);
-    close(b->dir);
-    fs_remove_tree(b->path, NULL);
-}
-
-static void put(const struct bench *b, const char *name, const void *bytes, size_t len)
-{
-    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-    if (fd < 0 || fs_write_all(fd, bytes, len) < 0) {
-        bail_out("write %s", name);
-    }
+    found_bed_close(b->dir, b->path);
 }
 
 /* As the Trainer leaves it, with a loss; `is_cut`: its weights are. */
@@ -58,11 +43,11 @@ static void put_trainer(const struct bench *b, unsigned step, const char *loss, 
     snprintf(dir, sizeof(dir), "checkpoint-%u", step);
     mkdirat(b->dir, dir, 0700);
     snprintf(name, sizeof(name), "%s/model.safetensors", dir);
-    put(b, name, weights, sizeof(weights) - 1 - is_cut);
+    found_bed_put(b->dir, name, weights, sizeof(weights) - 1 - is_cut);
     snprintf(name, sizeof(name), "%s/trainer_state.json", dir);
     snprintf(state, sizeof(state),
              "{\"global_step\":%u,\"log_history\":[{\"loss\":%s}]}", step, loss);
-    put(b, name, state, strlen(state));
+    found_bed_put(b->dir, name, state, strlen(state));
 }
 
 static void look(struct bench *b)
@@ -202,13 +187,13 @@ static void test_remove(void)
     put_trainer(&b, 10, "1.0", false);
     put_trainer(&b, 20, "1.0", false);
     mkdirat(b.dir, ".muster-old-checkpoint-10", 0700);
-    put(&b, ".muster-old-checkpoint-10/left", "x", 1); /* of somebody who was killed */
+    found_bed_put(b.dir, ".muster-old-checkpoint-10/left", "x", 1); /* of somebody who was killed */
     is_int(watch_remove(b.dir, b.path, "checkpoint-10", &e), 0, "removed: %s", e.text);
     ok(!is_there(&b, "checkpoint-10") && !is_there(&b, ".muster-old-checkpoint-10"),
        "nothing is left of it");
     ok(is_there(&b, "checkpoint-20/model.safetensors"), "nor missing of others");
     is_int(watch_remove(b.dir, b.path, "checkpoint-10", &e), 0, "one that is gone");
-    put(&b, "m-1.pt", "x", 1);
+    found_bed_put(b.dir, "m-1.pt", "x", 1);
     is_int(watch_remove(b.dir, b.path, "m-1.pt", &e), 0, "a file");
     ok(!is_there(&b, "m-1.pt") && !is_there(&b, ".muster-old-m-1.pt"), "likewise");
     teardown(&b);
@@ -220,11 +205,11 @@ static void test_sweep(void)
 
     setup(&b);
     mkdirat(b.dir, ".muster-old-a", 0700);
-    put(&b, ".muster-old-a/x", "x", 1);
-    put(&b, ".muster-old-b", "x", 1);
-    put(&b, ".muster-copy-c", "x", 1);
-    put(&b, "muster-old-d", "x", 1);
-    put(&b, "x.muster-old-e", "x", 1);
+    found_bed_put(b.dir, ".muster-old-a/x", "x", 1);
+    found_bed_put(b.dir, ".muster-old-b", "x", 1);
+    found_bed_put(b.dir, ".muster-copy-c", "x", 1);
+    found_bed_put(b.dir, "muster-old-d", "x", 1);
+    found_bed_put(b.dir, "x.muster-old-e", "x", 1);
     watch_sweep(b.dir, b.path);
     ok(!is_there(&b, ".muster-old-a") && !is_there(&b, ".muster-old-b"),
        "what was begun to be removed goes");

@@ -5,13 +5,12 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/found_bed.h"
 #include "ckpt/last_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +19,7 @@ static const char header[] =
     "{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
 
 struct bench {
-    char path[64];
+    char path[FOUND_BED_PATH_BYTES];
     int dir;
     struct watch w;
     char passed[1024]; /* names, each with a blank behind it */
@@ -28,30 +27,23 @@ struct bench {
 
 static void setup(struct bench *b)
 {
-    *b = (struct bench){.path = "/tmp/watch.XXXXXX", .w = {.io = io_system()}};
-    if (!mkdtemp(b->path)) {
-        bail_out("mkdtemp");
-    }
-    b->dir = open(b->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *b = (struct bench){.w = {.io = io_system()}};
+    b->dir = found_bed_open(b->path);
 }
 
 static void teardown(struct bench *b)
 {
     watch_release(&b->w);
-    close(b->dir);
-    fs_remove_tree(b->path, NULL);
+    found_bed_close(b->dir, b->path);
 }
 
 /* A safetensors file without its last `cut` bytes. */
 static void put(const struct bench *b, const char *name, size_t cut)
 {
     uint8_t bytes[8 + sizeof(header) - 1 + 16] = {sizeof(header) - 1};
-    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
     memcpy(bytes + 8, header, sizeof(header) - 1);
-    if (fd < 0 || fs_write_all(fd, bytes, sizeof(bytes) - cut) < 0) {
-        bail_out("write %s", name);
-    }
+    found_bed_put(b->dir, name, bytes, sizeof(bytes) - cut);
 }
 
 static void look(struct bench *b, size_t want)
@@ -136,11 +128,7 @@ static void test_choice(void)
 /* A file of any bytes. */
 static void put_text(const struct bench *b, const char *name, const char *text)
 {
-    _close_ int fd = openat(b->dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-
-    if (fd < 0 || fs_write_all(fd, text, strlen(text)) < 0) {
-        bail_out("write %s", name);
-    }
+    found_bed_put(b->dir, name, text, strlen(text));
 }
 
 /* Names among those that were passed which may be set aside. */

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/loop_timer.h"
 #include "base/str.h"
 #include "launcher/ckpt_child.h"
 #include "launcher/outfit.h"
@@ -444,17 +445,12 @@ const char *lead_bucket_under_way(const struct lead_bucket *b)
     return b && b->child && !b->is_fetching ? b->under_way : "";
 }
 
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
 void lead_bucket_destroy(struct lead_bucket *b)
 {
     if (b) {
         drop_child(b);
-        uv_close((uv_handle_t *)b->timer, free_timer);
-        uv_close((uv_handle_t *)b->say, free_timer);
+        loop_timer_close(b->timer);
+        loop_timer_close(b->say);
         strlist_release(&b->damaged);
         free(b);
     }
@@ -464,16 +460,18 @@ int lead_bucket_create(struct agent *a, struct record *record,
                        const struct lead_bucket_ops *ops, void *arg,
                        struct lead_bucket **ret, struct error *e)
 {
-    _free_ struct lead_bucket *b = NULL;
-    _free_ uv_timer_t *timer = NULL, *say = NULL;
+    struct lead_bucket *b;
 
     if (!a->config.job->checkpoint.store) {
         return 0;
     }
     b = calloc(1, sizeof(*b));
-    timer = calloc(1, sizeof(*timer));
-    say = calloc(1, sizeof(*say));
-    if (!b || !timer || !say) {
+    if (b) {
+        b->timer = loop_timer_create(&a->loop, b);
+        b->say = loop_timer_create(&a->loop, b);
+    }
+    if (!b || !b->timer || !b->say) {
+        lead_bucket_destroy(b);
         return error_set(e, ENOMEM, "take checkpoints to a store");
     }
     b->agent = a;
@@ -481,11 +479,6 @@ int lead_bucket_create(struct agent *a, struct record *record,
     b->ops = ops;
     b->arg = arg;
     b->uri = a->config.job->checkpoint.store;
-    uv_timer_init(&a->loop, timer);
-    uv_timer_init(&a->loop, say);
-    timer->data = say->data = b;
-    b->timer = take_ptr(&timer);
-    b->say = take_ptr(&say);
-    *ret = take_ptr(&b);
+    *ret = b;
     return 0;
 }

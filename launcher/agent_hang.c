@@ -4,6 +4,7 @@
 #include "launcher/agent_hang.h"
 
 #include "base/cleanup.h"
+#include "base/loop_timer.h"
 #include "ckpt/commit.h"
 #include "launcher/agent_look.h"
 #include "launcher/agent_snap.h"
@@ -330,11 +331,6 @@ bool lead_hang_fact(struct lead_hang *l, uint32_t node, const char *kind,
 
 /* --- life --- */
 
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
 int lead_hang_create(struct agent *a, struct record *record,
                      struct lead_hang **ret, struct error *e)
 {
@@ -348,18 +344,14 @@ int lead_hang_create(struct agent *a, struct record *record,
     l = calloc(1, sizeof(*l));
     if (l) {
         l->core = hang_create(timeout_ms);
-        l->timer = calloc(1, sizeof(*l->timer));
+        l->timer = loop_timer_create(&a->loop, l);
     }
     if (!l || !l->core || !l->timer) {
-        hang_destroy(l ? l->core : NULL);
-        free(l ? l->timer : NULL);
-        free(l);
+        lead_hang_destroy(l);
         return error_set(e, ENOMEM, "look for hangs");
     }
     l->agent = a;
     l->record = record;
-    uv_timer_init(&a->loop, l->timer);
-    l->timer->data = l;
     uv_timer_start(l->timer, on_timer, ms, ms);
     *ret = l;
     return 0;
@@ -368,7 +360,7 @@ int lead_hang_create(struct agent *a, struct record *record,
 void lead_hang_destroy(struct lead_hang *l)
 {
     if (l) {
-        uv_close((uv_handle_t *)l->timer, free_timer);
+        loop_timer_close(l->timer);
         hang_destroy(l->core);
         free(l->n_procs);
         free(l);

@@ -10,6 +10,7 @@
 #include "launcher/agent_heir_priv.h"
 
 #include "base/cleanup.h"
+#include "base/loop_timer.h"
 #include "launcher/agent_steps.h"
 #include "launcher/arbiter.h"
 #include "launcher/jsonw.h"
@@ -319,17 +320,6 @@ static bool may_go_on(const struct agent *a, const uint32_t *node_of)
            job->nodes.min < n_nodes;
 }
 
-static uv_timer_t *make_timer(struct agent_heir *h)
-{
-    uv_timer_t *t = calloc(1, sizeof(*t));
-
-    if (t) {
-        uv_timer_init(&h->agent->loop, t);
-        t->data = h;
-    }
-    return t;
-}
-
 static int create_core(struct agent_heir *h, const uint32_t *node_of,
                        struct error *e)
 {
@@ -372,8 +362,8 @@ int agent_heir_start(struct agent *a, struct error *e)
     }
     h->agent = a;
     a->heir = h;
-    h->timer = make_timer(h);
-    h->again = make_timer(h);
+    h->timer = loop_timer_create(&a->loop, h);
+    h->again = loop_timer_create(&a->loop, h);
     if (!h->timer || !h->again) {
         return error_set(e, ENOMEM, "follow a lead");
     }
@@ -396,11 +386,6 @@ void agent_heir_begin(struct agent *a)
     }
 }
 
-static void free_timer(uv_handle_t *t)
-{
-    free(t);
-}
-
 void agent_heir_stop(struct agent *a)
 {
     struct agent_heir *h = a->heir;
@@ -410,12 +395,8 @@ void agent_heir_stop(struct agent *a)
     }
     a->heir = NULL;
     arbiter_destroy(h->arbiter);
-    if (h->timer) {
-        uv_close((uv_handle_t *)h->timer, free_timer);
-    }
-    if (h->again) {
-        uv_close((uv_handle_t *)h->again, free_timer);
-    }
+    loop_timer_close(h->timer);
+    loop_timer_close(h->again);
     heir_destroy(h->core);
     free(h);
 }

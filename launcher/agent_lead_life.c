@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/loop_timer.h"
 #include "launcher/agent_hang.h"
 #include "launcher/agent_late.h"
 #include "launcher/agent_record.h"
@@ -23,11 +24,6 @@ enum {
     JOURNAL_CLOSE_MS = 5000,
     MAX_RESTART_GRACE_MS = 2000,
 };
-
-static void free_handle(uv_handle_t *h)
-{
-    free(h);
-}
 
 /* One that was in no world before has had none. */
 static void name_node(struct agent_lead *l, uint32_t rank, const char *host)
@@ -104,17 +100,6 @@ static struct restart_policy policy_of(const struct job_restart *r)
 
     memcpy(p.retryable, r->retry_codes, sizeof(p.retryable));
     return p;
-}
-
-static uv_timer_t *make_timer(struct agent_lead *l)
-{
-    uv_timer_t *t = calloc(1, sizeof(*t));
-
-    if (t) {
-        uv_timer_init(&l->agent->loop, t);
-        t->data = l;
-    }
-    return t;
 }
 
 /* The survivors of a failure have nothing to save that a restart would use:
@@ -259,10 +244,10 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     l->lost_ms = heritage ? uv_now(&a->loop) : 0; /* the lead before, just now */
     l->n_nodes = l->n_first = a->roster.n;
     l->said_shared = calloc(l->n_first + 1, sizeof(bool));
-    l->timer = make_timer(l);
-    l->front = make_timer(l);
-    l->term = make_timer(l);
-    l->newcomers = make_timer(l);
+    l->timer = loop_timer_create(&a->loop, l);
+    l->front = loop_timer_create(&a->loop, l);
+    l->term = loop_timer_create(&a->loop, l);
+    l->newcomers = loop_timer_create(&a->loop, l);
     if (list_nodes(l, &node_of) < 0 || !l->timer || !l->front || !l->term ||
         !l->newcomers || !l->said_shared) {
         return error_set(e, ENOMEM, "lead the run");
@@ -310,13 +295,6 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
     return rc;
 }
 
-static void close_timer(uv_timer_t *t)
-{
-    if (t) {
-        uv_close((uv_handle_t *)t, free_handle);
-    }
-}
-
 static void destroy(struct agent_lead *l, unsigned journal_ms)
 {
     control_watch_destroy(l->watch);
@@ -330,10 +308,10 @@ static void destroy(struct agent_lead *l, unsigned journal_ms)
     agent_limit_destroy(l->limit);
     agent_order_release(&l->order);
     record_destroy(l->record, journal_ms);
-    close_timer(l->timer);
-    close_timer(l->front);
-    close_timer(l->term);
-    close_timer(l->newcomers);
+    loop_timer_close(l->timer);
+    loop_timer_close(l->front);
+    loop_timer_close(l->term);
+    loop_timer_close(l->newcomers);
     lead_destroy(l->core);
     strlist_release(&l->names);
     free(l->said_shared);

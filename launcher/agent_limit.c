@@ -9,6 +9,7 @@
 #include "launcher/agent.h"
 
 #include "base/clock.h"
+#include "base/loop_timer.h"
 #include "launcher/slurm_ask.h"
 #include "launcher/time_limit.h"
 
@@ -27,11 +28,6 @@ struct agent_limit {
 };
 
 static void ask(struct agent_limit *l);
-
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
 
 static void on_timer(uv_timer_t *t)
 {
@@ -133,7 +129,7 @@ int agent_limit_create(struct agent *a, const struct agent_limit_ops *ops,
     }
     l = calloc(1, sizeof(*l));
     if (l) {
-        l->timer = calloc(1, sizeof(*l->timer));
+        l->timer = loop_timer_create(&a->loop, l);
     }
     if (!l || !l->timer) {
         free(l);
@@ -144,8 +140,6 @@ int agent_limit_create(struct agent *a, const struct agent_limit_ops *ops,
     l->arg = arg;
     l->limit = time_limit_start(job->limits.grace_ms + job->slurm.margin_ms);
     str_copy(l->job, sizeof(l->job), id);
-    uv_timer_init(&a->loop, l->timer);
-    l->timer->data = l;
     uv_timer_start(l->timer, on_timer, 0, 0);
     *ret = l;
     return 0;
@@ -155,7 +149,7 @@ void agent_limit_destroy(struct agent_limit *l)
 {
     if (l) {
         slurm_ask_forget(&l->agent->slurm);
-        uv_close((uv_handle_t *)l->timer, free_timer);
+        loop_timer_close(l->timer);
         free(l);
     }
 }

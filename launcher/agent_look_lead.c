@@ -16,6 +16,7 @@
 #include "launcher/agent_look.h"
 
 #include "base/cleanup.h"
+#include "base/loop_timer.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "launcher/jsonw.h"
@@ -398,11 +399,6 @@ void lead_look_forget(struct lead_look *l)
 
 /* --- life --- */
 
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
 int lead_look_create(struct agent *a, struct record *record,
                      const struct lead_look_ops *ops, void *arg,
                      struct lead_look **ret, struct error *e)
@@ -410,7 +406,7 @@ int lead_look_create(struct agent *a, struct record *record,
     struct lead_look *l = calloc(1, sizeof(*l));
 
     if (l) {
-        l->timer = calloc(1, sizeof(*l->timer));
+        l->timer = loop_timer_create(&a->loop, l);
     }
     if (!l || !l->timer) {
         free(l);
@@ -420,8 +416,6 @@ int lead_look_create(struct agent *a, struct record *record,
     l->record = record;
     l->ops = ops;
     l->arg = arg;
-    uv_timer_init(&a->loop, l->timer);
-    l->timer->data = l;
     *ret = l;
     return 0;
 }
@@ -430,7 +424,7 @@ void lead_look_destroy(struct lead_look *l)
 {
     if (l) {
         lead_look_forget(l);
-        uv_close((uv_handle_t *)l->timer, free_timer);
+        loop_timer_close(l->timer);
         free(l->parts);
         free(l);
     }

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/loop_timer.h"
 #include "base/waker.h"
 #include "launcher/journal.h"
 #include "launcher/jsonw.h"
@@ -204,24 +205,15 @@ static int fill_nodes(struct record *r, struct error *e)
     return 0;
 }
 
-static void free_handle(uv_handle_t *h)
-{
-    free(h);
-}
-
 static int make_handles(struct record *r, struct error *e)
 {
-    r->timer = calloc(1, sizeof(*r->timer));
-    r->patience = calloc(1, sizeof(*r->patience));
+    r->timer = loop_timer_create(&r->agent->loop, r);
+    r->patience = loop_timer_create(&r->agent->loop, r);
     if (!r->timer || !r->patience) {
-        free(r->timer);
-        free(r->patience);
+        loop_timer_close(r->timer);
+        loop_timer_close(r->patience);
         return error_set(e, ENOMEM, "keep records");
     }
-    uv_timer_init(&r->agent->loop, r->timer);
-    uv_timer_init(&r->agent->loop, r->patience);
-    r->timer->data = r;
-    r->patience->data = r;
     return waker_create(&r->agent->loop, on_word, r, &r->word, e);
 }
 
@@ -297,8 +289,8 @@ void record_destroy(struct record *r, unsigned timeout_ms)
     if (journal_close(r->journal, timeout_ms, &e) < 0) {
         agent_log(r->agent, "the journal: %s", e.text);
     }
-    uv_close((uv_handle_t *)r->timer, free_handle);
-    uv_close((uv_handle_t *)r->patience, free_handle);
+    loop_timer_close(r->timer);
+    loop_timer_close(r->patience);
     waker_destroy(r->word);
     run_status_destroy(r->status);
     slow_destroy(r->slow);

@@ -26,6 +26,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/loop_timer.h"
 #include "launcher/last_words.h"
 #include "launcher/oom.h"
 #include "launcher/seat.h"
@@ -82,14 +83,12 @@ static int count_oom_kills(struct crew *c, struct error *e)
     if (c->oom_kills >= 0) {
         return 0;
     }
-    c->oom_timer = calloc(1, sizeof(*c->oom_timer));
+    c->oom_timer = loop_timer_create(&c->agent->loop, c);
     if (!c->oom_timer) {
         return error_set(e, ENOMEM, "start workers");
     }
     c->oom_of_host = true;
     c->oom_kills = c->oom_recent = oom_kills_host(NULL);
-    uv_timer_init(&c->agent->loop, c->oom_timer);
-    c->oom_timer->data = c;
     uv_timer_start(c->oom_timer, on_oom_timer, OOM_MS, OOM_MS);
     return 0;
 }
@@ -334,18 +333,9 @@ bool crew_hold_back(struct crew *c, const struct failure *f)
 
 int crew_blame_start(struct crew *c, struct error *e)
 {
-    c->echo_timer = calloc(1, sizeof(*c->echo_timer));
-    if (!c->echo_timer) {
-        return error_set(e, ENOMEM, "start workers");
-    }
-    uv_timer_init(&c->agent->loop, c->echo_timer);
-    c->echo_timer->data = c;
-    return count_oom_kills(c, e);
-}
-
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
+    c->echo_timer = loop_timer_create(&c->agent->loop, c);
+    return c->echo_timer ? count_oom_kills(c, e)
+                         : error_set(e, ENOMEM, "start workers");
 }
 
 void crew_blame_end(struct crew *c)
@@ -355,10 +345,6 @@ void crew_blame_end(struct crew *c)
     while ((echo = next_echo(c))) {
         free(echo);
     }
-    if (c->echo_timer) {
-        uv_close((uv_handle_t *)c->echo_timer, free_timer);
-    }
-    if (c->oom_timer) {
-        uv_close((uv_handle_t *)c->oom_timer, free_timer);
-    }
+    loop_timer_close(c->echo_timer);
+    loop_timer_close(c->oom_timer);
 }

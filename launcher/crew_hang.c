@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/loop_timer.h"
 #include "base/proc_env.h"
 #include "launcher/hang.h"
 #include "launcher/jsonw.h"
@@ -415,11 +416,6 @@ void crew_hang_blame(struct agent *a, uint32_t generation, uint32_t rank,
 
 /* --- life --- */
 
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
 int crew_hang_start(struct crew *c, struct error *e)
 {
     uint64_t timeout_ms = c->agent->config.job->hang_timeout_ms;
@@ -431,11 +427,11 @@ int crew_hang_start(struct crew *c, struct error *e)
     h = calloc(1, sizeof(*h));
     if (h) {
         h->list = calloc(c->layout.n_local + 1, sizeof(*h->list));
-        h->timer = calloc(1, sizeof(*h->timer));
+        h->timer = loop_timer_create(&c->agent->loop, c);
     }
     if (!h || !h->list || !h->timer) {
         free(h ? h->list : NULL);
-        free(h ? h->timer : NULL);
+        loop_timer_close(h ? h->timer : NULL);
         free(h);
         return error_set(e, ENOMEM, "watch workers");
     }
@@ -444,8 +440,6 @@ int crew_hang_start(struct crew *c, struct error *e)
         h->list[i].seen.step = -1;
     }
     h->interval_ms = hang_interval_ms(timeout_ms);
-    uv_timer_init(&c->agent->loop, h->timer);
-    h->timer->data = c;
     uv_timer_start(h->timer, on_timer, h->interval_ms, h->interval_ms);
     c->hang = h;
     return 0;
@@ -466,7 +460,7 @@ void crew_hang_end(struct crew *c)
             stacks_remove(prefix);
         }
     }
-    uv_close((uv_handle_t *)h->timer, free_timer);
+    loop_timer_close(h->timer);
     proc_list_release(&h->procs);
     free(h->owners);
     free(h->list);

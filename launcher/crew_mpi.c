@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/loop_timer.h"
 #include "launcher/mpi_world.h"
 
 #include <errno.h>
@@ -44,19 +45,12 @@ struct crew_mpi {
     uint64_t leave_ms;  /* since when the agent waits for it */
 };
 
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
 static void release(struct crew_mpi *w)
 {
     if (w->out) {
         output_close(w->out, NULL, NULL);
     }
-    if (w->timer) {
-        uv_close((uv_handle_t *)w->timer, free_timer);
-    }
+    loop_timer_close(w->timer);
     free(w);
 }
 
@@ -280,13 +274,11 @@ int crew_mpi_start(struct crew *c, const struct order *order,
         return 0;
     }
     w = c->mpi = calloc(1, sizeof(*w));
-    if (!w || !(w->timer = calloc(1, sizeof(*w->timer)))) {
+    if (!w || !(w->timer = loop_timer_create(&c->agent->loop, w))) {
         return error_set(e, ENOMEM, "start mpirun");
     }
     w->agent = c->agent;
     w->crew = c;
     w->pid = -1;
-    uv_timer_init(&c->agent->loop, w->timer);
-    w->timer->data = w;
     return spawn(w, order, e);
 }

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/loop_timer.h"
 #include "launcher/last_words.h"
 #include "launcher/timers.h"
 
@@ -216,14 +217,11 @@ int crew_timers_start(struct crew *c, struct error *e)
     }
     t->core = timers_create();
     t->poll = calloc(1, sizeof(*t->poll));
-    t->timer = calloc(1, sizeof(*t->timer));
+    t->timer = loop_timer_create(&c->agent->loop, c);
     if (!t->core || !t->poll || !t->timer) {
         free(take_ptr(&t->poll));
-        free(take_ptr(&t->timer));
         return error_set(e, ENOMEM, "serve timers");
     }
-    uv_timer_init(&c->agent->loop, t->timer);
-    t->timer->data = c;
     if (uv_poll_init(&c->agent->loop, t->poll, t->fd) < 0) {
         free(take_ptr(&t->poll));
         return error_text(e, EIO, "watch %s", t->path);
@@ -244,9 +242,7 @@ void crew_timers_end(struct crew *c)
         uv_poll_stop(t->poll); /* it must not poll what is closed now */
         uv_close((uv_handle_t *)t->poll, free_handle);
     }
-    if (t->timer) {
-        uv_close((uv_handle_t *)t->timer, free_handle);
-    }
+    loop_timer_close(t->timer);
     if (t->fd >= 0) {
         close_fd(&t->fd);
         unlink(t->path);

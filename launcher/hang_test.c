@@ -208,6 +208,60 @@ static void test_dumps(void)
     teardown(&b);
 }
 
+/* Each rank's stack says whether it waits in a collective: +, -, or ? where it does not
+ * tell. */
+static void dump(struct bed *b, const char *waits)
+{
+    for (uint32_t r = 0; waits[r]; r++) {
+        hang_dumped(b->h, r, waits[r] == '+' ? HANG_WAIT_YES
+                             : waits[r] == '-' ? HANG_WAIT_NO : HANG_WAIT_UNKNOWN);
+    }
+}
+
+/* Who is blamed for what ranks show, and for their stacks. */
+static void test_signs(void)
+{
+    static const struct {
+        const char *name;
+        struct {
+            int n;
+            unsigned report, print, work;
+        } runs[3];
+        unsigned n_rounds;
+        const char *waits;
+        uint32_t rank;
+        const char *why;
+    } cases[] = {
+        {"one who reports alone", {{3, 1, 0, 15}, {1, 0, 0, 11}, {11, 0, 0, 15}}, 1, "",
+         0, "no report for 10s"},
+        {"by stacks", {{3, 0, 0, 15}, {11, 0, 0, 0}}, 1, "+?-+",
+         2, "no CPU time of rank 0 for 10s; others wait in a collective, it does not"},
+        /* Nobody waits for rank 0, which hangs before its first report. */
+        {"never reported, and others go on", {{1, 14, 0, 14}, {1, 6, 0, 14}}, 6, "+---",
+         0, "no CPU time for 10s"},
+        /* All wait for rank 2, which has printed and hangs before its first report. */
+        {"never reported, and others wait", {{1, 0, 15, 15}, {1, 11, 0, 15}, {12, 0, 0, 11}},
+         1, "", 2, "no report of rank 0 for 10s"},
+        {"quiet first", {{3, 0, 15, 15}, {1, 0, 0, 13}, {11, 0, 0, 0}}, 1, "",
+         1, "no output of rank 0 for 10s"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct bed b;
+
+        setup(&b);
+        for (size_t k = 0; k < cases[i].n_rounds * ARRAY_SIZE(cases[i].runs); k++) {
+            size_t j = k % ARRAY_SIZE(cases[i].runs);
+
+            run(&b, cases[i].runs[j].n, cases[i].runs[j].report, cases[i].runs[j].print,
+                cases[i].runs[j].work);
+        }
+        dump(&b, cases[i].waits);
+        blamed(&b, cases[i].rank, cases[i].why, cases[i].name);
+        teardown(&b);
+    }
+}
+
 static void test_culprits(void)
 {
     char text[HANG_WHY_BYTES];
@@ -235,13 +289,6 @@ static void test_culprits(void)
     run(&b, 2, 0, 0, 15);
     blamed(&b, 3, "it is at step 6, and its steps have begun anew 0 times, those of "
                   "others 1", "behind by an epoch");
-    teardown(&b);
-
-    setup(&b);
-    run(&b, 3, 1, 0, 15);
-    run(&b, 1, 0, 0, 11);
-    run(&b, 11, 0, 0, 15);
-    blamed(&b, 0, "no report for 10s", "one who reports alone");
     teardown(&b);
 
     setup(&b);
@@ -275,45 +322,6 @@ static void test_culprits(void)
     hang_missed(b.h, 77, "pg/0//77");
     blamed(&b, 3, "no output of rank 0 for 10s; others wait in the store for "
                   "'pg/0//3', which it has to set", "a key of the store");
-    teardown(&b);
-
-    setup(&b);
-    run(&b, 3, 0, 0, 15);
-    run(&b, 11, 0, 0, 0);
-    hang_dumped(b.h, 0, HANG_WAIT_YES);
-    hang_dumped(b.h, 1, HANG_WAIT_UNKNOWN);
-    hang_dumped(b.h, 2, HANG_WAIT_NO);
-    hang_dumped(b.h, 3, HANG_WAIT_YES);
-    blamed(&b, 2, "no CPU time of rank 0 for 10s; others wait in a collective, "
-                  "it does not", "by stacks");
-    teardown(&b);
-
-    /* Nobody waits for rank 0, which hangs before its first report. */
-    setup(&b);
-    for (int i = 0; i < 6; i++) {
-        run(&b, 1, 14, 0, 14);
-        run(&b, 1, 6, 0, 14);
-    }
-    hang_dumped(b.h, 0, HANG_WAIT_YES);
-    hang_dumped(b.h, 1, HANG_WAIT_NO);
-    hang_dumped(b.h, 2, HANG_WAIT_NO);
-    hang_dumped(b.h, 3, HANG_WAIT_NO);
-    blamed(&b, 0, "no CPU time for 10s", "never reported, and others go on");
-    teardown(&b);
-
-    /* All wait for rank 2, which has printed and hangs before its first report. */
-    setup(&b);
-    run(&b, 1, 0, 15, 15);
-    run(&b, 1, 11, 0, 15);
-    run(&b, 12, 0, 0, 11);
-    blamed(&b, 2, "no report of rank 0 for 10s", "never reported, and others wait");
-    teardown(&b);
-
-    setup(&b);
-    run(&b, 3, 0, 15, 15);
-    run(&b, 1, 0, 0, 13);
-    run(&b, 11, 0, 0, 0);
-    blamed(&b, 1, "no output of rank 0 for 10s", "quiet first");
     teardown(&b);
 
     setup(&b);
@@ -351,6 +359,7 @@ int main(void)
     test_false_alarms();
     test_ends();
     test_dumps();
+    test_signs();
     test_culprits();
     test_senseless();
     return tap_done();

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/loop_timer.h"
 #include "launcher/slurm.h"
 
 #include <errno.h>
@@ -22,16 +23,10 @@ enum {
     MAX_READ_BYTES = 1024 * 1024, /* as much as a pipe can be made to hold */
 };
 
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
 static void close_question(struct slurm_ask *q)
 {
     if (q->timer) {
-        uv_close((uv_handle_t *)q->timer, free_timer);
-        q->timer = NULL;
+        loop_timer_close(take_ptr(&q->timer));
         close_fd(&q->out);
     }
 }
@@ -126,12 +121,12 @@ int slurm_ask(struct slurm_ask *q, uv_loop_t *loop,
     if (q->pid > 0) {
         return error_text(e, EBUSY, "Slurm is being asked already");
     }
-    q->timer = calloc(1, sizeof(*q->timer));
+    q->timer = loop_timer_create(loop, q);
     if (!q->timer) {
         return error_set(e, ENOMEM, "ask Slurm");
     }
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) {
-        free(take_ptr(&q->timer));
+        loop_timer_close(take_ptr(&q->timer));
         return error_set(e, errno, "make a pipe");
     }
     far = ends[1];
@@ -140,8 +135,6 @@ int slurm_ask(struct slurm_ask *q, uv_loop_t *loop,
     q->is_late = false;
     q->on_answer = on_answer;
     q->arg = arg;
-    uv_timer_init(loop, q->timer);
-    q->timer->data = q;
     rc = spawn(q, words, env, far, e);
     if (rc < 0) {
         close_question(q);

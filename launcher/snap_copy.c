@@ -4,9 +4,8 @@
 #include "launcher/snap_copy_priv.h"
 
 #include "base/aead.h"
-#include "base/cleanup.h"
+#include "base/loop_timer.h"
 #include "base/wire.h"
-#include "launcher/snap_timers.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -96,15 +95,6 @@ void copy_refused_decode(const struct channel_frame *f, struct error *ret)
                "%s", why);
 }
 
-uint64_t copy_sum(uint64_t before, const void *chunk, size_t len)
-{
-    _buf_ struct buf both = {0};
-
-    wire_put_u64(&both, before);
-    wire_put_u64(&both, digest_short_of(chunk, len));
-    return digest_short_of(both.data, both.len);
-}
-
 /* --- who comes no further --- */
 
 static bool is_stuck(const struct copy_out *o)
@@ -189,7 +179,13 @@ int snap_copy_create(const struct snap_copy_config *config,
 {
     struct snap_copy *c = calloc(1, sizeof(*c));
 
-    if (!c || snap_timers_create(config->loop, c, &c->pace, &c->watch) < 0) {
+    if (c) {
+        c->pace = loop_timer_create(config->loop, c);
+        c->watch = loop_timer_create(config->loop, c);
+    }
+    if (!c || !c->pace || !c->watch) {
+        loop_timer_close(c ? c->pace : NULL);
+        loop_timer_close(c ? c->watch : NULL);
         free(c);
         return error_set(e, ENOMEM, "copy snapshots");
     }
@@ -207,7 +203,8 @@ void snap_copy_destroy(struct snap_copy *c)
     }
     copy_outs_forget(c);
     copy_ins_forget(c);
-    snap_timers_close(c->pace, c->watch);
+    loop_timer_close(c->pace);
+    loop_timer_close(c->watch);
     sodium_memzero(c->key, sizeof(c->key));
     free(c);
 }

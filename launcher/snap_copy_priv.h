@@ -53,8 +53,6 @@ struct snap_copy {
     uv_timer_t *watch; /* that they come further */
 };
 
-/* The digest of chunks one after the other. */
-uint64_t copy_sum(uint64_t before, const void *chunk, size_t len);
 /* The watch is on while anything is on its way. */
 void copy_watch(struct snap_copy *c);
 
@@ -64,6 +62,12 @@ void copy_send_next(struct snap_copy *c);
 void copy_out_end(struct copy_out *o, const struct error *e);
 void copy_outs_forget(struct snap_copy *c);
 void copy_pump(struct copy_out *o);
+
+/* Bytes of a snapshot, as a frame: nobody can read them on the way if `hides`. `fd`: they are
+ * in that file, too, from `at` on, and the kernel may take them from there; -1: they are in
+ * memory alone. As link_send(). */
+int copy_send_bytes(struct link *l, bool hides, uint16_t type, const void *data,
+                    size_t len, int fd, uint64_t at);
 
 /* A link whose first frame is a WANT. */
 void copy_out_asked(struct snap_copy *c, struct link *l,

@@ -102,15 +102,23 @@ static void on_pace(uv_timer_t *t)
     }
 }
 
+int copy_send_bytes(struct link *l, bool hides, uint16_t type, const void *data,
+                    size_t len, int fd, uint64_t at)
+{
+    if (hides) {
+        return link_send(l, type, data, len);
+    }
+    return fd < 0 ? link_send_open(l, type, data, len)
+                  : link_send_file(l, type, data, len, fd, at);
+}
+
 static int send_chunk(struct copy_out *o, const struct snap *s)
 {
     const char *at = (const char *)snap_image(s) + o->at;
     uint64_t left = o->room - o->at;
     size_t n = left < COPY_CHUNK_BYTES ? (size_t)left : COPY_CHUNK_BYTES;
-    int rc = o->copy->config.hides
-                 ? link_send(o->link, SNAP_COPY_DATA, at, n)
-                 : link_send_file(o->link, SNAP_COPY_DATA, at, n, s->fd,
-                                  SNAP_PAGE_BYTES + o->at);
+    int rc = copy_send_bytes(o->link, o->copy->config.hides, SNAP_COPY_DATA, at, n, s->fd,
+                             SNAP_PAGE_BYTES + o->at);
 
     o->at += n;
     o->moved_ms = uv_now(o->copy->config.loop);

@@ -4,7 +4,9 @@
 #include "launcher/snap_parity_priv.h"
 
 #include "base/cleanup.h"
-#include "launcher/snap_timers.h"
+#include "base/loop_timer.h"
+#include "base/wire.h"
+#include "ckpt/digest.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -36,6 +38,15 @@ unsigned parity_member_of_rank(const struct parity_group *g, uint32_t rank)
 uint64_t parity_image_bytes(const struct snap_head *h)
 {
     return snap_room(h->image_bytes, h->part_bytes);
+}
+
+uint64_t parity_sum(uint64_t before, const void *chunk, size_t len)
+{
+    _buf_ struct buf both = {0};
+
+    wire_put_u64(&both, before);
+    wire_put_u64(&both, digest_short_of(chunk, len));
+    return digest_short_of(both.data, both.len);
 }
 
 /* --- turns of the loop --- */
@@ -105,7 +116,13 @@ int snap_parity_create(const struct snap_parity_config *config,
 {
     struct snap_parity *c = calloc(1, sizeof(*c));
 
-    if (!c || snap_timers_create(config->loop, c, &c->pace, &c->watch) < 0) {
+    if (c) {
+        c->pace = loop_timer_create(config->loop, c);
+        c->watch = loop_timer_create(config->loop, c);
+    }
+    if (!c || !c->pace || !c->watch) {
+        loop_timer_close(c ? c->pace : NULL);
+        loop_timer_close(c ? c->watch : NULL);
         free(c);
         return error_set(e, ENOMEM, "keep parity of snapshots");
     }
@@ -123,7 +140,8 @@ void snap_parity_destroy(struct snap_parity *c)
     parity_builds_forget(c);
     parity_outs_forget(c);
     snap_parity_drop(c);
-    snap_timers_close(c->pace, c->watch);
+    loop_timer_close(c->pace);
+    loop_timer_close(c->watch);
     sodium_memzero(c->key, sizeof(c->key));
     free(c);
 }

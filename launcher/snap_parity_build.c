@@ -146,8 +146,8 @@ static uint64_t sum_of(const unsigned char *at, uint64_t len)
     uint64_t sum = 0;
 
     for (uint64_t i = 0; i < len; i += PARITY_CHUNK_BYTES) {
-        sum = copy_sum(sum, at + i, len - i < PARITY_CHUNK_BYTES ? (size_t)(len - i)
-                                                                 : PARITY_CHUNK_BYTES);
+        sum = parity_sum(sum, at + i, len - i < PARITY_CHUNK_BYTES ? (size_t)(len - i)
+                                                                   : PARITY_CHUNK_BYTES);
     }
     return sum;
 }

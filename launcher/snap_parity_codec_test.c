@@ -164,8 +164,19 @@ static void test_wants(void)
     ok(!parity_sums_decode(&f, &sums), "of no stripe");
 }
 
+/* The digest: another byte than was sent, or another order. */
+static void test_sum(void)
+{
+    uint64_t one = parity_sum(parity_sum(0, "ab", 2), "cd", 2);
+
+    ok(one != parity_sum(parity_sum(0, "cd", 2), "ab", 2), "the order counts");
+    ok(one != parity_sum(parity_sum(0, "ab", 2), "ce", 2), "and each byte");
+    ok(one != parity_sum(0, "cd", 2), "and what came before");
+}
+
 int main(void)
 {
+    test_sum();
     test_offers();
     test_wants();
     return tap_done();

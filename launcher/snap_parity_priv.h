@@ -149,6 +149,8 @@ bool parity_is_stuck(const struct snap_parity *c, uint64_t moved_ms, unsigned ti
 unsigned parity_member(const struct parity_group *g, uint32_t agent);
 unsigned parity_member_of_rank(const struct parity_group *g, uint32_t rank);
 uint64_t parity_image_bytes(const struct snap_head *h);
+/* The digest of chunks one after the other. */
+uint64_t parity_sum(uint64_t before, const void *chunk, size_t len);
 
 /* --- snap_parity_codec.c: messages; decoding is false for what makes no sense --- */
 

@@ -114,7 +114,7 @@ static void take_data(struct parity_in *in, const struct channel_frame *f)
     }
     parity_add(k->memory[in->k].at + in->at, f->data, f->len,
                parity_factor(&k->group.shape, in->k, in->from));
-    in->sum = copy_sum(in->sum, f->data, f->len);
+    in->sum = parity_sum(in->sum, f->data, f->len);
     in->at += f->len;
     in->moved_ms = uv_now(in->parity->config.loop);
 }

@@ -157,12 +157,12 @@ static void pump(struct parity_way *w)
     }
     n = s->len - w->at < PARITY_CHUNK_BYTES ? (size_t)(s->len - w->at)
                                             : PARITY_CHUNK_BYTES;
-    if ((w->parity->config.hides ? link_send : link_send_open)(
-            w->link, SNAP_PARITY_DATA, bytes + w->at, n) < 0) {
+    if (copy_send_bytes(w->link, w->parity->config.hides, SNAP_PARITY_DATA, bytes + w->at, n,
+                        -1, 0) < 0) {
         fail(w, EPIPE, "the link took no more");
         return;
     }
-    w->sum = w->out ? copy_sum(w->sum, bytes + w->at, n) : 0;
+    w->sum = w->out ? parity_sum(w->sum, bytes + w->at, n) : 0;
     w->at += n;
     w->moved_ms = uv_now(w->parity->config.loop);
     w->is_eager = link_queued(w->link) == 0;

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/loop_timer.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -30,11 +31,6 @@ struct stacks {
     char prefix[PATH_MAX];
     char out[PATH_MAX];
 };
-
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
 
 /* The prefix is a path of our own, without anything that a pattern means. */
 void stacks_remove(const char *prefix)
@@ -83,7 +79,7 @@ static void on_exit_(void *arg, const struct child_exit *how)
     if (s->done) {
         s->done(s->arg, text ? text : "");
     }
-    uv_close((uv_handle_t *)s->late, free_timer);
+    loop_timer_close(s->late);
     free(s);
 }
 
@@ -130,7 +126,7 @@ int stacks_start(const struct stacks_config *config, struct stacks **ret,
                  struct error *e)
 {
     struct stacks *s = calloc(1, sizeof(*s));
-    uv_timer_t *late = calloc(1, sizeof(*late));
+    uv_timer_t *late = loop_timer_create(config->loop, s);
     int rc = s && late ? fs_path(s->out, sizeof(s->out), e, "%s.out",
                                  config->prefix)
                        : error_set(e, ENOMEM, "look where a worker is");
@@ -144,12 +140,10 @@ int stacks_start(const struct stacks_config *config, struct stacks **ret,
     }
     if (rc < 0) {
         free(s);
-        free(late);
+        loop_timer_close(late);
         return rc;
     }
     s->late = late;
-    uv_timer_init(config->loop, late);
-    late->data = s;
     uv_timer_start(late, on_late, STACKS_MS, 0);
     *ret = s;
     return 0;

@@ -1,74 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "rendezvous/store_relay.h"
-
-#include "rendezvous/store_frame.h"
-#include "rendezvous/store_state.h"
+#include "rendezvous/store_relay_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_CHANNEL UINT32_MAX
-
 /* Requests of one client of which no answer has come: with more under way, one that
  * does not read would fill this side with answers. */
 enum { MAX_UNANSWERED = 8 };
 
-/* What a connection has on the trunk. */
-struct relayed {
-    struct store_conn *conn;
-    uint32_t channel; /* or NO_CHANNEL */
-    uint32_t n_sent;  /* requests on it, also without an answer */
-    uint32_t asked;   /* the last of them that is answered */
-    uint32_t n_done;  /* of them, as the other side has said */
-    size_t n_bytes;   /* of them, but for those that MORE was said of */
-    struct group *group;  /* whose wait it shares, or NULL */
-    struct relayed *prev; /* in the group, oldest first */
-    struct relayed *next;
-};
-
-/* Those who wait for the same, since between two writes to the trunk. */
-struct group {
-    struct group *prev; /* of those that are not written yet */
-    struct group *next;
-    uint32_t channel;   /* or NO_CHANNEL: not written yet */
-    struct relayed *first;
-    struct relayed *last;
-    uint32_t n_members;
-    size_t len; /* of the request; without the command: */
-    char fields[];
-};
-
-enum line_state { LINE_FREE, LINE_CLIENT, LINE_GROUP, LINE_CLOSING };
-
-struct line {
-    enum line_state state;
-    uint32_t next_free;
-    struct store_conn *conn;
-    struct group *group;
-};
-
-struct store_relay {
-    struct store *store;
-    struct store_frames frames;
-    struct store_conn *control; /* words that have come */
-    struct line *lines; /* by channel */
-    uint32_t n_lines;
-    uint32_t free_line; /* or NO_CHANNEL */
-    struct group *groups; /* not written yet */
-    struct buf out;
-    size_t taken_bytes;
-};
-
 /* The trunk, up */
 
-/* A frame with a request, for one client (0) or so many that wait; or without one:
- * the close of the channel, which a store that is full lets through, as words. */
-static int put_frame(struct store_relay *relay, uint32_t channel,
-                     uint32_t n_waiting, enum store_command command,
-                     const char *fields, size_t len, struct error *e)
+int relay_put_frame(struct store_relay *relay, uint32_t channel,
+                    uint32_t n_waiting, enum store_command command,
+                    const char *fields, size_t len, struct error *e)
 {
     size_t before = relay->out.len;
     int rc = len && channel != STORE_CONTROL_CHANNEL
@@ -95,7 +42,7 @@ static int put_frame(struct store_relay *relay, uint32_t channel,
 static int put_close(struct store_relay *relay, uint32_t channel,
                      struct error *e)
 {
-    return put_frame(relay, channel, 0, 0, NULL, 0, e);
+    return relay_put_frame(relay, channel, 0, 0, NULL, 0, e);
 }
 
 bool store_relay_held(const struct store_relay *relay,
@@ -114,7 +61,7 @@ bool store_relay_held(const struct store_relay *relay,
 static int add_lines(struct store_relay *relay, struct error *e)
 {
     uint32_t n = relay->n_lines ? relay->n_lines * 2 : 16;
-    struct line *more;
+    struct relay_line *more;
 
     if (n > STORE_MAX_CHANNELS) {
         return error_text(e, EMFILE, "more than %d clients of one store",
@@ -125,7 +72,7 @@ static int add_lines(struct store_relay *relay, struct error *e)
         return store_no_memory(e);
     }
     for (uint32_t i = relay->n_lines; i < n; i++) {
-        more[i] = (struct line){
+        more[i] = (struct relay_line){
             .next_free = i + 1 < n ? i + 1 : relay->free_line};
     }
     relay->free_line = relay->n_lines;
@@ -134,8 +81,8 @@ static int add_lines(struct store_relay *relay, struct error *e)
     return 0;
 }
 
-static int open_line(struct store_relay *relay, const struct line *as,
-                     uint32_t *ret, struct error *e)
+int relay_open_line(struct store_relay *relay, const struct relay_line *as,
+                    uint32_t *ret, struct error *e)
 {
     int rc = relay->free_line == NO_CHANNEL ? add_lines(relay, e) : 0;
 
@@ -148,216 +95,21 @@ static int open_line(struct store_relay *relay, const struct line *as,
     return 0;
 }
 
-static void free_line(struct store_relay *relay, uint32_t channel)
+void relay_free_line(struct store_relay *relay, uint32_t channel)
 {
-    relay->lines[channel] = (struct line){.next_free = relay->free_line};
+    relay->lines[channel] = (struct relay_line){.next_free = relay->free_line};
     relay->free_line = channel;
 }
 
-/* Without memory for the word the trunk is of no use: its next user finds
- * `out.failed`. */
-static void close_line(struct store_relay *relay, uint32_t channel)
+void relay_close_line(struct store_relay *relay, uint32_t channel)
 {
-    relay->lines[channel] = (struct line){.state = LINE_CLOSING};
+    relay->lines[channel] = (struct relay_line){.state = LINE_CLOSING};
     put_close(relay, channel, NULL);
-}
-
-/* Waits */
-
-static void unlink_group(struct store_relay *relay, struct group *g)
-{
-    if (g->prev) {
-        g->prev->next = g->next;
-    } else {
-        relay->groups = g->next;
-    }
-    if (g->next) {
-        g->next->prev = g->prev;
-    }
-    g->prev = g->next = NULL;
-}
-
-/* Without members, and after its channel. */
-static void free_group(struct store_relay *relay, struct group *g)
-{
-    relay->store->buffered_bytes -= g->len;
-    free(g);
-}
-
-static void leave_group(struct store_relay *relay, struct relayed *m)
-{
-    struct group *g = m->group;
-
-    if (m->prev) {
-        m->prev->next = m->next;
-    } else {
-        g->first = m->next;
-    }
-    if (m->next) {
-        m->next->prev = m->prev;
-    } else {
-        g->last = m->prev;
-    }
-    m->group = NULL;
-    m->prev = m->next = NULL;
-    g->n_members--;
-    relay->store->n_waiting--;
-}
-
-/* Nobody is left to wait. */
-static void end_group(struct store_relay *relay, struct group *g)
-{
-    if (g->channel == NO_CHANNEL) {
-        unlink_group(relay, g);
-    } else {
-        close_line(relay, g->channel);
-    }
-    free_group(relay, g);
-}
-
-/* One client waits no more: the other side must not count it. */
-static void give_up(struct store_relay *relay, struct relayed *m)
-{
-    struct group *g = m->group;
-
-    leave_group(relay, m);
-    if (!g->first) {
-        end_group(relay, g);
-    } else if (g->channel != NO_CHANNEL) {
-        put_frame(relay, g->channel, g->n_members, STORE_CANCEL_WAIT, NULL, 1,
-                  NULL);
-    }
-}
-
-static void join(struct store_relay *relay, struct group *g, struct relayed *m)
-{
-    m->group = g;
-    m->prev = g->last;
-    m->next = NULL;
-    if (m->prev) {
-        m->prev->next = m;
-    } else {
-        g->first = m;
-    }
-    g->last = m;
-    g->n_members++;
-    relay->store->n_waiting++;
-}
-
-static struct group *make_group(struct store_relay *relay, const char *fields,
-                                size_t len)
-{
-    struct group *g = calloc(1, sizeof(*g) + len);
-
-    if (!g) {
-        return NULL;
-    }
-    g->channel = NO_CHANNEL;
-    g->len = len;
-    memcpy(g->fields, fields, len - 1);
-    relay->store->buffered_bytes += len;
-    g->next = relay->groups;
-    if (g->next) {
-        g->next->prev = g;
-    }
-    relay->groups = g;
-    return g;
-}
-
-static int share_wait(struct store_relay *relay, struct relayed *m,
-                      const char *fields, size_t len, struct error *e)
-{
-    struct group *g = relay->groups;
-    int rc = store_check_room(relay->store, len, e);
-
-    if (rc < 0) {
-        return rc;
-    }
-    while (g && (g->len != len || memcmp(g->fields, fields, len - 1) != 0)) {
-        g = g->next;
-    }
-    if (!g) {
-        g = make_group(relay, fields, len);
-    }
-    if (!g) {
-        return store_no_memory(e);
-    }
-    join(relay, g, m);
-    return 0;
-}
-
-static void break_group(struct store_relay *relay, struct group *g)
-{
-    while (g->first) {
-        struct store_conn *c = g->first->conn;
-
-        leave_group(relay, g->first);
-        store_break(relay->store, c);
-    }
-}
-
-static void write_groups(struct store_relay *relay)
-{
-    while (relay->groups) {
-        struct group *g = relay->groups;
-        struct line as = {.state = LINE_GROUP, .group = g};
-
-        unlink_group(relay, g);
-        if (open_line(relay, &as, &g->channel, NULL) < 0) {
-            break_group(relay, g);
-            free_group(relay, g);
-        } else if (put_frame(relay, g->channel, g->n_members, STORE_WAIT,
-                             g->fields, g->len, NULL) < 0) {
-            break_group(relay, g);
-            end_group(relay, g);
-        }
-    }
-}
-
-static void tell(struct store_relay *relay, struct relayed *m)
-{
-    leave_group(relay, m);
-    if (store_reply_u8(relay->store, m->conn, STORE_STOP_WAITING, NULL) < 0) {
-        store_break(relay->store, m->conn);
-    }
-}
-
-/* All of a group are told, or the one that has waited longest. */
-static int answer_group(struct store_relay *relay, struct group *g, char answer,
-                        struct error *e)
-{
-    if (answer != STORE_STOP_WAITING && answer != STORE_STOP_WAITING_ONE) {
-        return error_text(e, EPROTO, "a wait was answered %d", answer);
-    }
-    do {
-        tell(relay, g->first);
-    } while (g->first && answer == STORE_STOP_WAITING);
-    if (answer == STORE_STOP_WAITING) {
-        free_line(relay, g->channel);
-        free_group(relay, g);
-    } else if (!g->first) {
-        end_group(relay, g);
-    }
-    return 0;
-}
-
-static int answer_waits(struct store_relay *relay, const struct line *line,
-                        uint32_t channel, const char *data, size_t len,
-                        struct error *e)
-{
-    int rc = 0;
-
-    /* It may end with any of them. */
-    while (len-- > 0 && rc == 0 && line->state == LINE_GROUP) {
-        rc = answer_group(relay, line->group, *data++, e);
-        line = &relay->lines[channel];
-    }
-    return rc;
 }
 
 char *store_relay_take(struct store_relay *relay, size_t *ret_len)
 {
-    write_groups(relay);
+    relay_write_groups(relay);
     *ret_len = relay->out.len;
     relay->taken_bytes += relay->out.len;
     return relay->out.len ? buf_take(&relay->out) : NULL;
@@ -389,8 +141,8 @@ static int pass_on(struct store_relay *relay, struct relayed *m,
                    enum store_command command, const char *fields, size_t len,
                    struct error *e)
 {
-    struct line as = {.state = LINE_CLIENT, .conn = m->conn};
-    int rc = m->channel == NO_CHANNEL ? open_line(relay, &as, &m->channel, e)
+    struct relay_line as = {.state = LINE_CLIENT, .conn = m->conn};
+    int rc = m->channel == NO_CHANNEL ? relay_open_line(relay, &as, &m->channel, e)
                                       : 0;
 
     if (rc < 0) {
@@ -399,7 +151,7 @@ static int pass_on(struct store_relay *relay, struct relayed *m,
     m->n_sent++;
     m->n_bytes += len;
     m->asked = has_answer(command) ? m->n_sent : m->asked;
-    return put_frame(relay, m->channel, 0, command, fields, len, e);
+    return relay_put_frame(relay, m->channel, 0, command, fields, len, e);
 }
 
 /* A request behind a wait ends it, or the wait is answered already: where nobody
@@ -407,10 +159,10 @@ static int pass_on(struct store_relay *relay, struct relayed *m,
 static int ask_alone(struct store_relay *relay, struct relayed *m,
                      struct error *e)
 {
-    struct group *g = m->group;
+    struct relay_group *g = m->group;
     int rc = pass_on(relay, m, STORE_WAIT, g->fields, g->len, e);
 
-    give_up(relay, m);
+    relay_give_up(relay, m);
     return rc;
 }
 
@@ -441,7 +193,7 @@ int store_relay_request(struct store_relay *relay, struct store_conn *c,
     if (m->group && m->group->channel == NO_CHANNEL) {
         rc = ask_alone(relay, m, e);
     } else if (m->group) {
-        give_up(relay, m);
+        relay_give_up(relay, m);
         if (r->command == STORE_CANCEL_WAIT) {
             return store_run_command(relay->store, c, r, e);
         }
@@ -456,7 +208,7 @@ int store_relay_request(struct store_relay *relay, struct store_conn *c,
     case STORE_PING:
         return store_run_command(relay->store, c, r, e);
     case STORE_WAIT:
-        return share_wait(relay, m, r->data + 1, len, e);
+        return relay_share_wait(relay, m, r->data + 1, len, e);
     default:
         return pass_on(relay, m, r->command, r->data + 1, len, e);
     }
@@ -473,8 +225,8 @@ static int say(struct store_relay *relay, enum store_command word,
     buf_append(&b, &n, sizeof(n));
     buf_append(&b, key, len);
     return b.failed ? store_no_memory(e)
-                    : put_frame(relay, STORE_CONTROL_CHANNEL, 0,
-                                word, b.data, b.len + 1, e);
+                    : relay_put_frame(relay, STORE_CONTROL_CHANNEL, 0,
+                                      word, b.data, b.len + 1, e);
 }
 
 static int forget_excess(struct store_relay *relay, struct error *e)
@@ -507,8 +259,8 @@ static int keep(struct store_relay *relay, struct store_request *r,
 static int go_on_with(struct store_relay *relay, uint32_t channel,
                       struct error *e)
 {
-    struct line none = {.state = LINE_FREE};
-    struct line *line =
+    struct relay_line none = {.state = LINE_FREE};
+    struct relay_line *line =
         channel < relay->n_lines ? &relay->lines[channel] : &none;
     struct relayed *m = line->state == LINE_CLIENT ? line->conn->relayed : NULL;
 
@@ -547,10 +299,10 @@ void store_relay_forget(struct store_relay *relay, struct store_conn *c)
         return;
     }
     if (m->group) {
-        give_up(relay, m);
+        relay_give_up(relay, m);
     }
     if (m->channel != NO_CHANNEL) {
-        close_line(relay, m->channel);
+        relay_close_line(relay, m->channel);
     }
     free(m);
     c->relayed = NULL;
@@ -561,9 +313,9 @@ void store_relay_forget(struct store_relay *relay, struct store_conn *c)
 static int line_closed(struct store_relay *relay, uint32_t channel,
                        struct error *e)
 {
-    struct line line = relay->lines[channel];
+    struct relay_line line = relay->lines[channel];
 
-    free_line(relay, channel);
+    relay_free_line(relay, channel);
     if (line.state == LINE_CLOSING) {
         return 0;
     }
@@ -571,8 +323,8 @@ static int line_closed(struct store_relay *relay, uint32_t channel,
         line.conn->relayed->channel = NO_CHANNEL;
         store_break(relay->store, line.conn);
     } else {
-        break_group(relay, line.group);
-        free_group(relay, line.group);
+        relay_break_group(relay, line.group);
+        relay_free_group(relay, line.group);
     }
     return put_close(relay, channel, e);
 }
@@ -581,7 +333,7 @@ static int take_part(struct store_relay *relay, const char *data, size_t len,
                      struct error *e)
 {
     const struct store_frame *f = &relay->frames.frame;
-    struct line *line =
+    struct relay_line *line =
         f->channel < relay->n_lines ? &relay->lines[f->channel] : NULL;
 
     if (f->channel == STORE_CONTROL_CHANNEL && len > 0) {
@@ -598,7 +350,7 @@ static int take_part(struct store_relay *relay, const char *data, size_t len,
         return 0;
     }
     if (line->state == LINE_GROUP) {
-        return answer_waits(relay, line, f->channel, data, len, e);
+        return relay_answer_waits(relay, line, f->channel, data, len, e);
     }
     if (store_reply(relay->store, line->conn, data, len, NULL) < 0) {
         store_break(relay->store, line->conn);

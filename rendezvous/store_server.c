@@ -12,8 +12,6 @@ enum {
     DEFAULT_MAX_CONNS = 65536,
     DEFAULT_REQUEST_MS = 120 * 1000,
     DEFAULT_TRUNK_MS = 30 * 1000,
-    BACKLOG = 4096, /* all workers of a job connect at the same moment */
-    PORT_TRIES = 16,
     MAX_WRITE_BYTES = 1 << 30, /* libuv counts in 32 bits */
 };
 
@@ -46,15 +44,6 @@ static void on_client_closed(uv_handle_t *handle)
     struct store_server *srv = client->srv;
 
     free(client);
-    store_server_handle_gone(srv);
-}
-
-static void on_listener_closed(uv_handle_t *handle)
-{
-    struct listener *listener = handle->data;
-    struct store_server *srv = listener->srv;
-
-    free(listener);
     store_server_handle_gone(srv);
 }
 
@@ -219,7 +208,6 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret)
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void start_sweep(struct store_server *srv, bool at_once);
-static void accept_one(struct listener *listener);
 
 /* Closes the first client whose request is late. True if there was one. */
 static bool refuse_late(struct store_server *srv, bool *ret_any_request)
@@ -248,7 +236,7 @@ static void on_sweep(uv_timer_t *timer)
     uv_timer_stop(timer);
     for (struct listener *l = srv->listeners; l; l = l->next) {
         if (l->pending) {
-            accept_one(l);
+            store_server_accept(l);
         }
     }
     /* One at a time: telling of it may have changed the list. */
@@ -417,7 +405,7 @@ static const char *find_objection(struct client *client)
 }
 
 /* libuv offers no further connection before this one was taken. */
-static void accept_one(struct listener *listener)
+void store_server_accept(struct listener *listener)
 {
     struct store_server *srv = listener->srv;
     struct client *client = calloc(1, sizeof(*client));
@@ -450,93 +438,10 @@ static void accept_one(struct listener *listener)
     }
 }
 
-static void on_connection(uv_stream_t *stream, int status)
-{
-    if (status == 0) {
-        accept_one(stream->data);
-    }
-}
-
-/* Listening */
-
-static int listen_on(struct store_server *srv, const char *address,
-                     struct error *e)
-{
-    struct sockaddr_storage sa;
-    int len = sizeof(sa);
-    struct listener *listener;
-    int rc = addr_parse(address, srv->port, &sa, e);
-
-    if (rc < 0) {
-        return rc;
-    }
-    listener = calloc(1, sizeof(*listener));
-    if (!listener) {
-        return error_set(e, ENOMEM, "store server");
-    }
-    listener->srv = srv;
-    listener->tcp.data = listener;
-    listener->next = srv->listeners;
-    srv->listeners = listener;
-    srv->n_handles++;
-    uv_tcp_init(srv->loop, &listener->tcp);
-    rc = uv_tcp_bind(&listener->tcp, (struct sockaddr *)&sa, 0);
-    if (rc == 0) {
-        rc = uv_listen((uv_stream_t *)&listener->tcp, BACKLOG, on_connection);
-    }
-    if (rc == 0) {
-        rc = uv_tcp_getsockname(&listener->tcp, (struct sockaddr *)&sa, &len);
-    }
-    if (rc < 0) {
-        return error_set(e, -rc, "listen on %s port %u", address, srv->port);
-    }
-    addr_format((struct sockaddr *)&sa, (char[ADDR_MAX]){0}, &srv->port);
-    return 0;
-}
-
-static void close_listeners(struct store_server *srv)
-{
-    while (srv->listeners) {
-        struct listener *listener = srv->listeners;
-
-        srv->listeners = listener->next;
-        uv_close((uv_handle_t *)&listener->tcp, on_listener_closed);
-    }
-}
-
 void store_server_lost(struct store_server *srv)
 {
-    close_listeners(srv);
+    store_listen_end(srv);
     close_clients(srv, true);
-}
-
-static int listen_anywhere(struct store_server *srv, struct error *e)
-{
-    srv->port = srv->config.port;
-    if (listen_on(srv, "::", e) == 0) {
-        return 0;
-    }
-    close_listeners(srv); /* a host without IPv6 */
-    srv->port = srv->config.port;
-    return listen_on(srv, "0.0.0.0", e);
-}
-
-/* A port that is free on the first address may be taken on another. */
-static int listen_on_all(struct store_server *srv,
-                         const char *const *addresses, struct error *e)
-{
-    int rc = -EADDRINUSE;
-    int tries = srv->config.port ? 1 : PORT_TRIES;
-
-    while (tries-- > 0 && rc == -EADDRINUSE) {
-        close_listeners(srv);
-        srv->port = srv->config.port;
-        rc = 0;
-        for (size_t i = 0; addresses[i] && rc == 0; i++) {
-            rc = listen_on(srv, addresses[i], e);
-        }
-    }
-    return rc;
 }
 
 static void set_config(struct store_server *srv,
@@ -588,9 +493,7 @@ int store_server_create(uv_loop_t *loop, const struct store_config *config,
     srv->n_handles = 2 + STORE_TURN_HANDLES;
     rc = config->upstream ? store_uplink_open(srv, config->upstream, e) : 0;
     if (rc == 0) {
-        rc = config->addresses && config->addresses[0]
-                 ? listen_on_all(srv, config->addresses, e)
-                 : listen_anywhere(srv, e);
+        rc = store_listen(srv, config->addresses, e);
     }
     if (rc < 0) {
         store_server_destroy(srv, NULL, NULL);
@@ -638,7 +541,7 @@ void store_server_destroy(struct store_server *srv, void (*done)(void *ctx),
     srv->done_ctx = ctx;
     close_clients(srv, true);
     store_branches_close(srv);
-    close_listeners(srv);
+    store_listen_end(srv);
     store_uplink_close(srv->uplink);
     srv->uplink = NULL;
     uv_close((uv_handle_t *)&srv->sweep, on_own_closed);

@@ -3,6 +3,7 @@
  * Inside the store's server. Nobody else includes this.
  *
  *   store_server.c  clients, and the life of it all
+ *   store_listen.c  where clients come from
  *   store_branch.c  trunks that come: many clients of another node each
  *   store_uplink.c  the trunk of a server that has no keys, to where they are
  *   store_line.c    what the two ends of a trunk share: bytes over a link
@@ -80,9 +81,20 @@ void store_server_tell_refused(struct store_server *srv, const char *peer,
  * that was sent. For callbacks behind which the loop may wait. */
 void store_server_turn(struct store_server *srv);
 
+/* Takes the client who waits there; again soon, where there is no memory for it. */
+void store_server_accept(struct listener *listener);
+
 /* The trunk is lost: no client has a store any more. That is no news: it goes at
  * the end of each generation, and with a node, of which others tell. */
 void store_server_lost(struct store_server *srv);
+
+/* --- store_listen.c --- */
+
+/* On these, which end with NULL, or, where there is none, on all that this host has. Sets
+ * the port. */
+int store_listen(struct store_server *srv, const char *const *addresses,
+                 struct error *e);
+void store_listen_end(struct store_server *srv);
 
 /* --- store_branch.c --- */
 

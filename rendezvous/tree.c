@@ -4,33 +4,11 @@
 #include "rendezvous/tree_priv.h"
 
 #include "base/key.h"
+#include "base/loop_timer.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void free_timer(uv_handle_t *h)
-{
-    free(h);
-}
-
-static void close_timer(uv_timer_t *timer)
-{
-    if (timer) {
-        uv_close((uv_handle_t *)timer, free_timer);
-    }
-}
-
-static uv_timer_t *timer_create_on(struct tree *t)
-{
-    uv_timer_t *timer = calloc(1, sizeof(*timer));
-
-    if (timer) {
-        uv_timer_init(t->config.loop, timer);
-        timer->data = t;
-    }
-    return timer;
-}
 
 static void forget_ways(struct tree *t, uint32_t from)
 {
@@ -59,10 +37,10 @@ int tree_create(const struct tree_config *config, struct tree **ret,
     tree_find_ways(t);
     t->n_below = config->roster->n;
     t->below = calloc(t->n_below, sizeof(*t->below));
-    t->beat = timer_create_on(t);
-    t->retry = timer_create_on(t);
-    t->lost = timer_create_on(t);
-    t->silent = timer_create_on(t);
+    t->beat = loop_timer_create(t->config.loop, t);
+    t->retry = loop_timer_create(t->config.loop, t);
+    t->lost = loop_timer_create(t->config.loop, t);
+    t->silent = loop_timer_create(t->config.loop, t);
     if (!t->key || !t->below || !t->beat || !t->retry || !t->lost ||
         !t->silent || tree_gaze_open(t) < 0 || t->front_addrs.failed) {
         tree_close(t);
@@ -169,10 +147,10 @@ void tree_close(struct tree *t)
         tree_remove_child(t->children);
     }
     link_close(t->up);
-    close_timer(t->beat);
-    close_timer(t->retry);
-    close_timer(t->lost);
-    close_timer(t->silent);
+    loop_timer_close(t->beat);
+    loop_timer_close(t->retry);
+    loop_timer_close(t->lost);
+    loop_timer_close(t->silent);
     tree_gaze_close(t);
     for (uint32_t i = 0; t->below && i < t->n_below; i++) {
         buf_release(&t->below[i].report);

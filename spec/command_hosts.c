@@ -2,8 +2,8 @@
 /*
  * Hosts that a launcher names, each with so many slots: they are those of the run,
  * as --hosts gives them, unless that does. mpirun fills them: as many processes on
- * each as it has slots until all have a place, or, by node, as evenly as they go;
- * who gets none is left out.
+ * each as it has slots until all have a place, or, by node, one on each in turn, as long
+ * as it has slots; who gets none is left out.
  */
 #include <config.h>
 
@@ -102,26 +102,84 @@ static bool read_list(struct command *cmd, const struct launcher_hit *hit,
 
 /* --- what it comes to --- */
 
+static uint64_t count_slots(const struct slots_list *l)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        n += l->items[i].n;
+    }
+    return n;
+}
+
+/* How many hosts have more than `level` slots, and how many the first that is full then. */
+static uint64_t count_above(const struct slots_list *l, uint64_t level, uint64_t *ret_full)
+{
+    uint64_t n = 0;
+
+    *ret_full = UINT64_MAX;
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->items[i].n > level) {
+            n++;
+            *ret_full = l->items[i].n < *ret_full ? l->items[i].n : *ret_full;
+        }
+    }
+    return n;
+}
+
+/* One on each host that has a slot left, and again, until `left` have one. */
+static void fill_in_turn(struct slots_list *l, uint64_t left)
+{
+    uint64_t level = 0, full, n;
+
+    while ((n = count_above(l, level, &full)) > 0 && n <= left) {
+        uint64_t rounds = left / n < full - level ? left / n : full - level;
+
+        level += rounds;
+        left -= rounds * n;
+    }
+    for (size_t i = 0; i < l->n; i++) {
+        struct slots *one = &l->items[i];
+
+        if (one->n > level) {
+            one->n = level + (left > 0);
+            left -= left > 0;
+        }
+    }
+}
+
+/* All slots of one host after the other. */
+static void fill_up(struct slots_list *l, uint64_t left)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        struct slots *one = &l->items[i];
+
+        one->n = one->n < left ? one->n : left;
+        left -= one->n;
+    }
+}
+
+/* More than there are slots for. */
+static void fill_over(struct slots_list *l, uint64_t total)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        l->items[i].n = total / l->n + (i < total % l->n);
+    }
+}
+
 /* Places for `total` processes, and no others. */
 static void fill(struct slots_list *l, uint64_t total, bool is_even)
 {
-    uint64_t room = 0, left = total;
-    size_t n = 0;
-
-    for (size_t i = 0; i < l->n; i++) {
-        room += l->items[i].n;
+    if (total > count_slots(l)) {
+        fill_over(l, total);
+    } else if (is_even) {
+        fill_in_turn(l, total);
+    } else {
+        fill_up(l, total);
     }
-    for (; n < l->n && left; n++) {
-        struct slots *one = &l->items[n];
-
-        if (is_even || total > room) {
-            one->n = total / l->n + (n < total % l->n);
-        } else if (one->n > left) {
-            one->n = left;
-        }
-        left -= one->n;
+    while (l->n && !l->items[l->n - 1].n) {
+        l->n--;
     }
-    l->n = n;
 }
 
 static uint64_t same_slots(const struct slots_list *l)

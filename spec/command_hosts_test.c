@@ -10,20 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A command, as words between blanks, in a job with more keys. */
-static struct outcome resolve(const char *command, const char *keys)
-{
-    _buf_ struct buf text = {0};
-
-    buf_puts(&text, "apiVersion: muster/v1\nkind: Job\ncommand: [");
-    for (const char *s = command; *s; s += strcspn(s, " ")) {
-        s += *s == ' ';
-        buf_printf(&text, "'%.*s', ", (int)strcspn(s, " "), s);
-    }
-    buf_printf(&text, "]\n%s\n", keys);
-    return outcome_of_text(buf_str(&text));
-}
-
 /* "2 x 4 on a:4,b:4" */
 static char *show(const struct outcome *o)
 {
@@ -68,6 +54,9 @@ static void test_hosts(void)
         {"mpirun -H a:4,b:4 --map-by node:PE=2 -np 2 p", "", "2 x 1 on a:1,b:1"},
         {"mpirun -H a:4,b:4 --map-by ppr:2:node p", "", "2 x 2 on a:4,b:4"},
         {"mpirun -np 6 --map-by ppr:2:node p", "", "3 x 2 on any"},
+        {"mpirun -H a:1,b:4,c:2 -np 6 --map-by node p", "", "3 x auto on a:1,b:3,c:2"},
+        {"mpirun -H a:1,b:4 -np 5 --map-by node p", "", "2 x auto on a:1,b:4"},
+        {"mpirun -H a:1,b:4 -np 6 --map-by node p", "", "2 x 3 on a:3,b:3"},
         {"mpirun -H a:4,b:4 -np 4 --map-by slot p", "", "1 x 4 on a:4"},
         /* what the job says counts */
         {"mpirun -H a:2,b:2 p", "nodes: 1", "1 x 2 on a:2,b:2"},
@@ -84,7 +73,8 @@ static void test_hosts(void)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _outcome_ struct outcome o = resolve(cases[i].command, cases[i].keys);
+        _outcome_ struct outcome o = outcome_of_command(
+            cases[i].command, cases[i].keys, NULL);
         _free_ char *got = show(&o);
 
         is_str(got, cases[i].want, "%s {%s} %s", cases[i].command, cases[i].keys,
@@ -109,7 +99,7 @@ static void test_words(void)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _outcome_ struct outcome o = resolve(cases[i].command, "");
+        _outcome_ struct outcome o = outcome_of_command(cases[i].command, "", NULL);
 
         is_int(o.rc, 0, "%s: %s", cases[i].command, o.error.text);
         like(o.all, cases[i].want, "what is said of it");
@@ -135,7 +125,7 @@ static void test_bad(void)
         like(o.error.text, "t:3:23: -H of mpirun is ", "with its place");
     }
     {
-        _outcome_ struct outcome o = resolve("mpirun -H a:2 -np x p", "");
+        _outcome_ struct outcome o = outcome_of_command("mpirun -H a:2 -np x p", "", NULL);
 
         like(o.error.text, "-np x of mpirun; expected a number", "a bad total");
         is_int((int)o.result.n_errors, 1, "is told once");

@@ -16,25 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A command, as words between spaces, in a job with more keys. */
-static struct outcome resolve_in(const char *command, const char *keys,
-                                 char *const *env)
-{
-    _buf_ struct buf text = {0};
-
-    buf_puts(&text, "apiVersion: muster/v1\nkind: Job\ncommand: [");
-    for (const char *s = command; *s; s += strcspn(s, " ")) {
-        s += *s == ' ';
-        buf_printf(&text, "'%.*s', ", (int)strcspn(s, " "), s);
-    }
-    buf_printf(&text, "]\n%s\n", keys);
-    return outcome_of(&(struct spec_request){
-        .text = buf_str(&text), .text_name = "t", .env = env});
-}
-
 static struct outcome resolve(const char *command, const char *keys)
 {
-    return resolve_in(command, keys, NULL);
+    return outcome_of_command(command, keys, NULL);
 }
 
 static char *show(const struct outcome *o)
@@ -425,9 +409,9 @@ static void test_default_config(void)
         "deepspeed_config: {zero_stage: 2}\n");
     {
         _outcome_ struct outcome o =
-            resolve_in("accelerate launch t", "", env);
+            outcome_of_command("accelerate launch t", "", env);
         _outcome_ struct outcome cpu =
-            resolve_in("accelerate launch --cpu t", "", env);
+            outcome_of_command("accelerate launch --cpu t", "", env);
         _free_ char *got = show(&o), *alone = show(&cpu);
 
         is_str(got, "python3 -u t| 1 x 3", "the default file counts");
@@ -451,10 +435,10 @@ static void test_deepspeed_env(void)
     put("other", "C=3\n");
     {
         _outcome_ struct outcome o =
-            resolve_in("deepspeed t", "env: {D: 4}", env);
-        _outcome_ struct outcome n = resolve_in("deepspeed t", "", named);
+            outcome_of_command("deepspeed t", "env: {D: 4}", env);
+        _outcome_ struct outcome n = outcome_of_command("deepspeed t", "", named);
         _outcome_ struct outcome a =
-            resolve_in("deepspeed t", "env: {A: mine}", env);
+            outcome_of_command("deepspeed t", "env: {A: mine}", env);
         const struct strlist *got = o.rc == 0 ? &o.result.job->env : NULL;
 
         is_int(o.rc, 0, "%s", o.error.text);

@@ -4,6 +4,7 @@
 #include "spec/testing.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const no_dirs[] = {NULL};
 
@@ -40,6 +41,24 @@ struct outcome outcome_of_argv(const char *const *argv)
 {
     return outcome_of(
         &(struct spec_request){.argv = (char *const *)(uintptr_t)argv});
+}
+
+struct outcome outcome_of_command(const char *command, const char *keys,
+                                  char *const *env)
+{
+    struct buf text = {0};
+    struct outcome o;
+
+    buf_puts(&text, "apiVersion: muster/v1\nkind: Job\ncommand: [");
+    for (const char *s = command; *s; s += strcspn(s, " ")) {
+        s += *s == ' ';
+        buf_printf(&text, "'%.*s', ", (int)strcspn(s, " "), s);
+    }
+    buf_printf(&text, "]\n%s\n", keys);
+    o = outcome_of(&(struct spec_request){
+        .text = buf_str(&text), .text_name = "t", .env = env});
+    buf_release(&text);
+    return o;
 }
 
 struct outcome outcome_of_keys(const char *more)

@@ -29,6 +29,10 @@ struct outcome outcome_of(const struct spec_request *request);
 struct outcome outcome_of_text(const char *text);
 struct outcome outcome_of_argv(const char *const *argv);
 
+/* A command, as words between blanks, in a job with more keys; `env` may be NULL. */
+struct outcome outcome_of_command(const char *command, const char *keys,
+                                  char *const *env);
+
 /* A short form with "command: [a]" and `more` lines. */
 struct outcome outcome_of_keys(const char *more);
 

@@ -12,16 +12,21 @@ import traceback
 from types import TracebackType
 from typing import Any, Callable, Optional, Type, TypeVar
 
-TEXT_MAX = 256 * 1024  # of a message and of a traceback: the agent takes files up to 1 MiB
+TEXT_MAX = 256 * 1024  # bytes of a message and of a traceback: the agent takes files up to 1 MiB
+GAP = " [...] "
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("muster")
 
 
 def _ends_of(text: str) -> str:
-    """What it is stands at the beginning, and what it came to at the end."""
-    half = TEXT_MAX // 2
-    return text if len(text) <= TEXT_MAX else text[:half] + " [...] " + text[-half:]
+    """What it is stands at the beginning, and what it came to at the end. Of a letter that
+    is not of ASCII JSON makes six bytes, or twelve."""
+    ends, half = text, TEXT_MAX // 2 - len(GAP)
+    while len(json.dumps(ends)) > TEXT_MAX:
+        ends = text[:half] + GAP + text[-half:]
+        half //= 2
+    return ends
 
 
 def write(error: BaseException, path: str) -> None:

@@ -43,15 +43,20 @@ def metrics_of(logs: Mapping[str, Any]) -> Dict[str, float]:
     return values
 
 
+def sync(path: str) -> None:
+    """A file, or the names in a directory, are on the disk when this returns."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def sync_tree(path: str) -> None:
-    """What is in a directory is on the disk when this returns."""
+    """So is all that is in a directory."""
     for directory, _, files in os.walk(path, topdown=False):
         for name in [*files, "."]:
-            fd = os.open(os.path.join(directory, name), os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync(os.path.join(directory, name))
 
 
 def group_of_ranks() -> Optional[Any]:
@@ -125,6 +130,7 @@ def _make_callback() -> Any:
             # A hyperparameter search saves elsewhere: that is not resumed.
             if state.is_world_process_zero and os.path.isdir(path):
                 sync_tree(path)
+                sync(args.output_dir)  # it has the name
                 muster.checkpoint_saved(path, state.global_step)
 
     MusterCallback.__module__ = __name__

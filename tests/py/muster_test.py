@@ -477,6 +477,12 @@ def test_record():
         message = json.load(f)["message"]
     ok(message["message"].startswith("ValueError: xxx"), "begins with what it is")
     ok(message["extraInfo"]["py_callstack"].startswith("Traceback"), "as does the traceback")
+    for letter in ("x", "\u0436", "\U0001f600", "\0"):
+        raises(ValueError, "", lambda: leaves(ValueError(letter * 200_000 + "end")), "letters that are written longer")
+        size = os.path.getsize(path)
+        ok(200_000 < size < 1 << 20, f"no more than the agent takes: {size} bytes")
+        with open(path) as f:
+            ok(json.load(f)["message"]["message"].endswith(letter + "end"), "with the end")
     os.environ["TORCHELASTIC_ERROR_FILE"] = "/none/error.json"
     with said() as log:
         raises(ValueError, "here", lambda: leaves(ValueError("here")), "no such directory")
@@ -562,6 +568,18 @@ class Control:
     should_save = should_training_stop = False
 
 
+# How long wait() of a checkpoint waits, by what the library is asked.
+def test_wait_of_a_save():
+    from muster import ckpt
+
+    asked = []
+    checkpoints = object.__new__(ckpt.Checkpoints)
+    checkpoints._handle = types.SimpleNamespace(call=lambda name, *arguments: asked.append(arguments[-1]))
+    for timeout in (None, 1.5, 0, -0.5, -3):
+        checkpoints.wait(timeout=timeout)
+    equal(asked, [-1, 1500, 0, 0, 0], "no time left is no time, and not for ever")
+
+
 # The callback for the Trainer, with as much of transformers as it needs.
 def test_trainer():
     sys.modules["transformers"] = types.SimpleNamespace(TrainerCallback=object)
@@ -597,7 +615,7 @@ def test_trainer():
         synced.clear()
         huggingface.group_of_ranks = lambda: None
         callback.on_save(args, at, control)
-        equal(synced, ["checkpoint-7"], "what it has saved is on the disk")
+        equal(synced, ["checkpoint-7", "."], "what it has saved is on the disk, with its name")
         saved = frame(7, struct.pack(">q", 7) + text(os.path.join(directory, "checkpoint-7")))
         ok(wait_for(lambda: saved in agent.got), "before muster hears of it")
         os.fsync = fsync
@@ -655,6 +673,7 @@ def main():
     test_threads_and_signals()
     test_record()
     test_wrong_stores()
+    test_wait_of_a_save()
     test_trainer()
     if len(sys.argv) > 3:
         test_real(sys.argv[1], int(sys.argv[2]))

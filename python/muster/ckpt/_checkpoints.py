@@ -190,7 +190,7 @@ class Checkpoints:
         disk; "disk"; "remote", the disk, being in the object store of the run
         (checkpoint.store). CheckpointError with ENOTSUP: there is no such level here;
         with ESTALE: a later save was taken to the store instead."""
-        ms = -1 if timeout is None else int(timeout * 1000)
+        ms = -1 if timeout is None else max(0, int(timeout * 1000))
         self._handle.call("wait", save, _level(level), ms)
 
     def load(self, step: Optional[int] = None, *, into: Any = None, strict: Optional[bool] = None) -> Optional[Loaded]:
