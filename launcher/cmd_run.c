@@ -23,6 +23,7 @@
 #include "launcher/slots.h"
 #include "launcher/slurm.h"
 #include "launcher/ssh.h"
+#include "launcher/tmpdir.h"
 #include "launcher/unread.h"
 
 #include <errno.h>
@@ -351,6 +352,9 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     if (r->job->suspend) {
         plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);
         return make_suspended(o, r, &mpirun, &plan);
+    }
+    if (tmpdir_check(&e) < 0) {
+        return command_fail(&e);
     }
     status = enter_dir(o, r->job, &dir, key);
     if (status >= 0) {
