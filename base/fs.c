@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "base/fs.h"
+#include "base/fs_new.h"
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -119,6 +120,12 @@ int fs_write_all(int fd, const void *data, size_t len)
     return 0;
 }
 
+enum write_how {
+    WRITE_DURABLE, /* over what is there, on the disk when it is done */
+    WRITE_NEW,     /* the same where nothing is there */
+    WRITE_FAST,    /* whenever it comes to the disk */
+};
+
 static int sync_parent(const char *path)
 {
     char dir[PATH_MAX];
@@ -157,9 +164,35 @@ static int write_temporary(const char *temporary, int fd, const void *data,
     return rc == 0 ? 0 : error_set(e, -rc, "write %s", temporary);
 }
 
-static int replace_file(const char *path, const void *data, size_t len,
-                        bool durable, struct error *e)
+/* NFS has no rename that replaces nothing, and some filesystems have no links; where there
+ * is neither, who comes second a moment later replaces the file. */
+static int take_new_name(const char *temporary, const char *path)
 {
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0) {
+        return 0;
+    }
+    if (errno != EEXIST && link(temporary, path) == 0) {
+        unlink(temporary);
+        return 0;
+    }
+    if (errno == EEXIST || access(path, F_OK) == 0) {
+        return -EEXIST;
+    }
+    return rename(temporary, path) < 0 ? -errno : 0;
+}
+
+static int take_name(const char *temporary, const char *path, enum write_how how)
+{
+    if (how == WRITE_NEW) {
+        return take_new_name(temporary, path);
+    }
+    return rename(temporary, path) < 0 ? -errno : 0;
+}
+
+static int write_whole(const char *path, const void *data, size_t len,
+                       enum write_how how, struct error *e)
+{
+    bool durable = how != WRITE_FAST;
     char temporary[PATH_MAX];
     int fd, rc;
 
@@ -172,8 +205,9 @@ static int replace_file(const char *path, const void *data, size_t len,
         return error_set(e, errno, "make a temporary file for %s", path);
     }
     rc = write_temporary(temporary, fd, data, len, durable, e);
-    if (rc == 0 && rename(temporary, path) < 0) {
-        rc = error_set(e, errno, "rename %s to %s", temporary, path);
+    if (rc == 0) {
+        rc = take_name(temporary, path, how);
+        rc = rc < 0 ? error_set(e, -rc, "rename %s to %s", temporary, path) : 0;
     }
     if (rc < 0) {
         unlink(temporary);
@@ -191,13 +225,18 @@ static int replace_file(const char *path, const void *data, size_t len,
 int fs_write_atomic(const char *path, const void *data, size_t len,
                     struct error *e)
 {
-    return replace_file(path, data, len, true, e);
+    return write_whole(path, data, len, WRITE_DURABLE, e);
 }
 
 int fs_write_replace(const char *path, const void *data, size_t len,
                      struct error *e)
 {
-    return replace_file(path, data, len, false, e);
+    return write_whole(path, data, len, WRITE_FAST, e);
+}
+
+int fs_write_new(const char *path, const void *data, size_t len, struct error *e)
+{
+    return write_whole(path, data, len, WRITE_NEW, e);
 }
 
 int fs_mkdirs(const char *path, struct error *e)

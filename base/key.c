@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/fs_new.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,9 +76,9 @@ int key_create(const char *path, struct error *e)
         return error_text(e, EIO, "libsodium found no source of randomness");
     }
     randombytes_buf(key, sizeof(key));
-    rc = fs_write_atomic(path, key, sizeof(key), e);
+    rc = fs_write_new(path, key, sizeof(key), e);
     sodium_memzero(key, sizeof(key));
-    return rc;
+    return rc == -EEXIST ? 0 : rc; /* somebody else's, who came a moment before */
 }
 
 static int check_private(const char *path, int fd, struct error *e)

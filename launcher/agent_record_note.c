@@ -164,33 +164,12 @@ static void set_lost(struct run_status *s, const struct lead *core,
     }
 }
 
-static enum status_run_state final_state(uint8_t status, bool is_suspended)
-{
-    switch (status) {
-    case RUN_SUCCEEDED:
-        return STATUS_SUCCEEDED;
-    case RUN_RESUMABLE:
-        return is_suspended ? STATUS_SUSPENDED : STATUS_STOPPED;
-    case RUN_DEADLINE:
-    case RUN_CANCELLED:
-        return STATUS_STOPPED;
-    default:
-        return STATUS_FAILED;
-    }
-}
-
 void record_verdict(struct record *r, const struct lead *core)
 {
     const struct lead_verdict *v = lead_verdict(core);
     struct run_status *s = record_status(r);
 
-    s->state = final_state(v->status, lead_is_suspended(core));
-    s->ended_ns = clock_wall_ns();
-    s->verdict.is_set = true;
-    s->verdict.exit_status = v->status;
-    s->verdict.is_resumable = s->state == STATUS_STOPPED ||
-                              s->state == STATUS_SUSPENDED;
-    str_copy(s->verdict.reason, sizeof(s->verdict.reason), v->reason);
+    run_status_end(s, v->status, lead_is_suspended(core), v->reason);
     if (v->has_cause) {
         fill_failure(s, &v->cause);
     }

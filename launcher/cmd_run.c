@@ -23,6 +23,8 @@
 #include "launcher/slots.h"
 #include "launcher/slurm.h"
 #include "launcher/ssh.h"
+#include "launcher/tmpdir.h"
+#include "launcher/unbegun.h"
 #include "launcher/unread.h"
 
 #include <errno.h>
@@ -307,6 +309,16 @@ static int enter_dir(const struct run_options *o, const struct job *job,
     return rc < 0 ? command_fail(&e) : -1;
 }
 
+/* There is a run directory by now. */
+static int end_unbegun(const struct rundir *dir, const struct error *why)
+{
+    int status = command_fail(why);
+
+    status = why->code == ERR_LOST ? EXIT_NOT_GATHERED : status;
+    (void)unbegun_end(dir, status, why->text, NULL);
+    return status;
+}
+
 static int run_with_front(struct run_options *o, struct spec_result *r)
 {
     _host_list_ struct host_list hosts = {0};
@@ -352,6 +364,9 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
         plan_mpirun(o, r->job, &planned, &hosts, helper, &plan);
         return make_suspended(o, r, &mpirun, &plan);
     }
+    if (tmpdir_check(&e) < 0) {
+        return command_fail(&e);
+    }
     status = enter_dir(o, r->job, &dir, key);
     if (status >= 0) {
         return status;
@@ -363,15 +378,14 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
         run_make_config(r, &config, &e) < 0 ||
         run_take_up(dir, o, &config, &e) < 0 ||
         run_mark_dir(dir, &config, &e) < 0) {
-        return e.code == ERR_LOST ? (command_fail(&e), EXIT_NOT_GATHERED)
-                                  : command_fail(&e);
+        return end_unbegun(dir, &e);
     }
     keep_out(o, &config);
     plan_mpirun(o, config.job, dir, &hosts, helper, &plan);
     if (plan_world(&mpirun, &plan, &config, &e) < 0 ||
         plan_slots(&hosts, absent, &config, &e) < 0 ||
         run_write_hostfile(dir, &plan, hostfile, sizeof(hostfile), &e) < 0) {
-        return command_fail(&e);
+        return end_unbegun(dir, &e);
     }
     if (o->cwd) {
         str_copy(config.cwd, sizeof(config.cwd), o->cwd);

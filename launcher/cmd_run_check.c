@@ -13,6 +13,7 @@
 #include "base/key.h"
 #include "launcher/commands.h"
 #include "launcher/node_facts.h"
+#include "launcher/tmpdir.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -101,6 +102,7 @@ int run_check_here(const struct run_options *o, const struct job *job,
 
     fflush(stdout);
     add(&status, check_key(o, &e), &e);
+    add(&status, tmpdir_check(&e), &e);
     add(&status, check_dir(o, job, &e), &e);
     if (here) {
         warn(check_interface(job, &e), &e);

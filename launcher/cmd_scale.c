@@ -11,6 +11,8 @@
 
 #include <stdio.h>
 
+enum { MAX_NODES = 65536 }; /* as in a spec */
+
 static const struct options options = {
     .command = "scale",
     .usage = "RUN NODES",
@@ -19,6 +21,7 @@ static const struct options options = {
              "directory, a run id or a name.",
     .min_args = 2,
     .max_args = 2,
+    .takes_numbers = true,
 };
 
 /* Nodes that live, or whose hosts muster run was given. */
@@ -86,6 +89,24 @@ static int scale(struct run_view *v, int64_t n)
     return rc;
 }
 
+/* What no job may have, whatever its range. */
+static int take_number(const char *word, int64_t *ret, struct error *e)
+{
+    int rc = str_to_i64(word, ret);
+
+    if (rc == 0 && *ret == 0) {
+        return error_text(e, ERR_USAGE, "0 is no number of nodes to go on with, from 1 to "
+                          "%d: muster suspend stops a run that is to go on later",
+                          MAX_NODES);
+    }
+    if (rc < 0 || *ret < 1 || *ret > MAX_NODES) {
+        return error_text(e, ERR_USAGE, "'%.40s' is not a number of nodes: one from 1 to "
+                          "%d is wanted, in the range of the job (nodes: 2..8)", word,
+                          MAX_NODES);
+    }
+    return 0;
+}
+
 int cmd_scale(int argc, char **argv)
 {
     _option_args_ struct option_args args = {0};
@@ -97,9 +118,7 @@ int cmd_scale(int argc, char **argv)
     if (rc >= 0) {
         return rc;
     }
-    if (str_to_i64(args.words.items[1], &n) < 0 || n < 1) {
-        error_text(&e, ERR_USAGE, "'%.40s' is not a number of nodes",
-                   args.words.items[1]);
+    if (take_number(args.words.items[1], &n, &e) < 0) {
         return command_fail(&e);
     }
     if (run_request_view(args.words.items[0], &v, &e) < 0 ||

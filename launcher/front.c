@@ -169,6 +169,7 @@ int front_run(const struct front_config *config)
         front_settle(&f, EXIT_FAILED, e.text);
     }
     if (f.screen) {
+        front_record_end(&f);
         front_say_end(&f);
         front_requeue(&f);
     } else {

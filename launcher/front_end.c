@@ -8,6 +8,7 @@
 #include "launcher/cause_file.h"
 #include "launcher/runview.h"
 #include "launcher/snap_budget.h"
+#include "launcher/unbegun.h"
 #include "rendezvous/restart.h"
 
 #include <stdlib.h>
@@ -94,6 +95,20 @@ static void drop_snapshots(const struct front *f)
     if (s && s->verdict.is_set && f->status != RUN_RESUMABLE &&
         f->status != RUN_CANCELLED) {
         snap_dir_remove(f->config->dir->id, NULL);
+    }
+}
+
+/* No lead has said anything, so that none will write it. One who takes over a run knows of
+ * one that did. */
+void front_record_end(struct front *f)
+{
+    struct error e = {0};
+
+    if (f->has_left || f->config->attach || screen_last(f->screen)) {
+        return;
+    }
+    if (unbegun_end(f->config->dir, f->status, f->reason, &e) < 0) {
+        screen_note(f->screen, "the end of the run is not recorded: %s", e.text);
     }
 }
 

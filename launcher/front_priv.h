@@ -193,6 +193,8 @@ bool front_is_storing(const struct front *f);
 /* Stops the loop once there is a verdict and all that belongs to the run has
  * gone; what is late is killed. */
 void front_finish_if_done(struct front *f);
+/* Writes status.json, where no lead did. */
+void front_record_end(struct front *f);
 /* The last lines on the screen: returns when they are read. */
 void front_say_end(struct front *f);
 

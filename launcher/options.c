@@ -8,6 +8,7 @@
 #include "launcher/commands.h"
 #include "launcher/habits.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -263,7 +264,8 @@ static int parse_all(struct parse *p)
                             p->argv + p->at);
             return 0;
         }
-        if (arg[0] != '-' || !arg[1]) {
+        if (arg[0] != '-' || !arg[1] ||
+            (p->o->takes_numbers && isdigit((unsigned char)arg[1]))) {
             strlist_add(&p->args->words, arg);
             if (p->o->stops_at_positional) {
                 strlist_add_all(&p->args->words, p->argv + p->at);

@@ -56,6 +56,7 @@ struct options {
     size_t min_args, max_args;      /* positional ones before `--`; 0 max means
                                        none, SIZE_MAX means any number */
     bool takes_rest;                /* words may follow `--` as `rest` */
+    bool takes_numbers;             /* -1 is a word, and no option */
     /* Whose else an option may be that the table does not have: how many words
      * behind it are its values, or -1. They are kept as `others`. NULL: nobody's */
     int (*n_values_elsewhere)(const char *word);

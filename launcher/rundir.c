@@ -71,6 +71,15 @@ static struct rundir *alloc_rundir(struct error *e)
     return r;
 }
 
+/* It is there, and whose it is stands in its run.json. */
+static void take_over(struct rundir *r, const struct run_file *f)
+{
+    str_copy(r->id, sizeof(r->id), f->id);
+    str_copy(r->name, sizeof(r->name), f->name);
+    r->created_ns = f->created_ns;
+    r->reopened = true;
+}
+
 int rundir_create(const struct rundir_params *p, struct rundir **ret,
                   struct error *e)
 {
@@ -99,13 +108,16 @@ int rundir_create(const struct rundir_params *p, struct rundir **ret,
     if (rc < 0) {
         return rc;
     }
-    r->reopened = rc == 0;
-    if (r->reopened) {
-        str_copy(r->id, sizeof(r->id), f.id);
-        str_copy(r->name, sizeof(r->name), f.name);
-        r->created_ns = f.created_ns;
+    if (rc == 0) {
+        take_over(r, &f);
     }
     rc = make_layout(r, e);
+    if (rc == -EEXIST && !r->reopened) { /* another one has come a moment before */
+        rc = run_file_read(r->path, &f, e);
+        if (rc == 0) {
+            take_over(r, &f);
+        }
+    }
     if (rc < 0) {
         if (!p->dir && !p->id && !rundir_slurm_job()) {
             fs_remove_tree(r->path, NULL); /* nobody else's: the id is new */

@@ -18,7 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_SLURM_RUNS = 10000 }; /* of one name in one job */
+enum {
+    MAX_SLURM_RUNS = 10000, /* of one name in one job */
+    TRIES = 5,              /* at a directory that seems to be somebody's */
+};
 
 /* "20261121-033400-a1b2c3": sorts by time, and no two runs share one. */
 static int random_id(char *to, size_t size, struct error *e)
@@ -114,18 +117,30 @@ static int make_parent(const char *path, struct error *e)
     return fs_mkdirs(parent, e);
 }
 
+static bool has_run_file(const char *dir)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%.*s/run.json", PATH_MAX - 16, dir);
+    return access(path, F_OK) == 0;
+}
+
+/* What is of no beginning may be a temporary that looks like a word, of one who is making
+ * a run here at this moment: run.json comes then. */
 int rundir_adopt(const char *dir, bool may_adopt, struct run_file *f,
                  struct error *e)
 {
+    static const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     int rc = run_file_read(dir, f, e);
 
-    if (rc == -ERR_FORMAT && (may_adopt || has_only(dir, is_of_beginning))) {
-        char path[PATH_MAX];
+    for (int i = 0; rc == -ERR_FORMAT && i < TRIES; i++) {
+        bool is_free = may_adopt || has_only(dir, is_of_beginning);
 
-        snprintf(path, sizeof(path), "%.*s/run.json", PATH_MAX - 16, dir);
-        if (access(path, F_OK) < 0) {
+        if (is_free && !has_run_file(dir)) {
             return 1;
         }
+        nanosleep(&pause, NULL);
+        rc = run_file_read(dir, f, e);
     }
     return rc;
 }

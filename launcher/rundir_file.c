@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/fs_new.h"
 #include "base/str.h"
 #include "launcher/jsonw.h"
 
@@ -128,5 +129,6 @@ int run_file_write(const struct rundir *r, struct error *e)
     if (text.failed) {
         return error_set(e, ENOMEM, "write %s", path);
     }
-    return fs_write_atomic(path, text.data, text.len, e);
+    return r->reopened ? fs_write_atomic(path, text.data, text.len, e)
+                       : fs_write_new(path, text.data, text.len, e);
 }

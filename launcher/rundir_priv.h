@@ -24,6 +24,7 @@ struct run_file {
 bool run_file_is_word(const char *s, size_t size);
 /* -ERR_FORMAT where `dir` exists, and is no run directory. */
 int run_file_read(const char *dir, struct run_file *f, struct error *e);
+/* -EEXIST where it was not reopened, and somebody else has written one meanwhile. */
 int run_file_write(const struct rundir *r, struct error *e);
 
 /* Slurm's own words, or NULL outside of a job; how often it has requeued it, or

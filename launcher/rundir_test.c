@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void test_create(void)
@@ -142,6 +143,79 @@ static void test_half_made(void)
        "run.json comes last, behind the key");
     is_int(rundir_create(&p, &r, NULL), 0, "another try");
     ok(r && !r->reopened && rundir_is_one(r->path), "makes a run directory");
+}
+
+enum { AT_ONCE = 8, ROUNDS = 20 };
+
+/* What one of those that make a directory at once believes of it. */
+struct belief {
+    char id[RUNDIR_ID_SIZE];
+    uint8_t key[JOB_KEY_BYTES];
+};
+
+/* When `start` is closed. */
+static void make_one(const struct rundir_params *p, int start, int to)
+{
+    struct belief b = {0};
+    struct rundir *r = NULL;
+    struct error e = {0};
+    char path[PATH_MAX];
+    char byte;
+    ssize_t n = read(start, &byte, 1);
+
+    if (n == 0 && rundir_create(p, &r, &e) == 0 &&
+        rundir_path(r, path, sizeof(path), &e, "key") == 0 &&
+        key_read(path, true, b.key, &e) == 0) {
+        str_copy(b.id, sizeof(b.id), r->id);
+    } else {
+        diag("%s", e.text);
+    }
+    n = write(to, &b, sizeof(b));
+    _exit(n != sizeof(b));
+}
+
+static bool agree_at_once(const char *dir)
+{
+    struct rundir_params p = {.name = "once", .dir = dir};
+    struct belief first = {0}, b;
+    int start[2], answers[2];
+    bool do_agree = true;
+
+    if (pipe(start) < 0 || pipe(answers) < 0) {
+        bail_out("pipe");
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+        if (fork() == 0) {
+            close(start[1]);
+            make_one(&p, start[0], answers[1]);
+        }
+    }
+    close(start[0]);
+    close(start[1]);
+    for (int i = 0; i < AT_ONCE; i++) {
+        do_agree = read(answers[0], &b, sizeof(b)) == sizeof(b) && b.id[0] && do_agree;
+        first = i ? first : b;
+        do_agree = do_agree && memcmp(&b, &first, sizeof(b)) == 0;
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+        wait(NULL);
+    }
+    close(answers[0]);
+    close(answers[1]);
+    return do_agree;
+}
+
+/* They are one run, of which one has the lock then. */
+static void test_at_once(void)
+{
+    char dir[64];
+    int n = 0;
+
+    for (int i = 0; i < ROUNDS; i++) {
+        snprintf(dir, sizeof(dir), "once-%d", i);
+        n += agree_at_once(dir);
+    }
+    is_int(n, ROUNDS, "all that make one directory at once have its id and key");
 }
 
 static void test_versions(void)
@@ -395,6 +469,7 @@ int main(void)
     test_bad_params();
     test_explicit_dir();
     test_half_made();
+    test_at_once();
     test_versions();
     test_left_behind();
     test_open_errors();

@@ -3,8 +3,10 @@
 
 #include "launcher/status.h"
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "launcher/jsonw.h"
+#include "rendezvous/restart.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,6 +47,33 @@ uint64_t run_status_elapsed_ms(const struct run_status *s, uint64_t now_ns)
         now_ns = s->ended_ns ? s->ended_ns : now_ns;
     }
     return s->elapsed_ms + (now_ns > from_ns ? (now_ns - from_ns) / 1000000u : 0);
+}
+
+static enum status_run_state final_state(int status, bool is_suspended)
+{
+    switch (status) {
+    case RUN_SUCCEEDED:
+        return STATUS_SUCCEEDED;
+    case RUN_RESUMABLE:
+        return is_suspended ? STATUS_SUSPENDED : STATUS_STOPPED;
+    case RUN_DEADLINE:
+    case RUN_CANCELLED:
+        return STATUS_STOPPED;
+    default:
+        return STATUS_FAILED;
+    }
+}
+
+void run_status_end(struct run_status *s, int status, bool is_suspended,
+                    const char *reason)
+{
+    s->state = final_state(status, is_suspended);
+    s->ended_ns = clock_wall_ns();
+    s->verdict.is_set = true;
+    s->verdict.exit_status = status;
+    s->verdict.is_resumable = s->state == STATUS_STOPPED ||
+                              s->state == STATUS_SUSPENDED;
+    str_copy(s->verdict.reason, sizeof(s->verdict.reason), reason);
 }
 
 bool status_run_is_over(enum status_run_state state)

@@ -219,6 +219,11 @@ int run_status_set_lines(struct run_status *s, const char *lines, size_t len);
  * sets, and since it was told by that of the caller. */
 uint64_t run_status_elapsed_ms(const struct run_status *s, uint64_t now_ns);
 
+/* Over, with the exit status of muster (commands.h), now; `is_suspended`: one that can
+ * be resumed is, until somebody wants that. */
+void run_status_end(struct run_status *s, int status, bool is_suspended,
+                    const char *reason);
+
 bool status_run_is_over(enum status_run_state state);
 const char *status_run_name(enum status_run_state state);
 const char *status_node_name(enum status_node_state state);

@@ -146,8 +146,8 @@ void tree_beat_now(struct tree *t);
 void tree_seek_rank(struct tree *t, uint32_t rank);
 
 /* A fact for the journal, to the lead, in order and once; where there is no parent now,
- * or it does not read them, 1 MiB of them wait for the next one. Another lead may be told
- * once more what the one before has heard at its end. */
+ * or the lead has not heard them yet, 1 MiB of them wait for the next one. Another lead may
+ * be told once more what the one before has heard at its end. */
 void tree_event(struct tree *t, const void *json, size_t len);
 
 /* Of those that wait here, what can be told now is: by on_event() once this member has

@@ -163,7 +163,6 @@ void tree_beat_up(struct tree *t)
     wire_put_u64(&b, tree_now_ms(t));
     tree_seen_put(&b, &seen);
     link_send_buf(t->up, TREE_BEAT, &b);
-    tree_events_beat(t, tree_now_ms(t));
 }
 
 static uint64_t word_age(const struct tree *t)
@@ -253,7 +252,6 @@ void tree_take_word(struct tree *t, const struct channel_frame *f)
     if (tree_is_lead(t) || !wire_done(&r) || stamp > now) {
         return;
     }
-    tree_events_read(t, stamp);
     if (view >= t->view) {
         t->fresh_at_ms = now;
     }

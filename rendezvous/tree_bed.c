@@ -165,6 +165,14 @@ unsigned bed_lease_ms(void)
     return tap_valgrind() ? 4000 : 1200;
 }
 
+/* Who comes again has another port. */
+static struct link_listener *listen_again(struct node *n)
+{
+    link_listen(&n->world->loop, true, &n->listener, NULL);
+    n->world->roster.entries[n->rank].port = link_listener_port(n->listener);
+    return n->listener;
+}
+
 void bed_join(struct world *w, uint32_t rank, const char *run_id)
 {
     static char *const front[] = {(char *)"127.0.0.1", NULL};
@@ -173,7 +181,8 @@ void bed_join(struct world *w, uint32_t rank, const char *run_id)
         .loop = &w->loop, .roster = &w->roster, .rank = rank,
         .arity = BED_ARITY, .lease_ms = bed_lease_ms(), .run_id = run_id,
         .version = w->version ? w->version : "v", .key = bed_key,
-        .listener = n->listener, .ops = &ops, .ctx = n,
+        .listener = n->listener ? n->listener : listen_again(n),
+        .ops = &ops, .ctx = n,
         .front_addrs = w->front_port ? front : NULL,
         .front_port = w->front_port,
     };

@@ -73,7 +73,7 @@ static bool take_ranked(struct child *c, const struct channel_frame *f)
         tree_heard(t, rank, c->rank);
         tree_pass_follow(t, rank, data, len);
     } else if (is_event) {
-        tree_pass_event(t, rank, number, data, len);
+        tree_pass_event(c, rank, number, data, len);
     } else if (f->type == TREE_HERE) {
         tree_heard(t, rank, c->rank);
         tree_pass_here(t, rank);
@@ -212,7 +212,7 @@ void tree_on_peer(struct link *l, const struct channel_frame *first,
     tree_heard(t, h.rank, h.rank);
     tree_pass_here(t, h.rank); /* before it can have a word of the lead */
     *c = (struct child){.tree = t, .link = l, .rank = h.rank,
-                        .next = t->children};
+                        .id = ++t->n_links, .next = t->children};
     t->children = c;
     c->word_ms = tree_now_ms(t);
     link_adopt(l, &child_ops, c);

@@ -5,10 +5,12 @@
  * for itself.
  *
  * What was sent lies in a socket until the parent reads it, which one that is stopped,
- * or lost, never does. So it is kept until an answer to a later heartbeat says that it
- * was read, and is sent again to the next parent before that. It may have been read all
- * the same: the lead knows what it has been told by a number that each member gives
- * its events.
+ * or lost, never does; and one that has read it may be lost before it has passed it on.
+ * So each member on the way keeps it until it is told that the lead has heard it, and
+ * sends it to the next parent before that: events that came by one link are counted on
+ * both sides of it, and the count of those that were heard comes down by it. The lead may
+ * have heard it all the same: it knows what it has been told by a number that each member
+ * gives its events.
  */
 #include <config.h>
 
@@ -16,11 +18,25 @@
 
 #include "base/wire.h"
 
+#include <string.h>
+
 enum {
     /* A lease without a parent fills a part of this. What comes when it is full waits for
      * nobody. */
     MAX_WAITING_BYTES = 1 << 20,
     KNOWN_EVENTS = 64, /* of a member, before its newest */
+};
+
+/* By which link of a child an event came, and as the how manieth; 0: by none. */
+struct origin {
+    uint64_t link;
+    uint64_t count;
+};
+
+/* What is kept before the frame of each event that waits. */
+struct wait {
+    struct origin from;
+    uint64_t sent; /* as the how manieth of the link up, if it was */
 };
 
 struct event {
@@ -43,6 +59,19 @@ static struct event get_event(struct wire_reader *r)
 
     e.json = wire_get_bytes(r, CHANNEL_MAX_FRAME, &e.len);
     return e;
+}
+
+/* Of the event that waits at `at`: what is kept of it, and the bytes of its frame. */
+static struct wait get_wait(const struct buf *events, size_t at, size_t *ret_len)
+{
+    struct wire_reader r = wire_reader(events->data + at + sizeof(struct wait),
+                                       events->len - at - sizeof(struct wait));
+    struct wait w;
+
+    memcpy(&w, events->data + at, sizeof(w));
+    (void)get_event(&r);
+    *ret_len = r.at;
+    return w;
 }
 
 /* --- the lead --- */
@@ -72,70 +101,142 @@ static void tell(struct tree *t, const struct event *e)
     }
 }
 
+/* --- that they were heard --- */
+
+static struct child *child_of_link(const struct tree *t, uint64_t link)
+{
+    struct child *c = t->children;
+
+    while (c && c->id != link) {
+        c = c->next;
+    }
+    return c;
+}
+
+/* Tells the child that one came from, or nobody: who is gone tells its next parent again.
+ * An event counts with all those before it; so one for which there was no room counts with
+ * the last one that is kept. */
+static void heard(struct tree *t, const struct origin *from, bool was_kept)
+{
+    struct child *c = child_of_link(t, from->link);
+    _buf_ struct buf b = {0};
+
+    if (!c || (!was_kept && c->n_events_kept)) {
+        return;
+    }
+    c->n_events_kept -= was_kept;
+    wire_put_u64(&b, c->n_events_kept ? from->count : c->n_events);
+    link_send_buf(c->link, TREE_HEARD, &b);
+}
+
+void tree_take_heard(struct tree *t, const struct channel_frame *f)
+{
+    struct wire_reader r = wire_reader(f->data, f->len);
+    uint64_t n = wire_get_u64(&r);
+    size_t at = 0, len;
+
+    while (!r.bad && at < t->events_sent) {
+        struct wait w = get_wait(&t->events, at, &len);
+
+        if (w.sent > n) {
+            break;
+        }
+        at += sizeof(w) + len;
+        heard(t, &w.from, true);
+    }
+    buf_consume(&t->events, at);
+    t->events_sent -= at;
+}
+
 /* --- on their way --- */
 
-static bool keep_event(struct tree *t, const struct buf *frame)
+static bool keep_event(struct tree *t, const struct origin *from, const struct buf *frame)
 {
+    const struct wait w = {.from = *from};
     bool is_kept = false;
 
-    if (!frame->failed && frame->len <= MAX_WAITING_BYTES - t->events.len) {
-        buf_append(&t->events, frame->data, frame->len);
-        is_kept = !t->events.failed;
+    if (!frame->failed && frame->len + sizeof(w) <= MAX_WAITING_BYTES - t->events.len) {
+        if (buf_reserve(&t->events, sizeof(w) + frame->len)) {
+            buf_append(&t->events, &w, sizeof(w));
+            buf_append(&t->events, frame->data, frame->len);
+            is_kept = true;
+        }
         t->events.failed = false; /* what it has stays */
     }
     return is_kept;
+}
+
+static void send_event(struct tree *t, const struct buf *frame)
+{
+    if (t->up_ready) {
+        t->n_events_sent++;
+        tree_send_up(t, TREE_EVENT, frame);
+    }
 }
 
 /* What waits, one after the other. */
 static void send_events(struct tree *t)
 {
     while (t->up_ready && t->events_sent < t->events.len) {
-        const char *at = t->events.data + t->events_sent;
-        struct wire_reader r = wire_reader(at, t->events.len - t->events_sent);
+        char *at = t->events.data + t->events_sent;
+        size_t len;
+        struct wait w = get_wait(&t->events, t->events_sent, &len);
         _buf_ struct buf b = {0};
 
-        (void)get_event(&r);
-        buf_append(&b, at, r.at);
-        t->events_sent += r.at;
-        tree_send_up(t, TREE_EVENT, &b);
+        w.sent = t->n_events_sent + 1;
+        memcpy(at, &w, sizeof(w));
+        buf_append(&b, at + sizeof(w), len);
+        t->events_sent += sizeof(w) + len;
+        send_event(t, &b);
     }
 }
 
-static void pass(struct tree *t, const struct event *e)
+/* `was_kept`: it counts as such with the child that it came from. */
+static void pass(struct tree *t, const struct event *e, const struct origin *from,
+                 bool was_kept)
 {
+    struct child *c = child_of_link(t, from->link);
     _buf_ struct buf b = {0};
-    bool is_kept;
 
     if (tree_is_lead(t)) {
         tell(t, e);
+        heard(t, from, was_kept);
         return;
     }
     put_event(&b, e);
-    is_kept = keep_event(t, &b);
-    send_events(t);
-    if (!is_kept) {
-        tree_send_up(t, TREE_EVENT, &b);
+    if (keep_event(t, from, &b)) {
+        if (c) {
+            c->n_events_kept += !was_kept;
+        }
+        send_events(t);
+        return;
     }
+    send_events(t);
+    send_event(t, &b);
+    heard(t, from, was_kept);
 }
 
-void tree_pass_event(struct tree *t, uint32_t rank, uint64_t number, const void *json,
-                     size_t len)
+void tree_pass_event(struct child *from, uint32_t rank, uint64_t number,
+                     const void *json, size_t len)
 {
     const struct event e = {rank, number, json, len};
+    const struct origin origin = {from->id, ++from->n_events};
 
-    pass(t, &e);
+    pass(from->tree, &e, &origin, false);
 }
 
 void tree_event(struct tree *t, const void *json, size_t len)
 {
-    tree_pass_event(t, t->config.rank, ++t->n_events, json, len);
+    static const struct origin here = {0};
+    const struct event e = {t->config.rank, ++t->n_events, json, len};
+
+    pass(t, &e, &here, false);
 }
 
 /* What is told may bring more of them, or another lead. */
 void tree_tell_events(struct tree *t)
 {
     _buf_ struct buf events = {0};
-    struct wire_reader r;
 
     if (!tree_is_lead(t)) {
         send_events(t);
@@ -144,35 +245,17 @@ void tree_tell_events(struct tree *t)
     events = t->events;
     t->events = (struct buf){0};
     tree_events_unsent(t);
-    r = wire_reader(events.data, events.len);
-    while (r.at < r.len && !r.bad) {
+    for (size_t at = 0, len; at < events.len; at += sizeof(struct wait) + len) {
+        struct wait w = get_wait(&events, at, &len);
+        struct wire_reader r = wire_reader(events.data + at + sizeof(w), len);
         struct event e = get_event(&r);
 
-        pass(t, &e);
+        pass(t, &e, &w.from, true);
     }
 }
-
-/* --- whether they were read --- */
 
 void tree_events_unsent(struct tree *t)
 {
-    t->events_sent = t->events_marked = 0;
-}
-
-void tree_events_beat(struct tree *t, uint64_t stamp_ms)
-{
-    if (!t->events_marked) {
-        t->events_marked = t->events_sent;
-        t->marked_ms = stamp_ms;
-    }
-}
-
-/* One of the same millisecond may have been sent before them. */
-void tree_events_read(struct tree *t, uint64_t stamp_ms)
-{
-    if (t->events_marked && stamp_ms > t->marked_ms) {
-        buf_consume(&t->events, t->events_marked);
-        t->events_sent -= t->events_marked;
-        t->events_marked = 0;
-    }
+    t->events_sent = 0;
+    t->n_events_sent = 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events: each reaches the lead, and once, whoever is lost on the way. */
+/* Events: each reaches the lead, and once, whoever is lost on the way, be it that it has
+ * read them. */
 #include <config.h>
 
 #include "base/cleanup.h"
@@ -134,6 +135,97 @@ static void test_again(void)
     bed_close(&w);
 }
 
+static bool second_at_top(struct world *w)
+{
+    return w->nodes[2].top;
+}
+
+static bool fifth_hears(struct world *w)
+{
+    return w->nodes[5].n_words > 8;
+}
+
+/* Node 2 has no parent then, and those below it are where they were. */
+static void lose_those_above(struct world *w)
+{
+    bed_leave(w, 1);
+    bed_leave(w, 0);
+    ok(bed_run_until(w, second_at_top), "the parent of some has none");
+}
+
+static void wait_for_beats(struct world *w)
+{
+    w->nodes[5].n_words = 0;
+    ok(bed_run_until(w, fifth_hears), "heartbeats go to and fro");
+}
+
+/* What node 2 has read and cannot pass on is lost with it. */
+static void test_middle(void)
+{
+    struct world w;
+
+    bed_start_all(&w);
+    lose_those_above(&w);
+    send_events(&w, 5, 1, 2);
+    wait_for_beats(&w);
+    bed_leave(&w, 2);
+    bed_join(&w, 0, "run");
+    ok(bed_run_until(&w, event_of_fifth), "what it has read and not passed on arrives");
+    send_events(&w, 5, 2, 2);
+    ok(bed_run_until(&w, third_of_fifth), "and what is told then");
+    is_int(w.events[5], 3, "all of it once");
+    bed_close(&w);
+}
+
+/* Node 0 is lost and comes again, and does not know what it has heard. */
+static void restart_lead(struct world *w)
+{
+    bed_leave(w, 0);
+    bed_join(w, 0, "run");
+    wait_for_beats(w);
+}
+
+static void test_heard(void)
+{
+    struct world w;
+
+    bed_start_all(&w);
+    send_events(&w, 5, 2, 2);
+    ok(bed_run_until(&w, two_of_fifth), "what two pass on arrives");
+    wait_for_beats(&w);
+    restart_lead(&w);
+    send_events(&w, 5, 1, 2);
+    ok(bed_run_until(&w, third_of_fifth), "another lead hears what is told then");
+    is_int(w.events[5], 3, "and nothing that the one before has heard: they know of it");
+    bed_close(&w);
+}
+
+static bool sixteen_of_fifth(struct world *w)
+{
+    return w->events[5] >= 16;
+}
+
+static void test_heard_no_room(void)
+{
+    struct world w;
+
+    bed_start_all(&w);
+    lose_those_above(&w);
+    send_events(&w, 5, 17, 1 << 16);
+    wait_for_beats(&w);
+    tree_set_view(w.nodes[2].tree, 2, 2);
+    tree_tell_events(w.nodes[2].tree);
+    is_int(w.events[5], 15, "who takes the lead hears those that there was room for");
+    wait_for_beats(&w);
+    bed_leave(&w, 2);
+    bed_join(&w, 2, "run");
+    tree_set_view(w.nodes[2].tree, 3, 2);
+    send_events(&w, 5, 1, 2);
+    ok(bed_run_until(&w, sixteen_of_fifth), "and what is told then");
+    is_int(w.events[5], 16, "none waits any more for which there was no room");
+    bed_close(&w);
+}
+
 static bool first_at_top(struct world *w)
 {
     return w->nodes[1].top;
@@ -187,6 +279,9 @@ int main(void)
     test_of_lead();
     test_unread();
     test_again();
+    test_middle();
+    test_heard();
+    test_heard_no_room();
     test_come_back();
     return tap_done();
 }

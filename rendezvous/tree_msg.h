@@ -16,6 +16,8 @@
  *   EVENT   a fact for the journal; u64  CREDIT   output that was passed on
  *           the how manieth of its rank
  *   OUTPUT  what workers print           REQUEST  (front end to lead)
+ *                                        HEARD    u64: so many of the EVENTs that came
+ *                                                 by this link the lead has heard
  *   STATUS  (lead to front end)          REFUSED  this connection is not wanted
  *                                        ASK      the lead wants something
  *
@@ -25,8 +27,7 @@
  * All fields by base/wire.h. CONFIG, ORDER, REPORT, EVENT, STATUS, REQUEST and ASK
  * carry one encoded thing and nothing else; only REPORT, FOLLOW, LOST, HERE and EVENT
  * (but for one to a front end) name a rank before it. HERE has nothing behind it, and
- * comes before a report of that rank. That a BEAT is answered says that all was read
- * which was sent before it.
+ * comes before a report of that rank.
  */
 #ifndef MUSTER_RENDEZVOUS_TREE_MSG_H
 #define MUSTER_RENDEZVOUS_TREE_MSG_H
@@ -56,6 +57,7 @@ enum tree_type {
     TREE_ASK = 14,
     TREE_HERE = 15,
     TREE_FOLLOW = 16,
+    TREE_HEARD = 17,
 };
 
 enum {

@@ -4,7 +4,7 @@
  *
  *   tree.c         life, and the view that it serves
  *   tree_pass.c    what goes down and up
- *   tree_event.c   what is told once, and waits for a parent that reads it
+ *   tree_event.c   what is told once, and waits for the lead to hear it
  *   tree_lost.c    who counts as lost
  *   tree_silence.c who has said nothing for too long
  *   tree_beat.c    heartbeats
@@ -35,6 +35,9 @@ struct child {
     uint64_t stamp;        /* ... by its clock, when it did */
     uint32_t n_new;        /* that it has told of since then, and did not count */
     size_t queued; /* of its output, in `waiting` */
+    uint64_t id;           /* of the link; one that comes back has another one */
+    uint64_t n_events;     /* that came by it ... */
+    size_t n_events_kept;  /* ... of which so many wait here for the lead to hear them */
     struct child *next;
 };
 
@@ -97,11 +100,12 @@ struct tree {
     uint64_t config_ms;     /* when that began, which may be before this host was up:
                                only differences count */
     struct buf order;
+    uint64_t n_links;       /* of children, so far */
     uint64_t n_events;      /* of this member */
-    struct buf events;      /* that wait for a parent, or for it to read them ... */
-    size_t events_sent;     /* ... which is so of the first of them ... */
-    size_t events_marked;   /* ... and some of these were sent before a beat ... */
-    uint64_t marked_ms;     /* ... of this stamp; or 0 bytes */
+    struct buf events;      /* that wait for a parent, or for the lead to hear them ... */
+    size_t events_sent;     /* ... of which the first ones were sent ... */
+    uint64_t n_events_sent; /* ... by the link up there is now, as so many, with those that
+                               had no room here */
     struct tree_word word;  /* the newest; view and stamp are the lead's */
     bool has_word;          /* the lead was heard of; it was alive ... */
     uint64_t word_at_ms;    /* ... then or later, by this clock */
@@ -149,14 +153,13 @@ void tree_tell_top(struct tree *t);
 
 /* --- tree_event.c --- */
 
-/* Of this member or of one below, which has given it that number. */
-void tree_pass_event(struct tree *t, uint32_t rank, uint64_t number, const void *json,
-                     size_t len);
+/* Of a member below, which has given it that number; it may be the end of `from`. */
+void tree_pass_event(struct child *from, uint32_t rank, uint64_t number,
+                     const void *json, size_t len);
 /* The link that they were sent by is gone. */
 void tree_events_unsent(struct tree *t);
-/* A beat goes up, with that stamp; or one comes down that has answered it. */
-void tree_events_beat(struct tree *t, uint64_t stamp_ms);
-void tree_events_read(struct tree *t, uint64_t stamp_ms);
+/* The lead has heard so many of those that were sent by this link up. */
+void tree_take_heard(struct tree *t, const struct channel_frame *f);
 
 /* --- tree_lost.c --- */
 

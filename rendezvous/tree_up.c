@@ -228,6 +228,9 @@ static void on_up_frame(struct link *l, const struct channel_frame *f,
     case TREE_CREDIT:
         take_credit(t, f);
         break;
+    case TREE_HEARD:
+        tree_take_heard(t, f);
+        break;
     case TREE_REQUEST:
         if (tree_is_lead(t)) {
             t->ops.on_request(t->config.ctx, f->data, f->len);

@@ -100,6 +100,7 @@ too_long() {
     grep -q 'cannot run true: its arguments and environment are too long together' err || status="$status without a word"
     grep -q '(0 restarts)' err || status="$status after restarts"
 }
+no_tmpdir() { : >file; TMPDIR=$PWD/file mrun -- true; }
 no_program() { echo text >text; chmod 644 text; mrun -- ./text; }
 
 declare -A by=(
@@ -116,6 +117,7 @@ declare -A by=(
     ['the command line is wrong']='mrun --no-such-option -- true'
     ['the spec is wrong']=bad_spec
     ['the job needs more nodes than there are']='mrun --nnodes 2 -- true'
+    ['mpirun cannot have its files in TMPDIR']=no_tmpdir
     ['the nodes have not gathered in gang.timeout, or do not answer']=no_gang
     ['SIGTERM to the front end']='front TERM'
     ['SIGUSR1 to the front end']='front USR1'

@@ -23,6 +23,34 @@ test_mpirun_is_killed() {
     PATH=$PWD/bin:$PATH mrun --nproc-per-node 1 -- true
     is "$status" 69 'one that fails does not either' || show
     like "$(cat err)" 'could not start muster on all hosts: mpirun ended (status 7)' 'with its status' || show
+    over Failed 69 'could not start muster on all hosts: mpirun ended (status 7)'
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --hosts no-such-host.invalid --ssh /bin/false -- true
+    is "$status" 69 'a second start finds no host' || show
+    over Failed 69 'host no-such-host.invalid'
+    is "$("$MUSTER" status run -o json | json starts)" 2 'as the second one'
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- true
+    is "$status" 0 'a third one goes on' || show
+    is "$("$MUSTER" status run -o json | json state)" Succeeded 'to its end'
+}
+# over STATE STATUS REASON: no agent was ever there to say so.
+over() {
+    is "$("$MUSTER" status run -o json | json state):$("$MUSTER" status run -o json | json verdict.exit_status)" "$1:$2" \
+        'the run is over'
+    like "$("$MUSTER" status run)" "$3" 'and says why'
+}
+
+# Ctrl-C while mpirun has not started anything.
+test_stopped_before() {
+    mkdir -p bin
+    printf '#!/bin/sh\n[ "$1" != --version ] || exec "%s" --version\nexec sleep 1000\n' "$(command -v mpirun)" >bin/mpirun
+    chmod +x bin/mpirun
+    rm -rf run
+    PATH=$PWD/bin:$PATH spawn early timeout -s KILL 120 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- true
+    ok 'mpirun is run' wait_for 60 test -e run/mpirun.log
+    kill -INT "$(pgrep -P "$spawned")"
+    wait_exit 60 "$spawned"
+    is "$status" 130 'it is stopped before it began' || diag "$(cat early.err)"
+    over Stopped 130 'stopped before the run began'
 }
 
 # A remote shell that ends, and leaves somebody who holds its output open.

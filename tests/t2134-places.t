@@ -53,7 +53,7 @@ test_no_cwd() {
 }
 
 test_tmpdir() {
-    local deep long i
+    local deep long i bad
     place tmp
     run env TMPDIR="$PWD/missing" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run -- sh -c 'echo done'
     is "$status" 0 'a TMPDIR that is missing is done without' || show
@@ -68,6 +68,20 @@ test_tmpdir() {
     [ "$(id -u)" = 0 ] && mkdir noexec && mount -t tmpfs -o noexec none noexec 2>/dev/null ||
         { skip 'no tmpfs can be mounted here'; return; }
     at_exit "umount '$PWD/noexec' 2>/dev/null"
+    mount -o remount,ro noexec
+    : >file
+    for bad in noexec noexec/a/b file; do
+        run env TMPDIR="$PWD/$bad" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir no-run -- true
+        is "$status" 2 "a TMPDIR of which mpirun would fail, $bad, is refused" || show
+        like "$(cat err)" "muster: TMPDIR $PWD/$bad: mpirun cannot have its files there, for $PWD/${bad%%/*} " 'by name'
+    done
+    ok 'before there is a run' test ! -e no-run
+    run env TMPDIR="$PWD/noexec" timeout 120 "$MUSTER" run --allow-run-as-root --dry-run -- true
+    is "$status" 2 'by --dry-run as well' || show
+    run env TMPDIR="$PWD/noexec" OMPI_MCA_orte_tmpdir_base=/tmp PRTE_MCA_prte_tmpdir_base=/tmp timeout 120 \
+        "$MUSTER" run --allow-run-as-root --run-dir run6 -- true
+    is "$status" 0 'where mpirun has another place it does not matter' || show
+    mount -o remount,rw noexec
     run env TMPDIR="$PWD/noexec" timeout 120 "$MUSTER" run --allow-run-as-root --run-dir run3 -- true
     is "$status" 0 'a TMPDIR without programs is one' || show
     umount noexec

@@ -79,6 +79,7 @@ test_scale() {
 }
 
 test_refused() {
+    local word
     start --nnodes 1:2
     told 'one or two nodes' 'of 2 in 1' 2
     ok 'are there' wait_for 60 is_at 1
@@ -87,8 +88,12 @@ test_refused() {
     like "$(cat err)" 'may have 1 to 2 nodes, not 3' 'which is said'
     run "$MUSTER" scale run 0
     is "$status" 2 'none is too few' || show
-    run "$MUSTER" scale run many
-    is "$status" 2 'and not a number' || show
+    like "$(cat err)" 'muster: 0 is no number of nodes to go on with, from 1 to 65536: muster suspend stops' 'and what else is meant is said'
+    for word in many -1 99999999999 99999999999999999999 1.5 ''; do
+        run "$MUSTER" scale run "$word"
+        is "$status" 2 "'$word' is no number of them" || show
+        like "$(cat err)" "muster: '$word' is not a number of nodes: one from 1 to 65536 is wanted" 'and what is wanted is said'
+    done
     mkdir -p run/control
     echo '{"v":1,"op":"scale","nodes":7,"from":"elsewhere"}' >run/control/1.json
     ok 'by file the journal says so' wait_for 60 grep -q 'elsewhere wants 7 nodes: refused: the job may have 1 to 2' run/events.jsonl

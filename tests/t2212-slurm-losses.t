@@ -47,7 +47,7 @@ nobody_left() {
     for h; do sweep "$h"; done
     nothing_left
 }
-show_job() { diag "$(cat "$out")"; diag "$(tail -n 20 "$dir/events.jsonl")"; }
+show_job() { diag "$(grep -v charlm: "$out" | tail -n 60)"; diag "$(tail -n 20 "$dir/events.jsonl")"; }
 
 down() { on ctl scontrol update nodename="$1" state=DOWN reason=test; }
 all_idle() { local h; for h; do is_idle "$h" || return 1; done; }
@@ -198,6 +198,47 @@ test_late() {
     ok 'a job in which a node does not come' wait_for 90 job_over || diag "$(cat "$out")"
     like "$(cat "$out")" 'status 69' 'ends in time' || diag "$(cat "$out")"
     like "$(cat "$out")" 'nothing was heard of it from node3' 'and names it' || diag "$(cat "$out")"
+    nobody_left
+}
+
+# An mpirun fails that is to start anything on node3, whose agent is well, while there is
+# no file "pass". After a moment: what fails within a lease is one failure.
+test_refused() {
+    cd "$SHARED" || return
+    cat >refused-mpirun <<END
+#!/bin/bash
+for word; do
+    [ -e "$SHARED/pass" ] || { [ "\$word" != node3 ] && ! { [ -f "\$word" ] && grep -qx node3 "\$word"; }; } ||
+        { sleep 2; echo "srun: error: Unable to create step" >&2; exit 1; }
+done
+exec "$(command -v mpirun)" "\$@"
+END
+    chmod +x refused-mpirun
+    : >pass
+    batch refused '-N 3 -w node[1-3] --no-kill' "$run --name refused --nnodes 2:3 --mpirun $SHARED/refused-mpirun --set heartbeat.timeout=3s --set gang.timeout=25s --set elastic.growInterval=1s --set limits.grace=5s -- $charlm --steps 1000000 --step-time 10 --batch 6 --checkpoint-every 20" 'echo status $?'
+    ok 'charlm over three nodes' wait_for 120 eval 'running 3 && [ "$(field step)" -ge 25 ]' || show_job
+    local agent step
+    agent=$(field nodes.2.agent_pid)
+    rm pass
+    kill -KILL $(pids_on node1 '^[^ ]*mpirun .*muster-mpi')
+    ok 'one at which mpirun fails is excluded' \
+        wait_for 240 event '"node_excluded".*(node3): mpirun fails there: 3 MPI worlds in a row failed' || show_job
+    ok 'the others go on, as two' wait_for 90 running 2 2 || show_job
+    step=$(field resume_step)
+    ok 'from a checkpoint, in an MPI world of their own' \
+        wait_for 120 eval '[ "$(field step)" -gt '$((step + 25))' ]' || show_job
+    is "$(field nodes.2.state):$(field nodes.2.agent_pid):$(field restarts):$(field node_failures)" \
+        "Excluded:$agent:0:0" 'which is no loss, and no restart' || show_job
+    : >pass
+    run on node1 "$MUSTER" scale "$dir" 3
+    is "$status" 0 'all three are wanted' || show
+    ok 'where mpirun does not fail any more' wait_for 180 event '"node_readmitted"' || show_job
+    ok 'it takes part again' wait_for 120 eval 'running 3 3 && [ "$(field nodes.2.agent_pid)" = '"$agent"' ]' || show_job
+    step=$(field resume_step)
+    ok 'in an MPI world of all' wait_for 120 eval '[ "$(field step)" -gt '$((step + 25))' ]' || show_job
+    on ctl scancel --signal=USR1 "$job"
+    ok 'until it is told to stop' wait_for 90 job_over || show_job
+    like "$(cat "$out")" 'status 75' 'which it does' || show_job
     nobody_left
 }
 
