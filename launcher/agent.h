@@ -291,6 +291,8 @@ void agent_heir_claim(struct agent *a, const struct view *v);
 uint64_t agent_heir_good_ms(const struct agent *a);
 /* Whether nobody else can lead yet (heir_is_in_office()). */
 bool agent_heir_in_office(const struct agent *a);
+/* See heir_has_hold(). */
+bool agent_heir_has_hold(const struct agent *a);
 /* The lead's own orders, before anybody else sees them; they go nowhere where this
  * says no. */
 bool agent_heir_own_order(struct agent *a, const struct order *order);

@@ -153,3 +153,8 @@ bool agent_heir_in_office(const struct agent *a)
 {
     return !a->heir || heir_is_in_office(a->heir->core, uv_now(&a->loop));
 }
+
+bool agent_heir_has_hold(const struct agent *a)
+{
+    return !a->heir || heir_has_hold(a->heir->core, uv_now(&a->loop));
+}

@@ -259,6 +259,7 @@ void agent_lead_step(struct agent_lead *l, struct lead_event *event)
     uv_update_time(&a->loop);
     event->now_ms = uv_now(&a->loop);
     event->adrift = !agent_heir_in_office(a);
+    event->loose = !agent_heir_has_hold(a);
     rc = lead_step(l->core, event, do_);
     agent_steps_lead(a, l->core, event, rc, do_);
     agent_lead_avoid(l);

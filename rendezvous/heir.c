@@ -93,6 +93,16 @@ bool heir_is_in_office(const struct heir *h, uint64_t now_ms)
            heir_later(age_ms, h->config.slack_ms) < h->config.lease_ms;
 }
 
+/* A lease begins with the word that was told, and not when it is acknowledged. */
+bool heir_has_hold(const struct heir *h, uint64_t now_ms)
+{
+    uint64_t age_ms = now_ms > h->bound_ms ? now_ms - h->bound_ms : 0;
+
+    return h->state == HEIR_LEAD &&
+           (heir_is_rigid(h) ||
+            heir_later(age_ms, h->config.slack_ms) < h->config.lease_ms);
+}
+
 void heir_destroy(struct heir *h)
 {
     if (h) {

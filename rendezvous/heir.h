@@ -40,7 +40,8 @@
  *    candidate like all others. Who is back counts as silent until it has said which
  *    views it has promised to obey. That holds as long as nobody who is bound elsewhere is
  *    left out of the silent: of the dead only who was bound to this lead when it ended
- *    (lead_may_stray()).
+ *    (lead_may_stray()), which is known as long as no lease of those that are bound to it
+ *    can be over (heir_has_hold()).
  *  - Of one view number there is one view that takes effect. So whoever claims the next
  *    counts those alone that have promised to obey none of the number before it, which
  *    are those that were bound to it; also where it has read only in the run directory
@@ -228,6 +229,9 @@ uint64_t heir_word_age_ms(const struct heir *h, uint64_t now_ms);
 /* It leads, and nobody can have started a generation in another view yet; that view may
  * have been made. */
 bool heir_is_in_office(const struct heir *h, uint64_t now_ms);
+/* It leads, and of those that could go on without it enough are bound to it yet, so that
+ * nobody can have been of another camp: who was bound to it and ends now ends so. */
+bool heir_has_hold(const struct heir *h, uint64_t now_ms);
 
 /* "bound", "free", "lead", "out". */
 const char *heir_state_name(const struct heir *h);

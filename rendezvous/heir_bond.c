@@ -130,6 +130,7 @@ static void bind(struct heir *h, struct heir_actions *ret)
     h->word_ms = h->now_ms; /* this agent's patience; its member's lease waits
                                for a word */
     h->claiming = false;
+    heir_begin_words(h);
     heir_promise(h, h->view.number, ret);
 }
 
@@ -252,6 +253,46 @@ void heir_on_word(struct heir *h, const struct heir_event *event,
     ret->obey = true;
 }
 
+/* --- what the lead has told --- */
+
+void heir_begin_words(struct heir *h)
+{
+    h->n_words = 0;
+    h->bound_ms = h->now_ms;
+    heir_note_word(h, h->now_ms);
+}
+
+void heir_note_word(struct heir *h, uint64_t acked_ms)
+{
+    h->words[h->n_words++ % HEIR_WORDS] = (struct heir_word){h->now_ms, acked_ms};
+}
+
+/* What the word was then; 0: that is too long ago. */
+static uint64_t word_at(const struct heir *h, uint64_t ms)
+{
+    uint32_t n = h->n_words < HEIR_WORDS ? h->n_words : HEIR_WORDS;
+
+    for (uint32_t i = 1; i <= n; i++) {
+        const struct heir_word *w = &h->words[(h->n_words - i) % HEIR_WORDS];
+
+        if (w->from_ms <= ms) {
+            return w->acked_ms;
+        }
+    }
+    return 0;
+}
+
+/* They have all acknowledged that stamp, and what came with it. */
+static void take_word(struct heir *h, uint64_t acked_ms)
+{
+    uint64_t told_ms = word_at(h, acked_ms);
+
+    h->bound_ms = told_ms > h->bound_ms ? told_ms : h->bound_ms;
+    h->has_word = true;
+    h->acked_ms = acked_ms;
+    heir_note_word(h, acked_ms);
+}
+
 void heir_on_seen(struct heir *h, const struct heir_event *event)
 {
     uint64_t n_astray = (uint64_t)event->seen.n_suspect + event->rivals.n_silent;
@@ -271,7 +312,6 @@ void heir_on_seen(struct heir *h, const struct heir_event *event)
     }
     if (acked_ms && acked_ms != HEIR_NEVER &&
         (!h->has_word || acked_ms > h->acked_ms)) {
-        h->has_word = true;
-        h->acked_ms = acked_ms;
+        take_word(h, acked_ms);
     }
 }

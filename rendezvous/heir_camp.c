@@ -255,6 +255,7 @@ void heir_win(struct heir *h, struct heir_actions *ret)
              h->known.has_verdict ? h->known.reason : h->known.past.reason);
     h->state = HEIR_LEAD;
     h->has_word = false;
+    heir_begin_words(h);
     h->rival_size = 0; /* until its lead has said it */
     h->has_stamp = false;
     h->floor = h->view.number;

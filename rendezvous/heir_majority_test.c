@@ -127,6 +127,46 @@ static void test_ended_beside(uint8_t status)
        "status %u of a lead beside it", status);
 }
 
+/* All have acknowledged that stamp. */
+static void acked(uint64_t stamp_ms)
+{
+    heir_bed_step(&t, (struct heir_event){
+        .type = HEIR_SEEN, .seen = {.all_ms = stamp_ms, .live_ms = stamp_ms},
+        .rivals = {.size = 2}});
+}
+
+/* Leases begin with the word that came with a stamp, and not when that is acknowledged. */
+static void test_hold(void)
+{
+    uint64_t taken_ms, told_ms;
+
+    open_chosen();
+    taken_ms = t.now_ms;
+    ok(heir_has_hold(t.h, taken_ms + HEIR_BED_LEASE_MS - HEIR_BED_SLACK_MS - 1),
+       "who is bound to a new lead is so for a lease");
+    ok(!heir_has_hold(t.h, taken_ms + HEIR_BED_LEASE_MS - HEIR_BED_SLACK_MS),
+       "and may be free then");
+    acked(t.now_ms);
+    heir_bed_tick(&t, 800);
+    told_ms = t.now_ms;
+    acked(told_ms);
+    ok(heir_is_in_office(t.h, told_ms + 900), "what they acknowledge is new");
+    ok(!heir_has_hold(t.h, told_ms + 200), "the word that came with it was not");
+    heir_bed_tick(&t, 100);
+    acked(t.now_ms);
+    ok(heir_has_hold(t.h, told_ms + 900), "the next one came with that");
+    ok(!heir_has_hold(t.h, told_ms + HEIR_BED_LEASE_MS - HEIR_BED_SLACK_MS),
+       "for a lease from then");
+    for (int i = 0; i < 1000; i++) {
+        heir_bed_tick(&t, 1);
+        acked(t.now_ms);
+    }
+    acked(told_ms + 1);
+    ok(heir_has_hold(t.h, t.now_ms + 900), "however often they are heard");
+    heir_bed_open_bound(&t, 1, 1, false);
+    ok(!heir_has_hold(t.h, t.now_ms), "who follows holds nobody");
+}
+
 /* Half of four with the lowest of them may go on, but the job needs three. */
 static void test_small_majority(void)
 {
@@ -155,6 +195,7 @@ int main(void)
     test_ended_beside(124);
     test_ended_beside(0);
     test_ended_beside(75);
+    test_hold();
     test_small_majority();
     heir_bed_close(&t);
     return tap_done();

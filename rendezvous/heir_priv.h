@@ -30,6 +30,12 @@ struct camper {
     bool died_late;    /* found dead when the view that we claim may have been made */
 };
 
+enum { HEIR_WORDS = 64 }; /* at least those of a lease: one a heartbeat */
+
+struct heir_word {
+    uint64_t from_ms, acked_ms;
+};
+
 struct heir {
     struct heir_config config;
     uint32_t *node_of;     /* copied */
@@ -69,6 +75,10 @@ struct heir {
 
     bool has_word;         /* the lead's: what enough have acknowledged */
     uint64_t acked_ms;
+    struct heir_word words[HEIR_WORDS]; /* a ring of n_words, the newest last */
+    uint32_t n_words;
+    uint64_t bound_ms;     /* what those had been told who have acknowledged that: their
+                              leases began then, or later */
     uint64_t n_astray;     /* suspect or silent, as it was told last */
     uint32_t rival_size;   /* as its lead says */
 
@@ -77,6 +87,11 @@ struct heir {
     struct order told;     /* below, of what the arbiter has told */
     char why[ORDER_TEXT_BYTES];
 };
+
+/* Since when the lead's word was which. */
+void heir_note_word(struct heir *h, uint64_t acked_ms);
+/* It takes the lead: who is bound to it has a lease from now on. */
+void heir_begin_words(struct heir *h);
 
 /* a + b, without wrapping. */
 static inline uint64_t heir_later(uint64_t a, uint64_t b)

@@ -267,6 +267,7 @@ int lead_step(struct lead *lead, const struct lead_event *event,
         lead->now_ms = event->now_ms;
     }
     lead->adrift = event->adrift;
+    lead->loose = event->loose;
     if (is_late_loss(lead, event)) {
         rc = on_event(lead, event, ret);
     } else if (lead->phase != PHASE_OVER && !lead->retired) {

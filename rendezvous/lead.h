@@ -153,6 +153,8 @@ struct lead_event {
     bool dead;         /* its agent has ended, and so have its workers */
     bool adrift;       /* with each: another may lead by now, for all that we know
                           (not heir_is_in_office()) */
+    bool loose;        /* with each: who was bound to us may be free by now (not
+                          heir_has_hold()) */
     enum heir_outcome outcome;
     uint32_t n_quiet;
     uint64_t quiet_ms; /* since then no word of ours can have come to it */

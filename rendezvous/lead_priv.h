@@ -97,6 +97,7 @@ struct lead {
     bool is_stopped;     /* by a command or a deadline: it ends, whoever comes back */
     bool proposing;      /* CLAIM: the verdict is in the past of the order */
     bool adrift;         /* another may lead by now */
+    bool loose;          /* who was bound to it may be free by now */
     bool waits_on;       /* CLAIM or END: for that, longer than for the arbiter */
     bool claims_again;   /* END: claimed once more, when LEAVE was due ... */
     bool is_last;        /* ... and won */

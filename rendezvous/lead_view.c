@@ -76,15 +76,16 @@ uint32_t lead_n_silent(const struct lead *lead)
 
 /* Where a majority decides (heir.h): who ends while it is bound to this lead, or before
  * it was bound at all, is bound to no other for ever. What anybody else had promised to
- * whom nobody knows any more. */
+ * whom nobody knows any more; nor what one has that is free of this lead, which it may
+ * have had no time to say. */
 bool lead_may_stray(const struct lead *lead, uint32_t rank)
 {
     const struct lead_node *n = &lead->nodes[rank];
     bool is_first = lead->view.number == 1 && !n->floor;
+    bool is_bound = n->floor == lead->view.number && (!lead->loose || MUTANT(139));
 
-    return lead->adrift ||
-           (is_on(lead) && !lead->view.shared &&
-            (n->lost || (n->floor != lead->view.number && !is_first)));
+    return lead->adrift || (is_on(lead) && !lead->view.shared &&
+                            (n->lost || (!is_bound && !is_first)));
 }
 
 static uint32_t count_astray(const struct lead *lead)

@@ -110,6 +110,30 @@ static void test_stale_follower(void)
     lead_destroy(t.lead);
 }
 
+static void die(struct bench *t, uint32_t rank, bool loose)
+{
+    (void)bed_step(t, (struct lead_event){.type = LEAD_LOST, .rank = rank, .dead = true,
+                                          .loose = loose, .text = "its agent ended"});
+}
+
+/* Who was free when it ended may have been bound to another, and had no time to say it. */
+static void test_free_at_its_end(void)
+{
+    struct bench t;
+
+    open_heir(&t);
+    say(&t, 3, REPORT_STOPPED, 2, VIEW);
+    die(&t, 2, false);
+    is_int(lead_n_silent(t.lead), 2, "who is dead was bound to the end");
+    die(&t, 3, true);
+    is_int(lead_n_silent(t.lead), 3, "unless its lease may have been over");
+    lead_destroy(t.lead);
+    open_running(&t);
+    die(&t, 2, true);
+    is_int(lead_n_silent(t.lead), 1, "also of the first view");
+    lead_destroy(t.lead);
+}
+
 /* Another lead has prepared more generations, which this one has not heard of: their
  * numbers are not used again. */
 static void test_numbers(void)
@@ -380,6 +404,7 @@ static void test_stopped_meanwhile(void)
 int main(void)
 {
     test_stale_follower();
+    test_free_at_its_end();
     test_numbers();
     test_back();
     test_spares_lost();

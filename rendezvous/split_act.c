@@ -334,6 +334,7 @@ void split_lead(struct split *s, struct split_agent *a,
     do_ = calloc(1, sizeof(*do_));
     event.now_ms = split_clock(s, a);
     event.adrift = !heir_is_in_office(a->heir, event.now_ms);
+    event.loose = !heir_has_hold(a->heir, event.now_ms);
     if (!do_ || lead_step(a->lead, &event, do_) < 0) {
         split_fail(s, "the lead refused an event of type %d", event.type);
     }

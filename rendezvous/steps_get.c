@@ -62,6 +62,16 @@ static bool get_bool(struct wire_reader *r)
     return v == 1;
 }
 
+/* How sure of the others it was. */
+static void get_hold(struct wire_reader *r, struct lead_event *event)
+{
+    uint8_t bits = wire_get_u8(r);
+
+    r->bad = r->bad || bits > 3;
+    event->adrift = bits & 1;
+    event->loose = bits & 2;
+}
+
 /* At most `max`. */
 static uint8_t get_enum(struct wire_reader *r, unsigned max)
 {
@@ -386,7 +396,7 @@ static void get_lead(struct wire_reader *r, struct step *s)
     event->step = wire_get_i64(r);
     event->n_nodes = wire_get_u32(r);
     event->dead = get_bool(r);
-    event->adrift = get_bool(r);
+    get_hold(r, event);
     event->outcome = get_enum(r, HEIR_UNKNOWN);
     event->n_quiet = wire_get_u32(r);
     event->quiet_ms = wire_get_u64(r);

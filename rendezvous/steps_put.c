@@ -288,7 +288,7 @@ void steps_put_lead_event(struct buf *b, const struct lead_event *event)
     wire_put_i64(b, event->step);
     wire_put_u32(b, event->n_nodes);
     wire_put_u8(b, event->dead);
-    wire_put_u8(b, event->adrift);
+    wire_put_u8(b, (uint8_t)(event->adrift | event->loose << 1));
     wire_put_u8(b, (uint8_t)event->outcome);
     wire_put_u32(b, event->n_quiet);
     wire_put_u64(b, event->quiet_ms);
