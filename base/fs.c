@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "base/fs.h"
-#include "base/fs_new.h"
 
 #include "base/cleanup.h"
 #include "base/str.h"

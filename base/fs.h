@@ -32,6 +32,9 @@ int fs_read_fd(int fd, const char *name, size_t max, char **ret,
  * directory. On failure the old file is as it was and no temporary is left. */
 int fs_write_atomic(const char *path, const void *data, size_t len,
                     struct error *e);
+/* The same where there is no such file: else -EEXIST, and it is as it was. So of several
+ * that make it, whoever comes first does. */
+int fs_write_new(const char *path, const void *data, size_t len, struct error *e);
 
 /* As fs_write_atomic() without the fsyncs: for files that a crash may lose. */
 int fs_write_replace(const char *path, const void *data, size_t len,

@@ -5,7 +5,6 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "base/fs_new.h"
 #include "base/str.h"
 #include "launcher/jsonw.h"
 
