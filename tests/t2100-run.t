@@ -305,7 +305,7 @@ test_shell_line() {
     is "$(sort out | tr '\n' ';')" "[0] 0 2 $PWD/app --lr 3;[1] 1 2 $PWD/app --lr 3;" 'starts two workers, as the launcher would' || show
     like "$(cat err)" 'torchrun is not run: muster starts t.py itself' 'which is said'
     mrun -- env A=5 nice -n 3 bash -c 'torchrun --no-python --nproc-per-node 2 sh -c "echo \$RANK \$WORLD_SIZE \$A; nice"'
-    is "$(sort out | tr '\n' ';')" "[0] 0 2 5;[0] $(($(nice) + 3));[1] 1 2 5;[1] $(($(nice) + 3));" 'behind env and nice' || show
+    is "$(sort out)" "$(printf '[%d] %s\n' 0 '0 2 5' 0 $(($(nice) + 3)) 1 '1 2 5' 1 $(($(nice) + 3)) | sort)" 'behind env and nice' || show
     mrun --nproc-per-node 1 -- bash -c 'mpirun --version >/dev/null; true'
     unlike "$(cat err)" 'starts processes' 'and what is not the last command is no launcher of the job' || show
 }

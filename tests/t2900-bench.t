@@ -43,7 +43,7 @@ figures_of() {
 }
 
 test_checkpoints() {
-    figures ckpt "$(figures_of 1M partner lost partner-encrypted)$(figures_of '1e2 tensors')map plan, 1e6 chunks plan, by columns plan, in a grid plan, 1e6 tensors $(for size in 1M '1e2 tensors'; do
+    figures ckpt "$(figures_of 1M partner lost started partner-encrypted)$(figures_of '1e2 tensors')map plan, 1e6 chunks plan, by columns plan, in a grid plan, 1e6 tensors $(for size in 1M '1e2 tensors'; do
         for peer in 'blocked vs torch' 'blocked vs dcp' 'blocked vs dcp-async' \
             'durable vs torch' 'durable vs dcp' 'durable vs dcp-async' 'load vs torch' 'load vs dcp'; do
             printf '%s, %s ' "$peer" "$size"
@@ -54,7 +54,7 @@ test_checkpoints() {
 # Rows by name, whole or up to the comma, and told while others are still measured.
 test_rows() {
     run "$MUSTER_SRCDIR/scripts/bench" --list ckpt --quick
-    is "$(grep -c . out):$(sed -n '8p;23p' out | tr '\n' ';')" '42:cold, 1M;plan, 1e6 chunks;' 'rows are listed' || show
+    is "$(grep -c . out):$(sed -n '8p;24p' out | tr '\n' ';')" '43:cold, 1M;plan, 1e6 chunks;' 'rows are listed' || show
     run "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 1 --only 'cold, 1M,drain'
     is "$(grep -o '^[a-z]*, [0-9a-z]* *[a-zM]*' out | sed 's/ *$//' | tr '\n' ';')" 'cold, 1M;drain, 1M;drain, 1e2 tensors;' \
         'rows that are asked for are measured, and no others' || show
