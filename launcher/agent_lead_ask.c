@@ -115,6 +115,10 @@ int agent_lead_request(struct agent *a, const char *op, const json_t *body,
     return 0;
 }
 
+/* A rank whose agent is gone takes so long, at most, to leave MPI (comm/mpi/main.c); then
+ * mpirun ends the others. */
+enum { WORLD_END_MS = 10000 };
+
 /* Where mpirun was started by hand, a SIGTERM to its ranks can mean that the run
  * is to stop, or that mpirun is losing nodes. If none is lost about then, it was
  * meant for the run; what the run has outlived before says nothing. */
@@ -123,7 +127,8 @@ static void on_term_timer(uv_timer_t *t)
     struct agent_lead *l = t->data;
     uint64_t heartbeat_ms = l->agent->config.job->heartbeat_timeout_ms;
 
-    if (l->lost_ms && uv_now(&l->agent->loop) - l->lost_ms < 2 * heartbeat_ms) {
+    if (l->lost_ms &&
+        uv_now(&l->agent->loop) - l->lost_ms < 2 * heartbeat_ms + WORLD_END_MS) {
         return;
     }
     agent_lead_halt(l, LEAD_STOP_PREEMPT, false, "mpirun was told to end");
