@@ -486,10 +486,11 @@ bool lead_claims_end_again(struct lead *lead, struct lead_actions *ret)
 
 /* All had stopped when it was claimed, only to take more in, and all obey: RUN can
  * follow at once, and say what view it is. Else they are asked again: what they have
- * said was of another view. */
+ * said was of another view; and so has whoever comes before that RUN. */
 static bool can_run(const struct lead *lead)
 {
-    return lead->claim_adds && lead_all_ready(lead) && !has_estranged(lead);
+    return lead->claim_adds && lead_all_ready(lead) && !has_estranged(lead) &&
+           (lead->now_ms >= lead_run_ms(lead) || MUTANT(140));
 }
 
 static void win(struct lead *lead, struct lead_actions *ret)

@@ -462,6 +462,51 @@ static void test_newcomer_grows(void)
     lead_destroy(t.lead);
 }
 
+/* Node 1 leads after node 0, by a view that was claimed before node 3 followed: all of
+ * them have stopped. */
+static void open_follower(struct bench *t, struct view *v)
+{
+    static const bool in[N] = {false, true, true, false};
+    static const bool follows[N] = {false, true, true, true};
+    static const bool dead[N] = {false, false, false, false};
+    struct lead_config config = view_bed_config(2);
+    struct heritage h = {.generation = 1, .follows = follows, .dead = dead,
+                         .n_nodes = N, .past = {.ran = 1}};
+
+    *v = (struct view){.number = 2, .lead = 1, .shared = true};
+    if (view_set(v, in, N) < 0) {
+        bail_out("no memory");
+    }
+    h.view = *v;
+    config.rank = 1;
+    config.heritage = &h;
+    bed_open(t, &config);
+    bed_tick(t, 0);
+    ok(bed_ordered(t, ORDER_PREPARE, 2), "it takes over");
+    for (uint32_t i = 1; i < N; i++) {
+        view_bed_say(t, i, REPORT_STOPPED, 2, 2);
+    }
+    ok(!t->a.order && t->a.claim && view_has(t->a.claim, 3),
+       "one is to be taken in, for which all are ready");
+}
+
+/* What the claim was made for may have to wait when it is answered: whoever comes until
+ * then has not stopped in that view, and nobody else would tell it. */
+static void test_follower(void)
+{
+    struct view v;
+    struct bench t;
+
+    open_follower(&t, &v);
+    (void)bed_tell(&t, (struct report){.rank = 0, .state = REPORT_STOPPED,
+                                       .generation = 1, .floor = 2, .heard_ago_ms = 0});
+    view_bed_answer(&t, HEIR_WON);
+    ok(bed_ordered(&t, ORDER_PREPARE, 3) && t.a.order->view.number == 3,
+       "all are asked again where others may have workers yet");
+    lead_destroy(t.lead);
+    view_release(&v);
+}
+
 int main(void)
 {
     test_loss();
@@ -478,5 +523,6 @@ int main(void)
     test_newcomer();
     test_newcomer_needed();
     test_newcomer_grows();
+    test_follower();
     return tap_done();
 }
