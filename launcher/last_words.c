@@ -154,6 +154,9 @@ void last_words_line(const char *text, char *to, size_t size)
     to[at] = '\0';
 }
 
+/* What muster itself says to who waits for a peer (segment_say_left()). */
+static const char peer_left[] = "has ended, and others wait for it in a collective";
+
 void last_words_summary(const char *text, char *to, size_t size)
 {
     static const struct {
@@ -173,6 +176,10 @@ void last_words_summary(const char *text, char *to, size_t size)
         at = find_last(text, "  File \"");
         line = at ? find_exception(text, at) : NULL;
     }
+    if (!line) {
+        at = find_last(text, peer_left);
+        line = at ? line_start(text, at) : NULL;
+    }
     if (line && is_near_end(line)) {
         last_words_line(line, to, size);
     }
@@ -185,7 +192,7 @@ bool last_words_is_echo(const char *line)
         "Connection closed by peer", "Connection reset by peer",
         "connection was closed by remote", "Broken pipe", "ncclRemoteError",
         "remote process exited", "Application timeout caused pair closure",
-        "MPI_ERR_PROC_FAILED", "MPI_ERR_PROC_ABORTED", "MPI_ERR_REVOKED",
+        "MPI_ERR_PROC_FAILED", "MPI_ERR_PROC_ABORTED", "MPI_ERR_REVOKED", peer_left,
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {

@@ -18,8 +18,8 @@
 const char *last_words_start(const char *text, unsigned n_lines);
 
 /* The one line in `text` that says what went wrong ("ValueError: x", a fatal
- * error of the interpreter, what() of a C++ exception), as a terminal may show
- * it; "" where there is none. */
+ * error of the interpreter, what() of a C++ exception, that a peer has left a
+ * collective of muster's), as a terminal may show it; "" where there is none. */
 void last_words_summary(const char *text, char *to, size_t size);
 
 /* The first line of `text` that is not empty; likewise, and cut between two

@@ -102,6 +102,8 @@ static void test_long(void)
 
 static void test_echoes(void)
 {
+    char summary[256];
+
     ok(last_words_is_echo("RuntimeError: [./gloo/transport/tcp/pair.cc:598] "
                           "Connection closed by peer [10.0.0.1]:26320"),
        "gloo lost a peer");
@@ -111,6 +113,12 @@ static void test_echoes(void)
        "when writing, too");
     ok(last_words_is_echo("mpi4py.MPI.Exception: MPI_ERR_PROC_FAILED: Process "
                           "Failure"), "MPI lost a rank");
+    last_words_summary("step 7\nprogram: allreduce: worker 0 has ended, and others wait "
+                       "for it in a collective\n", summary, sizeof(summary));
+    is_str(summary, "program: allreduce: worker 0 has ended, and others wait for it in a "
+                    "collective", "who waits in a collective of muster's");
+    ok(last_words_is_echo("allreduce: worker 0 has ended, and others wait for it in a "
+                          "collective"), "has lost who is named");
     ok(!last_words_is_echo("mpi4py.MPI.Exception: MPI_ERR_TRUNCATE: message "
                            "truncated"), "a mistake in MPI is its own");
     ok(!last_words_is_echo("ValueError: x"), "other words are no echo");
