@@ -101,15 +101,20 @@ static void test_ahead(void)
     fetch_bed_close(&b);
 }
 
+/* What both load is on the first node, `bytes` of it the first one's. */
+static void open_starting(struct fetch_bed *b, uint64_t bytes)
+{
+    open_bed(b);
+    fetch_bed_save(b, 0, FIRST, UUID_A, bytes);
+    fetch_bed_save(b, 0, FIRST + 1, UUID_A, FETCH_ROOM);
+    start(b, path_of(b, UUID_A));
+}
+
 static void test_asked_meanwhile(void)
 {
     struct fetch_bed b;
 
-    open_bed(&b);
-    b.snap.fetch_ms = FETCH_PATIENT_MS;
-    fetch_bed_save(&b, 0, FIRST, UUID_A, FETCH_LONG_ROOM);
-    fetch_bed_save(&b, 0, FIRST + 1, UUID_A, FETCH_ROOM);
-    start(&b, path_of(&b, UUID_A));
+    open_starting(&b, FETCH_LONG_ROOM);
     tell(&b, UUID_A, FETCH_GENERATION, "[[4,4,1]]");
     fetch_bed_wait_under_way(&b);
     fetch_bed_begin(&b, FIRST, UUID_A);
@@ -128,10 +133,7 @@ static void test_asked_before(void)
 {
     struct fetch_bed b;
 
-    open_bed(&b);
-    fetch_bed_save(&b, 0, FIRST, UUID_A, FETCH_ROOM);
-    fetch_bed_save(&b, 0, FIRST + 1, UUID_A, FETCH_ROOM);
-    start(&b, path_of(&b, UUID_A));
+    open_starting(&b, FETCH_ROOM);
     fetch_bed_begin(&b, FIRST, UUID_A);
     tell(&b, UUID_A, FETCH_GENERATION, "[[4,4,1]]");
     wait_for(&b, FIRST + 1);

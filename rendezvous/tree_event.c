@@ -27,7 +27,7 @@ enum {
     KNOWN_EVENTS = 64, /* of a member, before its newest */
 };
 
-/* By which link of a child an event came, and as the how manieth; 0: by none. */
+/* By which link of a child an event came, and its number there; 0: by none. */
 struct origin {
     uint64_t link;
     uint64_t count;
@@ -36,7 +36,7 @@ struct origin {
 /* What is kept before the frame of each event that waits. */
 struct wait {
     struct origin from;
-    uint64_t sent; /* as the how manieth of the link up, if it was */
+    uint64_t sent; /* its number on the link up, if it was sent */
 };
 
 struct event {
