@@ -255,16 +255,17 @@ void heir_on_word(struct heir *h, const struct heir_event *event,
 
 /* --- what the lead has told --- */
 
+/* Since when its word was which. */
+static void note_word(struct heir *h, uint64_t acked_ms)
+{
+    h->words[h->n_words++ % HEIR_WORDS] = (struct heir_word){h->now_ms, acked_ms};
+}
+
 void heir_begin_words(struct heir *h)
 {
     h->n_words = 0;
     h->bound_ms = h->now_ms;
-    heir_note_word(h, h->now_ms);
-}
-
-void heir_note_word(struct heir *h, uint64_t acked_ms)
-{
-    h->words[h->n_words++ % HEIR_WORDS] = (struct heir_word){h->now_ms, acked_ms};
+    note_word(h, h->now_ms);
 }
 
 /* What the word was then; 0: that is too long ago. */
@@ -290,7 +291,7 @@ static void take_word(struct heir *h, uint64_t acked_ms)
     h->bound_ms = told_ms > h->bound_ms ? told_ms : h->bound_ms;
     h->has_word = true;
     h->acked_ms = acked_ms;
-    heir_note_word(h, acked_ms);
+    note_word(h, acked_ms);
 }
 
 void heir_on_seen(struct heir *h, const struct heir_event *event)

@@ -88,11 +88,6 @@ struct heir {
     char why[ORDER_TEXT_BYTES];
 };
 
-/* Since when the lead's word was which. */
-void heir_note_word(struct heir *h, uint64_t acked_ms);
-/* It takes the lead: who is bound to it has a lease from now on. */
-void heir_begin_words(struct heir *h);
-
 /* a + b, without wrapping. */
 static inline uint64_t heir_later(uint64_t a, uint64_t b)
 {
@@ -109,6 +104,8 @@ int heir_make_room_for(struct heir *h, const struct view *v);
 
 /* --- heir_bond.c --- */
 
+/* It takes the lead: who is bound to it has a lease from now on. */
+void heir_begin_words(struct heir *h);
 /* Keeps what an order or a follow says of the run if it is newer. */
 void heir_learn(struct heir *h, uint64_t serial, uint32_t generation,
                 const struct past *past);
