@@ -91,19 +91,16 @@ static bool has_ended(const struct proc *p, long n_threads)
     return p->state == 'X' || (p->state == 'Z' && n_threads <= 1);
 }
 
-static int read_stat(pid_t pid, struct proc *p, bool *ret_ended)
+/* What a stat file tells, but for the pid. Of CPU time it has that of the process, or of the
+ * one thread, as `own_ticks`. */
+static int parse_stat(const char *path, struct proc *p, uint64_t *own_ticks,
+                      long *n_threads)
 {
-    char path[64], text[1024];
+    char text[1024];
     char *open_paren, *close_paren;
     unsigned long long start, ticks[4];
-    long n_threads;
-    int rc;
+    int rc = read_small(path, text, sizeof(text));
 
-    if (pid <= 0) {
-        return -ESRCH;
-    }
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    rc = read_small(path, text, sizeof(text));
     if (rc < 0) {
         return rc;
     }
@@ -113,18 +110,38 @@ static int read_stat(pid_t pid, struct proc *p, bool *ret_ended)
     if (!open_paren || !close_paren || close_paren < open_paren) {
         return -ESRCH;
     }
-    *p = (struct proc){.pid = pid};
+    *p = (struct proc){0};
     *close_paren = '\0';
     str_copy(p->name, sizeof(p->name), open_paren + 1);
     if (sscanf(close_paren + 1,
                " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu"
                " %*d %*d %ld %*d %llu",
                &p->state, &p->parent, &p->group, &p->session, &ticks[0],
-               &ticks[1], &ticks[2], &ticks[3], &n_threads, &start) != 10) {
+               &ticks[1], &ticks[2], &ticks[3], n_threads, &start) != 10) {
         return -ESRCH;
     }
     p->start = start;
-    p->cpu_ticks = ticks[0] + ticks[1] + ticks[2] + ticks[3];
+    *own_ticks = ticks[0] + ticks[1];
+    p->cpu_ticks = *own_ticks + ticks[2] + ticks[3];
+    return 0;
+}
+
+static int read_stat(pid_t pid, struct proc *p, bool *ret_ended)
+{
+    char path[64];
+    uint64_t own_ticks;
+    long n_threads;
+    int rc;
+
+    if (pid <= 0) {
+        return -ESRCH;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    rc = parse_stat(path, p, &own_ticks, &n_threads);
+    if (rc < 0) {
+        return rc;
+    }
+    p->pid = pid;
     *ret_ended = has_ended(p, n_threads);
     return 0;
 }
@@ -139,6 +156,30 @@ int proc_read(pid_t pid, struct proc *ret)
         *ret = p;
     }
     return rc;
+}
+
+uint64_t proc_thread_ticks(pid_t pid, const char *name)
+{
+    char path[64];
+    const struct dirent *d;
+    uint64_t sum = 0;
+    _closedir_ DIR *dir = NULL;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    dir = opendir(path);
+    while (dir && (d = readdir(dir))) {
+        pid_t tid = pid_from(d->d_name);
+        struct proc thread;
+        uint64_t ticks;
+        long n_threads;
+
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)tid);
+        if (tid && parse_stat(path, &thread, &ticks, &n_threads) == 0 &&
+            strcmp(thread.name, name) == 0) {
+            sum += ticks;
+        }
+    }
+    return sum;
 }
 
 bool proc_is_killed(pid_t pid)

@@ -43,6 +43,10 @@ int proc_list_add(struct proc_list *l, const struct proc *p);
 /* 0, or -ESRCH where there is no such process (any more). */
 int proc_read(pid_t pid, struct proc *ret);
 
+/* CPU time, in clock ticks, of those of its threads that are alive and have this name (15
+ * bytes at most: prctl(2), PR_SET_NAME); 0 of what cannot be seen. */
+uint64_t proc_thread_ticks(pid_t pid, const char *name);
+
 /* Whether SIGKILL was sent to it as a whole, so that it does nothing more: it may have
  * ended or be about to. false for what cannot be seen. (proc(5), status, ShdPnd.) */
 bool proc_is_killed(pid_t pid);

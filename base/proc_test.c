@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,40 @@ static void test_read(void)
     is_int(proc_read(0, &p), -ESRCH, "pid 0");
     is_int(proc_read(-5, &p), -ESRCH, "a negative pid");
     is_int(proc_read(4194303, &p), -ESRCH, "nobody");
+}
+
+static void *burn(void *arg)
+{
+    const atomic_bool *end = arg;
+
+    prctl(PR_SET_NAME, "burns");
+    while (!atomic_load(end)) {
+    }
+    return NULL;
+}
+
+static void test_threads(void)
+{
+    uint64_t until = clock_mono_ms() + 60000, ticks = 0;
+    atomic_bool end = false;
+    pthread_t t;
+    struct proc p;
+
+    if (pthread_create(&t, NULL, burn, &end)) {
+        bail_out("pthread_create");
+    }
+    while (ticks < 10 && clock_mono_ms() < until) {
+        usleep(10000);
+        ticks = proc_thread_ticks(getpid(), "burns");
+    }
+    ok(ticks >= 10, "what a thread of that name has used");
+    is_int(proc_read(getpid(), &p), 0, "the process");
+    ok(p.cpu_ticks + 2 >= ticks, "has used as much");
+    is_int((intmax_t)proc_thread_ticks(getpid(), "burn"), 0, "no other name is meant");
+    atomic_store(&end, true);
+    pthread_join(t, NULL);
+    is_int((intmax_t)proc_thread_ticks(getpid(), "burns"), 0, "one that has ended is gone");
+    is_int((intmax_t)proc_thread_ticks(4194303, "burns"), 0, "and nobody has none");
 }
 
 static void test_odd_names(void)
@@ -529,6 +564,7 @@ int main(void)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     test_read();
+    test_threads();
     test_odd_names();
     test_descendants();
     test_below();

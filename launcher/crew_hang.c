@@ -14,6 +14,7 @@
 #include "base/loop_timer.h"
 #include "base/proc_env.h"
 #include "launcher/hang.h"
+#include "launcher/hang_cpu.h"
 #include "launcher/jsonw.h"
 #include "launcher/stacks.h"
 
@@ -25,7 +26,7 @@
 #include <unistd.h>
 
 enum {
-    CPU_PERCENT = 1, /* of the time: less is housekeeping, not progress */
+    BUSY_PERCENT = 10, /* of a look's time: no thread that only polls takes so much */
     EXCERPT_BYTES = FAILURE_TEXT_BYTES,
     MAX_AT_ONCE = 8, /* of debuggers, which are large */
 };
@@ -34,7 +35,9 @@ struct watched {
     struct crew *crew;
     struct hang_seen seen;
     uint64_t printed_ms;
+    struct hang_cpu cpu;
     uint64_t ticks;        /* of CPU time, at the last look */
+    uint64_t polled_ticks; /* of these, when that was last looked at */
     bool wants_stack;
     struct stacks *stacks; /* being taken */
     char *stack;           /* was taken: the part that is shown */
@@ -147,17 +150,54 @@ static bool is_held(const struct crew_hang *h, const struct proc *p)
            before->cpu_ticks == p->cpu_ticks;
 }
 
-/* One that could run is at work, however little the host lets it. */
-static void see_cpu(struct crew_hang *h, struct watched *w, uint64_t ticks,
-                    bool runs)
-{
-    uint64_t used = ticks > w->ticks ? ticks - w->ticks : 0;
-    uint64_t used_ms = used * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
+/* Gloo's thread looks for messages a hundred times a second as long as it lives, which on
+ * a virtual machine can be a hundredth of a processor and more. */
+static const char polling_thread[] = "gloo_tcp_loop";
 
+static uint64_t polled_ticks(const struct crew_hang *h, uint32_t i)
+{
+    uint64_t ticks = 0;
+
+    for (size_t k = 0; k < h->procs.n; k++) {
+        if (h->owners[k] == (int)i) {
+            ticks += proc_thread_ticks(h->procs.items[k].pid, polling_thread);
+        }
+    }
+    return ticks;
+}
+
+/* One that could run is at work, however little the host lets it. Threads are read only
+ * where they can make the difference. */
+static void see_cpu(struct crew *c, uint32_t i, uint64_t ticks, bool runs)
+{
+    struct watched *w = &c->hang->list[i];
+    uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+    uint64_t used = ticks > w->ticks ? ticks - w->ticks : 0;
+
+    if (used && used * 1000 * 100 < c->hang->interval_ms * hz * BUSY_PERCENT) {
+        w->polled_ticks = polled_ticks(c->hang, i);
+    }
     w->ticks = ticks;
-    if (runs || (used && used_ms * 100 >= h->interval_ms * CPU_PERCENT)) {
+    ticks -= w->polled_ticks < ticks ? w->polled_ticks : ticks;
+    if (hang_cpu_see(&w->cpu, ticks, uv_now(&c->agent->loop), hz) || runs) {
         w->seen.cpu++;
     }
+}
+
+/* What the processes at the last look say of a worker. */
+static void look_at_cpu(struct crew *c, uint32_t i)
+{
+    const struct crew_hang *h = c->hang;
+    uint64_t ticks = 0;
+    bool runs = false;
+
+    for (size_t k = 0; k < h->procs.n; k++) {
+        if (h->owners[k] == (int)i) {
+            ticks += h->procs.items[k].cpu_ticks;
+            runs = runs || h->procs.items[k].state == 'R';
+        }
+    }
+    see_cpu(c, i, ticks, runs);
 }
 
 /* Looks at all processes; true if one is held. */
@@ -173,23 +213,16 @@ static bool look_at_procs(struct crew *c)
         free(owners);
         return true; /* nothing is known of this time */
     }
-    for (uint32_t i = 0; i < c->layout.n_local; i++) {
-        uint64_t ticks = 0;
-        bool runs = false;
-
-        for (size_t k = 0; k < now.n; k++) {
-            if (owners[k] == (int)i) {
-                ticks += now.items[k].cpu_ticks;
-                runs = runs || now.items[k].state == 'R';
-                held = held || is_held(h, &now.items[k]);
-            }
-        }
-        see_cpu(h, &h->list[i], ticks, runs);
+    for (size_t k = 0; k < now.n; k++) {
+        held = held || (owners[k] >= 0 && is_held(h, &now.items[k]));
     }
     proc_list_release(&h->procs);
     free(h->owners);
     h->procs = now;
     h->owners = owners;
+    for (uint32_t i = 0; i < c->layout.n_local; i++) {
+        look_at_cpu(c, i);
+    }
     return held;
 }
 

@@ -68,6 +68,10 @@ test_stderr() {
     counted 'echo 1..1; echo reason >&2; exit 4'
     like "$ran_err" reason 'if it fails it is shown'
     unlike "$ran_out" reason 'and is no TAP'
+    counted 'echo "ok 1 - fine"; echo "# well"; echo "not ok 2 - broken"; echo "# got 3"; seq -f "# line %g" 50
+        echo "ok 3 - whole"; echo 1..3; exit 1'
+    is "$(printf '%s\n' "$ran_err" | head -n 2 | tr -s ' \n' ' ')" ' not ok 2 - broken # got 3 ' 'a case that failed is, with what is told of it'
+    is "$(printf '%s\n' "$ran_err" | grep -c .)" 16 'up to a length' || diag "$ran_err"
 }
 
 test_under() {

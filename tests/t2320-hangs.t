@@ -127,6 +127,29 @@ test_ddp() {
     like "$(cat run/errors/1-0.stack)" 'backward' 'that of the other one where it waits'
 }
 
+# Gloo's thread polls as long as it lives: on a slow machine that is CPU time which looks
+# like work.
+test_polls() {
+    cat >polls.py <<'END'
+import ctypes, sys, threading, time
+def poll():
+    ctypes.CDLL(None).prctl(15, sys.argv[1].encode(), 0, 0, 0)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        since = time.thread_time()
+        while time.thread_time() - since < 0.001:
+            pass
+        time.sleep(0.02)
+thread = threading.Thread(target=poll)
+thread.start()
+thread.join()
+END
+    mrun --hang-timeout 3s --max-restarts 0 -- python3 polls.py gloo_tcp_loop
+    is "$status:$(events hang)" 137:1 'a rank of which only that thread lives hangs' || show
+    mrun --hang-timeout 3s --max-restarts 0 -- python3 polls.py works
+    is "$status:$(events hang)" 0:0 'one of another name may be at work' || show
+}
+
 # One that never came to the others: they wait for its key in the store.
 test_store() {
     cat >late.py <<'END'
