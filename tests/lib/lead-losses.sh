@@ -54,6 +54,8 @@ test_newcomer() {
     ok 'and knows how long the run has been under way' \
         awk "BEGIN { d = $(field started) - $began; exit !(d > -1 && d < 1) }" || show_run
     is "$(field generation),$(said 3 | cut -c 1-2)" '3,0/' 'by itself, or with the other one that has come back' || show_run
+    sweep node1 # as below
+    sweep node2
     nobody_left
 }
 
