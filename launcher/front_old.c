@@ -12,7 +12,6 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "base/machine.h"
 #include "base/str.h"
 #include "launcher/remote.h"
 #include "launcher/slurm.h"
@@ -57,19 +56,13 @@ static const char *name_in_run(const struct front_record *was)
 void front_old_find(struct front *f)
 {
     const struct front_record *was = f->config->attach->was;
-    char host[HOSTS_NAME_BYTES] = "", here[MACHINE_ID_BYTES];
+    char host[HOSTS_NAME_BYTES] = "";
     struct proc p;
 
     gethostname(host, sizeof(host) - 1);
-    machine_id(here, sizeof(here));
-    if (was->mpirun_pid <= 0) {
-        return;
-    }
-    if (strcmp(host, was->host) != 0) {
+    if (was->mpirun_pid > 0 && strcmp(host, was->host) != 0) {
         f->old_is_elsewhere = was->machine[0] != '\0';
-    } else if (strcmp(here, was->machine) == 0 &&
-               proc_read((pid_t)was->mpirun_pid, &p) == 0 &&
-               p.start == was->mpirun_start) {
+    } else if (front_record_find(was, &p)) {
         f->old_mpirun = p;
     }
 }

@@ -316,3 +316,15 @@ int front_record_read(const struct rundir *dir, struct front_record *ret,
     rc = front_record_parse(text, len, ret, e);
     return rc < 0 ? error_wrap(e, "%s", path) : 0;
 }
+
+bool front_record_find(const struct front_record *r, struct proc *ret)
+{
+    char host[HOSTS_NAME_BYTES] = "", here[MACHINE_ID_BYTES];
+
+    gethostname(host, sizeof(host) - 1);
+    machine_id(here, sizeof(here));
+    return r->mpirun_pid > 0 && strcmp(host, r->host) == 0 &&
+           strcmp(here, r->machine) == 0 &&
+           proc_read((pid_t)r->mpirun_pid, ret) == 0 &&
+           ret->start == r->mpirun_start && ret->state != 'Z' && ret->state != 'X';
+}

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/proc.h"
 #include "launcher/hosts.h"
 #include "launcher/rundir.h"
 
@@ -49,6 +50,10 @@ void front_record_print(const struct front_record *r, struct buf *to);
  * one machine alone is HOSTS_LOCAL only there. 0, -ERR_FORMAT, -ERR_VERSION. */
 int front_record_parse(const char *text, size_t len, struct front_record *ret,
                        struct error *e);
+
+/* Finds the mpirun that it names, if that runs on this host and in these namespaces: false
+ * where it has ended, or cannot be seen. */
+bool front_record_find(const struct front_record *r, struct proc *ret);
 
 int front_record_write(const struct rundir *dir, const struct front_record *r,
                        struct error *e);

@@ -4,6 +4,7 @@
 #include "launcher/takeup.h"
 
 #include "base/clock.h"
+#include "base/proc.h"
 #include "base/str.h"
 #include "launcher/control.h"
 #include "launcher/front_record.h"
@@ -11,9 +12,15 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { LOOK_MS = 500 };
+enum {
+    LOOK_MS = 500,
+    END_MS = 5000, /* for an mpirun that was told to end */
+    END_LOOK_MS = 20,
+};
 
 /* Whether its lead writes another status before the last one is stale. */
 static bool says_more(struct run_view *v)
@@ -56,6 +63,41 @@ static bool was_here(const struct rundir *dir)
            hosts_all_local(&was.hosts);
 }
 
+/* The same process is still there. */
+static bool lives(const struct proc *p)
+{
+    struct proc now;
+
+    return proc_read(p->pid, &now) == 0 && now.start == p->start &&
+           now.state != 'Z' && now.state != 'X';
+}
+
+/* Its front end was lost before any node had begun, and with that end all would wait for
+ * it in vain: what its mpirun here has started is in the session of that. */
+static void end_unbegun(const struct rundir *dir)
+{
+    _front_record_ struct front_record was = {0};
+    uint64_t from_ms = clock_mono_ms();
+    struct proc mpirun;
+
+    if (front_record_read(dir, &was, NULL) < 0 || !front_record_find(&was, &mpirun)) {
+        return;
+    }
+    fprintf(stderr, "muster: run %s had not begun when its front end was lost: "
+            "ending the mpirun of that, process %ld\n", dir->id, (long)mpirun.pid);
+    proc_signal(&mpirun, SIGTERM);
+    while (lives(&mpirun) && clock_mono_ms() - from_ms < 2 * END_MS) {
+        if (clock_mono_ms() - from_ms >= END_MS) {
+            proc_signal(&mpirun, SIGKILL);
+        }
+        poll(NULL, 0, END_LOOK_MS);
+    }
+    proc_end_session(mpirun.pid, NULL);
+    while (control_is_heard(dir->id) && clock_mono_ms() - from_ms < 4 * END_MS) {
+        poll(NULL, 0, END_LOOK_MS);
+    }
+}
+
 static int refuse_alive(const struct rundir *dir, struct error *e)
 {
     return error_text(e, ERR_LOCKED, "run %s is alive, and only its front end is "
@@ -86,6 +128,9 @@ static int check_blind(const struct rundir *dir, struct run_view *v, struct erro
 
     if (rc < 0) {
         return rc;
+    }
+    if (left.generation == 0) {
+        end_unbegun(dir);
     }
     return control_is_heard(dir->id) ||
                    (left.generation > 0 && !was_here(dir) && says_anything(v))

@@ -16,7 +16,8 @@
 /* Whether the run in `dir`, which is locked, may be started. A run goes on without
  * its front end, and must not be started beside itself: -ERR_LOCKED where it is
  * alive; where that cannot be seen on this host the next word of its lead is waited
- * for, at most STATUS_STALE_MS. One that was suspended stays so until somebody
+ * for, at most STATUS_STALE_MS. Of one that had not begun when its front end was lost
+ * the mpirun on this host, which waits for that, is ended, and said so on stderr. One that was suspended stays so until somebody
  * wants it to go on (`resumes`): -ERR_SUSPENDED; and one that has succeeded is not
  * resumed: -EEXIST. */
 int takeup_check(const struct rundir *dir, bool resumes, struct error *e);

@@ -134,6 +134,21 @@ test_signals() {
     ok 'nobody is left' wait_for 60 nobody_left
 }
 
+# A front end that is lost just after it began mpirun: nobody else tells the agents what
+# to do.
+test_lost_at_once() {
+    rm -rf run
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run -- sleep 1000
+    front=$spawned
+    ok 'an mpirun has begun' wait_for 60 eval '[ "$(json mpirun_pid run/front.json 2>/dev/null || echo 0)" -gt 0 ]'
+    kill -KILL "$front"
+    id=$(json id run/run.json)
+    run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- echo well
+    is "$status:$(cat out)" '0:[0] well' 'its run can be started again at once' || show
+    like "$(cat err)" "run $id had not begun" 'and is told why an mpirun is ended'
+    ok 'nobody is left' wait_for 60 nobody_left
+}
+
 # Who closes the terminal leaves the run, and can come back.
 test_hangup() {
     start_run --nproc-per-node 1 -- sh -c "$until_go; echo done"
