@@ -17,9 +17,9 @@
  * its front end, and must not be started beside itself: -ERR_LOCKED where it is
  * alive; where that cannot be seen on this host the next word of its lead is waited
  * for, at most STATUS_STALE_MS. Of one that had not begun when its front end was lost
- * the mpirun on this host, which waits for that, is ended, and said so on stderr. One that was suspended stays so until somebody
- * wants it to go on (`resumes`): -ERR_SUSPENDED; and one that has succeeded is not
- * resumed: -EEXIST. */
+ * the mpirun on this host, which waits for that, is ended, and said so on stderr. One
+ * that was suspended stays so until somebody wants it to go on (`resumes`):
+ * -ERR_SUSPENDED; and one that has succeeded is not resumed: -EEXIST. */
 int takeup_check(const struct rundir *dir, bool resumes, struct error *e);
 
 /* Fills in what `dir` knows of its earlier life; nothing for a new directory. Where
