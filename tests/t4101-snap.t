@@ -214,6 +214,7 @@ test_all_from_memory() {
     rm run/start
     told 'each has all of it, from memory' 'has loaded all, 0 of it wrong' 2
     told 'of the newest step' "from $step\$" 2
+    told 'and saves its own part again' "held $((step + 10))\$" 2
     go_home
 }
 

@@ -186,6 +186,8 @@ static int load_whole(const struct muster_ckpt_tensor *own, int64_t *ret_step)
         printf("has read %lld of %" PRIu64 " bytes\n", n_read() - before,
                n_all * sizeof(*all));
     }
+    /* Saves are of its own part again. */
+    muster_ckpt_clear(ck);
     muster_ckpt_tensor(ck, own);
     free(all);
     return rc;
