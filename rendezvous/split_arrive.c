@@ -123,15 +123,15 @@ static void meet(struct split *s, struct split_agent *a, uint32_t rank)
     }
 }
 
-/* Who is cut off from the newcomer hears of it later. */
+/* Who is cut off from the newcomer, or has not begun, hears of it later. */
 void split_on_grow(struct split *s, struct split_agent *a)
 {
     uint32_t self = split_rank(s, a), was = a->n_known;
 
-    if (!a->alive || was == s->n) {
+    if ((a->started && !a->alive) || was == s->n) {
         return;
     }
-    if (!s->reach[self][s->n - 1] || !s->reach[s->n - 1][self]) {
+    if (!a->started || !s->reach[self][s->n - 1] || !s->reach[s->n - 1][self]) {
         split_post(s, s->now_ms + AGAIN_MS, SP_GROW, self, 0);
         return;
     }
