@@ -63,15 +63,6 @@ static bool was_here(const struct rundir *dir)
            hosts_all_local(&was.hosts);
 }
 
-/* The same process is still there. */
-static bool lives(const struct proc *p)
-{
-    struct proc now;
-
-    return proc_read(p->pid, &now) == 0 && now.start == p->start &&
-           now.state != 'Z' && now.state != 'X';
-}
-
 /* Its front end was lost before any node had begun, and with that end all would wait for
  * it in vain: what its mpirun here has started is in the session of that. */
 static void end_unbegun(const struct rundir *dir)
@@ -86,13 +77,13 @@ static void end_unbegun(const struct rundir *dir)
     fprintf(stderr, "muster: run %s had not begun when its front end was lost: "
             "ending the mpirun of that, process %ld\n", dir->id, (long)mpirun.pid);
     proc_signal(&mpirun, SIGTERM);
-    while (lives(&mpirun) && clock_mono_ms() - from_ms < 2 * END_MS) {
+    while (front_record_find(&was, &mpirun) && clock_mono_ms() - from_ms < 2 * END_MS) {
         if (clock_mono_ms() - from_ms >= END_MS) {
             proc_signal(&mpirun, SIGKILL);
         }
         poll(NULL, 0, END_LOOK_MS);
     }
-    proc_end_session(mpirun.pid, NULL);
+    proc_end_session((pid_t)was.mpirun_pid, NULL);
     while (control_is_heard(dir->id) && clock_mono_ms() - from_ms < 4 * END_MS) {
         poll(NULL, 0, END_LOOK_MS);
     }

@@ -128,8 +128,7 @@ test_too_few() {
     wait_exit 120 "$runner"
     is "$status" 75 'and end with the second' || show_run
     like "$(field verdict.reason)" 'limits.nodeFailures' 'by the limit'
-    # muster-mpi would have, but may be between two MPI worlds; or the next one of them,
-    # where the run ends before there is one.
+    # muster-mpi would have, or the next MPI world, but the run may end before there is one.
     sweep node2
     sweep node4
     nobody_left
