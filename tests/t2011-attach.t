@@ -138,9 +138,11 @@ test_signals() {
 # to do.
 test_lost_at_once() {
     rm -rf run
-    spawn run "$MUSTER" run --allow-run-as-root --run-dir run -- sleep 1000
+    printf '#!/bin/sh\n[ "$1" = --version ] || exec sleep 1000\nexec %s "$@"\n' "$(command -v mpirun)" >late-mpirun
+    chmod +x late-mpirun
+    spawn run "$MUSTER" run --allow-run-as-root --run-dir run --mpirun "$PWD/late-mpirun" -- sleep 1000
     front=$spawned
-    ok 'an mpirun has begun' wait_for 60 eval '[ "$(json mpirun_pid run/front.json 2>/dev/null || echo 0)" -gt 0 ]'
+    ok 'an mpirun has begun, and gets no further' wait_for 60 eval '[ "$(json mpirun_pid run/front.json 2>/dev/null || echo 0)" -gt 0 ]'
     kill -KILL "$front"
     id=$(json id run/run.json)
     run timeout 60 "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- echo well
