@@ -38,7 +38,9 @@ static struct heir_seen sum_seen(struct split *s, struct split_agent *a)
                 .all_ms = c->beat.view == view ? seen.all_ms : 0,
                 .live_ms = HEIR_NEVER};
             for (uint32_t k = 0; k < s->n; k++) {
-                seen.n_suspect += a->below[k].via == i;
+                const struct split_below *b = &a->below[k];
+
+                seen.n_suspect += b->via == i && (k == i || (!b->lost && !b->due_ms));
             }
             seen.n_quiet = is_quiet ? seen.n_suspect : 0;
         }
@@ -51,8 +53,8 @@ static struct heir_seen sum_seen(struct split *s, struct split_agent *a)
     for (uint32_t k = 0; k < s->n; k++) {
         const struct split_below *b = &a->below[k];
 
-        /* Neither there nor lost: nobody else speaks for it. */
-        if (b->due_ms && b->via != SPLIT_NONE && !a->child[b->via].linked) {
+        /* Neither there nor lost. Who spoke for it may have given it up before us. */
+        if (b->due_ms && !b->dead) {
             heir_seen_add(&sum, &(struct heir_seen){
                 .live_ms = HEIR_NEVER, .n_suspect = 1, .n_quiet = 1});
         }
