@@ -62,17 +62,32 @@ tell_where() {
     diag "$(tail -n 20 "$run/events.jsonl")"
 }
 
+# others_stand HOST...: a node is in the run that is on none of these. The last one takes
+# with it all that is known of the run, and it ends, to be resumed: what has just been
+# started on other hosts knows nothing yet.
+others_stand() {
+    "$MUSTER" status "$run" -o json 2>/dev/null | python3 -c '
+import json, sys
+nodes = json.load(sys.stdin).get("nodes") or []
+sys.exit(not any(n["host"] not in ["", *sys.argv[1:]] and n["state"] in ("Running", "Spare") for n in nodes))' "$@"
+}
+
 # One fault after the other, until time is up or the run has ended.
 play() {
-    local until=$((SECONDS + seconds)) n=0 begun list=(${MUSTER_CHAOS_FAULTS:-})
+    local until=$((SECONDS + seconds)) n=0 begun before='' list=(${MUSTER_CHAOS_FAULTS:-})
     chaos_seed "$seed"
     while [ $SECONDS -lt $until ] && ! gone "$runner"; do
         chaos_draw "${list[@]:n % (${#list[@]} + !${#list[@]}):1}"
         n=$((n + 1))
+        if takes_node "$fault" && ! others_stand "$host" $before; then
+            fault=worker
+        fi
+        before=
         begun=$(now_ms)
         "fault_$fault" "$host" || [ "$fault" != front ] || { fail "fault $n, $fault"; tell_where; return 1; }
         if [ "$(((n + seed) % 4))" = 0 ]; then
             diag "fault $n: $fault on $host, and the next one at once"
+            before=$host
             continue
         fi
         goes_on || gone "$runner" || { fail "it goes on after fault $n, $fault on $host"; tell_where; return 1; }

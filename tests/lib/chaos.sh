@@ -19,6 +19,8 @@ chaos_faults_anywhere=(worker exec mpi link_short stop_short pause_short)
 chaos_faults_node=(agent watch everything link_long stop_long pause_long power)
 chaos_faults_once=(mpirun orted front full stall)
 
+takes_node() { case " ${chaos_faults_node[*]} orted " in *" $1 "*) true ;; *) false ;; esac; }
+
 # chaos_draw [FAULT]: the next fault in $fault and $host, and how long to wait after it in
 # $rest (ms). $may_lose: the hosts that may be lost.
 chaos_draw() {
@@ -26,7 +28,7 @@ chaos_draw() {
     local hosts=(node1 node2 node3 node4)
     chaos_next ${#all[@]}
     fault=${1:-${all[drawn]}}
-    case " ${chaos_faults_node[*]} orted " in *" $fault "*) hosts=($may_lose) ;; esac
+    ! takes_node "$fault" || hosts=($may_lose)
     chaos_next ${#hosts[@]}
     host=${hosts[drawn]}
     chaos_next 3
