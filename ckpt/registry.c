@@ -142,8 +142,12 @@ static int add_piece(struct registry *r, const char *name, enum dtype dtype,
     uint32_t n = box->n_dims;
     struct reg_piece p = {.dtype = dtype, .n_dims = n, .data = data,
                           .device = device_of(&r->finder, data)};
+    struct strided memory = {dtype, n, box->len, strides, data};
     int rc = -ENOMEM;
 
+    if (strided_is_dense(&memory)) { /* what has gaps is loaded by way of other memory */
+        strides = NULL;
+    }
     p.name = strdup(name);
     p.shape = calloc(4 * (size_t)n + 1, sizeof(*p.shape));
     if (p.name && p.shape) {

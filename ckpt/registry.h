@@ -23,7 +23,7 @@ struct reg_piece {
     enum dtype dtype;
     uint32_t n_dims;
     uint64_t *shape, *at, *len; /* owned by shape */
-    int64_t *strides;           /* NULL: row-major; owned by shape */
+    int64_t *strides;           /* owned by shape; NULL: row-major */
     void *data;                 /* the caller's */
     const struct device *device; /* that reaches it; NULL: the processor */
 };
