@@ -4,12 +4,15 @@
  *
  *   load.c       what is wanted, and whether the checkpoint has it
  *   load_read.c  reading and verifying, by several threads
+ *   load_pages.c getting the memory that is filled
  */
 #ifndef MUSTER_CKPT_LOAD_PRIV_H
 #define MUSTER_CKPT_LOAD_PRIV_H
 
 #include "ckpt/load.h"
 #include "ckpt/plan.h"
+
+#include <stdatomic.h>
 
 struct load_job {
     const struct load *load;
@@ -27,5 +30,20 @@ int load_job_add(struct load_job *job, size_t tensor, const struct box *box,
                  char *to);
 int load_job_run(const struct load_job *job, unsigned n_threads,
                  struct error *e);
+
+/* Memory of the program that it has hardly touched yet, as of a model that was made just
+ * now, gets huge pages where all of them is going to be filled (base/hugepages.h): its pages,
+ * one by one, cost more than what is loaded into them. */
+struct load_pages {
+    size_t huge;              /* bytes of one */
+    uintptr_t *begins, *ends; /* for each of those wanted: what is filled around it */
+    atomic_bool is_over;      /* no more: the kernel has none */
+};
+
+void load_pages_list(const struct load_job *job, struct load_pages *ret);
+/* Those that this span reaches into. Any thread. */
+void load_pages_make(struct load_pages *p, const struct load_job *job,
+                     const struct plan_span *s);
+void load_pages_release(struct load_pages *p);
 
 #endif

@@ -63,6 +63,7 @@ int load_job_add(struct load_job *job, size_t tensor, const struct box *box,
 
 struct run {
     const struct load_job *job;
+    struct load_pages pages;
     _Atomic size_t next;
     _Atomic int rc;
     pthread_mutex_t lock; /* for the error */
@@ -267,7 +268,7 @@ static const char *held(const struct load_job *job, uint32_t file)
 }
 
 /* Out of memory where it is there and good, else out of the directory. */
-static int load_span(const struct run *run, const struct plan_span *s,
+static int load_span(struct run *run, const struct plan_span *s,
                      struct reader *reader, struct error *e)
 {
     const struct load_job *job = run->job;
@@ -285,6 +286,7 @@ static int load_span(const struct run *run, const struct plan_span *s,
         return error_text(e, ERR_FORMAT, "%s: a tensor lies behind the end of %s",
                           step->name, step->manifest.files[s->file].name);
     }
+    load_pages_make(&run->pages, job, s);
     if (there && copy_block(run, s, there + s->begin, end - s->begin)) {
         return 0;
     }
@@ -371,7 +373,9 @@ int load_job_run(const struct load_job *job, unsigned n_threads,
     if (has_disk(job) && n_threads < MANY_READERS) {
         n_threads = MANY_READERS;
     }
+    load_pages_list(job, &run.pages);
     work_all(&run, n_threads);
+    load_pages_release(&run.pages);
     rc = atomic_load(&run.rc);
     if (rc < 0 && e) {
         *e = run.error;

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hugepages.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "ckpt/save_ahead.h"
@@ -104,7 +105,7 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
         return 0;
     }
     unmap(m);
-    at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    at = hugepages_map(len, PROT_READ | PROT_WRITE, fd);
     if (at == MAP_FAILED) {
         return error_set(e, errno, "map %zu bytes of the agent's", len);
     }
@@ -336,7 +337,7 @@ static void map_held(struct held *h, int fd, uint64_t image_bytes)
     if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < len) {
         return;
     }
-    at = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    at = hugepages_map(len, PROT_READ, fd);
     if (at != MAP_FAILED) {
         h->at = at;
         h->len = len;

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hugepages.h"
 #include "base/thread.h"
 #include "ckpt/image.h"
 #include "ckpt/snap.h"
@@ -82,7 +83,7 @@ static bool map_it(struct save_ahead *a)
         snap_decode(page, &head, NULL) < 0) {
         return false;
     }
-    at = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    at = hugepages_map((size_t)st.st_size, PROT_READ | PROT_WRITE, fd);
     if (at == MAP_FAILED) {
         return false;
     }

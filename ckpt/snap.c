@@ -3,11 +3,13 @@
 
 #include "ckpt/snap.h"
 
+#include "base/hugepages.h"
 #include "base/str.h"
 #include "ckpt/crowd.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,8 +143,7 @@ static int open_file(int dir, const char *name, int flags, struct snap **ret,
 
 static int map_file(struct snap *s, const char *name, struct error *e)
 {
-    void *map = mmap(NULL, SNAP_PAGE_BYTES + s->room, PROT_READ | PROT_WRITE,
-                     MAP_SHARED, s->fd, 0);
+    void *map = hugepages_map(SNAP_PAGE_BYTES + s->room, PROT_READ | PROT_WRITE, s->fd);
 
     if (map == MAP_FAILED) {
         return error_set(e, errno, "map %llu bytes of snapshot %s",
@@ -172,7 +173,17 @@ struct taking {
     const struct snap *snap;
     uint64_t bytes;
     const struct snap_want *want;
+    size_t huge; /* bytes of a huge page; 0: there are none */
+    atomic_bool has_no_huge; /* any more */
 };
+
+static void make_huge(struct taking *t, uint64_t at, uint64_t n)
+{
+    for (uint64_t end = at + n; t->huge > 0 && at + t->huge <= end && !t->has_no_huge;
+         at += t->huge) {
+        t->has_no_huge = !hugepages_make(t->snap->map + at, t->huge);
+    }
+}
 
 /* Memory that is only promised would be missed by whoever touches it, with a SIGBUS.
  * fallocate() leaves it to whoever touches it first to zero it, page by page, and the
@@ -180,7 +191,7 @@ struct taking {
  * several threads at once. */
 static int take_piece(void *arg, size_t i, struct error *e)
 {
-    const struct taking *t = arg;
+    struct taking *t = arg;
     uint64_t at = i * (uint64_t)PIECE_BYTES, left = t->bytes - at;
     uint64_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
     int rc;
@@ -188,6 +199,7 @@ static int take_piece(void *arg, size_t i, struct error *e)
     if (t->want->cancel && *t->want->cancel) {
         return error_text(e, ECANCELED, "nobody wants the snapshot any more");
     }
+    make_huge(t, at, n);
     if (madvise(t->snap->map + at, n, POPULATE_WRITE) == 0) {
         return 0;
     }
@@ -217,7 +229,8 @@ static int set_length(int fd, uint64_t bytes)
 static int take_memory(struct snap *s, const char *name,
                        const struct snap_want *want, struct error *e)
 {
-    struct taking t = {s, SNAP_PAGE_BYTES + want->room, want};
+    struct taking t = {.snap = s, .bytes = SNAP_PAGE_BYTES + want->room, .want = want,
+                       .huge = hugepages_bytes()};
     struct crowd crowd = {.n_threads = want->n_threads, .work = take_piece,
                           .arg = &t};
     int rc = set_length(s->fd, t.bytes);

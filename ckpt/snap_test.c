@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/hugepages.h"
 #include "base/str.h"
 #include "ckpt/snap.h"
 #include "tests/lib/tap.h"
@@ -172,10 +173,18 @@ static void test_grows(void)
 
 /* --- much memory, which is not really taken --- */
 
-enum { LARGE = 800 << 20, NEVER = INT_MAX };
+enum {
+    LARGE = (800 << 20) + (64 << 10),
+    NEVER = INT_MAX,
+    SMALL = 8192,  /* bytes of what is no piece */
+    COLLAPSE = 25, /* MADV_COLLAPSE */
+    N_THREADS = 4,
+};
 
 static bool is_faked, is_old_kernel;
 static atomic_int n_taken; /* pieces */
+static bool has_huge;
+static atomic_int n_huge; /* that were asked for */
 /* From that one on there is none; nobody wants it; who takes it is killed. */
 static int n_full, n_cancel, n_die = NEVER;
 static _Atomic bool cancel;
@@ -197,8 +206,18 @@ static int take(int no)
     return n < n_full ? 0 : -1;
 }
 
+static int take_huge(void)
+{
+    n_huge++;
+    errno = ENOMEM;
+    return has_huge ? 0 : -1;
+}
+
 int __wrap_madvise(void *at, size_t len, int advice)
 {
+    if (is_faked && (advice == COLLAPSE || len < SMALL)) {
+        return advice == COLLAPSE ? take_huge() : 0;
+    }
     if (is_faked && is_old_kernel) {
         errno = EINVAL;
         return -1;
@@ -214,7 +233,8 @@ int __wrap_fallocate(int fd, int mode, off_t at, off_t len)
 static void test_much(const char *what, bool is_old, int full, int cancelled,
                       int want_rc)
 {
-    const struct snap_want want = {.room = LARGE, .n_threads = 4, .cancel = &cancel};
+    const struct snap_want want = {.room = LARGE, .n_threads = N_THREADS,
+                                   .cancel = &cancel};
     _cleanup_(snap) struct snap *s = NULL;
     struct error e = {0};
     struct stat st;
@@ -223,6 +243,7 @@ static void test_much(const char *what, bool is_old, int full, int cancelled,
     is_faked = true;
     is_old_kernel = is_old;
     n_taken = 0;
+    n_huge = 0;
     n_full = full;
     n_cancel = cancelled;
     cancel = false;
@@ -233,6 +254,11 @@ static void test_much(const char *what, bool is_old, int full, int cancelled,
         ok(fstat(s->fd, &st) == 0 && st.st_size == LARGE + SNAP_PAGE_BYTES &&
                n_taken == (LARGE + SNAP_PAGE_BYTES) / (16 << 20) + 1,
            "%s: all of it is taken, once", what);
+        ok(has_huge || n_huge <= N_THREADS,
+           "%s: who gets no huge page does not ask for the next: %d", what, n_huge);
+        ok(!has_huge || hugepages_bytes() == 0 ||
+               (size_t)n_huge == LARGE / hugepages_bytes(),
+           "%s: by huge pages, but for the last bytes: %d", what, n_huge);
         return;
     }
     ok(fstatat(dir, "much", &st, 0) < 0 && !s, "%s: no file is left", what);
@@ -308,6 +334,9 @@ int main(void)
     n_threads = 4;
     test_file();
     test_grows();
+    has_huge = true;
+    test_much("huge pages", false, NEVER, NEVER, 0);
+    has_huge = false;
     test_much("memory", false, NEVER, NEVER, 0);
     test_much("an old kernel", true, NEVER, NEVER, 0);
     test_much("no memory", false, 0, NEVER, -ENOSPC);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/hugepages.h"
+
+#include "base/cleanup.h"
+#include "tests/lib/tap.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { N = 3, COLLAPSE = 25 };
+
+/* Of memory that is mapped at `at`: how much of it lies in huge pages, by the kernel. */
+static unsigned long long huge_at(const char *at)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    unsigned long long begin, end, kib, sum = 0;
+    bool is_it = false;
+    char line[512];
+
+    while (f && fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%llx-%llx ", &begin, &end) == 2) {
+            is_it = begin <= (uintptr_t)at && (uintptr_t)at < end;
+        } else if (is_it && (sscanf(line, "AnonHugePages: %llu", &kib) == 1 ||
+                             sscanf(line, "ShmemPmdMapped: %llu", &kib) == 1)) {
+            sum += kib << 10;
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    return sum;
+}
+
+static char *private_memory(size_t huge)
+{
+    char *at = mmap(NULL, (N + 1) * huge, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return at + -(uintptr_t)at % huge;
+}
+
+/* A kernel that makes some, and has some left. */
+static bool has_some(void)
+{
+    size_t huge = hugepages_bytes();
+    char *at = huge ? private_memory(huge) : NULL;
+    bool is_made = false;
+
+    if (at) {
+        at[0] = 1;
+        is_made = madvise(at, huge, COLLAPSE) == 0;
+        munmap(at, huge); /* what is mapped next to it is one with it, else */
+    }
+    return is_made;
+}
+
+static void test_private(void)
+{
+    size_t huge = hugepages_bytes();
+    char *at = private_memory(huge);
+
+    at[2 * huge + 5] = 'x';
+    memset(at + huge, 'y', huge / 4);
+    ok(hugepages_is_sparse(at, huge), "memory that nobody has touched");
+    ok(hugepages_is_sparse(at + 2 * huge, huge), "and some with a byte in it are to come");
+    ok(!hugepages_is_sparse(at + huge, huge), "of which a quarter is there, is there");
+    ok(hugepages_make(at, huge) && hugepages_make(at + 2 * huge, huge), "a huge page of each");
+    ok(huge_at(at) == 2 * huge, "and of nothing between: %llu bytes", huge_at(at));
+    ok(at[2 * huge + 5] == 'x' && at[0] == 0 && at[2 * huge + 4] == 0, "what was there stays");
+    ok(!hugepages_is_sparse(at, huge), "it is there now");
+}
+
+static void test_shared(void)
+{
+    size_t huge = hugepages_bytes(), len = 2 * huge + 4096;
+    _close_ int fd = memfd_create("hugepages_test", MFD_CLOEXEC);
+    char *at, *again, got[3] = "";
+
+    ok(ftruncate(fd, (off_t)len) == 0 && pwrite(fd, "ab", 2, (off_t)huge) == 2, "a file");
+    at = hugepages_map(len, PROT_READ | PROT_WRITE, fd);
+    ok((uintptr_t)at % huge == 0, "it is mapped where huge pages may be");
+    ok(hugepages_make(at, huge) && hugepages_make(at + huge, huge), "it gets two");
+    ok(huge_at(at) == 2 * huge, "and has them: %llu bytes", huge_at(at));
+    ok(memcmp(at + huge, "ab", 2) == 0, "what was there stays");
+    at[len - 1] = 'z';
+    again = hugepages_map(len, PROT_READ, fd);
+    got[0] = again[huge];
+    ok(got[0] == 'a' && again[len - 1] == 'z', "who maps it after that sees the same");
+    ok(huge_at(again) >= huge, "by huge pages: %llu bytes", huge_at(again));
+}
+
+/* A process may say that it wants none. */
+static void test_refused(void)
+{
+    pid_t pid = fork();
+    int status = -1;
+
+    if (pid == 0) {
+        size_t huge = hugepages_bytes();
+        char *at = private_memory(huge);
+
+        prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+        at[7] = 'y';
+        _exit(hugepages_make(at, huge) ? 1 : at[7] != 'y' || huge_at(at) != 0);
+    }
+    waitpid(pid, &status, 0);
+    ok(status == 0, "a process that wants none gets none: %d", status);
+}
+
+/* Nothing is allocated to find it out. */
+static unsigned long long mapped_bytes(void)
+{
+    _close_ int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    char text[128];
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+
+    text[n > 0 ? n : 0] = '\0';
+    return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
+}
+
+static void test_any_length(void)
+{
+    static const size_t lengths[] = {1, 4096, 5000, (2 << 20) - 1, 2 << 20, (2 << 20) + 1};
+    _close_ int fd = memfd_create("hugepages_test", MFD_CLOEXEC);
+
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+        size_t len = lengths[i], page = (size_t)sysconf(_SC_PAGESIZE);
+        unsigned long long before = mapped_bytes(), after;
+        char *at = ftruncate(fd, (off_t)len) == 0
+                       ? hugepages_map(len, PROT_READ | PROT_WRITE, fd) : MAP_FAILED;
+
+        after = mapped_bytes();
+        ok(at != MAP_FAILED && after - before == (len + page - 1) / page * page,
+           "%zu bytes are mapped, and nothing beside them: %llu", len, after - before);
+        if (at != MAP_FAILED) {
+            at[0] = 'x';
+            at[len - 1] = 'x';
+            munmap(at, len);
+        }
+    }
+    for (size_t len = 4096; len <= 4 << 20; len <<= 10) {
+        unsigned long long before = mapped_bytes();
+
+        ok(hugepages_map(len, PROT_READ, -1) == MAP_FAILED && mapped_bytes() == before,
+           "of no file %zu bytes are not, and nothing stays", len);
+    }
+}
+
+int main(void)
+{
+    test_any_length();
+    if (has_some()) {
+        test_private();
+        test_shared();
+        test_refused();
+    } else {
+        skip("this kernel makes no huge pages when it is asked");
+    }
+    return tap_done();
+}

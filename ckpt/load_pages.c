@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/load_priv.h"
+
+#include "base/hugepages.h"
+#include "ckpt/dtype.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+enum { NEAR_BYTES = 4096 }; /* what lies closer to each other has no page between it */
+
+void load_pages_release(struct load_pages *p)
+{
+    free(p->ends);
+    free(p->begins);
+    *p = (struct load_pages){0};
+}
+
+static uint64_t bytes_of(const struct load_job *job, const struct plan_want *w)
+{
+    enum dtype dtype = index_tensor(job->load->index, w->tensor).dtype;
+    uint64_t n = 0, bytes = 0;
+
+    return box_volume(&w->box, &n) && dtype_bytes(dtype, n, &bytes) ? bytes : 0;
+}
+
+/* Tensors that follow one another in memory are one range, for each of them. */
+static void join(struct load_pages *p, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        bool is_next = p->begins[i] >= p->ends[i - 1] &&
+                       p->begins[i] - p->ends[i - 1] < NEAR_BYTES;
+
+        p->begins[i] = is_next ? p->begins[i - 1] : p->begins[i];
+    }
+    for (size_t i = n; i-- > 1;) {
+        p->ends[i - 1] = p->begins[i - 1] == p->begins[i] ? p->ends[i] : p->ends[i - 1];
+    }
+}
+
+void load_pages_list(const struct load_job *job, struct load_pages *ret)
+{
+    ret->huge = hugepages_bytes();
+    ret->begins = reallocarray(NULL, job->n + 1, sizeof(*ret->begins));
+    ret->ends = reallocarray(NULL, job->n + 1, sizeof(*ret->ends));
+    if (!ret->begins || !ret->ends || ret->huge == 0) {
+        ret->is_over = true;
+        return;
+    }
+    for (size_t i = 0; i < job->n; i++) {
+        ret->begins[i] = (uintptr_t)job->to[i];
+        ret->ends[i] = ret->begins[i] + bytes_of(job, &job->wants[i]);
+    }
+    join(ret, job->n);
+}
+
+/* Of those that lie in the range from `low` to `high`, which is filled as a whole. */
+static void make(struct load_pages *p, uintptr_t begin, uintptr_t end, uintptr_t low,
+                 uintptr_t high, uintptr_t *last)
+{
+    uintptr_t huge = p->huge;
+
+    for (uintptr_t at = begin - begin % huge; at < end && !p->is_over; at += huge) {
+        char *page = (char *)at;
+
+        if (at < low || at + huge > high || at == *last) {
+            continue;
+        }
+        *last = at;
+        if (hugepages_is_sparse(page, huge) && !hugepages_make(page, huge)) {
+            p->is_over = true;
+        }
+    }
+}
+
+void load_pages_make(struct load_pages *p, const struct load_job *job,
+                     const struct plan_span *s)
+{
+    uintptr_t last = 0;
+
+    for (size_t i = s->first; i < s->first + s->n && !p->is_over; i++) {
+        const struct plan_piece *piece = &job->plan.pieces[i];
+        uintptr_t begin = (uintptr_t)job->to[piece->want] + piece->to;
+
+        if (piece->to != PLAN_APART) {
+            make(p, begin, begin + (piece->end - piece->begin), p->begins[piece->want],
+                 p->ends[piece->want], &last);
+        }
+    }
+}

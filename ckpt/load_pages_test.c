@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is loaded into: what gets huge pages, and that nothing else is changed. */
+#include <config.h>
+
+#include "muster.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/hugepages.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { FIRST = (5 << 20) + 300, SECOND = (3 << 20) - 1000, ROOM = 16 << 20, COLLAPSE = 25 };
+
+static char root[4096];
+static char *saved; /* FIRST and SECOND bytes */
+
+/* --- what the kernel is asked --- */
+
+static size_t huge;
+static char *asked[64]; /* for which huge pages ... */
+static atomic_int n_asked;
+static int refusal; /* ... and what it says; 0: what it does say */
+
+int __real_madvise(void *at, size_t len, int advice);
+int __wrap_madvise(void *at, size_t len, int advice);
+
+int __wrap_madvise(void *at, size_t len, int advice)
+{
+    if (advice == COLLAPSE) {
+        int i = atomic_fetch_add(&n_asked, 1);
+
+        asked[i % 64] = at;
+        if (refusal) {
+            errno = refusal;
+            return -1;
+        }
+    }
+    return __real_madvise(at, len, advice);
+}
+
+/* Whether it was asked for all that are filled whole, from `begin` on, and for nothing
+ * else: more than once, it may be, where two threads came at a time. */
+static bool is_asked_for(const char *begin, size_t len)
+{
+    uintptr_t low = ((uintptr_t)begin + huge - 1) / huge * huge, high = (uintptr_t)begin + len;
+    size_t n = 0, n_found = 0;
+
+    for (uintptr_t at = low; at + huge <= high; at += huge) {
+        bool is_found = false;
+
+        for (int i = 0; i < n_asked && i < 64; i++) {
+            is_found |= (uintptr_t)asked[i] == at;
+        }
+        n++;
+        n_found += is_found;
+    }
+    for (int i = 0; i < n_asked && i < 64; i++) {
+        if ((uintptr_t)asked[i] < low || (uintptr_t)asked[i] + huge > high) {
+            return false;
+        }
+    }
+    return n > 0 && n_found == n;
+}
+
+/* --- saving and loading --- */
+
+static struct muster_ckpt *open_it(void)
+{
+    struct muster_ckpt_options options = {.size = sizeof(options), .keep = 1, .n_threads = 3};
+    struct muster_ckpt *ck = NULL;
+
+    if (muster_ckpt_open(NULL, NULL, root, &options, &ck) < 0) {
+        bail_out("open %s: %s", root, muster_ckpt_error_text(ck));
+    }
+    return ck;
+}
+
+static void add(struct muster_ckpt *ck, const char *name, uint64_t n, char *data)
+{
+    struct muster_ckpt_tensor t = {.name = name, .dtype = MUSTER_U8, .n_dims = 1, .shape = &n,
+                                   .data = data};
+
+    muster_ckpt_tensor(ck, &t);
+}
+
+static void save(void)
+{
+    struct muster_ckpt *ck = open_it();
+
+    for (size_t i = 0; i < FIRST + SECOND; i++) {
+        saved[i] = (char)(i * 7 + i / 4096);
+    }
+    add(ck, "first", FIRST, saved);
+    add(ck, "second", SECOND, saved + FIRST);
+    if (muster_ckpt_save(ck, 1, 0, NULL) < 0) {
+        bail_out("save: %s", muster_ckpt_error_text(ck));
+    }
+    muster_ckpt_close(ck);
+}
+
+/* Where the first one begins, and how far behind it the second. */
+static void load(char *at, size_t gap)
+{
+    struct muster_ckpt *ck = open_it();
+    int64_t step = 0;
+
+    n_asked = 0;
+    add(ck, "first", FIRST, at);
+    add(ck, "second", SECOND, at + FIRST + gap);
+    is_int(muster_ckpt_load(ck, 1, 0, &step), 0, "it is loaded: %s", muster_ckpt_error_text(ck));
+    ok(memcmp(at, saved, FIRST) == 0 && memcmp(at + FIRST + gap, saved + FIRST, SECOND) == 0,
+       "both are what was saved");
+    muster_ckpt_close(ck);
+}
+
+static char *memory(void)
+{
+    char *at = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED) {
+        bail_out("mmap: %s", strerror(errno));
+    }
+    return at;
+}
+
+static bool is_all(const char *at, size_t n, char what)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (at[i] != what) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- cases --- */
+
+static void test_together(void)
+{
+    char *m = memory(), *at = m + 4096 + 7;
+
+    memset(at + FIRST, 'x', 900); /* as the head of what malloc() gives */
+    load(at, 900);
+    ok(is_asked_for(at, FIRST + 900 + SECOND), "tensors next to each other are one: %d", n_asked);
+    ok(is_all(at + FIRST, 900, 'x'), "what lies between them is as it was");
+    munmap(m, ROOM);
+}
+
+static void test_apart(void)
+{
+    char *m = memory(), *at = m + 7;
+
+    load(at, 3 << 20);
+    for (int i = 0; i < n_asked && i < 64; i++) {
+        ok(asked[i] + huge <= at + FIRST || asked[i] >= at + FIRST + (3 << 20),
+           "none where other memory lies");
+    }
+    ok(n_asked > 0, "and some where tensors do");
+    munmap(m, ROOM);
+}
+
+static void test_touched(void)
+{
+    char *m = memory();
+
+    memset(m, 1, ROOM);
+    load(m, 0);
+    ok(n_asked == 0, "memory that is there is left as it is");
+    munmap(m, ROOM);
+}
+
+static void test_refused(int no, bool is_final)
+{
+    char *m = memory();
+
+    refusal = no;
+    load(m, 0);
+    refusal = 0;
+    ok(is_final ? n_asked <= 8 : is_asked_for(m, FIRST + SECOND), "%s: %s: %d", strerror(no),
+       is_final ? "it is not asked for the next" : "it is asked for all of them", n_asked);
+    munmap(m, ROOM);
+}
+
+int main(void)
+{
+    snprintf(root, sizeof(root), "/tmp/load_pages_test.XXXXXX");
+    if (!mkdtemp(root)) {
+        bail_out("no directory");
+    }
+    saved = memory();
+    huge = hugepages_bytes();
+    save();
+    if (huge == 0) {
+        skip("there are no huge pages here");
+        load(memory(), 0);
+    } else {
+        test_together();
+        test_apart();
+        test_touched();
+        test_refused(EAGAIN, false);
+        test_refused(EINVAL, true);
+    }
+    fs_remove_tree(root, NULL);
+    return tap_done();
+}
