@@ -49,33 +49,51 @@ class Memory(NamedTuple):
     after: Optional[Callable[[], None]] = None  # to be called once it is filled
 
 
+class Kind(NamedTuple):
+    """What all of a class have in common: states have many tensors of few classes."""
+
+    library: str  # "torch", "numpy", or "" for what is no tensor
+    is_lazy: bool  # it may have no shape yet
+    has_parts: bool  # it is made of other tensors
+
+
+@functools.lru_cache(maxsize=256)
+def _kind_of(cls: type) -> Kind:
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and issubclass(cls, torch.Tensor):
+        return Kind("torch", issubclass(cls, torch.nn.parameter.UninitializedTensorMixin), hasattr(cls, "__tensor_flatten__"))
+    is_numpy = numpy is not None and issubclass(cls, (numpy.ndarray, numpy.generic))
+    return Kind("numpy" if is_numpy else "", False, False)
+
+
 def library_of(value: Any) -> str:
     """"torch", "numpy", or "" for what is no tensor."""
-    if isinstance(value, Piece):
-        return library_of(value.local)
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return "torch"
-    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        return "numpy"
-    return ""
+    return library_of(value.local) if isinstance(value, Piece) else _kind_of(value.__class__).library
 
 
-def _type_name(value: Any) -> str:
-    if library_of(value) == "numpy":
-        return str(value.dtype.name)
-    return str(value.dtype).replace("torch.", "")
+@functools.lru_cache(maxsize=256)
+def _type_name(library: str, dtype: Any) -> str:
+    return str(dtype.name) if library == "numpy" else str(dtype).replace("torch.", "")
+
+
+@functools.lru_cache(maxsize=256)
+def _number_of(library: str, dtype: Any) -> Optional[int]:
+    """Of a type as files have it; None: they do not have it."""
+    found = (_NUMPY if library == "numpy" else _TORCH).get(_type_name(library, dtype))
+    return None if found is None else lib.DTYPES.index(found)
 
 
 def dtype_of(name: str, value: Any) -> int:
     """Of a tensor, an array or parts of them."""
     value = value.local if isinstance(value, Piece) else value
-    table, kind = _NUMPY if library_of(value) == "numpy" else _TORCH, _type_name(value)
-    if kind not in table and kind in _TORCH:
-        raise TypeError(f"'{name}' is of type {kind}, which NumPy itself has not: expected a tensor of PyTorch, or its bits")
-    if kind not in table:
+    library = library_of(value)
+    number = _number_of(library, value.dtype)
+    if number is None:
+        kind = _type_name(library, value.dtype)
+        if kind in _TORCH:
+            raise TypeError(f"'{name}' is of type {kind}, which NumPy itself has not: expected a tensor of PyTorch, or its bits")
         raise TypeError(f"'{name}' is of type {kind}, which safetensors files do not have")
-    return lib.DTYPES.index(table[kind])
+    return number
 
 
 def torch_dtype(name: str, dtype: str) -> Any:
@@ -101,10 +119,11 @@ def shape_of(name: str, value: Any) -> Tuple[int, ...]:
     """In elements: PyTorch counts those of 4 bits in pairs."""
     if getattr(value, "is_nested", False):
         raise TypeError(f"'{name}' is a nested tensor: expected its values and its offsets")
-    if library_of(value) == "torch" and sys.modules["torch"].nn.parameter.is_lazy(value):
+    kind = _kind_of(value.__class__)
+    if kind.is_lazy:
         raise TypeError(f"'{name}' is a parameter without a shape: expected it made first, by a forward pass")
     shape = tuple(value.shape)
-    if library_of(value) == "torch" and _type_name(value).endswith("_x2"):
+    if kind.library == "torch" and _type_name("torch", value.dtype).endswith("_x2"):
         if not shape:
             raise TypeError(f"'{name}': expected a dimension of pairs")
         return (*shape[:-1], 2 * shape[-1])
@@ -147,8 +166,9 @@ def memory_of(
 def place_of(value: Any) -> Any:
     """Where its memory is, and as what; None for what has none."""
     if library_of(value) == "torch":
-        where = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
-        return (*where, value.is_conj(), value.is_neg()) if value.numel() and value.device.type != "meta" else None
+        if not value.numel() or value.device.type == "meta":
+            return None
+        return value.device, value.data_ptr(), value.shape, value.stride(), value.dtype, value.is_conj(), value.is_neg()
     if not isinstance(value, sys.modules["numpy"].ndarray) or not value.size:
         return None
     return value.ctypes.data, value.shape, value.strides, value.dtype
@@ -203,36 +223,37 @@ def _refusal(tensor: Any) -> str:
         return "it is on the meta device and has no values: expected it made (to_empty()) first"
     if tensor.layout != torch.strided or tensor.is_quantized:
         return "expected a dense tensor"
-    if hasattr(type(tensor), "__tensor_flatten__"):
+    if _kind_of(tensor.__class__).has_parts:
         return f"it is a {type(tensor).__name__}, made of others: expected those instead"
     return ""
 
 
 def _of_torch(name: str, value: Any, is_written: bool, in_order: bool, is_device: Callable[[int], bool]) -> Memory:
     torch = sys.modules["torch"]
-    tensor = value.detach()
-    problem = _refusal(tensor)
+    problem = _refusal(value)
     if problem:
         raise TypeError(f"'{name}': {problem}")
-    dtype, shape = dtype_of(name, tensor), shape_of(name, tensor)
-    if is_written and _is_shared(tensor.shape, tensor.stride()):
+    dtype, shape, device = dtype_of(name, value), shape_of(name, value), value.device.type
+    if is_written and not value.is_contiguous() and _is_shared(value.shape, value.stride()):
         raise TypeError(f"'{name}': {SHARED} (expand()), and cannot be loaded into")
-    as_it_looks = not tensor.is_conj() and not tensor.is_neg()
-    plain = tensor.device.type == "cpu" and as_it_looks
+    as_it_looks = not value.is_conj() and not value.is_neg()
+    plain = device == "cpu" and as_it_looks
     # That of AMD is called cuda, too, and has another driver.
-    if tensor.device.type == "cuda" and as_it_looks and tensor.numel() and is_device(tensor.data_ptr()):
+    if device == "cuda" and as_it_looks and value.numel() and is_device(value.data_ptr()):
         plain = in_order = True
-    in_order = in_order or shape != tuple(tensor.shape)  # two elements a byte have no strides
-    memory: Any = tensor
+    in_order = in_order or shape != value.shape  # two elements a byte have no strides
+    memory: Any = value
     after: Optional[Callable[[], None]] = None
-    if is_written and not (plain and (not in_order or tensor.is_contiguous())):
-        memory = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device if plain else "cpu")
-        after = functools.partial(tensor.copy_, memory)
-    elif not is_written:
-        memory = tensor if plain else tensor.resolve_conj().resolve_neg().cpu()
-        memory = memory.contiguous() if in_order else memory
-    strides = None if in_order else tuple(memory.stride())
-    return Memory(memory, dtype, shape, strides, memory.data_ptr(), place_of(tensor), after)
+    if not (plain and (value.is_contiguous() or not in_order)):
+        tensor = value.detach()
+        if is_written:
+            memory = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device if plain else "cpu")
+            after = functools.partial(tensor.copy_, memory)
+        else:
+            memory = tensor if plain else tensor.resolve_conj().resolve_neg().cpu()
+            memory = memory.contiguous() if in_order else memory
+    strides = None if in_order or memory.is_contiguous() else memory.stride()
+    return Memory(memory, dtype, shape, strides, memory.data_ptr(), place_of(value), after)
 
 
 def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory:
@@ -254,7 +275,8 @@ def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory
     if in_order and not array.flags.c_contiguous:
         given, array = array, numpy.ascontiguousarray(array)
         after = functools.partial(numpy.copyto, given, array) if is_written else None
-    strides = None if in_order else tuple(s // array.itemsize for s in array.strides)
+    is_plain = in_order or array.flags.c_contiguous
+    strides = None if is_plain else tuple(s // array.itemsize for s in array.strides)
     return Memory(array, dtype, tuple(array.shape), strides, array.ctypes.data, place, after)
 
 

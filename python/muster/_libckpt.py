@@ -2,10 +2,11 @@
 """libmuster's checkpoints by ctypes: nothing is compiled, and no logic is here."""
 
 import ctypes
+import functools
 import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 LATEST = (1 << 63) - 1
 REPLICATED, PER_RANK, JSON = 0, 1, 2
@@ -124,7 +125,9 @@ def library() -> ctypes.CDLL:
     return _library
 
 
-def numbers(kind: Any, values: Sequence[int]) -> Any:
+@functools.lru_cache(maxsize=4096)
+def numbers(kind: Any, values: Tuple[int, ...]) -> Any:
+    """For the library to read: many tensors have the same ones."""
     return (kind * max(len(values), 1))(*values)
 
 

@@ -8,6 +8,7 @@ where it was cut more than once, and not in the order of the mesh (FSDP over ten
 parallelism), it may be several.
 """
 
+import functools
 import sys
 from itertools import product
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
@@ -105,31 +106,34 @@ def runs_of(
     return dims
 
 
-def _class_of(module: str, name: str) -> Any:
-    return getattr(sys.modules.get(module), name, None)
+def _is_a(cls: type, module: str, name: str) -> bool:
+    found = getattr(sys.modules.get(module), name, None)
+    return found is not None and issubclass(cls, found)
 
 
-def _is_a(value: Any, module: str, name: str) -> bool:
-    kind = _class_of(module, name)
-    return kind is not None and isinstance(value, kind)
-
-
-def is_dtensor(value: Any) -> bool:
-    return _is_a(value, "torch.distributed.tensor", "DTensor") or _is_a(value, "torch.distributed._tensor", "DTensor")
-
-
-def is_sharded(value: Any) -> bool:
-    return _is_a(value, "torch.distributed._shard.sharded_tensor", "ShardedTensor")
+@functools.lru_cache(maxsize=256)
+def _how_placed(cls: type) -> str:
+    """By which of the ways below what is of a class says what is here of it; "": all is."""
+    for ours in (Piece, Parts):
+        if issubclass(cls, ours):
+            return ours.__name__
+    if any(_is_a(cls, module, "DTensor") for module in ("torch.distributed.tensor", "torch.distributed._tensor")):
+        return "DTensor"
+    return "ShardedTensor" if _is_a(cls, "torch.distributed._shard.sharded_tensor", "ShardedTensor") else ""
 
 
 def is_whole(value: Any) -> bool:
     """Whether it is a tensor or an array as every rank has it, and no part."""
-    return not (isinstance(value, (Piece, Parts)) or is_dtensor(value) or is_sharded(value))
+    return not _how_placed(value.__class__)
 
 
 def parts_of(name: str, value: Any) -> Tuple[List[int], List[Part]]:
     """The shape of the whole, and what is here of it, which may be nothing."""
-    if isinstance(value, Piece):
+    how = _how_placed(value.__class__)
+    if not how:
+        shape = list(shape_of(name, value))
+        return shape, [Part(value, [0] * len(shape))]
+    if how == "Piece":
         shape = list(value.shape)
         if value.flat is not None:
             return shape, [Part(value.local, [], value.flat)]
@@ -138,14 +142,11 @@ def parts_of(name: str, value: Any) -> Tuple[List[int], List[Part]]:
             n = len(shape_of(name, value.local))
             raise ValueError(f"'{name}': a piece of {n} dimensions, at {len(at)} numbers, of a tensor of {len(shape)}")
         return shape, [Part(value.local, at)]
-    if isinstance(value, Parts):
+    if how == "Parts":
         return value.shape, value.parts
-    if is_dtensor(value):
+    if how == "DTensor":
         return list(value.shape), _of_dtensor(name, value)
-    if is_sharded(value):
-        return list(value.size()), [Part(s.tensor, list(s.metadata.shard_offsets)) for s in value.local_shards()]
-    shape = list(shape_of(name, value))
-    return shape, [Part(value, [0] * len(shape))]
+    return list(value.size()), [Part(s.tensor, list(s.metadata.shard_offsets)) for s in value.local_shards()]
 
 
 def _of_dtensor(name: str, value: Any) -> List[Part]:

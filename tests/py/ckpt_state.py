@@ -121,9 +121,10 @@ with ckpt.Checkpoints(root) as c:
     ok(raises(TypeError, lambda: c.save(1, {"a": uneven}), "'a' is a nested tensor"), "a nested tensor")
     lazy = torch.nn.LazyLinear(3).state_dict()
     ok(raises(TypeError, lambda: c.save(1, {"m": lazy}), "'m.weight' is a parameter without a shape"), "one that is not made yet")
-    type_name, _arrays._type_name = _arrays._type_name, lambda _: "bfloat16"  # as of JAX
+    cached, type_name = _arrays._number_of, _arrays._type_name
+    _arrays._number_of, _arrays._type_name = cached.__wrapped__, lambda *_: "bfloat16"  # as of JAX
     ok(raises(TypeError, lambda: c.save(1, {"a": np.ones(2)}), "'a' is of type bfloat16, which NumPy itself"), "an array of others' types")
-    _arrays._type_name = type_name
+    _arrays._number_of, _arrays._type_name = cached, type_name
     ok(raises(TypeError, lambda: _arrays.empty("a.b", "F9", (1,), "torch"), "'a.b' is of type F9, which this PyTorch"), "a type of later ones")
     wrong = states(1)
     wrong["bf16"] = torch.zeros(7, 3)
@@ -135,9 +136,28 @@ with ckpt.Checkpoints(root) as c:
     half = torch.zeros(4, 16)
     got = c.load(100, into={"model": {"2.weight": ckpt.Piece(half[:, :8], (4, 16), (0, 0))}})
     ok(torch.equal(half[:, :8], first["model"]["2.weight"][:, :8]) and not half[:, 8:].any(), "a piece")
+    beside = ckpt.Piece(torch.zeros(4, 16), (4, 16), (1, 0))
+    ok(raises(ckpt.CheckpointError, lambda: c.save(1, {"a": beside}), "does not lie in its shape"), "none of the size of the whole, but elsewhere")
     flat = torch.zeros(10)
     c.load(100, into={"model": {"2.weight": ckpt.Piece(flat, (4, 16), flat=3)}})
     ok(torch.equal(flat, first["model"]["2.weight"].flatten()[3:13]), "a flat range")
+
+with ckpt.Checkpoints(root + ".many", keep=1) as c:
+    many = {f"layer.{i}": torch.full((2,), float(i)) for i in range(20000)}
+    gc.collect()
+    passes = []
+    gc.callbacks.append(lambda phase, told: passes.append(phase == "start" and told["generation"] > 0))
+    c.save(1, many)
+    found = c.load(1).state
+    gc.callbacks.pop()
+    ok(sum(passes) < 4, f"many tensors are not taken for garbage: {sum(passes)} passes")
+    ok(gc.isenabled() and same(found, many), "which is looked for again after that")
+    gc.disable()
+    raises(TypeError, lambda: c.save(2, {"a": torch.ones(1), "b": object()}), "")
+    ok(not gc.isenabled(), "who wants no such passes gets none")
+    gc.enable()
+    raises(TypeError, lambda: c.save(2, {"a": torch.ones(1), "b": object()}), "")
+    ok(gc.isenabled(), "and who does does after a failure, too")
 
 with ckpt.Checkpoints(root + ".steps") as c:
     steps = (10**12, 10**17, 10**18, 2**63 - 2)

@@ -12,7 +12,7 @@ import os
 from types import TracebackType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, overload
 
-from .. import _arrays, _libckpt as lib, _placed, _tree
+from .. import _arrays, _collector, _libckpt as lib, _tree
 from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered, as_text
 
 TREE = "python.tree"
@@ -164,7 +164,8 @@ class Checkpoints:
 
         `skip`: where a rank would have to wait for earlier saves of its to be on the
         disk, none saves, and the result is None; unless the run is being stopped."""
-        tree, tensors = _tree.flatten(state, _arrays.library_of)
+        with _collector.paused():
+            tree, tensors = _tree.flatten(state, _arrays.library_of)
         try:
             return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy, metrics, skip)
         except CheckpointError as error:
@@ -211,7 +212,8 @@ class Checkpoints:
         the first, and others are made anew. The result tells of both.
         """
         step = None if step is None else _whole(step, ", or None for the newest")
-        templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
+        with _collector.paused():
+            templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
         below = lib.LATEST if step is None else step + 1
         passed, why = 0, ""
         while True:
@@ -317,7 +319,8 @@ class Checkpoints:
         """Fills them; how many newer ones of that step were passed over."""
         got = ctypes.c_int64()
         try:
-            self._handle.register(tensors, True, ties)
+            with _collector.paused():
+                self._handle.register(tensors, True, ties)
             passed = self._handle.call("load", step, lib.CANNOT if cannot else 0, ctypes.byref(got))
             self._handle.filled()
             return passed
@@ -326,7 +329,9 @@ class Checkpoints:
 
     def describe(self, step: int) -> Dict[str, Any]:
         """The description that was saved."""
-        described: Dict[str, Any] = json.loads(self._handle.read_blob(step, TREE))
+        text = self._handle.read_blob(step, TREE)
+        with _collector.paused():
+            described: Dict[str, Any] = json.loads(text)
         return described
 
     def read_tensor(self, step: int, name: str, tensor: Any) -> None:
@@ -343,10 +348,12 @@ class Checkpoints:
         flags: int,
         metrics: Mapping[str, float],
     ) -> int:
-        registered = self._handle.register(tensors, False, {})
-        description = {"v": 1, "tensors": registered, "ties": _ties(tensors), **description}
-        own = _tree.flatten(per_rank, lambda v: "")[0]
-        self._handle.blob(TREE, json.dumps(description).encode(), lib.REPLICATED)
+        with _collector.paused():
+            registered, ties = self._handle.register(tensors, False, {})
+            description = {"v": 1, "tensors": registered, "ties": ties, **description}
+            own = _tree.flatten(per_rank, lambda v: "")[0]
+            text = json.dumps(description).encode()
+        self._handle.blob(TREE, text, lib.REPLICATED)
         self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
         if metrics:  # JSON has no numbers that are not finite: they are the best of nothing
             finite = {name: float(v) for name, v in metrics.items() if math.isfinite(v)}
@@ -367,7 +374,8 @@ class Checkpoints:
             problem = error
             if error.errno not in NO_DAMAGE:  # one that is gone, say: the others hear that it is damaged
                 problem = CheckpointError(EILSEQ, error.strerror)
-        there = dict(_tree.tensors_of(described["tree"]))
+        with _collector.paused():
+            there = dict(_tree.tensors_of(described["tree"]))
         templates = into or {}
         missing = [] if problem else [name for name in templates if name not in there]
         unexpected = [name for name in there if name not in templates] if into is not None else []
@@ -377,15 +385,18 @@ class Checkpoints:
         ties = described.get("ties", {})
         if into is None or strict is not False:
             others = [(name, library) for name, library in there.items() if name not in templates]
-            tensors.update(_made_anew(described, others, ties))
+            with _collector.paused():
+                tensors.update(_made_anew(described, others, ties))
         try:
             count = self.load_tensors(step, tensors, ties, cannot=problem is not None)
         except CheckpointError as error:
             raise problem or error from None
         if count > 0:  # it is another one of that step
             described, own = self.describe(step), self._read_own(step)
-        whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in tensors.items()}
-        return Loaded(step, _tree.build(described["tree"], whole), own, passed + count, missing, unexpected)
+        with _collector.paused():
+            whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in tensors.items()}
+            state = _tree.build(described["tree"], whole)
+        return Loaded(step, state, own, passed + count, missing, unexpected)
 
     def _read_own(self, step: int) -> Any:
         try:
@@ -408,15 +419,3 @@ def _made_anew(described: Dict[str, Any], names: List[Tuple[str, str]], ties: Di
         dtype, shape = described["tensors"][name]
         made[name] = made[ties[name]] if ties.get(name) in made else _arrays.empty(name, dtype, shape, library)
     return made
-
-
-def _ties(tensors: Dict[str, Any]) -> Dict[str, str]:
-    """Names of what is the same memory as another one before it. Of whole ones only:
-    of others it is not the same on all ranks, as some have nothing of them."""
-    first: Dict[Any, str] = {}
-    ties = {}
-    for name, value in tensors.items():
-        place = _arrays.place_of(value) if _placed.is_whole(value) else None
-        if place is not None and first.setdefault(place, name) != name:
-            ties[name] = first[place]
-    return ties

@@ -165,12 +165,16 @@ class Handle:
         self.call("clear")
         self._held, self._after, self._checks = [], [], []
 
-    def register(self, tensors: Dict[str, Any], is_written: bool, tied: Dict[str, str]) -> Dict[str, Registered]:
+    def register(
+        self, tensors: Dict[str, Any], is_written: bool, tied: Dict[str, str]
+    ) -> Tuple[Dict[str, Registered], Dict[str, str]]:
         """All of them, and nothing else. `tied`: names of what another one stands for in
-        the checkpoint."""
+        the checkpoint. Returns such names for those here, too: of whole ones only, as of
+        others it is not the same on all ranks, where some have nothing of them."""
         self.clear()
         first: Dict[Any, Tuple[str, Any]] = {}  # who has a place in memory
-        registered = {}
+        registered: Dict[str, Registered] = {}
+        ties: Dict[str, str] = {}
         placed = {name: _placed.parts_of(name, value) for name, value in tensors.items()}
         locals_ = [part.local for _, parts in placed.values() for part in parts]
         tangled = {id(locals_[i]) for i in _arrays.entangled(locals_)} if is_written else set()
@@ -181,9 +185,12 @@ class Handle:
             for part in parts:
                 local = part.local
                 memory = _arrays.memory_of(name, local, is_written, part.flat is not None, self._is_device)
-                if is_written and memory.place is not None:
+                if memory.place is not None and (is_written or _placed.is_whole(value)):
                     other = first.setdefault(memory.place, (name, local))
-                    if other[0] != name:
+                    if not is_written:
+                        if other[0] != name:
+                            ties[name] = other[0]
+                    elif other[0] != name:
                         if tied.get(name) == tied.get(other[0], other[0]):
                             continue  # the same there
                         memory = self._beside(name, part, *other)
@@ -193,7 +200,7 @@ class Handle:
                 if memory.after is not None:
                     self._after.append(memory.after)
                 self._tensor(name, memory, shape, part)
-        return registered
+        return registered, ties
 
     def filled(self) -> None:
         """After a load: what was not loaded into its place goes there."""
@@ -223,9 +230,9 @@ class Handle:
     def map(self, step: int, name: str, kind: Registered, flags: int, box: Optional[Box] = None) -> Any:
         """The bytes of a tensor, or of a box of it, mapped as long as anybody has them."""
         t = lib.Tensor(name=as_text(name), dtype=lib.DTYPES.index(kind.dtype), n_dims=len(kind.shape))
-        t.shape = lib.numbers(ctypes.c_uint64, kind.shape)
+        t.shape = lib.numbers(ctypes.c_uint64, tuple(kind.shape))
         if box is not None:
-            t.at, t.len = (lib.numbers(ctypes.c_uint64, n) for n in box)
+            t.at, t.len = (lib.numbers(ctypes.c_uint64, tuple(n)) for n in box)
         view = ctypes.POINTER(lib.View)()
         self.call("map", step, ctypes.byref(t), flags, ctypes.byref(view))
         mapped = (ctypes.c_uint8 * view.contents.bytes).from_address(view.contents.data)
@@ -266,19 +273,22 @@ class Handle:
         return _arrays.memory_of(name, own, True, in_order=part.flat is not None)
 
     def _tensor(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> None:
-        self.call("tensor", ctypes.byref(self._described(name, memory, shape, part)))
+        described = self._described(name, memory, shape, part)
+        with _lock:
+            self._check(self._lib.muster_ckpt_tensor(self._open(), described))
 
     def _described(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> lib.Tensor:
         t = lib.Tensor(name=as_text(name), dtype=memory.dtype, n_dims=len(shape), data=memory.address)
-        t.shape = lib.numbers(ctypes.c_uint64, shape)
+        t.shape = lib.numbers(ctypes.c_uint64, tuple(shape))
         if part.flat is not None:
             count = 1
             for length in memory.shape:
                 count *= length
             t.is_flat, t.flat_begin, t.flat_end = 1, part.flat, part.flat + count
         else:
-            t.at = lib.numbers(ctypes.c_uint64, part.at)
-            t.len = lib.numbers(ctypes.c_uint64, memory.shape)
+            if list(memory.shape) != shape or any(part.at):  # all of it is what it has without
+                t.at = lib.numbers(ctypes.c_uint64, tuple(part.at))
+                t.len = lib.numbers(ctypes.c_uint64, memory.shape)
             if memory.strides is not None:
                 t.strides = lib.numbers(ctypes.c_int64, memory.strides)
         return t
