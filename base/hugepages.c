@@ -11,12 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     POPULATE_WRITE = 23, /* MADV_POPULATE_WRITE and MADV_COLLAPSE, absent in old headers */
     COLLAPSE = 25,
     MAX_PAGES = 1 << 13, /* in one huge page; there are machines with as many */
+    FEW = 4,             /* of which the first may be slow */
+    SLOW_NS = 2000,      /* for a small page's part of it: more than that takes by itself */
 };
 
 #define RULES "/sys/kernel/mm/transparent_hugepage/"
@@ -34,7 +37,7 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-size_t hugepages_bytes(void)
+static size_t find_bytes(void)
 {
     char enabled[128], number[32];
     unsigned long long n;
@@ -49,9 +52,15 @@ size_t hugepages_bytes(void)
                ? (size_t)n : 0;
 }
 
+void hugepages_look(struct hugepages *ret)
+{
+    *ret = (struct hugepages){.bytes = find_bytes()};
+    ret->is_over = ret->bytes == 0;
+}
+
 void *hugepages_map(size_t len, int prot, int fd)
 {
-    size_t huge = hugepages_bytes(), room = len + huge, before;
+    size_t huge = find_bytes(), room = len + huge, before;
     char *around, *at;
 
     if (huge == 0 || len < huge || room < len) {
@@ -77,18 +86,48 @@ void *hugepages_map(size_t len, int prot, int fd)
 
 /* The kernel makes one of pages that are there: of one, where there were none. Where
  * another thread is at work next to it, it may say that it cannot do it just now. */
-bool hugepages_make(char *at, size_t huge)
+static bool make(const struct hugepages *h, char *at)
 {
     return madvise(at, page_bytes(), POPULATE_WRITE) == 0 &&
-           (madvise(at, huge, COLLAPSE) == 0 || errno == EAGAIN || errno == EBUSY);
+           (madvise(at, h->bytes, COLLAPSE) == 0 || errno == EAGAIN || errno == EBUSY);
 }
 
-bool hugepages_is_sparse(char *at, size_t huge)
+/* Where memory lies about in pieces the kernel moves them together, which can take many
+ * times as long as all the small pages would. */
+static bool is_slow(struct hugepages *h, uint64_t ns)
+{
+    uint64_t n = atomic_fetch_add(&h->n, 1) + 1, sum = atomic_fetch_add(&h->ns, ns) + ns;
+
+    return n >= FEW && sum / n > h->bytes / page_bytes() * SLOW_NS;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t = {0};
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void hugepages_make(struct hugepages *h, char *at)
+{
+    uint64_t begin_ns;
+
+    if (h->is_over) {
+        return;
+    }
+    begin_ns = cpu_ns();
+    if (!make(h, at) || is_slow(h, cpu_ns() - begin_ns)) {
+        h->is_over = true;
+    }
+}
+
+bool hugepages_is_sparse(const struct hugepages *h, char *at)
 {
     unsigned char there[MAX_PAGES];
-    size_t n = huge / page_bytes(), n_there = 0;
+    size_t n = h->bytes / page_bytes(), n_there = 0;
 
-    if (n > MAX_PAGES || mincore(at, huge, there) < 0) {
+    if (n > MAX_PAGES || mincore(at, h->bytes, there) < 0) {
         return false;
     }
     for (size_t i = 0; i < n; i++) {

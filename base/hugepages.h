@@ -12,23 +12,32 @@
 #ifndef MUSTER_BASE_HUGEPAGES_H
 #define MUSTER_BASE_HUGEPAGES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* Of one, as the kernel says now. 0: there are none. */
-size_t hugepages_bytes(void);
+/* Those of one memory that is filled, by any number of threads. */
+struct hugepages {
+    size_t bytes;        /* of one; 0: there are none */
+    atomic_bool is_over; /* the kernel has no more, or has to look for them so long that it
+                            were better to do without */
+    _Atomic uint64_t n, ns; /* how many were asked for, and the processor's time for them */
+};
+
+/* What the kernel says now. */
+void hugepages_look(struct hugepages *ret);
 
 /* mmap() of the first `len` bytes of a file, MAP_SHARED, at an address where they may lie
  * in huge pages. */
 void *hugepages_map(size_t len, int prot, int fd);
 
-/* Makes the page of `huge` bytes at `at`, a multiple of that: all of it mapped, and to be
- * written to. What is there stays as it is, whoever else writes to it meanwhile. False: no,
- * and to ask for the next one is idle. */
-bool hugepages_make(char *at, size_t huge);
+/* Makes the one at `at`, a multiple of their size, if there is any more: all of it mapped,
+ * and to be written to. What is there stays as it is, whoever else writes to it meanwhile. */
+void hugepages_make(struct hugepages *h, char *at);
 
-/* Whether most of the page of `huge` bytes at `at`, of private memory, is still to come: to
- * make it copies what is there. */
-bool hugepages_is_sparse(char *at, size_t huge);
+/* Whether most of the one at `at`, of private memory, is still to come: to make it copies
+ * what is there. */
+bool hugepages_is_sparse(const struct hugepages *h, char *at);
 
 #endif

@@ -14,9 +14,29 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { N = 3, COLLAPSE = 25 };
+
+static bool is_slow; /* the kernel, with each */
+static int n_asked;
+
+int __real_madvise(void *at, size_t len, int advice);
+int __wrap_madvise(void *at, size_t len, int advice);
+
+int __wrap_madvise(void *at, size_t len, int advice)
+{
+    clock_t begin = clock();
+
+    if (advice != COLLAPSE) {
+        return __real_madvise(at, len, advice);
+    }
+    n_asked++;
+    while (is_slow && clock() - begin < CLOCKS_PER_SEC / 100) {
+    }
+    return is_slow ? 0 : __real_madvise(at, len, advice);
+}
 
 /* Of memory that is mapped at `at`: how much of it lies in huge pages, by the kernel. */
 static unsigned long long huge_at(const char *at)
@@ -40,6 +60,8 @@ static unsigned long long huge_at(const char *at)
     return sum;
 }
 
+static struct hugepages h;
+
 static char *private_memory(size_t huge)
 {
     char *at = mmap(NULL, (N + 1) * huge, PROT_READ | PROT_WRITE,
@@ -51,7 +73,7 @@ static char *private_memory(size_t huge)
 /* A kernel that makes some, and has some left. */
 static bool has_some(void)
 {
-    size_t huge = hugepages_bytes();
+    size_t huge = h.bytes;
     char *at = huge ? private_memory(huge) : NULL;
     bool is_made = false;
 
@@ -65,30 +87,34 @@ static bool has_some(void)
 
 static void test_private(void)
 {
-    size_t huge = hugepages_bytes();
+    size_t huge = h.bytes;
     char *at = private_memory(huge);
 
     at[2 * huge + 5] = 'x';
     memset(at + huge, 'y', huge / 4);
-    ok(hugepages_is_sparse(at, huge), "memory that nobody has touched");
-    ok(hugepages_is_sparse(at + 2 * huge, huge), "and some with a byte in it are to come");
-    ok(!hugepages_is_sparse(at + huge, huge), "of which a quarter is there, is there");
-    ok(hugepages_make(at, huge) && hugepages_make(at + 2 * huge, huge), "a huge page of each");
+    ok(hugepages_is_sparse(&h, at), "memory that nobody has touched");
+    ok(hugepages_is_sparse(&h, at + 2 * huge), "and some with a byte in it are to come");
+    ok(!hugepages_is_sparse(&h, at + huge), "of which a quarter is there, is there");
+    hugepages_make(&h, at);
+    hugepages_make(&h, at + 2 * huge);
+    ok(!h.is_over, "a huge page of each");
     ok(huge_at(at) == 2 * huge, "and of nothing between: %llu bytes", huge_at(at));
     ok(at[2 * huge + 5] == 'x' && at[0] == 0 && at[2 * huge + 4] == 0, "what was there stays");
-    ok(!hugepages_is_sparse(at, huge), "it is there now");
+    ok(!hugepages_is_sparse(&h, at), "it is there now");
 }
 
 static void test_shared(void)
 {
-    size_t huge = hugepages_bytes(), len = 2 * huge + 4096;
+    size_t huge = h.bytes, len = 2 * huge + 4096;
     _close_ int fd = memfd_create("hugepages_test", MFD_CLOEXEC);
     char *at, *again, got[3] = "";
 
     ok(ftruncate(fd, (off_t)len) == 0 && pwrite(fd, "ab", 2, (off_t)huge) == 2, "a file");
     at = hugepages_map(len, PROT_READ | PROT_WRITE, fd);
     ok((uintptr_t)at % huge == 0, "it is mapped where huge pages may be");
-    ok(hugepages_make(at, huge) && hugepages_make(at + huge, huge), "it gets two");
+    hugepages_make(&h, at);
+    hugepages_make(&h, at + huge);
+    ok(!h.is_over, "it gets two");
     ok(huge_at(at) == 2 * huge, "and has them: %llu bytes", huge_at(at));
     ok(memcmp(at + huge, "ab", 2) == 0, "what was there stays");
     at[len - 1] = 'z';
@@ -105,12 +131,13 @@ static void test_refused(void)
     int status = -1;
 
     if (pid == 0) {
-        size_t huge = hugepages_bytes();
+        size_t huge = h.bytes;
         char *at = private_memory(huge);
 
         prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
         at[7] = 'y';
-        _exit(hugepages_make(at, huge) ? 1 : at[7] != 'y' || huge_at(at) != 0);
+        hugepages_make(&h, at);
+        _exit(!h.is_over || at[7] != 'y' || huge_at(at) != 0);
     }
     waitpid(pid, &status, 0);
     ok(status == 0, "a process that wants none gets none: %d", status);
@@ -125,6 +152,24 @@ static unsigned long long mapped_bytes(void)
 
     text[n > 0 ? n : 0] = '\0';
     return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
+}
+
+/* As where memory is in pieces that have to be moved together. */
+static void test_slow(void)
+{
+    enum { FEW = 4 };
+    struct hugepages mine;
+    char *at;
+
+    hugepages_look(&mine);
+    at = private_memory(mine.bytes);
+    is_slow = true;
+    n_asked = 0;
+    for (int i = 0; i < 3 * FEW; i++) {
+        hugepages_make(&mine, at + (size_t)(i % N) * mine.bytes);
+    }
+    is_slow = false;
+    ok(n_asked == FEW && mine.is_over, "after a few that took long no more: %d", n_asked);
 }
 
 static void test_any_length(void)
@@ -158,10 +203,12 @@ static void test_any_length(void)
 int main(void)
 {
     test_any_length();
+    hugepages_look(&h);
     if (has_some()) {
         test_private();
         test_shared();
         test_refused();
+        test_slow();
     } else {
         skip("this kernel makes no huge pages when it is asked");
     }

@@ -3,7 +3,6 @@
 
 #include "ckpt/load_priv.h"
 
-#include "base/hugepages.h"
 #include "ckpt/dtype.h"
 
 #include <stdint.h>
@@ -42,11 +41,11 @@ static void join(struct load_pages *p, size_t n)
 
 void load_pages_list(const struct load_job *job, struct load_pages *ret)
 {
-    ret->huge = hugepages_bytes();
+    hugepages_look(&ret->huge);
     ret->begins = reallocarray(NULL, job->n + 1, sizeof(*ret->begins));
     ret->ends = reallocarray(NULL, job->n + 1, sizeof(*ret->ends));
-    if (!ret->begins || !ret->ends || ret->huge == 0) {
-        ret->is_over = true;
+    if (!ret->begins || !ret->ends || ret->huge.is_over) {
+        ret->huge.is_over = true;
         return;
     }
     for (size_t i = 0; i < job->n; i++) {
@@ -60,17 +59,17 @@ void load_pages_list(const struct load_job *job, struct load_pages *ret)
 static void make(struct load_pages *p, uintptr_t begin, uintptr_t end, uintptr_t low,
                  uintptr_t high, uintptr_t *last)
 {
-    uintptr_t huge = p->huge;
+    uintptr_t huge = p->huge.bytes;
 
-    for (uintptr_t at = begin - begin % huge; at < end && !p->is_over; at += huge) {
+    for (uintptr_t at = begin - begin % huge; at < end && !p->huge.is_over; at += huge) {
         char *page = (char *)at;
 
         if (at < low || at + huge > high || at == *last) {
             continue;
         }
         *last = at;
-        if (hugepages_is_sparse(page, huge) && !hugepages_make(page, huge)) {
-            p->is_over = true;
+        if (hugepages_is_sparse(&p->huge, page)) {
+            hugepages_make(&p->huge, page);
         }
     }
 }
@@ -80,7 +79,7 @@ void load_pages_make(struct load_pages *p, const struct load_job *job,
 {
     uintptr_t last = 0;
 
-    for (size_t i = s->first; i < s->first + s->n && !p->is_over; i++) {
+    for (size_t i = s->first; i < s->first + s->n && !p->huge.is_over; i++) {
         const struct plan_piece *piece = &job->plan.pieces[i];
         uintptr_t begin = (uintptr_t)job->to[piece->want] + piece->to;
 

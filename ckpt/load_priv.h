@@ -9,10 +9,11 @@
 #ifndef MUSTER_CKPT_LOAD_PRIV_H
 #define MUSTER_CKPT_LOAD_PRIV_H
 
+#include "base/hugepages.h"
 #include "ckpt/load.h"
 #include "ckpt/plan.h"
 
-#include <stdatomic.h>
+#include <stdint.h>
 
 struct load_job {
     const struct load *load;
@@ -35,9 +36,8 @@ int load_job_run(const struct load_job *job, unsigned n_threads,
  * now, gets huge pages where all of them is going to be filled (base/hugepages.h): its pages,
  * one by one, cost more than what is loaded into them. */
 struct load_pages {
-    size_t huge;              /* bytes of one */
+    struct hugepages huge;
     uintptr_t *begins, *ends; /* for each of those wanted: what is filled around it */
-    atomic_bool is_over;      /* no more: the kernel has none */
 };
 
 void load_pages_list(const struct load_job *job, struct load_pages *ret);

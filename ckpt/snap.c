@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,15 +172,15 @@ struct taking {
     const struct snap *snap;
     uint64_t bytes;
     const struct snap_want *want;
-    size_t huge; /* bytes of a huge page; 0: there are none */
-    atomic_bool has_no_huge; /* any more */
+    struct hugepages huge;
 };
 
 static void make_huge(struct taking *t, uint64_t at, uint64_t n)
 {
-    for (uint64_t end = at + n; t->huge > 0 && at + t->huge <= end && !t->has_no_huge;
-         at += t->huge) {
-        t->has_no_huge = !hugepages_make(t->snap->map + at, t->huge);
+    struct hugepages *h = &t->huge;
+
+    for (uint64_t end = at + n; !h->is_over && at + h->bytes <= end; at += h->bytes) {
+        hugepages_make(h, t->snap->map + at);
     }
 }
 
@@ -229,13 +228,13 @@ static int set_length(int fd, uint64_t bytes)
 static int take_memory(struct snap *s, const char *name,
                        const struct snap_want *want, struct error *e)
 {
-    struct taking t = {.snap = s, .bytes = SNAP_PAGE_BYTES + want->room, .want = want,
-                       .huge = hugepages_bytes()};
+    struct taking t = {.snap = s, .bytes = SNAP_PAGE_BYTES + want->room, .want = want};
     struct crowd crowd = {.n_threads = want->n_threads, .work = take_piece,
                           .arg = &t};
     int rc = set_length(s->fd, t.bytes);
 
     s->room = want->room;
+    hugepages_look(&t.huge);
     if (rc < 0) {
         return error_set(e, -rc, "give snapshot %s %llu bytes", name,
                          (unsigned long long)t.bytes);

@@ -237,6 +237,7 @@ static void test_much(const char *what, bool is_old, int full, int cancelled,
                                    .cancel = &cancel};
     _cleanup_(snap) struct snap *s = NULL;
     struct error e = {0};
+    struct hugepages huge;
     struct stat st;
     int rc;
 
@@ -256,8 +257,8 @@ static void test_much(const char *what, bool is_old, int full, int cancelled,
            "%s: all of it is taken, once", what);
         ok(has_huge || n_huge <= N_THREADS,
            "%s: who gets no huge page does not ask for the next: %d", what, n_huge);
-        ok(!has_huge || hugepages_bytes() == 0 ||
-               (size_t)n_huge == LARGE / hugepages_bytes(),
+        hugepages_look(&huge);
+        ok(!has_huge || huge.bytes == 0 || (size_t)n_huge == LARGE / huge.bytes,
            "%s: by huge pages, but for the last bytes: %d", what, n_huge);
         return;
     }
