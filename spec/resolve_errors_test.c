@@ -50,6 +50,7 @@ static void test_bad_keys(void)
          "least 1s and at most 365d"},
         {"limits: {grace: 2d}", "limits.grace is \"2d\"; expected a time such as "
                                 "30s or 5m of at most 1d"},
+        {"limits: {deadline: 99999999999999h}", "of at least 1s and at most 36600d, or off"},
         {"gang: {timeout: off}", "gang.timeout is \"off\""},
         {"gang: {timeout: 0}", "of at least 1s"},
         {"hang: {timeout: maybe}", "or off"},

@@ -286,10 +286,8 @@ static void describe_span(const struct field *f, struct buf *to)
         buf_puts(to, " of at least ");
         value_write_span(to, f->min);
     }
-    if (f->max) {
-        buf_puts(to, f->min ? " and at most " : " of at most ");
-        value_write_span(to, f->max);
-    }
+    buf_puts(to, f->min ? " and at most " : " of at most ");
+    value_write_span(to, f->max ? f->max : VALUE_MAX_SPAN_MS);
 }
 
 static void describe_count(const struct field *f, struct buf *to)

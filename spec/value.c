@@ -13,7 +13,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define MAX_SPAN_MS (UINT64_C(100) * 366 * 86400 * 1000)
 
 static bool is_one_of(const char *s, const char *const *words)
 {
@@ -125,7 +124,7 @@ int value_span(const char *s, uint64_t *ret_ms)
             return -EINVAL;
         }
         total += part;
-        if (total > (double)MAX_SPAN_MS) {
+        if (total > (double)VALUE_MAX_SPAN_MS) {
             return -ERANGE;
         }
     }

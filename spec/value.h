@@ -24,7 +24,8 @@ int value_count(const char *s, uint64_t *ret);
 /* A finite number, as 10, 0.5, 1e-4. */
 int value_number(const char *s, double *ret);
 
-/* 10s, 250ms, 5m, 2h, 1d, 1h30m, 1.5h; 0 needs no unit. At most 100 years. */
+/* 10s, 250ms, 5m, 2h, 1d, 1h30m, 1.5h; 0 needs no unit. -EINVAL, or -ERANGE. */
+#define VALUE_MAX_SPAN_MS (UINT64_C(100) * 366 * 86400 * 1000)
 int value_span(const char *s, uint64_t *ret_ms);
 /* The shortest exact form of it. */
 void value_write_span(struct buf *to, uint64_t ms);
