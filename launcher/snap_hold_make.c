@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory for snapshots: asked for, and waited for; and the second one of a rank made
- * ahead, behind the back of workers, as making it takes many times as long as filling
+ * ahead, behind the back of workers, as making it may take many times as long as filling
  * it. What is made ahead is only for speed: it never takes what others of the budget
  * have, and gives way to whatever is asked for.
  */
