@@ -18,8 +18,9 @@ enum {
     POPULATE_WRITE = 23, /* MADV_POPULATE_WRITE and MADV_COLLAPSE, absent in old headers */
     COLLAPSE = 25,
     MAX_PAGES = 1 << 13, /* in one huge page; there are machines with as many */
-    FEW = 4,             /* of which the first may be slow */
-    SLOW_NS = 2000,      /* for a small page's part of it: more than that takes by itself */
+    LEAST = 128 << 20,   /* bytes of memory */
+    SLOW_NS = 500,       /* for a small page's part of it: by itself that takes longer ... */
+    ALLOWED_NS = 1000000, /* ... but for what else the processor does */
 };
 
 #define RULES "/sys/kernel/mm/transparent_hugepage/"
@@ -52,9 +53,9 @@ static size_t find_bytes(void)
                ? (size_t)n : 0;
 }
 
-void hugepages_look(struct hugepages *ret)
+void hugepages_look(struct hugepages *ret, size_t len)
 {
-    *ret = (struct hugepages){.bytes = find_bytes()};
+    *ret = (struct hugepages){.bytes = len < LEAST ? 0 : find_bytes()};
     ret->is_over = ret->bytes == 0;
 }
 
@@ -92,13 +93,11 @@ static bool make(const struct hugepages *h, char *at)
            (madvise(at, h->bytes, COLLAPSE) == 0 || errno == EAGAIN || errno == EBUSY);
 }
 
-/* Where memory lies about in pieces the kernel moves them together, which can take many
- * times as long as all the small pages would. */
 static bool is_slow(struct hugepages *h, uint64_t ns)
 {
     uint64_t n = atomic_fetch_add(&h->n, 1) + 1, sum = atomic_fetch_add(&h->ns, ns) + ns;
 
-    return n >= FEW && sum / n > h->bytes / page_bytes() * SLOW_NS;
+    return sum > n * (h->bytes / page_bytes()) * SLOW_NS + ALLOWED_NS;
 }
 
 static uint64_t cpu_ns(void)

@@ -2,7 +2,9 @@
 /*
  * Transparent huge pages, for memory that is about to be filled as a whole. To get a
  * page costs more than to fill it; one huge page takes the place of 512 of 4 KiB, and
- * then it costs less.
+ * then it costs less. But where memory lies about in pieces, or is that of a virtual
+ * machine that gives what it does not use back to its host in such pages, each may take
+ * longer than the small ones: the first one that does is the last.
  *
  * They are asked for one by one (MADV_COLLAPSE, Linux 6.1), so that nothing else of the
  * process gets any, and nowhere more memory is taken than is filled. Where the kernel is
@@ -20,13 +22,13 @@
 /* Those of one memory that is filled, by any number of threads. */
 struct hugepages {
     size_t bytes;        /* of one; 0: there are none */
-    atomic_bool is_over; /* the kernel has no more, or has to look for them so long that it
-                            were better to do without */
+    atomic_bool is_over; /* the kernel has no more, or none that come fast */
     _Atomic uint64_t n, ns; /* how many were asked for, and the processor's time for them */
 };
 
-/* What the kernel says now. */
-void hugepages_look(struct hugepages *ret);
+/* For memory of `len` bytes, by what the kernel says now. Of little there are none: to find
+ * out that they come slowly would take as long as it. */
+void hugepages_look(struct hugepages *ret, size_t len);
 
 /* mmap() of the first `len` bytes of a file, MAP_SHARED, at an address where they may lie
  * in huge pages. */

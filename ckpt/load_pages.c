@@ -41,18 +41,23 @@ static void join(struct load_pages *p, size_t n)
 
 void load_pages_list(const struct load_job *job, struct load_pages *ret)
 {
-    hugepages_look(&ret->huge);
+    size_t sum = 0;
+
     ret->begins = reallocarray(NULL, job->n + 1, sizeof(*ret->begins));
     ret->ends = reallocarray(NULL, job->n + 1, sizeof(*ret->ends));
-    if (!ret->begins || !ret->ends || ret->huge.is_over) {
+    if (!ret->begins || !ret->ends) {
         ret->huge.is_over = true;
         return;
     }
     for (size_t i = 0; i < job->n; i++) {
+        uint64_t bytes = bytes_of(job, &job->wants[i]);
+
         ret->begins[i] = (uintptr_t)job->to[i];
-        ret->ends[i] = ret->begins[i] + bytes_of(job, &job->wants[i]);
+        ret->ends[i] = ret->begins[i] + bytes;
+        sum += bytes;
     }
     join(ret, job->n);
+    hugepages_look(&ret->huge, sum);
 }
 
 /* Of those that lie in the range from `low` to `high`, which is filled as a whole. */

@@ -27,7 +27,7 @@ static char *saved; /* FIRST and SECOND bytes */
 static size_t huge;
 static char *asked[64]; /* for which huge pages ... */
 static atomic_int n_asked;
-static int refusal; /* ... and what it says; 0: what it does say */
+static int refusal; /* ... and what it says; 0: that there it is */
 
 int __real_madvise(void *at, size_t len, int advice);
 int __wrap_madvise(void *at, size_t len, int advice);
@@ -38,12 +38,19 @@ int __wrap_madvise(void *at, size_t len, int advice)
         int i = atomic_fetch_add(&n_asked, 1);
 
         asked[i % 64] = at;
-        if (refusal) {
-            errno = refusal;
-            return -1;
-        }
+        errno = refusal;
+        return refusal ? -1 : 0; /* how long it would take depends on the machine */
     }
     return __real_madvise(at, len, advice);
+}
+
+void __real_hugepages_look(struct hugepages *ret, size_t len);
+void __wrap_hugepages_look(struct hugepages *ret, size_t len);
+
+/* As if each byte were many. */
+void __wrap_hugepages_look(struct hugepages *ret, size_t len)
+{
+    __real_hugepages_look(ret, len << 8);
 }
 
 /* Whether it was asked for all that are filled whole, from `begin` on, and for nothing
@@ -198,7 +205,7 @@ int main(void)
         bail_out("no directory");
     }
     saved = memory();
-    hugepages_look(&h);
+    hugepages_look(&h, 1 << 20);
     huge = h.bytes;
     save();
     if (huge == 0) {

@@ -234,7 +234,7 @@ static int take_memory(struct snap *s, const char *name,
     int rc = set_length(s->fd, t.bytes);
 
     s->room = want->room;
-    hugepages_look(&t.huge);
+    hugepages_look(&t.huge, t.bytes);
     if (rc < 0) {
         return error_set(e, -rc, "give snapshot %s %llu bytes", name,
                          (unsigned long long)t.bytes);

@@ -257,7 +257,7 @@ static void test_much(const char *what, bool is_old, int full, int cancelled,
            "%s: all of it is taken, once", what);
         ok(has_huge || n_huge <= N_THREADS,
            "%s: who gets no huge page does not ask for the next: %d", what, n_huge);
-        hugepages_look(&huge);
+        hugepages_look(&huge, LARGE);
         ok(!has_huge || huge.bytes == 0 || (size_t)n_huge == LARGE / huge.bytes,
            "%s: by huge pages, but for the last bytes: %d", what, n_huge);
         return;
