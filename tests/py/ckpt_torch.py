@@ -277,9 +277,12 @@ def through_dcp(where):
     first, second = trained(1), trained(2)
     dcp.save(first, storage_writer=muster.ckpt.dcp.Writer(where, 10, keep=2))
     got = trained(3)
-    dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where))
+    newest = muster.ckpt.dcp.Reader(where)
+    dcp.load(got, storage_reader=newest)
     ok(equal(got, first), "dcp.save() and dcp.load()")
     dcp.save(second, checkpoint_id="20", storage_writer=muster.ckpt.dcp.Writer(where))
+    dcp.load(got, storage_reader=newest)
+    ok(equal(got, second), "a reader without a step takes what is the newest then")
     with ckpt.Checkpoints(where) as c:
         got = trained(3)
         found = c.load(into={"model": got["model"]})

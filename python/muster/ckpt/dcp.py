@@ -223,19 +223,20 @@ def _values_of(node: List[Any], path: str = "") -> Dict[str, Any]:
 
 
 class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
-    """Loads `step`, or the newest. A damaged one fails the load, which names what is
+    """Loads `step`, or what is the newest then. A damaged one fails the load, which names what is
     damaged; Checkpoints.load() is what passes over it."""
 
+    _found: int  # the step of this load
     _described: Dict[str, Any]
     _values: Dict[str, Any]  # of Checkpoints.save()
 
     def read_metadata(self) -> Any:
         checkpoints = self._checkpoints()
-        if self._step is None:
-            self._step = checkpoints.latest()
-        if self._step is None:
+        found = checkpoints.latest() if self._step is None else self._step
+        if found is None:
             raise NotFound(ENOENT, f"no checkpoint in {self._where}")
-        self._described = checkpoints.describe(self._step)
+        self._found = found
+        self._described = checkpoints.describe(found)
         own = self._described.get("dcp")
         self._values = {} if own else _values_of(self._described["tree"])
         names: Dict[str, Any] = {name: BytesStorageMetadata() for name in (own["values"] if own else self._values)}
@@ -257,7 +258,6 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
         return plans
 
     def read_data(self, plan: Any, planner: Any) -> Any:
-        assert self._step is not None
         tensors: Dict[str, Any] = {}
         targets = []
         try:
@@ -274,7 +274,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
                 )
                 parts.add(target.detach(), _elements(target.dtype, item.storage_offsets))
                 targets.append((item, target))
-            self._checkpoints().load_tensors(self._step, tensors, {})
+            self._checkpoints().load_tensors(self._found, tensors, {})
         finally:
             self._close()
         for item, target in targets:
@@ -288,8 +288,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
         names = self._described.get("dcp", {}).get("values", [])
         lengths = torch.empty(len(names), dtype=torch.int64)
         if names:
-            assert self._step is not None
-            self._checkpoints().read_tensor(self._step, LENGTHS, lengths)
+            self._checkpoints().read_tensor(self._found, LENGTHS, lengths)
         return dict(zip(names, lengths.tolist()))
 
     def _bytes_of(self, name: str, tensors: Dict[str, Any]) -> io.BytesIO:
