@@ -94,10 +94,11 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
 
 int watch_remove(int dir, const char *path, const char *name, struct error *e)
 {
-    char to[FOUND_NAME_BYTES + 16], whole[PATH_MAX];
+    char to[NAME_MAX + 1], whole[PATH_MAX];
     int rc;
 
-    snprintf(to, sizeof(to), "%s%s", old, name);
+    /* Of a long name its beginning: what is left of another one goes first. */
+    snprintf(to, sizeof(to), "%s%.*s", old, (int)(NAME_MAX + 1 - sizeof(old)), name);
     rc = fs_path(whole, sizeof(whole), e, "%s/%s", path, to);
     rc = rc < 0 ? rc : fs_remove_tree(whole, e);
     /* Its name has gone from the disk before any of its files has. */

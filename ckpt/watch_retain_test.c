@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -180,6 +181,7 @@ static bool is_there(const struct bench *b, const char *name)
 
 static void test_remove(void)
 {
+    char longest[NAME_MAX + 1] = "";
     struct error e = {0};
     struct bench b;
 
@@ -196,6 +198,10 @@ static void test_remove(void)
     found_bed_put(b.dir, "m-1.pt", "x", 1);
     is_int(watch_remove(b.dir, b.path, "m-1.pt", &e), 0, "a file");
     ok(!is_there(&b, "m-1.pt") && !is_there(&b, ".muster-old-m-1.pt"), "likewise");
+    memset(longest, 'n', NAME_MAX);
+    found_bed_put(b.dir, longest, "x", 1);
+    is_int(watch_remove(b.dir, b.path, longest, &e), 0, "one of the longest name: %s", e.text);
+    ok(!is_there(&b, longest), "it is gone");
     teardown(&b);
 }
 
