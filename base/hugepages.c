@@ -17,7 +17,8 @@
 enum {
     POPULATE_WRITE = 23, /* MADV_POPULATE_WRITE and MADV_COLLAPSE, absent in old headers */
     COLLAPSE = 25,
-    MAX_PAGES = 1 << 13, /* in one huge page; there are machines with as many */
+    LARGEST = 2 << 20,   /* bytes; where pages are larger little memory has any of them */
+    MAX_PAGES = 512,     /* in one */
     LEAST = 128 << 20,   /* bytes of memory */
     SLOW_NS = 500,       /* for a small page's part of it: by itself that takes longer ... */
     ALLOWED_NS = 1000000, /* ... but for what else the processor does */
@@ -49,8 +50,7 @@ static size_t find_bytes(void)
     }
     read_rule(RULES "hpage_pmd_size", number, sizeof(number));
     n = strtoull(number, NULL, 10);
-    return n > page_bytes() && (n & (n - 1)) == 0 && n / page_bytes() <= MAX_PAGES
-               ? (size_t)n : 0;
+    return n > page_bytes() && n <= LARGEST && (n & (n - 1)) == 0 ? (size_t)n : 0;
 }
 
 void hugepages_look(struct hugepages *ret, size_t len)
@@ -68,8 +68,8 @@ void *hugepages_map(size_t len, int prot, int fd)
         return mmap(NULL, len, prot, MAP_SHARED, fd, 0);
     }
     around = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (around == MAP_FAILED) {
-        return MAP_FAILED;
+    if (around == MAP_FAILED) { /* there may be room without what goes round it */
+        return mmap(NULL, len, prot, MAP_SHARED, fd, 0);
     }
     before = -(uintptr_t)around % huge;
     at = mmap(around + before, len, prot, MAP_SHARED | MAP_FIXED, fd, 0);
@@ -86,16 +86,21 @@ void *hugepages_map(size_t len, int prot, int fd)
 }
 
 /* The kernel makes one of pages that are there: of one, where there were none. Where
- * another thread is at work next to it, it may say that it cannot do it just now. */
+ * another thread is at work next to it, it may say that it cannot do it just now; and of
+ * memory of another kind, as of a file, that it never does. */
 static bool make(const struct hugepages *h, char *at)
 {
-    return madvise(at, page_bytes(), POPULATE_WRITE) == 0 &&
-           (madvise(at, h->bytes, COLLAPSE) == 0 || errno == EAGAIN || errno == EBUSY);
+    if (madvise(at, page_bytes(), POPULATE_WRITE) < 0) {
+        return false;
+    }
+    return madvise(at, h->bytes, COLLAPSE) == 0 || errno == EAGAIN || errno == EBUSY ||
+           (errno == EINVAL && h->n > 0);
 }
 
 static bool is_slow(struct hugepages *h, uint64_t ns)
 {
-    uint64_t n = atomic_fetch_add(&h->n, 1) + 1, sum = atomic_fetch_add(&h->ns, ns) + ns;
+    uint64_t sum = atomic_fetch_add(&h->ns, ns) + ns; /* before n: others may be in between */
+    uint64_t n = atomic_fetch_add(&h->n, 1) + 1;
 
     return sum > n * (h->bytes / page_bytes()) * SLOW_NS + ALLOWED_NS;
 }

@@ -135,6 +135,7 @@ static char *memory(void)
     if (at == MAP_FAILED) {
         bail_out("mmap: %s", strerror(errno));
     }
+    madvise(at, ROOM, MADV_NOHUGEPAGE); /* on a machine that always makes them, too */
     return at;
 }
 

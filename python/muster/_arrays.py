@@ -242,7 +242,9 @@ def _of_torch(name: str, value: Any, is_written: bool, in_order: bool, is_device
     if device == "cuda" and as_it_looks and value.numel() and is_device(value.data_ptr()):
         plain = in_order = True
     in_order = in_order or shape != value.shape  # two elements a byte have no strides
-    memory: Any = value
+    # What is saved is read until the fence, also where the program gives `value` other
+    # memory meanwhile (p.data = ..., module.half()).
+    memory: Any = value if is_written else value.detach()
     after: Optional[Callable[[], None]] = None
     if not (plain and (value.is_contiguous() or not in_order)):
         tensor = value.detach()

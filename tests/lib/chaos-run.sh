@@ -64,12 +64,13 @@ tell_where() {
 
 # others_stand HOST...: a node is in the run that is on none of these. The last one takes
 # with it all that is known of the run, and it ends, to be resumed: what has just been
-# started on other hosts knows nothing yet.
+# started on other hosts knows nothing yet. 3: no; anything else: it cannot be told.
 others_stand() {
     "$MUSTER" status "$run" -o json 2>/dev/null | python3 -c '
 import json, sys
-nodes = json.load(sys.stdin).get("nodes") or []
-sys.exit(not any(n["host"] not in ["", *sys.argv[1:]] and n["state"] in ("Running", "Spare") for n in nodes))' "$@"
+nodes = json.load(sys.stdin)["nodes"]
+if not any(n["host"] not in ["", *sys.argv[1:]] and n["state"] in ("Running", "Spare") for n in nodes):
+    sys.exit(3)' "$@" 2>/dev/null
 }
 
 # One fault after the other, until time is up or the run has ended.
@@ -79,8 +80,12 @@ play() {
     while [ $SECONDS -lt $until ] && ! gone "$runner"; do
         chaos_draw "${list[@]:n % (${#list[@]} + !${#list[@]}):1}"
         n=$((n + 1))
-        if takes_node "$fault" && ! others_stand "$host" $before; then
-            fault=worker
+        if takes_node "$fault"; then
+            others_stand "$host" $before
+            if [ $? = 3 ]; then
+                diag "fault $n: no $fault on $host, the last one that knows of the run"
+                fault=worker
+            fi
         fi
         before=
         begun=$(now_ms)

@@ -159,6 +159,14 @@ with ckpt.Checkpoints(root + ".many", keep=1) as c:
     raises(TypeError, lambda: c.save(2, {"a": torch.ones(1), "b": object()}), "")
     ok(gc.isenabled(), "and who does does after a failure, too")
 
+with ckpt.Checkpoints(root + ".lazy", keep=1) as c:
+    replaced = torch.nn.Parameter(torch.full((4 << 20,), 7.0))
+    c.save(1, {"w": replaced}, lazy=True)
+    replaced.data = torch.zeros(1)  # as of module.half(), and of FSDP
+    others = [torch.full((4 << 20,), 9.0) for _ in range(4)]
+    c.fence()
+    ok(bool((c.load(1).state["w"] == 7).all()), "memory that a lazy save reads stays, whatever its tensor has then")
+
 with ckpt.Checkpoints(root + ".steps") as c:
     steps = (10**12, 10**17, 10**18, 2**63 - 2)
     for step in steps:
