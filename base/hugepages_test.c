@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 enum { N = 3, COLLAPSE = 25, MUCH = 128 << 20 };
 
 static bool is_slow; /* the kernel, with each */
-static int n_asked;
+static int n_asked, n_granted = -1; /* of which the first; -1: as the kernel says */
 
 int __real_madvise(void *at, size_t len, int advice);
 int __wrap_madvise(void *at, size_t len, int advice);
@@ -33,6 +34,10 @@ int __wrap_madvise(void *at, size_t len, int advice)
         return __real_madvise(at, len, advice);
     }
     n_asked++;
+    if (n_granted >= 0) {
+        errno = EINVAL;
+        return n_asked <= n_granted ? 0 : -1;
+    }
     while (is_slow && clock() - begin < CLOCKS_PER_SEC / 100) {
     }
     return is_slow ? 0 : __real_madvise(at, len, advice);
@@ -200,6 +205,23 @@ static void test_slow(void)
     ok(n_asked == 0 && mine.is_over, "nor are there any of little memory");
 }
 
+/* EINVAL is about the memory where others have had some, else about the kernel. */
+static void test_other_kind(int granted, int want)
+{
+    struct hugepages mine;
+    char *at;
+
+    hugepages_look(&mine, MUCH);
+    at = private_memory(mine.bytes);
+    n_asked = 0;
+    n_granted = granted;
+    for (int i = 0; i < N; i++) {
+        hugepages_make(&mine, at + (size_t)i * mine.bytes);
+    }
+    n_granted = -1;
+    ok(n_asked == want, "the first %d are made: %d are asked for", granted, n_asked);
+}
+
 static void test_any_length(void)
 {
     bool has_own = getenv("MUSTER_INSTRUMENTED") || tap_valgrind(); /* memory, of such tools */
@@ -243,6 +265,8 @@ int main(void)
         test_shared();
         test_refused();
         test_slow();
+        test_other_kind(0, 1);
+        test_other_kind(1, N);
     } else {
         skip("this kernel makes no huge pages when it is asked");
     }

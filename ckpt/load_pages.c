@@ -56,8 +56,10 @@ void load_pages_list(const struct load_job *job, struct load_pages *ret)
         ret->ends[i] = ret->begins[i] + bytes;
         sum += bytes;
     }
-    join(ret, job->n);
     hugepages_look(&ret->huge, sum);
+    if (!ret->huge.is_over) {
+        join(ret, job->n);
+    }
 }
 
 /* Of those that lie in the range from `low` to `high`, which is filled as a whole. */
