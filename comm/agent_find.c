@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -38,13 +39,12 @@ enum {
 
 extern char **environ;
 
-/* Starts muster-watch, which starts the agent, with nothing of ours but the
- * lock and the descriptor that it says "ready" on. */
-static int spawn_watch(const char *dir, unsigned index, int lock_fd,
-                       int ready_fd, struct error *e)
+/* Starts muster-watch with these arguments and, behind them, muster with `command`; with
+ * nothing of ours but the descriptors that it is told to keep. */
+static int spawn_watch(struct strlist *argv, const struct strlist *command,
+                       struct error *e)
 {
     char watch[PATH_MAX], muster[PATH_MAX];
-    _strlist_ struct strlist argv = {0};
     posix_spawn_file_actions_t actions;
     pid_t pid;
     int rc;
@@ -53,26 +53,54 @@ static int spawn_watch(const char *dir, unsigned index, int lock_fd,
         (rc = fs_program(muster, sizeof(muster), e)) < 0) {
         return rc;
     }
-    strlist_add(&argv, "muster-watch");
-    strlist_addf(&argv, "--keep=%d", lock_fd);
-    strlist_addf(&argv, "--keep=%d", ready_fd);
-    strlist_add(&argv, "--");
-    strlist_add(&argv, muster);
-    strlist_add(&argv, "agent");
-    strlist_addf(&argv, "--dir=%s", dir);
-    strlist_addf(&argv, "--index=%u", index);
-    strlist_addf(&argv, "--lock-fd=%d", lock_fd);
-    strlist_addf(&argv, "--ready-fd=%d", ready_fd);
-    if (argv.failed) {
-        return error_set(e, ENOMEM, "start the agent");
+    strlist_add(argv, "--");
+    strlist_add(argv, muster);
+    for (size_t i = 0; i < command->n; i++) {
+        strlist_add(argv, command->items[i]);
+    }
+    if (argv->failed || command->failed) {
+        return error_set(e, ENOMEM, "start %s", watch);
     }
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    rc = posix_spawn(&pid, watch, &actions, NULL, argv.items, environ);
+    rc = posix_spawn(&pid, watch, &actions, NULL, argv->items, environ);
     posix_spawn_file_actions_destroy(&actions);
     return rc ? error_set(e, rc, "start %s", watch) : 0;
+}
+
+/* muster-watch starts the agent, and muster tidy when that has ended badly. */
+static int spawn_agent(const char *dir, unsigned index, int lock_fd, int ready_fd,
+                       struct error *e)
+{
+    _strlist_ struct strlist watch = {0};
+    _strlist_ struct strlist agent = {0};
+
+    strlist_add(&watch, "muster-watch");
+    strlist_addf(&watch, "--keep=%d", lock_fd);
+    strlist_addf(&watch, "--keep=%d", ready_fd);
+    strlist_add(&watch, "--after=tidy");
+    strlist_addf(&watch, "--after=--run-id=%s", strrchr(dir, '/') + 1);
+    strlist_addf(&watch, "--after=--index=%u", index);
+    strlist_add(&agent, "agent");
+    strlist_addf(&agent, "--dir=%s", dir);
+    strlist_addf(&agent, "--index=%u", index);
+    strlist_addf(&agent, "--lock-fd=%d", lock_fd);
+    strlist_addf(&agent, "--ready-fd=%d", ready_fd);
+    return spawn_watch(&watch, &agent, e);
+}
+
+int agent_tidy_after(const char *tag, unsigned index, struct error *e)
+{
+    _strlist_ struct strlist watch = {0};
+    _strlist_ struct strlist tidy = {0};
+
+    strlist_add(&watch, "muster-watch");
+    strlist_add(&tidy, "tidy");
+    strlist_addf(&tidy, "--run-id=%s", tag);
+    strlist_addf(&tidy, "--index=%u", index);
+    return spawn_watch(&watch, &tidy, e);
 }
 
 /* The agent writes one byte when it listens; end of file means that it died. */
@@ -106,7 +134,7 @@ static int start(const char *dir, unsigned index, int lock_fd,
     if (fcntl(far, F_SETFD, 0) < 0 || fcntl(lock_fd, F_SETFD, 0) < 0) {
         return error_set(e, errno, "pass descriptors on");
     }
-    rc = spawn_watch(dir, index, lock_fd, far, e);
+    rc = spawn_agent(dir, index, lock_fd, far, e);
     close_fd(&far);
     return rc < 0 ? rc : wait_ready(near, dir, index, timeout_ms, e);
 }
@@ -313,17 +341,24 @@ int agent_find_kept(const char *tag, unsigned index, unsigned timeout_ms,
     return find(tag, index, true, timeout_ms, e);
 }
 
+static int lock_path(const char *tag, unsigned index, char *to)
+{
+    char base[PATH_MAX];
+    int rc = fs_runtime_dir(base, sizeof(base), NULL);
+
+    return rc < 0 ? rc : fs_path(to, PATH_MAX, NULL, "%s/%s/agent-%u.lock", base, tag,
+                                 index);
+}
+
 int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms,
                   int *ret_lock)
 {
-    char base[PATH_MAX], path[PATH_MAX];
+    char path[PATH_MAX];
     uint64_t deadline = clock_mono_ms() + timeout_ms;
     static const struct timespec pause = {0, RETRY_MS * 1000000L};
     int rc = 0;
 
-    if (fs_runtime_dir(base, sizeof(base), NULL) < 0 ||
-        fs_path(path, sizeof(path), NULL, "%s/%s/agent-%u.lock", base, tag,
-                index) < 0) {
+    if (lock_path(tag, index, path) < 0) {
         return 0;
     }
     while (rc == 0 && clock_mono_ms() < deadline) {
@@ -333,6 +368,14 @@ int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms,
         }
     }
     return rc == 1;
+}
+
+bool agent_is_gone(const char *tag, unsigned index, int *ret_lock)
+{
+    char path[PATH_MAX];
+
+    *ret_lock = -1;
+    return lock_path(tag, index, path) == 0 && try_lock(path, 0, ret_lock, NULL) != 0;
 }
 
 void agent_remove_leftovers(const char *tag)

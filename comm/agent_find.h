@@ -3,9 +3,9 @@
  * Finds the agent of a run on this host, or starts it under muster-watch. To be
  * called before MPI_Init: nothing that MPI made is inherited then.
  *
- * Who holds the lock <runtime dir>/<tag>/agent-<index>.lock decides: watch and
- * agent inherit it and keep it for life, so while it is held an agent lives (or
- * is still being swept up after), and when it is free there is none.
+ * Who holds the lock <runtime dir>/<tag>/agent-<index>.lock decides: the agent
+ * inherits it and keeps it for life, so while it is held an agent lives, and when
+ * it is free there is none.
  *
  * Where a batch system kills all processes of a step with the step, the agents
  * must not be started by muster-mpi, which lives in mpirun's: a keeper that lives
@@ -17,6 +17,8 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
+
 /* A connected descriptor (base/seqsock.h), or a negative code. Waits at most
  * `timeout_ms`. */
 int agent_find_or_start(const char *tag, unsigned index, unsigned timeout_ms,
@@ -27,12 +29,19 @@ int agent_find_or_start(const char *tag, unsigned index, unsigned timeout_ms,
 int agent_find_kept(const char *tag, unsigned index, unsigned timeout_ms,
                     struct error *e);
 
-/* For who lost the connection to the agent. 1 when it is dead and so is its
- * watch, which should have swept up after it: *ret_lock is then the caller's, so
- * that nobody starts a new one before it has done that. 0 when one of them lives,
- * or left in order. Waits at most `timeout_ms` for a watch to finish. */
+/* For who lost the connection to the agent. 1 when it is dead: *ret_lock is then the
+ * caller's, so that nobody starts a new one before that has swept up after it. 0 when it
+ * lives, or left in order. Waits at most `timeout_ms` for one that is about to end. */
 int agent_is_dead(const char *tag, unsigned index, unsigned timeout_ms,
                   int *ret_lock);
+
+/* For who tidies up after an agent: whether no other one has its place. *ret_lock then
+ * keeps others out until the caller closes it; -1 where there is no lock any more. */
+bool agent_is_gone(const char *tag, unsigned index, int *ret_lock);
+
+/* Starts who tidies up after an agent that is dead, once its run is over
+ * (launcher/tidy.h): for where its watch may be dead, too, which else does. */
+int agent_tidy_after(const char *tag, unsigned index, struct error *e);
 
 /* Removes what a dead agent left in the directory of the run, and the directory,
  * if nobody else lives there. */

@@ -71,6 +71,7 @@ struct warm;
 struct agent {
     uv_loop_t loop;
     char dir[PATH_MAX]; /* <runtime dir>/<tag>: sockets, lock, log */
+    pid_t watch;        /* muster-watch, its parent */
     unsigned index;     /* of this agent on its host */
     char host[ROSTER_HOST_BYTES];
     struct strlist addrs;
@@ -144,6 +145,7 @@ struct agent {
 
     bool leaving;
     bool leaves_alone; /* the run goes on without this agent */
+    bool leaves_files; /* and with memory of its snapshots here */
     uint8_t status;
 };
 
@@ -188,8 +190,6 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason);
 
 /* The tree has brought all output up (struct tree_ops). */
 void agent_drained(struct agent *a);
-/* Of its sockets' directory; the last thing that it does. */
-void agent_remove_files(struct agent *a);
 
 /* --- agent_fact.c --- */
 

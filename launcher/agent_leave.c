@@ -9,13 +9,10 @@
 #include "launcher/agent.h"
 
 #include "base/cleanup.h"
-#include "base/fs.h"
-#include "base/leftover.h"
 #include "launcher/agent_snap.h"
 #include "launcher/agent_steps.h"
 #include "rendezvous/restart.h"
 
-#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -25,27 +22,6 @@ enum {
     MPI_LOOK_MS = 20, /* for mpirun, which is about to end */
     LEAVE_MS = 45000, /* then the process ends, whatever is left */
 };
-
-static void remove_file(const struct agent *a, const char *kind)
-{
-    char path[PATH_MAX];
-
-    if (fs_path(path, sizeof(path), NULL, "%s/agent-%u.%s", a->dir, a->index,
-                kind) == 0) {
-        unlink(path);
-    }
-}
-
-/* The lock goes last, while it is held: who waits for it sees that the file is
- * another one by then. The directory itself goes with the last agent of the
- * host, and with it what is in it: the key, where the front end put one here, and
- * what dead processes of this run left. */
-void agent_remove_files(struct agent *a)
-{
-    remove_file(a, "log");
-    remove_file(a, "lock");
-    leftover_remove(a->dir, NULL);
-}
 
 static void close_loop(struct agent *a)
 {
@@ -64,6 +40,7 @@ static void close_loop(struct agent *a)
 static void finish_leaving(uv_timer_t *t)
 {
     struct agent *a = t->data;
+    bool is_resumable;
 
     if (crew_mpi_outlives(a)) {
         uv_timer_start(t, finish_leaving, MPI_LOOK_MS, 0);
@@ -72,7 +49,9 @@ static void finish_leaving(uv_timer_t *t)
     agent_lead_stop(a);
     agent_heir_stop(a);
     agent_steps_stop(a);
-    agent_snap_stop(a, a->status == RUN_RESUMABLE || a->status == RUN_CANCELLED);
+    is_resumable = a->status == RUN_RESUMABLE || a->status == RUN_CANCELLED;
+    a->leaves_files = a->leaves_alone && is_resumable && a->snap;
+    agent_snap_stop(a, is_resumable);
     tree_close(a->tree);
     a->tree = NULL;
     if (a->companion) {

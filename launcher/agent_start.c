@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "launcher/agent.h"
+#include "launcher/agent_files.h"
 
 #include "base/build.h"
 #include "base/cleanup.h"
@@ -216,6 +217,7 @@ int cmd_agent(int argc, char **argv)
     open_files_raise();
     str_copy(a->dir, sizeof(a->dir), o.dir);
     a->index = (unsigned)o.index;
+    a->watch = getppid();
     open_log(a);
     a->status = RUN_FAILED;
     uv_loop_init(&a->loop);
@@ -229,7 +231,7 @@ int cmd_agent(int argc, char **argv)
         close((int)o.ready_fd);
     }
     uv_run(&a->loop, UV_RUN_DEFAULT);
-    agent_remove_files(a);
+    agent_files_remove(a);
     free_memory(a);
     status = a->status;
     uv_close((uv_handle_t *)&a->leave_timer, NULL);

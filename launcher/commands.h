@@ -45,6 +45,7 @@ int cmd_checkpoint(int argc, char **argv);
 int cmd_ckpt(int argc, char **argv);
 int cmd_scale(int argc, char **argv);
 int cmd_suspend(int argc, char **argv);
+int cmd_tidy(int argc, char **argv);
 int cmd_ckpt_copy(int argc, char **argv);
 int cmd_ckpt_look(int argc, char **argv);
 int cmd_ckpt_watch(int argc, char **argv);

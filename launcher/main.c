@@ -51,6 +51,7 @@ static const struct command commands[] = {
     {"agent", "Supervise one node", cmd_agent, true},
     {"keep", "Keep the agents of one node", cmd_keep, true},
     {"end", "End one process of a run", cmd_end, true},
+    {"tidy", "Take away what an agent left", cmd_tidy, true},
     {"ckpt-copy", "Copy a checkpoint for an agent", cmd_ckpt_copy, true},
     {"ckpt-look", "Look for a checkpoint for an agent", cmd_ckpt_look, true},
     {"ckpt-watch", "Look at checkpoints for an agent", cmd_ckpt_watch, true},

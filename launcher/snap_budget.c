@@ -136,3 +136,31 @@ int snap_dir_remove(const char *run_id, struct error *e)
     rc = rc < 0 ? rc : fs_remove_tree(path, e);
     return rc == -ENOENT ? 0 : rc;
 }
+
+static bool is_of_agent(const char *name, unsigned agent)
+{
+    unsigned of, rank, which;
+
+    return sscanf(name, "%*[a-z]-%u-%u-%u", &of, &rank, &which) == 3 && of == agent;
+}
+
+void snap_dir_remove_agent(const char *run_id, unsigned agent)
+{
+    char path[PATH_MAX];
+    const struct dirent *d;
+    DIR *dir;
+
+    if (snap_dir(run_id, path, sizeof(path), NULL) < 0) {
+        return;
+    }
+    dir = opendir(path);
+    while (dir && (d = readdir(dir))) {
+        if (is_of_agent(d->d_name, agent)) {
+            unlinkat(dirfd(dir), d->d_name, 0);
+        }
+    }
+    if (dir) {
+        closedir(dir);
+        rmdir(path); /* unless others have something there */
+    }
+}

@@ -29,4 +29,8 @@ void snap_dir_each(void (*f)(void *arg, const char *run_id), void *arg);
 /* Removes what a run has left there. 0, also if there is nothing. */
 int snap_dir_remove(const char *run_id, struct error *e);
 
+/* What one of its agents has left, by its number on this host (launcher/snap_hold.h:
+ * "<kind>-<agent>-<rank>-<which>"), and the directory with the last of it. */
+void snap_dir_remove_agent(const char *run_id, unsigned agent);
+
 #endif

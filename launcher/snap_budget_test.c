@@ -14,6 +14,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,11 +177,51 @@ static void test_dirs(void)
     ok(rmdir(path) == 0, "that of somebody else is there");
 }
 
+static bool has(const char *id, const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "/dev/shm/muster-%u-%s/%s", (unsigned)geteuid(), id,
+             name);
+    return access(path, F_OK) == 0;
+}
+
+static void test_agent(void)
+{
+    static const char *const names[] = {"snap-1-0-0", "copy-1-3-1", "snap-11-0-0",
+                                        "snap-0-1-0", "snap-1-0"};
+    unsigned me = (unsigned)geteuid();
+    char id[64], path[PATH_MAX];
+
+    snprintf(id, sizeof(id), "budget-agent-%ld", (long)getpid());
+    snap_dir_remove_agent(id, 1); /* there is nothing */
+    make_dir(me, id, "");
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        int fd;
+
+        snprintf(path, sizeof(path), "/dev/shm/muster-%u-%s/%s", me, id, names[i]);
+        fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        if (fd < 0) {
+            bail_out("make %s", path);
+        }
+        close(fd);
+    }
+    snap_dir_remove_agent(id, 1);
+    ok(!has(id, names[0]) && !has(id, names[1]), "what one agent held is gone");
+    ok(has(id, names[2]) && has(id, names[3]), "that of others is not");
+    ok(has(id, names[4]), "nor what is no snapshot");
+    is_int(snap_dir_remove(id, NULL), 0, "which is left goes with the run");
+    make_dir(me, id, "");
+    snap_dir_remove_agent(id, 1);
+    ok(!has(id, ""), "an empty directory goes");
+}
+
 int main(void)
 {
     test_budget();
     if (access("/dev/shm", W_OK) == 0) {
         test_dirs();
+        test_agent();
     }
     return tap_done();
 }

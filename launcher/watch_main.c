@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * muster-watch [--keep=FD]... [--] agent [argument...]
+ * muster-watch [--keep=FD]... [--after=WORD]... [--] agent [argument...]
  *
  * The parent of one agent, and the reaper of whatever it leaves behind. It does
  * nothing until the agent ends; then it ends all processes that it inherits,
  * until none is left, and ends with the agent's status. It is kept this small so
  * that nothing in it can fail: no allocation before the end, no files, no loop.
+ *
+ * An agent that did not end with 0 may have left files, too: with --after it then
+ * becomes the agent's program with those words as arguments.
  *
  * Descriptors of --keep reach the agent; muster-watch itself keeps none open, so
  * that whoever waits for them (mpirun, a pipe's reader) waits for the agent
@@ -32,11 +35,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_KEEP = 32, MAX_PAUSE_MS = 1000 };
+enum { MAX_KEEP = 32, MAX_AFTER = 8, MAX_PAUSE_MS = 1000 };
 
 struct watch {
     int keep[MAX_KEEP];
     size_t n_keep;
+    char *after[MAX_AFTER + 2]; /* [0] is the program; ends with a NULL */
+    size_t n_after;
     char **argv;
 };
 
@@ -50,20 +55,37 @@ static bool is_kept(const struct watch *w, int fd)
     return false;
 }
 
+static int parse_keep(struct watch *w, const char *text)
+{
+    uint64_t fd;
+
+    if (w->n_keep == MAX_KEEP || str_to_u64(text, &fd) < 0 || fd > 1 << 20) {
+        return -1;
+    }
+    w->keep[w->n_keep++] = (int)fd;
+    return 0;
+}
+
+static int parse_after(struct watch *w, char *word)
+{
+    if (w->n_after == MAX_AFTER) {
+        return -1;
+    }
+    w->after[++w->n_after] = word;
+    return 0;
+}
+
 static int parse(struct watch *w, char **argv)
 {
     for (argv++; *argv && (*argv)[0] == '-'; argv++) {
-        uint64_t fd;
-
         if (strcmp(*argv, "--") == 0) {
             argv++;
             break;
         }
-        if (!str_starts(*argv, "--keep=") || w->n_keep == MAX_KEEP ||
-            str_to_u64(*argv + 7, &fd) < 0 || fd > 1 << 20) {
+        if (!(str_starts(*argv, "--keep=") && parse_keep(w, *argv + 7) == 0) &&
+            !(str_starts(*argv, "--after=") && parse_after(w, *argv + 8) == 0)) {
             return -1;
         }
-        w->keep[w->n_keep++] = (int)fd;
     }
     w->argv = argv;
     return *argv ? 0 : -1;
@@ -99,9 +121,21 @@ static void drop_stdio(const struct watch *kept)
     }
 }
 
-static _Noreturn void become_agent(const struct watch *w, pid_t parent)
+/* Returns if it cannot. */
+static void run(char **argv)
 {
     sigset_t none;
+
+    for (int sig = 1; sig < 65; sig++) {
+        signal(sig, SIG_DFL);
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvp(argv[0], argv);
+}
+
+static _Noreturn void become_agent(const struct watch *w, pid_t parent)
+{
     int code;
 
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -113,12 +147,7 @@ static _Noreturn void become_agent(const struct watch *w, pid_t parent)
     for (size_t i = 0; i < w->n_keep; i++) {
         fcntl(w->keep[i], F_SETFD, 0);
     }
-    for (int sig = 1; sig < 65; sig++) {
-        signal(sig, SIG_DFL);
-    }
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    execvp(w->argv[0], w->argv);
+    run(w->argv);
     code = errno;
     if (is_kept(w, 2)) {
         fprintf(stderr, "muster-watch: cannot run %s: %s\n", w->argv[0],
@@ -207,8 +236,8 @@ int main(int argc, char **argv)
     int status;
 
     if (argc < 2 || parse(&w, argv) < 0) {
-        fputs("usage: muster-watch [--keep=FD]... [--] AGENT [ARGUMENT...]\n",
-              stderr);
+        fputs("usage: muster-watch [--keep=FD]... [--after=WORD]... [--] AGENT "
+              "[ARGUMENT...]\n", stderr);
         return 2;
     }
     /* Fails where we lead a group already (a shell with job control). */
@@ -233,5 +262,12 @@ int main(int argc, char **argv)
     sigemptyset(&chld);
     sigaddset(&chld, SIGCHLD);
     sweep_up(&chld);
+    if (status != 0 && w.n_after > 0) {
+        w.after[0] = w.argv[0];
+        for (int sig = 1; sig < 65; sig++) {
+            signal(sig, SIG_IGN); /* what still waits was meant for the agent */
+        }
+        run(w.after);
+    }
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }

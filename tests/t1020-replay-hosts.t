@@ -15,7 +15,7 @@ once='[ $MUSTER_GENERATION -ge 2 ] || exec sleep 1000'
 field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
 nobody_left() { run_gone "$(json id "$SHARED/run/run.json")"; }
 running() { [ "$(field state)" = Running ] && [ "$(field "workers.$(($1 - 1)).state")" = Running ]; }
-agent_of() { pids_on "$1" 'muster agent --dir'; }
+agent_of() { pids_on "$1" '^[^ ]*muster agent --dir'; }
 show_run() { diag "$(cat run.err)"; diag "$(tail -n 20 "$SHARED/run/events.jsonl")"; diag "$(cat replay.out 2>/dev/null)"; }
 
 # start_run N HOSTS OPTION...: until N workers run. The front end is on the last host.

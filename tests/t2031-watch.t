@@ -77,6 +77,16 @@ test_status() {
     is "$status $(cat err)" \
         '127 muster-watch: cannot run ./none: No such file or directory' \
         'an agent that is not there'
+    run "$WATCH" --after=-c --after='[ "$0,$1,$#" = "word,two words,1" ] && exit 5' --after=word --after='two words' -- sh -c 'exit 3'
+    is "$status" 5 'after one that failed it becomes another'
+    run "$WATCH" --after=-c --after='exit 5' -- sh -c 'kill -KILL $$'
+    is "$status" 5 'or that was killed'
+    run "$WATCH" --after=-c --after='exit 5' -- sh -c true
+    is "$status" 0 'and not after one that did not'
+    run "$WATCH" --after=x -- ./none
+    is "$status" 127 'nor after one that is not there'
+    run "$WATCH" --after={1..9} -- true
+    is "$status" 2 'too many words for it'
     run "$WATCH"
     is "$status" 2 'no agent'
     run "$WATCH" --nonsense -- true

@@ -33,7 +33,7 @@ lead_killed() {
     is $? 0 'a run by hand over three hosts' || { show_run; return; }
     rank=$(pids_on node1 muster-mpi)
     kill -STOP $rank
-    kill -KILL $(pids_on node1 'muster agent --dir')
+    kill -KILL $(pids_on node1 '^[^ ]*muster agent --dir')
     ok 'goes on under another lead when the agent of the first is killed' wait_for 60 running 2 2 || show_run
     is "$(field lead)" 1 'which is the next'
     since=$(now_ms)

@@ -74,7 +74,7 @@ test_lead_killed() {
     start_run -- sh -c 'echo "$MUSTER_GENERATION: $RANK/$WORLD_SIZE $(hostname)"; [ $MUSTER_GENERATION -ge 2 ] || exec sleep 1000'
     is $? 0 'a run over four nodes' || show_run
     local agent
-    agent=$(pids_on node1 'muster agent --dir')
+    agent=$(pids_on node1 '^[^ ]*muster agent --dir')
     hang
     kill -KILL $agent
     ok 'whose lead is killed while its directory hangs asks that in vain' wait_for 60 unanswered node2 || show_run

@@ -227,7 +227,7 @@ test_mpirun_dies() {
 test_agent_dies() {
     start_run node1 --hosts $four --nnodes 4 --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'
     is $? 0 'a run'
-    kill -KILL $(pids_on node2 'muster agent --dir')
+    kill -KILL $(pids_on node2 '^[^ ]*muster agent --dir')
     wait_exit 120 "$runner"
     is $? 0 'ends after the loss of an agent'
     is "$status" 75 'resumable' || diag "$(cat run.err)"

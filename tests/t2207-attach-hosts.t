@@ -168,7 +168,7 @@ missed_front() {
         touch say
         ok 'which is not lost' wait_for 60 grep -q '^\[1\] said' attach.out || diag "$(cat attach.err)"
     fi
-    kill -KILL $(pids_on node1 'muster agent --dir')
+    kill -KILL $(pids_on node1 '^[^ ]*muster agent --dir')
     ok 'and takes the lead' wait_for 60 grep -q 'node 1 (node2) leads the run from here on' attach.err ||
         diag "$(cat attach.err; tail -n 20 run/events.jsonl; on node2 sh -c 'tail -n 30 /tmp/muster-*/*/agent-*.log')"
     touch say go
@@ -188,7 +188,7 @@ test_beside_the_lead() {
     wait_for 60 event front_lost
     spawn attach on node1 "$MUSTER" attach run
     ok 'is taken over beside the lead' wait_for 60 attached attach || diag "$(cat attach.err)"
-    agent=$(pids_on node1 'muster agent --dir')
+    agent=$(pids_on node1 '^[^ ]*muster agent --dir')
     kill -STOP $agent
     ok 'whose next lead finds it' wait_for 60 grep -q 'node 1 (node2) leads the run from here on' attach.err ||
         diag "$(cat attach.err; tail -n 20 run/events.jsonl)"

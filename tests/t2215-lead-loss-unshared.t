@@ -8,7 +8,7 @@ need_command mpirun
 rig_hosts_up --no-shared
 cd "$SHARED" || bail_out "no $SHARED"
 
-agent_of() { pids_on "$1" 'muster agent --dir'; }
+agent_of() { pids_on "$1" '^[^ ]*muster agent --dir'; }
 field() { on node4 "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
 nobody_left() { [ -z "$(for h in 1 2 3 4; do agent_of node$h; pids_on node$h 'sleep 1000'; done)" ]; }
 lines() { grep -c "$1" run.out; }

@@ -18,7 +18,7 @@ field() { "$MUSTER" status "$SHARED/slow/run" -o json 2>/dev/null | json "$1"; }
 running() { [ "$(field state)" = Running ] && [ "$(field "workers.$(($1 - 1)).state")" = Running ]; }
 nobody_left() { ok 'nobody is left' wait_for 90 run_gone "$id" || diag "$(run_alive "$id")"; }
 log_of() { cat "/proc/$(hosts pid "$1")/root"/tmp/muster-*/*/agent-0.log 2>/dev/null; }
-agent_of() { pids_on "$1" 'muster agent --dir'; }
+agent_of() { pids_on "$1" '^[^ ]*muster agent --dir'; }
 # workers HOST...: pids of those that run there.
 workers() { local h; for h; do pids_on $h '^sleep 1000'; done; }
 show_run() {

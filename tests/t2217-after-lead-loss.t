@@ -16,7 +16,7 @@ running() {
         ! field "workers.$1.state"
 }
 nobody_left() { ok 'nobody is left' wait_for 90 run_gone "$id" || diag "$(run_alive "$id")"; }
-agent_of() { pids_on "$1" 'muster agent --dir'; }
+agent_of() { pids_on "$1" '^[^ ]*muster agent --dir'; }
 log_of() { cat "/proc/$(hosts pid "$1")/root"/tmp/muster-*/*/agent-0.log 2>/dev/null; }
 show_run() {
     diag "$(cat ./*.err)"

@@ -11,7 +11,7 @@ export PYTHONPATH=$MUSTER_SRCDIR/python
 
 field() { "$MUSTER" status "$SHARED/run" -o json 2>/dev/null | json "$1"; }
 event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
-agent_of() { pids_on "$1" 'muster agent --dir'; }
+agent_of() { pids_on "$1" '^[^ ]*muster agent --dir'; }
 show_run() { diag "$(tail -n 60 run.out run.err)"; diag "$(tail -n 30 run/events.jsonl)"; diag "$(ls saves)"; }
 told() { grep -o 'saves/at-[0-9]*"' run/events.jsonl | tail -n 1 | tr -d '"'; }
 

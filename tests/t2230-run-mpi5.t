@@ -88,7 +88,7 @@ test_lead_loss() {
         "$there/examples/charlm/charlm" "${small[@]}" --steps 3000 --step-time 10 --batch 6 --checkpoint-every 20
     is $? 0 'charlm over three hosts'
     ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 21 ]'
-    kill -KILL $(pids_on node1 'muster agent --dir')
+    kill -KILL $(pids_on node1 '^[^ ]*muster agent --dir')
     wait_exit 120 "$runner"
     is "$status" 0 'and to its end, when the agent that leads is killed' || diag "$(cat run.err)"
     is "$(field lead),$(field node_failures),$(field restarts)" 1,1,0 'led by the next'
@@ -173,7 +173,7 @@ test_mpirun_dies() {
 test_agent_dies() {
     start_run --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'
     is $? 0 'a run'
-    kill -KILL $(pids_on node2 'muster agent --dir')
+    kill -KILL $(pids_on node2 '^[^ ]*muster agent --dir')
     wait_exit 120 "$runner"
     is "$status" 75 'ends resumable after the loss of an agent' || diag "$(cat run.err)"
     like "$(cat run.err)" 'node2' 'the node is named'

@@ -88,7 +88,7 @@ test_node_loss() {
     spawn loss on node1 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four \
         --nnodes 2:4 --nproc-per-node 1 -- "$quick" "$DDP" --steps 60 --step-time 0.2
     ok 'two to four hosts train together' wait_for 90 grep -q 'step 20 ' loss.out || diag "$(cat loss.err)"
-    kill -KILL $(pids_on node2 'muster agent --dir')
+    kill -KILL $(pids_on node2 '^[^ ]*muster agent --dir')
     wait_exit 200 "$spawned"
     is "$status" 0 'and go on without the second, whose agent is killed' || diag "$(cat loss.err)"
     matches "$(cat loss.out)" 'world 3: from step (20|40) to 60' 'from the last checkpoint'
@@ -103,7 +103,7 @@ test_lead_loss() {
     spawn lead on node4 timeout 200 "$MUSTER" run --allow-run-as-root --run-dir run --hosts $four \
         --nnodes 2:4 --nproc-per-node 1 -- "$quick" "$DDP" --steps 60 --step-time 0.2
     ok 'four hosts train together' wait_for 90 grep -q 'step 20 ' lead.out || diag "$(cat lead.err)"
-    kill -KILL $(pids_on node1 'muster agent --dir')
+    kill -KILL $(pids_on node1 '^[^ ]*muster agent --dir')
     wait_exit 200 "$spawned"
     is "$status" 0 'and go on without the first, which led them' || diag "$(cat lead.err)"
     matches "$(cat lead.out)" 'world 3: from step (20|40) to 60' 'from the last checkpoint'

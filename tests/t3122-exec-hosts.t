@@ -166,7 +166,7 @@ test_daemon_dies() {
 
 test_agent_dies() {
     start_run -- mpirun -np 4 sh -c "setsid sleep 1000 & exec $prog wait"
-    kill -KILL $(pids_on node3 'muster agent --dir')
+    kill -KILL $(pids_on node3 '^[^ ]*muster agent --dir')
     wait_exit 120 "$runner"
     is "$status" 75 'the loss of an agent ends the run, to be resumed' || diag "$(cat run.err)"
     nobody_left

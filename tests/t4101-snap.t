@@ -10,6 +10,7 @@ need_command mpirun
 root=--allow-run-as-root
 worker=$MUSTER_BUILDDIR/tests/lib/snap_worker
 field() { "$MUSTER" status run -o json 2>/dev/null | json "$1"; }
+runtime_dir() { [ -n "${XDG_RUNTIME_DIR:-}" ] && echo "$XDG_RUNTIME_DIR/muster" || echo "${TMPDIR:-/tmp}/muster-$(id -u)"; }
 shm() { echo "/dev/shm/muster-$(id -u)-$(json id run/run.json)"; }
 n_steps() { find ck -name COMMIT 2>/dev/null | wc -l; }
 # start OPTION...
@@ -65,6 +66,33 @@ test_worker_dies() {
     go_home 'the run ends well'
     is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
     is "$(field restarts)" 1 'one restart'
+}
+
+# Agents that do not come again, for there is no front end: one that leaves, as one that
+# nobody hears any more does, one that is killed, and one that is killed with its watch.
+test_agent_goes() {
+    local signal run_files agent watch
+    for signal in TERM KILL both; do
+        start --nnodes 1:2 --set detach.timeout=10m
+        told 'four workers save' 'held 20' 4
+        run_files=$(runtime_dir)/$(json id run/run.json)
+        kill -KILL "$spawned"
+        agent=$(field nodes.1.agent_pid)
+        watch=$(ps -o ppid= -p "$agent")
+        case $signal in
+            both) kill -KILL $watch "$agent" ;;
+            *) kill -$signal "$agent" ;;
+        esac
+        ok "two go on when the agent of others goes ($signal)" \
+            wait_for 60 eval '[ "$(field state),$(field generation),$(field nodes.1.state)" = Running,2,Lost ]'
+        ok 'what the other ones saved stays' eval 'ls "$(shm)" | grep -q "^snap-1-"'
+        ok 'for as long as the run goes on' wait_for 10 test -e "$run_files/agent-1.run"
+        : >run/go
+        ok 'which comes to its end' wait_for 60 eval '[ "$(field state)" = Succeeded ]' || diag "$("$MUSTER" status run)"
+        ok 'and takes it along' wait_for 30 test ! -e "$(shm)"
+        ok 'and all else' wait_for 30 test ! -e "$run_files"
+        ok 'nobody is left' wait_for 30 run_gone "$(json id run/run.json)" || diag "$(run_alive "$(json id run/run.json)")"
+    done
 }
 
 # Out of memory of the agent, and what is mapped stays when that is written to again.

@@ -17,7 +17,7 @@ shows() { "$MUSTER" status "$SHARED/run" | grep -q "$1"; }
 event() { grep -q "$1" "$SHARED/run/events.jsonl"; }
 show_run() { diag "$(tail -n 40 run.out run.err)"; diag "$(tail -n 20 "$SHARED/run/events.jsonl")"; }
 shm_of() { on "$1" sh -c "cd /dev/shm/muster-$(id -u)-$(json id "$SHARED/run/run.json") && ls"; }
-agent_of() { pids_on "$1" 'muster agent --dir'; }
+agent_of() { pids_on "$1" '^[^ ]*muster agent --dir'; }
 times() { [ "$(grep -c "$1\$" run.out)" -ge "$2" ]; }
 
 # start ELEMENTS OPTION...: four workers that save.

@@ -22,7 +22,7 @@ show_run() {
         diag "$h: $(on "$h" sh -c 'tail -n 40 /tmp/muster-*/*/agent-*.log' 2>&1)"
     done
 }
-agent_of() { pids_on "$1" 'muster agent --dir'; }
+agent_of() { pids_on "$1" '^[^ ]*muster agent --dir'; }
 times() { [ "$(grep -c "$1\$" run.out)" -ge "$2" ]; }
 
 # start ELEMENTS OPTION...: four workers that save, and wait for parity of each save.

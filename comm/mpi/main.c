@@ -137,6 +137,7 @@ static void tell_silent(void *arg, const struct proc *p)
 static _Noreturn void lose_agent(struct companion *c)
 {
     struct proc_env env = {.on_silent = tell_silent};
+    struct error e = {0};
     char entry[256];
     int lock = -1;
 
@@ -150,7 +151,9 @@ static _Noreturn void lose_agent(struct companion *c)
             poll(NULL, 0, SWEEP_PAUSE_MS);
         }
         close_fd(&lock);
-        agent_remove_leftovers(c->tag);
+        if (agent_tidy_after(c->tag, (unsigned)c->local_rank, &e) < 0) {
+            fprintf(stderr, "muster-mpi: %s\n", e.text);
+        }
     }
     /* The others may be in MPI: no goodbye there. */
     _exit(c->report_status ? STATUS_RESUMABLE : 0);

@@ -84,7 +84,7 @@ test_own_host() {
     start --nnodes 2:4
     told 'four nodes' '1 has . of 4 on' 4
     ok 'run' wait_for 60 running 4
-    kill -KILL $(pids_on node1 'muster agent --dir')
+    kill -KILL $(pids_on node1 '^[^ ]*muster agent --dir')
     told 'the agent beside the front end is lost: three go on' ' has . of 3 on node[234]$' 3
     told 'another one takes its place' ' has . of 4 on node1$' 2
     is "$(field nodes.4.host):$(field restarts):$(field node_failures)" node1:0:1 'one loss, and no restart'
@@ -102,7 +102,7 @@ test_scale() {
     is "$status" 0 'from another one, by file' || show
     told 'three' '3 has . of 3 on node[123]$' 3
     ok 'run' wait_for 60 running 3
-    kill -KILL $(pids_on node4 'muster agent --dir') $(pids_on node3 'muster agent --dir')
+    kill -KILL $(pids_on node4 '^[^ ]*muster agent --dir') $(pids_on node3 'muster agent --dir')
     told 'two are lost: two go on' '[45] has . of 2 on node[12]$' 2
     told 'and the third comes back' '[56] has . of 3 on' 3
     run on node1 "$there/muster" scale "$SHARED/run" 4

@@ -34,7 +34,7 @@ running() { [ "$(field state)" = Running ] && [ "$(field "workers.$(($1 - 1)).st
 # said GENERATION: what its workers said, by rank.
 said() { sed 's/^\[[^]]*\] *//' run.out | grep "^$1: " | sort -t ' ' -k 2n | cut -d ' ' -f 2- | tr '\n' ';'; }
 
-agent_of() { pids_on "$1" 'muster agent --dir'; }
+agent_of() { pids_on "$1" '^[^ ]*muster agent --dir'; }
 watch_of() { pids_on "$1" 'muster-watch'; }
 agents() { field nodes | grep -o '"agent_pid": [0-9]*'; }
 workers() { field workers | grep -o '"pid": [0-9]*'; }

@@ -54,8 +54,6 @@ test_newcomer() {
     ok 'and knows how long the run has been under way' \
         awk "BEGIN { d = $(field started) - $began; exit !(d > -1 && d < 1) }" || show_run
     is "$(field generation),$(said 3 | cut -c 1-2)" '3,0/' 'by itself, or with the other one that has come back' || show_run
-    sweep node1 # as below
-    sweep node2
     nobody_left
 }
 
@@ -72,7 +70,6 @@ test_after_another() {
     ended_well 'and without their lead'
     is "$(field lead)" 1 'led by the next'
     num "$(($(second_of generation_started) - $(second_of lead_taken)))" -lt 10 'at once, and not after a lease' || show_run
-    sweep node1 # as below
     nobody_left
 }
 
@@ -182,7 +179,6 @@ test_twice() {
     kill -KILL $(agent_of node2)
     ended_well 'and without the next'
     is "$(field lead),$(field node_failures)" 2,2 'which status tells'
-    for h in node1 node2; do sweep $h; done # muster-mpi would have, but may be between two MPI worlds
     nobody_left
 }
 
@@ -196,7 +192,6 @@ test_suspended() {
     wait_exit 120 "$runner"
     is "$status" 75 'when their lead is lost' || show_run
     is "$(field state),$(field lead)" Suspended,1 'and are suspended by the next' || show_run
-    sweep node1
     nobody_left
 }
 

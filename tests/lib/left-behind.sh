@@ -24,4 +24,11 @@ as_before() { look_around >"$TRASH/after"; cmp -s "$TRASH/before" "$TRASH/after"
 # sweep HOST: for whom nobody is left there who could take its files away. muster gc
 # leaves alone what is younger than a minute.
 sweep() { on "$1" sh -c 'touch -d "2 minutes ago" /tmp/muster-*/*; exec "$0" gc' "$there/muster" >gc.out 2>&1; }
-nothing_left() { ok 'nor anything that it had' wait_for 60 as_before || diag "$(diff "$TRASH/before" "$TRASH/after")"; }
+nothing_left() {
+    local h
+    ok 'nor anything that it had' wait_for 60 as_before && return
+    diag "$(diff "$TRASH/before" "$TRASH/after")"
+    for h in $(cat "$BED/state/hosts"); do
+        diag "$h: $(on "$h" sh -c 'date +%T; ls -l --time-style=full-iso /tmp/muster-*/*; tail -n 20 /tmp/muster-*/*/agent-*.log' 2>/dev/null)"
+    done
+}
