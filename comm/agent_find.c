@@ -70,9 +70,10 @@ static int spawn_watch(struct strlist *argv, const struct strlist *command,
     return rc ? error_set(e, rc, "start %s", watch) : 0;
 }
 
-/* muster-watch starts the agent, and muster tidy when that has ended badly. */
-static int spawn_agent(const char *dir, unsigned index, int lock_fd, int ready_fd,
-                       struct error *e)
+/* muster-watch starts the agent, and muster tidy when that has ended badly: not where a
+ * keeper waits for all that it has started, which does it at its own end. */
+static int spawn_agent(const char *dir, unsigned index, bool is_kept, int lock_fd,
+                       int ready_fd, struct error *e)
 {
     _strlist_ struct strlist watch = {0};
     _strlist_ struct strlist agent = {0};
@@ -80,9 +81,11 @@ static int spawn_agent(const char *dir, unsigned index, int lock_fd, int ready_f
     strlist_add(&watch, "muster-watch");
     strlist_addf(&watch, "--keep=%d", lock_fd);
     strlist_addf(&watch, "--keep=%d", ready_fd);
-    strlist_add(&watch, "--after=tidy");
-    strlist_addf(&watch, "--after=--run-id=%s", strrchr(dir, '/') + 1);
-    strlist_addf(&watch, "--after=--index=%u", index);
+    if (!is_kept) {
+        strlist_add(&watch, "--after=tidy");
+        strlist_addf(&watch, "--after=--tag=%s", strrchr(dir, '/') + 1);
+        strlist_addf(&watch, "--after=--index=%u", index);
+    }
     strlist_add(&agent, "agent");
     strlist_addf(&agent, "--dir=%s", dir);
     strlist_addf(&agent, "--index=%u", index);
@@ -98,7 +101,7 @@ int agent_tidy_after(const char *tag, unsigned index, struct error *e)
 
     strlist_add(&watch, "muster-watch");
     strlist_add(&tidy, "tidy");
-    strlist_addf(&tidy, "--run-id=%s", tag);
+    strlist_addf(&tidy, "--tag=%s", tag);
     strlist_addf(&tidy, "--index=%u", index);
     return spawn_watch(&watch, &tidy, e);
 }
@@ -119,7 +122,7 @@ static int wait_ready(int fd, const char *dir, unsigned index,
                       : "does not get ready", dir, index);
 }
 
-static int start(const char *dir, unsigned index, int lock_fd,
+static int start(const char *dir, unsigned index, bool is_kept, int lock_fd,
                  unsigned timeout_ms, struct error *e)
 {
     _close_ int near = -1;
@@ -134,7 +137,7 @@ static int start(const char *dir, unsigned index, int lock_fd,
     if (fcntl(far, F_SETFD, 0) < 0 || fcntl(lock_fd, F_SETFD, 0) < 0) {
         return error_set(e, errno, "pass descriptors on");
     }
-    rc = spawn_agent(dir, index, lock_fd, far, e);
+    rc = spawn_agent(dir, index, is_kept, lock_fd, far, e);
     close_fd(&far);
     return rc < 0 ? rc : wait_ready(near, dir, index, timeout_ms, e);
 }
@@ -171,8 +174,8 @@ static int make_dir(const char *tag, char *to, size_t size, struct error *e)
 }
 
 /* Here and now, unless one lives. 0 does not mean that it can be reached yet. */
-static int start_if_none(const char *dir, unsigned index, unsigned timeout_ms,
-                         struct error *e)
+static int start_if_none(const char *dir, unsigned index, bool is_kept,
+                         unsigned timeout_ms, struct error *e)
 {
     char path[PATH_MAX];
     _close_ int lock = -1;
@@ -182,7 +185,7 @@ static int start_if_none(const char *dir, unsigned index, unsigned timeout_ms,
     if (rc == -ENOENT) { /* the directory went with the last agent */
         return fs_mkdirs(dir, e);
     }
-    return rc == 1 ? start(dir, index, lock, timeout_ms, e) : rc;
+    return rc == 1 ? start(dir, index, is_kept, lock, timeout_ms, e) : rc;
 }
 
 /* --- the keeper of a node --- */
@@ -293,7 +296,7 @@ int agent_keeper_serve(int listener, const char *tag, unsigned timeout_ms,
         return rc;
     }
     rc = make_dir(tag, dir, sizeof(dir), e);
-    rc = rc < 0 ? rc : start_if_none(dir, index, timeout_ms, e);
+    rc = rc < 0 ? rc : start_if_none(dir, index, true, timeout_ms, e);
     if (rc < 0) {
         wire_put_str(&reply, e->text);
     }
@@ -317,7 +320,7 @@ static int find(const char *tag, unsigned index, bool is_kept,
     }
     for (;;) {
         rc = is_kept ? ask_keeper(dir, index, timeout_ms, e)
-                     : start_if_none(dir, index, timeout_ms, e);
+                     : start_if_none(dir, index, false, timeout_ms, e);
         if (rc < 0) {
             return rc;
         }

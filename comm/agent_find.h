@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds the agent of a run on this host, or starts it under muster-watch. To be
- * called before MPI_Init: nothing that MPI made is inherited then.
+ * called before MPI_Init: nothing that MPI made is inherited then. (What is started
+ * after it, muster-watch, keeps nothing open.)
  *
  * Who holds the lock <runtime dir>/<tag>/agent-<index>.lock decides: the agent
  * inherits it and keeps it for life, so while it is held an agent lives, and when

@@ -13,7 +13,6 @@
 #include "base/key.h"
 #include "base/proc.h"
 #include "base/str.h"
-#include "launcher/agent_files.h"
 #include "launcher/agent_snap.h"
 #include "launcher/jsonw.h"
 #include "launcher/snap_copy.h"
@@ -286,7 +285,6 @@ static void on_world(void *ctx, const struct companion_world *w,
     }
     a->has_run = true;
     a->run = w->run;
-    agent_files_tell_run(a);
     explicit_bzero(a->run.key, sizeof(a->run.key));
     a->key = key_hold(w->run.key);
     if (!a->key) {

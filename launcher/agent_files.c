@@ -3,13 +3,15 @@
 
 #include "launcher/agent_files.h"
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/leftover.h"
 #include "base/str.h"
 #include "launcher/agent.h"
 
-#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,37 +30,59 @@ static void remove_file(const struct agent *a, const char *kind)
     }
 }
 
+/* Its lease, its id, and what is left is its directory: that may have any name. */
 void agent_files_tell_run(const struct agent *a)
 {
+    _buf_ struct buf b = {0};
     struct error e = {0};
     char path[PATH_MAX];
     int rc = path_of(a->dir, a->index, "run", path, &e);
 
-    rc = rc < 0 ? rc : fs_write_replace(path, a->run.dir, strlen(a->run.dir), &e);
+    buf_printf(&b, "%" PRIu64 "\n%s\n%s", a->config.job->heartbeat_timeout_ms, a->run.id,
+               a->run.dir);
+    rc = rc < 0 ? rc : fs_write_replace(path, buf_str(&b), b.len, &e);
     if (rc < 0) {
         agent_log(a, "%s: should this agent be killed, what it leaves here stays "
                   "until muster gc", e.text);
     }
 }
 
-int agent_files_run_path(const char *dir, unsigned index, char *to, struct error *e)
+int agent_files_told(const char *dir, unsigned index, char *to, struct error *e)
 {
     return path_of(dir, index, "run", to, e);
 }
 
-int agent_files_run(const char *told, char *to, size_t size, struct error *e)
+/* `text` ends at its first zero byte. */
+static bool parse(char *text, struct agent_run *ret)
+{
+    char *id = strchr(text, '\n'), *dir = id ? strchr(id + 1, '\n') : NULL;
+
+    if (!dir) {
+        return false;
+    }
+    *id++ = *dir++ = '\0';
+    if (str_to_u64(text, &ret->lease_ms) < 0 || strlen(id) >= sizeof(ret->id) ||
+        strlen(dir) >= sizeof(ret->dir) || dir[0] != '/' || !id[0] || id[0] == '.' ||
+        strchr(id, '/')) {
+        return false;
+    }
+    str_copy(ret->id, sizeof(ret->id), id);
+    str_copy(ret->dir, sizeof(ret->dir), dir);
+    return true;
+}
+
+int agent_files_read(const char *told, struct agent_run *ret, struct error *e)
 {
     _free_ char *text = NULL;
     size_t len;
-    int rc = fs_read_regular(told, size - 1, &text, &len, e);
+    int rc = fs_read_regular(told, sizeof(*ret), &text, &len, e);
 
     if (rc < 0) {
         return rc;
     }
-    if (text[0] != '/' || strlen(text) != len) {
-        return error_text(e, ERR_FORMAT, "%s names no directory", told);
+    if (strlen(text) != len || !parse(text, ret)) {
+        return error_text(e, ERR_FORMAT, "%s names no run", told);
     }
-    str_copy(to, size, text);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "launcher/agent.h"
+#include "spec/job.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -44,32 +45,46 @@ static void make_place(struct agent *a)
     put(a, "agent-3.log", "words", 5);
 }
 
+static const char strange[][40] = {
+    "", "run", "10\nid", "10\nid\nrelative", "10\n\n/run", "10\n../id\n/run", "10\na/b\n/run",
+    "x\nid\n/run", "\nid\n/run",
+};
+
 static void test_run(void)
 {
-    static const struct { const char *text; size_t len; } strange[] = {
-        {"", 0}, {"run", 3}, {"/a\0b", 4},
-    };
     struct agent *a = calloc(1, sizeof(*a));
-    char told[PATH_MAX], path[32];
+    struct job job = {.heartbeat_timeout_ms = 7000};
+    struct agent_run run;
+    char told[PATH_MAX], *odd = calloc(2, sizeof(run));
     struct error e = {0};
 
     make_place(a);
-    agent_files_run_path(a->dir, 3, told, NULL);
     a->index = 3;
-    is_int(agent_files_run(told, path, sizeof(path), &e), -ENOENT,
-           "one that never knew its run");
-    str_copy(a->run.dir, sizeof(a->run.dir), "/runs/one");
+    a->config.job = &job;
+    agent_files_told(a->dir, 3, told, NULL);
+    is_int(agent_files_read(told, &run, &e), -ENOENT, "one that never knew its run");
+    str_copy(a->run.id, sizeof(a->run.id), "one");
+    str_copy(a->run.dir, sizeof(a->run.dir), "/runs/of\nme");
     agent_files_tell_run(a);
-    is_int(agent_files_run(told, path, sizeof(path), &e), 0, "one that did");
-    is_str(path, "/runs/one", "tells where it is");
-    ok(agent_files_run(told, path, 5, &e) < 0, "there must be room for it");
+    is_int(agent_files_read(told, &run, &e), 0, "one that did");
+    is_str(run.id, "one", "tells which it is");
+    is_str(run.dir, "/runs/of\nme", "where it is");
+    is_int((int64_t)run.lease_ms, 7000, "and how long it waits for its lead");
     for (size_t i = 0; i < ARRAY_SIZE(strange); i++) {
-        put(a, "agent-3.run", strange[i].text, strange[i].len);
-        is_int(agent_files_run(told, path, sizeof(path), &e), -ERR_FORMAT,
-               "'%s' of %zu bytes is no directory", strange[i].text, strange[i].len);
+        put(a, "agent-3.run", strange[i], strlen(strange[i]));
+        is_int(agent_files_read(told, &run, &e), -ERR_FORMAT, "no run: '%s'", strange[i]);
     }
+    put(a, "agent-3.run", "10\nid\n/a\0b", 11);
+    is_int(agent_files_read(told, &run, &e), -ERR_FORMAT, "nor with a zero byte");
+    memset(odd, 'a', 2 * sizeof(run));
+    memcpy(odd, "10\nid\n/", 7);
+    put(a, "agent-3.run", odd, sizeof(run) - 1);
+    ok(agent_files_read(told, &run, &e) < 0, "nor a path that is too long");
+    put(a, "agent-3.run", odd, 2 * sizeof(run));
+    ok(agent_files_read(told, &run, &e) < 0, "nor a file");
     agent_files_remove(a);
     ok(access(a->dir, F_OK) < 0, "all goes with the agent");
+    free(odd);
     free(a);
 }
 

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "launcher/agent_files.h"
 #include "launcher/agent_steps.h"
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
@@ -167,6 +168,7 @@ static int begin_work(struct agent *a, struct error *e)
     struct error misfit = {0};
     int rc;
 
+    agent_files_tell_run(a);
     config.limits.max_bytes = logs->max_bytes;
     config.limits.keep = logs->keep;
     rc = output_create(&a->loop, &config, &a->output, e);

@@ -11,8 +11,10 @@
 #include "base/cleanup.h"
 #include "launcher/agent_snap.h"
 #include "launcher/agent_steps.h"
+#include "launcher/snap_budget.h"
 #include "rendezvous/restart.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 enum {
@@ -50,7 +52,8 @@ static void finish_leaving(uv_timer_t *t)
     agent_heir_stop(a);
     agent_steps_stop(a);
     is_resumable = a->status == RUN_RESUMABLE || a->status == RUN_CANCELLED;
-    a->leaves_files = a->leaves_alone && is_resumable && a->snap;
+    a->leaves_files = a->leaves_alone && is_resumable &&
+                      snap_dir_has_agent(a->run.id, a->index);
     agent_snap_stop(a, is_resumable);
     tree_close(a->tree);
     a->tree = NULL;
@@ -95,12 +98,18 @@ static void on_output_gone(void *arg, bool all_done)
     tree_finish(a->tree, a->leaves_alone ? TREE_FINISH_OWN : TREE_FINISH_ALL);
 }
 
+/* After 0 muster-watch takes it that nothing is left. */
+static int untidy(uint8_t status)
+{
+    return status ? status : EXIT_FAILURE;
+}
+
 static void on_leave_late(uv_timer_t *t)
 {
     struct agent *a = t->data;
 
     agent_log(a, "could not end in order");
-    _exit(a->status);
+    _exit(untidy(a->status));
 }
 
 void agent_leave(struct agent *a, uint8_t status, const char *reason)
@@ -123,7 +132,7 @@ void agent_leave(struct agent *a, uint8_t status, const char *reason)
     if (a->crew) {
         /* Not dead after repeated SIGKILL: muster-watch goes on after us. */
         agent_log(a, "leaving %u workers to muster-watch", crew_alive(a));
-        _exit(status);
+        _exit(untidy(status));
     }
     crew_world_close(a, take_ptr(&a->parted));
     crew_mpi_leave(a);

@@ -322,6 +322,9 @@ void agent_snap_stop(struct agent *a, bool is_resumable)
     struct agent_snap *p = a->snap;
 
     if (!p) {
+        if (!is_resumable && a->has_run) {
+            snap_dir_remove_agent(a->run.id, a->index); /* of one before this one */
+        }
         return;
     }
     a->snap = NULL;

@@ -17,6 +17,7 @@
 #include "launcher/commands.h"
 #include "launcher/control.h"
 #include "launcher/options.h"
+#include "launcher/tidy.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -30,6 +31,7 @@
 enum {
     START_MS = 20000, /* for one agent to get ready */
     ASK_MS = 5000,
+    MAX_AGENTS = 64,
 };
 
 struct keep {
@@ -173,6 +175,9 @@ int cmd_keep(int argc, char **argv)
         fprintf(stderr, "muster keep: nobody waits for this keeper\n");
     }
     status = keep(&k);
+    for (unsigned i = 0; i < MAX_AGENTS; i++) {
+        tidy_up(k.run_id, i, false, NULL); /* after those that were killed */
+    }
     close(k.signals);
     close(k.listener);
     close(k.lock);

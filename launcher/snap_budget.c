@@ -9,10 +9,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -144,16 +146,29 @@ static bool is_of_agent(const char *name, unsigned agent)
     return sscanf(name, "%*[a-z]-%u-%u-%u", &of, &rank, &which) == 3 && of == agent;
 }
 
+/* What this user has made there; anybody may make something of that name. */
+static DIR *open_own_dir(const char *run_id, char *path, size_t size)
+{
+    struct stat st;
+    DIR *dir = NULL;
+    int fd = snap_dir(run_id, path, size, NULL) < 0
+                 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid()) {
+        dir = fdopendir(fd);
+    }
+    if (!dir && fd >= 0) {
+        close(fd);
+    }
+    return dir;
+}
+
 void snap_dir_remove_agent(const char *run_id, unsigned agent)
 {
     char path[PATH_MAX];
     const struct dirent *d;
-    DIR *dir;
+    DIR *dir = open_own_dir(run_id, path, sizeof(path));
 
-    if (snap_dir(run_id, path, sizeof(path), NULL) < 0) {
-        return;
-    }
-    dir = opendir(path);
     while (dir && (d = readdir(dir))) {
         if (is_of_agent(d->d_name, agent)) {
             unlinkat(dirfd(dir), d->d_name, 0);
@@ -163,4 +178,20 @@ void snap_dir_remove_agent(const char *run_id, unsigned agent)
         closedir(dir);
         rmdir(path); /* unless others have something there */
     }
+}
+
+bool snap_dir_has_agent(const char *run_id, unsigned agent)
+{
+    char path[PATH_MAX];
+    const struct dirent *d;
+    DIR *dir = open_own_dir(run_id, path, sizeof(path));
+    bool has = false;
+
+    while (dir && !has && (d = readdir(dir))) {
+        has = is_of_agent(d->d_name, agent);
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return has;
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,5 +33,6 @@ int snap_dir_remove(const char *run_id, struct error *e);
 /* What one of its agents has left, by its number on this host (launcher/snap_hold.h:
  * "<kind>-<agent>-<rank>-<which>"), and the directory with the last of it. */
 void snap_dir_remove_agent(const char *run_id, unsigned agent);
+bool snap_dir_has_agent(const char *run_id, unsigned agent);
 
 #endif

@@ -206,7 +206,9 @@ static void test_agent(void)
         }
         close(fd);
     }
+    ok(snap_dir_has_agent(id, 11) && !snap_dir_has_agent(id, 3), "whose they are");
     snap_dir_remove_agent(id, 1);
+    ok(!snap_dir_has_agent(id, 1), "one has none any more");
     ok(!has(id, names[0]) && !has(id, names[1]), "what one agent held is gone");
     ok(has(id, names[2]) && has(id, names[3]), "that of others is not");
     ok(has(id, names[4]), "nor what is no snapshot");

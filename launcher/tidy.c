@@ -3,29 +3,33 @@
 
 #include "launcher/tidy.h"
 
-/* Longer than a run is without a word when its lead is lost. */
-enum { SILENT_MS = 2 * STATUS_STALE_MS };
+/* Until the lease is over, another lead has been found, and has written. */
+enum { LEASES = 4, WRITTEN_MS = 30 * 1000 };
+
+uint64_t tidy_silent_ms(uint64_t lease_ms)
+{
+    return lease_ms < UINT64_MAX / 8 ? LEASES * lease_ms + WRITTEN_MS : UINT64_MAX;
+}
 
 enum tidy_step tidy_decide(struct tidy *t, const struct tidy_look *look,
                            uint64_t now_ms)
 {
-    if (look->is_gone) {
-        /* One that never was here is on a disk of another host. */
-        return t->was_there ? TIDY_ALL : TIDY_FILES;
+    bool is_silent;
+
+    if (look->is_gone && !t->was_there) {
+        return TIDY_FILES; /* it is on a disk of another host */
     }
-    if (!look->is_read) {
-        return TIDY_WAIT;
-    }
-    if (!t->was_there || look->updated_ns != t->updated_ns || look->is_locked) {
-        t->was_there = true;
-        t->updated_ns = look->updated_ns;
+    if (!t->since_ms || (look->is_read && look->updated_ns != t->updated_ns)) {
+        t->updated_ns = look->is_read ? look->updated_ns : 0;
         t->since_ms = now_ms;
     }
-    if (!status_run_is_over(look->state)) {
-        return now_ms - t->since_ms > SILENT_MS ? TIDY_FILES : TIDY_WAIT;
+    t->was_there = t->was_there || look->is_read;
+    is_silent = now_ms - t->since_ms > t->silent_ms;
+    if (look->is_gone) {
+        return is_silent ? TIDY_ALL : TIDY_WAIT; /* a mount may come back */
     }
-    if (look->is_locked) {
-        return TIDY_WAIT; /* its front end is about to go, or goes on with it */
+    if (!look->is_read || !status_run_is_over(look->state)) {
+        return is_silent ? TIDY_FILES : TIDY_WAIT;
     }
     return look->state == STATUS_SUCCEEDED || look->state == STATUS_FAILED
                ? TIDY_ALL : TIDY_FILES;

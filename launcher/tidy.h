@@ -4,10 +4,14 @@
  * which goes on: its files, and the memory of its snapshots. An agent that comes again
  * may use them, so they stay for as long as the run goes on, and go with it. What can
  * be told of a run from one host is its directory, looked at again and again.
+ *
+ * Nothing is waited for without an end but a run that says that it goes on: where
+ * nothing is heard of it the files go, and memory is left to muster gc.
  */
 #ifndef MUSTER_LAUNCHER_TIDY_H
 #define MUSTER_LAUNCHER_TIDY_H
 
+#include "base/error.h"
 #include "launcher/status.h"
 
 #include <stdbool.h>
@@ -21,20 +25,31 @@ enum tidy_step {
 
 /* One look at the run's directory. */
 struct tidy_look {
-    bool is_gone; /* with the run in it */
-    bool is_read; /* else the rest is not known */
-    bool is_locked;
+    bool is_gone; /* it is not there, or that of another run */
+    bool is_read; /* else what follows is not known */
     enum status_run_state state;
     uint64_t updated_ns; /* of the status, by another host's clock */
 };
 
-/* All zero before the first look. */
 struct tidy {
+    uint64_t silent_ms; /* a run without a word for longer is not heard of any more */
+
+    /* All zero before the first look. */
     bool was_there;
     uint64_t updated_ns, since_ms; /* for how long that has been the newest */
 };
 
+/* How long a run may be silent which goes on, where its lead is lost as soon as it has
+ * not been heard of for that lease. */
+uint64_t tidy_silent_ms(uint64_t lease_ms);
+
 enum tidy_step tidy_decide(struct tidy *t, const struct tidy_look *look,
                            uint64_t now_ms);
+
+/* Does it for one agent of this host: `tag` names the directory where it met others
+ * (comm/agent_find.h). With `waits` until it is done, or another agent has its place,
+ * or is done for; else by one look, as far as that goes. -ENOENT where it has told no
+ * run. */
+int tidy_up(const char *tag, unsigned index, bool waits, struct error *e);
 
 #endif

@@ -4,21 +4,11 @@
 #include "launcher/tidy.h"
 #include "tests/lib/tap.h"
 
+enum { SILENT_MS = 30000 };
+
 static const struct tidy_look running = {
     .is_read = true, .state = STATUS_RUNNING, .updated_ns = 7};
-
-static struct tidy_look in_state(enum status_run_state state, bool is_locked)
-{
-    return (struct tidy_look){.is_read = true, .state = state,
-                              .is_locked = is_locked, .updated_ns = 7};
-}
-
-static enum tidy_step decide(const struct tidy_look *look)
-{
-    struct tidy t = {0};
-
-    return tidy_decide(&t, look, 1000);
-}
+static const struct tidy_look gone = {.is_gone = true}, unread = {0};
 
 static void test_over(void)
 {
@@ -34,44 +24,48 @@ static void test_over(void)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct tidy_look free_one = in_state(rows[i].state, false);
-        struct tidy_look locked = in_state(rows[i].state, true);
+        struct tidy_look look = {.is_read = true, .state = rows[i].state,
+                                 .updated_ns = 7};
+        struct tidy t = {.silent_ms = SILENT_MS};
 
-        is_int(decide(&free_one), rows[i].step, "%s",
-               status_run_name(rows[i].state));
-        is_int(decide(&locked), TIDY_WAIT, "%s, and somebody has it",
+        is_int(tidy_decide(&t, &look, 1000), rows[i].step, "%s",
                status_run_name(rows[i].state));
     }
 }
 
 static void test_gone(void)
 {
-    const struct tidy_look gone = {.is_gone = true}, hung = {0};
-    struct tidy t = {0};
+    struct tidy t = {.silent_ms = SILENT_MS};
 
-    is_int(decide(&gone), TIDY_FILES, "a run whose directory is not here");
-    is_int(decide(&hung), TIDY_WAIT, "one that cannot be read");
-    tidy_decide(&t, &running, 0);
-    is_int(tidy_decide(&t, &gone, 1), TIDY_ALL, "one that was here, and is no more");
+    is_int(tidy_decide(&t, &gone, 1), TIDY_FILES, "a run whose directory is not here");
+    t = (struct tidy){.silent_ms = SILENT_MS};
+    tidy_decide(&t, &running, 1000);
+    is_int(tidy_decide(&t, &gone, 2000), TIDY_WAIT, "one that was here may come back");
+    is_int(tidy_decide(&t, &gone, 31000), TIDY_WAIT, "for a while");
+    is_int(tidy_decide(&t, &gone, 31001), TIDY_ALL, "and is no more after that");
 }
 
 static void test_silent(void)
 {
     struct tidy_look look = running;
-    const struct tidy_look hung = {0};
-    struct tidy t = {0};
+    struct tidy t = {.silent_ms = SILENT_MS};
 
     is_int(tidy_decide(&t, &look, 5000), TIDY_WAIT, "a run that goes on");
     is_int(tidy_decide(&t, &look, 35000), TIDY_WAIT, "without a word for a while");
     is_int(tidy_decide(&t, &look, 35001), TIDY_FILES, "and longer");
     look.updated_ns--; /* by a clock that was set back */
     is_int(tidy_decide(&t, &look, 35002), TIDY_WAIT, "but for a word");
-    is_int(tidy_decide(&t, &hung, 500000), TIDY_WAIT, "as it cannot be read");
-    look.is_locked = true;
-    is_int(tidy_decide(&t, &look, 500001), TIDY_WAIT, "somebody has it");
-    look.is_locked = false;
-    is_int(tidy_decide(&t, &look, 530001), TIDY_WAIT, "until then");
-    is_int(tidy_decide(&t, &look, 530002), TIDY_FILES, "or longer");
+    is_int(tidy_decide(&t, &unread, 65002), TIDY_WAIT, "one that cannot be read");
+    is_int(tidy_decide(&t, &unread, 65003), TIDY_FILES, "is not waited for without an end");
+    t = (struct tidy){.silent_ms = SILENT_MS};
+    is_int(tidy_decide(&t, &unread, 1000), TIDY_WAIT, "nor one that never could be");
+    is_int(tidy_decide(&t, &unread, 31001), TIDY_FILES, "be read");
+}
+
+static void test_span(void)
+{
+    is_int((int64_t)tidy_silent_ms(10000), 70000, "of a lease of 10 s");
+    ok(tidy_silent_ms(UINT64_MAX) == UINT64_MAX, "of one without an end");
 }
 
 int main(void)
@@ -79,5 +73,6 @@ int main(void)
     test_over();
     test_gone();
     test_silent();
+    test_span();
     return tap_done();
 }

@@ -15,11 +15,11 @@ left_by() {
     at_exit "rm -rf '$shm'"
     mkdir -p -m 700 "$dir" "$shm"
     touch "$dir/agent-$1.lock" "$dir/agent-$1.log" "$shm/snap-$1-0-0" "$shm/copy-$1-3-1" "$shm/snap-99-1-0"
-    printf %s "$(readlink -f "$2")" >"$dir/agent-$1.run"
+    printf '%s\n%s\n%s' "${lease:-10000}" "$id" "$(readlink -f "$2")" >"$dir/agent-$1.run"
 }
 memory() { (cd "$shm" 2>/dev/null && echo *-*); }
 all_memory="copy-7-3-1 snap-7-0-0 snap-99-1-0"
-tidy() { run timeout 60 "$MUSTER" tidy --run-id="$id" --index=7; }
+tidy() { run timeout 60 "$MUSTER" tidy --tag="$id" --index=7; }
 
 # over NAME STATUS COMMAND...: a run that is over; its agent has taken its own away.
 over() {
@@ -47,7 +47,7 @@ test_goes_on() {
     spawn kept "${RUN[@]}" --run-dir kept -- sh -c 'until [ -e "$MUSTER_RUN_DIR/go" ]; do sleep 0.1; done'
     ok 'a run goes on' wait_for 60 grep -qs '"state":"Running","generation":1' kept/status.json
     left_by 7 kept
-    spawn tidy "$MUSTER" tidy --run-id="$id" --index=7
+    spawn tidy "$MUSTER" tidy --tag="$id" --index=7
     tidier=$spawned
     sleep 5
     is "$(memory)" "$all_memory" 'memory stays meanwhile'
@@ -70,7 +70,7 @@ test_succeeded_by_another() {
     spawn lock flock "$dir/agent-7.lock" sh -c 'echo held; exec sleep 1000'
     holder=$spawned
     wait_for 20 grep -q held lock.out
-    spawn tidy "$MUSTER" tidy --run-id="$id" --index=7
+    spawn tidy "$MUSTER" tidy --tag="$id" --index=7
     tidier=$spawned
     sleep 3
     is "$(memory)" "$all_memory" 'what another one has its hand on stays'
@@ -78,7 +78,7 @@ test_succeeded_by_another() {
     wait_exit 30 "$tidier"
     is "$status,$(memory)" "0,$all_memory" 'also where that is another agent'
     ok 'with the files' test -e "$dir/agent-7.log"
-    spawn tidy "$MUSTER" tidy --run-id="$id" --index=7
+    spawn tidy "$MUSTER" tidy --tag="$id" --index=7
     tidier=$spawned
     sleep 3
     kill $(child_of "$holder")
@@ -93,6 +93,27 @@ test_elsewhere() {
     tidy
     is "$status,$(memory)" "0,$all_memory" 'a run that is not seen from here may go on'
     not_ok 'but needs no files' test -e "$dir"
+    # Without a shared directory there is one of that name, with what workers here said.
+    run "${RUN[@]}" --run-dir apart -- true
+    left_by 7 apart
+    rm apart/run.json
+    tidy
+    is "$status,$(memory)" "0,$all_memory" 'nor is one whose logs alone are here'
+    not_ok 'and needs no files' test -e "$dir"
+    # Another run has come into its directory.
+    run "${RUN[@]}" --run-dir again -- true
+    left_by 7 again
+    rm -rf again
+    run "${RUN[@]}" --run-dir again -- true
+    tidy
+    is "$status,$(memory)" "0,$all_memory" 'nor is one whose directory another one has'
+    # By hand agents meet by another name than the run's.
+    run "${RUN[@]}" --run-dir byhand -- true
+    left_by 7 byhand
+    mv "$dir" rt/muster/mpi-123
+    run timeout 60 "$MUSTER" tidy --tag=mpi-123 --index=7
+    is "$status,$(memory)" 0,snap-99-1-0 'one that was started by hand is'
+    not_ok 'with its files' test -e rt/muster/mpi-123
     run "${RUN[@]}" --run-dir other -- true
     left_by 7 other
     rm "$dir/agent-7.run"
@@ -102,7 +123,7 @@ test_elsewhere() {
     printf 'run' >"$dir/agent-7.run"
     tidy
     is "$status" 1 'a strange name is none'
-    like "$(cat err)" 'agent-7.run names no directory' 'which is told'
+    like "$(cat err)" 'agent-7.run names no run' 'which is told'
 }
 
 # A real one, whose muster-watch sees that it was killed.
@@ -116,6 +137,6 @@ test_killed() {
     is "$status" 75 'ends when its agent is killed' || diag "$(cat killed.err)"
     ok 'and leaves no file' wait_for 30 not test -e "rt/muster/$id"
     # Nobody is left who could write that it is over: until it has been silent for long.
-    ok 'nor anybody' wait_for 60 eval '[ -z "$(run_traces "$id")" ]' || diag "$(run_traces "$id")"
+    ok 'nor anybody' wait_for 100 eval '[ -z "$(run_traces "$id")" ]' || diag "$(run_traces "$id")"
 }
 run_cases

@@ -73,6 +73,20 @@ test_down() {
     resume node4
 }
 
+# What dies is the agent alone; the step that it lived in ends with the run.
+test_agent() {
+    local began
+    batch agent '-N 4 --no-kill' "$run --name agent --nnodes 2:4 -- $wait_once" 'echo status $?'
+    ok 'a job of four nodes' wait_for 90 running 4 || show_job
+    kill -KILL $(pids_on node3 '^[^ ]*muster agent --dir')
+    began=$(now_ms)
+    ok 'ends' wait_for 120 job_over || show_job
+    num $(($(now_ms) - began)) -lt 40000 'soon'
+    like "$(cat "$out")" 'status 0' 'well, without the one whose agent was killed' || show_job
+    is "$(said 2)" '0/3 0/3 node1;1/3 1/3 node2;2/3 2/3 node4;' 'over the others' || show_job
+    nobody_left
+}
+
 # The user, or who has to do with the machine, makes the job smaller while it runs.
 test_shrunk() {
     batch shrunk '-N 4 --no-kill' "$run --name shrunk --nnodes 2:4 -- sh -c '$tell; until [ -e \$MUSTER_RUN_DIR/go ]; do sleep 0.1; done'" 'echo status $?'

@@ -102,7 +102,7 @@ test_scale() {
     is "$status" 0 'from another one, by file' || show
     told 'three' '3 has . of 3 on node[123]$' 3
     ok 'run' wait_for 60 running 3
-    kill -KILL $(pids_on node4 '^[^ ]*muster agent --dir') $(pids_on node3 'muster agent --dir')
+    kill -KILL $(pids_on node4 '^[^ ]*muster agent --dir') $(pids_on node3 '^[^ ]*muster agent --dir')
     told 'two are lost: two go on' '[45] has . of 2 on node[12]$' 2
     told 'and the third comes back' '[56] has . of 3 on' 3
     run on node1 "$there/muster" scale "$SHARED/run" 4

@@ -310,7 +310,7 @@ run_gone() { [ -z "$(run_alive "$1")" ]; }
 # run_traces ID: the same, and whoever has the run on its command line.
 run_traces() {
     run_alive "$1"
-    pgrep -f -a -- "--run-id=$1|/$1( |\$)|dir=[^ ]*/$1" | grep -v pgrep
+    pgrep -f -a -- "--(run-id|tag)=$1|/$1( |\$)|dir=[^ ]*/$1" | grep -v pgrep
 }
 
 # run_parts ID FRONT AGENT: the pids of the parts of a run on this machine, in
