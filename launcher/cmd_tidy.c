@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * muster tidy: what muster-watch becomes when its agent was killed, or has left a run
- * that goes on. It waits for the end of the run, and then takes away what that agent
- * left on this host, unless another one has come in its place, which does that itself.
- * Where the run's directory hangs it hangs, too, and nobody waits for it.
+ * that goes on. It takes away what that agent left on this host, files at once, and
+ * memory of snapshots at the end of the run, unless another agent has come in its place,
+ * which does that itself. Where the run's directory hangs it hangs, too, and nobody
+ * waits for it.
  */
 #include <config.h>
 
@@ -31,8 +32,8 @@ static const struct option_def table[] = {
 static const struct options options = {
     .command = "tidy",
     .usage = "--tag=TAG --index=N",
-    .about = "Waits for the end of a run, and takes away what an agent of it left "
-             "that was killed; what muster-watch becomes.",
+    .about = "Takes away what an agent left that was killed: memory of snapshots at "
+             "the end of its run. What muster-watch becomes.",
     .table = table,
 };
 

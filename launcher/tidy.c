@@ -17,7 +17,7 @@ enum tidy_step tidy_decide(struct tidy *t, const struct tidy_look *look,
     bool is_silent;
 
     if (look->is_gone && !t->was_there) {
-        return TIDY_FILES; /* it is on a disk of another host */
+        return TIDY_LEAVE; /* it is on a disk of another host */
     }
     if (!t->since_ms || (look->is_read && look->updated_ns != t->updated_ns)) {
         t->updated_ns = look->is_read ? look->updated_ns : 0;
@@ -26,11 +26,11 @@ enum tidy_step tidy_decide(struct tidy *t, const struct tidy_look *look,
     t->was_there = t->was_there || look->is_read;
     is_silent = now_ms - t->since_ms > t->silent_ms;
     if (look->is_gone) {
-        return is_silent ? TIDY_ALL : TIDY_WAIT; /* a mount may come back */
+        return is_silent ? TIDY_TAKE : TIDY_WAIT; /* a mount may come back */
     }
     if (!look->is_read || !status_run_is_over(look->state)) {
-        return is_silent ? TIDY_FILES : TIDY_WAIT;
+        return is_silent ? TIDY_LEAVE : TIDY_WAIT;
     }
     return look->state == STATUS_SUCCEEDED || look->state == STATUS_FAILED
-               ? TIDY_ALL : TIDY_FILES;
+               ? TIDY_TAKE : TIDY_LEAVE;
 }

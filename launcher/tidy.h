@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What becomes of what an agent left on its host that was killed, or that left a run
- * which goes on: its files, and the memory of its snapshots. An agent that comes again
- * may use them, so they stay for as long as the run goes on, and go with it. What can
- * be told of a run from one host is its directory, looked at again and again.
+ * which goes on. Its files go at once, or with the last agent there. The memory of its
+ * snapshots may be used by an agent that comes again, so it stays for as long as the run
+ * goes on, and goes with it.
+ * What can be told of a run from one host is its directory, looked at again and again.
  *
  * Nothing is waited for without an end but a run that says that it goes on: where
- * nothing is heard of it the files go, and memory is left to muster gc.
+ * nothing is heard of it memory is left to muster gc.
  */
 #ifndef MUSTER_LAUNCHER_TIDY_H
 #define MUSTER_LAUNCHER_TIDY_H
@@ -19,8 +20,8 @@
 
 enum tidy_step {
     TIDY_WAIT,
-    TIDY_FILES, /* it can be gone on with, or is, where nobody here sees it */
-    TIDY_ALL,
+    TIDY_LEAVE, /* it can be gone on with, or is, where nobody here sees it */
+    TIDY_TAKE,  /* its memory */
 };
 
 /* One look at the run's directory. */

@@ -18,9 +18,9 @@ static void test_over(void)
     } rows[] = {
         {STATUS_CREATED, TIDY_WAIT},     {STATUS_JOINING, TIDY_WAIT},
         {STATUS_RUNNING, TIDY_WAIT},     {STATUS_RESTARTING, TIDY_WAIT},
-        {STATUS_STOPPING, TIDY_WAIT},    {STATUS_SUCCEEDED, TIDY_ALL},
-        {STATUS_FAILED, TIDY_ALL},       {STATUS_STOPPED, TIDY_FILES},
-        {STATUS_SUSPENDED, TIDY_FILES},
+        {STATUS_STOPPING, TIDY_WAIT},    {STATUS_SUCCEEDED, TIDY_TAKE},
+        {STATUS_FAILED, TIDY_TAKE},       {STATUS_STOPPED, TIDY_LEAVE},
+        {STATUS_SUSPENDED, TIDY_LEAVE},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -37,12 +37,12 @@ static void test_gone(void)
 {
     struct tidy t = {.silent_ms = SILENT_MS};
 
-    is_int(tidy_decide(&t, &gone, 1), TIDY_FILES, "a run whose directory is not here");
+    is_int(tidy_decide(&t, &gone, 1), TIDY_LEAVE, "a run whose directory is not here");
     t = (struct tidy){.silent_ms = SILENT_MS};
     tidy_decide(&t, &running, 1000);
     is_int(tidy_decide(&t, &gone, 2000), TIDY_WAIT, "one that was here may come back");
     is_int(tidy_decide(&t, &gone, 31000), TIDY_WAIT, "for a while");
-    is_int(tidy_decide(&t, &gone, 31001), TIDY_ALL, "and is no more after that");
+    is_int(tidy_decide(&t, &gone, 31001), TIDY_TAKE, "and is no more after that");
 }
 
 static void test_silent(void)
@@ -52,14 +52,14 @@ static void test_silent(void)
 
     is_int(tidy_decide(&t, &look, 5000), TIDY_WAIT, "a run that goes on");
     is_int(tidy_decide(&t, &look, 35000), TIDY_WAIT, "without a word for a while");
-    is_int(tidy_decide(&t, &look, 35001), TIDY_FILES, "and longer");
+    is_int(tidy_decide(&t, &look, 35001), TIDY_LEAVE, "and longer");
     look.updated_ns--; /* by a clock that was set back */
     is_int(tidy_decide(&t, &look, 35002), TIDY_WAIT, "but for a word");
     is_int(tidy_decide(&t, &unread, 65002), TIDY_WAIT, "one that cannot be read");
-    is_int(tidy_decide(&t, &unread, 65003), TIDY_FILES, "is not waited for without an end");
+    is_int(tidy_decide(&t, &unread, 65003), TIDY_LEAVE, "is not waited for without an end");
     t = (struct tidy){.silent_ms = SILENT_MS};
     is_int(tidy_decide(&t, &unread, 1000), TIDY_WAIT, "nor one that never could be");
-    is_int(tidy_decide(&t, &unread, 31001), TIDY_FILES, "be read");
+    is_int(tidy_decide(&t, &unread, 31001), TIDY_LEAVE, "be read");
 }
 
 static void test_span(void)

@@ -21,8 +21,9 @@
 #include <unistd.h>
 
 enum {
-    LOOK_S = 2,
-    LATER_S = 10, /* once it has not ended soon */
+    SWEPT_MS = 100, /* for muster-mpi, which may sweep up in the same place */
+    LOOK_MS = 2000,
+    LATER_MS = 10 * 1000, /* once it has not ended soon */
     SOON_MS = 60 * 1000,
 };
 
@@ -80,19 +81,14 @@ static void look_at(struct tidying *t)
 
 /* --- what is left here --- */
 
-/* A newer agent has told its run in the same place, or all is gone by now, as where the
- * front end was. Who merely holds the lock there may be muster-mpi, which sweeps up. */
-static bool is_done_for(const struct tidying *t)
+static bool has_heir(const struct tidying *t)
 {
     struct stat now;
 
-    if (stat(t->told, &now) < 0) {
-        return errno == ENOENT && !snap_dir_has_agent(t->run.id, t->index);
-    }
-    return !is_same(&now, &t->was);
+    return stat(t->told, &now) == 0 && !is_same(&now, &t->was);
 }
 
-/* False while somebody has its place. */
+/* False while somebody has its place, who may be about to use what is there. */
 static bool take_away(const struct tidying *t, bool with_memory)
 {
     _close_ int place = -1;
@@ -108,22 +104,31 @@ static bool take_away(const struct tidying *t, bool with_memory)
     return true;
 }
 
+static void pause_for(unsigned ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+}
+
 static void tidy(struct tidying *t, bool waits)
 {
     uint64_t began_ms = clock_mono_ms();
 
-    while (!is_done_for(t)) {
-        struct timespec pause = {0};
+    while (!take_away(t, false)) {
+        if (has_heir(t) || !waits) {
+            return;
+        }
+        pause_for(SWEPT_MS);
+    }
+    while (snap_dir_has_agent(t->run.id, t->index) && !has_heir(t)) {
         uint64_t now_ms = clock_mono_ms();
         enum tidy_step step;
 
         look_at(t);
         step = tidy_decide(&t->tidy, &t->look, now_ms);
-        if ((step != TIDY_WAIT && take_away(t, step == TIDY_ALL)) || !waits) {
+        if (step == TIDY_LEAVE || (step == TIDY_TAKE && take_away(t, true)) || !waits) {
             return;
         }
-        pause.tv_sec = now_ms - began_ms > SOON_MS ? LATER_S : LOOK_S;
-        nanosleep(&pause, NULL);
+        pause_for(now_ms - began_ms > SOON_MS ? LATER_MS : LOOK_MS);
     }
 }
 

@@ -4,8 +4,9 @@
  *
  * The parent of one agent, and the reaper of whatever it leaves behind. It does
  * nothing until the agent ends; then it ends all processes that it inherits,
- * until none is left, and ends with the agent's status, unless --after is given. It is kept this small so
- * that nothing in it can fail: no allocation before the end, no files, no loop.
+ * until none is left, and ends with the agent's status, unless --after is given.
+ * It is kept this small so that nothing in it can fail: no allocation before the
+ * end, no files, no loop.
  *
  * An agent that did not end with 0 may have left files, too: with --after it then
  * becomes the agent's program with those words as arguments.
