@@ -48,9 +48,9 @@ enum tidy_step tidy_decide(struct tidy *t, const struct tidy_look *look,
                            uint64_t now_ms);
 
 /* Does it for one agent of this host: `tag` names the directory where it met others
- * (comm/agent_find.h). With `waits` until it is done, or another agent has its place,
- * or is done for; else by one look, as far as that goes. -ENOENT where it has told no
- * run. */
+ * (comm/agent_find.h). With `waits` until it is done, or another agent has come in its
+ * place; else by one look, as far as that goes. 0, also where somebody else does it
+ * already; -ENOENT where that agent has told no run. */
 int tidy_up(const char *tag, unsigned index, bool waits, struct error *e);
 
 #endif

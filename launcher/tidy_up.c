@@ -14,10 +14,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -81,6 +81,8 @@ static void look_at(struct tidying *t)
 
 /* --- what is left here --- */
 
+/* A newer agent has told its run in the same place. Who merely holds the lock there may
+ * be muster-mpi, which sweeps up. */
 static bool has_heir(const struct tidying *t)
 {
     struct stat now;
@@ -104,11 +106,6 @@ static bool take_away(const struct tidying *t, bool with_memory)
     return true;
 }
 
-static void pause_for(unsigned ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
-}
-
 static void tidy(struct tidying *t, bool waits)
 {
     uint64_t began_ms = clock_mono_ms();
@@ -117,7 +114,7 @@ static void tidy(struct tidying *t, bool waits)
         if (has_heir(t) || !waits) {
             return;
         }
-        pause_for(SWEPT_MS);
+        poll(NULL, 0, SWEPT_MS);
     }
     while (snap_dir_has_agent(t->run.id, t->index) && !has_heir(t)) {
         uint64_t now_ms = clock_mono_ms();
@@ -128,7 +125,7 @@ static void tidy(struct tidying *t, bool waits)
         if (step == TIDY_LEAVE || (step == TIDY_TAKE && take_away(t, true)) || !waits) {
             return;
         }
-        pause_for(now_ms - began_ms > SOON_MS ? LATER_MS : LOOK_MS);
+        poll(NULL, 0, now_ms - began_ms > SOON_MS ? LATER_MS : LOOK_MS);
     }
 }
 
