@@ -61,9 +61,12 @@ ssize_t __wrap_read(int fd, void *to, size_t len)
     return __real_read(fd, to, len);
 }
 
+/* Its time may be over before the loop looks for the first time, which would wait for
+ * something else then. */
 static void on_turned(uv_timer_t *t)
 {
     *(bool *)t->data = true;
+    uv_stop(t->loop);
 }
 
 /* Until every timer that ends within `ms` from now has. */

@@ -46,7 +46,8 @@ test_link_down() {
     hosts link_down node2
     back_together 'go on as three when the link of the second is down'
     hosts link_up node2
-    ok 'which leaves' wait_for 60 gone "$lost" || show_run
+    ok 'which comes back, and waits to be wanted' wait_for 60 eval '[ "$(field nodes.1.state)" = Spare ]' || show_run
+    is "$(agent_of node2)" "$lost" 'with the agent that it had'
     end
 }
 

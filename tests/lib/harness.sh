@@ -247,9 +247,11 @@ wait_exit() {
     return 0
 }
 
-# gone PID: no such process, or dead and not yet waited for.
+# gone PID: no such process, or dead and not yet waited for. Never true of what is not one
+# number: none and two have no process either.
 gone() {
     local stat
+    case $1 in '' | *[!0-9]*) diag "gone: '$1' is not a process id"; return 1 ;; esac
     read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
     case ${stat##*) } in [ZX]*) return 0 ;; esac
     return 1
