@@ -10,8 +10,9 @@
 #include <string.h>
 
 enum {
-    MAX_UNREAD_BYTES = 1 << 20, /* that nobody has read: no more output then */
-    LEAVE_MS = 2000,            /* for the last words of who leaves the run */
+    MAX_UNREAD_BYTES = 1 << 20,           /* that nobody has read: no more output then */
+    LEAVE_MS = 2000,                      /* for the last words of who leaves the run */
+    CREDIT_BYTES = TREE_WINDOW_BYTES / 2, /* at a time: who sends stops at all of it */
 };
 
 /* No more than a bounded amount of output is taken that nobody reads, a pager
@@ -56,7 +57,9 @@ void front_take_output(struct front *f, const struct channel_frame *frame)
         screen_output(f->screen, &o);
     }
     f->n_owed += frame->len;
-    front_give_credit(f);
+    if (f->n_owed >= CREDIT_BYTES) {
+        front_give_credit(f);
+    }
 }
 
 /* A front end that leaves has perhaps nobody left who reads. */

@@ -33,7 +33,8 @@ struct writer {
     unsigned n_spare;
     size_t pending;
     int failed[3];
-    bool is_busy; /* the thread is in a write */
+    bool is_watched; /* the loop has seen bytes that were not written */
+    bool is_busy;    /* the thread is in a write */
     bool is_over;
 };
 
@@ -109,7 +110,8 @@ static void write_first(struct writer *w)
     w->failed[c->fd] = error;
     w->pending -= c->data.len;
     put_aside(w, c);
-    if (!w->pending && !w->is_over) {
+    if (!w->pending && w->is_watched && !w->is_over) {
+        w->is_watched = false;
         uv_async_send(w->room);
     }
 }
@@ -224,9 +226,9 @@ void writer_take(struct writer *w, int fd, struct buf *b)
         *w->last = c;
         w->last = &c->next;
         w->pending += c->data.len;
-        uv_cond_signal(&w->more);
     }
     uv_mutex_unlock(&w->mutex);
+    uv_cond_signal(&w->more); /* the thread finds the mutex free */
     buf_clear(b);
 }
 
@@ -236,6 +238,7 @@ size_t writer_pending(struct writer *w)
 
     uv_mutex_lock(&w->mutex);
     pending = w->pending;
+    w->is_watched = pending > 0;
     uv_mutex_unlock(&w->mutex);
     return pending;
 }

@@ -18,8 +18,8 @@
 
 struct writer;
 
-/* `on_room` is called on the loop when everything was written; it does not keep
- * the loop alive. */
+/* `on_room` is called on the loop when everything was written that writer_pending() has
+ * told of; it does not keep the loop alive. */
 int writer_create(uv_loop_t *loop, void (*on_room)(void *arg), void *arg,
                   struct writer **ret, struct error *e);
 
