@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "ckpt/box.h"
 #include "ckpt/dtype.h"
+#include "ckpt/fill.h"
 #include "comm/device.h"
 
 #include <pthread.h>
@@ -67,12 +68,17 @@ struct image_copy {
     uint64_t n_blocks;
     bool is_untouched; /* `to` is shared memory that was mapped just now: whoever copies
                           a block there gets its pages first, all at once */
+    struct fill *fill; /* or `to` is memory that is not there yet, of a file ... */
+    uint64_t fill_at;  /* ... from here on */
     _Atomic uint64_t next;
     pthread_mutex_t lock; /* for the first failure */
     struct error error;
 };
 void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
                       bool is_untouched);
+/* The same, for memory that it takes as it goes; `fill` is borrowed. */
+void image_copy_begin_fill(struct image_copy *c, const struct image *im, struct fill *fill,
+                           uint64_t fill_at);
 /* Gets pages of shared memory that is there, all at once. -errno: they come one by one
  * then, when they are touched. */
 int image_map_pages(void *at, size_t len);

@@ -112,6 +112,26 @@ static void keep_failure(struct image_copy *c, const struct error *e)
     atomic_store(&c->next, c->n_blocks); /* the others need not go on */
 }
 
+static int read_for_fill(void *arg, uint64_t at, size_t len, void *to, struct error *e)
+{
+    const struct image_copy *c = arg;
+
+    return image_read(c->image, at - c->fill_at, len, to, e);
+}
+
+static int copy_block(struct image_copy *c, uint64_t at, size_t len, struct error *e)
+{
+    const struct fill_source source = {read_for_fill, c};
+
+    if (c->fill) {
+        return fill_piece(c->fill, c->fill_at + at, len, &source, e);
+    }
+    if (c->is_untouched) {
+        image_map_pages(c->to + at, len);
+    }
+    return image_read(c->image, at, len, c->to + at, e);
+}
+
 static void *copy_blocks(void *arg)
 {
     struct image_copy *c = arg;
@@ -122,10 +142,7 @@ static void *copy_blocks(void *arg)
         size_t n = left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES;
         struct error e = {0};
 
-        if (c->is_untouched) {
-            image_map_pages(c->to + at, n);
-        }
-        if (image_read(c->image, at, n, c->to + at, &e) < 0) {
+        if (copy_block(c, at, n, &e) < 0) {
             keep_failure(c, &e);
         }
     }
@@ -138,10 +155,19 @@ void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
     c->image = im;
     c->to = to;
     c->is_untouched = is_untouched;
+    c->fill = NULL;
     c->n_blocks = digest_n_blocks(im->bytes);
     c->error = (struct error){0};
     pthread_mutex_init(&c->lock, NULL);
     atomic_store(&c->next, 0);
+}
+
+void image_copy_begin_fill(struct image_copy *c, const struct image *im, struct fill *fill,
+                           uint64_t fill_at)
+{
+    image_copy_begin(c, im, NULL, false);
+    c->fill = fill;
+    c->fill_at = fill_at;
 }
 
 void image_copy_help(struct image_copy *c, unsigned n_threads)

@@ -13,6 +13,7 @@
 #include "base/hugepages.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "ckpt/fill.h"
 #include "ckpt/save_ahead.h"
 #include "ckpt/snap.h"
 #include "ckpt/view.h"
@@ -46,8 +47,11 @@ struct agent_way {
     struct save_map maps[N_MAPS]; /* the newest first */
     struct save_ahead *ahead; /* of the second one; NULL: none */
     struct buf part;
+    uint64_t part_at;   /* in the file of the save that is being put */
     uint64_t part_plan; /* of what it is; 0: none */
     struct image_copy copy; /* of the save that is being put */
+    struct fill *fill;      /* into what; NULL: its memory is there */
+    int fill_fd;            /* of that; -1 */
 
     /* What the agent has of a checkpoint that is being loaded. */
     char held_uuid[COMMIT_UUID_BYTES]; /* "": nothing */
@@ -95,7 +99,7 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
     if (views_leave(client_place(w->client)->data, st.st_dev, st.st_ino, e) < 0) {
         return -ENOMEM;
     }
-    save_ahead_end(w->ahead, st.st_ino, &ahead);
+    m->is_touched = save_ahead_end(w->ahead, st.st_ino, &ahead) || m->is_touched;
     w->ahead = NULL;
     if (!find_map(w, st.st_ino)) {
         unmap(m);
@@ -150,6 +154,32 @@ static int encode_part(struct agent_way *w, const struct save_job *job, struct e
     return rc;
 }
 
+static void drop_fill(struct agent_way *w)
+{
+    fill_destroy(w->fill);
+    w->fill = NULL;
+    close_fd(&w->fill_fd);
+}
+
+static int begin_copy(struct agent_way *w, const struct save_job *job, bool is_bare, int *fd,
+                      struct error *e)
+{
+    const struct save_map *m = &w->maps[0];
+
+    drop_fill(w);
+    if (!is_bare) {
+        image_copy_begin(&w->copy, job->image, m->at + SNAP_PAGE_BYTES, !m->is_touched);
+        return 0;
+    }
+    w->fill = fill_create(*fd, m->at, m->len);
+    if (!w->fill) {
+        return error_set(e, ENOMEM, "fill a snapshot");
+    }
+    w->fill_fd = take_fd(fd);
+    image_copy_begin_fill(&w->copy, job->image, w->fill, SNAP_PAGE_BYTES);
+    return 0;
+}
+
 static int reserve(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
@@ -183,27 +213,55 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     if (rc == 0 && !w->maps[1].at) {
         w->ahead = save_ahead_create(fd);
     }
-    if (rc == 0) {
-        image_copy_begin(&w->copy, job->image, w->maps[0].at + SNAP_PAGE_BYTES,
-                         !w->maps[0].is_touched);
+    return rc < 0 ? rc : begin_copy(w, job, snap.is_bare, &fd, e);
+}
+
+static int read_part(void *arg, uint64_t at, size_t len, void *to, struct error *e)
+{
+    const struct agent_way *w = arg;
+
+    (void)e;
+    memcpy(to, w->part.data + (at - w->part_at), len);
+    return 0;
+}
+
+/* Behind the image. */
+static int put_part(struct agent_way *w, const struct save_job *job, struct error *e)
+{
+    const struct fill_source source = {read_part, w};
+
+    w->part_at = SNAP_PAGE_BYTES + snap_room(job->image->bytes, 0);
+    if (w->fill) {
+        return fill_piece(w->fill, w->part_at, w->part.len, &source, e);
     }
-    return rc;
+    memcpy(w->maps[0].at + w->part_at, w->part.data, w->part.len);
+    return 0;
+}
+
+/* What was taken of it goes at once: there is too little. The agent makes another one. */
+static void cut_fill(struct agent_way *w)
+{
+    int rc;
+
+    do {
+        rc = ftruncate(w->fill_fd, 0);
+    } while (rc < 0 && errno == EINTR);
+    unmap(&w->maps[0]);
 }
 
 static int put(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
-    char *image = w->maps[0].at + SNAP_PAGE_BYTES;
     int rc;
 
     image_copy_help(&w->copy, job->n_threads);
     rc = image_copy_end(&w->copy, e);
-    if (rc < 0) {
-        return rc;
+    rc = rc < 0 ? rc : put_part(w, job, e);
+    if (rc < 0 && w->fill) {
+        cut_fill(w);
     }
-    w->maps[0].is_touched = true;
-    memcpy(image + snap_room(job->image->bytes, 0), w->part.data, w->part.len);
-    return 0;
+    w->maps[0].is_touched = rc == 0 && !w->fill;
+    return rc;
 }
 
 static void help(void *self, unsigned n_threads)
@@ -233,8 +291,9 @@ static int hand(void *self, const struct save_job *job, struct error *e)
     str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
     rc = job->may_stay ? want(w, done.uuid, WORKER_SNAP_HELD, job->is_chosen, e) : 0;
     rc = rc < 0 ? rc : client_snap_done(w->client, &done, e);
+    drop_fill(w);
     if (rc == 0 && w->ahead) {
-        save_ahead_start(w->ahead);
+        save_ahead_start(w->ahead, &w->maps[0]);
     }
     return rc;
 }
@@ -242,8 +301,8 @@ static int hand(void *self, const struct save_job *job, struct error *e)
 /* A snapshot that not all ranks have made comes to nothing by itself. */
 static void forget(void *self, const struct save_job *job)
 {
-    (void)self;
     (void)job;
+    drop_fill(self);
 }
 
 static int look(struct agent_way *w, const char *uuid,
@@ -432,6 +491,7 @@ static void destroy(void *self)
 
     drop_held(w);
     save_ahead_end(w->ahead, 0, &ahead);
+    drop_fill(w);
     for (size_t i = 0; i < N_MAPS; i++) {
         unmap(&w->maps[i]);
     }
@@ -465,6 +525,7 @@ int save_agent_create(struct muster *m, struct save_way *ret,
         return -ENOMEM;
     }
     w->client = client;
+    w->fill_fd = -1;
     *ret = (struct save_way){&ops, w};
     *ret_source = (struct load_source){look_held, find_held, w};
     return 0;

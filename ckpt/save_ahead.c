@@ -37,7 +37,7 @@ struct save_ahead {
     pid_t pid;         /* who has the thread; a child that was forked since has not */
     bool is_started;
     pthread_t thread;
-    struct save_map map; /* the thread's, until it has ended */
+    struct save_map first, map; /* the thread's, until it has ended */
 };
 
 /* ".../snap-AGENT-RANK-0" and "-1". */
@@ -92,14 +92,29 @@ static bool map_it(struct save_ahead *a)
     return true;
 }
 
+static bool touch(const struct save_ahead *a, const struct save_map *m)
+{
+    size_t done = 0;
+
+    while (!a->is_over && done < m->len) {
+        size_t left = m->len - done, n = left < PIECE_BYTES ? left : PIECE_BYTES;
+
+        if (image_map_pages(m->at + done, n) < 0) {
+            return false;
+        }
+        done += n;
+    }
+    return m->at && done == m->len;
+}
+
 static void *map_ahead(void *arg)
 {
     struct save_ahead *a = arg;
     struct pollfd wake = {.fd = a->wake, .events = POLLIN};
     uint64_t end_ms = clock_mono_ms() + LOOK_MAX_MS;
     int wait_ms = LOOK_MS;
-    size_t done = 0;
 
+    a->first.is_touched = a->first.is_touched || touch(a, &a->first);
     while (!a->is_over && !map_it(a)) {
         if (clock_mono_ms() >= end_ms) {
             return NULL;
@@ -107,36 +122,31 @@ static void *map_ahead(void *arg)
         poll(&wake, 1, wait_ms);
         wait_ms = 2 * wait_ms < LOOK_SELDOM_MS ? 2 * wait_ms : LOOK_SELDOM_MS;
     }
-    while (!a->is_over && done < a->map.len) {
-        size_t left = a->map.len - done, n = left < PIECE_BYTES ? left : PIECE_BYTES;
-
-        if (image_map_pages(a->map.at + done, n) < 0) {
-            return NULL;
-        }
-        done += n;
-    }
-    a->map.is_touched = a->map.at && done == a->map.len;
+    a->map.is_touched = touch(a, &a->map);
     return NULL;
 }
 
-void save_ahead_start(struct save_ahead *a)
+void save_ahead_start(struct save_ahead *a, const struct save_map *first)
 {
     if (!a->is_started) {
+        a->first = *first;
         a->pid = getpid();
         a->is_started = thread_start(&a->thread, map_ahead, a) == 0;
     }
 }
 
-void save_ahead_end(struct save_ahead *a, ino_t file, struct save_map *ret)
+bool save_ahead_end(struct save_ahead *a, ino_t file, struct save_map *ret)
 {
+    bool is_touched;
+
     *ret = (struct save_map){0};
     if (!a) {
-        return;
+        return false;
     }
     if (a->is_started && a->pid != getpid()) {
         close(a->wake);
         free(a); /* what the thread of the parent had mapped by then is unknown */
-        return;
+        return false;
     }
     a->is_over = true;
     if (a->is_started) {
@@ -148,6 +158,8 @@ void save_ahead_end(struct save_ahead *a, ino_t file, struct save_map *ret)
     } else if (a->map.at) {
         munmap(a->map.at, a->map.len);
     }
+    is_touched = a->first.is_touched;
     close(a->wake);
     free(a);
+    return is_touched;
 }

@@ -3,7 +3,8 @@
  * A rank has two buffers of its agent's (launcher/snap_hold.h). The second one is made
  * after the first save, and handed out with the second, which would have to map it
  * then: that takes about as long as half the copy. A thread of the worker does it
- * before, while the program goes on.
+ * before, while the program goes on. So it does with what is left to map of the first one,
+ * which the first save may have filled without its mapping (ckpt/fill.h).
  *
  * It finds the file by its name, beside that of the first one: where the worker sees
  * other directories than the agent, nothing is mapped ahead. Until the agent has handed
@@ -28,10 +29,11 @@ struct save_ahead;
 
 /* For the buffer beside that of `fd`. NULL: it has none, or there is no memory. */
 struct save_ahead *save_ahead_create(int fd);
-/* Maps it as soon as its memory is there, for which a thread waits. */
-void save_ahead_start(struct save_ahead *a);
+/* Maps it as soon as its memory is there, for which a thread waits. Before that it touches
+ * `first`, whose memory is there, and which stays mapped until the end. */
+void save_ahead_start(struct save_ahead *a, const struct save_map *first);
 /* Ends that at once. `ret` is the mapping of `file`, perhaps half touched, or has at
- * NULL. NULL is allowed. */
-void save_ahead_end(struct save_ahead *a, ino_t file, struct save_map *ret);
+ * NULL. NULL is allowed. True: all of `first` was touched. */
+bool save_ahead_end(struct save_ahead *a, ino_t file, struct save_map *ret);
 
 #endif

@@ -55,6 +55,20 @@ static bool is_mapped(const char *name)
            strstr(maps, path);
 }
 
+static bool is_mapped_twice(const char *name)
+{
+    _free_ char *maps = NULL;
+    char path[PATH_MAX + 32];
+    const char *once;
+
+    snprintf(path, sizeof(path), "%s/%s\n", dir_path, name);
+    if (fs_read("/proc/self/maps", 1 << 20, &maps, NULL, NULL) < 0) {
+        return false;
+    }
+    once = strstr(maps, path);
+    return once && strstr(once + 1, path);
+}
+
 static struct save_map end_when_mapped(struct save_ahead *a, const char *name,
                                        ino_t file)
 {
@@ -78,7 +92,7 @@ static void test_there(const char *first, const char *second)
 
     munmap(b->map, SNAP_PAGE_BYTES + b->room);
     b->map = NULL;
-    save_ahead_start(ahead);
+    save_ahead_start(ahead, &(struct save_map){0});
     m = end_when_mapped(ahead, second, file);
     ok(m.at && m.file == file && m.len == ROOM + SNAP_PAGE_BYTES,
        "%s is mapped beside %s", second, first);
@@ -93,7 +107,7 @@ static void test_later(void)
     int fd = openat(dir, "snap-0-1-1", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     struct save_map m;
 
-    save_ahead_start(ahead);
+    save_ahead_start(ahead, &(struct save_map){0});
     ok(ftruncate(fd, ROOM + SNAP_PAGE_BYTES) == 0, "a file without its memory");
     poll(NULL, 0, 100);
     ok(!is_mapped("snap-0-1-1"), "is not mapped");
@@ -114,9 +128,29 @@ static void test_other(void)
 
     munmap(b->map, SNAP_PAGE_BYTES + b->room);
     b->map = NULL;
-    save_ahead_start(ahead);
+    save_ahead_start(ahead, &(struct save_map){0});
     m = end_when_mapped(ahead, "snap-0-2-1", file_of(a));
     ok(!m.at && !is_mapped("snap-0-2-1"), "where another one is given nothing stays");
+}
+
+/* What the first save has filled without its mapping is touched, too. */
+static void test_first(void)
+{
+    _cleanup_(snap) struct snap *a = make("snap-0-5-0"), *b = make("snap-0-5-1");
+    const struct save_map first = {.file = file_of(a), .at = a->map,
+                                   .len = SNAP_PAGE_BYTES + ROOM};
+    struct save_ahead *ahead = save_ahead_create(a->fd);
+    uint64_t end = clock_mono_ms() + 30000;
+    struct save_map m;
+
+    save_ahead_start(ahead, &first);
+    while (!is_mapped_twice("snap-0-5-1") && clock_mono_ms() < end) {
+        poll(NULL, 0, 1);
+    }
+    ok(save_ahead_end(ahead, file_of(b), &m), "the first one is touched before the second is");
+    munmap(m.at, m.len);
+    ahead = save_ahead_create(a->fd);
+    ok(!save_ahead_end(ahead, file_of(b), &m), "not where it was not begun");
 }
 
 /* The agent needs the memory for others, while it is mapped. */
@@ -126,7 +160,7 @@ static void test_cut(void)
     struct save_ahead *ahead = save_ahead_create(a->fd);
     struct save_map m;
 
-    save_ahead_start(ahead);
+    save_ahead_start(ahead, &(struct save_map){0});
     snap_cut(b);
     poll(NULL, 0, 50);
     save_ahead_end(ahead, file_of(a), &m);
@@ -141,7 +175,7 @@ static void test_never(void)
     struct save_map m;
 
     ok(!save_ahead_create(odd->fd), "nothing beside a file of another name");
-    save_ahead_start(ahead);
+    save_ahead_start(ahead, &(struct save_map){0});
     poll(NULL, 0, 700); /* it looks less often by then */
     save_ahead_end(ahead, file_of(a), &m);
     ok(!m.at && clock_mono_ms() - begin < 5000, "what does not come is not waited for");
@@ -158,7 +192,7 @@ static void test_fork(void)
     int status = -1;
     pid_t child;
 
-    save_ahead_start(ahead);
+    save_ahead_start(ahead, &(struct save_map){0});
     child = fork();
     if (child == 0) {
         alarm(20);
@@ -186,6 +220,7 @@ int main(void)
     test_there("snap-0-0-1", "snap-0-0-0");
     test_later();
     test_other();
+    test_first();
     test_cut();
     test_never();
     test_fork();

@@ -6,6 +6,7 @@
 #include "base/hugepages.h"
 #include "base/str.h"
 #include "ckpt/crowd.h"
+#include "ckpt/fill.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,6 @@
 
 enum {
     PIECE_BYTES = 16 << 20, /* of memory that is taken; what a cancel waits for */
-    POPULATE_WRITE = 23,    /* MADV_POPULATE_WRITE, absent in old headers */
 };
 
 /* As it lies in memory: only programs of this host read it. */
@@ -199,19 +199,14 @@ static int take_piece(void *arg, size_t i, struct error *e)
         return error_text(e, ECANCELED, "nobody wants the snapshot any more");
     }
     make_huge(t, at, n);
-    if (madvise(t->snap->map + at, n, POPULATE_WRITE) == 0) {
-        return 0;
-    }
-    do { /* where the kernel is old; or it says what is the matter */
-        rc = fallocate(t->snap->fd, 0, (off_t)at, (off_t)n) < 0 ? -errno : 0;
-    } while (rc == -EINTR);
+    rc = fill_take(t->snap->fd, t->snap->map + at, at, n);
     return rc < 0 ? error_set(e, -rc, "take %llu bytes of shared memory for a "
                               "snapshot", (unsigned long long)t->bytes)
                   : 0;
 }
 
 /* A file that has its length before its memory says that it is no snapshot, until it
- * has both: who makes it may be killed. */
+ * has both, or is to be bare: who makes it may be killed. */
 static int set_length(int fd, uint64_t bytes)
 {
     static const char none[SNAP_PAGE_BYTES];
@@ -234,10 +229,12 @@ static int take_memory(struct snap *s, const char *name,
     int rc = set_length(s->fd, t.bytes);
 
     s->room = want->room;
+    s->is_bare = want->is_bare;
+    t.bytes = want->is_bare ? SNAP_PAGE_BYTES : t.bytes;
     hugepages_look(&t.huge, t.bytes);
     if (rc < 0) {
         return error_set(e, -rc, "give snapshot %s %llu bytes", name,
-                         (unsigned long long)t.bytes);
+                         (unsigned long long)want->room);
     }
     rc = map_file(s, name, e);
     return rc < 0 ? rc : crowd_run(&crowd, (t.bytes - 1) / PIECE_BYTES + 1, e);
@@ -296,6 +293,7 @@ int snap_open(int dir, const char *name, struct snap **ret, struct error *e)
                          (unsigned long long)s->head.image_bytes,
                          (unsigned long long)s->room);
     }
+    s->is_bare = s->head.state < SNAP_FULL; /* as far as anybody knows */
     *ret = take_ptr(&s);
     return 0;
 }

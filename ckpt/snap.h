@@ -65,6 +65,8 @@ struct snap {
     char *map;     /* all of it */
     struct mapguard *guard;
     uint64_t room; /* bytes behind the page */
+    bool is_bare;  /* of which not all memory may be there: who fills it takes it
+                      (ckpt/fill.h) */
     struct snap_head head; /* our own: what others may scribble over is not asked */
 };
 
@@ -74,12 +76,13 @@ uint64_t snap_room(uint64_t image_bytes, uint64_t part_bytes);
 struct snap_want {
     uint64_t room;      /* bytes behind the page */
     unsigned n_threads; /* that the kernel's zeroing is shared by; 0: one */
+    bool is_bare;       /* only the page: whoever fills it takes the rest */
     const _Atomic bool *cancel; /* once it is set, it ends soon. NULL: never */
 };
 
 /* Makes a file, or makes one that is there as large; its memory is there when this
- * returns, which takes its time. It is empty. -ENOSPC: there is not so much shared
- * memory; -ECANCELED; no file is left then. `dir` is open. */
+ * returns, which takes its time, unless it is bare. It is empty. -ENOSPC: there is not so
+ * much shared memory; -ECANCELED; no file is left then. `dir` is open. */
 int snap_create(int dir, const char *name, const struct snap_want *want,
                 struct snap **ret, struct error *e);
 /* One that is there. -ENOENT; -ERR_FORMAT: it is none, or holds less than it

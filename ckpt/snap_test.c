@@ -171,6 +171,26 @@ static void test_grows(void)
     ok(more->room == 4 * ROOM && more->head.state == SNAP_EMPTY, "and empty");
 }
 
+/* Whoever fills it takes its memory. */
+static void test_bare(void)
+{
+    const struct snap_want want = {.room = 100 * SNAP_PAGE_BYTES, .is_bare = true};
+    _cleanup_(snap) struct snap *s = NULL, *again = NULL;
+    struct stat st;
+
+    is_int(snap_create(dir, "bare", &want, &s, NULL), 0, "a bare one");
+    ok(s->is_bare && fstat(s->fd, &st) == 0 && st.st_size == 101 * SNAP_PAGE_BYTES &&
+           st.st_blocks * 512 <= 2 * SNAP_PAGE_BYTES,
+       "has its length, and no memory but for the page");
+    is_int((int)s->head.state, SNAP_EMPTY, "it is empty");
+    ok(snap_open(dir, "bare", &again, NULL) == 0 && again->is_bare, "who finds it sees that");
+    snap_destroy(again);
+    again = NULL;
+    fill(s, 9000, 100);
+    ok(snap_open(dir, "bare", &again, NULL) == 0 && !again->is_bare,
+       "but not where it is full");
+}
+
 /* --- much memory, which is not really taken --- */
 
 enum {
@@ -332,6 +352,7 @@ int main(void)
     test_file();
     test_reading();
     test_grows();
+    test_bare();
     n_threads = 4;
     test_file();
     test_grows();

@@ -193,6 +193,7 @@ static void put_snap(struct buf *b, const struct worker_msg *m)
 {
     wire_put_u32(b, m->snap.error);
     wire_put_u64(b, m->snap.bytes);
+    wire_put_u8(b, m->snap.is_bare);
     wire_put_u64(b, m->snap.step);
     wire_put_u64(b, m->snap.image_bytes);
     wire_put_u64(b, m->snap.part_bytes);
@@ -204,11 +205,15 @@ static void get_snap(struct wire_reader *r, struct worker_msg *m)
 {
     m->snap.error = wire_get_u32(r);
     m->snap.bytes = wire_get_u64(r);
+    m->snap.is_bare = wire_get_u8(r);
     m->snap.step = wire_get_u64(r);
     m->snap.image_bytes = wire_get_u64(r);
     m->snap.part_bytes = wire_get_u64(r);
     get_uuid(r, m->snap.uuid, true);
     wire_get_str(r, m->snap.why, sizeof(m->snap.why));
+    if (m->snap.is_bare > 1) {
+        r->bad = true;
+    }
 }
 
 static void put_snap_done(struct buf *b, const struct worker_msg *m)

@@ -159,6 +159,7 @@ static void answer(struct agent *a, const struct snap_question *q,
 
     if (s) {
         m.bytes = s->room;
+        m.is_bare = s->is_bare;
         m.step = s->head.step;
         m.image_bytes = s->head.image_bytes;
         m.part_bytes = s->head.part_bytes;

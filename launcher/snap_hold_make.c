@@ -4,6 +4,10 @@
  * ahead, behind the back of workers, as making it may take many times as long as filling
  * it. What is made ahead is only for speed: it never takes what others of the budget
  * have, and gives way to whatever is asked for.
+ *
+ * What is waited for is a file without memory, as the worker is faster in taking that
+ * while it fills it (ckpt/fill.h). But only where there is enough for all such files, as far
+ * as this agent knows: that a save does not fit is to be known before ranks begin with it.
  */
 #include <config.h>
 
@@ -15,6 +19,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* --- which one --- */
@@ -169,13 +174,41 @@ static int make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes,
 
 /* --- making --- */
 
+/* What others may still take of the memory that the filesystem has left. */
+static uint64_t bytes_to_come(const struct snap_hold *h, const struct slot *but)
+{
+    uint64_t sum = 0;
+
+    for (const struct slot *s = h ? h->slots : NULL; s; s = s->next) {
+        if (s != but && (s->doing == MAKING || (s->snap && s->snap->is_bare))) {
+            sum += room_of(s);
+        }
+    }
+    return sum;
+}
+
+/* A copy of another node's is filled by this agent, by way of its mapping. */
+static bool may_be_bare(const struct snap_hold *h, const struct slot *s, uint64_t room)
+{
+    struct statvfs fs;
+    uint64_t left, others = bytes_to_come(h, s) + bytes_to_come(h->copies, NULL);
+
+    if (h->config.is_elsewhere || fstatvfs(h->dir, &fs) < 0) {
+        return false;
+    }
+    left = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return fs.f_blocks == 0 || (left >= others && left - others >= room + SNAP_PAGE_BYTES);
+}
+
 static void make(uv_work_t *work)
 {
     struct slot *s = work->data;
     const struct snap_want want = {.room = s->room, .n_threads = s->n_threads,
+                                   .is_bare = s->is_bare,
                                    .cancel = &s->progress.cancel};
 
-    if (s->made && s->made->room >= s->room && snap_check(s->made, NULL) == 0) {
+    if (s->made && s->made->room >= s->room && (s->is_bare || !s->made->is_bare) &&
+        snap_check(s->made, NULL) == 0) {
         return;
     }
     snap_destroy(s->made);
@@ -193,6 +226,7 @@ static void start_making(struct slot *s, uint64_t room, bool is_ahead)
     s->is_given_up = false;
     s->room = room;
     s->n_threads = is_ahead ? 1 : crowd_n_threads(); /* the program computes */
+    s->is_bare = !is_ahead && may_be_bare(s->hold, s, room);
     s->made = take_ptr(&s->snap);
     snap_hold_work(s, MAKING, make, after_make);
 }

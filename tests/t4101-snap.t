@@ -366,6 +366,25 @@ test_no_room() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# Memory that the agent has seen to be there is taken by others before the worker fills it:
+# its save fails, and the next worker's does not.
+test_no_memory() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 5; return; }
+    mkdir -p short
+    cat >short/worker <<END
+#!/bin/sh
+[ "\$MUSTER_GENERATION" = 1 ] && [ "\$RANK" = 0 ] || exec $worker "\$@"
+exec strace -f -qq -o trace -e trace=pwrite64 -e inject=pwrite64:error=ENOSPC:when=1 $worker "\$@"
+END
+    chmod +x short/worker
+    program=$PWD/short/worker start --nnodes 1 --max-restarts 1
+    ok 'a save finds too little' wait_for 60 grep -q 'save step .*: take shared memory for a snapshot: No space left on device' run.err run.out || diag "$(tail -n 20 run.err run.out)"
+    told 'those of the next workers do not' 'held 30' 2
+    go_home
+    is "$(field restarts)" 1 'it had to be started once more'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 # Checkpoints are read again behind the back of all, at any time after they were made: what
 # the disk has damaged by then is told, and older ones go once a newer one was right.
 test_read_again() {
