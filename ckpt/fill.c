@@ -56,8 +56,12 @@ void fill_destroy(struct fill *f)
 
 int fill_take(int fd, char *map, uint64_t at, size_t len)
 {
+    size_t before = at % (uint64_t)sysconf(_SC_PAGESIZE);
     int rc;
 
+    map -= before;
+    at -= before;
+    len += before;
     if (madvise(map, len, POPULATE_WRITE) == 0) {
         return 0;
     }

@@ -31,13 +31,15 @@ struct fill_source {
     void *arg;
 };
 
-/* Makes them so. Any thread; no two at once the same page. -ENOMEM: there is not so much
- * shared memory; or what the source has failed of. */
+/* Makes them so. Any thread; no two at once the same bytes. (Where pages are larger than 4096
+ * bytes two may meet in one: the kernel zeroes it once, for whoever is first, and write() does
+ * not touch what is beside its bytes.) -ENOMEM: there is not so much shared memory; or what
+ * the source has failed of. */
 int fill_piece(struct fill *f, uint64_t at, size_t len, const struct fill_source *from,
                struct error *e);
 
-/* Takes the memory of bytes [at, at + len), which are mapped at `map`, zeroed: -errno,
- * -ENOSPC among them, and never a SIGBUS. */
+/* Takes the memory of bytes [at, at + len), which are mapped at `map`, from the page on that
+ * they begin in, zeroed: -errno, -ENOSPC among them, and never a SIGBUS. */
 int fill_take(int fd, char *map, uint64_t at, size_t len);
 
 #endif

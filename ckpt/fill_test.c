@@ -2,6 +2,7 @@
 /* Memory that is taken while it is filled: by write(), and by a mapping beside that. */
 #include <config.h>
 
+#include "base/hugepages.h"
 #include "base/thread.h"
 #include "ckpt/fill.h"
 #include "tests/lib/tap.h"
@@ -28,7 +29,7 @@ enum {
 
 static atomic_int n_writes, n_maps;
 static int write_errno, map_errno, n_interrupts;
-static bool is_short;
+static bool is_short, is_old;
 static bool is_held; /* the next write() waits for `may_write` */
 static sem_t is_writing, may_write;
 
@@ -62,6 +63,10 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at)
 int __wrap_madvise(void *at, size_t len, int advice)
 {
     n_maps += advice == POPULATE_WRITE;
+    if (advice == POPULATE_WRITE && is_old) {
+        errno = EINVAL;
+        return -1;
+    }
     if (advice == POPULATE_WRITE && map_errno) {
         errno = EFAULT; /* it does not say more than that */
         return -1;
@@ -73,6 +78,34 @@ int __wrap_fallocate(int fd, int mode, off_t at, off_t len)
 {
     errno = map_errno;
     return map_errno ? -1 : __real_fallocate(fd, mode, at, len);
+}
+
+/* Of 2 MiB, in place of those of this machine: so many come. */
+enum { HUGE = 2 << 20 };
+
+static int n_huge_left, n_huge;
+
+void __wrap_hugepages_look(struct hugepages *ret, size_t len);
+void __wrap_hugepages_make(struct hugepages *h, char *at);
+
+void __wrap_hugepages_look(struct hugepages *ret, size_t len)
+{
+    (void)len;
+    *ret = (struct hugepages){.bytes = n_huge_left ? HUGE : 0};
+    ret->is_over = n_huge_left == 0;
+}
+
+static char *huge_from, *huge_to; /* where one may be */
+
+void __wrap_hugepages_make(struct hugepages *h, char *at)
+{
+    if (at < huge_from || at + HUGE > huge_to || (at - huge_from) % HUGE != 0) {
+        bail_out("no huge page can be there");
+    }
+    n_huge++;
+    if (--n_huge_left == 0) {
+        h->is_over = true;
+    }
 }
 
 /* --- */
@@ -108,6 +141,9 @@ static void setup(struct bench *b)
     b->map = b->fd >= 0 && ftruncate(b->fd, LEN) == 0
                  ? mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0)
                  : MAP_FAILED;
+    n_huge = 0;
+    huge_from = b->map;
+    huge_to = b->map + LEN;
     b->fill = b->map == MAP_FAILED ? NULL : fill_create(b->fd, b->map, LEN);
     if (!b->fill) {
         bail_out("no shared memory");
@@ -264,6 +300,51 @@ static void test_full(void)
     teardown(&b);
 }
 
+/* All are filled by the mapping as long as huge pages come. */
+static void test_huge(void)
+{
+    struct bench b;
+
+    n_huge_left = 100;
+    setup(&b);
+    for (int i = 0; i <= N; i++) {
+        piece(&b, i, NULL);
+    }
+    ok(n_writes == 0 && n_maps == N + 1, "nobody writes where pages are huge");
+    is_int(n_huge, (LEN - HUGE) / HUGE, "each is asked for once, but the one of the first page");
+    ok(is_right(&b, 4096, LEN - 4096), "all is right");
+    teardown(&b);
+
+    n_huge_left = 2;
+    setup(&b);
+    for (int i = 0; i <= N; i++) {
+        piece(&b, i, NULL);
+    }
+    is_int(n_huge, 2, "when there are no more of them");
+    ok(n_maps < N && n_writes > 0, "the rest is written");
+    ok(is_right(&b, 4096, LEN - 4096), "all is right");
+    teardown(&b);
+}
+
+/* madvise() knows nothing of that. */
+static void test_old_kernel(void)
+{
+    struct bench b;
+    pthread_t t;
+
+    setup(&b);
+    is_old = true;
+    is_held = true;
+    thread_start(&t, write_first, &b);
+    sem_wait(&is_writing);
+    is_int(piece(&b, 1, NULL), 0, "a piece on an old kernel");
+    is_old = false;
+    sem_post(&may_write);
+    pthread_join(t, NULL);
+    ok(is_right(&b, 4096, 2 * PIECE), "is right");
+    teardown(&b);
+}
+
 int main(void)
 {
     sem_init(&is_writing, 0, 0);
@@ -273,5 +354,7 @@ int main(void)
     test_crowd();
     test_halting();
     test_full();
+    test_huge();
+    test_old_kernel();
     return tap_done();
 }

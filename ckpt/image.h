@@ -60,8 +60,8 @@ int image_read(const struct image *im, uint64_t at, size_t len, void *to,
                struct error *e);
 
 /* Makes the file in `to`, of im->bytes bytes, block by block: any number of threads
- * help, each until no block is left that nobody has begun. It is there when all of
- * them have returned. */
+ * help, each until no block is left that nobody has begun. It is there when
+ * image_copy_end() has returned. */
 struct image_copy {
     const struct image *image;
     char *to;
@@ -71,9 +71,13 @@ struct image_copy {
     struct fill *fill; /* or `to` is memory that is not there yet, of a file ... */
     uint64_t fill_at;  /* ... from here on */
     _Atomic uint64_t next;
-    pthread_mutex_t lock; /* for the first failure */
-    struct error error;
+    pthread_mutex_t lock;
+    pthread_cond_t left;
+    unsigned n_inside; /* who may still have a block */
+    bool is_over;      /* who comes now has none */
+    struct error error; /* the first */
 };
+/* No thread is in a copy of before. */
 void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
                       bool is_untouched);
 /* The same, for memory that it takes as it goes; `fill` is borrowed. */
@@ -84,7 +88,7 @@ void image_copy_begin_fill(struct image_copy *c, const struct image *im, struct 
 int image_map_pages(void *at, size_t len);
 /* Starts up to `n_threads` - 1 more, and waits for those. */
 void image_copy_help(struct image_copy *c, unsigned n_threads);
-/* Once all have returned: 0, or what reading failed of. */
+/* Waits for all who help; who comes later does nothing. 0, or what any of them failed of. */
 int image_copy_end(struct image_copy *c, struct error *e);
 
 #endif

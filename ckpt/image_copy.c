@@ -132,11 +132,34 @@ static int copy_block(struct image_copy *c, uint64_t at, size_t len, struct erro
     return image_read(c->image, at, len, c->to + at, e);
 }
 
+static bool enter(struct image_copy *c)
+{
+    bool may_enter;
+
+    pthread_mutex_lock(&c->lock);
+    may_enter = !c->is_over;
+    c->n_inside += may_enter;
+    pthread_mutex_unlock(&c->lock);
+    return may_enter;
+}
+
+static void leave(struct image_copy *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (--c->n_inside == 0) {
+        pthread_cond_signal(&c->left);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void *copy_blocks(void *arg)
 {
     struct image_copy *c = arg;
     uint64_t i;
 
+    if (!enter(c)) {
+        return NULL;
+    }
     while ((i = atomic_fetch_add(&c->next, 1)) < c->n_blocks) {
         uint64_t at = i * DIGEST_BLOCK_BYTES, left = c->image->bytes - at;
         size_t n = left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES;
@@ -146,6 +169,7 @@ static void *copy_blocks(void *arg)
             keep_failure(c, &e);
         }
     }
+    leave(c);
     return NULL;
 }
 
@@ -158,7 +182,11 @@ void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
     c->fill = NULL;
     c->n_blocks = digest_n_blocks(im->bytes);
     c->error = (struct error){0};
+    c->n_inside = 0;
+    c->is_over = false;
+    /* Not destroyed at the end: who helps may come behind it. */
     pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->left, NULL);
     atomic_store(&c->next, 0);
 }
 
@@ -190,7 +218,12 @@ void image_copy_help(struct image_copy *c, unsigned n_threads)
 
 int image_copy_end(struct image_copy *c, struct error *e)
 {
-    pthread_mutex_destroy(&c->lock);
+    pthread_mutex_lock(&c->lock);
+    c->is_over = true;
+    while (c->n_inside > 0) {
+        pthread_cond_wait(&c->left, &c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
     if (c->error.code && e) {
         *e = c->error;
     }

@@ -68,7 +68,8 @@ struct save_ahead *save_ahead_create(int fd)
     return a->wake < 0 ? NULL : take_ptr(&a);
 }
 
-/* Its first page says that it is a snapshot once all its memory is there. */
+/* Its first page says that it is a snapshot once all its memory is there, or where it is
+ * bare: it was asked for, then, and nobody waits for this thread any more. */
 static bool map_it(struct save_ahead *a)
 {
     _close_ int fd = open(a->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -293,7 +293,8 @@ int snap_open(int dir, const char *name, struct snap **ret, struct error *e)
                          (unsigned long long)s->head.image_bytes,
                          (unsigned long long)s->room);
     }
-    s->is_bare = s->head.state < SNAP_FULL; /* as far as anybody knows */
+    s->is_bare = s->head.state < SNAP_FULL || /* as far as anybody knows */
+                 snap_room(s->head.image_bytes, s->head.part_bytes) < s->room;
     *ret = take_ptr(&s);
     return 0;
 }

@@ -187,8 +187,12 @@ static void test_bare(void)
     snap_destroy(again);
     again = NULL;
     fill(s, 9000, 100);
-    ok(snap_open(dir, "bare", &again, NULL) == 0 && !again->is_bare,
-       "but not where it is full");
+    ok(snap_open(dir, "bare", &again, NULL) == 0 && again->is_bare,
+       "also where less is in it than it has room for");
+    snap_destroy(again);
+    again = NULL;
+    fill(s, 9000, 97 * SNAP_PAGE_BYTES);
+    ok(snap_open(dir, "bare", &again, NULL) == 0 && !again->is_bare, "up to its end");
 }
 
 /* --- much memory, which is not really taken --- */

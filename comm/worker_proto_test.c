@@ -77,6 +77,7 @@ static void test_snap_round_trips(void)
     m = blank(WORKER_SNAP);
     m.snap.error = 16;
     m.snap.bytes = 4096;
+    m.snap.is_bare = 1;
     m.snap.step = 7;
     str_copy(m.snap.why, WORKER_WHY_SIZE, "both are on their way");
     round_trip(&m, "snapshot");
@@ -122,6 +123,17 @@ static void test_bad_snaps(void)
         is_int(worker_msg_decode(b.data, b.len, &got, NULL), -ERR_FORMAT,
                "no snapshot '%s' of '%s'", cases[i].uuid, cases[i].root);
     }
+}
+
+static void test_bad_snap(void)
+{
+    struct worker_msg m = blank(WORKER_SNAP), got;
+    _buf_ struct buf b = {0};
+
+    m.snap.is_bare = 2;
+    worker_msg_encode(&b, &m);
+    is_int(worker_msg_decode(b.data, b.len, &got, NULL), -ERR_FORMAT,
+           "memory is there, or is not");
 }
 
 static void test_bad_wants(void)
@@ -272,6 +284,7 @@ int main(void)
 {
     test_round_trips();
     test_bad_snaps();
+    test_bad_snap();
     test_bad_wants();
     test_lengths();
     test_later_versions();

@@ -49,7 +49,8 @@ struct snap_hold_config {
                   size_t n_blocks, struct buf *ret, struct error *e);
 
     /* What snap_hold_begin() has asked for. `s` is NULL with an error; else it is
-     * borrowed during the call. Comes later than the question. */
+     * borrowed during the call, and may be bare (ckpt/snap.h), but where it is a copy.
+     * Comes later than the question. */
     void (*on_begun)(void *arg, uint64_t question, const struct snap *s,
                      const struct error *e);
     /* A snapshot has got to the disk, or has not (`e->code` is set). */
@@ -71,7 +72,8 @@ void snap_hold_remove(struct snap_hold *h);
 void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n);
 
 /* Memory for `bytes` bytes, see on_begun(). What is being made ahead is waited for.
- * -EBUSY: both of the rank are on their way; -ENOMEM: the budget, with its numbers;
+ * -EBUSY: both of the rank are on their way; -ENOMEM: the budget, or what the filesystem
+ * has left beside what was promised to others, with numbers;
  * on_begun() does not come then. Of copies, the same one once more takes the place of
  * the question before, which is not answered. */
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,

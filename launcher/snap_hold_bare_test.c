@@ -6,6 +6,7 @@
 
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,7 @@ static const struct snap *begin(struct hold_bed *b, uint32_t rank, uint64_t step
 static void fill(struct hold_bed *b, const struct snap *s, uint32_t rank, const char *uuid)
 {
     memset(s->map + PAGE, 1, IMAGE);
+    memset(s->map + PAGE + snap_room(IMAGE, 0), 2, PART);
     is_int(snap_hold_done(b->hold, rank, uuid, IMAGE, PART, NULL), 0, "it is filled");
 }
 
@@ -116,6 +118,22 @@ static void test_next_agent(void)
     hold_bed_close(&b);
 }
 
+/* Less is put into one than it has room for: the next agent knows. */
+static void test_smaller(void)
+{
+    struct hold_bed b;
+    const struct snap *s;
+
+    hold_bed_open(&b, BUDGET);
+    fill(&b, begin(&b, 0, 10, UUID(1), 1 << 20), 0, UUID(1));
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, BUDGET, NULL);
+    s = snap_hold_find(b.hold, 0, UUID(1));
+    ok(s && s->is_bare && s->room == 1 << 20, "the next agent finds that not all is there");
+    hold_bed_close(&b);
+}
+
 /* There has to be enough for all that may be taken. */
 static void test_little(void)
 {
@@ -126,11 +144,38 @@ static void test_little(void)
     left = 2 * room;
     s = begin(&b, 0, 10, UUID(1), room);
     ok(s->is_bare, "enough for one");
-    s = begin(&b, 1, 10, UUID(1), room);
-    ok(!s->is_bare && bytes_taken(s) >= room, "but not for another one, which is made at once");
+    is_int(hold_bed_begin(&b, 1, 10, UUID(1), room), -ENOMEM, "but not for another one");
+    like(b.said.error.text, "others have still to take", "and why");
+    left = room + PAGE;
+    fill(&b, s, 0, UUID(1)); /* it has taken its own */
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    begin(&b, 1, 10, UUID(1), room);
     left = 0;
+    is_int(hold_bed_begin(&b, 0, 20, UUID(2), room), -ENOMEM, "where nothing is left");
+    snap_hold_settle(b.hold, UUID(1), false);
     s = begin(&b, 0, 20, UUID(2), room);
-    ok(!s->is_bare && bytes_taken(s) >= room, "as is the first one, where nothing is left");
+    ok(!s->is_bare, "there is what one has already");
+    left = -1;
+    hold_bed_close(&b);
+}
+
+/* What was promised to one is not made ahead for another. */
+static void test_ahead(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, BUDGET);
+    fill(&b, begin(&b, 0, 10, UUID(1), room), 0, UUID(1));
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    begin(&b, 1, 10, UUID(1), room);
+    left = room + 2 * PAGE;
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_run_works(&b);
+    ok(!hold_bed_has(&b, "snap-3-0-1"), "what another one has still to take is not taken");
+    left = 3 * room;
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_run_works(&b);
+    ok(hold_bed_has(&b, "snap-3-0-1"), "what is left beside that is");
     left = -1;
     hold_bed_close(&b);
 }
@@ -152,7 +197,9 @@ int main(void)
     test_filled();
     test_given_up();
     test_next_agent();
+    test_smaller();
     test_little();
+    test_ahead();
     test_copies();
     return tap_done();
 }

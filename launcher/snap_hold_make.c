@@ -6,8 +6,9 @@
  * have, and gives way to whatever is asked for.
  *
  * What is waited for is a file without memory, as the worker is faster in taking that
- * while it fills it (ckpt/fill.h). But only where there is enough for all such files, as far
- * as this agent knows: that a save does not fit is to be known before ranks begin with it.
+ * while it fills it (ckpt/fill.h). That a save does not fit is to be known before ranks begin
+ * with it, and write it themselves: so what was promised to one and is not taken yet is
+ * nobody else's.
  */
 #include <config.h>
 
@@ -18,7 +19,9 @@
 #include "ckpt/crowd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -128,10 +131,57 @@ static int check_fit(const struct snap_hold *h, const char *what, uint64_t bytes
     return 0;
 }
 
+/* Of its room, as far as it may have that without memory for it yet. */
+static uint64_t bytes_to_come(const struct slot *s, uint64_t room)
+{
+    struct stat st;
+    uint64_t has = fstatat(s->hold->dir, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0
+                       ? (uint64_t)st.st_blocks * 512 : 0;
+
+    return room + SNAP_PAGE_BYTES > has ? room + SNAP_PAGE_BYTES - has : 0;
+}
+
+static uint64_t bytes_promised(const struct snap_hold *h, const struct slot *but)
+{
+    uint64_t sum = 0;
+
+    for (const struct slot *s = h ? h->slots : NULL; s; s = s->next) {
+        if (s != but && room_of(s) > 0 &&
+            (s->doing == MAKING || (s->snap && s->snap->is_bare))) {
+            sum += bytes_to_come(s, room_of(s));
+        }
+    }
+    return sum;
+}
+
+/* The filesystem has it, beside what was promised to others. */
+static int check_left(const struct snap_hold *h, const struct slot *s, uint64_t bytes,
+                      struct error *e)
+{
+    uint64_t need = bytes_to_come(s, bytes), left, others;
+    struct statvfs fs;
+
+    if (need == 0 || fstatvfs(h->dir, &fs) < 0 || fs.f_blocks == 0) {
+        return 0;
+    }
+    others = bytes_promised(h, s) + bytes_promised(h->copies, s) +
+             bytes_promised(h->lender, s);
+    left = (uint64_t)fs.f_bavail * fs.f_frsize;
+    if (left >= others && left - others >= need) {
+        return 0;
+    }
+    return error_text(e, ENOMEM, "a snapshot takes %llu MiB of shared memory: %s has "
+                      "%llu MiB left, of which others have still to take %llu",
+                      (unsigned long long)(need >> 20), h->dir_path,
+                      (unsigned long long)(left >> 20), (unsigned long long)(others >> 20));
+}
+
 static int check_budget(const struct snap_hold *h, const struct slot *s,
                         uint64_t bytes, struct error *e)
 {
-    return check_fit(h, "a snapshot", bytes, room_of(s), e);
+    int rc = check_fit(h, "a snapshot", bytes, room_of(s), e);
+
+    return rc < 0 ? rc : check_left(h, s, bytes, e);
 }
 
 int snap_hold_beside(struct snap_hold *h, uint64_t bytes, struct error *e)
@@ -174,32 +224,6 @@ static int make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes,
 
 /* --- making --- */
 
-/* What others may still take of the memory that the filesystem has left. */
-static uint64_t bytes_to_come(const struct snap_hold *h, const struct slot *but)
-{
-    uint64_t sum = 0;
-
-    for (const struct slot *s = h ? h->slots : NULL; s; s = s->next) {
-        if (s != but && (s->doing == MAKING || (s->snap && s->snap->is_bare))) {
-            sum += room_of(s);
-        }
-    }
-    return sum;
-}
-
-/* A copy of another node's is filled by this agent, by way of its mapping. */
-static bool may_be_bare(const struct snap_hold *h, const struct slot *s, uint64_t room)
-{
-    struct statvfs fs;
-    uint64_t left, others = bytes_to_come(h, s) + bytes_to_come(h->copies, NULL);
-
-    if (h->config.is_elsewhere || fstatvfs(h->dir, &fs) < 0) {
-        return false;
-    }
-    left = (uint64_t)fs.f_bavail * fs.f_frsize;
-    return fs.f_blocks == 0 || (left >= others && left - others >= room + SNAP_PAGE_BYTES);
-}
-
 static void make(uv_work_t *work)
 {
     struct slot *s = work->data;
@@ -226,7 +250,7 @@ static void start_making(struct slot *s, uint64_t room, bool is_ahead)
     s->is_given_up = false;
     s->room = room;
     s->n_threads = is_ahead ? 1 : crowd_n_threads(); /* the program computes */
-    s->is_bare = !is_ahead && may_be_bare(s->hold, s, room);
+    s->is_bare = !is_ahead && !s->hold->config.is_elsewhere; /* a copy is filled here */
     s->made = take_ptr(&s->snap);
     snap_hold_work(s, MAKING, make, after_make);
 }

@@ -33,7 +33,7 @@ struct slot {
     uv_work_t work;
     uint64_t room;     /* only read meanwhile */
     unsigned n_threads;
-    bool is_bare;      /* to be made without memory */
+    bool is_bare;      /* made without memory */
     struct snap *made;
     struct error error;
     struct digest digest;
