@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 10,          /* at first, and then less and less often ... */
+    LOOK_MS = 5,           /* at first, and then less and less often ... */
     LOOK_SELDOM_MS = 500,
     LOOK_MAX_MS = 300000,  /* ... for so long: it was not made, then */
     PIECE_BYTES = 4 << 20, /* what an end waits for */
@@ -93,19 +93,35 @@ static bool map_it(struct save_ahead *a)
     return true;
 }
 
-static bool touch(const struct save_ahead *a, const struct save_map *m)
+struct touching {
+    const struct save_map *map;
+    size_t done;
+    bool is_over;
+};
+
+static void touch_piece(struct touching *t)
 {
-    size_t done = 0;
+    size_t left = t->map->len - t->done, n = left < PIECE_BYTES ? left : PIECE_BYTES;
 
-    while (!a->is_over && done < m->len) {
-        size_t left = m->len - done, n = left < PIECE_BYTES ? left : PIECE_BYTES;
-
-        if (image_map_pages(m->at + done, n) < 0) {
-            return false;
-        }
-        done += n;
+    if (n == 0 || image_map_pages(t->map->at + t->done, n) < 0) {
+        t->is_over = true;
+    } else {
+        t->done += n;
     }
-    return m->at && done == m->len;
+}
+
+/* All that is left. Whether it has been touched then. */
+static bool touch(const struct save_ahead *a, struct touching *t)
+{
+    while (!a->is_over && !t->is_over) {
+        touch_piece(t);
+    }
+    return t->map->at && t->done == t->map->len;
+}
+
+static int look_later(int ms)
+{
+    return ms + ms / 4 < LOOK_SELDOM_MS ? ms + ms / 4 : LOOK_SELDOM_MS;
 }
 
 static void *map_ahead(void *arg)
@@ -113,17 +129,21 @@ static void *map_ahead(void *arg)
     struct save_ahead *a = arg;
     struct pollfd wake = {.fd = a->wake, .events = POLLIN};
     uint64_t end_ms = clock_mono_ms() + LOOK_MAX_MS;
+    struct touching first = {.map = &a->first, .is_over = a->first.is_touched};
+    struct touching second = {.map = &a->map};
     int wait_ms = LOOK_MS;
 
-    a->first.is_touched = a->first.is_touched || touch(a, &a->first);
-    while (!a->is_over && !map_it(a)) {
-        if (clock_mono_ms() >= end_ms) {
-            return NULL;
+    /* The second one is wanted first; the other one is for the time until it is there. */
+    while (!a->is_over && !map_it(a) && (!first.is_over || clock_mono_ms() < end_ms)) {
+        if (!first.is_over) {
+            touch_piece(&first);
+        } else {
+            poll(&wake, 1, wait_ms);
+            wait_ms = look_later(wait_ms);
         }
-        poll(&wake, 1, wait_ms);
-        wait_ms = 2 * wait_ms < LOOK_SELDOM_MS ? 2 * wait_ms : LOOK_SELDOM_MS;
     }
-    a->map.is_touched = touch(a, &a->map);
+    a->map.is_touched = a->map.at && touch(a, &second);
+    a->first.is_touched = a->first.is_touched || touch(a, &first);
     return NULL;
 }
 

@@ -29,7 +29,7 @@ struct save_ahead;
 
 /* For the buffer beside that of `fd`. NULL: it has none, or there is no memory. */
 struct save_ahead *save_ahead_create(int fd);
-/* Maps it as soon as its memory is there, for which a thread waits. Before that it touches
+/* Maps it as soon as its memory is there, for which a thread waits. Meanwhile it touches
  * `first`, whose memory is there, and which stays mapped until the end. */
 void save_ahead_start(struct save_ahead *a, const struct save_map *first);
 /* Ends that at once. `ret` is the mapping of `file`, perhaps half touched, or has at
