@@ -124,7 +124,7 @@ int fill_piece(struct fill *f, uint64_t at, size_t len, const struct fill_source
 {
     int failed = 0, rc;
 
-    if (f->huge.is_over && pthread_mutex_trylock(&f->writing) == 0) {
+    if (!from->is_far && f->huge.is_over && pthread_mutex_trylock(&f->writing) == 0) {
         rc = write_piece(f, at, len, from, &failed, e);
         pthread_mutex_unlock(&f->writing);
     } else {

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,8 @@ DEFINE_CLEANUP(fill);
 struct fill_source {
     int (*read)(void *arg, uint64_t at, size_t len, void *to, struct error *e);
     void *arg;
+    bool is_far; /* each call costs something, as of a GPU: it is read at once, into a
+                    mapping, and not piece by piece for write() */
 };
 
 /* Makes them so. Any thread; no two at once the same bytes. (Where pages are larger than 4096

@@ -132,7 +132,7 @@ static int make(void *arg, uint64_t at, size_t len, void *to, struct error *e)
     return source_rc < 0 ? error_text(e, -source_rc, "the source's own") : 0;
 }
 
-static const struct fill_source source = {make, NULL};
+static struct fill_source source = {make, NULL, false};
 
 static void setup(struct bench *b)
 {
@@ -198,6 +198,14 @@ static void test_alone(void)
     ok(n_writes > 0 && n_maps == 0, "who is alone writes");
     ok(is_right(&b, 4096, LEN - 4096), "what the source says");
     is_int(b.map[4095], 0, "and nothing else");
+    teardown(&b);
+
+    setup(&b);
+    source.is_far = true;
+    piece(&b, 3, NULL);
+    source.is_far = false;
+    ok(n_writes == 0 && n_maps == 1, "what is far is read at once");
+    ok(is_right(&b, 4096 + 3 * PIECE, PIECE), "as well");
     teardown(&b);
 }
 

@@ -119,9 +119,19 @@ static int read_for_fill(void *arg, uint64_t at, size_t len, void *to, struct er
     return image_read(c->image, at - c->fill_at, len, to, e);
 }
 
+static bool has_device(const struct image *im, uint64_t at, size_t len)
+{
+    for (size_t i = first_behind(im, at); i < im->n && im->pieces[i].begin < at + len; i++) {
+        if (im->pieces[i].device) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int copy_block(struct image_copy *c, uint64_t at, size_t len, struct error *e)
 {
-    const struct fill_source source = {read_for_fill, c};
+    const struct fill_source source = {read_for_fill, c, has_device(c->image, at, len)};
 
     if (c->fill) {
         return fill_piece(c->fill, c->fill_at + at, len, &source, e);

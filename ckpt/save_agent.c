@@ -228,7 +228,7 @@ static int read_part(void *arg, uint64_t at, size_t len, void *to, struct error 
 /* Behind the image. */
 static int put_part(struct agent_way *w, const struct save_job *job, struct error *e)
 {
-    const struct fill_source source = {read_part, w};
+    const struct fill_source source = {read_part, w, false};
 
     w->part_at = SNAP_PAGE_BYTES + snap_room(job->image->bytes, 0);
     if (w->fill) {
