@@ -3,12 +3,8 @@
  * Memory for snapshots: asked for, and waited for; and the second one of a rank made
  * ahead, behind the back of workers, as making it may take many times as long as filling
  * it. What is made ahead is only for speed: it never takes what others of the budget
- * have, and gives way to whatever is asked for.
- *
- * What is waited for is a file without memory, as the worker is faster in taking that
- * while it fills it (ckpt/fill.h). That a save does not fit is to be known before ranks begin
- * with it, and write it themselves: so what was promised to one and is not taken yet is
- * nobody else's.
+ * have, and gives way to whatever is asked for. What is waited for is a file without
+ * memory, as the worker is faster in taking that while it fills it (ckpt/fill.h).
  */
 #include <config.h>
 
@@ -19,10 +15,7 @@
 #include "ckpt/crowd.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* --- which one --- */
@@ -68,158 +61,6 @@ void snap_hold_give_up(struct slot *s)
     snap_cut(s->snap); /* a worker may have mapped it, and never touches it */
     snap_destroy(s->snap);
     s->snap = NULL;
-}
-
-/* --- the budget --- */
-
-static uint64_t room_of(const struct slot *s)
-{
-    if (s->doing != MAKING) {
-        return s->snap ? s->snap->room : 0;
-    }
-    return s->is_asked && s->wanted > s->room ? s->wanted
-           : !s->is_asked && s->is_given_up   ? 0
-                                              : s->room;
-}
-
-static uint64_t bytes_held(const struct snap_hold *h)
-{
-    uint64_t sum = h->beside;
-
-    for (const struct slot *s = h->slots; s; s = s->next) {
-        sum += room_of(s);
-    }
-    return sum;
-}
-
-/* The same, and what is still to come: the second one of a rank is as large. */
-static uint64_t bytes_due(const struct snap_hold *h)
-{
-    uint64_t sum = 0;
-
-    for (const struct slot *s = h->slots; s; s = s->next) {
-        uint64_t most = room_of(s);
-
-        for (const struct slot *o = h->slots; o; o = o->next) {
-            most = o->rank == s->rank && room_of(o) > most ? room_of(o) : most;
-        }
-        sum += most;
-    }
-    return sum;
-}
-
-/* Beside what else there is, but for `has` bytes that are as good as free. */
-static int check_fit(const struct snap_hold *h, const char *what, uint64_t bytes,
-                     uint64_t has, struct error *e)
-{
-    uint64_t held = bytes_held(h) - has;
-
-    held += h->lender ? bytes_due(h->lender) : 0;
-    held += h->copies ? bytes_held(h->copies) : 0;
-
-    if (bytes <= has) {
-        return 0;
-    }
-    if (bytes > h->config.budget || held > h->config.budget - bytes) {
-        return error_text(e, ENOMEM, "%s of %llu MiB beside %llu MiB of "
-                          "others does not fit into %llu MiB, %s", what,
-                          (unsigned long long)(bytes >> 20),
-                          (unsigned long long)(held >> 20),
-                          (unsigned long long)(h->config.budget >> 20),
-                          h->budget_why);
-    }
-    return 0;
-}
-
-/* Of its room, as far as it may have that without memory for it yet. */
-static uint64_t bytes_to_come(const struct slot *s, uint64_t room)
-{
-    struct stat st;
-    uint64_t has = fstatat(s->hold->dir, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0
-                       ? (uint64_t)st.st_blocks * 512 : 0;
-
-    return room + SNAP_PAGE_BYTES > has ? room + SNAP_PAGE_BYTES - has : 0;
-}
-
-static uint64_t bytes_promised(const struct snap_hold *h, const struct slot *but)
-{
-    uint64_t sum = 0;
-
-    for (const struct slot *s = h ? h->slots : NULL; s; s = s->next) {
-        if (s != but && room_of(s) > 0 &&
-            (s->doing == MAKING || (s->snap && s->snap->is_bare))) {
-            sum += bytes_to_come(s, room_of(s));
-        }
-    }
-    return sum;
-}
-
-/* The filesystem has it, beside what was promised to others. */
-static int check_left(const struct snap_hold *h, const struct slot *s, uint64_t bytes,
-                      struct error *e)
-{
-    uint64_t need = bytes_to_come(s, bytes), left, others;
-    struct statvfs fs;
-
-    if (need == 0 || fstatvfs(h->dir, &fs) < 0 || fs.f_blocks == 0) {
-        return 0;
-    }
-    others = bytes_promised(h, s) + bytes_promised(h->copies, s) +
-             bytes_promised(h->lender, s);
-    left = (uint64_t)fs.f_bavail * fs.f_frsize;
-    if (left >= others && left - others >= need) {
-        return 0;
-    }
-    return error_text(e, ENOMEM, "a snapshot takes %llu MiB of shared memory: %s has "
-                      "%llu MiB left, of which others have still to take %llu",
-                      (unsigned long long)(need >> 20), h->dir_path,
-                      (unsigned long long)(left >> 20), (unsigned long long)(others >> 20));
-}
-
-static int check_budget(const struct snap_hold *h, const struct slot *s,
-                        uint64_t bytes, struct error *e)
-{
-    int rc = check_fit(h, "a snapshot", bytes, room_of(s), e);
-
-    return rc < 0 ? rc : check_left(h, s, bytes, e);
-}
-
-int snap_hold_beside(struct snap_hold *h, uint64_t bytes, struct error *e)
-{
-    int rc = check_fit(h, "parity", bytes, h->beside, e);
-
-    h->beside = rc < 0 ? h->beside : bytes;
-    return rc;
-}
-
-static bool is_none(void *arg, const struct slot *s)
-{
-    (void)arg;
-    (void)s;
-    return false;
-}
-
-/* Memory that is for later gives way first, then copies of other nodes'. */
-static int make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes,
-                    struct error *e)
-{
-    int rc = check_budget(h, s, bytes, e);
-
-    for (struct slot *o = h->slots; o && rc == -ENOMEM; o = o->next) {
-        if (o != s && snap_hold_is_spare(o)) {
-            snap_hold_give_up(o);
-            rc = check_budget(h, s, bytes, e);
-        }
-    }
-    if (rc == -ENOMEM && h->copies) {
-        snap_hold_drop(h->copies, is_none, NULL);
-        rc = check_budget(h, s, bytes, e);
-    }
-    if (rc == -ENOMEM && h->copies && h->copies->config.on_short) {
-        h->copies->config.on_short(h->copies->config.arg);
-        rc = check_budget(h, s, bytes, e);
-    }
-    return rc;
 }
 
 /* --- making --- */
@@ -331,7 +172,7 @@ int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                           "to the disk", who->rank);
     }
     rc = snap_hold_dir(h, e);
-    rc = rc < 0 ? rc : make_way(h, s, bytes, e);
+    rc = rc < 0 ? rc : snap_hold_make_way(h, s, bytes, e);
     if (rc < 0) {
         return rc;
     }
@@ -377,7 +218,7 @@ static void make_next_ahead(struct snap_hold *h)
                       snap_hold_is_served(h, s->rank);
 
         s->is_due = false;
-        if (is_due && check_budget(h, s, s->wanted, NULL) == 0 &&
+        if (is_due && snap_hold_has_room(h, s, s->wanted, NULL) == 0 &&
             (!c->left || s->wanted <= c->left(c->arg))) {
             start_making(s, s->wanted, true);
         }

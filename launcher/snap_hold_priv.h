@@ -98,6 +98,15 @@ bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b);
 bool snap_hold_is_spare(const struct slot *s);
 void snap_hold_give_up(struct slot *spare);
 
+/* --- snap_hold_room.c --- */
+
+/* For `bytes` bytes in that slot. 0, or -ENOMEM, which says with numbers what there is. */
+int snap_hold_has_room(const struct snap_hold *h, const struct slot *s, uint64_t bytes,
+                       struct error *e);
+/* The same, where others who need theirs less may lose it. */
+int snap_hold_make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes,
+                       struct error *e);
+
 /* --- snap_hold_disk.c --- */
 
 /* To the disk with it, when its turn has come. */
