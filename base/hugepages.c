@@ -4,6 +4,7 @@
 #include "base/hugepages.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +16,7 @@
 #include <unistd.h>
 
 enum {
-    POPULATE_WRITE = 23, /* MADV_POPULATE_WRITE and MADV_COLLAPSE, absent in old headers */
-    COLLAPSE = 25,
+    COLLAPSE = 25,       /* MADV_COLLAPSE, absent in old headers */
     LARGEST = 2 << 20,   /* bytes; where pages are larger little memory has any of them */
     MAX_PAGES = 512,     /* in one */
     LEAST = 128 << 20,   /* bytes of memory */
@@ -90,7 +90,7 @@ void *hugepages_map(size_t len, int prot, int fd)
  * memory of another kind, as of a file, that it never does. */
 static bool make(const struct hugepages *h, char *at)
 {
-    if (madvise(at, page_bytes(), POPULATE_WRITE) < 0) {
+    if (pages_take(at, page_bytes()) < 0) {
         return false;
     }
     return madvise(at, h->bytes, COLLAPSE) == 0 || errno == EAGAIN || errno == EBUSY ||

@@ -4,19 +4,16 @@
 #include "ckpt/fill.h"
 
 #include "base/hugepages.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-enum {
-    STAGE_BYTES = 256 << 10, /* stays in a processor's cache */
-    POPULATE_WRITE = 23,     /* MADV_POPULATE_WRITE, absent in old headers */
-};
+enum { STAGE_BYTES = 256 << 10 }; /* stays in a processor's cache */
 
 struct fill {
     int fd;
@@ -56,13 +53,9 @@ void fill_destroy(struct fill *f)
 
 int fill_take(int fd, char *map, uint64_t at, size_t len)
 {
-    size_t before = at % (uint64_t)sysconf(_SC_PAGESIZE);
     int rc;
 
-    map -= before;
-    at -= before;
-    len += before;
-    if (madvise(map, len, POPULATE_WRITE) == 0) {
+    if (pages_take(map, len) == 0) {
         return 0;
     }
     do { /* where the kernel is old; or it says what is the matter */

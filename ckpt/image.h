@@ -83,9 +83,6 @@ void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
 /* The same, for memory that it takes as it goes; `fill` is borrowed. */
 void image_copy_begin_fill(struct image_copy *c, const struct image *im, struct fill *fill,
                            uint64_t fill_at);
-/* Gets pages of shared memory that is there, all at once. -errno: they come one by one
- * then, when they are touched. */
-int image_map_pages(void *at, size_t len);
 /* Starts up to `n_threads` - 1 more, and waits for those. */
 void image_copy_help(struct image_copy *c, unsigned n_threads);
 /* Waits for all who help; who comes later does nothing. 0, or what any of them failed of. */

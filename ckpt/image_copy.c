@@ -3,19 +3,15 @@
 
 #include "ckpt/image.h"
 
+#include "base/pages.h"
 #include "base/thread.h"
 #include "ckpt/digest.h"
 #include "ckpt/strided.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum {
-    MAX_THREADS = 64,
-    POPULATE_READ = 22, /* MADV_POPULATE_READ, absent in old headers; of shared memory
-                           it gets pages that may be written to, many at a time */
-};
+enum { MAX_THREADS = 64 };
 
 static struct strided memory_of(const struct image_piece *p)
 {
@@ -97,11 +93,6 @@ int image_read(const struct image *im, uint64_t at, size_t len, void *to,
 
 /* --- all of it --- */
 
-int image_map_pages(void *at, size_t len)
-{
-    return madvise(at, len, POPULATE_READ) < 0 ? -errno : 0;
-}
-
 static void keep_failure(struct image_copy *c, const struct error *e)
 {
     pthread_mutex_lock(&c->lock);
@@ -137,7 +128,7 @@ static int copy_block(struct image_copy *c, uint64_t at, size_t len, struct erro
         return fill_piece(c->fill, c->fill_at + at, len, &source, e);
     }
     if (c->is_untouched) {
-        image_map_pages(c->to + at, len);
+        pages_map(c->to + at, len);
     }
     return image_read(c->image, at, len, c->to + at, e);
 }

@@ -3,12 +3,16 @@
 
 #include "ckpt/load_priv.h"
 
+#include "base/pages.h"
 #include "ckpt/dtype.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { NEAR_BYTES = 4096 }; /* what lies closer to each other has no page between it */
+enum {
+    NEAR_BYTES = 4096,     /* what lies closer to each other has no page between it */
+    MANY_BYTES = 64 << 10, /* to ask for fewer costs more than it saves */
+};
 
 void load_pages_release(struct load_pages *p)
 {
@@ -81,6 +85,33 @@ static void make(struct load_pages *p, uintptr_t begin, uintptr_t end, uintptr_t
     }
 }
 
+static void take(uintptr_t begin, uintptr_t end)
+{
+    if (end - begin >= MANY_BYTES) {
+        pages_take((void *)begin, end - begin);
+    }
+}
+
+static void take_all(const struct load_job *job, const struct plan_span *s)
+{
+    uintptr_t begin = 0, end = 0; /* of what follows one another so far */
+
+    for (size_t i = s->first; i < s->first + s->n; i++) {
+        const struct plan_piece *piece = &job->plan.pieces[i];
+        uintptr_t at = (uintptr_t)job->to[piece->want] + piece->to;
+
+        if (piece->to == PLAN_APART) {
+            continue;
+        }
+        if (at < end || at - end >= NEAR_BYTES) {
+            take(begin, end);
+            begin = at;
+        }
+        end = at + (piece->end - piece->begin);
+    }
+    take(begin, end);
+}
+
 void load_pages_make(struct load_pages *p, const struct load_job *job,
                      const struct plan_span *s)
 {
@@ -95,4 +126,5 @@ void load_pages_make(struct load_pages *p, const struct load_job *job,
                  p->ends[piece->want], &last);
         }
     }
+    take_all(job, s);
 }

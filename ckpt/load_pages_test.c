@@ -17,7 +17,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FIRST = (5 << 20) + 300, SECOND = (3 << 20) - 1000, ROOM = 16 << 20, COLLAPSE = 25 };
+enum { FIRST = (5 << 20) + 300, SECOND = (3 << 20) - 1000, ROOM = 16 << 20, COLLAPSE = 25,
+       POPULATE_WRITE = 23 };
 
 static char root[4096];
 static char *saved; /* FIRST and SECOND bytes */
@@ -32,8 +33,18 @@ static int refusal; /* ... and what it says; 0: that there it is */
 int __real_madvise(void *at, size_t len, int advice);
 int __wrap_madvise(void *at, size_t len, int advice);
 
+static atomic_int n_taken; /* pages that are asked for many at a time */
+static bool is_old;        /* the kernel knows nothing of that */
+
 int __wrap_madvise(void *at, size_t len, int advice)
 {
+    if (advice == POPULATE_WRITE) {
+        n_taken += (int)(len / 4096);
+        if (is_old) {
+            errno = EINVAL;
+            return -1;
+        }
+    }
     if (advice == COLLAPSE) {
         int i = atomic_fetch_add(&n_asked, 1);
 
@@ -185,6 +196,38 @@ static void test_touched(void)
     munmap(m, ROOM);
 }
 
+static size_t n_there(char *at, size_t len)
+{
+    unsigned char there[ROOM / 4096];
+    size_t n = 0;
+
+    if (mincore(at, len, there) < 0) {
+        bail_out("mincore: %s", strerror(errno));
+    }
+    for (size_t i = 0; i < len / 4096; i++) {
+        n += there[i] & 1;
+    }
+    return n;
+}
+
+/* Pages come many at a time, those that are filled and no other ones. */
+static void test_taken(bool old)
+{
+    enum { GAP = 3 << 20 };
+    char *m = memory(), *at = m + 7, *gap = m + ((7 + FIRST) / 4096 + 1) * 4096;
+
+    refusal = EINVAL; /* no huge ones */
+    is_old = old;
+    n_taken = 0;
+    load(at, GAP);
+    is_old = false;
+    refusal = 0;
+    ok(n_taken >= (FIRST + SECOND) / 4096 - 2, "nearly all pages are asked for at once: %d",
+       n_taken);
+    is_int((intmax_t)n_there(gap, GAP - 2 * 4096), 0, "none where nothing is loaded");
+    munmap(m, ROOM);
+}
+
 static void test_refused(int no, bool is_final)
 {
     char *m = memory();
@@ -219,6 +262,8 @@ int main(void)
         test_refused(EAGAIN, false);
         test_refused(EINVAL, true);
     }
+    test_taken(false);
+    test_taken(true);
     fs_remove_tree(root, NULL);
     return tap_done();
 }

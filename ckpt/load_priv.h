@@ -34,7 +34,8 @@ int load_job_run(const struct load_job *job, unsigned n_threads,
 
 /* Memory of the program that it has hardly touched yet, as of a model that was made just
  * now, gets huge pages where all of them is going to be filled (base/hugepages.h): its pages,
- * one by one, cost more than what is loaded into them. */
+ * one by one, cost more than what is loaded into them. Else they are taken many at a time
+ * (base/pages.h). */
 struct load_pages {
     struct hugepages huge;
     uintptr_t *begins, *ends; /* for each of those wanted: what is filled around it */

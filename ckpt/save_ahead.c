@@ -6,8 +6,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hugepages.h"
+#include "base/pages.h"
 #include "base/thread.h"
-#include "ckpt/image.h"
 #include "ckpt/snap.h"
 
 #include <errno.h>
@@ -103,7 +103,7 @@ static void touch_piece(struct touching *t)
 {
     size_t left = t->map->len - t->done, n = left < PIECE_BYTES ? left : PIECE_BYTES;
 
-    if (n == 0 || image_map_pages(t->map->at + t->done, n) < 0) {
+    if (n == 0 || pages_map(t->map->at + t->done, n) < 0) {
         t->is_over = true;
     } else {
         t->done += n;

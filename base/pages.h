@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pages of a mapping, many at a time (Linux 5.14): each that is touched for the first time
+ * costs a way into the kernel else. What lies in them stays as it is. -errno where they
+ * cannot be had so; then they come one by one, when they are touched, or not at all.
+ */
+#ifndef MUSTER_BASE_PAGES_H
+#define MUSTER_BASE_PAGES_H
+
+#include <stddef.h>
+
+/* To be written to: all pages that bytes [at, at + len) lie in get their memory. -EFAULT,
+ * and no SIGBUS: there is none. */
+int pages_take(void *at, size_t len);
+
+/* Of shared memory that is there, and may be written to afterwards: it is mapped. */
+int pages_map(void *at, size_t len);
+
+#endif
