@@ -18,7 +18,6 @@
 enum {
     COLLAPSE = 25,       /* MADV_COLLAPSE, absent in old headers */
     LARGEST = 2 << 20,   /* bytes; where pages are larger little memory has any of them */
-    MAX_PAGES = 512,     /* in one */
     LEAST = 128 << 20,   /* bytes of memory */
     SLOW_NS = 500,       /* for a small page's part of it: by itself that takes longer ... */
     ALLOWED_NS = 1000000, /* ... but for what else the processor does */
@@ -124,18 +123,4 @@ void hugepages_make(struct hugepages *h, char *at)
     if (!make(h, at) || is_slow(h, cpu_ns() - begin_ns)) {
         h->is_over = true;
     }
-}
-
-bool hugepages_is_sparse(const struct hugepages *h, char *at)
-{
-    unsigned char there[MAX_PAGES];
-    size_t n = h->bytes / page_bytes(), n_there = 0;
-
-    if (n > MAX_PAGES || mincore(at, h->bytes, there) < 0) {
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        n_there += there[i] & 1;
-    }
-    return n_there <= n / 8;
 }

@@ -38,8 +38,4 @@ void *hugepages_map(size_t len, int prot, int fd);
  * and to be written to. What is there stays as it is, whoever else writes to it meanwhile. */
 void hugepages_make(struct hugepages *h, char *at);
 
-/* Whether most of the one at `at`, of private memory, is still to come: to make it copies
- * what is there. */
-bool hugepages_is_sparse(const struct hugepages *h, char *at);
-
 #endif

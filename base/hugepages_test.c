@@ -3,6 +3,8 @@
 
 #include "base/hugepages.h"
 
+#include "base/pages.h"
+
 #include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
@@ -119,15 +121,15 @@ static void test_private(void)
 
     at[2 * huge + 5] = 'x';
     memset(at + huge, 'y', huge / 4);
-    ok(hugepages_is_sparse(&h, at), "memory that nobody has touched");
-    ok(hugepages_is_sparse(&h, at + 2 * huge), "and some with a byte in it are to come");
-    ok(!hugepages_is_sparse(&h, at + huge), "of which a quarter is there, is there");
+    ok(pages_are_sparse(at, huge), "memory that nobody has touched");
+    ok(pages_are_sparse(at + 2 * huge, huge), "and some with a byte in it are to come");
+    ok(!pages_are_sparse(at + huge, huge), "of which a quarter is there, is there");
     make_one(at);
     make_one(at + 2 * huge);
     ok(huge_at(at) == 2 * huge, "a huge page of each, and of nothing between: %llu bytes",
        huge_at(at));
     ok(at[2 * huge + 5] == 'x' && at[0] == 0 && at[2 * huge + 4] == 0, "what was there stays");
-    ok(!hugepages_is_sparse(&h, at), "it is there now");
+    ok(!pages_are_sparse(at, huge), "it is there now");
 }
 
 static void test_shared(void)

@@ -10,9 +10,34 @@
 
 enum { POPULATE_READ = 22, POPULATE_WRITE = 23 }; /* MADV_..., absent in old headers */
 
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+bool pages_are_sparse(void *at, size_t len)
+{
+    enum { AT_ONCE = 512 };
+    unsigned char there[AT_ONCE];
+    size_t page = page_bytes(), before = (uintptr_t)at % page;
+    size_t n = (before + len + page - 1) / page, n_there = 0;
+
+    for (size_t i = 0; i < n; i += AT_ONCE) {
+        size_t some = n - i < AT_ONCE ? n - i : AT_ONCE;
+
+        if (mincore((char *)at - before + i * page, some * page, there) < 0) {
+            return false;
+        }
+        for (size_t k = 0; k < some; k++) {
+            n_there += there[k] & 1;
+        }
+    }
+    return n_there <= n / 8;
+}
+
 static int populate(void *at, size_t len, int how)
 {
-    size_t before = (uintptr_t)at % (size_t)sysconf(_SC_PAGESIZE);
+    size_t before = (uintptr_t)at % page_bytes();
 
     return madvise((char *)at - before, before + len, how) < 0 ? -errno : 0;
 }

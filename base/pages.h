@@ -7,7 +7,12 @@
 #ifndef MUSTER_BASE_PAGES_H
 #define MUSTER_BASE_PAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/* Whether most of those that bytes [at, at + len) lie in, of private memory, are still to
+ * come. False where that cannot be found out. */
+bool pages_are_sparse(void *at, size_t len);
 
 /* To be written to: all pages that bytes [at, at + len) lie in get their memory. -EFAULT,
  * and no SIGBUS: there is none. */

@@ -83,7 +83,7 @@ static int check_space(const struct muster_ckpt *ck, struct error *e)
 }
 
 /* By the agent where that can; by the ranks themselves where its memory does not
- * suffice. (Where another program takes what the agent had promised, put fails, with
+ * suffice. (Where another program, or agent, takes what this one had promised, put fails, with
  * -ENOMEM: what others have handed over by then can't be had back.) */
 static int reserve(struct muster_ckpt *ck, struct saving *s, struct error *e)
 {

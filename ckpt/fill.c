@@ -37,7 +37,7 @@ struct fill *fill_create(int fd, char *map, uint64_t len)
         f->map = map;
         f->len = len;
         hugepages_look(&f->huge, len);
-            pthread_mutex_init(&f->writing, NULL);
+        pthread_mutex_init(&f->writing, NULL);
     }
     return f;
 }

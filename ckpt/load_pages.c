@@ -79,7 +79,7 @@ static void make(struct load_pages *p, uintptr_t begin, uintptr_t end, uintptr_t
             continue;
         }
         *last = at;
-        if (hugepages_is_sparse(&p->huge, page)) {
+        if (pages_are_sparse(page, huge)) {
             hugepages_make(&p->huge, page);
         }
     }
@@ -87,7 +87,7 @@ static void make(struct load_pages *p, uintptr_t begin, uintptr_t end, uintptr_t
 
 static void take(uintptr_t begin, uintptr_t end)
 {
-    if (end - begin >= MANY_BYTES) {
+    if (end - begin >= MANY_BYTES && pages_are_sparse((void *)begin, end - begin)) {
         pages_take((void *)begin, end - begin);
     }
 }

@@ -238,7 +238,7 @@ static int put_part(struct agent_way *w, const struct save_job *job, struct erro
     return 0;
 }
 
-/* What was taken of it goes at once: there is too little. The agent makes another one. */
+/* What was taken of it goes at once, as there is too little. The agent makes another one. */
 static void cut_fill(struct agent_way *w)
 {
     int rc;
@@ -286,14 +286,18 @@ static int hand(void *self, const struct save_job *job, struct error *e)
     struct worker_snap_done done = {.image_bytes = job->image->bytes,
                                     .part_bytes = w->part.len};
 
+    struct save_map first = w->maps[0];
     int rc;
 
     str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
     rc = job->may_stay ? want(w, done.uuid, WORKER_SNAP_HELD, job->is_chosen, e) : 0;
     rc = rc < 0 ? rc : client_snap_done(w->client, &done, e);
     drop_fill(w);
+    if (snap_room(done.image_bytes, done.part_bytes) + SNAP_PAGE_BYTES < first.len) {
+        first = (struct save_map){0}; /* not all of its memory may be there */
+    }
     if (rc == 0 && w->ahead) {
-        save_ahead_start(w->ahead, &w->maps[0]);
+        save_ahead_start(w->ahead, &first);
     }
     return rc;
 }

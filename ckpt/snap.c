@@ -153,6 +153,13 @@ static int map_file(struct snap *s, const char *name, struct error *e)
     return s->guard ? 0 : error_set(e, ENOMEM, "map snapshot %s", name);
 }
 
+uint64_t snap_bytes_there(const struct snap *s)
+{
+    struct stat st;
+
+    return fstat(s->fd, &st) < 0 ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
 int snap_check(const struct snap *s, struct error *e)
 {
     struct stat st;
@@ -293,8 +300,7 @@ int snap_open(int dir, const char *name, struct snap **ret, struct error *e)
                          (unsigned long long)s->head.image_bytes,
                          (unsigned long long)s->room);
     }
-    s->is_bare = s->head.state < SNAP_FULL || /* as far as anybody knows */
-                 snap_room(s->head.image_bytes, s->head.part_bytes) < s->room;
+    s->is_bare = snap_bytes_there(s) < SNAP_PAGE_BYTES + s->room;
     *ret = take_ptr(&s);
     return 0;
 }

@@ -98,6 +98,9 @@ DEFINE_CLEANUP(snap);
  * asks before it believes that. -EIO: it is of no use any more. */
 int snap_check(const struct snap *s, struct error *e);
 
+/* Of its memory, the page among it. Less than its length: it is bare. */
+uint64_t snap_bytes_there(const struct snap *s);
+
 /* Writes s->head down. */
 void snap_note(struct snap *s);
 

@@ -182,12 +182,49 @@ static void test_ahead(void)
 
 static void test_copies(void)
 {
+    struct snap_hold *own, *copies;
     struct hold_bed b;
 
     hold_bed_open(&b, BUDGET);
-    snap_hold_destroy(b.hold);
+    own = b.hold;
     hold_bed_make(&b, BUDGET, "copy");
+    copies = b.hold;
+    snap_hold_lend(own, copies);
     ok(!begin(&b, 2, 10, UUID(1), room)->is_bare, "a copy is filled by the agent");
+    b.hold = own;
+    left = room + PAGE;
+    begin(&b, 0, 10, UUID(1), room);
+    b.hold = copies;
+    is_int(hold_bed_begin(&b, 3, 10, UUID(1), room), -ENOMEM,
+           "what this node's own may still take is not for copies");
+    b.hold = own;
+    snap_hold_lend(own, NULL);
+    snap_hold_destroy(copies);
+    left = -1;
+    hold_bed_close(&b);
+}
+
+/* Others lose theirs where that helps, and else not. */
+static void test_way(void)
+{
+    struct snap_hold *own, *copies;
+    struct hold_bed b;
+
+    hold_bed_open(&b, BUDGET);
+    own = b.hold;
+    hold_bed_make(&b, BUDGET, "copy");
+    copies = b.hold;
+    snap_hold_lend(own, copies);
+    hold_bed_save(&b, 2, 10, UUID(1));
+    b.hold = own;
+    left = 0;
+    is_int(hold_bed_begin(&b, 0, 10, UUID(2), 100 * PAGE), -ENOMEM, "far too much");
+    ok(snap_hold_get(copies, 2, UUID(1)) != NULL, "costs no copy");
+    hold_bed_begin(&b, 0, 10, UUID(3), PAGE);
+    ok(!snap_hold_get(copies, 2, UUID(1)), "less than a copy has does");
+    snap_hold_lend(own, NULL);
+    snap_hold_destroy(copies);
+    left = -1;
     hold_bed_close(&b);
 }
 
@@ -201,5 +238,6 @@ int main(void)
     test_little();
     test_ahead();
     test_copies();
+    test_way();
     return tap_done();
 }

@@ -131,7 +131,7 @@ int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,
     s->snap->head.image_bytes = image_bytes;
     s->snap->head.part_bytes = part_bytes;
     s->snap->is_bare = s->snap->is_bare &&
-                       snap_room(image_bytes, part_bytes) < s->snap->room;
+                       snap_bytes_there(s->snap) < SNAP_PAGE_BYTES + s->snap->room;
     snap_hold_set_state(s, SNAP_FULL);
     s->is_dropped = s->is_instead = false;
     return 0;

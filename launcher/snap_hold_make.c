@@ -219,7 +219,7 @@ static void make_next_ahead(struct snap_hold *h)
 
         s->is_due = false;
         if (is_due && snap_hold_has_room(h, s, s->wanted, NULL) == 0 &&
-            (!c->left || s->wanted <= c->left(c->arg))) {
+            (!c->left || s->wanted + snap_hold_promised(h, s) <= c->left(c->arg))) {
             start_making(s, s->wanted, true);
         }
     }

@@ -103,7 +103,10 @@ void snap_hold_give_up(struct slot *spare);
 /* For `bytes` bytes in that slot. 0, or -ENOMEM, which says with numbers what there is. */
 int snap_hold_has_room(const struct snap_hold *h, const struct slot *s, uint64_t bytes,
                        struct error *e);
-/* The same, where others who need theirs less may lose it. */
+/* Bytes that were promised to others, of this hold and what it lends or borrows, and that
+ * they have still to take. */
+uint64_t snap_hold_promised(const struct snap_hold *h, const struct slot *but);
+/* The same as has_room, where others who need theirs less may lose it. */
 int snap_hold_make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes,
                        struct error *e);
 

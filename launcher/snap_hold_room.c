@@ -73,14 +73,29 @@ static int check_fit(const struct snap_hold *h, const char *what, uint64_t bytes
     return 0;
 }
 
-/* Of its room, as far as it may have that without memory for it yet. */
-static uint64_t bytes_to_come(const struct slot *s, uint64_t room)
+static uint64_t bytes_there(const struct slot *s)
 {
     struct stat st;
-    uint64_t has = fstatat(s->hold->dir, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0
-                       ? (uint64_t)st.st_blocks * 512 : 0;
 
-    return room + SNAP_PAGE_BYTES > has ? room + SNAP_PAGE_BYTES - has : 0;
+    if (s->snap) {
+        return snap_bytes_there(s->snap);
+    }
+    return fstatat(s->hold->dir, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0
+               ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+/* Of its room, what it has no memory for yet. */
+static uint64_t bytes_to_come(const struct slot *s, uint64_t room)
+{
+    uint64_t there = bytes_there(s);
+
+    return room + SNAP_PAGE_BYTES > there ? room + SNAP_PAGE_BYTES - there : 0;
+}
+
+static bool is_taking(const struct slot *s)
+{
+    return s->doing == MAKING ||
+           (s->snap && s->snap->is_bare && s->snap->head.state == SNAP_FILLING);
 }
 
 static uint64_t bytes_promised(const struct snap_hold *h, const struct slot *but)
@@ -88,27 +103,46 @@ static uint64_t bytes_promised(const struct snap_hold *h, const struct slot *but
     uint64_t sum = 0;
 
     for (const struct slot *s = h ? h->slots : NULL; s; s = s->next) {
-        if (s != but && room_of(s) > 0 &&
-            (s->doing == MAKING || (s->snap && s->snap->is_bare))) {
+        if (s != but && is_taking(s) && room_of(s) > 0) {
             sum += bytes_to_come(s, room_of(s));
         }
     }
     return sum;
 }
 
-/* The filesystem has it, beside what was promised to others. */
-static int check_left(const struct snap_hold *h, const struct slot *s, uint64_t bytes,
-                      struct error *e)
+uint64_t snap_hold_promised(const struct snap_hold *h, const struct slot *but)
 {
-    uint64_t need = bytes_to_come(s, bytes), left, others;
+    return bytes_promised(h, but) + bytes_promised(h->copies, but) +
+           bytes_promised(h->lender, but);
+}
+
+/* What a thread gives back as soon as it ends, which it has been told. */
+static uint64_t bytes_given_up(const struct snap_hold *h)
+{
+    uint64_t sum = 0;
+
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        sum += s->doing == MAKING && room_of(s) == 0 ? bytes_there(s) : 0;
+    }
+    return sum;
+}
+
+/* The filesystem has it, beside what was promised to others, if it gets `more` back. What
+ * they take meanwhile counts twice rather than not at all. */
+static int check_left(const struct snap_hold *h, const struct slot *s, uint64_t bytes,
+                      uint64_t more, struct error *e)
+{
+    uint64_t need = bytes_to_come(s, bytes), others, left;
     struct statvfs fs;
 
-    if (need == 0 || fstatvfs(h->dir, &fs) < 0 || fs.f_blocks == 0) {
+    if (need == 0) {
         return 0;
     }
-    others = bytes_promised(h, s) + bytes_promised(h->copies, s) +
-             bytes_promised(h->lender, s);
-    left = (uint64_t)fs.f_bavail * fs.f_frsize;
+    others = snap_hold_promised(h, s);
+    if (fstatvfs(h->dir, &fs) < 0 || fs.f_blocks == 0) {
+        return 0;
+    }
+    left = (uint64_t)fs.f_bavail * fs.f_frsize + bytes_given_up(h) + more;
     if (left >= others && left - others >= need) {
         return 0;
     }
@@ -123,7 +157,7 @@ int snap_hold_has_room(const struct snap_hold *h, const struct slot *s,
 {
     int rc = check_fit(h, "a snapshot", bytes, room_of(s), e);
 
-    return rc < 0 ? rc : check_left(h, s, bytes, e);
+    return rc < 0 ? rc : check_left(h, s, bytes, 0, e);
 }
 
 int snap_hold_beside(struct snap_hold *h, uint64_t bytes, struct error *e)
@@ -141,12 +175,30 @@ static bool is_none(void *arg, const struct slot *s)
     return false;
 }
 
-/* Memory that is for later goes first, then copies of other nodes'. */
+/* Of what may lose it: spare memory, and copies of other nodes' that nobody reads. */
+static uint64_t bytes_to_lose(const struct snap_hold *h, const struct slot *but)
+{
+    uint64_t sum = 0;
+
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        sum += s != but && snap_hold_is_spare(s) ? bytes_there(s) : 0;
+    }
+    for (const struct slot *s = h->copies ? h->copies->slots : NULL; s; s = s->next) {
+        sum += s->doing == IDLE && s->n_pins == 0 ? bytes_there(s) : 0;
+    }
+    return sum;
+}
+
+/* Memory that is for later goes first, then copies of other nodes', and parity, which is no
+ * shared memory. But nothing in vain. */
 int snap_hold_make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes,
                        struct error *e)
 {
     int rc = snap_hold_has_room(h, s, bytes, e);
 
+    if (rc < 0 && check_left(h, s, bytes, bytes_to_lose(h, s), e) < 0) {
+        return rc;
+    }
     for (struct slot *o = h->slots; o && rc == -ENOMEM; o = o->next) {
         if (o != s && snap_hold_is_spare(o)) {
             snap_hold_give_up(o);
