@@ -91,6 +91,9 @@ static int spawn_agent(const char *dir, unsigned index, bool is_kept, int lock_f
     strlist_addf(&agent, "--index=%u", index);
     strlist_addf(&agent, "--lock-fd=%d", lock_fd);
     strlist_addf(&agent, "--ready-fd=%d", ready_fd);
+    if (is_kept) {
+        strlist_add(&agent, "--kept");
+    }
     return spawn_watch(&watch, &agent, e);
 }
 

@@ -146,6 +146,7 @@ struct agent {
     bool leaving;
     bool leaves_alone; /* the run goes on without this agent */
     bool leaves_files; /* and with memory of its snapshots here */
+    bool is_kept;      /* a keeper waits for all that it has started */
     uint8_t status;
 };
 

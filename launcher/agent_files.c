@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/leftover.h"
 #include "base/str.h"
+#include "comm/agent_find.h"
 #include "launcher/agent.h"
 
 #include <inttypes.h>
@@ -86,13 +87,29 @@ int agent_files_read(const char *told, struct agent_run *ret, struct error *e)
     return 0;
 }
 
+/* By a keeper at its end, by muster-watch, which becomes that, or, where the watch was
+ * killed, by one that is started now and waits until we are gone. */
+static bool is_tidied_up(const struct agent *a)
+{
+    struct error e = {0};
+
+    if (a->is_kept || getppid() == a->watch) {
+        return true;
+    }
+    if (agent_tidy_after(strrchr(a->dir, '/') + 1, a->index, &e) < 0) {
+        agent_log(a, "what was saved here stays in memory: %s", e.text);
+        return false;
+    }
+    return true;
+}
+
 /* The lock goes last, while it is held: who waits for it sees that the file is
  * another one by then. The directory itself goes with the last agent of the
  * host, and with it what is in it: the key, where the front end put one here, and
  * what dead processes of this run left. */
 void agent_files_remove(const struct agent *a)
 {
-    if (a->leaves_files && getppid() == a->watch) {
+    if (a->leaves_files && is_tidied_up(a)) {
         return;
     }
     remove_file(a, "log");

@@ -32,7 +32,7 @@ int agent_files_told(const char *dir, unsigned index, char *to, struct error *e)
 int agent_files_read(const char *told, struct agent_run *ret, struct error *e);
 
 /* The last thing that it does. Its files stay where it leaves memory to a run that goes
- * on: what muster-watch then becomes reads there whose it is (launcher/tidy.h). */
+ * on: who tidies up then reads there whose it is (launcher/tidy.h). */
 void agent_files_remove(const struct agent *a);
 
 #endif

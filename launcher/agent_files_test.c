@@ -88,6 +88,17 @@ static void test_run(void)
     free(a);
 }
 
+static int n_started;
+static bool cannot_start;
+
+int __wrap_agent_tidy_after(const char *tag, unsigned index, struct error *e);
+
+int __wrap_agent_tidy_after(const char *tag, unsigned index, struct error *e)
+{
+    n_started += strchr(tag, '/') == NULL && index == 3;
+    return cannot_start ? error_text(e, ENOENT, "no muster-watch") : 0;
+}
+
 static void test_stays(void)
 {
     struct agent *a = calloc(1, sizeof(*a));
@@ -100,8 +111,16 @@ static void test_stays(void)
     ok(has(a, "agent-3.lock") && has(a, "agent-3.log"),
        "all stays where muster-watch has it tidied up later");
     a->watch = getpid(); /* which is not the parent: that is somebody else by now */
+    a->is_kept = true;
     agent_files_remove(a);
-    ok(access(a->dir, F_OK) < 0, "and goes where muster-watch is gone");
+    ok(has(a, "agent-3.lock") && n_started == 0, "or a keeper has");
+    a->is_kept = false;
+    agent_files_remove(a);
+    ok(has(a, "agent-3.lock") && has(a, "agent-3.log"), "also where muster-watch is gone");
+    is_int(n_started, 1, "for which another one is started");
+    cannot_start = true;
+    agent_files_remove(a);
+    ok(access(a->dir, F_OK) < 0, "and goes where that cannot be");
     free(a);
 }
 

@@ -136,6 +136,7 @@ struct agent_options {
     int64_t index;
     int64_t lock_fd;
     int64_t ready_fd;
+    bool is_kept;
 };
 
 static const struct option_def option_table[] = {
@@ -147,6 +148,8 @@ static const struct option_def option_table[] = {
      offsetof(struct agent_options, lock_fd), NULL, 0},
     {"ready-fd", "FD", "where to write a byte when it listens", OPTION_INT,
      offsetof(struct agent_options, ready_fd), NULL, 0},
+    {"kept", NULL, "a keeper waits for all that it has started", OPTION_FLAG,
+     offsetof(struct agent_options, is_kept), NULL, 0},
     {0},
 };
 
@@ -218,6 +221,7 @@ int cmd_agent(int argc, char **argv)
     str_copy(a->dir, sizeof(a->dir), o.dir);
     a->index = (unsigned)o.index;
     a->watch = getppid();
+    a->is_kept = o.is_kept;
     open_log(a);
     a->status = RUN_FAILED;
     uv_loop_init(&a->loop);

@@ -20,6 +20,7 @@ struct workers {
     bool clean;          /* no exit but with code 0, and nothing else wrong */
     uint16_t n;
     uint16_t n_exited;
+    bool by_themselves;    /* all had exited before anything stopped them */
     enum member_stop stop; /* ordered so far */
     uint64_t kill_ms;      /* when to kill (again); MEMBER_NEVER: no need */
 };

@@ -469,6 +469,27 @@ static void test_own_end(void)
     member_destroy(t.m);
 }
 
+/* They exit with 0, as they are told to stop: that is no end of the job. */
+static void test_told_to_end(void)
+{
+    for (int before = 0; before < 2; before++) {
+        struct bench t;
+
+        run(&t);
+        if (before) {
+            (void)event(&t, MEMBER_EXITED, 1);
+        }
+        (void)step(&t, (struct member_event){.type = MEMBER_LEAVE, .text = "SIGTERM"});
+        ok(t.a.stop == MEMBER_STOP_KILL, "workers of who has to go are stopped");
+        (void)event(&t, MEMBER_EXITED, 1);
+        (void)event(&t, MEMBER_EXITED, 1);
+        (void)event(&t, MEMBER_GONE, 1);
+        ok(!says(&t, REPORT_DONE, 1) && t.a.leave,
+           "that %s exited with 0 is not told as their end", before ? "the rest" : "they");
+        member_destroy(t.m);
+    }
+}
+
 static void test_saved(void)
 {
     struct member_event saved = {.type = MEMBER_SAVED, .generation = 1,
@@ -641,6 +662,7 @@ int main(void)
     test_lease_after_stop();
     test_lease_after_end();
     test_own_end();
+    test_told_to_end();
     test_saved();
     test_lead_member();
     test_waiting();

@@ -102,6 +102,7 @@ static void on_exited(struct member *m, const struct failure *f)
         on_failed_end(m, f);
     }
     if (w->n_exited == w->n && w->stop == MEMBER_STOP_NONE) {
+        w->by_themselves = true;
         w->kill_ms = member_later(m->now_ms, m->config.linger_ms);
     }
     m->changed = true;
@@ -118,7 +119,8 @@ static void on_gone(struct member *m)
         w->clean = false;
         on_own_failure(m, w->generation, "workers vanished");
     }
-    if (w->clean && m->report.state == REPORT_RUNNING) {
+    /* Who is told to stop may well exit with 0, and has not done what it was to do. */
+    if (w->clean && w->by_themselves && m->report.state == REPORT_RUNNING) {
         m->report.state = REPORT_DONE;
     }
 }

@@ -69,10 +69,10 @@ test_worker_dies() {
 }
 
 # Agents that do not come again, for there is no front end: one that leaves, as one that
-# nobody hears any more does, one that is killed, and one that is killed with its watch.
+# nobody hears any more does, one that is killed, one whose watch is, and one with its watch.
 test_agent_goes() {
     local signal run_files agent watch
-    for signal in TERM KILL both; do
+    for signal in TERM KILL watch both; do
         start --nnodes 1:2 --set detach.timeout=10m
         told 'four workers save' 'held 20' 4
         run_files=$(runtime_dir)/$(json id run/run.json)
@@ -80,7 +80,8 @@ test_agent_goes() {
         agent=$(field nodes.1.agent_pid)
         watch=$(ps -o ppid= -p "$agent")
         case $signal in
-            both) kill -KILL $watch "$agent" ;;
+            watch) kill -KILL $watch ;; # the agent leaves in order then
+            both) kill -KILL "$agent" $watch ;;
             *) kill -$signal "$agent" ;;
         esac
         ok "two go on when the agent of others goes ($signal)" \

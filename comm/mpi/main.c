@@ -145,15 +145,17 @@ static _Noreturn void lose_agent(struct companion *c)
         fprintf(stderr, "muster-mpi: the agent of this node is gone\n");
         snprintf(entry, sizeof(entry), "MUSTER_AGENT=%s.%d", c->tag,
                  c->local_rank);
+        /* First, as mpirun kills this process soon after another one has ended; it waits
+         * as long as we have the lock. */
+        if (agent_tidy_after(c->tag, (unsigned)c->local_rank, &e) < 0) {
+            fprintf(stderr, "muster-mpi: %s\n", e.text);
+        }
         for (int round = 0;
              round < SWEEP_ROUNDS && proc_sweep_env(&env, entry, NULL) > 0;
              round++) {
             poll(NULL, 0, SWEEP_PAUSE_MS);
         }
         close_fd(&lock);
-        if (agent_tidy_after(c->tag, (unsigned)c->local_rank, &e) < 0) {
-            fprintf(stderr, "muster-mpi: %s\n", e.text);
-        }
     }
     /* The others may be in MPI: no goodbye there. */
     _exit(c->report_status ? STATUS_RESUMABLE : 0);
