@@ -147,8 +147,12 @@ static void test_cut(void)
            "before it is handed over it is refused");
     like(b.said.error.text, "has cut the shared memory that step 10 of rank 3",
          "and why");
-    is_int(hold_bed_save(&b, 3, 20, UUID(2)), 0, "the next save has memory again");
+    is_int(hold_bed_begin(&b, 3, 20, UUID(2), HOLD_ROOM), 0, "the next save has memory again");
+    memset(b.said.snap->map + SNAP_PAGE_BYTES, 1, 5000);
+    snap_jam_begin(&b.jam, &b.loop); /* no thread writes it before it is cut */
+    is_int(snap_hold_done(b.hold, 3, UUID(2), 5000, 100, &b.said.error), 0, "it is handed over");
     cut(&b);
+    snap_jam_end(&b.jam);
     hold_bed_run_until(&b, &b.said.n_failed, 1);
     is_int(b.said.error.code, EIO, "one that is cut before it is on the disk fails");
     like(b.said.error.text, "has cut the shared memory that step 20", "and why");
