@@ -11,7 +11,6 @@
 #ifndef MUSTER_CKPT_FILL_H
 #define MUSTER_CKPT_FILL_H
 
-#include "base/cleanup.h"
 #include "base/error.h"
 
 #include <stdbool.h>
@@ -24,7 +23,6 @@ struct fill;
  * borrowed. NULL without memory. */
 struct fill *fill_create(int fd, char *map, uint64_t len);
 void fill_destroy(struct fill *f);
-DEFINE_CLEANUP(fill);
 
 /* What bytes [at, at + len) of the file are to be. 0 or a negative code. */
 struct fill_source {

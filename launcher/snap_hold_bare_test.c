@@ -180,16 +180,34 @@ static void test_ahead(void)
     hold_bed_close(&b);
 }
 
+/* One for copies, which is the bed's, lent its budget by the agent's own, which is returned. */
+static struct snap_hold *open_lent(struct hold_bed *b)
+{
+    struct snap_hold *own;
+
+    hold_bed_open(b, BUDGET);
+    own = b->hold;
+    hold_bed_make(b, BUDGET, "copy");
+    snap_hold_lend(own, b->hold);
+    return own;
+}
+
+static void close_lent(struct hold_bed *b, struct snap_hold *own, struct snap_hold *copies)
+{
+    snap_hold_lend(own, NULL);
+    snap_hold_destroy(copies);
+    b->hold = own;
+    left = -1;
+    hold_bed_close(b);
+}
+
 static void test_copies(void)
 {
     struct snap_hold *own, *copies;
     struct hold_bed b;
 
-    hold_bed_open(&b, BUDGET);
-    own = b.hold;
-    hold_bed_make(&b, BUDGET, "copy");
+    own = open_lent(&b);
     copies = b.hold;
-    snap_hold_lend(own, copies);
     ok(!begin(&b, 2, 10, UUID(1), room)->is_bare, "a copy is filled by the agent");
     b.hold = own;
     left = room + PAGE;
@@ -197,11 +215,7 @@ static void test_copies(void)
     b.hold = copies;
     is_int(hold_bed_begin(&b, 3, 10, UUID(1), room), -ENOMEM,
            "what this node's own may still take is not for copies");
-    b.hold = own;
-    snap_hold_lend(own, NULL);
-    snap_hold_destroy(copies);
-    left = -1;
-    hold_bed_close(&b);
+    close_lent(&b, own, copies);
 }
 
 /* Others lose theirs where that helps, and else not. */
@@ -210,11 +224,8 @@ static void test_way(void)
     struct snap_hold *own, *copies;
     struct hold_bed b;
 
-    hold_bed_open(&b, BUDGET);
-    own = b.hold;
-    hold_bed_make(&b, BUDGET, "copy");
+    own = open_lent(&b);
     copies = b.hold;
-    snap_hold_lend(own, copies);
     hold_bed_save(&b, 2, 10, UUID(1));
     b.hold = own;
     left = 0;
@@ -222,10 +233,7 @@ static void test_way(void)
     ok(snap_hold_get(copies, 2, UUID(1)) != NULL, "costs no copy");
     hold_bed_begin(&b, 0, 10, UUID(3), PAGE);
     ok(!snap_hold_get(copies, 2, UUID(1)), "less than a copy has does");
-    snap_hold_lend(own, NULL);
-    snap_hold_destroy(copies);
-    left = -1;
-    hold_bed_close(&b);
+    close_lent(&b, own, copies);
 }
 
 int main(void)
