@@ -337,6 +337,8 @@ void workers_on_exit(void *arg, const struct child_exit *how)
         child_kill_group(w->host->children, how->pid, SIGKILL);
     }
     if (w->n_alive == 0) {
+        /* Their pipe may not have ended: a blank that was lost dies when it can. */
+        workers_tell_started(w);
         w->linger_until_ms = clock_mono_ms() + w->linger_ms;
         if (w->stopping && w->kill_at_ms < w->linger_until_ms) {
             w->linger_until_ms = w->kill_at_ms;

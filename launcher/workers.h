@@ -15,10 +15,10 @@
  * stop kills it at once.
  *
  * Callbacks come from the loop, never from inside a call. on_gone is the last;
- * on_exit comes before it for every worker; on_started comes before any on_exit
- * of a worker that ran. They may call workers_stop(), and on_gone may destroy its
- * own set or start another one. Main thread only. Descriptors 0, 1 and 2 of the
- * agent must be open (on /dev/null).
+ * on_exit comes before it for every worker; on_started comes before the on_exit of
+ * the last one, where all ran. They may call workers_stop(), and on_gone may
+ * destroy its own set or start another one. Main thread only. Descriptors 0, 1 and
+ * 2 of the agent must be open (on /dev/null).
  *
  * MUSTER_SET in a worker's environment is the set's own mark, by which it finds
  * what left the session.

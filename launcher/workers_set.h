@@ -67,6 +67,8 @@ void workers_on_orphan(void *set, const struct child_exit *how);
 
 /* Takes what muster-exec has said of steps that failed, or of none. */
 void workers_read_status(struct workers *w);
+/* Once, and not where one could not be executed or the set is being stopped. */
+void workers_tell_started(struct workers *w);
 
 /* --- workers_left.c --- */
 

@@ -42,6 +42,17 @@ static void take_reports(struct workers *w)
     }
 }
 
+void workers_tell_started(struct workers *w)
+{
+    if (w->told_started || w->any_exec_failed || w->stopping || w->abandoned) {
+        return;
+    }
+    w->told_started = true;
+    if (w->events.on_started) {
+        w->events.on_started(w->events.arg);
+    }
+}
+
 void workers_read_status(struct workers *w)
 {
     while (w->status_fd >= 0) {
@@ -61,12 +72,8 @@ void workers_read_status(struct workers *w)
         buf_append(&w->status, chunk, (size_t)n);
         take_reports(w);
     }
-    if (w->status_fd < 0 && !w->told_started && !w->any_exec_failed &&
-        !w->stopping && !w->abandoned) {
-        w->told_started = true;
-        if (w->events.on_started) {
-            w->events.on_started(w->events.arg);
-        }
+    if (w->status_fd < 0) {
+        workers_tell_started(w);
     }
 }
 

@@ -10,9 +10,11 @@
 #include "base/proc.h"
 #include "base/str.h"
 #include "launcher/workers_bed.h"
+#include "launcher/workers_set.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,6 +177,35 @@ static void test_held(void)
     is_int(v.n_exits, 2, "what cannot run is told before the gate");
     bed_turn_until(&bed, v.n_gone);
     bed_check_nobody(&bed, "held");
+}
+
+/* As a blank that was lost and killed does which does not die at once. */
+static int keep_status_open(const struct view *v)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", v->set->status_fd);
+    return open(path, O_WRONLY | O_CLOEXEC);
+}
+
+static void test_status_kept_open(void)
+{
+    struct view v;
+
+    for (int fails = 0; fails < 2; fails++) {
+        struct launch_args two = {.n = 2, .verb = "exit", .args = (int[]){0, fails},
+                                  .hold = true};
+        _close_ int writer = -1;
+
+        bed_start(&bed, &v, two);
+        writer = keep_status_open(&v);
+        ok(writer >= 0, "somebody else has their status pipe");
+        workers_release(v.set);
+        bed_turn_until(&bed, v.n_gone);
+        is_int(v.n_exits, 2, "and goes on when they have ended");
+        is_int(v.n_started, 1, "which they had started for, as is told");
+    }
+    bed_check_nobody(&bed, "a pipe that does not end");
 }
 
 static void test_odd_output(void)
@@ -345,6 +376,7 @@ static void test_all(void)
     test_signals();
     test_exec_failures();
     test_held();
+    test_status_kept_open();
     test_odd_output();
     test_tail();
     test_first_failure();
