@@ -233,6 +233,10 @@ END
     is "$status" 0 'and is skipped elsewhere' || show
     like "$(cat out)" 'skipped: no moon' 'which is said'
     make_tree
+    in_tree bad 'echo 1..1; echo "ok 1 - a"; echo "==7==ERROR: AddressSanitizer: stray" >"$MUSTER_BUILDDIR/sanitizer/report.1"'
+    check_tree CI=true
+    like "$(tail -n 4 out)" 'AddressSanitizer: stray' 'what a sanitizer says is told at the end' || show
+    make_tree
     in_tree flaky '[ -e ../../../seen ] && { echo "ok 1 - a"; echo 1..1; exit; }; touch ../../../seen; echo "not ok 1 - a"; echo 1..1; exit 1'
     check_tree CI=true
     like "$(cat out)" 'FLAKY' 'a test that passes in a second run is named' || show
