@@ -106,6 +106,23 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
+void buf_put_numbers(struct buf *b, const uint64_t *numbers, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char text[24], *at = text + sizeof(text);
+        uint64_t left = numbers[i];
+
+        do {
+            *--at = (char)('0' + left % 10);
+            left /= 10;
+        } while (left);
+        if (i > 0) {
+            *--at = ',';
+        }
+        buf_append(b, at, (size_t)(text + sizeof(text) - at));
+    }
+}
+
 void buf_consume(struct buf *b, size_t n)
 {
     if (n >= b->len) {

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct buf {
     char *data; /* NULL while empty and never grown */
@@ -36,6 +37,9 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
     __attribute__((format(printf, 2, 0)));
+
+/* "1,20,300": with commas between them. */
+void buf_put_numbers(struct buf *b, const uint64_t *numbers, size_t n);
 
 /* Drops the first `n` bytes. */
 void buf_consume(struct buf *b, size_t n);

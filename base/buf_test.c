@@ -145,11 +145,24 @@ static void test_printf(void)
     is_int((int)n_wrong, 0, "texts of all lengths");
 }
 
+static void test_numbers(void)
+{
+    static const uint64_t some[] = {0, 9, 10, UINT64_MAX};
+    _buf_ struct buf b = {0};
+
+    buf_put_numbers(&b, some, 4);
+    is_str(buf_str(&b), "0,9,10,18446744073709551615", "numbers, with commas between them");
+    buf_put_numbers(&b, NULL, 0);
+    buf_put_numbers(&b, some + 1, 1);
+    is_str(buf_str(&b), "0,9,10,184467440737095516159", "none, and one behind what is there");
+}
+
 int main(void)
 {
     test_buf();
     test_room();
     test_printf();
+    test_numbers();
     test_round_trip();
     test_every_cut();
     test_bad_strings();

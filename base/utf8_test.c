@@ -44,6 +44,32 @@ static void test_valid(void)
     is_int((int)utf8_next_of("", 1, &c), 1, "a zero byte is one");
 }
 
+/* ASCII is looked at eight bytes at once, and what is not as it comes. */
+static void test_places(void)
+{
+    int n_wrong = 0;
+
+    for (size_t len = 1; len < 40; len++) {
+        for (size_t at = 0; at < len; at++) {
+            char text[64];
+
+            memset(text, 'x', sizeof(text));
+            text[len] = '\0';
+            n_wrong += !utf8_is_valid(text);
+            text[at] = '\xff';
+            n_wrong += utf8_is_valid(text);
+            if (at + 1 < len) {
+                memcpy(text + at, "\xc3\xa9", 2);
+                n_wrong += !utf8_is_valid(text);
+            } else {
+                text[at] = '\xc3'; /* and its end is the text's */
+                n_wrong += utf8_is_valid(text);
+            }
+        }
+    }
+    is_int(n_wrong, 0, "characters of one and two bytes, and broken ones, at all places");
+}
+
 static void test_printable(void)
 {
     static const struct {
@@ -89,6 +115,7 @@ static void test_cut(void)
 int main(void)
 {
     test_valid();
+    test_places();
     test_printable();
     test_cut();
     return tap_done();

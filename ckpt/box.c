@@ -16,31 +16,41 @@ struct box box_whole(uint32_t n_dims, const uint64_t *shape)
     return b;
 }
 
-bool box_is_empty(const struct box *b)
+static bool is_empty(uint32_t n_dims, const uint64_t *len)
 {
-    for (uint32_t d = 0; d < b->n_dims; d++) {
-        if (b->len[d] == 0) {
+    for (uint32_t d = 0; d < n_dims; d++) {
+        if (len[d] == 0) {
             return true;
         }
     }
     return false;
 }
 
-bool box_volume(const struct box *b, uint64_t *ret)
+bool box_is_empty(const struct box *b)
+{
+    return is_empty(b->n_dims, b->len);
+}
+
+bool box_volume_of(uint32_t n_dims, const uint64_t *len, uint64_t *ret)
 {
     uint64_t n = 1;
 
-    if (box_is_empty(b)) {
+    if (is_empty(n_dims, len)) {
         *ret = 0;
         return true;
     }
-    for (uint32_t d = 0; d < b->n_dims; d++) {
-        if (__builtin_mul_overflow(n, b->len[d], &n)) {
+    for (uint32_t d = 0; d < n_dims; d++) {
+        if (__builtin_mul_overflow(n, len[d], &n)) {
             return false;
         }
     }
     *ret = n;
     return true;
+}
+
+bool box_volume(const struct box *b, uint64_t *ret)
+{
+    return box_volume_of(b->n_dims, b->len, ret);
 }
 
 bool box_contains(const struct box *outer, const struct box *inner)

@@ -25,6 +25,7 @@ struct box box_whole(uint32_t n_dims, const uint64_t *shape);
 /* How many elements; false if that is more than UINT64_MAX. 1 without dimensions,
  * 0 if any length is 0. */
 bool box_volume(const struct box *b, uint64_t *ret);
+bool box_volume_of(uint32_t n_dims, const uint64_t *len, uint64_t *ret);
 
 bool box_is_empty(const struct box *b);
 

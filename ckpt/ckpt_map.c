@@ -88,7 +88,7 @@ static int find_place(const struct load *l, const struct registry *r, struct pla
                              .shape = p->shape};
     struct box box = {.n_dims = p->n_dims};
     size_t tensor = 0;
-    int rc = load_find(l, &want, &tensor, e);
+    int rc = load_find(l, &want, 0, &tensor, e);
 
     if (rc == 0 && r->n_pieces == 1 && ret->bytes > 0) {
         memcpy(box.at, p->at, p->n_dims * sizeof(*box.at));

@@ -26,15 +26,14 @@
 static int prepare(struct muster_ckpt *ck, struct saving *s,
                    struct opening *mine, struct error *e)
 {
-    int rc = registry_table(&ck->registry, ck->group.world,
-                            ck->m ? (uint32_t)muster_node(ck->m) : 0, &s->table,
-                            e);
+    uint32_t node = ck->m ? (uint32_t)muster_node(ck->m) : 0;
+    int rc = registry_table(&ck->registry, ck->group.world, node, &s->table, e);
 
     rc = rc < 0 ? rc : registry_settle(&ck->registry, e);
     if (ck->has_shares && ck->table_changes == ck->registry.n_changes) {
         mine->table = ck->table_digest;
     } else {
-        mine->table = rc == 0 ? ckpt_table_digest(&s->table) : 0;
+        mine->table = registry_digest(&ck->registry, ck->group.world, node);
     }
     mine->reasons = ck->has_shares && mine->table == ck->table_digest;
     mine->common = registry_common(&ck->registry);

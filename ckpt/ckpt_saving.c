@@ -151,7 +151,9 @@ int saving_plan(struct muster_ckpt *ck, const struct opening *first,
         return error_set(e, ENOMEM, "save");
     }
     for (size_t i = 0; i < s->table.n_pieces && rc == 0; i++) {
-        rc = ck->shares[i].is_mine ? take_piece(ck, s, i) : 0;
+        size_t place = ck->shares[i].by_name;
+
+        rc = ck->shares[place].is_mine ? take_piece(ck, s, place) : 0;
     }
     if (rc < 0) {
         return error_set(e, ENOMEM, "save");

@@ -8,63 +8,84 @@
 #include "ckpt/save_priv.h"
 
 #include "base/cleanup.h"
-#include "ckpt/digest.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t ckpt_table_digest(const struct part *table)
+static int encode(const struct part *table, struct buf *to, struct error *e)
 {
     struct part bare = *table;
-    _buf_ struct buf b = {0};
 
     bare.state = NULL; /* differs from step to step */
-    return part_encode(&bare, &b, NULL) < 0 ? 0 : digest_short_of(b.data, b.len);
+    return part_encode(&bare, to, e);
 }
 
 struct tables {
-    uint32_t n;
+    uint32_t n, own; /* that one is the caller's */
     struct part *all;
 };
 
 static void tables_release(struct tables *t)
 {
     for (uint32_t i = 0; t->all && i < t->n; i++) {
-        part_release(&t->all[i]);
+        if (i != t->own) {
+            part_release(&t->all[i]);
+        }
     }
     free(t->all);
+}
+
+/* What this rank has need not be read out of what it says. */
+static int decode(struct tables *t, const struct part *mine, const char *all,
+                  const size_t *ends, struct error *e)
+{
+    size_t at = 0;
+    int rc = 0;
+
+    for (; t->n < mine->n_ranks && rc == 0; t->n++) {
+        if (t->n == t->own) {
+            t->all[t->n] = *mine;
+        } else {
+            rc = part_decode(all + at, ends[t->n] - at, &t->all[t->n], e);
+        }
+        if (rc < 0) {
+            error_wrap(e, "what rank %u has", t->n);
+        }
+        at = ends ? ends[t->n] : 0;
+    }
+    return rc;
+}
+
+/* Of one rank there is nothing to be told. */
+static int exchange(const struct group *g, const struct part *mine, char **ret_all,
+                    size_t **ret_ends, struct error *e)
+{
+    _buf_ struct buf b = {0};
+    int encoded, rc;
+
+    if (g->world == 1) {
+        return 0;
+    }
+    encoded = encode(mine, &b, e);
+    rc = group_gather_any(g, buf_str(&b), b.len, ret_all, ret_ends, e);
+    return rc < 0 ? rc : encoded;
 }
 
 static int gather_tables(const struct muster_ckpt *ck, const struct part *mine,
                          struct tables *ret, struct error *e)
 {
-    struct part bare = *mine;
-    _buf_ struct buf b = {0};
     _free_ char *all = NULL;
     _free_ size_t *ends = NULL;
-    size_t at = 0;
-    int rc, encoded;
+    int rc = exchange(&ck->group, mine, &all, &ends, e);
 
-    bare.state = NULL;
-    encoded = part_encode(&bare, &b, e);
-    rc = group_gather_any(&ck->group, b.data ? b.data : "", b.len, &all, &ends,
-                          e);
-    if (rc < 0 || encoded < 0) {
-        return rc < 0 ? rc : encoded;
+    if (rc < 0) {
+        return rc;
     }
+    ret->own = ck->group.rank;
     ret->all = calloc(ck->group.world, sizeof(*ret->all));
-    if (!ret->all) {
-        return error_set(e, ENOMEM, "share out what is saved");
-    }
-    for (; ret->n < ck->group.world && rc == 0; ret->n++) {
-        rc = part_decode(all + at, ends[ret->n] - at, &ret->all[ret->n], e);
-        if (rc < 0) {
-            error_wrap(e, "what rank %u has", ret->n);
-        }
-        at = ends[ret->n];
-    }
-    return rc;
+    return ret->all ? decode(ret, mine, all, ends, e)
+                    : error_set(e, ENOMEM, "share out what is saved");
 }
 
 /* Blobs of all ranks have one list. */

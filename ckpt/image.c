@@ -4,7 +4,7 @@
 #include "ckpt/image.h"
 
 #include "base/cleanup.h"
-#include "base/utf8.h"
+#include "base/sort.h"
 #include "ckpt/safetensors.h"
 
 #include <errno.h>
@@ -37,9 +37,7 @@ static char *sharding_info(const struct image_piece *pieces, size_t n)
         }
         st_put_string(key_of(&pieces[i]), &b);
         buf_puts(&b, ":{\"saved_offsets\":[");
-        for (uint32_t d = 0; d < pieces[i].n_dims; d++) {
-            buf_printf(&b, "%s%llu", d ? "," : "", (unsigned long long)pieces[i].at[d]);
-        }
+        buf_put_numbers(&b, pieces[i].at, pieces[i].n_dims);
         buf_puts(&b, "]}");
     }
     buf_putc(&b, '}');
@@ -109,26 +107,20 @@ static int list_tensors(const struct image_piece *pieces, size_t n,
     for (size_t i = 0; f->tensors && i < n; i++) {
         struct st_tensor *t = &f->tensors[i];
 
-        if (!utf8_is_valid(key_of(&pieces[i]))) {
-            return error_text(e, EINVAL, "the name of a tensor is not UTF-8");
-        }
         t->place = i;
-        t->name = strdup(key_of(&pieces[i]));
+        t->name = (char *)(uintptr_t)key_of(&pieces[i]);
         t->dtype = pieces[i].dtype;
         t->n_dims = pieces[i].n_dims;
         if (t->n_dims > 0) {
             memcpy(t->shape, pieces[i].len, t->n_dims * sizeof(*t->shape));
         }
         f->n_tensors++;
-        if (!t->name) {
-            return error_set(e, ENOMEM, "lay tensors out");
-        }
     }
     return f->tensors ? 0 : error_set(e, ENOMEM, "lay tensors out");
 }
 
 /* Puts the pieces into the order of the tensors that were made of them. */
-static int take_places(struct image_piece *pieces, const struct st_file *f)
+static int reorder(struct image_piece *pieces, const struct st_file *f)
 {
     size_t n = f->n_tensors;
     _free_ struct image_piece *before = calloc(n + 1, sizeof(*before));
@@ -141,10 +133,29 @@ static int take_places(struct image_piece *pieces, const struct st_file *f)
     }
     for (size_t i = 0; i < n; i++) {
         pieces[i] = before[f->tensors[i].place];
+    }
+    return 0;
+}
+
+static bool is_in_order(const struct st_file *f)
+{
+    size_t i = 0;
+
+    while (i < f->n_tensors && f->tensors[i].place == i) {
+        i++;
+    }
+    return i == f->n_tensors;
+}
+
+static int take_places(struct image_piece *pieces, const struct st_file *f)
+{
+    int rc = is_in_order(f) ? 0 : reorder(pieces, f);
+
+    for (size_t i = 0; i < f->n_tensors && rc == 0; i++) {
         pieces[i].begin = f->tensors[i].begin;
         pieces[i].bytes = f->tensors[i].end - f->tensors[i].begin;
     }
-    return 0;
+    return rc;
 }
 
 int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
@@ -152,12 +163,10 @@ int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
 {
     _image_ struct image im = {.pieces = pieces, .n = n};
     struct st_meta meta[N_META];
-    struct st_file f = {0};
+    struct st_file f = {.borrows_names = true};
     int rc;
 
-    if (n > 0) {
-        qsort(pieces, n, sizeof(*pieces), by_key);
-    }
+    sort_items(pieces, n, sizeof(*pieces), by_key);
     rc = list_tensors(pieces, n, &f, e);
     rc = rc < 0 ? rc : st_layout(&f, e);
     if (rc == 0 && take_places(pieces, &f) < 0) {

@@ -100,26 +100,62 @@ struct box index_chunk_box(const struct index_tensor *t,
     return b;
 }
 
-size_t index_find(const struct index *x, const char *name)
+/* Less than 0: tensor `i` comes before that name. */
+static int compare(const struct index *x, size_t i, const char *name, size_t len)
 {
-    size_t low = 0, high = x->n, len = strlen(name);
+    struct index_tensor t = index_tensor(x, i);
+    int order = memcmp(t.name, name, t.name_len < len ? t.name_len : len);
 
+    return order ? order : t.name_len < len ? -1 : t.name_len > len;
+}
+
+/* From `near` on in steps that double, until it is passed: it lies in between. */
+static void enclose(const struct index *x, const char *name, size_t len, size_t near,
+                    size_t *low, size_t *high)
+{
+    size_t step = 1;
+
+    if (near < x->n && compare(x, near, name, len) <= 0) {
+        *low = near;
+        while (x->n - *low > step && compare(x, *low + step, name, len) <= 0) {
+            *low += step;
+            step *= 2;
+        }
+        *high = x->n - *low > step ? *low + step : x->n;
+    } else {
+        *high = near < x->n ? near : x->n;
+        while (*high > step && compare(x, *high - step, name, len) > 0) {
+            *high -= step;
+            step *= 2;
+        }
+        *low = *high > step ? *high - step : 0;
+    }
+}
+
+size_t index_find_near(const struct index *x, const char *name, size_t near)
+{
+    size_t low, high, len = strlen(name);
+
+    enclose(x, name, len, near, &low, &high);
     while (low < high) {
         size_t i = low + (high - low) / 2;
-        struct index_tensor t = index_tensor(x, i);
-        size_t both = t.name_len < len ? t.name_len : len;
-        int order = memcmp(t.name, name, both);
+        int order = compare(x, i, name, len);
 
-        if (order == 0 && t.name_len == len) {
+        if (order == 0) {
             return i;
         }
-        if (order < 0 || (order == 0 && t.name_len < len)) {
+        if (order < 0) {
             low = i + 1;
         } else {
             high = i;
         }
     }
     return SIZE_MAX;
+}
+
+size_t index_find(const struct index *x, const char *name)
+{
+    return index_find_near(x, name, x->n / 2);
 }
 
 void index_destroy(struct index *x)

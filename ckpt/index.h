@@ -68,8 +68,10 @@ void index_chunks_of_rows(const struct index *x, const struct index_tensor *t, s
 /* What of its tensor a chunk is. */
 struct box index_chunk_box(const struct index_tensor *t,
                            const struct index_chunk *c);
-/* The place of that tensor, or SIZE_MAX. */
+/* The place of that tensor, or SIZE_MAX. Faster the closer it is to `near`, which may be
+ * any number. */
 size_t index_find(const struct index *x, const char *name);
+size_t index_find_near(const struct index *x, const char *name, size_t near);
 
 void index_destroy(struct index *x);
 DEFINE_CLEANUP(index);

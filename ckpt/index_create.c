@@ -3,6 +3,7 @@
 
 #include "ckpt/index_priv.h"
 
+#include "base/sort.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -197,7 +198,7 @@ int index_create(const struct index_piece *pieces, size_t n,
     for (size_t i = 0; i < n; i++) {
         sorted[i] = &pieces[i];
     }
-    qsort(sorted, n, sizeof(*sorted), by_name);
+    sort_items(sorted, n, sizeof(*sorted), by_name);
     rc = count(sorted, n, &t, e);
     if (rc < 0) {
         return rc;

@@ -16,6 +16,7 @@ enum { MAX_WANTS = 16 };
 
 static void try_plan(const struct index *x)
 {
+    static const uint64_t corner[BOX_MAX_DIMS];
     struct plan_want wants[MAX_WANTS];
     _plan_ struct plan p = {0};
     size_t n = 0;
@@ -24,8 +25,7 @@ static void try_plan(const struct index *x)
         struct index_tensor t = index_tensor(x, i);
 
         expect(index_find(x, "no such tensor") == SIZE_MAX || t.name_len);
-        wants[n].tensor = i;
-        wants[n++].box = box_whole(t.n_dims, t.shape);
+        wants[n++] = (struct plan_want){i, corner, t.shape};
     }
     if (plan_make(x, wants, n, DIGEST_BLOCK_BYTES, &p, NULL) == 0) {
         for (size_t i = 0; i < p.n_pieces; i++) {

@@ -38,6 +38,14 @@ static void check_some(const struct index *x)
     is_int((int)index_find(x, "step"), 1, "second");
     is_int((int)index_find(x, "w"), 2, "third");
     is_int((int)index_find(x, "w.b"), 3, "fourth");
+    for (size_t near = 0; near < 6; near++) {
+        ok(index_find_near(x, "none", near) == 0 && index_find_near(x, "step", near) == 1 &&
+               index_find_near(x, "w", near) == 2 && index_find_near(x, "w.b", near) == 3 &&
+               index_find_near(x, "", near) == SIZE_MAX &&
+               index_find_near(x, "w.", near) == SIZE_MAX &&
+               index_find_near(x, "z", near) == SIZE_MAX,
+           "from %zu on", near);
+    }
     ok(index_find(x, "") == SIZE_MAX && index_find(x, "w.") == SIZE_MAX &&
            index_find(x, "w.bc") == SIZE_MAX && index_find(x, "z") == SIZE_MAX,
        "and no other");

@@ -140,10 +140,10 @@ static int refuse_shape(const struct load_want *w, const struct load *l,
     return refuse(w, l, EINVAL, why, e);
 }
 
-int load_find(const struct load *l, const struct load_want *w, size_t *ret,
+int load_find(const struct load *l, const struct load_want *w, size_t near, size_t *ret,
               struct error *e)
 {
-    size_t place = index_find(l->index, w->name);
+    size_t place = index_find_near(l->index, w->name, near);
     struct index_tensor t;
 
     if (place == SIZE_MAX) {
@@ -181,20 +181,16 @@ static int make_scratch(const struct load_want *w, char **scratch,
 static int add_want(struct load_job *job, const struct load *l,
                     const struct load_want *w, char **scratch, struct error *e)
 {
-    struct box box = {.n_dims = w->n_dims};
-    size_t tensor = 0;
-    int rc = load_find(l, w, &tensor, e);
+    /* Programs register what belongs together one after the other. */
+    size_t near = job->n > 0 ? job->wants[job->n - 1].tensor + 1 : 0, tensor = 0;
+    int rc = load_find(l, w, near, &tensor, e);
 
     rc = rc < 0 ? rc : make_scratch(w, scratch, e);
-    if (rc < 0) {
-        return rc;
+    if (rc == 0) {
+        load_job_add(job, &(struct plan_want){tensor, w->at, w->len},
+                     *scratch ? *scratch : w->data);
     }
-    if (w->n_dims > 0) {
-        memcpy(box.at, w->at, w->n_dims * sizeof(*box.at));
-        memcpy(box.len, w->len, w->n_dims * sizeof(*box.len));
-    }
-    rc = load_job_add(job, tensor, &box, *scratch ? *scratch : w->data);
-    return rc < 0 ? error_set(e, ENOMEM, "plan to load") : 0;
+    return rc;
 }
 
 /* What the program has asked of a GPU before may write there, too: `last` as for
@@ -222,7 +218,8 @@ int load_boxes(const struct load *l, const struct load_source *source,
     _load_job_ struct load_job job = {.load = l, .source = source};
     char **scratch = calloc(n + 1, sizeof(*scratch));
     void *last = NULL;
-    int rc = scratch ? 0 : error_set(e, ENOMEM, "load");
+    int rc = scratch && load_job_make_room(&job, n) == 0 ? 0
+                                                         : error_set(e, ENOMEM, "load");
 
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = add_want(&job, l, &wants[i], &scratch[i], e);

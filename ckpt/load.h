@@ -54,8 +54,9 @@ struct load_want {
     uint32_t rank; /* for messages: which rank wants it */
 };
 
-/* The place in the index of the tensor that it is of. -ENODATA, -EINVAL as below. */
-int load_find(const struct load *l, const struct load_want *w, size_t *ret,
+/* The place in the index of the tensor that it is of; `near` as for index_find_near().
+ * -ENODATA, -EINVAL as below. */
+int load_find(const struct load *l, const struct load_want *w, size_t near, size_t *ret,
               struct error *e);
 
 /* Fills all of them, with up to `n_threads` threads, or more where they wait for a

@@ -23,10 +23,11 @@ void load_pages_release(struct load_pages *p)
 
 static uint64_t bytes_of(const struct load_job *job, const struct plan_want *w)
 {
-    enum dtype dtype = index_tensor(job->load->index, w->tensor).dtype;
+    struct index_tensor t = index_tensor(job->load->index, w->tensor);
     uint64_t n = 0, bytes = 0;
 
-    return box_volume(&w->box, &n) && dtype_bytes(dtype, n, &bytes) ? bytes : 0;
+    return box_volume_of(t.n_dims, w->len, &n) && dtype_bytes(t.dtype, n, &bytes) ? bytes
+                                                                                  : 0;
 }
 
 /* Tensors that follow one another in memory are one range, for each of them. */

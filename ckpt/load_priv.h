@@ -18,7 +18,7 @@
 struct load_job {
     const struct load *load;
     const struct load_source *source;
-    size_t n, room;
+    size_t n;
     struct plan_want *wants;
     char **to; /* of each: where its box begins in memory, in row-major order */
     struct plan plan;
@@ -27,8 +27,9 @@ struct load_job {
 void load_job_release(struct load_job *job);
 #define _load_job_ __attribute__((cleanup(load_job_release)))
 
-int load_job_add(struct load_job *job, size_t tensor, const struct box *box,
-                 char *to);
+/* For `n` of them. 0, -ENOMEM. */
+int load_job_make_room(struct load_job *job, size_t n);
+void load_job_add(struct load_job *job, const struct plan_want *want, char *to);
 int load_job_run(const struct load_job *job, unsigned n_threads,
                  struct error *e);
 

@@ -34,29 +34,17 @@ void load_job_release(struct load_job *job)
     plan_release(&job->plan);
 }
 
-int load_job_add(struct load_job *job, size_t tensor, const struct box *box,
-                 char *to)
+int load_job_make_room(struct load_job *job, size_t n)
 {
-    if (job->n == job->room) {
-        size_t room = job->room ? 2 * job->room : 64;
-        struct plan_want *wants = reallocarray(job->wants, room,
-                                               sizeof(*wants));
-        char **places;
+    job->wants = calloc(n + 1, sizeof(*job->wants));
+    job->to = calloc(n + 1, sizeof(*job->to));
+    return job->wants && job->to ? 0 : -ENOMEM;
+}
 
-        if (!wants) {
-            return -ENOMEM;
-        }
-        job->wants = wants;
-        places = reallocarray(job->to, room, sizeof(*places));
-        if (!places) {
-            return -ENOMEM;
-        }
-        job->to = places;
-        job->room = room;
-    }
-    job->wants[job->n] = (struct plan_want){tensor, *box};
+void load_job_add(struct load_job *job, const struct plan_want *want, char *to)
+{
+    job->wants[job->n] = *want;
     job->to[job->n++] = to;
-    return 0;
 }
 
 /* --- one span --- */
@@ -232,7 +220,7 @@ static bool is_wanted_by_others(const struct load_job *job, const struct plan_sp
         const struct plan_want *w = &job->wants[job->plan.pieces[i].want];
         struct index_tensor t = index_tensor(job->load->index, w->tensor);
 
-        is_whole = memcmp(w->box.len, t.shape, t.n_dims * sizeof(*t.shape)) == 0;
+        is_whole = memcmp(w->len, t.shape, t.n_dims * sizeof(*t.shape)) == 0;
     }
     return is_whole;
 }

@@ -3,6 +3,7 @@
 
 #include "ckpt/plan.h"
 
+#include "base/sort.h"
 #include "ckpt/streamed.h"
 
 #include <errno.h>
@@ -14,6 +15,27 @@ void plan_release(struct plan *p)
     free(p->pieces);
     free(p->spans);
     *p = (struct plan){0};
+}
+
+static struct box box_of(const struct index_tensor *t, const struct plan_want *w)
+{
+    struct box b = {.n_dims = t->n_dims};
+
+    if (t->n_dims > 0) {
+        memcpy(b.at, w->at, t->n_dims * sizeof(*b.at));
+        memcpy(b.len, w->len, t->n_dims * sizeof(*b.len));
+    }
+    return b;
+}
+
+static bool is_whole(const struct index_tensor *t, const uint64_t *at, const uint64_t *len)
+{
+    bool is = true;
+
+    for (uint32_t d = 0; d < t->n_dims && is; d++) {
+        is = at[d] == 0 && len[d] == t->shape[d];
+    }
+    return is;
 }
 
 /* Nearly all chunks of a large tensor are somewhere else: told before more is made of
@@ -70,7 +92,7 @@ static int check_want(const struct index_tensor *t, const struct box *want,
 
 /* A part of a chunk, and where that lies. */
 struct source {
-    struct box chunk, part;
+    const struct box *chunk, *part; /* only of what is not together */
     uint64_t begin, end; /* the bytes of the file from its first element to its last */
     bool is_together;    /* there, and in the wanted box */
     uint64_t to;         /* where its first byte goes in that */
@@ -83,7 +105,7 @@ static struct source find_source(const struct index_tensor *t,
     uint32_t bits = dtype_bits(t->dtype);
 
     return (struct source){
-        .chunk = *chunk, .part = *part,
+        .chunk = chunk, .part = part,
         .begin = c->begin + box_first(chunk, part) * bits / 8,
         .end = c->begin + box_end(chunk, part) * bits / 8,
         .is_together = box_is_together(part, chunk) && box_is_together(part, want),
@@ -111,11 +133,43 @@ static int add_source(struct plan *p, size_t *room, const struct source *s,
         piece->to = s->is_together ? s->to + (at - s->begin) : PLAN_APART;
         at = end;
         if (!s->is_together && at < s->end) {
-            next = box_next_byte(&s->part, size, &s->chunk, at - s->begin);
+            next = box_next_byte(s->part, size, s->chunk, at - s->begin);
             at = next == UINT64_MAX ? s->end : s->begin + next;
         }
     }
     return 0;
+}
+
+/* A part of a tensor, of as many chunks as it meets. */
+static int add_part(const struct index *x, const struct index_tensor *t,
+                    const struct plan_want *want, size_t place, uint64_t block_bytes,
+                    struct plan *p, size_t *room, struct error *e)
+{
+    struct box wanted = box_of(t, want);
+    uint64_t row = t->n_dims ? want->at[0] : 0;
+    size_t first = 0, end = t->n_chunks;
+    int rc = check_want(t, &wanted, e);
+
+    if (rc == 0 && t->n_dims > 0) {
+        index_chunks_of_rows(x, t, want->tensor, row, row + want->len[0], &first, &end);
+    }
+    for (size_t i = first; i < end && rc == 0; i++) {
+        struct index_chunk c = index_chunk(x, t, want->tensor, i);
+        struct plan_piece like = {.want = place, .chunk = i, .file = c.file};
+        struct box chunk, part;
+        struct source from;
+
+        if (is_apart(t, &c, &wanted)) {
+            continue;
+        }
+        chunk = index_chunk_box(t, &c);
+        if (!box_meet(&chunk, &wanted, &part)) {
+            continue;
+        }
+        from = find_source(t, &c, &chunk, &part, &wanted);
+        rc = add_source(p, room, &from, dtype_bits(t->dtype) / 8, block_bytes, &like, e);
+    }
+    return rc;
 }
 
 static int add_want(const struct index *x, const struct plan_want *want,
@@ -123,31 +177,23 @@ static int add_want(const struct index *x, const struct plan_want *want,
                     struct error *e)
 {
     struct index_tensor t = index_tensor(x, want->tensor);
-    uint64_t row = t.n_dims ? want->box.at[0] : 0;
-    size_t first = 0, end = t.n_chunks;
-    int rc = check_want(&t, &want->box, e);
+    struct plan_piece like = {.want = place};
+    struct source from = {.is_together = true};
+    struct index_chunk c;
+    uint64_t volume = 0;
 
-    if (rc == 0 && t.n_dims > 0) {
-        index_chunks_of_rows(x, &t, want->tensor, row, row + want->box.len[0], &first,
-                             &end);
+    if (t.n_chunks != 1 || !is_whole(&t, want->at, want->len)) {
+        return add_part(x, &t, want, place, block_bytes, p, room, e);
     }
-    for (size_t i = first; i < end && rc == 0; i++) {
-        struct index_chunk c = index_chunk(x, &t, want->tensor, i);
-        struct plan_piece like = {.want = place, .chunk = i, .file = c.file};
-        struct box chunk, part;
-        struct source from;
-
-        if (is_apart(&t, &c, &want->box)) {
-            continue;
-        }
-        chunk = index_chunk_box(&t, &c);
-        if (!box_meet(&chunk, &want->box, &part)) {
-            continue;
-        }
-        from = find_source(&t, &c, &chunk, &part, &want->box);
-        rc = add_source(p, room, &from, dtype_bits(t.dtype) / 8, block_bytes, &like, e);
+    c = index_chunk(x, &t, want->tensor, 0);
+    if (!is_whole(&t, c.at, c.len) || !box_volume_of(t.n_dims, t.shape, &volume)) {
+        return add_part(x, &t, want, place, block_bytes, p, room, e);
     }
-    return rc;
+    /* Most are saved and wanted whole: there is nothing to cut. */
+    like.file = c.file;
+    from.begin = c.begin;
+    from.end = c.begin + volume * dtype_bits(t.dtype) / 8;
+    return add_source(p, room, &from, dtype_bits(t.dtype) / 8, block_bytes, &like, e);
 }
 
 static int by_place(const void *a, const void *b)
@@ -161,17 +207,6 @@ static int by_place(const void *a, const void *b)
         return x->begin < y->begin ? -1 : 1;
     }
     return x->end < y->end ? -1 : x->end > y->end;
-}
-
-/* Most are found in their order. */
-static void sort_pieces(struct plan *p)
-{
-    for (size_t i = 1; i < p->n_pieces; i++) {
-        if (by_place(&p->pieces[i - 1], &p->pieces[i]) > 0) {
-            qsort(p->pieces, p->n_pieces, sizeof(*p->pieces), by_place);
-            return;
-        }
-    }
 }
 
 static int make_spans(struct plan *p, uint64_t block_bytes, struct error *e)
@@ -207,7 +242,8 @@ int plan_make(const struct index *x, const struct plan_want *wants, size_t n,
         rc = add_want(x, &wants[i], i, block_bytes, &p, &room, e);
     }
     if (rc == 0) {
-        sort_pieces(&p);
+        /* Most are found in their order. */
+        sort_items(p.pieces, p.n_pieces, sizeof(*p.pieces), by_place);
         rc = make_spans(&p, block_bytes, e);
     }
     if (rc == 0) {
@@ -223,14 +259,13 @@ static void copy_apart(const struct index *x, const struct plan_want *want,
 {
     struct index_tensor t = index_tensor(x, want->tensor);
     struct index_chunk c = index_chunk(x, &t, want->tensor, piece->chunk);
-    struct box chunk = index_chunk_box(&t, &c), part;
+    struct box chunk = index_chunk_box(&t, &c), wanted = box_of(&t, want), part;
     size_t size = dtype_bits(t.dtype) / 8;
     uint64_t first;
 
-    if (box_meet(&chunk, &want->box, &part)) {
+    if (box_meet(&chunk, &wanted, &part)) {
         first = c.begin + box_first(&chunk, &part) * size;
-        box_copy_bytes(&part, size, to + box_first(&want->box, &part) * size,
-                       &want->box, bytes, &chunk, begin - first, end - first);
+        box_copy_bytes(&part, size, to + box_first(&wanted, &part) * size, &wanted, bytes, &chunk, begin - first, end - first);
     }
 }
 

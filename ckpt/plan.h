@@ -13,10 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A box that somebody wants. */
+/* A box that somebody wants: inside the tensor, with as many dimensions. Corner and
+ * lengths are the caller's, and stay as they are as long as the plan is used. */
 struct plan_want {
     size_t tensor; /* place in the index */
-    struct box box; /* inside the tensor */
+    const uint64_t *at, *len;
 };
 
 /* What one chunk gives to one wanted box, as far as it lies in one block. */

@@ -89,7 +89,7 @@ static void make_index(const struct cut *cut, size_t n_chunks, struct buf *to)
 
 /* Of each tensor what one of other ranks, fewer, has of it: a part in the dimension that
  * is longer, or each so many whole ones. */
-static size_t list_wants(const struct index *x, struct plan_want *wants)
+static size_t list_wants(const struct index *x, struct plan_want *wants, uint64_t (*boxes)[4])
 {
     bool is_whole = index_n_tensors(x) == index_n_chunks(x);
     size_t n = 0;
@@ -98,14 +98,15 @@ static size_t list_wants(const struct index *x, struct plan_want *wants)
          i += is_whole ? LOADED_BY : 1) {
         struct index_tensor t = index_tensor(x, i);
         uint32_t d = t.shape[1] > t.shape[0];
-        struct box *box = &wants[n].box;
+        uint64_t *at = boxes[n], *len = at + 2;
 
-        *box = box_whole(t.n_dims, t.shape);
+        memset(at, 0, 2 * sizeof(*at));
+        memcpy(len, t.shape, 2 * sizeof(*len));
         if (!is_whole) {
-            box->len[d] = t.shape[d] / LOADED_BY;
-            box->at[d] = RANK * box->len[d];
+            len[d] = t.shape[d] / LOADED_BY;
+            at[d] = RANK * len[d];
         }
-        wants[n++].tensor = i;
+        wants[n++] = (struct plan_want){i, at, len};
     }
     return n;
 }
@@ -116,6 +117,7 @@ static uint64_t plan_ns(const struct buf *encoded)
     uint64_t begin, ns;
     _cleanup_(index) struct index *x = NULL;
     struct plan_want *wants;
+    uint64_t (*boxes)[4]; /* of each a corner, and lengths */
     struct plan p = {0};
 
     if (!data) {
@@ -127,13 +129,15 @@ static uint64_t plan_ns(const struct buf *encoded)
         die("read an index");
     }
     wants = calloc(index_n_tensors(x), sizeof(*wants));
-    if (!wants ||
-        plan_make(x, wants, list_wants(x, wants), DIGEST_BLOCK_BYTES, &p, NULL) < 0) {
+    boxes = calloc(index_n_tensors(x), sizeof(*boxes));
+    if (!wants || !boxes ||
+        plan_make(x, wants, list_wants(x, wants, boxes), DIGEST_BLOCK_BYTES, &p, NULL) < 0) {
         die("plan");
     }
     ns = clock_mono_ns() - begin;
     plan_release(&p);
     free(wants);
+    free(boxes);
     return ns;
 }
 

@@ -50,6 +50,17 @@ static uint64_t hash_of(const struct reg_piece *p)
     return h;
 }
 
+static uint64_t digest_of_piece(const struct reg_piece *p)
+{
+    uint64_t all[] = {digest_short_of(p->name, strlen(p->name)), (uint64_t)p->dtype,
+                      p->n_dims, 0};
+
+    if (p->n_dims > 0) { /* the shape, the corner and the lengths lie together */
+        all[3] = digest_short_of(p->shape, 3 * p->n_dims * sizeof(*p->shape));
+    }
+    return digest_short_of(all, sizeof(all));
+}
+
 static bool is_same(const struct reg_piece *a, const struct reg_piece *b)
 {
     return a->n_dims == b->n_dims && strcmp(a->name, b->name) == 0 &&
@@ -158,6 +169,7 @@ static int add_piece(struct registry *r, const char *name, enum dtype dtype,
         copy_numbers(p.at, box->at, n);
         copy_numbers(p.len, box->len, n);
         copy_numbers(p.strides, strides, strides ? n : 0);
+        p.digest = digest_of_piece(&p);
         rc = put(r, &p);
     }
     if (rc < 0) {
@@ -489,6 +501,26 @@ int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
         p = (struct part){0};
     }
     return rc;
+}
+
+uint64_t registry_digest(const struct registry *r, uint32_t n_ranks, uint32_t node)
+{
+    uint64_t first[] = {r->rank, n_ranks, node, r->n_pieces, r->n_blobs};
+    _buf_ struct buf b = {0};
+
+    buf_reserve(&b, sizeof(first) + r->n_pieces * sizeof(uint64_t));
+    buf_append(&b, first, sizeof(first));
+    for (size_t i = 0; i < r->n_pieces; i++) {
+        buf_append(&b, &r->pieces[i].digest, sizeof(r->pieces[i].digest));
+    }
+    for (size_t i = 0; i < r->n_blobs; i++) {
+        const struct reg_blob *blob = &r->blobs[i];
+        uint64_t what[] = {digest_short_of(blob->name, strlen(blob->name)), blob->kind,
+                           blob->kind == MUSTER_JSON ? 0 : blob->len};
+
+        buf_append(&b, what, sizeof(what));
+    }
+    return b.failed ? 0 : digest_short_of(b.data, b.len);
 }
 
 uint64_t registry_common(const struct registry *r)

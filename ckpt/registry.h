@@ -20,6 +20,7 @@
 
 struct reg_piece {
     char *name;
+    uint64_t digest; /* of what others know of it; of a blob, but its length */
     enum dtype dtype;
     uint32_t n_dims;
     uint64_t *shape, *at, *len; /* owned by shape */
@@ -63,6 +64,10 @@ int registry_settle(const struct registry *r, struct error *e);
  * -ENOMEM, -EINVAL (a JSON blob that is none). */
 int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
                    struct part *ret, struct error *e);
+
+/* A digest of the table, but JSON: equal to that of another time where the table is; 0:
+ * it could not be made. */
+uint64_t registry_digest(const struct registry *r, uint32_t n_ranks, uint32_t node);
 
 /* A digest of all that is to be the same on all ranks: bytes of replicated blobs,
  * and JSON. */

@@ -9,7 +9,7 @@
 
 void st_release(struct st_file *f)
 {
-    for (size_t i = 0; i < f->n_tensors; i++) {
+    for (size_t i = 0; i < f->n_tensors && !f->borrows_names; i++) {
         free(f->tensors[i].name);
     }
     for (size_t i = 0; i < f->n_meta; i++) {

@@ -43,6 +43,7 @@ struct st_file {
     uint64_t data_at;    /* where in the file the tensors begin */
     size_t n_tensors;
     struct st_tensor *tensors; /* owned, with their names; as they lie */
+    bool borrows_names;        /* these are the caller's, and stay as they are */
     size_t n_meta;
     struct st_meta *meta;      /* owned, in no order */
 };

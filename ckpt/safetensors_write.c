@@ -3,6 +3,7 @@
 
 #include "ckpt/safetensors.h"
 
+#include "base/sort.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -28,20 +29,6 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* What is made of sorted pieces comes sorted. */
-static void sort(void *items, size_t n, size_t size,
-                 int (*compare)(const void *, const void *))
-{
-    for (size_t i = 1; i < n; i++) {
-        const char *at = (const char *)items + i * size;
-
-        if (compare(at - size, at) > 0) {
-            qsort(items, n, size, compare);
-            return;
-        }
-    }
-}
-
 static int check_names(const struct st_file *f, struct error *e)
 {
     const char **names = calloc(f->n_tensors + 1, sizeof(*names));
@@ -58,7 +45,7 @@ static int check_names(const struct st_file *f, struct error *e)
                             names[i]);
         }
     }
-    sort(names, f->n_tensors, sizeof(*names), by_name);
+    sort_items(names, f->n_tensors, sizeof(*names), by_name);
     for (size_t i = 1; i < f->n_tensors && rc == 0; i++) {
         if (strcmp(names[i - 1], names[i]) == 0) {
             rc = error_text(e, EINVAL, "two tensors of the name '%.200s'",
@@ -76,10 +63,9 @@ int st_layout(struct st_file *f, struct error *e)
 
     for (size_t i = 0; i < f->n_tensors && rc == 0; i++) {
         struct st_tensor *t = &f->tensors[i];
-        struct box whole = box_whole(t->n_dims, t->shape);
         uint64_t n;
 
-        if (!box_volume(&whole, &n) || !dtype_bytes(t->dtype, n, &t->end)) {
+        if (!box_volume_of(t->n_dims, t->shape, &n) || !dtype_bytes(t->dtype, n, &t->end)) {
             rc = error_text(e, EINVAL, "tensor '%.200s': its shape has no size "
                             "in bytes", t->name);
         }
@@ -87,7 +73,8 @@ int st_layout(struct st_file *f, struct error *e)
     if (rc < 0) {
         return rc;
     }
-    sort(f->tensors, f->n_tensors, sizeof(*f->tensors), by_size);
+    /* What is made of sorted pieces comes sorted. */
+    sort_items(f->tensors, f->n_tensors, sizeof(*f->tensors), by_size);
     for (size_t i = 0; i < f->n_tensors; i++) {
         struct st_tensor *t = &f->tensors[i];
 
@@ -100,35 +87,71 @@ int st_layout(struct st_file *f, struct error *e)
     return 0;
 }
 
-/* Control characters, quotes and backslashes are written otherwise. */
-static void put_escaped(unsigned char c, struct buf *b)
+enum { ESCAPED_BYTES = 6, CHUNK_BYTES = 4096 };
+
+/* Which of eight bytes are written otherwise: control characters, quotes, backslashes.
+ * Their highest bits; above the first of them others may be set, too. */
+static uint64_t special_of(uint64_t eight)
 {
-    static const char short_of[] = "\bb\ff\nn\rr\tt\"\"\\\\";
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t quote = eight ^ ones * '"', backslash = eight ^ ones * '\\';
+
+    return (((eight - ones * ' ') & ~eight) | ((quote - ones) & ~quote) |
+            ((backslash - ones) & ~backslash)) & high;
+}
+
+static char *escape(char *to, unsigned char c)
+{
+    static const char short_of[] = "\"\"\\\\\bb\ff\nn\rr\tt";
+    static const char digits[] = "0123456789ABCDEF";
 
     for (size_t i = 0; i + 1 < sizeof(short_of); i += 2) {
         if ((unsigned char)short_of[i] == c) {
-            buf_putc(b, '\\');
-            buf_putc(b, short_of[i + 1]);
-            return;
+            *to++ = '\\';
+            *to++ = short_of[i + 1];
+            return to;
         }
     }
-    buf_printf(b, "\\u%04X", c);
+    memcpy(to, "\\u00", 4);
+    to[4] = digits[c >> 4];
+    to[5] = digits[c & 15];
+    return to + ESCAPED_BYTES;
+}
+
+/* Behind `to` there are ESCAPED_BYTES for each of them, and 8 more. */
+static char *put_bytes(char *to, const char *s, const char *end)
+{
+    while (s < end) {
+        uint64_t eight = 0, special;
+        size_t n = end - s < 8 ? (size_t)(end - s) : 8, plain;
+
+        memcpy(&eight, s, n);
+        memcpy(to, &eight, 8);
+        special = special_of(eight);
+        plain = special ? (size_t)__builtin_ctzll(special) / 8 : 8;
+        to += plain < n ? plain : n;
+        s += plain < n ? plain : n;
+        if (plain < n) {
+            to = escape(to, (unsigned char)*s++);
+        }
+    }
+    return to;
 }
 
 void st_put_string(const char *s, struct buf *b)
 {
-    buf_putc(b, '"');
-    while (*s) {
-        size_t n = 0;
+    const char *end = s + strlen(s);
 
-        while ((unsigned char)s[n] >= ' ' && s[n] != '"' && s[n] != '\\') {
-            n++;
+    buf_putc(b, '"');
+    while (s < end) {
+        size_t n = end - s < CHUNK_BYTES ? (size_t)(end - s) : CHUNK_BYTES;
+        char *to = buf_reserve(b, ESCAPED_BYTES * n + 8);
+
+        if (!to) {
+            return;
         }
-        buf_append(b, s, n);
+        b->len = (size_t)(put_bytes(to, s, s + n) - b->data);
         s += n;
-        if (*s) {
-            put_escaped((unsigned char)*s++, b);
-        }
     }
     buf_putc(b, '"');
 }
@@ -149,12 +172,13 @@ static void put_meta(const struct st_file *f, struct buf *b)
 static void put_tensor(const struct st_tensor *t, struct buf *b)
 {
     st_put_string(t->name, b);
-    buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[", dtype_name(t->dtype));
-    for (uint32_t d = 0; d < t->n_dims; d++) {
-        buf_printf(b, "%s%llu", d ? "," : "", (unsigned long long)t->shape[d]);
-    }
-    buf_printf(b, "],\"data_offsets\":[%llu,%llu]}",
-               (unsigned long long)t->begin, (unsigned long long)t->end);
+    buf_puts(b, ":{\"dtype\":\"");
+    buf_puts(b, dtype_name(t->dtype));
+    buf_puts(b, "\",\"shape\":[");
+    buf_put_numbers(b, t->shape, t->n_dims);
+    buf_puts(b, "],\"data_offsets\":[");
+    buf_put_numbers(b, (const uint64_t[]){t->begin, t->end}, 2);
+    buf_puts(b, "]}");
 }
 
 static int check_text(const struct st_file *f, struct error *e)

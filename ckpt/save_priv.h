@@ -227,9 +227,8 @@ int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
                 const struct muster_ckpt_options *options,
                 struct muster_ckpt **ret);
 
-/* Makes ck->shares true for the tables of all, of which this rank's is `table`;
- * `mine` says whether they may be as they were. On all ranks together. */
-uint64_t ckpt_table_digest(const struct part *table);
+/* Makes ck->shares true for the tables of all, of which this rank's is `table`; `all`
+ * says whether they are as they were. On all ranks together. */
 int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
                const struct part *table, struct error *e);
 

@@ -4,6 +4,7 @@
 #include "ckpt/share.h"
 
 #include "base/cleanup.h"
+#include "base/sort.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 /* A piece that a rank holds. */
 struct held {
     const struct part_piece *piece;
+    uint64_t key; /* of two names that begin alike orders most; see key_of() */
     uint32_t rank;
     size_t place; /* in its table */
     bool is_written;
@@ -52,10 +54,28 @@ static struct box box_of(const struct part_piece *p)
 
 static uint64_t bytes_of(const struct part_piece *p)
 {
-    struct box b = box_of(p);
     uint64_t n = 0, bytes = 0;
 
-    return box_volume(&b, &n) && dtype_bytes(p->dtype, n, &bytes) ? bytes : 0;
+    return box_volume_of(p->n_dims, p->len, &n) && dtype_bytes(p->dtype, n, &bytes)
+               ? bytes : 0;
+}
+
+static bool is_without_elements(uint32_t n_dims, const uint64_t *len)
+{
+    uint64_t n;
+
+    return box_volume_of(n_dims, len, &n) && n == 0;
+}
+
+/* As nearly all are where ranks do not share tensors. */
+static bool is_whole_tensor(const struct part_piece *p)
+{
+    bool is = true;
+
+    for (uint32_t d = 0; d < p->n_dims && is; d++) {
+        is = p->at[d] == 0 && p->len[d] == p->shape[d];
+    }
+    return is;
 }
 
 static int compare_numbers(const uint64_t *a, const uint64_t *b, uint32_t n)
@@ -80,10 +100,29 @@ static int compare_boxes(const struct part_piece *a, const struct part_piece *b)
     return order ? order : compare_numbers(a->len, b->len, a->n_dims);
 }
 
+/* Eight bytes of a name behind what all begin with, the first one highest: names need not
+ * be fetched to be told apart. */
+static uint64_t key_of(const char *name, size_t alike)
+{
+    uint64_t key = 0;
+
+    name += alike;
+    for (int i = 0; i < 8; i++) {
+        key = key << 8 | (unsigned char)*name;
+        name += *name != '\0';
+    }
+    return key;
+}
+
 static int by_name(const void *a, const void *b)
 {
     const struct held *x = a, *y = b;
-    int order = strcmp(x->piece->name, y->piece->name);
+    int order;
+
+    if (x->key != y->key) {
+        return x->key < y->key ? -1 : 1;
+    }
+    order = strcmp(x->piece->name, y->piece->name);
 
     order = order ? order : compare_boxes(x->piece, y->piece);
     if (order) {
@@ -136,9 +175,27 @@ static int tell_hole(const struct held *a, const struct box *hole,
 
 /* --- steps --- */
 
+/* How many bytes all names begin with. */
+static size_t count_alike(const struct held *held, size_t n)
+{
+    const char *first = n > 0 ? held[0].piece->name : "";
+    size_t alike = strlen(first);
+
+    for (size_t i = 1; i < n; i++) {
+        const char *name = held[i].piece->name;
+        size_t k = 0;
+
+        while (k < alike && name[k] == first[k]) {
+            k++;
+        }
+        alike = k;
+    }
+    return alike;
+}
+
 static int collect(const struct part *tables, uint32_t n, struct sharing *s)
 {
-    size_t n_all = 0;
+    size_t n_all = 0, alike;
 
     for (uint32_t r = 0; r < n; r++) {
         n_all += tables[r].n_pieces;
@@ -151,17 +208,21 @@ static int collect(const struct part *tables, uint32_t n, struct sharing *s)
     }
     for (uint32_t r = 0; r < n; r++) {
         for (size_t i = 0; i < tables[r].n_pieces; i++) {
-            s->held[s->n_held++] = (struct held){&tables[r].pieces[i], r, i,
-                                                 false};
+            s->held[s->n_held++] = (struct held){.piece = &tables[r].pieces[i],
+                                                 .rank = r, .place = i};
         }
     }
-    qsort(s->held, s->n_held, sizeof(*s->held), by_name);
+    alike = count_alike(s->held, s->n_held);
+    for (size_t i = 0; i < s->n_held; i++) {
+        s->held[i].key = key_of(s->held[i].piece->name, alike);
+    }
+    sort_items(s->held, s->n_held, sizeof(*s->held), by_name);
     return 0;
 }
 
 static bool is_same_tensor(const struct held *a, const struct held *b)
 {
-    return strcmp(a->piece->name, b->piece->name) == 0;
+    return a->key == b->key && strcmp(a->piece->name, b->piece->name) == 0;
 }
 
 static int check_alike(const struct held *a, const struct held *b,
@@ -184,20 +245,19 @@ static int check_alike(const struct held *a, const struct held *b,
 static int claim_boxes(struct sharing *s, size_t first, size_t end,
                        struct error *e)
 {
-    struct box whole = box_whole(s->held[first].piece->n_dims,
-                                 s->held[first].piece->shape);
-    bool is_empty = box_is_empty(&whole);
+    bool is_empty = is_without_elements(s->held[first].piece->n_dims,
+                                        s->held[first].piece->shape);
 
     for (size_t i = first; i < end; i++) {
         struct claim *last = s->n_claims ? &s->claims[s->n_claims - 1] : NULL;
         struct held *h = &s->held[i];
-        struct box b = box_of(h->piece);
         int rc = check_alike(&s->held[first], h, e);
 
         if (rc < 0) {
             return rc;
         }
-        if (is_empty ? i > first : box_is_empty(&b)) {
+        if (is_empty ? i > first
+                     : is_without_elements(h->piece->n_dims, h->piece->len)) {
             continue; /* one of an empty tensor is enough */
         }
         if (last && last->first >= first &&
@@ -214,12 +274,17 @@ static int check_cover(const struct sharing *s, size_t first_claim,
                        const struct held *any, struct error *e)
 {
     size_t n = s->n_claims - first_claim;
-    _free_ struct box *boxes = calloc(n + 1, sizeof(*boxes));
-    struct box whole = box_whole(any->piece->n_dims, any->piece->shape);
     const struct claim *claims = s->claims + first_claim;
+    _free_ struct box *boxes = NULL;
     struct box_cover found;
+    struct box whole;
     int rc;
 
+    if (n == 1 && is_whole_tensor(s->held[claims->first].piece)) {
+        return 0;
+    }
+    whole = box_whole(any->piece->n_dims, any->piece->shape);
+    boxes = calloc(n + 1, sizeof(*boxes));
     if (!boxes) {
         return error_set(e, ENOMEM, "share out what is saved");
     }
@@ -264,7 +329,7 @@ static int claim_all(struct sharing *s, struct error *e)
 /* Each box goes to the one of its holders who has least so far. */
 static void choose_writers(struct sharing *s)
 {
-    qsort(s->claims, s->n_claims, sizeof(*s->claims), by_size);
+    sort_items(s->claims, s->n_claims, sizeof(*s->claims), by_size);
     for (size_t i = 0; i < s->n_claims; i++) {
         const struct claim *c = &s->claims[i];
         struct held *best = &s->held[c->first];
@@ -298,6 +363,7 @@ static int answer(const struct sharing *s, uint32_t n, uint32_t rank,
                   struct share *to)
 {
     _free_ uint32_t *n_written = calloc(n + 1, sizeof(*n_written));
+    size_t n_mine = 0;
 
     if (!n_written) {
         return -ENOMEM;
@@ -313,8 +379,10 @@ static int answer(const struct sharing *s, uint32_t n, uint32_t rank,
         for (size_t k = i; k < end; k++) {
             const struct held *h = &s->held[k];
 
-            if (h->rank == rank && h->is_written) {
-                to[h->place] = (struct share){true, split ? ++chunk : 0};
+            if (h->rank == rank) {
+                to[n_mine++].by_name = h->place;
+                to[h->place].is_mine = h->is_written;
+                to[h->place].chunk = h->is_written && split ? ++chunk : 0;
             }
         }
     }

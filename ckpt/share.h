@@ -20,6 +20,8 @@ struct share {
     uint32_t chunk; /* 0: under its tensor's name. Otherwise its number, from 1, in
                        this rank's file: a rank writes several boxes of the tensor,
                        which cannot have one name */
+    size_t by_name; /* of another piece: entry i has the place of the i-th one by name,
+                       and of one tensor by box */
 };
 
 /* `tables` are those of the ranks 0 .. n-1; *ret, which the caller frees, has an

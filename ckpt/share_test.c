@@ -88,6 +88,29 @@ static void test_chunks(void)
     is_int(share_out(w.tables, 2, 1, &none, NULL, NULL), -EINVAL, "a hole");
 }
 
+/* That a table's own order says nothing of. */
+static void test_order(void)
+{
+    static const char *const names[] = {"b", "a10", "a9", "a1"};
+    static const size_t want[] = {3, 1, 2, 5, 4, 0};
+    static const uint64_t shape[] = {9}, none[] = {0};
+    struct world w = {.n = 2};
+    _free_ struct share *mine = NULL;
+    int n_right = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        hold(&w, 0, names[i], shape, none, shape);
+        hold(&w, 1, names[i], shape, none, shape);
+    }
+    hold(&w, 0, "az", shape, NUMBERS(5), NUMBERS(4));
+    hold(&w, 0, "az", shape, NUMBERS(0), NUMBERS(5));
+    is_int(share_out(w.tables, 2, 0, &mine, NULL, NULL), 0, "tensors in any order");
+    for (size_t i = 0; mine && i < ARRAY_SIZE(want); i++) {
+        n_right += mine[i].by_name == want[i];
+    }
+    is_int(n_right, (int)ARRAY_SIZE(want), "and their order by name, and box");
+}
+
 static void test_empty(void)
 {
     const uint64_t shape[1] = {0};
@@ -123,6 +146,7 @@ int main(void)
 {
     test_replicas();
     test_chunks();
+    test_order();
     test_empty();
     test_hole();
     return tap_done();
