@@ -82,11 +82,12 @@ PUBLIC int muster_ckpt_clear(struct muster_ckpt *ck)
 
     if (rc == 0) {
         uint32_t rank = ck->registry.rank;
-        uint64_t n_changes = ck->registry.n_changes;
+        uint64_t n_changes = ck->registry.n_changes, n_calls = ck->registry.n_calls;
 
         registry_release(&ck->registry);
         ck->registry.rank = rank;
         ck->registry.n_changes = n_changes + 1; /* never as many as before */
+        ck->registry.n_calls = n_calls + 1;
     }
     return rc;
 }

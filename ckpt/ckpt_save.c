@@ -26,14 +26,13 @@
 static int prepare(struct muster_ckpt *ck, struct saving *s,
                    struct opening *mine, struct error *e)
 {
-    uint32_t node = ck->m ? (uint32_t)muster_node(ck->m) : 0;
-    int rc = registry_table(&ck->registry, ck->group.world, node, &s->table, e);
+    int rc = saving_list(ck, s, e);
 
     rc = rc < 0 ? rc : registry_settle(&ck->registry, e);
     if (ck->has_shares && ck->table_changes == ck->registry.n_changes) {
         mine->table = ck->table_digest;
     } else {
-        mine->table = registry_digest(&ck->registry, ck->group.world, node);
+        mine->table = registry_digest(&ck->registry, ck->group.world, s->table.node);
     }
     mine->reasons = ck->has_shares && mine->table == ck->table_digest;
     mine->common = registry_common(&ck->registry);

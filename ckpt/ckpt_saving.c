@@ -26,6 +26,22 @@ void saving_destroy(struct saving *s)
     free(s);
 }
 
+int saving_list(struct muster_ckpt *ck, struct saving *s, struct error *e)
+{
+    struct saving *old = ck->planned;
+
+    s->n_calls = ck->registry.n_calls;
+    if (!old || !old->table.pieces || old->n_calls != s->n_calls) {
+        return registry_table(&ck->registry, ck->group.world,
+                              ck->m ? (uint32_t)muster_node(ck->m) : 0, &s->table, e);
+    }
+    s->is_as_before = true;
+    s->table = old->table;
+    old->table = (struct part){0};
+    free(take_ptr(&s->table.state));
+    return registry_state(&ck->registry, &s->table.state, e);
+}
+
 static int take_piece(struct muster_ckpt *ck, struct saving *s, size_t place)
 {
     const struct part_piece *p = &s->table.pieces[place];
@@ -63,7 +79,7 @@ static void describe(struct muster_ckpt *ck, const struct opening *first,
     s->part.pieces = s->part_pieces;
     s->part.n_pieces = s->n;
     str_copy(s->part.uuid, sizeof(s->part.uuid), first->uuid);
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < s->n && !s->is_as_before; i++) {
         const struct image_piece *p = &s->pieces[i];
 
         s->part_pieces[i] = (struct part_piece){p->name, p->dtype, p->n_dims,
@@ -115,7 +131,9 @@ bool saving_plan_again(struct muster_ckpt *ck, const struct opening *first,
     s->image = old->image;
     old->image = (struct image){0};
     saving_forget_plan(ck);
-    rebind(ck, s);
+    if (!s->is_as_before) {
+        rebind(ck, s);
+    }
     describe(ck, first, s);
     return true;
 }
@@ -143,6 +161,7 @@ int saving_plan(struct muster_ckpt *ck, const struct opening *first,
     int rc = 0;
 
     s->plan = ++ck->n_plans;
+    s->is_as_before = false; /* others' tables are not */
 
     s->pieces = calloc(room, sizeof(*s->pieces));
     s->part_pieces = calloc(room, sizeof(*s->part_pieces));

@@ -121,6 +121,7 @@ static int put(struct registry *r, const struct reg_piece *p)
     struct reg_piece *old;
     size_t *slot;
 
+    r->n_calls++;
     if (rc < 0) {
         return rc;
     }
@@ -361,6 +362,7 @@ static int add_blob(struct registry *r, const char *name,
 static void set_blob(struct registry *r, struct reg_blob *b, void *data,
                      size_t len)
 {
+    r->n_calls++;
     b->len = len;
     if (b->kind == MUSTER_JSON) {
         b->json = data;
@@ -416,8 +418,7 @@ int registry_settle(const struct registry *r, struct error *e)
 
 /* --- the table --- */
 
-/* All JSON blobs as one object, or NULL without any. */
-static int make_state(const struct registry *r, char **ret, struct error *e)
+int registry_state(const struct registry *r, char **ret, struct error *e)
 {
     json_t *state = NULL;
     int rc = 0;
@@ -495,7 +496,7 @@ int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
             p.pieces[b->piece].len = r->pieces[b->piece].shape;
         }
     }
-    rc = make_state(r, &p.state, e);
+    rc = registry_state(r, &p.state, e);
     if (rc == 0) {
         *ret = p;
         p = (struct part){0};

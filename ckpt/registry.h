@@ -46,6 +46,7 @@ struct registry {
     size_t n_blobs;
     struct reg_blob *blobs;
     uint64_t n_changes; /* of what is in the table, but JSON */
+    uint64_t n_calls;   /* that may have changed anything, and moved what it points to */
     struct device_finder finder;
 };
 
@@ -64,6 +65,10 @@ int registry_settle(const struct registry *r, struct error *e);
  * -ENOMEM, -EINVAL (a JSON blob that is none). */
 int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
                    struct part *ret, struct error *e);
+
+/* Only what a table has of JSON blobs, which is read anew each time: NULL without any.
+ * 0, -ENOMEM, -EINVAL. */
+int registry_state(const struct registry *r, char **ret, struct error *e);
 
 /* A digest of the table, but JSON: equal to that of another time where the table is; 0:
  * it could not be made. */

@@ -122,6 +122,9 @@ struct recent {
 /* What one rank puts of a save, from its planning to its end. */
 struct saving {
     struct part table; /* what is registered here */
+    uint64_t n_calls;  /* of the registry, when that was made */
+    bool is_as_before; /* the table is that of the save before: all that it points to is
+                          where it was */
     struct part part;  /* what of it is written here; borrows */
     struct part_piece *part_pieces;
     struct image_piece *pieces;
@@ -241,6 +244,9 @@ void ckpt_due_begins(struct muster_ckpt *ck, struct save_job *job);
 /* A save has held this rank up for so long. */
 void ckpt_due_saved(struct muster_ckpt *ck, double cost_s);
 
+/* What is registered: the table of the save before, where nothing has been registered
+ * since. 0, and errors of registry_table(). */
+int saving_list(struct muster_ckpt *ck, struct saving *s, struct error *e);
 /* The pieces that this rank writes by ck->shares, and their places in its file. */
 int saving_plan(struct muster_ckpt *ck, const struct opening *first,
                      struct saving *s, struct error *e);
