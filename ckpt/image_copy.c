@@ -6,12 +6,24 @@
 #include "base/pages.h"
 #include "base/thread.h"
 #include "ckpt/digest.h"
+#include "ckpt/streamed.h"
 #include "ckpt/strided.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { MAX_THREADS = 64 };
+enum {
+    MAX_THREADS = 64,
+    STREAM_BYTES = 32 << 20, /* little of an image of that size stays in a cache until
+                                anybody reads it */
+};
+
+typedef void copy_f(void *to, const void *from, size_t len);
+
+static void copy_near(void *to, const void *from, size_t len)
+{
+    memcpy(to, from, len);
+}
 
 static struct strided memory_of(const struct image_piece *p)
 {
@@ -29,7 +41,7 @@ static int read_device(const struct image_piece *p, uint64_t at, uint64_t len,
 
 /* Most lie in memory as they do in the file. */
 static int read_piece(const struct image_piece *p, uint64_t at, uint64_t len, void *to,
-                      struct error *e)
+                      copy_f *copy, struct error *e)
 {
     struct strided s;
 
@@ -40,7 +52,7 @@ static int read_piece(const struct image_piece *p, uint64_t at, uint64_t len, vo
         s = memory_of(p);
         strided_get(&s, at, len, to);
     } else {
-        memcpy(to, (const char *)p->data + at, len);
+        copy(to, (const char *)p->data + at, len);
     }
     return 0;
 }
@@ -63,8 +75,8 @@ static size_t first_behind(const struct image *im, uint64_t at)
     return low;
 }
 
-int image_read(const struct image *im, uint64_t at, size_t len, void *to,
-               struct error *e)
+static int read_by(copy_f *copy, const struct image *im, uint64_t at, size_t len, void *to,
+                   struct error *e)
 {
     uint64_t end = at + len;
     char *next = to;
@@ -83,12 +95,18 @@ int image_read(const struct image *im, uint64_t at, size_t len, void *to,
         uint64_t n = p->bytes - from < end - at ? p->bytes - from : end - at;
 
         if (p->bytes > 0) {
-            rc = read_piece(p, from, n, next, e);
+            rc = read_piece(p, from, n, next, copy, e);
             next += n;
             at += n;
         }
     }
     return rc;
+}
+
+int image_read(const struct image *im, uint64_t at, size_t len, void *to,
+               struct error *e)
+{
+    return read_by(copy_near, im, at, len, to, e);
 }
 
 /* --- all of it --- */
@@ -123,6 +141,7 @@ static bool has_device(const struct image *im, uint64_t at, size_t len)
 static int copy_block(struct image_copy *c, uint64_t at, size_t len, struct error *e)
 {
     const struct fill_source source = {read_for_fill, c, has_device(c->image, at, len)};
+    int rc;
 
     if (c->fill) {
         return fill_piece(c->fill, c->fill_at + at, len, &source, e);
@@ -130,7 +149,12 @@ static int copy_block(struct image_copy *c, uint64_t at, size_t len, struct erro
     if (c->is_untouched) {
         pages_map(c->to + at, len);
     }
-    return image_read(c->image, at, len, c->to + at, e);
+    if (c->image->bytes < STREAM_BYTES) {
+        return image_read(c->image, at, len, c->to + at, e);
+    }
+    rc = read_by(streamed_put, c->image, at, len, c->to + at, e);
+    streamed_end();
+    return rc;
 }
 
 static bool enter(struct image_copy *c)

@@ -265,7 +265,8 @@ static void copy_apart(const struct index *x, const struct plan_want *want,
 
     if (box_meet(&chunk, &wanted, &part)) {
         first = c.begin + box_first(&chunk, &part) * size;
-        box_copy_bytes(&part, size, to + box_first(&wanted, &part) * size, &wanted, bytes, &chunk, begin - first, end - first);
+        box_copy_bytes(&part, size, to + box_first(&wanted, &part) * size, &wanted, bytes,
+                       &chunk, begin - first, end - first);
     }
 }
 

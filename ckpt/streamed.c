@@ -24,7 +24,7 @@ static void copy_line(char *to, const char *from)
     _mm_stream_si128(t + 3, d);
 }
 
-void streamed_copy(void *to, const void *from, size_t len)
+void streamed_put(void *to, const void *from, size_t len)
 {
     size_t before = -(uintptr_t)to % LINE_BYTES, lines;
     char *t = to;
@@ -37,15 +37,29 @@ void streamed_copy(void *to, const void *from, size_t len)
     for (size_t at = 0; at < lines; at += LINE_BYTES) {
         copy_line(t + at, f + at);
     }
-    _mm_sfence();
     memcpy(t + lines, f + lines, len - lines);
+}
+
+void streamed_end(void)
+{
+    _mm_sfence();
 }
 
 #else
 
-void streamed_copy(void *to, const void *from, size_t len)
+void streamed_put(void *to, const void *from, size_t len)
 {
     memcpy(to, from, len);
 }
 
+void streamed_end(void)
+{
+}
+
 #endif
+
+void streamed_copy(void *to, const void *from, size_t len)
+{
+    streamed_put(to, from, len);
+    streamed_end();
+}

@@ -12,4 +12,9 @@
 /* As memcpy(). Others see it as they see what memcpy() has written. */
 void streamed_copy(void *to, const void *from, size_t len);
 
+/* Of many, one after the other: others see them so only after streamed_end(), by the same
+ * thread. Waiting for each costs small ones what they gain. */
+void streamed_put(void *to, const void *from, size_t len);
+void streamed_end(void);
+
 #endif

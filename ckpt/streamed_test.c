@@ -28,6 +28,14 @@ int main(void)
             }
         }
     }
+    for (size_t len = 1; len < 200; len++) { /* one behind the other */
+        memset(to, 0, sizeof(to));
+        for (size_t at = 0; at < sizeof(to); at += len) {
+            streamed_put(to + at, from + at, sizeof(to) - at < len ? sizeof(to) - at : len);
+        }
+        streamed_end();
+        n_wrong += memcmp(to, from, sizeof(to)) != 0;
+    }
     is_int(n_wrong, 0, "as memcpy() does it");
     return tap_done();
 }
