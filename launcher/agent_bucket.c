@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/loop_timer.h"
 #include "base/str.h"
+#include "ckpt/step.h"
 #include "launcher/ckpt_child.h"
 #include "launcher/outfit.h"
 
@@ -38,6 +39,9 @@ struct lead_bucket {
     struct strlist damaged; /* names in `dir`, when something was fetched last */
     char dir[PATH_MAX];
     char newest[PATH_MAX], under_way[PATH_MAX], stored[PATH_MAX];
+    bool is_in_doubt;        /* whether `newest` is: there may be one that nobody knows of */
+    bool is_last_look;       /* the push under way is the end's, by which that is known */
+    char replaced[PATH_MAX]; /* what was taken for the newest, when it was not */
     bool is_hopeless;    /* to try again with the one that was under way */
     uint64_t began_ms;   /* the last push; 0: there was none */
     uint64_t failed_ms, again_ms; /* when, and until the next one; 0: it did not */
@@ -130,7 +134,9 @@ static void begin_wait(struct lead_bucket *b, uint64_t limit_ms)
 
 static bool has_more(const struct lead_bucket *b)
 {
-    return b->newest[0] && strcmp(b->newest, b->stored) != 0 &&
+    bool is_looked_for = b->is_in_doubt && b->is_awaited;
+
+    return b->newest[0] && (is_looked_for || strcmp(b->newest, b->stored) != 0) &&
            !(b->is_hopeless && strcmp(b->newest, b->under_way) == 0);
 }
 
@@ -164,6 +170,31 @@ static void schedule(struct lead_bucket *b)
     uv_timer_start(b->timer, on_due, due > now ? due - now : 0, 0);
 }
 
+/* What was sent was another one of that directory: a newer one, which is the newest. */
+static void take_name(struct lead_bucket *b, const char *uri)
+{
+    const char *name = uri ? strrchr(uri, '/') : NULL;
+    const char *slash = strrchr(b->under_way, '/');
+    char path[PATH_MAX];
+    uint64_t step;
+    int n;
+
+    /* Those of others have a digest behind their name in a store. */
+    if (!name || !slash || !step_parse_name(name + 1, &step) || strcmp(slash, name) == 0) {
+        return;
+    }
+    n = snprintf(path, sizeof(path), "%.*s%s", (int)(slash - b->under_way), b->under_way,
+                 name);
+    if (n < 0 || (size_t)n >= sizeof(path)) {
+        return;
+    }
+    str_copy(b->replaced, sizeof(b->replaced), b->under_way);
+    if (strcmp(b->newest, b->under_way) == 0) {
+        str_copy(b->newest, sizeof(b->newest), path);
+    }
+    str_copy(b->under_way, sizeof(b->under_way), path);
+}
+
 static void keep_stored(struct lead_bucket *b, const char *json)
 {
     struct run_status *s = record_status(b->record);
@@ -172,6 +203,10 @@ static void keep_stored(struct lead_bucket *b, const char *json)
     const char *uuid = json_string_value(json_object_get(o, "uuid"));
     const json_t *step = json_object_get(o, "step");
 
+    if (b->is_in_doubt) {
+        take_name(b, name);
+    }
+    str_copy(b->stored, sizeof(b->stored), b->under_way);
     if (name) {
         str_copy(s->stored_path, sizeof(s->stored_path), name);
         s->stored_step = step ? json_integer_value(step) : -1;
@@ -211,8 +246,8 @@ static void on_pushed(void *arg, const struct ckpt_child_end *end)
     if (end->is_ok) {
         b->is_hopeless = false;
         b->again_ms = 0;
-        str_copy(b->stored, sizeof(b->stored), b->under_way);
         keep_stored(b, end->out);
+        b->is_in_doubt = b->is_in_doubt && !b->is_last_look;
         run_status_took(record_status(b->record), INTERVAL_STORE,
                         (double)(uv_now(&b->agent->loop) - b->began_ms) / 1e3);
         clock_format_span(end->ms, span, sizeof(span));
@@ -236,6 +271,9 @@ static int push(struct lead_bucket *b, struct error *e)
     if (keep) {
         strlist_addf(&argv, "--keep=%u", keep);
     }
+    if (b->is_in_doubt) {
+        strlist_add(&argv, "--newer");
+    }
     strlist_add(&argv, "--output=json");
     strlist_add(&argv, "--");
     strlist_add(&argv, b->under_way);
@@ -250,6 +288,7 @@ static void on_due(uv_timer_t *t)
 
     str_copy(b->under_way, sizeof(b->under_way), b->newest);
     b->began_ms = uv_now(t->loop);
+    b->is_last_look = b->is_awaited;
     if (push(b, &e) < 0) {
         fail(b, &(struct ckpt_child_end){.may_pass = true, .why = e.text});
         schedule(b);
@@ -259,7 +298,7 @@ static void on_due(uv_timer_t *t)
 
 void lead_bucket_saved(struct lead_bucket *b, const char *path, bool is_new)
 {
-    if (b && path[0]) {
+    if (b && path[0] && (is_new || strcmp(path, b->replaced) != 0)) {
         if (is_new && strcmp(b->stored, path) == 0) {
             b->stored[0] = '\0';
         }
@@ -268,12 +307,23 @@ void lead_bucket_saved(struct lead_bucket *b, const char *path, bool is_new)
     }
 }
 
+void lead_bucket_doubt(struct lead_bucket *b)
+{
+    if (b) {
+        b->is_in_doubt = true;
+    }
+}
+
 bool lead_bucket_finish(struct lead_bucket *b, uint64_t limit_ms)
 {
-    if (!b || limit_ms == 0 || (!b->child && !has_more(b))) {
+    if (!b || limit_ms == 0) {
         return false;
     }
     b->is_awaited = true;
+    if (!b->child && !has_more(b)) {
+        b->is_awaited = false;
+        return false;
+    }
     b->again_ms = 0; /* at once, once more */
     begin_wait(b, limit_ms);
     show(b);

@@ -38,6 +38,11 @@ void lead_bucket_destroy(struct lead_bucket *b);
  * the name of one that is in the store. */
 void lead_bucket_saved(struct lead_bucket *b, const char *path, bool is_new);
 
+/* Of a lead that takes over: the one before may have had no time to tell of its last one.
+ * What is newer in that directory goes in the place of what is known, at the latest when
+ * the run ends. */
+void lead_bucket_doubt(struct lead_bucket *b);
+
 /* Before the first workers start, and where that is in doubt others. True: on_fetched()
  * comes, not from inside this call. */
 bool lead_bucket_fetch(struct lead_bucket *b, bool is_in_doubt);

@@ -75,7 +75,8 @@ static const struct option_def table[] = {
      .help = "prune, push: and the one with the lowest, or METRIC:max"},
     {.name = "newer", .type = OPTION_FLAG,
      .offset = offsetof(struct ckpt_options, is_newer),
-     .help = "pull: only one that is newer than all whole ones in DIRECTORY"},
+     .help = "pull: only one that is newer than all whole ones in DIRECTORY; push: the "
+             "newest one beside CHECKPOINT"},
     {.name = "dry-run", .type = OPTION_FLAG,
      .offset = offsetof(struct ckpt_options, is_dry),
      .help = "push, pull, cp, prune: tell what would be done"},
@@ -114,7 +115,7 @@ const struct options ckpt_options = {
              "last-valid PLACE\n"
              "show CHECKPOINT [-o json|yaml]\n"
              "convert CHECKPOINT FILE.safetensors|DIRECTORY\n"
-             "push CHECKPOINT s3://BUCKET/PREFIX [--keep N]\n"
+             "push CHECKPOINT s3://BUCKET/PREFIX [--keep N] [--newer]\n"
              "pull s3://BUCKET/PREFIX[/NAME] DIRECTORY\n"
              "pull s3://BUCKET/PREFIX DIRECTORY --newer\n"
              "cp FROM TO\n"

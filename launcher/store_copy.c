@@ -186,6 +186,9 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
     _close_ int dir = open_parent(path, last, &e);
     int rc = dir < 0 ? dir : store_place_open(o, uri, &place, &e);
 
+    if (rc == 0 && o->is_newer) {
+        store_newer_beside(dir, last);
+    }
     rc = rc < 0 ? rc : pack(dir, last, path, &parcel, &e);
     rc = rc < 0 ? rc : store_push(&place.store, dir, &parcel, &facts, &e);
     rc = rc < 0 ? rc : prune(o, &place.store, &parcel, &e);

@@ -4,11 +4,13 @@
 #include "launcher/store_verbs.h"
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "launcher/ckpt_progress.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int check(int dir, const struct found *f, struct error *e)
 {
@@ -50,6 +52,24 @@ int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
         }
     }
     return rc < 0 ? rc : -ENOENT;
+}
+
+void store_newer_beside(int dir, char name[FOUND_NAME_BYTES])
+{
+    _free_ struct found *all = NULL;
+    struct found_facts facts;
+    size_t n = 0;
+
+    if (found_list(io_system(), dir, &all, &n, NULL) < 0) {
+        return; /* whoever reads it says why */
+    }
+    for (size_t i = 0; i < n && strcmp(all[i].name, name) != 0; i++) {
+        if (!all[i].is_part && all[i].has_step &&
+            found_check(io_system(), dir, &all[i], false, &facts, NULL) == 0) {
+            str_copy(name, FOUND_NAME_BYTES, all[i].name);
+            return;
+        }
+    }
 }
 
 bool store_is_newer(const struct store_entry *entry, const struct found *here)

@@ -5,7 +5,7 @@
  *   store_main.c     words and verbs; what people see meanwhile
  *   store_place.c    a place in a store, open
  *   store_copy.c     push, pull
- *   store_newer.c    whether there is something to pull
+ *   store_newer.c    which is the newest, here and there
  *   store_prune.c    prune, also after a push
  *   store_show.c     ls, verify, last-valid
  *   store_look.c     show, convert: of one
@@ -56,6 +56,9 @@ int store_prune(const struct store *st, const struct ckpt_keep *keep,
  * that are not; -ENOENT: there is none. */
 int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
                       struct error *e);
+/* The name of the newest of a directory that is whole by its structure, in the place of one
+ * that is older, or gone. */
+void store_newer_beside(int dir, char name[FOUND_NAME_BYTES]);
 /* Whether the checkpoint is newer than that one. */
 bool store_is_newer(const struct store_entry *entry, const struct found *here);
 

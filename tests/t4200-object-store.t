@@ -312,6 +312,29 @@ test_newer() {
     is "$(json name <out),$(json step <out)" "new/${names[2]},2" 'with its step'
 }
 
+# What is pushed in the place of another one.
+test_push_newer() {
+    local i names=()
+    for i in 1 2 3; do
+        make_step beside "$i" 1 100
+        names[i]=$step
+    done
+    run ckpt push "beside/${names[1]}" s3://bucket/beside --newer --dry-run -o json
+    is "$status:$(json name <out)" "0:s3://bucket/beside/${names[3]}" 'the newest beside it is pushed' || show
+    run ckpt push "beside/${names[3]}" s3://bucket/beside --newer --dry-run -o json
+    is "$status:$(json name <out)" "0:s3://bucket/beside/${names[3]}" 'or the one that is asked for' || show
+    rm "beside/${names[3]}/COMMIT"
+    run ckpt push "beside/${names[1]}" s3://bucket/beside --newer -o json
+    is "$status:$(json name <out)" "0:s3://bucket/beside/${names[2]}" 'none that is unfinished' || show
+    rm -r "beside/${names[2]}"
+    run ckpt push "beside/${names[2]}" s3://bucket/beside --newer -o json
+    is "$status:$(json name <out)" "0:s3://bucket/beside/${names[1]}" 'in the place of one that is gone, too' || show
+    rm -r "beside/${names[1]}"
+    run ckpt push "beside/${names[1]}" s3://bucket/beside --newer
+    num "$status" -ne 0 'where there is none'
+    like "$(cat err)" "beside/${names[1]} is no checkpoint" 'that is told' || show
+}
+
 test_many() {
     s3_do many bucket many/step-000000000009-00000009 105
     make_step m 9 3 0

@@ -219,6 +219,32 @@ test_lead() {
         diag "$(find ck -name COMMIT | sort | tail -n 4; s3_do keys bucket led; tail -n 30 led/events.jsonl led.err)"
 }
 
+# The lead before may have been lost before it could tell of its last one: that is there,
+# and the next workers start from it, and end.
+test_lead_untold() {
+    local untold
+    rm -rf ck ck2
+    spawn ahead "$MUSTER" run $root --run-dir ahead --nproc-per-node 1 -- \
+        sh -c 'echo 300 >"$MUSTER_RUN_DIR/pace"; exec "$@"' sh "$worker" "$TRASH/ck2" 4800
+    ok 'a checkpoint of the same program' wait_for 60 eval '[ -e ck2/step-000000000300-*/COMMIT ]' || diag "$(cat ahead.err)"
+    : >ahead/go
+    wait_exit 60 "$spawned"
+    untold=$(cd ck2 && echo step-000000000300-*)
+    start untold --nnodes 1:2 --agent-is-node --set heartbeat.timeout=1s --set limits.nodeFailures=1
+    told checkpoint_stored untold 'a run whose checkpoints are in the store'
+    : >untold/start
+    kill -KILL "$(field nodes.0.agent_pid)"
+    ok 'loses its lead' wait_for 20 eval '[ "$(field lead):$(field generation)" = 1:2 ]' || diag "$(tail -n 30 untold.err)"
+    cp -r "ck2/$untold" ck
+    : >untold/go
+    rm untold/start
+    wait_exit 60 "$run_pid"
+    is "$status" 0 'and ends well' || diag "$(tail -n 30 untold.out untold.err)"
+    like "$(cat untold.out)" 'from 300' 'having started from what nobody was told of'
+    is "$(stored untold | tail -n 1)" "$untold" 'which is in the store then' || diag "$(s3_do keys bucket untold; tail -n 30 untold/events.jsonl)"
+    is "$(field stored_path)" "s3://bucket/untold/$untold" 'as the status says'
+}
+
 # One that is stopped with what pushes for it goes on when the next lead has taken newer
 # ones there: it has no more to say of what is kept.
 test_lead_stopped() {
