@@ -34,7 +34,7 @@ static int prepare(struct muster_ckpt *ck, struct saving *s,
     } else {
         mine->table = registry_digest(&ck->registry, ck->group.world, s->table.node);
     }
-    mine->reasons = ck->has_shares && mine->table == ck->table_digest;
+    mine->reasons = ck->has_shares && mine->table && mine->table == ck->table_digest;
     mine->common = registry_common(&ck->registry);
     if (rc == 0 && s->table.n_pieces == 0 && ck->registry.n_blobs == 0 &&
         ck->group.world == 1) {

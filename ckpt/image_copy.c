@@ -18,13 +18,6 @@ enum {
                                 anybody reads it */
 };
 
-typedef void copy_f(void *to, const void *from, size_t len);
-
-static void copy_near(void *to, const void *from, size_t len)
-{
-    memcpy(to, from, len);
-}
-
 static struct strided memory_of(const struct image_piece *p)
 {
     return (struct strided){p->dtype, p->n_dims, p->len, p->strides,
@@ -106,7 +99,7 @@ static int read_by(copy_f *copy, const struct image *im, uint64_t at, size_t len
 int image_read(const struct image *im, uint64_t at, size_t len, void *to,
                struct error *e)
 {
-    return read_by(copy_near, im, at, len, to, e);
+    return read_by(near_copy, im, at, len, to, e);
 }
 
 /* --- all of it --- */

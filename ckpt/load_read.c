@@ -220,7 +220,8 @@ static bool is_wanted_by_others(const struct load_job *job, const struct plan_sp
         const struct plan_want *w = &job->wants[job->plan.pieces[i].want];
         struct index_tensor t = index_tensor(job->load->index, w->tensor);
 
-        is_whole = memcmp(w->len, t.shape, t.n_dims * sizeof(*t.shape)) == 0;
+        is_whole = t.n_dims == 0 ||
+                   memcmp(w->len, t.shape, t.n_dims * sizeof(*t.shape)) == 0;
     }
     return is_whole;
 }

@@ -273,11 +273,6 @@ static void copy_apart(const struct index *x, const struct plan_want *want,
 /* Of tensors of that size little is in a cache any more when they are all there. */
 enum { STREAM_BYTES = 2 << 20 };
 
-static void copy_near(void *to, const void *from, size_t len)
-{
-    memcpy(to, from, len);
-}
-
 void plan_copy(const struct index *x, const struct plan_want *wants,
                const struct plan_piece *piece, uint64_t begin, uint64_t end,
                const void *bytes, void *to)
@@ -292,7 +287,7 @@ void plan_copy(const struct index *x, const struct plan_want *wants,
     if (piece->to == PLAN_APART) {
         copy_apart(x, &wants[piece->want], piece, from, end, at, to);
     } else {
-        (piece->end - piece->begin < STREAM_BYTES ? copy_near : streamed_copy)(
+        (piece->end - piece->begin < STREAM_BYTES ? near_copy : streamed_copy)(
             (char *)to + piece->to + (from - piece->begin), at, end - from);
     }
 }

@@ -322,6 +322,20 @@ static struct reg_blob *find_blob(const struct registry *r, const char *name)
     return NULL;
 }
 
+/* Of one kind a blob has its rank behind its name, as one of the other kind may. */
+static const struct reg_blob *find_other(const struct registry *r, const char *full)
+{
+    for (size_t i = 0; i < r->n_blobs; i++) {
+        size_t piece = r->blobs[i].piece;
+
+        if (piece != SIZE_MAX && strcmp(r->pieces[piece].name, full) == 0) {
+            return &r->blobs[i];
+        }
+    }
+    return NULL;
+}
+
+/* -EEXIST: another one has its name in the file. */
 static int add_blob(struct registry *r, const char *name,
                     enum muster_blob kind, struct reg_blob **ret)
 {
@@ -344,6 +358,10 @@ static int add_blob(struct registry *r, const char *name,
         struct box empty = {.n_dims = 1};
 
         part_blob_name(name, kind == MUSTER_PER_RANK, r->rank, &full);
+        if (!full.failed && find_other(r, full.data)) {
+            free(b->name);
+            return -EEXIST;
+        }
         if (full.failed || add_piece(r, full.data, DTYPE_U8, empty.len, &empty,
                                      NULL, NULL) < 0) {
             free(b->name);
@@ -377,6 +395,7 @@ int registry_blob(struct registry *r, const char *name, void *data, size_t len,
                   enum muster_blob kind, struct error *e)
 {
     struct reg_blob *b = NULL;
+    int rc;
 
     if (!name || !*name || strlen(name) > ST_MAX_NAME_BYTES / 2 ||
         !utf8_is_valid(name)) {
@@ -396,7 +415,13 @@ int registry_blob(struct registry *r, const char *name, void *data, size_t len,
         return error_text(e, EINVAL, "blob '%.200s' was of another kind before",
                           name);
     }
-    if (!b && add_blob(r, name, kind, &b) < 0) {
+    rc = b ? 0 : add_blob(r, name, kind, &b);
+    if (rc == -EEXIST) {
+        return error_text(e, EINVAL, "blob '%.200s': another blob has the name that this "
+                          "one would have in a file, with its rank; choose another name",
+                          name);
+    }
+    if (rc < 0) {
         return error_set(e, ENOMEM, "register a blob");
     }
     set_blob(r, b, data, len);
@@ -506,7 +531,7 @@ int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
 
 uint64_t registry_digest(const struct registry *r, uint32_t n_ranks, uint32_t node)
 {
-    uint64_t first[] = {r->rank, n_ranks, node, r->n_pieces, r->n_blobs};
+    uint64_t first[] = {r->rank, n_ranks, node, r->n_pieces};
     _buf_ struct buf b = {0};
 
     buf_reserve(&b, sizeof(first) + r->n_pieces * sizeof(uint64_t));
@@ -516,9 +541,14 @@ uint64_t registry_digest(const struct registry *r, uint32_t n_ranks, uint32_t no
     }
     for (size_t i = 0; i < r->n_blobs; i++) {
         const struct reg_blob *blob = &r->blobs[i];
-        uint64_t what[] = {digest_short_of(blob->name, strlen(blob->name)), blob->kind,
-                           blob->kind == MUSTER_JSON ? 0 : blob->len};
+        uint64_t what[3];
 
+        if (blob->piece == SIZE_MAX) {
+            continue; /* JSON is not in the table */
+        }
+        what[0] = digest_short_of(blob->name, strlen(blob->name));
+        what[1] = blob->kind;
+        what[2] = r->pieces[blob->piece].shape[0];
         buf_append(&b, what, sizeof(what));
     }
     return b.failed ? 0 : digest_short_of(b.data, b.len);

@@ -46,7 +46,8 @@ struct registry {
     size_t n_blobs;
     struct reg_blob *blobs;
     uint64_t n_changes; /* of what is in the table, but JSON */
-    uint64_t n_calls;   /* that may have changed anything, and moved what it points to */
+    uint64_t n_calls;   /* that have changed, or moved, anything that a table points to:
+                           as long as they are as many, it is true */
     struct device_finder finder;
 };
 

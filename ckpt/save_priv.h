@@ -254,8 +254,8 @@ int saving_plan(struct muster_ckpt *ck, const struct opening *first,
  * all ranks. False: it has to be planned. */
 bool saving_plan_again(struct muster_ckpt *ck, const struct opening *first,
                        struct saving *s);
-/* Takes `s`, which is over. Nothing that it points to is looked at before it is
- * planned again. */
+/* Takes `s`, which is over. What it points to is looked at again only where nothing was
+ * registered since (registry.h, n_calls), or after it was planned again. */
 void saving_keep_plan(struct muster_ckpt *ck, struct saving *s);
 void saving_forget_plan(struct muster_ckpt *ck);
 void saving_destroy(struct saving *s);

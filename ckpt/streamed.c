@@ -63,3 +63,8 @@ void streamed_copy(void *to, const void *from, size_t len)
     streamed_put(to, from, len);
     streamed_end();
 }
+
+void near_copy(void *to, const void *from, size_t len)
+{
+    memcpy(to, from, len);
+}

@@ -9,6 +9,10 @@
 
 #include <stddef.h>
 
+/* memcpy(), and what may stand in its place. */
+typedef void copy_f(void *to, const void *from, size_t len);
+void near_copy(void *to, const void *from, size_t len);
+
 /* As memcpy(). Others see it as they see what memcpy() has written. */
 void streamed_copy(void *to, const void *from, size_t len);
 

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/loop_timer.h"
 #include "base/str.h"
-#include "ckpt/step.h"
 #include "launcher/ckpt_child.h"
 #include "launcher/outfit.h"
 
@@ -24,6 +23,7 @@ enum {
     AGAIN_MAX_MS = 600 * 1000, /* ... after each one more */
     SAY_FIRST_MS = 2000,       /* whoever waits wants to know for what */
     SAY_MS = 30 * 1000,
+    LOOK_LIMIT_MS = 30 * 1000, /* for what there hardly ever is */
 };
 
 struct lead_bucket {
@@ -39,9 +39,8 @@ struct lead_bucket {
     struct strlist damaged; /* names in `dir`, when something was fetched last */
     char dir[PATH_MAX];
     char newest[PATH_MAX], under_way[PATH_MAX], stored[PATH_MAX];
-    bool is_in_doubt;        /* whether `newest` is: there may be one that nobody knows of */
-    bool is_last_look;       /* the push under way is the end's, by which that is known */
-    char replaced[PATH_MAX]; /* what was taken for the newest, when it was not */
+    bool is_in_doubt; /* whether `newest` is: there may be one that nobody told of */
+    bool is_looking;  /* the push under way, of one that is in the store, is for that */
     bool is_hopeless;    /* to try again with the one that was under way */
     uint64_t began_ms;   /* the last push; 0: there was none */
     uint64_t failed_ms, again_ms; /* when, and until the next one; 0: it did not */
@@ -97,6 +96,14 @@ static void drop_child(struct lead_bucket *b)
 {
     ckpt_child_stop(b->child);
     b->child = NULL;
+    b->is_looking = false;
+}
+
+/* What is waited for, before its name. */
+static const char *what_is(const struct lead_bucket *b)
+{
+    return b->is_awaited && strcmp(b->newest, b->stored) == 0 ? "what may be newer than "
+                                                              : "";
 }
 
 static void on_say(uv_timer_t *t)
@@ -107,15 +114,16 @@ static void on_say(uv_timer_t *t)
 
     clock_format_span(now - b->since_ms, span, sizeof(span));
     if (b->is_awaited && now >= b->until_ms) {
-        event(b, "checkpoint_trouble", "%s is not in %s after %s: the run ends "
-              "without; muster ckpt push takes it there", b->newest, b->uri, span);
+        event(b, "checkpoint_trouble", "%s%s is not in %s after %s: the run ends "
+              "without; muster ckpt push takes it there", what_is(b), b->newest, b->uri,
+              span);
         drop_child(b);
         finish(b);
         return;
     }
     event(b, "checkpoint_waits", b->is_awaited
-          ? "the run ends once %s is in %s (for %s; Ctrl-C ends it without)"
-          : "the run starts once %s has what is newer in %s (for %s)",
+          ? "the run ends once %s%s is in %s (for %s; Ctrl-C ends it without)"
+          : "the run starts once %s%s has what is newer in %s (for %s)", what_is(b),
           b->is_awaited ? b->newest : b->dir, b->uri, span);
     uv_timer_start(t, on_say, b->is_awaited && left < SAY_MS ? left : SAY_MS, 0);
 }
@@ -134,13 +142,18 @@ static void begin_wait(struct lead_bucket *b, uint64_t limit_ms)
 
 static bool has_more(const struct lead_bucket *b)
 {
-    bool is_looked_for = b->is_in_doubt && b->is_awaited;
-
-    return b->newest[0] && (is_looked_for || strcmp(b->newest, b->stored) != 0) &&
+    return b->newest[0] && strcmp(b->newest, b->stored) != 0 &&
            !(b->is_hopeless && strcmp(b->newest, b->under_way) == 0);
 }
 
+/* Once what is known is there, or cannot be. */
+static bool has_to_look(const struct lead_bucket *b)
+{
+    return b->is_in_doubt && b->newest[0];
+}
+
 static void on_due(uv_timer_t *t);
+static void on_look(uv_timer_t *t);
 
 static void schedule(struct lead_bucket *b)
 {
@@ -156,7 +169,9 @@ static void schedule(struct lead_bucket *b)
         return;
     }
     if (!has_more(b)) {
-        if (b->is_awaited) {
+        if (b->is_awaited && has_to_look(b)) {
+            uv_timer_start(b->timer, on_look, 0, 0);
+        } else if (b->is_awaited) {
             finish(b);
         }
         return;
@@ -170,42 +185,28 @@ static void schedule(struct lead_bucket *b)
     uv_timer_start(b->timer, on_due, due > now ? due - now : 0, 0);
 }
 
-/* What was sent was another one of that directory: a newer one, which is the newest. */
-static void take_name(struct lead_bucket *b, const char *uri)
+/* What was sent may be another one of that directory, which is the newest then. */
+static void take_name(struct lead_bucket *b, const char *name)
 {
-    const char *name = uri ? strrchr(uri, '/') : NULL;
     const char *slash = strrchr(b->under_way, '/');
     char path[PATH_MAX];
-    uint64_t step;
-    int n;
+    int n = name && slash ? snprintf(path, sizeof(path), "%.*s/%s",
+                                     (int)(slash - b->under_way), b->under_way, name)
+                          : -1;
 
-    /* Those of others have a digest behind their name in a store. */
-    if (!name || !slash || !step_parse_name(name + 1, &step) || strcmp(slash, name) == 0) {
-        return;
-    }
-    n = snprintf(path, sizeof(path), "%.*s%s", (int)(slash - b->under_way), b->under_way,
-                 name);
-    if (n < 0 || (size_t)n >= sizeof(path)) {
-        return;
-    }
-    str_copy(b->replaced, sizeof(b->replaced), b->under_way);
-    if (strcmp(b->newest, b->under_way) == 0) {
+    if (n > 0 && (size_t)n < sizeof(path)) {
         str_copy(b->newest, sizeof(b->newest), path);
+        str_copy(b->under_way, sizeof(b->under_way), path);
     }
-    str_copy(b->under_way, sizeof(b->under_way), path);
 }
 
-static void keep_stored(struct lead_bucket *b, const char *json)
+static void keep_stored(struct lead_bucket *b, const json_t *o)
 {
     struct run_status *s = record_status(b->record);
-    json_t *o = json_loads(json, 0, NULL);
     const char *name = json_string_value(json_object_get(o, "name"));
     const char *uuid = json_string_value(json_object_get(o, "uuid"));
     const json_t *step = json_object_get(o, "step");
 
-    if (b->is_in_doubt) {
-        take_name(b, name);
-    }
     str_copy(b->stored, sizeof(b->stored), b->under_way);
     if (name) {
         str_copy(s->stored_path, sizeof(s->stored_path), name);
@@ -213,7 +214,6 @@ static void keep_stored(struct lead_bucket *b, const char *json)
         record_touch(b->record);
     }
     b->ops->on_stored(b->arg, b->under_way, uuid ? uuid : "", 0, "");
-    json_decref(o);
 }
 
 static void fail(struct lead_bucket *b, const struct ckpt_child_end *end)
@@ -237,25 +237,41 @@ static void fail(struct lead_bucket *b, const struct ckpt_child_end *end)
     }
 }
 
+static void take_pushed(struct lead_bucket *b, const struct ckpt_child_end *end)
+{
+    json_t *o = json_loads(end->out, 0, NULL);
+    char span[32];
+
+    if (b->is_looking) {
+        take_name(b, json_string_value(json_object_get(o, "from")));
+    }
+    if (!b->is_looking || strcmp(b->under_way, b->stored) != 0) {
+        keep_stored(b, o);
+        clock_format_span(end->ms, span, sizeof(span));
+        event(b, "checkpoint_stored", "%s was taken to %s in %s", b->under_way, b->uri,
+              span);
+    }
+    json_decref(o);
+}
+
 static void on_pushed(void *arg, const struct ckpt_child_end *end)
 {
     struct lead_bucket *b = arg;
-    char span[32];
 
     b->child = NULL;
     if (end->is_ok) {
         b->is_hopeless = false;
         b->again_ms = 0;
-        keep_stored(b, end->out);
-        b->is_in_doubt = b->is_in_doubt && !b->is_last_look;
         run_status_took(record_status(b->record), INTERVAL_STORE,
                         (double)(uv_now(&b->agent->loop) - b->began_ms) / 1e3);
-        clock_format_span(end->ms, span, sizeof(span));
-        event(b, "checkpoint_stored", "%s was taken to %s in %s", b->under_way,
-              b->uri, span);
+        take_pushed(b, end);
+    } else if (b->is_looking) {
+        event(b, "checkpoint_trouble", "what the lead before may have saved after %s was "
+              "not taken to %s: %s", b->newest, b->uri, end->why);
     } else {
         fail(b, end);
     }
+    b->is_looking = false;
     show(b);
     schedule(b);
 }
@@ -271,7 +287,7 @@ static int push(struct lead_bucket *b, struct error *e)
     if (keep) {
         strlist_addf(&argv, "--keep=%u", keep);
     }
-    if (b->is_in_doubt) {
+    if (b->is_looking) {
         strlist_add(&argv, "--newer");
     }
     strlist_add(&argv, "--output=json");
@@ -281,24 +297,38 @@ static int push(struct lead_bucket *b, struct error *e)
     return ckpt_child_start(b->agent, &argv, LIMIT_MS, on_pushed, b, &b->child, e);
 }
 
-static void on_due(uv_timer_t *t)
+static void begin(struct lead_bucket *b)
 {
-    struct lead_bucket *b = t->data;
     struct error e = {0};
 
     str_copy(b->under_way, sizeof(b->under_way), b->newest);
-    b->began_ms = uv_now(t->loop);
-    b->is_last_look = b->is_awaited;
+    b->began_ms = uv_now(&b->agent->loop);
     if (push(b, &e) < 0) {
-        fail(b, &(struct ckpt_child_end){.may_pass = true, .why = e.text});
-        schedule(b);
+        on_pushed(b, &(struct ckpt_child_end){.may_pass = true, .why = e.text});
     }
     show(b);
 }
 
+static void on_due(uv_timer_t *t)
+{
+    begin(t->data);
+}
+
+/* Once: whatever comes of it. */
+static void on_look(uv_timer_t *t)
+{
+    struct lead_bucket *b = t->data;
+    uint64_t end_ms = uv_now(t->loop) + LOOK_LIMIT_MS;
+
+    b->until_ms = end_ms < b->until_ms ? end_ms : b->until_ms;
+    b->is_in_doubt = false;
+    b->is_looking = true;
+    begin(b);
+}
+
 void lead_bucket_saved(struct lead_bucket *b, const char *path, bool is_new)
 {
-    if (b && path[0] && (is_new || strcmp(path, b->replaced) != 0)) {
+    if (b && path[0]) {
         if (is_new && strcmp(b->stored, path) == 0) {
             b->stored[0] = '\0';
         }
@@ -307,23 +337,19 @@ void lead_bucket_saved(struct lead_bucket *b, const char *path, bool is_new)
     }
 }
 
-void lead_bucket_doubt(struct lead_bucket *b)
+void lead_bucket_doubt(struct lead_bucket *b, bool is_in_doubt)
 {
     if (b) {
-        b->is_in_doubt = true;
+        b->is_in_doubt = is_in_doubt;
     }
 }
 
 bool lead_bucket_finish(struct lead_bucket *b, uint64_t limit_ms)
 {
-    if (!b || limit_ms == 0) {
+    if (!b || limit_ms == 0 || (!b->child && !has_more(b) && !has_to_look(b))) {
         return false;
     }
     b->is_awaited = true;
-    if (!b->child && !has_more(b)) {
-        b->is_awaited = false;
-        return false;
-    }
     b->again_ms = 0; /* at once, once more */
     begin_wait(b, limit_ms);
     show(b);
@@ -476,8 +502,8 @@ bool lead_bucket_forget(struct lead_bucket *b)
     if (was_awaited) {
         drop_child(b);
         uv_timer_stop(b->timer);
-        event(b, "checkpoint_trouble", "%s is not in %s: the run ends without it",
-              b->newest, b->uri);
+        event(b, "checkpoint_trouble", "%s%s is not in %s: the run ends without it",
+              what_is(b), b->newest, b->uri);
     }
     if (b) {
         end_wait(b);

@@ -39,9 +39,9 @@ void lead_bucket_destroy(struct lead_bucket *b);
 void lead_bucket_saved(struct lead_bucket *b, const char *path, bool is_new);
 
 /* Of a lead that takes over: the one before may have had no time to tell of its last one.
- * What is newer in that directory goes in the place of what is known, at the latest when
- * the run ends. */
-void lead_bucket_doubt(struct lead_bucket *b);
+ * Where nothing is saved from then on that is looked for when the run ends, beside the
+ * newest that is known, if there is one. */
+void lead_bucket_doubt(struct lead_bucket *b, bool is_in_doubt);
 
 /* Before the first workers start, and where that is in doubt others. True: on_fetched()
  * comes, not from inside this call. */

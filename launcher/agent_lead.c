@@ -34,6 +34,9 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
     record_note(l->record, l->core, n);
     if (n->type == LEAD_NOTE_SAVED) {
         l->has_saved = true;
+        if (l->started) { /* by workers that this lead has started */
+            lead_bucket_doubt(l->bucket, false);
+        }
         lead_bucket_saved(l->bucket, record_status(l->record)->resume_path, true);
     }
 }
@@ -160,6 +163,9 @@ static void ask_store(struct agent_lead *l, const struct order *order)
         is_asked = (is_first || !l->has_saved) &&
                    lead_bucket_fetch(l->bucket, !is_first);
     } else if (order->step == ORDER_LEAVE) {
+        if (lead_avoid(l->core)->n > 0) { /* the newest may be one of those */
+            lead_bucket_doubt(l->bucket, false);
+        }
         is_asked = lead_bucket_finish(l->bucket, store_end_ms(l));
     }
     if (is_asked) {

@@ -220,9 +220,7 @@ static void set_past(struct agent_lead *l, const struct past *past)
     s->restarts = (int)past->n_restarts;
     s->node_failures = (int)past->n_losses;
     l->has_saved = past->ran && past->saved_generation == past->ran;
-    if (past->ran && !lead_avoid(l->core)->n) { /* the newest may be one of these */
-        lead_bucket_doubt(l->bucket);
-    }
+    lead_bucket_doubt(l->bucket, past->ran > 0);
     if (past->resume_path[0]) {
         str_copy(s->resume_path, sizeof(s->resume_path), past->resume_path);
         s->resume_step = past->resume_step;

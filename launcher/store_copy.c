@@ -38,6 +38,7 @@ static void print_facts(const struct ckpt_options *o, const char *done,
 struct result {
     const char *name;
     const struct found *found;
+    const char *from; /* which one was pushed; NULL: none was */
     const char *uuid; /* of the save, as programs know it; NULL: it has none */
     const struct store_facts *facts;
     const struct strlist *damaged; /* here, and newer; NULL: not looked for */
@@ -62,6 +63,7 @@ static int print_result(const struct ckpt_options *o, const char *done,
     if (r->found->has_step) {
         jsonw_int(&w, "step", (int64_t)r->found->step);
     }
+    jsonw_opt_str(&w, "from", r->from);
     jsonw_opt_str(&w, "uuid", r->uuid);
     for (size_t i = 0; r->damaged && i < r->damaged->n; i++) {
         if (i == 0) {
@@ -203,7 +205,7 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
     }
     return print_result(o, "sent", &(struct result){
         .name = buf_str(&name), .found = &parcel.found, .facts = &facts,
-        .uuid = uuid[0] ? uuid : NULL});
+        .from = last, .uuid = uuid[0] ? uuid : NULL});
 }
 
 /* --- pull --- */

@@ -54,17 +54,36 @@ int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
     return rc < 0 ? rc : -ENOENT;
 }
 
+/* Of those of a directory, which come newest first; NULL: it is not there. */
+static const struct found *find(const struct found *all, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(all[i].name, name) == 0) {
+            return &all[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_newer(const struct found *f, const struct found *than)
+{
+    return f->has_step && !f->is_part &&
+           (!than || (f->kind == than->kind && than->has_step && f->step > than->step));
+}
+
 void store_newer_beside(int dir, char name[FOUND_NAME_BYTES])
 {
     _free_ struct found *all = NULL;
+    const struct found *given;
     struct found_facts facts;
     size_t n = 0;
 
     if (found_list(io_system(), dir, &all, &n, NULL) < 0) {
         return; /* whoever reads it says why */
     }
-    for (size_t i = 0; i < n && strcmp(all[i].name, name) != 0; i++) {
-        if (!all[i].is_part && all[i].has_step &&
+    given = find(all, n, name);
+    for (size_t i = 0; i < n; i++) {
+        if (is_newer(&all[i], given) &&
             found_check(io_system(), dir, &all[i], false, &facts, NULL) == 0) {
             str_copy(name, FOUND_NAME_BYTES, all[i].name);
             return;
