@@ -53,6 +53,17 @@ bool box_volume(const struct box *b, uint64_t *ret)
     return box_volume_of(b->n_dims, b->len, ret);
 }
 
+bool box_is_whole(uint32_t n_dims, const uint64_t *shape, const uint64_t *at,
+                  const uint64_t *len)
+{
+    bool is = true;
+
+    for (uint32_t d = 0; d < n_dims && is; d++) {
+        is = at[d] == 0 && len[d] == shape[d];
+    }
+    return is;
+}
+
 bool box_contains(const struct box *outer, const struct box *inner)
 {
     if (outer->n_dims != inner->n_dims) {

@@ -33,6 +33,10 @@ bool box_is_empty(const struct box *b);
  * lies wherever its corner and its end do. False where an end overflows. */
 bool box_contains(const struct box *outer, const struct box *inner);
 
+/* Whether that box, given by its corner and lengths, is all of a tensor of that shape. */
+bool box_is_whole(uint32_t n_dims, const uint64_t *shape, const uint64_t *at,
+                  const uint64_t *len);
+
 bool box_equal(const struct box *a, const struct box *b);
 
 /* What two boxes of one tensor share; false, and `ret` unchanged, if that is

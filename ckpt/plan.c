@@ -28,16 +28,6 @@ static struct box box_of(const struct index_tensor *t, const struct plan_want *w
     return b;
 }
 
-static bool is_whole(const struct index_tensor *t, const uint64_t *at, const uint64_t *len)
-{
-    bool is = true;
-
-    for (uint32_t d = 0; d < t->n_dims && is; d++) {
-        is = at[d] == 0 && len[d] == t->shape[d];
-    }
-    return is;
-}
-
 /* Nearly all chunks of a large tensor are somewhere else: told before more is made of
  * them. */
 static bool is_apart(const struct index_tensor *t, const struct index_chunk *c,
@@ -182,11 +172,12 @@ static int add_want(const struct index *x, const struct plan_want *want,
     struct index_chunk c;
     uint64_t volume = 0;
 
-    if (t.n_chunks != 1 || !is_whole(&t, want->at, want->len)) {
+    if (t.n_chunks != 1 || !box_is_whole(t.n_dims, t.shape, want->at, want->len)) {
         return add_part(x, &t, want, place, block_bytes, p, room, e);
     }
     c = index_chunk(x, &t, want->tensor, 0);
-    if (!is_whole(&t, c.at, c.len) || !box_volume_of(t.n_dims, t.shape, &volume)) {
+    if (!box_is_whole(t.n_dims, t.shape, c.at, c.len) ||
+        !box_volume_of(t.n_dims, t.shape, &volume)) {
         return add_part(x, &t, want, place, block_bytes, p, room, e);
     }
     /* Most are saved and wanted whole: there is nothing to cut. */

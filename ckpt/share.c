@@ -70,12 +70,7 @@ static bool is_without_elements(uint32_t n_dims, const uint64_t *len)
 /* As nearly all are where ranks do not share tensors. */
 static bool is_whole_tensor(const struct part_piece *p)
 {
-    bool is = true;
-
-    for (uint32_t d = 0; d < p->n_dims && is; d++) {
-        is = p->at[d] == 0 && p->len[d] == p->shape[d];
-    }
-    return is;
+    return box_is_whole(p->n_dims, p->shape, p->at, p->len);
 }
 
 static int compare_numbers(const uint64_t *a, const uint64_t *b, uint32_t n)

@@ -39,8 +39,8 @@ struct lead_bucket {
     struct strlist damaged; /* names in `dir`, when something was fetched last */
     char dir[PATH_MAX];
     char newest[PATH_MAX], under_way[PATH_MAX], stored[PATH_MAX];
-    bool is_in_doubt; /* whether `newest` is: there may be one that nobody told of */
-    bool is_looking;  /* the push under way, of one that is in the store, is for that */
+    bool is_in_doubt;    /* whether `newest` is: there may be one that nobody told of */
+    bool is_looking;     /* the push under way is for that one */
     bool is_hopeless;    /* to try again with the one that was under way */
     uint64_t began_ms;   /* the last push; 0: there was none */
     uint64_t failed_ms, again_ms; /* when, and until the next one; 0: it did not */
