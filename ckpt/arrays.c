@@ -44,6 +44,12 @@ static const struct array *array_of(const struct array *arrays, size_t n,
     return NULL;
 }
 
+/* How many bytes the arrays have. */
+static uint64_t bytes_of(const struct st_file *f)
+{
+    return f->n_tensors > 0 ? f->tensors[f->n_tensors - 1].end : 0;
+}
+
 /* The tensors in their order, too. */
 static int encode_header(const struct array *arrays, size_t n, struct st_meta *meta,
                          size_t n_meta, struct st_file *f, struct buf *b,
@@ -69,12 +75,34 @@ int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
     _st_file_ struct st_file f = {0};
     int rc = encode_header(arrays, n, meta, n_meta, &f, b, e);
 
+    if (rc == 0) {
+        buf_reserve(b, bytes_of(&f)); /* once */
+    }
     for (size_t i = 0; i < n && rc == 0; i++) {
         const struct st_tensor *t = &f.tensors[i];
 
         buf_append(b, *array_of(arrays, n, t->name)->data, t->end - t->begin);
     }
     return rc == 0 && b->failed ? error_set(e, ENOMEM, "write arrays") : rc;
+}
+
+int arrays_make_room(const struct array *arrays, size_t n, struct st_meta *meta,
+                     size_t n_meta, struct buf *b, struct error *e)
+{
+    _st_file_ struct st_file f = {0};
+    int rc = encode_header(arrays, n, meta, n_meta, &f, b, e);
+    char *at = rc == 0 ? buf_reserve(b, bytes_of(&f)) : NULL;
+
+    if (rc == 0 && !at) {
+        return error_set(e, ENOMEM, "write arrays");
+    }
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const struct st_tensor *t = &f.tensors[i];
+
+        *array_of(arrays, n, t->name)->data = at + t->begin;
+    }
+    b->len += rc == 0 ? bytes_of(&f) : 0;
+    return rc;
 }
 
 int arrays_encode_header(const struct array *arrays, size_t n, struct st_meta *meta,

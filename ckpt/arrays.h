@@ -26,6 +26,11 @@ struct array {
 int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
                   size_t n_meta, struct buf *b, struct error *e);
 
+/* The same of arrays that are not there yet: afterwards *data of each is where in `b` its n
+ * elements go, until `b` grows. They are aligned if `b` was empty. */
+int arrays_make_room(const struct array *arrays, size_t n, struct st_meta *meta,
+                     size_t n_meta, struct buf *b, struct error *e);
+
 /* All of that before the arrays themselves. */
 int arrays_encode_header(const struct array *arrays, size_t n, struct st_meta *meta,
                          size_t n_meta, struct buf *b, struct error *e);

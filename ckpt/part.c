@@ -3,8 +3,6 @@
 
 #include "ckpt/part.h"
 
-#include "ckpt/digest.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,31 +53,4 @@ void part_blob_name(const char *name, bool is_per_rank, uint32_t rank,
     if (is_per_rank) {
         buf_printf(to, "/%u", rank);
     }
-}
-
-int part_finish(const void *part, size_t len, const uint64_t *blocks,
-                size_t n_blocks, struct buf *ret, struct error *e)
-{
-    _part_ struct part p = {0};
-    int rc = part_decode(part, len, &p, e);
-
-    if (rc == 0 && n_blocks != digest_n_blocks(p.file_bytes)) {
-        rc = error_text(e, ERR_FORMAT, "the part of rank %u: a file of %llu "
-                        "bytes has no %zu blocks", p.rank,
-                        (unsigned long long)p.file_bytes, n_blocks);
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    free(p.blocks);
-    p.n_blocks = 0;
-    p.blocks = calloc(n_blocks + 1, sizeof(*p.blocks));
-    if (!p.blocks) {
-        return error_set(e, ENOMEM, "the part of rank %u", p.rank);
-    }
-    if (n_blocks > 0) {
-        memcpy(p.blocks, blocks, n_blocks * sizeof(*blocks));
-    }
-    p.n_blocks = n_blocks;
-    return part_encode(&p, ret, e);
 }

@@ -62,8 +62,9 @@ struct part {
 void part_release(struct part *p);
 #define _part_ __attribute__((cleanup(part_release)))
 
-/* 0, -EINVAL (a name that is not UTF-8, too many dimensions), -ENOMEM. Not deep: it
- * does not look at whether pieces lie in their tensors. */
+/* Into a buffer that is empty. 0, -EINVAL (a name that is not UTF-8, too many
+ * dimensions), -ENOMEM. Not deep: it does not look at whether pieces lie in their
+ * tensors. */
 int part_encode(const struct part *p, struct buf *b, struct error *e);
 
 /* `b` is an encoded part of the same pieces in the same places, with as many blocks,
@@ -77,8 +78,9 @@ bool part_encode_again(const struct part *p, struct buf *b);
 int part_decode(const void *data, size_t len, struct part *ret,
                 struct error *e);
 
-/* An encoded part, once its file's digests are known: with those in it. As
- * part_decode(). */
+/* An encoded part, once its file's digests are known: with those in it, in a buffer that
+ * was empty. 0, -ERR_FORMAT (cut, damaged, or of a file of another length), -ENOMEM. What
+ * else is in it is for part_decode() to check. */
 int part_finish(const void *part, size_t len, const uint64_t *blocks,
                 size_t n_blocks, struct buf *ret, struct error *e);
 

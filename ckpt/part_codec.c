@@ -207,10 +207,8 @@ static int check_pieces(const struct part *p, struct error *e)
     return 0;
 }
 
-static bool allocate(const struct part *p, struct arrays *a,
-                     struct array f[N_FIELDS])
+static void count(const struct part *p, struct array f[N_FIELDS])
 {
-    list_fields(a, f);
     for (size_t i = 0; i < p->n_pieces; i++) {
         f[NAMES].n += strlen(p->pieces[i].name);
         f[SHAPES].n += p->pieces[i].n_dims;
@@ -218,13 +216,6 @@ static bool allocate(const struct part *p, struct arrays *a,
     }
     f[NAME_ENDS].n = f[DTYPES].n = f[N_DIMS].n = f[BEGINS].n = p->n_pieces;
     f[BLOCKS].n = p->n_blocks;
-    for (size_t i = 0; i < N_FIELDS; i++) {
-        *f[i].data = calloc(f[i].n + 1, sizeof(uint64_t));
-        if (!*f[i].data) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static size_t put_numbers(uint64_t *to, const uint64_t *from, size_t n)
@@ -256,34 +247,76 @@ static void fill(const struct part *p, struct arrays *a)
     put_numbers(a->blocks, p->blocks, p->n_blocks);
 }
 
+static int put_digest(struct buf *b, struct error *e)
+{
+    uint64_t digest = digest_short_of(b->data, b->len);
+
+    buf_append(b, &digest, sizeof(digest));
+    return b->failed ? error_set(e, ENOMEM, "write a part") : 0;
+}
+
 int part_encode(const struct part *p, struct buf *b, struct error *e)
 {
-    __attribute__((cleanup(arrays_release))) struct arrays a = {0};
+    struct arrays a = {0}; /* where they go in `b` */
     struct array fields[N_FIELDS];
     struct st_meta meta[N_META];
-    size_t from = b->len;
     int rc = check_pieces(p, e);
 
     if (rc < 0) {
         return rc;
     }
-    rc = make_meta(p, meta) && allocate(p, &a, fields)
-             ? 0 : error_set(e, ENOMEM, "write the part of rank %u", p->rank);
-    if (rc == 0) {
-        fill(p, &a);
-        rc = arrays_encode(fields, N_FIELDS, meta, N_META, b, e);
-    }
+    list_fields(&a, fields);
+    count(p, fields);
+    rc = make_meta(p, meta) ? arrays_make_room(fields, N_FIELDS, meta, N_META, b, e)
+                            : error_set(e, ENOMEM, "write the part of rank %u", p->rank);
     for (size_t i = 0; i < N_META; i++) {
         free(meta[i].value);
     }
-    if (rc == 0) {
-        uint64_t digest = digest_short_of(b->data + from, b->len - from);
-
-        buf_append(b, &digest, sizeof(digest));
-        rc = b->failed ? error_set(e, ENOMEM, "write the part of rank %u",
-                                   p->rank) : 0;
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    fill(p, &a);
+    return put_digest(b, e);
+}
+
+static int check_digest(const char *data, size_t len, struct error *e)
+{
+    uint64_t digest;
+
+    if (len < DIGEST_BYTES) {
+        return error_text(e, ERR_FORMAT, "the part is cut");
+    }
+    memcpy(&digest, data + len - DIGEST_BYTES, sizeof(digest));
+    if (digest != digest_short_of(data, len - DIGEST_BYTES)) {
+        return error_text(e, ERR_FORMAT, "the part is cut or damaged: its %zu "
+                          "bytes do not have their digest", len);
+    }
+    return 0;
+}
+
+int part_finish(const void *part, size_t len, const uint64_t *blocks,
+                size_t n_blocks, struct buf *ret, struct error *e)
+{
+    struct arrays a = {0}; /* where they lie in `part` */
+    _st_file_ struct st_file f = {0};
+    struct array fields[N_FIELDS];
+    uint64_t bytes = 0;
+    int rc = check_digest(part, len, e);
+
+    list_fields(&a, fields);
+    rc = rc < 0 ? rc : arrays_find(part, len - DIGEST_BYTES, "part", fields, N_FIELDS,
+                                   &f, e);
+    rc = rc < 0 ? rc : take_number(&f, "bytes", INT64_MAX, &bytes, e);
+    if (rc == 0 && n_blocks != digest_n_blocks(bytes)) {
+        rc = error_text(e, ERR_FORMAT, "the part: a file of %llu bytes has no %zu blocks",
+                        (unsigned long long)bytes, n_blocks);
+    }
+    fields[BLOCKS].data = (void *)&blocks;
+    fields[BLOCKS].n = n_blocks;
+    rc = rc < 0 ? rc : arrays_encode(fields, N_FIELDS, f.meta, f.n_meta, ret, e);
+    list_fields(&a, fields);
+    arrays_free(part, len, fields, N_FIELDS);
+    return rc < 0 ? rc : put_digest(ret, e);
 }
 
 /* How long its arrays are. */
@@ -419,21 +452,6 @@ static int check_piece(const struct part *p, const struct part_piece *piece,
         (p->uuid[0] && end > p->file_bytes)) {
         return error_text(e, ERR_FORMAT, "the part of rank %u has a piece that "
                           "does not lie in its tensor or in its file", p->rank);
-    }
-    return 0;
-}
-
-static int check_digest(const char *data, size_t len, struct error *e)
-{
-    uint64_t digest;
-
-    if (len < DIGEST_BYTES) {
-        return error_text(e, ERR_FORMAT, "the part is cut");
-    }
-    memcpy(&digest, data + len - DIGEST_BYTES, sizeof(digest));
-    if (digest != digest_short_of(data, len - DIGEST_BYTES)) {
-        return error_text(e, ERR_FORMAT, "the part is cut or damaged: its %zu "
-                          "bytes do not have their digest", len);
     }
     return 0;
 }

@@ -105,7 +105,7 @@ static void test_finish(void)
     const uint64_t blocks[2] = {5, 6};
     struct part p = example();
     _part_ struct part back = {0};
-    _buf_ struct buf b = {0}, done = {0};
+    _buf_ struct buf b = {0}, done = {0}, again = {0};
 
     p.n_blocks = 0;
     encode(&p, &b);
@@ -114,6 +114,19 @@ static void test_finish(void)
     is_int(part_finish(b.data, b.len, blocks, 1, &done, NULL), 0, "as many");
     is_int(part_decode(done.data, done.len, &back, NULL), 0, "read back");
     is_int((int)back.blocks[0], 5, "the digest");
+    is_str(back.state, "{\"a\":1}", "all else as it was");
+    is_str(back.pieces[2].name, ".blob/rng/1", "to the last piece");
+    is_int(part_finish(done.data, done.len, blocks + 1, 1, &again, NULL), 0,
+           "in the place of others");
+    part_release(&back);
+    is_int(part_decode(again.data, again.len, &back, NULL), 0, "read back");
+    is_int((int)back.blocks[0], 6, "the new one");
+    done.data[done.len / 2] ^= 1;
+    buf_clear(&again);
+    is_int(part_finish(done.data, done.len, blocks, 1, &again, NULL), -ERR_FORMAT,
+           "one that is damaged");
+    is_int(part_finish(done.data, 7, blocks, 1, &again, NULL), -ERR_FORMAT, "or cut");
+    is_int((int)again.len, 0, "comes to nothing");
 }
 
 /* Any bit and any length. */

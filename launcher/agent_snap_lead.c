@@ -103,78 +103,6 @@ static void free_lead(struct lead_snap *l)
 
 /* --- the end of one --- */
 
-static void work_on(uv_work_t *work)
-{
-    struct lead_save *s = work->data;
-
-    snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
-}
-
-void lead_save_took(const struct lead_save *s, enum interval_level_id level)
-{
-    struct lead_snap *l = s->lead;
-
-    l->ops->on_took(l->arg, level,
-                    (double)(uv_now(&l->agent->loop) - s->began_ms) / 1e3);
-}
-
-static void after_work(uv_work_t *work, int status)
-{
-    struct lead_save *s = work->data;
-    struct lead_snap *l = s->lead;
-
-    if (l->is_dying) {
-        lead_snap_worked(l);
-        return;
-    }
-    l->n_works--;
-    if (status < 0 && s->error.code == 0) {
-        error_text(&s->error, ECANCELED, "no thread to commit it");
-    }
-    s->is_working = false;
-    if (s->error.code == ESTALE || (s->error.code && !office_holds(&l->office))) {
-        return; /* nothing more was done: if this agent leads on, it is looked at again */
-    }
-    s->is_settled = true;
-    if (s->error.code == 0) {
-        lead_save_took(s, INTERVAL_DISK);
-    } else {
-        lead_levels_failed(s);
-    }
-    lead_snap_show(l);
-    announce(l, s);
-    tell_all(l, s);
-    if (s->error.code == 0 && s->is_due) {
-        lead_check_want(l, s);
-    }
-    lead_levels_replace(l);
-    lead_snap_look(l);
-}
-
-void lead_snap_drop(struct lead_save *s, int code, const char *why)
-{
-    error_text(&s->error, code, "%s", why);
-    s->is_settled = true;
-    tell_all(s->lead, s);
-}
-
-void lead_snap_may_go(struct lead_snap *l)
-{
-    if (l->is_dying && l->n_works == 0 && !l->check.is_running) {
-        free_lead(l);
-    }
-}
-
-void lead_snap_worked(struct lead_snap *l)
-{
-    l->n_works--;
-    if (l->is_dying) {
-        lead_snap_may_go(l);
-    } else {
-        lead_snap_look(l);
-    }
-}
-
 /* Below that no other save is on its way. */
 static uint64_t busy_from(const struct lead_save *save)
 {
@@ -215,17 +143,15 @@ struct retain_rule lead_snap_rule(const struct lead_snap *l)
                                 .is_highest = k->keep_goal == JOB_MAXIMIZE};
 }
 
-static void finish(struct lead_save *s)
+/* What the thread has to know, as of now. */
+static void prepare(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
-    const struct job_checkpoint *k = &l->agent->config.job->checkpoint;
 
-    s->is_working = true;
     s->is_due = false;
     lead_snap_pinned(l, s->root, s->pinned);
     lead_snap_avoided(l, s->avoided);
     lead_check_know(l, s);
-    s->error = (struct error){0};
     s->commit = (struct snap_commit){
         .root = s->root,
         .gather = {.step = s->step, .uuid = s->uuid, .token = s->token,
@@ -233,7 +159,7 @@ static void finish(struct lead_save *s)
                    .n_ranks = s->tally.n_ranks},
         .n_written = s->tally.n_written,
         .rule = lead_snap_rule(l),
-        .best = k->keep_best,
+        .best = l->agent->config.job->checkpoint.keep_best,
         .pinned = s->pinned,
         .avoided = s->avoided,
         .busy_from = busy_from(s),
@@ -244,6 +170,117 @@ static void finish(struct lead_save *s)
         .checking = s->checking,
         .ret_is_due = &s->is_due,
     };
+}
+
+static void work_on(uv_work_t *work)
+{
+    struct lead_save *s = work->data;
+
+    snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
+}
+
+void lead_save_took(const struct lead_save *s, enum interval_level_id level)
+{
+    struct lead_snap *l = s->lead;
+
+    l->ops->on_took(l->arg, level,
+                    (double)(uv_now(&l->agent->loop) - s->began_ms) / 1e3);
+}
+
+static void settle(struct lead_save *s)
+{
+    struct lead_snap *l = s->lead;
+
+    s->is_settled = true;
+    if (s->error.code == 0) {
+        lead_save_took(s, INTERVAL_DISK);
+    } else {
+        lead_levels_failed(s);
+    }
+    lead_snap_show(l);
+    announce(l, s);
+    tell_all(l, s);
+    lead_levels_replace(l);
+}
+
+static void work_on_tidy(uv_work_t *work)
+{
+    struct lead_save *s = work->data;
+
+    snap_tidy(&s->commit, io_direct());
+}
+
+static void after_tidy(uv_work_t *work, int status)
+{
+    struct lead_save *s = work->data;
+    struct lead_snap *l = s->lead;
+
+    (void)status;
+    s->is_working = false;
+    if (s->is_due) {
+        lead_check_want(l, s);
+    }
+    lead_snap_worked(l);
+}
+
+static void after_work(uv_work_t *work, int status)
+{
+    struct lead_save *s = work->data;
+    struct lead_snap *l = s->lead;
+
+    if (l->is_dying) {
+        lead_snap_worked(l);
+        return;
+    }
+    if (status < 0 && s->error.code == 0) {
+        error_text(&s->error, ECANCELED, "no thread to commit it");
+    }
+    if (s->error.code == ESTALE || (s->error.code && !office_holds(&l->office))) {
+        s->is_working = false;
+        l->n_works--;
+        return; /* nothing more was done: if this agent leads on, it is looked at again */
+    }
+    settle(s);
+    if (s->error.code == 0) {
+        prepare(s); /* others may have come, and be read, meanwhile */
+        uv_queue_work(&l->agent->loop, &s->work, work_on_tidy, after_tidy);
+        return;
+    }
+    s->is_working = false;
+    lead_snap_worked(l);
+}
+
+void lead_snap_drop(struct lead_save *s, int code, const char *why)
+{
+    error_text(&s->error, code, "%s", why);
+    s->is_settled = true;
+    tell_all(s->lead, s);
+}
+
+void lead_snap_may_go(struct lead_snap *l)
+{
+    if (l->is_dying && l->n_works == 0 && !l->check.is_running) {
+        free_lead(l);
+    }
+}
+
+void lead_snap_worked(struct lead_snap *l)
+{
+    l->n_works--;
+    if (l->is_dying) {
+        lead_snap_may_go(l);
+    } else {
+        lead_snap_look(l);
+    }
+}
+
+static void finish(struct lead_save *s)
+{
+    struct lead_snap *l = s->lead;
+
+    s->is_working = true;
+    s->error = (struct error){0};
+    prepare(s);
     s->work.data = s;
     l->n_works++;
     uv_queue_work(&l->agent->loop, &s->work, work_on, after_work);

@@ -72,7 +72,7 @@ static void forget_old(struct lead_snap *l)
     for (struct lead_save **at = &l->saves; *at;) {
         struct lead_save *s = *at;
 
-        if (s->is_settled && ++n > KEEP_SETTLED) {
+        if (s->is_settled && !s->is_working && ++n > KEEP_SETTLED) {
             *at = s->next;
             lead_save_free(s);
         } else {

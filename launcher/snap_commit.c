@@ -171,9 +171,7 @@ static int commit_or_remove(const struct snap_commit *c, struct io *io,
         rc = why ? error_text(e, why->code, "%s", why->text)
                  : commit(c, io, root, name, e);
     }
-    if (rc == 0) {
-        tidy(c, io, root, name);
-    } else {
+    if (rc < 0) {
         step_remove(io, root, name, NULL);
     }
     return rc;

@@ -39,14 +39,15 @@ struct snap_commit {
     bool *ret_is_due;     /* those that are kept anyway lack such a one. NULL: not asked */
 };
 
-/* 0: it is a checkpoint, and what `rule` does not want is gone, with what was begun
- * and never finished before that. Else it is removed; `why` is what it has failed of
- * already, or NULL: then -ECONNABORTED says that some rank has not written it. With
- * -ESTALE it is neither: the office is over, and what it becomes is another one's.
- * Blocks: for a thread. */
+/* 0: it is a checkpoint. Else it is removed; `why` is what it has failed of already, or
+ * NULL: then -ECONNABORTED says that some rank has not written it. With -ESTALE it is
+ * neither: the office is over, and what it becomes is another one's. Blocks: for a
+ * thread. */
 int snap_commit(const struct snap_commit *c, struct io *io,
                 const struct error *why, struct error *e);
-/* What it removes at the end, again. */
+/* Once it is one: removes what `rule` does not want, with what was begun and never
+ * finished before that. Nobody has to wait for it: large files take long to go. Blocks,
+ * too. */
 void snap_tidy(const struct snap_commit *c, struct io *io);
 /* Whether the checkpoint is right, to the last byte: 0, -ERR_FORMAT or why nobody can
  * tell; -ECANCELED soon after `cancel` was set. A thread of its own reads, which takes

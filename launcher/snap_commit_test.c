@@ -85,6 +85,18 @@ static void write_ranks(uint64_t step, uint32_t n)
     }
 }
 
+/* As the lead does it: once it is one, what is not wanted any more goes. */
+static int commit_and_tidy(const struct snap_commit *c, struct io *io,
+                           const struct error *why, struct error *e)
+{
+    int rc = snap_commit(c, io, why, e);
+
+    if (rc == 0) {
+        snap_tidy(c, io);
+    }
+    return rc;
+}
+
 static int commit(uint64_t step, uint32_t n_written, uint64_t busy_from,
                   const struct error *why, struct error *e)
 {
@@ -95,7 +107,7 @@ static int commit(uint64_t step, uint32_t n_written, uint64_t busy_from,
     };
 
     *e = (struct error){0};
-    return snap_commit(&c, io_system(), why, e);
+    return commit_and_tidy(&c, io_system(), why, e);
 }
 
 /* As a rule says, with a metric beside. */
@@ -112,7 +124,7 @@ static void save_with(uint64_t step, const char *state, struct retain_rule rule)
     saved_state = state;
     write_ranks(step, N);
     saved_state = NULL;
-    must(snap_commit(&c, io_system(), NULL, &e), &e);
+    must(commit_and_tidy(&c, io_system(), NULL, &e), &e);
 }
 
 static int commit_beside(uint64_t step, uint64_t pinned, struct error *e)
@@ -127,7 +139,7 @@ static int commit_beside(uint64_t step, uint64_t pinned, struct error *e)
 
     step_name(pinned, uuid_of(pinned), name);
     write_ranks(step, N);
-    return snap_commit(&c, io_system(), NULL, e);
+    return commit_and_tidy(&c, io_system(), NULL, e);
 }
 
 static bool is_there(uint64_t step, const char *file)
@@ -178,6 +190,33 @@ static void test_not_whole(void)
            "one that nobody has begun to write");
 }
 
+static void remove_step(uint64_t step)
+{
+    char name[STEP_NAME_BYTES];
+
+    step_name(step, uuid_of(step), name);
+    step_remove(io_system(), root, name, NULL);
+}
+
+/* Who waits for it is told before anything goes. */
+static void test_apart(void)
+{
+    struct error e = {0};
+    const struct snap_commit c = {
+        .root = top, .n_written = N, .rule.keep = 1, .busy_from = UINT64_MAX,
+        .gather = {.step = 21, .uuid = uuid_of(21), .generation = 1, .token = 1,
+                   .n_ranks = N},
+    };
+
+    save(20);
+    write_ranks(21, N);
+    is_int(snap_commit(&c, io_system(), NULL, &e), 0, "it is one: %s", e.text);
+    ok(is_there(21, "COMMIT") && is_there(20, "COMMIT"), "and nothing has gone yet");
+    snap_tidy(&c, io_system());
+    ok(is_there(21, "COMMIT") && !is_there(20, ""), "until that is asked for");
+    remove_step(21);
+}
+
 static void test_keep(void)
 {
     struct error e;
@@ -202,14 +241,6 @@ static void test_keep(void)
     ok(!is_there(33, ""), "it goes");
 }
 
-static void remove_step(uint64_t step)
-{
-    char name[STEP_NAME_BYTES];
-
-    step_name(step, uuid_of(step), name);
-    step_remove(io_system(), root, name, NULL);
-}
-
 static int commit_known(uint64_t step, uint64_t known_ms, struct snap_strays *strays)
 {
     const struct snap_commit c = {
@@ -219,7 +250,7 @@ static int commit_known(uint64_t step, uint64_t known_ms, struct snap_strays *st
         .known_ms = known_ms, .strays = strays,
     };
 
-    return snap_commit(&c, io_system(), NULL, NULL);
+    return commit_and_tidy(&c, io_system(), NULL, NULL);
 }
 
 /* One of a step below those that are kept may have begun just now, by workers that have
@@ -274,7 +305,7 @@ static void commit_verified(uint64_t step, const char *verified, uint64_t checki
 
     step_name(checking, uuid_of(checking), name);
     write_ranks(step, N);
-    is_int(snap_commit(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
+    is_int(commit_and_tidy(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
 }
 
 /* The newest of which somebody knows that it is right does not give way to those of which
@@ -324,7 +355,7 @@ static void commit_avoided(uint64_t step, const char *avoided)
     };
 
     write_ranks(step, N);
-    is_int(snap_commit(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
+    is_int(commit_and_tidy(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
 }
 
 /* From some nobody starts for now: they count for nothing, and stay. */
@@ -478,7 +509,7 @@ static int commit_late(uint64_t step, int n, const struct error *why, struct err
     n_left = n;
     n_late = 0;
     *e = (struct error){0};
-    return snap_commit(&c, &io, why, e);
+    return commit_and_tidy(&c, &io, why, e);
 }
 
 static void clear(void)
@@ -583,13 +614,13 @@ static void test_interrupted(void)
     ops.close = again_close;
     office_begin(&office);
     office_set(&office, UINT64_MAX);
-    is_int(snap_commit(&c, &io, NULL, &e), -ESTALE, "between two changes: %s", e.text);
+    is_int(commit_and_tidy(&c, &io, NULL, &e), -ESTALE, "between two changes: %s", e.text);
     ok(office_holds(&office) && is_there(75, "r00001.part"), "nothing more was done");
     is_int(commit(75, N, UINT64_MAX, NULL, &e), 0, "and it is made one then: %s", e.text);
     write_ranks(76, N);
     ops.list = io_system_ops.list;
     ops.create = stale_make_file;
-    is_int(snap_commit(&(struct snap_commit){.root = top, .n_written = N,
+    is_int(commit_and_tidy(&(struct snap_commit){.root = top, .n_written = N,
                            .gather = {.step = 76, .uuid = uuid_of(76), .n_ranks = N},
                            .office = &office}, &io, NULL, &e), -EIO,
            "a stale file of a server: %s", e.text);
@@ -612,7 +643,7 @@ static void test_generations(void)
         char name[STEP_NAME_BYTES];
 
         write_ranks(80, N);
-        must(snap_commit(&c, io_system(), NULL, &e), &e);
+        must(commit_and_tidy(&c, io_system(), NULL, &e), &e);
         if (i > 0) {
             tokens[i - 1] = token_of(80);
             step_name(80, uuid_of(80), name);
@@ -647,6 +678,7 @@ int main(void)
     root = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     test_whole();
     test_not_whole();
+    test_apart();
     test_keep();
     test_strays();
     test_verified();

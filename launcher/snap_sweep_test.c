@@ -176,7 +176,12 @@ static int commit(const struct agent *a, uint64_t step, const char *uuid)
                    .n_ranks = 1},
     };
 
-    return snap_commit(&c, io_system(), NULL, NULL);
+    int rc = snap_commit(&c, io_system(), NULL, NULL);
+
+    if (rc == 0) {
+        snap_tidy(&c, io_system());
+    }
+    return rc;
 }
 
 static void save(struct agent *a, uint64_t step, unsigned run,

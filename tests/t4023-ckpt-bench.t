@@ -132,10 +132,10 @@ test_leftovers() {
 test_full() {
     [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null || { skip 'not root, or no namespaces' 3; return; }
     run timeout 300 unshare -m bash -c '
-        mount -t tmpfs -o size=64m none d || exit 99
-        "$MUSTER" ckpt bench d --size 4Mi --rounds 100 &
+        mount -t tmpfs -o size=256m none d || exit 99
+        "$MUSTER" ckpt bench d --size 32Mi --rounds 100 &
         until grep -q "^# [1-9]" d/.muster-bench-*/figures || ! kill -0 $!; do sleep 0.1; done 2>/dev/null
-        head -c 100M /dev/zero >d/other 2>/dev/null
+        head -c 300M /dev/zero >d/other 2>/dev/null
         wait $!
         status=$?
         ls -A d
