@@ -3,6 +3,8 @@
 
 #include "base/buf.h"
 
+#include "base/str.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,18 +110,17 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 
 void buf_put_numbers(struct buf *b, const uint64_t *numbers, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        char text[24], *at = text + sizeof(text);
-        uint64_t left = numbers[i];
+    char *begin = n > 0 ? buf_reserve(b, n * (STR_U64_BYTES + 1)) : NULL, *to = begin;
 
-        do {
-            *--at = (char)('0' + left % 10);
-            left /= 10;
-        } while (left);
+    for (size_t i = 0; to && i < n; i++) {
         if (i > 0) {
-            *--at = ',';
+            *to++ = ',';
         }
-        buf_append(b, at, (size_t)(text + sizeof(text) - at));
+        to = str_put_u64(to, numbers[i]);
+    }
+    if (to) {
+        *to = '\0';
+        b->len += (size_t)(to - begin);
     }
 }
 

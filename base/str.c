@@ -162,6 +162,18 @@ int str_to_u64(const char *s, uint64_t *ret)
     return 0;
 }
 
+char *str_put_u64(char *to, uint64_t n)
+{
+    char text[STR_U64_BYTES], *at = text + sizeof(text);
+
+    do {
+        *--at = (char)('0' + n % 10);
+        n /= 10;
+    } while (n);
+    memcpy(to, at, (size_t)(text + sizeof(text) - at));
+    return to + (text + sizeof(text) - at);
+}
+
 int str_to_i64(const char *s, int64_t *ret)
 {
     long long v;

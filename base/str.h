@@ -44,6 +44,10 @@ int str_to_u64(const char *s, uint64_t *ret);
 int str_to_i64(const char *s, int64_t *ret);
 int str_to_f64(const char *s, double *ret);
 
+/* A number in decimal, not terminated: at most STR_U64_BYTES. Returns what is behind it. */
+#define STR_U64_BYTES 20
+char *str_put_u64(char *to, uint64_t n);
+
 /* The name from a NULL-terminated list that `s` most likely meant (edit distance
  * at most a third of its length, at least 1), or NULL. */
 const char *str_nearest(const char *s, const char *const *names);

@@ -19,18 +19,20 @@ static int list_tensors(const struct array *arrays, size_t n,
                         struct st_file *f)
 {
     f->tensors = calloc(n, sizeof(*f->tensors));
-    for (size_t i = 0; f->tensors && i < n; i++) {
+    f->dims = calloc(n, sizeof(*f->dims));
+    for (size_t i = 0; f->tensors && f->dims && i < n; i++) {
         struct st_tensor *t = &f->tensors[f->n_tensors++];
 
         t->name = strdup(arrays[i].name);
         t->dtype = arrays[i].dtype;
         t->n_dims = 1;
-        t->shape[0] = arrays[i].n;
+        f->dims[i] = arrays[i].n;
+        t->shape = &f->dims[i];
         if (!t->name) {
             return -ENOMEM;
         }
     }
-    return f->tensors ? 0 : -ENOMEM;
+    return f->tensors && f->dims ? 0 : -ENOMEM;
 }
 
 static const struct array *array_of(const struct array *arrays, size_t n,

@@ -146,7 +146,9 @@ static int add_foreign(struct contents *c, const struct st_file *f,
     }
     t->dtype = from->dtype;
     t->n_dims = from->n_dims;
-    memcpy(t->shape, from->shape, sizeof(t->shape));
+    if (from->n_dims > 0) {
+        memcpy(t->shape, from->shape, from->n_dims * sizeof(*t->shape));
+    }
     t->bytes = from->end - from->begin;
     t->n_pieces = 1;
     t->place = c->n_fds - 1;

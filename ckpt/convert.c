@@ -148,8 +148,7 @@ static int plan_file(const struct work *w, const struct shard *s,
         struct st_tensor *to = &f->tensors[f->n_tensors++];
 
         *to = (struct st_tensor){.name = t->name, .dtype = t->dtype,
-                                 .n_dims = t->n_dims};
-        memcpy(to->shape, t->shape, sizeof(to->shape));
+                                 .n_dims = t->n_dims, .shape = t->shape};
     }
     plan_meta(from, f);
     rc = st_layout(f, e);

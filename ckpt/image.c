@@ -25,30 +25,28 @@ static const char *key_of(const struct image_piece *p)
 
 /* --- metadata --- */
 
-/* {"NAME": {"saved_offsets": [0, 128]}, ...}, of pieces in the file. */
-static char *sharding_info(const struct image_piece *pieces, size_t n)
+/* {"NAME": {"saved_offsets": [0, 128]}, ...}, of pieces in the file; the last call is
+ * for its end. */
+static void put_sharding_info(void *arg, size_t i, struct buf *to)
 {
-    _buf_ struct buf b = {0};
+    const struct image *im = arg;
 
-    buf_putc(&b, '{');
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0) {
-            buf_putc(&b, ',');
-        }
-        st_put_string(key_of(&pieces[i]), &b);
-        buf_puts(&b, ":{\"saved_offsets\":[");
-        buf_put_numbers(&b, pieces[i].at, pieces[i].n_dims);
-        buf_puts(&b, "]}");
+    if (i == 0 || i < im->n) {
+        buf_putc(to, i == 0 ? '{' : ',');
     }
-    buf_putc(&b, '}');
-    return buf_take(&b);
+    if (i == im->n) {
+        buf_putc(to, '}');
+        return;
+    }
+    st_put_string(key_of(&im->pieces[i]), to);
+    buf_puts(to, ":{\"saved_offsets\":[");
+    buf_put_numbers(to, im->pieces[i].at, im->pieces[i].n_dims);
+    buf_puts(to, "]}");
 }
 
-enum { N_META = 5 };
+enum { N_META = 4 };
 
-static bool make_meta(const struct image_piece *pieces, size_t n,
-                      uint64_t step, const char *uuid,
-                      struct st_meta to[N_META])
+static bool make_meta(uint64_t step, const char *uuid, struct st_meta to[N_META])
 {
     char number[24];
     bool is_whole = true;
@@ -58,7 +56,6 @@ static bool make_meta(const struct image_piece *pieces, size_t n,
     to[1] = (struct st_meta){(char *)"DCP_VERSION", strdup("1.0")};
     to[2] = (struct st_meta){(char *)"muster.step", strdup(number)};
     to[3] = (struct st_meta){(char *)"muster.uuid", strdup(uuid)};
-    to[4] = (struct st_meta){(char *)"DCP_SHARDING_INFO", sharding_info(pieces, n)};
     for (size_t i = 0; i < N_META; i++) {
         is_whole = is_whole && to[i].value;
     }
@@ -111,9 +108,7 @@ static int list_tensors(const struct image_piece *pieces, size_t n,
         t->name = (char *)(uintptr_t)key_of(&pieces[i]);
         t->dtype = pieces[i].dtype;
         t->n_dims = pieces[i].n_dims;
-        if (t->n_dims > 0) {
-            memcpy(t->shape, pieces[i].len, t->n_dims * sizeof(*t->shape));
-        }
+        t->shape = pieces[i].len;
         f->n_tensors++;
     }
     return f->tensors ? 0 : error_set(e, ENOMEM, "lay tensors out");
@@ -163,7 +158,8 @@ int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
 {
     _image_ struct image im = {.pieces = pieces, .n = n};
     struct st_meta meta[N_META];
-    struct st_file f = {.borrows_names = true};
+    const struct st_made info = {"DCP_SHARDING_INFO", n + 1, put_sharding_info, &im};
+    struct st_file f = {.borrows_names = true, .made = &info};
     int rc;
 
     sort_items(pieces, n, sizeof(*pieces), by_key);
@@ -175,7 +171,7 @@ int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
     if (rc == 0) {
         f.meta = meta;
         f.n_meta = N_META;
-        rc = make_meta(pieces, n, step, uuid, meta)
+        rc = make_meta(step, uuid, meta)
                  ? st_write(&f, IMAGE_ALIGN, &im.header, e)
                  : error_set(e, ENOMEM, "write a safetensors header");
         for (size_t i = 0; i < N_META; i++) {

@@ -17,6 +17,7 @@ void st_release(struct st_file *f)
         free(f->meta[i].value);
     }
     free(f->tensors);
+    free(f->dims);
     free(f->meta);
     *f = (struct st_file){0};
 }

@@ -28,7 +28,7 @@ struct st_tensor {
     char *name; /* UTF-8, without zero bytes */
     enum dtype dtype;
     uint32_t n_dims;
-    uint64_t shape[BOX_MAX_DIMS];
+    const uint64_t *shape; /* borrowed: of the file's dims, or of who made it */
     uint64_t begin, end; /* in bytes, from where the tensors begin */
     size_t place;        /* the maker's own: st_layout() orders tensors */
 };
@@ -39,13 +39,24 @@ struct st_meta {
     char *value;
 };
 
+/* An entry so long that its value is not held beside the header: what `put` appends for
+ * each i below n, one after the other. */
+struct st_made {
+    const char *key;
+    size_t n;
+    void (*put)(void *arg, size_t i, struct buf *to); /* UTF-8 */
+    void *arg;
+};
+
 struct st_file {
     uint64_t data_at;    /* where in the file the tensors begin */
     size_t n_tensors;
     struct st_tensor *tensors; /* owned, with their names; as they lie */
     bool borrows_names;        /* these are the caller's, and stay as they are */
+    uint64_t *dims;            /* owned: shapes of one that was read */
     size_t n_meta;
     struct st_meta *meta;      /* owned, in no order */
+    const struct st_made *made; /* one more, for who writes it; NULL: none */
 };
 
 /* From the first bytes of a file of `file_bytes`: how long the header is. 0, or

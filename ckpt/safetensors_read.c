@@ -70,15 +70,18 @@ static bool take_number(const json_t *v, uint64_t *ret)
     return true;
 }
 
-static int take_shape(const json_t *v, struct st_tensor *t, struct error *e)
+/* Into `to`, where there is room for it. */
+static int take_shape(const json_t *v, uint64_t *to, struct st_tensor *t,
+                      struct error *e)
 {
     if (!json_is_array(v) || json_array_size(v) > BOX_MAX_DIMS) {
         return error_text(e, ERR_FORMAT, "tensor '%s': its shape is no list "
                           "of at most %d lengths", show(t->name).text, BOX_MAX_DIMS);
     }
     t->n_dims = (uint32_t)json_array_size(v);
+    t->shape = to;
     for (uint32_t d = 0; d < t->n_dims; d++) {
-        if (!take_number(json_array_get(v, d), &t->shape[d])) {
+        if (!take_number(json_array_get(v, d), &to[d])) {
             return error_text(e, ERR_FORMAT, "tensor '%s': length %u of its "
                               "shape is no number", show(t->name).text, d);
         }
@@ -106,8 +109,8 @@ static int check_size(const struct st_tensor *t, struct error *e)
     return 0;
 }
 
-static int take_tensor(const char *name, const json_t *v, struct st_tensor *t,
-                       struct error *e)
+static int take_tensor(const char *name, const json_t *v, uint64_t *shape,
+                       struct st_tensor *t, struct error *e)
 {
     const json_t *offsets = json_object_get(v, "data_offsets");
     const char *dtype = json_string_value(json_object_get(v, "dtype"));
@@ -132,7 +135,7 @@ static int take_tensor(const char *name, const json_t *v, struct st_tensor *t,
         return error_text(e, ERR_FORMAT, "tensor '%s': data_offsets are not "
                           "two numbers", show(name).text);
     }
-    rc = take_shape(json_object_get(v, "shape"), t, e);
+    rc = take_shape(json_object_get(v, "shape"), shape, t, e);
     return rc < 0 ? rc : check_size(t, e);
 }
 
@@ -202,21 +205,39 @@ static int check_places(const struct st_file *f, uint64_t file_bytes,
     return 0;
 }
 
+/* How many lengths all shapes have together. */
+static size_t count_dims(const json_t *header)
+{
+    const char *key;
+    json_t *value;
+    size_t n = 0;
+
+    json_object_foreach((json_t *)header, key, value) {
+        n += json_array_size(json_object_get(value, "shape"));
+    }
+    return n;
+}
+
 static int take_all(const json_t *header, struct st_file *f, struct error *e)
 {
     const char *key;
     json_t *value;
+    size_t n_dims = 0;
     int rc = 0;
 
     f->tensors = calloc(json_object_size(header) + 1, sizeof(*f->tensors));
-    if (!f->tensors) {
+    f->dims = calloc(count_dims(header) + 1, sizeof(*f->dims));
+    if (!f->tensors || !f->dims) {
         return error_set(e, ENOMEM, "read a safetensors header");
     }
     json_object_foreach((json_t *)header, key, value) {
         if (strcmp(key, META_KEY) == 0) {
             rc = take_meta(value, f, e);
         } else {
-            rc = take_tensor(key, value, &f->tensors[f->n_tensors++], e);
+            struct st_tensor *t = &f->tensors[f->n_tensors++];
+
+            rc = take_tensor(key, value, f->dims + n_dims, t, e);
+            n_dims += t->n_dims;
         }
         if (rc < 0) {
             return rc;

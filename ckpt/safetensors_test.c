@@ -171,15 +171,18 @@ static void test_headers(void)
 static void add(struct st_file *f, const char *name, enum dtype t,
                 uint32_t n_dims, uint64_t a, uint64_t b)
 {
-    struct st_tensor *to = &f->tensors[f->n_tensors++];
+    uint64_t *shape = f->dims + 2 * f->n_tensors;
 
-    *to = (struct st_tensor){.name = strdup(name), .dtype = t,
-                             .n_dims = n_dims, .shape = {a, b}};
+    shape[0] = a;
+    shape[1] = b;
+    f->tensors[f->n_tensors++] = (struct st_tensor){.name = strdup(name), .dtype = t,
+                                                    .n_dims = n_dims, .shape = shape};
 }
 
 static void start(struct st_file *f)
 {
     f->tensors = calloc(8, sizeof(*f->tensors));
+    f->dims = calloc(16, sizeof(*f->dims));
     f->meta = calloc(2, sizeof(*f->meta));
 }
 
@@ -238,8 +241,72 @@ static void test_write(void)
 
         is_str(f.tensors[i].name, want[i], "place %zu", i);
         ok(t->begin == f.tensors[i].begin && t->end == f.tensors[i].end &&
-               t->dtype == f.tensors[i].dtype, "read the same");
+               t->dtype == f.tensors[i].dtype && t->n_dims == f.tensors[i].n_dims &&
+               memcmp(t->shape, f.tensors[i].shape, t->n_dims * sizeof(*t->shape)) == 0,
+           "read the same");
     }
+}
+
+/* What needs most room: each character of the name is written as six, each length with
+ * as many digits as there are. */
+static void test_write_long(void)
+{
+    static char name[3001];
+    uint64_t shape[BOX_MAX_DIMS];
+    struct st_tensor t = {.name = name, .dtype = DTYPE_U8, .n_dims = BOX_MAX_DIMS,
+                          .shape = shape};
+    struct st_file f = {.n_tensors = 1, .tensors = &t};
+    _st_file_ struct st_file back = {0};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    memset(name, 1, sizeof(name) - 1);
+    for (int d = 0; d < BOX_MAX_DIMS; d++) {
+        shape[d] = d == 0 ? 0 : INT64_MAX;
+    }
+    is_int(st_write(&f, 8, &b, &e), 0, "written: %s", e.text);
+    is_int((int)strlen(b.data + ST_PREFIX_BYTES), (int)b.len - ST_PREFIX_BYTES,
+           "to just its end");
+    is_int(st_read(b.data + ST_PREFIX_BYTES, b.len - ST_PREFIX_BYTES, b.len, &back, &e), 0,
+           "and read back: %s", e.text);
+    ok(back.n_tensors == 1 && strcmp(back.tensors[0].name, name) == 0 &&
+           memcmp(back.tensors[0].shape, shape, sizeof(shape)) == 0,
+       "all of it");
+}
+
+static void put_one(void *arg, size_t i, struct buf *to)
+{
+    buf_printf(to, "%s%zu", (const char *)arg, i);
+}
+
+static void check_made(size_t n, bool has_more, const char *want)
+{
+    const struct st_made made = {"a \"long\" one", n, put_one, (char *)"\"\\\n\xc3\xa4"};
+    _st_file_ struct st_file f = {.made = &made}, back = {0};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    start(&f);
+    add(&f, "x", DTYPE_U8, 1, 1, 0);
+    if (has_more) {
+        f.meta[f.n_meta++] = (struct st_meta){strdup("format"), strdup("pt")};
+    }
+    st_layout(&f, &e);
+    is_int(st_write(&f, 8, &b, &e), 0, "an entry made of %zu", n);
+    is_int(st_read(b.data + ST_PREFIX_BYTES, b.len - ST_PREFIX_BYTES, b.len + 1, &back,
+                   &e), 0, "read: %s", e.text);
+    is_str(st_meta(&back, made.key), want, "its value");
+    is_int((int)back.n_meta, has_more ? 2 : 1, "and what is beside it");
+}
+
+/* An entry of metadata that is made while it is written. */
+static void test_made(void)
+{
+    check_made(0, false, "");
+    check_made(1, true, "\"\\\n\xc3\xa4" "0");
+    check_made(3, true, "\"\\\n\xc3\xa4" "0" "\"\\\n\xc3\xa4" "1"
+               "\"\\\n\xc3\xa4" "2");
+    check_made(1, false, "\"\\\n\xc3\xa4" "0");
 }
 
 static void test_write_refuses(void)
@@ -319,6 +386,8 @@ int main(int argc, char **argv)
     test_headers();
     test_strings();
     test_write();
+    test_write_long();
+    test_made();
     test_write_refuses();
     test_write_text();
     return tap_done();

@@ -4,6 +4,7 @@
 #include "ckpt/safetensors.h"
 
 #include "base/sort.h"
+#include "base/str.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -87,7 +88,7 @@ int st_layout(struct st_file *f, struct error *e)
     return 0;
 }
 
-enum { ESCAPED_BYTES = 6, CHUNK_BYTES = 4096 };
+enum { ESCAPED_BYTES = 6, CHUNK_BYTES = 4096, DTYPE_BYTES = 32 };
 
 /* Which of eight bytes are written otherwise: control characters, quotes, backslashes.
  * Their highest bits; above the first of them others may be set, too. */
@@ -121,28 +122,36 @@ static char *escape(char *to, unsigned char c)
 /* Behind `to` there are ESCAPED_BYTES for each of them, and 8 more. */
 static char *put_bytes(char *to, const char *s, const char *end)
 {
-    while (s < end) {
-        uint64_t eight = 0, special;
-        size_t n = end - s < 8 ? (size_t)(end - s) : 8, plain;
+    while (end - s >= 8) {
+        uint64_t eight, special;
+        size_t plain;
 
-        memcpy(&eight, s, n);
+        memcpy(&eight, s, 8);
         memcpy(to, &eight, 8);
         special = special_of(eight);
         plain = special ? (size_t)__builtin_ctzll(special) / 8 : 8;
-        to += plain < n ? plain : n;
-        s += plain < n ? plain : n;
-        if (plain < n) {
+        to += plain;
+        s += plain;
+        if (special) {
             to = escape(to, (unsigned char)*s++);
+        }
+    }
+    for (; s < end; s++) {
+        unsigned char c = (unsigned char)*s;
+
+        if (c < ' ' || c == '"' || c == '\\') {
+            to = escape(to, c);
+        } else {
+            *to++ = *s;
         }
     }
     return to;
 }
 
-void st_put_string(const char *s, struct buf *b)
+static void put_escaped(const char *s, size_t len, struct buf *b)
 {
-    const char *end = s + strlen(s);
+    const char *end = s + len;
 
-    buf_putc(b, '"');
     while (s < end) {
         size_t n = end - s < CHUNK_BYTES ? (size_t)(end - s) : CHUNK_BYTES;
         char *to = buf_reserve(b, ESCAPED_BYTES * n + 8);
@@ -153,32 +162,93 @@ void st_put_string(const char *s, struct buf *b)
         b->len = (size_t)(put_bytes(to, s, s + n) - b->data);
         s += n;
     }
+}
+
+void st_put_string(const char *s, struct buf *b)
+{
     buf_putc(b, '"');
+    put_escaped(s, strlen(s), b);
+    buf_putc(b, '"');
+}
+
+static void put_made(const struct st_made *m, struct buf *b)
+{
+    _buf_ struct buf some = {0};
+
+    st_put_string(m->key, b);
+    buf_puts(b, ":\"");
+    for (size_t i = 0; i < m->n && !some.failed; i++) {
+        m->put(m->arg, i, &some);
+        put_escaped(buf_str(&some), some.len, b);
+        buf_clear(&some);
+    }
+    buf_putc(b, '"');
+    b->failed = b->failed || some.failed;
+}
+
+static bool has_meta(const struct st_file *f)
+{
+    return f->n_meta > 0 || f->made;
 }
 
 static void put_meta(const struct st_file *f, struct buf *b)
 {
+    buf_puts(b, "\"__metadata__\":{");
     for (size_t i = 0; i < f->n_meta; i++) {
-        buf_puts(b, i ? "," : "\"__metadata__\":{");
+        if (i > 0) {
+            buf_putc(b, ',');
+        }
         st_put_string(f->meta[i].key, b);
         buf_putc(b, ':');
         st_put_string(f->meta[i].value, b);
     }
-    if (f->n_meta) {
-        buf_putc(b, '}');
+    if (f->made) {
+        if (f->n_meta > 0) {
+            buf_putc(b, ',');
+        }
+        put_made(f->made, b);
     }
+    buf_putc(b, '}');
 }
 
+static char *put_text(char *to, const char *s)
+{
+    size_t n = strlen(s);
+
+    memcpy(to, s, n);
+    return to + n;
+}
+
+/* There may be very many: room is made for it once. */
 static void put_tensor(const struct st_tensor *t, struct buf *b)
 {
-    st_put_string(t->name, b);
-    buf_puts(b, ":{\"dtype\":\"");
-    buf_puts(b, dtype_name(t->dtype));
-    buf_puts(b, "\",\"shape\":[");
-    buf_put_numbers(b, t->shape, t->n_dims);
-    buf_puts(b, "],\"data_offsets\":[");
-    buf_put_numbers(b, (const uint64_t[]){t->begin, t->end}, 2);
-    buf_puts(b, "]}");
+    static const char begin[] = "\":{\"dtype\":\"", shape[] = "\",\"shape\":[",
+                      places[] = "],\"data_offsets\":[";
+    size_t len = strlen(t->name);
+    char *to = buf_reserve(b, ESCAPED_BYTES * len + DTYPE_BYTES + sizeof(begin) +
+                                  sizeof(shape) + sizeof(places) +
+                                  (t->n_dims + 2) * (STR_U64_BYTES + 1) + 8);
+
+    if (!to) {
+        return;
+    }
+    *to++ = '"';
+    to = put_bytes(to, t->name, t->name + len);
+    to = put_text(to, begin);
+    to = put_text(to, dtype_name(t->dtype));
+    to = put_text(to, shape);
+    for (uint32_t d = 0; d < t->n_dims; d++) {
+        if (d > 0) {
+            *to++ = ',';
+        }
+        to = str_put_u64(to, t->shape[d]);
+    }
+    to = put_text(to, places);
+    to = str_put_u64(to, t->begin);
+    *to++ = ',';
+    to = str_put_u64(to, t->end);
+    to = put_text(to, "]}");
+    b->len = (size_t)(to - b->data);
 }
 
 static int check_text(const struct st_file *f, struct error *e)
@@ -220,9 +290,11 @@ int st_write(struct st_file *f, uint64_t align, struct buf *b, struct error *e)
     }
     buf_append(b, "\0\0\0\0\0\0\0", ST_PREFIX_BYTES);
     buf_putc(b, '{');
-    put_meta(f, b);
+    if (has_meta(f)) {
+        put_meta(f, b);
+    }
     for (size_t i = 0; i < f->n_tensors; i++) {
-        if (i > 0 || f->n_meta) {
+        if (i > 0 || has_meta(f)) {
             buf_putc(b, ',');
         }
         put_tensor(&f->tensors[i], b);
