@@ -58,20 +58,21 @@ void hugepages_look(struct hugepages *ret, size_t len)
     ret->is_over = ret->bytes == 0;
 }
 
-void *hugepages_map(size_t len, int prot, int fd)
+/* mmap() at an address where it may lie in huge pages. MAP_FAILED, as that. */
+static void *map(size_t huge, size_t len, int prot, int flags, int fd)
 {
-    size_t huge = find_bytes(), room = len + huge, before;
+    size_t room = len + huge, before;
     char *around, *at;
 
     if (huge == 0 || len < huge || room < len) {
-        return mmap(NULL, len, prot, MAP_SHARED, fd, 0);
+        return mmap(NULL, len, prot, flags, fd, 0);
     }
     around = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (around == MAP_FAILED) { /* there may be room without what goes round it */
-        return mmap(NULL, len, prot, MAP_SHARED, fd, 0);
+        return mmap(NULL, len, prot, flags, fd, 0);
     }
     before = -(uintptr_t)around % huge;
-    at = mmap(around + before, len, prot, MAP_SHARED | MAP_FIXED, fd, 0);
+    at = mmap(around + before, len, prot, flags | MAP_FIXED, fd, 0);
     if (at == MAP_FAILED) {
         munmap(around, room);
         return MAP_FAILED;
@@ -81,6 +82,25 @@ void *hugepages_map(size_t len, int prot, int fd)
     }
     len = (len + page_bytes() - 1) / page_bytes() * page_bytes();
     munmap(at + len, (size_t)(around + room - (at + len)));
+    return at;
+}
+
+void *hugepages_map(size_t len, int prot, int fd)
+{
+    return map(find_bytes(), len, prot, MAP_SHARED, fd);
+}
+
+char *hugepages_buffer(size_t len)
+{
+    size_t huge = find_bytes();
+    void *at = map(huge, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+
+    if (at == MAP_FAILED) {
+        return NULL;
+    }
+    if (huge > 0) {
+        madvise(at, len, MADV_HUGEPAGE);
+    }
     return at;
 }
 

@@ -34,6 +34,11 @@ void hugepages_look(struct hugepages *ret, size_t len);
  * in huge pages. */
 void *hugepages_map(size_t len, int prot, int fd);
 
+/* Private memory of that length for what goes to a file or comes from one past the page
+ * cache: a disk takes so many pieces of memory at a time, and a huge page is one. In others
+ * where there are no huge ones. NULL: there is none; munmap() frees it. */
+char *hugepages_buffer(size_t len);
+
 /* Makes the one at `at`, a multiple of their size, if there is any more: all of it mapped,
  * and to be written to. What is there stays as it is, whoever else writes to it meanwhile. */
 void hugepages_make(struct hugepages *h, char *at);

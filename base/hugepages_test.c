@@ -156,6 +156,39 @@ static void test_shared(void)
     ok(huge_at(again) >= huge, "by huge pages: %llu bytes", huge_at(again));
 }
 
+/* Nothing is allocated to find it out. */
+static unsigned long long mapped_bytes(void)
+{
+    _close_ int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    char text[128];
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+
+    text[n > 0 ? n : 0] = '\0';
+    return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
+}
+
+/* For files: in huge pages as it is touched, and not more of it than was asked for. */
+static void test_buffer(void)
+{
+    size_t huge = h.bytes, len = 2 * huge + 4096 + 1;
+    unsigned long long before = mapped_bytes();
+    char *at = hugepages_buffer(len), *little = hugepages_buffer(4097);
+    bool is_zero = true;
+
+    ok(at && (uintptr_t)at % huge == 0, "a buffer begins where a huge page may");
+    ok(mapped_bytes() <= before + len + 8 * 4096, "and has no more around it");
+    for (size_t i = 0; i < len; i += 100) {
+        is_zero = is_zero && at[i] == 0;
+    }
+    memset(at, 1, len);
+    ok(is_zero && at[len - 1] == 1, "all of it is there");
+    ok(huge_at(at) >= huge, "by huge pages: %llu bytes", huge_at(at));
+    memset(little, 1, 4097);
+    ok(munmap(at, len) == 0 && munmap(little, 4097) == 0 && mapped_bytes() <= before,
+       "and goes, as one that is smaller than a huge page");
+    ok(!hugepages_buffer((size_t)1 << 62), "there is none of more than there is");
+}
+
 /* A process may say that it wants none. */
 static void test_refused(void)
 {
@@ -173,17 +206,6 @@ static void test_refused(void)
     }
     waitpid(pid, &status, 0);
     ok(status == 0, "a process that wants none gets none: %d", status);
-}
-
-/* Nothing is allocated to find it out. */
-static unsigned long long mapped_bytes(void)
-{
-    _close_ int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    char text[128];
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-
-    text[n > 0 ? n : 0] = '\0';
-    return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
 }
 
 /* As where memory is in pieces that have to be moved together. */
@@ -265,6 +287,7 @@ int main(void)
             test_private();
         }
         test_shared();
+        test_buffer();
         test_refused();
         test_slow();
         test_other_kind(0, 1);

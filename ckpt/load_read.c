@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 enum {
@@ -52,7 +53,8 @@ void load_job_add(struct load_job *job, const struct plan_want *want, char *to)
 struct run {
     const struct load_job *job;
     struct load_pages pages;
-    _Atomic size_t next;
+    char *room; /* of each thread a block */
+    _Atomic size_t n_readers, next;
     _Atomic int rc;
     pthread_mutex_t lock; /* for the error */
     struct error error;
@@ -123,7 +125,7 @@ enum { DIRECT_ALIGN = 4096 };
 /* What a thread reads with. */
 struct reader {
     struct io *io;
-    char *data; /* of a block */
+    char *data; /* room for a block */
     int fd;     /* of that file; -1: none */
     uint32_t file;
     bool is_direct, has_no_direct;
@@ -135,12 +137,6 @@ static void close_file(struct reader *r)
         r->io->ops->close(r->io, r->fd);
         r->fd = -1;
     }
-}
-
-static void reader_release(struct reader *r)
-{
-    close_file(r);
-    free(r->data);
 }
 
 static int open_file(struct reader *r, const struct step *s, uint32_t file)
@@ -233,12 +229,6 @@ static int read_block(struct reader *r, const struct load_job *job,
     const char *name = s->manifest.files[span->file].name;
     int rc;
 
-    if (!r->data) {
-        r->data = aligned_alloc(DIRECT_ALIGN, DIGEST_BLOCK_BYTES);
-    }
-    if (!r->data) {
-        return error_set(e, ENOMEM, "load");
-    }
     rc = open_file(r, s, span->file);
     rc = rc < 0 ? rc
                 : read_bytes(r, len, span->begin, !is_wanted_by_others(job, span));
@@ -307,11 +297,12 @@ static void *work(void *arg)
     int rc = 0;
     size_t i;
 
+    reader.data = run->room + atomic_fetch_add(&run->n_readers, 1) * DIGEST_BLOCK_BYTES;
     while (rc == 0 && atomic_load(&run->rc) == 0 &&
            (i = atomic_fetch_add(&run->next, 1)) < p->n_spans) {
         rc = load_span(run, &p->spans[i], &reader, &e);
     }
-    reader_release(&reader);
+    close_file(&reader);
     if (rc < 0) {
         fail(run, rc, &e);
     }
@@ -323,7 +314,6 @@ static void work_all(struct run *run, unsigned n_threads)
     pthread_t threads[MAX_THREADS];
     unsigned n = 0;
 
-    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     while (n + 1 < n_threads && n + 1 < run->job->plan.n_spans &&
            thread_start(&threads[n], work, run) == 0) {
         n++;
@@ -357,14 +347,23 @@ int load_job_run(const struct load_job *job, unsigned n_threads,
                  struct error *e)
 {
     struct run run = {.job = job, .lock = PTHREAD_MUTEX_INITIALIZER};
+    size_t room;
     int rc;
 
     if (has_disk(job) && n_threads < MANY_READERS) {
         n_threads = MANY_READERS;
     }
+    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
+    n_threads = n_threads > 0 ? n_threads : 1;
+    room = n_threads * (size_t)DIGEST_BLOCK_BYTES;
+    run.room = hugepages_buffer(room);
+    if (!run.room) {
+        return error_set(e, ENOMEM, "load");
+    }
     load_pages_list(job, &run.pages);
     work_all(&run, n_threads);
     load_pages_release(&run.pages);
+    munmap(run.room, room);
     rc = atomic_load(&run.rc);
     if (rc < 0 && e) {
         *e = run.error;
