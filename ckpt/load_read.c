@@ -53,8 +53,7 @@ void load_job_add(struct load_job *job, const struct plan_want *want, char *to)
 struct run {
     const struct load_job *job;
     struct load_pages pages;
-    char *room; /* of each thread a block */
-    _Atomic size_t n_readers, next;
+    _Atomic size_t next;
     _Atomic int rc;
     pthread_mutex_t lock; /* for the error */
     struct error error;
@@ -125,7 +124,7 @@ enum { DIRECT_ALIGN = 4096 };
 /* What a thread reads with. */
 struct reader {
     struct io *io;
-    char *data; /* room for a block */
+    char *data; /* room for a block, once it is needed */
     int fd;     /* of that file; -1: none */
     uint32_t file;
     bool is_direct, has_no_direct;
@@ -136,6 +135,14 @@ static void close_file(struct reader *r)
     if (r->fd >= 0) {
         r->io->ops->close(r->io, r->fd);
         r->fd = -1;
+    }
+}
+
+static void reader_release(struct reader *r)
+{
+    close_file(r);
+    if (r->data) {
+        munmap(r->data, DIGEST_BLOCK_BYTES);
     }
 }
 
@@ -229,6 +236,12 @@ static int read_block(struct reader *r, const struct load_job *job,
     const char *name = s->manifest.files[span->file].name;
     int rc;
 
+    if (!r->data) {
+        r->data = hugepages_buffer(DIGEST_BLOCK_BYTES);
+    }
+    if (!r->data) {
+        return error_set(e, ENOMEM, "load");
+    }
     rc = open_file(r, s, span->file);
     rc = rc < 0 ? rc
                 : read_bytes(r, len, span->begin, !is_wanted_by_others(job, span));
@@ -297,12 +310,11 @@ static void *work(void *arg)
     int rc = 0;
     size_t i;
 
-    reader.data = run->room + atomic_fetch_add(&run->n_readers, 1) * DIGEST_BLOCK_BYTES;
     while (rc == 0 && atomic_load(&run->rc) == 0 &&
            (i = atomic_fetch_add(&run->next, 1)) < p->n_spans) {
         rc = load_span(run, &p->spans[i], &reader, &e);
     }
-    close_file(&reader);
+    reader_release(&reader);
     if (rc < 0) {
         fail(run, rc, &e);
     }
@@ -314,6 +326,7 @@ static void work_all(struct run *run, unsigned n_threads)
     pthread_t threads[MAX_THREADS];
     unsigned n = 0;
 
+    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     while (n + 1 < n_threads && n + 1 < run->job->plan.n_spans &&
            thread_start(&threads[n], work, run) == 0) {
         n++;
@@ -347,23 +360,14 @@ int load_job_run(const struct load_job *job, unsigned n_threads,
                  struct error *e)
 {
     struct run run = {.job = job, .lock = PTHREAD_MUTEX_INITIALIZER};
-    size_t room;
     int rc;
 
     if (has_disk(job) && n_threads < MANY_READERS) {
         n_threads = MANY_READERS;
     }
-    n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
-    n_threads = n_threads > 0 ? n_threads : 1;
-    room = n_threads * (size_t)DIGEST_BLOCK_BYTES;
-    run.room = hugepages_buffer(room);
-    if (!run.room) {
-        return error_set(e, ENOMEM, "load");
-    }
     load_pages_list(job, &run.pages);
     work_all(&run, n_threads);
     load_pages_release(&run.pages);
-    munmap(run.room, room);
     rc = atomic_load(&run.rc);
     if (rc < 0 && e) {
         *e = run.error;

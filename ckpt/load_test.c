@@ -310,10 +310,41 @@ static void test_damage(void)
     close(fd);
 }
 
+static unsigned long long mapped_bytes(void)
+{
+    _close_ int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    char text[128];
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+
+    text[n > 0 ? n : 0] = '\0';
+    return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
+}
+
+/* By any number of threads, each with a buffer of its own where it reads. */
+static void test_threads(void)
+{
+    static const unsigned numbers[] = {0, 1, 2, 64, 1000};
+    _load_ struct load l = {0};
+    struct error e = {0};
+    unsigned long long before;
+
+    open_load(io_system(), &l);
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        ok(load_all(&l, NULL, numbers[i], &e), "%u threads: %s", numbers[i], e.text);
+    }
+    before = mapped_bytes();
+    for (int i = 0; i < 30; i++) {
+        load_all(&l, NULL, 1, &e); /* eight, for a disk */
+    }
+    ok(mapped_bytes() < before + 20 * DIGEST_BLOCK_BYTES, "their buffers go: %llu bytes more",
+       mapped_bytes() - before);
+}
+
 int main(void)
 {
     begin();
     test_once();
+    test_threads();
     test_column();
     test_cache();
     test_look();

@@ -112,6 +112,14 @@ static int take_number(const struct st_file *f, const char *key, uint64_t max,
     return 0;
 }
 
+static int check_version(uint64_t version, struct error *e)
+{
+    return version == PART_VERSION
+               ? 0
+               : error_text(e, ERR_VERSION, "a part of format %llu, written by a newer muster",
+                            (unsigned long long)version);
+}
+
 static int take_blobs(const char *text, struct part *p, struct error *e)
 {
     json_t *all = text ? json_loads(text, 0, NULL) : NULL, *entry;
@@ -164,10 +172,7 @@ static int take_meta(const struct st_file *f, struct part *p, struct error *e)
     uint64_t version = 0, rank = 0, n_ranks = 0, node = 0;
     int rc = take_number(f, "part", UINT64_MAX, &version, e);
 
-    if (rc == 0 && version != PART_VERSION) {
-        return error_text(e, ERR_VERSION, "a part of format %llu, written by a "
-                          "newer muster", (unsigned long long)version);
-    }
+    rc = rc < 0 ? rc : check_version(version, e);
     rc = rc < 0 ? rc : take_number(f, "step", INT64_MAX, &p->step, e);
     rc = rc < 0 ? rc : take_number(f, "ranks", INT32_MAX, &n_ranks, e);
     rc = rc < 0 ? rc : take_number(f, "rank", INT32_MAX, &rank, e);
@@ -300,13 +305,15 @@ int part_finish(const void *part, size_t len, const uint64_t *blocks,
     struct arrays a = {0}; /* where they lie in `part` */
     _st_file_ struct st_file f = {0};
     struct array fields[N_FIELDS];
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, version = 0;
     int rc = check_digest(part, len, e);
 
     list_fields(&a, fields);
     rc = rc < 0 ? rc : arrays_find(part, len - DIGEST_BYTES, "part", fields, N_FIELDS,
                                    &f, e);
     rc = rc < 0 ? rc : take_number(&f, "bytes", INT64_MAX, &bytes, e);
+    rc = rc < 0 ? rc : take_number(&f, "part", UINT64_MAX, &version, e);
+    rc = rc < 0 ? rc : check_version(version, e);
     if (rc == 0 && n_blocks != digest_n_blocks(bytes)) {
         rc = error_text(e, ERR_FORMAT, "the part: a file of %llu bytes has no %zu blocks",
                         (unsigned long long)bytes, n_blocks);
@@ -338,7 +345,8 @@ static bool read_lengths(const struct buf *b, struct array fields[N_FIELDS],
     }
     for (size_t i = 0; i < f.n_tensors; i++) {
         for (size_t k = 0; k < N_FIELDS; k++) {
-            if (strcmp(f.tensors[i].name, fields[k].name) == 0) {
+            if (f.tensors[i].n_dims == 1 &&
+                strcmp(f.tensors[i].name, fields[k].name) == 0) {
                 fields[k].n = f.tensors[i].shape[0];
                 n_found++;
             }

@@ -127,6 +127,51 @@ static void test_finish(void)
            "one that is damaged");
     is_int(part_finish(done.data, 7, blocks, 1, &again, NULL), -ERR_FORMAT, "or cut");
     is_int((int)again.len, 0, "comes to nothing");
+    done.data[done.len / 2] ^= 1;
+    done.data[done.len - 9] ^= 1;
+    is_int(part_finish(done.data, done.len, blocks, 1, &again, NULL), -ERR_FORMAT,
+           "so is its last byte");
+}
+
+/* In shared memory it lies where its writer wants. */
+static void test_finish_anywhere(void)
+{
+    const uint64_t blocks[1] = {5};
+    struct part p = example();
+    _buf_ struct buf b = {0}, want = {0};
+    unsigned n_wrong = 0;
+
+    encode(&p, &b);
+    part_finish(b.data, b.len, blocks, 1, &want, NULL);
+    for (size_t off = 0; off < 9; off++) {
+        _free_ char *at = malloc(b.len + off);
+        _buf_ struct buf done = {0};
+
+        memcpy(at + off, b.data, b.len);
+        n_wrong += part_finish(at + off, b.len, blocks, 1, &done, NULL) < 0 ||
+                   done.len != want.len || memcmp(done.data, want.data, want.len) != 0;
+    }
+    is_int((int)n_wrong, 0, "wherever it lies");
+}
+
+/* One of another format is left to those who know it. */
+static void test_finish_newer(void)
+{
+    const uint64_t blocks[1] = {5};
+    struct part p = example();
+    _buf_ struct buf b = {0}, done = {0};
+    struct error e = {0};
+    char *version;
+    uint64_t digest;
+
+    encode(&p, &b);
+    version = memmem(b.data, b.len, "\"part\":\"1\"", 10);
+    ok(version != NULL, "it says which format it has");
+    version[8] = '2';
+    digest = digest_short_of(b.data, b.len - sizeof(digest));
+    memcpy(b.data + b.len - sizeof(digest), &digest, sizeof(digest));
+    is_int(part_finish(b.data, b.len, blocks, 1, &done, &e), -ERR_VERSION, "a newer one");
+    like(e.text, "newer muster", "is told of");
 }
 
 /* Any bit and any length. */
@@ -283,6 +328,8 @@ int main(int argc, char **argv)
     test_round();
     test_again();
     test_finish();
+    test_finish_anywhere();
+    test_finish_newer();
     test_damage();
     test_wrong();
     test_gather();

@@ -274,6 +274,31 @@ static void test_write_long(void)
        "all of it");
 }
 
+/* Room is made for each tensor, however much of the buffer is left before. */
+static void test_write_many(void)
+{
+    uint64_t shape[BOX_MAX_DIMS];
+    unsigned n_wrong = 0;
+
+    for (int d = 0; d < BOX_MAX_DIMS; d++) {
+        shape[d] = d == 0 ? 0 : UINT64_MAX;
+    }
+    for (size_t len = 0; len < 700; len++) {
+        char name[701] = "";
+        struct st_tensor t[2] = {
+            {.name = name, .dtype = DTYPE_U8},
+            {.name = (char *)"\1\2\3", .dtype = DTYPE_F8_E4M3FNUZ, .n_dims = BOX_MAX_DIMS,
+             .shape = shape, .begin = UINT64_MAX, .end = UINT64_MAX}};
+        struct st_file f = {.n_tensors = 2, .tensors = t};
+        _buf_ struct buf b = {0};
+
+        memset(name, 'x', len);
+        n_wrong += st_write(&f, 8, &b, NULL) < 0 || b.len >= b.cap ||
+                   strlen(b.data + ST_PREFIX_BYTES) != b.len - ST_PREFIX_BYTES;
+    }
+    is_int((int)n_wrong, 0, "behind names of any length");
+}
+
 static void put_one(void *arg, size_t i, struct buf *to)
 {
     buf_printf(to, "%s%zu", (const char *)arg, i);
@@ -387,6 +412,7 @@ int main(int argc, char **argv)
     test_strings();
     test_write();
     test_write_long();
+    test_write_many();
     test_made();
     test_write_refuses();
     test_write_text();

@@ -186,6 +186,19 @@ static bool waits_for_saves(const struct agent_lead *l, const struct order *orde
                                           !l->is_stopping;
 }
 
+/* Who looks at the directory once the run is over finds what stays. */
+static bool waits_for_removal(const struct agent_lead *l, const struct order *order)
+{
+    return order->step == ORDER_LEAVE && !l->is_stopping;
+}
+
+static bool has_to_wait(struct agent_lead *l, const struct order *order)
+{
+    return waits_for_saves(l, order)
+               ? lead_snap_ask(l->snaps)
+               : waits_for_removal(l, order) && lead_snap_ask_removed(l->snaps);
+}
+
 /* The next order takes the place of one that waits. */
 static void publish(struct agent_lead *l, const struct order *order)
 {
@@ -193,7 +206,7 @@ static void publish(struct agent_lead *l, const struct order *order)
     lead_snap_forget(l->snaps);
     lead_look_forget(l->look);
     lead_bucket_forget(l->bucket);
-    if (waits_for_saves(l, order) && lead_snap_ask(l->snaps)) {
+    if (has_to_wait(l, order)) {
         l->held = order->serial;
     } else {
         ask_store(l, order);

@@ -112,9 +112,11 @@ int lead_snap_create(struct agent *a, const struct lead_snap_ops *ops, void *arg
 void lead_snap_good(struct lead_snap *l, uint64_t until_ms);
 void lead_snap_destroy(struct lead_snap *l);
 /* No worker is alive. True: what they have saved, all of them, is on its way to the
- * disk; on_quiet() comes when it is there, or has had its time, and not from inside
- * this call. */
+ * disk, or older ones are being removed; on_quiet() comes when it is there, and they are
+ * gone, or have had their time, and not from inside this call. */
 bool lead_snap_ask(struct lead_snap *l);
+/* The same for what is being removed only. */
+bool lead_snap_ask_removed(struct lead_snap *l);
 /* Nobody waits for an answer any more. True: somebody did. */
 bool lead_snap_forget(struct lead_snap *l);
 /* A fact "snap" of that agent. */

@@ -42,12 +42,13 @@ static void after_tidy(uv_work_t *work, int status)
     lead_snap_worked(c->lead);
 }
 
-/* What could not go before. Where a save ends just now that comes with it. */
+/* What could not go before. */
 static void tidy(struct lead_check *c)
 {
     struct lead_snap *l = c->lead;
 
-    if (l->n_works > 0) {
+    c->is_missed = l->n_works > 0;
+    if (c->is_missed) {
         return;
     }
     lead_snap_pinned(l, c->root, c->pinned);
@@ -62,6 +63,13 @@ static void tidy(struct lead_check *c)
     c->tidying.data = c;
     l->n_works++;
     uv_queue_work(&l->agent->loop, &c->tidying, work_on_tidy, after_tidy);
+}
+
+void lead_check_worked(struct lead_snap *l)
+{
+    if (l->check.is_missed) {
+        tidy(&l->check);
+    }
 }
 
 static void work_on(uv_work_t *work)

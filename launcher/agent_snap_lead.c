@@ -172,11 +172,17 @@ static void prepare(struct lead_save *s)
     };
 }
 
+/* Who hears of it may save the next one at once: where that could want the room of those
+ * that go, they go first. */
 static void work_on(uv_work_t *work)
 {
     struct lead_save *s = work->data;
+    int rc = snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
 
-    snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
+    s->is_tidied = rc == 0 && snap_is_short(&s->commit, io_direct());
+    if (s->is_tidied) {
+        snap_tidy(&s->commit, io_direct());
+    }
 }
 
 void lead_save_took(const struct lead_save *s, enum interval_level_id level)
@@ -210,17 +216,27 @@ static void work_on_tidy(uv_work_t *work)
     snap_tidy(&s->commit, io_direct());
 }
 
-static void after_tidy(uv_work_t *work, int status)
+static void end_work(struct lead_save *s)
 {
-    struct lead_save *s = work->data;
     struct lead_snap *l = s->lead;
 
-    (void)status;
     s->is_working = false;
-    if (s->is_due) {
+    if (s->error.code == 0 && s->is_due) {
         lead_check_want(l, s);
     }
     lead_snap_worked(l);
+}
+
+static void after_tidy(uv_work_t *work, int status)
+{
+    (void)status;
+    end_work(work->data);
+}
+
+static void tidy(struct lead_save *s)
+{
+    s->is_tidied = true;
+    uv_queue_work(&s->lead->agent->loop, &s->work, work_on_tidy, after_tidy);
 }
 
 static void after_work(uv_work_t *work, int status)
@@ -228,8 +244,12 @@ static void after_work(uv_work_t *work, int status)
     struct lead_save *s = work->data;
     struct lead_snap *l = s->lead;
 
+    if (l->is_dying && s->error.code == 0 && status == 0 && !s->is_tidied) {
+        tidy(s); /* by what was known before */
+        return;
+    }
     if (l->is_dying) {
-        lead_snap_worked(l);
+        end_work(s);
         return;
     }
     if (status < 0 && s->error.code == 0) {
@@ -241,13 +261,14 @@ static void after_work(uv_work_t *work, int status)
         return; /* nothing more was done: if this agent leads on, it is looked at again */
     }
     settle(s);
-    if (s->error.code == 0) {
-        prepare(s); /* others may have come, and be read, meanwhile */
-        uv_queue_work(&l->agent->loop, &s->work, work_on_tidy, after_tidy);
+    if (s->error.code || s->is_tidied) {
+        end_work(s);
         return;
     }
-    s->is_working = false;
-    lead_snap_worked(l);
+    if (!l->is_dying) {
+        prepare(s); /* others may have come, and be read, meanwhile */
+    }
+    tidy(s);
 }
 
 void lead_snap_drop(struct lead_save *s, int code, const char *why)
@@ -269,9 +290,10 @@ void lead_snap_worked(struct lead_snap *l)
     l->n_works--;
     if (l->is_dying) {
         lead_snap_may_go(l);
-    } else {
-        lead_snap_look(l);
+        return;
     }
+    lead_check_worked(l);
+    lead_snap_look(l);
 }
 
 static void finish(struct lead_save *s)
@@ -341,7 +363,7 @@ void lead_snap_look(struct lead_snap *l)
         finish(oldest);
     }
     if (l->is_asked && (uv_now(&l->agent->loop) - l->asked_ms >= QUIET_MS ||
-                        !lead_snap_is_any_sure(l))) {
+                        !lead_snap_is_awaited(l))) {
         l->is_asked = false;
         l->ops->on_quiet(l->arg);
     }

@@ -51,7 +51,8 @@ void lead_snap_rescue(struct lead_snap *l)
 
 /* --- who waits --- */
 
-bool lead_snap_is_any_sure(const struct lead_snap *l)
+/* One may still become a checkpoint, with what is known to be there. */
+static bool is_any_sure(const struct lead_snap *l)
 {
     for (const struct lead_save *s = l->saves; s; s = s->next) {
         const struct snap_now now = lead_save_now(s);
@@ -63,18 +64,42 @@ bool lead_snap_is_any_sure(const struct lead_snap *l)
     return false;
 }
 
+static bool is_removing(const struct lead_snap *l)
+{
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        if (s->is_working && s->is_settled) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool lead_snap_is_awaited(const struct lead_snap *l)
+{
+    return is_removing(l) || (l->asks_saves && is_any_sure(l));
+}
+
+static bool ask(struct lead_snap *l, bool for_saves)
+{
+    l->asks_saves = for_saves;
+    l->is_asked = lead_snap_is_awaited(l);
+    l->asked_ms = uv_now(&l->agent->loop);
+    return l->is_asked;
+}
+
 bool lead_snap_ask(struct lead_snap *l)
 {
-    if (l) {
-        lead_levels_promote(l);
-        lead_snap_rescue(l);
-    }
-    if (!l || !lead_snap_is_any_sure(l)) {
+    if (!l) {
         return false;
     }
-    l->is_asked = true;
-    l->asked_ms = uv_now(&l->agent->loop);
-    return true;
+    lead_levels_promote(l);
+    lead_snap_rescue(l);
+    return ask(l, true);
+}
+
+bool lead_snap_ask_removed(struct lead_snap *l)
+{
+    return l && ask(l, false);
 }
 
 bool lead_snap_forget(struct lead_snap *l)

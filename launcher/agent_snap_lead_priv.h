@@ -29,7 +29,7 @@ struct lead_save {
     bool is_hopeless; /* that was told, of a group of which too many are lost */
     uint64_t told_ms, began_ms;
     uint32_t n_copied; /* ranks of which there is a copy, up to the first without */
-    bool is_working, is_settled;
+    bool is_working, is_settled; /* both: older ones are being removed */
 
     /* Of agent_snap_lead_levels.c. Bits are 1 << enum interval_level_id. */
     unsigned waits;   /* levels that some agents wait for a word of */
@@ -43,6 +43,7 @@ struct lead_save {
     uv_work_t work;
     struct snap_commit commit;
     struct error error;
+    bool is_tidied; /* older ones are gone, or are going */
 };
 
 /* What is read again (launcher/agent_snap_check.c). */
@@ -50,6 +51,7 @@ struct lead_check {
     struct lead_snap *lead;
     char verified_root[SNAP_ROOT_BYTES], verified[STEP_NAME_BYTES];
     bool is_running;
+    bool is_missed; /* what may go now: others were at work */
     _Atomic bool cancel;
 
     /* Set before, and the thread's while there is one. */
@@ -79,7 +81,7 @@ struct lead_snap {
     struct office office; /* the threads ask it */
     unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
     struct snap_strays strays; /* that one's, while there is one */
-    bool is_asked;
+    bool is_asked, asks_saves; /* else for what is removed only */
     bool is_dying;
     struct snap_levels levels;
     struct lead_check check;
@@ -130,8 +132,8 @@ void lead_save_copied(struct lead_save *s);
 void lead_save_rescue(struct lead_save *s);
 /* Of all, by copies and by parity. */
 void lead_snap_rescue(struct lead_snap *l);
-/* One may still become a checkpoint, with what is known to be there. */
-bool lead_snap_is_any_sure(const struct lead_snap *l);
+/* What somebody waits for is still to come. */
+bool lead_snap_is_awaited(const struct lead_snap *l);
 
 /* --- agent_snap_lead_levels.c --- */
 
@@ -152,6 +154,8 @@ void lead_levels_failed(struct lead_save *s);
 
 /* What the save's tidying has to know. */
 void lead_check_know(const struct lead_snap *l, struct lead_save *s);
+/* Nobody works just now: what could not be done before is. */
+void lead_check_worked(struct lead_snap *l);
 /* That one is a checkpoint, and none that is kept was read again. */
 void lead_check_want(struct lead_snap *l, const struct lead_save *s);
 

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static bool is_committed(struct io *io, int root, const char *name,
@@ -151,6 +152,22 @@ void snap_tidy(const struct snap_commit *c, struct io *io)
         io = &guarded.io;
     }
     tidy_all(c, io);
+}
+
+bool snap_is_short(const struct snap_commit *c, struct io *io)
+{
+    _close_ int root = open(c->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _step_ struct step found = {0};
+    char name[STEP_NAME_BYTES];
+    struct statvfs fs;
+    uint64_t left;
+
+    step_name(c->gather.step, c->gather.uuid, name);
+    if (root < 0 || fstatvfs(root, &fs) < 0 || step_open(io, root, name, &found, NULL) < 0) {
+        return true;
+    }
+    left = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
+    return fs.f_blocks > 0 && left / 2 < found.commit.total_bytes;
 }
 
 static int commit_or_remove(const struct snap_commit *c, struct io *io,

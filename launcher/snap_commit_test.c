@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { N = 2, BYTES = 8 }; /* ranks, and bytes of each */
@@ -215,6 +216,44 @@ static void test_apart(void)
     snap_tidy(&c, io_system());
     ok(is_there(21, "COMMIT") && !is_there(20, ""), "until that is asked for");
     remove_step(21);
+}
+
+/* What the filesystem says that it has left, by the linker's hand; -1: it has no such
+ * number, -2: it does not answer. */
+static int64_t bytes_left = -1;
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret)
+{
+    (void)fd;
+    *ret = (struct statvfs){.f_frsize = 1, .f_blocks = bytes_left >= 0,
+                            .f_bfree = (fsblkcnt_t)bytes_left,
+                            .f_bavail = (fsblkcnt_t)bytes_left};
+    errno = ESTALE;
+    return bytes_left == -2 ? -1 : 0;
+}
+
+static void test_short(void)
+{
+    const struct snap_commit c = {.root = top, .gather = {.step = 22, .uuid = uuid_of(22)}};
+    char name[STEP_NAME_BYTES];
+    _step_ struct step s = {0};
+    struct error e = {0};
+
+    ok(snap_is_short(&c, io_system()), "who does not find it says so, to be safe");
+    save(22);
+    step_name(22, uuid_of(22), name);
+    must(step_open(io_system(), root, name, &s, &e), &e);
+    ok(!snap_is_short(&c, io_system()), "a filesystem without an end");
+    bytes_left = 2 * (int64_t)s.commit.total_bytes;
+    ok(!snap_is_short(&c, io_system()), "with room for two more");
+    bytes_left -= 2;
+    ok(snap_is_short(&c, io_system()), "with less");
+    bytes_left = -2;
+    ok(snap_is_short(&c, io_system()), "one that does not say it");
+    bytes_left = -1;
+    remove_step(22);
 }
 
 static void test_keep(void)
@@ -679,6 +718,7 @@ int main(void)
     test_whole();
     test_not_whole();
     test_apart();
+    test_short();
     test_keep();
     test_strays();
     test_verified();

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a save that has become a checkpoint takes the place of is removed once all have
+ * been told, by what is known then; who starts workers or ends the run waits for it. Here
+ * removing takes as long as the test wants.
+ */
+#include <config.h>
+
+#include "launcher/agent_snap_lead_priv.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "ckpt/part.h"
+#include "launcher/lead_bed.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 2, BYTES = 8, MANY = 20 }; /* ranks, bytes of each, and saves that are forgotten */
+
+struct bed {
+    struct agent agent;
+    struct lead_snap *lead;
+    const char *root;
+    char pinned[PATH_MAX + STEP_NAME_BYTES + 2];
+    unsigned n_quiet, n_saved;
+};
+
+/* --- what the threads do, by the linker's hand --- */
+
+static sem_t may_go;
+static atomic_int n_begun, n_tidied, n_made_up_for;
+static atomic_bool is_slow, is_short;
+static char tidied_pinned[STEP_NAME_BYTES]; /* what the last one was told to leave */
+
+void __real_snap_tidy(const struct snap_commit *c, struct io *io);
+void __wrap_snap_tidy(const struct snap_commit *c, struct io *io);
+bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io);
+void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
+
+void __wrap_snap_tidy(const struct snap_commit *c, struct io *io)
+{
+    if (!c->strays) { /* after one was read again */
+        __real_snap_tidy(c, io);
+        atomic_fetch_add(&n_made_up_for, 1);
+        return;
+    }
+    str_copy(tidied_pinned, sizeof(tidied_pinned), c->pinned);
+    atomic_fetch_add(&n_begun, 1);
+    while (is_slow && sem_wait(&may_go) < 0) {
+    }
+    __real_snap_tidy(c, io);
+    atomic_fetch_add(&n_tidied, 1);
+}
+
+bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io)
+{
+    (void)c, (void)io;
+    return is_short;
+}
+
+static int n_told, n_tidied_when_told;
+
+void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
+{
+    (void)a;
+    if (memmem(json, len, "\"ask\":\"snap\"", 12) && memmem(json, len, "\"error\":0", 9)) {
+        n_told++;
+        n_tidied_when_told = n_tidied;
+    }
+}
+
+/* --- the lead --- */
+
+static void on_saved(void *arg, const char *path, int64_t step)
+{
+    struct bed *b = arg;
+
+    (void)path, (void)step;
+    b->n_saved++;
+}
+
+static void on_saving(void *arg, uint64_t step, uint32_t written, uint32_t ranks)
+{
+    (void)arg, (void)step, (void)written, (void)ranks;
+}
+
+static void on_took(void *arg, enum interval_level_id level, double seconds)
+{
+    (void)arg, (void)level, (void)seconds;
+}
+
+static void on_held(void *arg, int64_t step, uint32_t ranks,
+                    const struct status_held *held, size_t n)
+{
+    (void)arg, (void)step, (void)ranks, (void)held, (void)n;
+}
+
+static void on_busy(void *arg, enum interval_level_id level, bool is_busy)
+{
+    (void)arg, (void)level, (void)is_busy;
+}
+
+static uint64_t every(void *arg, enum interval_level_id level)
+{
+    (void)arg, (void)level;
+    return 0;
+}
+
+static uint32_t started(void *arg)
+{
+    (void)arg;
+    return 1;
+}
+
+static bool is_lost(void *arg, uint32_t agent)
+{
+    (void)arg, (void)agent;
+    return false;
+}
+
+static void on_quiet(void *arg)
+{
+    struct bed *b = arg;
+
+    b->n_quiet++;
+}
+
+static const char *pinned(void *arg)
+{
+    const struct bed *b = arg;
+
+    return b->pinned;
+}
+
+static const struct lead_snap_ops ops = {
+    .on_saved = on_saved, .on_saving = on_saving, .started = started,
+    .is_lost = is_lost, .pinned = pinned, .on_quiet = on_quiet, .on_held = on_held,
+    .on_took = on_took, .every = every, .on_busy = on_busy,
+};
+
+static void begin(struct bed *b)
+{
+    struct error e = {0};
+
+    if (lead_snap_create(&b->agent, &ops, b, &b->lead, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    lead_snap_good(b->lead, UINT64_MAX);
+}
+
+/* --- saves --- */
+
+static const char *uuid_of(uint64_t step)
+{
+    static char uuid[COMMIT_UUID_BYTES];
+
+    snprintf(uuid, sizeof(uuid), "%08x%024x", (unsigned)step, 0);
+    return uuid;
+}
+
+static void must(int rc, const struct error *e)
+{
+    if (rc < 0) {
+        bail_out("%s", e->text);
+    }
+}
+
+static void put_rank(struct step_save *s, uint64_t step, uint32_t rank)
+{
+    const uint64_t shape = N * BYTES, at = rank * BYTES, len = BYTES;
+    char data[BYTES] = "abcdefg", name[PART_NAME_BYTES];
+    uint64_t block = digest_short_of(data, BYTES);
+    struct part_piece piece = {"x", DTYPE_U8, 1, &shape, &at, &len, 0};
+    struct part p = {.step = step, .rank = rank, .n_ranks = N, .file_bytes = BYTES,
+                     .n_pieces = 1, .pieces = &piece, .n_blocks = 1, .blocks = &block};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    str_copy(p.uuid, sizeof(p.uuid), uuid_of(step));
+    must(part_encode(&p, &b, &e), &e);
+    part_data_name(rank, name);
+    must(step_save_file(s, name, data, BYTES, &e), &e);
+    part_file_name(rank, name);
+    must(step_save_file(s, name, b.data, b.len, &e), &e);
+}
+
+static void say(struct bed *b, uint64_t step, uint32_t rank, enum snap_stage stage)
+{
+    json_t *fact = json_pack("{s:s, s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:s}",
+                             "uuid", uuid_of(step), "root", b->root, "step",
+                             (json_int_t)step, "generation", 1, "token", 1, "rank",
+                             (int)rank, "ranks", N, "stage", (int)stage, "error",
+                             stage == SNAP_STAGE_FAILED ? 5 : 0, "why", "");
+
+    lead_snap_fact(b->lead, rank, fact);
+    json_decref(fact);
+}
+
+/* All of it is on the disk, and the lead hears so. */
+static void save(struct bed *b, uint64_t step)
+{
+    _cleanup_(step_save) struct step_save *s = NULL;
+    _close_ int root = open(b->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct error e = {0};
+
+    must(step_save_begin(io_system(), root, step, uuid_of(step), &s, &e), &e);
+    for (uint32_t r = 0; r < N; r++) {
+        put_rank(s, step, r);
+    }
+    for (uint32_t r = 0; r < N; r++) {
+        say(b, step, r, SNAP_STAGE_WRITTEN);
+    }
+}
+
+static bool is_there(const struct bed *b, uint64_t step)
+{
+    char path[PATH_MAX + STEP_NAME_BYTES + 8], name[STEP_NAME_BYTES];
+
+    step_name(step, uuid_of(step), name);
+    snprintf(path, sizeof(path), "%s/%s/COMMIT", b->root, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Turns of the loop until there are so many, for 20 s at most. */
+static bool comes_to(struct bed *b, const atomic_int *count, int n)
+{
+    uint64_t end_ms = clock_mono_ms() + 20000;
+
+    while (*count < n && clock_mono_ms() < end_ms) {
+        uv_run(&b->agent.loop, UV_RUN_NOWAIT);
+        usleep(1000);
+    }
+    return *count >= n;
+}
+
+static void turn(struct bed *b)
+{
+    for (int i = 0; i < 50; i++) {
+        uv_run(&b->agent.loop, UV_RUN_NOWAIT);
+        usleep(1000);
+    }
+}
+
+/* The next one that is removed is not done before it is let_go(). */
+static void save_slowly(struct bed *b, uint64_t step)
+{
+    int begun = n_begun;
+
+    is_slow = true;
+    save(b, step);
+    ok(comes_to(b, &n_begun, begun + 1), "step %d is saved", (int)step);
+}
+
+static void let_go(struct bed *b)
+{
+    int tidied = n_tidied;
+
+    is_slow = false;
+    sem_post(&may_go);
+    ok(comes_to(b, &n_tidied, tidied + 1), "removing comes to its end");
+    turn(b);
+}
+
+/* --- cases --- */
+
+static void test_told_first(struct bed *b)
+{
+    save(b, 1);
+    ok(comes_to(b, &n_tidied, 1), "the first one");
+    save_slowly(b, 2);
+    ok(n_told == 2 && n_tidied_when_told == 1 && b->n_saved == 2,
+       "all hear of the next one before anything goes");
+    ok(is_there(b, 1) && is_there(b, 2), "which is there still");
+    save(b, 3);
+    turn(b);
+    ok(n_told == 2 && !is_there(b, 3), "one at a time: the one after that waits");
+    let_go(b);
+    ok(comes_to(b, &n_tidied, 3) && n_told == 3 && is_there(b, 3), "until then");
+}
+
+static void test_short(struct bed *b)
+{
+    int told = n_told, tidied = n_tidied;
+
+    is_short = true;
+    save_slowly(b, 4);
+    turn(b);
+    ok(n_told == told, "where there is little room nobody hears of it ...");
+    is_slow = false;
+    sem_post(&may_go);
+    ok(comes_to(b, &n_tidied, tidied + 1), "removing comes to its end");
+    turn(b);
+    ok(n_told == told + 1 && n_tidied_when_told == tidied + 1 && n_tidied == tidied + 1,
+       "... until the others are gone, once");
+    is_short = false;
+}
+
+/* As a store does that is given what was saved just now. */
+static void test_pinned(struct bed *b)
+{
+    char name[STEP_NAME_BYTES];
+
+    step_name(4, uuid_of(4), name);
+    save_slowly(b, 5);
+    is_str(tidied_pinned, "", "nothing is read");
+    let_go(b);
+    snprintf(b->pinned, sizeof(b->pinned), "%s/%s", b->root, name);
+    save_slowly(b, 6);
+    is_str(tidied_pinned, name, "what is read by then is known");
+    let_go(b);
+    b->pinned[0] = '\0';
+}
+
+static void test_waited_for(struct bed *b)
+{
+    ok(!lead_snap_ask_removed(NULL) && !lead_snap_ask_removed(b->lead),
+       "nothing is being removed: no waiting");
+    save_slowly(b, 7);
+    ok(lead_snap_ask_removed(b->lead), "the end of a run waits for what is");
+    ok(lead_snap_ask(b->lead), "so do the next workers");
+    turn(b);
+    ok(b->n_quiet == 0, "as long as it takes");
+    let_go(b);
+    is_int((int)b->n_quiet, 1, "and no longer");
+    ok(!lead_snap_ask(b->lead), "nor is there anything to wait for then");
+    say(b, 8, 0, SNAP_STAGE_HELD);
+    say(b, 8, 1, SNAP_STAGE_HELD);
+    ok(!lead_snap_ask_removed(b->lead), "a save on its way is none of that");
+    say(b, 8, 0, SNAP_STAGE_FAILED);
+    turn(b);
+}
+
+/* More saves than anybody remembers, each come to nothing. */
+static void test_forgotten(struct bed *b)
+{
+    int tidied = n_tidied;
+
+    save_slowly(b, 9);
+    for (uint64_t step = 100; step < 100 + MANY; step++) {
+        say(b, step, 0, SNAP_STAGE_HELD);
+        lead_snap_drop(b->lead->saves, EIO, "");
+    }
+    say(b, 200, 0, SNAP_STAGE_HELD);
+    ok(lead_save_find(b->lead, uuid_of(9)) && !lead_save_find(b->lead, uuid_of(100)),
+       "one whose older ones are being removed is not forgotten");
+    let_go(b);
+    save(b, 10);
+    ok(comes_to(b, &n_tidied, tidied + 2) && is_there(b, 10), "the next one is saved");
+    turn(b);
+}
+
+/* What was read again while others were at work: what may go then goes. */
+static void test_missed(struct bed *b)
+{
+    int made_up_for;
+
+    save_slowly(b, 11);
+    turn(b); /* the one before was read again, or will be */
+    made_up_for = n_made_up_for;
+    b->lead->check.lead = b->lead;
+    b->lead->check.is_missed = true;
+    let_go(b);
+    ok(n_made_up_for > made_up_for && !b->lead->check.is_missed,
+       "what was missed is made up for");
+}
+
+static void test_dies(struct bed *b)
+{
+    int tidied = n_tidied;
+
+    save_slowly(b, 12);
+    lead_snap_destroy(b->lead);
+    let_go(b);
+    is_int(n_tidied, tidied + 1, "a lead that leaves meanwhile");
+    begin(b);
+    save(b, 13);
+    lead_snap_destroy(b->lead); /* it is being committed */
+    ok(comes_to(b, &n_tidied, tidied + 2) && is_there(b, 13),
+       "or before: it is seen to all the same");
+    turn(b);
+}
+
+int main(void)
+{
+    struct bed *b = calloc(1, sizeof(*b));
+
+    if (!b || sem_init(&may_go, 0, 0) < 0) {
+        bail_out("memory");
+    }
+    lead_bed_make(&b->agent);
+    b->root = b->agent.run.dir;
+    b->agent.config.job->checkpoint.keep = 1;
+    begin(b);
+    test_told_first(b);
+    test_short(b);
+    test_pinned(b);
+    test_waited_for(b);
+    test_forgotten(b);
+    test_missed(b);
+    test_dies(b);
+    fs_remove_tree(b->agent.run.dir, NULL);
+    lead_bed_release(&b->agent);
+    free(b);
+    return tap_done();
+}
