@@ -305,7 +305,7 @@ static void destroy(struct agent_lead *l, unsigned journal_ms)
     lead_look_destroy(l->look);
     lead_bucket_destroy(l->bucket);
     lead_hang_destroy(l->hang);
-    log_pruner_release(l->old_logs);
+    log_pruner_release(l->old_logs, journal_ms);
     agent_limit_destroy(l->limit);
     agent_order_release(&l->order);
     record_destroy(l->record, journal_ms);

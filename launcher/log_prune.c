@@ -4,6 +4,7 @@
 #include "launcher/log_prune.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -15,11 +16,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { LOOK_US = 2000 };
 
 struct log_pruner {
     char *run_dir;
     uint32_t keep;
-    int64_t running;      /* written while none is busy */
+    _Atomic int64_t running; /* the newest that was said */
     atomic_bool is_busy;
     atomic_int n_users;   /* the owner, and the thread */
 };
@@ -90,13 +94,18 @@ static void drop(struct log_pruner *p)
     }
 }
 
+/* Until nothing newer was said meanwhile: generations that fail at once come faster than a
+ * directory goes. What cannot be removed now may be by the next one. */
 static void *prune(void *arg)
 {
     struct log_pruner *p = arg;
+    int64_t done;
 
-    /* What cannot be removed now may be by the next one. */
-    log_prune(p->run_dir, p->running, p->keep, NULL);
-    atomic_store(&p->is_busy, false);
+    do {
+        done = atomic_load(&p->running);
+        log_prune(p->run_dir, done, p->keep, NULL);
+        atomic_store(&p->is_busy, false);
+    } while (atomic_load(&p->running) != done && !atomic_exchange(&p->is_busy, true));
     drop(p);
     return NULL;
 }
@@ -123,11 +132,13 @@ void log_pruner_start(struct log_pruner *p, int64_t running)
 {
     pthread_t thread;
 
-    if (p->keep == 0 || log_prune_keeps(2, running, p->keep) ||
-        atomic_exchange(&p->is_busy, true)) {
+    if (p->keep == 0 || log_prune_keeps(2, running, p->keep)) {
         return;
     }
-    p->running = running;
+    atomic_store(&p->running, running);
+    if (atomic_exchange(&p->is_busy, true)) {
+        return;
+    }
     atomic_fetch_add(&p->n_users, 1);
     if (thread_start_apart(&thread, prune, p, -1) == 0) {
         pthread_detach(thread);
@@ -137,9 +148,15 @@ void log_pruner_start(struct log_pruner *p, int64_t running)
     drop(p);
 }
 
-void log_pruner_release(struct log_pruner *p)
+void log_pruner_release(struct log_pruner *p, unsigned wait_ms)
 {
-    if (p) {
-        drop(p);
+    uint64_t end_ms = clock_mono_ms() + wait_ms;
+
+    if (!p) {
+        return;
     }
+    while (atomic_load(&p->is_busy) && clock_mono_ms() < end_ms) {
+        usleep(LOOK_US);
+    }
+    drop(p);
 }

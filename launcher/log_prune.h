@@ -26,11 +26,11 @@ struct log_pruner;
 int log_pruner_create(const char *run_dir, uint32_t keep,
                       struct log_pruner **ret, struct error *e);
 
-/* That generation runs. Nothing is done while an earlier call is not over; the next
- * one makes up for it. */
+/* That generation runs. While an earlier call is not over that one goes on with it. */
 void log_pruner_start(struct log_pruner *p, int64_t running);
 
-/* Waits for nothing: a thread that hangs frees the rest. NULL is allowed. */
-void log_pruner_release(struct log_pruner *p);
+/* Waits so long at most for what is being removed, which ends with the process: a thread
+ * that hangs frees the rest. NULL is allowed. */
+void log_pruner_release(struct log_pruner *p, unsigned wait_ms);
 
 #endif

@@ -6,6 +6,8 @@
 #include "launcher/log_prune.h"
 #include "tests/lib/tap.h"
 
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,14 +112,83 @@ static void test_link(void)
     ok(there("notes/0/stdout"), "and what it leads to is not");
 }
 
+/* A directory that takes long to go, by the linker's hand. */
+static sem_t may_go;
+static atomic_int n_begun;
+static atomic_bool is_slow;
+
+int __real_fs_remove_tree(const char *path, struct error *e);
+int __wrap_fs_remove_tree(const char *path, struct error *e);
+
+int __wrap_fs_remove_tree(const char *path, struct error *e)
+{
+    atomic_fetch_add(&n_begun, 1);
+    while (is_slow && sem_wait(&may_go) < 0) {
+    }
+    return __real_fs_remove_tree(path, e);
+}
+
+static void test_behind(void)
+{
+    struct log_pruner *p = NULL;
+    struct error e = {0};
+
+    for (char c = '1'; c <= '9'; c++) {
+        make((char[]){c, '\0'});
+    }
+    is_int(log_pruner_create(dir, 2, &p, &e), 0, "a pruner: %s", e.text);
+    is_slow = true;
+    n_begun = 0;
+    log_pruner_start(p, 5);
+    for (int i = 0; i < 10000 && n_begun == 0; i++) {
+        usleep(1000);
+    }
+    log_pruner_start(p, 8);
+    log_pruner_start(p, 9);
+    is_str(left(), "123456789", "nothing has gone yet");
+    is_slow = false;
+    sem_post(&may_go);
+    log_pruner_release(p, 20000);
+    is_str(left(), "1789", "what was said meanwhile is made up for, before its end");
+}
+
+/* Whoever leaves does not wait for one that hangs. */
+static void test_hangs(void)
+{
+    struct log_pruner *p = NULL;
+    struct error e = {0};
+
+    for (char c = '1'; c <= '5'; c++) {
+        make((char[]){c, '\0'});
+    }
+    is_int(log_pruner_create(dir, 2, &p, &e), 0, "a pruner: %s", e.text);
+    is_slow = true;
+    n_begun = 0;
+    log_pruner_start(p, 5);
+    for (int i = 0; i < 10000 && n_begun == 0; i++) {
+        usleep(1000);
+    }
+    log_pruner_release(p, 50);
+    ok(there("2"), "it is left alone");
+    is_slow = false;
+    sem_post(&may_go);
+    for (int i = 0; i < 10000 && there("2"); i++) {
+        usleep(1000);
+    }
+    ok(!there("2"), "and goes on by itself");
+}
+
 int main(void)
 {
+    sem_init(&may_go, 0, 0);
     if (!mkdtemp(dir)) {
         bail_out("mkdtemp");
     }
     test_keeps();
     test_prune();
     test_link();
+    test_behind();
+    test_hangs();
     fs_remove_tree(dir, NULL);
     return tap_done();
 }
