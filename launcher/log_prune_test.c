@@ -128,12 +128,13 @@ int __wrap_fs_remove_tree(const char *path, struct error *e)
     return __real_fs_remove_tree(path, e);
 }
 
-static void test_behind(void)
+/* One that is in the middle of it, as generation 5 runs, until let_go(). */
+static struct log_pruner *begin_slowly(char last)
 {
     struct log_pruner *p = NULL;
     struct error e = {0};
 
-    for (char c = '1'; c <= '9'; c++) {
+    for (char c = '1'; c <= last; c++) {
         make((char[]){c, '\0'});
     }
     is_int(log_pruner_create(dir, 2, &p, &e), 0, "a pruner: %s", e.text);
@@ -143,11 +144,23 @@ static void test_behind(void)
     for (int i = 0; i < 10000 && n_begun == 0; i++) {
         usleep(1000);
     }
+    return p;
+}
+
+static void let_go(void)
+{
+    is_slow = false;
+    sem_post(&may_go);
+}
+
+static void test_behind(void)
+{
+    struct log_pruner *p = begin_slowly('9');
+
     log_pruner_start(p, 8);
     log_pruner_start(p, 9);
     is_str(left(), "123456789", "nothing has gone yet");
-    is_slow = false;
-    sem_post(&may_go);
+    let_go();
     log_pruner_release(p, 20000);
     is_str(left(), "1789", "what was said meanwhile is made up for, before its end");
 }
@@ -155,23 +168,11 @@ static void test_behind(void)
 /* Whoever leaves does not wait for one that hangs. */
 static void test_hangs(void)
 {
-    struct log_pruner *p = NULL;
-    struct error e = {0};
+    struct log_pruner *p = begin_slowly('5');
 
-    for (char c = '1'; c <= '5'; c++) {
-        make((char[]){c, '\0'});
-    }
-    is_int(log_pruner_create(dir, 2, &p, &e), 0, "a pruner: %s", e.text);
-    is_slow = true;
-    n_begun = 0;
-    log_pruner_start(p, 5);
-    for (int i = 0; i < 10000 && n_begun == 0; i++) {
-        usleep(1000);
-    }
     log_pruner_release(p, 50);
     ok(there("2"), "it is left alone");
-    is_slow = false;
-    sem_post(&may_go);
+    let_go();
     for (int i = 0; i < 10000 && there("2"); i++) {
         usleep(1000);
     }
