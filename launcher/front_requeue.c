@@ -5,7 +5,8 @@
  * Slurm would requeue a job that the user has cancelled just as well: only one
  * that it still takes for running is.
  *
- * It is the last thing that a front end does, for Slurm kills it then.
+ * It is the last thing that a front end does: Slurm kills it then, often before it has
+ * heard that it will. So what is to be read of it is said before Slurm is asked.
  */
 #include <config.h>
 
@@ -44,13 +45,11 @@ static void on_requeued(void *arg, bool ok, const char *text)
 {
     struct requeue *r = arg;
 
-    if (!ok) {
+    if (ok) {
+        uv_stop(&r->front->loop);
+    } else {
         give_up(r, text);
-        return;
     }
-    screen_note(r->front->screen, "Slurm requeues job %s, which goes on with "
-                "run %s", r->job, r->front->config->dir->id);
-    uv_stop(&r->front->loop);
 }
 
 static void run(struct requeue *r, const char *const *words,
@@ -72,6 +71,8 @@ static void on_state(void *arg, bool ok, const char *text)
     char why[SLURM_ANSWER_BYTES + 32];
 
     if (ok && strcmp(text, "RUNNING") == 0) {
+        screen_note(r->front->screen, "Slurm is asked to requeue job %s, which goes on "
+                    "with run %s", r->job, r->front->config->dir->id);
         run(r, words, on_requeued);
         return;
     }

@@ -86,7 +86,13 @@ test_limit() {
     is "$status" 75 'a run stops before its time limit' || show
     like "$(cat err)" 'left of the time limit of Slurm job 815' 'for that reason'
     is "$(cat asked)" 'requeue 815' 'and the job is requeued, once' || show
-    like "$(cat err)" 'Slurm requeues job 815' 'which is said'
+    like "$(cat err)" 'Slurm is asked to requeue job 815' 'which is said'
+    fresh
+    fake_slurm $(($(date +%s) + 10)) RUNNING
+    printf '#!/bin/sh\nkill -9 $PPID\n' >bin/scontrol
+    run "${in_slurm[@]}" timeout 60 "$MUSTER" run $root --run-dir run --requeue --nproc-per-node 1 -- $charlm --steps 100000000
+    is "$status" 137 'Slurm ends who asks it' || show
+    like "$(cat err)" 'Slurm is asked to requeue job 815' 'which has said so before'
     fresh
     fake_slurm $(($(date +%s) + 10)) COMPLETING
     run "${in_slurm[@]}" timeout 60 "$MUSTER" run $root --run-dir run --requeue --nproc-per-node 1 -- sleep 1000

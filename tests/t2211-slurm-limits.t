@@ -51,7 +51,7 @@ test_limit() {
     on ctl scancel "$job"
     job=$limited
     ok 'the other one stops before its time limit' wait_for 90 grep -q 'left of the time limit of Slurm job' limit.out || diag "$(cat limit.out)"
-    ok 'and has its job requeued' wait_for 60 grep -q "Slurm requeues job $job" limit.out || diag "$(cat limit.out)"
+    ok 'and has its job requeued' wait_for 60 grep -q "Slurm is asked to requeue job $job" limit.out || diag "$(cat limit.out)"
     is "$(field limit state):$(field limit verdict.exit_status)" Stopped:75 'to be resumed'
     unlike "$(cat limit.out)" 'DUE TO TIME LIMIT' 'in time'
     local step
@@ -70,11 +70,11 @@ test_requeue() {
         sh -c '[ \$MUSTER_GENERATION = 1 ] && exit 1; [ \$MUSTER_GENERATION = 2 ] && exec sleep 1000; exit 9'"
     ok 'a run that has spent its restart' wait_for 90 eval 'running back && [ "$(field back restarts)" = 1 ]' || diag "$(cat back.out)"
     on ctl scancel --signal=USR1 "$job"
-    ok 'is stopped by a signal to its steps' wait_for 90 grep -q "Slurm requeues job $job" back.out || diag "$(cat back.out)"
+    ok 'is stopped by a signal to its steps' wait_for 90 grep -q "Slurm is asked to requeue job $job" back.out || diag "$(cat back.out)"
     ok 'comes back' wait_for 240 eval '[ "$(field back state)" = Failed ]' || diag "$(cat back.out)"
     is "$(field back verdict.exit_status):$(field back restarts):$(field back generation)" 9:1:3 'and has none left' || diag "$(cat back.out)"
     ok 'what has failed is not requeued' wait_for 60 job_over "$job"
-    is "$(grep -c 'requeues job' back.out)" 1 'again'
+    is "$(grep -c 'asked to requeue job' back.out)" 1 'again'
     nobody_left
 }
 
