@@ -190,22 +190,31 @@ void agent_snap_hand_out(struct agent *a, const struct snap_question *q,
 
 /* --- what comes of it --- */
 
-static void on_begun(void *arg, uint64_t id, const struct snap *s,
-                     const struct error *e)
+static struct snap_question *take_question(struct agent_snap *p, uint64_t id)
 {
-    struct agent_snap *p = arg;
     struct snap_question **at = &p->questions, *q;
-    struct error why = *e;
-    int fd = -1;
 
     while (*at && (*at)->id != id) {
         at = &(*at)->next;
     }
     q = *at;
+    if (q) {
+        *at = q->next;
+    }
+    return q;
+}
+
+static void on_begun(void *arg, uint64_t id, const struct snap *s,
+                     const struct error *e)
+{
+    struct agent_snap *p = arg;
+    struct snap_question *q = take_question(p, id);
+    struct error why = *e;
+    int fd = -1;
+
     if (!q) {
         return;
     }
-    *at = q->next;
     if (s) {
         fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
         s = fd < 0 ? NULL : s;
@@ -365,6 +374,7 @@ static int begin(struct crew *c, const struct snap_question *from,
         .generation = c->generation,
         .token = (uint64_t)c->generation << 32,
     };
+    uint64_t id;
     int rc;
 
     if (!(a->config.job->checkpoint.levels & JOB_LEVEL_MEMORY)) {
@@ -378,16 +388,17 @@ static int begin(struct crew *c, const struct snap_question *from,
     if (!q) {
         return error_set(e, ENOMEM, "hold a snapshot");
     }
+    id = a->snap->n_questions++;
     *q = *from;
-    q->id = a->snap->n_questions++;
-    rc = snap_hold_begin(a->snap->hold, &who, m->step, m->uuid, m->root,
-                         m->bytes, q->id, e);
-    if (rc < 0) {
-        free(q);
-        return rc;
-    }
+    q->id = id;
     q->next = a->snap->questions;
     a->snap->questions = q;
+    rc = snap_hold_begin(a->snap->hold, &who, m->step, m->uuid, m->root,
+                         m->bytes, id, e);
+    if (rc < 0) {
+        free(take_question(a->snap, id));
+        return rc;
+    }
     agent_snap_taken(a->snap, who.rank);
     return 0;
 }

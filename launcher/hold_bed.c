@@ -62,10 +62,10 @@ static int begin(struct hold_bed *b, uint32_t rank, uint64_t step,
 int hold_bed_begin(struct hold_bed *b, uint32_t rank, uint64_t step,
                    const char *uuid, uint64_t room)
 {
-    int rc = begin(b, rank, step, uuid, room);
+    int n = b->said.n_begun, rc = begin(b, rank, step, uuid, room);
 
     if (rc == 0) {
-        hold_bed_run_until(b, &b->said.n_begun, b->said.n_begun + 1);
+        hold_bed_run_until(b, &b->said.n_begun, n + 1);
     }
     return rc;
 }

@@ -50,7 +50,8 @@ struct snap_hold_config {
 
     /* What snap_hold_begin() has asked for. `s` is NULL with an error; else it is
      * borrowed during the call, and may be bare (ckpt/snap.h), but where it is a copy.
-     * Comes later than the question. */
+     * Comes later than the question, or, of what is no copy and is there, from inside
+     * snap_hold_begin(). */
     void (*on_begun)(void *arg, uint64_t question, const struct snap *s,
                      const struct error *e);
     /* A snapshot has got to the disk, or has not (`e->code` is set). */

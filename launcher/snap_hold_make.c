@@ -65,6 +65,11 @@ void snap_hold_give_up(struct slot *s)
 
 /* --- making --- */
 
+static bool is_enough(const struct snap *s, uint64_t room, bool may_be_bare)
+{
+    return s && s->room >= room && (may_be_bare || !s->is_bare) && snap_check(s, NULL) == 0;
+}
+
 static void make(uv_work_t *work)
 {
     struct slot *s = work->data;
@@ -72,8 +77,7 @@ static void make(uv_work_t *work)
                                    .is_bare = s->is_bare,
                                    .cancel = &s->progress.cancel};
 
-    if (s->made && s->made->room >= s->room && (s->is_bare || !s->made->is_bare) &&
-        snap_check(s->made, NULL) == 0) {
+    if (is_enough(s->made, s->room, s->is_bare)) {
         return;
     }
     snap_destroy(s->made);
@@ -190,6 +194,9 @@ int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
     s->is_due = false;
     if (s->doing == MAKING) {
         s->is_asked = true;
+    } else if (!h->config.is_elsewhere && is_enough(s->snap, s->wanted, true)) {
+        s->error = (struct error){0};
+        answer(s); /* a thread would take longer to begin than this */
     } else {
         start_making(s, s->wanted, false);
     }

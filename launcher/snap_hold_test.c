@@ -58,6 +58,28 @@ static void test_save(void)
     hold_bed_close(&b);
 }
 
+/* A worker waits: no thread is asked for what is there, and none hands out too little. */
+static void test_at_once(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_begin_later(&b, 0, 10, UUID(1), HOLD_ROOM);
+    is_int(b.said.n_begun, 0, "memory that is not there comes later");
+    hold_bed_run_until(&b, &b.said.n_begun, 1);
+    snap_hold_settle(b.hold, UUID(1), false);
+    hold_bed_begin_later(&b, 0, 20, UUID(2), HOLD_ROOM);
+    ok(b.said.n_begun == 2 && b.said.snap && b.said.snap->head.step == 20 &&
+           strcmp(b.said.snap->head.uuid, UUID(2)) == 0,
+       "what is there comes at once");
+    snap_hold_settle(b.hold, UUID(2), false);
+    hold_bed_begin_later(&b, 0, 30, UUID(3), 2 * HOLD_ROOM);
+    is_int(b.said.n_begun, 2, "but not where there is too little");
+    hold_bed_run_until(&b, &b.said.n_begun, 3);
+    ok(b.said.snap && b.said.snap->room >= 2 * HOLD_ROOM, "which is made");
+    hold_bed_close(&b);
+}
+
 /* The agent dies, and another one comes. */
 static void test_next_agent(void)
 {
@@ -442,6 +464,7 @@ int main(void)
 {
     mapguard_install();
     test_save();
+    test_at_once();
     test_next_agent();
     test_directory();
     test_cut();
