@@ -68,9 +68,11 @@ void part_release(struct part *p);
 int part_encode(const struct part *p, struct buf *b, struct error *e);
 
 /* `b` is an encoded part of the same pieces in the same places, with as many blocks,
- * and becomes this one. False, and it is not changed: it cannot, as the header is of
- * another length, say. */
+ * and becomes this one, once it is sealed. False, and it is not changed: it cannot, as the
+ * header is of another length, say. */
 bool part_encode_again(const struct part *p, struct buf *b);
+/* All of it is read, for its digest. */
+void part_seal(struct buf *b);
 
 /* 0, -ERR_FORMAT, -ERR_VERSION, -ENOMEM. What comes out has names, types, and boxes
  * that lie in their tensors; a step's file has pieces that lie in it and as many

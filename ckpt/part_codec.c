@@ -362,7 +362,7 @@ bool part_encode_again(const struct part *p, struct buf *b)
     struct array fields[N_FIELDS];
     struct st_meta meta[N_META];
     _buf_ struct buf header = {0};
-    uint64_t n = 0, digest;
+    uint64_t n = 0;
     bool is_as_long;
 
     list_fields(&none, fields);
@@ -377,10 +377,15 @@ bool part_encode_again(const struct part *p, struct buf *b)
     }
     if (is_as_long) {
         memcpy(b->data, header.data, n);
-        digest = digest_short_of(b->data, b->len - DIGEST_BYTES);
-        memcpy(b->data + b->len - DIGEST_BYTES, &digest, sizeof(digest));
     }
     return is_as_long;
+}
+
+void part_seal(struct buf *b)
+{
+    uint64_t digest = digest_short_of(b->data, b->len - DIGEST_BYTES);
+
+    memcpy(b->data + b->len - DIGEST_BYTES, &digest, sizeof(digest));
 }
 
 /* --- decoding --- */

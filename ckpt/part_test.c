@@ -81,6 +81,7 @@ static void test_again(void)
     static char state_2[] = "{\"a\":2}", state_long[100] = "{\"a\":[]}";
     struct part p = example();
     _buf_ struct buf b = {0}, want = {0}, before = {0}, junk = {0};
+    struct part back = {0};
 
     encode(&p, &b);
     p.step = 13;
@@ -88,6 +89,8 @@ static void test_again(void)
     p.state = state_2;
     encode(&p, &want);
     ok(part_encode_again(&p, &b), "another step");
+    is_int(part_decode(b.data, b.len, &back, NULL), -ERR_FORMAT, "which is not sealed yet");
+    part_seal(&b);
     ok(b.len == want.len && memcmp(b.data, want.data, b.len) == 0, "as made anew");
     buf_append(&before, b.data, b.len);
     memset(state_long + 6, ' ', sizeof(state_long) - 7);

@@ -49,6 +49,7 @@ struct agent_way {
     struct buf part;
     uint64_t part_at;   /* in the file of the save that is being put */
     uint64_t part_plan; /* of what it is; 0: none */
+    bool is_sealed;     /* it has its digest */
     struct image_copy copy; /* of the save that is being put */
     struct fill *fill;      /* into what; NULL: its memory is there */
     int fill_fd;            /* of that; -1 */
@@ -144,7 +145,8 @@ static int encode_part(struct agent_way *w, const struct save_job *job, struct e
 {
     int rc;
 
-    if (w->part_plan == job->plan && part_encode_again(job->part, &w->part)) {
+    w->is_sealed = w->part_plan != job->plan || !part_encode_again(job->part, &w->part);
+    if (!w->is_sealed) {
         return 0;
     }
     w->part_plan = 0;
@@ -230,6 +232,10 @@ static int put_part(struct agent_way *w, const struct save_job *job, struct erro
 {
     const struct fill_source source = {read_part, w, false};
 
+    if (!w->is_sealed) {
+        part_seal(&w->part);
+        w->is_sealed = true;
+    }
     w->part_at = SNAP_PAGE_BYTES + snap_room(job->image->bytes, 0);
     if (w->fill) {
         return fill_piece(w->fill, w->part_at, w->part.len, &source, e);
@@ -271,13 +277,12 @@ static void help(void *self, unsigned n_threads)
     image_copy_help(&w->copy, n_threads);
 }
 
-static int want(struct agent_way *w, const char *uuid, enum worker_snap_level level,
-                bool is_chosen, struct error *e)
+static struct worker_snap_want want(const char *uuid, enum worker_snap_level level)
 {
-    struct worker_snap_want m = {.level = (uint8_t)level, .is_chosen = is_chosen};
+    struct worker_snap_want m = {.level = (uint8_t)level};
 
     str_copy(m.uuid, sizeof(m.uuid), uuid);
-    return client_snap_want(w->client, &m, e);
+    return m;
 }
 
 static int hand(void *self, const struct save_job *job, struct error *e)
@@ -285,13 +290,13 @@ static int hand(void *self, const struct save_job *job, struct error *e)
     struct agent_way *w = self;
     struct worker_snap_done done = {.image_bytes = job->image->bytes,
                                     .part_bytes = w->part.len};
-
+    struct worker_snap_want held = want(job->gather.uuid, WORKER_SNAP_HELD);
     struct save_map first = w->maps[0];
     int rc;
 
     str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
-    rc = job->may_stay ? want(w, done.uuid, WORKER_SNAP_HELD, job->is_chosen, e) : 0;
-    rc = rc < 0 ? rc : client_snap_done(w->client, &done, e);
+    held.is_chosen = job->is_chosen;
+    rc = client_snap_done(w->client, &done, job->may_stay ? &held : NULL, e);
     drop_fill(w);
     if (snap_room(done.image_bytes, done.part_bytes) + SNAP_PAGE_BYTES < first.len) {
         first = (struct save_map){0}; /* not all of its memory may be there */
@@ -333,7 +338,9 @@ static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
     int rc = look(w, uuid, level, e);
 
     if (rc == 0 && timeout_ms != 0 && level > MUSTER_CKPT_SNAPSHOT) {
-        rc = want(w, uuid, (enum worker_snap_level)level + 1, false, e);
+        struct worker_snap_want m = want(uuid, (enum worker_snap_level)level + 1);
+
+        rc = client_snap_want(w->client, &m, e);
     }
     while (rc == 0 && (rc = look(w, uuid, level, e)) == 0 && clock_mono_ms() < end_ms) {
         struct pollfd p = {.fd = client_fd(w->client), .events = POLLIN};

@@ -36,7 +36,7 @@ struct client_place *__wrap_client_place(struct client *c);
 int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
                              struct worker_snap *ret, int *ret_fd, struct error *e);
 int __wrap_client_snap_done(struct client *c, const struct worker_snap_done *done,
-                            struct error *e);
+                            const struct worker_snap_want *want, struct error *e);
 
 struct client *__wrap_client_of(struct muster *m)
 {
@@ -65,10 +65,11 @@ int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *b
 }
 
 int __wrap_client_snap_done(struct client *c, const struct worker_snap_done *done,
-                            struct error *e)
+                            const struct worker_snap_want *want, struct error *e)
 {
     (void)c;
     (void)done;
+    (void)want;
     (void)e;
     n_done++;
     return 0;

@@ -464,11 +464,17 @@ int client_snap_find(struct client *c, uint32_t rank, const char *uuid,
 }
 
 int client_snap_done(struct client *c, const struct worker_snap_done *done,
-                     struct error *e)
+                     const struct worker_snap_want *want, struct error *e)
 {
-    struct worker_msg m = {.type = WORKER_SNAP_DONE, .snap_done = *done};
-    int rc = send_wait(c, &m, e);
+    struct worker_msg m = {.type = WORKER_SNAP_WANT};
+    int rc;
 
+    if (want) {
+        m.snap_want = *want;
+        worker_msg_encode(&c->out, &m);
+    }
+    m = (struct worker_msg){.type = WORKER_SNAP_DONE, .snap_done = *done};
+    rc = send_wait(c, &m, e);
     while (rc == 0) {
         rc = await(c, WORKER_SNAP_STATUS, WORKER_SNAP_STATUS, &m, e);
         if (rc == 0 && strcmp(m.snap_status.uuid, done->uuid) == 0) {

@@ -52,9 +52,10 @@ int client_report(struct client *c, const struct worker_report *report,
  * their way; -ENOMEM, -ENOSPC: there is not so much; -ENOTSUP. */
 int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
                       struct worker_snap *ret, int *ret_fd, struct error *e);
-/* It is filled; the agent has it when this returns. */
+/* It is filled; the agent has it when this returns. With `want` it is told before, in one
+ * go, how far it is to get: NULL, not at once. */
 int client_snap_done(struct client *c, const struct worker_snap_done *done,
-                     struct error *e);
+                     const struct worker_snap_want *want, struct error *e);
 /* Where it is to get to: see struct worker_snap_want. */
 int client_snap_want(struct client *c, const struct worker_snap_want *want,
                      struct error *e);

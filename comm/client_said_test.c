@@ -228,7 +228,7 @@ static void test_told(void)
         str_copy(m.snap_status.why, sizeof(m.snap_status.why), "no way");
         client_bed_say(&a, &m);
         plan_turns(&a, {.rc = 1});
-        is_int(client_snap_done(c, &done, &e), cases[i].rc, "error %u", cases[i].error);
+        is_int(client_snap_done(c, &done, NULL, &e), cases[i].rc, "error %u", cases[i].error);
         is_str(e.text, "no way", "with the reason");
         client_bed_close(&a, c);
     }

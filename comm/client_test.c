@@ -217,7 +217,7 @@ static void test_done(void)
         str_copy(both.m[1].snap_status.uuid, WORKER_UUID_SIZE, SAVE);
         str_copy(done.uuid, sizeof(done.uuid), SAVE);
         c = open_client(&a, &both);
-        is_int(client_snap_done(c, &done, NULL), cases[i].rc, "handed over: error %u",
+        is_int(client_snap_done(c, &done, NULL, NULL), cases[i].rc, "handed over: error %u",
                cases[i].error);
         ok(client_snap_status(c, OTHER, &s, NULL) == 0 && s.error == ENOSPC,
            "what was said of another one is known");

@@ -460,9 +460,7 @@ static int take(struct crew *c, uint32_t rank, const struct worker_snap_done *m,
     }
     rc = !s   ? error_set(e, ENOMEM, "hold a snapshot")
          : !p ? error_text(e, ENOENT, "no snapshot was begun")
-         : s->waits & 1u << INTERVAL_DISK
-             ? snap_hold_stay(p->hold, rank, m->uuid, m->image_bytes, m->part_bytes, e)
-             : snap_hold_done(p->hold, rank, m->uuid, m->image_bytes, m->part_bytes, e);
+              : snap_hold_stay(p->hold, rank, m->uuid, m->image_bytes, m->part_bytes, e);
     if (rc < 0) {
         free(s);
         return rc;
@@ -488,6 +486,9 @@ void agent_snap_done(struct crew *c, uint32_t local_rank,
     agent_snap_tell_worker(a, rank, m->uuid,
                            rc < 0 ? WORKER_SNAP_NONE : WORKER_SNAP_HELD, e.code,
                            e.text);
+    if (s && !(s->waits & 1u << INTERVAL_DISK)) { /* the worker has the processor first */
+        snap_hold_drain(a->snap->hold, rank, m->uuid);
+    }
     if (s && !c->stopping) {
         snap_hold_make_ahead(a->snap->hold, rank);
     }

@@ -88,11 +88,13 @@ void snap_hold_make_ahead(struct snap_hold *h, uint32_t rank);
 int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes,
                    struct error *e);
-/* The same, but it stays in memory: snap_hold_write() sends it to the disk. Its memory is
- * the next to be had where that of the other one is not free. */
+/* The same, but it stays in memory: snap_hold_drain(), called next, or snap_hold_write()
+ * sends it to the disk. Its memory is the next to be had where that of the other one is not
+ * free. */
 int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes,
                    struct error *e);
+void snap_hold_drain(struct snap_hold *h, uint32_t rank, const char *uuid);
 /* The save is part of a checkpoint, or came to nothing: then what is on the disk of it
  * goes, also that which gets there just now, and nothing of it is written any more. */
 void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept);

@@ -137,13 +137,18 @@ int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,
     return 0;
 }
 
+void snap_hold_drain(struct snap_hold *h, uint32_t rank, const char *uuid)
+{
+    snap_hold_queue(snap_hold_slot_of(h, rank, uuid));
+}
+
 int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes, struct error *e)
 {
     int rc = snap_hold_stay(h, rank, uuid, image_bytes, part_bytes, e);
 
     if (rc == 0 && !h->config.is_elsewhere) {
-        snap_hold_queue(snap_hold_slot_of(h, rank, uuid));
+        snap_hold_drain(h, rank, uuid);
     }
     return rc;
 }

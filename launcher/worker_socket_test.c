@@ -360,9 +360,10 @@ static int worker_snap(struct agent *a, int i)
         fstat(fd, &st) < 0 || st.st_size != 8192) {
         return 4;
     }
-    if (client_snap_want(c, &(struct worker_snap_want){.level = WORKER_SNAP_HELD,
-                                                       .is_chosen = 1, .uuid = UUID},
-                         &e) < 0 || client_snap_done(c, &done, &e) < 0) {
+    if (client_snap_done(c, &done,
+                         &(struct worker_snap_want){.level = WORKER_SNAP_HELD,
+                                                    .is_chosen = 1, .uuid = UUID},
+                         &e) < 0) {
         return 5;
     }
     do {
