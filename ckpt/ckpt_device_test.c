@@ -160,6 +160,28 @@ static void test_trip(void)
     free(again);
 }
 
+/* One name is here, then there, and then gone from there. */
+static void test_moves(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "moves", NULL, NULL);
+    void *there = make(OF_CONTEXT, 0);
+    float *here = calloc(N, sizeof(*here));
+
+    ok(add(ck, "t", here) == 0 && add(ck, "t", there) == 0, "a tensor moves to a GPU");
+    mock.launch(there, 6, N * sizeof(float));
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), 0, "a save");
+    ok(is_all(mock.view(there), 6), "waits for what is done there");
+    ok(add(ck, "t", here) == 0, "it moves back");
+    mock.launch(there, 5, N * sizeof(float));
+    is_int(muster_ckpt_save(ck, 2, 0, NULL), 0, "a save");
+    ok(is_all(mock.view(there), 6), "has nothing to wait for");
+    ok(add(ck, "t", there) == 0 && muster_ckpt_save(ck, 3, 0, NULL) == 0 &&
+           is_all(mock.view(there), 5),
+       "until it moves again");
+    muster_ckpt_close(ck);
+    free(here);
+}
+
 static void test_lazy(void)
 {
     struct muster_ckpt *ck = api_bed_open(root, "lazy", NULL, NULL);
@@ -258,6 +280,7 @@ int main(void)
     }
     test_find();
     test_trip();
+    test_moves();
     test_lazy();
     test_shapes();
     test_failures();

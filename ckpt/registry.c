@@ -129,12 +129,15 @@ static int put(struct registry *r, const struct reg_piece *p)
     if (*slot) {
         old = &r->pieces[*slot - 1];
         r->n_changes += !has_shape_of(old, p);
+        r->n_on_devices -= old->device != NULL;
+        r->n_on_devices += p->device != NULL;
         free(old->name);
         free(old->shape);
         *old = *p;
         return 0;
     }
     r->n_changes++;
+    r->n_on_devices += p->device != NULL;
     r->pieces[r->n_pieces++] = *p;
     *slot = r->n_pieces;
     return 0;
@@ -430,12 +433,14 @@ int registry_blob(struct registry *r, const char *name, void *data, size_t len,
 
 int registry_settle(const struct registry *r, struct error *e)
 {
+    size_t left = r->n_on_devices;
     void *last = NULL;
     int rc = 0;
 
-    for (size_t i = 0; i < r->n_pieces && rc == 0; i++) {
+    for (size_t i = 0; left > 0 && rc == 0; i++) {
         const struct reg_piece *p = &r->pieces[i];
 
+        left -= p->device != NULL;
         rc = p->device ? device_settle(p->device, p->data, &last, e) : 0;
     }
     return rc;

@@ -40,6 +40,7 @@ struct reg_blob {
 struct registry {
     uint32_t rank;
     size_t n_pieces, room;
+    size_t n_on_devices; /* of these */
     struct reg_piece *pieces;
     size_t n_slots;
     size_t *slots; /* of a hash table: places in pieces, plus 1 */
