@@ -28,6 +28,9 @@
 /* A cost that was measured is not none. */
 #define LEAST_COST_S 1e-6
 
+/* Between two plans that are told. */
+#define TELL_S 1.0
+
 static double seconds_since(int64_t ns)
 {
     return (double)((int64_t)clock_mono_ns() - ns) / NS_PER_S;
@@ -109,6 +112,7 @@ static bool is_time(struct muster_ckpt *ck)
 /* For muster status. One that is not taken is told with the next save. */
 static void tell_plan(struct muster_ckpt *ck)
 {
+    ck->automatic.told_ns = (int64_t)clock_mono_ns();
     struct client *client = ck->automatic.is_on && ck->group.rank == 0
                                 ? client_of(ck->m) : NULL;
     struct interval_facts facts = facts_of(ck);
@@ -126,15 +130,31 @@ static void tell_plan(struct muster_ckpt *ck)
     }
 }
 
+/* Of saves that come one upon the other nobody reads each one's. */
+static void tell_in_time(struct muster_ckpt *ck)
+{
+    const struct ckpt_auto *a = &ck->automatic;
+
+    if (!a->is_told && (a->told_ns == 0 || seconds_since(a->told_ns) >= TELL_S)) {
+        tell_plan(ck);
+    }
+}
+
 void ckpt_due_saved(struct muster_ckpt *ck, double cost_s)
 {
     struct ckpt_auto *a = &ck->automatic;
+    bool is_first = a->cost_s <= 0; /* what was told is assumed */
 
     cost_s = cost_s > LEAST_COST_S ? cost_s : LEAST_COST_S;
     a->cost_s = a->cost_s > 0
                     ? COST_WEIGHT * cost_s + (1 - COST_WEIGHT) * a->cost_s
                     : cost_s;
-    tell_plan(ck);
+    if (is_first) {
+        tell_plan(ck);
+    } else {
+        a->is_told = false;
+        tell_in_time(ck);
+    }
 }
 
 /* Time is that of rank 0 alone. */
@@ -191,9 +211,7 @@ int ckpt_due_all(struct muster_ckpt *ck, int64_t step)
     _free_ struct opening *all = NULL;
     int reasons = own_reasons(ck, step), rc;
 
-    if (!ck->automatic.is_told) {
-        tell_plan(ck);
-    }
+    tell_in_time(ck);
     if (ck->m || ck->options.every_seconds > 0) {
         ck->n_requests += ck->m && muster_checkpoint_requested(ck->m) > 0;
         mine.reasons = reasons;

@@ -9,6 +9,7 @@
 
 #include "base/fs.h"
 #include "ckpt/team.h"
+#include "comm/client.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -35,6 +36,8 @@ int __wrap_muster_checkpoint_requested(struct muster *m);
 int __wrap_muster_checkpoint_saved(struct muster *m, const char *path,
                                    int64_t step);
 struct client *__wrap_client_of(struct muster *m);
+int __wrap_client_save_plan(struct client *c, const struct worker_save_plan *plan,
+                            struct error *e);
 
 int __wrap_muster_rank(const struct muster *m) { return m->rank; }
 int __wrap_muster_world(const struct muster *m) { return m->world; }
@@ -53,10 +56,22 @@ int __wrap_muster_checkpoint_saved(struct muster *m, const char *path,
     return m && path && step >= 0 ? 0 : -EINVAL;
 }
 
+static bool is_heard; /* by an agent, which takes no saves */
+static int n_plans;
+static double plan_cost_s; /* of the last one */
+
 struct client *__wrap_client_of(struct muster *m)
 {
-    (void)m;
-    return NULL;
+    return is_heard ? (struct client *)m : NULL;
+}
+
+int __wrap_client_save_plan(struct client *c, const struct worker_save_plan *plan,
+                            struct error *e)
+{
+    (void)c, (void)e;
+    n_plans++;
+    plan_cost_s = plan->is_assumed ? 0 : plan->cost_s;
+    return 0;
 }
 
 static uint64_t now_ns = 1000000000;
@@ -133,6 +148,36 @@ static void test_automatic(void)
     m.should_stop = 1;
     is_int(muster_ckpt_due(ck, 5), MUSTER_CKPT_AUTO | MUSTER_CKPT_STOPPING,
            "and other reasons are told as well");
+    muster_ckpt_close(ck);
+}
+
+/* What the first save took is told at once, and then no more than once in a second. */
+static void test_told(void)
+{
+    struct muster m = {.world = 1};
+    struct muster_ckpt *ck;
+
+    run_says("auto", "111600", "10");
+    ck = open_one(&m, NULL, NULL);
+    is_heard = true;
+    muster_ckpt_due(ck, 1);
+    ok(n_plans == 1 && plan_cost_s <= 0, "a plan is told, whose cost is assumed");
+    save(ck, 1);
+    ok(n_plans == 2 && plan_cost_s > 0, "and that of the first save");
+    pass(0.5);
+    save(ck, 2);
+    is_int(n_plans, 2, "not that of the next, which comes soon");
+    muster_ckpt_due(ck, 3);
+    is_int(n_plans, 2, "nor a moment later");
+    pass(0.5);
+    muster_ckpt_due(ck, 4);
+    is_int(n_plans, 3, "but in a second");
+    muster_ckpt_due(ck, 5);
+    is_int(n_plans, 3, "once");
+    pass(5);
+    save(ck, 5);
+    is_int(n_plans, 4, "and that of one that comes later");
+    is_heard = false;
     muster_ckpt_close(ck);
 }
 
@@ -233,6 +278,7 @@ int main(void)
         bail_out("mkdtemp: %s", strerror(errno));
     }
     test_automatic();
+    test_told();
     test_job_says();
     test_nonsense();
     test_requests();

@@ -120,26 +120,6 @@ static int map_file(struct agent_way *w, int fd, uint64_t bytes,
 
 /* --- saving --- */
 
-/* The one before the last is still on its way: training waits for it here, unless it
- * is to go on without this one. */
-static int ask(struct agent_way *w, const struct worker_snap_begin *begin, unsigned flags,
-               struct worker_snap *ret, int *ret_fd, struct error *e)
-{
-    uint64_t end_ms = clock_mono_ms() + BUSY_WAIT_MS;
-    int rc;
-
-    if (flags & MUSTER_CKPT_SKIP) {
-        return client_snap_begin(w->client, begin, ret, ret_fd, e);
-    }
-    do {
-        rc = client_snap_begin(w->client, begin, ret, ret_fd, e);
-        if (rc == -EBUSY) {
-            poll(NULL, 0, BUSY_LOOK_MS);
-        }
-    } while (rc == -EBUSY && clock_mono_ms() < end_ms);
-    return rc;
-}
-
 /* The part of a plan differs from save to save in its header only. */
 static int encode_part(struct agent_way *w, const struct save_job *job, struct error *e)
 {
@@ -153,6 +133,64 @@ static int encode_part(struct agent_way *w, const struct save_job *job, struct e
     buf_clear(&w->part);
     rc = part_encode(job->part, &w->part, e);
     w->part_plan = rc < 0 ? 0 : job->plan;
+    return rc;
+}
+
+/* A part that was not made yet is, while the agent looks for memory. */
+static int ask_once(struct agent_way *w, const struct save_job *job,
+                    const struct worker_snap_begin *begin, bool *is_encoded,
+                    struct worker_snap *ret, int *ret_fd, struct error *e)
+{
+    struct error why = {0};
+    int part = 0, rc = client_snap_begin(w->client, begin, e);
+
+    if (rc == 0 && !*is_encoded) {
+        part = encode_part(w, job, &why);
+        *is_encoded = true;
+    }
+    rc = rc < 0 ? rc : client_snap_answer(w->client, ret, ret_fd, e);
+    if (part < 0) {
+        *e = why;
+    }
+    return part < 0 ? part : rc;
+}
+
+/* The one before the last is still on its way: training waits for it here, unless it
+ * is to go on without this one. */
+static int ask_until(struct agent_way *w, const struct save_job *job,
+                     const struct worker_snap_begin *begin, bool *is_encoded,
+                     struct worker_snap *ret, int *ret_fd, struct error *e)
+{
+    uint64_t end_ms = clock_mono_ms() + BUSY_WAIT_MS;
+    int rc = ask_once(w, job, begin, is_encoded, ret, ret_fd, e);
+
+    while (rc == -EBUSY && !(job->flags & MUSTER_CKPT_SKIP) && clock_mono_ms() < end_ms) {
+        poll(NULL, 0, BUSY_LOOK_MS);
+        rc = ask_once(w, job, begin, is_encoded, ret, ret_fd, e);
+    }
+    return rc;
+}
+
+static uint64_t room_for(const struct agent_way *w, const struct save_job *job)
+{
+    return snap_room(job->image->bytes, w->part.len);
+}
+
+/* The part will be as long as that of the save before, most times. */
+static int ask(struct agent_way *w, const struct save_job *job,
+               struct worker_snap_begin *begin, struct worker_snap *ret, int *ret_fd,
+               struct error *e)
+{
+    bool is_encoded = w->part_plan != job->plan;
+    int rc = is_encoded ? encode_part(w, job, e) : 0;
+
+    begin->bytes = room_for(w, job);
+    rc = rc < 0 ? rc : ask_until(w, job, begin, &is_encoded, ret, ret_fd, e);
+    if (rc == 0 && room_for(w, job) > begin->bytes) {
+        close_fd(ret_fd);
+        begin->bytes = room_for(w, job);
+        rc = ask_until(w, job, begin, &is_encoded, ret, ret_fd, e);
+    }
     return rc;
 }
 
@@ -190,11 +228,6 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     _close_ int fd = -1;
     int rc;
 
-    rc = encode_part(w, job, e);
-    if (rc < 0) {
-        return rc;
-    }
-    begin.bytes = snap_room(job->image->bytes, w->part.len);
     str_copy(begin.uuid, sizeof(begin.uuid), job->gather.uuid);
     if (strlen(job->root_path) >= sizeof(begin.root)) {
         return error_set(e, ENAMETOOLONG, "%.80s...", job->root_path);
@@ -203,7 +236,7 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
         return error_text(e, EILSEQ, "agents tell each other of paths in UTF-8 only");
     }
     str_copy(begin.root, sizeof(begin.root), job->root_path);
-    rc = ask(w, &begin, job->flags, &snap, &fd, e);
+    rc = ask(w, job, &begin, &snap, &fd, e);
     if (rc == -ENOSPC) {
         rc = error_text(e, ENOMEM, "%s", snap.why); /* of memory, not of the disk */
     }

@@ -24,17 +24,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { N_STATE = 20000 };
+
 #define BYTES (2 * DIGEST_BLOCK_BYTES) /* a block for each of the two threads */
 
 /* --- an agent of ours --- */
 
 static int memory = -1;
-static int n_done;
+static int n_asked, n_done;
+static struct worker_snap_begin asked; /* last */
 
 struct client *__wrap_client_of(struct muster *m);
 struct client_place *__wrap_client_place(struct client *c);
 int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
-                             struct worker_snap *ret, int *ret_fd, struct error *e);
+                             struct error *e);
+int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
+                              struct error *e);
 int __wrap_client_snap_done(struct client *c, const struct worker_snap_done *done,
                             const struct worker_snap_want *want, struct error *e);
 
@@ -54,14 +59,24 @@ struct client_place *__wrap_client_place(struct client *c)
 
 /* What was cut is made as long again, as the agent does. */
 int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
-                             struct worker_snap *ret, int *ret_fd, struct error *e)
+                             struct error *e)
 {
     (void)c;
     (void)e;
-    *ret = (struct worker_snap){.bytes = begin->bytes, .is_bare = 1};
-    str_copy(ret->uuid, sizeof(ret->uuid), begin->uuid);
-    *ret_fd = fcntl(memory, F_DUPFD_CLOEXEC, 0);
+    asked = *begin;
+    n_asked++;
     return ftruncate(memory, (off_t)(SNAP_PAGE_BYTES + begin->bytes)) < 0 ? -errno : 0;
+}
+
+int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
+                              struct error *e)
+{
+    (void)c;
+    (void)e;
+    *ret = (struct worker_snap){.bytes = asked.bytes, .is_bare = 1};
+    str_copy(ret->uuid, sizeof(ret->uuid), asked.uuid);
+    *ret_fd = fcntl(memory, F_DUPFD_CLOEXEC, 0);
+    return 0;
 }
 
 int __wrap_client_snap_done(struct client *c, const struct worker_snap_done *done,
@@ -160,7 +175,7 @@ static void setup(struct bench *b)
     }
     memset(b->image.header.data, 'x', BYTES);
     b->job = (struct save_job){.root_path = "/scratch/ck", .image = &b->image,
-                               .part = &b->part, .n_threads = 1};
+                               .part = &b->part, .plan = 1, .n_threads = 1};
     b->job.gather.uuid = "0123456789abcdef0123456789abcdef";
 }
 
@@ -240,10 +255,32 @@ static void test_too_little(const char *who, enum fault f)
     teardown(&b);
 }
 
+/* It is asked for before the part is made, which may have become longer. */
+static void test_longer_part(void)
+{
+    _free_ char *state = malloc(N_STATE);
+    struct bench b;
+
+    setup(&b);
+    save(&b, NONE);
+    n_asked = 0;
+    is_int(save(&b, NONE), 0, "a save by the plan of the one before");
+    is_int(n_asked, 1, "asks for memory once");
+    snprintf(state, N_STATE, "{\"a\":\"%0*d\"}", N_STATE - 9, 7);
+    b.part.state = state;
+    is_int(save(&b, NONE), 0, "one with more to tell");
+    ok(n_asked == 3 && asked.bytes >= snap_room(BYTES, N_STATE),
+       "asks again where that was too little");
+    is_int(b.way.ops->hand(b.way.self, &b.job, &b.error), 0, "and is handed over");
+    ok(is_right(), "with what was saved");
+    teardown(&b);
+}
+
 int main(void)
 {
     sem_init(&is_writing, 0, 0);
     sem_init(&may_write, 0, 0);
+    test_longer_part();
     test_too_little("who writes", WRITER_FAILS);
     test_too_little("who helps", HELPER_FAILS);
     return tap_done();

@@ -155,7 +155,8 @@ struct ckpt_auto {
     double ran_s;        /* the run, before that */
     uint32_t n_failures;
     double cost_s;       /* of a save, newer ones count for more; 0: none yet */
-    bool is_told;        /* what muster status shows of it */
+    bool is_told;        /* what muster status shows of it ... */
+    int64_t told_ns;     /* ... was told then; 0: never */
 };
 
 /* Which checkpoints count. Those that are avoided (ckpt/avoided.h) have their turn when

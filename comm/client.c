@@ -420,16 +420,20 @@ static int as_told(uint32_t code, const char *why, struct error *e)
     return error_text(e, code < 4096 ? (int)code : EPROTO, "%s", why);
 }
 
-static int ask_snap(struct client *c, const struct worker_msg *question,
-                    struct worker_snap *ret, int *ret_fd, struct error *e)
+static int ask_snap(struct client *c, const struct worker_msg *question, struct error *e)
+{
+    int rc = catch_up(c, e); /* an answer that was not waited for any more goes */
+
+    drop_fds(c);
+    return rc < 0 ? rc : send_wait(c, question, e);
+}
+
+int client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
+                       struct error *e)
 {
     struct worker_msg m;
-    int rc;
+    int rc = await(c, WORKER_SNAP, WORKER_SNAP, &m, e);
 
-    rc = catch_up(c, e); /* an answer that was not waited for any more goes */
-    drop_fds(c);
-    rc = rc < 0 ? rc : send_wait(c, question, e);
-    rc = rc < 0 ? rc : await(c, WORKER_SNAP, WORKER_SNAP, &m, e);
     if (rc < 0) {
         return rc;
     }
@@ -447,20 +451,22 @@ static int ask_snap(struct client *c, const struct worker_msg *question,
 }
 
 int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
-                      struct worker_snap *ret, int *ret_fd, struct error *e)
+                      struct error *e)
 {
     struct worker_msg m = {.type = WORKER_SNAP_BEGIN, .snap_begin = *begin};
 
-    return ask_snap(c, &m, ret, ret_fd, e);
+    return ask_snap(c, &m, e);
 }
 
 int client_snap_find(struct client *c, uint32_t rank, const char *uuid,
                      struct worker_snap *ret, int *ret_fd, struct error *e)
 {
     struct worker_msg m = {.type = WORKER_SNAP_FIND, .snap_find.rank = rank};
+    int rc;
 
     str_copy(m.snap_find.uuid, sizeof(m.snap_find.uuid), uuid);
-    return ask_snap(c, &m, ret, ret_fd, e);
+    rc = ask_snap(c, &m, e);
+    return rc < 0 ? rc : client_snap_answer(c, ret, ret_fd, e);
 }
 
 int client_snap_done(struct client *c, const struct worker_snap_done *done,

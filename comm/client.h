@@ -48,10 +48,13 @@ int client_state(struct client *c, struct worker_state *ret, struct error *e);
 int client_report(struct client *c, const struct worker_report *report,
                   struct error *e);
 
-/* Memory for a snapshot, whose descriptor the caller owns. -EBUSY: others are on
- * their way; -ENOMEM, -ENOSPC: there is not so much; -ENOTSUP. */
+/* Asks for memory for a snapshot. The answer is the next thing to be asked of the client. */
 int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
-                      struct worker_snap *ret, int *ret_fd, struct error *e);
+                      struct error *e);
+/* Waits for that, whose descriptor the caller owns. -EBUSY: others are on their way;
+ * -ENOMEM, -ENOSPC: there is not so much; -ENOTSUP. */
+int client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
+                       struct error *e);
 /* It is filled; the agent has it when this returns. With `want` it is told before, in one
  * go, how far it is to get: NULL, not at once. */
 int client_snap_done(struct client *c, const struct worker_snap_done *done,

@@ -330,6 +330,14 @@ static void test_join_twice(void)
 
 #define UUID "0123456789abcdef0123456789abcdef"
 
+static int begin_snap(struct client *c, const struct worker_snap_begin *begin,
+                      struct worker_snap *ret, int *ret_fd, struct error *e)
+{
+    int rc = client_snap_begin(c, begin, e);
+
+    return rc < 0 ? rc : client_snap_answer(c, ret, ret_fd, e);
+}
+
 /* Asks, fills, and hears what becomes of it; a refusal, and none that is found. */
 static int worker_snap(struct agent *a, int i)
 {
@@ -348,7 +356,7 @@ static int worker_snap(struct agent *a, int i)
     if (client_connect(worker_socket_path(a->sockets[i]), &c, &e) < 0) {
         return 1;
     }
-    if (client_snap_begin(c, &begin, &snap, &fd, &e) != -EBUSY ||
+    if (begin_snap(c, &begin, &snap, &fd, &e) != -EBUSY ||
         !strstr(e.text, "two are on their way")) {
         return 2;
     }
@@ -356,7 +364,7 @@ static int worker_snap(struct agent *a, int i)
         return 3;
     }
     begin.step = 7;
-    if (client_snap_begin(c, &begin, &snap, &fd, &e) < 0 || snap.bytes != 8192 ||
+    if (begin_snap(c, &begin, &snap, &fd, &e) < 0 || snap.bytes != 8192 ||
         fstat(fd, &st) < 0 || st.st_size != 8192) {
         return 4;
     }
