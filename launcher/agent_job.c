@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "launcher/agent_files.h"
+#include "launcher/agent_snap.h"
 #include "launcher/agent_steps.h"
 #include "launcher/jsonw.h"
 #include "launcher/node_facts.h"
@@ -269,6 +270,7 @@ void agent_config(struct agent *a, uint64_t age_ms, const void *data, size_t len
     find_python_dir(a);
     umask((mode_t)a->config.umask);
     uv_timer_stop(&a->start_timer);
+    agent_snap_recall(a);
     if (begin_work(a, &e) < 0) {
         agent_note(a, "%s", e.text);
         agent_leave(a, RUN_FAILED, e.text);

@@ -13,6 +13,7 @@
 #include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "launcher/agent_snap.h"
 #include "launcher/agent_steps.h"
 #include "launcher/outfit.h"
 #include "rendezvous/restart.h"
@@ -167,6 +168,9 @@ static void send_report(struct agent *a, const struct report *report)
 
     if (!agent_heir_may_report(a)) {
         return; /* it comes again */
+    }
+    if (report->state == REPORT_JOINED) {
+        agent_snap_tell(a); /* the order that follows is to know of it */
     }
     report_encode(report, &b);
     tree_report(a->tree, &b);

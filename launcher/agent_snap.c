@@ -77,6 +77,14 @@ static void tell_again(struct agent_snap *p)
     }
 }
 
+void agent_snap_tell(struct agent *a)
+{
+    if (a->snap) {
+        a->snap->n_tells = 0; /* what stays, too */
+        tell_again(a->snap);
+    }
+}
+
 /* Who was told to stop has its grace for it. */
 static uint64_t wait_until(const struct agent_snap *p, const struct crew *c)
 {

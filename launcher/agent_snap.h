@@ -59,6 +59,13 @@ void agent_fetch_told(struct agent *a, const json_t *ask);
 void agent_partner_stranger(struct agent *a, struct link *l,
                             const struct channel_frame *first);
 
+/* --- agent_snap_recall.c --- */
+
+/* The agent is about to join: looks for what one before it has left in memory. */
+void agent_snap_recall(struct agent *a);
+/* Tells the lead of all that is not settled, before it hears that this agent is there. */
+void agent_snap_tell(struct agent *a);
+
 /* The workers have ended well. True: crew_finish() comes again, once what they have
  * saved is settled, or has had its time. */
 bool agent_snap_waits(struct crew *c);

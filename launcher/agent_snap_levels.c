@@ -111,6 +111,11 @@ unsigned agent_snap_waiting(struct crew *c, uint32_t rank, const char *uuid)
     return waits ? waits | untold : 0;
 }
 
+void agent_snap_stay(struct saved *s)
+{
+    s->waits = disk | untold;
+}
+
 /* --- what becomes of it --- */
 
 void agent_snap_unpin(struct agent_snap *p, struct saved *s)

@@ -142,6 +142,8 @@ void agent_snap_tell_own(struct agent *a, const struct saved *s);
 
 /* Of a save that is handed over: which levels wait for the lead's word; 0: none does. */
 unsigned agent_snap_waiting(struct crew *c, uint32_t rank, const char *uuid);
+/* It was saved before this agent was: memory is enough until the lead says more. */
+void agent_snap_stay(struct saved *s);
 /* The rank has begun another one: tells of those whose memory it has taken. */
 void agent_snap_taken(struct agent_snap *p, uint32_t rank);
 /* The newest of the ranks here is to go to the disk, whatever the plan says. */

@@ -80,6 +80,10 @@ void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n);
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t step, const char *uuid, const char *root,
                     uint64_t bytes, uint64_t question, struct error *e);
+/* What an agent of this number had, when it ended, that is whole and not known to be part
+ * of a checkpoint: each is there from now on, as if it had been saved just now. */
+void snap_hold_recall(struct snap_hold *h,
+                      void (*found)(void *arg, const struct snap_head *head), void *arg);
 /* The rank has one, and will want the other: a thread makes that, as large, where the
  * budget has it and as much memory is left again. Silently not done otherwise, or
  * given up for what is asked for. */

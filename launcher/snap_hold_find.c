@@ -5,7 +5,9 @@
 
 #include "launcher/snap_hold_priv.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,6 +48,41 @@ void snap_hold_look_for(struct snap_hold *h, uint32_t rank)
             s->snap->head.rank != rank) {
             snap_destroy(s->snap);
             s->snap = NULL;
+        }
+    }
+}
+
+/* Of ranks that are asked for one by one there may be many: each once. */
+static void look_for_all(struct snap_hold *h)
+{
+    char prefix[32];
+    size_t len = (size_t)snprintf(prefix, sizeof(prefix), "%s-%u-", h->config.name,
+                                  h->config.agent);
+    DIR *dir = opendir(h->dir_path);
+    const struct dirent *d;
+    unsigned rank, which;
+
+    while (dir && (d = readdir(dir))) {
+        if (strncmp(d->d_name, prefix, len) == 0 &&
+            sscanf(d->d_name + len, "%u-%u", &rank, &which) == 2) {
+            snap_hold_look_for(h, rank);
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
+}
+
+void snap_hold_recall(struct snap_hold *h,
+                      void (*found)(void *arg, const struct snap_head *head), void *arg)
+{
+    if (access(h->dir_path, F_OK) < 0 || snap_hold_dir(h, NULL) < 0) {
+        return;
+    }
+    look_for_all(h);
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        if (s->doing == IDLE && snap_hold_is_whole(s) && s->snap->head.state != SNAP_KEPT) {
+            found(arg, &s->snap->head);
         }
     }
 }

@@ -114,6 +114,55 @@ static void test_next_agent(void)
     hold_bed_close(&b);
 }
 
+struct recalled {
+    unsigned n;
+    bool has_full, has_written, has_other;
+};
+
+static void on_recalled(void *arg, const struct snap_head *head)
+{
+    struct recalled *r = arg;
+
+    r->n++;
+    r->has_full |= head->rank == 0 && head->step == 10 && head->state == SNAP_FULL;
+    r->has_written |= head->rank == 1 && head->step == 20 && head->state == SNAP_WRITTEN;
+    r->has_other |= head->rank > 1;
+}
+
+/* What had not become a checkpoint when the agent died is told of; all else is not. */
+static void test_recall(void)
+{
+    struct recalled r = {0};
+    struct hold_bed b;
+    char path[PATH_MAX];
+    FILE *junk;
+
+    hold_bed_open(&b, 1 << 20);
+    snap_hold_recall(b.hold, on_recalled, &r);
+    is_int(r.n, 0, "nothing was left");
+    hold_bed_begin(&b, 0, 10, UUID(1), HOLD_ROOM);
+    is_int(snap_hold_stay(b.hold, 0, UUID(1), 5000, 100, NULL), 0, "one in memory");
+    hold_bed_save(&b, 1, 20, UUID(2));
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    hold_bed_save(&b, 2, 30, UUID(3));
+    hold_bed_run_until(&b, &b.said.n_written, 2);
+    snap_hold_settle(b.hold, UUID(3), true);
+    hold_bed_begin(&b, 3, 40, UUID(4), HOLD_ROOM);
+    snprintf(path, sizeof(path), "%s/snap-3-5-0", b.dir);
+    junk = fopen(path, "w");
+    ok(junk && fputs("no snapshot", junk) >= 0 && fclose(junk) == 0,
+       "one on the disk, a checkpoint, one that is being filled, and a file that is none");
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, NULL);
+    snap_hold_recall(b.hold, on_recalled, &r);
+    ok(r.n == 2 && r.has_full && r.has_written && !r.has_other,
+       "the next agent is told of the first two: %u", r.n);
+    is_int(snap_hold_write(b.hold, 0, UUID(1), NULL), 0, "it may write the first");
+    hold_bed_run_until(&b, &b.said.n_written, 3);
+    ok(is_in(&b, 10, UUID(1), "r00000.safetensors"), "which gets to the disk");
+    hold_bed_close(&b);
+}
+
 /* Others could have made its directory before: what workers save is for no one else. */
 static void test_directory(void)
 {
@@ -466,6 +515,7 @@ int main(void)
     test_save();
     test_at_once();
     test_next_agent();
+    test_recall();
     test_directory();
     test_cut();
     test_moved();

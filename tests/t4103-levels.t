@@ -139,6 +139,43 @@ test_node_lost() {
     is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
 }
 
+# All of a run is killed, and what it saved last is in memory alone.
+kill_all() {
+    local id pid
+    id=$(json id run/run.json)
+    ok 'all of the run is killed' wait_for 60 eval '
+        for pid in $(grep -slzxF "MUSTER_RUN_ID='"$id"'" /proc/[0-9]*/environ | cut -d/ -f3) $(pgrep -f "$id") "$spawned"; do
+            [ "$pid" = $$ ] || [ "$pid" = "$BASHPID" ] || kill -KILL "$pid" 2>/dev/null
+        done
+        ! pgrep -f "$id" >/dev/null'
+    wait_exit 60 "$spawned"
+}
+test_all_killed() {
+    start 45 leave --nnodes 2
+    told 'four workers save' 'held 40$' 4
+    on_disk 'once to the disk' 0
+    kill_all
+    ok 'their memory stays' test -e "$(shm)"
+    spawn run "$MUSTER" resume $root run
+    told 'when it goes on all start from there' 'from 40$' 4
+    on_disk 'which is on the disk by then' '0 40'
+    go_home
+    is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
+# Nor is it enough where a rank has not got so far: then it is the one before.
+test_half_killed() {
+    start 35 leave --nnodes 2
+    told 'four workers save' 'held 30$' 4
+    kill_all
+    rm -f "$(shm)"/snap-1-3-*
+    spawn run "$MUSTER" resume $root run
+    told 'without the memory of a rank they start from the disk' 'from 0$' 4
+    go_home
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 test_run_fails() {
     start 15 '' --nnodes 2 --max-restarts 0
     told 'four workers save' 'held 10$' 4

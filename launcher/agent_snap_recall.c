@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an agent of this number has left in memory: its life was over before the lead had
+ * made checkpoints of it, as where all of a run was killed, and it is the newest that
+ * there is. It is told to the lead like what is saved from now on; whoever leads has the
+ * newest that all ranks have written before the first workers start.
+ */
+#include <config.h>
+
+#include "launcher/agent_snap_priv.h"
+
+#include "launcher/snap_budget.h"
+
+#include <stdlib.h>
+
+static void on_found(void *arg, const struct snap_head *head)
+{
+    struct agent_snap *p = arg;
+    struct saved *s = calloc(1, sizeof(*s));
+
+    if (!s) {
+        agent_log(p->agent, "out of memory: what was saved at step %llu is not looked at",
+                  (unsigned long long)head->step);
+        return;
+    }
+    s->head = *head;
+    s->level = WORKER_SNAP_HELD;
+    s->stage = SNAP_STAGE_WRITTEN;
+    if (head->state == SNAP_FULL) {
+        s->stage = SNAP_STAGE_HELD;
+        agent_snap_stay(s);
+    }
+    agent_log(p->agent, "has rank %u of step %llu in memory, of the run's life before",
+              head->rank, (unsigned long long)head->step);
+    s->next = p->saved;
+    p->saved = s;
+}
+
+void agent_snap_recall(struct agent *a)
+{
+    struct error e = {0};
+
+    if (!(a->config.job->checkpoint.levels & JOB_LEVEL_MEMORY) ||
+        !snap_dir_has_agent(a->run.id, a->index)) {
+        return;
+    }
+    if (agent_snap_need(a, &e) < 0) {
+        agent_note(a, "what %s has in memory is not looked at: %s", a->host, e.text);
+        return;
+    }
+    snap_hold_recall(a->snap->hold, on_found, a->snap);
+    agent_snap_keep_telling(a->snap);
+}
