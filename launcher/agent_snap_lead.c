@@ -103,13 +103,18 @@ static void free_lead(struct lead_snap *l)
 
 /* --- the end of one --- */
 
+bool lead_save_is_beside(const struct lead_save *a, const struct lead_save *b)
+{
+    return strcmp(a->root, b->root) == 0;
+}
+
 /* Below that no other save is on its way. */
 static uint64_t busy_from(const struct lead_save *save)
 {
     uint64_t from = UINT64_MAX;
 
     for (const struct lead_save *s = save->lead->saves; s; s = s->next) {
-        if (s != save && !s->is_settled && s->step < from) {
+        if (s != save && !s->is_settled && lead_save_is_beside(s, save) && s->step < from) {
             from = s->step;
         }
     }
@@ -319,7 +324,7 @@ static bool is_lost(void *arg, uint32_t agent)
 static bool is_passed(const struct lead_save *save)
 {
     for (const struct lead_save *s = save->lead->saves; s; s = s->next) {
-        if (s->step > save->step &&
+        if (s->step > save->step && lead_save_is_beside(s, save) &&
             s->tally.generation == save->tally.generation &&
             s->tally.n_held == s->tally.n_ranks) {
             return true;

@@ -153,7 +153,7 @@ static bool is_replaced(const struct lead_save *s)
     for (const struct lead_save *o = s->lead->saves; o; o = o->next) {
         const struct snap_standing other = standing_of(o);
 
-        if (!(o->is_settled && o->error.code) &&
+        if (!(o->is_settled && o->error.code) && lead_save_is_beside(o, s) &&
             snap_levels_replaces(&other, &own)) {
             return true;
         }
@@ -190,21 +190,42 @@ static bool is_newer(const struct lead_save *a, const struct lead_save *b)
                : a->step > b->step;
 }
 
-void lead_levels_promote(struct lead_snap *l)
+static bool can_be(const struct lead_save *s)
 {
-    struct lead_save *best = NULL;
+    const struct snap_now now = lead_save_now(s);
 
-    for (struct lead_save *s = l->saves; s; s = s->next) {
-        const struct snap_now now = lead_save_now(s);
-        bool can_be = s->is_settled ? s->error.code == 0
-                                    : snap_sets_can_be(&s->sets, &s->tally, &now);
+    return s->is_settled ? s->error.code == 0
+                         : snap_sets_can_be(&s->sets, &s->tally, &now);
+}
 
-        if (can_be && (!best || is_newer(s, best))) {
-            best = s;
+/* Of its directory. */
+static bool is_newest(const struct lead_save *save)
+{
+    for (const struct lead_save *s = save->lead->saves; s; s = s->next) {
+        if (s != save && lead_save_is_beside(s, save) && can_be(s) && is_newer(s, save)) {
+            return false;
         }
     }
-    if (best && !best->is_settled && lead_save_is_parked(best)) {
-        best->is_decided = true;
-        send_to(best, all);
+    return true;
+}
+
+static struct lead_save *find_to_promote(const struct lead_snap *l)
+{
+    for (struct lead_save *s = l->saves; s; s = s->next) {
+        if (!s->is_settled && lead_save_is_parked(s) && can_be(s) && is_newest(s)) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* What is said of one may settle others: so one after the other, from the first again. */
+void lead_levels_promote(struct lead_snap *l)
+{
+    struct lead_save *s;
+
+    while ((s = find_to_promote(l))) {
+        s->is_decided = true;
+        send_to(s, all);
     }
 }

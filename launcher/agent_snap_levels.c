@@ -89,6 +89,17 @@ static bool is_asked(const struct crew *c, struct may_stay *m)
     return false;
 }
 
+/* Memory is for two saves of a rank. Of who saves to several directories what is in one
+ * would take the place of what is in another, and is nowhere else. */
+static bool saves_to_several(struct may_stay *m, const struct snap *s)
+{
+    if (s && !m->root[0]) {
+        str_copy(m->root, sizeof(m->root), s->head.root);
+    }
+    m->has_several = m->has_several || (s && strcmp(m->root, s->head.root) != 0);
+    return m->has_several;
+}
+
 static bool is_seldom(uint64_t every_ms, bool is_chosen)
 {
     return every_ms == JOB_AUTO ? is_chosen : every_ms > 0;
@@ -100,9 +111,10 @@ unsigned agent_snap_waiting(struct crew *c, uint32_t rank, const char *uuid)
     struct agent_snap *p = c->agent->snap;
     struct may_stay *m = of_rank(p, rank, c->n_checkpoints > 0);
     bool was_asked = m && is_asked(c, m);
+    bool has_several = m && saves_to_several(m, snap_hold_fill(p->hold, rank, uuid));
     unsigned waits = 0;
 
-    if (!m || strcmp(m->uuid, uuid) != 0 || was_asked || c->stopping) {
+    if (!m || strcmp(m->uuid, uuid) != 0 || was_asked || has_several || c->stopping) {
         return 0;
     }
     m->uuid[0] = '\0';
@@ -201,12 +213,14 @@ static bool is_newer(const struct snap_head *a, const struct snap_head *b)
                                           : a->step > b->step;
 }
 
-static const struct saved *newest(const struct agent_snap *p)
+/* In that directory. */
+static const struct saved *newest(const struct agent_snap *p, const char *root)
 {
     const struct saved *best = NULL;
 
     for (const struct saved *s = p->saved; s; s = s->next) {
         if (!s->is_copy && s->stage != SNAP_STAGE_FAILED &&
+            strcmp(s->head.root, root) == 0 &&
             (!best || is_newer(&s->head, &best->head))) {
             best = s;
         }
@@ -216,17 +230,13 @@ static const struct saved *newest(const struct agent_snap *p)
 
 void agent_snap_flush(struct agent_snap *p)
 {
-    const struct saved *last = newest(p);
-    char uuid[COMMIT_UUID_BYTES];
     struct saved *s = p->saved;
 
-    if (!last) {
-        return;
-    }
-    str_copy(uuid, sizeof(uuid), last->head.uuid);
     while (s) {
-        if (!s->is_copy && (s->waits & disk) && !s->is_wanted &&
-            strcmp(s->head.uuid, uuid) == 0) {
+        const struct saved *last = newest(p, s->head.root);
+
+        if (!s->is_copy && (s->waits & disk) && !s->is_wanted && last &&
+            strcmp(s->head.uuid, last->head.uuid) == 0) {
             s->is_wanted = true;
             agent_snap_tell_lead(p->agent, s);
             s = p->saved;

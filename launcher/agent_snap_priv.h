@@ -36,6 +36,8 @@ struct may_stay {
     uint32_t rank;
     char uuid[COMMIT_UUID_BYTES]; /* "": nothing */
     bool is_chosen;
+    char root[SNAP_ROOT_BYTES]; /* where its first save went; "": there was none ... */
+    bool has_several;           /* ... and others went elsewhere */
     uint32_t n_asked; /* questions that were seen */
     unsigned n_left;
 };
