@@ -106,6 +106,12 @@ static bool is_of_disk(const struct tracer_call *call, enum kind kind)
     return !has_fd || call->number == SYS_openat || call->is_on_file;
 }
 
+/* Which only asks where the end of the heap is. */
+static bool is_question(const struct tracer_call *call)
+{
+    return call->number == SYS_brk && call->args[0] == 0;
+}
+
 bool tracer_may_fail(const struct tracer_call *call, int error)
 {
     enum kind kind = kind_of(call);
@@ -113,7 +119,7 @@ bool tracer_may_fail(const struct tracer_call *call, int error)
     if (error == TRACER_KILL) {
         return true;
     }
-    if (!is_of_disk(call, kind)) {
+    if (!is_of_disk(call, kind) || is_question(call)) {
         return false;
     }
     if (error == TRACER_SHORT) {
@@ -166,6 +172,10 @@ static void forget(struct tracing *t, pid_t tid)
     *th = t->threads[--t->n];
 }
 
+/* A brk() that fails leaves the end of the heap where it is and answers where that is,
+ * never an errno value: glibc takes all that is not below the address it has asked for as
+ * the new end, and after -ENOMEM malloc() writes where no memory is. So it becomes the
+ * question, and gets its address back afterwards, with which who has called compares. */
 static void spoil(struct thread *th, int error)
 {
     struct user_regs_struct regs;
@@ -175,6 +185,9 @@ static void spoil(struct thread *th, int error)
     }
     if (error == TRACER_SHORT) {
         regs.rdx /= 2;
+    } else if (th->call.number == SYS_brk) {
+        th->is_failing = true;
+        regs.rdi = 0;
     } else {
         th->is_failing = true;
         if (th->call.number != SYS_close) { /* which closes, whatever it says */
@@ -223,9 +236,13 @@ static void leave(struct tracing *t, struct thread *th)
     struct user_regs_struct regs;
 
     if (th->is_failing && ptrace(PTRACE_GETREGS, th->tid, NULL, &regs) == 0) {
-        regs.rax = (unsigned long long)-t->harm->error;
+        if (th->call.number == SYS_brk) {
+            regs.rdi = th->call.args[0];
+        } else {
+            regs.rax = (unsigned long long)-t->harm->error;
+        }
         ptrace(PTRACE_SETREGS, th->tid, NULL, &regs);
-        th->call.result = -t->harm->error;
+        th->call.result = (int64_t)regs.rax;
     }
     th->is_failing = false;
     if (t->run->look) {
