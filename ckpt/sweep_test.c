@@ -5,7 +5,8 @@
  * Whatever comes: the newest checkpoint is the last that they were told of, or a newer
  * one, and has all of its bytes. And they put things on the disk in the right order.
  *
- *   sweep_test [STRIDE]      of all points every STRIDEth; 1: all
+ *   sweep_test [STRIDE [CASE]]      of all points every STRIDEth; 1: all. CASE: of these
+ *                                   programs alone the one that is called so
  */
 #include <config.h>
 
@@ -14,6 +15,7 @@
 #include "tests/lib/tap.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -107,11 +109,11 @@ static void test_plants(void)
 
 int main(int argc, char **argv)
 {
-    size_t n_cases;
+    size_t n_cases, n_run = 0;
     const struct sweep_case *cases = sweep_cases(&n_cases);
     unsigned stride = sweep_stride(argc, argv, USUAL_STRIDE);
     uint64_t kills = 0, n_errors = 0;
-    const char *why = sweep_why_not(true);
+    const char *why = sweep_why_not(true), *only = argc > 2 ? argv[2] : NULL;
 
     if (why) {
         skip("%s", why);
@@ -119,7 +121,13 @@ int main(int argc, char **argv)
     }
     test_plants();
     for (size_t i = 0; i < n_cases; i++) {
-        sweep_run(&cases[i], stride, &kills, &n_errors);
+        if (!only || strcmp(cases[i].name, only) == 0) {
+            sweep_run(&cases[i], stride, &kills, &n_errors);
+            n_run++;
+        }
+    }
+    if (n_run == 0) {
+        bail_out("no case is called '%s'", only);
     }
     diag("under ptrace: %llu kills, %llu failing calls",
          (unsigned long long)kills, (unsigned long long)n_errors);
