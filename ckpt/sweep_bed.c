@@ -158,10 +158,7 @@ static bool read_script(const struct sweep_case *c, struct script *ret)
     struct scene s;
     bool is_well;
 
-    ret->calls = calloc(MAX_CALLS, sizeof(*ret->calls));
-    if (!ret->calls) {
-        bail_out("no memory");
-    }
+    ret->n = 0;
     scene_begin(&s, c);
     tracer_run(play, &s, &none, &run);
     is_well = run.status == 0 && s.told->newest == c->newest &&
@@ -214,9 +211,9 @@ static void kill_at_each(const struct sweep_case *c, uint64_t n_calls,
                          unsigned stride, uint64_t *n)
 {
     unsigned n_wrong = 0;
-    uint64_t n_done = 0;
+    uint64_t n_done = 0, n_tried = 0;
 
-    for (uint64_t at = 1; at <= n_calls; at += stride) {
+    for (uint64_t at = 1; at <= n_calls; at += stride, n_tried++) {
         struct tracer_harm harm = {.at = at, .error = TRACER_KILL};
         bool is_done;
 
@@ -225,6 +222,8 @@ static void kill_at_each(const struct sweep_case *c, uint64_t n_calls,
     }
     is_int(n_wrong, 0, "%s: killed at %llu of %llu calls", c->name,
            (unsigned long long)n_done, (unsigned long long)n_calls);
+    /* Some calls depend on how full the heap is, or on threads. */
+    ok(n_done + n_tried / 20 + 1 >= n_tried, "%s: these are the calls that it makes", c->name);
     *n += n_done;
 }
 
@@ -263,9 +262,14 @@ void sweep_run(const struct sweep_case *c, unsigned stride, uint64_t *kills,
                uint64_t *n_errors)
 {
     _free_ char *first = NULL;
-    struct script s = {0};
+    struct script s = {.calls = calloc(MAX_CALLS, sizeof(*s.calls))};
 
-    if (!ok(read_script(c, &s), "%s: undisturbed", c->name)) {
+    if (!s.calls) {
+        bail_out("no memory");
+    }
+    /* Twice: whoever looks at what is left learns what each program that is forked from
+     * it knows from then on, such as where no library is, and calls less often for. */
+    if (!ok(read_script(c, &s) && read_script(c, &s), "%s: undisturbed", c->name)) {
         free(s.calls);
         return;
     }
