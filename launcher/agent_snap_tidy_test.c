@@ -8,16 +8,13 @@
 
 #include "launcher/agent_snap_lead_priv.h"
 
-#include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/str.h"
-#include "ckpt/part.h"
+#include "launcher/commit_bed.h"
 #include "launcher/lead_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -25,12 +22,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N = 2, BYTES = 8, MANY = 20 }; /* ranks, bytes of each, and saves that are forgotten */
+enum { N = COMMIT_BED_RANKS, MANY = 20 }; /* saves that are forgotten */
 
 struct bed {
     struct agent agent;
     struct lead_snap *lead;
-    const char *root;
+    struct commit_bed saves; /* in its run directory */
     char pinned[PATH_MAX + STEP_NAME_BYTES + 2];
     unsigned n_quiet, n_saved;
 };
@@ -160,46 +157,13 @@ static void begin(struct bed *b)
 
 /* --- saves --- */
 
-static const char *uuid_of(uint64_t step)
-{
-    static char uuid[COMMIT_UUID_BYTES];
-
-    snprintf(uuid, sizeof(uuid), "%08x%024x", (unsigned)step, 0);
-    return uuid;
-}
-
-static void must(int rc, const struct error *e)
-{
-    if (rc < 0) {
-        bail_out("%s", e->text);
-    }
-}
-
-static void put_rank(struct step_save *s, uint64_t step, uint32_t rank)
-{
-    const uint64_t shape = N * BYTES, at = rank * BYTES, len = BYTES;
-    char data[BYTES] = "abcdefg", name[PART_NAME_BYTES];
-    uint64_t block = digest_short_of(data, BYTES);
-    struct part_piece piece = {"x", DTYPE_U8, 1, &shape, &at, &len, 0};
-    struct part p = {.step = step, .rank = rank, .n_ranks = N, .file_bytes = BYTES,
-                     .n_pieces = 1, .pieces = &piece, .n_blocks = 1, .blocks = &block};
-    _buf_ struct buf b = {0};
-    struct error e = {0};
-
-    str_copy(p.uuid, sizeof(p.uuid), uuid_of(step));
-    must(part_encode(&p, &b, &e), &e);
-    part_data_name(rank, name);
-    must(step_save_file(s, name, data, BYTES, &e), &e);
-    part_file_name(rank, name);
-    must(step_save_file(s, name, b.data, b.len, &e), &e);
-}
-
 static void say(struct bed *b, uint64_t step, uint32_t rank, enum snap_stage stage)
 {
     json_t *fact = json_pack("{s:s, s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:s}",
-                             "uuid", uuid_of(step), "root", b->root, "step",
-                             (json_int_t)step, "generation", 1, "token", 1, "rank",
-                             (int)rank, "ranks", N, "stage", (int)stage, "error",
+                             "uuid", commit_bed_uuid(&b->saves, step), "root",
+                             b->saves.top, "step", (json_int_t)step, "generation", 1,
+                             "token", 1, "rank", (int)rank, "ranks", N,
+                             "stage", (int)stage, "error",
                              stage == SNAP_STAGE_FAILED ? 5 : 0, "why", "");
 
     lead_snap_fact(b->lead, rank, fact);
@@ -209,26 +173,15 @@ static void say(struct bed *b, uint64_t step, uint32_t rank, enum snap_stage sta
 /* All of it is on the disk, and the lead hears so. */
 static void save(struct bed *b, uint64_t step)
 {
-    _cleanup_(step_save) struct step_save *s = NULL;
-    _close_ int root = open(b->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct error e = {0};
-
-    must(step_save_begin(io_system(), root, step, uuid_of(step), &s, &e), &e);
-    for (uint32_t r = 0; r < N; r++) {
-        put_rank(s, step, r);
-    }
+    commit_bed_write(&b->saves, step, N);
     for (uint32_t r = 0; r < N; r++) {
         say(b, step, r, SNAP_STAGE_WRITTEN);
     }
 }
 
-static bool is_there(const struct bed *b, uint64_t step)
+static bool is_there(struct bed *b, uint64_t step)
 {
-    char path[PATH_MAX + STEP_NAME_BYTES + 8], name[STEP_NAME_BYTES];
-
-    step_name(step, uuid_of(step), name);
-    snprintf(path, sizeof(path), "%s/%s/COMMIT", b->root, name);
-    return access(path, F_OK) == 0;
+    return commit_bed_has(&b->saves, step, "COMMIT");
 }
 
 /* Turns of the loop until there are so many, for 20 s at most. */
@@ -310,11 +263,11 @@ static void test_pinned(struct bed *b)
 {
     char name[STEP_NAME_BYTES];
 
-    step_name(4, uuid_of(4), name);
+    commit_bed_name(&b->saves, 4, name);
     save_slowly(b, 5);
     is_str(tidied_pinned, "", "nothing is read");
     let_go(b);
-    snprintf(b->pinned, sizeof(b->pinned), "%s/%s", b->root, name);
+    snprintf(b->pinned, sizeof(b->pinned), "%s/%s", b->saves.top, name);
     save_slowly(b, 6);
     is_str(tidied_pinned, name, "what is read by then is known");
     let_go(b);
@@ -351,7 +304,8 @@ static void test_forgotten(struct bed *b)
         lead_snap_drop(b->lead->saves, EIO, "");
     }
     say(b, 200, 0, SNAP_STAGE_HELD);
-    ok(lead_save_find(b->lead, uuid_of(9)) && !lead_save_find(b->lead, uuid_of(100)),
+    ok(lead_save_find(b->lead, commit_bed_uuid(&b->saves, 9)) &&
+           !lead_save_find(b->lead, commit_bed_uuid(&b->saves, 100)),
        "one whose older ones are being removed is not forgotten");
     let_go(b);
     save(b, 10);
@@ -398,7 +352,7 @@ int main(void)
         bail_out("memory");
     }
     lead_bed_make(&b->agent);
-    b->root = b->agent.run.dir;
+    commit_bed_open(&b->saves, b->agent.run.dir);
     b->agent.config.job->checkpoint.keep = 1;
     begin(b);
     test_told_first(b);
@@ -408,7 +362,7 @@ int main(void)
     test_forgotten(b);
     test_missed(b);
     test_dies(b);
-    fs_remove_tree(b->agent.run.dir, NULL);
+    commit_bed_close(&b->saves);
     lead_bed_release(&b->agent);
     free(b);
     return tap_done();
