@@ -40,12 +40,46 @@ static void forget_in_child(struct muster_ckpt *ck)
     }
 }
 
+/* By an agent: without one each handle saves by itself. NULL: there is none. */
+static struct client_pending *pending_of(const struct muster_ckpt *ck)
+{
+    struct client *c = ck->agent.ops ? client_of(ck->m) : NULL;
+
+    return c ? client_pending(c) : NULL;
+}
+
+static void hand_over(void *arg)
+{
+    ckpt_lazy_await(arg);
+}
+
+void ckpt_lazy_await_others(struct muster_ckpt *ck)
+{
+    const struct client_pending *p = pending_of(ck);
+
+    if (p && p->hand && p->arg != ck) {
+        p->hand(p->arg);
+    }
+}
+
+static void note_pending(struct muster_ckpt *ck, bool is_pending)
+{
+    struct client_pending *p = pending_of(ck);
+
+    if (p && is_pending) {
+        *p = (struct client_pending){hand_over, ck};
+    } else if (p && p->arg == ck) {
+        *p = (struct client_pending){0};
+    }
+}
+
 void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s)
 {
     ck->lazy = s;
     s->number = ck->n_saves;
     s->pid = getpid();
     s->job.n_threads = 1; /* the program computes */
+    note_pending(ck, s->way == &ck->agent);
     s->rc = ck->is_checking ? saving_note_memory(s, &s->error) : 0;
     s->is_behind = thread_start(&s->thread, copy_behind, s) == 0;
     if (!s->is_behind) {
@@ -99,6 +133,7 @@ int ckpt_lazy_end(struct muster_ckpt *ck, struct error *e)
     if (!s) {
         return 0;
     }
+    note_pending(ck, false);
     e = e ? e : &ignored;
     rc = ckpt_save_end(ck, s, e);
     r = &ck->recent[s->number % CKPT_N_RECENT];
@@ -121,6 +156,7 @@ void ckpt_lazy_close(struct muster_ckpt *ck)
     struct saving *s;
 
     ckpt_lazy_await(ck);
+    note_pending(ck, false);
     s = ck->lazy;
     if (s && ck->group.world == 1) {
         ckpt_lazy_end(ck, NULL);

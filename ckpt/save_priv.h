@@ -281,6 +281,9 @@ int saving_check_memory(const struct saving *s, struct error *e);
 void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s);
 /* Registered memory may change when this returns. Not together. */
 void ckpt_lazy_await(struct muster_ckpt *ck);
+/* Another handle is about to ask the agent for memory: what others of the connection have
+ * on its way is handed over first, as the agent gives what is not done to who asks. */
+void ckpt_lazy_await_others(struct muster_ckpt *ck);
 /* Together: the end of the lazy save, if there is one. */
 int ckpt_lazy_end(struct muster_ckpt *ck, struct error *e);
 /* Without the others: what of it is not theirs, too, is given up. */

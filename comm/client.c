@@ -35,6 +35,7 @@ struct client {
     bool has_store;
     struct worker_snap_status snaps[N_SNAPS]; /* newest last; uuid "" for none */
     struct client_place place;
+    struct client_pending pending;
 };
 
 static void drop_fds(struct client *c)
@@ -70,6 +71,11 @@ const struct worker_welcome *client_welcome(const struct client *c)
 struct client_place *client_place(struct client *c)
 {
     return &c->place;
+}
+
+struct client_pending *client_pending(struct client *c)
+{
+    return &c->pending;
 }
 
 int client_fd(const struct client *c)

@@ -37,6 +37,14 @@ struct client_place {
 };
 struct client_place *client_place(struct client *c);
 
+/* What one of several handles has on its way, and has to be handed over before another one
+ * asks for memory: the agent has taken none of it for done. NULL: nothing is. */
+struct client_pending {
+    void (*hand)(void *arg);
+    void *arg;
+};
+struct client_pending *client_pending(struct client *c);
+
 /* Asks to be let into collectives. The caller owns both descriptors. */
 int client_join(struct client *c, int *ret_segment_fd, int *ret_event_fd,
                 struct error *e);

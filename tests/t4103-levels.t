@@ -229,4 +229,38 @@ END
     is "$(steps)" '1 3 ' 'two are there'
 }
 
+# A program with two directories: neither's saves take the place of the other's, and the
+# next workers start from the last of both.
+test_two_directories() {
+    sanitized && { skip 'libmuster wants the sanitizer in the program' 4; return; }
+    rm -rf run ck ck-b
+    cat >two.py <<'END'
+import os
+import signal
+import sys
+import muster.ckpt
+with muster.ckpt.Checkpoints(sys.argv[1]) as a, muster.ckpt.Checkpoints(sys.argv[1] + "-b") as b:
+    first, second = a.load(), b.load()
+    if first or second:
+        print("from", first and first.step, second and second.step, flush=True)
+        sys.exit(0)
+    for step in range(1, 8):
+        a.save(step, {"step": step}, lazy=True)
+        b.save(100 - step, {"step": 100 - step}, lazy=True)
+        a.fence()
+        b.fence()
+        b.save(100 + step, {"step": 100 + step})
+    print("saved", flush=True)
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+END
+    PYTHONPATH=$MUSTER_SRCDIR/python LIBMUSTER=$MUSTER_BUILDDIR/.libs/libmuster.so.0 run "$MUSTER" run $root --run-dir run \
+        --nproc-per-node 2 --set checkpoint.diskEvery=1h --max-restarts 1 --set restart.backoff=1ms..1ms -- python3 two.py "$TRASH/ck"
+    is "$status" 0 'a program saves to two directories, lazily, and dies' || show
+    is "$(grep -c 'saved' out)" 2 'all of its saves are taken' || show
+    is "$(grep -c 'from 7 107' out)" 2 'and it goes on from the last of each' || show
+    is "$(grep -c 'is none' run/events.jsonl)" 0 'none has come to nothing' || show
+}
+
 run_cases
