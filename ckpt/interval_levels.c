@@ -170,8 +170,8 @@ static void derive(const struct interval_levels_facts *f, enum interval_level_id
         snprintf(to, 96, "of steps that are %.3g %% slower for %.3g s",
                  f->slower[id] * 100, f->took_s[id]);
     } else {
-        snprintf(to, 96, "a twentieth of %.3g s: no step times were reported",
-                 f->took_s[id]);
+        snprintf(to, 96, "a twentieth of %.3g s: too few steps were reported "
+                 "meanwhile", f->took_s[id]);
     }
 }
 

@@ -190,7 +190,8 @@ static void test_explain(void)
     interval_levels(&f, l);
     interval_level_explain(&f, INTERVAL_DISK, &l[INTERVAL_DISK], text);
     is_str(text, "one save in 5, 5m30s: sqrt(2 x 0.2 s x 3d09h) = 5m43s, needed 0 "
-           "times in 1d07h; 0.2 s a save, a twentieth of 4 s: no step times were reported",
+           "times in 1d07h; 0.2 s a save, a twentieth of 4 s: too few steps were reported "
+           "meanwhile",
            "in words");
     interval_level_explain(&f, INTERVAL_MEMORY, &l[INTERVAL_MEMORY], text);
     like(text, "every save, 1m06s: sqrt(2 x 0.2 s x 3h06m) = 1m06s, needed 10 times",

@@ -206,6 +206,9 @@ static void publish(struct agent_lead *l, const struct order *order)
     lead_snap_forget(l->snaps);
     lead_look_forget(l->look);
     lead_bucket_forget(l->bucket);
+    if (order->step == ORDER_LEAVE && order->status == RUN_SUCCEEDED) {
+        lead_snap_end(l->snaps); /* who goes on may find what is lacking */
+    }
     if (has_to_wait(l, order)) {
         l->held = order->serial;
     } else {

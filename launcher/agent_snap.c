@@ -198,6 +198,16 @@ void agent_snap_hand_out(struct agent *a, const struct snap_question *q,
 
 /* --- what comes of it --- */
 
+/* Workers go on without, and nobody would know why they wait for the disk: told once. */
+static void tell_room(struct agent *a, const struct error *e)
+{
+    if ((e->code == ENOMEM || e->code == ENOSPC) && a->snap && !a->snap->has_told_room) {
+        a->snap->has_told_room = true;
+        agent_note(a, "%s: workers write what they save by themselves, and wait for the "
+                   "disk: %s", a->host, e->text);
+    }
+}
+
 static struct snap_question *take_question(struct agent_snap *p, uint64_t id)
 {
     struct snap_question **at = &p->questions, *q;
@@ -230,6 +240,7 @@ static void on_begun(void *arg, uint64_t id, const struct snap *s,
             error_set(&why, errno, "hand a snapshot out");
         }
     }
+    tell_room(p->agent, &why);
     answer(p->agent, q, s, fd, &why);
     free(q);
 }
@@ -419,6 +430,7 @@ void agent_snap_begin(struct crew *c, uint32_t local_rank, uint64_t connection,
     struct error e = {0};
 
     if (begin(c, &q, m, &e) < 0) {
+        tell_room(c->agent, &e);
         answer(c->agent, &q, NULL, -1, &e);
     }
 }

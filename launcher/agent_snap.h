@@ -124,6 +124,9 @@ void lead_snap_destroy(struct lead_snap *l);
 bool lead_snap_ask(struct lead_snap *l);
 /* The same for what is being removed only. */
 bool lead_snap_ask_removed(struct lead_snap *l);
+/* The run has come to its end: what not all ranks have handed over goes at once, which
+ * those that ask wait for, too. */
+void lead_snap_end(struct lead_snap *l);
 /* Nobody waits for an answer any more. True: somebody did. */
 bool lead_snap_forget(struct lead_snap *l);
 /* A fact "snap" of that agent. */

@@ -339,7 +339,7 @@ struct snap_now lead_save_now(const struct lead_save *s)
 
     return (struct snap_now){.ms = uv_now(&l->agent->loop),
                              .started = l->ops->started(l->arg),
-                             .is_passed = is_passed(s),
+                             .is_passed = is_passed(s), .is_ending = l->is_ending,
                              .is_parked = lead_save_is_parked(s), .is_lost = is_lost,
                              .arg = l};
 }

@@ -76,7 +76,8 @@ static bool is_removing(const struct lead_snap *l)
 
 bool lead_snap_is_awaited(const struct lead_snap *l)
 {
-    return is_removing(l) || (l->asks_saves && is_any_sure(l));
+    return is_removing(l) || (l->asks_saves && is_any_sure(l)) ||
+           (l->is_ending && l->n_works > 0);
 }
 
 static bool ask(struct lead_snap *l, bool for_saves)
@@ -95,6 +96,14 @@ bool lead_snap_ask(struct lead_snap *l)
     lead_levels_promote(l);
     lead_snap_rescue(l);
     return ask(l, true);
+}
+
+void lead_snap_end(struct lead_snap *l)
+{
+    if (l) {
+        l->is_ending = true;
+        lead_snap_look(l);
+    }
 }
 
 bool lead_snap_ask_removed(struct lead_snap *l)

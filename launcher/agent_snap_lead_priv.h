@@ -82,6 +82,7 @@ struct lead_snap {
     unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
     struct snap_strays strays; /* that one's, while there is one */
     bool is_asked, asks_saves; /* else for what is removed only */
+    bool is_ending; /* the run: nothing more is saved */
     bool is_dying;
     struct snap_levels levels;
     struct lead_check check;

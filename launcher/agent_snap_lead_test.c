@@ -267,6 +267,28 @@ static void test_office(struct bed *b)
     ok(access(path, F_OK) < 0, "and goes, if he leads on");
 }
 
+/* Nobody will hand over the rest. */
+static void test_ending(struct bed *b)
+{
+    unsigned n = b->n_quiet;
+    char path[PATH_MAX];
+
+    ok(fs_path(path, sizeof(path), NULL, "%s/step-000000000010-%.8s",
+               b->agent.run.dir, UUID_D) == 0 && mkdir(path, 0700) == 0, "a save");
+    say(b, UUID_D, 0, SNAP_STAGE_WRITTEN);
+    turn(b, 100);
+    ok(!lead_snap_ask_removed(b->lead) && access(path, F_OK) == 0,
+       "that one rank has not handed over is not waited for");
+    lead_snap_end(NULL);
+    lead_snap_end(b->lead);
+    ok(lead_snap_ask_removed(b->lead), "but where the run ends");
+    wait_settled(b);
+    while (b->n_quiet == n) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+    ok(access(path, F_OK) < 0, "for it goes");
+}
+
 /* Of four ranks, of agents 0 and 1, copied to the other one and to agent 2. */
 static void say_of(struct bed *b, const char *uuid, int step, uint32_t rank,
                    uint32_t agent, json_int_t from)
@@ -648,6 +670,12 @@ int main(void)
         bail_out("%s", e.text);
     }
     test_parity_levels(b);
+    lead_snap_destroy(b->lead);
+    if (lead_snap_create(&b->agent, &ops, b, &b->lead, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    lead_snap_good(b->lead, UINT64_MAX);
+    test_ending(b);
     lead_snap_destroy(b->lead);
     fs_remove_tree(b->agent.run.dir, NULL);
     lead_bed_release(&b->agent);

@@ -93,6 +93,7 @@ struct agent_snap {
     struct crew *waits; /* for all to be settled, or NULL */
     uint32_t waited_for; /* generation ... */
     uint64_t waits_since_ms;
+    bool has_told_room;        /* that there is too little */
     struct may_stay *may_stay; /* by rank, of the ranks that are served */
 
     /* Of agent_partner.c; NULL where the job wants no copies. */

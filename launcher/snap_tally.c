@@ -132,15 +132,20 @@ static void look(const struct snap_tally *t, const struct snap_now *now,
     }
 }
 
+/* Until nobody will hand it over who has not yet. */
+static uint64_t limit_ms(const struct snap_tally *t, const struct snap_now *now)
+{
+    bool is_over = t->generation < now->started || now->is_passed;
+
+    return now->is_ending ? 0 : is_over ? SNAP_TALLY_SETTLE_MS : SNAP_TALLY_STALE_MS;
+}
+
 /* Nothing of it is on the disk. One that is whole stays until a later one takes its
  * place. */
 static enum snap_fate judge_parked(const struct snap_tally *t, const struct snap_now *now)
 {
-    bool is_over = t->generation < now->started || now->is_passed;
-    uint64_t limit_ms = is_over ? SNAP_TALLY_SETTLE_MS : SNAP_TALLY_STALE_MS;
-
     return t->n_failed > 0 || now->ms - t->heard_ms >= SNAP_TALLY_SILENT_MS ||
-                   (t->n_held < t->n_ranks && now->ms - t->news_ms >= limit_ms)
+                   (t->n_held < t->n_ranks && now->ms - t->news_ms >= limit_ms(t, now))
                ? SNAP_FATE_REMOVE
                : SNAP_FATE_WAIT;
 }
@@ -149,7 +154,6 @@ enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now)
 {
     uint64_t quiet_ms = now->ms - t->news_ms;
-    bool is_over = t->generation < now->started || now->is_passed;
     bool writing, lost;
 
     if (now->is_parked) {
@@ -166,11 +170,10 @@ enum snap_fate snap_tally_judge(const struct snap_tally *t,
     if (writing) {
         return SNAP_FATE_WAIT;
     }
-    if (lost && quiet_ms < SNAP_TALLY_LOST_MS) {
+    if (lost && quiet_ms < SNAP_TALLY_LOST_MS && !now->is_ending) {
         return SNAP_FATE_WAIT;
     }
-    if (t->n_held < t->n_ranks &&
-        quiet_ms < (is_over ? SNAP_TALLY_SETTLE_MS : SNAP_TALLY_STALE_MS)) {
+    if (t->n_held < t->n_ranks && quiet_ms < limit_ms(t, now)) {
         return SNAP_FATE_WAIT;
     }
     return SNAP_FATE_COMMIT;

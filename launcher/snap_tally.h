@@ -53,6 +53,7 @@ struct snap_now {
                          an older one is alive */
     bool is_passed;      /* all ranks have handed over one that came later: who has
                             not handed this one over never will */
+    bool is_ending;      /* no worker is alive, nor will be */
     bool is_parked;      /* nobody writes it: it stays in memory */
     bool (*is_lost)(void *arg, uint32_t agent);
     void *arg;

@@ -75,6 +75,18 @@ static void test_parked(void)
     struct bed b;
     struct snap_now now;
 
+    open_with(&b, "wwhn");
+    now = now_of(&b, 1);
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_WAIT, "what one has not handed over");
+    now.is_ending = true;
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_WAIT,
+           "is written to its end, though the run ends");
+    b.lost = 2;
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_COMMIT, "but nobody comes back");
+    b.lost = 0;
+    now.is_parked = true;
+    is_int(snap_tally_judge(&b.tally, &now), SNAP_FATE_REMOVE, "nor hands it over");
+    snap_tally_release(&b.tally);
     open_with(&b, "hhhh");
     now = now_of(&b, 9 * SNAP_TALLY_STALE_MS);
     now.is_parked = true;

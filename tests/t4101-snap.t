@@ -415,4 +415,16 @@ test_no_disk() {
     go_home
 }
 
+# Whoever reads the journal knows why workers wait for the disk.
+test_little_memory() {
+    [ "$(id -u)" = 0 ] || { skip 'only root mounts a small /dev/shm' 3; return; }
+    rm -rf run ck
+    run unshare --mount sh -c 'mount -t tmpfs -o size=20m none /dev/shm && exec "$@"' sh \
+        "$MUSTER" run $root --run-dir run --nproc-per-node 2 --max-restarts 0 -- \
+        sh -c ': >"$MUSTER_RUN_DIR/go" && exec "$@"' sh "$worker" "$PWD/ck" 12000000
+    is "$status" 0 'a save that has no room in memory' || show
+    ok 'is one' test -n "$(find ck -name COMMIT)"
+    is "$(grep -c 'workers write what they save by themselves, and wait for the disk: a snapshot takes .* MiB of shared memory' run/events.jsonl)" 1 'and it is told once why it took so long' || diag "$(cat run/events.jsonl)"
+}
+
 run_cases
