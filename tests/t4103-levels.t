@@ -164,6 +164,20 @@ test_all_killed() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+test_agent_killed() {
+    start 35 leave --nnodes 2
+    told 'four workers save' 'held 30$' 4
+    on_disk 'once to the disk' 0
+    kill -KILL "$(field nodes.1.agent_pid)"
+    wait_exit 60 "$spawned"
+    is "$status" 75 'a run that lacks a node ends, and may go on' || show_run
+    spawn run "$MUSTER" resume $root run
+    told 'with its node it starts from the memory of both' 'from 30$' 4
+    go_home
+    is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 # Nor is it enough where a rank has not got so far: then it is the one before.
 test_half_killed() {
     start 35 leave --nnodes 2
