@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lazy save: all ranks plan it and get room for it together, as any other; then a
- * thread of each copies what is registered, while the program computes. That thread
- * talks to nobody: neither to the other ranks (their group may be MPI, or a socket
- * that the program uses meanwhile) nor to the agent. At the fence the caller takes a
- * share of what is left to copy, hands it over, and hears how it went for all.
+ * thread of each copies what is registered, while the program computes. That thread, which
+ * stays for the next one, talks to nobody: neither to the other ranks (their group may be
+ * MPI, or a socket that the program uses meanwhile) nor to the agent. At the fence the
+ * caller takes a share of what is left to copy, hands it over, and hears how it went for
+ * all.
  *
- * What lies in registered memory, and what describes it, is read until the thread has
- * ended: whatever changes either waits for that first.
+ * What lies in registered memory, and what describes it, is read until the thread is done:
+ * whatever changes either waits for that first.
  */
 #include <config.h>
 
 #include "ckpt/save_priv.h"
 
 #include "base/clock.h"
-#include "base/thread.h"
 
 #include <errno.h>
 #include <unistd.h>
 
-static void *copy_behind(void *arg)
+static void copy_behind(void *arg)
 {
     struct saving *s = arg;
 
@@ -27,7 +27,18 @@ static void *copy_behind(void *arg)
         s->rc = s->way->ops->put(s->way->self, &s->job, &s->error);
     }
     atomic_store(&s->is_put, true);
-    return NULL;
+}
+
+/* It stays for the next save. NULL: no thread is to be had. */
+static struct errand *copier_of(struct muster_ckpt *ck)
+{
+    if (ck->copier && !errand_is_here(ck->copier)) {
+        errand_destroy(take_ptr(&ck->copier)); /* the parent's */
+    }
+    if (!ck->copier) {
+        ck->copier = errand_create();
+    }
+    return ck->copier;
 }
 
 /* In a child that was forked since there is no such thread, and the save is its
@@ -81,8 +92,10 @@ void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s)
     s->job.n_threads = 1; /* the program computes */
     note_pending(ck, s->way == &ck->agent);
     s->rc = ck->is_checking ? saving_note_memory(s, &s->error) : 0;
-    s->is_behind = thread_start(&s->thread, copy_behind, s) == 0;
-    if (!s->is_behind) {
+    s->is_behind = copier_of(ck) != NULL;
+    if (s->is_behind) {
+        errand_send(ck->copier, copy_behind, s);
+    } else {
         copy_behind(s);
     }
 }
@@ -108,7 +121,7 @@ void ckpt_lazy_await(struct muster_ckpt *ck)
         if (s->way->ops->help) {
             s->way->ops->help(s->way->self, (unsigned)ck->options.n_threads);
         }
-        pthread_join(s->thread, NULL);
+        errand_await(ck->copier);
         s->is_behind = false;
     }
     if (s && s->rc == 0 && !s->is_checked) {
@@ -167,6 +180,7 @@ void ckpt_lazy_close(struct muster_ckpt *ck)
         saving_destroy(s);
         ck->lazy = NULL;
     }
+    errand_destroy(take_ptr(&ck->copier));
 }
 
 /* One that has not been at the fence. */

@@ -20,6 +20,7 @@
 #define MUSTER_CKPT_SAVE_PRIV_H
 
 #include "base/cleanup.h"
+#include "base/errand.h"
 #include "base/error.h"
 #include "ckpt/gather.h"
 #include "ckpt/group.h"
@@ -32,7 +33,6 @@
 #include "comm/client.h"
 #include "muster_ckpt.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -140,9 +140,8 @@ struct saving {
     /* A lazy one's. */
     uint64_t number;
     pid_t pid;         /* who copies; a child that was forked since does not */
-    bool is_behind;    /* there is a thread */
-    pthread_t thread;
-    _Atomic bool is_put; /* the thread is about to end */
+    bool is_behind;    /* a thread does it */
+    _Atomic bool is_put; /* and has, all but */
     bool is_handed, is_checked;
     int rc;            /* of put, and then of hand */
     struct error error;
@@ -187,6 +186,7 @@ struct muster_ckpt {
     uint64_t n_bytes; /* that all ranks write of it */
 
     struct saving *lazy; /* owned; NULL: none is under way */
+    struct errand *copier; /* of lazy saves; NULL: there was none yet */
     struct saving *planned; /* owned: the save before; NULL: by other shares */
     uint64_t n_saves, n_plans;
     struct recent recent[CKPT_N_RECENT]; /* by number */
