@@ -191,6 +191,13 @@ static int check_as(struct io *io, int dir, const struct found *f, const char *n
     return found_check(io, dir, &as, true, ret, e);
 }
 
+/* It is not there, not finished, or damaged. What could not be looked at, for a signal, a
+ * disk or want of memory, may be whole: it stays. */
+static bool may_be_replaced(int rc)
+{
+    return rc == -ENOENT || rc == -ERR_FORMAT;
+}
+
 /* What is there under its name: a directory that is no checkpoint goes out of the
  * way, a file is replaced. */
 static int clear_way(int to, const struct found *f, struct error *e)
@@ -250,8 +257,9 @@ int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
     if (rc < 0) {
         return rc;
     }
-    if (!is_file && check_as(io, to, f, f->name, ret, NULL) == 0) {
-        return 0;
+    rc = is_file ? -ENOENT : check_as(io, to, f, f->name, ret, e);
+    if (!may_be_replaced(rc)) {
+        return rc < 0 ? error_wrap(e, "what %s has of it", to_path) : 0;
     }
     if (f->kind == FOUND_MUSTER) {
         return copy_step(io, from, f->name, to, ret, e);

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/flock_fails.h"
+#include "ckpt/step_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -224,8 +225,52 @@ static void test_locks(void)
     teardown(&b);
 }
 
+/* Each read fails so. */
+static int read_code;
+
+static ssize_t fail_to_read(struct io *io, int fd, void *to, size_t len, uint64_t at)
+{
+    (void)io, (void)fd, (void)to, (void)len, (void)at;
+    return read_code;
+}
+
+/* What is there and cannot be looked at may be whole. */
+static void test_unread(void)
+{
+    static const int codes[] = {-ECANCELED, -EIO, -EACCES, -ENOMEM};
+    struct io_ops ops = io_system_ops;
+    struct io bad = {.ops = &ops};
+    struct found f = {.kind = FOUND_MUSTER, .has_step = true, .step = 5};
+    struct found_facts facts = {0};
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    ops.read = fail_to_read;
+    put_trainer(b.from);
+    bed_name(5, 1, f.name);
+    is_int(bed_save(io_system(), b.from, 5, 1, &e), 0, "one of ours%s", e.text);
+    is_int(copy(&b, f.name, FOUND_MUSTER, &e), 0, "is copied%s", e.text);
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), 0, "and another one%s", e.text);
+    for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+        read_code = codes[i];
+        is_int(copy_checkpoint(&bad, b.from, &f, b.to, b.to_path, &facts, &e), codes[i],
+               "ours there cannot be read (%d)", codes[i]);
+        is_int(found_check(io_system(), b.to, &f, true, &facts, NULL), 0,
+               "and stays whole");
+    }
+    f.kind = FOUND_TRAINER;
+    snprintf(f.name, sizeof(f.name), "checkpoint-5");
+    is_int(copy_checkpoint(&bad, b.from, &f, b.to, b.to_path, &facts, &e), -ENOMEM,
+           "nor can the other one");
+    is_int(found_check(io_system(), b.to, &f, true, &facts, NULL), 0, "which stays, too");
+    ok(faccessat(b.to, "checkpoint-5.broken", F_OK, 0) < 0, "where it is");
+    teardown(&b);
+}
+
 int main(void)
 {
+    test_unread();
     test_whole();
     test_modes();
     test_locks();

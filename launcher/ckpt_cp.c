@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -79,6 +80,19 @@ static int copy(bool is_dry, int from, const struct found *f, const char *to,
     return rc;
 }
 
+/* What was whole there before, or could not be looked at, has stayed. */
+static int say_stopped(const char *to, const char *name, struct error *e)
+{
+    char path[PATH_MAX];
+
+    return fs_path(path, sizeof(path), NULL, "%s/%s", to, name) == 0 &&
+                   faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0
+               ? error_text(e, ECANCELED, "ended by a signal: what was in %s as %s is "
+                            "still there", to, name)
+               : error_text(e, ECANCELED, "ended by a signal, and nothing is left in %s",
+                            to);
+}
+
 int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
 {
     struct found_facts facts = {0};
@@ -90,7 +104,7 @@ int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
     ckpt_stop_begin();
     rc = rc < 0 ? rc : copy(o->is_dry, from_fd, &f, to, &facts, &e);
     if (rc < 0 && ckpt_stop_came()) {
-        error_text(&e, ECANCELED, "ended by a signal, and nothing is left in %s", to);
+        say_stopped(to, f.name, &e);
     }
     if (rc < 0) {
         error_wrap(&e, "not copied");
