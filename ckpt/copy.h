@@ -18,11 +18,17 @@
 int copy_check_place(int from, const struct found *f, const char *to_path,
                      struct error *e);
 
+/* Whether it is in `to` already: 1: whole, and the same, byte for byte; 0: it is not
+ * there, not finished, or damaged. -EEXIST: another one is, or something that is not
+ * known; errors of reading: nobody knows. */
+int copy_is_there(struct io *io, int from, const struct found *f, int to,
+                  const char *to_path, struct found_facts *ret, struct error *e);
+
 /* `from` and `to` are descriptors of directories, `to_path` is that of `to`, which is
  * locked from then on until it is closed. All is read by `io`, once to be copied and once
  * to be verified; nothing is left where that fails. One that
  * is there already is left as it is where it is whole, or cannot be read; a single file
- * is replaced. -EAGAIN: it was written to meanwhile; -EBUSY: somebody else copies into that directory;
+ * is replaced: whether it is the same is for copy_is_there() to say. -EAGAIN: it was written to meanwhile; -EBUSY: somebody else copies into that directory;
  * -ERR_FORMAT and -ENOENT as of found_check(); -EINVAL: there are links in it. */
 int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
                     const char *to_path, struct found_facts *ret, struct error *e);

@@ -3,6 +3,7 @@
  * What the parts share. Private to copy*.c.
  *
  *   copy.c        what other programs have written
+ *   copy_same.c   what is there already
  *   copy_step.c   muster's own
  */
 #ifndef MUSTER_CKPT_COPY_PRIV_H

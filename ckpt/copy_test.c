@@ -172,6 +172,56 @@ static void test_refused(void)
     teardown(&b);
 }
 
+/* As copy_is_there(). */
+static int is_there(struct bench *b, const char *name, enum found_kind kind,
+                    struct error *e)
+{
+    struct found f = {.kind = kind, .has_step = true, .step = 5};
+    struct found_facts facts = {0};
+
+    snprintf(f.name, sizeof(f.name), "%s", name);
+    return copy_is_there(io_system(), b->from, &f, b->to, b->to_path, &facts, e);
+}
+
+static void test_there(void)
+{
+    static const char file[] = "m-5.safetensors", dir[] = "checkpoint-5";
+    struct error e = {0};
+    char ours[STEP_NAME_BYTES];
+    struct bench b;
+
+    setup(&b);
+    put(b.from, file, 0);
+    put_trainer(b.from);
+    bed_name(5, 1, ours);
+    is_int(bed_save(io_system(), b.from, 5, 1, &e), 0, "one of ours%s", e.text);
+    is_int(is_there(&b, file, FOUND_SAFETENSORS, &e), 0, "nothing is there");
+    is_int(is_there(&b, dir, FOUND_TRAINER, &e), 0, "nor a directory");
+    is_int(is_there(&b, ours, FOUND_MUSTER, &e), 0, "nor ours");
+    copy(&b, file, FOUND_SAFETENSORS, &e);
+    copy(&b, dir, FOUND_TRAINER, &e);
+    copy(&b, ours, FOUND_MUSTER, &e);
+    is_int(is_there(&b, file, FOUND_SAFETENSORS, &e), 1, "the same file is");
+    is_int(is_there(&b, dir, FOUND_TRAINER, &e), 1, "the same directory is");
+    is_int(is_there(&b, ours, FOUND_MUSTER, &e), 1, "and ours");
+    put_text(b.to, "checkpoint-5/notes", "x", 1);
+    is_int(is_there(&b, dir, FOUND_TRAINER, &e), 1, "with a file more, too");
+    put_text(b.to, "checkpoint-5/trainer_state.json", "{\"global_step\":  5}", 19);
+    is_int(is_there(&b, dir, FOUND_TRAINER, &e), -EEXIST, "another directory");
+    like(e.text, "already, and is not what is to be copied: move it away",
+         "is called so");
+    put_text(b.to, file, "\2\0\0\0\0\0\0\0{}", 10);
+    is_int(is_there(&b, file, FOUND_SAFETENSORS, &e), -EEXIST, "another whole file");
+    put(b.to, file, 1);
+    is_int(is_there(&b, file, FOUND_SAFETENSORS, &e), 0, "one that is cut is none");
+    put_text(b.to, "m-5.pt", "of its own", 10);
+    is_int(is_there(&b, "m-5.pt", FOUND_TORCH, &e), -EEXIST, "what is not known");
+    step_remove(io_system(), b.from, ours, NULL);
+    is_int(bed_save(io_system(), b.from, 5, 1, &e), 0, "ours once more%s", e.text);
+    is_int(is_there(&b, ours, FOUND_MUSTER, &e), 1, "from the same bytes");
+    teardown(&b);
+}
+
 static unsigned mode_of(int dir, const char *name)
 {
     struct stat st = {0};
@@ -271,6 +321,7 @@ static void test_unread(void)
 int main(void)
 {
     test_unread();
+    test_there();
     test_whole();
     test_modes();
     test_locks();

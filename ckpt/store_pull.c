@@ -168,7 +168,7 @@ static int prepare(void *arg, size_t i, struct error *e)
     if (u->st->is_dry) {
         return 0;
     }
-    fd = tree_create(u->work, f->item->path);
+    fd = tree_create_file(u->work, f->item->path);
     rc = fd < 0 ? fd : 0;
     if (rc == 0 && ftruncate(fd, (off_t)f->item->bytes) < 0) {
         rc = -errno;
@@ -184,7 +184,7 @@ static int write_piece(void *arg, const struct piece *piece, const void *data,
 {
     struct pull *u = arg;
     const char *path = piece->file->item->path;
-    _close_ int fd = tree_create(u->work, path);
+    _close_ int fd = tree_create_file(u->work, path);
     int rc = fd < 0 ? fd
                     : io_write_all(io_system(), fd, data, piece->len, piece->at);
 

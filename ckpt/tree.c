@@ -74,7 +74,7 @@ int tree_open(int dir, const char *path)
     return S_ISREG(st.st_mode) ? take_fd(&fd) : -EINVAL;
 }
 
-int tree_create(int dir, const char *path)
+int tree_create_file(int dir, const char *path)
 {
     const char *name;
     _close_ int at = enter(dir, path, true, false, &name);

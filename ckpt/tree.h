@@ -13,7 +13,7 @@
 /* For reading; or for writing, made if missing with the directories before it. A
  * descriptor, or -errno (-ELOOP for a link). */
 int tree_open(int dir, const char *path);
-int tree_create(int dir, const char *path);
+int tree_create_file(int dir, const char *path);
 /* What has been made on the way is on the disk: each directory of the path. */
 int tree_sync(int dir, const char *path);
 

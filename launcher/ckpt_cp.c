@@ -17,9 +17,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static int tell(const struct ckpt_options *o, const struct found *f,
-                const struct found_facts *facts, const char *to)
+/* What became of it. */
+struct cp {
+    struct found f;
+    struct found_facts facts;
+    bool was_there;
+};
+
+static int tell(const struct ckpt_options *o, const struct cp *c, const char *to)
 {
+    const struct found_facts *facts = &c->facts;
     char size[32];
 
     if (o->format == SHOW_JSON || o->format == SHOW_YAML) {
@@ -27,20 +34,22 @@ static int tell(const struct ckpt_options *o, const struct found *f,
         struct jsonw w = jsonw_start(&text);
 
         jsonw_object(&w, NULL);
-        jsonw_str(&w, "name", f->name);
-        if (f->has_step) {
-            jsonw_int(&w, "step", (int64_t)f->step);
+        jsonw_str(&w, "name", c->f.name);
+        if (c->f.has_step) {
+            jsonw_int(&w, "step", (int64_t)c->f.step);
         }
         jsonw_int(&w, "files", (int64_t)facts->n_files);
         jsonw_int(&w, "bytes", (int64_t)facts->bytes);
+        jsonw_bool(&w, "was_there", c->was_there);
         jsonw_end_object(&w);
         return show_json(&text, o->format);
     }
     ckpt_format_bytes(facts->bytes, size, sizeof(size));
     fprintf(stderr, "muster: %s %s in %llu file%s\n",
-            o->is_dry ? "would have copied" : "copied", size,
+            c->was_there ? "it was there already, the same:"
+            : o->is_dry  ? "would have copied" : "copied", size,
             (unsigned long long)facts->n_files, facts->n_files == 1 ? "" : "s");
-    ckpt_print_name(to, f->name);
+    ckpt_print_name(to, c->f.name);
     return EXIT_OK;
 }
 
@@ -52,30 +61,51 @@ static uint64_t bytes_of(int dir, const struct found *f)
     return found_check(io_system(), dir, f, false, &facts, NULL) == 0 ? facts.bytes : 0;
 }
 
-static int copy(bool is_dry, int from, const struct found *f, const char *to,
-                struct found_facts *facts, struct error *e)
+/* Where there is something under its name it is read, and held against what is to be
+ * copied. */
+static int look(int from, struct cp *c, int dir, const char *to, uint64_t bytes,
+                struct error *e)
 {
     struct ckpt_progress p;
-    uint64_t bytes = bytes_of(from, f);
+    int rc = copy_is_there(ckpt_progress_start(&p, "comparing", c->f.name, 3 * bytes), from,
+                           &c->f, dir, to, &c->facts, e);
+
+    ckpt_progress_end(&p);
+    c->was_there = rc == 1;
+    return rc;
+}
+
+static int read_only(int from, struct cp *c, uint64_t bytes, struct error *e)
+{
+    struct ckpt_progress p;
+    int rc = found_check(ckpt_progress_start(&p, "reading", c->f.name, bytes), from, &c->f,
+                         true, &c->facts, e);
+
+    ckpt_progress_end(&p);
+    return rc;
+}
+
+static int copy(bool is_dry, int from, struct cp *c, const char *to, struct error *e)
+{
+    struct ckpt_progress p;
+    uint64_t bytes = bytes_of(from, &c->f);
     _close_ int dir = -1;
     int rc = is_dry ? 0 : fs_mkdirs(to, e);
 
     if (rc < 0) {
         return rc;
     }
-    if (is_dry) {
-        rc = found_check(ckpt_progress_start(&p, "reading", f->name, bytes), from, f,
-                         true, facts, e);
-        ckpt_progress_end(&p);
-        return rc;
-    }
     dir = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0) {
+    if (dir < 0 && !(is_dry && errno == ENOENT)) {
         return error_set(e, errno, "open %s", to);
     }
+    rc = dir < 0 ? 0 : look(from, c, dir, to, bytes, e);
+    if (rc != 0 || is_dry) {
+        return rc != 0 ? rc : read_only(from, c, bytes, e);
+    }
     /* It is read to be copied, and the copy to be verified. */
-    rc = copy_checkpoint(ckpt_progress_start(&p, "copying", f->name, 2 * bytes), from, f,
-                         dir, to, facts, e);
+    rc = copy_checkpoint(ckpt_progress_start(&p, "copying", c->f.name, 2 * bytes), from,
+                         &c->f, dir, to, &c->facts, e);
     ckpt_progress_end(&p);
     return rc;
 }
@@ -95,22 +125,21 @@ static int say_stopped(const char *to, const char *name, struct error *e)
 
 int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
 {
-    struct found_facts facts = {0};
+    struct cp c = {0};
     struct error e = {0};
-    struct found f;
-    _close_ int from_fd = ckpt_place_find(from, &f, &e);
-    int rc = from_fd < 0 ? from_fd : copy_check_place(from_fd, &f, to, &e), status;
+    _close_ int from_fd = ckpt_place_find(from, &c.f, &e);
+    int rc = from_fd < 0 ? from_fd : copy_check_place(from_fd, &c.f, to, &e), status;
 
     ckpt_stop_begin();
-    rc = rc < 0 ? rc : copy(o->is_dry, from_fd, &f, to, &facts, &e);
+    rc = rc < 0 ? rc : copy(o->is_dry, from_fd, &c, to, &e);
     if (rc < 0 && ckpt_stop_came()) {
-        say_stopped(to, f.name, &e);
+        say_stopped(to, c.f.name, &e);
     }
     if (rc < 0) {
         error_wrap(&e, "not copied");
         status = command_fail(&e);
     } else {
-        status = tell(o, &f, &facts, to);
+        status = tell(o, &c, to);
     }
     ckpt_stop_end();
     return status;

@@ -140,7 +140,8 @@ test_cp() {
     is "$(ckpt verify to/there -o json | json 0.state)" whole 'is a checkpoint'
     is "$(stat -c %a "to/there/$(name_of 3)") $(stat -c %a "to/there/$(name_of 3)/COMMIT")" '700 600' 'for nobody else'
     run ckpt cp "p/$(name_of 3)" to/there
-    is "$status" 0 'again: it is there'
+    is "$status:$(cat out)" "0:to/there/$(name_of 3)" 'again: it is there'
+    like "$(cat err)" 'it was there already, the same: ' 'which is said'
     rm "to/there/$(name_of 3)/COMMIT" "to/there/$(name_of 3)/manifest.json"
     run ckpt cp "p/$(name_of 3)" to/there
     is "$status" 0 'what was cut is done again' || show
@@ -161,6 +162,27 @@ test_cp() {
     ok 'the same' diff -r f2/checkpoint-10 to/there/checkpoint-10
     run ckpt cp p to/there
     is "$status" 1 'no directory of them'
+}
+
+# Another one of that name stays, and nobody is told that it was copied.
+test_cp_over() {
+    local from
+    make_foreign a 10 1
+    make_foreign b 10 2
+    printf '\002\0\0\0\0\0\0\0{}' >a/m-10.safetensors
+    printf '\003\0\0\0\0\0\0\0{} ' >b/m-10.safetensors
+    for from in checkpoint-10 m-10.safetensors; do
+        ckpt cp a/$from over >/dev/null 2>&1
+        run ckpt cp b/$from over --dry-run
+        is "$status" 1 "$from: a dry run says so, too" || show
+        run ckpt cp b/$from over
+        is "$status:$(cat out)" 1: "$from: another one is there" || show
+        like "$(cat err)" "$from is in over already, and is not what is to be copied: move it away" 'which is said'
+        ok 'and stays' diff -r a/$from over/$from
+        run ckpt cp a/$from over -o json
+        is "$status:$(json was_there <out)" 0:true 'and the same was there' || show
+    done
+    is "$(ls over | tr '\n' ' ')" 'checkpoint-10 m-10.safetensors ' 'nothing else has come'
 }
 
 # checkpoint.copy.keep: the rule of prune, where a copy has just been made.
