@@ -141,6 +141,8 @@ void found_recall(struct found *f)
 {
     uint64_t step;
 
+    f->is_part = (f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS) &&
+                 found_is_part_name(f->name);
     f->is_step = f->kind == FOUND_MUSTER;
     f->is_inside = f->kind != FOUND_MUSTER && f->has_step &&
                    !found_number(f->name, &step, &f->is_step);

@@ -76,11 +76,26 @@ int found_compare(const struct found *a, const struct found *b);
 /* Which are of one series, so that older ones go when there are newer ones: those whose
  * names say a step; or, where none does, those whose names differ in numbers alone. Of
  * each its series is the place of the first that is of it, or FOUND_NO_SERIES, for what
- * may be anything with a number, as data_2024.pt is among step_100.pt and step_200.pt.
+ * may be anything with a number, as data_2024.pt is among step_100.pt and step_200.pt, and
+ * for parts, as optimizer_step100.pt.
  * From one to the next in `all` it is `stride` bytes. The caller frees it; NULL: no
  * memory. */
 #define FOUND_NO_SERIES SIZE_MAX
 size_t *found_series(const struct found *all, size_t stride, size_t n);
+
+/* Files that are one checkpoint together, as where each rank writes one
+ * (step20_rank0.pt, step20_rank1.pt): those of one series and one step, whose names say
+ * that it is one; where none does, those of names that differ in the rank. Directories
+ * are complete by themselves. */
+struct found_set {
+    size_t first; /* 1 and the place of its first; 0: it is one by itself */
+    bool is_short; /* an older one has more files that differ in numbers alone, and no
+                      other has as few: it was never finished */
+};
+bool found_is_of_set(const struct found *a, const struct found *b);
+/* Of each, as found_series(), which `series` is of. */
+struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
+                             const size_t *series);
 
 struct found_facts {
     uint64_t bytes;    /* of its files */

@@ -21,6 +21,7 @@ enum { MAX_DIGITS = 19 };
 
 /* What stands before a number makes of it: the more, the better. */
 enum says {
+    SAYS_RANK,  /* which of several that save together */
     SAYS_OTHER, /* something else */
     SAYS_NOTHING,
     SAYS_EPOCH,
@@ -38,9 +39,9 @@ static const struct word {
     {"iteration", SAYS_ITERATION}, {"iterations", SAYS_ITERATION},
     {"checkpoint", SAYS_CHECKPOINT}, {"ckpt", SAYS_CHECKPOINT},
     {"epoch", SAYS_EPOCH},         {"epochs", SAYS_EPOCH},
-    {"rank", SAYS_OTHER},          {"shard", SAYS_OTHER},
-    {"part", SAYS_OTHER},          {"seed", SAYS_OTHER},
-    {"fold", SAYS_OTHER},          {"worker", SAYS_OTHER},
+    {"rank", SAYS_RANK},           {"shard", SAYS_RANK},
+    {"part", SAYS_RANK},           {"worker", SAYS_RANK},
+    {"seed", SAYS_OTHER},          {"fold", SAYS_OTHER},
 };
 
 static bool is_digit(char c)
@@ -195,7 +196,7 @@ bool found_number(const char *name, uint64_t *ret, bool *ret_is_step)
             n.end++;
         }
         says = n.end > n.begin ? what_is(&n) : SAYS_OTHER;
-        if (says != SAYS_OTHER && says >= best) {
+        if (says > SAYS_OTHER && says >= best) {
             best = says;
             *ret = strtoull(name + n.begin, NULL, 10);
             *ret_is_step = says > SAYS_EPOCH;
@@ -221,6 +222,18 @@ bool found_is_of_several_name(const char *name)
     for (; n.begin < n.len; n.begin++) {
         n.end = n.begin + 1;
         if (is_digit(name[n.begin]) && is_of_several(&n)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool found_is_rank_name(const char *name)
+{
+    struct number n = {.name = name, .len = found_stem(name)};
+
+    for (; n.begin < n.len; n.begin++) {
+        if (is_digit(name[n.begin]) && word_before(&n) == SAYS_RANK) {
             return true;
         }
     }

@@ -50,6 +50,8 @@ bool found_is_aside_name(const char *name);
 bool found_is_unfinished_name(const char *name);
 /* model-00001-of-00003.safetensors: one of several. */
 bool found_is_of_several_name(const char *name);
+/* rank3.pt, shard_0.pt: which of those that save together wrote it. */
+bool found_is_rank_name(const char *name);
 /* Files by which each rank of HuggingFaceStorageWriter tells its pieces. */
 bool found_is_shard_name(const char *name);
 bool found_is_weights_name(const char *name);

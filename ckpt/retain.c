@@ -25,15 +25,53 @@ size_t retain_best(const struct retain_rule *rule, const struct retain_item *ite
     return best;
 }
 
-uint64_t retain_n_newer(const struct retain_item *items, size_t i, uint64_t most)
+static bool is_one(const struct retain_item *a, const struct retain_item *b)
 {
-    uint64_t n = 0;
+    return a == b || (a->set && a->set == b->set);
+}
 
-    for (size_t k = 0; k < i && n < most; k++) {
-        n += items[k].is_whole && !items[k].is_apart &&
-             items[k].series == items[i].series;
+/* Those of one set are of one step, and so close to each other. */
+static bool is_in_set(const struct retain_item *items, size_t n, size_t first, size_t i)
+{
+    return i < n && items[i].has_step && items[i].step == items[first].step;
+}
+
+/* The checkpoint that begins there, with all of its parts. */
+static bool is_whole(const struct retain_item *items, size_t n, size_t first)
+{
+    bool is_whole = items[first].is_whole && !items[first].is_apart &&
+                    !items[first].is_short;
+
+    for (size_t i = first + 1; items[first].set && is_whole &&
+                               is_in_set(items, n, first, i); i++) {
+        if (is_one(&items[first], &items[i])) {
+            is_whole = items[i].is_whole && !items[i].is_apart;
+        }
     }
-    return n;
+    return is_whole;
+}
+
+static bool is_kept(const struct retain_item *items, size_t n, size_t i)
+{
+    bool is_kept = items[i].is_pinned || items[i].is_apart;
+
+    for (size_t k = items[i].set ? items[i].set - 1 : n; is_in_set(items, n, i, k); k++) {
+        is_kept = is_kept || (is_one(&items[i], &items[k]) &&
+                              (items[k].is_pinned || items[k].is_apart));
+    }
+    return is_kept;
+}
+
+uint64_t retain_n_newer(const struct retain_item *items, size_t n, size_t i,
+                        uint64_t most)
+{
+    uint64_t n_whole = 0;
+
+    for (size_t k = 0; k < i && n_whole < most; k++) {
+        n_whole += items[k].series == items[i].series && !is_one(&items[k], &items[i]) &&
+                   (items[k].set == 0 || items[k].set == k + 1) && is_whole(items, n, k);
+    }
+    return n_whole;
 }
 
 void retain_mark(const struct retain_rule *rule, struct retain_item *items,
@@ -45,9 +83,9 @@ void retain_mark(const struct retain_rule *rule, struct retain_item *items,
         struct retain_item *at = &items[i];
 
         at->is_removed =
-            rule->keep > 0 && at->has_step &&
-            retain_n_newer(items, i, rule->keep) >= rule->keep && !at->is_pinned &&
-            !at->is_apart && i != best &&
+            rule->keep > 0 && at->has_step && !is_kept(items, n, i) &&
+            retain_n_newer(items, n, i, rule->keep) >= rule->keep &&
+            !(best < n && is_one(at, &items[best])) &&
             !(rule->every > 0 && at->step % rule->every == 0);
     }
 }

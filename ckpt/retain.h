@@ -6,7 +6,8 @@
  * a multiple of `every`, the best one by its metric, where that is known, and those
  * that are pinned. Those that nobody starts from for now stand apart. Where fewer than
  * `keep` are whole nothing goes: so never the newest that is. That counts for each
- * series, those whose names are alike (found_series()), by itself.
+ * series, those whose names are alike (found_series()), by itself. Several that are one
+ * checkpoint together are whole where each is, and stay or go together.
  */
 #ifndef MUSTER_CKPT_RETAIN_H
 #define MUSTER_CKPT_RETAIN_H
@@ -24,6 +25,9 @@ struct retain_rule {
 struct retain_item {
     uint64_t step;
     size_t series;
+    size_t set;         /* 0: it is a checkpoint by itself; else 1 and the place of the
+                           first that is of the same one (found_sets()) */
+    bool is_short;      /* a part of its set is not there: it counts for none */
     bool has_step;      /* one without is never removed */
     bool is_whole;      /* it was verified */
     bool is_pinned;
@@ -39,7 +43,8 @@ size_t retain_best(const struct retain_rule *rule, const struct retain_item *ite
                    size_t n);
 
 /* How many whole ones of its series are newer than the i-th; no more than `most`. */
-uint64_t retain_n_newer(const struct retain_item *items, size_t i, uint64_t most);
+uint64_t retain_n_newer(const struct retain_item *items, size_t n, size_t i,
+                        uint64_t most);
 
 void retain_mark(const struct retain_rule *rule, struct retain_item *items,
                  size_t n);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Each a step, w where it is whole, p where it is pinned, a where it stands apart, s of
- * another series, and =metric. */
+ * another series, t where all of that step are one, h where it is short, and =metric. */
 static size_t parse(const char *text, struct retain_item *items)
 {
     size_t n = 0;
@@ -19,11 +19,15 @@ static size_t parse(const char *text, struct retain_item *items)
 
     for (unsigned step; sscanf(text, "%u%n", &step, &len) == 1; n++) {
         items[n] = (struct retain_item){.step = step, .has_step = step > 0};
-        for (text += len; strchr("wpas", *text) && *text; text++) {
+        for (text += len; strchr("wpasth", *text) && *text; text++) {
             items[n].is_whole |= *text == 'w';
             items[n].is_pinned |= *text == 'p';
             items[n].is_apart |= *text == 'a';
             items[n].series |= *text == 's';
+            items[n].is_short |= *text == 'h';
+            if (*text == 't') {
+                items[n].set = n > 0 && items[n - 1].step == step ? items[n - 1].set : n + 1;
+            }
         }
         if (sscanf(text, "=%lf%n", &items[n].metric, &len) == 1) {
             items[n].has_metric = true;
@@ -58,6 +62,13 @@ static void test_rules(void)
         {{.keep = 2}, "50w 45ws 40w 35ws 30w 20ws", "30 20 "},
         {{.keep = 1}, "50w 40ws 30s 20w", "30 20 "},
         {{.keep = 2}, "50w 40ws", ""},
+        {{.keep = 1}, "50wt 50wt 40wt 40wt 30w", "40 40 30 "},
+        {{.keep = 2}, "50wt 50wt 40wt 40wt 30w", "30 "},
+        {{.keep = 1}, "50wt 50t 40wt 40wt 30wt 30wt", "30 30 "},
+        {{.keep = 1}, "50wth 50wth 40wt 40wt 30wt 30wt", "30 30 "},
+        {{.keep = 1}, "50wt 50wta 40wt 40wt 30wt 30wt", "30 30 "},
+        {{.keep = 1}, "50w 40wt 40wtp 30w", "30 "},
+        {{.keep = 1}, "50w=3 40wt=1 40wt 30w", "30 "},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -144,15 +144,29 @@ int watch_look(struct watch *w, int dir, struct error *e)
 
 /* --- checking --- */
 
+static bool is_whole(const struct watch_entry *entry)
+{
+    return entry->is_checked && entry->rc == 0;
+}
+
 struct watch_entry *watch_next(struct watch *w, size_t n_whole)
 {
+    const struct found *last = NULL; /* that was counted */
     size_t n = 0;
 
-    for (size_t i = 0; i < w->n && n < n_whole; i++) {
-        n += w->entries[i].is_checked && w->entries[i].rc == 0 &&
-             !w->entries[i].found.is_inside;
-        if (w->entries[i].is_still && !w->entries[i].is_checked) {
-            return &w->entries[i];
+    for (size_t i = 0; i < w->n; i++) {
+        struct watch_entry *entry = &w->entries[i];
+        bool is_of_last = last && found_is_of_set(last, &entry->found);
+
+        if (n == n_whole && !is_of_last) {
+            return NULL;
+        }
+        if (entry->is_still && !entry->is_checked) {
+            return entry;
+        }
+        if (is_whole(entry) && !entry->found.is_inside && !is_of_last) {
+            last = &entry->found;
+            n++;
         }
     }
     return NULL;
@@ -213,11 +227,6 @@ int watch_check(struct watch *w, int dir, struct watch_entry *entry)
 }
 
 /* --- choosing --- */
-
-static bool is_whole(const struct watch_entry *entry)
-{
-    return entry->is_checked && entry->rc == 0;
-}
 
 /* Another one of the same program, as names say, that is whole. */
 static const struct watch_entry *like_it(const struct watch *w,

@@ -60,7 +60,8 @@ void watch_release(struct watch *w);
 int watch_look(struct watch *w, int dir, struct error *e);
 
 /* The newest that is still and was not checked, or NULL; none that is older than
- * `n_whole` that are whole, and say their step by their name. */
+ * `n_whole` that are whole, and say their step by their name; several files that are one
+ * (found_sets()) count once. */
 struct watch_entry *watch_next(struct watch *w, size_t n_whole);
 
 /* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */

@@ -60,7 +60,11 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
     _strlist_ struct strlist named = {0};
     _free_ size_t *series = found_series(w->entries ? &w->entries->found : NULL,
                                          sizeof(*w->entries), w->n);
-    int rc = items && series ? tracker_read(dir, &named) : -ENOMEM;
+    _free_ struct found_set *sets = !series ? NULL
+                                            : found_sets(w->entries ? &w->entries->found
+                                                                    : NULL,
+                                                         sizeof(*w->entries), w->n, series);
+    int rc = items && sets ? tracker_read(dir, &named) : -ENOMEM;
 
     if (rc < 0) {
         return rc;
@@ -73,6 +77,8 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .has_step = entry->found.has_step,
             .is_whole = is_whole(entry),
             .series = series[i],
+            .set = sets[i].first,
+            .is_short = sets[i].is_short,
             .is_apart = series[i] == FOUND_NO_SERIES ||
                         avoided_has_name(w->avoided, entry->found.name),
             .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||

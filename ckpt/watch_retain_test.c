@@ -66,6 +66,15 @@ static void check(struct bench *b, size_t n)
     }
 }
 
+static void put_rank(const struct bench *b, unsigned step, unsigned rank, size_t cut)
+{
+    static const char weights[] = "\2\0\0\0\0\0\0\0{}";
+    char name[64];
+
+    snprintf(name, sizeof(name), "step%u_rank%u.safetensors", step, rank);
+    found_bed_put(b->dir, name, weights, sizeof(weights) - 1 - cut);
+}
+
 static void on_removed(void *arg, const struct watch_entry *entry)
 {
     struct bench *b = arg;
@@ -224,8 +233,32 @@ static void test_sweep(void)
     teardown(&b);
 }
 
+/* A file of each rank: they stay or go together. */
+static void test_ranks(void)
+{
+    struct bench b;
+
+    setup(&b);
+    for (unsigned i = 0; i < 9; i++) {
+        put_rank(&b, 10 + i / 3 * 10, i % 3, 0);
+    }
+    look(&b);
+    check(&b, 1);
+    is_int((int)b.w.entries[2].is_checked, 1, "all of the newest are read");
+    is_int((int)b.w.entries[3].is_checked, 0, "and no older ones");
+    retain(&b, NULL, "step20_rank2.safetensors step20_rank1.safetensors "
+           "step20_rank0.safetensors step10_rank2.safetensors step10_rank1.safetensors "
+           "step10_rank0.safetensors ", "the newest stays, with all ranks");
+    put_rank(&b, 30, 0, 1);
+    look(&b);
+    check(&b, 1);
+    retain(&b, NULL, "", "where one of it is damaged nothing goes");
+    teardown(&b);
+}
+
 int main(void)
 {
+    test_ranks();
     test_best();
     test_best_unread();
     test_best_written();

@@ -25,13 +25,14 @@ int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct e
     return 0;
 }
 
-void ckpt_keep_leave(const char *name)
+void ckpt_keep_leave(const char *name, bool is_part)
 {
     struct error why = {0};
 
-    error_text(&why, EINVAL, "%s: others are called by their step, and its number need "
-               "not be one", name);
-    ckpt_tell("left alone", "no step", &why);
+    error_text(&why, EINVAL, is_part ? "%s: it belongs to a checkpoint, and is none by itself"
+                                     : "%s: others are called by their step, and its number "
+                                       "need not be one", name);
+    ckpt_tell("left alone", is_part ? "a part" : "no step", &why);
 }
 
 int ckpt_keep_check(const struct ckpt_keep *keep, const struct retain_item *items,

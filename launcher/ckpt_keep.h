@@ -10,8 +10,9 @@
 int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret,
                    struct error *e);
 
-/* Tells that one is left alone: it has a number, and may be anything. */
-void ckpt_keep_leave(const char *name);
+/* Tells that one is left alone: it has a number, and may be anything; or it is a part of
+ * a checkpoint. */
+void ckpt_keep_leave(const char *name, bool is_part);
 
 /* 0; -ENODATA: a best one is to stay, and none at `place` has that metric, so that any of
  * them may be it. */

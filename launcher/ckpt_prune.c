@@ -36,6 +36,7 @@ struct prune {
     struct found *all;          /* newest first */
     struct retain_item *items;
     size_t *series;             /* of each (found_series()) */
+    struct found_set *sets;     /* likewise */
     bool *is_read;              /* and found to be right */
     struct strlist named;       /* by the programs (ckpt/tracker.h) */
 };
@@ -45,6 +46,7 @@ static void prune_release(struct prune *p)
     free(p->all);
     free(p->items);
     free(p->series);
+    free(p->sets);
     free(p->is_read);
     strlist_release(&p->named);
 }
@@ -97,14 +99,16 @@ static void look(struct prune *p)
         at->step = p->all[i].step;
         at->has_step = p->all[i].has_step;
         at->series = p->series[i];
+        at->set = p->sets[i].first;
+        at->is_short = p->sets[i].is_short;
         at->is_apart = at->series == FOUND_NO_SERIES;
         if (at->is_apart) {
             if (at->has_step && !p->all[i].is_inside && !p->copied) {
-                ckpt_keep_leave(p->all[i].name);
+                ckpt_keep_leave(p->all[i].name, p->all[i].is_part);
             }
             continue;
         }
-        if (check(p, i, !p->copied && retain_n_newer(p->items, i, p->keep.rule.keep) <
+        if (check(p, i, !p->copied && retain_n_newer(p->items, p->n, i, p->keep.rule.keep) <
                                           p->keep.rule.keep) < 0) {
             continue;
         }
@@ -163,8 +167,9 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     }
     p->items = calloc(p->n + 1, sizeof(*p->items));
     p->series = found_series(p->all, sizeof(*p->all), p->n);
+    p->sets = p->series ? found_sets(p->all, sizeof(*p->all), p->n, p->series) : NULL;
     p->is_read = calloc(p->n + 1, sizeof(*p->is_read));
-    if (!p->items || !p->series || !p->is_read) {
+    if (!p->items || !p->sets || !p->is_read) {
         return error_set(e, ENOMEM, "look at %s", p->path);
     }
     look(p);
@@ -183,6 +188,21 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     return rc;
 }
 
+/* What is in a checkpoint are its parts, whatever they are called. */
+static int open_place(const char *path, struct error *e)
+{
+    struct found f;
+    _close_ int above = -1;
+    int rc = ckpt_place_itself(path, &above, &f, e), dir;
+
+    if (rc > 0) {
+        return error_text(e, EINVAL, "%s is a checkpoint itself: expected the directory that "
+                          "it is in", path);
+    }
+    dir = rc < 0 ? rc : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return rc == 0 && dir < 0 ? error_set(e, errno, "open %s", path) : dir;
+}
+
 int ckpt_verb_prune(const struct ckpt_options *o, const char *path)
 {
     __attribute__((cleanup(prune_release))) struct prune p = {.path = path};
@@ -194,9 +214,8 @@ int ckpt_verb_prune(const struct ckpt_options *o, const char *path)
         error_wrap(&e, "ckpt prune");
         return command_fail(&e);
     }
-    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dir = open_place(path, &e);
     if (dir < 0) {
-        error_set(&e, errno, "open %s", path);
         return command_fail(&e);
     }
     p.dir = dir;

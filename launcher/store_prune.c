@@ -16,7 +16,8 @@
 /* Whatever is newer than those that stay, and not whole, may be on its way. Of which
  * series one is its name says, as in a directory. */
 static void mark(const struct store *st, const struct store_entry *all, size_t n,
-                 const size_t *series, const struct ckpt_keep *keep, const char *pinned,
+                 const size_t *series, const struct found_set *sets,
+                 const struct ckpt_keep *keep, const char *pinned,
                  struct retain_item *items)
 {
     for (size_t i = 0; i < n; i++) {
@@ -24,12 +25,13 @@ static void mark(const struct store *st, const struct store_entry *all, size_t n
 
         items[i] = (struct retain_item){
             .step = f->step, .series = series[i], .has_step = f->has_step,
+            .set = sets[i].first, .is_short = sets[i].is_short,
             .is_whole = all[i].rc == 0 && f->has_step,
             .is_pinned = strcmp(all[i].name, pinned) == 0,
             .is_apart = series[i] == FOUND_NO_SERIES};
         if (items[i].is_apart) {
             if (f->has_step && !f->is_inside) {
-                ckpt_keep_leave(all[i].name);
+                ckpt_keep_leave(all[i].name, f->is_part);
             }
             continue;
         }
@@ -48,6 +50,7 @@ int store_prune(const struct store *st, const struct ckpt_keep *keep,
     _free_ struct store_entry *all = NULL;
     _free_ struct retain_item *items = NULL;
     _free_ size_t *series = NULL;
+    _free_ struct found_set *sets = NULL;
     size_t n = 0;
     int rc = store_list(st, false, &all, &n, e);
 
@@ -56,10 +59,11 @@ int store_prune(const struct store *st, const struct ckpt_keep *keep,
     }
     items = calloc(n + 1, sizeof(*items));
     series = found_series(&all->found, sizeof(*all), n);
-    if (!items || !series) {
+    sets = series ? found_sets(&all->found, sizeof(*all), n, series) : NULL;
+    if (!items || !sets) {
         return error_set(e, ENOMEM, "look at a store");
     }
-    mark(st, all, n, series, keep, pinned, items);
+    mark(st, all, n, series, sets, keep, pinned, items);
     rc = ckpt_keep_check(keep, items, n, "the store", e);
     for (size_t i = 0; i < n && rc == 0; i++) {
         if (!items[i].is_removed) {

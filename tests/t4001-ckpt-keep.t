@@ -132,6 +132,40 @@ test_numbers() {
         'where none says a step, those that are named alike are counted together' || show
 }
 
+# Several files that are one checkpoint stay, or go, together.
+test_sets() {
+    local i name files
+    put_files() { mkdir -p "$1" && for name in "${@:2}"; do printf '\002\0\0\0\0\0\0\0{}' >"$1/$name.safetensors"; done; }
+    put_files parts {model,optimizer}_step{1,2,3}
+    run ckpt prune parts --keep 1
+    is "$status:$(tr '\n' ' ' <out)" '0:parts/model_step1.safetensors parts/model_step2.safetensors ' \
+        'what belongs to a checkpoint counts for none, and stays' || show
+    like "$(cat err)" 'left alone, a part: optimizer_step3.safetensors: it belongs to a checkpoint' 'which is said'
+    put_files ranks ckpt_step{10,20,30}_rank{0,1,2,3}
+    run ckpt prune ranks --keep 2
+    is "$status:$(ls ranks | grep -c step10):$(ls ranks | wc -l)" 0:0:8 'of files a rank two steps stay' || show
+    printf X >ranks/ckpt_step30_rank2.safetensors
+    put_files ranks ckpt_step10_rank{0,1,2,3}
+    run ckpt prune ranks --keep 1
+    is "$status:$(ls ranks | grep -c step10):$(ls ranks | wc -l)" 0:0:8 'one that is damaged in one file counts for none' || show
+    rm ranks/ckpt_step30_rank2.safetensors
+    run ckpt prune ranks --keep 1
+    is "$status:$(ls ranks | wc -l)" 0:7 'nor does one that has no file of a rank' || show
+    put_files two net_step{1,2} ema_step{1,2}
+    run ckpt prune two --keep 1
+    is "$status:$(ls two | tr '\n' ' ')" '0:ema_step2.safetensors net_step2.safetensors ' 'files of one step are one' || show
+}
+
+# What is in a checkpoint is no place for some.
+test_itself() {
+    make_foreign i 60 1
+    printf '\002\0\0\0\0\0\0\0{}' | tee i/checkpoint-60/model-00001-of-00002.safetensors >i/checkpoint-60/part_1.safetensors
+    cp i/checkpoint-60/part_1.safetensors i/checkpoint-60/part_2.safetensors
+    run ckpt prune i/checkpoint-60 --keep 1
+    is "$status:$(ls i/checkpoint-60 | wc -l)" 1:5 'nothing goes from a checkpoint' || show
+    like "$(cat err)" 'i/checkpoint-60 is a checkpoint itself: expected the directory that it is in' 'which is said'
+}
+
 test_cp() {
     made
     run ckpt cp "p/$(name_of 3)" to/there/
