@@ -3,7 +3,9 @@
 
 #include "ckpt/watch.h"
 
+#include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "ckpt/avoided.h"
 #include "ckpt/beside.h"
 
@@ -203,13 +205,25 @@ static bool learn_ranks(struct watch *w, const struct watch_entry *entry)
     return is_custom;
 }
 
+/* What a run says of one, and hands over, is text. */
+static int refuse_name(const char *name, struct error *e)
+{
+    _buf_ struct buf text = {0};
+
+    utf8_put_printable(&text, name, 200);
+    return error_text(e, EILSEQ, "%s: its name is no UTF-8, so that no run can start from "
+                      "it", buf_str(&text));
+}
+
 static int check(struct watch *w, int dir, struct watch_entry *entry)
 {
     uint64_t mark = 0;
 
     entry->why = (struct error){0};
-    entry->rc = found_check(w->io, dir, &entry->found, true, &entry->facts,
-                            &entry->why);
+    entry->facts = (struct found_facts){0};
+    entry->rc = !watch_can_say(entry) ? refuse_name(entry->found.name, &entry->why)
+                                      : found_check(w->io, dir, &entry->found, true,
+                                                    &entry->facts, &entry->why);
     if (add_mark(dir, entry->found.name, 0, &mark) < 0 || mark != entry->mark) {
         entry->is_still = entry->is_checked = false;
         return error_text(&entry->why, EAGAIN, "%s is being written",
@@ -242,6 +256,11 @@ static const struct watch_entry *like_it(const struct watch *w,
         }
     }
     return NULL;
+}
+
+bool watch_can_say(const struct watch_entry *entry)
+{
+    return utf8_is_valid(entry->found.name);
 }
 
 bool watch_is_of_ours(const struct watch *w, const struct watch_entry *entry)

@@ -84,6 +84,10 @@ bool watch_is_broken(const struct watch *w, int dir, struct watch_entry *entry);
 /* Whether it is whole, or is named like one that is, but for numbers. */
 bool watch_is_of_ours(const struct watch *w, const struct watch_entry *entry);
 
+/* Whether its name is text (UTF-8): one of another name is never whole, for nobody can be
+ * told of it. */
+bool watch_can_say(const struct watch_entry *entry);
+
 /* How many there are without files of another format. */
 size_t watch_count(const struct watch *w);
 

@@ -571,8 +571,30 @@ static void test_many(void)
     teardown(&b);
 }
 
+/* Nobody can be told of such a name. */
+static void test_no_text(void)
+{
+    static const char name[] = "m-3\xff.safetensors";
+    struct watch_entry *entry = NULL;
+    struct bench b;
+
+    setup(&b);
+    put(&b, "m-1.safetensors", 0);
+    put(&b, "m-2.safetensors", 0);
+    put(&b, name, 0);
+    is_str(choose(&b), "m-2.safetensors", "the one before is chosen");
+    is_str(b.passed, "m-3\xff.safetensors ", "and it is told");
+    entry = &b.w.entries[0];
+    is_int(entry->rc, -EILSEQ, "as what it is");
+    is_str(entry->why.text, "m-3\\xff.safetensors: its name is no UTF-8, so that no run can "
+           "start from it", "in words that can be shown");
+    ok(!watch_is_broken(&b.w, b.dir, entry), "and is not broken");
+    teardown(&b);
+}
+
 int main(void)
 {
+    test_no_text();
     test_looks();
     test_choice();
     test_proof();
