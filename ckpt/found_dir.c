@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -129,6 +130,16 @@ static void settle_model(const struct signs *s, struct found *f)
     }
 }
 
+/* One that cannot be looked into, and whose name says a step: that it is none is more than
+ * anybody knows. Its name says what it may be. */
+static bool take_unread(int code, struct found *f)
+{
+    f->kind = str_starts(f->name, "global_step") ? FOUND_DEEPSPEED
+              : str_starts(f->name, "iter_")     ? FOUND_MEGATRON
+                                                 : FOUND_TRAINER;
+    return f->is_step && code != -ENOTDIR && code != -ELOOP && code != -ENOENT;
+}
+
 bool found_directory(struct io *io, int dir, struct found *f)
 {
     _strlist_ struct strlist names = {0};
@@ -137,14 +148,17 @@ bool found_directory(struct io *io, int dir, struct found *f)
     int rc;
 
     if (fd < 0) {
-        return false;
+        return take_unread(fd, f);
     }
     rc = found_names(io, fd, &names, NULL);
     io->ops->close(io, fd);
     for (size_t i = 0; i < names.n && rc == 0; i++) {
         take_sign(&s, names.items[i]);
     }
-    if (rc < 0 || !tell_kind(&s, f, &f->kind)) {
+    if (rc < 0) {
+        return take_unread(rc, f);
+    }
+    if (!tell_kind(&s, f, &f->kind)) {
         return false;
     }
     if (f->kind == FOUND_MODEL) {

@@ -10,9 +10,11 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Opening that name, as a directory or as a file, fails so many times. */
 static const char *bad_name;
@@ -105,6 +107,48 @@ static void test_check(void)
     found_bed_close(top, path);
 }
 
+/* What cannot be looked into is there: nobody knows what it is. */
+static void test_unread(void)
+{
+    static const struct {
+        const char *name;
+        int code;
+        bool is_found;
+    } cases[] = {
+        {"checkpoint-5", -EACCES, true},
+        {"checkpoint-5", -EIO, true},
+        {"global_step5", -EACCES, true},
+        {"step-5", -EACCES, true},
+        {"checkpoint-5", -ENOENT, false},
+        {"checkpoint-5", -ENOTDIR, false}, /* a file, or a link */
+        {"private-5", -EACCES, false},     /* nothing says that it is one */
+    };
+    char path[FOUND_BED_PATH_BYTES];
+    int top = found_bed_open(path);
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found_facts facts;
+        _free_ struct found *all = NULL;
+        struct error e = {0};
+        size_t n = 0;
+
+        mkdirat(top, cases[i].name, 0700);
+        bad_name = cases[i].name;
+        bad_code = cases[i].code;
+        bad_times = 2;
+        is_bad_file = false;
+        is_int(found_list(&io, top, &all, &n, &e), 0, "a list with %s", cases[i].name);
+        is_int((int)n, cases[i].is_found, "whose opening ends with %d", cases[i].code);
+        if (n == 1) {
+            is_int(found_check(&io, top, &all[0], false, &facts, &e), cases[i].code,
+                   "which is what is wrong: %s", e.text);
+            is_str(found_state_name(cases[i].code), "unreadable", "it is called so");
+        }
+        unlinkat(top, cases[i].name, AT_REMOVEDIR);
+    }
+    found_bed_close(top, path);
+}
+
 /* Where not all could be listed, nothing is known to be missing. */
 static void test_lacks(void)
 {
@@ -136,5 +180,6 @@ int main(void)
     ops.open_file = bad_open_file;
     test_check();
     test_lacks();
+    test_unread();
     return tap_done();
 }

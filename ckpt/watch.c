@@ -89,6 +89,14 @@ int watch_mark(int dir, const char *name, uint64_t *ret)
     return add_mark(dir, name, 0, ret);
 }
 
+/* Of what cannot be looked into, too, as far as it can: whoever checks it finds out. */
+static int mark_of(int dir, const char *name, uint64_t *ret)
+{
+    int rc = watch_mark(dir, name, ret);
+
+    return rc == -EACCES || rc == -EPERM ? 0 : rc;
+}
+
 /* --- looking --- */
 
 /* What the last look knew of it, where it is still the same. One that it did not know
@@ -130,9 +138,8 @@ int watch_look(struct watch *w, int dir, struct error *e)
     }
     for (size_t i = 0; i < n_found; i++) {
         entries[n].found = all[i];
-        entries[n].mark = 0;
         if (!all[i].is_part &&
-            add_mark(dir, all[i].name, 0, &entries[n].mark) == 0) {
+            mark_of(dir, all[i].name, &entries[n].mark) == 0) {
             recall(w, &at, &entries[n]);
             n++;
         }
@@ -224,7 +231,7 @@ static int check(struct watch *w, int dir, struct watch_entry *entry)
     entry->rc = !watch_can_say(entry) ? refuse_name(entry->found.name, &entry->why)
                                       : found_check(w->io, dir, &entry->found, true,
                                                     &entry->facts, &entry->why);
-    if (add_mark(dir, entry->found.name, 0, &mark) < 0 || mark != entry->mark) {
+    if (mark_of(dir, entry->found.name, &mark) < 0 || mark != entry->mark) {
         entry->is_still = entry->is_checked = false;
         return error_text(&entry->why, EAGAIN, "%s is being written",
                           entry->found.name);
