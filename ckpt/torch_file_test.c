@@ -183,6 +183,34 @@ static void test_whole(void)
     }
 }
 
+/* What other readers refuse by is refused here: each bit of both headers of an entry. */
+static void test_headers(void)
+{
+    static const struct {
+        const char *sign; /* of the header */
+        size_t at;
+        unsigned bit;
+    } cases[] = {
+        {"PK\1\2", 8, 0},  {"PK\1\2", 8, 5},  {"PK\1\2", 8, 6},  {"PK\1\2", 8, 13},
+        {"PK\1\2", 10, 3}, {"PK\1\2", 34, 0}, {"PK\1\2", 34, 8}, {"PK\3\4", 6, 0},
+        {"PK\3\4", 6, 5},  {"PK\3\4", 6, 6},  {"PK\3\4", 6, 13}, {"PK\3\4", 6, 3},
+        {"PK\3\4", 8, 3},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf b = {0};
+        struct torch_file f = {0};
+        struct error e = {0};
+        char *header;
+
+        make(&b, whole, ARRAY_SIZE(whole), false);
+        header = memmem(b.data, b.len, cases[i].sign, 4);
+        header[cases[i].at + cases[i].bit / 8] ^= (char)(1 << cases[i].bit % 8);
+        is_int(check(&b, b.len, &f, &e), -ERR_FORMAT, "bit %u at byte %zu of header %zu: %s",
+               cases[i].bit, cases[i].at, i, e.text);
+    }
+}
+
 /* What torch.jit.save() makes has such a name, and is no checkpoint. */
 static void test_program(void)
 {
@@ -351,6 +379,7 @@ static void test_short_name(void)
 
 int main(void)
 {
+    test_headers();
     test_number();
     test_short_name();
     test_pickles();

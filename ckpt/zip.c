@@ -23,6 +23,10 @@ enum {
     MAX_COMMENT_BYTES = 65535,
     EXTRA_ZIP64 = 1,
     FLAG_ENCRYPTED = 1,
+    FLAG_PATCH = 1 << 5,
+    FLAG_STRONGLY_ENCRYPTED = 1 << 6,
+    FLAG_HIDDEN = 1 << 13, /* what headers say, by encryption of the directory */
+    FLAGS_REFUSED = FLAG_ENCRYPTED | FLAG_PATCH | FLAG_STRONGLY_ENCRYPTED | FLAG_HIDDEN,
 };
 #define LOCAL_SIGN UINT32_C(0x04034b50)
 #define CENTRAL_SIGN UINT32_C(0x02014b50)
@@ -226,9 +230,12 @@ static int take_entry(const uint8_t *at, uint64_t left, struct zip_entry *ret,
         memchr(at + CENTRAL_BYTES, '\0', name)) {
         return bad(e, "an entry of its directory has no name that is one");
     }
-    if (number(at + 8, 2) & FLAG_ENCRYPTED || number(at + 10, 2) != 0) {
+    if (number(at + 8, 2) & FLAGS_REFUSED || number(at + 10, 2) != 0) {
         return bad(e, "an entry is compressed or encrypted, and torch.save does "
                    "neither");
+    }
+    if (number(at + 34, 2) != 0) {
+        return bad(e, "an entry is in another one of several parts");
     }
     packed = number(at + 20, 4);
     size = number(at + 24, 4);
@@ -241,12 +248,13 @@ static int take_entry(const uint8_t *at, uint64_t left, struct zip_entry *ret,
     }
     ret->name = strndup((const char *)at + CENTRAL_BYTES, name);
     ret->header_at = header;
+    ret->flags = (uint16_t)number(at + 8, 2);
     ret->crc = (uint32_t)number(at + 16, 4);
     *ret_size = size;
     return ret->name ? 0 : error_set(e, ENOMEM, "read the archive");
 }
 
-/* The header before an entry's bytes must be of the same name; it says where they
+/* The header before an entry's bytes must be of the same name and flags; it says where they
  * begin. */
 static int find_bytes(const struct source *s, struct zip_entry *entry,
                       uint64_t size, uint64_t limit, struct error *e)
@@ -258,8 +266,8 @@ static int find_bytes(const struct source *s, struct zip_entry *entry,
     if (rc < 0) {
         return rc;
     }
-    if (number(header, 4) != LOCAL_SIGN || number(header + 8, 2) != 0 ||
-        number(header + 26, 2) != len) {
+    if (number(header, 4) != LOCAL_SIGN || number(header + 6, 2) != entry->flags ||
+        number(header + 8, 2) != 0 || number(header + 26, 2) != len) {
         return bad(e, "an entry is not where the directory says");
     }
     rc = read_at(s, name, len, entry->header_at + LOCAL_BYTES, e);

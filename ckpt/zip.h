@@ -24,6 +24,7 @@ struct zip_entry {
     uint64_t header_at; /* in the file */
     uint64_t begin, end; /* its bytes */
     uint32_t crc;
+    uint16_t flags; /* as both headers say */
 };
 
 struct zip {
