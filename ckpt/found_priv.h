@@ -6,6 +6,7 @@
  *   found_name.c     what names say
  *   found_dir.c      who wrote a directory
  *   found_tree.c     all that is in one
+ *   found_index.c    which tensors are in which file
  *   found_json.c     JSON as Python writes it
  *   found_ranks.c    files of which each rank writes one
  *   found_files.c    single files
@@ -88,6 +89,9 @@ int found_check_ranks(const struct strlist *names, const char *begin,
 /* Likewise of DeepSpeed's, which are in this directory, if any. */
 int found_check_shards(struct found_tree *t, int dir,
                        const struct strlist *names, struct error *e);
+
+/* A file *.index.json: what it says is where it says. */
+int found_check_index(struct io *io, int dir, const char *name, struct error *e);
 
 /* As found_json_parse(). */
 int found_read_json(struct io *io, int dir, const char *name, json_t **ret,

@@ -187,6 +187,8 @@ static void put(const struct bench *b, const char *name)
         put_bytes(b, name, st, sizeof(st) - 1);
     } else if (str_ends(name, "/trainer_state.json")) {
         put_bytes(b, name, "{\"global_step\":5}", 17);
+    } else if (str_ends(name, ".index.json")) {
+        put_bytes(b, name, "{\"weight_map\":{}}", 17);
     } else if (str_ends(name, ".json")) {
         put_bytes(b, name, "{}", 2);
     } else {
@@ -534,6 +536,71 @@ static void test_inside(void)
     }
 }
 
+/* A file of safetensors with tensors of no bytes, named by a letter each. */
+static void put_shard(const struct bench *b, const char *name, const char *tensors)
+{
+    _buf_ struct buf header = {0}, file = {0};
+
+    buf_putc(&header, '{');
+    for (const char *at = tensors; *at; at++) {
+        buf_printf(&header, "%s\"%c\":{\"dtype\":\"U8\",\"shape\":[0],"
+                   "\"data_offsets\":[0,0]}", at > tensors ? "," : "", *at);
+    }
+    buf_putc(&header, '}');
+    for (int i = 0; i < 8; i++) {
+        buf_putc(&file, (char)(header.len >> 8 * i));
+    }
+    buf_append(&file, header.data, header.len);
+    put_bytes(b, name, file.data, file.len);
+}
+
+/* What an index says of two files, of which the first has the tensors a and b, the second
+ * c, or what is said here. */
+static void test_index(void)
+{
+#define MODEL(n) "model-0000" #n "-of-00002.safetensors"
+    static const struct {
+        const char *index, *second;
+        int rc;
+        const char *why;
+    } cases[] = {
+        {"{\"weight_map\":{\"a\":\"" MODEL(1) "\",\"b\":\"" MODEL(1) "\",\"c\":\"" MODEL(2)
+         "\"}}", "c", 0, ""},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"" MODEL(1) "\"}}", "c", 0, ""},
+        {"{\"weight_map\":{\"a\":\"" MODEL(2) "\"}}", "c", -ERR_FORMAT,
+         "says that 'a' is in " MODEL(2) ", and it is not"},
+        {"{\"weight_map\":{\"a\":\"" MODEL(1) "\",\"b\":\"" MODEL(1) "\",\"c\":\"" MODEL(2)
+         "\"}}", "cb", -ERR_FORMAT, "says that 'b' is in " MODEL(1) ", and it is in " MODEL(2)
+         ", too"},
+        {"{\"weight_map\":{\"a\":\"model-00003-of-00003.safetensors\"}}", "c", -ERR_FORMAT,
+         "names model-00003-of-00003.safetensors, which is missing"},
+        {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "c", -ERR_FORMAT, "no name of a file"},
+        {"{\"weight_map\":{\"a\":1}}", "c", -ERR_FORMAT, "no name of a file"},
+        {"{\"weight_map\":[]}", "c", -ERR_FORMAT, "it has no weight_map"},
+        {"{\"weight_map\":null}", "c", -ERR_FORMAT, "it has no weight_map"},
+        {"{}", "c", -ERR_FORMAT, "it has no weight_map"},
+        {"[]", "c", -ERR_FORMAT, "it has no weight_map"},
+        {"null", "c", -ERR_FORMAT, ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found_facts facts;
+        struct error e = {0};
+        struct bench b;
+
+        setup(&b);
+        mkdirat(b.dir, "step-5", 0700);
+        put_shard(&b, "step-5/" MODEL(1), "ab");
+        put_shard(&b, "step-5/" MODEL(2), cases[i].second);
+        put_bytes(&b, "step-5/model.safetensors.index.json", cases[i].index,
+                  strlen(cases[i].index));
+        is_int(check(&b, "step-5", &facts, &e), cases[i].rc, "%s (%s)", cases[i].index, e.text);
+        like(e.text, cases[i].why, "and why");
+        teardown(&b);
+    }
+#undef MODEL
+}
+
 /* A file of another program says by its bytes that it is one, and nothing of damage. */
 static void test_foreign(void)
 {
@@ -675,6 +742,7 @@ int main(void)
     test_last();
     test_series();
     test_inside();
+    test_index();
     test_foreign();
     test_state();
     test_world();

@@ -35,44 +35,6 @@ int found_read_json(struct io *io, int dir, const char *name, json_t **ret,
                                  name);
 }
 
-/* What an index names: a file beside it. */
-static int check_indexed(struct io *io, int dir, const char *name, const char *index,
-                         struct error *e)
-{
-    int fd = !name || strchr(name, '/') || name[0] == '.'
-                 ? -ENOENT : io->ops->open_file(io, dir, name);
-
-    if (fd == -ENOENT || fd == -EINVAL) {
-        return error_text(e, ERR_FORMAT, "%s names a file that is missing", index);
-    }
-    if (fd < 0) {
-        return error_set(e, -fd, "open %s, which %s names", name, index);
-    }
-    io->ops->close(io, fd);
-    return 0;
-}
-
-/* Weights in several files: those that the index names. */
-static int check_index(struct io *io, int dir, const char *name,
-                       struct error *e)
-{
-    json_t *index = NULL, *file;
-    const char *tensor;
-    int rc = found_read_json(io, dir, name, &index, e);
-
-    if (rc < 0) {
-        return rc;
-    }
-    json_object_foreach(json_object_get(index, "weight_map"), tensor, file) {
-        rc = check_indexed(io, dir, json_string_value(file), name, e);
-        if (rc < 0) {
-            break;
-        }
-    }
-    json_decref(index);
-    return rc;
-}
-
 static int check_file(const struct found_tree *t, int dir, const char *name,
                       struct found_facts *facts, struct error *e)
 {
@@ -135,7 +97,7 @@ static int check_part(struct found_tree *t, int dir, const char *name,
     }
     t->has_weights |= found_is_weights_name(name);
     if (str_ends(name, ".index.json")) {
-        return check_index(t->io, dir, name, e);
+        return found_check_index(t->io, dir, name, e);
     }
     fd = depth < MAX_DEPTH ? found_open_dir(t->io, dir, name) : -ENOTDIR;
     if (fd >= 0) {
