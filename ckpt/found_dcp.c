@@ -7,7 +7,8 @@
  * not run: whatever it names must be there, and each piece within its file. A piece is
  * a file of torch.save of its own, whose checksums are then held against its bytes; or
  * the file is one of safetensors, which has none; or it has another format (compressed
- * by an extension, say), of which no more can be verified.
+ * by an extension, say), of which no more can be verified. .metadata itself has no
+ * checksum: what it says of shapes may be wrong, and nobody sees it.
  */
 #include <config.h>
 
@@ -64,24 +65,28 @@ struct data_file {
     size_t n;
 };
 
-static bool has_at(const struct data_file *f, uint64_t at, const char *text)
+/* 1, 0, or errors of reading: what cannot be read is of no format. */
+static int has_at(const struct data_file *f, uint64_t at, const char *text)
 {
     char bytes[8];
     size_t len = strlen(text);
+    int rc;
 
-    return at <= f->bytes && len <= f->bytes - at && len <= sizeof(bytes) &&
-           io_read_all(f->io, f->fd, bytes, len, at) == 0 &&
-           memcmp(bytes, text, len) == 0;
+    if (at > f->bytes || len > f->bytes - at || len > sizeof(bytes)) {
+        return 0;
+    }
+    rc = io_read_all(f->io, f->fd, bytes, len, at);
+    return rc < 0 ? rc : memcmp(bytes, text, len) == 0;
 }
 
 /* By its beginning or its end, so that no change of a bit makes it another format. */
-static bool is_archive(const struct data_file *f, const struct dcp_place *p)
+static int is_archive(const struct data_file *f, const struct dcp_place *p)
 {
     enum { END_BYTES = 22 };
+    int rc = has_at(f, p->offset, "PK\3\4");
 
-    return has_at(f, p->offset, "PK\3\4") ||
-           (p->length >= END_BYTES &&
-            has_at(f, p->offset + p->length - END_BYTES, "PK\5\6"));
+    return rc == 0 && p->length >= END_BYTES
+               ? has_at(f, p->offset + p->length - END_BYTES, "PK\5\6") : rc;
 }
 
 static int check_bounds(const struct data_file *f, struct error *e)
@@ -100,50 +105,66 @@ static int check_bounds(const struct data_file *f, struct error *e)
     return 0;
 }
 
+/* Places are in order; one may be named twice. */
+static int check_apart(const struct data_file *f, struct error *e)
+{
+    for (size_t i = 1; i < f->n; i++) {
+        const struct dcp_place *last = &f->places[i - 1], *p = &f->places[i];
+
+        if (p->offset < last->offset + last->length &&
+            (p->offset != last->offset || p->length != last->length)) {
+            return error_text(e, ERR_FORMAT, "its pieces at %llu and %llu overlap",
+                              (unsigned long long)last->offset,
+                              (unsigned long long)p->offset);
+        }
+    }
+    return 0;
+}
+
 /* Reads every byte of a piece that is a file of torch.save. */
 static int check_piece(const struct data_file *f, const struct dcp_place *p,
-                       struct found_facts *facts, struct error *e)
+                       struct error *e)
 {
     struct torch_file torch = {0};
     struct part_io part;
-    int rc;
+    int rc = is_archive(f, p);
 
-    if (!is_archive(f, p)) {
-        facts->is_structure_only = true;
-        return 0;
+    if (rc <= 0) {
+        return rc < 0 ? error_set(e, -rc, "read it") : 0;
     }
     part_io_open(&part, f->io, p->offset, p->length);
     rc = torch_file_check(&part.io, f->fd, true, &torch, e);
-    facts->is_structure_only |= torch.has_no_checksums;
     return rc < 0 ? error_wrap(e, "its %llu bytes at %llu",
                                (unsigned long long)p->length,
                                (unsigned long long)p->offset) : 0;
 }
 
-static bool is_safetensors(const struct data_file *f)
+static int is_safetensors(const struct data_file *f)
 {
     uint8_t prefix[ST_PREFIX_BYTES];
     uint64_t n;
+    int rc = f->bytes > sizeof(prefix)
+                 ? io_read_all(f->io, f->fd, prefix, sizeof(prefix), 0) : 0;
 
-    return f->bytes > sizeof(prefix) &&
-           io_read_all(f->io, f->fd, prefix, sizeof(prefix), 0) == 0 &&
-           st_header_bytes(prefix, f->bytes, &n, NULL) == 0 &&
-           has_at(f, sizeof(prefix), "{\"");
+    return rc < 0 ? rc
+           : f->bytes > sizeof(prefix) && st_header_bytes(prefix, f->bytes, &n, NULL) == 0
+               ? has_at(f, sizeof(prefix), "{\"") : 0;
 }
 
-static int check_pieces(const struct data_file *f, bool is_deep,
-                        struct found_facts *facts, struct error *e)
+static int check_pieces(const struct data_file *f, bool is_deep, struct error *e)
 {
     _st_file_ struct st_file st = {0};
-    int rc = check_bounds(f, e);
+    int rc = check_bounds(f, e), is_st = rc < 0 ? 0 : is_safetensors(f);
 
-    if (rc < 0 || is_safetensors(f)) {
-        facts->is_structure_only = true;
-        return rc < 0 ? rc : st_load(f->io, f->fd, &st, e);
+    if (rc < 0 || is_st < 0) {
+        return rc < 0 ? rc : error_set(e, -is_st, "read it");
     }
-    facts->is_structure_only |= f->n == 0;
+    if (is_st) {
+        return st_load(f->io, f->fd, &st, e);
+    }
+    rc = check_apart(f, e);
     for (size_t i = 0; i < f->n && rc == 0 && is_deep; i++) {
-        rc = check_piece(f, &f->places[i], facts, e);
+        rc = check_piece(f, &f->places[i], e);
     }
     return rc;
 }
@@ -171,7 +192,7 @@ static int check_data(struct io *io, int dir, const char *name,
     } else if (f.bytes == 0) {
         rc = may_be_empty ? 0 : error_text(e, ERR_FORMAT, "it is empty");
     } else {
-        rc = check_pieces(&f, is_deep, facts, e);
+        rc = check_pieces(&f, is_deep, e);
     }
     io->ops->close(io, f.fd);
     facts->bytes += f.bytes;
@@ -242,6 +263,7 @@ static int check_one(struct io *io, int dir, const char *name, bool is_of_all,
     }
     facts->bytes += len;
     facts->n_files++;
+    facts->is_structure_only = true; /* that file has no checksum */
     rc = dcp_places_read(metadata, len, &places, e);
     if (rc < 0 && rc != -EFBIG) {
         return error_wrap(e, "%s", name);
@@ -249,7 +271,6 @@ static int check_one(struct io *io, int dir, const char *name, bool is_of_all,
     if (places.n > 0) {
         return check_named(io, dir, &places, is_deep, facts, e);
     }
-    facts->is_structure_only |= !places.is_empty;
     return is_of_all ? check_unnamed(io, dir, places.is_empty, facts, e) : 0;
 }
 

@@ -161,7 +161,7 @@ static void test_whole(void)
     put_two(&b);
     check(&b, false, 0, "", "two pieces");
     facts = check(&b, true, 0, "", "two pieces");
-    ok(!facts.is_structure_only, "each has its checksums");
+    ok(facts.is_structure_only, "each has its checksums, and the metadata has none");
     is_int((intmax_t)facts.bytes, (intmax_t)(2 * b.len + b.metadata.len), "its bytes");
     is_int((intmax_t)facts.n_files, 2, "in two files");
     begin(&b);
@@ -171,6 +171,60 @@ static void test_whole(void)
     buf_puts(&b.metadata, "x");
     put(&b, ".metadata", b.metadata.data, b.metadata.len);
     check(&b, true, -ERR_FORMAT, "it ends at its byte", "more behind the metadata");
+    teardown(&b);
+}
+
+/* Where pieces lie in each other one of them is wrong. */
+static void test_apart(void)
+{
+    struct bed b;
+
+    setup(&b);
+    put_two(&b);
+    begin(&b);
+    add_place(&b, data_file, strlen(data_file), 0, b.len + 1);
+    add_place(&b, data_file, strlen(data_file), b.len, b.len);
+    end(&b, ".metadata");
+    check(&b, false, -ERR_FORMAT, "__0_0.distcp: its pieces at 0 and", "a byte is in two");
+    begin(&b);
+    add_place(&b, data_file, strlen(data_file), 0, b.len);
+    add_place(&b, data_file, strlen(data_file), 0, b.len);
+    end(&b, ".metadata");
+    check(&b, true, 0, "", "one that is named twice");
+    teardown(&b);
+}
+
+/* Its data cannot be read: nobody knows what is in it. */
+static int read_code;
+
+static ssize_t bad_read(struct io *io, int fd, void *to, size_t len, uint64_t at)
+{
+    char path[64], real[4096];
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    n = readlink(path, real, sizeof(real) - 1);
+    real[n < 0 ? 0 : n] = '\0';
+    return strstr(real, ".distcp") ? read_code
+                                   : io_system_ops.read(io, fd, to, len, at);
+}
+
+static void test_unread(void)
+{
+    struct found f = {.name = "step-5", .kind = FOUND_DCP};
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    struct found_facts facts;
+    struct error e = {0};
+    struct bed b;
+
+    setup(&b);
+    ops.read = bad_read;
+    read_code = -EIO;
+    put_two(&b);
+    is_int(found_check(&io, b.top, &f, false, &facts, &e), -EIO, "a bad disk: %s", e.text);
+    read_code = -ECANCELED;
+    is_int(found_check(&io, b.top, &f, true, &facts, &e), -ECANCELED, "a signal: %s", e.text);
     teardown(&b);
 }
 
@@ -268,7 +322,7 @@ static void test_unnamed(void)
     check(&b, true, 0, "", "empty, where there is to be none");
     unlinkat(b.dir, "__1_0.distcp", 0);
     facts = check(&b, true, 0, "", "a checkpoint of nothing");
-    ok(!facts.is_structure_only, "all that there is was verified");
+    ok(facts.is_structure_only, "of which nothing but its metadata could be verified");
     teardown(&b);
 }
 
@@ -326,6 +380,8 @@ static void test_safetensors(void)
 int main(void)
 {
     test_whole();
+    test_apart();
+    test_unread();
     test_damaged();
     test_names();
     test_unnamed();

@@ -66,7 +66,7 @@ void ckpt_report_start(struct ckpt_report *r)
 static const char *why_of(const struct ckpt_look *l)
 {
     return l->rc < 0               ? l->why.text
-           : l->is_structure_only ? "structure only: no checksums" : "";
+           : l->is_structure_only ? "structure only: no checksums, or not for all" : "";
 }
 
 static void add_row(struct ckpt_report *r, const struct ckpt_look *l)
