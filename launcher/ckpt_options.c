@@ -4,6 +4,8 @@
 
 #include "launcher/ckpt_report.h"
 
+#include "base/cleanup.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +109,92 @@ static const struct option_def table[] = {
              "(60)"},
     {0},
 };
+
+/* --- of which verbs --- */
+
+enum {
+    OUTPUT = 1 << 0,
+    KEEP = 1 << 1,
+    EVERY = 1 << 2,
+    BEST = 1 << 3,
+    NEWER = 1 << 4,
+    DRY_RUN = 1 << 5,
+    STORE = 1 << 6, /* how to talk to one: wherever a place may be in one */
+    SHARD_SIZE = 1 << 7,
+    BENCH = 1 << 8,
+};
+
+static const struct verb {
+    const char *name;
+    unsigned options;
+} verbs[] = {
+    {"ls", OUTPUT | STORE},
+    {"verify", OUTPUT | STORE},
+    {"last-valid", STORE},
+    {"show", OUTPUT | STORE},
+    {"convert", OUTPUT | SHARD_SIZE | STORE},
+    {"push", OUTPUT | KEEP | EVERY | BEST | NEWER | DRY_RUN | STORE},
+    {"pull", OUTPUT | NEWER | DRY_RUN | STORE},
+    {"cp", OUTPUT | DRY_RUN | STORE},
+    {"prune", KEEP | EVERY | BEST | DRY_RUN | STORE},
+    {"bench", OUTPUT | BENCH},
+};
+
+/* cp is one of two others where a store is one of its places. */
+static const char *real_verb(const struct strlist *words)
+{
+    const char *verb = words->items[0];
+
+    if (strcmp(verb, "cp") != 0 || words->n != 3) {
+        return verb;
+    }
+    return str_starts(words->items[2], "s3://")   ? "push"
+           : str_starts(words->items[1], "s3://") ? "pull"
+                                                  : verb;
+}
+
+int ckpt_options_check(const struct ckpt_options *o, const struct strlist *words,
+                       struct error *e)
+{
+    const struct {
+        const char *name;
+        unsigned option;
+        bool is_set;
+    } all[] = {
+        {"output", OUTPUT, o->format == SHOW_JSON || o->format == SHOW_YAML},
+        {"keep", KEEP, o->keep != 0},
+        {"every", EVERY, o->every != 0},
+        {"best", BEST, o->best != NULL},
+        {"newer", NEWER, o->is_newer},
+        {"dry-run", DRY_RUN, o->is_dry},
+        {"jobs", STORE, o->jobs != 0},
+        {"part-size", STORE, o->part_bytes != 0},
+        {"timeout", STORE, o->timeout_s != 0},
+        {"shard-size", SHARD_SIZE, o->shard_bytes != 0},
+        {"size", BENCH, o->bytes != 0},
+        {"ranks", BENCH, o->ranks != 0},
+        {"tensors", BENCH, o->tensors != 0},
+        {"rounds", BENCH, o->rounds != 0},
+    };
+    const char *verb = real_verb(words);
+    unsigned options = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+        options |= strcmp(verbs[i].name, verb) == 0 ? verbs[i].options : 0;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        if (all[i].is_set && !(options & all[i].option)) {
+            return error_text(e, ERR_USAGE, "ckpt %s: it has no option --%s%s", verb,
+                              all[i].name, all[i].option == OUTPUT
+                                               ? ": it prints paths, one a line" : "");
+        }
+    }
+    if ((o->every || o->best) && !o->keep) {
+        return error_text(e, ERR_USAGE, "ckpt %s: --keep N is needed, too, where there is "
+                          "--%s", verb, o->every ? "every" : "best");
+    }
+    return 0;
+}
 
 const struct options ckpt_options = {
     .command = "ckpt",

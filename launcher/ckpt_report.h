@@ -25,6 +25,10 @@ struct ckpt_options {
     bool is_dry, is_newer;
 };
 extern const struct options ckpt_options;
+/* Whether the verb, the first of `words`, has each that is set: none is taken and then
+ * forgotten. 0 or -ERR_USAGE. */
+int ckpt_options_check(const struct ckpt_options *o, const struct strlist *words,
+                       struct error *e);
 
 /* --- a table, or JSON --- */
 

@@ -282,6 +282,9 @@ int cmd_ckpt(int argc, char **argv)
                    "last-valid, show, convert, push, pull, cp, prune or bench", verb);
         return command_fail(&e);
     }
+    if (ckpt_options_check(&set, &args.words, &e) < 0) {
+        return command_fail(&e);
+    }
     if (is_one_of(verb, of_one)) {
         return on_one(&set, &args.words, argv);
     }

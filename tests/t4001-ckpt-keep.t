@@ -452,5 +452,36 @@ test_usage() {
     is "$(left)" '1 2 3 4 5 ' 'nothing has gone'
 }
 
+# What a verb does not have is not taken and forgotten.
+test_options() {
+    local line
+    made
+    while read -r line; do
+        run ckpt $line
+        is "$status" 2 "ckpt $line" || show
+        like "$(cat err)" 'has no option --' 'is told'
+    done <<END
+convert p/$(name_of 1) made --dry-run
+cp p/$(name_of 1) made --keep 1
+cp p/$(name_of 1) made --newer
+pull s3://nobody/there made --keep 1
+cp s3://nobody/there made --keep 1
+push p/$(name_of 1) s3://nobody/there --shard-size 1Mi
+ls p --dry-run
+verify p --best loss
+last-valid p -o json
+prune p --keep 1 --dry-run -o yaml
+show p/$(name_of 1) --ranks 2
+bench p --jobs 2
+END
+    run ckpt push "p/$(name_of 1)" s3://nobody/there --every 2
+    is "$status" 2 'which stay, of all' || show
+    like "$(cat err)" '--keep N is needed, too, where there is --every' 'is told'
+    ok 'nothing was made' test ! -e made
+    is "$(left)" '1 2 3 4 5 ' 'and nothing has gone'
+    run ckpt ls p --jobs 2 -o wide
+    is "$status" 0 'how to talk to stores may be said everywhere' || show
+}
+
 once_is_enough test_cp_killed test_progress_logged
 run_cases
