@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/dirlock.h"
+#include "ckpt/tree.h"
 #include "ckpt/watch.h"
 
 #include <dirent.h>
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { PIECE_BYTES = 4 << 20, MAX_DEPTH = 16 };
@@ -235,6 +237,49 @@ static int copy_over(struct io *io, int from, const struct found *f, int to,
     return rc;
 }
 
+/* --- room --- */
+
+static int add_bytes(void *arg, const char *path, uint64_t bytes, struct error *e)
+{
+    (void)path, (void)e;
+    *(uint64_t *)arg += bytes;
+    return 0;
+}
+
+/* About how many bytes are there; none where it is not. */
+static uint64_t bytes_of(int dir, const char *name)
+{
+    _close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    uint64_t bytes = 0;
+    struct stat st;
+
+    if (fd >= 0) {
+        (void)tree_walk(fd, add_bytes, &bytes, NULL);
+    } else if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+        bytes = (uint64_t)st.st_size;
+    }
+    return bytes;
+}
+
+/* Told with numbers before anything is written; others may take the room meanwhile. Of
+ * muster's own what is there, and is none, goes first. */
+static int check_room(int from, const struct found *f, int to, const char *to_path,
+                      struct error *e)
+{
+    uint64_t bytes = bytes_of(from, f->name), room;
+    struct statvfs fs;
+
+    if (fstatvfs(to, &fs) < 0 || fs.f_blocks == 0) {
+        return 0;
+    }
+    room = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize +
+           (f->kind == FOUND_MUSTER ? bytes_of(to, f->name) : 0);
+    return room >= bytes ? 0
+                         : error_text(e, ENOSPC, "%s: its filesystem has %llu bytes left, and "
+                                      "%s has %llu", to_path, (unsigned long long)room,
+                                      f->name, (unsigned long long)bytes);
+}
+
 int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
                     const char *to_path, struct found_facts *ret, struct error *e)
 {
@@ -261,11 +306,12 @@ int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
     if (!may_be_replaced(rc)) {
         return rc < 0 ? error_wrap(e, "what %s has of it", to_path) : 0;
     }
-    if (f->kind == FOUND_MUSTER) {
-        return copy_step(io, from, f->name, to, ret, e);
+    rc = f->kind == FOUND_MUSTER ? 0 : fs_remove_tree(path, e);
+    rc = rc < 0 ? rc : check_room(from, f, to, to_path, e);
+    if (rc < 0 || f->kind == FOUND_MUSTER) {
+        return rc < 0 ? rc : copy_step(io, from, f->name, to, ret, e);
     }
-    rc = fs_remove_tree(path, e);
-    rc = rc < 0 ? rc : copy_over(io, from, f, to, temp, ret, e);
+    rc = copy_over(io, from, f, to, temp, ret, e);
     if (rc < 0) {
         fs_remove_tree(path, NULL);
     }

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static const char header[] =
@@ -318,10 +319,47 @@ static void test_unread(void)
     teardown(&b);
 }
 
+/* So many bytes are left; 0: as it is. */
+static uint64_t bytes_left;
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+int __wrap_fstatvfs(int fd, struct statvfs *ret)
+{
+    (void)fd;
+    *ret = (struct statvfs){.f_blocks = bytes_left ? 1 << 20 : 0, .f_frsize = 1,
+                            .f_bfree = bytes_left, .f_bavail = bytes_left};
+    return 0;
+}
+
+static void test_room(void)
+{
+    struct error e = {0};
+    char ours[STEP_NAME_BYTES];
+    struct bench b;
+
+    setup(&b);
+    put(b.from, "m-5.safetensors", 0);
+    put_trainer(b.from);
+    bed_name(5, 1, ours);
+    is_int(bed_save(io_system(), b.from, 5, 1, &e), 0, "one of ours%s", e.text);
+    bytes_left = 50;
+    is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), -ENOSPC, "a file");
+    like(e.text, "its filesystem has 50 bytes left, and m-5.safetensors has ", "with numbers");
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), -ENOSPC, "a directory");
+    is_int(copy(&b, ours, FOUND_MUSTER, &e), -ENOSPC, "and ours");
+    there(&b, "", "of which nothing was begun");
+    bytes_left = 10000;
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), 0, "where there is room: %s", e.text);
+    is_int(copy(&b, ours, FOUND_MUSTER, &e), 0, "it is copied");
+    bytes_left = 0;
+    teardown(&b);
+}
+
 int main(void)
 {
     test_unread();
     test_there();
+    test_room();
     test_whole();
     test_modes();
     test_locks();
