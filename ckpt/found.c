@@ -85,6 +85,17 @@ static bool is_file(struct io *io, int dir, const char *name)
     return fd < 0;
 }
 
+/* A link, or a file. What cannot be looked at may be one of ours. */
+static bool is_no_directory(struct io *io, int dir, const char *name)
+{
+    int fd = io->ops->open_dir(io, dir, name);
+
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    return fd == -ENOTDIR || fd == -ELOOP;
+}
+
 /* latest.pt, of what lies beside it: a name more, and no checkpoint more. */
 static bool is_link(struct io *io, int dir, const char *name)
 {
@@ -124,7 +135,7 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     ret->has_step = step_parse_name(name, &ret->step);
     ret->is_step = ret->has_step;
     if (ret->has_step) {
-        return true;
+        return !is_no_directory(io, dir, name);
     }
     ret->has_step = found_number(name, &ret->step, &ret->is_step);
     ret->is_part = found_is_part_name(name);

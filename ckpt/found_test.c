@@ -420,6 +420,13 @@ static void test_last(void)
     ok(!found_one(io_system(), b.dir, "last.ckpt", &f) || !f.has_step, "nor a link");
     symlinkat("epoch=1-step=200.ckpt", b.dir, "now.pt");
     symlinkat("gone", b.dir, "then.safetensors");
+    mkdirat(b.dir, "step-000000000007-00000001", 0700);
+    symlinkat("step-000000000007-00000001", b.dir, "step-000000000008-00000001");
+    put_bytes(&b, "step-000000000009-00000001", "x", 1);
+    ok(found_one(io_system(), b.dir, "step-000000000007-00000001", &f) &&
+       !found_one(io_system(), b.dir, "step-000000000008-00000001", &f) &&
+       !found_one(io_system(), b.dir, "step-000000000009-00000001", &f),
+       "of muster's are only directories");
     ok(!found_one(io_system(), b.dir, "now.pt", &f) &&
        !found_one(io_system(), b.dir, "then.safetensors", &f),
        "a link is a name more, and no checkpoint more");
