@@ -6,6 +6,7 @@
 #include "launcher/ckpt_keep.h"
 
 #include <errno.h>
+#include <string.h>
 
 int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct error *e)
 {
@@ -18,7 +19,9 @@ int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct e
     }
     ret->rule.keep = (uint64_t)o->keep;
     ret->rule.every = (uint64_t)o->every;
-    if (o->best && keep_take_best(ret, o->best) < 0) {
+    /* loss:mni is nobody's metric. */
+    if (o->best && (keep_take_best(ret, o->best) < 0 ||
+                    (strchr(o->best, ':') && strcmp(ret->metric, o->best) == 0))) {
         return error_text(e, ERR_USAGE, "option --best: expected METRIC, METRIC:min or "
                           "METRIC:max");
     }

@@ -445,6 +445,8 @@ test_usage() {
     is "$status" 2 'nor every 0'
     run ckpt prune p --keep 1 --best :max
     is "$status" 2 'a metric has a name'
+    run ckpt prune p --keep 1 --best loss:foo
+    is "$status" 2 'and behind a colon is min or max'
     run ckpt prune p q --keep 1
     is "$status" 2 'two directories'
     run ckpt prune nowhere --keep 1
