@@ -127,6 +127,15 @@ int ckpt_convert_contents(const struct ckpt_options *o, const struct contents *c
 
 int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct error *e)
 {
+    size_t len = strlen(to);
+
+    while (len > 0 && to[len - 1] == '/') {
+        len--;
+    }
+    if (to[len] == '/' && len > 12 && strncmp(to + len - 12, ".safetensors", 12) == 0) {
+        return error_text(e, ERR_USAGE, "ckpt convert: %.100s has the name of a file, and the "
+                          "slash of a directory: expected one of the two", to);
+    }
     return str_ends(to, ".safetensors") && o->shard_bytes
                ? error_text(e, ERR_USAGE, "ckpt convert: --shard-size is for a "
                             "directory of files, and %.100s is one file", to)

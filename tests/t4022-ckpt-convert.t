@@ -80,6 +80,9 @@ test_refused() {
     like "$(cat err)" 'there already' 'which is said'
     run ckpt convert "ck/$step" x.safetensors --shard-size 1Mi
     is "$status" 2 'a file of several files'
+    run ckpt convert "ck/$step" x.safetensors/
+    is "$status" 2 'a file that is to be a directory'
+    ok 'is not made' test ! -e x.safetensors
     run ckpt convert "ck/$step" nowhere/x.safetensors
     is "$status" 1 'a directory that is not there'
     printf '\200\002}.' >old.bin
