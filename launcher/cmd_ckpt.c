@@ -120,7 +120,11 @@ static int last_valid(const char *path, bool is_itself, int dir,
         }
         look_at(dir, &all[i], true, &l);
         if (l.rc == 0) {
-            printf(is_itself ? "%s\n" : "%s/%s\n", path, all[i].name);
+            if (is_itself) {
+                printf("%s\n", path);
+            } else {
+                ckpt_print_name(path, all[i].name);
+            }
             return EXIT_OK;
         }
         ckpt_tell("passed over", ckpt_state_name(l.rc, l.is_unknown), &l.why);

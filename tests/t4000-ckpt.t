@@ -44,6 +44,7 @@ test_whole() {
     is "$(json 0.files <out)" 4 'its files'
     run "$MUSTER" ckpt last-valid d
     is "$(cat out)" d/checkpoint-60 'the last valid one'
+    is "$("$MUSTER" ckpt last-valid d/)" d/checkpoint-60 'with one slash'
 }
 
 # An older PyTorch writes other archives.
