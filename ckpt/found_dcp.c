@@ -184,7 +184,7 @@ static int check_data(struct io *io, int dir, const char *name,
     if (f.fd < 0) {
         return f.fd == -ENOENT
                    ? error_text(e, ERR_FORMAT, "%s is missing", name)
-                   : error_set(e, -f.fd, "open %s", name);
+                   : found_fail_to_open(f.fd, name, e);
     }
     rc = io->ops->size(io, f.fd, &f.bytes);
     if (rc < 0) {

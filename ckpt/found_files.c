@@ -97,7 +97,7 @@ int found_check_file(struct io *io, int dir, const char *name,
         return error_text(e, ENOENT, "%s is missing", name);
     }
     if (fd < 0) {
-        return error_set(e, -fd, "open %s", name);
+        return found_fail_to_open(fd, name, e);
     }
     rc = io->ops->size(io, fd, &bytes);
     if (rc < 0) {

@@ -85,7 +85,7 @@ static int check_file(const struct index *x, const char *file, size_t n, struct 
         return error_text(e, ERR_FORMAT, "%s names %s, which is missing", x->name, file);
     }
     if (fd < 0) {
-        return error_set(e, -fd, "open %s, which %s names", file, x->name);
+        return found_fail_to_open(fd, file, e);
     }
     if (found_is_safetensors_name(file)) {
         rc = st_load(x->io, fd, &st, e);

@@ -32,6 +32,9 @@ int found_names(struct io *io, int dir, struct strlist *ret, struct error *e);
  * those of a directory that cannot be looked at. */
 int found_open_dir(struct io *io, int dir, const char *name);
 
+/* Says why a file cannot be read; returns the code. */
+int found_fail_to_open(int code, const char *name, struct error *e);
+
 /* --- names --- */
 
 bool found_is_torch_name(const char *name);

@@ -608,6 +608,34 @@ static void test_index(void)
 #undef MODEL
 }
 
+/* What is wrong is said in words that say it. */
+static void test_reasons(void)
+{
+    static const char *const states[] = {"{\"global_step\":5.0}", "{\"global_step\":\"5\"}",
+                                         "{}"};
+    struct found_facts facts;
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put_all(&b, "checkpoint-5", TRAINER "trainer_state.json");
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        put_bytes(&b, "checkpoint-5/trainer_state.json", states[i], strlen(states[i]));
+        is_int(check(&b, "checkpoint-5", &facts, &e), -ERR_FORMAT, "%s", states[i]);
+        like(e.text, "no global_step that is a whole number", "is no other step");
+    }
+    put(&b, "checkpoint-5/trainer_state.json");
+    unlinkat(b.dir, "checkpoint-5/optimizer.pt", 0);
+    symlinkat("model.safetensors", b.dir, "checkpoint-5/optimizer.pt");
+    is_int(check(&b, "checkpoint-5", &facts, &e), -ELOOP, "a link");
+    like(e.text, "optimizer.pt is a link, and none is followed", "is called one");
+    unlinkat(b.dir, "checkpoint-5/optimizer.pt", 0);
+    mkfifoat(b.dir, "checkpoint-5/optimizer.pt", 0600);
+    is_int(check(&b, "checkpoint-5", &facts, &e), -EINVAL, "a pipe");
+    like(e.text, "optimizer.pt is no file", "is no file");
+    teardown(&b);
+}
+
 /* A file of another program says by its bytes that it is one, and nothing of damage. */
 static void test_foreign(void)
 {
@@ -750,6 +778,7 @@ int main(void)
     test_series();
     test_inside();
     test_index();
+    test_reasons();
     test_foreign();
     test_state();
     test_world();

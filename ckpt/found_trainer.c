@@ -36,8 +36,10 @@ static int check_state(struct io *io, int dir, const struct found *f,
         return rc;
     }
     at = json_object_get(state, "global_step");
-    if (!json_is_integer(at) ||
-        (f->is_step && (uint64_t)json_integer_value(at) != f->step)) {
+    if (!json_is_integer(at)) {
+        rc = error_text(e, ERR_FORMAT, "trainer_state.json has no global_step that is a "
+                        "whole number");
+    } else if (f->is_step && (uint64_t)json_integer_value(at) != f->step) {
         rc = error_text(e, ERR_FORMAT, "trainer_state.json is of another step, "
                         "%lld", (long long)json_integer_value(at));
     }
