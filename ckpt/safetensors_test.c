@@ -105,6 +105,7 @@ static const struct {
     {"{\"\\ud800\":{" ONE "}}", 1, "no JSON object"},
     {"{\"\xff\":{" ONE "}}", 1, "no JSON object"},
     {"{\"a\\u0000b\":{" ONE "}}", 1, "NUL byte in object key"},
+    {"{\"__metadata__\":{\"k\":\"v\\u0000w\"},\"a\":{" ONE "}}", 1, "u0000 is not allowed"},
     {"{\"a\":[]}", 0, "unknown dtype"},
     {"{\"a\":{\"dtype\":\"f32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4,
      "unknown dtype 'f32'"},

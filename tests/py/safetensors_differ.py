@@ -19,6 +19,7 @@ STRICTER = {
     "does not begin with '{'": "the format says that it does; a blank before it moves what is aligned",
     "duplicate": "of two tensors or values of one name each reader may take another",
     "NUL byte in object key": "to a reader in C that name ends there, and is another's",
+    "u0000 is not allowed": "to a reader in C a text of __metadata__ ends there",
     "at most 16 lengths": "more than shapes of muster have; no program here writes such",
     "is no object": "null where the format has an object of texts",
     "unknown dtype ''": "a tensor as a list, which the library reads by the order of its values",
