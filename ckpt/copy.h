@@ -26,11 +26,12 @@ int copy_is_there(struct io *io, int from, const struct found *f, int to,
 
 /* `from` and `to` are descriptors of directories, `to_path` is that of `to`, which is
  * locked from then on until it is closed. All is read by `io`, once to be copied and once
- * to be verified; nothing is left where that fails. One that
- * is there already is left as it is where it is whole, or cannot be read; a single file
- * is replaced: whether it is the same is for copy_is_there() to say. -EAGAIN: it was written to meanwhile; -EBUSY: somebody else copies into that directory;
- * -ENOSPC: there is no room for it, and nothing was written;
- * -ERR_FORMAT and -ENOENT as of found_check(); -EINVAL: there are links in it. */
+ * to be verified; nothing is left where that fails. One that is there already is left as
+ * it is where it is whole, or cannot be read; a single file is replaced: whether it is the
+ * same is for copy_is_there() to say. -EAGAIN: it was written to meanwhile; -EBUSY:
+ * somebody else copies into that directory; -ENOSPC: there is no room for it, and nothing
+ * was written; -ERR_FORMAT and -ENOENT as of found_check(); -EINVAL: there are links in
+ * it. */
 int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
                     const char *to_path, struct found_facts *ret, struct error *e);
 
