@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "ckpt/pickle.h"
+#include "ckpt/torch_old.h"
 #include "ckpt/zip.h"
 
 #include <errno.h>
@@ -89,9 +90,122 @@ static int read_pickle(struct io *io, int fd, const struct zip_entry *entry,
     return 0;
 }
 
-static int check_pickle(struct io *io, int fd, const struct zip_entry *entry,
+/* --- storages --- */
+
+/* What data.pkl says of them: ('storage', class, key, place, how many elements). */
+struct storages {
+    size_t skip; /* of the names of entries */
+    size_t n;
+    const struct zip_entry **entries; /* owned: data/<key>, in order */
+    struct pickle_value key;
+    unsigned element; /* bytes; 0: not known */
+    int after;        /* how many values ago the word `storage` came */
+    bool is_wrong;
+    struct error *e;
+};
+
+static int compare_keys(const char *name, const struct pickle_value *key)
+{
+    size_t n = strlen(name), least = n < key->len ? n : key->len;
+    int rc = memcmp(name, key->text, least);
+
+    return rc ? rc : n < key->len ? -1 : n > key->len;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct zip_entry *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static const struct zip_entry *find_storage(const struct storages *s)
+{
+    size_t from = 0, to = s->n;
+
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        int rc = compare_keys(s->entries[middle]->name + s->skip, &s->key);
+
+        if (rc == 0) {
+            return s->entries[middle];
+        }
+        from = rc < 0 ? middle + 1 : from;
+        to = rc < 0 ? to : middle;
+    }
+    return NULL;
+}
+
+static int check_storage(struct storages *s, uint64_t n_elements)
+{
+    const struct zip_entry *entry = find_storage(s);
+    uint64_t bytes = entry ? entry->end - entry->begin : 0;
+
+    s->is_wrong = !entry || bytes % s->element || bytes / s->element != n_elements;
+    return !s->is_wrong ? 0
+           : !entry     ? error_text(s->e, ERR_FORMAT, "it names a storage, data/%.*s, that is "
+                                     "missing", (int)s->key.len, s->key.text)
+                        : error_text(s->e, ERR_FORMAT, "of data/%.*s it says %llu elements of "
+                                     "%u, and that has %llu bytes", (int)s->key.len,
+                                     s->key.text, (unsigned long long)n_elements, s->element,
+                                     (unsigned long long)bytes);
+}
+
+static bool is_key(const struct pickle_value *v)
+{
+    for (size_t i = 0; i < v->len; i++) {
+        if (v->text[i] < '0' || v->text[i] > '9') {
+            return false;
+        }
+    }
+    return v->text && v->len > 0 && v->len < 20;
+}
+
+/* By protocols from 4 on a class is three values: module, name, and what the two make. */
+static int take_persistent(void *arg, const struct pickle_value *v)
+{
+    struct storages *s = arg;
+
+    if ((s->after == 0 && pickle_is_text(v, "torch")) ||
+        (s->after == 1 && torch_old_element(v) > 0)) {
+        return 0;
+    }
+    s->after = pickle_is_text(v, "storage") ? 0 : s->after + (s->after < 5);
+    if (s->after == 1) {
+        s->element = torch_old_element(v);
+    } else if (s->after == 2) {
+        s->key = *v;
+    }
+    return s->after == 4 && s->element && is_key(&s->key) && v->is_number
+               ? check_storage(s, v->number) : 0;
+}
+
+static int check_storages(const struct zip *z, size_t prefix, const char *pickle, size_t len,
+                          struct error *e)
+{
+    static const char data[] = "data/";
+    _free_ const struct zip_entry **entries = calloc(z->n + 1, sizeof(*entries));
+    struct storages s = {.skip = prefix + strlen(data), .entries = entries, .after = 5, .e = e};
+    int rc;
+
+    if (!entries) {
+        return error_set(e, ENOMEM, "look at storages");
+    }
+    for (size_t i = 0; i < z->n; i++) {
+        if (strncmp(z->entries[i].name + prefix, data, strlen(data)) == 0) {
+            entries[s.n++] = &z->entries[i];
+        }
+    }
+    qsort(entries, s.n, sizeof(*entries), by_name);
+    /* More than that can be known of a pickle is no damage of it. */
+    rc = pickle_values(pickle, len, take_persistent, &s, NULL);
+    return s.is_wrong || rc == -ENOMEM ? rc : 0;
+}
+
+static int check_pickle(struct io *io, int fd, const struct zip *z, size_t prefix,
                         struct error *e)
 {
+    const struct zip_entry *entry = find(z, prefix, "data.pkl");
     uint64_t bytes = entry->end - entry->begin;
     _free_ char *data = NULL;
     size_t len = 0;
@@ -105,6 +219,7 @@ static int check_pickle(struct io *io, int fd, const struct zip_entry *entry,
         rc = error_text(e, ERR_FORMAT, "data.pkl ends at its byte %zu of %llu",
                         len, (unsigned long long)bytes);
     }
+    rc = rc < 0 ? rc : check_storages(z, prefix, data, bytes, e);
     return rc < 0 ? error_wrap(e, "data.pkl") : 0;
 }
 
@@ -137,7 +252,7 @@ int torch_file_check(struct io *io, int fd, bool is_deep,
                           "has no 'data.pkl'");
     }
     rc = check_names(&z, prefix, &facts, e);
-    rc = rc < 0 ? rc : check_pickle(io, fd, find(&z, prefix, "data.pkl"), e);
+    rc = rc < 0 ? rc : check_pickle(io, fd, &z, prefix, e);
     if (rc == 0 && is_deep && !facts.has_no_checksums) {
         rc = check_bytes(io, fd, &z, e);
     }

@@ -162,6 +162,14 @@ static int check(const struct buf *b, size_t len, struct torch_file *ret,
     return torch_file_check(&io.io, 0, true, ret, e);
 }
 
+/* Without holding checksums against bytes. */
+static int check_shallow(const struct buf *b, struct torch_file *ret, struct error *e)
+{
+    struct bytes_io io = bytes_io(b->data, b->len);
+
+    return torch_file_check(&io.io, 0, false, ret, e);
+}
+
 static void test_whole(void)
 {
     for (int is_wide = 0; is_wide < 2; is_wide++) {
@@ -208,6 +216,49 @@ static void test_headers(void)
         header[cases[i].at + cases[i].bit / 8] ^= (char)(1 << cases[i].bit % 8);
         is_int(check(&b, b.len, &f, &e), -ERR_FORMAT, "bit %u at byte %zu of header %zu: %s",
                cases[i].bit, cases[i].at, i, e.text);
+    }
+}
+
+/* What data.pkl says of storages, and what there is. */
+static void test_storages(void)
+{
+    static const char two[] = "(X\7\1\1\1storagectorch\nFloatStorage\nX\1\1\1\1" "0"
+                              "X\3\1\1\1cpuK\2tQ.";
+    static const char other[] = "}X\7\1\1\1storageX\5\1\1\1localX\4\1\1\1path"
+                                "X\3\1\1\1cpuK\2s.";
+    static const struct {
+        const char *pickle, *name, *bytes;
+        int rc;
+        const char *why;
+    } cases[] = {
+        {two, "x/data/0", "8 bytes.", 0, ""},
+        {two, "x/data/0", "7 bytes", -ERR_FORMAT,
+         "data.pkl: of data/0 it says 2 elements of 4, and that has 7 bytes"},
+        {two, "x/data/0", "12 bytes....", -ERR_FORMAT, "and that has 12 bytes"},
+        {two, "x/data/1", "8 bytes.", -ERR_FORMAT,
+         "data.pkl: it names a storage, data/0, that is missing"},
+        {other, "x/data/0", "others", 0, ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct part parts[] = {{"x/data.pkl", cases[i].pickle, true},
+                                     {cases[i].name, cases[i].bytes, true},
+                                     {"x/version", "3\n", true}};
+        _buf_ struct buf b = {0};
+        struct torch_file f = {0};
+        struct error e = {0};
+        char *pickle;
+
+        make(&b, parts, ARRAY_SIZE(parts), false);
+        /* Parts are texts without zero bytes: lengths get theirs here. */
+        pickle = memmem(b.data, b.len, cases[i].pickle, strlen(cases[i].pickle));
+        for (size_t k = 0; k + 3 < strlen(cases[i].pickle); k++) {
+            if (cases[i].pickle[k] == 'X') {
+                memset(pickle + k + 2, 0, 3);
+            }
+        }
+        is_int(check_shallow(&b, &f, &e), cases[i].rc, "storage %zu: %s", i, e.text);
+        like(e.text, cases[i].why, "and why");
     }
 }
 
@@ -379,6 +430,7 @@ static void test_short_name(void)
 
 int main(void)
 {
+    test_storages();
     test_headers();
     test_number();
     test_short_name();

@@ -101,7 +101,7 @@ struct storages {
     struct storage now;
 };
 
-static unsigned element_of(const struct pickle_value *v)
+unsigned torch_old_element(const struct pickle_value *v)
 {
     static const struct {
         const char *name;
@@ -172,7 +172,7 @@ static int take_line(struct storages *s, struct pickle_value v)
         return 0;
     }
     s->now = (struct storage){.key = key.text, .len = key.len,
-                              .element = element_of(&name)};
+                              .element = torch_old_element(&name)};
     return add_storage(s);
 }
 
@@ -188,12 +188,12 @@ static int take_persistent(void *arg, const struct pickle_value *v)
         return take_line(s, *v);
     }
     if ((s->after == 0 && pickle_is_text(v, "torch")) ||
-        (s->after == 1 && element_of(v) > 0)) {
+        (s->after == 1 && torch_old_element(v) > 0)) {
         return 0;
     }
     s->after = pickle_is_text(v, "storage") ? 0 : s->after + 1;
     if (s->after == 1) {
-        s->now = (struct storage){.element = element_of(v)};
+        s->now = (struct storage){.element = torch_old_element(v)};
     } else if (s->after == 2 && v->text) {
         s->now.key = v->text;
         s->now.len = v->len;
