@@ -16,6 +16,16 @@ root=
 }
 
 state_of() { "$MUSTER" ckpt verify "$1" -o json | json 0.state; }
+retell() { # the TAP of a program, in `out`
+    while read -r line; do
+        case $line in
+        'ok '*'# SKIP'*) skip "${line#*# SKIP }" ;;
+        'ok '*) pass "${line#* - }" ;;
+        'not ok '*) fail "${line#* - }" ;;
+        esac
+    done <out
+    matches "$(tail -n 1 out)" '^1\.\.[0-9]+$' 'to its end'
+}
 run_ranks() { # run_ranks WORKERS WHAT STEP
     rm -rf run
     run timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node "$1" -- \
@@ -26,18 +36,23 @@ test_alone() {
     need_torch
     run timeout 200 "$TORCH_PYTHON" "$PY/ckpt_state.py" alone.d
     is "$status" 0 'the test of muster.ckpt' || show
-    while read -r line; do
-        case $line in
-        'ok '*'# SKIP'*) skip "${line#*# SKIP }" ;;
-        'ok '*) pass "${line#* - }" ;;
-        'not ok '*) fail "${line#* - }" ;;
-        esac
-    done <out
-    matches "$(tail -n 1 out)" '^1\.\.[0-9]+$' 'to its end'
+    retell
     run "$MUSTER" ckpt verify alone.d
     is "$status" 1 'muster ckpt sees the damage'
     matches "$(grep damaged out)" '^step-000000000200-[0-9a-f]{8} +muster +200 ' 'of which'
     matches "$("$MUSTER" ckpt last-valid alone.d)" '^alone.d/step-000000000100-' 'the last valid one'
+}
+
+test_damaged() {
+    need_module numpy
+    run timeout 200 "$MODULE_PYTHON" "$PY/ckpt_damaged.py" damaged.d
+    is "$status" 0 'the test of damaged checkpoints' || show
+    retell
+    rm -rf run
+    run timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 2 -- \
+        "$MODULE_PYTHON" "$PY/ckpt_damaged.py" "$TRASH/damaged.d" together
+    is "$status" 0 'two workers load what that left' || show
+    is "$(grep -c "rank . *: 61: .*tensor 'b' is not in it" out)" 2 'what one of them cannot leave as it was fails both' || show
 }
 
 test_workers() {

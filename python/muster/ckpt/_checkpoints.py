@@ -10,7 +10,7 @@ import math
 import operator
 import os
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, overload
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Type, overload
 
 from .. import _arrays, _collector, _libckpt as lib, _tree
 from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered, as_text
@@ -200,7 +200,7 @@ class Checkpoints:
         Tensors and arrays of `into`, a state as for save(), are filled in place and are
         those of the result; what is no tensor comes from the checkpoint. Others are
         made anew, whole, on the CPU. Damaged ones, and those that are removed meanwhile,
-        are passed over, with a warning.
+        are passed over, with a warning. After an exception `into` may hold anything.
 
         Where those of `into` overlap in memory, as views of one storage may, each is what
         it was, or, where the checkpoint says two things of one place, ValueError: they
@@ -208,14 +208,16 @@ class Checkpoints:
 
         `strict`: as for load_state_dict(), about the names of tensors. True: those of
         `into` and of the checkpoint are the same, or KeysError. False: those that it
-        has not stay as they are, and others of it are left out. None: KeysError for
-        the first, and others are made anew. The result tells of both.
+        has not stay as they are, and others of it are left out; but where one that was
+        passed over may have filled them, CheckpointError with ENODATA. None: KeysError
+        for the first, and others are made anew. The result tells of both.
         """
         step = None if step is None else _whole(step, ", or None for the newest")
         with _collector.paused():
             templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
         below = lib.LATEST if step is None else step + 1
         passed, why = 0, ""
+        spoilt: Set[str] = set()
         while True:
             found = self.latest(below)
             if found is None or (step is not None and found != step):
@@ -225,7 +227,7 @@ class Checkpoints:
                     raise NotFound(ENOENT, f"no checkpoint of step {step}")
                 return None
             try:
-                return self._load_one(found, templates, strict, passed)
+                return self._load_one(found, templates, strict, passed, spoilt)
             except CheckpointError as error:
                 is_gone = step is None and isinstance(error, NotFound)  # since latest() told of it
                 if error.errno != EILSEQ and not is_gone:
@@ -362,7 +364,10 @@ class Checkpoints:
         self._handle.call("save", step, flags, ctypes.byref(number))
         return number.value
 
-    def _load_one(self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: int) -> Loaded:
+    def _load_one(
+        self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: int, spoilt: Set[str]
+    ) -> Loaded:
+        """`spoilt`: names of `into` that may hold bytes of damaged ones, here and after it."""
         # What one rank cannot read is no checkpoint for all: load() tells them.
         problem: Optional[CheckpointError] = None
         described: Dict[str, Any] = {"tree": ["value", None], "tensors": {}}
@@ -381,7 +386,8 @@ class Checkpoints:
         unexpected = [name for name in there if name not in templates] if into is not None else []
         if (missing and strict is not False) or (unexpected and strict):
             raise KeysError(step, missing, unexpected if strict else [])
-        tensors = {name: t for name, t in templates.items() if name not in missing}
+        # What can no longer be left as it was is asked for: all ranks are refused together.
+        tensors = {name: t for name, t in templates.items() if name not in missing or name in spoilt}
         ties = described.get("ties", {})
         if into is None or strict is not False:
             others = [(name, library) for name, library in there.items() if name not in templates]
@@ -390,6 +396,11 @@ class Checkpoints:
         try:
             count = self.load_tensors(step, tensors, ties, cannot=problem is not None)
         except CheckpointError as error:
+            if error.errno == ENODATA and spoilt:
+                text = f"{error.strerror}, and may have bytes by now of a damaged checkpoint that was passed over"
+                raise CheckpointError(ENODATA, text) from None
+            if problem is None and not isinstance(error, NotFound):
+                spoilt.update(name for name in tensors if name in templates)
             raise problem or error from None
         if count > 0:  # it is another one of that step
             described, own = self.describe(step), self._read_own(step)
