@@ -194,6 +194,14 @@ PUBLIC int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags
     return rc < 0 ? rc : to_errno(ckpt_load_all(ck, step, flags, ret_step));
 }
 
+PUBLIC int muster_ckpt_passed_over(const struct muster_ckpt *ck, const char **ret_why)
+{
+    if (ret_why) {
+        *ret_why = ck ? ck->passed.text : "";
+    }
+    return ck ? ck->n_passed : -EINVAL;
+}
+
 PUBLIC int muster_ckpt_read(struct muster_ckpt *ck, int64_t step,
                      const struct muster_ckpt_tensor *box)
 {

@@ -13,9 +13,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char root[API_BED_ROOT_BYTES];
@@ -152,9 +154,116 @@ static void test_from_disk(void)
     free(to);
 }
 
+/* The path of the file of that step in `name`; of the newest of those of that step. */
+static void find_file(const char *name, int step, char *to, size_t size)
+{
+    char pattern[5000];
+    glob_t found = {0};
+    struct stat st, newest = {0};
+
+    snprintf(pattern, sizeof(pattern), "%s/%s/step-%012d-*/COMMIT", root, name, step);
+    if (glob(pattern, 0, NULL, &found) != 0) {
+        bail_out("nothing of step %d in %s", step, name);
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (stat(found.gl_pathv[i], &st) == 0 &&
+            (st.st_mtim.tv_sec > newest.st_mtim.tv_sec ||
+             (st.st_mtim.tv_sec == newest.st_mtim.tv_sec &&
+              st.st_mtim.tv_nsec >= newest.st_mtim.tv_nsec))) {
+            newest = st;
+            snprintf(to, size, "%.*s/r00000.safetensors",
+                     (int)strlen(found.gl_pathv[i]) - 7, found.gl_pathv[i]);
+        }
+    }
+    globfree(&found);
+}
+
+static void cut(const char *name, int step)
+{
+    char path[5000];
+
+    find_file(name, step, path, sizeof(path));
+    is_int(truncate(path, api_bed_length(path) - 1), 0, "step %d is cut", step);
+}
+
+static void save_steps(struct muster_ckpt *ck, int32_t *v, int first, int last)
+{
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = v};
+    int rc = muster_ckpt_tensor(ck, &t);
+
+    for (*v = first; *v <= last; ++*v) {
+        rc |= muster_ckpt_save(ck, *v, MUSTER_CKPT_WAIT, NULL);
+    }
+    is_int(rc, 0, "steps %d to %d: %s", first, last, muster_ckpt_error_text(ck));
+}
+
+/* What is passed over is counted once, and only where it was looked for. */
+static void test_counted(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "counted", NULL, NULL);
+    const char *why = NULL;
+    int64_t step = -1;
+    int32_t v = 0;
+
+    save_steps(ck, &v, 1, 4);
+    is_int(muster_ckpt_passed_over(ck, &why), 0, "nothing is damaged");
+    is_str(why, "", "and nothing said");
+    cut("counted", 3);
+    cut("counted", 4);
+    is_int(muster_ckpt_load(ck, 2, 0, &step), 0, "what is newer than a step that is "
+           "asked for was not passed over: %s", muster_ckpt_error_text(ck));
+    is_int(v, 2, "loaded");
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), 0, "the newest");
+    is_int(step, 2, "that opens");
+    is_int(muster_ckpt_passed_over(ck, &why), 2, "two are newer");
+    like(why, "step-000000000004-", "the first of which is named");
+    like(why, "; step-000000000003-", "and the other");
+    is_int(muster_ckpt_latest(ck, 4, &step), 0, "the newest below a step");
+    is_int(muster_ckpt_passed_over(ck, NULL), 1, "of which the damaged one is none");
+    is_int(muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, NULL), 2, "load counts both");
+    is_int(muster_ckpt_load(ck, 3, 0, NULL), -EILSEQ, "by its step");
+    is_int(muster_ckpt_passed_over(ck, &why), 1, "it is that one");
+    is_int(strncmp(why, "step-000000000003-", 18), 0, "named, and nothing else: %s", why);
+    like(muster_ckpt_error_text(ck), "no checkpoint of step 3 is whole; step-000000000003-",
+         "in the error, too");
+    is_int(muster_ckpt_load(ck, 5, 0, NULL), -ENOENT, "one that there is not");
+    is_int(muster_ckpt_read_blob(ck, 3, "b", NULL, 0, NULL), -EILSEQ, "who reads one "
+           "that is damaged is told so");
+    cut("counted", 1);
+    cut("counted", 2);
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), -EILSEQ, "only damaged ones");
+    is_int(muster_ckpt_passed_over(ck, NULL), 4, "all");
+    is_int(muster_ckpt_latest(ck, 1, &step), -ENOENT, "and below them none");
+    muster_ckpt_close(ck);
+}
+
+/* Three of one step: that whose file is cut is the newest, and one that has a changed bit
+ * comes next. */
+static void test_counted_same_step(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "three", NULL, NULL);
+    char path[5000];
+    int64_t step = -1;
+    int32_t v = 0;
+
+    save_steps(ck, &v, 7, 7);
+    save_steps(ck, &v, 7, 7);
+    find_file("three", 7, path, sizeof(path));
+    ok(api_bed_flip(path, api_bed_length(path) - 1, 1), "a bit of one is changed");
+    save_steps(ck, &v, 7, 7);
+    cut("three", 7);
+    is_int(muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, NULL), 2, "two are passed over");
+    is_int(muster_ckpt_load(ck, 7, 0, NULL), 2, "also by their step");
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), 0, "there is one of it");
+    is_int(muster_ckpt_passed_over(ck, NULL), 0, "and none of a later step");
+    muster_ckpt_close(ck);
+}
+
 int main(void)
 {
     api_bed_begin(root);
+    test_counted();
+    test_counted_same_step();
     test_damage(tap_valgrind() ? 2 : 25);
     test_from_disk();
     return api_bed_end(root);

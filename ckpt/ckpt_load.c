@@ -27,14 +27,25 @@ struct rank_of {
 
 struct proposal {
     int32_t rc; /* 0; -ENOENT: there is none; another failure */
+    int32_t n_passed; /* damaged ones on the way there */
     struct rank_of at;
     char text[300];
+    char why[300]; /* they are */
+};
+
+/* Which one is looked for. */
+struct search {
+    struct rank_of bound; /* it is below that, */
+    bool or_equal;        /* or that itself */
+    int64_t only;         /* of this step; -1: of any */
+    bool is_for_step;     /* to know its step: who then loads that has those of it that are
+                             damaged to tell of */
 };
 
 /* What was passed over, for the caller. */
 struct passed {
     int n;
-    struct error why; /* of the first; text "" if there is none */
+    struct error why; /* of all, as far as there is room; text "" if there are none */
 };
 
 static int compare(const struct rank_of *a, const struct rank_of *b)
@@ -50,11 +61,15 @@ static int compare(const struct rank_of *a, const struct rank_of *b)
 
 /* --- one rank's view --- */
 
-static void note(struct passed *p, const struct error *why)
+static void note(struct passed *p, int n, const char *why)
 {
-    p->n++;
-    if (p->why.text[0] == '\0') {
-        p->why = *why;
+    size_t len = strlen(p->why.text);
+    bool is_first = len == 0;
+
+    p->n += n;
+    if (why[0] != '\0' && (is_first || len + 2 + strlen(why) < sizeof(p->why.text))) {
+        snprintf(p->why.text + len, sizeof(p->why.text) - len, "%s%s",
+                 is_first ? "" : "; ", why);
     }
 }
 
@@ -72,13 +87,33 @@ static bool is_out(const struct muster_ckpt *ck, const char *name)
            avoided_has_name(ck->avoided, name) != (ck->choice == CKPT_ONLY_AVOIDED);
 }
 
-/* The newest that opens below `bound`, or at it if `or_equal`. One that was never
- * finished is not worth a word. */
-static int find_below(struct muster_ckpt *ck, const struct rank_of *bound,
-                      bool or_equal, struct passed *passed, struct step *ret,
-                      struct error *e)
+/* A bound without a name is below all of its step. */
+static bool may_be(const struct muster_ckpt *ck, const struct search *w,
+                   const struct step_entry *entry)
+{
+    const struct rank_of *bound = &w->bound;
+
+    return (entry->step < bound->step ||
+            (entry->step == bound->step && bound->name[0] != '\0')) &&
+           !is_out(ck, entry->name);
+}
+
+static int no_such(const struct muster_ckpt *ck, const struct search *w,
+                   struct error *e)
+{
+    return w->only < 0
+               ? error_text(e, ENOENT, "no checkpoint in %s", ck->root_path)
+               : error_text(e, ENOENT, "no checkpoint of step %" PRId64 " in %s",
+                            w->only, ck->root_path);
+}
+
+/* The newest of those that opens, and what is newer and does not. One that was never
+ * finished is not worth a word, and one of the bound's own step was told before. */
+static int find(struct muster_ckpt *ck, const struct search *w, struct passed *passed,
+                struct step *ret, struct error *e)
 {
     _free_ struct step_entry *entries = NULL;
+    struct passed here = {0}, newer = {0}; /* of those here, than the step that is next */
     struct step best = {0};
     struct rank_of best_at = {0};
     size_t n = 0;
@@ -89,11 +124,15 @@ static int find_below(struct muster_ckpt *ck, const struct rank_of *bound,
         struct error why = {0};
         struct rank_of at;
 
-        if (best.io && entries[i].step < best_at.step) {
+        if ((best.io && entries[i].step < best_at.step) ||
+            (int64_t)entries[i].step < w->only) {
             break;
         }
-        if (entries[i].step > bound->step || is_out(ck, entries[i].name)) {
+        if (!may_be(ck, w, &entries[i])) {
             continue;
+        }
+        if (i == 0 || entries[i - 1].step != entries[i].step) {
+            newer = here;
         }
         rc = step_open(ck->io, ck->root, entries[i].name, &s, &why);
         if (rc < 0) {
@@ -101,14 +140,14 @@ static int find_below(struct muster_ckpt *ck, const struct rank_of *bound,
                 *e = why;
                 break;
             }
-            if (rc != -ENOENT && passed) {
-                note(passed, &why);
+            if (rc != -ENOENT && entries[i].step < w->bound.step) {
+                note(&here, 1, why.text);
             }
             rc = 0;
             continue;
         }
         at = rank_of(&s);
-        if (compare(&at, bound) >= (or_equal ? 1 : 0) ||
+        if (compare(&at, &w->bound) >= (w->or_equal ? 1 : 0) ||
             (best.io && compare(&at, &best_at) < 0)) {
             step_close(&s);
             continue;
@@ -117,10 +156,10 @@ static int find_below(struct muster_ckpt *ck, const struct rank_of *bound,
         best = s;
         best_at = at;
     }
+    *passed = best.io && w->is_for_step ? newer : here;
     if (rc < 0 || !best.io) {
         step_close(&best);
-        return rc < 0 ? rc : error_text(e, ENOENT, "no checkpoint in %s",
-                                        ck->root_path);
+        return rc < 0 ? rc : no_such(ck, w, e);
     }
     *ret = best;
     return 0;
@@ -136,8 +175,10 @@ static int weigh(const struct muster_ckpt *ck, const struct proposal *all,
     *ret = all[0].at;
     for (uint32_t r = 0; r < ck->group.world; r++) {
         if (all[r].rc < 0) {
-            return error_text(e, -all[r].rc, "rank %u: %.*s", r,
-                              (int)sizeof(all[r].text) - 1, all[r].text);
+            return ck->group.world == 1
+                       ? all[r].rc
+                       : error_text(e, -all[r].rc, "rank %u: %.*s", r,
+                                    (int)sizeof(all[r].text) - 1, all[r].text);
         }
         if (compare(&all[r].at, &all[0].at) != 0) {
             *ret_same = false;
@@ -149,8 +190,22 @@ static int weigh(const struct muster_ckpt *ck, const struct proposal *all,
     return 0;
 }
 
-static int choose(struct muster_ckpt *ck, struct rank_of bound, bool or_equal,
-                  struct passed *passed, struct step *ret, struct error *e)
+/* What most of them passed over: the same on all ranks. */
+static void add_passed(const struct muster_ckpt *ck, const struct proposal *all,
+                       struct passed *passed)
+{
+    const struct proposal *most = &all[0];
+
+    for (uint32_t r = 1; r < ck->group.world; r++) {
+        if (all[r].n_passed > most->n_passed) {
+            most = &all[r];
+        }
+    }
+    note(passed, most->n_passed, most->why);
+}
+
+static int choose(struct muster_ckpt *ck, struct search w, struct passed *passed,
+                  struct step *ret, struct error *e)
 {
     _free_ struct proposal *all = calloc(ck->group.world, sizeof(*all));
     bool is_same = false;
@@ -159,23 +214,28 @@ static int choose(struct muster_ckpt *ck, struct rank_of bound, bool or_equal,
 
     while (rc == 0) {
         struct proposal mine = {0};
+        struct passed here = {0};
         struct step s = {0};
 
-        mine.rc = find_below(ck, &bound, or_equal, passed, &s, e);
+        mine.rc = find(ck, &w, &here, &s, e);
         if (mine.rc < 0) {
             str_copy(mine.text, sizeof(mine.text), e->text);
         } else {
             mine.at = rank_of(&s);
         }
+        mine.n_passed = here.n;
+        str_copy(mine.why, sizeof(mine.why), here.why.text);
         rc = group_gather(&ck->group, &mine, all, sizeof(mine), e);
-        rc = rc < 0 ? rc : weigh(ck, all, &bound, &is_same, e);
+        if (rc == 0 && !w.or_equal) { /* what is older was not asked for */
+            add_passed(ck, all, passed);
+        }
+        rc = rc < 0 ? rc : weigh(ck, all, &w.bound, &is_same, e);
         if (rc == 0 && is_same) {
             *ret = s;
             return 0;
         }
         step_close(&s);
-        or_equal = true;
-        passed = NULL; /* what is older was not asked for */
+        w.or_equal = true;
     }
     return rc;
 }
@@ -185,17 +245,44 @@ static struct rank_of below_step(uint64_t step)
     return (struct rank_of){.step = step};
 }
 
-/* Below `bound`; or, where there is none and it was not asked for by its step, below
+/* What is looked for; or, where there is none and it was not asked for by its step, below
  * `first` what is avoided: that is better than nothing. */
-static int choose_any(struct muster_ckpt *ck, const struct rank_of *bound,
+static int choose_any(struct muster_ckpt *ck, const struct search *w,
                       const struct rank_of *first, struct passed *passed,
                       struct step *ret, struct error *e)
 {
-    int rc = choose(ck, *bound, false, passed, ret, e);
+    struct search avoided = *w;
+    int rc = choose(ck, *w, passed, ret, e);
 
     if (rc == -ENOENT && ck->choice == CKPT_NOT_AVOIDED) {
         ck->choice = CKPT_ONLY_AVOIDED;
-        rc = choose(ck, *first, false, passed, ret, e);
+        avoided.bound = *first;
+        rc = choose(ck, avoided, passed, ret, e);
+    }
+    return rc;
+}
+
+static int none_whole(const struct search *w, const struct passed *passed,
+                      struct error *e)
+{
+    return w->only < 0
+               ? error_text(e, ERR_FORMAT, "no checkpoint is whole; %d passed over; "
+                            "%s", passed->n, passed->why.text)
+               : error_text(e, ERR_FORMAT, "no checkpoint of step %" PRId64 " is "
+                            "whole; %s", w->only, passed->why.text);
+}
+
+/* What all of it came to. */
+static int end(struct muster_ckpt *ck, int rc, const struct search *w,
+               const struct passed *passed)
+{
+    ck->n_passed = passed->n;
+    ck->passed = passed->why;
+    if (rc == -ENOENT && passed->n > 0) {
+        return none_whole(w, passed, &ck->error);
+    }
+    if (rc == 0) {
+        ck->error = passed->why;
     }
     return rc;
 }
@@ -205,18 +292,20 @@ int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
     struct opening mine = {.call = CALL_LATEST, .step = below};
     _free_ struct opening *all = NULL;
     _step_ struct step s = {0};
-    struct rank_of bound = below_step((uint64_t)below);
+    struct search w = {.bound = below_step((uint64_t)below), .only = -1,
+                       .is_for_step = true};
+    struct passed passed = {0};
     int rc;
 
     ckpt_lazy_end(ck, NULL);
     rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
     ck->choice = CKPT_NOT_AVOIDED;
-    rc = rc < 0 ? rc : choose_any(ck, &bound, &bound, NULL, &s, &ck->error);
+    rc = rc < 0 ? rc : choose_any(ck, &w, &w.bound, &passed, &s, &ck->error);
     ck->choice = CKPT_ALL;
     if (rc == 0) {
         *ret_step = (int64_t)s.commit.step;
     }
-    return rc;
+    return end(ck, rc, &w, &passed);
 }
 
 /* --- filling what is registered --- */
@@ -318,55 +407,6 @@ static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
     return rc;
 }
 
-/* The same on all ranks: what most of them passed over. */
-static int count_passed(struct muster_ckpt *ck, struct passed *p,
-                        struct error *e)
-{
-    struct told {
-        int32_t n;
-        char text[300];
-    } mine = {.n = p->n};
-    _free_ struct told *all = calloc(ck->group.world, sizeof(*all));
-    int rc = group_agree(&ck->group,
-                         all ? 0 : error_set(e, ENOMEM, "load"), e);
-
-    str_copy(mine.text, sizeof(mine.text), p->why.text);
-    rc = rc < 0 ? rc : group_gather(&ck->group, &mine, all, sizeof(mine), e);
-    for (uint32_t r = 0; r < ck->group.world && rc == 0; r++) {
-        if (all[r].n > p->n || (p->why.text[0] == '\0' && all[r].text[0])) {
-            p->n = all[r].n > p->n ? all[r].n : p->n;
-            error_text(&p->why, ERR_FORMAT, "%.*s",
-                       (int)sizeof(all[r].text) - 1, all[r].text);
-        }
-    }
-    return rc;
-}
-
-static int end(struct muster_ckpt *ck, int rc, struct passed *passed,
-               const struct rank_of *at, int64_t *ret_step)
-{
-    struct error *e = &ck->error;
-
-    if (rc < 0 && rc != -ENOENT) {
-        return rc;
-    }
-    if (count_passed(ck, passed, e) < 0) {
-        return -e->code;
-    }
-    if (rc == -ENOENT && passed->n > 0) {
-        return error_text(e, ERR_FORMAT, "no checkpoint is whole; %d passed "
-                          "over; %s", passed->n, passed->why.text);
-    }
-    if (rc == -ENOENT) {
-        return rc;
-    }
-    if (ret_step) {
-        *ret_step = (int64_t)at->step;
-    }
-    *e = passed->why;
-    return passed->n;
-}
-
 int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   int64_t *ret_step)
 {
@@ -374,7 +414,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     struct opening mine = {.call = CALL_LOAD, .step = step};
     _free_ struct opening *all = NULL;
     struct rank_of first = below_step(is_any ? INT64_MAX : (uint64_t)step + 1);
-    struct rank_of bound = first;
+    struct search w = {.bound = first, .only = is_any ? -1 : step};
     struct passed passed = {0};
     struct error *e = &ck->error;
     int rc = flags & MUSTER_CKPT_CANNOT
@@ -386,24 +426,24 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     while (rc == 0) {
         _step_ struct step s = {0};
 
-        rc = choose_any(ck, &bound, &first, &passed, &s, e);
-        if (rc == 0 && !is_any && s.commit.step != (uint64_t)step) {
-            rc = error_text(e, ENOENT, "no checkpoint of step %" PRId64 " in %s",
-                            step, ck->root_path);
-        }
+        rc = choose_any(ck, &w, &first, &passed, &s, e);
         if (rc < 0) {
             break;
         }
-        bound = rank_of(&s);
+        w.bound = rank_of(&s);
         rc = group_agree(&ck->group, fill(ck, &s, e), e);
         if (!load_is_damage(rc) || rc == -ECONNABORTED) {
             break;
         }
-        note(&passed, e);
+        note(&passed, 1, e->text);
         rc = 0;
     }
     ck->choice = CKPT_ALL;
-    return end(ck, rc, &passed, &bound, ret_step);
+    rc = end(ck, rc, &w, &passed);
+    if (rc == 0 && ret_step) {
+        *ret_step = (int64_t)w.bound.step;
+    }
+    return rc < 0 ? rc : passed.n;
 }
 
 /* --- by one rank --- */
@@ -412,20 +452,17 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
  * until there may be a newer one. */
 int ckpt_open_step(struct muster_ckpt *ck, int64_t step, struct error *e)
 {
-    struct rank_of bound = below_step((uint64_t)step + 1);
+    struct search w = {.bound = below_step((uint64_t)step + 1), .only = step};
+    struct passed passed = {0};
     _step_ struct step s = {0};
     int rc;
 
     if (ck->load.index && ck->load.step.commit.step == (uint64_t)step) {
         return 0;
     }
-    rc = find_below(ck, &bound, false, NULL, &s, e);
-    if (rc == 0 && s.commit.step != (uint64_t)step) {
-        rc = error_text(e, ENOENT, "no checkpoint of step %" PRId64 " in %s",
-                        step, ck->root_path);
-    }
+    rc = find(ck, &w, &passed, &s, e);
     if (rc < 0) {
-        return rc;
+        return rc == -ENOENT && passed.n > 0 ? none_whole(&w, &passed, e) : rc;
     }
     load_close(&ck->load);
     return load_open(&s, &ck->load, e);

@@ -201,6 +201,8 @@ struct muster_ckpt {
     bool is_stopping;
     int reasons;         /* of the last due() that found some, until a save */
     bool is_checking; /* MUSTER_CKPT_CHECK */
+    int n_passed;        /* damaged ones that the last load or latest passed over, */
+    struct error passed; /* and what was wrong with them */
     struct error error;
 };
 

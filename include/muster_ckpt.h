@@ -187,7 +187,7 @@ int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *group,
  * is alone, and then it is saved. */
 void muster_ckpt_close(struct muster_ckpt *ck);
 
-/* The last failure in one line; after a load that passed over damaged checkpoints,
+/* The last failure in one line; after a call that passed over damaged checkpoints,
  * what was wrong with them. "" if nothing. Valid until the next call. */
 const char *muster_ckpt_error_text(const struct muster_ckpt *ck);
 
@@ -242,7 +242,9 @@ int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level, int64_t timeout_ms);
 
 /* Together. The newest checkpoint that all ranks see with a step below `below`
- * (MUSTER_CKPT_LATEST: any); its bytes are not looked at. -ENOENT: none. */
+ * (MUSTER_CKPT_LATEST: any); its bytes are not looked at, but for what describes it:
+ * where that is damaged, or a file is not of its length, the one before is told.
+ * -ENOENT: none; -EILSEQ: only such. */
 int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step);
 
 /* Together. Fills all that is registered from the checkpoint of `step`, or from the
@@ -255,6 +257,12 @@ int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
  * After a failure the memory may hold anything. */
 int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags,
                      int64_t *ret_step);
+
+/* How many damaged checkpoints the last muster_ckpt_load() or muster_ckpt_latest() passed
+ * over, the same on all ranks, also where it failed with -EILSEQ. That of a step tells of
+ * those of that step, and muster_ckpt_latest() of those of later steps than it tells. *ret_why,
+ * which may be NULL, is what is wrong with them, "" if nothing, valid until the next call. */
+int muster_ckpt_passed_over(const struct muster_ckpt *ck, const char **ret_why);
 
 /* Reads a box of a tensor, registered or not, from the checkpoint of `step`. */
 int muster_ckpt_read(struct muster_ckpt *ck, int64_t step,
