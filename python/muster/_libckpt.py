@@ -75,6 +75,7 @@ SIGNATURES: Dict[str, Sequence[Any]] = {
     "muster_ckpt_wait": [c_void_p, c_uint64, c_int, c_int64],
     "muster_ckpt_latest": [c_void_p, c_int64, POINTER(c_int64)],
     "muster_ckpt_load": [c_void_p, c_int64, c_uint, POINTER(c_int64)],
+    "muster_ckpt_passed_over": [c_void_p, POINTER(c_char_p)],
     "muster_ckpt_read": [c_void_p, c_int64, POINTER(Tensor)],
     "muster_ckpt_map": [c_void_p, c_int64, POINTER(Tensor), c_uint, POINTER(POINTER(View))],
     "muster_ckpt_read_blob": [c_void_p, c_int64, c_char_p, c_void_p, c_size_t, POINTER(c_size_t)],

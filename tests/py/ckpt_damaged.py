@@ -5,6 +5,7 @@
     muster run ... ckpt_damaged.py DIRECTORY together    the workers load what that left
 """
 import glob
+import logging
 import os
 import sys
 
@@ -16,6 +17,17 @@ from muster import ckpt
 root = sys.argv[1]
 count = 0
 N = 3_000_000  # of float32: more than one block, so that those before a damaged one are filled
+
+
+warnings = []
+
+
+class Keep(logging.Handler):
+    def emit(self, record):
+        warnings.append(record.getMessage())
+
+
+logging.getLogger("muster").addHandler(Keep())
 
 
 def ok(fact, name):
@@ -77,6 +89,61 @@ def partial(where):
         ok([into[name].max() for name in "abc"] == [3, 3, -1], "and what neither has stays as it was")
 
 
+def cut(path):
+    os.truncate(path, os.path.getsize(path) - 1)
+
+
+def is_damage(error):
+    return isinstance(error, ckpt.CheckpointError) and error.errno == 84 and "step-000000000001-" in str(error)
+
+
+def only(where):
+    """There is one, and it is damaged: nobody takes that for a directory with none."""
+    for i, (what, name, damage) in enumerate((
+        ("a file that is cut", "r00000.safetensors", cut),
+        ("a file that is gone", "r00000.safetensors", os.unlink),
+        ("an index that is gone", "tensors.index", os.unlink),
+        ("an index with a changed bit", "tensors.index", lambda path: flip(path, 40)),
+        ("a manifest with a changed bit", "manifest.json", lambda path: flip(path, 20)),
+        ("a COMMIT with a changed bit", "COMMIT", lambda path: flip(path, 20)),
+        ("a COMMIT that is cut", "COMMIT", cut),
+        ("a tensor with a changed bit", "r00000.safetensors", lambda path: flip(path, -5_000_000)),
+    )):  # fmt: skip
+        with ckpt.Checkpoints(f"{where}{i}") as c:
+            c.save(1, filled("a", "b"))
+            damage(path_of(f"{where}{i}", 1, name))
+            errors = [failure(call) for call in (c.load, lambda: c.load(into=filled("a", "b")), lambda: c.load(1))]
+            ok(all(map(is_damage, errors)), f"{what} and no other one: {errors[0]}")
+            newest = failure(c.latest)
+            ok(newest is None or is_damage(newest), "which is not none to latest()")
+            ok(isinstance(failure(lambda: c.load(2)), FileNotFoundError), "though there is none of another step")
+
+
+def counted(where):
+    """What is passed over is counted, and told once, by its own reason."""
+    with ckpt.Checkpoints(where) as c:
+        for step in (100, 200, 300, 400):
+            c.save(step, {"a": np.full(3, step), "k": step})
+        cut(path_of(where, 200))
+        cut(path_of(where, 300))
+        del warnings[:]
+        got = c.load(100)
+        ok((got.step, got.passed_over, warnings) == (100, 0, []), "what is newer than a step that is asked for is not passed over")
+        flip(path_of(where, 400), -1)
+        got = c.load(into={"a": np.zeros(3, int)})
+        ok((got.step, got.passed_over, got.state["k"]) == (100, 3, 100), "all that are newer count")
+        told = " ".join(warnings)
+        ok([told.count(f"step-000000000{step}-") for step in (100, 200, 300, 400)] == [0, 1, 1, 1], f"and are told once: {told}")
+        ok("is whole" not in told, "as what they are")
+        ok(c.latest() == 400 and c.latest(400) == 100, "latest() opens them, and looks at no bytes")
+        error = failure(lambda: c.load(300))
+        ok(error.errno == 84 and "step-000000000300-" in str(error) and "of step 300 is whole" in str(error), f"by its step: {error}")
+        flip(path_of(where, 100), -1)
+        del warnings[:]
+        error = failure(c.load)
+        ok(error.errno == 84 and "no checkpoint is whole; 4 passed over; step-000000000400-" in str(error), f"all of them: {error}")
+
+
 def together():
     """Only the last rank wants `b`: all of them are refused."""
     rank = muster.rank()
@@ -90,6 +157,8 @@ if sys.argv[2:] == ["together"]:
     together()
     sys.exit(0)
 partial(root + ".partial")
+only(root + ".only")
+counted(root + ".counted")
 with ckpt.Checkpoints(root + ".together") as c:
     make_partial(c, root + ".together")
 print(f"1..{count}")

@@ -307,8 +307,8 @@ for by, gone in (("latest", 4), ("describe", 3)):
     with Vanishing(by, gone) as c:
         got = c.load()
         ok((got.step, got.passed_over, got.state["x"][0]) == (gone - 1, 1, gone - 1), f"one that is removed after {by}()")
-with Vanishing("latest", 2) as c:
-    ok(raises(ckpt.CheckpointError, lambda: c.load(2), "1 passed over; no checkpoint of step 2"), "asked for by its step")
+with Vanishing("describe", 2) as c:
+    ok(raises(ckpt.CheckpointError, lambda: c.load(2), "step-000000000002-"), "asked for by its step")
 
 step = max(d for d in os.listdir(root) if d.startswith("step-"))
 path = os.path.join(root, step, "r00000.safetensors")

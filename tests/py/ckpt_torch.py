@@ -304,6 +304,12 @@ def through_dcp(where):
         got = {"four": torch.zeros(4, 6, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)}
         dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where, 35))
         ok(same(got, four), "two elements a byte, through DCP")
+    with ckpt.Checkpoints(where + ".cut") as c:
+        c.save(1, {"a": torch.zeros(3)})
+        path = next(pathlib.Path(where + ".cut").glob("step-*/r00000.safetensors"))
+        os.truncate(path, path.stat().st_size - 1)
+        for reader in (muster.ckpt.dcp.Reader(c), muster.ckpt.dcp.Reader(c, 1)):
+            ok(raises(ckpt.CheckpointError, reader.read_metadata, "is whole; ", "step-000000000001-"), "a damaged one is not none to a reader")
     future = dcp.async_save(first, storage_writer=muster.ckpt.dcp.Writer(where, 40), no_dist=True)
     future.result()
     got = trained(3)

@@ -41,6 +41,27 @@ class Loaded(NamedTuple):
     unexpected_keys: List[str]  # and the other way round
 
 
+class _Passed:
+    """What a load has passed over so far."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.why: List[str] = []
+
+    def add(self, n: int, why: str) -> None:
+        if n > 0:
+            self.n += n
+            self.why.append(why)
+
+    def add_and_tell(self, n: int, why: str) -> None:
+        self.add(n, why)
+        if n > 0:
+            _log.warning("muster: passed over: %s", why)
+
+    def error(self) -> CheckpointError:
+        return CheckpointError(EILSEQ, f"no checkpoint is whole; {self.n} passed over; {'; '.join(self.why)}")
+
+
 def _whole(value: Any, also: str = "", what: str = "step") -> int:
     """Of what counts as one, an array's element among them."""
     try:
@@ -106,7 +127,8 @@ class Checkpoints:
         return self._handle.call("should_stop", None) > 0
 
     def latest(self, below: int = lib.LATEST) -> Optional[int]:
-        """The newest step below one, or None."""
+        """The newest step below one, or None. What does not open is passed over, without
+        a word; CheckpointError with EILSEQ: there are only damaged ones."""
         step = ctypes.c_int64()
         try:
             self._handle.call("latest", below, ctypes.byref(step))
@@ -195,7 +217,8 @@ class Checkpoints:
         self._handle.call("wait", save, _level(level), ms)
 
     def load(self, step: Optional[int] = None, *, into: Any = None, strict: Optional[bool] = None) -> Optional[Loaded]:
-        """The checkpoint of `step`, or the newest that is whole; None: there is none.
+        """The checkpoint of `step`, or the newest that is whole; None: there is none at
+        all. CheckpointError with EILSEQ: there are only damaged ones.
 
         Tensors and arrays of `into`, a state as for save(), are filled in place and are
         those of the result; what is no tensor comes from the checkpoint. Others are
@@ -215,25 +238,23 @@ class Checkpoints:
         step = None if step is None else _whole(step, ", or None for the newest")
         with _collector.paused():
             templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
-        below = lib.LATEST if step is None else step + 1
-        passed, why = 0, ""
+        if step is not None and (step < 0 or step == lib.LATEST):
+            raise NotFound(ENOENT, f"no checkpoint of step {step}")
+        passed = _Passed()
         spoilt: Set[str] = set()
+        below = lib.LATEST
         while True:
-            found = self.latest(below)
-            if found is None or (step is not None and found != step):
-                if passed:
-                    raise CheckpointError(EILSEQ, f"no checkpoint is whole; {passed} passed over; {why}")
-                if step is not None:
-                    raise NotFound(ENOENT, f"no checkpoint of step {step}")
+            found = step if step is not None else self._newest(below, passed)
+            if found is None:
                 return None
             try:
                 return self._load_one(found, templates, strict, passed, spoilt)
             except CheckpointError as error:
-                is_gone = step is None and isinstance(error, NotFound)  # since latest() told of it
-                if error.errno != EILSEQ and not is_gone:
+                # Of one that is gone nothing was filled, and latest() had told of it.
+                if step is not None or not (error.errno == EILSEQ or isinstance(error, NotFound)):
                     raise
-                _log.warning("muster: passed over: %s", error.strerror)
-                passed, why = passed + 1, why or str(error.strerror)
+                n, why = self._handle.passed_over()
+                passed.add_and_tell(*((n, why) if n > 0 else (1, str(error.strerror))))
                 below = found
 
     def map(self, step: int, *, writable: bool = False, verify: bool = False) -> Loaded:
@@ -318,7 +339,7 @@ class Checkpoints:
                 self._handle.clear()
 
     def load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool = False) -> int:
-        """Fills them; how many newer ones of that step were passed over."""
+        """Fills them; how many damaged ones of that step were passed over."""
         got = ctypes.c_int64()
         try:
             with _collector.paused():
@@ -364,8 +385,22 @@ class Checkpoints:
         self._handle.call("save", step, flags, ctypes.byref(number))
         return number.value
 
+    def _newest(self, below: int, passed: _Passed) -> Optional[int]:
+        """The next one to load; None: there is none, and nothing was passed over."""
+        try:
+            found = self.latest(below)
+        except CheckpointError as error:
+            if error.errno != EILSEQ:
+                raise
+            passed.add(*self._handle.passed_over())
+            raise passed.error() from None
+        if found is None and passed.n:
+            raise passed.error()
+        passed.add_and_tell(*self._handle.passed_over())
+        return found
+
     def _load_one(
-        self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: int, spoilt: Set[str]
+        self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: _Passed, spoilt: Set[str]
     ) -> Loaded:
         """`spoilt`: names of `into` that may hold bytes of damaged ones, here and after it."""
         # What one rank cannot read is no checkpoint for all: load() tells them.
@@ -377,7 +412,7 @@ class Checkpoints:
             own = self._read_own(step)
         except CheckpointError as error:
             problem = error
-            if error.errno not in NO_DAMAGE:  # one that is gone, say: the others hear that it is damaged
+            if error.errno not in NO_DAMAGE and not isinstance(error, NotFound):
                 problem = CheckpointError(EILSEQ, error.strerror)
         with _collector.paused():
             there = dict(_tree.tensors_of(described["tree"]))
@@ -403,11 +438,12 @@ class Checkpoints:
                 spoilt.update(name for name in tensors if name in templates)
             raise problem or error from None
         if count > 0:  # it is another one of that step
+            passed.add_and_tell(*self._handle.passed_over())
             described, own = self.describe(step), self._read_own(step)
         with _collector.paused():
             whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in tensors.items()}
             state = _tree.build(described["tree"], whole)
-        return Loaded(step, state, own, passed + count, missing, unexpected)
+        return Loaded(step, state, own, passed.n, missing, unexpected)
 
     def _read_own(self, step: int) -> Any:
         try:

@@ -155,6 +155,12 @@ class Handle:
         with _lock:
             return self._check(function(self._open(), *arguments))
 
+    def passed_over(self) -> Tuple[int, str]:
+        """How many damaged ones the last load or latest has, and what is wrong with them."""
+        why = ctypes.c_char_p()
+        n = self.call("passed_over", ctypes.byref(why))
+        return n, (why.value or b"").decode("utf-8", "replace")
+
     def outlive_sigterm(self) -> None:
         """Who asks whether to stop means to leave by itself."""
         with _lock:
