@@ -55,6 +55,14 @@ test_damaged() {
     is "$(grep -c "rank . *: 61: .*tensor 'b' is not in it" out)" 2 'what one of them cannot leave as it was fails both' || show
 }
 
+test_refused() {
+    need_module numpy
+    run timeout 200 "$MODULE_PYTHON" "$PY/ckpt_refused.py" refused.d
+    is "$status" 0 'the test of what is rare, or refused' || show
+    retell
+    is "$(state_of refused.d.threads)" whole 'what threads have saved is whole'
+}
+
 test_workers() {
     need_module numpy
     run_ranks 3 save 7

@@ -39,14 +39,14 @@ with ckpt.Checkpoints(root) as c:
         print(f"rank {rank} saved, due {c.due(step)}", flush=True)
         sys.exit(0)
     if what == "gone" and rank == world - 1:
-        describe = c.describe
+        describe = c._describe
 
         def seen(newest):
             if newest > step:
                 raise ckpt._handle.NotFound(2, f"no checkpoint of step {newest}")
             return describe(newest)
 
-        c.describe = seen
+        c._describe = seen
     got = c.load(into=state)
     right = (
         np.array_equal(mine, full[begin:end])

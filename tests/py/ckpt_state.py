@@ -289,13 +289,13 @@ class Vanishing(ckpt.Checkpoints):
             path = next(d for d in os.listdir(root + ".gone") if d.startswith(f"step-{step:012d}"))
             shutil.rmtree(os.path.join(root + ".gone", path))
 
-    def latest(self, *below):
-        found = super().latest(*below)
+    def _latest(self, *below):
+        found = super()._latest(*below)
         self.vanish("latest", found)
         return found
 
-    def describe(self, step):
-        described = super().describe(step)
+    def _describe(self, step):
+        described = super()._describe(step)
         self.vanish("describe", step)
         return described
 

@@ -71,7 +71,12 @@ def _whole(value: Any, also: str = "", what: str = "step") -> int:
 
 
 class Checkpoints:
-    """The checkpoints in a directory, which all ranks see. One thread at a time.
+    """The checkpoints in a directory, which all ranks see.
+
+    A call of one thread waits until those of others are over; ranks make them in the
+    same order all the same, so as a rule from one thread. Within a call, as from a signal
+    handler, save(), load() and most others raise CheckpointError with EDEADLK; is_durable()
+    and should_stop() do not.
 
     `path`: None is the environment's MUSTER_CHECKPOINT_DIR. `keep`: how many of the
     newest stay after a save that the ranks write themselves (0: all), besides those of
@@ -119,7 +124,9 @@ class Checkpoints:
         stop: from the first due() or should_stop() on, a program without a handler of
         its own does not die of it.
         """
-        return Due(self._handle.call("due", _whole(step)))
+        step = _whole(step)
+        with self._handle.alone():
+            return Due(self._handle.call("due", step))
 
     def should_stop(self) -> bool:
         """Whether the run is being stopped, as due() last saw; the same on all ranks."""
@@ -129,6 +136,10 @@ class Checkpoints:
     def latest(self, below: int = lib.LATEST) -> Optional[int]:
         """The newest step below one, or None. What does not open is passed over, without
         a word; CheckpointError with EILSEQ: there are only damaged ones."""
+        with self._handle.alone():
+            return self._latest(below)
+
+    def _latest(self, below: int) -> Optional[int]:
         step = ctypes.c_int64()
         try:
             self._handle.call("latest", below, ctypes.byref(step))
@@ -199,8 +210,9 @@ class Checkpoints:
         """Until what a lazy save is of may be changed, as by optimizer.step(). All
         ranks together, after such a save; else it does nothing. Raises what the save
         failed of. The next save(), load() and latest() begin with it."""
-        self._handle.call("fence")
-        self._handle.clear()
+        with self._handle.alone():
+            self._handle.call("fence")
+            self._handle.clear()
 
     def is_durable(self, save: int = 0, *, level: str = "disk") -> bool:
         """Whether that save (0: the newest) is on the disk, or has come to another level,
@@ -214,7 +226,8 @@ class Checkpoints:
         (checkpoint.store). CheckpointError with ENOTSUP: there is no such level here;
         with ESTALE: a later save was taken to the store instead."""
         ms = -1 if timeout is None else max(0, int(timeout * 1000))
-        self._handle.call("wait", save, _level(level), ms)
+        with self._handle.alone():
+            self._handle.call("wait", save, _level(level), ms)
 
     def load(self, step: Optional[int] = None, *, into: Any = None, strict: Optional[bool] = None) -> Optional[Loaded]:
         """The checkpoint of `step`, or the newest that is whole; None: there is none at
@@ -240,22 +253,8 @@ class Checkpoints:
             templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
         if step is not None and (step < 0 or step == lib.LATEST):
             raise NotFound(ENOENT, f"no checkpoint of step {step}")
-        passed = _Passed()
-        spoilt: Set[str] = set()
-        below = lib.LATEST
-        while True:
-            found = step if step is not None else self._newest(below, passed)
-            if found is None:
-                return None
-            try:
-                return self._load_one(found, templates, strict, passed, spoilt)
-            except CheckpointError as error:
-                # Of one that is gone nothing was filled, and latest() had told of it.
-                if step is not None or not (error.errno == EILSEQ or isinstance(error, NotFound)):
-                    raise
-                n, why = self._handle.passed_over()
-                passed.add_and_tell(*((n, why) if n > 0 else (1, str(error.strerror))))
-                below = found
+        with self._handle.alone():
+            return self._load(step, templates, strict)
 
     def map(self, step: int, *, writable: bool = False, verify: bool = False) -> Loaded:
         """The checkpoint of `step`, which latest() tells, with tensors that are not copied,
@@ -272,7 +271,11 @@ class Checkpoints:
         their digests, but with `verify`, which reads all.
         """
         step = _whole(step, ", as latest() tells")
-        described, own = self.describe(step), self._read_own(step)
+        with self._handle.alone():
+            return self._map_all(step, writable, verify)
+
+    def _map_all(self, step: int, writable: bool, verify: bool) -> Loaded:
+        described, own = self._describe(step), self._read_own(step)
         ties = described.get("ties", {})
         mapped: Dict[str, Any] = {}
         for name, library in _tree.tensors_of(described["tree"]):
@@ -298,10 +301,11 @@ class Checkpoints:
         if library not in ("numpy", "torch"):
             raise ValueError(f"library '{library}': expected numpy or torch")
         step = _whole(step, ", as latest() tells")
-        tensors = self.describe(step)["tensors"]
-        if name not in tensors:
-            raise KeysError(step, [name], [])
-        return self._map(step, name, Registered(*tensors[name]), (at, shape), library, writable, verify)
+        with self._handle.alone():
+            tensors = self._describe(step)["tensors"]
+            if name not in tensors:
+                raise KeysError(step, [name], [])
+            return self._map(step, name, Registered(*tensors[name]), (at, shape), library, writable, verify)
 
     def _map(
         self, step: int, name: str, kind: Registered, box: Optional[Box], library: str, writable: bool, verify: bool
@@ -329,36 +333,29 @@ class Checkpoints:
         those given."""
         step = _whole(step)
         flags = (lib.WAIT if wait else 0) | (lib.LAZY if lazy else 0) | (lib.SKIP if skip else 0)
-        is_read = False
-        try:
-            number = self._save(step, description, tensors, per_rank, flags, metrics or {})
-            is_read = lazy and not wait
-            return number
-        finally:
-            if not is_read:  # behind our back, until the fence
-                self._handle.clear()
+        with self._handle.alone():
+            is_read = False
+            try:
+                number = self._save(step, description, tensors, per_rank, flags, metrics or {})
+                is_read = lazy and not wait
+                return number
+            finally:
+                if not is_read:  # behind our back, until the fence
+                    self._handle.clear()
 
     def load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool = False) -> int:
         """Fills them; how many damaged ones of that step were passed over."""
-        got = ctypes.c_int64()
-        try:
-            with _collector.paused():
-                self._handle.register(tensors, True, ties)
-            passed = self._handle.call("load", step, lib.CANNOT if cannot else 0, ctypes.byref(got))
-            self._handle.filled()
-            return passed
-        finally:
-            self._handle.clear()
+        with self._handle.alone():
+            return self._load_tensors(step, tensors, ties, cannot)
 
     def describe(self, step: int) -> Dict[str, Any]:
         """The description that was saved."""
-        text = self._handle.read_blob(step, TREE)
-        with _collector.paused():
-            described: Dict[str, Any] = json.loads(text)
-        return described
+        with self._handle.alone():
+            return self._describe(step)
 
     def read_tensor(self, step: int, name: str, tensor: Any) -> None:
-        self._handle.read(step, name, tensor)
+        with self._handle.alone():
+            self._handle.read(step, name, tensor)
 
     # --- the rest is for these ---
 
@@ -385,10 +382,45 @@ class Checkpoints:
         self._handle.call("save", step, flags, ctypes.byref(number))
         return number.value
 
+    def _load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool) -> int:
+        got = ctypes.c_int64()
+        try:
+            with _collector.paused():
+                self._handle.register(tensors, True, ties)
+            passed = self._handle.call("load", step, lib.CANNOT if cannot else 0, ctypes.byref(got))
+            self._handle.filled()
+            return passed
+        finally:
+            self._handle.clear()
+
+    def _describe(self, step: int) -> Dict[str, Any]:
+        text = self._handle.read_blob(step, TREE)
+        with _collector.paused():
+            described: Dict[str, Any] = json.loads(text)
+        return described
+
+    def _load(self, step: Optional[int], into: Optional[Dict[str, Any]], strict: Optional[bool]) -> Optional[Loaded]:
+        passed = _Passed()
+        spoilt: Set[str] = set()
+        below = lib.LATEST
+        while True:
+            found = step if step is not None else self._newest(below, passed)
+            if found is None:
+                return None
+            try:
+                return self._load_one(found, into, strict, passed, spoilt)
+            except CheckpointError as error:
+                # Of one that is gone nothing was filled, and latest() had told of it.
+                if step is not None or not (error.errno == EILSEQ or isinstance(error, NotFound)):
+                    raise
+                n, why = self._handle.passed_over()
+                passed.add_and_tell(*((n, why) if n > 0 else (1, str(error.strerror))))
+                below = found
+
     def _newest(self, below: int, passed: _Passed) -> Optional[int]:
         """The next one to load; None: there is none, and nothing was passed over."""
         try:
-            found = self.latest(below)
+            found = self._latest(below)
         except CheckpointError as error:
             if error.errno != EILSEQ:
                 raise
@@ -408,7 +440,7 @@ class Checkpoints:
         described: Dict[str, Any] = {"tree": ["value", None], "tensors": {}}
         own: Any = None
         try:
-            described = self.describe(step)
+            described = self._describe(step)
             own = self._read_own(step)
         except CheckpointError as error:
             problem = error
@@ -429,7 +461,7 @@ class Checkpoints:
             with _collector.paused():
                 tensors.update(_made_anew(described, others, ties))
         try:
-            count = self.load_tensors(step, tensors, ties, cannot=problem is not None)
+            count = self._load_tensors(step, tensors, ties, cannot=problem is not None)
         except CheckpointError as error:
             if error.errno == ENODATA and spoilt:
                 text = f"{error.strerror}, and may have bytes by now of a damaged checkpoint that was passed over"
@@ -439,7 +471,7 @@ class Checkpoints:
             raise problem or error from None
         if count > 0:  # it is another one of that step
             passed.add_and_tell(*self._handle.passed_over())
-            described, own = self.describe(step), self._read_own(step)
+            described, own = self._describe(step), self._read_own(step)
         with _collector.paused():
             whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in tensors.items()}
             state = _tree.build(described["tree"], whole)

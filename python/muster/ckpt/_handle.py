@@ -3,15 +3,16 @@
 there: tensors by name, in the parts that this rank has."""
 
 import atexit
+import contextlib
 import ctypes
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _arrays, _libckpt as lib, _placed
 
-ENOENT, EBUSY, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 61, 84, 110
+ENOENT, EBUSY, EDEADLK, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 35, 61, 84, 110
 # As muster_ckpt_load() has it: what is asked for is not what a checkpoint has (ENODATA,
 # EINVAL), or this process lacks something (ENOMEM, EMFILE, ENFILE, and EREMOTEIO: a GPU).
 NO_DAMAGE = (ENODATA, 22, 12, 24, 23, 121)
@@ -51,6 +52,7 @@ class Registered(NamedTuple):
 _lock = threading.RLock()
 _joined: Optional[int] = None
 _sharing: "weakref.WeakSet[Handle]" = weakref.WeakSet()  # who uses it
+_all: "weakref.WeakSet[Handle]" = weakref.WeakSet()
 
 
 def _join(library: ctypes.CDLL) -> int:
@@ -68,8 +70,8 @@ def _join(library: ctypes.CDLL) -> int:
 
 def _leave() -> None:
     global _joined
-    for handle in list(_sharing):
-        handle.close()
+    if not all([handle.close_unless_busy() for handle in list(_sharing)]):
+        return  # a daemon thread is in a call: what it uses stays, and goes with the process
     joined, _joined = _joined, None
     if joined is not None:
         lib.library().muster_finalize(joined)
@@ -79,6 +81,8 @@ def _forked() -> None:
     """In a child, which is not that worker."""
     global _lock, _joined
     _lock, _joined = threading.RLock(), None
+    for handle in list(_all):
+        handle.forked()
 
 
 atexit.register(_leave)
@@ -98,7 +102,8 @@ def _unmap(library: ctypes.CDLL, view: Any) -> None:
 
 
 class Handle:
-    """One muster_ckpt. Memory that is registered is kept until the next clear()."""
+    """One muster_ckpt. Memory that is registered is kept until the next clear(). What is
+    registered is so for one call: who registers, calls and clears is alone()."""
 
     def __init__(self, path: Optional["os.PathLike[str] | str"], options: lib.Options, group: Optional[Group]) -> None:
         self._lib = lib.library()
@@ -107,6 +112,7 @@ class Handle:
         self._checks: List[Callable[[], None]] = []  # and then
         self._failures: List[BaseException] = []
         self._handle: Optional[int] = None
+        self._turn, self._is_inside = threading.RLock(), False
         self._group: Optional[lib.Group] = None
         handle = ctypes.c_void_p()
         where = os.fsencode(path) if path is not None else None
@@ -130,16 +136,52 @@ class Handle:
         self._handle = handle.value
         self._finalizer = weakref.finalize(self, self._lib.muster_ckpt_close, handle.value)
         self._finalizer.atexit = muster is None
+        _all.add(self)
         if muster is not None:
             _sharing.add(self)
         try:
             self._check(rc)
         except BaseException:
-            self.close()
+            self._close()
             raise
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Other threads wait until it is over. That in which it is does not: what a signal
+        handler calls, or a group's gather(), would be in the midst of it."""
+        with self._turn:
+            if self._is_inside:
+                raise CheckpointError(
+                    EDEADLK,
+                    "this thread is in another call of these checkpoints, as a signal handler may be: expected "
+                    "it behind that call, for instance by a flag that is looked at there",
+                )
+            self._is_inside = True
+            try:
+                yield
+            finally:
+                self._is_inside = False
+
     def close(self) -> None:
-        self._finalizer()
+        with self.alone():
+            self._close()
+
+    def close_unless_busy(self) -> bool:
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            self._close()
+        finally:
+            self._turn.release()
+        return True
+
+    def forked(self) -> None:
+        """In a child, where nobody else is in a call."""
+        self._turn, self._is_inside = threading.RLock(), False
+
+    def _close(self) -> None:
+        with _lock:
+            self._finalizer()
         self._handle = None
         self._held, self._after, self._checks = [], [], []
 
