@@ -310,6 +310,9 @@ def through_dcp(where):
         os.truncate(path, path.stat().st_size - 1)
         for reader in (muster.ckpt.dcp.Reader(c), muster.ckpt.dcp.Reader(c, 1)):
             ok(raises(ckpt.CheckpointError, reader.read_metadata, "is whole; ", "step-000000000001-"), "a damaged one is not none to a reader")
+    taken = {"dcp": {"lengths": torch.tensor([7, 8])}, "x": 5}
+    writer = muster.ckpt.dcp.Writer(where, 36)
+    ok(raises(BaseException, lambda: dcp.save(taken, storage_writer=writer), "'dcp.lengths'", "expected another name"), "a name that is taken")
     future = dcp.async_save(first, storage_writer=muster.ckpt.dcp.Writer(where, 40), no_dist=True)
     future.result()
     got = trained(3)

@@ -141,6 +141,8 @@ def describe(plans: List[Any]) -> Dict[str, Any]:
         paths.update(plan.planner_data or {})
         for item in plan.items:
             name = item.index.fqn
+            if name == LENGTHS:
+                raise ValueError(f"'{name}' is where the lengths of what is no tensor are saved: expected another name")
             if item.type == WriteItemType.BYTE_IO:
                 values.append(name)
                 continue
