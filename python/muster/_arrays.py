@@ -62,13 +62,42 @@ def _kind_of(cls: type) -> Kind:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and issubclass(cls, torch.Tensor):
         return Kind("torch", issubclass(cls, torch.nn.parameter.UninitializedTensorMixin), hasattr(cls, "__tensor_flatten__"))
-    is_numpy = numpy is not None and issubclass(cls, (numpy.ndarray, numpy.generic))
+    is_numpy = numpy is not None and issubclass(cls, numpy.ndarray)
     return Kind("numpy" if is_numpy else "", False, False)
 
 
 def library_of(value: Any) -> str:
-    """"torch", "numpy", or "" for what is no tensor."""
-    return library_of(value.local) if isinstance(value, Piece) else _kind_of(value.__class__).library
+    """"torch", "numpy", or "" for what is no tensor, as NumPy's numbers."""
+    if not isinstance(value, Piece):
+        return _kind_of(value.__class__).library
+    library = library_of(value.local)
+    if not library:
+        raise TypeError(f"a Piece of a {type(value.local).__name__}: expected a tensor or an array")
+    return library
+
+
+@functools.lru_cache(maxsize=256)
+def _number_type(cls: type) -> str:
+    """The name of a type of NumPy's numbers, "" for any other."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not issubclass(cls, numpy.generic):
+        return ""
+    name = str(numpy.dtype(cls).name)
+    return name if name in _NUMPY or name == "complex128" else ""
+
+
+def bytes_of_number(value: Any) -> Optional[Tuple[str, bytes]]:
+    """Its type and its bytes, if it is a number of NumPy's (numpy.float64(0.5))."""
+    name = _number_type(value.__class__)
+    if not name:
+        return None
+    return name, bytes(value.astype(value.dtype.newbyteorder("<")).tobytes())
+
+
+def number_of_bytes(name: str, data: bytes) -> Any:
+    import numpy
+
+    return numpy.frombuffer(data, dtype=numpy.dtype(name).newbyteorder("<")).astype(name)[0]
 
 
 @functools.lru_cache(maxsize=256)
@@ -262,8 +291,8 @@ def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory
     numpy = sys.modules["numpy"]
     array = value if isinstance(value, numpy.ndarray) else numpy.asarray(value)
     plain = array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides if array.itemsize)
-    if is_written and not (plain and array.flags.writeable and isinstance(value, numpy.ndarray)):
-        raise TypeError(f"'{name}': expected an array that can be written, in the machine's byte order")
+    if is_written and not (array.flags.writeable and isinstance(value, numpy.ndarray)):
+        raise TypeError(f"'{name}': expected an array that can be written")
     if isinstance(array, numpy.ma.MaskedArray):
         raise TypeError(f"'{name}' is a masked array: expected its data and its mask")
     # One without elements shares nothing, whatever NumPy says of its strides: they are 0.
@@ -271,12 +300,12 @@ def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory
         raise TypeError(f"'{name}': {SHARED} (broadcast_to()), and cannot be loaded into")
     dtype = dtype_of(name, array)
     place = place_of(value)
-    after: Optional[Callable[[], None]] = None
+    given = array
     if not plain:
         array = numpy.array(array, dtype=array.dtype.newbyteorder("="))
     if in_order and not array.flags.c_contiguous:
-        given, array = array, numpy.ascontiguousarray(array)
-        after = functools.partial(numpy.copyto, given, array) if is_written else None
+        array = numpy.ascontiguousarray(array)
+    after = functools.partial(numpy.copyto, given, array) if is_written and array is not given else None
     is_plain = in_order or array.flags.c_contiguous
     strides = None if is_plain else tuple(s // array.itemsize for s in array.strides)
     return Memory(array, dtype, tuple(array.shape), strides, array.ctypes.data, place, after)
@@ -286,14 +315,16 @@ def clone(value: Any) -> Any:
     """Memory of its own, of the same shape and type, on the CPU."""
     if library_of(value) == "torch":
         return sys.modules["torch"].empty(value.shape, dtype=value.dtype)
-    return sys.modules["numpy"].empty(value.shape, dtype=value.dtype)
+    return sys.modules["numpy"].empty(value.shape, dtype=value.dtype.newbyteorder("="))
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """Whether they have the same bytes."""
+    """Whether they have the same bytes, in the same byte order."""
     if library_of(a) == "torch":
         a, b = (t.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1) for t in (a, b))
         a, b = (t.view(sys.modules["torch"].uint8).numpy() for t in (a, b))
+    else:
+        a, b = (n.astype(n.dtype.newbyteorder("="), copy=False) for n in (a, b))
     return bool(a.tobytes() == b.tobytes())
 
 

@@ -8,12 +8,15 @@ A node is a list, its kind first:
     ["value", v]                     None, bool, int, float, str
     ["float", "nan"]                 what JSON has no number for
     ["bytes", "base64"]
+    ["number", ["float32", "base64"]] of NumPy: its little-endian bytes
     ["tensor", name, library]        "torch" or "numpy"
 """
 
 import base64
 import math
 from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+from . import _arrays
 
 Node = List[Any]
 
@@ -41,6 +44,9 @@ def _flatten(value: Any, path: str, is_tensor: Callable[[Any], str], tensors: Di
     if isinstance(value, (list, tuple)):
         items = [_flatten(v, _join(path, i), is_tensor, tensors) for i, v in enumerate(value)]
         return ["list" if isinstance(value, list) else "tuple", items]
+    number = _arrays.bytes_of_number(value)  # some of them are float, too
+    if number is not None:
+        return ["number", [number[0], base64.b64encode(number[1]).decode()]]
     if isinstance(value, float) and not math.isfinite(value):
         return ["float", repr(float(value))]
     if value is None or type(value) in (bool, int, float, str):
@@ -84,6 +90,8 @@ def build(node: Node, tensors: Mapping[str, Any]) -> Any:
         return tuple(build(child, tensors) for child in value)
     if kind == "float":
         return float(value)
+    if kind == "number":
+        return _arrays.number_of_bytes(value[0], base64.b64decode(value[1]))
     if kind == "bytes":
         return base64.b64decode(value)
     return value

@@ -84,6 +84,42 @@ def within(where):
         ok(c.save(8, {"x": np.ones(3)}) and c.latest() == 8, "another one can be made behind it")
 
 
+def numbers(where):
+    """NumPy's own, and arrays that are not as the machine has them."""
+    state = {
+        "best": np.float64(0.1), "half": np.float16(2.5), "n": np.int64(-7), "big": np.uint64(2**64 - 1), "yes": np.bool_(True),
+        "nan": np.float32("nan"), "inf": [np.float64("-inf")], "z": np.complex128(1 + 2j), "x": np.zeros(3),
+    }  # fmt: skip
+    with ckpt.Checkpoints(where) as c:
+        c.save(1, state, per_rank={"mine": np.int32(4)})
+        for into in (None, state):
+            got = c.load(1, into=into, strict=None if into is None else True)
+            ok(all(type(got.state[k]) is type(v) for k, v in state.items()), "numbers of NumPy come back as what they are")
+            ok(all(got.state[k] == state[k] for k in ("best", "half", "n", "big", "yes", "inf", "z")), "the very ones")
+            ok(np.isnan(got.state["nan"]) and got.per_rank == {"mine": 4}, "and what is not finite, or a rank's own")
+        ok(is_told(failure(lambda: c.save(2, {"t": np.datetime64("2020")})), TypeError, "'t' is a datetime64"), "no dates")
+        ok(is_told(failure(lambda: c.save(2, {"w": ckpt.Piece(np.float64(3), (), ())})), TypeError, "a Piece of a float64"), "nor a part of one")
+        square = np.arange(12.0).reshape(3, 4).astype(">f8")
+        c.save(2, {"a": square, "t": square.T, "f": ckpt.Piece(square.T, (12,), flat=0), "s": square[:, 0]})
+        memory = np.zeros((3, 4), ">f8")
+        into = {"a": memory, "t": np.zeros((4, 3), ">f8"), "f": ckpt.Piece(np.zeros((3, 4), ">f8").T, (12,), flat=0), "s": memory[:, 0]}
+        c.load(2, into=into, strict=True)
+        right = [(into["a"] == square).all(), (into["t"] == square.T).all(), (into["f"].local == square.T).all(), into["a"].dtype == ">f8"]
+        ok(all(right), "into the other byte order, from it, and overlapping")
+        ok(is_told(failure(lambda: c.load(2, into={**into, "t": memory.reshape(4, 3)})), ValueError, "overlap"), "what differs there cannot be one here")
+        twice = np.zeros((3, 4), ">f8")
+        c.load(2, into={"a": twice, "again": twice}, strict=False)
+        ok((twice == square).all(), "nor does a view of it matter")
+        c.read_tensor(2, "a", memory)
+        memory[:] = 0
+        c.read_tensor(2, "a", memory)
+        ok((memory == square).all(), "one by itself")
+        fixed = np.zeros(3)
+        fixed.flags.writeable = False
+        ok(is_told(failure(lambda: c.load(1, into={"x": fixed})), TypeError, "'x': expected an array that can be written"), "not where nobody may write")
+
+
 threads(root + ".threads")
 within(root + ".within")
+numbers(root + ".numbers")
 print(f"1..{count}")

@@ -34,8 +34,8 @@ larger ones a rank has parts: DTensor and ShardedTensor, as FSDP and
 torch.distributed.checkpoint.state_dict give them, say which, and a Piece says it of
 any other. They are loaded by any number of ranks, in any other parts.
 
-What is no tensor (numbers, text, None, bytes; in dicts, lists and tuples) must be the
-same on all ranks; `per_rank` is for what is not. Nothing is pickled.
+What is no tensor (numbers, those of NumPy, too, text, None, bytes; in dicts, lists and
+tuples) must be the same on all ranks; `per_rank` is for what is not. Nothing is pickled.
 
 muster.ckpt.dcp lets torch.distributed.checkpoint save and load these checkpoints.
 

@@ -274,6 +274,8 @@ class Handle:
         shape, parts = _placed.parts_of(name, tensor)
         memory = _arrays.memory_of(name, tensor, True, is_device=self._is_device)
         self.call("read", step, ctypes.byref(self._described(name, memory, shape, parts[0])))
+        if memory.after is not None:
+            memory.after()
 
     def map(self, step: int, name: str, kind: Registered, flags: int, box: Optional[Box] = None) -> Any:
         """The bytes of a tensor, or of a box of it, mapped as long as anybody has them."""
