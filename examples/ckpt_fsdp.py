@@ -65,8 +65,8 @@ def state_of(model, optimizer):
 
 def save(checkpoints, step, model, optimizer):
     """What is each rank's own: the state of its random numbers, for dropout."""
-    numbers = torch.get_rng_state().numpy().tobytes()
-    checkpoints.save(step, state_of(model, optimizer), per_rank={"numbers": numbers}, lazy=True)
+    own = {"numbers": torch.get_rng_state()}
+    checkpoints.save(step, state_of(model, optimizer), per_rank=own, lazy=True)
 
 
 def load(checkpoints, model, optimizer):
@@ -79,7 +79,7 @@ def load(checkpoints, model, optimizer):
         model, optimizer, model_state_dict=found.state["model"], optim_state_dict=found.state["optimizer"]
     )
     if found.per_rank:  # None: there were fewer ranks
-        torch.set_rng_state(torch.frombuffer(bytearray(found.per_rank["numbers"]), dtype=torch.uint8))
+        torch.set_rng_state(found.per_rank["numbers"])
     return found.step
 
 

@@ -7,6 +7,7 @@ library that it is of. Neither is imported here: who
 has such a thing has imported it.
 """
 
+import ctypes
 import functools
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
@@ -309,6 +310,14 @@ def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory
     is_plain = in_order or array.flags.c_contiguous
     strides = None if is_plain else tuple(s // array.itemsize for s in array.strides)
     return Memory(array, dtype, tuple(array.shape), strides, array.ctypes.data, place, after)
+
+
+def bytes_of(name: str, value: Any) -> Tuple[str, List[int], bytes]:
+    """The type of a tensor as files name it, its shape, and what is in it."""
+    memory = memory_of(name, value, False, in_order=True)
+    kept = memory.keep
+    size = kept.nbytes if library_of(kept) == "numpy" else kept.numel() * kept.element_size()
+    return lib.DTYPES[memory.dtype], list(memory.shape), ctypes.string_at(memory.address, size) if size else b""
 
 
 def clone(value: Any) -> Any:

@@ -10,39 +10,50 @@ A node is a list, its kind first:
     ["bytes", "base64"]
     ["number", ["float32", "base64"]] of NumPy: its little-endian bytes
     ["tensor", name, library]        "torch" or "numpy"
+    ["array", [library, "F32", [length, ...], "base64"]]  one that is kept here, see `inline`
 """
 
 import base64
 import math
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from . import _arrays
 
 Node = List[Any]
+Inline = Callable[[str, Any], Tuple[str, List[int], bytes]]
 
 
-def flatten(state: Any, is_tensor: Callable[[Any], str]) -> Tuple[Node, Dict[str, Any]]:
-    """The description, and tensors by name: `a.b.0.c`, keys joined by dots."""
+def flatten(
+    state: Any, is_tensor: Callable[[Any], str], inline: Optional[Inline] = None
+) -> Tuple[Node, Dict[str, Any]]:
+    """The description, and tensors by name: `a.b.0.c`, keys joined by dots. `inline`: gives
+    type, shape and bytes of one, which are in the description then."""
     tensors: Dict[str, Any] = {}
-    return _flatten(state, "", is_tensor, tensors), tensors
+    return _flatten(state, "", is_tensor, inline, tensors), tensors
 
 
 def _join(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _flatten(value: Any, path: str, is_tensor: Callable[[Any], str], tensors: Dict[str, Any]) -> Node:
+def _flatten(
+    value: Any, path: str, is_tensor: Callable[[Any], str], inline: Optional[Inline], tensors: Dict[str, Any]
+) -> Node:
     library = is_tensor(value)
     if library:
         name = path or "value"
+        if inline is not None:
+            dtype, shape, data = inline(name, value)
+            return ["array", [library, dtype, shape, base64.b64encode(data).decode()]]
         if name in tensors:
             raise ValueError(f"two tensors are called '{name}': keys with dots meet nested ones")
         tensors[name] = value
         return ["tensor", name, library]
     if isinstance(value, Mapping):
-        return ["dict", [[_key(k, path), _flatten(v, _join(path, k), is_tensor, tensors)] for k, v in value.items()]]
+        children = value.items()
+        return ["dict", [[_key(k, path), _flatten(v, _join(path, k), is_tensor, inline, tensors)] for k, v in children]]
     if isinstance(value, (list, tuple)):
-        items = [_flatten(v, _join(path, i), is_tensor, tensors) for i, v in enumerate(value)]
+        items = [_flatten(v, _join(path, i), is_tensor, inline, tensors) for i, v in enumerate(value)]
         return ["list" if isinstance(value, list) else "tuple", items]
     number = _arrays.bytes_of_number(value)  # some of them are float, too
     if number is not None:
@@ -90,6 +101,9 @@ def build(node: Node, tensors: Mapping[str, Any]) -> Any:
         return tuple(build(child, tensors) for child in value)
     if kind == "float":
         return float(value)
+    if kind == "array":
+        library, dtype, shape, data = value
+        return _arrays.of_bytes("", bytearray(base64.b64decode(data)), dtype, shape, library, True)
     if kind == "number":
         return _arrays.number_of_bytes(value[0], base64.b64decode(value[1]))
     if kind == "bytes":

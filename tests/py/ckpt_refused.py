@@ -119,7 +119,28 @@ def numbers(where):
         ok(is_told(failure(lambda: c.load(1, into={"x": fixed})), TypeError, "'x': expected an array that can be written"), "not where nobody may write")
 
 
+def own(where):
+    """Arrays that each rank has of its own."""
+    with ckpt.Checkpoints(where) as c:
+        np.random.seed(5)
+        before = np.random.get_state()
+        state = {"random": before, "t": np.arange(6, dtype="i2").reshape(2, 3).T, "none": np.empty((0, 3)), "0d": np.array(1.5), "back": np.arange(3, dtype=">u2")}
+        c.save(1, {}, per_rank=state)
+        numbers = np.random.rand(4)
+        got = c.load(1).per_rank
+        np.random.set_state(got["random"])
+        ok((np.random.rand(4) == numbers).all(), "the state of a generator, of each rank its own")
+        same = [np.array_equal(got[k], state[k]) and got[k].shape == state[k].shape for k in ("t", "none", "0d", "back")]
+        ok(all(same) and got["t"].dtype == "i2", "arrays of any shape")
+        got["t"][:] = 0
+        ok(not got["t"].any(), "which may be written to")
+        part = {"p": ckpt.Piece(np.ones(3), (6,), (0,))}
+        ok(is_told(failure(lambda: c.save(2, {}, per_rank=part)), TypeError, "per_rank, 'p': a part of a tensor"), "no parts of tensors")
+        ok(is_told(failure(lambda: c.save(2, {}, per_rank={"o": object()})), TypeError, "'o' is a object"), "nor objects")
+
+
 threads(root + ".threads")
 within(root + ".within")
 numbers(root + ".numbers")
+own(root + ".own")
 print(f"1..{count}")

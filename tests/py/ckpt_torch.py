@@ -222,6 +222,19 @@ def names(c):
     ok(got.missing_keys == got.unexpected_keys == [], "none of either")
 
 
+def own(c):
+    """Tensors that each rank has of its own."""
+    torch.manual_seed(3)
+    few = of_bytes("float8_e5m2", 3)
+    state = {"cpu": torch.get_rng_state(), "bf16": torch.arange(6.0).bfloat16().reshape(2, 3).t(), "few": [few, torch.empty(0)]}
+    c.save(7, {}, per_rank=state)
+    numbers = torch.rand(5)
+    got = c.load(7).per_rank
+    torch.set_rng_state(got["cpu"])
+    ok(torch.equal(torch.rand(5), numbers), "the state of PyTorch's generator, as a rank's own")
+    ok(same(got["bf16"], state["bf16"]) and all(map(same, got["few"], state["few"])), "tensors of other types")
+
+
 def placements():
     """By torch's own arithmetic, which has the first place of each dimension."""
     from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
@@ -374,6 +387,7 @@ with ckpt.Checkpoints(root) as c:
     memory(c)
     overlapping(c)
     names(c)
+    own(c)
     placements()
     device(c, os.path.join(os.environ["MUSTER_BUILDDIR"], "tests/lib/libcuda.so.1"))
     if torch.cuda.is_available():

@@ -35,7 +35,8 @@ torch.distributed.checkpoint.state_dict give them, say which, and a Piece says i
 any other. They are loaded by any number of ranks, in any other parts.
 
 What is no tensor (numbers, those of NumPy, too, text, None, bytes; in dicts, lists and
-tuples) must be the same on all ranks; `per_rank` is for what is not. Nothing is pickled.
+tuples) must be the same on all ranks; `per_rank` is for what is not, and small tensors
+with it. Nothing is pickled.
 
 muster.ckpt.dcp lets torch.distributed.checkpoint save and load these checkpoints.
 

@@ -12,7 +12,7 @@ import os
 from types import TracebackType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Type, overload
 
-from .. import _arrays, _collector, _libckpt as lib, _tree
+from .. import _arrays, _collector, _libckpt as lib, _placed, _tree
 from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered, as_text
 
 TREE = "python.tree"
@@ -184,7 +184,8 @@ class Checkpoints:
         skip: bool = False,
     ) -> Optional[int]:
         """Saves `state`, the same on all ranks but for parts of tensors, and `per_rank`,
-        of which each has its own (no tensors in it). `wait`: until it is on the disk,
+        of which each has its own: values, and small tensors and arrays, as the state of a
+        generator of random numbers is; they come back on the CPU. `wait`: until it is on the disk,
         with an agent; without one it is anyway. Returns the number of the save.
 
         `lazy`: returns before tensors on the CPU and on CUDA devices are copied, which a
@@ -371,7 +372,7 @@ class Checkpoints:
         with _collector.paused():
             registered, ties = self._handle.register(tensors, False, {})
             description = {"v": 1, "tensors": registered, "ties": ties, **description}
-            own = _tree.flatten(per_rank, lambda v: "")[0]
+            own = _tree.flatten(per_rank, _arrays.library_of, _of_one_rank)[0]
             text = json.dumps(description).encode()
         self._handle.blob(TREE, text, lib.REPLICATED)
         self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
@@ -484,6 +485,13 @@ class Checkpoints:
             if error.errno == ENODATA:  # there were fewer ranks
                 return None
             raise
+
+
+def _of_one_rank(name: str, value: Any) -> Tuple[str, List[int], bytes]:
+    """Of `per_rank`: what is in a tensor, which no other rank has a part of."""
+    if not _placed.is_whole(value):
+        raise TypeError(f"per_rank, '{name}': a part of a tensor: expected it in the state that is saved")
+    return _arrays.bytes_of(name, value)
 
 
 def _level(name: str) -> int:
