@@ -32,7 +32,7 @@ MANY = 1 << 20
 
 class Piece(NamedTuple):
     """What this rank has of a tensor of `shape`: `local` is the box from `at` on, or,
-    with `flat`, elements [flat, flat + local.size) of it in row-major order."""
+    with `flat` and without `at`, elements [flat, flat + local.size) of it in row-major order."""
 
     local: Any
     shape: Sequence[int]

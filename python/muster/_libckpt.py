@@ -129,6 +129,9 @@ def library() -> ctypes.CDLL:
 @functools.lru_cache(maxsize=4096)
 def numbers(kind: Any, values: Tuple[int, ...]) -> Any:
     """For the library to read: many tensors have the same ones."""
+    for value in values:  # ctypes takes what is left of it
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{value} is too large a number")
     return (kind * max(len(values), 1))(*values)
 
 

@@ -9,6 +9,7 @@ parallelism), it may be several.
 """
 
 import functools
+import operator
 import sys
 from itertools import product
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
@@ -127,6 +128,30 @@ def is_whole(value: Any) -> bool:
     return not _how_placed(value.__class__)
 
 
+def _counts(name: str, what: str, values: Sequence[Any]) -> List[int]:
+    """Of elements: ctypes would take what is left of larger ones in 64 bits."""
+    try:
+        counts = [operator.index(value) for value in values]
+    except TypeError:
+        raise TypeError(f"'{name}': a piece with {what} {values!r:.60}: expected whole numbers") from None
+    if not all(0 <= n < 1 << 63 for n in counts):
+        raise ValueError(f"'{name}': a piece with {what} {values!r:.60}: expected numbers from 0 to 2**63 - 1")
+    return counts
+
+
+def _of_piece(name: str, value: Piece) -> Tuple[List[int], List[Part]]:
+    shape = _counts(name, "shape", value.shape)
+    if value.flat is not None:
+        if value.at is not None:
+            raise ValueError(f"'{name}': a piece with both `at` and `flat`: expected one of them")
+        return shape, [Part(value.local, [], _counts(name, "flat", [value.flat])[0])]
+    at = _counts(name, "at", value.at) if value.at is not None else [0] * len(shape)
+    n = len(shape_of(name, value.local))
+    if not n == len(shape) == len(at):
+        raise ValueError(f"'{name}': a piece of {n} dimensions, at {len(at)} numbers, of a tensor of {len(shape)}")
+    return shape, [Part(value.local, at)]
+
+
 def parts_of(name: str, value: Any) -> Tuple[List[int], List[Part]]:
     """The shape of the whole, and what is here of it, which may be nothing."""
     how = _how_placed(value.__class__)
@@ -134,14 +159,7 @@ def parts_of(name: str, value: Any) -> Tuple[List[int], List[Part]]:
         shape = list(shape_of(name, value))
         return shape, [Part(value, [0] * len(shape))]
     if how == "Piece":
-        shape = list(value.shape)
-        if value.flat is not None:
-            return shape, [Part(value.local, [], value.flat)]
-        at = list(value.at) if value.at is not None else [0] * len(shape)
-        if not len(shape_of(name, value.local)) == len(shape) == len(at):
-            n = len(shape_of(name, value.local))
-            raise ValueError(f"'{name}': a piece of {n} dimensions, at {len(at)} numbers, of a tensor of {len(shape)}")
-        return shape, [Part(value.local, at)]
+        return _of_piece(name, value)
     if how == "Parts":
         return value.shape, value.parts
     if how == "DTensor":

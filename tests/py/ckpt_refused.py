@@ -139,8 +139,32 @@ def own(where):
         ok(is_told(failure(lambda: c.save(2, {}, per_rank={"o": object()})), TypeError, "'o' is a object"), "nor objects")
 
 
+def pieces(where):
+    """Places that are none."""
+    local = np.arange(10.0)
+    with ckpt.Checkpoints(where) as c:
+        for kind, text, given in (
+            (ValueError, "at (18446744073709551616,)", {"shape": (10,), "at": (2**64,)}),
+            (ValueError, "at [-1]", {"shape": (10,), "at": [-1]}),
+            (ValueError, "flat [18446744073709551616]", {"shape": (10,), "flat": 2**64}),
+            (ValueError, "flat [-1]", {"shape": (10,), "flat": -1}),
+            (ValueError, "shape (18446744073709551626,)", {"shape": (2**64 + 10,)}),
+            (TypeError, "at (2.5,)", {"shape": (20,), "at": (2.5,)}),
+            (TypeError, "flat ['1']", {"shape": (20,), "flat": "1"}),
+            (ValueError, "both `at` and `flat`", {"shape": (10,), "at": (5,), "flat": 0}),
+        ):
+            error = failure(lambda: c.save(1, {"w": ckpt.Piece(local, **given)}))
+            ok(is_told(error, kind, f"'w': a piece with {text}"), f"refused: {error}")
+        ok(c.latest() is None, "and nothing is saved of that")
+        c.save(1, {"w": ckpt.Piece(local, (np.int64(10),), at=(np.int32(0),))})
+        ok((c.load().state["w"] == local).all(), "numbers of NumPy do")
+        error = failure(lambda: c.map_box(1, "w", [2**64 + 2], [2**64 + 3]))
+        ok(is_told(error, ValueError, "18446744073709551618 is too large a number"), "a box to map is none either")
+
+
 threads(root + ".threads")
 within(root + ".within")
 numbers(root + ".numbers")
 own(root + ".own")
+pieces(root + ".pieces")
 print(f"1..{count}")
