@@ -46,7 +46,10 @@ def _flatten(
             dtype, shape, data = inline(name, value)
             return ["array", [library, dtype, shape, base64.b64encode(data).decode()]]
         if name in tensors:
-            raise ValueError(f"two tensors are called '{name}': keys with dots meet nested ones")
+            raise ValueError(
+                f"two tensors are called '{name}': keys are joined by dots, as text; expected others where a key "
+                "has dots, or is a number beside the same as text"
+            )
         tensors[name] = value
         return ["tensor", name, library]
     if isinstance(value, Mapping):

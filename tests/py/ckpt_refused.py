@@ -162,9 +162,24 @@ def pieces(where):
         ok(is_told(error, ValueError, "18446744073709551618 is too large a number"), "a box to map is none either")
 
 
+def words(where):
+    """What cannot be meant, told plainly."""
+    one = np.ones(1)
+    with ckpt.Checkpoints(where) as c:
+        ok(is_told(failure(lambda: c.save(1, {1: one, "1": one})), ValueError, "two tensors are called '1'", "beside the same as text"), "1 and '1'")
+        ok(is_told(failure(lambda: c.save(1, {"a": {"b": one}, "a.b": one})), ValueError, "called 'a.b'", "has dots"), "names that meet")
+        error = failure(lambda: c.save(1, {"a\udc80": one}))
+        ok(is_told(error, ValueError, "surrogate") and not isinstance(error, UnicodeError), f"half a surrogate pair: {error}")
+        number = c.save(1, {"a": one})
+        ok(all(c.wait(number, timeout=t) is None for t in (float("inf"), 1e300, 2**70, -1, -float("inf"), 0.5)), "times of any size")
+        ok(is_told(failure(lambda: c.wait(number, timeout=float("nan"))), ValueError, "found nan"), "but what is no number")
+    ok(is_told(failure(lambda: ckpt.Checkpoints(where, keep=1, keep_best=5)), TypeError, "keep_best: expected the name of a metric"), "a metric is a name")
+
+
 threads(root + ".threads")
 within(root + ".within")
 numbers(root + ".numbers")
 own(root + ".own")
 pieces(root + ".pieces")
+words(root + ".words")
 print(f"1..{count}")

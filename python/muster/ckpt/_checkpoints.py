@@ -101,6 +101,8 @@ class Checkpoints:
         for name, value, bits in (("keep", keep, 31), ("keep_every", keep_every, 63), ("every_steps", every_steps, 63)):
             if _whole(value, what=name) >> bits not in (0, -1):  # ctypes takes what is left of it
                 raise ValueError(f"{name}: {value} is too large a number")
+        if keep_best is not None and not isinstance(keep_best, str):
+            raise TypeError(f"keep_best: expected the name of a metric, found {keep_best!r:.60}")
         best = None if keep_best is None else as_text(keep_best)
         options = lib.Options(ctypes.sizeof(lib.Options), every_steps, every_seconds, keep, 0, keep_every, best)
         self._handle = Handle(path, options, group)
@@ -226,7 +228,7 @@ class Checkpoints:
         disk; "disk"; "remote", the disk, being in the object store of the run
         (checkpoint.store). CheckpointError with ENOTSUP: there is no such level here;
         with ESTALE: a later save was taken to the store instead."""
-        ms = -1 if timeout is None else max(0, int(timeout * 1000))
+        ms = -1 if timeout is None else _milliseconds(timeout)
         with self._handle.alone():
             self._handle.call("wait", save, _level(level), ms)
 
@@ -492,6 +494,13 @@ def _of_one_rank(name: str, value: Any) -> Tuple[str, List[int], bytes]:
     if not _placed.is_whole(value):
         raise TypeError(f"per_rank, '{name}': a part of a tensor: expected it in the state that is saved")
     return _arrays.bytes_of(name, value)
+
+
+def _milliseconds(timeout: float) -> int:
+    """-1: for ever."""
+    if math.isnan(timeout):
+        raise ValueError("timeout: expected a number of seconds, or None for ever, found nan")
+    return int(max(0.0, timeout * 1000)) if timeout < 1e12 else -1
 
 
 def _level(name: str) -> int:

@@ -93,7 +93,10 @@ def as_text(name: str) -> bytes:
     """As the library takes it, to which a zero byte is the end."""
     if "\0" in name:
         raise ValueError(f"{name!r}: expected a name without zero bytes")
-    return name.encode()
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name!r}: expected a name without halves of surrogate pairs") from None
 
 
 def _unmap(library: ctypes.CDLL, view: Any) -> None:
