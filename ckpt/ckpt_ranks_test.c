@@ -28,7 +28,7 @@ static void save_differently(void *arg, const struct muster_ckpt_group *group)
     float w[5] = {0};
     struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32,
                                    .n_dims = 1, .shape = shape, .data = w};
-    char same[2] = {'x', (char)group->rank};
+    char same[2] = {'x', (char)group->rank}, zeros[901] = {0}, json[] = "{\"j\":1}";
     int64_t step = 1;
 
     if (strcmp(what, "shape") == 0 && group->rank == 1) {
@@ -44,6 +44,17 @@ static void save_differently(void *arg, const struct muster_ckpt_group *group)
     muster_ckpt_tensor(ck, &t);
     if (strcmp(what, "blob") == 0) {
         muster_ckpt_blob(ck, "b", same, 2, MUSTER_REPLICATED);
+    }
+    if (strcmp(what, "longer") == 0) {
+        muster_ckpt_blob(ck, "a", same, 1, MUSTER_REPLICATED);
+        muster_ckpt_blob(ck, "b", zeros, group->rank == 2 ? 901 : 900, MUSTER_REPLICATED);
+    }
+    if (strcmp(what, "json") == 0) {
+        json[2] = group->rank == 1 ? 'k' : 'j';
+        muster_ckpt_blob(ck, "j", json, strlen(json), MUSTER_JSON);
+    }
+    if (strcmp(what, "more") == 0 && group->rank == 2) {
+        muster_ckpt_blob(ck, "one more", json, strlen(json), MUSTER_JSON);
     }
     if (strcmp(what, "list") == 0 && group->rank == 2) {
         muster_ckpt_blob(ck, "b", same, 2, MUSTER_PER_RANK);
@@ -70,7 +81,10 @@ static void test_differ(void)
         {"overlap", -EINVAL, "tensor 'w': [0:4] of rank 0 and [2:4] of rank 1 "
                              "overlap"},
         {"step", -EINVAL, "ranks 0 and 1 do not make the same call"},
-        {"blob", -EINVAL, "differ between rank 0 and rank 1"},
+        {"blob", -EINVAL, "blob 'b' differs between rank 0 and rank 1 from byte 1 on"},
+        {"longer", -EINVAL, "blob 'b' differs between rank 0 and rank 2 from byte 900 on"},
+        {"json", -EINVAL, "blob 'j' differs between rank 0 and rank 1 from byte 2 on"},
+        {"more", -EINVAL, "blob 'one more': rank 2 has it, and rank 0 has not"},
         {"list", -EINVAL, "blob 'b': ranks 0 and 2 have not"},
         {"death", -ECONNABORTED, "the others cannot be heard of"},
         {"nothing", 0, ""},

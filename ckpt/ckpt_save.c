@@ -46,14 +46,12 @@ static int prepare(struct muster_ckpt *ck, struct saving *s,
     return rc;
 }
 
-static int check_common(const struct muster_ckpt *ck, const struct opening *all,
+static int check_common(struct muster_ckpt *ck, const struct opening *all,
                         struct error *e)
 {
     for (uint32_t r = 1; r < ck->group.world; r++) {
         if (all[r].common != all[0].common) {
-            return error_text(e, EINVAL, "replicated blobs, or JSON, differ "
-                              "between rank 0 and rank %u: they must be the "
-                              "same bytes on all ranks", r);
+            return ckpt_differ(ck, r, e);
         }
     }
     return 0;

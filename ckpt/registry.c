@@ -559,18 +559,23 @@ uint64_t registry_digest(const struct registry *r, uint32_t n_ranks, uint32_t no
     return b.failed ? 0 : digest_short_of(b.data, b.len);
 }
 
+const void *registry_blob_data(const struct registry *r, const struct reg_blob *b)
+{
+    const void *data = b->kind == MUSTER_JSON ? b->json : r->pieces[b->piece].data;
+
+    return b->len ? data : "";
+}
+
 uint64_t registry_common(const struct registry *r)
 {
     uint64_t all = 0;
 
     for (size_t i = 0; i < r->n_blobs; i++) {
         const struct reg_blob *b = &r->blobs[i];
-        const void *data = b->kind == MUSTER_JSON ? b->json
-                               : r->pieces[b->piece].data;
 
         if (b->kind != MUSTER_PER_RANK) { /* in whatever order they came */
             uint64_t both[2] = {digest_short_of(b->name, strlen(b->name)),
-                                digest_short_of(b->len ? data : "", b->len)};
+                                digest_short_of(registry_blob_data(r, b), b->len)};
 
             all ^= digest_short_of(both, sizeof(both));
         }

@@ -80,6 +80,9 @@ uint64_t registry_digest(const struct registry *r, uint32_t n_ranks, uint32_t no
  * and JSON. */
 uint64_t registry_common(const struct registry *r);
 
+/* The bytes of a blob, which are the caller's; "" if there are none. */
+const void *registry_blob_data(const struct registry *r, const struct reg_blob *b);
+
 /* What a JSON blob came back as, in a manifest's state (which may be NULL); NULL if
  * there is none. The caller frees it. */
 char *registry_json_of(const char *state, const char *name);

@@ -7,6 +7,7 @@
  *   ckpt_due.c      whether a save is due
  *   ckpt_open.c     opening, closing, and how all ranks meet
  *   ckpt_tables.c   what all ranks have, and who writes what
+ *   ckpt_differ.c   what is not the same on all ranks, and should be
  *   ckpt_saving.c   what one rank puts of a save
  *   ckpt_save.c     a save, all ranks together
  *   ckpt_lazy.c     one that goes on behind the caller's back, up to the fence
@@ -237,6 +238,10 @@ int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
  * says whether they are as they were. On all ranks together. */
 int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
                const struct part *table, struct error *e);
+
+/* Blobs of rank 0 and of that one, which is another, are not the same: finds out which, on
+ * all ranks together. Always fails, with -EINVAL if not for another reason. */
+int ckpt_differ(struct muster_ckpt *ck, uint32_t rank, struct error *e);
 
 /* What the job says, where the program says nothing. 0 or a negative code. */
 int ckpt_due_open(struct muster_ckpt *ck, struct error *e);
