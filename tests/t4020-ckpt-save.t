@@ -88,6 +88,10 @@ test_workers() {
     rm -rf ranks.d/step-000000000009-*
     run_ranks 3 differ 8
     is "$(grep -c "tensor 'm': no rank has \[7:8, 0:5\] of it" out)" 3 'a hole is told by all' || show
+    run_ranks 2 values 8
+    is "$(grep -c "differs between rank 0 and rank 1 .* it is in 'list.0.n.y' of the state" out)" 2 'a value that is not the same has its name' || show
+    run_ranks 2 more 8
+    is "$(grep -c 'differs between rank 0 and rank 1 .* it is in what tensors there are' out)" 2 'so have tensors of one rank alone' || show
     is "$(ls ranks.d)" "$(cd ranks.d && ls -d step-000000000007-*)" 'and nothing is left of that'
 }
 

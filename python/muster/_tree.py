@@ -14,6 +14,7 @@ A node is a list, its kind first:
 """
 
 import base64
+import json
 import math
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -88,6 +89,21 @@ def tensors_of(node: Node) -> List[Tuple[str, str]]:
     if node[0] in ("list", "tuple"):
         return [t for child in node[1] for t in tensors_of(child)]
     return []
+
+
+def path_at(node: Node, place: int, path: str = "") -> str:
+    """Of the value in whose text, as json.dumps() writes the node, that place is."""
+    if node[0] not in ("dict", "list", "tuple"):
+        return path
+    begin = len(json.dumps(node[0])) + 4
+    for i, child in enumerate(node[1]):
+        key, value = child if node[0] == "dict" else (i, child)
+        inside = place - begin - (len(json.dumps(key)) + 3 if node[0] == "dict" else 0)
+        size = len(json.dumps(child))
+        if place < begin + size:
+            return path_at(value, inside, _join(path, key)) if inside >= 0 else path
+        begin += size + 2
+    return path
 
 
 def build(node: Node, tensors: Mapping[str, Any]) -> Any:

@@ -2,8 +2,10 @@
 """Workers save and load together: rows of a matrix, a vector that all have, and
 something of each one's own.
 
-    ckpt_ranks.py save|lazy|load|gone|differ DIRECTORY STEP
+    ckpt_ranks.py save|lazy|load|gone|differ|values|more DIRECTORY STEP
 
+`differ`, `values` and `more`: ranks have not what they should: a row is missing, a value is
+not the same, one has a tensor more.
 `gone`: to load, and the last rank does not see any longer what is newer than that step.
 """
 import sys
@@ -27,6 +29,10 @@ if what == "differ" and rank == 1:
     mine = mine[1:]
     begin += 1
 state = {"m": ckpt.Piece(mine, full.shape, (begin, 0)), "shared": shared, "epoch": step}
+if what == "values":
+    state["list"] = [{"same": 1, "n": {"x": "abc", "y": 1 + rank}}, 3]
+if what == "more" and rank == 1:
+    state["shared2"] = shared
 with ckpt.Checkpoints(root) as c:
     if not is_load:
         try:

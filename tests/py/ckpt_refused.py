@@ -4,14 +4,14 @@ one: threads, signal handlers, odd numbers and names. Prints TAP.
 
     ckpt_refused.py DIRECTORY
 """
-import os
+import json
 import signal
 import sys
 import threading
 
 import numpy as np
 
-from muster import ckpt
+from muster import _tree, ckpt
 
 root = sys.argv[1]
 count = 0
@@ -162,6 +162,16 @@ def pieces(where):
         ok(is_told(error, ValueError, "18446744073709551618 is too large a number"), "a box to map is none either")
 
 
+def places():
+    """Whose value a byte of the description is."""
+    state = {"a": "m0", 7: {"b": ["m1", ("m2", {"\u00e4.\"": "m3"})], "": {}}, "e": [], None: ["x", "m4"], "last": "m5"}
+    node = _tree.flatten(state, lambda _: "")[0]
+    text = json.dumps(node)
+    found = [_tree.path_at(node, text.index(f"m{i}")) for i in range(6)]
+    ok(found == ["a", "7.b.0", "7.b.1.0", "7.b.1.1.\u00e4.\"", "None.1", "last"], f"by its keys: {found}")
+    ok(_tree.path_at(node, text.index('"b"')) == "7" and _tree.path_at(node, len(text)) == "", "or those of what it is in")
+
+
 def words(where):
     """What cannot be meant, told plainly."""
     one = np.ones(1)
@@ -182,4 +192,5 @@ numbers(root + ".numbers")
 own(root + ".own")
 pieces(root + ".pieces")
 words(root + ".words")
+places()
 print(f"1..{count}")

@@ -9,6 +9,7 @@ import logging
 import math
 import operator
 import os
+import re
 from types import TracebackType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Type, overload
 
@@ -382,7 +383,14 @@ class Checkpoints:
             finite = {name: float(v) for name, v in metrics.items() if math.isfinite(v)}
             self._handle.blob(METRICS, json.dumps(finite).encode(), lib.JSON)
         number = ctypes.c_uint64()
-        self._handle.call("save", step, flags, ctypes.byref(number))
+        try:
+            self._handle.call("save", step, flags, ctypes.byref(number))
+        except CheckpointError as error:
+            found = re.search(rf"blob '{TREE}' differs between .* from byte (\d+) on", str(error.strerror))
+            if found is None:
+                raise
+            key = _key_at(description, int(found.group(1)))
+            raise CheckpointError(error.errno, f"{error.strerror}; it is in {key}") from None
         return number.value
 
     def _load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool) -> int:
@@ -487,6 +495,20 @@ class Checkpoints:
             if error.errno == ENODATA:  # there were fewer ranks
                 return None
             raise
+
+
+def _key_at(description: Dict[str, Any], place: int) -> str:
+    """What a byte of the description is of: that is what ranks are told that differ there."""
+    begin = 1
+    for key, value in description.items():
+        begin += len(json.dumps(key)) + 2
+        size = len(json.dumps(value))
+        if place >= begin + size:
+            begin += size + 2
+            continue
+        path = _tree.path_at(value, place - begin) if key == "tree" else ""
+        return f"'{path}' of the state" if path else "what tensors there are" if key == "tensors" else "the state"
+    return "the state"
 
 
 def _of_one_rank(name: str, value: Any) -> Tuple[str, List[int], bytes]:
