@@ -326,6 +326,12 @@ def through_dcp(where):
     taken = {"dcp": {"lengths": torch.tensor([7, 8])}, "x": 5}
     writer = muster.ckpt.dcp.Writer(where, 36)
     ok(raises(BaseException, lambda: dcp.save(taken, storage_writer=writer), "'dcp.lengths'", "expected another name"), "a name that is taken")
+    wide = {"w": torch.arange(12.0).reshape(3, 4) / 7, "n": torch.arange(5), "many": [torch.ones(2)]}
+    dcp.save(wide, storage_writer=muster.ckpt.dcp.Writer(where, 37))
+    narrow = {"w": torch.zeros(4, 3, dtype=torch.bfloat16).t(), "n": torch.zeros(5, dtype=torch.float64), "many": [torch.zeros(2)]}
+    dcp.load(narrow, storage_reader=muster.ckpt.dcp.Reader(where, 37))
+    ok(torch.equal(narrow["w"], wide["w"].bfloat16()) and torch.equal(narrow["n"], wide["n"].double()), "converted to the types of who loads")
+    ok(narrow["many"][0].all(), "beside what is of the same type")
     future = dcp.async_save(first, storage_writer=muster.ckpt.dcp.Writer(where, 40), no_dist=True)
     future.result()
     got = trained(3)

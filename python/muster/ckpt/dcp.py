@@ -271,15 +271,18 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
                         tensors[name] = torch.empty(lengths[name], dtype=torch.uint8)
                     continue
                 target = planner.resolve_tensor(item)
-                parts = tensors.setdefault(
-                    name, _placed.Parts(str(target.dtype), self._described["tensors"][name][1])
-                )
-                parts.add(target.detach(), _elements(target.dtype, item.storage_offsets))
-                targets.append((item, target))
+                dtype, whole = self._described["tensors"][name]
+                kind = _arrays.torch_dtype(name, dtype)
+                # Of another type it is converted, as DCP does.
+                local = target.detach() if target.dtype == kind else torch.empty(target.shape, dtype=kind)
+                tensors.setdefault(name, _placed.Parts(str(kind), whole)).add(local, _elements(kind, item.storage_offsets))
+                targets.append((item, target, local))
             self._checkpoints().load_tensors(self._found, tensors, {})
         finally:
             self._close()
-        for item, target in targets:
+        for item, target, local in targets:
+            if local.dtype != target.dtype:
+                target.detach().copy_(local)
             planner.commit_tensor(item, target)
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
