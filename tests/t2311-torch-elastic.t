@@ -233,11 +233,14 @@ if len(sys.argv) > 1:
 first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 with timer.expires(after=600, scope="long"):
     if first and os.environ["RANK"] == "0":
-        print("mode %o" % os.stat(file).st_mode)
+        print("mode %o" % os.stat(file).st_mode, flush=True)
+        open("told", "w").close()
 with timer.expires(after=0.1, scope="quick"):
     pass
 time.sleep(0.5)
 if first and os.environ["RANK"] == "1":
+    while not os.path.exists("told"):  # else this one may end it first
+        time.sleep(0.05)
     if os.environ["WHO"] == "child":
         timer.configure(timer.FileTimerClient(file, signal=0))
     with timer.expires(after=0.1, scope="epoch 3"):
@@ -246,6 +249,7 @@ if first and os.environ["RANK"] == "1":
         time.sleep(1000)
 print("over")
 END
+    rm -f told
     export TORCHELASTIC_ENABLE_FILE_TIMER=1
     mrun --nproc-per-node 2 --max-restarts 1 --set env.WHO=worker -- "$quick" timed.py
     is "$status,$(field restarts),$(grep -cF '[1] over' out)" 0,1,1 'a worker that does not release its timer' || show
