@@ -92,7 +92,9 @@ static uint64_t wait_until(const struct agent_snap *p, const struct crew *c)
 
     stop = c->stopped_ms + member_order(p->agent->member)->grace_ms +
            WAIT_STOP_MS;
-    return c->stopping && stop < until ? stop : until;
+    return c->stopping && stop < until &&
+                   member_order(p->agent->member)->stop != ORDER_STOP_NONE
+               ? stop : until;
 }
 
 static void on_timer(uv_timer_t *t)
@@ -548,6 +550,13 @@ void agent_snap_forget(struct crew *c)
     }
 }
 
+/* They had ended well, and what they left behind is killed: nobody has stopped them. */
+static bool is_lingering(const struct agent_snap *p, const struct crew *c)
+{
+    return p->waited_for == c->generation &&
+           member_order(c->agent->member)->stop == ORDER_STOP_NONE;
+}
+
 bool agent_snap_waits(struct crew *c)
 {
     struct agent_snap *p = c->agent->snap;
@@ -555,7 +564,7 @@ bool agent_snap_waits(struct crew *c)
     uint64_t now = uv_now(&c->agent->loop);
 
     if (!p || !agent_snap_has_own(p) || c->any_failed || order->broken ||
-        (c->stopping && order->stop != ORDER_STOP_GRACE)) {
+        (c->stopping && order->stop != ORDER_STOP_GRACE && !is_lingering(p, c))) {
         return false;
     }
     if (p->waited_for != c->generation) {

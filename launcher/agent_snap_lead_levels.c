@@ -74,6 +74,8 @@ static void decide(struct lead_save *s)
                    ? all : snap_levels_choose(&l->levels, s->began_ms, every_ms));
 }
 
+static bool is_replaced(const struct lead_save *s);
+
 static bool read_waits(const json_t *fact, unsigned *ret)
 {
     json_int_t waits = json_integer_value(json_object_get(fact, "waits"));
@@ -96,7 +98,10 @@ void lead_levels_take(struct lead_save *s, const json_t *fact)
         return;
     }
     if (!s->is_decided) {
-        decide(s);
+        s->is_decided = true;
+        if (!lead_save_is_parked(s) || !is_replaced(s)) {
+            decide(s);
+        }
         lead_levels_replace(l);
     } else if (s->is_wanted && lead_save_is_parked(s)) {
         send_to(s, all);

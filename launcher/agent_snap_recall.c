@@ -13,10 +13,17 @@
 
 #include <stdlib.h>
 
+static bool is_newer(const struct snap_head *a, const struct snap_head *b)
+{
+    return a->generation != b->generation ? a->generation > b->generation
+                                          : a->step > b->step;
+}
+
+/* The newest is told first: the lead has no use for older ones once it is whole. */
 static void on_found(void *arg, const struct snap_head *head)
 {
     struct agent_snap *p = arg;
-    struct saved *s = calloc(1, sizeof(*s));
+    struct saved *s = calloc(1, sizeof(*s)), **at = &p->saved;
 
     if (!s) {
         agent_log(p->agent, "out of memory: what was saved at step %llu is not looked at",
@@ -25,15 +32,15 @@ static void on_found(void *arg, const struct snap_head *head)
     }
     s->head = *head;
     s->level = WORKER_SNAP_HELD;
-    s->stage = SNAP_STAGE_WRITTEN;
-    if (head->state == SNAP_FULL) {
-        s->stage = SNAP_STAGE_HELD;
-        agent_snap_stay(s);
-    }
+    s->stage = head->state == SNAP_FULL ? SNAP_STAGE_HELD : SNAP_STAGE_WRITTEN;
+    agent_snap_stay(s);
     agent_log(p->agent, "has rank %u of step %llu in memory, of the run's life before",
               head->rank, (unsigned long long)head->step);
-    s->next = p->saved;
-    p->saved = s;
+    while (*at && !is_newer(head, &(*at)->head)) {
+        at = &(*at)->next;
+    }
+    s->next = *at;
+    *at = s;
 }
 
 void agent_snap_recall(struct agent *a)

@@ -155,6 +155,22 @@ static struct slot *find_same(struct slot *a, struct slot *b, const char *uuid,
     return NULL;
 }
 
+/* A rank that needs more than it has asked for asks again: it has one of them. */
+static struct slot *find_filling(struct slot *a, struct slot *b, const char *uuid)
+{
+    struct slot *of[] = {a, b};
+
+    for (size_t i = 0; i < 2; i++) {
+        const struct snap *s = of[i]->snap;
+
+        if (of[i]->doing == IDLE && of[i]->n_pins == 0 && s &&
+            s->head.state == SNAP_FILLING && strcmp(s->head.uuid, uuid) == 0) {
+            return of[i];
+        }
+    }
+    return NULL;
+}
+
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t step, const char *uuid, const char *root,
                     uint64_t bytes, uint64_t question, struct error *e)
@@ -170,6 +186,7 @@ int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
     if (h->config.is_elsewhere) {
         s = find_same(a, b, uuid, bytes);
     }
+    s = s ? s : find_filling(a, b, uuid);
     s = s ? s : choose(a, b);
     if (!s) {
         return error_text(e, EBUSY, "two snapshots of rank %u are on their way "

@@ -139,6 +139,26 @@ test_node_lost() {
     is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
 }
 
+# The disk takes longer for the last save than what workers leave behind is let be.
+test_slow_end() {
+    local run tracer
+    can_trace || { skip 'no strace: see scripts/install-deps' 6; return; }
+    start 5 leave --nnodes 1 --set checkpoint.diskEvery=0s
+    run=$spawned
+    told 'two workers save' 'held 0$' 2
+    on_disk 'to the disk' 0
+    spawn strace strace -f -qq -p "$(field nodes.0.agent_pid)" -e trace=fsync -e inject=fsync:delay_enter=3000000 -o trace
+    tracer=$spawned
+    wait_for 60 eval 'grep -q "^TracerPid:.$tracer\$" /proc/"$(field nodes.0.agent_pid)"/status'
+    spawned=$run
+    pace 12
+    told 'whose disk becomes slow, and they save again' 'held 10$' 2
+    go_home 'they end well meanwhile'
+    on_disk 'and the run when the last save is a checkpoint' '0 10'
+    kill "$tracer" 2>/dev/null
+    wait_exit 60 "$tracer"
+}
+
 # All of a run is killed, and what it saved last is in memory alone.
 kill_all() {
     local id pid
@@ -151,14 +171,14 @@ kill_all() {
     wait_exit 60 "$spawned"
 }
 test_all_killed() {
-    start 45 leave --nnodes 2
-    told 'four workers save' 'held 40$' 4
+    start 55 leave --nnodes 2
+    told 'four workers save' 'held 50$' 4
     on_disk 'once to the disk' 0
     kill_all
     ok 'their memory stays' test -e "$(shm)"
     spawn run "$MUSTER" resume $root run
-    told 'when it goes on all start from there' 'from 40$' 4
-    on_disk 'which is on the disk by then' '0 40'
+    told 'when it goes on all start from there' 'from 50$' 4
+    on_disk 'which is on the disk by then, and none before it' '0 50'
     go_home
     is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right'
     ok 'no memory is left' test ! -e "$(shm)"
@@ -178,10 +198,11 @@ test_agent_killed() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
-# Nor is it enough where a rank has not got so far: then it is the one before.
+# Nor is it enough where the memory of a rank is gone: then it is what is on the disk.
 test_half_killed() {
     start 35 leave --nnodes 2
     told 'four workers save' 'held 30$' 4
+    on_disk 'once to the disk' 0
     kill_all
     rm -f "$(shm)"/snap-1-3-*
     spawn run "$MUSTER" resume $root run
