@@ -45,11 +45,12 @@
  * file or tensor, what was expected, and what to do. Bad arguments are -EINVAL.
  * -EILSEQ: no checkpoint that is whole, where damaged ones are.
  *
- * Threads: one at a time per `struct muster_ckpt`. Copies may use several threads,
- * which have ended when the call returns; that of a lazy save has when the fence
- * does, takes no signals, and calls neither the group nor `m`. A child that is forked
- * meanwhile has no part in the save. No signal is touched, nothing printed, nothing
- * forked.
+ * Threads: one at a time per `struct muster_ckpt`, and for all that have the same `m`,
+ * which has to be there until they are closed. Copies may use several threads, which have
+ * ended when the call returns. That of lazy saves does nothing once the fence has
+ * returned, and stays until muster_ckpt_close(); it takes no signals, and calls neither
+ * the group nor `m`. A child that is forked meanwhile has no part in the save. No signal
+ * is touched, nothing printed, nothing forked.
  */
 #ifndef MUSTER_CKPT_H
 #define MUSTER_CKPT_H
