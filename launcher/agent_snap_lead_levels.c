@@ -74,7 +74,31 @@ static void decide(struct lead_save *s)
                    ? all : snap_levels_choose(&l->levels, s->began_ms, every_ms));
 }
 
-static bool is_replaced(const struct lead_save *s);
+static struct snap_standing standing_of(const struct lead_save *s)
+{
+    return (struct snap_standing){
+        .generation = s->tally.generation,
+        .step = s->step,
+        .is_whole = is_whole(s) && s->is_decided,
+        .is_copied = s->tally.n_ranks > 0 && s->n_copied == s->tally.n_ranks,
+        .is_on_disk = s->is_settled,
+    };
+}
+
+static bool is_replaced(const struct lead_save *s)
+{
+    const struct snap_standing own = standing_of(s);
+
+    for (const struct lead_save *o = s->lead->saves; o; o = o->next) {
+        const struct snap_standing other = standing_of(o);
+
+        if (!(o->is_settled && o->error.code) && lead_save_is_beside(o, s) &&
+            snap_levels_replaces(&other, &own)) {
+            return true;
+        }
+    }
+    return false;
+}
 
 static bool read_waits(const json_t *fact, unsigned *ret)
 {
@@ -139,32 +163,6 @@ void lead_levels_show_busy(const struct lead_snap *l)
 }
 
 /* --- which are of no use any more --- */
-
-static struct snap_standing standing_of(const struct lead_save *s)
-{
-    return (struct snap_standing){
-        .generation = s->tally.generation,
-        .step = s->step,
-        .is_whole = is_whole(s) && s->is_decided,
-        .is_copied = s->tally.n_ranks > 0 && s->n_copied == s->tally.n_ranks,
-        .is_on_disk = s->is_settled,
-    };
-}
-
-static bool is_replaced(const struct lead_save *s)
-{
-    const struct snap_standing own = standing_of(s);
-
-    for (const struct lead_save *o = s->lead->saves; o; o = o->next) {
-        const struct snap_standing other = standing_of(o);
-
-        if (!(o->is_settled && o->error.code) && lead_save_is_beside(o, s) &&
-            snap_levels_replaces(&other, &own)) {
-            return true;
-        }
-    }
-    return false;
-}
 
 static struct lead_save *find_replaced(struct lead_snap *l)
 {

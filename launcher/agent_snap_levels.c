@@ -207,12 +207,6 @@ void agent_snap_taken(struct agent_snap *p, uint32_t rank)
     }
 }
 
-static bool is_newer(const struct snap_head *a, const struct snap_head *b)
-{
-    return a->generation != b->generation ? a->generation > b->generation
-                                          : a->step > b->step;
-}
-
 /* In that directory. */
 static const struct saved *newest(const struct agent_snap *p, const char *root)
 {
@@ -221,7 +215,7 @@ static const struct saved *newest(const struct agent_snap *p, const char *root)
     for (const struct saved *s = p->saved; s; s = s->next) {
         if (!s->is_copy && s->stage != SNAP_STAGE_FAILED &&
             strcmp(s->head.root, root) == 0 &&
-            (!best || is_newer(&s->head, &best->head))) {
+            (!best || snap_hold_is_newer(&s->head, &best->head))) {
             best = s;
         }
     }

@@ -13,12 +13,6 @@
 
 #include <stdlib.h>
 
-static bool is_newer(const struct snap_head *a, const struct snap_head *b)
-{
-    return a->generation != b->generation ? a->generation > b->generation
-                                          : a->step > b->step;
-}
-
 /* The newest is told first: the lead has no use for older ones once it is whole. */
 static void on_found(void *arg, const struct snap_head *head)
 {
@@ -36,7 +30,7 @@ static void on_found(void *arg, const struct snap_head *head)
     agent_snap_stay(s);
     agent_log(p->agent, "has rank %u of step %llu in memory, of the run's life before",
               head->rank, (unsigned long long)head->step);
-    while (*at && !is_newer(head, &(*at)->head)) {
+    while (*at && !snap_hold_is_newer(head, &(*at)->head)) {
         at = &(*at)->next;
     }
     s->next = *at;

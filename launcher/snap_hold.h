@@ -80,6 +80,8 @@ void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n);
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t step, const char *uuid, const char *root,
                     uint64_t bytes, uint64_t question, struct error *e);
+/* Which was saved later: by its generation, then by its step. */
+bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b);
 /* What an agent of this number had, when it ended, that is whole and not known to be part
  * of a checkpoint: each is there from now on, as if it had been saved just now. */
 void snap_hold_recall(struct snap_hold *h,

@@ -92,8 +92,6 @@ bool snap_hold_work_is_over(struct snap_hold *h);
 
 /* --- snap_hold_make.c --- */
 
-/* Which was saved later: by its generation, then by its step. */
-bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b);
 /* Nothing is in it, nor is to be yet: memory for later. */
 bool snap_hold_is_spare(const struct slot *s);
 void snap_hold_give_up(struct slot *spare);
