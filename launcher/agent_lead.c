@@ -33,8 +33,10 @@ static void take_note(struct agent_lead *l, const struct lead_note *n)
     lead_late_note(l->late, n->type);
     record_note(l->record, l->core, n);
     if (n->type == LEAD_NOTE_SAVED) {
-        l->has_saved = true;
-        if (l->started) { /* by workers that this lead has started */
+        bool is_own = n->generation >= l->started; /* of the newest workers */
+
+        l->has_saved |= is_own;
+        if (l->started && is_own) { /* and this lead has started them */
             lead_bucket_doubt(l->bucket, false);
         }
         lead_bucket_saved(l->bucket, record_status(l->record)->resume_path, true);
@@ -338,20 +340,23 @@ void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
 
 /* --- checkpoints that the program writes by itself --- */
 
-static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_new)
+static void take_saved(struct agent_lead *l, struct lead_event *event)
 {
-    struct agent_lead *l = arg;
-    struct lead_event event = {.type = LEAD_SAVED, .text = path, .step = step_,
-                               .force = is_new};
-
     lead_late_saved(l->late);
     record_status(l->record)->saved_ns = clock_wall_ns();
-    agent_lead_step(l, &event);
+    agent_lead_step(l, event);
 }
 
-static void on_saved(void *arg, const char *path, int64_t step_)
+static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_new)
 {
-    on_found_saved(arg, path, step_, true);
+    take_saved(arg, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
+                                         .force = is_new});
+}
+
+static void on_saved(void *arg, const char *path, int64_t step_, uint32_t generation)
+{
+    take_saved(arg, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
+                                         .generation = generation, .force = true});
 }
 
 static void on_chosen(void *arg, const char *path, int64_t step_)

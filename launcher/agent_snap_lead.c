@@ -67,7 +67,7 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
     }
     step_name(s->step, s->uuid, name);
     snprintf(path, sizeof(path), "%s/%s", s->root, name);
-    l->ops->on_saved(l->arg, path, (int64_t)s->step);
+    l->ops->on_saved(l->arg, path, (int64_t)s->step, s->tally.generation);
 }
 
 void lead_snap_show(struct lead_snap *l)

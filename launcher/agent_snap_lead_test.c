@@ -75,12 +75,11 @@ void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
     }
 }
 
-static void on_saved(void *arg, const char *path, int64_t step)
+static void on_saved(void *arg, const char *path, int64_t step, uint32_t generation)
 {
     struct bed *b = arg;
 
-    (void)path;
-    (void)step;
+    (void)path, (void)step, (void)generation;
     b->n_saved++;
 }
 

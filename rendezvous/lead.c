@@ -191,7 +191,8 @@ static int on_event(struct lead *lead, const struct lead_event *event,
         if (event->text && (!lead->resume_path[0] ||
                             event->step > lead->resume_step) &&
             lead_avoid_saved(lead, event->text, event->step, !event->force)) {
-            lead_set_resume(lead, event->text, event->step, ret);
+            lead_set_resume(lead, event->text, event->step,
+                            event->generation ? event->generation : lead->ran, ret);
         }
         return 0;
     case LEAD_CHOSEN:

@@ -103,7 +103,7 @@ enum lead_event_type {
     LEAD_LOST = 2,   /* rank, text, dead, quiet_ms: the tree has given a node
                         up; its reports count no more, until ... */
     LEAD_STOP = 3,   /* stop, force, text */
-    LEAD_SAVED = 4,  /* text, step: a checkpoint found by other means than a
+    LEAD_SAVED = 4,  /* text, step, generation: a checkpoint found by other means than a
                         report; is resumed from if newer. force: it was written
                         now, though one of its name may be left alone */
     LEAD_MISFIT = 5, /* text: nodes cannot work together (versions, process
@@ -150,6 +150,7 @@ struct lead_event {
     enum exclusion why; /* NONE is taken for OTHER */
     int64_t step;
     uint32_t n_nodes;
+    uint32_t generation; /* whose workers have saved it; 0: those that ran last */
     bool dead;         /* its agent has ended, and so have its workers */
     bool adrift;       /* with each: another may lead by now, for all that we know
                           (not heir_is_in_office()) */
@@ -189,7 +190,7 @@ enum lead_note_type {
 /* A line for the journal. */
 struct lead_note {
     enum lead_note_type type;
-    uint32_t generation;
+    uint32_t generation;           /* SAVED: that has saved it; FAILED: that failed */
     uint32_t rank;                 /* of the node it is about, or UINT32_MAX */
     const struct failure *failure; /* or NULL; valid until the next step */
     char text[ORDER_TEXT_BYTES];

@@ -40,14 +40,14 @@ const char *lead_note_name(enum lead_note_type type)
     return note_names[type];
 }
 
-void lead_note(struct lead *lead, struct lead_actions *ret,
-               enum lead_note_type type, uint32_t rank, const char *fmt, ...)
+struct lead_note *lead_note(struct lead *lead, struct lead_actions *ret,
+                            enum lead_note_type type, uint32_t rank, const char *fmt, ...)
 {
     struct lead_note *n;
     va_list ap;
 
     if (ret->n_notes == LEAD_MAX_NOTES) {
-        return;
+        return NULL;
     }
     n = &ret->notes[ret->n_notes++];
     n->type = type;
@@ -57,15 +57,17 @@ void lead_note(struct lead *lead, struct lead_actions *ret,
     va_start(ap, fmt);
     vsnprintf(n->text, sizeof(n->text), fmt, ap);
     va_end(ap);
+    return n;
 }
 
 void lead_note_failure(struct lead *lead, struct lead_actions *ret,
                        enum lead_note_type type, const char *text)
 {
-    lead_note(lead, ret, type, lead->cause.node, "%s", text);
-    if (ret->n_notes) {
-        ret->notes[ret->n_notes - 1].failure = &lead->cause;
-        ret->notes[ret->n_notes - 1].generation = lead->cause.generation;
+    struct lead_note *n = lead_note(lead, ret, type, lead->cause.node, "%s", text);
+
+    if (n) {
+        n->failure = &lead->cause;
+        n->generation = lead->cause.generation;
     }
 }
 

@@ -248,9 +248,9 @@ void lead_on_stop(struct lead *lead, enum lead_stop stop, bool force,
 
 int lead_on_report(struct lead *lead, const struct report *r,
                    struct lead_actions *ret);
-/* A checkpoint was made, from which the next generation starts. */
+/* Workers of that generation have made a checkpoint, from which the next ones start. */
 void lead_set_resume(struct lead *lead, const char *path, int64_t step,
-                     struct lead_actions *ret);
+                     uint32_t generation, struct lead_actions *ret);
 void lead_choose_resume(struct lead *lead, const struct lead_event *event,
                         struct lead_actions *ret);
 
@@ -284,8 +284,9 @@ void lead_take_over(struct lead *lead, struct lead_actions *ret);
 
 /* --- lead_note.c --- */
 
-void lead_note(struct lead *lead, struct lead_actions *ret,
-               enum lead_note_type type, uint32_t rank, const char *fmt, ...)
+/* NULL: there are too many in this step. */
+struct lead_note *lead_note(struct lead *lead, struct lead_actions *ret,
+                            enum lead_note_type type, uint32_t rank, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 /* About the cause. */
 void lead_note_failure(struct lead *lead, struct lead_actions *ret,

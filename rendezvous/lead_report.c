@@ -20,14 +20,19 @@ static void keep_store(struct lead *lead, const struct report *r)
 }
 
 void lead_set_resume(struct lead *lead, const char *path, int64_t step,
-                     struct lead_actions *ret)
+                     uint32_t generation, struct lead_actions *ret)
 {
+    struct lead_note *n;
+
     str_copy(lead->resume_path, sizeof(lead->resume_path), path);
     lead->resume_step = step;
-    lead->saved_generation = lead->ran;
-    lead->was_saved = true;
+    lead->saved_generation = generation;
+    lead->was_saved |= generation == lead->ran;
     lead->is_untold = true;
-    lead_note(lead, ret, LEAD_NOTE_SAVED, NO_RANK, "%s", lead->resume_path);
+    n = lead_note(lead, ret, LEAD_NOTE_SAVED, NO_RANK, "%s", lead->resume_path);
+    if (n) {
+        n->generation = generation;
+    }
 }
 
 /* Only what the newest generation wrote: one that was given up must not move
@@ -41,7 +46,7 @@ static void keep_saved(struct lead *lead, const struct report *r,
     if (lead->saved_generation < lead->ran ||
         r->saved_step > lead->resume_step) {
         (void)lead_avoid_saved(lead, r->saved_path, r->saved_step, false);
-        lead_set_resume(lead, r->saved_path, r->saved_step, ret);
+        lead_set_resume(lead, r->saved_path, r->saved_step, lead->ran, ret);
     }
 }
 

@@ -172,6 +172,32 @@ static void test_saved(void)
     lead_destroy(t.lead);
 }
 
+/* One that is finished by others than those who saved it, who are no more: newer than what
+ * is known, and no news of the workers that run. */
+static void test_saved_late(void)
+{
+    struct lead_config config = bed_config(1);
+    struct report r = {.state = REPORT_RUNNING, .generation = 2, .saved_generation = 2,
+                       .saved_step = 5, .saved_path = "ckpt/5"};
+    int64_t step;
+    struct bench t;
+
+    bed_open(&t, &config);
+    bed_run_to(&t, 1, 1);
+    t.now_ms += 5000;
+    (void)bed_fail(&t, 0, 1, 1, 1, 0);
+    (void)bed_tell(&t, (struct report){.state = REPORT_STOPPED, .generation = 2});
+    ok(bed_ordered(&t, ORDER_RUN, 2), "others run");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SAVED, .text = "ckpt/10",
+                                           .step = 10, .generation = 1});
+    is_str(lead_resume(t.lead, &step), "ckpt/10", "what is finished late counts");
+    is_int((int)bed_note(&t, LEAD_NOTE_SAVED)->generation, 1, "for those who saved it");
+    (void)bed_tell(&t, r);
+    is_str(lead_resume(t.lead, &step), "ckpt/5", "those that run have one of their own");
+    is_int((int)bed_note(&t, LEAD_NOTE_SAVED)->generation, 2, "which is theirs");
+    lead_destroy(t.lead);
+}
+
 /* Older than what is known, or nothing: whoever has looked at them says so. */
 static void test_chosen(void)
 {
@@ -279,6 +305,7 @@ int main(void)
     test_store_place();
     test_old_store();
     test_saved();
+    test_saved_late();
     test_chosen();
     test_hostile();
     test_misfit();

@@ -241,7 +241,7 @@ test_lead_untold() {
     wait_exit 60 "$run_pid"
     is "$status" 0 'and ends well' || diag "$(tail -n 30 untold.out untold.err)"
     like "$(cat untold.out)" 'from 300' 'having started from what nobody was told of'
-    is "$(stored untold | tail -n 1)" "$untold" 'which is in the store then' || diag "$(s3_do keys bucket untold; tail -n 30 untold/events.jsonl)"
+    is "$(stored untold | tail -n 1)" "$untold" 'which is in the store then' || diag "$(tail -n 30 untold/events.jsonl; s3_do keys bucket untold)"
     is "$(field stored_path)" "s3://bucket/untold/$untold" 'as the status says'
 }
 
