@@ -188,12 +188,7 @@ static int on_event(struct lead *lead, const struct lead_event *event,
         lead_on_stop(lead, event->stop, event->force, event->text, ret);
         return 0;
     case LEAD_SAVED:
-        if (event->text && (!lead->resume_path[0] ||
-                            event->step > lead->resume_step) &&
-            lead_avoid_saved(lead, event->text, event->step, !event->force)) {
-            lead_set_resume(lead, event->text, event->step,
-                            event->generation ? event->generation : lead->ran, ret);
-        }
+        lead_on_saved(lead, event, ret);
         return 0;
     case LEAD_CHOSEN:
         lead_choose_resume(lead, event, ret);
@@ -248,10 +243,13 @@ int lead_add_nodes(struct lead *lead, uint32_t n, const char *const *names,
 }
 
 /* After LEAVE nothing happens any more. But what was begun before takes effect as long
- * as this lead is in office, which it is not by the word of those that are silent. */
-static bool is_late_loss(const struct lead *lead, const struct lead_event *event)
+ * as this lead is in office, which it is not by the word of those that are silent; and a
+ * checkpoint that LEAVE has waited for is the run's last one. */
+static bool counts_late(const struct lead *lead, const struct lead_event *event)
 {
-    return lead->phase == PHASE_OVER && event->type == LEAD_LOST && !MUTANT(132);
+    return lead->phase == PHASE_OVER &&
+           ((event->type == LEAD_LOST && !MUTANT(132)) ||
+            (event->type == LEAD_SAVED && !lead->retired));
 }
 
 int lead_step(struct lead *lead, const struct lead_event *event,
@@ -269,7 +267,7 @@ int lead_step(struct lead *lead, const struct lead_event *event,
     }
     lead->adrift = event->adrift;
     lead->loose = event->loose;
-    if (is_late_loss(lead, event)) {
+    if (counts_late(lead, event)) {
         rc = on_event(lead, event, ret);
     } else if (lead->phase != PHASE_OVER && !lead->retired) {
         if (lead->is_new) {

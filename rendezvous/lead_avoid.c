@@ -35,12 +35,14 @@ void lead_on_progress(struct lead *lead, int64_t step)
 }
 
 bool lead_avoid_saved(struct lead *lead, const char *path, int64_t step,
-                      bool is_found)
+                      uint32_t generation, bool is_found)
 {
     if (is_found && avoid_has(&lead->avoid, path)) {
         return false;
     }
-    move(lead);
+    if (generation == lead->ran) {
+        move(lead);
+    }
     lead->is_untold |= avoid_saved(&lead->avoid, step);
     return true;
 }

@@ -155,6 +155,26 @@ static void test_late_stop(void)
     lead_destroy(t.lead);
 }
 
+/* The end of a run waits for what is on its way to the disk, after its last order. */
+static void test_saved_late(void)
+{
+    struct lead_config config = bed_config(1);
+    struct bench t;
+    int64_t step;
+
+    bed_open(&t, &config);
+    bed_run_to(&t, 1, 1);
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_STOP,
+                                           .stop = LEAD_STOP_PREEMPT});
+    (void)bed_tell(&t, (struct report){.state = REPORT_ENDED, .generation = 1});
+    ok(t.a.finished && bed_ordered(&t, ORDER_LEAVE, 1), "a run that is over");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SAVED, .text = "ckpt/10",
+                                           .step = 10, .generation = 1});
+    is_str(lead_resume(t.lead, &step), "ckpt/10", "has one more checkpoint");
+    ok(bed_note(&t, LEAD_NOTE_SAVED) && !t.a.order && t.a.finished, "which is noted");
+    lead_destroy(t.lead);
+}
+
 int main(void)
 {
     test_lost();
@@ -163,5 +183,6 @@ int main(void)
     test_grace();
     test_deadline();
     test_late_stop();
+    test_saved_late();
     return tap_done();
 }

@@ -248,6 +248,9 @@ void lead_on_stop(struct lead *lead, enum lead_stop stop, bool force,
 
 int lead_on_report(struct lead *lead, const struct report *r,
                    struct lead_actions *ret);
+/* LEAD_SAVED. */
+void lead_on_saved(struct lead *lead, const struct lead_event *event,
+                   struct lead_actions *ret);
 /* Workers of that generation have made a checkpoint, from which the next ones start. */
 void lead_set_resume(struct lead *lead, const char *path, int64_t step,
                      uint32_t generation, struct lead_actions *ret);
@@ -258,9 +261,10 @@ void lead_choose_resume(struct lead *lead, const struct lead_event *event,
 
 /* LEAD_PROGRESS. */
 void lead_on_progress(struct lead *lead, int64_t step);
-/* Something was saved. False: it is one that is left alone, which was only found. */
+/* Something was saved, by workers of that generation. False: it is one that is left alone,
+ * which was only found. */
 bool lead_avoid_saved(struct lead *lead, const char *path, int64_t step,
-                      bool is_found);
+                      uint32_t generation, bool is_found);
 /* A worker's failure was the end of generation `ran`. */
 void lead_avoid_died(struct lead *lead, struct lead_actions *ret);
 /* The next one starts from another one; of what was chosen, what it does start from. */

@@ -35,6 +35,30 @@ void lead_set_resume(struct lead *lead, const char *path, int64_t step,
     }
 }
 
+/* Steps go down where workers have started from an older checkpoint, so what the newest
+ * generation has saved comes after all that others have. */
+static bool is_newer(const struct lead *lead, uint32_t generation, int64_t step)
+{
+    bool is_first = generation == lead->ran && lead->saved_generation < lead->ran;
+
+    return is_first || (generation >= lead->saved_generation &&
+                        (!lead->resume_path[0] || step > lead->resume_step));
+}
+
+/* Of what is found nobody knows who has saved it: its step alone counts. */
+void lead_on_saved(struct lead *lead, const struct lead_event *event,
+                   struct lead_actions *ret)
+{
+    uint32_t generation = event->generation ? event->generation : lead->ran;
+    bool is_ahead = !lead->resume_path[0] || event->step > lead->resume_step;
+
+    if (event->text && (event->generation ? is_newer(lead, generation, event->step)
+                                          : is_ahead) &&
+        lead_avoid_saved(lead, event->text, event->step, generation, !event->force)) {
+        lead_set_resume(lead, event->text, event->step, generation, ret);
+    }
+}
+
 /* Only what the newest generation wrote: one that was given up must not move
  * its successor's start. */
 static void keep_saved(struct lead *lead, const struct report *r,
@@ -43,9 +67,8 @@ static void keep_saved(struct lead *lead, const struct report *r,
     if (!r->saved_path[0] || !lead->ran || r->saved_generation != lead->ran) {
         return;
     }
-    if (lead->saved_generation < lead->ran ||
-        r->saved_step > lead->resume_step) {
-        (void)lead_avoid_saved(lead, r->saved_path, r->saved_step, false);
+    if (is_newer(lead, lead->ran, r->saved_step)) {
+        (void)lead_avoid_saved(lead, r->saved_path, r->saved_step, lead->ran, false);
         lead_set_resume(lead, r->saved_path, r->saved_step, lead->ran, ret);
     }
 }

@@ -195,6 +195,9 @@ static void test_saved_late(void)
     (void)bed_tell(&t, r);
     is_str(lead_resume(t.lead, &step), "ckpt/5", "those that run have one of their own");
     is_int((int)bed_note(&t, LEAD_NOTE_SAVED)->generation, 2, "which is theirs");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SAVED, .text = "ckpt/20",
+                                           .step = 20, .generation = 1});
+    ok(!bed_note(&t, LEAD_NOTE_SAVED), "and comes after all that others have");
     lead_destroy(t.lead);
 }
 

@@ -211,14 +211,16 @@ test_half_killed() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# Nobody waits for the last save: it gets to the disk once all is over.
 test_run_fails() {
-    start 15 '' --nnodes 2 --max-restarts 0
+    start 15 leave --nnodes 2 --max-restarts 0
     told 'four workers save' 'held 10$' 4
     : >run/die
     pace 25
     wait_exit 60 "$spawned"
     ok 'a run fails' test "$status" -gt 0
     is "$(steps)" '0 20 ' 'what it saved last is a checkpoint' || show_run
+    is "$(field resume_step)" 20 'which the run knows of'
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
