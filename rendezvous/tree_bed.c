@@ -102,7 +102,10 @@ static void on_report(void *ctx, const void *data, size_t len)
     struct node *n = ctx;
     struct wire_reader r = wire_reader(data, len);
 
-    n->world->reports[wire_get_u32(&r) % BED_NODES]++;
+    uint32_t rank = wire_get_u32(&r) % BED_NODES;
+
+    n->world->reports[rank]++;
+    n->world->events_then[rank] = n->world->events[rank];
 }
 
 static void on_lost(void *ctx, uint32_t rank, const struct tree_loss *loss)

@@ -43,6 +43,7 @@ struct world {
     const char *version; /* of those that join from here on; NULL: "v" */
     int reports[BED_NODES]; /* at the lead, by rank */
     int events[BED_NODES];
+    int events_then[BED_NODES]; /* when the newest report of that rank came */
     int lost[BED_NODES];
     struct tree_loss loss[BED_NODES];
     int here[BED_NODES];

@@ -68,6 +68,26 @@ static void test_bounded(void)
     bed_close(&w);
 }
 
+static bool report_of_second(struct world *w)
+{
+    return w->reports[2] > 0;
+}
+
+/* By a report the lead may decide, for which it has to know what was told before. */
+static void test_before_report(void)
+{
+    struct world w;
+
+    bed_open(&w);
+    bed_join(&w, 2, "run");
+    send_events(&w, 2, 2, 2);
+    bed_report(&w, 2);
+    bed_join(&w, 0, "run");
+    ok(bed_run_until(&w, report_of_second), "a lead is there, and hears a report");
+    is_int(w.events_then[2], 2, "after the events that came before it");
+    bed_close(&w);
+}
+
 static void test_of_lead(void)
 {
     struct world w;
@@ -276,6 +296,7 @@ int main(void)
 {
     test_wait();
     test_bounded();
+    test_before_report();
     test_of_lead();
     test_unread();
     test_again();

@@ -86,7 +86,17 @@ static void on_up_connected(struct link *l, void *ctx)
     link_send_buf(l, TREE_HELLO, &b);
 }
 
-/* Tells a new parent all that is known here. */
+static void tell_who_is_here(struct tree *t)
+{
+    for (uint32_t rank = 0; rank < t->n_below; rank++) {
+        if (t->below[rank].lost) {
+            tree_send_lost(t, rank);
+        } else if (t->below[rank].via != NO_RANK && !t->below[rank].due_ms) {
+            tree_pass_here(t, rank);
+        }
+    }
+}
+
 static void repeat_reports(struct tree *t)
 {
     for (uint32_t rank = 0; rank < t->n_below; rank++) {
@@ -95,11 +105,7 @@ static void repeat_reports(struct tree *t)
         _buf_ struct buf b = {0};
 
         if (t->below[rank].lost) {
-            tree_send_lost(t, rank);
             continue;
-        }
-        if (t->below[rank].via != NO_RANK && !t->below[rank].due_ms) {
-            tree_pass_here(t, rank);
         }
         if (report->len) {
             wire_put_u32(&b, rank);
@@ -125,6 +131,15 @@ static bool is_behind(const struct tree *t, const struct channel_frame *f)
            wire_get_u32(&r) < t->view;
 }
 
+/* Tells a new parent all that is known here: by a report the lead may decide, so what its
+ * node has told before comes before it. */
+static void repeat_all(struct tree *t)
+{
+    tell_who_is_here(t);
+    tree_tell_events(t);
+    repeat_reports(t);
+}
+
 static void on_welcome(struct tree *t, const struct channel_frame *f)
 {
     bool was_top = t->is_top;
@@ -144,8 +159,7 @@ static void on_welcome(struct tree *t, const struct channel_frame *f)
         t->ops.on_top(t->config.ctx, false);
     }
     t->front_gone_at_ms = 0;
-    repeat_reports(t); /* before the beat that counts those below */
-    tree_tell_events(t);
+    repeat_all(t); /* before the beat that counts those below */
     if (!tree_is_lead(t)) {
         tree_beat_up(t);
     }
