@@ -51,6 +51,13 @@ struct snap_head {
     char root[SNAP_ROOT_BYTES]; /* the directory of the checkpoints */
 };
 
+/* Of two saves: steps go down where workers have started from an older checkpoint. */
+static inline bool snap_is_later(uint32_t generation, uint64_t step,
+                                 uint32_t than_generation, uint64_t than_step)
+{
+    return generation != than_generation ? generation > than_generation : step > than_step;
+}
+
 /* --- the page --- */
 
 /* Finds the record that counts. 0, or -ERR_FORMAT: neither is true. */

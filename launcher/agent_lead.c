@@ -448,6 +448,21 @@ static const char *pinned(void *arg)
     return lead_bucket_under_way(l->bucket);
 }
 
+static const char *source(void *arg)
+{
+    const struct agent_lead *l = arg;
+    const struct order *order = lead_order(l->core);
+
+    return l->started && order && order->step == ORDER_RUN ? order->resume_path : "";
+}
+
+static const char *resume(void *arg, int64_t *ret_step)
+{
+    const struct agent_lead *l = arg;
+
+    return lead_resume(l->core, ret_step);
+}
+
 static const char *avoided(void *arg)
 {
     const struct agent_lead *l = arg;
@@ -465,6 +480,8 @@ const struct lead_snap_ops agent_lead_snap_ops = {
     .started = started,
     .is_lost = is_lost,
     .pinned = pinned,
+    .source = source,
+    .resume = resume,
     .avoided = avoided,
     .on_quiet = on_quiet,
 };

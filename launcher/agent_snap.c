@@ -25,7 +25,17 @@ enum {
 
 /* --- to the lead --- */
 
-void agent_snap_tell_lead(struct agent *a, const struct saved *s)
+/* Since it was told last. */
+static bool has_moved(struct agent *a, struct saved *s)
+{
+    const struct snap_hold *h = s->is_copy ? a->snap->copies : a->snap->hold;
+    uint64_t before = s->n_written;
+
+    s->n_written = snap_hold_n_written(h, s->head.rank, s->head.uuid);
+    return s->n_written > before;
+}
+
+void agent_snap_tell_lead(struct agent *a, struct saved *s)
 {
     _buf_ struct buf b = {0};
     struct jsonw w = agent_fact_begin(&b, "snap");
@@ -40,6 +50,9 @@ void agent_snap_tell_lead(struct agent *a, const struct saved *s)
     jsonw_int(&w, "stage", (int64_t)s->stage);
     jsonw_int(&w, "error", s->error);
     jsonw_str(&w, "why", s->why);
+    if (has_moved(a, s)) {
+        jsonw_bool(&w, "moves", true);
+    }
     if (s->is_copy) {
         jsonw_int(&w, "from", s->from);
     }
@@ -60,8 +73,7 @@ static bool stays(const struct saved *s)
 static void tell_again(struct agent_snap *p)
 {
     bool all = p->n_tells++ % TELL_STAYS == 0;
-    const struct saved *s;
-    struct saved copy;
+    struct saved *s;
 
     for (unsigned i = 0, at; ; i++) {
         for (s = p->saved, at = 0; s && at < i; at++) {
@@ -70,9 +82,8 @@ static void tell_again(struct agent_snap *p)
         if (!s) {
             return;
         }
-        copy = *s;
-        if (all || !stays(&copy)) {
-            agent_snap_tell_lead(p->agent, &copy);
+        if (all || !stays(s)) {
+            agent_snap_tell_lead(p->agent, s);
         }
     }
 }
@@ -280,7 +291,7 @@ static uint64_t left(void *arg)
     struct snap_budget now;
 
     (void)arg;
-    snap_budget_find(&now);
+    snap_budget_find(0, &now);
     return now.bytes;
 }
 
@@ -305,7 +316,7 @@ static int create(struct agent *a, struct error *e)
     if (!p) {
         return error_set(e, ENOMEM, "hold snapshots");
     }
-    snap_budget_find(&budget);
+    snap_budget_find(snap_dir_agent_bytes(a->run.id, a->index), &budget);
     config.budget = budget.bytes;
     config.budget_why = budget.why;
     rc = snap_dir(a->run.id, dir, sizeof(dir), e);
@@ -365,6 +376,9 @@ void agent_snap_stop(struct agent *a, bool is_resumable)
         snap_hold_remove(p->hold);
     }
     snap_hold_destroy(p->hold);
+    if (!is_resumable) { /* copies that one before this one had, which kept them */
+        snap_dir_remove_agent(a->run.id, a->index);
+    }
     agent_snap_forget_ranks(p);
     uv_close((uv_handle_t *)p->timer, free_timer);
     while (p->questions) {

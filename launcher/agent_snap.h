@@ -105,6 +105,10 @@ struct lead_snap_ops {
     /* The path of a checkpoint that is being read, and has to stay meanwhile; or
      * "". */
     const char *(*pinned)(void *arg);
+    /* From which the newest workers have started, or "". NULL: from none. */
+    const char *(*source)(void *arg);
+    /* The newest that the run knows of, or "", and its step. NULL: there is none. */
+    const char *(*resume)(void *arg, int64_t *ret_step);
     /* From which nobody starts for now (ckpt/avoided.h), or "". NULL: from all. */
     const char *(*avoided)(void *arg);
     /* The answer to lead_snap_ask(). */

@@ -52,11 +52,13 @@ static void tidy(struct lead_check *c)
         return;
     }
     lead_snap_pinned(l, c->root, c->pinned);
+    lead_snap_source(l, c->root, c->source);
     lead_snap_avoided(l, c->avoided);
     c->tidy = (struct snap_commit){
         .root = c->root, .gather = {.step = c->step, .uuid = c->uuid},
         .rule = lead_snap_rule(l),
         .best = l->agent->config.job->checkpoint.keep_best, .pinned = c->pinned,
+        .source = c->source,
         .avoided = c->avoided,
         .office = &l->office, .verified = c->verified,
     };

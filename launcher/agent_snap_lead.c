@@ -22,7 +22,9 @@
 
 enum {
     LOOK_MS = 2000,
-    QUIET_MS = 30000, /* for saves that the next workers could start from */
+    /* For saves that the next workers could start from: without getting on, and in all. */
+    QUIET_MS = 30000,
+    QUIET_MAX_MS = 600 * 1000,
 };
 
 /* --- what is said --- */
@@ -108,6 +110,11 @@ bool lead_save_is_beside(const struct lead_save *a, const struct lead_save *b)
     return strcmp(a->root, b->root) == 0;
 }
 
+bool lead_save_is_later(const struct lead_save *a, const struct lead_save *b)
+{
+    return snap_is_later(a->tally.generation, a->step, b->tally.generation, b->step);
+}
+
 /* Below that no other save is on its way. */
 static uint64_t busy_from(const struct lead_save *save)
 {
@@ -121,16 +128,43 @@ static uint64_t busy_from(const struct lead_save *save)
     return from;
 }
 
-void lead_snap_pinned(const struct lead_snap *l, const char *root,
-                      char ret[STEP_NAME_BYTES])
+/* "" for what is elsewhere. */
+static void name_in(const char *root, const char *path, char ret[STEP_NAME_BYTES])
 {
-    const char *path = l->ops->pinned(l->arg);
     size_t n = strlen(root);
 
     ret[0] = '\0';
     if (strncmp(path, root, n) == 0 && path[n] == '/' &&
         strlen(path + n + 1) < STEP_NAME_BYTES) {
         str_copy(ret, STEP_NAME_BYTES, path + n + 1);
+    }
+}
+
+void lead_snap_pinned(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES])
+{
+    name_in(root, l->ops->pinned(l->arg), ret);
+}
+
+int64_t lead_snap_resume(const struct lead_snap *l, const char *root,
+                         char ret[STEP_NAME_BYTES])
+{
+    int64_t step = -1;
+
+    name_in(root, l->ops->resume ? l->ops->resume(l->arg, &step) : "", ret);
+    return step;
+}
+
+void lead_snap_source(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES])
+{
+    uint32_t started = l->ops->started(l->arg);
+
+    name_in(root, l->ops->source ? l->ops->source(l->arg) : "", ret);
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        if (s->tally.generation == started && s->tally.n_held == s->tally.n_ranks) {
+            ret[0] = '\0';
+        }
     }
 }
 
@@ -155,6 +189,7 @@ static void prepare(struct lead_save *s)
 
     s->is_due = false;
     lead_snap_pinned(l, s->root, s->pinned);
+    lead_snap_source(l, s->root, s->source);
     lead_snap_avoided(l, s->avoided);
     lead_check_know(l, s);
     s->commit = (struct snap_commit){
@@ -166,6 +201,7 @@ static void prepare(struct lead_save *s)
         .rule = lead_snap_rule(l),
         .best = l->agent->config.job->checkpoint.keep_best,
         .pinned = s->pinned,
+        .source = s->source,
         .avoided = s->avoided,
         .busy_from = busy_from(s),
         .known_ms = uv_now(&l->agent->loop),
@@ -354,6 +390,37 @@ static bool is_due(const struct lead_save *s)
 
 /* --- what is to be done --- */
 
+static bool is_out_of_time(const struct lead_snap *l)
+{
+    uint64_t now_ms = uv_now(&l->agent->loop);
+
+    return now_ms - l->moved_ms >= QUIET_MS || now_ms - l->asked_ms >= QUIET_MAX_MS;
+}
+
+static struct lead_save *find_partial(const struct lead_snap *l)
+{
+    for (struct lead_save *s = l->saves; s; s = s->next) {
+        if (lead_save_is_parked(s) && s->tally.n_held < s->tally.n_ranks &&
+            s->tally.n_written == 0 && is_due(s)) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* Of those nothing is on the disk, nor was it promised to anybody: so it is no news. */
+static void drop_partial(struct lead_snap *l)
+{
+    struct lead_save *s;
+
+    while ((s = find_partial(l))) {
+        agent_log(l->agent, "step %llu was saved by %u of %u ranks, and is in memory only: "
+                  "it is no checkpoint", (unsigned long long)s->step, s->tally.n_held,
+                  s->tally.n_ranks);
+        lead_snap_drop(s, ECONNABORTED, "not all ranks have saved it");
+    }
+}
+
 void lead_snap_look(struct lead_snap *l)
 {
     struct lead_save *oldest = NULL;
@@ -361,14 +428,14 @@ void lead_snap_look(struct lead_snap *l)
     if (l->is_asked) {
         lead_levels_promote(l); /* the next one, where the one before has failed */
     }
+    drop_partial(l);
     for (struct lead_save *s = l->saves; s && l->n_works == 0; s = s->next) {
         oldest = is_due(s) && office_holds(&l->office) ? s : oldest;
     }
     if (oldest) {
         finish(oldest);
     }
-    if (l->is_asked && (uv_now(&l->agent->loop) - l->asked_ms >= QUIET_MS ||
-                        !lead_snap_is_awaited(l))) {
+    if (l->is_asked && (is_out_of_time(l) || !lead_snap_is_awaited(l))) {
         l->is_asked = false;
         l->ops->on_quiet(l->arg);
     }

@@ -133,6 +133,14 @@ static bool take_copy(struct lead_save *s, uint32_t agent, const json_t *fact)
     return true;
 }
 
+/* Whoever waits for what is written waits as long as it gets on. */
+static void take_move(struct lead_snap *l, const json_t *fact)
+{
+    if (json_is_true(json_object_get(fact, "moves"))) {
+        l->moved_ms = uv_now(&l->agent->loop);
+    }
+}
+
 static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
 {
     uint32_t rank = (uint32_t)number(fact, "rank");
@@ -166,6 +174,7 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
     }
     s = s ? s : add(l, fact);
     if (s) {
+        take_move(l, fact);
         take_stage(s, agent, fact);
         if (!json_object_get(fact, "from")) {
             lead_levels_take(s, fact);

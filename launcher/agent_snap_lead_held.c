@@ -168,10 +168,7 @@ static bool is_better(const struct lead_save *a, const struct lead_save *b)
     if (a_is_whole != b_is_whole) {
         return a_is_whole;
     }
-    if (a->tally.generation != b->tally.generation) {
-        return a->tally.generation > b->tally.generation;
-    }
-    return a->step > b->step;
+    return lead_save_is_later(a, b);
 }
 
 /* NULL: there is none in memory. */

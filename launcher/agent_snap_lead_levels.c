@@ -20,9 +20,10 @@
 static const unsigned disk = 1u << INTERVAL_DISK;
 static const unsigned all = 1u << INTERVAL_DISK | 1u << INTERVAL_PARTNER;
 
+/* What an agent has left may be on the disk although nobody has heard where it goes. */
 bool lead_save_is_parked(const struct lead_save *s)
 {
-    return (s->waits & disk) && !(s->goes & disk);
+    return (s->waits & disk) && !(s->goes & disk) && s->tally.n_written < s->tally.n_ranks;
 }
 
 static bool is_whole(const struct lead_save *s)
@@ -85,10 +86,24 @@ static struct snap_standing standing_of(const struct lead_save *s)
     };
 }
 
+/* It was saved in a life of the run that is over, which has gone on from later ones. */
+static bool is_past(const struct lead_save *s)
+{
+    const struct lead_snap *l = s->lead;
+    char newest[STEP_NAME_BYTES];
+    int64_t step = lead_snap_resume(l, s->root, newest);
+
+    return s->tally.generation < l->agent->config.first_generation && newest[0] &&
+           step >= 0 && s->step <= (uint64_t)step;
+}
+
 static bool is_replaced(const struct lead_save *s)
 {
     const struct snap_standing own = standing_of(s);
 
+    if (is_past(s)) {
+        return true;
+    }
     for (const struct lead_save *o = s->lead->saves; o; o = o->next) {
         const struct snap_standing other = standing_of(o);
 
@@ -186,13 +201,6 @@ void lead_levels_replace(struct lead_snap *l)
 
 /* --- the end of workers --- */
 
-static bool is_newer(const struct lead_save *a, const struct lead_save *b)
-{
-    return a->tally.generation != b->tally.generation
-               ? a->tally.generation > b->tally.generation
-               : a->step > b->step;
-}
-
 static bool can_be(const struct lead_save *s)
 {
     const struct snap_now now = lead_save_now(s);
@@ -205,7 +213,7 @@ static bool can_be(const struct lead_save *s)
 static bool is_newest(const struct lead_save *save)
 {
     for (const struct lead_save *s = save->lead->saves; s; s = s->next) {
-        if (s != save && lead_save_is_beside(s, save) && can_be(s) && is_newer(s, save)) {
+        if (s != save && lead_save_is_beside(s, save) && can_be(s) && lead_save_is_later(s, save)) {
             return false;
         }
     }
@@ -215,7 +223,8 @@ static bool is_newest(const struct lead_save *save)
 static struct lead_save *find_to_promote(const struct lead_snap *l)
 {
     for (struct lead_save *s = l->saves; s; s = s->next) {
-        if (!s->is_settled && lead_save_is_parked(s) && can_be(s) && is_newest(s)) {
+        if (!s->is_settled && !s->is_working && lead_save_is_parked(s) && can_be(s) &&
+            is_newest(s)) {
             return s;
         }
     }

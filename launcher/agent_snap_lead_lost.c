@@ -84,7 +84,7 @@ static bool ask(struct lead_snap *l, bool for_saves)
 {
     l->asks_saves = for_saves;
     l->is_asked = lead_snap_is_awaited(l);
-    l->asked_ms = uv_now(&l->agent->loop);
+    l->asked_ms = l->moved_ms = uv_now(&l->agent->loop);
     return l->is_asked;
 }
 

@@ -22,7 +22,7 @@ struct lead_save {
     char root[SNAP_ROOT_BYTES];
     uint64_t step, token;
     char pinned[STEP_NAME_BYTES], verified[STEP_NAME_BYTES], checking[STEP_NAME_BYTES];
-    char avoided[AVOID_LINES_BYTES];
+    char source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
     bool is_due; /* one that is kept is to be read again */
     struct snap_tally tally;
     struct snap_sets sets;
@@ -64,7 +64,7 @@ struct lead_check {
 
     uv_work_t tidying; /* data NULL: it is over */
     struct snap_commit tidy;
-    char pinned[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
+    char pinned[STEP_NAME_BYTES], source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
 };
 
 struct lead_snap {
@@ -73,7 +73,8 @@ struct lead_snap {
     void *arg;
     struct lead_save *saves; /* newest first */
     uv_timer_t *timer;
-    uint64_t asked_ms; /* since when somebody waits */
+    uint64_t asked_ms; /* since when somebody waits ... */
+    uint64_t moved_ms; /* ... and when something of that got on last */
     /* Who has which save was said last: */
     char where_uuid[COMMIT_UUID_BYTES];
     json_int_t where_generation;
@@ -94,6 +95,7 @@ struct snap_now lead_save_now(const struct lead_save *s);
 /* In the same directory: what one save means for another one is so only there, as each has
  * steps of its own. */
 bool lead_save_is_beside(const struct lead_save *a, const struct lead_save *b);
+bool lead_save_is_later(const struct lead_save *a, const struct lead_save *b);
 /* One that is in no list any more. */
 void lead_save_free(struct lead_save *s);
 /* It is on that level now. */
@@ -116,6 +118,14 @@ void lead_snap_avoided(const struct lead_snap *l, char ret[AVOID_LINES_BYTES]);
 /* What somebody reads in that directory, or "". */
 void lead_snap_pinned(const struct lead_snap *l, const char *root,
                       char ret[STEP_NAME_BYTES]);
+
+/* What the newest workers have started from in that directory, or "": also once they have
+ * saved something, and so have read it. */
+void lead_snap_source(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES]);
+/* The newest checkpoint that the run knows of, in that directory, or ""; its step. */
+int64_t lead_snap_resume(const struct lead_snap *l, const char *root,
+                         char ret[STEP_NAME_BYTES]);
 
 /* It is none, and never was begun on the disk: says so. What else is settled may go. */
 void lead_snap_drop(struct lead_save *s, int code, const char *why);

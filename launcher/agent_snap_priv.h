@@ -21,6 +21,7 @@ struct saved {
     enum snap_stage stage;
     int error;
     char why[WORKER_WHY_SIZE];
+    uint64_t n_written; /* bytes of it that were on their way to the disk, when it was told */
 
     /* Of agent_snap_levels.c; of one that was saved here: */
     enum worker_snap_level level; /* that it has got to, below the disk */
@@ -126,7 +127,8 @@ struct agent_snap {
 
 /* Where nobody has saved yet; 0 or a negative code. */
 int agent_snap_need(struct agent *a, struct error *e);
-void agent_snap_tell_lead(struct agent *a, const struct saved *s);
+/* `s` may be settled by that, and gone, where this agent leads. */
+void agent_snap_tell_lead(struct agent *a, struct saved *s);
 void agent_snap_keep_telling(struct agent_snap *p);
 /* Somebody here waits for it to be settled, who has saved it. */
 bool agent_snap_has_own(const struct agent_snap *p);

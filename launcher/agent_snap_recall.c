@@ -28,7 +28,7 @@ static void on_found(void *arg, const struct snap_head *head)
     s->level = WORKER_SNAP_HELD;
     s->stage = head->state == SNAP_FULL ? SNAP_STAGE_HELD : SNAP_STAGE_WRITTEN;
     agent_snap_stay(s);
-    agent_log(p->agent, "has rank %u of step %llu in memory, of the run's life before",
+    agent_log(p->agent, "has rank %u of step %llu in memory, of an agent before this one",
               head->rank, (unsigned long long)head->step);
     while (*at && !snap_hold_is_newer(head, &(*at)->head)) {
         at = &(*at)->next;
@@ -41,8 +41,12 @@ void agent_snap_recall(struct agent *a)
 {
     struct error e = {0};
 
-    if (!(a->config.job->checkpoint.levels & JOB_LEVEL_MEMORY) ||
-        !snap_dir_has_agent(a->run.id, a->index)) {
+    if (!snap_dir_has_agent(a->run.id, a->index)) {
+        return;
+    }
+    if (!(a->config.job->checkpoint.levels & JOB_LEVEL_MEMORY)) {
+        /* Who comes later must not take it for what this life has left. */
+        snap_dir_remove_agent(a->run.id, a->index);
         return;
     }
     if (agent_snap_need(a, &e) < 0) {

@@ -84,7 +84,7 @@ static int check_memory(const struct ckpt_bench *b, struct error *e)
     char one[32], many[32], have[32];
     struct snap_budget budget;
 
-    snap_budget_find(&budget);
+    snap_budget_find(0, &budget);
     if (wanted <= budget.bytes) {
         return 0;
     }

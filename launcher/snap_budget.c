@@ -47,18 +47,18 @@ static void lower(struct snap_budget *b, uint64_t bytes, const char *why)
     }
 }
 
-static void look_at_shm(struct snap_budget *b)
+static void look_at_shm(struct snap_budget *b, uint64_t own)
 {
     struct statvfs st;
 
     if (statvfs(SHM, &st) == 0) {
-        lower(b, st.f_bavail * st.f_frsize / 10 * 9,
+        lower(b, (st.f_bavail * st.f_frsize + own) / 10 * 9,
               "nine tenths of what is free in " SHM);
     }
 }
 
 /* What the kernel could give without swapping; the workers want some, too. */
-static void look_at_memory(struct snap_budget *b)
+static void look_at_memory(struct snap_budget *b, uint64_t own)
 {
     _free_ char *text = NULL;
     const char *at;
@@ -68,13 +68,13 @@ static void look_at_memory(struct snap_budget *b)
     }
     at = strstr(text, "MemAvailable:");
     if (at) {
-        lower(b, strtoull(at + strlen("MemAvailable:"), NULL, 10) * 1024 / 2,
+        lower(b, (strtoull(at + strlen("MemAvailable:"), NULL, 10) * 1024 + own) / 2,
               "half of the memory that is free");
     }
 }
 
 /* cgroup v2, of this process or of the container that it is in. */
-static void look_at_cgroup(struct snap_budget *b)
+static void look_at_cgroup(struct snap_budget *b, uint64_t own)
 {
     _free_ char *text = NULL;
     char path[PATH_MAX], *group;
@@ -92,19 +92,19 @@ static void look_at_cgroup(struct snap_budget *b)
             fs_path(path, sizeof(path), NULL,
                     "/sys/fs/cgroup%s/memory.current", i ? "" : group) == 0 &&
             read_number(path, &now)) {
-            lower(b, max > now ? (max - now) / 2 : 0,
+            lower(b, ((max > now ? max - now : 0) + own) / 2,
                   "half of what the memory limit of the cgroup leaves");
             return;
         }
     }
 }
 
-void snap_budget_find(struct snap_budget *ret)
+void snap_budget_find(uint64_t own, struct snap_budget *ret)
 {
     *ret = (struct snap_budget){.bytes = UINT64_MAX};
-    look_at_shm(ret);
-    look_at_memory(ret);
-    look_at_cgroup(ret);
+    look_at_shm(ret, own);
+    look_at_memory(ret, own);
+    look_at_cgroup(ret, own);
 }
 
 int snap_dir(const char *run_id, char *to, size_t size, struct error *e)
@@ -178,6 +178,26 @@ void snap_dir_remove_agent(const char *run_id, unsigned agent)
         closedir(dir);
         rmdir(path); /* unless others have something there */
     }
+}
+
+uint64_t snap_dir_agent_bytes(const char *run_id, unsigned agent)
+{
+    char path[PATH_MAX];
+    const struct dirent *d;
+    DIR *dir = open_own_dir(run_id, path, sizeof(path));
+    uint64_t sum = 0;
+    struct stat st;
+
+    while (dir && (d = readdir(dir))) {
+        if (is_of_agent(d->d_name, agent) &&
+            fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            sum += (uint64_t)st.st_blocks * 512;
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return sum;
 }
 
 bool snap_dir_has_agent(const char *run_id, unsigned agent)

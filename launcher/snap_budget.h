@@ -18,8 +18,8 @@ struct snap_budget {
     char why[128]; /* "what is free in /dev/shm" */
 };
 
-/* As things are now. */
-void snap_budget_find(struct snap_budget *ret);
+/* As things are now, with `own` bytes more, which snapshots have already. */
+void snap_budget_find(uint64_t own, struct snap_budget *ret);
 
 /* Of a run: "/dev/shm/muster-<uid>-<run id>". */
 int snap_dir(const char *run_id, char *to, size_t size, struct error *e);
@@ -33,6 +33,8 @@ int snap_dir_remove(const char *run_id, struct error *e);
 /* What one of its agents has left, by its number on this host (launcher/snap_hold.h:
  * "<kind>-<agent>-<rank>-<which>"), and the directory with the last of it. */
 void snap_dir_remove_agent(const char *run_id, unsigned agent);
+/* Bytes of memory that it takes. */
+uint64_t snap_dir_agent_bytes(const char *run_id, unsigned agent);
 bool snap_dir_has_agent(const char *run_id, unsigned agent);
 
 #endif

@@ -75,7 +75,7 @@ static void is_budget(uint64_t bytes, const char *why, const char *what)
 {
     struct snap_budget b;
 
-    snap_budget_find(&b);
+    snap_budget_find(0, &b);
     ok(b.bytes == bytes, "%s: %llu bytes, expected %llu", what,
        (unsigned long long)b.bytes, (unsigned long long)bytes);
     is_str(b.why, why, "and why");

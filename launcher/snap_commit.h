@@ -25,6 +25,7 @@ struct snap_commit {
     struct retain_rule rule; /* which checkpoints stay */
     const char *best;     /* by the metric of that name, too; NULL for none */
     const char *pinned;   /* the name of one that stays; NULL or "" for none */
+    const char *source;   /* one that workers are starting from; stays, too */
     const char *avoided;  /* from which nobody starts (ckpt/avoided.h): they stay, and
                              count for nothing; or NULL */
     uint64_t busy_from;   /* other saves are on their way, none of a step below it ... */

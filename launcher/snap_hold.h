@@ -138,6 +138,8 @@ int snap_hold_write(struct snap_hold *h, uint32_t rank, const char *uuid,
 void snap_hold_keep(struct snap_hold *h, uint64_t step,
                     bool (*is_wanted)(void *arg, uint32_t rank), void *arg);
 
+/* Bytes that were handed to the disk of that save of a rank; 0: it is not being written. */
+uint64_t snap_hold_n_written(const struct snap_hold *h, uint32_t rank, const char *uuid);
 /* How many are on their way to the disk. */
 unsigned snap_hold_n_writing(const struct snap_hold *h);
 

@@ -101,6 +101,13 @@ void snap_hold_write_next(struct snap_hold *h)
     }
 }
 
+uint64_t snap_hold_n_written(const struct snap_hold *h, uint32_t rank, const char *uuid)
+{
+    const struct slot *s = h ? snap_hold_slot_of(h, rank, uuid) : NULL;
+
+    return s && s->doing == WRITING ? s->progress.bytes : 0;
+}
+
 void snap_hold_queue(struct slot *s)
 {
     s->turn = s->hold->n_turns++;

@@ -25,11 +25,9 @@ static bool is_free(const struct slot *s)
     return s->doing == MAKING ? !s->is_asked : s->doing == IDLE && s->n_pins == 0;
 }
 
-/* Steps go down where workers have started from an older checkpoint. */
 bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b)
 {
-    return a->generation != b->generation ? a->generation > b->generation
-                                          : a->step > b->step;
+    return snap_is_later(a->generation, a->step, b->generation, b->step);
 }
 
 /* What is given up for a new one: nothing whole, or else the older one. */
