@@ -27,14 +27,19 @@ struct lead_hang {
 
 /* --- what is asked of all agents --- */
 
-static void told_of_save(struct agent *a, const json_t *ask, const char *why,
-                         void (*said)(struct agent *a, const char *uuid, int error,
-                                      const char *why))
+static void told_of_save(struct agent *a, const json_t *ask, const char *why, bool is_store)
 {
     const char *uuid = json_string_value(json_object_get(ask, "uuid"));
+    int error = (int)json_integer_value(json_object_get(ask, "error"));
 
-    if (uuid && strlen(uuid) == COMMIT_UUID_BYTES - 1) {
-        said(a, uuid, (int)json_integer_value(json_object_get(ask, "error")), why);
+    if (!uuid || strlen(uuid) != COMMIT_UUID_BYTES - 1) {
+        return;
+    }
+    if (is_store) {
+        agent_snap_stored(a, uuid, error, why);
+    } else {
+        agent_snap_settled(a, uuid, error, why,
+                           json_is_true(json_object_get(ask, "stays")));
     }
 }
 
@@ -124,9 +129,9 @@ void agent_asked(struct agent *a, const void *json, size_t len)
     } else if (strcmp(what, "snap_where") == 0) {
         agent_fetch_told(a, ask);
     } else if (strcmp(what, "snap") == 0 && why) {
-        told_of_save(a, ask, why, agent_snap_settled);
+        told_of_save(a, ask, why, false);
     } else if (strcmp(what, "snap_stored") == 0 && why) {
-        told_of_save(a, ask, why, agent_snap_stored);
+        told_of_save(a, ask, why, true);
     }
     json_decref(ask);
 }

@@ -19,7 +19,8 @@
 enum {
     TELL_MS = 2000,  /* what is not settled, again */
     TELL_STAYS = 3,  /* of what stays in memory every so many times, for that lasts */
-    WAIT_MS = 30000, /* of workers that have ended well */
+    WAIT_MS = 30000, /* of workers that have ended well: without getting on, and ... */
+    WAIT_MAX_MS = 600 * 1000, /* ... in all */
     WAIT_STOP_MS = 5000, /* beyond a grace: less than the lead waits */
 };
 
@@ -32,7 +33,11 @@ static bool has_moved(struct agent *a, struct saved *s)
     uint64_t before = s->n_written;
 
     s->n_written = snap_hold_n_written(h, s->head.rank, s->head.uuid);
-    return s->n_written > before;
+    if (s->n_written <= before) {
+        return false;
+    }
+    a->snap->moved_ms = uv_now(&a->loop);
+    return true;
 }
 
 void agent_snap_tell_lead(struct agent *a, struct saved *s)
@@ -52,6 +57,9 @@ void agent_snap_tell_lead(struct agent *a, struct saved *s)
     jsonw_str(&w, "why", s->why);
     if (has_moved(a, s)) {
         jsonw_bool(&w, "moves", true);
+    }
+    if (s->again) {
+        jsonw_int(&w, "again", s->again);
     }
     if (s->is_copy) {
         jsonw_int(&w, "from", s->from);
@@ -99,13 +107,28 @@ void agent_snap_tell(struct agent *a)
 /* Who was told to stop has its grace for it. */
 static uint64_t wait_until(const struct agent_snap *p, const struct crew *c)
 {
-    uint64_t until = p->waits_since_ms + WAIT_MS, stop;
+    uint64_t since = p->waits_since_ms, until = since + WAIT_MS, stop;
 
+    if (p->moved_ms > since) {
+        until = p->moved_ms + WAIT_MS < since + WAIT_MAX_MS ? p->moved_ms + WAIT_MS
+                                                             : since + WAIT_MAX_MS;
+    }
     stop = c->stopped_ms + member_order(p->agent->member)->grace_ms +
            WAIT_STOP_MS;
     return c->stopping && stop < until &&
                    member_order(p->agent->member)->stop != ORDER_STOP_NONE
                ? stop : until;
+}
+
+/* What others have still to write is not in our hands, nor is it lost by our end. */
+static bool has_unwritten(const struct agent_snap *p)
+{
+    const struct saved *s = p->saved;
+
+    while (s && (s->is_copy || s->stage != SNAP_STAGE_HELD)) {
+        s = s->next;
+    }
+    return s != NULL;
 }
 
 static void on_timer(uv_timer_t *t)
@@ -121,7 +144,7 @@ static void on_timer(uv_timer_t *t)
     if (!c) {
         return;
     }
-    if (uv_now(&p->agent->loop) >= wait_until(p, c)) {
+    if (uv_now(&p->agent->loop) >= wait_until(p, c) && has_unwritten(p)) {
         agent_note(p->agent, "node %u: what its workers saved last is on its way "
                    "to the disk still: it may be lost", p->agent->rank);
     }

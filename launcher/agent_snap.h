@@ -33,9 +33,10 @@ void agent_snap_done(struct crew *c, uint32_t local_rank,
 void agent_snap_want(struct crew *c, uint32_t local_rank,
                      const struct worker_snap_want *want);
 
-/* What the lead says of a save: it is a checkpoint, or (`error`) it is none. */
+/* What the lead says of a save: it is a checkpoint, or (`error`) it is none; then what is
+ * in memory of it may stay for another try. */
 void agent_snap_settled(struct agent *a, const char *uuid, int error,
-                        const char *why);
+                        const char *why, bool stays);
 
 /* And later: it is in the store, or (`error`) it will not be. */
 void agent_snap_stored(struct agent *a, const char *uuid, int error, const char *why);
@@ -63,6 +64,9 @@ void agent_partner_stranger(struct agent *a, struct link *l,
 
 /* The agent is about to join: looks for what one before it has left in memory. */
 void agent_snap_recall(struct agent *a);
+/* The workers are gone: what is in memory, and did not get to the disk, is tried again.
+ * Once for each generation. */
+void agent_snap_offer(struct crew *c);
 /* Tells the lead of all that is not settled, before it hears that this agent is there. */
 void agent_snap_tell(struct agent *a);
 

@@ -40,6 +40,9 @@ static void tell_all(struct lead_snap *l, struct lead_save *s)
     jsonw_str(&w, "uuid", s->uuid);
     jsonw_int(&w, "error", s->error.code);
     jsonw_str(&w, "why", s->error.text);
+    if (s->stays) {
+        jsonw_bool(&w, "stays", true);
+    }
     jsonw_end_object(&w);
     s->told_ms = uv_now(&a->loop);
     if (!b.failed && a->tree) {
@@ -63,8 +66,10 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
         return; /* a later one has its place */
     }
     if (s->error.code) {
-        agent_note(l->agent, "the checkpoint of step %llu is none: %s",
-                   (unsigned long long)s->step, s->error.text);
+        agent_note(l->agent, "the checkpoint of step %llu is none: %s%s",
+                   (unsigned long long)s->step, s->error.text,
+                   s->stays ? "; it stays in memory, and is tried again when workers end, "
+                              "unless they have saved more" : "");
         return;
     }
     step_name(s->step, s->uuid, name);
@@ -239,6 +244,7 @@ static void settle(struct lead_save *s)
     struct lead_snap *l = s->lead;
 
     s->is_settled = true;
+    s->stays = s->error.code && s->tally.n_held == s->tally.n_ranks;
     if (s->error.code == 0) {
         lead_save_took(s, INTERVAL_DISK);
     } else {

@@ -52,6 +52,7 @@ static struct lead_save *add(struct lead_snap *l, const json_t *fact)
     str_copy(s->root, sizeof(s->root), text(fact, "root"));
     s->step = (uint64_t)number(fact, "step");
     s->token = (uint64_t)number(fact, "token");
+    s->again = (uint32_t)number(fact, "again");
     s->began_ms = uv_now(&l->agent->loop);
     if (snap_tally_init(&s->tally, (uint32_t)number(fact, "generation"),
                         (uint32_t)number(fact, "ranks"),
@@ -100,7 +101,8 @@ static bool makes_sense(const json_t *fact)
            strlen(text(fact, "root")) < SNAP_ROOT_BYTES && ranks > 0 &&
            ranks <= MAX_RANKS && rank >= 0 && rank < ranks &&
            stage > SNAP_STAGE_NONE && stage <= SNAP_STAGE_FAILED &&
-           number(fact, "step") >= 0 && is_agent(json_object_get(fact, "from"));
+           number(fact, "step") >= 0 && number(fact, "again") >= 0 &&
+           number(fact, "again") <= UINT32_MAX && is_agent(json_object_get(fact, "from"));
 }
 
 void lead_save_copied(struct lead_save *s)
@@ -159,6 +161,36 @@ static void take_stage(struct lead_save *s, uint32_t agent, const json_t *fact)
     }
 }
 
+/* It has come to nothing on the disk, and is in memory: as if it were saved just now. */
+static void begin_again(struct lead_save *s, uint32_t again)
+{
+    uint64_t now_ms = uv_now(&s->lead->agent->loop);
+    struct snap_tally t;
+
+    if (snap_tally_init(&t, s->tally.generation, s->tally.n_ranks, now_ms) < 0) {
+        return; /* it is said again */
+    }
+    snap_tally_release(&s->tally);
+    s->tally = t;
+    s->again = again;
+    s->began_ms = now_ms;
+    s->waits = s->goes = 0;
+    s->n_copied = 0;
+    s->is_settled = s->stays = s->is_decided = s->is_wanted = s->is_tidied = false;
+    s->why = s->error = (struct error){0};
+}
+
+/* False: it is of a try that is over. */
+static bool is_of_this_try(struct lead_save *s, const json_t *fact)
+{
+    uint32_t again = (uint32_t)number(fact, "again");
+
+    if (again > s->again && s->is_settled && s->error.code && !s->is_working) {
+        begin_again(s, again);
+    }
+    return again >= s->again;
+}
+
 void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
 {
     struct lead_save *s;
@@ -167,6 +199,9 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
         return;
     }
     s = lead_save_find(l, text(fact, "uuid"));
+    if (s && !json_object_get(fact, "from") && !is_of_this_try(s, fact)) {
+        return;
+    }
     if (s && s->is_settled) {
         take_copy(s, agent, fact); /* one that came late */
         lead_save_tell_again(s);

@@ -21,6 +21,7 @@ struct saved {
     enum snap_stage stage;
     int error;
     char why[WORKER_WHY_SIZE];
+    uint32_t again; /* it is tried again, as workers of that generation have ended; or 0 */
     uint64_t n_written; /* bytes of it that were on their way to the disk, when it was told */
 
     /* Of agent_snap_levels.c; of one that was saved here: */
@@ -90,10 +91,12 @@ struct agent_snap {
     struct saved *saved; /* and not settled */
     uv_timer_t *timer;
     unsigned n_tells;
-    uint32_t served;     /* the generation whose ranks save */
+    uint32_t served;     /* the generation whose ranks save ... */
+    uint32_t offered;    /* ... and as which ended what is in memory was told of last */
     struct crew *waits; /* for all to be settled, or NULL */
     uint32_t waited_for; /* generation ... */
     uint64_t waits_since_ms;
+    uint64_t moved_ms; /* something that is written here got on */
     bool has_told_room;        /* that there is too little */
     struct may_stay *may_stay; /* by rank, of the ranks that are served */
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an agent of this number has left in memory: its life was over before the lead had
- * made checkpoints of it, as where all of a run was killed, and it is the newest that
- * there is. It is told to the lead like what is saved from now on; whoever leads has the
- * newest that all ranks have written before the first workers start.
+ * What is in memory, and on no disk, although nobody is at work on it: of an agent of this
+ * number whose life was over before the lead had made checkpoints of it, as where all of a
+ * run was killed; or of a save that did not get to the disk, which was full. It is told to
+ * the lead like what is saved from now on, and where it is the newest that there is the
+ * next workers start from it.
  */
 #include <config.h>
 
@@ -17,18 +18,23 @@
 static void on_found(void *arg, const struct snap_head *head)
 {
     struct agent_snap *p = arg;
-    struct saved *s = calloc(1, sizeof(*s)), **at = &p->saved;
+    struct saved *s, **at = &p->saved;
 
+    if (agent_snap_saved(p, head->rank, head->uuid)) {
+        return; /* it is told of already */
+    }
+    s = calloc(1, sizeof(*s));
     if (!s) {
         agent_log(p->agent, "out of memory: what was saved at step %llu is not looked at",
                   (unsigned long long)head->step);
         return;
     }
     s->head = *head;
+    s->again = p->offered;
     s->level = WORKER_SNAP_HELD;
     s->stage = head->state == SNAP_FULL ? SNAP_STAGE_HELD : SNAP_STAGE_WRITTEN;
     agent_snap_stay(s);
-    agent_log(p->agent, "has rank %u of step %llu in memory, of an agent before this one",
+    agent_log(p->agent, "has rank %u of step %llu in memory, which is not on the disk",
               head->rank, (unsigned long long)head->step);
     while (*at && !snap_hold_is_newer(head, &(*at)->head)) {
         at = &(*at)->next;
@@ -55,4 +61,20 @@ void agent_snap_recall(struct agent *a)
     }
     snap_hold_recall(a->snap->hold, on_found, a->snap);
     agent_snap_keep_telling(a->snap);
+}
+
+void agent_snap_offer(struct crew *c)
+{
+    struct agent *a = c->agent;
+    struct agent_snap *p = a->snap;
+
+    if (!p || p->offered == c->generation) {
+        return;
+    }
+    p->offered = c->generation;
+    snap_hold_recall(p->hold, on_found, p);
+    if (p->saved) {
+        agent_snap_tell(a);
+        agent_snap_keep_telling(p);
+    }
 }

@@ -38,7 +38,7 @@ static void remember(struct agent *a, const struct snap_head *head)
 }
 
 void agent_snap_settled(struct agent *a, const char *uuid, int error,
-                        const char *why)
+                        const char *why, bool stays)
 {
     struct agent_snap *p = a->snap;
     struct saved **at = p ? &p->saved : NULL;
@@ -66,7 +66,11 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
     if (!p) {
         return;
     }
-    snap_hold_settle(p->hold, uuid, !error);
+    if (error && stays) {
+        snap_hold_put_off(p->hold, uuid);
+    } else {
+        snap_hold_settle(p->hold, uuid, !error);
+    }
     agent_partner_settled(p, uuid, head.step, !error);
     if (head.uuid[0] && !error) {
         remember(a, &head);

@@ -301,7 +301,11 @@ void crew_finish(struct crew *c)
     struct member_event event = {.type = MEMBER_GONE,
                                  .generation = c->generation};
 
-    if (!crew_mpi_is_gone(c) || !crew_gpus_are_free(c) || agent_snap_waits(c)) {
+    if (!crew_mpi_is_gone(c) || !crew_gpus_are_free(c)) {
+        return;
+    }
+    agent_snap_offer(c);
+    if (agent_snap_waits(c)) {
         return;
     }
     crew_destroy(a);

@@ -54,7 +54,8 @@ struct snap_hold_config {
      * snap_hold_begin(). */
     void (*on_begun)(void *arg, uint64_t question, const struct snap *s,
                      const struct error *e);
-    /* A snapshot has got to the disk, or has not (`e->code` is set). */
+    /* A snapshot has got to the disk, or has not (`e->code` is set): then it is in memory
+     * still. */
     void (*on_written)(void *arg, const struct snap_head *head,
                        const struct error *e);
     void *arg;
@@ -82,8 +83,9 @@ int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t bytes, uint64_t question, struct error *e);
 /* Which was saved later: by its generation, then by its step. */
 bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b);
-/* What an agent of this number had, when it ended, that is whole and not known to be part
- * of a checkpoint: each is there from now on, as if it had been saved just now. */
+/* What is whole, not on its way to the disk and not known to be part of a checkpoint, nor
+ * older than what is: also what an agent of this number had when it ended. Each of those is
+ * there from now on, as if it had been saved just now. */
 void snap_hold_recall(struct snap_hold *h,
                       void (*found)(void *arg, const struct snap_head *head), void *arg);
 /* The rank has one, and will want the other: a thread makes that, as large, where the
@@ -104,6 +106,9 @@ void snap_hold_drain(struct snap_hold *h, uint32_t rank, const char *uuid);
 /* The save is part of a checkpoint, or came to nothing: then what is on the disk of it
  * goes, also that which gets there just now, and nothing of it is written any more. */
 void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept);
+/* It came to nothing on the disk, as above, but may be tried again: what is whole in memory
+ * stays there, and is as before it was written, until something newer needs its place. */
+void snap_hold_put_off(struct snap_hold *h, const char *uuid);
 /* One of this rank: of that save, or "" for the newest that is part of a
  * checkpoint. Borrowed, until the loop turns; NULL if there is none. */
 const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,

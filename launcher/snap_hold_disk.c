@@ -71,9 +71,11 @@ static void after_write(uv_work_t *work, int status)
         error_text(&s->error, ECANCELED, "no thread to write a snapshot");
     }
     s->snap->head.digest = s->digest;
-    snap_hold_set_state(s, s->error.code || s->is_dropped ? SNAP_EMPTY : SNAP_WRITTEN);
+    snap_hold_set_state(s, s->is_dropped                        ? SNAP_EMPTY
+                           : s->error.code || s->is_put_off ? SNAP_FULL
+                                                            : SNAP_WRITTEN);
     head = s->snap->head;
-    if (s->is_dropped && s->error.code == 0) {
+    if ((s->is_dropped || s->is_put_off) && s->error.code == 0) {
         snap_hold_clear(h, &head); /* it was on the disk when it was to end */
     }
     snap_hold_write_next(h);
@@ -140,7 +142,7 @@ int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,
     s->snap->is_bare = s->snap->is_bare &&
                        snap_bytes_there(s->snap) < SNAP_PAGE_BYTES + s->snap->room;
     snap_hold_set_state(s, SNAP_FULL);
-    s->is_dropped = s->is_instead = false;
+    s->is_dropped = s->is_put_off = s->is_instead = false;
     return 0;
 }
 

@@ -247,6 +247,28 @@ static void test_nothing_just_written(void)
     hold_bed_close(&b);
 }
 
+/* Other ranks have no room: what is on its way stops, and stays for another try. */
+static void test_put_off(void)
+{
+    struct hold_bed b;
+
+    open_slow(&b);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is being written");
+    is_int(hold_bed_save(&b, 1, 1, UUID(1)), 0, "and another rank waits");
+    wait_for(&n_blocks, 1, "a block is on its way");
+    snap_hold_put_off(b.hold, UUID(1));
+    atomic_store(&may_write, true);
+    hold_bed_run_works(&b);
+    ok(!is_there(&b, ""), "nothing of them gets to the disk");
+    is_int(b.said.n_written, 0, "nor is anything said to");
+    ok(snap_hold_get(b.hold, 0, UUID(1)) && snap_hold_get(b.hold, 1, UUID(1)),
+       "both are in memory");
+    is_int(snap_hold_write(b.hold, 0, UUID(1), NULL), 0, "another try");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    ok(is_there(&b, ""), "gets there");
+    hold_bed_close(&b);
+}
+
 /* What has not begun does not begin. */
 static void test_nothing_begun(void)
 {
@@ -295,6 +317,7 @@ int main(void)
     test_nothing_committed();
     test_nothing_writing();
     test_nothing_just_written();
+    test_put_off();
     test_nothing_begun();
     test_nothing_at_the_end();
     return tap_done();

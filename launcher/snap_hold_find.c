@@ -27,15 +27,39 @@ static void settle(struct slot *s, bool is_kept)
     }
 }
 
+static bool is_of(const struct slot *s, const char *uuid)
+{
+    return s->doing != MAKING && snap_hold_is_whole(s) &&
+           strcmp(s->snap->head.uuid, uuid) == 0;
+}
+
 void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept)
 {
     for (struct slot *s = h->slots; s; s = s->next) {
-        if (s->doing != MAKING && snap_hold_is_whole(s) &&
-            strcmp(s->snap->head.uuid, uuid) == 0) {
+        if (is_of(s, uuid)) {
             settle(s, is_kept);
         }
     }
     snap_hold_drop_strays(h);
+}
+
+void snap_hold_put_off(struct snap_hold *h, const char *uuid)
+{
+    for (struct slot *s = h->slots; s; s = s->next) {
+        if (!is_of(s, uuid)) {
+            continue;
+        }
+        if (s->doing == WRITING) {
+            s->is_put_off = true;
+            s->progress.cancel = true;
+            continue;
+        }
+        s->doing = IDLE;
+        if (s->snap->head.state == SNAP_WRITTEN) {
+            snap_hold_clear(h, &s->snap->head);
+        }
+        snap_hold_set_state(s, SNAP_FULL);
+    }
 }
 
 void snap_hold_look_for(struct snap_hold *h, uint32_t rank)
@@ -73,6 +97,20 @@ static void look_for_all(struct snap_hold *h)
     }
 }
 
+/* That rank is part of a later checkpoint, of the same directory. */
+static bool has_newer(const struct snap_hold *h, const struct slot *of)
+{
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        if (s->rank == of->rank && s->doing != MAKING && snap_hold_is_whole(s) &&
+            s->snap->head.state == SNAP_KEPT &&
+            strcmp(s->snap->head.root, of->snap->head.root) == 0 &&
+            snap_hold_is_newer(&s->snap->head, &of->snap->head)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void snap_hold_recall(struct snap_hold *h,
                       void (*found)(void *arg, const struct snap_head *head), void *arg)
 {
@@ -81,7 +119,8 @@ void snap_hold_recall(struct snap_hold *h,
     }
     look_for_all(h);
     for (const struct slot *s = h->slots; s; s = s->next) {
-        if (s->doing == IDLE && snap_hold_is_whole(s) && s->snap->head.state != SNAP_KEPT) {
+        if (s->doing == IDLE && snap_hold_is_whole(s) && s->snap->head.state != SNAP_KEPT &&
+            !has_newer(h, s)) {
             found(arg, &s->snap->head);
         }
     }
@@ -192,7 +231,7 @@ int snap_hold_write(struct snap_hold *h, uint32_t rank, const char *uuid,
     if (s->doing != IDLE || s->snap->head.state != SNAP_FULL) {
         return 0; /* it is on its way, or there */
     }
-    s->is_dropped = false;
+    s->is_dropped = s->is_put_off = false;
     s->is_instead = true;
     snap_hold_queue(s);
     return 0;

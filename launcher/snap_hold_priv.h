@@ -26,6 +26,7 @@ struct slot {
     bool is_given_up;  /* MAKING: the thread is told to end, and nothing stays */
     uint64_t turn;     /* who waits longest is written first */
     bool is_dropped;   /* while it waited, or was written: of no use */
+    bool is_put_off;   /* while it was written: it may be tried again */
     unsigned n_pins;   /* so many read it */
     bool is_instead;   /* of a node that was lost, which may have begun */
 

@@ -331,6 +331,14 @@ static void test_busy(void)
     hold_bed_close(&b);
 }
 
+static unsigned n_recalled(struct hold_bed *b)
+{
+    struct recalled r = {0};
+
+    snap_hold_recall(b->hold, on_recalled, &r);
+    return r.n;
+}
+
 static void test_no_disk(void)
 {
     struct hold_bed b;
@@ -340,7 +348,35 @@ static void test_no_disk(void)
     is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "a save");
     hold_bed_run_until(&b, &b.said.n_failed, 1);
     is_int(b.said.error.code, ENOENT, "for which there is no directory");
-    ok(!snap_hold_find(b.hold, 0, UUID(1)), "is none");
+    is_int(snap_hold_n_writing(b.hold), 0, "is not on its way any more");
+    snap_hold_put_off(b.hold, UUID(1));
+    is_int(n_recalled(&b), 1, "but in memory still");
+    is_int(mkdir(b.root, 0700), 0, "a directory comes");
+    is_int(snap_hold_write(b.hold, 0, UUID(1), NULL), 0, "and another try");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    is_int(b.said.n_failed, 1, "gets there");
+    snap_hold_settle(b.hold, UUID(1), true);
+    is_int(n_recalled(&b), 0, "what is part of a checkpoint is tried no more");
+    hold_bed_close(&b);
+}
+
+/* Tried again it would come after what all have by now. */
+static void test_put_off_for_good(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "a save is written");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    snap_hold_put_off(b.hold, UUID(1));
+    is_int(n_recalled(&b), 1, "but other ranks had no room: it is there for another try");
+    is_int(hold_bed_save(&b, 0, 2, UUID(2)), 0, "the next one");
+    hold_bed_run_until(&b, &b.said.n_written, 2);
+    snap_hold_settle(b.hold, UUID(2), true);
+    is_int(n_recalled(&b), 0, "is a checkpoint: nobody needs the one before");
+    is_int(hold_bed_save(&b, 0, 3, UUID(3)), 0, "whose memory is the next one's");
+    hold_bed_run_until(&b, &b.said.n_written, 3);
+    ok(!snap_hold_get(b.hold, 0, UUID(1)), "and gone");
     hold_bed_close(&b);
 }
 
@@ -523,6 +559,7 @@ int main(void)
     test_refused();
     test_busy();
     test_no_disk();
+    test_put_off_for_good();
     test_down();
     test_destroyed();
     test_copies();

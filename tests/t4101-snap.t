@@ -367,6 +367,33 @@ test_no_room() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# What the disk has no room for is in memory still, and gets there when workers end, if there
+# is room by then: the next ones start from it.
+test_room_later() {
+    local top
+    rm -rf run ck
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 8; return; }
+    mkdir -p small
+    spawn run unshare -m sh -c 'mount -t tmpfs -o size=5m none small && exec "$@"' sh "$MUSTER" run $root --run-dir run \
+        --agent-is-node --nproc-per-node 2 --nnodes 2 --max-restarts 1 -- sh -c '[ -e "$MUSTER_RUN_DIR/pace" ] || echo 5 >"$MUSTER_RUN_DIR/pace"
+            exec "$@"' sh "$worker" "$PWD/small/ck" 240000
+    ok 'four ranks save' wait_for 60 eval '[ "$(grep -c checkpoint_saved run/events.jsonl 2>/dev/null)" -ge 1 ]' || diag "$(tail -n 30 run.err)"
+    top=/proc/$spawned/root$PWD/small
+    fallocate -l 3600k "$top/filler"
+    echo 15 >run/pace
+    ok 'a disk that is full' wait_for 60 grep -q 'step 10 is none: rank [0-9]: .*; it stays in memory' run/events.jsonl run.err || diag "$(tail -n 30 run.err)"
+    is "$(field state)/$(field generation)" Running/1 'is no reason to end'
+    rm "$top/filler"
+    kill -KILL "$(field workers.0.pid)"
+    ok 'the next workers start from what had no room' wait_for 60 eval '[ "$(grep -c "from 10" run.out)" = 4 ]' || diag "$(tail -n 30 run.out run.err)"
+    is "$(cd "$top" && echo ck/step-*10-*/COMMIT)" "$(cd "$top" && find ck -path '*0010-*/COMMIT')" 'which is a checkpoint by then'
+    : >run/go
+    wait_exit 60 "$spawned"
+    is "$status" 0 'the run ends well' || diag "$(tail -n 30 run.out run.err)"
+    is "$(grep -c 'is none' run/events.jsonl)" 1 'that was its only trouble'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 # Memory that the agent has seen to be there is taken by others before the worker fills it:
 # its save fails, and the next worker's does not.
 test_no_memory() {

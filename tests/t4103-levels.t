@@ -155,7 +155,8 @@ test_slow_end() {
     told 'whose disk becomes slow, and they save again' 'held 10$' 2
     go_home 'they end well meanwhile'
     on_disk 'and the run when the last save is a checkpoint' '0 10'
-    kill "$tracer" 2>/dev/null
+    # Asked to end it may wait for a thread that it has delayed itself.
+    kill -KILL "$tracer" 2>/dev/null
     wait_exit 60 "$tracer"
 }
 
