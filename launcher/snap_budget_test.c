@@ -124,6 +124,25 @@ static void test_budget(void)
     is_budget(2048, cgroup, "but the container may");
 }
 
+/* What snapshots have is free for them, in each sum. */
+static void test_own(void)
+{
+    struct snap_budget b;
+
+    memset(&kernel, 0, sizeof(kernel));
+    kernel.block = 4096;
+    kernel.free = 6 * GIB / 4096;
+    snap_budget_find(4 * GIB, &b);
+    ok(b.bytes == 10 * GIB / 10 * 9, "of shared memory");
+    kernel.meminfo = "MemAvailable:   8388608 kB\n";
+    snap_budget_find(4 * GIB, &b);
+    ok(b.bytes == 6 * GIB, "of the machine's");
+    kernel.cgroup = "0::/a/b\n";
+    kernel.max = kernel.current = "6442450944\n";
+    snap_budget_find(4 * GIB, &b);
+    ok(b.bytes == 2 * GIB, "of the cgroup's");
+}
+
 /* --- directories --- */
 
 struct seen {
@@ -190,6 +209,7 @@ static void test_agent(void)
 {
     static const char *const names[] = {"snap-1-0-0", "copy-1-3-1", "snap-11-0-0",
                                         "snap-0-1-0", "snap-1-0"};
+    static const char page[4096];
     unsigned me = (unsigned)geteuid();
     char id[64], path[PATH_MAX];
 
@@ -204,8 +224,10 @@ static void test_agent(void)
         if (fd < 0) {
             bail_out("make %s", path);
         }
+        ok(ftruncate(fd, 1 << 20) == 0 && pwrite(fd, page, sizeof(page), 0) == sizeof(page), "%s", names[i]);
         close(fd);
     }
+    is_int((int)snap_dir_agent_bytes(id, 1), 2 * sizeof(page), "what they take, of one");
     ok(snap_dir_has_agent(id, 11) && !snap_dir_has_agent(id, 3), "whose they are");
     snap_dir_remove_agent(id, 1);
     ok(!snap_dir_has_agent(id, 1), "one has none any more");
@@ -221,6 +243,7 @@ static void test_agent(void)
 int main(void)
 {
     test_budget();
+    test_own();
     if (access("/dev/shm", W_OK) == 0) {
         test_dirs();
         test_agent();
