@@ -171,12 +171,14 @@ static void begin_again(struct lead_save *s, uint32_t again)
         return; /* it is said again */
     }
     snap_tally_release(&s->tally);
+    snap_sets_release(&s->sets); /* copies and parity went with the last try */
     s->tally = t;
     s->again = again;
     s->began_ms = now_ms;
     s->waits = s->goes = 0;
     s->n_copied = 0;
     s->is_settled = s->stays = s->is_decided = s->is_wanted = s->is_tidied = false;
+    s->is_hopeless = false;
     s->why = s->error = (struct error){0};
 }
 

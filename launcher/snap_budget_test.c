@@ -224,7 +224,8 @@ static void test_agent(void)
         if (fd < 0) {
             bail_out("make %s", path);
         }
-        ok(ftruncate(fd, 1 << 20) == 0 && pwrite(fd, page, sizeof(page), 0) == sizeof(page), "%s", names[i]);
+        ok(ftruncate(fd, 1 << 20) == 0 &&
+               pwrite(fd, page, sizeof(page), 0) == sizeof(page), "%s", names[i]);
         close(fd);
     }
     is_int((int)snap_dir_agent_bytes(id, 1), 2 * sizeof(page), "what they take, of one");

@@ -201,6 +201,21 @@ test_end() {
     is "$(pushes)" '' 'nobody is left'
 }
 
+# What a run had in memory alone when it failed is its last checkpoint, and gets there.
+test_failed() {
+    rm -rf ck
+    once=leave
+    start failed --set checkpoint.diskEvery=1h --max-restarts 0
+    once=
+    ok 'a run saves' wait_for 20 grep -q 'held 20' failed.out || diag "$(tail -n 30 failed.out failed.err)"
+    : >failed/die
+    wait_exit 60 "$run_pid"
+    isnt "$status" 0 'and fails'
+    step=$(sed -n 's/.*dies at //p' failed.out)
+    is "$((10#$(newest | cut -c 6-17)))" "$step" 'its last save is on the disk'
+    is "$(stored failed | tail -n 1)" "$(newest)" 'and in the store' || diag "$(tail -n 30 failed/events.jsonl)"
+}
+
 # The next lead pushes again.
 test_lead() {
     local pid
