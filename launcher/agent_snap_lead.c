@@ -407,7 +407,7 @@ static struct lead_save *find_partial(const struct lead_snap *l)
 {
     for (struct lead_save *s = l->saves; s; s = s->next) {
         if (lead_save_is_parked(s) && s->tally.n_held < s->tally.n_ranks &&
-            s->tally.n_written == 0 && is_due(s)) {
+            s->tally.n_written == 0 && s->tally.n_failed == 0 && is_due(s)) {
             return s;
         }
     }
@@ -451,6 +451,7 @@ static void on_timer(uv_timer_t *t)
 {
     lead_snap_rescue(t->data);
     lead_snap_look(t->data);
+    lead_snap_tell_wait(t->data);
     lead_snap_show_held(t->data);
 }
 

@@ -6,6 +6,7 @@
 #include "launcher/agent_snap_lead_priv.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "launcher/jsonw.h"
 
 /* --- for nodes that are lost --- */
@@ -51,6 +52,29 @@ void lead_snap_rescue(struct lead_snap *l)
 
 /* --- who waits --- */
 
+enum { TELL_FIRST_MS = 5000, TELL_MS = 30000 };
+
+void lead_snap_tell_wait(struct lead_snap *l)
+{
+    uint64_t now_ms = uv_now(&l->agent->loop);
+    const struct lead_save *oldest = NULL;
+    char span[32];
+
+    if (!l->is_asked || !l->asks_saves || now_ms < l->tell_ms) {
+        return;
+    }
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        oldest = s->is_settled || lead_save_is_parked(s) ? oldest : s;
+    }
+    l->tell_ms = now_ms + TELL_MS;
+    clock_format_span(now_ms - l->asked_ms, span, sizeof(span));
+    if (oldest) {
+        agent_note(l->agent, "waits for the save of step %llu to be on the disk, for %s: %u "
+                   "of %u ranks are there", (unsigned long long)oldest->step, span,
+                   oldest->tally.n_written, oldest->tally.n_ranks);
+    }
+}
+
 /* One may still become a checkpoint, with what is known to be there. */
 static bool is_any_sure(const struct lead_snap *l)
 {
@@ -85,6 +109,7 @@ static bool ask(struct lead_snap *l, bool for_saves)
     l->asks_saves = for_saves;
     l->is_asked = lead_snap_is_awaited(l);
     l->asked_ms = l->moved_ms = uv_now(&l->agent->loop);
+    l->tell_ms = l->asked_ms + TELL_FIRST_MS;
     return l->is_asked;
 }
 

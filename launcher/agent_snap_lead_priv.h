@@ -76,6 +76,7 @@ struct lead_snap {
     struct lead_save *saves; /* newest first */
     uv_timer_t *timer;
     uint64_t asked_ms; /* since when somebody waits ... */
+    uint64_t tell_ms;  /* ... which is told then ... */
     uint64_t moved_ms; /* ... and when something of that got on last */
     /* Who has which save was said last: */
     char where_uuid[COMMIT_UUID_BYTES];
@@ -148,6 +149,8 @@ void lead_save_copied(struct lead_save *s);
 void lead_save_rescue(struct lead_save *s);
 /* Of all, by copies and by parity. */
 void lead_snap_rescue(struct lead_snap *l);
+/* Who waits for long is told for what. */
+void lead_snap_tell_wait(struct lead_snap *l);
 /* What somebody waits for is still to come. */
 bool lead_snap_is_awaited(const struct lead_snap *l);
 

@@ -54,9 +54,17 @@ bool front_is_storing(const struct front *f)
     return f->lead && s && s->storing_path[0];
 }
 
+bool front_is_saving(const struct front *f)
+{
+    const struct run_status *s = screen_last(f->screen);
+
+    return f->lead && s && s->saving_ranks > 0;
+}
+
 static uint64_t lead_end_ms(const struct front *f)
 {
-    return front_is_storing(f) ? FRONT_STORE_END_MS : FRONT_LEAD_END_MS;
+    return front_is_storing(f) || front_is_saving(f) ? FRONT_SAVE_END_MS
+                                                     : FRONT_LEAD_END_MS;
 }
 
 void front_finish_if_done(struct front *f)

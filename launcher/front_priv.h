@@ -44,7 +44,7 @@
 
 enum {
     FRONT_LEAD_END_MS = 45000,  /* for the lead to deliver what it has */
-    FRONT_STORE_END_MS = 660000, /* likewise, into checkpoint.store */
+    FRONT_SAVE_END_MS = 1260000, /* likewise, to the disk, and into checkpoint.store */
     FRONT_MPIRUN_END_MS = 5000, /* for mpirun to go by itself after that */
 };
 
@@ -189,7 +189,9 @@ void front_leave(struct front *f, int status, const char *text);
  * here could hear it. False if it has not. */
 bool front_settle_from_record(struct front *f);
 /* The lead takes a checkpoint to a store, or waits to. */
+/* The lead, which is there, says that checkpoints are on their way. */
 bool front_is_storing(const struct front *f);
+bool front_is_saving(const struct front *f);
 /* Stops the loop once there is a verdict and all that belongs to the run has
  * gone; what is late is killed. */
 void front_finish_if_done(struct front *f);

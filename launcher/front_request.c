@@ -117,15 +117,18 @@ static bool is_repeated(const struct front *f, int sig)
            getenv("SLURM_JOB_ID");
 }
 
-/* The run is over but for its last checkpoint on the way to a store. */
+/* The run is over but for its last checkpoint, on the way to the disk or to a store. */
 static void end_storing(struct front *f, int sig)
 {
-    if (sig == SIGHUP || f->skips_store || !front_is_storing(f)) {
+    bool is_storing = front_is_storing(f);
+
+    if (sig == SIGHUP || f->skips_store || !(is_storing || front_is_saving(f))) {
         f->lets_go = true;
         return;
     }
     f->skips_store = true;
-    screen_note(f->screen, "%s: not waiting for the store", child_signal_name(sig));
+    screen_note(f->screen, "%s: not waiting for the %s", child_signal_name(sig),
+                is_storing ? "store" : "disk");
     front_send_request(f, "preempt", true);
 }
 

@@ -160,6 +160,29 @@ test_slow_end() {
     wait_exit 60 "$tracer"
 }
 
+# A run that has failed waits for what was in memory, says so, and can be told not to.
+test_slow_failure() {
+    local run tracer
+    can_trace || { skip 'no strace: see scripts/install-deps' 6; return; }
+    start 15 leave --nnodes 1 --max-restarts 0
+    run=$spawned
+    told 'two workers save' 'held 10$' 2
+    on_disk 'once to the disk' 0
+    spawn strace strace -f -qq -p "$(field nodes.0.agent_pid)" -e trace=fsync -e inject=fsync:delay_enter=60000000 -o trace
+    tracer=$spawned
+    wait_for 60 eval 'grep -q "^TracerPid:.$tracer\$" /proc/"$(field nodes.0.agent_pid)"/status'
+    : >run/die
+    pace 25
+    ok 'a run that fails waits for a disk that hangs' wait_for 60 grep -q 'waits for the save of step 20 to be on the disk, for .*: 0 of 2 ranks' run.err || show_run
+    kill -INT "$run"
+    ok 'unless it is told not to' wait_for 60 grep -q 'SIGINT: not waiting for the disk' run.err || show_run
+    kill -KILL "$tracer" 2>/dev/null
+    wait_exit 60 "$run"
+    ok 'it has failed' test "$status" -gt 0
+    is "$(steps)" '0 ' 'with what it had on the disk' || show_run
+    wait_exit 60 "$tracer"
+}
+
 # All of a run is killed, and what it saved last is in memory alone.
 kill_all() {
     local id pid
