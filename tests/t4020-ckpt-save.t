@@ -63,6 +63,21 @@ test_refused() {
     is "$(state_of refused.d.threads)" whole 'what threads have saved is whole'
 }
 
+# A daemon thread that is in a call, as long as the process lives, does not keep it there.
+test_exit() {
+    local what closed=' busy idle'
+    need_module numpy
+    for what in '' busy; do
+        [ -z "$what" ] || closed=
+        run timeout 60 "$MODULE_PYTHON" "$PY/ckpt_exit.py" exit.d $what
+        is "$status:$(cat out)" "0:closed:$closed" "a program ends, ${what:-idle}" || show
+        rm -rf run
+        run timeout 100 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 1 -- \
+            timeout 60 "$MODULE_PYTHON" "$PY/ckpt_exit.py" "$TRASH/exit.d" $what
+        is "$status:$(grep -o 'closed:.*' out)" "0:closed:$closed" 'so does a worker' || show
+    done
+}
+
 test_workers() {
     need_module numpy
     run_ranks 3 save 7

@@ -69,12 +69,18 @@ def _join(library: ctypes.CDLL) -> int:
 
 
 def _leave() -> None:
+    """The process ends. Where a daemon thread is in a call, what it uses stays, and goes with
+    the process: nobody waits for it."""
     global _joined
-    if not all([handle.close_unless_busy() for handle in list(_sharing)]):
-        return  # a daemon thread is in a call: what it uses stays, and goes with the process
-    joined, _joined = _joined, None
-    if joined is not None:
-        lib.library().muster_finalize(joined)
+    if not _lock.acquire(blocking=False):
+        return
+    try:
+        if all([handle.close_unless_busy() for handle in list(_all)]):
+            joined, _joined = _joined, None
+            if joined is not None:
+                lib.library().muster_finalize(joined)
+    finally:
+        _lock.release()
 
 
 def _forked() -> None:
@@ -102,6 +108,11 @@ def as_text(name: str) -> bytes:
 def _unmap(library: ctypes.CDLL, view: Any) -> None:
     with _lock:
         library.muster_ckpt_unmap(view)
+
+
+def _drop(library: ctypes.CDLL, handle: int) -> None:
+    with _lock:
+        library.muster_ckpt_close(handle)
 
 
 class Handle:
@@ -137,8 +148,8 @@ class Handle:
         if handle.value is None:
             raise MemoryError
         self._handle = handle.value
-        self._finalizer = weakref.finalize(self, self._lib.muster_ckpt_close, handle.value)
-        self._finalizer.atexit = muster is None
+        self._finalizer = weakref.finalize(self, _drop, self._lib, handle.value)
+        self._finalizer.atexit = False  # _leave() is what closes it then
         _all.add(self)
         if muster is not None:
             _sharing.add(self)
@@ -184,7 +195,8 @@ class Handle:
 
     def _close(self) -> None:
         with _lock:
-            self._finalizer()
+            if self._finalizer.detach() is not None:  # which does nothing any more once Python ends
+                self._lib.muster_ckpt_close(self._handle)
         self._handle = None
         self._held, self._after, self._checks = [], [], []
 
