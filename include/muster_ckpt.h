@@ -243,8 +243,9 @@ int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level, int64_t timeout_ms);
 
 /* Together. The newest checkpoint that all ranks see with a step below `below`
- * (MUSTER_CKPT_LATEST: any); its bytes are not looked at, but for what describes it:
- * where that is damaged, or a file is not of its length, the one before is told.
+ * (MUSTER_CKPT_LATEST: any); its bytes are not looked at, but for those of COMMIT and
+ * manifest.json: where they are damaged, or a file is not of its length, the one before
+ * is told.
  * -ENOENT: none; -EILSEQ: only such. */
 int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step);
 
