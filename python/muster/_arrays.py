@@ -199,9 +199,7 @@ def place_of(value: Any) -> Any:
         if not value.numel() or value.device.type == "meta":
             return None
         return value.device, value.data_ptr(), value.shape, value.stride(), value.dtype, value.is_conj(), value.is_neg()
-    if not isinstance(value, sys.modules["numpy"].ndarray) or not value.size:
-        return None
-    return value.ctypes.data, value.shape, value.strides, value.dtype
+    return (value.ctypes.data, value.shape, value.strides, value.dtype) if value.size else None
 
 
 def extent_of(value: Any) -> Optional[Tuple[str, int, int]]:
@@ -290,9 +288,9 @@ def _of_torch(name: str, value: Any, is_written: bool, in_order: bool, is_device
 
 def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory:
     numpy = sys.modules["numpy"]
-    array = value if isinstance(value, numpy.ndarray) else numpy.asarray(value)
+    array = value
     plain = array.dtype.isnative and all(s % array.itemsize == 0 for s in array.strides if array.itemsize)
-    if is_written and not (array.flags.writeable and isinstance(value, numpy.ndarray)):
+    if is_written and not array.flags.writeable:
         raise TypeError(f"'{name}': expected an array that can be written")
     if isinstance(array, numpy.ma.MaskedArray):
         raise TypeError(f"'{name}' is a masked array: expected its data and its mask")
