@@ -187,7 +187,7 @@ PUBLIC int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags
 {
     int rc = enter(ck);
 
-    if (rc == 0 && (step < 0 || (flags & ~MUSTER_CKPT_CANNOT))) {
+    if (rc == 0 && (step < 0 || (flags & ~(MUSTER_CKPT_CANNOT | MUSTER_CKPT_UNFIT)))) {
         rc = error_text(&ck->error, EINVAL, "load: step %" PRId64 ", flags %#x",
                         step, flags);
     }

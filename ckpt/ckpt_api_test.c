@@ -249,8 +249,9 @@ static void test_refused(void)
     is_int(muster_ckpt_clear(ck), 0, "all is forgotten");
     is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "and nothing is left");
     is_int(muster_ckpt_save(ck, -1, 0, NULL), -EINVAL, "a negative step");
-    is_int(muster_ckpt_load(ck, 1, 2, NULL), -EINVAL, "flags");
+    is_int(muster_ckpt_load(ck, 1, 4, NULL), -EINVAL, "flags");
     is_int(muster_ckpt_load(ck, 1, MUSTER_CKPT_CANNOT, NULL), -EILSEQ, "cannot");
+    is_int(muster_ckpt_load(ck, 1, MUSTER_CKPT_UNFIT, NULL), -ENODATA, "unfit");
     muster_ckpt_close(ck);
     muster_ckpt_close(NULL);
 }

@@ -407,6 +407,18 @@ static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
     return rc;
 }
 
+/* What this rank has seen before it was asked to load. */
+static int check_flags(unsigned flags, struct error *e)
+{
+    if (flags & MUSTER_CKPT_CANNOT) {
+        return error_text(e, ERR_FORMAT, "it cannot read what it needs");
+    }
+    if (flags & MUSTER_CKPT_UNFIT) {
+        return error_text(e, ENODATA, "the checkpoint has not what it wants");
+    }
+    return 0;
+}
+
 int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   int64_t *ret_step)
 {
@@ -417,8 +429,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     struct search w = {.bound = first, .only = is_any ? -1 : step};
     struct passed passed = {0};
     struct error *e = &ck->error;
-    int rc = flags & MUSTER_CKPT_CANNOT
-                 ? error_text(e, ERR_FORMAT, "it cannot read what it needs") : 0;
+    int rc = check_flags(flags, e);
 
     ckpt_lazy_end(ck, NULL);
     rc = ckpt_meet(ck, &mine, rc, &all, e);

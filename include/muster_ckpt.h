@@ -159,6 +159,7 @@ enum muster_ckpt_level {
 /* Flags of muster_ckpt_load(); a rank may have its own. */
 #define MUSTER_CKPT_CANNOT 1u /* this rank has seen already that it cannot load what it
                                  needs: all fail with -EILSEQ */
+#define MUSTER_CKPT_UNFIT 2u  /* or that it is not what this rank wants: -ENODATA */
 
 /* Flags of muster_ckpt_map(). */
 #define MUSTER_CKPT_WRITABLE 1u /* it may be written to, which nobody else sees */
