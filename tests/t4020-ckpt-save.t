@@ -52,7 +52,11 @@ test_damaged() {
     run timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 2 -- \
         "$MODULE_PYTHON" "$PY/ckpt_damaged.py" "$TRASH/damaged.d" together
     is "$status" 0 'two workers load what that left' || show
-    is "$(grep -c "rank . *: 61: .*tensor 'b' is not in it" out)" 2 'what one of them cannot leave as it was fails both' || show
+    is "$(grep -c "rank . damaged: 61: .*tensor 'b' is not in it" out)" 2 'what one of them cannot leave as it was fails both' || show
+    is "$(grep -o 'rank . [mu][a-z]*: 61: [A-Z][A-Za-z]*' out | sort | tr '\n' ';')" \
+        'rank 0 missing: 61: CheckpointError;rank 0 unexpected: 61: CheckpointError;rank 1 missing: 61: KeysError;rank 1 unexpected: 61: KeysError;' \
+        'so do keys that are not what one of them wants' || show
+    is "$(grep -c "rank . unread: step 1, missing \['b'\], 1.0 -1.0" out)" 2 'where one cannot read it nothing was filled' || show
 }
 
 test_refused() {

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 LATEST = (1 << 63) - 1
 REPLICATED, PER_RANK, JSON = 0, 1, 2
 LAZY, WAIT, SKIP = 1, 2, 4
-CANNOT = 1
+CANNOT, UNFIT = 1, 2
 WRITABLE, VERIFY = 1, 2
 LEVELS = {"memory": 0, "partner": 1, "disk": 2, "remote": 3}
 

@@ -147,12 +147,24 @@ def counted(where):
 
 
 def together():
-    """Only the last rank wants `b`: all of them are refused."""
-    rank = muster.rank()
-    into = filled("a", "b") if rank == muster.world() - 1 else filled("a")
+    """What only one of two ranks cannot have, both are refused."""
+    is_last = muster.rank() == muster.world() - 1
+
+    def tell(what, c, **options):
+        error = failure(lambda: c.load(**options))
+        print(f"rank {muster.rank()} {what}: {getattr(error, 'errno', None)}: {type(error).__name__}: {error}", flush=True)
+
     with ckpt.Checkpoints(root + ".together") as c:
-        error = failure(lambda: c.load(into=into, strict=False))
-    print(f"rank {rank}: {getattr(error, 'errno', None)}: {error}", flush=True)
+        tell("damaged", c, into=filled("a", "b") if is_last else filled("a"), strict=False)
+        tell("missing", c, step=1, into=filled("a", "b") if is_last else filled("a"))
+        tell("unexpected", c, step=1, into={} if is_last else filled("a"), strict=True)
+    with ckpt.Checkpoints(root + ".unread") as c:
+        if not is_last:
+            describe = c._describe
+            c._describe = lambda step: describe(step) if step == 1 else c._handle._check(-5)
+        into = filled("a", "b")
+        got = c.load(into=into, strict=False)
+        print(f"rank {muster.rank()} unread: step {got.step}, missing {got.missing_keys}, {into['a'][0]} {into['b'][0]}", flush=True)
 
 
 if sys.argv[2:] == ["together"]:
@@ -163,4 +175,7 @@ only(root + ".only")
 counted(root + ".counted")
 with ckpt.Checkpoints(root + ".together") as c:
     make_partial(c, root + ".together")
+with ckpt.Checkpoints(root + ".unread") as c:
+    c.save(1, {"a": np.full(N, 1, "f4")})
+    c.save(2, {"a": np.full(N, 2, "f4"), "b": np.full(N, 2, "f4")})
 print(f"1..{count}")

@@ -63,6 +63,29 @@ class _Passed:
         return CheckpointError(EILSEQ, f"no checkpoint is whole; {self.n} passed over; {'; '.join(self.why)}")
 
 
+class _Wanted(NamedTuple):
+    """What a load fills, by what there is."""
+
+    tensors: Dict[str, Any]
+    missing: List[str]
+    unexpected: List[str]
+
+    @classmethod
+    def of(
+        cls, described: Dict[str, Any], into: Optional[Dict[str, Any]], spoilt: Set[str], strict: Optional[bool]
+    ) -> "_Wanted":
+        """What can no longer be left as it was is asked for where it is missing, too: all ranks
+        are refused together."""
+        there = dict(_tree.tensors_of(described["tree"]))
+        templates = into or {}
+        missing = [name for name in templates if name not in there]
+        others = [name for name in there if name not in templates]
+        tensors = {name: t for name, t in templates.items() if name in there or name in spoilt}
+        if into is None or strict is None:
+            tensors.update(_made_anew(described, [(name, there[name]) for name in others], described.get("ties", {})))
+        return cls(tensors, missing, others if into is not None else [])
+
+
 def _whole(value: Any, also: str = "", what: str = "step") -> int:
     """Of what counts as one, an array's element among them."""
     try:
@@ -347,10 +370,10 @@ class Checkpoints:
                 if not is_read:  # behind our back, until the fence
                     self._handle.clear()
 
-    def load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool = False) -> int:
+    def load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str]) -> int:
         """Fills them; how many damaged ones of that step were passed over."""
         with self._handle.alone():
-            return self._load_tensors(step, tensors, ties, cannot)
+            return self._load_tensors(step, tensors, ties)
 
     def describe(self, step: int) -> Dict[str, Any]:
         """The description that was saved."""
@@ -393,12 +416,12 @@ class Checkpoints:
             raise CheckpointError(error.errno, f"{error.strerror}; it is in {key}") from None
         return number.value
 
-    def _load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], cannot: bool) -> int:
+    def _load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], flags: int = 0) -> int:
         got = ctypes.c_int64()
         try:
             with _collector.paused():
                 self._handle.register(tensors, True, ties)
-            passed = self._handle.call("load", step, lib.CANNOT if cannot else 0, ctypes.byref(got))
+            passed = self._handle.call("load", step, flags, ctypes.byref(got))
             self._handle.filled()
             return passed
         finally:
@@ -446,47 +469,46 @@ class Checkpoints:
         self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: _Passed, spoilt: Set[str]
     ) -> Loaded:
         """`spoilt`: names of `into` that may hold bytes of damaged ones, here and after it."""
-        # What one rank cannot read is no checkpoint for all: load() tells them.
-        problem: Optional[CheckpointError] = None
-        described: Dict[str, Any] = {"tree": ["value", None], "tensors": {}}
-        own: Any = None
-        try:
-            described = self._describe(step)
-            own = self._read_own(step)
-        except CheckpointError as error:
-            problem = error
-            if error.errno not in NO_DAMAGE and not isinstance(error, NotFound):
-                problem = CheckpointError(EILSEQ, error.strerror)
+        described, own = self._look(step)
         with _collector.paused():
-            there = dict(_tree.tensors_of(described["tree"]))
-        templates = into or {}
-        missing = [] if problem else [name for name in templates if name not in there]
-        unexpected = [name for name in there if name not in templates] if into is not None else []
-        if (missing and strict is not False) or (unexpected and strict):
-            raise KeysError(step, missing, unexpected if strict else [])
-        # What can no longer be left as it was is asked for: all ranks are refused together.
-        tensors = {name: t for name, t in templates.items() if name not in missing or name in spoilt}
-        ties = described.get("ties", {})
-        if into is None or strict is not False:
-            others = [(name, library) for name, library in there.items() if name not in templates]
-            with _collector.paused():
-                tensors.update(_made_anew(described, others, ties))
+            wanted = _Wanted.of(described, into, spoilt, strict)
+        if (wanted.missing and strict is not False) or (wanted.unexpected and strict):
+            raise self._refuse(step, KeysError(step, wanted.missing, wanted.unexpected if strict else []))
         try:
-            count = self._load_tensors(step, tensors, ties, cannot=problem is not None)
+            count = self._load_tensors(step, wanted.tensors, described.get("ties", {}))
         except CheckpointError as error:
-            if error.errno == ENODATA and spoilt:
+            if error.errno == ENODATA and spoilt and strict is False:
                 text = f"{error.strerror}, and may have bytes by now of a damaged checkpoint that was passed over"
                 raise CheckpointError(ENODATA, text) from None
-            if problem is None and not isinstance(error, NotFound):
-                spoilt.update(name for name in tensors if name in templates)
-            raise problem or error from None
+            if self._handle.passed_over()[0] > 0:  # else nothing was filled
+                spoilt.update(name for name in wanted.tensors if name in (into or {}))
+            raise
         if count > 0:  # it is another one of that step
             passed.add_and_tell(*self._handle.passed_over())
             described, own = self._describe(step), self._read_own(step)
         with _collector.paused():
-            whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in tensors.items()}
+            whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in wanted.tensors.items()}
             state = _tree.build(described["tree"], whole)
-        return Loaded(step, state, own, passed.n, missing, unexpected)
+        return Loaded(step, state, own, passed.n, wanted.missing, wanted.unexpected)
+
+    def _look(self, step: int) -> Tuple[Dict[str, Any], Any]:
+        """What that checkpoint says of itself, and what this rank has of its own there."""
+        try:
+            return self._describe(step), self._read_own(step)
+        except CheckpointError as error:
+            if error.errno in NO_DAMAGE or isinstance(error, NotFound):
+                raise self._refuse(step, error) from None
+            raise self._refuse(step, CheckpointError(EILSEQ, error.strerror)) from None
+
+    def _refuse(self, step: int, why: CheckpointError) -> CheckpointError:
+        """Has all ranks refused together, which are in load() by then: what one of them cannot
+        read is damaged for all, and where it is not what one wants all end. What to raise."""
+        flag, code = (lib.CANNOT, EILSEQ) if why.errno in (EILSEQ, ENOENT) else (lib.UNFIT, ENODATA)
+        try:
+            self._load_tensors(step, {}, {}, flag)
+        except CheckpointError as error:
+            return why if error.errno == code else error
+        return why
 
     def _read_own(self, step: int) -> Any:
         try:
