@@ -7,6 +7,7 @@
 #include "ckpt/api_bed.h"
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "ckpt/io.h"
 #include "ckpt/step.h"
 #include "tests/lib/tap.h"
@@ -259,11 +260,44 @@ static void test_counted_same_step(void)
     muster_ckpt_close(ck);
 }
 
+/* Two of one step, the newer one with a damaged blob, which is longer: what is read, and then
+ * loaded, is of the other one. */
+static void test_read_same_step(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "blobs", NULL, NULL);
+    enum { N = 9000001 }; /* more than a block, so that the tensor is in another one */
+    char path[5000], *text = calloc(1, N);
+    int64_t step = -1;
+    int32_t v = 0;
+    size_t n = 0;
+
+    str_copy(text, N, "older");
+    muster_ckpt_blob(ck, "b", text, 5, MUSTER_REPLICATED);
+    save_steps(ck, &v, 7, 7);
+    muster_ckpt_blob(ck, "b", text, N, MUSTER_REPLICATED);
+    v = 8;
+    is_int(muster_ckpt_save(ck, 7, 0, NULL), 0, "the newer one");
+    find_file("blobs", 7, path, sizeof(path));
+    is_int(muster_ckpt_clear(ck), 0, "nothing is registered");
+    muster_ckpt_tensor(ck, &(struct muster_ckpt_tensor){.name = "v", .dtype = MUSTER_I32,
+                                                         .data = &v});
+    ok(api_bed_flip(path, api_bed_length(path) - 1, 1), "a bit of it is changed");
+    is_int(muster_ckpt_read_blob(ck, 7, "b", text, N, &n), 0, "the blob is read");
+    ok(n == 5 && memcmp(text, "older", 5) == 0, "that of the older one");
+    is_int(muster_ckpt_load(ck, 7, 0, &step), 1, "of which the tensor is loaded");
+    is_int(v, 7, "it is that one");
+    is_int(muster_ckpt_load(ck, 7, 0, &step), 0, "but not again by who has read nothing");
+    is_int(v, 8, "whose tensor is whole");
+    muster_ckpt_close(ck);
+    free(text);
+}
+
 int main(void)
 {
     api_bed_begin(root);
     test_counted();
     test_counted_same_step();
+    test_read_same_step();
     test_damage(tap_valgrind() ? 2 : 25);
     test_from_disk();
     return api_bed_end(root);

@@ -33,6 +33,12 @@ struct proposal {
     char why[300]; /* they are */
 };
 
+/* What was passed over, for the caller. */
+struct passed {
+    int n;
+    struct error why; /* of all, as far as there is room; text "" if there are none */
+};
+
 /* Which one is looked for. */
 struct search {
     struct rank_of bound; /* it is below that, */
@@ -40,12 +46,7 @@ struct search {
     int64_t only;         /* of this step; -1: of any */
     bool is_for_step;     /* to know its step: who then loads that has those of it that are
                              damaged to tell of */
-};
-
-/* What was passed over, for the caller. */
-struct passed {
-    int n;
-    struct error why; /* of all, as far as there is room; text "" if there are none */
+    struct passed before; /* on the way to the bound, by this rank */
 };
 
 static int compare(const struct rank_of *a, const struct rank_of *b)
@@ -208,16 +209,17 @@ static int choose(struct muster_ckpt *ck, struct search w, struct passed *passed
                   struct step *ret, struct error *e)
 {
     _free_ struct proposal *all = calloc(ck->group.world, sizeof(*all));
-    bool is_same = false;
+    bool is_same = false, is_first = true;
     int rc = group_agree(&ck->group,
                          all ? 0 : error_set(e, ENOMEM, "choose"), e);
 
-    while (rc == 0) {
+    for (; rc == 0; is_first = false) {
         struct proposal mine = {0};
         struct passed here = {0};
         struct step s = {0};
 
         mine.rc = find(ck, &w, &here, &s, e);
+        note(&here, w.before.n, w.before.why.text);
         if (mine.rc < 0) {
             str_copy(mine.text, sizeof(mine.text), e->text);
         } else {
@@ -226,7 +228,7 @@ static int choose(struct muster_ckpt *ck, struct search w, struct passed *passed
         mine.n_passed = here.n;
         str_copy(mine.why, sizeof(mine.why), here.why.text);
         rc = group_gather(&ck->group, &mine, all, sizeof(mine), e);
-        if (rc == 0 && !w.or_equal) { /* what is older was not asked for */
+        if (rc == 0 && is_first) { /* what is older was not asked for */
             add_passed(ck, all, passed);
         }
         rc = rc < 0 ? rc : weigh(ck, all, &w.bound, &is_same, e);
@@ -298,6 +300,7 @@ int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
     int rc;
 
     ckpt_lazy_end(ck, NULL);
+    load_close(&ck->load); /* there may be a newer one */
     rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
     ck->choice = CKPT_NOT_AVOIDED;
     rc = rc < 0 ? rc : choose_any(ck, &w, &w.bound, &passed, &s, &ck->error);
@@ -432,6 +435,13 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     int rc = check_flags(flags, e);
 
     ckpt_lazy_end(ck, NULL);
+    if (!is_any && ck->has_read && ck->load.index &&
+        ck->load.step.commit.step == (uint64_t)step) {
+        w.bound = rank_of(&ck->load.step);
+        w.or_equal = true;
+        w.before = (struct passed){ck->n_newer, ck->newer};
+    }
+    ck->has_read = false;
     rc = ckpt_meet(ck, &mine, rc, &all, e);
     ck->choice = is_any ? CKPT_NOT_AVOIDED : CKPT_ALL;
     while (rc == 0) {
@@ -441,7 +451,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         if (rc < 0) {
             break;
         }
-        w.bound = rank_of(&s);
+        w = (struct search){.bound = rank_of(&s), .only = w.only};
         rc = group_agree(&ck->group, fill(ck, &s, e), e);
         if (!load_is_damage(rc) || rc == -ECONNABORTED) {
             break;
@@ -451,6 +461,10 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     }
     ck->choice = CKPT_ALL;
     rc = end(ck, rc, &w, &passed);
+    if (rc == 0) {
+        ck->n_newer = passed.n;
+        ck->newer = passed.why;
+    }
     if (rc == 0 && ret_step) {
         *ret_step = (int64_t)w.bound.step;
     }
@@ -459,24 +473,61 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
 
 /* --- by one rank --- */
 
+/* The newest of that step below `bound` that opens. Adds to what was passed over; -ENOENT:
+ * there is none. */
+static int open_below(struct muster_ckpt *ck, int64_t step, struct rank_of bound,
+                      struct passed *passed, struct error *e)
+{
+    struct search w = {.bound = bound, .only = step};
+    int rc;
+
+    load_close(&ck->load);
+    ck->has_read = false;
+    do {
+        _step_ struct step s = {0};
+        struct passed here = {0};
+
+        rc = find(ck, &w, &here, &s, e);
+        note(passed, here.n, here.why.text);
+        if (rc < 0) {
+            return rc;
+        }
+        w.bound = rank_of(&s);
+        rc = load_open(&s, &ck->load, e);
+        if (load_is_damage(rc)) {
+            note(passed, 1, e->text);
+        }
+    } while (load_is_damage(rc));
+    ck->n_newer = passed->n;
+    ck->newer = passed->why;
+    return rc;
+}
+
 /* Of that step the one that was loaded, or the newest; kept open for the next call,
  * until there may be a newer one. */
 int ckpt_open_step(struct muster_ckpt *ck, int64_t step, struct error *e)
 {
     struct search w = {.bound = below_step((uint64_t)step + 1), .only = step};
     struct passed passed = {0};
-    _step_ struct step s = {0};
     int rc;
 
     if (ck->load.index && ck->load.step.commit.step == (uint64_t)step) {
         return 0;
     }
-    rc = find(ck, &w, &passed, &s, e);
-    if (rc < 0) {
-        return rc == -ENOENT && passed.n > 0 ? none_whole(&w, &passed, e) : rc;
-    }
-    load_close(&ck->load);
-    return load_open(&s, &ck->load, e);
+    rc = open_below(ck, step, w.bound, &passed, e);
+    return rc == -ENOENT && passed.n > 0 ? none_whole(&w, &passed, e) : rc;
+}
+
+/* The one that is open has what `e` says: the next one of its step. */
+static int open_next(struct muster_ckpt *ck, struct error *e)
+{
+    struct passed passed = {ck->n_newer, ck->newer};
+    int rc;
+
+    note(&passed, 1, e->text);
+    rc = open_below(ck, (int64_t)ck->load.step.commit.step, rank_of(&ck->load.step),
+                    &passed, e);
+    return rc == -ENOENT ? error_text(e, ERR_FORMAT, "%s", passed.why.text) : rc;
 }
 
 int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
@@ -512,19 +563,15 @@ static int read_bytes(struct muster_ckpt *ck, const char *full, uint64_t len,
     return n == 0 ? 0 : load_boxes(&ck->load, NULL, &want, 1, 1, e);
 }
 
-int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,
-                       void *to, size_t size, size_t *ret_len)
+/* Of the one that is open. */
+static int read_blob(struct muster_ckpt *ck, const char *name, void *to, size_t size,
+                     size_t *ret_len, struct error *e)
 {
     _buf_ struct buf full = {0}, own = {0};
-    _free_ char *text = NULL;
-    struct error *e = &ck->error;
+    _free_ char *text = registry_json_of(ck->load.step.manifest.state, name);
     uint64_t len = 0;
-    int rc = ckpt_open_step(ck, step, e);
+    int rc = 0;
 
-    if (rc < 0) {
-        return rc;
-    }
-    text = registry_json_of(ck->load.step.manifest.state, name);
     if (text) {
         len = strlen(text);
         if (size > 0) {
@@ -540,6 +587,23 @@ int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,
     }
     if (rc == 0 && ret_len) {
         *ret_len = len;
+    }
+    return rc;
+}
+
+int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,
+                       void *to, size_t size, size_t *ret_len)
+{
+    struct error *e = &ck->error;
+    int rc = ckpt_open_step(ck, step, e);
+
+    while (rc == 0) {
+        rc = read_blob(ck, name, to, size, ret_len, e);
+        if (!load_is_damage(rc)) {
+            ck->has_read = true;
+            break;
+        }
+        rc = open_next(ck, e);
     }
     return rc;
 }

@@ -192,6 +192,9 @@ struct muster_ckpt {
     uint64_t n_saves, n_plans;
     struct recent recent[CKPT_N_RECENT]; /* by number */
     struct load load; /* of the last read(); load.index NULL: none */
+    bool has_read; /* blobs of that: the next load of its step begins with it */
+    int n_newer;   /* damaged ones of its step, and what is wrong with them */
+    struct error newer;
     struct load_source source; /* file NULL: none */
     struct client_place views; /* without an agent, which has them else */
 

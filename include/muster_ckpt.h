@@ -310,7 +310,11 @@ int muster_ckpt_map(struct muster_ckpt *ck, int64_t step,
 void muster_ckpt_unmap(struct muster_ckpt_view *view);
 
 /* Reads a blob: at most `size` bytes of it into `to`, and *ret_len is how many it
- * has. Of one of each rank this rank's; JSON as text. */
+ * has. Of one of each rank this rank's; JSON as text. Of several checkpoints of that step
+ * it is the newest that opens; where the blob is damaged there, that of the next one,
+ * which may have another length. The next muster_ckpt_load() of that step begins with the
+ * one that was read, on all ranks with the oldest of these, and counts what is newer and
+ * damaged; muster_ckpt_latest() begins anew. */
 int muster_ckpt_read_blob(struct muster_ckpt *ck, int64_t step, const char *name,
                           void *to, size_t size, size_t *ret_len);
 
