@@ -146,6 +146,41 @@ def counted(where):
         ok(error.errno == 84 and "no checkpoint is whole; 4 passed over; step-000000000400-" in str(error), f"all of them: {error}")
 
 
+def newest_of(where, step):
+    return max(glob.glob(f"{where}/step-{step:012d}-*"), key=lambda path: os.stat(path + "/COMMIT").st_mtime_ns)
+
+
+def flip_text(path, text):
+    with open(path, "rb") as f:
+        flip(path, f.read().rindex(text))
+
+
+def twice(where):
+    """Of two of one step the newer one is damaged: in its description, in what is this rank's,
+    in a tensor. They have not the same tensors."""
+    for i, (what, text) in enumerate((("description", b'"tree"'), ("own", b"its own"), ("tensor", b"\0\0\0A" * 3))):
+        with ckpt.Checkpoints(f"{where}{i}") as c:
+            c.save(10, {"k": 1})
+            c.save(20, {"a": np.full(3, 2, "f4"), "b": np.ones(9), "k": 2}, per_rank="its own 2")
+            c.save(20, {"a": np.full(5, 8, "f4"), "k": 3}, per_rank="its own 3")
+            path = newest_of(f"{where}{i}", 20)
+            flip_text(path + "/r00000.safetensors", text)
+            for step in (None, 20, None):
+                got = c.load(step)
+                is_right = sorted(got.state) == ["a", "b", "k"] and (got.state["a"] == 2).all() and got.state["k"] == 2
+                ok(
+                    (got.step, got.passed_over, got.per_rank) == (20, 1, "its own 2") and is_right,
+                    f"the older one of that step where the {what} of the newer is damaged, of {step}: {got}",
+                )
+            with ckpt.Checkpoints(f"{where}{i}") as other:
+                other.save(20, {"k": 4})
+            ok(c.load(20).state == {"k": 4}, "what was saved since is found")
+            into = {"a": np.zeros(3, "f4"), "b": np.zeros(9)}
+            flip_text(newest_of(f"{where}{i}", 20) + "/r00000.safetensors", b'"tree"')
+            got = c.load(20, into=into, strict=True)
+            ok(got.passed_over == 2 and (into["a"] == 2).all() and (into["b"] == 1).all(), "and passed over, too")
+
+
 def together():
     """What only one of two ranks cannot have, both are refused."""
     is_last = muster.rank() == muster.world() - 1
@@ -173,6 +208,7 @@ if sys.argv[2:] == ["together"]:
 partial(root + ".partial")
 only(root + ".only")
 counted(root + ".counted")
+twice(root + ".twice")
 with ckpt.Checkpoints(root + ".together") as c:
     make_partial(c, root + ".together")
 with ckpt.Checkpoints(root + ".unread") as c:

@@ -437,6 +437,8 @@ class Checkpoints:
         passed = _Passed()
         spoilt: Set[str] = set()
         below = lib.LATEST
+        if step is not None:
+            self._begin_anew(step)
         while True:
             found = step if step is not None else self._newest(below, passed)
             if found is None:
@@ -450,6 +452,14 @@ class Checkpoints:
                 n, why = self._handle.passed_over()
                 passed.add_and_tell(*((n, why) if n > 0 else (1, str(error.strerror))))
                 below = found
+
+    def _begin_anew(self, step: int) -> None:
+        """What is open may not be the newest of that step any more."""
+        try:
+            self._latest(step + 1)
+        except CheckpointError as error:
+            if error.errno != EILSEQ:  # which load() tells in its own words
+                raise
 
     def _newest(self, below: int, passed: _Passed) -> Optional[int]:
         """The next one to load; None: there is none, and nothing was passed over."""
@@ -469,13 +479,34 @@ class Checkpoints:
         self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: _Passed, spoilt: Set[str]
     ) -> Loaded:
         """`spoilt`: names of `into` that may hold bytes of damaged ones, here and after it."""
-        described, own = self._look(step)
+        count, before = 0, -1
+        while count != before:  # else all ranks have loaded the one of that step that they looked at
+            before = count
+            described, own = self._look(step)
+            with _collector.paused():
+                wanted = _Wanted.of(described, into, spoilt, strict)
+            count = self._fill(step, described.get("ties", {}), wanted, into, strict, spoilt)
+        if count > 0:
+            passed.add_and_tell(*self._handle.passed_over())
         with _collector.paused():
-            wanted = _Wanted.of(described, into, spoilt, strict)
+            whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in wanted.tensors.items()}
+            state = _tree.build(described["tree"], whole)
+        return Loaded(step, state, own, passed.n, wanted.missing, wanted.unexpected)
+
+    def _fill(
+        self,
+        step: int,
+        ties: Dict[str, str],
+        wanted: _Wanted,
+        into: Optional[Dict[str, Any]],
+        strict: Optional[bool],
+        spoilt: Set[str],
+    ) -> int:
+        """How many of that step are passed over."""
         if (wanted.missing and strict is not False) or (wanted.unexpected and strict):
             raise self._refuse(step, KeysError(step, wanted.missing, wanted.unexpected if strict else []))
         try:
-            count = self._load_tensors(step, wanted.tensors, described.get("ties", {}))
+            return self._load_tensors(step, wanted.tensors, ties)
         except CheckpointError as error:
             if error.errno == ENODATA and spoilt and strict is False:
                 text = f"{error.strerror}, and may have bytes by now of a damaged checkpoint that was passed over"
@@ -483,13 +514,6 @@ class Checkpoints:
             if self._handle.passed_over()[0] > 0:  # else nothing was filled
                 spoilt.update(name for name in wanted.tensors if name in (into or {}))
             raise
-        if count > 0:  # it is another one of that step
-            passed.add_and_tell(*self._handle.passed_over())
-            described, own = self._describe(step), self._read_own(step)
-        with _collector.paused():
-            whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in wanted.tensors.items()}
-            state = _tree.build(described["tree"], whole)
-        return Loaded(step, state, own, passed.n, wanted.missing, wanted.unexpected)
 
     def _look(self, step: int) -> Tuple[Dict[str, Any], Any]:
         """What that checkpoint says of itself, and what this rank has of its own there."""

@@ -278,10 +278,11 @@ class Handle:
         self.call("blob", as_text(name), buffer, len(data), kind)
 
     def read_blob(self, step: int, name: str) -> bytes:
-        length = ctypes.c_size_t()
-        self.call("read_blob", step, as_text(name), None, 0, ctypes.byref(length))
-        to = ctypes.create_string_buffer(max(length.value, 1))
-        self.call("read_blob", step, as_text(name), to, length.value, ctypes.byref(length))
+        size, length = -1, ctypes.c_size_t()
+        while size < length.value:  # that of the next one of that step may be longer
+            size = length.value
+            to = ctypes.create_string_buffer(max(size, 1))
+            self.call("read_blob", step, as_text(name), to, size, ctypes.byref(length))
         return to.raw[: length.value]
 
     def read(self, step: int, name: str, tensor: Any) -> None:
