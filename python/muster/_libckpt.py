@@ -138,13 +138,16 @@ def numbers(kind: Any, values: Tuple[int, ...]) -> Any:
 Gather = Callable[[bytes], List[bytes]]
 
 
-def allgather(gather: Gather, failures: List[BaseException]) -> Any:
+def allgather(gather: Gather, world: int, failures: List[BaseException]) -> Any:
     """The C callback of a Python function; what it raises is kept in `failures`."""
 
     def call(_arg: Any, mine: int, into: int, length: int) -> int:
         try:
             parts = gather(ctypes.string_at(mine, length))
-            ctypes.memmove(into, b"".join(parts), length * len(parts))
+            found = [len(part) for part in parts]
+            if found != [length] * world:  # what the library has room for
+                raise ValueError(f"gather(): expected {length} bytes of each of {world} ranks, found {str(found):.60}")
+            ctypes.memmove(into, b"".join(parts), length * world)
             return 0
         except BaseException as error:  # nothing passes through C
             failures.append(error)

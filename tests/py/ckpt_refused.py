@@ -172,6 +172,18 @@ def places():
     ok(_tree.path_at(node, text.index('"b"')) == "7" and _tree.path_at(node, len(text)) == "", "or those of what it is in")
 
 
+def gathers(where):
+    """What is gathered is not what was asked for."""
+    for what, gather in (
+        ("too many", lambda data: [data] * 3),
+        ("none", lambda data: []),
+        ("a short one", lambda data: [data[:-1]]),
+        ("a long one", lambda data: [data + b"x"]),
+    ):
+        error = failure(lambda: ckpt.Checkpoints(where, group=(0, 1, gather)).save(1, {"a": np.ones(1)}))
+        ok(is_told(error, ValueError, "gather(): expected", "bytes of each of 1 ranks"), f"{what}: {error}")
+
+
 def words(where):
     """What cannot be meant, told plainly."""
     one = np.ones(1)
@@ -192,5 +204,6 @@ numbers(root + ".numbers")
 own(root + ".own")
 pieces(root + ".pieces")
 words(root + ".words")
+gathers(root + ".gathers")
 places()
 print(f"1..{count}")

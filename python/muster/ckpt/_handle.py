@@ -135,7 +135,7 @@ class Handle:
         with _lock:
             muster = None
             if group is not None:
-                self._group = lib.Group(group[0], group[1], lib.allgather(group[2], self._failures), None)
+                self._group = lib.Group(group[0], group[1], lib.allgather(group[2], group[1], self._failures), None)
             elif os.environ.get("MUSTER_SOCKET"):
                 muster = _join(self._lib)
             rc = self._lib.muster_ckpt_open(
