@@ -56,6 +56,8 @@ test_damaged() {
     is "$(grep -o 'rank . [mu][a-z]*: 61: [A-Z][A-Za-z]*' out | sort | tr '\n' ';')" \
         'rank 0 missing: 61: CheckpointError;rank 0 unexpected: 61: CheckpointError;rank 1 missing: 61: KeysError;rank 1 unexpected: 61: KeysError;' \
         'so do keys that are not what one of them wants' || show
+    is "$(grep -o 'rank . fixed: [0-9A-Za-z]*: [A-Z][A-Za-z]*' out | sort | tr '\n' ';')" \
+        'rank 0 fixed: 61: CheckpointError;rank 1 fixed: None: TypeError;' 'or memory that cannot be written' || show
     is "$(grep -c "rank . unread: step 1, missing \['b'\], 1.0 -1.0" out)" 2 'where one cannot read it nothing was filled' || show
 }
 

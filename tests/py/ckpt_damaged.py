@@ -193,6 +193,9 @@ def together():
         tell("damaged", c, into=filled("a", "b") if is_last else filled("a"), strict=False)
         tell("missing", c, step=1, into=filled("a", "b") if is_last else filled("a"))
         tell("unexpected", c, step=1, into={} if is_last else filled("a"), strict=True)
+        fixed = filled("a")
+        fixed["a"].flags.writeable = not is_last
+        tell("fixed", c, step=1, into=fixed)
     with ckpt.Checkpoints(root + ".unread") as c:
         if not is_last:
             describe = c._describe

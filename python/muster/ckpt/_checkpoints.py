@@ -2,6 +2,7 @@
 """Saving and loading nested states: what has a name and memory goes to the library as
 tensors, and what they hang on as a description in JSON, which is a blob."""
 
+import contextlib
 import ctypes
 import enum
 import json
@@ -419,8 +420,14 @@ class Checkpoints:
     def _load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], flags: int = 0) -> int:
         got = ctypes.c_int64()
         try:
-            with _collector.paused():
-                self._handle.register(tensors, True, ties)
+            try:
+                with _collector.paused():
+                    self._handle.register(tensors, True, ties)
+            except (TypeError, ValueError):  # the other ranks are in load() by then
+                self._handle.clear()
+                with contextlib.suppress(CheckpointError):
+                    self._handle.call("load", step, lib.UNFIT, ctypes.byref(got))
+                raise
             passed = self._handle.call("load", step, flags, ctypes.byref(got))
             self._handle.filled()
             return passed
