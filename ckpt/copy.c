@@ -285,7 +285,7 @@ int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
 {
     char temp[FOUND_NAME_BYTES + 32], path[PATH_MAX];
     char suffix[DIRLOCK_SUFFIX_BYTES];
-    bool is_file = f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS;
+    bool is_file = found_is_file(f);
     int rc = dirlock_take(to, suffix);
 
     if (rc == -EBUSY) {

@@ -73,7 +73,7 @@ static int compare(struct io *io, int from, const struct found *f, int to, struc
     _close_ int a = -1, b = -1;
     struct pair p = {.io = io};
 
-    if (f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS) {
+    if (found_is_file(f)) {
         return compare_one(io, from, f, f->name, to, e);
     }
     a = openat(from, f->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -156,12 +156,16 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     return found_directory(io, dir, ret);
 }
 
+bool found_is_file(const struct found *f)
+{
+    return f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS;
+}
+
 void found_recall(struct found *f)
 {
     uint64_t step;
 
-    f->is_part = (f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS) &&
-                 found_is_part_name(f->name);
+    f->is_part = found_is_file(f) && found_is_part_name(f->name);
     f->is_step = f->kind == FOUND_MUSTER;
     f->is_inside = f->kind != FOUND_MUSTER && f->has_step &&
                    !found_number(f->name, &step, &f->is_step);

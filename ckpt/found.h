@@ -70,6 +70,8 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret);
 /* Sets what else its name says, where name, kind and step are known: of a copy, say, whose
  * bytes are elsewhere. */
 void found_recall(struct found *f);
+/* Whether it is a single file, and no directory. */
+bool found_is_file(const struct found *f);
 /* That order: less than 0 where `a` comes first. */
 int found_compare(const struct found *a, const struct found *b);
 

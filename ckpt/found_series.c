@@ -50,14 +50,9 @@ size_t *found_series(const struct found *all, size_t stride, size_t n)
 
 /* --- sets --- */
 
-static bool is_file(const struct found *f)
-{
-    return f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS;
-}
-
 bool found_is_of_set(const struct found *a, const struct found *b)
 {
-    return is_file(a) && is_file(b) && a->has_step && b->has_step &&
+    return found_is_file(a) && found_is_file(b) && a->has_step && b->has_step &&
            a->step == b->step && !a->is_inside && !b->is_inside &&
            ((a->is_step && b->is_step) ||
             (beside_is_like(a->name, b->name) && found_is_rank_name(a->name) &&

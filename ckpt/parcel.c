@@ -25,7 +25,7 @@ void parcel_release(struct parcel *p)
 
 bool parcel_is_file(const struct parcel *p)
 {
-    return p->found.kind == FOUND_TORCH || p->found.kind == FOUND_SAFETENSORS;
+    return found_is_file(&p->found);
 }
 
 const char *parcel_seal_name(const struct parcel *p)
