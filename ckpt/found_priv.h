@@ -15,6 +15,7 @@
  *   found_dcp.c      those of torch.distributed.checkpoint
  *   found_like.c     what one has that another lacks
  *   found_series.c   which go when newer ones have come
+ *   found_sets.c     files that are one together
  */
 #ifndef MUSTER_CKPT_FOUND_PRIV_H
 #define MUSTER_CKPT_FOUND_PRIV_H

@@ -3,7 +3,6 @@
 
 #include "ckpt/found.h"
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "ckpt/found_bed.h"
 #include "ckpt/found_priv.h"
@@ -433,81 +432,6 @@ static void test_last(void)
     teardown(&b);
 }
 
-/* The order of all, and of which series each is, by the place of its first. */
-static void test_series(void)
-{
-    static const struct {
-        const char *names, *order, *series; /* - of none */
-        const char *sets; /* NULL: each is one by itself */
-    } cases[] = {
-        {"step_100.pt data_2024.pt step_200.pt last.pt",
-         "data_2024.pt step_200.pt step_100.pt last.pt", "- 1 1 -", NULL},
-        {"step_100.pt step-000000000007-00000001 iter_9.pt",
-         "step_100.pt iter_9.pt step-000000000007-00000001", "0 0 0", NULL},
-        {"net-1.pt net-2.pt other-2.pt net-10.pt best.pt",
-         "net-10.pt other-2.pt net-2.pt net-1.pt best.pt", "0 1 0 0 -", NULL},
-        {"epoch=1.pt epoch=2.pt", "epoch=2.pt epoch=1.pt", "0 0", NULL},
-        {"epoch=1-step=7.pt epoch=9.pt", "epoch=9.pt epoch=1-step=7.pt", "- 1", NULL},
-        {"model_step2.pt model_step1.pt optimizer_step2.pt optimizer_step1.pt",
-         "optimizer_step2.pt model_step2.pt optimizer_step1.pt model_step1.pt", "- 1 - 1", NULL},
-        {"step20_rank0.pt step20_rank1.pt step10_rank0.pt step10_rank1.pt",
-         "step20_rank1.pt step20_rank0.pt step10_rank1.pt step10_rank0.pt", "0 0 0 0",
-         "1 1 3 3"},
-        {"step20_rank0.pt step10_rank0.pt step10_rank1.pt",
-         "step20_rank0.pt step10_rank1.pt step10_rank0.pt", "0 0 0", "0s 2 2"},
-        {"step30_rank0.pt step20_rank0.pt step10_rank0.pt step10_rank1.pt",
-         "step30_rank0.pt step20_rank0.pt step10_rank1.pt step10_rank0.pt", "0 0 0 0",
-         "0 0 3 3"},
-        {"net_step3.pt net_step2.pt ema_step3.pt",
-         "net_step3.pt ema_step3.pt net_step2.pt", "0 0 0", "1 1 0"},
-        {"net-20-shard0.pt net-20-shard1.pt net-10-shard0.pt",
-         "net-20-shard1.pt net-20-shard0.pt net-10-shard0.pt", "0 0 0", "1 1 0"},
-        {"net-1-20.pt net-2-20.pt", "net-2-20.pt net-1-20.pt", "0 0", NULL},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _buf_ struct buf order = {0}, series = {0}, sets = {0};
-        _free_ struct found *all = NULL;
-        _free_ struct found_set *set_of = NULL;
-        _free_ size_t *of = NULL;
-        char text[256], *rest = text;
-        struct bench b;
-        size_t n = 0;
-
-        setup(&b);
-        snprintf(text, sizeof(text), "%s", cases[i].names);
-        for (char *name; (name = strsep(&rest, " "));) {
-            if (str_starts(name, "step-")) {
-                mkdirat(b.dir, name, 0700);
-            } else {
-                put_bytes(&b, name, "x", 1);
-            }
-        }
-        is_int(found_list(io_system(), b.dir, &all, &n, NULL), 0, "a list");
-        of = found_series(all, sizeof(*all), n);
-        set_of = found_sets(all, sizeof(*all), n, of);
-        for (size_t k = 0; k < n; k++) {
-            buf_printf(&order, "%s%s", k ? " " : "", all[k].name);
-            buf_puts(&series, k ? " " : "");
-            if (of[k] == FOUND_NO_SERIES) {
-                buf_putc(&series, '-');
-            } else {
-                buf_printf(&series, "%zu", of[k]);
-            }
-            buf_printf(&sets, "%s%zu%s", k ? " " : "", set_of[k].first,
-                       set_of[k].is_short ? "s" : "");
-        }
-        is_str(buf_str(&order), cases[i].order, "the order of %s", cases[i].names);
-        is_str(buf_str(&series), cases[i].series, "and their series");
-        if (cases[i].sets) {
-            is_str(buf_str(&sets), cases[i].sets, "and which are one");
-        } else {
-            ok(!strpbrk(buf_str(&sets), "123456789s"), "and each is one by itself");
-        }
-        teardown(&b);
-    }
-}
-
 /* What a file of each name does to a whole checkpoint. */
 static void test_inside(void)
 {
@@ -541,71 +465,6 @@ static void test_inside(void)
                "%s of '%s' (%s)", cases[i].name, cases[i].bytes, e.text);
         teardown(&b);
     }
-}
-
-/* A file of safetensors with tensors of no bytes, named by a letter each. */
-static void put_shard(const struct bench *b, const char *name, const char *tensors)
-{
-    _buf_ struct buf header = {0}, file = {0};
-
-    buf_putc(&header, '{');
-    for (const char *at = tensors; *at; at++) {
-        buf_printf(&header, "%s\"%c\":{\"dtype\":\"U8\",\"shape\":[0],"
-                   "\"data_offsets\":[0,0]}", at > tensors ? "," : "", *at);
-    }
-    buf_putc(&header, '}');
-    for (int i = 0; i < 8; i++) {
-        buf_putc(&file, (char)(header.len >> 8 * i));
-    }
-    buf_append(&file, header.data, header.len);
-    put_bytes(b, name, file.data, file.len);
-}
-
-/* What an index says of two files, of which the first has the tensors a and b, the second
- * c, or what is said here. */
-static void test_index(void)
-{
-#define MODEL(n) "model-0000" #n "-of-00002.safetensors"
-    static const struct {
-        const char *index, *second;
-        int rc;
-        const char *why;
-    } cases[] = {
-        {"{\"weight_map\":{\"a\":\"" MODEL(1) "\",\"b\":\"" MODEL(1) "\",\"c\":\"" MODEL(2)
-         "\"}}", "c", 0, ""},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"" MODEL(1) "\"}}", "c", 0, ""},
-        {"{\"weight_map\":{\"a\":\"" MODEL(2) "\"}}", "c", -ERR_FORMAT,
-         "says that 'a' is in " MODEL(2) ", and it is not"},
-        {"{\"weight_map\":{\"a\":\"" MODEL(1) "\",\"b\":\"" MODEL(1) "\",\"c\":\"" MODEL(2)
-         "\"}}", "cb", -ERR_FORMAT, "says that 'b' is in " MODEL(1) ", and it is in " MODEL(2)
-         ", too"},
-        {"{\"weight_map\":{\"a\":\"model-00003-of-00003.safetensors\"}}", "c", -ERR_FORMAT,
-         "names model-00003-of-00003.safetensors, which is missing"},
-        {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "c", -ERR_FORMAT, "no name of a file"},
-        {"{\"weight_map\":{\"a\":1}}", "c", -ERR_FORMAT, "no name of a file"},
-        {"{\"weight_map\":[]}", "c", -ERR_FORMAT, "it has no weight_map"},
-        {"{\"weight_map\":null}", "c", -ERR_FORMAT, "it has no weight_map"},
-        {"{}", "c", -ERR_FORMAT, "it has no weight_map"},
-        {"[]", "c", -ERR_FORMAT, "it has no weight_map"},
-        {"null", "c", -ERR_FORMAT, ""},
-    };
-
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct found_facts facts;
-        struct error e = {0};
-        struct bench b;
-
-        setup(&b);
-        mkdirat(b.dir, "step-5", 0700);
-        put_shard(&b, "step-5/" MODEL(1), "ab");
-        put_shard(&b, "step-5/" MODEL(2), cases[i].second);
-        put_bytes(&b, "step-5/model.safetensors.index.json", cases[i].index,
-                  strlen(cases[i].index));
-        is_int(check(&b, "step-5", &facts, &e), cases[i].rc, "%s (%s)", cases[i].index, e.text);
-        like(e.text, cases[i].why, "and why");
-        teardown(&b);
-    }
-#undef MODEL
 }
 
 /* What is wrong is said in words that say it. */
@@ -775,9 +634,7 @@ int main(void)
     test_kinds();
     test_models();
     test_last();
-    test_series();
     test_inside();
-    test_index();
     test_reasons();
     test_foreign();
     test_state();

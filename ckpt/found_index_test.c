@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/found.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "ckpt/found_bed.h"
+#include "tests/lib/tap.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+/* A file of safetensors with tensors of no bytes, named by a letter each. */
+static void put_shard(int dir, const char *name, const char *tensors)
+{
+    _buf_ struct buf header = {0}, file = {0};
+
+    buf_putc(&header, '{');
+    for (const char *at = tensors; *at; at++) {
+        buf_printf(&header, "%s\"%c\":{\"dtype\":\"U8\",\"shape\":[0],"
+                   "\"data_offsets\":[0,0]}", at > tensors ? "," : "", *at);
+    }
+    buf_putc(&header, '}');
+    for (int i = 0; i < 8; i++) {
+        buf_putc(&file, (char)(header.len >> 8 * i));
+    }
+    buf_append(&file, header.data, header.len);
+    found_bed_put(dir, name, file.data, file.len);
+}
+
+/* What an index says of two files, of which the first has the tensors a and b, the second
+ * c, or what is said here. */
+static void test_index(void)
+{
+#define MODEL(n) "model-0000" #n "-of-00002.safetensors"
+    static const struct {
+        const char *index, *second;
+        int rc;
+        const char *why;
+    } cases[] = {
+        {"{\"weight_map\":{\"a\":\"" MODEL(1) "\",\"b\":\"" MODEL(1) "\",\"c\":\"" MODEL(2)
+         "\"}}", "c", 0, ""},
+        {"{\"metadata\":{},\"weight_map\":{\"a\":\"" MODEL(1) "\"}}", "c", 0, ""},
+        {"{\"weight_map\":{\"a\":\"" MODEL(2) "\"}}", "c", -ERR_FORMAT,
+         "says that 'a' is in " MODEL(2) ", and it is not"},
+        {"{\"weight_map\":{\"a\":\"" MODEL(1) "\",\"b\":\"" MODEL(1) "\",\"c\":\"" MODEL(2)
+         "\"}}", "cb", -ERR_FORMAT, "says that 'b' is in " MODEL(1) ", and it is in " MODEL(2)
+         ", too"},
+        {"{\"weight_map\":{\"a\":\"model-00003-of-00003.safetensors\"}}", "c", -ERR_FORMAT,
+         "names model-00003-of-00003.safetensors, which is missing"},
+        {"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "c", -ERR_FORMAT, "no name of a file"},
+        {"{\"weight_map\":{\"a\":1}}", "c", -ERR_FORMAT, "no name of a file"},
+        {"{\"weight_map\":[]}", "c", -ERR_FORMAT, "it has no weight_map"},
+        {"{\"weight_map\":null}", "c", -ERR_FORMAT, "it has no weight_map"},
+        {"{}", "c", -ERR_FORMAT, "it has no weight_map"},
+        {"[]", "c", -ERR_FORMAT, "it has no weight_map"},
+        {"null", "c", -ERR_FORMAT, ""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char path[FOUND_BED_PATH_BYTES];
+        int dir = found_bed_open(path);
+        struct found_facts facts;
+        struct error e = {0};
+        struct found f;
+
+        mkdirat(dir, "step-5", 0700);
+        put_shard(dir, "step-5/" MODEL(1), "ab");
+        put_shard(dir, "step-5/" MODEL(2), cases[i].second);
+        found_bed_put(dir, "step-5/model.safetensors.index.json", cases[i].index,
+                      strlen(cases[i].index));
+        found_one(io_system(), dir, "step-5", &f);
+        is_int(found_check(io_system(), dir, &f, true, &facts, &e), cases[i].rc, "%s (%s)",
+               cases[i].index, e.text);
+        like(e.text, cases[i].why, "and why");
+        found_bed_close(dir, path);
+    }
+#undef MODEL
+}
+
+int main(void)
+{
+    test_index();
+    return tap_done();
+}
