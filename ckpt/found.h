@@ -90,9 +90,14 @@ size_t *found_series(const struct found *all, size_t stride, size_t n);
  * that it is one; where none does, those of names that differ in the rank. Directories
  * are complete by themselves. */
 struct found_set {
-    size_t first; /* 1 and the place of its first; 0: it is one by itself */
-    bool is_short; /* an older one has more files that differ in numbers alone, and no
-                      other has as few: it was never finished */
+    size_t first;   /* 1 and the place of its first; 0: it is one by itself */
+    size_t n_files; /* that differ in numbers alone; 1 where it is one by itself */
+    /* It was never finished, by what others of its series have. It lacks the file of a
+     * rank, below the highest that it has, of which another one has a file; or an older
+     * one has more files, and no other has as few. Not where it is known how many ranks
+     * saved it, and it has as many files. Two that lack their last ranks, the same, pass
+     * for those of fewer ranks: nobody removes the newest of those with most files. */
+    bool is_short;
 };
 bool found_is_of_set(const struct found *a, const struct found *b);
 /* Of each, as found_series(), which `series` is of. */

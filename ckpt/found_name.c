@@ -240,6 +240,24 @@ bool found_is_rank_name(const char *name)
     return false;
 }
 
+bool found_rank(const char *name, uint64_t *ret)
+{
+    struct number n = {.name = name, .len = found_stem(name)};
+    unsigned n_ranks = 0;
+
+    for (; n.begin < n.len; n.begin = n.end > n.begin ? n.end : n.begin + 1) {
+        n.end = n.begin;
+        while (is_digit(at(&n, n.end))) {
+            n.end++;
+        }
+        if (n.end > n.begin && word_before(&n) == SAYS_RANK) {
+            *ret = strtoull(name + n.begin, NULL, 10);
+            n_ranks++;
+        }
+    }
+    return n_ranks == 1;
+}
+
 bool found_is_part_name(const char *name)
 {
     static const char *const beside[] = {

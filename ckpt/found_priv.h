@@ -57,6 +57,8 @@ bool found_is_unfinished_name(const char *name);
 bool found_is_of_several_name(const char *name);
 /* rank3.pt, shard_0.pt: which of those that save together wrote it. */
 bool found_is_rank_name(const char *name);
+/* The number of that; false: there is none, or several (tp_rank_0_pp_rank_1.pt). */
+bool found_rank(const char *name, uint64_t *ret);
 /* Files by which each rank of HuggingFaceStorageWriter tells its pieces. */
 bool found_is_shard_name(const char *name);
 bool found_is_weights_name(const char *name);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which files are one checkpoint together, and whether all of it is there. */
+/*
+ * Which files are one checkpoint together, and whether all of it is there. No file says
+ * how many there have to be: what others have, of other steps, tells of what is missing.
+ */
 #include <config.h>
 
 #include "ckpt/found_priv.h"
@@ -68,8 +71,8 @@ static bool is_first(const struct found_set *sets, size_t i)
 }
 
 /* `n_files` has those of each set at its first. */
-static bool is_short(const size_t *n_files, size_t n, const size_t *series,
-                     const struct found_set *sets, size_t first)
+static bool is_few(const size_t *n_files, size_t n, const size_t *series,
+                   const struct found_set *sets, size_t first)
 {
     bool has_more = false;
 
@@ -85,30 +88,109 @@ static bool is_short(const size_t *n_files, size_t n, const size_t *series,
     return has_more;
 }
 
+/* --- ranks --- */
+
+/* One file, of a rank. */
+struct rank_file {
+    size_t alike; /* the place of the first that is named like it */
+    uint64_t rank;
+    size_t set;   /* the place of the first of its set */
+};
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct rank_file *x = a, *y = b;
+
+    return x->alike != y->alike ? (x->alike < y->alike ? -1 : 1)
+                                : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static size_t rank_files(const struct list *l, size_t n, const size_t *series,
+                         const struct found_set *sets, struct rank_file *ret)
+{
+    size_t n_files = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct rank_file f = {.set = sets[i].first ? sets[i].first - 1 : i};
+        const char *name = at(l, i)->name;
+        size_t k = 0;
+
+        if (series[i] == FOUND_NO_SERIES || !found_is_file(at(l, i)) ||
+            !found_rank(name, &f.rank)) {
+            continue;
+        }
+        while (k < n_files && (series[ret[k].alike] != series[i] ||
+                               !beside_is_like(at(l, ret[k].alike)->name, name))) {
+            k++;
+        }
+        f.alike = k < n_files ? ret[k].alike : i;
+        ret[n_files++] = f;
+    }
+    qsort(ret, n_files, sizeof(*ret), by_rank);
+    return n_files;
+}
+
+/* Upwards through the ranks of which there is any file; `last` has, at the first of each
+ * set, which of those it was of which it had one last: from 1 on, and 0 before. Ranks of
+ * which nobody has one are no gap: not all need to save. */
+static void find_gaps(const struct rank_file *files, size_t n, size_t *last,
+                      struct found_set *sets)
+{
+    size_t n_ranks = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        bool is_new = i == 0 || files[i].alike != files[i - 1].alike;
+
+        for (size_t k = i; is_new && k < n && files[k].alike == files[i].alike; k++) {
+            last[files[k].set] = 0;
+        }
+        n_ranks = is_new ? 1 : n_ranks + (files[i].rank != files[i - 1].rank);
+        sets[files[i].set].is_short |= last[files[i].set] + 1 < n_ranks;
+        last[files[i].set] = n_ranks;
+    }
+}
+
+/* --- all --- */
+
+static void find_short(const struct list *l, size_t n, const size_t *series,
+                       const size_t *n_files, struct found_set *sets)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct found *f = at(l, i);
+
+        if (series[i] == FOUND_NO_SERIES) {
+            continue;
+        }
+        if (!is_first(sets, i)) {
+            sets[i].is_short = sets[sets[i].first - 1].is_short;
+            sets[i].n_files = sets[sets[i].first - 1].n_files;
+            continue;
+        }
+        sets[i].n_files = n_files[i];
+        sets[i].is_short = (f->world == 0 || n_files[i] < f->world) &&
+                           (sets[i].is_short || is_few(n_files, n, series, sets, i));
+    }
+}
+
 struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
                              const size_t *series)
 {
     const struct list l = {.all = (const char *)all, .stride = stride};
     _free_ struct found_set *sets = calloc(n + 1, sizeof(*sets));
+    _free_ struct rank_file *files = calloc(n + 1, sizeof(*files));
     _free_ size_t *n_files = calloc(n + 1, sizeof(*n_files));
-    bool has_sets = false;
 
-    if (!sets || !n_files) {
+    if (!sets || !files || !n_files) {
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
+        sets[i].n_files = 1;
         find_first(&l, i, series, sets);
-        has_sets = has_sets || sets[i].first;
     }
-    for (size_t i = 0; i < n && has_sets; i++) {
+    find_gaps(files, rank_files(&l, n, series, sets, files), n_files, sets);
+    for (size_t i = 0; i < n; i++) {
         n_files[i] = is_first(sets, i) ? count(&l, n, i, sets) : 0;
     }
-    for (size_t i = 0; i < n && has_sets; i++) {
-        if (series[i] != FOUND_NO_SERIES && is_first(sets, i)) {
-            sets[i].is_short = is_short(n_files, n, series, sets, i);
-        } else if (series[i] != FOUND_NO_SERIES) {
-            sets[i].is_short = sets[sets[i].first - 1].is_short;
-        }
-    }
+    find_short(&l, n, series, n_files, sets);
     return take_ptr(&sets);
 }

@@ -36,19 +36,38 @@ static bool is_in_set(const struct retain_item *items, size_t n, size_t first, s
     return i < n && items[i].has_step && items[i].step == items[first].step;
 }
 
-/* The checkpoint that begins there, with all of its parts. */
-static bool is_whole(const struct retain_item *items, size_t n, size_t first)
+static bool is_first(const struct retain_item *items, size_t i)
 {
-    bool is_whole = items[first].is_whole && !items[first].is_apart &&
-                    !items[first].is_short;
+    return items[i].set == 0 || items[i].set == i + 1;
+}
 
-    for (size_t i = first + 1; items[first].set && is_whole &&
-                               is_in_set(items, n, first, i); i++) {
+/* The checkpoint that begins there, with all of its parts, or that may be whole. */
+static bool is_whole(const struct retain_item *items, size_t n, size_t first, bool may_be)
+{
+    bool is_whole = !items[first].is_short;
+
+    for (size_t i = first;
+         is_whole && (i == first || (items[first].set && is_in_set(items, n, first, i))); i++) {
         if (is_one(&items[first], &items[i])) {
-            is_whole = items[i].is_whole && !items[i].is_apart;
+            is_whole = (may_be ? items[i].n_files > 0 : items[i].is_whole) &&
+                       !items[i].is_apart;
         }
     }
     return is_whole;
+}
+
+size_t retain_largest(const struct retain_item *items, size_t n, size_t series)
+{
+    size_t largest = n;
+
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].series == series && is_first(items, i) &&
+            (largest == n || items[i].n_files > items[largest].n_files) &&
+            is_whole(items, n, i, true)) {
+            largest = i;
+        }
+    }
+    return largest;
 }
 
 static bool is_kept(const struct retain_item *items, size_t n, size_t i)
@@ -69,9 +88,19 @@ uint64_t retain_n_newer(const struct retain_item *items, size_t n, size_t i,
 
     for (size_t k = 0; k < i && n_whole < most; k++) {
         n_whole += items[k].series == items[i].series && !is_one(&items[k], &items[i]) &&
-                   (items[k].set == 0 || items[k].set == k + 1) && is_whole(items, n, k);
+                   is_first(items, k) && is_whole(items, n, k, false);
     }
     return n_whole;
+}
+
+/* With all of it. */
+static void keep_largest(struct retain_item *items, size_t n, size_t series)
+{
+    size_t largest = retain_largest(items, n, series);
+
+    for (size_t i = largest; is_in_set(items, n, largest, i); i++) {
+        items[i].is_removed = items[i].is_removed && !is_one(&items[largest], &items[i]);
+    }
 }
 
 void retain_mark(const struct retain_rule *rule, struct retain_item *items,
@@ -87,5 +116,10 @@ void retain_mark(const struct retain_rule *rule, struct retain_item *items,
             retain_n_newer(items, n, i, rule->keep) >= rule->keep &&
             !(best < n && is_one(at, &items[best])) &&
             !(rule->every > 0 && at->step % rule->every == 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].series == i) {
+            keep_largest(items, n, i);
+        }
     }
 }

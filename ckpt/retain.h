@@ -7,7 +7,8 @@
  * that are pinned. Those that nobody starts from for now stand apart. Where fewer than
  * `keep` are whole nothing goes: so never the newest that is. That counts for each
  * series, those whose names are alike (found_series()), by itself. Several that are one
- * checkpoint together are whole where each is, and stay or go together.
+ * checkpoint together are whole where each is, and stay or go together; the newest of
+ * those that have most files stays as well, for newer ones with fewer may lack some.
  */
 #ifndef MUSTER_CKPT_RETAIN_H
 #define MUSTER_CKPT_RETAIN_H
@@ -24,9 +25,10 @@ struct retain_rule {
 
 struct retain_item {
     uint64_t step;
-    size_t series;
+    size_t series;      /* the place of the first that is of it */
     size_t set;         /* 0: it is a checkpoint by itself; else 1 and the place of the
                            first that is of the same one (found_sets()) */
+    size_t n_files;     /* of its set; 0: it is known not to be whole */
     bool is_short;      /* a part of its set is not there: it counts for none */
     bool has_step;      /* one without is never removed */
     bool is_whole;      /* it was verified */
@@ -41,6 +43,9 @@ struct retain_item {
  * for none. NaN is never best. */
 size_t retain_best(const struct retain_rule *rule, const struct retain_item *items,
                    size_t n);
+
+/* The first of the newest of those of a series that have most files; n for none. */
+size_t retain_largest(const struct retain_item *items, size_t n, size_t series);
 
 /* How many whole ones of its series are newer than the i-th; no more than `most`. */
 uint64_t retain_n_newer(const struct retain_item *items, size_t n, size_t i,

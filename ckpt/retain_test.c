@@ -14,16 +14,18 @@
  * another series, t where all of that step are one, h where it is short, and =metric. */
 static size_t parse(const char *text, struct retain_item *items)
 {
-    size_t n = 0;
+    size_t n = 0, series[2] = {SIZE_MAX, SIZE_MAX};
     int len;
 
     for (unsigned step; sscanf(text, "%u%n", &step, &len) == 1; n++) {
+        bool is_other = false;
+
         items[n] = (struct retain_item){.step = step, .has_step = step > 0};
         for (text += len; strchr("wpasth", *text) && *text; text++) {
             items[n].is_whole |= *text == 'w';
             items[n].is_pinned |= *text == 'p';
             items[n].is_apart |= *text == 'a';
-            items[n].series |= *text == 's';
+            is_other |= *text == 's';
             items[n].is_short |= *text == 'h';
             if (*text == 't') {
                 items[n].set = n > 0 && items[n - 1].step == step ? items[n - 1].set : n + 1;
@@ -32,6 +34,14 @@ static size_t parse(const char *text, struct retain_item *items)
         if (sscanf(text, "=%lf%n", &items[n].metric, &len) == 1) {
             items[n].has_metric = true;
             text += len;
+        }
+        series[is_other] = series[is_other] == SIZE_MAX ? n : series[is_other];
+        items[n].series = series[is_other];
+    }
+    for (size_t i = 0; i < n; i++) {
+        items[i].n_files = 0;
+        for (size_t k = 0; k < n && items[i].is_whole; k++) {
+            items[i].n_files += i == k || (items[i].set && items[k].set == items[i].set);
         }
     }
     return n;
@@ -69,6 +79,10 @@ static void test_rules(void)
         {{.keep = 1}, "50wt 50wta 40wt 40wt 30wt 30wt", "30 30 "},
         {{.keep = 1}, "50w 40wt 40wtp 30w", "30 "},
         {{.keep = 1}, "50w=3 40wt=1 40wt 30w", "30 "},
+        {{.keep = 2}, "50w 40w 30wt 30wt 20wt 20wt", "20 20 "},
+        {{.keep = 2}, "50w 40w 30wt 30t 20wt 20wt", "30 30 "},
+        {{.keep = 1}, "50wh 40w 30w 20wth 20wt 10wt 10wt", "30 20 20 "},
+        {{.keep = 1}, "50w 40ws 30wst 30wst 20wst 20wst", "20 20 "},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

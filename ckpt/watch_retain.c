@@ -51,6 +51,25 @@ static void settle_best(struct watch *w, int dir, const struct retain_rule *rule
     }
 }
 
+/* Likewise of those with most files, each of which is read. */
+static void settle_largest(struct watch *w, int dir, struct retain_item *items, size_t series)
+{
+    size_t largest = retain_largest(items, w->n, series), i = largest;
+
+    while (i < w->n && items[i].step == items[largest].step) {
+        struct watch_entry *entry = &w->entries[i];
+        bool is_of_it = i == largest || (items[i].set && items[i].set == items[largest].set);
+
+        if (is_of_it && !entry->is_checked && watch_check(w, dir, entry) < 0) {
+            items[i].n_files = 0;
+            i = largest = retain_largest(items, w->n, series);
+        } else {
+            items[i].is_whole |= is_of_it;
+            i++;
+        }
+    }
+}
+
 int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                  const char *best, const char *pinned,
                  void (*remove)(void *arg, const struct watch_entry *entry),
@@ -78,6 +97,8 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .is_whole = is_whole(entry),
             .series = series[i],
             .set = sets[i].first,
+            .n_files = entry->is_still && (!entry->is_checked || is_whole(entry))
+                           ? sets[i].n_files : 0,
             .is_short = sets[i].is_short,
             .is_apart = series[i] == FOUND_NO_SERIES ||
                         avoided_has_name(w->avoided, entry->found.name),
@@ -89,6 +110,11 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
         items[i].has_metric = has_metric(w, dir, entry, best, &items[i].metric);
     }
     settle_best(w, dir, rule, items);
+    for (size_t i = 0; i < w->n; i++) {
+        if (items[i].series == i) {
+            settle_largest(w, dir, items, i);
+        }
+    }
     retain_mark(rule, items, w->n);
     for (size_t i = 0; i < w->n; i++) {
         if (items[i].is_removed) {

@@ -252,13 +252,38 @@ static void test_ranks(void)
     put_rank(&b, 30, 0, 1);
     look(&b);
     check(&b, 1);
-    retain(&b, NULL, "", "where one of it is damaged nothing goes");
+    retain(&b, NULL, "step10_rank2.safetensors step10_rank1.safetensors "
+           "step10_rank0.safetensors ", "where one of it is damaged the one before stays, too");
+    teardown(&b);
+}
+
+/* Two that lack their last rank may be of fewer, and what is read for once is the newest
+ * of those with more. */
+static void test_fewer_ranks(void)
+{
+    struct bench b;
+
+    setup(&b);
+    for (unsigned i = 0; i < 6; i++) {
+        put_rank(&b, 10 + i / 2 * 10, i % 2, i == 5);
+    }
+    put_rank(&b, 40, 0, 0);
+    put_rank(&b, 50, 0, 0);
+    look(&b);
+    check(&b, 2);
+    ok(!b.w.entries[2].is_checked, "the two newest are read");
+    retain(&b, NULL, "step40_rank0.safetensors step30_rank1.safetensors "
+           "step30_rank0.safetensors step10_rank1.safetensors step10_rank0.safetensors ",
+           "the newest of most files that is whole stays");
+    ok(b.w.entries[2].is_checked && b.w.entries[2].rc < 0 && b.w.entries[5].is_checked &&
+       !b.w.entries[6].is_checked, "which was read, and no older one");
     teardown(&b);
 }
 
 int main(void)
 {
     test_ranks();
+    test_fewer_ranks();
     test_best();
     test_best_unread();
     test_best_written();

@@ -81,6 +81,7 @@ static int check(struct prune *p, size_t i, bool is_deep)
                             (p->copied && strcmp(p->copied, p->all[i].name) == 0);
     if (rc < 0) {
         p->items[i].has_metric = false;
+        p->items[i].n_files = 0;
     }
     if (rc < 0 && !p->copied) {
         bool is_unknown = ckpt_is_unknown(p->dir, p->all[i].name, rc, &facts);
@@ -100,6 +101,7 @@ static void look(struct prune *p)
         at->has_step = p->all[i].has_step;
         at->series = p->series[i];
         at->set = p->sets[i].first;
+        at->n_files = p->sets[i].n_files;
         at->is_short = p->sets[i].is_short;
         at->is_apart = at->series == FOUND_NO_SERIES;
         if (at->is_apart) {
@@ -125,6 +127,23 @@ static void settle_best(struct prune *p)
 
     while (best < p->n && !p->is_read[best] && check(p, best, true) < 0) {
         best = retain_best(&p->keep.rule, p->items, p->n);
+    }
+}
+
+/* Nor is it of those with most files. */
+static void settle_largest(struct prune *p, size_t series)
+{
+    size_t largest = retain_largest(p->items, p->n, series), i = largest;
+
+    while (i < p->n && p->items[i].step == p->items[largest].step) {
+        const struct retain_item *at = &p->items[i];
+        bool is_of_it = i == largest || (at->set && at->set == p->items[largest].set);
+
+        if (is_of_it && !p->copied && !p->is_read[i] && check(p, i, true) < 0) {
+            i = largest = retain_largest(p->items, p->n, series);
+        } else {
+            i++;
+        }
     }
 }
 
@@ -174,6 +193,11 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     }
     look(p);
     settle_best(p);
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->items[i].series == i) {
+            settle_largest(p, i);
+        }
+    }
     rc = ckpt_keep_check(&p->keep, p->items, p->n, p->path, e);
     if (rc < 0) {
         return rc;

@@ -26,6 +26,7 @@ static void mark(const struct store *st, const struct store_entry *all, size_t n
         items[i] = (struct retain_item){
             .step = f->step, .series = series[i], .has_step = f->has_step,
             .set = sets[i].first, .is_short = sets[i].is_short,
+            .n_files = all[i].rc == 0 ? sets[i].n_files : 0,
             .is_whole = all[i].rc == 0 && f->has_step,
             .is_pinned = strcmp(all[i].name, pinned) == 0,
             .is_apart = series[i] == FOUND_NO_SERIES};

@@ -156,6 +156,26 @@ test_sets() {
     is "$status:$(ls two | tr '\n' ' ')" '0:ema_step2.safetensors net_step2.safetensors ' 'files of one step are one' || show
 }
 
+# Two saves in a row that lack a rank do not make each other whole.
+test_short_sets() {
+    put_files lost step{10,20,30}_rank{0,1} step{40,50}_rank1
+    run ckpt prune lost --keep 2
+    is "$status:$(ls lost | tr '\n' ' ')" \
+        "0:$(printf 'step%s.safetensors ' 20_rank{0,1} 30_rank{0,1} 40_rank1 50_rank1)" \
+        'those that lack the first rank count for none' || show
+    put_files fewer step{10,20,30}_rank{0,1} step{40,50}_rank0
+    run ckpt prune fewer --keep 2
+    is "$status:$(ls fewer | tr '\n' ' ')" \
+        "0:$(printf 'step%s.safetensors ' 30_rank{0,1} 40_rank0 50_rank0)" \
+        'what may be of fewer ranks counts, and the newest of most files stays' || show
+    put_files worse step{10,20,30}_rank{0,1} step{40,50}_rank0
+    printf '\001\0\0\0\0\0\0\0{}' >worse/step30_rank0.safetensors
+    run ckpt prune worse --keep 2
+    is "$status:$(ls worse | tr '\n' ' ')" \
+        "0:$(printf 'step%s.safetensors ' 20_rank{0,1} 30_rank{0,1} 40_rank0 50_rank0)" \
+        'that is one that is whole' || show
+}
+
 # What is in a checkpoint is no place for some.
 test_itself() {
     make_foreign i 60 1
