@@ -99,7 +99,6 @@ struct found_set {
      * for those of fewer ranks: nobody removes the newest of those with most files. */
     bool is_short;
 };
-bool found_is_of_set(const struct found *a, const struct found *b);
 /* Of each, as found_series(), which `series` is of. */
 struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
                              const size_t *series);

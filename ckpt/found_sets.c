@@ -23,7 +23,7 @@ static const struct found *at(const struct list *l, size_t i)
     return (const struct found *)(const void *)(l->all + i * l->stride);
 }
 
-bool found_is_of_set(const struct found *a, const struct found *b)
+static bool is_of_set(const struct found *a, const struct found *b)
 {
     return found_is_file(a) && found_is_file(b) && a->has_step && b->has_step &&
            a->step == b->step && !a->is_inside && !b->is_inside &&
@@ -40,7 +40,7 @@ static void find_first(const struct list *l, size_t i, const size_t *series,
         if (at(l, k)->step != at(l, i)->step || !at(l, k)->has_step) {
             return;
         }
-        if (series[k] == series[i] && found_is_of_set(at(l, k), at(l, i))) {
+        if (series[k] == series[i] && is_of_set(at(l, k), at(l, i))) {
             sets[k].first = sets[k].first ? sets[k].first : k + 1;
             sets[i].first = sets[k].first;
             return;

@@ -122,10 +122,24 @@ static void recall(const struct watch *w, size_t *at, struct watch_entry *entry)
     }
 }
 
+/* Which are one together. */
+static int sort_sets(struct watch_entry *entries, size_t n)
+{
+    _free_ size_t *series = found_series(&entries->found, sizeof(*entries), n);
+    _free_ struct found_set *sets =
+        series ? found_sets(&entries->found, sizeof(*entries), n, series) : NULL;
+
+    for (size_t i = 0; i < n && sets; i++) {
+        entries[i].series = series[i];
+        entries[i].set = sets[i];
+    }
+    return sets ? 0 : -ENOMEM;
+}
+
 int watch_look(struct watch *w, int dir, struct error *e)
 {
     _free_ struct found *all = NULL;
-    struct watch_entry *entries;
+    _free_ struct watch_entry *entries = NULL;
     size_t n = 0, n_found = 0, at = 0;
     int rc = found_list(w->io, dir, &all, &n_found, e);
 
@@ -144,8 +158,11 @@ int watch_look(struct watch *w, int dir, struct error *e)
             n++;
         }
     }
+    if (sort_sets(entries, n) < 0) {
+        return error_set(e, ENOMEM, "look at %zu checkpoints", n);
+    }
     watch_release(w);
-    w->entries = entries;
+    w->entries = take_ptr(&entries);
     w->n = n;
     w->has_looked = true;
     return 0;
@@ -158,25 +175,47 @@ static bool is_whole(const struct watch_entry *entry)
     return entry->is_checked && entry->rc == 0;
 }
 
+/* Of several files that are one. */
+static bool is_first(const struct watch *w, size_t i)
+{
+    return w->entries[i].set.first == 0 || w->entries[i].set.first == i + 1;
+}
+
+/* The next one after the i-th of what begins at the first; n: there is none. They are of
+ * one step. */
+static size_t next_of_set(const struct watch *w, size_t first, size_t i)
+{
+    const struct watch_entry *of = &w->entries[first];
+
+    for (i++; i < w->n && of->set.first && w->entries[i].found.step == of->found.step; i++) {
+        if (w->entries[i].set.first == of->set.first) {
+            return i;
+        }
+    }
+    return w->n;
+}
+
+static bool is_set_whole(const struct watch *w, size_t first)
+{
+    bool is = !w->entries[first].set.is_short;
+
+    for (size_t i = first; i < w->n && is; i = next_of_set(w, first, i)) {
+        is = is_whole(&w->entries[i]);
+    }
+    return is;
+}
+
 struct watch_entry *watch_next(struct watch *w, size_t n_whole)
 {
-    const struct found *last = NULL; /* that was counted */
     size_t n = 0;
 
-    for (size_t i = 0; i < w->n; i++) {
+    for (size_t i = 0; i < w->n && n < n_whole; i++) {
         struct watch_entry *entry = &w->entries[i];
-        bool is_of_last = last && found_is_of_set(last, &entry->found);
 
-        if (n == n_whole && !is_of_last) {
-            return NULL;
-        }
         if (entry->is_still && !entry->is_checked) {
             return entry;
         }
-        if (is_whole(entry) && !entry->found.is_inside && !is_of_last) {
-            last = &entry->found;
-            n++;
-        }
+        n += is_first(w, i) && !entry->found.is_inside && is_set_whole(w, i);
     }
     return NULL;
 }
@@ -327,9 +366,28 @@ size_t watch_count(const struct watch *w)
     return n;
 }
 
-static bool is_avoided(const struct watch *w, const struct watch_entry *entry)
+/* Whether that name is avoided, or one of the files that are one with it. */
+static bool is_avoided(const struct watch *w, size_t first)
 {
-    return avoided_has_name(w->avoided, entry->found.name);
+    bool is = false;
+
+    for (size_t i = first; i < w->n && !is; i = next_of_set(w, first, i)) {
+        is = avoided_has_name(w->avoided, w->entries[i].found.name);
+    }
+    return is;
+}
+
+/* Of several files, as far as the first that is not. */
+static bool check_set(struct watch *w, int dir, size_t first)
+{
+    bool is = !w->entries[first].set.is_short;
+
+    for (size_t i = first; i < w->n && is; i = next_of_set(w, first, i)) {
+        struct watch_entry *entry = &w->entries[i];
+
+        is = (entry->is_checked ? entry->rc : watch_check(w, dir, entry)) == 0;
+    }
+    return is;
 }
 
 /* The newest that is whole and may be used; how many were looked at. */
@@ -339,15 +397,36 @@ static size_t find_whole(struct watch *w, int dir, struct watch_entry **ret)
 
     *ret = NULL;
     for (; n < w->n && !*ret; n++) {
-        struct watch_entry *entry = &w->entries[n];
-
-        if (!is_avoided(w, entry) &&
-            (entry->is_checked ? entry->rc == 0
-                               : watch_check(w, dir, entry) == 0)) {
-            *ret = entry;
+        if (is_first(w, n) && !is_avoided(w, n) && check_set(w, dir, n)) {
+            *ret = &w->entries[n];
         }
     }
     return n;
+}
+
+/* What begins there and was passed over, file by file; those that are whole are not at
+ * fault. */
+static void tell_passed(struct watch *w, size_t first,
+                        void (*on_passed)(void *arg, struct watch_entry *entry), void *arg)
+{
+    struct watch_entry lacking = w->entries[first];
+
+    if (lacking.set.is_short) {
+        lacking.is_checked = false;
+        lacking.rc = -ENOENT;
+        error_text(&lacking.why, ENOENT, "%s: a file of its step is missing, as others have "
+                   "it", lacking.found.name);
+        on_passed(arg, &lacking);
+        return;
+    }
+    for (size_t i = first; i < w->n; i = next_of_set(w, first, i)) {
+        struct watch_entry *entry = &w->entries[i];
+
+        if ((entry->is_checked ? entry->rc < 0 : entry->why.code > 0) &&
+            !is_something_else(w, entry)) {
+            on_passed(arg, entry);
+        }
+    }
 }
 
 int watch_choose(struct watch *w, int dir,
@@ -367,9 +446,8 @@ int watch_choose(struct watch *w, int dir,
         n = find_whole(w, dir, ret);
     }
     for (size_t i = 0; i < n; i++) {
-        if (&w->entries[i] != *ret && !is_avoided(w, &w->entries[i]) &&
-            !is_something_else(w, &w->entries[i])) {
-            on_passed(arg, &w->entries[i]);
+        if (&w->entries[i] != *ret && is_first(w, i) && !is_avoided(w, i)) {
+            tell_passed(w, i, on_passed, arg);
         }
     }
     return 0;

@@ -26,6 +26,8 @@
 
 struct watch_entry {
     struct found found;
+    size_t series;        /* as found_series() says, among these entries */
+    struct found_set set; /* as found_sets() does */
     uint64_t mark;   /* of its names, sizes and times: another one, and it was
                         written to */
     bool is_still;   /* the last two looks found the same */
@@ -61,15 +63,17 @@ int watch_look(struct watch *w, int dir, struct error *e);
 
 /* The newest that is still and was not checked, or NULL; none that is older than
  * `n_whole` that are whole, and say their step by their name; several files that are one
- * (found_sets()) count once. */
+ * (found_sets()) count once, when each is whole and none is missing. */
 struct watch_entry *watch_next(struct watch *w, size_t n_whole);
 
 /* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */
 int watch_check(struct watch *w, int dir, struct watch_entry *entry);
 
-/* For when nobody writes any more: the newest that is whole and not avoided, or NULL.
- * Then `on_passed` is called for each newer one, with its entry; not for files of another
- * format that are only called like one. Looks first. */
+/* For when nobody writes any more: the newest that is whole and not avoided, or NULL; of
+ * several files that are one the first, if all are. Then `on_passed` is called for each
+ * newer one that is not whole, with its entry; where nothing but a file is missing, with a
+ * copy of that of the first, which says so; not for files of another format that are only
+ * called like one. Looks first. */
 int watch_choose(struct watch *w, int dir,
                  void (*on_passed)(void *arg, struct watch_entry *entry),
                  void *arg, struct watch_entry **ret, struct error *e);

@@ -77,13 +77,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
 {
     _free_ struct retain_item *items = calloc(w->n + 1, sizeof(*items));
     _strlist_ struct strlist named = {0};
-    _free_ size_t *series = found_series(w->entries ? &w->entries->found : NULL,
-                                         sizeof(*w->entries), w->n);
-    _free_ struct found_set *sets = !series ? NULL
-                                            : found_sets(w->entries ? &w->entries->found
-                                                                    : NULL,
-                                                         sizeof(*w->entries), w->n, series);
-    int rc = items && sets ? tracker_read(dir, &named) : -ENOMEM;
+    int rc = items ? tracker_read(dir, &named) : -ENOMEM;
 
     if (rc < 0) {
         return rc;
@@ -95,12 +89,12 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .step = entry->found.step,
             .has_step = entry->found.has_step,
             .is_whole = is_whole(entry),
-            .series = series[i],
-            .set = sets[i].first,
+            .series = entry->series,
+            .set = entry->set.first,
             .n_files = entry->is_still && (!entry->is_checked || is_whole(entry))
-                           ? sets[i].n_files : 0,
-            .is_short = sets[i].is_short,
-            .is_apart = series[i] == FOUND_NO_SERIES ||
+                           ? entry->set.n_files : 0,
+            .is_short = entry->set.is_short,
+            .is_apart = entry->series == FOUND_NO_SERIES ||
                         avoided_has_name(w->avoided, entry->found.name),
             .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||
                          !watch_is_of_ours(w, entry) || !watch_can_say(entry) ||

@@ -487,6 +487,66 @@ static void test_world(void)
     teardown(&b);
 }
 
+/* Several files that are one: half of them is nothing to start from. */
+static void test_sets(void)
+{
+    struct watch_entry *entry;
+    struct bench b;
+
+    setup(&b);
+    put(&b, "step10_rank0.safetensors", 0);
+    put(&b, "step10_rank1.safetensors", 0);
+    put(&b, "step20_rank0.safetensors", 0);
+    put(&b, "step20_rank1.safetensors", 0);
+    put(&b, "step30_rank0.safetensors", 0);
+    is_str(choose(&b), "step20_rank1.safetensors", "the newest that is whole");
+    is_str(b.passed, "step30_rank0.safetensors ", "over one that lacks a file");
+    broken(&b, "", "step20_rank1.safetensors", "which is not broken");
+    put(&b, "step30_rank1.safetensors", 3);
+    broken(&b, "step30_rank1.safetensors ", "step20_rank1.safetensors",
+           "of one with a file that is, that is set aside");
+    is_str(choose(&b), "step20_rank1.safetensors", "and the one before chosen");
+    is_str(b.passed, "step30_rank1.safetensors ", "the other file is not at fault");
+    b.w.avoided = "/c/step20_rank0.safetensors\n";
+    is_str(choose(&b), "step10_rank1.safetensors", "one is avoided with all of its files");
+    b.w.avoided = NULL;
+    look(&b, 6);
+    put(&b, "step40_rank1.safetensors", 0);
+    put(&b, "step50_rank1.safetensors", 0);
+    is_str(choose(&b), "step20_rank1.safetensors", "two that lack the first rank are none");
+    is_str(b.passed, "step50_rank1.safetensors step40_rank1.safetensors "
+                     "step30_rank1.safetensors ", "and told");
+    watch_release(&b.w);
+    look(&b, 8);
+    look(&b, 8);
+    for (int n = 0; n < 6; n++) {
+        entry = watch_next(&b.w, 1);
+        (void)(entry && watch_check(&b.w, b.dir, entry));
+    }
+    ok(!watch_next(&b.w, 1) && b.w.entries[5].is_checked && !b.w.entries[6].is_checked,
+       "looked at are all down to the newest that is whole, with all of that");
+    teardown(&b);
+}
+
+/* A run knows how many ranks save: fewer than before may be all. */
+static void test_fewer_ranks(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put(&b, "step10_rank0.safetensors", 0);
+    put(&b, "step10_rank1.safetensors", 0);
+    look(&b, 2);
+    b.w.world = 2;
+    put(&b, "step20_rank0.safetensors", 0);
+    is_str(choose(&b), "step10_rank1.safetensors", "one of two ranks has saved");
+    b.w.world = 1;
+    put(&b, "step30_rank0.safetensors", 0);
+    unlinkat(b.dir, "step20_rank0.safetensors", 0);
+    is_str(choose(&b), "step30_rank0.safetensors", "the only one has");
+    teardown(&b);
+}
+
 static void test_aside(void)
 {
     struct stat why;
@@ -606,6 +666,8 @@ int main(void)
     test_avoided();
     test_new();
     test_world();
+    test_sets();
+    test_fewer_ranks();
     test_aside();
     test_writing();
     test_many();

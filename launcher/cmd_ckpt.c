@@ -107,19 +107,47 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
                    : ckpt_report_print(&r, o->format);
 }
 
+/* One that lacks a file need not be read; of several files that are one the first that is
+ * not whole is told. */
+static int check_set(int dir, const struct found *all, size_t n, const struct found_set *sets,
+                     size_t first, struct ckpt_look *ret)
+{
+    *ret = (struct ckpt_look){.name = all[first].name};
+    if (sets[first].is_short) {
+        ret->rc = error_text(&ret->why, ENOENT, "%s: a file of its step is missing, as others "
+                             "have it", all[first].name);
+        return ret->rc;
+    }
+    look_at(dir, &all[first], true, ret);
+    for (size_t i = first + 1; sets[first].first && ret->rc == 0 && i < n &&
+                               all[i].step == all[first].step; i++) {
+        if (sets[i].first == sets[first].first) {
+            look_at(dir, &all[i], true, ret);
+        }
+    }
+    return ret->rc;
+}
+
 /* Those that are passed over are told: whoever starts from an older one wants to
  * know why. */
 static int last_valid(const char *path, bool is_itself, int dir,
                       const struct found *all, size_t n)
 {
+    _free_ size_t *series = found_series(all, sizeof(*all), n);
+    _free_ struct found_set *sets = series ? found_sets(all, sizeof(*all), n, series) : NULL;
+    struct error e = {0};
+
+    if (!sets) {
+        error_set(&e, ENOMEM, "look at %s", path);
+        return command_fail(&e);
+    }
     for (size_t i = 0; i < n; i++) {
         struct ckpt_look l;
 
-        if (all[i].is_part && !is_itself) {
+        if ((all[i].is_part && !is_itself) || (sets[i].first && sets[i].first != i + 1)) {
             continue;
         }
-        look_at(dir, &all[i], true, &l);
-        if (l.rc == 0) {
+        if (check_set(dir, all, n, sets, i, &l) == 0) {
             if (is_itself) {
                 printf("%s\n", path);
             } else {

@@ -132,10 +132,15 @@ test_numbers() {
         'where none says a step, those that are named alike are counted together' || show
 }
 
+# put_files DIRECTORY NAME...: safetensors files without a tensor.
+put_files() {
+    mkdir -p "$1"
+    for name in "${@:2}"; do printf '\002\0\0\0\0\0\0\0{}' >"$1/$name.safetensors"; done
+}
+
 # Several files that are one checkpoint stay, or go, together.
 test_sets() {
     local i name files
-    put_files() { mkdir -p "$1" && for name in "${@:2}"; do printf '\002\0\0\0\0\0\0\0{}' >"$1/$name.safetensors"; done; }
     put_files parts {model,optimizer}_step{1,2,3}
     run ckpt prune parts --keep 1
     is "$status:$(tr '\n' ' ' <out)" '0:parts/model_step1.safetensors parts/model_step2.safetensors ' \
@@ -174,6 +179,20 @@ test_short_sets() {
     is "$status:$(ls worse | tr '\n' ' ')" \
         "0:$(printf 'step%s.safetensors ' 20_rank{0,1} 30_rank{0,1} 40_rank0 50_rank0)" \
         'that is one that is whole' || show
+}
+
+# Nobody starts from half of one.
+test_last_valid_sets() {
+    put_files half step{10,20}_rank{0,1} step30_rank0
+    run ckpt last-valid half
+    is "$status:$(cat out)" 0:half/step20_rank1.safetensors 'one that lacks a rank is passed over' || show
+    like "$(cat err)" 'passed over, unfinished: step30_rank0.safetensors: a file of its step is missing' 'which is told'
+    printf '\001\0\0\0\0\0\0\0{}' >half/step20_rank0.safetensors
+    run ckpt last-valid half
+    is "$status:$(cat out)" 0:half/step10_rank1.safetensors 'one with a damaged file is, too' || show
+    like "$(cat err)" 'passed over, damaged: step20_rank0.safetensors: ' 'which is told'
+    run ckpt last-valid half/step20_rank1.safetensors
+    is "$status:$(cat out)" 0:half/step20_rank1.safetensors 'who asks for a file hears of it' || show
 }
 
 # What is in a checkpoint is no place for some.
