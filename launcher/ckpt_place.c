@@ -26,7 +26,8 @@ static int name_path(const char *dir, const char *name, struct error *e)
     return error_text(e, e->code, "%s/%s", dir, text);
 }
 
-/* The directory that it is in, whatever links lead to it. */
+/* The directory that it is in, whatever links lead to it: to go through, which may be all
+ * that is allowed there. */
 static int open_above(const char *path, char whole[PATH_MAX], const char **ret_name,
                       struct error *e)
 {
@@ -39,7 +40,7 @@ static int open_above(const char *path, char whole[PATH_MAX], const char **ret_n
     slash = strrchr(whole, '/');
     *slash = '\0';
     *ret_name = slash + 1;
-    dir = open(*whole ? whole : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dir = open(*whole ? whole : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return dir < 0 ? error_set(e, errno, "open %s", whole) : dir;
 }
 

@@ -205,6 +205,25 @@ test_itself() {
     like "$(cat err)" 'i/checkpoint-60 is a checkpoint itself: expected the directory that it is in' 'which is said'
 }
 
+# A home directory may be one that others may only go through.
+test_closed_above() {
+    local verb nobody="setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/nonexistent"
+    [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || { skip 'not root' 8; return; }
+    chmod 755 "$TRASH"
+    mkdir -p bin && cp "$MUSTER" bin/
+    put_files home/out step{1,2,3}
+    chown -R 65534:65534 home/out && chmod 711 home
+    for verb in ls verify last-valid; do
+        run $nobody bin/muster ckpt $verb home/out
+        is "$status" 0 "$verb below a directory that may not be read" || show
+        like "$(cat out)" step3.safetensors 'finds what is there'
+    done
+    run $nobody bin/muster ckpt verify home/out/step2.safetensors
+    is "$status" 0 'and so it is of one by its name' || show
+    run $nobody bin/muster ckpt prune home/out --keep 1
+    is "$status:$(ls home/out)" 0:step3.safetensors 'prune works there, too' || show
+}
+
 test_cp() {
     made
     run ckpt cp "p/$(name_of 3)" to/there/
