@@ -292,12 +292,43 @@ static void test_read_same_step(void)
     free(text);
 }
 
+/* Nobody starts from the first of those of the step that is told: newer ones are newer all
+ * the same. */
+static void test_counted_avoided(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "avoided", NULL, NULL);
+    _free_ struct step_entry *entries = NULL;
+    char path[5000], line[8192];
+    _close_ int dir = -1;
+    int64_t step = -1;
+    int32_t v = 0;
+    size_t n = 0;
+
+    save_steps(ck, &v, 2, 2);
+    save_steps(ck, &v, 2, 3);
+    muster_ckpt_close(ck);
+    cut("avoided", 3);
+    snprintf(path, sizeof(path), "%s/avoided", root);
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    is_int(step_list(io_system(), dir, &entries, &n, NULL), 0, "a list");
+    is_int((int)n, 3, "of three");
+    snprintf(line, sizeof(line), "%s/%s\n", path, n > 1 ? entries[1].name : "");
+    setenv("MUSTER_AVOID_PATHS", line, 1);
+    ck = api_bed_open(root, "avoided", NULL, NULL);
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), 0, "one of two is avoided");
+    is_int(step, 2, "the other is told");
+    is_int(muster_ckpt_passed_over(ck, NULL), 1, "and that one newer is damaged");
+    muster_ckpt_close(ck);
+    unsetenv("MUSTER_AVOID_PATHS");
+}
+
 int main(void)
 {
     api_bed_begin(root);
     test_counted();
     test_counted_same_step();
     test_read_same_step();
+    test_counted_avoided();
     test_damage(tap_valgrind() ? 2 : 25);
     test_from_disk();
     return api_bed_end(root);

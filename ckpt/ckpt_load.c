@@ -129,11 +129,11 @@ static int find(struct muster_ckpt *ck, const struct search *w, struct passed *p
             (int64_t)entries[i].step < w->only) {
             break;
         }
-        if (!may_be(ck, w, &entries[i])) {
-            continue;
-        }
         if (i == 0 || entries[i - 1].step != entries[i].step) {
             newer = here;
+        }
+        if (!may_be(ck, w, &entries[i])) {
+            continue;
         }
         rc = step_open(ck->io, ck->root, entries[i].name, &s, &why);
         if (rc < 0) {
