@@ -214,6 +214,7 @@ static void prepare(struct lead_save *s)
         .office = &l->office,
         .verified = s->verified,
         .checking = s->checking,
+        .ret_was_there = &s->was_there,
         .ret_is_due = &s->is_due,
     };
 }

@@ -46,6 +46,7 @@ struct lead_save {
     struct snap_commit commit;
     struct error error;
     bool is_tidied; /* older ones are gone, or are going */
+    bool was_there; /* it was a checkpoint already */
 };
 
 /* What is read again (launcher/agent_snap_check.c). */

@@ -17,29 +17,49 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static bool is_committed(struct io *io, int root, const char *name,
-                         const char *uuid)
+/* 1: it is a checkpoint; 0: it is none. Else nobody can tell, or it is damaged, or another
+ * one's: then nothing of it is touched. */
+static int is_committed(struct io *io, int root, const char *name, const char *uuid,
+                        struct error *e)
 {
     _step_ struct step found = {0};
+    struct error why = {0};
+    int rc = step_open(io, root, name, &found, &why);
 
-    return step_open(io, root, name, &found, NULL) == 0 &&
-           strcmp(found.commit.uuid, uuid) == 0;
+    if (rc == -ENOENT) {
+        return 0;
+    }
+    if (rc == 0 && strcmp(found.commit.uuid, uuid) != 0) {
+        return error_text(e, EEXIST, "%s is of another save", name);
+    }
+    return rc == 0 ? 1 : error_text(e, why.code, "%s", why.text);
 }
 
+/* 0: it is one now; 1: it was one already. */
 static int commit(const struct snap_commit *c, struct io *io, int root,
                   const char *name, struct error *e)
 {
     _cleanup_(step_save) struct step_save *save = NULL;
-    int rc = step_save_join(io, root, name, &save, e);
+    int rc = step_save_join(io, root, name, &save, e), is;
 
     rc = rc < 0 ? rc : gather_commit(save, &c->gather, e);
-    if (rc < 0 && is_committed(io, root, name, c->gather.uuid)) {
-        return 0; /* by one that leads no more, just now */
+    if (rc == 0) {
+        return 0;
     }
-    if (rc < 0 && save) {
+    is = is_committed(io, root, name, c->gather.uuid, NULL);
+    if (is > 0) { /* by one that leads no more, just now */
+        if (e) {
+            *e = (struct error){0};
+        }
+        return 1;
+    }
+    if (is == 0 && save) {
         step_save_abort(save);
     }
-    if (rc < 0 && c->n_written < c->gather.n_ranks) {
+    if (is == 0) {
+        step_remove(io, root, name, NULL);
+    }
+    if (c->n_written < c->gather.n_ranks) {
         return error_text(e, ECONNABORTED, "%u of %u ranks have said that it is "
                           "written, and no other one will", c->n_written,
                           c->gather.n_ranks);
@@ -176,7 +196,7 @@ static int commit_or_remove(const struct snap_commit *c, struct io *io,
 {
     _close_ int root = open(c->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char name[STEP_NAME_BYTES];
-    int rc = 0;
+    int rc;
 
     if (root < 0) {
         return why ? error_text(e, why->code, "%s", why->text)
@@ -185,14 +205,16 @@ static int commit_or_remove(const struct snap_commit *c, struct io *io,
     step_name(c->gather.step, c->gather.uuid, name);
     /* Also of one that was thought to be cut: those who have heard from the lead
      * before this one do not tell again. */
-    if (!is_committed(io, root, name, c->gather.uuid)) {
-        rc = why ? error_text(e, why->code, "%s", why->text)
-                 : commit(c, io, root, name, e);
-    }
-    if (rc < 0) {
+    rc = is_committed(io, root, name, c->gather.uuid, e);
+    if (rc == 0 && why) {
         step_remove(io, root, name, NULL);
+        return error_text(e, why->code, "%s", why->text);
     }
-    return rc;
+    rc = rc == 0 ? commit(c, io, root, name, e) : rc;
+    if (c->ret_was_there) {
+        *c->ret_was_there = rc > 0;
+    }
+    return rc < 0 ? rc : 0;
 }
 
 int snap_commit(const struct snap_commit *c, struct io *io,

@@ -37,13 +37,16 @@ struct snap_commit {
      * as long as it is "" all that are whole do. NULL: nobody reads them again. */
     const char *verified;
     const char *checking; /* one that is being read; stays, too. NULL or "" for none */
+    bool *ret_was_there;  /* it was a checkpoint before, or another lead has made it one.
+                             NULL: not asked */
     bool *ret_is_due;     /* those that are kept anyway lack such a one. NULL: not asked */
 };
 
 /* 0: it is a checkpoint. Else it is removed; `why` is what it has failed of already, or
- * NULL: then -ECONNABORTED says that some rank has not written it. With -ESTALE it is
- * neither: the office is over, and what it becomes is another one's. Blocks: for a
- * thread. */
+ * NULL: then -ECONNABORTED says that some rank has not written it. But where it has a
+ * COMMIT, or nobody can tell, all of it stays: -ERR_FORMAT for one that is damaged, or why
+ * it cannot be read. With -ESTALE it is neither: the office is over, and what it becomes is
+ * another one's. Blocks: for a thread. */
 int snap_commit(const struct snap_commit *c, struct io *io,
                 const struct error *why, struct error *e);
 /* Once it is one: whether its filesystem has less left than two more of its size. */

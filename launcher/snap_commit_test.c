@@ -82,6 +82,92 @@ static void test_not_whole(struct commit_bed *b)
            "one that nobody has begun to write");
 }
 
+/* A server that does not let anybody look, from the n-th time on; or only until then, when
+ * there is nothing yet. */
+struct shut {
+    struct io io;
+    struct io_ops ops;
+    int after;
+    bool is_early;
+};
+
+static int open_none(struct io *io, int dir, const char *name)
+{
+    struct shut *s = (struct shut *)io;
+
+    return strcmp(name, "COMMIT") == 0 && (s->after-- <= 0) != s->is_early
+               ? (s->is_early ? -ENOENT : -EMFILE)
+               : io_system()->ops->open_file(io_system(), dir, name);
+}
+
+static struct io *shut(struct shut *s, int after)
+{
+    *s = (struct shut){.ops = *io_system()->ops, .after = after};
+    s->ops.open_file = open_none;
+    s->io.ops = &s->ops;
+    return &s->io;
+}
+
+static struct io *shut_early(struct shut *s)
+{
+    struct io *io = shut(s, 1);
+
+    s->is_early = true;
+    return io;
+}
+
+/* One that is there already, which says so. */
+static void test_there(struct commit_bed *b)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, 23, uuid);
+    struct error e = {0};
+    bool was_there = true;
+    struct shut s;
+
+    c.ret_was_there = &was_there;
+    commit_bed_write(b, 23, N);
+    is_int(snap_commit(&c, io_system(), NULL, &e), 0, "it is one");
+    ok(!was_there && e.code == 0, "only now");
+    is_int(snap_commit(&c, io_system(), NULL, &e), 0, "it still is");
+    ok(was_there && e.code == 0, "as it was before");
+    is_int(snap_commit(&c, shut_early(&s), NULL, &e), 0, "another lead makes it one meanwhile");
+    ok(was_there && e.code == 0, "which is no failure");
+    commit_bed_remove(b, 23);
+}
+
+/* What has a COMMIT, or may have one, is not taken for one that was never finished. */
+static void test_left_alone(struct commit_bed *b)
+{
+    const struct error why = {.code = EIO, .text = "rank 1: broken"};
+    char uuid[COMMIT_UUID_BYTES], name[STEP_NAME_BYTES], path[PATH_MAX];
+    struct snap_commit c = commit_bed_facts(b, 24, uuid);
+    struct error e = {0};
+    struct shut s;
+
+    commit_bed_save(b, 24);
+    is_int(snap_commit(&c, shut(&s, 0), NULL, &e), -EMFILE, "one at which nobody can look");
+    is_int(snap_commit(&c, shut(&s, 0), &why, &e), -EMFILE, "nor of which a rank has failed");
+    ok(commit_bed_has(b, 24, "COMMIT") && commit_bed_has(b, 24, "r00001.safetensors"),
+       "stays a checkpoint");
+    commit_bed_name(b, 24, name);
+    snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", b->top, name);
+    ok(truncate(path, BYTES - 2) == 0, "a file of it is cut");
+    is_int(snap_commit(&c, io_system(), NULL, &e), -ERR_FORMAT, "so it is none");
+    like(e.text, "r00001.safetensors is cut", "for that");
+    is_int(snap_commit(&c, io_system(), &why, &e), -ERR_FORMAT, "whatever a rank says");
+    ok(commit_bed_has(b, 24, "COMMIT") && commit_bed_has(b, 24, "r00000.safetensors"),
+       "and nothing of it is taken away");
+    commit_bed_remove(b, 24);
+    c = commit_bed_facts(b, 25, uuid);
+    c.n_written = 1;
+    commit_bed_write(b, 25, 1);
+    is_int(snap_commit(&c, shut(&s, 1), NULL, &e), -ECONNABORTED, "one that misses a rank");
+    ok(commit_bed_has(b, 25, "r00000.part"), "stays where nobody can tell what it is");
+    is_int(snap_commit(&c, io_system(), NULL, &e), -ECONNABORTED, "where that can be told");
+    ok(!commit_bed_has(b, 25, ""), "nothing is left of it");
+}
+
 /* Who waits for it is told before anything goes. */
 static void test_apart(struct commit_bed *b)
 {
@@ -415,6 +501,8 @@ int main(void)
     commit_bed_make(&b, "snap_commit_test");
     test_whole(&b);
     test_not_whole(&b);
+    test_there(&b);
+    test_left_alone(&b);
     test_apart(&b);
     test_short(&b);
     test_keep(&b);
