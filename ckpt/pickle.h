@@ -39,6 +39,7 @@ struct pickle_value {
     size_t len;
     uint64_t number;
     bool is_number;
+    bool is_persistent; /* instead: it is another file's, as the tuple before it says */
 };
 
 /* Each value in order, those too that were seen before and are only referred to. Ends

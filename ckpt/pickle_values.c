@@ -128,6 +128,9 @@ static struct pickle_value value_of(const struct pickle_op *op)
     case 0x8a:
         take_number(op->argument + 1, op->len - 1, true, &v);
         break;
+    case 'Q':
+        v.is_persistent = true;
+        break;
     default:
         break;
     }

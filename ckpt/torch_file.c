@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "ckpt/pickle.h"
-#include "ckpt/torch_old.h"
+#include "ckpt/torch_storages.h"
 #include "ckpt/zip.h"
 
 #include <errno.h>
@@ -92,22 +92,18 @@ static int read_pickle(struct io *io, int fd, const struct zip_entry *entry,
 
 /* --- storages --- */
 
-/* What data.pkl says of them: ('storage', class, key, place, how many elements). */
 struct storages {
     size_t skip; /* of the names of entries */
     size_t n;
     const struct zip_entry **entries; /* owned: data/<key>, in order */
-    struct pickle_value key;
-    unsigned element; /* bytes; 0: not known */
-    int after;        /* how many values ago the word `storage` came */
     bool is_wrong;
     struct error *e;
 };
 
-static int compare_keys(const char *name, const struct pickle_value *key)
+static int compare_keys(const char *name, const struct torch_storage *key)
 {
     size_t n = strlen(name), least = n < key->len ? n : key->len;
-    int rc = memcmp(name, key->text, least);
+    int rc = memcmp(name, key->key, least);
 
     return rc ? rc : n < key->len ? -1 : n > key->len;
 }
@@ -119,13 +115,14 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-static const struct zip_entry *find_storage(const struct storages *s)
+static const struct zip_entry *find_storage(const struct storages *s,
+                                            const struct torch_storage *key)
 {
     size_t from = 0, to = s->n;
 
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        int rc = compare_keys(s->entries[middle]->name + s->skip, &s->key);
+        int rc = compare_keys(s->entries[middle]->name + s->skip, key);
 
         if (rc == 0) {
             return s->entries[middle];
@@ -136,48 +133,34 @@ static const struct zip_entry *find_storage(const struct storages *s)
     return NULL;
 }
 
-static int check_storage(struct storages *s, uint64_t n_elements)
+static bool is_key(const struct torch_storage *one)
 {
-    const struct zip_entry *entry = find_storage(s);
-    uint64_t bytes = entry ? entry->end - entry->begin : 0;
-
-    s->is_wrong = !entry || bytes % s->element || bytes / s->element != n_elements;
-    return !s->is_wrong ? 0
-           : !entry     ? error_text(s->e, ERR_FORMAT, "it names a storage, data/%.*s, that is "
-                                     "missing", (int)s->key.len, s->key.text)
-                        : error_text(s->e, ERR_FORMAT, "of data/%.*s it says %llu elements of "
-                                     "%u, and that has %llu bytes", (int)s->key.len,
-                                     s->key.text, (unsigned long long)n_elements, s->element,
-                                     (unsigned long long)bytes);
-}
-
-static bool is_key(const struct pickle_value *v)
-{
-    for (size_t i = 0; i < v->len; i++) {
-        if (v->text[i] < '0' || v->text[i] > '9') {
+    for (size_t i = 0; i < one->len; i++) {
+        if (one->key[i] < '0' || one->key[i] > '9') {
             return false;
         }
     }
-    return v->text && v->len > 0 && v->len < 20;
+    return one->len > 0 && one->len < 20;
 }
 
-/* By protocols from 4 on a class is three values: module, name, and what the two make. */
-static int take_persistent(void *arg, const struct pickle_value *v)
+/* What data.pkl says of one. */
+static int check_storage(void *arg, const struct torch_storage *one)
 {
     struct storages *s = arg;
+    const struct zip_entry *entry = find_storage(s, one);
+    uint64_t bytes = entry ? entry->end - entry->begin : 0;
 
-    if ((s->after == 0 && pickle_is_text(v, "torch")) ||
-        (s->after == 1 && torch_old_element(v) > 0)) {
+    if (!one->element || !one->has_n || !is_key(one)) {
         return 0;
     }
-    s->after = pickle_is_text(v, "storage") ? 0 : s->after + (s->after < 5);
-    if (s->after == 1) {
-        s->element = torch_old_element(v);
-    } else if (s->after == 2) {
-        s->key = *v;
-    }
-    return s->after == 4 && s->element && is_key(&s->key) && v->is_number
-               ? check_storage(s, v->number) : 0;
+    s->is_wrong = !entry || bytes % one->element || bytes / one->element != one->n;
+    return !s->is_wrong ? 0
+           : !entry     ? error_text(s->e, ERR_FORMAT, "it names a storage, data/%.*s, that is "
+                                     "missing", (int)one->len, one->key)
+                        : error_text(s->e, ERR_FORMAT, "of data/%.*s it says %llu elements of "
+                                     "%u, and that has %llu bytes", (int)one->len, one->key,
+                                     (unsigned long long)one->n, one->element,
+                                     (unsigned long long)bytes);
 }
 
 static int check_storages(const struct zip *z, size_t prefix, const char *pickle, size_t len,
@@ -185,7 +168,7 @@ static int check_storages(const struct zip *z, size_t prefix, const char *pickle
 {
     static const char data[] = "data/";
     _free_ const struct zip_entry **entries = calloc(z->n + 1, sizeof(*entries));
-    struct storages s = {.skip = prefix + strlen(data), .entries = entries, .after = 5, .e = e};
+    struct storages s = {.skip = prefix + strlen(data), .entries = entries, .e = e};
     int rc;
 
     if (!entries) {
@@ -198,7 +181,7 @@ static int check_storages(const struct zip *z, size_t prefix, const char *pickle
     }
     qsort(entries, s.n, sizeof(*entries), by_name);
     /* More than that can be known of a pickle is no damage of it. */
-    rc = pickle_values(pickle, len, take_persistent, &s, NULL);
+    rc = torch_storages(pickle, len, check_storage, &s, NULL);
     return s.is_wrong || rc == -ENOMEM ? rc : 0;
 }
 

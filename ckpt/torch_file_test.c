@@ -226,6 +226,11 @@ static void test_storages(void)
                               "X\3\1\1\1cpuK\2tQ.";
     static const char other[] = "}X\7\1\1\1storageX\5\1\1\1localX\4\1\1\1path"
                                 "X\3\1\1\1cpuK\2s.";
+    static const char list[] = "](X\7\1\1\1storagectorch\nFloatStorage\nX\1\1\1\1" "0"
+                               "X\3\1\1\1cpuK\2e.";
+    static const char before[] = "](X\7\1\1\1storagectorch\nFloatStorage\nX\1\1\1\1" "7"
+                                 "X\3\1\1\1cpuK\2(X\7\1\1\1storagectorch\nFloatStorage\n"
+                                 "X\1\1\1\1" "0X\3\1\1\1cpuK\2tQe.";
     static const struct {
         const char *pickle, *name, *bytes;
         int rc;
@@ -238,6 +243,9 @@ static void test_storages(void)
         {two, "x/data/1", "8 bytes.", -ERR_FORMAT,
          "data.pkl: it names a storage, data/0, that is missing"},
         {other, "x/data/0", "others", 0, ""},
+        {list, "x/data/1", "data that looks so", 0, ""},
+        {before, "x/data/0", "8 bytes.", 0, ""},
+        {before, "x/data/0", "7 bytes", -ERR_FORMAT, "data.pkl: of data/0 it says 2"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "ckpt/pickle.h"
+#include "ckpt/torch_storages.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -88,49 +89,21 @@ static int find_end(struct file *f, size_t at, size_t *ret, struct error *e)
 
 /* --- storages --- */
 
-struct storage {
-    const char *key; /* in the pickle's bytes */
-    size_t len;
-    unsigned element; /* bytes; 0: not known */
-};
-
 struct storages {
-    struct storage *items; /* owned */
+    struct torch_storage *items; /* owned */
     size_t n, room;
-    int after; /* how many values ago the word `storage` came */
-    struct storage now;
 };
 
-unsigned torch_old_element(const struct pickle_value *v)
+static int add_storage(void *arg, const struct torch_storage *one)
 {
-    static const struct {
-        const char *name;
-        unsigned bytes;
-    } classes[] = {
-        {"DoubleStorage", 8}, {"FloatStorage", 4}, {"HalfStorage", 2},
-        {"BFloat16Storage", 2}, {"LongStorage", 8}, {"IntStorage", 4},
-        {"ShortStorage", 2}, {"CharStorage", 1}, {"ByteStorage", 1},
-        {"BoolStorage", 1}, {"UntypedStorage", 1}, {"ComplexFloatStorage", 8},
-        {"ComplexDoubleStorage", 16}, {"QInt8Storage", 1}, {"QUInt8Storage", 1},
-        {"QInt32Storage", 4},
-    };
+    struct storages *s = arg;
 
-    for (size_t i = 0; i < ARRAY_SIZE(classes); i++) {
-        if (pickle_is_text(v, classes[i].name)) {
-            return classes[i].bytes;
-        }
-    }
-    return 0;
-}
-
-static int add_storage(struct storages *s)
-{
     if (s->n == MAX_STORAGES) {
         return -EFBIG;
     }
     if (s->n == s->room) {
         size_t room = s->room ? 2 * s->room : 64;
-        struct storage *fresh = reallocarray(s->items, room, sizeof(*fresh));
+        struct torch_storage *fresh = reallocarray(s->items, room, sizeof(*fresh));
 
         if (!fresh) {
             return -ENOMEM;
@@ -138,73 +111,13 @@ static int add_storage(struct storages *s)
         s->items = fresh;
         s->room = room;
     }
-    s->items[s->n++] = s->now;
-    return 0;
-}
-
-/* The part of `v` from the next place on where `begin` is, up to `end`; and `v` goes
- * on behind that. */
-static bool take_between(struct pickle_value *v, const char *begin, const char *end,
-                         struct pickle_value *ret)
-{
-    const char *from = memmem(v->text, v->len, begin, strlen(begin));
-    size_t at = from ? (size_t)(from - v->text) + strlen(begin) : 0;
-    const char *to = from ? memmem(v->text + at, v->len - at, end, strlen(end)) : NULL;
-
-    if (!to) {
-        return false;
-    }
-    *ret = (struct pickle_value){.text = v->text + at,
-                                 .len = (size_t)(to - v->text) - at};
-    v->len -= (size_t)(to - v->text);
-    v->text = to;
-    return true;
-}
-
-/* The same in one line, of protocol 0:
- *   ('storage', <class 'torch.FloatStorage'>, '7', 'cpu', 2, None) */
-static int take_line(struct storages *s, struct pickle_value v)
-{
-    struct pickle_value name, key;
-
-    if (!take_between(&v, "<class 'torch.", "'>", &name) ||
-        !take_between(&v, ", '", "'", &key)) {
-        return 0;
-    }
-    s->now = (struct storage){.key = key.text, .len = key.len,
-                              .element = torch_old_element(&name)};
-    return add_storage(s);
-}
-
-/* ('storage', class, key, ...). One that is shared comes more than once. By protocols
- * from 4 on a class is three values: module, name, and what the two make. */
-static int take_persistent(void *arg, const struct pickle_value *v)
-{
-    static const char line[] = "('storage', ";
-    struct storages *s = arg;
-
-    if (v->text && v->len > strlen(line) && memcmp(v->text, line, strlen(line)) == 0) {
-        s->after = 3;
-        return take_line(s, *v);
-    }
-    if ((s->after == 0 && pickle_is_text(v, "torch")) ||
-        (s->after == 1 && torch_old_element(v) > 0)) {
-        return 0;
-    }
-    s->after = pickle_is_text(v, "storage") ? 0 : s->after + 1;
-    if (s->after == 1) {
-        s->now = (struct storage){.element = torch_old_element(v)};
-    } else if (s->after == 2 && v->text) {
-        s->now.key = v->text;
-        s->now.len = v->len;
-        return add_storage(s);
-    }
+    s->items[s->n++] = *one;
     return 0;
 }
 
 static int by_key(const void *a, const void *b)
 {
-    const struct storage *x = a, *y = b;
+    const struct torch_storage *x = a, *y = b;
     size_t n = x->len < y->len ? x->len : y->len;
     int rc = memcmp(x->key, y->key, n);
 
@@ -224,8 +137,8 @@ struct walk {
 static int walk_one(void *arg, const struct pickle_value *v)
 {
     struct walk *w = arg;
-    struct storage key = {.key = v->text, .len = v->len};
-    const struct storage *s;
+    struct torch_storage key = {.key = v->text, .len = v->len};
+    const struct torch_storage *s;
     uint8_t bytes[8];
     uint64_t n = 0;
     int rc;
@@ -266,11 +179,10 @@ static int walk_one(void *arg, const struct pickle_value *v)
 static int check_storages(const struct file *f, const size_t ends[N_PICKLES],
                           struct error *e)
 {
-    struct storages s = {.after = 3};
+    struct storages s = {0};
     struct walk w = {.file = f, .storages = &s, .at = ends[4], .is_known = true,
                      .e = e};
-    int rc = pickle_values(f->data + ends[2], ends[3] - ends[2], take_persistent,
-                           &s, e);
+    int rc = torch_storages(f->data + ends[2], ends[3] - ends[2], add_storage, &s, e);
 
     if (rc == -EFBIG) {
         w.is_known = false;

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "ckpt/io.h"
-#include "ckpt/pickle.h"
 
 #include <stdint.h>
 
@@ -20,9 +19,5 @@
  * another the first pickle must be whole. 0; -ERR_FORMAT: it is cut, or no pickle;
  * -ENOMEM; errors of reading. */
 int torch_old_check(struct io *io, int fd, uint64_t bytes, struct error *e);
-
-/* How many bytes an element takes of a storage of the class that `v` names; 0: it is
- * none that is known. Archives name the same. */
-unsigned torch_old_element(const struct pickle_value *v);
 
 #endif
