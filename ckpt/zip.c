@@ -254,8 +254,8 @@ static int take_entry(const uint8_t *at, uint64_t left, struct zip_entry *ret,
     return ret->name ? 0 : error_set(e, ENOMEM, "read the archive");
 }
 
-/* The header before an entry's bytes must be of the same name and flags; it says where they
- * begin. */
+/* The header before an entry's bytes says where they begin. It must not contradict the one
+ * in the directory: readers go by either, and torch.load by few of the flags. */
 static int find_bytes(const struct source *s, struct zip_entry *entry,
                       uint64_t size, uint64_t limit, struct error *e)
 {
@@ -266,9 +266,14 @@ static int find_bytes(const struct source *s, struct zip_entry *entry,
     if (rc < 0) {
         return rc;
     }
-    if (number(header, 4) != LOCAL_SIGN || number(header + 6, 2) != entry->flags ||
-        number(header + 8, 2) != 0 || number(header + 26, 2) != len) {
+    if (number(header, 4) != LOCAL_SIGN) {
         return bad(e, "an entry is not where the directory says");
+    }
+    if (number(header + 6, 2) != entry->flags || number(header + 8, 2) != 0) {
+        return bad(e, "the two headers of an entry contradict each other: flags or method");
+    }
+    if (number(header + 26, 2) != len) {
+        return bad(e, "an entry is not what the directory says");
     }
     rc = read_at(s, name, len, entry->header_at + LOCAL_BYTES, e);
     if (rc < 0) {
