@@ -18,7 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 112, MAX_SHOWN = 100 };
+enum {
+    NAME_BYTES = 112,
+    MAX_SHOWN = 100,
+    AT_ONCE = 32, /* that are told: what all ranks tell at once has to fit into memory */
+};
 
 struct told {
     uint64_t digest, len;
@@ -27,31 +31,38 @@ struct told {
 
 /* What one rank has told. */
 struct list {
-    const struct told *all;
+    struct told *all; /* owned */
     size_t n;
 };
 
-static int list_own(const struct registry *r, struct told **ret, size_t *ret_n,
-                    struct error *e)
+static void list_release(struct list *l)
 {
-    struct told *all = calloc(r->n_blobs + 1, sizeof(*all));
+    free(l->all);
+}
+#define _list_ __attribute__((cleanup(list_release)))
 
-    if (!all) {
-        return error_set(e, ENOMEM, "compare blobs");
-    }
-    for (size_t i = 0; i < r->n_blobs; i++) {
+static int list_make(struct list *l, size_t n, struct error *e)
+{
+    l->all = calloc(n + AT_ONCE, sizeof(*l->all));
+    return l->all ? 0 : error_set(e, ENOMEM, "compare blobs");
+}
+
+static int list_own(const struct registry *r, struct list *ret, struct error *e)
+{
+    int rc = list_make(ret, r->n_blobs, e);
+
+    for (size_t i = 0; i < r->n_blobs && rc == 0; i++) {
         const struct reg_blob *b = &r->blobs[i];
 
         if (b->kind != MUSTER_PER_RANK) {
-            struct told *t = &all[(*ret_n)++];
+            struct told *t = &ret->all[ret->n++];
 
             t->digest = digest_short_of(registry_blob_data(r, b), b->len);
             t->len = b->len;
             str_copy(t->name, sizeof(t->name), b->name);
         }
     }
-    *ret = all;
-    return 0;
+    return rc;
 }
 
 static const struct told *look_up(const struct list *l, const char *name)
@@ -144,23 +155,42 @@ static int name_first(struct muster_ckpt *ck, uint32_t rank, const struct list *
                                "all ranks", buf_str(&name), rank, same);
 }
 
+/* All ranks tell, a few at a time, and two are listened to. In each list there is room for a
+ * few more. */
+static int listen(struct muster_ckpt *ck, uint32_t rank, const struct list *mine,
+                  struct list *first, struct list *other, struct error *e)
+{
+    const struct told none[AT_ONCE] = {0};
+    _free_ struct told *all = calloc(ck->group.world, sizeof(none));
+    _free_ uint64_t *counts = calloc(ck->group.world, sizeof(*counts));
+    uint64_t n = mine->n, most = 0;
+    int rc = group_agree(&ck->group, all && counts ? 0 : error_set(e, ENOMEM, "compare blobs"),
+                         e);
+
+    rc = rc < 0 ? rc : group_gather(&ck->group, &n, counts, sizeof(n), e);
+    if (rc == 0) {
+        first->n = counts[0];
+        other->n = counts[rank];
+        most = first->n > other->n ? first->n : other->n;
+        rc = list_make(first, most, e);
+        rc = rc < 0 ? rc : list_make(other, most, e);
+        rc = group_agree(&ck->group, rc, e);
+    }
+    for (uint64_t at = 0; at < most && rc == 0; at += AT_ONCE) {
+        rc = group_gather(&ck->group, at < n ? mine->all + at : none, all, sizeof(none), e);
+        if (rc == 0) {
+            memcpy(first->all + at, all, sizeof(none));
+            memcpy(other->all + at, all + (size_t)rank * AT_ONCE, sizeof(none));
+        }
+    }
+    return rc;
+}
+
 int ckpt_differ(struct muster_ckpt *ck, uint32_t rank, struct error *e)
 {
-    _free_ struct told *mine = NULL;
-    _free_ char *all = NULL;
-    _free_ size_t *ends = NULL;
-    struct list first, other;
-    size_t n = 0;
-    int rc = list_own(&ck->registry, &mine, &n, e);
+    _list_ struct list mine = {0}, first = {0}, other = {0};
+    int rc = group_agree(&ck->group, list_own(&ck->registry, &mine, e), e);
 
-    rc = group_agree(&ck->group, rc, e);
-    rc = rc < 0 ? rc : group_gather_any(&ck->group, mine, n * sizeof(*mine), &all, &ends,
-                                        e);
-    if (rc < 0) {
-        return rc;
-    }
-    first = (struct list){(const void *)all, ends[0] / sizeof(*mine)};
-    other = (struct list){(const void *)(all + ends[rank - 1]),
-                          (ends[rank] - ends[rank - 1]) / sizeof(*mine)};
-    return name_first(ck, rank, &first, &other, e);
+    rc = rc < 0 ? rc : listen(ck, rank, &mine, &first, &other, e);
+    return rc < 0 ? rc : name_first(ck, rank, &first, &other, e);
 }

@@ -20,8 +20,28 @@ static char root[API_BED_ROOT_BYTES];
 static int expected[TEAM_MAX];
 static char texts[TEAM_MAX][512];
 
-static void save_differently(void *arg, const struct muster_ckpt_group *group)
+/* Counts how much all tell each other at once. */
+struct counted {
+    const struct muster_ckpt_group *group;
+    size_t most;
+};
+
+static int gather_counted(void *arg, const void *mine, void *all, size_t len)
 {
+    struct counted *c = arg;
+
+    c->most = len > c->most ? len : c->most;
+    return c->group->allgather(c->group->arg, mine, all, len);
+}
+
+static size_t most_at_once[TEAM_MAX];
+
+static void save_differently(void *arg, const struct muster_ckpt_group *given)
+{
+    struct counted counted = {.group = given};
+    const struct muster_ckpt_group own = {.rank = given->rank, .world = given->world,
+                                          .allgather = gather_counted, .arg = &counted};
+    const struct muster_ckpt_group *group = &own;
     struct muster_ckpt *ck = api_bed_open(root, "differ", group, NULL);
     const char *what = arg;
     const uint64_t shape[1] = {4}, other[1] = {5}, at[1] = {2}, len[1] = {2};
@@ -29,6 +49,7 @@ static void save_differently(void *arg, const struct muster_ckpt_group *group)
     struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32,
                                    .n_dims = 1, .shape = shape, .data = w};
     char same[2] = {'x', (char)group->rank}, zeros[901] = {0}, json[] = "{\"j\":1}";
+    char names[70][8], one[] = "1", two[] = "2";
     int64_t step = 1;
 
     if (strcmp(what, "shape") == 0 && group->rank == 1) {
@@ -56,6 +77,13 @@ static void save_differently(void *arg, const struct muster_ckpt_group *group)
     if (strcmp(what, "more") == 0 && group->rank == 2) {
         muster_ckpt_blob(ck, "one more", json, strlen(json), MUSTER_JSON);
     }
+    if (strcmp(what, "many") == 0) {
+        for (int i = 0; i < 70; i++) {
+            snprintf(names[i], sizeof(names[i]), "n%d", i);
+            muster_ckpt_blob(ck, names[i], i == 69 && group->rank == 2 ? two : one, 1,
+                             MUSTER_JSON);
+        }
+    }
     if (strcmp(what, "list") == 0 && group->rank == 2) {
         muster_ckpt_blob(ck, "b", same, 2, MUSTER_PER_RANK);
     }
@@ -67,6 +95,7 @@ static void save_differently(void *arg, const struct muster_ckpt_group *group)
     snprintf(texts[group->rank], sizeof(texts[0]), "%s",
              muster_ckpt_error_text(ck));
     muster_ckpt_close(ck);
+    most_at_once[group->rank] = counted.most;
 }
 
 static void test_differ(void)
@@ -84,6 +113,7 @@ static void test_differ(void)
         {"blob", -EINVAL, "blob 'b' differs between rank 0 and rank 1 from byte 1 on"},
         {"longer", -EINVAL, "blob 'b' differs between rank 0 and rank 2 from byte 900 on"},
         {"json", -EINVAL, "blob 'j' differs between rank 0 and rank 1 from byte 2 on"},
+        {"many", -EINVAL, "blob 'n69' differs between rank 0 and rank 2 from byte 0 on"},
         {"more", -EINVAL, "blob 'one more': rank 2 has it, and rank 0 has not"},
         {"list", -EINVAL, "blob 'b': ranks 0 and 2 have not"},
         {"death", -ECONNABORTED, "the others cannot be heard of"},
@@ -97,6 +127,8 @@ static void test_differ(void)
         is_int(expected[0], cases[i].rc, "%s: rank 0", cases[i].what);
         is_int(expected[2], cases[i].rc, "%s: rank 2", cases[i].what);
         like(texts[0], cases[i].text, "%s: what", cases[i].what);
+        ok(most_at_once[0] <= 4096, "and of many ranks it would fit into memory: %zu bytes of "
+           "each at once", most_at_once[0]);
     }
 }
 
