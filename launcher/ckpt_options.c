@@ -64,50 +64,81 @@ static int set_count(void *into, const struct option_def *def, const char *value
     return 0;
 }
 
-static const struct option_def table[] = {
-    SHOW_OPTION(struct ckpt_options, format),
-    {.name = "keep", .value = "N", .type = OPTION_CALL, .call = set_count,
-     .offset = offsetof(struct ckpt_options, keep),
-     .help = "prune, push: how many whole checkpoints to keep there"},
-    {.name = "every", .value = "N", .type = OPTION_CALL, .call = set_count,
-     .offset = offsetof(struct ckpt_options, every),
-     .help = "prune, push: and those whose step is a multiple of N"},
-    {.name = "best", .value = "METRIC", .type = OPTION_STR,
-     .offset = offsetof(struct ckpt_options, best),
-     .help = "prune, push: and the one with the lowest, or METRIC:max"},
-    {.name = "newer", .type = OPTION_FLAG,
-     .offset = offsetof(struct ckpt_options, is_newer),
-     .help = "pull: only one that is newer than all whole ones in DIRECTORY; push: the "
+enum place {
+    AT_OUTPUT,
+    AT_KEEP,
+    AT_EVERY,
+    AT_BEST,
+    AT_NEWER,
+    AT_DRY_RUN,
+    AT_JOBS,
+    AT_PART_SIZE,
+    AT_SHARD_SIZE,
+    AT_SIZE,
+    AT_RANKS,
+    AT_TENSORS,
+    AT_ROUNDS,
+    AT_TIMEOUT,
+    N_OPTIONS,
+};
+
+static const struct option_def table[N_OPTIONS + 1] = {
+    [AT_OUTPUT] = SHOW_OPTION(struct ckpt_options, format),
+    [AT_KEEP] = {
+        .name = "keep", .value = "N", .type = OPTION_CALL, .call = set_count,
+        .offset = offsetof(struct ckpt_options, keep),
+        .help = "prune, push: how many whole checkpoints to keep there"},
+    [AT_EVERY] = {
+        .name = "every", .value = "N", .type = OPTION_CALL, .call = set_count,
+        .offset = offsetof(struct ckpt_options, every),
+        .help = "prune, push: and those whose step is a multiple of N"},
+    [AT_BEST] = {
+        .name = "best", .value = "METRIC", .type = OPTION_STR,
+        .offset = offsetof(struct ckpt_options, best),
+        .help = "prune, push: and the one with the lowest, or METRIC:max"},
+    [AT_NEWER] = {
+        .name = "newer", .type = OPTION_FLAG,
+        .offset = offsetof(struct ckpt_options, is_newer),
+        .help = "pull: only one that is newer than all whole ones in DIRECTORY; push: the "
              "newest one beside CHECKPOINT"},
-    {.name = "dry-run", .type = OPTION_FLAG,
-     .offset = offsetof(struct ckpt_options, is_dry),
-     .help = "push, pull, cp, prune: tell what would be done"},
-    {.name = "jobs", .value = "N", .letter = 'j', .type = OPTION_CALL,
-     .offset = offsetof(struct ckpt_options, jobs), .call = set_count,
-     .help = "how many requests to a store at a time (8)"},
-    {.name = "part-size", .value = "SIZE", .type = OPTION_CALL,
-     .offset = offsetof(struct ckpt_options, part_bytes), .call = set_size,
-     .help = "in what pieces files go to and from a store (16Mi)"},
-    {.name = "shard-size", .value = "SIZE", .type = OPTION_CALL,
-     .offset = offsetof(struct ckpt_options, shard_bytes), .call = set_size,
-     .help = "convert: how large files in a directory may be (5Gi)"},
-    {.name = "size", .value = "SIZE", .type = OPTION_CALL,
-     .offset = offsetof(struct ckpt_options, bytes), .call = set_large_size,
-     .help = "bench: what each rank saves (256Mi)"},
-    {.name = "ranks", .value = "N", .type = OPTION_CALL, .call = set_count,
-     .offset = offsetof(struct ckpt_options, ranks),
-     .help = "bench: how many processes save together (1)"},
-    {.name = "tensors", .value = "N", .type = OPTION_CALL, .call = set_count,
-     .offset = offsetof(struct ckpt_options, tensors),
-     .help = "bench: in how many tensors (64)"},
-    {.name = "rounds", .value = "N", .type = OPTION_CALL, .call = set_count,
-     .offset = offsetof(struct ckpt_options, rounds),
-     .help = "bench: how often each figure is measured (5)"},
-    {.name = "timeout", .value = "SECONDS", .type = OPTION_CALL, .call = set_count,
-     .offset = offsetof(struct ckpt_options, timeout_s),
-     .help = "without a byte from a store, after which a request is tried again "
+    [AT_DRY_RUN] = {
+        .name = "dry-run", .type = OPTION_FLAG,
+        .offset = offsetof(struct ckpt_options, is_dry),
+        .help = "push, pull, cp, prune: tell what would be done"},
+    [AT_JOBS] = {
+        .name = "jobs", .value = "N", .letter = 'j', .type = OPTION_CALL,
+        .offset = offsetof(struct ckpt_options, jobs), .call = set_count,
+        .help = "how many requests to a store at a time (8)"},
+    [AT_PART_SIZE] = {
+        .name = "part-size", .value = "SIZE", .type = OPTION_CALL,
+        .offset = offsetof(struct ckpt_options, part_bytes), .call = set_size,
+        .help = "in what pieces files go to and from a store (16Mi)"},
+    [AT_SHARD_SIZE] = {
+        .name = "shard-size", .value = "SIZE", .type = OPTION_CALL,
+        .offset = offsetof(struct ckpt_options, shard_bytes), .call = set_size,
+        .help = "convert: how large files in a directory may be (5Gi)"},
+    [AT_SIZE] = {
+        .name = "size", .value = "SIZE", .type = OPTION_CALL,
+        .offset = offsetof(struct ckpt_options, bytes), .call = set_large_size,
+        .help = "bench: what each rank saves (256Mi)"},
+    [AT_RANKS] = {
+        .name = "ranks", .value = "N", .type = OPTION_CALL, .call = set_count,
+        .offset = offsetof(struct ckpt_options, ranks),
+        .help = "bench: how many processes save together (1)"},
+    [AT_TENSORS] = {
+        .name = "tensors", .value = "N", .type = OPTION_CALL, .call = set_count,
+        .offset = offsetof(struct ckpt_options, tensors),
+        .help = "bench: in how many tensors (64)"},
+    [AT_ROUNDS] = {
+        .name = "rounds", .value = "N", .type = OPTION_CALL, .call = set_count,
+        .offset = offsetof(struct ckpt_options, rounds),
+        .help = "bench: how often each figure is measured (5)"},
+    [AT_TIMEOUT] = {
+        .name = "timeout", .value = "SECONDS", .type = OPTION_CALL, .call = set_count,
+        .offset = offsetof(struct ckpt_options, timeout_s),
+        .help = "without a byte from a store, after which a request is tried again "
              "(60)"},
-    {0},
+    [N_OPTIONS] = {0},
 };
 
 /* --- of which verbs --- */
@@ -124,21 +155,48 @@ enum {
     BENCH = 1 << 8,
 };
 
+/* What is missing here no verb has. */
+static const unsigned options_of[N_OPTIONS] = {
+    [AT_OUTPUT] = OUTPUT,         [AT_KEEP] = KEEP,       [AT_EVERY] = EVERY,
+    [AT_BEST] = BEST,             [AT_NEWER] = NEWER,     [AT_DRY_RUN] = DRY_RUN,
+    [AT_JOBS] = STORE,            [AT_PART_SIZE] = STORE, [AT_TIMEOUT] = STORE,
+    [AT_SHARD_SIZE] = SHARD_SIZE, [AT_SIZE] = BENCH,      [AT_RANKS] = BENCH,
+    [AT_TENSORS] = BENCH,         [AT_ROUNDS] = BENCH,
+};
+
 static const struct verb {
     const char *name;
+    enum ckpt_verb_kind kind;
     unsigned options;
 } verbs[] = {
-    {"ls", OUTPUT | STORE},
-    {"verify", OUTPUT | STORE},
-    {"last-valid", STORE},
-    {"show", OUTPUT | STORE},
-    {"convert", OUTPUT | SHARD_SIZE | STORE},
-    {"push", OUTPUT | KEEP | EVERY | BEST | NEWER | DRY_RUN | STORE},
-    {"pull", OUTPUT | NEWER | DRY_RUN | STORE},
-    {"cp", OUTPUT | DRY_RUN | STORE},
-    {"prune", KEEP | EVERY | BEST | DRY_RUN | STORE},
-    {"bench", OUTPUT | BENCH},
+    {"ls", CKPT_LOOKS, OUTPUT | STORE},
+    {"verify", CKPT_LOOKS, OUTPUT | STORE},
+    {"last-valid", CKPT_LOOKS, STORE},
+    {"show", CKPT_ON_ONE, OUTPUT | STORE},
+    {"convert", CKPT_ON_ONE, OUTPUT | SHARD_SIZE | STORE},
+    {"push", CKPT_CHANGES, OUTPUT | KEEP | EVERY | BEST | NEWER | DRY_RUN | STORE},
+    {"pull", CKPT_CHANGES, OUTPUT | NEWER | DRY_RUN | STORE},
+    {"cp", CKPT_CHANGES, OUTPUT | DRY_RUN | STORE},
+    {"prune", CKPT_CHANGES, KEEP | EVERY | BEST | DRY_RUN | STORE},
+    {"bench", CKPT_ON_ONE, OUTPUT | BENCH},
 };
+
+static const struct verb *find_verb(const char *name)
+{
+    static const struct verb none = {.kind = CKPT_NO_VERB};
+
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+        if (strcmp(verbs[i].name, name) == 0) {
+            return &verbs[i];
+        }
+    }
+    return &none;
+}
+
+enum ckpt_verb_kind ckpt_verb_kind(const char *name)
+{
+    return find_verb(name)->kind;
+}
 
 /* cp is one of two others where a store is one of its places. */
 static const char *real_verb(const struct strlist *words)
@@ -153,40 +211,33 @@ static const char *real_verb(const struct strlist *words)
                                                   : verb;
 }
 
+/* Wherever a table is printed it may be a wide one, also where there is none. */
+static bool is_set(const struct ckpt_options *o, const struct option_def *def)
+{
+    const void *at = (const char *)o + def->offset;
+
+    switch (def->type) {
+    case OPTION_FLAG:
+        return *(const bool *)at;
+    case OPTION_STR:
+        return *(const char *const *)at != NULL;
+    default:
+        return def->call == show_set_format ? o->format == SHOW_JSON || o->format == SHOW_YAML
+                                            : *(const int64_t *)at != 0;
+    }
+}
+
 int ckpt_options_check(const struct ckpt_options *o, const struct strlist *words,
                        struct error *e)
 {
-    const struct {
-        const char *name;
-        unsigned option;
-        bool is_set;
-    } all[] = {
-        {"output", OUTPUT, o->format == SHOW_JSON || o->format == SHOW_YAML},
-        {"keep", KEEP, o->keep != 0},
-        {"every", EVERY, o->every != 0},
-        {"best", BEST, o->best != NULL},
-        {"newer", NEWER, o->is_newer},
-        {"dry-run", DRY_RUN, o->is_dry},
-        {"jobs", STORE, o->jobs != 0},
-        {"part-size", STORE, o->part_bytes != 0},
-        {"timeout", STORE, o->timeout_s != 0},
-        {"shard-size", SHARD_SIZE, o->shard_bytes != 0},
-        {"size", BENCH, o->bytes != 0},
-        {"ranks", BENCH, o->ranks != 0},
-        {"tensors", BENCH, o->tensors != 0},
-        {"rounds", BENCH, o->rounds != 0},
-    };
     const char *verb = real_verb(words);
-    unsigned options = 0;
+    unsigned options = find_verb(verb)->options;
 
-    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
-        options |= strcmp(verbs[i].name, verb) == 0 ? verbs[i].options : 0;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-        if (all[i].is_set && !(options & all[i].option)) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        if (is_set(o, &table[i]) && !(options & options_of[i])) {
             return error_text(e, ERR_USAGE, "ckpt %s: it has no option --%s%s", verb,
-                              all[i].name, all[i].option == OUTPUT
-                                               ? ": it prints paths, one a line" : "");
+                              table[i].name,
+                              i == AT_OUTPUT ? ": it prints paths, one a line" : "");
         }
     }
     if ((o->every || o->best) && !o->keep) {

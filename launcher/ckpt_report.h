@@ -25,6 +25,15 @@ struct ckpt_options {
     bool is_dry, is_newer;
 };
 extern const struct options ckpt_options;
+
+/* What a verb is about. */
+enum ckpt_verb_kind {
+    CKPT_NO_VERB,
+    CKPT_LOOKS,   /* those in a place */
+    CKPT_ON_ONE,  /* one checkpoint, or what a directory is like */
+    CKPT_CHANGES, /* what is in a place */
+};
+enum ckpt_verb_kind ckpt_verb_kind(const char *name);
 /* Whether the verb, the first of `words`, has each that is set: none is taken and then
  * forgotten. 0 or -ERR_USAGE. */
 int ckpt_options_check(const struct ckpt_options *o, const struct strlist *words,

@@ -220,20 +220,6 @@ static int become_store(char **argv)
     return command_fail(&e);
 }
 
-static bool is_one_of(const char *verb, const char *const *verbs)
-{
-    for (; *verbs; verbs++) {
-        if (strcmp(verb, *verbs) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static const char *const here[] = {"ls", "verify", "last-valid", NULL};
-static const char *const of_one[] = {"show", "convert", "bench", NULL};
-static const char *const in_stores[] = {"push", "pull", "cp", "prune", NULL};
-
 /* One checkpoint, or one directory. */
 static int on_one(const struct ckpt_options *o, const struct strlist *words,
                   char **argv)
@@ -302,14 +288,15 @@ int cmd_ckpt(int argc, char **argv)
     struct ckpt_options set = {0};
     struct error e = {0};
     int rc = options_start(&ckpt_options, argc, argv, &set, &args);
+    enum ckpt_verb_kind kind;
     const char *verb;
 
     if (rc >= 0) {
         return rc;
     }
     verb = args.words.items[0];
-    if (!is_one_of(verb, here) && !is_one_of(verb, of_one) &&
-        !is_one_of(verb, in_stores)) {
+    kind = ckpt_verb_kind(verb);
+    if (kind == CKPT_NO_VERB) {
         error_text(&e, ERR_USAGE, "ckpt: unknown '%.60s', expected ls, verify, "
                    "last-valid, show, convert, push, pull, cp, prune or bench", verb);
         return command_fail(&e);
@@ -317,13 +304,13 @@ int cmd_ckpt(int argc, char **argv)
     if (ckpt_options_check(&set, &args.words, &e) < 0) {
         return command_fail(&e);
     }
-    if (is_one_of(verb, of_one)) {
+    if (kind == CKPT_ON_ONE) {
         return on_one(&set, &args.words, argv);
     }
-    if (is_one_of(verb, in_stores) && is_here(&args.words)) {
+    if (kind == CKPT_CHANGES && is_here(&args.words)) {
         return in_directory(&set, &args.words);
     }
-    if (is_one_of(verb, in_stores) || str_starts(args.words.items[1], "s3://")) {
+    if (kind == CKPT_CHANGES || str_starts(args.words.items[1], "s3://")) {
         return become_store(argv);
     }
     if (strcmp(verb, "verify") != 0 && args.words.n > 2) {
