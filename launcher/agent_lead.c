@@ -342,8 +342,10 @@ void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
 
 static void take_saved(struct agent_lead *l, struct lead_event *event)
 {
-    lead_late_saved(l->late);
-    record_status(l->record)->saved_ns = clock_wall_ns();
+    if (event->force) {
+        lead_late_saved(l->late);
+        record_status(l->record)->saved_ns = clock_wall_ns();
+    }
     agent_lead_step(l, event);
 }
 
@@ -353,10 +355,11 @@ static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_n
                                          .force = is_new});
 }
 
-static void on_saved(void *arg, const char *path, int64_t step_, uint32_t generation)
+static void on_saved(void *arg, const char *path, int64_t step_, uint32_t generation,
+                     bool is_new)
 {
     take_saved(arg, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
-                                         .generation = generation, .force = true});
+                                         .generation = generation, .force = is_new});
 }
 
 static void on_chosen(void *arg, const char *path, int64_t step_)

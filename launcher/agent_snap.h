@@ -86,8 +86,10 @@ void agent_snap_stop(struct agent *a, bool is_resumable);
 /* --- agent_snap_lead.c --- */
 
 struct lead_snap_ops {
-    /* A checkpoint was made, of what workers of that generation have saved. */
-    void (*on_saved)(void *arg, const char *path, int64_t step, uint32_t generation);
+    /* A checkpoint was made, of what workers of that generation have saved; or, where it is
+     * not new, was found to be one already, which this lead had not heard. */
+    void (*on_saved)(void *arg, const char *path, int64_t step, uint32_t generation,
+                     bool is_new);
     /* The oldest save that is on its way; `ranks` 0: there is none. */
     void (*on_saving)(void *arg, uint64_t step, uint32_t written, uint32_t ranks);
     /* So long it took from the first word of a save until all of it was there. */

@@ -31,6 +31,7 @@ struct bed {
     uint32_t started;
     unsigned n_quiet, n_saved;
     uint32_t saved_generation;
+    bool is_new;
     char resume[PATH_MAX + 32], source[PATH_MAX + 32];
     int64_t resume_step;
     uint32_t saving;
@@ -38,6 +39,7 @@ struct bed {
 
 /* How the next one goes, and what the last one was told to leave. */
 static int commit_code;
+static bool was_there;
 static int n_commits;
 static char left[STEP_NAME_BYTES];
 /* What was said to all, last. */
@@ -60,6 +62,7 @@ int __wrap_snap_commit(const struct snap_commit *c, struct io *io, const struct 
 {
     (void)io;
     n_commits++;
+    *c->ret_was_there = was_there;
     snprintf(left, sizeof(left), "%s", c->source);
     return why           ? error_text(e, why->code, "%s", why->text)
            : commit_code ? error_text(e, commit_code, "by order")
@@ -79,13 +82,15 @@ bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io)
 
 /* --- the lead --- */
 
-static void on_saved(void *arg, const char *path, int64_t step, uint32_t generation)
+static void on_saved(void *arg, const char *path, int64_t step, uint32_t generation,
+                     bool is_new)
 {
     struct bed *b = arg;
 
     (void)path, (void)step;
     b->n_saved++;
     b->saved_generation = generation;
+    b->is_new = is_new;
 }
 
 static void on_saving(void *arg, uint64_t step, uint32_t written, uint32_t ranks)
@@ -311,7 +316,20 @@ static void test_written(struct bed *b)
         uv_run(&b->agent.loop, UV_RUN_NOWAIT);
         uv_sleep(1);
     }
-    ok(b->n_saved == 1 && b->saved_generation == 1, "it is one before that");
+    ok(b->n_saved == 1 && b->saved_generation == 1 && b->is_new, "it is one before that");
+    lead_snap_destroy(b->lead);
+}
+
+static void test_found(struct bed *b)
+{
+    struct word w = {UUID_A, 30, 1, 0, 0, SNAP_STAGE_WRITTEN};
+
+    open_lead(b);
+    was_there = true;
+    say_both(b, w);
+    settle(b);
+    ok(b->n_saved == 1 && !b->is_new, "one that a lead before has made is no new one");
+    was_there = false;
     lead_snap_destroy(b->lead);
 }
 
@@ -364,6 +382,7 @@ int main(void)
     test_still_full(b);
     test_partial(b);
     test_written(b);
+    test_found(b);
     test_past(b);
     test_source(b);
     fs_remove_tree(b->agent.run.dir, NULL);

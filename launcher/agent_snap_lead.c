@@ -74,7 +74,7 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
     }
     step_name(s->step, s->uuid, name);
     snprintf(path, sizeof(path), "%s/%s", s->root, name);
-    l->ops->on_saved(l->arg, path, (int64_t)s->step, s->tally.generation);
+    l->ops->on_saved(l->arg, path, (int64_t)s->step, s->tally.generation, !s->was_there);
 }
 
 void lead_snap_show(struct lead_snap *l)
@@ -246,10 +246,10 @@ static void settle(struct lead_save *s)
 
     s->is_settled = true;
     s->stays = s->error.code && s->tally.n_held == s->tally.n_ranks;
-    if (s->error.code == 0) {
-        lead_save_took(s, INTERVAL_DISK);
-    } else {
+    if (s->error.code) {
         lead_levels_failed(s);
+    } else if (!s->was_there) {
+        lead_save_took(s, INTERVAL_DISK);
     }
     lead_snap_show(l);
     announce(l, s);

@@ -78,11 +78,12 @@ void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
 
 /* --- the lead --- */
 
-static void on_saved(void *arg, const char *path, int64_t step, uint32_t generation)
+static void on_saved(void *arg, const char *path, int64_t step, uint32_t generation,
+                     bool is_new)
 {
     struct bed *b = arg;
 
-    (void)path, (void)step, (void)generation;
+    (void)path, (void)step, (void)generation, (void)is_new;
     b->n_saved++;
 }
 
