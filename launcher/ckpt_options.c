@@ -100,7 +100,7 @@ static const struct option_def table[N_OPTIONS + 1] = {
         .name = "newer", .type = OPTION_FLAG,
         .offset = offsetof(struct ckpt_options, is_newer),
         .help = "pull: only one that is newer than all whole ones in DIRECTORY; push: the "
-             "newest one beside CHECKPOINT"},
+                 "newest one beside CHECKPOINT"},
     [AT_DRY_RUN] = {
         .name = "dry-run", .type = OPTION_FLAG,
         .offset = offsetof(struct ckpt_options, is_dry),
@@ -137,7 +137,7 @@ static const struct option_def table[N_OPTIONS + 1] = {
         .name = "timeout", .value = "SECONDS", .type = OPTION_CALL, .call = set_count,
         .offset = offsetof(struct ckpt_options, timeout_s),
         .help = "without a byte from a store, after which a request is tried again "
-             "(60)"},
+                 "(60)"},
     [N_OPTIONS] = {0},
 };
 
