@@ -6,6 +6,7 @@
 #include "base/pages.h"
 
 #include "base/cleanup.h"
+#include "tests/lib/mapped.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -244,17 +245,6 @@ static void test_other_kind(int granted, int want)
     }
     n_granted = -1;
     ok(n_asked == want, "the first %d are made: %d are asked for", granted, n_asked);
-}
-
-/* Nothing is allocated to find it out. */
-static unsigned long long mapped_bytes(void)
-{
-    _close_ int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    char text[128];
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-
-    text[n > 0 ? n : 0] = '\0';
-    return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
 }
 
 static void test_any_length(void)

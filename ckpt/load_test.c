@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "ckpt/digest.h"
 #include "ckpt/load.h"
+#include "tests/lib/mapped.h"
 #include "tests/lib/tap.h"
 
 #include <fcntl.h>
@@ -308,16 +309,6 @@ static void test_damage(void)
     is_int(io_write_all(io_system(), fd, &was, 1, DIGEST_BLOCK_BYTES + 7), 0, "mend");
     free(memory);
     close(fd);
-}
-
-static unsigned long long mapped_bytes(void)
-{
-    _close_ int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    char text[128];
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-
-    text[n > 0 ? n : 0] = '\0';
-    return strtoull(text, NULL, 10) * (unsigned long long)sysconf(_SC_PAGESIZE);
 }
 
 /* By any number of threads, each with a buffer of its own where it reads. */
