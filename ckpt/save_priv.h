@@ -14,7 +14,8 @@
  *   save_direct.c   written by the ranks themselves
  *   save_agent.c    handed to the agents of the ranks
  *   save_ahead.c    the memory of the second save is mapped before that comes
- *   ckpt_load.c     choosing a checkpoint together, and loading it
+ *   ckpt_choose.c   choosing a checkpoint together
+ *   ckpt_load.c     loading it
  *   ckpt_map.c      mapping what one has
  */
 #ifndef MUSTER_CKPT_SAVE_PRIV_H

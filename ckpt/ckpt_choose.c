@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "ckpt/ckpt_choose.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "ckpt/avoided.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const struct standing *a, const struct standing *b)
+{
+    if (a->step != b->step) {
+        return a->step < b->step ? -1 : 1;
+    }
+    if (a->token != b->token) {
+        return a->token < b->token ? -1 : 1;
+    }
+    return strcmp(a->name, b->name);
+}
+
+/* --- one rank's view --- */
+
+void passed_note(struct passed *p, int n, const char *why)
+{
+    size_t len = strlen(p->why.text);
+    bool is_first = len == 0;
+
+    p->n += n;
+    if (why[0] != '\0' && (is_first || len + 2 + strlen(why) < sizeof(p->why.text))) {
+        snprintf(p->why.text + len, sizeof(p->why.text) - len, "%s%s",
+                 is_first ? "" : "; ", why);
+    }
+}
+
+struct standing standing_of(const struct step *s)
+{
+    struct standing at = {.step = s->commit.step, .token = s->commit.token};
+
+    str_copy(at.name, sizeof(at.name), s->name);
+    return at;
+}
+
+struct standing standing_below(uint64_t step)
+{
+    return (struct standing){.step = step};
+}
+
+static bool is_out(const struct muster_ckpt *ck, const char *name)
+{
+    return ck->choice != CKPT_ALL &&
+           avoided_has_name(ck->avoided, name) != (ck->choice == CKPT_ONLY_AVOIDED);
+}
+
+/* A bound without a name is below all of its step. */
+static bool may_be(const struct muster_ckpt *ck, const struct search *w,
+                   const struct step_entry *entry)
+{
+    const struct standing *bound = &w->bound;
+
+    return (entry->step < bound->step ||
+            (entry->step == bound->step && bound->name[0] != '\0')) &&
+           !is_out(ck, entry->name);
+}
+
+static int no_such(const struct muster_ckpt *ck, const struct search *w,
+                   struct error *e)
+{
+    return w->only < 0
+               ? error_text(e, ENOENT, "no checkpoint in %s", ck->root_path)
+               : error_text(e, ENOENT, "no checkpoint of step %" PRId64 " in %s",
+                            w->only, ck->root_path);
+}
+
+/* What one rank has seen, from the newest on. */
+struct view {
+    struct step best; /* io NULL: none yet */
+    struct standing best_at;
+    struct passed here, newer; /* of those here, than the step that is next */
+};
+
+/* One that was never finished is not worth a word, and one of the bound's own step was told
+ * before. */
+static int look_at(struct muster_ckpt *ck, const struct search *w,
+                   const struct step_entry *entry, struct view *v, struct error *e)
+{
+    struct step s = {0};
+    struct error why = {0};
+    struct standing at;
+    int rc = step_open(ck->io, ck->root, entry->name, &s, &why);
+
+    if (rc < 0 && !load_is_damage(rc)) {
+        return error_text(e, why.code, "%s", why.text);
+    }
+    if (rc < 0) {
+        if (rc != -ENOENT && entry->step < w->bound.step) {
+            passed_note(&v->here, 1, why.text);
+        }
+        return 0;
+    }
+    at = standing_of(&s);
+    if (compare(&at, &w->bound) >= (w->or_equal ? 1 : 0) ||
+        (v->best.io && compare(&at, &v->best_at) < 0)) {
+        step_close(&s);
+        return 0;
+    }
+    step_close(&v->best);
+    v->best = s;
+    v->best_at = at;
+    return 0;
+}
+
+int ckpt_find(struct muster_ckpt *ck, const struct search *w, struct passed *passed,
+              struct step *ret, struct error *e)
+{
+    _free_ struct step_entry *entries = NULL;
+    struct view v = {0};
+    size_t n = 0;
+    int rc = step_list(ck->io, ck->root, &entries, &n, e);
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        if ((v.best.io && entries[i].step < v.best_at.step) ||
+            (int64_t)entries[i].step < w->only) {
+            break;
+        }
+        if (i == 0 || entries[i - 1].step != entries[i].step) {
+            v.newer = v.here;
+        }
+        if (may_be(ck, w, &entries[i])) {
+            rc = look_at(ck, w, &entries[i], &v, e);
+        }
+    }
+    *passed = v.best.io && w->is_for_step ? v.newer : v.here;
+    if (rc < 0 || !v.best.io) {
+        step_close(&v.best);
+        return rc < 0 ? rc : no_such(ck, w, e);
+    }
+    *ret = v.best;
+    return 0;
+}
+
+/* --- together --- */
+
+struct proposal {
+    int32_t rc; /* 0; -ENOENT: there is none; another failure */
+    int32_t n_passed; /* damaged ones on the way there */
+    struct standing at;
+    char text[300];
+    char why[300]; /* they are */
+};
+
+/* The oldest that anybody proposed; whether all proposed that. */
+static int weigh(const struct muster_ckpt *ck, const struct proposal *all,
+                 struct standing *ret, bool *ret_same, struct error *e)
+{
+    *ret_same = true;
+    *ret = all[0].at;
+    for (uint32_t r = 0; r < ck->group.world; r++) {
+        if (all[r].rc < 0) {
+            return ck->group.world == 1
+                       ? all[r].rc
+                       : error_text(e, -all[r].rc, "rank %u: %.*s", r,
+                                    (int)sizeof(all[r].text) - 1, all[r].text);
+        }
+        if (compare(&all[r].at, &all[0].at) != 0) {
+            *ret_same = false;
+        }
+        if (compare(&all[r].at, ret) < 0) {
+            *ret = all[r].at;
+        }
+    }
+    return 0;
+}
+
+/* What most of them passed over: the same on all ranks. */
+static void add_passed(const struct muster_ckpt *ck, const struct proposal *all,
+                       struct passed *passed)
+{
+    const struct proposal *most = &all[0];
+
+    for (uint32_t r = 1; r < ck->group.world; r++) {
+        if (all[r].n_passed > most->n_passed) {
+            most = &all[r];
+        }
+    }
+    passed_note(passed, most->n_passed, most->why);
+}
+
+static int choose(struct muster_ckpt *ck, struct search w, struct passed *passed,
+                  struct step *ret, struct error *e)
+{
+    _free_ struct proposal *all = calloc(ck->group.world, sizeof(*all));
+    bool is_same = false, is_first = true;
+    int rc = group_agree(&ck->group,
+                         all ? 0 : error_set(e, ENOMEM, "choose"), e);
+
+    for (; rc == 0; is_first = false) {
+        struct proposal mine = {0};
+        struct passed here = {0};
+        struct step s = {0};
+
+        mine.rc = ckpt_find(ck, &w, &here, &s, e);
+        passed_note(&here, w.before.n, w.before.why.text);
+        if (mine.rc < 0) {
+            str_copy(mine.text, sizeof(mine.text), e->text);
+        } else {
+            mine.at = standing_of(&s);
+        }
+        mine.n_passed = here.n;
+        str_copy(mine.why, sizeof(mine.why), here.why.text);
+        rc = group_gather(&ck->group, &mine, all, sizeof(mine), e);
+        if (rc == 0 && is_first) { /* what is older was not asked for */
+            add_passed(ck, all, passed);
+        }
+        rc = rc < 0 ? rc : weigh(ck, all, &w.bound, &is_same, e);
+        if (rc == 0 && is_same) {
+            *ret = s;
+            return 0;
+        }
+        step_close(&s);
+        w.or_equal = true;
+    }
+    return rc;
+}
+
+int ckpt_choose(struct muster_ckpt *ck, const struct search *w, const struct standing *first,
+                struct passed *passed, struct step *ret, struct error *e)
+{
+    struct search avoided = *w;
+    int rc = choose(ck, *w, passed, ret, e);
+
+    if (rc == -ENOENT && ck->choice == CKPT_NOT_AVOIDED) {
+        ck->choice = CKPT_ONLY_AVOIDED;
+        avoided.bound = *first;
+        rc = choose(ck, avoided, passed, ret, e);
+    }
+    return rc;
+}
+
+int ckpt_none_whole(const struct search *w, const struct passed *passed, struct error *e)
+{
+    return w->only < 0
+               ? error_text(e, ERR_FORMAT, "no checkpoint is whole; %d passed over; "
+                            "%s", passed->n, passed->why.text)
+               : error_text(e, ERR_FORMAT, "no checkpoint of step %" PRId64 " is "
+                            "whole; %s", w->only, passed->why.text);
+}
+
+int ckpt_chosen(struct muster_ckpt *ck, int rc, const struct search *w,
+                const struct passed *passed)
+{
+    ck->n_passed = passed->n;
+    ck->passed = passed->why;
+    if (rc == -ENOENT && passed->n > 0) {
+        return ckpt_none_whole(w, passed, &ck->error);
+    }
+    if (rc == 0) {
+        ck->error = passed->why;
+    }
+    return rc;
+}
