@@ -281,13 +281,36 @@ static void test_still_full(struct bed *b)
     lead_snap_destroy(b->lead);
 }
 
-/* Some had it in memory: nothing of it is of use. */
-static void test_partial(struct bed *b)
+/* The disk is full before all have handed it over. */
+static void test_full_early(struct bed *b)
 {
     struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_FAILED};
 
     open_lead(b);
     say(b, 0, w);
+    settle(b);
+    ok(n_commits == 1 && strstr(said, "stays"), "a rank has no room: %s", said);
+    said[0] = '\0';
+    uv_sleep(1100); /* who has said so just now does not say it again */
+    w.stage = SNAP_STAGE_HELD;
+    say(b, 1, w);
+    ok(n_commits == 1 && strstr(said, "stays"), "one that comes later hears it: %s", said);
+    w.again = 1;
+    w.waits = WAITS;
+    say_both(b, w);
+    ok(goes_to_disk(UUID_A), "all have it when it is tried again");
+    lead_snap_destroy(b->lead);
+}
+
+/* Some had it in memory: nothing of it is of use. */
+static void test_partial(struct bed *b)
+{
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_WRITTEN};
+
+    open_lead(b);
+    commit_code = ECONNABORTED;
+    say(b, 0, w);
+    lead_snap_end(b->lead);
     settle(b);
     ok(n_commits == 1 && !strstr(said, "stays"), "a save of which a rank has nothing goes: %s",
        said);
@@ -380,6 +403,7 @@ int main(void)
     lead_bed_make(&b->agent);
     test_disk_full(b);
     test_still_full(b);
+    test_full_early(b);
     test_partial(b);
     test_written(b);
     test_found(b);

@@ -240,12 +240,20 @@ void lead_save_took(const struct lead_save *s, enum interval_level_id level)
                     (double)(uv_now(&l->agent->loop) - s->began_ms) / 1e3);
 }
 
+/* What one rank had no room for others may hand over only now, and then all have it. Of one
+ * that came to nothing as a rank will not hand it over nothing is of use. */
+static bool may_be_tried_again(const struct lead_save *s)
+{
+    return s->error.code && s->error.code != ESTALE &&
+           (s->why.code || s->tally.n_held == s->tally.n_ranks);
+}
+
 static void settle(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
     s->is_settled = true;
-    s->stays = s->error.code && s->tally.n_held == s->tally.n_ranks;
+    s->stays = may_be_tried_again(s);
     if (s->error.code) {
         lead_levels_failed(s);
     } else if (!s->was_there) {
