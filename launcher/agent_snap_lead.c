@@ -254,6 +254,7 @@ static void settle(struct lead_save *s)
 
     s->is_settled = true;
     s->stays = may_be_tried_again(s);
+    s->settled_ms = uv_now(&l->agent->loop);
     if (s->error.code) {
         lead_levels_failed(s);
     } else if (!s->was_there) {

@@ -75,13 +75,26 @@ void lead_snap_tell_wait(struct lead_snap *l)
     }
 }
 
+enum { OFFER_MS = 1000 }; /* for agents whose workers had ended by then to hear of it */
+
+/* It has failed just now, or is about to, and will be there for another try. */
+static bool is_failing(const struct lead_save *s)
+{
+    uint64_t now_ms = uv_now(&s->lead->agent->loop);
+
+    return s->is_settled ? s->stays && s->why.code && s->again == 0 &&
+                               now_ms - s->settled_ms < OFFER_MS
+                         : s->tally.n_failed > 0 && s->tally.n_held == s->tally.n_ranks;
+}
+
 /* One may still become a checkpoint, with what is known to be there. */
 static bool is_any_sure(const struct lead_snap *l)
 {
     for (const struct lead_save *s = l->saves; s; s = s->next) {
         const struct snap_now now = lead_save_now(s);
 
-        if (!s->is_settled && !now.is_parked && snap_tally_is_sure(&s->tally, &now)) {
+        if (is_failing(s) ||
+            (!s->is_settled && !now.is_parked && snap_tally_is_sure(&s->tally, &now))) {
             return true;
         }
     }

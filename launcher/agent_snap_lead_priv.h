@@ -31,6 +31,7 @@ struct lead_save {
     uint32_t n_copied; /* ranks of which there is a copy, up to the first without */
     bool is_working, is_settled; /* both: older ones are being removed */
     bool stays;       /* settled: what ranks have in memory is there for another try ... */
+    uint64_t settled_ms;
     uint32_t again;   /* ... of which this is one: as workers of that generation ended */
 
     /* Of agent_snap_lead_levels.c. Bits are 1 << enum interval_level_id. */

@@ -143,6 +143,10 @@ void agent_snap_tell_worker(struct agent *a, uint32_t rank, const char *uuid,
 void agent_snap_on_written(void *arg, const struct snap_head *head,
                            const struct error *e);
 
+/* A try (see struct saved) of what workers of that generation have saved has come to
+ * nothing: where they are gone already it is tried again now, as they would have had it. */
+void agent_snap_offer_late(struct agent_snap *p, uint32_t generation, uint32_t again);
+
 /* Tells its worker how far it is. */
 void agent_snap_tell_own(struct agent *a, const struct saved *s);
 

@@ -63,18 +63,28 @@ void agent_snap_recall(struct agent *a)
     agent_snap_keep_telling(a->snap);
 }
 
-void agent_snap_offer(struct crew *c)
+static void offer(struct agent_snap *p)
 {
-    struct agent *a = c->agent;
-    struct agent_snap *p = a->snap;
-
-    if (!p || p->offered == c->generation) {
-        return;
-    }
-    p->offered = c->generation;
     snap_hold_recall(p->hold, on_found, p);
     if (p->saved) {
-        agent_snap_tell(a);
+        agent_snap_tell(p->agent);
         agent_snap_keep_telling(p);
+    }
+}
+
+void agent_snap_offer(struct crew *c)
+{
+    struct agent_snap *p = c->agent->snap;
+
+    if (p && p->offered != c->generation) {
+        p->offered = c->generation;
+        offer(p);
+    }
+}
+
+void agent_snap_offer_late(struct agent_snap *p, uint32_t generation, uint32_t again)
+{
+    if (generation && generation <= p->offered && again < p->offered) {
+        offer(p);
     }
 }

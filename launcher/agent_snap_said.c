@@ -43,6 +43,7 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
     struct agent_snap *p = a->snap;
     struct saved **at = p ? &p->saved : NULL;
     struct snap_head head = {0};
+    uint32_t again = 0;
 
     while (at && *at) {
         struct saved *s = *at;
@@ -53,6 +54,7 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
         }
         *at = s->next;
         head = s->head;
+        again = s->again;
         agent_snap_unpin(p, s);
         if (!s->is_copy) {
             agent_snap_tell_worker(a, s->head.rank, uuid,
@@ -68,6 +70,7 @@ void agent_snap_settled(struct agent *a, const char *uuid, int error,
     }
     if (error && stays) {
         snap_hold_put_off(p->hold, uuid);
+        agent_snap_offer_late(p, head.generation, again);
     } else {
         snap_hold_settle(p->hold, uuid, !error);
     }

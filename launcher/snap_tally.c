@@ -150,6 +150,14 @@ static enum snap_fate judge_parked(const struct snap_tally *t, const struct snap
                : SNAP_FATE_WAIT;
 }
 
+/* Once all have handed it over all agents hear what becomes of it, and may keep what they
+ * have in memory; but nobody waits long for that. */
+static bool is_failure_known(const struct snap_tally *t, const struct snap_now *now)
+{
+    return t->n_held == t->n_ranks || now->is_ending || t->generation < now->started ||
+           now->ms - t->news_ms >= SNAP_TALLY_FAILED_MS;
+}
+
 enum snap_fate snap_tally_judge(const struct snap_tally *t,
                                 const struct snap_now *now)
 {
@@ -160,7 +168,7 @@ enum snap_fate snap_tally_judge(const struct snap_tally *t,
         return judge_parked(t, now);
     }
     if (t->n_failed > 0) {
-        return SNAP_FATE_REMOVE;
+        return is_failure_known(t, now) ? SNAP_FATE_REMOVE : SNAP_FATE_WAIT;
     }
     if (t->n_written == t->n_ranks ||
         now->ms - t->heard_ms >= SNAP_TALLY_SILENT_MS) {

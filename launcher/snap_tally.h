@@ -24,6 +24,7 @@ enum snap_stage {
 enum {
     /* Agents say every 2 s what is not settled. */
     SNAP_TALLY_SETTLE_MS = 7000, /* a lead that is new has heard all of them then */
+    SNAP_TALLY_FAILED_MS = 1000, /* for those who are about to hand over what failed */
     SNAP_TALLY_LOST_MS = 10000,  /* for an agent that was lost to come back */
     SNAP_TALLY_SILENT_MS = 60000, /* without a word of anybody */
     SNAP_TALLY_STALE_MS = 600000, /* workers run, and some do not hand over */

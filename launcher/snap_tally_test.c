@@ -125,7 +125,12 @@ static void test_failed(void)
     struct bed b;
 
     open_with(&b, "wfhn");
-    is_int(judge(&b, 0), SNAP_FATE_REMOVE, "one has failed");
+    is_int(judge(&b, SNAP_TALLY_FAILED_MS - 1), SNAP_FATE_WAIT,
+           "one has failed, and one may hand over yet");
+    is_int(judge(&b, SNAP_TALLY_FAILED_MS), SNAP_FATE_REMOVE, "but not for long");
+    snap_tally_release(&b.tally);
+    open_with(&b, "wfhh");
+    is_int(judge(&b, 0), SNAP_FATE_REMOVE, "all have handed it over");
     snap_tally_release(&b.tally);
 }
 
