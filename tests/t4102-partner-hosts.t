@@ -114,6 +114,7 @@ test_lead_stopped() {
 
 # hang HOST NAME: what its agent syncs does not come to an end.
 hang() { spawn "$2" strace -f -qq -p "$(agent_of "$1")" -e trace=fsync,fdatasync -e inject=fsync,fdatasync:delay_enter=60000000 -o "$2.trace"; }
+traced() { grep -q '^TracerPid:.[1-9]' "/proc/$(agent_of "$1")/status"; }
 hangs() { ok "the disk of $1 hangs" wait_for 60 test -s "$2.trace" || diag "$(cat "$2.err")"; }
 
 # Memory of an older job's rank 2: the agent was killed, so nobody has removed it.
@@ -133,14 +134,17 @@ keep_stale() {
 # job has left memory of the same rank, go on from what is on the disk.
 test_pair_lost() {
     local last dir old
-    can_trace || { skip 'no strace: see scripts/install-deps' 13; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 14; return; }
     keep_stale
     hosts=node1,node2,node3,node4,node5 start 480000 --nnodes 3:4 --set elastic.spares=1 --set heartbeat.timeout=3s --set checkpoint.keep=100000
     dir=/dev/shm/muster-$(id -u)-$(json id run/run.json)
     on node5 sh -c "mkdir -m 700 -p $dir && cp stale $dir/snap-0-2-0 && chmod 600 $dir/snap-0-2-0"
-    # Of both before one of them holds up the saves of all.
+    # Of both before one of them holds up the saves of all, which wait meanwhile.
+    echo 0 >run/pace
     hang node3 third
     hang node4 fourth
+    ok 'both are watched' wait_for 60 eval 'traced node3 && traced node4' || diag "$(cat third.err fourth.err)"
+    rm run/pace
     hangs node3 third
     hangs node4 fourth
     ok 'all stand still at a save that only memory has' wait_for 60 stands_still || show_run
