@@ -74,6 +74,9 @@ static void release(struct bed *b)
 
     front_forget_reach(f);
     screen_destroy(f->screen);
+    while (writer_pending(f->writer)) { /* in a write its thread would be left alone */
+        uv_sleep(1);
+    }
     writer_destroy(f->writer);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     uv_loop_close(&f->loop);
