@@ -208,7 +208,7 @@ test_itself() {
 # A home directory may be one that others may only go through.
 test_closed_above() {
     local verb nobody="setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/nonexistent"
-    [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || { skip 'not root' 8; return; }
+    [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || { skip 'not root, or no setpriv' 8; return; }
     chmod 755 "$TRASH"
     mkdir -p bin && cp "$MUSTER" bin/
     put_files home/out step{1,2,3}
