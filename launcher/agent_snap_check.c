@@ -17,11 +17,11 @@
 void lead_check_know(const struct lead_snap *l, struct lead_save *s)
 {
     const struct lead_check *c = &l->check;
-    bool is_read = c->is_running && strcmp(c->root, s->root) == 0;
+    bool is_read = c->is_running && strcmp(c->reading.root, s->root) == 0;
 
     str_copy(s->verified, sizeof(s->verified),
-             strcmp(c->verified_root, s->root) == 0 ? c->verified : "");
-    str_copy(s->checking, sizeof(s->checking), is_read ? c->name : "");
+             strcmp(c->right.root, s->root) == 0 ? c->right.name : "");
+    str_copy(s->checking, sizeof(s->checking), is_read ? c->reading.name : "");
 }
 
 /* --- what came of it --- */
@@ -51,16 +51,19 @@ static void tidy(struct lead_check *c)
     if (c->is_missed) {
         return;
     }
-    lead_snap_pinned(l, c->root, c->pinned);
-    lead_snap_source(l, c->root, c->source);
+    c->tidied = c->right; /* the next one may be found right before this is done */
+    lead_snap_pinned(l, c->tidied.root, c->pinned);
+    lead_snap_source(l, c->tidied.root, c->source);
     lead_snap_avoided(l, c->avoided);
     c->tidy = (struct snap_commit){
-        .root = c->root, .gather = {.step = c->step, .uuid = c->uuid},
+        .root = c->tidied.root,
+        .gather = {.step = c->tidied.step, .uuid = c->tidied.uuid},
         .rule = lead_snap_rule(l),
         .best = l->agent->config.job->checkpoint.keep_best, .pinned = c->pinned,
         .source = c->source,
         .avoided = c->avoided,
-        .office = &l->office, .verified = c->verified,
+        .office = &l->office, .verified = c->tidied.name,
+        .checking = c->is_running ? c->reading.name : NULL,
     };
     c->tidying.data = c;
     l->n_works++;
@@ -78,7 +81,7 @@ static void work_on(uv_work_t *work)
 {
     struct lead_check *c = work->data;
 
-    c->rc = snap_reread(c->root, c->name, &c->cancel, &c->error);
+    c->rc = snap_reread(c->reading.root, c->reading.name, &c->cancel, &c->error);
 }
 
 static void after_work(uv_work_t *work, int status)
@@ -92,15 +95,14 @@ static void after_work(uv_work_t *work, int status)
         return;
     }
     if (c->rc == 0) {
-        str_copy(c->verified_root, sizeof(c->verified_root), c->root);
-        str_copy(c->verified, sizeof(c->verified), c->name);
+        c->right = c->reading;
         tidy(c);
     } else if (c->rc == -ERR_FORMAT) {
         agent_note(l->agent, "%s/%s is damaged: %s; older ones stay until a newer one "
-                   "is whole", c->root, c->name, c->error.text);
+                   "is whole", c->reading.root, c->reading.name, c->error.text);
     } else if (c->rc != -ENOENT) {
-        agent_log(l->agent, "%s/%s was not read again: %s", c->root, c->name,
-                  c->error.text);
+        agent_log(l->agent, "%s/%s was not read again: %s", c->reading.root,
+                  c->reading.name, c->error.text);
     }
 }
 
@@ -112,11 +114,11 @@ void lead_check_want(struct lead_snap *l, const struct lead_save *s)
         return;
     }
     c->lead = l;
-    c->step = s->step;
     c->error = (struct error){0};
-    str_copy(c->uuid, sizeof(c->uuid), s->uuid);
-    str_copy(c->root, sizeof(c->root), s->root);
-    step_name(s->step, s->uuid, c->name);
+    c->reading.step = s->step;
+    str_copy(c->reading.uuid, sizeof(c->reading.uuid), s->uuid);
+    str_copy(c->reading.root, sizeof(c->reading.root), s->root);
+    step_name(s->step, s->uuid, c->reading.name);
     c->work.data = c;
     c->is_running = true;
     uv_queue_work(&l->agent->loop, &c->work, work_on, after_work);

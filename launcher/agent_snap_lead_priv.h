@@ -51,22 +51,28 @@ struct lead_save {
 };
 
 /* What is read again (launcher/agent_snap_check.c). */
+struct lead_checked {
+    uint64_t step;
+    char uuid[COMMIT_UUID_BYTES];
+    char root[SNAP_ROOT_BYTES], name[STEP_NAME_BYTES];
+};
+
 struct lead_check {
     struct lead_snap *lead;
-    char verified_root[SNAP_ROOT_BYTES], verified[STEP_NAME_BYTES];
+    struct lead_checked right; /* the last that was */
     bool is_running;
     bool is_missed; /* what may go now: others were at work */
     _Atomic bool cancel;
 
     /* Set before, and the thread's while there is one. */
     uv_work_t work;
-    uint64_t step;
-    char uuid[COMMIT_UUID_BYTES];
-    char root[SNAP_ROOT_BYTES], name[STEP_NAME_BYTES];
+    struct lead_checked reading;
     int rc;
     struct error error;
 
+    /* The same of the other thread, which may be at work meanwhile. */
     uv_work_t tidying; /* data NULL: it is over */
+    struct lead_checked tidied;
     struct snap_commit tidy;
     char pinned[STEP_NAME_BYTES], source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
 };
