@@ -235,21 +235,17 @@ E3
     within=()
 }
 
-# interpreter AGENT: the eldest that is warm.
-interpreter() {
+# warm AGENT: those that wait for work, and before them the interpreter that they are of.
+# The eldest come first: numbers begin anew at some time.
+warm() {
     local p
-    for p in $(pgrep -P "$1"); do
-        tr '\0' '\n' <"/proc/$p/environ" | grep -q ^MUSTER_WARM_IMPORT= && echo "$p" && return
+    for p in $(ps --sort=start_time -o pid= --ppid "$1"); do
+        tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -q ^MUSTER_WARM= && echo "$p"
     done
-    return 1
 }
-n_warm() {
-    local p n=0
-    for p in $(pgrep -P "$1"); do
-        tr '\0' '\n' 2>/dev/null <"/proc/$p/environ" | grep -q ^MUSTER_WARM= && n=$((n + 1))
-    done
-    echo $n
-}
+interpreter() { warm "$1" | head -n 1; }
+blank() { warm "$1" | tail -n 1; }
+n_warm() { warm "$1" | wc -l; }
 # agent_of DIR: in $agent, once its workers are known.
 agent_of() {
     wait_for 60 first_pid "$1"
@@ -287,8 +283,7 @@ E3
     begin blank --nproc-per-node 2 --set 'restart.preload=[decimal]' -- python3 loop.py
     wait_for 60 is_warm blank
     agent_of blank
-    first=$(interpreter "$agent")
-    kill -KILL "$(pgrep -P "$agent" | grep -vx "$first" | tail -n 1)"
+    kill -KILL "$(blank "$agent")"
     wait_for 60 eval "[ \$(n_warm $agent) = 2 ]"
     touch go0 go1
     wait_exit 60 "$spawned"
