@@ -21,7 +21,7 @@
  *   agent_record.c   what the lead writes down: journal, status, front end;
  *                    with agent_record_fact.c and agent_record_note.c
  *   agent_snap.c     checkpoints that workers save through it; with agent_snap_said.c;
- *                    where it leads, their commit: agent_snap_lead.c, and who has
+ *                    where it leads, their commit: agent_snap_lead*.c, and who has
  *                    them in memory: agent_snap_lead_held.c
  *   agent_partner.c  copies of them in memory of a partner, and its copies here
  *   agent_fetch.c    what a rank loads, from memory of another node

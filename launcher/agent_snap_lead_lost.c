@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done for saves whose nodes are lost, and for who waits until nothing more comes
- * of those that are on their way. */
+/* What is done for saves whose nodes are lost: who has copies of their parts writes them. */
 #include <config.h>
 
 #include "launcher/agent_snap_lead_priv.h"
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "launcher/jsonw.h"
-
-/* --- for nodes that are lost --- */
 
 /* Who has a copy of what they held is to write it; said again until it is there. */
 void lead_save_rescue(struct lead_save *s)
@@ -48,113 +44,4 @@ void lead_snap_rescue(struct lead_snap *l)
             lead_save_rebuild(s);
         }
     }
-}
-
-/* --- who waits --- */
-
-enum { TELL_FIRST_MS = 5000, TELL_MS = 30000 };
-
-void lead_snap_tell_wait(struct lead_snap *l)
-{
-    uint64_t now_ms = uv_now(&l->agent->loop);
-    const struct lead_save *oldest = NULL;
-    char span[32];
-
-    if (!l->is_asked || !l->asks_saves || now_ms < l->tell_ms) {
-        return;
-    }
-    for (const struct lead_save *s = l->saves; s; s = s->next) {
-        oldest = s->is_settled || lead_save_is_parked(s) ? oldest : s;
-    }
-    l->tell_ms = now_ms + TELL_MS;
-    clock_format_span(now_ms - l->asked_ms, span, sizeof(span));
-    if (oldest) {
-        agent_note(l->agent, "waits for the save of step %llu to be on the disk, for %s: %u "
-                   "of %u ranks are there", (unsigned long long)oldest->step, span,
-                   oldest->tally.n_written, oldest->tally.n_ranks);
-    }
-}
-
-enum { OFFER_MS = 1000 }; /* for agents whose workers had ended by then to hear of it */
-
-/* It has failed just now, or is about to, and will be there for another try. */
-static bool is_failing(const struct lead_save *s)
-{
-    uint64_t now_ms = uv_now(&s->lead->agent->loop);
-
-    return s->is_settled ? s->stays && s->why.code && s->again == 0 &&
-                               now_ms - s->settled_ms < OFFER_MS
-                         : s->tally.n_failed > 0 && s->tally.n_held == s->tally.n_ranks;
-}
-
-/* One may still become a checkpoint, with what is known to be there. */
-static bool is_any_sure(const struct lead_snap *l)
-{
-    for (const struct lead_save *s = l->saves; s; s = s->next) {
-        const struct snap_now now = lead_save_now(s);
-
-        if (is_failing(s) ||
-            (!s->is_settled && !now.is_parked && snap_tally_is_sure(&s->tally, &now))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_removing(const struct lead_snap *l)
-{
-    for (const struct lead_save *s = l->saves; s; s = s->next) {
-        if (s->is_working && s->is_settled) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool lead_snap_is_awaited(const struct lead_snap *l)
-{
-    return is_removing(l) || (l->asks_saves && is_any_sure(l)) ||
-           (l->is_ending && l->n_works > 0);
-}
-
-static bool ask(struct lead_snap *l, bool for_saves)
-{
-    l->asks_saves = for_saves;
-    l->is_asked = lead_snap_is_awaited(l);
-    l->asked_ms = l->moved_ms = uv_now(&l->agent->loop);
-    l->tell_ms = l->asked_ms + TELL_FIRST_MS;
-    return l->is_asked;
-}
-
-bool lead_snap_ask(struct lead_snap *l)
-{
-    if (!l) {
-        return false;
-    }
-    lead_levels_promote(l);
-    lead_snap_rescue(l);
-    return ask(l, true);
-}
-
-void lead_snap_end(struct lead_snap *l)
-{
-    if (l) {
-        l->is_ending = true;
-        lead_snap_look(l);
-    }
-}
-
-bool lead_snap_ask_removed(struct lead_snap *l)
-{
-    return l && ask(l, false);
-}
-
-bool lead_snap_forget(struct lead_snap *l)
-{
-    bool was_asked = l && l->is_asked;
-
-    if (l) {
-        l->is_asked = false;
-    }
-    return was_asked;
 }

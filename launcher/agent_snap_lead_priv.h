@@ -109,10 +109,6 @@ bool lead_save_is_beside(const struct lead_save *a, const struct lead_save *b);
 bool lead_save_is_later(const struct lead_save *a, const struct lead_save *b);
 /* One that is in no list any more. */
 void lead_save_free(struct lead_save *s);
-/* It is on that level now. */
-void lead_save_took(const struct lead_save *s, enum interval_level_id level);
-/* Somebody has not heard what became of it; there may be many, who all say it again. */
-void lead_save_tell_again(struct lead_save *s);
 
 /* What is due is finished, and who waits for nothing more is told. */
 void lead_snap_look(struct lead_snap *l);
@@ -122,6 +118,16 @@ void lead_snap_show(struct lead_snap *l);
 void lead_snap_worked(struct lead_snap *l);
 /* It is dying, and nobody works for it: it goes. */
 void lead_snap_may_go(struct lead_snap *l);
+
+/* --- agent_snap_lead_commit.c --- */
+
+/* By a thread, which nobody else has: it is committed, or what is there is removed. */
+void lead_save_finish(struct lead_save *s);
+/* It is on that level now. */
+void lead_save_took(const struct lead_save *s, enum interval_level_id level);
+/* Somebody has not heard what became of it; there may be many, who all say it again. */
+void lead_save_tell_again(struct lead_save *s);
+
 /* Which checkpoints stay. */
 struct retain_rule lead_snap_rule(const struct lead_snap *l);
 /* From which nobody starts for now, or "". */
@@ -157,10 +163,13 @@ void lead_save_copied(struct lead_save *s);
 void lead_save_rescue(struct lead_save *s);
 /* Of all, by copies and by parity. */
 void lead_snap_rescue(struct lead_snap *l);
+
+/* --- agent_snap_lead_wait.c --- */
+
+/* Who waits for nothing more, or has waited for long enough, hears so. */
+void lead_wait_look(struct lead_snap *l);
 /* Who waits for long is told for what. */
-void lead_snap_tell_wait(struct lead_snap *l);
-/* What somebody waits for is still to come. */
-bool lead_snap_is_awaited(const struct lead_snap *l);
+void lead_wait_tell(struct lead_snap *l);
 
 /* --- agent_snap_lead_levels.c --- */
 

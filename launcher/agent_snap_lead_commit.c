@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The end of a save: a thread commits what is whole, and removes what that takes the place
+ * of, or what is left of one that cannot become whole any more; all hear of it in between.
+ */
+#include <config.h>
+
+#include "launcher/agent_snap_lead_priv.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "ckpt/io_direct.h"
+#include "ckpt/step.h"
+#include "launcher/jsonw.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- what is said --- */
+
+static void tell_all(struct lead_snap *l, struct lead_save *s)
+{
+    struct agent *a = l->agent;
+    _buf_ struct buf b = {0};
+    struct jsonw w = jsonw_start(&b);
+
+    jsonw_object(&w, NULL);
+    jsonw_str(&w, "ask", "snap");
+    jsonw_str(&w, "uuid", s->uuid);
+    jsonw_int(&w, "error", s->error.code);
+    jsonw_str(&w, "why", s->error.text);
+    if (s->stays) {
+        jsonw_bool(&w, "stays", true);
+    }
+    jsonw_end_object(&w);
+    s->told_ms = uv_now(&a->loop);
+    if (!b.failed && a->tree) {
+        tree_ask(a->tree, b.data, b.len);
+        agent_asked(a, b.data, b.len);
+    }
+}
+
+void lead_save_tell_again(struct lead_save *s)
+{
+    if (uv_now(&s->lead->agent->loop) - s->told_ms >= SNAP_TELL_AGAIN_MS) {
+        tell_all(s->lead, s);
+    }
+}
+
+static void announce(struct lead_snap *l, const struct lead_save *s)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+
+    if (s->error.code == ESTALE) {
+        return; /* a later one has its place */
+    }
+    if (s->error.code) {
+        agent_note(l->agent, "the checkpoint of step %llu is none: %s%s",
+                   (unsigned long long)s->step, s->error.text,
+                   s->stays ? "; it stays in memory, and is tried again when workers end, "
+                              "unless they have saved more" : "");
+        return;
+    }
+    step_name(s->step, s->uuid, name);
+    snprintf(path, sizeof(path), "%s/%s", s->root, name);
+    l->ops->on_saved(l->arg, path, (int64_t)s->step, s->tally.generation, !s->was_there);
+}
+
+/* --- what is to stay --- */
+
+/* Below that no other save is on its way. */
+static uint64_t busy_from(const struct lead_save *save)
+{
+    uint64_t from = UINT64_MAX;
+
+    for (const struct lead_save *s = save->lead->saves; s; s = s->next) {
+        if (s != save && !s->is_settled && lead_save_is_beside(s, save) && s->step < from) {
+            from = s->step;
+        }
+    }
+    return from;
+}
+
+/* "" for what is elsewhere. */
+static void name_in(const char *root, const char *path, char ret[STEP_NAME_BYTES])
+{
+    size_t n = strlen(root);
+
+    ret[0] = '\0';
+    if (strncmp(path, root, n) == 0 && path[n] == '/' &&
+        strlen(path + n + 1) < STEP_NAME_BYTES) {
+        str_copy(ret, STEP_NAME_BYTES, path + n + 1);
+    }
+}
+
+void lead_snap_pinned(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES])
+{
+    name_in(root, l->ops->pinned(l->arg), ret);
+}
+
+int64_t lead_snap_resume(const struct lead_snap *l, const char *root,
+                         char ret[STEP_NAME_BYTES])
+{
+    int64_t step = -1;
+
+    name_in(root, l->ops->resume ? l->ops->resume(l->arg, &step) : "", ret);
+    return step;
+}
+
+void lead_snap_source(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES])
+{
+    uint32_t started = l->ops->started(l->arg);
+
+    name_in(root, l->ops->source ? l->ops->source(l->arg) : "", ret);
+    for (const struct lead_save *s = l->saves; s; s = s->next) {
+        if (s->tally.generation == started && s->tally.n_held == s->tally.n_ranks) {
+            ret[0] = '\0';
+        }
+    }
+}
+
+void lead_snap_avoided(const struct lead_snap *l, char ret[AVOID_LINES_BYTES])
+{
+    str_copy(ret, AVOID_LINES_BYTES,
+             l->ops->avoided ? l->ops->avoided(l->arg) : "");
+}
+
+struct retain_rule lead_snap_rule(const struct lead_snap *l)
+{
+    const struct job_checkpoint *k = &l->agent->config.job->checkpoint;
+
+    return (struct retain_rule){.keep = k->keep, .every = k->keep_every,
+                                .is_highest = k->keep_goal == JOB_MAXIMIZE};
+}
+
+/* --- the thread --- */
+
+/* What the thread has to know, as of now. */
+static void prepare(struct lead_save *s)
+{
+    struct lead_snap *l = s->lead;
+
+    s->is_due = false;
+    lead_snap_pinned(l, s->root, s->pinned);
+    lead_snap_source(l, s->root, s->source);
+    lead_snap_avoided(l, s->avoided);
+    lead_check_know(l, s);
+    s->commit = (struct snap_commit){
+        .root = s->root,
+        .gather = {.step = s->step, .uuid = s->uuid, .token = s->token,
+                   .generation = s->tally.generation,
+                   .n_ranks = s->tally.n_ranks},
+        .n_written = s->tally.n_written,
+        .rule = lead_snap_rule(l),
+        .best = l->agent->config.job->checkpoint.keep_best,
+        .pinned = s->pinned,
+        .source = s->source,
+        .avoided = s->avoided,
+        .busy_from = busy_from(s),
+        .known_ms = uv_now(&l->agent->loop),
+        .strays = &l->strays,
+        .office = &l->office,
+        .verified = s->verified,
+        .checking = s->checking,
+        .ret_was_there = &s->was_there,
+        .ret_is_due = &s->is_due,
+    };
+}
+
+/* Who hears of it may save the next one at once: where that could want the room of those
+ * that go, they go first. */
+static void work_on(uv_work_t *work)
+{
+    struct lead_save *s = work->data;
+    int rc = snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
+
+    s->is_tidied = rc == 0 && snap_is_short(&s->commit, io_direct());
+    if (s->is_tidied) {
+        snap_tidy(&s->commit, io_direct());
+    }
+}
+
+void lead_save_took(const struct lead_save *s, enum interval_level_id level)
+{
+    struct lead_snap *l = s->lead;
+
+    l->ops->on_took(l->arg, level,
+                    (double)(uv_now(&l->agent->loop) - s->began_ms) / 1e3);
+}
+
+/* What one rank had no room for others may hand over only now, and then all have it. Of one
+ * that came to nothing as a rank will not hand it over nothing is of use. */
+static bool may_be_tried_again(const struct lead_save *s)
+{
+    return s->error.code && s->error.code != ESTALE &&
+           (s->why.code || s->tally.n_held == s->tally.n_ranks);
+}
+
+static void settle(struct lead_save *s)
+{
+    struct lead_snap *l = s->lead;
+
+    s->is_settled = true;
+    s->stays = may_be_tried_again(s);
+    s->settled_ms = uv_now(&l->agent->loop);
+    if (s->error.code) {
+        lead_levels_failed(s);
+    } else if (!s->was_there) {
+        lead_save_took(s, INTERVAL_DISK);
+    }
+    lead_snap_show(l);
+    announce(l, s);
+    tell_all(l, s);
+    lead_levels_replace(l);
+}
+
+static void work_on_tidy(uv_work_t *work)
+{
+    struct lead_save *s = work->data;
+
+    snap_tidy(&s->commit, io_direct());
+}
+
+static void end_work(struct lead_save *s)
+{
+    struct lead_snap *l = s->lead;
+
+    s->is_working = false;
+    if (s->error.code == 0 && s->is_due) {
+        lead_check_want(l, s);
+    }
+    lead_snap_worked(l);
+}
+
+static void after_tidy(uv_work_t *work, int status)
+{
+    (void)status;
+    end_work(work->data);
+}
+
+static void tidy(struct lead_save *s)
+{
+    s->is_tidied = true;
+    uv_queue_work(&s->lead->agent->loop, &s->work, work_on_tidy, after_tidy);
+}
+
+static void after_work(uv_work_t *work, int status)
+{
+    struct lead_save *s = work->data;
+    struct lead_snap *l = s->lead;
+
+    if (l->is_dying && s->error.code == 0 && status == 0 && !s->is_tidied) {
+        tidy(s); /* by what was known before */
+        return;
+    }
+    if (l->is_dying) {
+        end_work(s);
+        return;
+    }
+    if (status < 0 && s->error.code == 0) {
+        error_text(&s->error, ECANCELED, "no thread to commit it");
+    }
+    if (s->error.code == ESTALE || (s->error.code && !office_holds(&l->office))) {
+        s->is_working = false;
+        l->n_works--;
+        return; /* nothing more was done: if this agent leads on, it is looked at again */
+    }
+    settle(s);
+    if (s->error.code || s->is_tidied) {
+        end_work(s);
+        return;
+    }
+    if (!l->is_dying) {
+        prepare(s); /* others may have come, and be read, meanwhile */
+    }
+    tidy(s);
+}
+
+void lead_save_finish(struct lead_save *s)
+{
+    struct lead_snap *l = s->lead;
+
+    s->is_working = true;
+    s->error = (struct error){0};
+    prepare(s);
+    s->work.data = s;
+    l->n_works++;
+    uv_queue_work(&l->agent->loop, &s->work, work_on, after_work);
+}
+
+void lead_snap_drop(struct lead_save *s, int code, const char *why)
+{
+    error_text(&s->error, code, "%s", why);
+    s->is_settled = true;
+    tell_all(s->lead, s);
+}
