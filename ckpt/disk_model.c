@@ -293,6 +293,18 @@ static int size(struct io *io, int fd, uint64_t *ret)
     return 0;
 }
 
+static int identity(struct io *io, int fd, const char *name, uint64_t *ret)
+{
+    struct disk *d = of(io);
+    const struct entry *e = name ? find(&node_of(d, fd)->names, name) : NULL;
+
+    if (name && !e) {
+        return -ENOENT;
+    }
+    *ret = (uint64_t)(e ? e->node : d->fds[fd]);
+    return 0;
+}
+
 static void sync_file(struct node *n)
 {
     buf_clear(&n->on_disk);
@@ -399,6 +411,7 @@ static const struct io_ops ops = {
     .write = write_at,
     .read = read_at,
     .size = size,
+    .identity = identity,
     .sync = sync_fd,
     .rename = rename_and_sync,
     .unlink = unlink_in,

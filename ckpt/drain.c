@@ -60,6 +60,14 @@ static int begin_or_join(const struct drain *d, struct step_save **ret,
     return rc;
 }
 
+/* What it has left that was lost. */
+static int clear_way(const struct drain *d, struct step_save *s, struct error *e)
+{
+    int rc = step_save_drop(s, d->part_file, e);
+
+    return rc < 0 ? rc : step_save_drop(s, d->file, e);
+}
+
 static int put_files(struct run *r, struct step_save *s, struct error *e)
 {
     const struct drain *d = r->d;
@@ -77,6 +85,9 @@ static int put_files(struct run *r, struct step_save *s, struct error *e)
     }
     rc = rc < 0 ? rc : d->finish(said, h->part_bytes, r->blocks,
                                  digest_n_blocks(h->image_bytes), &part, e);
+    if (rc == 0 && d->is_instead) { /* who was thought to be lost may have come so far */
+        rc = step_save_drop(s, d->part_file, e);
+    }
     rc = rc < 0 ? rc : step_save_file(s, d->part_file, part.data, part.len, e);
     rc = rc < 0 ? rc : step_save_sync(s, e);
     return rc == 0 && d->progress->cancel
@@ -130,9 +141,14 @@ int drain_run(const struct drain *d, struct digest *ret, struct error *e)
     rc = d->progress->cancel ? error_text(e, ECANCELED, "nobody wants it any more")
                              : check_space(d, e);
     rc = rc < 0 ? rc : begin_or_join(d, &s, e);
+    if (rc == 0 && step_save_is_sealed(s)) {
+        rc = error_text(e, EEXIST, "%s is a checkpoint, or about to be one, without this "
+                        "rank's part", step_save_name(s));
+    }
+    rc = rc < 0 || !d->is_instead ? rc : clear_way(d, s, e);
     rc = rc < 0 ? rc : check_memory(d, put_files(&r, s, e), e);
     if (rc < 0 && s) {
-        step_save_abort(s);
+        step_save_leave(s);
     }
     if (rc == 0) {
         *ret = digest_of_blocks(blocks, bytes);

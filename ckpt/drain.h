@@ -28,6 +28,9 @@ struct drain {
     int root; /* the directory of the checkpoints, open */
     const struct snap *snap;
     const char *file, *part_file; /* names in the step's directory */
+    /* Another node began to write them, and was lost: what it has left goes, and what it
+     * may write yet, as it was not lost, is not waited for. */
+    bool is_instead;
     /* The part with the digests of all blocks in it, as it is written (part.h). */
     int (*finish)(const void *part, size_t len, const uint64_t *blocks,
                   size_t n_blocks, struct buf *ret, struct error *e);
@@ -35,7 +38,8 @@ struct drain {
 };
 
 /* Both files are on the disk, with their names, when this returns 0. Else nothing
- * of them is left, if that can be. `ret` is of the image. */
+ * of them is left, if that can be; but what others have written in their place stays, and
+ * so does what is a checkpoint, or about to be one: -EEXIST. `ret` is of the image. */
 int drain_run(const struct drain *d, struct digest *ret, struct error *e);
 
 #endif

@@ -73,6 +73,28 @@ static int read_part(struct step_save *s, const struct gather *g, uint32_t rank,
     return rc < 0 ? error_wrap(e, "%s", name) : 0;
 }
 
+/* Whoever took the place of a node that was not lost may have taken its file, too. */
+static int check_file(struct step_save *s, uint32_t rank, const struct part *p,
+                      struct error *e)
+{
+    struct io *io = step_save_io(s);
+    char name[PART_NAME_BYTES];
+    uint64_t bytes = 0;
+    int fd, rc;
+
+    part_data_name(rank, name);
+    fd = io->ops->open_file(io, step_save_dir(s), name);
+    rc = fd < 0 ? fd : io->ops->size(io, fd, &bytes);
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    if (rc == -ENOENT || (rc == 0 && bytes != p->file_bytes)) {
+        return error_text(e, ENODATA, "%s has %llu bytes: expected %llu", name,
+                          (unsigned long long)bytes, (unsigned long long)p->file_bytes);
+    }
+    return rc < 0 ? error_set(e, -rc, "look at %s", name) : 0;
+}
+
 /* --- the index --- */
 
 static int make_index(const struct parts *p, struct index **ret,
@@ -239,6 +261,7 @@ int gather_commit(struct step_save *s, const struct gather *g, struct error *e)
     }
     for (p.n = 0; p.n < g->n_ranks && rc == 0; p.n++) {
         rc = read_part(s, g, (uint32_t)p.n, &p.all[p.n], e);
+        rc = rc < 0 ? rc : check_file(s, (uint32_t)p.n, &p.all[p.n], e);
     }
     rc = rc < 0 ? rc : choose_token(s, g, &m.token, e);
     rc = rc < 0 ? rc : fill_manifest(g, &p, &m, e);

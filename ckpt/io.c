@@ -116,6 +116,23 @@ static int size(struct io *io, int fd, uint64_t *ret)
     return 0;
 }
 
+/* Numbers of files are given anew, so with the time that it was made at. */
+static int identity(struct io *io, int fd, const char *name, uint64_t *ret)
+{
+    struct statx st;
+
+    (void)io;
+    if (statx(fd, name ? name : "", name ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH,
+              STATX_INO | STATX_BTIME, &st) < 0) {
+        return -errno;
+    }
+    *ret = st.stx_ino;
+    if (st.stx_mask & STATX_BTIME) {
+        *ret ^= (uint64_t)st.stx_btime.tv_sec << 40 ^ (uint64_t)st.stx_btime.tv_nsec << 16;
+    }
+    return 0;
+}
+
 /* Never again after a failure: the kernel has forgotten the pages then. Of a
  * directory, -EINVAL says that the filesystem knows no such thing. */
 static int sync_fd(struct io *io, int fd)
@@ -190,6 +207,7 @@ const struct io_ops io_system_ops = {
     .write = write_at,
     .read = read_at,
     .size = size,
+    .identity = identity,
     .sync = sync_fd,
     .rename = rename_in,
     .unlink = unlink_in,

@@ -44,6 +44,9 @@ struct io_ops {
                      uint64_t at);
     ssize_t (*read)(struct io *io, int fd, void *to, size_t len, uint64_t at);
     int (*size)(struct io *io, int fd, uint64_t *ret);
+    /* What tells it from all other files that there were in its directory: of an open
+     * one (`name` NULL), or of that name in the directory `fd`. NULL: nobody saves. */
+    int (*identity)(struct io *io, int fd, const char *name, uint64_t *ret);
     /* What was written to a file, or the names in a directory, is on the disk. */
     int (*sync)(struct io *io, int fd);
 

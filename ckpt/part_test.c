@@ -234,9 +234,19 @@ static void test_wrong(void)
 
 static char root[] = "/tmp/part-XXXXXX";
 
-/* The parts of two ranks of one tensor, whose files are not looked at. */
-static int gather_two(const struct part *second, bool has_second,
-                      struct error *e)
+/* What a part tells of: so many bytes, whatever they are. */
+static int put_data(struct step_save *s, uint32_t rank, uint64_t len, struct error *e)
+{
+    _free_ char *data = calloc(1, len + 1);
+    char name[PART_NAME_BYTES];
+
+    part_data_name(rank, name);
+    return step_save_note(s, name, data, len, e);
+}
+
+/* The parts of two ranks of one tensor, and their files; of the second one so many bytes
+ * more or less. */
+static int gather_two(const struct part *second, bool has_second, int more, struct error *e)
 {
     struct part_piece first_piece = pieces[0];
     struct part first = example();
@@ -255,8 +265,12 @@ static int gather_two(const struct part *second, bool has_second,
     encode(&first, &a);
     encode(second, &b);
     rc = rc < 0 ? rc : step_save_note(s, "r00000.part", a.data, a.len, e);
+    rc = rc < 0 ? rc : put_data(s, 0, first.file_bytes, e);
     if (has_second && rc == 0) {
         rc = step_save_note(s, "r00001.part", b.data, b.len, e);
+    }
+    if (rc == 0 && more > -(int)second->file_bytes) {
+        rc = put_data(s, 1, second->file_bytes + (uint64_t)more, e);
     }
     rc = rc < 0 ? rc : gather_commit(s, &g, e);
     if (s) {
@@ -276,27 +290,31 @@ static void test_gather(void)
     }
     p.n_blobs = 0;
     p.n_pieces = 1;
-    is_int(gather_two(&p, true, &e), 0, "two halves: %s", e.text);
-    is_int(gather_two(&p, false, &e), -ENODATA, "one half");
+    is_int(gather_two(&p, true, 0, &e), 0, "two halves: %s", e.text);
+    is_int(gather_two(&p, false, 0, &e), -ENODATA, "one half");
     like(e.text, "rank 1 has saved nothing", "who has not");
+    is_int(gather_two(&p, true, -1, &e), -ENODATA, "a file that is cut");
+    like(e.text, "r00001.safetensors has 4132 bytes: expected 4133", "named");
+    is_int(gather_two(&p, true, -(int)p.file_bytes, &e), -ENODATA, "one that is not there");
+    like(e.text, "r00001.safetensors has 0 bytes", "named as well");
     p.n_blocks = 0;
-    is_int(gather_two(&p, true, &e), -ERR_FORMAT, "without digests");
+    is_int(gather_two(&p, true, 0, &e), -ERR_FORMAT, "without digests");
     p = example();
     p.n_pieces = 1;
     p.step = 13;
-    is_int(gather_two(&p, true, &e), -ERR_FORMAT, "of another step");
+    is_int(gather_two(&p, true, 0, &e), -ERR_FORMAT, "of another step");
     p.step = 12;
     p.uuid[3] ^= 1;
-    is_int(gather_two(&p, true, &e), -ERR_FORMAT, "of another save");
+    is_int(gather_two(&p, true, 0, &e), -ERR_FORMAT, "of another save");
     p = example();
     p.rank = 0;
     p.n_pieces = 1;
-    is_int(gather_two(&p, true, &e), -ERR_FORMAT, "of another rank");
+    is_int(gather_two(&p, true, 0, &e), -ERR_FORMAT, "of another rank");
     p = example();
     twice.at = NUMBERS(1, 0);
     p.pieces = &twice;
     p.n_pieces = 1;
-    is_int(gather_two(&p, true, &e), -EINVAL, "an overlap");
+    is_int(gather_two(&p, true, 0, &e), -EINVAL, "an overlap");
     like(e.text, "tensor 'layer.w': pieces [0:2, 0:3] and [1:3, 0:3] overlap",
          "named");
     rmdir(root);

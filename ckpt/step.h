@@ -88,6 +88,12 @@ int step_save_commit(struct step_save *s, const struct manifest *m,
  * After a commit that failed, too: it is none then, unless it cannot be removed. */
 void step_save_abort(struct step_save *s);
 
+/* As that of one part of many, which others may have written instead, and have made a
+ * checkpoint of: what is not ours, or is sealed, stays. */
+void step_save_leave(struct step_save *s);
+/* Whether others have begun to make a checkpoint of what is there. */
+bool step_save_is_sealed(const struct step_save *s);
+
 void step_save_destroy(struct step_save *s);
 DEFINE_CLEANUP(step_save);
 

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "ckpt/io.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@
 struct step;
 void step_blame(const struct step *s, size_t file, const uint64_t *blocks, size_t n,
                 struct error *e);
+
+/* Its manifest is there, which is before COMMIT is. */
+bool step_is_sealed(struct io *io, int dir);
 
 /* Takes COMMIT away, and leaves that on the disk: nothing else may go before. */
 int step_uncommit(struct io *io, int dir);

@@ -77,8 +77,7 @@ int step_remove(struct io *io, int root, const char *name, struct error *e)
     return rc < 0 && rc != -ENOENT ? error_set(e, -rc, "remove %s", name) : 0;
 }
 
-/* Its manifest is there before COMMIT is. */
-static bool is_begun_to_be_one(struct io *io, int dir)
+bool step_is_sealed(struct io *io, int dir)
 {
     static const char *const marks[] = {STEP_COMMIT, STEP_MANIFEST};
 
@@ -103,7 +102,7 @@ int step_remove_files(struct io *io, int root, const char *name,
     if (dir < 0) {
         return dir == -ENOENT ? 0 : error_set(e, -dir, "open %s", name);
     }
-    if (is_begun_to_be_one(io, dir)) {
+    if (step_is_sealed(io, dir)) {
         io->ops->close(io, dir);
         return 0;
     }

@@ -23,6 +23,7 @@ struct step_save {
 
 struct file {
     struct file *next;
+    uint64_t identity; /* 0: not known */
     char name[MANIFEST_NAME_BYTES];
 };
 
@@ -125,6 +126,18 @@ static int write_blocks(struct io *io, int fd, const struct content *c)
     return rc;
 }
 
+/* By that name somebody else's may be there now. */
+static void unlink_own(const struct step_save *s, const struct file *f)
+{
+    uint64_t now = 0;
+
+    if (f->identity && s->io->ops->identity(s->io, s->dir, f->name, &now) == 0 &&
+        now != f->identity) {
+        return;
+    }
+    s->io->ops->unlink(s->io, s->dir, f->name);
+}
+
 /* Writes an open file, syncs and closes it. */
 static int fill(struct io *io, int fd, const struct content *c)
 {
@@ -153,14 +166,17 @@ static int put(struct step_save *s, const char *name, const struct content *c,
         free(f);
         return error_set(e, -fd, "make %s/%s", s->name, name);
     }
+    str_copy(f->name, sizeof(f->name), name);
+    if (s->io->ops->identity(s->io, fd, NULL, &f->identity) < 0) {
+        f->identity = 0;
+    }
     rc = fill(s->io, fd, c);
     if (rc < 0) {
+        unlink_own(s, f);
         free(f);
-        s->io->ops->unlink(s->io, s->dir, name);
         return error_set(e, -rc, "write %s/%s of %llu bytes", s->name, name,
                          (unsigned long long)c->len);
     }
-    str_copy(f->name, sizeof(f->name), name);
     f->next = s->files;
     s->files = f;
     return 0;
@@ -252,16 +268,32 @@ int step_save_sync(struct step_save *s, struct error *e)
     return rc < 0 ? error_set(e, -rc, "sync %s", s->name) : 0;
 }
 
+bool step_save_is_sealed(const struct step_save *s)
+{
+    return step_is_sealed(s->io, s->dir);
+}
+
+static void remove_own(struct step_save *s)
+{
+    for (const struct file *f = s->files; f; f = f->next) {
+        unlink_own(s, f);
+    }
+    s->io->ops->remove_dir(s->io, s->root, s->name);
+}
+
 /* A commit that failed may have come through. */
 void step_save_abort(struct step_save *s)
 {
-    if (step_uncommit(s->io, s->dir) < 0) {
-        return;
+    if (step_uncommit(s->io, s->dir) == 0) {
+        remove_own(s);
     }
-    for (const struct file *f = s->files; f; f = f->next) {
-        s->io->ops->unlink(s->io, s->dir, f->name);
+}
+
+void step_save_leave(struct step_save *s)
+{
+    if (!step_is_sealed(s->io, s->dir)) {
+        remove_own(s);
     }
-    s->io->ops->remove_dir(s->io, s->root, s->name);
 }
 
 /* --- commit --- */

@@ -76,16 +76,30 @@ void hold_bed_begin_later(struct hold_bed *b, uint32_t rank, uint64_t step,
     is_int(begin(b, rank, step, uuid, room), 0, "a save is begun");
 }
 
-int hold_bed_save(struct hold_bed *b, uint32_t rank, uint64_t step,
-                  const char *uuid)
+static int fill(struct hold_bed *b, uint32_t rank, uint64_t step, const char *uuid)
 {
     int rc = hold_bed_begin(b, rank, step, uuid, HOLD_ROOM);
 
-    if (rc < 0) {
-        return rc;
+    if (rc == 0) {
+        memset(b->said.snap->map + SNAP_PAGE_BYTES, (int)step, 5000);
     }
-    memset(b->said.snap->map + SNAP_PAGE_BYTES, (int)step, 5000);
-    return snap_hold_done(b->hold, rank, uuid, 5000, 100, &b->said.error);
+    return rc;
+}
+
+int hold_bed_save(struct hold_bed *b, uint32_t rank, uint64_t step,
+                  const char *uuid)
+{
+    int rc = fill(b, rank, step, uuid);
+
+    return rc < 0 ? rc : snap_hold_done(b->hold, rank, uuid, 5000, 100, &b->said.error);
+}
+
+int hold_bed_stay(struct hold_bed *b, uint32_t rank, uint64_t step,
+                  const char *uuid)
+{
+    int rc = fill(b, rank, step, uuid);
+
+    return rc < 0 ? rc : snap_hold_stay(b->hold, rank, uuid, 5000, 100, &b->said.error);
 }
 
 bool hold_bed_has(const struct hold_bed *b, const char *name)

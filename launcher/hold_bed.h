@@ -35,6 +35,9 @@ void hold_bed_begin_later(struct hold_bed *b, uint32_t rank, uint64_t step,
 /* And it is filled. */
 int hold_bed_save(struct hold_bed *b, uint32_t rank, uint64_t step,
                   const char *uuid);
+/* The same, which is not written before somebody asks for it. */
+int hold_bed_stay(struct hold_bed *b, uint32_t rank, uint64_t step,
+                  const char *uuid);
 /* There is such a file in memory. */
 bool hold_bed_has(const struct hold_bed *b, const char *name);
 

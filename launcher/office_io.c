@@ -90,6 +90,11 @@ static int size_of(struct io *io, int fd, uint64_t *ret)
     return below(io)->ops->size(below(io), fd, ret);
 }
 
+static int identity(struct io *io, int fd, const char *name, uint64_t *ret)
+{
+    return below(io)->ops->identity(below(io), fd, name, ret);
+}
+
 static int sync_it(struct io *io, int fd)
 {
     return below(io)->ops->sync(below(io), fd);
@@ -104,7 +109,8 @@ static int list(struct io *io, int dir, int (*each)(void *arg, const char *name)
 static const struct io_ops ops = {
     .open_dir = open_dir, .open_file = open_file, .create = create,
     .make_dir = make_dir, .close = close_it, .allocate = allocate,
-    .write = write_at, .read = read_at, .size = size_of, .sync = sync_it,
+    .write = write_at, .read = read_at, .size = size_of, .identity = identity,
+    .sync = sync_it,
     .rename = rename_over, .unlink = remove_file, .remove_dir = remove_dir,
     .list = list,
 };

@@ -18,22 +18,6 @@ void snap_hold_names(uint32_t rank, char file[32], char part[32])
     snprintf(part, 32, "r%05u.part", rank);
 }
 
-/* What the node that was lost may have left of it. */
-static void clear_way(struct io *io, int root, const struct snap_head *head,
-                      const char *file, const char *part)
-{
-    char name[STEP_NAME_BYTES];
-    int dir;
-
-    step_name(head->step, head->uuid, name);
-    dir = io->ops->open_dir(io, root, name);
-    if (dir >= 0) {
-        io->ops->unlink(io, dir, part);
-        io->ops->unlink(io, dir, file);
-        io->ops->close(io, dir);
-    }
-}
-
 static void write_it(uv_work_t *work)
 {
     struct slot *s = work->data;
@@ -42,7 +26,7 @@ static void write_it(uv_work_t *work)
     _close_ int root = open(s->snap->head.root,
                             O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct drain d = {.io = h->config.io, .root = root, .snap = s->snap,
-                      .file = file, .part_file = part,
+                      .file = file, .part_file = part, .is_instead = s->is_instead,
                       .finish = h->config.finish, .progress = &s->progress};
 
     mapguard_admit();
@@ -51,9 +35,6 @@ static void write_it(uv_work_t *work)
         return;
     }
     snap_hold_names(s->rank, file, part);
-    if (s->is_instead) {
-        clear_way(h->config.io, root, &s->snap->head, file, part);
-    }
     drain_run(&d, &s->digest, &s->error);
 }
 

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The disk takes one block, and no other before it is let. */
@@ -157,6 +158,30 @@ static void put_other(const struct hold_bed *b)
     fs_write_replace(path, "", 0, NULL);
 }
 
+/* As if a node that was lost had written so much of a rank before. */
+static void put_file(const struct hold_bed *b, const char *file, const char *text)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+
+    step_name(1, UUID(1), name);
+    snprintf(path, sizeof(path), "%s/%s", b->root, name);
+    mkdir(path, 0700);
+    snprintf(path, sizeof(path), "%s/%s/%s", b->root, name, file);
+    fs_write_replace(path, text, strlen(text), NULL);
+}
+
+static bool has_text(const struct hold_bed *b, const char *file, const char *text)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+    _free_ char *data = NULL;
+    size_t len = 0;
+
+    step_name(1, UUID(1), name);
+    snprintf(path, sizeof(path), "%s/%s/%s", b->root, name, file);
+    return fs_read(path, 1 << 20, &data, &len, NULL) == 0 && len == strlen(text) &&
+           memcmp(data, text, len) == 0;
+}
+
 static void test_nothing_written(void)
 {
     struct hold_bed b;
@@ -200,6 +225,63 @@ static void test_nothing_committed(void)
         ok(is_there(&b, "r00000.safetensors"), "where there is a %s it stays", marks[i]);
         hold_bed_close(&b);
     }
+}
+
+/* Another node was told to write it, for this one was thought to be lost, and a
+ * checkpoint was made of that: who goes on then, and ends, takes nothing of it away. */
+static void test_overtaken(void)
+{
+    static const char *const files[] = {"r00000.safetensors", "COMMIT"};
+
+    for (int is_sealed = 0; is_sealed < 2; is_sealed++) {
+        struct hold_bed b;
+
+        open_slow(&b);
+        is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "a rank is written");
+        wait_for_block();
+        for (int i = 0; i <= is_sealed; i++) {
+            put_file(&b, files[i], "another one's");
+        }
+        snap_hold_destroy(take_ptr(&b.hold));
+        atomic_store(&may_write, true);
+        hold_bed_run_works(&b);
+        for (int i = 0; i <= is_sealed; i++) {
+            ok(has_text(&b, files[i], "another one's"), "%s stays", files[i]);
+        }
+        hold_bed_close(&b);
+    }
+}
+
+/* Of a checkpoint that whoever led had no time to tell of nothing is written anew. */
+static void test_instead(void)
+{
+    static const char *const marks[] = {"COMMIT", "manifest.json"};
+    struct hold_bed b;
+
+    for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
+        open_slow(&b);
+        atomic_store(&may_write, true);
+        is_int(hold_bed_stay(&b, 0, 1, UUID(1)), 0, "a rank has it in memory");
+        put_file(&b, "r00000.safetensors", "is there");
+        put_file(&b, marks[i], "");
+        is_int(snap_hold_write(b.hold, 0, UUID(1), NULL), 0, "and is to write it");
+        hold_bed_run_until(&b, &b.said.n_failed, 1);
+        ok(has_text(&b, "r00000.safetensors", "is there") && is_there(&b, marks[i]),
+           "where there is a %s all stays", marks[i]);
+        hold_bed_close(&b);
+    }
+    open_slow(&b);
+    is_int(hold_bed_stay(&b, 0, 1, UUID(1)), 0, "a rank has it in memory");
+    put_file(&b, "r00000.safetensors", "half of");
+    is_int(snap_hold_write(b.hold, 0, UUID(1), NULL), 0, "and is to write it");
+    wait_for_block();
+    put_file(&b, "r00000.part", "of who was not lost");
+    atomic_store(&may_write, true);
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    ok(!has_text(&b, "r00000.safetensors", "half of") &&
+           !has_text(&b, "r00000.part", "of who was not lost"),
+       "both files are its own, whoever was there before");
+    hold_bed_close(&b);
 }
 
 /* What has come to nothing has its memory for the next one, which is written. */
@@ -315,6 +397,8 @@ int main(void)
     test_order();
     test_nothing_written();
     test_nothing_committed();
+    test_overtaken();
+    test_instead();
     test_nothing_writing();
     test_nothing_just_written();
     test_put_off();

@@ -30,6 +30,14 @@ void snap_tally_release(struct snap_tally *t)
     *t = (struct snap_tally){0};
 }
 
+/* Who was to write it instead of one that had not been lost found it there. */
+static bool is_in_vain(const struct snap_tally *t, uint32_t rank, uint32_t agent,
+                       enum snap_stage stage)
+{
+    return stage == SNAP_STAGE_FAILED && t->stages[rank] == SNAP_STAGE_WRITTEN &&
+           t->agents[rank] != agent;
+}
+
 void snap_tally_take(struct snap_tally *t, uint32_t rank, uint32_t agent,
                      enum snap_stage stage, uint64_t now_ms)
 {
@@ -37,7 +45,7 @@ void snap_tally_take(struct snap_tally *t, uint32_t rank, uint32_t agent,
         return;
     }
     t->heard_ms = now_ms;
-    if (stage <= t->stages[rank]) {
+    if (stage <= t->stages[rank] || is_in_vain(t, rank, agent, stage)) {
         return;
     }
     t->news_ms = now_ms;

@@ -69,6 +69,25 @@ static void turns_at(struct bed *b, uint64_t ms, const char *what)
     snap_tally_release(&b->tally);
 }
 
+/* Who writes instead of one that was thought to be lost has no word against it. */
+static void test_instead(void)
+{
+    struct bed b;
+
+    open_with(&b, "wwwh");
+    snap_tally_take(&b.tally, 0, 1, SNAP_STAGE_FAILED, BEGIN);
+    is_int((int)b.tally.n_failed, 0, "what is written is not lost by another one's failure");
+    take(&b, 3, SNAP_STAGE_WRITTEN, 1);
+    is_int(judge(&b, 1), SNAP_FATE_COMMIT, "and counts");
+    snap_tally_take(&b.tally, 0, 0, SNAP_STAGE_FAILED, BEGIN + 2);
+    is_int(judge(&b, 2), SNAP_FATE_REMOVE, "but by its own");
+    snap_tally_release(&b.tally);
+    open_with(&b, "wwwh");
+    snap_tally_take(&b.tally, 3, 0, SNAP_STAGE_FAILED, BEGIN);
+    is_int((int)b.tally.n_failed, 1, "nor has it where nobody has written it");
+    snap_tally_release(&b.tally);
+}
+
 /* It stays in memory, as long as a later one does not take its place. */
 static void test_parked(void)
 {
@@ -342,6 +361,7 @@ static void test_holders(void)
 
 int main(void)
 {
+    test_instead();
     test_parked();
     test_all_written();
     test_failed();
