@@ -30,16 +30,22 @@ struct lead_hang {
 static void told_of_save(struct agent *a, const json_t *ask, const char *why, bool is_store)
 {
     const char *uuid = json_string_value(json_object_get(ask, "uuid"));
-    int error = (int)json_integer_value(json_object_get(ask, "error"));
+    struct snap_verdict v = {
+        .uuid = uuid,
+        .error = (int)json_integer_value(json_object_get(ask, "error")),
+        .why = why,
+        .stays = json_is_true(json_object_get(ask, "stays")),
+        .again = (uint32_t)json_integer_value(json_object_get(ask, "again")),
+        .on = (uint32_t)json_integer_value(json_object_get(ask, "on")),
+    };
 
     if (!uuid || strlen(uuid) != COMMIT_UUID_BYTES - 1) {
         return;
     }
     if (is_store) {
-        agent_snap_stored(a, uuid, error, why);
+        agent_snap_stored(a, uuid, v.error, why);
     } else {
-        agent_snap_settled(a, uuid, error, why,
-                           json_is_true(json_object_get(ask, "stays")));
+        agent_snap_settled(a, &v);
     }
 }
 

@@ -298,6 +298,9 @@ void agent_snap_on_written(void *arg, const struct snap_head *head,
     struct agent_snap *p = arg;
     struct saved *s = agent_snap_saved(p, head->rank, head->uuid);
 
+    if (!s && head->state == SNAP_FULL) { /* it was put off as it was being written */
+        agent_snap_offer_late(p, head->generation, 0);
+    }
     if (!s) {
         return; /* settled meanwhile */
     }

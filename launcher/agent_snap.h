@@ -35,8 +35,15 @@ void agent_snap_want(struct crew *c, uint32_t local_rank,
 
 /* What the lead says of a save: it is a checkpoint, or (`error`) it is none; then what is
  * in memory of it may stay for another try. */
-void agent_snap_settled(struct agent *a, const char *uuid, int error,
-                        const char *why, bool stays);
+struct snap_verdict {
+    const char *uuid;
+    int error;
+    const char *why;
+    bool stays;
+    uint32_t again; /* what is none is that try, and those before it (struct saved) ... */
+    uint32_t on;    /* ... for that one is on already; 0: none is */
+};
+void agent_snap_settled(struct agent *a, const struct snap_verdict *v);
 
 /* And later: it is in the store, or (`error`) it will not be. */
 void agent_snap_stored(struct agent *a, const char *uuid, int error, const char *why);

@@ -42,8 +42,9 @@ static int commit_code;
 static bool was_there;
 static int n_commits;
 static char left[STEP_NAME_BYTES];
-/* What was said to all, last. */
+/* What was said to all, last, and what an agent answers at once. */
 static char said[512];
+static void (*on_stays)(void);
 
 void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
 int __wrap_snap_commit(const struct snap_commit *c, struct io *io, const struct error *why,
@@ -55,6 +56,9 @@ void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
 {
     (void)a;
     snprintf(said, sizeof(said), "%.*s", (int)len, (const char *)json);
+    if (on_stays && strstr(said, "stays")) {
+        on_stays();
+    }
 }
 
 int __wrap_snap_commit(const struct snap_commit *c, struct io *io, const struct error *why,
@@ -64,7 +68,8 @@ int __wrap_snap_commit(const struct snap_commit *c, struct io *io, const struct 
     n_commits++;
     *c->ret_was_there = was_there;
     snprintf(left, sizeof(left), "%s", c->source);
-    return why           ? error_text(e, why->code, "%s", why->text)
+    return why           ? error_text(e, why->code == ESTALE ? EIO : why->code, "%s",
+                                      why->text) /* as the real one takes it */
            : commit_code ? error_text(e, commit_code, "by order")
                          : 0;
 }
@@ -184,6 +189,7 @@ struct word {
     const char *uuid;
     int step, generation, again, waits;
     enum snap_stage stage;
+    int code; /* of what failed; 0: ENOSPC */
 };
 
 /* Of two ranks, each of an agent of its own. */
@@ -193,7 +199,8 @@ static void say(struct bed *b, uint32_t rank, struct word w)
                              "uuid", w.uuid, "root", b->agent.run.dir, "step", w.step,
                              "generation", w.generation, "token", 1, "rank", (int)rank,
                              "ranks", 2, "stage", (int)w.stage, "error",
-                             w.stage == SNAP_STAGE_FAILED ? ENOSPC : 0, "why", "full");
+                             w.stage != SNAP_STAGE_FAILED ? 0 : w.code ? w.code : ENOSPC,
+                             "why", "full");
 
     if (w.waits) {
         json_object_set_new(fact, "waits", json_integer(w.waits));
@@ -212,12 +219,16 @@ static void say_both(struct bed *b, struct word w)
     say(b, 1, w);
 }
 
-/* Threads have come to their end. */
+/* Threads have come to their end, within 20 s. */
 static void settle(struct bed *b)
 {
+    int n = 20000;
+
     do {
         uv_run(&b->agent.loop, UV_RUN_NOWAIT);
-    } while (b->saving > 0);
+        uv_sleep(1);
+    } while (b->saving > 0 && n-- > 0);
+    ok(n > 0, "it is settled");
 }
 
 static bool goes_to_disk(const char *uuid)
@@ -229,7 +240,7 @@ static bool goes_to_disk(const char *uuid)
 
 static void test_disk_full(struct bed *b)
 {
-    const struct word held = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_HELD};
+    const struct word held = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_HELD, 0};
     struct word w = held;
 
     open_lead(b);
@@ -264,7 +275,7 @@ static void test_disk_full(struct bed *b)
 /* The disk is as full as before: once for each generation. */
 static void test_still_full(struct bed *b)
 {
-    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_HELD};
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_HELD, 0};
 
     open_lead(b);
     for (int again = 0; again < 3; again++) {
@@ -284,7 +295,7 @@ static void test_still_full(struct bed *b)
 /* The disk is full before all have handed it over. */
 static void test_full_early(struct bed *b)
 {
-    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_FAILED};
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_FAILED, 0};
 
     open_lead(b);
     say(b, 0, w);
@@ -302,10 +313,106 @@ static void test_full_early(struct bed *b)
     lead_snap_destroy(b->lead);
 }
 
+/* An agent whose workers have ended hears of it while the lead says so to all. */
+static struct bed *answers;
+
+static void answer_at_once(void)
+{
+    struct word w = {UUID_A, 10, 1, 1, WAITS, SNAP_STAGE_HELD, 0};
+
+    on_stays = NULL;
+    say(answers, 0, w);
+}
+
+static void test_at_once(struct bed *b)
+{
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_HELD, 0};
+
+    open_lead(b);
+    answers = b;
+    on_stays = answer_at_once;
+    say_both(b, w);
+    w.stage = SNAP_STAGE_FAILED;
+    say(b, 0, w);
+    for (int i = 0; i < 5000 && on_stays; i++) {
+        uv_run(&b->agent.loop, UV_RUN_NOWAIT);
+        uv_sleep(1);
+    }
+    w = (struct word){UUID_A, 10, 1, 1, WAITS, SNAP_STAGE_HELD, 0};
+    say(b, 1, w);
+    ok(lead_snap_ask(b->lead) && goes_to_disk(UUID_A), "an agent that leads is heard, too: %s",
+       said);
+    w.stage = SNAP_STAGE_WRITTEN;
+    say_both(b, w);
+    settle(b);
+    ok(n_commits == 2 && b->n_saved == 1, "and what it had becomes a checkpoint");
+    lead_snap_destroy(b->lead);
+}
+
+/* Each generation that ends has a try of its own, whatever failed before, and whoever starts
+ * the next one waits a moment for it. */
+static void test_tries(struct bed *b)
+{
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_WRITTEN, 0};
+
+    open_lead(b);
+    commit_code = ENOSPC;
+    for (b->started = 1; b->started < 4; b->started++) {
+        say_both(b, w);
+        settle(b);
+        ok(strstr(said, "stays") && lead_snap_ask(b->lead),
+           "a commit fails as workers of generation %u end", b->started);
+        w.again = (int)b->started;
+    }
+    b->started = 3;
+    say_both(b, w);
+    settle(b);
+    ok(strstr(said, "stays") && !lead_snap_ask(b->lead), "that one's try was waited for");
+    lead_snap_destroy(b->lead);
+}
+
+/* The word that it failed was lost on its way to one agent, which says again what it said. */
+static void test_not_heard(struct bed *b)
+{
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_HELD, 0};
+
+    open_lead(b);
+    say_both(b, w);
+    w.stage = SNAP_STAGE_FAILED;
+    say(b, 0, w);
+    settle(b);
+    w = (struct word){UUID_A, 10, 1, 1, WAITS, SNAP_STAGE_HELD, 0};
+    say(b, 0, w);
+    w = (struct word){UUID_A, 10, 1, 0, 0, SNAP_STAGE_HELD, 0};
+    uv_sleep(1100);
+    say(b, 1, w);
+    ok(strstr(said, "stays") && strstr(said, "\"on\":1") && !strstr(said, "again") &&
+           strstr(said, "full"), "is told of that try, and of the next: %s", said);
+    said[0] = '\0';
+    say(b, 1, w);
+    is_str(said, "", "but not with each word");
+    lead_snap_destroy(b->lead);
+}
+
+/* A later one has taken its memory, as is right. */
+static void test_no_news(struct bed *b)
+{
+    struct word w = {UUID_A, 10, 1, 0, WAITS, SNAP_STAGE_HELD, 0};
+
+    open_lead(b);
+    say_both(b, w);
+    w.stage = SNAP_STAGE_FAILED;
+    w.code = ESTALE;
+    say(b, 0, w);
+    settle(b);
+    ok(!strstr(said, "stays") && strstr(said, "\"error\":116"), "it is no loss: %s", said);
+    lead_snap_destroy(b->lead);
+}
+
 /* Some had it in memory: nothing of it is of use. */
 static void test_partial(struct bed *b)
 {
-    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_WRITTEN};
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_WRITTEN, 0};
 
     open_lead(b);
     commit_code = ECONNABORTED;
@@ -314,7 +421,7 @@ static void test_partial(struct bed *b)
     settle(b);
     ok(n_commits == 1 && !strstr(said, "stays"), "a save of which a rank has nothing goes: %s",
        said);
-    w = (struct word){UUID_B, 20, 1, 1, WAITS, SNAP_STAGE_HELD};
+    w = (struct word){UUID_B, 20, 1, 1, WAITS, SNAP_STAGE_HELD, 0};
     say(b, 0, w);
     ok(!lead_snap_ask(b->lead), "nor is one waited for that is in memory of one rank only");
     lead_snap_end(b->lead);
@@ -326,14 +433,14 @@ static void test_partial(struct bed *b)
 /* All have written it, and whoever led had no time to say that it is a checkpoint. */
 static void test_written(struct bed *b)
 {
-    struct word w = {UUID_B, 40, 1, 0, WAITS, SNAP_STAGE_HELD};
+    struct word w = {UUID_B, 40, 1, 0, WAITS, SNAP_STAGE_HELD, 0};
 
     open_lead(b);
     b->started = 0;
     b->agent.config.first_generation = 2;
     say_both(b, w);
     ok(goes_to_disk(UUID_B), "a later one is on its way: %s", said);
-    w = (struct word){UUID_A, 30, 1, 0, WAITS, SNAP_STAGE_WRITTEN};
+    w = (struct word){UUID_A, 30, 1, 0, WAITS, SNAP_STAGE_WRITTEN, 0};
     say_both(b, w);
     for (int i = 0; i < 1000 && b->n_saved == 0; i++) {
         uv_run(&b->agent.loop, UV_RUN_NOWAIT);
@@ -345,7 +452,7 @@ static void test_written(struct bed *b)
 
 static void test_found(struct bed *b)
 {
-    struct word w = {UUID_A, 30, 1, 0, 0, SNAP_STAGE_WRITTEN};
+    struct word w = {UUID_A, 30, 1, 0, 0, SNAP_STAGE_WRITTEN, 0};
 
     open_lead(b);
     was_there = true;
@@ -359,7 +466,7 @@ static void test_found(struct bed *b)
 /* What a life before has left, and another one has gone on from later ones. */
 static void test_past(struct bed *b)
 {
-    struct word w = {UUID_A, 40, 1, 0, WAITS, SNAP_STAGE_HELD};
+    struct word w = {UUID_A, 40, 1, 0, WAITS, SNAP_STAGE_HELD, 0};
 
     open_lead(b);
     b->started = 0;
@@ -369,7 +476,7 @@ static void test_past(struct bed *b)
     say_both(b, w);
     ok(strstr(said, UUID_A) && strstr(said, "\"error\":116"), "is of no use: %s", said);
     ok(!lead_snap_ask(b->lead), "and not waited for");
-    w = (struct word){UUID_B, 110, 2, 0, WAITS, SNAP_STAGE_HELD};
+    w = (struct word){UUID_B, 110, 2, 0, WAITS, SNAP_STAGE_HELD, 0};
     say_both(b, w);
     ok(goes_to_disk(UUID_B), "what is later is: %s", said);
     lead_snap_destroy(b->lead);
@@ -378,7 +485,7 @@ static void test_past(struct bed *b)
 /* Late saves take no place from what others are loading. */
 static void test_source(struct bed *b)
 {
-    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_WRITTEN};
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_WRITTEN, 0};
 
     open_lead(b);
     b->started = 2;
@@ -386,10 +493,24 @@ static void test_source(struct bed *b)
     say_both(b, w);
     settle(b);
     is_str(left, "step-5", "what workers start from stays");
-    w = (struct word){UUID_B, 20, 2, 0, 0, SNAP_STAGE_WRITTEN};
+    w = (struct word){UUID_B, 20, 2, 0, 0, SNAP_STAGE_WRITTEN, 0};
     say_both(b, w);
     settle(b);
     is_str(left, "", "until they have saved themselves");
+    lead_snap_destroy(b->lead);
+
+    open_lead(b);
+    b->started = 2;
+    snprintf(b->resume, sizeof(b->resume), "%s/step-6", b->agent.run.dir);
+    b->resume_step = 6;
+    w = (struct word){UUID_A, 10, 1, 0, 0, SNAP_STAGE_WRITTEN, 0};
+    say_both(b, w);
+    settle(b);
+    is_str(left, "step-6", "nor from what the next ones are to start from");
+    w = (struct word){UUID_B, 20, 2, 0, 0, SNAP_STAGE_WRITTEN, 0};
+    say_both(b, w);
+    settle(b);
+    is_str(left, "", "which a save of their own takes the place of");
     lead_snap_destroy(b->lead);
 }
 
@@ -404,6 +525,10 @@ int main(void)
     test_disk_full(b);
     test_still_full(b);
     test_full_early(b);
+    test_at_once(b);
+    test_tries(b);
+    test_not_heard(b);
+    test_no_news(b);
     test_partial(b);
     test_written(b);
     test_found(b);

@@ -20,19 +20,25 @@
 
 /* --- what is said --- */
 
-static void tell_all(struct lead_snap *l, struct lead_save *s)
+static void tell(struct lead_save *s, const struct snap_verdict *v)
 {
-    struct agent *a = l->agent;
+    struct agent *a = s->lead->agent;
     _buf_ struct buf b = {0};
     struct jsonw w = jsonw_start(&b);
 
     jsonw_object(&w, NULL);
     jsonw_str(&w, "ask", "snap");
-    jsonw_str(&w, "uuid", s->uuid);
-    jsonw_int(&w, "error", s->error.code);
-    jsonw_str(&w, "why", s->error.text);
-    if (s->stays) {
+    jsonw_str(&w, "uuid", v->uuid);
+    jsonw_int(&w, "error", v->error);
+    jsonw_str(&w, "why", v->why);
+    if (v->stays) {
         jsonw_bool(&w, "stays", true);
+    }
+    if (v->again) {
+        jsonw_int(&w, "again", v->again);
+    }
+    if (v->on) {
+        jsonw_int(&w, "on", v->on);
     }
     jsonw_end_object(&w);
     s->told_ms = uv_now(&a->loop);
@@ -42,10 +48,34 @@ static void tell_all(struct lead_snap *l, struct lead_save *s)
     }
 }
 
+static void tell_all(struct lead_save *s)
+{
+    struct snap_verdict v = {.uuid = s->uuid, .error = s->error.code,
+                             .why = s->error.text, .stays = s->stays, .again = s->again};
+
+    tell(s, &v);
+}
+
+/* There may be many who have not heard, and all hear it. */
+static bool may_tell_again(const struct lead_save *s)
+{
+    return uv_now(&s->lead->agent->loop) - s->told_ms >= SNAP_TELL_AGAIN_MS;
+}
+
 void lead_save_tell_again(struct lead_save *s)
 {
-    if (uv_now(&s->lead->agent->loop) - s->told_ms >= SNAP_TELL_AGAIN_MS) {
-        tell_all(s->lead, s);
+    if (may_tell_again(s)) {
+        tell_all(s);
+    }
+}
+
+void lead_save_tell_past(struct lead_save *s, uint32_t again)
+{
+    struct snap_verdict v = {.uuid = s->uuid, .error = s->past.code, .why = s->past.text,
+                             .stays = true, .again = again, .on = s->again};
+
+    if (may_tell_again(s)) {
+        tell(s, &v);
     }
 }
 
@@ -147,6 +177,9 @@ static void prepare(struct lead_save *s)
     s->is_due = false;
     lead_snap_pinned(l, s->root, s->pinned);
     lead_snap_source(l, s->root, s->source);
+    if (!s->source[0] && s->tally.generation < l->ops->started(l->arg)) {
+        lead_snap_resume(l, s->root, s->source); /* the next ones are to start from that */
+    }
     lead_snap_avoided(l, s->avoided);
     lead_check_know(l, s);
     s->commit = (struct snap_commit){
@@ -204,6 +237,9 @@ static void settle(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
+    if (s->why.code == ESTALE && s->error.code) {
+        s->error.code = ESTALE; /* a later one has its place in memory: no news */
+    }
     s->is_settled = true;
     s->stays = may_be_tried_again(s);
     s->settled_ms = uv_now(&l->agent->loop);
@@ -214,7 +250,7 @@ static void settle(struct lead_save *s)
     }
     lead_snap_show(l);
     announce(l, s);
-    tell_all(l, s);
+    tell_all(s);
     lead_levels_replace(l);
 }
 
@@ -252,6 +288,7 @@ static void after_work(uv_work_t *work, int status)
 {
     struct lead_save *s = work->data;
     struct lead_snap *l = s->lead;
+    bool is_over;
 
     if (l->is_dying && s->error.code == 0 && status == 0 && !s->is_tidied) {
         tidy(s); /* by what was known before */
@@ -269,14 +306,13 @@ static void after_work(uv_work_t *work, int status)
         l->n_works--;
         return; /* nothing more was done: if this agent leads on, it is looked at again */
     }
-    settle(s);
-    if (s->error.code || s->is_tidied) {
+    is_over = s->error.code || s->is_tidied;
+    settle(s); /* on which another try may begin at once, of agents that have heard of it */
+    if (is_over) {
         end_work(s);
         return;
     }
-    if (!l->is_dying) {
-        prepare(s); /* others may have come, and be read, meanwhile */
-    }
+    prepare(s); /* others may have come, and be read, meanwhile */
     tidy(s);
 }
 
@@ -296,5 +332,5 @@ void lead_snap_drop(struct lead_save *s, int code, const char *why)
 {
     error_text(&s->error, code, "%s", why);
     s->is_settled = true;
-    tell_all(s->lead, s);
+    tell_all(s);
 }

@@ -179,6 +179,7 @@ static void begin_again(struct lead_save *s, uint32_t again)
     s->n_copied = 0;
     s->is_settled = s->stays = s->is_decided = s->is_wanted = s->is_tidied = false;
     s->is_hopeless = false;
+    s->past = s->error;
     s->why = s->error = (struct error){0};
 }
 
@@ -187,8 +188,11 @@ static bool is_of_this_try(struct lead_save *s, const json_t *fact)
 {
     uint32_t again = (uint32_t)number(fact, "again");
 
-    if (again > s->again && s->is_settled && s->error.code && !s->is_working) {
+    if (again > s->again && s->is_settled && s->error.code) {
         begin_again(s, again);
+    }
+    if (again < s->again && s->past.code) { /* who says so has not heard of that one's end */
+        lead_save_tell_past(s, again);
     }
     return again >= s->again;
 }

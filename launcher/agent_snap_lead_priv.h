@@ -41,6 +41,7 @@ struct lead_save {
     bool is_wanted;   /* everywhere */
     uint64_t went_ms; /* that was said */
     struct error why; /* it has failed of that already; code 0: it has not */
+    struct error past; /* of that the try before this one failed */
 
     /* The thread's, while there is one. */
     uv_work_t work;
@@ -127,6 +128,8 @@ void lead_save_finish(struct lead_save *s);
 void lead_save_took(const struct lead_save *s, enum interval_level_id level);
 /* Somebody has not heard what became of it; there may be many, who all say it again. */
 void lead_save_tell_again(struct lead_save *s);
+/* Nor what became of that try, after which another one has begun. */
+void lead_save_tell_past(struct lead_save *s, uint32_t again);
 
 /* Which checkpoints stay. */
 struct retain_rule lead_snap_rule(const struct lead_snap *l);

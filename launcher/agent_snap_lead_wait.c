@@ -18,12 +18,14 @@ enum {
 
 /* --- what for --- */
 
-/* It has failed just now, or is about to, and will be there for another try. */
+/* It has failed just now, or is about to, and will be there for another try: as workers of
+ * the generation that ends have not had theirs (struct lead_save, again). */
 static bool is_failing(const struct lead_save *s)
 {
-    uint64_t now_ms = uv_now(&s->lead->agent->loop);
+    struct lead_snap *l = s->lead;
+    uint64_t now_ms = uv_now(&l->agent->loop);
 
-    return s->is_settled ? s->stays && s->why.code && s->again == 0 &&
+    return s->is_settled ? s->stays && s->again < l->ops->started(l->arg) &&
                                now_ms - s->settled_ms < OFFER_MS
                          : s->tally.n_failed > 0 && s->tally.n_held == s->tally.n_ranks;
 }

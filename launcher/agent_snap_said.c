@@ -37,45 +37,81 @@ static void remember(struct agent *a, const struct snap_head *head)
     }
 }
 
-void agent_snap_settled(struct agent *a, const char *uuid, int error,
-                        const char *why, bool stays)
+static void tell_worker(struct agent *a, const struct saved *s, const struct snap_verdict *v)
+{
+    enum worker_snap_level level = !v->error             ? WORKER_SNAP_DURABLE
+                                   : v->error == ESTALE ? s->level
+                                                         : WORKER_SNAP_NONE;
+
+    if (!s->is_copy) {
+        agent_snap_tell_worker(a, s->head.rank, v->uuid, level, v->error, v->why);
+    }
+}
+
+/* A later try of it is on here, of which that is no word. */
+static bool is_past(const struct agent_snap *p, const struct snap_verdict *v)
+{
+    for (const struct saved *s = p->saved; s; s = s->next) {
+        if (v->error && strcmp(s->head.uuid, v->uuid) == 0 && s->again > v->again) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One of its ranks is taken off the list; NULL: none is left. */
+static struct saved *take(struct agent_snap *p, const char *uuid)
+{
+    struct saved **at = &p->saved, *s;
+
+    while (*at && strcmp((*at)->head.uuid, uuid) != 0) {
+        at = &(*at)->next;
+    }
+    s = *at;
+    if (s) {
+        *at = s->next;
+    }
+    return s;
+}
+
+/* Workers that are there still tell of it as they end. An agent that was started anew
+ * does not know how many have ended. */
+static void put_off(struct agent_snap *p, const struct snap_verdict *v, uint32_t generation,
+                    uint32_t again)
+{
+    const struct crew *c = p->agent->crew;
+
+    if (generation && v->on > p->offered && !(c && c->generation <= generation)) {
+        p->offered = v->on;
+    }
+    snap_hold_put_off(p->hold, v->uuid);
+    agent_snap_offer_late(p, generation, again);
+}
+
+void agent_snap_settled(struct agent *a, const struct snap_verdict *v)
 {
     struct agent_snap *p = a->snap;
-    struct saved **at = p ? &p->saved : NULL;
     struct snap_head head = {0};
     uint32_t again = 0;
+    struct saved *s;
 
-    while (at && *at) {
-        struct saved *s = *at;
-
-        if (strcmp(s->head.uuid, uuid) != 0) {
-            at = &s->next;
-            continue;
-        }
-        *at = s->next;
+    if (!p || is_past(p, v)) {
+        return;
+    }
+    while ((s = take(p, v->uuid))) {
         head = s->head;
         again = s->again;
         agent_snap_unpin(p, s);
-        if (!s->is_copy) {
-            agent_snap_tell_worker(a, s->head.rank, uuid,
-                                   !error             ? WORKER_SNAP_DURABLE
-                                   : error == ESTALE ? s->level
-                                                      : WORKER_SNAP_NONE,
-                                   error, why);
-        }
+        tell_worker(a, s, v);
         free(s);
     }
-    if (!p) {
-        return;
-    }
-    if (error && stays) {
-        snap_hold_put_off(p->hold, uuid);
-        agent_snap_offer_late(p, head.generation, again);
+    if (v->error && v->stays) {
+        put_off(p, v, head.generation, again);
     } else {
-        snap_hold_settle(p->hold, uuid, !error);
+        snap_hold_settle(p->hold, v->uuid, !v->error);
     }
-    agent_partner_settled(p, uuid, head.step, !error);
-    if (head.uuid[0] && !error) {
+    agent_partner_settled(p, v->uuid, head.step, !v->error);
+    if (head.uuid[0] && !v->error) {
         remember(a, &head);
     }
     agent_snap_keep_telling(p);
