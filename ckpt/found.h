@@ -129,8 +129,9 @@ const char *found_state_name(int rc);
 bool found_lacks(struct io *io, int dir, const struct found *f,
                  const struct found *whole, char *ret, size_t size);
 
-/* The value of that metric, as its files say it (ckpt/metric.h). False: it has none. */
-bool found_metric(struct io *io, int dir, const struct found *f,
-                  const char *name, double *ret);
+/* The value of that metric, as its files say it (ckpt/metric.h). 1; 0: it has none; a
+ * negative code: they cannot be read, and nobody knows. */
+int found_metric(struct io *io, int dir, const struct found *f, const char *name,
+                 double *ret, struct error *e);
 
 #endif

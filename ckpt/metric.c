@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "ckpt/found_json.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,31 +65,42 @@ static bool find_in_log(const json_t *log, const char *name, double *ret)
     return is_there;
 }
 
-static json_t *parse(enum found_kind kind, const char *data, size_t len)
+static int parse(enum found_kind kind, const char *data, size_t len, json_t **ret)
 {
     _free_ char *text = kind == FOUND_TRAINER ? malloc(len + 1) : NULL;
 
     if (kind != FOUND_TRAINER) {
-        return metric_file(kind) ? json_loadb(data, len, 0, NULL) : NULL;
+        *ret = json_loadb(data, len, 0, NULL);
+    } else if (text) {
+        memcpy(text, data, len);
+        *ret = found_json_parse(text, len);
+    } else {
+        return -ENOMEM;
     }
-    if (!text) {
-        return NULL;
-    }
-    memcpy(text, data, len);
-    return found_json_parse(text, len);
+    return *ret ? 0 : -ERR_FORMAT;
 }
 
-bool metric_parse(enum found_kind kind, const char *data, size_t len,
-                  const char *name, double *ret)
+int metric_parse(enum found_kind kind, const char *data, size_t len,
+                 const char *name, double *ret)
 {
-    json_t *json = parse(kind, data, len);
-    bool is_there;
+    json_t *json = NULL;
+    int rc = metric_file(kind) ? parse(kind, data, len, &json) : 0;
 
-    is_there = kind == FOUND_TRAINER
-                   ? find_in_log(json_object_get(json, "log_history"), name, ret)
-                   : find(json_object_get(json, "state"), name, ret);
+    if (json) {
+        rc = kind == FOUND_TRAINER
+                 ? find_in_log(json_object_get(json, "log_history"), name, ret)
+                 : find(json_object_get(json, "state"), name, ret);
+    }
     json_decref(json);
-    return is_there;
+    return rc;
+}
+
+int metric_fail(int rc, const char *checkpoint, const char *file, struct error *e)
+{
+    if (rc == -ERR_FORMAT) {
+        return error_text(e, ERR_FORMAT, "%s/%s is no JSON", checkpoint, file);
+    }
+    return error_set(e, -rc, "read %s/%s", checkpoint, file);
 }
 
 bool metric_of_state(const char *state, const char *name, double *ret)
@@ -100,19 +112,23 @@ bool metric_of_state(const char *state, const char *name, double *ret)
     return is_there;
 }
 
-bool found_metric(struct io *io, int dir, const struct found *f,
-                  const char *name, double *ret)
+int found_metric(struct io *io, int dir, const struct found *f, const char *name,
+                 double *ret, struct error *e)
 {
     const char *file = metric_file(f->kind);
-    int fd = file ? io->ops->open_dir(io, dir, f->name) : -1;
     _free_ char *text = NULL;
     size_t len = 0;
-    int rc;
+    int fd, rc;
 
+    if (!file) {
+        return 0;
+    }
+    fd = io->ops->open_dir(io, dir, f->name);
     if (fd < 0) {
-        return false;
+        return error_set(e, -fd, "open %s", f->name);
     }
     rc = io_read_file(io, fd, file, METRIC_MAX_FILE_BYTES, &text, &len);
     io->ops->close(io, fd);
-    return rc == 0 && metric_parse(f->kind, text, len, name, ret);
+    rc = rc < 0 ? rc : metric_parse(f->kind, text, len, name, ret);
+    return rc < 0 ? metric_fail(rc, f->name, file, e) : rc;
 }

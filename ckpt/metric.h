@@ -21,10 +21,12 @@
 
 /* Which of its files says it; NULL: none. */
 const char *metric_file(enum found_kind kind);
-/* What that file's bytes say. False: they do not. */
-bool metric_parse(enum found_kind kind, const char *data, size_t len,
-                  const char *name, double *ret);
+/* What that file's bytes say. 1; 0: they do not; -ERR_FORMAT: they are no JSON; -ENOMEM. */
+int metric_parse(enum found_kind kind, const char *data, size_t len,
+                 const char *name, double *ret);
 /* The same for a JSON object, or NULL, of values that were saved (struct manifest). */
 bool metric_of_state(const char *state, const char *name, double *ret);
+/* Says why that file says nothing. Returns rc. */
+int metric_fail(int rc, const char *checkpoint, const char *file, struct error *e);
 
 #endif

@@ -65,7 +65,7 @@ static void test_cases(void)
         char got[32] = "none";
         double v = 0;
 
-        if (metric_parse(c->kind, c->text, strlen(c->text), c->name, &v)) {
+        if (metric_parse(c->kind, c->text, strlen(c->text), c->name, &v) > 0) {
             snprintf(got, sizeof(got), "%g", v);
         }
         is_str(got, c->want ? c->want : "none", "%s of %s", c->name, c->text);
@@ -83,7 +83,8 @@ static void test_hostile(void)
     for (size_t i = 0; i < DEEP; i++) {
         buf_puts(&deep, "[");
     }
-    ok(!metric_parse(FOUND_MUSTER, buf_str(&deep), deep.len, "x", &v), "deep nesting");
+    is_int(metric_parse(FOUND_MUSTER, buf_str(&deep), deep.len, "x", &v), -ERR_FORMAT,
+           "deep nesting");
     memset(name, '.', sizeof(name) - 1);
     name[sizeof(name) - 1] = '\0';
     ok(!metric_parse(FOUND_MUSTER, "{\"state\":{}}", 12, name, &v), "a long name");

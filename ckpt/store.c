@@ -233,14 +233,18 @@ int store_remove(const struct store *st, const char *name, struct error *e)
     return rc < 0 ? rc : store_crowd(st, remove_one, &r, there.listing.n, e);
 }
 
-bool store_metric(const struct store *st, const struct store_entry *entry,
-                  const char *name, double *ret)
+int store_metric(const struct store *st, const struct store_entry *entry,
+                 const char *name, double *ret, struct error *e)
 {
     const char *file = metric_file(entry->found.kind);
     _buf_ struct buf text = {0};
+    int rc = file ? get(st, entry->name, file, METRIC_MAX_FILE_BYTES, &text, e) : 0;
 
-    return file && get(st, entry->name, file, METRIC_MAX_FILE_BYTES, &text, NULL) == 0 &&
-           metric_parse(entry->found.kind, buf_str(&text), text.len, name, ret);
+    if (!file || rc < 0) {
+        return rc;
+    }
+    rc = metric_parse(entry->found.kind, buf_str(&text), text.len, name, ret);
+    return rc < 0 ? metric_fail(rc, entry->name, file, e) : rc;
 }
 
 /* --- lists --- */
@@ -250,6 +254,28 @@ struct looking {
     struct store_entry *entries;
 };
 
+bool store_is_known(int rc)
+{
+    return rc == 0 || rc == -ENOENT || rc == -ERR_FORMAT;
+}
+
+/* What was pushed as NAME is called NAME-1a2b3c4d. Where its seal does not say so its name
+ * has to: without a word for a step among them others would be taken for one series. */
+static bool says_step(const char *name)
+{
+    enum { DIGITS = 8 };
+    struct found f = {.kind = FOUND_TORCH, .has_step = true};
+    size_t len = strlen(name);
+
+    if (len > DIGITS + 1 && name[len - DIGITS - 1] == '-' &&
+        strspn(name + len - DIGITS, "0123456789abcdef") == DIGITS) {
+        len -= DIGITS + 1;
+    }
+    str_copy(f.name, len < sizeof(f.name) ? len + 1 : sizeof(f.name), name);
+    found_recall(&f);
+    return f.is_step;
+}
+
 static int look_at(void *arg, size_t i, struct error *e)
 {
     struct looking *l = arg;
@@ -258,7 +284,7 @@ static int look_at(void *arg, size_t i, struct error *e)
 
     (void)e;
     entry->found.has_step = step_parse_name(entry->name, &entry->found.step);
-    entry->found.is_step = entry->found.has_step;
+    entry->found.is_step = entry->found.has_step || says_step(entry->name);
     entry->rc = store_open(l->st, entry->name, &p, &entry->why);
     if (entry->rc == 0) {
         entry->has_seal = true;

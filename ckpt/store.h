@@ -80,8 +80,11 @@ struct store_entry {
 /* All names, highest step first; looked into. The caller frees *ret. */
 int store_list(const struct store *st, bool is_deep, struct store_entry **ret,
                size_t *ret_n, struct error *e);
+/* Whether that `rc` says what it is: whole, unfinished or damaged. Else it could not be
+ * looked at, and may be any of them. */
+bool store_is_known(int rc);
 /* As found_metric(). */
-bool store_metric(const struct store *st, const struct store_entry *entry,
-                  const char *name, double *ret);
+int store_metric(const struct store *st, const struct store_entry *entry,
+                 const char *name, double *ret, struct error *e);
 
 #endif

@@ -28,12 +28,16 @@ static bool is_whole(const struct watch_entry *entry)
 }
 
 /* Those that may be the best: not those that are known to be broken, nor those that are
- * written to, for the best of the others would go. */
-static bool has_metric(const struct watch *w, int dir, const struct watch_entry *entry,
-                       const char *best, double *ret)
+ * written to, for the best of the others would go. Where that cannot be read it may be any,
+ * and stays. */
+static void take_metric(const struct watch *w, int dir, const struct watch_entry *entry,
+                        const char *best, struct retain_item *to)
 {
-    return best && entry->is_still && (!entry->is_checked || entry->rc == 0) &&
-           found_metric(w->io, dir, &entry->found, best, ret);
+    int rc = best && entry->is_still && (!entry->is_checked || entry->rc == 0)
+                 ? found_metric(w->io, dir, &entry->found, best, &to->metric, NULL) : 0;
+
+    to->has_metric = rc > 0;
+    to->is_pinned |= rc < 0;
 }
 
 /* Nothing stays as the best that is not whole. What was there when this run began was
@@ -101,7 +105,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                          tracker_has(&named, entry->found.name) ||
                          (pinned && strcmp(pinned, entry->found.name) == 0),
         };
-        items[i].has_metric = has_metric(w, dir, entry, best, &items[i].metric);
+        take_metric(w, dir, entry, best, &items[i]);
     }
     settle_best(w, dir, rule, items);
     for (size_t i = 0; i < w->n; i++) {

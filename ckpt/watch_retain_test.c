@@ -150,6 +150,31 @@ static void test_best_written(void)
     teardown(&b);
 }
 
+/* Of those that are asked for their metric, the newest first, the third cannot be read. */
+static int n_states;
+
+static int bad_open_file(struct io *io, int dir, const char *name)
+{
+    bool is_bad = strcmp(name, "trainer_state.json") == 0 && ++n_states == 3;
+
+    return is_bad ? -EIO : io_system_ops.open_file(io, dir, name);
+}
+
+static void test_best_unreadable(void)
+{
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    struct bench b;
+
+    put_four(&b, false);
+    check(&b, 9);
+    ops.open_file = bad_open_file;
+    b.w.io = &io;
+    retain(&b, NULL, "checkpoint-30 ", "it may be the best, and stays, and so does that of others");
+    is_int(n_states, 4, "each was asked");
+    teardown(&b);
+}
+
 /* --- what stays --- */
 
 static void test_pinned(void)
@@ -287,6 +312,7 @@ int main(void)
     test_best();
     test_best_unread();
     test_best_written();
+    test_best_unreadable();
     test_pinned();
     test_own();
     test_remove();

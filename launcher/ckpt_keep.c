@@ -38,6 +38,15 @@ void ckpt_keep_leave(const char *name, bool is_part)
     ckpt_tell("left alone", is_part ? "a part" : "no step", &why);
 }
 
+void ckpt_keep_judge(struct retain_item *item, int rc, const struct error *why)
+{
+    item->has_metric = rc > 0;
+    if (rc < 0) {
+        item->is_pinned = true;
+        ckpt_tell("left alone", "unreadable", why);
+    }
+}
+
 int ckpt_keep_check(const struct ckpt_keep *keep, const struct retain_item *items,
                     size_t n, const char *place, struct error *e)
 {

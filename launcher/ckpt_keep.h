@@ -14,6 +14,10 @@ int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret,
  * a checkpoint. */
 void ckpt_keep_leave(const char *name, bool is_part);
 
+/* What came of asking for its metric: 1, 0, or a negative code, and then it may be the best:
+ * it stays, and that is told. */
+void ckpt_keep_judge(struct retain_item *item, int rc, const struct error *why);
+
 /* 0; -ENODATA: a best one is to stay, and none at `place` has that metric, so that any of
  * them may be it. */
 int ckpt_keep_check(const struct ckpt_keep *keep, const struct retain_item *items,

@@ -77,8 +77,8 @@ static int check(struct prune *p, size_t i, bool is_deep)
     }
     p->is_read[i] = rc == 0 && is_deep;
     p->items[i].is_whole = rc == 0;
-    p->items[i].is_pinned = rc != 0 || tracker_has(&p->named, p->all[i].name) ||
-                            (p->copied && strcmp(p->copied, p->all[i].name) == 0);
+    p->items[i].is_pinned |= rc != 0 || tracker_has(&p->named, p->all[i].name) ||
+                             (p->copied && strcmp(p->copied, p->all[i].name) == 0);
     if (rc < 0) {
         p->items[i].has_metric = false;
         p->items[i].n_files = 0;
@@ -114,9 +114,12 @@ static void look(struct prune *p)
                                           p->keep.rule.keep) < 0) {
             continue;
         }
-        at->has_metric = p->keep.metric[0] &&
-                         found_metric(io_system(), p->dir, &p->all[i],
-                                      p->keep.metric, &at->metric);
+        if (p->keep.metric[0]) {
+            struct error why = {0};
+
+            ckpt_keep_judge(at, found_metric(io_system(), p->dir, &p->all[i], p->keep.metric,
+                                             &at->metric, &why), &why);
+        }
     }
 }
 

@@ -13,6 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What could not be looked at stays, whatever it is. */
+static void take_metric(const struct store *st, const struct store_entry *entry,
+                        const char *metric, struct retain_item *to)
+{
+    struct error why = {0};
+
+    if (!store_is_known(entry->rc)) {
+        to->is_pinned = true;
+        ckpt_tell("left alone", found_state_name(entry->rc), &entry->why);
+    } else if (metric[0] && to->is_whole) {
+        ckpt_keep_judge(to, store_metric(st, entry, metric, &to->metric, &why), &why);
+    }
+}
+
 /* Whatever is newer than those that stay, and not whole, may be on its way. Of which
  * series one is its name says, as in a directory. */
 static void mark(const struct store *st, const struct store_entry *all, size_t n,
@@ -36,9 +50,7 @@ static void mark(const struct store *st, const struct store_entry *all, size_t n
             }
             continue;
         }
-        items[i].has_metric = keep->metric[0] && items[i].is_whole &&
-                              store_metric(st, &all[i], keep->metric,
-                                           &items[i].metric);
+        take_metric(st, &all[i], keep->metric, &items[i]);
     }
     retain_mark(&keep->rule, items, n);
 }

@@ -472,6 +472,28 @@ test_interrupted() {
     is $status 130 'a second signal ends it at once'
 }
 
+# Whatever cannot be opened, the best does not go: what nobody can judge stays.
+test_prune_unreadable() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }
+    local i n gone=0 said=0 every=1
+    ! sanitized || every=4
+    rm -rf u
+    for i in 10 20 30 40; do
+        make_foreign u $i $((i == 20 ? 1 : i))
+    done
+    strace -f -qq -o trace -e trace=openat "$MUSTER" ckpt prune u --keep 1 --best eval_loss --dry-run >out
+    is "$(sed 's/.*-//' out | tr '\n' ' ')" '10 30 ' 'the best stays' || show
+    n=$(wc -l <trace)
+    for ((i = $(grep -n -m 1 '"u"' trace | cut -d: -f1); i <= n; i += every)); do
+        run strace -f -qq -o /dev/null -e "inject=openat:error=EIO:when=$i" \
+            "$MUSTER" ckpt prune u --keep 1 --best eval_loss --dry-run
+        ! grep -q 'checkpoint-20$' out || gone=$((gone + 1))
+        ! grep -q 'left alone, unreadable: read checkpoint-20/trainer_state.json: Input/output error' err || said=$((said + 1))
+    done
+    is $gone 0 'whichever of its calls fails'
+    sanitized || num $said -ge 1 'and what could not be read is told'
+}
+
 # What has begun to go is gone before a signal ends it.
 test_prune_interrupted() {
     can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }

@@ -129,6 +129,41 @@ test_busy() {
     is "$(grep -c GET log)" 2 'and asked twice'
 }
 
+# there PREFIX: the numbers of those that are there.
+there() { s3_do keys bucket "$1/" | cut -d/ -f2 | sed 's/^step-0*\([0-9]*\)-.*/\1/; s/^checkpoint-\([0-9]*\)-.*/\1/' | sort -nu | tr '\n' ' '; }
+
+# What cannot be looked at may be the best: neither it goes, nor anything because of it.
+test_unjudged() {
+    local i loss=(0 0.5 0.1 0.4 0.3) AWS_MAX_ATTEMPTS=1 busy='"times": 99, "status": 503, "code": "SlowDown", "retry_after": 0'
+    export AWS_MAX_ATTEMPTS
+    rules '{}'
+    for i in 1 2 3 4; do
+        make_step unjudged "$i" 1 100 "{\"loss\": ${loss[i]}}"
+        ckpt push "unjudged/$step" s3://bucket/unjudged >/dev/null 2>&1
+        mkdir -p "unjudged/checkpoint-$i"
+        others_file "unjudged/checkpoint-$i/model.safetensors"
+        echo "{\"global_step\": $i, \"log_history\": [{\"loss\": ${loss[i]}}]}" >"unjudged/checkpoint-$i/trainer_state.json"
+        ckpt push "unjudged/checkpoint-$i" s3://bucket/unjudged2 >/dev/null 2>&1
+    done
+    rules "{\"fail\": {\"match\": \"GET .*/step-0*2-.*/COMMIT\", $busy}}"
+    run ckpt prune s3://bucket/unjudged --keep 1 --best loss
+    is "$status:$(there unjudged)" '0:2 4 ' 'one whose seal cannot be read stays' || show
+    like "$(cat err)" 'left alone, unreadable: GET ' 'which is told' || show
+    rules "{\"fail\": {\"match\": \"GET .*/checkpoint-2-.*/trainer_state.json\", $busy}}"
+    run ckpt prune s3://bucket/unjudged2 --keep 1 --best loss
+    is "$status:$(there unjudged2)" '0:2 4 ' 'so does one whose metric cannot be read' || show
+    like "$(cat err)" 'left alone, unreadable: GET ' 'which is told' || show
+    # A name has the words that the seal has: without them these would be of one series.
+    for i in data-2024 data-2025 step-1; do
+        others_file "unjudged/$i.safetensors"
+        rules '{}'
+        ckpt push "unjudged/$i.safetensors" s3://bucket/unjudged3 >/dev/null 2>&1
+    done
+    rules "{\"fail\": {\"match\": \"GET .*/step-1.safetensors.*/.muster-copy\", $busy}}"
+    run ckpt prune s3://bucket/unjudged3 --keep 1
+    is "$status:$(cat out)" 0: 'nothing goes for what another one could not be' || show
+}
+
 # An answer of 200 that ends in an error, as when parts are put together.
 test_late_error() {
     make_step late_error 3 1 4300000
