@@ -7,6 +7,7 @@
 #include "ckpt/beside.h"
 #include "launcher/commands.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,33 +111,43 @@ void ckpt_report_add(struct ckpt_report *r, const struct ckpt_look *l)
     add_row(r, l);
     add_json(&r->w, l);
     r->n++;
-    r->n_bad += l->rc < 0 && !l->is_unknown;
+    r->n_busy += l->rc == -EAGAIN;
+    r->n_bad += l->rc < 0 && l->rc != -EAGAIN && !l->is_unknown;
     r->n_unknown += l->is_unknown;
 }
 
-int ckpt_report_print(struct ckpt_report *r, enum show_format format)
+static int print(struct ckpt_report *r, enum show_format format)
 {
     _buf_ struct buf text = {0};
 
     jsonw_end_array(&r->w);
+    if (!r->n) {
+        fputs("muster: no checkpoints\n", stderr);
+    }
     if (format == SHOW_JSON || format == SHOW_YAML) {
         return show_json(&r->json, format);
     }
     show_table(&r->cells, N_COLUMNS, &text);
     fputs(r->n ? buf_str(&text) : "", stdout);
-    if (!r->n) {
-        fputs("muster: no checkpoints\n", stderr);
-    }
     return EXIT_OK;
 }
 
+int ckpt_report_print(struct ckpt_report *r, enum show_format format)
+{
+    int status = print(r, format);
+
+    return status == EXIT_OK && r->n_busy ? EXIT_RESUMABLE : status;
+}
+
+/* Who asks whether what is there is whole has the wrong place where nothing is. */
 int ckpt_report_verdict(struct ckpt_report *r, enum show_format format)
 {
-    int status = ckpt_report_print(r, format);
+    int status = print(r, format);
 
-    return status != EXIT_OK || r->n_bad ? EXIT_FAILED
-           : r->n_unknown                ? CKPT_EXIT_UNKNOWN
-                                         : EXIT_OK;
+    return status != EXIT_OK || r->n_bad || !r->n ? EXIT_FAILED
+           : r->n_busy                            ? EXIT_RESUMABLE
+           : r->n_unknown                         ? CKPT_EXIT_UNKNOWN
+                                                  : EXIT_OK;
 }
 
 void ckpt_print_name(const char *place, const char *name)

@@ -74,14 +74,15 @@ struct ckpt_report {
     struct buf json;
     struct jsonw w; /* into it */
     size_t n, n_bad, n_unknown;
+    size_t n_busy; /* a store did not answer: they may be anything */
 };
 /* What `muster ckpt verify` ends with where none is bad and some are unknown. */
 enum { CKPT_EXIT_UNKNOWN = 3 };
 void ckpt_report_start(struct ckpt_report *r);
 void ckpt_report_add(struct ckpt_report *r, const struct ckpt_look *l);
-/* Prints it. Returns the exit status. */
+/* Prints it. Returns the exit status: 75 where trying again may tell more. */
 int ckpt_report_print(struct ckpt_report *r, enum show_format format);
-/* The same, and the status says what they are. */
+/* The same, and the status says what they are; that there is none is a failure. */
 int ckpt_report_verdict(struct ckpt_report *r, enum show_format format);
 void ckpt_report_release(struct ckpt_report *r);
 

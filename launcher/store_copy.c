@@ -244,7 +244,7 @@ static int pull_newest(struct store_place *place, const char *uri, int dir,
         if (one == 0) {
             return 0;
         }
-        if (one != -ENOENT && one != -ERR_FORMAT && !(here && one == -EEXIST)) {
+        if (!store_is_known(one) && !(here && one == -EEXIST)) {
             *e = why;
             return one;
         }

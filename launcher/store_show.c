@@ -152,6 +152,7 @@ int store_verb_show(const struct ckpt_options *o, const struct strlist *words,
 
 /* --- the newest --- */
 
+/* An older one is told only where all that are newer are known not to be whole. */
 int store_verb_last(const struct ckpt_options *o, const char *uri)
 {
     _store_place_ struct store_place place = {0};
@@ -172,6 +173,9 @@ int store_verb_last(const struct ckpt_options *o, const char *uri)
         if (all[i].rc == 0) {
             ckpt_print_name(uri, all[i].name);
             return EXIT_OK;
+        }
+        if (!store_is_known(all[i].rc)) {
+            return store_fail(&all[i].why);
         }
         ckpt_tell("passed over", found_state_name(all[i].rc), &all[i].why);
     }

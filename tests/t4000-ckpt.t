@@ -367,6 +367,12 @@ test_usage() {
     run "$MUSTER" ckpt last-valid empty.d
     is "$status" 1 'nothing there'
     like "$(cat err)" 'no valid checkpoint in empty.d' 'said'
+    run "$MUSTER" ckpt verify empty.d
+    is "$status:$(cat err)" '1:muster: no checkpoints' 'where nothing is nothing is whole' || show
+    run "$MUSTER" ckpt verify empty.d -o json
+    is "$status:$(cat out):$(cat err)" '1:[]:muster: no checkpoints' 'for programs, too' || show
+    run "$MUSTER" ckpt ls empty.d
+    is "$status" 0 'a list may be empty' || show
 }
 
 run_cases

@@ -164,6 +164,35 @@ test_unjudged() {
     is "$status:$(cat out)" 0: 'nothing goes for what another one could not be' || show
 }
 
+# Nobody is told of an older one as the newest, nor of damage, as a store is busy.
+test_busy_answers() {
+    local AWS_MAX_ATTEMPTS=1 old new busy='"times": 99, "status": 503, "code": "SlowDown", "retry_after": 0'
+    export AWS_MAX_ATTEMPTS
+    rules '{}'
+    make_step answers 1
+    old=$step
+    make_step answers 2
+    new=$step
+    ckpt push "answers/$old" s3://bucket/answers >/dev/null 2>&1
+    ckpt push "answers/$new" s3://bucket/answers >/dev/null 2>&1
+    local file
+    for file in COMMIT r00000.safetensors; do
+        rules "{\"fail\": {\"match\": \"GET .*/$new/$file\", $busy}}"
+        run ckpt last-valid s3://bucket/answers
+        is "$status:$(cat out)" 75: "$file cannot be read: which is the last valid one nobody knows" || show
+        run ckpt verify s3://bucket/answers
+        is "$status" 75 'nor whether it is whole' || show
+    done
+    rules "{\"fail\": {\"match\": \"GET .*/$new/COMMIT\", $busy}}"
+    run ckpt ls s3://bucket/answers
+    is "$status:$(grep -c whole out)" 75:1 'in a list it is unreadable' || show
+    run ckpt pull s3://bucket/answers answers2
+    is "$status:$(ls answers2)" 75: 'nor is an older one fetched' || show
+    s3_do rm bucket "answers/$old/r00000.safetensors"
+    run ckpt verify s3://bucket/answers
+    is "$status" 1 'one that is damaged is so all the same' || show
+}
+
 # An answer of 200 that ends in an error, as when parts are put together.
 test_late_error() {
     make_step late_error 3 1 4300000
