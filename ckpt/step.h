@@ -130,6 +130,11 @@ void step_close(struct step *s);
  * it, which bytes, tensor and rank. */
 int step_verify(struct step *s, struct error *e);
 
+/* Says in `e` what is damaged of a file, by its number and the digests that its blocks
+ * have; leaves it as it is where that cannot be told. */
+void step_blame(const struct step *s, size_t file, const uint64_t *blocks, size_t n,
+                struct error *e);
+
 /* The newest that is one, by step, then by fencing token. With `is_deep` one whose
  * bytes are all true. 0, -ENOENT if there is none; others only if the directory
  * cannot be read. What was passed over is told to `tell`, which may be NULL. */

@@ -22,12 +22,6 @@
 #define STEP_COMMIT_NEW ".COMMIT.new" /* while it is written */
 #define STEP_MANIFEST "manifest.json"
 
-/* Says in `e` what is damaged of a file, by its number and the digests that its blocks
- * have; leaves it as it is where that cannot be told. */
-struct step;
-void step_blame(const struct step *s, size_t file, const uint64_t *blocks, size_t n,
-                struct error *e);
-
 /* Its manifest is there, which is before COMMIT is. */
 bool step_is_sealed(struct io *io, int dir);
 

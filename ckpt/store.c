@@ -182,16 +182,56 @@ static int check_lengths(const struct parcel *p, const struct store_there *there
     return 0;
 }
 
+/* The first that has come as a whole, with other bytes. */
+static struct piece_file *find_damaged(struct pieces *pieces)
+{
+    for (size_t i = 0; i < pieces->n_files; i++) {
+        struct piece_file *f = &pieces->files[i];
+
+        if (atomic_load(&f->n_left) == 0 && !pieces_are_right(f)) {
+            return f;
+        }
+    }
+    return NULL;
+}
+
+/* Of muster's own the index tells whose bytes they are, as in a directory: it is fetched
+ * for that. Where it cannot be `e` stays as it is. */
+static void blame(const struct store *st, const struct parcel *p,
+                  const struct piece_file *f, struct error *e)
+{
+    struct step s = {0};
+    struct io *io;
+
+    if (!f || p->found.kind != FOUND_MUSTER || store_io_open(st, p, &io, NULL) < 0) {
+        return;
+    }
+    if (step_open(io, 0, p->found.name, &s, NULL) == 0) {
+        for (size_t i = 0; i < s.manifest.n_files; i++) {
+            if (strcmp(s.manifest.files[i].name, f->item->path) == 0) {
+                step_blame(&s, i, f->blocks, digest_n_blocks(f->item->bytes), e);
+            }
+        }
+        step_close(&s);
+    }
+    store_io_close(io);
+}
+
 static int check_bytes(const struct store *st, const struct parcel *p,
                        struct error *e)
 {
     _pieces_ struct pieces pieces = {0};
     struct store_fetch f = {.st = st, .p = p, .pieces = &pieces};
+    int rc;
 
     if (pieces_create(p, st->part_bytes, SIZE_MAX, &pieces) < 0) {
         return error_set(e, ENOMEM, "verify %s", p->name);
     }
-    return store_fetch(&f, e);
+    rc = store_fetch(&f, e);
+    if (rc == -ERR_FORMAT) {
+        blame(st, p, find_damaged(&pieces), e);
+    }
+    return rc;
 }
 
 int store_check(const struct store *st, const struct parcel *p, bool is_deep,

@@ -115,11 +115,22 @@ test_refused() {
     like "$(cat err)" "bad/$step/r00001.safetensors is missing" 'with what is wrong in it'
 }
 
+# flip FILE BYTE: the file with another bit there.
+flip() {
+    "$MODULE_PYTHON" - "$1" "$2" <<'END'
+import sys
+with open(sys.argv[1], "rb") as f:
+    data = bytearray(f.read())
+data[int(sys.argv[2])] ^= 4
+sys.stdout.buffer.write(data)
+END
+}
+
 # By ranges, without a copy on this disk.
 test_store() {
     . "$MUSTER_SRCDIR/tests/lib/object-store.sh"
     [ -x "$MUSTER_BUILDDIR/muster-store" ] && "$debian" -c 'import swift, boto3' 2>/dev/null || {
-        skip 'no object store: see scripts/install-deps' 16
+        skip 'no object store: see scripts/install-deps' 17
         return
     }
     store_up
@@ -154,6 +165,11 @@ END
     run ckpt show s3://bucket/own
     is "$status" 1 'no directory of them'
     like "$(cat err)" 'muster ckpt ls' 'which says what lists those'
+    flip "ck/$step/r00001.safetensors" 9000 >flipped
+    s3_do send bucket "own/$step/r00001.safetensors" flipped
+    run ckpt verify s3://bucket/own -o json
+    matches "$(json 0.why <out)" "^$step/r00001.safetensors is damaged: bytes 0 to [0-9]+, with tensor 'model.weight'.* of rank 1, do not have" \
+        'what is damaged is told as it is here' || show
     s3_do rm bucket "own/$step/r00001.safetensors"
     run ckpt convert "s3://bucket/own/$step" lost.safetensors
     is "$status" 1 'one that lacks a file'

@@ -173,7 +173,7 @@ test_rot() {
     ok 'a bit flips in the store' rot "e/$step/r00001.safetensors"
     run ckpt verify s3://bucket/rot -o json
     is "$status" 1 'verify sees it'
-    like "$(json 0.why <out)" "$step/r00001.safetensors is damaged in the store" 'the file is named'
+    like "$(json 0.why <out)" "$step/r00001.safetensors is damaged" 'the file is named'
     is "$(json 1.state <out)" whole 'the one before is whole'
     run ckpt pull "s3://bucket/rot/$step" back4
     is "$status" 1 'it is not pulled'

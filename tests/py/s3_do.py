@@ -3,6 +3,7 @@
 
     make BUCKET              keys BUCKET [PREFIX]     rm BUCKET KEY...
     put BUCKET KEY TEXT      get BUCKET KEY           (to standard output)
+    send BUCKET KEY FILE
     many BUCKET PREFIX N     N empty objects          uploads BUCKET (unfinished ones)
     begin BUCKET KEY         an upload in parts, which nobody goes on with
     abort BUCKET             ends all of those
@@ -29,6 +30,8 @@ elif verb == "rm":
         s3.delete_object(Bucket=bucket, Key=key)
 elif verb == "put":
     s3.put_object(Bucket=bucket, Key=rest[0], Body=rest[1].encode())
+elif verb == "send":
+    s3.upload_file(rest[1], bucket, rest[0])
 elif verb == "get":
     sys.stdout.buffer.write(s3.get_object(Bucket=bucket, Key=rest[0])["Body"].read())
 elif verb == "many":
