@@ -165,7 +165,10 @@ void found_recall(struct found *f)
 {
     uint64_t step;
 
-    f->is_part = found_is_file(f) && found_is_part_name(f->name);
+    /* A model that has a step is called by it, and one of an epoch too. */
+    f->is_part = f->kind != FOUND_MUSTER &&
+                 (found_is_part_name(f->name) ||
+                  (f->kind == FOUND_MODEL && !f->has_step && !strcasestr(f->name, "epoch")));
     f->is_step = f->kind == FOUND_MUSTER;
     f->is_inside = f->kind != FOUND_MUSTER && f->has_step &&
                    !found_number(f->name, &step, &f->is_step);

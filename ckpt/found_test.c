@@ -362,7 +362,7 @@ static void test_models(void)
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct found f;
+        struct found f, again;
         struct bench b;
 
         setup(&b);
@@ -370,6 +370,10 @@ static void test_models(void)
         ok(found_one(io_system(), b.dir, cases[i].dir, &f) && f.kind == FOUND_MODEL &&
                f.is_part == cases[i].is_part && f.has_step == !cases[i].is_part,
            "%s is %s", cases[i].dir, cases[i].is_part ? "a model alone" : "one");
+        again = f;
+        again.is_part = !f.is_part;
+        found_recall(&again);
+        is_int(again.is_part, f.is_part, "and a copy of it likewise");
         teardown(&b);
     }
 }

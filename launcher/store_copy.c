@@ -221,7 +221,7 @@ static int pull_one(const struct store *st, const char *name, int dir,
 }
 
 /* Damaged ones are passed over, and told: whoever starts from an older one wants to
- * know why. With `here` those that are not newer than that are none, nor are those
+ * know why; parts are none. With `here` those that are not newer than that are none, nor are those
  * whose name has something else in the directory, which may be what is left of it. */
 static int pull_newest(struct store_place *place, const char *uri, int dir,
                        const struct found *here, struct parcel *ret,
@@ -237,6 +237,9 @@ static int pull_newest(struct store_place *place, const char *uri, int dir,
 
         if (here && !store_is_newer(&all[i], here)) {
             break;
+        }
+        if (all[i].found.is_part) {
+            continue;
         }
         one = all[i].rc < 0 ? all[i].rc
                             : pull_one(&place->store, all[i].name, dir, ret, facts,

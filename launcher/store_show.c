@@ -165,6 +165,9 @@ int store_verb_last(const struct ckpt_options *o, const char *uri)
         return store_fail(&e);
     }
     for (size_t i = 0; i < n; i++) {
+        if (all[i].found.is_part && rc == 0) {
+            continue;
+        }
         verify(&place.store, &all[i]);
         if (all[i].rc == 0 && rc > 0) {
             puts(uri);

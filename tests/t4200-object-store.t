@@ -278,6 +278,30 @@ test_prune_series() {
         'net-2 other-4 ' 'without steps those of like names count together'
 }
 
+# What belongs to a checkpoint is none to start from, in a store as in a directory.
+test_parts() {
+    make_foreign parts/made 1
+    cp parts/made/checkpoint-1/model.safetensors parts/optimizer_step20.safetensors
+    cp parts/made/checkpoint-1/model.safetensors parts/model_step10.safetensors
+    mkdir parts/base
+    cp parts/made/checkpoint-1/model.safetensors parts/base/
+    echo '{}' >parts/base/config.json
+    for name in optimizer_step20.safetensors base; do
+        ckpt push "parts/$name" s3://bucket/parts >/dev/null 2>&1
+    done
+    run ckpt last-valid s3://bucket/parts
+    is "$status:$(cat out)" 1: 'parts alone are none' || show
+    run ckpt pull s3://bucket/parts back8
+    is "$status:$(ls back8)" 1: 'nor are they fetched' || show
+    ckpt push parts/model_step10.safetensors s3://bucket/parts >/dev/null 2>&1
+    run ckpt last-valid s3://bucket/parts
+    matches "$(cat out)" '/parts/model_step10.safetensors-[0-9a-f]{8}$' 'beside one it is that' || show
+    run ckpt pull s3://bucket/parts back8 --newer
+    is "$(cat out)" back8/model_step10.safetensors 'which is fetched' || show
+    run ckpt last-valid "s3://bucket/parts/$(s3_do keys bucket parts/optimizer | head -1 | cut -d/ -f2)"
+    is "$status" 0 'who asks for a part by its name hears of it' || show
+}
+
 # newer WHAT NAME MESSAGE: what a pull fetches now, "" for nothing.
 newer() {
     run ckpt pull s3://bucket/newer new --newer
