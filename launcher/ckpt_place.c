@@ -44,6 +44,40 @@ static int open_above(const char *path, char whole[PATH_MAX], const char **ret_n
     return dir < 0 ? error_set(e, errno, "open %s", whole) : dir;
 }
 
+/* Of one that is gone no link says anything: the directory is what is before its name. */
+static int open_above_gone(const char *path, char whole[PATH_MAX], const char **ret_name,
+                           struct error *e)
+{
+    size_t len = strlen(path);
+    char *slash;
+    int dir;
+
+    str_copy(whole, PATH_MAX, path);
+    while (len > 1 && whole[len - 1] == '/') {
+        whole[--len] = '\0';
+    }
+    slash = strrchr(whole, '/');
+    *ret_name = slash ? slash + 1 : whole;
+    if (slash) {
+        *slash = '\0';
+    }
+    dir = open(!slash ? "." : slash == whole ? "/" : whole, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return dir < 0 ? error_set(e, errno, "open %s", whole) : dir;
+}
+
+int ckpt_place_above(const char *path, char ret_name[FOUND_NAME_BYTES], struct error *e)
+{
+    char whole[PATH_MAX];
+    const char *name = "";
+    int dir = open_above(path, whole, &name, e);
+
+    if (dir == -ENOENT) {
+        dir = open_above_gone(path, whole, &name, e);
+    }
+    str_copy(ret_name, FOUND_NAME_BYTES, name);
+    return dir;
+}
+
 /* Of a directory whose own name says nothing: others in it do. */
 static bool has_others(int dir, const char *name)
 {

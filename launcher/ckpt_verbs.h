@@ -21,6 +21,9 @@ int ckpt_place_open(const char *path, struct contents *ret, struct error *e);
 /* The directory that it is in, open, and what it is, by its name; not looked into. */
 int ckpt_place_find(const char *path, struct found *ret, struct error *e);
 
+/* The same directory, and the name in it, whether that is there or gone. */
+int ckpt_place_above(const char *path, char ret_name[FOUND_NAME_BYTES], struct error *e);
+
 /* Whether it is a checkpoint by itself, and not a directory that has some: 1, with the
  * directory that it is in, which the caller closes; 0: a directory; -ERR_FORMAT: neither.
  * -ENOENT: it is not there. */

@@ -9,11 +9,11 @@
 #include "ckpt/found.h"
 #include "ckpt/step.h"
 #include "launcher/ckpt_progress.h"
+#include "launcher/ckpt_verbs.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,49 +84,6 @@ static int print_result(const struct ckpt_options *o, const char *done,
 
 /* --- push --- */
 
-/* "dir/name/" -> an open "dir", and the name. */
-static int open_parent(const char *path, char name[FOUND_NAME_BYTES],
-                       struct error *e)
-{
-    char parent[PATH_MAX];
-    size_t len = strlen(path);
-    char *slash;
-    int fd;
-
-    if (len >= sizeof(parent)) {
-        return error_set(e, ENAMETOOLONG, "%.60s...", path);
-    }
-    str_copy(parent, sizeof(parent), path);
-    while (len > 1 && parent[len - 1] == '/') {
-        parent[--len] = '\0';
-    }
-    slash = strrchr(parent, '/');
-    str_copy(name, FOUND_NAME_BYTES, slash ? slash + 1 : parent);
-    if (slash) {
-        slash[slash == parent] = '\0';
-    }
-    fd = open(slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? error_set(e, errno, "open %s", slash ? parent : ".") : fd;
-}
-
-static int find_here(int dir, const char *name, const char *path,
-                     struct found *ret, struct error *e)
-{
-    _free_ struct found *all = NULL;
-    size_t n = 0;
-    int rc = found_list(io_system(), dir, &all, &n, e);
-
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        if (strcmp(all[i].name, name) == 0) {
-            *ret = all[i];
-            return 0;
-        }
-    }
-    return rc < 0 ? rc
-                  : error_text(e, ENOENT, "%s is no checkpoint: muster ckpt ls "
-                               "tells which a directory has", path);
-}
-
 /* What goes to a store is whole here. */
 static int pack(int dir, const char *name, const char *path, struct parcel *ret,
                 struct error *e)
@@ -135,7 +92,10 @@ static int pack(int dir, const char *name, const char *path, struct parcel *ret,
     struct found_facts facts;
     struct found f;
     struct io *io;
-    int rc = find_here(dir, name, path, &f, e);
+    bool is_there = faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
+                    found_one(io_system(), dir, name, &f);
+    int rc = is_there ? 0 : error_text(e, ENOENT, "%s is no checkpoint: muster ckpt ls tells "
+                                       "which a directory has", path);
 
     rc = rc < 0 ? rc : found_check(io_system(), dir, &f, false, &facts, e);
     if (rc < 0) {
@@ -185,12 +145,10 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
     struct error e = {0};
     char last[FOUND_NAME_BYTES], uuid[COMMIT_UUID_BYTES] = "";
     _step_ struct step step = {0};
-    _close_ int dir = open_parent(path, last, &e);
+    _close_ int dir = ckpt_place_above(path, last, &e);
     int rc = dir < 0 ? dir : store_place_open(o, uri, &place, &e);
 
-    if (rc == 0 && o->is_newer) {
-        store_newer_beside(dir, last);
-    }
+    rc = rc < 0 || !o->is_newer ? rc : store_newer_beside(dir, last, &e);
     rc = rc < 0 ? rc : pack(dir, last, path, &parcel, &e);
     rc = rc < 0 ? rc : store_push(&place.store, dir, &parcel, &facts, &e);
     rc = rc < 0 ? rc : prune(o, &place.store, &parcel, &e);

@@ -71,24 +71,23 @@ static bool is_newer(const struct found *f, const struct found *than)
            (!than || (f->kind == than->kind && than->has_step && f->step > than->step));
 }
 
-void store_newer_beside(int dir, char name[FOUND_NAME_BYTES])
+int store_newer_beside(int dir, char name[FOUND_NAME_BYTES], struct error *e)
 {
     _free_ struct found *all = NULL;
     const struct found *given;
     struct found_facts facts;
     size_t n = 0;
+    int rc = found_list(io_system(), dir, &all, &n, e);
 
-    if (found_list(io_system(), dir, &all, &n, NULL) < 0) {
-        return; /* whoever reads it says why */
-    }
-    given = find(all, n, name);
+    given = rc < 0 ? NULL : find(all, n, name);
     for (size_t i = 0; i < n; i++) {
         if (is_newer(&all[i], given) &&
             found_check(io_system(), dir, &all[i], false, &facts, NULL) == 0) {
             str_copy(name, FOUND_NAME_BYTES, all[i].name);
-            return;
+            return 0;
         }
     }
+    return rc < 0 ? error_wrap(e, "look for a newer one") : 0;
 }
 
 bool store_is_newer(const struct store_entry *entry, const struct found *here)

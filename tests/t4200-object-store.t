@@ -302,6 +302,32 @@ test_parts() {
     is "$status" 0 'who asks for a part by its name hears of it' || show
 }
 
+# A checkpoint may be called by any path that leads to it, as for the other verbs.
+test_push_paths() {
+    local nobody="setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/nonexistent"
+    make_step paths 1
+    ln -s "$step" paths/latest
+    run sh -c 'cd "paths/$1" && "$2" ckpt push . s3://bucket/paths --dry-run' sh "$step" "$MUSTER"
+    is "$status:$(cat out)" "0:s3://bucket/paths/$step" 'where one is' || show
+    run ckpt push paths/latest s3://bucket/paths --dry-run
+    is "$status:$(cat out)" "0:s3://bucket/paths/$step" 'by a link' || show
+    run ckpt push "paths/$step/../$step/" s3://bucket/paths --newer --dry-run
+    is "$status:$(cat out)" "0:s3://bucket/paths/$step" 'or a way around' || show
+    run ckpt push paths/nowhere/x s3://bucket/paths
+    is "$status" 1 'where nothing is' || show
+    like "$(cat err)" 'open paths/nowhere: No such file' 'is named'
+    [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || { skip 'not root, or no setpriv' 2; return; }
+    chmod 755 "$TRASH"
+    mkdir -p bin
+    cp "$MUSTER" "$MUSTER_BUILDDIR/muster-store" bin/
+    chown -R 65534:65534 "paths/$step"
+    chmod 711 paths
+    run $nobody bin/muster ckpt push "paths/$step" s3://bucket/paths
+    is "$status" 0 'below a directory that may not be read' || show
+    run $nobody bin/muster ckpt push "paths/$step" s3://bucket/paths --newer
+    matches "$status:$(cat err)" '^1:.*look for a newer one: .*Permission denied' 'but not the newest of it' || show
+}
+
 # newer WHAT NAME MESSAGE: what a pull fetches now, "" for nothing.
 newer() {
     run ckpt pull s3://bucket/newer new --newer
