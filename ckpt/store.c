@@ -339,7 +339,7 @@ static int look_at(void *arg, size_t i, struct error *e)
                : 0;
 }
 
-static int by_step(const void *a, const void *b)
+int store_newest_first(const void *a, const void *b)
 {
     const struct store_entry *x = a, *y = b;
 
@@ -405,7 +405,7 @@ int store_list(const struct store *st, bool is_deep, struct store_entry **ret,
         }
     }
     if (rc == 0) {
-        qsort(entries, n, sizeof(*entries), by_step);
+        qsort(entries, n, sizeof(*entries), store_newest_first);
         *ret = take_ptr(&entries);
         *ret_n = n;
     }

@@ -112,27 +112,33 @@ static int pack(int dir, const char *name, const char *path, struct parcel *ret,
 static void on_removed(void *arg, const char *name)
 {
     (void)arg;
-    store_progress_end();
     fprintf(stderr, "muster: %s is not kept\n", name);
 }
 
-/* It is there, whatever comes of the older ones; in a dry run it is not, so that
- * these cannot be counted. */
+static void on_dry_removed(void *arg, const char *name)
+{
+    (void)arg;
+    fprintf(stderr, "muster: %s would not be kept\n", name);
+}
+
+/* It is there, whatever comes of the older ones; in a dry run as if it were. */
 static int prune(const struct ckpt_options *o, const struct store *st,
-                 const struct parcel *p, struct error *e)
+                 const struct parcel *p, int dir, struct error *e)
 {
     struct ckpt_keep keep;
+    const struct store_prune how = {
+        .keep = &keep, .pushed = p, .dir = dir,
+        .on_removed = o->is_dry ? on_dry_removed : on_removed};
     int rc = o->keep ? ckpt_keep_take(o, &keep, e) : 0;
 
-    rc = o->keep && rc == 0 && !o->is_dry
-             ? store_prune(st, &keep, p->name, on_removed, NULL, e) : rc;
+    rc = o->keep && rc == 0 ? store_prune(st, &how, e) : rc;
     if (rc == -ENODATA) { /* there may be one later */
         fprintf(stderr, "muster: %s\n", e->text);
         return 0;
     }
-    return rc < 0 ? error_wrap(e, "%s is there, but older ones still are, too",
-                               p->name)
-                  : 0;
+    return rc == 0 || o->is_dry ? rc
+                                : error_wrap(e, "%s is there, but older ones still are, too",
+                                            p->name);
 }
 
 int store_verb_push(const struct ckpt_options *o, const char *path,
@@ -151,7 +157,7 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
     rc = rc < 0 || !o->is_newer ? rc : store_newer_beside(dir, last, &e);
     rc = rc < 0 ? rc : pack(dir, last, path, &parcel, &e);
     rc = rc < 0 ? rc : store_push(&place.store, dir, &parcel, &facts, &e);
-    rc = rc < 0 ? rc : prune(o, &place.store, &parcel, &e);
+    rc = rc < 0 ? rc : prune(o, &place.store, &parcel, dir, &e);
     if (rc < 0) {
         return store_fail(&e);
     }

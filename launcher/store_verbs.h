@@ -45,12 +45,17 @@ void store_tell(void *arg, const char *text);
 /* As command_fail(), and 75 where trying again may help. */
 int store_fail(const struct error *e);
 
-/* Removes all but those that are to stay, and `pinned` ("" for none); on_removed() is
- * told of each, also in a dry run. */
-int store_prune(const struct store *st, const struct ckpt_keep *keep,
-                const char *pinned,
-                void (*on_removed)(void *arg, const char *name), void *arg,
-                struct error *e);
+struct store_prune {
+    const struct ckpt_keep *keep;
+    /* Just now, or in a dry run as if: it stays. NULL: none was. */
+    const struct parcel *pushed;
+    int dir; /* that it comes from */
+    void (*on_removed)(void *arg, const char *name);
+    void *arg;
+};
+/* Removes all but those that are to stay; on_removed() is told of each, also in a dry
+ * run. */
+int store_prune(const struct store *st, const struct store_prune *how, struct error *e);
 
 /* The newest that is whole in a directory, to the last byte, and the names of newer ones
  * that are not; -ENOENT: there is none. */

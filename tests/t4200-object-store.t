@@ -216,7 +216,10 @@ test_prune() {
     is "$status" 2 'not without --keep'
     make_step p 5 1 100
     run ckpt push "p/$step" s3://bucket/pruned --keep 1 --dry-run
-    is "$(in_all s3://bucket/pruned '"name"')" 3 'a push that is not one removes nothing'
+    is "$(grep -o 'step-.* would not be kept' err | tr '\n' ' ')" \
+        "$(printf 'step-00000000000%s would not be kept ' 4-00000004 3-00000003 2-00000002)" \
+        'what would go of a push that is not one' || show
+    is "$(in_all s3://bucket/pruned '"name"')" 3 'nothing has gone'
     run ckpt push "p/$step" s3://bucket/pruned --keep 1
     is "$(cat out)" "s3://bucket/pruned/$step" 'a push that keeps one' || show
     like "$(cat err)" 'muster: step-000000000003-00000003 is not kept' 'tells which go'
@@ -241,6 +244,9 @@ test_prune_kept() {
     run ckpt prune s3://bucket/kept --keep 1 --best loss:max
     is "$(s3_do keys bucket kept | cut -d/ -f2 | sort -u | tr '\n' ' ')" \
         'step-000000000001-00000001 step-000000000005-00000005 ' 'or the one with the highest' || show
+    run ckpt push "k/step-000000000002-00000002" s3://bucket/kept --keep 1 --best loss --dry-run
+    is "$status:$(grep -o 'step-.* would not be kept' err)" '0:step-000000000001-00000001 would not be kept' \
+        'a push that is not one is the best as it lies here' || show
     run ckpt push "k/step-000000000002-00000002" s3://bucket/kept --keep 1 --best loss
     is "$status" 0 'a push has the rule, too' || show
     is "$(s3_do keys bucket kept | cut -d/ -f2 | sort -u | tr '\n' ' ')" \
