@@ -57,6 +57,16 @@ void store_progress(const struct store *st, atomic_uint_fast64_t *done,
     }
 }
 
+void store_count(const struct store *st, const char *doing, atomic_uint_fast64_t *done,
+                 uint64_t of)
+{
+    uint64_t now = atomic_fetch_add(done, 1) + 1;
+
+    if (st->count) {
+        st->count(st->arg, doing, now, of);
+    }
+}
+
 /* --- what is there --- */
 
 static int by_key(const void *a, const void *b)
@@ -249,20 +259,23 @@ int store_check(const struct store *st, const struct parcel *p, bool is_deep,
 struct removal {
     const struct store *st;
     const struct s3_listing *listing;
+    atomic_uint_fast64_t done;
 };
 
 static int remove_one(void *arg, size_t i, struct error *e)
 {
     struct removal *r = arg;
+    int rc = s3_delete(r->st->s3, r->listing->objects[i].key, e);
 
-    return s3_delete(r->st->s3, r->listing->objects[i].key, e);
+    store_count(r->st, "removing files", &r->done, r->listing->n);
+    return rc;
 }
 
 int store_remove(const struct store *st, const char *name, struct error *e)
 {
     static const char *const seals[] = {PARCEL_COMMIT, PARCEL_COPY};
     __attribute__((cleanup(store_there_release))) struct store_there there = {0};
-    struct removal r = {st, &there.listing};
+    struct removal r = {.st = st, .listing = &there.listing};
     int rc = store_there(st, name, &there, e);
 
     for (size_t i = 0; i < ARRAY_SIZE(seals) && rc == 0; i++) {
@@ -292,6 +305,8 @@ int store_metric(const struct store *st, const struct store_entry *entry,
 struct looking {
     const struct store *st;
     struct store_entry *entries;
+    size_t n;
+    atomic_uint_fast64_t done;
 };
 
 bool store_is_known(int rc)
@@ -333,6 +348,7 @@ static int look_at(void *arg, size_t i, struct error *e)
         entry->n_files = p.n;
         entry->rc = store_check(l->st, &p, false, &entry->why);
     }
+    store_count(l->st, "looking at checkpoints", &l->done, l->n);
     /* Refused here is refused everywhere. */
     return entry->rc == -EACCES || entry->rc == -ENXIO
                ? error_text(e, -entry->rc, "%s", entry->why.text)
@@ -383,7 +399,7 @@ int store_list(const struct store *st, bool is_deep, struct store_entry **ret,
     _s3_listing_ struct s3_listing listing = {0};
     _buf_ struct buf prefix = {0};
     _free_ struct store_entry *entries = NULL;
-    struct looking looking = {st, NULL};
+    struct looking looking = {.st = st};
     size_t n = 0;
     int rc;
 
@@ -398,6 +414,7 @@ int store_list(const struct store *st, bool is_deep, struct store_entry **ret,
         n += take_name(st, listing.prefixes.items[i], entries[n].name);
     }
     looking.entries = entries;
+    looking.n = n;
     rc = store_crowd(st, look_at, &looking, n, e);
     for (size_t i = 0; i < n && rc == 0 && is_deep; i++) {
         if (entries[i].rc == 0) {

@@ -29,6 +29,8 @@ struct store {
     bool is_dry;        /* look, change nothing */
     /* Bytes that are done, of how many; any thread. May be NULL. */
     void (*progress)(void *arg, uint64_t done, uint64_t of);
+    /* Likewise of what has no bytes: "removing files". May be NULL. */
+    void (*count)(void *arg, const char *doing, uint64_t done, uint64_t of);
     void *arg;
 };
 

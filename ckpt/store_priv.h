@@ -55,5 +55,8 @@ int store_crowd(const struct store *st,
                 size_t n, struct error *e);
 void store_progress(const struct store *st, atomic_uint_fast64_t *done,
                     uint64_t more, uint64_t of);
+/* One more of something. */
+void store_count(const struct store *st, const char *doing, atomic_uint_fast64_t *done,
+                 uint64_t of);
 
 #endif

@@ -161,18 +161,28 @@ static int remove_one(const struct prune *p, size_t i, struct error *e)
  * nobody's. */
 static int remove_all(const struct prune *p, bool is_dry, struct error *e)
 {
-    for (size_t i = p->n; i-- > 0 && !ckpt_stop_came();) {
+    struct ckpt_line line = {0};
+    size_t n = 0, of = 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        of += p->items[i].is_removed;
+    }
+    for (size_t i = p->n; i-- > 0 && rc == 0 && !ckpt_stop_came();) {
         if (!p->items[i].is_removed) {
             continue;
         }
-        if (!is_dry && remove_one(p, i, e) < 0) {
-            return error_wrap(e, "%s", p->path);
+        if (!is_dry && !p->copied) {
+            ckpt_line_count(&line, "removing checkpoints", n++, of);
         }
-        if (!p->copied) {
+        rc = is_dry ? 0 : remove_one(p, i, e);
+        ckpt_line_hide(&line);
+        if (rc == 0 && !p->copied) {
             ckpt_print_name(p->path, p->all[i].name);
         }
     }
-    return 0;
+    ckpt_line_end(&line);
+    return rc < 0 ? error_wrap(e, "%s", p->path) : 0;
 }
 
 static int run(struct prune *p, bool is_dry, struct error *e)

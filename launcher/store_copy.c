@@ -195,6 +195,7 @@ static int pull_newest(struct store_place *place, const char *uri, int dir,
     size_t n = 0;
     int rc = store_list(&place->store, false, &all, &n, e);
 
+    store_progress_end();
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct error why = all[i].why;
         int one;

@@ -41,6 +41,14 @@ void store_progress_show(void *arg, uint64_t done, uint64_t of)
     pthread_mutex_unlock(&shown.lock);
 }
 
+void store_count_show(void *arg, const char *doing, uint64_t done, uint64_t of)
+{
+    (void)arg;
+    pthread_mutex_lock(&shown.lock);
+    ckpt_line_count(&shown.line, doing, done, of);
+    pthread_mutex_unlock(&shown.lock);
+}
+
 void store_tell(void *arg, const char *text)
 {
     _buf_ struct buf clean = {0};

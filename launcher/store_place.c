@@ -70,7 +70,7 @@ int store_place_open(const struct ckpt_options *o, const char *text,
         .n_threads = o->jobs ? (size_t)o->jobs : 8,
         .part_bytes = pieces_round(o->part_bytes ? o->part_bytes : PART_BYTES),
         .is_dry = o->is_dry,
-        .progress = store_progress_show};
+        .progress = store_progress_show, .count = store_count_show};
     return rc;
 }
 

@@ -61,7 +61,9 @@ static int list(const struct ckpt_options *o, const char *uri, bool has_names,
     store_place_close(place);
     *place = (struct store_place){0};
     rc = store_place_open(o, uri, place, e);
-    return rc < 0 ? rc : store_list(&place->store, false, ret, ret_n, e);
+    rc = rc < 0 ? rc : store_list(&place->store, false, ret, ret_n, e);
+    store_progress_end();
+    return rc;
 }
 
 /* Every byte, of one that is whole so far. */

@@ -37,6 +37,7 @@ bool store_place_split(struct store_place *p, char name[PARCEL_NAME_BYTES]);
 
 /* Progress (launcher/ckpt_progress.h); any thread. */
 void store_progress_show(void *arg, uint64_t done, uint64_t of);
+void store_count_show(void *arg, const char *doing, uint64_t done, uint64_t of);
 /* Ends that line, if there is one. */
 void store_progress_end(void);
 /* A line of its own: why something is tried again. */

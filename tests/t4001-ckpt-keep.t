@@ -370,7 +370,7 @@ on_terminal() { TERM=xterm script -qec "$*" /dev/null </dev/null | tr '\r' '\n' 
 
 # On a terminal people see how far it is, which is gone at the end.
 test_progress() {
-    command -v script >/dev/null || { skip 'no script, of bsdutils' 4; return; }
+    command -v script >/dev/null || { skip 'no script, of bsdutils' 6; return; }
     local verb
     rm -rf big
     mkdir big
@@ -381,6 +381,10 @@ test_progress() {
         on_terminal "'$MUSTER' ckpt $verb big"
         matches "$(cat out)" "reading step-000000000007-.*: [0-9.]+ [KMiB]+ of 95\.4 MiB, [0-9]+%, .*/s" "$verb: a terminal is" || show
     done
+    made
+    on_terminal "'$MUSTER' ckpt prune p --keep 2"
+    like "$(cat out)" 'removing checkpoints: 0 of 3' 'prune tells what goes' || show
+    is "$(sed 's/.*\x1b\[K//' out | grep -c '^p/step-')" 3 'and each on a line of its own' || show
     on_terminal "'$MUSTER' ckpt cp big/step-* to/big"
     matches "$(cat out)" 'copying step-000000000007-.*: [0-9.]+ [KMiB]+ of 190\.7 MiB, [0-9]+%, .*/s' 'cp, too' || show
     is "$(grep -c $'^\033\[K' out)" 1 'and in the end no more'

@@ -84,7 +84,7 @@ test_own() {
 
 # People see on a terminal how far it is, and nothing in a log of what takes no time.
 test_progress() {
-    command -v script >/dev/null || { skip 'no script, of bsdutils' 4; return; }
+    command -v script >/dev/null || { skip 'no script, of bsdutils' 6; return; }
     on_terminal() { TERM=xterm script -qec "$*" /dev/null </dev/null | tr '\r' '\n' >out; }
     make_foreign shown 30
     on_terminal "'$MUSTER' ckpt push shown/checkpoint-30 s3://bucket/shown"
@@ -92,6 +92,13 @@ test_progress() {
     matches "$(cat out)" 'pushing: [0-9.]+ [KMi]*B of [0-9.]+ KiB, [0-9]+%, ' 'what it sends' || show
     on_terminal "'$MUSTER' ckpt pull s3://bucket/shown shown2"
     matches "$(cat out)" 'fetching: [0-9.]+ [KMi]*B of [0-9.]+ KiB, [0-9]+%, ' 'what it fetches' || show
+    on_terminal "'$MUSTER' ckpt ls s3://bucket/shown"
+    like "$(cat out)" 'looking at checkpoints: 1 of 1' 'how many it has looked at' || show
+    on_terminal "'$MUSTER' ckpt push shown/checkpoint-30 s3://bucket/shown5"
+    make_foreign shown 40
+    ckpt push shown/checkpoint-40 s3://bucket/shown5 >/dev/null 2>&1
+    on_terminal "'$MUSTER' ckpt prune s3://bucket/shown5 --keep 1"
+    matches "$(cat out)" 'removing files: [1-5] of [45]' 'and what is removed' || show
     run ckpt pull s3://bucket/shown shown3
     is "$(grep -c fetching: err)" 0 'a file is not told'
 }
