@@ -225,13 +225,66 @@ declare -A commands=(
     ['ckpt verify: none is damaged or unfinished, and one is of no format that muster knows']='ckpt verify strange'
     ['ckpt last-valid: no checkpoint is whole']='ckpt last-valid broken'
     ['ckpt show: it cannot be read']='ckpt show nowhere'
+    ['ckpt ls: the directory is not there, or cannot be read']='ckpt ls nowhere'
+    ['ckpt verify: there is no checkpoint']='ckpt verify nothing'
+    ['ckpt verify: the path is that of a file that is no checkpoint']='ckpt verify bad.yaml'
+    ['ckpt convert: it cannot be read, or the result is there already or cannot be written']='ckpt convert whole/one-1.safetensors broken'
+    ['ckpt push: it is not whole, or the store refuses it']='ckpt push broken/checkpoint-5 s3://bucket/x'
+    ['ckpt pull: none is whole, or another one of its name is there, or it cannot be written']='ckpt pull s3://bucket/x bad.yaml'
+    ['ckpt cp: it is not whole, or another one of its name is there, or it cannot be written']='ckpt cp broken/checkpoint-5 to'
+    ['ckpt prune: a run watches the directory, or somebody copies into it']='ckpt prune watched --keep 1'
+    ['ckpt prune: none has the metric of --best']='ckpt prune whole --keep 1 --best loss'
+    ['ckpt bench: it could not measure']='ckpt bench bad.yaml'
+    ['ckpt, with a store: the store did not answer, or was too busy, in all tries: later again']='do no_store'
+    ['ckpt bench: a signal has ended it']='do bench_signalled'
+    ['ckpt, but bench: signal N has ended it']='do ckpt_signalled'
 )
+
+# Without libcurl there is nothing that could ask one.
+need_store() { [ -x "$MUSTER_BUILDDIR/muster-store" ]; }
+no_store() { # each verb that may have to do with one, and nobody is there
+    local line
+    need_store || { status=75; return; }
+    for line in 'ls s3://bucket/p' 'verify s3://bucket/p' 'last-valid s3://bucket/p' 'show s3://bucket/p/x' 'convert s3://bucket/p/x made' \
+        'push whole/one-1.safetensors s3://bucket/p' 'pull s3://bucket/p made' 'cp s3://bucket/p/x made' 'prune s3://bucket/p --keep 1'; do
+        run timeout 60 env AWS_MAX_ATTEMPTS=1 AWS_ENDPOINT_URL=http://127.0.0.1:1 "$MUSTER" ckpt $line
+        [ "$status" = 75 ] || { status="$status of ckpt $line"; return; }
+    done
+}
+bench_signalled() {
+    spawn bench "$MUSTER" ckpt bench whole --size 4Mi --rounds 100
+    wait_for 60 eval 'grep -q "^# [1-9]" whole/.muster-bench-*/figures'
+    kill -TERM "$spawned"
+    wait_exit 60 "$spawned"
+}
+# While it waits for a store that says nothing.
+ckpt_signalled() {
+    need_store || { status=128+N; return; }
+    status=$(python3 - "$MUSTER" 2>&1 <<'END'
+import os, signal, socket, subprocess, sys
+listener = socket.create_server(("127.0.0.1", 0))
+os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:%d" % listener.getsockname()[1]
+for n in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+    child = subprocess.Popen([sys.argv[1], "ckpt", "ls", "s3://bucket/x"], preexec_fn=lambda: signal.signal(n, signal.SIG_DFL))
+    held = listener.accept()
+    child.send_signal(n)
+    if child.wait() != -n:
+        sys.exit("%d of signal %d" % (child.returncode, n))
+END
+    )
+    status=${status:-128+N}
+}
 
 test_commands() {
     local command want when n=0 line
     mkdir -p broken/checkpoint-5
     echo '{' >broken/checkpoint-5/trainer_state.json
     mkdir strange && echo 'of its own' >strange/step-5.ckpt
+    mkdir nothing whole watched
+    printf '\002\0\0\0\0\0\0\0{}' >whole/one-1.safetensors
+    exec {held}<watched
+    flock -n "$held" || bail_out 'no lock'
+    export AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=testing AWS_EC2_METADATA_DISABLED=true no_proxy=127.0.0.1
     echo 'apiVersion: muster/v1' >bad.yaml
     run "$MUSTER" run --allow-run-as-root --run-dir over -- true
     run "$MUSTER" run --allow-run-as-root --run-dir failed --nproc-per-node 1 --max-restarts 0 -- sh -c 'exit 47'
@@ -245,7 +298,9 @@ test_commands() {
             fail "'$command: $when' has a case here"
             continue
         fi
-        if [ "${line%% *}" = mpi ]; then
+        if [ "${line%% *}" = do ]; then
+            ${line#do }
+        elif [ "${line%% *}" = mpi ]; then
             eval "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 run timeout 60 mpirun -n 1 '$MUSTER' ${line#mpi }" </dev/null
         else
             eval "run timeout 60 '$MUSTER' $line" </dev/null
@@ -253,6 +308,7 @@ test_commands() {
         is "$status" "${want/CODE/47}" "$command: $want, $when" || show
     done < <(rows 'OTHER COMMANDS')
     is "$n" "${#commands[@]}" 'each case here has its row'
+    exec {held}<&-
     run "$MUSTER" status --no-such-option
     is "$status" 2 'a wrong option of any command'
     run "$MUSTER" no-such-command
