@@ -110,8 +110,8 @@ int fs_write_all(int fd, const void *data, size_t len)
         if (n < 0 && errno == EINTR) {
             continue;
         }
-        if (n < 0) {
-            return -errno;
+        if (n <= 0) {
+            return n < 0 ? -errno : -EIO; /* of 0 it would be tried for ever */
         }
         from += n;
         len -= (size_t)n;

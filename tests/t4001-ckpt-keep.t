@@ -365,6 +365,61 @@ test_cp_killed() {
     is "$bad" 0 'it leaves one that is whole, or none'
 }
 
+# odd HOW COMMAND...: strace lets calls answer so; nothing waits for ever.
+odd() {
+    rm -rf odd
+    mkdir odd
+    run timeout 120 strace -f -qq -o /dev/null -e "inject=$1" "$MUSTER" ckpt "${@:2}"
+}
+
+# What a kernel may answer besides all or an error: nothing, and "again".
+test_odd_answers() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 9; return; }
+    local how one first
+    made
+    one=$(name_of 5)
+    make_tensor odd-1.safetensors 3000000
+    # The loader of programs reads, too.
+    strace -f -qq -o trace -e trace=pread64 "$MUSTER" ckpt ls nowhere >out 2>err
+    first=$(($(wc -l <trace) + 1))
+    for how in retval=0 error=EAGAIN; do
+        odd "write:$how:when=1" cp "p/$one" odd
+        is "$status:$(ls -A odd)" 1: "where a write answers $how a copy ends, and leaves nothing" || show
+        odd "pread64:$how:when=$first+" cp "p/$one" odd
+        is "$status:$(ls -A odd)" 1: "so it does where reads do" || show
+        odd "pwrite64:$how:when=1+" convert odd-1.safetensors odd/m.safetensors
+        is "$status:$(ls -A odd)" 1: "and convert" || show
+    done
+    odd 'write:error=EINTR:when=1..7+2' cp "p/$one" odd
+    ok 'a copy whose writes are interrupted goes on' diff -r "p/$one" "odd/$one" || show
+    odd "pread64:error=EINTR:when=$first+2" cp "p/$one" odd
+    ok 'or its reads' diff -r "p/$one" "odd/$one" || show
+    odd 'pwrite64:error=EINTR:when=1+2' convert odd-1.safetensors odd/m.safetensors
+    is "$status:$(ls -A odd)" 0:m.safetensors 'and so does convert' || show
+}
+
+# Ten thousand files, and as deep as programs make them.
+test_many_files() {
+    make_foreign many 5 1
+    python3 - many/checkpoint-5 <<'END'
+import os, sys
+for i in range(100):
+    at = os.path.join(sys.argv[1], *("shard_%02d" % (i // 10), "layers", "block", "part_%d" % (i % 10)))
+    os.makedirs(at)
+    for k in range(100):
+        with open(os.path.join(at, "%05d.dat" % k), "w") as f:
+            f.write("%d %d" % (i, k))
+END
+    run ckpt verify many -o json
+    is "$status $(json 0.state <out)" '0 whole' 'a checkpoint of many files is verified' || show
+    run ckpt cp many/checkpoint-5 many2
+    is "$status $(find many2 -type f | wc -l)" '0 10002' 'and copied' || show
+    ok 'the same' diff -r many/checkpoint-5 many2/checkpoint-5
+    make_foreign many2 6 1
+    run ckpt prune many2 --keep 1
+    is "$status:$(ls -A many2)" 0:checkpoint-6 'and removed' || show
+}
+
 # on_terminal COMMAND...: what it shows there is in out, a line each time.
 on_terminal() { TERM=xterm script -qec "$*" /dev/null </dev/null | tr '\r' '\n' >out; }
 
