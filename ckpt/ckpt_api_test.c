@@ -5,6 +5,7 @@
 #include "ckpt/api_bed.h"
 
 #include "base/cleanup.h"
+#include "ckpt/copy.h"
 #include "ckpt/io.h"
 #include "ckpt/step.h"
 #include "tests/lib/tap.h"
@@ -12,9 +13,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static char root[API_BED_ROOT_BYTES];
@@ -480,6 +485,111 @@ static void test_registered_once(void)
     muster_ckpt_close(other);
 }
 
+/* Files are called by ranks, and not by what is in them. */
+static void test_case(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "case", NULL, NULL);
+    uint8_t upper = 1, lower = 2;
+    char first[] = "abcd", second[] = "efgh";
+    const uint64_t one = 1;
+    const struct muster_ckpt_tensor tensors[] = {
+        {.name = "W", .dtype = MUSTER_U8, .n_dims = 1, .shape = &one, .data = &upper},
+        {.name = "w", .dtype = MUSTER_U8, .n_dims = 1, .shape = &one, .data = &lower}};
+    int rc = muster_ckpt_tensor(ck, &tensors[0]) | muster_ckpt_tensor(ck, &tensors[1]) |
+             muster_ckpt_blob(ck, "RNG", first, 4, MUSTER_PER_RANK) |
+             muster_ckpt_blob(ck, "rng", second, 4, MUSTER_PER_RANK) |
+             muster_ckpt_save(ck, 1, 0, NULL) | muster_ckpt_fence(ck);
+
+    is_int(rc, 0, "names that differ in case alone: %s", muster_ckpt_error_text(ck));
+    upper = lower = 0;
+    memset(first, 0, 4);
+    memset(second, 0, 4);
+    is_int(muster_ckpt_load(ck, 1, 0, NULL), 0, "are loaded: %s", muster_ckpt_error_text(ck));
+    ok(upper == 1 && lower == 2 && memcmp(first, "abcd", 4) == 0 &&
+           memcmp(second, "efgh", 4) == 0, "each with its own bytes");
+    muster_ckpt_close(ck);
+}
+
+/* Any thread may have the signal. */
+static atomic_uint n_alarms;
+
+static void on_alarm(int sig)
+{
+    (void)sig;
+    atomic_fetch_add(&n_alarms, 1);
+}
+
+/* A program may have a timer whose handler lets calls end with EINTR. */
+static void test_signals(void)
+{
+    enum { BYTES = 8 << 20 };
+    const struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+    const struct sigaction act = {.sa_handler = on_alarm};
+    struct muster_ckpt *ck = api_bed_open(root, "signals", NULL, NULL);
+    _free_ uint8_t *data = malloc(BYTES);
+    const uint64_t n = BYTES;
+    const struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_U8, .n_dims = 1,
+                                         .shape = &n, .data = data};
+    struct sigaction before;
+    size_t n_wrong = 0;
+    int rc = data ? muster_ckpt_tensor(ck, &t) : -ENOMEM;
+
+    sigaction(SIGALRM, &act, &before);
+    setitimer(ITIMER_REAL, &often, NULL);
+    for (int step = 1; step <= 5 && rc == 0; step++) {
+        memset(data, step, BYTES);
+        rc = muster_ckpt_save(ck, step, step % 2 ? 0 : MUSTER_CKPT_LAZY, NULL) |
+             muster_ckpt_fence(ck) | muster_ckpt_wait(ck, 0, MUSTER_CKPT_DURABLE, 0);
+        memset(data, 0, BYTES);
+        rc |= muster_ckpt_load(ck, step, 0, NULL);
+        for (size_t i = 0; i < BYTES; i++) {
+            n_wrong += data[i] != step;
+        }
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    is_int(rc, 0, "saves and loads, while signals come: %s", muster_ckpt_error_text(ck));
+    ok(n_wrong == 0 && atomic_load(&n_alarms) > 0, "have the right bytes");
+    muster_ckpt_close(ck);
+}
+
+/* What lies in tests/golden was saved once, in the first version of each format, with the
+ * tensor, the JSON and the blob of test_alone(): whatever comes later opens it. */
+static void test_golden(void)
+{
+    const char *srcdir = getenv("MUSTER_SRCDIR");
+    const uint64_t shape[] = {2, 3};
+    float w[6] = {0};
+    const struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32, .n_dims = 2,
+                                         .shape = shape, .data = w};
+    char rng[4] = "", text[32] = "", from[4096], to[5000];
+    _close_ int from_fd = -1, to_fd = -1;
+    struct muster_ckpt *ck = NULL;
+    struct found_facts facts;
+    struct error e = {0};
+    struct found f;
+    int64_t step = -1;
+    size_t n = 0;
+
+    snprintf(from, sizeof(from), "%s/tests/golden", srcdir ? srcdir : "..");
+    snprintf(to, sizeof(to), "%s/golden", root);
+    mkdir(to, 0700);
+    from_fd = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    to_fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ok(found_one(io_system(), from_fd, "step-000000000010-804f7d12", &f) &&
+           copy_checkpoint(io_system(), from_fd, &f, to_fd, to, &facts, &e) == 0,
+       "one of the first version is whole, and is copied: %s", e.text);
+    ck = api_bed_open(root, "golden", NULL, NULL);
+    is_int(muster_ckpt_tensor(ck, &t) | muster_ckpt_blob(ck, "rng", rng, 4, MUSTER_PER_RANK) |
+               muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step),
+           0, "and loaded: %s", muster_ckpt_error_text(ck));
+    is_int(step, 10, "its step");
+    ok(w[0] == 1 && w[5] == 6 && memcmp(rng, "abcd", 4) == 0, "its bytes");
+    is_int(muster_ckpt_read_blob(ck, 10, "config", text, sizeof(text) - 1, &n), 0, "its JSON");
+    is_str(text, "{\"lr\":0.5}", "as it was");
+    muster_ckpt_close(ck);
+}
+
 int main(void)
 {
     api_bed_begin(root);
@@ -493,5 +603,8 @@ int main(void)
     test_avoided_all();
     test_refused();
     test_mismatch();
+    test_case();
+    test_signals();
+    test_golden();
     return api_bed_end(root);
 }

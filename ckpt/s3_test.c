@@ -3,6 +3,7 @@
  * headers, answers, what is tried again. */
 #include <config.h>
 
+#include "ckpt/parcel.h"
 #include "ckpt/s3_answer.h"
 #include "ckpt/s3_config.h"
 #include "ckpt/s3_role.h"
@@ -390,6 +391,30 @@ static void test_roles(void)
     }
 }
 
+/* As the first version has written it: whatever comes later reads it. */
+static void test_seal(void)
+{
+    static const char seal[] =
+        "{\"v\":1,\"name\":\"checkpoint-30\",\"kind\":\"hf-trainer\",\"files\":[{\"path\":"
+        "\"model.safetensors\",\"bytes\":5083,\"digest\":\"112233445566778899aabbccddeeff00\"},"
+        "{\"path\":\"trainer_state.json\",\"bytes\":19,\"digest\":"
+        "\"112233445566778899aabbccddeeff00\"}],\"step\":30}\nxxh3 161483d6b112fa58\n";
+    static const char name[] = "checkpoint-30-65616fcd";
+    _parcel_ struct parcel p = {0};
+    struct error e = {0};
+
+    is_int(parcel_unseal(seal, sizeof(seal) - 1, name, &p, &e), 0, "a seal is read: %s", e.text);
+    is_str(p.found.name, "checkpoint-30", "what it is of");
+    ok(p.found.kind == FOUND_TRAINER && p.found.is_step && p.found.step == 30 && p.n == 2 &&
+           p.bytes == 5102 && strcmp(p.items[1].path, "trainer_state.json") == 0 &&
+           p.items[1].digest.low == 0x99aabbccddeeff00,
+       "and all that it says");
+    is_int(parcel_seal(&p, NULL), 0, "sealed again");
+    ok(p.seal.len == sizeof(seal) - 1 && memcmp(p.seal.data, seal, p.seal.len) == 0,
+       "it has the same bytes");
+    is_str(p.name, name, "and the same name");
+}
+
 int main(void)
 {
     test_roles();
@@ -402,5 +427,6 @@ int main(void)
     test_uploads();
     test_faults();
     test_config();
+    test_seal();
     return tap_done();
 }

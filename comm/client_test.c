@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -226,10 +227,33 @@ static void test_done(void)
     }
 }
 
+/* Nobody reads any more: an error, and no signal that would end the program. */
+static void test_gone(void)
+{
+    struct worker_snap_done done = {.image_bytes = 1};
+    struct error e = {0};
+    struct client *c;
+    struct agent a;
+
+    signal(SIGPIPE, SIG_DFL);
+    str_copy(done.uuid, sizeof(done.uuid), SAVE);
+    c = open_client(&a, NULL);
+    pthread_join(a.thread, NULL);
+    close_fd(&a.fd);
+    for (int i = 0; i < 2; i++) {
+        is_int(client_snap_done(c, &done, NULL, &e), -ECONNABORTED, "the agent is gone: %s",
+               e.text);
+    }
+    client_destroy(c);
+    close(a.listener);
+    agent_bed_remove(&a.place);
+}
+
 int main(void)
 {
     test_join();
     test_snap();
     test_done();
+    test_gone();
     return tap_done();
 }
