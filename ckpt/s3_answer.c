@@ -54,17 +54,6 @@ void s3_fault_read(const void *data, size_t len, struct s3_fault *ret)
 
 /* --- lists of objects --- */
 
-void s3_listing_release(struct s3_listing *l)
-{
-    for (size_t i = 0; i < l->n; i++) {
-        free(l->objects[i].key);
-    }
-    free(l->objects);
-    strlist_release(&l->prefixes);
-    free(l->next);
-    *l = (struct s3_listing){0};
-}
-
 struct taking {
     struct s3_listing *to;
     char *key;

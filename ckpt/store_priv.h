@@ -36,13 +36,15 @@ void store_there_release(struct store_there *t);
 const struct s3_object *store_find(const struct store_there *t, const char *path);
 
 /* Fetches pieces of a parcel, and holds files against their digests: those that
- * are not done. `sink` gets the bytes, and may be NULL. */
+ * are not done. `sink` gets the bytes; `finish` is called for a file once sink() has
+ * returned for all of its pieces, and it has its digest. Any thread; both may be NULL. */
 struct store_fetch {
     const struct store *st;
     const struct parcel *p;
     struct pieces *pieces;
     int (*sink)(void *arg, const struct piece *piece, const void *data,
-                bool is_last, struct error *e);
+                struct error *e);
+    int (*finish)(void *arg, struct piece_file *file, struct error *e);
     void *arg;
     atomic_uint_fast64_t done;
 };

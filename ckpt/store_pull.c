@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the store. What is here with its length and digest is not fetched: it is synced,
+ * for who wrote it may have been killed before. The rest is written anew, in rounds: a
+ * piece is written, then held against the digest with the others of its file, and whoever
+ * has handed over the last one syncs the file. What cannot be synced is removed, and fetched
+ * once more: the kernel takes for written what it could not write, and says so once. A
+ * checkpoint of muster's own is none from the first file that is written to the end.
+ */
 #include <config.h>
 
 #include "ckpt/store_priv.h"
@@ -17,6 +25,21 @@
 
 /* --- pieces --- */
 
+static int end_file(struct store_fetch *f, struct piece_file *file, struct error *e)
+{
+    const struct parcel_item *item = file->item;
+
+    if (!pieces_are_right(file)) {
+        return error_text(e, ERR_FORMAT, "%s/%s is damaged in the store: its %llu "
+                          "bytes do not have the digest that %s says",
+                          f->p->name, item->path,
+                          (unsigned long long)item->bytes,
+                          f->p->found.kind == FOUND_MUSTER ? PARCEL_MANIFEST
+                                                           : PARCEL_COPY);
+    }
+    return f->finish ? f->finish(f->arg, file, e) : 0;
+}
+
 static int fetch_piece(void *arg, size_t i, struct error *e)
 {
     struct store_fetch *f = arg;
@@ -24,7 +47,6 @@ static int fetch_piece(void *arg, size_t i, struct error *e)
     const struct parcel_item *item = piece.file->item;
     _buf_ struct buf key = {0};
     _free_ char *data = NULL;
-    bool is_last;
     int rc;
 
     if (piece.file->is_done) {
@@ -40,19 +62,12 @@ static int fetch_piece(void *arg, size_t i, struct error *e)
         return error_text(e, ERR_FORMAT, "%s/%s is missing", f->p->name,
                           item->path);
     }
+    rc = rc < 0 || !f->sink ? rc : f->sink(f->arg, &piece, data, e);
     if (rc < 0) {
         return rc;
     }
-    is_last = pieces_put(&piece, data);
-    if (is_last && !pieces_are_right(piece.file)) {
-        return error_text(e, ERR_FORMAT, "%s/%s is damaged in the store: its %llu "
-                          "bytes do not have the digest that %s says",
-                          f->p->name, item->path,
-                          (unsigned long long)item->bytes,
-                          f->p->found.kind == FOUND_MUSTER ? PARCEL_MANIFEST
-                                                           : PARCEL_COPY);
-    }
-    rc = f->sink ? f->sink(f->arg, &piece, data, is_last, e) : 0;
+    /* Where this was the last one the others are where they go, too. */
+    rc = pieces_put(&piece, data) ? end_file(f, piece.file, e) : 0;
     if (rc == 0) {
         store_progress(f->st, &f->done, piece.len, f->p->bytes);
     }
@@ -66,6 +81,8 @@ int store_fetch(struct store_fetch *f, struct error *e)
 
 /* --- where it goes --- */
 
+enum { MAX_LOST = 2 }; /* the last one is the end */
+
 struct pull {
     const struct store *st;
     const struct parcel *p;
@@ -73,25 +90,39 @@ struct pull {
     int work; /* that the paths of items begin in */
     char part[FOUND_NAME_BYTES + 32]; /* name of `work` in `dir`, for others' */
     struct pieces pieces;
+    unsigned *n_lost; /* of each file: how often what was here of it could not be synced */
     struct store_facts facts;
 };
 
 static void pull_release(struct pull *u)
 {
     close_fd(&u->work);
+    free(u->n_lost);
     pieces_release(&u->pieces);
 }
 
-/* A file that is there, whole and right. */
-static bool is_here(int dir, const struct parcel_item *item)
+/* A descriptor of a file that is there, whole and right; is_another(): it is not. */
+static int open_whole(int dir, const struct parcel_item *item)
 {
+    struct io *io = io_system();
     _close_ int fd = tree_open(dir, item->path);
-    struct digest digest;
+    struct digest digest = {0};
     uint64_t bytes = 0;
+    int rc = fd < 0 ? fd : io->ops->size(io, fd, &bytes);
 
-    return fd >= 0 && io_system()->ops->size(io_system(), fd, &bytes) == 0 &&
-           bytes == item->bytes && tree_digest(io_system(), fd, bytes, &digest) == 0 &&
-           digest_equal(digest, item->digest);
+    rc = rc < 0 || bytes != item->bytes ? rc : tree_digest(io, fd, bytes, &digest);
+    if (rc < 0) {
+        return rc;
+    }
+    return bytes == item->bytes && digest_equal(digest, item->digest) ? take_fd(&fd)
+                                                                      : -ENODATA;
+}
+
+/* What could not be looked at, for a disk or want of memory, may be whole: it stays. */
+static bool is_another(int rc)
+{
+    return rc == -ENOENT || rc == -ENODATA || rc == -EINVAL || rc == -ELOOP ||
+           rc == -ENOTDIR;
 }
 
 /* Another checkpoint's files under this name are left alone. */
@@ -132,55 +163,121 @@ static int open_work(struct pull *u, struct error *e)
     return is_ours ? check_commit(u, e) : 0;
 }
 
-/* Whether others' checkpoint is here already: 1, 0; -EEXIST for another one. */
+/* A file of others' checkpoint: whether it is what the store has, and on the disk. */
+static int check_here(const struct pull *u, int at, const struct parcel_item *item,
+                      struct error *e)
+{
+    const char *name = u->p->found.name;
+    _close_ int fd = at < 0 ? -ENOENT : open_whole(at, item);
+    int rc = fd < 0 ? fd : 0;
+
+    if (is_another(rc)) {
+        return error_text(e, EEXIST, "%s is here already, and is not what the store has: move "
+                          "it away", name);
+    }
+    if (rc == 0 && !u->st->is_dry) {
+        rc = io_system()->ops->sync(io_system(), fd);
+        rc = rc < 0 ? rc : tree_sync(at, item->path);
+    }
+    return rc < 0 ? error_set(e, -rc, "look at %s, of %s, which is here already", item->path,
+                              name)
+                  : 0;
+}
+
+/* Whether others' checkpoint is here already: 1, 0; -EEXIST for another one. The pull that
+ * brought it may have ended before its name was on the disk. */
 static int is_all_here(const struct pull *u, struct error *e)
 {
     const struct parcel *p = u->p;
     struct stat st;
     _close_ int at = -1;
+    int rc = 0;
 
     if (p->found.kind == FOUND_MUSTER ||
         fstatat(u->dir, p->found.name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         return 0;
     }
     at = parcel_open_dir(u->dir, p, NULL);
-    for (size_t i = 0; i < p->n; i++) {
-        if (at < 0 || !is_here(at, &p->items[i])) {
-            return error_text(e, EEXIST, "%s is here already, and is not what the "
-                              "store has: move it away", p->found.name);
-        }
+    for (size_t i = 0; i < p->n && rc == 0; i++) {
+        rc = check_here(u, at, &p->items[i], e);
     }
-    return 1;
+    if (rc == 0 && !u->st->is_dry && fsync(u->dir) < 0) {
+        rc = error_set(e, errno, "sync the directory of %s", p->found.name);
+    }
+    return rc < 0 ? rc : 1;
 }
 
 /* --- files --- */
 
+/* Without its seal, whatever comes meanwhile: where a file is missing or damaged, or is not
+ * on the disk, nobody is to take it for a checkpoint. */
+static int unseal(const struct pull *u)
+{
+    struct io *io = io_system();
+    int rc;
+
+    if (u->p->found.kind != FOUND_MUSTER) {
+        return 0;
+    }
+    rc = io->ops->unlink(io, u->work, PARCEL_COMMIT);
+    return rc < 0 && rc != -ENOENT ? rc : io->ops->sync(io, u->work);
+}
+
+/* One that cannot be synced must not stay: the next one who looks would find it right. */
+static int lose(struct pull *u, const struct piece_file *f, int code, struct error *e)
+{
+    const char *name = u->p->found.name, *path = f->item->path;
+    unsigned *n_lost = &u->n_lost[f - u->pieces.files];
+
+    if (unseal(u) < 0 || tree_unlink(u->work, path) < 0) {
+        return error_set(e, -code, "%s/%s cannot be put on the disk, nor removed: remove it "
+                         "before you pull again", name, path);
+    }
+    return ++*n_lost < MAX_LOST ? 0
+                                : error_set(e, -code, "%s/%s was written twice, and could not be "
+                                            "put on the disk", name, path);
+}
+
+/* Not fetched, where it is here. */
+static int look(void *arg, size_t i, struct error *e)
+{
+    struct pull *u = arg;
+    struct piece_file *f = &u->pieces.files[i];
+    _close_ int fd = u->work < 0 ? -ENOENT : open_whole(u->work, f->item);
+    int rc;
+
+    if (fd < 0) {
+        return is_another(fd) ? 0 : error_set(e, -fd, "look at %s/%s", u->p->found.name,
+                                              f->item->path);
+    }
+    rc = u->st->is_dry ? 0 : io_system()->ops->sync(io_system(), fd);
+    f->is_done = rc == 0;
+    return rc < 0 ? lose(u, f, rc, e) : 0;
+}
+
+/* Before a round. */
 static int prepare(void *arg, size_t i, struct error *e)
 {
     struct pull *u = arg;
     struct piece_file *f = &u->pieces.files[i];
+    const char *path = f->item->path;
     int rc, fd;
 
-    if (is_here(u->work, f->item)) {
-        f->is_done = true;
+    if (f->is_done) {
         return 0;
     }
-    if (u->st->is_dry) {
-        return 0;
-    }
-    fd = tree_create_file(u->work, f->item->path);
+    pieces_reset(f);
+    fd = tree_create_file(u->work, path);
     rc = fd < 0 ? fd : 0;
     if (rc == 0 && ftruncate(fd, (off_t)f->item->bytes) < 0) {
         rc = -errno;
     }
     close_fd(&fd);
-    return rc < 0 ? error_set(e, -rc, "make %s/%s", u->p->found.name,
-                              f->item->path)
-                  : 0;
+    return rc < 0 ? error_set(e, -rc, "make %s/%s", u->p->found.name, path) : 0;
 }
 
 static int write_piece(void *arg, const struct piece *piece, const void *data,
-                       bool is_last, struct error *e)
+                       struct error *e)
 {
     struct pull *u = arg;
     const char *path = piece->file->item->path;
@@ -188,8 +285,21 @@ static int write_piece(void *arg, const struct piece *piece, const void *data,
     int rc = fd < 0 ? fd
                     : io_write_all(io_system(), fd, data, piece->len, piece->at);
 
-    rc = rc < 0 || !is_last ? rc : io_system()->ops->sync(io_system(), fd);
     return rc < 0 ? error_set(e, -rc, "write %s/%s", u->p->found.name, path) : 0;
+}
+
+/* All of it is written. */
+static int finish_file(void *arg, struct piece_file *f, struct error *e)
+{
+    struct pull *u = arg;
+    _close_ int fd = tree_open(u->work, f->item->path);
+    int rc = fd < 0 ? fd : io_system()->ops->sync(io_system(), fd);
+
+    f->is_done = rc == 0;
+    if (fd < 0) {
+        return error_set(e, -fd, "open %s/%s", u->p->found.name, f->item->path);
+    }
+    return rc < 0 ? lose(u, f, rc, e) : 0;
 }
 
 static int check_space(const struct pull *u, struct error *e)
@@ -225,22 +335,20 @@ static void count(struct pull *u)
     }
 }
 
-static int fetch_all(struct pull *u, struct error *e)
+static bool is_all_done(const struct pull *u)
 {
-    struct store_fetch f = {.st = u->st, .p = u->p, .pieces = &u->pieces,
-                            .sink = write_piece, .arg = u};
-    int rc = store_crowd(u->st, prepare, u, u->pieces.n_files, e);
+    for (size_t i = 0; i < u->pieces.n_files; i++) {
+        if (!u->pieces.files[i].is_done) {
+            return false;
+        }
+    }
+    return true;
+}
 
-    if (rc < 0) {
-        return rc;
-    }
-    count(u);
-    rc = check_space(u, e);
-    if (rc < 0 || u->st->is_dry) {
-        return rc;
-    }
-    store_progress(u->st, &f.done, u->facts.bytes_kept, u->p->bytes);
-    rc = store_fetch(&f, e);
+static int sync_names(const struct pull *u, struct error *e)
+{
+    int rc = 0;
+
     for (size_t i = 0; i < u->p->n && rc == 0; i++) {
         rc = tree_sync(u->work, u->p->items[i].path);
         if (rc < 0) {
@@ -250,15 +358,47 @@ static int fetch_all(struct pull *u, struct error *e)
     return rc;
 }
 
+/* A round more is for files that could not be synced: each has MAX_LOST. */
+static int fetch_all(struct pull *u, struct error *e)
+{
+    struct store_fetch f = {.st = u->st, .p = u->p, .pieces = &u->pieces,
+                            .sink = write_piece, .finish = finish_file, .arg = u};
+    int rc = store_crowd(u->st, look, u, u->pieces.n_files, e);
+
+    if (rc < 0) {
+        return rc;
+    }
+    count(u);
+    rc = check_space(u, e);
+    if (rc < 0 || u->st->is_dry) {
+        return rc;
+    }
+    rc = u->facts.n_moved == 0 ? 0 : unseal(u);
+    if (rc < 0) {
+        return error_set(e, -rc, "take COMMIT away from %s, of which files are to be fetched",
+                         u->p->found.name);
+    }
+    store_progress(u->st, &f.done, u->facts.bytes_kept, u->p->bytes);
+    while (rc == 0 && !is_all_done(u)) {
+        rc = store_crowd(u->st, prepare, u, u->pieces.n_files, e);
+        rc = rc < 0 ? rc : store_fetch(&f, e);
+    }
+    return rc < 0 ? rc : sync_names(u, e);
+}
+
 /* --- the end --- */
 
+/* Its directory's name is on the disk before it says that it is a checkpoint. */
 static int put_commit(const struct pull *u)
 {
     static const char *const temporary = ".COMMIT.new";
     struct io *io = io_system();
     const struct buf *seal = &u->p->seal;
-    int fd, rc;
+    int fd, rc = io->ops->sync(io, u->dir);
 
+    if (rc < 0) {
+        return rc;
+    }
     unlinkat(u->work, temporary, 0);
     fd = io->ops->create(io, u->work, temporary);
     if (fd < 0) {
@@ -268,8 +408,7 @@ static int put_commit(const struct pull *u)
     rc = rc < 0 ? rc : io->ops->sync(io, fd);
     io->ops->close(io, fd);
     rc = rc < 0 ? rc : io->ops->rename(io, u->work, temporary, PARCEL_COMMIT);
-    rc = rc < 0 ? rc : io->ops->sync(io, u->work);
-    return rc < 0 ? rc : io->ops->sync(io, u->dir);
+    return rc < 0 ? rc : io->ops->sync(io, u->work);
 }
 
 /* The name that it had: never over one that has come meanwhile. */
@@ -299,7 +438,9 @@ int store_pull(const struct store *st, const struct parcel *p, int dir,
         *ret = (struct store_facts){.n_kept = p->n, .bytes_kept = p->bytes};
         return 0;
     }
-    if (rc == 0 && pieces_create(p, st->part_bytes, SIZE_MAX, &u.pieces) < 0) {
+    u.n_lost = calloc(p->n + 1, sizeof(*u.n_lost));
+    if (rc == 0 &&
+        (!u.n_lost || pieces_create(p, st->part_bytes, SIZE_MAX, &u.pieces) < 0)) {
         rc = error_set(e, ENOMEM, "pull %s", p->name);
     }
     rc = rc < 0 ? rc : open_work(&u, e);

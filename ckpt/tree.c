@@ -88,6 +88,17 @@ int tree_create_file(int dir, const char *path)
     return fd < 0 ? -errno : fd;
 }
 
+int tree_unlink(int dir, const char *path)
+{
+    const char *name;
+    _close_ int at = enter(dir, path, false, false, &name);
+
+    if (at < 0) {
+        return at == -ENOENT ? 0 : at;
+    }
+    return unlinkat(at, name, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
 int tree_sync(int dir, const char *path)
 {
     const char *name;

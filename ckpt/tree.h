@@ -14,6 +14,8 @@
  * descriptor, or -errno (-ELOOP for a link). */
 int tree_open(int dir, const char *path);
 int tree_create_file(int dir, const char *path);
+/* 0, -errno; one that is not there is no error. */
+int tree_unlink(int dir, const char *path);
 /* What has been made on the way is on the disk: each directory of the path. */
 int tree_sync(int dir, const char *path);
 

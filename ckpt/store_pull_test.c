@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pull from a store that is a directory. What it seals was synced by itself, whoever
+ * wrote it; what could not be synced is fetched once more; and a file is synced when all
+ * of its pieces are written, whichever thread has the last one.
+ */
+#include <config.h>
+
+#include "ckpt/store.h"
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/digest.h"
+#include "ckpt/step_bed.h"
+#include "ckpt/store_bed.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_NAMES = 64, STEP = 10 };
+static const char first[] = "r00000.safetensors", other[] = "checkpoint-5";
+
+/* --- what the disk and the store are asked for --- */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+ssize_t __real_pwrite(int fd, const void *data, size_t len, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at);
+int __real_s3_get_range(struct s3 *s, const char *key, uint64_t at, void *to, size_t len,
+                        struct error *e);
+int __wrap_s3_get_range(struct s3 *s, const char *key, uint64_t at, void *to, size_t len,
+                        struct error *e);
+
+/* The next syncs of the file called so fail. */
+static struct {
+    const char *name;
+    unsigned n;
+} fault;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char synced[MAX_NAMES][64];
+static size_t n_synced;
+static atomic_uint n_gets;
+static const char *no_get; /* the end of a key that is not to be had */
+static int sealed_dir = -1; /* looked at with each write */
+static bool was_sealed;
+
+/* Of two threads on a file of two pieces one does not write before the other, with its own
+ * piece, has gone on to another file. */
+static atomic_bool is_held;
+static atomic_bool is_early; /* the file was synced meanwhile */
+
+static void name_of(int fd, char to[64])
+{
+    char link[32], path[PATH_MAX];
+    ssize_t n;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof(path) - 1);
+    path[n > 0 ? n : 0] = '\0';
+    snprintf(to, 64, "%.63s", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+}
+
+int __wrap_fsync(int fd)
+{
+    char name[64];
+    bool fails;
+
+    name_of(fd, name);
+    if (atomic_load(&is_held) && strcmp(name, "a.bin") == 0) {
+        atomic_store(&is_early, true);
+    }
+    pthread_mutex_lock(&lock);
+    fails = fault.n > 0 && strcmp(name, fault.name) == 0;
+    fault.n -= fails;
+    if (n_synced < MAX_NAMES) {
+        memcpy(synced[n_synced++], name, sizeof(name));
+    }
+    pthread_mutex_unlock(&lock);
+    if (fails) {
+        errno = EIO;
+        return -1;
+    }
+    return __real_fsync(fd);
+}
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at)
+{
+    char name[64];
+
+    name_of(fd, name);
+    for (int i = 0; at == 0 && strcmp(name, "a.bin") == 0 && i < 60000 &&
+                    atomic_load(&is_held); i++) {
+        poll(NULL, 0, 1);
+    }
+    if (sealed_dir >= 0 && strcmp(name, ".COMMIT.new") != 0) {
+        was_sealed |= faccessat(sealed_dir, "COMMIT", F_OK, 0) == 0;
+    }
+    return __real_pwrite(fd, data, len, at);
+}
+
+static bool ends_so(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+int __wrap_s3_get_range(struct s3 *s, const char *key, uint64_t at, void *to, size_t len,
+                        struct error *e)
+{
+    atomic_fetch_add(&n_gets, 1);
+    if (ends_so(key, "b.bin")) {
+        atomic_store(&is_held, false);
+    }
+    return no_get && ends_so(key, no_get)
+               ? error_text(e, EAGAIN, "%s: the store is not there", key)
+               : __real_s3_get_range(s, key, at, to, len, e);
+}
+
+static bool was_synced(const char *name)
+{
+    for (size_t i = 0; i < n_synced; i++) {
+        if (strcmp(synced[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- a bed --- */
+
+struct bench {
+    char path[64];
+    int from, to;
+    struct store st;
+    struct parcel own, others;
+    struct store_facts facts;
+};
+
+static int open_new(const char *top, const char *name)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%s", top, name);
+    if (mkdir(path, 0700) < 0) {
+        bail_out("mkdir %s", path);
+    }
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* a.bin is of two pieces. */
+static void put_files(int from)
+{
+    _close_ int dir = -1, a = -1, b = -1;
+
+    if (mkdirat(from, other, 0700) < 0) {
+        bail_out("mkdir %s", other);
+    }
+    dir = openat(from, other, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    a = openat(dir, "a.bin", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    b = openat(dir, "b.bin", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fs_write_all(a, "begin", 5) < 0 || ftruncate(a, DIGEST_BLOCK_BYTES + 5) < 0 ||
+        fs_write_all(b, "short", 5) < 0) {
+        bail_out("no files of %s", other);
+    }
+}
+
+static void pack(struct bench *b, enum found_kind kind, const char *name, struct parcel *ret)
+{
+    struct found f = {.kind = kind};
+
+    snprintf(f.name, sizeof(f.name), "%s", name);
+    if (store_bed_put(&b->st, b->from, &f) < 0 ||
+        parcel_pack(io_system(), b->from, &f, ret, NULL) < 0) {
+        bail_out("no %s in the store", name);
+    }
+}
+
+static void setup(struct bench *b)
+{
+    char name[STEP_NAME_BYTES], store[80];
+
+    *b = (struct bench){.path = "/tmp/pull.XXXXXX"};
+    if (!mkdtemp(b->path)) {
+        bail_out("mkdtemp");
+    }
+    b->from = open_new(b->path, "from");
+    b->to = open_new(b->path, "to");
+    snprintf(store, sizeof(store), "%s/store", b->path);
+    put_files(b->from);
+    bed_name(STEP, STEP, name);
+    if (!store_bed_open(store, &b->st) ||
+        bed_save(io_system(), b->from, STEP, STEP, NULL) < 0) {
+        bail_out("no store in %s", b->path);
+    }
+    pack(b, FOUND_MUSTER, name, &b->own);
+    pack(b, FOUND_TRAINER, other, &b->others);
+}
+
+static void teardown(struct bench *b)
+{
+    parcel_release(&b->own);
+    parcel_release(&b->others);
+    store_bed_close(&b->st);
+    close(b->from);
+    close(b->to);
+    fs_remove_tree(b->path, NULL);
+}
+
+static int pull(struct bench *b, const struct parcel *p, struct error *e)
+{
+    *e = (struct error){0};
+    n_synced = 0;
+    atomic_store(&n_gets, 0);
+    return store_pull(&b->st, p, b->to, &b->facts, e);
+}
+
+static int open_own(const struct bench *b)
+{
+    return openat(b->to, b->own.name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static bool is_there(int dir, const char *name)
+{
+    return faccessat(dir, name, F_OK, 0) == 0;
+}
+
+static bool is_whole(const struct bench *b)
+{
+    _step_ struct step s = {0};
+
+    return step_open(io_system(), b->to, b->own.name, &s, NULL) == 0 && bed_is_right(&s);
+}
+
+/* --- tests --- */
+
+/* Who wrote the files may have been killed before they were on the disk. */
+static void test_synced_again(void)
+{
+    struct error e;
+    struct bench b;
+    _close_ int own = -1;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    own = open_own(&b);
+    unlinkat(own, "COMMIT", 0);
+    b.st.is_dry = true;
+    is_int(pull(&b, &b.own, &e), 0, "all but its seal is here, a dry run says");
+    is_int(n_synced, 0, "which syncs nothing: an error that is told once is the next one's");
+    b.st.is_dry = false;
+    is_int(pull(&b, &b.own, &e), 0, "it is pulled again%s", e.text);
+    is_int(atomic_load(&n_gets), 0, "nothing is fetched");
+    for (size_t i = 0; i < b.own.n; i++) {
+        ok(was_synced(b.own.items[i].path), "%s is synced", b.own.items[i].path);
+    }
+    ok(is_whole(&b), "and it is whole");
+    teardown(&b);
+}
+
+/* A file that is here, and cannot be put on the disk. */
+static void test_here_is_lost(void)
+{
+    struct error e;
+    struct bench b;
+    _close_ int own = -1, before = -1;
+    struct stat st;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    own = open_own(&b);
+    before = openat(own, first, O_RDONLY | O_CLOEXEC);
+    fault.name = first;
+    fault.n = 1;
+    sealed_dir = own;
+    was_sealed = false;
+    is_int(pull(&b, &b.own, &e), 0, "of which a file cannot be synced%s", e.text);
+    is_int(atomic_load(&n_gets), 1, "it alone is fetched");
+    ok(is_there(own, first) && fstat(before, &st) == 0 && st.st_nlink == 0,
+       "into a new file");
+    ok(!was_sealed, "while nothing says that there is a checkpoint");
+    ok(is_whole(&b), "in the end it is whole");
+    sealed_dir = -1;
+    fault.n = 2;
+    is_int(pull(&b, &b.own, &e), -EIO, "where the new one cannot be synced either");
+    like(e.text, "r00000.safetensors was written twice", "that is told");
+    ok(!is_there(own, first) && !is_there(own, "COMMIT"),
+       "no such file is left, nor a seal");
+    is_int(pull(&b, &b.own, &e), 0, "and the next pull");
+    ok(is_whole(&b), "brings it");
+    teardown(&b);
+}
+
+static void test_fetched_is_lost(void)
+{
+    struct error e;
+    struct bench b;
+    _close_ int own = -1;
+
+    setup(&b);
+    fault.name = first;
+    fault.n = 1;
+    is_int(pull(&b, &b.own, &e), 0, "what was fetched cannot be synced%s", e.text);
+    is_int(atomic_load(&n_gets), (int)b.own.n + 1, "and is fetched once more");
+    is_int(b.facts.n_moved, b.own.n, "each file counts once");
+    ok(is_whole(&b), "it is whole");
+    own = open_own(&b);
+    unlinkat(own, "COMMIT", 0);
+    unlinkat(own, first, 0);
+    fault.n = 2;
+    is_int(pull(&b, &b.own, &e), -EIO, "not twice");
+    ok(!is_there(own, first) && !is_there(own, "COMMIT"),
+       "what could not be synced is gone, and there is no seal");
+    teardown(&b);
+}
+
+/* What is mended is none until it is whole: it may never be. */
+static void test_unsealed(void)
+{
+    struct error e;
+    struct bench b;
+    _close_ int own = -1;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    own = open_own(&b);
+    unlinkat(own, first, 0);
+    no_get = first;
+    is_int(pull(&b, &b.own, &e), -EAGAIN, "a file is missing, and not to be had");
+    no_get = NULL;
+    ok(!is_there(own, "COMMIT"), "nothing says that there is a checkpoint");
+    is_int(pull(&b, &b.own, &e), 0, "then it is");
+    ok(is_whole(&b), "and there is one");
+    teardown(&b);
+}
+
+static void test_others_are_here(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    is_int(pull(&b, &b.others, &e), 0, "another program's%s", e.text);
+    is_int(pull(&b, &b.others, &e), 0, "is here already%s", e.text);
+    is_int(atomic_load(&n_gets), 0, "nothing is fetched");
+    ok(was_synced("a.bin") && was_synced("b.bin") && was_synced(other) && was_synced("to"),
+       "but all of it is synced, its name too");
+    fault.name = "b.bin";
+    fault.n = 1;
+    is_int(pull(&b, &b.others, &e), -EIO, "where that fails");
+    like(e.text, "b.bin, of checkpoint-5, which is here already", "it is told");
+    is_int(pull(&b, &b.others, &e), 0, "nothing was taken away");
+    teardown(&b);
+}
+
+static void test_two_threads(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    b.st.n_threads = 2;
+    atomic_store(&is_held, true);
+    atomic_store(&is_early, false);
+    is_int(pull(&b, &b.others, &e), 0, "the first of two pieces is written late%s", e.text);
+    ok(!atomic_load(&is_held), "the other one has been, and its thread has gone on");
+    ok(!atomic_load(&is_early), "the file was not synced meanwhile");
+    ok(was_synced("a.bin"), "but then it was");
+    teardown(&b);
+}
+
+/* Nobody writes what is only held against its digest. */
+static void test_verified(void)
+{
+    struct error e = {0};
+    struct bench b;
+    char path[PATH_MAX];
+
+    setup(&b);
+    n_synced = 0;
+    is_int(store_check(&b.st, &b.others, true, &e), 0, "in the store it is right%s", e.text);
+    is_int(n_synced, 0, "nothing was synced");
+    snprintf(path, sizeof(path), "%s/store/%s/b.bin", b.path, b.others.name);
+    fs_write_replace(path, "shorT", 5, NULL);
+    is_int(store_check(&b.st, &b.others, true, &e), -ERR_FORMAT, "and then it is not");
+    is_int(pull(&b, &b.others, &e), -ERR_FORMAT, "a pull says so, too");
+    like(e.text, "b.bin is damaged in the store", "in words");
+    ok(!was_synced("b.bin"), "and syncs nothing that is wrong");
+    teardown(&b);
+}
+
+int main(void)
+{
+    test_synced_again();
+    test_here_is_lost();
+    test_fetched_is_lost();
+    test_unsealed();
+    test_others_are_here();
+    test_two_threads();
+    test_verified();
+    return tap_done();
+}
