@@ -68,6 +68,25 @@ static int clear_way(const struct drain *d, struct step_save *s, struct error *e
     return rc < 0 ? rc : step_save_drop(s, d->file, e);
 }
 
+/* What the kernel could not write it takes for written, and says so once: EIO of a file is
+ * no reason to sync that one again, and none to give up, for all of it is in memory still.
+ * It is gone by then, and its bytes go into a new one, once. */
+static int put_file(struct step_save *s, const char *name, const struct io_blocks *b,
+                    struct error *e)
+{
+    struct error why = {0}, again = {0};
+    int rc = step_save_blocks(s, name, b, &why);
+
+    if (rc != -EIO) {
+        return rc < 0 ? error_text(e, why.code, "%s", why.text) : 0;
+    }
+    rc = step_save_blocks(s, name, b, &again);
+    if (rc == 0 || rc == -ECANCELED) {
+        return rc < 0 ? error_text(e, again.code, "%s", again.text) : 0;
+    }
+    return error_text(e, why.code, "%s; and again, with a new file: %s", why.text, again.text);
+}
+
 static int put_files(struct run *r, struct step_save *s, struct error *e)
 {
     const struct drain *d = r->d;
@@ -77,7 +96,7 @@ static int put_files(struct run *r, struct step_save *s, struct error *e)
                           .before = before_block, .arg = r};
     _free_ char *said = malloc(h->part_bytes + 1);
     _buf_ struct buf part = {0};
-    int rc = said ? step_save_blocks(s, d->file, &b, e)
+    int rc = said ? put_file(s, d->file, &b, e)
                   : error_set(e, ENOMEM, "what a rank says of what it has");
 
     if (rc == 0) { /* what is looked at twice changes no more */
@@ -88,7 +107,9 @@ static int put_files(struct run *r, struct step_save *s, struct error *e)
     if (rc == 0 && d->is_instead) { /* who was thought to be lost may have come so far */
         rc = step_save_drop(s, d->part_file, e);
     }
-    rc = rc < 0 ? rc : step_save_file(s, d->part_file, part.data, part.len, e);
+    b = (struct io_blocks){.data = part.data, .len = part.len,
+                           .block_bytes = part.len ? part.len : 1};
+    rc = rc < 0 ? rc : put_file(s, d->part_file, &b, e);
     rc = rc < 0 ? rc : step_save_sync(s, e);
     return rc == 0 && d->progress->cancel
                ? error_text(e, ECANCELED, "nobody wants it any more") : rc;

@@ -19,7 +19,7 @@
 
 /* Shared with other threads. */
 struct drain_progress {
-    _Atomic uint64_t bytes; /* that were handed to the disk */
+    _Atomic uint64_t bytes; /* that were handed to the disk, some of them twice */
     _Atomic bool cancel;    /* set it, and drain_run() ends soon: -ECANCELED */
 };
 
@@ -39,7 +39,8 @@ struct drain {
 
 /* Both files are on the disk, with their names, when this returns 0. Else nothing
  * of them is left, if that can be; but what others have written in their place stays, and
- * so does what is a checkpoint, or about to be one: -EEXIST. `ret` is of the image. */
+ * so does what is a checkpoint, or about to be one: -EEXIST. A file that the disk has failed
+ * (-EIO) is removed, and written anew once. `ret` is of the image. */
 int drain_run(const struct drain *d, struct digest *ret, struct error *e);
 
 #endif

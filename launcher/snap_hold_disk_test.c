@@ -13,6 +13,7 @@
 #include "ckpt/step.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -60,9 +61,32 @@ static void on_written(void *arg, const struct snap_head *head, const struct err
 
     said->n_written += e->code == 0;
     said->n_failed += e->code != 0;
+    said->error = *e;
     if (n_order < 4) {
         order[n_order++] = head->rank;
     }
+}
+
+/* Some syncs of files fail, as of a disk that could not write. */
+static atomic_int n_syncs;
+static atomic_int first_bad, n_bad; /* from that one on, the first is 1 */
+static int bad_file = -1;           /* the last one of which it did */
+
+static int sync_badly(struct io *io, int fd)
+{
+    struct stat st;
+    int n;
+
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        return io_system_ops.sync(io, fd);
+    }
+    n = atomic_fetch_add(&n_syncs, 1) + 1 - atomic_load(&first_bad);
+    if (n < 0 || n >= atomic_load(&n_bad)) {
+        return io_system_ops.sync(io, fd);
+    }
+    close_fd(&bad_file);
+    bad_file = dup(fd);
+    return -EIO;
 }
 
 static struct io_ops slow_ops;
@@ -78,6 +102,7 @@ static void open_slow(struct hold_bed *b)
     slow_ops.write = write_late;
     slow_ops.make_dir = make_dir;
     slow_ops.close = close_it;
+    slow_ops.sync = sync_badly;
     config = snap_bed_config(&b->loop, b->dir, &b->said);
     config.agent = 3;
     config.io = &slow;
@@ -87,6 +112,8 @@ static void open_slow(struct hold_bed *b)
     atomic_store(&may_write, false);
     atomic_store(&n_made, 0);
     atomic_store(&n_closed, 0);
+    atomic_store(&n_syncs, 0);
+    atomic_store(&n_bad, 0);
 }
 
 static void wait_for(atomic_int *count, int n, const char *what)
@@ -390,6 +417,82 @@ static void test_nothing_at_the_end(void)
     hold_bed_close(&b);
 }
 
+/* --- a disk that fails --- */
+
+/* What the kernel could not write it forgets: the file must not stay. */
+static bool is_bad_file_gone(void)
+{
+    struct stat st;
+    bool is = fstat(bad_file, &st) == 0 && st.st_nlink == 0;
+
+    close_fd(&bad_file);
+    return is;
+}
+
+static bool has_bytes(const struct hold_bed *b, const char *file, const void *want, size_t len)
+{
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+    _free_ char *data = NULL;
+    size_t n = 0;
+
+    step_name(1, UUID(1), name);
+    snprintf(path, sizeof(path), "%s/%s/%s", b->root, name, file);
+    return fs_read(path, 1 << 20, &data, &n, NULL) == 0 && n == len &&
+           memcmp(data, want, len) == 0;
+}
+
+/* A rank saves, and those syncs fail. */
+static void save_badly(struct hold_bed *b, int first, int n)
+{
+    open_slow(b);
+    atomic_store(&may_write, true);
+    atomic_store(&first_bad, first);
+    atomic_store(&n_bad, n);
+    is_int(hold_bed_save(b, 0, 1, UUID(1)), 0, "a rank saves");
+    hold_bed_run_works(b);
+}
+
+static bool is_written_right(const struct hold_bed *b)
+{
+    const struct snap *s = snap_hold_get(b->hold, 0, UUID(1));
+
+    return s && has_bytes(b, "r00000.safetensors", snap_image(s), 5000) &&
+           has_bytes(b, "r00000.part", snap_part(s), 100);
+}
+
+/* Its bytes are in memory still. */
+static void test_disk_fails_once(void)
+{
+    static const char *const files[] = {"the image", "the part"};
+
+    for (int i = 0; i < 2; i++) {
+        struct hold_bed b;
+
+        save_badly(&b, i + 1, 1);
+        is_int(b.said.n_written, 1, "%s cannot be synced, and is written anew", files[i]);
+        is_int(atomic_load(&n_syncs), 3, "each file is synced once");
+        ok(is_bad_file_gone(), "the file that could not is gone");
+        ok(is_written_right(&b), "and all bytes are right");
+        hold_bed_close(&b);
+    }
+}
+
+static void test_disk_fails_twice(void)
+{
+    struct hold_bed b;
+
+    save_badly(&b, 1, 2);
+    is_int(b.said.n_failed, 1, "neither file of an image can be synced");
+    is_int(b.said.error.code, EIO, "which is told");
+    like(b.said.error.text, "; and again, with a new file: write ", "of both");
+    is_int(atomic_load(&n_syncs), 2, "there is no third");
+    ok(is_bad_file_gone() && !is_there(&b, ""), "nothing is left of them");
+    is_int(snap_hold_write(b.hold, 0, UUID(1), NULL), 0, "it is in memory still");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    ok(is_written_right(&b), "from where it can be written later");
+    hold_bed_close(&b);
+}
+
 int main(void)
 {
     mapguard_install();
@@ -404,5 +507,7 @@ int main(void)
     test_put_off();
     test_nothing_begun();
     test_nothing_at_the_end();
+    test_disk_fails_once();
+    test_disk_fails_twice();
     return tap_done();
 }
