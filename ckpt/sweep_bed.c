@@ -129,7 +129,14 @@ int sweep_order(const struct sweep_case *c, char **ret_first)
     scene_begin(&s, c);
     o = (struct ordered){.order = sync_order_create(s.path, c->except, "COMMIT"),
                          .told = s.told, .newest = s.told->newest};
+    if (c->left) {
+        char left[PATH_MAX + 64];
+
+        snprintf(left, sizeof(left), "%s/%.60s", s.path, c->left);
+        sync_order_left(o.order, left);
+    }
     tracer_run(play, &s, &none, &run);
+    sync_order_end(o.order);
     n = (int)sync_order_faults(o.order, &first);
     *ret_first = strdup(first);
     if (run.status != 0 || s.told->newest != c->newest) {

@@ -10,6 +10,7 @@
 #include "ckpt/keep.h"
 #include "ckpt/model_bed.h"
 #include "ckpt/step_bed.h"
+#include "ckpt/sweep_pull_bed.h"
 #include "ckpt/watch.h"
 #include "muster_ckpt.h"
 #include "tests/lib/tap.h"
@@ -384,6 +385,11 @@ const struct sweep_case *sweep_cases(size_t *ret_n)
         {.name = "convert", .prepare = make_model, .play = convert,
          .is_kept = is_converted, .newest = ARRAY_SIZE(outs),
          .is_threaded = true},
+        {.name = "pull", .prepare = sweep_pull_prepare, .play = sweep_pull_play,
+         .is_kept = sweep_pull_is_kept, .newest = SWEEP_PULL_NEWEST},
+        {.name = "pull, resumed", .prepare = sweep_pull_prepare_left,
+         .play = sweep_pull_play, .is_kept = sweep_pull_is_kept,
+         .newest = SWEEP_PULL_NEWEST, .left = SWEEP_PULL_TO},
     };
 
     *ret_n = ARRAY_SIZE(cases);

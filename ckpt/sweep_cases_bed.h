@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The programs that are swept: they save, commit, prune, copy and convert checkpoints,
+ * The programs that are swept: they save, commit, prune, copy, convert and pull checkpoints,
  * and whoever looks afterwards finds the newest that they were told of, or a newer one,
  * with all of its bytes.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that save, commit, prune, copy and convert checkpoints on the real filesystem are
- * killed at every system call, and every call fails with everything that it may.
+ * Programs that save, commit, prune, copy, convert and pull checkpoints on the real filesystem
+ * are killed at every system call, and every call fails with everything that it may.
  * Whatever comes: the newest checkpoint is the last that they were told of, or a newer
  * one, and has all of its bytes. And they put things on the disk in the right order.
  *
@@ -12,8 +12,13 @@
 
 #include "base/cleanup.h"
 #include "ckpt/sweep_cases_bed.h"
+#include "ckpt/sweep_pull_bed.h"
+#include "ckpt/tree.h"
 #include "tests/lib/tap.h"
 
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -107,6 +112,86 @@ static void test_plants(void)
     }
 }
 
+/* --- a pull, which has no such calls in between --- */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+enum { MAX_LEFT = 64 };
+
+static enum plant { NO_PLANT, NO_FILES, NO_DIRS, NOT_LEFT } plant;
+static ino_t left[MAX_LEFT]; /* files that were there when it began */
+static size_t n_left;
+
+static bool is_left(int fd)
+{
+    struct stat st;
+
+    for (size_t i = 0; i < n_left && fstat(fd, &st) == 0; i++) {
+        if (left[i] == st.st_ino) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int __wrap_fsync(int fd)
+{
+    bool is_done = plant == NO_FILES   ? is_dir(fd)
+                   : plant == NO_DIRS  ? !is_dir(fd)
+                   : plant == NOT_LEFT ? !is_left(fd) : true;
+
+    return is_done ? __real_fsync(fd) : 0;
+}
+
+static int note_left(void *arg, const char *path, uint64_t bytes, struct error *e)
+{
+    struct stat st;
+
+    (void)bytes, (void)e;
+    if (n_left < MAX_LEFT && fstatat(*(int *)arg, path, &st, 0) == 0) {
+        left[n_left++] = st.st_ino;
+    }
+    return 0;
+}
+
+static void play_planted_pull(const char *path, unsigned run, struct sweep_told *told)
+{
+    char to[PATH_MAX];
+    _close_ int fd = -1;
+
+    snprintf(to, sizeof(to), "%.4000s/" SWEEP_PULL_TO, path);
+    fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tree_walk(fd, note_left, &fd, NULL);
+    sweep_pull_play(path, run, told);
+}
+
+static void test_pull_plants(void)
+{
+    static const struct {
+        enum plant plant;
+        void (*prepare)(const char *path, struct sweep_told *told);
+        const char *left, *name, *want;
+    } cases[] = {
+        {NO_FILES, sweep_pull_prepare, NULL, "files that are not synced", "what is in"},
+        {NO_DIRS, sweep_pull_prepare, NULL, "directories that are not synced", "the name"},
+        {NOT_LEFT, sweep_pull_prepare_left, SWEEP_PULL_TO,
+         "files of a pull before it that are not synced", "what is in"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct sweep_case c = {
+            .name = "planted", .prepare = cases[i].prepare, .play = play_planted_pull,
+            .newest = SWEEP_PULL_NEWEST, .left = cases[i].left};
+        _free_ char *first = NULL;
+
+        plant = cases[i].plant;
+        ok(sweep_order(&c, &first) > 0, "a pull, %s: seen", cases[i].name);
+        like(first, cases[i].want, "a pull, %s: and said", cases[i].name);
+        plant = NO_PLANT;
+    }
+}
+
 int main(int argc, char **argv)
 {
     size_t n_cases, n_run = 0;
@@ -120,6 +205,7 @@ int main(int argc, char **argv)
         return tap_done();
     }
     test_plants();
+    test_pull_plants();
     for (size_t i = 0; i < n_cases; i++) {
         if (!only || strcmp(cases[i].name, only) == 0) {
             sweep_run(&cases[i], stride, &kills, &n_errors);

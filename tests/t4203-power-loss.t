@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Power that is lost while checkpoints are saved, removed, copied and converted, on ext4
-# and on xfs of a virtual machine (lib/power_loss.c). MUSTER_SWEEP_STRIDE=1: at all points.
+# Power that is lost while checkpoints are saved, removed, copied, converted and pulled, on
+# ext4 and on xfs of a virtual machine (lib/power_loss.c). MUSTER_SWEEP_STRIDE=1: at all points.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
 [ -z "${MUSTER_INSTRUMENTED:-}" ] || skip_all 'the kernel is the same under instruments'
 [ -x "$MUSTER_BUILDDIR/tests/lib/power_loss" ] || skip_all "no power_loss in $MUSTER_BUILDDIR"
@@ -23,7 +23,7 @@ test_sweep() {
             diag "$(cat $type.err)"
         }
         diag "$(grep '^# ' $type.out | sed 's/^# //')"
-        is "$(grep -c '^ok' $type.out)" 9 "$type: all programs have run, and the faults that are planted are found"
+        is "$(grep -c '^ok' $type.out)" 11 "$type: all programs have run, and the faults that are planted are found"
     done
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that save, commit, prune, copy and convert checkpoints (ckpt/sweep_cases_bed.h)
- * on a real filesystem whose disk loses its power: after each of its writes and
- * flushes, with all that was written since the last flush, with nothing of it, and with
- * some. The filesystem is mounted again, by which it recovers; then the newest
+ * Programs that save, commit, prune, copy, convert and pull checkpoints
+ * (ckpt/sweep_cases_bed.h) on a real filesystem whose disk loses its power: after each of
+ * its writes and flushes, with all that was written since the last flush, with nothing of
+ * it, and with some. The filesystem is mounted again, by which it recovers; then the newest
  * checkpoint has to be the last that was told to be one, or a newer one, bit by bit,
  * and the program, started again (in a sample, now and then), comes to its end.
  * Faults are planted, too, which have to be found: syncs that are left out, or that

@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -22,6 +23,7 @@ enum { MAX_OWED = 256 };
 struct owed {
     char path[PATH_MAX];
     bool is_name, is_renamed, is_removal;
+    bool is_left; /* by an earlier program */
 };
 
 struct sync_order {
@@ -162,6 +164,15 @@ static struct owed *owe(struct sync_order *o, const char *path, bool is_name)
 
 /* --- calls --- */
 
+/* Whether it has to be there before something in `scope` is called `to`. What leaves a
+ * directory needs no name of that. */
+static bool is_for(const struct owed *w, const char *scope, const char *to)
+{
+    bool is_scope = w->is_name && strcmp(w->path, scope) == 0;
+
+    return is_in(w->path, scope) && !w->is_renamed && (!is_scope || is_in(to, scope));
+}
+
 static void wrote(struct sync_order *o, const char *path)
 {
     if (is_in(path, o->root)) {
@@ -228,10 +239,9 @@ static void renamed(struct sync_order *o, const char *from, const char *to)
     for (size_t i = o->n; i-- > 0;) {
         struct owed *w = &o->owed[i];
 
-        if (w->is_name && strcmp(w->path, from) == 0) {
-            drop(o, i);
-        } else if (is_in(w->path, scope) && !is_excepted(o, w->path) &&
-                   !w->is_renamed) {
+        if (strcmp(w->path, w->is_name ? from : to) == 0) {
+            drop(o, i); /* or it is replaced, whatever was in it */
+        } else if (is_for(w, scope, to) && !is_excepted(o, w->path)) {
             blame(o, "%s gets the name %s before %s %s is on the disk", from,
                   to, w->is_name ? "the name" : "what is in", w->path);
         }
@@ -247,6 +257,52 @@ void sync_order_promise(struct sync_order *o)
                   o->owed[i].path);
         }
     }
+}
+
+void sync_order_end(struct sync_order *o)
+{
+    sync_order_promise(o);
+    for (size_t i = 0; i < o->n; i++) {
+        if (o->owed[i].is_left) {
+            blame(o, "it has come to its end before %s %s, which was left there, is on the disk",
+                  o->owed[i].is_name ? "the name" : "what is in", o->owed[i].path);
+        }
+    }
+}
+
+static void leave(struct sync_order *o, const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *entry;
+
+    while (d && (entry = readdir(d))) {
+        char path[PATH_MAX];
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            (size_t)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) >=
+                sizeof(path)) {
+            continue;
+        }
+        owe(o, path, true)->is_left = true;
+        if (entry->d_type == DT_DIR) {
+            leave(o, path);
+        } else {
+            owe(o, path, false)->is_left = true;
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+void sync_order_left(struct sync_order *o, const char *path)
+{
+    char real[PATH_MAX];
+
+    if (!realpath(path, real)) {
+        abort();
+    }
+    leave(o, real);
 }
 
 static void made(struct sync_order *o, const char *path)
