@@ -24,6 +24,7 @@ uint64_t __wrap_clock_mono_ns(void);
 struct muster {
     int rank, world;
     int n_requests; /* that are to be heard of */
+    uint32_t n_told; /* that the agent has told of */
     int should_stop;
 };
 
@@ -35,6 +36,9 @@ int __wrap_muster_should_stop(struct muster *m);
 int __wrap_muster_checkpoint_requested(struct muster *m);
 int __wrap_muster_checkpoint_saved(struct muster *m, const char *path,
                                    int64_t step);
+int __wrap_client_state(struct client *c, struct worker_state *ret, struct error *e);
+int __wrap_client_checkpoint_heard(struct client *c, uint32_t requests, const char *uuid,
+                                   int64_t step, struct error *e);
 struct client *__wrap_client_of(struct muster *m);
 int __wrap_client_save_plan(struct client *c, const struct worker_save_plan *plan,
                             struct error *e);
@@ -48,6 +52,27 @@ int __wrap_muster_should_stop(struct muster *m) { return m->should_stop; }
 int __wrap_muster_checkpoint_requested(struct muster *m)
 {
     return m->n_requests > 0 && m->n_requests-- > 0;
+}
+
+int __wrap_client_state(struct client *c, struct worker_state *ret, struct error *e)
+{
+    (void)e;
+    *ret = (struct worker_state){.checkpoint_requests = ((struct muster *)c)->n_told};
+    return 0;
+}
+
+static uint32_t told_heard; /* with the last save */
+static int64_t told_step;
+static size_t told_uuid;
+
+int __wrap_client_checkpoint_heard(struct client *c, uint32_t requests, const char *uuid,
+                                   int64_t step, struct error *e)
+{
+    (void)c, (void)e;
+    told_heard = requests;
+    told_step = step;
+    told_uuid = strlen(uuid);
+    return 0;
 }
 
 int __wrap_muster_checkpoint_saved(struct muster *m, const char *path,
@@ -181,6 +206,27 @@ static void test_told(void)
     muster_ckpt_close(ck);
 }
 
+/* Who waits for a checkpoint learns which save began after he had asked. */
+static void test_heard(void)
+{
+    struct muster m = {.world = 1};
+    struct muster_ckpt *ck;
+
+    unsetenv("MUSTER_CHECKPOINT_EVERY");
+    ck = open_one(&m, NULL, NULL);
+    is_heard = true;
+    save(ck, 1);
+    is_int(told_heard, 0, "nobody has asked");
+    m.n_told = m.n_requests = 2;
+    save(ck, 2);
+    ok(told_heard == 2 && told_step == 2 && told_uuid == 32,
+       "a save that begins after it, whether the program has heard of it or not");
+    save(ck, 3);
+    ok(told_heard == 2 && told_step == 3, "all later ones tell it, too");
+    is_heard = false;
+    muster_ckpt_close(ck);
+}
+
 static void test_job_says(void)
 {
     struct muster m = {.world = 1};
@@ -279,6 +325,7 @@ int main(void)
     }
     test_automatic();
     test_told();
+    test_heard();
     test_job_says();
     test_nonsense();
     test_requests();

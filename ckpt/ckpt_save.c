@@ -210,6 +210,25 @@ static int save_now(struct muster_ckpt *ck, struct saving *s, struct error *e)
     return rc;
 }
 
+/* Requests for a checkpoint that this process was told of: also by another connection than
+ * that by which the program asks. */
+static uint32_t count_requests(const struct muster_ckpt *ck)
+{
+    struct client *client = client_of(ck->m);
+    struct worker_state state = {0};
+
+    return client && client_state(client, &state, NULL) == 0 ? state.checkpoint_requests : 0;
+}
+
+/* Whoever waits for a checkpoint learns which one is his. */
+static void tell_requests(struct muster_ckpt *ck, const struct save_job *job, uint32_t n)
+{
+    if (n) {
+        client_checkpoint_heard(client_of(ck->m), n, job->gather.uuid,
+                                (int64_t)job->gather.step, NULL);
+    }
+}
+
 int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   uint64_t *ret_save)
 {
@@ -218,6 +237,7 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     struct opening mine = {.call = CALL_SAVE, .step = step};
     _free_ struct opening *all = NULL;
     int64_t began_ns = (int64_t)clock_mono_ns();
+    uint32_t n_requests = count_requests(ck);
     struct error *e = &ck->error;
     int rc;
 
@@ -232,6 +252,7 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     rc = rc < 0 ? rc : begin(ck, s, all, e);
     if (rc == 0) {
         ckpt_due_begins(ck, &s->job);
+        tell_requests(ck, &s->job, n_requests);
     }
     if (rc == 0 && is_lazy) {
         ckpt_number(ck, s);

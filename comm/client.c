@@ -574,3 +574,14 @@ int client_checkpoint_saved(struct client *c, const char *path, int64_t step,
     str_copy(m.checkpoint.path, sizeof(m.checkpoint.path), path);
     return send_wait(c, &m, e);
 }
+
+int client_checkpoint_heard(struct client *c, uint32_t requests, const char *uuid,
+                            int64_t step, struct error *e)
+{
+    struct worker_msg m = {.type = WORKER_CHECKPOINT_HEARD};
+
+    m.heard.requests = requests;
+    m.heard.step = step;
+    str_copy(m.heard.uuid, sizeof(m.heard.uuid), uuid);
+    return send_wait(c, &m, e);
+}

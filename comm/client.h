@@ -88,4 +88,9 @@ int client_save_plan(struct client *c, const struct worker_save_plan *plan,
 int client_checkpoint_saved(struct client *c, const char *path, int64_t step,
                             struct error *e);
 
+/* Likewise: of so many requests for a checkpoint the program has heard; or, with a `uuid`,
+ * this process had been told before that save began. */
+int client_checkpoint_heard(struct client *c, uint32_t requests, const char *uuid,
+                            int64_t step, struct error *e);
+
 #endif

@@ -377,6 +377,11 @@ static void test_words(void)
     m = heard(&a, WORKER_CHECKPOINT_SAVED);
     is_int(m.checkpoint.step, 7, "of which step");
     is_str(m.checkpoint.path, "out", "and where");
+    is_int(client_checkpoint_heard(c, 3, "0123456789abcdef0123456789abcdef", 8, &e), 0,
+           "that it was asked for");
+    m = heard(&a, WORKER_CHECKPOINT_HEARD);
+    ok(m.heard.requests == 3 && m.heard.step == 8, "how often, and before which step");
+    is_str(m.heard.uuid, "0123456789abcdef0123456789abcdef", "and which save");
     client_bed_close(&a, c);
 }
 

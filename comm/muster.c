@@ -457,5 +457,7 @@ PUBLIC int muster_checkpoint_requested(struct muster *m)
         return 0;
     }
     m->checkpoint_requests++;
+    /* For who waits: the program has heard of it, whatever comes of telling. */
+    client_checkpoint_heard(m->client, m->checkpoint_requests, "", 0, NULL);
     return 1;
 }

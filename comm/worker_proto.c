@@ -170,6 +170,23 @@ static void get_uuid(struct wire_reader *r, char uuid[WORKER_UUID_SIZE],
     }
 }
 
+static void put_heard(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_u32(b, m->heard.requests);
+    wire_put_i64(b, m->heard.step);
+    wire_put_str(b, m->heard.uuid);
+}
+
+static void get_heard(struct wire_reader *r, struct worker_msg *m)
+{
+    m->heard.requests = wire_get_u32(r);
+    m->heard.step = wire_get_i64(r);
+    get_uuid(r, m->heard.uuid, true);
+    if (m->heard.requests == 0 || m->heard.step < 0) {
+        r->bad = true;
+    }
+}
+
 static void put_snap_begin(struct buf *b, const struct worker_msg *m)
 {
     wire_put_u64(b, m->snap_begin.step);
@@ -343,6 +360,7 @@ static const struct codec {
     [WORKER_SAVE_PLAN] = {"save plan", put_save_plan, get_save_plan},
     [WORKER_STORE] = {"store", put_nothing, get_nothing},
     [WORKER_SNAP_WANT] = {"snapshot want", put_snap_want, get_snap_want},
+    [WORKER_CHECKPOINT_HEARD] = {"checkpoint heard", put_heard, get_heard},
 };
 
 void worker_msg_encode(struct buf *b, const struct worker_msg *m)

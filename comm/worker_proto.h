@@ -14,7 +14,7 @@
  *                  <-   WELCOME, then STATE; or REFUSED, then end of file
  *   JOIN_COMM      ->
  *                  <-   COMM with two descriptors: segment, event; or without
- *   REPORT, CHECKPOINT_SAVED, SAVE_PLAN
+ *   REPORT, CHECKPOINT_SAVED, CHECKPOINT_HEARD, SAVE_PLAN
  *                  ->   at any time after WELCOME, not answered
  *   SNAP_BEGIN, SNAP_FIND ->
  *                  <-   SNAP with a descriptor: a snapshot; or without
@@ -65,6 +65,7 @@ enum worker_msg_type {
     WORKER_SAVE_PLAN = 14,
     WORKER_STORE = 15, /* checkpoints of the run are taken to a store */
     WORKER_SNAP_WANT = 16,
+    WORKER_CHECKPOINT_HEARD = 17,
 };
 
 struct worker_hello {
@@ -110,6 +111,14 @@ struct worker_report {
 struct worker_checkpoint {
     int64_t step;
     char path[WORKER_PATH_SIZE];
+};
+
+/* The program has heard of so many requests to save; or, with a uuid, its agent had told
+ * of so many before that save began, which may be said of each one. */
+struct worker_heard {
+    uint32_t requests;
+    int64_t step;
+    char uuid[WORKER_UUID_SIZE]; /* "": of none, and `step` says nothing */
 };
 
 /* How often checkpoints are to be made, and why: see ckpt/interval.h. Seconds, which
@@ -189,6 +198,7 @@ struct worker_msg {
         struct worker_comm comm;
         struct worker_report report;
         struct worker_checkpoint checkpoint;
+        struct worker_heard heard;
         struct worker_state state;
         struct worker_snap_begin snap_begin;
         struct worker_snap snap;

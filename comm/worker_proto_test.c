@@ -190,6 +190,13 @@ static void test_round_trips(void)
     m.checkpoint.step = INT64_MAX;
     memset(m.checkpoint.path, 'p', WORKER_PATH_SIZE - 1);
     round_trip(&m, "checkpoint saved");
+    m = blank(WORKER_CHECKPOINT_HEARD);
+    m.heard.requests = 1;
+    round_trip(&m, "checkpoint heard");
+    m.heard.requests = UINT32_MAX;
+    m.heard.step = INT64_MAX;
+    str_copy(m.heard.uuid, WORKER_UUID_SIZE, UUID);
+    round_trip(&m, "checkpoint heard before a save");
     m = blank(WORKER_SAVE_PLAN);
     m.save_plan = (struct worker_save_plan){66.5, 0.2, 11160, 111600, 10, 1};
     round_trip(&m, "save plan");
@@ -271,6 +278,14 @@ static void test_values(void)
     BAD("a flag of 2");
     m = blank(WORKER_CHECKPOINT_SAVED);
     BAD("a checkpoint without a path");
+    m = blank(WORKER_CHECKPOINT_HEARD);
+    BAD("no request that was heard of");
+    m.heard.requests = 1;
+    m.heard.step = -1;
+    BAD("a save of no step");
+    m.heard.step = 1;
+    str_copy(m.heard.uuid, WORKER_UUID_SIZE, "../../../../../../../../../../..");
+    BAD("a save whose uuid is none");
     m = blank(WORKER_REPORT);
     m.report.n_metrics = 1;
     str_copy(m.report.metrics[0].name, WORKER_NAME_SIZE, "a b");

@@ -342,6 +342,11 @@ static void got_message(struct connection *c, const struct worker_msg *m)
                                         m->checkpoint.step);
         }
         break;
+    case WORKER_CHECKPOINT_HEARD:
+        if (w->ops->on_checkpoint_heard) {
+            w->ops->on_checkpoint_heard(w->arg, rank, &m->heard);
+        }
+        break;
     case WORKER_SAVE_PLAN:
         if (w->ops->on_save_plan) {
             w->ops->on_save_plan(w->arg, rank, &m->save_plan);

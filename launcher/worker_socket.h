@@ -35,6 +35,8 @@ struct worker_socket_ops {
                       const struct worker_report *report);
     void (*on_checkpoint_saved)(void *arg, uint32_t local_rank,
                                 const char *path, int64_t step);
+    void (*on_checkpoint_heard)(void *arg, uint32_t local_rank,
+                                const struct worker_heard *heard);
     void (*on_save_plan)(void *arg, uint32_t local_rank,
                          const struct worker_save_plan *plan);
     /* Wants a snapshot, by an open connection: worker_socket_answer_snap(), now or

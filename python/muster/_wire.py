@@ -17,7 +17,7 @@ METRICS_MAX = 64
 PATH_MAX = 4096
 
 HELLO, WELCOME, REFUSED = 1, 2, 3
-REPORT, CHECKPOINT_SAVED, STATE = 6, 7, 8
+REPORT, CHECKPOINT_SAVED, STATE, CHECKPOINT_HEARD = 6, 7, 8, 17
 
 _name = re.compile(r"[A-Za-z0-9_./-]{1,64}\Z")
 _welcome_numbers = struct.Struct(">H7I")
@@ -97,6 +97,10 @@ def checkpoint_saved(path: "os.PathLike[str] | str", step: int) -> bytes:
     if len(os.fsencode(full)) >= PATH_MAX or "\0" in full:
         raise ValueError("checkpoint saved: not a path")
     return _frame(CHECKPOINT_SAVED, _step(step) + _text(full))
+
+
+def checkpoint_heard(requests: int) -> bytes:
+    return _frame(CHECKPOINT_HEARD, struct.pack(">Iq", requests, 0) + _text(""))
 
 
 def take_frame(data: bytes) -> Optional[Tuple[int, bytes, int]]:

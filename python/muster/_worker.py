@@ -80,6 +80,7 @@ class Worker:
         self._in = b""
         self._out = b""  # frames, of the first of which a part may be sent
         self._untold = False  # whether `_told` still has to go into `_out`
+        self._heard = False  # likewise, that the program knows of `_answered` requests
         self._closed = False
         self._retry_at = 0.0
         self._retry_s = RETRY_FIRST_S
@@ -147,6 +148,8 @@ class Worker:
             if not alone or not 0 < behind < 1 << 31:
                 return False
             self._answered = (self._answered + 1) & 0xFFFFFFFF
+            self._heard = True
+            self._pump()
             return True
 
     # --- the rest is called with the lock held, by who is alone ---
@@ -265,6 +268,9 @@ class Worker:
     def _send(self) -> None:
         assert self._socket is not None
         while True:
+            if not self._out and self._heard:  # before what was saved after it
+                self._heard = False
+                self._out = _wire.checkpoint_heard(self._answered)
             if not self._out and self._untold and self._told is not None:
                 self._untold = False
                 self._out = self._told
