@@ -119,7 +119,9 @@ int muster_checkpoint_saved(struct muster *m, const char *path, int64_t step);
  * children inherit it, as any handler, until they exec. */
 int muster_should_stop(struct muster *m);
 
-/* 1 once for each request for a checkpoint now (muster checkpoint RUN); 0 else. */
+/* 1 once for each request for a checkpoint now (muster checkpoint RUN); 0 else. Whoever
+ * waits for it (--wait) is told by muster_checkpoint_saved() of a worker that has heard of
+ * it before; the library's own saves tell by themselves. */
 int muster_checkpoint_requested(struct muster *m);
 
 #ifdef __cplusplus

@@ -324,7 +324,7 @@ static void on_term(void *ctx)
 
     agent_fact_send(a, &w);
     if (a->config.by_hand) {
-        crew_ask_checkpoint(a);
+        crew_ask_checkpoint(a, "");
     }
 }
 

@@ -256,8 +256,8 @@ void agent_asked(struct agent *a, const void *json, size_t len);
 /* --- agent_scale.c --- */
 
 /* The lead's: workers of that generation, everywhere, are told to save now and go
- * on. */
-void agent_ask_checkpoint(struct agent *a, uint32_t generation);
+ * on; by whom that is waited for (launcher/asked.h), or "". */
+void agent_ask_checkpoint(struct agent *a, uint32_t generation, const char *id);
 
 /* --- agent_front.c --- */
 
@@ -366,7 +366,7 @@ void agent_limit_destroy(struct agent_limit *l);
 int crew_start(struct agent *a, const struct order *order, struct error *e);
 void crew_stop(struct agent *a, bool kill);
 /* Workers that ask are told to save now, and to go on. */
-void crew_ask_checkpoint(struct agent *a);
+void crew_ask_checkpoint(struct agent *a, const char *id);
 /* What muster shell needs to be where that worker is, into an open object. */
 int crew_shell(const struct agent *a, int64_t rank, struct jsonw *reply,
                struct error *e);

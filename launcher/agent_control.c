@@ -39,7 +39,7 @@ static void keep(struct agent *a, struct buf *request, bool ends)
 
 static void pass_on(struct agent *a, const char *op, const json_t *body)
 {
-    static const char *const passed[] = {"from", "front"};
+    static const char *const passed[] = {"from", "front", "id"};
     _buf_ struct buf b = {0};
     struct jsonw w = agent_fact_begin(&b, "request");
 

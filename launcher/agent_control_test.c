@@ -27,10 +27,12 @@ static void on_event(void *ctx, uint32_t rank, const void *data, size_t len)
     struct bed *b = ctx;
     json_t *fact = json_loadb(data, len, 0, NULL);
     const char *op = json_string_value(json_object_get(fact, "op"));
+    const char *id = json_string_value(json_object_get(fact, "id"));
 
     (void)rank;
     buf_printf(&b->heard, "%s%s", b->heard.len ? " " : "",
                op ? op : json_string_value(json_object_get(fact, "fact")));
+    buf_printf(&b->heard, "%s%s", id ? " " : "", id ? id : "");
     json_decref(fact);
 }
 
@@ -74,18 +76,22 @@ static void pass_leases(struct bed *b, unsigned n)
     b->agent.passed_ms -= n * b->agent.config.job->heartbeat_timeout_ms;
 }
 
-static void ask(struct bed *b, const char *op)
+static void ask_with(struct bed *b, const char *op, json_t *body)
 {
     _buf_ struct buf text = {0};
     struct jsonw reply = jsonw_start(&text);
     struct error e = {0};
-    json_t *body = json_object();
 
     jsonw_object(&reply, NULL);
     if (agent_on_control(&b->agent, op, body, &reply, &e) < 0) {
         bail_out("%s: %s", op, e.text);
     }
     json_decref(body);
+}
+
+static void ask(struct bed *b, const char *op)
+{
+    ask_with(b, op, json_object());
 }
 
 static void test_notice(struct bed *b)
@@ -122,6 +128,8 @@ static void test_requests(struct bed *b)
     is_str(heard_again(b), "cancel", "which counts for less than its end");
     ask(b, "preempt");
     is_str(heard_again(b), "preempt preempt", "a later one takes the place of that");
+    ask_with(b, "checkpoint", json_pack("{s:s}", "id", "a1"));
+    is_str(heard(b), "checkpoint a1", "who waits for it is told, too");
 }
 
 int main(void)

@@ -8,6 +8,7 @@
 #include "ckpt/commit.h"
 #include "launcher/agent_look.h"
 #include "launcher/agent_snap.h"
+#include "launcher/asked.h"
 #include "launcher/hang.h"
 #include "launcher/jsonw.h"
 
@@ -108,6 +109,7 @@ void agent_asked(struct agent *a, const void *json, size_t len)
     const char *what = json_string_value(json_object_get(ask, "ask"));
     const char *why = json_string_value(json_object_get(ask, "why"));
     const char *front = json_string_value(json_object_get(ask, "front"));
+    const char *id = json_string_value(json_object_get(ask, "id"));
     uint32_t generation = (uint32_t)json_integer_value(
         json_object_get(ask, "generation"));
 
@@ -120,7 +122,7 @@ void agent_asked(struct agent *a, const void *json, size_t len)
                         (uint32_t)json_integer_value(
                             json_object_get(ask, "rank")), why);
     } else if (strcmp(what, "checkpoint") == 0 && generation == a->generation) {
-        crew_ask_checkpoint(a);
+        crew_ask_checkpoint(a, id && asked_id_is_valid(id) ? id : "");
     } else if (strcmp(what, "front") == 0 && front) {
         agent_front_learn(a, front, json_integer_value(
                                         json_object_get(ask, "serial")));

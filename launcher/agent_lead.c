@@ -294,7 +294,7 @@ void agent_lead_step(struct agent_lead *l, struct lead_event *event)
         take_note(l, &do_->notes[i]);
     }
     if (do_->ask_checkpoint) {
-        agent_ask_checkpoint(a, lead_generation(l->core));
+        agent_ask_checkpoint(a, lead_generation(l->core), "");
     }
     if (do_->claim) {
         agent_heir_claim(a, do_->claim);
@@ -358,8 +358,18 @@ static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_n
 static void on_saved(void *arg, const char *path, int64_t step_, uint32_t generation,
                      bool is_new)
 {
-    take_saved(arg, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
-                                         .generation = generation, .force = is_new});
+    struct agent_lead *l = arg;
+
+    take_saved(l, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
+                                       .generation = generation, .force = is_new});
+    record_saved(l->record, path, step_);
+}
+
+static void on_failed(void *arg, const char *name, const char *why)
+{
+    struct agent_lead *l = arg;
+
+    record_save_failed(l->record, name, why);
 }
 
 static void on_chosen(void *arg, const char *path, int64_t step_)
@@ -475,6 +485,7 @@ static const char *avoided(void *arg)
 
 const struct lead_snap_ops agent_lead_snap_ops = {
     .on_saved = on_saved,
+    .on_failed = on_failed,
     .on_saving = on_saving,
     .on_took = on_took,
     .on_busy = on_busy,

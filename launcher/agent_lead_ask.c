@@ -106,7 +106,8 @@ int agent_lead_request(struct agent *a, const char *op, const json_t *body,
         snprintf(text, sizeof(text), "suspended by %s", who);
         agent_lead_halt(a->lead, LEAD_STOP_SUSPEND, force, text);
     } else if (strcmp(op, "checkpoint") == 0) {
-        return record_ask_checkpoint(a->lead->record, a, a->lead->core, who, e);
+        return record_ask_checkpoint(a->lead->record, a, a->lead->core, who,
+                                     json_string_value(json_object_get(body, "id")), e);
     } else if (strcmp(op, "scale") == 0) {
         return scale(a->lead, body, who, e);
     } else {

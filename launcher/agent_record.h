@@ -51,10 +51,15 @@ void record_newcomers(struct record *r, const struct lead *core);
 /* Something is on its way to that level of checkpoints from now on, or nothing is. */
 void record_busy(struct record *r, enum interval_level_id level, bool is_busy);
 
-/* Asks all workers to save, for `who`. -EAGAIN: none run (agent_scale.c). */
+/* Asks all workers to save, for `who`, who waits for it by that id where it is not NULL.
+ * -EAGAIN: none run (agent_scale.c). */
 int record_ask_checkpoint(struct record *r, struct agent *a,
                           const struct lead *core, const char *who,
-                          struct error *e);
+                          const char *id, struct error *e);
+/* For them: a save that went by agents is a checkpoint, or, by the name of its directory,
+ * will be none. */
+void record_saved(struct record *r, const char *path, int64_t step);
+void record_save_failed(struct record *r, const char *name, const char *why);
 
 /* How many nodes the job may have, and how many are wanted (agent_scale.c). */
 void record_size(struct record *r, const struct lead *core);

@@ -316,6 +316,48 @@ static void take_short_world(struct record *r, const json_t *fact)
     take_world(r, "mpi_lost", epoch);
 }
 
+/* --- who waits for a checkpoint --- */
+
+static const char *text_of(const json_t *fact, const char *key)
+{
+    const char *s = json_string_value(json_object_get(fact, key));
+
+    return s ? s : "";
+}
+
+static void take_heard(struct record *r, const json_t *fact)
+{
+    const char *id = text_of(fact, "id"), *name = text_of(fact, "save");
+    int64_t step = int_of(fact, "step");
+
+    if (!name[0]) {
+        asked_hear(r->status, id);
+    } else if (strlen(name) < STEP_NAME_BYTES && step >= 0) {
+        asked_begin(&r->asked, r->status, id, step, name);
+    }
+}
+
+static void take_saved(struct record *r, const json_t *fact)
+{
+    const char *path = text_of(fact, "path");
+
+    if (path[0] && strlen(path) < PATH_MAX) {
+        asked_save(&r->asked, r->status, text_of(fact, "id"), int_of(fact, "step"), path);
+    }
+}
+
+void record_saved(struct record *r, const char *path, int64_t step)
+{
+    asked_save(&r->asked, r->status, "", step, path);
+    record_touch(r);
+}
+
+void record_save_failed(struct record *r, const char *name, const char *why)
+{
+    asked_fail(r->status, name, why);
+    record_touch(r);
+}
+
 void record_fact(struct record *r, uint32_t node, const char *kind,
                  const json_t *fact)
 {
@@ -341,6 +383,10 @@ void record_fact(struct record *r, uint32_t node, const char *kind,
         take_report(r, fact);
     } else if (strcmp(kind, "save_plan") == 0) {
         take_save_plan(r, fact);
+    } else if (strcmp(kind, "ckpt_heard") == 0) {
+        take_heard(r, fact);
+    } else if (strcmp(kind, "ckpt_saved") == 0) {
+        take_saved(r, fact);
     }
     record_touch(r);
 }

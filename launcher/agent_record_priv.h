@@ -9,6 +9,7 @@
 #include "base/waker.h"
 #include "ckpt/slowdown.h"
 #include "launcher/agent_record.h"
+#include "launcher/asked.h"
 #include "launcher/journal.h"
 #include "launcher/slow.h"
 
@@ -32,6 +33,7 @@ struct record {
     bool is_over;         /* and what it took is told */
     uint64_t deadline_ms; /* on the loop's clock; 0: none */
     uint64_t limit_ms;    /* likewise, of the batch system */
+    struct asked asked;
     struct slowdown slowdown; /* by saves on their way */
     struct slow *slow; /* of this generation; NULL without memory */
     uint64_t slow_ms;  /* the last look at it */

@@ -6,12 +6,14 @@
 #include "launcher/agent_record.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
+#include "launcher/asked.h"
 #include "launcher/jsonw.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-void agent_ask_checkpoint(struct agent *a, uint32_t generation)
+void agent_ask_checkpoint(struct agent *a, uint32_t generation, const char *id)
 {
     _buf_ struct buf b = {0};
     struct jsonw w = jsonw_start(&b);
@@ -19,6 +21,7 @@ void agent_ask_checkpoint(struct agent *a, uint32_t generation)
     jsonw_object(&w, NULL);
     jsonw_str(&w, "ask", "checkpoint");
     jsonw_int(&w, "generation", generation);
+    jsonw_opt_str(&w, "id", id);
     jsonw_end_object(&w);
     if (!b.failed) {
         tree_ask(a->tree, b.data, b.len);
@@ -26,21 +29,37 @@ void agent_ask_checkpoint(struct agent *a, uint32_t generation)
     }
 }
 
-/* Only those that run hear of it: a question to none would be lost. */
+/* Only those that run hear of it: a question to none would be lost. Who asks again by
+ * the same id has not heard that it came. */
 int record_ask_checkpoint(struct record *r, struct agent *a,
                           const struct lead *core, const char *who,
-                          struct error *e)
+                          const char *id, struct error *e)
 {
     enum status_run_state state = record_status(r)->state;
+    struct error why = {0};
     char text[320];
 
     if (state != STATUS_RUNNING) {
-        return error_text(e, EAGAIN, "its workers cannot be asked to save: the "
-                          "run is %s", status_run_name(state));
+        error_text(&why, EAGAIN, "its workers cannot be asked to save: the run is %s",
+                   status_run_name(state));
+    }
+    if (id && asked_id_is_valid(id)) {
+        bool is_new = asked_add(record_status(r), id, clock_wall_ns(),
+                                why.code ? why.text : NULL);
+
+        record_touch(r);
+        if (!is_new) {
+            return 0;
+        }
+    } else {
+        id = "";
+    }
+    if (why.code) {
+        return error_text(e, why.code, "%s", why.text);
     }
     snprintf(text, sizeof(text), "%s asks for a checkpoint", who);
     record_event(r, "note", lead_generation(core), text, NULL, 0);
-    agent_ask_checkpoint(a, lead_generation(core));
+    agent_ask_checkpoint(a, lead_generation(core), id);
     return 0;
 }
 

@@ -97,6 +97,9 @@ struct lead_snap_ops {
      * not new, was found to be one already, which this lead had not heard. */
     void (*on_saved)(void *arg, const char *path, int64_t step, uint32_t generation,
                      bool is_new);
+    /* One was given up, by the name of its directory: for another reason than that a later
+     * one has its place. May be NULL. */
+    void (*on_failed)(void *arg, const char *name, const char *why);
     /* The oldest save that is on its way; `ranks` 0: there is none. */
     void (*on_saving)(void *arg, uint64_t step, uint32_t written, uint32_t ranks);
     /* So long it took from the first word of a save until all of it was there. */

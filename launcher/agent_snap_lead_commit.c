@@ -79,6 +79,17 @@ void lead_save_tell_past(struct lead_save *s, uint32_t again)
     }
 }
 
+static void tell_failed(const struct lead_save *s)
+{
+    const struct lead_snap *l = s->lead;
+    char name[STEP_NAME_BYTES];
+
+    if (s->error.code != ESTALE && l->ops->on_failed) {
+        step_name(s->step, s->uuid, name);
+        l->ops->on_failed(l->arg, name, s->error.text);
+    }
+}
+
 static void announce(struct lead_snap *l, const struct lead_save *s)
 {
     char path[PATH_MAX], name[STEP_NAME_BYTES];
@@ -87,6 +98,7 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
         return; /* a later one has its place */
     }
     if (s->error.code) {
+        tell_failed(s);
         agent_note(l->agent, "the checkpoint of step %llu is none: %s%s",
                    (unsigned long long)s->step, s->error.text,
                    s->stays ? "; it stays in memory, and is tried again when workers end, "
@@ -332,5 +344,6 @@ void lead_snap_drop(struct lead_save *s, int code, const char *why)
 {
     error_text(&s->error, code, "%s", why);
     s->is_settled = true;
+    tell_failed(s);
     tell_all(s);
 }

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/step.h"
 #include "launcher/lead_bed.h"
 #include "tests/lib/tap.h"
 
@@ -34,6 +35,7 @@ struct bed {
     struct agent agent;
     struct lead_snap *lead;
     unsigned n_quiet, n_saved;
+    char failed[STEP_NAME_BYTES]; /* the last one that was given up */
     uint32_t saving; /* ranks of the oldest save that is on its way */
     uint32_t lost;   /* an agent */
     int n_shown;
@@ -82,6 +84,13 @@ static void on_saved(void *arg, const char *path, int64_t step, uint32_t generat
 
     (void)path, (void)step, (void)generation, (void)is_new;
     b->n_saved++;
+}
+
+static void on_failed(void *arg, const char *name, const char *why)
+{
+    struct bed *b = arg;
+
+    snprintf(b->failed, sizeof(b->failed), "%s", why ? name : "");
 }
 
 static void on_saving(void *arg, uint64_t step, uint32_t written, uint32_t ranks)
@@ -154,7 +163,8 @@ static const char *pinned(void *arg)
 }
 
 static const struct lead_snap_ops ops = {
-    .on_saved = on_saved, .on_saving = on_saving, .started = started,
+    .on_saved = on_saved, .on_failed = on_failed, .on_saving = on_saving,
+    .started = started,
     .is_lost = is_lost, .pinned = pinned, .on_quiet = on_quiet, .on_held = on_held,
     .on_took = on_took, .every = every, .on_busy = on_busy,
 };
@@ -494,6 +504,7 @@ static void say_parity(struct bed *b, const char *uuid, uint32_t agent,
 static void test_levels(struct bed *b)
 {
     n_gone = n_failed = 0;
+    b->failed[0] = '\0';
     b->every_ms = 3600000;
     say_waits(b, UUID_A, 10, 0, WAITS, false);
     is_int(n_gone, 0, "one that a rank has not handed over goes nowhere");
@@ -513,6 +524,7 @@ static void test_levels(struct bed *b)
     say_both(b, UUID_D, 40);
     ok(n_gone == 6 && strstr(gone, UUID_C) && strstr(gone, "116"), "one that stays gives "
        "its place to the next: %s", gone);
+    is_str(b->failed, "", "which is no failure to who waits for it");
     say_waits(b, UUID_D, 40, 0, WAITS, true);
     ok(n_gone == 7 && is_gone(UUID_D, 6), "that somebody waits for: %s", gone);
     say_waits(b, UUID_E, 50, 0, WAITS, false);
@@ -526,6 +538,7 @@ static void test_levels(struct bed *b)
     while (n_failed == 0) {
         uv_run(&b->agent.loop, UV_RUN_ONCE);
     }
+    like(b->failed, "step-000000000060-", "and whoever waits for one that has failed is told");
     b->every_ms = 3600000;
     say_both(b, UUID_G, 70);
     ok(is_gone(UUID_G, 6), "where one has failed the next one goes: %s", gone);

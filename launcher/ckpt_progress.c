@@ -87,6 +87,13 @@ void ckpt_line_count(struct ckpt_line *l, const char *doing, uint64_t done, uint
     }
 }
 
+void ckpt_line_text(struct ckpt_line *l, const char *text)
+{
+    if (ckpt_line_is_due(l)) {
+        put(l, text);
+    }
+}
+
 void ckpt_line_hide(struct ckpt_line *l)
 {
     if (l->is_open) {

@@ -28,6 +28,8 @@ void ckpt_line_bytes(struct ckpt_line *l, const char *doing, const char *name,
                      uint64_t done, uint64_t of);
 /* The same of anything: "muster: measuring eager: 2 of 12". */
 void ckpt_line_count(struct ckpt_line *l, const char *doing, uint64_t done, uint64_t of);
+/* And of what has no number. */
+void ckpt_line_text(struct ckpt_line *l, const char *text);
 /* Takes it away until it is due again, as something else is to be told. */
 void ckpt_line_hide(struct ckpt_line *l);
 /* It is over. */

@@ -263,14 +263,18 @@ void crew_stop(struct agent *a, bool kill)
     }
 }
 
-void crew_ask_checkpoint(struct agent *a)
+void crew_ask_checkpoint(struct agent *a, const char *id)
 {
     struct crew *c = a->crew;
+    char *to;
 
     if (!c || c->stopping) {
         return;
     }
     c->n_checkpoints++;
+    to = c->asked[c->n_checkpoints % CREW_N_ASKED];
+    str_copy(to, STATUS_ASKED_ID_BYTES, id);
+    c->told_heard = c->told_heard == to ? NULL : c->told_heard;
     for (uint32_t i = 0; i < c->layout.n_local; i++) {
         worker_socket_set_state(c->list[i].socket, false, c->n_checkpoints);
     }

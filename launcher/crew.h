@@ -22,8 +22,11 @@
 
 #include "launcher/agent.h"
 #include "launcher/outfit.h"
+#include "launcher/status.h"
 #include "launcher/worker_socket.h"
 #include "rendezvous/layout.h"
+
+enum { CREW_N_ASKED = 16 };
 
 struct crew_worker {
     struct crew *crew;
@@ -32,6 +35,7 @@ struct crew_worker {
     bool is_accused; /* told as failed, although it is alive */
     uint64_t reported_ns; /* its last report, and the step of it */
     int64_t step;
+    uint32_t n_heard;     /* requests for a checkpoint, that it has heard of */
 };
 
 /* A failure that waits, see crew_blame.c. */
@@ -58,7 +62,10 @@ struct crew {
     struct workers *workers;
     struct crew_worker *list; /* layout.n_local */
     struct crew_world *world;
-    uint32_t n_checkpoints; /* asked for so far */
+    uint32_t n_checkpoints; /* asked for so far; of the last ones who waits, or "": */
+    char asked[CREW_N_ASKED][STATUS_ASKED_ID_BYTES];
+    const char *told_heard; /* of these, that the lead was told of */
+    char told_save[WORKER_UUID_SIZE]; /* likewise, and before which save */
     uint64_t since_ns;   /* since 1970 */
     int64_t oom_kills;   /* in our cgroup, as of the last look */
     bool oom_of_host;    /* nobody counts there: that and the next are the host's,

@@ -5,9 +5,13 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/str.h"
+#include "ckpt/step.h"
 #include "launcher/agent_snap.h"
 #include "launcher/jsonw.h"
 #include "launcher/status.h"
+
+#include <string.h>
 
 struct jsonw crew_fact_begin(struct buf *b, const char *kind,
                              const struct crew *c)
@@ -106,6 +110,69 @@ static void on_save_plan(void *arg, uint32_t local_rank,
     agent_fact_send(c->agent, &w);
 }
 
+/* --- who waits for a checkpoint --- */
+
+/* The newest of the first `n` requests that somebody waits for; NULL: none is, or they are
+ * long past. */
+static const char *asked_by(const struct crew *c, uint32_t n)
+{
+    n = n < c->n_checkpoints ? n : c->n_checkpoints;
+    for (; n > 0 && c->n_checkpoints - n < CREW_N_ASKED; n--) {
+        if (c->asked[n % CREW_N_ASKED][0]) {
+            return c->asked[n % CREW_N_ASKED];
+        }
+    }
+    return NULL;
+}
+
+/* One worker of a node is enough. */
+static bool is_news(struct crew *c, const char *id, const char *uuid)
+{
+    if (c->told_heard == id && (!uuid[0] || strcmp(c->told_save, uuid) == 0)) {
+        return false;
+    }
+    c->told_heard = id;
+    str_copy(c->told_save, sizeof(c->told_save), uuid);
+    return true;
+}
+
+static void on_checkpoint_heard(void *arg, uint32_t local_rank,
+                                const struct worker_heard *heard)
+{
+    struct crew *c = arg;
+    const char *id = asked_by(c, heard->requests);
+    char name[STEP_NAME_BYTES];
+    _buf_ struct buf b = {0};
+    struct jsonw w;
+
+    if (!heard->uuid[0]) {
+        c->list[local_rank].n_heard = heard->requests;
+    }
+    if (!id || !is_news(c, id, heard->uuid)) {
+        return;
+    }
+    w = crew_fact_begin(&b, "ckpt_heard", c);
+    jsonw_str(&w, "id", id);
+    if (heard->uuid[0]) {
+        step_name((uint64_t)heard->step, heard->uuid, name);
+        jsonw_int(&w, "step", heard->step);
+        jsonw_str(&w, "save", name);
+    }
+    agent_fact_send(c->agent, &w);
+}
+
+static void tell_saved(struct crew *c, uint32_t local_rank, const char *path, int64_t step)
+{
+    const char *id = asked_by(c, c->list[local_rank].n_heard);
+    _buf_ struct buf b = {0};
+    struct jsonw w = crew_fact_begin(&b, "ckpt_saved", c);
+
+    jsonw_str(&w, "path", path);
+    jsonw_int(&w, "step", step);
+    jsonw_opt_str(&w, "id", id);
+    agent_fact_send(c->agent, &w);
+}
+
 /* The member tells it with its next report. */
 static void on_checkpoint_saved(void *arg, uint32_t local_rank,
                                 const char *path, int64_t step)
@@ -114,8 +181,8 @@ static void on_checkpoint_saved(void *arg, uint32_t local_rank,
     struct member_event event = {.type = MEMBER_SAVED, .text = path,
                                  .step = step, .generation = c->generation};
 
-    (void)local_rank;
     agent_member_soon(c->agent, &event);
+    tell_saved(c, local_rank, path, step);
 }
 
 /* The process that was in collectives is gone, though the worker (a shell around
@@ -159,6 +226,7 @@ const struct worker_socket_ops crew_socket_ops = {
     .whose = whose,
     .on_report = on_report,
     .on_checkpoint_saved = on_checkpoint_saved,
+    .on_checkpoint_heard = on_checkpoint_heard,
     .on_save_plan = on_save_plan,
     .on_snap_begin = on_snap_begin,
     .on_snap_find = on_snap_find,

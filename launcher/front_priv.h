@@ -129,6 +129,7 @@ struct front {
         char op[16];
         bool force;
         int64_t n_nodes;
+        char id[STATUS_ASKED_ID_BYTES];
         uint64_t ms;
     } asked;
     uint64_t ticked_ms;

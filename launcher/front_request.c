@@ -27,6 +27,7 @@ static void tell_lead(const struct front *f)
     jsonw_str(&w, "op", f->asked.op);
     jsonw_bool(&w, "force", f->asked.force);
     jsonw_int(&w, "nodes", f->asked.n_nodes);
+    jsonw_opt_str(&w, "id", f->asked.id);
     jsonw_end_object(&w);
     if (f->lead) {
         link_send_buf(f->lead, TREE_REQUEST, &b);
@@ -34,18 +35,19 @@ static void tell_lead(const struct front *f)
 }
 
 static void send_request(struct front *f, const char *op, bool force,
-                         int64_t n_nodes)
+                         int64_t n_nodes, const char *id)
 {
     str_copy(f->asked.op, sizeof(f->asked.op), op);
     f->asked.force = force;
     f->asked.n_nodes = n_nodes;
+    str_copy(f->asked.id, sizeof(f->asked.id), id ? id : "");
     f->asked.ms = front_now_ms(f);
     tell_lead(f);
 }
 
 void front_send_request(struct front *f, const char *op, bool force)
 {
-    send_request(f, op, force, 0);
+    send_request(f, op, force, 0, NULL);
 }
 
 /* Whether the run ends by it: nothing is asked for after it that takes it back. */
@@ -197,7 +199,8 @@ static int on_control(void *arg, const char *op, const json_t *body,
                           : "the lead is not to be reached just now");
     }
     send_request(f, op, json_is_true(json_object_get(body, "force")),
-                 json_integer_value(json_object_get(body, "nodes")));
+                 json_integer_value(json_object_get(body, "nodes")),
+                 json_string_value(json_object_get(body, "id")));
     jsonw_str(reply, "text", "passed on to the lead");
     return 0;
 }

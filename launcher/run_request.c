@@ -3,6 +3,7 @@
 
 #include "launcher/run_request.h"
 
+#include "base/buf.h"
 #include "launcher/commands.h"
 #include "launcher/control.h"
 
@@ -46,70 +47,80 @@ int run_request_view(const char *arg, struct run_view *ret, struct error *e)
     return rc == -ETIMEDOUT ? run_view_load(arg, ret, e) : rc;
 }
 
-/* The run's answer for people; the exit status. */
-static int show_reply(const struct run_view *v, const json_t *reply,
-                      const char *doing)
+/* The run's answer for people. */
+static int take_reply(const struct run_view *v, const json_t *reply, const char *doing,
+                      struct buf *ret_text, struct error *e)
 {
     const char *text = json_string_value(json_object_get(reply, "text"));
 
     if (!json_is_true(json_object_get(reply, "ok"))) {
-        fprintf(stderr, "muster: run %s refused: %s\n", v->dir->id,
-                text ? text : "no reason given");
-        return EXIT_FAILED;
+        error_text(e, EPERM, "run %s refused: %s", v->dir->id,
+                   text ? text : "no reason given");
+        return RUN_REQUEST_FAILED;
     }
-    printf("run %s: %s\n", v->dir->id, text ? text : doing);
-    return EXIT_OK;
+    buf_printf(ret_text, "run %s: %s", v->dir->id, text ? text : doing);
+    return 0;
 }
 
 /* Nobody of the run is on this host. */
-static int ask_by_file(const struct run_view *v, const json_t *request)
+static int ask_by_file(const struct run_view *v, const json_t *request,
+                       struct buf *ret_text, struct error *e)
 {
-    struct error e = {0};
-
     if (!run_view_is_alive(v)) {
         char state[512];
 
         run_view_state(v, state, sizeof(state));
-        fprintf(stderr, "muster: run %s is not alive: %s\n", v->dir->id, state);
-        return EXIT_FAILED;
+        error_text(e, ERR_LOST, "run %s is not alive: %s", v->dir->id, state);
+        return RUN_REQUEST_FAILED;
     }
-    if (control_drop(v->dir->path, request, NULL, &e) < 0) {
-        return command_fail(&e);
+    if (control_drop(v->dir->path, request, NULL, e) < 0) {
+        return RUN_REQUEST_FAILED;
     }
-    printf("run %s: nobody of it is on this host; left a request in %s/control "
-           "for its lead\n", v->dir->id, v->dir->path);
-    return EXIT_OK;
+    buf_printf(ret_text, "run %s: nobody of it is on this host; left a request in "
+               "%s/control for its lead", v->dir->id, v->dir->path);
+    return 0;
 }
 
-static int ask(struct run_view *v, const json_t *request, const char *doing)
+static int ask(struct run_view *v, const json_t *request, const char *doing,
+               struct buf *ret_text, struct error *e)
 {
     json_t *reply = NULL;
-    struct error e = {0};
-    int rc = control_ask(v->dir->id, request, ASK_MS, &reply, &e);
+    int rc = control_ask(v->dir->id, request, ASK_MS, &reply, e);
 
     if (rc == 0) {
-        rc = show_reply(v, reply, doing);
+        rc = take_reply(v, reply, doing, ret_text, e);
         json_decref(reply);
         return rc;
     }
-    if (v->is_silent) {
-        return command_fail(&e);
-    }
     /* It may have ended since its status was read. */
-    if (run_view_refresh(v, &e) < 0) {
-        return command_fail(&e);
+    if (v->is_silent || run_view_refresh(v, e) < 0) {
+        return RUN_REQUEST_FAILED;
     }
     if (status_run_is_over(v->status->state)) {
         return RUN_REQUEST_IS_OVER;
     }
-    return rc == -ENOENT ? ask_by_file(v, request) : command_fail(&e);
+    return rc == -ENOENT ? ask_by_file(v, request, ret_text, e) : RUN_REQUEST_FAILED;
+}
+
+int run_request_ask(struct run_view *v, const json_t *request, const char *doing,
+                    struct buf *ret_text, struct error *e)
+{
+    return status_run_is_over(v->status->state) ? RUN_REQUEST_IS_OVER
+                                                : ask(v, request, doing, ret_text, e);
 }
 
 int run_request_json(struct run_view *v, const json_t *request,
                      const char *doing)
 {
-    return status_run_is_over(v->status->state) ? RUN_REQUEST_IS_OVER
-                                                : ask(v, request, doing);
+    _buf_ struct buf text = {0};
+    struct error e = {0};
+    int rc = run_request_ask(v, request, doing, &text, &e);
+
+    if (rc == 0) {
+        printf("%s\n", buf_str(&text));
+        return EXIT_OK;
+    }
+    return rc == RUN_REQUEST_FAILED ? command_fail(&e) : rc;
 }
 
 int run_request(struct run_view *v, const char *op, bool force,

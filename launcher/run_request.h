@@ -12,7 +12,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-enum { RUN_REQUEST_IS_OVER = -1 };
+enum { RUN_REQUEST_IS_OVER = -1, RUN_REQUEST_FAILED = -2 };
 
 /* For the table of commands that take a run and may be forced; and what they start
  * with: a negative number to go on, else the exit status, as of options_start(). */
@@ -33,5 +33,10 @@ int run_request(struct run_view *v, const char *op, bool force,
 /* The same with a whole request, an object; its reference is the caller's. */
 int run_request_json(struct run_view *v, const json_t *request,
                      const char *doing);
+
+/* That, and nothing is said: 0, and `ret_text` is what came of it, for people;
+ * RUN_REQUEST_IS_OVER; RUN_REQUEST_FAILED, worded in `e`. */
+int run_request_ask(struct run_view *v, const json_t *request, const char *doing,
+                    struct buf *ret_text, struct error *e);
 
 #endif

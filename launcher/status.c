@@ -35,6 +35,15 @@ static const char *const worker_names[STATUS_WORKER_N_STATES] = {
     [STATUS_WORKER_LOST] = "Lost",
 };
 
+static const char *const asked_names[STATUS_ASKED_N_STATES] = {
+    [STATUS_ASKED_TOLD] = "Told",
+    [STATUS_ASKED_HEARD] = "Heard",
+    [STATUS_ASKED_SAVING] = "Saving",
+    [STATUS_ASKED_SAVED] = "Saved",
+    [STATUS_ASKED_FAILED] = "Failed",
+    [STATUS_ASKED_REFUSED] = "Refused",
+};
+
 uint64_t run_status_elapsed_ms(const struct run_status *s, uint64_t now_ns)
 {
     uint64_t from_ns = s->updated_ns;
@@ -96,6 +105,11 @@ const char *status_worker_name(enum status_worker_state state)
 {
     return (unsigned)state < STATUS_WORKER_N_STATES ? worker_names[state]
                                                     : "Unknown";
+}
+
+const char *status_asked_name(enum status_asked_state state)
+{
+    return (unsigned)state < STATUS_ASKED_N_STATES ? asked_names[state] : "Unknown";
 }
 
 struct run_status *run_status_create(void)
@@ -394,6 +408,28 @@ static void put_failure(struct jsonw *w, const struct status_failure *f)
     jsonw_end_object(w);
 }
 
+static void put_asked(struct jsonw *w, const struct run_status *s)
+{
+    jsonw_array(w, "asked");
+    for (size_t i = 0; i < s->n_asked; i++) {
+        const struct status_asked *x = &s->asked[i];
+
+        jsonw_object(w, NULL);
+        jsonw_str(w, "id", x->id);
+        jsonw_str(w, "state", status_asked_name(x->state));
+        jsonw_int(w, "generation", x->generation);
+        put_time(w, "t", x->at_ns);
+        if (x->step >= 0) {
+            jsonw_int(w, "step", x->step);
+        }
+        jsonw_opt_str(w, "save", x->save);
+        jsonw_opt_str(w, "path", x->path);
+        jsonw_opt_str(w, "why", x->why);
+        jsonw_end_object(w);
+    }
+    jsonw_end_array(w);
+}
+
 static void put_verdict(struct jsonw *w, const struct status_verdict *v)
 {
     jsonw_object(w, "verdict");
@@ -473,6 +509,9 @@ void run_status_to_json(const struct run_status *s, struct buf *to)
     }
     if (s->held_ranks) {
         put_held(&w, s);
+    }
+    if (s->n_asked) {
+        put_asked(&w, s);
     }
     if (s->save_plan.is_set) {
         jsonw_object(&w, "save_plan");

@@ -27,6 +27,8 @@ enum {
     STATUS_MAX_WORKERS = 1048576,
     STATUS_MAX_METRICS = 64,
     STATUS_MAX_HELD = 4096,
+    STATUS_MAX_ASKED = 16,
+    STATUS_ASKED_ID_BYTES = 33,
     STATUS_MAX_LINES_BYTES = 16384,
     STATUS_MAX_JSON_BYTES = 256 << 20,
     STATUS_REFRESH_MS = 5000, /* the lead writes a status at least so often */
@@ -134,6 +136,28 @@ struct status_held {
     bool has_parity; /* all of them */
 };
 
+/* How far a request for a checkpoint is. */
+enum status_asked_state {
+    STATUS_ASKED_TOLD,   /* workers were told, and have not asked */
+    STATUS_ASKED_HEARD,  /* one has */
+    STATUS_ASKED_SAVING, /* a save has begun since they were told */
+    STATUS_ASKED_SAVED,  /* from here on: over */
+    STATUS_ASKED_FAILED,
+    STATUS_ASKED_REFUSED,
+    STATUS_ASKED_N_STATES,
+};
+
+struct status_asked {
+    char id[STATUS_ASKED_ID_BYTES]; /* whoever asks has made it */
+    enum status_asked_state state;
+    int generation;
+    uint64_t at_ns;
+    int64_t step;        /* that is saved, or was; -1 before */
+    char save[64];       /* the directory that is being saved to, or "" */
+    char path[PATH_MAX]; /* SAVED: the checkpoint */
+    char why[256];       /* FAILED, REFUSED */
+};
+
 struct run_status {
     char id[64];
     char name[64];
@@ -157,6 +181,9 @@ struct run_status {
     uint32_t held_ranks;
     struct status_held *held;   /* owned */
     size_t n_held;
+    /* Requests for a checkpoint that somebody waits for, in order (launcher/asked.h). */
+    struct status_asked asked[STATUS_MAX_ASKED];
+    size_t n_asked;
     struct status_plan save_plan;
     unsigned levels;            /* that saves go to: 1 << enum interval_level_id */
     double took_s[INTERVAL_N_LEVELS]; /* until one was there; 0: not known */
@@ -228,6 +255,7 @@ bool status_run_is_over(enum status_run_state state);
 const char *status_run_name(enum status_run_state state);
 const char *status_node_name(enum status_node_state state);
 const char *status_worker_name(enum status_worker_state state);
+const char *status_asked_name(enum status_asked_state state);
 
 /* As JSON, with a newline at its end; doc/formats.md has the keys. */
 void run_status_to_json(const struct run_status *s, struct buf *to);

@@ -111,6 +111,11 @@ static const char *worker_name(int state)
     return status_worker_name((enum status_worker_state)state);
 }
 
+static const char *asked_name(int state)
+{
+    return status_asked_name((enum status_asked_state)state);
+}
+
 static int get_state(struct reader *r, const json_t *o, name_f *name, int n)
 {
     const char *s = json_string_value(json_object_get(o, "state"));
@@ -256,6 +261,28 @@ static void read_saving(struct reader *r, const json_t *o,
     r->where = "";
 }
 
+static void read_asked(struct reader *r, const json_t *root, struct run_status *s)
+{
+    const json_t *list = get_array(r, root, "asked", STATUS_MAX_ASKED, &s->n_asked);
+
+    r->where = "asked[]";
+    for (size_t i = 0; i < s->n_asked; i++) {
+        const json_t *o = json_array_get(list, i);
+        struct status_asked *x = &s->asked[i];
+
+        get_str(r, o, "id", x->id, sizeof(x->id));
+        x->state = (enum status_asked_state)get_state(r, o, asked_name,
+                                                      STATUS_ASKED_N_STATES);
+        x->generation = (int)get_int(r, o, "generation", 0, INT32_MAX, 0);
+        x->at_ns = get_time(r, o, "t");
+        x->step = get_int(r, o, "step", 0, INT64_MAX, -1);
+        get_str(r, o, "save", x->save, sizeof(x->save));
+        get_str(r, o, "path", x->path, sizeof(x->path));
+        get_str(r, o, "why", x->why, sizeof(x->why));
+    }
+    r->where = "";
+}
+
 static int read_held(struct reader *r, const json_t *o, struct run_status *s)
 {
     const json_t *held;
@@ -385,6 +412,7 @@ static int read_root(const json_t *root, struct run_status *s, struct error *e)
                           "%d)", json_integer_value(version), STATUS_VERSION);
     }
     read_head(&r, root, s);
+    read_asked(&r, root, s);
     rc = read_arrays(&r, root, s);
     rc = rc < 0 ? rc : read_held(&r, json_object_get(root, "in_memory"), s);
     rc = rc < 0 ? rc : read_failure(&r, json_object_get(root, "failure"), s);

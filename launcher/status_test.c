@@ -43,6 +43,12 @@ static struct run_status *sample(void)
     run_status_set_held(s, 2);
     s->held[0] = (struct status_held){0, 4, 0, 1, false};
     s->held[1] = (struct status_held){4, 2, 1, -1, true};
+    s->n_asked = 2;
+    s->asked[0] = (struct status_asked){.id = "a1", .state = STATUS_ASKED_SAVED,
+                                        .generation = 3, .at_ns = 1795206358000000000u,
+                                        .step = 14, .save = "step-14", .path = "/c/step-14"};
+    s->asked[1] = (struct status_asked){.id = "a2", .state = STATUS_ASKED_REFUSED,
+                                        .step = -1, .why = "it ends"};
     s->save_plan = (struct status_plan){true, true, 66.5, 1, 11160, 111600, 10};
     s->levels = 1 << INTERVAL_MEMORY | 1 << INTERVAL_PARTNER | 1 << INTERVAL_DISK;
     s->slower_known = 1 << INTERVAL_PARTNER;
@@ -136,6 +142,10 @@ static void test_round_trip(void)
         "\"ranks\":8},\"in_memory\":{\"step\":12,\"ranks\":8,\"held\":["
         "{\"first\":0,\"ranks\":4,\"node\":0,\"copied_to\":1},"
         "{\"first\":4,\"ranks\":2,\"node\":1,\"parity\":true}]},"
+        "\"asked\":[{\"id\":\"a1\",\"state\":\"Saved\",\"generation\":3,"
+        "\"t\":1795206358.000000,\"step\":14,\"save\":\"step-14\","
+        "\"path\":\"/c/step-14\"},{\"id\":\"a2\",\"state\":\"Refused\","
+        "\"generation\":0,\"why\":\"it ends\"}],"
         "\"save_plan\":{\"every\":66.5,\"cost\":1,\"assumed\":true,"
         "\"mtbf\":11160,\"failures\":10,\"ran\":111600},\"save_levels\":["
         "{\"level\":\"memory\",\"saves\":1,\"every\":66.5,",
@@ -249,6 +259,10 @@ static void test_bad(void)
          "{\"path\":\"/b\"},{\"path\":\"/c\"}]}", "avoided", -ERR_FORMAT},
         {"{\"v\":1,\"state\":\"Running\",\"resume_spent\":true,"
          "\"avoided\":[{\"path\":\"/a\"}]}", "avoided", -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"asked\":[{\"id\":\"a\"}]}", "asked[].state",
+         -ERR_FORMAT},
+        {"{\"v\":1,\"state\":\"Running\",\"asked\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,"
+         "17]}", "asked", -ERR_FORMAT},
         {"{\"v\":1,\"state\":\"Running\",\"verdict\":{\"exit_status\":999}}",
          "verdict.exit_status", -ERR_FORMAT},
     };

@@ -120,6 +120,11 @@ try() {
         is "$status" 130 'the run is cancelled' || diag "$(cat train.err)"
         rm -f hold
         ;;
+    'muster checkpoint '*--wait*) # the program saves nothing
+        hold
+        works 124 "${1/20m/2s}"
+        let_go
+        ;;
     'muster checkpoint '*)
         hold
         works 0 "$1"

@@ -209,6 +209,7 @@ declare -A commands=(
     ['logs: there is no such run']='logs nowhere'
     ['cancel: there is no such run, or nobody of it is alive']='cancel nowhere'
     ['checkpoint: there is no such run, or it is over']='checkpoint over'
+    ['checkpoint: --timeout is over, and no checkpoint is on the disk']='checkpoint lives --wait --timeout 1s'
     ['suspend: there is no such run, or it is over']='suspend over'
     ['scale: there is no such run, or it is over']='scale over 1'
     ['resume: it cannot be resumed']='resume --allow-run-as-root nowhere'

@@ -17,8 +17,18 @@ import os, time, muster
 run = os.environ["MUSTER_RUN_DIR"]
 n = 0
 print("here", flush=True)
-while not os.path.exists(run + "/go"):
-    if muster.checkpoint_requested():
+there = lambda name: os.path.exists(run + "/" + name)
+while not there("go"):
+    if there("busy"): # with a save that it has begun
+        print("begins", flush=True)
+        while there("busy"):
+            time.sleep(0.02)
+        if muster.rank() == 0:
+            open(run + "/ckpt/old", "w").close()
+            muster.checkpoint_saved(run + "/ckpt/old", 0)
+            time.sleep(1) # before it asks
+        muster.barrier()
+    if not there("deaf") and muster.checkpoint_requested() and not there("mute"):
         n += 1
         muster.barrier()
         if muster.rank() == 0:
@@ -70,6 +80,121 @@ test_not_alive() {
     is "$status" 1 'and one that never was'
     run "$MUSTER" checkpoint
     is "$status" 2 'needs a run'
+}
+
+# ask_waiting NAME [OPTION...]: in the background; its output is NAME.out.
+ask_waiting() { local as=$1; shift; spawn "$as" "$MUSTER" checkpoint run --wait "$@"; }
+asked_is() { [ "$(field "asked.$1.state")" = "$2" ]; }
+
+test_wait() {
+    start --nnodes 2
+    run "$MUSTER" checkpoint run --wait
+    is "$status" 0 'waits for it' || show
+    is "$(cat out)" "$PWD/run/ckpt/1" 'and prints where it is, and nothing else'
+    is "$(cat err)" '' 'what takes no time is told nothing of'
+    run "$MUSTER" checkpoint run --wait -o json
+    is "$status" 0 'as JSON' || show
+    is "$(json path <out) $(json step <out) $(json run <out)" "$PWD/run/ckpt/2 2 $(id)" 'that of the next one'
+    # Nobody of the run is on this host, by its sockets.
+    XDG_RUNTIME_DIR=$TRASH/elsewhere run "$MUSTER" checkpoint run --wait --timeout 1m -o yaml
+    is "$status" 0 'asked by a file' || show
+    like "$(cat out)" "path: $PWD/run/ckpt/3" 'who asks from elsewhere hears of it, too'
+    runner=$spawned
+    ask_waiting one
+    one=$spawned
+    ask_waiting two
+    two=$spawned
+    wait_exit 60 "$one"
+    is "$status" 0 'of two who ask at once' || diag "$(cat one.err)"
+    wait_exit 60 "$two"
+    is "$status" 0 'both have one' || diag "$(cat two.err)"
+    isnt "$(cat one.out)" "$(cat two.out)" 'each of its own'
+    spawned=$runner
+    go_home
+}
+
+# A save that was begun before somebody asks is no answer, also where it ends after that.
+test_wait_for_later() {
+    start --nnodes 1
+    runner=$spawned
+    rm -f run/ckpt/old && : >run/busy
+    ok 'a save of its own begins' wait_for 60 grep -q 'begins' run.out
+    ask_waiting later
+    ok 'somebody asks' wait_for 60 asked_is 0 Told
+    rm run/busy
+    wait_exit 60 "$spawned"
+    is "$status" 0 'waits' || diag "$(cat later.err)"
+    is "$(cat later.out)" "$PWD/run/ckpt/1" 'for the next one'
+    ok 'although that one was told of' grep -q '"checkpoint_saved".*ckpt/old' run/events.jsonl
+    spawned=$runner
+    go_home
+}
+
+test_wait_in_vain() {
+    start --nnodes 1
+    runner=$spawned
+    : >run/deaf
+    run "$MUSTER" checkpoint run --wait --timeout 1s
+    is "$status" 124 'a program that does not ask' || show
+    is "$(cat out)" '' 'has no checkpoint'
+    like "$(cat err)" 'no checkpoint after 1s: the program has not asked' 'and is said not to ask'
+    : >run/mute
+    rm run/deaf
+    ask_waiting mute --timeout 5s
+    ok 'one that saves nothing' wait_for 60 asked_is 1 Heard
+    wait_exit 60 "$spawned"
+    is "$status" 124 'has none either' || diag "$(cat mute.err)"
+    like "$(cat mute.err)" 'the program has heard of it, and has told of no save' 'which is known'
+    ask_waiting over
+    ok 'one more' wait_for 60 asked_is 2 Heard
+    : >run/go
+    wait_exit 60 "$spawned"
+    is "$status" 1 'the run ends before' || diag "$(cat over.err)"
+    like "$(cat over.err)" 'is over: Succeeded' 'and that is said'
+    is "$(cat over.out)" '' 'and nothing else'
+    wait_exit 60 "$runner"
+    run "$MUSTER" checkpoint run --wait
+    is "$status" 1 'of a run that is over nobody waits for anything'
+    for option in '--timeout 5s' '-o json' '--wait --timeout 0' '--wait --timeout soon'; do
+        run "$MUSTER" checkpoint run $option
+        is "$status" 2 "$option"
+    done
+}
+
+# Those who come after are asked anew.
+test_wait_over_restart() {
+    start --nnodes 1 --max-restarts 1 --set restart.backoff=10ms..20ms
+    runner=$spawned
+    : >run/mute
+    ask_waiting again --timeout 1m
+    ok 'workers hear of it' wait_for 60 asked_is 0 Heard
+    rm run/mute
+    kill -KILL "$(field workers.0.pid)"
+    wait_exit 90 "$spawned"
+    is "$status" 0 'and the next ones, as these have died' || diag "$(cat again.err run.err)"
+    is "$(cat again.out)" "$PWD/run/ckpt/1" 'save'
+    is "$(field generation)" 2 'after a restart'
+    spawned=$runner
+    go_home
+}
+
+# The library's own saves are known from their begin to their end; and what may stay in
+# memory goes to the disk.
+test_wait_for_agents() {
+    rm -rf run ck
+    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 --nnodes 2 \
+        --set checkpoint.diskEvery=1h -- "$MUSTER_BUILDDIR/tests/lib/snap_worker" "$PWD/ck" 4800
+    runner=$spawned
+    ok 'four workers' wait_for 60 eval '[ "$(field state)" = Running ]' || diag "$(cat run.err)"
+    : >run/due
+    run "$MUSTER" checkpoint run --wait --timeout 1m
+    is "$status" 0 'a save through agents' || show
+    matches "$(cat out)" "^$PWD/ck/step-[0-9]{12}-[0-9a-f]{8}\$" 'is a checkpoint of the library'
+    ok 'is on the disk' test -e "$(cat out)/COMMIT"
+    run "$MUSTER" ckpt verify "$(cat out)"
+    is "$status" 0 'and whole' || show
+    spawned=$runner
+    go_home
 }
 
 # The example that users are given goes on from a checkpoint of muster's. Its model is
