@@ -120,7 +120,7 @@ PUBLIC int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags
 
     if (rc == 0 && (step < 0 || step == MUSTER_CKPT_LATEST ||
                     (flags & ~(MUSTER_CKPT_LAZY | MUSTER_CKPT_WAIT |
-                               MUSTER_CKPT_SKIP)))) {
+                               MUSTER_CKPT_SKIP | MUSTER_CKPT_REFUSE)))) {
         rc = error_text(&ck->error, EINVAL, "save: step %" PRId64 ", flags %#x",
                         step, flags);
     }

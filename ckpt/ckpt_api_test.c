@@ -255,6 +255,8 @@ static void test_refused(void)
     is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "and nothing is left");
     is_int(muster_ckpt_save(ck, -1, 0, NULL), -EINVAL, "a negative step");
     is_int(muster_ckpt_load(ck, 1, 4, NULL), -EINVAL, "flags");
+    is_int(muster_ckpt_save(ck, 1, 16, NULL), -EINVAL, "no such flag");
+    is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_REFUSE, NULL), -ECANCELED, "refused");
     is_int(muster_ckpt_load(ck, 1, MUSTER_CKPT_CANNOT, NULL), -EILSEQ, "cannot");
     is_int(muster_ckpt_load(ck, 1, MUSTER_CKPT_UNFIT, NULL), -ENODATA, "unfit");
     muster_ckpt_close(ck);

@@ -139,7 +139,8 @@ static int check_flags(unsigned flags, struct error *e)
         return error_text(e, ERR_FORMAT, "it cannot read what it needs");
     }
     if (flags & MUSTER_CKPT_UNFIT) {
-        return error_text(e, ENODATA, "the checkpoint has not what it wants");
+        return error_text(e, ENODATA, "the checkpoint is not what it wants, or can take: its "
+                          "own error says why");
     }
     return 0;
 }

@@ -51,6 +51,7 @@ static void save_differently(void *arg, const struct muster_ckpt_group *given)
     char same[2] = {'x', (char)group->rank}, zeros[901] = {0}, json[] = "{\"j\":1}";
     char names[70][8], one[] = "1", two[] = "2";
     int64_t step = 1;
+    unsigned flags = 0;
 
     if (strcmp(what, "shape") == 0 && group->rank == 1) {
         t.shape = other;
@@ -91,7 +92,12 @@ static void save_differently(void *arg, const struct muster_ckpt_group *given)
         muster_ckpt_close(ck);
         return;
     }
-    expected[group->rank] = muster_ckpt_save(ck, step, 0, NULL);
+    if (strcmp(what, "refuse") == 0 && group->rank == 1) {
+        muster_ckpt_clear(ck);
+        flags = MUSTER_CKPT_REFUSE;
+        step = 0;
+    }
+    expected[group->rank] = muster_ckpt_save(ck, step, flags, NULL);
     snprintf(texts[group->rank], sizeof(texts[0]), "%s",
              muster_ckpt_error_text(ck));
     muster_ckpt_close(ck);
@@ -116,6 +122,7 @@ static void test_differ(void)
         {"many", -EINVAL, "blob 'n69' differs between rank 0 and rank 2 from byte 0 on"},
         {"more", -EINVAL, "blob 'one more': rank 2 has it, and rank 0 has not"},
         {"list", -EINVAL, "blob 'b': ranks 0 and 2 have not"},
+        {"refuse", -ECANCELED, "rank 1: it cannot save what it should"},
         {"death", -ECONNABORTED, "the others cannot be heard of"},
         {"nothing", 0, ""},
     };

@@ -46,6 +46,16 @@ static int prepare(struct muster_ckpt *ck, struct saving *s,
     return rc;
 }
 
+/* Who refuses need not have anything that could be prepared. */
+static int prepare_or_refuse(struct muster_ckpt *ck, struct saving *s, unsigned flags,
+                             struct opening *mine, struct error *e)
+{
+    return flags & MUSTER_CKPT_REFUSE
+               ? error_text(e, ECANCELED, "it cannot save what it should: its own error "
+                            "says why")
+               : prepare(ck, s, mine, e);
+}
+
 static int check_common(struct muster_ckpt *ck, const struct opening *all,
                         struct error *e)
 {
@@ -244,10 +254,10 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     if (ck->is_stopping) {
         flags &= ~MUSTER_CKPT_SKIP; /* on all ranks: it is the last chance */
     }
-    mine.flags = flags;
+    mine.flags = flags & ~MUSTER_CKPT_REFUSE;
     ckpt_lazy_end(ck, NULL); /* what it failed of is told of its number */
     s = calloc(1, sizeof(*s));
-    rc = s ? prepare(ck, s, &mine, e) : error_set(e, ENOMEM, "save");
+    rc = s ? prepare_or_refuse(ck, s, flags, &mine, e) : error_set(e, ENOMEM, "save");
     rc = ckpt_meet(ck, &mine, rc, &all, e);
     rc = rc < 0 ? rc : begin(ck, s, all, e);
     if (rc == 0) {

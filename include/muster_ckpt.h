@@ -157,6 +157,8 @@ enum muster_ckpt_level {
 #define MUSTER_CKPT_SKIP 4u /* do not wait for memory that earlier saves are in: -EBUSY */
 
 /* Flags of muster_ckpt_load(); a rank may have its own. */
+#define MUSTER_CKPT_REFUSE 8u /* a rank may have it, and its own step: it has seen already that
+                                 it cannot save what it should: all fail with -ECANCELED */
 #define MUSTER_CKPT_CANNOT 1u /* this rank has seen already that it cannot load what it
                                  needs: all fail with -EILSEQ */
 #define MUSTER_CKPT_UNFIT 2u  /* or that it is not what this rank wants: -ENODATA */
@@ -221,8 +223,9 @@ int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why);
  * -ENOSPC and others: no checkpoint was made, older ones are as they were, and the
  * program may go on; -EBUSY: with SKIP, earlier saves of some rank are still on their way
  * to the disk, so that none saves, and muster_ckpt_due() says so again; a run that is
- * being stopped waits all the same; -EREMOTEIO: a GPU failed, in its driver's words;
- * -ECONNABORTED: a rank is gone. */
+ * being stopped waits all the same; without SKIP, two of them have been on their way for 60 s,
+ * and no checkpoint was made: the next one may be tried; -EREMOTEIO: a GPU failed, in its
+ * driver's words; -ECANCELED: a rank has refused; -ECONNABORTED: a rank is gone. */
 int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
                      uint64_t *ret_save);
 /* Together, after a lazy save; else it does nothing. Before registered memory is
