@@ -141,11 +141,16 @@ static int reached(struct muster_ckpt *ck, uint64_t save,
 
     save = save ? save : ck->n_saves;
     r = &ck->recent[save % CKPT_N_RECENT];
-    if (save == 0 || r->number != save ||
-        (unsigned)level > MUSTER_CKPT_REMOTE) {
-        return error_text(&ck->error, EINVAL, "save %" PRIu64 ", level %d: "
-                          "there is none such, or it is long ago", save,
-                          (int)level);
+    if ((unsigned)level > MUSTER_CKPT_REMOTE) {
+        return error_text(&ck->error, EINVAL, "level %d: there is none such", (int)level);
+    }
+    if (save == 0) {
+        return error_text(&ck->error, EINVAL, "nothing has been saved by this handle");
+    }
+    if (r->number != save) {
+        return error_text(&ck->error, EINVAL, "save %" PRIu64 ": expected one of the last "
+                          "%d of this handle, which has made %" PRIu64, save,
+                          CKPT_N_RECENT, ck->n_saves);
     }
     return ckpt_reached(ck, r, level, timeout_ms, &ck->error);
 }
@@ -163,6 +168,9 @@ PUBLIC int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
 {
     int rc = enter(ck);
 
+    if (rc == 0 && save == 0 && ck->n_saves == 0 && (unsigned)level <= MUSTER_CKPT_REMOTE) {
+        return 0; /* nothing is on its way */
+    }
     rc = rc < 0 ? rc : reached(ck, save, level, timeout_ms);
     if (rc == 0) {
         rc = error_text(&ck->error, ETIMEDOUT, "the save is still on its way");

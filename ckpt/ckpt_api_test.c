@@ -45,6 +45,7 @@ static void test_alone(void)
     is_int(muster_ckpt_save(ck, 10, 0, &save), 0, "a save: %s",
            muster_ckpt_error_text(ck));
     is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_DURABLE), 1, "durable");
+    is_int(muster_ckpt_test(ck, save, (enum muster_ckpt_level)9), -EINVAL, "no such level");
     is_int(muster_ckpt_wait(ck, 0, MUSTER_CKPT_SNAPSHOT, 0), 0, "as the newest");
     is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_REMOTE), -ENOTSUP, "no store");
     is_int(muster_ckpt_test(ck, save + 1, MUSTER_CKPT_DURABLE), -EINVAL,
@@ -254,13 +255,33 @@ static void test_refused(void)
     is_int(muster_ckpt_clear(ck), 0, "all is forgotten");
     is_int(muster_ckpt_save(ck, 1, 0, NULL), -EINVAL, "and nothing is left");
     is_int(muster_ckpt_save(ck, -1, 0, NULL), -EINVAL, "a negative step");
-    is_int(muster_ckpt_load(ck, 1, 4, NULL), -EINVAL, "flags");
     is_int(muster_ckpt_save(ck, 1, 16, NULL), -EINVAL, "no such flag");
     is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_REFUSE, NULL), -ECANCELED, "refused");
+    is_int(muster_ckpt_load(ck, 1, 4, NULL), -EINVAL, "flags");
     is_int(muster_ckpt_load(ck, 1, MUSTER_CKPT_CANNOT, NULL), -EILSEQ, "cannot");
     is_int(muster_ckpt_load(ck, 1, MUSTER_CKPT_UNFIT, NULL), -ENODATA, "unfit");
     muster_ckpt_close(ck);
     muster_ckpt_close(NULL);
+}
+
+static void test_nothing_saved(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "unsaved", NULL, NULL), *lost = NULL;
+    char path[API_BED_ROOT_BYTES + 32];
+
+    is_int(muster_ckpt_wait(ck, 0, MUSTER_CKPT_DURABLE, -1), 0, "nothing is on its way");
+    is_int(muster_ckpt_wait(ck, 0, (enum muster_ckpt_level)9, -1), -EINVAL, "to no such level");
+    is_int(muster_ckpt_test(ck, 0, MUSTER_CKPT_DURABLE), -EINVAL, "nor there");
+    is_str(muster_ckpt_error_text(ck), "nothing has been saved by this handle", "said");
+    is_int(muster_ckpt_wait(ck, 1, MUSTER_CKPT_DURABLE, 0), -EINVAL, "nor is one of a number");
+    like(muster_ckpt_error_text(ck), "one of the last 64 of this handle, which has made 0",
+         "said, too");
+    muster_ckpt_close(ck);
+    snprintf(path, sizeof(path), "%s/no/place", root);
+    is_int(muster_ckpt_open(NULL, NULL, path, NULL, &lost), -ENOENT, "no directory for one");
+    like(muster_ckpt_error_text(lost), "/no/place: expected the directory that it lies in",
+         "which is said");
+    muster_ckpt_close(lost);
 }
 
 static void test_mismatch(void)
@@ -604,6 +625,7 @@ int main(void)
     test_avoided();
     test_avoided_all();
     test_refused();
+    test_nothing_saved();
     test_mismatch();
     test_case();
     test_signals();

@@ -200,6 +200,10 @@ static int make_root(const char *path, struct error *e)
 
         return rc < 0 ? error_set(e, -rc, "sync the directory of %s", path) : 0;
     }
+    if (errno == ENOENT) {
+        return error_text(e, ENOENT, "make %s: expected the directory that it lies in to be "
+                          "there", path);
+    }
     return errno == EEXIST ? 0 : error_set(e, errno, "make %s", path);
 }
 

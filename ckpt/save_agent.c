@@ -168,7 +168,12 @@ static int ask_until(struct agent_way *w, const struct save_job *job,
         poll(NULL, 0, BUSY_LOOK_MS);
         rc = ask_once(w, job, begin, is_encoded, ret, ret_fd, e);
     }
-    return rc;
+    return rc == -EBUSY && !(job->flags & MUSTER_CKPT_SKIP)
+               ? error_text(e, EBUSY, "two earlier saves have been on their way to the disk for "
+                            "%d s: expected saves less often, or a faster disk; with "
+                            "MUSTER_CKPT_SKIP, or skip=True in Python, this one is left out "
+                            "at once", BUSY_WAIT_MS / 1000)
+               : rc;
 }
 
 static uint64_t room_for(const struct agent_way *w, const struct save_job *job)

@@ -81,7 +81,9 @@ struct muster_ckpt_options {
                              Both 0: as the job says (checkpoint.every), if this is
                              a worker of a run; else never */
     int keep;             /* how many of the newest stay after a save that the ranks
-                             write themselves; 0: all */
+                             write themselves; 0: all. Of what agents of a run write
+                             the job says it (checkpoint.keep, 3 by default), and this
+                             and what belongs to it below say nothing */
     int n_threads;        /* to copy with; 0: as many as this process may use, at
                              most 4 */
     /* Besides the newest `keep`, by which they go. Programs that were built before there
@@ -155,10 +157,10 @@ enum muster_ckpt_level {
 #define MUSTER_CKPT_LAZY 1u /* copy behind the caller's back, until the fence */
 #define MUSTER_CKPT_WAIT 2u /* return when it is durable */
 #define MUSTER_CKPT_SKIP 4u /* do not wait for memory that earlier saves are in: -EBUSY */
-
-/* Flags of muster_ckpt_load(); a rank may have its own. */
 #define MUSTER_CKPT_REFUSE 8u /* a rank may have it, and its own step: it has seen already that
                                  it cannot save what it should: all fail with -ECANCELED */
+
+/* Flags of muster_ckpt_load(); a rank may have its own. */
 #define MUSTER_CKPT_CANNOT 1u /* this rank has seen already that it cannot load what it
                                  needs: all fail with -EILSEQ */
 #define MUSTER_CKPT_UNFIT 2u  /* or that it is not what this rank wants: -ENODATA */
@@ -200,16 +202,20 @@ const char *muster_ckpt_error_text(const struct muster_ckpt *ck);
  * tensor. -EINVAL, -ENOMEM. */
 int muster_ckpt_tensor(struct muster_ckpt *ck,
                        const struct muster_ckpt_tensor *t);
-/* Registers bytes; again with the same name: the new ones count. */
+/* Registers bytes; again with the same name: the new ones count. -EINVAL: no name, or none
+ * that can be saved, no such kind, or no data for a length; -ENOMEM. What is wrong with JSON
+ * muster_ckpt_save() says. */
 int muster_ckpt_blob(struct muster_ckpt *ck, const char *name, void *data,
                      size_t len, enum muster_blob kind);
 /* 1 where `data` is memory of a GPU, and can be registered as that of a tensor; else 0.
- * Managed and pinned memory is the program's. */
+ * Managed and pinned memory is the program's. -EINVAL: `ck` is NULL. */
 int muster_ckpt_is_device(struct muster_ckpt *ck, const void *data);
 /* Nothing is registered any more. */
 int muster_ckpt_clear(struct muster_ckpt *ck);
 
-/* Together. 0, or why a checkpoint is due after `step`, the same on all ranks. */
+/* Together. 0, or why a checkpoint is due after `step`, the same on all ranks: by steps after
+ * each that is a multiple of `every_steps`, 0 included. Without a run, and without options
+ * that say when, it is never due. Fails with what is wrong with a rank: -ECONNABORTED, say. */
 int muster_ckpt_due(struct muster_ckpt *ck, int64_t step);
 /* 1 if the run is being stopped, as muster_ckpt_due() last saw, the same on all
  * ranks; *why may be NULL, and gets MUSTER_CKPT_STOPPING. */
@@ -235,14 +241,15 @@ int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags,
 int muster_ckpt_fence(struct muster_ckpt *ck);
 /* How far a save has come: 1 there, 0 not yet, or what it failed of; -ENOTSUP for a
  * level that there is not; -ESTALE: a later one was taken there instead. `save` 0 is the
- * newest. */
+ * newest. -EINVAL: it is none of the last 64 of this handle, or nothing has been saved by
+ * it. */
 int muster_ckpt_test(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level);
 /* Waits for it: 0, -ETIMEDOUT, or what it failed of. What would stay in memory, by the
  * job's checkpoint.diskEvery, goes to the partner and the disk where that is waited for.
- * A negative time is for ever. Of a lazy save it waits for this rank's copy first, and for
- * other ranks until they are at the fence. -EDEADLK: a lazy save of several ranks without
- * an agent, before its fence. */
+ * A negative time is for ever. For the newest of none, 0 at once. Of a lazy save it waits
+ * for this rank's copy first, and for other ranks until they are at the fence. -EDEADLK: a
+ * lazy save of several ranks without an agent, before its fence. */
 int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
                      enum muster_ckpt_level level, int64_t timeout_ms);
 
@@ -256,8 +263,10 @@ int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
 /* Together. Fills all that is registered from the checkpoint of `step`, or from the
  * newest that is whole: damaged ones are passed over, on all ranks. How many were,
  * which muster_ckpt_error_text() tells of; *ret_step, which may be NULL, is what
- * was loaded. Boxes need not be those that were saved. Blobs of a rank
- * that was not there when it was saved are left alone.
+ * was loaded. Boxes need not be those that were saved. A blob is filled that has just the
+ * length that was saved (muster_ckpt_read_blob() tells it). Blobs of a rank that was not
+ * there when it was saved are left alone, and so is MUSTER_JSON, which
+ * muster_ckpt_read_blob() reads.
  * -ENOENT: there is none; -EILSEQ: only damaged ones; -ENODATA: it lacks a tensor
  * or a blob; -EINVAL: one of another type, shape or length; -EREMOTEIO: a GPU failed.
  * After a failure the memory may hold anything. */
@@ -312,12 +321,13 @@ int muster_ckpt_map(struct muster_ckpt *ck, int64_t step,
  * NULL is allowed. */
 void muster_ckpt_unmap(struct muster_ckpt_view *view);
 
-/* Reads a blob: at most `size` bytes of it into `to`, and *ret_len is how many it
- * has. Of one of each rank this rank's; JSON as text. Of several checkpoints of that step
- * it is the newest that opens; where the blob is damaged there, that of the next one,
- * which may have another length. The next muster_ckpt_load() of that step begins with the
- * one that was read, on all ranks with the oldest of these, and counts what is newer and
- * damaged; muster_ckpt_latest() begins anew. */
+/* Reads a blob: at most `size` bytes of it into `to`, and *ret_len, which may be NULL, is how
+ * many it has. -ENODATA: there is none of that name, or of this rank. Of one of each rank this
+ * rank's; JSON as text. Of several checkpoints of that step it is the newest that opens;
+ * where the blob is damaged there, that of the next one, which may have another length. The
+ * next muster_ckpt_load() of that step begins with the one that was read, on all ranks with
+ * the oldest of these, and counts what is newer and damaged; muster_ckpt_latest() begins
+ * anew. */
 int muster_ckpt_read_blob(struct muster_ckpt *ck, int64_t step, const char *name,
                           void *to, size_t size, size_t *ret_len);
 
