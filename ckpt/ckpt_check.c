@@ -45,6 +45,15 @@ static int sum_of(const struct image *im, const struct image_piece *p, char *chu
     return rc;
 }
 
+int image_sum(const struct image *im, const struct image_piece *p, uint64_t *ret,
+              struct error *e)
+{
+    _free_ char *chunk = malloc(CHUNK_BYTES);
+
+    return chunk ? sum_of(im, p, chunk, ret, e)
+                 : error_set(e, ENOMEM, "check what is saved");
+}
+
 int saving_note_memory(struct saving *s, struct error *e)
 {
     const struct image *im = &s->image;

@@ -139,6 +139,57 @@ static void test_differ(void)
     }
 }
 
+/* MUSTER_CKPT_CHECK: the last of three ranks has other numbers, in a box or with gaps. */
+static void save_unlike(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "unlike", group, NULL);
+    const uint64_t shape[1] = {4}, len[1] = {2}, at[1] = {group->rank > 0 ? 2 : 0};
+    const int64_t strides[1] = {2};
+    char own[1] = {(char)group->rank};
+    float w[2] = {3, 4}, gaps[8] = {0};
+    struct muster_ckpt_tensor box = {.name = "w", .dtype = MUSTER_F32, .n_dims = 1,
+                                     .shape = shape, .at = at, .len = len, .data = w};
+    struct muster_ckpt_tensor spread = {.name = "spread", .dtype = MUSTER_F32, .n_dims = 1,
+                                        .shape = shape, .data = gaps, .strides = strides};
+
+    gaps[1] = (float)group->rank; /* between what is registered */
+    if (group->rank == 2) {
+        w[1] = strcmp(arg, "box") == 0 ? 5 : 4;
+        gaps[2] = strcmp(arg, "spread") == 0 ? 6 : 0;
+    }
+    muster_ckpt_tensor(ck, &box);
+    muster_ckpt_tensor(ck, &spread);
+    muster_ckpt_blob(ck, "own", own, 1, MUSTER_PER_RANK);
+    expected[group->rank] = muster_ckpt_save(ck, 1, 0, NULL);
+    snprintf(texts[group->rank], sizeof(texts[0]), "%s", muster_ckpt_error_text(ck));
+    muster_ckpt_close(ck);
+}
+
+static void test_unlike(void)
+{
+    static const struct {
+        const char *what;
+        int rc;
+        const char *text;
+    } cases[] = {
+        {"box", -EINVAL, "'w' is not the same on ranks 1 and 2"},
+        {"spread", -EINVAL, "'spread' is not the same on ranks 0 and 2"},
+        {"nothing", 0, ""},
+    };
+
+    setenv("MUSTER_CKPT_CHECK", "1", 1);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        team_run(3, false, save_unlike, (void *)cases[i].what);
+        for (int r = 0; r < 3; r++) {
+            is_int(expected[r], cases[i].rc, "%s, checked: rank %d", cases[i].what, r);
+            like(texts[r], cases[i].text, "what");
+        }
+    }
+    unsetenv("MUSTER_CKPT_CHECK");
+    team_run(3, false, save_unlike, (void *)"spread");
+    is_int(expected[0], 0, "without it nobody looks");
+}
+
 static bool went_well(const struct api_trip *t, int world)
 {
     for (int r = 0; r < world; r++) {
@@ -177,6 +228,7 @@ int main(int argc, char **argv)
     (void)argv;
     api_bed_begin(root);
     test_differ();
+    test_unlike();
     test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);
     return api_bed_end(root);
 }

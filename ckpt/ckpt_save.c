@@ -35,6 +35,7 @@ static int prepare(struct muster_ckpt *ck, struct saving *s,
         mine->table = registry_digest(&ck->registry, ck->group.world, s->table.node);
     }
     mine->reasons = ck->has_shares && mine->table && mine->table == ck->table_digest;
+    mine->is_checking = ck->is_checking;
     mine->common = registry_common(&ck->registry);
     if (rc == 0 && s->table.n_pieces == 0 && ck->registry.n_blobs == 0 &&
         ck->group.world == 1) {
@@ -189,6 +190,17 @@ struct recent *ckpt_number(struct muster_ckpt *ck, const struct saving *s)
     return r;
 }
 
+/* Ranks may have other environments. */
+static bool all_check(const struct muster_ckpt *ck, const struct opening *all)
+{
+    bool is = ck->group.world > 1;
+
+    for (uint32_t r = 0; r < ck->group.world; r++) {
+        is = is && all[r].is_checking;
+    }
+    return is;
+}
+
 static int begin(struct muster_ckpt *ck, struct saving *s,
                  const struct opening *all, struct error *e)
 {
@@ -199,6 +211,7 @@ static int begin(struct muster_ckpt *ck, struct saving *s,
         rc = saving_plan(ck, &all[0], s, e);
     }
     rc = group_agree(&ck->group, rc, e);
+    rc = rc == 0 && all_check(ck, all) ? ckpt_check_alike(ck, s, e) : rc;
     return rc < 0 ? rc : reserve(ck, s, e);
 }
 

@@ -8,6 +8,8 @@
  *   ckpt_open.c     opening, closing, and how all ranks meet
  *   ckpt_tables.c   what all ranks have, and who writes what
  *   ckpt_differ.c   what is not the same on all ranks, and should be
+ *   ckpt_alike.c    what ranks have alike, and is not the same
+ *   ckpt_check.c    what is changed while it is copied
  *   ckpt_saving.c   what one rank puts of a save
  *   ckpt_save.c     a save, all ranks together
  *   ckpt_lazy.c     one that goes on behind the caller's back, up to the fence
@@ -219,6 +221,7 @@ struct opening {
     int32_t rc;           /* what this rank failed of already */
     int32_t reasons;      /* of due() */
     uint32_t n_requests;  /* likewise */
+    uint32_t is_checking; /* of save() */
     uint64_t table, common; /* of save(): digests */
     char uuid[COMMIT_UUID_BYTES]; /* rank 0's */
     char text[300];
@@ -282,11 +285,17 @@ struct recent *ckpt_number(struct muster_ckpt *ck, const struct saving *s);
 /* --- ckpt_check.c --- */
 
 bool ckpt_check_is_on(void);
+/* A digest of what is in a piece, however it lies. 0, -ENOMEM, or -EREMOTEIO of a GPU. */
+int image_sum(const struct image *im, const struct image_piece *p, uint64_t *ret,
+              struct error *e);
 /* Before what is registered is copied. 0 or -ENOMEM. */
 int saving_note_memory(struct saving *s, struct error *e);
 /* And behind it. -EINVAL: it has been changed meanwhile; 0 also where it was not
  * noted. */
 int saving_check_memory(const struct saving *s, struct error *e);
+
+/* Together: what several ranks have of a tensor alike is the same. -EINVAL: it is not. */
+int ckpt_check_alike(struct muster_ckpt *ck, const struct saving *s, struct error *e);
 
 /* Takes `s` over, of which all is reserved. */
 void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s);

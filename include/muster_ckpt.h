@@ -39,7 +39,9 @@
  *
  * With MUSTER_CKPT_CHECK=1 in the environment what is registered is held against what it
  * was at the save once it is copied: a program that changes it before the fence fails
- * there, with the name of the tensor and the rank. That takes two more passes over it.
+ * there, with the name of the tensor and the rank. That takes two more passes over it. Where
+ * all ranks have it in theirs what several of them have of a tensor alike is compared before
+ * each save, too, which fails where it is not the same.
  *
  * Errors: a negative errno value; muster_ckpt_error_text() says which rank, which
  * file or tensor, what was expected, and what to do. Bad arguments are -EINVAL.
