@@ -113,7 +113,36 @@ test_workers() {
     is "$(grep -c "differs between rank 0 and rank 1 .* it is in 'list.0.n.y' of the state" out)" 2 'a value that is not the same has its name' || show
     run_ranks 2 more 8
     is "$(grep -c 'differs between rank 0 and rank 1 .* it is in what tensors there are' out)" 2 'so have tensors of one rank alone' || show
+    like "$(grep 'rank 0:' out)" 'this rank has no more there; expected the same keys' 'by what each of them has' || show
+    like "$(grep 'rank 1:' out)" "this rank has 'shared2', I64 [9] there; expected the same keys" 'there' || show
+    run_ranks 2 middle 8
+    like "$(grep 'rank 0:' out)" "this rank has 'shared', I64 [9] there" 'also in the midst of others' || show
+    like "$(grep 'rank 1:' out)" "this rank has 'extra', F32 [3] there; expected the same keys" 'whatever is behind it' || show
+    MUSTER_CKPT_CHECK=1 run_ranks 2 unlike 8
+    is "$(grep -c "'shared' is not the same on ranks 0 and 1, and one rank's is saved" out)" 2 'what is not alike is told where somebody asks for it' || show
+    run_ranks 2 nothing 8
+    is "$(grep -c 'saved, due 0' out)" 2 'a piece without elements is a key of a rank that has nothing' || show
+    is "$(state_of ranks.d)" whole 'of a tensor that is whole'
+    rm -rf ranks.d/step-000000000008-*
     is "$(ls ranks.d)" "$(cd ranks.d && ls -d step-000000000007-*)" 'and nothing is left of that'
+}
+
+# What one worker fails of before it is in a call no other one waits for.
+test_one_fails() {
+    need_module numpy
+    rm -rf run
+    run timeout 200 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 2 -- \
+        "$MODULE_PYTHON" "$PY/ckpt_one_fails.py" "$TRASH/fails.d"
+    is "$status" 0 'two workers, of which one fails' || show
+    is "$(grep -o 'rank 0 .*: 125 CheckpointError: .*rank 1: it cannot save' out | cut -d : -f 1 | tr '\n' ';')" \
+        'rank 0 a file of its own;rank 0 a state;rank 0 a step;rank 0 a number;rank 0 metrics;rank 0 lazily;' 'of each save the other one hears' || show
+    is "$(grep -o 'rank 0 .*: 61 CheckpointError: .*rank 1: the checkpoint is not what it wants' out | cut -d : -f 1 | tr '\n' ';')" \
+        'rank 0 made anew;rank 0 what is loaded;rank 0 into;rank 0 where to;' 'and of each load' || show
+    is "$(grep -o 'rank 1 .*: [0-9A-Z][0-9A-Za-z]* [A-Z][A-Za-z]*:' out | sed 's/^rank 1 //; s/:$//' | tr '\n' ';')" \
+        'a file of its own: None TypeError;a state: None RuntimeError;a step: None TypeError;a number: 22 CheckpointError;metrics: None TypeError;lazily: None TypeError;made anew: None RuntimeError;what is loaded: None TypeError;into: None RuntimeError;where to: None ValueError;' \
+        'and who fails has its own error' || show
+    is "$(grep -c 'at last: right' out)" 2 'both go on' || show
+    is "$(ls fails.d | sed 's/-[0-9a-f]*$//')" step-000000000002 'and nothing is left of what was refused'
 }
 
 due_by() { # due_by GENERATIONS OPTION...

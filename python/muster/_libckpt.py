@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 LATEST = (1 << 63) - 1
 REPLICATED, PER_RANK, JSON = 0, 1, 2
-LAZY, WAIT, SKIP = 1, 2, 4
+LAZY, WAIT, SKIP, REFUSE = 1, 2, 4, 8
 CANNOT, UNFIT = 1, 2
 WRITABLE, VERIFY = 1, 2
 LEVELS = {"memory": 0, "partner": 1, "disk": 2, "remote": 3}

@@ -4,6 +4,7 @@
 A node is a list, its kind first:
 
     ["dict", [[key, node], ...]]     keys: strings, integers, booleans, None
+    ["dict", [[key, node], ...], "OrderedDict"]  or "Counter": a dict to who does not know them
     ["list", [node, ...]], ["tuple", [node, ...]]
     ["value", v]                     None, bool, int, float, str
     ["float", "nan"]                 what JSON has no number for
@@ -14,6 +15,7 @@ A node is a list, its kind first:
 """
 
 import base64
+import collections
 import json
 import math
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
@@ -23,14 +25,24 @@ from . import _arrays
 Node = List[Any]
 Inline = Callable[[str, Any], Tuple[str, List[int], bytes]]
 
+_DICTS = {"OrderedDict": collections.OrderedDict, "Counter": collections.Counter}
+
+
+class Unfit(TypeError):
+    """A value that cannot be described: where it is, and why."""
+
 
 def flatten(
-    state: Any, is_tensor: Callable[[Any], str], inline: Optional[Inline] = None
+    state: Any, is_tensor: Callable[[Any], str], inline: Optional[Inline] = None, what: str = "state"
 ) -> Tuple[Node, Dict[str, Any]]:
     """The description, and tensors by name: `a.b.0.c`, keys joined by dots. `inline`: gives
-    type, shape and bytes of one, which are in the description then."""
+    type, shape and bytes of one, which are in the description then. `what`: the argument that it
+    is, for errors."""
     tensors: Dict[str, Any] = {}
-    return _flatten(state, "", is_tensor, inline, tensors), tensors
+    try:
+        return _flatten(state, "", is_tensor, inline, tensors), tensors
+    except Unfit as error:
+        raise TypeError(f"{what}{error}") from None
 
 
 def _join(path: str, key: Any) -> str:
@@ -55,7 +67,8 @@ def _flatten(
         return ["tensor", name, library]
     if isinstance(value, Mapping):
         children = value.items()
-        return ["dict", [[_key(k, path), _flatten(v, _join(path, k), is_tensor, inline, tensors)] for k, v in children]]
+        node = ["dict", [[_key(k, path), _flatten(v, _join(path, k), is_tensor, inline, tensors)] for k, v in children]]
+        return node + [name for name, kind in _DICTS.items() if isinstance(value, kind)]
     if isinstance(value, (list, tuple)):
         items = [_flatten(v, _join(path, i), is_tensor, inline, tensors) for i, v in enumerate(value)]
         return ["list" if isinstance(value, list) else "tuple", items]
@@ -68,16 +81,21 @@ def _flatten(
         return ["value", value]
     if isinstance(value, (bytes, bytearray)):
         return ["bytes", base64.b64encode(value).decode()]
-    raise TypeError(
-        f"'{path}' is a {type(value).__name__}: expected tensors, arrays, numbers, text, bytes, None, "
+    raise Unfit(
+        f"{_of(path)} is a {type(value).__name__}: expected tensors, arrays, numbers, text, bytes, None, "
         "and dicts, lists and tuples of them"
     )
+
+
+def _of(path: str) -> str:
+    """Behind the name of an argument."""
+    return f", '{path}'" if path else ""
 
 
 def _key(key: Any, path: str) -> Any:
     if key is None or type(key) in (bool, int, str):
         return key
-    raise TypeError(f"a key of '{path}' is a {type(key).__name__}: expected str, int, bool or None")
+    raise Unfit(f"{_of(path)}: one of its keys is a {type(key).__name__}: expected str, int, bool or None")
 
 
 def tensors_of(node: Node) -> List[Tuple[str, str]]:
@@ -106,18 +124,23 @@ def path_at(node: Node, place: int, path: str = "") -> str:
     return path
 
 
-def build(node: Node, tensors: Mapping[str, Any]) -> Any:
+def build(node: Node, tensors: Mapping[str, Any], like: Any = None) -> Any:
     """The state again. Tensors that are not given are left out of dicts, and None
-    elsewhere."""
+    elsewhere. `like`: a state in which a tuple that has names there has them here, too."""
     kind, value = node[0], node[1]
     if kind == "tensor":
         return tensors.get(value)
     if kind == "dict":
-        return {k: build(child, tensors) for k, child in value if child[0] != "tensor" or child[1] in tensors}
-    if kind == "list":
-        return [build(child, tensors) for child in value]
-    if kind == "tuple":
-        return tuple(build(child, tensors) for child in value)
+        likes = like if isinstance(like, Mapping) else {}
+        children = [(k, child) for k, child in value if child[0] != "tensor" or child[1] in tensors]
+        made = {k: build(child, tensors, likes.get(k)) for k, child in children}
+        return _DICTS[node[2]](made) if node[2:] and node[2] in _DICTS else made
+    if kind in ("list", "tuple"):
+        beside = like if isinstance(like, (list, tuple)) and len(like) == len(value) else [None] * len(value)
+        items = [build(child, tensors, one) for child, one in zip(value, beside)]
+        if kind == "list":
+            return items
+        return type(like)._make(items) if beside is like and hasattr(like, "_make") else tuple(items)
     if kind == "float":
         return float(value)
     if kind == "array":

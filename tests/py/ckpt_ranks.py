@@ -2,10 +2,12 @@
 """Workers save and load together: rows of a matrix, a vector that all have, and
 something of each one's own.
 
-    ckpt_ranks.py save|lazy|load|gone|differ|values|more DIRECTORY STEP
+    ckpt_ranks.py save|lazy|load|gone|differ|values|more|middle|nothing|unlike DIRECTORY STEP
 
-`differ`, `values` and `more`: ranks have not what they should: a row is missing, a value is
-not the same, one has a tensor more.
+`differ`, `values`, `more` and `middle`: ranks have not what they should: a row is missing, a
+value is not the same, one has a tensor more, or has it before others.
+`unlike`: they do not have the same numbers in a tensor that all have.
+`nothing`: one tensor is all of one rank's.
 `gone`: to load, and the last rank does not see any longer what is newer than that step.
 """
 import sys
@@ -28,11 +30,17 @@ if is_load:
 if what == "differ" and rank == 1:
     mine = mine[1:]
     begin += 1
+if what == "unlike":
+    shared += rank
 state = {"m": ckpt.Piece(mine, full.shape, (begin, 0)), "shared": shared, "epoch": step}
 if what == "values":
     state["list"] = [{"same": 1, "n": {"x": "abc", "y": 1 + rank}}, 3]
 if what == "more" and rank == 1:
     state["shared2"] = shared
+if what == "middle" and rank == 1:
+    state = {"m": state["m"], "extra": np.zeros(3, np.float32), **state}
+if what == "nothing":
+    state["extra"] = ckpt.Piece(np.zeros((3 * rank, 2)), (3, 2), (0, 0))
 with ckpt.Checkpoints(root) as c:
     if not is_load:
         try:

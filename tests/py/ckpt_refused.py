@@ -4,7 +4,10 @@ one: threads, signal handlers, odd numbers and names. Prints TAP.
 
     ckpt_refused.py DIRECTORY
 """
+import collections
+import copy
 import json
+import pickle
 import signal
 import sys
 import threading
@@ -198,6 +201,55 @@ def words(where):
     ok(is_told(failure(lambda: ckpt.Checkpoints(where, keep=1, keep_best=5)), TypeError, "keep_best: expected the name of a metric"), "a metric is a name")
 
 
+Moments = collections.namedtuple("Moments", "mu nu")
+
+
+def containers(where):
+    """What comes back as what it was, and what as something plainer."""
+    plain = {"o": collections.OrderedDict(b=1, a=[np.ones(2)]), "c": collections.Counter({3: 2, 7: 1})}
+    state = {**plain, "d": collections.defaultdict(list, x=[1]), "m": Moments(np.zeros(3), [Moments(1, 2)]), "b": bytearray(b"x")}
+    with ckpt.Checkpoints(where) as c:
+        c.save(1, state, per_rank=plain)
+        got = c.load(1)
+        for found in (got.state, got.per_rank):
+            ok([type(found[k]) for k in "oc"] == [collections.OrderedDict, collections.Counter], "an OrderedDict and a Counter are what they were")
+            ok(list(found["o"]) == ["b", "a"] and sorted(found["c"].elements()) == [3, 3, 7], "with all that is in them")
+        ok([type(got.state[k]) for k in "dmb"] == [dict, tuple, bytes], "others are plain without `into`")
+        got = c.load(1, into=state).state["m"]
+        ok(type(got) is type(got.nu[0]) is Moments and got.nu[0].nu == 2, "names of a tuple are those of `into`")
+        ok(type(c.load(1, into={**state, "m": (np.zeros(3), 5)}).state["m"]) is tuple, "or of none where it has none there")
+    node = _tree.flatten(plain["c"], lambda _: "")[0]
+    ok(node == ["dict", [[3, ["value", 2]], [7, ["value", 1]]], "Counter"], "who does not know the word has a dict")
+    ok(_tree.build([*node[:2], "Later"], {}) == {3: 2, 7: 1}, "as have we of later ones")
+
+
+def asked(where):
+    """Numbers of NumPy, what was never saved, and what is not there."""
+    with ckpt.Checkpoints(where) as c:
+        ok(c.wait() is None, "nothing is on its way where nothing was saved")
+        ok(is_told(failure(c.is_durable), ckpt.CheckpointError, "nothing has been saved by this handle"), "nor on the disk")
+        number = np.uint64(c.save(np.int64(4), {"a": np.arange(3)}))
+        ok(c.is_durable(number) and c.wait(number) is None and c.latest(below=np.int32(5)) == 4, "numbers of NumPy do")
+        to = np.zeros(3, int)
+        c.read_tensor(np.int64(4), "a", to)
+        ok("tensors" in c.describe(np.int16(4)) and to[2] == 2, "for one tensor, too")
+        for _ in range(64):
+            c.save(5, {"a": to})
+        ok(is_told(failure(lambda: c.wait(number)), ckpt.CheckpointError, "one of the last 64 of this handle, which has made 65"), "of old ones nobody knows")
+        error = failure(lambda: c.load(4, into={"b": to}))
+        for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            same = (type(other), str(other), other.missing_keys, other.errno) == (ckpt.KeysError, str(error), ["b"], 61)
+            ok(same, "an error goes to other processes")
+        ok(is_told(failure(lambda: c.save(6, object())), TypeError, "state is a object: expected"), "an argument has its name")
+        ok(is_told(failure(lambda: c.save(6, {}, per_rank={"h": object()})), TypeError, "per_rank, 'h' is a object"), "the other one, too")
+        ok(is_told(failure(lambda: c.load(into={"a": {(1, 2): 3}})), TypeError, "into, 'a': one of its keys is a tuple"), "and what is loaded into")
+        ok(is_told(failure(lambda: c.save(6, {}, metrics={"loss": "x"})), TypeError, "metrics, 'loss': expected a number"), "and metrics")
+    error = failure(lambda: ckpt.Checkpoints(where + ".none/below"))
+    ok(type(error) is ckpt.CheckpointError and "expected the directory that it lies in" in str(error), f"no place for one: {error}")
+
+
+containers(root + ".containers")
+asked(root + ".asked")
 threads(root + ".threads")
 within(root + ".within")
 numbers(root + ".numbers")

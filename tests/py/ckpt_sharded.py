@@ -130,6 +130,42 @@ def refusals(c):
     return False
 
 
+class OneFails(Exception):
+    pass
+
+
+def failing(planner, name):
+    """One that fails of that on rank 1, when all others go on to save or load."""
+
+    def fail(*_):
+        raise OneFails(name)
+
+    if rank == 1:
+        setattr(planner, name, fail)
+    return planner
+
+
+def together(root, state):
+    """What one rank fails of before it saves or loads fails all, which can go on then."""
+    from torch.distributed.checkpoint import DefaultLoadPlanner, DefaultSavePlanner
+
+    told = []
+    for call in (
+        lambda: dcp.save(state, storage_writer=muster.ckpt.dcp.Writer(root, 1), planner=failing(DefaultSavePlanner(), "resolve_data")),
+        lambda: dcp.save(state, storage_writer=muster.ckpt.dcp.Writer(root, 2)),
+        lambda: dcp.load(state, storage_reader=muster.ckpt.dcp.Reader(root), planner=failing(DefaultLoadPlanner(), "resolve_tensor")),
+        lambda: dcp.load(state, storage_reader=muster.ckpt.dcp.Reader(root)),
+    ):
+        try:
+            call()
+            told.append("")
+        except BaseException as error:  # DCP's own has those of all ranks
+            told.append(str(error))
+    print(f"rank {rank}: {[t[:2000] for t in told]}", flush=True) if told[1] or told[3] else None
+    first = "resolve_data" in told[0] and "rank 1: it cannot save" in told[0]
+    return first and "resolve_tensor" in told[2] and "rank 1: the checkpoint" in told[2] and told[1] == told[3] == ""
+
+
 class Ranks:
     """What each rank has: models of all kinds, and tensors in parts of all kinds."""
 
@@ -164,6 +200,7 @@ def save(root):
         c.save(7, r.state, per_rank={"rank": rank}, wait=True)
         dcp.save({"a": r.first, "n": 5}, storage_writer=muster.ckpt.dcp.Writer(root + ".dcp", 9))
         d.save(8, r.meshes)
+    facts["what one rank fails of in DCP"] = together(root + ".one", r.first)
     facts["range"] = torch.equal(r.range(), r.range_whole.reshape(-1))
     found = r.digests()
     if rank == 0:

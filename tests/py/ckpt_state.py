@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 import weakref
 
 import numpy as np
@@ -230,6 +231,34 @@ with ckpt.Checkpoints(root + ".metrics") as c:
     ok(c.load().step == 1, "metrics are saved along")
     saved = os.path.join(root + ".metrics", os.listdir(root + ".metrics")[0], "manifest.json")
     ok(json.load(open(saved))["state"]["metrics"] == {"loss": 0.5}, "those that are numbers")
+def scheduled():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    later = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[2, 4], gamma=0.5)
+    first = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=5)
+    return optimizer, torch.optim.lr_scheduler.SequentialLR(optimizer, [first, later], milestones=[5])
+
+
+def rates(optimizer, schedule, n):
+    found = []
+    for _ in range(n):
+        optimizer.step()
+        schedule.step()
+        found.append(optimizer.param_groups[0]["lr"])
+    return found
+
+
+with warnings.catch_warnings(), ckpt.Checkpoints(root + ".schedule") as c:
+    warnings.simplefilter("ignore")
+    optimizer, schedule = scheduled()
+    rates(optimizer, schedule, 3)
+    c.save(3, {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()})
+    want = rates(optimizer, schedule, 8)
+    optimizer, schedule = scheduled()
+    got = c.load().state
+    optimizer.load_state_dict(got["optimizer"])
+    schedule.load_state_dict(got["schedule"])
+    found = rates(optimizer, schedule, 8)
+    ok(found == want, f"a schedule goes on past its milestones, of which one counts: {found}")
 losses = {100: 3.0, 200: 1.0, 300: 2.0, 400: 4.0, 500: 5.0}
 for name, options, want in (
     ("every", {"keep_every": 200}, [500, 400, 200]),

@@ -170,6 +170,16 @@ def overlapping(c):
     ok(torch.equal(whole, torch.tensor([0.0, 1.0]).repeat(5, 3)), "views that only take turns")
 
 
+def damage(where, n):
+    """That of them in which all n numbers are 3."""
+    for path in pathlib.Path(where).glob("step-*/r00000.safetensors"):
+        with open(path, "r+b") as f:
+            at = f.read().find(struct.pack("9f", *[3] * 9))
+            if at >= 0:
+                f.seek(at + 3 * n)
+                f.write(b"damage")
+
+
 def again(where):
     """One step saved twice: all that is loaded is of the same one."""
     n = 2 << 20  # floats: more than is verified together
@@ -180,14 +190,21 @@ def again(where):
         got = c.load(7).state
         ok(got["n"] == 2 and got["a"].all() and "only" not in got, "a step that was saved again")
         c.save(7, {"a": torch.full((n,), 3.0), "n": 3})
-        for path in pathlib.Path(where).glob("step-*/r00000.safetensors"):
-            with open(path, "r+b") as f:
-                at = f.read().find(struct.pack("9f", *[3] * 9))
-                if at >= 0:
-                    f.seek(at + 3 * n)
-                    f.write(b"damage")
+        damage(where, n)
         got = c.load(7)
         ok((got.passed_over, got.state["n"]) == (1, 2) and (got.state["a"] == 1).all(), "and damaged: the one before of that step")
+
+
+def again_through_dcp(where):
+    """What a reader has looked at, and what it loads, are of one save."""
+    n = 2 << 20
+    dcp.save({"a": torch.zeros(n), "k": 1}, storage_writer=muster.ckpt.dcp.Writer(where, 7))
+    dcp.save({"a": torch.full((n,), 3.0), "k": 2}, storage_writer=muster.ckpt.dcp.Writer(where, 7))
+    damage(where, n)
+    got = {"a": torch.ones(n), "k": 0}
+    mixed = lambda: dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where))
+    ok(raises(BaseException, mixed, "step-000000000007-", "r00000.safetensors"), "a step that was saved again, and damaged, is not mixed with the one before")
+    ok(got["k"] == 0, "and nothing of it is given")
 
 
 def gathering(where):
@@ -406,6 +423,7 @@ with ckpt.Checkpoints(root) as c:
         count += 1
         print(f"ok {count} # SKIP no GPU here")
 again(root + ".again")
+again_through_dcp(root + ".again.dcp")
 gathering(root + ".group")
 through_dcp(root + ".dcp")
 print(f"1..{count}")

@@ -12,10 +12,11 @@ import operator
 import os
 import re
 from types import TracebackType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Type, overload
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Type, overload
 
 from .. import _arrays, _collector, _libckpt as lib, _placed, _tree
-from ._handle import EBUSY, EILSEQ, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Group, Handle, KeysError, NotFound, Registered, as_text
+from ._group import Group
+from ._handle import EBUSY, EILSEQ, EINVAL, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Handle, KeysError, NotFound, Registered, as_text
 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
@@ -64,6 +65,13 @@ class _Passed:
         return CheckpointError(EILSEQ, f"no checkpoint is whole; {self.n} passed over; {'; '.join(self.why)}")
 
 
+class _Template(NamedTuple):
+    """What is to be filled, and its tensors by name."""
+
+    state: Any
+    tensors: Dict[str, Any]
+
+
 class _Wanted(NamedTuple):
     """What a load fills, by what there is."""
 
@@ -95,6 +103,15 @@ def _whole(value: Any, also: str = "", what: str = "step") -> int:
         raise TypeError(f"{what}: expected a whole number{also}, found {value!r:.60}") from None
 
 
+def _step_to_save(value: Any) -> int:
+    step = _whole(value)
+    if step >> 63 not in (0, -1):
+        raise ValueError(f"step: {step} is too large a number")
+    if step < 0 or step == lib.LATEST:
+        raise CheckpointError(EINVAL, f"save: step {step}: expected one from 0 to 2**63 - 2")
+    return step
+
+
 class Checkpoints:
     """The checkpoints in a directory, which all ranks see.
 
@@ -107,9 +124,11 @@ class Checkpoints:
     newest stay after a save that the ranks write themselves (0: all), besides those of
     each `keep_every`th step, and the best by a number of save(metrics=):
     `keep_best="metrics.loss"` is the one with the lowest, and "metrics.accuracy:max" with
-    the highest. Of what agents of a run write the job says it. `every_steps`, `every_seconds`: what due() goes by; neither:
-    what the job says (checkpoint.every). `group`: (rank, world, gather), where
-    gather(bytes) returns those of all ranks; None: the workers of the run.
+    the highest. Of what agents of a run write the job says it (checkpoint.keep, 3 by default).
+    `every_steps`, `every_seconds`: what due() goes by; neither: what the job says
+    (checkpoint.every), and outside of a run nothing is due, ever. `group`: (rank, world,
+    gather), where gather(bytes) returns those of all ranks; None: the workers of the run,
+    without one all ranks of torch.distributed, and else this process alone.
     """
 
     def __init__(
@@ -163,6 +182,7 @@ class Checkpoints:
     def latest(self, below: int = lib.LATEST) -> Optional[int]:
         """The newest step below one, or None. What does not open is passed over, without
         a word; CheckpointError with EILSEQ: there are only damaged ones."""
+        below = _whole(below, what="below")
         with self._handle.alone():
             return self._latest(below)
 
@@ -224,15 +244,18 @@ class Checkpoints:
         prune.
 
         `skip`: where a rank would have to wait for earlier saves of its to be on the
-        disk, none saves, and the result is None; unless the run is being stopped."""
-        with _collector.paused():
-            tree, tensors = _tree.flatten(state, _arrays.library_of)
-        try:
-            return self.save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy, metrics, skip)
-        except CheckpointError as error:
-            if not skip or error.errno != EBUSY:
-                raise
-            return None
+        disk, none saves, and the result is None; unless the run is being stopped. Without it
+        such a save waits for 60 s; then it is CheckpointError with EBUSY, no checkpoint was made,
+        and the program may go on, and save later."""
+        with self._handle.alone():
+            with self._or_refused("save"), _collector.paused():
+                tree, tensors = _tree.flatten(state, _arrays.library_of)
+            try:
+                return self._save_tensors(step, {"tree": tree}, tensors, per_rank, wait, lazy, metrics, skip)
+            except CheckpointError as error:
+                if not skip or error.errno != EBUSY:
+                    raise
+                return None
 
     def fence(self) -> None:
         """Until what a lazy save is of may be changed, as by optimizer.step(). All
@@ -244,15 +267,17 @@ class Checkpoints:
 
     def is_durable(self, save: int = 0, *, level: str = "disk") -> bool:
         """Whether that save (0: the newest) is on the disk, or has come to another level,
-        see wait(); raises what it failed of."""
-        return self._handle.call("test", save, _level(level)) > 0
+        see wait(); raises what it failed of, and where it is none of the last 64."""
+        return self._handle.call("test", _whole(save, what="save"), _level(level)) > 0
 
     def wait(self, save: int = 0, timeout: Optional[float] = None, *, level: str = "disk") -> None:
-        """Until that save is on the disk; TimeoutError. `level`, what it outlives then:
+        """Until that save (0: the newest, and at once where there was none) is on the disk;
+        TimeoutError. `level`, what it outlives then:
         "memory", this process; "partner", this node, copied to another host or on the
         disk; "disk"; "remote", the disk, being in the object store of the run
         (checkpoint.store). CheckpointError with ENOTSUP: there is no such level here;
         with ESTALE: a later save was taken to the store instead."""
+        save = _whole(save, what="save")
         ms = -1 if timeout is None else _milliseconds(timeout)
         with self._handle.alone():
             self._handle.call("wait", save, _level(level), ms)
@@ -276,13 +301,15 @@ class Checkpoints:
         passed over may have filled them, CheckpointError with ENODATA. None: KeysError
         for the first, and others are made anew. The result tells of both.
         """
-        step = None if step is None else _whole(step, ", or None for the newest")
-        with _collector.paused():
-            templates = _tree.flatten(into, _arrays.library_of)[1] if into is not None else None
-        if step is not None and (step < 0 or step == lib.LATEST):
-            raise NotFound(ENOENT, f"no checkpoint of step {step}")
         with self._handle.alone():
-            return self._load(step, templates, strict)
+            with self._or_refused("load"), _collector.paused():
+                step = None if step is None else _whole(step, ", or None for the newest")
+                template = None if into is None else _template_of(into)
+                if step is not None and (step < 0 or step == lib.LATEST):
+                    raise NotFound(ENOENT, f"no checkpoint of step {step}")
+                if step is not None and step > lib.LATEST:
+                    raise ValueError(f"step: {step} is too large a number")
+            return self._load(step, template, strict)
 
     def map(self, step: int, *, writable: bool = False, verify: bool = False) -> Loaded:
         """The checkpoint of `step`, which latest() tells, with tensors that are not copied,
@@ -359,53 +386,91 @@ class Checkpoints:
     ) -> int:
         """With a description that has a "tree"; its "tensors", if it lacks them, are
         those given."""
-        step = _whole(step)
-        flags = (lib.WAIT if wait else 0) | (lib.LAZY if lazy else 0) | (lib.SKIP if skip else 0)
         with self._handle.alone():
-            is_read = False
-            try:
-                number = self._save(step, description, tensors, per_rank, flags, metrics or {})
-                is_read = lazy and not wait
-                return number
-            finally:
-                if not is_read:  # behind our back, until the fence
-                    self._handle.clear()
+            return self._save_tensors(step, description, tensors, per_rank, wait, lazy, metrics, skip)
 
     def load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str]) -> int:
         """Fills them; how many damaged ones of that step were passed over."""
         with self._handle.alone():
             return self._load_tensors(step, tensors, ties)
 
+    def why_passed_over(self) -> str:
+        """What is wrong with those that the last load passed over."""
+        with self._handle.alone():
+            return self._handle.passed_over()[1]
+
+    @contextlib.contextmanager
+    def or_refused(self, name: str) -> Iterator[None]:
+        """What this rank fails of in it, before it saves or loads, fails that "save" or "load"
+        of the other ranks, too: they would wait for this one there."""
+        try:
+            yield
+        except Exception:
+            with self._handle.alone():
+                self._handle.refuse(name)
+            raise
+
     def describe(self, step: int) -> Dict[str, Any]:
         """The description that was saved."""
+        step = _whole(step, ", as latest() tells")
         with self._handle.alone():
             return self._describe(step)
 
     def read_tensor(self, step: int, name: str, tensor: Any) -> None:
+        step = _whole(step, ", as latest() tells")
         with self._handle.alone():
             self._handle.read(step, name, tensor)
 
     # --- the rest is for these ---
 
-    def _save(
+    @contextlib.contextmanager
+    def _or_refused(self, name: str) -> Iterator[None]:
+        """or_refused() for who is alone() already."""
+        try:
+            yield
+        except Exception:
+            self._handle.refuse(name)
+            raise
+
+    def _save_tensors(
         self,
         step: int,
         description: Dict[str, Any],
         tensors: Dict[str, Any],
         per_rank: Any,
-        flags: int,
-        metrics: Mapping[str, float],
+        wait: bool,
+        lazy: bool,
+        metrics: Optional[Mapping[str, float]],
+        skip: bool,
     ) -> int:
-        with _collector.paused():
-            registered, ties = self._handle.register(tensors, False, {})
-            description = {"v": 1, "tensors": registered, "ties": ties, **description}
-            own = _tree.flatten(per_rank, _arrays.library_of, _of_one_rank)[0]
-            text = json.dumps(description).encode()
-        self._handle.blob(TREE, text, lib.REPLICATED)
+        flags = (lib.WAIT if wait else 0) | (lib.LAZY if lazy else 0) | (lib.SKIP if skip else 0)
+        is_read = False
+        try:
+            with self._or_refused("save"), _collector.paused():
+                step = _step_to_save(step)
+                description = self._register(description, tensors, per_rank, metrics or {})
+            number = self._save(step, description, flags)
+            is_read = lazy and not wait
+            return number
+        finally:
+            if not is_read:  # behind our back, until the fence
+                self._handle.clear()
+
+    def _register(
+        self, description: Dict[str, Any], tensors: Dict[str, Any], per_rank: Any, metrics: Mapping[str, float]
+    ) -> Dict[str, Any]:
+        """All that a save is of; its description, complete."""
+        registered, ties = self._handle.register(tensors, False, {})
+        description = {"v": 1, "tensors": registered, "ties": ties, **description}
+        own = _tree.flatten(per_rank, _arrays.library_of, _of_one_rank, "per_rank")[0]
+        self._handle.blob(TREE, json.dumps(description).encode(), lib.REPLICATED)
         self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
         if metrics:  # JSON has no numbers that are not finite: they are the best of nothing
-            finite = {name: float(v) for name, v in metrics.items() if math.isfinite(v)}
+            finite = {name: float(v) for name, v in metrics.items() if _is_finite(name, v)}
             self._handle.blob(METRICS, json.dumps(finite).encode(), lib.JSON)
+        return description
+
+    def _save(self, step: int, description: Dict[str, Any], flags: int) -> int:
         number = ctypes.c_uint64()
         try:
             self._handle.call("save", step, flags, ctypes.byref(number))
@@ -420,14 +485,8 @@ class Checkpoints:
     def _load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], flags: int = 0) -> int:
         got = ctypes.c_int64()
         try:
-            try:
-                with _collector.paused():
-                    self._handle.register(tensors, True, ties)
-            except (TypeError, ValueError):  # the other ranks are in load() by then
-                self._handle.clear()
-                with contextlib.suppress(CheckpointError):
-                    self._handle.call("load", step, lib.UNFIT, ctypes.byref(got))
-                raise
+            with self._or_refused("load"), _collector.paused():
+                self._handle.register(tensors, True, ties)
             passed = self._handle.call("load", step, flags, ctypes.byref(got))
             self._handle.filled()
             return passed
@@ -440,7 +499,7 @@ class Checkpoints:
             described: Dict[str, Any] = json.loads(text)
         return described
 
-    def _load(self, step: Optional[int], into: Optional[Dict[str, Any]], strict: Optional[bool]) -> Optional[Loaded]:
+    def _load(self, step: Optional[int], into: Optional[_Template], strict: Optional[bool]) -> Optional[Loaded]:
         passed = _Passed()
         spoilt: Set[str] = set()
         below = lib.LATEST
@@ -483,21 +542,21 @@ class Checkpoints:
         return found
 
     def _load_one(
-        self, step: int, into: Optional[Dict[str, Any]], strict: Optional[bool], passed: _Passed, spoilt: Set[str]
+        self, step: int, into: Optional[_Template], strict: Optional[bool], passed: _Passed, spoilt: Set[str]
     ) -> Loaded:
         """`spoilt`: names of `into` that may hold bytes of damaged ones, here and after it."""
         count, before = 0, -1
         while count != before:  # else all ranks have loaded the one of that step that they looked at
             before = count
             described, own = self._look(step)
-            with _collector.paused():
-                wanted = _Wanted.of(described, into, spoilt, strict)
+            with self._or_refused("load"), _collector.paused():
+                wanted = _Wanted.of(described, into.tensors if into else None, spoilt, strict)
             count = self._fill(step, described.get("ties", {}), wanted, into, strict, spoilt)
         if count > 0:
             passed.add_and_tell(*self._handle.passed_over())
         with _collector.paused():
             whole = {n: t.local if isinstance(t, _arrays.Piece) else t for n, t in wanted.tensors.items()}
-            state = _tree.build(described["tree"], whole)
+            state = _tree.build(described["tree"], whole, into.state if into else None)
         return Loaded(step, state, own, passed.n, wanted.missing, wanted.unexpected)
 
     def _fill(
@@ -505,7 +564,7 @@ class Checkpoints:
         step: int,
         ties: Dict[str, str],
         wanted: _Wanted,
-        into: Optional[Dict[str, Any]],
+        into: Optional[_Template],
         strict: Optional[bool],
         spoilt: Set[str],
     ) -> int:
@@ -519,7 +578,7 @@ class Checkpoints:
                 text = f"{error.strerror}, and may have bytes by now of a damaged checkpoint that was passed over"
                 raise CheckpointError(ENODATA, text) from None
             if self._handle.passed_over()[0] > 0:  # else nothing was filled
-                spoilt.update(name for name in wanted.tensors if name in (into or {}))
+                spoilt.update(name for name in wanted.tensors if into and name in into.tensors)
             raise
 
     def _look(self, step: int) -> Tuple[Dict[str, Any], Any]:
@@ -530,6 +589,9 @@ class Checkpoints:
             if error.errno in NO_DAMAGE or isinstance(error, NotFound):
                 raise self._refuse(step, error) from None
             raise self._refuse(step, CheckpointError(EILSEQ, error.strerror)) from None
+        except Exception:  # it lacks memory, say, or has no PyTorch for what is its own
+            self._handle.refuse("load")
+            raise
 
     def _refuse(self, step: int, why: CheckpointError) -> CheckpointError:
         """Has all ranks refused together, which are in load() by then: what one of them cannot
@@ -550,6 +612,10 @@ class Checkpoints:
             raise
 
 
+def _template_of(into: Any) -> _Template:
+    return _Template(into, _tree.flatten(into, _arrays.library_of, what="into")[1])
+
+
 def _key_at(description: Dict[str, Any], place: int) -> str:
     """What a byte of the description is of: that is what ranks are told that differ there."""
     begin = 1
@@ -560,8 +626,22 @@ def _key_at(description: Dict[str, Any], place: int) -> str:
             begin += size + 2
             continue
         path = _tree.path_at(value, place - begin) if key == "tree" else ""
-        return f"'{path}' of the state" if path else "what tensors there are" if key == "tensors" else "the state"
+        return f"'{path}' of the state" if path else _tensor_at(value, place - begin) if key == "tensors" else "the state"
     return "the state"
+
+
+def _tensor_at(tensors: Dict[str, Sequence[Any]], place: int) -> str:
+    """The same of the list of tensors: what this rank has there, and what can be done."""
+    here, end = "no more", 0
+    for name, (dtype, shape) in tensors.items():
+        end += len(json.dumps({name: [dtype, shape]})) - (end == 0)  # a bracket is before it, or a comma and a blank
+        if place < end:
+            here = f"'{name}', {dtype} {list(shape)}"
+            break
+    return (
+        f"what tensors there are: this rank has {here} there; expected the same keys in the same order on all "
+        "ranks, with a Piece without elements where one has nothing of a tensor, or muster.ckpt.dcp.Writer"
+    )
 
 
 def _of_one_rank(name: str, value: Any) -> Tuple[str, List[int], bytes]:
@@ -569,6 +649,13 @@ def _of_one_rank(name: str, value: Any) -> Tuple[str, List[int], bytes]:
     if not _placed.is_whole(value):
         raise TypeError(f"per_rank, '{name}': a part of a tensor: expected it in the state that is saved")
     return _arrays.bytes_of(name, value)
+
+
+def _is_finite(name: str, value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except TypeError:
+        raise TypeError(f"metrics, '{name}': expected a number, found {value!r:.60}") from None
 
 
 def _milliseconds(timeout: float) -> int:

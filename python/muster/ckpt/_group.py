@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who saves and loads together, where muster did not start them."""
 
-from typing import Any, List
+import sys
+from typing import Any, List, Optional, Tuple
 
-from ._handle import Group
+from .. import _libckpt as lib
+
+Group = Tuple[int, int, lib.Gather]
 
 
 def torch_group(process_group: Any = None) -> Group:
@@ -26,3 +29,11 @@ def torch_group(process_group: Any = None) -> Group:
         return [bytes(part.cpu().numpy()) for part in all_of_them]
 
     return dist.get_rank(process_group), world, gather
+
+
+def torch_ranks() -> Optional[Group]:
+    """All of torch.distributed, where it is at work, as in what torchrun has started."""
+    dist = sys.modules.get("torch.distributed")  # who has initialized it has imported it
+    if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    return torch_group()

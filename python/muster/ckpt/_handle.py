@@ -11,13 +11,15 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _arrays, _libckpt as lib, _placed
+from ._group import Group
 
-ENOENT, EBUSY, EDEADLK, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 35, 61, 84, 110
+ENOENT, EBUSY, EINVAL, EDEADLK, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 22, 35, 61, 84, 110
 # As muster_ckpt_load() has it: what is asked for is not what a checkpoint has (ENODATA,
 # EINVAL), or this process lacks something (ENOMEM, EMFILE, ENFILE, and EREMOTEIO: a GPU).
-NO_DAMAGE = (ENODATA, 22, 12, 24, 23, 121)
+NO_DAMAGE = (ENODATA, EINVAL, 12, 24, 23, 121)
 
-Group = Tuple[int, int, lib.Gather]
+REFUSALS = {"save": lib.REFUSE, "load": lib.UNFIT}
+
 Box = Tuple[Sequence[int], Sequence[int]]  # its corner, and its lengths
 
 
@@ -40,8 +42,12 @@ class KeysError(CheckpointError, RuntimeError):
             if keys
         ]
         super().__init__(ENODATA, f"the checkpoint of step {step}: " + "; ".join(told))
+        self._step = step
         self.missing_keys = list(missing)
         self.unexpected_keys = list(unexpected)
+
+    def __reduce__(self) -> Tuple[Any, ...]:  # OSError's has other arguments
+        return type(self), (self._step, self.missing_keys, self.unexpected_keys)
 
 
 class Registered(NamedTuple):
@@ -155,8 +161,10 @@ class Handle:
             _sharing.add(self)
         try:
             self._check(rc)
-        except BaseException:
+        except BaseException as error:
             self._close()
+            if isinstance(error, NotFound):  # it is no checkpoint that there is not
+                raise CheckpointError(ENOENT, error.strerror) from None
             raise
 
     @contextlib.contextmanager
@@ -223,6 +231,13 @@ class Handle:
         with _lock:
             if self in _sharing and _joined is not None:
                 self._lib.muster_should_stop(_joined)
+
+    def refuse(self, name: str) -> None:
+        """This rank cannot do its part of that call: the others, which are in it or come to it,
+        fail of it there. What is wrong is for the caller to raise."""
+        with contextlib.suppress(Exception):
+            self.clear()
+            self.call(name, 0, REFUSALS[name], None)
 
     def clear(self) -> None:
         self.call("clear")

@@ -40,7 +40,7 @@ from torch.futures import Future
 from .. import _arrays, _libckpt as lib, _placed, _tree
 from ._checkpoints import Checkpoints
 from ._group import torch_group
-from ._handle import ENOENT, NotFound
+from ._handle import EILSEQ, ENOENT, CheckpointError, NotFound
 
 __all__ = ["Reader", "Writer"]
 
@@ -175,8 +175,19 @@ class Writer(_Storage, StorageWriter):  # type: ignore[misc,unused-ignore]
         return [dataclasses.replace(plan, storage_data=description) for plan in plans]
 
     def write_data(self, plan: Any, planner: Any) -> Any:
-        description = plan.storage_data
-        names = description["dcp"]["values"]
+        assert self._step is not None
+        checkpoints = self._checkpoints()
+        try:
+            with checkpoints.or_refused("save"):
+                tensors, results = self._collect(plan, planner)
+            checkpoints.save_tensors(self._step, plan.storage_data, tensors, wait=self._wait)
+        finally:
+            self._close()
+        return _done(results)
+
+    def _collect(self, plan: Any, planner: Any) -> Tuple[Dict[str, Any], List[Any]]:
+        """What this rank saves, and what DCP is told of it."""
+        names = plan.storage_data["dcp"]["values"]
         tensors: Dict[str, Any] = {}
         lengths = _placed.Parts("torch.int64", [len(names)])
         results = []
@@ -196,12 +207,7 @@ class Writer(_Storage, StorageWriter):  # type: ignore[misc,unused-ignore]
             results.append(WriteResult(index=item.index, size_in_bytes=size, storage_data=None))
         if names:
             tensors[LENGTHS] = lengths
-        assert self._step is not None
-        try:
-            self._checkpoints().save_tensors(self._step, description, tensors, wait=self._wait)
-        finally:
-            self._close()
-        return _done(results)
+        return tensors, results
 
     def finish(self, metadata: Any, results: Any) -> None:
         """It was committed when all had written."""
@@ -260,24 +266,13 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
         return plans
 
     def read_data(self, plan: Any, planner: Any) -> Any:
-        tensors: Dict[str, Any] = {}
-        targets = []
+        checkpoints = self._checkpoints()
         try:
-            lengths = self._lengths()
-            for item in plan.items:
-                name = item.storage_index.fqn
-                if item.type == LoadItemType.BYTE_IO:
-                    if name in lengths:
-                        tensors[name] = torch.empty(lengths[name], dtype=torch.uint8)
-                    continue
-                target = planner.resolve_tensor(item)
-                dtype, whole = self._described["tensors"][name]
-                kind = _arrays.torch_dtype(name, dtype)
-                # Of another type it is converted, as DCP does.
-                local = target.detach() if target.dtype == kind else torch.empty(target.shape, dtype=kind)
-                tensors.setdefault(name, _placed.Parts(str(kind), whole)).add(local, _elements(kind, item.storage_offsets))
-                targets.append((item, target, local))
-            self._checkpoints().load_tensors(self._found, tensors, {})
+            with checkpoints.or_refused("load"):
+                tensors, targets = self._prepare(plan, planner)
+            if checkpoints.load_tensors(self._found, tensors, {}) > 0:
+                # It is another one of that step, and may have other values, and other tensors.
+                raise CheckpointError(EILSEQ, checkpoints.why_passed_over())
         finally:
             self._close()
         for item, target, local in targets:
@@ -288,6 +283,26 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
             if item.type == LoadItemType.BYTE_IO:
                 planner.load_bytes(item, self._bytes_of(item.storage_index.fqn, tensors))
         return _done(None)
+
+    def _prepare(self, plan: Any, planner: Any) -> Tuple[Dict[str, Any], List[Tuple[Any, Any, Any]]]:
+        """Memory for what is loaded, and for each tensor of the plan where it goes to."""
+        tensors: Dict[str, Any] = {}
+        targets = []
+        lengths = self._lengths()
+        for item in plan.items:
+            name = item.storage_index.fqn
+            if item.type == LoadItemType.BYTE_IO:
+                if name in lengths:
+                    tensors[name] = torch.empty(lengths[name], dtype=torch.uint8)
+                continue
+            target = planner.resolve_tensor(item)
+            dtype, whole = self._described["tensors"][name]
+            kind = _arrays.torch_dtype(name, dtype)
+            # Of another type it is converted, as DCP does.
+            local = target.detach() if target.dtype == kind else torch.empty(target.shape, dtype=kind)
+            tensors.setdefault(name, _placed.Parts(str(kind), whole)).add(local, _elements(kind, item.storage_offsets))
+            targets.append((item, target, local))
+        return tensors, targets
 
     def _lengths(self) -> Dict[str, int]:
         names = self._described.get("dcp", {}).get("values", [])
