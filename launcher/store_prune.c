@@ -78,7 +78,7 @@ static void mark(struct prune *p)
             .is_whole = is_whole && f->has_step,
             .is_pinned = is_pushed(p, i),
             .is_apart = p->series[i] == FOUND_NO_SERIES};
-        if (!p->items[i].is_apart) {
+        if (!p->items[i].is_apart || !store_is_known(p->all[i].rc)) {
             take_metric(p, i);
         } else if (f->has_step && !f->is_inside) {
             ckpt_keep_leave(p->all[i].name, f->is_part);

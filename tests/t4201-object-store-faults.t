@@ -162,6 +162,9 @@ test_unjudged() {
     rules "{\"fail\": {\"match\": \"GET .*/step-1.safetensors.*/.muster-copy\", $busy}}"
     run ckpt prune s3://bucket/unjudged3 --keep 1
     is "$status:$(cat out)" 0: 'nothing goes for what another one could not be' || show
+    rules "{\"fail\": {\"match\": \"GET .*/data-2024.safetensors.*/.muster-copy\", $busy}}"
+    run ckpt prune s3://bucket/unjudged3 --keep 1
+    is "$status:$(grep -c 'left alone, unreadable: GET ' err)" 0:1 'what would be left alone anyway is told, too' || show
 }
 
 # Nobody is told of an older one as the newest, nor of damage, as a store is busy.
