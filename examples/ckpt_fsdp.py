@@ -28,7 +28,7 @@ def parse():
     p = argparse.ArgumentParser()
     p.add_argument("--steps", type=int, default=200)
     p.add_argument("--every", type=int, default=20, help="steps from checkpoint to checkpoint; 0: when the job says")
-    p.add_argument("--keep", type=int, default=3, help="how many checkpoints stay")
+    p.add_argument("--keep", type=int, default=3, help="how many checkpoints stay without an agent; in a run the job says it: checkpoint.keep")
     p.add_argument("--width", type=int, default=64)
     p.add_argument("--step-time", type=float, default=0, help="seconds that a step takes at least")
     p.add_argument(
@@ -123,7 +123,8 @@ def train(args, checkpoints):
 def main():
     args = parse()
     dist.init_process_group("gloo")
-    with ckpt.Checkpoints(args.checkpoints, keep=args.keep, every_steps=args.every) as checkpoints:
+    keep = 0 if muster.is_worker() else args.keep  # of what agents write the job says it
+    with ckpt.Checkpoints(args.checkpoints, keep=keep, every_steps=args.every) as checkpoints:
         train(args, checkpoints)
     dist.barrier()
     dist.destroy_process_group()

@@ -26,9 +26,9 @@ retell() { # the TAP of a program, in `out`
     done <out
     matches "$(tail -n 1 out)" '^1\.\.[0-9]+$' 'to its end'
 }
-run_ranks() { # run_ranks WORKERS WHAT STEP
+run_ranks() { # run_ranks WORKERS WHAT STEP [OPTION...]
     rm -rf run
-    run timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node "$1" -- \
+    run timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node "$1" "${@:4}" -- \
         "$MODULE_PYTHON" "$PY/ckpt_ranks.py" "$2" "$TRASH/ranks.d" "$3"
 }
 
@@ -118,7 +118,7 @@ test_workers() {
     run_ranks 2 middle 8
     like "$(grep 'rank 0:' out)" "this rank has 'shared', I64 [9] there" 'also in the midst of others' || show
     like "$(grep 'rank 1:' out)" "this rank has 'extra', F32 [3] there; expected the same keys" 'whatever is behind it' || show
-    MUSTER_CKPT_CHECK=1 run_ranks 2 unlike 8
+    run_ranks 2 unlike 8 --set env.MUSTER_CKPT_CHECK=1
     is "$(grep -c "'shared' is not the same on ranks 0 and 1, and one rank's is saved" out)" 2 'what is not alike is told where somebody asks for it' || show
     run_ranks 2 nothing 8
     is "$(grep -c 'saved, due 0' out)" 2 'a piece without elements is a key of a rank that has nothing' || show
@@ -143,6 +143,37 @@ test_one_fails() {
         'and who fails has its own error' || show
     is "$(grep -c 'at last: right' out)" 2 'both go on' || show
     is "$(ls fails.d | sed 's/-[0-9a-f]*$//')" step-000000000002 'and nothing is left of what was refused'
+}
+
+# What a program says that is of no effect in a run is told once; and ranks that no agent leads
+# are not each alone.
+test_who() {
+    need_module numpy
+    cat >who.py <<'END'
+import sys, warnings
+import numpy
+from muster import ckpt
+path = sys.argv[1]
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    ckpt.Checkpoints(path).close()
+    for _ in range(2):
+        ckpt.Checkpoints(path, keep=2, keep_every=10).close()
+    ckpt.Checkpoints(path, group=(0, 1, lambda data: [data])).close()
+for w in told:
+    print("told:", w.category.__name__, w.filename.endswith("who.py"), w.message, flush=True)
+END
+    rm -rf run
+    run timeout 100 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 2 -- "$MODULE_PYTHON" who.py "$TRASH/who.d"
+    is "$status" 0 'workers that say what does not count' || show
+    is "$(grep -c 'told: RuntimeWarning True keep, keep_every and keep_best .*checkpoint.keep (3 where' out)" 1 'are told of keep once, by one of them' || show
+    is "$(grep -c 'told: RuntimeWarning True Checkpoints(group=...) in a run: .*due() tells of no request' out)" 2 'and of a group' || show
+    run "$MODULE_PYTHON" who.py "$TRASH/alone.who"
+    is "$status:$(cat out)" 0: 'outside of a run both count' || show
+    command -v mpirun >/dev/null || { skip 'no MPI: see scripts/install-deps' 2; return; }
+    run timeout 100 mpirun $root --oversubscribe -n 2 "$MUSTER" exec -- "$MODULE_PYTHON" who.py "$TRASH/exec.who"
+    isnt "$status" 0 'ranks of mpirun muster exec are not each alone'
+    like "$(cat err out)" 'muster run -- mpirun -n 2 PROGRAM' 'which says what to do' || show
 }
 
 due_by() { # due_by GENERATIONS OPTION...

@@ -7,11 +7,12 @@ import contextlib
 import ctypes
 import os
 import threading
+import warnings
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .. import _arrays, _libckpt as lib, _placed
-from ._group import Group
+from ._group import Group, torch_ranks
 
 ENOENT, EBUSY, EINVAL, EDEADLK, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 22, 35, 61, 84, 110
 # As muster_ckpt_load() has it: what is asked for is not what a checkpoint has (ENODATA,
@@ -101,6 +102,36 @@ atexit.register(_leave)
 os.register_at_fork(after_in_child=_forked)
 
 
+def _is_of_run() -> bool:
+    return bool(os.environ.get("MUSTER_SOCKET"))
+
+
+_told: Set[str] = set()
+
+
+def _tell_what_is_ignored(group: Optional[Group], options: lib.Options) -> None:
+    """Once, by one rank: what the program has said, and is of no effect in a run."""
+    if not _is_of_run():
+        return
+    if group is not None:
+        if group[0] == 0:
+            _warn(
+                "Checkpoints(group=...) in a run: its ranks write themselves, without an agent, and due() tells "
+                "of no request, no stop and no interval of the job: expected no group, for the workers of the run"
+            )
+    elif (options.keep or options.keep_every or options.keep_best) and os.environ.get("MUSTER_RANK", "0") == "0":
+        _warn(
+            "keep, keep_every and keep_best of Checkpoints() say nothing of what agents of a run write: "
+            "expected checkpoint.keep (3 where it is not given), keepEvery and keepBest in the job"
+        )
+
+
+def _warn(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
+
+
 def as_text(name: str) -> bytes:
     """As the library takes it, to which a zero byte is the end."""
     if "\0" in name:
@@ -126,6 +157,8 @@ class Handle:
     registered is so for one call: who registers, calls and clears is alone()."""
 
     def __init__(self, path: Optional["os.PathLike[str] | str"], options: lib.Options, group: Optional[Group]) -> None:
+        _tell_what_is_ignored(group, options)
+        group = torch_ranks() if group is None and not _is_of_run() else group
         self._lib = lib.library()
         self._held: List[Any] = []
         self._after: List[Callable[[], None]] = []  # once all is filled
@@ -142,7 +175,7 @@ class Handle:
             muster = None
             if group is not None:
                 self._group = lib.Group(group[0], group[1], lib.allgather(group[2], group[1], self._failures), None)
-            elif os.environ.get("MUSTER_SOCKET"):
+            elif _is_of_run() or os.environ.get("MUSTER_SEAT"):  # of muster exec: not alone, and no agent
                 muster = _join(self._lib)
             rc = self._lib.muster_ckpt_open(
                 muster,

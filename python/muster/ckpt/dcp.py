@@ -24,7 +24,6 @@ import os
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -39,7 +38,6 @@ from torch.futures import Future
 
 from .. import _arrays, _libckpt as lib, _placed, _tree
 from ._checkpoints import Checkpoints
-from ._group import torch_group
 from ._handle import EILSEQ, ENOENT, CheckpointError, NotFound
 
 __all__ = ["Reader", "Writer"]
@@ -47,15 +45,6 @@ __all__ = ["Reader", "Writer"]
 LENGTHS = "dcp.lengths"  # of what is not a tensor
 
 Where = Union[Checkpoints, "os.PathLike[str]", str]
-
-
-def _open(where: Where, options: Dict[str, Any]) -> Checkpoints:
-    if isinstance(where, Checkpoints):
-        return where
-    is_alone = not dist.is_initialized() or dist.get_world_size() == 1
-    if "group" not in options and not os.environ.get("MUSTER_SOCKET") and not is_alone:
-        options = {**options, "group": torch_group()}
-    return Checkpoints(where, **options)
 
 
 def _step_of(checkpoint_id: Any) -> int:
@@ -85,7 +74,8 @@ class _Storage:
 
     def _checkpoints(self) -> Checkpoints:
         if self._opened is None:
-            self._opened = _open(self._where, self._options)
+            where = self._where
+            self._opened = where if isinstance(where, Checkpoints) else Checkpoints(where, **self._options)
         return self._opened
 
     def _close(self) -> None:
