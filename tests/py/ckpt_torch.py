@@ -11,6 +11,7 @@ import os
 import pathlib
 import struct
 import sys
+import textwrap
 
 import numpy as np
 import torch
@@ -401,6 +402,27 @@ def device(c, path):
     ok(raises(OSError, lambda: c.save(11, state), "CUDA_ERROR_ILLEGAL_ADDRESS"), "what the driver fails of is told")
 
 
+def told(text, where, name):
+    """A loop of the documents, as a user takes it: three steps, and three more in another life."""
+    code = textwrap.dedent(text[text.index("    def state()") :] if "    def state()" in text else text)
+    code = code.replace("/scratch/run", where).replace("every_steps=100", "every_steps=1").replace("    ...\n", "    train()\n")
+    rates, steps = [], []
+    for life in (1, 2):
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.5 / life, betas=(0.5 / life, 0.9))
+
+        def train():
+            steps.append(life)
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).square().mean().backward()
+            optimizer.step()
+            rates.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["betas"][0]))
+
+        exec(code, {"torch": torch, "ckpt": ckpt, "model": model, "optimizer": optimizer, "train": train, "last": 3 * life})
+    ok(steps == [1] * 3 + [2] * 3, f"{name}: each step is taken once: {steps}")
+    ok(set(rates) == {(0.5, 0.5)}, f"{name}: the optimizer goes on as it was: {rates[3:]}")
+
+
 for world, name in ((1, "one loads what four have saved, bit by bit"), (3, "so do three")):
     ok(ckpt_sharded.load_by(world, saved), name)
 with ckpt.Checkpoints(root) as c:
@@ -425,5 +447,9 @@ with ckpt.Checkpoints(root) as c:
 again(root + ".again")
 again_through_dcp(root + ".again.dcp")
 gathering(root + ".group")
+guide = pathlib.Path(os.environ["MUSTER_SRCDIR"], "doc/python.md").read_text()
+(loop,) = (block for block in guide.split("```python\n") if "set_state_dict(" in block.split("```")[0])
+told(loop.split("```")[0], root + ".guide", "doc/python.md")
+told(ckpt.__doc__.split("A lazy save")[0], root + ".help", "help(muster.ckpt)")
 through_dcp(root + ".dcp")
 print(f"1..{count}")
