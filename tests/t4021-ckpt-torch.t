@@ -37,6 +37,19 @@ test_tensors() {
     matches "$(tail -n 1 out)" '^1\.\.[0-9]+$' 'to its end'
 }
 
+# Of a damaged one dcp.load() goes back to the one before: by one rank, and by two of which
+# one alone reads what is damaged.
+test_back() {
+    local n
+    for n in 1 2; do
+        rm -rf run back
+        run timeout 400 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node $n -- \
+            "$MODULE_PYTHON" "$PY/ckpt_back.py" "$TRASH/back"
+        is "$status" 0 "dcp.load() goes back, with $n" || show
+        is "$(grep -c "of $n: 8 facts, right" out)" "$n" 'as all of them say' || show
+    done
+}
+
 # The example: on request, after the loss of a worker, and before it is stopped.
 test_example() {
     rm -rf run

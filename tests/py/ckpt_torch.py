@@ -203,9 +203,8 @@ def again_through_dcp(where):
     dcp.save({"a": torch.full((n,), 3.0), "k": 2}, storage_writer=muster.ckpt.dcp.Writer(where, 7))
     damage(where, n)
     got = {"a": torch.ones(n), "k": 0}
-    mixed = lambda: dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where))
-    ok(raises(BaseException, mixed, "step-000000000007-", "r00000.safetensors"), "a step that was saved again, and damaged, is not mixed with the one before")
-    ok(got["k"] == 0, "and nothing of it is given")
+    dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where))
+    ok((got["a"] == 0).all() and got["k"] == 1, "a step that was saved again, and damaged: all is of the one before")
 
 
 def gathering(where):

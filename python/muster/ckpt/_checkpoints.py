@@ -44,7 +44,7 @@ class Loaded(NamedTuple):
     unexpected_keys: List[str]  # and the other way round
 
 
-class _Passed:
+class Passed:
     """What a load has passed over so far."""
 
     def __init__(self) -> None:
@@ -421,6 +421,34 @@ class Checkpoints:
         with self._handle.alone():
             self._handle.read(step, name, tensor)
 
+    def newest(self, below: int, passed: Passed) -> Optional[Tuple[int, Dict[str, Any]]]:
+        """The newest below that step of which all ranks can read the description; None:
+        there is none, and nothing was passed over. All ranks together."""
+        with self._handle.alone():
+            while True:
+                found = self._newest(below, passed)
+                if found is None:
+                    return None
+                try:
+                    return found, self._describe_together(found)
+                except CheckpointError as error:
+                    self._pass_over(error, passed)
+                    below = found
+
+    def pass_over(self, error: CheckpointError, passed: Passed) -> None:
+        """After a load that failed: raises `error` where nothing is damaged, or gone."""
+        with self._handle.alone():
+            self._pass_over(error, passed)
+
+    def refuse(self, step: int, why: CheckpointError) -> CheckpointError:
+        """In place of load_tensors(), which the other ranks are in; what to raise."""
+        with self._handle.alone():
+            return self._refuse(step, _as_damage(why))
+
+    def tell_passed(self, passed: Passed) -> None:
+        """Of that step, after a load."""
+        passed.add_and_tell(*self._handle.passed_over())
+
     # --- the rest is for these ---
 
     @contextlib.contextmanager
@@ -493,6 +521,21 @@ class Checkpoints:
         finally:
             self._handle.clear()
 
+    def _describe_together(self, step: int) -> Dict[str, Any]:
+        try:
+            described = self._describe(step)
+        except CheckpointError as error:
+            raise self._refuse(step, _as_damage(error)) from None
+        self._load_tensors(step, {}, {})  # nothing: whether the others could, too
+        return described
+
+    def _pass_over(self, error: CheckpointError, passed: Passed) -> None:
+        # Of one that is gone nothing was filled, and latest() had told of it.
+        if not (error.errno == EILSEQ or isinstance(error, NotFound)):
+            raise error
+        n, why = self._handle.passed_over()
+        passed.add_and_tell(*((n, why) if n > 0 else (1, str(error.strerror))))
+
     def _describe(self, step: int) -> Dict[str, Any]:
         text = self._handle.read_blob(step, TREE)
         with _collector.paused():
@@ -500,7 +543,7 @@ class Checkpoints:
         return described
 
     def _load(self, step: Optional[int], into: Optional[_Template], strict: Optional[bool]) -> Optional[Loaded]:
-        passed = _Passed()
+        passed = Passed()
         spoilt: Set[str] = set()
         below = lib.LATEST
         if step is not None:
@@ -512,11 +555,9 @@ class Checkpoints:
             try:
                 return self._load_one(found, into, strict, passed, spoilt)
             except CheckpointError as error:
-                # Of one that is gone nothing was filled, and latest() had told of it.
-                if step is not None or not (error.errno == EILSEQ or isinstance(error, NotFound)):
+                if step is not None:
                     raise
-                n, why = self._handle.passed_over()
-                passed.add_and_tell(*((n, why) if n > 0 else (1, str(error.strerror))))
+                self._pass_over(error, passed)
                 below = found
 
     def _begin_anew(self, step: int) -> None:
@@ -527,7 +568,7 @@ class Checkpoints:
             if error.errno != EILSEQ:  # which load() tells in its own words
                 raise
 
-    def _newest(self, below: int, passed: _Passed) -> Optional[int]:
+    def _newest(self, below: int, passed: Passed) -> Optional[int]:
         """The next one to load; None: there is none, and nothing was passed over."""
         try:
             found = self._latest(below)
@@ -542,7 +583,7 @@ class Checkpoints:
         return found
 
     def _load_one(
-        self, step: int, into: Optional[_Template], strict: Optional[bool], passed: _Passed, spoilt: Set[str]
+        self, step: int, into: Optional[_Template], strict: Optional[bool], passed: Passed, spoilt: Set[str]
     ) -> Loaded:
         """`spoilt`: names of `into` that may hold bytes of damaged ones, here and after it."""
         count, before = 0, -1
@@ -586,9 +627,7 @@ class Checkpoints:
         try:
             return self._describe(step), self._read_own(step)
         except CheckpointError as error:
-            if error.errno in NO_DAMAGE or isinstance(error, NotFound):
-                raise self._refuse(step, error) from None
-            raise self._refuse(step, CheckpointError(EILSEQ, error.strerror)) from None
+            raise self._refuse(step, _as_damage(error)) from None
         except Exception:  # it lacks memory, say, or has no PyTorch for what is its own
             self._handle.refuse("load")
             raise
@@ -614,6 +653,13 @@ class Checkpoints:
 
 def _template_of(into: Any) -> _Template:
     return _Template(into, _tree.flatten(into, _arrays.library_of, what="into")[1])
+
+
+def _as_damage(error: CheckpointError) -> CheckpointError:
+    """What cannot be read is damaged, but for what says that it is not."""
+    if error.errno in NO_DAMAGE or isinstance(error, NotFound):
+        return error
+    return CheckpointError(EILSEQ, error.strerror)
 
 
 def _key_at(description: Dict[str, Any], place: int) -> str:

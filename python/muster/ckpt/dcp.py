@@ -37,7 +37,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from .. import _arrays, _libckpt as lib, _placed, _tree
-from ._checkpoints import Checkpoints
+from ._checkpoints import Checkpoints, Passed
 from ._handle import EILSEQ, ENOENT, CheckpointError, NotFound
 
 __all__ = ["Reader", "Writer"]
@@ -221,22 +221,27 @@ def _values_of(node: List[Any], path: str = "") -> Dict[str, Any]:
 
 
 class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
-    """Loads `step`, or what is the newest then. A damaged one fails the load, which names what is
-    damaged; Checkpoints.load() is what passes over it."""
+    """Loads `step`, or what is the newest then. A damaged one of that step fails the load, which
+    names what is damaged. Of the newest it is passed over, with a warning, on all ranks, and all
+    is loaded from the one before: where its tensors and values have the names, types and shapes
+    by which DCP has planned the load, which is made again for no other one."""
 
     _found: int  # the step of this load
     _described: Dict[str, Any]
     _values: Dict[str, Any]  # of Checkpoints.save()
+    _passed: Passed
 
     def read_metadata(self) -> Any:
         checkpoints = self._checkpoints()
-        found = checkpoints.latest() if self._step is None else self._step
-        if found is None:
-            raise NotFound(ENOENT, f"no checkpoint in {self._where}")
-        self._found = found
-        self._described = checkpoints.describe(found)
+        self._passed = Passed()
+        if self._step is not None:
+            self._take(self._step, checkpoints.describe(self._step))
+        else:
+            newest = checkpoints.newest(lib.LATEST, self._passed)
+            if newest is None:
+                raise NotFound(ENOENT, f"no checkpoint in {self._where}")
+            self._take(*newest)
         own = self._described.get("dcp")
-        self._values = {} if own else _values_of(self._described["tree"])
         names: Dict[str, Any] = {name: BytesStorageMetadata() for name in (own["values"] if own else self._values)}
         for name, (dtype, elements) in self._described["tensors"].items():
             size = _pairs(dtype, elements)
@@ -245,6 +250,15 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
             names[name] = TensorStorageMetadata(properties=properties, size=torch.Size(size), chunks=[whole])
         paths = {name: tuple(path) for name, path in own["paths"].items()} if own and own["paths"] else None
         return Metadata(state_dict_metadata=names, planner_data=paths, storage_meta=StorageMeta())
+
+    def _take(self, found: int, described: Dict[str, Any]) -> None:
+        self._found = found
+        self._described = described
+        self._values = {} if described.get("dcp") else _values_of(described["tree"])
+
+    def _planned(self) -> Any:
+        """What the plans of all ranks go by."""
+        return self._described["tensors"], self._described.get("dcp"), sorted(self._values)
 
     def set_up_storage_reader(self, metadata: Any, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         pass
@@ -256,13 +270,10 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
         return plans
 
     def read_data(self, plan: Any, planner: Any) -> Any:
-        checkpoints = self._checkpoints()
         try:
-            with checkpoints.or_refused("load"):
-                tensors, targets = self._prepare(plan, planner)
-            if checkpoints.load_tensors(self._found, tensors, {}) > 0:
-                # It is another one of that step, and may have other values, and other tensors.
-                raise CheckpointError(EILSEQ, checkpoints.why_passed_over())
+            with self._checkpoints().or_refused("load"):
+                targets = self._targets(plan, planner)
+            tensors = self._fill_whole(plan, targets)
         finally:
             self._close()
         for item, target, local in targets:
@@ -274,25 +285,73 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
                 planner.load_bytes(item, self._bytes_of(item.storage_index.fqn, tensors))
         return _done(None)
 
-    def _prepare(self, plan: Any, planner: Any) -> Tuple[Dict[str, Any], List[Tuple[Any, Any, Any]]]:
-        """Memory for what is loaded, and for each tensor of the plan where it goes to."""
-        tensors: Dict[str, Any] = {}
+    def _targets(self, plan: Any, planner: Any) -> List[Tuple[Any, Any, Any]]:
+        """Of tensors: where they go, and what is filled, of another type that is converted, as
+        DCP does."""
         targets = []
-        lengths = self._lengths()
         for item in plan.items:
-            name = item.storage_index.fqn
-            if item.type == LoadItemType.BYTE_IO:
-                if name in lengths:
-                    tensors[name] = torch.empty(lengths[name], dtype=torch.uint8)
-                continue
-            target = planner.resolve_tensor(item)
-            dtype, whole = self._described["tensors"][name]
-            kind = _arrays.torch_dtype(name, dtype)
-            # Of another type it is converted, as DCP does.
-            local = target.detach() if target.dtype == kind else torch.empty(target.shape, dtype=kind)
-            tensors.setdefault(name, _placed.Parts(str(kind), whole)).add(local, _elements(kind, item.storage_offsets))
-            targets.append((item, target, local))
-        return tensors, targets
+            if item.type != LoadItemType.BYTE_IO:
+                name = item.storage_index.fqn
+                kind = _arrays.torch_dtype(name, self._described["tensors"][name][0])
+                target = planner.resolve_tensor(item)
+                local = target.detach() if target.dtype == kind else torch.empty(target.shape, dtype=kind)
+                targets.append((item, target, local))
+        return targets
+
+    def _fill_whole(self, plan: Any, targets: List[Tuple[Any, Any, Any]]) -> Dict[str, Any]:
+        """From one checkpoint alone, the same on all ranks: what was filled from one that turned out
+        to be damaged is filled anew."""
+        while True:
+            try:
+                return self._fill(plan, targets)
+            except CheckpointError as error:
+                if self._step is not None:
+                    raise
+                self._go_back(error)
+
+    def _go_back(self, why: CheckpointError) -> None:
+        """All ranks have failed of it together, and look at the same descriptions."""
+        checkpoints, planned, damaged = self._checkpoints(), self._planned(), self._found
+        checkpoints.pass_over(why, self._passed)
+        newest = checkpoints.newest(damaged, self._passed)
+        if newest is None:
+            raise self._passed.error()
+        self._take(*newest)
+        self._check(planned, str(why.strerror))
+
+    def _check(self, planned: Any, why: str) -> None:
+        if self._planned() != planned:
+            text = f"{why}; the one before, of step {self._found}, has other tensors or values than this load was planned for"
+            raise CheckpointError(EILSEQ, f"{text}: expected Reader(..., step={self._found})")
+
+    def _fill(self, plan: Any, targets: List[Tuple[Any, Any, Any]]) -> Dict[str, Any]:
+        tensors: Dict[str, Any] = {}
+        count, before = 0, -1
+        while count != before:  # else all ranks have loaded the one of that step that they looked at
+            before = count
+            tensors = self._wanted(plan, targets, count > 0)
+            count = self._checkpoints().load_tensors(self._found, tensors, {})
+        if count > 0:
+            self._checkpoints().tell_passed(self._passed)
+        return tensors
+
+    def _wanted(self, plan: Any, targets: List[Tuple[Any, Any, Any]], is_other: bool) -> Dict[str, Any]:
+        planned = self._planned()
+        try:
+            if is_other:
+                self._take(self._found, self._checkpoints().describe(self._found))
+            lengths = self._lengths()
+        except CheckpointError as error:
+            raise self._checkpoints().refuse(self._found, error) from None
+        self._check(planned, f"one of step {self._found} is damaged")
+        with self._checkpoints().or_refused("load"):
+            names = [item.storage_index.fqn for item in plan.items if item.type == LoadItemType.BYTE_IO]
+            tensors: Dict[str, Any] = {n: torch.empty(lengths[n], dtype=torch.uint8) for n in names if n in lengths}
+            for item, _, local in targets:
+                name = item.storage_index.fqn
+                parts = tensors.setdefault(name, _placed.Parts(str(local.dtype), self._described["tensors"][name][1]))
+                parts.add(local, _elements(local.dtype, item.storage_offsets))
+        return tensors
 
     def _lengths(self) -> Dict[str, int]:
         names = self._described.get("dcp", {}).get("values", [])
