@@ -20,6 +20,7 @@
 /* Names inside a checkpoint's directory. */
 #define STEP_COMMIT "COMMIT"
 #define STEP_COMMIT_NEW ".COMMIT.new" /* while it is written */
+#define STEP_COMMIT_OLD ".COMMIT.old" /* while the rest is removed */
 #define STEP_MANIFEST "manifest.json"
 
 /* Its manifest is there, which is before COMMIT is. */

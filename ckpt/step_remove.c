@@ -3,6 +3,7 @@
 
 #include "ckpt/step.h"
 
+#include "base/cleanup.h"
 #include "ckpt/step_priv.h"
 
 #include <errno.h>
@@ -43,6 +44,25 @@ static int remove_ours(void *arg, const char *name)
     return rc == -ENOENT ? 0 : rc;
 }
 
+/* COMMIT under another name says that this was one, and is to go: whoever finds that goes
+ * on, and takes nothing for it that somebody is saving. On the disk before the rest goes. */
+static int mark(struct io *io, int dir)
+{
+    int rc = io->ops->rename(io, dir, STEP_COMMIT, STEP_COMMIT_OLD);
+
+    return rc < 0 && rc != -ENOENT ? rc : io->ops->sync(io, dir);
+}
+
+/* The mark goes last. */
+static int remove_files(struct removal *r)
+{
+    int rc = mark(r->io, r->dir);
+
+    rc = rc < 0 ? rc : r->io->ops->list(r->io, r->dir, remove_ours, r);
+    rc = rc < 0 ? rc : r->io->ops->unlink(r->io, r->dir, STEP_COMMIT_OLD);
+    return rc == -ENOENT ? 0 : rc;
+}
+
 int step_uncommit(struct io *io, int dir)
 {
     int rc = io->ops->unlink(io, dir, STEP_COMMIT);
@@ -67,14 +87,49 @@ int step_remove(struct io *io, int root, const char *name, struct error *e)
     if (r.dir < 0) {
         return r.dir == -ENOENT ? 0 : error_set(e, -r.dir, "open %s", name);
     }
-    rc = step_uncommit(io, r.dir);
-    rc = rc < 0 ? rc : io->ops->list(io, r.dir, remove_ours, &r);
+    rc = remove_files(&r);
     io->ops->close(io, r.dir);
     rc = rc < 0 ? rc : io->ops->remove_dir(io, root, name);
     if (rc == -ENOTEMPTY || rc == -EEXIST) {
         return 0; /* somebody else's files */
     }
     return rc < 0 && rc != -ENOENT ? error_set(e, -rc, "remove %s", name) : 0;
+}
+
+static bool has(struct io *io, int dir, const char *name)
+{
+    int fd = io->ops->open_file(io, dir, name);
+
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    return fd >= 0;
+}
+
+static bool is_half_removed(struct io *io, int root, const char *name)
+{
+    int dir = io->ops->open_dir(io, root, name);
+    bool is = dir >= 0 && has(io, dir, STEP_COMMIT_OLD) && !has(io, dir, STEP_COMMIT);
+
+    if (dir >= 0) {
+        io->ops->close(io, dir);
+    }
+    return is;
+}
+
+void step_sweep(struct io *io, int root)
+{
+    _free_ struct step_entry *entries = NULL;
+    size_t n = 0;
+
+    if (step_list(io, root, &entries, &n, NULL) < 0) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (is_half_removed(io, root, entries[i].name)) {
+            step_remove(io, root, entries[i].name, NULL);
+        }
+    }
 }
 
 bool step_is_sealed(struct io *io, int dir)

@@ -149,6 +149,59 @@ static void test_life(void)
     remove_all();
 }
 
+static unsigned n_unlinks; /* that work still */
+
+static int unlink_some(struct io *io, int dir, const char *name)
+{
+    return n_unlinks-- > 0 ? io_system_ops.unlink(io, dir, name) : -EIO;
+}
+
+static bool is_there(uint64_t step)
+{
+    char name[STEP_NAME_BYTES];
+
+    bed_name(step, 1, name);
+    return faccessat(root, name, F_OK, 0) == 0;
+}
+
+static void change(uint64_t step, const char *from, const char *to)
+{
+    char name[STEP_NAME_BYTES], old[2 * STEP_NAME_BYTES], new[2 * STEP_NAME_BYTES];
+
+    bed_name(step, 1, name);
+    snprintf(old, sizeof(old), "%s/%s", name, from);
+    snprintf(new, sizeof(new), "%s/%s", name, to);
+    if (renameat(root, old, root, new) < 0) {
+        bail_out("no %s", old);
+    }
+}
+
+/* What a removal has left goes, and nothing that somebody may be saving. */
+static void test_cut(void)
+{
+    struct io_ops ops = io_system_ops;
+    struct io bad = {.ops = &ops};
+    _step_ struct step s = {0};
+    char name[STEP_NAME_BYTES];
+
+    ops.unlink = unlink_some;
+    for (uint64_t step = 7; step <= 9; step++) {
+        is_int(bed_save(io_system(), root, step, 1, NULL), 0, "saved");
+    }
+    n_unlinks = 1;
+    bed_name(7, 1, name);
+    is_int(step_remove(&bad, root, name, NULL), -EIO, "a removal is cut short");
+    is_int(step_open(io_system(), root, name, &s, NULL), -ENOENT, "what is left is none");
+    change(8, "tensors.index", ".COMMIT.old");
+    change(9, "COMMIT", "notes");
+    step_sweep(io_system(), root);
+    ok(!is_there(7), "it is gone on with");
+    ok(is_there(8), "not where there is a COMMIT again");
+    ok(is_there(9), "nor where there never was one");
+    change(9, "notes", "COMMIT");
+    remove_all();
+}
+
 /* --- damage --- */
 
 static int open_one(uint64_t step, struct step *ret, struct error *e)
@@ -350,6 +403,7 @@ int main(void)
     test_names();
     test_place();
     test_life();
+    test_cut();
     test_faults();
     test_flips();
     test_strangers();

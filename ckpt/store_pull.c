@@ -12,6 +12,7 @@
 #include "ckpt/store_priv.h"
 
 #include "ckpt/io.h"
+#include "ckpt/step_priv.h"
 #include "ckpt/tree.h"
 
 #include <errno.h>
@@ -219,6 +220,7 @@ static int unseal(const struct pull *u)
     if (u->p->found.kind != FOUND_MUSTER) {
         return 0;
     }
+    io->ops->unlink(io, u->work, STEP_COMMIT_OLD); /* or a removal would go on */
     rc = io->ops->unlink(io, u->work, PARCEL_COMMIT);
     return rc < 0 && rc != -ENOENT ? rc : io->ops->sync(io, u->work);
 }
@@ -391,7 +393,7 @@ static int fetch_all(struct pull *u, struct error *e)
 /* Its directory's name is on the disk before it says that it is a checkpoint. */
 static int put_commit(const struct pull *u)
 {
-    static const char *const temporary = ".COMMIT.new";
+    static const char *const temporary = STEP_COMMIT_NEW;
     struct io *io = io_system();
     const struct buf *seal = &u->p->seal;
     int fd, rc = io->ops->sync(io, u->dir);
@@ -400,6 +402,7 @@ static int put_commit(const struct pull *u)
         return rc;
     }
     unlinkat(u->work, temporary, 0);
+    unlinkat(u->work, STEP_COMMIT_OLD, 0);
     fd = io->ops->create(io, u->work, temporary);
     if (fd < 0) {
         return fd;

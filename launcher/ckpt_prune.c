@@ -220,6 +220,7 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     rc = remove_all(p, is_dry, e);
     if (rc == 0 && !is_dry) {
         watch_sweep(p->dir, p->path);
+        step_sweep(io_system(), p->dir);
     }
     ckpt_stop_end();
     return rc;

@@ -82,16 +82,19 @@ test_damaged() {
     like "$(cat err)" 'left alone, unfinished: '"$(name_of 1)" 'which is said'
 }
 
-# COMMIT first: a removal that is cut leaves no checkpoint that looks like one.
+# COMMIT first: a removal that is cut leaves no checkpoint that looks like one, and is gone on
+# with.
 test_order() {
-    can_trace || { skip 'no strace: see scripts/install-deps' 3; return; }
+    can_trace || { skip 'no strace: see scripts/install-deps' 4; return; }
     made
-    run strace -f -qq -o trace -e trace=unlinkat,rmdir,fsync -e inject=unlinkat:signal=KILL:when=2 \
+    run strace -f -qq -o trace -e trace=unlinkat,renameat,renameat2,rmdir,fsync -e inject=unlinkat:signal=KILL:when=2 \
         "$MUSTER" ckpt prune p --keep 4
-    like "$(grep -m 1 unlink trace)" '"COMMIT"' 'it goes first'
+    like "$(grep -m 1 'unlink\|rename' trace)" '"COMMIT"' 'it goes first'
     run ckpt verify p -o json
     is "$(json 4.state <out)" unfinished 'killed then, what is left is none' || show
     is "$(json 3.state <out)" whole 'all others are'
+    run ckpt prune p --keep 4
+    is "$status:$(left)" '0:2 3 4 5 ' 'the next prune takes away what is left of it' || show
 }
 
 test_foreign() {

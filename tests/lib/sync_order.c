@@ -232,6 +232,12 @@ static void renamed(struct sync_order *o, const char *from, const char *to)
         return;
     }
     o->n_renames++;
+    if (o->last && strcmp(strrchr(from, '/') + 1, o->last) == 0) {
+        struct owed *w = owe(o, to, true);
+
+        w->is_renamed = w->is_removal = true;
+        return;
+    }
     str_copy(scope, sizeof(scope), from);
     if (lstat(to, &st) == 0 && !S_ISDIR(st.st_mode)) {
         parent_of(from, scope);

@@ -9,9 +9,10 @@
  * - At a promise (the caller says when) every rename before it is synced, too.
  * - What an earlier program has left (the caller says where) is taken for unsynced, bytes
  *   and names, and is all synced at the end.
- * - A file `last` (that makes the others count) is gone from the disk before any
- *   other file of its directory is removed. Or the directory has got a name with a dot
- *   in front, which counts for nothing: then that is on the disk before.
+ * - A file `last` (that makes the others count) is gone from the disk, or has another
+ *   name there, before any other file of its directory is removed. Or the directory has
+ *   got a name with a dot in front, which counts for nothing: then that is on the disk
+ *   before.
  */
 #ifndef MUSTER_TESTS_LIB_SYNC_ORDER_H
 #define MUSTER_TESTS_LIB_SYNC_ORDER_H
