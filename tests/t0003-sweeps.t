@@ -19,13 +19,14 @@ ok 4 - 1664 failing calls'
     says ckpt/ckpt_crash_test 'ok 1 - killed at 266 of 266 calls'
     says ckpt/sweep_test '# under ptrace: 56 kills, 397 failing calls'
     says launcher/snap_sweep_test '1..0 # SKIP no ptrace here'
+    says launcher/prune_sweep_test '# under ptrace: 5 kills, 20 failing calls'
 }
 
 test_sum() {
     well
     run sweeps --only model,ptrace -o json
     is "$status" 0 'nothing wrong' || show
-    is "$(json points <out),$(json real <out),$(json wrong <out),$(json met <out)" 18237,453,0,false 'all are counted, but for what is planted'
+    is "$(json points <out),$(json real <out),$(json wrong <out),$(json met <out)" 18262,478,0,false 'all are counted, but for what is planted'
     is "$(json sweeps.0.kills <out),$(json sweeps.0.power <out),$(json sweeps.0.errno <out)" 104,15750,1664 'by kind'
     is "$(json sweeps.3.why <out)" 'no ptrace here' 'and what cannot run'
     run sweeps --only model --full
@@ -40,7 +41,7 @@ test_wrong() {
 #   got 9, expected 0
 # under ptrace: 56 kills, 397 failing calls" 1
     run sweeps --only ptrace -o json
-    is "$status:$(json wrong <out),$(json points <out)" 1:9,453 'what is wrong is counted' || show
+    is "$status:$(json wrong <out),$(json points <out)" 1:9,478 'what is wrong is counted' || show
     says ckpt/sweep_test '' 139
     run sweeps --only ptrace -o json
     is "$status:$(json wrong <out)" 1:1 'a program that dies is wrong'
