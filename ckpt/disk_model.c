@@ -34,6 +34,7 @@ struct node {
     bool is_dir;
     struct buf data, on_disk; /* of a file */
     bool dirty;
+    int64_t changed_ns;
     bool owes_sync; /* DISK_RENAME_FIRST */
     struct entries names, names_on_disk; /* of a directory */
     struct change *changes;
@@ -49,6 +50,7 @@ struct disk {
     uint64_t n_calls, stop_at, fail_at;
     int error;
     bool stays;
+    int64_t now_ns;
 };
 
 /* A test that does not fit in here, or without memory, is of no use. */
@@ -210,6 +212,7 @@ static int make_node(struct disk *d, int dir, const char *name, bool is_dir)
     }
     expect(d->n_nodes < MAX_NODES, "too many files");
     d->nodes[d->n_nodes].is_dir = is_dir;
+    d->nodes[d->n_nodes].changed_ns = d->now_ns;
     change_names(node_of(d, dir), "", name, d->n_nodes);
     return d->n_nodes++;
 }
@@ -271,6 +274,7 @@ static ssize_t write_at(struct io *io, int fd, const void *data, size_t len,
         extend(n, at + len);
         memcpy(n->data.data + at, data, len);
         n->dirty = true;
+        n->changed_ns = of(io)->now_ns;
     }
     return rc < 0 ? rc : (ssize_t)len;
 }
@@ -303,6 +307,23 @@ static int identity(struct io *io, int fd, const char *name, uint64_t *ret)
     }
     *ret = (uint64_t)(e ? e->node : d->fds[fd]);
     return 0;
+}
+
+static int changed(struct io *io, int fd, int64_t *ret_ns)
+{
+    *ret_ns = node_of(of(io), fd)->changed_ns;
+    return 0;
+}
+
+static int touch(struct io *io, int fd)
+{
+    struct node *n = node_of(of(io), fd);
+    int rc = enter(of(io));
+
+    if (rc == 0) {
+        n->changed_ns = of(io)->now_ns;
+    }
+    return rc;
 }
 
 static void sync_file(struct node *n)
@@ -412,6 +433,8 @@ static const struct io_ops ops = {
     .read = read_at,
     .size = size,
     .identity = identity,
+    .changed = changed,
+    .touch = touch,
     .sync = sync_fd,
     .rename = rename_and_sync,
     .unlink = unlink_in,
@@ -458,6 +481,11 @@ int disk_root(const struct disk *d)
 {
     (void)d;
     return ROOT;
+}
+
+void disk_set_time(struct disk *d, int64_t ns)
+{
+    d->now_ns = ns;
 }
 
 uint64_t disk_n_calls(const struct disk *d)

@@ -32,6 +32,9 @@ struct io *disk_io(struct disk *d);
 /* The descriptor of the empty directory that it begins with. */
 int disk_root(const struct disk *d);
 
+/* What its clock says from now on; 0 in the beginning. */
+void disk_set_time(struct disk *d, int64_t ns);
+
 /* How many calls that change something, or sync, there have been. */
 uint64_t disk_n_calls(const struct disk *d);
 

@@ -47,6 +47,10 @@ struct io_ops {
     /* What tells it from all other files that there were in its directory: of an open
      * one (`name` NULL), or of that name in the directory `fd`. NULL: nobody saves. */
     int (*identity)(struct io *io, int fd, const char *name, uint64_t *ret);
+    /* When a file was changed last, in ns, by the filesystem's clock, not ours; and that
+     * it is changed just now. */
+    int (*changed)(struct io *io, int fd, int64_t *ret_ns);
+    int (*touch)(struct io *io, int fd);
     /* What was written to a file, or the names in a directory, is on the disk. */
     int (*sync)(struct io *io, int fd);
 

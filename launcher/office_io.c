@@ -63,6 +63,11 @@ static int remove_dir(struct io *io, int dir, const char *name)
     return may(io) ? below(io)->ops->remove_dir(below(io), dir, name) : -ESTALE;
 }
 
+static int touch(struct io *io, int fd)
+{
+    return may(io) ? below(io)->ops->touch(below(io), fd) : -ESTALE;
+}
+
 /* --- the others --- */
 
 static int open_dir(struct io *io, int dir, const char *name)
@@ -95,6 +100,11 @@ static int identity(struct io *io, int fd, const char *name, uint64_t *ret)
     return below(io)->ops->identity(below(io), fd, name, ret);
 }
 
+static int changed(struct io *io, int fd, int64_t *ret_ns)
+{
+    return below(io)->ops->changed(below(io), fd, ret_ns);
+}
+
 static int sync_it(struct io *io, int fd)
 {
     return below(io)->ops->sync(below(io), fd);
@@ -110,7 +120,7 @@ static const struct io_ops ops = {
     .open_dir = open_dir, .open_file = open_file, .create = create,
     .make_dir = make_dir, .close = close_it, .allocate = allocate,
     .write = write_at, .read = read_at, .size = size_of, .identity = identity,
-    .sync = sync_it,
+    .sync = sync_it, .changed = changed, .touch = touch,
     .rename = rename_over, .unlink = remove_file, .remove_dir = remove_dir,
     .list = list,
 };
