@@ -211,6 +211,9 @@ static void publish(struct agent_lead *l, const struct order *order)
     if (order->step == ORDER_LEAVE && order->status == RUN_SUCCEEDED) {
         lead_snap_end(l->snaps); /* who goes on may find what is lacking */
     }
+    if (order->step == ORDER_LEAVE) {
+        lead_snap_leave(l->snaps);
+    }
     if (has_to_wait(l, order)) {
         l->held = order->serial;
     } else {

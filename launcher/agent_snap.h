@@ -147,6 +147,9 @@ bool lead_snap_ask_removed(struct lead_snap *l);
 /* The run has come to its end: what not all ranks have handed over goes at once, which
  * those that ask wait for, too. */
 void lead_snap_end(struct lead_snap *l);
+/* All agents are about to leave: no other run is kept from the directories of this one's
+ * checkpoints any more, which those that ask wait for, too. */
+void lead_snap_leave(struct lead_snap *l);
 /* Nobody waits for an answer any more. True: somebody did. */
 bool lead_snap_forget(struct lead_snap *l);
 /* A fact "snap" of that agent. */

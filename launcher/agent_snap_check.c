@@ -48,7 +48,7 @@ static void tidy(struct lead_check *c)
     struct lead_snap *l = c->lead;
 
     c->is_missed = l->n_works > 0;
-    if (c->is_missed) {
+    if (c->is_missed || l->has_dropped) { /* or the directory is another run's by now */
         return;
     }
     c->tidied = c->right; /* the next one may be found right before this is done */
@@ -62,7 +62,8 @@ static void tidy(struct lead_check *c)
         .best = l->agent->config.job->checkpoint.keep_best, .pinned = c->pinned,
         .source = c->source,
         .avoided = c->avoided,
-        .office = &l->office, .verified = c->tidied.name,
+        .office = &l->office, .lease = lead_lease_of(l, c->tidied.root, NULL),
+        .verified = c->tidied.name,
         .checking = c->is_running ? c->reading.name : NULL,
     };
     c->tidying.data = c;

@@ -8,6 +8,8 @@
 
 #include "launcher/agent_snap_lead_priv.h"
 
+#include "base/loop_timer.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +147,7 @@ static void on_timer(uv_timer_t *t)
     lead_snap_look(t->data);
     lead_wait_tell(t->data);
     lead_snap_show_held(t->data);
+    lead_lease_look(t->data);
 }
 
 /* --- life --- */
@@ -162,7 +165,7 @@ static void free_lead(struct lead_snap *l)
 
 void lead_snap_may_go(struct lead_snap *l)
 {
-    if (l->is_dying && l->n_works == 0 && !l->check.is_running) {
+    if (l->is_dying && l->n_works == 0 && !l->check.is_running && !lead_lease_end(l)) {
         free_lead(l);
     }
 }
@@ -179,8 +182,13 @@ int lead_snap_create(struct agent *a, const struct lead_snap_ops *ops, void *arg
 
     if (l) {
         l->timer = calloc(1, sizeof(*l->timer));
+        l->lease_timer = loop_timer_create(&a->loop, l);
     }
-    if (!l || !l->timer) {
+    if (!l || !l->timer || !l->lease_timer) {
+        if (l) {
+            free(l->timer);
+            loop_timer_close(l->lease_timer);
+        }
         free(l);
         return error_set(e, ENOMEM, "lead checkpoints");
     }
@@ -208,5 +216,6 @@ void lead_snap_destroy(struct lead_snap *l)
     uv_close((uv_handle_t *)l->timer, free_timer);
     l->is_dying = true;
     l->check.cancel = true;
+    lead_lease_hurry(l);
     lead_snap_may_go(l);
 }

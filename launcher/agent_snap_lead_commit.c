@@ -209,6 +209,7 @@ static void prepare(struct lead_save *s)
         .known_ms = uv_now(&l->agent->loop),
         .strays = &l->strays,
         .office = &l->office,
+        .lease = lead_lease_of(l, s->root, &s->error),
         .verified = s->verified,
         .checking = s->checking,
         .ret_was_there = &s->was_there,
@@ -335,6 +336,9 @@ void lead_save_finish(struct lead_save *s)
     s->is_working = true;
     s->error = (struct error){0};
     prepare(s);
+    if (!s->commit.lease && s->why.code == 0) {
+        s->why = s->error;
+    }
     s->work.data = s;
     l->n_works++;
     uv_queue_work(&l->agent->loop, &s->work, work_on, after_work);

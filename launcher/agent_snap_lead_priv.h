@@ -78,6 +78,12 @@ struct lead_check {
     char pinned[STEP_NAME_BYTES], source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
 };
 
+/* A directory that this run saves into (launcher/agent_snap_lead_lease.c). */
+struct lead_lease {
+    struct lead_lease *next;
+    struct snap_lease *lease;
+};
+
 struct lead_snap {
     struct agent *agent;
     const struct lead_snap_ops *ops;
@@ -99,6 +105,11 @@ struct lead_snap {
     bool is_dying;
     struct snap_levels levels;
     struct lead_check check;
+    struct lead_lease *leases;
+    uv_timer_t *lease_timer; /* while they are let go of ... */
+    uint64_t lease_until_ms; /* ... until then */
+    bool is_leaving;         /* all agents: nobody leads the run on */
+    bool has_dropped, is_ending_leases;
 };
 
 /* --- agent_snap_lead.c --- */
@@ -188,6 +199,20 @@ void lead_levels_promote(struct lead_snap *l);
 void lead_levels_show_busy(const struct lead_snap *l);
 /* It was to go there, and has come to nothing. */
 void lead_levels_failed(struct lead_save *s);
+
+/* --- agent_snap_lead_lease.c --- */
+
+/* NULL where it cannot be had: `e` says why. */
+struct snap_lease *lead_lease_of(struct lead_snap *l, const char *root, struct error *e);
+/* From time to time: what the run had before this lead, and whether others could lead. */
+void lead_lease_look(struct lead_snap *l);
+/* All are let go of. True: that is not done yet; lead_wait_look() comes when it is, or has
+ * had its time. */
+bool lead_lease_drop(struct lead_snap *l);
+/* The same for good, once nobody works any more; lead_snap_may_go() comes then. */
+bool lead_lease_end(struct lead_snap *l);
+/* No thread waits for other runs to be gone any more. */
+void lead_lease_hurry(struct lead_snap *l);
 
 /* --- agent_snap_check.c --- */
 

@@ -54,10 +54,16 @@ static bool is_removing(const struct lead_snap *l)
     return false;
 }
 
-static bool is_awaited(const struct lead_snap *l)
+static bool is_at_work(const struct lead_snap *l)
 {
     return is_removing(l) || (l->asks_saves && is_any_sure(l)) ||
            (l->is_ending && l->n_works > 0);
+}
+
+/* Other runs may have the directories as soon as nothing more is done there. */
+static bool is_awaited(struct lead_snap *l)
+{
+    return is_at_work(l) || (l->is_leaving && lead_lease_drop(l));
 }
 
 static bool is_out_of_time(const struct lead_snap *l)
@@ -122,6 +128,13 @@ void lead_snap_end(struct lead_snap *l)
     if (l) {
         l->is_ending = true;
         lead_snap_look(l);
+    }
+}
+
+void lead_snap_leave(struct lead_snap *l)
+{
+    if (l) {
+        l->is_leaving = true;
     }
 }
 

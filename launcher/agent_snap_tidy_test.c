@@ -359,6 +359,50 @@ static void test_dies(struct bed *b)
     turn(b);
 }
 
+static bool has_lease(struct bed *b)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/.muster-run-x", b->saves.top);
+    return access(path, F_OK) == 0;
+}
+
+/* Until there is one, or none, for 20 s at most. */
+static bool lease_is(struct bed *b, bool is_there)
+{
+    uint64_t end_ms = clock_mono_ms() + 20000;
+
+    while (has_lease(b) != is_there && clock_mono_ms() < end_ms) {
+        turn(b);
+    }
+    turn(b);
+    return has_lease(b) == is_there;
+}
+
+/* The directory is this run's until nobody leads it any more. */
+static void test_lease(struct bed *b)
+{
+    unsigned n_quiet = b->n_quiet;
+    int tidied = n_tidied;
+
+    ok(has_lease(b), "a lead that has left leaves what another one goes on with");
+    begin(b);
+    save_slowly(b, 14);
+    lead_snap_leave(b->lead);
+    ok(lead_snap_ask_removed(b->lead), "the end of the run");
+    turn(b);
+    ok(has_lease(b) && b->n_quiet == n_quiet, "waits for what is being removed");
+    let_go(b);
+    ok(comes_to(b, &n_tidied, tidied + 1), "it is");
+    ok(lease_is(b, false), "then others may have the directory");
+    is_int((int)b->n_quiet, (int)n_quiet + 1, "and it goes on");
+    save(b, 15);
+    ok(comes_to(b, &n_tidied, tidied + 2), "a save that comes late");
+    ok(lease_is(b, true), "has the directory again");
+    lead_snap_destroy(b->lead);
+    ok(lease_is(b, false), "and leaves nothing either");
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -377,6 +421,7 @@ int main(void)
     test_forgotten(b);
     test_missed(b);
     test_dies(b);
+    test_lease(b);
     commit_bed_close(&b->saves);
     lead_bed_release(&b->agent);
     free(b);

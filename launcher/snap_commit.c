@@ -93,6 +93,12 @@ static bool is_stray(const struct snap_commit *c, const char *name)
            snap_strays_take(c->strays, name, clock_mono_ms(), c->known_ms);
 }
 
+/* Whether no other run saves there: asked before each thing that could be its. */
+static bool may_remove(const struct snap_commit *c, struct io *io, int root)
+{
+    return !c->lease || snap_lease_hold(c->lease, io, root, NULL) == 0;
+}
+
 /* What was never finished goes once all that are newest are of later steps: it would
  * not stay if it were a checkpoint. What is damaged is nobody's to remove. */
 static bool is_pinned(const struct snap_commit *c, int rc, const char *name,
@@ -119,7 +125,8 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     uint64_t n_whole = 0, oldest = 0; /* of those that stay as the newest */
     bool is_due = c->verified != NULL;
 
-    if (c->rule.keep == 0 || step_list(io, root, &entries, &n, NULL) < 0 ||
+    if (c->rule.keep == 0 || !may_remove(c, io, root) ||
+        step_list(io, root, &entries, &n, NULL) < 0 ||
         !(items = calloc(n + 1, sizeof(*items)))) {
         return;
     }
@@ -144,7 +151,8 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     }
     retain_mark(&c->rule, items, n);
     for (size_t i = 0; i < n; i++) {
-        if (items[i].is_removed || (!items[i].is_whole && !items[i].is_pinned)) {
+        if ((items[i].is_removed || (!items[i].is_whole && !items[i].is_pinned)) &&
+            may_remove(c, io, root)) {
             step_remove(io, root, entries[i].name, NULL);
         }
     }
@@ -191,6 +199,19 @@ bool snap_is_short(const struct snap_commit *c, struct io *io)
     return fs.f_blocks > 0 && left / 2 < found.commit.total_bytes;
 }
 
+/* One that another run is in the way of is none, as those on a full disk. */
+static int commit_alone(const struct snap_commit *c, struct io *io, int root,
+                        const char *name, struct error *e)
+{
+    int rc = c->lease ? snap_lease_hold(c->lease, io, root, e) : 0;
+
+    if (rc < 0) {
+        step_remove(io, root, name, NULL);
+        return rc;
+    }
+    return commit(c, io, root, name, e);
+}
+
 static int commit_or_remove(const struct snap_commit *c, struct io *io,
                             const struct error *why, struct error *e)
 {
@@ -210,7 +231,7 @@ static int commit_or_remove(const struct snap_commit *c, struct io *io,
         step_remove(io, root, name, NULL);
         return error_text(e, why->code, "%s", why->text);
     }
-    rc = rc == 0 ? commit(c, io, root, name, e) : rc;
+    rc = rc == 0 ? commit_alone(c, io, root, name, e) : rc;
     if (c->ret_was_there) {
         *c->ret_was_there = rc > 0;
     }

@@ -13,6 +13,7 @@
 #include "ckpt/io.h"
 #include "ckpt/retain.h"
 #include "launcher/office.h"
+#include "launcher/snap_lease.h"
 #include "launcher/snap_strays.h"
 
 #include <stdbool.h>
@@ -32,6 +33,7 @@ struct snap_commit {
     uint64_t known_ms;    /* ... that was heard of by then, by clock_mono_ms(); ... */
     struct snap_strays *strays; /* ... others may be. NULL: none is */
     const struct office *office; /* asked before each change; NULL: it lasts */
+    struct snap_lease *lease; /* that no other run saves there; NULL: none does */
 
     /* The newest one that was read again, to the last byte, and was right: it stays, and
      * as long as it is "" all that are whole do. NULL: nobody reads them again. */
@@ -45,8 +47,8 @@ struct snap_commit {
 /* 0: it is a checkpoint. Else it is removed; `why` is what it has failed of already, or
  * NULL: then -ECONNABORTED says that some rank has not written it. But where it has a
  * COMMIT, or nobody can tell, all of it stays: -ERR_FORMAT for one that is damaged, or why
- * it cannot be read. With -ESTALE it is neither: the office is over, and what it becomes is
- * another one's. Blocks: for a thread. */
+ * it cannot be read. -EBUSY: another run saves there. With -ESTALE it is neither: the
+ * office is over, and what it becomes is another one's. Blocks: for a thread. */
 int snap_commit(const struct snap_commit *c, struct io *io,
                 const struct error *why, struct error *e);
 /* Once it is one: whether its filesystem has less left than two more of its size. */

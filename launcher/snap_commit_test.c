@@ -10,6 +10,8 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/machine.h"
+#include "base/proc.h"
 #include "launcher/commit_bed.h"
 #include "tests/lib/tap.h"
 
@@ -481,6 +483,84 @@ static void test_generations(struct commit_bed *b)
     ok(tokens[1] > tokens[0] + UINT32_MAX, "and in it the later generation's");
 }
 
+static struct snap_lease *lease_of(struct commit_bed *b, const char *run,
+                                   const struct office *office)
+{
+    struct lease_note own = {.pid = getpid(), .is_alone = true};
+    char machine[MACHINE_ID_BYTES];
+    struct snap_lease *l = NULL;
+    struct proc self = {0};
+    struct error e = {0};
+
+    machine_id(machine, sizeof(machine));
+    proc_read(getpid(), &self);
+    own.start = self.start;
+    lease_note_put(&own, run, "here", machine);
+    commit_bed_must(snap_lease_create(b->top, &own, office, &l, &e), &e);
+    return l;
+}
+
+static void end_lease(struct snap_lease *l)
+{
+    uint64_t end_ms = clock_mono_ms() + 20000;
+
+    snap_lease_drop(l);
+    while (!snap_lease_end(l)) {
+        if (clock_mono_ms() > end_ms) {
+            bail_out("the thread of a lease does not end");
+        }
+        usleep(1000);
+    }
+}
+
+static int run_as(struct commit_bed *b, uint64_t step, struct snap_lease *l, struct error *e)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, step, uuid);
+
+    c.rule = (struct retain_rule){.keep = 1};
+    c.lease = l;
+    commit_bed_write(b, step, N);
+    *e = (struct error){0};
+    return commit_bed_run(&c, io_system(), NULL, e);
+}
+
+/* Another run that saves there: nothing of either is taken for the other's. */
+static void test_other_run(struct commit_bed *b)
+{
+    struct office office;
+    struct snap_lease *one, *other;
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c;
+    struct error e;
+
+    commit_bed_clear(b);
+    office_begin(&office);
+    one = lease_of(b, "one", &office);
+    other = lease_of(b, "other", &office);
+    is_int(run_as(b, 91, one, &e), 0, "a run saves: %s", e.text);
+    commit_bed_write(b, 90, 1);
+    is_int(run_as(b, 95, other, &e), -EBUSY, "another one does not");
+    like(e.text, b->top, "is told where: %s", e.text);
+    like(e.text, "run one on here saves there", "and who does");
+    ok(commit_bed_has(b, 91, "COMMIT") && commit_bed_has(b, 90, "r00000.part"),
+       "what is there stays");
+    ok(!commit_bed_has(b, 95, ""), "but for its own");
+    c = commit_bed_facts(b, 95, uuid);
+    c.rule = (struct retain_rule){.keep = 1};
+    c.lease = other;
+    commit_bed_save(b, 94); /* by one who does not ask */
+    snap_tidy(&c, io_system());
+    ok(commit_bed_has(b, 91, "COMMIT") && commit_bed_has(b, 94, "COMMIT"),
+       "nor does it tidy up there");
+    is_int(run_as(b, 96, one, &e), 0, "the first one goes on: %s", e.text);
+    ok(!commit_bed_has(b, 91, "") && !commit_bed_has(b, 94, ""), "and tidies up");
+    end_lease(one);
+    is_int(run_as(b, 97, other, &e), 0, "once it is over the other one saves: %s", e.text);
+    end_lease(other);
+    commit_bed_clear(b);
+}
+
 static void test_no_root(struct commit_bed *b)
 {
     const struct error why = {.code = EIO, .text = "rank 1: broken"};
@@ -513,6 +593,7 @@ int main(void)
     test_late(&b);
     test_twice(&b);
     test_generations(&b);
+    test_other_run(&b);
     test_no_root(&b);
     commit_bed_close(&b);
     return tap_done();
