@@ -334,6 +334,11 @@ void store_place_close(struct store_place *p)
     store_bed_close(&p->store);
 }
 
+/* There is no terminal here. */
+void store_progress_end(void)
+{
+}
+
 int store_fail(const struct error *e)
 {
     return command_fail(e);
