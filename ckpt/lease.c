@@ -15,7 +15,7 @@
 
 #define NEW_SUFFIX ".new" /* while it is written */
 
-enum { WAIT_MS = 100 };
+enum { WAIT_MS = 100, LOOK_MS = 1000 };
 
 /* --- the world --- */
 
@@ -214,18 +214,16 @@ static int list_others(struct lease *l, struct io *io, int root, struct error *e
 
 static int refuse(const struct lease_other *o, const struct lease_sight *s, struct error *e)
 {
-    const char *later = s->is_here && s->is_running ? "" : "; if it was killed, that holds for "
-                        "a minute";
     char since[32];
 
     if (!s->is_whole) {
-        return error_text(e, EBUSY, "another run saves there, by a file %s that is damaged%s",
-                          o->name, later);
+        return error_text(e, EBUSY, "another run saves there, by a file %s that is damaged",
+                          o->name);
     }
     clock_format((uint64_t)s->note.since_s * 1000000000, since, sizeof(since));
     return error_text(e, EBUSY, "run %s on %s saves there, since %s: give this one a directory "
-                      "of its own, or stop that one (muster cancel %s)%s", s->note.run,
-                      s->note.host, since, s->note.run, later);
+                      "of its own, or stop that one (muster cancel %s)", s->note.run,
+                      s->note.host, since, s->note.run);
 }
 
 /* One look at all of them. */
@@ -233,8 +231,7 @@ struct look {
     struct lease *lease;
     struct io *io;
     int root;
-    bool had;     /* we have had the directory all the time */
-    bool is_last; /* no more watching: who may be there is */
+    bool had;       /* we have had the directory all the time */
     int64_t now_ns; /* by the filesystem's clock */
 };
 
@@ -258,6 +255,11 @@ static void know(const struct look *v, struct lease_other *o, int64_t changed_ns
         o->changed_ns = changed_ns;
         o->first_ms = now_ms(l);
     }
+    if (!o->is_watched) {
+        o->is_watched = true;
+        o->begin_ns = changed_ns;
+    }
+    s->is_renewed = changed_ns != o->begin_ns;
     s->still_ms = now_ms(l) - o->first_ms;
     s->age_ms = v->now_ns / 1000000 - changed_ns / 1000000;
     s->is_here = s->is_whole && strcmp(s->note.machine, l->own.machine) == 0;
@@ -281,10 +283,10 @@ static int look_at(const struct look *v, struct lease_other *o, struct error *e)
     know(v, o, changed_ns, &s);
     fate = lease_judge(&s);
     o->is_gone = fate == LEASE_GONE;
-    if (fate == LEASE_WATCH && !v->is_last) {
-        return 1;
+    if (o->is_gone || !hinders(v, &s)) {
+        return 0;
     }
-    return fate != LEASE_GONE && hinders(v, &s) ? refuse(o, &s, e) : 0;
+    return fate == LEASE_WATCH ? 1 : refuse(o, &s, e);
 }
 
 static int look_at_all(struct look *v, struct error *e)
@@ -301,17 +303,21 @@ static int look_at_all(struct look *v, struct error *e)
     return rc < 0 ? rc : watch;
 }
 
-/* Until nobody has to be watched. */
+/* Until nobody has to be watched: then it was renewed, or has not been for long enough. */
 static int look(struct lease *l, struct io *io, int root, bool had, struct error *e)
 {
     struct look v = {.lease = l, .io = io, .root = root, .had = had};
-    int rc = look_at_all(&v, e);
+    int rc;
 
-    if (rc > 0 && !l->world.wait(l->world.arg, LEASE_WATCH_MS + 1)) {
-        return error_text(e, ECANCELED, "the end of this run came first");
+    for (size_t i = 0; i < l->n_others; i++) {
+        l->others[i].is_watched = false;
     }
-    v.is_last = true;
-    return rc > 0 ? look_at_all(&v, e) : rc;
+    while ((rc = look_at_all(&v, e)) > 0) {
+        if (!l->world.wait(l->world.arg, LOOK_MS)) {
+            return error_text(e, ECANCELED, "the end of this run came first");
+        }
+    }
+    return rc;
 }
 
 /* Those that are gone, and what they were writing. */

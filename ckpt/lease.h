@@ -59,6 +59,8 @@ struct lease_other {
     int64_t changed_ns;
     uint64_t first_ms;
     bool is_there, is_gone;
+    bool is_watched; /* in this look, which began with ... */
+    int64_t begin_ns; /* ... changed_ns being that */
 };
 
 struct lease {
@@ -76,7 +78,8 @@ void lease_init(struct lease *l, const struct lease_note *own, struct lease_worl
 
 /* It has the directory, or has it from now on, and nobody else had it meanwhile unless it
  * was let go of: 0. -EBUSY: another run has it, which `e` names; -ECANCELED; -errno. Takes
- * long (LEASE_WATCH_MS) where a run has died on another host. */
+ * long where another run's process cannot be looked at: as long as one that is alive takes
+ * to renew its file; and a minute (LEASE_STALE_MS) where it has died. */
 int lease_hold(struct lease *l, struct io *io, int root, struct error *e);
 /* The same where it has it, or the run has a file there already, of a lead before this
  * one; else nothing, and 0. To be called every LEASE_RENEW_MS. */

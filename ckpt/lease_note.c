@@ -85,7 +85,8 @@ bool lease_note_decode(const void *data, size_t len, struct lease_note *ret)
 }
 
 /* Where a process can be looked at that is proof, either way; but that of one agent of
- * several says nothing of the others, of whom one leads on. */
+ * several says nothing of the others, of whom one leads on. Elsewhere it is proof that its
+ * file is renewed. */
 enum lease_fate lease_judge(const struct lease_sight *s)
 {
     if (s->is_whole && s->is_here && s->is_running) {
@@ -94,11 +95,12 @@ enum lease_fate lease_judge(const struct lease_sight *s)
     if (s->is_whole && s->is_here && s->note.is_alone) {
         return LEASE_GONE;
     }
+    if (s->is_renewed) {
+        return LEASE_HELD;
+    }
     if (s->still_ms > LEASE_STALE_MS) { /* also of one from the future */
         return LEASE_GONE;
     }
-    if (s->age_ms <= LEASE_STALE_MS) {
-        return LEASE_HELD;
-    }
-    return s->still_ms > LEASE_WATCH_MS ? LEASE_GONE : LEASE_WATCH;
+    return s->age_ms > LEASE_STALE_MS && s->still_ms > LEASE_WATCH_MS ? LEASE_GONE
+                                                                     : LEASE_WATCH;
 }

@@ -60,12 +60,13 @@ struct lease_sight {
     bool is_running; /* ... where that process is there */
     int64_t age_ms;  /* since it was renewed, by the filesystem's clock */
     uint64_t still_ms; /* since it was seen first as it is, by ours */
+    bool is_renewed;   /* while it is being looked at */
 };
 
 enum lease_fate {
     LEASE_HELD,  /* that run is there, or may be */
     LEASE_GONE,  /* it is not */
-    LEASE_WATCH, /* it is not as it seems, which has to be seen for longer */
+    LEASE_WATCH, /* that has to be seen for longer */
 };
 
 enum lease_fate lease_judge(const struct lease_sight *s);

@@ -72,32 +72,35 @@ static void test_judge(void)
 {
     enum { STALE = LEASE_STALE_MS, WATCH = LEASE_WATCH_MS };
     static const struct {
-        bool is_whole, is_here, is_running, is_alone;
+        bool is_whole, is_here, is_running, is_alone, is_renewed;
         int64_t age_ms;
         uint64_t still_ms;
         enum lease_fate want;
         const char *what;
     } cases[] = {
-        {true, true, true, true, 0, 0, LEASE_HELD, "alive here"},
-        {true, true, true, true, 10 * STALE, 10 * STALE, LEASE_HELD, "stopped here for long"},
-        {true, true, false, true, 0, 0, LEASE_GONE, "killed here, just now"},
-        {true, true, false, false, 0, 0, LEASE_HELD, "killed here, with others elsewhere"},
-        {true, true, false, false, STALE + 1, WATCH + 1, LEASE_GONE, "who did not go on"},
-        {true, false, true, true, STALE, 0, LEASE_HELD, "elsewhere, that pid is another one"},
-        {true, false, false, true, STALE, WATCH + 1, LEASE_HELD, "elsewhere, renewed lately"},
-        {true, false, false, true, STALE + 1, 0, LEASE_WATCH, "elsewhere, not renewed"},
-        {true, false, false, true, INT64_MAX, WATCH, LEASE_WATCH, "a clock that has jumped"},
-        {true, false, false, true, STALE + 1, WATCH + 1, LEASE_GONE, "nor while it is watched"},
-        {true, false, false, true, -1, STALE, LEASE_HELD, "from the future"},
-        {true, false, false, true, INT64_MIN, STALE + 1, LEASE_GONE, "which never comes"},
-        {false, false, false, false, STALE, 0, LEASE_HELD, "damaged, and new"},
-        {false, true, true, true, STALE + 1, WATCH + 1, LEASE_GONE, "damaged, and old"},
+        {1, 1, 1, 1, 0, 0, 0, LEASE_HELD, "alive here"},
+        {1, 1, 1, 1, 0, 10 * STALE, 10 * STALE, LEASE_HELD, "stopped here for long"},
+        {1, 1, 0, 1, 0, 0, 0, LEASE_GONE, "killed here, just now"},
+        {1, 1, 0, 0, 0, 0, 0, LEASE_WATCH, "killed here, with others elsewhere"},
+        {1, 1, 0, 0, 1, 0, 0, LEASE_HELD, "who went on"},
+        {1, 1, 0, 0, 0, STALE + 1, WATCH + 1, LEASE_GONE, "who did not"},
+        {1, 0, 1, 1, 0, STALE, 0, LEASE_WATCH, "elsewhere, that pid is another one"},
+        {1, 0, 0, 1, 0, STALE, WATCH + 1, LEASE_WATCH, "elsewhere, renewed lately"},
+        {1, 0, 0, 1, 1, STALE + 1, STALE + 1, LEASE_HELD, "elsewhere, just now"},
+        {1, 0, 0, 1, 0, STALE + 1, 0, LEASE_WATCH, "elsewhere, not renewed"},
+        {1, 0, 0, 1, 0, INT64_MAX, WATCH, LEASE_WATCH, "a clock that has jumped"},
+        {1, 0, 0, 1, 0, STALE + 1, WATCH + 1, LEASE_GONE, "nor while it is watched"},
+        {1, 0, 0, 1, 0, -1, STALE, LEASE_WATCH, "from the future"},
+        {1, 0, 0, 1, 0, INT64_MIN, STALE + 1, LEASE_GONE, "which never comes"},
+        {0, 0, 0, 0, 0, STALE, 0, LEASE_WATCH, "damaged, and new"},
+        {0, 1, 1, 1, 0, STALE + 1, WATCH + 1, LEASE_GONE, "damaged, and old"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct lease_sight s = {.is_whole = cases[i].is_whole, .note = some,
                                 .is_here = cases[i].is_here,
                                 .is_running = cases[i].is_running,
+                                .is_renewed = cases[i].is_renewed,
                                 .age_ms = cases[i].age_ms, .still_ms = cases[i].still_ms};
 
         s.note.is_alone = cases[i].is_alone;

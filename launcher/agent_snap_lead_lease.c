@@ -11,6 +11,7 @@
 #include "base/loop_timer.h"
 #include "base/machine.h"
 #include "base/proc.h"
+#include "ckpt/lease.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 
 enum {
     LOOK_MS = 5,
+    TELL_MS = 7000, /* one that is alive has renewed it by then */
     DROP_MS = 5000, /* a filesystem that takes longer has to do without */
 };
 
@@ -96,8 +98,31 @@ static void adopt(struct lead_snap *l)
     lead_lease_of(l, root, NULL);
 }
 
+/* Whoever waits for saves waits for that, too, which has a time of its own. */
+static void look_at_asking(struct lead_snap *l, struct lead_lease *at)
+{
+    uint64_t now_ms = uv_now(&l->agent->loop);
+
+    if (!snap_lease_is_asking(at->lease)) {
+        at->asks_ms = 0;
+        at->has_told = false;
+        return;
+    }
+    at->asks_ms = at->asks_ms ? at->asks_ms : now_ms;
+    l->moved_ms = now_ms;
+    if (!at->has_told && now_ms - at->asks_ms >= TELL_MS) {
+        at->has_told = true;
+        agent_note(l->agent, "%s: a save waits for up to a minute, for another run has saved "
+                   "there, and it cannot be seen from here whether it is over: its file %s* "
+                   "is not renewed", snap_lease_root(at->lease), LEASE_PREFIX);
+    }
+}
+
 void lead_lease_look(struct lead_snap *l)
 {
+    for (struct lead_lease *at = l->leases; at; at = at->next) {
+        look_at_asking(l, at);
+    }
     if (l->is_leaving || l->is_dying) {
         return;
     }

@@ -82,6 +82,8 @@ struct lead_check {
 struct lead_lease {
     struct lead_lease *next;
     struct snap_lease *lease;
+    uint64_t asks_ms; /* it has been asked for since then; 0: it is not */
+    bool has_told;    /* that this takes long */
 };
 
 struct lead_snap {

@@ -9,6 +9,7 @@
 #include "launcher/agent_snap_lead_priv.h"
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "launcher/commit_bed.h"
 #include "launcher/lead_bed.h"
@@ -403,6 +404,32 @@ static void test_lease(struct bed *b)
     ok(lease_is(b, false), "and leaves nothing either");
 }
 
+/* Another run may be alive, for all that can be seen: whoever waits for what is saved does
+ * not give it up before that is known. */
+static void test_lease_is_asked(struct bed *b)
+{
+    char path[PATH_MAX + 32];
+    int tidied = n_tidied;
+    uint64_t moved_ms;
+
+    snprintf(path, sizeof(path), "%s/.muster-run-other", b->saves.top);
+    fs_write_replace(path, "?", 1, NULL);
+    begin(b);
+    save(b, 16);
+    ok(lead_snap_ask(b->lead), "a save is waited for");
+    moved_ms = b->lead->moved_ms;
+    for (int i = 0; i < 60 && b->lead->moved_ms == moved_ms; i++) {
+        turn(b);
+    }
+    ok(b->lead->moved_ms > moved_ms && !is_there(b, 16), "and itself waits for another run");
+    unlink(path);
+    ok(comes_to(b, &n_tidied, tidied + 1) && is_there(b, 16), "which is over");
+    turn(b);
+    lead_snap_leave(b->lead);
+    lead_snap_destroy(b->lead);
+    ok(lease_is(b, false), "nothing is left");
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -422,6 +449,7 @@ int main(void)
     test_missed(b);
     test_dies(b);
     test_lease(b);
+    test_lease_is_asked(b);
     commit_bed_close(&b->saves);
     lead_bed_release(&b->agent);
     free(b);

@@ -22,6 +22,7 @@ struct snap_lease {
     char root[SNAP_ROOT_BYTES];
     const struct office *office;
     _Atomic bool is_hurried;
+    _Atomic bool is_asking;
     _Atomic bool is_alone;
     pthread_t thread;
 
@@ -144,11 +145,18 @@ int snap_lease_hold(struct snap_lease *l, struct io *io, int root, struct error 
 {
     int rc;
 
+    l->is_asking = true;
     pthread_mutex_lock(&l->asks);
     l->lease.own.is_alone = l->is_alone;
     rc = lease_hold(&l->lease, io, root, e);
     pthread_mutex_unlock(&l->asks);
+    l->is_asking = false;
     return rc < 0 ? error_wrap(e, "%s", l->root) : 0;
+}
+
+bool snap_lease_is_asking(const struct snap_lease *l)
+{
+    return l->is_asking;
 }
 
 void snap_lease_hurry(struct snap_lease *l)

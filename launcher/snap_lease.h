@@ -27,6 +27,9 @@ void snap_lease_alone(struct snap_lease *l, bool is_alone);
 /* As lease_hold(), for `root` that is open. Blocks: for a thread. */
 int snap_lease_hold(struct snap_lease *l, struct io *io, int root, struct error *e);
 
+/* Whether somebody is in there, as for as long as another run may be alive. */
+bool snap_lease_is_asking(const struct snap_lease *l);
+
 /* Who waits for others to be gone waits no more. */
 void snap_lease_hurry(struct snap_lease *l);
 /* It is to be let go of, by the thread; it may be asked for again. */
