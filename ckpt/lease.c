@@ -8,6 +8,7 @@
 #include "base/str.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +31,12 @@ static bool is_running(void *arg, int pid, uint64_t start)
     struct proc p;
 
     (void)arg;
-    return proc_read(pid, &p) == 0 && p.start == start && p.state != 'Z' && p.state != 'X';
+    if (kill(pid, 0) < 0 && errno == ESRCH) {
+        return false;
+    }
+    /* What may not be looked at, or cannot for want of descriptors, is there. */
+    return proc_read(pid, &p) < 0 ||
+           (p.start == start && p.state != 'Z' && p.state != 'X');
 }
 
 static bool wait_for(void *arg, unsigned ms)
@@ -78,10 +84,11 @@ static int see(struct io *io, int root, const char *name, struct lease_sight *re
 
     *ret = (struct lease_sight){0};
     if (fd < 0) {
-        return fd == -EINVAL || fd == -ELOOP ? -ENOENT : fd;
+        return fd == -EINVAL || fd == -ELOOP || fd == -ESTALE ? -ENOENT : fd;
     }
     rc = read_note(io, fd, text, &len);
     rc = rc < 0 ? rc : io->ops->changed(io, fd, ret_changed_ns);
+    rc = rc == -ESTALE ? -ENOENT : rc; /* its run has just ended */
     io->ops->close(io, fd);
     ret->is_whole = rc == 0 && lease_note_decode(text, len, &ret->note) &&
                     strcmp(name + sizeof(LEASE_PREFIX) - 1, ret->note.run) == 0;
@@ -359,7 +366,7 @@ static int put_and_look(struct lease *l, struct io *io, int root, enum lease_sta
         return error_set(e, -rc, "write %s", l->name);
     }
     rc = look(l, io, root, had, e);
-    if (rc < 0) {
+    if (rc < 0 && (!had || rc == -EBUSY)) { /* what it had, it has for all that is known */
         io->ops->unlink(io, root, l->name);
     }
     return rc;

@@ -433,6 +433,30 @@ static void test_errors(void)
            (unsigned)n);
 }
 
+/* One that is led on by another agent, which fails of a call: it has it still. */
+static void test_inherits_errors(void)
+{
+    unsigned n_lost = 0, n_failed = 0;
+
+    for (uint64_t at = 1; at < 12; at++) {
+        struct world w;
+        struct lease a, heir;
+        struct error e;
+        char names[512];
+
+        world_begin(&w);
+        a = run_of(&w, "a", "m1", 1);
+        heir = run_of(&w, "a", "m2", 2);
+        hold(&w, &a, &e);
+        disk_fail_at(w.disk, disk_n_calls(w.disk) + at, EIO, false);
+        n_failed += hold(&w, &heir, &e) < 0;
+        n_lost += !strstr(names_in(&w, names), ".muster-run-a ");
+        disk_destroy(w.disk);
+    }
+    ok(n_failed > 2 && n_lost == 0, "each of %u calls fails, and it has the directory still",
+       n_failed);
+}
+
 /* --- at once --- */
 
 /* Whose turn it is, at each call to the filesystem. */
@@ -684,6 +708,7 @@ int main(void)
     test_strange();
     test_killed_at_each_call();
     test_errors();
+    test_inherits_errors();
     test_race();
     return tap_done();
 }

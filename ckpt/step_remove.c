@@ -50,6 +50,9 @@ static int mark(struct io *io, int dir)
 {
     int rc = io->ops->rename(io, dir, STEP_COMMIT, STEP_COMMIT_OLD);
 
+    if (rc == -ENOSPC || rc == -EDQUOT) { /* some have room for one name less only */
+        return step_uncommit(io, dir);
+    }
     return rc < 0 && rc != -ENOENT ? rc : io->ops->sync(io, dir);
 }
 

@@ -176,6 +176,27 @@ static void change(uint64_t step, const char *from, const char *to)
     }
 }
 
+static int no_room(struct io *io, int dir, const char *from, const char *to)
+{
+    (void)io, (void)dir, (void)from, (void)to;
+    return -ENOSPC;
+}
+
+/* Where names are written anew for one that changes, and there is no room for that. */
+static void test_remove_full(void)
+{
+    struct io_ops ops = io_system_ops;
+    struct io full = {.ops = &ops};
+    struct error e = {0};
+    char name[STEP_NAME_BYTES];
+
+    ops.rename = no_room;
+    is_int(bed_save(io_system(), root, 6, 1, NULL), 0, "saved");
+    bed_name(6, 1, name);
+    is_int(step_remove(&full, root, name, &e), 0, "a full disk is made room on: %s", e.text);
+    ok(!is_there(6), "it is gone");
+}
+
 /* What a removal has left goes, and nothing that somebody may be saving. */
 static void test_cut(void)
 {
@@ -403,6 +424,7 @@ int main(void)
     test_names();
     test_place();
     test_life();
+    test_remove_full();
     test_cut();
     test_faults();
     test_flips();

@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "launcher/agent_snap.h"
+#include "launcher/agent_snap_lead_priv.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"
@@ -269,6 +269,11 @@ static void test_disk_full(struct bed *b)
     w.again = 2;
     say_both(b, w);
     is_int(n_commits, 2, "what is a checkpoint is tried no more");
+    said[0] = '\0';
+    uv_sleep(1100);
+    say(b, 1, held);
+    ok(strstr(said, "\"error\":0") && !strstr(said, "stays"),
+       "and who has heard of no try hears that: %s", said);
     lead_snap_destroy(b->lead);
 }
 
@@ -482,6 +487,16 @@ static void test_past(struct bed *b)
     lead_snap_destroy(b->lead);
 }
 
+/* What programs report is in a directory of its own each time: nobody watches over that. */
+static void test_reported(struct bed *b)
+{
+    open_lead(b);
+    snprintf(b->resume, sizeof(b->resume), "%s/step_100/model.pt", b->agent.run.dir);
+    lead_lease_look(b->lead);
+    ok(!b->lead->leases, "what a program says that it has saved has no lease");
+    lead_snap_destroy(b->lead);
+}
+
 /* Late saves take no place from what others are loading. */
 static void test_source(struct bed *b)
 {
@@ -533,6 +548,7 @@ int main(void)
     test_written(b);
     test_found(b);
     test_past(b);
+    test_reported(b);
     test_source(b);
     fs_remove_tree(b->agent.run.dir, NULL);
     lead_bed_release(&b->agent);

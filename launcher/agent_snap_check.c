@@ -66,6 +66,9 @@ static void tidy(struct lead_check *c)
         .verified = c->tidied.name,
         .checking = c->is_running ? c->reading.name : NULL,
     };
+    if (!c->tidy.lease) { /* for want of memory: another run may save there */
+        return;
+    }
     c->tidying.data = c;
     l->n_works++;
     uv_queue_work(&l->agent->loop, &c->tidying, work_on_tidy, after_tidy);

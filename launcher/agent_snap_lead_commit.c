@@ -224,7 +224,7 @@ static void work_on(uv_work_t *work)
     struct lead_save *s = work->data;
     int rc = snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
 
-    s->is_tidied = rc == 0 && snap_is_short(&s->commit, io_direct());
+    s->is_tidied = rc == 0 && s->commit.lease && snap_is_short(&s->commit, io_direct());
     if (s->is_tidied) {
         snap_tidy(&s->commit, io_direct());
     }
@@ -293,6 +293,10 @@ static void after_tidy(uv_work_t *work, int status)
 
 static void tidy(struct lead_save *s)
 {
+    if (!s->commit.lease) { /* for want of memory: another run may save there */
+        end_work(s);
+        return;
+    }
     s->is_tidied = true;
     uv_queue_work(&s->lead->agent->loop, &s->work, work_on_tidy, after_tidy);
 }

@@ -191,7 +191,9 @@ static bool is_of_this_try(struct lead_save *s, const json_t *fact)
     if (again > s->again && s->is_settled && s->error.code) {
         begin_again(s, again);
     }
-    if (again < s->again && s->past.code) { /* who says so has not heard of that one's end */
+    if (again < s->again && s->is_settled && !s->error.code) {
+        lead_save_tell_again(s); /* of no try any more: it is a checkpoint */
+    } else if (again < s->again && s->past.code) { /* who says so has not heard of that one's end */
         lead_save_tell_past(s, again);
     }
     return again >= s->again;

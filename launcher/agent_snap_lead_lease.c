@@ -89,8 +89,10 @@ static void adopt(struct lead_snap *l)
     const char *slash = strrchr(path, '/');
     char root[SNAP_ROOT_BYTES];
     size_t n = slash ? (size_t)(slash - path) : 0;
+    uint64_t number;
 
-    if (path[0] != '/' || n == 0 || n >= sizeof(root)) {
+    if (path[0] != '/' || n == 0 || n >= sizeof(root) ||
+        !step_parse_name(slash + 1, &number)) { /* programs have others, each in its own */
         return;
     }
     memcpy(root, path, n);
@@ -109,7 +111,9 @@ static void look_at_asking(struct lead_snap *l, struct lead_lease *at)
         return;
     }
     at->asks_ms = at->asks_ms ? at->asks_ms : now_ms;
-    l->moved_ms = now_ms;
+    if (now_ms - at->asks_ms <= LEASE_STALE_MS + LEASE_WATCH_MS) {
+        l->moved_ms = now_ms; /* what takes longer is a filesystem that hangs */
+    }
     if (!at->has_told && now_ms - at->asks_ms >= TELL_MS) {
         at->has_told = true;
         agent_note(l->agent, "%s: a save waits for up to a minute, for another run has saved "

@@ -422,6 +422,12 @@ static void test_lease_is_asked(struct bed *b)
         turn(b);
     }
     ok(b->lead->moved_ms > moved_ms && !is_there(b, 16), "and itself waits for another run");
+    b->lead->leases->asks_ms -= 80 * 1000;
+    moved_ms = b->lead->moved_ms;
+    for (int i = 0; i < 50; i++) {
+        turn(b);
+    }
+    ok(b->lead->moved_ms == moved_ms, "but not for one that hangs");
     unlink(path);
     ok(comes_to(b, &n_tidied, tidied + 1) && is_there(b, 16), "which is over");
     turn(b);

@@ -205,11 +205,10 @@ static int commit_alone(const struct snap_commit *c, struct io *io, int root,
 {
     int rc = c->lease ? snap_lease_hold(c->lease, io, root, e) : 0;
 
-    if (rc < 0) {
+    if (rc < 0 && rc != -ECANCELED) { /* else whoever leads next commits it */
         step_remove(io, root, name, NULL);
-        return rc;
     }
-    return commit(c, io, root, name, e);
+    return rc < 0 ? rc : commit(c, io, root, name, e);
 }
 
 static int commit_or_remove(const struct snap_commit *c, struct io *io,
@@ -250,6 +249,9 @@ int snap_commit(const struct snap_commit *c, struct io *io,
     office_io_begin(&guarded, io, c->office);
     rc = commit_or_remove(c, &guarded.io, why, e);
     if (rc == 0) {
+        if (e) {
+            *e = (struct error){0}; /* what was in the way of making it one */
+        }
         return 0;
     }
     if (guarded.was_over || !office_holds(c->office)) {

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/machine.h"
 #include "base/proc.h"
 #include "launcher/commit_bed.h"
@@ -530,7 +531,7 @@ static void test_other_run(struct commit_bed *b)
 {
     struct office office;
     struct snap_lease *one, *other;
-    char uuid[COMMIT_UUID_BYTES];
+    char uuid[COMMIT_UUID_BYTES], path[PATH_MAX];
     struct snap_commit c;
     struct error e;
 
@@ -555,6 +556,14 @@ static void test_other_run(struct commit_bed *b)
        "nor does it tidy up there");
     is_int(run_as(b, 96, one, &e), 0, "the first one goes on: %s", e.text);
     ok(!commit_bed_has(b, 91, "") && !commit_bed_has(b, 94, ""), "and tidies up");
+    snap_lease_hurry(other);
+    snprintf(path, sizeof(path), "%s/.muster-run-one", b->top);
+    fs_write_replace(path, "?", 1, NULL); /* of whom nobody knows whether it is alive */
+    is_int(run_as(b, 93, other, &e), -ECANCELED, "one that ends does not wait: %s", e.text);
+    ok(commit_bed_has(b, 93, "r00000.part"), "what it has written stays, for its next life");
+    unlink(path);
+    end_lease(other);
+    other = lease_of(b, "other", &office);
     end_lease(one);
     is_int(run_as(b, 97, other, &e), 0, "once it is over the other one saves: %s", e.text);
     end_lease(other);
