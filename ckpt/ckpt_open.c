@@ -48,11 +48,27 @@ static int check_same(const struct muster_ckpt *ck, const struct opening *all,
     return 0;
 }
 
+/* The first one, or `world`. Damage is passed over by all, and so counts for less: a rank
+ * that has refused goes on with nobody. */
+static uint32_t who_failed(const struct opening *all, uint32_t world)
+{
+    uint32_t first = world;
+
+    for (uint32_t r = 0; r < world; r++) {
+        if (all[r].rc < 0 && all[r].rc != -ERR_FORMAT) {
+            return r;
+        }
+        first = all[r].rc < 0 && first == world ? r : first;
+    }
+    return first;
+}
+
 int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
               struct opening **ret_all, struct error *e)
 {
     const struct group *g = &ck->group;
     _free_ struct opening *all = calloc(g->world, sizeof(*all));
+    uint32_t r;
 
     if (!all) {
         return error_set(e, ENOMEM, "meet the other ranks");
@@ -65,13 +81,11 @@ int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
     if (rc < 0) {
         return rc;
     }
-    for (uint32_t r = 0; r < g->world; r++) {
-        if (all[r].rc < 0) {
-            return g->world == 1
-                       ? all[r].rc
-                       : error_text(e, -all[r].rc, "rank %u: %.*s", r,
-                                    (int)sizeof(all[r].text) - 1, all[r].text);
-        }
+    r = who_failed(all, g->world);
+    if (r < g->world) {
+        return g->world == 1 ? all[r].rc
+                             : error_text(e, -all[r].rc, "rank %u: %.*s", r,
+                                          (int)sizeof(all[r].text) - 1, all[r].text);
     }
     rc = check_same(ck, all, e);
     if (rc == 0) {

@@ -139,6 +139,37 @@ static void test_differ(void)
     }
 }
 
+/* One rank finds it damaged, and another one refuses it, each before it loads. */
+static void load_refused(void *arg, const struct muster_ckpt_group *group)
+{
+    static const uint64_t flags[3] = {MUSTER_CKPT_CANNOT, 0, MUSTER_CKPT_UNFIT};
+    struct muster_ckpt *ck = api_bed_open(root, "refused", group, NULL);
+    const uint64_t shape[1] = {4};
+    float w[4] = {1};
+    struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32, .n_dims = 1,
+                                   .shape = shape, .data = w};
+
+    (void)arg;
+    muster_ckpt_tensor(ck, &t);
+    muster_ckpt_save(ck, 1, MUSTER_CKPT_WAIT, NULL);
+    if (flags[group->rank]) {
+        muster_ckpt_clear(ck);
+    }
+    expected[group->rank] = muster_ckpt_load(ck, 1, flags[group->rank], NULL);
+    muster_ckpt_close(ck);
+}
+
+/* That one raises what it likes, and so comes to no other call: nobody looks for an older
+ * one. */
+static void test_refused(void)
+{
+    memset(expected, 0, sizeof(expected));
+    team_run(3, false, load_refused, NULL);
+    for (int i = 0; i < 3; i++) {
+        is_int(expected[i], -ENODATA, "rank %d: a refusal counts for more than damage", i);
+    }
+}
+
 /* MUSTER_CKPT_CHECK: the last of three ranks has other numbers, in a box or with gaps. */
 static void save_unlike(void *arg, const struct muster_ckpt_group *group)
 {
@@ -228,6 +259,7 @@ int main(int argc, char **argv)
     (void)argv;
     api_bed_begin(root);
     test_differ();
+    test_refused();
     test_unlike();
     test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);
     return api_bed_end(root);

@@ -111,20 +111,23 @@ static int ask(struct waiting *w, struct error *e)
     return rc;
 }
 
-/* Whether nobody does anything for it any more. */
+/* Whether nobody does anything for it any more: its workers are others by now, or it came to
+ * a lead that had just begun to lead, and had none. */
 static bool is_forgotten(const struct waiting *w, const struct status_asked *x)
 {
     const struct run_status *s = w->view->status;
+    uint64_t for_ms = clock_mono_ms() - w->asked_ms;
 
     if (s->state != STATUS_RUNNING || w->is_silent) {
         return false;
     }
-    return x ? x->generation < s->generation && clock_mono_ms() - w->asked_ms >= MORE_MS
-             : clock_mono_ms() - w->asked_ms >= LOST_MS;
+    return !x ? for_ms >= LOST_MS
+              : (x->generation < s->generation || x->state == STATUS_ASKED_REFUSED) &&
+                    for_ms >= MORE_MS;
 }
 
-/* By another id where workers of another generation are asked. What it is refused of is
- * told by the status, or is over the next time. */
+/* By another id where others are asked. What it is refused of is told by the status, or is
+ * over the next time. */
 static int ask_again(struct waiting *w, const struct status_asked *x, struct error *e)
 {
     int rc = x ? make_id(w, e) : 0;
@@ -132,7 +135,8 @@ static int ask_again(struct waiting *w, const struct status_asked *x, struct err
     if (rc == 0) {
         ask(w, NULL);
     }
-    return rc;
+    return rc == 0 && !w->view->status
+               ? error_text(e, EIO, "run %s: its status cannot be read", w->view->dir->id) : rc;
 }
 
 /* --- how far it is --- */
@@ -162,6 +166,8 @@ static void put_progress(const struct waiting *w, struct buf *to)
                  : "its workers are to be asked again once they run");
     } else if (x->state == STATUS_ASKED_SAVING) {
         put_saving(s, x, to);
+    } else if (x->state == STATUS_ASKED_REFUSED) {
+        buf_printf(to, "it was refused, and is asked again once workers run: %s", x->why);
     } else {
         buf_puts(to, x->state == STATUS_ASKED_HEARD
                  ? "the program has heard of it, and has told of no save since"
@@ -260,9 +266,6 @@ static int judge(struct waiting *w, const struct status_asked **ret, struct erro
     if (x && x->state == STATUS_ASKED_FAILED) {
         return error_text(e, EIO, "run %s: the save of step %" PRId64 " has failed: %s",
                           v->dir->id, x->step, x->why);
-    }
-    if (x && x->state == STATUS_ASKED_REFUSED) {
-        return error_text(e, EAGAIN, "run %s refused: %s", v->dir->id, x->why);
     }
     if (!w->is_silent && !run_view_is_alive(v)) {
         return fail_over(w, e);

@@ -7,6 +7,7 @@ has saved. Prints TAP.
 """
 import ctypes
 import itertools
+import json
 import os
 import pathlib
 import struct
@@ -205,6 +206,26 @@ def again_through_dcp(where):
     got = {"a": torch.ones(n), "k": 0}
     dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where))
     ok((got["a"] == 0).all() and got["k"] == 1, "a step that was saved again, and damaged: all is of the one before")
+
+
+def again_described(where):
+    """The same where it is the description that is damaged, and no tensor that is loaded."""
+    m, p = 3 << 20, 2 << 20  # between those and the description there is what is not read
+    with ckpt.Checkpoints(where) as c:
+        c.save(7, {"m": torch.zeros(m), "p": torch.zeros(p), "k": 1})
+        c.load(7)
+        c.save(7, {"m": torch.full((m,), 3.0), "p": torch.zeros(p), "k": 2})
+        c.load(7)
+    for path in pathlib.Path(where).glob("step-*/r00000.safetensors"):
+        with open(path, "r+b") as f:
+            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+            begin = f.tell()
+            if f.read(4) == struct.pack("f", 3):
+                f.seek(begin + header[".blob/python.tree"]["data_offsets"][0])
+                f.write(b"damage")
+    got = {"m": torch.ones(m), "k": 0}
+    dcp.load(got, storage_reader=muster.ckpt.dcp.Reader(where))
+    ok((got["m"] == 0).all() and got["k"] == 1, "one whose description is damaged: all is of the one before")
 
 
 def gathering(where):
@@ -445,6 +466,7 @@ with ckpt.Checkpoints(root) as c:
         print(f"ok {count} # SKIP no GPU here")
 again(root + ".again")
 again_through_dcp(root + ".again.dcp")
+again_described(root + ".again.tree")
 gathering(root + ".group")
 guide = pathlib.Path(os.environ["MUSTER_SRCDIR"], "doc/python.md").read_text()
 (loop,) = (block for block in guide.split("```python\n") if "set_state_dict(" in block.split("```")[0])

@@ -394,11 +394,6 @@ class Checkpoints:
         with self._handle.alone():
             return self._load_tensors(step, tensors, ties)
 
-    def why_passed_over(self) -> str:
-        """What is wrong with those that the last load passed over."""
-        with self._handle.alone():
-            return self._handle.passed_over()[1]
-
     @contextlib.contextmanager
     def or_refused(self, name: str) -> Iterator[None]:
         """What this rank fails of in it, before it saves or loads, fails that "save" or "load"
@@ -444,6 +439,11 @@ class Checkpoints:
         """In place of load_tensors(), which the other ranks are in; what to raise."""
         with self._handle.alone():
             return self._refuse(step, _as_damage(why))
+
+    def refuse_load(self) -> None:
+        """The same of what is no damage, and which the caller raises."""
+        with self._handle.alone():
+            self._handle.refuse("load")
 
     def tell_passed(self, passed: Passed) -> None:
         """Of that step, after a load."""
@@ -526,6 +526,9 @@ class Checkpoints:
             described = self._describe(step)
         except CheckpointError as error:
             raise self._refuse(step, _as_damage(error)) from None
+        except Exception:  # it lacks memory, say
+            self._handle.refuse("load")
+            raise
         self._load_tensors(step, {}, {})  # nothing: whether the others could, too
         return described
 

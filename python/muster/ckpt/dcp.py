@@ -229,6 +229,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
     _found: int  # the step of this load
     _described: Dict[str, Any]
     _values: Dict[str, Any]  # of Checkpoints.save()
+    _plan: Any  # what was described as DCP planned it
     _passed: Passed
 
     def read_metadata(self) -> Any:
@@ -241,6 +242,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
             if newest is None:
                 raise NotFound(ENOENT, f"no checkpoint in {self._where}")
             self._take(*newest)
+        self._plan = self._planned()
         own = self._described.get("dcp")
         names: Dict[str, Any] = {name: BytesStorageMetadata() for name in (own["values"] if own else self._values)}
         for name, (dtype, elements) in self._described["tensors"].items():
@@ -311,16 +313,16 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
 
     def _go_back(self, why: CheckpointError) -> None:
         """All ranks have failed of it together, and look at the same descriptions."""
-        checkpoints, planned, damaged = self._checkpoints(), self._planned(), self._found
+        checkpoints, damaged = self._checkpoints(), self._found
         checkpoints.pass_over(why, self._passed)
         newest = checkpoints.newest(damaged, self._passed)
         if newest is None:
             raise self._passed.error()
         self._take(*newest)
-        self._check(planned, str(why.strerror))
+        self._check(str(why.strerror))
 
-    def _check(self, planned: Any, why: str) -> None:
-        if self._planned() != planned:
+    def _check(self, why: str) -> None:
+        if self._planned() != self._plan:
             text = f"{why}; the one before, of step {self._found}, has other tensors or values than this load was planned for"
             raise CheckpointError(EILSEQ, f"{text}: expected Reader(..., step={self._found})")
 
@@ -329,21 +331,23 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
         count, before = 0, -1
         while count != before:  # else all ranks have loaded the one of that step that they looked at
             before = count
-            tensors = self._wanted(plan, targets, count > 0)
+            tensors = self._wanted(plan, targets)
             count = self._checkpoints().load_tensors(self._found, tensors, {})
         if count > 0:
             self._checkpoints().tell_passed(self._passed)
         return tensors
 
-    def _wanted(self, plan: Any, targets: List[Tuple[Any, Any, Any]], is_other: bool) -> Dict[str, Any]:
-        planned = self._planned()
+    def _wanted(self, plan: Any, targets: List[Tuple[Any, Any, Any]]) -> Dict[str, Any]:
+        """Of the one of that step that is looked at just now, which is what is loaded next."""
         try:
-            if is_other:
-                self._take(self._found, self._checkpoints().describe(self._found))
+            self._take(self._found, self._checkpoints().describe(self._found))
+            self._check(f"one of step {self._found} is damaged")
             lengths = self._lengths()
         except CheckpointError as error:
             raise self._checkpoints().refuse(self._found, error) from None
-        self._check(planned, f"one of step {self._found} is damaged")
+        except Exception:  # it lacks memory, say
+            self._checkpoints().refuse_load()
+            raise
         with self._checkpoints().or_refused("load"):
             names = [item.storage_index.fqn for item in plan.items if item.type == LoadItemType.BYTE_IO]
             tensors: Dict[str, Any] = {n: torch.empty(lengths[n], dtype=torch.uint8) for n in names if n in lengths}
