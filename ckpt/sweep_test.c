@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { USUAL_STRIDE = 25 };
+enum { USUAL_STRIDE = 31 };
 
 static const struct io_ops *const real = &io_system_ops;
 static int owed[4]; /* files that were to be synced */
