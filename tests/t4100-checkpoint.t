@@ -183,7 +183,7 @@ test_wait_over_restart() {
 test_wait_for_agents() {
     rm -rf run ck
     spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 --nnodes 2 \
-        --set checkpoint.diskEvery=1h -- "$MUSTER_BUILDDIR/tests/lib/snap_worker" "$PWD/ck" 4800
+        --set checkpoint.diskEvery=1h -- "$MUSTER_BUILDDIR/tests/lib/snap_worker" "$PWD/ck" 48000
     runner=$spawned
     ok 'four workers' wait_for 60 eval '[ "$(field state)" = Running ]' || diag "$(cat run.err)"
     : >run/due
