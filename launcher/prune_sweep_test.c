@@ -429,6 +429,7 @@ int main(int argc, char **argv)
     };
     unsigned stride = sweep_stride(argc, argv, USUAL_STRIDE);
     uint64_t kills = 0, n_errors = 0;
+    size_t n_run = 0;
     const char *why = sweep_why_not(true), *only = argc > 2 ? argv[2] : NULL;
 
     if (why) {
@@ -438,7 +439,11 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         if (!only || strcmp(cases[i].name, only) == 0) {
             sweep_run(&cases[i], stride, &kills, &n_errors);
+            n_run++;
         }
+    }
+    if (n_run == 0) {
+        bail_out("no case is called '%s'", only);
     }
     diag("under ptrace: %llu kills, %llu failing calls",
          (unsigned long long)kills, (unsigned long long)n_errors);
