@@ -44,22 +44,48 @@ static int remove_ours(void *arg, const char *name)
     return rc == -ENOENT ? 0 : rc;
 }
 
+static bool has(struct io *io, int dir, const char *name)
+{
+    int fd = io->ops->open_file(io, dir, name);
+
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    return fd >= 0;
+}
+
 /* COMMIT under another name says that this was one, and is to go: whoever finds that goes
  * on, and takes nothing for it that somebody is saving. On the disk before the rest goes. */
 static int mark(struct io *io, int dir)
 {
     int rc = io->ops->rename(io, dir, STEP_COMMIT, STEP_COMMIT_OLD);
 
-    if (rc == -ENOSPC || rc == -EDQUOT) { /* some have room for one name less only */
-        return step_uncommit(io, dir);
-    }
     return rc < 0 && rc != -ENOENT ? rc : io->ops->sync(io, dir);
+}
+
+static bool is_no_room(int rc)
+{
+    return rc == -ENOSPC || rc == -EDQUOT;
+}
+
+/* Some have no room for another name. Once COMMIT has gone without one nothing says that the
+ * rest is to go, so it goes now, even if that COMMIT has gone may not be on the disk: were it
+ * back after a loss of power it would lack files, and nobody takes that for whole. */
+static int mark_or_uncommit(struct io *io, int dir)
+{
+    int rc = mark(io, dir);
+
+    if (is_no_room(rc)) {
+        rc = step_uncommit(io, dir);
+        return is_no_room(rc) && !has(io, dir, STEP_COMMIT) ? 0 : rc;
+    }
+    return rc;
 }
 
 /* The mark goes last. */
 static int remove_files(struct removal *r)
 {
-    int rc = mark(r->io, r->dir);
+    int rc = mark_or_uncommit(r->io, r->dir);
 
     rc = rc < 0 ? rc : r->io->ops->list(r->io, r->dir, remove_ours, r);
     rc = rc < 0 ? rc : r->io->ops->unlink(r->io, r->dir, STEP_COMMIT_OLD);
@@ -97,16 +123,6 @@ int step_remove(struct io *io, int root, const char *name, struct error *e)
         return 0; /* somebody else's files */
     }
     return rc < 0 && rc != -ENOENT ? error_set(e, -rc, "remove %s", name) : 0;
-}
-
-static bool has(struct io *io, int dir, const char *name)
-{
-    int fd = io->ops->open_file(io, dir, name);
-
-    if (fd >= 0) {
-        io->ops->close(io, fd);
-    }
-    return fd >= 0;
 }
 
 static bool is_half_removed(struct io *io, int root, const char *name)

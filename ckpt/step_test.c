@@ -197,6 +197,35 @@ static void test_remove_full(void)
     ok(!is_there(6), "it is gone");
 }
 
+static int no_quota(struct io *io, int dir, const char *from, const char *to)
+{
+    (void)io, (void)dir, (void)from, (void)to;
+    return -EDQUOT;
+}
+
+static int sync_no_quota(struct io *io, int fd)
+{
+    (void)io, (void)fd;
+    return -EDQUOT;
+}
+
+/* Nor does the disk say that COMMIT has gone: what is left without any would be nobody's, and
+ * stay for good. */
+static void test_remove_no_quota(void)
+{
+    struct io_ops ops = io_system_ops;
+    struct io full = {.ops = &ops};
+    struct error e = {0};
+    char name[STEP_NAME_BYTES];
+
+    ops.rename = no_quota;
+    ops.sync = sync_no_quota;
+    is_int(bed_save(io_system(), root, 6, 1, NULL), 0, "saved");
+    bed_name(6, 1, name);
+    is_int(step_remove(&full, root, name, &e), 0, "without quota room is made: %s", e.text);
+    ok(faccessat(root, name, F_OK, 0) < 0, "all of it is gone");
+}
+
 /* What a removal has left goes, and nothing that somebody may be saving. */
 static void test_cut(void)
 {
@@ -425,6 +454,7 @@ int main(void)
     test_place();
     test_life();
     test_remove_full();
+    test_remove_no_quota();
     test_cut();
     test_faults();
     test_flips();
