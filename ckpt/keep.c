@@ -45,6 +45,7 @@ int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char
     _free_ struct retain_item *items = NULL;
     size_t n = 0;
     int rc = step_list(io, root, &entries, &n, e), first = rc;
+    bool has_broken = false;
 
     if (rc < 0) {
         return rc;
@@ -70,6 +71,10 @@ int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char
                  ? step_remove(io, root, entries[i].name, first ? NULL : e)
                  : 0;
         first = first ? first : rc;
+        has_broken = has_broken || !items[i].is_whole;
+    }
+    if (has_broken) {
+        step_sweep(io, root);
     }
     return first;
 }

@@ -20,8 +20,8 @@ int keep_take_best(struct ckpt_keep *keep, const char *text);
 /* Removes all that `keep` does not want, the oldest first. `saved`, the name of one that
  * was just saved (or NULL), stays, whatever its step; so do those that are `avoided`
  * (ckpt/avoided.h; or NULL), which are not counted. What is no checkpoint is left alone:
- * somebody may be writing it. Goes on over failures, and returns the first: 0 or a
- * negative code. */
+ * somebody may be writing it; but what a removal that was cut short has left goes. Goes on
+ * over failures, and returns the first: 0 or a negative code. */
 int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char *saved,
                const char *avoided, struct error *e);
 

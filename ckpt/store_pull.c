@@ -11,6 +11,7 @@
 
 #include "ckpt/store_priv.h"
 
+#include "ckpt/commit.h"
 #include "ckpt/io.h"
 #include "ckpt/step_priv.h"
 #include "ckpt/tree.h"
@@ -126,22 +127,29 @@ static bool is_another(int rc)
            rc == -ENOTDIR;
 }
 
-/* Another checkpoint's files under this name are left alone. */
+/* Another checkpoint's files under this name are left alone. A COMMIT that is damaged makes
+ * none: it is as if it were not there. */
 static int check_commit(const struct pull *u, struct error *e)
 {
     _free_ char *commit = NULL;
+    struct commit read;
     size_t len = 0;
-    int rc = io_read_file(io_system(), u->work, PARCEL_COMMIT,
-                          u->p->seal.len + 1, &commit, &len);
+    int rc = io_read_file(io_system(), u->work, PARCEL_COMMIT, COMMIT_MAX_BYTES, &commit, &len);
 
-    if (rc == -ENOENT || (rc == 0 && len == u->p->seal.len &&
-                          memcmp(commit, u->p->seal.data, len) == 0)) {
+    if (rc == -ENOENT || rc == -EFBIG ||
+        (rc == 0 && len == u->p->seal.len && memcmp(commit, u->p->seal.data, len) == 0)) {
         return 0;
     }
-    return rc < 0 && rc != -EFBIG
-               ? error_set(e, -rc, "read %s/COMMIT", u->p->name)
-               : error_text(e, EEXIST, "there is another checkpoint %s here",
-                            u->p->name);
+    if (rc < 0) {
+        return error_set(e, -rc, "read %s/COMMIT", u->p->name);
+    }
+    rc = commit_decode(commit, len, &read, NULL);
+    if (rc == -ENOMEM) {
+        return error_set(e, ENOMEM, "read %s/COMMIT", u->p->name);
+    }
+    return rc == -ERR_FORMAT ? 0
+                             : error_text(e, EEXIST, "there is another checkpoint %s here",
+                                          u->p->name);
 }
 
 static int open_work(struct pull *u, struct error *e)

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/commit.h"
 #include "ckpt/digest.h"
 #include "ckpt/step_bed.h"
 #include "ckpt/store_bed.h"
@@ -345,6 +346,54 @@ static void test_unsealed(void)
     teardown(&b);
 }
 
+/* Writes over COMMIT, or to its end. */
+static void change_commit(int own, const char *text, off_t at)
+{
+    _close_ int fd = openat(own, "COMMIT", O_WRONLY | O_CLOEXEC);
+
+    if (fd < 0 || pwrite(fd, text, strlen(text), at) != (ssize_t)strlen(text)) {
+        bail_out("no COMMIT");
+    }
+}
+
+static void resize_commit(int own, off_t len)
+{
+    _close_ int fd = openat(own, "COMMIT", O_WRONLY | O_CLOEXEC);
+
+    if (fd < 0 || ftruncate(fd, len) < 0) {
+        bail_out("no COMMIT");
+    }
+}
+
+static void test_commit_here(void)
+{
+    struct commit stranger = {.step = 5, .uuid = "0123456789abcdef0123456789abcdef"};
+    _buf_ struct buf text = {0};
+    struct error e;
+    struct bench b;
+    _close_ int own = -1;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    own = open_own(&b);
+    change_commit(own, "x", 3);
+    is_int(pull(&b, &b.own, &e), 0, "whose COMMIT is damaged%s", e.text);
+    is_int(b.facts.n_moved, 0, "no file is fetched");
+    ok(is_whole(&b), "is whole again");
+    resize_commit(own, 10);
+    is_int(pull(&b, &b.own, &e), 0, "cut%s", e.text);
+    ok(is_whole(&b), "is whole again");
+    resize_commit(own, 100000);
+    is_int(pull(&b, &b.own, &e), 0, "too long%s", e.text);
+    ok(is_whole(&b), "is whole again");
+    commit_encode(&stranger, &text);
+    resize_commit(own, 0);
+    change_commit(own, buf_str(&text), 0);
+    is_int(pull(&b, &b.own, &e), -EEXIST, "another one's");
+    like(e.text, "another checkpoint", "is left alone");
+    teardown(&b);
+}
+
 static void test_others_are_here(void)
 {
     struct error e;
@@ -406,6 +455,7 @@ int main(void)
     test_here_is_lost();
     test_fetched_is_lost();
     test_unsealed();
+    test_commit_here();
     test_others_are_here();
     test_two_threads();
     test_verified();

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which checkpoints a program's own saves leave in a directory (ckpt/keep.h). */
+#include <config.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/keep.h"
+#include "ckpt/step_bed.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char root_path[PATH_MAX];
+static int root = -1;
+
+static void make_root(void)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    snprintf(root_path, sizeof(root_path), "%s/keep_test.XXXXXX", tmp ? tmp : "/tmp");
+    root = mkdtemp(root_path) ? open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (root < 0) {
+        bail_out("no directory %s", root_path);
+    }
+    for (uint64_t step = 1; step <= 4; step++) {
+        if (bed_save(io_system(), root, step, 1, NULL) < 0) {
+            bail_out("no checkpoint of step %llu", (unsigned long long)step);
+        }
+    }
+}
+
+static void remove_root(void)
+{
+    close(root);
+    fs_remove_tree(root_path, NULL);
+}
+
+/* The steps whose directories are there, such as "134". */
+static const char *steps(void)
+{
+    static char there[8];
+    size_t n = 0;
+
+    for (uint64_t step = 1; step <= 4; step++) {
+        char name[STEP_NAME_BYTES];
+
+        bed_name(step, 1, name);
+        if (faccessat(root, name, F_OK, 0) == 0) {
+            there[n++] = (char)('0' + step);
+        }
+    }
+    there[n] = '\0';
+    return there;
+}
+
+static int keep(struct io *io, unsigned n, const char *saved)
+{
+    const struct ckpt_keep want = {.rule.keep = n};
+
+    return keep_apply(io, root, &want, saved, NULL, NULL);
+}
+
+static void test_newest(void)
+{
+    char oldest[STEP_NAME_BYTES];
+
+    make_root();
+    bed_name(1, 1, oldest);
+    is_int(keep(io_system(), 2, oldest), 0, "two are to stay");
+    is_str(steps(), "134", "and the one that was just saved does as well");
+    remove_root();
+}
+
+/* As where the process is killed there. */
+static int no_unlink(struct io *io, int dir, const char *name)
+{
+    (void)io, (void)dir, (void)name;
+    return -EIO;
+}
+
+/* Nobody else would come back for it: it is no checkpoint, and counts as somebody's save. */
+static void test_cut(void)
+{
+    struct io_ops ops = io_system_ops;
+    struct io bad = {.ops = &ops};
+    char begun[STEP_NAME_BYTES], commit[2 * STEP_NAME_BYTES];
+
+    make_root();
+    bed_name(1, 1, begun);
+    snprintf(commit, sizeof(commit), "%s/COMMIT", begun);
+    if (unlinkat(root, commit, 0) < 0) {
+        bail_out("no %s", commit);
+    }
+    ops.unlink = no_unlink;
+    is_int(keep(&bad, 2, NULL), -EIO, "a removal is cut short");
+    is_str(steps(), "1234", "something of it is left");
+    is_int(keep(io_system(), 2, NULL), 0, "the next save looks again");
+    is_str(steps(), "134", "it goes; what is being saved stays");
+    remove_root();
+}
+
+int main(void)
+{
+    test_newest();
+    test_cut();
+    return tap_done();
+}
