@@ -73,6 +73,12 @@ test_cleans_up() {
     rm -rf child.*/
 }
 
+# A number that was kept is another process's minutes later.
+test_no_stale_numbers() {
+    is "$(grep -nE 'at_exit .*\bkill (-[A-Z0-9]+ )?[$"]' "$MUSTER_SRCDIR"/tests/*.t)" '' \
+        'scripts leave processes to kill_at_exit, which knows them'
+}
+
 test_waits() {
     local pid
     spawn s bash -c 'exit 7'
@@ -194,9 +200,10 @@ in_tree() {
     echo "tests/$1.t" >>tree/list
 }
 
-# check_tree: scripts/check over it; what it says in out and $status.
+# check_tree: scripts/check over it, plain or those stages of $only, within $minutes; what it says in out and $status.
 check_tree() {
-    run env -u MUSTER_REQUIRE_RIGS "$@" PATH="$PWD/tree/bin:$PATH" tree/scripts/check --no-deps --only plain
+    run env -u MUSTER_REQUIRE_RIGS "$@" PATH="$PWD/tree/bin:$PATH" tree/scripts/check --no-deps --only "${only:-plain}" \
+        ${minutes:+--minutes "$minutes"}
 }
 
 test_check() {
@@ -240,6 +247,11 @@ END
     in_tree flaky '[ -e ../../../seen ] && { echo "ok 1 - a"; echo 1..1; exit; }; touch ../../../seen; echo "not ok 1 - a"; echo 1..1; exit 1'
     check_tree CI=true
     like "$(cat out)" 'FLAKY' 'a test that passes in a second run is named' || show
+    make_tree
+    in_tree more 'echo "ok 1 - more"; echo 1..1'
+    only=plain,asan minutes=0 check_tree CI=true
+    is "$status:$(grep -c 'no time is left' out)" 0:1 'where time is short instrumented builds run less' || show
+    like "$(tail -n 1 out)" ', 2 skipped' 'which is counted; the plain one runs all of it'
     make_tree
     : >tree/list
     check_tree CI=true

@@ -53,7 +53,7 @@ compare() {
     local holder=$!
     "$python" "$PY/store_ops.py" serve ${server:+$server} <hold.$$ >theirs.out 2>theirs.err &
     local theirs=$!
-    at_exit "kill -KILL $theirs $holder 2>/dev/null"
+    kill_at_exit "$theirs" "$holder"
     wait_for 60 test -s theirs.out || bail_out "PyTorch does not serve: $(cat theirs.err)"
     serve alone "$SERVE"
     ours=$spawned where="theirs:$(cat theirs.out) ours:$port"

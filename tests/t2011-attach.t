@@ -182,12 +182,12 @@ test_hangup() {
 test_hangup_unread() {
     mkfifo unread
     sleep 600 <unread &
-    at_exit "kill $! 2>/dev/null"
+    kill_at_exit $!
     rm -rf run go
     "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- \
         sh -c 'until [ -e go ]; do echo again and again and again; done' >unread 2>run.err </dev/null &
     front=$!
-    at_exit "kill -KILL $front 2>/dev/null"
+    kill_at_exit "$front"
     wait_for 60 running
     id=$(json id run/run.json)
     ok 'a run whose output nobody reads' wait_for 60 eval '[ "$(stat -c %s run/logs/1/0/stdout)" -gt 300000 ]'

@@ -16,7 +16,7 @@ victim() {
     rm -f victim
     (setsid "$@" & echo $! >victim)
     victim=$(cat victim)
-    at_exit "kill -KILL $victim 2>/dev/null"
+    kill_at_exit "$victim"
 }
 end() { run timeout 60 "$MUSTER" end "$@"; }
 

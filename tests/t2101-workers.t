@@ -209,7 +209,7 @@ END
 test_back_pressure() {
     mkfifo unread
     sleep 1000 <unread &
-    at_exit "kill $! 2>/dev/null"
+    kill_at_exit $!
     rm -rf run
     spawn front sh -c 'exec "$@" >unread' _ "$MUSTER" run --allow-run-as-root --run-dir run --nproc-per-node 1 -- \
         sh -c 'echo >begun; head -c 64000000 /dev/zero | tr "\0" "\n"; echo >printed'

@@ -47,12 +47,12 @@ test_reader() {
     mkfifo unread
     sleep 600 <unread &
     local reader=$!
-    at_exit "kill $reader 2>/dev/null"
+    kill_at_exit "$reader"
     rm -rf run
     "$MUSTER" run --allow-run-as-root --run-dir run -- sh -c 'while :; do echo again and again and again; done' \
         >unread 2>err </dev/null &
     runner=$!
-    at_exit "kill -KILL $runner 2>/dev/null"
+    kill_at_exit "$runner"
     ok 'with a reader that never reads' wait_for 60 running
     kill -INT $runner
     wait_for 60 eval '[ "$(field state)" = Stopped ]'

@@ -92,7 +92,7 @@ test_as_it_was() {
     (cd work && exec "$MUSTER" run $root --run-dir ../run --nnodes 2 --agent-is-node --nproc-per-node 1 --set env.A='x y' -- \
         sh -c "echo \$(pwd), \$A, \$RANK of \$WORLD_SIZE; $waiting") >run.out 2>run.err </dev/null &
     local front=$!
-    at_exit "{ kill -KILL $front; wait $front; } 2>/dev/null"
+    kill_at_exit "$front"
     ok 'a run of two nodes' wait_for 60 running || diag "$(cat run.err)"
     run "$MUSTER" suspend "$dir"
     wait_exit 60 "$front"

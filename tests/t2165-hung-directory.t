@@ -16,7 +16,7 @@ at_exit "umount -l '$TRASH/bed/shared/slow' 2>/dev/null"
 wait_for 30 mountpoint -q bed/shared/slow || skip_rig "no FUSE here: $(tail -n 1 hangfs.err)"
 server=$(child_of "$spawned")
 # A server that is killed fails all that waits for it: nothing stays behind.
-at_exit "{ kill -KILL $server; wait $spawned; } 2>/dev/null"
+kill_at_exit "$server"
 rig_hosts_up
 
 field() { "$MUSTER" status "$SHARED/slow/run" -o json 2>/dev/null | json "$1"; }

@@ -75,7 +75,7 @@ test_fold() {
     run timeout 60 "$MUSTER" run --allow-run-as-root --quiet --run-dir run --nproc-per-node 4 --log-fold \
         --set logs.streams=none,0:stdout,2:stdout -- sh -c 'echo same; until [ -e go ]; do sleep 0.05; done' &
     local pid=$!
-    at_exit "{ kill -KILL $pid; wait $pid; } 2>/dev/null"
+    kill_at_exit "$pid"
     # Those that are not shown are not waited for.
     ok 'a line that all have printed who are shown' wait_for 60 grep -q '^\[0,2\] same$' out
     touch go

@@ -314,18 +314,18 @@ open(\"is_done\", \"w\")"
 test_reader() {
     mkfifo unread
     sleep 1000 <>unread &
-    at_exit "kill $! 2>/dev/null"
+    kill_at_exit $!
     rm -rf run
     "$MUSTER" run --allow-run-as-root --run-dir run --hang-timeout 1s -- sh -c \
         'echo begin; while [ ! -e go ]; do echo again and again and again and again; done' >unread 2>run.err </dev/null &
     runner=$!
-    at_exit "kill -KILL $runner 2>/dev/null"
+    kill_at_exit "$runner"
     ok 'with a reader that does not read' wait_for 60 running
     sleep 5
     is "$(events hang)" 0 'workers that wait for it do not hang'
     touch go
     cat unread >/dev/null &
-    at_exit "kill $! 2>/dev/null"
+    kill_at_exit $!
     wait_exit 60 "$runner"
     is "$status" 0 'and go on later' || diag "$(cat run.err)"
     rm -f go

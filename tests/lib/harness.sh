@@ -198,6 +198,15 @@ start_time() {
     echo "${20}"
 }
 
+# kill_at_exit PID...: those that still run at the end of the script, and nobody who has got
+# their number since.
+kill_at_exit() {
+    local pid
+    for pid; do
+        at_exit "[ \"\$(start_time $pid)\" != '$(start_time "$pid")' ] || { kill -KILL $pid; wait $pid; } 2>/dev/null"
+    done
+}
+
 # spawn NAME CMD...: in the background, output in NAME.out and NAME.err, its pid
 # in $spawned; killed at the end of the script if it still runs.
 spawn() {
@@ -207,7 +216,7 @@ spawn() {
     : >"$name.err"
     "$@" >"$name.out" 2>"$name.err" </dev/null &
     spawned=$!
-    at_exit "[ \"\$(start_time $spawned)\" != '$(start_time "$spawned")' ] || { kill -KILL $spawned; wait $spawned; } 2>/dev/null"
+    kill_at_exit "$spawned"
 }
 
 # snooze SECS: as sleep, without a process: tests wait for thousands of things. Nobody
