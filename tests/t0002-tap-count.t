@@ -81,6 +81,17 @@ test_under() {
     like "$ran_out" '# under' 'is asked to'
 }
 
+test_until() {
+    MUSTER_TEST_UNTIL=1 counted 'touch began; echo "not ok 1"; echo 1..1'
+    is "$ran,$last" '0,0 passed, 0 failed, 1 skipped' 'what is too late is left out'
+    like "$(cat d/*.tap)" 'SKIP no time is left' 'with the reason'
+    ok 'and never began' test ! -e began
+    MUSTER_TEST_UNTIL=$((EPOCHSECONDS + 1000)) counted 'echo "ok 1"; echo 1..1'
+    is "$ran,$last" '0,1 passed, 0 failed' 'what is not runs'
+    MUSTER_TEST_UNTIL='' counted 'echo "ok 1"; echo 1..1'
+    is "$ran,$last" '0,1 passed, 0 failed' 'as all do where nobody waits'
+}
+
 # What valgrind has to say of a test, or of a fork of it, fails it.
 test_valgrind() {
     local fault
