@@ -101,12 +101,12 @@ static void *call(void *arg)
     return NULL;
 }
 
-void thread_apart(void (*body)(void *arg), void *arg)
+void thread_apart(void (*body)(void *arg), void *arg, int keep)
 {
     struct call c = {body, arg};
     pthread_t thread;
 
-    if (thread_start_apart(&thread, call, &c, -1) != 0) {
+    if (thread_start_apart(&thread, call, &c, keep) != 0) {
         body(arg); /* better than not at all */
         return;
     }

@@ -29,7 +29,7 @@ int thread_start_apart(pthread_t *ret, void *(*body)(void *arg), void *arg,
                        int keep);
 
 /* Calls `body` in such a thread, and waits for its end. */
-void thread_apart(void (*body)(void *arg), void *arg);
+void thread_apart(void (*body)(void *arg), void *arg, int keep);
 
 /* Calls `body` in a thread and waits for its end, so long at most. False when that has
  * not come: the thread goes on, `arg` is its own then, and a filesystem that it waits

@@ -216,7 +216,7 @@ static void test_call(void)
     struct seen s = {.keep = -1};
 
     make_pipe(s.others);
-    thread_apart(look_around, &s);
+    thread_apart(look_around, &s, -1);
     ok(s.tid && s.tid != gettid(), "called by another thread, to its end");
     ok(s.has_others[0] == !thread_can_be_apart() &&
            s.has_others[1] == s.has_others[0], "apart, where that can be");

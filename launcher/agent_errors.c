@@ -45,7 +45,7 @@ static void write_file(void *arg)
 
 static void on_work(uv_work_t *work)
 {
-    thread_apart(write_file, work->data);
+    thread_apart(write_file, work->data, -1);
 }
 
 static void on_written(uv_work_t *work, int status)

@@ -10,6 +10,7 @@
 #include "launcher/agent_snap_lead_priv.h"
 
 #include "base/str.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -26,11 +27,16 @@ void lead_check_know(const struct lead_snap *l, struct lead_save *s)
 
 /* --- what came of it --- */
 
-static void work_on_tidy(uv_work_t *work)
+static void do_tidy(void *arg)
 {
-    const struct lead_check *c = work->data;
+    const struct lead_check *c = arg;
 
     snap_tidy(&c->tidy, io_system());
+}
+
+static void work_on_tidy(uv_work_t *work)
+{
+    thread_apart(do_tidy, work->data, -1);
 }
 
 static void after_tidy(uv_work_t *work, int status)

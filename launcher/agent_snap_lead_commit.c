@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "ckpt/io_direct.h"
 #include "ckpt/step.h"
 #include "launcher/jsonw.h"
@@ -219,15 +220,22 @@ static void prepare(struct lead_save *s)
 
 /* Who hears of it may save the next one at once: where that could want the room of those
  * that go, they go first. */
-static void work_on(uv_work_t *work)
+static void do_commit(void *arg)
 {
-    struct lead_save *s = work->data;
+    struct lead_save *s = arg;
     int rc = snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
 
     s->is_tidied = rc == 0 && s->commit.lease && snap_is_short(&s->commit, io_direct());
     if (s->is_tidied) {
         snap_tidy(&s->commit, io_direct());
     }
+}
+
+/* Apart, as all that has files of a checkpoint open: a filesystem that hangs then is not in
+ * the way of workers that start. */
+static void work_on(uv_work_t *work)
+{
+    thread_apart(do_commit, work->data, -1);
 }
 
 void lead_save_took(const struct lead_save *s, enum interval_level_id level)
@@ -267,11 +275,16 @@ static void settle(struct lead_save *s)
     lead_levels_replace(l);
 }
 
-static void work_on_tidy(uv_work_t *work)
+static void do_tidy(void *arg)
 {
-    struct lead_save *s = work->data;
+    const struct lead_save *s = arg;
 
     snap_tidy(&s->commit, io_direct());
+}
+
+static void work_on_tidy(uv_work_t *work)
+{
+    thread_apart(do_tidy, work->data, -1);
 }
 
 static void end_work(struct lead_save *s)

@@ -117,7 +117,7 @@ static void *ask(void *arg)
     struct request *r = arg;
     struct box *b = r->box;
 
-    thread_apart(look, r);
+    thread_apart(look, r, -1);
     uv_mutex_lock(&b->mutex);
     r->next = b->done;
     b->done = r;

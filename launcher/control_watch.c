@@ -87,7 +87,7 @@ static void look(void *arg)
 
 static void on_work(uv_work_t *req)
 {
-    thread_apart(look, req->data);
+    thread_apart(look, req->data, -1);
 }
 
 static void free_if_over(struct control_watch *w)

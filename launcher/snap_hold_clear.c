@@ -10,6 +10,7 @@
 #include "launcher/snap_hold_priv.h"
 
 #include "base/cleanup.h"
+#include "base/thread.h"
 #include "ckpt/step.h"
 
 #include <fcntl.h>
@@ -36,13 +37,18 @@ static void remove_one(struct io *io, const struct snap_head *head)
     }
 }
 
-static void clear(uv_work_t *work)
+static void clear(void *arg)
 {
-    const struct snap_hold *h = work->data;
+    const struct snap_hold *h = arg;
 
     for (const struct leftover *l = h->clearing; l; l = l->next) {
         remove_one(h->config.io, &l->head);
     }
+}
+
+static void on_clear(uv_work_t *work)
+{
+    thread_apart(clear, work->data, -1);
 }
 
 static void free_all(struct leftover **all)
@@ -78,7 +84,7 @@ bool snap_hold_clear_next(struct snap_hold *h)
     h->clearing = take_ptr(&h->pending);
     h->clear_work.data = h;
     h->n_works++;
-    uv_queue_work(h->config.loop, &h->clear_work, clear, after_clear);
+    uv_queue_work(h->config.loop, &h->clear_work, on_clear, after_clear);
     return true;
 }
 

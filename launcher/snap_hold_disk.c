@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/mapguard.h"
+#include "base/thread.h"
 #include "ckpt/step.h"
 
 #include <errno.h>
@@ -18,9 +19,9 @@ void snap_hold_names(uint32_t rank, char file[32], char part[32])
     snprintf(part, 32, "r%05u.part", rank);
 }
 
-static void write_it(uv_work_t *work)
+static void write_it(void *arg)
 {
-    struct slot *s = work->data;
+    struct slot *s = arg;
     const struct snap_hold *h = s->hold;
     char file[32], part[32];
     _close_ int root = open(s->snap->head.root,
@@ -36,6 +37,14 @@ static void write_it(uv_work_t *work)
     }
     snap_hold_names(s->rank, file, part);
     drain_run(&d, &s->digest, &s->error);
+}
+
+/* Apart: a filesystem that hangs then is not in the way of workers that start. */
+static void on_write(uv_work_t *work)
+{
+    struct slot *s = work->data;
+
+    thread_apart(write_it, s, s->snap->fd);
 }
 
 static void after_write(uv_work_t *work, int status)
@@ -80,7 +89,7 @@ void snap_hold_write_next(struct snap_hold *h)
     }
     if (!snap_hold_clear_next(h) && first) {
         first->progress.bytes = 0;
-        snap_hold_work(first, WRITING, write_it, after_write);
+        snap_hold_work(first, WRITING, on_write, after_write);
     }
 }
 

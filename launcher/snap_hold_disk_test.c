@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/mapguard.h"
+#include "base/thread.h"
 #include "ckpt/digest.h"
 #include "ckpt/step.h"
 #include "tests/lib/tap.h"
@@ -31,10 +32,24 @@ static atomic_int n_made, n_closed; /* directories, and what was open */
 static uint32_t order[4];
 static int n_order;
 
+static atomic_int n_shared; /* writes to files that children would have as well */
+
+/* Whether the main thread's table has it: see base/thread.h. */
+static bool is_shared(int fd)
+{
+    struct stat own, shared;
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return fstat(fd, &own) == 0 && stat(path, &shared) == 0 && own.st_dev == shared.st_dev &&
+           own.st_ino == shared.st_ino;
+}
+
 static ssize_t write_late(struct io *io, int fd, const void *data, size_t len,
                           uint64_t at)
 {
     atomic_fetch_add(&n_blocks, 1);
+    atomic_fetch_add(&n_shared, is_shared(fd));
     while (!atomic_load(&may_write)) {
         poll(NULL, 0, 1);
     }
@@ -70,7 +85,7 @@ static void on_written(void *arg, const struct snap_head *head, const struct err
 /* Some syncs of files fail, as of a disk that could not write. */
 static atomic_int n_syncs;
 static atomic_int first_bad, n_bad; /* from that one on, the first is 1 */
-static int bad_file = -1;           /* the last one of which it did */
+static struct stat bad_file;        /* the last one of which it did */
 
 static int sync_badly(struct io *io, int fd)
 {
@@ -84,8 +99,8 @@ static int sync_badly(struct io *io, int fd)
     if (n < 0 || n >= atomic_load(&n_bad)) {
         return io_system_ops.sync(io, fd);
     }
-    close_fd(&bad_file);
-    bad_file = dup(fd);
+    bad_file = st;
+    dup(fd); /* its number is no other file's as long as that thread runs */
     return -EIO;
 }
 
@@ -419,14 +434,21 @@ static void test_nothing_at_the_end(void)
 
 /* --- a disk that fails --- */
 
-/* What the kernel could not write it forgets: the file must not stay. */
-static bool is_bad_file_gone(void)
+static bool is_bad_file(const struct hold_bed *b, const char *file)
 {
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
     struct stat st;
-    bool is = fstat(bad_file, &st) == 0 && st.st_nlink == 0;
 
-    close_fd(&bad_file);
-    return is;
+    step_name(1, UUID(1), name);
+    snprintf(path, sizeof(path), "%s/%s/%s", b->root, name, file);
+    return stat(path, &st) == 0 && st.st_ino == bad_file.st_ino;
+}
+
+/* What the kernel could not write it forgets: the file must not stay. */
+static bool is_bad_file_gone(const struct hold_bed *b)
+{
+    return bad_file.st_ino && !is_bad_file(b, "r00000.safetensors") &&
+           !is_bad_file(b, "r00000.part");
 }
 
 static bool has_bytes(const struct hold_bed *b, const char *file, const void *want, size_t len)
@@ -471,7 +493,7 @@ static void test_disk_fails_once(void)
         save_badly(&b, i + 1, 1);
         is_int(b.said.n_written, 1, "%s cannot be synced, and is written anew", files[i]);
         is_int(atomic_load(&n_syncs), 3, "each file is synced once");
-        ok(is_bad_file_gone(), "the file that could not is gone");
+        ok(is_bad_file_gone(&b), "the file that could not is gone");
         ok(is_written_right(&b), "and all bytes are right");
         hold_bed_close(&b);
     }
@@ -486,10 +508,29 @@ static void test_disk_fails_twice(void)
     is_int(b.said.error.code, EIO, "which is told");
     like(b.said.error.text, "; and again, with a new file: write ", "of both");
     is_int(atomic_load(&n_syncs), 2, "there is no third");
-    ok(is_bad_file_gone() && !is_there(&b, ""), "nothing is left of them");
+    ok(is_bad_file_gone(&b) && !is_there(&b, ""), "nothing is left of them");
     is_int(snap_hold_write(b.hold, 0, UUID(1), NULL), 0, "it is in memory still");
     hold_bed_run_until(&b, &b.said.n_written, 1);
     ok(is_written_right(&b), "from where it can be written later");
+    hold_bed_close(&b);
+}
+
+/* A filesystem that hangs would hold up whoever starts a worker. */
+static void test_apart(void)
+{
+    struct hold_bed b;
+
+    if (!thread_can_be_apart()) {
+        skip("threads share all that is open here");
+        return;
+    }
+    open_slow(&b);
+    atomic_store(&may_write, true);
+    atomic_store(&n_shared, 0);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "a rank saves");
+    hold_bed_run_works(&b);
+    ok(atomic_load(&n_blocks) > 0, "it was written");
+    is_int(atomic_load(&n_shared), 0, "into files that no child has");
     hold_bed_close(&b);
 }
 
@@ -509,5 +550,6 @@ int main(void)
     test_nothing_at_the_end();
     test_disk_fails_once();
     test_disk_fails_twice();
+    test_apart();
     return tap_done();
 }

@@ -73,7 +73,7 @@ int snap_reread(const char *root, const char *name, const _Atomic bool *cancel,
 
     c.ops.read = read_on;
     c.io.ops = &c.ops;
-    rc = thread_start(&thread, run, &c);
+    rc = thread_start_apart(&thread, run, &c, -1);
     if (rc != 0) {
         return error_set(e, rc, "no thread to read %s", name);
     }
