@@ -65,6 +65,7 @@ struct agent_steps;
 struct blanks;
 struct crew;
 struct jsonw;
+struct kept_file;
 struct soon;
 struct warm;
 
@@ -143,6 +144,8 @@ struct agent {
     bool warm_is_over;         /* there will be none, and it was told */
     struct blanks *blanks;     /* processes that wait to become workers, or NULL */
 
+    struct kept_file *kept_files; /* of agent_errors.c: what is written now, then what waits */
+
     bool leaving;
     bool leaves_alone; /* the run goes on without this agent */
     bool leaves_files; /* and with memory of its snapshots here */
@@ -218,7 +221,8 @@ void agent_error_name(uint32_t generation, uint32_t rank, char *to,
 void agent_stack_name(uint32_t generation, uint32_t rank, char *to,
                       size_t size);
 /* Puts `text` in a file of that name there, some time; takes `text`, which may be
- * NULL where there was no memory for it. `what` is for people, and static. */
+ * NULL where there was no memory for it. `what` is for people, and static. Where that
+ * filesystem hangs a few wait for it, and what comes after those is not kept. */
 void agent_keep(struct agent *a, const char *name, const char *what,
                 char *text);
 
