@@ -366,6 +366,8 @@ test_newer() {
     truncate -s -1 "new/${names[3]}/r00000.safetensors"
     newer 'what is left of it is made whole' "${names[3]}" 'fetched 1 files'
     echo >new/"${names[3]}"/COMMIT
+    newer 'so is one that has lost its COMMIT' "${names[3]}" 'fetched 0 files'
+    cp "n/${names[2]}/COMMIT" "new/${names[3]}/COMMIT"
     newer 'another one is not written over' '' "passed over, in the way: .*${names[3]}"
     rm -r "new/${names[3]}" "new/${names[2]}"
     s3_do rm bucket "newer/${names[3]}/r00000.safetensors"
