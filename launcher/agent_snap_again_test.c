@@ -40,7 +40,7 @@ struct bed {
 /* How the next one goes, and what the last one was told to leave. */
 static int commit_code;
 static bool was_there;
-static int n_commits;
+static int n_commits, n_shared; /* ... whose files children would have as well */
 static char left[STEP_NAME_BYTES];
 /* What was said to all, last, and what an agent answers at once. */
 static char said[512];
@@ -66,6 +66,7 @@ int __wrap_snap_commit(const struct snap_commit *c, struct io *io, const struct 
 {
     (void)io;
     n_commits++;
+    n_shared += !lead_bed_is_apart();
     *c->ret_was_there = was_there;
     snprintf(left, sizeof(left), "%s", c->source);
     return why           ? error_text(e, why->code == ESTALE ? EIO : why->code, "%s",
@@ -550,6 +551,7 @@ int main(void)
     test_past(b);
     test_reported(b);
     test_source(b);
+    is_int(n_shared, 0, "no child has what a thread opens to commit");
     fs_remove_tree(b->agent.run.dir, NULL);
     lead_bed_release(&b->agent);
     free(b);

@@ -37,6 +37,7 @@ struct bed {
 
 static sem_t may_go;
 static atomic_int n_begun, n_tidied, n_made_up_for;
+static atomic_int n_shared; /* of those whose files children would have as well */
 static atomic_bool is_slow, is_short, is_slow_to_make_up;
 static char tidied_pinned[STEP_NAME_BYTES]; /* what the last one was told to leave */
 
@@ -47,6 +48,7 @@ void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
 
 void __wrap_snap_tidy(const struct snap_commit *c, struct io *io)
 {
+    atomic_fetch_add(&n_shared, !lead_bed_is_apart());
     if (!c->strays) { /* after one was read again */
         while (is_slow_to_make_up && sem_wait(&may_go) < 0) {
         }
@@ -455,6 +457,7 @@ int main(void)
     test_missed(b);
     test_dies(b);
     test_lease(b);
+    is_int(atomic_load(&n_shared), 0, "no child has what a thread opens to tidy up");
     test_lease_is_asked(b);
     commit_bed_close(&b->saves);
     lead_bed_release(&b->agent);

@@ -3,11 +3,15 @@
 
 #include "launcher/lead_bed.h"
 
+#include "base/cleanup.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void expect(bool fact)
@@ -81,6 +85,18 @@ void lead_bed_release(struct agent *a)
     expect(uv_loop_close(&a->loop) == 0);
     roster_release(&a->roster);
     job_destroy(a->config.job);
+}
+
+bool lead_bed_is_apart(void)
+{
+    _close_ int fd = memfd_create("apart", MFD_CLOEXEC);
+    struct stat own, shared;
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* of the main thread */
+    expect(fstat(fd, &own) == 0);
+    return stat(path, &shared) < 0 || shared.st_dev != own.st_dev ||
+           shared.st_ino != own.st_ino || !thread_can_be_apart();
 }
 
 struct order lead_bed_run(uint32_t generation, uint16_t n_procs[BED_NODES])

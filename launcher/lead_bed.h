@@ -15,6 +15,10 @@ enum { BED_NODES = 3, BED_PROCS = 2 };
 void lead_bed_make(struct agent *a);
 void lead_bed_release(struct agent *a);
 
+/* Whether the thread that asks has a table of descriptors of its own (base/thread.h), or can
+ * have none here. */
+bool lead_bed_is_apart(void);
+
 /* Nodes 0 and 2 run that generation. Borrows `n_procs`, which it fills. */
 struct order lead_bed_run(uint32_t generation, uint16_t n_procs[BED_NODES]);
 
