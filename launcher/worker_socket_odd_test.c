@@ -217,7 +217,7 @@ static bool slow_ended(struct agent *a)
 {
     static uint32_t n; /* of requests, one a turn and more */
 
-    for (int i = 0; i < 100 && n < 200000; i++) {
+    for (int i = 0; i < 1000 && n < 200000; i++) {
         worker_socket_set_state(a->sockets[0], false, ++n);
     }
     if (n == 200000) {
