@@ -346,7 +346,7 @@ static void test_unsealed(void)
     teardown(&b);
 }
 
-/* Writes over COMMIT, or to its end. */
+/* Writes over some of COMMIT. */
 static void change_commit(int own, const char *text, off_t at)
 {
     _close_ int fd = openat(own, "COMMIT", O_WRONLY | O_CLOEXEC);
