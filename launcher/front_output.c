@@ -11,7 +11,7 @@
 
 enum {
     MAX_UNREAD_BYTES = 1 << 20,           /* that nobody has read: no more output then */
-    LEAVE_MS = 2000,                      /* for the last words of who leaves the run */
+    LEAVE_MS = 2000,                      /* for the last words, with nobody to wait for */
     CREDIT_BYTES = TREE_WINDOW_BYTES / 2, /* at a time: who sends stops at all of it */
 };
 
@@ -62,16 +62,19 @@ void front_take_output(struct front *f, const struct channel_frame *frame)
     }
 }
 
-/* A front end that leaves has perhaps nobody left who reads. */
+/* A front end that leaves, or is told to, has perhaps nobody left who reads. */
 static bool is_late(const struct front *f)
 {
-    return f->has_left && front_now_ms(f) - f->over_ms > LEAVE_MS;
+    uint64_t since_ms = f->let_go_ms ? f->let_go_ms : f->over_ms;
+
+    return (f->has_left || f->let_go_ms) &&
+           front_now_ms(f) - since_ms > LEAVE_MS;
 }
 
 void front_drain_output(struct front *f)
 {
     f->is_ending = true;
-    while (writer_pending(f->writer) && !f->lets_go && !is_late(f)) {
+    while (writer_pending(f->writer) && !is_late(f)) {
         uv_run(&f->loop, UV_RUN_ONCE);
     }
 }

@@ -109,7 +109,7 @@ struct front {
     uint64_t over_ms;      /* since when only mpirun is waited for */
     bool in_order;         /* the lead itself gave the verdict */
     bool lost_node;        /* it says that it has lost one */
-    bool lets_go;          /* of what nobody reads, and ends */
+    uint64_t let_go_ms;    /* since when it waits no longer for who reads; 0: it does */
     bool skips_store;      /* the lead was told not to wait for checkpoint.store */
     bool is_ending;        /* only that is left */
     bool has_left;         /* the run goes on, or may do so, without us */

@@ -125,13 +125,20 @@ static void end_storing(struct front *f, int sig)
     bool is_storing = front_is_storing(f);
 
     if (sig == SIGHUP || f->skips_store || !(is_storing || front_is_saving(f))) {
-        f->lets_go = true;
+        f->let_go_ms = f->let_go_ms ? f->let_go_ms : front_now_ms(f);
         return;
     }
     f->skips_store = true;
     screen_note(f->screen, "%s: not waiting for the %s", child_signal_name(sig),
                 is_storing ? "store" : "disk");
     front_send_request(f, "preempt", true);
+}
+
+/* Slurm has told the agents as well, which may have ended the run before its word got
+ * here: nobody has lost patience. */
+static bool is_word_of_end(const struct front *f, int sig)
+{
+    return sig == SIGTERM && f->n_signals == 1 && getenv("SLURM_JOB_ID");
 }
 
 /* The first signal asks, the second forces, the third lets go. */
@@ -151,7 +158,9 @@ void front_on_signal(uv_signal_t *s, int sig)
     f->was_noticed = true;
     f->n_signals += !is_notice;
     if (f->phase == FRONT_OVER) {
-        end_storing(f, sig);
+        if (!is_word_of_end(f, sig)) {
+            end_storing(f, sig);
+        }
         return;
     }
     if (f->phase == FRONT_STARTING) {

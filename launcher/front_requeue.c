@@ -25,6 +25,7 @@ struct requeue {
     struct front *front;
     const char *job;
     struct strlist env;
+    bool is_over;
 };
 
 static void say_not(const struct requeue *r, const char *why)
@@ -33,12 +34,10 @@ static void say_not(const struct requeue *r, const char *why)
                 why);
 }
 
-/* Only where the loop runs or is about to: what nobody stops by it would stop the
- * next use of the loop. */
 static void give_up(struct requeue *r, const char *why)
 {
     say_not(r, why);
-    uv_stop(&r->front->loop);
+    r->is_over = true;
 }
 
 static void on_requeued(void *arg, bool ok, const char *text)
@@ -46,7 +45,7 @@ static void on_requeued(void *arg, bool ok, const char *text)
     struct requeue *r = arg;
 
     if (ok) {
-        uv_stop(&r->front->loop);
+        r->is_over = true;
     } else {
         give_up(r, text);
     }
@@ -121,14 +120,16 @@ void front_requeue(struct front *f)
     if (why && !why[0]) {
         return;
     }
-    uv_timer_stop(&f->tick);
     strlist_add_all(&r.env, environ);
     snprintf(jobs, sizeof(jobs), "--jobs=%s", r.job);
     if (why) {
         say_not(&r, why);
     } else {
         run(&r, words, on_state);
-        uv_run(&f->loop, UV_RUN_DEFAULT);
+        /* Whatever else ends now would stop the loop, as it does while the run ends. */
+        while (!r.is_over) {
+            uv_run(&f->loop, UV_RUN_ONCE);
+        }
     }
     slurm_ask_forget(&f->slurm);
     strlist_release(&r.env);

@@ -66,14 +66,14 @@ fake_slurm() {
     mkdir bin
     cat >bin/squeue <<END
 #!/bin/sh
-case "\$*" in *%T*) cat $TRASH/says; exit ;; esac
+case "\$*" in *%T*) [ ! -e $TRASH/tell ] || { kill -TERM \$PPID; sleep 0.5; }; cat $TRASH/says; exit ;; esac
 [ ! -e $TRASH/hang ] || exec sleep 1000
 end=\$(cat $TRASH/left)
 case \$end in [0-9]*) n=\$((end - \$(date +%s))); [ \$n -ge 0 ] || n=0; printf '0:%02d\n' \$n ;; *) echo "\$end" ;; esac
 END
     printf '#!/bin/sh\necho "$@" >>%s/asked\n' "$TRASH" >bin/scontrol
     chmod +x bin/*
-    rm -f asked hang
+    rm -f asked hang tell
     echo "$1" >left
     echo "$2" >says
 }
@@ -99,6 +99,12 @@ test_limit() {
     is "$status" 75 'that of a job that is cancelled, too' || show
     ok 'which is not requeued' test ! -e asked
     like "$(cat err)" 'it is COMPLETING' 'for that reason'
+    fresh
+    fake_slurm $(($(date +%s) + 10)) CANCELLED
+    touch tell
+    run "${in_slurm[@]}" timeout 60 "$MUSTER" run $root --run-dir run --requeue --nproc-per-node 1 -- sleep 1000
+    is "$status" 75 'one that Slurm tells to stop when the run is over' || show
+    like "$(cat err)" 'it is CANCELLED' 'has its last words' || show
     fresh
     fake_slurm $(($(date +%s) + 10)) RUNNING
     run "${in_slurm[@]}" timeout 60 "$MUSTER" run $root --run-dir run --nproc-per-node 1 --set slurm.margin=off -- sleep 3
