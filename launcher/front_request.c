@@ -108,15 +108,17 @@ static void leave_early(struct front *f, int status)
 }
 
 /* Batch systems send SIGUSR1 and SIGUSR2 ahead of time, and may do so again and
- * again; Slurm sends SIGTERM, and once more when the time for that is over: what
- * they have given the workers is theirs. */
+ * again; Slurm sends SIGTERM, to the agents as well, which may have ended the run
+ * before this process has heard, and once more when the time for that is over: what
+ * they have given the workers, and a last checkpoint, is theirs until SIGKILL. */
 static bool is_repeated(const struct front *f, int sig)
 {
     if (sig == SIGUSR1 || sig == SIGUSR2) {
         return f->phase == FRONT_OVER || f->was_noticed;
     }
-    return sig == SIGTERM && f->n_signals && f->phase == FRONT_RUNNING &&
-           getenv("SLURM_JOB_ID");
+    return sig == SIGTERM && getenv("SLURM_JOB_ID") &&
+           (f->phase == FRONT_OVER ||
+            (f->phase == FRONT_RUNNING && f->n_signals));
 }
 
 /* The run is over but for its last checkpoint, on the way to the disk or to a store. */
@@ -132,13 +134,6 @@ static void end_storing(struct front *f, int sig)
     screen_note(f->screen, "%s: not waiting for the %s", child_signal_name(sig),
                 is_storing ? "store" : "disk");
     front_send_request(f, "preempt", true);
-}
-
-/* Slurm has told the agents as well, which may have ended the run before its word got
- * here: nobody has lost patience. */
-static bool is_word_of_end(const struct front *f, int sig)
-{
-    return sig == SIGTERM && f->n_signals == 1 && getenv("SLURM_JOB_ID");
 }
 
 /* The first signal asks, the second forces, the third lets go. */
@@ -158,9 +153,7 @@ void front_on_signal(uv_signal_t *s, int sig)
     f->was_noticed = true;
     f->n_signals += !is_notice;
     if (f->phase == FRONT_OVER) {
-        if (!is_word_of_end(f, sig)) {
-            end_storing(f, sig);
-        }
+        end_storing(f, sig);
         return;
     }
     if (f->phase == FRONT_STARTING) {

@@ -92,8 +92,8 @@ static void test_impatient(void)
               notice[] = {SIGUSR1, SIGUSR2, SIGTERM};
 
     expect_after(NULL, term, 2, " yes yes", "SIGTERM ends a wait at its end");
-    expect_after("815", term, 2, " no yes",
-                 "the first one of Slurm says what the agents have acted on");
+    expect_after("815", term, 2, " no no",
+                 "those of Slurm say what the agents have acted on");
     expect_after("815", cut, 1, " yes", "SIGINT is a person's");
     expect_after("815", notice, 3, " no no no", "notices say nothing new");
 }
