@@ -190,14 +190,17 @@ static int sync_no_room(struct io *io, int fd)
     return no_room_code;
 }
 
-static void remove_without_room(int (*sync)(struct io *io, int fd), const char *what)
+typedef int rename_f(struct io *io, int dir, const char *from, const char *to);
+typedef int sync_f(struct io *io, int fd);
+
+static void remove_without_room(rename_f *rename, sync_f *sync, const char *what)
 {
     struct io_ops ops = io_system_ops;
     struct io full = {.ops = &ops};
     struct error e = {0};
     char name[STEP_NAME_BYTES];
 
-    ops.rename = no_room;
+    ops.rename = rename;
     ops.sync = sync;
     is_int(bed_save(io_system(), root, 6, 1, NULL), 0, "saved");
     bed_name(6, 1, name);
@@ -211,10 +214,11 @@ static void remove_without_room(int (*sync)(struct io *io, int fd), const char *
 static void test_remove_full(void)
 {
     no_room_code = -ENOSPC;
-    remove_without_room(io_system_ops.sync, "a full disk is made room on");
+    remove_without_room(no_room, io_system_ops.sync, "a full disk is made room on");
     no_room_code = -EDQUOT;
-    remove_without_room(io_system_ops.sync, "so is a full quota");
-    remove_without_room(sync_no_room, "also where its syncs fail");
+    remove_without_room(no_room, io_system_ops.sync, "so is a full quota");
+    remove_without_room(no_room, sync_no_room, "also where its syncs fail");
+    remove_without_room(io_system_ops.rename, sync_no_room, "and where they alone do");
 }
 
 /* What a removal has left goes, and nothing that somebody may be saving. */

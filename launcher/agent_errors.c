@@ -30,7 +30,7 @@ struct kept_file {
     int rc;
 };
 
-static void kept_destroy(struct kept_file *k)
+static void kept_file_destroy(struct kept_file *k)
 {
     free(k->text);
     free(k);
@@ -63,7 +63,7 @@ static void on_written(uv_work_t *work, int status)
         agent_note(a, "%s is not kept: %s", k->what, k->error.text);
     }
     a->kept_files = k->next;
-    kept_destroy(k);
+    kept_file_destroy(k);
     write_first(a);
 }
 
@@ -122,10 +122,10 @@ void agent_keep(struct agent *a, const char *name, const char *what,
     if (fs_path(k->dir, sizeof(k->dir), NULL, "%s/errors", a->run.dir) < 0 ||
         fs_path(k->path, sizeof(k->path), NULL, "%s/%s", a->run.dir,
                 name) < 0) {
-        kept_destroy(k);
+        kept_file_destroy(k);
     } else if (!append(a, k)) {
         agent_note(a, "%s is not kept: %d others wait for %s, which does not answer", what,
                    MAX_WAITING, a->run.dir);
-        kept_destroy(k);
+        kept_file_destroy(k);
     }
 }

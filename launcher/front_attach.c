@@ -127,12 +127,13 @@ static json_t *describe(const struct front *f, struct error *e)
     return body;
 }
 
-static void ask_lead(struct front *f)
+static void ask_lead(struct front *f, bool by_file)
 {
     struct attach_request *r = f->request;
 
     f->asked_ms = front_now_ms(f);
     if (!r->is_working) {
+        r->by_file = by_file;
         r->is_working = uv_queue_work(&f->loop, &r->work, ask, after_ask) == 0;
     }
 }
@@ -197,7 +198,7 @@ int front_attach_start(struct front *f, struct error *e)
     if (make_request(f, e) < 0) {
         return -e->code;
     }
-    ask_lead(f);
+    ask_lead(f, false);
     return 0;
 }
 
@@ -234,7 +235,7 @@ static void wait_for_lead(struct front *f)
     if (waited_ms > (f->asked_by_file ? COME_BY_FILE_MS : COME_MS)) {
         give_up(f, waited_ms);
     } else {
-        ask_lead(f);
+        ask_lead(f, false);
     }
 }
 
@@ -249,8 +250,7 @@ static void look_for_lead(struct front *f)
         front_attach_drop(f);
     } else if (now - f->lead_gone_ms > ASK_AGAIN_MS && now - f->asked_ms > ASK_AGAIN_MS &&
                (f->request || make_request(f, &e) == 0)) {
-        f->request->by_file = true;
-        ask_lead(f);
+        ask_lead(f, true);
     }
 }
 
