@@ -3,12 +3,12 @@
 # The Slurm bed behaves as a cluster does: batch jobs, steps, mpirun in a job,
 # cancel that leaves nobody, requeue, preemption, a node that goes down.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+. "$MUSTER_SRCDIR/tests/lib/slurm-job.sh"
 need_command sbatch mpirun
 rig_slurm_up
 cd "$SHARED" || bail_out "no $SHARED"
 
 job_is() { [ "$(on ctl squeue -h -j "$1" -o %T 2>/dev/null)" = "$2" ]; }
-job_over() { [ -z "$(on ctl squeue -h -j "$1" -o %T -t pending,running,completing 2>/dev/null)" ]; }
 submit() { on ctl sbatch --parsable --chdir="$SHARED" "$@"; }
 node_is() { [[ "$(on ctl sinfo -h -n "$1" -p main -o %T)" == $2 ]]; }
 

@@ -4,6 +4,7 @@
 # script's own: it takes the nodes that the job has, trains over them, outlives
 # the loss of a worker, and leaves nobody when the job or its step ends.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+. "$MUSTER_SRCDIR/tests/lib/slurm-job.sh"
 need_muster
 need_command sbatch mpirun
 rig_slurm_up
@@ -13,7 +14,6 @@ small="$charlm --width 16 --heads 2 --layers 1 --context 16"
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
-job_over() { [ -z "$(on ctl squeue -h -j "$1" -t pending,running,completing 2>/dev/null)" ]; }
 
 # batch NAME N SCRIPT-LINE...: submits; the job's id in $job, what it says in
 # NAME.out, the directory of its run in $dir, if that is called NAME.

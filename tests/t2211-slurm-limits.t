@@ -4,6 +4,7 @@
 # one that is changed, has its job requeued where that was asked for, and goes on
 # where it was, with what it has spent.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+. "$MUSTER_SRCDIR/tests/lib/slurm-job.sh"
 need_muster
 need_command sbatch mpirun
 rig_slurm_up
@@ -27,7 +28,6 @@ field() { "$MUSTER" status "$SHARED/muster-runs/$1/${3:-$job}" -o json 2>/dev/nu
 event() { grep -q "$2" "$SHARED/muster-runs/$1/$job/events.jsonl"; }
 running() { [ "$(field "$1" state)" = Running ] && [ "$(field "$1" workers.0.state)" = Running ] && [ "$(field "$1" starts)" = "${2:-1}" ]; }
 state() { on ctl squeue -h -j "$1" -o %T 2>/dev/null; }
-job_over() { [ -z "$(state "$1" | grep -v COMPLETED)" ]; }
 restarts() { on ctl scontrol show job "$1" | grep -o 'Restarts=[0-9]*'; }
 left() { local h; for h in node1 node2 node3 node4; do pids_on "$h" '(muster|muster-mpi|muster-watch|muster-exec|orted)( |$)'; done; }
 nobody_left() { ok 'nobody is left' wait_for 90 eval '[ -z "$(left)" ]' || diag "$(left | xargs -r ps -o pid,args -p)"; }

@@ -3,6 +3,7 @@
 # Nodes that Slurm takes from a job, or loses, while a run goes on in it: with
 # --no-kill it goes on in what is left of the job, without it the job comes back.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+. "$MUSTER_SRCDIR/tests/lib/slurm-job.sh"
 need_muster
 need_command sbatch mpirun
 need_torch
@@ -36,7 +37,6 @@ there=$MUSTER_BUILDDIR
 . "$MUSTER_SRCDIR/tests/lib/left-behind.sh"
 field() { "$MUSTER" status "$dir" -o json 2>/dev/null | json "$1"; }
 event() { grep -q "$1" "$dir/events.jsonl"; }
-job_over() { [ -z "$(on ctl squeue -h -j "$job" -t pending,running,completing,suspended 2>/dev/null)" ]; }
 restarts() { on ctl scontrol show job "$job" | grep -o 'Restarts=[0-9]*'; }
 said() { sed 's/^\[[^]]*\] *//' "$out" | grep "^$1: " | sort -t ' ' -k 2n | cut -d ' ' -f 2- | tr '\n' ';'; }
 left() { local h; for h in node1 node2 node3 node4; do pids_on "$h" '(muster|muster-mpi|muster-watch|muster-exec|orted)( |$)|^sleep 1000'; done; }

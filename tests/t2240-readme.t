@@ -3,6 +3,7 @@
 # What README.md shows runs as it is written there: the file, and every way to
 # start it, on the hosts and in the batch system of a bed.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+. "$MUSTER_SRCDIR/tests/lib/slurm-job.sh"
 need_muster
 need_command sbatch mpirun mpicc python3
 rig_slurm_up --nodes 2
@@ -26,7 +27,6 @@ shown() {
         END { out() }' "$readme"
 }
 
-job_over() { [ -z "$(on ctl squeue -h -j "$1" -t pending,running,completing 2>/dev/null)" ]; }
 
 # all_of FILE NAME: each of 8 workers has said where it stands.
 all_of() {

@@ -3,6 +3,7 @@
 # In a real Slurm job, workers that look at Slurm's variables by themselves: an
 # MPI program is a world of one, and JAX finds all workers, not the tasks of a step.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+. "$MUSTER_SRCDIR/tests/lib/slurm-job.sh"
 need_muster
 need_command sbatch mpirun
 /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || skip_rig 'no mpi4py: see scripts/install-deps'
@@ -12,7 +13,6 @@ cd "$SHARED" || bail_out "no $SHARED"
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
-job_over() { [ -z "$(on ctl squeue -h -j "$1" -t pending,running,completing 2>/dev/null)" ]; }
 
 # batch NAME COMMAND: as a job of two nodes, with two workers on each.
 batch() {

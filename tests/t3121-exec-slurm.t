@@ -3,6 +3,7 @@
 # In a real Slurm job of two nodes, MPI programs: as the command of muster run, under
 # `srun --mpi=pmix muster exec`, and under `mpirun ... muster exec`.
 . "${MUSTER_SRCDIR:-$(dirname "$0")/..}/tests/lib/harness.sh"
+. "$MUSTER_SRCDIR/tests/lib/slurm-job.sh"
 need_muster
 need_command sbatch mpirun mpicc
 rig_slurm_up --nodes 2
@@ -12,7 +13,6 @@ mpicc -I"$MUSTER_BUILDDIR" -o "$prog" "$MUSTER_SRCDIR/tests/lib/mpi_prog.c" 2>er
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
-job_over() { [ -z "$(on ctl squeue -h -j "$1" -t pending,running,completing 2>/dev/null)" ]; }
 
 # batch NAME COMMAND: as a job of two nodes.
 batch() {
