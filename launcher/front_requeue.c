@@ -6,7 +6,7 @@
  * that it still takes for running is.
  *
  * It is the last thing that a front end does: Slurm kills it then, often before it has
- * heard that it will. So what is to be read of it is said before Slurm is asked.
+ * heard that it will. So what is to be read of it is written before Slurm is asked.
  */
 #include <config.h>
 
@@ -25,7 +25,8 @@ struct requeue {
     struct front *front;
     const char *job;
     struct strlist env;
-    bool is_over;
+    bool is_answered;
+    bool is_running; /* the job, for all that Slurm knows */
 };
 
 static void say_not(const struct requeue *r, const char *why)
@@ -34,49 +35,64 @@ static void say_not(const struct requeue *r, const char *why)
                 why);
 }
 
-static void give_up(struct requeue *r, const char *why)
+static void on_state(void *arg, bool ok, const char *text)
 {
-    say_not(r, why);
-    r->is_over = true;
+    struct requeue *r = arg;
+    char why[SLURM_ANSWER_BYTES + 32];
+
+    r->is_answered = true;
+    r->is_running = ok && strcmp(text, "RUNNING") == 0;
+    if (!r->is_running) {
+        snprintf(why, sizeof(why), ok ? "it is %s" : "%s", text);
+        say_not(r, why);
+    }
 }
 
 static void on_requeued(void *arg, bool ok, const char *text)
 {
     struct requeue *r = arg;
 
-    if (ok) {
-        r->is_over = true;
-    } else {
-        give_up(r, text);
+    r->is_answered = true;
+    if (!ok) {
+        say_not(r, text);
     }
 }
 
-static void run(struct requeue *r, const char *const *words,
+/* Until it is answered. Whatever else ends now stops the loop, as it does while the run
+ * ends. */
+static void ask(struct requeue *r, const char *const *words,
                 void (*on_answer)(void *arg, bool ok, const char *text))
 {
     struct front *f = r->front;
     struct error e = {0};
 
+    r->is_answered = false;
     if (slurm_ask(&f->slurm, &f->loop, f->children, words, &r->env, on_answer,
                   r, &e) < 0) {
-        give_up(r, e.text);
+        say_not(r, e.text);
+        return;
+    }
+    while (!r->is_answered) {
+        uv_run(&f->loop, UV_RUN_ONCE);
     }
 }
 
-static void on_state(void *arg, bool ok, const char *text)
+static void requeue_if_running(struct requeue *r)
 {
-    struct requeue *r = arg;
-    const char *const words[] = {"scontrol", "requeue", r->job, NULL};
-    char why[SLURM_ANSWER_BYTES + 32];
+    struct front *f = r->front;
+    char jobs[80];
+    const char *const state[] = {"squeue", "--noheader", jobs, "--format=%T",
+                                 NULL};
+    const char *const requeue[] = {"scontrol", "requeue", r->job, NULL};
 
-    if (ok && strcmp(text, "RUNNING") == 0) {
-        screen_note(r->front->screen, "Slurm is asked to requeue job %s, which goes on "
-                    "with run %s", r->job, r->front->config->dir->id);
-        run(r, words, on_requeued);
-        return;
+    snprintf(jobs, sizeof(jobs), "--jobs=%s", r->job);
+    ask(r, state, on_state);
+    if (r->is_running) {
+        screen_note(f->screen, "Slurm is asked to requeue job %s, which goes on "
+                    "with run %s", r->job, f->config->dir->id);
+        front_drain_output(f);
+        ask(r, requeue, on_requeued);
     }
-    snprintf(why, sizeof(why), ok ? "it is %s" : "%s", text);
-    give_up(r, why);
 }
 
 /* NULL: it is to be done; "": it is not; else why it is not, though it was asked
@@ -112,24 +128,17 @@ static const char *why_not(const struct front *f, char *text, size_t size)
 void front_requeue(struct front *f)
 {
     struct requeue r = {.front = f, .job = getenv("SLURM_JOB_ID")};
-    char jobs[80], text[256];
-    const char *const words[] = {"squeue", "--noheader", jobs, "--format=%T",
-                                 NULL};
+    char text[256];
     const char *why = why_not(f, text, sizeof(text));
 
     if (why && !why[0]) {
         return;
     }
     strlist_add_all(&r.env, environ);
-    snprintf(jobs, sizeof(jobs), "--jobs=%s", r.job);
     if (why) {
         say_not(&r, why);
     } else {
-        run(&r, words, on_state);
-        /* Whatever else ends now would stop the loop, as it does while the run ends. */
-        while (!r.is_over) {
-            uv_run(&f->loop, UV_RUN_ONCE);
-        }
+        requeue_if_running(&r);
     }
     slurm_ask_forget(&f->slurm);
     strlist_release(&r.env);
