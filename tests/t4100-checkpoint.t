@@ -188,7 +188,7 @@ test_wait_for_agents() {
     ok 'four workers' wait_for 60 eval '[ "$(field state)" = Running ]' || diag "$(cat run.err)"
     : >run/due
     run "$MUSTER" checkpoint run --wait --timeout 1m
-    is "$status" 0 'a save through agents' || show
+    is "$status" 0 'a save through agents' || { show; diag "$(cat run.out run.err)"; }
     matches "$(cat out)" "^$PWD/ck/step-[0-9]{12}-[0-9a-f]{8}\$" 'is a checkpoint of the library'
     ok 'is on the disk' test -e "$(cat out)/COMMIT"
     run "$MUSTER" ckpt verify "$(cat out)"

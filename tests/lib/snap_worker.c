@@ -48,7 +48,7 @@
 
 static struct muster *m;
 static struct muster_ckpt *ck;
-static int is_skipping; /* the same on all ranks */
+static int is_skipping, asks_when; /* "skip" and "due", the same on all ranks */
 static char far[32];
 static float *mine;
 static uint64_t n, first; /* elements here, and of those before */
@@ -313,13 +313,19 @@ static void die(const char *dir, int64_t step, uint64_t save)
     }
 }
 
-/* What all say: 1 if any has a reason to end. */
+/* What all say: 1 if any has a reason to end. A file that comes meanwhile is not seen by
+ * all at the same step. */
 static int is_over(void)
 {
-    int32_t x[2] = {there_is("go") || muster_should_stop(m) > 0, there_is("skip")};
-    int rc = muster_allreduce(m, x, x, 2, MUSTER_INT32, MUSTER_MAX);
+    int32_t x[3] = {there_is("go") || muster_should_stop(m) > 0, there_is("skip"),
+                    there_is("due")};
+    int rc = muster_allreduce(m, x, x, 3, MUSTER_INT32, MUSTER_MAX);
 
     is_skipping = x[1];
+    asks_when = x[2];
+    if (rc < 0) {
+        fail("allreduce");
+    }
     return rc < 0 || x[0];
 }
 
@@ -386,7 +392,7 @@ static useconds_t slow_us(uint64_t save)
 
 static int is_due(int64_t step, int has_saved)
 {
-    if (there_is("due")) {
+    if (asks_when) {
         return muster_ckpt_due(ck, step) > 0 || !has_saved;
     }
     return step % 10 == 0 && !(has_saved && there_is("once"));
@@ -396,6 +402,7 @@ static int run(const char *dir, int64_t step)
 {
     uint64_t save = 0;
 
+    is_over(); /* one step and its save come in any case */
     for (;;) {
         while (step + 1 > pace() && !there_is("go") && muster_should_stop(m) == 0) {
             if (muster_checkpoint_requested(m) > 0) {
