@@ -48,7 +48,7 @@
 
 static struct muster *m;
 static struct muster_ckpt *ck;
-static int is_skipping, asks_when; /* "skip" and "due", the same on all ranks */
+static int is_skipping, asks_when, saves_once; /* "skip", "due", "once": the same on all */
 static char far[32];
 static float *mine;
 static uint64_t n, first; /* elements here, and of those before */
@@ -317,12 +317,13 @@ static void die(const char *dir, int64_t step, uint64_t save)
  * all at the same step. */
 static int is_over(void)
 {
-    int32_t x[3] = {there_is("go") || muster_should_stop(m) > 0, there_is("skip"),
-                    there_is("due")};
-    int rc = muster_allreduce(m, x, x, 3, MUSTER_INT32, MUSTER_MAX);
+    int32_t x[4] = {there_is("go") || muster_should_stop(m) > 0, there_is("skip"),
+                    there_is("due"), there_is("once")};
+    int rc = muster_allreduce(m, x, x, 4, MUSTER_INT32, MUSTER_MAX);
 
     is_skipping = x[1];
     asks_when = x[2];
+    saves_once = x[3];
     if (rc < 0) {
         fail("allreduce");
     }
@@ -395,7 +396,7 @@ static int is_due(int64_t step, int has_saved)
     if (asks_when) {
         return muster_ckpt_due(ck, step) > 0 || !has_saved;
     }
-    return step % 10 == 0 && !(has_saved && there_is("once"));
+    return step % 10 == 0 && !(has_saved && saves_once);
 }
 
 static int run(const char *dir, int64_t step)
