@@ -29,6 +29,7 @@ void front_leave(struct front *f, int status, const char *text)
 {
     front_settle(f, status, text);
     f->has_left = true;
+    front_hurry(f);
     link_close(f->lead);
     f->lead = NULL;
     uv_stop(&f->loop);

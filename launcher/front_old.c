@@ -162,7 +162,7 @@ static void end_there(struct front *f, unsigned wait_s)
 static void limit_ender(struct front *f)
 {
     if (f->old_ender > 0 && (front_now_ms(f) >= f->old_ender_until_ms ||
-                             f->let_go_ms || f->n_signals > 2)) {
+                             f->leaves_ms || f->n_signals > 2)) {
         child_kill(f->children, f->old_ender, SIGKILL);
     }
 }

@@ -62,13 +62,16 @@ void front_take_output(struct front *f, const struct channel_frame *frame)
     }
 }
 
-/* A front end that leaves, or is told to, has perhaps nobody left who reads. */
 static bool is_late(const struct front *f)
 {
-    uint64_t since_ms = f->let_go_ms ? f->let_go_ms : f->over_ms;
+    return f->leaves_ms && front_now_ms(f) - f->leaves_ms > LEAVE_MS;
+}
 
-    return (f->has_left || f->let_go_ms) &&
-           front_now_ms(f) - since_ms > LEAVE_MS;
+void front_hurry(struct front *f)
+{
+    if (!f->leaves_ms) {
+        f->leaves_ms = front_now_ms(f);
+    }
 }
 
 void front_drain_output(struct front *f)

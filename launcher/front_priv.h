@@ -109,7 +109,7 @@ struct front {
     uint64_t over_ms;      /* since when only mpirun is waited for */
     bool in_order;         /* the lead itself gave the verdict */
     bool lost_node;        /* it says that it has lost one */
-    uint64_t let_go_ms;    /* since when it waits no longer for who reads; 0: it does */
+    uint64_t leaves_ms;    /* since when who reads has little time left; 0: any time */
     bool skips_store;      /* the lead was told not to wait for checkpoint.store */
     bool is_ending;        /* only that is left */
     bool has_left;         /* the run goes on, or may do so, without us */
@@ -221,9 +221,10 @@ void front_give_credit(struct front *f);
 void front_on_room(void *arg);
 /* Says once that standard output fails. */
 void front_tell_unread(struct front *f);
-/* Until everything is read, or a signal says that it will not be; for a moment,
- * where the run is left. */
+/* Until everything is read; for two seconds, where it hurries. */
 void front_drain_output(struct front *f);
+/* There is perhaps nobody left who reads: the run is left, or a signal says so. */
+void front_hurry(struct front *f);
 
 /* --- front_lead.c --- */
 

@@ -127,7 +127,7 @@ static void end_storing(struct front *f, int sig)
     bool is_storing = front_is_storing(f);
 
     if (sig == SIGHUP || f->skips_store || !(is_storing || front_is_saving(f))) {
-        f->let_go_ms = f->let_go_ms ? f->let_go_ms : front_now_ms(f);
+        front_hurry(f);
         return;
     }
     f->skips_store = true;

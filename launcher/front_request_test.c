@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-    TICK_MS = 100,
-    READ_AT_TICK = 5,
+    TICK_MS = 20,
+    READ_AT_TICK = 3, /* long before it goes without */
 };
 
 struct bed {
@@ -79,7 +79,7 @@ static void expect_after(const char *slurm_job, const int *sigs, size_t n,
     make(&b);
     for (size_t i = 0; i < n; i++) {
         front_on_signal(&b.signal, sigs[i]);
-        buf_printf(&text, " %s", b.front.let_go_ms ? "yes" : "no");
+        buf_printf(&text, " %s", b.front.leaves_ms ? "yes" : "no");
     }
     release(&b);
     unsetenv("SLURM_JOB_ID");

@@ -77,7 +77,7 @@ bool front_step_is_gone(struct front *f, uint64_t waited)
     uint64_t end_ms = !f->began ? 0 : !f->in_order ? FRONT_LEAD_END_MS
                       : f->lost_node ? STEP_LOST_MS : STEP_END_MS;
 
-    if (!agent_step_lives(f->step) || f->let_go_ms || f->n_signals > 2) {
+    if (!agent_step_lives(f->step) || f->leaves_ms || f->n_signals > 2) {
         return true;
     }
     if (waited > end_ms + STEP_KILL_MS) {

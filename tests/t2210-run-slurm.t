@@ -14,7 +14,6 @@ small="$charlm --width 16 --heads 2 --layers 1 --context 16"
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
-
 # batch NAME N SCRIPT-LINE...: submits; the job's id in $job, what it says in
 # NAME.out, the directory of its run in $dir, if that is called NAME.
 batch() {

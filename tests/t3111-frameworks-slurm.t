@@ -13,7 +13,6 @@ cd "$SHARED" || bail_out "no $SHARED"
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
-
 # batch NAME COMMAND: as a job of two nodes, with two workers on each.
 batch() {
     cd "$SHARED" || return

@@ -13,7 +13,6 @@ mpicc -I"$MUSTER_BUILDDIR" -o "$prog" "$MUSTER_SRCDIR/tests/lib/mpi_prog.c" 2>er
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 
-
 # batch NAME COMMAND: as a job of two nodes.
 batch() {
     cd "$SHARED" || return
