@@ -2,8 +2,8 @@
 /*
  * Who leads, as far as this agent has a part in it: between the heir
  * (rendezvous/heir.h) and the tree, the arbiter, the member and the lead. Where the
- * job needs all of its nodes there is no heir: nobody goes on without the lead, and
- * its word is always good.
+ * job needs all of the nodes that it can ever have there is no heir: nobody goes on
+ * without the lead, and its word is always good.
  */
 #include <config.h>
 
@@ -306,13 +306,14 @@ void agent_heir_grow(struct agent *a)
     agent_heir_step(a->heir, &tick); /* it may not have known all members */
 }
 
-/* A job that needs all of its nodes ends with the first that it loses. */
+/* A job that needs all of the nodes it can have ends with the first that it loses. All
+ * agents have to find the same, also those that come when there are more. */
 static bool may_go_on(const struct agent *a, const uint32_t *node_of)
 {
     const struct job *job = a->config.job;
-    uint32_t n_nodes = 0;
+    uint32_t n_nodes = a->config.n_nodes;
 
-    for (uint32_t i = 0; i < a->roster.n; i++) {
+    for (uint32_t i = 0; !a->config.n_nodes && i < a->roster.n; i++) {
         n_nodes += node_of[i] == i;
     }
     return job->restart.policy != JOB_RESTART_NEVER &&
@@ -344,7 +345,8 @@ static int create_core(struct agent_heir *h, const uint32_t *node_of,
 
 int agent_heir_start(struct agent *a, struct error *e)
 {
-    struct view_place at = {a->run.dir, a->run.id, a->config.n_starts + 1};
+    struct view_place at = {a->run.dir, a->run.id, a->config.n_starts + 1,
+                            a->config.nonce};
     _free_ uint32_t *node_of = calloc(a->roster.n + 1, sizeof(*node_of));
     struct agent_heir *h;
     int rc;
@@ -381,7 +383,7 @@ void agent_heir_begin(struct agent *a)
 {
     if (!a->heir) {
         agent_member_report(a);
-    } else if (arbiter_check(a->heir->arbiter, a->config.nonce, NULL) < 0) {
+    } else if (arbiter_check(a->heir->arbiter, NULL) < 0) {
         begin(a->heir, false);
     }
 }

@@ -60,6 +60,7 @@ struct arbiter {
     char run_dir[PATH_MAX];
     char run_id[128];
     uint32_t start;
+    uint8_t nonce[RUNDIR_NONCE_BYTES];
     uint64_t timeout_ms;
     arbiter_f *on_answer;
     void *arg;
@@ -100,7 +101,7 @@ static void leave_box(struct box *b)
 static void look(void *arg)
 {
     struct request *r = arg;
-    struct view_place at = {r->run_dir, r->run_id, r->start};
+    struct view_place at = {r->run_dir, r->run_id, r->start, r->nonce};
 
     switch (r->kind) {
     case ASK_CLAIM:
@@ -271,6 +272,7 @@ static struct request *make_request(struct arbiter *a, enum arbiter_kind kind,
     r->kind = kind;
     r->number = number;
     r->start = a->start;
+    memcpy(r->nonce, a->nonce, sizeof(r->nonce));
     str_copy(r->run_dir, sizeof(r->run_dir), a->run_dir);
     str_copy(r->run_id, sizeof(r->run_id), a->run_id);
     return r;
@@ -302,15 +304,11 @@ int arbiter_claim(struct arbiter *a, const struct view *v, struct error *e)
     return submit(a, r, e);
 }
 
-int arbiter_check(struct arbiter *a, const void *nonce, struct error *e)
+int arbiter_check(struct arbiter *a, struct error *e)
 {
     struct request *r = make_request(a, ASK_NONCE, 0, e);
 
-    if (!r) {
-        return -EBUSY;
-    }
-    memcpy(r->nonce, nonce, sizeof(r->nonce));
-    return submit(a, r, e);
+    return r ? submit(a, r, e) : -EBUSY;
 }
 
 /* --- life --- */
@@ -343,6 +341,7 @@ int arbiter_create(uv_loop_t *loop, const struct view_place *at,
     str_copy(a->run_dir, sizeof(a->run_dir), at->run_dir);
     str_copy(a->run_id, sizeof(a->run_id), at->run_id);
     a->start = at->start;
+    memcpy(a->nonce, at->nonce, sizeof(a->nonce));
     a->timeout_ms = timeout_ms;
     a->on_answer = on_answer;
     a->arg = arg;

@@ -30,7 +30,7 @@ typedef void arbiter_f(void *arg, enum arbiter_answer answer, uint32_t number,
 
 struct arbiter;
 
-/* `at` is copied. */
+/* `at` is copied; it has a nonce. */
 int arbiter_create(uv_loop_t *loop, const struct view_place *at,
                    uint64_t timeout_ms, arbiter_f *on_answer, void *arg,
                    struct arbiter **ret, struct error *e);
@@ -40,7 +40,7 @@ void arbiter_destroy(struct arbiter *a);
 
 /* 0, or why nothing was asked: -EBUSY with too many that hang. `v` is copied. */
 int arbiter_claim(struct arbiter *a, const struct view *v, struct error *e);
-/* Of RUNDIR_NONCE_BYTES; see rundir_check_nonce(). */
-int arbiter_check(struct arbiter *a, const void *nonce, struct error *e);
+/* Whether the directory is the one with the nonce: rundir_check_nonce(). */
+int arbiter_check(struct arbiter *a, struct error *e);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@
 enum { PATIENCE_MS = 60000, SHORT_MS = 50 };
 
 static char dir[] = "/tmp/muster-arbiter-test-XXXXXX";
-static const struct view_place place = {dir, RUN, 1};
+static const uint8_t nonce[RUNDIR_NONCE_BYTES] = {7}, other[RUNDIR_NONCE_BYTES] = {8};
+static const struct view_place place = {dir, RUN, 1, nonce};
 
 static uv_sem_t gate; /* link() waits for it ... */
 static bool hangs;    /* ... where it hangs */
@@ -143,19 +145,26 @@ static void test_shared(void)
 {
     uv_loop_t loop;
     struct arbiter *a = make(&loop, PATIENCE_MS);
-    uint8_t nonce[RUNDIR_NONCE_BYTES] = {7};
+    _view_ struct view mine = view_of(9, 1);
+    char path[PATH_MAX];
 
-    arbiter_check(a, nonce, NULL);
-    ok(wait_for(&loop, 1) && heard.answer[0] == ARBITER_OTHER,
-       "a directory without a nonce is another one");
-    rundir_write_nonce(dir, nonce, NULL);
-    arbiter_check(a, nonce, NULL);
-    ok(wait_for(&loop, 2) && heard.answer[1] == ARBITER_SHARED,
-       "one with it is shared");
-    nonce[0] = 8;
-    arbiter_check(a, nonce, NULL);
-    ok(wait_for(&loop, 3) && heard.answer[2] == ARBITER_OTHER,
+    arbiter_check(a, NULL);
+    ok(wait_for(&loop, 1) && heard.answer[0] == ARBITER_SHARED,
+       "a directory with the nonce is shared");
+    rundir_write_nonce(dir, other, NULL);
+    arbiter_check(a, NULL);
+    ok(wait_for(&loop, 2) && heard.answer[1] == ARBITER_OTHER,
        "one with another is not");
+    arbiter_claim(a, &mine, NULL);
+    ok(wait_for(&loop, 3) && heard.answer[2] == ARBITER_UNKNOWN &&
+       strstr(heard.text, dir) && strstr(heard.text, "is not the directory of this run"),
+       "and nothing is claimed there");
+    snprintf(path, sizeof(path), "%s/nonce", dir);
+    unlink(path);
+    arbiter_check(a, NULL);
+    ok(wait_for(&loop, 4) && heard.answer[3] == ARBITER_OTHER,
+       "one without any is another one");
+    rundir_write_nonce(dir, nonce, NULL);
     end(&loop, a);
 }
 
@@ -253,6 +262,7 @@ int main(void)
         uv_sem_init(&reached, 0) < 0 || uv_sem_init(&passed, 0) < 0) {
         bail_out("set up");
     }
+    rundir_write_nonce(dir, nonce, NULL);
     here = fcntl(2, F_DUPFD_CLOEXEC, 100); /* of no number that they use */
     test_answers();
     test_shared();

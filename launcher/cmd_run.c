@@ -390,6 +390,7 @@ static int run_with_front(struct run_options *o, struct spec_result *r)
     if (o->cwd) {
         str_copy(config.cwd, sizeof(config.cwd), o->cwd);
     }
+    config.n_nodes = plan.agent_is_node ? plan.n_agents : (uint32_t)hosts.n;
     front.cwd = config.cwd;
     front.dir = dir;
     front.key = key;

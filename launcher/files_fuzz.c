@@ -280,7 +280,7 @@ static bool is_still_there(const char *name, const void *data, size_t len)
  * with something else. */
 static void try_view(const void *data, size_t len)
 {
-    struct view_place at = {dir, "x", 1};
+    struct view_place at = {dir, "x", 1, NULL};
     _view_ struct view v = {0}, found = {0};
     struct view mine = {.number = 2, .lead = 1, .n_nodes = 2};
     struct error e = {0};

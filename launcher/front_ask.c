@@ -80,8 +80,8 @@ static int write_question(const struct front *f, struct buf *b,
     struct jsonw w = jsonw_start(b);
     int rc;
 
-    randombytes_buf(nonce, sizeof(nonce));
-    rc = rundir_write_nonce(f->config->dir->path, nonce, e);
+    /* That of the run: agents look for it, too, where they claim a view. */
+    rc = rundir_read_nonce(f->config->dir->path, nonce, e);
     if (rc < 0) {
         return rc;
     }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    FORMAT = 8,
+    FORMAT = 9,
     MAX_JOB_BYTES = 4 * 1024 * 1024,
     MAX_ENV = 16384,
     MAX_HOSTS = 65536,
@@ -65,6 +65,7 @@ void run_config_encode(const struct run_config *c, struct buf *b)
     wire_put_u32(b, c->n_starts);
     wire_put_u32(b, c->n_node_failures);
     wire_put_u32(b, c->want_nodes);
+    wire_put_u32(b, c->n_nodes);
     wire_put_u64(b, c->ran_ms);
     wire_put_bytes(b, c->nonce, sizeof(c->nonce));
     put_list(&c->mpirun, b);
@@ -121,6 +122,7 @@ int run_config_decode(const void *data, size_t len, struct run_config *ret,
     c.n_starts = wire_get_u32(&r);
     c.n_node_failures = wire_get_u32(&r);
     c.want_nodes = wire_get_u32(&r);
+    c.n_nodes = wire_get_u32(&r);
     c.ran_ms = wire_get_u64(&r);
     get_nonce(&r, c.nonce);
     get_list(&r, MAX_ENV, &c.mpirun);

@@ -36,6 +36,8 @@ struct run_config {
     struct strlist excluded;   /* nodes that were excluded in them: which agent of
                                   its host, that host, for what, and why in words:
                                   "0 node3 cause it was ..." */
+    uint32_t n_nodes;          /* the most that can ever be there: those that the front
+                                  end starts, or looks for. 0: who came with mpirun */
     uint64_t ran_ms;           /* how long they ran, together */
     uint8_t nonce[RUNDIR_NONCE_BYTES]; /* of the run directory, where all see
                                           the same */

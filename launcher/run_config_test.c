@@ -32,6 +32,7 @@ static void make(struct run_config *c)
     c->n_starts = 4;
     c->n_node_failures = 2;
     c->want_nodes = 5;
+    c->n_nodes = 6;
     c->ran_ms = UINT64_MAX;
     strlist_add(&c->excluded, "1 node3 cause it was the cause");
     strlist_add(&c->slots, "n1:1");
@@ -60,7 +61,7 @@ static void test_there_and_back(void)
     ok(got.resume_step == INT64_MIN && got.first_generation == 9 &&
        got.n_restarts == UINT32_MAX, "where it was");
     ok(got.n_starts == 4 && got.n_node_failures == 2 &&
-       got.want_nodes == 5 &&
+       got.want_nodes == 5 && got.n_nodes == 6 &&
        got.ran_ms == UINT64_MAX, "and how long");
     ok(got.excluded.n == 1 && strcmp(got.excluded.items[0], c.excluded.items[0]) == 0,
        "and who is not to take part");

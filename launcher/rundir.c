@@ -205,6 +205,25 @@ int rundir_write_nonce(const char *path, const void *nonce, struct error *e)
     return fs_write_atomic(file, hex, strlen(hex), e);
 }
 
+int rundir_read_nonce(const char *path, void *ret, struct error *e)
+{
+    char file[PATH_MAX];
+    _free_ char *hex = NULL;
+    size_t n = 0;
+    int rc = nonce_path(path, file, sizeof(file), e);
+
+    rc = rc < 0 ? rc : fs_read_regular(file, 1024, &hex, NULL, e);
+    if (rc < 0) {
+        return rc;
+    }
+    if (sodium_hex2bin(ret, RUNDIR_NONCE_BYTES, hex, strlen(hex), NULL, &n, NULL) < 0 ||
+        n != RUNDIR_NONCE_BYTES) {
+        return error_text(e, ERR_FORMAT, "%s: expected %d bytes in hexadecimal", file,
+                          RUNDIR_NONCE_BYTES);
+    }
+    return 0;
+}
+
 int rundir_check_nonce(const char *path, const void *nonce, struct error *e)
 {
     char file[PATH_MAX], hex[NONCE_HEX];

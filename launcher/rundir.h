@@ -89,9 +89,11 @@ bool rundir_is_locked(const struct rundir *r, struct rundir_owner *ret_owner);
 int rundir_make_key(const struct rundir *r, struct error *e);
 
 /* The nonce that shows whether another host sees this very directory: written
- * by the lead, compared by everybody else. rundir_check_nonce() returns 1 if it
- * is the same, 0 if the directory or the file is missing or another. */
+ * where a run starts, the same to its end, and compared by everybody else.
+ * rundir_check_nonce() returns 1 if it is the same, 0 if the directory or the file is
+ * missing or another. */
 int rundir_write_nonce(const char *path, const void *nonce, struct error *e);
+int rundir_read_nonce(const char *path, void *ret, struct error *e);
 int rundir_check_nonce(const char *path, const void *nonce, struct error *e);
 
 /* Forgets requests that lie in control/ from an earlier life of the run. */

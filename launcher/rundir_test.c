@@ -309,12 +309,21 @@ static void test_nonce(void)
     _cleanup_(rundir) struct rundir *r = bed_create(&p);
     const char a[RUNDIR_NONCE_BYTES] = "0123456789abcde";
     const char b[RUNDIR_NONCE_BYTES] = "0123456789abcdX";
+    char found[RUNDIR_NONCE_BYTES], path[PATH_MAX];
+    struct error e = {0};
 
+    rundir_path(r, path, sizeof(path), NULL, "nonce");
     is_int(rundir_check_nonce(r->path, a, NULL), 0, "none yet");
     is_int(rundir_check_nonce("/nonexistent/run", a, NULL), 0, "no directory");
     is_int(rundir_write_nonce(r->path, a, NULL), 0, "written");
     is_int(rundir_check_nonce(r->path, a, NULL), 1, "the same");
     is_int(rundir_check_nonce(r->path, b, NULL), 0, "another");
+    is_int(rundir_read_nonce(r->path, found, NULL), 0, "read");
+    ok(memcmp(found, a, sizeof(found)) == 0, "as it is");
+    fs_write_atomic(path, "30313", 5, NULL);
+    is_int(rundir_read_nonce(r->path, found, &e), -ERR_FORMAT, "one that is cut");
+    ok(strstr(e.text, path) != NULL, "is named");
+    is_int(rundir_read_nonce("/nonexistent/run", found, NULL), -ENOENT, "none");
 }
 
 static void test_requests(void)

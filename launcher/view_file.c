@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "launcher/jsonw.h"
+#include "launcher/rundir.h"
 #include "rendezvous/order.h"
 
 #include <errno.h>
@@ -251,6 +252,15 @@ static bool is_same(const struct view *a, const struct view *b)
            a->status == b->status;
 }
 
+static int check_place(const struct view_place *at, struct error *e)
+{
+    int rc = at->nonce ? rundir_check_nonce(at->run_dir, at->nonce, e) : 1;
+
+    return rc != 0 ? rc
+                   : error_text(e, ESTALE, "%s is not the directory of this run here: "
+                                "views are claimed where all others see it", at->run_dir);
+}
+
 int view_file_claim(const struct view_place *at, const struct view *v,
                     struct view *ret, struct error *e)
 {
@@ -259,6 +269,7 @@ int view_file_claim(const struct view_place *at, const struct view *v,
     struct error link_error = {0};
     int rc = view_path(at, v->number, path, sizeof(path), e);
 
+    rc = rc < 0 ? rc : check_place(at, e);
     rc = rc < 0 ? rc : write_draft(at, v, draft, sizeof(draft), e);
     if (rc < 0) {
         return rc;

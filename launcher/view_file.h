@@ -29,6 +29,8 @@ struct view_place {
     const char *run_dir;
     const char *run_id;
     uint32_t start; /* from 1 */
+    const uint8_t *nonce; /* of RUNDIR_NONCE_BYTES, by which the directory is known
+                             where a view is claimed; NULL: any will do */
 };
 
 void view_file_encode(const struct view *v, const struct view_place *at,
@@ -38,8 +40,10 @@ void view_file_encode(const struct view *v, const struct view_place *at,
 int view_file_decode(const char *text, size_t len, const struct view_place *at,
                      uint32_t number, struct view *ret, struct error *e);
 
-/* Makes it. 1: it is this one; 0: another one was there, in *ret. Else a negative
- * code, and nobody knows: the same claim may be made again. */
+/* Makes it, where the directory is the one with the nonce: a host that came later may
+ * have another by its name, in which nobody else is seen to claim anything. 1: it is
+ * this one; 0: another one was there, in *ret. Else a negative code, and nobody knows:
+ * the same claim may be made again. */
 int view_file_claim(const struct view_place *at, const struct view *v,
                     struct view *ret, struct error *e);
 

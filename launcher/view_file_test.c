@@ -8,12 +8,14 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "launcher/rundir.h"
 #include "launcher/view_file.h"
 #include "tests/lib/tap.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,7 @@
 #define RUN "20261122-101500-abcdef"
 
 static char dir[] = "/tmp/muster-view-test-XXXXXX";
-static const struct view_place place = {dir, RUN, 1};
+static const struct view_place place = {dir, RUN, 1, NULL};
 
 /* How link() answers. */
 static int fake_error;  /* instead of, or ... */
@@ -285,6 +287,26 @@ static void test_rivals(void)
     clear();
 }
 
+/* A host that came later may have a directory of its own there. */
+static void test_other_directory(void)
+{
+    const uint8_t nonce[RUNDIR_NONCE_BYTES] = {7}, other[RUNDIR_NONCE_BYTES] = {8};
+    struct view_place at = {dir, RUN, 1, nonce};
+    _view_ struct view v = view_of(40, 1, 1), found = {0};
+    struct error e = {0};
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/nonce", dir);
+    is_int(view_file_claim(&at, &v, &found, &e), -ESTALE, "without the run's nonce");
+    ok(strstr(e.text, dir) != NULL, "is named");
+    rundir_write_nonce(dir, other, NULL);
+    is_int(view_file_claim(&at, &v, &found, NULL), -ESTALE, "or with another");
+    is_int(view_file_read(&at, 40, &found, NULL), -ENOENT, "nothing is claimed");
+    rundir_write_nonce(dir, nonce, NULL);
+    is_int(view_file_claim(&at, &v, &found, NULL), 1, "in the run's own it is");
+    unlink(path);
+}
+
 int main(void)
 {
     if (!mkdtemp(dir)) {
@@ -296,6 +318,7 @@ int main(void)
     test_bad_bytes();
     test_no_file();
     test_rivals();
+    test_other_directory();
     fs_remove_tree(dir, NULL);
     return tap_done();
 }

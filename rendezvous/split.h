@@ -47,6 +47,7 @@ enum split_case {
     SPLIT_LOST,       /* who has lost a view loses those that follow it, too */
     SPLIT_UNTOLD,     /* who has created a view is stopped until the others have ended */
     SPLIT_MISSED,     /* who takes the lead has missed the generation that ran last */
+    SPLIT_GROWN,      /* a run that began with as many nodes as it needs has more now */
     SPLIT_CASES,
 };
 

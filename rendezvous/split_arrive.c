@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Agents of a simulated run: those of the start, and those that come later, each in
- * the place of one that is gone: of a rank of its own, on the same host.
+ * Agents of a simulated run: those of the start, and those that come later, each of a rank
+ * of its own: in the place of one that is gone, on the same host, or on a new one.
  */
 #include <config.h>
 
@@ -94,15 +94,21 @@ static void take_place(struct split *s, uint32_t rank, uint32_t old)
 void split_on_arrive(struct split *s, struct split_event *e)
 {
     uint32_t rank = s->n;
+    bool is_new = e->tag; /* on a host of its own */
 
-    if (rank == SPLIT_MAX || s->agents[e->to].alive || !s->agents[e->to].started ||
-        s->node_of[e->to] != e->to) {
+    if (rank == SPLIT_MAX ||
+        (!is_new && (s->agents[e->to].alive || !s->agents[e->to].started ||
+                     s->node_of[e->to] != e->to))) {
         return;
     }
     s->n++;
-    take_place(s, rank, e->to);
+    if (is_new) {
+        split_trace(s, "node %u: comes", rank);
+    } else {
+        take_place(s, rank, e->to);
+        split_trace(s, "node %u: comes in the place of node %u", rank, e->to);
+    }
     init_agent(s, &s->agents[rank]);
-    split_trace(s, "node %u: comes in the place of node %u", rank, e->to);
     for (uint32_t i = 0; i < rank; i++) {
         split_post(s, s->now_ms + split_pick(s, 0, TELL_MS), SP_GROW, i, 0);
     }

@@ -122,6 +122,7 @@ static const char *const cases[] = {
     [SPLIT_LOST] = "who has lost a view is left by its followers",
     [SPLIT_UNTOLD] = "who has created a view is stopped before it knows",
     [SPLIT_MISSED] = "who takes the lead has missed the generation that ran last",
+    [SPLIT_GROWN] = "a run that could lose no node at its start has more",
 };
 
 enum { SCHEDULES = 10000, FEWER = 5, A_CASE = 10 };

@@ -10,7 +10,8 @@ static uint32_t pick_mask(struct split *s)
     return (uint32_t)split_pick(s, 1, (1u << s->n) - 2);
 }
 
-static void plan_random(struct split *s)
+/* Nothing happens before `from_ms`. */
+static void plan_random(struct split *s, uint64_t from_ms)
 {
     uint64_t n = split_pick(s, 0, 4);
 
@@ -18,7 +19,7 @@ static void plan_random(struct split *s)
         static const enum split_type kinds[] = {
             SP_KILL, SP_PAUSE, SP_CUT, SP_CUT, SP_ONE_WAY, SP_HANG};
         enum split_type kind = kinds[split_rnd(s) % 6];
-        uint64_t at_ms = split_pick(s, 0, s->faults_end_ms);
+        uint64_t at_ms = split_pick(s, from_ms, s->faults_end_ms);
         uint32_t tag = 0, who = (uint32_t)split_pick(s, 0, s->n - 1);
 
         who = split_chance(s, 400) ? 0 : who;
@@ -45,12 +46,12 @@ static void plan_random(struct split *s)
     s->is_patient = split_chance(s, 500);
     s->arbiter_lies = split_chance(s, 100);
     if (split_chance(s, 150)) {
-        split_post(s, split_pick(s, 0, s->faults_end_ms), SP_JUMP,
+        split_post(s, split_pick(s, from_ms, s->faults_end_ms), SP_JUMP,
                    (uint32_t)split_pick(s, 0, s->n - 1),
                    (uint32_t)split_pick(s, 1, s->lease_ms * 2));
     }
     if (split_chance(s, 100)) {
-        split_post(s, split_pick(s, 0, 15000), SP_STOP, 0,
+        split_post(s, split_pick(s, from_ms, 15000), SP_STOP, 0,
                    (uint32_t)split_pick(s, 0, 2));
     }
 }
@@ -146,13 +147,28 @@ void split_miss(struct split *s, struct split_agent *a, const struct order *o)
     }
 }
 
+/* One or two come while all is well, and then something happens to any of them. */
+static void plan_grown(struct split *s)
+{
+    uint32_t n_first = s->n, n_new = s->max_nodes - s->n;
+
+    for (uint32_t i = 0; i < n_new; i++) {
+        split_post(s, split_pick(s, 200, 2500), SP_ARRIVE, 0, 1);
+    }
+    s->duration_ms += 6000;
+    s->faults_end_ms += 3000;
+    s->n += n_new;
+    plan_random(s, 3000);
+    s->n = n_first;
+}
+
 void split_plan_case(struct split *s)
 {
     uint64_t at_ms = split_pick(s, 1500, 5000);
 
     switch (s->which) {
     case SPLIT_ANY:
-        plan_random(s);
+        plan_random(s, 0);
         return;
     case SPLIT_CREATE:
         split_post(s, at_ms, SP_CUT, 0, 1);
@@ -203,6 +219,9 @@ void split_plan_case(struct split *s)
     case SPLIT_MISSED:
         plan_missed(s, at_ms);
         return;
+    case SPLIT_GROWN:
+        plan_grown(s);
+        return;
     case SPLIT_CASES:
         break;
     }
@@ -230,6 +249,10 @@ void split_plan_job(struct split *s)
         s->n = 3;
         s->min_nodes = 1;
     }
+    if (s->which == SPLIT_GROWN) {
+        s->n = s->min_nodes = (uint32_t)split_pick(s, 1, 4);
+        s->shared = split_chance(s, 650);
+    }
     s->timeout_ms = split_pick(s, 1000, 3000);
     s->lease_ms = s->timeout_ms + split_pick(s, 50, 200);
     if (s->which == SPLIT_MISSED) { /* who is missed has its workers for long */
@@ -247,5 +270,8 @@ void split_plan_job(struct split *s)
     s->max_nodes = s->n;
     if (s->which == SPLIT_ANY && split_chance(s, 300)) {
         s->max_nodes = (uint32_t)split_pick(s, s->min_nodes, s->n);
+    }
+    if (s->which == SPLIT_GROWN) {
+        s->max_nodes = s->n + (uint32_t)split_pick(s, 1, 2);
     }
 }

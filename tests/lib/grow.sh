@@ -61,6 +61,29 @@ test_too_few() {
     nothing_left
 }
 
+# outlives_its_lead N HOST...: who came to a run that had no node to spare makes it one that
+# can do without its lead, as any other node.
+outlives_its_lead() {
+    local n=$1 all=$(($1 + $# - 1)) host
+    shift
+    for host in "$@"; do lose_power "$host"; done
+    start --nnodes "$n:$all"
+    told "a run that needs $n has no more" "1 has . of $n on" "$n"
+    for host in "$@"; do
+        hosts power_on "$host"
+        hosts link_up "$host"
+    done
+    told "as all of $all are there" " has . of $all on" "$all"
+    ok 'and run' wait_for 60 running "$all"
+    : >run/still
+    kill -KILL $(pids_on node1 '^[^ ]*muster agent --dir')
+    told 'the lead is lost: the others go on' " has . of $((all - 1)) on node[234]$" $((all - 1))
+    is "$(field lead):$(field node_failures):$(field restarts)" 1:1:0 'led by the next: one loss, and no restart'
+    go_home
+}
+test_lead_of_two() { outlives_its_lead 2 node3 node4; }
+test_lead_of_one() { outlives_its_lead 1 node2; }
+
 test_comes_back() {
     start --nnodes 2:4
     told 'four nodes' '1 has . of 4 on' 4
