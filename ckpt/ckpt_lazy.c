@@ -2,10 +2,10 @@
 /*
  * A lazy save: all ranks plan it and get room for it together, as any other; then a
  * thread of each copies what is registered, while the program computes. That thread, which
- * stays for the next one, talks to nobody: neither to the other ranks (their group may be
- * MPI, or a socket that the program uses meanwhile) nor to the agent. At the fence the
- * caller takes a share of what is left to copy, hands it over, and hears how it went for
- * all.
+ * stays for the next one, says nothing to the other ranks (their group may be MPI, or a
+ * socket that the program uses meanwhile), and to the agent only that it is there. At the
+ * fence the caller takes a share of what is left to copy, waits until the agent has it, and
+ * hears how it went for all.
  *
  * What lies in registered memory, and what describes it, is read until the thread is done:
  * whatever changes either waits for that first.
@@ -25,6 +25,9 @@ static void copy_behind(void *arg)
 
     if (s->rc == 0) {
         s->rc = s->way->ops->put(s->way->self, &s->job, &s->error);
+    }
+    if (!s->sums) { /* what is to be checked first is the caller's, at the fence */
+        saving_send(s);
     }
     atomic_store(&s->is_put, true);
 }
@@ -100,17 +103,6 @@ void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s)
     }
 }
 
-/* The agent has it from here on. */
-static void hand(struct saving *s)
-{
-    const struct save_ops *ops = s->way->ops;
-
-    if (s->rc == 0 && ops->hand && !s->is_handed) {
-        s->is_handed = true;
-        s->rc = ops->hand(s->way->self, &s->job, &s->error);
-    }
-}
-
 void ckpt_lazy_await(struct muster_ckpt *ck)
 {
     struct saving *s;
@@ -129,7 +121,7 @@ void ckpt_lazy_await(struct muster_ckpt *ck)
         s->rc = saving_check_memory(s, &s->error);
     }
     if (s) {
-        hand(s);
+        saving_hand(s);
     }
 }
 

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +33,10 @@ struct fake {
     pthread_t caller;
     bool is_foreign;   /* somebody else called what only the caller may */
     int n_put, n_helped, n_handed, n_aborted, n_done, n_gathered;
-    bool is_copied;    /* when it was handed over */
-    int put_fails, hand_fails;
+    _Atomic int n_sent; /* by whomever */
+    bool is_copied;    /* when it was sent */
+    bool is_sent;      /* when it was handed over */
+    int put_fails, send_fails, hand_fails;
     int32_t seen;      /* of the first piece, when it was put */
     struct muster_ckpt_group group;
 };
@@ -73,13 +76,23 @@ static void fake_help(void *self, unsigned n_threads)
     sem_post(&f->may_copy);
 }
 
+static int fake_send(void *self, const struct save_job *job, struct error *e)
+{
+    struct fake *f = self;
+
+    (void)job;
+    f->is_copied = f->n_put > f->n_sent;
+    f->n_sent++;
+    return f->send_fails ? error_set(e, f->send_fails, "send") : 0;
+}
+
 static int fake_hand(void *self, const struct save_job *job, struct error *e)
 {
     struct fake *f = self;
 
     (void)job;
     by_caller(f);
-    f->is_copied = f->n_put > f->n_handed;
+    f->is_sent = f->n_sent > f->n_handed;
     f->n_handed++;
     return f->hand_fails ? error_set(e, f->hand_fails, "hand over") : 0;
 }
@@ -114,7 +127,7 @@ static void fake_destroy(void *self)
 
 static const struct save_ops fake_ops = {
     .reserve = fake_reserve, .put = fake_put, .help = fake_help,
-    .hand = fake_hand, .abort = fake_abort, .done = fake_done,
+    .send = fake_send, .hand = fake_hand, .abort = fake_abort, .done = fake_done,
     .reached = fake_reached, .destroy = fake_destroy,
 };
 
@@ -175,7 +188,7 @@ static void test_order(void)
     n_gathered = f.n_gathered;
     is_int(muster_ckpt_fence(ck), 0, "the fence");
     is_int(f.n_helped * 10 + f.n_handed, 11, "helps, and hands over");
-    ok(f.is_copied && f.seen == 1, "what was copied");
+    ok(f.is_copied && f.is_sent && f.n_sent == 1 && f.seen == 1, "what was copied");
     is_int(f.n_gathered, n_gathered + 1, "and hears how it went");
     is_int(f.n_done, 1, "well");
     is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_SNAPSHOT), 1, "it is there");
@@ -209,6 +222,32 @@ static void test_implied(void)
     sem_post(&f.may_copy); /* nobody helps */
     is_int(muster_ckpt_save(ck, 3, MUSTER_CKPT_LAZY | MUSTER_CKPT_WAIT, NULL) < 0 ||
                ck->lazy != NULL, 0, "one to wait for is not lazy");
+    muster_ckpt_close(ck);
+}
+
+/* The agent is told as soon as it is copied, and nobody but the caller waits for it. */
+static void test_sent_behind(void)
+{
+    struct fake f;
+    struct muster_ckpt *ck = open_fake(&f);
+
+    sem_post(&f.may_copy); /* nobody helps */
+    is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL), 0, "a lazy save");
+    for (int i = 0; i < 10000 && !f.n_sent; i++) {
+        poll(NULL, 0, 1);
+    }
+    is_int(f.n_sent * 10 + f.n_handed, 10, "is sent before the fence");
+    is_int(muster_ckpt_fence(ck), 0, "which waits");
+    ok(f.n_sent == 1 && f.n_handed == 1 && f.is_copied && f.is_sent && !f.is_foreign,
+       "until it is there");
+    setenv("MUSTER_CKPT_CHECK", "1", 1);
+    ck->is_checking = true;
+    sem_post(&f.may_copy);
+    is_int(muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL), 0, "one that is checked");
+    value++;
+    is_int(muster_ckpt_fence(ck), -EINVAL, "and not what it was");
+    is_int(f.n_sent * 10 + f.n_handed, 11, "is not sent");
+    unsetenv("MUSTER_CKPT_CHECK");
     muster_ckpt_close(ck);
 }
 
@@ -246,9 +285,14 @@ static void test_failures(void)
     is_int(muster_ckpt_wait(ck, save, MUSTER_CKPT_SNAPSHOT, -1), -EPIPE,
            "cannot be handed over");
     f.hand_fails = 0;
+    f.send_fails = ENOTCONN;
+    is_int(muster_ckpt_save(ck, 7, MUSTER_CKPT_LAZY, &save), 0, "and one");
+    is_int(muster_ckpt_fence(ck), -ENOTCONN, "of which nobody could be told");
+    is_int(f.n_handed, 2, "is waited for by nobody");
+    f.send_fails = 0;
     sem_post(&f.may_copy);
     is_int(muster_ckpt_save(ck, 8, 0, NULL), 0, "a save after it is its own");
-    is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_SNAPSHOT), -EPIPE,
+    is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_SNAPSHOT), -ENOTCONN,
            "that one has failed");
     muster_ckpt_close(ck);
 }
@@ -429,6 +473,7 @@ int main(void)
     root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     test_order();
     test_implied();
+    test_sent_behind();
     test_implied_by_close();
     test_failures();
     test_fork();

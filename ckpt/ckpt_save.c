@@ -118,6 +118,29 @@ static int reserve(struct muster_ckpt *ck, struct saving *s, struct error *e)
     return rc;
 }
 
+/* The agent has it from here on. */
+void saving_hand(struct saving *s)
+{
+    const struct save_ops *ops = s->way->ops;
+
+    if (s->rc < 0 || !ops->hand || s->is_handed) {
+        return;
+    }
+    s->is_handed = true;
+    saving_send(s);
+    s->rc = s->rc < 0 ? s->rc : ops->hand(s->way->self, &s->job, &s->error);
+}
+
+void saving_send(struct saving *s)
+{
+    const struct save_ops *ops = s->way->ops;
+
+    if (s->rc == 0 && ops->send && !s->is_sent) {
+        s->is_sent = true;
+        s->rc = ops->send(s->way->self, &s->job, &s->error);
+    }
+}
+
 static void put(const struct muster_ckpt *ck, struct saving *s)
 {
     const struct save_ops *ops = s->way->ops;
@@ -125,9 +148,7 @@ static void put(const struct muster_ckpt *ck, struct saving *s)
     s->rc = ck->is_checking ? saving_note_memory(s, &s->error) : 0;
     s->rc = s->rc < 0 ? s->rc : ops->put(s->way->self, &s->job, &s->error);
     s->rc = s->rc < 0 ? s->rc : saving_check_memory(s, &s->error);
-    if (s->rc == 0 && ops->hand) {
-        s->rc = ops->hand(s->way->self, &s->job, &s->error);
-    }
+    saving_hand(s);
 }
 
 static void tell(struct muster_ckpt *ck, const struct save_job *job,

@@ -323,20 +323,26 @@ static struct worker_snap_want want(const char *uuid, enum worker_snap_level lev
     return m;
 }
 
-static int hand(void *self, const struct save_job *job, struct error *e)
+static int send_done(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
     struct worker_snap_done done = {.image_bytes = job->image->bytes,
                                     .part_bytes = w->part.len};
     struct worker_snap_want held = want(job->gather.uuid, WORKER_SNAP_HELD);
-    struct save_map first = w->maps[0];
-    int rc;
 
     str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
     held.is_chosen = job->is_chosen;
-    rc = client_snap_done(w->client, &done, job->may_stay ? &held : NULL, e);
+    return client_snap_send(w->client, &done, job->may_stay ? &held : NULL, e);
+}
+
+static int hand(void *self, const struct save_job *job, struct error *e)
+{
+    struct agent_way *w = self;
+    struct save_map first = w->maps[0];
+    int rc = client_snap_taken(w->client, job->gather.uuid, e);
+
     drop_fill(w);
-    if (snap_room(done.image_bytes, done.part_bytes) + SNAP_PAGE_BYTES < first.len) {
+    if (snap_room(job->image->bytes, w->part.len) + SNAP_PAGE_BYTES < first.len) {
         first = (struct save_map){0}; /* not all of its memory may be there */
     }
     if (rc == 0 && w->ahead) {
@@ -552,6 +558,7 @@ static const struct save_ops ops = {
     .reserve = reserve,
     .put = put,
     .help = help,
+    .send = send_done,
     .hand = hand,
     .abort = forget,
     .done = forget,

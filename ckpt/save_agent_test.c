@@ -40,8 +40,9 @@ int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *b
                              struct error *e);
 int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
                               struct error *e);
-int __wrap_client_snap_done(struct client *c, const struct worker_snap_done *done,
+int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *done,
                             const struct worker_snap_want *want, struct error *e);
+int __wrap_client_snap_taken(struct client *c, const char *uuid, struct error *e);
 
 struct client *__wrap_client_of(struct muster *m)
 {
@@ -79,7 +80,7 @@ int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *re
     return 0;
 }
 
-int __wrap_client_snap_done(struct client *c, const struct worker_snap_done *done,
+int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *done,
                             const struct worker_snap_want *want, struct error *e)
 {
     (void)c;
@@ -87,6 +88,14 @@ int __wrap_client_snap_done(struct client *c, const struct worker_snap_done *don
     (void)want;
     (void)e;
     n_done++;
+    return 0;
+}
+
+int __wrap_client_snap_taken(struct client *c, const char *uuid, struct error *e)
+{
+    (void)c;
+    (void)uuid;
+    (void)e;
     return 0;
 }
 
@@ -216,6 +225,13 @@ static int save(struct bench *b, enum fault f)
     return b->rc;
 }
 
+static int hand(struct bench *b)
+{
+    int rc = b->way.ops->send(b->way.self, &b->job, &b->error);
+
+    return rc < 0 ? rc : b->way.ops->hand(b->way.self, &b->job, &b->error);
+}
+
 static uint64_t bytes_there(void)
 {
     struct stat st;
@@ -250,7 +266,7 @@ static void test_too_little(const char *who, enum fault f)
     b.way.ops->abort(b.way.self, &b.job);
     is_int(n_done, 0, "the agent is told nothing");
     is_int(save(&b, NONE), 0, "the next save has memory: %s", b.error.text);
-    is_int(b.way.ops->hand(b.way.self, &b.job, &b.error), 0, "and is handed over");
+    is_int(hand(&b), 0, "and is handed over");
     ok(n_done == 1 && is_right(), "with what was saved");
     teardown(&b);
 }
@@ -271,7 +287,7 @@ static void test_longer_part(void)
     is_int(save(&b, NONE), 0, "one with more to tell");
     ok(n_asked == 3 && asked.bytes >= snap_room(BYTES, N_STATE),
        "asks again where that was too little");
-    is_int(b.way.ops->hand(b.way.self, &b.job, &b.error), 0, "and is handed over");
+    is_int(hand(&b), 0, "and is handed over");
     ok(is_right(), "with what was saved");
     teardown(&b);
 }

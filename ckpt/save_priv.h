@@ -60,11 +60,11 @@ struct save_job {
     bool is_chosen;        /* it was muster that found it due, and nobody else */
 };
 
-/* A way to save. Calls come in this order: reserve on every rank; if all could, put
- * and then hand on every rank; if all could, commit on rank 0. If anything failed
+/* A way to save. Calls come in this order: reserve on every rank; if all could, put,
+ * send and hand on every rank; if all could, commit on rank 0. If anything failed
  * anywhere, abort on every rank, else done. Between them all ranks hear how it went
  * for all. Where commit has succeeded and a rank cannot be heard of afterwards, done
- * is called. All but put come from the thread that saves. 0 or a negative code. */
+ * is called. All but put and send come from the thread that saves. 0 or a negative code. */
 struct save_ops {
     /* Room for the image and its part; on rank 0 also what is made once. */
     int (*reserve)(void *self, const struct save_job *job, struct error *e);
@@ -74,7 +74,10 @@ struct save_ops {
     /* Takes a share of put's work, while another thread is at it. NULL: it cannot
      * be shared. */
     void (*help)(void *self, unsigned n_threads);
-    /* Gives away what was put. NULL: nobody else has to be told. */
+    /* Gives away what was put, and waits for nothing: from any thread, while help and
+     * whatever else uses the connection may be called. NULL: nobody else is told. */
+    int (*send)(void *self, const struct save_job *job, struct error *e);
+    /* Who was told has it when this returns. NULL where send is. */
     int (*hand)(void *self, const struct save_job *job, struct error *e);
     /* NULL: somebody else commits, when it has all of it. */
     int (*commit)(void *self, const struct save_job *job, struct error *e);
@@ -146,8 +149,8 @@ struct saving {
     pid_t pid;         /* who copies; a child that was forked since does not */
     bool is_behind;    /* a thread does it */
     _Atomic bool is_put; /* and has, all but */
-    bool is_handed, is_checked;
-    int rc;            /* of put, and then of hand */
+    bool is_sent, is_handed, is_checked;
+    int rc;            /* of put, of send, and then of hand */
     struct error error;
 };
 
@@ -283,6 +286,10 @@ int ckpt_save_end(struct muster_ckpt *ck, const struct saving *s,
 struct recent *ckpt_number(struct muster_ckpt *ck, const struct saving *s);
 
 /* --- ckpt_check.c --- */
+
+/* Tells of what was put; waits until that is taken. Once each, where all went well so far. */
+void saving_send(struct saving *s);
+void saving_hand(struct saving *s);
 
 bool ckpt_check_is_on(void);
 /* A digest of what is in a piece, however it lies. 0, -ENOMEM, or -EREMOTEIO of a GPU. */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <string.h>
@@ -27,6 +28,7 @@ enum {
 struct client {
     int fd;
     struct buf in;
+    pthread_mutex_t sends; /* held by who sends: of `out` */
     struct buf out; /* the rest of a frame that the socket took in part */
     int fds[WORKER_COMM_FDS];
     size_t n_fds;
@@ -58,6 +60,7 @@ void client_destroy(struct client *c)
     close_fd(&c->fd);
     buf_release(&c->in);
     buf_release(&c->out);
+    pthread_mutex_destroy(&c->sends);
     free(c);
 }
 
@@ -288,8 +291,8 @@ static int flush(struct client *c, struct error *e)
     return 1;
 }
 
-static int send_wait(struct client *c, const struct worker_msg *m,
-                     struct error *e)
+/* With the lock held. */
+static int send_held(struct client *c, const struct worker_msg *m, struct error *e)
 {
     uint64_t deadline_ms = clock_mono_ms() + SEND_TIMEOUT_MS;
     int rc;
@@ -308,6 +311,16 @@ static int send_wait(struct client *c, const struct worker_msg *m,
                              SEND_TIMEOUT_MS / 1000);
         }
     }
+}
+
+static int send_wait(struct client *c, const struct worker_msg *m, struct error *e)
+{
+    int rc;
+
+    pthread_mutex_lock(&c->sends);
+    rc = send_held(c, m, e);
+    pthread_mutex_unlock(&c->sends);
+    return rc;
 }
 
 /* Until WELCOME there is no agent to be lost, only one that is not there. */
@@ -351,6 +364,7 @@ int client_connect(const char *path, struct client **ret, struct error *e)
         return error_set(e, ENOMEM, "worker socket");
     }
     c->fd = -1;
+    pthread_mutex_init(&c->sends, NULL);
     rc = open_socket(path, &c->fd, e);
     if (rc == 0) {
         rc = say_hello(c, e);
@@ -475,28 +489,44 @@ int client_snap_find(struct client *c, uint32_t rank, const char *uuid,
     return rc < 0 ? rc : client_snap_answer(c, ret, ret_fd, e);
 }
 
-int client_snap_done(struct client *c, const struct worker_snap_done *done,
+int client_snap_send(struct client *c, const struct worker_snap_done *done,
                      const struct worker_snap_want *want, struct error *e)
 {
-    struct worker_msg m = {.type = WORKER_SNAP_WANT};
+    struct worker_msg first = {.type = WORKER_SNAP_WANT},
+                      m = {.type = WORKER_SNAP_DONE, .snap_done = *done};
     int rc;
 
+    pthread_mutex_lock(&c->sends);
     if (want) {
-        m.snap_want = *want;
-        worker_msg_encode(&c->out, &m);
+        first.snap_want = *want;
+        worker_msg_encode(&c->out, &first);
     }
-    m = (struct worker_msg){.type = WORKER_SNAP_DONE, .snap_done = *done};
-    rc = send_wait(c, &m, e);
-    while (rc == 0) {
-        rc = await(c, WORKER_SNAP_STATUS, WORKER_SNAP_STATUS, &m, e);
-        if (rc == 0 && strcmp(m.snap_status.uuid, done->uuid) == 0) {
-            break;
+    rc = send_held(c, &m, e);
+    pthread_mutex_unlock(&c->sends);
+    return rc;
+}
+
+/* NULL: nothing was said of it. */
+static const struct worker_snap_status *find_snap(const struct client *c, const char *uuid)
+{
+    for (size_t i = 0; i < N_SNAPS; i++) {
+        if (c->snaps[i].uuid[0] && strcmp(c->snaps[i].uuid, uuid) == 0) {
+            return &c->snaps[i];
         }
     }
-    if (rc == 0 && m.snap_status.error) {
-        return as_told(m.snap_status.error, m.snap_status.why, e);
+    return NULL;
+}
+
+int client_snap_taken(struct client *c, const char *uuid, struct error *e)
+{
+    const struct worker_snap_status *s;
+    struct worker_msg m;
+    int rc = 0;
+
+    while (rc == 0 && !(s = find_snap(c, uuid))) {
+        rc = await(c, WORKER_SNAP_STATUS, WORKER_SNAP_STATUS, &m, e);
     }
-    return rc;
+    return rc < 0 ? rc : s->error ? as_told(s->error, s->why, e) : 0;
 }
 
 int client_snap_want(struct client *c, const struct worker_snap_want *want,
@@ -510,18 +540,18 @@ int client_snap_want(struct client *c, const struct worker_snap_want *want,
 int client_snap_status(struct client *c, const char *uuid,
                        struct worker_snap_status *ret, struct error *e)
 {
+    const struct worker_snap_status *s;
     int rc = catch_up(c, e);
 
     if (rc < 0) {
         return rc;
     }
-    for (size_t i = 0; i < N_SNAPS; i++) {
-        if (c->snaps[i].uuid[0] && strcmp(c->snaps[i].uuid, uuid) == 0) {
-            *ret = c->snaps[i];
-            return 0;
-        }
+    s = find_snap(c, uuid);
+    if (!s) {
+        return error_text(e, ENOENT, "no snapshot %s", uuid);
     }
-    return error_text(e, ENOENT, "no snapshot %s", uuid);
+    *ret = *s;
+    return 0;
 }
 
 int client_has_store(struct client *c, struct error *e)
@@ -531,8 +561,8 @@ int client_has_store(struct client *c, struct error *e)
     return rc < 0 ? rc : c->has_store;
 }
 
-static int send_or_drop(struct client *c, const struct worker_msg *m,
-                        struct error *e)
+/* With the lock held. */
+static int flush_then(struct client *c, const struct worker_msg *m, struct error *e)
 {
     int rc = flush(c, e);
 
@@ -545,6 +575,20 @@ static int send_or_drop(struct client *c, const struct worker_msg *m,
     }
     rc = flush(c, e);
     return rc < 0 ? rc : 0;
+}
+
+/* It is left out, too, while another thread sends. */
+static int send_or_drop(struct client *c, const struct worker_msg *m,
+                        struct error *e)
+{
+    int rc;
+
+    if (pthread_mutex_trylock(&c->sends) != 0) {
+        return 0;
+    }
+    rc = flush_then(c, m, e);
+    pthread_mutex_unlock(&c->sends);
+    return rc;
 }
 
 int client_report(struct client *c, const struct worker_report *report,

@@ -2,7 +2,8 @@
 /*
  * The worker's end of the worker socket. Made for living inside somebody else's
  * program: no threads, no signals (SIGPIPE included), descriptors close on exec,
- * every wait has a deadline. The error may not be NULL in any call.
+ * every wait has a deadline. The error may not be NULL in any call. One thread at a time,
+ * but for client_snap_send().
  */
 #ifndef MUSTER_COMM_CLIENT_H
 #define MUSTER_COMM_CLIENT_H
@@ -63,10 +64,12 @@ int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
  * -ENOMEM, -ENOSPC: there is not so much; -ENOTSUP. */
 int client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
                        struct error *e);
-/* It is filled; the agent has it when this returns. With `want` it is told before, in one
- * go, how far it is to get: NULL, not at once. */
-int client_snap_done(struct client *c, const struct worker_snap_done *done,
+/* It is filled. With `want` the agent is told before, in one go, how far it is to get:
+ * NULL, not at once. From any thread, while another one may be in any other call. */
+int client_snap_send(struct client *c, const struct worker_snap_done *done,
                      const struct worker_snap_want *want, struct error *e);
+/* What was sent so, the agent has when this returns. */
+int client_snap_taken(struct client *c, const char *uuid, struct error *e);
 /* Where it is to get to: see struct worker_snap_want. */
 int client_snap_want(struct client *c, const struct worker_snap_want *want,
                      struct error *e);

@@ -193,6 +193,13 @@ static void test_snap(void)
     }
 }
 
+static int hand_over(struct client *c, const struct worker_snap_done *done, struct error *e)
+{
+    int rc = client_snap_send(c, done, NULL, e);
+
+    return rc < 0 ? rc : client_snap_taken(c, done->uuid, e);
+}
+
 /* What is said of another save meanwhile is no answer, but is known afterwards. */
 static void test_done(void)
 {
@@ -205,6 +212,7 @@ static void test_done(void)
         struct worker_snap_done done = {.image_bytes = 1};
         struct answer both = {.n = 2};
         struct worker_snap_status s = {0};
+        struct error e = {0};
         struct client *c;
         struct agent a;
 
@@ -218,7 +226,7 @@ static void test_done(void)
         str_copy(both.m[1].snap_status.uuid, WORKER_UUID_SIZE, SAVE);
         str_copy(done.uuid, sizeof(done.uuid), SAVE);
         c = open_client(&a, &both);
-        is_int(client_snap_done(c, &done, NULL, NULL), cases[i].rc, "handed over: error %u",
+        is_int(hand_over(c, &done, &e), cases[i].rc, "handed over: error %u",
                cases[i].error);
         ok(client_snap_status(c, OTHER, &s, NULL) == 0 && s.error == ENOSPC,
            "what was said of another one is known");
@@ -241,7 +249,7 @@ static void test_gone(void)
     pthread_join(a.thread, NULL);
     close_fd(&a.fd);
     for (int i = 0; i < 2; i++) {
-        is_int(client_snap_done(c, &done, NULL, &e), -ECONNABORTED, "the agent is gone: %s",
+        is_int(hand_over(c, &done, &e), -ECONNABORTED, "the agent is gone: %s",
                e.text);
     }
     client_destroy(c);

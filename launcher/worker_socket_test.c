@@ -368,10 +368,11 @@ static int worker_snap(struct agent *a, int i)
         fstat(fd, &st) < 0 || st.st_size != 8192) {
         return 4;
     }
-    if (client_snap_done(c, &done,
+    if (client_snap_send(c, &done,
                          &(struct worker_snap_want){.level = WORKER_SNAP_HELD,
                                                     .is_chosen = 1, .uuid = UUID},
-                         &e) < 0) {
+                         &e) < 0 ||
+        client_snap_taken(c, UUID, &e) < 0) {
         return 5;
     }
     do {

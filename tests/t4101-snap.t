@@ -128,12 +128,24 @@ test_once() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
-# What a rank has not copied to its end is no checkpoint.
-test_worker_dies_copying() {
+# Which saves lazily.
+lazy_worker() {
     mkdir -p lazily
     printf '#!/bin/sh\n: >"$MUSTER_RUN_DIR/lazy"\nexec %s "$@"\n' "$worker" >lazily/worker
     chmod +x lazily/worker
-    program=$PWD/lazily/worker start --nnodes 2 --max-restarts 1
+    echo "$PWD/lazily/worker"
+}
+
+# What a rank has copied its agent has, though the rank is not at the fence yet; what it has
+# not is no checkpoint. With the check it is handed over at the fence.
+test_worker_dies_copying() {
+    program=$(lazy_worker) start --nnodes 2
+    told 'four workers save lazily' 'held 20' 4
+    : >run/copied
+    told 'the agents have what was copied' 'whole before the fence' 2
+    is "$(grep -c 'none before' run.out)" 0 'in time'
+    go_home
+    program=$(lazy_worker) start --nnodes 2 --max-restarts 1 --set env.MUSTER_CKPT_CHECK=1
     told 'four workers save lazily' 'held 20' 4
     : >run/copying
     told 'one dies before the fence' 'dies copying' 1

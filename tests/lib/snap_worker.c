@@ -9,7 +9,8 @@
  * file "die" there, the last rank kills itself after its next save, in the first
  * generation; with "spoil" it changes a byte of what it has saved on the disk before.
  * With a file "lazy" it saves lazily, and with "copying", too, the last rank kills
- * itself before the fence. With a file "once" it saves no second time.
+ * itself before the fence; with "copied" it waits there until the checkpoint is one, and
+ * says so, or that it is none after 20 s. With a file "once" it saves no second time.
  * With "damage" the last rank changes a byte on the disk of each save but the first.
  * With "skip" it skips saves that would have to wait, and says "skipped STEP".
  * With "cut" the last rank cuts all that its agent has of it, once it has saved.
@@ -330,11 +331,31 @@ static int is_over(void)
     return rc < 0 || x[0];
 }
 
+/* The library is not asked, which would hand it over. */
+static void await_commit(const char *dir, int64_t step)
+{
+    char pattern[4096];
+    glob_t found = {0};
+    int n_found = 0;
+
+    snprintf(pattern, sizeof(pattern), "%s/step-%012" PRId64 "-*/COMMIT", dir, step);
+    for (int i = 0; i < 2000 && !n_found; i++) {
+        n_found = glob(pattern, 0, NULL, &found) == 0;
+        globfree(&found);
+        usleep(10000);
+    }
+    printf("%s before the fence: %" PRId64 "\n", n_found ? "whole" : "none", step);
+    fflush(stdout);
+}
+
 /* What was saved is changed only then, as by an optimizer. */
-static int save_lazily(int64_t step, uint64_t *ret_save)
+static int save_lazily(const char *dir, int64_t step, uint64_t *ret_save)
 {
     if (muster_ckpt_save(ck, step, MUSTER_CKPT_LAZY, ret_save) < 0) {
         return -1;
+    }
+    if (there_is("copied") && muster_rank(m) == muster_world(m) - 1) {
+        await_commit(dir, step);
     }
     if (there_is("copying") && muster_generation(m) == 1 &&
         muster_rank(m) == muster_world(m) - 1) {
@@ -345,13 +366,13 @@ static int save_lazily(int64_t step, uint64_t *ret_save)
     return muster_ckpt_fence(ck);
 }
 
-static int save_step(int64_t step, uint64_t *ret_save)
+static int save_step(const char *dir, int64_t step, uint64_t *ret_save)
 {
     snprintf(far, sizeof(far), "%" PRId64, step < 30 ? 30 - step : step - 30);
     if (muster_ckpt_blob(ck, "far", far, strlen(far), MUSTER_JSON) < 0) {
         return -1;
     }
-    return there_is("lazy") ? save_lazily(step, ret_save)
+    return there_is("lazy") ? save_lazily(dir, step, ret_save)
                             : muster_ckpt_save(ck, step, is_skipping ? MUSTER_CKPT_SKIP : 0,
                                                ret_save);
 }
@@ -415,7 +436,7 @@ static int run(const char *dir, int64_t step)
         step++;
         count(step);
         if (is_due(step, save > 0)) {
-            int rc = save_step(step, &save);
+            int rc = save_step(dir, step, &save);
 
             if (rc == -EBUSY && is_skipping) {
                 printf("skipped %" PRId64 ": %s\n", step, muster_ckpt_error_text(ck));
