@@ -74,7 +74,7 @@ test_host_loss() {
     ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 21 ]'
     "$MUSTER_SRCDIR/tests/rigs/hosts" link_down "$BED" node3
     "$MUSTER_SRCDIR/tests/rigs/hosts" power_off "$BED" node3
-    wait_exit 120 "$runner"
+    wait_exit 240 "$runner"
     is "$status" 0 'and to its end over two, when one is switched off' || diag "$(cat run.err)"
     is "$(field node_failures),$(field restarts),$(field generation)" 1,0,2 'by one loss, and no restart'
     like "$(cat run.err)" 'made without node3' 'in an MPI world without it'
@@ -89,7 +89,7 @@ test_lead_loss() {
     is $? 0 'charlm over three hosts'
     ok 'trains' wait_for 60 eval '[ "$(field step)" -ge 21 ]'
     kill -KILL $(pids_on node1 '^[^ ]*muster agent --dir')
-    wait_exit 120 "$runner"
+    wait_exit 240 "$runner"
     is "$status" 0 'and to its end, when the agent that leads is killed' || diag "$(cat run.err)"
     is "$(field lead),$(field node_failures),$(field restarts)" 1,1,0 'led by the next'
     like "$(cat run.err)" 'generation 2: 2 processes on 2 nodes' 'over two, whatever comes back before the end'
@@ -143,7 +143,7 @@ test_worker_dies() {
         sh -c 'echo g$MUSTER_GENERATION of $RANK; [ $MUSTER_GENERATION != 1 ] || exec sleep 1000'
     is $? 0 'a run'
     kill -KILL "$(pids_on node3 '^sleep 1000')"
-    wait_exit 120 "$runner"
+    wait_exit 240 "$runner"
     is "$status" 0 'goes on after the loss of a worker' || diag "$(cat run.err)"
     is "$(grep -o 'g2 of [0-9]' run.out | sort | tr '\n' ';')" 'g2 of 0;g2 of 1;g2 of 2;' 'with all workers again'
     like "$(cat run.err)" 'node3' 'the host is named'
@@ -165,7 +165,7 @@ test_mpirun_dies() {
     is "$(field generation)" 1 'still in their first generation'
     is "$(pids_on node3 '^sleep 1000' | wc -l)" 1 'alive'
     kill -INT "$(inner_pid "$runner")"
-    wait_exit 120 "$runner"
+    wait_exit 240 "$runner"
     is "$status" 130 'the run can be cancelled' || diag "$(cat run.err)"
     nobody_left
 }
@@ -174,7 +174,7 @@ test_agent_dies() {
     start_run --nproc-per-node 1 -- sh -c 'setsid sleep 1000 & exec sleep 1000'
     is $? 0 'a run'
     kill -KILL $(pids_on node2 '^[^ ]*muster agent --dir')
-    wait_exit 120 "$runner"
+    wait_exit 240 "$runner"
     is "$status" 75 'ends resumable after the loss of an agent' || diag "$(cat run.err)"
     like "$(cat run.err)" 'node2' 'the node is named'
     nobody_left
