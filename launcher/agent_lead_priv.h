@@ -77,8 +77,9 @@ void agent_lead_progress(struct agent_lead *l, const json_t *fact);
 
 /* --- agent_lead_outcast.c --- */
 
-/* At the start: whom an earlier one had excluded. */
-void agent_lead_outcast(struct agent_lead *l);
+/* At the start, and of newcomers: whom an earlier one had excluded. Of those ranks for
+ * which is_new[], as others may have been readmitted since; NULL: of all. */
+void agent_lead_outcast(struct agent_lead *l, const bool *is_new);
 /* The run is to stop, for that reason. */
 void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
                      const char *text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the lead makes of what agents tell before the run begins. */
+/* What the lead makes of what agents tell before the run begins, and of newcomers. */
 #include <config.h>
 
 #include "launcher/agent_lead_priv.h"
@@ -18,8 +18,8 @@ struct bed {
     uint64_t serial;
 };
 
-/* It leads three nodes, one of which is enough. */
-static void start(struct bed *b)
+/* It leads three nodes, one of which is enough; `excluded` was before, or "". */
+static void start(struct bed *b, const char *excluded)
 {
     struct agent *a = &b->agent;
     struct error e = {0};
@@ -34,6 +34,9 @@ static void start(struct bed *b)
     for (uint32_t i = 0; i < BED_NODES; i++) {
         a->roster.entries[i].host_index = i;
     }
+    if (excluded[0]) {
+        strlist_add(&a->config.excluded, excluded);
+    }
     if (agent_lead_start(a, NULL, &e) < 0) {
         bail_out("%s", e.text);
     }
@@ -46,6 +49,7 @@ static void stop(struct bed *b)
     agent_lead_quit(a);
     agent_member_stop(a);
     fs_remove_tree(a->run.dir, NULL);
+    strlist_release(&a->config.excluded);
     lead_bed_release(a);
 }
 
@@ -100,14 +104,14 @@ static void test_shares(void)
 {
     struct bed b;
 
-    start(&b);
+    start(&b, "");
     join(&b, 0, true);
     join(&b, 1, true);
     ok(!lead_order(b.agent.lead->core), "while one is to come nothing is ordered");
     join(&b, 2, true);
     ok(is_ordered(&b, true), "all see the run directory: it decides");
     stop(&b);
-    start(&b);
+    start(&b, "");
     join(&b, 0, true);
     join(&b, 1, false);
     join(&b, 2, true);
@@ -119,19 +123,19 @@ static void test_shares_but_for_lost(void)
 {
     struct bed b;
 
-    start(&b);
+    start(&b, "");
     join(&b, 0, true);
     join(&b, 1, true);
     lose(&b, 2);
     ok(is_ordered(&b, true), "one is lost before it has said so: it does not count");
     stop(&b);
-    start(&b);
+    start(&b, "");
     join(&b, 0, true);
     lose(&b, 2);
     join(&b, 1, true);
     ok(is_ordered(&b, true), "nor where it was before others have");
     stop(&b);
-    start(&b);
+    start(&b, "");
     join(&b, 0, true);
     join(&b, 1, false);
     lose(&b, 2);
@@ -143,12 +147,12 @@ static void test_shares_but_for_late(void)
 {
     struct bed b;
 
-    start(&b);
+    start(&b, "");
     join(&b, 0, true);
     join(&b, 1, true);
     ok(is_ordered(&b, true), "one does not come in time: it does not count");
     stop(&b);
-    start(&b);
+    start(&b, "");
     join(&b, 0, true);
     join(&b, 1, false);
     ok(is_ordered(&b, false), "those that have come do");
@@ -158,10 +162,63 @@ static void test_shares_but_for_late(void)
     stop(&b);
 }
 
+/* An agent of `host`, the nth there; its rank. */
+static uint32_t grow(struct bed *b, const char *host, uint16_t nth)
+{
+    struct agent *a = &b->agent;
+    struct roster_entry entry = {.slots = BED_PROCS, .port = 1, .n_addrs = 1,
+                                 .host_index = nth};
+
+    str_copy(entry.host, sizeof(entry.host), host);
+    str_copy(entry.addrs[0], sizeof(entry.addrs[0]), "127.0.0.1");
+    roster_add(&a->roster, &entry);
+    agent_lead_grow(a);
+    return a->roster.n - 1;
+}
+
+static enum exclusion exclusion_of(const struct bed *b, uint32_t rank)
+{
+    return lead_node(b->agent.lead->core, rank)->excluded;
+}
+
+static void readmit(struct bed *b, uint32_t rank)
+{
+    struct lead_event event = {.type = LEAD_READMIT, .rank = rank};
+
+    agent_lead_step(b->agent.lead, &event);
+}
+
+static void test_outcast(void)
+{
+    struct bed b;
+
+    start(&b, "1 elsewhere slow it was slow");
+    is_int(grow(&b, "elsewhere", 0), BED_NODES, "a newcomer");
+    is_int(exclusion_of(&b, BED_NODES), EXCLUSION_NONE, "that was not excluded before is used");
+    is_int(grow(&b, "elsewhere", 0), BED_NODES + 1, "another one in its place");
+    is_int(exclusion_of(&b, BED_NODES + 1), EXCLUSION_NONE, "is, too");
+    is_int(grow(&b, "elsewhere", 1), BED_NODES + 2, "the second of its host");
+    is_int(exclusion_of(&b, BED_NODES + 2), EXCLUSION_SLOW, "that was is not");
+    readmit(&b, BED_NODES + 2);
+    grow(&b, "another", 0);
+    is_int(exclusion_of(&b, BED_NODES + 2), EXCLUSION_NONE,
+           "once it is readmitted it stays so when others come");
+    stop(&b);
+    start(&b, "0 elsewhere fails mpirun failed there");
+    grow(&b, "elsewhere", 0);
+    is_int(exclusion_of(&b, BED_NODES), EXCLUSION_NONE,
+           "who has come through an mpirun that had failed there is used");
+    stop(&b);
+    start(&b, "1 somewhere slow it was slow");
+    is_int(exclusion_of(&b, 1), EXCLUSION_SLOW, "who is there at the start is not used");
+    stop(&b);
+}
+
 int main(void)
 {
     test_shares();
     test_shares_but_for_lost();
     test_shares_but_for_late();
+    test_outcast();
     return tap_done();
 }
