@@ -259,6 +259,8 @@ static int renew_roster(struct agent *a, const struct roster *roster)
         }
         agent_heir_grow(a);
         agent_lead_grow(a);
+        tree_tell_events(a->tree);
+        agent_store_grow(a);
     }
     return 0;
 }

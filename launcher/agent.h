@@ -245,6 +245,8 @@ void agent_member_stop(struct agent *a);
 void agent_store_open(struct agent *a, uint32_t generation);
 /* The generation runs: in a tree, opens the store of this node's workers. */
 int agent_store_run(struct agent *a, const struct order *run, struct error *e);
+/* The roster has grown: an open one takes connections of hosts that are new in it. */
+void agent_store_grow(struct agent *a);
 /* Where this node's workers find it on loopback; 0: they go to worker 0's node. */
 uint16_t agent_store_port(const struct agent *a);
 void agent_store_close(struct agent *a);

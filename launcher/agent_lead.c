@@ -320,6 +320,7 @@ static void on_timer(uv_timer_t *t)
 {
     struct lead_event tick = {.type = LEAD_TICK};
 
+    agent_lead_shares(t->data, ROSTER_NO_RANK);
     agent_lead_step(t->data, &tick);
 }
 
@@ -566,6 +567,7 @@ void agent_lead_lost(struct agent *a, uint32_t rank,
 
     if (a->lead && rank < a->lead->n_nodes) {
         a->lead->lost_ms = uv_now(&a->loop);
+        agent_lead_shares(a->lead, rank);
         agent_lead_step(a->lead, &event);
     }
 }

@@ -18,24 +18,42 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Whether all with whom the run begins have said so. Until the time to gather is over
+ * those who have not joined are waited for. */
+static bool all_share(const struct agent_lead *l, uint32_t gone, bool is_late)
+{
+    for (uint32_t i = 0; i < l->n_first; i++) {
+        const struct lead_node *n = lead_node(l->core, i);
+        bool is_out = !l->agent->roster.entries[i].port || n->lost || i == gone ||
+                      (is_late && !n->serial);
+
+        if (!is_out && !l->said_shared[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* With the first order members learn who decides, and may go on by that: it is too late
+ * then. Who is left out, and sees another directory by that name, claims nothing there: it
+ * has not the nonce of the run. */
+void agent_lead_shares(struct agent_lead *l, uint32_t gone)
+{
+    struct lead_event event = {.type = LEAD_SHARED};
+    bool is_late = lead_gathers_late(l->core, uv_now(&l->agent->loop));
+
+    if (!l->is_heir && !lead_order(l->core) && all_share(l, gone, is_late)) {
+        agent_lead_step(l, &event);
+    }
+}
+
 /* Where all see the same run directory it can decide who leads. */
 static void take_shares(struct agent_lead *l, uint32_t rank, const json_t *fact)
 {
-    const struct roster *roster = &l->agent->roster;
-    struct lead_event event = {.type = LEAD_SHARED};
-    uint32_t n = 0;
-
-    if (rank >= l->n_first || l->said_shared[rank] ||
-        !json_is_true(json_object_get(fact, "same"))) {
-        return;
-    }
-    l->said_shared[rank] = true;
-    l->n_shared++;
-    for (uint32_t i = 0; i < l->n_first; i++) {
-        n += roster->entries[i].port != 0;
-    }
-    if (l->n_shared == n) {
-        agent_lead_step(l, &event);
+    if (rank < l->n_first && !l->said_shared[rank] &&
+        json_is_true(json_object_get(fact, "same"))) {
+        l->said_shared[rank] = true;
+        agent_lead_shares(l, ROSTER_NO_RANK);
     }
 }
 

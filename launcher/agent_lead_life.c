@@ -58,17 +58,31 @@ static int list_nodes(struct agent_lead *l, uint32_t **ret_node_of)
     return 0;
 }
 
+/* Those that have no name yet; NULL where there is no memory. */
+static bool *list_news(const struct agent_lead *l)
+{
+    const struct roster *roster = &l->agent->roster;
+    bool *is_new = calloc(roster->n + 1, sizeof(*is_new));
+
+    for (uint32_t i = 0; is_new && i < roster->n; i++) {
+        is_new[i] = i >= l->names.n || !l->names.items[i][0];
+    }
+    return is_new;
+}
+
 void agent_lead_grow(struct agent *a)
 {
     struct agent_lead *l = a->lead;
     _free_ uint32_t *node_of = NULL;
+    _free_ bool *is_new = NULL;
     const char *const *names;
     int rc;
 
     if (!l) {
         return;
     }
-    rc = list_nodes(l, &node_of);
+    is_new = list_news(l);
+    rc = is_new ? list_nodes(l, &node_of) : -ENOMEM;
     names = (const char *const *)l->names.items;
     if (rc == 0) {
         agent_steps_lead_grows(a, a->roster.n, names, node_of);
@@ -80,6 +94,7 @@ void agent_lead_grow(struct agent *a)
     }
     l->n_nodes = a->roster.n;
     record_newcomers(l->record, l->core);
+    agent_lead_outcast(l, is_new);
 }
 
 static struct restart_policy policy_of(const struct job_restart *r)
@@ -290,7 +305,7 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
         agent_lead_front(a, tree_has_uplink(a->tree));
         tell_start(l);
         record_touch(l->record);
-        agent_lead_outcast(l);
+        agent_lead_outcast(l, NULL);
         agent_lead_step(l, &tick);
     }
     return rc;

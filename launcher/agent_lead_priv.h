@@ -56,8 +56,7 @@ struct agent_lead {
     uint32_t n_quiet;  /* agents that are silent now */
     bool has_warned;
     bool *said_shared; /* agents that see the run directory of all ... */
-    uint32_t n_shared; /* ... so many ... */
-    uint32_t n_first;  /* ... of these */
+    uint32_t n_first;  /* ... of these, which were known at its begin */
 };
 
 /* --- agent_lead.c --- */
@@ -78,8 +77,9 @@ void agent_lead_progress(struct agent_lead *l, const json_t *fact);
 
 /* --- agent_lead_outcast.c --- */
 
-/* At the start: whom an earlier one had excluded. */
-void agent_lead_outcast(struct agent_lead *l);
+/* At the start, and of newcomers: whom an earlier one had excluded. Of those ranks for
+ * which is_new[], as others may have been readmitted since; NULL: of all. */
+void agent_lead_outcast(struct agent_lead *l, const bool *is_new);
 /* The run is to stop, for that reason. */
 void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
                      const char *text);
@@ -92,6 +92,9 @@ void agent_lead_well(struct agent_lead *l, const json_t *fact);
 
 /* --- agent_lead_ask.c --- */
 
+/* Before a step that may end the gathering: whether the run directory is that of all, but
+ * for `gone` (or ROSTER_NO_RANK), who are there. */
+void agent_lead_shares(struct agent_lead *l, uint32_t gone);
 /* For control_watch_create(), with the agent. */
 int agent_lead_file_request(void *arg, const char *op, const json_t *body,
                             struct jsonw *reply, struct error *e);

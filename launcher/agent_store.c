@@ -66,6 +66,16 @@ static int allow_hosts(struct agent *a, struct error *e)
                                        addrs.n, e);
 }
 
+/* In a tree, which uses loopback alone, others come through their own node's. */
+void agent_store_grow(struct agent *a)
+{
+    struct error e = {0};
+
+    if (a->store && !a->store_is_tree && allow_hosts(a, &e) < 0) {
+        agent_log(a, "the store refuses hosts that are new: %s", e.text);
+    }
+}
+
 /* Horovod's rendezvous at the third port, where the job asks for one. */
 static int open_kv(struct agent *a, const struct store_config *store,
                    struct error *e)

@@ -167,7 +167,8 @@ static int check_time(const struct rundir *dir, const struct run_config *config,
 }
 
 /* Also those that were to be excluded with a generation that did not come any more; but
- * of one that was lost it only says why that was. */
+ * of one that was lost it only says why that was. Where such a one was replaced it has no
+ * place among the agents of its host in the next start. */
 static int take_excluded(const struct run_status *s, struct run_config *config)
 {
     for (size_t i = 0; i < s->n_nodes; i++) {
@@ -178,7 +179,8 @@ static int take_excluded(const struct run_status *s, struct run_config *config)
             continue;
         }
         for (size_t k = 0; k < i; k++) {
-            nth += strcmp(s->nodes[k].host, n->host) == 0;
+            nth += s->nodes[k].state != STATUS_NODE_LOST &&
+                   strcmp(s->nodes[k].host, n->host) == 0;
         }
         strlist_addf(&config->excluded, "%u %s %s %s", nth, n->host,
                      exclusion_name(n->excluded), n->why);

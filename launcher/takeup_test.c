@@ -44,13 +44,14 @@ static void write_status(const struct rundir *r, const struct run_status *s)
     }
 }
 
-/* Of four agents one was excluded, the second one on its host, and one was lost. */
+/* Of five agents one was excluded, the second one on its host, and one was lost; another
+ * was excluded that took the place of that. */
 static void set_hosts(struct run_status *s)
 {
-    static const char *const hosts[] = {"a", "b", "a", "b"};
+    static const char *const hosts[] = {"a", "b", "a", "c", "c"};
 
-    run_status_set_nodes(s, 4);
-    for (size_t i = 0; i < 4; i++) {
+    run_status_set_nodes(s, 5);
+    for (size_t i = 0; i < 5; i++) {
         str_copy(s->nodes[i].host, sizeof(s->nodes[i].host), hosts[i]);
         s->nodes[i].state = STATUS_NODE_LEFT;
     }
@@ -58,6 +59,8 @@ static void set_hosts(struct run_status *s)
     s->nodes[2].excluded = EXCLUSION_FAILS;
     str_copy(s->nodes[3].why, sizeof(s->nodes[3].why), "no word from it");
     s->nodes[3].state = STATUS_NODE_LOST;
+    str_copy(s->nodes[4].why, sizeof(s->nodes[4].why), "it is slow");
+    s->nodes[4].excluded = EXCLUSION_SLOW;
 }
 
 /* How an earlier life ended, and what of it counts in the next one. */
@@ -124,7 +127,10 @@ static void test_states(void)
            "%s: who has died of it", name);
         is_str(config.excluded.n ? config.excluded.items[0] : "",
                cases[i].want_spent ? "1 a fails it fails: twice" : "", "%s: bad nodes", name);
-        is_int((intmax_t)config.excluded.n, cases[i].want_spent ? 1 : 0, "no other one");
+        is_str(config.excluded.n > 1 ? config.excluded.items[1] : "",
+               cases[i].want_spent ? "0 c slow it is slow" : "",
+               "%s: one that had replaced another", name);
+        is_int((intmax_t)config.excluded.n, cases[i].want_spent ? 2 : 0, "no other one");
         strlist_release(&config.excluded);
         run_status_destroy(s);
     }

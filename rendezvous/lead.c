@@ -20,6 +20,11 @@ const char *lead_phase_name(const struct lead *lead)
     return phase_names[lead->phase];
 }
 
+bool lead_gathers_late(const struct lead *lead, uint64_t now_ms)
+{
+    return lead->phase == PHASE_GATHER && now_ms >= lead->limit_ms;
+}
+
 uint32_t lead_generation(const struct lead *lead)
 {
     return lead->generation;

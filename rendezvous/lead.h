@@ -262,6 +262,9 @@ int lead_step(struct lead *lead, const struct lead_event *event,
 int lead_add_nodes(struct lead *lead, uint32_t n, const char *const *names,
                    const uint32_t *node_of);
 
+/* Gathering, and by then the time for it is over: who has not joined is left out. */
+bool lead_gathers_late(const struct lead *lead, uint64_t now_ms);
+
 /* The order that holds now, for whoever connects; NULL while gathering. Valid
  * until the next step. */
 const struct order *lead_order(const struct lead *lead);

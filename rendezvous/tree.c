@@ -67,6 +67,7 @@ int tree_grow(struct tree *t)
     t->below = grown;
     t->n_below = n;
     forget_ways(t, n_before);
+    tree_ask_again(t);
     return 0;
 }
 

@@ -112,7 +112,8 @@ int tree_create(const struct tree_config *config, struct tree **ret,
 /* Closes all links once what is queued was sent. NULL is allowed. */
 void tree_close(struct tree *t);
 
-/* The roster has grown: newcomers may connect. 0 or -ENOMEM. */
+/* The roster has grown: newcomers may connect, and what was told of them before is told
+ * again, but for their events, which wait for tree_tell_events(). 0 or -ENOMEM. */
 int tree_grow(struct tree *t);
 
 /* The lead: to everybody below, now and later. That began `age_ms` ago, which who gets
@@ -151,7 +152,7 @@ void tree_seek_rank(struct tree *t, uint32_t rank);
 void tree_event(struct tree *t, const void *json, size_t len);
 
 /* Of those that wait here, what can be told now is: by on_event() once this member has
- * taken the lead. */
+ * taken the lead, of ranks that it knows. */
 void tree_tell_events(struct tree *t);
 
 /* Output of a worker, to the front end. It is always taken; false when that was

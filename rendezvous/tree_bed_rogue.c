@@ -30,6 +30,7 @@ static void rogue_frame(struct link *l, const struct channel_frame *f,
 
     (void)l;
     r->welcome |= f->type == TREE_WELCOME;
+    r->is_asked_again |= f->type == TREE_AGAIN;
     if (f->type == TREE_BEAT && r->n_beats < 3) {
         r->stamp = wire_get_u64(&age);
         r->ages[r->n_beats++] = wire_get_u64(&age); /* from a parent */

@@ -14,6 +14,7 @@ struct rogue {
     struct link *link;
     bool down;
     bool welcome;
+    bool is_asked_again;
     int n_beats;
     uint64_t ages[3]; /* of the first beats */
     uint64_t stamp;

@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "base/wire.h"
+#include "rendezvous/order.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,9 +39,30 @@ void tree_drop_elders(struct tree *t)
     }
 }
 
+void tree_ask_again(struct tree *t)
+{
+    for (struct child *c = t->children; c; c = c->next) {
+        if (c->is_ahead) {
+            c->is_ahead = false;
+            link_send(c->link, TREE_AGAIN, NULL, 0);
+        }
+    }
+}
+
 static bool is_rank(const struct tree *t, uint32_t rank)
 {
     return rank < t->n_below;
+}
+
+/* A world that this agent is not in has newcomers that a child may know: what it tells of
+ * them waits there until this one knows them, too; what is told once does so here. */
+static void take_early(struct child *c, bool is_event, uint32_t rank, uint64_t number,
+                       const void *data, size_t len)
+{
+    c->is_ahead = true;
+    if (is_event) {
+        tree_pass_event(c, rank, number, data, len);
+    }
 }
 
 /* REPORT, FOLLOW, EVENT, LOST and HERE: a rank and a blob. Parents are of lower
@@ -59,9 +81,13 @@ static bool take_ranked(struct child *c, const struct channel_frame *f)
     const void *data = wire_get_bytes(&r, CHANNEL_MAX_FRAME, &len);
     struct tree_loss loss;
 
-    if (!wire_done(&r) || !is_rank(t, rank) || rank < c->rank ||
+    if (!wire_done(&r) || rank >= ORDER_MAX_NODES || rank < c->rank ||
         (f->type == TREE_LOST && tree_loss_decode(data, len, &loss) < 0)) {
         return false;
+    }
+    if (!is_rank(t, rank)) {
+        take_early(c, is_event, rank, number, data, len);
+        return true;
     }
     if (rank == t->config.rank && !is_event) {
         return true;

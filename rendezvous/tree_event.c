@@ -2,7 +2,7 @@
 /*
  * Events on their way up, each of which is told once. Those that come while there is
  * no parent wait for the next one, in their order; or, where this member leads by then,
- * for itself.
+ * for itself. With a lead those of ranks that it does not know wait until it does.
  *
  * What was sent lies in a socket until the parent reads it, which one that is stopped,
  * or lost, never does; and one that has read it may be lost before it has passed it on.
@@ -166,9 +166,15 @@ static bool keep_event(struct tree *t, const struct origin *from, const struct b
     return is_kept;
 }
 
+/* Above a lead is a front end alone. */
+static bool has_way(const struct tree *t)
+{
+    return t->up_ready && !tree_is_lead(t);
+}
+
 static void send_event(struct tree *t, const struct buf *frame)
 {
-    if (t->up_ready) {
+    if (has_way(t)) {
         t->n_events_sent++;
         tree_send_up(t, TREE_EVENT, frame);
     }
@@ -177,7 +183,7 @@ static void send_event(struct tree *t, const struct buf *frame)
 /* What waits, one after the other. */
 static void send_events(struct tree *t)
 {
-    while (t->up_ready && t->events_sent < t->events.len) {
+    while (has_way(t) && t->events_sent < t->events.len) {
         char *at = t->events.data + t->events_sent;
         size_t len;
         struct wait w = get_wait(&t->events, t->events_sent, &len);
@@ -198,7 +204,7 @@ static void pass(struct tree *t, const struct event *e, const struct origin *fro
     struct child *c = child_of_link(t, from->link);
     _buf_ struct buf b = {0};
 
-    if (tree_is_lead(t)) {
+    if (tree_is_lead(t) && e->rank < t->n_below) {
         tell(t, e);
         heard(t, from, was_kept);
         return;

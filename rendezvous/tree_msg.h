@@ -20,6 +20,7 @@
  *                                                 by this link the lead has heard
  *   STATUS  (lead to front end)          REFUSED  this connection is not wanted
  *                                        ASK      the lead wants something
+ *                                        AGAIN    a longer roster has come: who is below?
  *
  * A member takes the lead to have been alive at stamp - age, by its own clock:
  * not later than it was, however long the answer was on its way.
@@ -58,6 +59,7 @@ enum tree_type {
     TREE_HERE = 15,
     TREE_FOLLOW = 16,
     TREE_HEARD = 17,
+    TREE_AGAIN = 18,
 };
 
 enum {

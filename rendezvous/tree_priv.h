@@ -31,6 +31,7 @@ struct child {
     struct link *link;
     uint32_t rank;
     uint64_t word_ms; /* the last time that it can have had a word of the lead */
+    bool is_ahead;    /* it has told of a rank that is not known here yet */
     struct tree_seen seen; /* as it said last ... */
     uint64_t stamp;        /* ... by its clock, when it did */
     uint32_t n_new;        /* that it has told of since then, and did not count */
@@ -238,6 +239,8 @@ void tree_on_peer(struct link *l, const struct channel_frame *first,
 void tree_remove_child(struct child *gone);
 /* Those of lower ranks, which come to a lead alone. */
 void tree_drop_elders(struct tree *t);
+/* Who has told of ranks that are known now tells of all below it once more. */
+void tree_ask_again(struct tree *t);
 
 /* --- tree_look.c --- */
 

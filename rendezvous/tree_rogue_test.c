@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/wire.h"
+#include "rendezvous/order.h"
 #include "rendezvous/tree_bed_rogue.h"
 #include "tests/lib/tap.h"
 
@@ -245,6 +246,55 @@ static void test_lies_about_ranks(void)
     link_send_buf(r.link, TREE_REPORT, &b);
     ok(bed_run_until(&w, rogue_is_down), "but may not speak for one above it");
     rogue_leave(&r);
+    rogue_join(&w, &r, 1, 3);
+    rogue_blob(&r, TREE_HERE, ORDER_MAX_NODES, NULL, 0);
+    ok(bed_run_until(&w, rogue_is_down), "nor for one that no run has");
+    rogue_leave(&r);
+    bed_close(&w);
+}
+
+static void rogue_event(struct rogue *r, uint32_t rank)
+{
+    _buf_ struct buf b = {0};
+
+    wire_put_u32(&b, rank);
+    wire_put_u64(&b, 1);
+    wire_put_bytes(&b, "{}", 2);
+    link_send_buf(r->link, TREE_EVENT, &b);
+}
+
+static bool fifth_and_sixth_told(struct world *w)
+{
+    return w->events[5] && w->events[6];
+}
+
+static bool is_asked_again(struct world *w)
+{
+    return w->rogue->is_asked_again || w->rogue->down;
+}
+
+/* A member between a newcomer and the lead does not know that one yet. */
+static void test_newcomer_between(void)
+{
+    struct world w;
+    struct rogue r;
+
+    bed_open(&w);
+    bed_join(&w, 0, "run");
+    w.roster.n = 6;
+    bed_join(&w, 2, "run");
+    w.roster.n = 7;
+    rogue_join(&w, &r, 2, 5);
+    rogue_blob(&r, TREE_HERE, 6, NULL, 0);
+    rogue_event(&r, 6);
+    rogue_blob(&r, TREE_REPORT, 6, "\0\0\0\6", 4);
+    rogue_event(&r, 5);
+    ok(bed_run_until(&w, fifth_and_sixth_told) && !r.down, "events of it go up");
+    ok(!w.here[6] && !w.reports[6] && !r.is_asked_again, "and nothing else of it");
+    tree_grow(w.nodes[2].tree);
+    ok(bed_run_until(&w, is_asked_again) && !r.down,
+       "who has told of it is asked again once it is known");
+    rogue_leave(&r);
     bed_close(&w);
 }
 
@@ -309,6 +359,7 @@ int main(void)
     test_new_below();
     test_silent_child();
     test_lies_about_ranks();
+    test_newcomer_between();
     test_lies_about_numbers();
     test_flood_without_credit();
     return tap_done();

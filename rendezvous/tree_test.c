@@ -184,6 +184,48 @@ static void test_here(void)
     bed_close(&w);
 }
 
+static bool last_is_connected(struct world *w)
+{
+    return w->nodes[6].n_words > 8;
+}
+
+static bool last_has_reported(struct world *w)
+{
+    return w->reports[6] > 0;
+}
+
+/* As a member of no world that has newcomers: the last node is one. */
+static void join_without_last(struct world *w, uint32_t rank)
+{
+    w->roster.n = BED_NODES - 1;
+    bed_join(w, rank, "run");
+    w->roster.n = BED_NODES;
+}
+
+/* Its parent knows a newcomer before the lead does. */
+static void test_newcomer_early(void)
+{
+    struct world w;
+
+    bed_open(&w);
+    join_without_last(&w, 0);
+    bed_join(&w, 2, "run");
+    bed_join(&w, 6, "run");
+    bed_report(&w, 6);
+    tree_event(w.nodes[6].tree, "{}", 2);
+    tree_event(w.nodes[2].tree, "{}", 2);
+    ok(bed_run_until(&w, last_is_connected), "a newcomer that the lead does not know");
+    is_int(w.nodes[2].n_uplinks, 1, "its parent stays where it is");
+    is_int(w.here[6] + w.reports[6] + w.lost[6] + w.events[6], 0, "the lead hears nothing of it");
+    is_int(w.events[2], 1, "but what others tell");
+    tree_grow(w.nodes[0].tree);
+    tree_tell_events(w.nodes[0].tree);
+    is_int(w.events[6], 1, "once it knows it the lead has what it told");
+    ok(bed_run_until(&w, last_has_reported) && w.here[6], "and hears that it is there");
+    is_int(w.nodes[2].n_uplinks + w.events[6] + w.events[2], 3, "all of it once");
+    bed_close(&w);
+}
+
 static bool first_is_there(struct world *w)
 {
     return w->reports[1] && w->nodes[1].n_words;
@@ -320,6 +362,7 @@ int main(void)
     test_lost_inner_node();
     test_latecomers();
     test_here();
+    test_newcomer_early();
     test_comes_back();
     test_other_run();
     test_other_build();

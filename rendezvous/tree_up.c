@@ -131,8 +131,8 @@ static bool is_behind(const struct tree *t, const struct channel_frame *f)
            wire_get_u32(&r) < t->view;
 }
 
-/* Tells a new parent all that is known here: by a report the lead may decide, so what its
- * node has told before comes before it. */
+/* Tells a new parent, or one that asks again, all that is known here: by a report the lead
+ * may decide, so what its node has told before comes before it. */
 static void repeat_all(struct tree *t)
 {
     tell_who_is_here(t);
@@ -241,6 +241,12 @@ static void on_up_frame(struct link *l, const struct channel_frame *f,
         break;
     case TREE_CREDIT:
         take_credit(t, f);
+        break;
+    case TREE_AGAIN:
+        if (t->up_ready && !tree_is_lead(t)) {
+            repeat_all(t);
+            tree_beat_up(t);
+        }
         break;
     case TREE_HEARD:
         tree_take_heard(t, f);
