@@ -46,6 +46,7 @@ test_absent() {
     told 'the fourth comes in when it answers, after a checkpoint' ' of 4 on node2' 1
     ok 'as the fourth' wait_for 60 running 4
     is "$(field nodes.3.host):$(field restarts):$(field node_failures)" node2:0:0 'that counts in no budget'
+    is "$(on node1 "$there/muster" shell "$SHARED/run" 3 -- hostname)" node2 'a shell is where its worker is'
     num "$(field resume_step)" -gt 1000 'and all go on from there'
     go_home
     like "$(cat run.err)" 'node2 can be reached: a new MPI world' 'an MPI world was made with it'
