@@ -103,7 +103,6 @@ struct agent {
     bool has_config;
     struct run_config config;
     uint16_t n_procs; /* of this agent */
-    char interface[32]; /* of the network that the job chose, or "" */
     char python_dir[PATH_MAX]; /* see launcher/outfit.h, or "" */
     struct member *member;
     struct agent_steps *steps; /* a log, or NULL; see agent_steps.h */

@@ -207,17 +207,6 @@ void agent_tell_pid(struct agent *a)
     agent_fact_send(a, &w);
 }
 
-/* Where all are on this host, they meet on loopback. */
-static void find_interface(struct agent *a)
-{
-    if (job_interface(a->config.job) &&
-        !agent_on_one_host(a) &&
-        addr_interface(a->roster.entries[a->rank].addrs[0], a->interface,
-                       sizeof(a->interface)) < 0) {
-        a->interface[0] = '\0';
-    }
-}
-
 /* What an earlier life of this run may have died of, all at once: only the kernel
  * can tell. */
 static void tell_group_kill(struct agent *a)
@@ -266,7 +255,6 @@ void agent_config(struct agent *a, uint64_t age_ms, const void *data, size_t len
     a->began_ms = uv_now(&a->loop) - age_ms;
     slurm_take_own(&a->config.env);
     tree_set_lease(a->tree, a->config.job->heartbeat_timeout_ms);
-    find_interface(a);
     find_python_dir(a);
     umask((mode_t)a->config.umask);
     uv_timer_stop(&a->start_timer);

@@ -16,6 +16,7 @@ start() {
 import os, socket, time, muster
 run, g = os.environ["MUSTER_RUN_DIR"], os.environ["MUSTER_GENERATION"]
 print(g, "has", muster.rank(), "of", os.environ["WORLD_SIZE"], "on", socket.gethostname(), flush=True)
+print(g, "meets over", os.environ.get("GLOO_SOCKET_IFNAME"), os.environ.get("NCCL_SOCKET_IFNAME"), flush=True)
 step = 1000 * int(g)
 while not os.path.exists(run + "/go") and not muster.should_stop():
     step += 1
@@ -84,6 +85,17 @@ outlives_its_lead() {
 }
 test_lead_of_two() { outlives_its_lead 2 node3 node4; }
 test_lead_of_one() { outlives_its_lead 1 node2; }
+
+# The network of nodes is that of the job also for a host that began alone.
+test_interface() {
+    lose_power node2
+    start --nnodes 1:2 --interface eth0
+    told 'alone it meets nobody over a network' '1 meets over None None' 1
+    hosts power_on node2
+    hosts link_up node2
+    told 'as two are there both are told which it is' '2 meets over eth0 =eth0$' 2
+    go_home
+}
 
 test_comes_back() {
     start --nnodes 2:4
