@@ -44,7 +44,8 @@ static void write_status(const struct rundir *r, const struct run_status *s)
     }
 }
 
-/* Of four agents one was excluded, the second one on its host, and one was lost. */
+/* Of four agents one was excluded, the second one on its host, and one was lost; one did
+ * not fit. */
 static void set_hosts(struct run_status *s)
 {
     static const char *const hosts[] = {"a", "b", "a", "b"};
@@ -56,6 +57,7 @@ static void set_hosts(struct run_status *s)
     }
     str_copy(s->nodes[2].why, sizeof(s->nodes[2].why), "it fails: twice");
     s->nodes[2].excluded = EXCLUSION_FAILS;
+    s->nodes[1].excluded = EXCLUSION_MISFIT;
     str_copy(s->nodes[3].why, sizeof(s->nodes[3].why), "no word from it");
     s->nodes[3].state = STATUS_NODE_LOST;
 }

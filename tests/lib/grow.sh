@@ -53,6 +53,37 @@ test_absent() {
     like "$(cat run.err)" 'node2 can be reached: a new MPI world' 'an MPI world was made with it'
 }
 
+# gpus HOST N: it has so many, in a /dev of its own.
+gpus() {
+    on "$1" sh -ec '[ -L /dev/null ] || { mkdir -p "$0"; mount --rbind /dev "$0"; mount -t tmpfs tmpfs /dev; ln -s "$0"/* /dev; }
+        rm -f /dev/nvidia?; for i in $(seq "$1"); do : >/dev/nvidia$i; done' "$BED/state/$1.dev" "$2"
+}
+
+# A host that has just booted may lack its driver.
+test_misfit() {
+    local host
+    [ ! -e /dev/nvidia0 ] || { skip 'this machine has GPUs of its own' 10; return; }
+    lose_power node2
+    gpus node1 1
+    gpus node3 1
+    start --nnodes 2:3 --nproc-per-node gpu
+    told 'a run on two hosts with GPUs' '1 has . of 2 on node[13]$' 2
+    hosts power_on node2
+    hosts link_up node2
+    ok 'goes on without a third that has none' wait_for 90 \
+        grep -q 'excluded node 2 (node2): node2: procsPerNode is gpu, but there is no GPU' run.err || show_run
+    ok 'as is shown' wait_for 60 eval '[ "$(field nodes.2.state):$(field nodes.2.excluded)" = Excluded:misfit ]' || show_run
+    is "$(field generation):$(field state)" 1:Running 'while nothing else happens'
+    gpus node2 2
+    ok 'nor with another number than all others' wait_for 120 \
+        grep -q 'excluded node 3 (node2): node[13] would run 1 processes and node2 2: set procsPerNode' run.err || show_run
+    gpus node2 1
+    told 'it comes in once it fits' ' of 3 on node2$' 1
+    is "$(field nodes.4.host):$(field restarts):$(field node_failures)" node2:0:0 'with a later agent, and in no budget'
+    go_home
+    for host in node1 node2 node3; do gpus $host 0; done
+}
+
 test_too_few() {
     hosts power_off node2
     start --nnodes 4
